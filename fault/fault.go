@@ -1,0 +1,70 @@
+// Package fault gives errors what a person at an isolated host needs beside
+// the message: a hint for what to do, and the exit code the process ends with.
+package fault
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// Code is a process exit code. The table is part of the commands' interface
+// and is printed in their help.
+type Code int
+
+const (
+	Failure     Code = 1   // something went wrong while doing the work
+	Usage       Code = 2   // the command line or the config file is wrong
+	Preflight   Code = 3   // the host does not meet the requirements
+	Bundle      Code = 4   // the bundle is missing, truncated or damaged
+	Interrupted Code = 130 // SIGINT or SIGTERM, as shells count it (128+2)
+)
+
+type fault struct {
+	err  error
+	hint string
+	code Code
+}
+
+func (f *fault) Error() string { return f.err.Error() }
+func (f *fault) Unwrap() error { return f.err }
+
+// New makes an error from a format (which may use %w), with the exit code and
+// the hint to print under it. The hint may be empty.
+func New(code Code, hint, format string, args ...any) error {
+	return &fault{fmt.Errorf(format, args...), hint, code}
+}
+
+// Wrap adds a code and a hint to err without changing its text. A nil err
+// stays nil.
+func Wrap(err error, code Code, hint string) error {
+	if err == nil {
+		return nil
+	}
+	return &fault{err, hint, code}
+}
+
+// Hint returns the outermost hint in err's chain, or "".
+func Hint(err error) string {
+	for f := (*fault)(nil); errors.As(err, &f); err = f.err {
+		if f.hint != "" {
+			return f.hint
+		}
+	}
+	return ""
+}
+
+// ExitCode returns the exit code for err: 0 for nil, Interrupted for a
+// cancelled context, the outermost fault's code, or else Failure.
+func ExitCode(err error) Code {
+	if err == nil {
+		return 0
+	}
+	if errors.Is(err, context.Canceled) {
+		return Interrupted
+	}
+	if f := (*fault)(nil); errors.As(err, &f) {
+		return f.code
+	}
+	return Failure
+}
