@@ -1,5 +1,7 @@
 package bundle
 
+import "strings"
+
 // Manifest describes everything in a bundle. It is the payload's first entry
 // and is stored as canonical JSON: fixed field order, sorted lists, no clocks.
 // The same inputs give the same bytes.
@@ -85,4 +87,29 @@ type Descriptor struct {
 type Layer struct {
 	DiffID string `json:"diffID"` // "sha256:<hex>" of the uncompressed tar
 	Size   int64  `json:"size"`   // of the uncompressed tar, in bytes
+}
+
+// BlobName returns the name of the entry that holds the blob of a digest
+// "sha256:<hex>".
+func BlobName(digest string) string {
+	return BlobDir + strings.TrimPrefix(digest, "sha256:")
+}
+
+// Entry returns the entry called name.
+func (m *Manifest) Entry(name string) (Entry, bool) {
+	for _, e := range m.Entries {
+		if e.Name == name {
+			return e, true
+		}
+	}
+	return Entry{}, false
+}
+
+// UnpackedSize is the sum of the entries' sizes in bytes.
+func (m *Manifest) UnpackedSize() int64 {
+	var n int64
+	for _, e := range m.Entries {
+		n += e.Size
+	}
+	return n
 }

@@ -1,0 +1,19 @@
+package bundle
+
+import (
+	"context"
+	"io"
+)
+
+// A contextReader ends with the context's error as soon as the context does.
+type contextReader struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+func (c contextReader) Read(p []byte) (int, error) {
+	if err := c.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return c.r.Read(p)
+}

@@ -1,0 +1,63 @@
+package bundle
+
+import (
+	"encoding/binary"
+	"io"
+)
+
+// elfEnd returns where the ELF image that r begins with ends: behind its last
+// segment, section or header table. It reads no more than the tables of the
+// 64-bit little-endian files that the supported architectures use; ok is false
+// for anything else and for an image that is cut short within its tables.
+func elfEnd(r io.ReaderAt, size int64) (end int64, ok bool) {
+	var h [64]byte // Elf64_Ehdr, elf(5)
+	if _, err := r.ReadAt(h[:], 0); err != nil || string(h[:6]) != "\x7fELF\x02\x01" {
+		return 0, false
+	}
+	le := binary.LittleEndian
+	phoff, phsize, phnum := le.Uint64(h[32:]), le.Uint16(h[54:]), le.Uint16(h[56:])
+	shoff, shsize, shnum := le.Uint64(h[40:]), le.Uint16(h[58:]), le.Uint16(h[60:])
+
+	most := uint64(len(h))
+	// extent notes a range of the file; a nonsensical one is refused.
+	extent := func(off, n uint64) bool {
+		const limit = 1 << 62
+		if off > limit || n > limit {
+			return false
+		}
+		most = max(most, off+n)
+		return true
+	}
+	table := func(off uint64, each, n uint16, entry int, note func([]byte) bool) bool {
+		if n == 0 {
+			return true
+		}
+		if int(each) != entry || !extent(off, uint64(each)*uint64(n)) {
+			return false
+		}
+		b := make([]byte, int(each)*int(n))
+		if _, err := r.ReadAt(b, int64(off)); err != nil {
+			return false
+		}
+		for ; len(b) > 0; b = b[each:] {
+			if !note(b) {
+				return false
+			}
+		}
+		return true
+	}
+	const (
+		phdr     = 56 // sizeof(Elf64_Phdr)
+		shdr     = 64 // sizeof(Elf64_Shdr)
+		shNobits = 8  // SHT_NOBITS: takes no room in the file
+	)
+	ok = table(phoff, phsize, phnum, phdr, func(b []byte) bool {
+		return extent(le.Uint64(b[8:]), le.Uint64(b[32:])) // p_offset, p_filesz
+	}) && table(shoff, shsize, shnum, shdr, func(b []byte) bool {
+		return le.Uint32(b[4:]) == shNobits || extent(le.Uint64(b[24:]), le.Uint64(b[32:])) // sh_offset, sh_size
+	})
+	if !ok {
+		return 0, false
+	}
+	return int64(most), true
+}

@@ -1,0 +1,81 @@
+package bundle
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"airlift/fault"
+)
+
+// ManifestName is the name of the payload's first entry.
+const ManifestName = "manifest.json"
+
+// maxManifest bounds what a reader holds in memory for a manifest. A bundle of
+// forty entries needs about 20 kB.
+const maxManifest = 16 << 20
+
+// Encode checks m and returns its canonical bytes: the only ones that
+// DecodeManifest takes for the same manifest.
+func (m *Manifest) Encode() ([]byte, error) {
+	if err := m.Validate(); err != nil {
+		return nil, err
+	}
+	b := m.canonical()
+	if len(b) > maxManifest {
+		return nil, fmt.Errorf("manifest: %d bytes are more than the %d allowed", len(b), maxManifest)
+	}
+	return b, nil
+}
+
+// canonical is JSON with two spaces of indentation, without HTML escapes, with
+// [] for every empty list, and with one newline at the end.
+func (m *Manifest) canonical() []byte {
+	c := *m
+	c.Components = append([]Component{}, m.Components...)
+	for i := range c.Components {
+		c.Components[i].Entries = append([]string{}, c.Components[i].Entries...)
+	}
+	c.Images = append([]Image{}, m.Images...)
+	for i := range c.Images {
+		c.Images[i].Layers = append([]Layer{}, c.Images[i].Layers...)
+	}
+	c.Entries = append([]Entry{}, m.Entries...)
+
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	if err := e.Encode(&c); err != nil {
+		panic(err) // strings, integers and slices of them cannot fail
+	}
+	return b.Bytes()
+}
+
+// DecodeManifest reads a manifest, trusting nothing in it: unknown fields, any
+// form but the canonical one and whatever Validate refuses are errors with
+// fault.Bundle. Insisting on the canonical form settles duplicate keys, keys
+// in another case and everything else two JSON parsers may disagree about.
+func DecodeManifest(b []byte) (*Manifest, error) {
+	var m Manifest
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.DisallowUnknownFields()
+	err := d.Decode(&m)
+	switch {
+	case err == nil:
+		err = m.Validate()
+	case errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF):
+		err = errors.New("manifest: cut short")
+	default:
+		err = fmt.Errorf("manifest: %w", err)
+	}
+	if err == nil && !bytes.Equal(m.canonical(), b) {
+		err = errors.New("manifest: not in canonical form")
+	}
+	if err != nil {
+		return nil, fault.Wrap(err, fault.Bundle, hintRebuild)
+	}
+	return &m, nil
+}

@@ -1,0 +1,228 @@
+package bundle
+
+import (
+	"fmt"
+	"path"
+	"regexp"
+	"strings"
+)
+
+const (
+	// maxEntry is the largest an entry may be: 1 TiB, far above any image
+	// layer and far below where sums of sizes overflow.
+	maxEntry = 1 << 40
+
+	// maxEntries bounds the number of entries; with maxEntry it keeps the
+	// sum of all sizes within an int64.
+	maxEntries = 1 << 16
+
+	// maxName is the longest entry name in bytes: a file name that every
+	// file system takes.
+	maxName = 255
+
+	// maxText is the longest text in bytes: more than any URL that works.
+	maxText = 4096
+)
+
+var (
+	hex64      = regexp.MustCompile(`^[0-9a-f]{64}$`)
+	fileName   = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._+-]*$`)
+	platform   = regexp.MustCompile(`^linux/[a-z0-9]+(/[a-z0-9]+)?$`)
+	cniName    = regexp.MustCompile(`^[a-z0-9][a-z0-9-]*$`)
+	kubeSemver = regexp.MustCompile(`^v[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?$`)
+)
+
+// Validate checks that m is sound in itself: names safe to use as paths,
+// digests well formed, every blob that an image needs present with the size it
+// says, every entry accounted for by an image or a component, nothing twice.
+// It says nothing about the content of entries.
+func (m *Manifest) Validate() error {
+	if m.FormatVersion != FormatVersion {
+		return fmt.Errorf("manifest: formatVersion is %d, want %d", m.FormatVersion, FormatVersion)
+	}
+	for _, f := range []struct {
+		name, value string
+		form        *regexp.Regexp
+	}{
+		{"platform", m.Platform, platform},
+		{"kubernetesVersion", m.KubernetesVersion, kubeSemver},
+		{"cni", m.CNI, cniName},
+	} {
+		if !f.form.MatchString(f.value) {
+			return fmt.Errorf("manifest: %s %q does not match %s", f.name, f.value, f.form)
+		}
+	}
+	v := validator{entries: map[string]Entry{}, used: map[string]bool{}}
+	if err := v.checkEntries(m.Entries); err != nil {
+		return fmt.Errorf("manifest: %w", err)
+	}
+	if err := v.checkComponents(m.Components); err != nil {
+		return fmt.Errorf("manifest: %w", err)
+	}
+	if err := v.checkImages(m.Images); err != nil {
+		return fmt.Errorf("manifest: %w", err)
+	}
+	for _, e := range m.Entries {
+		if !v.used[e.Name] {
+			return fmt.Errorf("manifest: entry %q belongs to no component and no image", e.Name)
+		}
+	}
+	return nil
+}
+
+type validator struct {
+	entries map[string]Entry // by name
+	used    map[string]bool  // entry names that a component or an image claims
+}
+
+func (v validator) checkEntries(entries []Entry) error {
+	if len(entries) > maxEntries {
+		return fmt.Errorf("%d entries are more than the %d allowed", len(entries), maxEntries)
+	}
+	for _, e := range entries {
+		if err := checkEntryName(e.Name); err != nil {
+			return err
+		}
+		if _, ok := v.entries[e.Name]; ok {
+			return fmt.Errorf("entry %q is listed twice", e.Name)
+		}
+		if e.Size < 0 || e.Size > maxEntry {
+			return fmt.Errorf("entry %q: size %d is not between 0 and %d", e.Name, e.Size, int64(maxEntry))
+		}
+		if !hex64.MatchString(e.SHA256) {
+			return fmt.Errorf("entry %q: sha256 %q is not 64 lower-case hex digits", e.Name, e.SHA256)
+		}
+		if dir, base := path.Split(e.Name); dir == BlobDir && base != e.SHA256 {
+			return fmt.Errorf("entry %q: sha256 %q differs from the name", e.Name, e.SHA256)
+		}
+		v.entries[e.Name] = e
+	}
+	return nil
+}
+
+// checkEntryName accepts one plain file name in one of the payload's folders
+// and nothing else, so a name can never climb out of where a reader puts it.
+func checkEntryName(name string) error {
+	dir, base := path.Split(name)
+	switch {
+	case dir != BinDir && dir != CNIDir && dir != BlobDir:
+		return fmt.Errorf("entry %q is not directly in %s, %s or %s", name, BinDir, CNIDir, BlobDir)
+	case !fileName.MatchString(base) || len(name) > maxName:
+		return fmt.Errorf("entry %q is not a plain file name", name)
+	case dir == BlobDir && !hex64.MatchString(base):
+		return fmt.Errorf("entry %q is not named by a sha256", name)
+	}
+	return nil
+}
+
+func (v validator) checkComponents(components []Component) error {
+	last := ""
+	for _, c := range components {
+		if err := checkText("component name", c.Name); err != nil {
+			return err
+		}
+		if c.Name <= last {
+			return fmt.Errorf("component %q is listed twice or out of order", c.Name)
+		}
+		last = c.Name
+		if err := checkText("version", c.Version); err != nil {
+			return fmt.Errorf("component %q: %w", c.Name, err)
+		}
+		if err := checkText("url", c.URL); err != nil {
+			return fmt.Errorf("component %q: %w", c.Name, err)
+		}
+		if err := checkDigest("checksum", c.Checksum); err != nil {
+			return fmt.Errorf("component %q: %w", c.Name, err)
+		}
+		for _, name := range c.Entries {
+			if _, ok := v.entries[name]; !ok {
+				return fmt.Errorf("component %q: entry %q does not exist", c.Name, name)
+			}
+			if strings.HasPrefix(name, BlobDir) {
+				return fmt.Errorf("component %q: entry %q is an image's blob", c.Name, name)
+			}
+			if v.used[name] {
+				return fmt.Errorf("component %q: entry %q is claimed twice", c.Name, name)
+			}
+			v.used[name] = true
+		}
+	}
+	return nil
+}
+
+func (v validator) checkImages(images []Image) error {
+	names, references := map[string]bool{}, map[string]bool{}
+	for _, i := range images {
+		if err := checkText("image name", i.Name); err != nil {
+			return err
+		}
+		if err := checkText("reference", i.Reference); err != nil {
+			return fmt.Errorf("image %q: %w", i.Name, err)
+		}
+		if names[i.Name] || references[i.Reference] {
+			return fmt.Errorf("image %q (%s) is listed twice", i.Name, i.Reference)
+		}
+		names[i.Name], references[i.Reference] = true, true
+
+		for _, d := range []struct {
+			what string
+			Descriptor
+		}{{"target", i.Target}, {"manifest", i.Manifest}, {"config", i.Config}} {
+			if err := checkText("media type", d.MediaType); err != nil {
+				return fmt.Errorf("image %q: %s: %w", i.Name, d.what, err)
+			}
+			if err := v.useBlob(d.what, d.Digest, d.Size); err != nil {
+				return fmt.Errorf("image %q: %w", i.Name, err)
+			}
+		}
+		if i.Target.Digest == i.Manifest.Digest && i.Target != i.Manifest {
+			return fmt.Errorf("image %q: target and manifest are one blob with two media types", i.Name)
+		}
+		for n, l := range i.Layers {
+			if err := v.useBlob(fmt.Sprintf("layer %d", n+1), l.DiffID, l.Size); err != nil {
+				return fmt.Errorf("image %q: %w", i.Name, err)
+			}
+		}
+	}
+	return nil
+}
+
+// useBlob checks that the blob of the digest is in the bundle with that size.
+func (v validator) useBlob(what, digest string, size int64) error {
+	if err := checkDigest(what, digest); err != nil {
+		return err
+	}
+	e, ok := v.entries[BlobName(digest)]
+	if !ok {
+		return fmt.Errorf("%s: entry %q does not exist", what, BlobName(digest))
+	}
+	if e.Size != size {
+		return fmt.Errorf("%s: size is %d, the entry's is %d", what, size, e.Size)
+	}
+	v.used[e.Name] = true
+	return nil
+}
+
+func checkDigest(what, digest string) error {
+	if hex, ok := strings.CutPrefix(digest, "sha256:"); !ok || !hex64.MatchString(hex) {
+		return fmt.Errorf("%s: %q is not sha256: and 64 lower-case hex digits", what, digest)
+	}
+	return nil
+}
+
+// checkText accepts printable ASCII: what is shown on a terminal must not be
+// able to steer it.
+func checkText(what, s string) error {
+	if s == "" {
+		return fmt.Errorf("%s is empty", what)
+	}
+	if len(s) > maxText {
+		return fmt.Errorf("%s is %d bytes long, more than the %d allowed", what, len(s), maxText)
+	}
+	for i := range len(s) {
+		if s[i] < ' ' || s[i] > '~' {
+			return fmt.Errorf("%s %q is not printable ASCII", what, s)
+		}
+	}
+	return nil
+}
