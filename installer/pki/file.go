@@ -1,0 +1,88 @@
+package pki
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"path"
+	"strings"
+	"time"
+)
+
+// A File is to be written to the host. With Link set it is a symbolic link to
+// Link and has no Data.
+type File struct {
+	Path string // absolute
+	Data []byte
+	Mode fs.FileMode
+	Link string
+}
+
+// A Result says what a node's files must become.
+type Result struct {
+	Files []File   // to be written, in this order
+	Kept  []string // found on the host, valid, and to be left as they are
+}
+
+// modes as in client-go's util/cert and util/keyutil
+const (
+	certMode fs.FileMode = 0o644
+	keyMode  fs.FileMode = 0o600
+)
+
+// read returns the file's content, or nil when the host does not have it.
+func read(host fs.FS, absolute string) ([]byte, error) {
+	data, err := fs.ReadFile(host, strings.TrimPrefix(absolute, "/"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return data, err
+}
+
+// Overlay shows files on top of host, as if they had been written: later
+// steps of a dry run read what earlier ones would have made.
+func Overlay(host fs.FS, files ...File) fs.FS {
+	o := overlay{host: host, files: make(map[string]File, len(files))}
+	for _, f := range files {
+		o.files[strings.TrimPrefix(f.Path, "/")] = f
+	}
+	return o
+}
+
+type overlay struct {
+	host  fs.FS
+	files map[string]File
+}
+
+func (o overlay) Open(name string) (fs.File, error) {
+	f, ok := o.files[name]
+	if !ok {
+		return o.host.Open(name)
+	}
+	if f.Link != "" {
+		target := f.Link
+		if !path.IsAbs(target) {
+			target = path.Join("/", path.Dir(name), target)
+		}
+		return o.Open(strings.TrimPrefix(target, "/"))
+	}
+	return &openFile{bytes.NewReader(f.Data), f}, nil
+}
+
+// openFile is a File that is being read.
+type openFile struct {
+	*bytes.Reader
+	file File
+}
+
+func (f *openFile) Stat() (fs.FileInfo, error) { return fileInfo{f.file}, nil }
+func (f *openFile) Close() error               { return nil }
+
+type fileInfo struct{ file File }
+
+func (i fileInfo) Name() string       { return path.Base(i.file.Path) }
+func (i fileInfo) Size() int64        { return int64(len(i.file.Data)) }
+func (i fileInfo) Mode() fs.FileMode  { return i.file.Mode }
+func (i fileInfo) ModTime() time.Time { return time.Time{} }
+func (i fileInfo) IsDir() bool        { return false }
+func (i fileInfo) Sys() any           { return nil }

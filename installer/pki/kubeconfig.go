@@ -1,0 +1,306 @@
+package pki
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"time"
+
+	"sigs.k8s.io/yaml"
+
+	"airlift/fault"
+	"airlift/installer/config"
+)
+
+// kubeconfig is a client-go configuration file: the fields that kubeadm uses.
+type kubeconfig struct {
+	APIVersion     string         `json:"apiVersion"`
+	Kind           string         `json:"kind"`
+	Preferences    struct{}       `json:"preferences"`
+	Clusters       []namedCluster `json:"clusters"`
+	Contexts       []namedContext `json:"contexts"`
+	CurrentContext string         `json:"current-context"`
+	Users          []namedUser    `json:"users"`
+}
+
+type namedCluster struct {
+	Name    string  `json:"name"`
+	Cluster cluster `json:"cluster"`
+}
+
+type cluster struct {
+	CAData []byte `json:"certificate-authority-data,omitempty"`
+	CAFile string `json:"certificate-authority,omitempty"`
+	Server string `json:"server"`
+}
+
+type namedContext struct {
+	Name    string `json:"name"`
+	Context struct {
+		Cluster string `json:"cluster"`
+		User    string `json:"user"`
+	} `json:"context"`
+}
+
+type namedUser struct {
+	Name string `json:"name"`
+	User user   `json:"user"`
+}
+
+type user struct {
+	CertFile string `json:"client-certificate,omitempty"`
+	CertData []byte `json:"client-certificate-data,omitempty"`
+	KeyFile  string `json:"client-key,omitempty"`
+	KeyData  []byte `json:"client-key-data,omitempty"`
+	Token    string `json:"token,omitempty"`
+}
+
+// newKubeconfig has one cluster, one user and the context USER@CLUSTER, as all
+// of kubeadm's.
+func newKubeconfig(server, clusterName string, caPEM []byte, userName string, u user) kubeconfig {
+	c := kubeconfig{
+		APIVersion: "v1", Kind: "Config",
+		Clusters:       []namedCluster{{clusterName, cluster{CAData: caPEM, Server: server}}},
+		Contexts:       []namedContext{{Name: userName + "@" + clusterName}},
+		CurrentContext: userName + "@" + clusterName,
+		Users:          []namedUser{{userName, u}},
+	}
+	c.Contexts[0].Context.Cluster, c.Contexts[0].Context.User = clusterName, userName
+	return c
+}
+
+// encode cannot fail: the type holds strings and bytes only.
+func (k kubeconfig) encode() []byte {
+	data, err := yaml.Marshal(k)
+	if err != nil {
+		panic(err)
+	}
+	return data
+}
+
+// current returns what the current context points at.
+func (k kubeconfig) current() (cluster, user, error) {
+	for _, ctx := range k.Contexts {
+		if ctx.Name != k.CurrentContext {
+			continue
+		}
+		for _, c := range k.Clusters {
+			for _, u := range k.Users {
+				if c.Name == ctx.Context.Cluster && u.Name == ctx.Context.User {
+					return c.Cluster, u.User, nil
+				}
+			}
+		}
+	}
+	return cluster{}, user{}, fmt.Errorf("its current context %q names no context with a cluster and a user", k.CurrentContext)
+}
+
+// identity is whom a kubeconfig speaks for.
+type identity struct {
+	file   string // below config.KubernetesDir
+	server string
+	client Certificate
+}
+
+// Kubeconfigs returns the control plane's and the administrators' kubeconfigs
+// that are missing. The controller manager and the scheduler talk to the API
+// server beside them, the people to the control-plane endpoint. The CA must be
+// on the host, or in an Overlay over it. The kubelet's is KubeletClient's.
+func Kubeconfigs(cfg *config.Config, host fs.FS, now time.Time) (Result, error) {
+	ca, err := clusterCA(cfg, host, now)
+	if err != nil {
+		return Result{}, err
+	}
+	everybody, local := cfg.ServerURL(), cfg.LocalURL()
+	admins, masters := []string{ClusterAdminsGroup}, []string{systemPrivilegedGroup}
+	var result Result
+	for _, id := range []identity{
+		{"admin.conf", everybody, Certificate{CommonName: "kubernetes-admin", Organizations: admins}},
+		{"super-admin.conf", everybody, Certificate{CommonName: "kubernetes-super-admin", Organizations: masters}},
+		{"controller-manager.conf", local, Certificate{CommonName: "system:kube-controller-manager"}},
+		{"scheduler.conf", local, Certificate{CommonName: "system:kube-scheduler"}},
+	} {
+		id.client.Usages = clientAuth
+		file := path.Join(config.KubernetesDir, id.file)
+		existing, err := read(host, file)
+		if err != nil {
+			return Result{}, err
+		}
+		if existing != nil {
+			if err := checkKubeconfig(host, file, existing, id, ca, now); err != nil {
+				return Result{}, err
+			}
+			result.Kept = append(result.Kept, file)
+			continue
+		}
+		if ca.key == nil {
+			return Result{}, missing(file, ca)
+		}
+		certPEM, keyPEM, err := issuePEM(cfg, ca, id.client, now)
+		if err != nil {
+			return Result{}, fmt.Errorf("making %s: %w", file, err)
+		}
+		data := newKubeconfig(id.server, cfg.ClusterName, encodePEM(certType, ca.cert.Raw),
+			id.client.CommonName, user{CertData: certPEM, KeyData: keyPEM}).encode()
+		result.Files = append(result.Files, File{Path: file, Data: data, Mode: keyMode})
+	}
+	return result, nil
+}
+
+// KubeletCertFile is where the kubelet keeps its client certificate: a link to
+// the newest of its dated files, moved whenever it has rotated.
+const KubeletCertFile = config.KubeletPKIDir + "/kubelet-client-current.pem"
+
+// KubeletClient returns the kubelet's first client certificate in the place
+// and form in which the kubelet itself keeps and rotates it, and a kubelet.conf
+// that points there. kubeadm puts the certificate into kubelet.conf, moves it
+// over in its kubelet-finalize phase and restarts the kubelet; the files end
+// up the same and the restart is saved.
+func KubeletClient(cfg *config.Config, host fs.FS, now time.Time) (Result, error) {
+	ca, err := clusterCA(cfg, host, now)
+	if err != nil {
+		return Result{}, err
+	}
+	file := path.Join(config.KubernetesDir, "kubelet.conf")
+	id := identity{file, cfg.ServerURL(), Certificate{
+		CommonName:    nodeUserPrefix + cfg.NodeRegistration.Name,
+		Organizations: []string{nodesGroup},
+		Usages:        clientAuth,
+	}}
+	existing, err := read(host, file)
+	if err != nil {
+		return Result{}, err
+	}
+	if existing != nil {
+		if err := checkKubeconfig(host, file, existing, id, ca, now); err != nil {
+			return Result{}, err
+		}
+		return Result{Kept: []string{file}}, nil
+	}
+
+	var result Result
+	current, err := read(host, KubeletCertFile)
+	if err != nil {
+		return Result{}, err
+	}
+	if current != nil {
+		if err := check(id.client, current, current, ca, now, KubeletCertFile, KubeletCertFile); err != nil {
+			return Result{}, err
+		}
+		if err := checkName(id.client, current, KubeletCertFile); err != nil {
+			return Result{}, err
+		}
+		result.Kept = append(result.Kept, KubeletCertFile)
+	} else {
+		if ca.key == nil {
+			return Result{}, missing(file, ca)
+		}
+		certPEM, keyPEM, err := issuePEM(cfg, ca, id.client, now)
+		if err != nil {
+			return Result{}, fmt.Errorf("making the kubelet's client certificate: %w", err)
+		}
+		// The name is the one client-go's certificate store would give
+		// it (util/certificate/certificate_store.go).
+		dated := path.Join(config.KubeletPKIDir, "kubelet-client-"+now.Format("2006-01-02-15-04-05")+".pem")
+		result.Files = append(result.Files,
+			File{Path: dated, Data: append(certPEM, keyPEM...), Mode: keyMode},
+			File{Path: KubeletCertFile, Link: dated})
+	}
+	data := newKubeconfig(id.server, cfg.ClusterName, encodePEM(certType, ca.cert.Raw),
+		id.client.CommonName, user{CertFile: KubeletCertFile, KeyFile: KubeletCertFile}).encode()
+	result.Files = append(result.Files, File{Path: file, Data: data, Mode: keyMode})
+	return result, nil
+}
+
+// BootstrapKubeconfig is bootstrap-kubelet.conf: with it a joining kubelet asks
+// for its certificate. server is a URL.
+func BootstrapKubeconfig(server string, caPEM []byte, token string) []byte {
+	return newKubeconfig(server, "kubernetes", caPEM, "tls-bootstrap-token-user", user{Token: token}).encode()
+}
+
+// ClusterInfoKubeconfig is the public kubeconfig in the ConfigMap cluster-info:
+// a cluster without a name, and no user.
+func ClusterInfoKubeconfig(server string, caPEM []byte) []byte {
+	return kubeconfig{
+		APIVersion: "v1", Kind: "Config",
+		Clusters: []namedCluster{{"", cluster{CAData: caPEM, Server: server}}},
+	}.encode()
+}
+
+func clusterCA(cfg *config.Config, host fs.FS, now time.Time) (authority, error) {
+	c := Certificate{Name: "ca", Base: "ca"}
+	ca, err := loadAuthority(cfg, host, c, now)
+	if err == nil && ca.cert == nil {
+		err = fault.New(fault.Failure, "run the certs phase first", "%s does not exist", c.certPath(cfg))
+	}
+	return ca, err
+}
+
+func issuePEM(cfg *config.Config, ca authority, c Certificate, now time.Time) (certPEM, keyPEM []byte, err error) {
+	cert, key, err := ca.issue(cfg, c, now)
+	if err != nil {
+		return nil, nil, err
+	}
+	keyPEM, err = encodeKey(key)
+	return encodePEM(certType, cert.Raw), keyPEM, err
+}
+
+// checkKubeconfig says whether an existing kubeconfig trusts this CA, points
+// at the right server and can log in.
+func checkKubeconfig(host fs.FS, file string, data []byte, id identity, ca authority, now time.Time) error {
+	var k kubeconfig
+	if err := yaml.Unmarshal(data, &k); err != nil {
+		return unusable(file, err)
+	}
+	cl, u, err := k.current()
+	if err != nil {
+		return unusable(file, err)
+	}
+	if cl.CAData == nil && cl.CAFile != "" {
+		if cl.CAData, err = read(host, cl.CAFile); err != nil {
+			return unusable(file, err)
+		}
+	}
+	trusted, err := parseCerts(cl.CAData)
+	if err != nil {
+		return unusable(file, fmt.Errorf("reading its CA: %w", err))
+	}
+	if !bytes.Equal(trusted[0].Raw, ca.cert.Raw) {
+		return unusable(file, fmt.Errorf("it trusts another CA than %s", ca.path))
+	}
+	if cl.Server != id.server {
+		return unusable(file, fmt.Errorf("it points at %s, not at %s", cl.Server, id.server))
+	}
+	if u.Token != "" {
+		return nil
+	}
+	if u.CertFile != "" {
+		if u.CertData, err = read(host, u.CertFile); err != nil {
+			return unusable(file, err)
+		}
+	}
+	if u.KeyFile != "" {
+		if u.KeyData, err = read(host, u.KeyFile); err != nil {
+			return unusable(file, err)
+		}
+	}
+	if u.CertData == nil || u.KeyData == nil {
+		return unusable(file, errors.New("its user has no client certificate and key"))
+	}
+	return check(id.client, u.CertData, u.KeyData, ca, now, file, file)
+}
+
+// checkName refuses a client certificate that speaks for somebody else.
+func checkName(c Certificate, certPEM []byte, file string) error {
+	certs, err := parseCerts(certPEM)
+	if err != nil {
+		return unusable(file, err)
+	}
+	if name := certs[0].Subject.CommonName; name != c.CommonName {
+		return unusable(file, fmt.Errorf("it is for %q, not for %q", name, c.CommonName))
+	}
+	return nil
+}
+

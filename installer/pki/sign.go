@@ -1,0 +1,82 @@
+package pki
+
+import (
+	"crypto"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"math"
+	"math/big"
+	"net"
+	"time"
+
+	"airlift/installer/config"
+)
+
+// backdate makes a new CA valid a little before now, so that a node whose
+// clock is a bit behind can join (kubeadm's constants.CertificateBackdate).
+// What a CA signs starts when the CA does: the chain shares that tolerance.
+const backdate = 5 * time.Minute
+
+// authority is a CA; without a key (an external CA) it can only verify.
+type authority struct {
+	cert *x509.Certificate
+	key  crypto.Signer
+	path string // of the certificate, for messages
+}
+
+func newAuthority(cfg *config.Config, c Certificate, now time.Time) (authority, error) {
+	key, err := newKey(cfg.EncryptionAlgorithm)
+	if err != nil {
+		return authority{}, err
+	}
+	template := &x509.Certificate{
+		Subject:               pkix.Name{CommonName: c.CommonName},
+		DNSNames:              []string{c.CommonName},
+		NotBefore:             now.Add(-backdate).UTC(),
+		NotAfter:              now.Add(cfg.CACertificateValidityPeriod).UTC(),
+		KeyUsage:              x509.KeyUsageDigitalSignature | x509.KeyUsageKeyEncipherment | x509.KeyUsageCertSign,
+		BasicConstraintsValid: true,
+		IsCA:                  true,
+	}
+	cert, err := sign(template, template, key.Public(), key)
+	return authority{cert, key, c.certPath(cfg)}, err
+}
+
+// issue makes a key and has it certified.
+func (a authority) issue(cfg *config.Config, c Certificate, now time.Time) (*x509.Certificate, crypto.Signer, error) {
+	key, err := newKey(cfg.EncryptionAlgorithm)
+	if err != nil {
+		return nil, nil, err
+	}
+	template := &x509.Certificate{
+		Subject:   pkix.Name{CommonName: c.CommonName, Organization: c.Organizations},
+		DNSNames:  c.DNSNames,
+		NotBefore: a.cert.NotBefore,
+		NotAfter:  now.Add(cfg.CertificateValidityPeriod).UTC(),
+		// Key encipherment means nothing to an ECDSA key, but it is
+		// kubeadm's profile for both kinds.
+		KeyUsage:              x509.KeyUsageDigitalSignature | x509.KeyUsageKeyEncipherment,
+		ExtKeyUsage:           c.Usages,
+		BasicConstraintsValid: true,
+	}
+	for _, ip := range c.IPs {
+		template.IPAddresses = append(template.IPAddresses, net.IP(ip.AsSlice()))
+	}
+	cert, err := sign(template, a.cert, key.Public(), a.key)
+	return cert, key, err
+}
+
+func sign(template, parent *x509.Certificate, public crypto.PublicKey, signer crypto.Signer) (*x509.Certificate, error) {
+	// A positive number of up to 63 bits, as all of Kubernetes uses.
+	serial, err := rand.Int(rand.Reader, big.NewInt(math.MaxInt64-1))
+	if err != nil {
+		return nil, err
+	}
+	template.SerialNumber = serial.Add(serial, big.NewInt(1))
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, public, signer)
+	if err != nil {
+		return nil, err
+	}
+	return x509.ParseCertificate(der)
+}

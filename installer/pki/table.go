@@ -1,0 +1,159 @@
+// Package pki makes the certificates, keys and kubeconfigs of a cluster:
+// kubeadm's files, names and profiles. It is pure: what the host already has
+// comes in as a file system, what is to be written goes out as a list of files.
+package pki
+
+import (
+	"crypto/x509"
+	"fmt"
+	"net/netip"
+	"path"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"airlift/fault"
+	"airlift/installer/config"
+)
+
+// A Certificate is one row of the table: what kubeadm v1.29 puts into the
+// certificate of that name (cmd/kubeadm/app/phases/certs/certlist.go).
+type Certificate struct {
+	Name          string // kubeadm's name for it, as in `init phase certs NAME`
+	Base          string // the file's path in the certificates folder, without ".crt"
+	CA            string // the Name of the signer; "" for a CA, which signs itself
+	CommonName    string
+	Organizations []string
+	DNSNames      []string     // sorted, each once
+	IPs           []netip.Addr // each once
+	Usages        []x509.ExtKeyUsage
+}
+
+// Groups and names that RBAC or the API server's flags refer to.
+const (
+	ClusterAdminsGroup    = "kubeadm:cluster-admins"
+	systemPrivilegedGroup = "system:masters"
+	nodesGroup            = "system:nodes"
+	nodeUserPrefix        = "system:node:"
+)
+
+var (
+	serverAuth = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
+	clientAuth = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
+	// etcd uses its server certificate also as a client, to talk to itself
+	// (github.com/etcd-io/etcd/issues/9785).
+	bothAuth = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
+)
+
+// Certificates is the table of all certificates that a control-plane node
+// holds, each CA before what it signs. With an external etcd there are none
+// of etcd's.
+func Certificates(cfg *config.Config) ([]Certificate, error) {
+	node := cfg.NodeRegistration.Name
+	own, err := netip.ParseAddr(cfg.LocalAPIEndpoint.AdvertiseAddress)
+	if err != nil {
+		return nil, fmt.Errorf("parsing the API server's advertise address: %w", err)
+	}
+	service, err := cfg.Networking.ServiceIP(config.KubernetesServiceIndex)
+	if err != nil {
+		return nil, err
+	}
+
+	api := sans{
+		names: []string{node, "kubernetes", "kubernetes.default", "kubernetes.default.svc",
+			"kubernetes.default.svc." + cfg.Networking.DNSDomain},
+		ips: []netip.Addr{service, own},
+	}
+	if cfg.ControlPlaneEndpoint != "" {
+		host, _, err := config.SplitEndpoint(cfg.ControlPlaneEndpoint, 0)
+		if err != nil {
+			return nil, fmt.Errorf("reading the control-plane endpoint: %w", err)
+		}
+		if err := api.add("the control-plane endpoint", host); err != nil {
+			return nil, err
+		}
+	}
+	if err := api.add("the API server's certSANs", cfg.APIServer.CertSANs...); err != nil {
+		return nil, err
+	}
+
+	table := []Certificate{
+		{Name: "ca", Base: "ca", CommonName: "kubernetes"},
+		{Name: "apiserver", Base: "apiserver", CA: "ca", CommonName: "kube-apiserver",
+			DNSNames: api.dnsNames(), IPs: api.addresses(), Usages: serverAuth},
+		{Name: "apiserver-kubelet-client", Base: "apiserver-kubelet-client", CA: "ca",
+			CommonName: "kube-apiserver-kubelet-client", Organizations: []string{ClusterAdminsGroup}, Usages: clientAuth},
+		{Name: "front-proxy-ca", Base: "front-proxy-ca", CommonName: "front-proxy-ca"},
+		{Name: "front-proxy-client", Base: "front-proxy-client", CA: "front-proxy-ca",
+			CommonName: "front-proxy-client", Usages: clientAuth},
+	}
+	if cfg.Etcd.External != nil {
+		return table, nil
+	}
+
+	local := []netip.Addr{own, netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()}
+	server := sans{names: []string{node, "localhost"}, ips: local}
+	if err := server.add("etcd's serverCertSANs", cfg.Etcd.Local.ServerCertSANs...); err != nil {
+		return nil, err
+	}
+	peer := sans{names: []string{node, "localhost"}, ips: local}
+	if err := peer.add("etcd's peerCertSANs", cfg.Etcd.Local.PeerCertSANs...); err != nil {
+		return nil, err
+	}
+	return append(table,
+		Certificate{Name: "etcd-ca", Base: "etcd/ca", CommonName: "etcd-ca"},
+		Certificate{Name: "etcd-server", Base: "etcd/server", CA: "etcd-ca", CommonName: node,
+			DNSNames: server.dnsNames(), IPs: server.addresses(), Usages: bothAuth},
+		Certificate{Name: "etcd-peer", Base: "etcd/peer", CA: "etcd-ca", CommonName: node,
+			DNSNames: peer.dnsNames(), IPs: peer.addresses(), Usages: bothAuth},
+		Certificate{Name: "etcd-healthcheck-client", Base: "etcd/healthcheck-client", CA: "etcd-ca",
+			CommonName: "kube-etcd-healthcheck-client", Usages: clientAuth},
+		Certificate{Name: "apiserver-etcd-client", Base: "apiserver-etcd-client", CA: "etcd-ca",
+			CommonName: "kube-apiserver-etcd-client", Usages: clientAuth},
+	), nil
+}
+
+func (c Certificate) certPath(cfg *config.Config) string {
+	return path.Join(cfg.CertificatesDir, c.Base+".crt")
+}
+
+func (c Certificate) keyPath(cfg *config.Config) string {
+	return path.Join(cfg.CertificatesDir, c.Base+".key")
+}
+
+// sans collects subject alternative names.
+type sans struct {
+	names []string
+	ips   []netip.Addr
+}
+
+// add sorts values into addresses and DNS names; origin says where the user
+// wrote them.
+func (s *sans) add(origin string, values ...string) error {
+	for _, v := range values {
+		if ip, err := netip.ParseAddr(v); err == nil {
+			s.ips = append(slices.Clip(s.ips), ip)
+			continue
+		}
+		if len(validation.IsDNS1123Subdomain(v)) > 0 && len(validation.IsWildcardDNS1123Subdomain(v)) > 0 {
+			return fault.New(fault.Usage, "use an IP address, a lower-case DNS name or a wildcard such as *.example.com",
+				"%s hold %q, which is neither an IP address nor a DNS name", origin, v)
+		}
+		s.names = append(slices.Clip(s.names), v)
+	}
+	return nil
+}
+
+func (s sans) dnsNames() []string {
+	return slices.Compact(slices.Sorted(slices.Values(s.names)))
+}
+
+func (s sans) addresses() []netip.Addr {
+	var once []netip.Addr
+	for _, ip := range s.ips {
+		if !slices.Contains(once, ip) {
+			once = append(once, ip)
+		}
+	}
+	return once
+}
