@@ -1,0 +1,214 @@
+package store_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"airlift/images/store"
+
+	"github.com/moby/sys/mountinfo"
+	"golang.org/x/sys/unix"
+)
+
+// A daemon is a real containerd of the test's own, with a folder and a socket
+// of its own, so that the machine's containerd is never touched.
+type daemon struct {
+	t           *testing.T
+	release     release
+	snapshotter string
+	dir, socket string
+	cmd         *exec.Cmd
+}
+
+// A release is a containerd to test against.
+type release struct {
+	name string
+	bin  string // folder with containerd and ctr
+}
+
+// removeTree removes a containerd's folder. What is still mounted below it (ctr
+// leaves mounts behind with native) is unmounted, never removed through.
+func removeTree(t *testing.T, dir string) {
+	mounts, err := mountinfo.GetMounts(mountinfo.PrefixFilter(dir))
+	if err != nil {
+		t.Error(err)
+	}
+	slices.Reverse(mounts)
+	for _, m := range mounts {
+		if err := unix.Unmount(m.Mountpoint, 0); err != nil {
+			t.Fatalf("unmounting %s: %v", m.Mountpoint, err)
+		}
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		t.Error(err)
+	}
+}
+
+// old says whether it is a containerd 1.x, as distributions still carry it.
+func (r release) old() bool { return strings.HasPrefix(r.name, "1.") }
+
+// pauseInConfig is the sandbox image that the daemons are configured with.
+const pauseInConfig = "registry.example.com/foreign/pause:3.8"
+
+func startDaemon(t *testing.T, rel release, snapshotter string) *daemon {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Fatal("this test runs a containerd, which takes root")
+	}
+	// Not t.TempDir(): /tmp may be a tmpfs, and hosts keep images on disk.
+	dir, err := os.MkdirTemp("/var/tmp", "airlift-store-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &daemon{t: t, release: rel, snapshotter: snapshotter, dir: dir, socket: filepath.Join(dir, "c.sock")}
+	t.Cleanup(func() { removeTree(t, dir) })
+	d.write("config.toml", d.config())
+	d.start()
+	t.Cleanup(d.stop)
+	return d
+}
+
+func (d *daemon) config() string {
+	common := fmt.Sprintf(`
+root = %q
+state = %q
+[grpc]
+address = %q
+[ttrpc]
+address = %q
+[plugins."io.containerd.nri.v1.nri"]
+disable = true
+[plugins."io.containerd.internal.v1.opt"]
+path = %q
+`, d.path("root"), d.path("state"), d.socket, d.socket+".ttrpc", d.path("opt"))
+	if d.release.old() {
+		return "version = 2\n" + common + fmt.Sprintf(`
+[plugins."io.containerd.grpc.v1.cri"]
+sandbox_image = %q
+[plugins."io.containerd.grpc.v1.cri".cni]
+bin_dir = %q
+conf_dir = %q
+[plugins."io.containerd.grpc.v1.cri".containerd]
+snapshotter = %q
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+runtime_type = "io.containerd.runc.v2"
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
+SystemdCgroup = true
+`, pauseInConfig, d.path("cni"), d.path("net.d"), d.snapshotter)
+	}
+	return "version = 3\n" + common + fmt.Sprintf(`
+[plugins."io.containerd.cri.v1.images"]
+snapshotter = %q
+[plugins."io.containerd.cri.v1.images".pinned_images]
+sandbox = %q
+[plugins."io.containerd.cri.v1.runtime".cni]
+bin_dirs = [%q]
+conf_dir = %q
+[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc]
+runtime_type = "io.containerd.runc.v2"
+[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]
+SystemdCgroup = true
+`, d.snapshotter, pauseInConfig, d.path("cni"), d.path("net.d"))
+}
+
+func (d *daemon) path(name string) string { return filepath.Join(d.dir, name) }
+
+func (d *daemon) write(name, content string) {
+	d.t.Helper()
+	if err := os.WriteFile(d.path(name), []byte(content), 0o600); err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+func (d *daemon) start() {
+	d.t.Helper()
+	log, err := os.OpenFile(d.path("log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	defer log.Close()
+	d.cmd = exec.Command(filepath.Join(d.release.bin, "containerd"), "--config", d.path("config.toml"))
+	d.cmd.Stdout, d.cmd.Stderr = log, log
+	d.cmd.Env = append(os.Environ(), "PATH="+d.release.bin+":"+os.Getenv("PATH"))
+	d.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := d.cmd.Start(); err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+func (d *daemon) stop() {
+	if d.cmd == nil {
+		return
+	}
+	d.cmd.Process.Signal(syscall.SIGTERM)
+	d.cmd.Wait()
+	d.cmd = nil
+	if d.t.Failed() {
+		d.t.Logf("containerd's warnings and errors:\n%s", d.complaints())
+	}
+}
+
+// complaints returns the lines of containerd's log that are no mere chatter.
+func (d *daemon) complaints() string {
+	b, err := os.ReadFile(d.path("log"))
+	if err != nil {
+		return err.Error()
+	}
+	var lines []string
+	for line := range strings.Lines(string(b)) {
+		if !strings.Contains(line, "level=info") {
+			lines = append(lines, line)
+		}
+	}
+	return strings.Join(lines, "")
+}
+
+func (d *daemon) restart() {
+	d.t.Helper()
+	d.stop()
+	d.start()
+}
+
+func (d *daemon) connect() *store.Store {
+	d.t.Helper()
+	ctx, cancel := context.WithTimeout(d.t.Context(), 30*time.Second)
+	defer cancel()
+	s, err := store.Connect(ctx, d.socket)
+	if err != nil {
+		d.t.Fatalf("%v\n%s", err, d.complaints())
+	}
+	d.t.Cleanup(func() { s.Close() })
+	return s
+}
+
+// importTar has ctr import an image the ordinary way.
+func (d *daemon) importTar(namespace, tar string) {
+	d.t.Helper()
+	args := []string{"images", "import", "--snapshotter", d.snapshotter}
+	if !d.release.old() {
+		// Since 2.0 containerd itself imports unless told otherwise, and then
+		// only with the snapshotters of its configuration.
+		args = append(args, "--local")
+	}
+	d.ctr(namespace, append(args, tar)...)
+}
+
+// ctr runs containerd's own client and returns what it prints.
+func (d *daemon) ctr(namespace string, args ...string) string {
+	d.t.Helper()
+	cmd := exec.Command(filepath.Join(d.release.bin, "ctr"),
+		append([]string{"--address", d.socket, "--namespace", namespace}, args...)...)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		d.t.Fatalf("%s: %v\n%s", cmd, err, out)
+	}
+	return string(out)
+}

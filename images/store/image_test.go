@@ -1,0 +1,257 @@
+package store_test
+
+import (
+	"archive/tar"
+	"bytes"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"airlift/bundle"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+)
+
+// A payload is what a bundle would carry: images, and the entries and bytes of
+// their blobs in stream order.
+type payload struct {
+	images  []bundle.Image
+	entries []bundle.Entry
+	blobs   map[string][]byte // by entry name
+}
+
+// add appends an image and those of its blobs that are not there yet: index,
+// manifest, config, layers.
+func (p *payload) add(t *testing.T, ref string, img v1.Image, idx v1.ImageIndex) bundle.Image {
+	t.Helper()
+	if p.blobs == nil {
+		p.blobs = map[string][]byte{}
+	}
+	manifest := p.blob(t, must(img.Digest()), string(must(img.MediaType())), must(img.RawManifest()))
+	target := manifest
+	if idx != nil {
+		target = p.blob(t, must(idx.Digest()), string(must(idx.MediaType())), must(idx.RawManifest()))
+	}
+	m := must(img.Manifest())
+	b := bundle.Image{
+		Name: ref, Reference: ref, Target: target, Manifest: manifest,
+		Config: p.blob(t, m.Config.Digest, string(m.Config.MediaType), must(img.RawConfigFile())),
+	}
+	for _, l := range must(img.Layers()) {
+		content := readAll(t, l)
+		d := p.blob(t, must(l.DiffID()), "", content)
+		b.Layers = append(b.Layers, bundle.Layer{DiffID: d.Digest, Size: d.Size})
+	}
+	p.images = append(p.images, b)
+	return b
+}
+
+func readAll(t *testing.T, l v1.Layer) []byte {
+	t.Helper()
+	r, err := l.Uncompressed()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	b, err := io.ReadAll(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func (p *payload) blob(t *testing.T, h v1.Hash, mediaType string, content []byte) bundle.Descriptor {
+	name := bundle.BlobDir + h.Hex
+	if _, known := p.blobs[name]; !known {
+		p.blobs[name] = content
+		p.entries = append(p.entries, bundle.Entry{Name: name, Size: int64(len(content)), SHA256: h.Hex})
+	}
+	return bundle.Descriptor{MediaType: mediaType, Digest: h.String(), Size: int64(len(content))}
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+// layer makes a layer tar of the given entries; data gives a regular file its
+// content. Owners, times and modes are set where the entry leaves them out.
+func layer(t *testing.T, entries ...file) v1.Layer {
+	t.Helper()
+	var buf bytes.Buffer
+	w := tar.NewWriter(&buf)
+	for _, f := range entries {
+		h := f.Header
+		h.Size = int64(len(f.data))
+		if h.Mode == 0 {
+			h.Mode = 0o644
+			if h.Typeflag == tar.TypeDir {
+				h.Mode = 0o755
+			}
+		}
+		if h.ModTime.IsZero() {
+			h.ModTime = time.Date(2024, 2, 29, 12, 30, 0, 0, time.UTC)
+		}
+		h.Format = tar.FormatPAX
+		if err := w.WriteHeader(&h); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.WriteString(w, f.data); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return tarLayer(t, buf.Bytes())
+}
+
+func tarLayer(t *testing.T, content []byte) v1.Layer {
+	t.Helper()
+	l, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) {
+		return io.NopCloser(bytes.NewReader(content)), nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+type file struct {
+	tar.Header
+	data string
+}
+
+func text(name, data string) file {
+	return file{tar.Header{Typeflag: tar.TypeReg, Name: name}, data}
+}
+
+func dir(name string) file {
+	return file{tar.Header{Typeflag: tar.TypeDir, Name: name}, ""}
+}
+
+// noise is incompressible content that is the same on every run.
+func noise(seed uint64, size int) string {
+	b := make([]byte, size)
+	r := rand.New(rand.NewPCG(seed, seed))
+	for i := range b {
+		b[i] = byte(r.Uint32())
+	}
+	return string(b)
+}
+
+// image makes an image of layers; command goes into the config and so tells
+// images with the same layers apart.
+func image(t *testing.T, command string, layers ...v1.Layer) v1.Image {
+	t.Helper()
+	img := must(mutate.AppendLayers(empty.Image, layers...))
+	return must(mutate.ConfigFile(img, &v1.ConfigFile{
+		Architecture: "amd64", OS: "linux",
+		Config: v1.Config{Cmd: []string{command}},
+		RootFS: must(img.ConfigFile()).RootFS,
+	}))
+}
+
+// index makes a multi-platform index of img and an image for another platform
+// that is not in the bundle.
+func index(t *testing.T, img v1.Image) v1.ImageIndex {
+	t.Helper()
+	other := must(mutate.ConfigFile(img, &v1.ConfigFile{
+		Architecture: "arm64", OS: "linux", RootFS: must(img.ConfigFile()).RootFS}))
+	return mutate.AppendManifests(empty.Index,
+		mutate.IndexAddendum{Add: other, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: "arm64"}}},
+		mutate.IndexAddendum{Add: img, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: "amd64"}}})
+}
+
+// archive writes an OCI layout tar of the image, for ctr to import.
+func archive(t *testing.T, d *daemon, ref string, img v1.Image) string {
+	t.Helper()
+	dir := t.TempDir()
+	p := must(layout.Write(dir, empty.Index))
+	if err := p.AppendImage(img, layout.WithAnnotations(map[string]string{"io.containerd.image.name": ref})); err != nil {
+		t.Fatal(err)
+	}
+	name := d.path(strings.NewReplacer("/", "_", ":", "_").Replace(ref) + ".tar")
+	f := must(os.Create(name))
+	defer f.Close()
+	w := tar.NewWriter(f)
+	if err := w.AddFS(os.DirFS(dir)); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+// richImage has everything that is hard about layers: whiteouts of files and
+// folders, opaque folders, hard links, one of which a later layer breaks, xattrs and
+// file capabilities, set-uid, sticky, odd owners, symlinks (dangling, absolute
+// and to folders that a later layer writes through), FIFOs, devices, names
+// beyond 255 bytes of path, empty files and layers, and replaced kinds.
+func richImage(t *testing.T, command string) v1.Image {
+	t.Helper()
+	const capNetBind = "\x01\x00\x00\x02\x00\x04\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"
+	long := strings.Repeat(strings.Repeat("n", 100)+"/", 5)
+	base := layer(t,
+		dir("bin/"), dir("etc/"), dir("usr/"), dir("usr/lib/"),
+		file{tar.Header{Typeflag: tar.TypeDir, Name: "tmp/", Mode: 0o1777}, ""},
+		file{tar.Header{Typeflag: tar.TypeDir, Name: "private/", Mode: 0o700, Uid: 65532, Gid: 65533}, ""},
+		text("private/key", "secret"),
+		text("etc/removed", "goes in the next layer"),
+		text("etc/kept", "stays"),
+		dir("opaque/"), text("opaque/old", "hidden later"), dir("opaque/sub/"), text("opaque/sub/old", "hidden too"),
+		dir("gone/"), dir("gone/deep/"), text("gone/deep/file", "removed with its folder"),
+		file{tar.Header{Typeflag: tar.TypeReg, Name: "bin/setuid", Mode: 0o4755}, "#!"},
+		file{tar.Header{Typeflag: tar.TypeReg, Name: "bin/coredns", Mode: 0o755,
+			PAXRecords: map[string]string{"SCHILY.xattr.security.capability": capNetBind}}, "binary"},
+		file{tar.Header{Typeflag: tar.TypeReg, Name: "etc/attr",
+			PAXRecords: map[string]string{"SCHILY.xattr.user.note": "kept", "SCHILY.xattr.trusted.note": "kept too"}}, "x"},
+		file{tar.Header{Typeflag: tar.TypeLink, Name: "bin/setuid-link", Linkname: "bin/setuid"}, ""},
+		file{tar.Header{Typeflag: tar.TypeSymlink, Name: "lib", Linkname: "usr/lib"}, ""},
+		file{tar.Header{Typeflag: tar.TypeSymlink, Name: "etc/dangling", Linkname: "/nowhere/at/all"}, ""},
+		file{tar.Header{Typeflag: tar.TypeChar, Name: "null", Devmajor: 1, Devminor: 3, Mode: 0o666}, ""},
+		file{tar.Header{Typeflag: tar.TypeFifo, Name: "fifo", Mode: 0o640}, ""},
+		text("kind", "a file that becomes a folder"),
+		text("empty", ""),
+		dir(long), text(long+"file", "deep"),
+		text("blob", noise(1, 3<<20)),
+	)
+	second := layer(t,
+		dir("etc/"), text("etc/.wh.removed", ""),
+		dir("opaque/"), text("opaque/.wh..wh..opq", ""), text("opaque/new", "seen"),
+		text(".wh.gone", ""),
+		text("lib/through-link.so", "written through a symlink of the layer below"),
+		text("etc/new", "linked"), file{tar.Header{Typeflag: tar.TypeLink, Name: "bin/new-link", Linkname: "etc/new"}, ""},
+		file{tar.Header{Typeflag: tar.TypeReg, Name: "private/new", Mode: 0o600, Uid: 65532}, "in a folder that this layer does not list"},
+		file{tar.Header{Typeflag: tar.TypeReg, Name: "bin/setuid", Mode: 0o755}, "replaced, no longer set-uid"},
+	)
+	nothing := layer(t)
+	third := layer(t,
+		text(".wh.kind", ""), dir("kind/"), text("kind/inside", "a folder now"),
+		dir("gone/"), text("gone/again", "back, but without the old content"),
+		file{tar.Header{Typeflag: tar.TypeDir, Name: "etc/", Mode: 0o750, Gid: 42}, ""},
+		text("long-"+strings.Repeat("x", 240), "a long name"),
+	)
+	return image(t, command, base, second, nothing, third)
+}
+
+func entryOf(p *payload, dgst string) bundle.Entry {
+	name := bundle.BlobDir + strings.TrimPrefix(dgst, "sha256:")
+	for _, e := range p.entries {
+		if e.Name == name {
+			return e
+		}
+	}
+	panic(fmt.Sprintf("no entry %s", name))
+}

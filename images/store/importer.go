@@ -1,0 +1,365 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"airlift/bundle"
+
+	"github.com/containerd/containerd/v2/core/content"
+	"github.com/containerd/containerd/v2/core/leases"
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/go-digest"
+	"github.com/opencontainers/image-spec/identity"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+)
+
+// maxDocument is the largest index, manifest or config we take, in bytes. It
+// is the limit registries put on manifests; real ones are a few KiB.
+const maxDocument = 4 << 20
+
+// ImportOptions are the importer's optional settings.
+type ImportOptions struct {
+	// OnImage is called for each image as soon as pods can use it.
+	OnImage func(bundle.Image)
+}
+
+// An Importer takes the blobs of a bundle as they stream by and makes images
+// of them. It is for one goroutine.
+//
+// An image is usable as soon as its last blob has passed, in whatever order
+// they come. A layer that is not needed once but several times (the same one
+// on top of different others), or before the layers under it are there, is
+// kept in the content store until Close and unpacked from there.
+type Importer struct {
+	store   *Store
+	options ImportOptions
+	lease   leases.Lease
+	lock    *lock
+
+	images    []bundle.Image              // not usable yet, in boot order
+	documents map[digest.Digest]bool      // indexes, manifests and configs; true when stored
+	links     map[digest.Digest]*link     // snapshots by chain ID
+	layers    map[digest.Digest]*deferral // by diff ID
+}
+
+// A deferral is a layer and the places where it is to be unpacked.
+type deferral struct {
+	links []*link
+	kept  *ocispec.Descriptor // the copy in the content store, if it was needed
+}
+
+func (d *deferral) open() (n int) {
+	for _, l := range d.links {
+		if !l.done {
+			n++
+		}
+	}
+	return n
+}
+
+// NewImporter begins an import of images: usually those that Missing returned.
+// What containerd has of them already (by whatever means it came) is used. The
+// importer must be closed, also after an error.
+func (s *Store) NewImporter(ctx context.Context, images []bundle.Image, options ImportOptions) (*Importer, error) {
+	lease, lock, err := s.newLease(ctx)
+	if err != nil {
+		return nil, err
+	}
+	im := &Importer{
+		store:     s,
+		options:   options,
+		lease:     lease,
+		lock:      lock,
+		images:    append([]bundle.Image(nil), images...),
+		documents: map[digest.Digest]bool{},
+		links:     map[digest.Digest]*link{},
+		layers:    map[digest.Digest]*deferral{},
+	}
+	if err := im.begin(ctx); err != nil {
+		return nil, errors.Join(err, im.Close(ctx))
+	}
+	return im, nil
+}
+
+func (im *Importer) begin(ctx context.Context) error {
+	for _, img := range im.images {
+		im.plan(img)
+	}
+	// The order matters. What we need is put under our lease first; only then
+	// may the lease of a killed importer go, or its finished layers would go
+	// with it. Then nothing that we find can vanish any more.
+	if err := im.protect(ctx); err != nil {
+		return err
+	}
+	if err := im.store.dropStaleLeases(ctx); err != nil {
+		return err
+	}
+	if err := im.survey(ctx); err != nil {
+		return err
+	}
+	return im.finish(im.leased(ctx))
+}
+
+// plan notes what an image is made of.
+func (im *Importer) plan(img bundle.Image) {
+	for _, d := range documentsOf(img) {
+		im.documents[d.Digest] = false
+	}
+	var parent *link
+	for i, chainID := range chainIDs(img) {
+		l, known := im.links[chainID]
+		if !known {
+			l = &link{diffID: digest.Digest(img.Layers[i].DiffID), chainID: chainID, parent: parent, image: img.Reference}
+			im.links[chainID] = l
+			layer := im.layers[l.diffID]
+			if layer == nil {
+				layer = &deferral{}
+				im.layers[l.diffID] = layer
+			}
+			layer.links = append(layer.links, l)
+		}
+		parent = l
+	}
+}
+
+// protect puts all that the import needs under the lease, there or not.
+func (im *Importer) protect(ctx context.Context) error {
+	var resources []leases.Resource
+	for dgst := range im.documents {
+		resources = append(resources, leases.Resource{ID: dgst.String(), Type: "content"})
+	}
+	for chainID := range im.links {
+		resources = append(resources, leases.Resource{ID: chainID.String(), Type: "snapshots/" + im.store.snapshotter})
+	}
+	for _, r := range resources {
+		if err := im.store.client.LeasesService().AddResource(ctx, im.lease, r); err != nil {
+			return fmt.Errorf("adding %s to lease %s: %w", r.ID, im.lease.ID, err)
+		}
+	}
+	return nil
+}
+
+// survey finds out what is there already.
+func (im *Importer) survey(ctx context.Context) error {
+	for dgst := range im.documents {
+		has, err := im.store.hasContent(ctx, dgst)
+		if err != nil {
+			return err
+		}
+		im.documents[dgst] = has
+	}
+	for chainID, l := range im.links {
+		has, err := im.store.hasSnapshot(ctx, chainID)
+		if err != nil {
+			return err
+		}
+		l.done = has
+	}
+	return nil
+}
+
+// Wants says whether the import still needs the bundle's entry of that name.
+// Entries it does not want can be skipped.
+func (im *Importer) Wants(entry string) bool {
+	dgst, ok := blobDigest(entry)
+	if !ok {
+		return false
+	}
+	if stored, ok := im.documents[dgst]; ok {
+		return !stored
+	}
+	layer, ok := im.layers[dgst]
+	return ok && layer.kept == nil && layer.open() > 0
+}
+
+// Blob takes the content of one of the bundle's entries. An entry that is not
+// wanted is left unread.
+func (im *Importer) Blob(ctx context.Context, e bundle.Entry, r io.Reader) error {
+	if !im.Wants(e.Name) {
+		return nil
+	}
+	ctx = im.leased(ctx)
+	dgst, _ := blobDigest(e.Name)
+	if layer, ok := im.layers[dgst]; ok {
+		if err := im.layer(ctx, layer, e, r); err != nil {
+			return fmt.Errorf("unpacking layer %s of %s: %w", dgst, layer.links[0].image, err)
+		}
+	} else if err := im.document(ctx, dgst, r); err != nil {
+		return fmt.Errorf("storing %s: %w", e.Name, err)
+	}
+	return im.finish(ctx)
+}
+
+// layer unpacks a layer that passes by, and those kept ones that waited for it.
+func (im *Importer) layer(ctx context.Context, layer *deferral, e bundle.Entry, r io.Reader) error {
+	if layer.open() == 1 {
+		for _, l := range layer.links {
+			if !l.done && l.ready() {
+				if err := im.apply(ctx, l, r); err != nil {
+					return err
+				}
+				return im.catchUp(ctx)
+			}
+		}
+	}
+	desc := ocispec.Descriptor{MediaType: ocispec.MediaTypeImageLayer, Digest: layer.links[0].diffID, Size: e.Size}
+	if err := im.write(ctx, desc, r); err != nil {
+		return err
+	}
+	layer.kept = &desc
+	return im.catchUp(ctx)
+}
+
+// catchUp unpacks kept layers as long as one fits on what is there.
+func (im *Importer) catchUp(ctx context.Context) error {
+	for progress := true; progress; {
+		progress = false
+		for _, layer := range im.layers {
+			for _, l := range layer.links {
+				if layer.kept == nil || l.done || !l.ready() {
+					continue
+				}
+				if err := im.applyKept(ctx, l, *layer.kept); err != nil {
+					return err
+				}
+				progress = true
+			}
+		}
+	}
+	return nil
+}
+
+func (im *Importer) applyKept(ctx context.Context, l *link, desc ocispec.Descriptor) error {
+	ra, err := im.store.client.ContentStore().ReaderAt(ctx, desc)
+	if err != nil {
+		return fmt.Errorf("reading kept layer %s: %w", desc.Digest, err)
+	}
+	defer ra.Close()
+	return im.apply(ctx, l, content.NewReader(ra))
+}
+
+// document stores an index, a manifest or a config.
+func (im *Importer) document(ctx context.Context, dgst digest.Digest, r io.Reader) error {
+	b, err := io.ReadAll(io.LimitReader(r, maxDocument+1))
+	if err != nil {
+		return err
+	}
+	if len(b) > maxDocument {
+		return fmt.Errorf("it is larger than %d bytes", maxDocument)
+	}
+	if err := im.write(ctx, ocispec.Descriptor{Digest: dgst, Size: int64(len(b))}, bytes.NewReader(b)); err != nil {
+		return err
+	}
+	im.documents[dgst] = true
+	return nil
+}
+
+// write puts a blob into the content store, which checks its digest.
+func (im *Importer) write(ctx context.Context, desc ocispec.Descriptor, r io.Reader) error {
+	// The name of an upload must not be that of another importer's.
+	upload := im.lease.ID + "-" + desc.Digest.String()
+	return content.WriteBlob(ctx, im.store.client.ContentStore(), upload, r, desc)
+}
+
+// finish makes usable images of those whose parts are all there.
+func (im *Importer) finish(ctx context.Context) error {
+	pending := im.images[:0:0]
+	for i, img := range im.images {
+		if !im.complete(img) {
+			pending = append(pending, img)
+			continue
+		}
+		if err := im.store.publish(ctx, img); err != nil {
+			im.images = append(pending, im.images[i:]...)
+			return fmt.Errorf("importing %s: %w", img.Reference, err)
+		}
+		if im.options.OnImage != nil {
+			im.options.OnImage(img)
+		}
+	}
+	im.images = pending
+	return nil
+}
+
+func (im *Importer) complete(img bundle.Image) bool {
+	for _, d := range documentsOf(img) {
+		if !im.documents[d.Digest] {
+			return false
+		}
+	}
+	for _, chainID := range chainIDs(img) {
+		if !im.links[chainID].done {
+			return false
+		}
+	}
+	return true
+}
+
+// Pending returns the images that are not usable yet. After the whole stream
+// has passed there are none, unless the stream lacked something.
+func (im *Importer) Pending() []bundle.Image { return im.images }
+
+// Close ends the import. What was unpacked for images that did not become
+// complete is removed. It works with a cancelled context too.
+func (im *Importer) Close(ctx context.Context) error {
+	ctx, cancel := afterwards(ctx)
+	defer cancel()
+	return errors.Join(im.store.deleteLease(ctx, im.lease), im.lock.release())
+}
+
+// leased makes everything written with the context the lease's.
+func (im *Importer) leased(ctx context.Context) context.Context {
+	return leases.WithLease(ctx, im.lease.ID)
+}
+
+// blobDigest returns the digest in a blob entry's name.
+func blobDigest(entry string) (digest.Digest, bool) {
+	hex, ok := strings.CutPrefix(entry, bundle.BlobDir)
+	return digest.NewDigestFromEncoded(digest.SHA256, hex), ok
+}
+
+// documentsOf returns the blobs of an image other than its layers, from the
+// one that its reference points at down.
+func documentsOf(img bundle.Image) []ocispec.Descriptor {
+	docs := []ocispec.Descriptor{descriptor(img.Target)}
+	if img.Manifest.Digest != img.Target.Digest {
+		docs = append(docs, descriptor(img.Manifest))
+	}
+	return append(docs, descriptor(img.Config))
+}
+
+// chainIDs returns the names of the image's snapshots, bottom first.
+func chainIDs(img bundle.Image) []digest.Digest {
+	ids := make([]digest.Digest, len(img.Layers))
+	for i, l := range img.Layers {
+		ids[i] = digest.Digest(l.DiffID)
+	}
+	return identity.ChainIDs(ids)
+}
+
+func (s *Store) hasContent(ctx context.Context, dgst digest.Digest) (bool, error) {
+	_, err := s.client.ContentStore().Info(ctx, dgst)
+	if errdefs.IsNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("looking for blob %s: %w", dgst, err)
+	}
+	return true, nil
+}
+
+func (s *Store) hasSnapshot(ctx context.Context, chainID digest.Digest) (bool, error) {
+	_, err := s.client.SnapshotService(s.snapshotter).Stat(ctx, chainID.String())
+	if errdefs.IsNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("looking for snapshot %s: %w", chainID, err)
+	}
+	return true, nil
+}

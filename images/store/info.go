@@ -1,0 +1,146 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// defaultSnapshotter is containerd's own default on Linux.
+const defaultSnapshotter = "overlayfs"
+
+// Info is what a containerd says about itself.
+type Info struct {
+	// Version is containerd's own: "v2.4.2", "1.6.20~ds1".
+	Version string
+	// CRI says whether the kubelet can use this containerd at all. When it is
+	// false (the plugin is disabled), the fields below it are empty.
+	CRI bool
+	// Snapshotter is the one that holds the CRI's images: "overlayfs".
+	Snapshotter string
+	// SandboxImage is the pause image pods are started with. containerd 2
+	// does not tell; it is "" then.
+	SandboxImage string
+	// DefaultRuntime is the runtime handler of pods that name none: "runc".
+	DefaultRuntime string
+	// SystemdCgroup says whether the default runtime uses systemd's cgroup
+	// driver, which must be the kubelet's as well.
+	SystemdCgroup bool
+	// RestrictOOMScoreAdj says whether containers start on a host where
+	// containerd may not lower oom_score_adj.
+	RestrictOOMScoreAdj bool
+	// Runtime and Network are the CRI's two conditions. Network is false
+	// until a CNI configuration is in place.
+	Runtime, Network Condition
+}
+
+// A Condition is a yes or no of the CRI with its reason.
+type Condition struct {
+	Ready   bool
+	Message string
+}
+
+// Info asks containerd about itself.
+func (s *Store) Info(ctx context.Context) (Info, error) {
+	info := Info{Version: s.version, CRI: s.cri, Snapshotter: s.snapshotter}
+	if !s.cri {
+		return info, nil
+	}
+	st, err := s.criRuntime().Status(ctx, &runtime.StatusRequest{Verbose: true})
+	if err != nil {
+		return Info{}, fmt.Errorf("asking containerd for its status: %w", err)
+	}
+	for _, c := range st.GetStatus().GetConditions() {
+		switch c.Type {
+		case runtime.RuntimeReady:
+			info.Runtime = Condition{c.Status, c.Message}
+		case runtime.NetworkReady:
+			info.Network = Condition{c.Status, c.Message}
+		}
+	}
+	config, err := parseConfig(st.Info)
+	if err != nil {
+		return Info{}, fmt.Errorf("reading containerd's status: %w", err)
+	}
+	info.SandboxImage = config.SandboxImage
+	info.DefaultRuntime = config.Containerd.DefaultRuntimeName
+	info.RestrictOOMScoreAdj = config.RestrictOOMScoreAdj
+	info.SystemdCgroup, err = s.systemdCgroup(ctx, config)
+	return info, err
+}
+
+// criConfig is the part of the CRI plugin's configuration that we use. The
+// plugin shows it as JSON in its verbose status; the field names are those of
+// containerd's internal/cri/config (pkg/cri/config before 2.0).
+type criConfig struct {
+	SandboxImage        string `json:"sandboxImage"` // up to 1.7
+	RestrictOOMScoreAdj bool   `json:"restrictOOMScoreAdj"`
+	Containerd          struct {
+		Snapshotter        string `json:"snapshotter"` // up to 1.7
+		DefaultRuntimeName string `json:"defaultRuntimeName"`
+		Runtimes           map[string]struct {
+			Options struct {
+				SystemdCgroup bool
+			} `json:"options"`
+		} `json:"runtimes"`
+	} `json:"containerd"`
+}
+
+func parseConfig(info map[string]string) (criConfig, error) {
+	var config criConfig
+	text, ok := info["config"]
+	if !ok {
+		return config, errors.New("it shows no configuration")
+	}
+	return config, json.Unmarshal([]byte(text), &config)
+}
+
+// systemdCgroup takes the answer of the CRI's RuntimeConfig where it exists
+// (since 2.0), because that is what the kubelet will go by; else the option of
+// the default runtime.
+func (s *Store) systemdCgroup(ctx context.Context, config criConfig) (bool, error) {
+	rc, err := s.criRuntime().RuntimeConfig(ctx, &runtime.RuntimeConfigRequest{})
+	switch {
+	case err == nil:
+		return rc.GetLinux().GetCgroupDriver() == runtime.CgroupDriver_SYSTEMD, nil
+	case status.Code(err) == codes.Unimplemented:
+		return config.Containerd.Runtimes[config.Containerd.DefaultRuntimeName].Options.SystemdCgroup, nil
+	default:
+		return false, fmt.Errorf("asking containerd for its cgroup driver: %w", err)
+	}
+}
+
+// criSnapshotter names the snapshotter that the CRI unpacks images with. Up to
+// 1.7 it is in the plugin's configuration. Since 2.0 only the place of the
+// image file system tells: a folder called after the snapshotter plugin.
+func (s *Store) criSnapshotter(ctx context.Context) (string, error) {
+	st, err := s.criRuntime().Status(ctx, &runtime.StatusRequest{Verbose: true})
+	if err != nil {
+		return "", err
+	}
+	config, err := parseConfig(st.Info)
+	if err != nil {
+		return "", err
+	}
+	if config.Containerd.Snapshotter != "" {
+		return config.Containerd.Snapshotter, nil
+	}
+	fs, err := s.criImages().ImageFsInfo(ctx, &runtime.ImageFsInfoRequest{})
+	if err != nil {
+		return "", err
+	}
+	const plugin = "io.containerd.snapshotter.v1."
+	for _, f := range fs.GetImageFilesystems() {
+		if name, ok := strings.CutPrefix(filepath.Base(f.GetFsId().GetMountpoint()), plugin); ok {
+			return name, nil
+		}
+	}
+	return defaultSnapshotter, nil
+}

@@ -1,0 +1,183 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"airlift/fault"
+
+	"github.com/containerd/containerd/v2/core/mount"
+	"github.com/containerd/containerd/v2/core/snapshots"
+	"github.com/containerd/containerd/v2/pkg/archive"
+	"github.com/containerd/errdefs"
+	"github.com/moby/sys/userns"
+	"github.com/opencontainers/go-digest"
+)
+
+// cleanupTimeout bounds what is done after a failure or a cancellation, in
+// place of the context that has ended by then.
+const cleanupTimeout = 30 * time.Second
+
+// afterwards returns a context for cleaning up that outlives ctx.
+func afterwards(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
+}
+
+// A link is one layer on top of the ones below it: one snapshot. Images that
+// share their lower layers share the links.
+type link struct {
+	diffID  digest.Digest
+	chainID digest.Digest // the snapshot's name; covers the parents too
+	parent  *link         // nil at the bottom
+	image   string        // the first image that needs it, for messages
+	done    bool          // the snapshot is committed
+}
+
+// ready says whether the snapshot below is there.
+func (l *link) ready() bool { return l.parent == nil || l.parent.done }
+
+// apply unpacks the layer tar r into a new snapshot and commits it when the
+// content turns out to be what the link says. On failure nothing remains.
+func (im *Importer) apply(ctx context.Context, l *link, r io.Reader) error {
+	sn := im.store.client.SnapshotService(im.store.snapshotter)
+	parent := ""
+	if l.parent != nil {
+		parent = l.parent.chainID.String()
+	}
+	// Key and label are containerd's convention for extractions. The label
+	// also lets a snapshotter that has the layer already say so.
+	key := fmt.Sprintf(snapshots.UnpackKeyFormat, im.lease.ID, l.chainID)
+	labels := snapshots.WithLabels(map[string]string{snapshots.LabelSnapshotRef: l.chainID.String()})
+
+	mounts, err := sn.Prepare(ctx, key, parent, labels)
+	if errdefs.IsAlreadyExists(err) {
+		if _, err := sn.Stat(ctx, l.chainID.String()); err != nil {
+			return fmt.Errorf("finding snapshot %s: %w", l.chainID, err)
+		}
+		l.done = true
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("preparing a snapshot: %w", err)
+	}
+	err = extract(ctx, mounts, r, l.diffID)
+	if err == nil {
+		err = sn.Commit(ctx, l.chainID.String(), key, labels)
+		if err == nil {
+			l.done = true
+			return nil
+		}
+	}
+	ctx, cancel := afterwards(ctx)
+	defer cancel()
+	removeErr := sn.Remove(ctx, key)
+	if errdefs.IsAlreadyExists(err) {
+		// Another importer was faster; its snapshot is the same.
+		l.done, err = true, nil
+	}
+	if removeErr != nil && !errdefs.IsNotFound(removeErr) {
+		err = errors.Join(err, fmt.Errorf("removing unfinished snapshot %q: %w", key, removeErr))
+	}
+	return err
+}
+
+// extract unpacks the layer tar r into the file system that mounts describes
+// and checks that r, read to its end, has the given digest.
+func extract(ctx context.Context, mounts []mount.Mount, r io.Reader, diffID digest.Digest) error {
+	digester := diffID.Algorithm().Digester()
+	r = io.TeeReader(r, digester.Hash())
+	if err := unpack(ctx, mounts, r); err != nil {
+		return err
+	}
+	// What follows the archive's end mark belongs to the digest as well.
+	if _, err := io.Copy(io.Discard, r); err != nil {
+		return err
+	}
+	if got := digester.Digest(); got != diffID {
+		return fault.New(fault.Bundle, "the bundle is damaged: copy it again, or check it with `bundle verify`",
+			"content has digest %s", got)
+	}
+	return nil
+}
+
+// unpack applies the layer tar r to the file system that mounts describes.
+//
+// The usual snapshotters hand out plain folders: native always, overlayfs for
+// the bottom layer (a bind mount) and for the others (the mount's upper
+// folder). Writing there without mounting is what containerd's own applier
+// does for overlayfs; it is faster, and a process that gets killed leaves no
+// mount behind. Whiteouts then have to be written in overlayfs's form, which
+// a user namespace forbids; the kernel does it there.
+func unpack(ctx context.Context, mounts []mount.Mount, r io.Reader) error {
+	if len(mounts) == 1 {
+		m := mounts[0]
+		if m.Type == "bind" || m.Type == "rbind" {
+			return applyTo(ctx, m.Source, r)
+		}
+		upper, lower := overlayDirs(m)
+		if upper != "" && !userns.RunningInUserNS() {
+			return applyTo(ctx, upper, r,
+				archive.WithConvertWhiteout(archive.OverlayConvertWhiteout),
+				archive.WithParents(lower))
+		}
+	}
+	return withMount(ctx, mounts, func(root string) error { return applyTo(ctx, root, r) })
+}
+
+func applyTo(ctx context.Context, root string, r io.Reader, opts ...archive.ApplyOpt) error {
+	_, err := os.Stat(root)
+	if errors.Is(err, fs.ErrNotExist) {
+		return fault.New(fault.Failure, "containerd seems to run in a container or mount namespace of its own; run the installer there",
+			"containerd's snapshot folder %s does not exist here", root)
+	}
+	if err != nil {
+		return err
+	}
+	_, err = archive.Apply(ctx, root, r, opts...)
+	return err
+}
+
+// overlayDirs returns the writable folder of an overlay mount and the
+// read-only ones below it, topmost first; nothing for another kind of mount.
+func overlayDirs(m mount.Mount) (upper string, lower []string) {
+	if m.Type != "overlay" {
+		return "", nil
+	}
+	for _, o := range m.Options {
+		if dir, ok := strings.CutPrefix(o, "upperdir="); ok {
+			upper = dir
+		}
+		if dirs, ok := strings.CutPrefix(o, "lowerdir="); ok {
+			lower = strings.Split(dirs, ":")
+		}
+	}
+	return upper, lower
+}
+
+// withMount mounts what mounts describes and calls f with the place. The mount
+// is gone when it returns.
+func withMount(ctx context.Context, mounts []mount.Mount, f func(root string) error) (err error) {
+	root, err := os.MkdirTemp(runDir, "layer-")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		// Remove, not RemoveAll: should the unmount have failed, then what is
+		// in the folder is the layer.
+		err = errors.Join(err, mount.UnmountMounts(mounts, root, 0), os.Remove(root))
+	}()
+	// Nothing reads the layer before it is committed, so a mount that does not
+	// sync ("volatile") has no use here and some kernels refuse to reuse it.
+	mounts = mount.RemoveVolatileOption(slices.Clone(mounts))
+	if err := mount.All(mounts, root); err != nil {
+		return fmt.Errorf("mounting a snapshot at %s: %w", root, err)
+	}
+	return f(root)
+}

@@ -1,0 +1,122 @@
+package store
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/containerd/containerd/v2/core/leases"
+	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// leaseLabel marks the leases that importers hold.
+	leaseLabel = "airlift.dev/import"
+
+	// leaseExpiry is when containerd may throw away what a killed importer
+	// left behind, if no later one does so first. No import takes a day.
+	leaseExpiry = 24 * time.Hour
+
+	// runDir holds one lock file for each running importer.
+	runDir = "/run/airlift"
+)
+
+// A lock is held as long as the importer's process lives, however it ends.
+// That is how a later importer tells the lease of a killed one from one that
+// is in use.
+type lock struct{ file *os.File }
+
+func lockPath(leaseID string) string { return filepath.Join(runDir, leaseID+".lock") }
+
+func newLock(leaseID string) (*lock, error) {
+	if err := os.MkdirAll(runDir, 0o700); err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(lockPath(leaseID), os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return &lock{f}, nil
+}
+
+func (l *lock) release() error {
+	return errors.Join(os.Remove(l.file.Name()), l.file.Close())
+}
+
+// abandoned says whether nobody holds the lease's lock any more, and removes
+// the lock file if so.
+func abandoned(leaseID string) (bool, error) {
+	f, err := os.Open(lockPath(leaseID))
+	if errors.Is(err, fs.ErrNotExist) {
+		return true, nil // /run is empty after a reboot
+	}
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	return true, os.Remove(f.Name())
+}
+
+// newLease makes a lease that protects everything an importer writes, and
+// the lock that shows the importer is alive.
+func (s *Store) newLease(ctx context.Context) (leases.Lease, *lock, error) {
+	id := "airlift-" + rand.Text()
+	lock, err := newLock(id)
+	if err != nil {
+		return leases.Lease{}, nil, fmt.Errorf("locking lease %s: %w", id, err)
+	}
+	lease, err := s.client.LeasesService().Create(ctx, leases.WithID(id),
+		leases.WithLabel(leaseLabel, "true"), leases.WithExpiration(leaseExpiry))
+	if err != nil {
+		return leases.Lease{}, nil, errors.Join(fmt.Errorf("creating a lease: %w", err), lock.release())
+	}
+	return lease, lock, nil
+}
+
+// dropStaleLeases deletes the leases of importers that were killed, and with
+// them their half-made snapshots.
+func (s *Store) dropStaleLeases(ctx context.Context) error {
+	held, err := s.client.LeasesService().List(ctx, fmt.Sprintf("labels.%q", leaseLabel))
+	if err != nil {
+		return fmt.Errorf("listing leases: %w", err)
+	}
+	for _, lease := range held {
+		stale, err := abandoned(lease.ID)
+		if err != nil {
+			return fmt.Errorf("looking whether lease %s is in use: %w", lease.ID, err)
+		}
+		if stale {
+			if err := s.deleteLease(ctx, lease); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// deleteLease deletes a lease and waits until containerd has collected what
+// only the lease kept.
+func (s *Store) deleteLease(ctx context.Context, lease leases.Lease) error {
+	err := s.client.LeasesService().Delete(ctx, lease, leases.SynchronousDelete)
+	if err != nil && !errdefs.IsNotFound(err) {
+		return fmt.Errorf("deleting lease %s: %w", lease.ID, err)
+	}
+	return nil
+}

@@ -1,0 +1,85 @@
+package store
+
+import (
+	"context"
+	"fmt"
+
+	"airlift/bundle"
+
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/go-digest"
+)
+
+// Missing returns those of the images that are not all there, in their order:
+// recorded under every name with exactly this content, pinned, tied together
+// against garbage collection, unpacked down to the last layer, and known to
+// the CRI. Importing them repairs whatever it was.
+func (s *Store) Missing(ctx context.Context, images []bundle.Image) ([]bundle.Image, error) {
+	var missing []bundle.Image
+	for _, img := range images {
+		ok, err := s.has(ctx, img)
+		if err != nil {
+			return nil, fmt.Errorf("looking for image %s: %w", img.Reference, err)
+		}
+		if !ok {
+			missing = append(missing, img)
+		}
+	}
+	return missing, nil
+}
+
+func (s *Store) has(ctx context.Context, img bundle.Image) (bool, error) {
+	names, err := namesOf(img)
+	if err != nil {
+		return false, err
+	}
+	for _, name := range names {
+		if ok, err := s.recorded(ctx, name, digest.Digest(img.Target.Digest)); !ok || err != nil {
+			return false, err
+		}
+	}
+	for _, d := range documentsOf(img) {
+		if ok, err := s.hasContent(ctx, d.Digest); !ok || err != nil {
+			return false, err
+		}
+	}
+	for _, l := range s.gcLabels(img) {
+		info, err := s.client.ContentStore().Info(ctx, l.blob)
+		if err != nil || info.Labels[l.key] != l.value {
+			return false, err
+		}
+	}
+	// A snapshot holds on to its parents, so the top one stands for all.
+	if chain := chainIDs(img); len(chain) > 0 {
+		if ok, err := s.hasSnapshot(ctx, chain[len(chain)-1]); !ok || err != nil {
+			return false, err
+		}
+	}
+	if !s.cri {
+		return true, nil
+	}
+	for _, name := range names {
+		if ok, err := s.criKnows(ctx, name); !ok || err != nil {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// recorded says whether containerd has an image record of that name with that
+// target and the CRI's labels.
+func (s *Store) recorded(ctx context.Context, name string, target digest.Digest) (bool, error) {
+	img, err := s.client.ImageService().Get(ctx, name)
+	if errdefs.IsNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	for k, v := range recordLabels {
+		if img.Labels[k] != v {
+			return false, nil
+		}
+	}
+	return img.Target.Digest == target, nil
+}

@@ -1,0 +1,148 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"airlift/bundle"
+	"airlift/fault"
+
+	"github.com/containerd/containerd/v2/core/content"
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// criTimeout bounds the wait for the CRI to notice a new image record. It
+// takes milliseconds; after a failure the CRI tries again within seconds.
+const criTimeout = 30 * time.Second
+
+// publish makes an image of parts that are all there: it ties them together
+// for containerd's garbage collection, records the image under its names and
+// waits until the CRI shows it.
+func (s *Store) publish(ctx context.Context, img bundle.Image) error {
+	if err := s.checkDocuments(ctx, img); err != nil {
+		return err
+	}
+	for _, l := range s.gcLabels(img) {
+		_, err := s.client.ContentStore().Update(ctx,
+			content.Info{Digest: l.blob, Labels: map[string]string{l.key: l.value}}, "labels."+l.key)
+		if err != nil {
+			return fmt.Errorf("labelling blob %s: %w", l.blob, err)
+		}
+	}
+	names, err := namesOf(img)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if err := s.record(ctx, name, descriptor(img.Target)); err != nil {
+			return err
+		}
+	}
+	return s.awaitCRI(ctx, names)
+}
+
+// A gcLabel on a blob keeps what it points at alive as long as the blob lives.
+// Without them containerd would collect an image's parts under its record.
+type gcLabel struct {
+	blob       digest.Digest
+	key, value string
+}
+
+// gcLabels returns the way from an image's target to its snapshots. The labels
+// are the ones a pull sets, except those for the layers' blobs, which do not
+// exist (compare containerd's images.ChildGCLabelsFilterLayers).
+func (s *Store) gcLabels(img bundle.Image) []gcLabel {
+	config := digest.Digest(img.Config.Digest)
+	labels := []gcLabel{{digest.Digest(img.Manifest.Digest), "containerd.io/gc.ref.content.config", config.String()}}
+	if img.Target.Digest != img.Manifest.Digest {
+		labels = append(labels, gcLabel{digest.Digest(img.Target.Digest), "containerd.io/gc.ref.content.m.0", img.Manifest.Digest})
+	}
+	if chain := chainIDs(img); len(chain) > 0 {
+		top := chain[len(chain)-1]
+		labels = append(labels, gcLabel{config, "containerd.io/gc.ref.snapshot." + s.snapshotter, top.String()})
+	}
+	return labels
+}
+
+// checkDocuments makes sure that containerd will see in the image's blobs what
+// the bundle's manifest says about it. If it saw other layers, the image would
+// look fine until the first pod needs it.
+func (s *Store) checkDocuments(ctx context.Context, img bundle.Image) error {
+	damaged := func(format string, args ...any) error {
+		return fault.New(fault.Bundle, "the bundle contradicts itself: build it again", format, args...)
+	}
+	if img.Target.Digest != img.Manifest.Digest {
+		var index ocispec.Index
+		if err := s.readJSON(ctx, img.Target, &index); err != nil {
+			return err
+		}
+		if !slices.ContainsFunc(index.Manifests, func(d ocispec.Descriptor) bool {
+			return d.Digest == digest.Digest(img.Manifest.Digest)
+		}) {
+			return damaged("index %s does not contain manifest %s", img.Target.Digest, img.Manifest.Digest)
+		}
+	}
+	var manifest ocispec.Manifest
+	if err := s.readJSON(ctx, img.Manifest, &manifest); err != nil {
+		return err
+	}
+	if manifest.Config.Digest != digest.Digest(img.Config.Digest) {
+		return damaged("manifest %s names config %s, not %s", img.Manifest.Digest, manifest.Config.Digest, img.Config.Digest)
+	}
+	var config ocispec.Image
+	if err := s.readJSON(ctx, img.Config, &config); err != nil {
+		return err
+	}
+	if !slices.EqualFunc(config.RootFS.DiffIDs, img.Layers, func(d digest.Digest, l bundle.Layer) bool {
+		return d == digest.Digest(l.DiffID)
+	}) {
+		return damaged("config %s names other layers: %s", img.Config.Digest, config.RootFS.DiffIDs)
+	}
+	return nil
+}
+
+func (s *Store) readJSON(ctx context.Context, d bundle.Descriptor, v any) error {
+	b, err := content.ReadBlob(ctx, s.client.ContentStore(), descriptor(d))
+	if err != nil {
+		return fmt.Errorf("reading %s: %w", d.Digest, err)
+	}
+	if err := json.Unmarshal(b, v); err != nil {
+		return fmt.Errorf("decoding %s: %w", d.Digest, err)
+	}
+	return nil
+}
+
+// awaitCRI waits until the CRI answers to all names of an image. It learns of
+// new records through events, shortly after they are made; a kubelet that
+// asked in between would try to pull.
+func (s *Store) awaitCRI(ctx context.Context, names []string) error {
+	if !s.cri {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, criTimeout)
+	defer cancel()
+	for _, name := range names {
+		err := poll(ctx, 5*time.Millisecond, func(ctx context.Context) error {
+			known, err := s.criKnows(ctx, name)
+			if err == nil && !known {
+				err = fmt.Errorf("it does not know the image")
+			}
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("waiting for the CRI to show %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// criKnows says whether the CRI has an image of that name.
+func (s *Store) criKnows(ctx context.Context, name string) (bool, error) {
+	st, err := s.criImages().ImageStatus(ctx, &runtime.ImageStatusRequest{Image: &runtime.ImageSpec{Image: name}})
+	return st.GetImage() != nil, err
+}
