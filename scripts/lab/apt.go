@@ -1,0 +1,57 @@
+package lab
+
+import (
+	"context"
+	"os"
+	"strings"
+
+	"airlift/fault"
+)
+
+// aptFormat makes apt list its package indexes, one per line. Asking apt saves
+// reading its two formats of source lists, and includes what its
+// configuration adds.
+const aptFormat = "$(IDENTIFIER)|$(REPO_URI)|$(CODENAME)|$(RELEASE)|$(COMPONENT)"
+
+// debianMirror finds where this machine gets the suite from.
+func debianMirror(ctx context.Context) (uri string, err error) {
+	list, err := output(ctx, "apt-get", "indextargets", "--format", aptFormat)
+	if err != nil {
+		return "", err
+	}
+	if uri, ok := pickMirror(list); ok {
+		return uri, nil
+	}
+	return "", fault.New(fault.Preflight,
+		"add a source for Debian "+suite+" main to /etc/apt/sources.list.d",
+		"finding a mirror: apt has no source for Debian %s main", suite)
+}
+
+// pickMirror chooses from lines in aptFormat. A suite's updates and security
+// fixes have names of their own ("bookworm-updates"), so an exact match is the
+// main archive.
+func pickMirror(list string) (uri string, ok bool) {
+	for line := range strings.Lines(list) {
+		f := strings.Split(strings.TrimSpace(line), "|")
+		if len(f) != 5 || f[0] != "Packages" || f[4] != "main" || (f[2] != suite && f[3] != suite) {
+			continue
+		}
+		return strings.TrimSuffix(f[1], "/"), true
+	}
+	return "", false
+}
+
+// withAptProxy returns this process's environment, with the proxy that apt is
+// configured to use: debootstrap downloads by itself and only looks there.
+func withAptProxy(ctx context.Context, uri string) ([]string, error) {
+	scheme, _, _ := strings.Cut(uri, "://")
+	out, err := output(ctx, "apt-config", "dump", "--format", "%v%n", "Acquire::"+scheme+"::Proxy")
+	if err != nil {
+		return nil, err
+	}
+	env := os.Environ()
+	if proxy := strings.TrimSpace(out); proxy != "" && !strings.Contains(proxy, "\n") && proxy != "DIRECT" {
+		env = append(env, scheme+"_proxy="+proxy)
+	}
+	return env, nil
+}

@@ -1,0 +1,232 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/moby/sys/mountinfo"
+	"golang.org/x/sys/unix"
+)
+
+// hierarchy is one mounted cgroup tree: a v1 controller, the v1 tree that
+// systemd keeps its units in, or the unified v2 tree.
+type hierarchy struct {
+	mountpoint string
+	key        string // as in the second field of /proc/PID/cgroup; "" is v2
+}
+
+// hierarchies lists the cgroup trees that this machine has mounted.
+func hierarchies() ([]hierarchy, error) {
+	mounts, err := mountinfo.GetMounts(func(m *mountinfo.Info) (skip, stop bool) {
+		return m.FSType != "cgroup" && m.FSType != "cgroup2", false
+	})
+	if err != nil {
+		return nil, fmt.Errorf("listing cgroup mounts: %w", err)
+	}
+	members, err := memberships("self")
+	if err != nil {
+		return nil, err
+	}
+	var found []hierarchy
+	seen := map[string]bool{}
+	for _, m := range mounts {
+		for key := range members {
+			if !seen[key] && mountHas(m, key) {
+				seen[key] = true
+				found = append(found, hierarchy{m.Mountpoint, key})
+			}
+		}
+	}
+	if len(found) == 0 {
+		return nil, errors.New("listing cgroup mounts: this machine has none")
+	}
+	return found, nil
+}
+
+// mountHas says whether m is the mount of the hierarchy that /proc/PID/cgroup
+// calls key. v1 names its controllers in the mount's options.
+func mountHas(m *mountinfo.Info, key string) bool {
+	if key == "" || m.FSType == "cgroup2" {
+		return key == "" && m.FSType == "cgroup2"
+	}
+	options := "," + m.VFSOptions + ","
+	for _, part := range strings.Split(key, ",") {
+		if !strings.Contains(options, ","+part+",") {
+			return false
+		}
+	}
+	return true
+}
+
+// memberships returns the cgroup of a process in every hierarchy, by key.
+func memberships(pid string) (map[string]string, error) {
+	data, err := os.ReadFile(filepath.Join("/proc", pid, "cgroup"))
+	if err != nil {
+		return nil, fmt.Errorf("reading cgroups of process %s: %w", pid, err)
+	}
+	paths := map[string]string{}
+	for line := range strings.Lines(string(data)) {
+		if parts := strings.SplitN(strings.TrimSpace(line), ":", 3); len(parts) == 3 {
+			paths[parts[1]] = parts[2]
+		}
+	}
+	return paths, nil
+}
+
+// cgroupDirs returns the directories of a process's cgroups.
+func cgroupDirs(pid string) ([]string, error) {
+	trees, err := hierarchies()
+	if err != nil {
+		return nil, err
+	}
+	paths, err := memberships(pid)
+	if err != nil {
+		return nil, err
+	}
+	var dirs []string
+	for _, h := range trees {
+		dirs = append(dirs, filepath.Join(h.mountpoint, paths[h.key]))
+	}
+	return dirs, nil
+}
+
+// makeCgroups makes a cgroup of the given name below this process's own in
+// every hierarchy, so that what limits this process limits the hosts too.
+func makeCgroups(name string) ([]string, error) {
+	parents, err := cgroupDirs("self")
+	if err != nil {
+		return nil, err
+	}
+	var made []string
+	for _, parent := range parents {
+		dir := filepath.Join(parent, name)
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return made, fmt.Errorf("making cgroup: %w", err)
+		}
+		made = append(made, dir)
+		if err := inheritCpuset(parent, dir); err != nil {
+			return made, err
+		}
+	}
+	return made, nil
+}
+
+// inheritCpuset copies what a v1 cpuset does not pass on: nothing can enter a
+// cpuset without CPUs and memory nodes.
+func inheritCpuset(parent, dir string) error {
+	if _, err := os.Stat(filepath.Join(dir, "cgroup.clone_children")); err != nil {
+		return nil // v2 passes them on
+	}
+	for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
+		value, err := os.ReadFile(filepath.Join(parent, file))
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, file), value, 0o644)
+		}
+		if err != nil {
+			return fmt.Errorf("copying %s to cgroup: %w", file, err)
+		}
+	}
+	return nil
+}
+
+// findCgroups looks in every hierarchy for directories whose name the filter
+// accepts, also those made by a process that is gone.
+func findCgroups(accept func(name string) bool) ([]string, error) {
+	trees, err := hierarchies()
+	if err != nil {
+		return nil, err
+	}
+	var found []string
+	for _, h := range trees {
+		_ = filepath.WalkDir(h.mountpoint, func(path string, d fs.DirEntry, err error) error {
+			switch {
+			case err != nil: // cgroups come and go while we look
+				return fs.SkipDir
+			case d.IsDir() && accept(d.Name()):
+				found = append(found, path)
+				return fs.SkipDir
+			}
+			return nil
+		})
+	}
+	return found, nil
+}
+
+// processesIn returns the processes in the given cgroups and below.
+func processesIn(dirs []string) []int {
+	var pids []int
+	seen := map[int]bool{}
+	for _, dir := range dirs {
+		_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+			if err != nil || !d.IsDir() {
+				return nil
+			}
+			data, _ := os.ReadFile(filepath.Join(path, "cgroup.procs"))
+			for _, field := range strings.Fields(string(data)) {
+				if pid, err := strconv.Atoi(field); err == nil && pid > 0 && !seen[pid] {
+					seen[pid] = true
+					pids = append(pids, pid)
+				}
+			}
+			return nil
+		})
+	}
+	return pids
+}
+
+// removeCgroups ends every process in the given cgroups and removes them. Only
+// the hosts' own processes are ever in there.
+func removeCgroups(ctx context.Context, dirs []string) error {
+	for {
+		pids := processesIn(dirs)
+		for _, pid := range pids {
+			if err := unix.Kill(pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
+				return fmt.Errorf("ending process %d: %w", pid, err)
+			}
+		}
+		if len(pids) == 0 {
+			left := removeTrees(dirs)
+			if len(left) == 0 {
+				return nil
+			}
+			dirs = left
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("removing cgroups %s: %d processes left: %w",
+				strings.Join(dirs, ", "), len(processesIn(dirs)), ctx.Err())
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// removeTrees removes the given cgroups and those below, children first, and
+// returns the given ones that could not be removed yet.
+func removeTrees(dirs []string) (left []string) {
+	for _, dir := range dirs {
+		var tree []string
+		_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+			if err == nil && d.IsDir() {
+				tree = append(tree, path)
+			}
+			return nil
+		})
+		for i := len(tree) - 1; i >= 0; i-- {
+			_ = unix.Rmdir(tree[i])
+		}
+		if _, err := os.Stat(dir); err == nil {
+			left = append(left, dir)
+		}
+	}
+	return left
+}

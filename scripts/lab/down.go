@@ -1,0 +1,106 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/moby/sys/mountinfo"
+	"golang.org/x/sys/unix"
+)
+
+// Down ends every process of the lab and removes its namespaces, cgroups,
+// mounts and files. It goes by the lab's name alone, so it also works on what
+// a killed process left behind, and on nothing at all.
+func (l *Lab) Down(ctx context.Context) error {
+	if err := checkName(l.Name); err != nil {
+		return err
+	}
+	return down(ctx, l.Dir(), qualified(l.Name, ""))
+}
+
+// DownAll takes every lab on this machine down.
+func DownAll(ctx context.Context) error {
+	names, err := List()
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, name := range names {
+		errs = append(errs, (&Lab{Name: name}).Down(ctx))
+	}
+	return errors.Join(errs...)
+}
+
+// down removes what lives in dir, and the cgroups and network namespaces whose
+// names begin with prefix.
+func down(ctx context.Context, dir, prefix string) error {
+	cgroups, err := findCgroups(func(name string) bool { return strings.HasPrefix(name, prefix) })
+	if err != nil {
+		return err
+	}
+	if err := endSupervisors(dir); err != nil {
+		return err
+	}
+	if err := removeCgroups(ctx, cgroups); err != nil {
+		return err
+	}
+	namespaces, err := filepath.Glob("/run/netns/" + prefix + "*")
+	if err != nil {
+		return err
+	}
+	for _, path := range namespaces {
+		if err := run(ctx, "ip", "netns", "del", filepath.Base(path)); err != nil {
+			return err
+		}
+	}
+	if err := unmountBelow(dir); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		return fmt.Errorf("removing lab directory: %w", err)
+	}
+	return nil
+}
+
+// endSupervisors ends scripts that run hosts. They are normally found in the
+// hosts' cgroups; one that was only just started is not there yet.
+func endSupervisors(dir string) error {
+	cmdlines, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		return err
+	}
+	for _, path := range cmdlines {
+		data, _ := os.ReadFile(path) // the process may be gone
+		argv := strings.Split(strings.TrimSuffix(string(data), "\x00"), "\x00")
+		if len(argv) != 3 || argv[0] != "/bin/sh" || filepath.Dir(argv[1]) != dir || filepath.Dir(argv[2]) != dir {
+			continue
+		}
+		var pid int
+		if _, err := fmt.Sscanf(path, "/proc/%d/", &pid); err != nil {
+			return err
+		}
+		if err := unix.Kill(pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
+			return fmt.Errorf("ending process %d: %w", pid, err)
+		}
+	}
+	return nil
+}
+
+// unmountBelow undoes every mount in dir, the innermost first. Removing files
+// through a mount that was left would remove what is mounted.
+func unmountBelow(dir string) error {
+	mounts, err := mountinfo.GetMounts(mountinfo.PrefixFilter(dir))
+	if err != nil {
+		return fmt.Errorf("listing mounts below %s: %w", dir, err)
+	}
+	for i := len(mounts) - 1; i >= 0; i-- {
+		if err := unix.Unmount(mounts[i].Mountpoint, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) {
+			return fmt.Errorf("unmounting %s: %w", mounts[i].Mountpoint, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,87 @@
+#!/bin/sh
+# Runs one host of a lab for as long as the host lives: plugs its network in,
+# boots it, and does both again whenever it reboots. It outlives the program
+# that started it; whoever takes the lab down finds it in the host's cgroup.
+#
+# usage: host.sh HOST.env (written by the lab, see writeEnv)
+set -eu
+. "$1"
+
+# Every hierarchy has a cgroup for the host with two children: this script
+# lives in "supervisor", the booted system below "boot". cgroup v2 wants
+# processes in leaves only, and the system's cgroup namespace begins at "boot".
+enter() {
+    for c in $CGROUPS; do echo 0 >"$c/$1/cgroup.procs"; done
+}
+
+make_cgroup() { # parent child
+    mkdir -p "$1/$2"
+    for f in cpuset.cpus cpuset.mems; do # v1 starts them empty, and then nothing can enter
+        if [ -e "$1/cgroup.clone_children" ] && [ -e "$1/$f" ]; then cat "$1/$f" >"$1/$2/$f"; fi
+    done
+}
+
+fresh_cgroups() {
+    for c in $CGROUPS; do
+        if [ -d "$c/boot" ]; then find "$c/boot" -depth -type d -exec rmdir {} \;; fi
+        make_cgroup "$c" boot
+    done
+}
+
+# A reboot must not find the interfaces, routes and packet filters of the boot
+# before it, so every boot gets a new namespace. What the old one counted is
+# kept, because the lab's count of escapes covers the whole life of a host.
+plug() {
+    unplug
+    ip netns add "$NETNS"
+    ip -n "$NETNS" link set lo up
+    n=0
+    for nic in $NICS; do # mac=address=bridge
+        mac=${nic%%=*} bridge=${nic##*=} address=${nic#*=}
+        address=${address%=*}
+        ip -n "$SWITCH" link add "$NAME.$n" type veth \
+            peer name "eth$n" netns "$NETNS" address "$mac"
+        ip -n "$SWITCH" link set "$NAME.$n" master "$bridge" up
+        ip -n "$NETNS" address add "$address" brd + dev "eth$n"
+        ip -n "$NETNS" link set "eth$n" up
+        n=$((n + 1))
+    done
+}
+
+unplug() {
+    n=0
+    for nic in $NICS; do
+        ip -n "$SWITCH" link del "$NAME.$n" 2>/dev/null || true
+        n=$((n + 1))
+    done
+    if [ -e "/run/netns/$NETNS" ]; then
+        nsenter --net="/run/netns/$NETNS" \
+            cat /proc/net/snmp /proc/net/netstat /proc/net/snmp6 >>"$COUNTERS"
+        ip netns del "$NETNS"
+    fi
+}
+
+# Without a machine manager to register with, --keep-unit makes nspawn leave
+# with status 133 when the system inside asks for a reboot, instead of booting
+# it again by itself in the old network namespace.
+boot() (
+    enter boot
+    exec env SYSTEMD_NSPAWN_API_VFS_WRITABLE=1 SYSTEMD_NSPAWN_TMPFS_TMP=0 \
+        systemd-nspawn --quiet --directory="$ROOT" --machine="$MACHINE" --hostname="$NAME" \
+        --register=no --keep-unit --boot --console=pipe \
+        --network-namespace-path="/run/netns/$NETNS" \
+        --resolv-conf=off --timezone=off --link-journal=no \
+        --capability=all --system-call-filter="@keyring bpf" \
+        --bind=/dev/kmsg $NSPAWN_FLAGS
+)
+
+for c in $CGROUPS; do make_cgroup "$c" supervisor; done
+enter supervisor
+while :; do
+    fresh_cgroups
+    plug
+    status=0
+    boot || status=$?
+    echo "host.sh: systemd-nspawn ended with status $status"
+    [ "$status" -eq 133 ] || exit "$status"
+done

@@ -1,0 +1,274 @@
+// Package lab runs isolated hosts for end-to-end tests: Debian with systemd in
+// containers that share this machine's kernel and nothing else. The hosts of a
+// lab see each other through a switch (a bridge in a network namespace of its
+// own) and nobody else: they have no default route, no DNS, and no link to
+// this machine's network.
+//
+// It needs root, a Debian machine, and cgroups of either version.
+//
+//	l, err := lab.Up(ctx, lab.Options{Name: "demo", Hosts: 2})
+//	defer l.Down(context.Background())
+//	l.Hosts[0].Exec(ctx, nil, os.Stdout, os.Stderr, "ping", "-c1", l.Hosts[1].Addr.String())
+package lab
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"airlift/fault"
+)
+
+// stateDir holds one directory per lab: its description and its hosts' disks.
+// It is fixed, so that any later process finds what an earlier one left.
+const stateDir = "/var/lib/airlift-lab"
+
+// bootTimeout is how long a host may take from power-on, or from being asked
+// to reboot, to a running systemd. Boot takes about two seconds; shutting down
+// a host full of pods is what takes longer.
+const bootTimeout = 3 * time.Minute
+
+// Options describe a lab.
+type Options struct {
+	Name  string // up to 20 of a-z, 0-9 and inner dashes; labs with different names do not see each other
+	Hosts int    // called host1, host2, …; 2 if zero
+
+	// ExtraPackages are Debian packages that are preinstalled on every host,
+	// beside a minimal base with systemd.
+	ExtraPackages []string
+	// Interfaces is the number of network interfaces per host, each with an
+	// address in a network of its own; 1 if zero.
+	Interfaces int
+	// NoexecTmp makes /tmp a mount on which nothing can be executed.
+	NoexecTmp bool
+
+	// Log is told what goes on, one line at a time; nil for silence.
+	Log func(format string, args ...any)
+}
+
+// Lab is a set of running hosts.
+type Lab struct {
+	Name  string
+	Hosts []*Host
+}
+
+// Dir is where the lab keeps its state on this machine: per host, NAME/ is the
+// disk and NAME.console.log what systemd wrote to the console.
+func (l *Lab) Dir() string { return filepath.Join(stateDir, l.Name) }
+
+func (l *Lab) stateFile() string { return filepath.Join(l.Dir(), "lab.json") }
+
+// Up makes the hosts and returns when systemd on every one has finished
+// booting. If it fails or ctx is cancelled it leaves nothing behind.
+func Up(ctx context.Context, o Options) (*Lab, error) {
+	o, err := o.completed()
+	if err != nil {
+		return nil, err
+	}
+	if err := ensureTools(ctx, o.Log); err != nil {
+		return nil, err
+	}
+	tarball, err := Rootfs(ctx, o.ExtraPackages, o.Log)
+	if err != nil {
+		return nil, err
+	}
+	l := newLab(o)
+	if err := l.claim(); err != nil {
+		return nil, err
+	}
+	if err := l.start(ctx, o, tarball); err != nil {
+		cleanup, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+		defer cancel()
+		return nil, errors.Join(fmt.Errorf("starting lab %s: %w", o.Name, err), l.Down(cleanup))
+	}
+	return l, nil
+}
+
+func (o Options) completed() (Options, error) {
+	if err := checkName(o.Name); err != nil {
+		return o, err
+	}
+	if o.Hosts == 0 {
+		o.Hosts = 2
+	}
+	if o.Interfaces == 0 {
+		o.Interfaces = 1
+	}
+	if o.Hosts < 1 || o.Hosts > maxHosts || o.Interfaces < 1 || o.Interfaces > maxInterfaces {
+		return o, fault.New(fault.Usage, fmt.Sprintf("a lab has up to %d hosts with up to %d interfaces", maxHosts, maxInterfaces),
+			"%d hosts with %d interfaces are not possible", o.Hosts, o.Interfaces)
+	}
+	if o.Log == nil {
+		o.Log = func(string, ...any) {}
+	}
+	return o, nil
+}
+
+func newLab(o Options) *Lab {
+	l := &Lab{Name: o.Name}
+	for i := 1; i <= o.Hosts; i++ {
+		h := &Host{Name: fmt.Sprintf("host%d", i), lab: o.Name}
+		for _, n := range planNICs(i, o.Interfaces) {
+			h.NICs = append(h.NICs, n)
+			h.Addrs = append(h.Addrs, n.Address)
+		}
+		h.Addr = h.Addrs[0].Addr()
+		if o.NoexecTmp {
+			h.Flags = append(h.Flags, "--tmpfs=/tmp:mode=1777,nosuid,nodev,noexec")
+		}
+		l.Hosts = append(l.Hosts, h)
+	}
+	return l
+}
+
+// claim makes the lab's directory, which is what owning the name means, and
+// writes the description that taking the lab down starts from. It comes before
+// anything else is made.
+func (l *Lab) claim() error {
+	if err := os.MkdirAll(stateDir, 0o700); err != nil {
+		return fmt.Errorf("claiming lab name: %w", err)
+	}
+	if err := os.Mkdir(l.Dir(), 0o700); errors.Is(err, fs.ErrExist) {
+		return fault.New(fault.Failure, "take it down first, or choose another name", "lab %q exists", l.Name)
+	} else if err != nil {
+		return fmt.Errorf("claiming lab name: %w", err)
+	}
+	state, err := json.MarshalIndent(l, "", "  ")
+	if err == nil {
+		err = os.WriteFile(l.stateFile(), state, 0o600)
+	}
+	if err != nil {
+		return fmt.Errorf("writing lab state: %w", err)
+	}
+	return nil
+}
+
+// Open returns a lab that another process started.
+func Open(name string) (*Lab, error) {
+	if err := checkName(name); err != nil {
+		return nil, err
+	}
+	l := &Lab{Name: name}
+	data, err := os.ReadFile(l.stateFile())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fault.New(fault.Usage, "list the labs, or start one", "there is no lab %q", name)
+	}
+	if err == nil {
+		err = json.Unmarshal(data, l)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("opening lab %s: %w", name, err)
+	}
+	for _, h := range l.Hosts {
+		h.lab = name
+	}
+	return l, nil
+}
+
+// List returns the names of all labs on this machine, running or left behind.
+func List() ([]string, error) {
+	entries, err := os.ReadDir(stateDir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("listing labs: %w", err)
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names, nil
+}
+
+// Host returns the host of the given name.
+func (l *Lab) Host(name string) (*Host, error) {
+	for _, h := range l.Hosts {
+		if h.Name == name {
+			return h, nil
+		}
+	}
+	return nil, fault.New(fault.Usage, fmt.Sprintf("it has host1 to host%d", len(l.Hosts)),
+		"lab %s has no host %q", l.Name, name)
+}
+
+func (l *Lab) start(ctx context.Context, o Options, tarball string) error {
+	began := time.Now()
+	if err := l.makeSwitch(ctx, o.Interfaces); err != nil {
+		return err
+	}
+	hosts, ctx := errgroup.WithContext(ctx)
+	for _, h := range l.Hosts {
+		hosts.Go(func() error {
+			if err := h.install(ctx, tarball); err != nil {
+				return fmt.Errorf("installing %s: %w", h.Name, err)
+			}
+			if err := h.Boot(ctx); err != nil {
+				return err
+			}
+			o.Log("%s is up at %s after %.1f s", h.Name, h.Addr, time.Since(began).Seconds())
+			return nil
+		})
+	}
+	return hosts.Wait()
+}
+
+// makeSwitch makes the namespace that the hosts' network consists of: a bridge
+// per network and the watch over what enters it. The bridges have no address,
+// so the switch itself never says anything.
+func (l *Lab) makeSwitch(ctx context.Context, bridges int) error {
+	ns := l.switchNamespace()
+	if err := run(ctx, "ip", "netns", "add", ns); err != nil {
+		return fmt.Errorf("making switch: %w", err)
+	}
+	// 1 also covers interfaces made later: no link-local addresses here.
+	if err := run(ctx, "ip", "netns", "exec", ns, "sysctl", "-qw", "net.ipv6.conf.default.disable_ipv6=1"); err != nil {
+		return fmt.Errorf("making switch: %w", err)
+	}
+	if err := l.watch(ctx); err != nil {
+		return fmt.Errorf("making switch: %w", err)
+	}
+	for i := range bridges {
+		if err := run(ctx, "ip", "-n", ns, "link", "add", bridgeName(i), "up", "type", "bridge", "mcast_snooping", "0"); err != nil {
+			return fmt.Errorf("making switch: %w", err)
+		}
+	}
+	return nil
+}
+
+func (l *Lab) switchNamespace() string { return qualified(l.Name, switchPart) }
+
+// hostAddrs returns every address of every host.
+func (l *Lab) hostAddrs() []netip.Addr {
+	var all []netip.Addr
+	for _, h := range l.Hosts {
+		for _, p := range h.Addrs {
+			all = append(all, p.Addr())
+		}
+	}
+	return all
+}
+
+// poll calls done every 50 ms until it says so, fails, or ctx ends; then the
+// error says what was waited for.
+func poll(ctx context.Context, what string, done func() (bool, error)) error {
+	for {
+		ok, err := done()
+		if ok || err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for %s: %w", what, ctx.Err())
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}

@@ -1,0 +1,150 @@
+package lab
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"airlift/fault"
+)
+
+const suite = "bookworm"
+
+// basePackages is what a host has beside Debian's minimal base.
+var basePackages = []string{
+	"ca-certificates", "conntrack", "curl", "dbus", "ethtool", "iproute2", "iptables",
+	"iputils-ping", "kmod", "mount", "procps", "socat", "systemd", "systemd-sysv", "util-linux",
+}
+
+// rootfsRecipe changes when the way a root file system is made changes, so
+// that tarballs made in another way are not used.
+const rootfsRecipe = "1"
+
+// unused is removed from a new root file system: a host of the lab is never
+// read by people and never reaches a package mirror. It halves the size.
+var unused = []string{
+	"usr/share/doc", "usr/share/info", "usr/share/lintian", "usr/share/locale", "usr/share/man",
+	"var/cache/apt", "var/cache/debconf", "var/lib/apt/lists",
+}
+
+// CacheDir is where root file systems are kept: $AIRLIFT_CACHE/lab, or
+// airlift/lab in the user's cache folder.
+func CacheDir() (string, error) {
+	if dir := os.Getenv("AIRLIFT_CACHE"); dir != "" {
+		return filepath.Join(dir, "lab"), nil
+	}
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		return "", fault.New(fault.Usage, "set AIRLIFT_CACHE", "finding the cache folder: %w", err)
+	}
+	return filepath.Join(dir, "airlift", "lab"), nil
+}
+
+// Rootfs returns a tarball (.tar.zst) of Debian with systemd and the extra
+// packages. It is made with debootstrap the first time, which takes a minute
+// or two, and kept. Two processes that want the same one make it once.
+func Rootfs(ctx context.Context, extra []string, log func(string, ...any)) (string, error) {
+	cache, err := CacheDir()
+	if err != nil {
+		return "", err
+	}
+	packages := slices.Compact(slices.Sorted(slices.Values(append(slices.Clone(basePackages), extra...))))
+	sum := sha256.Sum256([]byte(rootfsRecipe + " " + suite + " " + runtime.GOARCH + " " + strings.Join(packages, ",")))
+	path := filepath.Join(cache, fmt.Sprintf("rootfs-%s-%s.tar.zst", suite, hex.EncodeToString(sum[:6])))
+
+	unlock, err := lock(ctx, path+".lock")
+	if err != nil {
+		return "", err
+	}
+	defer unlock()
+	if _, err := os.Stat(path); err == nil {
+		return path, nil
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("looking for root file system: %w", err)
+	}
+	log("making a Debian %s root file system with debootstrap (once)", suite)
+	if err := makeRootfs(ctx, path, cache, packages); err != nil {
+		return "", fmt.Errorf("making root file system: %w", err)
+	}
+	return path, nil
+}
+
+func makeRootfs(ctx context.Context, path, cache string, packages []string) error {
+	mirror, err := debianMirror(ctx)
+	if err != nil {
+		return err
+	}
+	debs := filepath.Join(cache, "debs")
+	if err := os.MkdirAll(debs, 0o755); err != nil {
+		return err
+	}
+	tmp, err := os.MkdirTemp(cache, "rootfs-*.tmp")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(tmp)
+
+	root := filepath.Join(tmp, "root")
+	cmd := exec.CommandContext(ctx, "debootstrap", "--variant=minbase", "--cache-dir="+debs,
+		"--include="+strings.Join(packages, ","), suite, root, mirror)
+	if cmd.Env, err = withAptProxy(ctx, mirror); err != nil {
+		return err
+	}
+	if err := runInGroup(cmd); err != nil {
+		return err
+	}
+	for _, dir := range unused {
+		if err := os.RemoveAll(filepath.Join(root, dir)); err != nil {
+			return err
+		}
+	}
+	tarball := filepath.Join(tmp, "root.tar.zst")
+	if err := run(ctx, "tar", "--numeric-owner", "--xattrs", "--zstd", "-C", root, "-cf", tarball, "."); err != nil {
+		return err
+	}
+	return os.Rename(tarball, path)
+}
+
+// runInGroup runs a program that starts others, so that all of them end when
+// the context is cancelled.
+func runInGroup(cmd *exec.Cmd) error {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGKILL) }
+	return runCommand(cmd)
+}
+
+// lock takes an exclusive lock on a file, which it makes, and waits for it as
+// long as ctx allows.
+func lock(ctx context.Context, path string) (unlock func(), err error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	err = poll(ctx, "the lock on "+path, func() (bool, error) {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return false, nil
+		}
+		return err == nil, err
+	})
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return func() { f.Close() }, nil
+}

@@ -1,0 +1,90 @@
+package lab
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+
+	"airlift/fault"
+)
+
+// tools maps the programs the lab calls to the Debian packages that have them.
+var tools = [][2]string{
+	{"debootstrap", "debootstrap"},
+	{"ip", "iproute2"},
+	{"nft", "nftables"},
+	{"nsenter", "util-linux"},
+	{"systemd-nspawn", "systemd-container"},
+	{"tar", "tar"},
+	{"zstd", "zstd"},
+}
+
+// ensureTools installs the packages of missing programs with apt-get.
+func ensureTools(ctx context.Context, log func(string, ...any)) error {
+	missing := func() (programs, packages []string) {
+		for _, t := range tools {
+			if _, err := exec.LookPath(t[0]); err != nil {
+				programs, packages = append(programs, t[0]), append(packages, t[1])
+			}
+		}
+		return programs, packages
+	}
+	programs, packages := missing()
+	if len(programs) == 0 {
+		return nil
+	}
+	log("installing %s with apt-get", strings.Join(packages, ", "))
+	install := append([]string{"apt-get", "install", "--yes", "--no-install-recommends"}, packages...)
+	for _, argv := range [][]string{{"apt-get", "update"}, install} {
+		cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+		cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
+		if err := runCommand(cmd); err != nil {
+			return fault.Wrap(err, fault.Preflight, "install "+strings.Join(packages, " ")+" yourself")
+		}
+	}
+	if programs, packages := missing(); len(programs) > 0 {
+		return fault.New(fault.Preflight, "see that they are in PATH",
+			"%s still missing after installing %s", strings.Join(programs, ", "), strings.Join(packages, ", "))
+	}
+	return nil
+}
+
+// run runs a program of this machine; an error carries the end of what the
+// program said.
+func run(ctx context.Context, argv ...string) error {
+	return runCommand(exec.CommandContext(ctx, argv[0], argv[1:]...))
+}
+
+// output is run for the programs whose standard output is wanted.
+func output(ctx context.Context, argv ...string) (string, error) {
+	var stdout bytes.Buffer
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	cmd.Stdout = &stdout
+	err := runCommand(cmd)
+	return stdout.String(), err
+}
+
+func runCommand(cmd *exec.Cmd) error {
+	var said bytes.Buffer
+	if cmd.Stdout == nil {
+		cmd.Stdout = &said
+	}
+	cmd.Stderr = &said
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("running %s: %w%s", strings.Join(cmd.Args, " "), err, lastLines(said.String(), 8))
+	}
+	return nil
+}
+
+// lastLines returns ": " and the last n lines of text, or "" if it is blank.
+func lastLines(text string, n int) string {
+	text = strings.TrimSpace(text)
+	if text == "" {
+		return ""
+	}
+	lines := strings.Split(text, "\n")
+	return ": " + strings.Join(lines[max(0, len(lines)-n):], "\n")
+}
