@@ -1,0 +1,192 @@
+package host
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"airlift/fault"
+)
+
+// Address is one of this host's addresses that other hosts could reach it by.
+type Address struct {
+	Interface string
+	IP        netip.Addr
+	MTU       int
+	// Default says that the host's default route leaves from here.
+	Default bool
+}
+
+func (a Address) String() string { return a.Interface + " " + a.IP.String() }
+
+// Addresses returns the addresses a node could be known by, IPv4 first: those
+// of real interfaces that are up. Loopback, link-local and point-to-point ones
+// are left out, and so are the bridges and tunnels that container runtimes and
+// pod networks make.
+func Addresses() ([]Address, error) {
+	links, err := netlink.LinkList()
+	if err != nil {
+		return nil, fmt.Errorf("listing network interfaces: %w", err)
+	}
+	defaults, err := defaultRoutes()
+	if err != nil {
+		return nil, err
+	}
+	var found []Address
+	for _, link := range links {
+		if !usable(link, links) {
+			continue
+		}
+		list, err := netlink.AddrList(link, netlink.FAMILY_ALL)
+		if err != nil {
+			return nil, fmt.Errorf("listing the addresses of %s: %w", link.Attrs().Name, err)
+		}
+		for _, a := range list {
+			ip, ok := netip.AddrFromSlice(a.IP)
+			ip = ip.Unmap()
+			// Secondary, temporary and not yet (or no longer) valid ones
+			// are nothing to be known by.
+			const unfit = unix.IFA_F_SECONDARY | unix.IFA_F_TENTATIVE | unix.IFA_F_DEPRECATED | unix.IFA_F_DADFAILED
+			if !ok || !ip.IsGlobalUnicast() || a.Flags&unfit != 0 {
+				continue
+			}
+			found = append(found, Address{
+				Interface: link.Attrs().Name, IP: ip, MTU: link.Attrs().MTU,
+				Default: carriesDefault(defaults, link.Attrs().Index, ip),
+			})
+		}
+	}
+	slices.SortStableFunc(found, func(a, b Address) int {
+		switch {
+		case a.IP.Is4() == b.IP.Is4():
+			return 0
+		case a.IP.Is4():
+			return -1
+		}
+		return 1
+	})
+	return found, nil
+}
+
+// madeNames begin the names of interfaces that container runtimes, pod
+// networks and hypervisors make on a host.
+var madeNames = []string{
+	"cni", "flannel", "veth", "docker", "br-", "cali", "cilium", "lxc", "lxd", "kube-", "tunl", "virbr", "vnet", "podman", "weave", "nerdctl", "dummy",
+}
+
+func made(name string) bool {
+	return slices.ContainsFunc(madeNames, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
+}
+
+// usable says whether a node can be reached through a link. A bridge counts
+// when it has a port that is not a container's or a virtual machine's. veth is
+// fine by type: it is what eth0 is inside a container host.
+func usable(link netlink.Link, all []netlink.Link) bool {
+	attrs := link.Attrs()
+	const loopbackOrTunnel = unix.IFF_LOOPBACK | unix.IFF_POINTOPOINT
+	if attrs.RawFlags&unix.IFF_UP == 0 || attrs.RawFlags&loopbackOrTunnel != 0 || made(attrs.Name) {
+		return false
+	}
+	switch link.Type() {
+	case "bridge":
+		return slices.ContainsFunc(all, func(port netlink.Link) bool {
+			return port.Attrs().MasterIndex == attrs.Index && !made(port.Attrs().Name) && port.Type() != "tuntap"
+		})
+	case "vxlan", "geneve", "dummy", "ipvs", "tuntap", "ifb":
+		return false
+	}
+	return true
+}
+
+// defaultRoutes returns the host's default routes, the preferred one first.
+func defaultRoutes() ([]netlink.Route, error) {
+	routes, err := netlink.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
+	if err != nil {
+		return nil, fmt.Errorf("listing routes: %w", err)
+	}
+	routes = slices.DeleteFunc(routes, func(r netlink.Route) bool {
+		ones := 0
+		if r.Dst != nil {
+			ones, _ = r.Dst.Mask.Size()
+		}
+		return ones != 0 || r.Type != unix.RTN_UNICAST
+	})
+	slices.SortStableFunc(routes, func(a, b netlink.Route) int { return a.Priority - b.Priority })
+	return routes, nil
+}
+
+// carriesDefault says whether ip is what packets along the default route of
+// its family come from: the route's preferred source, or any address of the
+// interface where it names none.
+func carriesDefault(defaults []netlink.Route, index int, ip netip.Addr) bool {
+	for _, r := range defaults {
+		if (r.Family == unix.AF_INET) != ip.Is4() {
+			continue
+		}
+		via := r.LinkIndex == index || slices.ContainsFunc(r.MultiPath, func(hop *netlink.NexthopInfo) bool { return hop.LinkIndex == index })
+		if !via {
+			return false // a more preferred default route leaves elsewhere
+		}
+		src, ok := netip.AddrFromSlice(r.Src)
+		return !ok || src.Unmap() == ip
+	}
+	return false
+}
+
+// ChooseAddress picks the address a node is known by, as kubeadm would where
+// there is a default route, and without one when there is only one choice.
+// IPv6 is taken where there is no IPv4. Addresses in one of the excluded
+// ranges are no choice. With several left it is a usage error that lists them
+// and names the flag to decide with.
+func ChooseAddress(candidates []Address, flag string, exclude ...netip.Prefix) (Address, error) {
+	var choices []Address
+	for _, a := range candidates {
+		if !slices.ContainsFunc(exclude, func(p netip.Prefix) bool { return p.Contains(a.IP) }) {
+			choices = append(choices, a)
+		}
+	}
+	if len(choices) == 0 {
+		return Address{}, fault.New(fault.Usage, "give this host an address, or name one with "+flag,
+			"choosing this node's address: no network interface that is up has a usable address")
+	}
+	if choices[0].IP.Is4() {
+		choices = slices.DeleteFunc(choices, func(a Address) bool { return !a.IP.Is4() })
+	}
+	if i := slices.IndexFunc(choices, func(a Address) bool { return a.Default }); i >= 0 {
+		return choices[i], nil
+	}
+	if len(choices) > 1 {
+		lines := make([]string, len(choices))
+		for i, a := range choices {
+			lines[i] = "  " + a.String()
+		}
+		return Address{}, fault.New(fault.Usage, fmt.Sprintf("name it, for example %s=%s", flag, choices[0].IP),
+			"choosing this node's address: there is no default route and there are %d addresses:\n%s", len(choices), strings.Join(lines, "\n"))
+	}
+	return choices[0], nil
+}
+
+// addressTowards returns the address that packets to a peer leave from.
+func addressTowards(peer netip.Addr) (Address, error) {
+	routes, err := netlink.RouteGet(peer.AsSlice())
+	if err != nil {
+		return Address{}, fmt.Errorf("finding the route to %s: %w", peer, err)
+	}
+	for _, r := range routes {
+		ip, ok := netip.AddrFromSlice(r.Src)
+		if !ok {
+			continue
+		}
+		link, err := netlink.LinkByIndex(r.LinkIndex)
+		if err != nil {
+			return Address{}, fmt.Errorf("finding the route to %s: %w", peer, err)
+		}
+		return Address{Interface: link.Attrs().Name, IP: ip.Unmap(), MTU: link.Attrs().MTU}, nil
+	}
+	return Address{}, errors.New("finding the route to " + peer.String() + ": it has no source address")
+}

@@ -1,0 +1,34 @@
+// Package host is the only code that changes this machine: files, systemd,
+// kernel settings, routes, mounts and packet filter rules.
+//
+// What it installs or creates is written to a ledger first, so that
+// `install reset` can take away exactly that, also after a crash: the ledger
+// never holds less than what is on the host.
+package host
+
+import (
+	"path/filepath"
+	"sync"
+)
+
+// Host is one machine, or a folder that stands for its root file system.
+// Its methods may be called from several goroutines.
+type Host struct {
+	root string
+
+	mu     sync.Mutex // guards ledger and the order of its writes
+	ledger ledger
+}
+
+// Open returns the host whose root file system is at root ("/" for this
+// machine) and reads its ledger. It changes nothing.
+func Open(root string) (*Host, error) {
+	h := &Host{root: root}
+	if err := h.readLedger(); err != nil {
+		return nil, err
+	}
+	return h, nil
+}
+
+// Path returns where a path of the host is found by this process.
+func (h *Host) Path(p string) string { return filepath.Join(h.root, p) }

@@ -1,0 +1,142 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"airlift/fault"
+)
+
+// Where modules and kernel settings are kept for the next boot.
+const (
+	modulesFile = "/etc/modules-load.d/airlift.conf"
+	sysctlsFile = "/etc/sysctl.d/99-airlift.conf"
+)
+
+// NodeModules are the kernel modules that a node needs before the kernel would
+// load them by itself: overlay for images, br_netfilter so that pods on one
+// bridge reach Services, nf_conntrack for its settings, vxlan for flannel.
+func NodeModules() []string {
+	return []string{"overlay", "br_netfilter", "nf_conntrack", "vxlan"}
+}
+
+// A Sysctl is one kernel setting, named with dots.
+type Sysctl struct {
+	Name, Value string
+	// Optional ones may be missing: the feature they belong to is not in
+	// this kernel, or not loaded.
+	Optional bool
+}
+
+func (s Sysctl) path() string { return "/proc/sys/" + strings.ReplaceAll(s.Name, ".", "/") }
+
+// NodeSysctls are the settings that a node needs to pass pods' packets on, for
+// the address families the cluster uses.
+func NodeSysctls(ipv4, ipv6 bool) []Sysctl {
+	var list []Sysctl
+	if ipv4 {
+		list = append(list,
+			Sysctl{Name: "net.ipv4.ip_forward", Value: "1"},
+			Sysctl{Name: "net.bridge.bridge-nf-call-iptables", Value: "1", Optional: true})
+	}
+	if ipv6 {
+		list = append(list,
+			Sysctl{Name: "net.ipv6.conf.all.forwarding", Value: "1"},
+			Sysctl{Name: "net.bridge.bridge-nf-call-ip6tables", Value: "1", Optional: true})
+	}
+	return list
+}
+
+// LoadModules loads kernel modules now and at every boot. Where the kernel has
+// no modules, it has everything built in or nothing can be done: the features
+// themselves are checked elsewhere, so that what cannot be loaded is only a
+// warning.
+func (h *Host) LoadModules(ctx context.Context, names ...string) (warnings []string, err error) {
+	var kernel unix.Utsname
+	if err := unix.Uname(&kernel); err != nil {
+		return nil, fmt.Errorf("asking for the kernel's release: %w", err)
+	}
+	modules := filepath.Join("/lib/modules", unix.ByteSliceToString(kernel.Release[:]))
+	if !exists(h.Path(modules)) {
+		return nil, nil
+	}
+	if _, err := h.WriteFile(modulesFile, []byte(strings.Join(names, "\n")+"\n"), 0o644); err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		if exists(h.Path("/sys/module/" + name)) {
+			continue
+		}
+		// modprobe succeeds for what is built in.
+		out, err := exec.CommandContext(ctx, "modprobe", name).CombinedOutput()
+		if ctx.Err() != nil {
+			return warnings, ctx.Err()
+		}
+		if errors.Is(err, exec.ErrNotFound) {
+			warnings = append(warnings, fmt.Sprintf("kernel module %s: there is no modprobe to load it with", name))
+		} else if err != nil {
+			warnings = append(warnings, fmt.Sprintf("kernel module %s could not be loaded: %s", name, reason(out, err)))
+		}
+	}
+	return warnings, nil
+}
+
+func reason(output []byte, err error) string {
+	if text := strings.TrimSpace(string(output)); text != "" {
+		return text
+	}
+	return err.Error()
+}
+
+// SetSysctls gives kernel settings their values now and at every boot. One
+// that cannot be written is an error only when its value is not the wanted one
+// already: in containers much of /proc/sys belongs to the machine around them.
+// Reset removes the file, not the running values: another program may have
+// come to rely on them.
+func (h *Host) SetSysctls(ctx context.Context, want []Sysctl) (warnings []string, err error) {
+	var file strings.Builder
+	file.WriteString("# Kubernetes node, written by the Airlift installer.\n")
+	var failures []error
+	for _, s := range want {
+		if err := ctx.Err(); err != nil {
+			return warnings, err
+		}
+		now, err := firstLine(h.Path(s.path()))
+		switch {
+		case errors.Is(err, fs.ErrNotExist) && s.Optional:
+			// It may appear with a module after the next boot; a leading dash
+			// makes systemd-sysctl ignore it if not.
+			fmt.Fprintf(&file, "-%s = %s\n", s.Name, s.Value)
+			warnings = append(warnings, fmt.Sprintf("sysctl %s is not in this kernel", s.Name))
+			continue
+		case err != nil:
+			failures = append(failures, fmt.Errorf("reading sysctl %s: %w", s.Name, err))
+			continue
+		}
+		fmt.Fprintf(&file, "%s = %s\n", s.Name, s.Value)
+		if now == s.Value {
+			continue
+		}
+		if err := os.WriteFile(h.Path(s.path()), []byte(s.Value), 0o644); err != nil {
+			if s.Optional {
+				warnings = append(warnings, fmt.Sprintf("sysctl %s is %s and cannot be set to %s: %v", s.Name, now, s.Value, err))
+				continue
+			}
+			failures = append(failures, fmt.Errorf("setting sysctl %s to %s (it is %s): %w", s.Name, s.Value, now, err))
+		}
+	}
+	if err := errors.Join(failures...); err != nil {
+		return warnings, fault.Wrap(err, fault.Preflight,
+			"in a container these settings belong to the machine that runs it: set them there")
+	}
+	_, err = h.WriteFile(sysctlsFile, []byte(file.String()), 0o644)
+	return warnings, err
+}

@@ -1,0 +1,137 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/moby/sys/mountinfo"
+	"golang.org/x/sys/unix"
+)
+
+const sharedUnit = "airlift-rshared.service"
+
+// systemd makes the root mount shared when it boots a machine, but not when it
+// boots in a container.
+const sharedUnitText = `[Unit]
+Description=Share mounts with containers, as the kubelet needs it
+DefaultDependencies=no
+After=local-fs.target
+Before=containerd.service kubelet.service
+
+[Service]
+Type=oneshot
+RemainAfterExit=yes
+ExecStart=mount --make-rshared /
+
+[Install]
+WantedBy=multi-user.target
+`
+
+// MakeRootShared makes / a shared mount, now and at every boot, where it is
+// not: volumes mounted by one container would stay unseen by the others. It
+// says whether it had to.
+func (h *Host) MakeRootShared(ctx context.Context) (changed bool, err error) {
+	mounts, err := mountinfo.GetMounts(mountinfo.SingleEntryFilter("/"))
+	if err != nil {
+		return false, fmt.Errorf("listing mounts: %w", err)
+	}
+	if len(mounts) > 0 && strings.Contains(mounts[len(mounts)-1].Optional, "shared:") {
+		return false, nil
+	}
+	if err := unix.Mount("", "/", "", unix.MS_SHARED|unix.MS_REC, ""); err != nil {
+		return false, fmt.Errorf("making / a shared mount: %w", err)
+	}
+	if _, err := h.WriteFile("/etc/systemd/system/"+sharedUnit, []byte(sharedUnitText), 0o644); err != nil {
+		return true, err
+	}
+	if err := h.DaemonReload(ctx); err != nil {
+		return true, err
+	}
+	return true, h.Enable(ctx, sharedUnit)
+}
+
+// Unmount takes away what pods left mounted: volumes below the kubelet's
+// folder, network namespaces that the runtime made, and, where the runtime is
+// ours, containers' root file systems.
+func (h *Host) Unmount(ctx context.Context) error {
+	below := []string{"/var/lib/kubelet", "/var/lib/containerd", "/run/containerd"}
+	if !h.OwnsRuntime() {
+		below = below[:1]
+	}
+	var failures []error
+	for _, dir := range below {
+		failures = append(failures, unmountBelow(ctx, h.Path(dir)))
+	}
+	return errors.Join(append(failures, removePodNamespaces(h.Path("/run/netns")))...)
+}
+
+// unmountBelow unmounts everything under a folder, the deepest first. A mount
+// that is in use is detached: it goes when its last user does.
+func unmountBelow(ctx context.Context, dir string) error {
+	if real, err := filepath.EvalSymlinks(dir); err == nil {
+		dir = real
+	}
+	// Below, not the folder itself: that may be a disk of its own.
+	mounts, err := mountinfo.GetMounts(func(m *mountinfo.Info) (skip, stop bool) {
+		return !strings.HasPrefix(m.Mountpoint, dir+"/"), false
+	})
+	if err != nil {
+		return fmt.Errorf("listing mounts: %w", err)
+	}
+	slices.Reverse(mounts) // mounted last, unmounted first
+	var failures []error
+	for _, m := range mounts {
+		if err := ctx.Err(); err != nil {
+			return errors.Join(append(failures, err)...)
+		}
+		err := unix.Unmount(m.Mountpoint, unix.UMOUNT_NOFOLLOW)
+		if errors.Is(err, unix.EBUSY) {
+			err = unix.Unmount(m.Mountpoint, unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH)
+		}
+		if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) { // gone meanwhile
+			failures = append(failures, fmt.Errorf("unmounting %s: %w", m.Mountpoint, err))
+		}
+	}
+	return errors.Join(failures...)
+}
+
+// removePodNamespaces removes the network namespaces that CRI runtimes name
+// "cni-…" and leaves all others.
+func removePodNamespaces(dir string) error {
+	names, err := filepath.Glob(filepath.Join(dir, "cni-*"))
+	if err != nil {
+		return err
+	}
+	var failures []error
+	for _, name := range names {
+		// A namespace that is a plain file was unmounted before.
+		if err := unix.Unmount(name, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) {
+			failures = append(failures, fmt.Errorf("unmounting %s: %w", name, err))
+			continue
+		}
+		if err := os.Remove(name); err != nil {
+			failures = append(failures, fmt.Errorf("removing a pod's network namespace: %w", err))
+		}
+	}
+	return errors.Join(failures...)
+}
+
+// mountsWithin returns a mount point at or below a path, or "".
+func mountsWithin(path string) (string, error) {
+	mounts, err := mountinfo.GetMounts(func(m *mountinfo.Info) (skip, stop bool) {
+		within := m.Mountpoint == path || strings.HasPrefix(m.Mountpoint, path+"/")
+		return !within, within
+	})
+	if err != nil {
+		return "", fmt.Errorf("listing mounts: %w", err)
+	}
+	if len(mounts) == 0 {
+		return "", nil
+	}
+	return mounts[0].Mountpoint, nil
+}

@@ -1,0 +1,375 @@
+package host
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"airlift/installer/config"
+)
+
+// StopKubelet stops the kubelet, so that it does not start again what reset
+// takes away.
+func (h *Host) StopKubelet(ctx context.Context) error { return h.Stop(ctx, "kubelet.service") }
+
+// StopRuntime stops containerd where it is ours.
+func (h *Host) StopRuntime(ctx context.Context) error {
+	if !h.OwnsRuntime() {
+		return nil
+	}
+	return h.Stop(ctx, "containerd.service")
+}
+
+// killTimeout bounds the wait for killed processes to go.
+const killTimeout = 20 * time.Second
+
+// KillPods ends what the runtime could not stop: the processes in the pods'
+// cgroups, then the shims of Kubernetes containers. On a host whose pods were
+// removed through the runtime there are none.
+func (h *Host) KillPods(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, killTimeout)
+	defer cancel()
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		pids, err := h.podProcesses()
+		if err != nil {
+			return err
+		}
+		if len(pids) == 0 {
+			return nil
+		}
+		for _, pid := range pids {
+			if err := unix.Kill(pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
+				return fmt.Errorf("ending pod process %d: %w", pid, err)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("ending the pods' processes: %w; still there: %v", ctx.Err(), pids)
+		case <-tick.C:
+		}
+	}
+}
+
+// podProcesses finds processes by their cgroup, which the kubelet names
+// kubepods or kubepods.slice, and shims by their command line.
+func (h *Host) podProcesses() ([]int, error) {
+	dirs, err := filepath.Glob(h.Path("/proc/[0-9]*"))
+	if err != nil {
+		return nil, err
+	}
+	var pids []int
+	for _, dir := range dirs {
+		pid, err := strconv.Atoi(filepath.Base(dir))
+		if err != nil {
+			continue
+		}
+		cgroups, err := os.ReadFile(dir + "/cgroup")
+		if err != nil {
+			continue // it has ended
+		}
+		cmdline, err := os.ReadFile(dir + "/cmdline")
+		if err != nil {
+			continue
+		}
+		if inPodCgroup(string(cgroups)) || isShim(cmdline) {
+			pids = append(pids, pid)
+		}
+	}
+	return pids, nil
+}
+
+// inPodCgroup reads lines like "5:memory:/kubepods/burstable/pod…/…". The
+// path's first part must match: a pod may hold a whole host in which other
+// pods run.
+func inPodCgroup(cgroups string) bool {
+	for _, line := range strings.Split(cgroups, "\n") {
+		parts := strings.SplitN(line, ":", 3)
+		if len(parts) == 3 && (strings.HasPrefix(parts[2], "/kubepods/") || strings.HasPrefix(parts[2], "/kubepods.slice/")) {
+			return true
+		}
+	}
+	return false
+}
+
+func isShim(cmdline []byte) bool {
+	args := bytes.Split(cmdline, []byte{0})
+	if !bytes.HasPrefix([]byte(filepath.Base(string(args[0]))), []byte("containerd-shim")) {
+		return false
+	}
+	for i, arg := range args {
+		if string(arg) == "-namespace" && i+1 < len(args) && string(args[i+1]) == "k8s.io" {
+			return true
+		}
+	}
+	return false
+}
+
+// RemoveInterfaces removes the network interfaces of the pod network: the
+// bridge with the pods' ends that are still in it, flannel's tunnels and
+// kube-proxy's IPVS device.
+func (h *Host) RemoveInterfaces(ctx context.Context) error {
+	links, err := netlink.LinkList()
+	if err != nil {
+		return fmt.Errorf("listing network interfaces: %w", err)
+	}
+	bridges := map[int]bool{}
+	for _, link := range links {
+		if link.Attrs().Name == "cni0" {
+			bridges[link.Attrs().Index] = true
+		}
+	}
+	var failures []error
+	for _, link := range links {
+		if err := ctx.Err(); err != nil {
+			return errors.Join(append(failures, err)...)
+		}
+		attrs := link.Attrs()
+		podEnd := link.Type() == "veth" && bridges[attrs.MasterIndex]
+		if !podEnd && !slices.Contains([]string{"cni0", "flannel.1", "flannel-v6.1", "kube-ipvs0"}, attrs.Name) {
+			continue
+		}
+		if err := netlink.LinkDel(link); err != nil && !errors.Is(err, unix.ENODEV) {
+			failures = append(failures, fmt.Errorf("removing network interface %s: %w", attrs.Name, err))
+		}
+	}
+	return errors.Join(failures...)
+}
+
+// ResetState says where a node's data is.
+type ResetState struct {
+	CertificatesDir string // "" is kubeadm's place
+	EtcdDataDir     string // "" where etcd is not on this host
+}
+
+// RemoveState removes what a node collected while it ran, as `kubeadm reset`
+// does, and the runtime's data where that is ours. Folders that may be a mount
+// of their own are emptied, not removed.
+func (h *Host) RemoveState(ctx context.Context, s ResetState) error {
+	if s.CertificatesDir == "" {
+		s.CertificatesDir = config.CertificatesDir
+	}
+	empty := []string{config.ManifestsDir, s.CertificatesDir, config.KubernetesDir + "/tmp", config.KubeletDir}
+	if s.EtcdDataDir != "" {
+		empty = append(empty, s.EtcdDataDir)
+	}
+	remove := []string{"/var/lib/cni", "/run/flannel"}
+	for _, name := range []string{"admin", "super-admin", "kubelet", "bootstrap-kubelet", "controller-manager", "scheduler"} {
+		remove = append(remove, config.KubernetesDir+"/"+name+".conf")
+	}
+	if h.OwnsRuntime() {
+		empty = append(empty, "/var/lib/containerd")
+		remove = append(remove, "/run/containerd")
+	}
+	var failures []error
+	for _, dir := range empty {
+		if err := ctx.Err(); err != nil {
+			return errors.Join(append(failures, err)...)
+		}
+		failures = append(failures, h.emptyDir(dir))
+	}
+	for _, path := range remove {
+		failures = append(failures, h.removeTree(path))
+	}
+	return errors.Join(failures...)
+}
+
+func (h *Host) emptyDir(dir string) error {
+	names, err := os.ReadDir(h.Path(dir))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("emptying %s: %w", dir, err)
+	}
+	var failures []error
+	for _, e := range names {
+		failures = append(failures, h.removeTree(filepath.Join(dir, e.Name())))
+	}
+	return errors.Join(failures...)
+}
+
+// removeTree removes a path with all it holds, unless something is mounted in
+// there: that is somebody's data, not ours to delete through a mount.
+func (h *Host) removeTree(path string) error {
+	real := h.Path(path)
+	mounted, err := mountsWithin(real)
+	if err != nil {
+		return err
+	}
+	if mounted != "" {
+		return fmt.Errorf("removing %s: %s is mounted there", path, mounted)
+	}
+	if err := os.RemoveAll(real); err != nil {
+		return fmt.Errorf("removing %s: %w", path, err)
+	}
+	return nil
+}
+
+// RemoveInstalled removes what the ledger lists, newest first: units, files,
+// programs and folders, and at last the ledger itself. A program that somebody
+// replaced is left. A text file that somebody edited goes too, so that it does
+// not act on the next installation, but is saved beside its place as
+// PATH.airlift-saved. Both are returned in kept. What fails stays in the
+// ledger for another try.
+func (h *Host) RemoveInstalled(ctx context.Context) (kept []string, err error) {
+	var failures []error
+	fail := func(err error) {
+		if err != nil {
+			failures = append(failures, err)
+		}
+	}
+	done := func(e entry, err error) {
+		if err == nil {
+			err = h.forget(e.Kind, e.Name)
+		}
+		fail(err)
+	}
+	newestFirst := func(kind string) []entry {
+		list := h.entries(kind)
+		slices.Reverse(list)
+		return list
+	}
+
+	units := newestFirst(kindUnit)
+	for _, e := range units {
+		done(e, h.DisableNow(ctx, e.Name))
+	}
+	for _, e := range newestFirst(kindFile) {
+		note, err := h.removeFile(e)
+		if note != "" {
+			kept = append(kept, note)
+		}
+		done(e, err)
+	}
+	for _, e := range newestFirst(kindBinary) {
+		note, err := h.removeBinary(e)
+		if note != "" {
+			kept = append(kept, note)
+		}
+		done(e, err)
+	}
+	for _, e := range newestFirst(kindOwned) {
+		done(e, h.removeTree(e.Name))
+	}
+	// Children were made after their parents.
+	for _, e := range newestFirst(kindDir) {
+		err := os.Remove(h.Path(e.Name))
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTEMPTY) || errors.Is(err, unix.EBUSY) {
+			err = nil // others use it now, or it is a mount
+		}
+		done(e, err)
+	}
+	if len(units) > 0 {
+		fail(h.DaemonReload(ctx))
+	}
+	if len(failures) > 0 {
+		return kept, errors.Join(failures...)
+	}
+	return kept, h.removeLedger()
+}
+
+// removeFile takes a text file of ours away and puts the original back.
+func (h *Host) removeFile(e entry) (note string, err error) {
+	path := h.Path(e.Name)
+	sum, err := digestFile(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
+		return "", fmt.Errorf("removing %s: %w", e.Name, err)
+	case !e.wrote(sum) && e.Original != "" && !exists(h.Path(e.Original)):
+		return "", nil // an earlier reset ended after putting the original back
+	case !e.wrote(sum):
+		if err := os.Rename(path, path+".airlift-saved"); err != nil {
+			return "", fmt.Errorf("saving the edited %s: %w", e.Name, err)
+		}
+		note = e.Name + " was edited; it is saved as " + e.Name + ".airlift-saved"
+	default:
+		if err := os.Remove(path); err != nil {
+			return "", fmt.Errorf("removing %s: %w", e.Name, err)
+		}
+	}
+	if e.Original == "" {
+		return note, nil
+	}
+	if err := moveFile(h.Path(e.Original), path); err != nil {
+		return note, fmt.Errorf("putting the original %s back: %w", e.Name, err)
+	}
+	return note, nil
+}
+
+// moveFile renames, or copies where the two are on different disks.
+func moveFile(from, to string) error {
+	err := os.Rename(from, to)
+	if !errors.Is(err, unix.EXDEV) {
+		return err
+	}
+	info, err := os.Lstat(from)
+	if err != nil {
+		return err
+	}
+	if info.Mode()&fs.ModeSymlink != 0 {
+		target, err := os.Readlink(from)
+		if err != nil {
+			return err
+		}
+		if err := os.Symlink(target, to); err != nil {
+			return err
+		}
+		return os.Remove(from)
+	}
+	data, err := os.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	if err := replaceFile(to, data, info.Mode().Perm()); err != nil {
+		return err
+	}
+	return os.Remove(from)
+}
+
+func (h *Host) removeBinary(e entry) (note string, err error) {
+	sum, err := digestFile(h.Path(e.Name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("removing %s: %w", e.Name, err)
+	}
+	if !e.wrote(sum) {
+		return e.Name + " was replaced since it was installed; it is left", nil
+	}
+	if err := os.Remove(h.Path(e.Name)); err != nil {
+		return "", fmt.Errorf("removing %s: %w", e.Name, err)
+	}
+	return "", nil
+}
+
+// removeLedger ends the bookkeeping. Only "the runtime is ours" can be left in
+// it by now, and its programs and data are gone.
+func (h *Host) removeLedger() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, e := range h.ledger.Entries {
+		if e.Kind != kindRuntime {
+			return fmt.Errorf("removing the ledger: it still lists the %s %s", e.Kind, e.Name)
+		}
+	}
+	if err := os.RemoveAll(h.Path(StateDir)); err != nil {
+		return fmt.Errorf("removing the ledger: %w", err)
+	}
+	h.ledger = ledger{Version: ledgerVersion}
+	return nil
+}
