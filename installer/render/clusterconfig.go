@@ -1,0 +1,149 @@
+package render
+
+import (
+	"sigs.k8s.io/yaml"
+
+	"airlift/installer/config"
+)
+
+// v1beta4From is the first minor version whose kubeadm reads and writes
+// kubeadm.k8s.io/v1beta4; the ones before know v1beta3.
+const v1beta4From = 31
+
+// ClusterConfiguration returns the ClusterConfiguration as kubeadm of this
+// Kubernetes version keeps it in the ConfigMap kubeadm-config.
+func ClusterConfiguration(cfg *config.Config) ([]byte, error) {
+	c := &cfg.Cluster
+	v4 := minor(cfg) >= v1beta4From
+
+	apiServer := component(c.APIServer.Component, v4)
+	if len(c.APIServer.CertSANs) > 0 {
+		apiServer["certSANs"] = c.APIServer.CertSANs
+	}
+	doc := map[string]any{
+		"apiVersion":        "kubeadm.k8s.io/v1beta3",
+		"kind":              "ClusterConfiguration",
+		"apiServer":         apiServer,
+		"certificatesDir":   c.CertificatesDir,
+		"clusterName":       c.ClusterName,
+		"controllerManager": component(c.ControllerManager, v4),
+		"scheduler":         component(c.Scheduler, v4),
+		"dns":               imageMeta(c.DNS),
+		"etcd":              etcdConfiguration(c.Etcd, v4),
+		"imageRepository":   c.ImageRepository,
+		"kubernetesVersion": c.KubernetesVersion,
+		"networking": dropEmpty(map[string]any{
+			"serviceSubnet": c.Networking.ServiceSubnet,
+			"podSubnet":     c.Networking.PodSubnet,
+			"dnsDomain":     c.Networking.DNSDomain,
+		}),
+	}
+	if v4 {
+		doc["apiVersion"] = "kubeadm.k8s.io/v1beta4"
+		doc["encryptionAlgorithm"] = c.EncryptionAlgorithm
+		doc["certificateValidityPeriod"] = c.CertificateValidityPeriod.String()
+		doc["caCertificateValidityPeriod"] = c.CACertificateValidityPeriod.String()
+		doc["proxy"] = map[string]any{}
+	} else {
+		// kubeadm resolves this one flag before it writes the document
+		// (phases/controlplane/manifests.go).
+		args, _ := apiServer["extraArgs"].(map[string]string)
+		if args == nil {
+			args = map[string]string{}
+			apiServer["extraArgs"] = args
+		}
+		if args["authorization-mode"] == "" {
+			args["authorization-mode"] = defaultAuthorizationMode
+		}
+		apiServer["timeoutForControlPlane"] = c.APIServer.TimeoutForControlPlane.String()
+	}
+	if c.ControlPlaneEndpoint != "" {
+		doc["controlPlaneEndpoint"] = c.ControlPlaneEndpoint
+	}
+	if len(c.FeatureGates) > 0 {
+		doc["featureGates"] = c.FeatureGates
+	}
+	return yaml.Marshal(doc)
+}
+
+func component(c config.Component, v4 bool) map[string]any {
+	doc := map[string]any{}
+	if args := extraArgs(c.ExtraArgs, v4); args != nil {
+		doc["extraArgs"] = args
+	}
+	if v4 && len(c.ExtraEnvs) > 0 {
+		doc["extraEnvs"] = c.ExtraEnvs
+	}
+	var volumes []map[string]any
+	for _, v := range c.ExtraVolumes {
+		volume := dropEmpty(map[string]any{"pathType": string(v.PathType)})
+		volume["name"], volume["hostPath"], volume["mountPath"] = v.Name, v.HostPath, v.MountPath
+		if v.ReadOnly {
+			volume["readOnly"] = true
+		}
+		volumes = append(volumes, volume)
+	}
+	if volumes != nil {
+		doc["extraVolumes"] = volumes
+	}
+	return doc
+}
+
+// extraArgs is a list in v1beta4 and was a map before, where a flag given
+// twice keeps its last value. It is nil when there are none.
+func extraArgs(args []config.Arg, v4 bool) any {
+	if len(args) == 0 {
+		return nil
+	}
+	if v4 {
+		var list []map[string]string
+		for _, arg := range args {
+			list = append(list, map[string]string{"name": arg.Name, "value": arg.Value})
+		}
+		return list
+	}
+	byName := map[string]string{}
+	for _, arg := range args {
+		byName[arg.Name] = arg.Value
+	}
+	return byName
+}
+
+func etcdConfiguration(e config.Etcd, v4 bool) map[string]any {
+	if e.External != nil {
+		return map[string]any{"external": map[string]any{
+			"endpoints": e.External.Endpoints,
+			"caFile":    e.External.CAFile,
+			"certFile":  e.External.CertFile,
+			"keyFile":   e.External.KeyFile,
+		}}
+	}
+	local := imageMeta(e.Local.ImageMeta)
+	local["dataDir"] = e.Local.DataDir
+	if args := extraArgs(e.Local.ExtraArgs, v4); args != nil {
+		local["extraArgs"] = args
+	}
+	if v4 && len(e.Local.ExtraEnvs) > 0 {
+		local["extraEnvs"] = e.Local.ExtraEnvs
+	}
+	if len(e.Local.ServerCertSANs) > 0 {
+		local["serverCertSANs"] = e.Local.ServerCertSANs
+	}
+	if len(e.Local.PeerCertSANs) > 0 {
+		local["peerCertSANs"] = e.Local.PeerCertSANs
+	}
+	return map[string]any{"local": local}
+}
+
+func imageMeta(m config.ImageMeta) map[string]any {
+	return dropEmpty(map[string]any{"imageRepository": m.ImageRepository, "imageTag": m.ImageTag})
+}
+
+func dropEmpty(doc map[string]any) map[string]any {
+	for key, value := range doc {
+		if value == "" {
+			delete(doc, key)
+		}
+	}
+	return doc
+}

@@ -1,0 +1,92 @@
+package render
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+
+	"airlift/installer/config"
+)
+
+// CNIConflistPath is the name that flannel's own manifest uses; the runtime
+// takes the first file in that folder.
+const CNIConflistPath = config.CNIConfDir + "/10-flannel.conflist"
+
+// vxlan adds an Ethernet (14), a vxlan (8), a UDP (8) and an IP header (20 or
+// 40): what is sent between nodes must still fit the network card then.
+const (
+	vxlanOverIPv4 = 50
+	vxlanOverIPv6 = 70
+)
+
+type conflist struct {
+	CNIVersion string `json:"cniVersion"`
+	Name       string `json:"name"`
+	Plugins    []any  `json:"plugins"`
+}
+
+type bridgePlugin struct {
+	Type             string `json:"type"`
+	Bridge           string `json:"bridge"`
+	MTU              int    `json:"mtu"`
+	HairpinMode      bool   `json:"hairpinMode"`
+	IsDefaultGateway bool   `json:"isDefaultGateway"`
+	IPMasq           bool   `json:"ipMasq"`
+	IPAM             ipam   `json:"ipam"`
+}
+
+type ipam struct {
+	Type   string          `json:"type"`
+	Ranges [][]subnetRange `json:"ranges"`
+	Routes []route         `json:"routes"`
+}
+
+type subnetRange struct {
+	Subnet netip.Prefix `json:"subnet"`
+}
+
+type route struct {
+	Dst string `json:"dst"`
+}
+
+type portmapPlugin struct {
+	Type         string          `json:"type"`
+	Capabilities map[string]bool `json:"capabilities"`
+}
+
+// CNIConflist returns what flannel's CNI plugin would have the bridge plugin
+// do on a node with these pod CIDRs, said directly, which saves the plugin.
+// flanneld makes the routes between nodes and masquerades what leaves the pod
+// network, so the bridge does neither.
+func CNIConflist(cfg *config.Config, podCIDRs []string) ([]byte, error) {
+	if len(podCIDRs) == 0 {
+		return nil, fmt.Errorf("node %q has no pod CIDR yet", cfg.NodeRegistration.Name)
+	}
+	headers := vxlanOverIPv4
+	addresses := ipam{Type: "host-local"}
+	for _, cidr := range podCIDRs {
+		subnet, err := netip.ParsePrefix(cidr)
+		if err != nil {
+			return nil, fmt.Errorf("reading the pod CIDR of node %q: %w", cfg.NodeRegistration.Name, err)
+		}
+		everything := "0.0.0.0/0"
+		if subnet.Addr().Is6() {
+			everything, headers = "::/0", vxlanOverIPv6
+		}
+		addresses.Ranges = append(addresses.Ranges, []subnetRange{{subnet}})
+		addresses.Routes = append(addresses.Routes, route{everything})
+	}
+	if cfg.Facts.MTU <= headers {
+		return nil, fmt.Errorf("interface %q has an MTU of %d, too small for a vxlan", cfg.Facts.Interface, cfg.Facts.MTU)
+	}
+	data, err := json.MarshalIndent(conflist{
+		CNIVersion: "1.0.0",
+		Name:       "cbr0",
+		Plugins: []any{
+			bridgePlugin{Type: "bridge", Bridge: "cni0", MTU: cfg.Facts.MTU - headers,
+				HairpinMode: true, IsDefaultGateway: true, IPAM: addresses},
+			portmapPlugin{Type: "portmap", Capabilities: map[string]bool{"portMappings": true}},
+		},
+	}, "", "  ")
+	return append(data, '\n'), err
+}

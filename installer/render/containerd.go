@@ -1,0 +1,57 @@
+package render
+
+import (
+	"fmt"
+
+	"airlift/installer/config"
+)
+
+// Where containerd's and crictl's settings go.
+const (
+	ContainerdConfigPath = "/etc/containerd/config.toml"
+	CrictlConfigPath     = "/etc/crictl.yaml"
+)
+
+// ContainerdConfig returns the settings of a containerd 2.x: only what differs
+// from its defaults, each with its reason.
+func ContainerdConfig(cfg *config.Config) ([]byte, error) {
+	pause, err := image(cfg, "pause")
+	if err != nil {
+		return nil, err
+	}
+	return fmt.Appendf(nil, `version = 3
+
+[plugins.'io.containerd.cri.v1.images']
+  snapshotter = 'overlayfs'
+  # Images are unpacked as they arrive; their layers need not be kept twice.
+  discard_unpacked_layers = true
+
+[plugins.'io.containerd.cri.v1.images'.pinned_images]
+  # The pause image of this Kubernetes version, never collected as garbage.
+  sandbox = '%s'
+
+[plugins.'io.containerd.cri.v1.runtime']
+  # True where this host may not lower an OOM score: without it no container
+  # of a system pod would start.
+  restrict_oom_score_adj = %t
+
+[plugins.'io.containerd.cri.v1.runtime'.cni]
+  bin_dirs = ['%s']
+  conf_dir = '%s'
+
+[plugins.'io.containerd.cri.v1.runtime'.containerd]
+  default_runtime_name = 'runc'
+
+[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]
+  runtime_type = 'io.containerd.runc.v2'
+
+[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
+  # The kubelet's cgroupDriver is set to match.
+  SystemdCgroup = %t
+`, pause, cfg.Facts.RestrictOOMScoreAdj, config.CNIBinDir, config.CNIConfDir, cgroupDriver(cfg) == "systemd"), nil
+}
+
+// CrictlConfig points crictl at the container runtime.
+func CrictlConfig(cfg *config.Config) []byte {
+	return fmt.Appendf(nil, "runtime-endpoint: %[1]s\nimage-endpoint: %[1]s\n", cfg.NodeRegistration.CRISocket)
+}

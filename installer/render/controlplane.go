@@ -1,0 +1,281 @@
+package render
+
+import (
+	"fmt"
+	"io/fs"
+	"maps"
+	"net"
+	"net/netip"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"airlift/installer/config"
+)
+
+// Ports that kubeadm fixes (cmd/kubeadm/app/constants).
+const (
+	etcdClientPort        = 2379
+	etcdPeerPort          = 2380
+	etcdMetricsPort       = 2381
+	controllerManagerPort = 10257
+	schedulerPort         = 10259
+)
+
+// caDirs may hold the CA certificates that /etc/ssl/certs only links to.
+var caDirs = []string{"/etc/pki", "/usr/share/ca-certificates", "/usr/local/share/ca-certificates", "/etc/ca-certificates"}
+
+// ControlPlane returns the static pods kube-apiserver, kube-controller-manager
+// and kube-scheduler. host is the host's root: some mounts depend on which
+// folders exist, and the signing flags on whether the CA's key does.
+func ControlPlane(cfg *config.Config, host fs.FS) (map[string]*corev1.Pod, error) {
+	pods := map[string]*corev1.Pod{}
+	for _, build := range []func(*config.Config, fs.FS) (*corev1.Pod, error){apiServer, controllerManager, scheduler} {
+		pod, err := build(cfg, host)
+		if err != nil {
+			return nil, err
+		}
+		pods[pod.Name] = pod
+	}
+	return pods, nil
+}
+
+func apiServer(cfg *config.Config, host fs.FS) (*corev1.Pod, error) {
+	const name = "kube-apiserver"
+	img, err := image(cfg, name)
+	if err != nil {
+		return nil, err
+	}
+	pki := func(file string) string { return path.Join(cfg.CertificatesDir, file) }
+	own := cfg.LocalAPIEndpoint
+	args := []config.Arg{
+		{Name: "advertise-address", Value: own.AdvertiseAddress},
+		{Name: "allow-privileged", Value: "true"},
+		{Name: "authorization-mode", Value: defaultAuthorizationMode},
+		{Name: "client-ca-file", Value: pki("ca.crt")},
+		{Name: "enable-admission-plugins", Value: "NodeRestriction"},
+		{Name: "enable-bootstrap-token-auth", Value: "true"},
+		{Name: "kubelet-client-certificate", Value: pki("apiserver-kubelet-client.crt")},
+		{Name: "kubelet-client-key", Value: pki("apiserver-kubelet-client.key")},
+		{Name: "kubelet-preferred-address-types", Value: "InternalIP,ExternalIP,Hostname"},
+		{Name: "proxy-client-cert-file", Value: pki("front-proxy-client.crt")},
+		{Name: "proxy-client-key-file", Value: pki("front-proxy-client.key")},
+		{Name: "requestheader-allowed-names", Value: "front-proxy-client"},
+		{Name: "requestheader-client-ca-file", Value: pki("front-proxy-ca.crt")},
+		{Name: "requestheader-extra-headers-prefix", Value: "X-Remote-Extra-"},
+		{Name: "requestheader-group-headers", Value: "X-Remote-Group"},
+		{Name: "requestheader-username-headers", Value: "X-Remote-User"},
+		{Name: "secure-port", Value: strconv.Itoa(int(own.BindPort))},
+		{Name: "service-account-issuer", Value: "https://kubernetes.default.svc." + cfg.Networking.DNSDomain},
+		{Name: "service-account-key-file", Value: pki("sa.pub")},
+		{Name: "service-account-signing-key-file", Value: pki("sa.key")},
+		{Name: "service-cluster-ip-range", Value: cfg.Networking.ServiceSubnet},
+		{Name: "tls-cert-file", Value: pki("apiserver.crt")},
+		{Name: "tls-private-key-file", Value: pki("apiserver.key")},
+	}
+	m := controlPlaneMounts(cfg, host)
+	if external := cfg.Etcd.External; external != nil {
+		args = append(args, config.Arg{Name: "etcd-servers", Value: strings.Join(external.Endpoints, ",")})
+		if external.CAFile != "" {
+			args = append(args, config.Arg{Name: "etcd-cafile", Value: external.CAFile})
+		}
+		if external.CertFile != "" && external.KeyFile != "" {
+			args = append(args,
+				config.Arg{Name: "etcd-certfile", Value: external.CertFile},
+				config.Arg{Name: "etcd-keyfile", Value: external.KeyFile})
+		}
+		for i, dir := range etcdCertDirs(external, cfg.CertificatesDir) {
+			m.add(fmt.Sprintf("etcd-certs-%d", i), dir, true, corev1.HostPathDirectoryOrCreate)
+		}
+	} else {
+		servers := "https://" + net.JoinHostPort(localhost(cfg), strconv.Itoa(etcdClientPort))
+		if urls, ok := last(cfg.Etcd.Local.ExtraArgs, "advertise-client-urls"); ok {
+			servers = urls
+		}
+		args = append(args,
+			config.Arg{Name: "etcd-servers", Value: servers},
+			config.Arg{Name: "etcd-cafile", Value: pki("etcd/ca.crt")},
+			config.Arg{Name: "etcd-certfile", Value: pki("apiserver-etcd-client.crt")},
+			config.Arg{Name: "etcd-keyfile", Value: pki("apiserver-etcd-client.key")})
+	}
+	m.extra(cfg.APIServer.ExtraVolumes)
+	volumes, inside := m.volumes()
+
+	at := endpoint{own.AdvertiseAddress, own.BindPort, corev1.URISchemeHTTPS}
+	return staticPod(corev1.Container{
+		Name:           name,
+		Image:          img,
+		Command:        command(name, args, cfg.APIServer.ExtraArgs),
+		Env:            cfg.APIServer.ExtraEnvs,
+		Resources:      requests("250m", ""),
+		LivenessProbe:  at.liveness("/livez"),
+		ReadinessProbe: at.readiness("/readyz"),
+		StartupProbe:   at.startup("/livez", cfg.APIServer.TimeoutForControlPlane),
+		VolumeMounts:   inside,
+	}, volumes, map[string]string{
+		"kubeadm.kubernetes.io/kube-apiserver.advertise-address.endpoint": net.JoinHostPort(own.AdvertiseAddress, strconv.Itoa(int(own.BindPort))),
+	}), nil
+}
+
+const defaultAuthorizationMode = "Node,RBAC"
+
+func controllerManager(cfg *config.Config, host fs.FS) (*corev1.Pod, error) {
+	const name = "kube-controller-manager"
+	img, err := image(cfg, name)
+	if err != nil {
+		return nil, err
+	}
+	kubeconfig := path.Join(config.KubernetesDir, "controller-manager.conf")
+	ca, caKey := path.Join(cfg.CertificatesDir, "ca.crt"), path.Join(cfg.CertificatesDir, "ca.key")
+	signingCert, signingKey := ca, caKey
+	if exists(host, ca) && !exists(host, caKey) {
+		// The CA is an external one. Empty paths keep the controller
+		// that signs certificates from starting.
+		signingCert, signingKey = "", ""
+	}
+	args := []config.Arg{
+		{Name: "authentication-kubeconfig", Value: kubeconfig},
+		{Name: "authorization-kubeconfig", Value: kubeconfig},
+		{Name: "bind-address", Value: "127.0.0.1"},
+		{Name: "client-ca-file", Value: ca},
+		{Name: "cluster-name", Value: cfg.ClusterName},
+		{Name: "cluster-signing-cert-file", Value: signingCert},
+		{Name: "cluster-signing-key-file", Value: signingKey},
+		{Name: "controllers", Value: "*,bootstrapsigner,tokencleaner"},
+		{Name: "kubeconfig", Value: kubeconfig},
+		{Name: "leader-elect", Value: "true"},
+		{Name: "requestheader-client-ca-file", Value: path.Join(cfg.CertificatesDir, "front-proxy-ca.crt")},
+		{Name: "root-ca-file", Value: ca},
+		{Name: "service-account-private-key-file", Value: path.Join(cfg.CertificatesDir, "sa.key")},
+		{Name: "use-service-account-credentials", Value: "true"},
+	}
+	if cfg.Networking.PodSubnet != "" {
+		args = append(args,
+			config.Arg{Name: "allocate-node-cidrs", Value: "true"},
+			config.Arg{Name: "cluster-cidr", Value: cfg.Networking.PodSubnet},
+			config.Arg{Name: "service-cluster-ip-range", Value: cfg.Networking.ServiceSubnet})
+	}
+
+	m := controlPlaneMounts(cfg, host)
+	m.add("kubeconfig", kubeconfig, true, corev1.HostPathFileOrCreate)
+	// Third-party volume plugins put their sockets here, so it is writable.
+	plugins := "/usr/libexec/kubernetes/kubelet-plugins/volume/exec"
+	if dir, ok := last(cfg.ControllerManager.ExtraArgs, "flex-volume-plugin-dir"); ok {
+		plugins = dir
+	}
+	m.add("flexvolume-dir", plugins, false, corev1.HostPathDirectoryOrCreate)
+	m.extra(cfg.ControllerManager.ExtraVolumes)
+	volumes, inside := m.volumes()
+
+	at := healthz(cfg.ControllerManager, controllerManagerPort)
+	return staticPod(corev1.Container{
+		Name:          name,
+		Image:         img,
+		Command:       command(name, args, cfg.ControllerManager.ExtraArgs),
+		Env:           cfg.ControllerManager.ExtraEnvs,
+		Resources:     requests("200m", ""),
+		LivenessProbe: at.liveness("/healthz"),
+		StartupProbe:  at.startup("/healthz", cfg.APIServer.TimeoutForControlPlane),
+		VolumeMounts:  inside,
+	}, volumes, nil), nil
+}
+
+func scheduler(cfg *config.Config, _ fs.FS) (*corev1.Pod, error) {
+	const name = "kube-scheduler"
+	img, err := image(cfg, name)
+	if err != nil {
+		return nil, err
+	}
+	kubeconfig := path.Join(config.KubernetesDir, "scheduler.conf")
+	args := []config.Arg{
+		{Name: "authentication-kubeconfig", Value: kubeconfig},
+		{Name: "authorization-kubeconfig", Value: kubeconfig},
+		{Name: "bind-address", Value: "127.0.0.1"},
+		{Name: "kubeconfig", Value: kubeconfig},
+		{Name: "leader-elect", Value: "true"},
+	}
+	m := mounts{}
+	m.add("kubeconfig", kubeconfig, true, corev1.HostPathFileOrCreate)
+	m.extra(cfg.Scheduler.ExtraVolumes)
+	volumes, inside := m.volumes()
+
+	at := healthz(cfg.Scheduler, schedulerPort)
+	return staticPod(corev1.Container{
+		Name:          name,
+		Image:         img,
+		Command:       command(name, args, cfg.Scheduler.ExtraArgs),
+		Env:           cfg.Scheduler.ExtraEnvs,
+		Resources:     requests("100m", ""),
+		LivenessProbe: at.liveness("/healthz"),
+		StartupProbe:  at.startup("/healthz", cfg.APIServer.TimeoutForControlPlane),
+		VolumeMounts:  inside,
+	}, volumes, nil), nil
+}
+
+// healthz is where the controller manager or the scheduler answers: on the
+// bind address, if the user gave one.
+func healthz(c config.Component, port int32) endpoint {
+	host := "127.0.0.1"
+	if bind, ok := last(c.ExtraArgs, "bind-address"); ok {
+		host = bind
+	}
+	return endpoint{host, port, corev1.URISchemeHTTPS}
+}
+
+// controlPlaneMounts are the mounts that the API server and the controller
+// manager share.
+func controlPlaneMounts(cfg *config.Config, host fs.FS) mounts {
+	m := mounts{}
+	m.add("k8s-certs", cfg.CertificatesDir, true, corev1.HostPathDirectoryOrCreate)
+	m.add("ca-certs", "/etc/ssl/certs", true, corev1.HostPathDirectoryOrCreate)
+	for _, dir := range caDirs {
+		if exists(host, dir) {
+			m.add(strings.ReplaceAll(dir[1:], "/", "-"), dir, true, corev1.HostPathDirectoryOrCreate)
+		}
+	}
+	return m
+}
+
+// etcdCertDirs are the folders to mount for the API server to reach an
+// external etcd's certificates: outermost ones only, and none that the pod
+// has anyway.
+func etcdCertDirs(external *config.ExternalEtcd, certificatesDir string) []string {
+	mounted := append([]string{"/etc/ssl/certs", certificatesDir}, caDirs...)
+	var dirs []string
+	for _, file := range []string{external.CAFile, external.CertFile, external.KeyFile} {
+		dir := path.Dir(file)
+		inside := func(parent string) bool { return strings.HasPrefix(dir, parent) }
+		if file == "" || slices.ContainsFunc(mounted, inside) || slices.ContainsFunc(dirs, inside) {
+			continue
+		}
+		dirs = slices.DeleteFunc(dirs, func(d string) bool { return strings.HasPrefix(d, dir) })
+		dirs = append(dirs, dir)
+	}
+	slices.Sort(dirs)
+	return dirs
+}
+
+// localhost is the loopback address of the family that the API server uses.
+func localhost(cfg *config.Config) string {
+	if isIPv6(cfg.LocalAPIEndpoint.AdvertiseAddress) {
+		return "::1"
+	}
+	return "127.0.0.1"
+}
+
+func isIPv6(address string) bool {
+	ip, err := netip.ParseAddr(address)
+	return err == nil && ip.Is6() && !ip.Is4In6()
+}
+
+func exists(host fs.FS, absolute string) bool {
+	_, err := fs.Stat(host, strings.TrimPrefix(absolute, "/"))
+	return err == nil
+}
+
+func sortedKeys[V any](m map[string]V) []string {
+	return slices.Sorted(maps.Keys(m))
+}

@@ -1,0 +1,109 @@
+package render
+
+import (
+	"net"
+	"net/url"
+	"path"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"airlift/installer/config"
+)
+
+// An EtcdMember is a member of a cluster that a new etcd joins.
+type EtcdMember struct{ Name, PeerURL string }
+
+// Etcd returns the static pod etcd. Without members it starts a cluster of its
+// own; otherwise members is the cluster it joins, this node included.
+func Etcd(cfg *config.Config, members ...EtcdMember) (*corev1.Pod, error) {
+	const name = "etcd"
+	img, err := image(cfg, name)
+	if err != nil {
+		return nil, err
+	}
+	certs := path.Join(cfg.CertificatesDir, "etcd")
+	client, peer := EtcdClientURL(cfg), EtcdPeerURL(cfg)
+	args := []config.Arg{
+		{Name: "advertise-client-urls", Value: client},
+		{Name: "cert-file", Value: certs + "/server.crt"},
+		{Name: "client-cert-auth", Value: "true"},
+		{Name: "data-dir", Value: cfg.Etcd.Local.DataDir},
+		{Name: "experimental-initial-corrupt-check", Value: "true"},
+		{Name: "experimental-watch-progress-notify-interval", Value: "5s"},
+		{Name: "initial-advertise-peer-urls", Value: peer},
+		{Name: "key-file", Value: certs + "/server.key"},
+		{Name: "listen-client-urls", Value: "https://" + net.JoinHostPort(localhost(cfg), strconv.Itoa(etcdClientPort)) + "," + client},
+		{Name: "listen-metrics-urls", Value: "http://" + net.JoinHostPort(localhost(cfg), strconv.Itoa(etcdMetricsPort))},
+		{Name: "listen-peer-urls", Value: peer},
+		{Name: "name", Value: cfg.NodeRegistration.Name},
+		{Name: "peer-cert-file", Value: certs + "/peer.crt"},
+		{Name: "peer-client-cert-auth", Value: "true"},
+		{Name: "peer-key-file", Value: certs + "/peer.key"},
+		{Name: "peer-trusted-ca-file", Value: certs + "/ca.crt"},
+		{Name: "snapshot-count", Value: "10000"},
+		{Name: "trusted-ca-file", Value: certs + "/ca.crt"},
+	}
+	if len(members) == 0 {
+		args = append(args, config.Arg{Name: "initial-cluster", Value: cfg.NodeRegistration.Name + "=" + peer})
+	} else {
+		var cluster []string
+		for _, m := range members {
+			cluster = append(cluster, m.Name+"="+m.PeerURL)
+		}
+		args = append(args,
+			config.Arg{Name: "initial-cluster", Value: strings.Join(cluster, ",")},
+			config.Arg{Name: "initial-cluster-state", Value: "existing"})
+	}
+
+	m := mounts{}
+	m.add("etcd-data", cfg.Etcd.Local.DataDir, false, corev1.HostPathDirectoryOrCreate)
+	m.add("etcd-certs", certs, false, corev1.HostPathDirectoryOrCreate)
+	volumes, inside := m.volumes()
+
+	at := etcdProbe(cfg)
+	return staticPod(corev1.Container{
+		Name:      name,
+		Image:     img,
+		Command:   command(name, args, cfg.Etcd.Local.ExtraArgs),
+		Env:       cfg.Etcd.Local.ExtraEnvs,
+		Resources: requests("100m", "100Mi"),
+		// A full database still answers reads: restarting would not help it.
+		LivenessProbe: at.liveness("/health?exclude=NOSPACE&serializable=true"),
+		StartupProbe:  at.startup("/health?serializable=false", cfg.APIServer.TimeoutForControlPlane),
+		VolumeMounts:  inside,
+	}, volumes, map[string]string{"kubeadm.kubernetes.io/etcd.advertise-client-urls": client}), nil
+}
+
+// EtcdClientURL is where this node's etcd answers the API servers.
+func EtcdClientURL(cfg *config.Config) string { return etcdURL(cfg, etcdClientPort) }
+
+// EtcdPeerURL is where this node's etcd answers the other members.
+func EtcdPeerURL(cfg *config.Config) string { return etcdURL(cfg, etcdPeerPort) }
+
+func etcdURL(cfg *config.Config, port int) string {
+	return "https://" + net.JoinHostPort(cfg.LocalAPIEndpoint.AdvertiseAddress, strconv.Itoa(port))
+}
+
+// etcdProbe is the first address in the user's listen-metrics-urls, with what
+// it leaves out taken from the default.
+func etcdProbe(cfg *config.Config) endpoint {
+	at := endpoint{localhost(cfg), etcdMetricsPort, corev1.URISchemeHTTP}
+	urls, _ := last(cfg.Etcd.Local.ExtraArgs, "listen-metrics-urls")
+	first, _, _ := strings.Cut(urls, ",")
+	u, err := url.Parse(first)
+	if err != nil || first == "" {
+		return at
+	}
+	if u.Scheme == "https" {
+		at.scheme = corev1.URISchemeHTTPS
+	}
+	if u.Hostname() != "" {
+		at.host = u.Hostname()
+	}
+	if port, err := strconv.ParseUint(u.Port(), 10, 16); err == nil && port > 0 {
+		at.port = int32(port)
+	}
+	return at
+}

@@ -1,0 +1,133 @@
+package render
+
+import (
+	"fmt"
+	"path"
+	"strconv"
+	"strings"
+
+	kubeletv1 "k8s.io/kubelet/config/v1beta1"
+	"sigs.k8s.io/yaml"
+
+	"airlift/installer/config"
+)
+
+// KubeletConfig returns the KubeletConfiguration that all nodes share: the
+// user's document with kubeadm's defaults, as it is kept in the ConfigMap
+// kubelet-config.
+func KubeletConfig(cfg *config.Config) ([]byte, error) {
+	k := &kubeletv1.KubeletConfiguration{}
+	if cfg.Kubelet != nil {
+		k = cfg.Kubelet.DeepCopy()
+	}
+	k.APIVersion, k.Kind = kubeletv1.SchemeGroupVersion.String(), "KubeletConfiguration"
+	dns, err := cfg.Networking.ServiceIP(config.DNSServiceIndex)
+	if err != nil {
+		return nil, err
+	}
+	if k.ClusterDNS == nil {
+		k.ClusterDNS = []string{dns.String()}
+	}
+	fill(&k.StaticPodPath, config.ManifestsDir)
+	fill(&k.ClusterDomain, cfg.Networking.DNSDomain)
+	fill(&k.Authentication.X509.ClientCAFile, path.Join(cfg.CertificatesDir, "ca.crt"))
+	fillPointer(&k.Authentication.Anonymous.Enabled, false)
+	fillPointer(&k.Authentication.Webhook.Enabled, true)
+	fill(&k.Authorization.Mode, kubeletv1.KubeletAuthorizationModeWebhook)
+	fill(&k.HealthzBindAddress, "127.0.0.1")
+	fillPointer(&k.HealthzPort, 10248)
+	fill(&k.CgroupDriver, "systemd")
+	// kubeadm sets it even over the user's false.
+	k.RotateCertificates = true
+	doc, err := explicit(k)
+	if err != nil {
+		return nil, err
+	}
+	return yaml.Marshal(doc)
+}
+
+// NodeKubeletConfig adds to the cluster's KubeletConfiguration what only this
+// host can know. cluster is KubeletConfig's result, or on join the ConfigMap's;
+// fields that this program does not know stay as they are.
+func NodeKubeletConfig(cfg *config.Config, cluster []byte) ([]byte, error) {
+	var doc map[string]any
+	if err := yaml.Unmarshal(cluster, &doc); err != nil {
+		return nil, fmt.Errorf("reading the cluster's KubeletConfiguration: %w", err)
+	}
+	doc["cgroupDriver"] = cgroupDriver(cfg)
+	if _, ok := doc["resolvConf"]; !ok && cfg.Facts.ResolvConf != defaultResolvConf {
+		// With "" a pod that asks for the host's resolver gets an empty
+		// one; with a path that does not exist it would not start.
+		doc["resolvConf"] = cfg.Facts.ResolvConf
+	}
+	if _, ok := doc["failSwapOn"]; !ok && cfg.Facts.SwapOn {
+		// Preflight has spoken about swap; a kubelet that refuses to
+		// start would only say it later and worse.
+		doc["failSwapOn"] = false
+	}
+	if _, ok := doc["failCgroupV1"]; !ok && cfg.Facts.CgroupVersion == 1 && minor(cfg) >= cgroupV1RefusedFrom {
+		doc["failCgroupV1"] = false
+	}
+	return yaml.Marshal(doc)
+}
+
+const (
+	// defaultResolvConf is what the kubelet takes when it is told nothing.
+	defaultResolvConf = "/etc/resolv.conf"
+	// cgroupV1RefusedFrom is the first minor version whose kubelet does not
+	// start on cgroup v1 unless failCgroupV1 is false.
+	cgroupV1RefusedFrom = 35
+)
+
+// cgroupDriver is what the kubelet and the container runtime must agree on.
+func cgroupDriver(cfg *config.Config) string {
+	if cfg.Kubelet != nil && cfg.Kubelet.CgroupDriver != "" {
+		return cfg.Kubelet.CgroupDriver
+	}
+	return cfg.Facts.CgroupDriver
+}
+
+// KubeletFlags returns the environment file with the kubelet's flags for this
+// node. A worker registers itself with its taints; a control plane's are set
+// by the mark-control-plane phase.
+func KubeletFlags(cfg *config.Config, worker bool) ([]byte, error) {
+	pause, err := image(cfg, "pause")
+	if err != nil {
+		return nil, err
+	}
+	node := cfg.NodeRegistration
+	args := []config.Arg{
+		{Name: "container-runtime-endpoint", Value: node.CRISocket},
+		// Keeps the kubelet from collecting the image as garbage.
+		{Name: "pod-infra-container-image", Value: pause},
+	}
+	if worker && len(node.Taints) > 0 {
+		var taints []string
+		for _, t := range node.Taints {
+			taints = append(taints, t.ToString())
+		}
+		args = append(args, config.Arg{Name: "register-with-taints", Value: strings.Join(taints, ",")})
+	}
+	if node.Name != cfg.Facts.Hostname {
+		args = append(args, config.Arg{Name: "hostname-override", Value: node.Name})
+	}
+	if !cfg.Facts.DefaultRoute && cfg.Facts.NodeIP != "" {
+		// The kubelet takes its address from the default route.
+		args = append(args, config.Arg{Name: "node-ip", Value: cfg.Facts.NodeIP})
+	}
+	flags := strings.Join(command("", args, node.KubeletExtraArgs), " ")
+	return []byte("KUBELET_KUBEADM_ARGS=" + strconv.Quote(flags) + "\n"), nil
+}
+
+func fill[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+func fillPointer[T any](field **T, value T) {
+	if *field == nil {
+		*field = &value
+	}
+}

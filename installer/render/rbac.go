@@ -1,0 +1,79 @@
+package render
+
+import (
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// Who is allowed something by kubeadm's RBAC.
+const (
+	tokensGroup        = "system:bootstrappers:kubeadm:default-node-token"
+	nodesGroup         = "system:nodes"
+	clusterAdminsGroup = "kubeadm:cluster-admins"
+)
+
+func group(name string) rbacv1.Subject {
+	return rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: name}
+}
+
+func account(namespace, name string) rbacv1.Subject {
+	return rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: name}
+}
+
+func rbacType(kind string) metav1.TypeMeta {
+	return metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: kind}
+}
+
+func clusterRole(name string, rules ...rbacv1.PolicyRule) *rbacv1.ClusterRole {
+	return &rbacv1.ClusterRole{TypeMeta: rbacType("ClusterRole"), ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules}
+}
+
+func clusterBinding(name, role string, subjects ...rbacv1.Subject) *rbacv1.ClusterRoleBinding {
+	return &rbacv1.ClusterRoleBinding{
+		TypeMeta:   rbacType("ClusterRoleBinding"),
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
+		Subjects:   subjects,
+	}
+}
+
+// readable lets subjects read one named object of a namespace: a Role and its
+// RoleBinding.
+func readable(namespace, role, resource, object string, subjects ...rbacv1.Subject) []runtime.Object {
+	meta := metav1.ObjectMeta{Namespace: namespace, Name: role}
+	return []runtime.Object{
+		&rbacv1.Role{TypeMeta: rbacType("Role"), ObjectMeta: meta, Rules: []rbacv1.PolicyRule{{
+			Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{resource}, ResourceNames: []string{object},
+		}}},
+		&rbacv1.RoleBinding{TypeMeta: rbacType("RoleBinding"), ObjectMeta: meta,
+			RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: role},
+			Subjects: subjects},
+	}
+}
+
+// ClusterAdmins makes admin.conf's group administrators. Only super-admin.conf
+// can do that at first.
+func ClusterAdmins() *rbacv1.ClusterRoleBinding {
+	return clusterBinding("kubeadm:cluster-admins", "cluster-admin", group(clusterAdminsGroup))
+}
+
+// BootstrapRBAC lets a joining node with a token look up nodes and ask for its
+// certificate, lets the controller manager approve that by itself, and lets
+// nodes renew their certificates.
+func BootstrapRBAC() []runtime.Object {
+	return []runtime.Object{
+		clusterRole("kubeadm:get-nodes", rbacv1.PolicyRule{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"nodes"}}),
+		clusterBinding("kubeadm:get-nodes", "kubeadm:get-nodes", group(tokensGroup)),
+		clusterBinding("kubeadm:kubelet-bootstrap", "system:node-bootstrapper", group(tokensGroup)),
+		clusterBinding("kubeadm:node-autoapprove-bootstrap",
+			"system:certificates.k8s.io:certificatesigningrequests:nodeclient", group(tokensGroup)),
+		clusterBinding("kubeadm:node-autoapprove-certificate-rotation",
+			"system:certificates.k8s.io:certificatesigningrequests:selfnodeclient", group(nodesGroup)),
+	}
+}
+
+// UploadCertsRBAC lets a joining control plane read the encrypted certificates.
+func UploadCertsRBAC() []runtime.Object {
+	return readable(metav1.NamespaceSystem, "kubeadm:kubeadm-certs", "secrets", "kubeadm-certs", group(tokensGroup))
+}

@@ -1,0 +1,144 @@
+package render
+
+import (
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"airlift/installer/config"
+)
+
+// staticPod is what all four static pods have in common
+// (cmd/kubeadm/app/util/staticpod/utils.go).
+func staticPod(c corev1.Container, volumes []corev1.Volume, annotations map[string]string) *corev1.Pod {
+	// The priority of system-node-critical, which the kubelet needs before
+	// an API server can tell it.
+	priority := int32(2000001000)
+	c.ImagePullPolicy = corev1.PullIfNotPresent
+	return &corev1.Pod{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
+		ObjectMeta: metav1.ObjectMeta{
+			Name:        c.Name,
+			Namespace:   metav1.NamespaceSystem,
+			Labels:      map[string]string{"component": c.Name, "tier": "control-plane"},
+			Annotations: annotations,
+		},
+		Spec: corev1.PodSpec{
+			Containers:        []corev1.Container{c},
+			Volumes:           volumes,
+			HostNetwork:       true,
+			Priority:          &priority,
+			PriorityClassName: "system-node-critical",
+			SecurityContext: &corev1.PodSecurityContext{
+				SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+			},
+		},
+	}
+}
+
+func requests(cpu, memory string) corev1.ResourceRequirements {
+	list := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}
+	if memory != "" {
+		list[corev1.ResourceMemory] = resource.MustParse(memory)
+	}
+	return corev1.ResourceRequirements{Requests: list}
+}
+
+// An endpoint is where a component answers probes.
+type endpoint struct {
+	host   string
+	port   int32
+	scheme corev1.URIScheme
+}
+
+func (e endpoint) probe(path string, delay, failures, period int32) *corev1.Probe {
+	host := e.host
+	if host == "0.0.0.0" || host == "::" {
+		host = "" // an unspecified address cannot be probed; the kubelet takes the pod's
+	}
+	return &corev1.Probe{
+		ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{
+			Host: host, Path: path, Port: intstr.FromInt32(e.port), Scheme: e.scheme,
+		}},
+		InitialDelaySeconds: delay,
+		TimeoutSeconds:      15,
+		FailureThreshold:    failures,
+		PeriodSeconds:       period,
+	}
+}
+
+func (e endpoint) liveness(path string) *corev1.Probe  { return e.probe(path, 10, 8, 10) }
+func (e endpoint) readiness(path string) *corev1.Probe { return e.probe(path, 0, 3, 1) }
+
+// startup allows for the whole time that the control plane may take.
+func (e endpoint) startup(path string, timeout time.Duration) *corev1.Probe {
+	const period = 10
+	return e.probe(path, 10, int32(math.Ceil(timeout.Seconds()/period)), period)
+}
+
+// command is a program with its flags sorted by name and value. What the user
+// gives for a flag replaces all that we have for it.
+func command(program string, base []config.Arg, extra []config.Arg) []string {
+	args := slices.Clone(extra)
+	for _, arg := range base {
+		if _, overridden := last(extra, arg.Name); !overridden {
+			args = append(args, arg)
+		}
+	}
+	slices.SortStableFunc(args, func(a, b config.Arg) int {
+		if c := strings.Compare(a.Name, b.Name); c != 0 {
+			return c
+		}
+		return strings.Compare(a.Value, b.Value)
+	})
+	var out []string
+	if program != "" {
+		out = append(out, program)
+	}
+	for _, arg := range args {
+		out = append(out, "--"+arg.Name+"="+arg.Value)
+	}
+	return out
+}
+
+// last returns the value that a flag given several times ends up with.
+func last(args []config.Arg, name string) (string, bool) {
+	for _, arg := range slices.Backward(args) {
+		if arg.Name == name {
+			return arg.Value, true
+		}
+	}
+	return "", false
+}
+
+// mounts collects a pod's host paths by volume name; a later one of the same
+// name replaces an earlier one.
+type mounts map[string]config.HostPathMount
+
+func (m mounts) add(name, path string, readOnly bool, kind corev1.HostPathType) {
+	m[name] = config.HostPathMount{Name: name, HostPath: path, MountPath: path, ReadOnly: readOnly, PathType: kind}
+}
+
+func (m mounts) extra(list []config.HostPathMount) {
+	for _, mount := range list {
+		m[mount.Name] = mount
+	}
+}
+
+// volumes returns both sides of the mounts, sorted by name.
+func (m mounts) volumes() (volumes []corev1.Volume, inside []corev1.VolumeMount) {
+	for _, name := range sortedKeys(m) {
+		mount := m[name]
+		volumes = append(volumes, corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{
+			HostPath: &corev1.HostPathVolumeSource{Path: mount.HostPath, Type: &mount.PathType},
+		}})
+		inside = append(inside, corev1.VolumeMount{Name: name, MountPath: mount.MountPath, ReadOnly: mount.ReadOnly})
+	}
+	return volumes, inside
+}

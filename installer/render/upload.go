@@ -1,0 +1,68 @@
+package render
+
+import (
+	"crypto/sha256"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"airlift/installer/config"
+	"airlift/installer/pki"
+)
+
+// UploadConfig keeps the cluster's settings in the cluster, where joining
+// nodes and kubeadm itself find them: the ConfigMaps kubeadm-config and
+// kubelet-config, readable by them.
+func UploadConfig(cfg *config.Config) ([]runtime.Object, error) {
+	cluster, err := ClusterConfiguration(cfg)
+	if err != nil {
+		return nil, err
+	}
+	kubelet, err := KubeletConfig(cfg)
+	if err != nil {
+		return nil, err
+	}
+	kubeletMap := configMap(metav1.NamespaceSystem, "kubelet-config", "kubelet", kubelet)
+	if cfg.Kubelet == nil {
+		signDefaults(kubeletMap)
+	}
+	objects := []runtime.Object{configMap(metav1.NamespaceSystem, "kubeadm-config", "ClusterConfiguration", cluster)}
+	objects = append(objects, readable(metav1.NamespaceSystem, "kubeadm:nodes-kubeadm-config", "configmaps", "kubeadm-config",
+		group(tokensGroup), group(nodesGroup))...)
+	objects = append(objects, kubeletMap)
+	return append(objects, readable(metav1.NamespaceSystem, "kubeadm:kubelet-config", "configmaps", "kubelet-config",
+		group(nodesGroup), group(tokensGroup))...), nil
+}
+
+// ClusterInfo is what a joining node reads before it trusts anybody: where the
+// cluster is and its CA. The controller manager adds signatures made with the
+// bootstrap tokens.
+func ClusterInfo(cfg *config.Config, caPEM []byte) []runtime.Object {
+	info := configMap(metav1.NamespacePublic, "cluster-info", "kubeconfig", pki.ClusterInfoKubeconfig(cfg.ServerURL(), caPEM))
+	anybody := rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "system:anonymous"}
+	return append([]runtime.Object{info},
+		readable(metav1.NamespacePublic, "kubeadm:bootstrap-signer-clusterinfo", "configmaps", "cluster-info", anybody)...)
+}
+
+func configMap(namespace, name, key string, data []byte) *corev1.ConfigMap {
+	return &corev1.ConfigMap{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Data:       map[string]string{key: string(data)},
+	}
+}
+
+// signDefaults tells kubeadm, by a checksum of the only key's value, that the
+// map holds nothing but defaults: its upgrade may then write the next
+// version's over it (componentconfigs/checksums.go). What a user or this host
+// asked for is left unsigned and so survives upgrades.
+func signDefaults(m *corev1.ConfigMap) {
+	for _, value := range m.Data {
+		m.Annotations = map[string]string{
+			"kubeadm.kubernetes.io/component-config.hash": fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(value))),
+		}
+	}
+}
