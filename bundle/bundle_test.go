@@ -1,107 +1,25 @@
-package bundle_test
+package bundle
 
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
 	"testing"
 
-	"airlift/bundle"
+	"airlift/fault"
 )
-
-func sum(b []byte) string { s := sha256.Sum256(b); return hex.EncodeToString(s[:]) }
-
-// A sample is a small bundle's worth of content.
-type sample struct {
-	manifest *bundle.Manifest
-	content  map[string][]byte // by entry name
-}
-
-// newSample makes two programs, a CNI plugin and two images that share a
-// layer; one image has an index. The content is the same every time.
-func newSample() sample {
-	rnd := rand.New(rand.NewPCG(1, 2))
-	s := sample{&bundle.Manifest{
-		FormatVersion:     bundle.FormatVersion,
-		Platform:          "linux/amd64",
-		KubernetesVersion: "v1.29.15",
-		CNI:               "flannel",
-	}, map[string][]byte{}}
-	add := func(name string, size int) []byte {
-		b := make([]byte, size)
-		for i := range b {
-			b[i] = "abcdefgh"[rnd.IntN(8)]
-		}
-		if name == "" {
-			name = bundle.BlobDir + sum(b)
-		}
-		s.content[name] = b
-		s.manifest.Entries = append(s.manifest.Entries, bundle.Entry{Name: name, Size: int64(size), SHA256: sum(b)})
-		return b
-	}
-	blob := func(mediaType string, size int) bundle.Descriptor {
-		b := add("", size)
-		return bundle.Descriptor{MediaType: mediaType, Digest: "sha256:" + sum(b), Size: int64(size)}
-	}
-	layer := func(size int) bundle.Layer {
-		return bundle.Layer{DiffID: "sha256:" + sum(add("", size)), Size: int64(size)}
-	}
-	add("bin/runc", 70_000)
-	add("bin/kubelet", 300_001)
-	const oci = "application/vnd.oci.image."
-	pause := bundle.Image{
-		Name: "pause", Reference: "registry.k8s.io/pause:3.9",
-		Target: blob(oci+"index.v1+json", 700), Manifest: blob(oci+"manifest.v1+json", 500),
-		Config: blob(oci+"config.v1+json", 400), Layers: []bundle.Layer{layer(10_240)},
-	}
-	etcd := bundle.Image{
-		Name: "etcd", Reference: "registry.k8s.io/etcd:3.5.16-0",
-		Manifest: blob(oci+"manifest.v1+json", 501), Config: blob(oci+"config.v1+json", 401),
-		Layers: []bundle.Layer{pause.Layers[0], layer(200_704)},
-	}
-	etcd.Target = etcd.Manifest
-	s.manifest.Images = []bundle.Image{pause, etcd}
-	add("cni/bridge", 0)
-	component := func(name, entry string) bundle.Component {
-		return bundle.Component{Name: name, Version: "v1.0.0", URL: "https://example.com/" + name,
-			Checksum: "sha256:" + sum([]byte(name)), Entries: []string{entry}}
-	}
-	s.manifest.Components = []bundle.Component{
-		component("cni-plugins", "cni/bridge"), component("kubelet", "bin/kubelet"), component("runc", "bin/runc"),
-	}
-	return s
-}
-
-func (s sample) open(e bundle.Entry) (io.ReadCloser, error) {
-	return io.NopCloser(bytes.NewReader(s.content[e.Name])), nil
-}
-
-const script = "#!/bin/sh\necho stub\n"
-
-// write writes the sample behind a small script and returns the path.
-func (s sample) write(t testing.TB) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "install")
-	if _, err := bundle.WriteFile(t.Context(), path, bytes.NewReader([]byte(script)), s.manifest, bundle.Options{}, s.open, nil); err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
 
 func TestWrittenFileReadsBack(t *testing.T) {
 	s := newSample()
-	f, err := bundle.Open(s.write(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
+	f := openFile(t, s.write(t))
 	st, err := f.Stream(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -117,33 +35,375 @@ func TestWrittenFileReadsBack(t *testing.T) {
 			t.Fatalf("%s: %d bytes, %v", e.Name, len(b), err)
 		}
 	}
-	if _, _, err := st.Next(); err != io.EOF {
-		t.Fatalf("after the last entry: %v", err)
+	for range 2 {
+		if _, _, err := st.Next(); err != io.EOF {
+			t.Fatalf("after the last entry: %v, want io.EOF", err)
+		}
 	}
-	if err := f.Verify(context.Background(), nil); err != nil {
+	seen := map[string]int64{}
+	if err := f.Verify(t.Context(), func(e Entry, n int64) { seen[e.Name] += n }); err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range s.manifest.Entries {
+		if seen[e.Name] != e.Size {
+			t.Errorf("progress told of %d bytes of %s, which has %d", seen[e.Name], e.Name, e.Size)
+		}
+	}
+}
+
+func TestSummaryAgreesWithTheFile(t *testing.T) {
+	s := newSample()
+	path := filepath.Join(t.TempDir(), "install")
+	sum, err := WriteFile(t.Context(), path, bytes.NewReader(stub()), s.manifest, Options{Level: Fast}, s.open, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.Command("sha256sum", path).Output()
+	if err != nil || !strings.HasPrefix(string(out), sum.SHA256) {
+		t.Errorf("sha256sum says %s, %v; the summary %s", out, err, sum.SHA256)
+	}
+	i, err := os.Stat(path)
+	if err != nil || i.Size() != sum.Size || i.Mode() != 0o755 {
+		t.Errorf("file: %v, %v; summary: %+v", i, err, sum)
+	}
+	f := openFile(t, path)
+	if f.Size() != sum.Size || f.PayloadOffset() != sum.PayloadOffset || f.PayloadSize() != sum.PayloadSize {
+		t.Errorf("reader and summary %+v disagree", sum)
+	}
+	if sum.UnpackedSize != s.manifest.UnpackedSize() {
+		t.Errorf("unpacked size %d, want %d", sum.UnpackedSize, s.manifest.UnpackedSize())
+	}
+}
+
+// Stock zstd and tar must take the payload with all that follows it, from the
+// payload's offset or from the header in front of it.
+func TestStockToolsUnpackIt(t *testing.T) {
+	s := newSample()
+	path := s.write(t)
+	f := openFile(t, path)
+	for _, offset := range []int64{f.PayloadOffset(), f.PayloadOffset() - headerSize} {
+		dir := t.TempDir()
+		sh(t, dir, "tail -c +%d %s | tar --zstd -xf -", offset+1, path)
+		for _, e := range s.manifest.Entries {
+			out := sh(t, dir, "sha256sum %s", e.Name)
+			if !strings.HasPrefix(out, e.SHA256) {
+				t.Errorf("%s: sha256sum says %s", e.Name, out)
+			}
+		}
+		want, _ := s.manifest.Encode()
+		if got, _ := os.ReadFile(filepath.Join(dir, ManifestName)); !bytes.Equal(got, want) {
+			t.Errorf("%s differs", ManifestName)
+		}
+		for name, mode := range map[string]os.FileMode{"bin/runc": 0o755, "cni/bridge": 0o755, s.manifest.Entries[2].Name: 0o644} {
+			if i, err := os.Stat(filepath.Join(dir, name)); err != nil || i.Mode() != mode || i.ModTime().Unix() != 0 {
+				t.Errorf("%s: %v, %v; want mode %v and time 0", name, i, err, mode)
+			}
+		}
+		sh(t, dir, "tail -c +%d %s | zstd -tq", offset+1, path)
+	}
+	list := sh(t, t.TempDir(), "tail -c +%d %s | tar --zstd -tf -", f.PayloadOffset()+1, path)
+	want := ManifestName
+	for _, e := range s.manifest.Entries {
+		want += "\n" + e.Name
+	}
+	if strings.TrimSpace(list) != want {
+		t.Errorf("tar lists\n%s\nwant\n%s", list, want)
+	}
+}
+
+func sh(t *testing.T, dir, format string, args ...any) string {
+	t.Helper()
+	cmd := exec.Command("bash", "-o", "pipefail", "-c", fmt.Sprintf(format, args...))
+	cmd.Dir = dir
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", cmd.Args[4], err, out)
+	}
+	return string(out)
+}
+
+func TestSameInputsGiveTheSameBytes(t *testing.T) {
+	write := func(s *sample, level Level) []byte {
+		path := filepath.Join(t.TempDir(), "install")
+		if _, err := WriteFile(t.Context(), path, bytes.NewReader(stub()), s.manifest, Options{level}, s.open, nil); err != nil {
+			t.Fatal(err)
+		}
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	s := newSample()
+	// Something that spans many blocks and can be compressed.
+	s.add("bin/large", bytes.Repeat(s.bytes(5000), 700))
+	s.manifest.Components = append(s.manifest.Components, component("zz", "bin/large"))
+
+	for _, level := range []Level{Best, Fast} {
+		want := write(s, level)
+		for _, procs := range []int{1, 2, 8} {
+			old := runtime.GOMAXPROCS(procs)
+			got := write(s, level)
+			runtime.GOMAXPROCS(old)
+			if !bytes.Equal(got, want) {
+				t.Errorf("level %d with GOMAXPROCS=%d gives other bytes", level, procs)
+			}
+		}
+	}
+}
+
+// The file in testdata was written by the first release of format 1. It must
+// be readable for as long as that version is supported, and be written the
+// same way. A newer compressor may change the second: then -update it, and say
+// so in the changelog.
+func TestGoldenFile(t *testing.T) {
+	const golden = "testdata/v1.bundle"
+	s := newSample()
+	got, err := os.ReadFile(s.write(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if *update {
+		if err := os.WriteFile(golden, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := checkFile(t, golden); err != nil {
+		t.Error(err)
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got, want) {
+		t.Errorf("the sample is written as %d bytes with sha256 %s, %s has %d with %s", len(got), sha(got), golden, len(want), sha(want))
+	}
+}
+
+func TestSkippedEntriesAreVerified(t *testing.T) {
+	s := newSample()
+	path := s.write(t)
+	flipContent(t, path, s.content["bin/kubelet"])
+	f := openFile(t, path)
+	st, err := f.Stream(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer st.Close()
+	for range 2 { // runc, kubelet
+		if _, _, err := st.Next(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, _, err = st.Next()
+	wantFault(t, err, `entry "bin/kubelet": its sha256 is`)
+	_, _, again := st.Next()
+	if again != err {
+		t.Errorf("after an error the stream says %v", again)
+	}
+}
+
+// A damaged entry's reader must never say io.EOF, whatever the size of the
+// reads.
+func TestDamagedEntryNeverReadsToEOF(t *testing.T) {
+	s := newSample()
+	path := s.write(t)
+	flipContent(t, path, s.content["bin/kubelet"])
+	f := openFile(t, path)
+	for _, size := range []int{1, 511, 512, 20_000, 20_001, 20_002, 100_000} {
+		st, err := f.Stream(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		st.Next()
+		_, r, err := st.Next()
+		for buf := make([]byte, size); err == nil; {
+			_, err = r.Read(buf)
+		}
+		wantFault(t, err, `entry "bin/kubelet": its sha256 is`)
+		if _, err := r.Read(make([]byte, 1)); err == nil || err == io.EOF {
+			t.Errorf("the next read says %v", err)
+		}
+		st.Close()
+	}
+}
+
+// flipContent flips one bit in the middle of where content stands in the file.
+func flipContent(t *testing.T, path string, content []byte) {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mid := len(content) / 2
+	at := bytes.Index(b, content[mid:mid+64])
+	if at < 0 {
+		t.Fatal("content does not stand in the clear")
+	}
+	b[at] ^= 4
+	if err := os.WriteFile(path, b, 0o755); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func TestStockToolsUnpackIt(t *testing.T) {
-	s := newSample()
-	path := s.write(t)
-	f, err := bundle.Open(path)
+func TestStaleEntryReader(t *testing.T) {
+	f := openFile(t, newSample().write(t))
+	st, err := f.Stream(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer f.Close()
-	dir := t.TempDir()
-	for _, offset := range []int64{f.PayloadOffset(), int64(len(script))} {
-		cmd := exec.Command("sh", "-c", fmt.Sprintf("tail -c +%d %s | tar --zstd -xvf - -C %s", offset+1, path, dir))
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("%v: %s", err, out)
-		}
-		for _, e := range s.manifest.Entries {
-			b, err := os.ReadFile(filepath.Join(dir, e.Name))
-			if err != nil || !bytes.Equal(b, s.content[e.Name]) {
-				t.Errorf("%s: %d bytes, %v", e.Name, len(b), err)
+	_, old, _ := st.Next()
+	_, current, _ := st.Next()
+	if _, err := old.Read(make([]byte, 1)); err == nil || err == io.EOF {
+		t.Errorf("reading the entry before: %v", err)
+	}
+	st.Close()
+	if _, err := current.Read(make([]byte, 1)); err == nil || err == io.EOF {
+		t.Errorf("reading after Close: %v", err)
+	}
+}
+
+func TestConcurrentReaders(t *testing.T) {
+	f := openFile(t, newSample().write(t))
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			if m, err := f.Manifest(); err != nil || m.KubernetesVersion != "v1.29.15" {
+				t.Errorf("Manifest() = %v, %v", m, err)
 			}
+			st, err := f.Stream(t.Context())
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer st.Close()
+			if err := readAll(st); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func TestCancelEndsReading(t *testing.T) {
+	f := openFile(t, newSample().write(t))
+	cancelled, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := f.Stream(cancelled); !errors.Is(err, context.Canceled) {
+		t.Errorf("Stream: %v", err)
+	}
+	if err := f.Verify(cancelled, nil); !errors.Is(err, context.Canceled) || fault.ExitCode(err) != fault.Interrupted {
+		t.Errorf("Verify: %v", err)
+	}
+
+	ctx, cancel := context.WithCancel(t.Context())
+	st, err := f.Stream(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer st.Close()
+	_, r, err := st.Next()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	if _, err := r.Read(make([]byte, 1)); !errors.Is(err, context.Canceled) {
+		t.Errorf("Read: %v", err)
+	}
+	if _, _, err := st.Next(); !errors.Is(err, context.Canceled) {
+		t.Errorf("Next: %v", err)
+	}
+
+	ctx, cancel = context.WithCancel(t.Context())
+	err = f.Verify(ctx, func(e Entry, _ int64) {
+		if e.Name == "bin/kubelet" {
+			cancel()
 		}
+	})
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("Verify: %v", err)
+	}
+}
+
+func TestFailedWriteLeavesNothing(t *testing.T) {
+	broken := errors.New("broken")
+	cases := []struct {
+		name string
+		open func(s *sample, cancel func(), e Entry) (io.ReadCloser, error)
+		want string
+	}{
+		{"open fails", func(_ *sample, _ func(), e Entry) (io.ReadCloser, error) { return nil, broken }, "adding bin/kubelet: broken"},
+		{"read fails", func(_ *sample, _ func(), e Entry) (io.ReadCloser, error) {
+			return io.NopCloser(io.MultiReader(strings.NewReader("x"), errReader{broken})), nil
+		}, "adding bin/kubelet: broken"},
+		{"short", func(s *sample, _ func(), e Entry) (io.ReadCloser, error) {
+			return io.NopCloser(bytes.NewReader(s.content[e.Name][1:])), nil
+		}, "adding bin/kubelet: source has 20000 bytes, the manifest says 20001"},
+		{"long", func(s *sample, _ func(), e Entry) (io.ReadCloser, error) {
+			return io.NopCloser(bytes.NewReader(append(bytes.Clone(s.content[e.Name]), 0))), nil
+		}, "adding bin/kubelet: source has more than the 20001 bytes"},
+		{"other content", func(s *sample, _ func(), e Entry) (io.ReadCloser, error) {
+			return io.NopCloser(bytes.NewReader(make([]byte, e.Size))), nil
+		}, "adding bin/kubelet: source has sha256"},
+		{"cancelled", func(s *sample, cancel func(), e Entry) (io.ReadCloser, error) {
+			cancel()
+			return s.open(e)
+		}, "adding bin/kubelet: context canceled"},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			s := newSample()
+			dir := t.TempDir()
+			path := filepath.Join(dir, "install")
+			if err := os.WriteFile(path, []byte("was here"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			_, err := WriteFile(ctx, path, bytes.NewReader(stub()), s.manifest, Options{}, func(e Entry) (io.ReadCloser, error) {
+				if e.Name == "bin/kubelet" {
+					return c.open(s, cancel, e)
+				}
+				return s.open(e)
+			}, nil)
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("error is %v, want %q", err, c.want)
+			}
+			if b, _ := os.ReadFile(path); string(b) != "was here" {
+				t.Errorf("the file that was there is now %d other bytes", len(b))
+			}
+			if files, _ := os.ReadDir(dir); len(files) != 1 {
+				t.Errorf("left behind: %v", files)
+			}
+		})
+	}
+}
+
+type errReader struct{ err error }
+
+func (e errReader) Read([]byte) (int, error) { return 0, e.err }
+
+func TestWriteFileRefuses(t *testing.T) {
+	s := newSample()
+	dir := t.TempDir()
+	write := func(path string, stub []byte) error {
+		_, err := WriteFile(t.Context(), path, bytes.NewReader(stub), s.manifest, Options{}, s.open, nil)
+		return err
+	}
+	if err := write(dir, stub()); fault.ExitCode(err) != fault.Usage {
+		t.Errorf("a folder: %v", err)
+	}
+	if err := write("/dev/null", stub()); fault.ExitCode(err) != fault.Usage {
+		t.Errorf("a device: %v", err)
+	}
+	if err := write(filepath.Join(dir, "a"), append(stub(), 0)); err == nil || !strings.Contains(err.Error(), "1 bytes behind its ELF image") {
+		t.Errorf("a stub with something behind it: %v", err)
+	}
+	s.manifest.Entries[0].Name = "bin/../../etc/passwd"
+	if err := write(filepath.Join(dir, "a"), stub()); err == nil {
+		t.Error("a manifest that does not validate was written")
+	}
+	if files, _ := os.ReadDir(dir); len(files) != 0 {
+		t.Errorf("left behind: %v", files)
 	}
 }

@@ -57,6 +57,10 @@ func (f *File) PayloadOffset() int64 { return int64(f.trailer.payloadOffset) }
 // PayloadSize is the compressed payload's size in bytes.
 func (f *File) PayloadSize() int64 { return int64(f.trailer.payloadSize) }
 
+// PayloadSHA256 is of the compressed payload, lower-case hex, as the trailer
+// says; Verify compares it.
+func (f *File) PayloadSHA256() string { return hexOf(f.trailer.payloadSHA256) }
+
 // Manifest reads the manifest, compares it with the sha256 in the trailer and
 // checks it (see DecodeManifest). It is read once; callers share the result
 // and must not change it.
@@ -119,7 +123,7 @@ func (f *File) readFrames() error {
 
 // diagnose says why a file without a trailer at its end has none.
 func (f *File) diagnose() error {
-	stub, ok := elfEnd(f.file, f.size)
+	stub, ok := elfEnd(f.file)
 	if !ok {
 		return f.notBundle("it is neither complete nor an install program with a payload")
 	}

@@ -121,7 +121,7 @@ func (s *Stream) open(e Entry) (*entryReader, error) {
 	case h.Size != e.Size:
 		err = fmt.Errorf("it has %d bytes, the manifest says %d", h.Size, e.Size)
 	case s.pos.n != s.pos.limit:
-		err = errors.New("its tar header is not in the form FORMAT.md prescribes")
+		err = errForm
 	}
 	if err != nil {
 		return nil, s.fail(e, err)
@@ -223,11 +223,11 @@ type boundedReader struct {
 	limit int64
 }
 
-var errBeyond = errors.New("the payload holds more than the manifest says")
+var errForm = errors.New("the tar does not follow the manifest")
 
 func (b *boundedReader) Read(p []byte) (int, error) {
 	if b.n >= b.limit && len(p) > 0 {
-		return 0, errBeyond
+		return 0, errForm
 	}
 	n, err := b.r.Read(p[:min(int64(len(p)), b.limit-b.n)])
 	b.n += int64(n)

@@ -16,6 +16,12 @@ const (
 	// sum of all sizes within an int64.
 	maxEntries = 1 << 16
 
+	// maxDocument is the largest an index, a manifest or a config may be:
+	// what the OCI distribution specification makes registries accept, and
+	// what readers hold in memory at once. maxDocuments bounds their sum.
+	maxDocument  = 4 << 20
+	maxDocuments = 64 << 20
+
 	// maxName is the longest entry name in bytes: a file name that every
 	// file system takes.
 	maxName = 255
@@ -152,6 +158,7 @@ func (v validator) checkComponents(components []Component) error {
 
 func (v validator) checkImages(images []Image) error {
 	names, references := map[string]bool{}, map[string]bool{}
+	documents := int64(0)
 	for _, i := range images {
 		if err := checkText("image name", i.Name); err != nil {
 			return err
@@ -171,6 +178,10 @@ func (v validator) checkImages(images []Image) error {
 			if err := checkText("media type", d.MediaType); err != nil {
 				return fmt.Errorf("image %q: %s: %w", i.Name, d.what, err)
 			}
+			if d.Size > maxDocument {
+				return fmt.Errorf("image %q: %s: %d bytes are more than the %d allowed", i.Name, d.what, d.Size, maxDocument)
+			}
+			documents += d.Size
 			if err := v.useBlob(d.what, d.Digest, d.Size); err != nil {
 				return fmt.Errorf("image %q: %w", i.Name, err)
 			}
@@ -183,6 +194,9 @@ func (v validator) checkImages(images []Image) error {
 				return fmt.Errorf("image %q: %w", i.Name, err)
 			}
 		}
+	}
+	if documents > maxDocuments {
+		return fmt.Errorf("the images' indexes, manifests and configs have %d bytes, more than the %d allowed", documents, maxDocuments)
 	}
 	return nil
 }

@@ -1,17 +1,26 @@
 package bundle
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
+	"slices"
+	"strings"
+
+	"airlift/fault"
 )
 
 // Verify reads the whole file and compares everything in it with its digest:
 // the install program, every entry, the compressed payload. Open has compared
 // the two frames already, so there is no byte in the file that was not looked
-// at. The error names the first entry that is damaged and carries
-// fault.Bundle.
+// at. Then it checks that every image's own index, manifest and config say
+// what the bundle's manifest says of it.
+//
+// The error names the first entry that is damaged and carries fault.Bundle.
 func (f *File) Verify(ctx context.Context, p Progress) error {
 	stub := io.NewSectionReader(f.file, 0, f.PayloadOffset()-headerSize)
 	sum := sha256.New()
@@ -28,6 +37,7 @@ func (f *File) Verify(ctx context.Context, p Progress) error {
 		return err
 	}
 	defer s.Close()
+	documents := imageDocuments(s.manifest)
 	buf := make([]byte, 256<<10)
 	for {
 		e, r, err := s.Next()
@@ -37,9 +47,13 @@ func (f *File) Verify(ctx context.Context, p Progress) error {
 		if err != nil {
 			return err
 		}
+		document := documents[e.Name]
 		for err == nil {
 			var n int
 			n, err = r.Read(buf)
+			if document != nil {
+				document.Write(buf[:n])
+			}
 			if p != nil && n > 0 {
 				p(e, int64(n))
 			}
@@ -50,6 +64,72 @@ func (f *File) Verify(ctx context.Context, p Progress) error {
 	}
 	if [sha256.Size]byte(sum.Sum(nil)) != f.trailer.payloadSHA256 {
 		return f.damaged("%w", errors.New("its payload unpacks to what the manifest says, but its compressed bytes do not match their sha256"))
+	}
+	return f.checkImages(s.manifest, documents)
+}
+
+// imageDocuments makes a buffer, by entry name, for every index, manifest and
+// config in m. Validate bounds their sizes.
+func imageDocuments(m *Manifest) map[string]*bytes.Buffer {
+	docs := map[string]*bytes.Buffer{}
+	for _, i := range m.Images {
+		for _, d := range []Descriptor{i.Target, i.Manifest, i.Config} {
+			docs[BlobName(d.Digest)] = new(bytes.Buffer)
+		}
+	}
+	return docs
+}
+
+// checkImages follows every image from its target to its layers, through
+// upstream's own documents.
+func (f *File) checkImages(m *Manifest, documents map[string]*bytes.Buffer) error {
+	for _, i := range m.Images {
+		err := checkImage(i, m.Platform, func(d Descriptor) []byte { return documents[BlobName(d.Digest)].Bytes() })
+		if err != nil {
+			return fault.New(fault.Bundle, hintRebuild, "%s is inconsistent: image %q: %w", f.path, i.Reference, err)
+		}
+	}
+	return nil
+}
+
+func checkImage(i Image, platform string, content func(Descriptor) []byte) error {
+	if i.Target.Digest != i.Manifest.Digest {
+		var index struct{ Manifests []Descriptor }
+		if err := json.Unmarshal(content(i.Target), &index); err != nil {
+			return fmt.Errorf("index %s: %w", i.Target.Digest, err)
+		}
+		if !slices.Contains(index.Manifests, i.Manifest) {
+			return fmt.Errorf("index %s does not list manifest %s", i.Target.Digest, i.Manifest.Digest)
+		}
+	}
+	var manifest struct {
+		Config Descriptor
+		Layers []Descriptor
+	}
+	if err := json.Unmarshal(content(i.Manifest), &manifest); err != nil {
+		return fmt.Errorf("manifest %s: %w", i.Manifest.Digest, err)
+	}
+	if manifest.Config != i.Config {
+		return fmt.Errorf("manifest %s has config %s, not %s", i.Manifest.Digest, manifest.Config.Digest, i.Config.Digest)
+	}
+	var config struct {
+		OS, Architecture string
+		RootFS           struct {
+			DiffIDs []string `json:"diff_ids"`
+		}
+	}
+	if err := json.Unmarshal(content(i.Config), &config); err != nil {
+		return fmt.Errorf("config %s: %w", i.Config.Digest, err)
+	}
+	if got := config.OS + "/" + config.Architecture; got != platform && !strings.HasPrefix(platform, got+"/") {
+		return fmt.Errorf("config %s is for %s, not %s", i.Config.Digest, got, platform)
+	}
+	var diffIDs []string
+	for _, l := range i.Layers {
+		diffIDs = append(diffIDs, l.DiffID)
+	}
+	if !slices.Equal(config.RootFS.DiffIDs, diffIDs) || len(manifest.Layers) != len(diffIDs) {
+		return fmt.Errorf("config %s lists other layers", i.Config.Digest)
 	}
 	return nil
 }

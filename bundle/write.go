@@ -107,7 +107,7 @@ func writeParts(ctx context.Context, f *os.File, stub io.Reader, m *Manifest, ma
 		return trailer{}, err
 	}
 	// Readers look for the header at the end of the ELF image.
-	if end, ok := elfEnd(f, stubSize); ok && end != stubSize {
+	if end, ok := elfEnd(f); ok && end != stubSize {
 		return trailer{}, fmt.Errorf("the install program has %d bytes behind its ELF image", stubSize-end)
 	}
 	// The header is known only when everything behind it is.

@@ -1,0 +1,87 @@
+package bundle
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"airlift/fault"
+)
+
+// Whatever the bytes: no panic, and anything but a whole bundle is a fault of
+// the bundle.
+func FuzzOpen(f *testing.F) {
+	whole, err := os.ReadFile("testdata/v1.bundle")
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(whole)
+	f.Add(whole[:len(whole)-1])
+	f.Add(stub())
+	f.Add([]byte{})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		err := check(t, b)
+		if err == nil && !bytes.Equal(b, whole) {
+			t.Error("another file verifies")
+		}
+		if err != nil && fault.ExitCode(err) != fault.Bundle {
+			t.Errorf("exit code %d: %v", fault.ExitCode(err), err)
+		}
+	})
+}
+
+// The same for a payload between sound frames.
+func FuzzStream(f *testing.F) {
+	whole, err := os.ReadFile("testdata/v1.bundle")
+	if err != nil {
+		f.Fatal(err)
+	}
+	tr, err := decodeTrailer(whole[len(whole)-trailerSize:])
+	if err != nil {
+		f.Fatal(err)
+	}
+	manifest, err := newSample().manifest.Encode()
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(whole[tr.payloadOffset : tr.payloadOffset+tr.payloadSize])
+	f.Add([]byte{})
+	f.Fuzz(func(t *testing.T, payload []byte) {
+		path := filepath.Join(t.TempDir(), "install")
+		if err := os.WriteFile(path, forge(payload, manifest), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		file := openFile(t, path)
+		s, err := file.Stream(t.Context())
+		if err == nil {
+			err = readAll(s)
+			s.Close()
+		}
+		if err != nil && fault.ExitCode(err) != fault.Bundle {
+			t.Errorf("exit code %d: %v", fault.ExitCode(err), err)
+		}
+	})
+}
+
+// A manifest that decodes has one form, and validates.
+func FuzzManifest(f *testing.F) {
+	good, err := newSample().manifest.Encode()
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(good)
+	f.Add([]byte("{}\n"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		m, err := DecodeManifest(b)
+		if err != nil {
+			if fault.ExitCode(err) != fault.Bundle {
+				t.Errorf("exit code %d: %v", fault.ExitCode(err), err)
+			}
+			return
+		}
+		if again, err := m.Encode(); err != nil || !bytes.Equal(again, b) {
+			t.Errorf("encodes to %d other bytes, %v", len(again), err)
+		}
+	})
+}

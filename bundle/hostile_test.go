@@ -1,0 +1,533 @@
+package bundle
+
+import (
+	"archive/tar"
+	"bytes"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/klauspost/compress/zstd"
+
+	"airlift/fault"
+)
+
+var update = flag.Bool("update", false, "rewrite testdata/v1.bundle")
+
+func TestEveryTruncationIsNamed(t *testing.T) {
+	path := newSample().write(t)
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stubEnd, payload, end := 200, 200+headerSize, len(whole)
+	trailerAt := end - trailerSize
+	for _, c := range []struct {
+		size int
+		want string
+	}{
+		{0, "not a bundle"},
+		{1, "not a bundle"},
+		{63, "not a bundle"}, // within the ELF header
+		{119, "not a bundle"},
+		{120, "it has 120 bytes, and its program alone has 200"},
+		{stubEnd - 1, "its program alone has 200"},
+		{stubEnd, "an install program without a payload"},
+		{stubEnd + 1, "incomplete copy: it ends 1 bytes behind its program"},
+		{payload - 1, "it ends 63 bytes behind its program"},
+		{payload, fmt.Sprintf("it has %d of %d bytes, %d are missing", payload, end, end-payload)},
+		{payload + 1, fmt.Sprintf("%d are missing", end-payload-1)},
+		{end / 2, fmt.Sprintf("%d are missing", end-end/2)},
+		{trailerAt - 1, fmt.Sprintf("%d are missing", trailerSize+1)},
+		{trailerAt, fmt.Sprintf("%d are missing", trailerSize)},
+		{trailerAt + 1, fmt.Sprintf("%d are missing", trailerSize-1)},
+		{end - footSize, fmt.Sprintf("%d are missing", footSize)},
+		{end - 1, "1 are missing"},
+	} {
+		wantFault(t, check(t, whole[:c.size]), c.want)
+	}
+	// And nothing in between slips through.
+	for size := 0; size < end; size += 97 {
+		if err := check(t, whole[:size]); fault.ExitCode(err) != fault.Bundle {
+			t.Errorf("%d of %d bytes: %v", size, end, err)
+		}
+	}
+	for _, more := range []int{1, 512, trailerSize, 4096} {
+		wantFault(t, check(t, append(bytes.Clone(whole), make([]byte, more)...)), "something was appended")
+	}
+	// A hole: the middle is missing, both ends are there.
+	wantFault(t, check(t, append(bytes.Clone(whole[:payload+100]), whole[payload+200:]...)), "its trailer says")
+}
+
+func TestEveryFlippedBitIsFound(t *testing.T) {
+	path := newSample().write(t)
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := openFile(t, path)
+	payload := int(f.PayloadOffset())
+	trailerAt := payload + int(f.PayloadSize())
+
+	flip := func(at int, bit byte) error {
+		b := bytes.Clone(whole)
+		b[at] ^= 1 << bit
+		return check(t, b)
+	}
+	region := func(name string, from, to int, bits int, want ...string) {
+		rnd := rand.New(rand.NewPCG(3, 4))
+		for at := from; at < to; at++ {
+			for range bits {
+				bit := byte(rnd.IntN(8))
+				err := flip(at, bit)
+				if fault.ExitCode(err) != fault.Bundle {
+					t.Fatalf("%s: bit %d of byte %d (+%d) flipped: %v", name, bit, at, at-from, err)
+				}
+				ok := false
+				for _, w := range want {
+					ok = ok || strings.Contains(err.Error(), w)
+				}
+				if !ok {
+					t.Errorf("%s: byte +%d, bit %d: %v", name, at-from, bit, err)
+				}
+			}
+		}
+	}
+	region("stub", 0, payload-headerSize, 1, "install program, the first 200 bytes,")
+	region("header", payload-headerSize, payload, 1, "its header, 64 bytes at offset 200,")
+	region("trailer", trailerAt, len(whole)-footSize, 1, "the trailer, do not match their checksum")
+	// In the foot the version and the magic can no longer be told.
+	region("foot", len(whole)-footSize, len(whole), 1, "the trailer, do not match", "format version", "are not a trailer")
+	region("start of the payload", payload, payload+200, 1, "is damaged", "allows only")
+	region("end of the payload", trailerAt-200, trailerAt, 1, "is damaged")
+	for at := payload + 200; at < trailerAt-200; at += 61 {
+		if err := flip(at, byte(at%8)); fault.ExitCode(err) != fault.Bundle {
+			t.Errorf("byte %d flipped: %v", at, err)
+		}
+	}
+}
+
+func TestFlippedBitNamesTheEntry(t *testing.T) {
+	s := newSample()
+	for name, content := range s.content {
+		if len(content) < 1000 {
+			continue // compressed together with others
+		}
+		path := s.write(t)
+		flipContent(t, path, content)
+		wantFault(t, checkFile(t, path), fmt.Sprintf("entry %q: its sha256 is", name))
+	}
+}
+
+func TestNewerFormatIsNamed(t *testing.T) {
+	path := newSample().write(t)
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	foot := whole[len(whole)-footSize:]
+	foot[4] = 7
+	err = check(t, whole)
+	wantFault(t, err, "has format version 7; this program reads version 1")
+	if !strings.Contains(fault.Hint(err), "release") {
+		t.Errorf("hint is %q", fault.Hint(err))
+	}
+	// Cut short, the header still tells.
+	h := bytes.Clone(whole[200 : 200+headerSize])
+	h[16] = 7
+	sum := sha256.Sum256(h[:32])
+	copy(h[32:], sum[:])
+	copy(whole[200:], h)
+	wantFault(t, check(t, whole[:len(whole)-1]), "has format version 7")
+}
+
+func TestOtherFilesAreNotBundles(t *testing.T) {
+	wantFault(t, check(t, []byte("hello\n")), "is not a bundle")
+	wantFault(t, check(t, make([]byte, 5000)), "is not a bundle")
+	wantFault(t, check(t, append(stub(), make([]byte, 5000)...)), "something behind the program")
+	wantFault(t, check(t, append(stub(), 1)), "something behind the program")
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = Open(self)
+	wantFault(t, err, "is an install program without a payload")
+	_, err = Open(t.TempDir())
+	wantFault(t, err, "is not a regular file")
+	_, err = Open(filepath.Join(t.TempDir(), "absent"))
+	wantFault(t, err, "no such file")
+	if !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("%v is not os.ErrNotExist", err)
+	}
+}
+
+// forge makes a file with sound frames around whatever payload and manifest.
+func forge(payload, manifest []byte) []byte {
+	t := trailer{
+		payloadOffset: uint64(len(stub())) + headerSize,
+		payloadSize:   uint64(len(payload)),
+		manifestSize:  uint64(len(manifest)),
+		stubSHA256:    sha256.Sum256(stub()),
+		payloadSHA256: sha256.Sum256(payload),
+		manifestSHA:   sha256.Sum256(manifest),
+	}
+	b := append(stub(), header{t.fileSize()}.encode()...)
+	b = append(b, payload...)
+	return append(b, t.encode()...)
+}
+
+func compress(b []byte, options ...zstd.EOption) []byte {
+	var out bytes.Buffer
+	w, err := zstd.NewWriter(&out, options...)
+	if err != nil {
+		panic(err)
+	}
+	w.Write(b[:len(b)/2])
+	w.Flush() // or a small input's window would shrink to its size
+	w.Write(b[len(b)/2:])
+	w.Close()
+	return out.Bytes()
+}
+
+func TestForgedPayloads(t *testing.T) {
+	s := newSample()
+	manifest, err := s.manifest.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	type file struct {
+		tar.Header
+		content []byte
+	}
+	files := func() []file {
+		fs := []file{{*tarHeader(ManifestName, int64(len(manifest))), manifest}}
+		for _, e := range s.manifest.Entries {
+			fs = append(fs, file{*tarHeader(e.Name, e.Size), s.content[e.Name]})
+		}
+		return fs
+	}
+	pack := func(fs []file) []byte {
+		var b bytes.Buffer
+		w := tar.NewWriter(&b)
+		for _, f := range fs {
+			if err := w.WriteHeader(&f.Header); err != nil {
+				t.Fatal(err)
+			}
+			w.Write(f.content)
+		}
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		return b.Bytes()
+	}
+	whole := pack(files())
+	if err := check(t, forge(compress(whole), manifest)); err != nil {
+		t.Fatal("the honest forgery:", err)
+	}
+	two := append(compress(whole[:5000]), compress(whole[5000:])...)
+	if err := check(t, forge(two, manifest)); err != nil {
+		t.Error("two frames:", err)
+	}
+
+	changed := func(change func(fs []file) []file) []byte { return compress(pack(change(files()))) }
+	for _, c := range []struct {
+		name    string
+		payload []byte
+		want    string
+	}{
+		{"nothing", nil, `entry "manifest.json": the payload ends before it`},
+		{"not zstd", []byte("plain text, not compressed"), `entry "manifest.json"`},
+		{"no manifest", changed(func(fs []file) []file { return fs[1:] }), `entry "manifest.json": "bin/runc" stands in its place`},
+		{"other manifest", changed(func(fs []file) []file {
+			fs[0].content = bytes.Replace(manifest, []byte("v1.29.15"), []byte("v1.29.14"), 1)
+			return fs
+		}), `entry "manifest.json": its sha256`},
+		{"shorter manifest", changed(func(fs []file) []file {
+			fs[0].content = manifest[1:]
+			fs[0].Size--
+			return fs
+		}), `entry "manifest.json": it has`},
+		{"an entry less", changed(func(fs []file) []file { return fs[:len(fs)-1] }), `entry "cni/bridge": the tar does not follow the manifest`},
+		{"an entry more", changed(func(fs []file) []file { return append(fs, file{*tarHeader("bin/more", 0), nil}) }), "entries that the manifest does not list"},
+		{"an entry twice", changed(func(fs []file) []file { return append(fs[:2], fs[1:]...) }), `entry "bin/kubelet": "bin/runc" stands in its place`},
+		{"other order", changed(func(fs []file) []file { fs[1], fs[2] = fs[2], fs[1]; return fs }), `entry "bin/runc": "bin/kubelet" stands in its place`},
+		{"a climbing name", changed(func(fs []file) []file { fs[1].Name = "../bin/runc"; return fs }), `"../bin/runc" stands in its place`},
+		{"a folder", changed(func(fs []file) []file {
+			fs[1] = file{tar.Header{Typeflag: tar.TypeDir, Name: "bin/", Mode: 0o755}, nil}
+			return fs
+		}), `entry "bin/runc": it is not a regular file but of tar type '5'`},
+		{"a symlink", changed(func(fs []file) []file {
+			fs[1] = file{tar.Header{Typeflag: tar.TypeSymlink, Name: "bin/runc", Linkname: "/etc/passwd"}, nil}
+			return fs
+		}), "tar type '2'"},
+		{"a device", changed(func(fs []file) []file {
+			fs[1] = file{tar.Header{Typeflag: tar.TypeChar, Name: "bin/runc", Devmajor: 1}, nil}
+			return fs
+		}), "tar type '3'"},
+		{"a PAX record", changed(func(fs []file) []file {
+			fs[1].PAXRecords = map[string]string{"AIRLIFT.x": "y"}
+			return fs
+		}), `entry "bin/runc": the tar does not follow the manifest`},
+		{"a GNU long name", changed(func(fs []file) []file {
+			fs[1].Name = strings.Repeat("x", 300)
+			fs[1].Format = tar.FormatGNU
+			return fs
+		}), `entry "bin/runc": the tar does not follow`},
+		{"a shorter entry", changed(func(fs []file) []file {
+			fs[2].content = fs[2].content[1:]
+			fs[2].Size--
+			return fs
+		}), `entry "bin/kubelet": it has 20000 bytes, the manifest says 20001`},
+		{"no end", compress(whole[:len(whole)-tarEnd]), "lacks the end of the tar"},
+		{"half an end", compress(whole[:len(whole)-tarBlock]), "its payload"},
+		{"an end cut short", compress(whole[:len(whole)-1]), "its payload"},
+		{"cut within an entry", compress(whole[:20_000]), `entry "bin/kubelet": unexpected EOF`},
+		{"a block more", compress(append(bytes.Clone(whole), make([]byte, tarBlock)...)), "goes on behind the end of the tar"},
+		{"a byte more", compress(append(bytes.Clone(whole), 0)), "goes on behind the end of the tar"},
+		{"a gigabyte more", compress(append(bytes.Clone(whole), make([]byte, 1<<26)...)), "goes on behind the end of the tar"},
+		{"garbage behind the frame", append(compress(whole), "garbage, and more of it"...), "is damaged"},
+		{"a little garbage", append(compress(whole), 'x'), "is damaged"},
+		{"a frame cut short", compress(whole)[:len(compress(whole))-1], "is damaged"},
+		{"too large a window", compress(whole, zstd.WithWindowSize(256<<20)), `entry "manifest.json": window size exceeded`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			wantFault(t, check(t, forge(c.payload, manifest)), c.want)
+		})
+	}
+}
+
+func TestForgedTrailers(t *testing.T) {
+	s := newSample()
+	manifest, _ := s.manifest.Encode()
+	good := forge(compress([]byte("x")), manifest)
+	at := len(good) - trailerSize
+	for name, c := range map[string]struct {
+		change func(*trailer)
+		want   string
+	}{
+		"offset 0":           {func(t *trailer) { t.payloadOffset = 0 }, "its trailer says 0"},
+		"offset beyond":      {func(t *trailer) { t.payloadOffset += 1000 }, "its trailer says"},
+		"offset overflows":   {func(t *trailer) { t.payloadOffset = 1<<64 - 1 }, "its trailer says 0"},
+		"size overflows":     {func(t *trailer) { t.payloadSize = 1<<64 - 1 }, "its trailer says 0"},
+		"offset within stub": {func(t *trailer) { t.payloadOffset -= 10; t.payloadSize += 10 }, "its header"},
+		"huge manifest":      {func(t *trailer) { t.manifestSize = 1 << 40 }, "its manifest has 1099511627776 bytes"},
+	} {
+		tr, err := decodeTrailer(good[at:])
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.change(&tr)
+		t.Run(name, func(t *testing.T) {
+			wantFault(t, check(t, append(bytes.Clone(good[:at]), tr.encode()...)), c.want)
+		})
+	}
+}
+
+// withManifest is a sound file around a manifest as it stands, empty of
+// entries.
+func withManifest(manifest []byte) []byte {
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	w.WriteHeader(tarHeader(ManifestName, int64(len(manifest))))
+	w.Write(manifest)
+	w.Close()
+	return forge(compress(b.Bytes()), manifest)
+}
+
+func TestForgedManifests(t *testing.T) {
+	hex := strings.Repeat("ab", 32)
+	for name, c := range map[string]struct {
+		change func(m *Manifest)
+		want   string
+	}{
+		"version 0":            {func(m *Manifest) { m.FormatVersion = 0 }, "formatVersion is 0"},
+		"version 2":            {func(m *Manifest) { m.FormatVersion = 2 }, "formatVersion is 2"},
+		"no platform":          {func(m *Manifest) { m.Platform = "" }, `platform ""`},
+		"other system":         {func(m *Manifest) { m.Platform = "windows/amd64" }, `platform "windows/amd64"`},
+		"loose version":        {func(m *Manifest) { m.KubernetesVersion = "v1.29" }, `kubernetesVersion "v1.29"`},
+		"version with newline": {func(m *Manifest) { m.KubernetesVersion = "v1.29.15\n" }, "kubernetesVersion"},
+		"no network":           {func(m *Manifest) { m.CNI = "" }, "cni"},
+
+		"absolute name":     {func(m *Manifest) { m.Entries[0].Name = "/bin/runc" }, "is not directly in"},
+		"climbing name":     {func(m *Manifest) { m.Entries[0].Name = "bin/../runc" }, "is not directly in"},
+		"dots":              {func(m *Manifest) { m.Entries[0].Name = "bin/.." }, "not a plain file name"},
+		"hidden":            {func(m *Manifest) { m.Entries[0].Name = "bin/.runc" }, "not a plain file name"},
+		"option":            {func(m *Manifest) { m.Entries[0].Name = "bin/-rf" }, "not a plain file name"},
+		"deeper":            {func(m *Manifest) { m.Entries[0].Name = "bin/a/runc" }, "is not directly in"},
+		"no name":           {func(m *Manifest) { m.Entries[0].Name = "" }, "is not directly in"},
+		"folder":            {func(m *Manifest) { m.Entries[0].Name = "bin/" }, "not a plain file name"},
+		"backslash":         {func(m *Manifest) { m.Entries[0].Name = `bin/a\b` }, "not a plain file name"},
+		"NUL":               {func(m *Manifest) { m.Entries[0].Name = "bin/a\x00b" }, "not a plain file name"},
+		"long name":         {func(m *Manifest) { m.Entries[0].Name = "bin/" + strings.Repeat("a", 252) }, "not a plain file name"},
+		"the manifest":      {func(m *Manifest) { m.Entries[0].Name = "manifest.json" }, "is not directly in"},
+		"entry twice":       {func(m *Manifest) { m.Entries[1].Name = m.Entries[0].Name }, "listed twice"},
+		"negative size":     {func(m *Manifest) { m.Entries[0].Size = -1 }, "size -1"},
+		"huge size":         {func(m *Manifest) { m.Entries[0].Size = 1 << 41 }, "size 2199023255552"},
+		"short digest":      {func(m *Manifest) { m.Entries[0].SHA256 = "ab" }, "64 lower-case hex digits"},
+		"upper-case digest": {func(m *Manifest) { m.Entries[0].SHA256 = strings.ToUpper(hex) }, "64 lower-case hex digits"},
+		"blob by another name": {func(m *Manifest) {
+			m.Entries[2].SHA256 = hex
+		}, "differs from the name"},
+		"blob without digest": {func(m *Manifest) { m.Entries[2].Name = BlobDir + "base" }, "not named by a sha256"},
+		"unclaimed program": {func(m *Manifest) {
+			m.Entries = append(m.Entries, Entry{"bin/x", 1, hex})
+		}, `entry "bin/x" belongs to no component and no image`},
+		"unclaimed blob": {func(m *Manifest) {
+			m.Entries = append(m.Entries, Entry{BlobDir + hex, 1, hex})
+		}, "belongs to no component and no image"},
+
+		"component twice":         {func(m *Manifest) { m.Components[1].Name = m.Components[0].Name }, "twice or out of order"},
+		"components out of order": {func(m *Manifest) { c := m.Components; c[0], c[1] = c[1], c[0] }, "twice or out of order"},
+		"component without entry": {func(m *Manifest) { m.Components[0].Entries = []string{"bin/none"} }, `entry "bin/none" does not exist`},
+		"component with blob":     {func(m *Manifest) { m.Components[0].Entries = []string{m.Entries[2].Name} }, "is an image's blob"},
+		"entry claimed twice":     {func(m *Manifest) { m.Components[0].Entries = []string{"bin/runc"} }, "is claimed twice"},
+		"component no version":    {func(m *Manifest) { m.Components[0].Version = "" }, "version is empty"},
+		"terminal escape":         {func(m *Manifest) { m.Components[0].URL = "https://x/\x1b[2J" }, "not printable ASCII"},
+		"long url":                {func(m *Manifest) { m.Components[0].URL = strings.Repeat("x", 5000) }, "5000 bytes long"},
+		"checksum of other kind":  {func(m *Manifest) { m.Components[0].Checksum = "md5:1234" }, "checksum"},
+
+		"image twice":          {func(m *Manifest) { m.Images[1].Name = m.Images[0].Name }, "is listed twice"},
+		"reference twice":      {func(m *Manifest) { m.Images[1].Reference = m.Images[0].Reference }, "is listed twice"},
+		"image without blob":   {func(m *Manifest) { m.Images[0].Config.Digest = "sha256:" + hex }, "config: entry"},
+		"image with bad blob":  {func(m *Manifest) { m.Images[0].Config.Digest = "sha256:../../x" }, "config:"},
+		"blob of other size":   {func(m *Manifest) { m.Images[0].Manifest.Size++ }, "manifest: size is"},
+		"layer missing":        {func(m *Manifest) { m.Images[1].Layers[1].DiffID = "sha256:" + hex }, "layer 2: entry"},
+		"layer of other size":  {func(m *Manifest) { m.Images[1].Layers[1].Size++ }, "layer 2: size is"},
+		"no media type":        {func(m *Manifest) { m.Images[0].Target.MediaType = "" }, "media type is empty"},
+		"one blob, two types":  {func(m *Manifest) { m.Images[1].Target.MediaType += "x" }, "two media types"},
+		"a huge config":        {func(m *Manifest) { m.Images[0].Config.Size = 5 << 20 }, "more than the 4194304 allowed"},
+		"control in reference": {func(m *Manifest) { m.Images[0].Reference = "x\r" }, "not printable ASCII"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := newSample().manifest
+			c.change(m)
+			if _, err := m.Encode(); err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("Encode: %v, want %q", err, c.want)
+			}
+			wantFault(t, check(t, withManifest(m.canonical())), c.want)
+		})
+	}
+}
+
+// What means the same to one JSON parser and something else to another is no
+// manifest.
+func TestManifestHasOneForm(t *testing.T) {
+	good, err := newSample().manifest.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m, err := DecodeManifest(good); err != nil || m.Entries[1].Name != "bin/kubelet" {
+		t.Fatal(m, err)
+	}
+	replace := func(old, new string) []byte {
+		if !bytes.Contains(good, []byte(old)) {
+			t.Fatalf("the manifest has no %s", old)
+		}
+		return bytes.Replace(good, []byte(old), []byte(new), 1)
+	}
+	for name, c := range map[string]struct {
+		json []byte
+		want string
+	}{
+		"empty":            {nil, "cut short"},
+		"cut short":        {good[:len(good)/2], "cut short"},
+		"not JSON":         {[]byte("hello"), "invalid character"},
+		"null":             {[]byte("null\n"), "formatVersion is 0"},
+		"a list":           {[]byte("[]\n"), "cannot unmarshal"},
+		"unknown field":    {replace(`  "platform"`, `  "evil": 1, "platform"`), "unknown field"},
+		"duplicate key":    {replace(`  "cni": "flannel",`, `  "cni": "none", "cni": "flannel",`), "canonical"},
+		"other case":       {replace(`"cni"`, `"CNI"`), "canonical"},
+		"no newline":       {good[:len(good)-1], "canonical"},
+		"more behind":      {append(bytes.Clone(good), '\n'), "canonical"},
+		"second value":     {append(bytes.Clone(good), good...), "canonical"},
+		"other space":      {replace("  ", "\t"), "canonical"},
+		"other order":      {replace("\"platform\": \"linux/amd64\",\n  \"kubernetesVersion\": \"v1.29.15\"", "\"kubernetesVersion\": \"v1.29.15\",\n  \"platform\": \"linux/amd64\""), "canonical"},
+		"escaped letters":  {replace(`"flannel"`, `"fl\u0061nnel"`), "canonical"},
+		"float size":       {replace(`"size": 9000`, `"size": 9e3`), "cannot unmarshal"},
+		"null list":        {replace("\"entries\": [\n        \"bin/kubelet\"\n      ]", `"entries": null`), "belongs to no component"},
+		"overflowing size": {replace(`"size": 9000`, `"size": 99999999999999999999`), "cannot unmarshal"},
+		"deeply nested":    {bytes.Repeat([]byte("["), 1<<20), "exceeded max depth"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := DecodeManifest(c.json)
+			wantFault(t, err, c.want)
+		})
+	}
+	compact := new(bytes.Buffer)
+	if err := json.Compact(compact, good); err != nil {
+		t.Fatal(err)
+	}
+	_, err = DecodeManifest(compact.Bytes())
+	wantFault(t, err, "canonical")
+}
+
+// Digests that hold say nothing about whether images fit together.
+func TestInconsistentImages(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(m *Manifest)
+		want   string
+	}{
+		"index of another": {func(m *Manifest) {
+			m.Images[0].Manifest, m.Images[0].Config, m.Images[0].Layers = m.Images[1].Manifest, m.Images[1].Config, m.Images[1].Layers
+		}, "does not list manifest"},
+		"other config": {func(m *Manifest) { m.Images[1].Config = m.Images[0].Config }, "has config"},
+		"other layers": {func(m *Manifest) { m.Images[1].Layers = m.Images[1].Layers[:1] }, "lists other layers"},
+		"layers reversed": {func(m *Manifest) {
+			l := m.Images[1].Layers
+			m.Images[1].Layers = []Layer{l[1], l[0]}
+		}, "lists other layers"},
+		"other platform": {func(m *Manifest) { m.Platform = "linux/arm64" }, "is for linux/amd64, not linux/arm64"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSample()
+			c.change(s.manifest)
+			// Keep what the change orphaned claimed, by a third image.
+			o := newSample().manifest
+			for n, i := range o.Images {
+				i.Name, i.Reference = fmt.Sprint("keep", n), fmt.Sprint("keep:", n)
+				s.manifest.Images = append(s.manifest.Images, i)
+			}
+			path := filepath.Join(t.TempDir(), "install")
+			_, err := WriteFile(t.Context(), path, bytes.NewReader(stub()), s.manifest, Options{}, s.open, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			wantFault(t, checkFile(t, path), c.want)
+		})
+	}
+}
+
+func TestELFEnd(t *testing.T) {
+	self, err := os.Executable() // linked by Go: a table of sections at the front
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Open(self)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	i, err := f.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if end, ok := elfEnd(f); !ok || end != i.Size() {
+		t.Errorf("%s ends at %d, %v; its size is %d", self, end, ok, i.Size())
+	}
+	for at := range 200 {
+		for bit := range 8 {
+			b := stub()
+			b[at] ^= 1 << bit
+			if end, ok := elfEnd(bytes.NewReader(b)); ok && end < 0 {
+				t.Errorf("bit %d of byte %d flipped: ends at %d", bit, at, end)
+			}
+		}
+	}
+}
