@@ -40,7 +40,7 @@ func (s Sysctl) path() string { return "/proc/sys/" + strings.ReplaceAll(s.Name,
 
 // NodeSysctls are the settings that a node needs to pass pods' packets on, for
 // the address families the cluster uses.
-func NodeSysctls(ipv4, ipv6 bool) []Sysctl {
+func NodeSysctls(ipv6, ipv4 bool) []Sysctl {
 	var list []Sysctl
 	if ipv4 {
 		list = append(list,

@@ -164,6 +164,14 @@ func (h *Host) writeLedger(entries []entry) error {
 	return nil
 }
 
+// Wrote says whether a file at path would be ours: WriteFile or InstallBinary
+// put one there, or began to.
+func (h *Host) Wrote(path string) bool {
+	_, file := h.recorded(kindFile, path)
+	_, binary := h.recorded(kindBinary, path)
+	return file || binary
+}
+
 // Own records a file or folder that a program we start will create, so that
 // reset removes it, a folder with everything in it.
 func (h *Host) Own(path string) error { return h.record(entry{Kind: kindOwned, Name: path}) }

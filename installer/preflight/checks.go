@@ -1,0 +1,128 @@
+package preflight
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strings"
+	"time"
+
+	"airlift/installer/config"
+	"airlift/installer/host"
+)
+
+// subject is the target with what the checks need to look at it. It is theirs
+// to read only.
+type subject struct {
+	Target
+	host *host.Host
+	now  func() time.Time
+}
+
+// A check is one row of the table. run says what it found, nothing if all is
+// well.
+type check struct {
+	name string
+	run  func(context.Context) []finding
+}
+
+type finding struct {
+	message, fix string
+	warning      bool
+}
+
+func problem(fix, format string, args ...any) []finding {
+	return []finding{{message: fmt.Sprintf(format, args...), fix: fix}}
+}
+
+func warning(fix, format string, args ...any) []finding {
+	return []finding{{message: fmt.Sprintf(format, args...), fix: fix, warning: true}}
+}
+
+// What kubeadm demands of a control plane (constants.go: ControlPlaneNumCPU,
+// ControlPlaneMem), and the ports that it checks there.
+const (
+	controlPlaneCPUs     = 2
+	controlPlaneMemoryMB = 1700
+	schedulerPort        = 10259
+	controllerPort       = 10257
+	kubeletPort          = 10250
+	etcdClientPort       = 2379
+	etcdPeerPort         = 2380
+)
+
+// checks is the table: kubeadm's order and names, then the checks of our own.
+func (s *subject) checks() []check {
+	c := s.Config
+	list := []check{{"IsPrivilegedUser", s.privileged}}
+	if s.Role.controlPlane() {
+		list = append(list,
+			check{"NumCPU", s.cpus},
+			check{"Mem", s.memory},
+			check{"KubernetesVersion", s.kubernetesVersion},
+			s.port(int(c.LocalAPIEndpoint.BindPort), "kube-apiserver"),
+			s.port(schedulerPort, "kube-scheduler"),
+			s.port(controllerPort, "kube-controller-manager"),
+			s.fileAvailable(config.ManifestsDir+"/kube-apiserver.yaml"),
+			s.fileAvailable(config.ManifestsDir+"/kube-controller-manager.yaml"),
+			s.fileAvailable(config.ManifestsDir+"/kube-scheduler.yaml"),
+			s.fileAvailable(config.ManifestsDir+"/etcd.yaml"),
+			check{"HTTPProxy", s.proxyTo(c.LocalAPIEndpoint.AdvertiseAddress)},
+			check{"HTTPProxyCIDR", s.proxyToRanges(c.Networking.ServiceSubnet, c.Networking.PodSubnet)},
+		)
+		if c.Etcd.External == nil {
+			list = append(list,
+				s.port(etcdClientPort, "etcd"),
+				s.port(etcdPeerPort, "etcd"),
+				s.dirAvailable(etcdDataDir(c)),
+			)
+		}
+	}
+	if s.Role != Init {
+		list = append(list,
+			s.fileAvailable(config.KubernetesDir+"/kubelet.conf"),
+			s.fileAvailable(config.KubernetesDir+"/bootstrap-kubelet.conf"),
+		)
+		if s.Role == Join {
+			list = append(list, s.fileAvailable(config.CertificatesDir+"/ca.crt"))
+		}
+		if h, _, err := net.SplitHostPort(c.Discovery.APIServerEndpoint); err == nil {
+			list = append(list, check{"HTTPProxy", s.proxyTo(h)})
+		}
+	}
+	list = append(list,
+		check{"CRI", s.runtime},
+		check{"Firewalld", s.firewalld},
+		check{"Swap", s.swap},
+		s.needs("mount"),
+		s.needs("umount"),
+		check{"FileExisting-iptables", s.iptables},
+		check{"SystemVerification", s.system},
+		check{"Hostname", s.hostname},
+		s.port(kubeletPort, "kubelet"),
+	)
+	for _, name := range s.forwarding() {
+		list = append(list, s.fileContent(name, "1"))
+	}
+	return append(list,
+		check{"Systemd", s.systemd},
+		check{"UserNamespace", s.userNamespace},
+		check{"KernelLog", s.kernelLog},
+		check{"KernelTunables", s.kernelTunables},
+		check{"Overlayfs", s.overlayfs},
+		check{"DiskSpace", s.diskSpace},
+		check{"Binaries", s.binaries},
+		check{"Clock", s.clock},
+		check{"Nameservers", s.nameservers},
+	)
+}
+
+func etcdDataDir(c *config.Config) string {
+	if c.Etcd.Local.DataDir != "" {
+		return c.Etcd.Local.DataDir
+	}
+	return config.EtcdDataDir
+}
+
+// dashed is how kubeadm writes a path into a check's name.
+func dashed(path string) string { return strings.ReplaceAll(path, "/", "-") }

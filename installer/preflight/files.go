@@ -1,0 +1,126 @@
+package preflight
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"airlift/fault"
+)
+
+const resetFix = "if this host was a node before, clean it with `install reset` (or `kubeadm reset`)"
+
+// fileAvailable wants a file not to be there, unless it is ours.
+func (s *subject) fileAvailable(path string) check {
+	return check{"FileAvailable-" + dashed(path), func(context.Context) []finding {
+		if _, err := os.Lstat(s.host.Path(path)); err != nil || s.Rerun || s.host.Wrote(path) {
+			return nil
+		}
+		return problem(resetFix, "%s already exists", path)
+	}}
+}
+
+// dirAvailable wants a folder to be missing or empty.
+func (s *subject) dirAvailable(path string) check {
+	return check{"DirAvailable-" + dashed(path), func(context.Context) []finding {
+		names, err := os.ReadDir(s.host.Path(path))
+		switch {
+		case errors.Is(err, fs.ErrNotExist) || s.Rerun:
+			return nil
+		case err != nil:
+			return problem("make it a folder that root can read", "looking at %s: %v", path, err)
+		case len(names) > 0:
+			return problem(resetFix+"; etcd's data is in there", "%s is not empty", path)
+		}
+		return nil
+	}}
+}
+
+// needs wants a program in the path. The kubelet runs mount and umount for
+// volumes (k8s.io/mount-utils), so no pod starts without them.
+func (s *subject) needs(name string) check {
+	return check{"FileExisting-" + name, func(context.Context) []finding {
+		if s.hasProgram(name) {
+			return nil
+		}
+		return problem("install it (Debian: packages mount and util-linux)", "%s is not in the path: the kubelet mounts volumes with it", name)
+	}}
+}
+
+// iptables on the host is only for the kubelet's one rule of its own
+// (pkg/kubelet, KUBE-FIREWALL); kube-proxy's and flannel's are in their images.
+func (s *subject) iptables(context.Context) []finding {
+	if s.hasProgram("iptables") {
+		return nil
+	}
+	return warning("install it if other machines in this network are not trusted",
+		"iptables is not in the path: the kubelet goes without its rule against forged packets to 127.0.0.1")
+}
+
+// hasProgram looks in the path that systemd gives to services.
+func (s *subject) hasProgram(name string) bool {
+	for _, dir := range []string{"/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"} {
+		if _, err := exec.LookPath(s.host.Path(dir + "/" + name)); err == nil {
+			return true
+		}
+	}
+	return false
+}
+
+// diskSpace adds up what will be written on each file system.
+func (s *subject) diskSpace(context.Context) []finding {
+	type disk struct {
+		path       string
+		want, free uint64
+	}
+	disks := map[unix.Fsid]*disk{}
+	var order []*disk
+	var found []finding
+	for _, space := range s.Disk {
+		var st unix.Statfs_t
+		if err := unix.Statfs(existing(s.host.Path(space.Path)), &st); err != nil {
+			found = append(found, problem("", "asking for the free space of %s: %v", space.Path, err)...)
+			continue
+		}
+		d := disks[st.Fsid]
+		if d == nil {
+			d = &disk{path: space.Path, free: st.Bavail * uint64(st.Bsize)}
+			disks[st.Fsid] = d
+			order = append(order, d)
+		}
+		d.want += space.Bytes
+	}
+	for _, d := range order {
+		if d.want > d.free {
+			found = append(found, problem("make room there, or mount a larger disk",
+				"%s has %d MB free, %d MB will be unpacked", d.path, d.free/1e6, (d.want+1e6-1)/1e6)...)
+		}
+	}
+	return found
+}
+
+// existing returns the nearest folder that is there.
+func existing(path string) string {
+	for {
+		if _, err := os.Stat(path); err == nil || path == filepath.Dir(path) {
+			return path
+		}
+		path = filepath.Dir(path)
+	}
+}
+
+// binaries looks for other versions of what will be installed.
+func (s *subject) binaries(context.Context) []finding {
+	var found []finding
+	for _, b := range s.Binaries {
+		if _, err := s.host.HasBinary(b); err != nil {
+			found = append(found, problem(fault.Hint(err), "%v", err)...)
+		}
+	}
+	return found
+}

@@ -1,0 +1,216 @@
+package preflight
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/moby/sys/mountinfo"
+	"golang.org/x/sys/unix"
+)
+
+// system is kubeadm's SystemVerification: the kernel's version and the cgroup
+// controllers, here also that they can be written.
+func (s *subject) system(context.Context) []finding {
+	found := kernelVersion()
+	var missing, readOnly []string
+	var err error
+	if s.Config.Facts.CgroupVersion == 2 {
+		missing, err = s.missingControllersV2()
+	} else {
+		missing, readOnly, err = s.controllersV1()
+		if minor(s.Config.KubernetesVersion) >= 35 {
+			found = append(found, warning("boot with systemd.unified_cgroup_hierarchy=1",
+				"this host has cgroup v1, which Kubernetes %s no longer supports: the kubelet is told to start all the same", s.Config.KubernetesVersion)...)
+		}
+	}
+	if err != nil {
+		return append(found, problem("", "looking at the cgroup controllers: %v", err)...)
+	}
+	if len(missing) > 0 {
+		found = append(found, problem("enable them in the kernel (some systems need cgroup_enable=memory on the kernel's command line)",
+			"missing cgroup controllers: %s", strings.Join(missing, ", "))...)
+	}
+	for _, point := range readOnly {
+		found = append(found, problem("mount -o remount,bind,rw "+point,
+			"%s is mounted read-only: containers could not be given their cgroups", point)...)
+	}
+	return found
+}
+
+// kernelVersion wants 3.10 or newer, as kubeadm does.
+func kernelVersion() []finding {
+	var name unix.Utsname
+	if err := unix.Uname(&name); err != nil {
+		return problem("", "asking for the kernel's version: %v", err)
+	}
+	release := unix.ByteSliceToString(name.Release[:])
+	var major, minor int
+	if _, err := fmt.Sscanf(release, "%d.%d", &major, &minor); err != nil {
+		return problem("", "reading the kernel's version %q: %v", release, err)
+	}
+	if major < 3 || major == 3 && minor < 10 {
+		return problem("upgrade the system", "the kernel is %s, Kubernetes needs 3.10 or newer", release)
+	}
+	return nil
+}
+
+func minor(version string) int {
+	var major, minor int
+	if _, err := fmt.Sscanf(version, "v%d.%d", &major, &minor); err != nil {
+		return 0
+	}
+	return minor
+}
+
+// missingControllersV2 wants what kubeadm wants of cgroup v2. Its freezer and
+// devices are part of every cgroup there.
+func (s *subject) missingControllersV2() ([]string, error) {
+	data, err := os.ReadFile(s.host.Path("/sys/fs/cgroup/cgroup.controllers"))
+	if err != nil {
+		return nil, err
+	}
+	return without([]string{"cpu", "cpuset", "memory", "pids"}, strings.Fields(string(data))), nil
+}
+
+// controllersV1 wants kubeadm's list for cgroup v1, each mounted, and
+// writable: a container host may see the machine's read-only.
+func (s *subject) controllersV1() (missing, readOnly []string, err error) {
+	f, err := os.Open(s.host.Path("/proc/self/mountinfo"))
+	if err != nil {
+		return nil, nil, err
+	}
+	defer f.Close()
+	mounts, err := mountinfo.GetMountsFromReader(f, mountinfo.FSTypeFilter("cgroup"))
+	if err != nil {
+		return nil, nil, err
+	}
+	needed := []string{"cpu", "cpuacct", "cpuset", "devices", "freezer", "memory", "pids"}
+	var mounted []string
+	for _, m := range mounts {
+		controllers := strings.Split(m.VFSOptions, ",")
+		if len(without(needed, controllers)) == len(needed) {
+			continue // systemd's own hierarchy, or one we do not need
+		}
+		mounted = append(mounted, controllers...)
+		if slices.Contains(strings.Split(m.Options, ","), "ro") && !slices.Contains(readOnly, m.Mountpoint) {
+			readOnly = append(readOnly, m.Mountpoint)
+		}
+	}
+	return without(needed, mounted), readOnly, nil
+}
+
+// without returns the wanted names that are not among those present.
+func without(wanted, present []string) []string {
+	return slices.DeleteFunc(slices.Clone(wanted), func(name string) bool { return slices.Contains(present, name) })
+}
+
+// forwarding names the kernel settings that must be 1 for the cluster's
+// address families. bridge-nf-call-iptables is not among them: it appears with
+// a kernel module that the installer loads.
+func (s *subject) forwarding() []string {
+	var names []string
+	ranges := s.Config.Networking.PodSubnet + "," + s.Config.Networking.ServiceSubnet + "," + s.Config.Facts.NodeIP
+	if strings.Contains(ranges, ".") {
+		names = append(names, "/proc/sys/net/ipv4/ip_forward")
+	}
+	if strings.Contains(ranges, ":") {
+		names = append(names, "/proc/sys/net/ipv6/conf/all/forwarding")
+	}
+	return names
+}
+
+// fileContent wants a kernel setting to have a value, or to accept it: the
+// installer sets it.
+func (s *subject) fileContent(path, want string) check {
+	return check{"FileContent-" + dashed(path), func(context.Context) []finding {
+		if err := s.settable(path, want); err != nil {
+			return problem("in a container this belongs to the machine that runs it: set it there", "%v", err)
+		}
+		return nil
+	}}
+}
+
+// settable says why a kernel setting neither has a value nor accepts one.
+func (s *subject) settable(path, want string) error {
+	data, err := os.ReadFile(s.host.Path(path))
+	if err != nil {
+		return err
+	}
+	now := strings.TrimSpace(string(data))
+	if now == want {
+		return nil
+	}
+	f, err := os.OpenFile(s.host.Path(path), os.O_WRONLY, 0)
+	if err != nil {
+		return fmt.Errorf("%s is %s and cannot be set to %s: %w", path, now, want, errors.Unwrap(err))
+	}
+	return f.Close()
+}
+
+// kernelTunables are what the kubelet insists on setting when it starts
+// (pkg/kubelet/cm, setupKernelTunables); it ends if it cannot.
+func (s *subject) kernelTunables(context.Context) []finding {
+	var found []finding
+	for _, t := range []struct{ path, value string }{
+		{"/proc/sys/vm/overcommit_memory", "1"},
+		{"/proc/sys/vm/panic_on_oom", "0"},
+		{"/proc/sys/kernel/panic", "10"},
+		{"/proc/sys/kernel/panic_on_oops", "1"},
+		{"/proc/sys/kernel/keys/root_maxkeys", "1000000"},
+		{"/proc/sys/kernel/keys/root_maxbytes", "25000000"},
+	} {
+		if err := s.settable(t.path, t.value); err != nil {
+			found = append(found, problem("in a container, set it on the machine that runs it, or make /proc/sys writable",
+				"the kubelet would not start: %v", err)...)
+		}
+	}
+	return found
+}
+
+// kernelLog wants /dev/kmsg, which the kubelet watches for processes that ran
+// out of memory; it does not start without.
+func (s *subject) kernelLog(context.Context) []finding {
+	f, err := os.Open(s.host.Path("/dev/kmsg"))
+	if err != nil {
+		return problem("in a container, let the machine that runs it pass /dev/kmsg on", "the kubelet would not start: %v", err)
+	}
+	f.Close()
+	return nil
+}
+
+func (s *subject) userNamespace(context.Context) []finding {
+	data, err := os.ReadFile(s.host.Path("/proc/self/uid_map"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // a kernel without user namespaces
+	}
+	if err != nil {
+		return problem("", "looking at the user namespace: %v", err)
+	}
+	if slices.Equal(strings.Fields(string(data)), []string{"0", "0", "4294967295"}) {
+		return nil
+	}
+	return problem("run the container privileged (LXC: unprivileged = 0)",
+		"this host is a container in a user namespace: the kubelet may not do its work there")
+}
+
+func (s *subject) overlayfs(context.Context) []finding {
+	data, err := os.ReadFile(s.host.Path("/proc/filesystems"))
+	if err == nil && slices.Contains(strings.Fields(string(data)), "overlay") {
+		return nil
+	}
+	var name unix.Utsname
+	if unix.Uname(&name) == nil {
+		dir := s.host.Path("/lib/modules/" + unix.ByteSliceToString(name.Release[:]))
+		list, err := os.ReadFile(dir + "/modules.dep")
+		if err == nil && strings.Contains(string(list), "/overlay.ko") {
+			return nil
+		}
+	}
+	return problem("use a kernel that has it (CONFIG_OVERLAY_FS), or modprobe overlay on the machine that runs this container",
+		"the kernel has no overlayfs, which images are unpacked with")
+}

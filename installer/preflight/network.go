@@ -1,0 +1,178 @@
+package preflight
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/net/http/httpproxy"
+	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// port wants a TCP port to be free, or to belong to the program that will
+// listen on it, where that is ours.
+func (s *subject) port(number int, owner string) check {
+	return check{fmt.Sprintf("Port-%d", number), func(ctx context.Context) []finding {
+		var lc net.ListenConfig
+		l, err := lc.Listen(ctx, "tcp", fmt.Sprintf(":%d", number))
+		if err == nil {
+			l.Close()
+			return nil
+		}
+		if !errors.Is(err, unix.EADDRINUSE) {
+			return problem("", "trying to listen on port %d: %v", number, err)
+		}
+		name, pid := listener(s.host.Path("/proc"), number)
+		if name == owner && (s.Rerun || s.host.Used()) {
+			return nil
+		}
+		if name == "" {
+			return problem("stop what uses it (`ss -ltnp` tells)", "port %d is in use", number)
+		}
+		fix := "stop it, or let it use another port"
+		if name == owner {
+			fix = resetFix
+		}
+		return problem(fix, "port %d is in use by %s (process %d)", number, name, pid)
+	}}
+}
+
+// listener finds the program that listens on a TCP port: its socket's inode is
+// in /proc/net/tcp, and among the open files of the process.
+func listener(proc string, port int) (name string, pid int) {
+	inode := listeningInode(proc, port)
+	if inode == "" {
+		return "", 0
+	}
+	links, err := filepath.Glob(proc + "/[0-9]*/fd/*")
+	if err != nil {
+		return "", 0
+	}
+	for _, link := range links {
+		if target, err := os.Readlink(link); err != nil || target != "socket:["+inode+"]" {
+			continue
+		}
+		dir := filepath.Dir(filepath.Dir(link))
+		// The first argument, as the name in comm is cut to 15 letters.
+		cmdline, err := os.ReadFile(dir + "/cmdline")
+		if err != nil {
+			continue
+		}
+		first, _, _ := strings.Cut(string(cmdline), "\x00")
+		fmt.Sscan(filepath.Base(dir), &pid)
+		return filepath.Base(first), pid
+	}
+	return "", 0
+}
+
+func listeningInode(proc string, port int) string {
+	const listening = "0A" // TCP_LISTEN
+	suffix := fmt.Sprintf(":%04X", port)
+	for _, table := range []string{"tcp", "tcp6"} {
+		data, err := os.ReadFile(proc + "/self/net/" + table)
+		if err != nil {
+			continue
+		}
+		for _, line := range strings.Split(string(data), "\n") {
+			// sl local_address rem_address st tx:rx tr:when retrnsmt uid timeout inode
+			f := strings.Fields(line)
+			if len(f) > 9 && f[3] == listening && strings.HasSuffix(f[1], suffix) {
+				return f[9]
+			}
+		}
+	}
+	return ""
+}
+
+// proxyTo warns when this process's environment sends requests for a host of
+// the cluster to a proxy.
+func (s *subject) proxyTo(address string) func(context.Context) []finding {
+	return func(context.Context) []finding {
+		if address == "" {
+			return nil
+		}
+		target := &url.URL{Scheme: "https", Host: net.JoinHostPort(address, "6443")}
+		proxy := proxyFor(target)
+		if proxy == "" {
+			return nil
+		}
+		return warning("add "+address+" to NO_PROXY", "connections to %s go through the proxy %s", target, proxy)
+	}
+}
+
+// proxyToRanges warns when addresses of pods or Services would be looked for
+// behind a proxy.
+func (s *subject) proxyToRanges(lists ...string) func(context.Context) []finding {
+	return func(context.Context) []finding {
+		var found []finding
+		for _, cidr := range strings.Split(strings.Join(lists, ","), ",") {
+			p, err := netip.ParsePrefix(strings.TrimSpace(cidr))
+			if err != nil {
+				continue // an empty range, or one that validation has reported
+			}
+			target := &url.URL{Scheme: "https", Host: net.JoinHostPort(p.Masked().Addr().Next().String(), "443")}
+			if proxy := proxyFor(target); proxy != "" {
+				found = append(found, warning("add "+p.String()+" to NO_PROXY", "connections to %s go through the proxy %s", p, proxy)...)
+			}
+		}
+		return found
+	}
+}
+
+func proxyFor(target *url.URL) string {
+	proxy, err := httpproxy.FromEnvironment().ProxyFunc()(target)
+	if err != nil || proxy == nil {
+		return ""
+	}
+	return proxy.Redacted()
+}
+
+// lookupTimeout bounds the lookup of the node's own name; an isolated host's
+// resolver may not answer at all.
+const lookupTimeout = 2 * time.Second
+
+func (s *subject) hostname(ctx context.Context) []finding {
+	name := s.Config.NodeRegistration.Name
+	if name == "" {
+		name = s.Config.Facts.Hostname
+	}
+	if wrong := validation.IsDNS1123Subdomain(name); len(wrong) > 0 {
+		return problem("change the host's name (hostnamectl set-hostname), or use --node-name",
+			"%q cannot be a node's name: %s", name, strings.Join(wrong, "; "))
+	}
+	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
+	defer cancel()
+	if _, err := net.DefaultResolver.LookupHost(ctx, name); err != nil {
+		return warning("add it to /etc/hosts", "the host's name %q cannot be resolved", name)
+	}
+	return nil
+}
+
+func (s *subject) firewalld(ctx context.Context) []finding {
+	state, err := s.host.Unit(ctx, "firewalld.service")
+	if err != nil || !state.Running() { // without systemd, Systemd says so
+		return nil
+	}
+	ports := fmt.Sprint(kubeletPort)
+	if s.Role.controlPlane() {
+		ports = fmt.Sprintf("%d, %d", s.Config.LocalAPIEndpoint.BindPort, kubeletPort)
+	}
+	return warning("open them, or stop it (systemctl disable --now firewalld)",
+		"firewalld is active: ports %s and the pod network's must be open", ports)
+}
+
+func (s *subject) nameservers(context.Context) []finding {
+	if len(s.Config.Facts.Nameservers) > 0 {
+		return nil
+	}
+	return warning("none is needed for that; for other names, list a nameserver in /etc/resolv.conf",
+		"the host has no nameserver that pods can reach: only names within the cluster will be answered")
+}
