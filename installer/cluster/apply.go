@@ -1,0 +1,188 @@
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes/scheme"
+)
+
+// Apply makes every object exist with at least the fields given, in order,
+// and returns what it created or changed, as "Kind namespace/name".
+//
+// An object is left alone when every field we set already holds the value we
+// set: defaults filled in by the server, status, and what others added (a
+// signature in cluster-info, a label) are not ours to compare. Otherwise what
+// we set is sent as a JSON merge patch, which leaves the rest in place. Lists
+// are compared and replaced whole, and so is a Secret's data: nobody else
+// writes there, and a key left over from before could still grant something.
+// Server-side apply would do without the read, but it claims fields for good
+// and answers a kubectl edit with a conflict.
+func (c *Client) Apply(ctx context.Context, objects ...runtime.Object) (changed []string, err error) {
+	for _, object := range objects {
+		want, err := toUnstructured(object)
+		if err != nil {
+			return changed, err
+		}
+		name := describe(want)
+		did, err := c.applyOne(ctx, want)
+		if err != nil {
+			return changed, fmt.Errorf("applying %s: %w", name, err)
+		}
+		if did {
+			changed = append(changed, name)
+		}
+	}
+	return changed, nil
+}
+
+func (c *Client) applyOne(ctx context.Context, want *unstructured.Unstructured) (bool, error) {
+	resource := c.resource(want)
+	for {
+		have, err := resource.Get(ctx, want.GetName(), metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			_, err = resource.Create(ctx, want, metav1.CreateOptions{})
+			if apierrors.IsAlreadyExists(err) {
+				continue // somebody was faster: compare with theirs
+			}
+			return err == nil, err
+		}
+		if err != nil {
+			return false, err
+		}
+		patch := want.DeepCopy()
+		dropLeftovers(patch, have)
+		if holds(have.Object, patch.Object) {
+			return false, nil
+		}
+		data, err := json.Marshal(patch)
+		if err != nil {
+			return false, err
+		}
+		_, err = resource.Patch(ctx, want.GetName(), types.MergePatchType, data, metav1.PatchOptions{})
+		return err == nil, err
+	}
+}
+
+// resource finds the REST resource of an object without asking the server:
+// the guess (lower case, plural) is right for every kind that Kubernetes has.
+func (c *Client) resource(o *unstructured.Unstructured) dynamic.ResourceInterface {
+	gvr, _ := meta.UnsafeGuessKindToResource(o.GroupVersionKind())
+	if ns := o.GetNamespace(); ns != "" {
+		return c.dyn.Resource(gvr).Namespace(ns)
+	}
+	return c.dyn.Resource(gvr)
+}
+
+// toUnstructured gives the fields that were set, with apiVersion and kind,
+// which typed objects usually leave empty.
+func toUnstructured(object runtime.Object) (*unstructured.Unstructured, error) {
+	gvk := object.GetObjectKind().GroupVersionKind()
+	if gvk.Empty() {
+		kinds, _, err := scheme.Scheme.ObjectKinds(object)
+		if err != nil {
+			return nil, fmt.Errorf("finding the kind of %T: %w", object, err)
+		}
+		gvk = kinds[0]
+	}
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
+	if err != nil {
+		return nil, fmt.Errorf("converting %s: %w", gvk.Kind, err)
+	}
+	u := &unstructured.Unstructured{Object: runtime.DeepCopyJSON(content)}
+	u.SetGroupVersionKind(gvk)
+	// Go's zero values of fields that only the server writes.
+	delete(u.Object, "status")
+	prune(u.Object)
+	if u.GetName() == "" {
+		return nil, fmt.Errorf("applying %s: it has no name", gvk.Kind)
+	}
+	return u, nil
+}
+
+// prune removes nulls, such as an unset creationTimestamp: in a merge patch
+// they would mean "delete".
+func prune(v any) {
+	switch v := v.(type) {
+	case map[string]any:
+		for key, value := range v {
+			if value == nil {
+				delete(v, key)
+			} else {
+				prune(value)
+			}
+		}
+	case []any:
+		for _, value := range v {
+			prune(value)
+		}
+	}
+}
+
+// dropLeftovers puts a null, which a merge patch deletes by, for each data key
+// of a Secret that we do not set.
+func dropLeftovers(patch, have *unstructured.Unstructured) {
+	if patch.GetKind() != "Secret" {
+		return
+	}
+	data, _, _ := unstructured.NestedMap(have.Object, "data")
+	for key := range data {
+		if _, ours, _ := unstructured.NestedFieldNoCopy(patch.Object, "data", key); !ours {
+			_ = unstructured.SetNestedField(patch.Object, nil, "data", key)
+		}
+	}
+}
+
+// holds reports whether have has everything that want sets. A null in want
+// means that the field must be absent.
+func holds(have, want any) bool {
+	switch want := want.(type) {
+	case nil:
+		return have == nil
+	case map[string]any:
+		h, ok := have.(map[string]any)
+		if !ok && have != nil {
+			return false
+		}
+		for key, value := range want {
+			if !holds(h[key], value) {
+				return false
+			}
+		}
+		return true
+	case []any:
+		h, ok := have.([]any)
+		if !ok && have != nil || len(h) != len(want) {
+			return false
+		}
+		for i := range want {
+			if !holds(h[i], want[i]) {
+				return false
+			}
+		}
+		return true
+	default:
+		return reflect.DeepEqual(have, want)
+	}
+}
+
+func describe(o *unstructured.Unstructured) string {
+	return strings.TrimSpace(o.GetKind() + " " + qualified(o.GetNamespace(), o.GetName()))
+}
+
+func qualified(namespace, name string) string {
+	if namespace == "" {
+		return name
+	}
+	return namespace + "/" + name
+}

@@ -1,0 +1,217 @@
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	bootstraputil "k8s.io/cluster-bootstrap/token/util"
+
+	"airlift/fault"
+	"airlift/installer/config"
+)
+
+// NewCertificateKey makes a random key for UploadCerts: AES-256, in hex.
+func NewCertificateKey() string {
+	key := make([]byte, 32)
+	rand.Read(key) // never fails (crypto/rand)
+	return hex.EncodeToString(key)
+}
+
+// UploadCerts stores what another control plane needs from the certificates on
+// this host, encrypted with key, in the Secret kubeadm-certs. The Secret is
+// owned by a bootstrap token that can do nothing but expire, and take the
+// Secret with it, after two hours.
+//
+// When the Secret already holds the same files under the same key and has at
+// least half of its life left, nothing is written.
+func (c *Client) UploadCerts(ctx context.Context, cfg *config.Config, key string) (changed bool, err error) {
+	aead, err := certsCipher(key)
+	if err != nil {
+		return false, err
+	}
+	plain := map[string][]byte{}
+	for name, path := range sharedCerts(cfg) {
+		// An external CA's key is not on the host. kubeadm uploads an
+		// empty value in its place, and its join takes that as "skip".
+		data, err := os.ReadFile(path)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return false, fmt.Errorf("uploading certificates: %w", err)
+		}
+		plain[name] = data
+	}
+	uploaded, err := c.certsUploaded(ctx, aead, plain)
+	if err != nil || uploaded {
+		return false, err
+	}
+
+	owner, err := c.certsOwner(ctx)
+	if err != nil {
+		return false, err
+	}
+	data := map[string][]byte{}
+	for name, value := range plain {
+		data[name] = seal(aead, value)
+	}
+	_, err = c.Apply(ctx, &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Name: certsSecret, Namespace: systemNamespace, OwnerReferences: owner},
+		Data:       data,
+	})
+	return err == nil, err
+}
+
+// DownloadCerts fetches and decrypts what UploadCerts, or kubeadm, stored. It
+// returns the files' contents by path, without those that were absent there.
+func (c *Client) DownloadCerts(ctx context.Context, cfg *config.Config, key string) (map[string][]byte, error) {
+	aead, err := certsCipher(key)
+	if err != nil {
+		return nil, err
+	}
+	secret, err := c.api.CoreV1().Secrets(systemNamespace).Get(ctx, certsSecret, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, fault.New(fault.Failure,
+			"uploaded certificates live for two hours; upload them again on a control plane: ./install init phase upload-certs --upload-certs",
+			"downloading certificates: the cluster has no Secret %s/%s", systemNamespace, certsSecret)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("downloading certificates: %w", err)
+	}
+	files := map[string][]byte{}
+	for name, path := range sharedCerts(cfg) {
+		sealed, ok := secret.Data[name]
+		if !ok {
+			return nil, fmt.Errorf("downloading certificates: Secret %s/%s has no %q", systemNamespace, certsSecret, name)
+		}
+		if len(sealed) == 0 {
+			continue
+		}
+		plain, err := unseal(aead, sealed)
+		if err != nil {
+			return nil, fault.New(fault.Failure, "use the --certificate-key that was printed when the certificates were uploaded last",
+				"decrypting %q of Secret %s/%s: %w", name, systemNamespace, certsSecret, err)
+		}
+		files[path] = plain
+	}
+	return files, nil
+}
+
+// sharedCerts are the files that all control planes have in common, by their
+// key in the Secret.
+func sharedCerts(cfg *config.Config) map[string]string {
+	names := []string{"ca.crt", "ca.key", "front-proxy-ca.crt", "front-proxy-ca.key", "sa.pub", "sa.key"}
+	if cfg.Etcd.External == nil {
+		names = append(names, "etcd/ca.crt", "etcd/ca.key")
+	}
+	paths := map[string]string{}
+	for _, name := range names {
+		// A Secret's keys have no slashes.
+		paths[strings.ReplaceAll(name, "/", "-")] = filepath.Join(cfg.CertificatesDir, name)
+	}
+	if e := cfg.Etcd.External; e != nil {
+		paths["external-etcd-ca.crt"] = e.CAFile
+		paths["external-etcd.crt"] = e.CertFile
+		paths["external-etcd.key"] = e.KeyFile
+	}
+	return paths
+}
+
+// certsUploaded reports whether the Secret is as UploadCerts would make it,
+// and will be for a while.
+func (c *Client) certsUploaded(ctx context.Context, aead cipher.AEAD, plain map[string][]byte) (bool, error) {
+	secret, err := c.api.CoreV1().Secrets(systemNamespace).Get(ctx, certsSecret, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("looking for uploaded certificates: %w", err)
+	}
+	if len(secret.Data) != len(plain) || len(secret.OwnerReferences) != 1 {
+		return false, nil
+	}
+	for name, want := range plain {
+		sealed, ok := secret.Data[name]
+		if !ok || (len(sealed) == 0) != (len(want) == 0) {
+			return false, nil
+		}
+		if len(sealed) == 0 {
+			continue
+		}
+		if have, err := unseal(aead, sealed); err != nil || !bytes.Equal(have, want) {
+			return false, nil
+		}
+	}
+	owner, err := c.api.CoreV1().Secrets(systemNamespace).Get(ctx, secret.OwnerReferences[0].Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("looking for the owner of the uploaded certificates: %w", err)
+	}
+	token, err := parseToken(owner)
+	return err == nil && token.Expires.After(time.Now().Add(certsTokenTTL/2)), nil
+}
+
+// certsOwner makes the token whose end is the end of the uploaded certificates.
+func (c *Client) certsOwner(ctx context.Context) ([]metav1.OwnerReference, error) {
+	token, err := NewToken()
+	if err != nil {
+		return nil, err
+	}
+	err = c.CreateToken(ctx, config.BootstrapToken{
+		Token: token, TTL: certsTokenTTL,
+		Description: "Proxy for managing TTL for the kubeadm-certs secret", // kubeadm's words: "token list" users look for them
+	})
+	if err != nil {
+		return nil, err
+	}
+	secret, err := c.api.CoreV1().Secrets(systemNamespace).Get(ctx, bootstraputil.BootstrapTokenSecretName(tokenID(token)), metav1.GetOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("reading the token that was just created: %w", err)
+	}
+	return []metav1.OwnerReference{*metav1.NewControllerRef(secret, corev1.SchemeGroupVersion.WithKind("Secret"))}, nil
+}
+
+// certsCipher is AES-GCM with kubeadm's nonce and tag sizes, which are Go's.
+func certsCipher(key string) (cipher.AEAD, error) {
+	raw, err := hex.DecodeString(key)
+	if err != nil || len(raw) != 32 {
+		return nil, fault.New(fault.Usage, "make one: ./install certs certificate-key", "the certificate key is malformed: it must be 64 hex digits")
+	}
+	block, err := aes.NewCipher(raw)
+	if err != nil {
+		return nil, err
+	}
+	return cipher.NewGCM(block)
+}
+
+// seal encrypts data and puts the nonce in front. Nothing stays nothing, and
+// not nil: the key must be there.
+func seal(aead cipher.AEAD, data []byte) []byte {
+	if len(data) == 0 {
+		return []byte{}
+	}
+	nonce := make([]byte, aead.NonceSize())
+	rand.Read(nonce) // never fails (crypto/rand)
+	return aead.Seal(nonce, nonce, data, nil)
+}
+
+func unseal(aead cipher.AEAD, sealed []byte) ([]byte, error) {
+	if len(sealed) < aead.NonceSize() {
+		return nil, errors.New("too short")
+	}
+	nonce, data := sealed[:aead.NonceSize()], sealed[aead.NonceSize():]
+	return aead.Open(nil, nonce, data, nil)
+}

@@ -1,0 +1,108 @@
+package cluster
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+// requestTimeout bounds one request, a watch included: a watch on a dead
+// connection is noticed after this time at the latest and opened again.
+const requestTimeout = 30 * time.Second
+
+// Client talks to one API server with one identity.
+type Client struct {
+	api    kubernetes.Interface
+	dyn    dynamic.Interface
+	server string
+	ca     []byte
+}
+
+// Load makes a client from a kubeconfig file. A non-empty server
+// ("https://host:port" or "host:port") replaces the one in the file; the
+// certificate is still checked against the file's CA and the new address.
+func Load(path, server string) (*Client, error) {
+	kubeconfig, err := clientcmd.LoadFromFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("reading kubeconfig %s: %w", path, err)
+	}
+	c, err := fromConfig(kubeconfig, server)
+	if err != nil {
+		return nil, fmt.Errorf("reading kubeconfig %s: %w", path, err)
+	}
+	return c, nil
+}
+
+// New is Load for a kubeconfig that is not on disk.
+func New(kubeconfig []byte, server string) (*Client, error) {
+	parsed, err := clientcmd.Load(kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("reading kubeconfig: %w", err)
+	}
+	c, err := fromConfig(parsed, server)
+	if err != nil {
+		return nil, fmt.Errorf("reading kubeconfig: %w", err)
+	}
+	return c, nil
+}
+
+func fromConfig(kubeconfig *clientcmdapi.Config, server string) (*Client, error) {
+	cfg, err := clientcmd.NewDefaultClientConfig(*kubeconfig, nil).ClientConfig()
+	if err != nil {
+		return nil, err
+	}
+	if server != "" {
+		cfg.Host = serverURL(server)
+	}
+	return fromREST(cfg)
+}
+
+func fromREST(cfg *rest.Config) (*Client, error) {
+	cfg.UserAgent = "airlift-install"
+	cfg.Timeout = requestTimeout
+	// An installer sends some dozens of requests at a time that it was told
+	// to be quick; the API server's own fairness queues protect it.
+	cfg.QPS = -1
+	cfg.WarningHandlerWithContext = rest.NoWarnings{}
+
+	httpClient, err := rest.HTTPClientFor(cfg)
+	if err != nil {
+		return nil, err
+	}
+	api, err := kubernetes.NewForConfigAndClient(cfg, httpClient)
+	if err != nil {
+		return nil, err
+	}
+	dyn, err := dynamic.NewForConfigAndClient(cfg, httpClient)
+	if err != nil {
+		return nil, err
+	}
+	ca := cfg.CAData
+	if len(ca) == 0 && cfg.CAFile != "" {
+		if ca, err = os.ReadFile(cfg.CAFile); err != nil {
+			return nil, err
+		}
+	}
+	return &Client{api: api, dyn: dyn, server: cfg.Host, ca: ca}, nil
+}
+
+// Server is the API server's URL.
+func (c *Client) Server() string { return c.server }
+
+// CA is the PEM bundle that the API server is checked against.
+func (c *Client) CA() []byte { return c.ca }
+
+// serverURL adds the scheme that "host:port" lacks.
+func serverURL(endpoint string) string {
+	if strings.Contains(endpoint, "://") {
+		return endpoint
+	}
+	return "https://" + endpoint
+}

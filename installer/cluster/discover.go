@@ -1,0 +1,313 @@
+package cluster
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	certutil "k8s.io/client-go/util/cert"
+	bootstrapapi "k8s.io/cluster-bootstrap/token/api"
+	"k8s.io/cluster-bootstrap/token/jws"
+
+	"airlift/installer/config"
+)
+
+// Found is a cluster that may be trusted.
+type Found struct {
+	// Server is the API server's URL, at the address the user gave: it may
+	// be a virtual IP or a tunnel that cluster-info knows nothing of.
+	Server string
+	// CA is the cluster's CA bundle, PEM.
+	CA []byte
+	// Kubeconfig is for the kubelet's TLS bootstrap, credentials included.
+	Kubeconfig []byte
+	// Warnings tell the user what was not checked.
+	Warnings []string
+}
+
+// How long to wait for what may heal by itself.
+const (
+	// defaultTimeout is kubeadm's for discovery.
+	defaultTimeout = 5 * time.Minute
+	// A cluster whose init is still running has no cluster-info, may not let
+	// anybody read it, or has no controller manager to sign it.
+	freshGrace = 60 * time.Second
+	// A running signer signs for a new token within a second or so.
+	signerGrace = 5 * time.Second
+	// A network interface or name server of a host that just booted.
+	hostGrace = 10 * time.Second
+)
+
+// backdate is how far before now the controller manager dates a kubelet's
+// certificate: a host whose clock is further behind cannot use it
+// (k8s.io/kubernetes/pkg/controller/certificates/signer).
+const backdate = 5 * time.Minute
+
+const newTokenHint = "make a new token on a control plane: ./install token create --print-join-command"
+
+// Discover finds the cluster to join and makes sure that it is the right one.
+//
+// With a token, cluster-info is fetched from an address that nobody vouches
+// for yet. The token's signature on it proves that its sender knows the token;
+// the pinned hash proves that the CA in it is the cluster's. It is then fetched
+// again over a connection verified with that CA, and must be the same.
+//
+// With a file, the user vouches for the file and the CA in it.
+//
+// What may heal (a host that does not answer yet, an init still running) is
+// tried again until d.Timeout; everything else fails at once.
+func Discover(ctx context.Context, d config.Discovery, report Report) (*Found, error) {
+	if d.File != "" {
+		return discoverByFile(ctx, d, report)
+	}
+	return discoverByToken(ctx, d, report)
+}
+
+func discoverByToken(ctx context.Context, d config.Discovery, report Report) (*Found, error) {
+	if err := CheckToken(d.Token); err != nil {
+		return nil, &DiscoveryError{Malformed, err}
+	}
+	if err := checkEndpoint(d.APIServerEndpoint); err != nil {
+		return nil, err
+	}
+	pins, err := parsePins(d.CACertHashes)
+	if err != nil {
+		return nil, err
+	}
+	if len(pins) == 0 && !d.UnsafeSkipCAVerification {
+		return nil, refuse(Malformed, "pass --discovery-token-ca-cert-hash from the join command, or give up that check with --discovery-token-unsafe-skip-ca-verification",
+			"no CA certificate hash was given to check the cluster with")
+	}
+	server := serverURL(d.APIServerEndpoint)
+	source := infoSource{server: server, timeout: d.Timeout, report: report}
+	first, err := source.fetch(ctx, anyServer(), func(info *corev1.ConfigMap) error { return checkSignature(info, d.Token) })
+	if err != nil {
+		return nil, err
+	}
+	ca, err := clusterCA(first.kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	found := &Found{Server: server, CA: ca}
+	if len(pins) > 0 {
+		if err := checkPins(pins, ca); err != nil {
+			return nil, err
+		}
+	} else {
+		found.Warnings = append(found.Warnings,
+			"the cluster's CA was not checked against a pinned hash: whoever knows the token could have posed as the cluster")
+	}
+
+	second, err := source.fetch(ctx, signedBy(ca), nil)
+	if err != nil {
+		return nil, err
+	}
+	if second.kubeconfig != first.kubeconfig {
+		return nil, refuse(Tampered, "somebody between this host and the cluster may be changing what it answers: do not join from this network",
+			"cluster-info from %s, fetched again over the verified connection, is not what it was before", server)
+	}
+	if err := found.checkClock(second.ahead); err != nil {
+		return nil, err
+	}
+	token := d.TLSBootstrapToken
+	if token == "" {
+		token = d.Token
+	}
+	if err := CheckToken(token); err != nil {
+		return nil, &DiscoveryError{Malformed, fmt.Errorf("reading the TLS bootstrap token: %w", err)}
+	}
+	found.Kubeconfig, err = bootstrapKubeconfig(server, ca, token)
+	return found, err
+}
+
+// checkEndpoint wants host:port, as kubeadm does.
+func checkEndpoint(endpoint string) error {
+	host, port, err := net.SplitHostPort(endpoint)
+	n, perr := strconv.Atoi(port)
+	if err != nil || host == "" || perr != nil || n < 1 || n > 65535 || strings.Contains(host, "/") {
+		return refuse(Malformed, "give host and port of a control plane's API server, as in 192.0.2.10:6443 or [2001:db8::1]:6443",
+			"%q is not an API server address", endpoint)
+	}
+	return nil
+}
+
+// checkSignature checks cluster-info's signature for token. Its errors
+// distinguish a token that may be signed for in a moment from a wrong one.
+func checkSignature(info *corev1.ConfigMap, token string) error {
+	id, secret, _ := strings.Cut(token, ".")
+	kubeconfig := info.Data[bootstrapapi.KubeConfigKey]
+	signature, ok := info.Data[bootstrapapi.JWSSignatureKeyPrefix+id]
+	if !ok {
+		grace := freshGrace
+		for key := range info.Data {
+			if strings.HasPrefix(key, bootstrapapi.JWSSignatureKeyPrefix) {
+				grace = signerGrace
+			}
+		}
+		return &mayHeal{grace, refuse(TokenUnknown, newTokenHint,
+			"the cluster does not know the token with id %q: it has expired, or it is another cluster's", id)}
+	}
+	if !jws.DetachedTokenIsValid(signature, kubeconfig, id, secret) {
+		return refuse(TokenWrong, "check the part of the token behind the dot, or "+newTokenHint,
+			"the cluster knows a token with id %q, but its secret is not the one given", id)
+	}
+	return nil
+}
+
+// clusterCA takes the CA bundle out of the kubeconfig in cluster-info.
+func clusterCA(kubeconfig string) ([]byte, error) {
+	const hint = "look at it on a control plane: kubectl get configmap -n kube-public cluster-info -o yaml"
+	cfg, err := clientcmd.Load([]byte(kubeconfig))
+	if err != nil {
+		return nil, refuse(NotReady, hint, "reading the kubeconfig in cluster-info: %w", err)
+	}
+	if len(cfg.Clusters) != 1 {
+		return nil, refuse(NotReady, hint, "the kubeconfig in cluster-info must name one cluster, and names %d", len(cfg.Clusters))
+	}
+	var ca []byte
+	for _, cluster := range cfg.Clusters {
+		ca = cluster.CertificateAuthorityData
+	}
+	if _, err := certutil.ParseCertsPEM(ca); err != nil {
+		return nil, refuse(NotReady, hint, "reading the CA certificate in cluster-info: %w", err)
+	}
+	return ca, nil
+}
+
+// bootstrapKubeconfig is bootstrap-kubelet.conf with kubeadm's names.
+func bootstrapKubeconfig(server string, ca []byte, token string) ([]byte, error) {
+	const cluster, user, context = "kubernetes", "tls-bootstrap-token-user", "tls-bootstrap-token-user@kubernetes"
+	return clientcmd.Write(clientcmdapi.Config{
+		Clusters:       map[string]*clientcmdapi.Cluster{cluster: {Server: server, CertificateAuthorityData: ca}},
+		AuthInfos:      map[string]*clientcmdapi.AuthInfo{user: {Token: token}},
+		Contexts:       map[string]*clientcmdapi.Context{context: {Cluster: cluster, AuthInfo: user}},
+		CurrentContext: context,
+	})
+}
+
+// discoverByFile uses a kubeconfig that the user vouches for.
+func discoverByFile(ctx context.Context, d config.Discovery, report Report) (*Found, error) {
+	cfg, err := loadDiscoveryFile(ctx, d)
+	if err != nil {
+		return nil, err
+	}
+	current := cfg.Contexts[cfg.CurrentContext]
+	name := ""
+	if current != nil {
+		name = current.Cluster
+	}
+	cluster := cfg.Clusters[name]
+	if cluster == nil {
+		return nil, refuse(Malformed, "set current-context, or leave the cluster's name empty as in cluster-info",
+			"the discovery file %q does not say which cluster to use", d.File)
+	}
+	if cluster.InsecureSkipTLSVerify {
+		return nil, refuse(Malformed, "replace it by certificate-authority-data", "the discovery file %q has insecure-skip-tls-verify set", d.File)
+	}
+
+	source := infoSource{server: cluster.Server, timeout: d.Timeout, report: report, mayBePrivate: true}
+	info, err := source.fetch(ctx, signedBy(cluster.CertificateAuthorityData), nil)
+	if err != nil {
+		return nil, err
+	}
+	if len(cluster.CertificateAuthorityData) == 0 && info.kubeconfig != "" {
+		if cluster.CertificateAuthorityData, err = clusterCA(info.kubeconfig); err != nil {
+			return nil, err
+		}
+	}
+	found := &Found{Server: cluster.Server, CA: cluster.CertificateAuthorityData}
+	if err := found.checkClock(info.ahead); err != nil {
+		return nil, err
+	}
+	if d.TLSBootstrapToken != "" {
+		if err := CheckToken(d.TLSBootstrapToken); err != nil {
+			return nil, &DiscoveryError{Malformed, fmt.Errorf("reading the TLS bootstrap token: %w", err)}
+		}
+		found.Kubeconfig, err = bootstrapKubeconfig(found.Server, found.CA, d.TLSBootstrapToken)
+		return found, err
+	}
+	if current == nil || !hasCredentials(cfg.AuthInfos[current.AuthInfo]) {
+		return nil, refuse(NoCredentials, "pass --tls-bootstrap-token, or put credentials into the file",
+			"the discovery file %q has no credentials for the node to ask for its certificate with", d.File)
+	}
+	found.Kubeconfig, err = clientcmd.Write(*cfg)
+	return found, err
+}
+
+func hasCredentials(a *clientcmdapi.AuthInfo) bool {
+	return a != nil && (a.Token != "" || a.TokenFile != "" || len(a.ClientCertificateData) > 0 ||
+		a.Username != "" || a.Exec != nil || a.AuthProvider != nil)
+}
+
+// loadDiscoveryFile reads the kubeconfig with everything it refers to inside.
+func loadDiscoveryFile(ctx context.Context, d config.Discovery) (*clientcmdapi.Config, error) {
+	const hint = "a discovery file is a kubeconfig; cluster-info's will do: kubectl get configmap -n kube-public cluster-info -o jsonpath='{.data.kubeconfig}'"
+	var cfg *clientcmdapi.Config
+	var err error
+	if strings.HasPrefix(d.File, "https://") {
+		var data []byte
+		if data, err = download(ctx, d.File, d.Timeout); err == nil {
+			cfg, err = clientcmd.Load(data)
+		}
+	} else {
+		if cfg, err = clientcmd.LoadFromFile(strings.TrimPrefix(d.File, "file://")); err == nil {
+			err = clientcmdapi.FlattenConfig(cfg)
+		}
+	}
+	if refused := (*DiscoveryError)(nil); errors.As(err, &refused) {
+		return nil, err
+	}
+	if err != nil {
+		return nil, refuse(Malformed, hint, "reading the discovery file %q: %w", d.File, err)
+	}
+	return cfg, nil
+}
+
+// A pin is the sha256 of a certificate's public key (its SubjectPublicKeyInfo),
+// "sha256:" and hex.
+func pinOf(cert *x509.Certificate) string {
+	return fmt.Sprintf("sha256:%x", sha256.Sum256(cert.RawSubjectPublicKeyInfo))
+}
+
+func parsePins(hashes []string) ([]string, error) {
+	var pins []string
+	for _, hash := range hashes {
+		algorithm, value, _ := strings.Cut(strings.ToLower(hash), ":")
+		if raw, err := hex.DecodeString(value); algorithm != "sha256" || err != nil || len(raw) != 32 {
+			return nil, refuse(Malformed, "copy it from the join command: sha256: and 64 hex digits", "%q is not a CA certificate hash", hash)
+		}
+		pins = append(pins, "sha256:"+value)
+	}
+	return pins, nil
+}
+
+// checkPins wants one certificate of the bundle to be pinned, as kubeadm does:
+// a bundle may hold an old and a new CA.
+func checkPins(pins []string, ca []byte) error {
+	certs, err := certutil.ParseCertsPEM(ca)
+	if err != nil {
+		return err
+	}
+	var seen []string
+	for _, cert := range certs {
+		pin := pinOf(cert)
+		if slices.Contains(pins, pin) {
+			return nil
+		}
+		seen = append(seen, pin)
+	}
+	return refuse(CAMismatch,
+		"check --discovery-token-ca-cert-hash; if it is right, this is another cluster or somebody poses as yours",
+		"the cluster's CA is not the pinned one: expected %s, the cluster has %s", strings.Join(pins, " or "), strings.Join(seen, " and "))
+}

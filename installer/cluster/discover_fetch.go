@@ -1,0 +1,295 @@
+package cluster
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"syscall"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	bootstrapapi "k8s.io/cluster-bootstrap/token/api"
+)
+
+const clusterInfoPath = "/api/v1/namespaces/kube-public/configmaps/cluster-info"
+
+// tryTimeout bounds one attempt; retryPause is between two.
+const (
+	tryTimeout = 10 * time.Second
+	retryPause = 500 * time.Millisecond
+)
+
+// infoSource fetches cluster-info, anonymously, with net/http and not with
+// client-go: the causes of a failure stay apart, and the server's clock shows.
+type infoSource struct {
+	server  string
+	timeout time.Duration
+	report  Report
+	// mayBePrivate: an answer that anonymous users may not read cluster-info
+	// is as good as cluster-info.
+	mayBePrivate bool
+}
+
+type clusterInfo struct {
+	kubeconfig string
+	// ahead is by how much the server's clock is ahead of ours, to a second.
+	ahead time.Duration
+}
+
+// mayHeal is a failure that is worth trying again for a while.
+type mayHeal struct {
+	grace time.Duration
+	error
+}
+
+func (e *mayHeal) Unwrap() error { return e.error }
+
+// anyServer trusts whoever answers.
+func anyServer() *tls.Config { return &tls.Config{InsecureSkipVerify: true} }
+
+// signedBy trusts servers with a certificate of that CA; without one, of the
+// CAs that this host trusts.
+func signedBy(ca []byte) *tls.Config {
+	cfg := &tls.Config{}
+	if len(ca) > 0 {
+		cfg.RootCAs = x509.NewCertPool()
+		cfg.RootCAs.AppendCertsFromPEM(ca)
+	}
+	return cfg
+}
+
+// fetch gets cluster-info and has accept judge it, and tries again what may
+// heal, for as long as that may take.
+func (s infoSource) fetch(ctx context.Context, trust *tls.Config, accept func(*corev1.ConfigMap) error) (*clusterInfo, error) {
+	start, said := time.Now(), ""
+	var reason Reason // of the last failure, and since when it has been that
+	var since time.Time
+	for {
+		info, err := s.try(ctx, trust, accept)
+		if err == nil {
+			return info, nil
+		}
+		if ctx.Err() != nil {
+			return nil, fmt.Errorf("asking %s for cluster-info: %w", s.server, context.Cause(ctx))
+		}
+		var healing *mayHeal
+		var refused *DiscoveryError
+		if !errors.As(err, &healing) || !errors.As(err, &refused) {
+			return nil, err
+		}
+		if refused.Reason != reason {
+			reason, since = refused.Reason, time.Now()
+		}
+		if time.Since(start) >= s.limit() || time.Since(since) >= healing.grace {
+			return nil, healing.error
+		}
+		if s.report != nil && err.Error() != said {
+			said = err.Error()
+			s.report(said)
+		}
+		select {
+		case <-time.After(retryPause):
+		case <-ctx.Done():
+		}
+	}
+}
+
+func (s infoSource) try(ctx context.Context, trust *tls.Config, accept func(*corev1.ConfigMap) error) (*clusterInfo, error) {
+	resp, body, err := get(ctx, s.server+clusterInfoPath, trust)
+	if err != nil {
+		return nil, s.explain(ctx, err)
+	}
+	info := &clusterInfo{}
+	if there, err := http.ParseTime(resp.Header.Get("Date")); err == nil {
+		info.ahead = time.Until(there).Round(time.Second)
+	}
+	private := resp.StatusCode == http.StatusUnauthorized || resp.StatusCode == http.StatusForbidden
+	if private && s.mayBePrivate {
+		return info, nil
+	}
+	if resp.StatusCode != http.StatusOK {
+		return nil, s.explainStatus(resp, body)
+	}
+	var configMap corev1.ConfigMap
+	if err := json.Unmarshal(body, &configMap); err != nil || configMap.Kind != "ConfigMap" {
+		return nil, s.notAPIServer("it does not answer in Kubernetes' terms")
+	}
+	info.kubeconfig = configMap.Data[bootstrapapi.KubeConfigKey]
+	if info.kubeconfig == "" && !s.mayBePrivate {
+		return nil, &mayHeal{freshGrace, refuse(NotReady, "was the cluster made by kubeadm or Airlift? Then run on a control plane: ./install init phase bootstrap-token",
+			"cluster-info at %s is empty", s.server)}
+	}
+	if accept != nil {
+		if err := accept(&configMap); err != nil {
+			return nil, err
+		}
+	}
+	return info, nil
+}
+
+// get is one attempt, without redirects: an API server sends none.
+func get(ctx context.Context, url string, trust *tls.Config) (*http.Response, []byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, tryTimeout)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	req.Header.Set("Accept", "application/json")
+	// The kubelet will use the proxy too, where one is set.
+	transport := &http.Transport{TLSClientConfig: trust, Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true}
+	resp, err := transport.RoundTrip(req)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer resp.Body.Close()
+	// etcd, and so a ConfigMap, takes 1.5 MiB.
+	body, err := io.ReadAll(io.LimitReader(resp.Body, 2<<20))
+	return resp, body, err
+}
+
+// explainStatus says what an answer other than 200 means.
+func (s infoSource) explainStatus(resp *http.Response, body []byte) error {
+	var status metav1.Status
+	isAPI := json.Unmarshal(body, &status) == nil && status.Kind == "Status"
+	switch {
+	case resp.StatusCode >= 500 || resp.StatusCode == http.StatusTooManyRequests:
+		return &mayHeal{s.limit(), refuse(NotReady, "look at the control plane: kubectl get pods -n kube-system",
+			"%s answers %s", s.server, resp.Status)}
+	case !isAPI:
+		return s.notAPIServer("it answers " + resp.Status)
+	case resp.StatusCode == http.StatusUnauthorized:
+		return refuse(NotReady, "the cluster's API server has anonymous-auth=false; join with --discovery-file and a kubeconfig instead",
+			"%s lets nobody read cluster-info without credentials", s.server)
+	case resp.StatusCode == http.StatusForbidden, resp.StatusCode == http.StatusNotFound:
+		return &mayHeal{freshGrace, refuse(NotReady, "is its init still running? If not, run on a control plane: ./install init phase bootstrap-token",
+			"%s does not hand out cluster-info: %s", s.server, status.Message)}
+	}
+	return s.notAPIServer("it answers " + resp.Status)
+}
+
+// limit is how long to go on trying.
+func (s infoSource) limit() time.Duration {
+	if s.timeout == 0 {
+		return defaultTimeout
+	}
+	return s.timeout
+}
+
+func (s infoSource) notAPIServer(why string) error {
+	return refuse(NotAPIServer, "check host and port: the API server's port is usually 6443", "%s is not a Kubernetes API server: %s", s.server, why)
+}
+
+// explain says why no answer came, in terms of what to do about it.
+func (s infoSource) explain(ctx context.Context, err error) error {
+	var dns *net.DNSError
+	var invalid x509.CertificateInvalidError
+	var hostname x509.HostnameError
+	var authority x509.UnknownAuthorityError
+	var record tls.RecordHeaderError
+	unreachable := func(grace time.Duration, hint, why string) error {
+		return &mayHeal{grace, refuse(Unreachable, hint, "cannot reach %s: %s", s.server, why)}
+	}
+	all := s.limit()
+	switch {
+	case errors.As(err, &dns):
+		hint := fmt.Sprintf("use the control plane's IP address, or add %s to /etc/hosts on every node", dns.Name)
+		if dns.IsNotFound {
+			return refuse(Unreachable, hint, "cannot reach %s: the name %q is not known", s.server, dns.Name)
+		}
+		return unreachable(hostGrace, hint, fmt.Sprintf("looking up the name %q: %s", dns.Name, dns.Err))
+	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
+		return s.explainTime(ctx, invalid.Cert)
+	case errors.As(err, &hostname):
+		return refuse(CertificateInvalid, "use one of those, or add the name on the control plane with --apiserver-cert-extra-sans",
+			"the certificate of %s is for other names: %w", s.server, hostname)
+	case errors.As(err, &authority):
+		return refuse(CertificateInvalid, "another cluster, or a proxy that opens TLS, answers at that address",
+			"the certificate of %s is not of the cluster's CA", s.server)
+	case errors.As(err, &invalid):
+		return refuse(CertificateInvalid, "", "the certificate of %s is not valid: %w", s.server, invalid)
+	case errors.As(err, &record), errors.Is(err, http.ErrSchemeMismatch):
+		return s.notAPIServer("it does not speak TLS")
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return unreachable(all, "is the API server running there, and is the port right (usually 6443)?", "connection refused: the host is up, but nothing listens on that port")
+	case errors.Is(err, syscall.ENETUNREACH):
+		return unreachable(hostGrace, "look at this host's network: ip address; ip route", "this host has no route to it")
+	case errors.Is(err, syscall.EHOSTUNREACH):
+		return unreachable(all, "is the address right, and is that host up?", "no host answers at that address")
+	case isTimeout(err):
+		return unreachable(all, "is the address right, and does a firewall between the hosts let TCP to that port through?", "no answer in time")
+	}
+	return unreachable(all, "look at the control plane's API server, and at what is between it and this host", err.Error())
+}
+
+func isTimeout(err error) bool {
+	var timeout interface{ Timeout() bool }
+	return errors.Is(err, context.DeadlineExceeded) || errors.As(err, &timeout) && timeout.Timeout()
+}
+
+// explainTime tells a wrong clock from an expired certificate: it asks the
+// server for the time. The answer is not verified, and only used for words.
+func (s infoSource) explainTime(ctx context.Context, cert *x509.Certificate) error {
+	now := time.Now()
+	resp, _, err := get(ctx, s.server+"/version", anyServer())
+	if err == nil {
+		there, err := http.ParseTime(resp.Header.Get("Date"))
+		if err == nil && !there.Before(cert.NotBefore) && !there.After(cert.NotAfter) {
+			return clockError(now, there)
+		}
+	}
+	span := fmt.Sprintf("valid from %s to %s, and here it is %s", utc(cert.NotBefore), utc(cert.NotAfter), utc(now))
+	if now.Before(cert.NotBefore) {
+		return refuse(ClockSkew, setClockHint, "the certificate of %s is not valid yet: %s", s.server, span)
+	}
+	return refuse(CertificateInvalid, "renew it on the control plane: ./install certs renew all", "the certificate of %s has expired: %s", s.server, span)
+}
+
+const setClockHint = "set the right time on this host, as with: timedatectl set-time 'YYYY-MM-DD HH:MM:SS'"
+
+func clockError(here, there time.Time) error {
+	diff, word := there.Sub(here).Round(time.Second), "behind"
+	if diff < 0 {
+		diff, word = -diff, "ahead of"
+	}
+	return refuse(ClockSkew, setClockHint, "this host's clock is %s %s the control plane's: here it is %s, there %s", diff, word, utc(here), utc(there))
+}
+
+// checkClock fails when the kubelet could not use a certificate that the
+// cluster makes now, and warns of smaller differences.
+func (f *Found) checkClock(ahead time.Duration) error {
+	here := time.Now()
+	err := clockError(here, here.Add(ahead))
+	switch {
+	case ahead > backdate:
+		return err
+	case ahead.Abs() > time.Minute:
+		f.Warnings = append(f.Warnings, err.Error())
+	}
+	return nil
+}
+
+func utc(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") }
+
+// download fetches a discovery file over HTTPS, trusting the host's CAs.
+func download(ctx context.Context, url string, timeout time.Duration) ([]byte, error) {
+	resp, body, err := get(ctx, url, &tls.Config{})
+	if err != nil {
+		err = infoSource{server: url, timeout: timeout}.explain(ctx, err)
+		if healing := (*mayHeal)(nil); errors.As(err, &healing) {
+			return nil, healing.error
+		}
+		return nil, err
+	}
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("the site answers %s", resp.Status)
+	}
+	return body, nil
+}

@@ -1,0 +1,56 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"airlift/fault"
+	"airlift/installer/config"
+)
+
+// FetchedConfig is what a joining node takes over from the cluster.
+type FetchedConfig struct {
+	Cluster config.Cluster
+	// Kubelet is the cluster-wide KubeletConfiguration, YAML as stored.
+	Kubelet []byte
+	// Warnings name fields of the cluster's configuration that were not
+	// understood.
+	Warnings []string
+}
+
+// FetchConfig reads what init uploaded. A bootstrap token's identity may.
+func (c *Client) FetchConfig(ctx context.Context) (*FetchedConfig, error) {
+	data, err := c.systemConfig(ctx, kubeadmConfigMap, kubeadmConfigKey)
+	if err != nil {
+		return nil, err
+	}
+	cluster, warnings, err := config.DecodeClusterConfiguration([]byte(data))
+	if err != nil {
+		return nil, fmt.Errorf("reading ConfigMap %s/%s: %w", systemNamespace, kubeadmConfigMap, err)
+	}
+	kubelet, err := c.systemConfig(ctx, kubeletConfigMap, kubeletConfigKey)
+	if err != nil {
+		return nil, err
+	}
+	return &FetchedConfig{Cluster: cluster, Kubelet: []byte(kubelet), Warnings: warnings}, nil
+}
+
+// systemConfig reads one key of a ConfigMap in kube-system.
+func (c *Client) systemConfig(ctx context.Context, name, key string) (string, error) {
+	const hint = "upload it again on a control plane: ./install init phase upload-config all"
+	configMap, err := c.api.CoreV1().ConfigMaps(systemNamespace).Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsUnauthorized(err):
+		return "", fault.New(fault.Failure, newTokenHint, "reading ConfigMap %s/%s: the cluster does not accept the token to authenticate with: %w", systemNamespace, name, err)
+	case apierrors.IsNotFound(err):
+		return "", fault.New(fault.Failure, hint, "the cluster has no ConfigMap %s/%s", systemNamespace, name)
+	case err != nil:
+		return "", fmt.Errorf("reading ConfigMap %s/%s: %w", systemNamespace, name, err)
+	case configMap.Data[key] == "":
+		return "", fault.New(fault.Failure, hint, "ConfigMap %s/%s has no %q", systemNamespace, name, key)
+	}
+	return configMap.Data[key], nil
+}

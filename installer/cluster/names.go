@@ -1,0 +1,29 @@
+package cluster
+
+import "time"
+
+// Names that kubeadm gives to what it makes (cmd/kubeadm/app/constants,
+// v1.29.15). Other tools look for them.
+const (
+	systemNamespace = "kube-system"
+
+	bootstrapperGroup = "system:bootstrappers:kubeadm:default-node-token"
+
+	kubeadmConfigMap = "kubeadm-config"
+	kubeadmConfigKey = "ClusterConfiguration"
+	kubeletConfigMap = "kubelet-config"
+	kubeletConfigKey = "kubelet"
+
+	certsSecret = "kubeadm-certs"
+	// certsTokenTTL is how long uploaded certificates live (kubeadm's
+	// DefaultCertTokenDuration).
+	certsTokenTTL = 2 * time.Hour
+
+	criSocketAnnotation = "kubeadm.alpha.kubernetes.io/cri-socket"
+	controlPlaneLabel   = "node-role.kubernetes.io/control-plane"
+	noExternalLBLabel   = "node.kubernetes.io/exclude-from-external-load-balancers"
+)
+
+// KubeletHealthURL is the kubelet's own health check, on loopback at the port
+// that KubeletConfiguration.healthzPort has by default.
+const KubeletHealthURL = "http://127.0.0.1:10248/healthz"

@@ -1,0 +1,139 @@
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/retry"
+
+	"airlift/fault"
+)
+
+// MarkControlPlane gives a node the labels and taints of a control plane. Nil
+// taints mean kubeadm's default, an empty slice means none. Other labels and
+// taints stay; one of the same key and effect is replaced.
+func (c *Client) MarkControlPlane(ctx context.Context, node string, taints []corev1.Taint) (changed bool, err error) {
+	if taints == nil {
+		taints = []corev1.Taint{{Key: controlPlaneLabel, Effect: corev1.TaintEffectNoSchedule}}
+	}
+	changed, err = c.patchNode(ctx, node, func(n *corev1.Node) {
+		if n.Labels == nil {
+			n.Labels = map[string]string{}
+		}
+		n.Labels[controlPlaneLabel] = ""
+		n.Labels[noExternalLBLabel] = ""
+		for _, taint := range taints {
+			i := slices.IndexFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.MatchTaint(&taint) })
+			switch {
+			case i < 0:
+				n.Spec.Taints = append(n.Spec.Taints, taint)
+			case n.Spec.Taints[i].Value != taint.Value:
+				n.Spec.Taints[i] = taint
+			}
+		}
+	})
+	if err != nil {
+		return changed, fmt.Errorf("marking node %q as control plane: %w", node, err)
+	}
+	return changed, nil
+}
+
+// AnnotateCRISocket notes on the node which container runtime it uses, where
+// kubeadm's reset and upgrade look for it. The kubelet's identity may do it.
+func (c *Client) AnnotateCRISocket(ctx context.Context, node, socket string) (changed bool, err error) {
+	changed, err = c.patchNode(ctx, node, func(n *corev1.Node) {
+		if n.Annotations == nil {
+			n.Annotations = map[string]string{}
+		}
+		n.Annotations[criSocketAnnotation] = socket
+	})
+	if err != nil {
+		return changed, fmt.Errorf("noting the container runtime on node %q: %w", node, err)
+	}
+	return changed, nil
+}
+
+// CheckNodeNameFree fails when the cluster has a Ready node of that name: a
+// second one would take over its identity. One that is not Ready may be this
+// host's own, from before a reset.
+func (c *Client) CheckNodeNameFree(ctx context.Context, name string) error {
+	node, err := c.api.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("asking the cluster for a node named %q: %w", name, err)
+	}
+	if ready, _ := nodeReady(node); ready {
+		return fault.New(fault.Failure,
+			fmt.Sprintf("choose another name with --node-name, or, if that node is gone: kubectl delete node %s", name),
+			"the cluster already has a Ready node named %q", name)
+	}
+	return nil
+}
+
+// patchNode changes the node as edit does, and sends nothing when that is no
+// change. The patch names the version that edit saw: taints are a list, and
+// the node controller writes there too.
+func (c *Client) patchNode(ctx context.Context, name string, edit func(*corev1.Node)) (changed bool, err error) {
+	err = retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		have, err := c.api.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		want := have.DeepCopy()
+		edit(want)
+		patch, err := nodePatch(have, want)
+		if err != nil || patch == nil {
+			return err
+		}
+		_, err = c.api.CoreV1().Nodes().Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{})
+		changed = err == nil
+		return err
+	})
+	return changed, err
+}
+
+// nodePatch is the JSON merge patch from have to want, which may differ in
+// labels, annotations and taints, or nil when they do not.
+func nodePatch(have, want *corev1.Node) ([]byte, error) {
+	labels, annotations := added(have.Labels, want.Labels), added(have.Annotations, want.Annotations)
+	patch := map[string]any{}
+	metadata := map[string]any{"resourceVersion": have.ResourceVersion}
+	if labels != nil {
+		metadata["labels"] = labels
+	}
+	if annotations != nil {
+		metadata["annotations"] = annotations
+	}
+	if !slices.EqualFunc(have.Spec.Taints, want.Spec.Taints, func(a, b corev1.Taint) bool {
+		return a.MatchTaint(&b) && a.Value == b.Value
+	}) {
+		patch["spec"] = map[string]any{"taints": want.Spec.Taints}
+	}
+	if labels == nil && annotations == nil && len(patch) == 0 {
+		return nil, nil
+	}
+	patch["metadata"] = metadata
+	return json.Marshal(patch)
+}
+
+// added returns what want has and have has not, or nil.
+func added(have, want map[string]string) map[string]string {
+	var diff map[string]string
+	for key, value := range want {
+		if old, ok := have[key]; !ok || old != value {
+			if diff == nil {
+				diff = map[string]string{}
+			}
+			diff[key] = value
+		}
+	}
+	return diff
+}

@@ -1,0 +1,128 @@
+package cluster
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+const kubeletHint = "see what the kubelet says: journalctl -u kubelet -e"
+
+// WaitForKubelet waits until the kubelet of this host says that it is healthy.
+func WaitForKubelet(ctx context.Context, timeout time.Duration, report Report) error {
+	w := wait{what: "the kubelet to be healthy", hint: kubeletHint, timeout: timeout, report: report}
+	return w.until(ctx, nil, func(ctx context.Context) (bool, string, error) {
+		ok, state := kubeletHealth(ctx, KubeletHealthURL)
+		return ok, state, nil
+	})
+}
+
+// kubeletHealth asks the kubelet at url, without a proxy: it is on loopback.
+func kubeletHealth(ctx context.Context, url string) (ok bool, state string) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return false, err.Error()
+	}
+	transport := &http.Transport{DisableKeepAlives: true}
+	resp, err := transport.RoundTrip(req)
+	if err != nil {
+		return false, "the kubelet does not answer: " + err.Error()
+	}
+	defer resp.Body.Close()
+	body, _ := io.ReadAll(io.LimitReader(resp.Body, 200))
+	if resp.StatusCode != http.StatusOK {
+		return false, fmt.Sprintf("the kubelet answers %s: %s", resp.Status, strings.TrimSpace(string(body)))
+	}
+	return true, "the kubelet is healthy"
+}
+
+// WaitForAPI waits until the API server says that it is ready, its own
+// start-up hooks (RBAC's built-in roles among them) included.
+func (c *Client) WaitForAPI(ctx context.Context, timeout time.Duration, report Report) error {
+	w := wait{
+		what:    "the API server at " + c.server + " to be ready",
+		timeout: timeout, report: report,
+		hint: kubeletHint + "; its containers: crictl ps -a, crictl logs ID; their logs: /var/log/pods",
+		epilogue: func(ctx context.Context) string {
+			_, state := kubeletHealth(ctx, KubeletHealthURL)
+			return state
+		},
+	}
+	return w.until(ctx, nil, func(ctx context.Context) (bool, string, error) {
+		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+		defer cancel()
+		status := 0
+		result := c.api.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).StatusCode(&status)
+		body, err := result.Raw()
+		switch {
+		case status == http.StatusOK:
+			return true, "", nil
+		case status == 0:
+			return false, "the API server does not answer: " + err.Error(), nil
+		default:
+			return false, fmt.Sprintf("the API server answers %d: %s", status, failedChecks(body)), nil
+		}
+	})
+}
+
+// failedChecks picks the failing lines, which start with [-], out of what
+// /readyz answers.
+func failedChecks(body []byte) string {
+	var failed []string
+	lines := bufio.NewScanner(strings.NewReader(string(body)))
+	for lines.Scan() {
+		if name, ok := strings.CutPrefix(lines.Text(), "[-]"); ok {
+			name, _, _ = strings.Cut(name, " ")
+			failed = append(failed, name)
+		}
+	}
+	if len(failed) == 0 {
+		return "not ready"
+	}
+	return "not yet " + strings.Join(failed, ", ")
+}
+
+// WaitForKubeconfig waits for what the kubelet writes at the end of its TLS
+// bootstrap: the kubeconfig at path with a certificate that the API server
+// accepts. server overrides the file's, as in Load.
+func WaitForKubeconfig(ctx context.Context, path, server string, timeout time.Duration, report Report) (*Client, error) {
+	var client *Client
+	w := wait{
+		what:    "the kubelet to get its certificate (" + path + ")",
+		timeout: timeout, report: report, hint: kubeletHint,
+		epilogue: func(ctx context.Context) string {
+			_, state := kubeletHealth(ctx, KubeletHealthURL)
+			return state
+		},
+	}
+	err := w.until(ctx, nil, func(ctx context.Context) (bool, string, error) {
+		c, err := Load(path, server)
+		if errors.Is(err, fs.ErrNotExist) {
+			return false, "the file is not there yet", nil
+		}
+		if err != nil {
+			return false, err.Error(), nil
+		}
+		// Any authenticated identity may ask for the version.
+		err = c.api.Discovery().RESTClient().Get().AbsPath("/version").Do(ctx).Error()
+		if apierrors.IsUnauthorized(err) {
+			return false, "the API server does not accept the certificate", nil
+		}
+		if err != nil {
+			return false, err.Error(), nil
+		}
+		client = c
+		return true, "", nil
+	})
+	return client, err
+}

@@ -1,0 +1,76 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/watch"
+)
+
+// WaitForNode waits until the kubelet has registered the node.
+func (c *Client) WaitForNode(ctx context.Context, name string, timeout time.Duration, report Report) error {
+	return c.waitForNode(ctx, name, "to be registered", timeout, report,
+		func(*corev1.Node) (bool, string) { return true, "" })
+}
+
+// WaitForNodeReady waits until the node's Ready condition is true.
+func (c *Client) WaitForNodeReady(ctx context.Context, name string, timeout time.Duration, report Report) error {
+	return c.waitForNode(ctx, name, "to be Ready", timeout, report, nodeReady)
+}
+
+// WaitForPodCIDR waits until the controller manager has given the node its pod
+// address ranges, and returns them.
+func (c *Client) WaitForPodCIDR(ctx context.Context, name string, timeout time.Duration, report Report) (cidrs []string, err error) {
+	err = c.waitForNode(ctx, name, "to get a pod CIDR", timeout, report, func(node *corev1.Node) (bool, string) {
+		cidrs = node.Spec.PodCIDRs
+		return len(cidrs) > 0, "the controller manager has not given it one"
+	})
+	return cidrs, err
+}
+
+func (c *Client) waitForNode(ctx context.Context, name, become string, timeout time.Duration, report Report, is func(*corev1.Node) (bool, string)) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	// The node's own identity may watch its node only, and so by name.
+	wake := watching(ctx, func(ctx context.Context) (watch.Interface, error) {
+		return c.api.CoreV1().Nodes().Watch(ctx, metav1.ListOptions{
+			FieldSelector: fields.OneTermEqualSelector("metadata.name", name).String(),
+		})
+	})
+	w := wait{what: fmt.Sprintf("node %q %s", name, become), hint: kubeletHint, timeout: timeout, report: report}
+	return w.until(ctx, wake, func(ctx context.Context) (bool, string, error) {
+		node, err := c.api.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return false, "no node of that name", nil
+		}
+		if err != nil {
+			return false, err.Error(), nil
+		}
+		done, state := is(node)
+		return done, state, nil
+	})
+}
+
+// nodeReady also says why not: the condition's message, and other conditions
+// that are as they should not be.
+func nodeReady(node *corev1.Node) (bool, string) {
+	var why []string
+	for _, cond := range node.Status.Conditions {
+		switch {
+		case cond.Type == corev1.NodeReady && cond.Status == corev1.ConditionTrue:
+			return true, ""
+		case cond.Type == corev1.NodeReady, cond.Status == corev1.ConditionTrue:
+			why = append(why, fmt.Sprintf("%s is %s: %s", cond.Type, cond.Status, cond.Message))
+		}
+	}
+	if why == nil {
+		return false, "the kubelet has not reported yet"
+	}
+	return false, strings.Join(why, "; ")
+}

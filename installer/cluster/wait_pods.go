@@ -1,0 +1,119 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+)
+
+// Pods says which pods to wait for.
+type Pods struct {
+	// Namespaces in which every pod must be Ready and every Deployment and
+	// DaemonSet must have all of its pods.
+	Namespaces []string
+	// Names of pods, "namespace/name", that must be among them. Static pods
+	// have no Deployment to say that they are missing.
+	Names []string
+}
+
+// WaitForPods waits until the pods in want are there and Ready.
+func (c *Client) WaitForPods(ctx context.Context, want Pods, timeout time.Duration, report Report) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	wake := watching(ctx, func(ctx context.Context) (watch.Interface, error) {
+		return c.api.CoreV1().Pods(metav1.NamespaceAll).Watch(ctx, metav1.ListOptions{})
+	})
+	w := wait{
+		what:    "the pods in " + strings.Join(want.Namespaces, ", ") + " to be Ready",
+		hint:    "look closer: kubectl get pods -A -o wide; kubectl describe pod -n NAMESPACE NAME",
+		timeout: timeout, report: report,
+	}
+	return w.until(ctx, wake, func(ctx context.Context) (bool, string, error) {
+		missing, err := c.missingPods(ctx, want)
+		if err != nil {
+			return false, err.Error(), nil
+		}
+		return len(missing) == 0, strings.Join(missing, "; "), nil
+	})
+}
+
+// missingPods says what want has and the cluster has not yet, one line each.
+func (c *Client) missingPods(ctx context.Context, want Pods) (missing []string, err error) {
+	unseen := slices.Clone(want.Names)
+	for _, ns := range want.Namespaces {
+		pods, err := c.api.CoreV1().Pods(ns).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return nil, err
+		}
+		for i := range pods.Items {
+			pod := &pods.Items[i]
+			name := qualified(pod.Namespace, pod.Name)
+			unseen = slices.DeleteFunc(unseen, func(s string) bool { return s == name })
+			if ready, why := podReady(pod); !ready {
+				missing = append(missing, name+": "+why)
+			}
+		}
+		deployments, err := c.api.AppsV1().Deployments(ns).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return nil, err
+		}
+		for _, d := range deployments.Items {
+			if have, all := d.Status.ReadyReplicas, replicas(d); have < all || d.Status.ObservedGeneration < d.Generation {
+				missing = append(missing, fmt.Sprintf("deployment %s/%s: %d of %d pods ready", ns, d.Name, have, all))
+			}
+		}
+		daemonSets, err := c.api.AppsV1().DaemonSets(ns).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return nil, err
+		}
+		for _, d := range daemonSets.Items {
+			s := d.Status
+			if s.NumberReady < s.DesiredNumberScheduled || s.ObservedGeneration < d.Generation {
+				missing = append(missing, fmt.Sprintf("daemonset %s/%s: %d of %d pods ready", ns, d.Name, s.NumberReady, s.DesiredNumberScheduled))
+			}
+		}
+	}
+	for _, name := range unseen {
+		missing = append(missing, name+": not there")
+	}
+	return missing, nil
+}
+
+func replicas(d appsv1.Deployment) int32 {
+	if d.Spec.Replicas == nil {
+		return 1 // the API's default
+	}
+	return *d.Spec.Replicas
+}
+
+// podReady also says why not, as close to the cause as the status tells.
+func podReady(pod *corev1.Pod) (bool, string) {
+	if pod.Status.Phase == corev1.PodSucceeded {
+		return true, ""
+	}
+	why := string(pod.Status.Phase)
+	for _, cond := range pod.Status.Conditions {
+		if cond.Type == corev1.PodReady && cond.Status == corev1.ConditionTrue {
+			return true, ""
+		}
+		if cond.Type == corev1.PodScheduled && cond.Status == corev1.ConditionFalse {
+			why = "not scheduled: " + cond.Message
+		}
+	}
+	for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
+		if t := s.LastTerminationState.Terminated; t != nil {
+			why = fmt.Sprintf("container %s ended with code %d (%s) and was restarted %d times", s.Name, t.ExitCode, t.Reason, s.RestartCount)
+		}
+		if w := s.State.Waiting; w != nil && w.Reason != "PodInitializing" && w.Reason != "ContainerCreating" {
+			return false, strings.TrimSpace(fmt.Sprintf("container %s: %s %s", s.Name, w.Reason, w.Message))
+		}
+	}
+	return false, why
+}
