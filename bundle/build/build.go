@@ -1,0 +1,207 @@
+// Package build makes a bundle on a connected machine: resolve, fetch, write.
+package build
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"airlift/bundle"
+	"airlift/bundle/fetch"
+	"airlift/fault"
+	"airlift/images"
+	"airlift/images/registry"
+	"airlift/progress"
+)
+
+// Options say what to build.
+type Options struct {
+	// Version is a full version ("v1.29.15"), or a minor version ("v1.29")
+	// or "stable", which mean the newest there is.
+	Version string
+	Arch    string // "amd64" or "arm64"
+	CNI     string // "flannel" or "none"
+	// Images are the user's own, as people type them; every bundle carries
+	// the catalog's.
+	Images []string
+	// Output is the file to write.
+	Output string
+	// Installer is the install program for Arch, the bundle's first bytes.
+	Installer []byte
+	CacheDir  string
+	Mirrors   []fetch.Mirror
+	// Refresh asks registries and sites again for what the cache remembers.
+	Refresh bool
+	// Level is how hard to compress; the zero value is what users want.
+	Level bundle.Level
+	// Progress shows what is going on; nil shows nothing.
+	Progress *progress.Display
+}
+
+// A Result describes the bundle that was written.
+type Result struct {
+	bundle.Summary
+	Path     string
+	Manifest *bundle.Manifest
+	// UnusedMirrors are mirrored hosts that nothing was asked of.
+	UnusedMirrors []string
+}
+
+// A builder is one build under way.
+type builder struct {
+	Options
+	catalog  *images.Catalog
+	cache    *fetch.Cache
+	mirrors  *fetch.Mirrors
+	fetch    *fetch.Client
+	registry *registry.Client
+
+	binaries []*binary
+	images   []*registry.Image
+}
+
+// Run builds a bundle, reads it again from end to end, and describes it. On
+// an error nothing is at Output that was not there before; what was
+// downloaded stays in the cache for the next run.
+func Run(ctx context.Context, o Options) (*Result, error) {
+	b := &builder{Options: o}
+	if err := b.prepare(); err != nil {
+		return nil, err
+	}
+	defer o.Progress.Close()
+	if err := b.resolve(ctx); err != nil {
+		return nil, b.explain(err)
+	}
+	if err := b.download(ctx); err != nil {
+		return nil, b.explain(err)
+	}
+	for _, path := range b.cache.Damaged() {
+		o.Progress.Printf("  %s was damaged; fetched again\n", path)
+	}
+	m, contents, err := b.manifest()
+	if err != nil {
+		return nil, err
+	}
+	sum, err := b.write(ctx, m, contents)
+	if err != nil {
+		return nil, err
+	}
+	return &Result{Summary: sum, Path: o.Output, Manifest: m, UnusedMirrors: b.mirrors.Unused()}, nil
+}
+
+// prepare finds every reason not to begin that needs no network.
+func (b *builder) prepare() (err error) {
+	if _, _, err := images.Channel(b.Version); err != nil {
+		return err
+	}
+	if err := checkInstaller(b.Installer, b.Arch); err != nil {
+		return err
+	}
+	if err := checkOutput(b.Output); err != nil {
+		return err
+	}
+	if b.cache, err = fetch.OpenCache(b.CacheDir); err != nil {
+		return fault.Wrap(err, fault.Failure, "choose another folder with --cache-dir")
+	}
+	if b.mirrors, err = fetch.NewMirrors(fetch.Transport(), b.Mirrors); err != nil {
+		return err
+	}
+	b.fetch = fetch.New(b.cache, b.mirrors)
+	b.fetch.Refresh = b.Refresh
+	b.registry = registry.New(b.fetch, b.mirrors, b.Arch)
+	return nil
+}
+
+// checkOutput finds out before the downloads what would fail after them.
+func checkOutput(path string) error {
+	if i, err := os.Stat(path); err == nil && i.IsDir() {
+		return fault.New(fault.Usage, "name the file to write, for example --output "+filepath.Join(path, "install"), "%q is a folder", path)
+	}
+	dir := filepath.Dir(path)
+	probe, err := os.CreateTemp(dir, ".airlift-*")
+	if err != nil {
+		return fault.New(fault.Usage, "choose a folder that exists and can be written to with --output", "writing to %q: %w", dir, err)
+	}
+	probe.Close()
+	return os.Remove(probe.Name())
+}
+
+// newest turns "v1.29" into "v1.29.15".
+func (b *builder) newest(ctx context.Context) (string, error) {
+	full, channel, err := images.Channel(b.Version)
+	if err != nil || full != "" {
+		return full, err
+	}
+	text, err := b.fetch.Text(ctx, channel)
+	if err != nil {
+		hint := "give a full version, like --version v1.29.15"
+		if last, ok := b.cache.Recall("newest in " + channel); ok {
+			hint = fmt.Sprintf("give the full version; the last answer was --version %s", last)
+		}
+		return "", fault.Wrap(fmt.Errorf("finding the newest release of %s: %w", b.Version, err), fault.Failure, hint)
+	}
+	full = strings.TrimSpace(text)
+	if _, err := images.For(full, b.Arch, b.CNI); err != nil {
+		return "", fmt.Errorf("reading %s: %w", channel, err)
+	}
+	b.Progress.Printf("newest release of %s: %s\n", b.Version, full)
+	return full, b.cache.Remember("newest in "+channel, full)
+}
+
+// write writes the bundle and reads it again.
+func (b *builder) write(ctx context.Context, m *bundle.Manifest, contents map[string]string) (bundle.Summary, error) {
+	item := b.Progress.Item("writing "+b.Output, m.UnpackedSize())
+	open := func(e bundle.Entry) (io.ReadCloser, error) { return b.cache.Open(contents[e.Name]) }
+	sum, err := bundle.WriteFile(ctx, b.Output, bytes.NewReader(b.Installer), m, bundle.Options{Level: b.Level}, open,
+		func(_ bundle.Entry, n int64) { item.Add(n) })
+	if err != nil {
+		item.Failed()
+		return sum, err
+	}
+	item.Done("written as " + progress.Bytes(sum.Size))
+
+	item = b.Progress.Item("verifying "+b.Output, m.UnpackedSize())
+	if err := verify(ctx, b.Output, func(_ bundle.Entry, n int64) { item.Add(n) }); err != nil {
+		item.Failed()
+		return sum, fmt.Errorf("reading the bundle again: %w", err)
+	}
+	item.Done("verified")
+	return sum, nil
+}
+
+func verify(ctx context.Context, path string, p bundle.Progress) error {
+	f, err := bundle.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return f.Verify(ctx, p)
+}
+
+// explain adds what to do to the errors a network makes.
+func (b *builder) explain(err error) error {
+	var dns *net.DNSError
+	var op *net.OpError
+	var u *url.Error
+	if fault.Hint(err) != "" || !errors.As(err, &dns) && !errors.As(err, &op) && !errors.As(err, &u) {
+		return err
+	}
+	return fault.Wrap(err, fault.Failure, "building a bundle needs "+strings.Join(b.hosts(), ", ")+
+		" and the hosts they redirect to; --mirror HOST=URL sends requests elsewhere, HTTPS_PROXY through a proxy")
+}
+
+// hosts lists where the catalog's things come from.
+func (b *builder) hosts() []string {
+	hosts := []string{"dl.k8s.io", "github.com", "registry.k8s.io"}
+	if b.CNI == images.Flannel {
+		hosts = append(hosts, "ghcr.io")
+	}
+	return hosts
+}

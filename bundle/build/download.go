@@ -1,0 +1,111 @@
+package build
+
+import (
+	"context"
+	"sync/atomic"
+
+	"golang.org/x/sync/errgroup"
+
+	"airlift/bundle/fetch"
+	"airlift/images/registry"
+	"airlift/progress"
+)
+
+// download brings everything that was resolved into the cache.
+func (b *builder) download(ctx context.Context) error {
+	var missing shortage
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(parallel)
+	for _, bin := range b.binaries {
+		if !bin.dropped {
+			g.Go(func() error { return missing.note(bin, b.getBinary(gctx, bin)) })
+		}
+	}
+	claimed := map[string]bool{} // layers, by diffID, that an earlier image fetches
+	var err error
+	for _, img := range b.images {
+		if err = b.getLayers(gctx, g, img, claimed); err != nil {
+			break
+		}
+	}
+	// The group's error came first and ended everyone else's context.
+	if werr := g.Wait(); werr != nil {
+		err = werr
+	}
+	if err != nil {
+		return err
+	}
+	if err := b.report(&missing); err != nil {
+		return err
+	}
+	// Layers that images share were pulled for one of them; all need the size.
+	for _, img := range b.images {
+		for n := range img.Layers {
+			if err := b.registry.Pull(ctx, img, n, nil); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// getLayers starts the downloads of the image's layers that neither the cache
+// nor an earlier image has. The last one to finish prints the image's line.
+func (b *builder) getLayers(ctx context.Context, g *errgroup.Group, img *registry.Image, claimed map[string]bool) error {
+	var todo []int
+	var size int64
+	for n, layer := range img.Compressed() {
+		cached, err := b.registry.Cached(ctx, layer.DiffID)
+		if err != nil {
+			return err
+		}
+		if !cached && !claimed[layer.DiffID] {
+			claimed[layer.DiffID] = true
+			todo = append(todo, n)
+			size += layer.Size
+		}
+	}
+	item := b.Progress.Item(img.Reference, size)
+	if len(todo) == 0 {
+		item.Done("in the cache")
+		return nil
+	}
+	left := new(atomic.Int64)
+	left.Store(int64(len(todo)))
+	for _, n := range todo {
+		g.Go(func() error {
+			if err := b.registry.Pull(ctx, img, n, meter{item}); err != nil {
+				item.Failed()
+				return err
+			}
+			if left.Add(-1) == 0 {
+				item.Done("pulled, digests verified")
+			}
+			return nil
+		})
+	}
+	return nil
+}
+
+// getBinary brings one published file, or what is wanted of it, into the cache.
+func (b *builder) getBinary(ctx context.Context, bin *binary) error {
+	item := b.Progress.Item(label(bin), total(bin.pieces))
+	if bin.pieces != nil {
+		item.Done("in the cache")
+		return nil
+	}
+	d := fetch.Download{Name: label(bin), URL: bin.URL, SHA256: bin.sum, Meter: item}
+	var err error
+	if bin.pieces, err = b.fetchPieces(ctx, d, bin.Contents); err != nil {
+		item.Failed()
+		return err
+	}
+	item.Done("downloaded, sha256 verified")
+	return b.remember(bin)
+}
+
+// meter shows one layer's bytes in the item of its image, whose total is
+// known beforehand.
+type meter struct{ *progress.Item }
+
+func (meter) SetTotal(int64) {}

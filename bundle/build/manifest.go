@@ -1,0 +1,79 @@
+package build
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"airlift/bundle"
+	"airlift/images"
+	"airlift/images/registry"
+)
+
+// bootOrder is the order in which a first control-plane node needs things, by
+// the names of binaries and images. A user's own images come last.
+var bootOrder = []string{
+	"runc", "containerd", "kubelet",
+	images.Pause, images.Etcd, images.APIServer, images.ControllerManager, images.Scheduler, images.Proxy,
+	"cni-plugins", images.Flannel, images.CoreDNS,
+	"kubectl", "crictl",
+}
+
+// manifest describes the bundle. contents maps entries to the sha256 under
+// which the cache has them.
+func (b *builder) manifest() (m *bundle.Manifest, contents map[string]string, err error) {
+	m = &bundle.Manifest{
+		FormatVersion:     bundle.FormatVersion,
+		Platform:          "linux/" + b.Arch,
+		KubernetesVersion: b.catalog.Version,
+		CNI:               b.CNI,
+	}
+	contents = map[string]string{}
+	add := func(e bundle.Entry) {
+		if _, ok := contents[e.Name]; !ok {
+			contents[e.Name] = e.SHA256
+			m.Entries = append(m.Entries, e)
+		}
+	}
+	addBinary := func(bin *binary) {
+		c := bundle.Component{Name: bin.Name, Version: bin.Version, URL: bin.URL, Checksum: "sha256:" + bin.sum}
+		for _, p := range bin.pieces {
+			add(p)
+			c.Entries = append(c.Entries, p.Name)
+		}
+		m.Components = append(m.Components, c)
+	}
+	addImage := func(img *registry.Image) {
+		// The config comes before the layers: it says what they must be.
+		for _, d := range []bundle.Descriptor{img.Target, img.Manifest, img.Config} {
+			add(blob(d.Digest, d.Size))
+		}
+		for _, l := range img.Layers {
+			add(blob(l.DiffID, l.Size))
+		}
+		m.Images = append(m.Images, img.Image)
+	}
+	for _, name := range bootOrder {
+		for _, bin := range b.binaries {
+			if bin.Name == name && !bin.dropped {
+				addBinary(bin)
+			}
+		}
+		for _, img := range b.images {
+			if img.Name == name {
+				addImage(img)
+			}
+		}
+	}
+	for _, img := range b.images {
+		if !slices.Contains(bootOrder, img.Name) {
+			addImage(img)
+		}
+	}
+	slices.SortFunc(m.Components, func(x, y bundle.Component) int { return cmp.Compare(x.Name, y.Name) })
+	return m, contents, m.Validate()
+}
+
+func blob(digest string, size int64) bundle.Entry {
+	return bundle.Entry{Name: bundle.BlobName(digest), Size: size, SHA256: strings.TrimPrefix(digest, "sha256:")}
+}

@@ -1,0 +1,64 @@
+package build
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"airlift/bundle/fetch"
+	"airlift/fault"
+)
+
+// A shortage collects what sites and registries do not have, so that all of
+// it is reported at once.
+type shortage struct {
+	mu    sync.Mutex
+	items []lack
+}
+
+type lack struct {
+	of  any // *binary or images.Image
+	url string
+}
+
+// note keeps an error that says something is missing for later, and passes on
+// any other.
+func (s *shortage) note(of any, err error) error {
+	var m *fetch.MissingError
+	if !errors.As(err, &m) {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.items = append(s.items, lack{of, m.URL})
+	return nil
+}
+
+// report drops missing things that are optional, saying so, and returns an
+// error that lists the others.
+func (b *builder) report(s *shortage) error {
+	var lines []string
+	for _, l := range s.items {
+		if bin, ok := l.of.(*binary); ok && bin.Optional {
+			bin.dropped = true
+			b.Progress.Printf("  %s: left out, %s has none; a cluster installs without it\n", label(bin), l.url)
+			continue
+		}
+		lines = append(lines, fmt.Sprintf("\n  %s: %s", label(l.of), l.url))
+	}
+	if len(lines) == 0 {
+		return nil
+	}
+	slices.Sort(lines)
+	hint := "check the names and versions"
+	if len(b.Mirrors) > 0 {
+		hint += "; if a mirror lacks them, add them to it, or leave out its --mirror so that the original site is asked"
+	}
+	if b.Arch != "amd64" {
+		hint += "; not every mirror carries " + b.Arch
+	}
+	return fault.New(fault.Failure, hint, "%d things for Kubernetes %s on linux/%s were not found:%s",
+		len(lines), b.catalog.Version, b.Arch, strings.Join(lines, ""))
+}

@@ -1,0 +1,241 @@
+package fetch
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A Cache is a folder of verified content, each file named by its sha256,
+// and of facts that were learned on the way. Several processes may use one
+// folder at once: whole files appear by rename, unfinished ones are locked.
+//
+//	sha256/<hex>   content, ready for a bundle: programs, manifests, layers
+//	partial/<hex>  an unfinished download of the file with that sha256
+//	facts/<hex>    JSON, named by the sha256 of the fact's key
+//
+// Layers and archives are kept unpacked only. What is here is what a bundle
+// holds, byte for byte, so a second build neither downloads nor decompresses.
+type Cache struct {
+	dir string
+
+	mu      sync.Mutex
+	checked map[string]int64 // sizes of the contents this process has hashed
+	damaged []string
+}
+
+// OpenCache makes the folder where needed.
+func OpenCache(dir string) (*Cache, error) {
+	for _, sub := range []string{"sha256", "partial", "facts"} {
+		if err := os.MkdirAll(filepath.Join(dir, sub), 0o755); err != nil {
+			return nil, fmt.Errorf("opening cache: %w", err)
+		}
+	}
+	return &Cache{dir: dir, checked: map[string]int64{}}, nil
+}
+
+func (c *Cache) path(sum string) string { return filepath.Join(c.dir, "sha256", sum) }
+
+// Has returns the size of the content with that sha256, and whether it is
+// there. The first time, it reads the content and compares: damaged content
+// is removed and counts as missing, so it is fetched again.
+func (c *Cache) Has(ctx context.Context, sum string) (int64, bool, error) {
+	c.mu.Lock()
+	size, ok := c.checked[sum]
+	c.mu.Unlock()
+	if ok {
+		return size, true, nil
+	}
+	f, err := os.Open(c.path(sum))
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, false, nil
+	}
+	if err != nil {
+		return 0, false, fmt.Errorf("reading cache: %w", err)
+	}
+	defer f.Close()
+	h := sha256.New()
+	size, err = io.Copy(h, reader{ctx, f})
+	if err != nil {
+		return 0, false, fmt.Errorf("reading cache: %w", err)
+	}
+	if hexSum(h) != sum {
+		if err := os.Remove(c.path(sum)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return 0, false, fmt.Errorf("removing damaged content from the cache: %w", err)
+		}
+		c.mu.Lock()
+		c.damaged = append(c.damaged, c.path(sum))
+		c.mu.Unlock()
+		return 0, false, nil
+	}
+	c.mark(sum, size)
+	return size, true, nil
+}
+
+func (c *Cache) mark(sum string, size int64) {
+	c.mu.Lock()
+	c.checked[sum] = size
+	c.mu.Unlock()
+}
+
+// Damaged lists the files that Has found damaged and removed.
+func (c *Cache) Damaged() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return append([]string(nil), c.damaged...)
+}
+
+// Open opens the content with that sha256.
+func (c *Cache) Open(sum string) (*os.File, error) { return os.Open(c.path(sum)) }
+
+// Read returns small content, such as an image's manifest, whole.
+func (c *Cache) Read(ctx context.Context, sum string) ([]byte, bool, error) {
+	if _, ok, err := c.Has(ctx, sum); !ok || err != nil {
+		return nil, false, err
+	}
+	b, err := os.ReadFile(c.path(sum))
+	return b, err == nil, err
+}
+
+// Put stores what r delivers and returns its sha256 and size. If want is not
+// empty, content with another sha256 is a *MismatchError and is not stored.
+func (c *Cache) Put(ctx context.Context, r io.Reader, want string) (sum string, size int64, err error) {
+	f, err := os.CreateTemp(filepath.Join(c.dir, "partial"), "new.*")
+	if err != nil {
+		return "", 0, fmt.Errorf("writing cache: %w", err)
+	}
+	defer func() {
+		f.Close()
+		if err != nil {
+			os.Remove(f.Name())
+		}
+	}()
+	h := sha256.New()
+	size, err = io.Copy(io.MultiWriter(f, h), reader{ctx, r})
+	if err != nil {
+		return "", 0, err
+	}
+	sum = hexSum(h)
+	if want != "" && sum != want {
+		return "", 0, &MismatchError{Want: want, Got: sum}
+	}
+	return sum, size, c.keep(f, sum, size)
+}
+
+// keep moves a complete and verified file among the contents. It must not be
+// closed before: that would unlock it under its old name.
+func (c *Cache) keep(f *os.File, sum string, size int64) error {
+	if err := f.Chmod(0o644); err != nil {
+		return fmt.Errorf("writing cache: %w", err)
+	}
+	if err := os.Rename(f.Name(), c.path(sum)); err != nil {
+		return fmt.Errorf("writing cache: %w", err)
+	}
+	c.mark(sum, size)
+	return nil
+}
+
+type fact struct{ Key, Value string }
+
+func (c *Cache) factPath(key string) string {
+	return filepath.Join(c.dir, "facts", fmt.Sprintf("%x", sha256.Sum256([]byte(key))))
+}
+
+// Recall returns what Remember stored under key. A fact that cannot be read
+// is one that has to be learned again.
+func (c *Cache) Recall(key string) (string, bool) {
+	b, err := os.ReadFile(c.factPath(key))
+	if err != nil {
+		return "", false
+	}
+	var f fact
+	if json.Unmarshal(b, &f) != nil || f.Key != key {
+		return "", false
+	}
+	return f.Value, true
+}
+
+// Remember stores a fact that stays true: a published checksum, the digest
+// behind a release's tag, what an archive holds.
+func (c *Cache) Remember(key, value string) error {
+	b, err := json.Marshal(fact{key, value})
+	if err != nil {
+		return err
+	}
+	tmp, err := os.CreateTemp(filepath.Join(c.dir, "partial"), "fact.*")
+	if err != nil {
+		return fmt.Errorf("writing cache: %w", err)
+	}
+	_, err = tmp.Write(b)
+	if cerr := tmp.Close(); err == nil {
+		err = cerr
+	}
+	if err == nil {
+		err = os.Rename(tmp.Name(), c.factPath(key))
+	}
+	if err != nil {
+		os.Remove(tmp.Name())
+		return fmt.Errorf("writing cache: %w", err)
+	}
+	return nil
+}
+
+// partial opens the unfinished download of sum and locks it, waiting while
+// another process holds it. Closing the file unlocks it.
+func (c *Cache) partial(ctx context.Context, sum string) (*os.File, error) {
+	name := filepath.Join(c.dir, "partial", sum)
+	for {
+		f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o644)
+		if err != nil {
+			return nil, fmt.Errorf("writing cache: %w", err)
+		}
+		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil && sameFile(f, name) {
+			return f, nil
+		}
+		f.Close()
+		if err != nil && !errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, fmt.Errorf("locking %s: %w", name, err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// sameFile reports whether name still means the open file f: whoever held the
+// lock before may have renamed or removed it.
+func sameFile(f *os.File, name string) bool {
+	a, err1 := f.Stat()
+	b, err2 := os.Stat(name)
+	return err1 == nil && err2 == nil && os.SameFile(a, b)
+}
+
+func hexSum(h hash.Hash) string { return hex.EncodeToString(h.Sum(nil)) }
+
+// reader ends when its context does.
+type reader struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+func (r reader) Read(p []byte) (int, error) {
+	if err := r.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return r.r.Read(p)
+}

@@ -1,0 +1,242 @@
+package fetch
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"time"
+)
+
+// A Download says what to download.
+type Download struct {
+	Name   string // for messages
+	URL    string
+	SHA256 string // lower-case hex; what the publisher says
+	// HTTP takes the place of the client's own, for sites that want
+	// credentials.
+	HTTP *http.Client
+	// Meter, if set, is told how many bytes there are and how many have come.
+	Meter Meter
+}
+
+// A Meter watches a download. Add takes a negative number when bytes that
+// were counted have to be fetched again.
+type Meter interface {
+	SetTotal(bytes int64)
+	Add(bytes int64)
+}
+
+type noMeter struct{}
+
+func (noMeter) SetTotal(int64) {}
+func (noMeter) Add(int64)      {}
+
+// Get downloads a file into the cache, unless it is there, and returns its
+// size. An interrupted download is continued, whoever began it.
+func (c *Client) Get(ctx context.Context, d Download) (int64, error) {
+	if size, ok, err := c.Cache.Has(ctx, d.SHA256); ok || err != nil {
+		return size, err
+	}
+	var size int64
+	already := func() (ok bool, err error) {
+		size, ok, err = c.Cache.Has(ctx, d.SHA256)
+		return ok, err
+	}
+	err := c.download(ctx, d, already, func(f *os.File) error {
+		info, err := f.Stat()
+		if err != nil {
+			return err
+		}
+		size = info.Size()
+		return c.Cache.keep(f, d.SHA256, size)
+	})
+	return size, err
+}
+
+// Unpack downloads a file that is only wanted for what is in it, unless
+// already says that this is in the cache: use reads the verified file, which
+// is removed afterwards.
+func (c *Client) Unpack(ctx context.Context, d Download, already func() (bool, error), use func(io.Reader) error) error {
+	if ok, err := already(); ok || err != nil {
+		return err
+	}
+	return c.download(ctx, d, already, func(f *os.File) error {
+		if _, err := f.Seek(0, io.SeekStart); err != nil {
+			return err
+		}
+		if err := use(reader{ctx, f}); err != nil {
+			return err
+		}
+		return os.Remove(f.Name())
+	})
+}
+
+// download completes and verifies the partial file and hands it to done,
+// still locked. Another process may have done all that while we waited for
+// the lock, so already is asked again.
+func (c *Client) download(ctx context.Context, d Download, already func() (bool, error), done func(*os.File) error) error {
+	if d.HTTP == nil {
+		d.HTTP = c.HTTP
+	}
+	if d.Meter == nil {
+		d.Meter = noMeter{}
+	}
+	f, err := c.Cache.partial(ctx, d.SHA256)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if ok, err := already(); ok || err != nil {
+		os.Remove(f.Name())
+		return err
+	}
+	resumed, err := f.Seek(0, io.SeekEnd)
+	if err != nil {
+		return err
+	}
+	if resumed > 0 {
+		d.Meter.Add(resumed)
+	}
+	for {
+		// A site that starts over and breaks off at the same place again
+		// and again makes no progress.
+		farthest := resumed
+		err := c.retry(ctx, func() (bool, error) {
+			err := c.resume(ctx, f, d)
+			have, _ := f.Seek(0, io.SeekCurrent)
+			advanced := have > farthest
+			farthest = max(farthest, have)
+			return advanced, err
+		})
+		if err != nil {
+			return fmt.Errorf("downloading %s: %w", d.Name, err)
+		}
+		sum, err := sumOf(ctx, f)
+		if err != nil {
+			return err
+		}
+		if sum == d.SHA256 {
+			return done(f)
+		}
+		if resumed == 0 {
+			os.Remove(f.Name())
+			return &MismatchError{Name: d.Name, URL: d.URL, Want: d.SHA256, Got: sum}
+		}
+		// What an earlier run left may be the damaged part.
+		resumed = 0
+		if err := restart(f, d.Meter); err != nil {
+			return err
+		}
+	}
+}
+
+func sumOf(ctx context.Context, f *os.File) (string, error) {
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		return "", err
+	}
+	h := sha256.New()
+	_, err := io.Copy(h, reader{ctx, f})
+	return hexSum(h), err
+}
+
+func restart(f *os.File, m Meter) error {
+	have, err := f.Seek(0, io.SeekEnd)
+	if err == nil {
+		m.Add(-have)
+		err = f.Truncate(0)
+	}
+	if err == nil {
+		_, err = f.Seek(0, io.SeekStart)
+	}
+	if err != nil {
+		return &localError{err}
+	}
+	return nil
+}
+
+// resume asks for the bytes that f lacks and appends them.
+func (c *Client) resume(ctx context.Context, f *os.File, d Download) (err error) {
+	have, err := f.Seek(0, io.SeekEnd)
+	if err != nil {
+		return &localError{err}
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer func() {
+		if err != nil && context.Cause(ctx) == errStalled {
+			err = fmt.Errorf("%w for %v: %s", errStalled, c.stallAfter, d.URL)
+		}
+	}()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, d.URL, nil)
+	if err != nil {
+		return err
+	}
+	// The checksum is of the file as published, not as a proxy compresses it.
+	req.Header.Set("Accept-Encoding", "identity")
+	if have > 0 {
+		req.Header.Set("Range", fmt.Sprintf("bytes=%d-", have))
+	}
+	resp, err := d.HTTP.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+
+	var from, last, total int64
+	switch resp.StatusCode {
+	case http.StatusPartialContent:
+		if n, _ := fmt.Sscanf(resp.Header.Get("Content-Range"), "bytes %d-%d/%d", &from, &last, &total); n != 3 || from != have {
+			return restartAfter(f, d.Meter, fmt.Errorf("%s answered with range %q", d.URL, resp.Header.Get("Content-Range")))
+		}
+		d.Meter.SetTotal(total)
+	case http.StatusRequestedRangeNotSatisfiable:
+		if n, _ := fmt.Sscanf(resp.Header.Get("Content-Range"), "bytes */%d", &total); n == 1 && total == have {
+			d.Meter.SetTotal(total)
+			return nil // there was nothing left to fetch
+		}
+		return restartAfter(f, d.Meter, io.ErrUnexpectedEOF)
+	default:
+		if err := check(d.URL, resp); err != nil {
+			return err
+		}
+		if have > 0 { // the site does not know ranges
+			if err := restart(f, d.Meter); err != nil {
+				return err
+			}
+		}
+		if resp.ContentLength >= 0 {
+			d.Meter.SetTotal(resp.ContentLength)
+		}
+	}
+
+	stall := time.AfterFunc(c.stallAfter, func() { cancel(errStalled) })
+	defer stall.Stop()
+	buf := make([]byte, 128<<10)
+	for {
+		n, err := resp.Body.Read(buf)
+		stall.Reset(c.stallAfter)
+		if n > 0 {
+			if _, err := f.Write(buf[:n]); err != nil {
+				return &localError{err}
+			}
+			d.Meter.Add(int64(n))
+		}
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// restartAfter empties f because of cause, which asking again may cure.
+func restartAfter(f *os.File, m Meter, cause error) error {
+	if err := restart(f, m); err != nil {
+		return err
+	}
+	return cause
+}

@@ -1,0 +1,25 @@
+package fetch
+
+import "fmt"
+
+// A MissingError says that a site does not have a file.
+type MissingError struct {
+	URL string
+}
+
+func (e *MissingError) Error() string { return "not found: " + e.URL }
+
+// A MismatchError says that content is not what its publisher's checksum, or
+// its digest, says.
+type MismatchError struct {
+	Name, URL string // of the file; empty where the caller knows better
+	Want, Got string // sha256, lower-case hex
+}
+
+func (e *MismatchError) Error() string {
+	s := fmt.Sprintf("sha256 is %s, but should be %s", e.Got, e.Want)
+	if e.URL != "" {
+		s = fmt.Sprintf("%s from %s: %s", e.Name, e.URL, s)
+	}
+	return s
+}

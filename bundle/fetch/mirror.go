@@ -1,0 +1,171 @@
+package fetch
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync/atomic"
+
+	"airlift/fault"
+)
+
+// A Mirror sends what would go to Host to URL instead. Host is a registry's
+// or a download site's name, with a port if it has one: "registry.k8s.io",
+// "dl.k8s.io", "github.com".
+type Mirror struct {
+	Host string
+	URL  *url.URL
+}
+
+const mirrorHint = "--mirror takes HOST=URL, like registry.k8s.io=https://mirror.example.com or dl.k8s.io=http://10.0.0.5:8080/k8s"
+
+// ParseMirror reads HOST=URL. A fault is a usage error.
+func ParseMirror(s string) (Mirror, error) {
+	bad := func(format string, args ...any) (Mirror, error) {
+		return Mirror{}, fault.New(fault.Usage, mirrorHint, "mirror %q: %w", s, fmt.Errorf(format, args...))
+	}
+	host, raw, ok := strings.Cut(s, "=")
+	switch {
+	case !ok:
+		return bad("there is no = between host and URL")
+	case host == "" || raw == "":
+		return bad("a host and a URL are needed")
+	case strings.Contains(host, "://") || strings.ContainsAny(host, "/@ "):
+		return bad("%q is not a plain host name", host)
+	}
+	u, err := url.Parse(raw)
+	switch {
+	case err != nil:
+		return bad("%w", err)
+	case u.Scheme != "http" && u.Scheme != "https":
+		return bad("%q does not begin with http:// or https://", raw)
+	case u.Host == "":
+		return bad("%q names no host", raw)
+	case u.User != nil:
+		return bad("a URL with a password would end up in logs; registry credentials are read from docker's config file")
+	case u.RawQuery != "" || u.Fragment != "":
+		return bad("%q has a query or a fragment", raw)
+	}
+	u.Path = strings.TrimRight(u.Path, "/")
+	u.RawPath = ""
+	return Mirror{strings.ToLower(host), u}, nil
+}
+
+// Mirrors is a transport that rewrites requests to mirrored hosts. It sits
+// below redirects, so a redirect to a mirrored host is rewritten like any
+// other request. The zero value rewrites nothing.
+type Mirrors struct {
+	base  http.RoundTripper
+	rules []*rule
+}
+
+type rule struct {
+	Mirror
+	used atomic.Bool
+}
+
+// NewMirrors rewrites requests and passes them to base.
+func NewMirrors(base http.RoundTripper, mirrors []Mirror) (*Mirrors, error) {
+	t := &Mirrors{base: base}
+	for _, m := range mirrors {
+		if t.find(m.Host) != nil {
+			return nil, fault.New(fault.Usage, "give one --mirror for each host", "host %q has two mirrors", m.Host)
+		}
+		t.rules = append(t.rules, &rule{Mirror: m})
+	}
+	return t, nil
+}
+
+// hubNames are the names by which clients address Docker Hub, whose images
+// are called docker.io/….
+var hubNames = map[string]string{"index.docker.io": "docker.io", "registry-1.docker.io": "docker.io"}
+
+func (t *Mirrors) find(host string) *rule {
+	host = strings.ToLower(host)
+	for _, name := range []string{host, hubNames[host]} {
+		for _, r := range t.rules {
+			if r.Host == name {
+				return r
+			}
+		}
+	}
+	return nil
+}
+
+// Lookup returns where requests to host really go, and whether that is
+// somewhere else.
+func (t *Mirrors) Lookup(host string) (*url.URL, bool) {
+	if r := t.find(host); r != nil {
+		return r.URL, true
+	}
+	return nil, false
+}
+
+// Unused lists the mirrored hosts that no request went to: most likely a
+// misspelt name.
+func (t *Mirrors) Unused() []string {
+	var hosts []string
+	for _, r := range t.rules {
+		if !r.used.Load() {
+			hosts = append(hosts, r.Host)
+		}
+	}
+	return hosts
+}
+
+// RoundTrip implements http.RoundTripper.
+func (t *Mirrors) RoundTrip(req *http.Request) (*http.Response, error) {
+	r := t.find(req.URL.Host)
+	if r == nil {
+		return t.base.RoundTrip(req)
+	}
+	r.used.Store(true)
+	out := req.Clone(req.Context())
+	out.URL = r.rewrite(req.URL)
+	out.Host = ""
+	resp, err := t.base.RoundTrip(out)
+	if err != nil {
+		return nil, fmt.Errorf("asking mirror %s: %w", r.URL.Host, err)
+	}
+	if to := resp.Header.Get("Location"); to != "" {
+		if loc, err := out.URL.Parse(to); err == nil {
+			resp.Header.Set("Location", r.restore(req.URL, loc).String())
+		}
+	}
+	resp.Request = req
+	return resp, nil
+}
+
+// rewrite returns u as the mirror knows it. The mirror's path comes before
+// the request's; a mirror path that begins with /v2, where registries have
+// their API, takes the place of the request's own /v2.
+func (r *rule) rewrite(u *url.URL) *url.URL {
+	to := *u
+	to.Scheme, to.Host = r.URL.Scheme, r.URL.Host
+	path, raw := u.Path, u.EscapedPath()
+	if r.isAPI() {
+		path, raw = strings.TrimPrefix(path, "/v2"), strings.TrimPrefix(raw, "/v2")
+	}
+	to.Path, to.RawPath = r.URL.Path+path, r.URL.EscapedPath()+raw
+	return &to
+}
+
+func (r *rule) isAPI() bool { return r.URL.Path == "/v2" || strings.HasPrefix(r.URL.Path, "/v2/") }
+
+// restore is rewrite's inverse for a redirect: one that stays inside the
+// mirror keeps the name of the host that was asked, so that the next request
+// comes through here again and credentials for the host still apply.
+func (r *rule) restore(asked, loc *url.URL) *url.URL {
+	inside := loc.Path == r.URL.Path || strings.HasPrefix(loc.Path, r.URL.Path+"/")
+	if loc.Scheme != r.URL.Scheme || loc.Host != r.URL.Host || !inside {
+		return loc
+	}
+	back := *loc
+	back.Scheme, back.Host = asked.Scheme, asked.Host
+	back.Path, back.RawPath = strings.TrimPrefix(loc.Path, r.URL.Path), strings.TrimPrefix(loc.EscapedPath(), r.URL.EscapedPath())
+	if r.isAPI() {
+		back.Path, back.RawPath = "/v2"+back.Path, "/v2"+back.RawPath
+	}
+	return &back
+}

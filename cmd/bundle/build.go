@@ -1,0 +1,152 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"airlift/bundle"
+	"airlift/bundle/build"
+	"airlift/bundle/fetch"
+	"airlift/fault"
+	"airlift/images"
+	"airlift/progress"
+)
+
+func newBuildCmd() *cobra.Command {
+	var o build.Options
+	var mirrors []string
+	var program string
+	cmd := &cobra.Command{
+		Use:   "build",
+		Short: "Make a bundle",
+		Long: `Make a bundle: fetch what a Kubernetes version consists of from where upstream
+publishes it, verify every file against its published checksum and every image
+against its digest, and write one file.
+
+--version takes a full version (v1.29.15), or a minor version (v1.29) or stable,
+which mean the newest release there is.
+
+--mirror HOST=URL sends what would go to HOST to URL instead, and can be given
+for each of registry.k8s.io, dl.k8s.io, github.com, ghcr.io, for the registries
+of your own images, and for the hosts these redirect to. The URL's path comes
+before the path asked for; with a registry, a URL path that begins with /v2
+stands for the registry's own /v2, so a proxy project of Harbor is
+--mirror registry.k8s.io=https://harbor.example.com/v2/k8s. Checksums and
+digests hold through mirrors. Credentials for registries are read from
+docker's config file.
+
+Downloads are kept in the cache, and an interrupted one goes on where it was. A
+second build of the same version needs no network.`,
+		Example: `  bundle build --version v1.29
+  bundle build --version v1.29.15 --arch arm64 --output install-arm64
+  bundle build --version v1.29 --image nginx:1.27 --image ghcr.io/me/app:v2
+  bundle build --version v1.29 --mirror registry.k8s.io=https://mirror.example.com`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			start := time.Now()
+			var err error
+			if o.Version == "" {
+				return fault.New(fault.Usage, "for example --version v1.29, the newest patch of that minor version", "--version is needed")
+			}
+			for _, s := range mirrors {
+				m, err := fetch.ParseMirror(s)
+				if err != nil {
+					return err
+				}
+				o.Mirrors = append(o.Mirrors, m)
+			}
+			if o.Installer, err = installer(program, o.Arch); err != nil {
+				return err
+			}
+			if o.CacheDir == "" {
+				if o.CacheDir, err = defaultCache(); err != nil {
+					return err
+				}
+			}
+			o.Progress = progress.New(cmd.ErrOrStderr())
+			r, err := build.Run(cmd.Context(), o)
+			if cmd.Context().Err() != nil {
+				return fault.Wrap(err, fault.Interrupted, "what was downloaded is kept; run the same command again to go on")
+			}
+			if err != nil {
+				return err
+			}
+			for _, host := range r.UnusedMirrors {
+				fmt.Fprintf(cmd.ErrOrStderr(), "note: nothing was asked of %s, for which --mirror gives a mirror\n", host)
+			}
+			return printResult(cmd.OutOrStdout(), r, time.Since(start))
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.Version, "version", "", "Kubernetes version: v1.29.15, v1.29 or stable (required)")
+	f.StringVar(&o.Arch, "arch", runtime.GOARCH, "architecture of the hosts: amd64 or arm64")
+	f.StringVar(&o.CNI, "cni", images.Flannel, "pod network: flannel, or none to bring your own")
+	f.StringVarP(&o.Output, "output", "o", "install", "file to write")
+	f.StringArrayVar(&o.Images, "image", nil, "also carry this image (repeatable)")
+	f.StringArrayVar(&mirrors, "mirror", nil, "HOST=URL: ask URL for what HOST has (repeatable)")
+	f.StringVar(&o.CacheDir, "cache-dir", "", "folder for downloads (default airlift/bundle in the user's cache folder)")
+	f.BoolVar(&o.Refresh, "refresh", false, "ask sites and registries again for what the cache remembers")
+	f.StringVar(&program, "installer", "", "install program to use in place of the built-in one")
+	for flag, values := range map[string][]string{"arch": images.Arches(), "cni": images.CNIs(), "version": images.Known()} {
+		cobra.CheckErr(cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)))
+	}
+	return cmd
+}
+
+func defaultCache() (string, error) {
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		return "", fault.Wrap(fmt.Errorf("finding the user's cache folder: %w", err), fault.Usage, "choose a folder with --cache-dir")
+	}
+	return filepath.Join(dir, "airlift", "bundle"), nil
+}
+
+// printResult prints the table of what the bundle holds, and the bundle.
+func printResult(out io.Writer, r *build.Result, took time.Duration) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(w, "\nCOMPONENT\tVERSION\tSIZE\n")
+	size := func(entries []string) (n int64) {
+		for _, name := range entries {
+			e, _ := r.Manifest.Entry(name)
+			n += e.Size
+		}
+		return n
+	}
+	for _, c := range r.Manifest.Components {
+		fmt.Fprintf(w, "%s\t%s\t%s\n", c.Name, c.Version, formatSize(size(c.Entries)))
+	}
+	for _, i := range r.Manifest.Images {
+		fmt.Fprintf(w, "%s\t%s\t%s\n", repository(i), tag(i), formatSize(layers(i)))
+	}
+	fmt.Fprintf(w, "\n%s\nsize    %s (%d bytes, %s unpacked)\nsha256  %s\ntook    %.1f s\n",
+		r.Path, formatSize(r.Size), r.Size, formatSize(r.UnpackedSize), r.SHA256, took.Seconds())
+	return w.Flush()
+}
+
+func layers(i bundle.Image) (n int64) {
+	for _, l := range i.Layers {
+		n += l.Size
+	}
+	return n
+}
+
+// repository and tag take a reference apart for a table. An image that is
+// named by digest has that in place of a tag.
+func repository(i bundle.Image) string { name, _ := cut(i.Reference); return name }
+func tag(i bundle.Image) string        { _, version := cut(i.Reference); return version }
+
+func cut(reference string) (name, version string) {
+	if name, digest, ok := strings.Cut(reference, "@"); ok {
+		return name, digest
+	}
+	n := strings.LastIndex(reference, ":")
+	return reference[:n], reference[n+1:]
+}

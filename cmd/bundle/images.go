@@ -1,0 +1,47 @@
+package main
+
+import (
+	"fmt"
+	"runtime"
+
+	"github.com/spf13/cobra"
+
+	"airlift/fault"
+	"airlift/images"
+)
+
+func newImagesCmd() *cobra.Command {
+	var version, arch, cni string
+	cmd := &cobra.Command{
+		Use:     "images",
+		Short:   "List what a bundle of a Kubernetes version would hold",
+		Example: "  bundle images --version v1.29.15",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			full, channel, err := images.Channel(version)
+			if err != nil {
+				return err
+			}
+			if full == "" {
+				return fault.New(fault.Usage, "give a full version, like v1.29.15; "+channel+" says which is the newest",
+					"%q does not name one release", version)
+			}
+			c, err := images.For(full, arch, cni)
+			if err != nil {
+				return err
+			}
+			for _, i := range c.Images {
+				fmt.Fprintln(cmd.OutOrStdout(), i.Reference)
+			}
+			for _, b := range c.Binaries {
+				fmt.Fprintln(cmd.OutOrStdout(), b.URL)
+			}
+			return nil
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&version, "version", "", "full Kubernetes version (required)")
+	f.StringVar(&arch, "arch", runtime.GOARCH, "architecture of the hosts: amd64 or arm64")
+	f.StringVar(&cni, "cni", images.Flannel, "pod network: flannel or none")
+	return cmd
+}

@@ -1,0 +1,75 @@
+package images
+
+// The table of what each Kubernetes release is made of. kubeadm of that very
+// version is the authority: cmd/kubeadm/app/constants/constants.go has
+// CoreDNSVersion, PauseVersion and DefaultEtcdVersion, which SupportedEtcdVersion
+// repeats for the release's own minor version. crictl is what the release
+// itself is tested with (build/dependencies.yaml).
+//
+// A minor version's rows begin at the patch from which they hold. They were
+// read from the k8s.io/kubernetes modules of the versions in the comments; the
+// etcd and CoreDNS entries of each release's CHANGELOG agree with them.
+
+const oldest, newest = 29, 37
+
+type minor struct {
+	crictl string
+	rows   []row // ascending by since; the first is since 0
+}
+
+type row struct {
+	since                int // patch
+	etcd, coredns, pause string
+}
+
+// at returns the row that holds for a patch version. A patch newer than the
+// table has what the newest known one has: within a minor version these
+// seldom change, and an image that does not exist is reported by name.
+func (m minor) at(patch int) row {
+	r := m.rows[0]
+	for _, next := range m.rows[1:] {
+		if patch >= next.since {
+			r = next
+		}
+	}
+	return r
+}
+
+var minors = map[int]minor{
+	29: {"v1.28.0", []row{ // read: 0, 2, 3, 6, 8, 9, 10, 11, 13, 14, 15
+		{0, "3.5.10-0", "v1.11.1", "3.9"},
+		{3, "3.5.12-0", "v1.11.1", "3.9"},
+		{9, "3.5.15-0", "v1.11.1", "3.9"},
+		{11, "3.5.16-0", "v1.11.1", "3.9"},
+	}},
+	30: {"v1.29.0", []row{ // read: 4, 5, 8, 14
+		{0, "3.5.12-0", "v1.11.1", "3.9"},
+		{5, "3.5.15-0", "v1.11.3", "3.9"},
+	}},
+	31: {"v1.30.0", []row{ // read: 0, 13, 14; CoreDNS v1.11.3 in 1.31.1 from its CHANGELOG
+		{0, "3.5.15-0", "v1.11.1", "3.10"},
+		{1, "3.5.15-0", "v1.11.3", "3.10"},
+		{14, "3.5.24-0", "v1.11.3", "3.10"},
+	}},
+	32: {"v1.31.1", []row{ // read: 0, 2, 9, 13; etcd 3.5.24 in 1.32.10 from its CHANGELOG
+		{0, "3.5.16-0", "v1.11.3", "3.10"},
+		{10, "3.5.24-0", "v1.11.3", "3.10"},
+	}},
+	33: {"v1.32.0", []row{ // read: 0, 5, 6, 13
+		{0, "3.5.21-0", "v1.12.0", "3.10"},
+		{6, "3.5.24-0", "v1.12.0", "3.10"},
+	}},
+	34: {"v1.33.0", []row{ // read: 0, 1, 2, 9
+		{0, "3.6.4-0", "v1.12.1", "3.10.1"},
+		{2, "3.6.5-0", "v1.12.1", "3.10.1"},
+	}},
+	35: {"v1.34.0", []row{ // read: 0, 4, 6
+		{0, "3.6.6-0", "v1.13.1", "3.10.1"},
+	}},
+	36: {"v1.35.0", []row{ // read: 0, 1, 3
+		{0, "3.6.8-0", "v1.14.2", "3.10.2"},
+	}},
+	37: {"v1.36.0", []row{ // read: 0, 1
+		{0, "3.7.0-0", "v1.14.6", "3.10.2"},
+	}},
+}

@@ -1,0 +1,191 @@
+// Package progress shows how far work that moves bytes has come: a bar on a
+// terminal, one plain line for each finished item anywhere else.
+package progress
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/schollz/progressbar/v3"
+	"golang.org/x/term"
+)
+
+// A Display shows items, and on a terminal a bar under them for the sum of
+// all items begun. Its methods may be called from several goroutines. A nil
+// *Display shows nothing.
+type Display struct {
+	out io.Writer
+
+	mu      sync.Mutex
+	bar     *progressbar.ProgressBar // nil where there is no terminal
+	running []*Item
+	total   int64
+	done    int64
+}
+
+// New shows progress on w, with a bar if w is a terminal that can draw one.
+func New(w io.Writer) *Display {
+	d := &Display{out: w}
+	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) && os.Getenv("TERM") != "dumb" {
+		d.bar = newBar(w)
+	}
+	return d
+}
+
+func newBar(w io.Writer) *progressbar.ProgressBar {
+	return progressbar.NewOptions64(1,
+		progressbar.OptionSetWriter(w),
+		progressbar.OptionShowBytes(true),
+		progressbar.OptionShowTotalBytes(true),
+		progressbar.OptionUseIECUnits(false),
+		progressbar.OptionSetPredictTime(true),
+		progressbar.OptionThrottle(100*time.Millisecond),
+		progressbar.OptionSetWidth(24),
+		progressbar.OptionUseANSICodes(true),
+		progressbar.OptionSetRenderBlankState(false),
+	)
+}
+
+// An Item is one thing that is worked on.
+type Item struct {
+	d           *Display
+	name        string
+	total, done int64
+}
+
+// Item begins an item of total bytes; 0 where that is not known yet.
+func (d *Display) Item(name string, total int64) *Item {
+	i := &Item{d: d, name: name, total: total}
+	if d == nil {
+		return i
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.running = append(d.running, i)
+	d.total += total
+	d.draw()
+	return i
+}
+
+// SetTotal corrects the number of bytes the item has.
+func (i *Item) SetTotal(bytes int64) {
+	d := i.d
+	if d == nil {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.total += bytes - i.total
+	i.total = bytes
+	d.draw()
+}
+
+// Add counts bytes that have moved; a negative number takes them back.
+func (i *Item) Add(bytes int64) {
+	d := i.d
+	if d == nil {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.done += bytes
+	i.done += bytes
+	d.draw()
+}
+
+// Done ends the item and prints its line: its name, its size and note.
+func (i *Item) Done(note string) {
+	d := i.d
+	if d == nil {
+		return
+	}
+	size := max(i.total, i.done)
+	d.end(i)
+	d.Printf("  %-44s %9s  %s\n", i.name, Bytes(size), note)
+}
+
+// Failed ends the item without a line; the error will be printed elsewhere.
+func (i *Item) Failed() {
+	if i.d != nil {
+		i.d.end(i)
+	}
+}
+
+func (d *Display) end(i *Item) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for n, r := range d.running {
+		if r == i {
+			d.running = append(d.running[:n:n], d.running[n+1:]...)
+			break
+		}
+	}
+	// Whatever was announced and did not have to move counts as moved.
+	d.done += i.total - i.done
+	i.done = i.total
+	d.draw()
+}
+
+// Printf prints above the bar.
+func (d *Display) Printf(format string, args ...any) {
+	if d == nil {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.bar != nil {
+		d.bar.Clear()
+	}
+	fmt.Fprintf(d.out, format, args...)
+	d.draw()
+}
+
+// Close takes the bar away. The display can begin anew after it.
+func (d *Display) Close() {
+	if d == nil {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.running, d.total, d.done = nil, 0, 0
+	if d.bar != nil {
+		d.bar.Clear()
+		d.bar = newBar(d.out)
+	}
+}
+
+// draw updates the bar. The caller holds the lock.
+func (d *Display) draw() {
+	if d.bar == nil || len(d.running) == 0 || d.total <= 0 {
+		return
+	}
+	names := make([]string, 0, len(d.running))
+	for _, i := range d.running {
+		names = append(names, i.name)
+	}
+	what := strings.Join(names, ", ")
+	if len(what) > 30 {
+		what = what[:29] + "…"
+	}
+	d.bar.Describe(fmt.Sprintf("  %-30s", what))
+	// A full bar would end; the last byte is for Close.
+	d.bar.ChangeMax64(d.total + 1)
+	d.bar.Set64(min(max(d.done, 0), d.total))
+}
+
+// Bytes writes a number of bytes as people read it: "12.3 MB".
+func Bytes(n int64) string {
+	switch {
+	case n < 1000:
+		return fmt.Sprintf("%d B", n)
+	case n < 1000_000:
+		return fmt.Sprintf("%.1f kB", float64(n)/1e3)
+	case n < 1000_000_000:
+		return fmt.Sprintf("%.1f MB", float64(n)/1e6)
+	}
+	return fmt.Sprintf("%.2f GB", float64(n)/1e9)
+}
