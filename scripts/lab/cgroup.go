@@ -190,7 +190,7 @@ func removeCgroups(ctx context.Context, dirs []string) error {
 	for {
 		pids := processesIn(dirs)
 		for _, pid := range pids {
-			if err := unix.Kill(pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
+			if err := ignore(unix.Kill(pid, unix.SIGKILL), unix.ESRCH); err != nil {
 				return fmt.Errorf("ending process %d: %w", pid, err)
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -19,7 +20,22 @@ func (l *Lab) Down(ctx context.Context) error {
 	if err := checkName(l.Name); err != nil {
 		return err
 	}
-	return down(ctx, l.Dir(), qualified(l.Name, ""))
+	unlock, err := lock(ctx, lockFile)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if err := down(ctx, l.Dir(), qualified(l.Name, "")); err != nil {
+		return fmt.Errorf("taking lab %s down: %w", l.Name, err)
+	}
+	others, err := List()
+	if err != nil || len(others) > 0 {
+		return err
+	}
+	if err := returnSysctls(); err != nil {
+		return err
+	}
+	return ignore(os.Remove(stateDir), fs.ErrNotExist)
 }
 
 // DownAll takes every lab on this machine down.
@@ -35,8 +51,8 @@ func DownAll(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// down removes what lives in dir, and the cgroups and network namespaces whose
-// names begin with prefix.
+// down removes what lives in dir, and the cgroups, network namespaces and
+// nspawn's directories whose names begin with prefix.
 func down(ctx context.Context, dir, prefix string) error {
 	cgroups, err := findCgroups(func(name string) bool { return strings.HasPrefix(name, prefix) })
 	if err != nil {
@@ -57,13 +73,31 @@ func down(ctx context.Context, dir, prefix string) error {
 			return err
 		}
 	}
+	propagated, err := filepath.Glob("/run/systemd/nspawn/propagate/" + prefix + "*")
+	if err != nil {
+		return err
+	}
+	for _, path := range propagated { // nspawn makes them and never removes them
+		if err := os.Remove(path); err != nil {
+			return err
+		}
+	}
 	if err := unmountBelow(dir); err != nil {
 		return err
 	}
-	if err := os.RemoveAll(dir); err != nil {
-		return fmt.Errorf("removing lab directory: %w", err)
+	// A program that a killed process had started may write its last file now.
+	return poll(ctx, dir+" to be empty", func() (bool, error) {
+		err := os.RemoveAll(dir)
+		return err == nil, ignore(err, unix.ENOTEMPTY)
+	})
+}
+
+// ignore returns err unless it is the one that does not matter.
+func ignore(err, harmless error) error {
+	if errors.Is(err, harmless) {
+		return nil
 	}
-	return nil
+	return err
 }
 
 // endSupervisors ends scripts that run hosts. They are normally found in the
@@ -83,7 +117,7 @@ func endSupervisors(dir string) error {
 		if _, err := fmt.Sscanf(path, "/proc/%d/", &pid); err != nil {
 			return err
 		}
-		if err := unix.Kill(pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
+		if err := ignore(unix.Kill(pid, unix.SIGKILL), unix.ESRCH); err != nil {
 			return fmt.Errorf("ending process %d: %w", pid, err)
 		}
 	}
@@ -98,7 +132,7 @@ func unmountBelow(dir string) error {
 		return fmt.Errorf("listing mounts below %s: %w", dir, err)
 	}
 	for i := len(mounts) - 1; i >= 0; i-- {
-		if err := unix.Unmount(mounts[i].Mountpoint, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) {
+		if err := ignore(unix.Unmount(mounts[i].Mountpoint, unix.MNT_DETACH), unix.EINVAL); err != nil {
 			return fmt.Errorf("unmounting %s: %w", mounts[i].Mountpoint, err)
 		}
 	}

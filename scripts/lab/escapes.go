@@ -80,7 +80,7 @@ func (l *Lab) watch(ctx context.Context) error {
 	}
 	cmd := exec.CommandContext(ctx, "ip", "netns", "exec", l.switchNamespace(), "nft", "-f", "-")
 	cmd.Stdin = strings.NewReader(rules.String())
-	return runCommand(cmd)
+	return runCommand(ctx, cmd)
 }
 
 // Escapes returns the packets that tried to leave the hosts' network.

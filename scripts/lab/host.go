@@ -36,10 +36,9 @@ type Host struct {
 	Addr  netip.Addr     // the address of eth0
 	Addrs []netip.Prefix // of every interface, in order
 
-	NICs  []nic    // how it is plugged in
-	Flags []string // further flags for systemd-nspawn
-
-	lab string
+	lab   string
+	nics  []nic
+	flags []string // further flags for systemd-nspawn
 }
 
 func (h *Host) dir() string       { return filepath.Join(stateDir, h.lab) }
@@ -143,7 +142,7 @@ func (h *Host) powerOn() (<-chan error, error) {
 // environment is host.sh's input, as shell assignments.
 func (h *Host) environment(cgroups []string) []byte {
 	var nics []string
-	for _, n := range h.NICs {
+	for _, n := range h.nics {
 		nics = append(nics, n.MAC+"="+n.Address.String()+"="+n.Bridge)
 	}
 	var b bytes.Buffer
@@ -156,7 +155,7 @@ func (h *Host) environment(cgroups []string) []byte {
 		{"COUNTERS", h.countersFile()},
 		{"CGROUPS", strings.Join(cgroups, " ")},
 		{"NICS", strings.Join(nics, " ")},
-		{"NSPAWN_FLAGS", strings.Join(h.Flags, " ")},
+		{"NSPAWN_FLAGS", strings.Join(h.flags, " ")},
 	} {
 		fmt.Fprintf(&b, "%s='%s'\n", v[0], v[1])
 	}
@@ -199,17 +198,22 @@ func (h *Host) consoleTail() string {
 // 0 if the host is not running. It is the one in the host's cgroup that is
 // number 1 one PID namespace further in; the pods' are deeper still.
 func (h *Host) leader() int {
-	dirs, err := findCgroups(func(name string) bool { return name == h.qualified() })
-	if err != nil {
-		return 0
-	}
 	depth := len(namespacePIDs("self"))
-	for _, pid := range processesIn(dirs) {
+	for _, pid := range h.processes() {
 		if ids := namespacePIDs(strconv.Itoa(pid)); len(ids) == depth+1 && ids[depth] == "1" {
 			return pid
 		}
 	}
 	return 0
+}
+
+// processes returns every process of the host, those that run it included.
+func (h *Host) processes() []int {
+	dirs, err := findCgroups(func(name string) bool { return name == h.qualified() })
+	if err != nil {
+		return nil
+	}
+	return processesIn(dirs)
 }
 
 // namespacePIDs returns a process's numbers, from this PID namespace inwards.
@@ -231,6 +235,9 @@ func (h *Host) State() string {
 	return "running"
 }
 
+// interruptGrace is how long a program has to clean up after an interrupt.
+const interruptGrace = 10 * time.Second
+
 // Exec runs a program on the host as root, with a plain environment and in
 // /root. The error holds an *exec.ExitError if the program failed. When ctx is
 // cancelled the program gets SIGINT, as from Ctrl-C, and ten seconds.
@@ -242,8 +249,20 @@ func (h *Host) Exec(ctx context.Context, stdin io.Reader, stdout, stderr io.Writ
 	cmd := exec.CommandContext(ctx, enter[0], enter[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, stdout, stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return interruptInside(cmd.Process.Pid) }
-	cmd.WaitDelay = 10 * time.Second
+	ended := make(chan struct{})
+	defer close(ended)
+	cmd.Cancel = func() error {
+		h.signal(cmd.Process.Pid, unix.SIGINT)
+		go func() {
+			select {
+			case <-ended:
+			case <-time.After(interruptGrace):
+				h.signal(cmd.Process.Pid, unix.SIGKILL)
+			}
+		}()
+		return nil
+	}
+	cmd.WaitDelay = interruptGrace + time.Second // for nsenter to follow
 	if err := cmd.Run(); err != nil {
 		if ctx.Err() != nil {
 			err = fmt.Errorf("%w (%w)", ctx.Err(), err)
@@ -302,20 +321,14 @@ func (h *Host) enter(argv []string) ([]string, error) {
 	), nil
 }
 
-// interruptInside sends SIGINT to what nsenter started. nsenter itself would
-// die of it and leave its child alone.
-func interruptInside(nsenter int) error {
-	pid := strconv.Itoa(nsenter)
-	children, err := os.ReadFile(filepath.Join("/proc", pid, "task", pid, "children"))
-	if err != nil || len(strings.Fields(string(children))) == 0 {
-		return unix.Kill(-nsenter, unix.SIGINT)
-	}
-	for _, child := range strings.Fields(string(children)) {
-		if n, err := strconv.Atoi(child); err == nil {
-			_ = unix.Kill(n, unix.SIGINT)
+// signal signals the process group that nsenter leads, but not nsenter: it
+// would die, and the program on the host would be left without a parent.
+func (h *Host) signal(nsenter int, signal unix.Signal) {
+	for _, pid := range h.processes() {
+		if group, err := unix.Getpgid(pid); err == nil && group == nsenter && pid != nsenter {
+			_ = unix.Kill(pid, signal) // it may have just ended
 		}
 	}
-	return nil
 }
 
 // Reboot restarts the host and waits until systemd has started everything
@@ -367,7 +380,6 @@ func (h *Host) PowerCut(ctx context.Context) error {
 // waitOff waits until the host's processes and the script that runs it ended.
 func (h *Host) waitOff(ctx context.Context) error {
 	return poll(ctx, h.Name+" to end", func() (bool, error) {
-		dirs, err := findCgroups(func(name string) bool { return name == h.qualified() })
-		return len(processesIn(dirs)) == 0, err
+		return len(h.processes()) == 0, nil
 	})
 }

@@ -66,7 +66,7 @@ unplug() {
 # it again by itself in the old network namespace.
 boot() (
     enter boot
-    exec env SYSTEMD_NSPAWN_API_VFS_WRITABLE=1 SYSTEMD_NSPAWN_TMPFS_TMP=0 \
+    exec env SYSTEMD_NSPAWN_API_VFS_WRITABLE=1 SYSTEMD_NSPAWN_TMPFS_TMP=0 SYSTEMD_NSPAWN_LOCK=0 \
         systemd-nspawn --quiet --directory="$ROOT" --machine="$MACHINE" --hostname="$NAME" \
         --register=no --keep-unit --boot --console=pipe \
         --network-namespace-path="/run/netns/$NETNS" \

@@ -31,6 +31,10 @@ import (
 // It is fixed, so that any later process finds what an earlier one left.
 const stateDir = "/var/lib/airlift-lab"
 
+// lockFile is held while a lab comes or goes. It is not in stateDir, which
+// goes with the last lab.
+const lockFile = "/run/lock/airlift-lab"
+
 // bootTimeout is how long a host may take from power-on, or from being asked
 // to reboot, to a running systemd. Boot takes about two seconds; shutting down
 // a host full of pods is what takes longer.
@@ -51,20 +55,22 @@ type Options struct {
 	NoexecTmp bool
 
 	// Log is told what goes on, one line at a time; nil for silence.
-	Log func(format string, args ...any)
+	Log func(format string, args ...any) `json:"-"`
 }
 
 // Lab is a set of running hosts.
 type Lab struct {
 	Name  string
 	Hosts []*Host
+
+	options Options
 }
 
 // Dir is where the lab keeps its state on this machine: per host, NAME/ is the
 // disk and NAME.console.log what systemd wrote to the console.
 func (l *Lab) Dir() string { return filepath.Join(stateDir, l.Name) }
 
-func (l *Lab) stateFile() string { return filepath.Join(l.Dir(), "lab.json") }
+func (l *Lab) optionsFile() string { return filepath.Join(l.Dir(), "options.json") }
 
 // Up makes the hosts and returns when systemd on every one has finished
 // booting. If it fails or ctx is cancelled it leaves nothing behind.
@@ -81,10 +87,10 @@ func Up(ctx context.Context, o Options) (*Lab, error) {
 		return nil, err
 	}
 	l := newLab(o)
-	if err := l.claim(); err != nil {
+	if err := l.claim(ctx); err != nil {
 		return nil, err
 	}
-	if err := l.start(ctx, o, tarball); err != nil {
+	if err := l.start(ctx, tarball); err != nil {
 		cleanup, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 		defer cancel()
 		return nil, errors.Join(fmt.Errorf("starting lab %s: %w", o.Name, err), l.Down(cleanup))
@@ -112,17 +118,17 @@ func (o Options) completed() (Options, error) {
 	return o, nil
 }
 
+// newLab works a lab out from its options, which are all that is kept of it.
 func newLab(o Options) *Lab {
-	l := &Lab{Name: o.Name}
+	l := &Lab{Name: o.Name, options: o}
 	for i := 1; i <= o.Hosts; i++ {
-		h := &Host{Name: fmt.Sprintf("host%d", i), lab: o.Name}
-		for _, n := range planNICs(i, o.Interfaces) {
-			h.NICs = append(h.NICs, n)
+		h := &Host{Name: fmt.Sprintf("host%d", i), lab: o.Name, nics: planNICs(i, o.Interfaces)}
+		for _, n := range h.nics {
 			h.Addrs = append(h.Addrs, n.Address)
 		}
 		h.Addr = h.Addrs[0].Addr()
 		if o.NoexecTmp {
-			h.Flags = append(h.Flags, "--tmpfs=/tmp:mode=1777,nosuid,nodev,noexec")
+			h.flags = append(h.flags, "--tmpfs=/tmp:mode=1777,nosuid,nodev,noexec")
 		}
 		l.Hosts = append(l.Hosts, h)
 	}
@@ -130,9 +136,14 @@ func newLab(o Options) *Lab {
 }
 
 // claim makes the lab's directory, which is what owning the name means, and
-// writes the description that taking the lab down starts from. It comes before
-// anything else is made.
-func (l *Lab) claim() error {
+// writes down the options. It comes before anything else is made, so whatever
+// exists of a lab, its directory does.
+func (l *Lab) claim(ctx context.Context) error {
+	unlock, err := lock(ctx, lockFile)
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	if err := os.MkdirAll(stateDir, 0o700); err != nil {
 		return fmt.Errorf("claiming lab name: %w", err)
 	}
@@ -141,14 +152,14 @@ func (l *Lab) claim() error {
 	} else if err != nil {
 		return fmt.Errorf("claiming lab name: %w", err)
 	}
-	state, err := json.MarshalIndent(l, "", "  ")
+	options, err := json.Marshal(l.options)
 	if err == nil {
-		err = os.WriteFile(l.stateFile(), state, 0o600)
+		err = os.WriteFile(l.optionsFile(), options, 0o600)
 	}
 	if err != nil {
-		return fmt.Errorf("writing lab state: %w", err)
+		return fmt.Errorf("writing lab options: %w", err)
 	}
-	return nil
+	return borrowSysctls()
 }
 
 // Open returns a lab that another process started.
@@ -156,21 +167,18 @@ func Open(name string) (*Lab, error) {
 	if err := checkName(name); err != nil {
 		return nil, err
 	}
-	l := &Lab{Name: name}
-	data, err := os.ReadFile(l.stateFile())
+	var o Options
+	data, err := os.ReadFile((&Lab{Name: name}).optionsFile())
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fault.New(fault.Usage, "list the labs, or start one", "there is no lab %q", name)
 	}
 	if err == nil {
-		err = json.Unmarshal(data, l)
+		err = json.Unmarshal(data, &o)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("opening lab %s: %w", name, err)
 	}
-	for _, h := range l.Hosts {
-		h.lab = name
-	}
-	return l, nil
+	return newLab(o), nil
 }
 
 // List returns the names of all labs on this machine, running or left behind.
@@ -184,7 +192,9 @@ func List() ([]string, error) {
 	}
 	var names []string
 	for _, e := range entries {
-		names = append(names, e.Name())
+		if e.IsDir() {
+			names = append(names, e.Name())
+		}
 	}
 	return names, nil
 }
@@ -200,9 +210,9 @@ func (l *Lab) Host(name string) (*Host, error) {
 		"lab %s has no host %q", l.Name, name)
 }
 
-func (l *Lab) start(ctx context.Context, o Options, tarball string) error {
+func (l *Lab) start(ctx context.Context, tarball string) error {
 	began := time.Now()
-	if err := l.makeSwitch(ctx, o.Interfaces); err != nil {
+	if err := l.makeSwitch(ctx); err != nil {
 		return err
 	}
 	hosts, ctx := errgroup.WithContext(ctx)
@@ -214,7 +224,7 @@ func (l *Lab) start(ctx context.Context, o Options, tarball string) error {
 			if err := h.Boot(ctx); err != nil {
 				return err
 			}
-			o.Log("%s is up at %s after %.1f s", h.Name, h.Addr, time.Since(began).Seconds())
+			l.options.Log("%s is up at %s after %.1f s", h.Name, h.Addr, time.Since(began).Seconds())
 			return nil
 		})
 	}
@@ -224,7 +234,7 @@ func (l *Lab) start(ctx context.Context, o Options, tarball string) error {
 // makeSwitch makes the namespace that the hosts' network consists of: a bridge
 // per network and the watch over what enters it. The bridges have no address,
 // so the switch itself never says anything.
-func (l *Lab) makeSwitch(ctx context.Context, bridges int) error {
+func (l *Lab) makeSwitch(ctx context.Context) error {
 	ns := l.switchNamespace()
 	if err := run(ctx, "ip", "netns", "add", ns); err != nil {
 		return fmt.Errorf("making switch: %w", err)
@@ -236,7 +246,7 @@ func (l *Lab) makeSwitch(ctx context.Context, bridges int) error {
 	if err := l.watch(ctx); err != nil {
 		return fmt.Errorf("making switch: %w", err)
 	}
-	for i := range bridges {
+	for i := range l.options.Interfaces {
 		if err := run(ctx, "ip", "-n", ns, "link", "add", bridgeName(i), "up", "type", "bridge", "mcast_snooping", "0"); err != nil {
 			return fmt.Errorf("making switch: %w", err)
 		}

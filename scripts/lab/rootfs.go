@@ -13,7 +13,6 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -90,19 +89,25 @@ func makeRootfs(ctx context.Context, path, cache string, packages []string) erro
 	if err := os.MkdirAll(debs, 0o755); err != nil {
 		return err
 	}
-	tmp, err := os.MkdirTemp(cache, "rootfs-*.tmp")
-	if err != nil {
+	tmp := path + ".tmp" // ours while we hold the lock; a killed process may have left it
+	if err := os.RemoveAll(tmp); err != nil {
+		return err
+	}
+	if err := os.Mkdir(tmp, 0o700); err != nil {
 		return err
 	}
 	defer os.RemoveAll(tmp)
 
 	root := filepath.Join(tmp, "root")
-	cmd := exec.CommandContext(ctx, "debootstrap", "--variant=minbase", "--cache-dir="+debs,
+	// debootstrap starts and mounts a lot. In namespaces of its own, all of that
+	// goes with it.
+	cmd := exec.CommandContext(ctx, "unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc",
+		"debootstrap", "--variant=minbase", "--cache-dir="+debs,
 		"--include="+strings.Join(packages, ","), suite, root, mirror)
 	if cmd.Env, err = withAptProxy(ctx, mirror); err != nil {
 		return err
 	}
-	if err := runInGroup(cmd); err != nil {
+	if err := runCommand(ctx, cmd); err != nil {
 		return err
 	}
 	for _, dir := range unused {
@@ -115,14 +120,6 @@ func makeRootfs(ctx context.Context, path, cache string, packages []string) erro
 		return err
 	}
 	return os.Rename(tarball, path)
-}
-
-// runInGroup runs a program that starts others, so that all of them end when
-// the context is cancelled.
-func runInGroup(cmd *exec.Cmd) error {
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGKILL) }
-	return runCommand(cmd)
 }
 
 // lock takes an exclusive lock on a file, which it makes, and waits for it as

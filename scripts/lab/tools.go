@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"runtime"
 	"strings"
+	"syscall"
 
 	"airlift/fault"
 )
@@ -17,6 +19,7 @@ var tools = [][2]string{
 	{"ip", "iproute2"},
 	{"nft", "nftables"},
 	{"nsenter", "util-linux"},
+	{"unshare", "util-linux"},
 	{"systemd-nspawn", "systemd-container"},
 	{"tar", "tar"},
 	{"zstd", "zstd"},
@@ -41,7 +44,7 @@ func ensureTools(ctx context.Context, log func(string, ...any)) error {
 	for _, argv := range [][]string{{"apt-get", "update"}, install} {
 		cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 		cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
-		if err := runCommand(cmd); err != nil {
+		if err := runCommand(ctx, cmd); err != nil {
 			return fault.Wrap(err, fault.Preflight, "install "+strings.Join(packages, " ")+" yourself")
 		}
 	}
@@ -55,7 +58,7 @@ func ensureTools(ctx context.Context, log func(string, ...any)) error {
 // run runs a program of this machine; an error carries the end of what the
 // program said.
 func run(ctx context.Context, argv ...string) error {
-	return runCommand(exec.CommandContext(ctx, argv[0], argv[1:]...))
+	return runCommand(ctx, exec.CommandContext(ctx, argv[0], argv[1:]...))
 }
 
 // output is run for the programs whose standard output is wanted.
@@ -63,17 +66,27 @@ func output(ctx context.Context, argv ...string) (string, error) {
 	var stdout bytes.Buffer
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Stdout = &stdout
-	err := runCommand(cmd)
+	err := runCommand(ctx, cmd)
 	return stdout.String(), err
 }
 
-func runCommand(cmd *exec.Cmd) error {
+// runCommand runs a program, made with the same ctx, that is not to outlive
+// this process, not even one that is killed: it would go on making what is
+// being taken down.
+func runCommand(ctx context.Context, cmd *exec.Cmd) error {
+	// The kernel sends the signal when the thread ends that started the program.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	var said bytes.Buffer
 	if cmd.Stdout == nil {
 		cmd.Stdout = &said
 	}
 	cmd.Stderr = &said
 	if err := cmd.Run(); err != nil {
+		if ctx.Err() != nil {
+			err = ctx.Err() // rather than "killed"
+		}
 		return fmt.Errorf("running %s: %w%s", strings.Join(cmd.Args, " "), err, lastLines(said.String(), 8))
 	}
 	return nil

@@ -1,0 +1,389 @@
+//go:build e2e
+
+package lab_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"airlift/scripts/lab"
+)
+
+// startLabNamed makes this test binary start a lab instead of running tests,
+// so that a test can kill a program that is in the middle of it.
+const startLabNamed = "AIRLIFT_TEST_START_LAB"
+
+func TestMain(m *testing.M) {
+	if name := os.Getenv(startLabNamed); name != "" {
+		if _, err := lab.Up(context.Background(), lab.Options{Name: name}); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// uniqueName keeps test runs on one machine apart.
+func uniqueName(kind string) string { return fmt.Sprintf("t%s-%d", kind, os.Getpid()) }
+
+func up(t *testing.T, o lab.Options) *lab.Lab {
+	t.Helper()
+	o.Log = t.Logf
+	l, err := lab.Up(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { down(t, l.Name) })
+	return l
+}
+
+func down(t *testing.T, name string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if err := (&lab.Lab{Name: name}).Down(ctx); err != nil {
+		t.Error(err)
+	}
+	if left := traces(name); len(left) > 0 {
+		t.Errorf("left behind by lab %s:\n%s", name, strings.Join(left, "\n"))
+	}
+}
+
+// traces lists everything on this machine that bears the lab's name.
+func traces(name string) (found []string) {
+	for _, pattern := range []string{
+		"/var/lib/airlift-lab/" + name, "/run/netns/*." + name + ".*", "/run/systemd/nspawn/*/*." + name + ".*",
+	} {
+		paths, _ := filepath.Glob(pattern)
+		found = append(found, paths...)
+	}
+	mounts, _ := os.ReadFile("/proc/self/mountinfo")
+	for line := range strings.Lines(string(mounts)) {
+		if strings.Contains(line, "/"+name+"/") || strings.Contains(line, "."+name+".") {
+			found = append(found, "mount "+line)
+		}
+	}
+	cgroups, _ := exec.Command("find", "/sys/fs/cgroup", "-type", "d", "-name", "*."+name+".*").Output()
+	found = append(found, strings.Fields(string(cgroups))...)
+	commands, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, path := range commands {
+		if line, _ := os.ReadFile(path); bytes.Contains(line, []byte("/"+name+"/")) || bytes.Contains(line, []byte("."+name+".")) {
+			found = append(found, path+" "+string(line))
+		}
+	}
+	return found
+}
+
+func output(t *testing.T, h *lab.Host, argv ...string) string {
+	t.Helper()
+	out, err := h.Output(t.Context(), argv...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(out)
+}
+
+func counts(t *testing.T, l *lab.Lab) lab.Counts {
+	t.Helper()
+	c, err := l.Escapes(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func TestHostsSeeEachOtherAndNothingElse(t *testing.T) {
+	l := up(t, lab.Options{Name: uniqueName("net")})
+	one, two := l.Hosts[0], l.Hosts[1]
+
+	output(t, one, "ping", "-c1", "-W2", two.Addr.String())
+	if route := output(t, one, "ip", "route", "show", "default"); route != "" {
+		t.Errorf("default route: %s", route)
+	}
+	if got := output(t, one, "cat", "/etc/resolv.conf"); got != "" {
+		t.Errorf("resolv.conf: %s", got)
+	}
+	if links := output(t, one, "ip", "-o", "link"); strings.Count(links, "\n") != 1 {
+		t.Errorf("links beside lo and eth0:\n%s", links)
+	}
+	if a, b := output(t, one, "cat", "/etc/machine-id"), output(t, two, "cat", "/etc/machine-id"); a == b || len(a) != 32 {
+		t.Errorf("machine ids %q and %q", a, b)
+	}
+	before := counts(t, l)
+	if before.Inside == 0 || before.Escaped != 0 || before.NoRoute != 0 {
+		t.Errorf("after a ping between hosts: %s", before)
+	}
+	// 192.0.2.0/24 and 2001:db8::/32 are for documentation: nobody is there.
+	if out, err := one.Output(t.Context(), "ping", "-c1", "-W1", "192.0.2.1"); err == nil {
+		t.Errorf("192.0.2.1 answered: %s", out)
+	}
+	after := counts(t, l)
+	if after.Escaped != 0 || after.NoRoute == 0 {
+		t.Errorf("after a ping without a route: %s", after)
+	}
+}
+
+// The count is worth something only if it counts.
+func TestEscapesAreSeen(t *testing.T) {
+	l := up(t, lab.Options{Name: uniqueName("esc")})
+	one, two := l.Hosts[0], l.Hosts[1]
+	for _, c := range []struct {
+		name  string
+		route []string
+		send  string
+		want  lab.Offender // without the count
+	}{
+		{"a router that does not exist", []string{"via", "10.77.0.1"}, "ping -c1 -W1 192.0.2.1",
+			lab.Offender{Source: one.Addr.String(), Destination: "10.77.0.1", Protocol: "arp"}},
+		{"an address on the wire", []string{"dev", "eth0"}, "ping -c1 -W1 192.0.2.2",
+			lab.Offender{Source: one.Addr.String(), Destination: "192.0.2.2", Protocol: "arp"}},
+		{"ICMP by another host", []string{"via", two.Addr.String()}, "ping -c1 -W1 192.0.2.3",
+			lab.Offender{Source: one.Addr.String(), Destination: "192.0.2.3", Protocol: "icmp"}},
+		{"TCP by another host", []string{"via", two.Addr.String()}, "timeout 1 bash -c ': </dev/tcp/192.0.2.4/443'",
+			lab.Offender{Source: one.Addr.String(), Destination: "192.0.2.4", Protocol: "tcp", Port: 443}},
+		{"a DNS question by another host", []string{"via", two.Addr.String()}, "echo x >/dev/udp/192.0.2.5/53",
+			lab.Offender{Source: one.Addr.String(), Destination: "192.0.2.5", Protocol: "udp", Port: 53}},
+	} {
+		before := counts(t, l)
+		output(t, one, append([]string{"ip", "route", "replace", "default"}, c.route...)...)
+		_, _ = one.Output(t.Context(), "bash", "-c", c.send) // fails: nobody answers
+		output(t, one, "ip", "route", "del", "default")
+		after := counts(t, l)
+		if after.Escaped <= before.Escaped || !has(after.Offenders, c.want) {
+			t.Errorf("%s: want %v in %s", c.name, c.want, after)
+		}
+	}
+
+	before := counts(t, l)
+	output(t, one, "ip", "-6", "route", "replace", "default", "via", "fe80::77:ff:fe00:2", "dev", "eth0")
+	_, _ = one.Output(t.Context(), "ping", "-c1", "-W1", "-I", "eth0", "2001:db8::1")
+	if after := counts(t, l); after.Escaped <= before.Escaped {
+		t.Errorf("IPv6 by another host: %s", after)
+	}
+}
+
+func has(all []lab.Offender, want lab.Offender) bool {
+	for _, o := range all {
+		if want.Packets = o.Packets; o == want && o.Packets > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+func TestRebootKeepsTheDiskOnly(t *testing.T) {
+	l := up(t, lab.Options{Name: uniqueName("boot"), Hosts: 1})
+	h := l.Hosts[0]
+	const mark = "set -e; touch /root/kept /run/lost; " +
+		"ip link add cni0 type bridge; ip route add 10.96.0.0/12 dev eth0; iptables -A INPUT -s 192.0.2.1 -j DROP; " +
+		"mkdir -p /sys/fs/cgroup/memory/kubepods/pod1; mkdir /mnt/m; mount -t tmpfs t /mnt/m; setsid sleep 1000 >/dev/null 2>&1 &"
+	const check = "test -e /root/kept && test ! -e /run/lost && ! ip link show cni0 2>/dev/null && " +
+		"test -z \"$(ip route show 10.96.0.0/12)\" && ! iptables -S | grep 192.0.2.1 && test ! -e /sys/fs/cgroup/memory/kubepods && " +
+		"! mountpoint -q /mnt/m && ! pgrep sleep"
+	restarts := []struct {
+		name string
+		do   func(context.Context) error
+	}{
+		{"reboot", h.Reboot},
+		{"power off", func(ctx context.Context) error { return errors.Join(h.PowerOff(ctx), h.Boot(ctx)) }},
+		{"power cut", func(ctx context.Context) error { return errors.Join(h.PowerCut(ctx), h.Boot(ctx)) }},
+	}
+	for _, r := range restarts {
+		output(t, h, "rm", "-rf", "/root/kept", "/mnt/m")
+		output(t, h, "bash", "-c", mark)
+		address := output(t, h, "ip", "-o", "-4", "address", "show", "eth0")
+		id := output(t, h, "cat", "/etc/machine-id")
+		if _, err := h.Output(t.Context(), "ping", "-c1", "-W1", "192.0.2.1"); err == nil {
+			t.Error("192.0.2.1 answered")
+		}
+		noRoute := counts(t, l).NoRoute
+		began := time.Now()
+		if err := r.do(t.Context()); err != nil {
+			t.Fatalf("%s: %v", r.name, err)
+		}
+		t.Logf("%s took %.1f s", r.name, time.Since(began).Seconds())
+		output(t, h, "bash", "-c", check)
+		if got := output(t, h, "ip", "-o", "-4", "address", "show", "eth0"); strings.Fields(got)[3] != strings.Fields(address)[3] {
+			t.Errorf("%s: address was %s, is %s", r.name, address, got)
+		}
+		if got := output(t, h, "cat", "/etc/machine-id"); got != id {
+			t.Errorf("%s: machine id was %s, is %s", r.name, id, got)
+		}
+		if got := counts(t, l).NoRoute; got < noRoute {
+			t.Errorf("%s: forgot what had no route: %d, then %d", r.name, noRoute, got)
+		}
+	}
+}
+
+func TestHostCanRunContainers(t *testing.T) {
+	h := up(t, lab.Options{Name: uniqueName("run"), Hosts: 1}).Hosts[0]
+	for _, mountpoint := range []string{"/", "/run"} {
+		if got := output(t, h, "findmnt", "-no", "PROPAGATION", mountpoint); got != "shared" {
+			t.Errorf("%s is %s", mountpoint, got)
+		}
+	}
+	output(t, h, "bash", "-c", "mkdir -p /var/lib/o/{l,u,w,m} && mount -t overlay o -o lowerdir=/var/lib/o/l,upperdir=/var/lib/o/u,workdir=/var/lib/o/w /var/lib/o/m")
+	output(t, h, "bash", "-c", "for c in /sys/fs/cgroup/*/; do mkdir ${c}x && rmdir ${c}x; done")
+	output(t, h, "bash", "-c", "echo 1 >/proc/sys/net/ipv4/ip_forward; ip link add v type vxlan id 1 dev eth0 dstport 8472; iptables -t nat -A POSTROUTING -j MASQUERADE")
+	output(t, h, "dd", "if=/dev/kmsg", "of=/dev/null", "bs=8k", "count=1", "iflag=nonblock")
+	if tmp := output(t, h, "findmnt", "-no", "FSTYPE", "--target", "/tmp"); tmp == "tmpfs" {
+		t.Error("/tmp is in memory: large files would need it")
+	}
+}
+
+func TestOptions(t *testing.T) {
+	h := up(t, lab.Options{Name: uniqueName("opt"), Hosts: 1, Interfaces: 2, NoexecTmp: true}).Hosts[0]
+	addresses := output(t, h, "ip", "-br", "-4", "address")
+	for _, p := range h.Addrs {
+		if !strings.Contains(addresses, p.String()) {
+			t.Errorf("%s is missing in\n%s", p, addresses)
+		}
+	}
+	if _, err := h.CopyIn(t.Context(), "/bin/true", "/tmp/true", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.Output(t.Context(), "/tmp/true"); err == nil || !strings.Contains(err.Error(), "Permission denied") {
+		t.Errorf("executing in /tmp: %v", err)
+	}
+}
+
+func TestCopyInFollowsTheHostsSymlinks(t *testing.T) {
+	h := up(t, lab.Options{Name: uniqueName("copy"), Hosts: 1}).Hosts[0]
+	content := bytes.Repeat([]byte("0123456789abcdef"), 1<<16)
+	local := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(local, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	// /var/run is a link to /run, which is a mount on the host.
+	for range 2 { // the second time over the first
+		n, err := h.CopyIn(t.Context(), local, "/var/run/new/file", 0o751)
+		if err != nil || n != int64(len(content)) {
+			t.Fatalf("%d bytes, %v", n, err)
+		}
+	}
+	if got := output(t, h, "stat", "-c", "%a %s", "/run/new/file"); got != fmt.Sprintf("751 %d", len(content)) {
+		t.Errorf("mode and size: %s", got)
+	}
+	if got, err := h.Output(t.Context(), "cat", "/run/new/file"); err != nil || got != string(content) {
+		t.Errorf("content differs (%v)", err)
+	}
+	if _, err := os.Stat("/run/new"); err == nil {
+		t.Error("the file went to this machine's /run")
+	}
+}
+
+func TestExec(t *testing.T) {
+	h := up(t, lab.Options{Name: uniqueName("exec"), Hosts: 1}).Hosts[0]
+	var stdout, stderr bytes.Buffer
+	err := h.Exec(t.Context(), strings.NewReader("in"), &stdout, &stderr, "sh", "-c", "cat; echo err >&2; exit 3")
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.ExitCode() != 3 || stdout.String() != "in" || stderr.String() != "err\n" {
+		t.Errorf("%v, %q, %q", err, &stdout, &stderr)
+	}
+	t.Setenv("SECRET", "x")
+	if env := output(t, h, "env"); strings.Contains(env, "SECRET") || !strings.Contains(env, "HOME=/root") {
+		t.Errorf("environment:\n%s", env)
+	}
+
+	// A program that heeds an interrupt can clean up, one that does not is killed.
+	for _, script := range []string{"trap 'echo cleaned; exit 130' INT; while :; do sleep 0.1; done", "trap '' INT; sleep 1000; sleep 1000"} {
+		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+		out, err := h.Output(ctx, "bash", "-c", script)
+		cancel()
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%s: %v", script, err)
+		}
+		if heeds := strings.Contains(script, "cleaned"); heeds && out != "cleaned\n" {
+			t.Errorf("%s: it did not get the interrupt", script)
+		}
+		if left, err := h.Output(t.Context(), "pgrep", "-a", "bash|sleep"); err == nil {
+			t.Errorf("%s: still running: %s", script, left)
+		}
+	}
+}
+
+func TestTwoLabsDoNotMeet(t *testing.T) {
+	a := up(t, lab.Options{Name: uniqueName("a"), Hosts: 1})
+	b := up(t, lab.Options{Name: uniqueName("b"), Hosts: 2})
+	// The same address plan: only b has a second host.
+	if _, err := a.Hosts[0].Output(t.Context(), "ping", "-c1", "-W1", b.Hosts[1].Addr.String()); err == nil {
+		t.Error("a host of one lab reached a host of another")
+	}
+	if _, err := lab.Up(t.Context(), lab.Options{Name: a.Name}); err == nil {
+		t.Error("a lab of the same name came up")
+	}
+	down(t, a.Name)
+	output(t, b.Hosts[0], "ping", "-c1", "-W2", b.Hosts[1].Addr.String())
+}
+
+func TestUpLeavesNothingWhenCancelled(t *testing.T) {
+	for _, after := range []time.Duration{10, 50, 150, 400, 800} {
+		after *= time.Millisecond
+		ctx, cancel := context.WithTimeout(t.Context(), after)
+		_, err := lab.Up(ctx, lab.Options{Name: uniqueName("cancel")})
+		cancel()
+		if err != nil && !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("cancelled after %v: %v", after, err)
+		}
+		if left := traces(uniqueName("cancel")); err != nil && len(left) > 0 {
+			t.Errorf("cancelled after %v, left behind:\n%s", after, strings.Join(left, "\n"))
+		}
+		t.Logf("cancelled after %v: %v", after, err)
+		down(t, uniqueName("cancel"))
+	}
+}
+
+func TestDownAfterAKill(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := uniqueName("kill")
+	for _, moment := range []string{ // what exists when it is killed
+		"/var/lib/airlift-lab/" + name,
+		"/run/netns/*." + name + ".switch",
+		"/var/lib/airlift-lab/" + name + "/host1/usr",
+		"/var/lib/airlift-lab/" + name + "/host1.sh",
+		"/sys/fs/cgroup/*/*." + name + ".host1/supervisor",
+		"/run/netns/*." + name + ".host1",
+		"/sys/fs/cgroup/*/*." + name + ".host1/boot/init.scope",
+		"/nothing, so the lab is up",
+	} {
+		var stderr bytes.Buffer
+		cmd := exec.Command(self)
+		cmd.Env = append(os.Environ(), startLabNamed+"="+name)
+		cmd.Stderr = &stderr
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan error, 1)
+		go func() { ended <- cmd.Wait() }()
+		killed := false
+		for waiting := true; waiting; {
+			select {
+			case err := <-ended:
+				waiting = false
+				if !killed && err != nil {
+					t.Fatalf("%v: %s", err, &stderr)
+				}
+			case <-time.After(time.Millisecond):
+				if found, _ := filepath.Glob(moment); len(found) > 0 && !killed {
+					killed = true
+					_ = cmd.Process.Kill()
+				}
+			}
+		}
+		t.Logf("killed at %s: %v, %d traces", moment, killed, len(traces(name)))
+		down(t, name)
+	}
+	down(t, name) // nothing there any more
+}
