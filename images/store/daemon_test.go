@@ -28,12 +28,6 @@ type daemon struct {
 	cmd         *exec.Cmd
 }
 
-// A release is a containerd to test against.
-type release struct {
-	name string
-	bin  string // folder with containerd and ctr
-}
-
 // removeTree removes a containerd's folder. What is still mounted below it (ctr
 // leaves mounts behind with native) is unmounted, never removed through.
 func removeTree(t *testing.T, dir string) {
@@ -51,9 +45,6 @@ func removeTree(t *testing.T, dir string) {
 		t.Error(err)
 	}
 }
-
-// old says whether it is a containerd 1.x, as distributions still carry it.
-func (r release) old() bool { return strings.HasPrefix(r.name, "1.") }
 
 // pauseInConfig is the sandbox image that the daemons are configured with.
 const pauseInConfig = "registry.example.com/foreign/pause:3.8"
@@ -135,9 +126,9 @@ func (d *daemon) start() {
 		d.t.Fatal(err)
 	}
 	defer log.Close()
-	d.cmd = exec.Command(filepath.Join(d.release.bin, "containerd"), "--config", d.path("config.toml"))
+	d.cmd = exec.Command(d.release.program(d.t, "containerd"), "--config", d.path("config.toml"))
 	d.cmd.Stdout, d.cmd.Stderr = log, log
-	d.cmd.Env = append(os.Environ(), "PATH="+d.release.bin+":"+os.Getenv("PATH"))
+	d.cmd.Env = append(os.Environ(), "PATH="+strings.Join(d.release.bin, ":")+":"+os.Getenv("PATH"))
 	d.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := d.cmd.Start(); err != nil {
 		d.t.Fatal(err)
@@ -204,11 +195,13 @@ func (d *daemon) importTar(namespace, tar string) {
 // ctr runs containerd's own client and returns what it prints.
 func (d *daemon) ctr(namespace string, args ...string) string {
 	d.t.Helper()
-	cmd := exec.Command(filepath.Join(d.release.bin, "ctr"),
+	cmd := exec.Command(d.release.program(d.t, "ctr"),
 		append([]string{"--address", d.socket, "--namespace", namespace}, args...)...)
-	out, err := cmd.CombinedOutput()
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
 	if err != nil {
-		d.t.Fatalf("%s: %v\n%s", cmd, err, out)
+		d.t.Fatalf("%s: %v\n%s", cmd, err, stderr.String())
 	}
 	return string(out)
 }

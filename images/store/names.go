@@ -22,9 +22,9 @@ var recordLabels = map[string]string{
 }
 
 // recordNames returns the names under which a pull by the CRI records an
-// image, the one that pods ask for last: its ID (the config's digest), its
-// name by digest, and its name by tag where it has one. A name's short form
-// ("nginx") becomes the full one ("docker.io/library/nginx:latest").
+// image: its ID (the config's digest), its name by digest, and, where it has
+// one, its name by tag. The last one is the one that pods ask for. A short
+// name ("nginx") becomes the full one ("docker.io/library/nginx:latest").
 func recordNames(ref string, target, config digest.Digest) ([]string, error) {
 	named, err := reference.ParseDockerRef(ref)
 	if err != nil {

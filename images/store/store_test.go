@@ -3,39 +3,19 @@ package store_test
 import (
 	"bytes"
 	"context"
-	"os/exec"
-	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 
 	"airlift/bundle"
 	"airlift/images/store"
+
+	"github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/core/mount"
+	"github.com/containerd/containerd/v2/core/snapshots"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/opencontainers/go-digest"
+	"github.com/opencontainers/image-spec/identity"
 )
-
-// releases are the containerds that every behaviour is shown on.
-func releases(t *testing.T) []release {
-	t.Helper()
-	ctr, err := exec.LookPath("containerd")
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := exec.Command(ctr, "--version").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	name := strings.TrimPrefix(strings.Fields(string(out))[2], "v")
-	return []release{{name, filepath.Dir(ctr)}}
-}
-
-// onEach runs a test against each release with each snapshotter.
-func onEach(t *testing.T, test func(t *testing.T, d *daemon)) {
-	for _, rel := range releases(t) {
-		for _, sn := range []string{"overlayfs", "native"} {
-			t.Run(rel.name+"/"+sn, func(t *testing.T) { test(t, startDaemon(t, rel, sn)) })
-		}
-	}
-}
 
 func (p *payload) feed(ctx context.Context, im *store.Importer, entries []bundle.Entry) error {
 	for _, e := range entries {
@@ -93,17 +73,39 @@ func assertMissing(t *testing.T, s *store.Store, p *payload, want ...string) {
 	}
 }
 
-// mounted returns the tree of an image as ctr mounts it.
-func (d *daemon) mounted(namespace, ref string) map[string]string {
+// contents returns the files of an image as a container would see them.
+func (d *daemon) contents(namespace string, img v1.Image) map[string]string {
 	d.t.Helper()
-	dir := d.t.TempDir()
-	d.ctr(namespace, "images", "mount", "--snapshotter", d.snapshotter, ref, dir)
-	defer d.ctr(namespace, "images", "unmount", dir)
-	return tree(d.t, dir)
+	var diffIDs []digest.Digest
+	for _, id := range must(img.ConfigFile()).RootFS.DiffIDs {
+		diffIDs = append(diffIDs, digest.Digest(id.String()))
+	}
+	c, err := client.New(d.socket, client.WithDefaultNamespace(namespace))
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	defer c.Close()
+	ctx := d.t.Context()
+	sn := c.SnapshotService(d.snapshotter)
+	root := snapshots.WithLabels(map[string]string{"containerd.io/gc.root": "test"})
+	mounts, err := sn.View(ctx, "test", identity.ChainID(diffIDs).String(), root)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	defer sn.Remove(ctx, "test")
+	var files map[string]string
+	err = mount.WithReadonlyTempMount(ctx, mounts, func(dir string) error {
+		files = tree(d.t, dir)
+		return nil
+	})
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return files
 }
 
 func TestImportEqualsCtrImport(t *testing.T) {
-	onEach(t, func(t *testing.T, d *daemon) {
+	onEachSnapshotter(t, func(t *testing.T, d *daemon) {
 		const ref = "registry.example.com/rich:v1"
 		img := richImage(t, "/rich")
 		var p payload
@@ -117,6 +119,6 @@ func TestImportEqualsCtrImport(t *testing.T) {
 		assertMissing(t, s, &p)
 
 		d.importTar("oracle", archive(t, d, ref, img))
-		compareTrees(t, d.mounted("k8s.io", ref), d.mounted("oracle", ref))
+		compareTrees(t, d.contents("k8s.io", img), d.contents("oracle", img))
 	})
 }

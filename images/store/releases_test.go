@@ -1,0 +1,125 @@
+package store_test
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"airlift/scripts/upstream/components"
+)
+
+// A release is a containerd to test against.
+type release struct {
+	name string
+	bin  []string // folders with containerd, ctr, the shim and runc
+}
+
+// old says whether it is a containerd 1.x, as distributions still carry it.
+func (r release) old() bool { return strings.HasPrefix(r.name, "1.") }
+
+func (r release) program(t *testing.T, name string) string {
+	t.Helper()
+	for _, dir := range r.bin {
+		path := filepath.Join(dir, name)
+		if _, err := os.Stat(path); err == nil {
+			return path
+		}
+	}
+	t.Fatalf("no %s in %s", name, strings.Join(r.bin, ", "))
+	return ""
+}
+
+// onEach runs a test against every containerd we promise to work with: the
+// one that bundles carry, and Debian's own as a host may have it running.
+func onEach(t *testing.T, test func(t *testing.T, rel release)) {
+	for name, find := range map[string]func(*testing.T) []string{"bundled": bundled, "debian": debian} {
+		t.Run(name, func(t *testing.T) {
+			rel := release{bin: find(t)}
+			out, err := exec.Command(rel.program(t, "containerd"), "--version").Output()
+			if err != nil {
+				t.Fatal(err)
+			}
+			rel.name = strings.TrimPrefix(strings.Fields(string(out))[2], "v")
+			test(t, rel)
+		})
+	}
+}
+
+// onEachSnapshotter is onEach with a running containerd for each snapshotter.
+func onEachSnapshotter(t *testing.T, test func(t *testing.T, d *daemon)) {
+	onEach(t, func(t *testing.T, rel release) {
+		for _, sn := range []string{"overlayfs", "native"} {
+			t.Run(sn, func(t *testing.T) { test(t, startDaemon(t, rel, sn)) })
+		}
+	})
+}
+
+// bundled finds the rig's own build, else programs in the PATH.
+func bundled(t *testing.T) []string {
+	t.Helper()
+	var dirs []string
+	for _, name := range []string{"containerd", "runc"} {
+		path, err := components.Path("v1.29.15", name)
+		if err != nil {
+			var pathErr error
+			if path, pathErr = exec.LookPath(name); pathErr != nil {
+				t.Fatal(err)
+			}
+		}
+		dirs = append(dirs, filepath.Dir(path))
+	}
+	return dirs
+}
+
+// debian takes containerd and runc from Debian's packages, unpacked beside the
+// rig's cache. They are not installed: that would start a service.
+func debian(t *testing.T) []string {
+	t.Helper()
+	if _, err := exec.LookPath("apt-get"); err != nil {
+		t.Skip("no apt-get here, so Debian's containerd (1.6 or 1.7) is NOT tested")
+	}
+	upstream, err := components.CacheDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(filepath.Dir(upstream), "lab", "containerd-debian")
+	dirs := []string{filepath.Join(dir, "usr/bin"), filepath.Join(dir, "usr/sbin")}
+	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
+		return dirs
+	}
+	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	tmp, err := os.MkdirTemp(filepath.Dir(dir), "containerd-debian-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(tmp)
+	run(t, tmp, "apt-get", "download", "containerd", "runc")
+	debs, err := filepath.Glob(filepath.Join(tmp, "*.deb"))
+	if err != nil || len(debs) != 2 {
+		t.Fatalf("apt-get download left %q (%v)", debs, err)
+	}
+	for _, deb := range debs {
+		run(t, tmp, "dpkg-deb", "-x", deb, "root")
+	}
+	if err := os.Rename(filepath.Join(tmp, "root"), dir); err != nil {
+		t.Fatal(err)
+	}
+	return dirs
+}
+
+func run(t *testing.T, dir, name string, args ...string) string {
+	t.Helper()
+	cmd := exec.Command(name, args...)
+	cmd.Dir = dir
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", cmd, err, out)
+	}
+	return string(out)
+}
