@@ -49,7 +49,16 @@ func removeTree(t *testing.T, dir string) {
 // pauseInConfig is the sandbox image that the daemons are configured with.
 const pauseInConfig = "registry.example.com/foreign/pause:3.8"
 
+// startDaemon starts a containerd that the test's end stops and removes.
 func startDaemon(t *testing.T, rel release, snapshotter string) *daemon {
+	t.Helper()
+	d := newDaemon(t, rel, snapshotter)
+	d.start()
+	return d
+}
+
+// newDaemon prepares one that is yet to be started.
+func newDaemon(t *testing.T, rel release, snapshotter string) *daemon {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Fatal("this test runs a containerd, which takes root")
@@ -62,7 +71,6 @@ func startDaemon(t *testing.T, rel release, snapshotter string) *daemon {
 	d := &daemon{t: t, release: rel, snapshotter: snapshotter, dir: dir, socket: filepath.Join(dir, "c.sock")}
 	t.Cleanup(func() { removeTree(t, dir) })
 	d.write("config.toml", d.config())
-	d.start()
 	t.Cleanup(d.stop)
 	return d
 }
@@ -83,6 +91,7 @@ path = %q
 	if d.release.old() {
 		return "version = 2\n" + common + fmt.Sprintf(`
 [plugins."io.containerd.grpc.v1.cri"]
+restrict_oom_score_adj = true
 sandbox_image = %q
 [plugins."io.containerd.grpc.v1.cri".cni]
 bin_dir = %q
@@ -100,6 +109,8 @@ SystemdCgroup = true
 snapshotter = %q
 [plugins."io.containerd.cri.v1.images".pinned_images]
 sandbox = %q
+[plugins."io.containerd.cri.v1.runtime"]
+restrict_oom_score_adj = true
 [plugins."io.containerd.cri.v1.runtime".cni]
 bin_dirs = [%q]
 conf_dir = %q

@@ -1,0 +1,262 @@
+package store_test
+
+import (
+	"bufio"
+	"net/http/httptest"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+
+	"airlift/bundle"
+	"airlift/images/store"
+
+	"github.com/containerd/containerd/v2/client"
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/registry"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// cri connects to the daemon's CRI without the code under test.
+func (d *daemon) cri() (cri.ImageServiceClient, cri.RuntimeServiceClient) {
+	d.t.Helper()
+	conn, err := grpc.NewClient("unix://"+d.socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	d.t.Cleanup(func() { conn.Close() })
+	return cri.NewImageServiceClient(conn), cri.NewRuntimeServiceClient(conn)
+}
+
+// status is what the CRI says about an image; nil if it does not know it.
+func (d *daemon) status(name string) *cri.Image {
+	d.t.Helper()
+	images, _ := d.cri()
+	st, err := images.ImageStatus(d.t.Context(), &cri.ImageStatusRequest{Image: &cri.ImageSpec{Image: name}})
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return st.Image
+}
+
+// records returns the target of each image record, with the CRI's label.
+func (d *daemon) records() map[string]string {
+	d.t.Helper()
+	c, err := client.New(d.socket, client.WithDefaultNamespace("k8s.io"))
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	defer c.Close()
+	list, err := c.ImageService().List(d.t.Context())
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	records := map[string]string{}
+	for _, img := range list {
+		records[img.Name] = img.Target.MediaType + " " + img.Target.Digest.String() + " " + img.Labels["io.cri-containerd.image"]
+	}
+	return records
+}
+
+// blobs lists the digests in the content store.
+func (d *daemon) blobs() []string {
+	d.t.Helper()
+	return fields(d.ctr("k8s.io", "content", "ls", "--quiet"))
+}
+
+// snapshots lists the keys of the snapshots, finished or not.
+func (d *daemon) snapshots() []string {
+	d.t.Helper()
+	var keys []string
+	for line := range strings.Lines(d.ctr("k8s.io", "snapshots", "--snapshotter", d.snapshotter, "ls")) {
+		if key, _, ok := strings.Cut(strings.TrimSpace(line), "  "); ok && key != "KEY" {
+			keys = append(keys, key)
+		}
+	}
+	return slices.DeleteFunc(keys, func(key string) bool { return strings.HasPrefix(key, "KEY ") })
+}
+
+func (d *daemon) leases() []string {
+	d.t.Helper()
+	return fields(d.ctr("k8s.io", "leases", "ls", "--quiet"))
+}
+
+func fields(text string) []string {
+	var all []string
+	s := bufio.NewScanner(strings.NewReader(text))
+	for s.Scan() {
+		all = append(all, s.Text())
+	}
+	return all
+}
+
+// A pull by the CRI itself is the measure: the same records with the same
+// targets, and the same answer to the kubelet.
+func TestRecordsEqualPull(t *testing.T) {
+	onEach(t, func(t *testing.T, rel release) {
+		site := httptest.NewServer(registry.New())
+		defer site.Close()
+		host := must(url.Parse(site.URL)).Host
+
+		img := richImage(t, "/rich")
+		idx := index(t, img)
+		for _, test := range []struct {
+			name  string
+			ref   string
+			index bool
+		}{
+			{"index by tag", host + "/k8s/rich:v1", true},
+			{"manifest by tag", host + "/k8s/plain:v1.2.3", false},
+			{"index by digest", host + "/k8s/rich@" + must(idx.Digest()).String(), true},
+			{"tag and digest", host + "/k8s/rich:v1@" + must(idx.Digest()).String(), true},
+		} {
+			t.Run(test.name, func(t *testing.T) {
+				var p payload
+				push := must(name.ParseReference(test.ref))
+				if test.index {
+					p.add(t, test.ref, img, idx)
+					if err := remote.WriteIndex(push, idx); err != nil {
+						t.Fatal(err)
+					}
+				} else {
+					p.add(t, test.ref, img, nil)
+					if err := remote.Write(push, img); err != nil {
+						t.Fatal(err)
+					}
+				}
+
+				pulled := startDaemon(t, rel, "overlayfs")
+				pulled.connect()
+				images, _ := pulled.cri()
+				if _, err := images.PullImage(t.Context(), &cri.PullImageRequest{Image: &cri.ImageSpec{Image: test.ref}}); err != nil {
+					t.Fatal(err)
+				}
+				imported := startDaemon(t, rel, "overlayfs")
+				importAll(t, imported.connect(), &p)
+
+				if diff := cmp.Diff(pulled.records(), imported.records()); diff != "" {
+					t.Errorf("records (-pulled +imported):\n%s", diff)
+				}
+				for name := range pulled.records() {
+					want, got := pulled.status(name), imported.status(name)
+					if want == nil || got == nil {
+						t.Errorf("status of %s: pulled %v, imported %v", name, want, got)
+						continue
+					}
+					// Pods ask for both names, and the kubelet compares the IDs.
+					if want.Id != got.Id || !slices.Equal(want.RepoTags, got.RepoTags) || !slices.Equal(want.RepoDigests, got.RepoDigests) || want.Size != got.Size {
+						t.Errorf("status of %s:\npulled   %v\nimported %v", name, want, got)
+					}
+					// 1.6 has no such field.
+					if !rel.old() && !got.Pinned {
+						t.Errorf("%s is not pinned", name)
+					}
+				}
+			})
+		}
+	})
+}
+
+func TestTagAndRemove(t *testing.T) {
+	onEach(t, func(t *testing.T, rel release) {
+		d := startDaemon(t, rel, "overlayfs")
+		s := d.connect()
+		const ref = "registry.example.com/pause:3.9"
+		var p payload
+		img := image(t, "/pause", layer(t, text("pause", "binary")))
+		p.add(t, ref, img, index(t, img))
+		importAll(t, s, &p)
+		ctx := t.Context()
+
+		if err := s.Tag(ctx, ref, pauseInConfig); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Tag(ctx, ref, pauseInConfig); err != nil {
+			t.Errorf("tagging twice: %v", err)
+		}
+		if st := d.status(pauseInConfig); st == nil || !slices.Contains(st.RepoTags, pauseInConfig) || !slices.Contains(st.RepoTags, ref) {
+			t.Errorf("status of the new name = %v", st)
+		}
+		if err := s.Tag(ctx, "registry.example.com/none:1", pauseInConfig); err == nil || !strings.Contains(err.Error(), "registry.example.com/none:1") {
+			t.Errorf("tagging what is not there: %v", err)
+		}
+		assertMissing(t, s, &p)
+
+		if err := s.RemoveImages(ctx, []string{pauseInConfig, "registry.example.com/none:1"}); err != nil {
+			t.Fatal(err)
+		}
+		if _, still := d.records()[pauseInConfig]; still || len(d.records()) != 3 {
+			t.Errorf("records after removing the new name: %v", d.records())
+		}
+		assertMissing(t, s, &p)
+
+		if err := s.Tag(ctx, ref, pauseInConfig); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.RemoveImages(ctx, []string{ref, pauseInConfig}); err != nil {
+			t.Fatal(err)
+		}
+		if r, b, sn := d.records(), d.blobs(), d.snapshots(); len(r)+len(b)+len(sn) > 0 {
+			t.Errorf("left after removing all: records %v, blobs %v, snapshots %v", r, b, sn)
+		}
+		assertMissing(t, s, &p, ref)
+	})
+}
+
+func TestInfo(t *testing.T) {
+	onEachSnapshotter(t, func(t *testing.T, d *daemon) {
+		info, err := d.connect().Info(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		network := info.Network.Message
+		info.Network.Message = ""
+		want := store.Info{
+			Version: d.release.name, CRI: true, Snapshotter: d.snapshotter, DefaultRuntime: "runc",
+			SystemdCgroup: true, RestrictOOMScoreAdj: true, Runtime: store.Condition{Ready: true},
+		}
+		if d.release.old() {
+			want.SandboxImage = pauseInConfig
+		}
+		if diff := cmp.Diff(want, info); diff != "" {
+			t.Errorf("info (-want +got):\n%s", diff)
+		}
+		if !strings.Contains(network, "cni plugin not initialized") {
+			t.Errorf("network condition says %q", network)
+		}
+	})
+}
+
+func TestNoCRI(t *testing.T) {
+	onEach(t, func(t *testing.T, rel release) {
+		d := newDaemon(t, rel, "overlayfs")
+		disabled := `disabled_plugins = ["io.containerd.grpc.v1.cri"]` + "\n"
+		d.write("config.toml", strings.Replace(d.config(), "\n", "\n"+disabled, 1))
+		d.start()
+		s := d.connect()
+		info, err := s.Info(t.Context())
+		if err != nil || info != (store.Info{Version: d.release.name, Snapshotter: "overlayfs"}) {
+			t.Errorf("info = %+v, %v", info, err)
+		}
+		var p payload
+		p.add(t, "registry.example.com/a:1", image(t, "/a", layer(t, text("a", "a"))), nil)
+		importAll(t, s, &p)
+		assertMissing(t, s, &p)
+		if err := s.RemovePods(t.Context()); err != nil {
+			t.Errorf("removing pods where there can be none: %v", err)
+		}
+	})
+}
+
+func TestBadReference(t *testing.T) {
+	d := startDaemon(t, release{name: "2", bin: bundled(t)}, "overlayfs")
+	s := d.connect()
+	_, err := s.Missing(t.Context(), []bundle.Image{{Reference: "Not A Reference"}})
+	if err == nil || !strings.Contains(err.Error(), `"Not A Reference"`) {
+		t.Errorf("err = %v", err)
+	}
+}
