@@ -39,7 +39,7 @@ func TestEveryTruncationIsNamed(t *testing.T) {
 		{119, "not a bundle"},
 		{120, "it has 120 bytes, and its program alone has 200"},
 		{stubEnd - 1, "its program alone has 200"},
-		{stubEnd, "an install program without a payload"},
+		{stubEnd, "a program without a payload"},
 		{stubEnd + 1, "incomplete copy: it ends 1 bytes behind its program"},
 		{payload - 1, "it ends 63 bytes behind its program"},
 		{payload, fmt.Sprintf("it has %d of %d bytes, %d are missing", payload, end, end-payload)},
@@ -158,7 +158,7 @@ func TestOtherFilesAreNotBundles(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = Open(self)
-	wantFault(t, err, "is an install program without a payload")
+	wantFault(t, err, "is a program without a payload")
 	_, err = Open(t.TempDir())
 	wantFault(t, err, "is not a regular file")
 	_, err = Open(filepath.Join(t.TempDir(), "absent"))

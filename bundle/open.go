@@ -132,7 +132,7 @@ func (f *File) diagnose() error {
 	}
 	if f.size == stub {
 		return fault.New(fault.Bundle, "use the file that bundle build wrote; tools such as strip remove the payload",
-			"%s is an install program without a payload", f.path)
+			"%s is a program without a payload", f.path)
 	}
 	var b [headerSize]byte
 	if n, err := f.file.ReadAt(b[:], stub); errors.Is(err, io.EOF) {

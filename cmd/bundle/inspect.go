@@ -1,0 +1,146 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"airlift/bundle"
+	"airlift/fault"
+)
+
+func newInspectCmd() *cobra.Command {
+	var output string
+	cmd := &cobra.Command{
+		Use:   "inspect FILE",
+		Short: "Show what is inside a bundle",
+		Long: `Show what is inside a bundle: the Kubernetes version, every component with the
+address and checksum it came from, every image with its digest, and how to list
+the files with stock tar.
+
+Only the manifest is read and compared with its sha256; "bundle verify" reads
+everything.`,
+		Example: `  bundle inspect install
+  bundle inspect install --output json | jq -r '.manifest.images[].reference'`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if output != "text" && output != "json" {
+				return fault.New(fault.Usage, "use --output text or --output json", "unknown output format %q", output)
+			}
+			f, err := bundle.Open(args[0])
+			if err != nil {
+				return err
+			}
+			defer f.Close()
+			m, err := f.Manifest()
+			if err != nil {
+				return err
+			}
+			if output == "json" {
+				return inspectJSON(cmd.OutOrStdout(), f, m)
+			}
+			return inspectText(cmd.OutOrStdout(), f, m)
+		},
+	}
+	cmd.Flags().StringVarP(&output, "output", "o", "text", `"text" for people or "json" for programs`)
+	return cmd
+}
+
+// inspection is what inspect --output json prints.
+type inspection struct {
+	File         string           `json:"file"`
+	Size         int64            `json:"size"` // of the file, in bytes
+	Payload      payload          `json:"payload"`
+	UnpackedSize int64            `json:"unpackedSize"` // of all entries, in bytes
+	Manifest     *bundle.Manifest `json:"manifest"`
+}
+
+type payload struct {
+	Offset int64  `json:"offset"` // from the file's first byte
+	Size   int64  `json:"size"`   // compressed, in bytes
+	SHA256 string `json:"sha256"` // of the compressed bytes
+}
+
+func inspectJSON(w io.Writer, f *bundle.File, m *bundle.Manifest) error {
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	return e.Encode(inspection{
+		File:         f.Path(),
+		Size:         f.Size(),
+		Payload:      payload{f.PayloadOffset(), f.PayloadSize(), f.PayloadSHA256()},
+		UnpackedSize: m.UnpackedSize(),
+		Manifest:     m,
+	})
+}
+
+func inspectText(w io.Writer, f *bundle.File, m *bundle.Manifest) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "Kubernetes %s for %s, pod network: %s\n", m.KubernetesVersion, m.Platform, m.CNI)
+
+	// The second line of each item is too long for a column of its own.
+	width := len("COMPONENT")
+	for _, c := range m.Components {
+		width = max(width, len(c.Name))
+	}
+	fmt.Fprintf(&b, "\n%-*s  %-12s  %9s\n", width, "COMPONENT", "VERSION", "SIZE")
+	for _, c := range m.Components {
+		var size int64
+		for _, name := range c.Entries {
+			e, _ := m.Entry(name)
+			size += e.Size
+		}
+		fmt.Fprintf(&b, "%-*s  %-12s  %9s\n", width, c.Name, c.Version, formatSize(size))
+		fmt.Fprintf(&b, "  %s\n  %s\n", c.URL, c.Checksum)
+	}
+
+	width = len("IMAGE")
+	for _, i := range m.Images {
+		width = max(width, len(i.Reference))
+	}
+	fmt.Fprintf(&b, "\n%-*s  LAYERS  %9s\n", width, "IMAGE", "SIZE")
+	for _, i := range m.Images {
+		var size int64
+		for _, l := range i.Layers {
+			size += l.Size
+		}
+		fmt.Fprintf(&b, "%-*s  %6d  %9s\n", width, i.Reference, len(i.Layers), formatSize(size))
+		fmt.Fprintf(&b, "  %s\n", i.Target.Digest)
+	}
+
+	fmt.Fprintf(&b, "\n%d entries, %s unpacked (layers that images share are stored once), %s compressed\n",
+		len(m.Entries), formatSize(m.UnpackedSize()), formatSize(f.PayloadSize()))
+	fmt.Fprintf(&b, "file of %s, format version %d, payload at offset %d\n",
+		formatSize(f.Size()), m.FormatVersion, f.PayloadOffset())
+	fmt.Fprintf(&b, "\nTo list it with stock tools:\n  tail -c +%d %s | tar --zstd -t\n",
+		f.PayloadOffset()+1, shellQuote(f.Path())) // tail counts from 1
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// formatSize gives a size in bytes as people read it, in powers of 1000.
+func formatSize(n int64) string {
+	switch {
+	case n >= 1e9:
+		return fmt.Sprintf("%.2f GB", float64(n)/1e9)
+	case n >= 1e6:
+		return fmt.Sprintf("%.1f MB", float64(n)/1e6)
+	case n >= 1e3:
+		return fmt.Sprintf("%.1f kB", float64(n)/1e3)
+	}
+	return fmt.Sprintf("%d B", n)
+}
+
+// shellQuote makes s one word for a POSIX shell, left as it is where it is one.
+func shellQuote(s string) string {
+	plain := func(r rune) bool {
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("/._-+=:@%,", r)
+	}
+	if s != "" && strings.IndexFunc(s, func(r rune) bool { return !plain(r) }) < 0 {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}

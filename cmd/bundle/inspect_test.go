@@ -1,0 +1,149 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"airlift/bundle"
+	"airlift/fault"
+)
+
+// golden is a small whole bundle: two images, three components.
+const golden = "../../bundle/testdata/v1.bundle"
+
+// command runs the program with the arguments.
+func command(t *testing.T, args ...string) (stdout string, err error) {
+	t.Helper()
+	cmd := newRootCmd()
+	var out, progress bytes.Buffer
+	cmd.SetOut(&out)
+	cmd.SetErr(&progress)
+	cmd.SetArgs(args)
+	err = cmd.ExecuteContext(t.Context())
+	return out.String(), err
+}
+
+func TestInspectShowsWhatIsInside(t *testing.T) {
+	// A path that a shell would take apart.
+	path := filepath.Join(t.TempDir(), "the 'one' file")
+	b, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, b, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	out, err := command(t, "inspect", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"Kubernetes v1.29.15 for linux/amd64, pod network: flannel\n",
+		"kubelet      v1.0.0          20.0 kB\n  https://example.com/kubelet\n  sha256:",
+		"registry.k8s.io/etcd:3.5.16-0       2    21.5 kB\n  sha256:",
+		"10 entries, 52.0 kB unpacked",
+	} {
+		if !strings.Contains(out, want) {
+			t.Errorf("%q is not in\n%s", want, out)
+		}
+	}
+	// The command it gives works as it stands.
+	_, line, ok := strings.Cut(out, "To list it with stock tools:\n")
+	if !ok {
+		t.Fatal(out)
+	}
+	list, err := exec.Command("bash", "-o", "pipefail", "-c", line).CombinedOutput()
+	if err != nil || !strings.HasPrefix(string(list), "manifest.json\nbin/runc\nbin/kubelet\nblobs/sha256/") {
+		t.Errorf("%s: %v\n%s", line, err, list)
+	}
+}
+
+func TestInspectJSON(t *testing.T) {
+	out, err := command(t, "inspect", "-o", "json", golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got struct {
+		Size    int64
+		Payload struct {
+			Offset, Size int64
+			SHA256       string
+		}
+		Manifest json.RawMessage
+	}
+	if err := json.Unmarshal([]byte(out), &got); err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.Size != int64(len(b)) || got.Payload.Offset+got.Payload.Size >= got.Size {
+		t.Errorf("%+v of a file of %d bytes", got, len(b))
+	}
+	cmd := exec.Command("sha256sum")
+	cmd.Stdin = bytes.NewReader(b[got.Payload.Offset:][:got.Payload.Size])
+	if sum, err := cmd.Output(); err != nil || !strings.HasPrefix(string(sum), got.Payload.SHA256) {
+		t.Errorf("payload: sha256sum says %s, %v; inspect %s", sum, err, got.Payload.SHA256)
+	}
+	var m bundle.Manifest
+	if err := json.Unmarshal(got.Manifest, &m); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Validate(); err != nil || len(m.Entries) != 10 {
+		t.Errorf("%d entries, %v", len(m.Entries), err)
+	}
+}
+
+func TestVerify(t *testing.T) {
+	out, err := command(t, "verify", golden)
+	if err != nil || !strings.Contains(out, "is whole") || !strings.Contains(out, "10 entries (52.0 kB)") {
+		t.Errorf("%q, %v", out, err)
+	}
+	whole, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	damaged := func(change func([]byte) []byte) string {
+		path := filepath.Join(t.TempDir(), "install")
+		if err := os.WriteFile(path, change(bytes.Clone(whole)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	for _, c := range []struct {
+		name, path, want string
+	}{
+		{"a flipped bit", damaged(func(b []byte) []byte { b[20_000] ^= 1; return b }), `entry "bin/kubelet": its sha256 is`},
+		{"cut short", damaged(func(b []byte) []byte { return b[:30_000] }), "is an incomplete copy: it has 30000 of 53190 bytes, 23190 are missing"},
+		{"absent", filepath.Join(t.TempDir(), "none"), "no such file"},
+		{"something else", "inspect_test.go", "is not a bundle"},
+	} {
+		out, err := command(t, "verify", c.path)
+		if fault.ExitCode(err) != fault.Bundle || !strings.Contains(err.Error(), c.want) || out != "" {
+			t.Errorf("%s: %q, exit code %d, %v; want 4 and %q", c.name, out, fault.ExitCode(err), err, c.want)
+		}
+	}
+}
+
+func TestInspectAndVerifyUsage(t *testing.T) {
+	for _, args := range [][]string{{"inspect"}, {"verify"}, {"inspect", "a", "b"}, {"inspect", "-o", "yaml", golden}, {"verify", "--no-such-flag", golden}} {
+		if _, err := command(t, args...); fault.ExitCode(err) != fault.Usage || fault.Hint(err) == "" {
+			t.Errorf("bundle %s: exit code %d, %v", strings.Join(args, " "), fault.ExitCode(err), err)
+		}
+	}
+}
+
+func TestShellQuote(t *testing.T) {
+	for _, s := range []string{"install", "./a b", "it's", "$(x)", "a\nb", "-", "", "*", "ü"} {
+		out, err := exec.Command("sh", "-c", "printf %s "+shellQuote(s)).Output()
+		if err != nil || string(out) != s {
+			t.Errorf("%q becomes %s, which a shell reads as %q, %v", s, shellQuote(s), out, err)
+		}
+	}
+}
