@@ -129,3 +129,26 @@ func TestJoin(t *testing.T) {
 		})
 	}
 }
+
+func TestKubeletSkew(t *testing.T) {
+	for _, tt := range []struct {
+		bundle, cluster string
+		ok              bool
+	}{
+		{"v1.29.15", "v1.29.15", true},
+		{"v1.29.15", "v1.29.3", true},
+		{"v1.29.15", "v1.32.0", true},
+		{"v1.29.15", "v1.33.0", false},
+		{"v1.30.1", "v1.29.15", false},
+	} {
+		c := &config.Config{}
+		c.KubernetesVersion = tt.bundle
+		err := c.UseCluster(config.Cluster{KubernetesVersion: tt.cluster})
+		if (err == nil) != tt.ok {
+			t.Errorf("bundle %s, cluster %s: %v", tt.bundle, tt.cluster, err)
+		}
+		if err == nil && c.KubernetesVersion != tt.bundle {
+			t.Errorf("version became %s", c.KubernetesVersion)
+		}
+	}
+}

@@ -1,0 +1,24 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+
+	"airlift/installer/host"
+)
+
+// newHostRouteCmd is what airlift-service-route.service runs at boot.
+func newHostRouteCmd() *cobra.Command {
+	var cidr, dev string
+	cmd := &cobra.Command{
+		Use:    "host-route",
+		Short:  "Add a route for the Service addresses on a host without a default route",
+		Hidden: true,
+		Args:   noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return host.AddRoute(cmd.Context(), cidr, dev)
+		},
+	}
+	cmd.Flags().StringVar(&cidr, "cidr", "", "the range")
+	cmd.Flags().StringVar(&dev, "dev", "", "the interface")
+	return cmd
+}

@@ -1,0 +1,59 @@
+package main
+
+import (
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"airlift/fault"
+	"airlift/installer"
+)
+
+// Version is this installer's own version; the Makefile sets it.
+var Version = "dev"
+
+const rootLong = `install makes this host a Kubernetes node, from this one file, without a network.
+
+Everything it needs is in the file itself: programs, images and the steps of
+kubeadm. It needs root, systemd and a kernel that can run containers.
+
+Exit codes: 0 done, 1 failed, 2 wrong use, 3 the host does not meet the
+requirements, 4 this file is incomplete or damaged, 130 interrupted.`
+
+func newRootCmd() *cobra.Command {
+	verbosity := 0
+	cmd := &cobra.Command{
+		Use:           "install",
+		Short:         "Make this host a Kubernetes node, without a network",
+		Long:          rootLong,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          noArgs,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.PersistentFlags().IntVarP(&verbosity, "v", "v", 0, "how much to tell: 0, 1 (every sub-step and file) or 2")
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return fault.New(fault.Usage, "see '"+cmd.CommandPath()+" --help'", "%w", err)
+	})
+	cmd.AddCommand(newInitCmd(), newJoinCmd(), newResetCmd(), newVersionCmd(), newHostRouteCmd())
+	return cmd
+}
+
+// noArgs refuses arguments as wrong use.
+func noArgs(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return fault.New(fault.Usage, "see '"+cmd.CommandPath()+" --help'", "unknown command or argument %q", strings.Join(args, " "))
+	}
+	return nil
+}
+
+// console prints on the command's output.
+func console(cmd *cobra.Command) *installer.Console {
+	c := &installer.Console{Out: cmd.OutOrStdout()}
+	c.Verbosity, _ = cmd.Flags().GetInt("v")
+	if f, ok := c.Out.(interface{ Fd() uintptr }); ok {
+		c.TTY = term.IsTerminal(int(f.Fd()))
+	}
+	return c
+}

@@ -1,0 +1,37 @@
+package config
+
+import (
+	"airlift/fault"
+
+	"k8s.io/apimachinery/pkg/util/version"
+)
+
+// maxKubeletSkew is how many minor versions a kubelet may be older than the
+// API server, since 1.28 (kubernetes.io/releases/version-skew-policy).
+const maxKubeletSkew = 3
+
+// UseCluster takes over a joined cluster's settings. The version stays the
+// bundle's: it is what this node will run. The error (fault.Preflight) says
+// why a kubelet of that version cannot be part of this cluster.
+func (c *Config) UseCluster(cluster Cluster) error {
+	own, err := version.ParseSemantic(c.KubernetesVersion)
+	if err != nil {
+		return err
+	}
+	theirs, err := version.ParseSemantic(cluster.KubernetesVersion)
+	if err != nil {
+		return err
+	}
+	skew := int(theirs.Minor()) - int(own.Minor())
+	if own.Major() != theirs.Major() || skew < 0 || skew > maxKubeletSkew {
+		return fault.New(fault.Preflight, "use a bundle made with 'bundle build --version "+cluster.KubernetesVersion+"'",
+			"this bundle's kubelet is %s and the cluster is %s: a kubelet may be up to %d minor versions older than the API server, and never newer",
+			c.KubernetesVersion, cluster.KubernetesVersion, maxKubeletSkew)
+	}
+	cluster.KubernetesVersion = c.KubernetesVersion
+	if cluster.CertificatesDir == "" {
+		cluster.CertificatesDir = CertificatesDir
+	}
+	c.Cluster = cluster
+	return nil
+}

@@ -1,0 +1,83 @@
+package installer
+
+import (
+	"context"
+	"io"
+
+	"airlift/bundle"
+	"airlift/images/store"
+)
+
+// lazyImporter stands between the stream, which starts at once, and
+// containerd, which the stream itself brings. It opens when the runtime step
+// has handed containerd over.
+type lazyImporter struct {
+	p        *payload
+	importer *store.Importer // nil until open, and when no image is missing
+	opened   bool
+}
+
+// open waits for containerd and asks it which images are missing.
+func (im *lazyImporter) open(ctx context.Context) error {
+	if im.opened {
+		return nil
+	}
+	if len(im.p.images) == 0 {
+		im.opened = true
+		return nil
+	}
+	var s *store.Store
+	select {
+	case s = <-im.p.runtime:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	missing, err := s.Missing(ctx, im.p.images)
+	if err != nil {
+		return err
+	}
+	lacks := map[string]bool{}
+	for _, i := range missing {
+		lacks[i.Reference] = true
+		for _, l := range i.Layers {
+			im.p.total.Add(l.Size)
+		}
+	}
+	for _, i := range im.p.images {
+		if !lacks[i.Reference] {
+			im.p.arrived(i.Reference)
+		}
+	}
+	im.opened = true
+	if len(missing) == 0 {
+		return nil
+	}
+	im.importer, err = s.NewImporter(ctx, missing, store.ImportOptions{
+		OnImage: func(i bundle.Image) {
+			im.p.changed.Add(1)
+			im.p.arrived(i.Reference)
+		},
+	})
+	return err
+}
+
+// complete says whether every wanted image is in.
+func (im *lazyImporter) complete() bool {
+	return im.opened && (im.importer == nil || len(im.importer.Pending()) == 0)
+}
+
+func (im *lazyImporter) pending() []bundle.Image { return im.importer.Pending() }
+
+func (im *lazyImporter) wants(entry string) bool {
+	return im.importer != nil && im.importer.Wants(entry)
+}
+
+func (im *lazyImporter) blob(ctx context.Context, e bundle.Entry, r io.Reader) error {
+	return im.importer.Blob(ctx, e, r)
+}
+
+func (im *lazyImporter) close(ctx context.Context) {
+	if im.importer != nil {
+		_ = im.importer.Close(ctx) // what remains goes with its lease
+	}
+}

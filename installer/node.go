@@ -1,0 +1,176 @@
+package installer
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+
+	"airlift/bundle"
+	"airlift/images/store"
+	"airlift/installer/cluster"
+	"airlift/installer/config"
+	"airlift/installer/host"
+	"airlift/installer/pki"
+	"airlift/installer/preflight"
+)
+
+// Node is this host on its way to becoming a node, or back. Its methods are
+// the steps; what they learn from each other is in its fields.
+type Node struct {
+	Config  *config.Config
+	Host    *host.Host
+	Bundle  *bundle.File // nil for reset
+	Console *Console
+	// SkipPhases are the names that --skip-phases gave.
+	SkipPhases []string
+	// UserToken says that the token was given, not made.
+	UserToken bool
+
+	before       *host.Host // dry run: the host itself, while Host is a folder
+	manifest     *bundle.Manifest
+	payload      *payload
+	stop         context.CancelFunc // ends the payload's stream
+	store        *store.Store
+	foreign      bool   // containerd is the host's own, not ours
+	sandboxImage string // the pause image a foreign containerd asks for, if it tells
+	rerun        bool   // an earlier run of ours has got at least to the certificates
+	changes      int    // what this run changed on the host and in the cluster
+	client       *cluster.Client
+	token        string          // the one the join command shows
+	found        *cluster.Found  // join: the cluster, trusted
+	clusterOf    *config.Cluster // join: the cluster's settings
+	kubelet      []byte          // join: the cluster's KubeletConfiguration
+}
+
+// UseBundle reads the bundle's manifest, and from it what version to install
+// and which images there are.
+func (n *Node) UseBundle(f *bundle.File) error {
+	m, err := f.Manifest()
+	if err != nil {
+		return err
+	}
+	n.Bundle, n.manifest = f, m
+	n.Config.KubernetesVersion = m.KubernetesVersion
+	if n.Config.CNI == "" {
+		n.Config.CNI = m.CNI
+	}
+	n.Config.Images = map[string]string{}
+	for _, i := range m.Images {
+		n.Config.Images[i.Name] = i.Reference
+	}
+	return nil
+}
+
+// Close ends what runs in the background and waits for it.
+func (n *Node) Close() {
+	if n.stop != nil {
+		n.stop()
+		<-n.payload.done
+	}
+	if n.store != nil {
+		_ = n.store.Close()
+	}
+}
+
+// changed counts n changes.
+func (n *Node) changed(yes bool) {
+	if yes {
+		n.changes++
+	}
+}
+
+// write puts files on the host and counts what changed.
+func (n *Node) write(files ...pki.File) error {
+	for _, f := range files {
+		var changed bool
+		var err error
+		if f.Link != "" {
+			changed, err = n.Host.WriteSymlink(f.Path, f.Link)
+		} else {
+			changed, err = n.Host.WriteFile(f.Path, f.Data, f.Mode)
+		}
+		if err != nil {
+			return err
+		}
+		if changed {
+			n.Console.Debug(1, "wrote %s", f.Path)
+		}
+		n.changed(changed)
+	}
+	return nil
+}
+
+// applied counts and, when asked, names what changed in the cluster.
+func (n *Node) applied(changed []string, err error) error {
+	for _, c := range changed {
+		n.Console.Debug(1, "applied %s", c)
+	}
+	n.changes += len(changed)
+	return err
+}
+
+// root shows the host's files to the packages that only compute.
+func (n *Node) root() fs.FS {
+	files := layered{os.DirFS(n.Host.Path("/"))}
+	if n.before != nil {
+		files = append(files, os.DirFS(n.before.Path("/")))
+	}
+	return files
+}
+
+// exists says whether a file is there on the host.
+func (n *Node) exists(path string) bool {
+	_, err := os.Stat(n.Host.Path(path))
+	return err == nil
+}
+
+// report shows a wait's state where somebody asked for detail.
+func (n *Node) report(state string) { n.Console.Debug(1, "%s", state) }
+
+// images are the bundle's images that this role needs. A worker does without
+// the control plane's.
+func (n *Node) images(role preflight.Role) []bundle.Image {
+	if role == preflight.Init {
+		return n.manifest.Images
+	}
+	controlPlane := []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"}
+	var wanted []bundle.Image
+	for _, i := range n.manifest.Images {
+		if !slices.Contains(controlPlane, i.Name) {
+			wanted = append(wanted, i)
+		}
+	}
+	return wanted
+}
+
+// references names images by component, leaving out what the bundle lacks.
+func (n *Node) references(names ...string) []string {
+	var refs []string
+	for _, name := range names {
+		if ref := n.Config.Images[name]; ref != "" {
+			refs = append(refs, ref)
+		}
+	}
+	return refs
+}
+
+// wantBinary says which programs this host gets from the bundle: all, except
+// a container runtime where the host has one of its own.
+func (n *Node) wantBinary(entry string) bool {
+	if !n.foreign {
+		return true
+	}
+	name := strings.TrimPrefix(entry, bundle.BinDir)
+	return name != "runc" && name != "ctr" && !strings.HasPrefix(name, "containerd")
+}
+
+func (n *Node) loadClient(kubeconfig, server string) (*cluster.Client, error) {
+	c, err := cluster.Load(n.Host.Path(kubeconfig), server)
+	if err != nil {
+		return nil, fmt.Errorf("loading %s: %w", kubeconfig, err)
+	}
+	return c, nil
+}

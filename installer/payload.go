@@ -1,0 +1,219 @@
+package installer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"airlift/bundle"
+	"airlift/images/store"
+	"airlift/installer/config"
+	"airlift/installer/host"
+)
+
+// payload streams the bundle once, in the background, and hands every entry to
+// where it belongs: programs to the host, image blobs to containerd. Steps wait
+// for what they need by name.
+type payload struct {
+	file     *bundle.File
+	host     *host.Host
+	binaries map[string]host.Binary // wanted programs by entry name
+	images   []bundle.Image         // wanted images
+
+	runtime chan *store.Store // receives containerd once, when it runs
+
+	total, moved atomic.Int64 // bytes of what had to be moved
+
+	mu      sync.Mutex
+	waiting map[string]chan struct{} // closed when the entry or image is there
+	done    chan struct{}            // closed when run has returned
+	err     error                    // why it stopped, after done
+	changed atomic.Int64             // programs and images that were not there before
+}
+
+// binaryPath says where a program of the payload goes; "" for other entries.
+// The folders are those of containerd's and Kubernetes' own instructions for
+// hosts without a package manager.
+func binaryPath(entry string) string {
+	switch {
+	case entry == bundle.BinDir+"runc":
+		return "/usr/local/sbin/runc"
+	case strings.HasPrefix(entry, bundle.BinDir):
+		return path.Join("/usr/local/bin", strings.TrimPrefix(entry, bundle.BinDir))
+	case strings.HasPrefix(entry, bundle.CNIDir):
+		return path.Join(config.CNIBinDir, strings.TrimPrefix(entry, bundle.CNIDir))
+	}
+	return ""
+}
+
+func newPayload(f *bundle.File, m *bundle.Manifest, h *host.Host, wantBinary func(name string) bool, images []bundle.Image) *payload {
+	p := &payload{
+		file: f, host: h, images: images,
+		binaries: map[string]host.Binary{},
+		runtime:  make(chan *store.Store, 1),
+		waiting:  map[string]chan struct{}{},
+		done:     make(chan struct{}),
+	}
+	for _, e := range m.Entries {
+		if dest := binaryPath(e.Name); dest != "" && wantBinary(e.Name) {
+			p.binaries[e.Name] = host.Binary{Path: dest, SHA256: e.SHA256}
+			p.waiting[e.Name] = make(chan struct{})
+		}
+	}
+	for _, i := range images {
+		p.waiting[i.Reference] = make(chan struct{})
+	}
+	return p
+}
+
+// start begins streaming; the context ends it.
+func (p *payload) start(ctx context.Context, m *bundle.Manifest) {
+	go func() {
+		defer close(p.done)
+		p.err = p.run(ctx, m)
+	}()
+}
+
+// useRuntime tells the stream which containerd takes the images.
+func (p *payload) useRuntime(s *store.Store) { p.runtime <- s }
+
+// wait returns when every name (an entry or an image reference) is on the
+// host, or with the error that ended the stream.
+func (p *payload) wait(ctx context.Context, names ...string) error {
+	for _, name := range names {
+		p.mu.Lock()
+		ch := p.waiting[name]
+		p.mu.Unlock()
+		if ch == nil {
+			return fmt.Errorf("waiting for %s: the bundle does not bring it", name)
+		}
+		select {
+		case <-ch:
+			continue
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for %s: %w", name, ctx.Err())
+		case <-p.done:
+		}
+		select {
+		case <-ch: // arrived just before the stream ended
+		default:
+			if p.err != nil {
+				return p.err
+			}
+			return fmt.Errorf("waiting for %s: the bundle ended without it", name)
+		}
+	}
+	return nil
+}
+
+// finish waits for the stream's end and returns its error.
+func (p *payload) finish(ctx context.Context) error {
+	select {
+	case <-p.done:
+		return p.err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (p *payload) arrived(name string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	select {
+	case <-p.waiting[name]:
+	default:
+		close(p.waiting[name])
+	}
+}
+
+func (p *payload) run(ctx context.Context, m *bundle.Manifest) error {
+	missing := map[string]host.Binary{}
+	for name, b := range p.binaries {
+		there, err := p.host.HasBinary(b)
+		if err != nil {
+			return err
+		}
+		if there {
+			p.arrived(name)
+			continue
+		}
+		missing[name] = b
+	}
+	for _, e := range m.Entries {
+		if _, ok := missing[e.Name]; ok {
+			p.total.Add(e.Size)
+		}
+	}
+	im := &lazyImporter{p: p}
+	defer func() { im.close(ctx) }()
+	if len(missing) == 0 {
+		// Nothing to unpack: only containerd knows whether images are missing.
+		if err := im.open(ctx); err != nil || im.complete() {
+			return err
+		}
+	}
+	if err := p.stream(ctx, missing, im); err != nil {
+		return err
+	}
+	if err := im.open(ctx); err != nil || im.complete() {
+		return err
+	}
+	return fmt.Errorf("importing images: the bundle ended without all of %s", im.pending()[0].Reference)
+}
+
+// stream reads the bundle until nothing more is wanted from it.
+func (p *payload) stream(ctx context.Context, missing map[string]host.Binary, im *lazyImporter) error {
+	s, err := p.file.Stream(ctx)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	for len(missing) > 0 || !im.complete() {
+		e, r, err := s.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		r = io.TeeReader(r, countWriter{&p.moved})
+		if b, ok := missing[e.Name]; ok {
+			if _, err := p.host.InstallBinary(ctx, b, r); err != nil {
+				return err
+			}
+			p.changed.Add(1)
+			delete(missing, e.Name)
+			p.arrived(e.Name)
+			continue
+		}
+		if !strings.HasPrefix(e.Name, bundle.BlobDir) {
+			continue
+		}
+		if err := im.open(ctx); err != nil {
+			return err
+		}
+		if im.wants(e.Name) {
+			if err := im.blob(ctx, e, r); err != nil {
+				return err
+			}
+		}
+	}
+	if len(missing) > 0 {
+		for name := range missing {
+			return fmt.Errorf("unpacking: the bundle ended without %s", name)
+		}
+	}
+	return nil
+}
+
+type countWriter struct{ n *atomic.Int64 }
+
+func (w countWriter) Write(b []byte) (int, error) {
+	w.n.Add(int64(len(b)))
+	return len(b), nil
+}

@@ -1,0 +1,279 @@
+package installer
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"airlift/fault"
+	"airlift/images/store"
+	"airlift/installer/config"
+	"airlift/installer/host"
+	"airlift/installer/pki"
+	"airlift/installer/preflight"
+	"airlift/installer/render"
+)
+
+// The steps that init and join share: they turn a bare host into one that can
+// run containers, with the bundle's images in it.
+
+// runtimeTimeout bounds the wait for a containerd that was just started; a
+// slow disk takes it some seconds to open its database.
+const runtimeTimeout = 60 * time.Second
+
+// imageTimeout bounds the wait for the images. A USB 2 stick reads a bundle
+// in a few seconds; a slow disk writes its 0.5 to 1 GB in a few minutes.
+const imageTimeout = 30 * time.Minute
+
+func (n *Node) preflight(role preflight.Role) func(context.Context) error {
+	return func(ctx context.Context) error {
+		// kubelet.conf is the last thing both write before the kubelet starts.
+		n.rerun = n.Host.Used() && n.exists(kubeletConf)
+		if err := n.detectRuntime(ctx); err != nil {
+			return err
+		}
+		report, err := preflight.Run(ctx, preflight.Target{
+			Config: n.Config, Role: role, Rerun: n.rerun, Root: n.Host.Path("/"), Disk: n.diskSpace(role),
+		}, n.Config.NodeRegistration.IgnorePreflightErrors)
+		for _, w := range report.Warnings {
+			n.Console.Warn("%s: %s", w.Name, w.Message)
+		}
+		return err
+	}
+}
+
+// diskSpace sums what will be unpacked where.
+func (n *Node) diskSpace(role preflight.Role) []preflight.Space {
+	var programs, layers uint64
+	for _, e := range n.manifest.Entries {
+		if path := binaryPath(e.Name); path != "" && n.wantBinary(e.Name) && !n.exists(path) {
+			programs += uint64(e.Size)
+		}
+	}
+	if n.rerun {
+		return []preflight.Space{{Path: "/usr/local", Bytes: programs}}
+	}
+	for _, i := range n.images(role) {
+		for _, l := range i.Layers {
+			layers += uint64(l.Size)
+		}
+	}
+	return []preflight.Space{{Path: "/usr/local", Bytes: programs}, {Path: "/var/lib", Bytes: layers}}
+}
+
+// unpack starts streaming the bundle. Programs and images arrive in the
+// background, in boot order; the steps that need them wait for them.
+func (n *Node) unpack(role preflight.Role) func(context.Context) error {
+	return func(ctx context.Context) error {
+		if !n.foreign {
+			if err := n.Host.SetOwnsRuntime(); err != nil {
+				return err
+			}
+		}
+		var wanted []string
+		n.payload = newPayload(n.Bundle, n.manifest, n.Host, n.wantBinary, n.images(role))
+		stream, stop := context.WithCancel(ctx)
+		n.stop = stop
+		n.payload.start(stream, n.manifest)
+		if !n.foreign {
+			wanted = []string{"bin/runc", "bin/containerd", "bin/containerd-shim-runc-v2"}
+		}
+		return n.payload.wait(ctx, wanted...)
+	}
+}
+
+// runtime prepares the kernel and starts containerd.
+func (n *Node) runtime(ctx context.Context) error {
+	for _, prepare := range []func(context.Context) error{n.prepareKernel, n.prepareRoutes, n.startContainerd} {
+		if err := prepare(ctx); err != nil {
+			return err
+		}
+	}
+	n.payload.useRuntime(n.store)
+	return nil
+}
+
+func (n *Node) prepareKernel(ctx context.Context) error {
+	warnings, err := n.Host.LoadModules(ctx, host.NodeModules()...)
+	if err != nil {
+		return err
+	}
+	ipv4, ipv6 := families(n.Config.Networking.PodSubnet, n.Config.Facts.NodeIP)
+	more, err := n.Host.SetSysctls(ctx, host.NodeSysctls(ipv6, ipv4))
+	if err != nil {
+		return err
+	}
+	for _, w := range append(warnings, more...) {
+		n.Console.Warn("%s", w)
+	}
+	shared, err := n.Host.MakeRootShared(ctx)
+	n.changed(shared)
+	return err
+}
+
+// families says which address families pods or this node use.
+func families(ranges ...string) (ipv4, ipv6 bool) {
+	for _, r := range ranges {
+		ipv6 = ipv6 || strings.Contains(r, ":")
+		ipv4 = ipv4 || strings.Contains(r, ".")
+	}
+	return ipv4, ipv6
+}
+
+// prepareRoutes gives host processes a way to Services where no default route
+// does: without it the kernel refuses a ClusterIP before kube-proxy's rules
+// see the packet.
+func (n *Node) prepareRoutes(ctx context.Context) error {
+	if n.Config.Facts.DefaultRoute {
+		return nil
+	}
+	self := n.Bundle.Stub()
+	if err := n.Host.InstallStub(ctx, self, self.Size()); err != nil {
+		return err
+	}
+	return n.Host.EnsureServiceRoute(ctx, n.Config.Networking.ServiceSubnet, n.Config.Facts.Interface)
+}
+
+// writeContainerd writes settings and unit.
+func (n *Node) writeContainerd() error {
+	settings, err := render.ContainerdConfig(n.Config)
+	if err != nil {
+		return err
+	}
+	return n.write(
+		pki.File{Path: render.ContainerdConfigPath, Data: settings, Mode: 0o644},
+		pki.File{Path: render.ContainerdUnitPath, Data: []byte(render.ContainerdUnit), Mode: 0o644},
+		pki.File{Path: render.CrictlConfigPath, Data: render.CrictlConfig(n.Config), Mode: 0o644},
+	)
+}
+
+func (n *Node) startContainerd(ctx context.Context) error {
+	if n.foreign {
+		return nil
+	}
+	before := n.changes
+	if err := n.writeContainerd(); err != nil {
+		return err
+	}
+	start := n.Host.EnableNow
+	if n.changes != before {
+		if err := n.Host.DaemonReload(ctx); err != nil {
+			return err
+		}
+		if err := n.Host.Enable(ctx, "containerd.service"); err != nil {
+			return err
+		}
+		start = n.Host.Restart // starts a stopped one; a running one has to read what changed
+	}
+	if err := start(ctx, "containerd.service"); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, runtimeTimeout)
+	defer cancel()
+	var err error
+	n.store, err = store.Connect(ctx, config.ContainerdSocket)
+	if err != nil {
+		return fault.Wrap(err, fault.Failure, "journalctl -u containerd says why it does not answer")
+	}
+	return nil
+}
+
+// waitImages waits for images by component name, with a bar where somebody
+// is watching.
+func (n *Node) waitImages(names ...string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, imageTimeout)
+		defer cancel()
+		stop := n.Console.Bytes(&n.payload.moved, &n.payload.total)
+		defer stop()
+		if err := n.payload.wait(ctx, n.references(names...)...); err != nil {
+			return err
+		}
+		return n.nameSandboxImage(ctx)
+	}
+}
+
+// writeKubelet writes unit and settings; cluster is the cluster-wide
+// KubeletConfiguration.
+func (n *Node) writeKubelet(cluster []byte, worker bool) error {
+	settings, err := render.NodeKubeletConfig(n.Config, cluster)
+	if err != nil {
+		return err
+	}
+	flags, err := render.KubeletFlags(n.Config, worker)
+	if err != nil {
+		return err
+	}
+	return n.write(
+		pki.File{Path: config.KubeletConfigFile, Data: settings, Mode: 0o644},
+		pki.File{Path: config.KubeletFlagsFile, Data: flags, Mode: 0o644},
+		pki.File{Path: render.KubeletUnitPath, Data: []byte(render.KubeletUnit), Mode: 0o644},
+		pki.File{Path: render.KubeletDropInPath, Data: []byte(render.KubeletDropIn), Mode: 0o644},
+	)
+}
+
+// startKubelet puts the kubelet's unit and settings in place and starts it,
+// or restarts it when one of them changed.
+func (n *Node) startKubelet(ctx context.Context, cluster []byte, worker bool) error {
+	before := n.changes
+	if err := n.writeKubelet(cluster, worker); err != nil {
+		return err
+	}
+	if err := n.Host.MkdirAll(config.ManifestsDir, 0o700); err != nil {
+		return err
+	}
+	if err := n.payload.wait(ctx, "bin/kubelet"); err != nil {
+		return err
+	}
+	if n.changes == before {
+		return n.Host.EnableNow(ctx, "kubelet.service")
+	}
+	if err := n.Host.DaemonReload(ctx); err != nil {
+		return err
+	}
+	if err := n.Host.Enable(ctx, "kubelet.service"); err != nil {
+		return err
+	}
+	return n.Host.Restart(ctx, "kubelet.service")
+}
+
+// podNetwork writes this node's CNI configuration, from the pod CIDR that the
+// controller manager has given it.
+func (n *Node) podNetwork(ctx context.Context) error {
+	if n.Config.CNI == "none" {
+		n.Console.Note("left to you (--cni none): the node becomes Ready when a pod network is installed")
+		return nil
+	}
+	cidrs, err := n.client.WaitForPodCIDR(ctx, n.Config.NodeRegistration.Name, nodeTimeout, n.report)
+	if err != nil {
+		return err
+	}
+	for _, e := range n.manifest.Entries {
+		if name := e.Name; strings.HasPrefix(name, "cni/") {
+			if err := n.payload.wait(ctx, name); err != nil {
+				return err
+			}
+		}
+	}
+	conflist, err := render.CNIConflist(n.Config, cidrs)
+	if err != nil {
+		return err
+	}
+	for _, made := range []string{"/var/lib/cni", "/run/flannel"} {
+		if err := n.Host.Own(made); err != nil {
+			return err
+		}
+	}
+	return n.write(pki.File{Path: render.CNIConflistPath, Data: conflist, Mode: 0o644})
+}
+
+// nodeTimeout bounds waits for this node; the slowest is a first start of all
+// system pods on a small machine.
+const nodeTimeout = 5 * time.Minute
+
+func (n *Node) waitNode(ctx context.Context) error {
+	if n.Config.CNI == "none" {
+		return n.client.WaitForNode(ctx, n.Config.NodeRegistration.Name, nodeTimeout, n.report)
+	}
+	return n.client.WaitForNodeReady(ctx, n.Config.NodeRegistration.Name, nodeTimeout, n.report)
+}
