@@ -7,8 +7,9 @@ package images
 // itself is tested with (build/dependencies.yaml).
 //
 // A minor version's rows begin at the patch from which they hold. They were
-// read from the k8s.io/kubernetes modules of the versions in the comments; the
-// etcd and CoreDNS entries of each release's CHANGELOG agree with them.
+// read from the k8s.io/kubernetes modules of the patch versions that the
+// comments list, and agree with what each release's CHANGELOG says of etcd,
+// CoreDNS and pause.
 
 const oldest, newest = 29, 37
 
@@ -36,7 +37,7 @@ func (m minor) at(patch int) row {
 }
 
 var minors = map[int]minor{
-	29: {"v1.28.0", []row{ // read: 0, 2, 3, 6, 8, 9, 10, 11, 13, 14, 15
+	29: {"v1.28.0", []row{ // read: 0, 2, 3, 6, 8, 9, 10, 14, 15; etcd 3.5.16 in 1.29.11 from kubernetes pull request 127953
 		{0, "3.5.10-0", "v1.11.1", "3.9"},
 		{3, "3.5.12-0", "v1.11.1", "3.9"},
 		{9, "3.5.15-0", "v1.11.1", "3.9"},

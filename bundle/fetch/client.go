@@ -42,7 +42,7 @@ func New(cache *Cache, transport http.RoundTripper) *Client {
 	return &Client{
 		HTTP:    &http.Client{Transport: transport},
 		Cache:   cache,
-		backoff: time.Second, maxBackoff: 15 * time.Second,
+		backoff: time.Second / 2, maxBackoff: 15 * time.Second,
 		stallAfter: stallAfter,
 	}
 }

@@ -73,7 +73,7 @@ second build of the same version needs no network.`,
 			}
 			o.Progress = progress.New(cmd.ErrOrStderr())
 			r, err := build.Run(cmd.Context(), o)
-			if cmd.Context().Err() != nil {
+			if err != nil && cmd.Context().Err() != nil {
 				return fault.Wrap(err, fault.Interrupted, "what was downloaded is kept; run the same command again to go on")
 			}
 			if err != nil {

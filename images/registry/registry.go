@@ -120,7 +120,8 @@ func (c *Client) resolve(ctx context.Context, component, reference string, fixed
 	if err != nil {
 		return nil, fault.Wrap(err, fault.Usage, "")
 	}
-	target, err := c.target(ctx, ref, fixed)
+	_, byDigest := ref.(name.Digest)
+	target, known, err := c.target(ctx, ref, fixed || byDigest)
 	if err != nil {
 		return nil, err
 	}
@@ -148,46 +149,60 @@ func (c *Client) resolve(ctx context.Context, component, reference string, fixed
 	}
 	img.Config = descriptor(m.Config)
 	img.blobs = m.Layers
-	return img, c.config(ctx, img)
+	if err := c.config(ctx, img); err != nil || known {
+		return img, err
+	}
+	// Not before: what is wrong with an image may be put right.
+	return img, c.remember(ref, target)
 }
 
-// target returns the descriptor a reference points to.
-func (c *Client) target(ctx context.Context, ref name.Reference, fixed bool) (bundle.Descriptor, error) {
-	var d bundle.Descriptor
-	key := "target of " + ref.Name()
-	text, known := c.fetch.Cache.Recall(key)
-	known = known && json.Unmarshal([]byte(text), &d) == nil
-	if _, byDigest := ref.(name.Digest); known && (fixed || byDigest) && !c.fetch.Refresh {
-		return d, nil
+// target returns the descriptor a reference points to, and whether that was
+// known before.
+func (c *Client) target(ctx context.Context, ref name.Reference, fixed bool) (d bundle.Descriptor, known bool, err error) {
+	d, known = c.recall(ref)
+	if known && fixed && !c.fetch.Refresh {
+		return d, true, nil
 	}
 	s, err := c.open(ctx, ref.Context())
 	if err != nil {
-		return d, missing(ref, err)
+		return d, false, missing(ref, err)
 	}
 	opts := append(s.opts, remote.WithContext(ctx))
 	if known {
 		// Not every registry answers HEAD well; where it does, it spares
 		// fetching what has not changed.
 		if now, err := remote.Head(ref, opts...); err == nil && now.Digest.String() == d.Digest {
-			return d, nil
+			return d, true, nil
 		}
 	}
 	got, err := remote.Get(ref, opts...)
 	if err != nil {
-		return d, missing(ref, err)
+		return d, false, missing(ref, err)
 	}
 	d = descriptor(got.Descriptor)
 	if !isIndex(d.MediaType) && !isManifest(d.MediaType) {
-		return d, fmt.Errorf("%s is of type %q, which is neither an image nor an index of images", d.Digest, d.MediaType)
+		return d, false, fmt.Errorf("%s is of type %q, which is neither an image nor an index of images", d.Digest, d.MediaType)
 	}
-	if err := c.store(ctx, d, got.Manifest); err != nil {
-		return d, err
-	}
-	b, err := json.Marshal(d)
+	return d, false, c.store(ctx, d, got.Manifest)
+}
+
+// memoryKey names what the cache remembers of a reference: what it pointed to
+// when an image for the architecture was found there.
+func (c *Client) memoryKey(ref name.Reference) string {
+	return "target of " + ref.Name() + " for linux/" + c.arch
+}
+
+func (c *Client) recall(ref name.Reference) (d bundle.Descriptor, ok bool) {
+	text, ok := c.fetch.Cache.Recall(c.memoryKey(ref))
+	return d, ok && json.Unmarshal([]byte(text), &d) == nil
+}
+
+func (c *Client) remember(ref name.Reference, d bundle.Descriptor) error {
+	text, err := json.Marshal(d)
 	if err != nil {
-		return d, err
+		return err
 	}
-	return d, c.fetch.Cache.Remember(key, string(b))
+	return c.fetch.Cache.Remember(c.memoryKey(ref), string(text))
 }
 
 // manifest returns the bytes of an index or a manifest.
