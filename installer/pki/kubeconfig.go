@@ -303,4 +303,3 @@ func checkName(c Certificate, certPEM []byte, file string) error {
 	}
 	return nil
 }
-

@@ -1,6 +1,8 @@
 package render
 
 import (
+	"strings"
+
 	"sigs.k8s.io/yaml"
 
 	"airlift/installer/config"
@@ -58,7 +60,8 @@ func ClusterConfiguration(cfg *config.Config) ([]byte, error) {
 		apiServer["timeoutForControlPlane"] = c.APIServer.TimeoutForControlPlane.String()
 	}
 	if c.ControlPlaneEndpoint != "" {
-		doc["controlPlaneEndpoint"] = c.ControlPlaneEndpoint
+		// With the port that it stands for, as kubeadm completes it.
+		doc["controlPlaneEndpoint"] = strings.TrimPrefix(cfg.ServerURL(), "https://")
 	}
 	if len(c.FeatureGates) > 0 {
 		doc["featureGates"] = c.FeatureGates

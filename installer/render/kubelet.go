@@ -77,6 +77,9 @@ const (
 	// cgroupV1RefusedFrom is the first minor version whose kubelet does not
 	// start on cgroup v1 unless failCgroupV1 is false.
 	cgroupV1RefusedFrom = 35
+	// pauseFlagGoneFrom is the first minor version that leaves it to the
+	// container runtime to keep the pause image.
+	pauseFlagGoneFrom = 35
 )
 
 // cgroupDriver is what the kubelet and the container runtime must agree on.
@@ -96,10 +99,10 @@ func KubeletFlags(cfg *config.Config, worker bool) ([]byte, error) {
 		return nil, err
 	}
 	node := cfg.NodeRegistration
-	args := []config.Arg{
-		{Name: "container-runtime-endpoint", Value: node.CRISocket},
+	args := []config.Arg{{Name: "container-runtime-endpoint", Value: node.CRISocket}}
+	if minor(cfg) < pauseFlagGoneFrom {
 		// Keeps the kubelet from collecting the image as garbage.
-		{Name: "pod-infra-container-image", Value: pause},
+		args = append(args, config.Arg{Name: "pod-infra-container-image", Value: pause})
 	}
 	if worker && len(node.Taints) > 0 {
 		var taints []string

@@ -14,7 +14,7 @@ const (
 )
 
 func group(name string) rbacv1.Subject {
-	return rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: name}
+	return rbacv1.Subject{Kind: rbacv1.GroupKind, Name: name}
 }
 
 func account(namespace, name string) rbacv1.Subject {

@@ -42,7 +42,7 @@ func UploadConfig(cfg *config.Config) ([]runtime.Object, error) {
 // bootstrap tokens.
 func ClusterInfo(cfg *config.Config, caPEM []byte) []runtime.Object {
 	info := configMap(metav1.NamespacePublic, "cluster-info", "kubeconfig", pki.ClusterInfoKubeconfig(cfg.ServerURL(), caPEM))
-	anybody := rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "system:anonymous"}
+	anybody := rbacv1.Subject{Kind: rbacv1.UserKind, Name: "system:anonymous"}
 	return append([]runtime.Object{info},
 		readable(metav1.NamespacePublic, "kubeadm:bootstrap-signer-clusterinfo", "configmaps", "cluster-info", anybody)...)
 }
@@ -55,14 +55,16 @@ func configMap(namespace, name, key string, data []byte) *corev1.ConfigMap {
 	}
 }
 
-// signDefaults tells kubeadm, by a checksum of the only key's value, that the
-// map holds nothing but defaults: its upgrade may then write the next
-// version's over it (componentconfigs/checksums.go). What a user or this host
-// asked for is left unsigned and so survives upgrades.
+// signDefaults tells kubeadm, by a checksum of the values in the order of their
+// keys, that the map holds nothing but defaults: its upgrade may then write the
+// next version's over it (componentconfigs/checksums.go). What a user or this
+// host asked for is left unsigned and so survives upgrades.
 func signDefaults(m *corev1.ConfigMap) {
-	for _, value := range m.Data {
-		m.Annotations = map[string]string{
-			"kubeadm.kubernetes.io/component-config.hash": fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(value))),
-		}
+	sum := sha256.New()
+	for _, key := range sortedKeys(m.Data) {
+		sum.Write([]byte(m.Data[key]))
+	}
+	m.Annotations = map[string]string{
+		"kubeadm.kubernetes.io/component-config.hash": fmt.Sprintf("sha256:%x", sum.Sum(nil)),
 	}
 }

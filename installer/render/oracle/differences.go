@@ -1,0 +1,117 @@
+package oracle
+
+import (
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	kubeproxyv1 "k8s.io/kube-proxy/config/v1alpha1"
+	"sigs.k8s.io/yaml"
+
+	"airlift/installer/config"
+)
+
+// A Difference is something that we want otherwise than kubeadm has it.
+type Difference struct {
+	What, Why string
+	// Apply makes kubeadm's output ours. It is nil where the tests of
+	// package pki check the difference themselves.
+	Apply func(w *Want, cfg *config.Config)
+}
+
+// Differences is the complete list. Everything else must be equal in meaning.
+var Differences = []Difference{
+	{
+		What: "new keys are ECDSA P-256 unless encryptionAlgorithm says RSA",
+		Why:  "an RSA-2048 key takes up to a second on a small machine and there are fourteen of them; kubeadm has the algorithm behind a feature gate",
+	}, {
+		What: "with ECDSA chosen, the kubeconfigs' client keys are ECDSA too",
+		Why:  "kubeadm v1.29 forgets the setting there (newClientCertConfigFromKubeConfigSpec) and makes RSA keys",
+	}, {
+		What: "kubelet.conf points at kubelet-client-current.pem from the start",
+		Why:  "kubeadm embeds the certificate, then moves it there in kubelet-finalize and restarts the kubelet; the end is the same",
+	}, {
+		What: "an existing certificate that has expired, lacks a usage or does not match its key, or a kubeconfig for another server, is an error",
+		Why:  "kubeadm warns or does not look, and the cluster then fails later with a worse message",
+	}, {
+		What: "a subject alternative name that is neither an address nor a DNS name is an error",
+		Why:  "kubeadm drops it with a warning, and clients find out",
+	}, {
+		What: "proxy variables of the installer's environment are not copied into static pods and kube-proxy",
+		Why:  "an isolated host has no proxy; extraEnvs are there for who wants them",
+	}, {
+		What: "Service kube-dns has no resourceVersion",
+		Why:  "kubeadm sets it to 0 only so that its own update call is accepted",
+		Apply: func(w *Want, _ *config.Config) {
+			w.Objects["Service kube-system/kube-dns"].(interface{ SetResourceVersion(string) }).SetResourceVersion("")
+		},
+	}, {
+		What: "without a nameserver on the host the Corefile has no forward",
+		Why:  "CoreDNS does not start with a forward to an empty resolv.conf",
+		Apply: func(w *Want, cfg *config.Config) {
+			if len(cfg.Facts.Nameservers) == 0 {
+				m := w.Objects["ConfigMap kube-system/coredns"].(*corev1.ConfigMap)
+				m.Data["Corefile"] = strings.Replace(m.Data["Corefile"],
+					"    forward . /etc/resolv.conf {\n       max_concurrent 1000\n    }\n", "", 1)
+			}
+		},
+	}, {
+		What: "where nf_conntrack_max cannot be set, kube-proxy is told to leave it, and its ConfigMap is not signed as kubeadm's default",
+		Why:  "kube-proxy would exit; and kubeadm upgrade would put the default back",
+		Apply: func(w *Want, cfg *config.Config) {
+			if cfg.Facts.ConntrackWritable {
+				return
+			}
+			m := w.Objects["ConfigMap kube-system/kube-proxy"].(*corev1.ConfigMap)
+			var k kubeproxyv1.KubeProxyConfiguration
+			if err := yaml.Unmarshal([]byte(m.Data["config.conf"]), &k); err != nil {
+				panic(err)
+			}
+			k.Conntrack.MaxPerCore, k.Conntrack.Min = new(int32(0)), new(int32(0))
+			data, err := yaml.Marshal(k)
+			if err != nil {
+				panic(err)
+			}
+			m.Data["config.conf"] = string(data)
+			m.Annotations = nil
+		},
+	}, {
+		What: "the node's KubeletConfiguration has this host's cgroup driver",
+		Why:  "kubeadm always says systemd; a kubelet that disagrees with the host's cgroups does not start",
+		Apply: func(w *Want, cfg *config.Config) {
+			if cfg.Kubelet == nil {
+				w.Kubelet.CgroupDriver = cfg.Facts.CgroupDriver
+			}
+		},
+	}, {
+		What: "the node's KubeletConfiguration has resolvConf where it is not /etc/resolv.conf; the cluster's has not",
+		Why:  "kubeadm finds out on the first node only and makes it every node's",
+		Apply: func(w *Want, cfg *config.Config) {
+			if cfg.Facts.ResolvConf != "/etc/resolv.conf" {
+				w.Kubelet.ResolverConfig = &cfg.Facts.ResolvConf
+			}
+		},
+	}, {
+		What: "with swap in use the kubelet gets failSwapOn: false",
+		Why:  "preflight has spoken about swap; a kubelet that does not start says it later and worse",
+		Apply: func(w *Want, cfg *config.Config) {
+			if cfg.Facts.SwapOn && w.Kubelet.FailSwapOn == nil {
+				w.Kubelet.FailSwapOn = new(false)
+			}
+		},
+	}, {
+		What: "without a default route the kubelet gets --node-ip",
+		Why:  "it finds its address by the default route and does not register without one",
+		Apply: func(w *Want, cfg *config.Config) {
+			if cfg.Facts.DefaultRoute {
+				return
+			}
+			flags, err := strconv.Unquote(strings.TrimSpace(strings.TrimPrefix(w.KubeletFlags, "KUBELET_KUBEADM_ARGS=")))
+			if err != nil {
+				panic(err)
+			}
+			flags = strings.Replace(flags, " --pod-infra", " --node-ip="+cfg.Facts.NodeIP+" --pod-infra", 1)
+			w.KubeletFlags = "KUBELET_KUBEADM_ARGS=" + strconv.Quote(flags) + "\n"
+		},
+	},
+}

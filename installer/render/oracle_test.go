@@ -1,0 +1,195 @@
+package render_test
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	kubeproxyv1 "k8s.io/kube-proxy/config/v1alpha1"
+	kubeletv1 "k8s.io/kubelet/config/v1beta1"
+
+	"airlift/installer/config"
+	"airlift/installer/render"
+	"airlift/installer/render/oracle"
+)
+
+// TestEqualsKubeadm is the proof that the package means the same as kubeadm:
+// every case is played through by the real one, and all it makes is compared.
+func TestEqualsKubeadm(t *testing.T) {
+	var mu sync.Mutex
+	showed := map[string]bool{}
+	t.Cleanup(func() {
+		for _, d := range oracle.Differences {
+			if d.Apply != nil && !showed[d.What] {
+				t.Errorf("the listed difference %q shows in no case", d.What)
+			}
+		}
+	})
+	for _, c := range append(oracle.Cases(), oracle.PoorHosts()...) {
+		t.Run(c.Name, func(t *testing.T) {
+			t.Parallel()
+			want := oracle.Expect(t, c)
+			mu.Lock()
+			for _, what := range want.Applied {
+				showed[what] = true
+			}
+			mu.Unlock()
+			cfg := c.Config
+			host := os.DirFS(hostWith(t, c.HostDirs))
+
+			pods, err := render.ControlPlane(cfg, host)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if cfg.Etcd.External == nil {
+				if pods["etcd"], err = render.Etcd(cfg); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for name, pod := range pods {
+				got := &corev1.Pod{} // as the kubelet will read it
+				oracle.Decode(t, encode(t, pod), got)
+				compare(t, "static pod "+name, want.Pods[name], got)
+			}
+			if len(pods) != len(want.Pods) {
+				t.Errorf("%d static pods, kubeadm makes %d", len(pods), len(want.Pods))
+			}
+
+			cluster, err := render.KubeletConfig(cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			node, err := render.NodeKubeletConfig(cfg, cluster)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got kubeletv1.KubeletConfiguration
+			oracle.Decode(t, node, &got)
+			compare(t, "the node's KubeletConfiguration", want.Kubelet, got)
+			flags, err := render.KubeletFlags(cfg, false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			compare(t, "kubeadm-flags.env", want.KubeletFlags, string(flags))
+
+			compareObjects(t, want.Objects, objects(t, cfg, want.Output.Read(t, "ca.crt")))
+		})
+	}
+}
+
+// objects is all that init applies, except for the bootstrap token and the
+// binding of the administrators, which a dry run does not show.
+func objects(t *testing.T, cfg *config.Config, caPEM []byte) []runtime.Object {
+	t.Helper()
+	all := append(render.BootstrapRBAC(), render.ClusterInfo(cfg, caPEM)...)
+	for _, build := range []func(*config.Config) ([]runtime.Object, error){render.UploadConfig, render.CoreDNS, render.KubeProxy} {
+		list, err := build(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, list...)
+	}
+	return all
+}
+
+func compareObjects(t *testing.T, want map[string]runtime.Object, got []runtime.Object) {
+	t.Helper()
+	seen := map[string]bool{}
+	for _, obj := range got {
+		key := oracle.Key(t, obj)
+		if seen[key] {
+			t.Errorf("%s is made twice", key)
+		}
+		seen[key] = true
+		if want[key] == nil {
+			t.Errorf("%s is made, but not by kubeadm", key)
+			continue
+		}
+		decoded := oracle.Object(t, encode(t, obj)) // with its kind, as it is sent
+		if m, ok := decoded.(*corev1.ConfigMap); ok {
+			compareConfigMaps(t, key, want[key].(*corev1.ConfigMap), m)
+			continue
+		}
+		compare(t, key, want[key], decoded)
+	}
+	for key := range want {
+		if !seen[key] {
+			t.Errorf("%s is made by kubeadm, but not here", key)
+		}
+	}
+}
+
+// compareConfigMaps compares what their documents say, not how they are
+// written; the checksum over the writing must be there on both, or on neither.
+func compareConfigMaps(t *testing.T, key string, want, got *corev1.ConfigMap) {
+	t.Helper()
+	if w, g := oracle.SignedDefaults(t, want), oracle.SignedDefaults(t, got); w != g {
+		t.Errorf("%s: signed as defaults: %v, kubeadm's: %v", key, g, w)
+	}
+	compare(t, key+" keys", slices.Sorted(maps.Keys(want.Data)), slices.Sorted(maps.Keys(got.Data)))
+	for name := range got.Data {
+		w, g := documentType(name), documentType(name)
+		decodeDocument(t, want.Data[name], w)
+		decodeDocument(t, got.Data[name], g)
+		compare(t, key+" "+name, w, g)
+	}
+	want, got = want.DeepCopy(), got.DeepCopy()
+	want.Data, got.Data, want.Annotations, got.Annotations = nil, nil, nil, nil
+	compare(t, key, want, got)
+}
+
+func documentType(key string) any {
+	switch key {
+	case "config.conf":
+		return &kubeproxyv1.KubeProxyConfiguration{}
+	case "kubelet":
+		return &kubeletv1.KubeletConfiguration{}
+	case "Corefile":
+		return new(string)
+	}
+	return &map[string]any{}
+}
+
+func decodeDocument(t *testing.T, text string, into any) {
+	t.Helper()
+	if s, ok := into.(*string); ok {
+		*s = text
+		return
+	}
+	oracle.Decode(t, []byte(text), into)
+}
+
+func compare(t *testing.T, what string, want, got any) {
+	t.Helper()
+	byName := cmpopts.SortSlices(func(a, b corev1.VolumeMount) bool { return a.Name < b.Name })
+	if diff := cmp.Diff(want, got, cmpopts.EquateEmpty(), byName); diff != "" {
+		t.Errorf("%s differs (-kubeadm +ours):\n%s", what, diff)
+	}
+}
+
+func encode(t *testing.T, obj any) []byte {
+	t.Helper()
+	data, err := render.YAML(obj)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+func hostWith(t *testing.T, dirs []string) string {
+	t.Helper()
+	root := t.TempDir()
+	for _, dir := range dirs {
+		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return root
+}
