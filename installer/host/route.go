@@ -125,14 +125,20 @@ func AddRoute(ctx context.Context, cidr, dev string) error {
 	if err != nil {
 		return fmt.Errorf("adding a route to %s: %w", cidr, err)
 	}
+	if err := netlink.RouteAdd(deviceRoute(dst, link)); err != nil && !errors.Is(err, unix.EEXIST) {
+		return fmt.Errorf("adding a route to %s on %s: %w", cidr, dev, err)
+	}
+	return nil
+}
+
+// deviceRoute sends a range straight to an interface. Adding and removing must
+// agree on all of it: the kernel does not find a route by its range alone.
+func deviceRoute(dst *net.IPNet, link netlink.Link) *netlink.Route {
 	route := &netlink.Route{LinkIndex: link.Attrs().Index, Dst: dst, Scope: netlink.SCOPE_LINK, Protocol: unix.RTPROT_STATIC}
 	if dst.IP.To4() == nil {
 		route.Scope = netlink.SCOPE_UNIVERSE // IPv6 knows no other
 	}
-	if err := netlink.RouteAdd(route); err != nil && !errors.Is(err, unix.EEXIST) {
-		return fmt.Errorf("adding a route to %s on %s: %w", cidr, dev, err)
-	}
-	return nil
+	return route
 }
 
 // waitForLink returns the interface once it is up.
@@ -183,8 +189,7 @@ func removeRoute(cidr, dev string) error {
 	if err != nil {
 		return fmt.Errorf("removing the route to %s: %w", cidr, err)
 	}
-	err = netlink.RouteDel(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: dst})
-	if err != nil && !errors.Is(err, unix.ESRCH) && !errors.Is(err, unix.ENETDOWN) {
+	if err := netlink.RouteDel(deviceRoute(dst, link)); err != nil && !errors.Is(err, unix.ESRCH) && !errors.Is(err, unix.ENETDOWN) {
 		return fmt.Errorf("removing the route to %s: %w", cidr, err)
 	}
 	return nil

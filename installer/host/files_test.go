@@ -1,0 +1,385 @@
+package host_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"airlift/fault"
+	"airlift/installer/host"
+)
+
+func open(t *testing.T, root string) *host.Host {
+	t.Helper()
+	h, err := host.Open(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+func write(t *testing.T, path, text string, mode fs.FileMode) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), mode); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+// tree lists a folder's files with their contents, and its folders.
+func tree(t *testing.T, root string) map[string]string {
+	t.Helper()
+	found := map[string]string{}
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		name := strings.TrimPrefix(path, root)
+		switch {
+		case d.IsDir():
+			found[name] = "dir"
+		case d.Type()&fs.ModeSymlink != 0:
+			found[name], err = os.Readlink(path)
+		default:
+			var data []byte
+			data, err = os.ReadFile(path)
+			found[name] = string(data)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+func sum(text string) string {
+	s := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(s[:])
+}
+
+func TestWriteFileOnlyWritesWhatDiffers(t *testing.T) {
+	root := t.TempDir()
+	h := open(t, root)
+	for i, step := range []struct {
+		text    string
+		mode    fs.FileMode
+		changed bool
+	}{
+		{"one", 0o600, true}, {"one", 0o600, false}, {"two", 0o600, true}, {"two", 0o644, true}, {"two", 0o644, false},
+	} {
+		before, _ := os.Stat(root + "/etc/a/b.conf")
+		changed, err := h.WriteFile("/etc/a/b.conf", []byte(step.text), step.mode)
+		if err != nil || changed != step.changed {
+			t.Fatalf("step %d: changed %t, %v; want %t", i, changed, err, step.changed)
+		}
+		after, err := os.Stat(root + "/etc/a/b.conf")
+		if err != nil || after.Mode().Perm() != step.mode || read(t, root+"/etc/a/b.conf") != step.text {
+			t.Fatalf("step %d: %v %v", i, after, err)
+		}
+		if !changed && !after.ModTime().Equal(before.ModTime()) {
+			t.Errorf("step %d: an unchanged file was written", i)
+		}
+	}
+}
+
+func TestResetRestoresTheHostAsItWas(t *testing.T) {
+	root := t.TempDir()
+	write(t, root+"/etc/containerd/config.toml", "theirs", 0o640)
+	if err := os.Symlink("elsewhere", root+"/etc/link"); err != nil {
+		t.Fatal(err)
+	}
+	write(t, root+"/usr/local/bin/other", "other program", 0o755)
+	before := tree(t, root)
+
+	h := open(t, root)
+	ctx := context.Background()
+	for range 2 { // a second run of init must not take ours for theirs
+		for path, text := range map[string]string{
+			"/etc/containerd/config.toml":             "ours",
+			"/etc/link":                               "ours",
+			"/etc/kubernetes/manifests/etcd.yaml":     "pod",
+			"/etc/systemd/system/a.service.d/x.conf":  "unit",
+			"/etc/cni/net.d/10-flannel.conflist":      "{}",
+			"/var/lib/kubelet/config.yaml":            "kubelet",
+			"/etc/kubernetes/pki/etcd/ca.crt":         "cert",
+			"/etc/kubernetes/pki/apiserver-etcd.crt2": "cert",
+		} {
+			if _, err := h.WriteFile(path, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := h.InstallBinary(ctx, host.Binary{Path: "/usr/local/bin/kubelet", SHA256: sum("kubelet")}, strings.NewReader("kubelet")); err != nil {
+			t.Fatal(err)
+		}
+		h = open(t, root) // as the next process would
+	}
+	if err := h.Own("/var/lib/cni"); err != nil {
+		t.Fatal(err)
+	}
+	write(t, root+"/var/lib/cni/networks/lock", "", 0o600)
+
+	kept, err := h.RemoveInstalled(ctx)
+	if err != nil || len(kept) != 0 {
+		t.Fatalf("kept %v, %v", kept, err)
+	}
+	after := tree(t, root)
+	delete(after, "/var") // made to hold the ledger
+	delete(after, "/var/lib")
+	for path, text := range after {
+		if before[path] != text {
+			t.Errorf("%s: %q, was %q", path, text, before[path])
+		}
+	}
+	for path := range before {
+		if _, ok := after[path]; !ok {
+			t.Errorf("%s is gone", path)
+		}
+	}
+	if info, err := os.Stat(root + "/etc/containerd/config.toml"); err != nil || info.Mode().Perm() != 0o640 {
+		t.Errorf("restored file: %v %v", info, err)
+	}
+	if h.Used() || open(t, root).Used() {
+		t.Error("the ledger still lists something")
+	}
+	if _, err := h.RemoveInstalled(ctx); err != nil {
+		t.Errorf("a second reset: %v", err)
+	}
+}
+
+func TestResetKeepsWhatOthersChanged(t *testing.T) {
+	root := t.TempDir()
+	h := open(t, root)
+	ctx := context.Background()
+	if _, err := h.WriteFile("/etc/crictl.yaml", []byte("ours"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.InstallBinary(ctx, host.Binary{Path: "/usr/local/bin/kubelet", SHA256: sum("one")}, strings.NewReader("one")); err != nil {
+		t.Fatal(err)
+	}
+	write(t, root+"/etc/crictl.yaml", "edited", 0o644)
+	write(t, root+"/usr/local/bin/kubelet", "patched", 0o755)
+
+	kept, err := h.RemoveInstalled(ctx)
+	if err != nil || len(kept) != 2 {
+		t.Fatalf("kept %q, %v", kept, err)
+	}
+	if got := read(t, root+"/etc/crictl.yaml.airlift-saved"); got != "edited" {
+		t.Errorf("saved file: %q", got)
+	}
+	if _, err := os.Stat(root + "/etc/crictl.yaml"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the edited file still acts: %v", err)
+	}
+	if got := read(t, root+"/usr/local/bin/kubelet"); got != "patched" {
+		t.Errorf("program: %q", got)
+	}
+}
+
+// A crash after the ledger's write and before the file's leaves the older
+// content, which is ours all the same.
+func TestCrashBetweenLedgerAndFile(t *testing.T) {
+	root := t.TempDir()
+	h := open(t, root)
+	for _, text := range []string{"one", "two"} {
+		if _, err := h.WriteFile("/etc/a.conf", []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(t, root+"/etc/a.conf", "one", 0o644)
+	kept, err := open(t, root).RemoveInstalled(context.Background())
+	if err != nil || len(kept) != 0 {
+		t.Errorf("kept %q, %v", kept, err)
+	}
+	if _, err := os.Stat(root + "/etc/a.conf"); !errors.Is(err, fs.ErrNotExist) {
+		t.Error("the file is still there")
+	}
+}
+
+// The ledger must list a file before it can appear.
+func TestLedgerIsWrittenFirst(t *testing.T) {
+	root := t.TempDir()
+	h := open(t, root)
+	r := readerFunc(func([]byte) (int, error) {
+		if !open(t, root).Wrote("/usr/local/bin/kubelet") {
+			t.Error("a program is being written that the ledger does not list")
+		}
+		return 0, io.ErrUnexpectedEOF
+	})
+	_, err := h.InstallBinary(context.Background(), host.Binary{Path: "/usr/local/bin/kubelet", SHA256: sum("x")}, r)
+	if !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("err = %v", err)
+	}
+	if files, _ := os.ReadDir(root + "/usr/local/bin"); len(files) != 0 {
+		t.Errorf("left behind: %v", files)
+	}
+	if _, err := h.RemoveInstalled(context.Background()); err != nil {
+		t.Error(err)
+	}
+}
+
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
+
+func TestInstallBinary(t *testing.T) {
+	const path = "/opt/cni/bin/bridge"
+	b := func(text string) host.Binary { return host.Binary{Path: path, SHA256: sum(text)} }
+	ctx := context.Background()
+
+	t.Run("replaces its own older one, also while it runs", func(t *testing.T) {
+		root := t.TempDir()
+		h := open(t, root)
+		program, err := os.ReadFile("/bin/sleep")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if changed, err := h.InstallBinary(ctx, b(string(program)), bytes.NewReader(program)); err != nil || !changed {
+			t.Fatalf("%t %v", changed, err)
+		}
+		// A running program's file cannot be written ("text file busy").
+		f, err := os.Open(root + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		process, err := os.StartProcess(root+path, []string{"sleep", "60"}, &os.ProcAttr{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer process.Wait()
+		defer process.Kill()
+		if changed, err := h.InstallBinary(ctx, b("two"), strings.NewReader("two")); err != nil || !changed {
+			t.Fatalf("%t %v", changed, err)
+		}
+		info, err := os.Stat(root + path)
+		if err != nil || info.Mode().Perm() != 0o755 || read(t, root+path) != "two" {
+			t.Errorf("%v %v", info, err)
+		}
+	})
+	t.Run("keeps an identical one without reading the bundle's", func(t *testing.T) {
+		root := t.TempDir()
+		write(t, root+path, "same", 0o644)
+		h := open(t, root)
+		changed, err := h.InstallBinary(ctx, b("same"), iotest.ErrReader(errors.New("was read")))
+		if err != nil || !changed { // the mode
+			t.Fatalf("%t %v", changed, err)
+		}
+		if kept, err := h.RemoveInstalled(ctx); err != nil || len(kept) != 0 {
+			t.Fatalf("%v %v", kept, err)
+		}
+		if read(t, root+path) != "same" {
+			t.Error("reset removed somebody else's program")
+		}
+	})
+	t.Run("leaves somebody else's alone", func(t *testing.T) {
+		root := t.TempDir()
+		write(t, root+path, "theirs", 0o755)
+		_, err := open(t, root).InstallBinary(ctx, b("ours"), strings.NewReader("ours"))
+		if fault.ExitCode(err) != fault.Preflight || fault.Hint(err) == "" || !strings.Contains(err.Error(), "version conflict: "+path) {
+			t.Errorf("err = %v", err)
+		}
+		if read(t, root+path) != "theirs" {
+			t.Error("it was replaced")
+		}
+	})
+	t.Run("shows nothing that has another sum", func(t *testing.T) {
+		root := t.TempDir()
+		_, err := open(t, root).InstallBinary(ctx, b("right"), strings.NewReader("wrong"))
+		if fault.ExitCode(err) != fault.Bundle {
+			t.Errorf("err = %v", err)
+		}
+		if files, _ := os.ReadDir(filepath.Dir(root + path)); len(files) != 0 {
+			t.Errorf("left behind: %v", files)
+		}
+	})
+	t.Run("stops with its context", func(t *testing.T) {
+		ctx, cancel := context.WithCancel(ctx)
+		cancel()
+		_, err := open(t, t.TempDir()).InstallBinary(ctx, b("x"), strings.NewReader("x"))
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("err = %v", err)
+		}
+	})
+}
+
+func TestInstallStub(t *testing.T) {
+	root := t.TempDir()
+	h := open(t, root)
+	file := strings.NewReader("programPAYLOAD")
+	if err := h.InstallStub(context.Background(), file, int64(len("program"))); err != nil {
+		t.Fatal(err)
+	}
+	if got := read(t, root+host.StubPath); got != "program" {
+		t.Errorf("stub = %q", got)
+	}
+}
+
+func TestDamagedLedgerIsAnError(t *testing.T) {
+	for name, text := range map[string]string{"not JSON": "{", "from the future": `{"version": 99}`} {
+		t.Run(name, func(t *testing.T) {
+			root := t.TempDir()
+			write(t, root+host.LedgerPath, text, 0o600)
+			if _, err := host.Open(root); err == nil || fault.Hint(err) == "" {
+				t.Errorf("err = %v", err)
+			}
+		})
+	}
+}
+
+func TestRemoveState(t *testing.T) {
+	root := t.TempDir()
+	h := open(t, root)
+	gone := []string{
+		"/etc/kubernetes/manifests/etcd.yaml", "/etc/kubernetes/pki/etcd/ca.key", "/etc/kubernetes/admin.conf",
+		"/etc/kubernetes/super-admin.conf", "/etc/kubernetes/kubelet.conf", "/var/lib/kubelet/pki/kubelet.crt",
+		"/var/lib/etcd/member/wal/0", "/var/lib/cni/networks/x", "/run/flannel/subnet.env",
+	}
+	stays := []string{"/etc/kubernetes/audit.yaml", "/var/lib/containerd/io.containerd.metadata.v1.bolt/meta.db"}
+	for _, path := range append(gone, stays...) {
+		write(t, root+path, "x", 0o600)
+	}
+	for range 2 {
+		if err := h.RemoveState(context.Background(), host.ResetState{EtcdDataDir: "/var/lib/etcd"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, path := range gone {
+		if _, err := os.Stat(root + path); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s is still there (%v)", path, err)
+		}
+	}
+	for _, path := range stays {
+		if _, err := os.Stat(root + path); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := h.SetOwnsRuntime(); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.RemoveState(context.Background(), host.ResetState{}); err != nil {
+		t.Fatal(err)
+	}
+	if left, err := os.ReadDir(root + "/var/lib/containerd"); err != nil || len(left) != 0 {
+		t.Errorf("the data of our own runtime is left: %v %v", left, err)
+	}
+}

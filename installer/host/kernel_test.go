@@ -1,0 +1,65 @@
+package host_test
+
+import (
+	"context"
+	"os"
+	"strings"
+	"testing"
+
+	"airlift/fault"
+	"airlift/installer/host"
+)
+
+func TestSetSysctls(t *testing.T) {
+	const forward, bridge = "net.ipv4.ip_forward", "net.bridge.bridge-nf-call-iptables"
+	ctx := context.Background()
+
+	t.Run("sets what differs and keeps it for the next boot", func(t *testing.T) {
+		root := t.TempDir()
+		write(t, root+"/proc/sys/net/ipv4/ip_forward", "0\n", 0o644)
+		write(t, root+"/proc/sys/net/bridge/bridge-nf-call-iptables", "1\n", 0o644)
+		warnings, err := open(t, root).SetSysctls(ctx, host.NodeSysctls(false, true))
+		if err != nil || len(warnings) != 0 {
+			t.Fatalf("%v %v", warnings, err)
+		}
+		if got := read(t, root+"/proc/sys/net/ipv4/ip_forward"); got != "1" {
+			t.Errorf("ip_forward = %q", got)
+		}
+		file := read(t, root+"/etc/sysctl.d/99-airlift.conf")
+		for _, line := range []string{forward + " = 1\n", bridge + " = 1\n"} {
+			if !strings.Contains(file, line) {
+				t.Errorf("no %q in\n%s", line, file)
+			}
+		}
+	})
+	t.Run("a missing optional one is a warning", func(t *testing.T) {
+		root := t.TempDir()
+		write(t, root+"/proc/sys/net/ipv4/ip_forward", "1\n", 0o644)
+		warnings, err := open(t, root).SetSysctls(ctx, host.NodeSysctls(false, true))
+		if err != nil || len(warnings) != 1 || !strings.Contains(warnings[0], bridge) {
+			t.Fatalf("%v %v", warnings, err)
+		}
+		if file := read(t, root+"/etc/sysctl.d/99-airlift.conf"); !strings.Contains(file, "-"+bridge+" = 1\n") {
+			t.Errorf("systemd-sysctl would fail on\n%s", file)
+		}
+	})
+	t.Run("one that cannot be set is an error unless it is right already", func(t *testing.T) {
+		root := t.TempDir()
+		// A folder cannot be written as a file, whoever tries.
+		write(t, root+"/proc/sys/net/ipv4/ip_forward", "0\n", 0o644)
+		if err := os.Remove(root + "/proc/sys/net/ipv4/ip_forward"); err != nil {
+			t.Fatal(err)
+		}
+		_, err := open(t, root).SetSysctls(ctx, host.NodeSysctls(false, true))
+		if fault.ExitCode(err) != fault.Preflight || !strings.Contains(err.Error(), forward) {
+			t.Errorf("err = %v", err)
+		}
+	})
+	t.Run("IPv6", func(t *testing.T) {
+		for _, s := range host.NodeSysctls(true, false) {
+			if strings.Contains(s.Name, "ipv4") || strings.HasSuffix(s.Name, "iptables") {
+				t.Errorf("an IPv6 node is given %s", s.Name)
+			}
+		}
+	})
+}

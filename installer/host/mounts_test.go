@@ -1,0 +1,124 @@
+package host_test
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"airlift/installer/host"
+)
+
+// inMounts runs the rest of the test in a mount namespace of its own.
+func inMounts(t *testing.T) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("SKIPPED: making a mount namespace needs root")
+	}
+	runtime.LockOSThread()
+	if err := unix.Unshare(unix.CLONE_FS | unix.CLONE_NEWNS); err != nil {
+		t.Fatalf("making a mount namespace: %v", err)
+	}
+	if err := unix.Mount("", "/", "", unix.MS_PRIVATE|unix.MS_REC, ""); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func tmpfs(t *testing.T, dir string) {
+	t.Helper()
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, ""); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) }) // most are gone by then
+}
+
+func mounted(t *testing.T, below string) []string {
+	t.Helper()
+	data, err := os.ReadFile("/proc/thread-self/mountinfo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []string
+	for _, line := range strings.Split(string(data), "\n") {
+		if f := strings.Fields(line); len(f) > 4 && strings.HasPrefix(f[4], below+"/") {
+			found = append(found, strings.TrimPrefix(f[4], below))
+		}
+	}
+	return found
+}
+
+func TestUnmount(t *testing.T) {
+	inMounts(t)
+	root := t.TempDir()
+	volume := root + "/var/lib/kubelet/pods/1/volumes/a"
+	tmpfs(t, root+"/var/lib/kubelet") // a disk of its own
+	tmpfs(t, volume)
+	tmpfs(t, volume+"/nested")
+	tmpfs(t, volume) // mounted twice
+	tmpfs(t, root+"/var/lib/kubelet-other")
+	tmpfs(t, root+"/run/containerd/io.containerd.runtime.v2.task/k8s.io/x/rootfs")
+	busy, err := os.Create(volume + "/open")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer busy.Close()
+	for _, name := range []string{"/run/netns/cni-1234", "/run/netns/mine"} {
+		write(t, root+name, "", 0o444)
+		if err := unix.Mount("/proc/self/ns/net", root+name, "", unix.MS_BIND, ""); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = unix.Unmount(root+name, unix.MNT_DETACH) })
+	}
+	write(t, root+"/run/netns/cni-stale", "", 0o444)
+
+	h := open(t, root)
+	for range 2 {
+		if err := h.Unmount(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := "/var/lib/kubelet /var/lib/kubelet-other /run/containerd/io.containerd.runtime.v2.task/k8s.io/x/rootfs /run/netns/mine"
+	if got := strings.Join(mounted(t, root), " "); got != want {
+		t.Errorf("still mounted:\n%s\nwant:\n%s", got, want)
+	}
+	if left, _ := filepath.Glob(root + "/run/netns/*"); len(left) != 1 || filepath.Base(left[0]) != "mine" {
+		t.Errorf("namespaces: %v", left)
+	}
+	if err := h.SetOwnsRuntime(); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.Unmount(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Join(mounted(t, root), " "); strings.Contains(got, "containerd") {
+		t.Errorf("our own runtime's mounts are left: %s", got)
+	}
+}
+
+// What is mounted below a folder is not ours to delete through the mount.
+func TestRemoveStateStopsAtMounts(t *testing.T) {
+	inMounts(t)
+	root := t.TempDir()
+	tmpfs(t, root+"/var/lib/kubelet/pods/1/volumes/data")
+	write(t, root+"/var/lib/kubelet/pods/1/volumes/data/precious", "x", 0o600)
+	write(t, root+"/var/lib/kubelet/config.yaml", "x", 0o600)
+	err := open(t, root).RemoveState(context.Background(), host.ResetState{})
+	if err == nil || !strings.Contains(err.Error(), "is mounted there") {
+		t.Errorf("err = %v", err)
+	}
+	if read(t, root+"/var/lib/kubelet/pods/1/volumes/data/precious") != "x" {
+		t.Error("the volume's data is gone")
+	}
+	if _, err := os.Stat(root + "/var/lib/kubelet/config.yaml"); !errors.Is(err, fs.ErrNotExist) {
+		t.Error("what could be removed was not")
+	}
+}

@@ -1,0 +1,501 @@
+package host_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"airlift/fault"
+	"airlift/installer/host"
+)
+
+// inNetwork runs the rest of the test in a network namespace of its own, so
+// that nothing it does reaches the machine. The thread is never given back to
+// the scheduler: it ends with the test, and the namespace with it.
+func inNetwork(t *testing.T) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("SKIPPED: making a network namespace needs root")
+	}
+	runtime.LockOSThread()
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		t.Fatalf("making a network namespace: %v", err)
+	}
+	link, err := netlink.LinkByName("lo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := netlink.LinkSetUp(link); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// nic adds what looks like a network card: one end of a veth pair, as eth0 is
+// in a container host, or a card in a bridge.
+func nic(t *testing.T, name string, addresses ...string) netlink.Link {
+	t.Helper()
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name, attrs.MTU = name, 1400
+	add(t, &netlink.Veth{LinkAttrs: attrs, PeerName: "veth-" + name})
+	up(t, "veth-"+name)
+	return up(t, name, addresses...)
+}
+
+func add(t *testing.T, link netlink.Link) {
+	t.Helper()
+	if err := netlink.LinkAdd(link); err != nil {
+		t.Fatalf("adding %s: %v", link.Attrs().Name, err)
+	}
+}
+
+func up(t *testing.T, name string, addresses ...string) netlink.Link {
+	t.Helper()
+	link, err := netlink.LinkByName(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range addresses {
+		addr, err := netlink.ParseAddr(a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		addr.Flags |= unix.IFA_F_NODAD // usable at once
+		if err := netlink.AddrAdd(link, addr); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := netlink.LinkSetUp(link); err != nil {
+		t.Fatal(err)
+	}
+	return link
+}
+
+func bridge(t *testing.T, name string, ports []string, addresses ...string) {
+	t.Helper()
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = name
+	b := &netlink.Bridge{LinkAttrs: attrs}
+	add(t, b)
+	for _, p := range ports {
+		link, err := netlink.LinkByName(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := netlink.LinkSetMaster(link, b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	up(t, name, addresses...)
+}
+
+func defaultRoute(t *testing.T, dev, via, src string, metric int) {
+	t.Helper()
+	link, err := netlink.LinkByName(dev)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &netlink.Route{LinkIndex: link.Attrs().Index, Gw: net.ParseIP(via), Src: net.ParseIP(src), Priority: metric}
+	if err := netlink.RouteAdd(r); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestChoosingTheNodesAddress(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		setup func(*testing.T)
+		want  string // "" is an error
+	}{
+		{"the only one", func(t *testing.T) { nic(t, "eth0", "10.1.0.5/24") }, "eth0 10.1.0.5"},
+		{"none", func(t *testing.T) { nic(t, "eth0", "169.254.3.4/16") }, ""},
+		{"two without a default route", func(t *testing.T) { nic(t, "eth0", "10.1.0.5/24"); nic(t, "eth1", "10.2.0.5/24") }, ""},
+		{"two with a default route", func(t *testing.T) {
+			nic(t, "eth0", "10.1.0.5/24")
+			nic(t, "eth1", "10.2.0.5/24")
+			defaultRoute(t, "eth1", "10.2.0.1", "", 0)
+		}, "eth1 10.2.0.5"},
+		{"two default routes: the lower metric", func(t *testing.T) {
+			nic(t, "eth0", "10.1.0.5/24")
+			nic(t, "eth1", "10.2.0.5/24")
+			defaultRoute(t, "eth0", "10.1.0.1", "", 200)
+			defaultRoute(t, "eth1", "10.2.0.1", "", 100)
+		}, "eth1 10.2.0.5"},
+		{"the default route's preferred source", func(t *testing.T) {
+			nic(t, "eth0", "10.1.0.5/24", "10.3.0.5/24")
+			defaultRoute(t, "eth0", "10.1.0.1", "10.3.0.5", 0)
+		}, "eth0 10.3.0.5"},
+		{"a second address in the same range", func(t *testing.T) { nic(t, "eth0", "10.1.0.5/24", "10.1.0.100/24") }, "eth0 10.1.0.5"},
+		{"IPv4 before IPv6", func(t *testing.T) { nic(t, "eth0", "fd00::5/64", "10.1.0.5/24") }, "eth0 10.1.0.5"},
+		{"only IPv6", func(t *testing.T) { nic(t, "eth0", "fd00::5/64") }, "eth0 fd00::5"},
+		{"an interface that is down", func(t *testing.T) {
+			nic(t, "eth0", "10.1.0.5/24")
+			down := nic(t, "eth1", "10.2.0.5/24")
+			if err := netlink.LinkSetDown(down); err != nil {
+				t.Fatal(err)
+			}
+		}, "eth0 10.1.0.5"},
+		{"container runtimes' bridges and the pod network", func(t *testing.T) {
+			nic(t, "eth0", "10.1.0.5/24")
+			bridge(t, "docker0", nil, "172.17.0.1/16")
+			bridge(t, "cni0", nil, "10.244.0.1/24")
+			bridge(t, "empty0", nil, "10.9.0.1/24")
+			attrs := netlink.NewLinkAttrs()
+			attrs.Name = "flannel.1"
+			add(t, &netlink.Vxlan{LinkAttrs: attrs, VxlanId: 1, Port: 8472})
+			up(t, "flannel.1", "10.200.0.1/32")
+		}, "eth0 10.1.0.5"},
+		{"a bridge that holds the network card", func(t *testing.T) {
+			nic(t, "eth0")
+			bridge(t, "br0", []string{"eth0"}, "10.1.0.5/24")
+		}, "br0 10.1.0.5"},
+		{"an address within the pod range", func(t *testing.T) {
+			nic(t, "eth0", "10.1.0.5/24")
+			nic(t, "eth1", "10.244.3.1/24")
+		}, "eth0 10.1.0.5"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			inNetwork(t)
+			c.setup(t)
+			candidates, err := host.Addresses()
+			if err != nil {
+				t.Fatal(err)
+			}
+			a, err := host.ChooseAddress(candidates, "--apiserver-advertise-address", netip.MustParsePrefix("10.244.0.0/16"))
+			if c.want == "" {
+				if fault.ExitCode(err) != fault.Usage || !strings.Contains(fault.Hint(err), "--apiserver-advertise-address") {
+					t.Errorf("chose %v, err = %v", a, err)
+				}
+				for _, candidate := range candidates {
+					if !strings.Contains(err.Error(), candidate.String()) {
+						t.Errorf("%q does not list %s", err, candidate)
+					}
+				}
+				return
+			}
+			if err != nil || a.String() != c.want || a.MTU == 0 {
+				t.Errorf("chose %v (mtu %d), %v; want %s", a, a.MTU, err, c.want)
+			}
+		})
+	}
+}
+
+func TestDetectAddressTowardsPeer(t *testing.T) {
+	inNetwork(t)
+	nic(t, "eth0", "10.1.0.5/24")
+	nic(t, "eth1", "10.2.0.5/24")
+	h := open(t, "/")
+	ctx := context.Background()
+	for _, c := range []struct {
+		options host.Options
+		want    string
+	}{
+		{host.Options{Peer: "10.2.0.9:6443"}, "eth1 10.2.0.5 1400"},
+		{host.Options{Peer: "10.1.0.9:6443"}, "eth0 10.1.0.5 1400"},
+		{host.Options{NodeIP: "10.1.0.5", Peer: "10.2.0.9:6443"}, "eth0 10.1.0.5 1400"},
+	} {
+		f, err := h.Detect(ctx, c.options)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := fmt.Sprint(f.Interface, " ", f.NodeIP, " ", f.MTU); got != c.want {
+			t.Errorf("%+v: %s, want %s", c.options, got, c.want)
+		}
+		if f.DefaultRoute {
+			t.Error("a default route was seen where there is none")
+		}
+	}
+	for _, o := range []host.Options{
+		{AddressFlag: "--x"},                           // two choices
+		{AddressFlag: "--x", NodeIP: "10.1.0.6"},       // not ours
+		{AddressFlag: "--x", NodeIP: "10.1.0"},         // not an address
+		{AddressFlag: "--x", Peer: "192.168.0.1:6443"}, // no route, two choices
+		{NodeIP: "", PodSubnet: "10.244.0.0/33", AddressFlag: "--x"},
+	} {
+		if f, err := h.Detect(ctx, o); fault.ExitCode(err) != fault.Usage {
+			t.Errorf("%+v: %s %v", o, f.NodeIP, err)
+		}
+	}
+}
+
+func routes(t *testing.T) []string {
+	t.Helper()
+	list, err := netlink.RouteList(nil, netlink.FAMILY_ALL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []string
+	for _, r := range list {
+		if !r.Dst.IP.IsLinkLocalUnicast() { // come and go with the interface
+			found = append(found, r.Dst.String())
+		}
+	}
+	slices.Sort(found)
+	return found
+}
+
+func TestServiceRoute(t *testing.T) {
+	inNetwork(t)
+	nic(t, "eth0", "10.1.0.5/24")
+	before := routes(t)
+	ctx := context.Background()
+	for range 2 {
+		if err := host.AddRoute(ctx, "10.96.0.0/12", "eth0"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if diff := cmp.Diff(append(slices.Clone(before), "10.96.0.0/12"), routes(t)); diff != "" {
+		t.Error(diff)
+	}
+	root := t.TempDir()
+	defer func() {
+		write(t, root+host.LedgerPath, `{"version": 1, "entries": [
+			{"kind": "route", "name": "10.96.0.0/12", "device": "eth0"},
+			{"kind": "route", "name": "fd02::/112", "device": "eth0"},
+			{"kind": "route", "name": "10.200.0.0/16", "device": "gone0"}]}`, 0o600)
+		for range 2 {
+			h := open(t, root)
+			if err := h.RemoveRoutes(ctx); err != nil {
+				t.Error(err)
+			}
+			if h.Used() {
+				t.Error("the ledger still lists routes")
+			}
+		}
+		if diff := cmp.Diff(before, routes(t)); diff != "" {
+			t.Errorf("after removing: %s", diff)
+		}
+	}()
+	if err := host.AddRoute(ctx, "fd02::/112", "eth0"); err != nil {
+		t.Errorf("IPv6: %v", err)
+	}
+	// What it is for: the kernel finds a way, from the node's own address.
+	got, err := netlink.RouteGet(net.ParseIP("10.96.0.1"))
+	if err != nil || !got[0].Src.Equal(net.ParseIP("10.1.0.5")) {
+		t.Errorf("route to 10.96.0.1: %v %v", got, err)
+	}
+
+	expired, cancel := context.WithCancel(ctx)
+	cancel()
+	if err := host.AddRoute(expired, "10.96.0.0/12", "eth9"); err == nil || !strings.Contains(err.Error(), `"eth9"`) {
+		t.Errorf("a missing interface: %v", err)
+	}
+	if err := host.AddRoute(ctx, "10.96.0.0", "eth0"); fault.ExitCode(err) != fault.Usage {
+		t.Errorf("a bad range: %v", err)
+	}
+}
+
+func TestRemoveInterfacesLeavesOthers(t *testing.T) {
+	inNetwork(t)
+	nic(t, "eth0", "10.1.0.5/24")
+	nic(t, "pod1")
+	nic(t, "guest1")
+	bridge(t, "cni0", []string{"veth-pod1"}, "10.244.0.1/24")
+	bridge(t, "docker0", []string{"veth-guest1"}, "172.17.0.1/16")
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = "flannel.1"
+	add(t, &netlink.Vxlan{LinkAttrs: attrs, VxlanId: 1, Port: 8472})
+	for range 2 {
+		if err := open(t, t.TempDir()).RemoveInterfaces(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"cni0", "pod1", "veth-pod1", "flannel.1"} {
+		if _, err := netlink.LinkByName(name); !errors.As(err, &netlink.LinkNotFoundError{}) {
+			t.Errorf("%s is still there (%v)", name, err)
+		}
+	}
+	for _, name := range []string{"eth0", "veth-eth0", "docker0", "guest1", "veth-guest1"} {
+		if _, err := netlink.LinkByName(name); err != nil {
+			t.Errorf("%s is gone", name)
+		}
+	}
+}
+
+// iptables runs Debian's own program, so that the rules are what kube-proxy
+// and the CNI plugins really leave behind.
+func iptables(t *testing.T, program, rules string) {
+	t.Helper()
+	cmd := exec.Command(program+"-restore", "--noflush")
+	cmd.Stdin = strings.NewReader(rules)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%s-restore: %v\n%s", program, err, out)
+	}
+}
+
+func saved(t *testing.T, program string) string {
+	t.Helper()
+	out, err := exec.Command(program + "-save").CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s-save: %v\n%s", program, err, out)
+	}
+	var lines []string
+	for _, line := range strings.Split(string(out), "\n") {
+		if !strings.HasPrefix(line, "#") { // times
+			lines = append(lines, line)
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
+func TestRemoveNetfilterLeavesOthersRules(t *testing.T) {
+	inNetwork(t)
+	if _, err := exec.LookPath("iptables-nft-restore"); err != nil {
+		t.Fatalf("this test compares with the real iptables: install Debian's package iptables (%v)", err)
+	}
+	for _, program := range []string{"iptables-nft", "ip6tables-nft"} {
+		pods, lan := "10.244.0.0/16", "10.1.0.0/24"
+		if program == "ip6tables-nft" {
+			pods, lan = "fd01::/48", "fd00::/64"
+		}
+		iptables(t, program, strings.ReplaceAll(`*filter
+:MINE - [0:0]
+-A INPUT -p tcp -m multiport --dports 22,443 -m comment --comment "KUBE-SERVICES is only mentioned here" -j ACCEPT
+-A INPUT -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
+-A FORWARD -j MINE
+-A MINE -s LAN -m limit --limit 5/min -j LOG --log-prefix "KUBE-"
+-A MINE -j RETURN
+COMMIT
+*nat
+-A POSTROUTING -s LAN -j MASQUERADE
+COMMIT
+*mangle
+-A POSTROUTING -p tcp -m tcp --tcp-flags SYN,RST SYN -j TCPMSS --clamp-mss-to-pmtu
+COMMIT
+`, "LAN", lan))
+		before := saved(t, program)
+		// What a node leaves, from iptables-save on one.
+		iptables(t, program, strings.ReplaceAll(`*mangle
+:KUBE-KUBELET-CANARY - [0:0]
+:KUBE-IPTABLES-HINT - [0:0]
+COMMIT
+*filter
+:KUBE-EXTERNAL-SERVICES - [0:0]
+:KUBE-FIREWALL - [0:0]
+:KUBE-FORWARD - [0:0]
+:FLANNEL-FWD - [0:0]
+:CNI-FORWARD - [0:0]
+:CNI-ADMIN - [0:0]
+-I INPUT 1 -m conntrack --ctstate NEW -m comment --comment "kubernetes externally-visible service portals" -j KUBE-EXTERNAL-SERVICES
+-A INPUT -j KUBE-FIREWALL
+-I FORWARD 1 -m comment --comment "kubernetes forwarding rules" -j KUBE-FORWARD
+-A FORWARD -m comment --comment "flanneld forward" -j FLANNEL-FWD
+-A FORWARD -m comment --comment "CNI firewall plugin rules" -j CNI-FORWARD
+-A KUBE-FORWARD -m conntrack --ctstate INVALID -j DROP
+-A KUBE-FORWARD -m mark --mark 0x4000/0x4000 -j ACCEPT
+-A FLANNEL-FWD -s PODS -m comment --comment "flanneld forward" -j ACCEPT
+-A CNI-FORWARD -m comment --comment "CNI firewall plugin admin overrides" -j CNI-ADMIN
+COMMIT
+*nat
+:KUBE-SERVICES - [0:0]
+:KUBE-NODEPORTS - [0:0]
+:KUBE-POSTROUTING - [0:0]
+:KUBE-MARK-MASQ - [0:0]
+:KUBE-SVC-NPX46M4PTMTKRN6Y - [0:0]
+:KUBE-SEP-AAAAAAAAAAAAAAAA - [0:0]
+:KUBE-SEP-BBBBBBBBBBBBBBBB - [0:0]
+:FLANNEL-POSTRTG - [0:0]
+:CNI-1f2e3d4c5b6a79881726354a - [0:0]
+:CNI-HOSTPORT-DNAT - [0:0]
+:CNI-HOSTPORT-SETMARK - [0:0]
+-A PREROUTING -m comment --comment "kubernetes service portals" -j KUBE-SERVICES
+-A PREROUTING -m addrtype --dst-type LOCAL -j CNI-HOSTPORT-DNAT
+-A OUTPUT -m comment --comment "kubernetes service portals" -j KUBE-SERVICES
+-I POSTROUTING 1 -m comment --comment "kubernetes postrouting rules" -j KUBE-POSTROUTING
+-A POSTROUTING -m comment --comment "flanneld masq" -j FLANNEL-POSTRTG
+-A POSTROUTING -s PODS -m comment --comment "name: \"cbr0\"" -j CNI-1f2e3d4c5b6a79881726354a
+-A KUBE-SERVICES -p tcp -m comment --comment "default/kubernetes:https cluster IP" -m tcp --dport 443 -j KUBE-SVC-NPX46M4PTMTKRN6Y
+-A KUBE-SERVICES -m addrtype --dst-type LOCAL -j KUBE-NODEPORTS
+-A KUBE-SVC-NPX46M4PTMTKRN6Y -m statistic --mode random --probability 0.50000000000 -j KUBE-SEP-AAAAAAAAAAAAAAAA
+-A KUBE-SVC-NPX46M4PTMTKRN6Y -j KUBE-SEP-BBBBBBBBBBBBBBBB
+-A KUBE-SEP-AAAAAAAAAAAAAAAA -p tcp -m tcp -j REDIRECT --to-ports 6443
+-A KUBE-MARK-MASQ -j MARK --set-xmark 0x4000/0x4000
+-A KUBE-POSTROUTING -m mark ! --mark 0x4000/0x4000 -j RETURN
+-A KUBE-POSTROUTING -j MASQUERADE --random-fully
+-A FLANNEL-POSTRTG -s PODS -d PODS -j RETURN
+-A CNI-HOSTPORT-SETMARK -j MARK --set-xmark 0x2000/0x2000
+COMMIT
+`, "PODS", pods))
+		if saved(t, program) == before {
+			t.Fatal("the rules did not go in")
+		}
+		defer func() {
+			after := saved(t, program)
+			// Tables and counters of ours aside, everything is as before.
+			if diff := cmp.Diff(before, after); diff != "" {
+				t.Errorf("%s-save differs:\n%s", program, diff)
+			}
+		}()
+	}
+	nft := exec.Command("nft", "-f", "-")
+	nft.Stdin = strings.NewReader(`
+table ip kube-proxy {
+  chain services {
+  }
+}
+table inet cni_plugins_masquerade {
+  chain masq_checks {
+    type nat hook postrouting priority 100;
+    ip saddr 10.244.0.0/16 masquerade
+  }
+}
+table inet firewall {
+  set blocked {
+    type ipv4_addr
+    flags interval
+    elements = { 192.0.2.0/24 }
+  }
+  chain web {
+    counter accept
+  }
+  chain input {
+    type filter hook input priority 0;
+    ip saddr @blocked drop
+    tcp dport vmap { 22 : accept, 80 : jump web }
+    ct state established,related accept
+  }
+}
+table arp filter {
+  chain input {
+    type filter hook input priority 0;
+  }
+}
+`)
+	if out, err := nft.CombinedOutput(); err != nil {
+		t.Fatalf("nft: %v\n%s", err, out)
+	}
+	for range 2 {
+		warnings, err := open(t, "/").RemoveNetfilter(context.Background())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(warnings) != 0 {
+			t.Errorf("warnings: %v", warnings)
+		}
+	}
+	out, err := exec.Command("nft", "list", "tables").CombinedOutput()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, table := range []string{"inet firewall", "arp filter"} {
+		if !strings.Contains(string(out), table) {
+			t.Errorf("table %s is gone:\n%s", table, out)
+		}
+	}
+	for _, table := range []string{"kube-proxy", "cni_plugins_masquerade"} {
+		if strings.Contains(string(out), table) {
+			t.Errorf("table %s is left:\n%s", table, out)
+		}
+	}
+}
