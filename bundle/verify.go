@@ -22,7 +22,7 @@ import (
 //
 // The error names the first entry that is damaged and carries fault.Bundle.
 func (f *File) Verify(ctx context.Context, p Progress) error {
-	stub := io.NewSectionReader(f.file, 0, f.PayloadOffset()-headerSize)
+	stub := f.Stub()
 	sum := sha256.New()
 	if _, err := io.Copy(sum, contextReader{ctx, stub}); err != nil {
 		return f.readError(err)
