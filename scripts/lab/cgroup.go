@@ -97,23 +97,37 @@ func cgroupDirs(pid string) ([]string, error) {
 	return dirs, nil
 }
 
-// makeCgroups makes a cgroup of the given name below this process's own in
-// every hierarchy, so that what limits this process limits the hosts too.
+// makeCgroups makes a cgroup of the given name in every hierarchy: below this
+// process's own, so that what limits this process limits the hosts too. In a
+// v2 hierarchy that has controllers it is at the root instead, because v2 lets
+// no cgroup but the root have both processes and children with controllers.
 func makeCgroups(name string) ([]string, error) {
-	parents, err := cgroupDirs("self")
+	trees, err := hierarchies()
+	if err != nil {
+		return nil, err
+	}
+	own, err := memberships("self")
 	if err != nil {
 		return nil, err
 	}
 	var made []string
-	for _, parent := range parents {
+	for _, h := range trees {
+		parent := filepath.Join(h.mountpoint, own[h.key])
+		controllers, _ := os.ReadFile(filepath.Join(h.mountpoint, "cgroup.controllers")) // v1 has no such file
+		for _, c := range strings.Fields(string(controllers)) {
+			parent = h.mountpoint
+			if err := os.WriteFile(filepath.Join(parent, "cgroup.subtree_control"), []byte("+"+c), 0o644); err != nil {
+				return nil, fmt.Errorf("handing down cgroup controller: %w", err)
+			}
+		}
 		dir := filepath.Join(parent, name)
 		if err := os.MkdirAll(dir, 0o755); err != nil {
-			return made, fmt.Errorf("making cgroup: %w", err)
+			return nil, fmt.Errorf("making cgroup: %w", err)
+		}
+		if err := inheritCpuset(parent, dir); err != nil {
+			return nil, err
 		}
 		made = append(made, dir)
-		if err := inheritCpuset(parent, dir); err != nil {
-			return made, err
-		}
 	}
 	return made, nil
 }

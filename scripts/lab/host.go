@@ -63,13 +63,17 @@ func (h *Host) install(ctx context.Context, tarball string) error {
 	if _, err := rand.Read(id); err != nil {
 		return err
 	}
-	unitDir := "etc/systemd/system"
+	const unitDir = "etc/systemd/system"
+	if err := os.MkdirAll(filepath.Join(h.disk(), "etc/systemd/system.conf.d"), 0o755); err != nil {
+		return err
+	}
 	for path, content := range map[string][]byte{
-		"etc/hostname":                []byte(h.Name + "\n"),
-		"etc/hosts":                   []byte("127.0.0.1 localhost\n127.0.1.1 " + h.Name + "\n::1 localhost ip6-localhost\n"),
-		"etc/machine-id":              []byte(hex.EncodeToString(id) + "\n"),
-		"etc/resolv.conf":             nil,
-		unitDir + "/lab-host.service": hostUnit,
+		"etc/hostname":                       []byte(h.Name + "\n"),
+		"etc/hosts":                          []byte("127.0.0.1 localhost\n127.0.1.1 " + h.Name + "\n::1 localhost ip6-localhost\n"),
+		"etc/machine-id":                     []byte(hex.EncodeToString(id) + "\n"),
+		"etc/resolv.conf":                    nil,
+		unitDir + "/lab-host.service":        hostUnit,
+		"etc/systemd/system.conf.d/lab.conf": []byte("[Manager]\nDefaultTimeoutStopSec=20s\n"),
 	} {
 		if err := os.WriteFile(filepath.Join(h.disk(), path), content, 0o644); err != nil {
 			return err

@@ -19,6 +19,11 @@ make_cgroup() { # parent child
     for f in cpuset.cpus cpuset.mems; do # v1 starts them empty, and then nothing can enter
         if [ -e "$1/cgroup.clone_children" ] && [ -e "$1/$f" ]; then cat "$1/$f" >"$1/$2/$f"; fi
     done
+    if [ -e "$1/cgroup.controllers" ]; then # v2 gives children only what it is told to
+        for controller in $(cat "$1/cgroup.controllers"); do
+            echo "+$controller" >"$1/cgroup.subtree_control"
+        done
+    fi
 }
 
 fresh_cgroups() {

@@ -5,11 +5,13 @@ package lab_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -92,6 +94,22 @@ func output(t *testing.T, h *lab.Host, argv ...string) string {
 	return strings.TrimSpace(out)
 }
 
+// interfaces lists the interfaces of a network namespace, sorted.
+func interfaces(t *testing.T, namespace string) string {
+	t.Helper()
+	out, err := exec.Command("ip", "-n", namespace, "-json", "link").Output()
+	var links []struct{ Ifname string }
+	if err := errors.Join(err, json.Unmarshal(out, &links)); err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, l := range links {
+		names = append(names, l.Ifname)
+	}
+	slices.Sort(names)
+	return strings.Join(names, " ")
+}
+
 func counts(t *testing.T, l *lab.Lab) lab.Counts {
 	t.Helper()
 	c, err := l.Escapes(t.Context())
@@ -112,8 +130,15 @@ func TestHostsSeeEachOtherAndNothingElse(t *testing.T) {
 	if got := output(t, one, "cat", "/etc/resolv.conf"); got != "" {
 		t.Errorf("resolv.conf: %s", got)
 	}
-	if links := output(t, one, "ip", "-o", "link"); strings.Count(links, "\n") != 1 {
-		t.Errorf("links beside lo and eth0:\n%s", links)
+	// Every cable has an end in the switch and an end in a host: none leads to
+	// this machine.
+	for _, h := range l.Hosts {
+		if got := interfaces(t, "airlift."+l.Name+"."+h.Name); got != "eth0 lo" {
+			t.Errorf("interfaces of %s: %s", h.Name, got)
+		}
+	}
+	if got := interfaces(t, "airlift."+l.Name+".switch"); got != "host1.0 host2.0 lo net0" {
+		t.Errorf("interfaces of the switch: %s", got)
 	}
 	if a, b := output(t, one, "cat", "/etc/machine-id"), output(t, two, "cat", "/etc/machine-id"); a == b || len(a) != 32 {
 		t.Errorf("machine ids %q and %q", a, b)
@@ -355,7 +380,7 @@ func TestDownAfterAKill(t *testing.T) {
 		"/var/lib/airlift-lab/" + name + "/host1.sh",
 		"/sys/fs/cgroup/*/*." + name + ".host1/supervisor",
 		"/run/netns/*." + name + ".host1",
-		"/sys/fs/cgroup/*/*." + name + ".host1/boot/init.scope",
+		"/sys/fs/cgroup/*/*." + name + ".host1/boot/payload/init.scope",
 		"/nothing, so the lab is up",
 	} {
 		var stderr bytes.Buffer
