@@ -5,7 +5,6 @@ import (
 	"crypto/x509"
 	"fmt"
 	"io/fs"
-	"net/netip"
 	"path"
 	"slices"
 	"time"
@@ -18,7 +17,8 @@ import (
 // certificate of the table and the service-account key pair.
 //
 // A file that exists is never replaced: it is kept when it is valid for cfg at
-// the time now, and otherwise the error names it and says what is wrong. A CA
+// the time now, and otherwise the error names it and says what is wrong. A key
+// without its certificate, as an interrupted run leaves it, gets one. A CA
 // whose key is absent is an external one: then all it signs must exist.
 func Ensure(cfg *config.Config, host fs.FS, now time.Time) (Result, error) {
 	table, err := Certificates(cfg)
@@ -63,12 +63,17 @@ func (e *ensurer) authority(c Certificate) error {
 		}
 		return nil
 	}
-	made, err := newAuthority(e.cfg, c, e.now)
+	key, err := e.key(c)
+	if err != nil {
+		return err
+	}
+	made, err := newAuthority(e.cfg, c, key, e.now)
 	if err != nil {
 		return fmt.Errorf("making the certificate authority %s: %w", c.Name, err)
 	}
 	e.authorities[c.Name] = made
-	return e.write(c, made.cert, made.key)
+	e.write(c, made.cert)
+	return nil
 }
 
 func (e *ensurer) leaf(c Certificate) error {
@@ -83,17 +88,20 @@ func (e *ensurer) leaf(c Certificate) error {
 	}
 	ca := e.authorities[c.CA]
 	switch {
-	case certPEM == nil && keyPEM == nil:
+	case certPEM == nil:
 		if ca.key == nil {
 			return missing(certPath, ca)
 		}
-		cert, key, err := ca.issue(e.cfg, c, e.now)
+		key, err := e.key(c)
+		if err != nil {
+			return err
+		}
+		cert, err := ca.issue(e.cfg, c, key, e.now)
 		if err != nil {
 			return fmt.Errorf("making the certificate %s: %w", c.Name, err)
 		}
-		return e.write(c, cert, key)
-	case certPEM == nil:
-		return halfPair(keyPath, certPath)
+		e.write(c, cert)
+		return nil
 	case keyPEM == nil:
 		return halfPair(certPath, keyPath)
 	}
@@ -107,7 +115,8 @@ func (e *ensurer) leaf(c Certificate) error {
 // serviceAccountKey is the pair that signs and verifies service-account
 // tokens. It is no certificate: it does not expire and nobody signs it.
 func (e *ensurer) serviceAccountKey() error {
-	keyPath := path.Join(e.cfg.CertificatesDir, "sa.key")
+	sa := Certificate{Name: "sa", Base: "sa"}
+	keyPath := sa.keyPath(e.cfg)
 	publicPath := path.Join(e.cfg.CertificatesDir, "sa.pub")
 	keyPEM, err := read(e.host, keyPath)
 	if err != nil {
@@ -121,15 +130,10 @@ func (e *ensurer) serviceAccountKey() error {
 	case keyPEM == nil && publicPEM != nil:
 		return halfPair(publicPath, keyPath)
 	case keyPEM == nil:
-		key, err := newKey(e.cfg.EncryptionAlgorithm)
+		key, err := e.key(sa)
 		if err != nil {
-			return fmt.Errorf("making the service-account key: %w", err)
+			return err
 		}
-		keyPEM, err := encodeKey(key)
-		if err != nil {
-			return fmt.Errorf("making the service-account key: %w", err)
-		}
-		e.result.Files = append(e.result.Files, File{Path: keyPath, Data: keyPEM, Mode: keyMode})
 		return e.writePublicKey(publicPath, key)
 	}
 	key, err := parseKey(keyPEM)
@@ -160,17 +164,37 @@ func (e *ensurer) writePublicKey(publicPath string, key crypto.Signer) error {
 	return nil
 }
 
-// write puts out the key before the certificate: a run that is stopped between
-// the two leaves no certificate that looks like an external CA's.
-func (e *ensurer) write(c Certificate, cert *x509.Certificate, key crypto.Signer) error {
+// key returns the key of a certificate that is to be made: the one that is
+// there, or a new one, which is put out before the certificate so that a run
+// stopped between the two leaves nothing that looks like an external CA's.
+func (e *ensurer) key(c Certificate) (crypto.Signer, error) {
+	keyPath := c.keyPath(e.cfg)
+	existing, err := read(e.host, keyPath)
+	if err != nil {
+		return nil, err
+	}
+	if existing != nil {
+		key, err := parseKey(existing)
+		if err != nil {
+			return nil, unusable(keyPath, err)
+		}
+		e.kept(keyPath)
+		return key, nil
+	}
+	key, err := newKey(e.cfg.EncryptionAlgorithm)
+	if err != nil {
+		return nil, fmt.Errorf("making %s: %w", keyPath, err)
+	}
 	keyPEM, err := encodeKey(key)
 	if err != nil {
-		return fmt.Errorf("encoding the key of %s: %w", c.Name, err)
+		return nil, fmt.Errorf("making %s: %w", keyPath, err)
 	}
-	e.result.Files = append(e.result.Files,
-		File{Path: c.keyPath(e.cfg), Data: keyPEM, Mode: keyMode},
-		File{Path: c.certPath(e.cfg), Data: encodePEM(certType, cert.Raw), Mode: certMode})
-	return nil
+	e.result.Files = append(e.result.Files, File{Path: keyPath, Data: keyPEM, Mode: keyMode})
+	return key, nil
+}
+
+func (e *ensurer) write(c Certificate, cert *x509.Certificate) {
+	e.result.Files = append(e.result.Files, File{Path: c.certPath(e.cfg), Data: encodePEM(certType, cert.Raw), Mode: certMode})
 }
 
 func (e *ensurer) kept(paths ...string) { e.result.Kept = append(e.result.Kept, paths...) }
@@ -188,9 +212,6 @@ func loadAuthority(cfg *config.Config, host fs.FS, c Certificate, now time.Time)
 		return authority{}, err
 	}
 	if certPEM == nil {
-		if keyPEM != nil {
-			return authority{}, halfPair(keyPath, certPath)
-		}
 		return authority{}, nil
 	}
 	certs, err := parseCerts(certPEM)
@@ -250,7 +271,7 @@ func check(c Certificate, certPEM, keyPEM []byte, ca authority, now time.Time, c
 		}
 	}
 	for _, ip := range c.IPs {
-		if err := cert.VerifyHostname(netip.Addr.String(ip)); err != nil {
+		if err := cert.VerifyHostname(ip.String()); err != nil {
 			return unusable(certPath, fmt.Errorf("it is not valid for the address %s, only for %v and %v", ip, cert.DNSNames, cert.IPAddresses))
 		}
 	}

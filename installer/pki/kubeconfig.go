@@ -238,8 +238,13 @@ func clusterCA(cfg *config.Config, host fs.FS, now time.Time) (authority, error)
 	return ca, err
 }
 
+// issuePEM makes a key, certifies it and encodes both.
 func issuePEM(cfg *config.Config, ca authority, c Certificate, now time.Time) (certPEM, keyPEM []byte, err error) {
-	cert, key, err := ca.issue(cfg, c, now)
+	key, err := newKey(cfg.EncryptionAlgorithm)
+	if err != nil {
+		return nil, nil, err
+	}
+	cert, err := ca.issue(cfg, c, key, now)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -25,11 +25,8 @@ type authority struct {
 	path string // of the certificate, for messages
 }
 
-func newAuthority(cfg *config.Config, c Certificate, now time.Time) (authority, error) {
-	key, err := newKey(cfg.EncryptionAlgorithm)
-	if err != nil {
-		return authority{}, err
-	}
+// newAuthority makes a CA that signs itself.
+func newAuthority(cfg *config.Config, c Certificate, key crypto.Signer, now time.Time) (authority, error) {
 	template := &x509.Certificate{
 		Subject:               pkix.Name{CommonName: c.CommonName},
 		DNSNames:              []string{c.CommonName},
@@ -43,12 +40,8 @@ func newAuthority(cfg *config.Config, c Certificate, now time.Time) (authority, 
 	return authority{cert, key, c.certPath(cfg)}, err
 }
 
-// issue makes a key and has it certified.
-func (a authority) issue(cfg *config.Config, c Certificate, now time.Time) (*x509.Certificate, crypto.Signer, error) {
-	key, err := newKey(cfg.EncryptionAlgorithm)
-	if err != nil {
-		return nil, nil, err
-	}
+// issue certifies a key.
+func (a authority) issue(cfg *config.Config, c Certificate, key crypto.Signer, now time.Time) (*x509.Certificate, error) {
 	template := &x509.Certificate{
 		Subject:   pkix.Name{CommonName: c.CommonName, Organization: c.Organizations},
 		DNSNames:  c.DNSNames,
@@ -63,8 +56,7 @@ func (a authority) issue(cfg *config.Config, c Certificate, now time.Time) (*x50
 	for _, ip := range c.IPs {
 		template.IPAddresses = append(template.IPAddresses, net.IP(ip.AsSlice()))
 	}
-	cert, err := sign(template, a.cert, key.Public(), a.key)
-	return cert, key, err
+	return sign(template, a.cert, key.Public(), a.key)
 }
 
 func sign(template, parent *x509.Certificate, public crypto.PublicKey, signer crypto.Signer) (*x509.Certificate, error) {

@@ -1,0 +1,337 @@
+package pki_test
+
+import (
+	"bytes"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"airlift/fault"
+	"airlift/installer/config"
+	"airlift/installer/pki"
+)
+
+var start = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+func testConfig() *config.Config {
+	c := &config.Config{}
+	c.NodeRegistration.Name = "n1"
+	c.LocalAPIEndpoint.AdvertiseAddress = "10.0.0.11"
+	c.CompleteInit()
+	return c
+}
+
+// A node is a host's root folder that the package's results are written to.
+type node struct {
+	t    *testing.T
+	root string
+}
+
+func newNode(t *testing.T) node { return node{t, t.TempDir()} }
+
+func (n node) fs() fs.FS { return os.DirFS(n.root) }
+
+// run writes what a function returns and says which files were written.
+func (n node) run(build func(*config.Config, fs.FS, time.Time) (pki.Result, error), cfg *config.Config, now time.Time) (pki.Result, error) {
+	n.t.Helper()
+	result, err := build(cfg, n.fs(), now)
+	if err == nil {
+		for _, f := range result.Files {
+			put(n.t, n.root, f)
+		}
+	}
+	return result, err
+}
+
+// init does all that an init does, and must succeed.
+func (n node) init(cfg *config.Config, now time.Time) (written, kept []string) {
+	n.t.Helper()
+	for _, build := range builders {
+		result, err := n.run(build, cfg, now)
+		if err != nil {
+			n.t.Fatal(err)
+		}
+		for _, f := range result.Files {
+			written = append(written, f.Path)
+		}
+		kept = append(kept, result.Kept...)
+	}
+	return written, kept
+}
+
+var builders = []func(*config.Config, fs.FS, time.Time) (pki.Result, error){pki.Ensure, pki.Kubeconfigs, pki.KubeletClient}
+
+func (n node) read(path string) []byte {
+	n.t.Helper()
+	data, err := os.ReadFile(filepath.Join(n.root, path))
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return data
+}
+
+func (n node) write(path string, data []byte) {
+	n.t.Helper()
+	n.remove(path)
+	put(n.t, n.root, pki.File{Path: path, Data: data, Mode: 0o600})
+}
+
+func (n node) remove(paths ...string) {
+	n.t.Helper()
+	for _, path := range paths {
+		if err := os.RemoveAll(filepath.Join(n.root, path)); err != nil {
+			n.t.Fatal(err)
+		}
+	}
+}
+
+const dir = "/etc/kubernetes/pki/"
+
+func TestSecondRunKeepsEverything(t *testing.T) {
+	n := newNode(t)
+	written, kept := n.init(testConfig(), start)
+	if len(kept) > 0 {
+		t.Errorf("the first run kept %v", kept)
+	}
+	// 10 certificates with keys, the service-account pair, 4 kubeconfigs,
+	// the kubelet's certificate, its link and its kubeconfig.
+	if len(written) != 2*10+2+4+3 {
+		t.Errorf("the first run wrote %d files: %v", len(written), written)
+	}
+	again, kept := n.init(testConfig(), start.Add(24*time.Hour))
+	if len(again) > 0 {
+		t.Errorf("the second run wrote %v", again)
+	}
+	if want := 2*10 + 2 + 4 + 1; len(kept) != want { // kubelet.conf stands for its certificate
+		t.Errorf("the second run kept %d files, want %d: %v", len(kept), want, kept)
+	}
+}
+
+// A run may be stopped between any two writes: the next one completes it, and
+// leaves what was there.
+func TestResumesAfterEveryWrite(t *testing.T) {
+	cfg := testConfig()
+	full := newNode(t)
+	files, _ := full.init(cfg, start)
+	for stopped := range files {
+		n := newNode(t)
+		left := stopped
+		for _, build := range builders {
+			result, err := build(cfg, n.fs(), start)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, f := range result.Files[:min(left, len(result.Files))] {
+				put(t, n.root, f)
+			}
+			if left -= len(result.Files); left < 0 {
+				break
+			}
+		}
+		before := n.snapshot()
+		for _, build := range builders {
+			if _, err := n.run(build, cfg, start.Add(time.Minute)); err != nil {
+				t.Fatalf("stopped after %d writes: %v", stopped, err)
+			}
+		}
+		for path, data := range before {
+			if !bytes.Equal(n.read(path), data) {
+				t.Errorf("stopped after %d writes: %s was changed", stopped, path)
+			}
+		}
+	}
+}
+
+func (n node) snapshot() map[string][]byte {
+	n.t.Helper()
+	files := map[string][]byte{}
+	err := filepath.WalkDir(n.root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		name := strings.TrimPrefix(path, n.root)
+		files[name] = n.read(name)
+		return nil
+	})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return files
+}
+
+func TestBadFilesAreNamed(t *testing.T) {
+	other := newNode(t) // another cluster
+	other.init(testConfig(), start)
+	year := 366 * 24 * time.Hour
+
+	for _, test := range []struct {
+		name  string
+		spoil func(n node)
+		cfg   func(*config.Config)
+		now   time.Time
+		file  string // that the message must name
+		says  string
+	}{
+		{name: "expired certificate", now: start.Add(year), file: dir + "apiserver.crt", says: "expired at 2027-03-01 12:00:00 UTC"},
+		{name: "clock before the certificates", now: start.Add(-time.Hour), file: dir + "ca.crt", says: "not valid before 2026-03-01 11:55:00 UTC"},
+		{name: "expired CA", now: start.Add(11 * year), file: dir + "ca.crt", says: "expired"},
+		{name: "certificate of another CA", file: dir + "apiserver.crt", says: "not signed by " + dir + "ca.crt", spoil: func(n node) {
+			n.write(dir+"apiserver.crt", other.read(dir+"apiserver.crt"))
+			n.write(dir+"apiserver.key", other.read(dir+"apiserver.key"))
+		}},
+		{name: "key of another certificate", file: dir + "etcd/peer.key", says: "not the key of " + dir + "etcd/peer.crt", spoil: func(n node) {
+			n.write(dir+"etcd/peer.key", n.read(dir+"etcd/server.key"))
+		}},
+		{name: "key of another CA", file: dir + "ca.key", says: "not the key of", spoil: func(n node) {
+			n.write(dir+"ca.key", other.read(dir+"ca.key"))
+		}},
+		{name: "CA replaced", file: dir + "apiserver.crt", says: "not signed by", spoil: func(n node) {
+			n.write(dir+"ca.crt", other.read(dir+"ca.crt"))
+			n.write(dir+"ca.key", other.read(dir+"ca.key"))
+		}},
+		{name: "no CA in the CA's place", file: dir + "ca.crt", says: "not a certificate authority", spoil: func(n node) {
+			n.write(dir+"ca.crt", n.read(dir+"apiserver.crt"))
+		}},
+		{name: "new address", file: dir + "apiserver.crt", says: "not valid for the address 10.0.0.99",
+			cfg: func(c *config.Config) { c.LocalAPIEndpoint.AdvertiseAddress = "10.0.0.99" }},
+		{name: "new name", file: dir + "apiserver.crt", says: `not valid for the name "api.example.com"`,
+			cfg: func(c *config.Config) { c.APIServer.CertSANs = []string{"api.example.com"} }},
+		{name: "wrong usage", file: dir + "apiserver-kubelet-client.crt", says: "may not be used for client authentication", spoil: func(n node) {
+			n.write(dir+"apiserver-kubelet-client.crt", n.read(dir+"apiserver.crt"))
+			n.write(dir+"apiserver-kubelet-client.key", n.read(dir+"apiserver.key"))
+		}},
+		{name: "certificate without its key", file: dir + "front-proxy-client.crt", says: dir + "front-proxy-client.key does not", spoil: func(n node) {
+			n.remove(dir + "front-proxy-client.key")
+		}},
+		{name: "garbage certificate", file: dir + "apiserver.crt", says: "no PEM certificate", spoil: func(n node) {
+			n.write(dir+"apiserver.crt", []byte("hello"))
+		}},
+		{name: "garbage key", file: dir + "sa.key", says: "no PEM private key", spoil: func(n node) {
+			n.write(dir+"sa.key", []byte("hello"))
+		}},
+		{name: "public key of another pair", file: dir + "sa.pub", says: "does not belong to the key " + dir + "sa.key", spoil: func(n node) {
+			n.write(dir+"sa.pub", other.read(dir+"sa.pub"))
+		}},
+		{name: "external CA with something missing", file: dir + "apiserver.crt", says: "the CA " + dir + "ca.crt has no key here", spoil: func(n node) {
+			n.remove(dir+"ca.key", dir+"apiserver.crt", dir+"apiserver.key")
+		}},
+		{name: "kubeconfig of another cluster", file: "/etc/kubernetes/admin.conf", says: "trusts another CA", spoil: func(n node) {
+			n.write("/etc/kubernetes/admin.conf", other.read("/etc/kubernetes/admin.conf"))
+		}},
+		{name: "kubeconfig for another server", file: "/etc/kubernetes/admin.conf", says: "points at https://10.0.0.11:6443, not at https://10.0.0.100:6443",
+			spoil: func(n node) { n.remove(dir+"apiserver.crt", dir+"apiserver.key") },
+			cfg:   func(c *config.Config) { c.ControlPlaneEndpoint = "10.0.0.100" }},
+		{name: "kubeconfig cut off", file: "/etc/kubernetes/scheduler.conf", says: "cannot be used", spoil: func(n node) {
+			n.write("/etc/kubernetes/scheduler.conf", n.read("/etc/kubernetes/scheduler.conf")[:30])
+		}},
+		{name: "kubelet.conf without its certificate", file: "/etc/kubernetes/kubelet.conf", says: "no client certificate", spoil: func(n node) {
+			n.remove(pki.KubeletCertFile)
+		}},
+		{name: "another node's kubelet certificate", file: pki.KubeletCertFile, says: `for "system:node:n1", not for "system:node:n2"`,
+			spoil: func(n node) {
+				n.remove("/etc/kubernetes/kubelet.conf", dir+"apiserver.crt", dir+"apiserver.key", dir+"etcd/server.crt", dir+"etcd/server.key",
+					dir+"etcd/peer.crt", dir+"etcd/peer.key")
+			},
+			cfg: func(c *config.Config) { c.NodeRegistration.Name = "n2" }},
+		{name: "unusable extra name", file: "", says: `"not a name", which is neither an IP address nor a DNS name`,
+			cfg: func(c *config.Config) { c.APIServer.CertSANs = []string{"not a name"} }},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			n := newNode(t)
+			n.init(testConfig(), start)
+			if test.spoil != nil {
+				test.spoil(n)
+			}
+			cfg := testConfig()
+			if test.cfg != nil {
+				test.cfg(cfg)
+			}
+			now := start
+			if !test.now.IsZero() {
+				now = test.now
+			}
+			var err error
+			for _, build := range builders {
+				if _, err = n.run(build, cfg, now); err != nil {
+					break
+				}
+			}
+			if err == nil {
+				t.Fatal("it was accepted")
+			}
+			if !strings.Contains(err.Error(), test.file) || !strings.Contains(err.Error(), test.says) {
+				t.Errorf("the message is\n%s\nand lacks %q or %q", err, test.file, test.says)
+			}
+			if fault.Hint(err) == "" {
+				t.Errorf("%s: no hint", err)
+			}
+		})
+	}
+}
+
+// With an external CA nothing can be signed, and nothing needs to be.
+func TestExternalCA(t *testing.T) {
+	n := newNode(t)
+	n.init(testConfig(), start)
+	n.remove(dir+"ca.key", dir+"front-proxy-ca.key", dir+"etcd/ca.key")
+	written, _ := n.init(testConfig(), start)
+	if len(written) > 0 {
+		t.Errorf("wrote %v", written)
+	}
+}
+
+// A CA and a service-account key of the user's own are used.
+func TestUsersCA(t *testing.T) {
+	users := newNode(t)
+	users.init(testConfig(), start)
+	n := newNode(t)
+	for _, file := range []string{"ca.crt", "ca.key", "sa.key"} {
+		n.write(dir+file, users.read(dir+file))
+	}
+	written, kept := n.init(testConfig(), start)
+	for _, file := range []string{"ca.crt", "ca.key", "sa.key"} {
+		if !slices.Contains(kept, dir+file) || slices.Contains(written, dir+file) {
+			t.Errorf("%s was not kept", file)
+		}
+	}
+	if !bytes.Equal(n.read(dir+"sa.pub"), users.read(dir+"sa.pub")) {
+		t.Error("sa.pub was not made from the user's sa.key")
+	}
+}
+
+func TestKubeletKeepsRotatedCertificate(t *testing.T) {
+	n := newNode(t)
+	cfg := testConfig()
+	n.init(cfg, start)
+	n.remove("/etc/kubernetes/kubelet.conf")
+	result, err := n.run(pki.KubeletClient, cfg, start)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(result.Files) != 1 || result.Files[0].Path != "/etc/kubernetes/kubelet.conf" || !slices.Contains(result.Kept, pki.KubeletCertFile) {
+		t.Errorf("wrote %v and kept %v", result.Files, result.Kept)
+	}
+}
+
+func TestOverlay(t *testing.T) {
+	n := newNode(t)
+	n.write("/etc/a", []byte("old"))
+	n.write("/etc/b", []byte("host"))
+	o := pki.Overlay(n.fs(), pki.File{Path: "/etc/a", Data: []byte("new"), Mode: 0o600},
+		pki.File{Path: "/etc/absolute", Link: "/etc/a"}, pki.File{Path: "/etc/relative", Link: "b"})
+	for name, want := range map[string]string{"etc/a": "new", "etc/b": "host", "etc/absolute": "new", "etc/relative": "host"} {
+		if got, err := fs.ReadFile(o, name); err != nil || string(got) != want {
+			t.Errorf("%s: %q (%v), want %q", name, got, err, want)
+		}
+	}
+	if info, err := fs.Stat(o, "etc/a"); err != nil || info.Mode() != 0o600 || info.Size() != 3 {
+		t.Errorf("stat: %+v (%v)", info, err)
+	}
+	if _, err := fs.ReadFile(o, "etc/none"); !os.IsNotExist(err) {
+		t.Errorf("a missing file: %v", err)
+	}
+}
