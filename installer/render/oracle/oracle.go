@@ -117,3 +117,24 @@ func write(t testing.TB, path string, data []byte) {
 		t.Fatal(err)
 	}
 }
+
+// Migrate has kubeadm read documents, strictly, and write them again as it
+// would by itself. A field that this version does not know fails the test.
+func Migrate(t testing.TB, version string, documents []byte) []byte {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "kubeadm.yaml")
+	write(t, file, documents)
+	config := func(verb, flag string) []byte {
+		cmd := exec.Command(Kubeadm(t, version), "config", verb, flag, file)
+		cmd.Env = []string{"PATH=/usr/bin:/bin", "HOME=/"}
+		var stderr bytes.Buffer
+		cmd.Stderr = &stderr
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatalf("kubeadm config %s: %v\n%s\n%s", verb, err, stderr.String(), documents)
+		}
+		return out
+	}
+	config("validate", "--config")
+	return config("migrate", "--old-config")
+}

@@ -1,0 +1,387 @@
+package render_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/yaml"
+
+	"airlift/installer/config"
+	"airlift/installer/render"
+	"airlift/installer/render/oracle"
+	"airlift/scripts/upstream/components"
+)
+
+// TestKubeadmReadsOurs gives kubeadm back what we would keep in the cluster:
+// it must know every field, and write the same again.
+func TestKubeadmReadsOurs(t *testing.T) {
+	for _, c := range append(oracle.Cases(), oracle.PoorHosts()...) {
+		t.Run(c.Name, func(t *testing.T) {
+			t.Parallel()
+			cfg := c.Config
+			cluster, err := render.ClusterConfiguration(cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			shared, err := render.KubeletConfig(cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			kubelet, err := render.NodeKubeletConfig(cfg, shared)
+			if err != nil {
+				t.Fatal(err)
+			}
+			proxy := []byte(find[*corev1.ConfigMap](t, must(render.KubeProxy(cfg)), "kube-proxy").Data["config.conf"])
+			init := "apiVersion: kubeadm.k8s.io/v1beta3\nkind: InitConfiguration\n" + c.Init
+			docs := bytes.Join([][]byte{[]byte(init), cluster, kubelet, proxy}, []byte("\n---\n"))
+
+			out := oracle.Migrate(t, cfg.KubernetesVersion, docs)
+			var want, got map[string]any
+			oracle.Decode(t, cluster, &got)
+			for doc := range strings.SplitSeq(string(out), "---\n") {
+				if strings.Contains(doc, "kind: ClusterConfiguration") {
+					oracle.Decode(t, []byte(doc), &want)
+				}
+			}
+			// kubeadm adds this default flag when it makes the manifests.
+			if api := want["apiServer"].(map[string]any); api["extraArgs"] == nil {
+				api["extraArgs"] = map[string]any{"authorization-mode": "Node,RBAC"}
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("ClusterConfiguration (-as kubeadm writes it again +ours):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestContainerdUnderstands has the real containerd load the file, and expects
+// just what we mean to change of its defaults.
+func TestContainerdUnderstands(t *testing.T) {
+	containerd, err := components.Path(oracle.Version, "containerd")
+	if err != nil {
+		t.Fatalf("this test asks real containerd: %v", err)
+	}
+	dump := func(args ...string) []string {
+		cmd := exec.Command(containerd, args...)
+		var stderr bytes.Buffer
+		cmd.Stderr = &stderr
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatalf("containerd %v: %v\n%s", args, err, stderr.String())
+		}
+		return strings.Split(string(out), "\n")
+	}
+	defaults := dump("config", "default")
+	for _, test := range []struct {
+		name    string
+		facts   config.Facts
+		changed []string
+	}{
+		{"modern host", config.Facts{CgroupDriver: "systemd"}, []string{
+			"SystemdCgroup = true", "discard_unpacked_layers = true", "sandbox = 'registry.k8s.io/pause:3.9'"}},
+		{"poor host", config.Facts{CgroupDriver: "cgroupfs", RestrictOOMScoreAdj: true}, []string{
+			"discard_unpacked_layers = true", "restrict_oom_score_adj = true", "sandbox = 'registry.k8s.io/pause:3.9'"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			cfg := oracle.Cases()[0].Config
+			cfg.Facts = test.facts
+			data, err := render.ContainerdConfig(cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			file := filepath.Join(t.TempDir(), "config.toml")
+			if err := os.WriteFile(file, data, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			loaded := dump("--config", file, "config", "dump")
+			if len(loaded) != len(defaults) {
+				t.Fatalf("%d settings, by default there are %d", len(loaded), len(defaults))
+			}
+			var changed []string
+			for i := range loaded {
+				if loaded[i] != defaults[i] {
+					changed = append(changed, strings.TrimSpace(loaded[i]))
+				}
+			}
+			slices.Sort(changed)
+			if diff := cmp.Diff(test.changed, changed); diff != "" {
+				t.Errorf("changed settings (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestFlannelEqualsUpstream compares with the manifest in flannel's own
+// repository; every difference is spelled out here.
+func TestFlannelEqualsUpstream(t *testing.T) {
+	module := "github.com/flannel-io/flannel@" + components.Flannel
+	out, err := exec.Command("go", "mod", "download", "-json", module).Output()
+	if err != nil {
+		t.Fatalf("downloading %s: %v\n%s", module, err, out)
+	}
+	var download struct{ Dir string }
+	if err := json.Unmarshal(out, &download); err != nil {
+		t.Fatal(err)
+	}
+	manifest, err := os.ReadFile(filepath.Join(download.Dir, "Documentation", "kube-flannel.yml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]runtime.Object{}
+	for doc := range strings.SplitSeq(string(manifest), "---\n") {
+		if strings.TrimSpace(doc) != "" {
+			obj := oracle.Object(t, []byte(doc))
+			want[oracle.Key(t, obj)] = obj
+		}
+	}
+
+	// The CNI settings are the installer's, so nothing copies them.
+	settings := want["ConfigMap kube-flannel/kube-flannel-cfg"].(*corev1.ConfigMap)
+	delete(settings.Data, "cni-conf.json")
+	pod := &want["DaemonSet kube-flannel/kube-flannel-ds"].(*appsv1.DaemonSet).Spec.Template.Spec
+	pod.InitContainers = nil
+	pod.Volumes = slices.DeleteFunc(pod.Volumes, func(v corev1.Volume) bool { return v.Name == "cni" || v.Name == "cni-plugin" })
+	// The interface by the node's address, the API without kube-proxy.
+	flanneld := &pod.Containers[0]
+	flanneld.Args = append(flanneld.Args, "--iface=$(NODE_IP)")
+	flanneld.Env = slices.Insert(flanneld.Env, 2,
+		corev1.EnvVar{Name: "NODE_IP", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "status.hostIP"}}},
+		corev1.EnvVar{Name: "KUBERNETES_SERVICE_HOST", Value: "10.0.0.11"},
+		corev1.EnvVar{Name: "KUBERNETES_SERVICE_PORT", Value: "6443"})
+
+	got := must(render.Flannel(oracle.Cases()[0].Config))
+	for _, obj := range got {
+		if m, ok := obj.(*corev1.ConfigMap); ok {
+			var a, b any
+			oracle.Decode(t, []byte(settings.Data["net-conf.json"]), &a)
+			oracle.Decode(t, []byte(m.Data["net-conf.json"]), &b)
+			compare(t, "net-conf.json", a, b)
+			m.Data["net-conf.json"] = settings.Data["net-conf.json"]
+		}
+		compare(t, oracle.Key(t, obj), want[oracle.Key(t, obj)], oracle.Object(t, encode(t, obj)))
+	}
+	if len(got) != len(want) {
+		t.Errorf("%d objects, upstream has %d", len(got), len(want))
+	}
+}
+
+func TestFlannelNetwork(t *testing.T) {
+	for subnet, want := range map[string]string{
+		"10.244.0.0/16":                  `{"Network":"10.244.0.0/16","EnableNFTables":false,"Backend":{"Type":"vxlan"}}`,
+		"10.244.0.0/16,fd00:10:244::/56": `{"Network":"10.244.0.0/16","EnableIPv6":true,"IPv6Network":"fd00:10:244::/56","EnableNFTables":false,"Backend":{"Type":"vxlan"}}`,
+		"fd00:10:244::/56":               `{"EnableIPv4":false,"EnableIPv6":true,"IPv6Network":"fd00:10:244::/56","EnableNFTables":false,"Backend":{"Type":"vxlan"}}`,
+	} {
+		cfg := oracle.Cases()[0].Config
+		cfg.Networking.PodSubnet = subnet
+		m := find[*corev1.ConfigMap](t, must(render.Flannel(cfg)), "kube-flannel-cfg")
+		var got, expected any
+		oracle.Decode(t, []byte(m.Data["net-conf.json"]), &got)
+		oracle.Decode(t, []byte(want), &expected)
+		compare(t, subnet, expected, got)
+	}
+}
+
+func TestCNIConflist(t *testing.T) {
+	cfg := oracle.Cases()[0].Config
+	for _, test := range []struct {
+		mtu      int
+		podCIDRs []string
+		want     string
+	}{
+		{1500, []string{"10.244.3.0/24"}, `{"type":"bridge","bridge":"cni0","mtu":1450,"hairpinMode":true,"isDefaultGateway":true,"ipMasq":false,
+			"ipam":{"type":"host-local","ranges":[[{"subnet":"10.244.3.0/24"}]],"routes":[{"dst":"0.0.0.0/0"}]}}`},
+		{9000, []string{"10.244.3.0/24", "fd00:10:244:3::/64"}, `{"type":"bridge","bridge":"cni0","mtu":8930,"hairpinMode":true,"isDefaultGateway":true,"ipMasq":false,
+			"ipam":{"type":"host-local","ranges":[[{"subnet":"10.244.3.0/24"}],[{"subnet":"fd00:10:244:3::/64"}]],"routes":[{"dst":"0.0.0.0/0"},{"dst":"::/0"}]}}`},
+	} {
+		cfg.Facts.MTU = test.mtu
+		data, err := render.CNIConflist(cfg, test.podCIDRs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got, want any
+		oracle.Decode(t, data, &got)
+		oracle.Decode(t, []byte(`{"cniVersion":"1.0.0","name":"cbr0","plugins":[`+test.want+`,{"type":"portmap","capabilities":{"portMappings":true}}]}`), &want)
+		compare(t, "conflist", want, got)
+	}
+	for _, bad := range [][]string{nil, {"10.244.3.0"}} {
+		if data, err := render.CNIConflist(cfg, bad); err == nil {
+			t.Errorf("pod CIDRs %v gave %s", bad, data)
+		}
+	}
+	cfg.Facts.MTU = 0
+	if data, err := render.CNIConflist(cfg, []string{"10.244.3.0/24"}); err == nil {
+		t.Errorf("an MTU of 0 gave %s", data)
+	}
+}
+
+// A joining node takes the cluster's document as it is, with fields of a newer
+// Kubernetes too, and adds only what its host decides.
+func TestNodeKubeletConfig(t *testing.T) {
+	cluster := []byte("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\ncgroupDriver: systemd\nfromTheFuture: {a: 1}\nmaxPods: 17\n")
+	for _, test := range []struct {
+		name    string
+		version string
+		facts   config.Facts
+		added   map[string]any
+	}{
+		{"as expected", "v1.37.1", config.Facts{CgroupVersion: 2, CgroupDriver: "systemd", ResolvConf: "/etc/resolv.conf"}, map[string]any{"cgroupDriver": "systemd"}},
+		{"cgroup v1, old kubelet", "v1.34.9", config.Facts{CgroupVersion: 1, CgroupDriver: "cgroupfs", ResolvConf: "/etc/resolv.conf"},
+			map[string]any{"cgroupDriver": "cgroupfs"}},
+		{"cgroup v1, kubelet that refuses it", "v1.35.6", config.Facts{CgroupVersion: 1, CgroupDriver: "cgroupfs", ResolvConf: "/etc/resolv.conf"},
+			map[string]any{"cgroupDriver": "cgroupfs", "failCgroupV1": false}},
+		{"no resolver", "v1.29.15", config.Facts{CgroupVersion: 2, CgroupDriver: "systemd", SwapOn: true},
+			map[string]any{"cgroupDriver": "systemd", "resolvConf": "", "failSwapOn": false}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			cfg := &config.Config{Facts: test.facts}
+			cfg.KubernetesVersion = test.version
+			data, err := render.NodeKubeletConfig(cfg, cluster)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got, want map[string]any
+			oracle.Decode(t, data, &got)
+			oracle.Decode(t, cluster, &want)
+			for key, value := range test.added {
+				want[key] = value
+			}
+			compare(t, "KubeletConfiguration", want, got)
+		})
+	}
+}
+
+func TestKubeletFlags(t *testing.T) {
+	base := oracle.Cases()[0].Config
+	for _, test := range []struct {
+		name   string
+		worker bool
+		change func(*config.Config)
+		want   string
+	}{
+		{"worker with taints", true, func(c *config.Config) {
+			c.NodeRegistration.Name = c.Facts.Hostname
+			c.NodeRegistration.Taints = []corev1.Taint{{Key: "gpu", Value: "yes", Effect: "NoSchedule"}, {Key: "x", Effect: "NoExecute"}}
+		}, `KUBELET_KUBEADM_ARGS="--container-runtime-endpoint=unix:///run/containerd/containerd.sock --pod-infra-container-image=registry.k8s.io/pause:3.9 --register-with-taints=gpu=yes:NoSchedule,x:NoExecute"`},
+		{"the user's node IP wins", false, func(c *config.Config) {
+			c.NodeRegistration.Name = c.Facts.Hostname
+			c.Facts.DefaultRoute = false
+			c.NodeRegistration.KubeletExtraArgs = []config.Arg{{Name: "node-ip", Value: "192.0.2.9"}}
+		}, `KUBELET_KUBEADM_ARGS="--container-runtime-endpoint=unix:///run/containerd/containerd.sock --node-ip=192.0.2.9 --pod-infra-container-image=registry.k8s.io/pause:3.9"`},
+		{"no pause flag for a kubelet that has lost it", false, func(c *config.Config) {
+			c.KubernetesVersion = "v1.35.6"
+			c.NodeRegistration.Name = c.Facts.Hostname
+		}, `KUBELET_KUBEADM_ARGS="--container-runtime-endpoint=unix:///run/containerd/containerd.sock"`},
+	} {
+		cfg := *base
+		test.change(&cfg)
+		got, err := render.KubeletFlags(&cfg, test.worker)
+		if err != nil {
+			t.Fatal(err)
+		}
+		compare(t, test.name, test.want+"\n", string(got))
+	}
+}
+
+// A new etcd joins with all members named, itself included.
+func TestEtcdJoins(t *testing.T) {
+	pod, err := render.Etcd(oracle.Cases()[0].Config,
+		render.EtcdMember{Name: "n0", PeerURL: "https://10.0.0.10:2380"}, render.EtcdMember{Name: "n1", PeerURL: "https://10.0.0.11:2380"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"--initial-cluster=n0=https://10.0.0.10:2380,n1=https://10.0.0.11:2380", "--initial-cluster-state=existing"} {
+		if !slices.Contains(pod.Spec.Containers[0].Command, want) {
+			t.Errorf("%q is missing in %q", want, pod.Spec.Containers[0].Command)
+		}
+	}
+}
+
+// With the CA's key elsewhere, the controller manager must not try to sign.
+func TestExternalCA(t *testing.T) {
+	cfg := oracle.Cases()[0].Config
+	for _, test := range []struct {
+		files []string
+		want  string
+	}{
+		{nil, "--cluster-signing-key-file=/etc/kubernetes/pki/ca.key"},
+		{[]string{"ca.crt", "ca.key"}, "--cluster-signing-key-file=/etc/kubernetes/pki/ca.key"},
+		{[]string{"ca.crt"}, "--cluster-signing-key-file="},
+	} {
+		root := hostWith(t, []string{"/etc/kubernetes/pki"})
+		for _, file := range test.files {
+			if err := os.WriteFile(filepath.Join(root, "/etc/kubernetes/pki", file), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		pods, err := render.ControlPlane(cfg, os.DirFS(root))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := pods["kube-controller-manager"].Spec.Containers[0].Command; !slices.Contains(got, test.want) {
+			t.Errorf("with %v: %q is missing in %q", test.files, test.want, got)
+		}
+	}
+}
+
+func TestMissingImageIsNamed(t *testing.T) {
+	cfg := oracle.Cases()[0].Config
+	delete(cfg.Images, "coredns")
+	if _, err := render.CoreDNS(cfg); err == nil || !strings.Contains(err.Error(), "no image for coredns") {
+		t.Errorf("the error is %v", err)
+	}
+}
+
+// The same input gives the same bytes.
+func TestDeterministic(t *testing.T) {
+	everything := func() string {
+		cfg := oracle.Cases()[6].Config
+		var all bytes.Buffer
+		for _, obj := range append(objects(t, cfg, []byte("CA")), must(render.Flannel(cfg))...) {
+			all.Write(encode(t, obj))
+		}
+		pods, err := render.ControlPlane(cfg, os.DirFS(t.TempDir()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		data, err := yaml.Marshal(pods)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all.Write(data)
+		return all.String()
+	}
+	first := everything()
+	for range 20 {
+		if diff := cmp.Diff(first, everything()); diff != "" {
+			t.Fatalf("differs from run to run:\n%s", diff)
+		}
+	}
+}
+
+func must(objects []runtime.Object, err error) []runtime.Object {
+	if err != nil {
+		panic(err)
+	}
+	return objects
+}
+
+func find[T runtime.Object](t *testing.T, objects []runtime.Object, name string) T {
+	t.Helper()
+	for _, obj := range objects {
+		if o, ok := obj.(T); ok && strings.HasSuffix(oracle.Key(t, obj), "/"+name) {
+			return o
+		}
+	}
+	t.Fatalf("no object named %s", name)
+	panic("unreachable")
+}
