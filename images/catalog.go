@@ -83,6 +83,20 @@ func Arches() []string { return []string{"amd64", "arm64"} }
 // CNIs lists the pod networks a bundle can bring.
 func CNIs() []string { return []string{Flannel, NoCNI} }
 
+// Supported returns a usage error if a bundle cannot be made for that
+// architecture or with that pod network.
+func Supported(arch, cni string) error {
+	if !slices.Contains(Arches(), arch) {
+		return fault.New(fault.Usage, "known architectures: "+strings.Join(Arches(), ", "),
+			"architecture %q is not known to this program", arch)
+	}
+	if !slices.Contains(CNIs(), cni) {
+		return fault.New(fault.Usage, "known pod networks: "+strings.Join(CNIs(), ", "),
+			"pod network %q is not known to this program", cni)
+	}
+	return nil
+}
+
 // For returns the catalog of a full Kubernetes version ("v1.29.15"), an
 // architecture in Go's words and a pod network. What it does not know is a
 // usage error that lists what it knows.
@@ -96,13 +110,8 @@ func For(version, arch, cni string) (*Catalog, error) {
 		return nil, fault.New(fault.Usage, "known minor versions: "+strings.Join(Known(), ", "),
 			"kubernetes version %q is not known to this program", version)
 	}
-	if !slices.Contains(Arches(), arch) {
-		return nil, fault.New(fault.Usage, "known architectures: "+strings.Join(Arches(), ", "),
-			"architecture %q is not known to this program", arch)
-	}
-	if !slices.Contains(CNIs(), cni) {
-		return nil, fault.New(fault.Usage, "known pod networks: "+strings.Join(CNIs(), ", "),
-			"pod network %q is not known to this program", cni)
+	if err := Supported(arch, cni); err != nil {
+		return nil, err
 	}
 	own := m.at(v.patch)
 	full := v.String()

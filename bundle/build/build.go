@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"airlift/bundle"
@@ -72,6 +73,7 @@ type builder struct {
 // downloaded stays in the cache for the next run.
 func Run(ctx context.Context, o Options) (*Result, error) {
 	b := &builder{Options: o}
+	b.Images = slices.Clone(o.Images)
 	if err := b.prepare(); err != nil {
 		return nil, err
 	}
@@ -100,6 +102,14 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 func (b *builder) prepare() (err error) {
 	if _, _, err := images.Channel(b.Version); err != nil {
 		return err
+	}
+	if err := images.Supported(b.Arch, b.CNI); err != nil {
+		return err
+	}
+	for n, name := range b.Images {
+		if b.Images[n], err = images.Normalize(name); err != nil {
+			return err
+		}
 	}
 	if err := checkInstaller(b.Installer, b.Arch); err != nil {
 		return err

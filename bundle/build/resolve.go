@@ -32,10 +32,7 @@ func (b *builder) resolve(ctx context.Context) error {
 	if b.catalog, err = images.For(full, b.Arch, b.CNI); err != nil {
 		return err
 	}
-	wanted, err := b.wanted()
-	if err != nil {
-		return err
-	}
+	wanted := b.wanted()
 	b.Progress.Printf("Kubernetes %s for linux/%s, pod network %s: %d programs, %d images\n",
 		b.catalog.Version, b.Arch, b.CNI, len(b.catalog.Binaries), len(wanted))
 
@@ -80,18 +77,14 @@ func (b *builder) resolveBinary(ctx context.Context, bin *binary) error {
 }
 
 // wanted lists the catalog's images and, after them, the user's own.
-func (b *builder) wanted() ([]images.Image, error) {
+func (b *builder) wanted() []images.Image {
 	list := slices.Clone(b.catalog.Images)
-	for _, name := range b.Images {
-		ref, err := images.Normalize(name)
-		if err != nil {
-			return nil, err
-		}
+	for _, ref := range b.Images {
 		if !slices.ContainsFunc(list, func(i images.Image) bool { return i.Reference == ref }) {
 			list = append(list, images.Image{Name: ref, Reference: ref})
 		}
 	}
-	return list, nil
+	return list
 }
 
 // label is how messages call a binary or an image.

@@ -118,7 +118,10 @@ func temporary(ctx context.Context, resp *http.Response, err error) bool {
 	var missing *MissingError
 	var mismatch *MismatchError
 	var local *localError
+	var dns *net.DNSError
 	switch {
+	case errors.As(err, &dns) && dns.IsNotFound:
+		return false // the name does not exist, or there is no network
 	case errors.As(err, &missing), errors.As(err, &mismatch), errors.As(err, &local):
 		return false
 	case resp != nil:

@@ -1,0 +1,247 @@
+package main
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"debug/elf"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"airlift/bundle/build/buildtest"
+	"airlift/fault"
+)
+
+// The tests run this very program as users do: with the variable set, the
+// test binary is the real main.
+func TestMain(m *testing.M) {
+	if os.Getenv("BUNDLE_TEST_MAIN") != "" {
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+type shell struct {
+	t   *testing.T
+	dir string // working directory and home
+}
+
+func newShell(t *testing.T) shell {
+	t.Helper()
+	s := shell{t, t.TempDir()}
+	h := elf.Header64{Type: uint16(elf.ET_EXEC), Machine: uint16(elf.EM_X86_64), Version: 1, Ehsize: 64, Phentsize: 56, Shentsize: 64}
+	copy(h.Ident[:], "\x7fELF\x02\x01\x01")
+	var b bytes.Buffer
+	if err := binary.Write(&b, binary.LittleEndian, h); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(s.dir, "stub"), b.Bytes(), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func (s shell) command(args ...string) *exec.Cmd {
+	s.t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	c := exec.Command(self, args...)
+	c.Dir = s.dir
+	c.Env = append(os.Environ(), "BUNDLE_TEST_MAIN=1", "HOME="+s.dir, "XDG_CACHE_HOME="+filepath.Join(s.dir, "cache"))
+	return c
+}
+
+func (s shell) run(args ...string) (stdout, stderr string, code fault.Code) {
+	s.t.Helper()
+	var out, errs bytes.Buffer
+	c := s.command(args...)
+	c.Stdout, c.Stderr = &out, &errs
+	err := c.Run()
+	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
+		s.t.Fatal(err)
+	}
+	return out.String(), errs.String(), fault.Code(c.ProcessState.ExitCode())
+}
+
+func buildArgs(u *buildtest.Upstream, more ...string) []string {
+	args := []string{"build", "--version", "v1.29", "--arch", "amd64", "--installer", "stub"}
+	for _, m := range u.Mirrors() {
+		args = append(args, "--mirror", m)
+	}
+	return append(args, more...)
+}
+
+func TestBuildInspectVerify(t *testing.T) {
+	u := buildtest.New(t, "v1.29.15")
+	s := newShell(t)
+	out, errs, code := s.run(buildArgs(u)...)
+	if code != 0 {
+		t.Fatalf("exit code %d: %s", code, errs)
+	}
+	b, err := os.ReadFile(filepath.Join(s.dir, "install"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"COMPONENT", "kubelet", "v1.29.15", "registry.k8s.io/etcd", "3.5.16-0", "cni-plugins",
+		fmt.Sprintf("%d bytes", len(b)), fmt.Sprintf("%x", sha256.Sum256(b)),
+	} {
+		if !strings.Contains(out, want) {
+			t.Errorf("the table lacks %q:\n%s", want, out)
+		}
+	}
+	for _, want := range []string{"newest release of v1.29: v1.29.15", "kubelet v1.29.15", "downloaded, sha256 verified", "registry.k8s.io/pause:3.9", "verified"} {
+		if !strings.Contains(errs, want) {
+			t.Errorf("progress lacks %q:\n%s", want, errs)
+		}
+	}
+	if strings.ContainsAny(errs+out, "\r\x1b") {
+		t.Errorf("a bar was drawn where there is no terminal:\n%q", errs)
+	}
+	if strings.Contains(errs, "docker.io") != true {
+		t.Errorf("the mirror that was not needed is not mentioned:\n%s", errs)
+	}
+	if _, err := os.Stat(filepath.Join(s.dir, "cache", "airlift", "bundle", "sha256")); err != nil {
+		t.Errorf("the cache is not in the user's cache folder: %v", err)
+	}
+	if out, errs, code := s.run("inspect", "install"); code != 0 || !strings.Contains(out, "kubelet") {
+		t.Errorf("inspect: %d, %s%s", code, out, errs)
+	}
+	if _, errs, code := s.run("verify", "install"); code != 0 {
+		t.Errorf("verify: %d, %s", code, errs)
+	}
+	b[len(b)/2] ^= 1
+	if err := os.WriteFile(filepath.Join(s.dir, "damaged"), b, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if _, errs, code := s.run("verify", "damaged"); code != fault.Bundle || !strings.HasPrefix(lastLines(errs, 2), "error: ") {
+		t.Errorf("verify of a damaged file: %d, %s", code, errs)
+	}
+}
+
+func lastLines(s string, n int) string {
+	lines := strings.SplitAfter(strings.TrimRight(s, "\n"), "\n")
+	return strings.Join(lines[max(0, len(lines)-n):], "")
+}
+
+func TestUsageErrors(t *testing.T) {
+	s := newShell(t)
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"build"}, "--version is needed"},
+		{[]string{"build", "--version", "v1.28", "--installer", "stub"}, "v1.29, v1.30"},
+		{[]string{"build", "--version", "v1.29", "--arch", "riscv64", "--installer", "stub"}, "amd64, arm64"},
+		{[]string{"build", "--version", "v1.29.15", "--arch", "amd64", "--cni", "calico", "--installer", "stub"}, "flannel, none"},
+		{[]string{"build", "--version", "v1.29.15", "--arch", "amd64", "--image", "Not An Image", "--installer", "stub"}, "Not An Image"},
+		{[]string{"build", "--version", "v1.29", "--mirror", "dl.k8s.io"}, "HOST=URL"},
+		{[]string{"build", "--version", "v1.29", "--arch", "arm64", "--installer", "stub"}, "EM_X86_64"},
+		{[]string{"build", "--version", "v1.29", "--arch", "amd64", "--installer", "none"}, "none"},
+		{[]string{"build", "--version", "v1.29", "--arch", "amd64", "--installer", "stub", "--output", "."}, "is a folder"},
+		{[]string{"build", "--version", "v1.29", "--arch", "amd64", "--installer", "stub", "--output", "no/such/install"}, "no/such"},
+		{[]string{"build", "extra"}, "extra"},
+		{[]string{"build", "--nonsense"}, "--nonsense"},
+		{[]string{"inspect"}, "--help"},
+		{[]string{"nonsense"}, "nonsense"},
+		{[]string{"images", "--version", "v1.29"}, "full version"},
+	} {
+		out, errs, code := s.run(c.args...)
+		if code != fault.Usage || !strings.Contains(errs, c.want) || !strings.HasPrefix(errs, "error: ") || out != "" {
+			t.Errorf("%v: exit code %d\n%s%s", c.args, code, out, errs)
+		}
+	}
+}
+
+func TestHelpHasTheExitCodes(t *testing.T) {
+	out, _, code := newShell(t).run("--help")
+	if code != 0 || !strings.Contains(out, "130 interrupted") || !strings.Contains(out, "4 the bundle is missing") {
+		t.Errorf("%d\n%s", code, out)
+	}
+}
+
+func TestImagesAndVersion(t *testing.T) {
+	s := newShell(t)
+	if out, _, code := s.run("images", "--version", "v1.29.0", "--arch", "arm64"); code != 0 || !strings.Contains(out, "registry.k8s.io/etcd:3.5.10-0\n") || !strings.Contains(out, "linux/arm64/kubelet\n") {
+		t.Errorf("%d\n%s", code, out)
+	}
+	if out, _, code := s.run("version"); code != 0 || !strings.Contains(out, "v1.29 to v1.37") {
+		t.Errorf("%d\n%s", code, out)
+	}
+	if out, _, code := s.run("completion", "bash"); code != 0 || !strings.Contains(out, "bash completion") {
+		t.Errorf("completion: %d\n%s", code, out)
+	}
+}
+
+// Ctrl-C in the middle of a download leaves no output, says how to go on, and
+// the next run goes on.
+func TestInterrupt(t *testing.T) {
+	u := buildtest.New(t, "v1.29.15")
+	s := newShell(t)
+	began := make(chan struct{})
+	u.Answer = func(w http.ResponseWriter, r *http.Request, target string) bool {
+		if target != "cdn.dl.k8s.io/release/v1.29.15/bin/linux/amd64/kubelet" {
+			return false
+		}
+		w.Header().Set("Content-Length", "100000")
+		w.Write(u.Get(strings.TrimPrefix(target, "cdn."))[:5000])
+		w.(http.Flusher).Flush()
+		close(began)
+		<-r.Context().Done()
+		return true
+	}
+	c := s.command(buildArgs(u)...)
+	var errs bytes.Buffer
+	c.Stderr = &errs
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	<-began
+	if err := c.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	c.Wait()
+	if code := c.ProcessState.ExitCode(); code != int(fault.Interrupted) || !strings.Contains(errs.String(), "error: interrupted\nhint: ") {
+		t.Errorf("exit code %d\n%s", code, errs.String())
+	}
+	left, err := os.ReadDir(s.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range left {
+		if e.Name() != "stub" && e.Name() != "cache" {
+			t.Errorf("%s was left behind", e.Name())
+		}
+	}
+	u.Answer = nil
+	if _, errs, code := s.run(buildArgs(u)...); code != 0 {
+		t.Errorf("the next run: %d\n%s", code, errs)
+	}
+}
+
+func TestErrorsNameFileSumsAndURL(t *testing.T) {
+	u := buildtest.New(t, "v1.29.15")
+	s := newShell(t)
+	const file = "github.com/opencontainers/runc/releases/download/v1.5.2/runc.amd64"
+	sum := strings.Fields(string(u.Get(strings.TrimSuffix(file, "runc.amd64") + "runc.sha256sum")))[0]
+	u.Put(file, []byte("tampered"))
+	_, errs, code := s.run(buildArgs(u)...)
+	for _, want := range []string{"error: ", "runc v1.5.2", "https://" + file, sum, fmt.Sprintf("%x", sha256.Sum256([]byte("tampered")))} {
+		if !strings.Contains(errs, want) {
+			t.Errorf("the message lacks %q:\n%s", want, errs)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(s.dir, "install")); code != fault.Failure || err == nil {
+		t.Errorf("exit code %d, a file was written: %v", code, err == nil)
+	}
+}

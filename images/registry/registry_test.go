@@ -1,0 +1,296 @@
+package registry_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/static"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+	"github.com/klauspost/compress/zstd"
+
+	"airlift/bundle/build/buildtest"
+	"airlift/bundle/fetch"
+	"airlift/images/registry"
+)
+
+const ref = "registry.k8s.io/team/app:v1"
+
+type rig struct {
+	*buildtest.Upstream
+	cache *fetch.Cache
+	dir   string
+	t     *testing.T
+}
+
+func newRig(t *testing.T) *rig {
+	t.Helper()
+	dir := t.TempDir()
+	cache, err := fetch.OpenCache(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &rig{buildtest.New(t, "v1.29.15"), cache, dir, t}
+}
+
+func (r *rig) client(arch string) *registry.Client {
+	r.t.Helper()
+	var list []fetch.Mirror
+	for _, s := range r.Mirrors() {
+		m, err := fetch.ParseMirror(s)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		list = append(list, m)
+	}
+	mirrors, err := fetch.NewMirrors(http.DefaultTransport, list)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return registry.New(fetch.New(r.cache, mirrors), mirrors, arch)
+}
+
+func (r *rig) pull(c *registry.Client, reference string) (*registry.Image, error) {
+	img, err := c.Resolve(context.Background(), "app", reference, true)
+	if err != nil {
+		return nil, err
+	}
+	for n := range img.Layers {
+		if err := c.Pull(context.Background(), img, n, nil); err != nil {
+			return nil, err
+		}
+	}
+	return img, nil
+}
+
+func (r *rig) content(digest string) []byte {
+	r.t.Helper()
+	f, err := r.cache.Open(strings.TrimPrefix(digest, "sha256:"))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer f.Close()
+	b, err := io.ReadAll(f)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return b
+}
+
+func zstdLayer(t *testing.T, tar []byte) v1.Layer {
+	t.Helper()
+	enc, err := zstd.NewWriter(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return otherDiffID{static.NewLayer(enc.EncodeAll(tar, nil), types.OCILayerZStd), tar}
+}
+
+// otherDiffID is a layer whose config entry is the digest of tar.
+type otherDiffID struct {
+	v1.Layer
+	tar []byte
+}
+
+func (l otherDiffID) DiffID() (v1.Hash, error) {
+	h, _, err := v1.SHA256(bytes.NewReader(l.tar))
+	return h, err
+}
+
+// However a registry keeps a layer, the cache ends up with its tar.
+func TestLayersAreStoredUncompressed(t *testing.T) {
+	r := newRig(t)
+	tars := [][]byte{buildtest.LayerTar(t, "one"), buildtest.LayerTar(t, "two"), buildtest.LayerTar(t, "three")}
+	r.Push(ref, buildtest.ImageOf(t, "amd64",
+		buildtest.GzipLayer(t, tars[0]), zstdLayer(t, tars[1]), buildtest.RawLayer(tars[2])))
+	img, err := r.pull(r.client("amd64"), ref)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n, tar := range tars {
+		if want := fmt.Sprintf("sha256:%x", sha256.Sum256(tar)); img.Layers[n].DiffID != want || img.Layers[n].Size != int64(len(tar)) {
+			t.Errorf("layer %d is %+v, want %s of %d bytes", n, img.Layers[n], want, len(tar))
+		}
+		if !bytes.Equal(r.content(img.Layers[n].DiffID), tar) {
+			t.Errorf("layer %d differs", n)
+		}
+	}
+	if img.Target != img.Manifest || img.Target.MediaType != string(types.DockerManifestSchema2) {
+		t.Errorf("target %+v, manifest %+v", img.Target, img.Manifest)
+	}
+	kept, err := os.ReadDir(filepath.Join(r.dir, "sha256"))
+	if err != nil || len(kept) != 5 {
+		t.Errorf("the cache has %d files, want manifest, config and 3 layers; %v", len(kept), err)
+	}
+}
+
+func TestIndexIsTheTarget(t *testing.T) {
+	r := newRig(t)
+	r.PushIndex(ref, map[string]v1.Image{"amd64": buildtest.Image(t, "amd64", "x"), "arm64": buildtest.Image(t, "arm64", "x")})
+	for _, arch := range []string{"amd64", "arm64"} {
+		img, err := r.pull(r.client(arch), ref)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !types.MediaType(img.Target.MediaType).IsIndex() || img.Target == img.Manifest {
+			t.Errorf("target is %+v", img.Target)
+		}
+		if !strings.Contains(string(r.content(img.Config.Digest)), `"architecture":"`+arch+`"`) {
+			t.Errorf("%s: the config is of another architecture", arch)
+		}
+		for _, d := range []string{img.Target.Digest, img.Manifest.Digest} {
+			if got := fmt.Sprintf("sha256:%x", sha256.Sum256(r.content(d))); got != d {
+				t.Errorf("%s has content with digest %s", d, got)
+			}
+		}
+		// By digest, too, the index is what the reference means.
+		again, err := r.pull(r.client(arch), "registry.k8s.io/team/app@"+img.Target.Digest)
+		if err != nil || again.Target != img.Target || again.Manifest != img.Manifest {
+			t.Errorf("by digest: %+v, %v", again, err)
+		}
+	}
+}
+
+func TestMissingPlatformListsThoseThereAre(t *testing.T) {
+	r := newRig(t)
+	r.PushIndex(ref, map[string]v1.Image{"arm64": buildtest.Image(t, "arm64", "x")})
+	r.Push("registry.k8s.io/team/single:v1", buildtest.Image(t, "arm64", "x"))
+	for _, reference := range []string{ref, "registry.k8s.io/team/single:v1"} {
+		_, err := r.pull(r.client("amd64"), reference)
+		if err == nil || !strings.Contains(err.Error(), "linux/amd64, only for linux/arm64") || !strings.Contains(err.Error(), reference) {
+			t.Errorf("err = %v", err)
+		}
+	}
+}
+
+func TestMissingImage(t *testing.T) {
+	r := newRig(t)
+	_, err := r.pull(r.client("amd64"), "registry.k8s.io/none:v1")
+	var missing *fetch.MissingError
+	if !errors.As(err, &missing) || !strings.Contains(err.Error(), "registry.k8s.io/none:v1") {
+		t.Errorf("err = %v", err)
+	}
+}
+
+func TestMissingBlob(t *testing.T) {
+	r := newRig(t)
+	r.Push(ref, buildtest.Image(t, "amd64", "x"))
+	r.Answer = func(w http.ResponseWriter, q *http.Request, target string) bool {
+		if !strings.HasPrefix(target, "blobs.example.com") {
+			return false
+		}
+		http.NotFound(w, q)
+		return true
+	}
+	_, err := r.pull(r.client("amd64"), ref)
+	if err == nil || !strings.Contains(err.Error(), "config of "+ref) {
+		t.Errorf("err = %v", err)
+	}
+}
+
+// A registry that answers with other content than asked for is not believed,
+// wherever that is.
+func TestWrongContentIsRefused(t *testing.T) {
+	good := buildtest.Image(t, "amd64", "x")
+	m, err := good.Manifest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	digest, err := good.Digest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, wrong := range map[string]string{
+		"config":            "/blobs/" + m.Config.Digest.String(),
+		"layer":             "/blobs/" + m.Layers[1].Digest.String(),
+		"manifest of index": "/manifests/" + digest.String(),
+		"nothing":           "",
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			r.PushIndex(ref, map[string]v1.Image{"amd64": good})
+			r.Answer = func(w http.ResponseWriter, q *http.Request, target string) bool {
+				if wrong == "" || !strings.HasSuffix(target, wrong) {
+					return false
+				}
+				w.Header().Set("Content-Type", string(types.DockerManifestSchema2))
+				io.WriteString(w, `{"schemaVersion":2}`)
+				return true
+			}
+			_, err := r.pull(r.client("amd64"), ref)
+			if (err != nil) != (wrong != "") {
+				t.Errorf("err = %v", err)
+			}
+		})
+	}
+}
+
+// A layer that is what its digest says but not what the config says.
+func TestLayerMustMatchItsDiffID(t *testing.T) {
+	r := newRig(t)
+	tar := buildtest.LayerTar(t, "real")
+	r.Push(ref, buildtest.ImageOf(t, "amd64", otherDiffID{buildtest.RawLayer(tar), []byte("claimed")}))
+	_, err := r.pull(r.client("amd64"), ref)
+	var m *fetch.MismatchError
+	if !errors.As(err, &m) || m.Want != fmt.Sprintf("%x", sha256.Sum256([]byte("claimed"))) || !strings.Contains(err.Error(), "uncompressed layer") {
+		t.Errorf("err = %v", err)
+	}
+}
+
+func TestSharedLayersTravelOnce(t *testing.T) {
+	r := newRig(t)
+	r.Push("registry.k8s.io/a:v1", buildtest.Image(t, "amd64", "a"))
+	r.Push("ghcr.io/b:v1", buildtest.Image(t, "amd64", "b"))
+	c := r.client("amd64")
+	for _, reference := range []string{"registry.k8s.io/a:v1", "ghcr.io/b:v1"} {
+		if _, err := r.pull(c, reference); err != nil {
+			t.Fatal(err)
+		}
+	}
+	blobs := 0
+	for _, q := range r.Requests() {
+		if strings.HasPrefix(q, "GET blobs.example.com") {
+			blobs++
+		}
+	}
+	if blobs != 2+3 { // configs and layers
+		t.Errorf("%d blobs were fetched", blobs)
+	}
+}
+
+// Credentials: a registry's token service is asked as its answer demands, and
+// blobs that it redirects elsewhere are fetched without the token.
+func TestTokenAndRedirectedBlobs(t *testing.T) {
+	r := newRig(t)
+	r.Push(ref, buildtest.Image(t, "amd64", "x"))
+	var leaked bool
+	r.Answer = func(w http.ResponseWriter, q *http.Request, target string) bool {
+		switch {
+		case strings.HasPrefix(target, "ghcr.io/token"):
+			io.WriteString(w, `{"token":"opensesame"}`)
+			return true
+		case strings.HasPrefix(target, "registry.k8s.io/") && q.Header.Get("Authorization") != "Bearer opensesame":
+			w.Header().Set("WWW-Authenticate", `Bearer realm="https://ghcr.io/token",service="registry.k8s.io"`)
+			w.WriteHeader(http.StatusUnauthorized)
+			return true
+		case strings.HasPrefix(target, "blobs.example.com") && q.Header.Get("Authorization") != "":
+			leaked = true
+		}
+		return false
+	}
+	if _, err := r.pull(r.client("amd64"), ref); err != nil {
+		t.Fatal(err)
+	}
+	if leaked {
+		t.Error("the token went to the host that blobs are redirected to")
+	}
+}
