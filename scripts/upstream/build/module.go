@@ -1,0 +1,173 @@
+package build
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"airlift/scripts/upstream/components"
+)
+
+// module is what `go mod download -json` says of a module version.
+type module struct {
+	Dir, GoMod, Info string
+	Error            string
+}
+
+// origin is the part of a version's .info file that the stamps need. The
+// proxy leaves Hash out for some modules.
+type origin struct {
+	Time   time.Time
+	Origin struct{ Hash string }
+}
+
+func (b *Builder) download(ctx context.Context, path, version string) (module, origin, error) {
+	var m module
+	var o origin
+	out, err := b.run(ctx, b.Cache, nil, "go", "mod", "download", "-json", path+"@"+version)
+	if err != nil {
+		return m, o, err
+	}
+	if err := json.Unmarshal(out, &m); err != nil {
+		return m, o, fmt.Errorf("reading what go says of %s@%s: %w", path, version, err)
+	}
+	info, err := os.ReadFile(m.Info)
+	if err != nil {
+		return m, o, err
+	}
+	if err := json.Unmarshal(info, &o); err != nil {
+		return m, o, fmt.Errorf("reading %s: %w", m.Info, err)
+	}
+	return m, o, nil
+}
+
+// compileGo builds from a module of its own that requires the recipe's. It
+// starts from a copy of upstream's go.mod and go.sum, so that every dependency
+// has the version upstream built with; what go.sum lacks (the staging modules)
+// go checks against the checksum database as it always does.
+func (b *Builder) compileGo(ctx context.Context, r components.Recipe, out string) error {
+	mod, from, err := b.download(ctx, r.Module, r.Version)
+	if err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp(b.Cache, ".module-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	if err := b.writeModule(ctx, r, mod, dir); err != nil {
+		return fmt.Errorf("writing go.mod: %w", err)
+	}
+	for name, path := range r.Files {
+		data, err := os.ReadFile(filepath.Join(mod.Dir, path))
+		if err != nil {
+			return err
+		}
+		mode := os.FileMode(0o644) // a module's files have lost their own modes
+		if filepath.Ext(name) == ".sh" {
+			mode = 0o755
+		}
+		if err := os.WriteFile(filepath.Join(out, name), data, mode); err != nil {
+			return err
+		}
+	}
+	commit := from.Origin.Hash
+	if commit == "" {
+		commit = "unknown"
+	}
+	stamp := strings.NewReplacer("{commit}", commit, "{time}", from.Time.UTC().Format(time.RFC3339))
+	for _, t := range r.Targets {
+		args := []string{"build", "-mod=mod", "-trimpath", "-buildvcs=false", "-ldflags", stamp.Replace(t.LDFlags)}
+		if t.Tags != "" {
+			args = append(args, "-tags", t.Tags)
+		}
+		if t.PIE {
+			args = append(args, "-buildmode=pie")
+		}
+		env := []string{"CGO_ENABLED=0"}
+		if t.CGO {
+			env = []string{"CGO_ENABLED=1"}
+		}
+		// One call per program: with several, go would name them itself.
+		for name, pkg := range t.Packages {
+			call := append(args[:len(args):len(args)], "-o", filepath.Join(out, name), pkg)
+			if _, err := b.run(ctx, dir, env, "go", call...); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (b *Builder) writeModule(ctx context.Context, r components.Recipe, mod module, dir string) error {
+	gomod, err := os.ReadFile(mod.GoMod)
+	if err != nil {
+		return err
+	}
+	gosum, err := os.ReadFile(filepath.Join(mod.Dir, "go.sum"))
+	if err != nil {
+		return err
+	}
+	for name, data := range map[string][]byte{"go.mod": gomod, "go.sum": gosum} {
+		if err := os.WriteFile(filepath.Join(dir, name), data, 0o644); err != nil {
+			return err
+		}
+	}
+	text, err := b.run(ctx, dir, nil, "go", "mod", "edit", "-json")
+	if err != nil {
+		return err
+	}
+	var parsed struct {
+		Replace []struct {
+			Old, New struct{ Path, Version string }
+		}
+	}
+	if err := json.Unmarshal(text, &parsed); err != nil {
+		return err
+	}
+	edit := []string{"mod", "edit", "-module=airlift.upstream/" + r.Name, "-require=" + r.Module + "@" + r.Version}
+	for _, rep := range parsed.Replace {
+		if rep.New.Version != "" {
+			continue // a replacement by another module holds for us too
+		}
+		old := rep.Old.Path
+		if rep.Old.Version != "" {
+			old += "@" + rep.Old.Version
+		}
+		edit = append(edit, "-dropreplace="+old)
+		if r.Staging != "" {
+			// Required as well, or the program would say it holds v0.0.0.
+			edit = append(edit, "-replace="+old+"="+rep.Old.Path+"@"+r.Staging, "-require="+rep.Old.Path+"@"+r.Staging)
+		}
+	}
+	for path, version := range r.Replace {
+		edit = append(edit, "-replace="+path+"="+path+"@"+version)
+	}
+	_, err = b.run(ctx, dir, nil, "go", edit...)
+	return err
+}
+
+// compileC compiles a single-file C program of the Kubernetes module.
+func (b *Builder) compileC(ctx context.Context, r components.Recipe, out string) error {
+	mod, _, err := b.download(ctx, "k8s.io/kubernetes", r.Version)
+	if err != nil {
+		return err
+	}
+	for _, t := range r.Targets {
+		for name := range t.Packages {
+			bin := filepath.Join(out, name)
+			args := append(strings.Fields(t.LDFlags), "-o", bin, filepath.Join(mod.Dir, r.Source))
+			if _, err := b.run(ctx, out, nil, "gcc", args...); err != nil {
+				return err
+			}
+			if _, err := b.run(ctx, out, nil, "strip", bin); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,229 @@
+package components
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"runtime"
+	"strings"
+)
+
+// Recipe says how one component is built. It is plain data, so that its hash
+// can name the result in the cache.
+type Recipe struct {
+	Name    string
+	Version string // "v1.29.15"
+	Module  string // the Go module it is built from, at Version; empty for a C program
+	Source  string // the C file, inside the Kubernetes module at Version; empty for a Go program
+
+	// Staging is the version that stands in for the local replacements
+	// (k8s.io/api => ./staging/src/k8s.io/api) of Module's go.mod. Modules
+	// that name real versions beside their local replacements leave it empty.
+	Staging string
+	Replace map[string]string // further replacements: module path => version
+
+	Targets []Target
+	Files   map[string]string `json:",omitempty"` // further files of the result: name => path inside Module
+	Debian  []string          // Debian packages the compiler needs
+}
+
+// Target is one call of the compiler.
+type Target struct {
+	Packages map[string]string // binary name => import path
+	Tags     string
+	LDFlags  string // {commit} and {time} stand for the module version's origin
+	PIE      bool
+	CGO      bool
+}
+
+// Key names the result of the recipe with this Go toolchain.
+func (r Recipe) Key() string {
+	b, err := json.Marshal(r)
+	if err != nil {
+		panic(err) // strings, maps of strings and booleans always marshal
+	}
+	sum := sha256.Sum256(append(b, runtime.Version()...))
+	return r.Version + "-" + hex.EncodeToString(sum[:6])
+}
+
+// Binaries lists the programs the recipe makes.
+func (r Recipe) Binaries() []string {
+	var names []string
+	for _, t := range r.Targets {
+		names = append(names, sortedKeys(t.Packages)...)
+	}
+	return names
+}
+
+// Recipes returns the recipes for everything a release consists of, in the
+// order in which waiting for them hurts least.
+func (r Release) Recipes() []Recipe {
+	return []Recipe{
+		r.kubernetes("kubeadm", "cmd/kubeadm"),
+		containerd(),
+		runc(),
+		r.etcd("etcd", "server"),
+		r.etcd("etcdctl", "etcdctl"),
+		r.etcd("etcdutl", "etcdutl"),
+		r.kubernetes("kubelet", "cmd/kubelet"),
+		r.kubernetes("kube-apiserver", "cmd/kube-apiserver"),
+		r.kubernetes("kube-controller-manager", "cmd/kube-controller-manager"),
+		r.kubernetes("kube-scheduler", "cmd/kube-scheduler"),
+		r.kubernetes("kubectl", "cmd/kubectl"),
+		r.kubernetes("kube-proxy", "cmd/kube-proxy"),
+		r.pause(),
+		cniPlugins(),
+		flannel(),
+		r.coreDNS(),
+		r.agnhost(),
+	}
+}
+
+func (r Release) agnhost() Recipe {
+	recipe := r.kubernetes("agnhost", "test/images/agnhost")
+	recipe.Files = map[string]string{
+		"localhost.crt": "test/images/agnhost/porter/localhost.crt",
+		"localhost.key": "test/images/agnhost/porter/localhost.key",
+	}
+	return recipe
+}
+
+// kubernetes follows hack/lib/version.sh for the version stamps and
+// KUBE_STATIC_BINARIES in hack/lib/golang.sh for CGO.
+func (r Release) kubernetes(name, pkg string) Recipe {
+	numbers := strings.Split(strings.TrimPrefix(r.Kubernetes, "v"), ".")
+	stamps := []string{
+		"gitVersion=" + r.Kubernetes,
+		"gitMajor=" + numbers[0],
+		"gitMinor=" + numbers[1],
+		"gitTreeState=clean",
+		"gitCommit={commit}",
+		"buildDate={time}",
+	}
+	flags := []string{"-s", "-w"}
+	for _, s := range stamps {
+		flags = append(flags, "-X k8s.io/component-base/version."+s, "-X k8s.io/client-go/pkg/version."+s)
+	}
+	return Recipe{
+		Name: name, Version: r.Kubernetes, Module: "k8s.io/kubernetes",
+		Staging: "v0." + numbers[1] + "." + numbers[2],
+		Targets: []Target{{
+			Packages: map[string]string{name: "k8s.io/kubernetes/" + pkg},
+			LDFlags:  strings.Join(flags, " "),
+		}},
+	}
+}
+
+func (r Release) etcd(name, dir string) Recipe {
+	version, _, _ := strings.Cut(r.Etcd, "-")
+	module := "go.etcd.io/etcd/" + dir + "/v3"
+	return Recipe{
+		Name: name, Version: "v" + version, Module: module,
+		Targets: []Target{{
+			Packages: map[string]string{name: module},
+			LDFlags:  "-s -w -X go.etcd.io/etcd/api/v3/version.GitSHA={commit}",
+		}},
+	}
+}
+
+func (r Release) coreDNS() Recipe {
+	return Recipe{
+		Name: "coredns", Version: r.CoreDNS, Module: "github.com/coredns/coredns",
+		Targets: []Target{{
+			Packages: map[string]string{"coredns": "github.com/coredns/coredns"},
+			LDFlags:  "-s -w -X github.com/coredns/coredns/coremain.GitCommit={commit}",
+		}},
+	}
+}
+
+// pause is one C file; the flags are those of build/pause/Makefile.
+func (r Release) pause() Recipe {
+	return Recipe{
+		Name: "pause", Version: r.Kubernetes, Source: "build/pause/linux/pause.c",
+		Targets: []Target{{
+			Packages: map[string]string{"pause": ""},
+			LDFlags:  "-Os -Wall -Werror -static -DVERSION=v" + r.Pause,
+		}},
+		Debian: []string{"gcc", "libc6-dev"},
+	}
+}
+
+// containerd is the static release: the plain one wants the btrfs headers and
+// the glibc of the machine it is built on.
+func containerd() Recipe {
+	const (
+		module = "github.com/containerd/containerd/v2"
+		flags  = `-s -w -X ` + module + `/version.Version=` + Containerd +
+			` -X ` + module + `/version.Revision={commit} -X ` + module + `/version.Package=` + module
+		tags = "urfave_cli_no_docs,no_btrfs,osusergo,netgo,static_build"
+	)
+	return Recipe{
+		Name: "containerd", Version: Containerd, Module: module,
+		Targets: []Target{{
+			Packages: map[string]string{
+				"containerd":        module + "/cmd/containerd",
+				"ctr":               module + "/cmd/ctr",
+				"containerd-stress": module + "/cmd/containerd-stress",
+			},
+			Tags: tags, LDFlags: flags,
+		}, {
+			Packages: map[string]string{"containerd-shim-runc-v2": module + "/cmd/containerd-shim-runc-v2"},
+			Tags:     tags + ",no_grpc", LDFlags: flags,
+		}},
+	}
+}
+
+// runc leaves out the libpathrs tag of upstream's Makefile: that library is
+// not in Debian 12, and runc has a Go fallback for it.
+func runc() Recipe {
+	return Recipe{
+		Name: "runc", Version: Runc, Module: "github.com/opencontainers/runc",
+		Targets: []Target{{
+			Packages: map[string]string{"runc": "github.com/opencontainers/runc"},
+			Tags:     "seccomp,urfave_cli_no_docs,netgo,osusergo",
+			LDFlags:  "-s -w -buildid= -linkmode external -extldflags -static-pie",
+			PIE:      true, CGO: true,
+		}},
+		Debian: []string{"gcc", "libc6-dev", "libseccomp-dev", "pkg-config"},
+	}
+}
+
+func cniPlugins() Recipe {
+	const module = "github.com/containernetworking/plugins"
+	packages := make(map[string]string)
+	for dir, names := range map[string]string{
+		"ipam": "dhcp host-local static",
+		"main": "bridge dummy host-device ipvlan loopback macvlan ptp tap vlan",
+		"meta": "bandwidth firewall portmap sbr tuning vrf",
+	} {
+		for _, name := range strings.Fields(names) {
+			packages[name] = module + "/plugins/" + dir + "/" + name
+		}
+	}
+	return Recipe{
+		Name: "cni-plugins", Version: CNIPlugins, Module: module,
+		Targets: []Target{{
+			Packages: packages,
+			LDFlags:  "-X " + module + "/pkg/utils/buildversion.BuildVersion=" + CNIPlugins,
+		}},
+		Files: map[string]string{"LICENSE": "LICENSE", "README.md": "README.md"},
+	}
+}
+
+func flannel() Recipe {
+	const module = "github.com/flannel-io/flannel"
+	return Recipe{
+		Name: "flanneld", Version: Flannel, Module: module,
+		// The version that flannel's go.mod asks for is not served by the
+		// module proxy; this one is, and has the same API.
+		Replace: map[string]string{"github.com/tencentcloud/tencentcloud-sdk-go/tencentcloud/common": "v1.3.103"},
+		Targets: []Target{{
+			Packages: map[string]string{"flanneld": module},
+			Tags:     "netgo,osusergo",
+			LDFlags:  "-s -w -X " + module + "/pkg/version.Version=" + Flannel + ` -extldflags -static`,
+			CGO:      true,
+		}},
+		Files:  map[string]string{"mk-docker-opts.sh": "dist/mk-docker-opts.sh"},
+		Debian: []string{"gcc", "libc6-dev"},
+	}
+}

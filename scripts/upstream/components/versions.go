@@ -1,0 +1,55 @@
+package components
+
+import (
+	"fmt"
+	"sort"
+	"strings"
+)
+
+// Release is one Kubernetes release and the versions that go with it.
+type Release struct {
+	Kubernetes string // "v1.29.15"
+	Etcd       string // image tag, "3.5.16-0"; the part before the dash is etcd's own version
+	CoreDNS    string // image tag, "v1.11.1"
+	Pause      string // image tag, "3.9"
+	Agnhost    string // image tag, test/utils/image/manifest.go of the release
+}
+
+// These do not depend on the Kubernetes release.
+const (
+	Containerd = "v2.4.2"
+	Runc       = "v1.5.2" // containerd v2.4.2: script/setup/runc-version
+	CNIPlugins = "v1.9.1" // containerd v2.4.2: go.mod
+	Flannel    = "v0.28.4"
+)
+
+// releases holds, per minor, the newest patch that the Go module proxy serves,
+// with what cmd/kubeadm/app/constants/constants.go of that patch names.
+// 1.37.2 is listed by the proxy but not served.
+var releases = []Release{
+	{"v1.29.15", "3.5.16-0", "v1.11.1", "3.9", "2.47"},
+	{"v1.30.14", "3.5.15-0", "v1.11.3", "3.9", "2.47"},
+	{"v1.31.14", "3.5.24-0", "v1.11.3", "3.10", "2.52"},
+	{"v1.32.13", "3.5.24-0", "v1.11.3", "3.10", "2.53"},
+	{"v1.33.13", "3.5.24-0", "v1.12.0", "3.10", "2.53"},
+	{"v1.34.9", "3.6.5-0", "v1.12.1", "3.10.1", "2.56"},
+	{"v1.35.6", "3.6.6-0", "v1.13.1", "3.10.1", "2.59"},
+	{"v1.36.3", "3.6.8-0", "v1.14.2", "3.10.2", "2.63.0"},
+	{"v1.37.1", "3.7.0-0", "v1.14.6", "3.10.2", "2.66.1"},
+}
+
+// Find returns the release for a version ("v1.29.15") or a minor ("v1.29").
+func Find(version string) (Release, error) {
+	var known []string
+	for _, r := range releases {
+		if version == r.Kubernetes || version == r.Minor() {
+			return r, nil
+		}
+		known = append(known, r.Kubernetes)
+	}
+	sort.Strings(known)
+	return Release{}, fmt.Errorf("unknown version %q; known: %s", version, strings.Join(known, " "))
+}
+
+// Minor returns the release's minor, "v1.29".
+func (r Release) Minor() string { return r.Kubernetes[:strings.LastIndexByte(r.Kubernetes, '.')] }

@@ -1,0 +1,205 @@
+package image
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"debug/elf"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"strings"
+)
+
+// aptDepends lists a package with everything it needs to run.
+var aptDepends = []string{"depends", "--recurse", "--no-recommends", "--no-suggests",
+	"--no-conflicts", "--no-breaks", "--no-replaces", "--no-enhances"}
+
+// unpackDebian downloads Debian packages with apt from the machine's own
+// sources and returns all their files, under merged-/usr names. With closure
+// it takes their dependencies too.
+func unpackDebian(ctx context.Context, closure bool, packages ...string) (*tree, error) {
+	dir, err := os.MkdirTemp("", "upstream-deb-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	if _, err := command(ctx, dir, "apt-cache", "show", packages[0]); err != nil {
+		// A machine that has never run it has no package lists.
+		if _, err := command(ctx, dir, "apt-get", "update", "-q"); err != nil {
+			return nil, err
+		}
+	}
+	if closure {
+		out, err := command(ctx, dir, "apt-cache", append(aptDepends, packages...)...)
+		if err != nil {
+			return nil, err
+		}
+		packages = nil
+		for line := range strings.Lines(string(out)) {
+			if !strings.HasPrefix(line, " ") && !strings.HasPrefix(line, "<") {
+				packages = append(packages, strings.TrimSpace(line))
+			}
+		}
+	}
+	// apt would hand the download to its own user, who cannot write here.
+	args := append([]string{"download", "-q", "-o", "APT::Sandbox::User=root"}, packages...)
+	if _, err := command(ctx, dir, "apt-get", args...); err != nil {
+		return nil, err
+	}
+	debs, err := filepath.Glob(filepath.Join(dir, "*.deb"))
+	if err != nil {
+		return nil, err
+	}
+	all := newTree()
+	for _, deb := range debs {
+		data, err := command(ctx, dir, "dpkg-deb", "--fsys-tarfile", deb)
+		if err != nil {
+			return nil, err
+		}
+		if err := all.addTar(bytes.NewReader(data)); err != nil {
+			return nil, fmt.Errorf("reading %s: %w", filepath.Base(deb), err)
+		}
+	}
+	return all, nil
+}
+
+// addTar adds the files and links of a package. Packages may still name /bin,
+// /sbin and /lib, which are links into /usr on a merged-/usr system.
+func (t *tree) addTar(r io.Reader) error {
+	tr := tar.NewReader(r)
+	for {
+		h, err := tr.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		name := merged(h.Name)
+		switch h.Typeflag {
+		case tar.TypeReg:
+			data, err := io.ReadAll(tr)
+			if err != nil {
+				return err
+			}
+			t.file(name, h.Mode, data)
+		case tar.TypeSymlink:
+			t.link(name, h.Linkname)
+		case tar.TypeLink:
+			return fmt.Errorf("%s is a hard link, which this program does not unpack", name)
+		}
+	}
+}
+
+// merged returns the name that a path has on a merged-/usr system.
+func merged(name string) string {
+	name = strings.TrimPrefix(path.Clean(name), "/")
+	for _, dir := range []string{"bin/", "sbin/", "lib/", "lib64/"} {
+		if strings.HasPrefix(name, dir) {
+			return "usr/" + name
+		}
+	}
+	return name
+}
+
+// copy moves entries from another tree, those that keep says yes to.
+func (t *tree) copy(from *tree, keep func(name string) bool) {
+	for name, e := range from.entries {
+		if e.header.Typeflag != tar.TypeDir && keep(name) {
+			t.add(e)
+		}
+	}
+}
+
+// addLibraries copies from another tree the shared libraries and the dynamic
+// loader that the programs in this one need, and what those need in turn. One
+// that cannot be found is an error, so a program in a layer starts.
+func (t *tree) addLibraries(from *tree) error {
+	var queue []string
+	for name := range t.entries {
+		queue = append(queue, name)
+	}
+	for len(queue) > 0 {
+		name := queue[0]
+		queue = queue[1:]
+		needed, err := neededBy(t.entries[name])
+		if err != nil {
+			return fmt.Errorf("reading %s: %w", name, err)
+		}
+		for _, file := range needed {
+			for t.entries[file] == nil {
+				e := from.entries[file]
+				if e == nil {
+					return fmt.Errorf("%s needs %s, which no package has", name, file)
+				}
+				t.add(e)
+				queue = append(queue, file)
+				if e.header.Typeflag == tar.TypeSymlink { // libx.so.1 -> libx.so.1.2.3
+					file = linkTarget(file, e.header.Linkname)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func linkTarget(name, target string) string {
+	if path.IsAbs(target) {
+		return merged(target)
+	}
+	return path.Join(path.Dir(name), target)
+}
+
+// libraryDir is where Debian puts the shared libraries of amd64.
+const libraryDir = "usr/lib/x86_64-linux-gnu"
+
+// neededBy returns the paths of the libraries and of the loader that an ELF
+// file names, and nothing for other files.
+func neededBy(e *entry) ([]string, error) {
+	if !bytes.HasPrefix(e.data, []byte(elf.ELFMAG)) {
+		return nil, nil
+	}
+	f, err := elf.NewFile(bytes.NewReader(e.data))
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	names, err := f.ImportedLibraries()
+	if err != nil {
+		return nil, err
+	}
+	var paths []string
+	for _, name := range names {
+		paths = append(paths, path.Join(libraryDir, name))
+	}
+	for _, p := range f.Progs {
+		if p.Type == elf.PT_INTERP {
+			loader, err := io.ReadAll(p.Open())
+			if err != nil {
+				return nil, err
+			}
+			paths = append(paths, merged(strings.TrimRight(string(loader), "\x00")))
+		}
+	}
+	return paths, nil
+}
+
+func command(ctx context.Context, dir, name string, args ...string) ([]byte, error) {
+	var stdout, stderr bytes.Buffer
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "LC_ALL=C.UTF-8", "DEBIAN_FRONTEND=noninteractive")
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		if cause := context.Cause(ctx); cause != nil {
+			return nil, cause
+		}
+		return nil, fmt.Errorf("running %s %s: %w: %s", name, strings.Join(args, " "), err, strings.TrimSpace(stderr.String()))
+	}
+	return stdout.Bytes(), nil
+}

@@ -1,0 +1,115 @@
+// Package image makes container images of the built components, with the
+// names, tags, users, entry points and layering of upstream's, without a
+// container engine. The bytes depend on nothing but the components, Debian's
+// packages and this package.
+package image
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"path/filepath"
+	"time"
+
+	"airlift/scripts/upstream/components"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+)
+
+// Builder makes images from the components in Cache and keeps their blobs in
+// images/ there.
+type Builder struct {
+	Cache string
+	Log   io.Writer
+}
+
+// Manifest is a manifest or an index as a registry serves it.
+type Manifest struct {
+	Repository string   // "coredns/coredns"
+	Tags       []string // none for a single platform's manifest
+	Digest     v1.Hash
+	MediaType  types.MediaType
+	Data       []byte
+	Children   []v1.Descriptor // an index's platforms, including those the rig does not have
+}
+
+// Store returns where the builder's blobs are.
+func (b *Builder) Store() *Store { return &Store{filepath.Join(b.Cache, "images")} }
+
+// Build makes the images of a release, those that are not in the cache yet,
+// and returns for each host its manifests: per image the index and the
+// linux/amd64 manifest. The components must be built.
+func (b *Builder) Build(ctx context.Context, r components.Release) (map[string][]Manifest, error) {
+	sites := make(map[string][]Manifest)
+	for _, s := range b.specs(r) {
+		manifests, err := b.one(ctx, s)
+		if err != nil {
+			return nil, fmt.Errorf("making image %s/%s:%s: %w", s.host, s.repository, s.tag, err)
+		}
+		sites[s.host] = append(sites[s.host], manifests...)
+	}
+	return sites, nil
+}
+
+func (b *Builder) one(ctx context.Context, s spec) ([]Manifest, error) {
+	start := time.Now()
+	store := b.Store()
+	config := v1.ConfigFile{
+		Architecture: "amd64",
+		OS:           "linux",
+		Created:      v1.Time{Time: time.Unix(0, 0).UTC()},
+		Config:       s.config,
+		RootFS:       v1.RootFS{Type: "layers"},
+	}
+	manifest := v1.Manifest{SchemaVersion: 2, MediaType: s.kind.manifest}
+	var size int64
+	for _, spec := range s.layers {
+		l, err := store.layer(ctx, spec.key, spec.fill)
+		if err != nil {
+			return nil, err
+		}
+		manifest.Layers = append(manifest.Layers, v1.Descriptor{MediaType: s.kind.layer, Size: l.Size, Digest: l.Digest})
+		config.RootFS.DiffIDs = append(config.RootFS.DiffIDs, l.DiffID)
+		config.History = append(config.History, v1.History{Created: config.Created})
+		size += l.Size
+	}
+	data, digest, err := store.putJSON(config)
+	if err != nil {
+		return nil, err
+	}
+	manifest.Config = v1.Descriptor{MediaType: s.kind.config, Size: int64(len(data)), Digest: digest}
+	if data, digest, err = store.putJSON(manifest); err != nil {
+		return nil, err
+	}
+	single := Manifest{Repository: s.repository, Digest: digest, MediaType: s.kind.manifest, Data: data}
+
+	index := v1.IndexManifest{SchemaVersion: 2, MediaType: s.kind.index, Manifests: []v1.Descriptor{{
+		MediaType: s.kind.manifest, Size: int64(len(data)), Digest: digest,
+		Platform: &v1.Platform{OS: "linux", Architecture: "amd64"},
+	}}}
+	for _, p := range s.others {
+		index.Manifests = append(index.Manifests, v1.Descriptor{
+			MediaType: s.kind.manifest, Size: int64(len(data)), Digest: absent(s, p), Platform: &p,
+		})
+	}
+	if data, digest, err = store.putJSON(index); err != nil {
+		return nil, err
+	}
+	fmt.Fprintf(b.Log, "image %s/%s:%s, %d layers, %.1f MB, %.0fs\n",
+		s.host, s.repository, s.tag, len(s.layers), float64(size)/1e6, time.Since(start).Seconds())
+	return []Manifest{{
+		Repository: s.repository, Tags: []string{s.tag}, Digest: digest,
+		MediaType: s.kind.index, Data: data, Children: index.Manifests,
+	}, single}, nil
+}
+
+// absent is the digest by which an index names a platform that the rig does
+// not build. Real indexes list several platforms and clients have to choose;
+// asking for this one is answered with 404.
+func absent(s spec, p v1.Platform) v1.Hash {
+	sum := sha256.Sum256([]byte(s.host + "/" + s.repository + ":" + s.tag + " for " + p.String() + " is not built"))
+	return v1.Hash{Algorithm: "sha256", Hex: hex.EncodeToString(sum[:])}
+}

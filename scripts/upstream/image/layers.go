@@ -1,0 +1,190 @@
+package image
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"path"
+	"path/filepath"
+	"slices"
+	"sort"
+	"strings"
+
+	"airlift/scripts/upstream/components"
+)
+
+// A layerSpec is a layer and the key under which the store remembers it. A
+// change to what fill does needs a change to the key.
+type layerSpec struct {
+	key  string
+	fill func(context.Context, *tree) error
+}
+
+// static is the base that nearly every image stands on, layer by layer as
+// gcr.io/distroless/static has it: no shell, no libraries, but users, time
+// zones, port names and certificate authorities.
+func static() []layerSpec {
+	return []layerSpec{
+		{"static root 1", staticRoot},
+		{"static netbase 1", fromPackage("netbase", func(name string) bool { return strings.HasPrefix(name, "etc/") })},
+		{"static tzdata 1", fromPackage("tzdata", func(name string) bool { return strings.HasPrefix(name, "usr/share/zoneinfo/") })},
+		{"static ca-certificates 1", certificates},
+	}
+}
+
+func staticRoot(ctx context.Context, t *tree) error {
+	debian, err := unpackDebian(ctx, false, "base-files")
+	if err != nil {
+		return err
+	}
+	t.copy(debian, func(name string) bool {
+		return slices.Contains([]string{"etc/debian_version", "etc/os-release", "usr/lib/os-release"}, name)
+	})
+	for _, dir := range []string{"bin", "sbin", "lib", "lib64"} {
+		t.dir("usr/"+dir, 0o755, 0)
+		t.link(dir, "usr/"+dir)
+	}
+	t.dir("root", 0o700, 0)
+	t.dir("home/nonroot", 0o700, 65532)
+	t.dir("tmp", 0o1777, 0)
+	t.dir("var/tmp", 0o1777, 0)
+	t.dir("run", 0o755, 0)
+	t.link("var/run", "/run")
+	t.file("etc/passwd", 0o644, []byte("root:x:0:0:root:/root:/sbin/nologin\n"+
+		"nobody:x:65534:65534:nobody:/nonexistent:/sbin/nologin\n"+
+		"nonroot:x:65532:65532:nonroot:/home/nonroot:/sbin/nologin\n"))
+	t.file("etc/group", 0o644, []byte("root:x:0:\nnobody:x:65534:\ntty:x:5:\nstaff:x:50:\nnonroot:x:65532:\n"))
+	t.file("etc/nsswitch.conf", 0o644, []byte("hosts: files dns\n"))
+	return nil
+}
+
+// certificates joins the certificate authorities as update-ca-certificates
+// does with all of them enabled.
+func certificates(ctx context.Context, t *tree) error {
+	debian, err := unpackDebian(ctx, false, "ca-certificates")
+	if err != nil {
+		return err
+	}
+	var names []string
+	for name := range debian.entries {
+		if strings.HasPrefix(name, "usr/share/ca-certificates/") && path.Ext(name) == ".crt" {
+			names = append(names, name)
+		}
+	}
+	sort.Strings(names)
+	var bundle bytes.Buffer
+	for _, name := range names {
+		bundle.Write(debian.entries[name].data)
+	}
+	if bundle.Len() == 0 {
+		return fmt.Errorf("the package ca-certificates holds no certificates")
+	}
+	t.file("etc/ssl/certs/ca-certificates.crt", 0o644, bundle.Bytes())
+	return nil
+}
+
+// netfilter is what registry.k8s.io/build-image/distroless-iptables adds for
+// kube-proxy: iptables, nft, ipset, conntrack and kmod with their libraries.
+// That image chooses between iptables' nft and legacy backends with a script
+// when it starts; here it is always nft, the only backend that recent kernels
+// are sure to have.
+func netfilter() layerSpec {
+	return layerSpec{"netfilter 1", func(ctx context.Context, t *tree) error {
+		debian, err := unpackDebian(ctx, true, "iptables", "nftables", "ipset", "conntrack", "kmod")
+		if err != nil {
+			return err
+		}
+		programs := []string{"xtables-nft-multi", "nft", "ipset", "conntrack", "kmod"}
+		t.copy(debian, func(name string) bool {
+			return strings.HasPrefix(name, libraryDir+"/xtables/") ||
+				path.Dir(name) == "usr/sbin" && slices.Contains(programs, path.Base(name)) ||
+				path.Dir(name) == "usr/bin" && slices.Contains(programs, path.Base(name))
+		})
+		if err := t.addLibraries(debian); err != nil {
+			return err
+		}
+		for _, family := range []string{"iptables", "ip6tables"} {
+			for _, command := range []string{"", "-save", "-restore"} {
+				t.link("usr/sbin/"+family+command, "xtables-nft-multi")
+				t.link("usr/sbin/"+family+"-nft"+command, "xtables-nft-multi")
+			}
+		}
+		t.link("usr/sbin/modprobe", "../bin/kmod")
+		t.link("usr/bin/lsmod", "kmod")
+		for _, name := range append(programs, "modprobe") {
+			if t.entries["usr/sbin/"+name] == nil && t.entries["usr/bin/"+name] == nil {
+				return fmt.Errorf("no package has the program %s", name)
+			}
+		}
+		return nil
+	}}
+}
+
+// busybox stands in for the Alpine that flannel's and agnhost's images are
+// built on: a shell and the usual small programs.
+func busybox() layerSpec {
+	return layerSpec{"busybox 1", func(ctx context.Context, t *tree) error {
+		debian, err := unpackDebian(ctx, false, "busybox-static")
+		if err != nil {
+			return err
+		}
+		t.copy(debian, func(name string) bool { return name == "usr/bin/busybox" })
+		if t.entries["usr/bin/busybox"] == nil {
+			return fmt.Errorf("the package busybox-static has no usr/bin/busybox")
+		}
+		for applet := range strings.FieldsSeq(applets) {
+			t.link("usr/bin/"+applet, "busybox")
+		}
+		return nil
+	}}
+}
+
+// applets are the names busybox gets. ip is among them because flannel's own
+// image has it (from iproute2).
+const applets = `ash awk basename cat chmod chown cp cut date dd df dirname du echo env expr false find grep
+	gunzip gzip head hostname id ip kill ln ls md5sum mkdir mktemp mount mv nc netstat nslookup ping ping6
+	printf ps pwd readlink realpath rm rmdir sed seq sh sha256sum sleep sort stat sync tail tar tee test
+	timeout top touch tr traceroute true umount uname uniq vi wc wget which whoami xargs yes`
+
+func fromPackage(pkg string, keep func(string) bool) func(context.Context, *tree) error {
+	return func(ctx context.Context, t *tree) error {
+		debian, err := unpackDebian(ctx, false, pkg)
+		if err != nil {
+			return err
+		}
+		t.copy(debian, keep)
+		if len(t.entries) == 0 {
+			return fmt.Errorf("the package %s has none of the files expected of it", pkg)
+		}
+		return nil
+	}
+}
+
+// programs is a layer with files of built components: path in the image =>
+// "component/file". Those in lowPorts may bind ports below 1024 as any user.
+func (b *Builder) programs(r components.Release, files map[string]string, lowPorts ...string) layerSpec {
+	paths := make(map[string]string)
+	key := []string{"programs 1"}
+	for name, source := range files {
+		component, file, _ := strings.Cut(source, "/")
+		recipe, err := r.Recipe(component)
+		if err != nil {
+			panic(err) // the names are in this package's own tables, which a test walks
+		}
+		paths[name] = filepath.Join(recipe.Dir(b.Cache), file)
+		key = append(key, name+" = "+source+" "+recipe.Key())
+	}
+	sort.Strings(key)
+	key = append(key, lowPorts...)
+	return layerSpec{strings.Join(key, "\n"), func(_ context.Context, t *tree) error {
+		for name, source := range paths {
+			if err := t.fileFrom(name, source); err != nil {
+				return err
+			}
+		}
+		for _, name := range lowPorts {
+			t.allowLowPorts(name)
+		}
+		return nil
+	}}
+}

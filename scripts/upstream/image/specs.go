@@ -1,0 +1,172 @@
+package image
+
+import (
+	"context"
+
+	"airlift/scripts/upstream/components"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+)
+
+// spec is one image: what it is called and what it is made of.
+type spec struct {
+	host, repository, tag string
+	kind                  kind
+	others                []v1.Platform // platforms beside linux/amd64 that the index lists
+	layers                []layerSpec
+	config                v1.Config
+}
+
+// kind is a family of media types. registry.k8s.io's images are docker's,
+// flannel's are OCI's.
+type kind struct{ index, manifest, config, layer types.MediaType }
+
+var (
+	docker = kind{types.DockerManifestList, types.DockerManifestSchema2, types.DockerConfigJSON, types.DockerLayer}
+	oci    = kind{types.OCIImageIndex, types.OCIManifestSchema1, types.OCIConfigJSON, types.OCILayer}
+)
+
+func linux(architectures ...string) []v1.Platform {
+	var list []v1.Platform
+	for _, a := range architectures {
+		p := v1.Platform{OS: "linux", Architecture: a}
+		if a == "arm" {
+			p.Variant = "v7"
+		}
+		list = append(list, p)
+	}
+	return list
+}
+
+const (
+	searchPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+	certFile   = "SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt" // set by distroless
+)
+
+// specs lists the images of a release. Each follows the Dockerfile named
+// beside it, as of the version that is built.
+func (b *Builder) specs(r components.Release) []spec {
+	return []spec{
+		b.server(r, "kube-apiserver"),
+		b.server(r, "kube-controller-manager"),
+		b.server(r, "kube-scheduler"),
+		b.kubeProxy(r),
+		b.pause(r),
+		b.etcd(r),
+		b.coreDNS(r),
+		b.flannel(r),
+		b.agnhost(r),
+	}
+}
+
+// server is an image of build/server-image in kubernetes. Upstream's base
+// also holds /go-runner, as the entry point; its module is not served by the
+// module proxy, so it is left out together with the entry point. Manifests
+// made by kubeadm name the command themselves.
+func (b *Builder) server(r components.Release, name string) spec {
+	path := "usr/local/bin/" + name
+	var lowPorts []string
+	if name == "kube-apiserver" { // build/server-image/kube-apiserver/Dockerfile
+		lowPorts = []string{path}
+	}
+	return spec{
+		host: "registry.k8s.io", repository: name, tag: r.Kubernetes, kind: docker,
+		others: linux("arm64", "ppc64le", "s390x"),
+		layers: append(static(), b.programs(r, map[string]string{path: name + "/" + name}, lowPorts...)),
+		config: v1.Config{User: "0", WorkingDir: "/", Env: []string{searchPath, certFile}},
+	}
+}
+
+func (b *Builder) kubeProxy(r components.Release) spec {
+	return spec{
+		host: "registry.k8s.io", repository: "kube-proxy", tag: r.Kubernetes, kind: docker,
+		others: linux("arm64", "ppc64le", "s390x"),
+		layers: append(static(), netfilter(), b.programs(r, map[string]string{"usr/local/bin/kube-proxy": "kube-proxy/kube-proxy"})),
+		config: v1.Config{User: "0", WorkingDir: "/", Env: []string{searchPath, certFile}},
+	}
+}
+
+// pause follows build/pause/Dockerfile in kubernetes.
+func (b *Builder) pause(r components.Release) spec {
+	others := linux("arm", "arm64", "ppc64le", "s390x")
+	others = append(others, v1.Platform{OS: "windows", Architecture: "amd64", OSVersion: "10.0.17763.2114"})
+	return spec{
+		host: "registry.k8s.io", repository: "pause", tag: r.Pause, kind: docker,
+		others: others,
+		layers: []layerSpec{b.programs(r, map[string]string{"pause": "pause/pause"})},
+		config: v1.Config{User: "65535:65535", WorkingDir: "/", Env: []string{searchPath}, Entrypoint: []string{"/pause"}},
+	}
+}
+
+// etcd follows cluster/images/etcd/Dockerfile in kubernetes, without the
+// older etcd, the static bash and the scripts that migrate from it.
+func (b *Builder) etcd(r components.Release) spec {
+	return spec{
+		host: "registry.k8s.io", repository: "etcd", tag: r.Etcd, kind: docker,
+		others: linux("arm", "arm64", "ppc64le", "s390x"),
+		layers: append(static(), b.programs(r, map[string]string{
+			"usr/local/bin/etcd":    "etcd/etcd",
+			"usr/local/bin/etcdctl": "etcdctl/etcdctl",
+			"usr/local/bin/etcdutl": "etcdutl/etcdutl",
+		})),
+		config: v1.Config{
+			WorkingDir: "/", Env: []string{searchPath, certFile},
+			ExposedPorts: map[string]struct{}{"2379/tcp": {}, "2380/tcp": {}, "4001/tcp": {}, "7001/tcp": {}},
+		},
+	}
+}
+
+// coreDNS follows Dockerfile in coredns.
+func (b *Builder) coreDNS(r components.Release) spec {
+	return spec{
+		host: "registry.k8s.io", repository: "coredns/coredns", tag: r.CoreDNS, kind: docker,
+		others: linux("arm", "arm64", "mips64le", "ppc64le", "riscv64", "s390x"),
+		layers: append(static(), b.programs(r, map[string]string{"coredns": "coredns/coredns"}, "coredns")),
+		config: v1.Config{
+			User: "nonroot:nonroot", WorkingDir: "/", Env: []string{searchPath, certFile},
+			ExposedPorts: map[string]struct{}{"53/tcp": {}, "53/udp": {}},
+			Entrypoint:   []string{"/coredns"},
+		},
+	}
+}
+
+// flannel follows images/Dockerfile in flannel; Debian's busybox and iptables
+// stand in for Alpine's, and strongswan and wireguard-tools are left out.
+func (b *Builder) flannel(r components.Release) spec {
+	layers := append(static(), netfilter(), busybox())
+	return spec{
+		host: "ghcr.io", repository: "flannel-io/flannel", tag: components.Flannel, kind: oci,
+		others: linux("arm64", "arm", "ppc64le", "riscv64", "s390x"),
+		layers: append(layers, b.programs(r, map[string]string{
+			"opt/bin/flanneld":          "flanneld/flanneld",
+			"opt/bin/mk-docker-opts.sh": "flanneld/mk-docker-opts.sh",
+		})),
+		config: v1.Config{WorkingDir: "/", Env: []string{searchPath}, Entrypoint: []string{"/opt/bin/flanneld"}},
+	}
+}
+
+// agnhost follows test/images/agnhost/Dockerfile in kubernetes; busybox
+// stands in for Alpine, so wget and nslookup are there, curl and dig are not.
+func (b *Builder) agnhost(r components.Release) spec {
+	program := b.programs(r, map[string]string{
+		"agnhost":       "agnhost/agnhost",
+		"localhost.crt": "agnhost/localhost.crt",
+		"localhost.key": "agnhost/localhost.key",
+	})
+	rest := layerSpec{"agnhost rest 1", func(_ context.Context, t *tree) error {
+		t.dir("uploads", 0o755, 0)
+		t.link("agnhost-2", "agnhost")
+		return nil
+	}}
+	return spec{
+		host: "registry.k8s.io", repository: "e2e-test-images/agnhost", tag: r.Agnhost, kind: docker,
+		others: linux("arm", "arm64", "ppc64le", "s390x"),
+		layers: append(append(static(), busybox()), rest, program),
+		config: v1.Config{
+			WorkingDir: "/", Env: []string{searchPath},
+			ExposedPorts: map[string]struct{}{"80/tcp": {}, "8080/tcp": {}, "8081/tcp": {}, "9376/tcp": {}, "5000/tcp": {}},
+			Entrypoint:   []string{"/agnhost"}, Cmd: []string{"pause"},
+		},
+	}
+}

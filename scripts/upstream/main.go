@@ -1,0 +1,243 @@
+// Upstream is a test rig: it builds the real components of a Kubernetes
+// release from their Go modules and serves them on loopback as the real sites
+// do. README.md says what it serves and how faithful that is.
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"airlift/fault"
+	"airlift/scripts/upstream/build"
+	"airlift/scripts/upstream/components"
+	"airlift/scripts/upstream/image"
+	"airlift/scripts/upstream/serve"
+
+	"github.com/spf13/cobra"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := command().ExecuteContext(ctx)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "error:", err)
+		if hint := fault.Hint(err); hint != "" {
+			fmt.Fprintln(os.Stderr, "hint:", hint)
+		}
+	}
+	os.Exit(int(fault.ExitCode(err)))
+}
+
+func command() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "upstream",
+		Short:         "Build the real upstream components and serve them on loopback",
+		SilenceErrors: true,
+		SilenceUsage:  true,
+	}
+	root.AddCommand(buildCommand(), serveCommand(), pathCommand())
+	return root
+}
+
+func buildCommand() *cobra.Command {
+	var versions, only []string
+	cmd := &cobra.Command{
+		Use:   "build",
+		Short: "Build components into the cache",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			recipes, err := selectRecipes(versions, only)
+			if err != nil {
+				return err
+			}
+			cache, err := components.CacheDir()
+			if err != nil {
+				return err
+			}
+			b := &build.Builder{Cache: cache, Log: os.Stderr}
+			return b.Build(cmd.Context(), recipes)
+		},
+	}
+	versionFlag(cmd, &versions)
+	cmd.Flags().StringSliceVar(&only, "only", nil, "build only these `components` (a program's name means the component it comes with)")
+	return cmd
+}
+
+func serveCommand() *cobra.Command {
+	var versions []string
+	var listen, mirrorsFile, accessLog string
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Serve what the real sites serve, until interrupted",
+		Long: `Build what is missing, then serve registry.k8s.io, ghcr.io, dl.k8s.io and
+github.com on loopback until interrupted. When all of it answers, the flags
+that send bundle there are printed, one --mirror HOST=URL per line.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return serveReleases(cmd.Context(), cmd.OutOrStdout(), versions, listen, mirrorsFile, accessLog)
+		},
+	}
+	versionFlag(cmd, &versions)
+	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:0", "loopback `address` of the first site; the others take the ports after it, or free ones for port 0")
+	cmd.Flags().StringVar(&mirrorsFile, "mirrors-file", "", "also write the flags to this `file`, atomically, when ready")
+	cmd.Flags().StringVar(&accessLog, "access-log", "", "append a line per request to this `file`: method, host, path, status, bytes")
+	return cmd
+}
+
+func serveReleases(ctx context.Context, out io.Writer, versions []string, listen, mirrorsFile, accessLog string) error {
+	list, err := releases(versions)
+	if err != nil {
+		return err
+	}
+	cache, err := components.CacheDir()
+	if err != nil {
+		return err
+	}
+	content, err := prepare(ctx, cache, list)
+	if err != nil {
+		return err
+	}
+	var log io.Writer
+	if accessLog != "" {
+		f, err := os.OpenFile(accessLog, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		log = f
+	}
+	server, err := serve.Start(listen, content, log)
+	if err != nil {
+		return err
+	}
+	var flags strings.Builder
+	for _, m := range server.Mirrors {
+		fmt.Fprintf(&flags, "--mirror %s=%s\n", m.Host, m.URL)
+	}
+	if mirrorsFile != "" {
+		if err := writeFile(mirrorsFile, flags.String()); err != nil {
+			return err
+		}
+		defer os.Remove(mirrorsFile) // what it names is gone with this process
+	}
+	fmt.Fprint(out, flags.String())
+	return server.Wait(ctx)
+}
+
+// prepare builds what is missing and gathers what the sites serve.
+func prepare(ctx context.Context, cache string, list []components.Release) (serve.Content, error) {
+	images := &image.Builder{Cache: cache, Log: os.Stderr}
+	content := serve.Content{
+		Manifests: make(map[string][]image.Manifest),
+		Files:     make(map[string]map[string]serve.File),
+		Blob:      images.Store().Blob,
+	}
+	for _, r := range list {
+		b := &build.Builder{Cache: cache, Log: os.Stderr}
+		if err := b.Build(ctx, r.Recipes()); err != nil {
+			return content, err
+		}
+		manifests, err := images.Build(ctx, r)
+		if err != nil {
+			return content, err
+		}
+		for host, list := range manifests {
+			content.Manifests[host] = append(content.Manifests[host], list...)
+		}
+		files, err := serve.Files(cache, r)
+		if err != nil {
+			return content, err
+		}
+		for host, list := range files {
+			if content.Files[host] == nil {
+				content.Files[host] = make(map[string]serve.File)
+			}
+			maps.Copy(content.Files[host], list)
+		}
+	}
+	return content, nil
+}
+
+func writeFile(path, text string) error {
+	tmp, err := os.CreateTemp(filepath.Dir(path), ".writing-")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(tmp.Name())
+	defer tmp.Close()
+	if _, err := tmp.WriteString(text); err != nil {
+		return err
+	}
+	if err := tmp.Chmod(0o644); err != nil {
+		return err
+	}
+	return os.Rename(tmp.Name(), path)
+}
+
+func pathCommand() *cobra.Command {
+	var versions []string
+	cmd := &cobra.Command{
+		Use:   "path PROGRAM",
+		Short: "Print the path of a built program",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			for _, v := range versions {
+				path, err := components.Path(v, args[0])
+				if err != nil {
+					return err
+				}
+				fmt.Fprintln(cmd.OutOrStdout(), path)
+			}
+			return nil
+		},
+	}
+	versionFlag(cmd, &versions)
+	return cmd
+}
+
+func versionFlag(cmd *cobra.Command, versions *[]string) {
+	cmd.Flags().StringSliceVar(versions, "version", []string{"v1.29.15"}, "Kubernetes `version` (v1.29.15) or minor (v1.29); may be repeated")
+}
+
+// releases resolves what --version was given.
+func releases(versions []string) ([]components.Release, error) {
+	var list []components.Release
+	for _, v := range versions {
+		r, err := components.Find(v)
+		if err != nil {
+			return nil, fault.Wrap(err, fault.Usage, "")
+		}
+		list = append(list, r)
+	}
+	return list, nil
+}
+
+func selectRecipes(versions, only []string) ([]components.Recipe, error) {
+	list, err := releases(versions)
+	if err != nil {
+		return nil, err
+	}
+	var recipes []components.Recipe
+	for _, r := range list {
+		if len(only) == 0 {
+			recipes = append(recipes, r.Recipes()...)
+			continue
+		}
+		for _, name := range only {
+			recipe, err := r.Recipe(name)
+			if err != nil {
+				return nil, fault.Wrap(err, fault.Usage, "")
+			}
+			recipes = append(recipes, recipe)
+		}
+	}
+	return recipes, nil
+}

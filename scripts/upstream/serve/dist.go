@@ -1,0 +1,153 @@
+package serve
+
+import (
+	"archive/tar"
+	"compress/gzip"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"sort"
+	"time"
+
+	"airlift/scripts/upstream/components"
+)
+
+// Files returns what the download sites have of a release: for each host,
+// path => file. Archives that are not in the cache yet are written to dist/
+// there. The components must be built.
+func Files(cache string, r components.Release) (map[string]map[string]File, error) {
+	dl := map[string]File{
+		// Upstream's stable files end without a newline.
+		"/release/stable-" + r.Minor()[1:] + ".txt": {Data: []byte(r.Kubernetes)},
+	}
+	for _, name := range []string{"kubelet", "kubectl", "kubeadm"} {
+		recipe, err := r.Recipe(name)
+		if err != nil {
+			return nil, err
+		}
+		program, err := fileWithSums(filepath.Join(recipe.Dir(cache), name))
+		if err != nil {
+			return nil, err
+		}
+		path := "/release/" + r.Kubernetes + "/bin/linux/amd64/" + name
+		dl[path] = program.File
+		dl[path+".sha256"] = File{Data: []byte(program.sha256)}
+		dl[path+".sha512"] = File{Data: []byte(program.sha512)}
+	}
+
+	containerd, err := archive(cache, r, "containerd", "bin/", "containerd-"+components.Containerd[1:]+"-linux-amd64.tar.gz")
+	if err != nil {
+		return nil, err
+	}
+	plugins, err := archive(cache, r, "cni-plugins", "./", "cni-plugins-linux-amd64-"+components.CNIPlugins+".tgz")
+	if err != nil {
+		return nil, err
+	}
+	recipe, err := r.Recipe("runc")
+	if err != nil {
+		return nil, err
+	}
+	runc, err := fileWithSums(filepath.Join(recipe.Dir(cache), "runc"))
+	if err != nil {
+		return nil, err
+	}
+	runcSums, err := clearSign([]byte(runc.sha256 + "  runc.amd64\n"))
+	if err != nil {
+		return nil, err
+	}
+	var (
+		containerdURL = "/containerd/containerd/releases/download/" + components.Containerd + "/" + containerd.name
+		pluginsURL    = "/containernetworking/plugins/releases/download/" + components.CNIPlugins + "/" + plugins.name
+		runcURL       = "/opencontainers/runc/releases/download/" + components.Runc + "/"
+	)
+	github := map[string]File{
+		containerdURL:                containerd.File,
+		containerdURL + ".sha256sum": {Data: []byte(containerd.sha256 + "  " + containerd.name + "\n")},
+		pluginsURL:                   plugins.File,
+		pluginsURL + ".sha256":       {Data: []byte(plugins.sha256 + "  " + plugins.name + "\n")},
+		pluginsURL + ".sha512":       {Data: []byte(plugins.sha512 + "  " + plugins.name + "\n")},
+		runcURL + "runc.amd64":       runc.File,
+		runcURL + "runc.sha256sum":   {Data: runcSums},
+	}
+	return map[string]map[string]File{"dl.k8s.io": dl, "github.com": github}, nil
+}
+
+// archive makes a component's release archive as upstream lays it out: every
+// file of the component under prefix, owned by root, after the prefix itself.
+func archive(cache string, r components.Release, component, prefix, name string) (summed, error) {
+	recipe, err := r.Recipe(component)
+	if err != nil {
+		return summed{}, err
+	}
+	path := filepath.Join(cache, "dist", recipe.Key(), name)
+	if _, err := os.Stat(path); os.IsNotExist(err) {
+		err = writeArchive(path, prefix, recipe.Dir(cache))
+		if err != nil {
+			return summed{}, fmt.Errorf("writing %s: %w", path, err)
+		}
+	} else if err != nil {
+		return summed{}, err
+	}
+	return fileWithSums(path)
+}
+
+func writeArchive(path, prefix, dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	sort.Slice(entries, func(i, j int) bool { return entries[i].Name() < entries[j].Name() })
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	tmp, err := os.CreateTemp(filepath.Dir(path), ".writing-")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(tmp.Name())
+	defer tmp.Close()
+
+	zip := gzip.NewWriter(tmp)
+	tw := tar.NewWriter(zip)
+	epoch := time.Unix(0, 0)
+	header := &tar.Header{Typeflag: tar.TypeDir, Name: prefix, Mode: 0o755, ModTime: epoch, Uname: "root", Gname: "root"}
+	if err := tw.WriteHeader(header); err != nil {
+		return err
+	}
+	for _, e := range entries {
+		info, err := e.Info()
+		if err != nil {
+			return err
+		}
+		header := &tar.Header{
+			Typeflag: tar.TypeReg, Name: prefix + e.Name(), Size: info.Size(),
+			Mode: int64(info.Mode().Perm()), ModTime: epoch, Uname: "root", Gname: "root",
+		}
+		if err := tw.WriteHeader(header); err != nil {
+			return err
+		}
+		f, err := os.Open(filepath.Join(dir, e.Name()))
+		if err != nil {
+			return err
+		}
+		_, err = io.Copy(tw, f)
+		f.Close()
+		if err != nil {
+			return err
+		}
+	}
+	if err := tw.Close(); err != nil {
+		return err
+	}
+	if err := zip.Close(); err != nil {
+		return err
+	}
+	if err := tmp.Chmod(0o644); err != nil {
+		return err
+	}
+	if err := tmp.Sync(); err != nil {
+		return err
+	}
+	return os.Rename(tmp.Name(), path)
+}

@@ -1,0 +1,245 @@
+package serve
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"net/http"
+	"net/url"
+	"path"
+	"strings"
+
+	"airlift/scripts/upstream/image"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+)
+
+// Content is what the sites have.
+type Content struct {
+	Manifests map[string][]image.Manifest // host => manifests
+	Files     map[string]map[string]File  // host => path => file
+	Blob      func(v1.Hash) string        // digest => path on disk
+}
+
+// site is one host: a name users know, or a place that the former redirect to.
+type site struct {
+	host    string
+	cdn     bool // only redirected to, never named by a user
+	handler func(at locations) (http.Handler, error)
+}
+
+// locations says at which base URL each host listens.
+type locations map[string]string
+
+// Hosts that the well-known sites redirect to. The real ones have region
+// names and change; these are examples of each.
+const (
+	artifactRegistry = "us-west1-docker.pkg.dev"                         // registry.k8s.io: manifests, tags
+	imageBucket      = "prod-registry-k8s-io-us-east-1.s3.amazonaws.com" // registry.k8s.io: blobs
+	packageCDN       = "pkg-containers.githubusercontent.com"            // ghcr.io: blobs
+	kubernetesCDN    = "cdn.dl.k8s.io"                                   // dl.k8s.io
+	releaseCDN       = "release-assets.githubusercontent.com"            // github.com
+)
+
+func (c Content) sites() []site {
+	return []site{
+		{"registry.k8s.io", false, c.registryK8sIO},
+		{"ghcr.io", false, c.ghcr},
+		{"dl.k8s.io", false, c.dlK8sIO},
+		{"github.com", false, c.github},
+		{artifactRegistry, true, c.artifactRegistry},
+		{imageBucket, true, c.imageBucket},
+		{packageCDN, true, c.packageCDN},
+		{kubernetesCDN, true, c.kubernetesCDN},
+		{releaseCDN, true, c.releaseCDN},
+	}
+}
+
+// repositoryPrefix is where registry.k8s.io's images are in its backend.
+const repositoryPrefix = "k8s-artifacts-prod/images/"
+
+// registryK8sIO holds nothing itself: it sends blob requests to a bucket and
+// everything else to its backend, both with 307
+// (kubernetes/registry.k8s.io, cmd/archeio/docs/request-handling.md).
+func (c Content) registryK8sIO(at locations) (http.Handler, error) {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		rest, api := strings.CutPrefix(req.URL.Path, "/v2/")
+		parts := apiPath.FindStringSubmatch(req.URL.Path)
+		switch {
+		case api && rest == "":
+			w.Header().Set("Docker-Distribution-Api-Version", "registry/2.0")
+			fmt.Fprint(w, "{}")
+		case !api || parts == nil:
+			http.NotFound(w, req)
+		case parts[2] == "blobs":
+			http.Redirect(w, req, at[imageBucket]+"/containers/images/"+parts[3], http.StatusTemporaryRedirect)
+		default:
+			target := at[artifactRegistry] + "/v2/" + repositoryPrefix + rest
+			if req.URL.RawQuery != "" {
+				target += "?" + req.URL.RawQuery
+			}
+			http.Redirect(w, req, target, http.StatusTemporaryRedirect)
+		}
+	}), nil
+}
+
+func (c Content) artifactRegistry(locations) (http.Handler, error) {
+	r, err := newRegistry(c.Manifests["registry.k8s.io"], c.Blob)
+	if err != nil {
+		return nil, err
+	}
+	prefixed := make(map[string]*repository)
+	for name, repo := range r.repositories {
+		prefixed[repositoryPrefix+name] = repo
+	}
+	r.repositories = prefixed
+	return r, nil
+}
+
+// imageBucket is an S3 bucket: no listing, and a missing key is "forbidden"
+// to those who may not list.
+func (c Content) imageBucket(locations) (http.Handler, error) {
+	return c.blobs("registry.k8s.io", "/containers/images/", http.StatusForbidden)
+}
+
+// ghcr serves manifests itself, to those who have fetched a token, which
+// anyone may, and sends them on for blobs with a signed URL.
+func (c Content) ghcr(at locations) (http.Handler, error) {
+	r, err := newRegistry(c.Manifests["ghcr.io"], c.Blob)
+	if err != nil {
+		return nil, err
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /token", func(w http.ResponseWriter, req *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprintf(w, `{"token":%q}`, token(req.FormValue("scope")))
+	})
+	mux.HandleFunc("/v2/", func(w http.ResponseWriter, req *http.Request) {
+		scope := "repository:user/image:pull" // what ghcr.io asks for when no image is named
+		parts := apiPath.FindStringSubmatch(req.URL.Path)
+		if parts != nil {
+			scope = "repository:" + parts[1] + ":pull"
+		}
+		bearer, ok := strings.CutPrefix(req.Header.Get("Authorization"), "Bearer ")
+		if !ok || parts != nil && bearer != token(scope) {
+			w.Header().Set("Www-Authenticate", fmt.Sprintf(`Bearer realm="%s/token",service="ghcr.io",scope="%s"`, at["ghcr.io"], scope))
+			registryError(w, http.StatusUnauthorized, "UNAUTHORIZED", "authentication required")
+			return
+		}
+		if parts != nil && parts[2] == "blobs" {
+			repo := r.repositories[parts[1]]
+			if repo != nil && repo.blobs[parts[3]] {
+				target := at[packageCDN] + "/ghcr1/blobs/" + parts[3] + "?" + signature(parts[3])
+				http.Redirect(w, req, target, http.StatusTemporaryRedirect)
+				return
+			}
+		}
+		r.ServeHTTP(w, req)
+	})
+	return mux, nil
+}
+
+// token is opaque to clients; that it depends on the scope alone lets the
+// server check it without keeping any.
+func token(scope string) string {
+	sum := sha256.Sum256([]byte("airlift test rig " + scope))
+	return hex.EncodeToString(sum[:])
+}
+
+// signature is the query of a signed URL, without which a CDN refuses.
+func signature(path string) string {
+	sum := sha256.Sum256([]byte("airlift test rig " + path))
+	return url.Values{"se": {"2099-01-01T00:00:00Z"}, "sp": {"r"}, "sig": {hex.EncodeToString(sum[:])}}.Encode()
+}
+
+func signed(req *http.Request, path string) bool {
+	return req.URL.Query().Encode() == signature(path)
+}
+
+func (c Content) packageCDN(locations) (http.Handler, error) {
+	blobs, err := c.blobs("ghcr.io", "/ghcr1/blobs/", http.StatusNotFound)
+	if err != nil {
+		return nil, err
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if !signed(req, path.Base(req.URL.Path)) {
+			http.Error(w, "the URL is not signed", http.StatusForbidden)
+			return
+		}
+		blobs.ServeHTTP(w, req)
+	}), nil
+}
+
+// blobs serves the blobs of a registry as an object store does. Object stores
+// refuse a request that carries a header of another kind of authentication
+// beside their own, so a client that takes its registry token along fails.
+func (c Content) blobs(host, prefix string, missing int) (http.Handler, error) {
+	r, err := newRegistry(c.Manifests[host], c.Blob)
+	if err != nil {
+		return nil, err
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if req.Header.Get("Authorization") != "" {
+			http.Error(w, "only one kind of authentication is allowed", http.StatusBadRequest)
+			return
+		}
+		digest, ok := strings.CutPrefix(req.URL.Path, prefix)
+		file, found := r.blobFile(digest)
+		if !ok || !found {
+			http.Error(w, http.StatusText(missing), missing)
+			return
+		}
+		file.serve(w, req)
+	}), nil
+}
+
+// dlK8sIO redirects whatever it is asked for; the CDN knows what exists.
+func (c Content) dlK8sIO(at locations) (http.Handler, error) {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		http.Redirect(w, req, at[kubernetesCDN]+req.URL.Path, http.StatusFound)
+	}), nil
+}
+
+func (c Content) kubernetesCDN(locations) (http.Handler, error) {
+	files := c.Files["dl.k8s.io"]
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		file, ok := files[req.URL.Path]
+		if !ok {
+			w.Header().Set("Content-Type", "application/xml; charset=UTF-8")
+			w.WriteHeader(http.StatusNotFound)
+			fmt.Fprint(w, "<?xml version='1.0' encoding='UTF-8'?><Error><Code>NoSuchKey</Code><Message>The specified key does not exist.</Message></Error>")
+			return
+		}
+		file.serve(w, req)
+	}), nil
+}
+
+// github redirects to a signed URL for a release's files and says "Not Found"
+// itself for all else.
+func (c Content) github(at locations) (http.Handler, error) {
+	files := c.Files["github.com"]
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if _, ok := files[req.URL.Path]; !ok {
+			http.Error(w, "Not Found", http.StatusNotFound)
+			return
+		}
+		target := at[releaseCDN] + "/github-production-release-asset" + req.URL.Path + "?" + signature(req.URL.Path)
+		http.Redirect(w, req, target, http.StatusFound)
+	}), nil
+}
+
+func (c Content) releaseCDN(locations) (http.Handler, error) {
+	files := c.Files["github.com"]
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		name := strings.TrimPrefix(req.URL.Path, "/github-production-release-asset")
+		file, ok := files[name]
+		switch {
+		case !signed(req, name):
+			http.Error(w, "the URL is not signed", http.StatusForbidden)
+		case !ok:
+			http.Error(w, "Not Found", http.StatusNotFound)
+		default:
+			file.serve(w, req)
+		}
+	}), nil
+}
