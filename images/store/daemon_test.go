@@ -14,6 +14,7 @@ import (
 
 	"airlift/images/store"
 
+	"github.com/containerd/containerd/v2/client"
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 )
@@ -189,6 +190,16 @@ func (d *daemon) connect() *store.Store {
 	}
 	d.t.Cleanup(func() { s.Close() })
 	return s
+}
+
+// client connects without the code under test.
+func (d *daemon) client(namespace string) *client.Client {
+	d.t.Helper()
+	c, err := client.New(d.socket, client.WithDefaultNamespace(namespace))
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return c
 }
 
 // importTar has ctr import an image the ordinary way.

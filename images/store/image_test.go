@@ -18,6 +18,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
 // A payload is what a bundle would carry: images, and the entries and bytes of
@@ -254,4 +256,8 @@ func entryOf(p *payload, dgst string) bundle.Entry {
 		}
 	}
 	panic(fmt.Sprintf("no entry %s", name))
+}
+
+func descriptorOf(d bundle.Descriptor) ocispec.Descriptor {
+	return ocispec.Descriptor{MediaType: d.MediaType, Digest: digest.Digest(d.Digest), Size: d.Size}
 }

@@ -93,18 +93,20 @@ func (im *Importer) apply(ctx context.Context, l *link, r io.Reader) error {
 func extract(ctx context.Context, mounts []mount.Mount, r io.Reader, diffID digest.Digest) error {
 	digester := diffID.Algorithm().Digester()
 	r = io.TeeReader(r, digester.Hash())
-	if err := unpack(ctx, mounts, r); err != nil {
-		return err
+	err := unpack(ctx, mounts, r)
+	if ctx.Err() != nil {
+		return ctx.Err()
 	}
-	// What follows the archive's end mark belongs to the digest as well.
-	if _, err := io.Copy(io.Discard, r); err != nil {
-		return err
+	// What follows the archive's end mark belongs to the digest as well. If
+	// unpacking failed, the digest tells a damaged layer from a full disk.
+	if _, readErr := io.Copy(io.Discard, r); readErr != nil {
+		return readErr
 	}
 	if got := digester.Digest(); got != diffID {
 		return fault.New(fault.Bundle, "the bundle is damaged: copy it again, or check it with `bundle verify`",
 			"content has digest %s", got)
 	}
-	return nil
+	return err
 }
 
 // unpack applies the layer tar r to the file system that mounts describes.

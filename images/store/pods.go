@@ -4,11 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/pkg/oci"
 	"github.com/containerd/errdefs"
+	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -23,15 +30,18 @@ const (
 )
 
 // RemovePods stops and removes all pods with their containers. The kubelet
-// must be stopped, or it starts them again. Pods that the CRI cannot remove
-// (a CNI plugin that is gone, say) are killed and deleted under it; what their
-// network left on the host remains then.
+// must be stopped, or it starts them again.
+//
+// Pods that the CRI cannot remove (their CNI plugin is gone, say) are killed
+// and deleted under it. The CRI may go on listing those until containerd is
+// started anew, and what their CNI plugin did outside the pod's own network
+// namespace remains.
 func (s *Store) RemovePods(ctx context.Context) error {
 	if !s.cri {
 		return nil
 	}
 	criErr := s.removeSandboxes(ctx)
-	if ctx.Err() != nil {
+	if ctx.Err() != nil || criErr == nil {
 		return criErr
 	}
 	if err := s.killContainers(ctx); err != nil {
@@ -71,7 +81,7 @@ func (s *Store) removeSandbox(ctx context.Context, id string) error {
 	return err
 }
 
-// killContainers deletes what containers are left, bypassing the CRI.
+// killContainers deletes what pods are left, bypassing the CRI.
 func (s *Store) killContainers(ctx context.Context) error {
 	containers, err := s.client.Containers(ctx)
 	if err != nil {
@@ -83,12 +93,26 @@ func (s *Store) killContainers(ctx context.Context) error {
 			errs = append(errs, fmt.Errorf("killing container %s: %w", c.ID(), err))
 		}
 	}
+	// Since 1.7 containerd has records of sandboxes beside their containers.
+	sandboxes, err := s.client.SandboxStore().List(ctx)
+	if err != nil && !errdefs.IsNotImplemented(err) {
+		errs = append(errs, fmt.Errorf("listing sandboxes: %w", err))
+	}
+	for _, sandbox := range sandboxes {
+		if err := s.client.SandboxStore().Delete(ctx, sandbox.ID); err != nil && !errdefs.IsNotFound(err) {
+			errs = append(errs, fmt.Errorf("deleting sandbox %s: %w", sandbox.ID, err))
+		}
+	}
 	return errors.Join(errs...)
 }
 
 func killContainer(ctx context.Context, c client.Container) error {
 	ctx, cancel := context.WithTimeout(ctx, podTimeout)
 	defer cancel()
+	spec, err := c.Spec(ctx)
+	if err != nil {
+		return err
+	}
 	task, err := c.Task(ctx, nil)
 	if err == nil {
 		_, err = task.Delete(ctx, client.WithProcessKill)
@@ -99,6 +123,28 @@ func killContainer(ctx context.Context, c client.Container) error {
 	err = c.Delete(ctx, client.WithSnapshotCleanup)
 	if err != nil && !errdefs.IsNotFound(err) {
 		return err
+	}
+	return removeNetNS(spec)
+}
+
+// removeNetNS removes the network namespace that the CRI made for a pod. A pod
+// on the host's network has none, and the pod's containers share one.
+func removeNetNS(spec *oci.Spec) error {
+	if spec.Linux == nil {
+		return nil
+	}
+	for _, ns := range spec.Linux.Namespaces {
+		// The prefix is the CRI's (containerd's pkg/netns).
+		if ns.Type != specs.NetworkNamespace || !strings.HasPrefix(filepath.Base(ns.Path), "cni-") {
+			continue
+		}
+		err := unix.Unmount(ns.Path, unix.MNT_DETACH)
+		if err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.EINVAL) {
+			return fmt.Errorf("unmounting network namespace %s: %w", ns.Path, err)
+		}
+		if err := os.Remove(ns.Path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"bufio"
+	"context"
 	"net/http/httptest"
 	"net/url"
 	"slices"
@@ -11,7 +12,8 @@ import (
 	"airlift/bundle"
 	"airlift/images/store"
 
-	"github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/core/content"
+	"github.com/containerd/containerd/v2/core/snapshots"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/registry"
@@ -46,10 +48,7 @@ func (d *daemon) status(name string) *cri.Image {
 // records returns the target of each image record, with the CRI's label.
 func (d *daemon) records() map[string]string {
 	d.t.Helper()
-	c, err := client.New(d.socket, client.WithDefaultNamespace("k8s.io"))
-	if err != nil {
-		d.t.Fatal(err)
-	}
+	c := d.client("k8s.io")
 	defer c.Close()
 	list, err := c.ImageService().List(d.t.Context())
 	if err != nil {
@@ -71,13 +70,62 @@ func (d *daemon) blobs() []string {
 // snapshots lists the keys of the snapshots, finished or not.
 func (d *daemon) snapshots() []string {
 	d.t.Helper()
+	c := d.client("k8s.io")
+	defer c.Close()
 	var keys []string
-	for line := range strings.Lines(d.ctr("k8s.io", "snapshots", "--snapshotter", d.snapshotter, "ls")) {
-		if key, _, ok := strings.Cut(strings.TrimSpace(line), "  "); ok && key != "KEY" {
-			keys = append(keys, key)
+	err := c.SnapshotService(d.snapshotter).Walk(d.t.Context(), func(_ context.Context, info snapshots.Info) error {
+		keys = append(keys, info.Name)
+		return nil
+	})
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return keys
+}
+
+// topSnapshot is the finished one that no other has for its parent.
+func (d *daemon) topSnapshot() string {
+	d.t.Helper()
+	c := d.client("k8s.io")
+	defer c.Close()
+	sn := c.SnapshotService(d.snapshotter)
+	keys := d.snapshots()
+	parents := map[string]bool{}
+	for _, key := range keys {
+		info, err := sn.Stat(d.t.Context(), key)
+		if err != nil {
+			d.t.Fatal(err)
+		}
+		parents[info.Parent] = true
+	}
+	for _, key := range keys {
+		if !parents[key] {
+			return key
 		}
 	}
-	return slices.DeleteFunc(keys, func(key string) bool { return strings.HasPrefix(key, "KEY ") })
+	d.t.Fatalf("no top among %q", keys)
+	return ""
+}
+
+// gcLabels lists the labels of all blobs that matter to garbage collection.
+func (d *daemon) gcLabels() []string {
+	d.t.Helper()
+	c := d.client("k8s.io")
+	defer c.Close()
+	var labels []string
+	err := c.ContentStore().Walk(d.t.Context(), func(info content.Info) error {
+		for k, v := range info.Labels {
+			if strings.HasPrefix(k, "containerd.io/gc.") {
+				labels = append(labels, info.Digest.String()+" "+k+"="+v)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	slices.Sort(labels)
+	return labels
 }
 
 func (d *daemon) leases() []string {

@@ -9,7 +9,6 @@ import (
 	"airlift/bundle"
 	"airlift/images/store"
 
-	"github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/core/mount"
 	"github.com/containerd/containerd/v2/core/snapshots"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -80,10 +79,7 @@ func (d *daemon) contents(namespace string, img v1.Image) map[string]string {
 	for _, id := range must(img.ConfigFile()).RootFS.DiffIDs {
 		diffIDs = append(diffIDs, digest.Digest(id.String()))
 	}
-	c, err := client.New(d.socket, client.WithDefaultNamespace(namespace))
-	if err != nil {
-		d.t.Fatal(err)
-	}
+	c := d.client(namespace)
 	defer c.Close()
 	ctx := d.t.Context()
 	sn := c.SnapshotService(d.snapshotter)

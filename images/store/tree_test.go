@@ -95,9 +95,6 @@ func xattrs(t *testing.T, path string) string {
 
 func compareTrees(t *testing.T, got, want map[string]string) {
 	t.Helper()
-	if len(want) < 2 {
-		t.Fatalf("the tree to compare with has only %d files", len(want))
-	}
 	for name, w := range want {
 		if g, ok := got[name]; !ok {
 			t.Errorf("%s is missing", name)

@@ -1,0 +1,352 @@
+package store_test
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"airlift/bundle"
+	"airlift/fault"
+	"airlift/images/store"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"golang.org/x/sync/errgroup"
+)
+
+// crossed are images whose layers meet in every way: shared bottoms, one layer
+// on top of different others, the same layer twice in one image, an empty one
+// in several places, the same layers in another order, no layers at all.
+func crossed(t *testing.T) (payload, map[string]v1.Image) {
+	t.Helper()
+	a := layer(t, dir("d/"), text("d/a", "a"), text("same", "from a"))
+	b := layer(t, text("b", "b"), text("same", "from b"), text("d/.wh.a", ""))
+	c := layer(t, text("c", noise(3, 100_000)))
+	none := layer(t)
+	var p payload
+	images := map[string]v1.Image{}
+	for name, layers := range map[string][]v1.Layer{
+		"ab": {a, b}, "abc": {a, b, c}, "cba": {c, b, a}, "bac": {b, a, c}, "b": {b},
+		"twice": {a, none, b, none, a}, "thrice": {c, c, c}, "empty": {none}, "bare": {},
+	} {
+		images["registry.example.com/"+name+":1"] = image(t, "/"+name, layers...)
+	}
+	for _, ref := range sortedKeys(images) {
+		p.add(t, ref, images[ref], nil)
+	}
+	return p, images
+}
+
+func sortedKeys[V any](m map[string]V) []string {
+	var keys []string
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// Whatever the order of the blobs, one pass makes all images, and each has the
+// files that ctr's import gives it.
+func TestAnyOrderInOnePass(t *testing.T) {
+	onEachSnapshotter(t, func(t *testing.T, d *daemon) {
+		s := d.connect()
+		p, images := crossed(t)
+		want := map[string]map[string]string{}
+		for ref, img := range images {
+			if strings.Contains(ref, "bare") {
+				continue // ctr cannot import an image without layers
+			}
+			d.importTar("oracle", archive(t, d, ref, img))
+			want[ref] = d.contents("oracle", img)
+		}
+		reversed := slices.Clone(p.entries)
+		slices.Reverse(reversed)
+		orders := [][]bundle.Entry{slices.Clone(p.entries), reversed}
+		for seed := range uint64(2) {
+			shuffled := slices.Clone(p.entries)
+			rand.New(rand.NewPCG(seed, 0)).Shuffle(len(shuffled), func(i, j int) {
+				shuffled[i], shuffled[j] = shuffled[j], shuffled[i]
+			})
+			orders = append(orders, shuffled)
+		}
+		for i, order := range orders {
+			p.entries = order
+			imported := importAll(t, s, &p)
+			if slices.Sort(imported); !slices.Equal(imported, sortedKeys(images)) {
+				t.Fatalf("order %d: imported = %q", i, imported)
+			}
+			assertMissing(t, s, &p)
+			for ref := range want {
+				compareTrees(t, d.contents("k8s.io", images[ref]), want[ref])
+			}
+			if left := d.leases(); len(left) > 0 {
+				t.Errorf("order %d: leases left: %q", i, left)
+			}
+			// No layer stays behind as a blob.
+			if blobs, documents := len(d.blobs()), 2*len(images); blobs != documents {
+				t.Errorf("order %d: %d blobs in the content store, want %d documents", i, blobs, documents)
+			}
+			if err := s.RemoveImages(t.Context(), sortedKeys(images)); err != nil {
+				t.Fatal(err)
+			}
+			if left := d.snapshots(); len(left) > 0 {
+				t.Fatalf("order %d: snapshots left after removing all images: %q", i, left)
+			}
+		}
+	})
+}
+
+// A layer whose content is not what its digest says must leave nothing behind
+// and name the image.
+func TestDamagedLayer(t *testing.T) {
+	onEachSnapshotter(t, func(t *testing.T, d *daemon) {
+		s := d.connect()
+		const ref = "registry.example.com/rich:v1"
+		for _, test := range []struct {
+			name   string
+			damage func([]byte) []byte
+		}{
+			{"one bit", func(b []byte) []byte { b[len(b)/2] ^= 1; return b }},
+			{"bit after the archive's end", func(b []byte) []byte { b[len(b)-1] ^= 1; return b }},
+			{"cut short", func(b []byte) []byte { return b[:len(b)/2] }},
+			{"no tar", func(b []byte) []byte { return bytes.Repeat([]byte("x"), len(b)) }},
+			{"nothing", func(b []byte) []byte { return nil }},
+			{"too long", func(b []byte) []byte { return append(b, 0) }},
+		} {
+			t.Run(test.name, func(t *testing.T) {
+				var p payload
+				b := p.add(t, ref, richImage(t, "/rich"), nil)
+				e := entryOf(&p, b.Layers[1].DiffID)
+				p.blobs[e.Name] = test.damage(slices.Clone(p.blobs[e.Name]))
+
+				im, err := s.NewImporter(t.Context(), p.images, store.ImportOptions{OnImage: func(bundle.Image) { t.Error("a damaged image was called usable") }})
+				if err != nil {
+					t.Fatal(err)
+				}
+				err = p.feed(t.Context(), im, p.entries)
+				want := fmt.Sprintf("unpacking layer %s of %s: content has digest sha256:", b.Layers[1].DiffID, ref)
+				if err == nil || !strings.HasPrefix(err.Error(), want) || fault.ExitCode(err) != fault.Bundle {
+					t.Errorf("err = %v, exit code %d", err, fault.ExitCode(err))
+				}
+				if got := d.snapshots(); len(got) != 1 {
+					t.Errorf("snapshots = %q, want only the good layer below", got)
+				}
+				if err := im.Close(t.Context()); err != nil {
+					t.Error(err)
+				}
+				if sn, b, r := d.snapshots(), d.blobs(), d.records(); len(sn)+len(b)+len(r) > 0 {
+					t.Errorf("left after Close: snapshots %q, blobs %q, records %v", sn, b, r)
+				}
+			})
+		}
+	})
+}
+
+// Documents that contradict the bundle's manifest would make an image that
+// looks fine until a pod needs it.
+func TestContradictingDocuments(t *testing.T) {
+	d := startDaemon(t, release{name: "2", bin: bundled(t)}, "overlayfs")
+	s := d.connect()
+	a, b := layer(t, text("a", "a")), layer(t, text("b", "b"))
+	for name, change := range map[string]func(p *payload, img, other bundle.Image) bundle.Image{
+		"names other layers: [sha256:": func(p *payload, img, other bundle.Image) bundle.Image { img.Layers = other.Layers; return img },
+		" names config sha256:": func(p *payload, img, other bundle.Image) bundle.Image {
+			img.Config, img.Layers = other.Config, other.Layers
+			return img
+		},
+		" does not contain manifest sha256:": func(p *payload, img, other bundle.Image) bundle.Image {
+			img.Manifest, img.Config, img.Layers = other.Manifest, other.Config, other.Layers
+			return img
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var p payload
+			ia, ib := image(t, "/a", a), image(t, "/b", b)
+			one := p.add(t, "registry.example.com/a:1", ia, index(t, ia))
+			two := p.add(t, "registry.example.com/b:1", ib, index(t, ib))
+			p.images = []bundle.Image{change(&p, one, two)}
+			im, err := s.NewImporter(t.Context(), p.images, store.ImportOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer im.Close(t.Context())
+			err = p.feed(t.Context(), im, p.entries)
+			if err == nil || !strings.Contains(err.Error(), name) || fault.ExitCode(err) != fault.Bundle {
+				t.Errorf("err = %v", err)
+			}
+			if r := d.records(); len(r) > 0 {
+				t.Errorf("records = %v", r)
+			}
+		})
+	}
+}
+
+// cancelling cancels a context when half of the content has been read.
+type cancelling struct {
+	r      io.Reader
+	left   int
+	cancel context.CancelFunc
+}
+
+func (c *cancelling) Read(b []byte) (int, error) {
+	n, err := c.r.Read(b[:min(len(b), 4096)])
+	if c.left -= n; c.left < 0 {
+		c.cancel()
+	}
+	return n, err
+}
+
+func TestCancelled(t *testing.T) {
+	onEachSnapshotter(t, func(t *testing.T, d *daemon) {
+		s := d.connect()
+		var p payload
+		b := p.add(t, "registry.example.com/rich:v1", richImage(t, "/rich"), nil)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		im, err := s.NewImporter(ctx, p.images, store.ImportOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := entryOf(&p, b.Layers[0].DiffID)
+		err = im.Blob(ctx, e, &cancelling{bytes.NewReader(p.blobs[e.Name]), int(e.Size / 2), cancel})
+		if !errors.Is(err, context.Canceled) || fault.ExitCode(err) != fault.Interrupted {
+			t.Errorf("err = %v", err)
+		}
+		if got := d.snapshots(); len(got) > 0 {
+			t.Errorf("snapshots after cancelling = %q", got)
+		}
+		if err := im.Close(ctx); err != nil {
+			t.Errorf("closing with a cancelled context: %v", err)
+		}
+		if l := d.leases(); len(l) > 0 {
+			t.Errorf("leases = %q", l)
+		}
+		importAll(t, s, &p)
+		assertMissing(t, s, &p)
+	})
+}
+
+// Importers that run at once must not stand in each other's way, nor take the
+// other's lease for an abandoned one.
+func TestAtOnce(t *testing.T) {
+	onEachSnapshotter(t, func(t *testing.T, d *daemon) {
+		p, _ := crossed(t)
+		img := richImage(t, "/rich")
+		p.add(t, "registry.example.com/rich:v1", img, index(t, img))
+		var start sync.WaitGroup
+		start.Add(3)
+		var group errgroup.Group
+		for range 3 {
+			s := d.connect()
+			group.Go(func() error {
+				im, err := s.NewImporter(t.Context(), p.images, store.ImportOptions{})
+				start.Done()
+				if err != nil {
+					return err
+				}
+				start.Wait() // all have looked before one begins
+				if err := p.feed(t.Context(), im, p.entries); err != nil {
+					return err
+				}
+				if n := len(im.Pending()); n > 0 {
+					return fmt.Errorf("%d images pending", n)
+				}
+				return im.Close(t.Context())
+			})
+		}
+		if err := group.Wait(); err != nil {
+			t.Fatal(err)
+		}
+		assertMissing(t, d.connect(), &p)
+		d.importTar("oracle", archive(t, d, "registry.example.com/rich:v1", img))
+		compareTrees(t, d.contents("k8s.io", img), d.contents("oracle", img))
+		for _, key := range d.snapshots() {
+			if strings.HasPrefix(key, "extract-") {
+				t.Errorf("unfinished snapshot %q left", key)
+			}
+		}
+		if l := d.leases(); len(l) > 0 {
+			t.Errorf("leases left: %q", l)
+		}
+	})
+}
+
+// sampling notes the largest heap seen while it is read.
+type sampling struct {
+	r    io.Reader
+	n    int
+	peak uint64
+}
+
+func (s *sampling) Read(b []byte) (int, error) {
+	if s.n++; s.n%16 == 0 {
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		s.peak = max(s.peak, m.HeapAlloc)
+	}
+	return s.r.Read(b)
+}
+
+type zeros struct{}
+
+func (zeros) Read(b []byte) (int, error) { clear(b); return len(b), nil }
+
+// bigLayer is a layer tar with one file of the given size, made on the fly.
+func bigLayer(t *testing.T, size int64) io.Reader {
+	t.Helper()
+	var header bytes.Buffer
+	if err := tar.NewWriter(&header).WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: "zeros", Mode: 0o644, Size: size}); err != nil {
+		t.Fatal(err)
+	}
+	const end = 1024 // two empty blocks
+	return io.MultiReader(&header, io.LimitReader(zeros{}, size+end))
+}
+
+// Memory must not grow with a layer's size, unpacked at once or kept first.
+func TestFlatMemory(t *testing.T) {
+	const size, limit = 128 << 20, 48 << 20
+	h := sha256.New()
+	n, err := io.Copy(h, bigLayer(t, size))
+	if err != nil {
+		t.Fatal(err)
+	}
+	diffID := fmt.Sprintf("%x", h.Sum(nil))
+	d := startDaemon(t, release{name: "2", bin: bundled(t)}, "overlayfs")
+	s := d.connect()
+	for name, layers := range map[string]int{"once": 1, "twice": 2} {
+		t.Run(name, func(t *testing.T) {
+			img := bundle.Image{Reference: "registry.example.com/big:" + name}
+			for range layers {
+				img.Layers = append(img.Layers, bundle.Layer{DiffID: "sha256:" + diffID, Size: n})
+			}
+			none := sha256.Sum256(nil)
+			img.Target.Digest = fmt.Sprintf("sha256:%x", none)
+			img.Manifest, img.Config = img.Target, img.Target
+			im, err := s.NewImporter(t.Context(), []bundle.Image{img}, store.ImportOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer im.Close(t.Context())
+			r := &sampling{r: bigLayer(t, size)}
+			if err := im.Blob(t.Context(), bundle.Entry{Name: bundle.BlobDir + diffID, Size: n, SHA256: diffID}, r); err != nil {
+				t.Fatal(err)
+			}
+			if got := len(d.snapshots()); got != layers {
+				t.Errorf("%d snapshots, want %d", got, layers)
+			}
+			if r.peak == 0 || r.peak > limit {
+				t.Errorf("the heap grew to %d bytes, want at most %d", r.peak, limit)
+			}
+		})
+	}
+}

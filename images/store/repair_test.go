@@ -1,0 +1,373 @@
+package store_test
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"airlift/images/store"
+
+	"github.com/containerd/containerd/v2/core/content"
+	"github.com/containerd/containerd/v2/core/images"
+	"github.com/containerd/containerd/v2/core/leases"
+	"github.com/opencontainers/go-digest"
+)
+
+// collect makes containerd collect garbage now and waits for it.
+func (d *daemon) collect() {
+	d.t.Helper()
+	c := d.client("k8s.io")
+	defer c.Close()
+	lease, err := c.LeasesService().Create(d.t.Context(), leases.WithID("garbage"))
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	if err := c.LeasesService().Delete(d.t.Context(), lease, leases.SynchronousDelete); err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+// Each kind of damage that can come to an image must be seen, and importing
+// again must heal it.
+func TestMissingSeesDamageAndImportHeals(t *testing.T) {
+	onEachSnapshotter(t, func(t *testing.T, d *daemon) {
+		const ref = "registry.example.com/rich:v1"
+		s := d.connect()
+		var p payload
+		img := richImage(t, "/rich")
+		b := p.add(t, ref, img, index(t, img))
+		importAll(t, s, &p)
+		want := d.contents("k8s.io", img)
+		healthy, labels := d.records(), d.gcLabels()
+		c := d.client("k8s.io")
+		defer c.Close()
+		ctx := t.Context()
+
+		removeBlob := func(dgst string) func() error {
+			return func() error { return c.ContentStore().Delete(ctx, digest.Digest(dgst)) }
+		}
+		removeLabel := func(dgst, key string) func() error {
+			return func() error {
+				_, err := c.ContentStore().Update(ctx,
+					content.Info{Digest: digest.Digest(dgst), Labels: map[string]string{key: ""}}, "labels."+key)
+				return err
+			}
+		}
+		relabel := func(name, key string) func() error {
+			return func() error {
+				_, err := c.ImageService().Update(ctx,
+					images.Image{Name: name, Labels: map[string]string{key: ""}}, "labels."+key)
+				return err
+			}
+		}
+		removeRecord := func(name string) func() error {
+			return func() error { return c.ImageService().Delete(ctx, name) }
+		}
+		snapshotLabel := "containerd.io/gc.ref.snapshot." + d.snapshotter
+		for name, damage := range map[string]func() error{
+			"top snapshot removed":    func() error { return c.SnapshotService(d.snapshotter).Remove(ctx, d.topSnapshot()) },
+			"all snapshots collected": func() error { err := removeLabel(b.Config.Digest, snapshotLabel)(); d.collect(); return err },
+			"config collected": func() error {
+				err := removeLabel(b.Manifest.Digest, "containerd.io/gc.ref.content.config")()
+				d.collect()
+				return err
+			},
+			"manifest collected": func() error {
+				err := removeLabel(b.Target.Digest, "containerd.io/gc.ref.content.m.0")()
+				d.collect()
+				return err
+			},
+			"index removed":          removeBlob(b.Target.Digest),
+			"manifest removed":       removeBlob(b.Manifest.Digest),
+			"config removed":         removeBlob(b.Config.Digest),
+			"snapshot label removed": removeLabel(b.Config.Digest, snapshotLabel),
+			"config label removed":   removeLabel(b.Manifest.Digest, "containerd.io/gc.ref.content.config"),
+			"manifest label removed": removeLabel(b.Target.Digest, "containerd.io/gc.ref.content.m.0"),
+			"unpinned":               relabel(ref, "io.cri-containerd.pinned"),
+			"tag removed":            removeRecord(ref),
+			"ID removed":             removeRecord(b.Config.Digest),
+			"name by digest removed": removeRecord("registry.example.com/rich@" + b.Target.Digest),
+			"everything removed":     func() error { return s.RemoveImages(ctx, []string{ref}) },
+			"tag moved to another one": func() error {
+				_, err := c.ImageService().Update(ctx, images.Image{Name: ref, Target: descriptorOf(b.Manifest)}, "target")
+				return err
+			},
+		} {
+			t.Run(name, func(t *testing.T) {
+				assertMissing(t, s, &p)
+				if err := damage(); err != nil {
+					t.Fatal(err)
+				}
+				assertMissing(t, s, &p, ref)
+				importAll(t, s, &p)
+				assertMissing(t, s, &p)
+				d.collect()
+				assertMissing(t, s, &p)
+				compareTrees(t, d.contents("k8s.io", img), want)
+				if got := d.records(); !maps.Equal(got, healthy) {
+					t.Errorf("records = %v, want %v", got, healthy)
+				}
+				if got := d.gcLabels(); !slices.Equal(got, labels) {
+					t.Errorf("labels = %v, want %v", got, labels)
+				}
+			})
+		}
+	})
+}
+
+// What is not damaged must not be fetched again.
+func TestOnlyGapsAreWanted(t *testing.T) {
+	onEachSnapshotter(t, func(t *testing.T, d *daemon) {
+		s := d.connect()
+		a, b, c := layer(t, text("a", "a")), layer(t, text("b", "b")), layer(t, text("c", "c"))
+		// Somebody imported an image with the same lower layers by other means.
+		other := image(t, "/other", a, b)
+		d.importTar("k8s.io", archive(t, d, "example.com/other:1", other))
+		var p payload
+		img := image(t, "/mine", a, b, c)
+		mine := p.add(t, "registry.example.com/mine:1", img, index(t, img))
+		im, err := s.NewImporter(t.Context(), p.images, store.ImportOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, l := range mine.Layers {
+			if got, want := im.Wants(entryOf(&p, l.DiffID).Name), i == 2; got != want {
+				t.Errorf("wants layer %d = %v, want %v", i, got, want)
+			}
+		}
+		for _, name := range []string{"bin/kubelet", "blobs/sha256/" + strings.Repeat("0", 64), "manifest.json"} {
+			if im.Wants(name) {
+				t.Errorf("wants %s", name)
+			}
+		}
+		// The other image's record goes while we count on its layers.
+		d.ctr("k8s.io", "images", "rm", "--sync", "example.com/other:1", must(other.ConfigName()).String())
+		d.collect()
+		if err := p.feed(t.Context(), im, p.entries); err != nil {
+			t.Error(err)
+		}
+		if err := im.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		d.collect()
+		assertMissing(t, s, &p)
+		if got := d.contents("k8s.io", img); len(got) != 4 {
+			t.Errorf("files = %v", got)
+		}
+		im, err = s.NewImporter(t.Context(), p.images, store.ImportOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range p.entries {
+			if im.Wants(e.Name) {
+				t.Errorf("wants %s of a complete image", e.Name)
+			}
+		}
+		if n := len(im.Pending()); n > 0 {
+			t.Errorf("%d complete images are pending", n)
+		}
+		if err := im.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Images live on through garbage collection, restarts and the removal of
+// others that share their layers; when the last one goes, everything goes.
+func TestGarbageCollection(t *testing.T) {
+	onEachSnapshotter(t, func(t *testing.T, d *daemon) {
+		s := d.connect()
+		base, top := layer(t, text("base", noise(1, 1<<20))), layer(t, text("top", "top"))
+		one, two := image(t, "/one", base), image(t, "/two", base, top)
+		var p payload
+		p.add(t, "registry.example.com/one:1", one, index(t, one))
+		p.add(t, "registry.example.com/two:1", two, index(t, two))
+		importAll(t, s, &p)
+		files := d.contents("k8s.io", two)
+
+		d.collect()
+		d.restart()
+		s = d.connect()
+		d.collect()
+		assertMissing(t, s, &p)
+		compareTrees(t, d.contents("k8s.io", two), files)
+		// The state that discard_unpacked_layers leaves: usable, unpacked, and
+		// of the blobs (ctr counts configs and layers) only the layers missing.
+		for _, ref := range refs(p.images) {
+			line := d.ctr("k8s.io", "images", "check", "--snapshotter", d.snapshotter, "name=="+ref)
+			if !strings.Contains(line, ref) || !strings.HasSuffix(strings.TrimSpace(line), "true") || !strings.Contains(line, "incomplete (1/") {
+				t.Errorf("ctr images check says:\n%s", line)
+			}
+		}
+
+		if err := s.RemoveImages(t.Context(), []string{"registry.example.com/one:1"}); err != nil {
+			t.Fatal(err)
+		}
+		d.collect()
+		assertMissing(t, s, &p, "registry.example.com/one:1")
+		compareTrees(t, d.contents("k8s.io", two), files)
+		if err := s.RemoveImages(t.Context(), []string{"registry.example.com/two:1"}); err != nil {
+			t.Fatal(err)
+		}
+		if sn, b := d.snapshots(), d.blobs(); len(sn)+len(b) > 0 {
+			t.Errorf("left: snapshots %q, blobs %q", sn, b)
+		}
+	})
+}
+
+const hangEnv = "AIRLIFT_STORE_TEST_HANG_ON"
+
+// killedImage is what the importer that gets killed was importing.
+func killedImage(t *testing.T) (payload, []string) {
+	var p payload
+	img := image(t, "/k", layer(t, text("a", noise(1, 1<<20))), layer(t, text("b", noise(2, 1<<20))), layer(t, text("c", "c")))
+	b := p.add(t, "registry.example.com/k:1", img, index(t, img))
+	var layers []string
+	for _, l := range b.Layers {
+		layers = append(layers, entryOf(&p, l.DiffID).Name)
+	}
+	return p, layers
+}
+
+// TestHangingImporter is not a test but the process that TestKilledImporter
+// kills: it imports, and in the middle of the second layer it hangs.
+func TestHangingImporter(t *testing.T) {
+	socket := os.Getenv(hangEnv)
+	if socket == "" {
+		return
+	}
+	s, err := store.Connect(t.Context(), socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, layers := killedImage(t)
+	im, err := s.NewImporter(t.Context(), p.images, store.ImportOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range p.entries {
+		var r io.Reader = bytes.NewReader(p.blobs[e.Name])
+		if e.Name == layers[1] {
+			r = io.MultiReader(io.LimitReader(r, e.Size/2), hang{})
+		}
+		if err := im.Blob(t.Context(), e, r); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+type hang struct{}
+
+func (hang) Read([]byte) (int, error) {
+	fmt.Println("hanging")
+	select {}
+}
+
+// A killed importer's finished layers are used, its unfinished ones removed.
+func TestKilledImporter(t *testing.T) {
+	onEachSnapshotter(t, func(t *testing.T, d *daemon) {
+		s := d.connect()
+		cmd := exec.Command(os.Args[0], "-test.run=^TestHangingImporter$")
+		cmd.Env = append(os.Environ(), hangEnv+"="+d.socket)
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		killed := false
+		defer func() {
+			if !killed {
+				cmd.Process.Kill()
+				cmd.Wait()
+			}
+		}()
+		// The blocked importer must be seen as alive: its things stay while
+		// another importer comes and goes.
+		scanner := bufio.NewScanner(out)
+		for scanner.Scan() && scanner.Text() != "hanging" {
+		}
+		if scanner.Text() != "hanging" {
+			t.Fatal("the importer ended before it hung")
+		}
+		half := d.snapshots()
+		if len(half) != 2 || !slices.ContainsFunc(half, func(k string) bool { return strings.HasPrefix(k, "extract-") }) {
+			t.Fatalf("snapshots of half an import = %q", half)
+		}
+		var others payload
+		others.add(t, "registry.example.com/other:1", image(t, "/other", layer(t, text("o", "o"))), nil)
+		importAll(t, s, &others)
+		d.collect()
+		for _, key := range half {
+			if !slices.Contains(d.snapshots(), key) {
+				t.Errorf("snapshot %q of a running import was collected", key)
+			}
+		}
+
+		if err := cmd.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		cmd.Wait()
+		killed = true
+		d.restart()
+		s = d.connect()
+		d.collect()
+		if got := d.snapshots(); len(got) != 3 {
+			t.Errorf("snapshots after the kill = %q", got)
+		}
+
+		p, layers := killedImage(t)
+		im, err := s.NewImporter(t.Context(), p.images, store.ImportOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if im.Wants(layers[0]) || !im.Wants(layers[1]) || !im.Wants(layers[2]) {
+			t.Error("wants not just the layers that were not finished")
+		}
+		for _, key := range d.snapshots() {
+			if strings.HasPrefix(key, "extract-") {
+				t.Errorf("unfinished snapshot %q of the killed importer left", key)
+			}
+		}
+		if err := p.feed(t.Context(), im, p.entries); err != nil {
+			t.Error(err)
+		}
+		if err := im.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		assertMissing(t, s, &p)
+		if got, l := d.snapshots(), d.leases(); len(got) != 4 || len(l) > 0 {
+			t.Errorf("at last: snapshots %q, leases %q", got, l)
+		}
+	})
+}
+
+// A lease that no importer comes to delete ends by itself.
+func TestLeaseExpires(t *testing.T) {
+	d := startDaemon(t, release{name: "2", bin: bundled(t)}, "overlayfs")
+	s := d.connect()
+	im, err := s.NewImporter(t.Context(), nil, store.ImportOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer im.Close(t.Context())
+	c := d.client("k8s.io")
+	defer c.Close()
+	leases, err := c.LeasesService().List(t.Context())
+	if err != nil || len(leases) != 1 {
+		t.Fatalf("leases = %v, %v", leases, err)
+	}
+	until, err := time.Parse(time.RFC3339, leases[0].Labels["containerd.io/gc.expire"])
+	if err != nil || time.Until(until) < time.Hour || time.Until(until) > 48*time.Hour {
+		t.Errorf("the lease expires at %v (%v)", until, err)
+	}
+}
