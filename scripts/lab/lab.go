@@ -79,8 +79,8 @@ func Up(ctx context.Context, o Options) (*Lab, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := ensureTools(ctx, o.Log); err != nil {
-		return nil, err
+	if os.Geteuid() != 0 {
+		return nil, fault.New(fault.Preflight, "run it as root", "hosts need network namespaces, mounts and cgroups")
 	}
 	tarball, err := Rootfs(ctx, o.ExtraPackages, o.Log)
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -55,6 +56,9 @@ func CacheDir() (string, error) {
 // packages. It is made with debootstrap the first time, which takes a minute
 // or two, and kept. Two processes that want the same one make it once.
 func Rootfs(ctx context.Context, extra []string, log func(string, ...any)) (string, error) {
+	if err := ensureTools(ctx, log); err != nil {
+		return "", err
+	}
 	cache, err := CacheDir()
 	if err != nil {
 		return "", err
@@ -74,13 +78,13 @@ func Rootfs(ctx context.Context, extra []string, log func(string, ...any)) (stri
 		return "", fmt.Errorf("looking for root file system: %w", err)
 	}
 	log("making a Debian %s root file system with debootstrap (once)", suite)
-	if err := makeRootfs(ctx, path, cache, packages); err != nil {
+	if err := makeRootfs(ctx, path, cache, packages, log); err != nil {
 		return "", fmt.Errorf("making root file system: %w", err)
 	}
 	return path, nil
 }
 
-func makeRootfs(ctx context.Context, path, cache string, packages []string) error {
+func makeRootfs(ctx context.Context, path, cache string, packages []string, log func(string, ...any)) error {
 	mirror, err := debianMirror(ctx)
 	if err != nil {
 		return err
@@ -107,6 +111,7 @@ func makeRootfs(ctx context.Context, path, cache string, packages []string) erro
 	if cmd.Env, err = withAptProxy(ctx, mirror); err != nil {
 		return err
 	}
+	cmd.Stdout = &sampler{log: log, last: time.Now()}
 	if err := runCommand(ctx, cmd); err != nil {
 		return err
 	}
@@ -120,6 +125,21 @@ func makeRootfs(ctx context.Context, path, cache string, packages []string) erro
 		return err
 	}
 	return os.Rename(tarball, path)
+}
+
+// sampler passes on what a talkative program says every ten seconds: enough to
+// see that it goes on.
+type sampler struct {
+	log  func(string, ...any)
+	last time.Time
+}
+
+func (s *sampler) Write(p []byte) (int, error) {
+	if time.Since(s.last) > 10*time.Second {
+		s.last = time.Now()
+		s.log("%s", strings.TrimPrefix(strings.TrimSpace(string(p)), "I: "))
+	}
+	return len(p), nil
 }
 
 // lock takes an exclusive lock on a file, which it makes, and waits for it as

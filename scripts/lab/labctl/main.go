@@ -43,7 +43,7 @@ func command() *cobra.Command {
 		SilenceErrors: true,
 	}
 	root.PersistentFlags().StringVar(&name, "name", "lab", "the lab's name")
-	root.AddCommand(up(&name), down(&name), list(), shell(&name), execute(&name), copyIn(&name), reboot(&name), escapes(&name))
+	root.AddCommand(up(&name), down(&name), list(), rootfs(), shell(&name), execute(&name), copyIn(&name), reboot(&name), escapes(&name))
 	return root
 }
 
@@ -109,6 +109,25 @@ func list() *cobra.Command {
 			return nil
 		},
 	}
+}
+
+func rootfs() *cobra.Command {
+	var packages []string
+	cmd := &cobra.Command{
+		Use:   "rootfs",
+		Short: "Make the hosts' root file system, unless it is in the cache, and print its path",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			path, err := lab.Rootfs(cmd.Context(), packages, logger(cmd))
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintln(cmd.OutOrStdout(), path)
+			return err
+		},
+	}
+	cmd.Flags().StringSliceVar(&packages, "packages", nil, "further Debian packages on the hosts")
+	return cmd
 }
 
 func shell(name *string) *cobra.Command {
