@@ -151,6 +151,12 @@ func (n *Node) startContainerd(ctx context.Context) error {
 	if n.foreign {
 		return nil
 	}
+	// What containerd and the kubelet make, so that reset finds it.
+	for _, dir := range []string{"/var/lib/containerd", config.CNIConfDir, "/opt/containerd", "/usr/libexec/kubernetes/kubelet-plugins/volume/exec"} {
+		if err := n.Host.MkdirAll(dir, 0o755); err != nil {
+			return err
+		}
+	}
 	before := n.changes
 	if err := n.writeContainerd(); err != nil {
 		return err

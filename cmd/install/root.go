@@ -36,7 +36,7 @@ func newRootCmd() *cobra.Command {
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return fault.New(fault.Usage, "see '"+cmd.CommandPath()+" --help'", "%w", err)
 	})
-	cmd.AddCommand(newInitCmd(), newJoinCmd(), newResetCmd(), newVersionCmd(), newHostRouteCmd())
+	cmd.AddCommand(newInitCmd(), newJoinCmd(), newResetCmd(), newTokenCmd(), newVersionCmd(), newHostRouteCmd())
 	return cmd
 }
 

@@ -27,6 +27,9 @@ const (
 	CACertificateValidity = 10 * 365 * 24 * time.Hour
 )
 
+// NodeTokenGroup is whom kubeadm's RBAC lets join.
+const NodeTokenGroup = "system:bootstrappers:kubeadm:default-node-token"
+
 // ControlPlaneTaint keeps ordinary pods off control-plane nodes.
 var ControlPlaneTaint = corev1.Taint{
 	Key:    "node-role.kubernetes.io/control-plane",
@@ -60,7 +63,7 @@ func (c *Config) CompleteInit() {
 			t.Usages = []string{"signing", "authentication"}
 		}
 		if len(t.Groups) == 0 {
-			t.Groups = []string{"system:bootstrappers:kubeadm:default-node-token"}
+			t.Groups = []string{NodeTokenGroup}
 		}
 	}
 }

@@ -1,0 +1,173 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"airlift/fault"
+	"airlift/installer/cluster"
+	"airlift/installer/config"
+	"airlift/installer/pki"
+)
+
+const adminConf = config.KubernetesDir + "/admin.conf"
+
+func newTokenCmd() *cobra.Command {
+	kubeconfig := adminConf
+	cmd := &cobra.Command{
+		Use:   "token",
+		Short: "Manage the tokens that nodes join with",
+		Args:  noArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.PersistentFlags().StringVar(&kubeconfig, "kubeconfig", kubeconfig, "how to reach the cluster")
+	client := func() (*cluster.Client, error) {
+		c, err := cluster.Load(kubeconfig, "")
+		if err != nil {
+			return nil, fault.Wrap(err, fault.Failure, "run it on a control plane as root, or name a file with --kubeconfig")
+		}
+		return c, nil
+	}
+	cmd.AddCommand(tokenCreate(client), tokenList(client), tokenDelete(client), tokenGenerate())
+	return cmd
+}
+
+func tokenCreate(client func() (*cluster.Client, error)) *cobra.Command {
+	token := config.BootstrapToken{
+		Usages: []string{"signing", "authentication"},
+		Groups: []string{config.NodeTokenGroup},
+	}
+	printJoin := false
+	cmd := &cobra.Command{
+		Use:   "create [TOKEN]",
+		Short: "Make a token, a random one unless it is given",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return fault.New(fault.Usage, "see 'install token create --help'", "token create takes one token, got %d", len(args))
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			if len(args) == 1 {
+				token.Token = args[0]
+			} else if token.Token, err = cluster.NewToken(); err != nil {
+				return err
+			}
+			if err := cluster.CheckToken(token.Token); err != nil {
+				return err
+			}
+			if token.TTL < 0 {
+				return fault.New(fault.Usage, "0 makes a token that never expires", "--ttl %s is negative", token.TTL)
+			}
+			c, err := client()
+			if err != nil {
+				return err
+			}
+			if err := c.CreateToken(cmd.Context(), token); err != nil {
+				return err
+			}
+			if !printJoin {
+				fmt.Fprintln(cmd.OutOrStdout(), token.Token)
+				return nil
+			}
+			hash, err := pki.CAHash(c.CA())
+			if err != nil {
+				return err
+			}
+			fmt.Fprintln(cmd.OutOrStdout(), cluster.JoinCommand(strings.TrimPrefix(c.Server(), "https://"), token.Token, hash))
+			return nil
+		},
+	}
+	f := cmd.Flags()
+	f.BoolVar(&printJoin, "print-join-command", false, "print the whole command to run on a host that is to join")
+	f.DurationVar(&token.TTL, "ttl", config.DefaultTokenTTL, "how long the token lives; 0 means for ever")
+	f.StringVar(&token.Description, "description", "", "what the token is for")
+	f.StringSliceVar(&token.Usages, "usages", token.Usages, "what the token may be used for: signing, authentication")
+	f.StringSliceVar(&token.Groups, "groups", token.Groups, "the groups that who uses it belongs to")
+	return cmd
+}
+
+func tokenList(client func() (*cluster.Client, error)) *cobra.Command {
+	return &cobra.Command{
+		Use:   "list",
+		Short: "List the tokens",
+		Args:  noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := client()
+			if err != nil {
+				return err
+			}
+			tokens, broken := c.ListTokens(cmd.Context())
+			w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 3, ' ', 0)
+			fmt.Fprintln(w, "TOKEN\tTTL\tEXPIRES\tUSAGES\tDESCRIPTION\tEXTRA GROUPS")
+			for _, t := range tokens {
+				ttl, expires := "<forever>", "<never>"
+				if !t.Expires.IsZero() {
+					expires = t.Expires.UTC().Format(time.RFC3339)
+					if ttl = "<expired>"; time.Until(t.Expires) > 0 {
+						ttl = time.Until(t.Expires).Round(time.Minute).String()
+					}
+				}
+				fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", t.Token, ttl, expires,
+					orNone(strings.Join(t.Usages, ",")), orNone(t.Description), orNone(strings.Join(t.Groups, ",")))
+			}
+			if err := w.Flush(); err != nil {
+				return err
+			}
+			return broken
+		},
+	}
+}
+
+func orNone(s string) string {
+	if s == "" {
+		return "<none>"
+	}
+	return s
+}
+
+func tokenDelete(client func() (*cluster.Client, error)) *cobra.Command {
+	return &cobra.Command{
+		Use:   "delete TOKEN...",
+		Short: "Delete tokens, named whole or by their first six characters",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return fault.New(fault.Usage, "'install token list' shows them", "token delete needs a token")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := client()
+			if err != nil {
+				return err
+			}
+			for _, token := range args {
+				if err := c.DeleteToken(cmd.Context(), token); err != nil {
+					return err
+				}
+				fmt.Fprintf(cmd.OutOrStdout(), "token %q deleted\n", strings.SplitN(token, ".", 2)[0])
+			}
+			return nil
+		},
+	}
+}
+
+func tokenGenerate() *cobra.Command {
+	return &cobra.Command{
+		Use:   "generate",
+		Short: "Print a random token without making it known to a cluster",
+		Args:  noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			token, err := cluster.NewToken()
+			if err != nil {
+				return err
+			}
+			fmt.Fprintln(cmd.OutOrStdout(), token)
+			return nil
+		},
+	}
+}
