@@ -40,6 +40,7 @@ func newBar(w io.Writer) *progressbar.ProgressBar {
 	return progressbar.NewOptions64(1,
 		progressbar.OptionSetWriter(w),
 		progressbar.OptionShowBytes(true),
+		progressbar.OptionShowCount(),
 		progressbar.OptionShowTotalBytes(true),
 		progressbar.OptionUseIECUnits(false),
 		progressbar.OptionSetPredictTime(true),

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"airlift/bundle"
 	"airlift/bundle/fetch"
@@ -66,6 +67,7 @@ type builder struct {
 
 	binaries []*binary
 	images   []*registry.Image
+	fetched  atomic.Int64 // bytes, as they travelled
 }
 
 // Run builds a bundle, reads it again from end to end, and describes it. On
@@ -84,8 +86,9 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	if err := b.download(ctx); err != nil {
 		return nil, b.explain(err)
 	}
+	o.Progress.Printf("total: %s fetched\n", progress.Bytes(b.fetched.Load()))
 	for _, path := range b.cache.Damaged() {
-		o.Progress.Printf("  %s was damaged; fetched again\n", path)
+		o.Progress.Printf("%s was damaged, so it was fetched again\n", path)
 	}
 	m, contents, err := b.manifest()
 	if err != nil {
@@ -125,6 +128,7 @@ func (b *builder) prepare() (err error) {
 	}
 	b.fetch = fetch.New(b.cache, b.mirrors)
 	b.fetch.Refresh = b.Refresh
+	b.fetch.Note = func(s string) { b.Progress.Printf("  %s\n", s) }
 	b.registry = registry.New(b.fetch, b.mirrors, b.Arch)
 	return nil
 }

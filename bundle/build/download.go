@@ -74,7 +74,7 @@ func (b *builder) getLayers(ctx context.Context, g *errgroup.Group, img *registr
 	left.Store(int64(len(todo)))
 	for _, n := range todo {
 		g.Go(func() error {
-			if err := b.registry.Pull(ctx, img, n, meter{item}); err != nil {
+			if err := b.registry.Pull(ctx, img, n, meter{item, &b.fetched, true}); err != nil {
 				item.Failed()
 				return err
 			}
@@ -94,7 +94,7 @@ func (b *builder) getBinary(ctx context.Context, bin *binary) error {
 		item.Done("in the cache")
 		return nil
 	}
-	d := fetch.Download{Name: label(bin), URL: bin.URL, SHA256: bin.sum, Meter: item}
+	d := fetch.Download{Name: label(bin), URL: bin.URL, SHA256: bin.sum, Meter: meter{item, &b.fetched, false}}
 	var err error
 	if bin.pieces, err = b.fetchPieces(ctx, d, bin.Contents); err != nil {
 		item.Failed()
@@ -104,8 +104,21 @@ func (b *builder) getBinary(ctx context.Context, bin *binary) error {
 	return b.remember(bin)
 }
 
-// meter shows one layer's bytes in the item of its image, whose total is
-// known beforehand.
-type meter struct{ *progress.Item }
+// A meter shows a download in its item and in the sum of all. A layer's item
+// is the whole image, whose size is known beforehand.
+type meter struct {
+	item  *progress.Item
+	sum   *atomic.Int64
+	known bool
+}
 
-func (meter) SetTotal(int64) {}
+func (m meter) SetTotal(n int64) {
+	if !m.known {
+		m.item.SetTotal(n)
+	}
+}
+
+func (m meter) Add(n int64) {
+	m.sum.Add(n)
+	m.item.Add(n)
+}

@@ -43,7 +43,22 @@ func OpenCache(dir string) (*Cache, error) {
 			return nil, fmt.Errorf("opening cache: %w", err)
 		}
 	}
-	return &Cache{dir: dir, checked: map[string]int64{}}, nil
+	return &Cache{dir: dir, checked: map[string]int64{}}, removeStale(filepath.Join(dir, "partial"))
+}
+
+// removeStale removes what processes that were killed left unfinished.
+// Downloads stay, as they can be continued.
+func removeStale(dir string) error {
+	files, err := filepath.Glob(filepath.Join(dir, "new.*"))
+	if err != nil {
+		return err
+	}
+	for _, f := range files {
+		if i, err := os.Stat(f); err == nil && time.Since(i.ModTime()) > 24*time.Hour {
+			os.Remove(f)
+		}
+	}
+	return nil
 }
 
 func (c *Cache) path(sum string) string { return filepath.Join(c.dir, "sha256", sum) }
@@ -174,7 +189,7 @@ func (c *Cache) Remember(key, value string) error {
 	if err != nil {
 		return err
 	}
-	tmp, err := os.CreateTemp(filepath.Join(c.dir, "partial"), "fact.*")
+	tmp, err := os.CreateTemp(filepath.Join(c.dir, "partial"), "new.*")
 	if err != nil {
 		return fmt.Errorf("writing cache: %w", err)
 	}
@@ -193,9 +208,12 @@ func (c *Cache) Remember(key, value string) error {
 }
 
 // partial opens the unfinished download of sum and locks it, waiting while
-// another process holds it. Closing the file unlocks it.
-func (c *Cache) partial(ctx context.Context, sum string) (*os.File, error) {
+// another process holds it; it calls waiting once if that takes long. Closing
+// the file unlocks it.
+func (c *Cache) partial(ctx context.Context, sum string, waiting func()) (*os.File, error) {
 	name := filepath.Join(c.dir, "partial", sum)
+	late := time.AfterFunc(5*time.Second, waiting)
+	defer late.Stop()
 	for {
 		f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o644)
 		if err != nil {

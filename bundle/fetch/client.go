@@ -30,6 +30,8 @@ type Client struct {
 	Cache *Cache
 	// Refresh asks sites again for what the cache remembers of them.
 	Refresh bool
+	// Note, if set, is told in a sentence why nothing seems to happen.
+	Note func(string)
 
 	// backoff is how long to wait at first after a failure, and at most.
 	backoff, maxBackoff time.Duration
@@ -104,12 +106,19 @@ func (c *Client) retry(ctx context.Context, try func() (advanced bool, err error
 		if failed == attempts {
 			return fmt.Errorf("gave up after %d attempts: %w", attempts, err)
 		}
-		wait := retryablehttp.DefaultBackoff(c.backoff, c.maxBackoff, failed-1, resp)
+		wait := min(retryablehttp.DefaultBackoff(c.backoff, c.maxBackoff, failed-1, resp), c.maxBackoff)
+		c.note("%v; trying again in %v", err, wait)
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-time.After(min(wait, c.maxBackoff)):
+		case <-time.After(wait):
 		}
+	}
+}
+
+func (c *Client) note(format string, args ...any) {
+	if c.Note != nil {
+		c.Note(fmt.Sprintf(format, args...))
 	}
 }
 

@@ -84,7 +84,9 @@ func (c *Client) download(ctx context.Context, d Download, already func() (bool,
 	if d.Meter == nil {
 		d.Meter = noMeter{}
 	}
-	f, err := c.Cache.partial(ctx, d.SHA256)
+	f, err := c.Cache.partial(ctx, d.SHA256, func() {
+		c.note("waiting for another process that is downloading %s into %s", d.Name, c.Cache.dir)
+	})
 	if err != nil {
 		return err
 	}

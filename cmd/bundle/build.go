@@ -121,13 +121,13 @@ func printResult(out io.Writer, r *build.Result, took time.Duration) error {
 		return n
 	}
 	for _, c := range r.Manifest.Components {
-		fmt.Fprintf(w, "%s\t%s\t%s\n", c.Name, c.Version, formatSize(size(c.Entries)))
+		fmt.Fprintf(w, "%s\t%s\t%s\n", c.Name, c.Version, progress.Bytes(size(c.Entries)))
 	}
 	for _, i := range r.Manifest.Images {
-		fmt.Fprintf(w, "%s\t%s\t%s\n", repository(i), tag(i), formatSize(layers(i)))
+		fmt.Fprintf(w, "%s\t%s\t%s\n", repository(i), tag(i), progress.Bytes(layers(i)))
 	}
 	fmt.Fprintf(w, "\n%s\nsize    %s (%d bytes, %s unpacked)\nsha256  %s\ntook    %.1f s\n",
-		r.Path, formatSize(r.Size), r.Size, formatSize(r.UnpackedSize), r.SHA256, took.Seconds())
+		r.Path, progress.Bytes(r.Size), r.Size, progress.Bytes(r.UnpackedSize), r.SHA256, took.Seconds())
 	return w.Flush()
 }
 

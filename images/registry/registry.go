@@ -165,7 +165,7 @@ func (c *Client) target(ctx context.Context, ref name.Reference, fixed bool) (d 
 	}
 	s, err := c.open(ctx, ref.Context())
 	if err != nil {
-		return d, false, missing(ref, err)
+		return d, false, explain(ref, err)
 	}
 	opts := append(s.opts, remote.WithContext(ctx))
 	if known {
@@ -177,7 +177,7 @@ func (c *Client) target(ctx context.Context, ref name.Reference, fixed bool) (d 
 	}
 	got, err := remote.Get(ref, opts...)
 	if err != nil {
-		return d, false, missing(ref, err)
+		return d, false, explain(ref, err)
 	}
 	d = descriptor(got.Descriptor)
 	if !isIndex(d.MediaType) && !isManifest(d.MediaType) {
@@ -213,11 +213,11 @@ func (c *Client) manifest(ctx context.Context, repo name.Repository, d bundle.De
 	ref := repo.Digest(d.Digest)
 	s, err := c.open(ctx, repo)
 	if err != nil {
-		return nil, missing(ref, err)
+		return nil, explain(ref, err)
 	}
 	got, err := remote.Get(ref, append(s.opts, remote.WithContext(ctx))...)
 	if err != nil {
-		return nil, missing(ref, err)
+		return nil, explain(ref, err)
 	}
 	return got.Manifest, c.store(ctx, d, got.Manifest)
 }
@@ -311,11 +311,19 @@ func (c *Client) download(ctx context.Context, img *Image, d v1.Descriptor, what
 	return fetch.Download{Name: what, URL: u.String(), SHA256: d.Digest.Hex, HTTP: s.http, Meter: m}, nil
 }
 
-// missing turns a registry's way of saying that something is not there into a
-// *fetch.MissingError.
-func missing(ref name.Reference, err error) error {
-	if e := (*transport.Error)(nil); errors.As(err, &e) && e.StatusCode == http.StatusNotFound {
+// explain turns a registry's way of saying that something is not there into a
+// *fetch.MissingError, and says what to do about a refusal.
+func explain(ref name.Reference, err error) error {
+	e := (*transport.Error)(nil)
+	if !errors.As(err, &e) {
+		return err
+	}
+	switch e.StatusCode {
+	case http.StatusNotFound:
 		return &fetch.MissingError{URL: ref.Name()}
+	case http.StatusUnauthorized, http.StatusForbidden:
+		return fault.Wrap(err, fault.Failure,
+			"there is no such image, or it needs a login; credentials are those of docker login "+ref.Context().RegistryStr())
 	}
 	return err
 }
