@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/client-go/tools/clientcmd"
+
 	"airlift/fault"
 	"airlift/installer/config"
 	"airlift/installer/pki"
@@ -237,6 +239,11 @@ func TestBadFilesAreNamed(t *testing.T) {
 					dir+"etcd/peer.crt", dir+"etcd/peer.key")
 			},
 			cfg: func(c *config.Config) { c.NodeRegistration.Name = "n2" }},
+		{name: "another node's kubelet.conf", file: "/etc/kubernetes/kubelet.conf", says: `for "system:node:n1", not for "system:node:n2"`,
+			spoil: func(n node) {
+				n.remove(dir+"apiserver.crt", dir+"etcd/server.crt", dir+"etcd/peer.crt")
+			},
+			cfg: func(c *config.Config) { c.NodeRegistration.Name = "n2" }},
 		{name: "unusable extra name", file: "", says: `"not a name", which is neither an IP address nor a DNS name`,
 			cfg: func(c *config.Config) { c.APIServer.CertSANs = []string{"not a name"} }},
 	} {
@@ -333,5 +340,32 @@ func TestOverlay(t *testing.T) {
 	}
 	if _, err := fs.ReadFile(o, "etc/none"); !os.IsNotExist(err) {
 		t.Errorf("a missing file: %v", err)
+	}
+}
+
+// TestClientGoLoads has the library that reads kubeconfigs everywhere load ours.
+func TestClientGoLoads(t *testing.T) {
+	n := newNode(t)
+	cfg := testConfig()
+	n.init(cfg, start)
+	ca := n.read(dir + "ca.crt")
+	for name, data := range map[string][]byte{
+		"admin.conf":             n.read("/etc/kubernetes/admin.conf"),
+		"bootstrap-kubelet.conf": pki.BootstrapKubeconfig("https://10.0.0.11:6443", ca, "abcdef.0123456789abcdef"),
+	} {
+		rest, err := clientcmd.RESTConfigFromKubeConfig(data)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if rest.Host != "https://10.0.0.11:6443" || !bytes.Equal(rest.CAData, ca) {
+			t.Errorf("%s: host %q, CA %q", name, rest.Host, rest.CAData)
+		}
+		if name == "admin.conf" && (len(rest.CertData) == 0 || len(rest.KeyData) == 0) {
+			t.Errorf("%s has no credentials", name)
+		}
+		if name == "bootstrap-kubelet.conf" && rest.BearerToken != "abcdef.0123456789abcdef" {
+			t.Errorf("%s has the token %q", name, rest.BearerToken)
+		}
 	}
 }

@@ -1,7 +1,8 @@
 // Package render turns a Config into bytes and API objects: static pods,
 // kubelet and containerd settings, units, add-ons. It is pure. What it makes
 // for a Kubernetes version means the same as what kubeadm of that version
-// makes, except for the differences that differences.go lists with reasons.
+// makes, except for the differences that oracle/differences.go lists with
+// their reasons.
 package render
 
 import (
