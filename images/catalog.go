@@ -59,8 +59,8 @@ type Contents struct {
 	// Members maps the names inside a .tar.gz to payload entries, in the
 	// order in which the payload has them.
 	Members []Member
-	// Folder, if set, takes every regular file of a .tar.gz that is a
-	// program into this payload folder: "cni/".
+	// Folder, if set, takes every ELF file at the top of a .tar.gz into this
+	// payload folder: "cni/".
 	Folder string
 }
 

@@ -2,7 +2,9 @@ package build
 
 import (
 	"archive/tar"
+	"bufio"
 	"context"
+	"debug/elf"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -103,11 +105,12 @@ func (b *builder) untar(ctx context.Context, r io.Reader, c images.Contents) ([]
 		if err != nil {
 			return nil, err
 		}
-		entry := wants(c, h)
+		content := bufio.NewReader(t)
+		entry := wants(c, h, content)
 		if entry == "" {
 			continue
 		}
-		sum, size, err := b.cache.Put(ctx, t, "")
+		sum, size, err := b.cache.Put(ctx, content, "")
 		if err != nil {
 			return nil, err
 		}
@@ -117,7 +120,7 @@ func (b *builder) untar(ctx context.Context, r io.Reader, c images.Contents) ([]
 }
 
 // wants returns the entry that a file of an archive becomes, or "".
-func wants(c images.Contents, h *tar.Header) string {
+func wants(c images.Contents, h *tar.Header, content *bufio.Reader) string {
 	name := path.Clean(h.Name)
 	if h.Typeflag != tar.TypeReg {
 		return ""
@@ -127,8 +130,9 @@ func wants(c images.Contents, h *tar.Header) string {
 			return m.Entry
 		}
 	}
-	// Next to the programs, archives have licences and readmes.
-	if c.Folder != "" && h.FileInfo().Mode()&0o111 != 0 && !strings.Contains(name, "/") {
+	// Next to the programs, archives have licences and readmes, some of
+	// them marked as executable.
+	if magic, _ := content.Peek(4); c.Folder != "" && string(magic) == elf.ELFMAG && !strings.Contains(name, "/") {
 		return c.Folder + name
 	}
 	return ""

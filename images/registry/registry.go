@@ -165,7 +165,7 @@ func (c *Client) target(ctx context.Context, ref name.Reference, fixed bool) (d 
 	}
 	s, err := c.open(ctx, ref.Context())
 	if err != nil {
-		return d, false, explain(ref, err)
+		return d, false, c.explain(ref, err)
 	}
 	opts := append(s.opts, remote.WithContext(ctx))
 	if known {
@@ -177,7 +177,7 @@ func (c *Client) target(ctx context.Context, ref name.Reference, fixed bool) (d 
 	}
 	got, err := remote.Get(ref, opts...)
 	if err != nil {
-		return d, false, explain(ref, err)
+		return d, false, c.explain(ref, err)
 	}
 	d = descriptor(got.Descriptor)
 	if !isIndex(d.MediaType) && !isManifest(d.MediaType) {
@@ -213,11 +213,11 @@ func (c *Client) manifest(ctx context.Context, repo name.Repository, d bundle.De
 	ref := repo.Digest(d.Digest)
 	s, err := c.open(ctx, repo)
 	if err != nil {
-		return nil, explain(ref, err)
+		return nil, c.explain(ref, err)
 	}
 	got, err := remote.Get(ref, append(s.opts, remote.WithContext(ctx))...)
 	if err != nil {
-		return nil, explain(ref, err)
+		return nil, c.explain(ref, err)
 	}
 	return got.Manifest, c.store(ctx, d, got.Manifest)
 }
@@ -313,7 +313,7 @@ func (c *Client) download(ctx context.Context, img *Image, d v1.Descriptor, what
 
 // explain turns a registry's way of saying that something is not there into a
 // *fetch.MissingError, and says what to do about a refusal.
-func explain(ref name.Reference, err error) error {
+func (c *Client) explain(ref name.Reference, err error) error {
 	e := (*transport.Error)(nil)
 	if !errors.As(err, &e) {
 		return err
@@ -323,7 +323,7 @@ func explain(ref name.Reference, err error) error {
 		return &fetch.MissingError{URL: ref.Name()}
 	case http.StatusUnauthorized, http.StatusForbidden:
 		return fault.Wrap(err, fault.Failure,
-			"there is no such image, or it needs a login; credentials are those of docker login "+ref.Context().RegistryStr())
+			"there is no such image, or it needs a login; credentials are those of docker login "+c.account(ref.Context()).RegistryStr())
 	}
 	return err
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -20,6 +21,7 @@ import (
 
 	"airlift/bundle/build/buildtest"
 	"airlift/bundle/fetch"
+	"airlift/fault"
 	"airlift/images/registry"
 )
 
@@ -292,5 +294,54 @@ func TestTokenAndRedirectedBlobs(t *testing.T) {
 	}
 	if leaked {
 		t.Error("the token went to the host that blobs are redirected to")
+	}
+}
+
+// A mirror gets the credentials for the mirror, never those for the registry
+// it stands in for.
+func TestMirrorsDoNotGetTheRegistrysPassword(t *testing.T) {
+	r := newRig(t)
+	r.Push(ref, buildtest.Image(t, "amd64", "x"))
+	config := t.TempDir()
+	t.Setenv("DOCKER_CONFIG", config)
+	host := strings.Split(strings.TrimPrefix(strings.SplitN(r.Mirrors()[0], "=", 2)[1], "http://"), "/")[0]
+	auth := func(user string) string {
+		return base64.StdEncoding.EncodeToString([]byte(user + ":secret"))
+	}
+	text := fmt.Sprintf(`{"auths":{"registry.k8s.io":{"auth":%q},%q:{"auth":%q}}}`, auth("registry"), host, auth("mirror"))
+	if err := os.WriteFile(filepath.Join(config, "config.json"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	users := map[string]bool{}
+	r.Answer = func(w http.ResponseWriter, q *http.Request, target string) bool {
+		user, _, ok := q.BasicAuth()
+		users[user] = true
+		if !ok && strings.HasPrefix(target, "registry.k8s.io") {
+			w.Header().Set("WWW-Authenticate", "Basic realm=x")
+			w.WriteHeader(http.StatusUnauthorized)
+			return true
+		}
+		return false
+	}
+	if _, err := r.pull(r.client("amd64"), ref); err != nil {
+		t.Fatal(err)
+	}
+	if users["registry"] || !users["mirror"] {
+		t.Errorf("the mirror saw the users %v", users)
+	}
+}
+
+func TestRefusalSaysHowToLogIn(t *testing.T) {
+	r := newRig(t)
+	r.Answer = func(w http.ResponseWriter, q *http.Request, target string) bool {
+		if !strings.Contains(target, "/manifests/") {
+			return false
+		}
+		w.WriteHeader(http.StatusForbidden)
+		return true
+	}
+	_, err := r.pull(r.client("amd64"), ref)
+	if err == nil || !strings.Contains(fault.Hint(err), "docker login 127.0.0.1:") {
+		t.Errorf("err = %v, hint = %q", err, fault.Hint(err))
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"crypto/sha256"
+	"debug/elf"
 	"fmt"
 	"io"
 	"log"
@@ -201,6 +202,7 @@ func program(seed string) []byte {
 	for i := range b {
 		b[i] = byte(r.ExpFloat64() * 12)
 	}
+	copy(b, elf.ELFMAG)
 	return b
 }
 
@@ -210,11 +212,7 @@ func archive(t testing.TB, members map[string][]byte) []byte {
 	z := gzip.NewWriter(&out)
 	w := tar.NewWriter(z)
 	for name, content := range members {
-		mode := int64(0o755)
-		if strings.HasSuffix(name, ".md") || name == "LICENSE" {
-			mode = 0o644
-		}
-		h := &tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: mode, Size: int64(len(content))}
+		h := &tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o755, Size: int64(len(content))}
 		if err := w.WriteHeader(h); err != nil {
 			t.Fatal(err)
 		}
