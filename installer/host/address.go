@@ -1,7 +1,6 @@
 package host
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -172,21 +171,15 @@ func ChooseAddress(candidates []Address, flag string, exclude ...netip.Prefix) (
 }
 
 // addressTowards returns the address that packets to a peer leave from.
-func addressTowards(peer netip.Addr) (Address, error) {
+func addressTowards(peer netip.Addr) (netip.Addr, error) {
 	routes, err := netlink.RouteGet(peer.AsSlice())
 	if err != nil {
-		return Address{}, fmt.Errorf("finding the route to %s: %w", peer, err)
+		return netip.Addr{}, fmt.Errorf("finding the route to %s: %w", peer, err)
 	}
 	for _, r := range routes {
-		ip, ok := netip.AddrFromSlice(r.Src)
-		if !ok {
-			continue
+		if ip, ok := netip.AddrFromSlice(r.Src); ok {
+			return ip.Unmap(), nil
 		}
-		link, err := netlink.LinkByIndex(r.LinkIndex)
-		if err != nil {
-			return Address{}, fmt.Errorf("finding the route to %s: %w", peer, err)
-		}
-		return Address{Interface: link.Attrs().Name, IP: ip.Unmap(), MTU: link.Attrs().MTU}, nil
 	}
-	return Address{}, errors.New("finding the route to " + peer.String() + ": it has no source address")
+	return netip.Addr{}, fmt.Errorf("finding the route to %s: it has no source address", peer)
 }

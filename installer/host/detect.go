@@ -99,8 +99,8 @@ func nodeAddress(ctx context.Context, o Options) (Address, error) {
 		}
 		// Without a route to it the reason comes better from the attempt to
 		// talk to it.
-		if a, err := addressTowards(peer); err == nil && !a.IP.IsLoopback() {
-			return a, nil
+		if ip, err := addressTowards(peer); err == nil && !ip.IsLoopback() {
+			return addressNamed(ip.String(), o.AddressFlag)
 		}
 	}
 	candidates, err := Addresses()
@@ -285,7 +285,7 @@ func (h *Host) swapOn() (bool, error) {
 }
 
 // resolver returns the resolver file for pods and the nameservers in it that
-// a pod could reach: one at a loopback address is the host's alone. Behind
+// a pod could reach: one at a loopback or link-local address is the host's alone. Behind
 // systemd-resolved's stub the real ones are in a file of its own, which
 // kubeadm uses too. A host without any such file gives "".
 func (h *Host) resolver() (path string, nameservers []string, err error) {
@@ -316,7 +316,7 @@ func readNameservers(resolvConf []byte) (listed, usable []string) {
 			continue
 		}
 		listed = append(listed, fields[1])
-		if ip, err := netip.ParseAddr(fields[1]); err == nil && !ip.IsLoopback() {
+		if ip, err := netip.ParseAddr(fields[1]); err == nil && !ip.IsLoopback() && !ip.IsLinkLocalUnicast() {
 			usable = append(usable, fields[1])
 		}
 	}

@@ -5,9 +5,12 @@ package host_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -28,6 +31,10 @@ func TestMain(m *testing.M) {
 			println(err.Error())
 			os.Exit(1)
 		}
+		return
+	}
+	if len(os.Args) == 3 && os.Args[1] == "-namespace" { // a shim of TestPartPods
+		time.Sleep(time.Minute)
 		return
 	}
 	os.Exit(m.Run())
@@ -91,6 +98,7 @@ func TestOnLabHost(t *testing.T) {
 
 	run("TestPartFacts")
 	run("TestPartSystemd")
+	run("TestPartPods")
 	run("TestPartNode")
 	if err := h.Reboot(ctx); err != nil {
 		t.Fatal(err)
@@ -272,5 +280,57 @@ func TestPartReset(t *testing.T) {
 	}
 	if _, err := os.Stat(host.StateDir); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("%s: %v", host.StateDir, err)
+	}
+}
+
+func TestPartPods(t *testing.T) {
+	ctx, h := part(t)
+	start := func(path string, args ...string) *exec.Cmd {
+		t.Helper()
+		cmd := exec.Command(path, args...)
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = cmd.Process.Kill() })
+		return cmd
+	}
+	const cgroup = "/sys/fs/cgroup/memory/kubepods/burstable/pod1/container"
+	if err := os.MkdirAll(cgroup, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	container := start("/bin/sleep", "60")
+	if err := os.WriteFile(cgroup+"/cgroup.procs", []byte(strconv.Itoa(container.Process.Pid)), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	const shimPath = "/root/containerd-shim-runc-v2"
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Link(self, shimPath); err != nil {
+		t.Fatal(err)
+	}
+	defer os.Remove(shimPath)
+	shim := start(shimPath, "-namespace", "k8s.io")
+	other := start(shimPath, "-namespace", "moby")
+
+	reaped := make(chan string, 2) // until then a killed process keeps its id
+	go func() { reaped <- fmt.Sprint("container: ", container.Wait()) }()
+	go func() { reaped <- fmt.Sprint("shim: ", shim.Wait()) }()
+	for range 2 {
+		if err := h.KillPods(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 {
+		if how := <-reaped; !strings.Contains(how, "killed") {
+			t.Error(how)
+		}
+	}
+	if _, err := os.Stat("/sys/fs/cgroup/memory/kubepods"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the pods' cgroups: %v", err)
+	}
+	if err := other.Process.Signal(unix.Signal(0)); err != nil {
+		t.Errorf("a shim of another namespace was killed: %v", err)
 	}
 }

@@ -36,10 +36,11 @@ WantedBy=multi-user.target
 // not: volumes mounted by one container would stay unseen by the others. It
 // says whether it had to.
 func (h *Host) MakeRootShared(ctx context.Context) (changed bool, err error) {
-	mounts, err := mountinfo.GetMounts(mountinfo.SingleEntryFilter("/"))
+	mounts, err := mountinfo.GetMounts(func(m *mountinfo.Info) (skip, stop bool) { return m.Mountpoint != "/", false })
 	if err != nil {
 		return false, fmt.Errorf("listing mounts: %w", err)
 	}
+	// The last one is on top of the others.
 	if len(mounts) > 0 && strings.Contains(mounts[len(mounts)-1].Optional, "shared:") {
 		return false, nil
 	}
@@ -121,8 +122,12 @@ func removePodNamespaces(dir string) error {
 	return errors.Join(failures...)
 }
 
-// mountsWithin returns a mount point at or below a path, or "".
+// mountsWithin returns a mount point at or below a path, or "". The kernel
+// lists them without the links that may lead to the path.
 func mountsWithin(path string) (string, error) {
+	if parent, err := filepath.EvalSymlinks(filepath.Dir(path)); err == nil {
+		path = filepath.Join(parent, filepath.Base(path))
+	}
 	mounts, err := mountinfo.GetMounts(func(m *mountinfo.Info) (skip, stop bool) {
 		within := m.Mountpoint == path || strings.HasPrefix(m.Mountpoint, path+"/")
 		return !within, within

@@ -111,6 +111,13 @@ func TestRemoveStateStopsAtMounts(t *testing.T) {
 	tmpfs(t, root+"/var/lib/kubelet/pods/1/volumes/data")
 	write(t, root+"/var/lib/kubelet/pods/1/volumes/data/precious", "x", 0o600)
 	write(t, root+"/var/lib/kubelet/config.yaml", "x", 0o600)
+	// Also where the folder is a link to another disk, as on small root disks.
+	if err := os.Rename(root+"/var/lib/kubelet", root+"/data"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("../../data", root+"/var/lib/kubelet"); err != nil {
+		t.Fatal(err)
+	}
 	err := open(t, root).RemoveState(context.Background(), host.ResetState{})
 	if err == nil || !strings.Contains(err.Error(), "is mounted there") {
 		t.Errorf("err = %v", err)

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
 )
 
 // ownChains begin the names of the chains that kubelet and kube-proxy, the CNI
@@ -23,12 +25,7 @@ var ownTables = map[string]bool{
 }
 
 func ownChain(name string) bool {
-	for _, prefix := range ownChains {
-		if strings.HasPrefix(name, prefix) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(ownChains, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
 }
 
 // RemoveNetfilter removes the packet filter rules of Kubernetes, of the CNI
@@ -49,8 +46,15 @@ func (h *Host) RemoveNetfilter(ctx context.Context) (warnings []string, err erro
 	return legacyWarnings(h.Path("/proc/net")), nil
 }
 
+// batch is how many changes go to the kernel at once: a socket's buffer does
+// not hold the tens of thousands that a large cluster's node may need.
+const batch = 256
+
 func removeRules(ctx context.Context, conn *nftables.Conn) error {
 	tables, err := conn.ListTables()
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) {
+		return nil // this kernel has no nftables, so there are no rules in it
+	}
 	if err != nil {
 		return fmt.Errorf("listing tables: %w", err)
 	}
@@ -58,24 +62,37 @@ func removeRules(ctx context.Context, conn *nftables.Conn) error {
 	if err != nil {
 		return fmt.Errorf("listing chains: %w", err)
 	}
+	var changes []func() error
 	for _, table := range tables {
+		if ownTables[table.Name] {
+			changes = append(changes, func() error { conn.DelTable(table); return nil })
+			continue
+		}
+		more, err := clearTable(conn, table, all)
+		if err != nil {
+			return fmt.Errorf("table %s: %w", table.Name, err)
+		}
+		changes = append(changes, more...)
+	}
+	for part := range slices.Chunk(changes, batch) {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if ownTables[table.Name] {
-			conn.DelTable(table)
-			continue
+		for _, change := range part {
+			if err := change(); err != nil {
+				return err
+			}
 		}
-		if err := clearTable(conn, table, all); err != nil {
-			return fmt.Errorf("table %s: %w", table.Name, err)
+		if err := conn.Flush(); err != nil {
+			return err
 		}
 	}
-	// One transaction: the kernel takes all of it or nothing.
-	return conn.Flush()
+	return nil
 }
 
-// clearTable queues the removal of our chains from one table.
-func clearTable(conn *nftables.Conn, table *nftables.Table, all []*nftables.Chain) error {
+// clearTable lists the changes that take our chains out of one table, in an
+// order in which nothing refers to what is removed.
+func clearTable(conn *nftables.Conn, table *nftables.Table, all []*nftables.Chain) (changes []func() error, err error) {
 	var ours, others []*nftables.Chain
 	for _, c := range all {
 		if c.Table.Name != table.Name || c.Table.Family != table.Family {
@@ -88,29 +105,26 @@ func clearTable(conn *nftables.Conn, table *nftables.Table, all []*nftables.Chai
 		}
 	}
 	if len(ours) == 0 {
-		return nil
+		return nil, nil
 	}
 	for _, c := range others {
 		rules, err := conn.GetRules(table, c)
 		if err != nil {
-			return fmt.Errorf("reading chain %s: %w", c.Name, err)
+			return nil, fmt.Errorf("reading chain %s: %w", c.Name, err)
 		}
 		for _, r := range rules {
-			if !jumpsToOurs(r) {
-				continue
-			}
-			if err := conn.DelRule(r); err != nil {
-				return fmt.Errorf("chain %s: %w", c.Name, err)
+			if jumpsToOurs(r) {
+				changes = append(changes, func() error { return conn.DelRule(r) })
 			}
 		}
 	}
-	for _, c := range ours {
-		conn.FlushChain(c) // they jump to each other
+	for _, c := range ours { // they jump to each other
+		changes = append(changes, func() error { conn.FlushChain(c); return nil })
 	}
 	for _, c := range ours {
-		conn.DelChain(c)
+		changes = append(changes, func() error { conn.DelChain(c); return nil })
 	}
-	return nil
+	return changes, nil
 }
 
 func jumpsToOurs(r *nftables.Rule) bool {

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -497,5 +498,30 @@ table arp filter {
 		if strings.Contains(string(out), table) {
 			t.Errorf("table %s is left:\n%s", table, out)
 		}
+	}
+}
+
+// A node of a large cluster has more rules than one message to the kernel holds.
+func TestRemoveNetfilterOfALargeCluster(t *testing.T) {
+	inNetwork(t)
+	if _, err := exec.LookPath("iptables-nft-restore"); err != nil {
+		t.Fatalf("this test needs the real iptables: install Debian's package iptables (%v)", err)
+	}
+	var chains, rules strings.Builder
+	for i := range 5000 {
+		fmt.Fprintf(&chains, ":KUBE-SVC-%05d - [0:0]\n", i)
+		fmt.Fprintf(&rules, "-A PREROUTING -d 10.96.%d.%d/32 -j KUBE-SVC-%05d\n-A KUBE-SVC-%05d -j KUBE-SVC-%05d\n", i/250, i%250, i, i, (i+1)%5000)
+	}
+	// The last one may not jump back to the first: the kernel refuses loops.
+	text := strings.Replace(rules.String(), "-A KUBE-SVC-04999 -j KUBE-SVC-00000\n", "", 1)
+	// Nor may jumps be nested deeper than 16.
+	text = regexp.MustCompile(`(?m)^-A KUBE-SVC-\d+ -j KUBE-SVC-\d*0\n`).ReplaceAllString(text, "")
+	iptables(t, "iptables-nft", "*nat\n"+chains.String()+text+"-A PREROUTING -d 10.1.0.1/32 -j ACCEPT\nCOMMIT\n")
+	if _, err := open(t, "/").RemoveNetfilter(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	after := saved(t, "iptables-nft")
+	if strings.Contains(after, "KUBE-") || !strings.Contains(after, "-A PREROUTING -d 10.1.0.1/32 -j ACCEPT") {
+		t.Errorf("after:\n%.2000s", after)
 	}
 }

@@ -1,7 +1,6 @@
 package host
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -9,9 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
-	"strings"
-	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -29,92 +25,6 @@ func (h *Host) StopRuntime(ctx context.Context) error {
 		return nil
 	}
 	return h.Stop(ctx, "containerd.service")
-}
-
-// killTimeout bounds the wait for killed processes to go.
-const killTimeout = 20 * time.Second
-
-// KillPods ends what the runtime could not stop: the processes in the pods'
-// cgroups, then the shims of Kubernetes containers. On a host whose pods were
-// removed through the runtime there are none.
-func (h *Host) KillPods(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, killTimeout)
-	defer cancel()
-	tick := time.NewTicker(100 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		pids, err := h.podProcesses()
-		if err != nil {
-			return err
-		}
-		if len(pids) == 0 {
-			return nil
-		}
-		for _, pid := range pids {
-			if err := unix.Kill(pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
-				return fmt.Errorf("ending pod process %d: %w", pid, err)
-			}
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("ending the pods' processes: %w; still there: %v", ctx.Err(), pids)
-		case <-tick.C:
-		}
-	}
-}
-
-// podProcesses finds processes by their cgroup, which the kubelet names
-// kubepods or kubepods.slice, and shims by their command line.
-func (h *Host) podProcesses() ([]int, error) {
-	dirs, err := filepath.Glob(h.Path("/proc/[0-9]*"))
-	if err != nil {
-		return nil, err
-	}
-	var pids []int
-	for _, dir := range dirs {
-		pid, err := strconv.Atoi(filepath.Base(dir))
-		if err != nil {
-			continue
-		}
-		cgroups, err := os.ReadFile(dir + "/cgroup")
-		if err != nil {
-			continue // it has ended
-		}
-		cmdline, err := os.ReadFile(dir + "/cmdline")
-		if err != nil {
-			continue
-		}
-		if inPodCgroup(string(cgroups)) || isShim(cmdline) {
-			pids = append(pids, pid)
-		}
-	}
-	return pids, nil
-}
-
-// inPodCgroup reads lines like "5:memory:/kubepods/burstable/pod…/…". The
-// path's first part must match: a pod may hold a whole host in which other
-// pods run.
-func inPodCgroup(cgroups string) bool {
-	for _, line := range strings.Split(cgroups, "\n") {
-		parts := strings.SplitN(line, ":", 3)
-		if len(parts) == 3 && (strings.HasPrefix(parts[2], "/kubepods/") || strings.HasPrefix(parts[2], "/kubepods.slice/")) {
-			return true
-		}
-	}
-	return false
-}
-
-func isShim(cmdline []byte) bool {
-	args := bytes.Split(cmdline, []byte{0})
-	if !bytes.HasPrefix([]byte(filepath.Base(string(args[0]))), []byte("containerd-shim")) {
-		return false
-	}
-	for i, arg := range args {
-		if string(arg) == "-namespace" && i+1 < len(args) && string(args[i+1]) == "k8s.io" {
-			return true
-		}
-	}
-	return false
 }
 
 // RemoveInterfaces removes the network interfaces of the pod network: the
@@ -172,6 +82,11 @@ func (h *Host) RemoveState(ctx context.Context, s ResetState) error {
 	if h.OwnsRuntime() {
 		empty = append(empty, "/var/lib/containerd")
 		remove = append(remove, "/run/containerd")
+		// containerd makes these, empty, for programs that it may be told to
+		// install. Not empty, they are somebody's.
+		for _, dir := range []string{"bin", "lib", ""} {
+			_ = os.Remove(h.Path("/opt/containerd/" + dir))
+		}
 	}
 	var failures []error
 	for _, dir := range empty {

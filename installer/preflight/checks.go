@@ -104,6 +104,9 @@ func (s *subject) checks() []check {
 	for _, name := range s.forwarding() {
 		list = append(list, s.fileContent(name, "1"))
 	}
+	if s.Role.controlPlane() {
+		list = append(list, check{"Nameservers", s.nameservers})
+	}
 	return append(list,
 		check{"Systemd", s.systemd},
 		check{"UserNamespace", s.userNamespace},
@@ -113,7 +116,6 @@ func (s *subject) checks() []check {
 		check{"DiskSpace", s.diskSpace},
 		check{"Binaries", s.binaries},
 		check{"Clock", s.clock},
-		check{"Nameservers", s.nameservers},
 	)
 }
 

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -67,7 +68,9 @@ func listener(proc string, port int) (name string, pid int) {
 			continue
 		}
 		first, _, _ := strings.Cut(string(cmdline), "\x00")
-		fmt.Sscan(filepath.Base(dir), &pid)
+		if pid, err = strconv.Atoi(filepath.Base(dir)); err != nil {
+			continue
+		}
 		return filepath.Base(first), pid
 	}
 	return "", 0
@@ -173,6 +176,6 @@ func (s *subject) nameservers(context.Context) []finding {
 	if len(s.Config.Facts.Nameservers) > 0 {
 		return nil
 	}
-	return warning("none is needed for that; for other names, list a nameserver in /etc/resolv.conf",
-		"the host has no nameserver that pods can reach: only names within the cluster will be answered")
+	return warning("nothing to do if that is enough; otherwise list a nameserver in /etc/resolv.conf",
+		"this host has no nameserver that pods can reach: the cluster's DNS will answer only names within the cluster")
 }

@@ -1,0 +1,177 @@
+package host
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// killTimeout bounds the wait for killed processes to go.
+const killTimeout = 20 * time.Second
+
+// KillPods ends what the runtime could not stop: the processes in the pods'
+// cgroups and the shims of Kubernetes containers. On a host whose pods were
+// removed through the runtime there are none. The cgroups go too.
+func (h *Host) KillPods(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, killTimeout)
+	defer cancel()
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		pids, err := h.podProcesses()
+		if err != nil {
+			return fmt.Errorf("looking for the pods' processes: %w", err)
+		}
+		if len(pids) == 0 {
+			h.removePodCgroups()
+			return nil
+		}
+		for _, pid := range pids {
+			if err := unix.Kill(pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
+				return fmt.Errorf("ending pod process %d: %w", pid, err)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("ending the pods' processes: %w; still there: %v", ctx.Err(), pids)
+		case <-tick.C:
+		}
+	}
+}
+
+func (h *Host) podProcesses() ([]int, error) {
+	inCgroups, err := h.cgroupProcesses()
+	if err != nil {
+		return nil, err
+	}
+	shims, err := h.shims()
+	if err != nil {
+		return nil, err
+	}
+	pids := append(inCgroups, shims...)
+	slices.Sort(pids)
+	return slices.Compact(pids), nil
+}
+
+// podCgroups finds the top cgroups of pods, as the kubelet names them with
+// either driver: at the top of cgroup v2's tree, and of each of v1's. Those
+// further down belong to a host within a container on this one.
+func (h *Host) podCgroups() ([]string, error) {
+	var found []string
+	for _, pattern := range []string{"/sys/fs/cgroup/kubepods", "/sys/fs/cgroup/kubepods.slice", "/sys/fs/cgroup/*/kubepods", "/sys/fs/cgroup/*/kubepods.slice"} {
+		dirs, err := filepath.Glob(h.Path(pattern))
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, dirs...)
+	}
+	return found, nil
+}
+
+func (h *Host) cgroupProcesses() ([]int, error) {
+	tops, err := h.podCgroups()
+	if err != nil {
+		return nil, err
+	}
+	var pids []int
+	for _, top := range tops {
+		err := filepath.WalkDir(top, func(path string, d fs.DirEntry, err error) error {
+			if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) {
+				return nil // it went away while we looked
+			}
+			if err != nil || d.Name() != "cgroup.procs" {
+				return err
+			}
+			data, err := os.ReadFile(path)
+			if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) || errors.Is(err, unix.EOPNOTSUPP) {
+				return nil // gone, or a cgroup of threads
+			}
+			if err != nil {
+				return err
+			}
+			for _, field := range strings.Fields(string(data)) {
+				// 0 stands for a process that this one cannot see.
+				if pid, err := strconv.Atoi(field); err == nil && pid > 1 {
+					pids = append(pids, pid)
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return pids, nil
+}
+
+// removePodCgroups removes the empty cgroups, the deepest first. What stays is
+// systemd's, or harmless: a kubelet that starts again takes it over.
+func (h *Host) removePodCgroups() {
+	tops, err := h.podCgroups()
+	if err != nil {
+		return
+	}
+	for _, top := range tops {
+		var dirs []string
+		_ = filepath.WalkDir(top, func(path string, d fs.DirEntry, err error) error {
+			if err == nil && d.IsDir() {
+				dirs = append(dirs, path)
+			}
+			return nil
+		})
+		for _, dir := range slices.Backward(dirs) {
+			_ = unix.Rmdir(dir)
+		}
+	}
+}
+
+// shims finds the shims of Kubernetes containers by their command line. Those
+// in another PID namespace belong to a host within a container on this one.
+func (h *Host) shims() ([]int, error) {
+	own, err := os.Readlink(h.Path("/proc/self/ns/pid"))
+	if err != nil {
+		return nil, err
+	}
+	dirs, err := filepath.Glob(h.Path("/proc/[0-9]*"))
+	if err != nil {
+		return nil, err
+	}
+	var pids []int
+	for _, dir := range dirs {
+		pid, err := strconv.Atoi(filepath.Base(dir))
+		if err != nil {
+			continue
+		}
+		cmdline, err := os.ReadFile(dir + "/cmdline")
+		if err != nil || !isShim(cmdline) {
+			continue // it has ended, or is none
+		}
+		if namespace, err := os.Readlink(dir + "/ns/pid"); err == nil && namespace == own {
+			pids = append(pids, pid)
+		}
+	}
+	return pids, nil
+}
+
+func isShim(cmdline []byte) bool {
+	args := bytes.Split(cmdline, []byte{0})
+	if !strings.HasPrefix(filepath.Base(string(args[0])), "containerd-shim") {
+		return false
+	}
+	for i, arg := range args {
+		if string(arg) == "-namespace" && i+1 < len(args) && string(args[i+1]) == "k8s.io" {
+			return true
+		}
+	}
+	return false
+}

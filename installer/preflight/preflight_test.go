@@ -1,0 +1,358 @@
+package preflight
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"airlift/fault"
+	"airlift/installer/config"
+	"airlift/installer/host"
+)
+
+const cgroupsV1 = `25 20 0:22 / /sys/fs/cgroup/cpu,cpuacct rw,nosuid - cgroup cgroup rw,cpu,cpuacct
+26 20 0:23 / /sys/fs/cgroup/cpuset rw,nosuid - cgroup cgroup rw,cpuset
+27 20 0:24 / /sys/fs/cgroup/memory rw,nosuid - cgroup cgroup rw,memory
+28 20 0:25 / /sys/fs/cgroup/devices rw,nosuid - cgroup cgroup rw,devices
+29 20 0:26 / /sys/fs/cgroup/freezer rw,nosuid - cgroup cgroup rw,freezer
+30 20 0:27 / /sys/fs/cgroup/pids rw,nosuid - cgroup cgroup rw,pids
+31 20 0:28 / /sys/fs/cgroup/systemd ro,nosuid - cgroup cgroup rw,name=systemd
+`
+
+// healthy makes a root file system and a target without problems, but for
+// those of the machine that runs the test.
+func healthy(t *testing.T) *subject {
+	t.Helper()
+	root := t.TempDir()
+	for path, text := range map[string]string{
+		"/proc/sys/net/ipv4/ip_forward":          "0",
+		"/proc/sys/net/ipv6/conf/all/forwarding": "0",
+		"/proc/sys/vm/overcommit_memory":         "0",
+		"/proc/sys/vm/panic_on_oom":              "0",
+		"/proc/sys/kernel/panic":                 "0",
+		"/proc/sys/kernel/panic_on_oops":         "1",
+		"/proc/sys/kernel/keys/root_maxkeys":     "1000000",
+		"/proc/sys/kernel/keys/root_maxbytes":    "25000000",
+		"/proc/self/uid_map":                     "         0          0 4294967295\n",
+		"/proc/self/mountinfo":                   cgroupsV1,
+		"/proc/filesystems":                      "nodev\tproc\nnodev\toverlay\n\text4\n",
+		"/sys/fs/cgroup/cgroup.controllers":      "cpuset cpu io memory hugetlb pids\n",
+		"/dev/kmsg":                              "",
+		"/bin/mount":                             "",
+		"/bin/umount":                            "",
+		"/sbin/iptables":                         "",
+		"/run/systemd/system/x":                  "",
+	} {
+		write(t, root, path, text)
+	}
+	c := &config.Config{}
+	c.KubernetesVersion = "v1.29.15"
+	c.LocalAPIEndpoint = config.APIEndpoint{AdvertiseAddress: "10.1.0.5", BindPort: freePort(t)}
+	c.NodeRegistration.Name = "localhost"
+	c.Networking = config.Networking{ServiceSubnet: "10.96.0.0/12", PodSubnet: "10.244.0.0/16"}
+	c.Facts = config.Facts{CgroupVersion: 1, NumCPU: 2, MemoryBytes: 2 << 30, Nameservers: []string{"10.1.0.1"}, NodeIP: "10.1.0.5"}
+	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY", "https_proxy", "NO_PROXY", "no_proxy"} {
+		t.Setenv(name, "")
+	}
+	h, err := host.Open(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &subject{Target: Target{Config: c, Role: Init, Root: root}, host: h, now: time.Now}
+}
+
+func write(t *testing.T, root, path, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(root+path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(root+path, []byte(text), 0o755); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func remove(t *testing.T, s *subject, path string) {
+	t.Helper()
+	if err := os.RemoveAll(s.Root + path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func freePort(t *testing.T) int32 {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return int32(l.Addr().(*net.TCPAddr).Port)
+}
+
+// run makes the one check of that name.
+func (s *subject) runOne(t *testing.T, name string) []finding {
+	t.Helper()
+	for _, c := range s.checks() {
+		if c.name == name {
+			return c.run(context.Background())
+		}
+	}
+	t.Fatalf("there is no check %s for %s", name, s.Role)
+	return nil
+}
+
+func TestEachCheck(t *testing.T) {
+	unwritable := func(path string) func(*testing.T, *subject) {
+		return func(t *testing.T, s *subject) { remove(t, s, path) }
+	}
+	for _, c := range []struct {
+		check   string
+		breaks  func(*testing.T, *subject)
+		says    string
+		warning bool
+	}{
+		{check: "NumCPU", breaks: func(_ *testing.T, s *subject) { s.Config.Facts.NumCPU = 1 }, says: "1 CPU"},
+		{check: "Mem", breaks: func(_ *testing.T, s *subject) { s.Config.Facts.MemoryBytes = 1 << 30 }, says: "1024 MB"},
+		{check: "KubernetesVersion", breaks: func(_ *testing.T, s *subject) { s.Config.KubernetesVersion = "1.29" }, says: `"1.29"`},
+		{check: "FileAvailable--etc-kubernetes-manifests-kube-apiserver.yaml",
+			breaks: func(t *testing.T, s *subject) { write(t, s.Root, "/etc/kubernetes/manifests/kube-apiserver.yaml", "") }, says: "already exists"},
+		{check: "FileAvailable--etc-kubernetes-manifests-etcd.yaml",
+			breaks: func(t *testing.T, s *subject) { write(t, s.Root, "/etc/kubernetes/manifests/etcd.yaml", "") }, says: "already exists"},
+		{check: "FileAvailable--etc-kubernetes-kubelet.conf",
+			breaks: func(t *testing.T, s *subject) { s.Role = Join; write(t, s.Root, "/etc/kubernetes/kubelet.conf", "") }, says: "already exists"},
+		{check: "FileAvailable--etc-kubernetes-pki-ca.crt",
+			breaks: func(t *testing.T, s *subject) { s.Role = Join; write(t, s.Root, "/etc/kubernetes/pki/ca.crt", "") }, says: "already exists"},
+		{check: "DirAvailable--var-lib-etcd",
+			breaks: func(t *testing.T, s *subject) { write(t, s.Root, "/var/lib/etcd/member/wal", "") }, says: "not empty"},
+		{check: "HTTPProxy", warning: true,
+			breaks: func(t *testing.T, s *subject) { t.Setenv("HTTPS_PROXY", "http://proxy:3128") }, says: "proxy:3128"},
+		{check: "HTTPProxyCIDR", warning: true,
+			breaks: func(t *testing.T, s *subject) { t.Setenv("HTTPS_PROXY", "http://proxy:3128") }, says: "10.96.0.0/12"},
+		{check: "CRI", breaks: func(_ *testing.T, s *subject) {
+			s.Runtime = fault.New(fault.Preflight, "enable it", "the CRI plugin is disabled")
+		}, says: "plugin is disabled"},
+		{check: "Swap", breaks: func(_ *testing.T, s *subject) { s.Config.Facts.SwapOn = true }, says: "swap is on"},
+		{check: "FileExisting-mount", breaks: func(t *testing.T, s *subject) { remove(t, s, "/bin/mount") }, says: "mount"},
+		{check: "FileExisting-umount", breaks: func(t *testing.T, s *subject) { remove(t, s, "/bin/umount") }, says: "umount"},
+		{check: "FileExisting-iptables", warning: true, breaks: func(t *testing.T, s *subject) { remove(t, s, "/sbin/iptables") }, says: "iptables"},
+		{check: "SystemVerification", breaks: func(t *testing.T, s *subject) {
+			write(t, s.Root, "/proc/self/mountinfo", strings.Replace(cgroupsV1, "memory rw,nosuid", "memory ro,nosuid", 1))
+		}, says: "/sys/fs/cgroup/memory is mounted read-only"},
+		{check: "SystemVerification", breaks: func(t *testing.T, s *subject) {
+			write(t, s.Root, "/proc/self/mountinfo", strings.ReplaceAll(cgroupsV1, "cpuset", "other"))
+		}, says: "missing cgroup controllers: cpuset"},
+		{check: "SystemVerification", breaks: func(t *testing.T, s *subject) {
+			s.Config.Facts.CgroupVersion = 2
+			write(t, s.Root, "/sys/fs/cgroup/cgroup.controllers", "cpu io pids\n")
+		}, says: "missing cgroup controllers: cpuset, memory"},
+		{check: "SystemVerification", warning: true, breaks: func(_ *testing.T, s *subject) { s.Config.KubernetesVersion = "v1.35.6" }, says: "cgroup v1"},
+		{check: "Hostname", breaks: func(_ *testing.T, s *subject) { s.Config.NodeRegistration.Name = "a_b" }, says: `"a_b"`},
+		{check: "Hostname", warning: true, breaks: func(_ *testing.T, s *subject) { s.Config.NodeRegistration.Name = "nobody.invalid" }, says: "resolved"},
+		{check: "FileContent--proc-sys-net-ipv4-ip_forward", breaks: unwritable("/proc/sys/net/ipv4/ip_forward"), says: "ip_forward"},
+		{check: "FileContent--proc-sys-net-ipv6-conf-all-forwarding", breaks: func(t *testing.T, s *subject) {
+			s.Config.Networking.PodSubnet = "fd01::/48"
+			remove(t, s, "/proc/sys/net/ipv6/conf/all/forwarding")
+		}, says: "forwarding"},
+		{check: "Systemd", breaks: func(t *testing.T, s *subject) { remove(t, s, "/run/systemd/system") }, says: "systemd does not run"},
+		{check: "UserNamespace", breaks: func(t *testing.T, s *subject) { write(t, s.Root, "/proc/self/uid_map", "0 100000 65536\n") }, says: "user namespace"},
+		{check: "KernelLog", breaks: func(t *testing.T, s *subject) { remove(t, s, "/dev/kmsg") }, says: "/dev/kmsg"},
+		{check: "KernelTunables", breaks: unwritable("/proc/sys/vm/overcommit_memory"), says: "overcommit_memory"},
+		{check: "Overlayfs", breaks: func(t *testing.T, s *subject) { write(t, s.Root, "/proc/filesystems", "nodev\tproc\n") }, says: "overlayfs"},
+		{check: "DiskSpace", breaks: func(_ *testing.T, s *subject) {
+			s.Disk = []Space{{"/var/lib", 1 << 60}, {"/usr/local", 1 << 60}}
+		}, says: "MB will be unpacked"},
+		{check: "DiskSpace", warning: true, breaks: func(_ *testing.T, s *subject) {
+			var st unix.Statfs_t
+			if err := unix.Statfs(s.Root, &st); err != nil {
+				panic(err)
+			}
+			free, total := st.Bavail*uint64(st.Bsize), st.Blocks*uint64(st.Bsize)
+			s.Disk = []Space{{"/var/lib", free - min(free, total)/20}} // 5 % of either will be left
+		}, says: "the kubelet evicts pods"},
+		{check: "Binaries", breaks: func(t *testing.T, s *subject) {
+			write(t, s.Root, "/usr/local/bin/kubelet", "theirs")
+			s.Binaries = []host.Binary{{Path: "/usr/local/bin/kubelet", SHA256: strings.Repeat("0", 64)}}
+		}, says: "version conflict: /usr/local/bin/kubelet"},
+		{check: "Clock", breaks: func(_ *testing.T, s *subject) { s.now = func() time.Time { return time.Unix(0, 0) } }, says: "1970-01-01"},
+		{check: "Nameservers", warning: true, breaks: func(_ *testing.T, s *subject) { s.Config.Facts.Nameservers = nil }, says: "nameserver"},
+	} {
+		t.Run(c.check, func(t *testing.T) {
+			s := healthy(t)
+			if c.check != "Systemd" && !strings.Contains(c.check, "ipv6") && !(strings.Contains(c.check, "kubelet.conf") || strings.Contains(c.check, "ca.crt")) {
+				if found := s.runOne(t, c.check); len(found) != 0 {
+					t.Fatalf("on a healthy host: %v", found)
+				}
+			}
+			c.breaks(t, s)
+			found := s.runOne(t, c.check)
+			if len(found) == 0 {
+				t.Fatal("found nothing")
+			}
+			if f := found[0]; !strings.Contains(f.message, c.says) || f.warning != c.warning || f.fix == "" {
+				t.Errorf("%+v; want it to say %q, warning %t, with a fix", f, c.says, c.warning)
+			}
+		})
+	}
+}
+
+func TestPorts(t *testing.T) {
+	s := healthy(t)
+	l, err := net.Listen("tcp", ":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	s.Config.LocalAPIEndpoint.BindPort = int32(l.Addr().(*net.TCPAddr).Port)
+	name := fmt.Sprintf("Port-%d", s.Config.LocalAPIEndpoint.BindPort)
+	// Who listens is read from the real /proc.
+	remove(t, s, "/proc")
+	if err := os.Symlink("/proc", s.Root+"/proc"); err != nil {
+		t.Fatal(err)
+	}
+	own := filepath.Base(os.Args[0])
+	found := s.runOne(t, name)
+	if len(found) != 1 || !strings.Contains(found[0].message, fmt.Sprintf("in use by %s (process %d)", own, os.Getpid())) {
+		t.Errorf("found %v", found)
+	}
+	s.Rerun = true
+	if found := s.runOne(t, name); len(found) != 1 {
+		t.Errorf("a stranger's port was taken for ours: %v", found)
+	}
+	if found := s.port(int(s.Config.LocalAPIEndpoint.BindPort), own).run(context.Background()); len(found) != 0 {
+		t.Errorf("our own listener, on a rerun: %v", found)
+	}
+	s.Rerun = false
+	if found := s.port(int(s.Config.LocalAPIEndpoint.BindPort), own).run(context.Background()); len(found) != 1 {
+		t.Errorf("a listener of the same name on a fresh host: %v", found)
+	}
+	l.Close()
+	if found := s.runOne(t, name); len(found) != 0 {
+		t.Errorf("a free port: %v", found)
+	}
+}
+
+func TestRerunAcceptsItsOwn(t *testing.T) {
+	s := healthy(t)
+	for _, path := range []string{"/etc/kubernetes/manifests/etcd.yaml", "/etc/kubernetes/kubelet.conf"} {
+		if _, err := s.host.WriteFile(path, []byte("x"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(t, s.Root, "/var/lib/etcd/member/wal", "")
+	// In the ledger: an earlier run that did not get to its end.
+	if found := s.runOne(t, "FileAvailable--etc-kubernetes-manifests-etcd.yaml"); len(found) != 0 {
+		t.Errorf("our own file: %v", found)
+	}
+	if found := s.runOne(t, "DirAvailable--var-lib-etcd"); len(found) != 1 {
+		t.Errorf("data that no running node of ours has: %v", found)
+	}
+	s.Rerun = true
+	if found := s.runOne(t, "DirAvailable--var-lib-etcd"); len(found) != 0 {
+		t.Errorf("on a rerun: %v", found)
+	}
+}
+
+func TestEverythingIsReportedTogether(t *testing.T) {
+	s := healthy(t)
+	s.Config.Facts.NumCPU = 1
+	s.Config.Facts.SwapOn = true
+	write(t, s.Root, "/var/lib/etcd/member/wal", "")
+	ctx := context.Background()
+	if os.Geteuid() != 0 {
+		t.Skip("SKIPPED: without root only IsPrivilegedUser is checked")
+	}
+	report, err := Run(ctx, s.Target, []string{"Systemd", "numcpu"})
+	if fault.ExitCode(err) != fault.Preflight || fault.Hint(err) == "" {
+		t.Fatalf("err = %v (exit code %d)", err, fault.ExitCode(err))
+	}
+	for _, want := range []string{"[ERROR Swap]: ", "[ERROR DirAvailable--var-lib-etcd]: ", "fix: swapoff -a"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("no %q in\n%v", want, err)
+		}
+	}
+	if strings.Contains(err.Error(), "NumCPU") || !slices.ContainsFunc(report.Warnings, func(p Problem) bool { return p.Name == "NumCPU" }) {
+		t.Errorf("the ignored check is not a warning: %+v\n%v", report, err)
+	}
+	var text bytes.Buffer
+	report.Write(&text)
+	if !strings.Contains(text.String(), "[WARNING NumCPU]: ") || !strings.Contains(text.String(), "[ERROR Swap]: ") {
+		t.Errorf("report:\n%s", &text)
+	}
+	data, err := json.Marshal(report)
+	if err != nil || !strings.Contains(string(data), `{"name":"Swap","message":`) {
+		t.Errorf("%s %v", data, err)
+	}
+	if report, err := Run(ctx, s.Target, []string{"all"}); err != nil || len(report.Errors) != 0 || len(report.Warnings) < 3 {
+		t.Errorf("ignoring all: %+v %v", report, err)
+	}
+	cancelled, cancel := context.WithCancel(ctx)
+	cancel()
+	if _, err := Run(cancelled, s.Target, nil); !errors.Is(err, context.Canceled) {
+		t.Errorf("cancelled: %v", err)
+	}
+}
+
+// A preflight run looks and touches nothing.
+func TestNothingIsChanged(t *testing.T) {
+	s := healthy(t)
+	listing := func() string {
+		var b strings.Builder
+		err := filepath.WalkDir(s.Root, func(path string, d fs.DirEntry, err error) error {
+			if err != nil {
+				return err
+			}
+			info, err := d.Info()
+			if err == nil {
+				fmt.Fprintln(&b, path, info.Mode(), info.ModTime().UnixNano(), info.Size())
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b.String()
+	}
+	before := listing()
+	if _, err := Run(context.Background(), s.Target, []string{"all"}); err != nil {
+		t.Fatal(err)
+	}
+	if after := listing(); before != after {
+		t.Errorf("before:\n%s\nafter:\n%s", before, after)
+	}
+}
+
+func TestNamesAreKubeadms(t *testing.T) {
+	s := healthy(t)
+	s.Config.LocalAPIEndpoint.BindPort = 6443
+	s.Config.Discovery.APIServerEndpoint = "10.1.0.5:6443"
+	for role, want := range map[Role][]string{
+		Init: {"IsPrivilegedUser", "NumCPU", "Mem", "KubernetesVersion", "Port-6443", "Port-10259", "Port-10257", "Port-10250", "Port-2379", "Port-2380",
+			"FileAvailable--etc-kubernetes-manifests-kube-apiserver.yaml", "DirAvailable--var-lib-etcd", "HTTPProxy", "HTTPProxyCIDR", "CRI", "Swap",
+			"FileExisting-mount", "SystemVerification", "Hostname", "Firewalld"},
+		Join: {"IsPrivilegedUser", "FileAvailable--etc-kubernetes-kubelet.conf", "FileAvailable--etc-kubernetes-bootstrap-kubelet.conf",
+			"FileAvailable--etc-kubernetes-pki-ca.crt", "HTTPProxy", "Port-10250", "CRI", "Swap", "SystemVerification", "Hostname"},
+	} {
+		target := s.Target
+		target.Role = role
+		names := Names(target)
+		for _, name := range want {
+			if !slices.Contains(names, name) {
+				t.Errorf("%s has no check %s", role, name)
+			}
+		}
+		if role == Join && slices.ContainsFunc(names, func(n string) bool { return strings.HasPrefix(n, "Port-2") || n == "NumCPU" }) {
+			t.Errorf("a worker is checked for what only a control plane needs: %v", names)
+		}
+	}
+}
