@@ -1,0 +1,54 @@
+# Airlift: one file that installs Kubernetes where there is no network.
+#
+#   make demo    a bundle, two isolated hosts, one cluster, shown
+#   make test    unit and integration tests
+#   make e2e     the demo's path and its failures, as assertions
+#
+# Each target sets up what it needs: Debian packages through apt-get, Go modules
+# through the module proxy, and real Kubernetes built from them into the cache.
+
+KUBERNETES ?= v1.29.15
+CACHE      ?= $(or $(AIRLIFT_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/airlift)
+VERSION    ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+
+export AIRLIFT_CACHE := $(CACHE)
+
+LDFLAGS  = -s -w -X main.Version=$(VERSION)
+GOSTATIC = CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)'
+STUBS    = cmd/bundle/stubs
+
+.PHONY: all build stubs upstream bundle demo test vet e2e clean
+
+all: build
+
+# The two programs. bundle carries install for both architectures.
+build: stubs
+	$(GOSTATIC) -o bin/bundle ./cmd/bundle
+
+stubs:
+	GOARCH=amd64 $(GOSTATIC) -o $(STUBS)/install-linux-amd64 ./cmd/install
+	GOARCH=arm64 $(GOSTATIC) -o $(STUBS)/install-linux-arm64 ./cmd/install
+
+# The real components of Kubernetes, built from Go modules (a test rig).
+upstream:
+	go run ./scripts/upstream build --version $(KUBERNETES)
+
+# A bundle made from the rig, which stands for the sites on the internet.
+bundle: build upstream
+	go run ./scripts/upstream carry --version $(KUBERNETES) --output out/install
+
+demo: bundle
+	go run ./scripts/demo --bundle out/install
+
+vet:
+	go vet ./...
+	go vet -tags e2e ./...
+
+test: upstream vet
+	go test ./...
+
+e2e: bundle
+	go test -tags e2e -count 1 -timeout 40m ./scripts/lab ./e2e
+
+clean:
+	rm -rf bin out $(STUBS)/install-linux-*

@@ -1,0 +1,266 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"airlift/scripts/lab"
+	"airlift/scripts/site"
+)
+
+// TestCluster is the main story: two bare hosts, one cluster, everything an
+// operator does to it, and the way back.
+func TestCluster(t *testing.T) {
+	s := up(t, lab.Options{Name: "e2e-cluster", Hosts: 2})
+	control, worker := s.Hosts[0], s.Hosts[1]
+	bare := map[*lab.Host]string{control: untouched(t, control), worker: untouched(t, worker)}
+
+	var join []string
+	var pods []site.Pod
+	steps := []struct {
+		name string
+		test func(t *testing.T)
+	}{
+		{"init", func(t *testing.T) {
+			out := install(t, control, 0, "init")
+			var err error
+			if join, err = site.JoinArgs(out); err != nil {
+				t.Fatal(err)
+			}
+			systemIsUp(t, s, 1)
+		}},
+		{"init again changes nothing", func(t *testing.T) {
+			before := footprint(t, s)
+			started := time.Now()
+			out := install(t, control, 0, "init")
+			t.Logf("second init took %s", time.Since(started).Round(10*time.Millisecond))
+			contains(t, out, "Nothing was changed")
+			same(t, before, footprint(t, s))
+			if again, err := site.JoinArgs(out); err != nil || strings.Join(again, " ") != strings.Join(join, " ") {
+				t.Errorf("join command %q, want %q (%v)", again, join, err)
+			}
+		}},
+		{"join with a wrong token", func(t *testing.T) {
+			wrong := append([]string{}, join...)
+			wrong[3] = "abcdef.0123456789abcdef"
+			contains(t, install(t, worker, 1, wrong...), "the cluster does not know the token", "hint: ", "token create")
+			wrong[3] = strings.Split(join[3], ".")[0] + ".0123456789abcdef"
+			contains(t, install(t, worker, 1, wrong...), "hint: ")
+			same(t, bare[worker], untouched(t, worker))
+		}},
+		{"join with a wrong CA hash", func(t *testing.T) {
+			wrong := append([]string{}, join...)
+			wrong[5] = "sha256:" + strings.Repeat("0", 64)
+			contains(t, install(t, worker, 1, wrong...), wrong[5], join[5], "hint: ")
+			same(t, bare[worker], untouched(t, worker))
+		}},
+		{"join with an expired token", func(t *testing.T) {
+			out := install(t, control, 0, "token", "create", "--ttl", "3s", "--print-join-command")
+			expired, err := site.JoinArgs(out)
+			if err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(4 * time.Second)
+			contains(t, install(t, worker, 1, expired...), "token", "expired", "hint: ")
+			same(t, bare[worker], untouched(t, worker))
+		}},
+		{"join an unreachable host", func(t *testing.T) {
+			gone := append([]string{}, join...)
+			gone[1] = "10.77.0.99:6443"
+			contains(t, install(t, worker, 1, append(gone, "--discovery-timeout", "5s")...), "10.77.0.99:6443", "hint: ")
+			gone[1] = "no-such-host.invalid:6443"
+			contains(t, install(t, worker, 1, append(gone, "--discovery-timeout", "5s")...), "no-such-host.invalid", "hint: ")
+			same(t, bare[worker], untouched(t, worker))
+		}},
+		{"join under a name that is taken", func(t *testing.T) {
+			contains(t, install(t, worker, 1, append(join[:len(join):len(join)], "--node-name", control.Name)...), control.Name, "hint: ")
+			same(t, bare[worker], untouched(t, worker))
+		}},
+		{"join", func(t *testing.T) {
+			install(t, worker, 0, join...)
+			if ready := kubectl(t, s, "get", "node", worker.Name, "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].status}`); ready != "True" {
+				t.Errorf("%s: Ready is %q when join returns", worker.Name, ready)
+			}
+			contains(t, run(t, worker, "cat", "/etc/kubernetes/kubelet.conf"), "server: https://"+join[1])
+			systemIsUp(t, s, 2)
+		}},
+		{"join again changes nothing", func(t *testing.T) {
+			before := untouched(t, worker)
+			contains(t, install(t, worker, 0, join...), "Nothing was changed")
+			same(t, before, untouched(t, worker))
+		}},
+		{"a Service answers across hosts by its DNS name", func(t *testing.T) {
+			var err error
+			if pods, err = s.Deploy(t.Context(), version); err != nil {
+				t.Fatal(err)
+			}
+			answersAcrossHosts(t, s, pods)
+		}},
+		{"host processes reach Services", func(t *testing.T) {
+			ip := kubectl(t, s, "get", "service", "hello", "-o", "jsonpath={.spec.clusterIP}")
+			for _, h := range s.Hosts {
+				run(t, h, "curl", "--silent", "--fail", "--max-time", "10", "http://"+ip+"/hostname")
+			}
+		}},
+		{"images are whole to containerd after its restart", func(t *testing.T) {
+			for _, h := range s.Hosts {
+				run(t, h, "systemctl", "restart", "containerd")
+				out := run(t, h, "ctr", "-n", "k8s.io", "images", "check")
+				t.Log("\n" + out)
+				for line := range strings.Lines(out) {
+					if strings.Contains(line, "registry.k8s.io/") && !strings.HasSuffix(strings.TrimSpace(line), "true") {
+						t.Errorf("%s: not unpacked: %s", h.Name, line)
+					}
+				}
+			}
+			systemIsUp(t, s, 2)
+		}},
+		{"everything comes back after a reboot", func(t *testing.T) {
+			for _, h := range s.Hosts {
+				if err := h.Reboot(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			systemIsUp(t, s, 2)
+			eventually(t, time.Minute, func() string {
+				ready := kubectl(t, s, "get", "deployment", "hello", "-o", "jsonpath={.status.readyReplicas}")
+				if ready != "2" {
+					return "ready replicas: " + ready
+				}
+				return ""
+			})
+			pods, err := s.Pods(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			answersAcrossHosts(t, s, pods)
+		}},
+		{"reset puts the hosts back", func(t *testing.T) {
+			for _, h := range []*lab.Host{worker, control} {
+				contains(t, install(t, h, 2, "reset"), "--force")
+				install(t, h, 0, "reset", "--force")
+				same(t, bare[h], untouched(t, h))
+			}
+			install(t, worker, 0, "reset", "--force") // again, on a bare host
+			same(t, bare[worker], untouched(t, worker))
+		}},
+		{"init and join again", func(t *testing.T) {
+			out := install(t, control, 0, "init")
+			again, err := site.JoinArgs(out)
+			if err != nil {
+				t.Fatal(err)
+			}
+			install(t, worker, 0, again...)
+			systemIsUp(t, s, 2)
+			pods, err := s.Deploy(t.Context(), version)
+			if err != nil {
+				t.Fatal(err)
+			}
+			answersAcrossHosts(t, s, pods)
+		}},
+		{"no packet tried to leave", func(t *testing.T) {
+			counts, err := s.Escapes(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Logf("\n%s", counts)
+			if counts.Escaped != 0 {
+				t.Errorf("%d packets tried to leave: %v", counts.Escaped, counts.Offenders)
+			}
+			if counts.Inside == 0 {
+				t.Error("the counter saw no packet at all")
+			}
+		}},
+	}
+	for _, step := range steps {
+		if !t.Run(step.name, step.test) {
+			diagnose(t, s)
+			t.FailNow() // what follows stands on it
+		}
+	}
+}
+
+// systemIsUp waits until every node is Ready and every system pod is too.
+func systemIsUp(t *testing.T, s *site.Site, nodes int) {
+	t.Helper()
+	eventually(t, 3*time.Minute, func() string {
+		out, err := s.Kubectl(t.Context(), "get", "nodes", "-o", `jsonpath={range .items[*]}{.status.conditions[?(@.type=="Ready")].status}{"\n"}{end}`)
+		if err != nil {
+			return err.Error()
+		}
+		if got := strings.Count(out, "True\n"); got != nodes {
+			return "Ready nodes: " + strings.ReplaceAll(out, "\n", " ")
+		}
+		// Not only the pods that are there: the ones that are wanted.
+		for _, want := range []string{"daemonset/kube-proxy", "deployment/coredns"} {
+			if _, err := s.Kubectl(t.Context(), "-n", "kube-system", "rollout", "status", want, "--timeout", "1s"); err != nil {
+				return err.Error()
+			}
+		}
+		if out, err = s.Kubectl(t.Context(), "get", "pods", "-A", "--no-headers"); err != nil {
+			return err.Error()
+		}
+		for line := range strings.Lines(out) {
+			f := strings.Fields(line)
+			if ready, want, _ := strings.Cut(f[2], "/"); ready != want || f[3] != "Running" {
+				return strings.TrimSpace(line)
+			}
+		}
+		return ""
+	})
+}
+
+// answersAcrossHosts asks the Service, by its DNS name, from each pod until
+// the pods of both hosts have answered.
+func answersAcrossHosts(t *testing.T, s *site.Site, pods []site.Pod) {
+	t.Helper()
+	nodes := map[string]bool{}
+	for _, p := range pods {
+		nodes[p.Node] = true
+	}
+	if len(nodes) != len(s.Hosts) {
+		t.Fatalf("the pods are on %d hosts, want %d: %v", len(nodes), len(s.Hosts), pods)
+	}
+	answered, err := s.AskEach(t.Context(), pods, "http://hello.default.svc.cluster.local/hostname")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range pods {
+		if len(answered[p.Name]) != len(pods) {
+			t.Errorf("%s on %s heard only from %v", p.Name, p.Node, answered[p.Name])
+		}
+	}
+}
+
+// footprint is what init may not change when it runs again: files with their
+// times, and the versions of the objects that it makes.
+func footprint(t *testing.T, s *site.Site) string {
+	t.Helper()
+	files := run(t, s.Hosts[0], "sh", "-c", `find /etc/kubernetes /etc/containerd /etc/systemd/system /etc/cni /etc/sysctl.d /var/lib/kubelet/config.yaml /var/lib/kubelet/kubeadm-flags.env /var/lib/kubelet/pki /usr/local /opt/cni -printf '%p %T@ %m %s\n'; systemctl show -p MainPID -p NRestarts kubelet containerd`)
+	objects := kubectl(t, s, "get", "-A", "-o", `jsonpath={range .items[*]}{.kind} {.metadata.namespace}/{.metadata.name} {.metadata.resourceVersion}{"\n"}{end}`,
+		"configmaps,secrets,serviceaccounts,roles,rolebindings,clusterroles,clusterrolebindings,services")
+	generations := kubectl(t, s, "get", "-A", "-o", `jsonpath={range .items[*]}{.kind} {.metadata.namespace}/{.metadata.name} {.metadata.generation}{"\n"}{end}`, "deployments,daemonsets")
+	return files + objects + generations
+}
+
+// diagnose logs what a person would look at first.
+func diagnose(t *testing.T, s *site.Site) {
+	for _, argv := range [][]string{
+		{"kubectl", "--kubeconfig", "/etc/kubernetes/admin.conf", "get", "nodes,pods", "-A", "-o", "wide"},
+		{"sh", "-c", "journalctl -u kubelet --no-pager -n 40 -o cat | cut -c1-300"},
+		{"sh", "-c", "journalctl -u containerd --no-pager -n 20 -o cat | cut -c1-300"},
+	} {
+		for _, h := range s.Hosts {
+			ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+			out, _ := h.Output(ctx, argv...)
+			cancel()
+			if out != "" {
+				t.Logf("%s: %s\n%s", h.Name, strings.Join(argv, " "), out)
+			}
+		}
+	}
+}

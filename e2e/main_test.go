@@ -1,0 +1,185 @@
+//go:build e2e
+
+// Package e2e takes the one file to isolated hosts and does there what an
+// operator would, and what goes wrong for one. Everything is real; nothing
+// leaves the hosts' own network.
+package e2e
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"airlift/bundle"
+	"airlift/scripts/lab"
+	"airlift/scripts/site"
+)
+
+var (
+	bundlePath = flag.String("bundle", "../out/install", "the bundle file, as 'make bundle' writes it")
+	version    string // the bundle's Kubernetes version
+)
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	path, err := filepath.Abs(*bundlePath)
+	if err == nil {
+		*bundlePath = path
+		version, err = versionOf(path)
+	}
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "no bundle to test: %v\nmake bundle builds it; make e2e does both\n", err)
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}
+
+func versionOf(path string) (string, error) {
+	f, err := bundle.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	manifest, err := f.Manifest()
+	if err != nil {
+		return "", err
+	}
+	return manifest.KubernetesVersion, nil
+}
+
+// up boots a site of its own for the test and takes it down at its end.
+func up(t *testing.T, o lab.Options) *site.Site {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Fatal("the lab needs root")
+	}
+	o.Log = t.Logf
+	started := time.Now()
+	s, err := site.Up(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		// The test's own context has ended by now.
+		if err := s.Down(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	if _, err := s.Carry(t.Context(), *bundlePath); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%d hosts up, bundle carried, in %s", len(s.Hosts), time.Since(started).Round(time.Millisecond))
+	return s
+}
+
+// install runs the installer and expects an exit code.
+func install(t *testing.T, h *lab.Host, wantCode int, args ...string) string {
+	t.Helper()
+	started := time.Now()
+	out, err := site.Install(t.Context(), h, t.Output(), args...)
+	t.Logf("%s: install %s took %s", h.Name, args[0], time.Since(started).Round(10*time.Millisecond))
+	if code := exitCode(err); code != wantCode {
+		t.Fatalf("%s: install %s: exit code %d, want %d: %v\n%s", h.Name, strings.Join(args, " "), code, wantCode, err, out)
+	}
+	return out
+}
+
+func exitCode(err error) int {
+	var exit *exec.ExitError
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &exit):
+		return exit.ExitCode()
+	}
+	return -1
+}
+
+// run runs a command on a host and returns its output.
+func run(t *testing.T, h *lab.Host, argv ...string) string {
+	t.Helper()
+	out, err := h.Output(t.Context(), argv...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// contains fails unless text holds every one of the given strings.
+func contains(t *testing.T, text string, want ...string) {
+	t.Helper()
+	for _, w := range want {
+		if !strings.Contains(text, w) {
+			t.Errorf("%q is not in:\n%s", w, text)
+		}
+	}
+}
+
+// kubectl runs kubectl as the administrator.
+func kubectl(t *testing.T, s *site.Site, args ...string) string {
+	t.Helper()
+	out, err := s.Kubectl(t.Context(), args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// eventually waits for what the cluster does in its own time, such as coming
+// back after a reboot. check returns "" when all is well, else what is not.
+func eventually(t *testing.T, limit time.Duration, check func() string) {
+	t.Helper()
+	started := time.Now()
+	for {
+		state := check()
+		if state == "" {
+			t.Logf("after %s", time.Since(started).Round(100*time.Millisecond))
+			return
+		}
+		if time.Since(started) > limit {
+			t.Fatalf("not after %s: %s", limit, state)
+		}
+		time.Sleep(500 * time.Millisecond)
+	}
+}
+
+// untouched lists what a host has outside of the places that any running
+// system changes, so that two listings can be compared.
+func untouched(t *testing.T, h *lab.Host) string {
+	t.Helper()
+	return run(t, h, "sh", "-c", `
+		find / -xdev \( -path /proc -o -path /sys -o -path /run -o -path /tmp -o -path /var/tmp -o -path /var/log -o -path /root \
+			-o -path /var/lib/systemd \) -prune -o -printf '%p %y %m %U:%G %s\n' | grep -v -e '^/etc d' -e ' d 755 0:0 [0-9]*$' | sort
+		find / -xdev \( -path /proc -o -path /sys -o -path /run -o -path /tmp -o -path /var/tmp -o -path /var/log -o -path /root \) -prune -o -type d -print | sort
+		ip -o link | sed 's/^[0-9]*: //' ; ip -4 route; ip -6 route
+		nft list ruleset 2>/dev/null || iptables-save
+		systemctl list-unit-files --no-legend --state enabled
+		awk '$3 !~ /^(cgroup|ramfs)/ {print $2, $3}' /proc/mounts | sort
+		sysctl net.ipv4.ip_forward`)
+}
+
+// same fails with the differing lines of two listings.
+func same(t *testing.T, before, after string) {
+	t.Helper()
+	have := map[string]int{}
+	for line := range strings.Lines(before) {
+		have[line]++
+	}
+	for line := range strings.Lines(after) {
+		if have[line]--; have[line] < 0 {
+			t.Errorf("new: %s", strings.TrimSpace(line))
+		}
+	}
+	for line, n := range have {
+		if n > 0 {
+			t.Errorf("gone: %s", strings.TrimSpace(line))
+		}
+	}
+}

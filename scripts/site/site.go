@@ -1,0 +1,77 @@
+// Package site is an isolated site with Airlift at work on it: a lab's hosts,
+// the one file carried to each, and what an operator types there. The demo and
+// the end-to-end tests are written in its terms.
+package site
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"regexp"
+	"strings"
+
+	"airlift/scripts/lab"
+)
+
+// Installer is where the operator puts the file.
+const Installer = "/root/install"
+
+// A Site is a lab whose hosts have the bundle.
+type Site struct{ *lab.Lab }
+
+// Up boots a lab's hosts. Bring the bundle with Carry.
+func Up(ctx context.Context, o lab.Options) (*Site, error) {
+	l, err := lab.Up(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	return &Site{l}, nil
+}
+
+// Carry copies the bundle file to every host and returns its size in bytes.
+func (s *Site) Carry(ctx context.Context, bundle string) (size int64, err error) {
+	for _, h := range s.Hosts {
+		if size, err = h.CopyIn(ctx, bundle, Installer, 0o755); err != nil {
+			return 0, err
+		}
+	}
+	return size, nil
+}
+
+// Install runs the installer on a host, with out seeing both of its outputs
+// as they come, and returns all that it wrote.
+func Install(ctx context.Context, h *lab.Host, out io.Writer, args ...string) (string, error) {
+	var all bytes.Buffer
+	w := io.MultiWriter(out, &all)
+	err := h.Exec(ctx, nil, w, w, append([]string{Installer}, args...)...)
+	return all.String(), err
+}
+
+var joinLine = regexp.MustCompile(`(?m)^\s*\./install (join \S+:\d+ --token \S+ --discovery-token-ca-cert-hash \S+)\s*$`)
+
+// JoinArgs finds the join command in what init or token create printed.
+func JoinArgs(output string) ([]string, error) {
+	m := joinLine.FindStringSubmatch(output)
+	if m == nil {
+		return nil, fmt.Errorf("finding the join command: there is none in %q", output)
+	}
+	return strings.Fields(m[1]), nil
+}
+
+// Kubectl runs the kubectl that the bundle brought, as the administrator, on
+// the first host.
+func (s *Site) Kubectl(ctx context.Context, args ...string) (string, error) {
+	return s.Hosts[0].Output(ctx, append([]string{"kubectl", "--kubeconfig", "/etc/kubernetes/admin.conf"}, args...)...)
+}
+
+// Apply sends a manifest to the cluster.
+func (s *Site) Apply(ctx context.Context, manifest string) error {
+	var stderr bytes.Buffer
+	err := s.Hosts[0].Exec(ctx, strings.NewReader(manifest), io.Discard, &stderr,
+		"kubectl", "--kubeconfig", "/etc/kubernetes/admin.conf", "apply", "-f", "-")
+	if err != nil {
+		return fmt.Errorf("applying a manifest: %w: %s", err, strings.TrimSpace(stderr.String()))
+	}
+	return nil
+}

@@ -1,0 +1,136 @@
+package site
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"airlift/scripts/upstream/components"
+)
+
+// Workload is a Deployment with a pod on each node, and a Service in front of
+// it. Each pod answers with its own name.
+const workload = `
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: hello, labels: {app: hello}}
+spec:
+  replicas: %[2]d
+  selector: {matchLabels: {app: hello}}
+  template:
+    metadata: {labels: {app: hello}}
+    spec:
+      terminationGracePeriodSeconds: 1
+      tolerations: [{key: node-role.kubernetes.io/control-plane, operator: Exists, effect: NoSchedule}]
+      topologySpreadConstraints:
+      - {maxSkew: 1, topologyKey: kubernetes.io/hostname, whenUnsatisfiable: DoNotSchedule, labelSelector: {matchLabels: {app: hello}}}
+      containers:
+      - name: hello
+        image: %[1]s
+        imagePullPolicy: Never
+        args: [netexec, --http-port=8080]
+        readinessProbe: {httpGet: {path: /healthz, port: 8080}, periodSeconds: 1}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: hello}
+spec:
+  selector: {app: hello}
+  ports: [{port: 80, targetPort: 8080}]
+`
+
+// WorkloadImage is the user's image that the demo's bundle brings along:
+// upstream's own test server, in the version that Kubernetes' tests use.
+func WorkloadImage(version string) (string, error) {
+	r, err := components.Find(version)
+	if err != nil {
+		return "", err
+	}
+	return "registry.k8s.io/e2e-test-images/agnhost:" + r.Agnhost, nil
+}
+
+// A Pod is one pod of the workload.
+type Pod struct{ Name, Node, IP string }
+
+// Deploy runs the workload with one pod on each host and returns its pods
+// once they answer.
+func (s *Site) Deploy(ctx context.Context, version string) ([]Pod, error) {
+	image, err := WorkloadImage(version)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.Apply(ctx, fmt.Sprintf(workload, image, len(s.Hosts))); err != nil {
+		return nil, err
+	}
+	if _, err := s.Kubectl(ctx, "rollout", "status", "deployment/hello", "--timeout", "2m"); err != nil {
+		state, _ := s.Kubectl(ctx, "describe", "pods", "-l", "app=hello")
+		return nil, fmt.Errorf("waiting for the workload: %w\n%s", err, state)
+	}
+	return s.Pods(ctx)
+}
+
+// Pods lists the workload's pods.
+func (s *Site) Pods(ctx context.Context) ([]Pod, error) {
+	out, err := s.Kubectl(ctx, "get", "pods", "-l", "app=hello",
+		"-o", `jsonpath={range .items[*]}{.metadata.name} {.spec.nodeName} {.status.podIP}{"\n"}{end}`)
+	if err != nil {
+		return nil, err
+	}
+	var pods []Pod
+	for line := range strings.Lines(out) {
+		if f := strings.Fields(line); len(f) == 3 {
+			pods = append(pods, Pod{f[0], f[1], f[2]})
+		}
+	}
+	return pods, nil
+}
+
+// Ask fetches a URL from inside a pod, with its DNS and its network, and
+// returns the answer.
+func (s *Site) Ask(ctx context.Context, from Pod, url string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	// netexec's own client: it resolves and dials from within the pod.
+	host, path, _ := strings.Cut(strings.TrimPrefix(url, "http://"), "/")
+	name, port, ok := strings.Cut(host, ":")
+	if !ok {
+		port = "80"
+	}
+	dial := fmt.Sprintf("http://%s:8080/dial?protocol=http&host=%s&port=%s&request=%s&tries=1", from.IP, name, port, path)
+	for _, h := range s.Hosts {
+		if h.Name == from.Node {
+			return h.Output(ctx, "curl", "--silent", "--show-error", "--fail", "--max-time", "20", dial)
+		}
+	}
+	return "", fmt.Errorf("asking %s: node %s is none of the hosts", url, from.Node)
+}
+
+// AskEach asks the Service from every pod until every pod has answered, and
+// returns the pods that answered each. It gives up after a few dozen tries.
+func (s *Site) AskEach(ctx context.Context, pods []Pod, url string) (map[string][]string, error) {
+	const tries = 40 // with two pods, 40 coins all falling one way is 1 in 10^12
+	answered := map[string][]string{}
+	for _, from := range pods {
+		seen := map[string]bool{}
+		for range tries {
+			out, err := s.Ask(ctx, from, url)
+			if err != nil {
+				return nil, err
+			}
+			for _, p := range pods {
+				if strings.Contains(out, p.Name) && !seen[p.Name] {
+					seen[p.Name] = true
+					answered[from.Name] = append(answered[from.Name], p.Name)
+				}
+			}
+			if len(seen) == len(pods) {
+				break
+			}
+			if strings.Contains(out, `"errors"`) {
+				return nil, fmt.Errorf("asking %s from %s: %s", url, from.Name, strings.TrimSpace(out))
+			}
+		}
+	}
+	return answered, nil
+}
