@@ -137,7 +137,7 @@ func (im *Importer) protect(ctx context.Context) error {
 		resources = append(resources, leases.Resource{ID: chainID.String(), Type: "snapshots/" + im.store.snapshotter})
 	}
 	for _, r := range resources {
-		if err := im.store.client.LeasesService().AddResource(ctx, im.lease, r); err != nil {
+		if err := im.store.leases.AddResource(ctx, im.lease, r); err != nil {
 			return fmt.Errorf("adding %s to lease %s: %w", r.ID, im.lease.ID, err)
 		}
 	}
@@ -235,7 +235,7 @@ func (im *Importer) catchUp(ctx context.Context) error {
 }
 
 func (im *Importer) applyKept(ctx context.Context, l *link, desc ocispec.Descriptor) error {
-	ra, err := im.store.client.ContentStore().ReaderAt(ctx, desc)
+	ra, err := im.store.content.ReaderAt(ctx, desc)
 	if err != nil {
 		return fmt.Errorf("reading kept layer %s: %w", desc.Digest, err)
 	}
@@ -263,7 +263,7 @@ func (im *Importer) document(ctx context.Context, dgst digest.Digest, r io.Reade
 func (im *Importer) write(ctx context.Context, desc ocispec.Descriptor, r io.Reader) error {
 	// The name of an upload must not be that of another importer's.
 	upload := im.lease.ID + "-" + desc.Digest.String()
-	return content.WriteBlob(ctx, im.store.client.ContentStore(), upload, r, desc)
+	return content.WriteBlob(ctx, im.store.content, upload, r, desc)
 }
 
 // finish makes usable images of those whose parts are all there.
@@ -343,7 +343,7 @@ func chainIDs(img bundle.Image) []digest.Digest {
 }
 
 func (s *Store) hasContent(ctx context.Context, dgst digest.Digest) (bool, error) {
-	_, err := s.client.ContentStore().Info(ctx, dgst)
+	_, err := s.content.Info(ctx, dgst)
 	if errdefs.IsNotFound(err) {
 		return false, nil
 	}
@@ -354,7 +354,7 @@ func (s *Store) hasContent(ctx context.Context, dgst digest.Digest) (bool, error
 }
 
 func (s *Store) hasSnapshot(ctx context.Context, chainID digest.Digest) (bool, error) {
-	_, err := s.client.SnapshotService(s.snapshotter).Stat(ctx, chainID.String())
+	_, err := s.snapshots.Stat(ctx, chainID.String())
 	if errdefs.IsNotFound(err) {
 		return false, nil
 	}

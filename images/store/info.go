@@ -10,7 +10,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
+	criapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
 // defaultSnapshotter is containerd's own default on Linux.
@@ -18,7 +18,7 @@ const defaultSnapshotter = "overlayfs"
 
 // Info is what a containerd says about itself.
 type Info struct {
-	// Version is containerd's own: "v2.4.2", "1.6.20~ds1".
+	// Version is containerd's own: "2.4.2", "1.6.20~ds1".
 	Version string
 	// CRI says whether the kubelet can use this containerd at all. When it is
 	// false (the plugin is disabled), the fields below it are empty.
@@ -49,19 +49,19 @@ type Condition struct {
 
 // Info asks containerd about itself.
 func (s *Store) Info(ctx context.Context) (Info, error) {
-	info := Info{Version: s.version, CRI: s.cri, Snapshotter: s.snapshotter}
-	if !s.cri {
+	info := Info{Version: s.version, CRI: s.hasCRI, Snapshotter: s.snapshotter}
+	if !s.hasCRI {
 		return info, nil
 	}
-	st, err := s.criRuntime().Status(ctx, &runtime.StatusRequest{Verbose: true})
+	st, err := s.criRuntime.Status(ctx, &criapi.StatusRequest{Verbose: true})
 	if err != nil {
 		return Info{}, fmt.Errorf("asking containerd for its status: %w", err)
 	}
 	for _, c := range st.GetStatus().GetConditions() {
 		switch c.Type {
-		case runtime.RuntimeReady:
+		case criapi.RuntimeReady:
 			info.Runtime = Condition{c.Status, c.Message}
-		case runtime.NetworkReady:
+		case criapi.NetworkReady:
 			info.Network = Condition{c.Status, c.Message}
 		}
 	}
@@ -104,12 +104,12 @@ func parseConfig(info map[string]string) (criConfig, error) {
 
 // systemdCgroup takes the answer of the CRI's RuntimeConfig where it exists
 // (since 2.0), because that is what the kubelet will go by; else the option of
-// the default runtime.
+// the default criapi.
 func (s *Store) systemdCgroup(ctx context.Context, config criConfig) (bool, error) {
-	rc, err := s.criRuntime().RuntimeConfig(ctx, &runtime.RuntimeConfigRequest{})
+	rc, err := s.criRuntime.RuntimeConfig(ctx, &criapi.RuntimeConfigRequest{})
 	switch {
 	case err == nil:
-		return rc.GetLinux().GetCgroupDriver() == runtime.CgroupDriver_SYSTEMD, nil
+		return rc.GetLinux().GetCgroupDriver() == criapi.CgroupDriver_SYSTEMD, nil
 	case status.Code(err) == codes.Unimplemented:
 		return config.Containerd.Runtimes[config.Containerd.DefaultRuntimeName].Options.SystemdCgroup, nil
 	default:
@@ -121,7 +121,7 @@ func (s *Store) systemdCgroup(ctx context.Context, config criConfig) (bool, erro
 // 1.7 it is in the plugin's configuration. Since 2.0 only the place of the
 // image file system tells: a folder called after the snapshotter plugin.
 func (s *Store) criSnapshotter(ctx context.Context) (string, error) {
-	st, err := s.criRuntime().Status(ctx, &runtime.StatusRequest{Verbose: true})
+	st, err := s.criRuntime.Status(ctx, &criapi.StatusRequest{Verbose: true})
 	if err != nil {
 		return "", err
 	}
@@ -132,7 +132,7 @@ func (s *Store) criSnapshotter(ctx context.Context) (string, error) {
 	if config.Containerd.Snapshotter != "" {
 		return config.Containerd.Snapshotter, nil
 	}
-	fs, err := s.criImages().ImageFsInfo(ctx, &runtime.ImageFsInfoRequest{})
+	fs, err := s.criImages.ImageFsInfo(ctx, &criapi.ImageFsInfoRequest{})
 	if err != nil {
 		return "", err
 	}

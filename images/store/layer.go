@@ -46,7 +46,7 @@ func (l *link) ready() bool { return l.parent == nil || l.parent.done }
 // apply unpacks the layer tar r into a new snapshot and commits it when the
 // content turns out to be what the link says. On failure nothing remains.
 func (im *Importer) apply(ctx context.Context, l *link, r io.Reader) error {
-	sn := im.store.client.SnapshotService(im.store.snapshotter)
+	sn := im.store.snapshots
 	parent := ""
 	if l.parent != nil {
 		parent = l.parent.chainID.String()

@@ -82,7 +82,7 @@ func (s *Store) newLease(ctx context.Context) (leases.Lease, *lock, error) {
 	if err != nil {
 		return leases.Lease{}, nil, fmt.Errorf("locking lease %s: %w", id, err)
 	}
-	lease, err := s.client.LeasesService().Create(ctx, leases.WithID(id),
+	lease, err := s.leases.Create(ctx, leases.WithID(id),
 		leases.WithLabel(leaseLabel, "true"), leases.WithExpiration(leaseExpiry))
 	if err != nil {
 		return leases.Lease{}, nil, errors.Join(fmt.Errorf("creating a lease: %w", err), lock.release())
@@ -93,7 +93,7 @@ func (s *Store) newLease(ctx context.Context) (leases.Lease, *lock, error) {
 // dropStaleLeases deletes the leases of importers that were killed, and with
 // them their half-made snapshots.
 func (s *Store) dropStaleLeases(ctx context.Context) error {
-	held, err := s.client.LeasesService().List(ctx, fmt.Sprintf("labels.%q", leaseLabel))
+	held, err := s.leases.List(ctx, fmt.Sprintf("labels.%q", leaseLabel))
 	if err != nil {
 		return fmt.Errorf("listing leases: %w", err)
 	}
@@ -114,7 +114,7 @@ func (s *Store) dropStaleLeases(ctx context.Context) error {
 // deleteLease deletes a lease and waits until containerd has collected what
 // only the lease kept.
 func (s *Store) deleteLease(ctx context.Context, lease leases.Lease) error {
-	err := s.client.LeasesService().Delete(ctx, lease, leases.SynchronousDelete)
+	err := s.leases.Delete(ctx, lease, leases.SynchronousDelete)
 	if err != nil && !errdefs.IsNotFound(err) {
 		return fmt.Errorf("deleting lease %s: %w", lease.ID, err)
 	}

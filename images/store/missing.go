@@ -44,7 +44,7 @@ func (s *Store) has(ctx context.Context, img bundle.Image) (bool, error) {
 		}
 	}
 	for _, l := range s.gcLabels(img) {
-		info, err := s.client.ContentStore().Info(ctx, l.blob)
+		info, err := s.content.Info(ctx, l.blob)
 		if err != nil || info.Labels[l.key] != l.value {
 			return false, err
 		}
@@ -55,7 +55,7 @@ func (s *Store) has(ctx context.Context, img bundle.Image) (bool, error) {
 			return false, err
 		}
 	}
-	if !s.cri {
+	if !s.hasCRI {
 		return true, nil
 	}
 	for _, name := range names {
@@ -69,7 +69,7 @@ func (s *Store) has(ctx context.Context, img bundle.Image) (bool, error) {
 // recorded says whether containerd has an image record of that name with that
 // target and the CRI's labels.
 func (s *Store) recorded(ctx context.Context, name string, target digest.Digest) (bool, error) {
-	img, err := s.client.ImageService().Get(ctx, name)
+	rec, err := s.record(ctx, name)
 	if errdefs.IsNotFound(err) {
 		return false, nil
 	}
@@ -77,9 +77,9 @@ func (s *Store) recorded(ctx context.Context, name string, target digest.Digest)
 		return false, err
 	}
 	for k, v := range recordLabels {
-		if img.Labels[k] != v {
+		if rec.labels[k] != v {
 			return false, nil
 		}
 	}
-	return img.Target.Digest == target, nil
+	return rec.target.Digest == target, nil
 }

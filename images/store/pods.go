@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -10,13 +11,15 @@ import (
 	"strings"
 	"time"
 
-	"github.com/containerd/containerd/v2/client"
-	"github.com/containerd/containerd/v2/pkg/oci"
-	"github.com/containerd/errdefs"
+	containersapi "github.com/containerd/containerd/api/services/containers/v1"
+	sandboxapi "github.com/containerd/containerd/api/services/sandbox/v1"
+	tasksapi "github.com/containerd/containerd/api/services/tasks/v1"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
-	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	criapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
 const (
@@ -37,7 +40,7 @@ const (
 // started anew, and what their CNI plugin did outside the pod's own network
 // namespace remains.
 func (s *Store) RemovePods(ctx context.Context) error {
-	if !s.cri {
+	if !s.hasCRI {
 		return nil
 	}
 	criErr := s.removeSandboxes(ctx)
@@ -52,7 +55,7 @@ func (s *Store) RemovePods(ctx context.Context) error {
 
 // removeSandboxes removes the pods as the kubelet would.
 func (s *Store) removeSandboxes(ctx context.Context) error {
-	list, err := s.criRuntime().ListPodSandbox(ctx, &runtime.ListPodSandboxRequest{})
+	list, err := s.criRuntime.ListPodSandbox(ctx, &criapi.ListPodSandboxRequest{})
 	if err != nil {
 		return fmt.Errorf("listing pods: %w", err)
 	}
@@ -74,62 +77,74 @@ func (s *Store) removeSandboxes(ctx context.Context) error {
 func (s *Store) removeSandbox(ctx context.Context, id string) error {
 	ctx, cancel := context.WithTimeout(ctx, podTimeout)
 	defer cancel()
-	if _, err := s.criRuntime().StopPodSandbox(ctx, &runtime.StopPodSandboxRequest{PodSandboxId: id}); err != nil {
+	if _, err := s.criRuntime.StopPodSandbox(ctx, &criapi.StopPodSandboxRequest{PodSandboxId: id}); err != nil {
 		return err
 	}
-	_, err := s.criRuntime().RemovePodSandbox(ctx, &runtime.RemovePodSandboxRequest{PodSandboxId: id})
+	_, err := s.criRuntime.RemovePodSandbox(ctx, &criapi.RemovePodSandboxRequest{PodSandboxId: id})
 	return err
 }
 
 // killContainers deletes what pods are left, bypassing the CRI.
 func (s *Store) killContainers(ctx context.Context) error {
-	containers, err := s.client.Containers(ctx)
+	list, err := s.containers.List(ctx, &containersapi.ListContainersRequest{})
 	if err != nil {
 		return fmt.Errorf("listing containers: %w", err)
 	}
 	var errs []error
-	for _, c := range containers {
-		if err := killContainer(ctx, c); err != nil {
-			errs = append(errs, fmt.Errorf("killing container %s: %w", c.ID(), err))
+	for _, c := range list.Containers {
+		if err := s.killContainer(ctx, c); err != nil {
+			errs = append(errs, fmt.Errorf("killing container %s: %w", c.ID, err))
 		}
 	}
 	// Since 1.7 containerd has records of sandboxes beside their containers.
-	sandboxes, err := s.client.SandboxStore().List(ctx)
-	if err != nil && !errdefs.IsNotImplemented(err) {
+	sandboxes, err := s.sandboxes.List(ctx, &sandboxapi.StoreListRequest{})
+	if err != nil && status.Code(err) != codes.Unimplemented {
 		errs = append(errs, fmt.Errorf("listing sandboxes: %w", err))
 	}
-	for _, sandbox := range sandboxes {
-		if err := s.client.SandboxStore().Delete(ctx, sandbox.ID); err != nil && !errdefs.IsNotFound(err) {
-			errs = append(errs, fmt.Errorf("deleting sandbox %s: %w", sandbox.ID, err))
+	for _, sandbox := range sandboxes.GetList() {
+		_, err := s.sandboxes.Delete(ctx, &sandboxapi.StoreDeleteRequest{SandboxID: sandbox.SandboxID})
+		if ignoreNotFound(err) != nil {
+			errs = append(errs, fmt.Errorf("deleting sandbox %s: %w", sandbox.SandboxID, err))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-func killContainer(ctx context.Context, c client.Container) error {
+func (s *Store) killContainer(ctx context.Context, c *containersapi.Container) error {
 	ctx, cancel := context.WithTimeout(ctx, podTimeout)
 	defer cancel()
-	spec, err := c.Spec(ctx)
-	if err != nil {
+	_, err := s.tasks.Kill(ctx, &tasksapi.KillRequest{ContainerID: c.ID, Signal: uint32(unix.SIGKILL), All: true})
+	if ignoreNotFound(err) != nil {
 		return err
 	}
-	task, err := c.Task(ctx, nil)
-	if err == nil {
-		_, err = task.Delete(ctx, client.WithProcessKill)
-	}
-	if err != nil && !errdefs.IsNotFound(err) {
+	if _, err := s.tasks.Wait(ctx, &tasksapi.WaitRequest{ContainerID: c.ID}); ignoreNotFound(err) != nil {
 		return err
 	}
-	err = c.Delete(ctx, client.WithSnapshotCleanup)
-	if err != nil && !errdefs.IsNotFound(err) {
+	if _, err := s.tasks.Delete(ctx, &tasksapi.DeleteTaskRequest{ContainerID: c.ID}); ignoreNotFound(err) != nil {
 		return err
 	}
-	return removeNetNS(spec)
+	// The container's own snapshot becomes garbage with it.
+	if _, err := s.containers.Delete(ctx, &containersapi.DeleteContainerRequest{ID: c.ID}); ignoreNotFound(err) != nil {
+		return err
+	}
+	var spec specs.Spec
+	if err := json.Unmarshal(c.Spec.GetValue(), &spec); err != nil {
+		return fmt.Errorf("decoding its spec: %w", err)
+	}
+	return removeNetNS(&spec)
+}
+
+// ignoreNotFound is for things that are to be gone.
+func ignoreNotFound(err error) error {
+	if status.Code(err) == codes.NotFound {
+		return nil
+	}
+	return err
 }
 
 // removeNetNS removes the network namespace that the CRI made for a pod. A pod
 // on the host's network has none, and the pod's containers share one.
-func removeNetNS(spec *oci.Spec) error {
+func removeNetNS(spec *specs.Spec) error {
 	if spec.Linux == nil {
 		return nil
 	}

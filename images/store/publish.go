@@ -13,7 +13,7 @@ import (
 	"github.com/containerd/containerd/v2/core/content"
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
-	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
+	criapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
 // criTimeout bounds the wait for the CRI to notice a new image record. It
@@ -28,7 +28,7 @@ func (s *Store) publish(ctx context.Context, img bundle.Image) error {
 		return err
 	}
 	for _, l := range s.gcLabels(img) {
-		_, err := s.client.ContentStore().Update(ctx,
+		_, err := s.content.Update(ctx,
 			content.Info{Digest: l.blob, Labels: map[string]string{l.key: l.value}}, "labels."+l.key)
 		if err != nil {
 			return fmt.Errorf("labelling blob %s: %w", l.blob, err)
@@ -39,7 +39,7 @@ func (s *Store) publish(ctx context.Context, img bundle.Image) error {
 		return err
 	}
 	for _, name := range names {
-		if err := s.record(ctx, name, descriptor(img.Target)); err != nil {
+		if err := s.setRecord(ctx, name, descriptor(img.Target)); err != nil {
 			return err
 		}
 	}
@@ -107,7 +107,7 @@ func (s *Store) checkDocuments(ctx context.Context, img bundle.Image) error {
 }
 
 func (s *Store) readJSON(ctx context.Context, d bundle.Descriptor, v any) error {
-	b, err := content.ReadBlob(ctx, s.client.ContentStore(), descriptor(d))
+	b, err := content.ReadBlob(ctx, s.content, descriptor(d))
 	if err != nil {
 		return fmt.Errorf("reading %s: %w", d.Digest, err)
 	}
@@ -121,7 +121,7 @@ func (s *Store) readJSON(ctx context.Context, d bundle.Descriptor, v any) error 
 // new records through events, shortly after they are made; a kubelet that
 // asked in between would try to pull.
 func (s *Store) awaitCRI(ctx context.Context, names []string) error {
-	if !s.cri {
+	if !s.hasCRI {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, criTimeout)
@@ -143,6 +143,6 @@ func (s *Store) awaitCRI(ctx context.Context, names []string) error {
 
 // criKnows says whether the CRI has an image of that name.
 func (s *Store) criKnows(ctx context.Context, name string) (bool, error) {
-	st, err := s.criImages().ImageStatus(ctx, &runtime.ImageStatusRequest{Image: &runtime.ImageSpec{Image: name}})
+	st, err := s.criImages.ImageStatus(ctx, &criapi.ImageStatusRequest{Image: &criapi.ImageSpec{Image: name}})
 	return st.GetImage() != nil, err
 }

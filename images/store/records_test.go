@@ -3,6 +3,8 @@ package store_test
 import (
 	"bufio"
 	"context"
+	"io"
+	"log"
 	"net/http/httptest"
 	"net/url"
 	"slices"
@@ -146,7 +148,7 @@ func fields(text string) []string {
 // targets, and the same answer to the kubelet.
 func TestRecordsEqualPull(t *testing.T) {
 	onEach(t, func(t *testing.T, rel release) {
-		site := httptest.NewServer(registry.New())
+		site := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
 		defer site.Close()
 		host := must(url.Parse(site.URL)).Host
 

@@ -4,15 +4,31 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"strings"
 	"time"
 
 	"airlift/fault"
 
-	"github.com/containerd/containerd/v2/client"
+	containersapi "github.com/containerd/containerd/api/services/containers/v1"
+	imagesapi "github.com/containerd/containerd/api/services/images/v1"
+	leasesapi "github.com/containerd/containerd/api/services/leases/v1"
+	sandboxapi "github.com/containerd/containerd/api/services/sandbox/v1"
+	snapshotsapi "github.com/containerd/containerd/api/services/snapshots/v1"
+	tasksapi "github.com/containerd/containerd/api/services/tasks/v1"
+	versionapi "github.com/containerd/containerd/api/services/version/v1"
+	"github.com/containerd/containerd/v2/core/content"
+	contentproxy "github.com/containerd/containerd/v2/core/content/proxy"
+	"github.com/containerd/containerd/v2/core/leases"
+	leasesproxy "github.com/containerd/containerd/v2/core/leases/proxy"
+	"github.com/containerd/containerd/v2/core/snapshots"
+	snapshotsproxy "github.com/containerd/containerd/v2/core/snapshots/proxy"
+	"github.com/containerd/containerd/v2/pkg/namespaces"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
-	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"google.golang.org/protobuf/types/known/emptypb"
+	criapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
 const (
@@ -27,15 +43,32 @@ const (
 	// containerd serves within a second even on slow disks; the rest is for a
 	// daemon that has many containers to recover.
 	connectTimeout = 60 * time.Second
+
+	// maxMessage is the largest message containerd sends, in bytes (its
+	// defaults.DefaultMaxRecvMsgSize).
+	maxMessage = 16 << 20
 )
 
 // A Store is a running containerd.
+//
+// It is made of containerd's API and the thin clients over it. containerd's
+// client package is not used: it brings the code that pulls from registries,
+// which an installer for isolated hosts must not carry.
 type Store struct {
-	client      *client.Client
-	socket      string
+	conn        *grpc.ClientConn
 	version     string
 	snapshotter string
-	cri         bool // whether the CRI is served
+	hasCRI      bool
+
+	content    content.Store
+	leases     leases.Manager
+	snapshots  snapshots.Snapshotter
+	images     imagesapi.ImagesClient
+	containers containersapi.ContainersClient
+	tasks      tasksapi.TasksClient
+	sandboxes  sandboxapi.StoreClient
+	criImages  criapi.ImageServiceClient
+	criRuntime criapi.RuntimeServiceClient
 }
 
 // Connect waits until containerd answers on socket and, where it serves the
@@ -47,32 +80,51 @@ func Connect(ctx context.Context, socket string) (*Store, error) {
 		ctx, cancel = context.WithTimeout(ctx, connectTimeout)
 		defer cancel()
 	}
-	s := &Store{socket: socket}
-	if err := poll(ctx, 50*time.Millisecond, s.dial); err != nil {
+	var s *Store
+	err := poll(ctx, 50*time.Millisecond, func(ctx context.Context) (err error) {
+		s, err = dial(ctx, socket)
+		return err
+	})
+	if err != nil {
 		return nil, fault.Wrap(fmt.Errorf("connecting to containerd at %s: %w", socket, err), fault.Failure,
-			"see why it does not start: systemctl status containerd; journalctl -u containerd")
+			"see why it does not answer: systemctl status containerd; journalctl -u containerd")
 	}
 	return s, nil
 }
 
 // dial tries to connect once.
-func (s *Store) dial(ctx context.Context) error {
-	// A client made before the socket is there would wait out gRPC's backoff,
-	// a second at first, before it looks again.
-	probe, err := new(net.Dialer).DialContext(ctx, "unix", s.socket)
+func dial(ctx context.Context, socket string) (*Store, error) {
+	// A connection made before the socket is there would wait out gRPC's
+	// backoff, a second at first, before it looks again.
+	probe, err := new(net.Dialer).DialContext(ctx, "unix", socket)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	probe.Close()
-	s.client, err = client.New(s.socket, client.WithDefaultNamespace(namespace))
+	conn, err := grpc.NewClient("unix://"+socket,
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage), grpc.MaxCallSendMsgSize(maxMessage)),
+		grpc.WithUnaryInterceptor(inNamespace), grpc.WithStreamInterceptor(streamInNamespace))
 	if err != nil {
-		return err
+		return nil, err
+	}
+	s := &Store{
+		conn:       conn,
+		content:    contentproxy.NewContentStore(conn),
+		leases:     leasesproxy.NewLeaseManager(leasesapi.NewLeasesClient(conn)),
+		images:     imagesapi.NewImagesClient(conn),
+		containers: containersapi.NewContainersClient(conn),
+		tasks:      tasksapi.NewTasksClient(conn),
+		sandboxes:  sandboxapi.NewStoreClient(conn),
+		criImages:  criapi.NewImageServiceClient(conn),
+		criRuntime: criapi.NewRuntimeServiceClient(conn),
 	}
 	if err := s.greet(ctx); err != nil {
-		s.client.Close()
-		return err
+		conn.Close()
+		return nil, err
 	}
-	return nil
+	s.snapshots = snapshotsproxy.NewSnapshotter(snapshotsapi.NewSnapshotsClient(conn), s.snapshotter)
+	return s, nil
 }
 
 // greet asks containerd the questions that every use of it needs answered.
@@ -80,38 +132,30 @@ func (s *Store) greet(ctx context.Context) error {
 	// A socket that accepts and never answers must not eat the whole wait.
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	v, err := s.client.Version(ctx)
+	v, err := versionapi.NewVersionClient(s.conn).Version(ctx, &emptypb.Empty{})
 	if err != nil {
 		return err
 	}
-	s.version = v.Version
+	s.version = strings.TrimPrefix(v.Version, "v") // upstream builds have it, Debian's not
 	s.snapshotter, err = s.criSnapshotter(ctx)
-	switch {
-	case status.Code(err) == codes.Unimplemented:
-		// A containerd with the CRI plugin disabled, as Docker ships it.
-		s.cri, s.snapshotter = false, defaultSnapshotter
+	if status.Code(err) == codes.Unimplemented {
+		// The CRI plugin is disabled, as in the containerd that Docker ships.
+		s.snapshotter = defaultSnapshotter
 		return nil
-	case err != nil:
-		return err
 	}
-	s.cri = true
-	return nil
+	s.hasCRI = err == nil
+	return err
 }
 
 // Close closes the connection.
-func (s *Store) Close() error { return s.client.Close() }
+func (s *Store) Close() error { return s.conn.Close() }
 
-// conn is the connection under the client, which serves the CRI as well.
-func (s *Store) conn() grpc.ClientConnInterface {
-	return s.client.Conn().(grpc.ClientConnInterface)
+func inNamespace(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	return invoke(namespaces.WithNamespace(ctx, namespace), method, req, reply, conn, opts...)
 }
 
-func (s *Store) criImages() runtime.ImageServiceClient {
-	return runtime.NewImageServiceClient(s.conn())
-}
-
-func (s *Store) criRuntime() runtime.RuntimeServiceClient {
-	return runtime.NewRuntimeServiceClient(s.conn())
+func streamInNamespace(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, stream grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	return stream(namespaces.WithNamespace(ctx, namespace), desc, conn, method, opts...)
 }
 
 // poll calls try until it returns nil. When ctx ends first, the error says so

@@ -8,7 +8,7 @@ import (
 
 	"github.com/containerd/containerd/v2/core/images"
 	"github.com/containerd/errdefs"
-	"github.com/distribution/reference"
+	"github.com/containerd/platforms"
 )
 
 // Tag gives an image that is there one more name, pinned as well: the name
@@ -22,24 +22,20 @@ func (s *Store) Tag(ctx context.Context, existing, name string) error {
 }
 
 func (s *Store) tag(ctx context.Context, existing, name string) error {
-	full, err := fullName(existing)
+	rec, _, err := s.resolve(ctx, existing)
 	if err != nil {
 		return err
 	}
-	img, err := s.client.GetImage(ctx, full)
+	config, err := images.Config(ctx, s.content, rec.target, platforms.Default())
 	if err != nil {
 		return err
 	}
-	config, err := img.Config(ctx)
-	if err != nil {
-		return err
-	}
-	names, err := recordNames(name, img.Target().Digest, config.Digest)
+	names, err := recordNames(name, rec.target.Digest, config.Digest)
 	if err != nil {
 		return err
 	}
 	for _, n := range names {
-		if err := s.record(ctx, n, img.Target()); err != nil {
+		if err := s.setRecord(ctx, n, rec.target); err != nil {
 			return err
 		}
 	}
@@ -59,64 +55,54 @@ func (s *Store) RemoveImages(ctx context.Context, refs []string) error {
 }
 
 func (s *Store) removeImage(ctx context.Context, ref string) error {
-	name, err := fullName(ref)
-	if err != nil {
-		return err
-	}
-	img, err := s.client.GetImage(ctx, name)
+	rec, repository, err := s.resolve(ctx, ref)
 	if errdefs.IsNotFound(err) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	config, err := img.Config(ctx)
-	if err != nil {
-		return err
-	}
-	names, err := recordNames(ref, img.Target().Digest, config.Digest)
-	if err != nil {
-		return err
-	}
-	id, byDigest := names[0], names[1]
-	same, err := s.client.ImageService().List(ctx, fmt.Sprintf("target.digest==%q", img.Target().Digest))
+	same, err := s.recordsOf(ctx, rec.target.Digest)
 	if err != nil {
 		return err
 	}
 	// The name by digest goes with the repository's last tag, the ID with the
 	// last name of all.
-	repository, _, _ := strings.Cut(byDigest, "@")
-	tags, others := 0, 0
-	for _, record := range same {
+	byDigest := repository + "@" + rec.target.Digest.String()
+	tags, others, ids := 0, 0, []string(nil)
+	for _, r := range same {
 		switch {
-		case slices.Contains(names, record.Name):
-		case strings.HasPrefix(record.Name, repository+":"):
+		case r.name == rec.name, r.name == byDigest:
+		case strings.HasPrefix(r.name, "sha256:"):
+			ids = append(ids, r.name)
+		case strings.HasPrefix(r.name, repository+":"):
 			tags++
 		default:
 			others++
 		}
 	}
-	remove := []string{name}
+	remove := []string{rec.name}
 	if tags == 0 {
 		remove = append(remove, byDigest)
 	}
 	if tags+others == 0 {
-		remove = append(remove, id)
+		remove = append(remove, ids...)
 	}
-	for _, n := range remove {
-		err := s.client.ImageService().Delete(ctx, n, images.SynchronousDelete())
-		if err != nil && !errdefs.IsNotFound(err) {
+	for _, name := range slices.Compact(remove) {
+		if err := s.removeRecord(ctx, name); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// fullName returns the name that the CRI records ref under.
-func fullName(ref string) (string, error) {
-	named, err := reference.ParseDockerRef(ref)
+// resolve returns the record of an image reference, and the reference's
+// repository.
+func (s *Store) resolve(ctx context.Context, ref string) (record, string, error) {
+	named, err := parse(ref)
 	if err != nil {
-		return "", fmt.Errorf("parsing image reference %q: %w", ref, err)
+		return record{}, "", err
 	}
-	return named.String(), nil
+	rec, err := s.record(ctx, named.String())
+	return rec, named.Name(), err
 }

@@ -1,0 +1,125 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"airlift/bundle"
+
+	imagesapi "github.com/containerd/containerd/api/services/images/v1"
+	"github.com/containerd/containerd/api/types"
+	"github.com/containerd/errdefs"
+	"github.com/containerd/errdefs/pkg/errgrpc"
+	"github.com/distribution/reference"
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"google.golang.org/protobuf/types/known/fieldmaskpb"
+)
+
+// The labels that the CRI gives its own images (containerd's
+// internal/cri/labels). Without "managed" it would add the records it misses
+// by itself; pinned images are left alone by the kubelet's garbage collection.
+var recordLabels = map[string]string{
+	"io.cri-containerd.image":  "managed",
+	"io.cri-containerd.pinned": "pinned",
+}
+
+// recordNames returns the names under which a pull by the CRI records an
+// image: its ID (the config's digest), its name by digest, and, where it has
+// one, its name by tag. The last one is the one that pods ask for. A short
+// name ("nginx") becomes the full one ("docker.io/library/nginx:latest").
+func recordNames(ref string, target, config digest.Digest) ([]string, error) {
+	named, err := parse(ref)
+	if err != nil {
+		return nil, err
+	}
+	if c, ok := named.(reference.Canonical); ok {
+		return []string{config.String(), c.String()}, nil
+	}
+	return []string{config.String(), named.Name() + "@" + target.String(), named.String()}, nil
+}
+
+// namesOf is recordNames for an image of a bundle.
+func namesOf(img bundle.Image) ([]string, error) {
+	return recordNames(img.Reference, digest.Digest(img.Target.Digest), digest.Digest(img.Config.Digest))
+}
+
+func parse(ref string) (reference.Named, error) {
+	named, err := reference.ParseDockerRef(ref)
+	if err != nil {
+		return nil, fmt.Errorf("parsing image reference %q: %w", ref, err)
+	}
+	return named, nil
+}
+
+// A record is one name of an image in containerd.
+type record struct {
+	name   string
+	target ocispec.Descriptor
+	labels map[string]string
+}
+
+func fromAPI(img *imagesapi.Image) record {
+	return record{img.Name, ocispec.Descriptor{
+		MediaType: img.Target.GetMediaType(),
+		Digest:    digest.Digest(img.Target.GetDigest()),
+		Size:      img.Target.GetSize(),
+	}, img.Labels}
+}
+
+// record returns the record of that name, or an error that is
+// errdefs.ErrNotFound.
+func (s *Store) record(ctx context.Context, name string) (record, error) {
+	resp, err := s.images.Get(ctx, &imagesapi.GetImageRequest{Name: name})
+	if err != nil {
+		return record{}, errgrpc.ToNative(err)
+	}
+	return fromAPI(resp.Image), nil
+}
+
+// recordsOf returns all records with that target.
+func (s *Store) recordsOf(ctx context.Context, target digest.Digest) ([]record, error) {
+	resp, err := s.images.List(ctx, &imagesapi.ListImagesRequest{Filters: []string{fmt.Sprintf("target.digest==%q", target)}})
+	if err != nil {
+		return nil, errgrpc.ToNative(err)
+	}
+	var records []record
+	for _, img := range resp.Images {
+		records = append(records, fromAPI(img))
+	}
+	return records, nil
+}
+
+// setRecord makes name point at target, with the CRI's labels. The record is
+// written even if nothing changes: the write is what makes the CRI look.
+func (s *Store) setRecord(ctx context.Context, name string, target ocispec.Descriptor) error {
+	img := &imagesapi.Image{Name: name, Labels: recordLabels, Target: &types.Descriptor{
+		MediaType: target.MediaType, Digest: target.Digest.String(), Size: target.Size}}
+	_, err := s.images.Create(ctx, &imagesapi.CreateImageRequest{Image: img})
+	if errdefs.IsAlreadyExists(errgrpc.ToNative(err)) {
+		fields := []string{"target"}
+		for _, label := range slices.Sorted(maps.Keys(recordLabels)) {
+			fields = append(fields, "labels."+label)
+		}
+		_, err = s.images.Update(ctx, &imagesapi.UpdateImageRequest{Image: img, UpdateMask: &fieldmaskpb.FieldMask{Paths: fields}})
+	}
+	if err != nil {
+		return fmt.Errorf("recording image %s: %w", name, errgrpc.ToNative(err))
+	}
+	return nil
+}
+
+// removeRecord removes a record, if it is there, and what only it held.
+func (s *Store) removeRecord(ctx context.Context, name string) error {
+	_, err := s.images.Delete(ctx, &imagesapi.DeleteImageRequest{Name: name, Sync: true})
+	if err = errgrpc.ToNative(err); err != nil && !errdefs.IsNotFound(err) {
+		return fmt.Errorf("removing image record %s: %w", name, err)
+	}
+	return nil
+}
+
+func descriptor(d bundle.Descriptor) ocispec.Descriptor {
+	return ocispec.Descriptor{MediaType: d.MediaType, Digest: digest.Digest(d.Digest), Size: d.Size}
+}
