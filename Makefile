@@ -31,11 +31,12 @@ stubs:
 
 # The real components of Kubernetes, built from Go modules (a test rig).
 upstream:
-	go run ./scripts/upstream build --version $(KUBERNETES)
+	go build -o bin/upstream ./scripts/upstream
+	bin/upstream build --version $(KUBERNETES)
 
 # A bundle made from the rig, which stands for the sites on the internet.
 bundle: build upstream
-	go run ./scripts/upstream carry --version $(KUBERNETES) --output out/install
+	go run ./scripts/carry --version $(KUBERNETES) --output out/install
 
 demo: bundle
 	go run ./scripts/demo --bundle out/install
@@ -48,7 +49,7 @@ test: upstream vet
 	go test ./...
 
 e2e: bundle
-	go test -tags e2e -count 1 -timeout 40m ./scripts/lab ./e2e
+	go test -tags e2e -count 1 -p 1 -timeout 40m ./scripts/lab ./e2e
 
 clean:
 	rm -rf bin out $(STUBS)/install-linux-*
