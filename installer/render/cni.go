@@ -38,15 +38,10 @@ type bridgePlugin struct {
 type ipam struct {
 	Type   string          `json:"type"`
 	Ranges [][]subnetRange `json:"ranges"`
-	Routes []route         `json:"routes"`
 }
 
 type subnetRange struct {
 	Subnet netip.Prefix `json:"subnet"`
-}
-
-type route struct {
-	Dst string `json:"dst"`
 }
 
 type portmapPlugin struct {
@@ -69,12 +64,10 @@ func CNIConflist(cfg *config.Config, podCIDRs []string) ([]byte, error) {
 		if err != nil {
 			return nil, fmt.Errorf("reading the pod CIDR of node %q: %w", cfg.NodeRegistration.Name, err)
 		}
-		everything := "0.0.0.0/0"
 		if subnet.Addr().Is6() {
-			everything, headers = "::/0", vxlanOverIPv6
+			headers = vxlanOverIPv6
 		}
 		addresses.Ranges = append(addresses.Ranges, []subnetRange{{subnet}})
-		addresses.Routes = append(addresses.Routes, route{everything})
 	}
 	if cfg.Facts.MTU <= headers {
 		return nil, fmt.Errorf("interface %q has an MTU of %d, too small for a vxlan", cfg.Facts.Interface, cfg.Facts.MTU)

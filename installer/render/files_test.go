@@ -199,9 +199,9 @@ func TestCNIConflist(t *testing.T) {
 		want     string
 	}{
 		{1500, []string{"10.244.3.0/24"}, `{"type":"bridge","bridge":"cni0","mtu":1450,"hairpinMode":true,"isDefaultGateway":true,"ipMasq":false,
-			"ipam":{"type":"host-local","ranges":[[{"subnet":"10.244.3.0/24"}]],"routes":[{"dst":"0.0.0.0/0"}]}}`},
+			"ipam":{"type":"host-local","ranges":[[{"subnet":"10.244.3.0/24"}]]}}`},
 		{9000, []string{"10.244.3.0/24", "fd00:10:244:3::/64"}, `{"type":"bridge","bridge":"cni0","mtu":8930,"hairpinMode":true,"isDefaultGateway":true,"ipMasq":false,
-			"ipam":{"type":"host-local","ranges":[[{"subnet":"10.244.3.0/24"}],[{"subnet":"fd00:10:244:3::/64"}]],"routes":[{"dst":"0.0.0.0/0"},{"dst":"::/0"}]}}`},
+			"ipam":{"type":"host-local","ranges":[[{"subnet":"10.244.3.0/24"}],[{"subnet":"fd00:10:244:3::/64"}]]}}`},
 	} {
 		cfg.Facts.MTU = test.mtu
 		data, err := render.CNIConflist(cfg, test.podCIDRs)
