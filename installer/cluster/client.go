@@ -17,6 +17,9 @@ import (
 // connection is noticed after this time at the latest and opened again.
 const requestTimeout = 30 * time.Second
 
+// userAgent is what the API server's audit log knows us by.
+const userAgent = "airlift-install"
+
 // Client talks to one API server with one identity.
 type Client struct {
 	api    kubernetes.Interface
@@ -65,7 +68,7 @@ func fromConfig(kubeconfig *clientcmdapi.Config, server string) (*Client, error)
 }
 
 func fromREST(cfg *rest.Config) (*Client, error) {
-	cfg.UserAgent = "airlift-install"
+	cfg.UserAgent = userAgent
 	cfg.Timeout = requestTimeout
 	// An installer sends some dozens of requests at a time that it was told
 	// to be quick; the API server's own fairness queues protect it.

@@ -7,9 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"net"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -21,6 +19,7 @@ import (
 	"k8s.io/cluster-bootstrap/token/jws"
 
 	"airlift/installer/config"
+	"airlift/installer/pki"
 )
 
 // Found is a cluster that may be trusted.
@@ -127,17 +126,19 @@ func discoverByToken(ctx context.Context, d config.Discovery, report Report) (*F
 	if err := CheckToken(token); err != nil {
 		return nil, &DiscoveryError{Malformed, fmt.Errorf("reading the TLS bootstrap token: %w", err)}
 	}
-	found.Kubeconfig, err = bootstrapKubeconfig(server, ca, token)
-	return found, err
+	found.Kubeconfig = pki.BootstrapKubeconfig(server, ca, token)
+	return found, nil
 }
 
-// checkEndpoint wants host:port, as kubeadm does.
+// checkEndpoint wants a host and a port, as kubeadm does.
 func checkEndpoint(endpoint string) error {
-	host, port, err := net.SplitHostPort(endpoint)
-	n, perr := strconv.Atoi(port)
-	if err != nil || host == "" || perr != nil || n < 1 || n > 65535 || strings.Contains(host, "/") {
-		return refuse(Malformed, "give host and port of a control plane's API server, as in 192.0.2.10:6443 or [2001:db8::1]:6443",
-			"%q is not an API server address", endpoint)
+	const hint = "give host and port of a control plane's API server, as in 192.0.2.10:6443 or [2001:db8::1]:6443"
+	_, port, err := config.SplitEndpoint(endpoint, 0)
+	if err != nil {
+		return refuse(Malformed, hint, "reading the API server's address: %w", err)
+	}
+	if port == 0 {
+		return refuse(Malformed, hint, "reading the API server's address: %q has no port", endpoint)
 	}
 	return nil
 }
@@ -185,17 +186,6 @@ func clusterCA(kubeconfig string) ([]byte, error) {
 	return ca, nil
 }
 
-// bootstrapKubeconfig is bootstrap-kubelet.conf with kubeadm's names.
-func bootstrapKubeconfig(server string, ca []byte, token string) ([]byte, error) {
-	const cluster, user, context = "kubernetes", "tls-bootstrap-token-user", "tls-bootstrap-token-user@kubernetes"
-	return clientcmd.Write(clientcmdapi.Config{
-		Clusters:       map[string]*clientcmdapi.Cluster{cluster: {Server: server, CertificateAuthorityData: ca}},
-		AuthInfos:      map[string]*clientcmdapi.AuthInfo{user: {Token: token}},
-		Contexts:       map[string]*clientcmdapi.Context{context: {Cluster: cluster, AuthInfo: user}},
-		CurrentContext: context,
-	})
-}
-
 // discoverByFile uses a kubeconfig that the user vouches for.
 func discoverByFile(ctx context.Context, d config.Discovery, report Report) (*Found, error) {
 	cfg, err := loadDiscoveryFile(ctx, d)
@@ -234,8 +224,8 @@ func discoverByFile(ctx context.Context, d config.Discovery, report Report) (*Fo
 		if err := CheckToken(d.TLSBootstrapToken); err != nil {
 			return nil, &DiscoveryError{Malformed, fmt.Errorf("reading the TLS bootstrap token: %w", err)}
 		}
-		found.Kubeconfig, err = bootstrapKubeconfig(found.Server, found.CA, d.TLSBootstrapToken)
-		return found, err
+		found.Kubeconfig = pki.BootstrapKubeconfig(found.Server, found.CA, d.TLSBootstrapToken)
+		return found, nil
 	}
 	if current == nil || !hasCredentials(cfg.AuthInfos[current.AuthInfo]) {
 		return nil, refuse(NoCredentials, "pass --tls-bootstrap-token, or put credentials into the file",

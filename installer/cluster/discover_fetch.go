@@ -69,10 +69,12 @@ func signedBy(ca []byte) *tls.Config {
 // heal, for as long as that may take.
 func (s infoSource) fetch(ctx context.Context, trust *tls.Config, accept func(*corev1.ConfigMap) error) (*clusterInfo, error) {
 	start, said := time.Now(), ""
+	attempts, cancel := context.WithDeadline(ctx, start.Add(s.limit()))
+	defer cancel()
 	var reason Reason // of the last failure, and since when it has been that
 	var since time.Time
 	for {
-		info, err := s.try(ctx, trust, accept)
+		info, err := s.try(attempts, trust, accept)
 		if err == nil {
 			return info, nil
 		}

@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/util/retry"
 
 	"airlift/fault"
+	"airlift/installer/config"
 )
 
 // MarkControlPlane gives a node the labels and taints of a control plane. Nil
@@ -20,7 +21,7 @@ import (
 // taints stay; one of the same key and effect is replaced.
 func (c *Client) MarkControlPlane(ctx context.Context, node string, taints []corev1.Taint) (changed bool, err error) {
 	if taints == nil {
-		taints = []corev1.Taint{{Key: controlPlaneLabel, Effect: corev1.TaintEffectNoSchedule}}
+		taints = []corev1.Taint{config.ControlPlaneTaint}
 	}
 	changed, err = c.patchNode(ctx, node, func(n *corev1.Node) {
 		if n.Labels == nil {
