@@ -1,0 +1,116 @@
+package lab
+
+import (
+	"bytes"
+	"context"
+	_ "embed"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"airlift/fault"
+)
+
+// interruptGrace is how long a program has to clean up after an interrupt.
+const interruptGrace = 10 * time.Second
+
+// Exec runs a program on the host as root, with a plain environment and in
+// /root. The error holds an *exec.ExitError if the program failed. When ctx is
+// cancelled the program gets SIGINT, as from Ctrl-C, and ten seconds.
+func (h *Host) Exec(ctx context.Context, stdin io.Reader, stdout, stderr io.Writer, argv ...string) error {
+	enter, err := h.enter(argv)
+	if err != nil {
+		return err
+	}
+	cmd := exec.CommandContext(ctx, enter[0], enter[1:]...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, stdout, stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	ended := make(chan struct{})
+	defer close(ended)
+	cmd.Cancel = func() error {
+		h.signal(cmd.Process.Pid, unix.SIGINT)
+		go func() {
+			select {
+			case <-ended:
+			case <-time.After(interruptGrace):
+				h.signal(cmd.Process.Pid, unix.SIGKILL)
+			}
+		}()
+		return nil
+	}
+	cmd.WaitDelay = interruptGrace + time.Second // for nsenter to follow
+	if err := cmd.Run(); err != nil {
+		if ctx.Err() != nil {
+			err = fmt.Errorf("%w (%w)", ctx.Err(), err)
+		}
+		return fmt.Errorf("running %s on %s: %w", strings.Join(argv, " "), h.Name, err)
+	}
+	return nil
+}
+
+// Output is Exec without input; it returns what the program wrote to standard
+// output. An error holds the end of what it wrote to standard error.
+func (h *Host) Output(ctx context.Context, argv ...string) (string, error) {
+	var stdout, stderr bytes.Buffer
+	err := h.Exec(ctx, nil, &stdout, &stderr, argv...)
+	if err != nil {
+		err = fmt.Errorf("%w%s", err, lastLines(stderr.String(), 8))
+	}
+	return stdout.String(), err
+}
+
+// Shell replaces this process by a login shell on the host.
+func (h *Host) Shell() error {
+	argv, err := h.enter([]string{"bash", "--login"})
+	if err != nil {
+		return err
+	}
+	return fmt.Errorf("running %s: %w", argv[0], syscall.Exec(argv[0], argv, os.Environ()))
+}
+
+// enterScript moves a process into the host's cgroups and then into its
+// namespaces. usage: sh -c … sh CGROUP... -- PROGRAM ARG...
+const enterScript = `while [ "$1" != -- ]; do echo 0 >"$1/cgroup.procs"; shift; done; shift; exec "$@"`
+
+// enter wraps a command so that it runs on the host.
+func (h *Host) enter(argv []string) ([]string, error) {
+	leader := h.leader()
+	if leader == 0 {
+		return nil, fault.New(fault.Failure, "its console is in "+h.ConsoleLog(), "%s of lab %s is not running", h.Name, h.lab)
+	}
+	pid := strconv.Itoa(leader)
+	cgroups, err := cgroupDirs(pid)
+	if err != nil {
+		return nil, err
+	}
+	term := os.Getenv("TERM")
+	if term == "" {
+		term = "dumb"
+	}
+	return slices.Concat(
+		[]string{"/bin/sh", "-ec", enterScript, "sh"}, cgroups,
+		[]string{"--", "nsenter", "--target", pid, "--all", "--",
+			"/usr/bin/env", "--ignore-environment", "--chdir=/root",
+			"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+			"HOME=/root", "USER=root", "LOGNAME=root", "SHELL=/bin/bash", "LANG=C.UTF-8", "TERM=" + term},
+		argv,
+	), nil
+}
+
+// signal signals the process group that nsenter leads, but not nsenter: it
+// would die, and the program on the host would be left without a parent.
+func (h *Host) signal(nsenter int, signal unix.Signal) {
+	for _, pid := range h.processes() {
+		if group, err := unix.Getpgid(pid); err == nil && group == nsenter && pid != nsenter {
+			_ = unix.Kill(pid, signal) // it may have just ended
+		}
+	}
+}
