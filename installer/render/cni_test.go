@@ -1,0 +1,115 @@
+package render_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"airlift/installer/render"
+	"airlift/installer/render/oracle"
+	"airlift/scripts/upstream/components"
+)
+
+// insideNamespaces tells the test binary that it runs in namespaces of its own.
+const insideNamespaces = "AIRLIFT_TEST_NAMESPACES"
+
+// TestRealPluginsConnectAPod runs the real CNI plugins with our settings, for a
+// pod's network namespace. It happens in a network and a mount namespace of
+// the test's own: nothing of this machine changes.
+func TestRealPluginsConnectAPod(t *testing.T) {
+	bridge, err := components.Path(oracle.Version, "bridge")
+	if err != nil {
+		t.Fatalf("this test runs the real CNI plugins: %v", err)
+	}
+	if os.Getenv(insideNamespaces) == "" {
+		args := []string{"--mount", "--net", "--propagation", "private"}
+		if os.Getuid() != 0 {
+			args = append(args, "--map-root-user")
+		}
+		cmd := exec.Command("unshare", append(args, os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")...)
+		cmd.Env = append(os.Environ(), insideNamespaces+"=1")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("in its own namespaces: %v\n%s", err, out)
+		}
+		return
+	}
+
+	// The plugins keep addresses below /var/lib, ip keeps namespaces in /run.
+	for _, dir := range []string{"/run", "/var/lib"} {
+		run(t, "mount", "-t", "tmpfs", "tmpfs", dir)
+	}
+	run(t, "ip", "link", "set", "lo", "up")
+	run(t, "ip", "netns", "add", "pod")
+
+	data, err := render.CNIConflist(oracle.Cases()[0].Config, []string{"10.244.3.0/24", "fd00:10:244:3::/64"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var list struct {
+		CNIVersion, Name string
+		Plugins          []map[string]any
+	}
+	if err := json.Unmarshal(data, &list); err != nil {
+		t.Fatal(err)
+	}
+	call := func(command string, plugins []map[string]any, result any) {
+		for _, plugin := range plugins {
+			plugin["cniVersion"], plugin["name"] = list.CNIVersion, list.Name
+			if result != nil {
+				plugin["prevResult"] = result
+			}
+			if plugin["type"] == "portmap" {
+				plugin["runtimeConfig"] = map[string]any{"portMappings": []map[string]any{
+					{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}}}
+			}
+			input, err := json.Marshal(plugin)
+			if err != nil {
+				t.Fatal(err)
+			}
+			cmd := exec.Command(filepath.Join(filepath.Dir(bridge), plugin["type"].(string)))
+			cmd.Stdin = bytes.NewReader(input)
+			cmd.Env = append(os.Environ(), "CNI_COMMAND="+command, "CNI_CONTAINERID=pod", "CNI_NETNS=/run/netns/pod",
+				"CNI_IFNAME=eth0", "CNI_PATH="+filepath.Dir(bridge))
+			out, err := cmd.Output()
+			if err != nil {
+				t.Fatalf("%s %s: %v\n%s", command, plugin["type"], err, out)
+			}
+			if len(out) > 0 {
+				result = json.RawMessage(out)
+			}
+		}
+	}
+	call("ADD", list.Plugins, nil)
+
+	for _, check := range []struct{ command, want string }{
+		{"ip -n pod -4 route show default", "default via 10.244.3.1 dev eth0"},
+		{"ip -n pod -6 route show default", "default via fd00:10:244:3::1 dev eth0"},
+		{"ip -n pod -4 -o addr show eth0", "10.244.3.2/24"},
+		{"ip -n pod -6 -o addr show eth0", "fd00:10:244:3::2/64"},
+		{"ip -n pod link show eth0", "mtu 1430"},
+		{"ip -4 -o addr show cni0", "10.244.3.1/24"},
+	} {
+		if out := run(t, strings.Fields(check.command)...); !strings.Contains(out, check.want) {
+			t.Errorf("%s: %q is missing in\n%s", check.command, check.want, out)
+		}
+	}
+	slices.Reverse(list.Plugins)
+	call("DEL", list.Plugins, nil)
+	if out := run(t, "ip", "-n", "pod", "-o", "link", "show"); strings.Contains(out, "eth0") {
+		t.Errorf("eth0 is still there:\n%s", out)
+	}
+}
+
+func run(t *testing.T, command ...string) string {
+	t.Helper()
+	out, err := exec.Command(command[0], command[1:]...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", strings.Join(command, " "), err, out)
+	}
+	return string(out)
+}
