@@ -34,6 +34,9 @@ func (b *Builder) Build(ctx context.Context, recipes []components.Recipe) error 
 		return err
 	}
 	defer unlock()
+	if err := os.RemoveAll(filepath.Join(b.Cache, "tmp")); err != nil { // of builds that were killed
+		return err
+	}
 	if missing, err = b.missing(recipes); err != nil { // whoever held the lock may have built them
 		return err
 	}
@@ -73,7 +76,7 @@ func (b *Builder) one(ctx context.Context, r components.Recipe) error {
 	if err := os.MkdirAll(filepath.Dir(final), 0o755); err != nil {
 		return err
 	}
-	tmp, err := os.MkdirTemp(filepath.Dir(final), ".building-")
+	tmp, err := b.tempDir("result")
 	if err != nil {
 		return err
 	}
@@ -107,6 +110,16 @@ func (b *Builder) one(ctx context.Context, r components.Recipe) error {
 	}
 	fmt.Fprintf(b.Log, "built %s %s in %.0fs (%.0f MB)\n", r.Name, r.Version, time.Since(start).Seconds(), float64(size)/1e6)
 	return nil
+}
+
+// tempDir makes a folder that the next build removes if this one cannot. It
+// is in the cache, so that a rename from it is atomic.
+func (b *Builder) tempDir(what string) (string, error) {
+	parent := filepath.Join(b.Cache, "tmp")
+	if err := os.MkdirAll(parent, 0o755); err != nil {
+		return "", err
+	}
+	return os.MkdirTemp(parent, what+"-")
 }
 
 // lock takes the cache's build lock, which the kernel drops when this process

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
 	"time"
@@ -25,15 +26,15 @@ type origin struct {
 	Origin struct{ Hash string }
 }
 
-func (b *Builder) download(ctx context.Context, path, version string) (module, origin, error) {
+func (b *Builder) download(ctx context.Context, modpath, version string) (module, origin, error) {
 	var m module
 	var o origin
-	out, err := b.run(ctx, b.Cache, nil, "go", "mod", "download", "-json", path+"@"+version)
+	out, err := b.run(ctx, b.Cache, nil, "go", "mod", "download", "-json", modpath+"@"+version)
 	if err != nil {
 		return m, o, err
 	}
 	if err := json.Unmarshal(out, &m); err != nil {
-		return m, o, fmt.Errorf("reading what go says of %s@%s: %w", path, version, err)
+		return m, o, fmt.Errorf("reading what go says of %s@%s: %w", modpath, version, err)
 	}
 	info, err := os.ReadFile(m.Info)
 	if err != nil {
@@ -54,7 +55,7 @@ func (b *Builder) compileGo(ctx context.Context, r components.Recipe, out string
 	if err != nil {
 		return err
 	}
-	dir, err := os.MkdirTemp(b.Cache, ".module-")
+	dir, err := b.tempDir("module")
 	if err != nil {
 		return err
 	}
@@ -92,15 +93,31 @@ func (b *Builder) compileGo(ctx context.Context, r components.Recipe, out string
 		if t.CGO {
 			env = []string{"CGO_ENABLED=1"}
 		}
-		// One call per program: with several, go would name them itself.
-		for name, pkg := range t.Packages {
-			call := append(args[:len(args):len(args)], "-o", filepath.Join(out, name), pkg)
-			if _, err := b.run(ctx, dir, env, "go", call...); err != nil {
+		for _, call := range outputs(t, out) {
+			if _, err := b.run(ctx, dir, env, "go", append(args[:len(args):len(args)], call...)...); err != nil {
 				return err
 			}
 		}
 	}
 	return nil
+}
+
+// outputs returns the last arguments of the calls of go build that a target
+// takes: one call for all programs when go would name them right by itself,
+// since it then links them side by side, or else one for each.
+func outputs(t components.Target, out string) [][]string {
+	together := []string{"-o", out + "/"}
+	var apart [][]string
+	named := true
+	for name, pkg := range t.Packages {
+		together = append(together, pkg)
+		apart = append(apart, []string{"-o", filepath.Join(out, name), pkg})
+		named = named && name == path.Base(pkg)
+	}
+	if named {
+		return [][]string{together}
+	}
+	return apart
 }
 
 func (b *Builder) writeModule(ctx context.Context, r components.Recipe, mod module, dir string) error {

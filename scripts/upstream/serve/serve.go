@@ -27,18 +27,19 @@ type Server struct {
 
 // Start listens and serves. The address is that of the first site; the others
 // take the ports after it, or free ports when its port is 0. The hosts that
-// sites redirect to listen on another loopback address than the sites, so that
-// a redirect leads to another host here as well. The access log, which may be
+// sites redirect to are named localhost in the redirects, so that a redirect
+// leads to another host here as well. The access log, which may be
 // nil, gets one line per request: method, host, path, status and bytes.
 func Start(listen string, c Content, accessLog io.Writer) (*Server, error) {
-	addresses, err := spread(listen, c.sites())
+	sites := c.sites()
+	addresses, err := spread(listen, len(sites))
 	if err != nil {
 		return nil, err
 	}
 	s := &Server{failed: make(chan error, 1)}
 	listeners := make([]net.Listener, len(addresses))
 	at := make(locations)
-	for i, site := range c.sites() {
+	for i, site := range sites {
 		if listeners[i], err = net.Listen("tcp", addresses[i]); err != nil {
 			for _, l := range listeners[:i] {
 				l.Close()
@@ -46,12 +47,15 @@ func Start(listen string, c Content, accessLog io.Writer) (*Server, error) {
 			return nil, fmt.Errorf("serving %s: %w", site.host, err)
 		}
 		at[site.host] = "http://" + listeners[i].Addr().String()
-		if !site.cdn {
+		if site.cdn {
+			_, port, _ := net.SplitHostPort(listeners[i].Addr().String())
+			at[site.host] = "http://" + redirectedHost + ":" + port
+		} else {
 			s.Mirrors = append(s.Mirrors, Mirror{site.host, at[site.host]})
 		}
 	}
 	log := &accessLogger{w: accessLog}
-	for i, site := range c.sites() {
+	for i, site := range sites {
 		handler, err := site.handler(at)
 		if err != nil {
 			for _, l := range listeners {
@@ -87,16 +91,18 @@ func (s *Server) Wait(ctx context.Context) error {
 	return err
 }
 
-// redirectedHost is the loopback address of the hosts that sites redirect to.
-const redirectedHost = "127.0.0.2"
+// redirectedHost is the name that sites redirect to. It has to differ from the
+// sites' own address, and to be a name: go-containerregistry refuses to follow
+// a redirect from one host to the private IP address of another.
+const redirectedHost = "localhost"
 
-func spread(listen string, sites []site) ([]string, error) {
+// spread returns the addresses of n sites, the first of which is listen.
+func spread(listen string, n int) ([]string, error) {
 	host, port, err := net.SplitHostPort(listen)
 	if err != nil {
 		return nil, fmt.Errorf("reading the address %q: %w", listen, err)
 	}
-	ip := net.ParseIP(host)
-	if ip == nil || !ip.IsLoopback() {
+	if ip := net.ParseIP(host); ip == nil || !ip.IsLoopback() {
 		return nil, fmt.Errorf("%q is not a loopback address: what is served here is for tests on this machine", host)
 	}
 	first, err := strconv.ParseUint(port, 10, 16)
@@ -104,15 +110,12 @@ func spread(listen string, sites []site) ([]string, error) {
 		return nil, fmt.Errorf("reading the port of %q: %w", listen, err)
 	}
 	var addresses []string
-	for i, site := range sites {
-		h, p := host, uint64(0)
-		if site.cdn && ip.To4() != nil {
-			h = redirectedHost
-		}
+	for i := range uint64(n) {
+		p := uint64(0)
 		if first != 0 {
-			p = first + uint64(i)
+			p = first + i
 		}
-		addresses = append(addresses, net.JoinHostPort(h, strconv.FormatUint(p, 10)))
+		addresses = append(addresses, net.JoinHostPort(host, strconv.FormatUint(p, 10)))
 	}
 	return addresses, nil
 }

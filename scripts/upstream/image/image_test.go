@@ -1,0 +1,250 @@
+package image
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"sort"
+	"strings"
+	"testing"
+
+	"airlift/scripts/upstream/components"
+
+	"golang.org/x/sys/unix"
+)
+
+// Every release's images have names, layers of their own and a platform list;
+// the control plane's share their base.
+func TestSpecs(t *testing.T) {
+	b := &Builder{Cache: t.TempDir()}
+	for _, version := range []string{"v1.29", "v1.30", "v1.31", "v1.32", "v1.33", "v1.34", "v1.35", "v1.36", "v1.37"} {
+		release, err := components.Find(version)
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen := make(map[string]bool)
+		for _, s := range b.specs(release) {
+			ref := s.host + "/" + s.repository + ":" + s.tag
+			if seen[ref] || s.tag == "" || len(s.layers) == 0 || len(s.others) == 0 {
+				t.Errorf("%s: %s is listed twice or lacks something", version, ref)
+			}
+			seen[ref] = true
+			if s.host == "registry.k8s.io" && s.repository != "pause" && s.layers[0].key != static()[0].key {
+				t.Errorf("%s does not share the base", ref)
+			}
+			for _, p := range s.others {
+				if absent(s, p).String() == "" {
+					t.Errorf("%s: no digest for %s", ref, p)
+				}
+			}
+		}
+		if !seen["registry.k8s.io/kube-apiserver:"+release.Kubernetes] {
+			t.Errorf("%s has no API server", version)
+		}
+	}
+}
+
+func sample(_ context.Context, t *tree) error {
+	t.file("usr/local/bin/server", 0o755, []byte("program"))
+	t.allowLowPorts("usr/local/bin/server")
+	t.link("bin", "usr/bin")
+	t.dir("home/nonroot", 0o700, 65532)
+	return nil
+}
+
+// The same tree gives the same bytes, once: a second request for a key does
+// not fill the layer again.
+func TestLayerIsMadeOnce(t *testing.T) {
+	one, two := &Store{t.TempDir()}, &Store{t.TempDir()}
+	first, err := one.layer(t.Context(), "key", sample)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := two.layer(t.Context(), "key", sample)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if first != second {
+		t.Errorf("two stores made %v and %v of the same tree", first, second)
+	}
+	again, err := one.layer(t.Context(), "key", func(context.Context, *tree) error { return errors.New("filled again") })
+	if err != nil || again != first {
+		t.Errorf("asked again: %v, %v", again, err)
+	}
+	// A record whose blob was deleted is not believed.
+	if err := os.Remove(one.Blob(first.Digest)); err != nil {
+		t.Fatal(err)
+	}
+	if again, err = one.layer(t.Context(), "key", sample); err != nil || again != first {
+		t.Errorf("after losing the blob: %v, %v", again, err)
+	}
+}
+
+func TestLayerContents(t *testing.T) {
+	store := &Store{t.TempDir()}
+	l, err := store.layer(t.Context(), "key", sample)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Open(store.Blob(l.Digest))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	zip, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	tr := tar.NewReader(zip)
+	for {
+		h, err := tr.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		names = append(names, h.Name)
+		if h.Name == "usr/local/bin/server" && h.PAXRecords["SCHILY.xattr.security.capability"] != capNetBindService {
+			t.Errorf("the program lost its capability: %q", h.PAXRecords)
+		}
+		if h.ModTime.Unix() != 0 {
+			t.Errorf("%s is dated %s", h.Name, h.ModTime)
+		}
+	}
+	want := []string{"bin", "home/", "home/nonroot/", "usr/", "usr/local/", "usr/local/bin/", "usr/local/bin/server"}
+	if !slices.Equal(names, want) {
+		t.Errorf("layer has %q, want %q", names, want)
+	}
+}
+
+// The capability is what setcap itself writes, when the machine has setcap.
+func TestCapabilityMatchesSetcap(t *testing.T) {
+	setcap, err := exec.LookPath("setcap")
+	if err != nil {
+		t.Skip("setcap (Debian: libcap2-bin) is not installed; the value stays unchecked here")
+	}
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.CommandContext(t.Context(), setcap, "cap_net_bind_service=+ep", file).CombinedOutput(); err != nil {
+		t.Skipf("setcap does not work here: %v: %s", err, out)
+	}
+	got := getxattr(t, file, "security.capability")
+	if got != capNetBindService {
+		t.Errorf("setcap writes %q, this package %q", got, capNetBindService)
+	}
+}
+
+// ldd is the oracle for which libraries a program needs.
+func TestLibrariesAreThoseLddNames(t *testing.T) {
+	program, err := filepath.EvalSymlinks("/bin/tar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.CommandContext(t.Context(), "ldd", program).Output()
+	if err != nil {
+		t.Fatalf("running ldd %s: %v", program, err)
+	}
+	from := newTree()
+	var want []string
+	for field := range strings.FieldsSeq(string(out)) {
+		if !strings.HasPrefix(field, "/") {
+			continue
+		}
+		real, err := filepath.EvalSymlinks(field)
+		if err != nil {
+			t.Fatal(err)
+		}
+		data, err := os.ReadFile(real)
+		if err != nil {
+			t.Fatal(err)
+		}
+		from.file(merged(real), 0o755, data)
+		if merged(field) != merged(real) { // libx.so.1 -> libx.so.1.2.3, and the loader in lib64
+			from.link(merged(field), real)
+		}
+		want = append(want, merged(real))
+	}
+	if len(want) < 2 {
+		t.Fatalf("ldd names too little for a test: %s", out)
+	}
+	from.file("usr/lib/x86_64-linux-gnu/libunrelated.so.1", 0o644, nil)
+
+	layer := newTree()
+	data, err := os.ReadFile(program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	layer.file("usr/bin/tar", 0o755, data)
+	if err := layer.addLibraries(from); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for name, e := range layer.entries {
+		if e.header.Typeflag == tar.TypeReg && name != "usr/bin/tar" {
+			got = append(got, name)
+		}
+	}
+	sort.Strings(got)
+	sort.Strings(want)
+	if !slices.Equal(got, want) {
+		t.Errorf("took %q, ldd says %q", got, want)
+	}
+
+	delete(from.entries, want[0])
+	layer = newTree()
+	layer.file("usr/bin/tar", 0o755, data)
+	if err := layer.addLibraries(from); err == nil || !strings.Contains(err.Error(), want[0]) {
+		t.Errorf("without %s: got error %v", want[0], err)
+	}
+}
+
+// Packages name /bin and /lib; the layer must not, or it would replace the
+// base's links by folders.
+func TestPackagesAreMerged(t *testing.T) {
+	var pkg bytes.Buffer
+	tw := tar.NewWriter(&pkg)
+	for _, name := range []string{"./lib/x86_64-linux-gnu/libc.so.6", "./sbin/tool", "./etc/conf"} {
+		if err := tw.WriteHeader(&tar.Header{Name: name, Mode: 0o644, Typeflag: tar.TypeReg}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := tw.Close(); err != nil {
+		t.Fatal(err)
+	}
+	tree := newTree()
+	if err := tree.addTar(&pkg); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"usr/lib/x86_64-linux-gnu/libc.so.6", "usr/sbin/tool", "etc/conf"} {
+		if tree.entries[name] == nil {
+			t.Errorf("%s is missing", name)
+		}
+	}
+	if tree.entries["lib"] != nil || tree.entries["sbin"] != nil {
+		t.Error("the layer has /lib or /sbin of its own")
+	}
+	if got := linkTarget("usr/lib64/ld-linux-x86-64.so.2", "/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2"); got != "usr/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2" {
+		t.Errorf("the loader's link leads to %s", got)
+	}
+}
+
+func getxattr(t *testing.T, file, name string) string {
+	t.Helper()
+	buf := make([]byte, 64)
+	n, err := unix.Getxattr(file, name, buf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(buf[:n])
+}
