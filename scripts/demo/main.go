@@ -1,0 +1,182 @@
+// Demo shows the main job for real: two isolated hosts, the one file carried
+// to each, one working cluster, and not a packet that tried to leave. It
+// removes everything it made, also after Ctrl-C.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"airlift/bundle"
+	"airlift/fault"
+	"airlift/scripts/lab"
+	"airlift/scripts/site"
+)
+
+// name is the demo's lab; a fixed one, so that the next demo finds what a
+// killed one left behind.
+const name = "demo"
+
+func main() {
+	path := flag.String("bundle", "out/install", "the bundle file")
+	keep := flag.Bool("keep", false, "leave the hosts running (labctl down --name demo removes them)")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := demo(ctx, *path, *keep)
+	stop()
+	fault.Print(os.Stderr, err)
+	os.Exit(int(fault.ExitCode(err)))
+}
+
+// A part is one thing the demo shows.
+type part struct {
+	title string
+	show  func(context.Context) error
+}
+
+type demonstration struct {
+	path    string
+	version string
+	site    *site.Site
+	join    []string
+}
+
+func demo(ctx context.Context, path string, keep bool) (err error) {
+	d := &demonstration{path: path}
+	if d.version, err = kubernetesVersion(path); err != nil {
+		return err
+	}
+	if old, err := lab.Open(name); err == nil {
+		if err := old.Down(ctx); err != nil {
+			return err
+		}
+	}
+	defer func() {
+		if d.site == nil || keep {
+			return
+		}
+		// ctx may have ended; the hosts go all the same.
+		if downErr := d.site.Down(context.Background()); err == nil {
+			err = downErr
+		}
+		fmt.Println("\nthe hosts are gone")
+	}()
+	started := time.Now()
+	for i, p := range []part{
+		{"two hosts: Debian and systemd, no default route, no DNS, nothing installed", d.hosts},
+		{"the file, carried to each host", d.carry},
+		{"host1: ./install init", d.init},
+		{"host2: ./install join …", d.joinWorker},
+		{"kubectl get nodes,pods -A -o wide", d.show},
+		{"a Deployment with a pod on each host, a Service asked by its DNS name", d.workload},
+		{"packets that tried to leave the hosts' network", d.escapes},
+	} {
+		fmt.Printf("\n== %d. %s\n\n", i+1, p.title)
+		partStarted := time.Now()
+		if err := p.show(ctx); err != nil {
+			return err
+		}
+		fmt.Printf("\n   took %.1f s\n", time.Since(partStarted).Seconds())
+	}
+	fmt.Printf("\nKubernetes %s on two isolated hosts in %.0f s\n", d.version, time.Since(started).Seconds())
+	return nil
+}
+
+func kubernetesVersion(path string) (string, error) {
+	f, err := bundle.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	m, err := f.Manifest()
+	if err != nil {
+		return "", err
+	}
+	return m.KubernetesVersion, nil
+}
+
+func (d *demonstration) hosts(ctx context.Context) (err error) {
+	d.site, err = site.Up(ctx, lab.Options{Name: name, Hosts: 2, Log: func(format string, args ...any) {
+		fmt.Printf("   "+format+"\n", args...)
+	}})
+	return err
+}
+
+func (d *demonstration) carry(ctx context.Context) error {
+	size, err := d.site.Carry(ctx, d.path)
+	if err == nil {
+		fmt.Printf("   %s: %.1f MB\n", d.path, float64(size)/1e6)
+	}
+	return err
+}
+
+func (d *demonstration) init(ctx context.Context) error {
+	out, err := site.Install(ctx, d.site.Hosts[0], os.Stdout, "init")
+	if err != nil {
+		return err
+	}
+	d.join, err = site.JoinArgs(out)
+	return err
+}
+
+func (d *demonstration) joinWorker(ctx context.Context) error {
+	_, err := site.Install(ctx, d.site.Hosts[1], os.Stdout, d.join...)
+	return err
+}
+
+// show waits for the new node's system pods, so that the listing is of a
+// cluster at rest.
+func (d *demonstration) show(ctx context.Context) error {
+	for _, what := range []string{"kube-system daemonset/kube-proxy", "kube-system deployment/coredns"} {
+		ns, name, _ := strings.Cut(what, " ")
+		if _, err := d.site.Kubectl(ctx, "-n", ns, "rollout", "status", name, "--timeout", "2m"); err != nil {
+			return err
+		}
+	}
+	if _, err := d.site.Kubectl(ctx, "wait", "pods", "--all", "-A", "--for", "condition=Ready", "--timeout", "2m"); err != nil {
+		return err
+	}
+	out, err := d.site.Kubectl(ctx, "get", "nodes,pods", "-A", "-o", "wide")
+	fmt.Print(out)
+	return err
+}
+
+func (d *demonstration) workload(ctx context.Context) error {
+	pods, err := d.site.Deploy(ctx, d.version)
+	if err != nil {
+		return err
+	}
+	const url = "http://hello.default.svc.cluster.local/hostname"
+	answered, err := d.site.AskEach(ctx, pods, url)
+	if err != nil {
+		return err
+	}
+	for _, p := range pods {
+		fmt.Printf("   %s on %s (%s) asked %s\n", p.Name, p.Node, p.IP, url)
+		for _, from := range answered[p.Name] {
+			fmt.Printf("      answered by %s\n", from)
+		}
+		if len(answered[p.Name]) != len(pods) {
+			return fmt.Errorf("%s heard from %d of %d pods", p.Name, len(answered[p.Name]), len(pods))
+		}
+	}
+	return nil
+}
+
+func (d *demonstration) escapes(ctx context.Context) error {
+	counts, err := d.site.Escapes(ctx)
+	if err != nil {
+		return err
+	}
+	fmt.Println(counts)
+	if counts.Escaped != 0 {
+		return fmt.Errorf("%d packets tried to leave", counts.Escaped)
+	}
+	return nil
+}
