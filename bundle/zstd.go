@@ -34,6 +34,13 @@ func windowFor(size int64) int {
 }
 
 // newEncoder is the one place that knows how a payload is compressed.
+//
+// Measured on the programs of Kubernetes 1.29.15 and what goes with it, 813 MB
+// in boot order, as processor time on one machine: Best 175 MB in 60 s, Fast
+// 272 MB in 5 s, both with the 128 MiB window. On a mixture of 682 MB
+// SpeedBetterCompression lost a quarter of the ratio: 226 MB in 18 s against
+// Best's 183 MB in 60 s. WithConcurrentBlocks gave 183 MB as well, but keeps
+// sections of four windows in memory, 2.9 GB instead of 0.6 GB.
 func newEncoder(w io.Writer, size int64, l Level) (io.WriteCloser, error) {
 	level := zstd.SpeedBestCompression
 	if l == Fast {

@@ -1,0 +1,94 @@
+package bundle
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"testing"
+)
+
+// The decompressed size follows from the manifest only if tar headers are as
+// long as headerLen says.
+func TestHeaderLen(t *testing.T) {
+	for _, size := range []int64{0, 1, 1<<33 - 1, 1 << 33, maxEntry} {
+		var b bytes.Buffer
+		name := BlobDir + sha(nil)
+		if err := tar.NewWriter(&b).WriteHeader(tarHeader(name, size)); err != nil {
+			t.Fatal(err)
+		}
+		if int64(b.Len()) != headerLen(size) {
+			t.Errorf("an entry of %d bytes has a header of %d, want %d", size, b.Len(), headerLen(size))
+		}
+		if h, err := tar.NewReader(&b).Next(); err != nil || h.Size != size || h.Name != name {
+			t.Errorf("size %d reads back as %+v, %v", size, h, err)
+		}
+	}
+}
+
+func TestTarSize(t *testing.T) {
+	s := newSample()
+	manifest, err := s.manifest.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := openFile(t, s.write(t))
+	z, err := newDecoder(io.NewSectionReader(f.file, f.PayloadOffset(), f.PayloadSize()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer z.Close()
+	n, err := io.Copy(io.Discard, z)
+	if want := tarSize(s.manifest, len(manifest)); err != nil || n != want {
+		t.Errorf("the tar has %d bytes, %v; want %d", n, err, want)
+	}
+}
+
+func TestWindowFor(t *testing.T) {
+	for size, want := range map[int64]int{
+		0: 1 << 20, 1<<20 - 1: 1 << 20, 1 << 20: 2 << 20, 5 << 20: 8 << 20,
+		100 << 20: 128 << 20, 128<<20 - 1: 128 << 20, 128 << 20: 128 << 20, 1 << 50: 128 << 20,
+	} {
+		if got := windowFor(size); got != want {
+			t.Errorf("windowFor(%d) = %d, want %d", size, got, want)
+		}
+	}
+}
+
+func TestStubIsTheProgram(t *testing.T) {
+	f := openFile(t, newSample().write(t))
+	b, err := io.ReadAll(f.Stub())
+	if err != nil || !bytes.Equal(b, stub()) {
+		t.Errorf("%d bytes, %v", len(b), err)
+	}
+}
+
+// BenchmarkStream reads the bundle that AIRLIFT_BUNDLE names.
+func BenchmarkStream(b *testing.B) {
+	path := os.Getenv("AIRLIFT_BUNDLE")
+	if path == "" {
+		b.Skip("AIRLIFT_BUNDLE names no bundle file to read")
+	}
+	f, err := Open(path)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer f.Close()
+	m, err := f.Manifest()
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.SetBytes(m.UnpackedSize())
+	b.ReportAllocs()
+	for b.Loop() {
+		s, err := f.Stream(context.Background())
+		if err != nil {
+			b.Fatal(err)
+		}
+		if err := errors.Join(readAll(s), s.Close()); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
