@@ -6,11 +6,17 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"airlift/installer/config"
+	"airlift/installer/pki"
 )
 
 // v1beta4From is the first minor version whose kubeadm reads and writes
 // kubeadm.k8s.io/v1beta4; the ones before know v1beta3.
 const v1beta4From = 31
+
+// authorizationUnrecordedFrom is the first minor version whose kubeadm does not
+// write the API server's default authorization mode into the document, as if
+// the user had asked for it (phases/controlplane/manifests.go).
+const authorizationUnrecordedFrom = 30
 
 // ClusterConfiguration returns the ClusterConfiguration as kubeadm of this
 // Kubernetes version keeps it in the ConfigMap kubeadm-config.
@@ -43,12 +49,16 @@ func ClusterConfiguration(cfg *config.Config) ([]byte, error) {
 	if v4 {
 		doc["apiVersion"] = "kubeadm.k8s.io/v1beta4"
 		doc["encryptionAlgorithm"] = c.EncryptionAlgorithm
+		if c.EncryptionAlgorithm == "" {
+			doc["encryptionAlgorithm"] = pki.DefaultAlgorithm
+		}
 		doc["certificateValidityPeriod"] = c.CertificateValidityPeriod.String()
 		doc["caCertificateValidityPeriod"] = c.CACertificateValidityPeriod.String()
 		doc["proxy"] = map[string]any{}
 	} else {
-		// kubeadm resolves this one flag before it writes the document
-		// (phases/controlplane/manifests.go).
+		apiServer["timeoutForControlPlane"] = c.APIServer.TimeoutForControlPlane.String()
+	}
+	if minor(cfg) < authorizationUnrecordedFrom {
 		args, _ := apiServer["extraArgs"].(map[string]string)
 		if args == nil {
 			args = map[string]string{}
@@ -57,7 +67,6 @@ func ClusterConfiguration(cfg *config.Config) ([]byte, error) {
 		if args["authorization-mode"] == "" {
 			args["authorization-mode"] = defaultAuthorizationMode
 		}
-		apiServer["timeoutForControlPlane"] = c.APIServer.TimeoutForControlPlane.String()
 	}
 	if c.ControlPlaneEndpoint != "" {
 		// With the port that it stands for, as kubeadm completes it.
