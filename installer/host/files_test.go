@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -13,6 +14,8 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
+
+	"golang.org/x/sync/errgroup"
 
 	"airlift/fault"
 	"airlift/installer/host"
@@ -381,5 +384,68 @@ func TestRemoveState(t *testing.T) {
 	}
 	if left, err := os.ReadDir(root + "/var/lib/containerd"); err != nil || len(left) != 0 {
 		t.Errorf("the data of our own runtime is left: %v %v", left, err)
+	}
+}
+
+func TestWriteSymlink(t *testing.T) {
+	root := t.TempDir()
+	h := open(t, root)
+	const path = "/var/lib/kubelet/pki/kubelet-client-current.pem"
+	for i, step := range []struct {
+		target  string
+		changed bool
+	}{{"one.pem", true}, {"one.pem", false}, {"two.pem", true}} {
+		changed, err := h.WriteSymlink(path, step.target)
+		if got, _ := os.Readlink(root + path); err != nil || changed != step.changed || got != step.target {
+			t.Errorf("step %d: changed %t, %v, link to %q", i, changed, err, got)
+		}
+	}
+	write(t, root+"/var/lib/kubelet/pki/two.pem", "key", 0o600)
+	if _, err := h.RemoveInstalled(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Lstat(root + path); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the link is left: %v", err)
+	}
+	if read(t, root+"/var/lib/kubelet/pki/two.pem") != "key" {
+		t.Error("what it points to is gone")
+	}
+}
+
+func TestLock(t *testing.T) {
+	root := t.TempDir()
+	unlock, err := open(t, root).Lock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := open(t, root).Lock(); err == nil || !strings.Contains(err.Error(), "another installer") {
+		t.Errorf("a second lock: %v", err)
+	}
+	unlock()
+	again, err := open(t, root).Lock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	again()
+}
+
+func TestParallelWritesAllReachTheLedger(t *testing.T) {
+	root := t.TempDir()
+	h := open(t, root)
+	var group errgroup.Group
+	for i := range 20 {
+		group.Go(func() error {
+			_, err := h.WriteFile(fmt.Sprintf("/etc/a/%d/b", i), []byte("x"), 0o600)
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := open(t, root).RemoveInstalled(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if left, err := filepath.Glob(root + "/etc*"); err != nil || len(left) != 0 {
+		t.Errorf("left: %v %v", left, err)
 	}
 }
