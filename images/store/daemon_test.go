@@ -22,7 +22,7 @@ import (
 // A daemon is a real containerd of the test's own, with a folder and a socket
 // of its own, so that the machine's containerd is never touched.
 type daemon struct {
-	t           *testing.T
+	t           testing.TB
 	release     release
 	snapshotter string
 	dir, socket string
@@ -31,7 +31,7 @@ type daemon struct {
 
 // removeTree removes a containerd's folder. What is still mounted below it (ctr
 // leaves mounts behind with native) is unmounted, never removed through.
-func removeTree(t *testing.T, dir string) {
+func removeTree(t testing.TB, dir string) {
 	mounts, err := mountinfo.GetMounts(mountinfo.PrefixFilter(dir))
 	if err != nil {
 		t.Error(err)
@@ -51,7 +51,7 @@ func removeTree(t *testing.T, dir string) {
 const pauseInConfig = "registry.example.com/foreign/pause:3.8"
 
 // startDaemon starts a containerd that the test's end stops and removes.
-func startDaemon(t *testing.T, rel release, snapshotter string) *daemon {
+func startDaemon(t testing.TB, rel release, snapshotter string) *daemon {
 	t.Helper()
 	d := newDaemon(t, rel, snapshotter)
 	d.start()
@@ -59,7 +59,7 @@ func startDaemon(t *testing.T, rel release, snapshotter string) *daemon {
 }
 
 // newDaemon prepares one that is yet to be started.
-func newDaemon(t *testing.T, rel release, snapshotter string) *daemon {
+func newDaemon(t testing.TB, rel release, snapshotter string) *daemon {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Fatal("this test runs a containerd, which takes root")

@@ -32,7 +32,7 @@ type payload struct {
 
 // add appends an image and those of its blobs that are not there yet: index,
 // manifest, config, layers.
-func (p *payload) add(t *testing.T, ref string, img v1.Image, idx v1.ImageIndex) bundle.Image {
+func (p *payload) add(t testing.TB, ref string, img v1.Image, idx v1.ImageIndex) bundle.Image {
 	t.Helper()
 	if p.blobs == nil {
 		p.blobs = map[string][]byte{}
@@ -56,7 +56,7 @@ func (p *payload) add(t *testing.T, ref string, img v1.Image, idx v1.ImageIndex)
 	return b
 }
 
-func readAll(t *testing.T, l v1.Layer) []byte {
+func readAll(t testing.TB, l v1.Layer) []byte {
 	t.Helper()
 	r, err := l.Uncompressed()
 	if err != nil {
@@ -70,7 +70,7 @@ func readAll(t *testing.T, l v1.Layer) []byte {
 	return b
 }
 
-func (p *payload) blob(t *testing.T, h v1.Hash, mediaType string, content []byte) bundle.Descriptor {
+func (p *payload) blob(t testing.TB, h v1.Hash, mediaType string, content []byte) bundle.Descriptor {
 	name := bundle.BlobDir + h.Hex
 	if _, known := p.blobs[name]; !known {
 		p.blobs[name] = content
@@ -88,7 +88,7 @@ func must[T any](v T, err error) T {
 
 // layer makes a layer tar of the given entries; data gives a regular file its
 // content. Owners, times and modes are set where the entry leaves them out.
-func layer(t *testing.T, entries ...file) v1.Layer {
+func layer(t testing.TB, entries ...file) v1.Layer {
 	t.Helper()
 	var buf bytes.Buffer
 	w := tar.NewWriter(&buf)
@@ -118,7 +118,7 @@ func layer(t *testing.T, entries ...file) v1.Layer {
 	return tarLayer(t, buf.Bytes())
 }
 
-func tarLayer(t *testing.T, content []byte) v1.Layer {
+func tarLayer(t testing.TB, content []byte) v1.Layer {
 	t.Helper()
 	l, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) {
 		return io.NopCloser(bytes.NewReader(content)), nil
@@ -154,7 +154,7 @@ func noise(seed uint64, size int) string {
 
 // image makes an image of layers; command goes into the config and so tells
 // images with the same layers apart.
-func image(t *testing.T, command string, layers ...v1.Layer) v1.Image {
+func image(t testing.TB, command string, layers ...v1.Layer) v1.Image {
 	t.Helper()
 	img := must(mutate.AppendLayers(empty.Image, layers...))
 	return must(mutate.ConfigFile(img, &v1.ConfigFile{
@@ -166,7 +166,7 @@ func image(t *testing.T, command string, layers ...v1.Layer) v1.Image {
 
 // index makes a multi-platform index of img and an image for another platform
 // that is not in the bundle.
-func index(t *testing.T, img v1.Image) v1.ImageIndex {
+func index(t testing.TB, img v1.Image) v1.ImageIndex {
 	t.Helper()
 	other := must(mutate.ConfigFile(img, &v1.ConfigFile{
 		Architecture: "arm64", OS: "linux", RootFS: must(img.ConfigFile()).RootFS}))
@@ -176,7 +176,7 @@ func index(t *testing.T, img v1.Image) v1.ImageIndex {
 }
 
 // archive writes an OCI layout tar of the image, for ctr to import.
-func archive(t *testing.T, d *daemon, ref string, img v1.Image) string {
+func archive(t testing.TB, d *daemon, ref string, img v1.Image) string {
 	t.Helper()
 	dir := t.TempDir()
 	p := must(layout.Write(dir, empty.Index))
@@ -184,6 +184,13 @@ func archive(t *testing.T, d *daemon, ref string, img v1.Image) string {
 		t.Fatal(err)
 	}
 	name := d.path(strings.NewReplacer("/", "_", ":", "_").Replace(ref) + ".tar")
+	writeTar(t, name, dir)
+	return name
+}
+
+// writeTar writes a tar of a folder.
+func writeTar(t testing.TB, name, dir string) {
+	t.Helper()
 	f := must(os.Create(name))
 	defer f.Close()
 	w := tar.NewWriter(f)
@@ -193,7 +200,6 @@ func archive(t *testing.T, d *daemon, ref string, img v1.Image) string {
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
-	return name
 }
 
 // richImage has everything that is hard about layers: whiteouts of files and
@@ -201,7 +207,7 @@ func archive(t *testing.T, d *daemon, ref string, img v1.Image) string {
 // file capabilities, set-uid, sticky, odd owners, symlinks (dangling, absolute
 // and to folders that a later layer writes through), FIFOs, devices, names
 // beyond 255 bytes of path, empty files and layers, and replaced kinds.
-func richImage(t *testing.T, command string) v1.Image {
+func richImage(t testing.TB, command string) v1.Image {
 	t.Helper()
 	const capNetBind = "\x01\x00\x00\x02\x00\x04\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"
 	long := strings.Repeat(strings.Repeat("n", 100)+"/", 5)

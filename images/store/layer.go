@@ -130,7 +130,7 @@ func unpack(ctx context.Context, mounts []mount.Mount, r io.Reader) error {
 				archive.WithParents(lower))
 		}
 	}
-	return withMount(ctx, mounts, func(root string) error { return applyTo(ctx, root, r) })
+	return withMount(mounts, func(root string) error { return applyTo(ctx, root, r) })
 }
 
 func applyTo(ctx context.Context, root string, r io.Reader, opts ...archive.ApplyOpt) error {
@@ -165,7 +165,7 @@ func overlayDirs(m mount.Mount) (upper string, lower []string) {
 
 // withMount mounts what mounts describes and calls f with the place. The mount
 // is gone when it returns.
-func withMount(ctx context.Context, mounts []mount.Mount, f func(root string) error) (err error) {
+func withMount(mounts []mount.Mount, f func(root string) error) (err error) {
 	root, err := os.MkdirTemp(runDir, "layer-")
 	if err != nil {
 		return err

@@ -21,7 +21,7 @@ type release struct {
 // old says whether it is a containerd 1.x, as distributions still carry it.
 func (r release) old() bool { return strings.HasPrefix(r.name, "1.") }
 
-func (r release) program(t *testing.T, name string) string {
+func (r release) program(t testing.TB, name string) string {
 	t.Helper()
 	for _, dir := range r.bin {
 		path := filepath.Join(dir, name)
@@ -36,7 +36,7 @@ func (r release) program(t *testing.T, name string) string {
 // onEach runs a test against every containerd we promise to work with: the
 // one that bundles carry, and Debian's own as a host may have it running.
 func onEach(t *testing.T, test func(t *testing.T, rel release)) {
-	for name, find := range map[string]func(*testing.T) []string{"bundled": bundled, "debian": debian} {
+	for name, find := range map[string]func(testing.TB) []string{"bundled": bundled, "debian": debian} {
 		t.Run(name, func(t *testing.T) {
 			rel := release{bin: find(t)}
 			out, err := exec.Command(rel.program(t, "containerd"), "--version").Output()
@@ -59,7 +59,7 @@ func onEachSnapshotter(t *testing.T, test func(t *testing.T, d *daemon)) {
 }
 
 // bundled finds the rig's own build, else programs in the PATH.
-func bundled(t *testing.T) []string {
+func bundled(t testing.TB) []string {
 	t.Helper()
 	var dirs []string
 	for _, name := range []string{"containerd", "runc"} {
@@ -77,7 +77,7 @@ func bundled(t *testing.T) []string {
 
 // debian takes containerd and runc from Debian's packages, unpacked beside the
 // rig's cache. They are not installed: that would start a service.
-func debian(t *testing.T) []string {
+func debian(t testing.TB) []string {
 	t.Helper()
 	if _, err := exec.LookPath("apt-get"); err != nil {
 		t.Skip("no apt-get here, so Debian's containerd (1.6 or 1.7) is NOT tested")
@@ -113,7 +113,7 @@ func debian(t *testing.T) []string {
 	return dirs
 }
 
-func run(t *testing.T, dir, name string, args ...string) string {
+func run(t testing.TB, dir, name string, args ...string) string {
 	t.Helper()
 	cmd := exec.Command(name, args...)
 	cmd.Dir = dir

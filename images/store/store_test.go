@@ -29,7 +29,7 @@ func (p *payload) feed(ctx context.Context, im *store.Importer, entries []bundle
 
 // importAll imports the payload as the installer would: what is missing, in
 // one pass.
-func importAll(t *testing.T, s *store.Store, p *payload) (imported []string) {
+func importAll(t testing.TB, s *store.Store, p *payload) (imported []string) {
 	t.Helper()
 	ctx := t.Context()
 	missing, err := s.Missing(ctx, p.images)

@@ -21,7 +21,7 @@ var began = time.Now()
 // tree describes every file below root in full: kind, mode, owner, size,
 // mtime, device, link target, content, xattrs, and which names are the same
 // inode.
-func tree(t *testing.T, root string) map[string]string {
+func tree(t testing.TB, root string) map[string]string {
 	t.Helper()
 	files := map[string]string{}
 	first := map[uint64]string{}
@@ -72,7 +72,7 @@ func tree(t *testing.T, root string) map[string]string {
 	return files
 }
 
-func xattrs(t *testing.T, path string) string {
+func xattrs(t testing.TB, path string) string {
 	t.Helper()
 	buf := make([]byte, 4096)
 	n, err := unix.Llistxattr(path, buf)

@@ -1,0 +1,179 @@
+package store_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"airlift/bundle"
+	"airlift/fault"
+	"airlift/images/store"
+)
+
+// write makes a bundle file of the payload. Its stub is this test's program.
+func (p *payload) write(t *testing.T) string {
+	t.Helper()
+	m := &bundle.Manifest{
+		FormatVersion: bundle.FormatVersion, Platform: "linux/amd64", KubernetesVersion: "v1.29.15", CNI: "none",
+		Images: p.images, Entries: p.entries,
+	}
+	stub := must(os.Open(os.Args[0]))
+	defer stub.Close()
+	path := filepath.Join(t.TempDir(), "install")
+	_, err := bundle.WriteFile(t.Context(), path, stub, m, bundle.Options{Level: bundle.Fast}, func(e bundle.Entry) (io.ReadCloser, error) {
+		return io.NopCloser(bytes.NewReader(p.blobs[e.Name])), nil
+	}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// importBundle does what the installer does with a bundle file.
+func importBundle(t *testing.T, s *store.Store, path string) (imported []string, err error) {
+	t.Helper()
+	ctx := t.Context()
+	f, err := bundle.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	stream, err := f.Stream(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer stream.Close()
+	missing, err := s.Missing(ctx, stream.Manifest().Images)
+	if err != nil {
+		return nil, err
+	}
+	im, err := s.NewImporter(ctx, missing, store.ImportOptions{
+		OnImage: func(img bundle.Image) { imported = append(imported, img.Reference) }})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, im.Close(ctx)) }()
+	for {
+		e, r, err := stream.Next()
+		if err == io.EOF {
+			return imported, nil
+		}
+		if err != nil {
+			return imported, err
+		}
+		if im.Wants(e.Name) {
+			if err := im.Blob(ctx, e, r); err != nil {
+				return imported, err
+			}
+		}
+	}
+}
+
+func TestFromBundleFile(t *testing.T) {
+	onEach(t, func(t *testing.T, rel release) {
+		d := startDaemon(t, rel, "overlayfs")
+		s := d.connect()
+		p, images := crossed(t)
+		rich := richImage(t, "/rich")
+		const ref = "registry.example.com/rich:v1"
+		images[ref] = rich
+		p.add(t, ref, rich, index(t, rich))
+		path := p.write(t)
+
+		imported, err := importBundle(t, s, path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if slices.Sort(imported); !slices.Equal(imported, sortedKeys(images)) {
+			t.Errorf("imported = %q", imported)
+		}
+		assertMissing(t, s, &p)
+		d.importTar("oracle", archive(t, d, ref, rich))
+		compareTrees(t, d.contents("k8s.io", rich), d.contents("oracle", rich))
+
+		if again, err := importBundle(t, s, path); err != nil || len(again) > 0 {
+			t.Errorf("importing again imported %q, %v", again, err)
+		}
+	})
+}
+
+// Damage that the bundle's reader finds must come through as what it is.
+func TestFromDamagedBundleFile(t *testing.T) {
+	d := startDaemon(t, release{name: "2", bin: bundled(t)}, "overlayfs")
+	s := d.connect()
+	var p payload
+	img := richImage(t, "/rich")
+	p.add(t, "registry.example.com/rich:v1", img, index(t, img))
+	path := p.write(t)
+	b := must(os.ReadFile(path))
+	b[len(b)-1<<20] ^= 0x10 // in the middle of the layers
+	if err := os.WriteFile(path, b, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	imported, err := importBundle(t, s, path)
+	if err == nil || fault.ExitCode(err) != fault.Bundle || len(imported) > 0 {
+		t.Errorf("imported %q, err = %v", imported, err)
+	}
+	if r, sn := d.records(), d.snapshots(); len(r)+len(sn) > 0 {
+		t.Errorf("left: records %v, snapshots %q", r, sn)
+	}
+}
+
+func TestConnectSaysWhatItSaw(t *testing.T) {
+	dir := t.TempDir()
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	_, err := store.Connect(ctx, filepath.Join(dir, "none.sock"))
+	for _, want := range []string{"none.sock", "deadline exceeded", "last seen: ", "no such file"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("err = %v, want %q in it", err, want)
+		}
+	}
+	if !strings.Contains(fault.Hint(err), "journalctl -u containerd") {
+		t.Errorf("hint = %q", fault.Hint(err))
+	}
+
+	// Something listens but never answers.
+	mute := filepath.Join(dir, "mute.sock")
+	l := must(net.Listen("unix", mute))
+	defer l.Close()
+	ctx, cancel = context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	start := time.Now()
+	if _, err := store.Connect(ctx, mute); err == nil || !strings.Contains(err.Error(), "mute.sock") {
+		t.Errorf("err = %v", err)
+	}
+	if took := time.Since(start); took > 5*time.Second {
+		t.Errorf("gave up only after %s", took)
+	}
+}
+
+// Connect must notice a containerd that starts late within moments.
+func TestConnectWaits(t *testing.T) {
+	d := newDaemon(t, release{name: "2", bin: bundled(t)}, "overlayfs")
+	connected := make(chan error, 1)
+	go func() {
+		s, err := store.Connect(t.Context(), d.socket)
+		if err == nil {
+			s.Close()
+		}
+		connected <- err
+	}()
+	select {
+	case err := <-connected:
+		t.Fatalf("connected to nothing: %v", err)
+	case <-time.After(200 * time.Millisecond):
+	}
+	d.start()
+	if err := <-connected; err != nil {
+		t.Fatal(err)
+	}
+}
