@@ -181,7 +181,7 @@ func compareKubeconfigs(t *testing.T, name string, theirs, ours []byte, files ma
 	t.Helper()
 	a, b := kubeconfig(t, theirs), kubeconfig(t, ours)
 	userA, userB := a.user(t), b.user(t)
-	if diff := cmp.Diff(a.withoutSecrets(), b.withoutSecrets()); diff != "" {
+	if diff := cmp.Diff(a.withoutSecrets(t), b.withoutSecrets(t)); diff != "" {
 		t.Errorf("%s differs (-kubeadm +ours):\n%s", name, diff)
 	}
 	cluster := b["clusters"].([]any)[0].(map[string]any)["cluster"].(map[string]any)
@@ -383,23 +383,20 @@ func (k anyKubeconfig) user(t *testing.T) map[string]any {
 
 // withoutSecrets leaves names, servers and contexts, but takes out the
 // credentials and the CA, which are never equal.
-func (k anyKubeconfig) withoutSecrets() anyKubeconfig {
-	for _, c := range k["clusters"].([]any) {
-		c := c.(map[string]any)
-		cluster := map[string]any{}
-		for key, value := range c["cluster"].(map[string]any) {
-			cluster[key] = value
-		}
-		delete(cluster, "certificate-authority-data")
-		c["seen"] = cluster
+func (k anyKubeconfig) withoutSecrets(t *testing.T) anyKubeconfig {
+	t.Helper()
+	data, err := yaml.Marshal(k)
+	if err != nil {
+		t.Fatal(err)
 	}
-	out := anyKubeconfig{}
-	for key, value := range k {
-		out[key] = value
+	plain := kubeconfig(t, data)
+	for _, u := range plain["users"].([]any) {
+		delete(u.(map[string]any), "user")
 	}
-	out["users"] = k["users"].([]any)[0].(map[string]any)["name"]
-	out["clusters"] = []any{k["clusters"].([]any)[0].(map[string]any)["name"], k["clusters"].([]any)[0].(map[string]any)["seen"]}
-	return out
+	for _, c := range plain["clusters"].([]any) {
+		delete(c.(map[string]any)["cluster"].(map[string]any), "certificate-authority-data")
+	}
+	return plain
 }
 
 func decode64(t *testing.T, value any) []byte {

@@ -15,30 +15,16 @@ import (
 	"airlift/scripts/upstream/components"
 )
 
-// insideNamespaces tells the test binary that it runs in namespaces of its own.
-const insideNamespaces = "AIRLIFT_TEST_NAMESPACES"
-
 // TestRealPluginsConnectAPod runs the real CNI plugins with our settings, for a
-// pod's network namespace. It happens in a network and a mount namespace of
-// the test's own: nothing of this machine changes.
+// pod's network namespace.
 func TestRealPluginsConnectAPod(t *testing.T) {
 	bridge, err := components.Path(oracle.Version, "bridge")
 	if err != nil {
 		t.Fatalf("this test runs the real CNI plugins: %v", err)
 	}
-	if os.Getenv(insideNamespaces) == "" {
-		args := []string{"--mount", "--net", "--propagation", "private"}
-		if os.Getuid() != 0 {
-			args = append(args, "--map-root-user")
-		}
-		cmd := exec.Command("unshare", append(args, os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")...)
-		cmd.Env = append(os.Environ(), insideNamespaces+"=1")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Errorf("in its own namespaces: %v\n%s", err, out)
-		}
+	if !inOwnNamespaces(t) {
 		return
 	}
-
 	// The plugins keep addresses below /var/lib, ip keeps namespaces in /run.
 	for _, dir := range []string{"/run", "/var/lib"} {
 		run(t, "mount", "-t", "tmpfs", "tmpfs", dir)
@@ -103,13 +89,4 @@ func TestRealPluginsConnectAPod(t *testing.T) {
 	if out := run(t, "ip", "-n", "pod", "-o", "link", "show"); strings.Contains(out, "eth0") {
 		t.Errorf("eth0 is still there:\n%s", out)
 	}
-}
-
-func run(t *testing.T, command ...string) string {
-	t.Helper()
-	out, err := exec.Command(command[0], command[1:]...).CombinedOutput()
-	if err != nil {
-		t.Fatalf("%s: %v\n%s", strings.Join(command, " "), err, out)
-	}
-	return string(out)
 }

@@ -140,8 +140,8 @@ func coreDNSPod(image string) corev1.PodSpec {
 }
 
 // corefile is kubeadm's. Without a nameserver on the host there is nobody to
-// forward to, and CoreDNS would not start with a forward that names nobody; it
-// then answers for the cluster only and refuses the rest at once.
+// forward to, and CoreDNS does not start with a forward that names nobody; so
+// it answers for the cluster only, and fails the rest at once.
 func corefile(cfg *config.Config) string {
 	lines := []string{
 		".:53 {",
