@@ -106,7 +106,7 @@ func (i *Item) Done(note string) {
 	}
 	size := max(i.total, i.done)
 	d.end(i)
-	d.Printf("  %-44s %9s  %s\n", i.name, Bytes(size), note)
+	d.Printf("  %-50s %9s  %s\n", i.name, Bytes(size), note)
 }
 
 // Failed ends the item without a line; the error will be printed elsewhere.

@@ -33,8 +33,8 @@ func TestPlainLinesWithoutATerminal(t *testing.T) {
 	var out bytes.Buffer
 	work(progress.New(&out))
 	want := "a line\n" +
-		"  second                                          2.0 MB  downloaded\n" +
-		"  first                                           1.0 kB  pulled\n"
+		"  second                                                2.0 MB  downloaded\n" +
+		"  first                                                 1.0 kB  pulled\n"
 	if out.String() != want {
 		t.Errorf("got\n%s\nwant\n%s", out.String(), want)
 	}
@@ -67,7 +67,7 @@ func TestBarOnATerminal(t *testing.T) {
 		t.Errorf("no bar:\n%q", text)
 	}
 	screen := lastState(text)
-	if want := "  kubelet                                       100.0 MB  downloaded"; strings.TrimRight(screen, "\n ") != want {
+	if want := "  kubelet                                             100.0 MB  downloaded"; strings.TrimRight(screen, "\n ") != want {
 		t.Errorf("the screen shows\n%q\nwant\n%q", screen, want)
 	}
 }

@@ -43,7 +43,7 @@ func (b *builder) report(s *shortage) error {
 	for _, l := range s.items {
 		if bin, ok := l.of.(*binary); ok && bin.Optional {
 			bin.dropped = true
-			b.Progress.Printf("  %s: left out, %s has none; a cluster installs without it\n", label(bin), l.url)
+			b.Progress.Printf("  %s: left out, as there is no %s; a cluster installs without it\n", label(bin), l.url)
 			continue
 		}
 		lines = append(lines, fmt.Sprintf("\n  %s: %s", label(l.of), l.url))

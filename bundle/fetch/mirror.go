@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"regexp"
 	"strings"
 	"sync/atomic"
 
@@ -133,9 +134,22 @@ func (t *Mirrors) RoundTrip(req *http.Request) (*http.Response, error) {
 			resp.Header.Set("Location", r.restore(req.URL, loc).String())
 		}
 	}
-	resp.Request = req
+	for n, challenge := range resp.Header.Values("WWW-Authenticate") {
+		resp.Header["Www-Authenticate"][n] = realm.ReplaceAllStringFunc(challenge, func(s string) string {
+			at, err := url.Parse(realm.FindStringSubmatch(s)[1])
+			if err != nil {
+				return s
+			}
+			return `realm="` + r.restore(req.URL, at).String() + `"`
+		})
+	}
+	// resp.Request stays what was really sent: whether that was over TLS
+	// decides which token services a registry may name.
 	return resp, nil
 }
+
+// realm is where a registry says that tokens are to be had.
+var realm = regexp.MustCompile(`realm="([^"]*)"`)
 
 // rewrite returns u as the mirror knows it. The mirror's path comes before
 // the request's; a mirror path that begins with /v2, where registries have
@@ -153,9 +167,10 @@ func (r *rule) rewrite(u *url.URL) *url.URL {
 
 func (r *rule) isAPI() bool { return r.URL.Path == "/v2" || strings.HasPrefix(r.URL.Path, "/v2/") }
 
-// restore is rewrite's inverse for a redirect: one that stays inside the
-// mirror keeps the name of the host that was asked, so that the next request
-// comes through here again and credentials for the host still apply.
+// restore is rewrite's inverse for a URL in an answer, a redirect or a token
+// service: one inside the mirror keeps the name of the host that was asked, so
+// that the next request comes through here again and credentials for the host
+// still apply.
 func (r *rule) restore(asked, loc *url.URL) *url.URL {
 	inside := loc.Path == r.URL.Path || strings.HasPrefix(loc.Path, r.URL.Path+"/")
 	if loc.Scheme != r.URL.Scheme || loc.Host != r.URL.Host || !inside {

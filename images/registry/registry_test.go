@@ -269,31 +269,37 @@ func TestSharedLayersTravelOnce(t *testing.T) {
 	}
 }
 
-// Credentials: a registry's token service is asked as its answer demands, and
-// blobs that it redirects elsewhere are fetched without the token.
+// Tokens: a registry's token service is asked as its answer demands, be it the
+// mirror's own, at a private address and without TLS, or another host's. Blobs
+// that are redirected elsewhere are fetched without the token.
 func TestTokenAndRedirectedBlobs(t *testing.T) {
-	r := newRig(t)
-	r.Push(ref, buildtest.Image(t, "amd64", "x"))
-	var leaked bool
-	r.Answer = func(w http.ResponseWriter, q *http.Request, target string) bool {
-		switch {
-		case strings.HasPrefix(target, "ghcr.io/token"):
-			io.WriteString(w, `{"token":"opensesame"}`)
-			return true
-		case strings.HasPrefix(target, "registry.k8s.io/") && q.Header.Get("Authorization") != "Bearer opensesame":
-			w.Header().Set("WWW-Authenticate", `Bearer realm="https://ghcr.io/token",service="registry.k8s.io"`)
-			w.WriteHeader(http.StatusUnauthorized)
-			return true
-		case strings.HasPrefix(target, "blobs.example.com") && q.Header.Get("Authorization") != "":
-			leaked = true
+	for _, realm := range []string{"https://ghcr.io/token", "MIRROR/token", "http://localhost:PORT/registry.k8s.io/token"} {
+		r := newRig(t)
+		r.Push(ref, buildtest.Image(t, "amd64", "x"))
+		mirror := r.URL() + "/registry.k8s.io"
+		realm = strings.ReplaceAll(realm, "MIRROR", mirror)
+		realm = strings.ReplaceAll(realm, "PORT", r.URL()[strings.LastIndex(r.URL(), ":")+1:])
+		var leaked bool
+		r.Answer = func(w http.ResponseWriter, q *http.Request, target string) bool {
+			switch {
+			case strings.Contains(target, "/token"):
+				io.WriteString(w, `{"token":"opensesame"}`)
+				return true
+			case strings.HasPrefix(target, "registry.k8s.io/") && q.Header.Get("Authorization") != "Bearer opensesame":
+				w.Header().Set("WWW-Authenticate", fmt.Sprintf(`Bearer realm=%q,service="registry.k8s.io"`, realm))
+				w.WriteHeader(http.StatusUnauthorized)
+				return true
+			case strings.HasPrefix(target, "blobs.example.com") && q.Header.Get("Authorization") != "":
+				leaked = true
+			}
+			return false
 		}
-		return false
-	}
-	if _, err := r.pull(r.client("amd64"), ref); err != nil {
-		t.Fatal(err)
-	}
-	if leaked {
-		t.Error("the token went to the host that blobs are redirected to")
+		if _, err := r.pull(r.client("amd64"), ref); err != nil {
+			t.Errorf("realm %s: %v", realm, err)
+		}
+		if leaked {
+			t.Errorf("realm %s: the token went to the host that blobs are redirected to", realm)
+		}
 	}
 }
 
@@ -304,7 +310,7 @@ func TestMirrorsDoNotGetTheRegistrysPassword(t *testing.T) {
 	r.Push(ref, buildtest.Image(t, "amd64", "x"))
 	config := t.TempDir()
 	t.Setenv("DOCKER_CONFIG", config)
-	host := strings.Split(strings.TrimPrefix(strings.SplitN(r.Mirrors()[0], "=", 2)[1], "http://"), "/")[0]
+	host := strings.TrimPrefix(r.URL(), "http://")
 	auth := func(user string) string {
 		return base64.StdEncoding.EncodeToString([]byte(user + ":secret"))
 	}

@@ -97,6 +97,9 @@ func (u *Upstream) Mirrors() []string {
 	return m
 }
 
+// URL is where all hosts are served, each in a folder with its name.
+func (u *Upstream) URL() string { return u.server.URL }
+
 // Put serves content at a host and path.
 func (u *Upstream) Put(target string, content []byte) {
 	u.mu.Lock()
