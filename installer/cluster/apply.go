@@ -35,7 +35,11 @@ func (c *Client) Apply(ctx context.Context, objects ...runtime.Object) (changed 
 			return changed, err
 		}
 		name := describe(want)
-		did, err := c.applyOne(ctx, want)
+		did := false
+		err = persist(ctx, func() (err error) {
+			did, err = c.applyOne(ctx, want)
+			return err
+		})
 		if err != nil {
 			return changed, fmt.Errorf("applying %s: %w", name, err)
 		}

@@ -80,7 +80,7 @@ func (c *Client) DownloadCerts(ctx context.Context, cfg *config.Config, key stri
 	if err != nil {
 		return nil, err
 	}
-	secret, err := c.api.CoreV1().Secrets(systemNamespace).Get(ctx, certsSecret, metav1.GetOptions{})
+	secret, err := c.systemSecret(ctx, certsSecret)
 	if apierrors.IsNotFound(err) {
 		return nil, fault.New(fault.Failure,
 			"uploaded certificates live for two hours; upload them again on a control plane: ./install init phase upload-certs --upload-certs",
@@ -131,7 +131,7 @@ func sharedCerts(cfg *config.Config) map[string]string {
 // certsUploaded reports whether the Secret is as UploadCerts would make it,
 // and will be for a while.
 func (c *Client) certsUploaded(ctx context.Context, aead cipher.AEAD, plain map[string][]byte) (bool, error) {
-	secret, err := c.api.CoreV1().Secrets(systemNamespace).Get(ctx, certsSecret, metav1.GetOptions{})
+	secret, err := c.systemSecret(ctx, certsSecret)
 	if apierrors.IsNotFound(err) {
 		return false, nil
 	}
@@ -153,7 +153,7 @@ func (c *Client) certsUploaded(ctx context.Context, aead cipher.AEAD, plain map[
 			return false, nil
 		}
 	}
-	owner, err := c.api.CoreV1().Secrets(systemNamespace).Get(ctx, secret.OwnerReferences[0].Name, metav1.GetOptions{})
+	owner, err := c.systemSecret(ctx, secret.OwnerReferences[0].Name)
 	if apierrors.IsNotFound(err) {
 		return false, nil
 	}
@@ -177,7 +177,7 @@ func (c *Client) certsOwner(ctx context.Context) ([]metav1.OwnerReference, error
 	if err != nil {
 		return nil, err
 	}
-	secret, err := c.api.CoreV1().Secrets(systemNamespace).Get(ctx, bootstraputil.BootstrapTokenSecretName(tokenID(token)), metav1.GetOptions{})
+	secret, err := c.systemSecret(ctx, bootstraputil.BootstrapTokenSecretName(tokenID(token)))
 	if err != nil {
 		return nil, fmt.Errorf("reading the token that was just created: %w", err)
 	}

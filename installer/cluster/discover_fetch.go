@@ -71,7 +71,9 @@ func (s infoSource) fetch(ctx context.Context, trust *tls.Config, accept func(*c
 	start, said := time.Now(), ""
 	attempts, cancel := context.WithDeadline(ctx, start.Add(s.limit()))
 	defer cancel()
-	var reason Reason // of the last failure, and since when it has been that
+	// The last failure, and since when it has been of that kind.
+	var last error
+	var reason Reason
 	var since time.Time
 	for {
 		info, err := s.try(attempts, trust, accept)
@@ -80,6 +82,9 @@ func (s infoSource) fetch(ctx context.Context, trust *tls.Config, accept func(*c
 		}
 		if ctx.Err() != nil {
 			return nil, fmt.Errorf("asking %s for cluster-info: %w", s.server, context.Cause(ctx))
+		}
+		if attempts.Err() != nil && last != nil {
+			return nil, last // time ran out before this attempt saw anything
 		}
 		var healing *mayHeal
 		var refused *DiscoveryError
@@ -92,6 +97,7 @@ func (s infoSource) fetch(ctx context.Context, trust *tls.Config, accept func(*c
 		if time.Since(start) >= s.limit() || time.Since(since) >= healing.grace {
 			return nil, healing.error
 		}
+		last = healing.error
 		if s.report != nil && err.Error() != said {
 			said = err.Error()
 			s.report(said)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -41,7 +42,11 @@ func (c *Client) FetchConfig(ctx context.Context) (*FetchedConfig, error) {
 // systemConfig reads one key of a ConfigMap in kube-system.
 func (c *Client) systemConfig(ctx context.Context, name, key string) (string, error) {
 	const hint = "upload it again on a control plane: ./install init phase upload-config all"
-	configMap, err := c.api.CoreV1().ConfigMaps(systemNamespace).Get(ctx, name, metav1.GetOptions{})
+	var configMap *corev1.ConfigMap
+	err := persist(ctx, func() (err error) {
+		configMap, err = c.api.CoreV1().ConfigMaps(systemNamespace).Get(ctx, name, metav1.GetOptions{})
+		return err
+	})
 	switch {
 	case apierrors.IsUnauthorized(err):
 		return "", fault.New(fault.Failure, newTokenHint, "reading ConfigMap %s/%s: the cluster does not accept the token to authenticate with: %w", systemNamespace, name, err)

@@ -64,7 +64,11 @@ func (c *Client) AnnotateCRISocket(ctx context.Context, node, socket string) (ch
 // second one would take over its identity. One that is not Ready may be this
 // host's own, from before a reset.
 func (c *Client) CheckNodeNameFree(ctx context.Context, name string) error {
-	node, err := c.api.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+	var node *corev1.Node
+	err := persist(ctx, func() (err error) {
+		node, err = c.api.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+		return err
+	})
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
@@ -83,7 +87,7 @@ func (c *Client) CheckNodeNameFree(ctx context.Context, name string) error {
 // change. The patch names the version that edit saw: taints are a list, and
 // the node controller writes there too.
 func (c *Client) patchNode(ctx context.Context, name string, edit func(*corev1.Node)) (changed bool, err error) {
-	err = retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+	try := func() error {
 		have, err := c.api.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return err
@@ -97,7 +101,8 @@ func (c *Client) patchNode(ctx context.Context, name string, edit func(*corev1.N
 		_, err = c.api.CoreV1().Nodes().Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{})
 		changed = err == nil
 		return err
-	})
+	}
+	err = persist(ctx, func() error { return retry.RetryOnConflict(retry.DefaultBackoff, try) })
 	return changed, err
 }
 

@@ -58,7 +58,7 @@ func (c *Client) EnsureTokens(ctx context.Context, tokens []config.BootstrapToke
 		if err != nil {
 			return changed, err
 		}
-		have, err := c.api.CoreV1().Secrets(systemNamespace).Get(ctx, want.Name, metav1.GetOptions{})
+		have, err := c.systemSecret(ctx, want.Name)
 		if err != nil && !apierrors.IsNotFound(err) {
 			return changed, fmt.Errorf("reading token %s: %w", tokenID(token.Token), err)
 		}
@@ -72,6 +72,15 @@ func (c *Client) EnsureTokens(ctx context.Context, tokens []config.BootstrapToke
 		changed = append(changed, did...)
 	}
 	return changed, nil
+}
+
+// systemSecret reads a Secret in kube-system.
+func (c *Client) systemSecret(ctx context.Context, name string) (secret *corev1.Secret, err error) {
+	err = persist(ctx, func() error {
+		secret, err = c.api.CoreV1().Secrets(systemNamespace).Get(ctx, name, metav1.GetOptions{})
+		return err
+	})
+	return secret, err
 }
 
 // keepsExpiry reports whether have's own end is still good for a token that
@@ -113,8 +122,12 @@ func (c *Client) ListTokens(ctx context.Context) ([]config.BootstrapToken, error
 }
 
 func (c *Client) tokens(ctx context.Context) (tokens []config.BootstrapToken, broken, err error) {
-	secrets, err := c.api.CoreV1().Secrets(systemNamespace).List(ctx, metav1.ListOptions{
-		FieldSelector: fields.OneTermEqualSelector("type", string(bootstrapapi.SecretTypeBootstrapToken)).String(),
+	var secrets *corev1.SecretList
+	err = persist(ctx, func() (err error) {
+		secrets, err = c.api.CoreV1().Secrets(systemNamespace).List(ctx, metav1.ListOptions{
+			FieldSelector: fields.OneTermEqualSelector("type", string(bootstrapapi.SecretTypeBootstrapToken)).String(),
+		})
+		return err
 	})
 	if err != nil {
 		return nil, nil, fmt.Errorf("listing tokens: %w", err)

@@ -1,0 +1,444 @@
+package cluster
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"io"
+	"log"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/cluster-bootstrap/token/jws"
+
+	"airlift/fault"
+	"airlift/installer/config"
+	"airlift/installer/pki"
+)
+
+// expect fails unless err is a DiscoveryError of that reason, with a hint, that
+// says what is wanted.
+func expect(t *testing.T, err error, reason Reason, want ...string) {
+	t.Helper()
+	var refused *DiscoveryError
+	if !errors.As(err, &refused) || refused.Reason != reason {
+		t.Errorf("got %v, want a %s", err, reason)
+		return
+	}
+	if fault.Hint(err) == "" {
+		t.Errorf("%v: no hint", err)
+	}
+	for _, s := range want {
+		if !strings.Contains(err.Error(), s) {
+			t.Errorf("%q lacks %q", err, s)
+		}
+	}
+}
+
+func TestRealDiscovery(t *testing.T) {
+	p := realCluster(t)
+	ctx := within(t)
+	admin := p.init(t)
+	token := joinToken("discov." + "0123456789abcdef")
+	must(admin.EnsureTokens(ctx, []config.BootstrapToken{token}))(t)
+	hash := must(pki.CAHash(admin.CA()))(t)
+	good := config.Discovery{Token: token.Token, APIServerEndpoint: p.endpoint(), CACertHashes: []string{hash}, Timeout: 20 * time.Second}
+	// The first time waits for the signer.
+	found := must(Discover(ctx, good, nil))(t)
+	if found.Server != "https://"+p.endpoint() || string(found.CA) != string(admin.CA()) || len(found.Warnings) > 0 {
+		t.Errorf("found %+v", found)
+	}
+
+	t.Run("bootstrap identity is enough", func(t *testing.T) {
+		boot := must(New(found.Kubeconfig, ""))(t)
+		fetched := must(boot.FetchConfig(ctx))(t)
+		if fetched.Cluster.KubernetesVersion != realVersion || fetched.Cluster.Networking.PodSubnet != "10.244.0.0/16" || len(fetched.Warnings) > 0 {
+			t.Errorf("fetched %+v", fetched)
+		}
+		if !strings.Contains(string(fetched.Kubelet), "kind: KubeletConfiguration") {
+			t.Errorf("kubelet config: %s", fetched.Kubelet)
+		}
+		if err := boot.CheckNodeNameFree(ctx, "nobody-has-it"); err != nil {
+			t.Error(err)
+		}
+		p.addNode(t, "taken", true)
+		err := boot.CheckNodeNameFree(ctx, "taken")
+		if err == nil || !strings.Contains(err.Error(), `already has a Ready node named "taken"`) || !strings.Contains(fault.Hint(err), "--node-name") {
+			t.Errorf("taken name: %v", err)
+		}
+		p.addNode(t, "gone", false)
+		if err := boot.CheckNodeNameFree(ctx, "gone"); err != nil {
+			t.Errorf("name of a node that is not Ready: %v", err)
+		}
+	})
+	t.Run("the address passed is kept", func(t *testing.T) {
+		d := good
+		_, port, _ := net.SplitHostPort(p.endpoint())
+		d.APIServerEndpoint = "localhost:" + port
+		if found := must(Discover(ctx, d, nil))(t); found.Server != "https://localhost:"+port || !strings.Contains(string(found.Kubeconfig), "https://localhost:"+port) {
+			t.Errorf("found %+v", found)
+		}
+	})
+	t.Run("any of several pins", func(t *testing.T) {
+		d := good
+		d.CACertHashes = []string{"sha256:" + strings.Repeat("0", 64), "SHA256:" + strings.ToUpper(strings.TrimPrefix(hash, "sha256:"))}
+		must(Discover(ctx, d, nil))(t)
+	})
+	t.Run("wrong pin", func(t *testing.T) {
+		d := good
+		d.CACertHashes = []string{"sha256:" + strings.Repeat("0", 64)}
+		expect(t, second(Discover(ctx, d, nil)), CAMismatch, strings.Repeat("0", 64), hash)
+	})
+	t.Run("no pin", func(t *testing.T) {
+		d := good
+		d.CACertHashes = nil
+		expect(t, second(Discover(ctx, d, nil)), Malformed)
+		d.UnsafeSkipCAVerification = true
+		if found := must(Discover(ctx, d, nil))(t); len(found.Warnings) != 1 {
+			t.Errorf("warnings: %q", found.Warnings)
+		}
+	})
+	t.Run("unknown token", func(t *testing.T) {
+		d := good
+		d.Token = "nobody.0123456789abcdef"
+		start := time.Now()
+		expect(t, second(Discover(ctx, d, nil)), TokenUnknown, `"nobody"`, "expired")
+		if took := time.Since(start); took < signerGrace || took > signerGrace+2*time.Second {
+			t.Errorf("took %s", took)
+		}
+	})
+	t.Run("wrong secret", func(t *testing.T) {
+		d := good
+		d.Token = "discov.0000000000000000"
+		start := time.Now()
+		expect(t, second(Discover(ctx, d, nil)), TokenWrong, `"discov"`)
+		if took := time.Since(start); took > time.Second {
+			t.Errorf("took %s", took)
+		}
+	})
+	t.Run("expired token", func(t *testing.T) {
+		d := good
+		short := joinToken("expire.0123456789abcdef")
+		short.TTL, short.Expires = 0, time.Now().Add(3*time.Second)
+		must(admin.EnsureTokens(ctx, []config.BootstrapToken{short}))(t)
+		d.Token = short.Token
+		must(Discover(ctx, d, nil))(t)
+		time.Sleep(4 * time.Second)
+		expect(t, second(Discover(ctx, d, nil)), TokenUnknown, "expired")
+	})
+	t.Run("file", func(t *testing.T) {
+		info := must(admin.api.CoreV1().ConfigMaps("kube-public").Get(ctx, "cluster-info", metav1.GetOptions{}))(t)
+		file := filepath.Join(t.TempDir(), "info.conf")
+		write := func(data []byte) {
+			t.Helper()
+			if err := os.WriteFile(file, data, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		write([]byte(info.Data["kubeconfig"]))
+		d := config.Discovery{File: file, Timeout: 10 * time.Second}
+		expect(t, second(Discover(ctx, d, nil)), NoCredentials, file)
+		d.TLSBootstrapToken = token.Token
+		found := must(Discover(ctx, d, nil))(t)
+		must(must(New(found.Kubeconfig, ""))(t).FetchConfig(ctx))(t)
+
+		write(found.Kubeconfig) // with its credentials inside
+		d.TLSBootstrapToken = ""
+		found = must(Discover(ctx, d, nil))(t)
+		must(must(New(found.Kubeconfig, ""))(t).FetchConfig(ctx))(t)
+
+		write([]byte("no kubeconfig"))
+		expect(t, second(Discover(ctx, d, nil)), Malformed, file)
+		d.File = filepath.Join(t.TempDir(), "absent")
+		expect(t, second(Discover(ctx, d, nil)), Malformed, d.File)
+	})
+}
+
+func TestMalformedDiscoveryIsRefusedAtOnce(t *testing.T) {
+	pin := "sha256:" + strings.Repeat("a", 64)
+	for name, d := range map[string]config.Discovery{
+		"token":        {Token: "short", APIServerEndpoint: "192.0.2.1:6443", CACertHashes: []string{pin}},
+		"upper case":   {Token: "SECRET.9999888877776666", APIServerEndpoint: "192.0.2.1:6443", CACertHashes: []string{pin}},
+		"no port":      {Token: "secret.9999888877776666", APIServerEndpoint: "192.0.2.1", CACertHashes: []string{pin}},
+		"a URL":        {Token: "secret.9999888877776666", APIServerEndpoint: "https://192.0.2.1:6443", CACertHashes: []string{pin}},
+		"bad port":     {Token: "secret.9999888877776666", APIServerEndpoint: "192.0.2.1:70000", CACertHashes: []string{pin}},
+		"short hash":   {Token: "secret.9999888877776666", APIServerEndpoint: "192.0.2.1:6443", CACertHashes: []string{"sha256:abcd"}},
+		"other hash":   {Token: "secret.9999888877776666", APIServerEndpoint: "192.0.2.1:6443", CACertHashes: []string{"md5:" + strings.Repeat("a", 64)}},
+		"no hex":       {Token: "secret.9999888877776666", APIServerEndpoint: "192.0.2.1:6443", CACertHashes: []string{"sha256:" + strings.Repeat("x", 64)}},
+		"no algorithm": {Token: "secret.9999888877776666", APIServerEndpoint: "192.0.2.1:6443", CACertHashes: []string{strings.Repeat("a", 64)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := Discover(context.Background(), d, nil)
+			expect(t, err, Malformed)
+			if fault.ExitCode(err) != fault.Usage {
+				t.Errorf("exit code %d", fault.ExitCode(err))
+			}
+			if strings.Contains(err.Error(), "9999888877776666") {
+				t.Errorf("%v tells the token's secret", err)
+			}
+		})
+	}
+}
+
+// An impostor answers as an API server might, with a certificate and content of
+// the test's choice.
+type impostor struct {
+	ca     *x509.Certificate
+	caKey  *ecdsa.PrivateKey
+	leaf   x509.Certificate // template
+	date   time.Time        // of its answers; zero: the true one
+	answer func(w http.ResponseWriter, r *http.Request)
+}
+
+const impostorToken = "impost.0123456789abcdef"
+
+func newCA(t *testing.T) (*x509.Certificate, *ecdsa.PrivateKey) {
+	t.Helper()
+	key := must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "kubernetes"}, IsCA: true, BasicConstraintsValid: true,
+		NotBefore: time.Now().Add(-10000 * time.Hour), NotAfter: time.Now().Add(10000 * time.Hour), KeyUsage: x509.KeyUsageCertSign,
+	}
+	der := must(x509.CreateCertificate(rand.Reader, template, template, key.Public(), key))(t)
+	return must(x509.ParseCertificate(der))(t), key
+}
+
+func certPEM(cert *x509.Certificate) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Raw})
+}
+
+func newImpostor(t *testing.T) *impostor {
+	ca, key := newCA(t)
+	return &impostor{ca: ca, caKey: key, leaf: x509.Certificate{
+		SerialNumber: big.NewInt(2), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}}
+}
+
+// serve starts it and returns a Discovery that would be right for it.
+func (i *impostor) serve(t *testing.T) config.Discovery {
+	t.Helper()
+	key := must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
+	der := must(x509.CreateCertificate(rand.Reader, &i.leaf, i.ca, key.Public(), i.caKey))(t)
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !i.date.IsZero() {
+			w.Header().Set("Date", i.date.UTC().Format(http.TimeFormat))
+		}
+		i.answer(w, r)
+	}))
+	server.TLS = &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}}
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	return config.Discovery{
+		Token: impostorToken, APIServerEndpoint: server.Listener.Addr().String(),
+		CACertHashes: []string{pinOf(i.ca)}, Timeout: 2 * time.Second,
+	}
+}
+
+// clusterInfo answers with a signed cluster-info that names ca.
+func clusterInfoAnswer(t *testing.T, ca *x509.Certificate) http.HandlerFunc {
+	kubeconfig := string(pki.ClusterInfoKubeconfig("https://192.0.2.1:6443", certPEM(ca)))
+	id, secret, _ := strings.Cut(impostorToken, ".")
+	signature := must(jws.ComputeDetachedSignature(kubeconfig, id, secret))(t)
+	return func(w http.ResponseWriter, r *http.Request) {
+		json.NewEncoder(w).Encode(corev1.ConfigMap{
+			TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
+			Data:     map[string]string{"kubeconfig": kubeconfig, "jws-kubeconfig-" + id: signature},
+		})
+	}
+}
+
+func TestDiscoveryRefusesWrongServers(t *testing.T) {
+	ctx := context.Background()
+	t.Run("the impostor would do", func(t *testing.T) {
+		i := newImpostor(t)
+		i.answer = clusterInfoAnswer(t, i.ca)
+		if found := must(Discover(ctx, i.serve(t), nil))(t); len(found.Warnings) > 0 {
+			t.Errorf("warnings: %q", found.Warnings)
+		}
+	})
+	t.Run("replayed cluster-info", func(t *testing.T) {
+		i := newImpostor(t)
+		theirs, _ := newCA(t)
+		i.answer = clusterInfoAnswer(t, theirs) // signed, as taken from the real cluster
+		d := i.serve(t)
+		d.CACertHashes = []string{pinOf(theirs)}
+		expect(t, second(Discover(ctx, d, nil)), CertificateInvalid, "not of the cluster's CA")
+	})
+	t.Run("two answers", func(t *testing.T) {
+		i, n := newImpostor(t), 0
+		first := clusterInfoAnswer(t, i.ca)
+		i.answer = func(w http.ResponseWriter, r *http.Request) {
+			if n++; n > 1 {
+				json.NewEncoder(w).Encode(corev1.ConfigMap{TypeMeta: metav1.TypeMeta{Kind: "ConfigMap"}, Data: map[string]string{"kubeconfig": "another"}})
+				return
+			}
+			first(w, r)
+		}
+		expect(t, second(Discover(ctx, i.serve(t), nil)), Tampered)
+	})
+	t.Run("other names", func(t *testing.T) {
+		i := newImpostor(t)
+		i.leaf.IPAddresses, i.leaf.DNSNames = nil, []string{"cp.example"}
+		i.answer = clusterInfoAnswer(t, i.ca)
+		expect(t, second(Discover(ctx, i.serve(t), nil)), CertificateInvalid, "other names")
+	})
+	t.Run("expired certificate", func(t *testing.T) {
+		i := newImpostor(t)
+		i.leaf.NotBefore, i.leaf.NotAfter = time.Now().Add(-48*time.Hour), time.Now().Add(-24*time.Hour)
+		i.answer = clusterInfoAnswer(t, i.ca)
+		expect(t, second(Discover(ctx, i.serve(t), nil)), CertificateInvalid, "has expired")
+	})
+	t.Run("our clock behind", func(t *testing.T) {
+		i := newImpostor(t)
+		i.date = time.Now().Add(30*time.Hour + 30*time.Minute)
+		i.leaf.NotBefore, i.leaf.NotAfter = i.date.Add(-time.Hour), i.date.Add(time.Hour)
+		i.answer = clusterInfoAnswer(t, i.ca)
+		expect(t, second(Discover(ctx, i.serve(t), nil)), ClockSkew, "behind", "30h")
+	})
+	t.Run("our clock ahead", func(t *testing.T) {
+		i := newImpostor(t)
+		i.date = time.Now().Add(-9600*time.Hour - time.Minute)
+		i.leaf.NotBefore, i.leaf.NotAfter = i.date.Add(-time.Hour), i.date.Add(time.Hour)
+		i.answer = clusterInfoAnswer(t, i.ca)
+		expect(t, second(Discover(ctx, i.serve(t), nil)), ClockSkew, "ahead of", "9600h")
+	})
+	t.Run("our clock too far behind for a kubelet certificate", func(t *testing.T) {
+		i := newImpostor(t)
+		i.date = time.Now().Add(10 * time.Minute)
+		i.answer = clusterInfoAnswer(t, i.ca)
+		expect(t, second(Discover(ctx, i.serve(t), nil)), ClockSkew, "behind")
+	})
+	t.Run("our clock a little off", func(t *testing.T) {
+		i := newImpostor(t)
+		i.date = time.Now().Add(-10 * time.Minute)
+		i.answer = clusterInfoAnswer(t, i.ca)
+		found := must(Discover(ctx, i.serve(t), nil))(t)
+		if len(found.Warnings) != 1 || !strings.Contains(found.Warnings[0], "ahead of") {
+			t.Errorf("warnings: %q", found.Warnings)
+		}
+	})
+	for name, answer := range map[string]http.HandlerFunc{
+		"a web site": func(w http.ResponseWriter, r *http.Request) { w.Write([]byte("<html>welcome</html>")) },
+		"a 404":      http.NotFound,
+		"a redirect": func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "https://192.0.2.1/", http.StatusFound)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			i := newImpostor(t)
+			i.answer = answer
+			expect(t, second(Discover(ctx, i.serve(t), nil)), NotAPIServer, "is not a Kubernetes API server")
+		})
+	}
+	t.Run("plain HTTP", func(t *testing.T) {
+		server := httptest.NewServer(http.NotFoundHandler())
+		defer server.Close()
+		d := newImpostor(t).discovery(server.Listener.Addr().String())
+		expect(t, second(Discover(ctx, d, nil)), NotAPIServer, "does not speak TLS")
+	})
+}
+
+func (i *impostor) discovery(endpoint string) config.Discovery {
+	return config.Discovery{Token: impostorToken, APIServerEndpoint: endpoint, CACertHashes: []string{pinOf(i.ca)}, Timeout: time.Second}
+}
+
+func TestDiscoveryTriesAgainWhatMayHeal(t *testing.T) {
+	i := newImpostor(t)
+	full, n := clusterInfoAnswer(t, i.ca), 0
+	status := func(w http.ResponseWriter, code int, reason metav1.StatusReason) {
+		w.WriteHeader(code)
+		json.NewEncoder(w).Encode(metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status"}, Reason: reason, Message: "no " + string(reason)})
+	}
+	i.answer = func(w http.ResponseWriter, r *http.Request) {
+		switch n++; n {
+		case 1:
+			w.WriteHeader(http.StatusServiceUnavailable)
+		case 2:
+			status(w, http.StatusForbidden, metav1.StatusReasonForbidden)
+		case 3:
+			status(w, http.StatusNotFound, metav1.StatusReasonNotFound)
+		case 4:
+			json.NewEncoder(w).Encode(corev1.ConfigMap{TypeMeta: metav1.TypeMeta{Kind: "ConfigMap"}, Data: map[string]string{"kubeconfig": "unsigned"}})
+		default:
+			full(w, r)
+		}
+	}
+	d := i.serve(t)
+	d.Timeout = 30 * time.Second
+	var states []string
+	must(Discover(context.Background(), d, func(s string) { states = append(states, s) }))(t)
+	if len(states) != 4 || !strings.Contains(states[0], "503") || !strings.Contains(states[1], "Forbidden") || !strings.Contains(states[2], "NotFound") || !strings.Contains(states[3], "does not know the token") {
+		t.Errorf("states: %q", states)
+	}
+}
+
+func TestDiscoveryTellsWhyAHostIsUnreachable(t *testing.T) {
+	i := newImpostor(t)
+	ctx := context.Background()
+	ports := must(freePorts(1))(t)
+	closed := net.JoinHostPort("127.0.0.1", strconv.Itoa(ports[0]))
+	start := time.Now()
+	var states []string
+	expect(t, second(Discover(ctx, i.discovery(closed), func(s string) { states = append(states, s) })), Unreachable, closed, "connection refused")
+	if took := time.Since(start); took < time.Second || took > 3*time.Second {
+		t.Errorf("took %s", took)
+	}
+	if len(states) != 1 {
+		t.Errorf("states: %q", states)
+	}
+
+	silent := must(net.Listen("tcp", "127.0.0.1:0"))(t)
+	defer silent.Close()
+	start = time.Now()
+	expect(t, second(Discover(ctx, i.discovery(silent.Addr().String()), nil)), Unreachable, "no answer in time")
+	if took := time.Since(start); took > 3*time.Second {
+		t.Errorf("took %s", took)
+	}
+
+	// RFC 2606: never resolves. Whether by "unknown" or, without a name
+	// server, by no answer.
+	expect(t, second(Discover(ctx, i.discovery("cp.invalid:6443"), nil)), Unreachable, "cp.invalid")
+
+	cancelled, cancel := context.WithCancel(ctx)
+	cancel()
+	if err := second(Discover(cancelled, i.discovery(closed), nil)); fault.ExitCode(err) != fault.Interrupted {
+		t.Errorf("cancelled: %v", err)
+	}
+}
+
+func TestPinsMatchAnyCertificateOfABundle(t *testing.T) {
+	old, _ := newCA(t)
+	renewed, _ := newCA(t)
+	bundle := slices.Concat(certPEM(old), certPEM(renewed))
+	for _, ca := range []*x509.Certificate{old, renewed} {
+		if err := checkPins([]string{pinOf(ca)}, bundle); err != nil {
+			t.Error(err)
+		}
+	}
+	other, _ := newCA(t)
+	expect(t, checkPins([]string{pinOf(other)}, bundle), CAMismatch, pinOf(old), pinOf(renewed))
+	if got, want := pinOf(old), must(pki.CAHash(certPEM(old)))(t); got != want {
+		t.Errorf("pin %s, pki says %s", got, want)
+	}
+}

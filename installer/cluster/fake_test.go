@@ -1,0 +1,183 @@
+package cluster
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	dynamicfake "k8s.io/client-go/dynamic/fake"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/kubernetes/scheme"
+	clienttesting "k8s.io/client-go/testing"
+
+	"airlift/installer/config"
+)
+
+// fakeClient records what is asked of it. Both of its faces share one store.
+func fakeClient(objects ...runtime.Object) (*Client, func() []string) {
+	api := fake.NewClientset(objects...)
+	dyn := dynamicfake.NewSimpleDynamicClient(scheme.Scheme)
+	store := clienttesting.ObjectReaction(api.Tracker())
+	dyn.PrependReactor("*", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		if create, ok := a.(clienttesting.CreateAction); ok {
+			a = clienttesting.NewCreateAction(a.GetResource(), a.GetNamespace(), typed(create.GetObject()))
+		}
+		handled, object, err := store(a)
+		if err != nil || object == nil {
+			return handled, nil, err
+		}
+		u, err := toUnstructured(object)
+		return handled, u, err
+	})
+	return &Client{api: api, dyn: dyn}, func() (writes []string) {
+		for _, a := range slices.Concat(api.Actions(), dyn.Actions()) {
+			if !slices.Contains([]string{"get", "list", "watch"}, a.GetVerb()) {
+				writes = append(writes, a.GetVerb()+" "+a.GetResource().Resource)
+			}
+		}
+		api.ClearActions()
+		dyn.ClearActions()
+		return writes
+	}
+}
+
+func typed(object runtime.Object) runtime.Object {
+	u, err := toUnstructured(object)
+	if err != nil {
+		panic(err)
+	}
+	out, err := scheme.Scheme.New(u.GroupVersionKind())
+	if err != nil {
+		panic(err)
+	}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, out); err != nil {
+		panic(err)
+	}
+	return out
+}
+
+// These need no upstream binaries; the same is proven on a real API server in
+// real_test.go.
+func TestSecondRunsWriteNothing(t *testing.T) {
+	dir := t.TempDir()
+	cfg := &config.Config{Cluster: config.Cluster{CertificatesDir: dir}}
+	if err := os.MkdirAll(filepath.Join(dir, "etcd"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range sharedCerts(cfg) {
+		if strings.HasSuffix(path, "ca.key") && !strings.Contains(path, "etcd") {
+			continue // an external CA
+		}
+		if err := os.WriteFile(path, []byte("content of "+path), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	key := NewCertificateKey()
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", ResourceVersion: "1"}}
+	client, writes := fakeClient(node)
+	ctx := context.Background()
+	for name, do := range map[string]func() (bool, error){
+		"apply": func() (bool, error) {
+			changed, err := client.Apply(ctx,
+				&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "x"}, Data: map[string]string{"k": "v"}},
+				&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "b", Namespace: "x"}, Data: map[string][]byte{"k": []byte("v")}})
+			return len(changed) > 0, err
+		},
+		"tokens": func() (bool, error) {
+			changed, err := client.EnsureTokens(ctx, []config.BootstrapToken{joinToken("fakeaa.0123456789abcdef")})
+			return len(changed) > 0, err
+		},
+		"certs":  func() (bool, error) { return client.UploadCerts(ctx, cfg, key) },
+		"mark":   func() (bool, error) { return client.MarkControlPlane(ctx, "n1", nil) },
+		"socket": func() (bool, error) { return client.AnnotateCRISocket(ctx, "n1", "unix:///x.sock") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			changed := must(do())(t)
+			if w := writes(); !changed || len(w) == 0 {
+				t.Errorf("first run: changed=%t, %q", changed, w)
+			}
+			changed = must(do())(t)
+			if w := writes(); changed || len(w) > 0 {
+				t.Errorf("second run: changed=%t, %q", changed, w)
+			}
+		})
+	}
+	files := must(client.DownloadCerts(ctx, cfg, key))(t)
+	if len(files) != 6 {
+		t.Errorf("downloaded %d files, of which two were absent", len(files))
+	}
+	if got := string(files[filepath.Join(dir, "etcd/ca.key")]); got != "content of "+dir+"/etcd/ca.key" {
+		t.Errorf("etcd/ca.key = %q", got)
+	}
+}
+
+func TestExpiredTokenIsRenewedAndALivingOneIsNot(t *testing.T) {
+	client, _ := fakeClient()
+	ctx := context.Background()
+	token := joinToken("expiry.0123456789abcdef")
+	expired := must(tokenSecret(token, time.Now().Add(-2*time.Hour)))(t)
+	must(client.Apply(ctx, expired))(t)
+	if found := must(client.FindJoinToken(ctx, 0))(t); found != "" {
+		t.Errorf("found the expired token %q", found)
+	}
+	if changed := must(client.EnsureTokens(ctx, []config.BootstrapToken{token}))(t); len(changed) != 1 {
+		t.Errorf("changed %q", changed)
+	}
+	if found := must(client.FindJoinToken(ctx, 59*time.Minute))(t); found != token.Token {
+		t.Errorf("found %q", found)
+	}
+	if found := must(client.FindJoinToken(ctx, 61*time.Minute))(t); found != "" {
+		t.Errorf("a token that ends too soon was found: %q", found)
+	}
+}
+
+func TestHolds(t *testing.T) {
+	type m = map[string]any
+	type l = []any
+	for name, c := range map[string]struct {
+		have, want any
+		holds      bool
+	}{
+		"equal":                     {m{"a": "1"}, m{"a": "1"}, true},
+		"defaulted field":           {m{"a": "1", "b": "2"}, m{"a": "1"}, true},
+		"other value":               {m{"a": "2"}, m{"a": "1"}, false},
+		"absent":                    {m{}, m{"a": "1"}, false},
+		"empty map and absent":      {m{}, m{"a": m{}}, true},
+		"empty list and absent":     {m{}, m{"a": l{}}, true},
+		"empty list and not":        {m{"a": l{"1"}}, m{"a": l{}}, false},
+		"longer list":               {m{"a": l{"1", "2"}}, m{"a": l{"1"}}, false},
+		"other order":               {m{"a": l{"1", "2"}}, m{"a": l{"2", "1"}}, false},
+		"default in a list element": {m{"a": l{m{"x": "1", "y": "2"}}}, m{"a": l{m{"x": "1"}}}, true},
+		"other type":                {m{"a": "1"}, m{"a": m{}}, false},
+		"must be absent":            {m{"a": "1"}, m{"a": nil}, false},
+		"is absent":                 {m{}, m{"a": nil}, true},
+	} {
+		if got := holds(c.have, c.want); got != c.holds {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}
+
+func TestJoinCommand(t *testing.T) {
+	got := JoinCommand("192.0.2.10:6443", "abcdef.0123456789abcdef", "sha256:1", "sha256:2")
+	want := "./install join 192.0.2.10:6443 --token abcdef.0123456789abcdef --discovery-token-ca-cert-hash sha256:1 --discovery-token-ca-cert-hash sha256:2"
+	if got != want {
+		t.Errorf("got %s", got)
+	}
+}
+
+func TestCertificateKeyIsChecked(t *testing.T) {
+	client, _ := fakeClient()
+	for _, key := range []string{"", "abcd", strings.Repeat("x", 64), strings.Repeat("a", 62)} {
+		if _, err := client.DownloadCerts(context.Background(), &config.Config{}, key); err == nil || !strings.Contains(err.Error(), "64 hex digits") {
+			t.Errorf("key %q: %v", key, err)
+		}
+	}
+}

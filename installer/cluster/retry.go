@@ -1,0 +1,43 @@
+package cluster
+
+import (
+	"context"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+)
+
+// outage is how long an API server may be away in the middle of our work: a
+// liveness probe that fails on a slow host restarts it.
+const outage = 30 * time.Second
+
+// persist runs do again while the API server is away or too busy, but not when
+// it says no. do must be safe to repeat.
+func persist(ctx context.Context, do func() error) error {
+	end := time.Now().Add(outage)
+	for {
+		err := do()
+		if err == nil || !isOutage(err) || time.Now().After(end) {
+			return err
+		}
+		select {
+		case <-time.After(pollInterval):
+		case <-ctx.Done():
+			return err
+		}
+	}
+}
+
+func isOutage(err error) bool {
+	return utilnet.IsConnectionRefused(err) || utilnet.IsConnectionReset(err) || utilnet.IsProbableEOF(err) ||
+		apierrors.IsServiceUnavailable(err) || apierrors.IsTooManyRequests(err) || apierrors.IsInternalError(err) ||
+		apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) || lacksNamespace(err)
+}
+
+// lacksNamespace: the API server makes kube-system and kube-public itself, a
+// moment after it says that it is ready.
+func lacksNamespace(err error) bool {
+	status, ok := err.(apierrors.APIStatus)
+	return ok && apierrors.IsNotFound(err) && status.Status().Details != nil && status.Status().Details.Kind == "namespaces"
+}
