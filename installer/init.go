@@ -135,14 +135,15 @@ func (n *Node) kubeletStart(ctx context.Context) error {
 	return n.startKubelet(ctx, settings, false)
 }
 
-// waitControlPlane waits for the API, by the address this host serves it on,
-// and makes the administrator one.
+// waitControlPlane waits for the API and makes the administrator one. It goes
+// by the address this host serves the API on: a load balancer or virtual IP in
+// front of it may come later.
 func (n *Node) waitControlPlane(ctx context.Context) error {
-	admin, err := n.loadClient(adminConf, "")
+	admin, err := n.loadClient(adminConf, n.Config.LocalURL())
 	if err != nil {
 		return err
 	}
-	superAdmin, err := n.loadClient(superAdminConf, "")
+	superAdmin, err := n.loadClient(superAdminConf, n.Config.LocalURL())
 	if errors.Is(err, fs.ErrNotExist) {
 		superAdmin = nil
 	} else if err != nil {

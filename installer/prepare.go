@@ -29,17 +29,27 @@ func (n *Node) preflight(role preflight.Role) func(context.Context) error {
 	return func(ctx context.Context) error {
 		// kubelet.conf is the last thing both write before the kubelet starts.
 		n.rerun = n.Host.Used() && n.exists(kubeletConf)
-		if err := n.detectRuntime(ctx); err != nil {
-			return err
-		}
+		runtime := n.detectRuntime(ctx)
 		report, err := preflight.Run(ctx, preflight.Target{
-			Config: n.Config, Role: role, Rerun: n.rerun, Root: n.Host.Path("/"), Disk: n.diskSpace(role),
+			Config: n.Config, Role: role, Rerun: n.rerun, Root: n.Host.Path("/"),
+			Disk: n.diskSpace(role), Binaries: n.binaries(), Runtime: runtime,
 		}, n.Config.NodeRegistration.IgnorePreflightErrors)
 		for _, w := range report.Warnings {
 			n.Console.Warn("%s: %s", w.Name, w.Message)
 		}
 		return err
 	}
+}
+
+// binaries are the programs that the bundle brings to this host.
+func (n *Node) binaries() []host.Binary {
+	var list []host.Binary
+	for _, e := range n.manifest.Entries {
+		if path := binaryPath(e.Name); path != "" && n.wantBinary(e.Name) {
+			list = append(list, host.Binary{Path: path, SHA256: e.SHA256})
+		}
+	}
+	return list
 }
 
 // diskSpace sums what will be unpacked where.
@@ -152,7 +162,7 @@ func (n *Node) startContainerd(ctx context.Context) error {
 		return nil
 	}
 	// What containerd and the kubelet make, so that reset finds it.
-	for _, dir := range []string{"/var/lib/containerd", config.CNIConfDir, "/opt/containerd", "/usr/libexec/kubernetes/kubelet-plugins/volume/exec"} {
+	for _, dir := range []string{"/var/lib/containerd", config.CNIConfDir, "/opt/containerd/bin", "/opt/containerd/lib", "/usr/libexec/kubernetes/kubelet-plugins/volume/exec"} {
 		if err := n.Host.MkdirAll(dir, 0o755); err != nil {
 			return err
 		}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"time"
 
@@ -37,9 +36,10 @@ func (n *Node) Reset() []Step {
 	}
 }
 
-func (n *Node) resetPreflight(ctx context.Context) error {
-	if os.Geteuid() != 0 {
-		return fault.New(fault.Preflight, "run it with sudo or as root", "reset needs root")
+// resetPreflight tells what there is to reset.
+func (n *Node) resetPreflight(context.Context) error {
+	if !n.Host.Used() && !n.exists(config.KubernetesDir) {
+		n.Console.Note("nothing was installed here; removing what may be left all the same")
 	}
 	return nil
 }

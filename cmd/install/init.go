@@ -2,11 +2,13 @@ package main
 
 import (
 	"context"
+	"os"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"airlift/fault"
 	"airlift/installer"
 	"airlift/installer/cluster"
 	"airlift/installer/config"
@@ -35,15 +37,16 @@ func newInitCmd() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx := cmd.Context()
 			n := &installer.Node{Config: &cfg, Console: console(cmd), SkipPhases: skip, UserToken: token != ""}
-			if err := open(ctx, n, host.Options{
+			done, err := open(ctx, n, host.Options{
 				NodeIP:        cfg.LocalAPIEndpoint.AdvertiseAddress,
 				AddressFlag:   "--apiserver-advertise-address",
 				PodSubnet:     cfg.Networking.PodSubnet,
 				ServiceSubnet: cfg.Networking.ServiceSubnet,
-			}); err != nil {
+			})
+			if err != nil {
 				return err
 			}
-			defer n.Close()
+			defer done()
 			if token == "" {
 				made, err := cluster.NewToken()
 				if err != nil {
@@ -84,18 +87,40 @@ func newInitCmd() *cobra.Command {
 	return cmd
 }
 
-// open opens the bundle and the host, and looks the host over.
-func open(ctx context.Context, n *installer.Node, o host.Options) error {
+// open opens the bundle and the host, and looks the host over. The caller
+// calls done at the end.
+func open(ctx context.Context, n *installer.Node, o host.Options) (done func(), err error) {
 	f, err := openBundle()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := n.UseBundle(f); err != nil {
-		return err
+		return nil, err
 	}
-	if n.Host, err = host.Open("/"); err != nil {
-		return err
+	h, unlock, err := openHost()
+	if err != nil {
+		return nil, err
 	}
-	n.Config.Facts, err = n.Host.Detect(ctx, o)
-	return err
+	n.Host = h
+	done = func() {
+		n.Close()
+		unlock()
+	}
+	if n.Config.Facts, err = h.Detect(ctx, o); err != nil {
+		done()
+		return nil, err
+	}
+	return done, nil
+}
+
+// openHost opens this host for changes by this process alone, until unlock.
+func openHost() (h *host.Host, unlock func(), err error) {
+	if os.Geteuid() != 0 {
+		return nil, nil, fault.New(fault.Preflight, "run it with sudo or as root", "[ERROR IsPrivilegedUser]: this needs root")
+	}
+	if h, err = host.Open("/"); err != nil {
+		return nil, nil, err
+	}
+	unlock, err = h.Lock()
+	return h, unlock, err
 }

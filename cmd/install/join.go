@@ -33,12 +33,13 @@ func newJoinCmd() *cobra.Command {
 				cfg.Discovery.APIServerEndpoint = args[0]
 			}
 			n := &installer.Node{Config: &cfg, Console: console(cmd), SkipPhases: skip}
-			if err := open(ctx, n, host.Options{
+			done, err := open(ctx, n, host.Options{
 				NodeIP: nodeIP, AddressFlag: "--node-ip", Peer: cfg.Discovery.APIServerEndpoint,
-			}); err != nil {
+			})
+			if err != nil {
 				return err
 			}
-			defer n.Close()
+			defer done()
 			cfg.CompleteJoin()
 			if err := cfg.ValidateJoin(); err != nil {
 				return err

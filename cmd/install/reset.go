@@ -12,7 +12,6 @@ import (
 	"airlift/fault"
 	"airlift/installer"
 	"airlift/installer/config"
-	"airlift/installer/host"
 )
 
 func newResetCmd() *cobra.Command {
@@ -33,10 +32,11 @@ The node's entry in the cluster stays: kubectl delete node NAME removes it.`,
 					return err
 				}
 			}
-			h, err := host.Open("/")
+			h, unlock, err := openHost()
 			if err != nil {
 				return err
 			}
+			defer unlock()
 			n := &installer.Node{Config: &config.Config{}, Host: h, Console: console(cmd)}
 			return installer.RunReset(cmd.Context(), n.Console, n.Reset())
 		},
