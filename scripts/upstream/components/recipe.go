@@ -81,6 +81,7 @@ func (r Release) Recipes() []Recipe {
 
 func (r Release) agnhost() Recipe {
 	recipe := r.kubernetes("agnhost", "test/images/agnhost")
+	recipe.Targets[0].LDFlags = "-s -w -X main.Version=" + r.Agnhost
 	recipe.Files = map[string]string{
 		"localhost.crt": "test/images/agnhost/porter/localhost.crt",
 		"localhost.key": "test/images/agnhost/porter/localhost.key",

@@ -118,8 +118,9 @@ func (t *tree) copy(from *tree, keep func(name string) bool) {
 
 // addLibraries copies from another tree the shared libraries and the dynamic
 // loader that the programs in this one need, and what those need in turn. One
-// that cannot be found is an error, so a program in a layer starts.
-func (t *tree) addLibraries(from *tree) error {
+// that cannot be found is an error, so a program in a layer starts. Those that
+// are in a layer below are left out.
+func (t *tree) addLibraries(from *tree, below func(name string) bool) error {
 	var queue []string
 	for name := range t.entries {
 		queue = append(queue, name)
@@ -132,7 +133,7 @@ func (t *tree) addLibraries(from *tree) error {
 			return fmt.Errorf("reading %s: %w", name, err)
 		}
 		for _, file := range needed {
-			for t.entries[file] == nil {
+			for t.entries[file] == nil && !below(file) {
 				e := from.entries[file]
 				if e == nil {
 					return fmt.Errorf("%s needs %s, which no package has", name, file)

@@ -145,6 +145,8 @@ func TestCapabilityMatchesSetcap(t *testing.T) {
 	}
 }
 
+func nothing(string) bool { return false }
+
 // ldd is the oracle for which libraries a program needs.
 func TestLibrariesAreThoseLddNames(t *testing.T) {
 	program, err := filepath.EvalSymlinks("/bin/tar")
@@ -186,7 +188,7 @@ func TestLibrariesAreThoseLddNames(t *testing.T) {
 		t.Fatal(err)
 	}
 	layer.file("usr/bin/tar", 0o755, data)
-	if err := layer.addLibraries(from); err != nil {
+	if err := layer.addLibraries(from, nothing); err != nil {
 		t.Fatal(err)
 	}
 	var got []string
@@ -201,10 +203,16 @@ func TestLibrariesAreThoseLddNames(t *testing.T) {
 		t.Errorf("took %q, ldd says %q", got, want)
 	}
 
+	layer = newTree()
+	layer.file("usr/bin/tar", 0o755, data)
+	if err := layer.addLibraries(newTree(), func(name string) bool { return strings.HasPrefix(name, "usr/lib") }); err != nil {
+		t.Errorf("with all libraries below: %v", err)
+	}
+
 	delete(from.entries, want[0])
 	layer = newTree()
 	layer.file("usr/bin/tar", 0o755, data)
-	if err := layer.addLibraries(from); err == nil || !strings.Contains(err.Error(), want[0]) {
+	if err := layer.addLibraries(from, nothing); err == nil || !strings.Contains(err.Error(), want[0]) {
 		t.Errorf("without %s: got error %v", want[0], err)
 	}
 }

@@ -83,13 +83,31 @@ func certificates(ctx context.Context, t *tree) error {
 	return nil
 }
 
+// glibc is the C library and its loader, as gcr.io/distroless/base has them.
+func glibc() layerSpec {
+	return layerSpec{"glibc 1", fromPackage("libc6", inGlibc)}
+}
+
+// inGlibc says whether a path is in the layer glibc.
+func inGlibc(name string) bool {
+	switch path.Dir(name) {
+	case "usr/lib64":
+		return path.Base(name) == "ld-linux-x86-64.so.2"
+	case libraryDir:
+		return slices.Contains([]string{"ld-linux-x86-64.so.2", "libc.so.6", "libdl.so.2", "libm.so.6",
+			"libnss_dns.so.2", "libnss_files.so.2", "libpthread.so.0", "libresolv.so.2", "librt.so.1"}, path.Base(name))
+	}
+	return false
+}
+
 // netfilter is what registry.k8s.io/build-image/distroless-iptables adds for
-// kube-proxy: iptables, nft, ipset, conntrack and kmod with their libraries.
+// kube-proxy: iptables, nft, ipset, conntrack and kmod with their libraries,
+// to stand on glibc.
 // That image chooses between iptables' nft and legacy backends with a script
 // when it starts; here it is always nft, the only backend that recent kernels
 // are sure to have.
 func netfilter() layerSpec {
-	return layerSpec{"netfilter 1", func(ctx context.Context, t *tree) error {
+	return layerSpec{"netfilter 2", func(ctx context.Context, t *tree) error {
 		debian, err := unpackDebian(ctx, true, "iptables", "nftables", "ipset", "conntrack", "kmod")
 		if err != nil {
 			return err
@@ -100,7 +118,7 @@ func netfilter() layerSpec {
 				path.Dir(name) == "usr/sbin" && slices.Contains(programs, path.Base(name)) ||
 				path.Dir(name) == "usr/bin" && slices.Contains(programs, path.Base(name))
 		})
-		if err := t.addLibraries(debian); err != nil {
+		if err := t.addLibraries(debian, inGlibc); err != nil {
 			return err
 		}
 		for _, family := range []string{"iptables", "ip6tables"} {
@@ -121,16 +139,21 @@ func netfilter() layerSpec {
 }
 
 // busybox stands in for the Alpine that flannel's and agnhost's images are
-// built on: a shell and the usual small programs.
+// built on: a shell and the usual small programs, to stand on glibc.
 func busybox() layerSpec {
-	return layerSpec{"busybox 1", func(ctx context.Context, t *tree) error {
-		debian, err := unpackDebian(ctx, false, "busybox-static")
+	return layerSpec{"busybox 2", func(ctx context.Context, t *tree) error {
+		debian, err := unpackDebian(ctx, false, "busybox")
 		if err != nil {
 			return err
 		}
-		t.copy(debian, func(name string) bool { return name == "usr/bin/busybox" })
+		t.copy(debian, func(name string) bool {
+			return path.Base(name) == "busybox" && strings.HasSuffix(path.Dir(name), "bin")
+		})
 		if t.entries["usr/bin/busybox"] == nil {
-			return fmt.Errorf("the package busybox-static has no usr/bin/busybox")
+			return fmt.Errorf("the package busybox has no usr/bin/busybox")
+		}
+		if err := t.addLibraries(debian, inGlibc); err != nil {
+			return err
 		}
 		for applet := range strings.FieldsSeq(applets) {
 			t.link("usr/bin/"+applet, "busybox")

@@ -82,7 +82,7 @@ func (b *Builder) kubeProxy(r components.Release) spec {
 	return spec{
 		host: "registry.k8s.io", repository: "kube-proxy", tag: r.Kubernetes, kind: docker,
 		others: linux("arm64", "ppc64le", "s390x"),
-		layers: append(static(), netfilter(), b.programs(r, map[string]string{"usr/local/bin/kube-proxy": "kube-proxy/kube-proxy"})),
+		layers: append(static(), glibc(), netfilter(), b.programs(r, map[string]string{"usr/local/bin/kube-proxy": "kube-proxy/kube-proxy"})),
 		config: v1.Config{User: "0", WorkingDir: "/", Env: []string{searchPath, certFile}},
 	}
 }
@@ -134,7 +134,7 @@ func (b *Builder) coreDNS(r components.Release) spec {
 // flannel follows images/Dockerfile in flannel; Debian's busybox and iptables
 // stand in for Alpine's, and strongswan and wireguard-tools are left out.
 func (b *Builder) flannel(r components.Release) spec {
-	layers := append(static(), netfilter(), busybox())
+	layers := append(static(), glibc(), netfilter(), busybox())
 	return spec{
 		host: "ghcr.io", repository: "flannel-io/flannel", tag: components.Flannel, kind: oci,
 		others: linux("arm64", "arm", "ppc64le", "riscv64", "s390x"),
@@ -162,7 +162,7 @@ func (b *Builder) agnhost(r components.Release) spec {
 	return spec{
 		host: "registry.k8s.io", repository: "e2e-test-images/agnhost", tag: r.Agnhost, kind: docker,
 		others: linux("arm", "arm64", "ppc64le", "s390x"),
-		layers: append(append(static(), busybox()), rest, program),
+		layers: append(static(), glibc(), busybox(), rest, program),
 		config: v1.Config{
 			WorkingDir: "/", Env: []string{searchPath},
 			ExposedPorts: map[string]struct{}{"80/tcp": {}, "8080/tcp": {}, "8081/tcp": {}, "9376/tcp": {}, "5000/tcp": {}},
