@@ -17,6 +17,8 @@ type Console struct {
 	TTY bool
 	// Verbosity is the -v flag: 0 quiet, 1 every sub-step, 2 every file.
 	Verbosity int
+
+	summary string
 }
 
 func (c *Console) begin(i, n int, s Step) {
@@ -54,8 +56,15 @@ func round(d time.Duration) time.Duration {
 	return d.Round(10 * time.Millisecond)
 }
 
-// Summary prints the closing words, set apart from the steps.
-func (c *Console) Summary(text string) { fmt.Fprintf(c.Out, "\n%s", text) }
+// Summary sets the closing words, printed behind the last step.
+func (c *Console) Summary(text string) { c.summary = text }
+
+// close prints the closing words.
+func (c *Console) close() {
+	if c.summary != "" {
+		fmt.Fprintf(c.Out, "\n%s", c.summary)
+	}
+}
 
 // barInterval is how often a bar is drawn anew.
 const barInterval = 100 * time.Millisecond

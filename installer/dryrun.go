@@ -51,15 +51,12 @@ func (n *Node) DryRunInit(ctx context.Context) error {
 		}},
 		{Name: "cluster", Doc: "the objects that would be stored in the cluster", Run: n.dryRunObjects},
 	}
+	n.Console.Summary(fmt.Sprintf("Nothing was changed. What init would write is in\n\n    %s\n\nIt holds new private keys: remove it when you have read it.\n", dir))
 	if err := Run(ctx, n.Console, steps, nil); err != nil {
 		return errors.Join(err, os.RemoveAll(dir))
 	}
 	// The ledger is of things to undo; here there are none.
-	if err := os.RemoveAll(filepath.Join(dir, host.StateDir)); err != nil {
-		return err
-	}
-	n.Console.Summary(fmt.Sprintf("Nothing was changed. What init would write is in\n\n    %s\n\nIt holds new private keys: remove it when you have read it.\n", dir))
-	return nil
+	return os.RemoveAll(filepath.Join(dir, host.StateDir))
 }
 
 // dryRunObjects writes the cluster's objects in the order they would be

@@ -113,5 +113,6 @@ func RunReset(ctx context.Context, c *Console, steps []Step) error {
 			"not everything could be removed:\n  - %s", strings.Join(failed, "\n  - "))
 	}
 	c.Summary("This host is as it was before. Not touched: logs in /var/log, your own kubeconfig files (~/.kube).\n")
+	c.close()
 	return nil
 }

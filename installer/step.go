@@ -46,6 +46,7 @@ func Run(ctx context.Context, c *Console, steps []Step, skip []string) error {
 		c.end(time.Since(stepStarted))
 	}
 	c.Debug(1, "all steps took %s", round(time.Since(started)))
+	c.close()
 	return nil
 }
 
