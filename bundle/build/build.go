@@ -52,7 +52,8 @@ type Result struct {
 	bundle.Summary
 	Path     string
 	Manifest *bundle.Manifest
-	// UnusedMirrors are mirrored hosts that nothing was asked of.
+	// UnusedMirrors are mirrored hosts that nothing was asked of, in a build
+	// that did not find everything in its cache.
 	UnusedMirrors []string
 }
 
@@ -98,7 +99,11 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Result{Summary: sum, Path: o.Output, Manifest: m, UnusedMirrors: b.mirrors.Unused()}, nil
+	r := &Result{Summary: sum, Path: o.Output, Manifest: m}
+	if b.fetched.Load() > 0 {
+		r.UnusedMirrors = b.mirrors.Unused()
+	}
+	return r, nil
 }
 
 // prepare finds every reason not to begin that needs no network.

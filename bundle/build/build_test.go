@@ -308,6 +308,20 @@ func TestBundleWithoutCrictl(t *testing.T) {
 	if _, ok := r.Manifest.Entry("bin/kubectl"); !ok {
 		t.Error("kubectl is not there")
 	}
+	// Nor does the second build need a network to find that out again.
+	u.Close()
+	if again := run(t, o); again.SHA256 != r.SHA256 {
+		t.Error("the second build differs")
+	}
+}
+
+func TestTamperedCrictlIsNotMerelyLeftOut(t *testing.T) {
+	u := buildtest.New(t, version)
+	o := options(t, u)
+	u.Put("github.com/kubernetes-sigs/cri-tools/releases/download/v1.28.0/crictl-v1.28.0-linux-amd64.tar.gz", []byte("tampered"))
+	if _, err := build.Run(context.Background(), o); err == nil || !strings.Contains(err.Error(), "crictl v1.28.0") {
+		t.Errorf("err = %v", err)
+	}
 }
 
 func TestUsersImages(t *testing.T) {

@@ -53,23 +53,24 @@ func (b *builder) download(ctx context.Context) error {
 // nor an earlier image has. The last one to finish prints the image's line.
 func (b *builder) getLayers(ctx context.Context, g *errgroup.Group, img *registry.Image, claimed map[string]bool) error {
 	var todo []int
-	var size int64
+	var size, cached int64
 	for n, layer := range img.Compressed() {
-		cached, err := b.registry.Cached(ctx, layer.DiffID)
+		have, ok, err := b.registry.Cached(ctx, layer.DiffID)
 		if err != nil {
 			return err
 		}
-		if !cached && !claimed[layer.DiffID] {
+		cached += have
+		if !ok && !claimed[layer.DiffID] {
 			claimed[layer.DiffID] = true
 			todo = append(todo, n)
 			size += layer.Size
 		}
 	}
-	item := b.Progress.Item(img.Reference, size)
 	if len(todo) == 0 {
-		item.Done("in the cache")
+		b.Progress.Item(img.Reference, cached).Done("in the cache")
 		return nil
 	}
+	item := b.Progress.Item(img.Reference, size)
 	left := new(atomic.Int64)
 	left.Store(int64(len(todo)))
 	for _, n := range todo {

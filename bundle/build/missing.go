@@ -1,6 +1,7 @@
 package build
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -20,20 +21,33 @@ type shortage struct {
 
 type lack struct {
 	of  any // *binary or images.Image
-	url string
+	why string
 }
 
 // note keeps an error that says something is missing for later, and passes on
-// any other.
+// any other. An optional binary is missing, too, where its site cannot be
+// reached; but one that is not what it should be is an error.
 func (s *shortage) note(of any, err error) error {
 	var m *fetch.MissingError
-	if !errors.As(err, &m) {
+	var mismatch *fetch.MismatchError
+	bin, ok := of.(*binary)
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &m):
+		s.add(of, m.Error())
+	case ok && bin.Optional && !errors.As(err, &mismatch) && !errors.Is(err, context.Canceled):
+		s.add(of, err.Error())
+	default:
 		return err
 	}
+	return nil
+}
+
+func (s *shortage) add(of any, why string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.items = append(s.items, lack{of, m.URL})
-	return nil
+	s.items = append(s.items, lack{of, why})
 }
 
 // report drops missing things that are optional, saying so, and returns an
@@ -43,10 +57,10 @@ func (b *builder) report(s *shortage) error {
 	for _, l := range s.items {
 		if bin, ok := l.of.(*binary); ok && bin.Optional {
 			bin.dropped = true
-			b.Progress.Printf("  %s: left out, as there is no %s; a cluster installs without it\n", label(bin), l.url)
+			b.Progress.Printf("  %s: left out, a cluster installs without it (%s)\n", label(bin), l.why)
 			continue
 		}
-		lines = append(lines, fmt.Sprintf("\n  %s: %s", label(l.of), l.url))
+		lines = append(lines, fmt.Sprintf("\n  %s: %s", label(l.of), l.why))
 	}
 	if len(lines) == 0 {
 		return nil
@@ -59,6 +73,6 @@ func (b *builder) report(s *shortage) error {
 	if b.Arch != "amd64" {
 		hint += "; not every mirror carries " + b.Arch
 	}
-	return fault.New(fault.Failure, hint, "%d things for Kubernetes %s on linux/%s were not found:%s",
+	return fault.New(fault.Failure, hint, "%d things for Kubernetes %s on linux/%s are missing:%s",
 		len(lines), b.catalog.Version, b.Arch, strings.Join(lines, ""))
 }

@@ -29,10 +29,9 @@ func (i *Image) Compressed() []Layer {
 	return layers
 }
 
-// Cached reports whether a layer is in the cache.
-func (c *Client) Cached(ctx context.Context, diffID string) (bool, error) {
-	_, ok, err := c.fetch.Cache.Has(ctx, hexOf(diffID))
-	return ok, err
+// Cached returns the uncompressed size of a layer, and whether the cache has it.
+func (c *Client) Cached(ctx context.Context, diffID string) (int64, bool, error) {
+	return c.fetch.Cache.Has(ctx, hexOf(diffID))
 }
 
 // Pull brings the image's layer number n, counted from the bottom, into the
