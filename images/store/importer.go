@@ -41,10 +41,12 @@ type Importer struct {
 	lease   leases.Lease
 	lock    *lock
 
-	images    []bundle.Image              // not usable yet, in boot order
-	documents map[digest.Digest]bool      // indexes, manifests and configs; true when stored
-	links     map[digest.Digest]*link     // snapshots by chain ID
-	layers    map[digest.Digest]*deferral // by diff ID
+	images    []bundle.Image                      // not usable yet, in boot order
+	unsynced  string                              // a folder with layers that may not be on the disk yet
+	documents map[digest.Digest]bool              // indexes, manifests and configs; true when stored
+	labels    map[digest.Digest]map[string]string // what the documents are labelled with
+	links     map[digest.Digest]*link             // snapshots by chain ID
+	layers    map[digest.Digest]*deferral         // by diff ID
 }
 
 // A deferral is a layer and the places where it is to be unpacked.
@@ -77,6 +79,7 @@ func (s *Store) NewImporter(ctx context.Context, images []bundle.Image, options 
 		lock:      lock,
 		images:    append([]bundle.Image(nil), images...),
 		documents: map[digest.Digest]bool{},
+		labels:    map[digest.Digest]map[string]string{},
 		links:     map[digest.Digest]*link{},
 		layers:    map[digest.Digest]*deferral{},
 	}
@@ -90,16 +93,16 @@ func (im *Importer) begin(ctx context.Context) error {
 	for _, img := range im.images {
 		im.plan(img)
 	}
-	// The order matters. What we need is put under our lease first; only then
-	// may the lease of a killed importer go, or its finished layers would go
-	// with it. Then nothing that we find can vanish any more.
-	if err := im.protect(ctx); err != nil {
-		return err
-	}
-	if err := im.store.dropStaleLeases(ctx); err != nil {
+	// The order matters. What an importer had unpacked when the power failed
+	// may be damaged and must go first. The lease of a killed importer may go
+	// only after ours holds what we need, or its finished layers would go too.
+	if err := im.store.dropLeases(ctx, fromEarlierBoot); err != nil {
 		return err
 	}
 	if err := im.survey(ctx); err != nil {
+		return err
+	}
+	if err := im.store.dropLeases(ctx, abandoned); err != nil {
 		return err
 	}
 	return im.finish(im.leased(ctx))
@@ -109,6 +112,12 @@ func (im *Importer) begin(ctx context.Context) error {
 func (im *Importer) plan(img bundle.Image) {
 	for _, d := range documentsOf(img) {
 		im.documents[d.Digest] = false
+	}
+	for _, l := range im.store.gcLabels(img) {
+		if im.labels[l.blob] == nil {
+			im.labels[l.blob] = map[string]string{}
+		}
+		im.labels[l.blob][l.key] = l.value
 	}
 	var parent *link
 	for i, chainID := range chainIDs(img) {
@@ -127,40 +136,44 @@ func (im *Importer) plan(img bundle.Image) {
 	}
 }
 
-// protect puts all that the import needs under the lease, there or not.
-func (im *Importer) protect(ctx context.Context) error {
-	var resources []leases.Resource
-	for dgst := range im.documents {
-		resources = append(resources, leases.Resource{ID: dgst.String(), Type: "content"})
-	}
-	for chainID := range im.links {
-		resources = append(resources, leases.Resource{ID: chainID.String(), Type: "snapshots/" + im.store.snapshotter})
-	}
-	for _, r := range resources {
-		if err := im.store.leases.AddResource(ctx, im.lease, r); err != nil {
-			return fmt.Errorf("adding %s to lease %s: %w", r.ID, im.lease.ID, err)
-		}
-	}
-	return nil
-}
-
-// survey finds out what is there already.
+// survey finds out what is there already and puts it under the lease, so that
+// it cannot be collected before it is used.
 func (im *Importer) survey(ctx context.Context) error {
 	for dgst := range im.documents {
-		has, err := im.store.hasContent(ctx, dgst)
+		has, err := im.hold(ctx, leases.Resource{ID: dgst.String(), Type: "content"}, func() (bool, error) {
+			return im.store.hasContent(ctx, dgst)
+		})
 		if err != nil {
 			return err
 		}
 		im.documents[dgst] = has
 	}
 	for chainID, l := range im.links {
-		has, err := im.store.hasSnapshot(ctx, chainID)
+		has, err := im.holdSnapshot(ctx, chainID)
 		if err != nil {
 			return err
 		}
 		l.done = has
 	}
 	return nil
+}
+
+func (im *Importer) holdSnapshot(ctx context.Context, chainID digest.Digest) (bool, error) {
+	return im.hold(ctx, leases.Resource{ID: chainID.String(), Type: "snapshots/" + im.store.snapshotter}, func() (bool, error) {
+		return im.store.hasSnapshot(ctx, chainID)
+	})
+}
+
+// hold puts a resource under the lease if it is there, and says whether it is:
+// it may have been collected just before.
+func (im *Importer) hold(ctx context.Context, r leases.Resource, there func() (bool, error)) (bool, error) {
+	if has, err := there(); !has || err != nil {
+		return false, err
+	}
+	if err := im.store.leases.AddResource(ctx, im.lease, r); err != nil {
+		return false, fmt.Errorf("adding %s to lease %s: %w", r.ID, im.lease.ID, err)
+	}
+	return there()
 }
 
 // Wants says whether the import still needs the bundle's entry of that name.
@@ -263,7 +276,7 @@ func (im *Importer) document(ctx context.Context, dgst digest.Digest, r io.Reade
 func (im *Importer) write(ctx context.Context, desc ocispec.Descriptor, r io.Reader) error {
 	// The name of an upload must not be that of another importer's.
 	upload := im.lease.ID + "-" + desc.Digest.String()
-	return content.WriteBlob(ctx, im.store.content, upload, r, desc)
+	return content.WriteBlob(ctx, im.store.content, upload, r, desc, content.WithLabels(im.labels[desc.Digest]))
 }
 
 // finish makes usable images of those whose parts are all there.
@@ -274,7 +287,11 @@ func (im *Importer) finish(ctx context.Context) error {
 			pending = append(pending, img)
 			continue
 		}
-		if err := im.store.publish(ctx, img); err != nil {
+		err := im.sync()
+		if err == nil {
+			err = im.store.publish(ctx, img)
+		}
+		if err != nil {
 			im.images = append(pending, im.images[i:]...)
 			return fmt.Errorf("importing %s: %w", img.Reference, err)
 		}
@@ -284,6 +301,18 @@ func (im *Importer) finish(ctx context.Context) error {
 	}
 	im.images = pending
 	return nil
+}
+
+// sync puts on the disk what was unpacked. containerd's database is there at
+// once, so without this a power cut could leave an image that is recorded as
+// complete and has empty files.
+func (im *Importer) sync() error {
+	if im.unsynced == "" {
+		return nil
+	}
+	err := syncFS(im.unsynced)
+	im.unsynced = ""
+	return err
 }
 
 func (im *Importer) complete(img bundle.Image) bool {

@@ -19,6 +19,7 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/moby/sys/userns"
 	"github.com/opencontainers/go-digest"
+	"golang.org/x/sys/unix"
 )
 
 // cleanupTimeout bounds what is done after a failure or a cancellation, in
@@ -58,17 +59,14 @@ func (im *Importer) apply(ctx context.Context, l *link, r io.Reader) error {
 
 	mounts, err := sn.Prepare(ctx, key, parent, labels)
 	if errdefs.IsAlreadyExists(err) {
-		if _, err := sn.Stat(ctx, l.chainID.String()); err != nil {
-			return fmt.Errorf("finding snapshot %s: %w", l.chainID, err)
-		}
-		l.done = true
-		return nil
+		return im.adopt(ctx, l)
 	}
 	if err != nil {
 		return fmt.Errorf("preparing a snapshot: %w", err)
 	}
 	err = extract(ctx, mounts, r, l.diffID)
 	if err == nil {
+		im.unsynced, _ = plainFolder(mounts)
 		err = sn.Commit(ctx, l.chainID.String(), key, labels)
 		if err == nil {
 			l.done = true
@@ -79,12 +77,21 @@ func (im *Importer) apply(ctx context.Context, l *link, r io.Reader) error {
 	defer cancel()
 	removeErr := sn.Remove(ctx, key)
 	if errdefs.IsAlreadyExists(err) {
-		// Another importer was faster; its snapshot is the same.
-		l.done, err = true, nil
+		err = im.adopt(ctx, l)
 	}
 	if removeErr != nil && !errdefs.IsNotFound(removeErr) {
 		err = errors.Join(err, fmt.Errorf("removing unfinished snapshot %q: %w", key, removeErr))
 	}
+	return err
+}
+
+// adopt uses the snapshot that another importer finished in the meantime.
+func (im *Importer) adopt(ctx context.Context, l *link) error {
+	has, err := im.holdSnapshot(ctx, l.chainID)
+	if err == nil && !has {
+		err = fmt.Errorf("snapshot %s came and went", l.chainID)
+	}
+	l.done = has
 	return err
 }
 
@@ -110,6 +117,20 @@ func extract(ctx context.Context, mounts []mount.Mount, r io.Reader, diffID dige
 }
 
 // unpack applies the layer tar r to the file system that mounts describes.
+func unpack(ctx context.Context, mounts []mount.Mount, r io.Reader) error {
+	if dir, opts := plainFolder(mounts); dir != "" {
+		return applyTo(ctx, dir, r, opts...)
+	}
+	return withMount(mounts, func(root string) error {
+		if err := applyTo(ctx, root, r); err != nil {
+			return err
+		}
+		return syncFS(root) // it cannot be reached later
+	})
+}
+
+// plainFolder returns the folder that a mount would make writable, and how to
+// apply a layer to it directly; "" where it takes a real mount.
 //
 // The usual snapshotters hand out plain folders: native always, overlayfs for
 // the bottom layer (a bind mount) and for the others (the mount's upper
@@ -117,20 +138,27 @@ func extract(ctx context.Context, mounts []mount.Mount, r io.Reader, diffID dige
 // does for overlayfs; it is faster, and a process that gets killed leaves no
 // mount behind. Whiteouts then have to be written in overlayfs's form, which
 // a user namespace forbids; the kernel does it there.
-func unpack(ctx context.Context, mounts []mount.Mount, r io.Reader) error {
-	if len(mounts) == 1 {
-		m := mounts[0]
-		if m.Type == "bind" || m.Type == "rbind" {
-			return applyTo(ctx, m.Source, r)
+func plainFolder(mounts []mount.Mount) (dir string, opts []archive.ApplyOpt) {
+	if len(mounts) != 1 {
+		return "", nil
+	}
+	m := mounts[0]
+	if m.Type == "bind" || m.Type == "rbind" {
+		return m.Source, nil
+	}
+	if m.Type != "overlay" || userns.RunningInUserNS() {
+		return "", nil
+	}
+	opts = append(opts, archive.WithConvertWhiteout(archive.OverlayConvertWhiteout))
+	for _, o := range m.Options {
+		if upper, ok := strings.CutPrefix(o, "upperdir="); ok {
+			dir = upper
 		}
-		upper, lower := overlayDirs(m)
-		if upper != "" && !userns.RunningInUserNS() {
-			return applyTo(ctx, upper, r,
-				archive.WithConvertWhiteout(archive.OverlayConvertWhiteout),
-				archive.WithParents(lower))
+		if lower, ok := strings.CutPrefix(o, "lowerdir="); ok {
+			opts = append(opts, archive.WithParents(strings.Split(lower, ":")))
 		}
 	}
-	return withMount(mounts, func(root string) error { return applyTo(ctx, root, r) })
+	return dir, opts
 }
 
 func applyTo(ctx context.Context, root string, r io.Reader, opts ...archive.ApplyOpt) error {
@@ -146,21 +174,17 @@ func applyTo(ctx context.Context, root string, r io.Reader, opts ...archive.Appl
 	return err
 }
 
-// overlayDirs returns the writable folder of an overlay mount and the
-// read-only ones below it, topmost first; nothing for another kind of mount.
-func overlayDirs(m mount.Mount) (upper string, lower []string) {
-	if m.Type != "overlay" {
-		return "", nil
+// syncFS waits until everything on dir's file system is on the disk.
+func syncFS(dir string) error {
+	f, err := os.Open(dir)
+	if err != nil {
+		return err
 	}
-	for _, o := range m.Options {
-		if dir, ok := strings.CutPrefix(o, "upperdir="); ok {
-			upper = dir
-		}
-		if dirs, ok := strings.CutPrefix(o, "lowerdir="); ok {
-			lower = strings.Split(dirs, ":")
-		}
+	defer f.Close()
+	if err := unix.Syncfs(int(f.Fd())); err != nil {
+		return fmt.Errorf("syncing the file system of %s: %w", dir, err)
 	}
-	return upper, lower
+	return nil
 }
 
 // withMount mounts what mounts describes and calls f with the place. The mount

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/containerd/containerd/v2/core/leases"
@@ -16,7 +17,8 @@ import (
 )
 
 const (
-	// leaseLabel marks the leases that importers hold.
+	// leaseLabel marks the leases that importers hold. Its value is the boot
+	// that they were made in.
 	leaseLabel = "airlift.dev/import"
 
 	// leaseExpiry is when containerd may throw away what a killed importer
@@ -55,8 +57,8 @@ func (l *lock) release() error {
 
 // abandoned says whether nobody holds the lease's lock any more, and removes
 // the lock file if so.
-func abandoned(leaseID string) (bool, error) {
-	f, err := os.Open(lockPath(leaseID))
+func abandoned(lease leases.Lease) (bool, error) {
+	f, err := os.Open(lockPath(lease.ID))
 	if errors.Is(err, fs.ErrNotExist) {
 		return true, nil // /run is empty after a reboot
 	}
@@ -74,6 +76,19 @@ func abandoned(leaseID string) (bool, error) {
 	return true, os.Remove(f.Name())
 }
 
+// fromEarlierBoot says whether the machine was started anew since the lease
+// was made.
+func fromEarlierBoot(lease leases.Lease) (bool, error) {
+	boot, err := bootID()
+	return lease.Labels[leaseLabel] != boot, err
+}
+
+// bootID is the kernel's name for the time since it started.
+func bootID() (string, error) {
+	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	return strings.TrimSpace(string(b)), err
+}
+
 // newLease makes a lease that protects everything an importer writes, and
 // the lock that shows the importer is alive.
 func (s *Store) newLease(ctx context.Context) (leases.Lease, *lock, error) {
@@ -82,27 +97,31 @@ func (s *Store) newLease(ctx context.Context) (leases.Lease, *lock, error) {
 	if err != nil {
 		return leases.Lease{}, nil, fmt.Errorf("locking lease %s: %w", id, err)
 	}
+	boot, err := bootID()
+	if err != nil {
+		return leases.Lease{}, nil, errors.Join(err, lock.release())
+	}
 	lease, err := s.leases.Create(ctx, leases.WithID(id),
-		leases.WithLabel(leaseLabel, "true"), leases.WithExpiration(leaseExpiry))
+		leases.WithLabel(leaseLabel, boot), leases.WithExpiration(leaseExpiry))
 	if err != nil {
 		return leases.Lease{}, nil, errors.Join(fmt.Errorf("creating a lease: %w", err), lock.release())
 	}
 	return lease, lock, nil
 }
 
-// dropStaleLeases deletes the leases of importers that were killed, and with
-// them their half-made snapshots.
-func (s *Store) dropStaleLeases(ctx context.Context) error {
+// dropLeases deletes the leases of importers that are no more, and with them
+// the snapshots that nothing else holds.
+func (s *Store) dropLeases(ctx context.Context, stale func(leases.Lease) (bool, error)) error {
 	held, err := s.leases.List(ctx, fmt.Sprintf("labels.%q", leaseLabel))
 	if err != nil {
 		return fmt.Errorf("listing leases: %w", err)
 	}
 	for _, lease := range held {
-		stale, err := abandoned(lease.ID)
+		drop, err := stale(lease)
 		if err != nil {
 			return fmt.Errorf("looking whether lease %s is in use: %w", lease.ID, err)
 		}
-		if stale {
+		if drop {
 			if err := s.deleteLease(ctx, lease); err != nil {
 				return err
 			}

@@ -43,11 +43,8 @@ func (s *Store) has(ctx context.Context, img bundle.Image) (bool, error) {
 			return false, err
 		}
 	}
-	for _, l := range s.gcLabels(img) {
-		info, err := s.content.Info(ctx, l.blob)
-		if err != nil || info.Labels[l.key] != l.value {
-			return false, err
-		}
+	if lacks, err := s.missingLabels(ctx, img); len(lacks) > 0 || err != nil {
+		return false, err
 	}
 	// A snapshot holds on to its parents, so the top one stands for all.
 	if chain := chainIDs(img); len(chain) > 0 {

@@ -27,7 +27,12 @@ func (s *Store) publish(ctx context.Context, img bundle.Image) error {
 	if err := s.checkDocuments(ctx, img); err != nil {
 		return err
 	}
-	for _, l := range s.gcLabels(img) {
+	// Blobs that were there before, by other means, lack some labels.
+	labels, err := s.missingLabels(ctx, img)
+	if err != nil {
+		return err
+	}
+	for _, l := range labels {
 		_, err := s.content.Update(ctx,
 			content.Info{Digest: l.blob, Labels: map[string]string{l.key: l.value}}, "labels."+l.key)
 		if err != nil {
@@ -67,6 +72,21 @@ func (s *Store) gcLabels(img bundle.Image) []gcLabel {
 		labels = append(labels, gcLabel{config, "containerd.io/gc.ref.snapshot." + s.snapshotter, top.String()})
 	}
 	return labels
+}
+
+// missingLabels returns those of an image's labels that its blobs lack.
+func (s *Store) missingLabels(ctx context.Context, img bundle.Image) ([]gcLabel, error) {
+	var missing []gcLabel
+	for _, l := range s.gcLabels(img) {
+		info, err := s.content.Info(ctx, l.blob)
+		if err != nil {
+			return nil, fmt.Errorf("reading the labels of blob %s: %w", l.blob, err)
+		}
+		if info.Labels[l.key] != l.value {
+			missing = append(missing, l)
+		}
+	}
+	return missing, nil
 }
 
 // checkDocuments makes sure that containerd will see in the image's blobs what

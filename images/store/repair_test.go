@@ -351,6 +351,69 @@ func TestKilledImporter(t *testing.T) {
 	})
 }
 
+// What an importer had unpacked when the power failed cannot be trusted: the
+// database says committed, the files may never have reached the disk.
+func TestPowerCut(t *testing.T) {
+	onEachSnapshotter(t, func(t *testing.T, d *daemon) {
+		s := d.connect()
+		p, layers := killedImage(t)
+		im, err := s.NewImporter(t.Context(), p.images, store.ImportOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := p.feed(t.Context(), im, p.entries[:len(p.entries)-1]); err != nil {
+			t.Fatal(err)
+		}
+		// The machine goes down: the lease stays as it is, of another boot.
+		c := d.client("k8s.io")
+		defer c.Close()
+		ctx := t.Context()
+		held, err := c.LeasesService().List(ctx)
+		if err != nil || len(held) != 1 {
+			t.Fatalf("leases = %v, %v", held, err)
+		}
+		resources, err := c.LeasesService().ListResources(ctx, held[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		before, err := c.LeasesService().Create(ctx, leases.WithID("airlift-before"), leases.WithLabel("airlift.dev/import", "another boot"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range resources {
+			if err := c.LeasesService().AddResource(ctx, before, r); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := im.Close(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if got := d.snapshots(); len(got) != 2 {
+			t.Fatalf("snapshots after the power cut = %q", got)
+		}
+
+		im, err = s.NewImporter(ctx, p.images, store.ImportOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, l := range layers {
+			if !im.Wants(l) {
+				t.Errorf("does not want %s again", l)
+			}
+		}
+		if err := p.feed(ctx, im, p.entries); err != nil {
+			t.Error(err)
+		}
+		if err := im.Close(ctx); err != nil {
+			t.Error(err)
+		}
+		assertMissing(t, s, &p)
+		if l := d.leases(); len(l) > 0 {
+			t.Errorf("leases left: %q", l)
+		}
+	})
+}
+
 // A lease that no importer comes to delete ends by itself.
 func TestLeaseExpires(t *testing.T) {
 	d := startDaemon(t, release{name: "2", bin: bundled(t)}, "overlayfs")
