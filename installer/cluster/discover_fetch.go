@@ -198,6 +198,7 @@ func (s infoSource) notAPIServer(why string) error {
 // explain says why no answer came, in terms of what to do about it.
 func (s infoSource) explain(ctx context.Context, err error) error {
 	var dns *net.DNSError
+	var op *net.OpError
 	var invalid x509.CertificateInvalidError
 	var hostname x509.HostnameError
 	var authority x509.UnknownAuthorityError
@@ -207,6 +208,8 @@ func (s infoSource) explain(ctx context.Context, err error) error {
 	}
 	all := s.limit()
 	switch {
+	case errors.As(err, &op) && op.Op == "proxyconnect":
+		return unreachable(hostGrace, "this host's environment sets an HTTPS proxy; add the control plane's address to NO_PROXY", "the proxy does not answer: "+op.Err.Error())
 	case errors.As(err, &dns):
 		hint := fmt.Sprintf("use the control plane's IP address, or add %s to /etc/hosts on every node", dns.Name)
 		if dns.IsNotFound {

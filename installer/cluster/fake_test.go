@@ -2,10 +2,12 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -135,6 +137,44 @@ func TestExpiredTokenIsRenewedAndALivingOneIsNot(t *testing.T) {
 	}
 	if found := must(client.FindJoinToken(ctx, 61*time.Minute))(t); found != "" {
 		t.Errorf("a token that ends too soon was found: %q", found)
+	}
+}
+
+func TestAnOutageIsSatOut(t *testing.T) {
+	client, writes := fakeClient()
+	refusals := 0
+	client.dyn.(*dynamicfake.FakeDynamicClient).PrependReactor("create", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
+		refusals++
+		return refusals < 3, nil, syscall.ECONNREFUSED
+	})
+	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "x"}}
+	if changed := must(client.Apply(context.Background(), object))(t); len(changed) != 1 || refusals != 3 {
+		t.Errorf("changed %q after %d attempts", changed, refusals)
+	}
+	writes()
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	refusals = -1000
+	object.Name = "b"
+	if _, err := client.Apply(ctx, object); !errors.Is(err, syscall.ECONNREFUSED) || refusals != -999 {
+		t.Errorf("cancelled: %v after %d attempts", err, refusals+1000)
+	}
+}
+
+func TestPodsThatOthersReplaceAreNotWaitedFor(t *testing.T) {
+	yes, now := true, metav1.Now()
+	pod := func(name string, phase corev1.PodPhase, owner string) *corev1.Pod {
+		return &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "s", OwnerReferences: []metav1.OwnerReference{{Kind: owner, Controller: &yes}}},
+			Status:     corev1.PodStatus{Phase: phase},
+		}
+	}
+	going := pod("going", corev1.PodRunning, "ReplicaSet")
+	going.DeletionTimestamp, going.Finalizers = &now, []string{"x/y"}
+	client, _ := fakeClient(pod("evicted", corev1.PodFailed, "ReplicaSet"), pod("static", corev1.PodFailed, "Node"), going)
+	missing := must(client.missingPods(context.Background(), Pods{Namespaces: []string{"s"}, Names: []string{"s/going"}}))(t)
+	if want := []string{"s/static: Failed", "s/going: not there"}; !slices.Equal(missing, want) {
+		t.Errorf("missing = %q, want %q", missing, want)
 	}
 }
 

@@ -5,11 +5,13 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -287,10 +289,12 @@ func TestRealWaitsTellWhatTheySaw(t *testing.T) {
 	p := realCluster(t)
 	ctx, super := within(t), p.client(t)
 	p.addNode(t, "waits", false)
+	nobody := must(Load(p.super, net.JoinHostPort("127.0.0.1", strconv.Itoa(must(freePorts(1))(t)[0]))))(t)
 	for name, c := range map[string]struct {
 		err  error
 		want []string
 	}{
+		"api":         {nobody.WaitForAPI(ctx, time.Second, nil), []string{nobody.Server(), "connection refused", "the kubelet does not answer"}},
 		"absent node": {super.WaitForNode(ctx, "nobody", time.Second, nil), []string{`node "nobody" to be registered`, "no node of that name", "gave up after 1s"}},
 		"not ready":   {super.WaitForNodeReady(ctx, "waits", time.Second, nil), []string{"Ready is False", "cni plugin not initialized"}},
 		"no pod cidr": {second(super.WaitForPodCIDR(ctx, "waits", time.Second, nil)), []string{"pod CIDR"}},

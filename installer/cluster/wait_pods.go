@@ -54,6 +54,9 @@ func (c *Client) missingPods(ctx context.Context, want Pods) (missing []string, 
 		}
 		for i := range pods.Items {
 			pod := &pods.Items[i]
+			if isReplaced(pod) {
+				continue
+			}
 			name := qualified(pod.Namespace, pod.Name)
 			unseen = slices.DeleteFunc(unseen, func(s string) bool { return s == name })
 			if ready, why := podReady(pod); !ready {
@@ -84,6 +87,14 @@ func (c *Client) missingPods(ctx context.Context, want Pods) (missing []string, 
 		missing = append(missing, name+": not there")
 	}
 	return missing, nil
+}
+
+// isReplaced: the pod is on its way out, or it was evicted or ended by a
+// shutdown of its node. Its controller counts others in its place.
+func isReplaced(pod *corev1.Pod) bool {
+	owner := metav1.GetControllerOf(pod)
+	ended := pod.Status.Phase == corev1.PodFailed && owner != nil && owner.Kind != "Node" // a static pod's is its node
+	return ended || pod.DeletionTimestamp != nil
 }
 
 func replicas(d appsv1.Deployment) int32 {
