@@ -45,7 +45,7 @@ func newBar(w io.Writer) *progressbar.ProgressBar {
 		progressbar.OptionUseIECUnits(false),
 		progressbar.OptionSetPredictTime(true),
 		progressbar.OptionThrottle(100*time.Millisecond),
-		progressbar.OptionSetWidth(24),
+		progressbar.OptionFullWidth(),
 		progressbar.OptionUseANSICodes(true),
 		progressbar.OptionSetRenderBlankState(false),
 	)
@@ -169,10 +169,10 @@ func (d *Display) draw() {
 		names = append(names, i.name)
 	}
 	what := strings.Join(names, ", ")
-	if len(what) > 30 {
-		what = what[:29] + "…"
+	if len(what) > 24 {
+		what = what[:23] + "…"
 	}
-	d.bar.Describe(fmt.Sprintf("  %-30s", what))
+	d.bar.Describe(fmt.Sprintf("  %-24s", what))
 	// A full bar would end; the last byte is for Close.
 	d.bar.ChangeMax64(d.total + 1)
 	d.bar.Set64(min(max(d.done, 0), d.total))

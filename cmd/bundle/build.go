@@ -23,7 +23,7 @@ import (
 func newBuildCmd() *cobra.Command {
 	var o build.Options
 	var mirrors []string
-	var program string
+	var program, compress string
 	cmd := &cobra.Command{
 		Use:   "build",
 		Short: "Make a bundle",
@@ -55,6 +55,9 @@ second build of the same version needs no network.`,
 			var err error
 			if o.Version == "" {
 				return fault.New(fault.Usage, "for example --version v1.29, the newest patch of that minor version", "--version is needed")
+			}
+			if o.Level, err = level(compress); err != nil {
+				return err
 			}
 			for _, s := range mirrors {
 				m, err := fetch.ParseMirror(s)
@@ -94,11 +97,22 @@ second build of the same version needs no network.`,
 	f.StringArrayVar(&mirrors, "mirror", nil, "HOST=URL: ask URL for what HOST has (repeatable)")
 	f.StringVar(&o.CacheDir, "cache-dir", "", "folder for downloads (default airlift/bundle in the user's cache folder)")
 	f.BoolVar(&o.Refresh, "refresh", false, "ask sites and registries again for what the cache remembers")
+	f.StringVar(&compress, "compress", "best", "best, or fast for trials: quicker to write, and larger")
 	f.StringVar(&program, "installer", "", "install program to use in place of the built-in one")
-	for flag, values := range map[string][]string{"arch": images.Arches(), "cni": images.CNIs(), "version": images.Known()} {
+	for flag, values := range map[string][]string{"arch": images.Arches(), "cni": images.CNIs(), "compress": {"best", "fast"}, "version": images.Known()} {
 		cobra.CheckErr(cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)))
 	}
 	return cmd
+}
+
+func level(name string) (bundle.Level, error) {
+	switch name {
+	case "best":
+		return bundle.Best, nil
+	case "fast":
+		return bundle.Fast, nil
+	}
+	return 0, fault.New(fault.Usage, "use --compress best or --compress fast", "unknown compression %q", name)
 }
 
 func defaultCache() (string, error) {
