@@ -83,7 +83,7 @@ func (c *Client) DownloadCerts(ctx context.Context, cfg *config.Config, key stri
 	secret, err := c.systemSecret(ctx, certsSecret)
 	if apierrors.IsNotFound(err) {
 		return nil, fault.New(fault.Failure,
-			"uploaded certificates live for two hours; upload them again on a control plane: ./install init phase upload-certs --upload-certs",
+			"uploaded certificates live for two hours; upload them again on a control plane: ./install init --upload-certs",
 			"downloading certificates: the cluster has no Secret %s/%s", systemNamespace, certsSecret)
 	}
 	if err != nil {
@@ -188,7 +188,7 @@ func (c *Client) certsOwner(ctx context.Context) ([]metav1.OwnerReference, error
 func certsCipher(key string) (cipher.AEAD, error) {
 	raw, err := hex.DecodeString(key)
 	if err != nil || len(raw) != 32 {
-		return nil, fault.New(fault.Usage, "make one: ./install certs certificate-key", "the certificate key is malformed: it must be 64 hex digits")
+		return nil, fault.New(fault.Usage, "copy it from what init --upload-certs printed", "the certificate key is malformed: it must be 64 hex digits")
 	}
 	block, err := aes.NewCipher(raw)
 	if err != nil {

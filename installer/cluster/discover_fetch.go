@@ -131,7 +131,7 @@ func (s infoSource) try(ctx context.Context, trust *tls.Config, accept func(*cor
 	}
 	info.kubeconfig = configMap.Data[bootstrapapi.KubeConfigKey]
 	if info.kubeconfig == "" && !s.mayBePrivate {
-		return nil, &mayHeal{freshGrace, refuse(NotReady, "was the cluster made by kubeadm or Airlift? Then run on a control plane: ./install init phase bootstrap-token",
+		return nil, &mayHeal{freshGrace, refuse(NotReady, "run ./install init again on the control plane: it puts back what is missing",
 			"cluster-info at %s is empty", s.server)}
 	}
 	if accept != nil {
@@ -177,7 +177,7 @@ func (s infoSource) explainStatus(resp *http.Response, body []byte) error {
 		return refuse(NotReady, "the cluster's API server has anonymous-auth=false; join with --discovery-file and a kubeconfig instead",
 			"%s lets nobody read cluster-info without credentials", s.server)
 	case resp.StatusCode == http.StatusForbidden, resp.StatusCode == http.StatusNotFound:
-		return &mayHeal{freshGrace, refuse(NotReady, "is its init still running? If not, run on a control plane: ./install init phase bootstrap-token",
+		return &mayHeal{freshGrace, refuse(NotReady, "is its init still running? If not, run ./install init again on the control plane: it puts back what is missing",
 			"%s does not hand out cluster-info: %s", s.server, status.Message)}
 	}
 	return s.notAPIServer("it answers " + resp.Status)
@@ -260,7 +260,7 @@ func (s infoSource) explainTime(ctx context.Context, cert *x509.Certificate) err
 	if now.Before(cert.NotBefore) {
 		return refuse(ClockSkew, setClockHint, "the certificate of %s is not valid yet: %s", s.server, span)
 	}
-	return refuse(CertificateInvalid, "renew it on the control plane: ./install certs renew all", "the certificate of %s has expired: %s", s.server, span)
+	return refuse(CertificateInvalid, "renew the control plane's certificates", "the certificate of %s has expired: %s", s.server, span)
 }
 
 const setClockHint = "set the right time on this host, as with: timedatectl set-time 'YYYY-MM-DD HH:MM:SS'"

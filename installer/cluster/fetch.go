@@ -41,7 +41,7 @@ func (c *Client) FetchConfig(ctx context.Context) (*FetchedConfig, error) {
 
 // systemConfig reads one key of a ConfigMap in kube-system.
 func (c *Client) systemConfig(ctx context.Context, name, key string) (string, error) {
-	const hint = "upload it again on a control plane: ./install init phase upload-config all"
+	const hint = "run ./install init again on the control plane: it puts back what is missing"
 	var configMap *corev1.ConfigMap
 	err := persist(ctx, func() (err error) {
 		configMap, err = c.api.CoreV1().ConfigMaps(systemNamespace).Get(ctx, name, metav1.GetOptions{})

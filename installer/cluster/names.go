@@ -7,8 +7,6 @@ import "time"
 const (
 	systemNamespace = "kube-system"
 
-	bootstrapperGroup = "system:bootstrappers:kubeadm:default-node-token"
-
 	kubeadmConfigMap = "kubeadm-config"
 	kubeadmConfigKey = "ClusterConfiguration"
 	kubeletConfigMap = "kubelet-config"

@@ -180,7 +180,7 @@ func (c *Client) FindJoinToken(ctx context.Context, minLife time.Duration) (stri
 	}
 	for _, t := range slices.Backward(tokens) {
 		lives := t.Expires.IsZero() || t.Expires.After(time.Now().Add(minLife))
-		if lives && slices.Contains(t.Groups, bootstrapperGroup) &&
+		if lives && slices.Contains(t.Groups, config.NodeTokenGroup) &&
 			slices.Contains(t.Usages, "signing") && slices.Contains(t.Usages, "authentication") {
 			return t.Token, nil
 		}
