@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"airlift/bundle"
+	"airlift/fault"
 
 	"github.com/containerd/containerd/v2/core/content"
 	"github.com/containerd/containerd/v2/core/leases"
@@ -200,10 +201,10 @@ func (im *Importer) Blob(ctx context.Context, e bundle.Entry, r io.Reader) error
 	dgst, _ := blobDigest(e.Name)
 	if layer, ok := im.layers[dgst]; ok {
 		if err := im.layer(ctx, layer, e, r); err != nil {
-			return fmt.Errorf("unpacking layer %s of %s: %w", dgst, layer.links[0].image, err)
+			return err
 		}
 	} else if err := im.document(ctx, dgst, r); err != nil {
-		return fmt.Errorf("storing %s: %w", e.Name, err)
+		return err
 	}
 	return im.finish(ctx)
 }
@@ -250,7 +251,7 @@ func (im *Importer) catchUp(ctx context.Context) error {
 func (im *Importer) applyKept(ctx context.Context, l *link, desc ocispec.Descriptor) error {
 	ra, err := im.store.content.ReaderAt(ctx, desc)
 	if err != nil {
-		return fmt.Errorf("reading kept layer %s: %w", desc.Digest, err)
+		return fmt.Errorf("reading layer %s of %s: %w", l.diffID, l.image, err)
 	}
 	defer ra.Close()
 	return im.apply(ctx, l, content.NewReader(ra))
@@ -260,10 +261,10 @@ func (im *Importer) applyKept(ctx context.Context, l *link, desc ocispec.Descrip
 func (im *Importer) document(ctx context.Context, dgst digest.Digest, r io.Reader) error {
 	b, err := io.ReadAll(io.LimitReader(r, maxDocument+1))
 	if err != nil {
-		return err
+		return fmt.Errorf("reading blob %s: %w", dgst, err)
 	}
 	if len(b) > maxDocument {
-		return fmt.Errorf("it is larger than %d bytes", maxDocument)
+		return fault.New(fault.Bundle, damagedHint, "reading blob %s: it is larger than %d bytes", dgst, maxDocument)
 	}
 	if err := im.write(ctx, ocispec.Descriptor{Digest: dgst, Size: int64(len(b))}, bytes.NewReader(b)); err != nil {
 		return err
@@ -276,7 +277,14 @@ func (im *Importer) document(ctx context.Context, dgst digest.Digest, r io.Reade
 func (im *Importer) write(ctx context.Context, desc ocispec.Descriptor, r io.Reader) error {
 	// The name of an upload must not be that of another importer's.
 	upload := im.lease.ID + "-" + desc.Digest.String()
-	return content.WriteBlob(ctx, im.store.content, upload, r, desc, content.WithLabels(im.labels[desc.Digest]))
+	err := content.WriteBlob(ctx, im.store.content, upload, r, desc, content.WithLabels(im.labels[desc.Digest]))
+	if errdefs.IsFailedPrecondition(err) || errors.Is(err, io.ErrUnexpectedEOF) {
+		err = fault.Wrap(err, fault.Bundle, damagedHint)
+	}
+	if err != nil {
+		return fmt.Errorf("storing blob %s: %w", desc.Digest, err)
+	}
+	return nil
 }
 
 // finish makes usable images of those whose parts are all there.

@@ -26,6 +26,9 @@ import (
 // place of the context that has ended by then.
 const cleanupTimeout = 30 * time.Second
 
+// damagedHint is for content that is not what its digest says.
+const damagedHint = "the bundle is damaged: copy it again, or check it with `bundle verify`"
+
 // afterwards returns a context for cleaning up that outlives ctx.
 func afterwards(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
@@ -47,6 +50,14 @@ func (l *link) ready() bool { return l.parent == nil || l.parent.done }
 // apply unpacks the layer tar r into a new snapshot and commits it when the
 // content turns out to be what the link says. On failure nothing remains.
 func (im *Importer) apply(ctx context.Context, l *link, r io.Reader) error {
+	if err := im.extract(ctx, l, r); err != nil {
+		return fmt.Errorf("unpacking layer %s of %s: %w", l.diffID, l.image, err)
+	}
+	l.done = true
+	return nil
+}
+
+func (im *Importer) extract(ctx context.Context, l *link, r io.Reader) error {
 	sn := im.store.snapshots
 	parent := ""
 	if l.parent != nil {
@@ -64,22 +75,20 @@ func (im *Importer) apply(ctx context.Context, l *link, r io.Reader) error {
 	if err != nil {
 		return fmt.Errorf("preparing a snapshot: %w", err)
 	}
-	err = extract(ctx, mounts, r, l.diffID)
+	err = unpackVerified(ctx, mounts, r, l.diffID)
+	if err == nil {
+		err = sn.Commit(ctx, l.chainID.String(), key, labels)
+	}
 	if err == nil {
 		im.unsynced, _ = plainFolder(mounts)
-		err = sn.Commit(ctx, l.chainID.String(), key, labels)
-		if err == nil {
-			l.done = true
-			return nil
-		}
+		return nil
 	}
 	ctx, cancel := afterwards(ctx)
 	defer cancel()
-	removeErr := sn.Remove(ctx, key)
 	if errdefs.IsAlreadyExists(err) {
 		err = im.adopt(ctx, l)
 	}
-	if removeErr != nil && !errdefs.IsNotFound(removeErr) {
+	if removeErr := sn.Remove(ctx, key); removeErr != nil && !errdefs.IsNotFound(removeErr) {
 		err = errors.Join(err, fmt.Errorf("removing unfinished snapshot %q: %w", key, removeErr))
 	}
 	return err
@@ -91,13 +100,12 @@ func (im *Importer) adopt(ctx context.Context, l *link) error {
 	if err == nil && !has {
 		err = fmt.Errorf("snapshot %s came and went", l.chainID)
 	}
-	l.done = has
 	return err
 }
 
-// extract unpacks the layer tar r into the file system that mounts describes
-// and checks that r, read to its end, has the given digest.
-func extract(ctx context.Context, mounts []mount.Mount, r io.Reader, diffID digest.Digest) error {
+// unpackVerified unpacks the layer tar r into the file system that mounts
+// describes and checks that r, read to its end, has the given digest.
+func unpackVerified(ctx context.Context, mounts []mount.Mount, r io.Reader, diffID digest.Digest) error {
 	digester := diffID.Algorithm().Digester()
 	r = io.TeeReader(r, digester.Hash())
 	err := unpack(ctx, mounts, r)
@@ -110,8 +118,7 @@ func extract(ctx context.Context, mounts []mount.Mount, r io.Reader, diffID dige
 		return readErr
 	}
 	if got := digester.Digest(); got != diffID {
-		return fault.New(fault.Bundle, "the bundle is damaged: copy it again, or check it with `bundle verify`",
-			"content has digest %s", got)
+		return fault.New(fault.Bundle, damagedHint, "content has digest %s", got)
 	}
 	return err
 }

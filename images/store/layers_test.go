@@ -152,6 +152,50 @@ func TestDamagedLayer(t *testing.T) {
 	})
 }
 
+// Blobs that go to the content store first are checked as well: documents, and
+// layers that are needed twice.
+func TestDamagedBlob(t *testing.T) {
+	onEach(t, func(t *testing.T, rel release) {
+		d := startDaemon(t, rel, "overlayfs")
+		s := d.connect()
+		l := layer(t, text("a", noise(1, 1<<20)))
+		img := image(t, "/a", l, l)
+		for what, pick := range map[string]func(bundle.Image) string{
+			"layer":  func(b bundle.Image) string { return b.Layers[0].DiffID },
+			"config": func(b bundle.Image) string { return b.Config.Digest },
+			"index":  func(b bundle.Image) string { return b.Target.Digest },
+		} {
+			for how, damage := range map[string]func([]byte) []byte{
+				"bit":   func(b []byte) []byte { b[len(b)/2] ^= 1; return b },
+				"short": func(b []byte) []byte { return b[:len(b)-1] },
+				"long":  func(b []byte) []byte { return append(b, 0) },
+				"huge":  func(b []byte) []byte { return append(b, make([]byte, 5<<20)...) },
+			} {
+				t.Run(what+" "+how, func(t *testing.T) {
+					var p payload
+					b := p.add(t, "registry.example.com/a:1", img, index(t, img))
+					name := entryOf(&p, pick(b)).Name
+					p.blobs[name] = damage(slices.Clone(p.blobs[name]))
+					im, err := s.NewImporter(t.Context(), p.images, store.ImportOptions{})
+					if err != nil {
+						t.Fatal(err)
+					}
+					err = p.feed(t.Context(), im, p.entries)
+					if err == nil || fault.ExitCode(err) != fault.Bundle || !strings.Contains(err.Error(), pick(b)) {
+						t.Errorf("err = %v, exit code %d", err, fault.ExitCode(err))
+					}
+					if err := im.Close(t.Context()); err != nil {
+						t.Error(err)
+					}
+					if sn, b, r := d.snapshots(), d.blobs(), d.records(); len(sn)+len(b)+len(r) > 0 {
+						t.Errorf("left after Close: snapshots %q, blobs %q, records %v", sn, b, r)
+					}
+				})
+			}
+		}
+	})
+}
+
 // Documents that contradict the bundle's manifest would make an image that
 // looks fine until a pod needs it.
 func TestContradictingDocuments(t *testing.T) {
