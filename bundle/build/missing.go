@@ -3,13 +3,13 @@ package build
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"sync"
 
 	"airlift/bundle/fetch"
 	"airlift/fault"
+	"airlift/images"
 )
 
 // A shortage collects what sites and registries do not have, so that all of
@@ -55,12 +55,23 @@ func (s *shortage) add(of any, why string) {
 func (b *builder) report(s *shortage) error {
 	var lines []string
 	for _, l := range s.items {
-		if bin, ok := l.of.(*binary); ok && bin.Optional {
+		bin, ok := l.of.(*binary)
+		if ok && bin.Optional {
 			bin.dropped = true
 			b.Progress.Printf("  %s: left out, a cluster installs without it (%s)\n", label(bin), l.why)
 			continue
 		}
-		lines = append(lines, fmt.Sprintf("\n  %s: %s", label(l.of), l.why))
+		name := ""
+		if ok {
+			name = label(bin)
+		} else if i, ok := l.of.(images.Image); ok {
+			name = i.Reference
+		}
+		line := l.why
+		if !strings.Contains(line, name) {
+			line = name + ": " + line
+		}
+		lines = append(lines, "\n  "+line)
 	}
 	if len(lines) == 0 {
 		return nil
@@ -71,8 +82,8 @@ func (b *builder) report(s *shortage) error {
 		hint += "; if a mirror lacks them, add them to it, or leave out its --mirror so that the original site is asked"
 	}
 	if b.Arch != "amd64" {
-		hint += "; not every mirror carries " + b.Arch
+		hint += "; a mirror may carry amd64 only"
 	}
-	return fault.New(fault.Failure, hint, "%d things for Kubernetes %s on linux/%s are missing:%s",
-		len(lines), b.catalog.Version, b.Arch, strings.Join(lines, ""))
+	return fault.New(fault.Failure, hint, "missing for Kubernetes %s on linux/%s:%s",
+		b.catalog.Version, b.Arch, strings.Join(lines, ""))
 }

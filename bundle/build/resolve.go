@@ -87,13 +87,5 @@ func (b *builder) wanted() []images.Image {
 	return list
 }
 
-// label is how messages call a binary or an image.
-func label(x any) string {
-	switch x := x.(type) {
-	case *binary:
-		return x.Name + " " + x.Version
-	case images.Image:
-		return x.Reference
-	}
-	return fmt.Sprint(x)
-}
+// label is how messages call a binary.
+func label(bin *binary) string { return bin.Name + " " + bin.Version }

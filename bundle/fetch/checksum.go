@@ -11,24 +11,29 @@ import (
 var sha256Hex = regexp.MustCompile(`^[0-9a-fA-F]{64}$`)
 
 // Checksum returns the sha256 that a site publishes at sumURL for the file at
-// fileURL.
+// fileURL. A file that the site has checksums of others for, but not of this
+// one, is a *MissingError.
 func (c *Client) Checksum(ctx context.Context, sumURL, fileURL string) (string, error) {
 	text, err := c.Text(ctx, sumURL)
 	if err != nil {
 		return "", err
 	}
-	sum, err := parseChecksum(text, path.Base(fileURL))
-	if err != nil {
-		return "", fmt.Errorf("reading %s: %w", sumURL, err)
+	sum, others := parseChecksum(text, path.Base(fileURL))
+	switch {
+	case sum != "":
+		return sum, nil
+	case len(others) > 0:
+		return "", &MissingError{sumURL, fmt.Sprintf("has no checksum of %s, only of %s", path.Base(fileURL), strings.Join(others, ", "))}
 	}
-	return sum, nil
+	return "", fmt.Errorf("reading %s: there is no sha256 checksum in it", sumURL)
 }
 
 // parseChecksum finds a file's sha256 in either form that sites use: the bare
 // hex of dl.k8s.io and cri-tools, or lines as sha256sum writes them, perhaps
-// for several files and with a signature around them.
-func parseChecksum(text, name string) (string, error) {
-	var bare, named []string
+// for several files and with a signature around them. Without the file's sum
+// it returns the names of the others.
+func parseChecksum(text, name string) (sum string, others []string) {
+	var bare []string
 	for line := range strings.Lines(text) {
 		f := strings.Fields(line)
 		if len(f) == 0 || !sha256Hex.MatchString(f[0]) {
@@ -40,14 +45,11 @@ func parseChecksum(text, name string) (string, error) {
 		case len(f) == 2 && path.Base(strings.TrimPrefix(f[1], "*")) == name:
 			return strings.ToLower(f[0]), nil
 		case len(f) == 2:
-			named = append(named, f[1])
+			others = append(others, f[1])
 		}
 	}
 	if len(bare) == 1 {
 		return strings.ToLower(bare[0]), nil
 	}
-	if len(named) > 0 {
-		return "", fmt.Errorf("no checksum of %s there, only of %s", name, strings.Join(named, ", "))
-	}
-	return "", fmt.Errorf("no sha256 checksum there")
+	return "", others
 }

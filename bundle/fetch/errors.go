@@ -2,12 +2,18 @@ package fetch
 
 import "fmt"
 
-// A MissingError says that a site does not have a file.
+// A MissingError says that a site does not have a file, or a registry an image.
 type MissingError struct {
-	URL string
+	URL string // of the file, or the image's reference
+	Why string // more than that it was not found, if so
 }
 
-func (e *MissingError) Error() string { return "not found: " + e.URL }
+func (e *MissingError) Error() string {
+	if e.Why != "" {
+		return e.URL + " " + e.Why
+	}
+	return "not found: " + e.URL
+}
 
 // A MismatchError says that content is not what its publisher's checksum, or
 // its digest, says.

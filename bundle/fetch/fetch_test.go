@@ -421,13 +421,24 @@ func TestParseChecksum(t *testing.T) {
 		{b + "  file.asc\n" + a + "  file\n" + b + "  other\n", a},
 		{"-----BEGIN PGP SIGNED MESSAGE-----\nHash: SHA256\n\n" + a + "  file\n-----BEGIN PGP SIGNATURE-----\nabc\n", a},
 	} {
-		if got, err := parseChecksum(c.text, "file"); err != nil || got != c.want {
-			t.Errorf("parseChecksum(%q) = %q, %v", c.text, got, err)
+		if got, _ := parseChecksum(c.text, "file"); got != c.want {
+			t.Errorf("parseChecksum(%q) = %q", c.text, got)
 		}
 	}
 	for _, text := range []string{"", "<html>not here</html>", a + "  other\n", a[:63], a + "\n" + b + "\n"} {
-		if got, err := parseChecksum(text, "file"); err == nil {
+		if got, _ := parseChecksum(text, "file"); got != "" {
 			t.Errorf("parseChecksum(%q) = %q", text, got)
 		}
+	}
+}
+
+func TestChecksumOfOthersOnlyMeansMissing(t *testing.T) {
+	s := serve(t, func(n int, w http.ResponseWriter, r *http.Request) {
+		io.WriteString(w, strings.Repeat("a", 64)+"  runc.amd64\n")
+	})
+	_, err := newClient(t).Checksum(context.Background(), s.URL+"/runc.sha256sum", s.URL+"/runc.arm64")
+	var missing *MissingError
+	if !errors.As(err, &missing) || !strings.Contains(err.Error(), "no checksum of runc.arm64, only of runc.amd64") {
+		t.Errorf("err = %v", err)
 	}
 }

@@ -106,7 +106,8 @@ func (c *Client) account(repo name.Repository) authn.Resource {
 // fetches everything but the layers. A tag that is fixed, as those of
 // released components are, is looked up once and then remembered.
 //
-// A missing image is a *fetch.MissingError.
+// An image that is missing, or not there for the platform, is a
+// *fetch.MissingError.
 func (c *Client) Resolve(ctx context.Context, component, reference string, fixed bool) (*Image, error) {
 	img, err := c.resolve(ctx, component, reference, fixed)
 	if err != nil {
@@ -133,7 +134,7 @@ func (c *Client) resolve(ctx context.Context, component, reference string, fixed
 		return nil, err
 	}
 	if isIndex(target.MediaType) {
-		if img.Manifest, err = c.choose(body); err != nil {
+		if img.Manifest, err = c.choose(reference, body); err != nil {
 			return nil, err
 		}
 		if body, err = c.manifest(ctx, img.repo, img.Manifest); err != nil {
@@ -231,7 +232,7 @@ func (c *Client) store(ctx context.Context, d bundle.Descriptor, b []byte) error
 }
 
 // choose picks the manifest of the client's platform from an index.
-func (c *Client) choose(index []byte) (bundle.Descriptor, error) {
+func (c *Client) choose(reference string, index []byte) (bundle.Descriptor, error) {
 	var i v1.IndexManifest
 	if err := json.Unmarshal(index, &i); err != nil {
 		return bundle.Descriptor{}, fmt.Errorf("reading index: %w", err)
@@ -250,12 +251,11 @@ func (c *Client) choose(index []byte) (bundle.Descriptor, error) {
 		}
 	}
 	slices.Sort(has)
-	return bundle.Descriptor{}, c.unsupported(has)
+	return bundle.Descriptor{}, c.unsupported(reference, has)
 }
 
-func (c *Client) unsupported(has []string) error {
-	return fault.New(fault.Failure, "an image must have been built for the bundle's architecture",
-		"it has no image for linux/%s, only for %s", c.arch, strings.Join(has, ", "))
+func (c *Client) unsupported(reference string, has []string) error {
+	return &fetch.MissingError{URL: reference, Why: fmt.Sprintf("has no image for linux/%s, only for %s", c.arch, strings.Join(has, ", "))}
 }
 
 // config fetches an image's config and learns the layers' digests from it.
@@ -273,7 +273,7 @@ func (c *Client) config(ctx context.Context, img *Image) error {
 	}
 	// Some tools leave the platform out; wrong is another matter.
 	if cfg.Architecture != "" && (cfg.Architecture != c.arch || cfg.OS != "linux") {
-		return c.unsupported([]string{cfg.OS + "/" + cfg.Architecture})
+		return c.unsupported(img.Reference, []string{cfg.OS + "/" + cfg.Architecture})
 	}
 	if len(cfg.RootFS.DiffIDs) != len(img.blobs) {
 		return fmt.Errorf("config %s lists %d layers, but the manifest %d", img.Config.Digest, len(cfg.RootFS.DiffIDs), len(img.blobs))
