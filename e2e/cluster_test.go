@@ -89,9 +89,9 @@ func TestCluster(t *testing.T) {
 			systemIsUp(t, s, 2)
 		}},
 		{"join again changes nothing", func(t *testing.T) {
-			before := untouched(t, worker)
+			before := settings(t, worker)
 			contains(t, install(t, worker, 0, join...), "Nothing was changed")
-			same(t, before, untouched(t, worker))
+			same(t, before, settings(t, worker))
 		}},
 		{"a Service answers across hosts by its DNS name", func(t *testing.T) {
 			var err error
@@ -236,15 +236,24 @@ func answersAcrossHosts(t *testing.T, s *site.Site, pods []site.Pod) {
 	}
 }
 
-// footprint is what init may not change when it runs again: files with their
-// times, and the versions of the objects that it makes.
+// footprint is what init may not change when it runs again: what join may not,
+// and the versions of the objects that init makes.
 func footprint(t *testing.T, s *site.Site) string {
 	t.Helper()
-	files := run(t, s.Hosts[0], "sh", "-c", `find /etc/kubernetes /etc/containerd /etc/systemd/system /etc/cni /etc/sysctl.d /var/lib/kubelet/config.yaml /var/lib/kubelet/kubeadm-flags.env /var/lib/kubelet/pki /usr/local /opt/cni -printf '%p %T@ %m %s\n'; systemctl show -p MainPID -p NRestarts kubelet containerd`)
 	objects := kubectl(t, s, "get", "-A", "-o", `jsonpath={range .items[*]}{.kind} {.metadata.namespace}/{.metadata.name} {.metadata.resourceVersion}{"\n"}{end}`,
 		"configmaps,secrets,serviceaccounts,roles,rolebindings,clusterroles,clusterrolebindings,services")
 	generations := kubectl(t, s, "get", "-A", "-o", `jsonpath={range .items[*]}{.kind} {.metadata.namespace}/{.metadata.name} {.metadata.generation}{"\n"}{end}`, "deployments,daemonsets")
-	return files + objects + generations
+	return settings(t, s.Hosts[0]) + objects + generations
+}
+
+// settings lists the files that the installer wrote, with their times, and the
+// processes that it started.
+func settings(t *testing.T, h *lab.Host) string {
+	t.Helper()
+	return run(t, h, "sh", "-c", `
+		find /etc/kubernetes /etc/containerd /etc/systemd/system /etc/cni /etc/sysctl.d /var/lib/airlift /var/lib/kubelet/config.yaml \
+			/var/lib/kubelet/kubeadm-flags.env /var/lib/kubelet/pki /usr/local /opt/cni -printf '%p %T@ %m %s\n'
+		systemctl show -p MainPID -p NRestarts kubelet containerd`)
 }
 
 // diagnose logs what a person would look at first.

@@ -1,0 +1,86 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// The test binary is the program itself when this is set: the tests run the
+// real main, with its exit codes and its two outputs.
+const asMain = "AIRLIFT_TEST_AS_INSTALL"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asMain) != "" {
+		main()
+	}
+	os.Exit(m.Run())
+}
+
+func install(t *testing.T, args ...string) (stdout, stderr string, code int) {
+	t.Helper()
+	cmd := exec.Command(os.Args[0], args...)
+	cmd.Env = append(os.Environ(), asMain+"=1")
+	var out, errs strings.Builder
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
+}
+
+func TestCommandLine(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		args   []string
+		code   int
+		stdout string
+		stderr []string
+	}{
+		{"help", nil, 0, "Exit codes:", nil},
+		{"init help names kubeadm's flags", []string{"init", "--help"}, 0, "--apiserver-cert-extra-sans", nil},
+		{"unknown command", []string{"frobnicate"}, 2, "", []string{`"frobnicate"`, "hint: "}},
+		{"unknown flag", []string{"init", "--frobnicate"}, 2, "", []string{"--frobnicate", "hint: see 'install init --help'"}},
+		{"bad flag value", []string{"init", "--token-ttl", "soon"}, 2, "", []string{"soon", "hint: "}},
+		{"argument to init", []string{"init", "now"}, 2, "", []string{`"now"`}},
+		{"two addresses to join", []string{"join", "a:1", "b:1"}, 2, "", []string{"one address"}},
+		{"no payload", []string{"init"}, 4, "", []string{"without a payload", "hint: "}},
+		{"no payload for join", []string{"join", "192.0.2.1:6443"}, 4, "", []string{"without a payload"}},
+		{"malformed token", []string{"token", "create", "ABC"}, 2, "", []string{"malformed", "hint: "}},
+		{"negative ttl", []string{"token", "create", "--ttl", "-1h"}, 2, "", []string{"negative"}},
+		{"token delete without a token", []string{"token", "delete"}, 2, "", []string{"needs a token"}},
+		{"no such kubeconfig", []string{"token", "list", "--kubeconfig", "/nonexistent/admin.conf"}, 1, "", []string{"/nonexistent/admin.conf", "hint: "}},
+		{"version without a payload", []string{"version"}, 4, "install ", []string{"without a payload"}},
+		{"completion", []string{"completion", "bash"}, 0, "bash completion", nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			stdout, stderr, code := install(t, tt.args...)
+			if code != tt.code {
+				t.Errorf("exit code %d, want %d\n%s%s", code, tt.code, stdout, stderr)
+			}
+			if !strings.Contains(stdout, tt.stdout) {
+				t.Errorf("standard output does not say %q:\n%s", tt.stdout, stdout)
+			}
+			for _, want := range tt.stderr {
+				if !strings.Contains(stderr, want) {
+					t.Errorf("standard error does not say %q:\n%s", want, stderr)
+				}
+			}
+			if tt.code != 0 && !strings.HasPrefix(stderr, "error: ") {
+				t.Errorf("standard error does not begin with error: %q", stderr)
+			}
+		})
+	}
+}
+
+func TestGeneratedTokensDiffer(t *testing.T) {
+	a, _, _ := install(t, "token", "generate")
+	b, _, _ := install(t, "token", "generate")
+	if len(strings.TrimSpace(a)) != len("abcdef.0123456789abcdef") || a == b {
+		t.Errorf("tokens %q and %q", a, b)
+	}
+}

@@ -1,0 +1,128 @@
+package installer
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"airlift/fault"
+	"airlift/scripts/upstream/components"
+)
+
+// TestInitHasKubeadmsPhases asks real kubeadm for its phases: each is a step
+// of ours, by the same name and in the same order.
+func TestInitHasKubeadmsPhases(t *testing.T) {
+	kubeadm, err := components.Path("v1.29.15", "kubeadm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	help, err := exec.Command(kubeadm, "init", "--help").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, list, ok := strings.Cut(string(help), "```\n")
+	if !ok {
+		t.Fatalf("no phase list in:\n%s", help)
+	}
+	list, _, _ = strings.Cut(list, "```")
+	var phases []string
+	for _, m := range regexp.MustCompile(`(?m)^([a-z][a-z-]*) `).FindAllStringSubmatch(list, -1) {
+		phases = append(phases, m[1])
+	}
+	if len(phases) < 10 {
+		t.Fatalf("only %q found in:\n%s", phases, list)
+	}
+	ours := Names(new(Node).Init())
+	last := -1
+	for _, p := range phases {
+		i := slices.Index(ours, p)
+		switch {
+		case i < 0:
+			t.Errorf("kubeadm's phase %s is not among ours: %q", p, ours)
+		case i < last:
+			t.Errorf("%s comes before %s, in kubeadm after it", p, ours[last])
+		default:
+			last = i
+		}
+	}
+}
+
+func TestRun(t *testing.T) {
+	var did []string
+	step := func(name string, err error, subs ...Step) Step {
+		s := Step{Name: name, Doc: "do " + name, Steps: subs}
+		if subs == nil {
+			s.Run = func(context.Context) error { did = append(did, name); return err }
+		}
+		return s
+	}
+	steps := []Step{step("one", nil), step("two", nil, step("a", nil), step("b", nil)), step("three", nil)}
+	for _, tt := range []struct {
+		name  string
+		skip  []string
+		steps []Step
+		want  string
+		err   string
+	}{
+		{"all", nil, steps, "one a b three", ""},
+		{"skip a step", []string{"one"}, steps, "a b three", ""},
+		{"skip with its sub-steps", []string{"two"}, steps, "one three", ""},
+		{"skip a sub-step", []string{"two/a"}, steps, "one b three", ""},
+		{"unknown name", []string{"b"}, steps, "", `"b": there is no such phase`},
+		{"stops at an error", nil, []Step{step("one", nil), step("two", errors.New("boom")), step("three", nil)}, "one two", "two: boom"},
+		{"names the sub-step", nil, []Step{step("one", nil, step("a", errors.New("boom")))}, "a", "one: a: boom"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			did = nil
+			var out bytes.Buffer
+			err := Run(t.Context(), &Console{Out: &out}, tt.steps, tt.skip)
+			if got := strings.Join(did, " "); got != tt.want {
+				t.Errorf("did %q, want %q", got, tt.want)
+			}
+			if (tt.err == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), tt.err) {
+				t.Errorf("error %v, want %q", err, tt.err)
+			}
+			if len(tt.skip) > 0 && tt.err != "" && fault.ExitCode(err) != fault.Usage {
+				t.Errorf("exit code %d", fault.ExitCode(err))
+			}
+			if bytes.ContainsAny(out.Bytes(), "\r\x1b") {
+				t.Errorf("control characters without a terminal: %q", out.String())
+			}
+		})
+	}
+}
+
+func TestRunStopsWhenInterrupted(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	var did []string
+	err := Run(ctx, &Console{Out: new(bytes.Buffer)}, []Step{
+		{Name: "one", Run: func(context.Context) error { did = append(did, "one"); cancel(); return nil }},
+		{Name: "two", Run: func(context.Context) error { did = append(did, "two"); return nil }},
+	}, nil)
+	if len(did) != 1 || fault.ExitCode(err) != fault.Interrupted {
+		t.Errorf("did %q, error %v", did, err)
+	}
+}
+
+func TestResetGoesOnPastErrors(t *testing.T) {
+	var did []string
+	step := func(name string, err error) Step {
+		return Step{Name: name, Run: func(context.Context) error { did = append(did, name); return err }}
+	}
+	err := RunReset(t.Context(), &Console{Out: new(bytes.Buffer)}, []Step{
+		step("preflight", nil), step("one", errors.New("stuck")), {Name: "two", Steps: []Step{step("a", errors.New("busy")), step("b", nil)}},
+	})
+	if got := strings.Join(did, " "); got != "preflight one a b" {
+		t.Errorf("did %q", got)
+	}
+	for _, want := range []string{"one: stuck", "a: busy"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v does not say %q", err, want)
+		}
+	}
+}
