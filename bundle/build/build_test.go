@@ -71,6 +71,7 @@ func run(t *testing.T, o build.Options) *build.Result {
 }
 
 func TestBuildWritesBootOrder(t *testing.T) {
+	t.Parallel()
 	u := buildtest.New(t, version)
 	o := options(t, u)
 	o.Version = "v1.29"
@@ -130,6 +131,7 @@ func TestBuildWritesBootOrder(t *testing.T) {
 // The bundle's bytes are upstream's: programs as published, members of
 // archives, images by digest.
 func TestBundleHoldsUpstreamsBytes(t *testing.T) {
+	t.Parallel()
 	u := buildtest.New(t, version)
 	r := run(t, options(t, u))
 	f, err := bundle.Open(r.Path)
@@ -166,6 +168,7 @@ func TestBundleHoldsUpstreamsBytes(t *testing.T) {
 }
 
 func TestSameInputsSameBytes(t *testing.T) {
+	t.Parallel()
 	u := buildtest.New(t, version)
 	o1, o2 := options(t, u), options(t, u)
 	o1.Level, o2.Level = bundle.Best, bundle.Best
@@ -176,6 +179,7 @@ func TestSameInputsSameBytes(t *testing.T) {
 }
 
 func TestSecondBuildNeedsNoNetwork(t *testing.T) {
+	t.Parallel()
 	u := buildtest.New(t, version)
 	o := options(t, u)
 	one := run(t, o)
@@ -192,6 +196,7 @@ func TestSecondBuildNeedsNoNetwork(t *testing.T) {
 }
 
 func TestRefreshAsksAgainButDownloadsNothingTwice(t *testing.T) {
+	t.Parallel()
 	u := buildtest.New(t, version)
 	o := options(t, u)
 	run(t, o)
@@ -213,6 +218,7 @@ func TestRefreshAsksAgainButDownloadsNothingTwice(t *testing.T) {
 }
 
 func TestDamagedCacheIsNoticedAndFetchedAgain(t *testing.T) {
+	t.Parallel()
 	u := buildtest.New(t, version)
 	o := options(t, u)
 	one := run(t, o)
@@ -246,6 +252,7 @@ func TestDamagedCacheIsNoticedAndFetchedAgain(t *testing.T) {
 }
 
 func TestWrongChecksumWritesNothing(t *testing.T) {
+	t.Parallel()
 	u := buildtest.New(t, version)
 	o := options(t, u)
 	const file = "dl.k8s.io/release/v1.29.15/bin/linux/amd64/kubectl"
@@ -267,6 +274,7 @@ func TestWrongChecksumWritesNothing(t *testing.T) {
 }
 
 func TestMissingThingsAreReportedTogether(t *testing.T) {
+	t.Parallel()
 	u := buildtest.New(t, version)
 	o := options(t, u)
 	o.Images = []string{"example/none:v1"}
@@ -287,6 +295,7 @@ func TestMissingThingsAreReportedTogether(t *testing.T) {
 }
 
 func TestMissingFilesWithChecksumsAreReportedTogether(t *testing.T) {
+	t.Parallel()
 	u := buildtest.New(t, version)
 	o := options(t, u)
 	u.Remove("dl.k8s.io/release/v1.29.15/bin/linux/amd64/kubectl")
@@ -298,6 +307,7 @@ func TestMissingFilesWithChecksumsAreReportedTogether(t *testing.T) {
 }
 
 func TestBundleWithoutCrictl(t *testing.T) {
+	t.Parallel()
 	u := buildtest.New(t, version)
 	o := options(t, u)
 	u.Remove("github.com/kubernetes-sigs/cri-tools/releases/download/v1.28.0/crictl-v1.28.0-linux-amd64.tar.gz.sha256")
@@ -316,6 +326,7 @@ func TestBundleWithoutCrictl(t *testing.T) {
 }
 
 func TestTamperedCrictlIsNotMerelyLeftOut(t *testing.T) {
+	t.Parallel()
 	u := buildtest.New(t, version)
 	o := options(t, u)
 	u.Put("github.com/kubernetes-sigs/cri-tools/releases/download/v1.28.0/crictl-v1.28.0-linux-amd64.tar.gz", []byte("tampered"))
@@ -325,6 +336,7 @@ func TestTamperedCrictlIsNotMerelyLeftOut(t *testing.T) {
 }
 
 func TestUsersImages(t *testing.T) {
+	t.Parallel()
 	u := buildtest.New(t, version)
 	u.PushIndex("docker.io/library/web:1", indexOf(t, "amd64", "arm64"))
 	u.Push("docker.io/team/app:latest", buildtest.Image(t, "amd64", "app"))
@@ -354,6 +366,7 @@ func TestUsersImages(t *testing.T) {
 }
 
 func TestArm64(t *testing.T) {
+	t.Parallel()
 	u := buildtest.New(t, version)
 	o := options(t, u)
 	o.Arch, o.Installer = "arm64", stub(t, elf.EM_AARCH64)
@@ -376,6 +389,7 @@ func TestArm64(t *testing.T) {
 }
 
 func TestInstallerMustFit(t *testing.T) {
+	t.Parallel()
 	u := buildtest.New(t, version)
 	for name, c := range map[string]struct {
 		program []byte
@@ -397,6 +411,7 @@ func TestInstallerMustFit(t *testing.T) {
 }
 
 func TestCancelLeavesNoOutputAndAUsableCache(t *testing.T) {
+	t.Parallel()
 	u := buildtest.New(t, version)
 	o := options(t, u)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -435,6 +450,7 @@ func TestCancelLeavesNoOutputAndAUsableCache(t *testing.T) {
 }
 
 func TestConcurrentBuildsShareACache(t *testing.T) {
+	t.Parallel()
 	u := buildtest.New(t, version)
 	o := options(t, u)
 	type outcome struct {
@@ -473,6 +489,7 @@ func TestConcurrentBuildsShareACache(t *testing.T) {
 }
 
 func TestUnusedMirrorIsNamed(t *testing.T) {
+	t.Parallel()
 	u := buildtest.New(t, version)
 	o := options(t, u)
 	m, err := fetch.ParseMirror("registry.k8s.oi=http://127.0.0.1:1")
@@ -487,6 +504,7 @@ func TestUnusedMirrorIsNamed(t *testing.T) {
 }
 
 func TestNoNetworkSaysWhatIsNeeded(t *testing.T) {
+	t.Parallel()
 	u := buildtest.New(t, version)
 	o := options(t, u)
 	o.Version = "v1.29"

@@ -12,10 +12,12 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"path"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -209,12 +211,26 @@ func program(seed string) []byte {
 	return b
 }
 
+// archive returns a .tar.gz.
 func archive(t testing.TB, members map[string][]byte) []byte {
 	t.Helper()
 	var out bytes.Buffer
 	z := gzip.NewWriter(&out)
-	w := tar.NewWriter(z)
-	for name, content := range members {
+	if _, err := z.Write(tarOf(t, members)); err != nil {
+		t.Fatal(err)
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
+}
+
+func tarOf(t testing.TB, members map[string][]byte) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	w := tar.NewWriter(&out)
+	for _, name := range slices.Sorted(maps.Keys(members)) {
+		content := members[name]
 		h := &tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o755, Size: int64(len(content))}
 		if err := w.WriteHeader(h); err != nil {
 			t.Fatal(err)
@@ -226,24 +242,13 @@ func archive(t testing.TB, members map[string][]byte) []byte {
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := z.Close(); err != nil {
-		t.Fatal(err)
-	}
 	return out.Bytes()
 }
 
 // LayerTar returns the uncompressed tar of a layer with one file.
 func LayerTar(t testing.TB, seed string) []byte {
 	t.Helper()
-	z, err := gzip.NewReader(bytes.NewReader(archive(t, map[string][]byte{"file-" + path.Base(seed): program(seed)})))
-	if err != nil {
-		t.Fatal(err)
-	}
-	b, err := io.ReadAll(z)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
+	return tarOf(t, map[string][]byte{"file-" + path.Base(seed): program(seed)})
 }
 
 // Image makes up an image of two layers, the lower of which it shares with
