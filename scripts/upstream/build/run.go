@@ -29,7 +29,11 @@ func (b *Builder) run(ctx context.Context, dir string, env []string, name string
 		if cause := context.Cause(ctx); cause != nil {
 			return nil, cause
 		}
-		return nil, fmt.Errorf("running %s %s: %w\n%s", name, strings.Join(args, " "), err, tail(stderr.String()+stdout.String(), 4000))
+		said := stderr.String()
+		if said == "" {
+			said = stdout.String() // go mod download -json reports there
+		}
+		return nil, fmt.Errorf("running %s %s: %w\n%s", name, strings.Join(args, " "), err, tail(said, 4000))
 	}
 	return stdout.Bytes(), nil
 }

@@ -58,13 +58,11 @@ func (r Recipe) Binaries() []string {
 // Recipes returns the recipes for everything a release consists of, in the
 // order in which waiting for them hurts least.
 func (r Release) Recipes() []Recipe {
-	return []Recipe{
+	list := []Recipe{
 		r.kubernetes("kubeadm", "cmd/kubeadm"),
 		containerd(),
 		runc(),
 		r.etcd("etcd", "server"),
-		r.etcd("etcdctl", "etcdctl"),
-		r.etcd("etcdutl", "etcdutl"),
 		r.kubernetes("kubelet", "cmd/kubelet"),
 		r.kubernetes("kube-apiserver", "cmd/kube-apiserver"),
 		r.kubernetes("kube-controller-manager", "cmd/kube-controller-manager"),
@@ -77,6 +75,19 @@ func (r Release) Recipes() []Recipe {
 		r.coreDNS(),
 		r.agnhost(),
 	}
+	for _, tool := range r.EtcdTools() {
+		list = append(list, r.etcd(tool, tool))
+	}
+	return list
+}
+
+// EtcdTools names the programs that come with etcd, as far as the module proxy
+// serves them: it has etcd 3.5.24's server, but not its tools.
+func (r Release) EtcdTools() []string {
+	if strings.HasPrefix(r.Etcd, "3.5.24-") {
+		return nil
+	}
+	return []string{"etcdctl", "etcdutl"}
 }
 
 func (r Release) agnhost() Recipe {

@@ -102,14 +102,14 @@ func (b *Builder) pause(r components.Release) spec {
 // etcd follows cluster/images/etcd/Dockerfile in kubernetes, without the
 // older etcd, the static bash and the scripts that migrate from it.
 func (b *Builder) etcd(r components.Release) spec {
+	files := map[string]string{"usr/local/bin/etcd": "etcd/etcd"}
+	for _, tool := range r.EtcdTools() {
+		files["usr/local/bin/"+tool] = tool + "/" + tool
+	}
 	return spec{
 		host: "registry.k8s.io", repository: "etcd", tag: r.Etcd, kind: docker,
 		others: linux("arm", "arm64", "ppc64le", "s390x"),
-		layers: append(static(), b.programs(r, map[string]string{
-			"usr/local/bin/etcd":    "etcd/etcd",
-			"usr/local/bin/etcdctl": "etcdctl/etcdctl",
-			"usr/local/bin/etcdutl": "etcdutl/etcdutl",
-		})),
+		layers: append(static(), b.programs(r, files)),
 		config: v1.Config{
 			WorkingDir: "/", Env: []string{searchPath, certFile},
 			ExposedPorts: map[string]struct{}{"2379/tcp": {}, "2380/tcp": {}, "4001/tcp": {}, "7001/tcp": {}},
