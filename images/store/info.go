@@ -20,13 +20,13 @@ const defaultSnapshotter = "overlayfs"
 type Info struct {
 	// Version is containerd's own: "2.4.2", "1.6.20~ds1".
 	Version string
+	// Snapshotter is the one that images are unpacked with: "overlayfs".
+	Snapshotter string
 	// CRI says whether the kubelet can use this containerd at all. When it is
 	// false (the plugin is disabled), the fields below it are empty.
 	CRI bool
-	// Snapshotter is the one that holds the CRI's images: "overlayfs".
-	Snapshotter string
-	// SandboxImage is the pause image pods are started with. containerd 2
-	// does not tell; it is "" then.
+	// SandboxImage is the pause image pods are started with; "" for the
+	// default of the release, which containerd 2 does not tell.
 	SandboxImage string
 	// DefaultRuntime is the runtime handler of pods that name none: "runc".
 	DefaultRuntime string
@@ -70,6 +70,12 @@ func (s *Store) Info(ctx context.Context) (Info, error) {
 		return Info{}, fmt.Errorf("reading containerd's status: %w", err)
 	}
 	info.SandboxImage = config.SandboxImage
+	if info.SandboxImage == "" {
+		info.SandboxImage, err = sandboxImageFromFile(s.socket)
+		if err != nil {
+			return Info{}, fmt.Errorf("looking for containerd's sandbox image: %w", err)
+		}
+	}
 	info.DefaultRuntime = config.Containerd.DefaultRuntimeName
 	info.RestrictOOMScoreAdj = config.RestrictOOMScoreAdj
 	info.SystemdCgroup, err = s.systemdCgroup(ctx, config)

@@ -7,6 +7,7 @@ import (
 	"log"
 	"net/http/httptest"
 	"net/url"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -268,9 +269,7 @@ func TestInfo(t *testing.T) {
 		want := store.Info{
 			Version: d.release.name, CRI: true, Snapshotter: d.snapshotter, DefaultRuntime: "runc",
 			SystemdCgroup: true, RestrictOOMScoreAdj: true, Runtime: store.Condition{Ready: true},
-		}
-		if d.release.old() {
-			want.SandboxImage = pauseInConfig
+			SandboxImage: pauseInConfig,
 		}
 		if diff := cmp.Diff(want, info); diff != "" {
 			t.Errorf("info (-want +got):\n%s", diff)
@@ -279,6 +278,50 @@ func TestInfo(t *testing.T) {
 			t.Errorf("network condition says %q", network)
 		}
 	})
+}
+
+// containerd 2 does not tell its sandbox image; its files do, in every form
+// that it reads.
+func TestSandboxImageFromFiles(t *testing.T) {
+	const main, other = "example.com/main:1", "example.com/imported:1"
+	for name, files := range map[string]struct{ config, imported, want string }{
+		"new":       {config: "[plugins.'io.containerd.cri.v1.images'.pinned_images]\nsandbox = 'example.com/main:1'\n", want: main},
+		"old":       {config: "[plugins.'io.containerd.grpc.v1.cri']\nsandbox_image = 'example.com/main:1'\n", want: main},
+		"none":      {want: ""},
+		"imported":  {config: "imports = ['more/*.toml']\n", imported: "[plugins.'io.containerd.cri.v1.images'.pinned_images]\nsandbox = 'example.com/imported:1'\n", want: other},
+		"overruled": {config: "imports = ['more/*.toml']\n[plugins.'io.containerd.cri.v1.images'.pinned_images]\nsandbox = 'example.com/main:1'\n", imported: "[plugins.'io.containerd.cri.v1.images'.pinned_images]\nsandbox = 'example.com/imported:1'\n", want: other},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newDaemon(t, release{name: "2", bin: bundled(t)}, "overlayfs")
+			base, _, _ := strings.Cut(d.config(), `[plugins."io.containerd.cri`)
+			if name == "old" {
+				base = strings.Replace(base, "version = 3", "version = 2", 1)
+			}
+			// A file's own keys come before its tables.
+			version, tables, _ := strings.Cut(base, "\n")
+			imports, config, _ := strings.Cut(files.config, "\n")
+			if !strings.HasPrefix(imports, "imports") {
+				imports, config = "", files.config
+			}
+			d.write("config.toml", version+"\n"+imports+"\n"+tables+config)
+			if err := os.Mkdir(d.path("more"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if files.imported != "" {
+				d.write("more/pause.toml", "version = 3\n"+files.imported)
+			}
+			d.start()
+			info, err := d.connect().Info(t.Context())
+			if err != nil || info.SandboxImage != files.want {
+				t.Errorf("sandbox image = %q, %v; want %q", info.SandboxImage, err, files.want)
+			}
+			// containerd's own reading of the same files.
+			dump := run(t, d.dir, d.release.program(t, "containerd"), "--config", d.path("config.toml"), "config", "dump")
+			if files.want != "" && !strings.Contains(dump, "sandbox = '"+files.want+"'") {
+				t.Errorf("containerd itself reads:\n%s", dump)
+			}
+		})
+	}
 }
 
 func TestNoCRI(t *testing.T) {

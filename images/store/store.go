@@ -55,6 +55,7 @@ const (
 // client package is not used: it brings the code that pulls from registries,
 // which an installer for isolated hosts must not carry.
 type Store struct {
+	socket      string
 	conn        *grpc.ClientConn
 	version     string
 	snapshotter string
@@ -109,6 +110,7 @@ func dial(ctx context.Context, socket string) (*Store, error) {
 		return nil, err
 	}
 	s := &Store{
+		socket:     socket,
 		conn:       conn,
 		content:    contentproxy.NewContentStore(conn),
 		leases:     leasesproxy.NewLeaseManager(leasesapi.NewLeasesClient(conn)),
