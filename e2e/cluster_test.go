@@ -125,14 +125,19 @@ func TestCluster(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			systemIsUp(t, s, 2)
-			eventually(t, time.Minute, func() string {
-				ready := kubectl(t, s, "get", "deployment", "hello", "-o", "jsonpath={.status.readyReplicas}")
-				if ready != "2" {
-					return "ready replicas: " + ready
+			// At first the API tells of the pods as they were before. What
+			// counts is that they answer again.
+			eventually(t, 2*time.Minute, func() string {
+				pods, err := s.Pods(t.Context())
+				if err != nil {
+					return err.Error()
+				}
+				if _, err := s.AskEach(t.Context(), pods, site.ServiceURL); err != nil {
+					return err.Error()
 				}
 				return ""
 			})
+			systemIsUp(t, s, 2)
 			pods, err := s.Pods(t.Context())
 			if err != nil {
 				t.Fatal(err)
@@ -225,7 +230,7 @@ func answersAcrossHosts(t *testing.T, s *site.Site, pods []site.Pod) {
 	if len(nodes) != len(s.Hosts) {
 		t.Fatalf("the pods are on %d hosts, want %d: %v", len(nodes), len(s.Hosts), pods)
 	}
-	answered, err := s.AskEach(t.Context(), pods, "http://hello.default.svc.cluster.local/hostname")
+	answered, err := s.AskEach(t.Context(), pods, site.ServiceURL)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -151,7 +151,8 @@ func eventually(t *testing.T, limit time.Duration, check func() string) {
 }
 
 // untouched lists what a host has outside of the places that any running
-// system changes, so that two listings can be compared.
+// system changes, so that two listings can be compared. The values of sysctls
+// are not in it: reset leaves them, since others may go by them meanwhile.
 func untouched(t *testing.T, h *lab.Host) string {
 	t.Helper()
 	return run(t, h, "sh", "-c", `
@@ -161,8 +162,7 @@ func untouched(t *testing.T, h *lab.Host) string {
 		ip -o link | sed 's/^[0-9]*: //' ; ip -4 route; ip -6 route
 		(nft list ruleset 2>/dev/null || iptables-save) | grep -v '^#' | sed 's/\[[0-9:]*\]//'
 		systemctl list-unit-files --no-legend --state enabled
-		awk '$3 !~ /^(cgroup|ramfs)/ {print $2, $3}' /proc/mounts | sort
-		sysctl net.ipv4.ip_forward`)
+		awk '$3 !~ /^(cgroup|ramfs)/ {print $2, $3}' /proc/mounts | sort`)
 }
 
 // same fails with the differing lines of two listings.

@@ -34,7 +34,11 @@ func (n *Node) detectRuntime(ctx context.Context) error {
 	}
 	if err != nil {
 		_ = s.Close()
-		return fault.Wrap(fmt.Errorf("using this host's containerd %s: %w", info.Version, err), fault.Preflight, runtimeHint)
+		hint := fault.Hint(err)
+		if hint == "" {
+			hint = runtimeHint
+		}
+		return fault.Wrap(fmt.Errorf("using this host's containerd %s: %w", info.Version, err), fault.Preflight, hint)
 	}
 	n.store, n.foreign, n.sandboxImage = s, true, info.SandboxImage
 	n.Config.Facts.CgroupDriver = "cgroupfs"

@@ -152,13 +152,12 @@ func (d *demonstration) workload(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	const url = "http://hello.default.svc.cluster.local/hostname"
-	answered, err := d.site.AskEach(ctx, pods, url)
+	answered, err := d.site.AskEach(ctx, pods, site.ServiceURL)
 	if err != nil {
 		return err
 	}
 	for _, p := range pods {
-		fmt.Printf("   %s on %s (%s) asked %s\n", p.Name, p.Node, p.IP, url)
+		fmt.Printf("   %s on %s (%s) asked %s\n", p.Name, p.Node, p.IP, site.ServiceURL)
 		for _, from := range answered[p.Name] {
 			fmt.Printf("      answered by %s\n", from)
 		}

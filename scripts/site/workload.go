@@ -67,8 +67,41 @@ func (s *Site) Deploy(ctx context.Context, version string) ([]Pod, error) {
 		state, _ := s.Kubectl(ctx, "describe", "pods", "-l", "app=hello")
 		return nil, fmt.Errorf("waiting for the workload: %w\n%s", err, state)
 	}
-	return s.Pods(ctx)
+	pods, err := s.Pods(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return pods, s.waitService(ctx, pods)
 }
+
+// serviceTimeout bounds the wait for a new Service to be known everywhere: a
+// ready pod, its EndpointSlice, each node's kube-proxy rules, a name in DNS.
+const serviceTimeout = 30 * time.Second
+
+// waitService waits until the Service answers every pod once. From then on
+// each further question must be answered.
+func (s *Site) waitService(ctx context.Context, pods []Pod) error {
+	ctx, cancel := context.WithTimeout(ctx, serviceTimeout)
+	defer cancel()
+	for _, p := range pods {
+		for {
+			out, err := s.Ask(ctx, p, ServiceURL)
+			if err == nil && !strings.Contains(out, `"errors"`) {
+				break
+			}
+			select {
+			case <-ctx.Done():
+				return fmt.Errorf("waiting for the Service to answer %s on %s: %w; it last said %s (%v)", p.Name, p.Node, ctx.Err(), out, err)
+			case <-time.After(200 * time.Millisecond):
+			}
+		}
+	}
+	return nil
+}
+
+// ServiceURL is the workload's Service, by its DNS name; it answers with the
+// name of the pod that was asked.
+const ServiceURL = "http://hello.default.svc.cluster.local/hostname"
 
 // Pods lists the workload's pods.
 func (s *Site) Pods(ctx context.Context) ([]Pod, error) {
