@@ -46,7 +46,7 @@ func BenchmarkControlPlane(b *testing.B) {
 			var disk int64
 			for b.Loop() {
 				b.StopTimer()
-				d := startDaemon(b, release{name: "2", bin: bundled(b)}, "overlayfs")
+				d := startDaemon(b, ours(b), "overlayfs")
 				d.connect()
 				b.StartTimer()
 				load(b, d)

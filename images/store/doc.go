@@ -4,5 +4,5 @@
 // by Kubernetes, so the kubelet sees no difference. The state is the one that
 // containerd's own discard_unpacked_layers leaves behind.
 //
-// It is the only package that knows containerd's client and the CRI.
+// It is the only package that knows containerd's API and the CRI.
 package store

@@ -199,7 +199,7 @@ func TestDamagedBlob(t *testing.T) {
 // Documents that contradict the bundle's manifest would make an image that
 // looks fine until a pod needs it.
 func TestContradictingDocuments(t *testing.T) {
-	d := startDaemon(t, release{name: "2", bin: bundled(t)}, "overlayfs")
+	d := startDaemon(t, ours(t), "overlayfs")
 	s := d.connect()
 	a, b := layer(t, text("a", "a")), layer(t, text("b", "b"))
 	for name, change := range map[string]func(p *payload, img, other bundle.Image) bundle.Image{
@@ -365,7 +365,7 @@ func TestFlatMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	diffID := fmt.Sprintf("%x", h.Sum(nil))
-	d := startDaemon(t, release{name: "2", bin: bundled(t)}, "overlayfs")
+	d := startDaemon(t, ours(t), "overlayfs")
 	s := d.connect()
 	for name, layers := range map[string]int{"once": 1, "twice": 2} {
 		t.Run(name, func(t *testing.T) {

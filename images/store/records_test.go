@@ -207,6 +207,18 @@ func TestRecordsEqualPull(t *testing.T) {
 						t.Errorf("%s is not pinned", name)
 					}
 				}
+
+				// A pull on top of an import must find it in order.
+				images, _ = imported.cri()
+				if _, err := images.PullImage(t.Context(), &cri.PullImageRequest{Image: &cri.ImageSpec{Image: test.ref}}); err != nil {
+					t.Errorf("pulling what was imported: %v", err)
+				}
+				compareTrees(t, imported.contents("k8s.io", img), pulled.contents("k8s.io", img))
+				// So must an import on top of a pull, which it only has to pin.
+				s := pulled.connect()
+				assertMissing(t, s, &p, test.ref)
+				importAll(t, s, &p)
+				assertMissing(t, s, &p)
 			})
 		}
 	})
@@ -255,6 +267,18 @@ func TestTagAndRemove(t *testing.T) {
 			t.Errorf("left after removing all: records %v, blobs %v, snapshots %v", r, b, sn)
 		}
 		assertMissing(t, s, &p, ref)
+
+		// As the kubelet removes images.
+		importAll(t, s, &p)
+		images, _ := d.cri()
+		if _, err := images.RemoveImage(ctx, &cri.RemoveImageRequest{Image: &cri.ImageSpec{Image: must(img.ConfigName()).String()}}); err != nil {
+			t.Fatal(err)
+		}
+		if r, b, sn := d.records(), d.blobs(), d.snapshots(); len(r)+len(b)+len(sn) > 0 {
+			t.Errorf("left after the CRI removed it: records %v, blobs %v, snapshots %v", r, b, sn)
+		}
+		importAll(t, s, &p)
+		assertMissing(t, s, &p)
 	})
 }
 
@@ -292,7 +316,7 @@ func TestSandboxImageFromFiles(t *testing.T) {
 		"overruled": {config: "imports = ['more/*.toml']\n[plugins.'io.containerd.cri.v1.images'.pinned_images]\nsandbox = 'example.com/main:1'\n", imported: "[plugins.'io.containerd.cri.v1.images'.pinned_images]\nsandbox = 'example.com/imported:1'\n", want: other},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := newDaemon(t, release{name: "2", bin: bundled(t)}, "overlayfs")
+			d := newDaemon(t, ours(t), "overlayfs")
 			base, _, _ := strings.Cut(d.config(), `[plugins."io.containerd.cri`)
 			if name == "old" {
 				base = strings.Replace(base, "version = 3", "version = 2", 1)
@@ -346,7 +370,7 @@ func TestNoCRI(t *testing.T) {
 }
 
 func TestBadReference(t *testing.T) {
-	d := startDaemon(t, release{name: "2", bin: bundled(t)}, "overlayfs")
+	d := startDaemon(t, ours(t), "overlayfs")
 	s := d.connect()
 	_, err := s.Missing(t.Context(), []bundle.Image{{Reference: "Not A Reference"}})
 	if err == nil || !strings.Contains(err.Error(), `"Not A Reference"`) {

@@ -33,20 +33,25 @@ func (r release) program(t testing.TB, name string) string {
 	return ""
 }
 
+// ours is the containerd that bundles carry.
+func ours(t testing.TB) release {
+	t.Helper()
+	return newRelease(t, bundled(t))
+}
+
+func newRelease(t testing.TB, bin []string) release {
+	t.Helper()
+	rel := release{bin: bin}
+	out := run(t, "/", rel.program(t, "containerd"), "--version")
+	rel.name = strings.TrimPrefix(strings.Fields(out)[2], "v")
+	return rel
+}
+
 // onEach runs a test against every containerd we promise to work with: the
 // one that bundles carry, and Debian's own as a host may have it running.
 func onEach(t *testing.T, test func(t *testing.T, rel release)) {
-	for name, find := range map[string]func(testing.TB) []string{"bundled": bundled, "debian": debian} {
-		t.Run(name, func(t *testing.T) {
-			rel := release{bin: find(t)}
-			out, err := exec.Command(rel.program(t, "containerd"), "--version").Output()
-			if err != nil {
-				t.Fatal(err)
-			}
-			rel.name = strings.TrimPrefix(strings.Fields(string(out))[2], "v")
-			test(t, rel)
-		})
-	}
+	t.Run("bundled", func(t *testing.T) { test(t, ours(t)) })
+	t.Run("debian", func(t *testing.T) { test(t, newRelease(t, debian(t))) })
 }
 
 // onEachSnapshotter is onEach with a running containerd for each snapshotter.

@@ -416,7 +416,7 @@ func TestPowerCut(t *testing.T) {
 
 // A lease that no importer comes to delete ends by itself.
 func TestLeaseExpires(t *testing.T) {
-	d := startDaemon(t, release{name: "2", bin: bundled(t)}, "overlayfs")
+	d := startDaemon(t, ours(t), "overlayfs")
 	s := d.connect()
 	im, err := s.NewImporter(t.Context(), nil, store.ImportOptions{})
 	if err != nil {

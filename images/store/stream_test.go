@@ -107,7 +107,7 @@ func TestFromBundleFile(t *testing.T) {
 
 // Damage that the bundle's reader finds must come through as what it is.
 func TestFromDamagedBundleFile(t *testing.T) {
-	d := startDaemon(t, release{name: "2", bin: bundled(t)}, "overlayfs")
+	d := startDaemon(t, ours(t), "overlayfs")
 	s := d.connect()
 	var p payload
 	img := richImage(t, "/rich")
@@ -158,7 +158,7 @@ func TestConnectSaysWhatItSaw(t *testing.T) {
 
 // Connect must notice a containerd that starts late within moments.
 func TestConnectWaits(t *testing.T) {
-	d := newDaemon(t, release{name: "2", bin: bundled(t)}, "overlayfs")
+	d := newDaemon(t, ours(t), "overlayfs")
 	connected := make(chan error, 1)
 	go func() {
 		s, err := store.Connect(t.Context(), d.socket)

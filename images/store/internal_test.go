@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -81,6 +82,23 @@ func assertUnmounted(t *testing.T, dir string) {
 	}
 	if _, err := os.Stat(dir); !os.IsNotExist(err) {
 		t.Errorf("%s is still there (%v)", dir, err)
+	}
+}
+
+// What installs on isolated hosts must not be able to pull from a registry, so
+// it must not link code that can. containerd's client package would bring it.
+func TestLinksNoRegistryCode(t *testing.T) {
+	out, err := exec.Command("go", "list", "-deps", "airlift/images/store").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(out), "github.com/containerd/containerd/v2/pkg/archive\n") {
+		t.Fatalf("go list -deps says:\n%s", out)
+	}
+	for _, code := range []string{"containerd/v2/client\n", "containerd/v2/core/remotes", "containerd/v2/core/transfer", "go-containerregistry"} {
+		if strings.Contains(string(out), code) {
+			t.Errorf("links %s", strings.TrimSpace(code))
+		}
 	}
 }
 
