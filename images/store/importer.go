@@ -41,6 +41,7 @@ type Importer struct {
 	options ImportOptions
 	lease   leases.Lease
 	lock    *lock
+	closed  bool
 
 	images    []bundle.Image                      // not usable yet, in boot order
 	unsynced  string                              // a folder with layers that may not be on the disk yet
@@ -342,8 +343,13 @@ func (im *Importer) complete(img bundle.Image) bool {
 func (im *Importer) Pending() []bundle.Image { return im.images }
 
 // Close ends the import. What was unpacked for images that did not become
-// complete is removed. It works with a cancelled context too.
+// complete is removed. It works with a cancelled context too. Closing again
+// does nothing.
 func (im *Importer) Close(ctx context.Context) error {
+	if im.closed {
+		return nil
+	}
+	im.closed = true
 	ctx, cancel := afterwards(ctx)
 	defer cancel()
 	return errors.Join(im.store.deleteLease(ctx, im.lease), im.lock.release())

@@ -120,6 +120,9 @@ func unpackVerified(ctx context.Context, mounts []mount.Mount, r io.Reader, diff
 	if got := digester.Digest(); got != diffID {
 		return fault.New(fault.Bundle, damagedHint, "content has digest %s", got)
 	}
+	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+		err = fault.Wrap(err, fault.Failure, "make room on the file system of containerd's root folder (usually /var/lib/containerd) and run it again")
+	}
 	return err
 }
 

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"os"
 	"runtime"
 	"slices"
 	"strings"
@@ -21,6 +22,7 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
 )
 
 // crossed are images whose layers meet in every way: shared bottoms, one layer
@@ -393,4 +395,43 @@ func TestFlatMemory(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A full disk must be called that, not a damaged bundle, and must be as empty
+// as before afterwards.
+func TestDiskFull(t *testing.T) {
+	onEach(t, func(t *testing.T, rel release) {
+		d := newDaemon(t, rel, "overlayfs")
+		root := d.path("root")
+		if err := os.Mkdir(root, 0o711); err != nil {
+			t.Fatal(err)
+		}
+		if err := unix.Mount("tmpfs", root, "tmpfs", 0, "size=16m"); err != nil {
+			t.Fatal(err)
+		}
+		d.start()
+		s := d.connect()
+		var p payload
+		b := p.add(t, "registry.example.com/a:1", image(t, "/a", layer(t, text("small", "s")), layer(t, text("big", noise(1, 24<<20)))), nil)
+		im, err := s.NewImporter(t.Context(), p.images, store.ImportOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = p.feed(t.Context(), im, p.entries)
+		if !errors.Is(err, unix.ENOSPC) || !strings.Contains(err.Error(), b.Layers[1].DiffID) || !strings.Contains(fault.Hint(err), "make room") || fault.ExitCode(err) != fault.Failure {
+			t.Errorf("err = %v, hint %q, exit code %d", err, fault.Hint(err), fault.ExitCode(err))
+		}
+		if err := im.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if err := im.Close(t.Context()); err != nil {
+			t.Errorf("closing again: %v", err)
+		}
+		if sn, b := d.snapshots(), d.blobs(); len(sn)+len(b) > 0 {
+			t.Errorf("left: snapshots %q, blobs %q", sn, b)
+		}
+		if used := diskUsage(t, root); used > 4<<20 {
+			t.Errorf("%d bytes still in use", used)
+		}
+	})
 }
