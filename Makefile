@@ -13,11 +13,14 @@ VERSION    ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo d
 
 export AIRLIFT_CACHE := $(CACHE)
 
-LDFLAGS  = -s -w -X main.Version=$(VERSION)
+LDFLAGS  = -s -w -X main.version=$(VERSION)
 GOSTATIC = CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)'
 STUBS    = cmd/bundle/stubs
 
-.PHONY: all build stubs upstream bundle demo test vet e2e clean
+# What the tests judge by, where it is not there already.
+PACKAGES = iptables iproute2 libcap2-bin nftables openssl zstd
+
+.PHONY: packages all build stubs upstream bundle demo test vet e2e clean
 
 all: build
 
@@ -45,11 +48,14 @@ vet:
 	go vet ./...
 	go vet -tags e2e ./...
 
-test: upstream vet
+packages:
+	@dpkg-query --show $(PACKAGES) >/dev/null 2>&1 || { apt-get update -q && apt-get install -q --yes --no-install-recommends $(PACKAGES); }
+
+test: packages upstream vet
 	go test ./...
 
 e2e: bundle
-	go test -tags e2e -count 1 -p 1 -timeout 40m ./scripts/lab ./e2e
+	go test -tags e2e -count 1 -p 1 -timeout 40m ./scripts/lab ./installer/host ./installer/preflight ./e2e
 
 clean:
 	rm -rf bin out $(STUBS)/install-linux-*

@@ -132,7 +132,7 @@ func TestCluster(t *testing.T) {
 				if err != nil {
 					return err.Error()
 				}
-				if _, err := s.AskEach(t.Context(), pods, site.ServiceURL); err != nil {
+				if _, err := s.AskEach(t.Context(), pods, s.ServiceURL()); err != nil {
 					return err.Error()
 				}
 				return ""
@@ -230,7 +230,7 @@ func answersAcrossHosts(t *testing.T, s *site.Site, pods []site.Pod) {
 	if len(nodes) != len(s.Hosts) {
 		t.Fatalf("the pods are on %d hosts, want %d: %v", len(nodes), len(s.Hosts), pods)
 	}
-	answered, err := s.AskEach(t.Context(), pods, site.ServiceURL)
+	answered, err := s.AskEach(t.Context(), pods, s.ServiceURL())
 	if err != nil {
 		t.Fatal(err)
 	}

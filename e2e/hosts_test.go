@@ -5,6 +5,7 @@ package e2e
 import (
 	"context"
 	"io"
+	"strings"
 	"testing"
 	"time"
 
@@ -32,8 +33,6 @@ version = 2
 END
 systemctl restart containerd`)
 	config := run(t, h, "cat", "/etc/containerd/config.toml")
-	bare := untouched(t, h)
-
 	contains(t, install(t, h, 0, "init"), "this host's own containerd 1.6")
 	systemIsUp(t, s, 1)
 	if got := run(t, h, "cat", "/etc/containerd/config.toml"); got != config {
@@ -48,22 +47,66 @@ systemctl restart containerd`)
 	if out := run(t, h, "ctr", "-n", "k8s.io", "containers", "ls", "-q"); out != "" {
 		t.Errorf("containers left: %s", out)
 	}
-	_ = bare
 }
 
 // TestSeveralAddresses: with two networks and no default route there is no
 // telling which address is meant, so init asks, and takes the answer.
 func TestSeveralAddresses(t *testing.T) {
-	s := up(t, lab.Options{Name: "e2e-addresses", Hosts: 1, Interfaces: 2, NoexecTmp: true})
+	s := up(t, lab.Options{Name: "e2e-addresses", Hosts: 1, Interfaces: 2})
 	h := s.Hosts[0]
 	bare := untouched(t, h)
 	second := h.Addrs[1].Addr().String()
 	contains(t, install(t, h, 2, "init"), "eth0 "+h.Addr.String(), "eth1 "+second, "--apiserver-advertise-address")
 	same(t, bare, untouched(t, h))
-	install(t, h, 0, "init", "--apiserver-advertise-address", second)
-	systemIsUp(t, s, 1)
-	contains(t, kubectl(t, s, "get", "nodes", "-o", "wide"), second)
-	contains(t, run(t, h, "cat", "/etc/kubernetes/admin.conf"), "https://"+second+":6443")
+}
+
+// TestFlags gives every flag that changes the cluster another value than its
+// default, on a host with two networks and a noexec /tmp.
+func TestFlags(t *testing.T) {
+	s := up(t, lab.Options{Name: "e2e-flags", Hosts: 2, Interfaces: 2, NoexecTmp: true})
+	control, worker := s.Hosts[0], s.Hosts[1]
+	second := control.Addrs[1].Addr().String()
+	const token = "airlif.0123456789abcdef"
+	out := install(t, control, 0, "init",
+		"--apiserver-advertise-address", second, "--apiserver-bind-port", "7443",
+		"--control-plane-endpoint", second+":7443", "--apiserver-cert-extra-sans", "k8s.site.example,192.0.2.7",
+		"--pod-network-cidr", "10.60.0.0/16", "--service-cidr", "10.50.0.0/16", "--service-dns-domain", "site.example",
+		"--node-name", "first", "--token", token, "--token-ttl", "1h", "--upload-certs", "-v", "1")
+	join, err := site.JoinArgs(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if join[1] != second+":7443" || join[3] != token {
+		t.Errorf("join command %q", join)
+	}
+	install(t, worker, 0, append(join, "--node-name", "second")...)
+	systemIsUp(t, s, 2)
+
+	nodes := kubectl(t, s, "get", "nodes", "-o", `jsonpath={range .items[*]}{.metadata.name} {.status.addresses[?(@.type=="InternalIP")].address} {.spec.podCIDR}{"\n"}{end}`)
+	contains(t, nodes, "first "+second+" 10.60.", "second "+worker.Addrs[1].Addr().String()+" 10.60.")
+	contains(t, kubectl(t, s, "get", "service", "-A"), "10.50.0.1 ", "10.50.0.10 ")
+	contains(t, kubectl(t, s, "-n", "kube-system", "get", "configmap", "kubeadm-config", "-o", "yaml"),
+		"dnsDomain: site.example", "controlPlaneEndpoint: "+second+":7443", "podSubnet: 10.60.0.0/16", "serviceSubnet: 10.50.0.0/16")
+	contains(t, run(t, control, "cat", "/etc/kubernetes/admin.conf"), "https://"+second+":7443")
+	contains(t, run(t, worker, "sh", "-c", "cat /etc/kubernetes/kubelet.conf"), "https://"+second+":7443")
+	if secret := kubectl(t, s, "-n", "kube-system", "get", "secret", "kubeadm-certs", "-o", "jsonpath={.data.ca\\.key}"); secret == "" {
+		t.Error("--upload-certs stored no CA key")
+	}
+	tokens := install(t, control, 0, "token", "list")
+	contains(t, tokens, token)
+	for line := range strings.Lines(tokens) {
+		if strings.HasPrefix(line, token) && !strings.Contains(line, "59m") && !strings.Contains(line, "58m") && !strings.Contains(line, "1h0m") {
+			t.Errorf("the token does not live an hour: %s", line)
+		}
+	}
+	s.Domain = "site.example"
+	pods, err := s.Deploy(t.Context(), version)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(pods) != 2 || !strings.HasPrefix(pods[0].IP, "10.60.") {
+		t.Errorf("pods %v", pods)
+	}
 }
 
 // TestInterrupted stops init in the middle, gently and not, and lets a second

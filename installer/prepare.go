@@ -94,12 +94,27 @@ func (n *Node) unpack(role preflight.Role) func(context.Context) error {
 
 // runtime prepares the kernel and starts containerd.
 func (n *Node) runtime(ctx context.Context) error {
-	for _, prepare := range []func(context.Context) error{n.prepareKernel, n.prepareRoutes, n.startContainerd} {
+	for _, prepare := range []func(context.Context) error{n.prepareFolders, n.prepareKernel, n.prepareRoutes, n.startContainerd} {
 		if err := prepare(ctx); err != nil {
 			return err
 		}
 	}
 	n.payload.useRuntime(n.store)
+	return nil
+}
+
+// prepareFolders makes those that containerd, the kubelet and kube-proxy's pod
+// would make, so that reset knows about them.
+func (n *Node) prepareFolders(context.Context) error {
+	folders := []string{config.CNIConfDir, "/usr/libexec/kubernetes/kubelet-plugins/volume/exec", "/lib/modules"}
+	if !n.foreign {
+		folders = append(folders, "/var/lib/containerd", "/opt/containerd/bin", "/opt/containerd/lib")
+	}
+	for _, f := range folders {
+		if err := n.Host.MkdirAll(f, 0o755); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
@@ -160,12 +175,6 @@ func (n *Node) writeContainerd() error {
 func (n *Node) startContainerd(ctx context.Context) error {
 	if n.foreign {
 		return nil
-	}
-	// What containerd and the kubelet make, so that reset finds it.
-	for _, dir := range []string{"/var/lib/containerd", config.CNIConfDir, "/opt/containerd/bin", "/opt/containerd/lib", "/usr/libexec/kubernetes/kubelet-plugins/volume/exec"} {
-		if err := n.Host.MkdirAll(dir, 0o755); err != nil {
-			return err
-		}
 	}
 	before := n.changes
 	if err := n.writeContainerd(); err != nil {

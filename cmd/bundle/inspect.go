@@ -10,6 +10,7 @@ import (
 
 	"airlift/bundle"
 	"airlift/fault"
+	"airlift/progress"
 )
 
 func newInspectCmd() *cobra.Command {
@@ -93,7 +94,7 @@ func inspectText(w io.Writer, f *bundle.File, m *bundle.Manifest) error {
 			e, _ := m.Entry(name)
 			size += e.Size
 		}
-		fmt.Fprintf(&b, "%-*s  %-12s  %9s\n", width, c.Name, c.Version, formatSize(size))
+		fmt.Fprintf(&b, "%-*s  %-12s  %9s\n", width, c.Name, c.Version, progress.Bytes(size))
 		fmt.Fprintf(&b, "  %s\n  %s\n", c.URL, c.Checksum)
 	}
 
@@ -107,34 +108,20 @@ func inspectText(w io.Writer, f *bundle.File, m *bundle.Manifest) error {
 		for _, l := range i.Layers {
 			size += l.Size
 		}
-		fmt.Fprintf(&b, "%-*s  %6d  %9s\n", width, i.Reference, len(i.Layers), formatSize(size))
+		fmt.Fprintf(&b, "%-*s  %6d  %9s\n", width, i.Reference, len(i.Layers), progress.Bytes(size))
 		fmt.Fprintf(&b, "  %s\n", i.Target.Digest)
 	}
 
 	fmt.Fprintf(&b, "\n%d entries, %s unpacked (layers that images share are stored once), %s compressed\n",
-		len(m.Entries), formatSize(m.UnpackedSize()), formatSize(f.PayloadSize()))
+		len(m.Entries), progress.Bytes(m.UnpackedSize()), progress.Bytes(f.PayloadSize()))
 	fmt.Fprintf(&b, "file of %s, format version %d, payload at offset %d\n",
-		formatSize(f.Size()), m.FormatVersion, f.PayloadOffset())
+		progress.Bytes(f.Size()), m.FormatVersion, f.PayloadOffset())
 	fmt.Fprintf(&b, "\nTo list it with stock tools:\n  tail -c +%d %s | tar --zstd -t\n",
 		f.PayloadOffset()+1, shellQuote(f.Path())) // tail counts from 1
 	_, err := io.WriteString(w, b.String())
 	return err
 }
 
-// formatSize gives a size in bytes as people read it, in powers of 1000.
-func formatSize(n int64) string {
-	switch {
-	case n >= 1e9:
-		return fmt.Sprintf("%.2f GB", float64(n)/1e9)
-	case n >= 1e6:
-		return fmt.Sprintf("%.1f MB", float64(n)/1e6)
-	case n >= 1e3:
-		return fmt.Sprintf("%.1f kB", float64(n)/1e3)
-	}
-	return fmt.Sprintf("%d B", n)
-}
-
-// shellQuote makes s one word for a POSIX shell, left as it is where it is one.
 func shellQuote(s string) string {
 	plain := func(r rune) bool {
 		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("/._-+=:@%,", r)

@@ -2,15 +2,12 @@ package main
 
 import (
 	"fmt"
-	"io"
-	"os"
 	"time"
 
-	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"airlift/bundle"
+	"airlift/progress"
 )
 
 func newVerifyCmd() *cobra.Command {
@@ -36,32 +33,18 @@ first entry that is.`,
 				return err
 			}
 			start := time.Now()
-			progress, done := verifyProgress(cmd.ErrOrStderr(), f.Path(), m.UnpackedSize())
-			err = f.Verify(cmd.Context(), progress)
-			done()
-			if err != nil {
+			display := progress.New(cmd.ErrOrStderr())
+			item := display.Item("verifying "+f.Path(), m.UnpackedSize())
+			if err := f.Verify(cmd.Context(), func(_ bundle.Entry, n int64) { item.Add(n) }); err != nil {
+				item.Failed()
+				display.Close()
 				return err
 			}
+			item.Done("verified")
+			display.Close()
 			fmt.Fprintf(cmd.OutOrStdout(), "%s is whole: its install program, manifest, %d entries (%s) and payload (%s) match their sha256, and its %d images are complete. Checked in %.1f s.\n",
-				f.Path(), len(m.Entries), formatSize(m.UnpackedSize()), formatSize(f.PayloadSize()), len(m.Images), time.Since(start).Seconds())
+				f.Path(), len(m.Entries), progress.Bytes(m.UnpackedSize()), progress.Bytes(f.PayloadSize()), len(m.Images), time.Since(start).Seconds())
 			return nil
 		},
 	}
-}
-
-// verifyProgress shows a bar on a terminal and one line elsewhere. done takes
-// the bar away.
-func verifyProgress(w io.Writer, path string, total int64) (progress bundle.Progress, done func()) {
-	if f, ok := w.(*os.File); !ok || !term.IsTerminal(int(f.Fd())) {
-		fmt.Fprintf(w, "verifying %s (%s unpacked)\n", path, formatSize(total))
-		return nil, func() {}
-	}
-	bar := progressbar.NewOptions64(total,
-		progressbar.OptionSetWriter(w),
-		progressbar.OptionSetDescription("verifying"),
-		progressbar.OptionShowBytes(true),
-		progressbar.OptionThrottle(100*time.Millisecond),
-		progressbar.OptionClearOnFinish(),
-	)
-	return func(_ bundle.Entry, n int64) { bar.Add64(n) }, func() { bar.Clear() }
 }

@@ -10,8 +10,8 @@ import (
 	"airlift/installer"
 )
 
-// Version is this installer's own version; the Makefile sets it.
-var Version = "dev"
+// version is this installer's own; the Makefile sets it.
+var version = "dev"
 
 const rootLong = `install makes this host a Kubernetes node, from this one file, without a network.
 

@@ -13,7 +13,7 @@ func newVersionCmd() *cobra.Command {
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			out := cmd.OutOrStdout()
-			fmt.Fprintf(out, "install %s\n", Version)
+			fmt.Fprintf(out, "install %s\n", version)
 			f, err := openBundle()
 			if err != nil {
 				return err

@@ -152,12 +152,12 @@ func (d *demonstration) workload(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	answered, err := d.site.AskEach(ctx, pods, site.ServiceURL)
+	answered, err := d.site.AskEach(ctx, pods, d.site.ServiceURL())
 	if err != nil {
 		return err
 	}
 	for _, p := range pods {
-		fmt.Printf("   %s on %s (%s) asked %s\n", p.Name, p.Node, p.IP, site.ServiceURL)
+		fmt.Printf("   %s on %s (%s) asked %s\n", p.Name, p.Node, p.IP, d.site.ServiceURL())
 		for _, from := range answered[p.Name] {
 			fmt.Printf("      answered by %s\n", from)
 		}

@@ -18,7 +18,11 @@ import (
 const Installer = "/root/install"
 
 // A Site is a lab whose hosts have the bundle.
-type Site struct{ *lab.Lab }
+type Site struct {
+	*lab.Lab
+	// Domain is the cluster's DNS domain, cluster.local if empty.
+	Domain string
+}
 
 // Up boots a lab's hosts. Bring the bundle with Carry.
 func Up(ctx context.Context, o lab.Options) (*Site, error) {
@@ -26,7 +30,7 @@ func Up(ctx context.Context, o lab.Options) (*Site, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Site{l}, nil
+	return &Site{Lab: l}, nil
 }
 
 // Carry copies the bundle file to every host and returns its size in bytes.

@@ -85,7 +85,7 @@ func (s *Site) waitService(ctx context.Context, pods []Pod) error {
 	defer cancel()
 	for _, p := range pods {
 		for {
-			out, err := s.Ask(ctx, p, ServiceURL)
+			out, err := s.Ask(ctx, p, s.ServiceURL())
 			if err == nil && !strings.Contains(out, `"errors"`) {
 				break
 			}
@@ -100,6 +100,15 @@ func (s *Site) waitService(ctx context.Context, pods []Pod) error {
 }
 
 // ServiceURL is the workload's Service, by its DNS name; it answers with the
+// name of the pod that was asked.
+func (s *Site) ServiceURL() string {
+	domain := s.Domain
+	if domain == "" {
+		domain = "cluster.local"
+	}
+	return "http://hello.default.svc." + domain + "/hostname"
+}
+
 // name of the pod that was asked.
 const ServiceURL = "http://hello.default.svc.cluster.local/hostname"
 
