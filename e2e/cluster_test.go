@@ -44,6 +44,11 @@ func TestCluster(t *testing.T) {
 				t.Errorf("join command %q, want %q (%v)", again, join, err)
 			}
 		}},
+		{"init again with other settings is refused", func(t *testing.T) {
+			before := footprint(t, s)
+			contains(t, install(t, control, 3, "init", "--pod-network-cidr", "10.60.0.0/16"), "10.244.0.0/16", "10.60.0.0/16", "hint: ")
+			same(t, before, footprint(t, s))
+		}},
 		{"join with a wrong token", func(t *testing.T) {
 			wrong := append([]string{}, join...)
 			wrong[3] = "abcdef.0123456789abcdef"

@@ -251,13 +251,6 @@ func (n *Node) initPodNetwork(ctx context.Context) error {
 }
 
 func (n *Node) waitSystem(ctx context.Context) error {
-	stop := n.Console.Bytes(&n.payload.moved, &n.payload.total)
-	err := n.payload.finish(ctx)
-	stop()
-	if err != nil {
-		return err
-	}
-	n.changes += int(n.payload.changed.Load())
 	if err := n.waitNode(ctx); err != nil {
 		return err
 	}

@@ -29,6 +29,11 @@ func (n *Node) preflight(role preflight.Role) func(context.Context) error {
 	return func(ctx context.Context) error {
 		// kubelet.conf is the last thing both write before the kubelet starts.
 		n.rerun = n.Host.Used() && n.exists(kubeletConf)
+		if role == preflight.Init {
+			if err := n.checkRunning(ctx); err != nil {
+				return err
+			}
+		}
 		runtime := n.detectRuntime(ctx)
 		report, err := preflight.Run(ctx, preflight.Target{
 			Config: n.Config, Role: role, Rerun: n.rerun, Root: n.Host.Path("/"),
@@ -296,7 +301,15 @@ func (n *Node) podNetwork(ctx context.Context) error {
 // system pods on a small machine.
 const nodeTimeout = 5 * time.Minute
 
+// waitNode waits for the rest of the bundle and for the node.
 func (n *Node) waitNode(ctx context.Context) error {
+	stop := n.Console.Bytes(&n.payload.moved, &n.payload.total)
+	err := n.payload.finish(ctx)
+	stop()
+	if err != nil {
+		return err
+	}
+	n.changes += int(n.payload.changed.Load())
 	if n.Config.CNI == "none" {
 		return n.client.WaitForNode(ctx, n.Config.NodeRegistration.Name, nodeTimeout, n.report)
 	}
