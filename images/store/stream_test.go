@@ -151,7 +151,7 @@ func TestConnectSaysWhatItSaw(t *testing.T) {
 	if _, err := store.Connect(ctx, mute); err == nil || !strings.Contains(err.Error(), "mute.sock") {
 		t.Errorf("err = %v", err)
 	}
-	if took := time.Since(start); took > 5*time.Second {
+	if took := time.Since(start); took > 30*time.Second {
 		t.Errorf("gave up only after %s", took)
 	}
 }

@@ -121,7 +121,7 @@ func TestRealDiscovery(t *testing.T) {
 		d.Token = "nobody.0123456789abcdef"
 		start := time.Now()
 		expect(t, second(Discover(ctx, d, nil)), TokenUnknown, `"nobody"`, "expired")
-		if took := time.Since(start); took < signerGrace || took > signerGrace+2*time.Second {
+		if took := time.Since(start); took < signerGrace || took > signerGrace+30*time.Second {
 			t.Errorf("took %s", took)
 		}
 	})
@@ -130,7 +130,7 @@ func TestRealDiscovery(t *testing.T) {
 		d.Token = "discov.0000000000000000"
 		start := time.Now()
 		expect(t, second(Discover(ctx, d, nil)), TokenWrong, `"discov"`)
-		if took := time.Since(start); took > time.Second {
+		if took := time.Since(start); took > signerGrace {
 			t.Errorf("took %s", took)
 		}
 	})
@@ -401,7 +401,7 @@ func TestDiscoveryTellsWhyAHostIsUnreachable(t *testing.T) {
 	start := time.Now()
 	var states []string
 	expect(t, second(Discover(ctx, i.discovery(closed), func(s string) { states = append(states, s) })), Unreachable, closed, "connection refused")
-	if took := time.Since(start); took < time.Second || took > 3*time.Second {
+	if took := time.Since(start); took < time.Second || took > 30*time.Second {
 		t.Errorf("took %s", took)
 	}
 	if len(states) != 1 {
@@ -412,7 +412,7 @@ func TestDiscoveryTellsWhyAHostIsUnreachable(t *testing.T) {
 	defer silent.Close()
 	start = time.Now()
 	expect(t, second(Discover(ctx, i.discovery(silent.Addr().String()), nil)), Unreachable, "no answer in time")
-	if took := time.Since(start); took > 3*time.Second {
+	if took := time.Since(start); took > 30*time.Second {
 		t.Errorf("took %s", took)
 	}
 
