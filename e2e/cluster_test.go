@@ -94,6 +94,14 @@ func TestCluster(t *testing.T) {
 			contains(t, run(t, worker, "cat", "/etc/kubernetes/kubelet.conf"), "server: https://"+join[1])
 			systemIsUp(t, s, 2)
 		}},
+		{"a node of one kind does not become the other", func(t *testing.T) {
+			before := settings(t, worker)
+			contains(t, install(t, worker, 3, "init"), "a worker of a cluster already", "reset")
+			same(t, before, settings(t, worker))
+			before = settings(t, control)
+			contains(t, install(t, control, 3, join...), "a control plane already", "reset")
+			same(t, before, settings(t, control))
+		}},
 		{"join again changes nothing", func(t *testing.T) {
 			before := settings(t, worker)
 			contains(t, install(t, worker, 0, join...), "Nothing was changed")

@@ -159,6 +159,28 @@ func TestDryRun(t *testing.T) {
 		"./etc/kubernetes/manifests/kube-apiserver.yaml", "./etc/kubernetes/pki/ca.crt", "./var/lib/kubelet/config.yaml", "configmap-kubeadm-config.yaml")
 }
 
+// TestSkipPhases leaves out what a bundle without a pod network's user would,
+// and what cannot be left out.
+func TestSkipPhases(t *testing.T) {
+	s := up(t, lab.Options{Name: "e2e-skip", Hosts: 1})
+	h := s.Hosts[0]
+	bare := untouched(t, h)
+	contains(t, install(t, h, 2, "init", "--skip-phases", "nonsense"), `"nonsense"`, "addon/kube-proxy")
+	contains(t, install(t, h, 2, "init", "--skip-phases", "runtime"), `"runtime"`)
+	contains(t, install(t, h, 2, "init", "--cni", "calico"), `"calico"`, "hint: ")
+	same(t, bare, untouched(t, h))
+	out := install(t, h, 0, "init", "--cni", "none", "--skip-phases", "preflight,addon/kube-proxy,bootstrap-token")
+	contains(t, out, "Install a pod network next")
+	if strings.Contains(out, "./install join") {
+		t.Errorf("a join command without a token:\n%s", out)
+	}
+	objects := kubectl(t, s, "get", "-A", "-o", "name", "daemonsets,deployments,secrets")
+	if strings.Contains(objects, "kube-proxy") || strings.Contains(objects, "flannel") || strings.Contains(objects, "bootstrap-token") {
+		t.Errorf("skipped and made all the same:\n%s", objects)
+	}
+	contains(t, objects, "deployment.apps/coredns")
+}
+
 // TestPreflight: what is wrong with a host is said all at once.
 func TestPreflight(t *testing.T) {
 	s := up(t, lab.Options{Name: "e2e-preflight", Hosts: 1})

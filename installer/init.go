@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
@@ -36,26 +37,26 @@ const joinTokenLife = 10 * time.Minute
 func (n *Node) Init() []Step {
 	return []Step{
 		{Name: "preflight", Doc: "check this host", Run: n.preflight(preflight.Init)},
-		{Name: "unpack", Doc: "install the programs from the bundle", Run: n.unpack(preflight.Init)},
-		{Name: "runtime", Doc: "prepare the kernel and start containerd", Run: n.runtime},
+		{Name: "unpack", Doc: "install the programs from the bundle", Run: n.unpack(preflight.Init), Needed: true},
+		{Name: "runtime", Doc: "prepare the kernel and start containerd", Run: n.runtime, Needed: true},
 		{Name: "certs", Doc: "make the certificates", Run: n.certs},
 		{Name: "kubeconfig", Doc: "make the kubeconfig files", Run: n.kubeconfig},
 		{Name: "etcd", Doc: "write the static pod of etcd", Run: n.etcd},
 		{Name: "control-plane", Doc: "write the control plane's static pods", Run: n.controlPlane},
 		{Name: "images", Doc: "import the control plane's images", Run: n.waitImages("pause", "etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")},
 		{Name: "kubelet-start", Doc: "start the kubelet", Run: n.kubeletStart},
-		{Name: "wait-control-plane", Doc: "wait for a healthy control plane", Run: n.waitControlPlane},
-		{Name: "upload-config", Doc: "store the configuration in the cluster", Run: n.uploadConfig},
-		{Name: "upload-certs", Doc: "store the encrypted certificates in the cluster", Run: n.uploadCerts},
-		{Name: "mark-control-plane", Doc: "label and taint this node", Run: n.markControlPlane},
-		{Name: "bootstrap-token", Doc: "make the token that nodes join with", Run: n.bootstrapToken},
+		{Name: "wait-control-plane", Doc: "wait for a healthy control plane", Run: n.withAPI(n.waitControlPlane)},
+		{Name: "upload-config", Doc: "store the configuration in the cluster", Run: n.withAPI(n.uploadConfig)},
+		{Name: "upload-certs", Doc: "store the encrypted certificates in the cluster", Run: n.withAPI(n.uploadCerts)},
+		{Name: "mark-control-plane", Doc: "label and taint this node", Run: n.withAPI(n.markControlPlane)},
+		{Name: "bootstrap-token", Doc: "make the token that nodes join with", Run: n.withAPI(n.bootstrapToken)},
 		{Name: "kubelet-finalize", Doc: "check that the kubelet rotates its certificate", Run: n.kubeletFinalize},
 		{Name: "addon", Doc: "install CoreDNS and kube-proxy", Steps: []Step{
-			{Name: "coredns", Doc: "install CoreDNS", Run: n.apply(render.CoreDNS)},
-			{Name: "kube-proxy", Doc: "install kube-proxy", Run: n.apply(render.KubeProxy)},
+			{Name: "coredns", Doc: "install CoreDNS", Run: n.withAPI(n.apply(render.CoreDNS))},
+			{Name: "kube-proxy", Doc: "install kube-proxy", Run: n.withAPI(n.apply(render.KubeProxy))},
 		}},
-		{Name: "pod-network", Doc: "install the pod network", Run: n.initPodNetwork},
-		{Name: "wait-node", Doc: "wait for the node and its system pods", Run: n.waitSystem},
+		{Name: "pod-network", Doc: "install the pod network", Run: n.withAPI(n.initPodNetwork)},
+		{Name: "wait-node", Doc: "wait for the node and its system pods", Run: n.withAPI(n.waitSystem)},
 		{Name: "show-join-command", Doc: "say what to do next", Run: n.showJoinCommand},
 	}
 }
@@ -139,21 +140,16 @@ func (n *Node) kubeletStart(ctx context.Context) error {
 // by the address this host serves the API on: a load balancer or virtual IP in
 // front of it may come later.
 func (n *Node) waitControlPlane(ctx context.Context) error {
-	admin, err := n.loadClient(adminConf, n.Config.LocalURL())
-	if err != nil {
-		return err
-	}
 	superAdmin, err := n.loadClient(superAdminConf, n.Config.LocalURL())
 	if errors.Is(err, fs.ErrNotExist) {
 		superAdmin = nil
 	} else if err != nil {
 		return err
 	}
-	n.client = admin
-	if err := admin.WaitForAPI(ctx, n.Config.APIServer.TimeoutForControlPlane, n.report); err != nil {
+	if err := n.client.WaitForAPI(ctx, n.Config.APIServer.TimeoutForControlPlane, n.report); err != nil {
 		return err
 	}
-	return n.applied(cluster.EnsureAdmin(ctx, admin, superAdmin, render.ClusterAdmins()))
+	return n.applied(cluster.EnsureAdmin(ctx, n.client, superAdmin, render.ClusterAdmins()))
 }
 
 func (n *Node) uploadConfig(ctx context.Context) error {
@@ -255,6 +251,10 @@ func (n *Node) waitSystem(ctx context.Context) error {
 		return err
 	}
 	if n.Config.CNI == "none" {
+		return nil
+	}
+	if slices.Contains(n.SkipPhases, "addon") || slices.Contains(n.SkipPhases, "addon/kube-proxy") {
+		n.Console.Note("not waiting for pods: without kube-proxy they have no Services")
 		return nil
 	}
 	namespaces := []string{"kube-system"}

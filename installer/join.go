@@ -14,13 +14,13 @@ import (
 func (n *Node) Join() []Step {
 	return []Step{
 		{Name: "preflight", Doc: "check this host", Run: n.preflight(preflight.Join)},
-		{Name: "discovery", Doc: "find the cluster and check that it is the right one", Run: n.discovery},
-		{Name: "unpack", Doc: "install the programs from the bundle", Run: n.unpack(preflight.Join)},
-		{Name: "runtime", Doc: "prepare the kernel and start containerd", Run: n.runtime},
+		{Name: "discovery", Doc: "find the cluster and check that it is the right one", Run: n.discovery, Needed: true},
+		{Name: "unpack", Doc: "install the programs from the bundle", Run: n.unpack(preflight.Join), Needed: true},
+		{Name: "runtime", Doc: "prepare the kernel and start containerd", Run: n.runtime, Needed: true},
 		{Name: "images", Doc: "import the images a worker needs", Run: n.waitImages("pause")},
 		{Name: "kubelet-start", Doc: "start the kubelet and get its certificate", Run: n.kubeletJoin},
-		{Name: "pod-network", Doc: "connect to the pod network", Run: n.podNetwork},
-		{Name: "wait-node", Doc: "wait until the node is Ready", Run: n.waitJoined},
+		{Name: "pod-network", Doc: "connect to the pod network", Run: n.withAPI(n.podNetwork)},
+		{Name: "wait-node", Doc: "wait until the node is Ready", Run: n.withAPI(n.waitJoined)},
 	}
 }
 

@@ -5,10 +5,11 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"slices"
 	"strings"
 
 	"airlift/bundle"
+	"airlift/fault"
+	"airlift/images"
 	"airlift/images/store"
 	"airlift/installer/cluster"
 	"airlift/installer/config"
@@ -34,6 +35,8 @@ type Node struct {
 	payload      *payload
 	stop         context.CancelFunc // ends the payload's stream
 	store        *store.Store
+	looked       bool   // look has been here
+	unfit        error  // what is wrong with the host's own container runtime
 	foreign      bool   // containerd is the host's own, not ours
 	sandboxImage string // the pause image a foreign containerd asks for, if it tells
 	rerun        bool   // an earlier run of ours has got at least to the certificates
@@ -54,8 +57,13 @@ func (n *Node) UseBundle(f *bundle.File) error {
 	}
 	n.Bundle, n.manifest = f, m
 	n.Config.KubernetesVersion = m.KubernetesVersion
-	if n.Config.CNI == "" {
+	switch n.Config.CNI {
+	case "":
 		n.Config.CNI = m.CNI
+	case m.CNI, "none":
+	default:
+		return fault.New(fault.Usage, "it can be left to you with --cni none",
+			"--cni %q: this bundle's pod network is %q", n.Config.CNI, m.CNI)
 	}
 	n.Config.Images = map[string]string{}
 	for _, i := range m.Images {
@@ -136,10 +144,9 @@ func (n *Node) images(role preflight.Role) []bundle.Image {
 	if role == preflight.Init {
 		return n.manifest.Images
 	}
-	controlPlane := []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"}
 	var wanted []bundle.Image
 	for _, i := range n.manifest.Images {
-		if !slices.Contains(controlPlane, i.Name) {
+		if images.Worker(i.Name) {
 			wanted = append(wanted, i)
 		}
 	}
@@ -165,6 +172,22 @@ func (n *Node) wantBinary(entry string) bool {
 	}
 	name := strings.TrimPrefix(entry, bundle.BinDir)
 	return name != "runc" && name != "ctr" && !strings.HasPrefix(name, "containerd")
+}
+
+// withAPI gives a step a client where no earlier one, perhaps skipped, has
+// left one: the administrator's on a control plane, the kubelet's on a worker.
+func (n *Node) withAPI(run func(context.Context) error) func(context.Context) error {
+	return func(ctx context.Context) (err error) {
+		if n.client == nil && n.exists(adminConf) {
+			n.client, err = n.loadClient(adminConf, n.Config.LocalURL())
+		} else if n.client == nil {
+			n.client, err = n.loadClient(kubeletConf, "")
+		}
+		if err != nil {
+			return err
+		}
+		return run(ctx)
+	}
 }
 
 func (n *Node) loadClient(kubeconfig, server string) (*cluster.Client, error) {

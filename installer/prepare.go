@@ -27,23 +27,58 @@ const imageTimeout = 30 * time.Minute
 
 func (n *Node) preflight(role preflight.Role) func(context.Context) error {
 	return func(ctx context.Context) error {
-		// kubelet.conf is the last thing both write before the kubelet starts.
-		n.rerun = n.Host.Used() && n.exists(kubeletConf)
-		if role == preflight.Init {
-			if err := n.checkRunning(ctx); err != nil {
-				return err
-			}
+		if err := n.look(ctx, role); err != nil {
+			return err
 		}
-		runtime := n.detectRuntime(ctx)
 		report, err := preflight.Run(ctx, preflight.Target{
 			Config: n.Config, Role: role, Rerun: n.rerun, Root: n.Host.Path("/"),
-			Disk: n.diskSpace(role), Binaries: n.binaries(), Runtime: runtime,
+			Disk: n.diskSpace(role), Binaries: n.binaries(), Runtime: n.unfit,
 		}, n.Config.NodeRegistration.IgnorePreflightErrors)
 		for _, w := range report.Warnings {
 			n.Console.Warn("%s: %s", w.Name, w.Message)
 		}
 		return err
 	}
+}
+
+// look finds out what is on this host already. The first step that needs to
+// know asks; preflight may be skipped.
+func (n *Node) look(ctx context.Context, role preflight.Role) error {
+	if n.looked {
+		return nil
+	}
+	if err := n.findEarlierRun(role); err != nil {
+		return err
+	}
+	if role == preflight.Init {
+		if err := n.checkRunning(ctx); err != nil {
+			return err
+		}
+	}
+	n.unfit = n.detectRuntime(ctx)
+	n.looked = true
+	return nil
+}
+
+// findEarlierRun finds out whether this host is what it is to become already,
+// wholly or in part, and refuses to make one kind of node of the other.
+func (n *Node) findEarlierRun(role preflight.Role) error {
+	control := n.exists(adminConf)
+	worker := !control && (n.exists(kubeletConf) || n.exists(bootstrapConf))
+	is, want := control, "a control plane"
+	if role == preflight.Join {
+		is, want = worker, "a worker"
+	}
+	if n.Host.Used() && (control || worker) && !is {
+		other := "a control plane"
+		if worker {
+			other = "a worker of a cluster"
+		}
+		return fault.New(fault.Preflight, "./install reset --force makes it a bare host again; on a control plane that ends its cluster",
+			"this host is %s already and cannot become %s", other, want)
+	}
+	n.rerun = n.Host.Used() && is
+	return nil
 }
 
 // binaries are the programs that the bundle brings to this host.
@@ -80,6 +115,12 @@ func (n *Node) diskSpace(role preflight.Role) []preflight.Space {
 // background, in boot order; the steps that need them wait for them.
 func (n *Node) unpack(role preflight.Role) func(context.Context) error {
 	return func(ctx context.Context) error {
+		if err := n.look(ctx, role); err != nil {
+			return err
+		}
+		if n.unfit != nil {
+			return n.unfit
+		}
 		if !n.foreign {
 			if err := n.Host.SetOwnsRuntime(); err != nil {
 				return err

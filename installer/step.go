@@ -24,6 +24,9 @@ type Step struct {
 	Doc   string // what it does, for people
 	Run   func(context.Context) error
 	Steps []Step // sub-phases, named "addon/coredns" from outside
+	// Needed says that later steps cannot do without what this one finds or
+	// brings, so it cannot be skipped.
+	Needed bool
 }
 
 // Run runs steps in order and stops at the first error. Names in skip
@@ -85,6 +88,11 @@ func Names(steps []Step) []string {
 
 func checkSkip(steps []Step, skip []string) error {
 	known := Names(steps)
+	for _, s := range steps {
+		if s.Needed && slices.Contains(skip, s.Name) {
+			return fault.New(fault.Usage, "", "--skip-phases %q: it cannot be left out, because later phases need what it brings", s.Name)
+		}
+	}
 	for _, name := range skip {
 		if !slices.Contains(known, name) {
 			return fault.New(fault.Usage, "the phases are: "+strings.Join(known, ", "),

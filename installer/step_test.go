@@ -76,6 +76,7 @@ func TestRun(t *testing.T) {
 		{"skip a sub-step", []string{"two/a"}, steps, "one b three", ""},
 		{"unknown name", []string{"b"}, steps, "", `"b": there is no such phase`},
 		{"stops at an error", nil, []Step{step("one", nil), step("two", errors.New("boom")), step("three", nil)}, "one two", "two: boom"},
+		{"a needed step", []string{"one"}, []Step{{Name: "one", Needed: true, Run: func(context.Context) error { return nil }}}, "", `"one": it cannot be left out`},
 		{"names the sub-step", nil, []Step{step("one", nil, step("a", errors.New("boom")))}, "a", "one: a: boom"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
