@@ -48,8 +48,10 @@ vet:
 	go vet ./...
 	go vet -tags e2e ./...
 
+# The tests also take Debian's own containerd, hence a package list.
 packages:
-	@dpkg-query --show $(PACKAGES) >/dev/null 2>&1 || { apt-get update -q && apt-get install -q --yes --no-install-recommends $(PACKAGES); }
+	@apt-cache show containerd >/dev/null 2>&1 || apt-get update -q
+	@dpkg-query --show $(PACKAGES) >/dev/null 2>&1 || apt-get install -q --yes --no-install-recommends $(PACKAGES)
 
 test: packages upstream vet
 	go test ./...

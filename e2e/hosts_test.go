@@ -117,7 +117,7 @@ func TestInterrupted(t *testing.T) {
 	bare := untouched(t, h)
 
 	t.Run("Ctrl-C", func(t *testing.T) {
-		ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 		defer cancel()
 		out, err := site.Install(ctx, h, io.Discard, "init")
 		if err == nil {

@@ -28,14 +28,14 @@ func (n *Node) DryRunInit(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	real := n.Host
+	here := n.Host
 	steps := []Step{
 		{Name: "preflight", Doc: "check this host", Run: n.preflight(preflight.Init)},
 		{Name: "runtime", Doc: "containerd's settings and unit", Run: func(context.Context) error {
 			if n.Host, err = host.Open(dir); err != nil {
 				return err
 			}
-			n.before = real
+			n.before = here
 			return n.writeContainerd()
 		}},
 		{Name: "certs", Doc: "certificates", Run: n.certs},
