@@ -92,6 +92,10 @@ func TestCluster(t *testing.T) {
 				t.Errorf("%s: Ready is %q when join returns", worker.Name, ready)
 			}
 			contains(t, run(t, worker, "cat", "/etc/kubernetes/kubelet.conf"), "server: https://"+join[1])
+			run(t, worker, "sh", "-c", "test ! -e /usr/local/bin/kubectl")
+			if images := run(t, worker, "ctr", "-n", "k8s.io", "images", "ls", "-q"); strings.Contains(images, "/etcd:") || strings.Contains(images, "/kube-apiserver:") || !strings.Contains(images, "/kube-proxy:") {
+				t.Errorf("a worker's images:\n%s", images)
+			}
 			systemIsUp(t, s, 2)
 		}},
 		{"a node of one kind does not become the other", func(t *testing.T) {

@@ -29,8 +29,9 @@ func (n *Node) DryRunInit(ctx context.Context) error {
 		return err
 	}
 	here := n.Host
+	n.role = preflight.Init
 	steps := []Step{
-		{Name: "preflight", Doc: "check this host", Run: n.preflight(preflight.Init)},
+		{Name: "preflight", Doc: "check this host", Run: n.preflight},
 		{Name: "runtime", Doc: "containerd's settings and unit", Run: func(context.Context) error {
 			if n.Host, err = host.Open(dir); err != nil {
 				return err

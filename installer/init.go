@@ -35,9 +35,10 @@ const joinTokenLife = 10 * time.Minute
 
 // Init lists the steps that make this host the first control plane.
 func (n *Node) Init() []Step {
+	n.role = preflight.Init
 	return []Step{
-		{Name: "preflight", Doc: "check this host", Run: n.preflight(preflight.Init)},
-		{Name: "unpack", Doc: "install the programs from the bundle", Run: n.unpack(preflight.Init), Needed: true},
+		{Name: "preflight", Doc: "check this host", Run: n.preflight},
+		{Name: "unpack", Doc: "install the programs from the bundle", Run: n.unpack, Needed: true},
 		{Name: "runtime", Doc: "prepare the kernel and start containerd", Run: n.runtime, Needed: true},
 		{Name: "certs", Doc: "make the certificates", Run: n.certs},
 		{Name: "kubeconfig", Doc: "make the kubeconfig files", Run: n.kubeconfig},

@@ -12,10 +12,11 @@ import (
 
 // Join lists the steps that make this host a worker of an existing cluster.
 func (n *Node) Join() []Step {
+	n.role = preflight.Join
 	return []Step{
-		{Name: "preflight", Doc: "check this host", Run: n.preflight(preflight.Join)},
+		{Name: "preflight", Doc: "check this host", Run: n.preflight},
 		{Name: "discovery", Doc: "find the cluster and check that it is the right one", Run: n.discovery, Needed: true},
-		{Name: "unpack", Doc: "install the programs from the bundle", Run: n.unpack(preflight.Join), Needed: true},
+		{Name: "unpack", Doc: "install the programs from the bundle", Run: n.unpack, Needed: true},
 		{Name: "runtime", Doc: "prepare the kernel and start containerd", Run: n.runtime, Needed: true},
 		{Name: "images", Doc: "import the images a worker needs", Run: n.waitImages("pause")},
 		{Name: "kubelet-start", Doc: "start the kubelet and get its certificate", Run: n.kubeletJoin},

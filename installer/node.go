@@ -35,17 +35,17 @@ type Node struct {
 	payload      *payload
 	stop         context.CancelFunc // ends the payload's stream
 	store        *store.Store
-	looked       bool   // look has been here
-	unfit        error  // what is wrong with the host's own container runtime
-	foreign      bool   // containerd is the host's own, not ours
-	sandboxImage string // the pause image a foreign containerd asks for, if it tells
-	rerun        bool   // an earlier run of ours has got at least to the certificates
-	changes      int    // what this run changed on the host and in the cluster
+	role         preflight.Role // what this host is to become
+	looked       bool           // look has been here
+	unfit        error          // what is wrong with the host's own container runtime
+	foreign      bool           // containerd is the host's own, not ours
+	sandboxImage string         // the pause image a foreign containerd asks for, if it tells
+	rerun        bool           // an earlier run of ours has got at least to the certificates
+	changes      int            // what this run changed on the host and in the cluster
 	client       *cluster.Client
-	token        string          // the one the join command shows
-	found        *cluster.Found  // join: the cluster, trusted
-	clusterOf    *config.Cluster // join: the cluster's settings
-	kubelet      []byte          // join: the cluster's KubeletConfiguration
+	token        string         // the one the join command shows
+	found        *cluster.Found // join: the cluster, trusted
+	kubelet      []byte         // join: the cluster's KubeletConfiguration
 }
 
 // UseBundle reads the bundle's manifest, and from it what version to install
@@ -138,15 +138,12 @@ func (n *Node) exists(path string) bool {
 // report shows a wait's state where somebody asked for detail.
 func (n *Node) report(state string) { n.Console.Debug(1, "%s", state) }
 
-// images are the bundle's images that this role needs. A worker does without
+// images are the bundle's images that this node needs. A worker does without
 // the control plane's.
-func (n *Node) images(role preflight.Role) []bundle.Image {
-	if role == preflight.Init {
-		return n.manifest.Images
-	}
+func (n *Node) images() []bundle.Image {
 	var wanted []bundle.Image
 	for _, i := range n.manifest.Images {
-		if images.Worker(i.Name) {
+		if n.role == preflight.Init || images.Worker(i.Name) {
 			wanted = append(wanted, i)
 		}
 	}
@@ -165,13 +162,16 @@ func (n *Node) references(names ...string) []string {
 }
 
 // wantBinary says which programs this host gets from the bundle: all, except
-// a container runtime where the host has one of its own.
+// a container runtime where the host has one of its own, and kubectl on a
+// worker, which has nothing to use it with.
 func (n *Node) wantBinary(entry string) bool {
-	if !n.foreign {
-		return true
+	switch name := strings.TrimPrefix(entry, bundle.BinDir); {
+	case name == "kubectl":
+		return n.role == preflight.Init
+	case name == "runc", name == "ctr", strings.HasPrefix(name, "containerd"):
+		return !n.foreign
 	}
-	name := strings.TrimPrefix(entry, bundle.BinDir)
-	return name != "runc" && name != "ctr" && !strings.HasPrefix(name, "containerd")
+	return true
 }
 
 // withAPI gives a step a client where no earlier one, perhaps skipped, has

@@ -25,32 +25,30 @@ const runtimeTimeout = 60 * time.Second
 // in a few seconds; a slow disk writes its 0.5 to 1 GB in a few minutes.
 const imageTimeout = 30 * time.Minute
 
-func (n *Node) preflight(role preflight.Role) func(context.Context) error {
-	return func(ctx context.Context) error {
-		if err := n.look(ctx, role); err != nil {
-			return err
-		}
-		report, err := preflight.Run(ctx, preflight.Target{
-			Config: n.Config, Role: role, Rerun: n.rerun, Root: n.Host.Path("/"),
-			Disk: n.diskSpace(role), Binaries: n.binaries(), Runtime: n.unfit,
-		}, n.Config.NodeRegistration.IgnorePreflightErrors)
-		for _, w := range report.Warnings {
-			n.Console.Warn("%s: %s", w.Name, w.Message)
-		}
+func (n *Node) preflight(ctx context.Context) error {
+	if err := n.look(ctx); err != nil {
 		return err
 	}
+	report, err := preflight.Run(ctx, preflight.Target{
+		Config: n.Config, Role: n.role, Rerun: n.rerun, Root: n.Host.Path("/"),
+		Disk: n.diskSpace(), Binaries: n.binaries(), Runtime: n.unfit,
+	}, n.Config.NodeRegistration.IgnorePreflightErrors)
+	for _, w := range report.Warnings {
+		n.Console.Warn("%s: %s", w.Name, w.Message)
+	}
+	return err
 }
 
 // look finds out what is on this host already. The first step that needs to
 // know asks; preflight may be skipped.
-func (n *Node) look(ctx context.Context, role preflight.Role) error {
+func (n *Node) look(ctx context.Context) error {
 	if n.looked {
 		return nil
 	}
-	if err := n.findEarlierRun(role); err != nil {
+	if err := n.findEarlierRun(); err != nil {
 		return err
 	}
-	if role == preflight.Init {
+	if n.role == preflight.Init {
 		if err := n.checkRunning(ctx); err != nil {
 			return err
 		}
@@ -62,11 +60,11 @@ func (n *Node) look(ctx context.Context, role preflight.Role) error {
 
 // findEarlierRun finds out whether this host is what it is to become already,
 // wholly or in part, and refuses to make one kind of node of the other.
-func (n *Node) findEarlierRun(role preflight.Role) error {
+func (n *Node) findEarlierRun() error {
 	control := n.exists(adminConf)
 	worker := !control && (n.exists(kubeletConf) || n.exists(bootstrapConf))
 	is, want := control, "a control plane"
-	if role == preflight.Join {
+	if n.role == preflight.Join {
 		is, want = worker, "a worker"
 	}
 	if n.Host.Used() && (control || worker) && !is {
@@ -93,7 +91,7 @@ func (n *Node) binaries() []host.Binary {
 }
 
 // diskSpace sums what will be unpacked where.
-func (n *Node) diskSpace(role preflight.Role) []preflight.Space {
+func (n *Node) diskSpace() []preflight.Space {
 	var programs, layers uint64
 	for _, e := range n.manifest.Entries {
 		if path := binaryPath(e.Name); path != "" && n.wantBinary(e.Name) && !n.exists(path) {
@@ -103,7 +101,7 @@ func (n *Node) diskSpace(role preflight.Role) []preflight.Space {
 	if n.rerun {
 		return []preflight.Space{{Path: "/usr/local", Bytes: programs}}
 	}
-	for _, i := range n.images(role) {
+	for _, i := range n.images() {
 		for _, l := range i.Layers {
 			layers += uint64(l.Size)
 		}
@@ -113,29 +111,23 @@ func (n *Node) diskSpace(role preflight.Role) []preflight.Space {
 
 // unpack starts streaming the bundle. Programs and images arrive in the
 // background, in boot order; the steps that need them wait for them.
-func (n *Node) unpack(role preflight.Role) func(context.Context) error {
-	return func(ctx context.Context) error {
-		if err := n.look(ctx, role); err != nil {
-			return err
-		}
-		if n.unfit != nil {
-			return n.unfit
-		}
-		if !n.foreign {
-			if err := n.Host.SetOwnsRuntime(); err != nil {
-				return err
-			}
-		}
-		var wanted []string
-		n.payload = newPayload(n.Bundle, n.manifest, n.Host, n.wantBinary, n.images(role))
-		stream, stop := context.WithCancel(ctx)
-		n.stop = stop
-		n.payload.start(stream, n.manifest)
-		if !n.foreign {
-			wanted = []string{"bin/runc", "bin/containerd", "bin/containerd-shim-runc-v2"}
-		}
-		return n.payload.wait(ctx, wanted...)
+func (n *Node) unpack(ctx context.Context) error {
+	if err := n.look(ctx); err != nil {
+		return err
 	}
+	if n.unfit != nil {
+		return n.unfit
+	}
+	needed := []string{"bin/runc", "bin/containerd", "bin/containerd-shim-runc-v2"}
+	if n.foreign {
+		needed = nil
+	} else if err := n.Host.SetOwnsRuntime(); err != nil {
+		return err
+	}
+	stream, stop := context.WithCancel(ctx)
+	n.payload, n.stop = newPayload(n.Bundle, n.manifest, n.Host, n.wantBinary, n.images()), stop
+	n.payload.start(stream, n.manifest)
+	return n.payload.wait(ctx, needed...)
 }
 
 // runtime prepares the kernel and starts containerd.
