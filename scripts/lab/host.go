@@ -38,7 +38,7 @@ func (h *Host) countersFile() string { return h.disk() + ".counters" }
 // install makes the host's disk: a plain directory, because containerd's
 // overlayfs snapshotter cannot have its files on another overlay.
 func (h *Host) install(ctx context.Context, tarball string) error {
-	if err := os.Mkdir(h.disk(), 0o755); err != nil {
+	if err := h.makeDisk(ctx); err != nil {
 		return err
 	}
 	if err := run(ctx, "tar", "--numeric-owner", "--xattrs", "--zstd", "-C", h.disk(), "-xf", tarball); err != nil {

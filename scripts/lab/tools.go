@@ -17,6 +17,8 @@ import (
 var tools = [][2]string{
 	{"debootstrap", "debootstrap"},
 	{"ip", "iproute2"},
+	{"mkfs.ext4", "e2fsprogs"},
+	{"mount", "mount"},
 	{"nft", "nftables"},
 	{"nsenter", "util-linux"},
 	{"unshare", "util-linux"},
