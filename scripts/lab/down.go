@@ -54,14 +54,7 @@ func DownAll(ctx context.Context) error {
 // down removes what lives in dir, and the cgroups, network namespaces and
 // nspawn's directories whose names begin with prefix.
 func down(ctx context.Context, dir, prefix string) error {
-	cgroups, err := findCgroups(func(name string) bool { return strings.HasPrefix(name, prefix) })
-	if err != nil {
-		return err
-	}
-	if err := endSupervisors(dir); err != nil {
-		return err
-	}
-	if err := removeCgroups(ctx, cgroups); err != nil {
+	if err := endProcesses(ctx, dir, prefix); err != nil {
 		return err
 	}
 	namespaces, err := filepath.Glob("/run/netns/" + prefix + "*")
@@ -85,11 +78,38 @@ func down(ctx context.Context, dir, prefix string) error {
 	if err := unmountBelow(dir); err != nil {
 		return err
 	}
-	// A program that a killed process had started may write its last file now.
+	// A program that a killed process had started may write its last file, or
+	// make its last cgroup, now.
 	return poll(ctx, dir+" to be empty", func() (bool, error) {
-		err := os.RemoveAll(dir)
-		return err == nil, ignore(err, unix.ENOTEMPTY)
+		if err := os.RemoveAll(dir); err != nil {
+			return false, ignore(err, unix.ENOTEMPTY)
+		}
+		left, err := cgroupsOf(prefix)
+		if err != nil || len(left) == 0 {
+			return err == nil, err
+		}
+		return false, removeCgroups(ctx, left)
 	})
+}
+
+// endProcesses ends everything that runs in the lab and removes its cgroups. A
+// supervisor may be making them at this moment, so it looks again until there
+// are none.
+func endProcesses(ctx context.Context, dir, prefix string) error {
+	return poll(ctx, "the processes of "+dir+" to end", func() (bool, error) {
+		if err := endSupervisors(dir); err != nil {
+			return false, err
+		}
+		cgroups, err := cgroupsOf(prefix)
+		if err != nil || len(cgroups) == 0 {
+			return err == nil, err
+		}
+		return false, removeCgroups(ctx, cgroups)
+	})
+}
+
+func cgroupsOf(prefix string) ([]string, error) {
+	return findCgroups(func(name string) bool { return strings.HasPrefix(name, prefix) })
 }
 
 // ignore returns err unless it is the one that does not matter.
