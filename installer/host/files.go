@@ -197,14 +197,18 @@ func replaceFile(path string, data []byte, mode fs.FileMode) error {
 	return replaceFrom(path, bytes.NewReader(data), mode, func() error { return nil })
 }
 
-// tempPrefix marks files that are not complete yet. The dot keeps the kubelet
-// and systemd from reading one in a folder that they watch.
-const tempPrefix = ".airlift-"
+// tempFile names the file that is to become path once it is complete. The dot
+// keeps the kubelet and systemd from reading it in a folder that they watch.
+// The name is always the same, so that a run after a crash writes over what
+// the crashed one left, and reset finds it.
+func tempFile(path string) string {
+	return filepath.Join(filepath.Dir(path), ".airlift-"+filepath.Base(path))
+}
 
 // replaceFrom writes r to a temporary file beside path and renames it when it
 // is on disk and check agrees.
 func replaceFrom(path string, r io.Reader, mode fs.FileMode, check func() error) (err error) {
-	f, err := os.CreateTemp(filepath.Dir(path), tempPrefix+"*")
+	f, err := os.OpenFile(tempFile(path), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
 	}

@@ -162,6 +162,11 @@ func (h *Host) RemoveInstalled(ctx context.Context) (kept []string, err error) {
 	for _, e := range units {
 		done(e, h.DisableNow(ctx, e.Name))
 	}
+	for _, e := range slices.Concat(newestFirst(kindFile), newestFirst(kindBinary)) {
+		if err := os.Remove(tempFile(h.Path(e.Name))); !errors.Is(err, fs.ErrNotExist) {
+			fail(err)
+		}
+	}
 	for _, e := range newestFirst(kindFile) {
 		note, err := h.removeFile(e)
 		if note != "" {

@@ -1,0 +1,50 @@
+package host
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestNothingIsLeftOfACrashedWrite: a run that was killed while it wrote a
+// program leaves half of it under another name. The next run takes that name
+// again, and reset removes it where there is no next run.
+func TestNothingIsLeftOfACrashedWrite(t *testing.T) {
+	for _, again := range []bool{false, true} {
+		root := t.TempDir()
+		h, err := Open(root)
+		if err != nil {
+			t.Fatal(err)
+		}
+		const path = "/opt/cni/bin/bridge"
+		b := Binary{Path: path, SHA256: digest([]byte("whole"))}
+		// As InstallBinary does it, up to the crash.
+		if err := h.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := h.record(entry{Kind: kindBinary, Name: path, SHA256: b.SHA256}); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(tempFile(h.Path(path)), []byte("wh"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if h, err = Open(root); err != nil {
+			t.Fatal(err)
+		}
+		if again {
+			if _, err := h.InstallBinary(t.Context(), b, strings.NewReader("whole")); err != nil {
+				t.Fatal(err)
+			}
+			if list, _ := os.ReadDir(h.Path(filepath.Dir(path))); len(list) != 1 {
+				t.Errorf("beside the program: %v", list)
+			}
+		}
+		if _, err := h.RemoveInstalled(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.Stat(h.Path("/opt")); !os.IsNotExist(err) {
+			t.Errorf("again=%t: /opt is still there (%v)", again, err)
+		}
+	}
+}
