@@ -25,6 +25,17 @@ type Config struct {
 	UploadCerts bool
 	// Discovery is how join finds and trusts the cluster.
 	Discovery Discovery
+	// ControlPlane says that join makes another control plane, not a worker.
+	ControlPlane bool
+	// SkipPhases are left out: "addon/kube-proxy".
+	SkipPhases []string
+	// Patches is a folder with patches for the static pods, the
+	// KubeletConfiguration and CoreDNS; empty means none.
+	Patches string
+	// DryRun writes what would be done to a folder and does nothing.
+	DryRun bool
+	// Timeouts bound this run's waits.
+	Timeouts Timeouts
 	// CNI is the pod network to install: "flannel" or "none".
 	CNI string
 	// Facts are what was found on this host.
@@ -46,10 +57,11 @@ type Cluster struct {
 	ControllerManager    Component
 	Scheduler            Component
 	Etcd                 Etcd
-	DNS                  ImageMeta
+	DNS                  DNS
+	Proxy                Proxy
 	FeatureGates         map[string]bool
-	// EncryptionAlgorithm of new keys: "RSA-2048", "RSA-3072", "RSA-4096"
-	// or "ECDSA-P256", as in kubeadm v1beta4.
+	// EncryptionAlgorithm of new keys: "RSA-2048", "RSA-3072", "RSA-4096",
+	// "ECDSA-P256" or, as in kubeadm v1.37, "ECDSA-P384".
 	EncryptionAlgorithm         string
 	CertificateValidityPeriod   time.Duration
 	CACertificateValidityPeriod time.Duration
@@ -69,7 +81,12 @@ type Networking struct {
 
 // An Arg is one command-line flag without its dashes. Order and repetition
 // are kept, as in v1beta4.
-type Arg struct{ Name, Value string }
+type Arg struct {
+	Name, Value string
+	// MergeMethod is "" (replace what Airlift would set for this flag),
+	// "append" or "prepend" (to its value), as in v1.
+	MergeMethod string
+}
 
 // Component is one control-plane component's user settings.
 type Component struct {
@@ -101,6 +118,19 @@ type ImageMeta struct {
 	ImageTag        string
 }
 
+// DNS is the cluster's DNS add-on.
+type DNS struct {
+	ImageMeta
+	// Disabled leaves it out.
+	Disabled bool
+}
+
+// Proxy is the kube-proxy add-on.
+type Proxy struct {
+	// Disabled leaves it out.
+	Disabled bool
+}
+
 // Etcd is local unless External is set.
 type Etcd struct {
 	Local    LocalEtcd
@@ -119,7 +149,9 @@ type LocalEtcd struct {
 
 // ExternalEtcd is an etcd cluster that somebody else runs.
 type ExternalEtcd struct {
-	Endpoints                 []string
+	Endpoints []string
+	// HTTPEndpoints answer health checks without TLS, where they are apart.
+	HTTPEndpoints             []string
 	CAFile, CertFile, KeyFile string
 }
 
@@ -139,6 +171,31 @@ type NodeRegistration struct {
 	KubeletExtraArgs      []Arg
 	IgnorePreflightErrors []string
 	ImagePullPolicy       corev1.PullPolicy
+	ImagePullSerial       *bool
+}
+
+// Timeouts are those of v1beta4. Zero means the default.
+type Timeouts struct {
+	ControlPlaneComponentHealthCheck time.Duration
+	KubeletHealthCheck               time.Duration
+	KubernetesAPICall                time.Duration
+	EtcdAPICall                      time.Duration
+	TLSBootstrap                     time.Duration
+	Discovery                        time.Duration
+	UpgradeManifests                 time.Duration
+}
+
+// Reset is kubeadm's ResetConfiguration.
+type Reset struct {
+	CertificatesDir       string
+	CRISocket             string
+	CleanupTmpDir         bool
+	DryRun                bool
+	Force                 bool
+	IgnorePreflightErrors []string
+	SkipPhases            []string
+	UnmountFlags          []string
+	Timeouts              Timeouts
 }
 
 // BootstrapToken is one token Secret.

@@ -154,7 +154,7 @@ func (a *wireArgs) UnmarshalJSON(data []byte) error {
 func (a wireArgs) args() []Arg {
 	var args []Arg
 	for _, arg := range a.list {
-		args = append(args, Arg{arg.Name, arg.Value})
+		args = append(args, Arg(arg))
 	}
 	return args
 }
@@ -221,7 +221,8 @@ func (in *clusterConfiguration) cluster() Cluster {
 		Networking:                  Networking(in.Networking),
 		ControllerManager:           in.ControllerManager.component(),
 		Scheduler:                   in.Scheduler.component(),
-		DNS:                         ImageMeta(in.DNS.wireImage),
+		DNS:                         DNS{ImageMeta(in.DNS.wireImage), in.DNS.Disabled},
+		Proxy:                       Proxy(in.Proxy),
 		FeatureGates:                in.FeatureGates,
 		EncryptionAlgorithm:         in.EncryptionAlgorithm,
 		CertificateValidityPeriod:   duration(in.CertificateValidityPeriod),
@@ -241,8 +242,8 @@ func (in *clusterConfiguration) cluster() Cluster {
 	}
 	if external := in.Etcd.External; external != nil {
 		out.Etcd.External = &ExternalEtcd{
-			Endpoints: external.Endpoints,
-			CAFile:    external.CAFile, CertFile: external.CertFile, KeyFile: external.KeyFile,
+			Endpoints: external.Endpoints, HTTPEndpoints: external.HTTPEndpoints,
+			CAFile: external.CAFile, CertFile: external.CertFile, KeyFile: external.KeyFile,
 		}
 	}
 	return out

@@ -29,7 +29,7 @@ func TestClusterConfigurationIsReadInEveryVersion(t *testing.T) {
 		},
 		Scheduler:    config.Component{ExtraArgs: []config.Arg{{Name: "s", Value: "3"}}},
 		Etcd:         config.Etcd{Local: config.LocalEtcd{DataDir: "/e", ImageMeta: config.ImageMeta{ImageTag: "t"}, ServerCertSANs: []string{"x"}, ExtraArgs: []config.Arg{{Name: "e", Value: "4"}}}},
-		DNS:          config.ImageMeta{ImageRepository: "dr"},
+		DNS:          config.DNS{ImageMeta: config.ImageMeta{ImageRepository: "dr"}},
 		FeatureGates: map[string]bool{"F": true},
 	}
 	const common = `kind: ClusterConfiguration

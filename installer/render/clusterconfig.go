@@ -36,7 +36,7 @@ func ClusterConfiguration(cfg *config.Config) ([]byte, error) {
 		"clusterName":       c.ClusterName,
 		"controllerManager": component(c.ControllerManager, v4),
 		"scheduler":         component(c.Scheduler, v4),
-		"dns":               imageMeta(c.DNS),
+		"dns":               imageMeta(c.DNS.ImageMeta),
 		"etcd":              etcdConfiguration(c.Etcd, v4),
 		"imageRepository":   c.ImageRepository,
 		"kubernetesVersion": c.KubernetesVersion,

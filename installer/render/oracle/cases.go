@@ -127,7 +127,7 @@ dns: {imageRepository: registry.example.com/dns, imageTag: v1.11.9}
 etcd: {local: {imageRepository: registry.example.com/etcd, imageTag: 3.5.99-0}}
 `, Config: with(func(c *config.Config) {
 			c.ImageRepository = "registry.example.com:5000/k8s"
-			c.DNS = config.ImageMeta{ImageRepository: "registry.example.com/dns", ImageTag: "v1.11.9"}
+			c.DNS = config.DNS{ImageMeta: config.ImageMeta{ImageRepository: "registry.example.com/dns", ImageTag: "v1.11.9"}}
 			c.Etcd.Local.ImageMeta = config.ImageMeta{ImageRepository: "registry.example.com/etcd", ImageTag: "3.5.99-0"}
 			for name, ref := range c.Images {
 				c.Images[name] = strings.Replace(ref, "registry.k8s.io", c.ImageRepository, 1)
