@@ -36,6 +36,9 @@ type Config struct {
 	DryRun bool
 	// Timeouts bound this run's waits.
 	Timeouts Timeouts
+	// ProxyServer is the API server's URL for kube-proxy; empty means the
+	// one that everybody uses (ServerURL).
+	ProxyServer string
 	// CNI is the pod network to install: "flannel" or "none".
 	CNI string
 	// Facts are what was found on this host.
