@@ -1,0 +1,211 @@
+// Package patches changes what Airlift renders with the user's own patches, in
+// the folder layout of kubeadm's --patches: files called
+// target[suffix][+type].yaml (or .json), such as kube-apiserver1+merge.yaml.
+package patches
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	kubeletv1 "k8s.io/kubelet/config/v1beta1"
+	strictjson "sigs.k8s.io/json"
+	"sigs.k8s.io/yaml"
+
+	"airlift/fault"
+)
+
+// Targets that are not named like the static pod they are.
+const (
+	KubeletConfiguration = "kubeletconfiguration"
+	// CoreDNSDeployment and KubeProxyDaemonSet are also for Kubernetes
+	// versions whose kubeadm does not know them yet.
+	CoreDNSDeployment  = "corednsdeployment"
+	KubeProxyDaemonSet = "kubeproxydaemonset"
+)
+
+// targets is everything that can be patched, with the type that tells a
+// strategic merge how to treat lists.
+var targets = map[string]func() any{
+	"etcd":                    func() any { return &corev1.Pod{} },
+	"kube-apiserver":          func() any { return &corev1.Pod{} },
+	"kube-controller-manager": func() any { return &corev1.Pod{} },
+	"kube-scheduler":          func() any { return &corev1.Pod{} },
+	KubeletConfiguration:      func() any { return &kubeletv1.KubeletConfiguration{} },
+	CoreDNSDeployment:         func() any { return &appsv1.Deployment{} },
+	KubeProxyDaemonSet:        func() any { return &appsv1.DaemonSet{} },
+}
+
+// Set is a folder's patches. A nil Set has none.
+type Set struct{ patches []patch }
+
+// patch is one document of a patch file.
+type patch struct {
+	file     string // relative to the folder
+	document int    // counted from 1
+	target   string
+	kind     string // "strategic", "merge" or "json"
+	data     []byte // JSON
+}
+
+// Apply patches a target's JSON or YAML document and returns it as YAML,
+// together with the names of the patch files that it used. Without a patch for
+// the target the document comes back as it was. The error (fault.Usage) names
+// the file of a patch that does not fit, or that leads to a field that the
+// target does not have, which kubeadm would drop without a word.
+func (s *Set) Apply(target string, doc []byte) ([]byte, []string, error) {
+	patched, files, err := s.apply(target, doc)
+	if err != nil || len(files) == 0 {
+		return doc, nil, err
+	}
+	if patched, err = yaml.JSONToYAML(patched); err != nil {
+		return nil, nil, err
+	}
+	return patched, files, nil
+}
+
+// apply is Apply with a result in JSON.
+func (s *Set) apply(target string, doc []byte) ([]byte, []string, error) {
+	newObject, ok := targets[target]
+	if !ok {
+		return nil, nil, fmt.Errorf("%q is not a patch target", target)
+	}
+	if s == nil {
+		return doc, nil, nil
+	}
+	data, err := yaml.YAMLToJSON(doc)
+	if err != nil {
+		return nil, nil, fmt.Errorf("reading %s before patching it: %w", target, err)
+	}
+	// What a newer kubeadm has put into the cluster's documents may be
+	// unknown here without any patch's fault.
+	before, err := unknownFields(data, newObject())
+	if err != nil {
+		return nil, nil, fmt.Errorf("reading %s before patching it: %w", target, err)
+	}
+	var files []string
+	for _, p := range s.patches {
+		if p.target != target {
+			continue
+		}
+		if data, err = p.apply(data, newObject()); err == nil {
+			err = checkFields(data, newObject(), before)
+		}
+		if err != nil {
+			return nil, nil, fault.Wrap(fmt.Errorf("patching %s with %s: %w", target, p, err), fault.Usage,
+				"see the file in the folder given with --patches")
+		}
+		if !slices.Contains(files, p.file) {
+			files = append(files, p.file)
+		}
+	}
+	return data, files, nil
+}
+
+// Pod patches a static pod, whose name is the target. The result is a copy.
+func (s *Set) Pod(pod *corev1.Pod) (*corev1.Pod, []string, error) {
+	return object(s, pod.Name, pod)
+}
+
+// AddOn returns an add-on's objects with CoreDNS's Deployment or kube-proxy's
+// DaemonSet patched, and the names of the patch files used.
+func (s *Set) AddOn(objects []runtime.Object) ([]runtime.Object, []string, error) {
+	objects = slices.Clone(objects)
+	var used []string
+	for i, o := range objects {
+		var files []string
+		var err error
+		switch o := o.(type) {
+		case *appsv1.Deployment:
+			if o.Name == "coredns" {
+				objects[i], files, err = object(s, CoreDNSDeployment, o)
+			}
+		case *appsv1.DaemonSet:
+			if o.Name == "kube-proxy" {
+				objects[i], files, err = object(s, KubeProxyDaemonSet, o)
+			}
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+		used = append(used, files...)
+	}
+	return objects, used, nil
+}
+
+func object[T any](s *Set, target string, obj *T) (*T, []string, error) {
+	data, err := json.Marshal(obj)
+	if err != nil {
+		return nil, nil, err
+	}
+	data, files, err := s.apply(target, data)
+	if err != nil {
+		return nil, nil, err
+	}
+	patched := new(T)
+	return patched, files, json.Unmarshal(data, patched)
+}
+
+// apply patches JSON. like is an empty object of the target's type.
+func (p patch) apply(data []byte, like any) ([]byte, error) {
+	switch p.kind {
+	case "json":
+		operations, err := jsonpatch.DecodePatch(p.data)
+		if err != nil {
+			return nil, err
+		}
+		return operations.Apply(data)
+	case "merge":
+		return jsonpatch.MergePatch(data, p.data)
+	}
+	return strategicpatch.StrategicMergePatch(data, p.data, like)
+}
+
+// check finds what can be known to be wrong without the target's document.
+func (p patch) check() error {
+	if p.kind == "json" {
+		if _, err := jsonpatch.DecodePatch(p.data); err != nil {
+			return fmt.Errorf("a json patch is a list of operations: %w", err)
+		}
+		return nil
+	}
+	var fields map[string]any
+	if err := json.Unmarshal(p.data, &fields); err != nil {
+		return fmt.Errorf("a %s patch is a part of the object: %w", p.kind, err)
+	}
+	return nil
+}
+
+func (p patch) String() string {
+	return fmt.Sprintf("%s (document %d, %s)", p.file, p.document, p.kind)
+}
+
+// checkFields decodes a patched object and complains about fields that its
+// type does not have, other than those known before.
+func checkFields(data []byte, into any, known []string) error {
+	unknown, err := unknownFields(data, into)
+	if err != nil {
+		return err
+	}
+	unknown = slices.DeleteFunc(unknown, func(field string) bool { return slices.Contains(known, field) })
+	if len(unknown) > 0 {
+		return errors.New(strings.Join(unknown, ", "))
+	}
+	return nil
+}
+
+// unknownFields distinguishes upper from lower case, as the API server does.
+func unknownFields(data []byte, into any) (fields []string, err error) {
+	strict, err := strictjson.UnmarshalStrict(data, into)
+	for _, e := range strict {
+		fields = append(fields, e.Error())
+	}
+	return fields, err
+}
