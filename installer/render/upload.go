@@ -14,13 +14,30 @@ import (
 )
 
 // UploadConfig keeps the cluster's settings in the cluster, where joining
-// nodes and kubeadm itself find them: the ConfigMaps kubeadm-config and
-// kubelet-config, readable by them.
+// nodes and kubeadm itself find them: UploadClusterConfig's and
+// UploadKubeletConfig's objects.
 func UploadConfig(cfg *config.Config) ([]runtime.Object, error) {
+	cluster, err := UploadClusterConfig(cfg)
+	if err != nil {
+		return nil, err
+	}
+	kubelet, err := UploadKubeletConfig(cfg)
+	return append(cluster, kubelet...), err
+}
+
+// UploadClusterConfig is the ConfigMap kubeadm-config, readable by nodes.
+func UploadClusterConfig(cfg *config.Config) ([]runtime.Object, error) {
 	cluster, err := ClusterConfiguration(cfg)
 	if err != nil {
 		return nil, err
 	}
+	objects := []runtime.Object{configMap(metav1.NamespaceSystem, "kubeadm-config", "ClusterConfiguration", cluster)}
+	return append(objects, readable(metav1.NamespaceSystem, "kubeadm:nodes-kubeadm-config", "configmaps", "kubeadm-config",
+		group(tokensGroup), group(nodesGroup))...), nil
+}
+
+// UploadKubeletConfig is the ConfigMap kubelet-config, readable by nodes.
+func UploadKubeletConfig(cfg *config.Config) ([]runtime.Object, error) {
 	kubelet, err := KubeletConfig(cfg)
 	if err != nil {
 		return nil, err
@@ -29,11 +46,7 @@ func UploadConfig(cfg *config.Config) ([]runtime.Object, error) {
 	if cfg.Kubelet == nil {
 		signDefaults(kubeletMap)
 	}
-	objects := []runtime.Object{configMap(metav1.NamespaceSystem, "kubeadm-config", "ClusterConfiguration", cluster)}
-	objects = append(objects, readable(metav1.NamespaceSystem, "kubeadm:nodes-kubeadm-config", "configmaps", "kubeadm-config",
-		group(tokensGroup), group(nodesGroup))...)
-	objects = append(objects, kubeletMap)
-	return append(objects, readable(metav1.NamespaceSystem, "kubeadm:kubelet-config", "configmaps", "kubelet-config",
+	return append([]runtime.Object{kubeletMap}, readable(metav1.NamespaceSystem, "kubeadm:kubelet-config", "configmaps", "kubelet-config",
 		group(nodesGroup), group(tokensGroup))...), nil
 }
 
