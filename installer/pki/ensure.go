@@ -3,67 +3,115 @@ package pki
 import (
 	"crypto"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"io/fs"
 	"path"
 	"slices"
+	"strings"
 	"time"
 
 	"airlift/fault"
 	"airlift/installer/config"
 )
 
-// Ensure returns the files that are missing for the node to have every
-// certificate of the table and the service-account key pair.
+// Ensure returns the files that are missing for the node to have the named
+// certificates and the service-account key pair ("sa"); without names, all.
+// The names are those of Names; etcd's are passed over with an external etcd.
 //
 // A file that exists is never replaced: it is kept when it is valid for cfg at
 // the time now, and otherwise the error names it and says what is wrong. A key
 // without its certificate, as an interrupted run leaves it, gets one. A CA
-// whose key is absent is an external one: then all it signs must exist.
-func Ensure(cfg *config.Config, host fs.FS, now time.Time) (Result, error) {
+// whose key is absent is an external one: then all it signs must exist, and
+// with the cluster's CA the kubeconfigs too. A control plane that joins
+// (cfg.ControlPlane) makes no CA and no service-account key: it must have the
+// cluster's.
+//
+// The error tells everything that is wrong at once.
+func Ensure(cfg *config.Config, host fs.FS, now time.Time, names ...string) (Result, error) {
 	table, err := Certificates(cfg)
 	if err != nil {
 		return Result{}, err
 	}
+	if err := known(names, Names()); err != nil {
+		return Result{}, err
+	}
 	e := ensurer{cfg: cfg, host: host, now: now, authorities: map[string]authority{}}
+	wanted := func(name string) bool { return len(names) == 0 || slices.Contains(names, name) }
 	for _, c := range table {
-		if c.CA == "" {
-			err = e.authority(c)
-		} else {
-			err = e.leaf(c)
-		}
-		if err != nil {
-			return Result{}, err
+		switch {
+		case !wanted(c.Name):
+		case c.CA == "":
+			e.add(e.authority(c))
+		default:
+			e.add(e.signer(table, c.CA))
+			e.add(e.leaf(c))
 		}
 	}
-	if err := e.serviceAccountKey(); err != nil {
+	if wanted("sa") {
+		e.add(e.serviceAccountKey())
+	}
+	if ca, ok := e.authorities["ca"]; ok && ca.external() && len(names) == 0 {
+		_, err := Kubeconfigs(cfg, host, now, kubeconfigsOf(cfg)...)
+		e.add(err)
+	}
+	if err := e.problems.err(); err != nil {
 		return Result{}, err
 	}
 	return e.result, nil
+}
+
+// known refuses a name that is not in the list.
+func known(names, list []string) error {
+	for _, name := range names {
+		if !slices.Contains(list, name) {
+			return fault.New(fault.Usage, "there are "+strings.Join(list, ", "), "unknown name %q", name)
+		}
+	}
+	return nil
 }
 
 type ensurer struct {
 	cfg         *config.Config
 	host        fs.FS
 	now         time.Time
-	authorities map[string]authority
+	authorities map[string]authority // by name; without a certificate where it cannot be used
 	result      Result
+	problems    problems
+}
+
+func (e *ensurer) add(err error) { e.problems.add(err) }
+
+// signer looks at a CA that itself was not asked for, once.
+func (e *ensurer) signer(table []Certificate, name string) error {
+	if _, done := e.authorities[name]; done {
+		return nil
+	}
+	c := table[slices.IndexFunc(table, func(c Certificate) bool { return c.Name == name })]
+	found, err := loadAuthority(e.cfg, e.host, c, e.now)
+	e.authorities[name] = found
+	if err == nil && found.cert == nil {
+		return noAuthority(c.certPath(e.cfg), e.cfg)
+	}
+	return err
 }
 
 func (e *ensurer) authority(c Certificate) error {
 	found, err := loadAuthority(e.cfg, e.host, c, e.now)
-	if err != nil {
+	e.authorities[c.Name] = found
+	switch {
+	case err != nil:
 		return err
-	}
-	if found.cert != nil {
-		e.authorities[c.Name] = found
+	case found.cert != nil:
 		e.kept(c.certPath(e.cfg))
 		if found.key != nil {
 			e.kept(c.keyPath(e.cfg))
 		}
 		return nil
+	case e.cfg.ControlPlane:
+		return noAuthority(c.certPath(e.cfg), e.cfg)
 	}
-	key, err := e.key(c)
+	key, err := e.key(c, authority{})
 	if err != nil {
 		return err
 	}
@@ -77,6 +125,10 @@ func (e *ensurer) authority(c Certificate) error {
 }
 
 func (e *ensurer) leaf(c Certificate) error {
+	ca := e.authorities[c.CA]
+	if ca.cert == nil {
+		return nil // that is a problem already
+	}
 	certPath, keyPath := c.certPath(e.cfg), c.keyPath(e.cfg)
 	certPEM, err := read(e.host, certPath)
 	if err != nil {
@@ -86,13 +138,12 @@ func (e *ensurer) leaf(c Certificate) error {
 	if err != nil {
 		return err
 	}
-	ca := e.authorities[c.CA]
 	switch {
 	case certPEM == nil:
-		if ca.key == nil {
+		if ca.external() {
 			return missing(certPath, ca)
 		}
-		key, err := e.key(c)
+		key, err := e.key(c, ca)
 		if err != nil {
 			return err
 		}
@@ -129,8 +180,10 @@ func (e *ensurer) serviceAccountKey() error {
 	switch {
 	case keyPEM == nil && publicPEM != nil:
 		return halfPair(publicPath, keyPath)
+	case keyPEM == nil && e.cfg.ControlPlane:
+		return noSharedKey(keyPath)
 	case keyPEM == nil:
-		key, err := e.key(sa)
+		key, err := e.key(sa, authority{})
 		if err != nil {
 			return err
 		}
@@ -167,7 +220,7 @@ func (e *ensurer) writePublicKey(publicPath string, key crypto.Signer) error {
 // key returns the key of a certificate that is to be made: the one that is
 // there, or a new one, which is put out before the certificate so that a run
 // stopped between the two leaves nothing that looks like an external CA's.
-func (e *ensurer) key(c Certificate) (crypto.Signer, error) {
+func (e *ensurer) key(c Certificate, ca authority) (crypto.Signer, error) {
 	keyPath := c.keyPath(e.cfg)
 	existing, err := read(e.host, keyPath)
 	if err != nil {
@@ -181,7 +234,7 @@ func (e *ensurer) key(c Certificate) (crypto.Signer, error) {
 		e.kept(keyPath)
 		return key, nil
 	}
-	key, err := newKey(e.cfg.EncryptionAlgorithm)
+	key, err := newKey(algorithm(e.cfg, ca))
 	if err != nil {
 		return nil, fmt.Errorf("making %s: %w", keyPath, err)
 	}
@@ -218,9 +271,13 @@ func loadAuthority(cfg *config.Config, host fs.FS, c Certificate, now time.Time)
 	if err != nil {
 		return authority{}, unusable(certPath, err)
 	}
-	a := authority{cert: certs[0], path: certPath}
-	if !a.cert.IsCA {
-		return authority{}, unusable(certPath, fmt.Errorf("it is not a certificate authority's"))
+	// As for kubeadm, the first one signs; the others are those above it.
+	a := authority{cert: certs[0], more: certs[1:], path: certPath}
+	switch {
+	case !a.cert.IsCA:
+		return authority{}, unusable(certPath, errors.New("it is not a certificate authority's"))
+	case a.cert.KeyUsage != 0 && a.cert.KeyUsage&x509.KeyUsageCertSign == 0:
+		return authority{}, unusable(certPath, errors.New("it may not be used to sign certificates"))
 	}
 	if err := current(a.cert, now); err != nil {
 		return authority{}, unusable(certPath, err)
@@ -310,6 +367,62 @@ func halfPair(have, lack string) error {
 }
 
 func missing(file string, ca authority) error {
-	return fault.New(fault.Failure, "have it signed by that CA and put it in place, or provide the CA's key",
+	return fault.New(fault.Failure, "have it signed by that CA and put it in place ('install certs generate-csr' makes the requests), or provide the CA's key",
 		"%s does not exist and cannot be made: the CA %s has no key here", file, ca.path)
 }
+
+func noAuthority(file string, cfg *config.Config) error {
+	if cfg.ControlPlane {
+		return noSharedKey(file)
+	}
+	return fault.New(fault.Failure, "run the certs phase first", "%s does not exist", file)
+}
+
+const sharedHint = "join with --certificate-key ('install init phase upload-certs --upload-certs' on a control plane prints it), or copy the files from another control plane"
+
+func noSharedKey(file string) error {
+	return fault.New(fault.Failure, sharedHint, "%s does not exist; all control planes share it", file)
+}
+
+// problems are the things that are wrong with a node's files.
+type problems []error
+
+func (p *problems) add(err error) {
+	if list := (several)(nil); errors.As(err, &list) {
+		*p = append(*p, list...)
+	} else if err != nil {
+		*p = append(*p, err)
+	}
+}
+
+// err is nil without problems, and one error for all of them otherwise. Its
+// hint is theirs where they have one cause.
+func (p problems) err() error {
+	switch len(p) {
+	case 0:
+		return nil
+	case 1:
+		return p[0]
+	}
+	hint := fault.Hint(p[0])
+	for _, err := range p[1:] {
+		if fault.Hint(err) != hint {
+			hint = "put what is missing in place, and replace or remove what cannot be used"
+		}
+	}
+	return fault.Wrap(several(p), fault.Failure, hint)
+}
+
+// several errors, told as a list.
+type several []error
+
+func (s several) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d of this node's certificates and kubeconfigs are missing or cannot be used:", len(s))
+	for _, err := range s {
+		fmt.Fprintf(&b, "\n  - %s", err)
+	}
+	return b.String()
+}
+
+func (s several) Unwrap() []error { return s }

@@ -12,6 +12,9 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"strings"
+
+	"airlift/installer/config"
 )
 
 // DefaultAlgorithm of new keys. kubeadm's default is RSA-2048; an ECDSA key
@@ -19,12 +22,59 @@ import (
 // TLS handshake cheaper, and is as strong as RSA-3072.
 const DefaultAlgorithm = "ECDSA-P256"
 
-// newKey makes a key; algorithm is one of kubeadm v1beta4's names, or "" for
-// the default.
-func newKey(algorithm string) (crypto.Signer, error) {
-	if algorithm == "" {
-		algorithm = DefaultAlgorithm
+// algorithm is what a new key below the CA ca is made with. Where the
+// configuration does not say, as kubeadm v1beta3's cannot, the key is of the
+// CA's kind: so a control plane that joins a cluster of RSA keys gets RSA keys.
+// ca is the zero authority for a key that no CA stands above.
+func algorithm(cfg *config.Config, ca authority) string {
+	if cfg.EncryptionAlgorithm != "" {
+		return cfg.EncryptionAlgorithm
 	}
+	if ecdsaKeys, said := cfg.FeatureGates["PublicKeysECDSA"]; said {
+		// v1beta3's way to say it.
+		if ecdsaKeys {
+			return "ECDSA-P256"
+		}
+		return "RSA-2048"
+	}
+	if ca.cert != nil {
+		return algorithmBelow(ca.cert.PublicKey)
+	}
+	return DefaultAlgorithm
+}
+
+// algorithmBelow is the kind of key that goes with a CA's: its own, but for
+// the long RSA keys that people give to CAs.
+func algorithmBelow(public crypto.PublicKey) string {
+	kind := algorithmOf(public)
+	if strings.HasPrefix(kind, "RSA") {
+		return "RSA-2048"
+	}
+	return kind
+}
+
+// algorithmOf names a key's kind, the nearest where there is no name for it.
+func algorithmOf(public crypto.PublicKey) string {
+	switch k := public.(type) {
+	case *ecdsa.PublicKey:
+		if k.Curve.Params().BitSize > 256 {
+			return "ECDSA-P384"
+		}
+		return "ECDSA-P256"
+	case *rsa.PublicKey:
+		switch bits := k.N.BitLen(); {
+		case bits > 3072:
+			return "RSA-4096"
+		case bits > 2048:
+			return "RSA-3072"
+		}
+		return "RSA-2048"
+	}
+	return DefaultAlgorithm
+}
+
+// newKey makes a key; algorithm is one of kubeadm v1beta4's names.
+func newKey(algorithm string) (crypto.Signer, error) {
 	switch algorithm {
 	case "ECDSA-P256":
 		return ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -1,17 +1,16 @@
 package pki
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
 	"sigs.k8s.io/yaml"
 
-	"airlift/fault"
 	"airlift/installer/config"
 )
 
@@ -105,49 +104,96 @@ type identity struct {
 	client Certificate
 }
 
-// Kubeconfigs returns the control plane's and the administrators' kubeconfigs
-// that are missing. The controller manager and the scheduler talk to the API
-// server beside them, the people to the control-plane endpoint. The CA must be
-// on the host, or in an Overlay over it. The kubelet's is KubeletClient's.
-func Kubeconfigs(cfg *config.Config, host fs.FS, now time.Time) (Result, error) {
+// kubeconfigItems are kubeadm's sub-phases of `kubeconfig`, in its order.
+var kubeconfigItems = []item{
+	{"admin", "the administrators' kubeconfig"},
+	{"super-admin", "the kubeconfig that no permission holds back"},
+	{"kubelet", "the kubelet's kubeconfig and its first certificate"},
+	{"controller-manager", "the controller manager's kubeconfig"},
+	{"scheduler", "the scheduler's kubeconfig"},
+}
+
+// KubeconfigNames are the names that Kubeconfigs knows, in kubeadm's order.
+func KubeconfigNames() []string { return names(kubeconfigItems) }
+
+// kubeconfigsOf are those that a control plane must have once it is made. One
+// that joins has no super-admin.conf, and its kubelet asks for its own.
+func kubeconfigsOf(cfg *config.Config) []string {
+	if cfg.ControlPlane {
+		return []string{"admin", "controller-manager", "scheduler"}
+	}
+	return KubeconfigNames()
+}
+
+// identities are whom the kubeconfigs speak for. The controller manager and
+// the scheduler talk to the API server beside them, the others to the
+// control-plane endpoint.
+func identities(cfg *config.Config) map[string]identity {
+	everybody, local := cfg.ServerURL(), cfg.LocalURL()
+	return map[string]identity{
+		"admin":              {"admin.conf", everybody, Certificate{CommonName: "kubernetes-admin", Organizations: []string{ClusterAdminsGroup}, Usages: clientAuth}},
+		"super-admin":        {"super-admin.conf", everybody, Certificate{CommonName: "kubernetes-super-admin", Organizations: []string{systemPrivilegedGroup}, Usages: clientAuth}},
+		"kubelet":            {"kubelet.conf", everybody, Certificate{CommonName: nodeUserPrefix + cfg.NodeRegistration.Name, Organizations: []string{nodesGroup}, Usages: clientAuth}},
+		"controller-manager": {"controller-manager.conf", local, Certificate{CommonName: "system:kube-controller-manager", Usages: clientAuth}},
+		"scheduler":          {"scheduler.conf", local, Certificate{CommonName: "system:kube-scheduler", Usages: clientAuth}},
+	}
+}
+
+// Kubeconfigs returns the named kubeconfigs that are missing. The names are
+// those of KubeconfigNames; without any, it is all of the control plane's and
+// the administrators', but not the kubelet's, which is KubeletClient's. The CA
+// must be on the host, or in an Overlay over it. Existing ones are kept or
+// refused as by Ensure, and the error tells of all.
+func Kubeconfigs(cfg *config.Config, host fs.FS, now time.Time, names ...string) (Result, error) {
+	if err := known(names, KubeconfigNames()); err != nil {
+		return Result{}, err
+	}
+	if len(names) == 0 {
+		names = slices.DeleteFunc(kubeconfigsOf(cfg), func(name string) bool { return name == "kubelet" })
+	}
 	ca, err := clusterCA(cfg, host, now)
 	if err != nil {
 		return Result{}, err
 	}
-	everybody, local := cfg.ServerURL(), cfg.LocalURL()
-	admins, masters := []string{ClusterAdminsGroup}, []string{systemPrivilegedGroup}
+	all := identities(cfg)
 	var result Result
-	for _, id := range []identity{
-		{"admin.conf", everybody, Certificate{CommonName: "kubernetes-admin", Organizations: admins}},
-		{"super-admin.conf", everybody, Certificate{CommonName: "kubernetes-super-admin", Organizations: masters}},
-		{"controller-manager.conf", local, Certificate{CommonName: "system:kube-controller-manager"}},
-		{"scheduler.conf", local, Certificate{CommonName: "system:kube-scheduler"}},
-	} {
-		id.client.Usages = clientAuth
-		file := path.Join(config.KubernetesDir, id.file)
-		existing, err := read(host, file)
-		if err != nil {
-			return Result{}, err
+	var problems problems
+	for _, name := range names {
+		var one Result
+		if name == "kubelet" {
+			one, err = KubeletClient(cfg, host, now)
+		} else {
+			one, err = ensureKubeconfig(cfg, host, now, all[name], ca)
 		}
-		if existing != nil {
-			if err := checkKubeconfig(host, file, existing, id, ca, now); err != nil {
-				return Result{}, err
-			}
-			result.Kept = append(result.Kept, file)
-			continue
-		}
-		if ca.key == nil {
-			return Result{}, missing(file, ca)
-		}
-		certPEM, keyPEM, err := issuePEM(cfg, ca, id.client, now)
-		if err != nil {
-			return Result{}, fmt.Errorf("making %s: %w", file, err)
-		}
-		data := newKubeconfig(id.server, cfg.ClusterName, encodePEM(certType, ca.cert.Raw),
-			id.client.CommonName, user{CertData: certPEM, KeyData: keyPEM}).encode()
-		result.Files = append(result.Files, File{Path: file, Data: data, Mode: keyMode})
+		problems.add(err)
+		result.Files = append(result.Files, one.Files...)
+		result.Kept = append(result.Kept, one.Kept...)
+	}
+	if err := problems.err(); err != nil {
+		return Result{}, err
 	}
 	return result, nil
+}
+
+func ensureKubeconfig(cfg *config.Config, host fs.FS, now time.Time, id identity, ca authority) (Result, error) {
+	file := path.Join(config.KubernetesDir, id.file)
+	existing, err := read(host, file)
+	if err != nil {
+		return Result{}, err
+	}
+	if existing != nil {
+		return Result{Kept: []string{file}}, checkKubeconfig(host, file, existing, id, ca, now)
+	}
+	if ca.external() {
+		return Result{}, missing(file, ca)
+	}
+	certPEM, keyPEM, err := issuePEM(cfg, ca, id.client, now)
+	if err != nil {
+		return Result{}, fmt.Errorf("making %s: %w", file, err)
+	}
+	data := newKubeconfig(id.server, cfg.ClusterName, encodePEM(certType, ca.cert.Raw),
+		id.client.CommonName, user{CertData: certPEM, KeyData: keyPEM}).encode()
+	return Result{Files: []File{{Path: file, Data: data, Mode: keyMode}}}, nil
 }
 
 // KubeletCertFile is where the kubelet keeps its client certificate: a link to
@@ -164,12 +210,8 @@ func KubeletClient(cfg *config.Config, host fs.FS, now time.Time) (Result, error
 	if err != nil {
 		return Result{}, err
 	}
-	file := path.Join(config.KubernetesDir, "kubelet.conf")
-	id := identity{file, cfg.ServerURL(), Certificate{
-		CommonName:    nodeUserPrefix + cfg.NodeRegistration.Name,
-		Organizations: []string{nodesGroup},
-		Usages:        clientAuth,
-	}}
+	id := identities(cfg)["kubelet"]
+	file := path.Join(config.KubernetesDir, id.file)
 	existing, err := read(host, file)
 	if err != nil {
 		return Result{}, err
@@ -195,7 +237,7 @@ func KubeletClient(cfg *config.Config, host fs.FS, now time.Time) (Result, error
 		}
 		result.Kept = append(result.Kept, KubeletCertFile)
 	} else {
-		if ca.key == nil {
+		if ca.external() {
 			return Result{}, missing(file, ca)
 		}
 		certPEM, keyPEM, err := issuePEM(cfg, ca, id.client, now)
@@ -234,14 +276,14 @@ func clusterCA(cfg *config.Config, host fs.FS, now time.Time) (authority, error)
 	c := Certificate{Name: "ca", Base: "ca"}
 	ca, err := loadAuthority(cfg, host, c, now)
 	if err == nil && ca.cert == nil {
-		err = fault.New(fault.Failure, "run the certs phase first", "%s does not exist", c.certPath(cfg))
+		err = noAuthority(c.certPath(cfg), cfg)
 	}
 	return ca, err
 }
 
 // issuePEM makes a key, certifies it and encodes both.
 func issuePEM(cfg *config.Config, ca authority, c Certificate, now time.Time) (certPEM, keyPEM []byte, err error) {
-	key, err := newKey(cfg.EncryptionAlgorithm)
+	key, err := newKey(algorithm(cfg, ca))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -273,7 +315,7 @@ func checkKubeconfig(host fs.FS, file string, data []byte, id identity, ca autho
 	if err != nil {
 		return unusable(file, fmt.Errorf("reading its CA: %w", err))
 	}
-	if !bytes.Equal(trusted[0].Raw, ca.cert.Raw) {
+	if !ca.knows(trusted[0]) {
 		return unusable(file, fmt.Errorf("it trusts another CA than %s", ca.path))
 	}
 	if cl.Server != id.server {

@@ -101,7 +101,7 @@ func makeAll(t *testing.T, cfg *config.Config, now time.Time) []pki.File {
 	t.Helper()
 	host := os.DirFS(t.TempDir())
 	var files []pki.File
-	for _, build := range []func(*config.Config, fs.FS, time.Time) (pki.Result, error){pki.Ensure, pki.Kubeconfigs, pki.KubeletClient} {
+	for _, build := range builders {
 		result, err := build(cfg, pki.Overlay(host, files...), now)
 		if err != nil {
 			t.Fatal(err)

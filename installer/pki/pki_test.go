@@ -65,7 +65,14 @@ func (n node) init(cfg *config.Config, now time.Time) (written, kept []string) {
 	return written, kept
 }
 
-var builders = []func(*config.Config, fs.FS, time.Time) (pki.Result, error){pki.Ensure, pki.Kubeconfigs, pki.KubeletClient}
+// builders are what init calls, in its order.
+var builders = []func(*config.Config, fs.FS, time.Time) (pki.Result, error){
+	func(c *config.Config, host fs.FS, now time.Time) (pki.Result, error) { return pki.Ensure(c, host, now) },
+	func(c *config.Config, host fs.FS, now time.Time) (pki.Result, error) {
+		return pki.Kubeconfigs(c, host, now)
+	},
+	pki.KubeletClient,
+}
 
 func (n node) read(path string) []byte {
 	n.t.Helper()

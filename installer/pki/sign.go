@@ -8,6 +8,7 @@ import (
 	"math"
 	"math/big"
 	"net"
+	"slices"
 	"time"
 
 	"airlift/installer/config"
@@ -21,8 +22,27 @@ const backdate = 5 * time.Minute
 // authority is a CA; without a key (an external CA) it can only verify.
 type authority struct {
 	cert *x509.Certificate
+	// more are the other certificates in its file, by which it may be known
+	// too: where it is an intermediate one, those above it.
+	more []*x509.Certificate
 	key  crypto.Signer
 	path string // of the certificate, for messages
+}
+
+func (a authority) external() bool { return a.cert != nil && a.key == nil }
+
+// knows says whether cert is the CA's, or one of those above it.
+func (a authority) knows(cert *x509.Certificate) bool {
+	return cert.Equal(a.cert) || slices.ContainsFunc(a.more, cert.Equal)
+}
+
+// validity is d, or def where the configuration does not say, as that of a
+// cluster made with kubeadm v1beta3.
+func validity(d, def time.Duration) time.Duration {
+	if d == 0 {
+		return def
+	}
+	return d
 }
 
 // newAuthority makes a CA that signs itself.
@@ -31,13 +51,13 @@ func newAuthority(cfg *config.Config, c Certificate, key crypto.Signer, now time
 		Subject:               pkix.Name{CommonName: c.CommonName},
 		DNSNames:              []string{c.CommonName},
 		NotBefore:             now.Add(-backdate).UTC(),
-		NotAfter:              now.Add(cfg.CACertificateValidityPeriod).UTC(),
+		NotAfter:              now.Add(validity(cfg.CACertificateValidityPeriod, config.CACertificateValidity)).UTC(),
 		KeyUsage:              x509.KeyUsageDigitalSignature | x509.KeyUsageKeyEncipherment | x509.KeyUsageCertSign,
 		BasicConstraintsValid: true,
 		IsCA:                  true,
 	}
 	cert, err := sign(template, template, key.Public(), key)
-	return authority{cert, key, c.certPath(cfg)}, err
+	return authority{cert: cert, key: key, path: c.certPath(cfg)}, err
 }
 
 // issue certifies a key.
@@ -46,7 +66,7 @@ func (a authority) issue(cfg *config.Config, c Certificate, key crypto.Signer, n
 		Subject:   pkix.Name{CommonName: c.CommonName, Organization: c.Organizations},
 		DNSNames:  c.DNSNames,
 		NotBefore: a.cert.NotBefore,
-		NotAfter:  now.Add(cfg.CertificateValidityPeriod).UTC(),
+		NotAfter:  now.Add(validity(cfg.CertificateValidityPeriod, config.CertificateValidity)).UTC(),
 		// Key encipherment means nothing to an ECDSA key, but it is
 		// kubeadm's profile for both kinds.
 		KeyUsage:              x509.KeyUsageDigitalSignature | x509.KeyUsageKeyEncipherment,

@@ -11,15 +11,17 @@ import (
 	"slices"
 
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/version"
 
 	"airlift/fault"
 	"airlift/installer/config"
 )
 
-// A Certificate is one row of the table: what kubeadm v1.29 puts into the
+// A Certificate is one row of the table: what kubeadm puts into the
 // certificate of that name (cmd/kubeadm/app/phases/certs/certlist.go).
 type Certificate struct {
 	Name          string // kubeadm's name for it, as in `init phase certs NAME`
+	Doc           string // what it is for
 	Base          string // the file's path in the certificates folder, without ".crt"
 	CA            string // the Name of the signer; "" for a CA, which signs itself
 	CommonName    string
@@ -44,6 +46,61 @@ var (
 	// (github.com/etcd-io/etcd/issues/9785).
 	bothAuth = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
 )
+
+// An item is something that can be made by itself.
+type item struct{ name, doc string }
+
+// items are kubeadm's sub-phases of `certs`, in its order.
+var items = []item{
+	{"ca", "the cluster's certificate authority"},
+	{"apiserver", "the certificate that the API server serves with"},
+	{"apiserver-kubelet-client", "the certificate that the API server talks to kubelets with"},
+	{"front-proxy-ca", "the authority that the API server is known by to extension API servers"},
+	{"front-proxy-client", "the certificate that the API server talks to extension API servers with"},
+	{"etcd-ca", "etcd's certificate authority"},
+	{"etcd-server", "the certificate that etcd serves with"},
+	{"etcd-peer", "the certificate that etcd's members talk to each other with"},
+	{"etcd-healthcheck-client", "the certificate that etcd's health is asked with"},
+	{"apiserver-etcd-client", "the certificate that the API server talks to etcd with"},
+	{"sa", "the key pair that service-account tokens are signed with"},
+}
+
+// Names are the names that Ensure knows, in kubeadm's order.
+func Names() []string { return names(items) }
+
+// Doc says what a name of Names or KubeconfigNames stands for, in a few words;
+// "" for any other name.
+func Doc(name string) string {
+	for _, i := range slices.Concat(items, kubeconfigItems) {
+		if i.name == name {
+			return i.doc
+		}
+	}
+	return ""
+}
+
+func names(items []item) []string {
+	var list []string
+	for _, i := range items {
+		list = append(list, i.name)
+	}
+	return list
+}
+
+// KubeletClientByName says how kubelets know the API server in a version of
+// Kubernetes: by its user name, which a ClusterRoleBinding of its own names
+// then, or else by the administrators' group in its certificate. kubeadm has
+// gone over to the name in v1.37 and in these patch releases before it
+// (github.com/kubernetes/kubernetes/pull/138957).
+func KubeletClientByName(kubernetes string) bool {
+	v, err := version.ParseSemantic(kubernetes)
+	if err != nil {
+		return false
+	}
+	since := map[uint]uint{33: 12, 34: 8, 35: 5, 36: 1}
+	patch, changed := since[v.Minor()]
+	return v.Major() == 1 && (v.Minor() >= 37 || changed && v.Patch() >= patch)
+}
 
 // Certificates is the table of all certificates that a control-plane node
 // holds, each CA before what it signs. With an external etcd there are none
@@ -77,18 +134,22 @@ func Certificates(cfg *config.Config) ([]Certificate, error) {
 		return nil, err
 	}
 
+	kubeletClients := []string{ClusterAdminsGroup}
+	if KubeletClientByName(cfg.KubernetesVersion) {
+		kubeletClients = nil
+	}
 	table := []Certificate{
 		{Name: "ca", Base: "ca", CommonName: "kubernetes"},
 		{Name: "apiserver", Base: "apiserver", CA: "ca", CommonName: "kube-apiserver",
 			DNSNames: api.dnsNames(), IPs: api.addresses(), Usages: serverAuth},
 		{Name: "apiserver-kubelet-client", Base: "apiserver-kubelet-client", CA: "ca",
-			CommonName: "kube-apiserver-kubelet-client", Organizations: []string{ClusterAdminsGroup}, Usages: clientAuth},
+			CommonName: "kube-apiserver-kubelet-client", Organizations: kubeletClients, Usages: clientAuth},
 		{Name: "front-proxy-ca", Base: "front-proxy-ca", CommonName: "front-proxy-ca"},
 		{Name: "front-proxy-client", Base: "front-proxy-client", CA: "front-proxy-ca",
 			CommonName: "front-proxy-client", Usages: clientAuth},
 	}
 	if cfg.Etcd.External != nil {
-		return table, nil
+		return documented(table), nil
 	}
 
 	local := []netip.Addr{own, netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()}
@@ -100,7 +161,7 @@ func Certificates(cfg *config.Config) ([]Certificate, error) {
 	if err := peer.add("etcd's peerCertSANs", cfg.Etcd.Local.PeerCertSANs...); err != nil {
 		return nil, err
 	}
-	return append(table,
+	return documented(append(table,
 		Certificate{Name: "etcd-ca", Base: "etcd/ca", CommonName: "etcd-ca"},
 		Certificate{Name: "etcd-server", Base: "etcd/server", CA: "etcd-ca", CommonName: node,
 			DNSNames: server.dnsNames(), IPs: server.addresses(), Usages: bothAuth},
@@ -110,7 +171,14 @@ func Certificates(cfg *config.Config) ([]Certificate, error) {
 			CommonName: "kube-etcd-healthcheck-client", Usages: clientAuth},
 		Certificate{Name: "apiserver-etcd-client", Base: "apiserver-etcd-client", CA: "etcd-ca",
 			CommonName: "kube-apiserver-etcd-client", Usages: clientAuth},
-	), nil
+	)), nil
+}
+
+func documented(table []Certificate) []Certificate {
+	for i := range table {
+		table[i].Doc = Doc(table[i].Name)
+	}
+	return table
 }
 
 func (c Certificate) certPath(cfg *config.Config) string {
