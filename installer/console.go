@@ -13,6 +13,8 @@ import (
 // time. Its lines never need a terminal; bars are drawn only on one.
 type Console struct {
 	Out io.Writer
+	// Results takes what a program may read: manifests.
+	Results io.Writer
 	// TTY says that Out is a terminal.
 	TTY bool
 	// Verbosity is the -v flag: 0 quiet, 1 every sub-step, 2 every file.

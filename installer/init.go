@@ -3,14 +3,13 @@ package installer
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path"
-	"slices"
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"airlift/fault"
@@ -40,52 +39,88 @@ func (n *Node) Init() []Step {
 		{Name: "preflight", Doc: "check this host", Run: n.preflight},
 		{Name: "unpack", Doc: "install the programs from the bundle", Run: n.unpack, Needed: true},
 		{Name: "runtime", Doc: "prepare the kernel and start containerd", Run: n.runtime, Needed: true},
-		{Name: "certs", Doc: "make the certificates", Run: n.certs},
-		{Name: "kubeconfig", Doc: "make the kubeconfig files", Run: n.kubeconfig},
-		{Name: "etcd", Doc: "write the static pod of etcd", Run: n.etcd},
-		{Name: "control-plane", Doc: "write the control plane's static pods", Run: n.controlPlane},
+		{Name: "certs", Doc: "make the certificates", Run: n.certs(), Steps: each(pki.Names(), n.certs)},
+		{Name: "kubeconfig", Doc: "make the kubeconfig files", Run: n.kubeconfig(), Steps: each(pki.KubeconfigNames(), n.kubeconfig)},
+		{Name: "etcd", Doc: "write the static pod of etcd", Steps: []Step{
+			{Name: "local", Doc: "write the static pod of a local etcd", Run: n.etcd},
+		}},
+		{Name: "control-plane", Doc: "write the control plane's static pods", Steps: []Step{
+			{Name: "apiserver", Doc: "write the static pod of the API server", Run: n.controlPlane("kube-apiserver")},
+			{Name: "controller-manager", Doc: "write the static pod of the controller manager", Run: n.controlPlane("kube-controller-manager")},
+			{Name: "scheduler", Doc: "write the static pod of the scheduler", Run: n.controlPlane("kube-scheduler")},
+		}},
 		{Name: "images", Doc: "import the control plane's images", Run: n.waitImages("pause", "etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")},
 		{Name: "kubelet-start", Doc: "start the kubelet", Run: n.kubeletStart},
 		{Name: "wait-control-plane", Doc: "wait for a healthy control plane", Run: n.withAPI(n.waitControlPlane)},
-		{Name: "upload-config", Doc: "store the configuration in the cluster", Run: n.withAPI(n.uploadConfig)},
+		{Name: "upload-config", Doc: "store the configuration in the cluster", Steps: []Step{
+			{Name: "kubeadm", Doc: "store the ClusterConfiguration", Run: n.withAPI(n.apply(render.UploadClusterConfig))},
+			{Name: "kubelet", Doc: "store the KubeletConfiguration", Run: n.withAPI(n.uploadKubeletConfig)},
+		}},
 		{Name: "upload-certs", Doc: "store the encrypted certificates in the cluster", Run: n.withAPI(n.uploadCerts)},
 		{Name: "mark-control-plane", Doc: "label and taint this node", Run: n.withAPI(n.markControlPlane)},
 		{Name: "bootstrap-token", Doc: "make the token that nodes join with", Run: n.withAPI(n.bootstrapToken)},
-		{Name: "kubelet-finalize", Doc: "check that the kubelet rotates its certificate", Run: n.kubeletFinalize},
-		{Name: "addon", Doc: "install CoreDNS and kube-proxy", Steps: []Step{
-			{Name: "coredns", Doc: "install CoreDNS", Run: n.withAPI(n.apply(render.CoreDNS))},
-			{Name: "kube-proxy", Doc: "install kube-proxy", Run: n.withAPI(n.apply(render.KubeProxy))},
+		{Name: "kubelet-finalize", Doc: "check that the kubelet rotates its certificate", Steps: []Step{
+			{Name: "enable-client-cert-rotation", Doc: "check that the kubelet rotates its certificate", Run: n.kubeletFinalize, Aliases: []string{"experimental-cert-rotation"}},
 		}},
-		{Name: "pod-network", Doc: "install the pod network", Run: n.withAPI(n.initPodNetwork)},
+		{Name: "addon", Doc: "install CoreDNS, kube-proxy and the pod network", Steps: []Step{
+			{Name: "coredns", Doc: "install CoreDNS", Run: n.addon("coredns")},
+			{Name: "kube-proxy", Doc: "install kube-proxy", Run: n.addon("kube-proxy")},
+			{Name: "flannel", Doc: "install the pod network, where it is flannel", Run: n.addon("flannel")},
+		}},
+		{Name: "pod-network", Doc: "connect this node to the pod network", Run: n.withAPI(n.podNetwork)},
 		{Name: "wait-node", Doc: "wait for the node and its system pods", Run: n.withAPI(n.waitSystem)},
-		{Name: "show-join-command", Doc: "say what to do next", Run: n.showJoinCommand},
+		{Name: "show-join-command", Doc: "say what to do next", Run: n.withAPI(n.showJoinCommand)},
 	}
 }
 
-func (n *Node) certs(ctx context.Context) error {
-	made, err := pki.Ensure(n.Config, n.root(), time.Now())
-	if err != nil {
-		return err
+// each makes one sub-phase of each of pki's names.
+func each(names []string, run func(...string) func(context.Context) error) []Step {
+	var steps []Step
+	for _, name := range names {
+		steps = append(steps, Step{Name: name, Doc: "make " + pki.Doc(name), Run: run(name)})
 	}
-	n.sayKept(made)
-	return n.write(made.Files...)
+	return steps
 }
 
-func (n *Node) kubeconfig(ctx context.Context) error {
-	made, err := pki.Kubeconfigs(n.Config, n.root(), time.Now())
-	if err != nil {
-		return err
+// certs makes the named certificates, or all of them. With an external etcd
+// there are none for etcd.
+func (n *Node) certs(names ...string) func(context.Context) error {
+	return func(context.Context) error {
+		made, err := pki.Ensure(n.Config, n.root(), time.Now(), names...)
+		if err != nil {
+			return err
+		}
+		n.sayKept(made)
+		return n.write(made.Files...)
 	}
-	kubelet, err := pki.KubeletClient(n.Config, n.root(), time.Now())
-	if err != nil {
-		return err
+}
+
+// kubeconfig makes the named kubeconfig files, or all of them.
+func (n *Node) kubeconfig(names ...string) func(context.Context) error {
+	if len(names) == 0 {
+		names = pki.KubeconfigNames()
 	}
-	n.sayKept(made)
-	return n.write(append(made.Files, kubelet.Files...)...)
+	return func(context.Context) error {
+		dir := n.KubeconfigDir
+		if dir == "" {
+			dir = config.KubernetesDir
+		}
+		made, err := pki.Kubeconfigs(n.Config, moved{n.root(), config.KubernetesDir, dir}, time.Now(), names...)
+		if err != nil {
+			return err
+		}
+		for i, f := range made.Files {
+			if path.Dir(f.Path) == config.KubernetesDir {
+				made.Files[i].Path = path.Join(dir, path.Base(f.Path))
+			}
+		}
+		n.sayKept(made)
+		return n.write(made.Files...)
+	}
 }
 
 func (n *Node) sayKept(r pki.Result) {
-	if len(r.Kept) > 0 {
+	if len(r.Kept) > 0 && len(r.Files)+len(r.Kept) > 1 {
 		n.Console.Note("%d made, %d valid ones kept", len(r.Files), len(r.Kept))
 	}
 	for _, f := range r.Kept {
@@ -105,28 +140,46 @@ func (n *Node) etcd(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return n.writeManifest("etcd", pod)
+	return n.writeManifest(pod)
 }
 
-func (n *Node) controlPlane(ctx context.Context) error {
-	pods, err := render.ControlPlane(n.Config, n.root())
+// controlPlane writes the named static pods, or all of them but etcd's.
+func (n *Node) controlPlane(names ...string) func(context.Context) error {
+	if len(names) == 0 {
+		names = []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler"}
+	}
+	return func(context.Context) error {
+		pods, err := render.ControlPlane(n.Config, n.root())
+		if err != nil {
+			return err
+		}
+		for _, name := range names {
+			if err := n.writeManifest(pods[name]); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+// writeManifest writes a static pod with the user's patches.
+func (n *Node) writeManifest(pod *corev1.Pod) error {
+	pod, used, err := n.patches.Pod(pod)
 	if err != nil {
 		return err
 	}
-	for _, name := range []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler"} {
-		if err := n.writeManifest(name, pods[name]); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (n *Node) writeManifest(name string, pod any) error {
+	n.sayPatched(pod.Name, used)
 	data, err := render.YAML(pod)
 	if err != nil {
 		return err
 	}
-	return n.write(pki.File{Path: path.Join(config.ManifestsDir, name+".yaml"), Data: data, Mode: 0o600})
+	return n.write(pki.File{Path: path.Join(config.ManifestsDir, pod.Name+".yaml"), Data: data, Mode: 0o600})
+}
+
+func (n *Node) sayPatched(target string, files []string) {
+	if len(files) > 0 {
+		n.Console.Note("%s is patched with %s", target, strings.Join(files, ", "))
+	}
 }
 
 func (n *Node) kubeletStart(ctx context.Context) error {
@@ -153,21 +206,11 @@ func (n *Node) waitControlPlane(ctx context.Context) error {
 	return n.applied(cluster.EnsureAdmin(ctx, n.client, superAdmin, render.ClusterAdmins()))
 }
 
-func (n *Node) uploadConfig(ctx context.Context) error {
-	objects, err := render.UploadConfig(n.Config)
-	if err != nil {
+func (n *Node) uploadKubeletConfig(ctx context.Context) error {
+	if err := n.apply(render.UploadKubeletConfig)(ctx); err != nil {
 		return err
 	}
-	if err := n.applied(n.client.Apply(ctx, objects...)); err != nil {
-		return err
-	}
-	name := n.Config.NodeRegistration.Name
-	if err := n.client.WaitForNode(ctx, name, nodeTimeout, n.report); err != nil {
-		return err
-	}
-	changed, err := n.client.AnnotateCRISocket(ctx, name, n.Config.NodeRegistration.CRISocket)
-	n.changed(changed)
-	return err
+	return n.registered(ctx)
 }
 
 func (n *Node) uploadCerts(ctx context.Context) error {
@@ -208,11 +251,7 @@ func (n *Node) bootstrapToken(ctx context.Context) error {
 			n.token = n.Config.BootstrapTokens[0].Token
 		}
 	}
-	ca, err := os.ReadFile(n.Host.Path(path.Join(n.Config.CertificatesDir, "ca.crt")))
-	if err != nil {
-		return err
-	}
-	return n.applied(n.client.Apply(ctx, append(render.BootstrapRBAC(), render.ClusterInfo(n.Config, ca)...)...))
+	return n.apply(n.bootstrapObjects)(ctx)
 }
 
 // kubeletFinalize has little to do: kubeadm repoints kubelet.conf to the
@@ -240,13 +279,6 @@ func (n *Node) apply(objects func(*config.Config) ([]runtime.Object, error)) fun
 	}
 }
 
-func (n *Node) initPodNetwork(ctx context.Context) error {
-	if err := n.apply(n.networkObjects)(ctx); err != nil {
-		return err
-	}
-	return n.podNetwork(ctx)
-}
-
 func (n *Node) waitSystem(ctx context.Context) error {
 	if err := n.waitNode(ctx); err != nil {
 		return err
@@ -254,7 +286,7 @@ func (n *Node) waitSystem(ctx context.Context) error {
 	if n.Config.CNI == "none" {
 		return nil
 	}
-	if slices.Contains(n.SkipPhases, "addon") || slices.Contains(n.SkipPhases, "addon/kube-proxy") {
+	if n.skips("addon/kube-proxy") || n.Config.Proxy.Disabled {
 		n.Console.Note("not waiting for pods: without kube-proxy they have no Services")
 		return nil
 	}
@@ -263,49 +295,4 @@ func (n *Node) waitSystem(ctx context.Context) error {
 		namespaces = append(namespaces, "kube-flannel")
 	}
 	return n.client.WaitForPods(ctx, cluster.Pods{Namespaces: namespaces}, nodeTimeout, n.report)
-}
-
-func (n *Node) showJoinCommand(ctx context.Context) error {
-	ca, err := os.ReadFile(n.Host.Path(path.Join(n.Config.CertificatesDir, "ca.crt")))
-	if err != nil {
-		return err
-	}
-	hash, err := pki.CAHash(ca)
-	if err != nil {
-		return err
-	}
-	n.Console.Summary(initSummary{
-		version:   n.Config.KubernetesVersion,
-		unchanged: n.changes == 0,
-		join:      cluster.JoinCommand(strings.TrimPrefix(n.Config.ServerURL(), "https://"), n.token, hash),
-		token:     n.token != "",
-		key:       n.Config.CertificateKey,
-		network:   n.Config.CNI,
-	}.String())
-	return nil
-}
-
-type initSummary struct {
-	version, join, key, network string
-	unchanged, token            bool
-}
-
-func (s initSummary) String() string {
-	var b strings.Builder
-	if s.unchanged {
-		fmt.Fprintf(&b, "Kubernetes %s is already running here. Nothing was changed.\n", s.version)
-	} else {
-		fmt.Fprintf(&b, "Kubernetes %s is running on this host.\n", s.version)
-	}
-	b.WriteString("\nUse it as root:\n\n    export KUBECONFIG=" + adminConf + "\n    kubectl get nodes\n")
-	if s.network == "none" {
-		b.WriteString("\nInstall a pod network next; the node is NotReady until then.\n")
-	}
-	if s.token {
-		b.WriteString("\nAdd a worker: carry this file to it and run there, as root:\n\n    " + s.join + "\n")
-	}
-	if s.key != "" {
-		b.WriteString("\nThe control-plane certificates are stored in the cluster for two hours,\nencrypted with this key. Keep it as secret as the certificates:\n\n    " + s.key + "\n")
-	}
-	return b.String()
 }

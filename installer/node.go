@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"strings"
 
 	"airlift/bundle"
@@ -14,6 +15,7 @@ import (
 	"airlift/installer/cluster"
 	"airlift/installer/config"
 	"airlift/installer/host"
+	"airlift/installer/patches"
 	"airlift/installer/pki"
 	"airlift/installer/preflight"
 )
@@ -25,13 +27,25 @@ type Node struct {
 	Host    *host.Host
 	Bundle  *bundle.File // nil for reset
 	Console *Console
-	// SkipPhases are the names that --skip-phases gave.
-	SkipPhases []string
 	// UserToken says that the token was given, not made.
 	UserToken bool
+	// Single says that one phase runs alone: what it needs of earlier ones
+	// has to be on the host.
+	Single bool
+	// SkipTokenPrint and SkipCertificateKeyPrint keep secrets out of the
+	// closing words.
+	SkipTokenPrint, SkipCertificateKeyPrint bool
+	// Kubeconfig is how to reach the cluster, where it is not the host's
+	// own; KubeconfigDir is where the kubeconfig phase writes.
+	Kubeconfig, KubeconfigDir string
+	// RenderDir and PrintManifest make the add-ons manifests instead of
+	// objects in the cluster.
+	RenderDir     string
+	PrintManifest bool
 
 	before       *host.Host // dry run: the host itself, while Host is a folder
 	manifest     *bundle.Manifest
+	patches      *patches.Set
 	payload      *payload
 	stop         context.CancelFunc // ends the payload's stream
 	store        *store.Store
@@ -70,6 +84,26 @@ func (n *Node) UseBundle(f *bundle.File) error {
 		n.Config.Images[i.Name] = i.Reference
 	}
 	return nil
+}
+
+// UsePatches reads the folder that the Config names.
+func (n *Node) UsePatches() error {
+	if n.Config.Patches == "" {
+		return nil
+	}
+	set, warnings, err := patches.Load(n.Config.Patches)
+	for _, w := range warnings {
+		n.Console.Warn("%s", w)
+	}
+	n.patches = set
+	return err
+}
+
+// skips says whether a phase is left out, itself or with the whole that it is
+// a part of.
+func (n *Node) skips(name string) bool {
+	first, _, _ := strings.Cut(name, "/")
+	return slices.Contains(n.Config.SkipPhases, name) || slices.Contains(n.Config.SkipPhases, first)
 }
 
 // Close ends what runs in the background and waits for it.
@@ -178,7 +212,9 @@ func (n *Node) wantBinary(entry string) bool {
 // left one: the administrator's on a control plane, the kubelet's on a worker.
 func (n *Node) withAPI(run func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) (err error) {
-		if n.client == nil && n.exists(adminConf) {
+		if n.client == nil && n.Kubeconfig != "" && n.Kubeconfig != adminConf {
+			n.client, err = cluster.Load(n.Kubeconfig, "")
+		} else if n.client == nil && n.exists(adminConf) {
 			n.client, err = n.loadClient(adminConf, n.Config.LocalURL())
 		} else if n.client == nil {
 			n.client, err = n.loadClient(kubeletConf, "")
@@ -188,6 +224,18 @@ func (n *Node) withAPI(run func(context.Context) error) func(context.Context) er
 		}
 		return run(ctx)
 	}
+}
+
+// registered waits until the kubelet has registered the node, and notes there
+// which container runtime it uses.
+func (n *Node) registered(ctx context.Context) error {
+	node := n.Config.NodeRegistration
+	if err := n.client.WaitForNode(ctx, node.Name, nodeTimeout, n.report); err != nil {
+		return err
+	}
+	changed, err := n.client.AnnotateCRISocket(ctx, node.Name, node.CRISocket)
+	n.changed(changed)
+	return err
 }
 
 func (n *Node) loadClient(kubeconfig, server string) (*cluster.Client, error) {

@@ -5,10 +5,12 @@ import (
 	"strings"
 	"time"
 
+	"airlift/bundle"
 	"airlift/fault"
 	"airlift/images/store"
 	"airlift/installer/config"
 	"airlift/installer/host"
+	"airlift/installer/patches"
 	"airlift/installer/pki"
 	"airlift/installer/preflight"
 	"airlift/installer/render"
@@ -124,10 +126,33 @@ func (n *Node) unpack(ctx context.Context) error {
 	} else if err := n.Host.SetOwnsRuntime(); err != nil {
 		return err
 	}
-	stream, stop := context.WithCancel(ctx)
-	n.payload, n.stop = newPayload(n.Bundle, n.manifest, n.Host, n.wantBinary, n.images()), stop
-	n.payload.start(stream, n.manifest)
+	if n.Single {
+		n.stream(ctx, n.wantBinary, nil)
+		return n.payload.finish(ctx)
+	}
+	n.stream(ctx, n.wantBinary, n.images())
 	return n.payload.wait(ctx, needed...)
+}
+
+// stream starts reading the bundle in the background.
+func (n *Node) stream(ctx context.Context, wantBinary func(string) bool, images []bundle.Image) {
+	ctx, n.stop = context.WithCancel(ctx)
+	n.payload = newPayload(n.Bundle, n.manifest, n.Host, wantBinary, images)
+	n.payload.start(ctx, n.manifest)
+}
+
+// arrived waits for entries of the bundle. Where no stream brings them they
+// must be on the host already.
+func (n *Node) arrived(ctx context.Context, entries ...string) error {
+	if n.payload != nil {
+		return n.payload.wait(ctx, entries...)
+	}
+	for _, e := range entries {
+		if dest := binaryPath(e); !n.exists(dest) {
+			return fault.New(fault.Preflight, "run 'install init phase unpack' first", "%s is not installed", dest)
+		}
+	}
+	return nil
 }
 
 // runtime prepares the kernel and starts containerd.
@@ -137,7 +162,9 @@ func (n *Node) runtime(ctx context.Context) error {
 			return err
 		}
 	}
-	n.payload.useRuntime(n.store)
+	if n.payload != nil {
+		n.payload.useRuntime(n.store)
+	}
 	return nil
 }
 
@@ -247,13 +274,42 @@ func (n *Node) waitImages(names ...string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, imageTimeout)
 		defer cancel()
+		if n.payload == nil {
+			if err := n.streamImages(ctx); err != nil {
+				return err
+			}
+		}
 		stop := n.Console.Bytes(&n.payload.moved, &n.payload.total)
 		defer stop()
 		if err := n.payload.wait(ctx, n.references(names...)...); err != nil {
 			return err
 		}
+		if n.Single {
+			if err := n.payload.finish(ctx); err != nil {
+				return err
+			}
+		}
 		return n.nameSandboxImage(ctx)
 	}
+}
+
+// streamImages imports the images into the container runtime that runs here.
+func (n *Node) streamImages(ctx context.Context) error {
+	if err := n.look(ctx); err != nil {
+		return err
+	}
+	if n.unfit != nil {
+		return n.unfit
+	}
+	if n.store == nil {
+		var err error
+		if n.store, err = store.Connect(ctx, config.ContainerdSocket); err != nil {
+			return fault.Wrap(err, fault.Failure, "run 'install init phase runtime' first")
+		}
+	}
+	n.stream(ctx, func(string) bool { return false }, n.images())
+	n.payload.useRuntime(n.store)
+	return nil
 }
 
 // writeKubelet writes unit and settings; cluster is the cluster-wide
@@ -263,6 +319,11 @@ func (n *Node) writeKubelet(cluster []byte, worker bool) error {
 	if err != nil {
 		return err
 	}
+	settings, used, err := n.patches.Apply(patches.KubeletConfiguration, settings)
+	if err != nil {
+		return err
+	}
+	n.sayPatched("the kubelet's configuration", used)
 	flags, err := render.KubeletFlags(n.Config, worker)
 	if err != nil {
 		return err
@@ -285,7 +346,7 @@ func (n *Node) startKubelet(ctx context.Context, cluster []byte, worker bool) er
 	if err := n.Host.MkdirAll(config.ManifestsDir, 0o700); err != nil {
 		return err
 	}
-	if err := n.payload.wait(ctx, "bin/kubelet"); err != nil {
+	if err := n.arrived(ctx, "bin/kubelet"); err != nil {
 		return err
 	}
 	if n.changes == before {
@@ -313,7 +374,7 @@ func (n *Node) podNetwork(ctx context.Context) error {
 	}
 	for _, e := range n.manifest.Entries {
 		if name := e.Name; strings.HasPrefix(name, "cni/") {
-			if err := n.payload.wait(ctx, name); err != nil {
+			if err := n.arrived(ctx, name); err != nil {
 				return err
 			}
 		}
@@ -336,13 +397,15 @@ const nodeTimeout = 5 * time.Minute
 
 // waitNode waits for the rest of the bundle and for the node.
 func (n *Node) waitNode(ctx context.Context) error {
-	stop := n.Console.Bytes(&n.payload.moved, &n.payload.total)
-	err := n.payload.finish(ctx)
-	stop()
-	if err != nil {
-		return err
+	if n.payload != nil {
+		stop := n.Console.Bytes(&n.payload.moved, &n.payload.total)
+		err := n.payload.finish(ctx)
+		stop()
+		if err != nil {
+			return err
+		}
+		n.changes += int(n.payload.changed.Load())
 	}
-	n.changes += int(n.payload.changed.Load())
 	if n.Config.CNI == "none" {
 		return n.client.WaitForNode(ctx, n.Config.NodeRegistration.Name, nodeTimeout, n.report)
 	}

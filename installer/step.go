@@ -17,22 +17,32 @@ import (
 	"airlift/fault"
 )
 
-// A Step is one phase. It has either Run or Steps. Every Run looks at the world
-// before it changes it, so running it again is safe and resumes what was left.
+// A Step is one phase. It has Run, Steps or both: then Run does in one go what
+// the Steps do one by one, and sees all that is wrong at once. Every Run looks
+// at the world before it changes it, so running it again is safe and resumes
+// what was left.
 type Step struct {
 	Name  string // kubeadm's name
 	Doc   string // what it does, for people
 	Run   func(context.Context) error
 	Steps []Step // sub-phases, named "addon/coredns" from outside
+	// Aliases are what other versions of kubeadm call it.
+	Aliases []string
 	// Needed says that later steps cannot do without what this one finds or
 	// brings, so it cannot be skipped.
 	Needed bool
 }
 
+// called says whether a name that somebody gave is this step's.
+func (s Step) called(name string) bool {
+	return s.Name == name || slices.Contains(s.Aliases, name)
+}
+
 // Run runs steps in order and stops at the first error. Names in skip
 // ("addon/kube-proxy") are left out; a name that no step has is an error.
 func Run(ctx context.Context, c *Console, steps []Step, skip []string) error {
-	if err := checkSkip(steps, skip); err != nil {
+	skip, err := skipped(steps, skip)
+	if err != nil {
 		return err
 	}
 	started := time.Now()
@@ -62,7 +72,8 @@ func (s Step) run(ctx context.Context, parent string, c *Console, skip []string)
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if s.Run != nil {
+	below := func(skipped string) bool { return strings.HasPrefix(skipped, name+"/") }
+	if s.Run != nil && !slices.ContainsFunc(skip, below) {
 		return s.Run(ctx)
 	}
 	for _, sub := range s.Steps {
@@ -72,6 +83,37 @@ func (s Step) run(ctx context.Context, parent string, c *Console, skip []string)
 		}
 	}
 	return nil
+}
+
+// RunPhase runs a single one of the steps, "certs" or "certs/apiserver".
+func RunPhase(ctx context.Context, c *Console, steps []Step, name string) error {
+	s, ok := find(steps, strings.TrimSuffix(name, "/all"))
+	if !ok {
+		return fault.New(fault.Usage, "the phases are: "+strings.Join(Names(steps), ", "), "there is no phase %q", name)
+	}
+	c.begin(1, 1, s)
+	started := time.Now()
+	if err := s.run(ctx, "", c, nil); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	c.end(time.Since(started))
+	c.close()
+	return nil
+}
+
+// find finds a step by its name, with its parents' before it.
+func find(steps []Step, name string) (Step, bool) {
+	first, rest, deeper := strings.Cut(name, "/")
+	for _, s := range steps {
+		if !s.called(first) {
+			continue
+		}
+		if deeper {
+			return find(s.Steps, rest)
+		}
+		return s, true
+	}
+	return Step{}, false
 }
 
 // Names lists the steps' and sub-steps' names in order.
@@ -86,18 +128,24 @@ func Names(steps []Step) []string {
 	return names
 }
 
-func checkSkip(steps []Step, skip []string) error {
+// skipped turns the names that the user gave into the steps' own, and refuses
+// what no step is called and what cannot be left out.
+func skipped(steps []Step, given []string) (skip []string, err error) {
 	known := Names(steps)
-	for _, s := range steps {
-		if s.Needed && slices.Contains(skip, s.Name) {
-			return fault.New(fault.Usage, "", "--skip-phases %q: it cannot be left out, because later phases need what it brings", s.Name)
-		}
-	}
-	for _, name := range skip {
-		if !slices.Contains(known, name) {
-			return fault.New(fault.Usage, "the phases are: "+strings.Join(known, ", "),
+	for _, name := range given {
+		s, ok := find(steps, name)
+		if !ok {
+			return nil, fault.New(fault.Usage, "the phases are: "+strings.Join(known, ", "),
 				"--skip-phases %q: there is no such phase", name)
 		}
+		if s.Needed {
+			return nil, fault.New(fault.Usage, "", "--skip-phases %q: it cannot be left out, because later phases need what it brings", name)
+		}
+		if parent := name[:strings.LastIndex(name, "/")+1]; parent != "" {
+			skip = append(skip, parent+s.Name)
+		} else {
+			skip = append(skip, s.Name)
+		}
 	}
-	return nil
+	return skip, nil
 }

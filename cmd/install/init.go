@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"airlift/fault"
 	"airlift/installer"
@@ -20,76 +21,121 @@ const initExample = `  ./install init
   ./install init --control-plane-endpoint k8s.site.example:6443 --upload-certs
   ./install init --dry-run`
 
+// initFlags are what init and each of its phases take.
+type initFlags struct {
+	cfg      config.Config
+	nodeIP   string
+	token    string
+	tokenTTL time.Duration
+	node     installer.Node // the fields that flags set
+	rootfs   string         // phases only
+}
+
 func newInitCmd() *cobra.Command {
-	var (
-		cfg      config.Config
-		token    string
-		tokenTTL time.Duration
-		skip     []string
-		dryRun   bool
-	)
+	in := &initFlags{}
 	cmd := &cobra.Command{
-		Use:     "init",
-		Short:   "Make this host the first control plane of a new cluster",
-		Long:    "Make this host the first control plane of a new cluster, with kubeadm's phases.\nRunning it again is safe: it finishes what an earlier run left and changes nothing else.",
+		Use:   "init",
+		Short: "Make this host the first control plane of a new cluster",
+		Long: `Make this host the first control plane of a new cluster, with kubeadm's phases.
+Running it again is safe: it finishes what an earlier run left and changes nothing else.
+
+'install init phase' runs one phase.`,
 		Example: initExample,
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctx := cmd.Context()
-			n := &installer.Node{Config: &cfg, Console: console(cmd), SkipPhases: skip, UserToken: token != ""}
-			done, err := open(ctx, n, host.Options{
-				NodeIP:        cfg.LocalAPIEndpoint.AdvertiseAddress,
-				AddressFlag:   "--apiserver-advertise-address",
-				PodSubnet:     cfg.Networking.PodSubnet,
-				ServiceSubnet: cfg.Networking.ServiceSubnet,
-			})
+			n, done, err := in.open(cmd)
 			if err != nil {
 				return err
 			}
 			defer done()
-			if token == "" {
-				made, err := cluster.NewToken()
-				if err != nil {
-					return err
-				}
-				token = made
+			if n.Config.DryRun {
+				return n.DryRunInit(cmd.Context())
 			}
-			cfg.BootstrapTokens = []config.BootstrapToken{{
-				Token: token, TTL: tokenTTL, Description: "The token that './install init' made for nodes to join with.",
-			}}
-			cfg.CompleteInit()
-			if err := cfg.ValidateInit(); err != nil {
-				return err
-			}
-			if dryRun {
-				return n.DryRunInit(ctx)
-			}
-			return installer.Run(ctx, n.Console, n.Init(), skip)
+			return installer.Run(cmd.Context(), n.Console, n.Init(), n.Config.SkipPhases)
 		},
 	}
+	in.bind(cmd.Flags())
 	f := cmd.Flags()
+	f.StringSliceVar(&in.cfg.SkipPhases, "skip-phases", nil, "phases to leave out, such as addon/kube-proxy\nThe phases: "+strings.Join(installer.Names(new(installer.Node).Init()), ", "))
+	cmd.AddCommand(newInitPhaseCmd())
+	return cmd
+}
+
+func (in *initFlags) bind(f *pflag.FlagSet) {
+	cfg := &in.cfg
 	f.SortFlags = false
 	f.StringVar(&cfg.LocalAPIEndpoint.AdvertiseAddress, "apiserver-advertise-address", "", "the address the API server is reached at (default: this host's, where there is only one sensible choice)")
 	f.Int32Var(&cfg.LocalAPIEndpoint.BindPort, "apiserver-bind-port", config.DefaultBindPort, "the port the API server listens on")
 	f.StringVar(&cfg.ControlPlaneEndpoint, "control-plane-endpoint", "", "a stable address or DNS name for the whole control plane, with or without a port")
 	f.StringSliceVar(&cfg.APIServer.CertSANs, "apiserver-cert-extra-sans", nil, "more IP addresses and DNS names for the API server's certificate")
+	f.StringVar(&cfg.Cluster.CertificatesDir, "cert-dir", config.CertificatesDir, "where the certificates are kept")
+	f.StringVar(&cfg.ImageRepository, "image-repository", config.DefaultImageRepository, "the registry that the control plane's images are named after")
+	f.StringVar(&cfg.KubernetesVersion, "kubernetes-version", "", "must be the bundle's, if given")
+	f.Var(featureGates{&cfg.FeatureGates}, "feature-gates", "kubeadm's feature gates, NAME=true|false, separated by commas")
 	f.StringVar(&cfg.Networking.PodSubnet, "pod-network-cidr", "", "the range of pod addresses (default "+config.DefaultPodSubnet+" with the bundle's pod network)")
 	f.StringVar(&cfg.Networking.ServiceSubnet, "service-cidr", config.DefaultServiceSubnet, "the range of Service addresses")
 	f.StringVar(&cfg.Networking.DNSDomain, "service-dns-domain", config.DefaultDNSDomain, "the domain of Services' names")
 	f.StringVar(&cfg.CNI, "cni", "", "the pod network: flannel or none (default: what the bundle brings)")
-	nodeFlags(f, &cfg)
-	f.StringVar(&token, "token", "", "the token that nodes join with, abcdef.0123456789abcdef (default: a new random one)")
-	f.DurationVar(&tokenTTL, "token-ttl", config.DefaultTokenTTL, "how long the token lives; 0 means for ever")
+	f.StringVar(&cfg.ProxyServer, "kube-proxy-server", "", "the API server's URL for kube-proxy (default: the control-plane endpoint, else this host's)")
+	f.StringVar(&cfg.Patches, "patches", "", "a folder with patches for the static pods, the kubelet's configuration and CoreDNS: TARGET[SUFFIX][+TYPE].yaml")
+	nodeFlags(f, cfg)
+	f.StringVar(&in.token, "token", "", "the token that nodes join with, abcdef.0123456789abcdef (default: a new random one)")
+	f.DurationVar(&in.tokenTTL, "token-ttl", config.DefaultTokenTTL, "how long the token lives; 0 means for ever")
 	f.BoolVar(&cfg.UploadCerts, "upload-certs", false, "store the control-plane certificates in the cluster, encrypted, for control planes to join")
 	f.StringVar(&cfg.CertificateKey, "certificate-key", "", "the key that encrypts them, 64 hexadecimal digits (default: a new random one)")
-	f.StringSliceVar(&skip, "skip-phases", nil, "phases to leave out, such as addon/kube-proxy\nThe phases: "+strings.Join(installer.Names(new(installer.Node).Init()), ", "))
-	f.BoolVar(&dryRun, "dry-run", false, "write what would be written to a folder instead, and change nothing")
-	return cmd
+	f.BoolVar(&in.node.SkipTokenPrint, "skip-token-print", false, "do not show the token at the end")
+	f.BoolVar(&in.node.SkipCertificateKeyPrint, "skip-certificate-key-print", false, "do not show the certificate key at the end")
+	f.BoolVar(&cfg.DryRun, "dry-run", false, "write what would be written to a folder instead, and change nothing")
 }
 
-// open opens the bundle and the host, and looks the host over. The caller
+// open reads the config file, the bundle and the host, and completes and
+// validates the Config. The caller calls done at the end.
+func (in *initFlags) open(cmd *cobra.Command) (n *installer.Node, done func(), err error) {
+	ctx, cfg := cmd.Context(), &in.cfg
+	n = &in.node
+	n.Config, n.Console = cfg, console(cmd)
+	if n.PrintManifest {
+		n.Console.Out = cmd.ErrOrStderr()
+	}
+	n.UserToken = in.token != "" || len(cfg.BootstrapTokens) > 0
+	if len(cfg.BootstrapTokens) == 0 {
+		if in.token == "" {
+			if in.token, err = cluster.NewToken(); err != nil {
+				return nil, nil, err
+			}
+		}
+		cfg.BootstrapTokens = []config.BootstrapToken{{
+			Token: in.token, TTL: in.tokenTTL, Description: "The token that './install init' made for nodes to join with.",
+		}}
+	}
+	done, err = openIn(ctx, n, in.rootfs, host.Options{
+		NodeIP:        cfg.LocalAPIEndpoint.AdvertiseAddress,
+		AddressFlag:   "--apiserver-advertise-address",
+		PodSubnet:     cfg.Networking.PodSubnet,
+		ServiceSubnet: cfg.Networking.ServiceSubnet,
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	cfg.CompleteInit()
+	if err = cfg.ValidateInit(); err == nil {
+		err = n.UsePatches()
+	}
+	if err != nil {
+		done()
+		return nil, nil, err
+	}
+	return n, done, nil
+}
+
+// open opens the bundle and this host, and looks the host over. The caller
 // calls done at the end.
 func open(ctx context.Context, n *installer.Node, o host.Options) (done func(), err error) {
+	return openIn(ctx, n, "", o)
+}
+
+// openIn is open for a folder that stands for the host, where rootfs names one.
+func openIn(ctx context.Context, n *installer.Node, rootfs string, o host.Options) (done func(), err error) {
 	f, err := openBundle()
 	if err != nil {
 		return nil, err
@@ -97,16 +143,23 @@ func open(ctx context.Context, n *installer.Node, o host.Options) (done func(), 
 	if err := n.UseBundle(f); err != nil {
 		return nil, err
 	}
-	h, unlock, err := openHost()
+	unlock := func() {}
+	switch {
+	case rootfs != "":
+		n.Host, err = host.OpenFolder(rootfs)
+	case n.PrintManifest || n.RenderDir != "":
+		n.Host, err = host.Open("/") // only to look at
+	default:
+		n.Host, unlock, err = openHost()
+	}
 	if err != nil {
 		return nil, err
 	}
-	n.Host = h
 	done = func() {
 		n.Close()
 		unlock()
 	}
-	if n.Config.Facts, err = h.Detect(ctx, o); err != nil {
+	if n.Config.Facts, err = n.Host.Detect(ctx, o); err != nil {
 		done()
 		return nil, err
 	}

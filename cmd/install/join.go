@@ -32,7 +32,7 @@ func newJoinCmd() *cobra.Command {
 			if len(args) == 1 {
 				cfg.Discovery.APIServerEndpoint = args[0]
 			}
-			n := &installer.Node{Config: &cfg, Console: console(cmd), SkipPhases: skip}
+			n := &installer.Node{Config: &cfg, Console: console(cmd)}
 			done, err := open(ctx, n, host.Options{
 				NodeIP: nodeIP, AddressFlag: "--node-ip", Peer: cfg.Discovery.APIServerEndpoint,
 			})

@@ -50,7 +50,7 @@ func noArgs(cmd *cobra.Command, args []string) error {
 
 // console prints on the command's output.
 func console(cmd *cobra.Command) *installer.Console {
-	c := &installer.Console{Out: cmd.OutOrStdout()}
+	c := &installer.Console{Out: cmd.OutOrStdout(), Results: cmd.OutOrStdout()}
 	c.Verbosity, _ = cmd.Flags().GetInt("v")
 	if f, ok := c.Out.(interface{ Fd() uintptr }); ok {
 		c.TTY = term.IsTerminal(int(f.Fd()))

@@ -65,6 +65,9 @@ func (h *Host) WriteFile(path string, data []byte, mode fs.FileMode) (changed bo
 
 // keepOriginal copies a file that is not ours aside and returns where.
 func (h *Host) keepOriginal(path string, info fs.FileInfo) (string, error) {
+	if h.folder {
+		return "", nil
+	}
 	kept := filepath.Join(originalsDir, path)
 	dst := h.Path(kept)
 	if err := os.MkdirAll(filepath.Dir(dst), 0o700); err != nil {

@@ -7,6 +7,7 @@
 package host
 
 import (
+	"os"
 	"path/filepath"
 	"sync"
 )
@@ -15,6 +16,9 @@ import (
 // Its methods may be called from several goroutines.
 type Host struct {
 	root string
+	// folder says that root only holds files for somebody to look at or take
+	// away: no ledger is kept there.
+	folder bool
 
 	mu     sync.Mutex // guards ledger and the order of its writes
 	ledger ledger
@@ -28,6 +32,15 @@ func Open(root string) (*Host, error) {
 		return nil, err
 	}
 	return h, nil
+}
+
+// OpenFolder returns a folder that stands for a host's root file system, to
+// write files into: nothing is recorded for a reset. The folder is made.
+func OpenFolder(root string) (*Host, error) {
+	if err := os.MkdirAll(root, 0o755); err != nil {
+		return nil, err
+	}
+	return &Host{root: root, folder: true}, nil
 }
 
 // Path returns where a path of the host is found by this process.

@@ -149,6 +149,10 @@ func (h *Host) forget(kind, name string) error {
 // writeLedger replaces the ledger on disk and in memory. The caller holds h.mu.
 func (h *Host) writeLedger(entries []entry) error {
 	next := ledger{Version: ledgerVersion, Entries: entries}
+	if h.folder {
+		h.ledger = next
+		return nil
+	}
 	data, err := json.MarshalIndent(next, "", "  ")
 	if err != nil {
 		return fmt.Errorf("encoding the ledger: %w", err)

@@ -1,0 +1,85 @@
+package installer
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path"
+	"strings"
+
+	"airlift/installer/cluster"
+	"airlift/installer/pki"
+)
+
+// showJoinCommand says what to do next: how to use the cluster, and how to add
+// workers and control planes to it.
+func (n *Node) showJoinCommand(ctx context.Context) error {
+	ca, err := os.ReadFile(n.Host.Path(path.Join(n.Config.CertificatesDir, "ca.crt")))
+	if err != nil {
+		return err
+	}
+	hash, err := pki.CAHash(ca)
+	if err != nil {
+		return err
+	}
+	if n.token == "" {
+		if n.token, err = n.client.FindJoinToken(ctx, joinTokenLife); err != nil {
+			return err
+		}
+	}
+	s := initSummary{
+		version:   n.Config.KubernetesVersion,
+		unchanged: n.changes == 0,
+		network:   n.Config.CNI,
+		shared:    n.Config.ControlPlaneEndpoint != "",
+	}
+	token, key := n.token, n.Config.CertificateKey
+	if n.SkipTokenPrint {
+		token = "<TOKEN>"
+	}
+	if n.SkipCertificateKeyPrint && key != "" {
+		key = "<CERTIFICATE KEY>"
+	}
+	if n.token != "" {
+		s.join = cluster.JoinCommand(strings.TrimPrefix(n.Config.ServerURL(), "https://"), token, hash)
+	}
+	if n.Config.UploadCerts {
+		s.key = key
+	}
+	n.Console.Summary(s.String())
+	return nil
+}
+
+// An initSummary is what init says at its end.
+type initSummary struct {
+	version, join, key, network string
+	unchanged, shared           bool
+}
+
+func (s initSummary) String() string {
+	var b strings.Builder
+	if s.unchanged {
+		fmt.Fprintf(&b, "Kubernetes %s is already running here. Nothing was changed.\n", s.version)
+	} else {
+		fmt.Fprintf(&b, "Kubernetes %s is running on this host.\n", s.version)
+	}
+	b.WriteString("\nUse it as root:\n\n    export KUBECONFIG=" + adminConf + "\n    kubectl get nodes\n")
+	if s.network == "none" {
+		b.WriteString("\nInstall a pod network next; the node is NotReady until then.\n")
+	}
+	if s.join == "" {
+		b.WriteString("\nTo add nodes, make a token: ./install token create --print-join-command\n")
+		return b.String()
+	}
+	b.WriteString("\nAdd a worker: carry this file to it and run there, as root:\n\n    " + s.join + "\n")
+	switch {
+	case s.key != "":
+		b.WriteString("\nAdd a control plane likewise:\n\n    " + s.join + " --control-plane --certificate-key " + s.key +
+			"\n\nThe certificates that it takes over are stored in the cluster for two hours,\nencrypted with this key. Keep it as secret as the certificates.\n" +
+			"Later: ./install init phase upload-certs --upload-certs\n")
+	case s.shared:
+		b.WriteString("\nAdd a control plane likewise, with the certificates from " + "/etc/kubernetes/pki" +
+			" copied to it first\n(ca, sa, front-proxy-ca and etcd/ca, .crt or .pub and .key):\n\n    " + s.join + " --control-plane\n")
+	}
+	return b.String()
+}
