@@ -44,7 +44,7 @@ func Ensure(cfg *config.Config, host fs.FS, now time.Time, names ...string) (Res
 		case c.CA == "":
 			e.add(e.authority(c))
 		default:
-			e.add(e.signer(table, c.CA))
+			e.add(e.signer(c.CA))
 			e.add(e.leaf(c))
 		}
 	}
@@ -83,11 +83,11 @@ type ensurer struct {
 func (e *ensurer) add(err error) { e.problems.add(err) }
 
 // signer looks at a CA that itself was not asked for, once.
-func (e *ensurer) signer(table []Certificate, name string) error {
+func (e *ensurer) signer(name string) error {
 	if _, done := e.authorities[name]; done {
 		return nil
 	}
-	c := table[slices.IndexFunc(table, func(c Certificate) bool { return c.Name == name })]
+	c := row(name)
 	found, err := loadAuthority(e.cfg, e.host, c, e.now)
 	e.authorities[name] = found
 	if err == nil && found.cert == nil {
@@ -166,7 +166,7 @@ func (e *ensurer) leaf(c Certificate) error {
 // serviceAccountKey is the pair that signs and verifies service-account
 // tokens. It is no certificate: it does not expire and nobody signs it.
 func (e *ensurer) serviceAccountKey() error {
-	sa := Certificate{Name: "sa", Base: "sa"}
+	sa := row("sa")
 	keyPath := sa.keyPath(e.cfg)
 	publicPath := path.Join(e.cfg.CertificatesDir, "sa.pub")
 	keyPEM, err := read(e.host, keyPath)

@@ -106,11 +106,11 @@ type identity struct {
 
 // kubeconfigItems are kubeadm's sub-phases of `kubeconfig`, in its order.
 var kubeconfigItems = []item{
-	{"admin", "the administrators' kubeconfig"},
-	{"super-admin", "the kubeconfig that no permission holds back"},
-	{"kubelet", "the kubelet's kubeconfig and its first certificate"},
-	{"controller-manager", "the controller manager's kubeconfig"},
-	{"scheduler", "the scheduler's kubeconfig"},
+	{name: "admin", doc: "the administrators' kubeconfig"},
+	{name: "super-admin", doc: "the kubeconfig that no permission holds back"},
+	{name: "kubelet", doc: "the kubelet's kubeconfig and its first certificate"},
+	{name: "controller-manager", doc: "the controller manager's kubeconfig"},
+	{name: "scheduler", doc: "the scheduler's kubeconfig"},
 }
 
 // KubeconfigNames are the names that Kubeconfigs knows, in kubeadm's order.
@@ -273,7 +273,7 @@ func ClusterInfoKubeconfig(server string, caPEM []byte) []byte {
 }
 
 func clusterCA(cfg *config.Config, host fs.FS, now time.Time) (authority, error) {
-	c := Certificate{Name: "ca", Base: "ca"}
+	c := row("ca")
 	ca, err := loadAuthority(cfg, host, c, now)
 	if err == nil && ca.cert == nil {
 		err = noAuthority(c.certPath(cfg), cfg)
@@ -295,16 +295,25 @@ func issuePEM(cfg *config.Config, ca authority, c Certificate, now time.Time) (c
 	return encodePEM(certType, cert.Raw), keyPEM, err
 }
 
-// checkKubeconfig says whether an existing kubeconfig trusts this CA, points
-// at the right server and can log in.
-func checkKubeconfig(host fs.FS, file string, data []byte, id identity, ca authority, now time.Time) error {
+// parseKubeconfig returns what a file's current context points at.
+func parseKubeconfig(file string, data []byte) (cluster, user, error) {
 	var k kubeconfig
 	if err := yaml.Unmarshal(data, &k); err != nil {
-		return unusable(file, err)
+		return cluster{}, user{}, unusable(file, err)
 	}
 	cl, u, err := k.current()
 	if err != nil {
-		return unusable(file, err)
+		return cluster{}, user{}, unusable(file, err)
+	}
+	return cl, u, nil
+}
+
+// checkKubeconfig says whether an existing kubeconfig trusts this CA, points
+// at the right server and can log in.
+func checkKubeconfig(host fs.FS, file string, data []byte, id identity, ca authority, now time.Time) error {
+	cl, u, err := parseKubeconfig(file, data)
+	if err != nil {
+		return err
 	}
 	if cl.CAData == nil && cl.CAFile != "" {
 		if cl.CAData, err = read(host, cl.CAFile); err != nil {

@@ -48,21 +48,49 @@ var (
 )
 
 // An item is something that can be made by itself.
-type item struct{ name, doc string }
+type item struct {
+	name, doc string
+	base      string // the file's path in the certificates folder, without its ending
+	ca        string // the name of the signer
+}
 
 // items are kubeadm's sub-phases of `certs`, in its order.
 var items = []item{
-	{"ca", "the cluster's certificate authority"},
-	{"apiserver", "the certificate that the API server serves with"},
-	{"apiserver-kubelet-client", "the certificate that the API server talks to kubelets with"},
-	{"front-proxy-ca", "the authority that the API server is known by to extension API servers"},
-	{"front-proxy-client", "the certificate that the API server talks to extension API servers with"},
-	{"etcd-ca", "etcd's certificate authority"},
-	{"etcd-server", "the certificate that etcd serves with"},
-	{"etcd-peer", "the certificate that etcd's members talk to each other with"},
-	{"etcd-healthcheck-client", "the certificate that etcd's health is asked with"},
-	{"apiserver-etcd-client", "the certificate that the API server talks to etcd with"},
-	{"sa", "the key pair that service-account tokens are signed with"},
+	{"ca", "the cluster's certificate authority", "ca", ""},
+	{"apiserver", "the certificate that the API server serves with", "apiserver", "ca"},
+	{"apiserver-kubelet-client", "the certificate that the API server talks to kubelets with", "apiserver-kubelet-client", "ca"},
+	{"front-proxy-ca", "the authority that the API server is known by to extension API servers", "front-proxy-ca", ""},
+	{"front-proxy-client", "the certificate that the API server talks to extension API servers with", "front-proxy-client", "front-proxy-ca"},
+	{"etcd-ca", "etcd's certificate authority", "etcd/ca", ""},
+	{"etcd-server", "the certificate that etcd serves with", "etcd/server", "etcd-ca"},
+	{"etcd-peer", "the certificate that etcd's members talk to each other with", "etcd/peer", "etcd-ca"},
+	{"etcd-healthcheck-client", "the certificate that etcd's health is asked with", "etcd/healthcheck-client", "etcd-ca"},
+	{"apiserver-etcd-client", "the certificate that the API server talks to etcd with", "apiserver-etcd-client", "etcd-ca"},
+	{"sa", "the key pair that service-account tokens are signed with", "sa", ""},
+}
+
+// etcds says whether something is for an etcd of the cluster's own.
+func (i item) etcds() bool { return i.name == "etcd-ca" || i.ca == "etcd-ca" }
+
+func (i item) certificate() Certificate {
+	return Certificate{Name: i.name, Doc: i.doc, Base: i.base, CA: i.ca}
+}
+
+// fixed is what is known of all certificates whatever the configuration is: no
+// names in them. With an external etcd there are none of etcd's.
+func fixed(cfg *config.Config) []Certificate {
+	var table []Certificate
+	for _, i := range items {
+		if i.name != "sa" && (cfg.Etcd.External == nil || !i.etcds()) {
+			table = append(table, i.certificate())
+		}
+	}
+	return table
+}
+
+// row is one of fixed's.
+func row(name string) Certificate {
+	return items[slices.IndexFunc(items, func(i item) bool { return i.name == name })].certificate()
 }
 
 // Names are the names that Ensure knows, in kubeadm's order.
@@ -134,24 +162,6 @@ func Certificates(cfg *config.Config) ([]Certificate, error) {
 		return nil, err
 	}
 
-	kubeletClients := []string{ClusterAdminsGroup}
-	if KubeletClientByName(cfg.KubernetesVersion) {
-		kubeletClients = nil
-	}
-	table := []Certificate{
-		{Name: "ca", Base: "ca", CommonName: "kubernetes"},
-		{Name: "apiserver", Base: "apiserver", CA: "ca", CommonName: "kube-apiserver",
-			DNSNames: api.dnsNames(), IPs: api.addresses(), Usages: serverAuth},
-		{Name: "apiserver-kubelet-client", Base: "apiserver-kubelet-client", CA: "ca",
-			CommonName: "kube-apiserver-kubelet-client", Organizations: kubeletClients, Usages: clientAuth},
-		{Name: "front-proxy-ca", Base: "front-proxy-ca", CommonName: "front-proxy-ca"},
-		{Name: "front-proxy-client", Base: "front-proxy-client", CA: "front-proxy-ca",
-			CommonName: "front-proxy-client", Usages: clientAuth},
-	}
-	if cfg.Etcd.External != nil {
-		return documented(table), nil
-	}
-
 	local := []netip.Addr{own, netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()}
 	server := sans{names: []string{node, "localhost"}, ips: local}
 	if err := server.add("etcd's serverCertSANs", cfg.Etcd.Local.ServerCertSANs...); err != nil {
@@ -161,24 +171,30 @@ func Certificates(cfg *config.Config) ([]Certificate, error) {
 	if err := peer.add("etcd's peerCertSANs", cfg.Etcd.Local.PeerCertSANs...); err != nil {
 		return nil, err
 	}
-	return documented(append(table,
-		Certificate{Name: "etcd-ca", Base: "etcd/ca", CommonName: "etcd-ca"},
-		Certificate{Name: "etcd-server", Base: "etcd/server", CA: "etcd-ca", CommonName: node,
-			DNSNames: server.dnsNames(), IPs: server.addresses(), Usages: bothAuth},
-		Certificate{Name: "etcd-peer", Base: "etcd/peer", CA: "etcd-ca", CommonName: node,
-			DNSNames: peer.dnsNames(), IPs: peer.addresses(), Usages: bothAuth},
-		Certificate{Name: "etcd-healthcheck-client", Base: "etcd/healthcheck-client", CA: "etcd-ca",
-			CommonName: "kube-etcd-healthcheck-client", Usages: clientAuth},
-		Certificate{Name: "apiserver-etcd-client", Base: "apiserver-etcd-client", CA: "etcd-ca",
-			CommonName: "kube-apiserver-etcd-client", Usages: clientAuth},
-	)), nil
-}
-
-func documented(table []Certificate) []Certificate {
-	for i := range table {
-		table[i].Doc = Doc(table[i].Name)
+	kubeletClients := []string{ClusterAdminsGroup}
+	if KubeletClientByName(cfg.KubernetesVersion) {
+		kubeletClients = nil
 	}
-	return table
+
+	profiles := map[string]Certificate{
+		"ca":                       {CommonName: "kubernetes"},
+		"apiserver":                {CommonName: "kube-apiserver", DNSNames: api.dnsNames(), IPs: api.addresses(), Usages: serverAuth},
+		"apiserver-kubelet-client": {CommonName: "kube-apiserver-kubelet-client", Organizations: kubeletClients, Usages: clientAuth},
+		"front-proxy-ca":           {CommonName: "front-proxy-ca"},
+		"front-proxy-client":       {CommonName: "front-proxy-client", Usages: clientAuth},
+		"etcd-ca":                  {CommonName: "etcd-ca"},
+		"etcd-server":              {CommonName: node, DNSNames: server.dnsNames(), IPs: server.addresses(), Usages: bothAuth},
+		"etcd-peer":                {CommonName: node, DNSNames: peer.dnsNames(), IPs: peer.addresses(), Usages: bothAuth},
+		"etcd-healthcheck-client":  {CommonName: "kube-etcd-healthcheck-client", Usages: clientAuth},
+		"apiserver-etcd-client":    {CommonName: "kube-apiserver-etcd-client", Usages: clientAuth},
+	}
+	table := fixed(cfg)
+	for i, c := range table {
+		p := profiles[c.Name]
+		p.Name, p.Doc, p.Base, p.CA = c.Name, c.Doc, c.Base, c.CA
+		table[i] = p
+	}
+	return table, nil
 }
 
 func (c Certificate) certPath(cfg *config.Config) string {

@@ -1,0 +1,88 @@
+package pki
+
+import (
+	"crypto/x509"
+	"errors"
+	"io/fs"
+	"slices"
+	"time"
+
+	"airlift/fault"
+	"airlift/installer/config"
+)
+
+// CheckShared says whether a control plane that is to join has what all of
+// them share: the CAs, the service-account key and, with an external etcd, the
+// client's certificate for it. A CA without its key is an external one: then
+// this node's own certificates, and with the cluster's CA its kubeconfigs, must
+// be there too, as nobody here can make them. Everything that is missing or
+// cannot be used is told at once.
+func CheckShared(cfg *config.Config, host fs.FS, now time.Time) error {
+	joining := *cfg
+	joining.ControlPlane = true
+	table, err := Certificates(&joining)
+	if err != nil {
+		return err
+	}
+	e := ensurer{cfg: &joining, host: host, now: now, authorities: map[string]authority{}}
+	for _, c := range table {
+		if c.CA == "" {
+			e.add(e.authority(c))
+		} else if e.authorities[c.CA].external() {
+			e.add(e.leaf(c))
+		}
+	}
+	e.add(e.serviceAccountKey())
+	if e.authorities["ca"].external() {
+		_, err := Kubeconfigs(&joining, host, now)
+		e.add(err)
+	}
+	if cfg.Etcd.External != nil {
+		e.add(checkEtcdClient(cfg.Etcd.External, host, now))
+	}
+	return e.problems.err()
+}
+
+// checkEtcdClient looks at the files that an API server talks to an external
+// etcd with. Which CA signed the certificate is etcd's business: its servers
+// and its clients may have different ones.
+func checkEtcdClient(etcd *config.ExternalEtcd, host fs.FS, now time.Time) error {
+	var p problems
+	load := func(file string) []byte {
+		if file == "" {
+			return nil // plain HTTP, or a server that asks for no certificate
+		}
+		data, err := read(host, file)
+		if err == nil && data == nil {
+			err = fault.New(fault.Failure, sharedHint, "%s does not exist; it is what the API server talks to the external etcd with", file)
+		}
+		p.add(err)
+		return data
+	}
+	caPEM, certPEM, keyPEM := load(etcd.CAFile), load(etcd.CertFile), load(etcd.KeyFile)
+	if caPEM != nil {
+		if _, err := parseCerts(caPEM); err != nil {
+			p.add(unusable(etcd.CAFile, err))
+		}
+	}
+	if certPEM == nil || keyPEM == nil {
+		return p.err()
+	}
+	certs, err := parseCerts(certPEM)
+	if err != nil {
+		p.add(unusable(etcd.CertFile, err))
+		return p.err()
+	}
+	if err := current(certs[0], now); err != nil {
+		p.add(unusable(etcd.CertFile, err))
+	}
+	if usages := certs[0].ExtKeyUsage; len(usages) > 0 && !slices.Contains(usages, x509.ExtKeyUsageClientAuth) && !slices.Contains(usages, x509.ExtKeyUsageAny) {
+		p.add(unusable(etcd.CertFile, errors.New("it may not be used for client authentication")))
+	}
+	if key, err := parseKey(keyPEM); err != nil {
+		p.add(unusable(etcd.KeyFile, err))
+	} else if !matches(certs[0].PublicKey, key) {
+		p.add(unusable(etcd.KeyFile, errors.New("it is not the key of "+etcd.CertFile)))
+	}
+	return p.err()
+}
