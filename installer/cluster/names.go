@@ -19,6 +19,7 @@ const (
 
 	criSocketAnnotation = "kubeadm.alpha.kubernetes.io/cri-socket"
 	controlPlaneLabel   = "node-role.kubernetes.io/control-plane"
+	etcdURLsAnnotation  = "kubeadm.kubernetes.io/etcd.advertise-client-urls"
 	noExternalLBLabel   = "node.kubernetes.io/exclude-from-external-load-balancers"
 )
 
