@@ -1,0 +1,32 @@
+package config_test
+
+import (
+	"testing"
+
+	"airlift/installer/config"
+)
+
+// The table is features.go of kubeadm v1.29 to v1.37.
+func TestGates(t *testing.T) {
+	type gates = map[string]bool
+	for _, c := range []struct {
+		version       string
+		gates         gates
+		socket, local bool
+	}{
+		{"v1.29.15", gates{"NodeLocalCRISocket": true, "ControlPlaneKubeletLocalMode": true}, false, false},
+		{"v1.31.14", gates{"NodeLocalCRISocket": true, "ControlPlaneKubeletLocalMode": true}, false, true},
+		{"v1.32.0", nil, false, false},
+		{"v1.32.0", gates{"NodeLocalCRISocket": true, "ControlPlaneKubeletLocalMode": true}, true, true},
+		{"v1.33.1", nil, false, true},
+		{"v1.34.9", nil, true, true},
+		{"v1.34.9", gates{"NodeLocalCRISocket": false, "ControlPlaneKubeletLocalMode": false}, false, false},
+		{"v1.36.3", gates{"NodeLocalCRISocket": false, "ControlPlaneKubeletLocalMode": false}, true, true},
+		{"v1.37.1", nil, true, true},
+	} {
+		cluster := &config.Cluster{KubernetesVersion: c.version, FeatureGates: c.gates}
+		if socket, local := cluster.NodeLocalCRISocket(), cluster.ControlPlaneKubeletLocalMode(); socket != c.socket || local != c.local {
+			t.Errorf("%s %v: %t, %t, want %t, %t", c.version, c.gates, socket, local, c.socket, c.local)
+		}
+	}
+}
