@@ -1,0 +1,184 @@
+// Package byhand makes Kubernetes nodes the way a person does without Airlift:
+// the programs and images of each project, carried to the host one by one,
+// settings written by hand, and real kubeadm. Its clusters are what Airlift's
+// are compared with and must work together with.
+//
+// What a person needs to know about isolated hosts is in settings.go. Three
+// things are not as they would be with the internet at hand, because the test
+// rig has no source for them: crictl is a small stand-in (see crictl/), so is
+// flannel's CNI plugin (see settings.go), and flannel's manifest loses the
+// init container that would have brought the plugin.
+package byhand
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"airlift/scripts/lab"
+	"airlift/scripts/upstream/components"
+)
+
+// A Kit is what a person has gathered before they go to the hosts.
+type Kit struct {
+	Version  string
+	Programs []File
+	Archives []Archive
+
+	flannel string // the pod network's manifest
+}
+
+// File is one program and where it goes on a host.
+type File struct{ Local, Remote string }
+
+// Done is what a command said, on both of its outputs, and how long it took.
+type Done struct {
+	Output string
+	Took   time.Duration
+}
+
+// Where upstream's instructions put programs that come without a package
+// (kubernetes.io, "Installing kubeadm", and containerd's "Getting started").
+const (
+	binDir  = "/usr/local/bin"
+	sbinDir = "/usr/local/sbin"
+	cniDir  = "/opt/cni/bin"
+)
+
+// Gather finds the programs of a Kubernetes version in the rig's cache and
+// writes an archive of each image there, unless it is there already. The
+// components must be built.
+func Gather(ctx context.Context, version string, log io.Writer) (*Kit, error) {
+	cache, err := components.CacheDir()
+	if err != nil {
+		return nil, err
+	}
+	release, err := components.Find(version)
+	if err != nil {
+		return nil, err
+	}
+	k := &Kit{Version: release.Kubernetes}
+	for dir, names := range map[string][]string{
+		binDir:  {"kubeadm", "kubelet", "kubectl", "containerd", "ctr", "containerd-shim-runc-v2"},
+		sbinDir: {"runc"},
+		cniDir:  {"bridge", "host-local", "loopback", "portmap"},
+	} {
+		for _, name := range names {
+			local, err := components.Path(version, name)
+			if err != nil {
+				return nil, err
+			}
+			k.Programs = append(k.Programs, File{local, filepath.Join(dir, name)})
+		}
+	}
+	crictl := filepath.Join(cache, "byhand", "crictl")
+	// go build leaves a result that is up to date as it is.
+	if err := run(ctx, "go", "build", "-o", crictl, "airlift/scripts/byhand/crictl"); err != nil {
+		return nil, err
+	}
+	k.Programs = append(k.Programs, File{crictl, filepath.Join(binDir, "crictl")})
+	if k.Archives, err = archives(ctx, cache, release, log); err != nil {
+		return nil, err
+	}
+	k.flannel, err = flannelManifest(ctx)
+	return k, err
+}
+
+// run runs a command on this machine.
+func run(ctx context.Context, name string, args ...string) error {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("running %s: %w: %s", strings.Join(cmd.Args, " "), err, bytes.TrimSpace(out))
+	}
+	return nil
+}
+
+// Carry copies the programs and the image archives to a host.
+func (k *Kit) Carry(ctx context.Context, h *lab.Host) (Done, error) {
+	started := time.Now()
+	for _, p := range k.Programs {
+		if _, err := h.CopyIn(ctx, p.Local, p.Remote, 0o755); err != nil {
+			return Done{}, err
+		}
+	}
+	for _, a := range k.Archives {
+		if _, err := h.CopyIn(ctx, a.Path, a.remote(), 0o644); err != nil {
+			return Done{}, err
+		}
+	}
+	return Done{Took: time.Since(started)}, nil
+}
+
+// Prepare makes a bare host ready for kubeadm: settings, units, and a running
+// containerd. Carry comes before.
+func (k *Kit) Prepare(ctx context.Context, h *lab.Host) (Done, error) {
+	release, err := components.Find(k.Version)
+	if err != nil {
+		return Done{}, err
+	}
+	return script(ctx, h, prepareScript(h, release.Pause))
+}
+
+// ImportImages loads the archives of the images that a control plane or a
+// worker runs into containerd, and a few more for what runs on top.
+func (k *Kit) ImportImages(ctx context.Context, h *lab.Host, controlPlane bool) (Done, error) {
+	var lines strings.Builder
+	for _, a := range k.Archives {
+		if controlPlane || !a.ControlPlane {
+			fmt.Fprintf(&lines, "ctr -n k8s.io images import %s\n", a.remote())
+		}
+	}
+	return script(ctx, h, lines.String())
+}
+
+// Init runs kubeadm init with a configuration.
+func (k *Kit) Init(ctx context.Context, h *lab.Host, config string, args ...string) (Done, error) {
+	const path = "/root/kubeadm.yaml"
+	if _, err := command(ctx, h, strings.NewReader(config), "tee", path); err != nil {
+		return Done{}, err
+	}
+	return command(ctx, h, nil, append([]string{"kubeadm", "init", "--config", path, "--ignore-preflight-errors", strings.Join(tolerated, ",")}, args...)...)
+}
+
+// Join runs kubeadm join with the arguments that init or token create printed.
+func (k *Kit) Join(ctx context.Context, h *lab.Host, args ...string) (Done, error) {
+	return command(ctx, h, nil, append([]string{"kubeadm", "join", "--ignore-preflight-errors", strings.Join(tolerated, ",")}, args...)...)
+}
+
+// ApplyNetwork installs flannel, on a control plane.
+func (k *Kit) ApplyNetwork(ctx context.Context, h *lab.Host) (Done, error) {
+	return command(ctx, h, strings.NewReader(k.flannel), "kubectl", "--kubeconfig", "/etc/kubernetes/admin.conf", "apply", "-f", "-")
+}
+
+// Reset runs kubeadm reset and then does what it says it leaves to be done.
+func (k *Kit) Reset(ctx context.Context, h *lab.Host) (Done, error) {
+	done, err := command(ctx, h, nil, "kubeadm", "reset", "--force")
+	if err != nil {
+		return done, err
+	}
+	_, err = script(ctx, h, resetScript)
+	return done, err
+}
+
+// script runs shell commands that must all succeed.
+func script(ctx context.Context, h *lab.Host, text string) (Done, error) {
+	return command(ctx, h, strings.NewReader(text), "sh", "-e")
+}
+
+// command runs a program on a host. An error ends with what it said.
+func command(ctx context.Context, h *lab.Host, stdin io.Reader, argv ...string) (Done, error) {
+	started := time.Now()
+	var out bytes.Buffer
+	err := h.Exec(ctx, stdin, &out, &out, argv...)
+	if err != nil {
+		err = fmt.Errorf("%w: %s", err, strings.TrimSpace(out.String()))
+	}
+	return Done{out.String(), time.Since(started)}, err
+}
