@@ -97,6 +97,7 @@ const (
 	anyKeyType    = "PRIVATE KEY"     // PKCS #8, read only
 	publicKeyType = "PUBLIC KEY"
 	certType      = "CERTIFICATE"
+	requestType   = "CERTIFICATE REQUEST" // as OpenSSL writes it too
 )
 
 func encodeKey(key crypto.Signer) ([]byte, error) {

@@ -1,0 +1,143 @@
+package pki
+
+import (
+	"crypto"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"fmt"
+	"io/fs"
+	"net"
+	"path"
+	"time"
+
+	"airlift/fault"
+	"airlift/installer/config"
+)
+
+// Requests returns, for each certificate that a control plane needs, a new key
+// and a signing request for a CA whose key is elsewhere; and for each
+// kubeconfig, in the folder kubeconfigDir, the file with its key but without
+// its certificate, with the request beside it as FILE.csr. A kubeconfig holds
+// the CA where ca.crt is on the host already.
+//
+// A key, request or kubeconfig that exists is an error: a certificate may have
+// been made for it.
+func Requests(cfg *config.Config, host fs.FS, kubeconfigDir string) (Result, error) {
+	table, err := Certificates(cfg)
+	if err != nil {
+		return Result{}, err
+	}
+	r := requester{cfg: cfg, host: host}
+	for _, c := range table {
+		if c.CA == "" {
+			continue
+		}
+		key, csr, err := r.request(c)
+		if err != nil {
+			return Result{}, err
+		}
+		r.write(c.keyPath(cfg), key)
+		r.write(path.Join(cfg.CertificatesDir, c.Base+".csr"), csr)
+	}
+	caPEM, err := read(host, row("ca").certPath(cfg))
+	if err != nil {
+		return Result{}, err
+	}
+	all := identities(cfg)
+	for _, name := range KubeconfigNames() {
+		id := all[name]
+		key, csr, err := r.request(id.client)
+		if err != nil {
+			return Result{}, err
+		}
+		file := path.Join(kubeconfigDir, id.file)
+		r.write(file, newKubeconfig(id.server, cfg.ClusterName, caPEM, id.client.CommonName, user{KeyData: key}).encode())
+		r.write(file+".csr", csr)
+	}
+	if err := r.problems.err(); err != nil {
+		return Result{}, err
+	}
+	return r.result, nil
+}
+
+type requester struct {
+	cfg      *config.Config
+	host     fs.FS
+	result   Result
+	problems problems
+}
+
+// write puts a file out that must not exist.
+func (r *requester) write(file string, data []byte) {
+	existing, err := read(r.host, file)
+	if err == nil && existing != nil {
+		err = fault.New(fault.Failure, "move what is there away, or name other folders with --cert-dir and --kubeconfig-dir", "%s exists", file)
+	}
+	r.problems.add(err)
+	r.result.Files = append(r.result.Files, File{Path: file, Data: data, Mode: keyMode})
+}
+
+// request makes a key and asks for a certificate for it, both in PEM.
+func (r *requester) request(c Certificate) (keyPEM, csrPEM []byte, err error) {
+	key, err := newKey(algorithm(r.cfg, authority{}))
+	if err != nil {
+		return nil, nil, fmt.Errorf("making the key of %s: %w", c.CommonName, err)
+	}
+	if keyPEM, err = encodeKey(key); err != nil {
+		return nil, nil, fmt.Errorf("making the key of %s: %w", c.CommonName, err)
+	}
+	der, err := newRequest(c, key)
+	if err != nil {
+		return nil, nil, fmt.Errorf("making the request for %s: %w", c.CommonName, err)
+	}
+	return keyPEM, encodePEM(requestType, der), nil
+}
+
+// newRequest asks for what c says. The usages are the CA's to give, as for
+// kubeadm: a request has no field for them that CAs agree on.
+func newRequest(c Certificate, key crypto.Signer) ([]byte, error) {
+	template := &x509.CertificateRequest{
+		Subject:  pkix.Name{CommonName: c.CommonName, Organization: c.Organizations},
+		DNSNames: c.DNSNames,
+	}
+	for _, ip := range c.IPs {
+		template.IPAddresses = append(template.IPAddresses, net.IP(ip.AsSlice()))
+	}
+	return x509.CreateCertificateRequest(rand.Reader, template, key)
+}
+
+// A User is somebody who gets a kubeconfig.
+type User struct {
+	Name   string
+	Groups []string // the certificate's organizations
+	// Token takes the place of a certificate where it is set.
+	Token string
+	// Validity of the certificate, from now on.
+	Validity time.Duration
+}
+
+// UserKubeconfig makes a kubeconfig for somebody: with a new client
+// certificate, or with a token of theirs. The CA must be on the host, with its
+// key unless a token is used.
+func UserKubeconfig(cfg *config.Config, host fs.FS, now time.Time, u User) ([]byte, error) {
+	ca, err := clusterCA(cfg, host, now)
+	if err != nil {
+		return nil, err
+	}
+	caPEM := encodePEM(certType, ca.cert.Raw)
+	if u.Token != "" {
+		return newKubeconfig(cfg.ServerURL(), cfg.ClusterName, caPEM, u.Name, user{Token: u.Token}).encode(), nil
+	}
+	if ca.external() {
+		return nil, fault.New(fault.Failure, "have a client certificate signed where that CA is kept, or give the user a token with --token",
+			"no certificate can be made for %q: the CA %s has no key here", u.Name, ca.path)
+	}
+	limited := *cfg
+	limited.CertificateValidityPeriod = u.Validity
+	certPEM, keyPEM, err := issuePEM(&limited, ca, Certificate{CommonName: u.Name, Organizations: u.Groups, Usages: clientAuth}, now)
+	if err != nil {
+		return nil, fmt.Errorf("making a certificate for %q: %w", u.Name, err)
+	}
+	return newKubeconfig(cfg.ServerURL(), cfg.ClusterName, caPEM, u.Name, user{CertData: certPEM, KeyData: keyPEM}).encode(), nil
+}
