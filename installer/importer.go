@@ -13,8 +13,10 @@ import (
 // has handed containerd over.
 type lazyImporter struct {
 	p        *payload
+	store    *store.Store
 	importer *store.Importer // nil until open, and when no image is missing
 	opened   bool
+	came     []string // images that are complete and not yet told of
 }
 
 // open waits for containerd and asks it which images are missing.
@@ -26,13 +28,12 @@ func (im *lazyImporter) open(ctx context.Context) error {
 		im.opened = true
 		return nil
 	}
-	var s *store.Store
 	select {
-	case s = <-im.p.runtime:
+	case im.store = <-im.p.runtime:
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	missing, err := s.Missing(ctx, im.p.images)
+	missing, err := im.store.Missing(ctx, im.p.images)
 	if err != nil {
 		return err
 	}
@@ -44,21 +45,49 @@ func (im *lazyImporter) open(ctx context.Context) error {
 		}
 	}
 	for _, i := range im.p.images {
-		if !lacks[i.Reference] {
-			im.p.arrived(i.Reference)
+		if lacks[i.Reference] {
+			continue
+		}
+		if err := im.arrived(ctx, i.Reference); err != nil {
+			return err
 		}
 	}
 	im.opened = true
 	if len(missing) == 0 {
 		return nil
 	}
-	im.importer, err = s.NewImporter(ctx, missing, store.ImportOptions{
+	im.importer, err = im.store.NewImporter(ctx, missing, store.ImportOptions{
 		OnImage: func(i bundle.Image) {
 			im.p.changed.Add(1)
-			im.p.arrived(i.Reference)
+			im.came = append(im.came, i.Reference)
 		},
 	})
-	return err
+	if err != nil {
+		return err
+	}
+	return im.welcome(ctx)
+}
+
+// welcome tells the steps of the images that have just become complete.
+func (im *lazyImporter) welcome(ctx context.Context) error {
+	for _, reference := range im.came {
+		if err := im.arrived(ctx, reference); err != nil {
+			return err
+		}
+	}
+	im.came = nil
+	return nil
+}
+
+// arrived tells the steps of an image, once it has its second name too.
+func (im *lazyImporter) arrived(ctx context.Context, reference string) error {
+	if alias := im.p.aliases[reference]; alias != "" {
+		if err := im.store.Tag(ctx, reference, alias); err != nil {
+			return err
+		}
+	}
+	im.p.arrived(reference)
+	return nil
 }
 
 // complete says whether every wanted image is in.
@@ -73,7 +102,10 @@ func (im *lazyImporter) wants(entry string) bool {
 }
 
 func (im *lazyImporter) blob(ctx context.Context, e bundle.Entry, r io.Reader) error {
-	return im.importer.Blob(ctx, e, r)
+	if err := im.importer.Blob(ctx, e, r); err != nil {
+		return err
+	}
+	return im.welcome(ctx)
 }
 
 func (im *lazyImporter) close(ctx context.Context) {

@@ -45,6 +45,7 @@ type Node struct {
 
 	before       *host.Host // dry run: the host itself, while Host is a folder
 	manifest     *bundle.Manifest
+	brought      map[string]string // the bundle's image references by component
 	patches      *patches.Set
 	payload      *payload
 	stop         context.CancelFunc // ends the payload's stream
@@ -79,11 +80,31 @@ func (n *Node) UseBundle(f *bundle.File) error {
 		return fault.New(fault.Usage, "it can be left to you with --cni none",
 			"--cni %q: this bundle's pod network is %q", n.Config.CNI, m.CNI)
 	}
-	n.Config.Images = map[string]string{}
+	n.brought = map[string]string{}
 	for _, i := range m.Images {
-		n.Config.Images[i.Name] = i.Reference
+		n.brought[i.Name] = i.Reference
 	}
+	n.Config.Images = n.brought
 	return nil
+}
+
+// NameImages gives the bundle's images the names that the completed Config
+// asks for, and finds out whether the bundle has what it asks for.
+func (n *Node) NameImages() (err error) {
+	n.Config.Images, err = n.Config.ImageNames(n.brought)
+	return err
+}
+
+// aliases are the names by which Kubernetes will ask for the bundle's images,
+// by the bundle's own names, where they differ.
+func (n *Node) aliases() map[string]string {
+	names := map[string]string{}
+	for component, reference := range n.brought {
+		if name := n.Config.Images[component]; name != reference {
+			names[reference] = name
+		}
+	}
+	return names
 }
 
 // UsePatches reads the folder that the Config names.
@@ -184,11 +205,11 @@ func (n *Node) images() []bundle.Image {
 	return wanted
 }
 
-// references names images by component, leaving out what the bundle lacks.
+// references are the bundle's images by component, leaving out what it lacks.
 func (n *Node) references(names ...string) []string {
 	var refs []string
 	for _, name := range names {
-		if ref := n.Config.Images[name]; ref != "" {
+		if ref := n.brought[name]; ref != "" {
 			refs = append(refs, ref)
 		}
 	}
@@ -224,18 +245,6 @@ func (n *Node) withAPI(run func(context.Context) error) func(context.Context) er
 		}
 		return run(ctx)
 	}
-}
-
-// registered waits until the kubelet has registered the node, and notes there
-// which container runtime it uses.
-func (n *Node) registered(ctx context.Context) error {
-	node := n.Config.NodeRegistration
-	if err := n.client.WaitForNode(ctx, node.Name, nodeTimeout, n.report); err != nil {
-		return err
-	}
-	changed, err := n.client.AnnotateCRISocket(ctx, node.Name, node.CRISocket)
-	n.changed(changed)
-	return err
 }
 
 func (n *Node) loadClient(kubeconfig, server string) (*cluster.Client, error) {

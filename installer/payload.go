@@ -24,6 +24,7 @@ type payload struct {
 	host     *host.Host
 	binaries map[string]host.Binary // wanted programs by entry name
 	images   []bundle.Image         // wanted images
+	aliases  map[string]string      // the second names that images get, by reference
 
 	runtime chan *store.Store // receives containerd once, when it runs
 

@@ -138,6 +138,7 @@ func (n *Node) unpack(ctx context.Context) error {
 func (n *Node) stream(ctx context.Context, wantBinary func(string) bool, images []bundle.Image) {
 	ctx, n.stop = context.WithCancel(ctx)
 	n.payload = newPayload(n.Bundle, n.manifest, n.Host, wantBinary, images)
+	n.payload.aliases = n.aliases()
 	n.payload.start(ctx, n.manifest)
 }
 

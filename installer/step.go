@@ -91,7 +91,9 @@ func RunPhase(ctx context.Context, c *Console, steps []Step, name string) error 
 	if !ok {
 		return fault.New(fault.Usage, "the phases are: "+strings.Join(Names(steps), ", "), "there is no phase %q", name)
 	}
-	c.begin(1, 1, s)
+	full := s
+	full.Name = strings.TrimSuffix(name, "/all")
+	c.begin(1, 1, full)
 	started := time.Now()
 	if err := s.run(ctx, "", c, nil); err != nil {
 		return fmt.Errorf("%s: %w", name, err)

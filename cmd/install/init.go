@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"errors"
+	"net/netip"
 	"os"
 	"strings"
 	"time"
@@ -108,7 +110,12 @@ func (in *initFlags) open(cmd *cobra.Command) (n *installer.Node, done func(), e
 			Token: in.token, TTL: in.tokenTTL, Description: "The token that './install init' made for nodes to join with.",
 		}}
 	}
+	// kubeadm's way to ask for the default.
+	if ip, err := netip.ParseAddr(cfg.LocalAPIEndpoint.AdvertiseAddress); err == nil && ip.IsUnspecified() {
+		cfg.LocalAPIEndpoint.AdvertiseAddress = ""
+	}
 	done, err = openIn(ctx, n, in.rootfs, host.Options{
+		Elsewhere:     in.rootfs != "" || n.PrintManifest || n.RenderDir != "",
 		NodeIP:        cfg.LocalAPIEndpoint.AdvertiseAddress,
 		AddressFlag:   "--apiserver-advertise-address",
 		PodSubnet:     cfg.Networking.PodSubnet,
@@ -119,7 +126,7 @@ func (in *initFlags) open(cmd *cobra.Command) (n *installer.Node, done func(), e
 	}
 	cfg.CompleteInit()
 	if err = cfg.ValidateInit(); err == nil {
-		err = n.UsePatches()
+		err = errors.Join(n.NameImages(), n.UsePatches())
 	}
 	if err != nil {
 		done()
@@ -159,7 +166,14 @@ func openIn(ctx context.Context, n *installer.Node, rootfs string, o host.Option
 		n.Close()
 		unlock()
 	}
-	if n.Config.Facts, err = n.Host.Detect(ctx, o); err != nil {
+	here := n.Host
+	if rootfs != "" { // it has files only; the rest of the host is this one
+		here, err = host.Open("/")
+	}
+	if err == nil {
+		n.Config.Facts, err = here.Detect(ctx, o)
+	}
+	if err != nil {
 		done()
 		return nil, err
 	}

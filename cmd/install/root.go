@@ -32,6 +32,7 @@ func newRootCmd() *cobra.Command {
 		Args:          noArgs,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
+	cobra.EnableCommandSorting = false // phases are listed in the order they run in
 	cmd.PersistentFlags().IntVarP(&verbosity, "v", "v", 0, "how much to tell: 0, 1 (every sub-step and file) or 2")
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return fault.New(fault.Usage, "see '"+cmd.CommandPath()+" --help'", "%w", err)

@@ -26,6 +26,9 @@ import (
 type Options struct {
 	// NodeIP is the node's address where the user named it.
 	NodeIP string
+	// Elsewhere says that files are made for another host: NodeIP need not
+	// be an address of this one.
+	Elsewhere bool
 	// Peer is a host, or host:port, that this node will talk to: for join,
 	// the API server. The node's address is the one that packets to it
 	// leave from.
@@ -85,6 +88,9 @@ func (h *Host) Detect(ctx context.Context, o Options) (config.Facts, error) {
 // nodeAddress is the user's choice, or the one towards the peer, or the only
 // sensible one.
 func nodeAddress(ctx context.Context, o Options) (Address, error) {
+	if ip, err := netip.ParseAddr(o.NodeIP); err == nil && o.Elsewhere {
+		return Address{IP: ip}, nil
+	}
 	if o.NodeIP != "" {
 		return addressNamed(o.NodeIP, o.AddressFlag)
 	}
