@@ -8,6 +8,8 @@
 # through the module proxy, and real Kubernetes built from them into the cache.
 
 KUBERNETES ?= v1.29.15
+# Whose kubeadm judges, beside that of KUBERNETES, what is rendered.
+NEWEST     ?= v1.37.1
 CACHE      ?= $(or $(AIRLIFT_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/airlift)
 VERSION    ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 
@@ -20,7 +22,7 @@ STUBS    = cmd/bundle/stubs
 # What the tests judge by, where it is not there already.
 PACKAGES = iptables iproute2 libcap2-bin nftables openssl zstd
 
-.PHONY: packages all build stubs upstream bundle demo test vet e2e clean
+.PHONY: packages all build stubs upstream oracles bundle demo test vet e2e clean
 
 all: build
 
@@ -36,6 +38,10 @@ stubs:
 upstream:
 	go build -o bin/upstream ./scripts/upstream
 	bin/upstream build --version $(KUBERNETES)
+
+# What else the tests judge by.
+oracles: upstream
+	bin/upstream build --version $(NEWEST) --only kubeadm
 
 # A bundle made from the rig, which stands for the sites on the internet.
 bundle: build upstream
@@ -53,7 +59,7 @@ packages:
 	@apt-cache show containerd >/dev/null 2>&1 || apt-get update -q
 	@dpkg-query --show $(PACKAGES) >/dev/null 2>&1 || apt-get install -q --yes --no-install-recommends $(PACKAGES)
 
-test: packages upstream vet
+test: packages oracles vet
 	go test ./...
 
 e2e: bundle

@@ -1,35 +1,82 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 
 	"github.com/spf13/cobra"
+	"sigs.k8s.io/yaml"
+
+	"airlift/fault"
 )
 
+// versions is what the version command prints for programs.
+type versions struct {
+	Installer  string            `json:"installer"`
+	Kubernetes string            `json:"kubernetes"`
+	Platform   string            `json:"platform"`
+	Components map[string]string `json:"components"`
+	Images     []string          `json:"images"`
+}
+
 func newVersionCmd() *cobra.Command {
-	return &cobra.Command{
-		Use:   "version",
-		Short: "Print the versions of this installer and of what it installs",
-		Args:  noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			out := cmd.OutOrStdout()
-			fmt.Fprintf(out, "install %s\n", version)
-			f, err := openBundle()
-			if err != nil {
-				return err
-			}
-			defer f.Close()
-			m, err := f.Manifest()
-			if err != nil {
-				return err
-			}
-			for _, c := range m.Components {
-				fmt.Fprintf(out, "%s %s\n", c.Name, c.Version)
-			}
-			for _, i := range m.Images {
-				fmt.Fprintln(out, i.Reference)
-			}
-			return nil
-		},
+	output := ""
+	cmd := &cobra.Command{
+		Use:     "version",
+		Short:   "Print the versions of this installer and of what it installs",
+		Example: "  ./install version\n  ./install version -o short",
+		Args:    noArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return printVersion(cmd, output) },
 	}
+	cmd.Flags().StringVarP(&output, "output", "o", "", "short (Kubernetes' version alone), json or yaml")
+	return cmd
+}
+
+func printVersion(cmd *cobra.Command, output string) error {
+	switch output {
+	case "", "short", "json", "yaml":
+	default:
+		return fault.New(fault.Usage, "", "--output %q is none of short, json, yaml", output)
+	}
+	out := cmd.OutOrStdout()
+	if output == "" {
+		fmt.Fprintf(out, "install %s\n", version)
+	}
+	f, err := openBundle()
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	m, err := f.Manifest()
+	if err != nil {
+		return err
+	}
+	v := versions{Installer: version, Kubernetes: m.KubernetesVersion, Platform: m.Platform, Components: map[string]string{}}
+	for _, c := range m.Components {
+		v.Components[c.Name] = c.Version
+		if output == "" {
+			fmt.Fprintf(out, "%s %s\n", c.Name, c.Version)
+		}
+	}
+	for _, i := range m.Images {
+		v.Images = append(v.Images, i.Reference)
+		if output == "" {
+			fmt.Fprintln(out, i.Reference)
+		}
+	}
+	var data []byte
+	switch output {
+	case "short":
+		_, err = fmt.Fprintln(out, m.KubernetesVersion)
+	case "json":
+		data, err = json.MarshalIndent(v, "", "  ")
+		data = append(data, '\n')
+	case "yaml":
+		data, err = yaml.Marshal(v)
+	}
+	if err != nil {
+		return err
+	}
+	_, err = out.Write(data)
+	return err
 }
