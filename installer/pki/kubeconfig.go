@@ -102,6 +102,8 @@ type identity struct {
 	file   string // below config.KubernetesDir
 	server string
 	client Certificate
+	// orServer is another server that an existing file may point at.
+	orServer string
 }
 
 // kubeconfigItems are kubeadm's sub-phases of `kubeconfig`, in its order.
@@ -131,11 +133,12 @@ func kubeconfigsOf(cfg *config.Config) []string {
 func identities(cfg *config.Config) map[string]identity {
 	everybody, local := cfg.ServerURL(), cfg.LocalURL()
 	return map[string]identity{
-		"admin":              {"admin.conf", everybody, Certificate{CommonName: "kubernetes-admin", Organizations: []string{ClusterAdminsGroup}, Usages: clientAuth}},
-		"super-admin":        {"super-admin.conf", everybody, Certificate{CommonName: "kubernetes-super-admin", Organizations: []string{systemPrivilegedGroup}, Usages: clientAuth}},
-		"kubelet":            {"kubelet.conf", everybody, Certificate{CommonName: nodeUserPrefix + cfg.NodeRegistration.Name, Organizations: []string{nodesGroup}, Usages: clientAuth}},
-		"controller-manager": {"controller-manager.conf", local, Certificate{CommonName: "system:kube-controller-manager", Usages: clientAuth}},
-		"scheduler":          {"scheduler.conf", local, Certificate{CommonName: "system:kube-scheduler", Usages: clientAuth}},
+		"admin":       {"admin.conf", everybody, Certificate{CommonName: "kubernetes-admin", Organizations: []string{ClusterAdminsGroup}, Usages: clientAuth}, ""},
+		"super-admin": {"super-admin.conf", everybody, Certificate{CommonName: "kubernetes-super-admin", Organizations: []string{systemPrivilegedGroup}, Usages: clientAuth}, ""},
+		// kubeadm's upgrades from v1.31 on turn it to the API server beside it.
+		"kubelet":            {"kubelet.conf", everybody, Certificate{CommonName: nodeUserPrefix + cfg.NodeRegistration.Name, Organizations: []string{nodesGroup}, Usages: clientAuth}, local},
+		"controller-manager": {"controller-manager.conf", local, Certificate{CommonName: "system:kube-controller-manager", Usages: clientAuth}, ""},
+		"scheduler":          {"scheduler.conf", local, Certificate{CommonName: "system:kube-scheduler", Usages: clientAuth}, ""},
 	}
 }
 
@@ -327,7 +330,7 @@ func checkKubeconfig(host fs.FS, file string, data []byte, id identity, ca autho
 	if !ca.knows(trusted[0]) {
 		return unusable(file, fmt.Errorf("it trusts another CA than %s", ca.path))
 	}
-	if cl.Server != id.server {
+	if cl.Server != id.server && cl.Server != id.orServer {
 		return unusable(file, fmt.Errorf("it points at %s, not at %s", cl.Server, id.server))
 	}
 	if u.Token != "" {

@@ -382,7 +382,7 @@ func (k anyKubeconfig) user(t *testing.T) map[string]any {
 }
 
 // withoutSecrets leaves names, servers and contexts, but takes out the
-// credentials and the CA, which are never equal.
+// credentials and the CA, which are never equal, and what is empty.
 func (k anyKubeconfig) withoutSecrets(t *testing.T) anyKubeconfig {
 	t.Helper()
 	data, err := yaml.Marshal(k)
@@ -395,6 +395,10 @@ func (k anyKubeconfig) withoutSecrets(t *testing.T) anyKubeconfig {
 	}
 	for _, c := range plain["clusters"].([]any) {
 		delete(c.(map[string]any)["cluster"].(map[string]any), "certificate-authority-data")
+	}
+	// Newer versions leave this empty field out.
+	if preferences, ok := plain["preferences"].(map[string]any); ok && len(preferences) == 0 {
+		delete(plain, "preferences")
 	}
 	return plain
 }
