@@ -18,6 +18,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"time"
 
@@ -181,4 +182,16 @@ func command(ctx context.Context, h *lab.Host, stdin io.Reader, argv ...string) 
 		err = fmt.Errorf("%w: %s", err, strings.TrimSpace(out.String()))
 	}
 	return Done{out.String(), time.Since(started)}, err
+}
+
+var joinLine = regexp.MustCompile(`kubeadm join (\S+:\d+ --token \S+) \\\s+(--discovery-token-ca-cert-hash \S+)`)
+
+// JoinArgs finds in what init printed how a worker joins: the address and the
+// flags.
+func JoinArgs(output string) ([]string, error) {
+	m := joinLine.FindStringSubmatch(output)
+	if m == nil {
+		return nil, fmt.Errorf("finding the join command: there is none in %q", output)
+	}
+	return strings.Fields(m[1] + " " + m[2]), nil
 }

@@ -111,10 +111,12 @@ cat >/opt/cni/bin/flannel <<'END'
 #!/bin/sh
 [ "$CNI_COMMAND" = VERSION ] && exec /opt/cni/bin/bridge
 . /run/flannel/subnet.env || exit 1
+# 10.244.1.1/24, the bridge's own address, stands for the subnet 10.244.1.0/24.
+subnet=${FLANNEL_SUBNET%.1/*}.0/${FLANNEL_SUBNET#*/}
 exec /opt/cni/bin/bridge <<CONFIG
 {"cniVersion": "0.3.1", "name": "cbr0", "type": "bridge", "bridge": "cni0", "mtu": $FLANNEL_MTU,
  "hairpinMode": true, "isDefaultGateway": true, "ipMasq": false,
- "ipam": {"type": "host-local", "subnet": "$FLANNEL_SUBNET", "routes": [{"dst": "$FLANNEL_NETWORK"}]}}
+ "ipam": {"type": "host-local", "subnet": "$subnet", "routes": [{"dst": "$FLANNEL_NETWORK"}]}}
 CONFIG
 END
 chmod 755 /opt/cni/bin/flannel
