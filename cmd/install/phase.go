@@ -11,18 +11,32 @@ import (
 	"airlift/installer/config"
 )
 
+// A phaseRun is one run of one phase: its flags, and what they come to.
+type phaseRun interface {
+	// bind adds the flags; name is "certs/apiserver".
+	bind(f *pflag.FlagSet, name string)
+	// run runs the phase.
+	run(cmd *cobra.Command, name string, args []string) error
+}
+
 // newInitPhaseCmd has a command for every phase and sub-phase of init.
 func newInitPhaseCmd() *cobra.Command {
+	cmd := newPhaseCmd(new(installer.Node).Init(), noArgs, func() phaseRun { return new(initPhase) })
+	cmd.Short = "Run one phase of init"
+	cmd.Long = "Run one phase of init, or one of its sub-phases, alone. The names are kubeadm's."
+	cmd.Example = "  ./install init phase certs all\n  ./install init phase certs apiserver --config kubeadm.yaml\n  ./install init phase addon coredns --print-manifest"
+	return cmd
+}
+
+// newPhaseCmd has a command for every step and sub-step.
+func newPhaseCmd(steps []installer.Step, args cobra.PositionalArgs, fresh func() phaseRun) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:     "phase NAME",
-		Short:   "Run one phase of init",
-		Long:    "Run one phase of init, or one of its sub-phases, alone. The names are kubeadm's.",
-		Example: "  ./install init phase certs all\n  ./install init phase certs apiserver --config kubeadm.yaml\n  ./install init phase addon coredns --print-manifest",
-		Args:    noPhase,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Use:  "phase NAME",
+		Args: noPhase,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	for _, s := range new(installer.Node).Init() {
-		cmd.AddCommand(initPhase(s, ""))
+	for _, s := range steps {
+		cmd.AddCommand(phaseCmd(s, "", args, fresh))
 	}
 	return cmd
 }
@@ -38,21 +52,20 @@ func noPhase(cmd *cobra.Command, args []string) error {
 	return fault.New(fault.Usage, "it has: "+strings.Join(names, ", "), "%s has no %q", cmd.CommandPath(), strings.Join(args, " "))
 }
 
-// initPhase makes the command of one phase, with those of its sub-phases. As
+// phaseCmd makes the command of one phase, with those of its sub-phases. As
 // in kubeadm a phase with sub-phases has one more, "all"; by itself it shows
 // them, unless flags say that it is meant.
-func initPhase(s installer.Step, parent string) *cobra.Command {
-	name := parent + s.Name
-	in := &initFlags{}
+func phaseCmd(s installer.Step, parent string, args cobra.PositionalArgs, fresh func() phaseRun) *cobra.Command {
+	name, run := parent+s.Name, fresh()
 	cmd := &cobra.Command{
 		Use:     s.Name,
 		Aliases: s.Aliases,
 		Short:   strings.ToUpper(s.Doc[:1]) + s.Doc[1:],
-		Args:    noArgs,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return in.runPhase(cmd, name) },
+		Args:    args,
+		RunE:    func(cmd *cobra.Command, args []string) error { return run.run(cmd, name, args) },
 	}
-	in.bind(cmd.Flags())
-	in.bindPhase(cmd.Flags(), name)
+	cmd.Flags().SortFlags = false
+	run.bind(cmd.Flags(), name)
 	if len(s.Steps) == 0 {
 		return cmd
 	}
@@ -65,20 +78,22 @@ func initPhase(s installer.Step, parent string) *cobra.Command {
 			return group.Help()
 		},
 	}
+	group.Flags().SortFlags = false
 	group.Flags().AddFlagSet(cmd.Flags())
 	cmd.Use, cmd.Aliases, cmd.Short = "all", nil, "All of "+s.Name
-	group.Flags().SortFlags = false
 	group.AddCommand(cmd)
 	for _, sub := range s.Steps {
-		group.AddCommand(initPhase(sub, name+"/"))
+		group.AddCommand(phaseCmd(sub, name+"/", args, fresh))
 	}
 	return group
 }
 
-// runPhase runs one phase of init.
-func (in *initFlags) runPhase(cmd *cobra.Command, name string) error {
-	in.node.Single = true
-	n, done, err := in.open(cmd)
+// initPhase is one run of one of init's phases.
+type initPhase struct{ initFlags }
+
+func (p *initPhase) run(cmd *cobra.Command, name string, _ []string) error {
+	p.node.Single = true
+	n, done, err := p.open(cmd)
 	if err != nil {
 		return err
 	}
@@ -89,20 +104,21 @@ func (in *initFlags) runPhase(cmd *cobra.Command, name string) error {
 	return installer.RunPhase(cmd.Context(), n.Console, n.Init(), name)
 }
 
-// bindPhase adds the flags that only some phases have.
-func (in *initFlags) bindPhase(f *pflag.FlagSet, name string) {
+// bind adds the flags of init, and those that only some phases have.
+func (p *initPhase) bind(f *pflag.FlagSet, name string) {
+	p.initFlags.bind(f)
 	first, _, _ := strings.Cut(name, "/")
 	switch first {
 	case "certs", "etcd", "control-plane":
-		f.StringVar(&in.rootfs, "rootfs", "", "a folder to write to as if it were the host's root")
+		f.StringVar(&p.rootfs, "rootfs", "", "a folder to write to as if it were the host's root")
 	case "kubeconfig":
-		f.StringVar(&in.rootfs, "rootfs", "", "a folder to write to as if it were the host's root")
-		f.StringVar(&in.node.KubeconfigDir, "kubeconfig-dir", config.KubernetesDir, "where the kubeconfig files go")
+		f.StringVar(&p.rootfs, "rootfs", "", "a folder to write to as if it were the host's root")
+		f.StringVar(&p.node.KubeconfigDir, "kubeconfig-dir", config.KubernetesDir, "where the kubeconfig files go")
 	case "addon":
-		f.BoolVar(&in.node.PrintManifest, "print-manifest", false, "print the manifests instead of applying them")
-		f.StringVar(&in.node.RenderDir, "render-dir", "", "write the manifests to this folder instead of applying them")
+		f.BoolVar(&p.node.PrintManifest, "print-manifest", false, "print the manifests instead of applying them")
+		f.StringVar(&p.node.RenderDir, "render-dir", "", "write the manifests to this folder instead of applying them")
 		fallthrough
 	case "upload-config", "upload-certs", "mark-control-plane", "bootstrap-token", "pod-network", "show-join-command", "wait-control-plane", "wait-node":
-		f.StringVar(&in.node.Kubeconfig, "kubeconfig", adminConf, "how to reach the cluster")
+		f.StringVar(&p.node.Kubeconfig, "kubeconfig", adminConf, "how to reach the cluster")
 	}
 }
