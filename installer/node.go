@@ -61,6 +61,8 @@ type Node struct {
 	token        string         // the one the join command shows
 	found        *cluster.Found // join: the cluster, trusted
 	kubelet      []byte         // join: the cluster's KubeletConfiguration
+
+	clusterVersion string // join: what the cluster runs
 }
 
 // UseBundle reads the bundle's manifest, and from it what version to install
@@ -198,7 +200,7 @@ func (n *Node) report(state string) { n.Console.Debug(1, "%s", state) }
 func (n *Node) images() []bundle.Image {
 	var wanted []bundle.Image
 	for _, i := range n.manifest.Images {
-		if n.role == preflight.Init || images.Worker(i.Name) {
+		if n.role != preflight.Join || images.Worker(i.Name) {
 			wanted = append(wanted, i)
 		}
 	}
@@ -222,7 +224,7 @@ func (n *Node) references(names ...string) []string {
 func (n *Node) wantBinary(entry string) bool {
 	switch name := strings.TrimPrefix(entry, bundle.BinDir); {
 	case name == "kubectl":
-		return n.role == preflight.Init
+		return n.role != preflight.Join
 	case name == "runc", name == "ctr", strings.HasPrefix(name, "containerd"):
 		return !n.foreign
 	}

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"strings"
+
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
@@ -10,56 +12,78 @@ import (
 	"airlift/installer/host"
 )
 
+const joinExample = `  ./install join 10.1.2.3:6443 --token abcdef.0123456789abcdef --discovery-token-ca-cert-hash sha256:…
+  ./install join k8s.site.example:6443 --token … --discovery-token-ca-cert-hash sha256:… --control-plane --certificate-key …
+  ./install join --discovery-file cluster-info.yaml --tls-bootstrap-token abcdef.0123456789abcdef`
+
+// joinFlags are what join and each of its phases take.
+type joinFlags struct {
+	cfg    config.Config
+	token  string
+	nodeIP string
+	node   installer.Node // the fields that flags set
+}
+
 func newJoinCmd() *cobra.Command {
-	var (
-		cfg    config.Config
-		nodeIP string
-		skip   []string
-	)
+	in := &joinFlags{}
 	cmd := &cobra.Command{
-		Use:     "join HOST:PORT",
-		Short:   "Make this host a worker of an existing cluster",
-		Long:    "Make this host a worker of an existing cluster. 'install init' prints the command to use.\nRunning it again is safe.",
-		Example: "  ./install join 10.1.2.3:6443 --token abcdef.0123456789abcdef --discovery-token-ca-cert-hash sha256:…",
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 1 {
-				return fault.New(fault.Usage, "see 'install join --help'", "join takes one address, got %d", len(args))
-			}
-			return nil
-		},
+		Use:   "join [HOST:PORT]",
+		Short: "Make this host a node of an existing cluster",
+		Long: `Make this host a worker of an existing cluster or, with --control-plane, another
+control plane. 'install init' prints the command to use. Running it again is
+safe: it finishes what an earlier run left and changes nothing else.
+
+A control plane takes over the cluster's certificates, downloaded and decrypted
+with --certificate-key, or put below /etc/kubernetes/pki by hand.
+
+'install join phase' runs one phase.`,
+		Example: joinExample,
+		Args:    oneAddress,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			ctx := cmd.Context()
-			if len(args) == 1 {
-				cfg.Discovery.APIServerEndpoint = args[0]
-			}
-			n := &installer.Node{Config: &cfg, Console: console(cmd)}
-			done, err := open(ctx, n, host.Options{
-				NodeIP: nodeIP, AddressFlag: "--node-ip", Peer: cfg.Discovery.APIServerEndpoint,
-			})
+			n, done, err := in.open(cmd, args)
 			if err != nil {
 				return err
 			}
 			defer done()
-			cfg.CompleteJoin()
-			if err := cfg.ValidateJoin(); err != nil {
-				return err
+			if n.Config.DryRun {
+				return n.DryRunJoin(cmd.Context())
 			}
-			return installer.Run(ctx, n.Console, n.Join(), skip)
+			return n.RunJoin(cmd.Context())
 		},
 	}
-	f := cmd.Flags()
-	f.SortFlags = false
+	in.bind(cmd.Flags())
+	cmd.Flags().StringSliceVar(&in.cfg.SkipPhases, "skip-phases", nil, "phases to leave out\nThe phases: "+strings.Join(installer.Names(new(installer.Node).Join()), ", "))
+	cmd.AddCommand(newJoinPhaseCmd())
+	return cmd
+}
+
+func oneAddress(cmd *cobra.Command, args []string) error {
+	if len(args) > 1 {
+		return fault.New(fault.Usage, "see '"+cmd.CommandPath()+" --help'", "join takes one address, got %d", len(args))
+	}
+	return nil
+}
+
+func (in *joinFlags) bind(f *pflag.FlagSet) {
+	cfg := &in.cfg
 	d := &cfg.Discovery
-	f.StringVar(&d.Token, "token", "", "the token, as init printed it")
+	f.SortFlags = false
+	f.StringVar(&in.token, "token", "", "the token, as init printed it; for both of the next two")
+	f.StringVar(&d.Token, "discovery-token", "", "the token to find and trust the cluster with")
+	f.StringVar(&d.TLSBootstrapToken, "tls-bootstrap-token", "", "the token the kubelet gets its certificate with")
 	f.StringSliceVar(&d.CACertHashes, "discovery-token-ca-cert-hash", nil, "the cluster's CA must have this hash: sha256:<hex>; may be repeated")
 	f.BoolVar(&d.UnsafeSkipCAVerification, "discovery-token-unsafe-skip-ca-verification", false, "trust whatever CA answers with this token; who has the token can then pose as the cluster")
-	f.StringVar(&d.TLSBootstrapToken, "tls-bootstrap-token", "", "the token the kubelet gets its certificate with (default: --token)")
+	f.StringVar(&d.File, "discovery-file", "", "a kubeconfig, a file or an https:// URL, that tells the cluster's address and CA")
 	f.DurationVar(&d.Timeout, "discovery-timeout", config.DefaultDiscoveryTimeout, "how long to wait for the cluster to answer")
-	f.StringVar(&nodeIP, "node-ip", "", "this node's address (default: the one it reaches the API server from)")
+	f.BoolVar(&cfg.ControlPlane, "control-plane", false, "make it another control plane")
+	f.StringVar(&cfg.CertificateKey, "certificate-key", "", "the key to decrypt the uploaded certificates with, as init --upload-certs printed it")
+	f.StringVar(&cfg.LocalAPIEndpoint.AdvertiseAddress, "apiserver-advertise-address", "", "with --control-plane: the address this host's API server is reached at (default: --node-ip)")
+	f.Int32Var(&cfg.LocalAPIEndpoint.BindPort, "apiserver-bind-port", config.DefaultBindPort, "with --control-plane: the port this host's API server listens on")
+	f.StringVar(&in.nodeIP, "node-ip", "", "this node's address (default: the one it reaches the API server from)")
 	f.StringVar(&cfg.CNI, "cni", "", "the pod network: flannel or none (default: what the bundle brings)")
-	nodeFlags(f, &cfg)
-	f.StringSliceVar(&skip, "skip-phases", nil, "phases to leave out")
-	return cmd
+	f.StringVar(&cfg.Patches, "patches", "", "a folder with patches for the static pods and the kubelet's configuration: TARGET[SUFFIX][+TYPE].yaml")
+	nodeFlags(f, cfg)
+	f.BoolVar(&cfg.DryRun, "dry-run", false, "write what would be written to a folder instead, and change nothing")
 }
 
 // nodeFlags are the flags that init and join share.
@@ -67,4 +91,106 @@ func nodeFlags(f *pflag.FlagSet, cfg *config.Config) {
 	f.StringVar(&cfg.NodeRegistration.Name, "node-name", "", "the node's name (default: the host's name)")
 	f.StringVar(&cfg.NodeRegistration.CRISocket, "cri-socket", "", "the container runtime's socket (default unix://"+config.ContainerdSocket+")")
 	f.StringSliceVar(&cfg.NodeRegistration.IgnorePreflightErrors, "ignore-preflight-errors", nil, "checks whose errors become warnings, such as Swap,NumCPU; all for every one")
+}
+
+// open reads the bundle and the host, and completes and validates the Config.
+// The caller calls done at the end.
+func (in *joinFlags) open(cmd *cobra.Command, args []string) (n *installer.Node, done func(), err error) {
+	ctx, cfg := cmd.Context(), &in.cfg
+	n = &in.node
+	n.Config, n.Console = cfg, console(cmd)
+	d := &cfg.Discovery
+	if len(args) == 1 {
+		d.APIServerEndpoint = args[0]
+	}
+	if in.token != "" {
+		if d.Token == "" && d.File == "" {
+			d.Token = in.token
+		}
+		if d.TLSBootstrapToken == "" {
+			d.TLSBootstrapToken = in.token
+		}
+	}
+	if !cfg.ControlPlane {
+		for _, name := range []string{"certificate-key", "apiserver-advertise-address", "apiserver-bind-port"} {
+			if cmd.Flags().Changed(name) {
+				n.Console.Warn("--%s means nothing without --control-plane", name)
+			}
+		}
+	}
+	o := host.Options{NodeIP: in.nodeIP, AddressFlag: "--node-ip", Peer: d.APIServerEndpoint}
+	if ip := cfg.LocalAPIEndpoint.AdvertiseAddress; cfg.ControlPlane && in.nodeIP == "" && ip != "" {
+		o.NodeIP, o.AddressFlag = ip, "--apiserver-advertise-address"
+	}
+	if done, err = open(ctx, n, o); err != nil {
+		return nil, nil, err
+	}
+	if n.Single && d.APIServerEndpoint == "" && d.File == "" {
+		d.File = n.OwnKubeconfig()
+	}
+	cfg.CompleteJoin()
+	if err = cfg.ValidateJoin(); err == nil {
+		err = n.UsePatches()
+	}
+	if err != nil {
+		done()
+		return nil, nil, err
+	}
+	return n, done, nil
+}
+
+// newJoinPhaseCmd has a command for every phase and sub-phase of join.
+func newJoinPhaseCmd() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "phase NAME",
+		Short:   "Run one phase of join",
+		Long:    "Run one phase of join, or one of its sub-phases, alone. The names are kubeadm's.\nPhases that only control planes have imply --control-plane.",
+		Example: "  ./install join phase control-plane-prepare download-certs 10.1.2.3:6443 --token … --discovery-token-ca-cert-hash sha256:… --certificate-key …\n  ./install join phase control-plane-join all",
+		Args:    noPhase,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	both := map[string]bool{}
+	for _, s := range (&installer.Node{Config: &config.Config{}}).Join() {
+		both[s.Name] = true
+	}
+	for _, s := range new(installer.Node).Join() {
+		cmd.AddCommand(joinPhase(s, "", !both[s.Name]))
+	}
+	return cmd
+}
+
+// joinPhase makes the command of one phase, with those of its sub-phases.
+func joinPhase(s installer.Step, parent string, control bool) *cobra.Command {
+	name := parent + s.Name
+	short := strings.ToUpper(s.Doc[:1]) + s.Doc[1:]
+	if len(s.Steps) > 0 {
+		group := &cobra.Command{
+			Use: s.Name, Aliases: s.Aliases, Short: short, Args: noPhase,
+			RunE: func(group *cobra.Command, _ []string) error { return group.Help() },
+		}
+		group.AddCommand(joinPhase(installer.Step{Name: "all", Doc: "all of " + s.Name}, name+"/", control))
+		for _, sub := range s.Steps {
+			group.AddCommand(joinPhase(sub, name+"/", control))
+		}
+		return group
+	}
+	in := &joinFlags{}
+	cmd := &cobra.Command{
+		Use: s.Name + " [HOST:PORT]", Aliases: s.Aliases, Short: short, Args: oneAddress,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			in.node.Single = true
+			in.cfg.ControlPlane = in.cfg.ControlPlane || control
+			n, done, err := in.open(cmd, args)
+			if err != nil {
+				return err
+			}
+			defer done()
+			if n.Config.DryRun {
+				return n.DryRunJoinPhase(cmd.Context(), name)
+			}
+			return installer.RunPhase(cmd.Context(), n.Console, n.Join(), name)
+		},
+	}
+	in.bind(cmd.Flags())
+	return cmd
 }

@@ -201,7 +201,7 @@ func TestMembership(t *testing.T) {
 	if err != nil || added || len(again) != 2 {
 		t.Fatal(again, added, err)
 	}
-	if err := c.CheckHealthy(t.Context()); err != nil {
+	if err := c.CheckHealthy(t.Context(), two.peer); err != nil {
 		t.Errorf("a learner that is about to start is no illness: %v", err)
 	}
 	// Nobody else gets in meanwhile, and is told why.
@@ -230,7 +230,7 @@ func TestMembership(t *testing.T) {
 	if got := len(strings.Fields(s.list(c))); got != 3 {
 		t.Fatal(s.list(c))
 	}
-	if err := c.CheckHealthy(t.Context()); err != nil {
+	if err := c.CheckHealthy(t.Context(), ""); err != nil {
 		t.Error(err)
 	}
 	for _, m := range []*server{one, two, three} {
@@ -242,7 +242,7 @@ func TestMembership(t *testing.T) {
 	// One is down: the cluster works, and cannot lose another one.
 	s.stop(three)
 	c = s.connect(one, two, three)
-	if err := c.CheckHealthy(t.Context()); err == nil || !strings.Contains(err.Error(), "three (") {
+	if err := c.CheckHealthy(t.Context(), ""); err == nil || !strings.Contains(err.Error(), "three (") {
 		t.Errorf("health with a dead member: %v", err)
 	}
 	err = c.CheckRemove(t.Context(), s.member(c, one))

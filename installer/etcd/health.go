@@ -124,16 +124,16 @@ func (c *Client) chooseEndpoints(ctx context.Context, endpoints []string) error 
 }
 
 // CheckHealthy fails when a member is not well: a bad moment to change the
-// membership.
-func (c *Client) CheckHealthy(ctx context.Context) error {
+// membership. The member that is being added, at the peer URL except, need not
+// be.
+func (c *Client) CheckHealthy(ctx context.Context, except string) error {
 	members, err := c.Members(ctx)
 	if err != nil {
 		return err
 	}
 	var sick []string
 	for _, s := range c.Health(ctx, members) {
-		// One that is being added right now is not there to be well.
-		if s.Err != nil && !(s.Learner && s.Name == "") {
+		if s.Err != nil && s.PeerURL != except {
 			sick = append(sick, fmt.Sprintf("%s: %v", s.Member, s.Err))
 		}
 	}
