@@ -30,7 +30,7 @@ func TestEqualsKubeadm(t *testing.T) {
 	relevant := []string{"plain", "control-plane endpoint", "control-plane endpoint without a port", "extra names",
 		"other ranges and names", "dual-stack", "IPv6", "external etcd", "other port"}
 	ran := 0
-	for _, c := range oracle.Cases() {
+	for _, c := range oracle.Cases(oracle.Version) {
 		if !slices.Contains(relevant, c.Name) {
 			continue
 		}
@@ -221,7 +221,7 @@ func TestOpenSSLVerifies(t *testing.T) {
 	for _, algorithm := range []string{"", "RSA-2048", "ECDSA-P384"} {
 		t.Run("algorithm="+algorithm, func(t *testing.T) {
 			t.Parallel()
-			cfg := oracle.Cases()[0].Config
+			cfg := oracle.Plain(oracle.Version)
 			cfg.EncryptionAlgorithm = algorithm
 			dir := t.TempDir()
 			for _, f := range makeAll(t, cfg, time.Now()) {
