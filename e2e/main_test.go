@@ -54,9 +54,11 @@ func versionOf(path string) (string, error) {
 	return manifest.KubernetesVersion, nil
 }
 
-// up boots a site of its own for the test and takes it down at its end.
+// up boots a site of its own for the test and takes it down at its end. Tests
+// run side by side: each mostly waits for what Kubernetes does in its own time.
 func up(t *testing.T, o lab.Options) *site.Site {
 	t.Helper()
+	t.Parallel()
 	if os.Geteuid() != 0 {
 		t.Fatal("the lab needs root")
 	}
