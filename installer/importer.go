@@ -3,8 +3,10 @@ package installer
 import (
 	"context"
 	"io"
+	"strings"
 
 	"airlift/bundle"
+	"airlift/fault"
 	"airlift/images/store"
 )
 
@@ -55,6 +57,14 @@ func (im *lazyImporter) open(ctx context.Context) error {
 	im.opened = true
 	if len(missing) == 0 {
 		return nil
+	}
+	if im.p.never {
+		var names []string
+		for _, i := range missing {
+			names = append(names, i.Reference)
+		}
+		return fault.New(fault.Preflight, "leave imagePullPolicy out, and they are imported from the bundle",
+			"imagePullPolicy is Never, and the container runtime lacks %s", strings.Join(names, ", "))
 	}
 	im.importer, err = im.store.NewImporter(ctx, missing, store.ImportOptions{
 		OnImage: func(i bundle.Image) {

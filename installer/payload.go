@@ -25,6 +25,7 @@ type payload struct {
 	binaries map[string]host.Binary // wanted programs by entry name
 	images   []bundle.Image         // wanted images
 	aliases  map[string]string      // the second names that images get, by reference
+	never    bool                   // images that are missing are not imported
 
 	runtime chan *store.Store // receives containerd once, when it runs
 

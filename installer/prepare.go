@@ -5,6 +5,8 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"airlift/bundle"
 	"airlift/fault"
 	"airlift/images/store"
@@ -139,6 +141,7 @@ func (n *Node) stream(ctx context.Context, wantBinary func(string) bool, images 
 	ctx, n.stop = context.WithCancel(ctx)
 	n.payload = newPayload(n.Bundle, n.manifest, n.Host, wantBinary, images)
 	n.payload.aliases = n.aliases()
+	n.payload.never = n.Config.NodeRegistration.ImagePullPolicy == corev1.PullNever
 	n.payload.start(ctx, n.manifest)
 }
 
