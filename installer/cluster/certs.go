@@ -45,10 +45,17 @@ func (c *Client) UploadCerts(ctx context.Context, cfg *config.Config, key string
 	}
 	plain := map[string][]byte{}
 	for name, path := range sharedCerts(cfg) {
-		// An external CA's key is not on the host. kubeadm uploads an
-		// empty value in its place, and its join takes that as "skip".
 		data, err := os.ReadFile(path)
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		switch {
+		case errors.Is(err, fs.ErrNotExist) && (name == "ca.key" || name == "front-proxy-ca.key"):
+			// As kubeadm: whoever downloads the rest could not make
+			// the certificates of its own.
+			return false, fault.New(fault.Failure, "leave out --upload-certs, and copy the certificates to each control plane by hand",
+				"uploading certificates: %s does not exist: with an external CA there is nothing to share", path)
+		case errors.Is(err, fs.ErrNotExist):
+			// An external etcd's files, or its CA's key. kubeadm uploads an
+			// empty value in their place, and its join takes that as "skip".
+		case err != nil:
 			return false, fmt.Errorf("uploading certificates: %w", err)
 		}
 		plain[name] = data
@@ -83,7 +90,7 @@ func (c *Client) DownloadCerts(ctx context.Context, cfg *config.Config, key stri
 	secret, err := c.systemSecret(ctx, certsSecret)
 	if apierrors.IsNotFound(err) {
 		return nil, fault.New(fault.Failure,
-			"uploaded certificates live for two hours; upload them again on a control plane: ./install init --upload-certs",
+			"uploaded certificates live for two hours; upload them again on a control plane: ./install init phase upload-certs --upload-certs",
 			"downloading certificates: the cluster has no Secret %s/%s", systemNamespace, certsSecret)
 	}
 	if err != nil {

@@ -74,7 +74,7 @@ func TestSecondRunsWriteNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, path := range sharedCerts(cfg) {
-		if strings.HasSuffix(path, "ca.key") && !strings.Contains(path, "etcd") {
+		if strings.HasSuffix(path, "etcd/ca.key") {
 			continue // an external CA
 		}
 		if err := os.WriteFile(path, []byte("content of "+path), 0o600); err != nil {
@@ -112,11 +112,19 @@ func TestSecondRunsWriteNothing(t *testing.T) {
 		})
 	}
 	files := must(client.DownloadCerts(ctx, cfg, key))(t)
-	if len(files) != 6 {
-		t.Errorf("downloaded %d files, of which two were absent", len(files))
+	if len(files) != 7 {
+		t.Errorf("downloaded %d files, and one was absent", len(files))
 	}
-	if got := string(files[filepath.Join(dir, "etcd/ca.key")]); got != "content of "+dir+"/etcd/ca.key" {
-		t.Errorf("etcd/ca.key = %q", got)
+	if got := string(files[filepath.Join(dir, "etcd/ca.crt")]); got != "content of "+dir+"/etcd/ca.crt" {
+		t.Errorf("etcd/ca.crt = %q", got)
+	}
+
+	// Without the cluster CA's key a control plane could not use them.
+	if err := os.Remove(filepath.Join(dir, "ca.key")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.UploadCerts(ctx, cfg, key); err == nil || !strings.Contains(err.Error(), filepath.Join(dir, "ca.key")) {
+		t.Errorf("with an external CA: %v", err)
 	}
 }
 

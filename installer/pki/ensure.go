@@ -51,9 +51,15 @@ func Ensure(cfg *config.Config, host fs.FS, now time.Time, names ...string) (Res
 	if wanted("sa") {
 		e.add(e.serviceAccountKey())
 	}
-	if ca, ok := e.authorities["ca"]; ok && ca.external() && len(names) == 0 {
+	if len(names) == 0 && e.authorities["ca"].external() {
 		_, err := Kubeconfigs(cfg, host, now, kubeconfigsOf(cfg)...)
 		e.add(err)
+	}
+	for _, name := range []string{"ca", "front-proxy-ca"} {
+		if len(names) == 0 && cfg.UploadCerts && e.authorities[name].external() {
+			e.add(fault.New(fault.Usage, "leave out --upload-certs, and copy the certificates to each control plane by hand",
+				"--upload-certs cannot share %s, which is not there: with an external CA nobody could use the rest", row(name).keyPath(cfg)))
+		}
 	}
 	if err := e.problems.err(); err != nil {
 		return Result{}, err

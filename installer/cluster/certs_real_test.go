@@ -1,0 +1,95 @@
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"airlift/installer/config"
+	"airlift/installer/pki"
+	"airlift/installer/render"
+)
+
+// With an external etcd the client's certificate for it is shared too, under
+// names of its own, wherever it is on the host. kubeadm reads ours and we read
+// kubeadm's.
+func TestRealCertificatesOfAnExternalEtcd(t *testing.T) {
+	p := realCluster(t)
+	ctx := within(t)
+	admin := p.init(t)
+	here, there := t.TempDir(), t.TempDir()
+	cfg := *p.cfg
+	cfg.Etcd.External = &config.ExternalEtcd{Endpoints: []string{"https://192.0.2.9:2379"},
+		CAFile: filepath.Join(here, "etcd-ca.pem"), CertFile: filepath.Join(here, "client.pem"), KeyFile: filepath.Join(here, "client-key.pem")}
+	for from, to := range map[string]string{"etcd/ca.crt": cfg.Etcd.External.CAFile,
+		"apiserver-etcd-client.crt": cfg.Etcd.External.CertFile, "apiserver-etcd-client.key": cfg.Etcd.External.KeyFile} {
+		data := must(os.ReadFile(filepath.Join(p.cfg.CertificatesDir, from)))(t)
+		if err := os.WriteFile(to, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	etcd := func(dir string) map[string]any {
+		return map[string]any{"external": map[string]any{"endpoints": cfg.Etcd.External.Endpoints,
+			"caFile": filepath.Join(dir, "etcd-ca.pem"), "certFile": filepath.Join(dir, "client.pem"), "keyFile": filepath.Join(dir, "client-key.pem")}}
+	}
+
+	// kubeadm's Secret and ours have the same keys.
+	theirs := NewCertificateKey()
+	p.kubeadm(t, "init", "phase", "upload-certs", "--upload-certs", "--config", writeYAML(t,
+		map[string]any{
+			"apiVersion": "kubeadm.k8s.io/v1beta3", "kind": "InitConfiguration", "certificateKey": theirs,
+			"localAPIEndpoint": map[string]any{"advertiseAddress": documentationAddress, "bindPort": p.port},
+			"nodeRegistration": map[string]any{"name": "cp1", "criSocket": "unix:///run/containerd/containerd.sock"},
+		},
+		map[string]any{
+			"apiVersion": "kubeadm.k8s.io/v1beta3", "kind": "ClusterConfiguration", "kubernetesVersion": realVersion,
+			"certificatesDir": p.cfg.CertificatesDir, "controlPlaneEndpoint": p.cfg.ControlPlaneEndpoint, "etcd": etcd(here),
+		}))
+	keys := func() []string {
+		secret := must(admin.api.CoreV1().Secrets("kube-system").Get(ctx, "kubeadm-certs", metav1.GetOptions{}))(t)
+		return slices.Sorted(maps.Keys(secret.Data))
+	}
+	want := keys()
+	got := must(admin.DownloadCerts(ctx, &cfg, theirs))(t)
+	for _, path := range sharedCerts(&cfg) {
+		if !bytes.Equal(got[path], must(os.ReadFile(path))(t)) {
+			t.Errorf("we got another %s from kubeadm", path)
+		}
+	}
+	ours := NewCertificateKey()
+	must(admin.UploadCerts(ctx, &cfg, ours))(t)
+	if got := keys(); !slices.Equal(got, want) {
+		t.Errorf("our Secret has %v, kubeadm's %v", got, want)
+	}
+
+	other := cfg
+	other.CertificatesDir = filepath.Join(there, "pki")
+	moved := *cfg.Etcd.External
+	moved.CAFile, moved.CertFile, moved.KeyFile = filepath.Join(there, "etcd-ca.pem"), filepath.Join(there, "client.pem"), filepath.Join(there, "client-key.pem")
+	other.Etcd.External = &moved
+	must(admin.Apply(ctx, must(render.UploadConfig(&other))(t)...))(t)
+	t.Cleanup(func() { _, _ = admin.Apply(context.Background(), must(render.UploadConfig(p.cfg))(t)...) })
+	join := joinToken("joinex.0123456789abcdef")
+	must(admin.EnsureTokens(ctx, []config.BootstrapToken{join}))(t)
+	p.kubeadm(t, "join", "phase", "control-plane-prepare", "download-certs", "--config", writeYAML(t, map[string]any{
+		"apiVersion": "kubeadm.k8s.io/v1beta3", "kind": "JoinConfiguration",
+		"nodeRegistration": map[string]any{"name": "cp2", "criSocket": "unix:///run/containerd/containerd.sock"},
+		"discovery": map[string]any{"bootstrapToken": map[string]any{
+			"token": join.Token, "apiServerEndpoint": p.endpoint(), "caCertHashes": []string{must(pki.CAHash(admin.CA()))(t)},
+		}},
+		"controlPlane": map[string]any{"certificateKey": ours, "localAPIEndpoint": map[string]any{"advertiseAddress": documentationAddress}},
+	}))
+	for name, path := range sharedCerts(&cfg) {
+		to := strings.Replace(strings.Replace(path, p.cfg.CertificatesDir, other.CertificatesDir, 1), here, there, 1)
+		if got := must(os.ReadFile(to))(t); !bytes.Equal(bytes.TrimSpace(got), bytes.TrimSpace(must(os.ReadFile(path))(t))) {
+			t.Errorf("kubeadm got another %s", name)
+		}
+	}
+}
