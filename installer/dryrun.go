@@ -126,7 +126,7 @@ func (n *Node) bootstrapObjects(c *config.Config) ([]runtime.Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	return append(render.BootstrapRBAC(), render.ClusterInfo(c, ca)...), nil
+	return append(render.BootstrapRBAC(c), render.ClusterInfo(c, ca)...), nil
 }
 
 // layered shows the first folder that has a file, so that a dry run sees what

@@ -61,7 +61,7 @@ func (p *controlPlane) initPhases() map[string]func() ([]runtime.Object, error) 
 	return map[string]func() ([]runtime.Object, error){
 		"upload-config": func() ([]runtime.Object, error) { return render.UploadConfig(p.cfg) },
 		"bootstrap-token": func() ([]runtime.Object, error) {
-			return append(render.BootstrapRBAC(), render.ClusterInfo(p.cfg, ca)...), err
+			return append(render.BootstrapRBAC(p.cfg), render.ClusterInfo(p.cfg, ca)...), err
 		},
 		"upload-certs": func() ([]runtime.Object, error) { return render.UploadCertsRBAC(), nil },
 		"coredns":      func() ([]runtime.Object, error) { return render.CoreDNS(p.cfg) },

@@ -9,15 +9,6 @@ import (
 	"airlift/installer/pki"
 )
 
-// v1beta4From is the first minor version whose kubeadm reads and writes
-// kubeadm.k8s.io/v1beta4; the ones before know v1beta3.
-const v1beta4From = 31
-
-// authorizationUnrecordedFrom is the first minor version whose kubeadm does not
-// write the API server's default authorization mode into the document, as if
-// the user had asked for it (phases/controlplane/manifests.go).
-const authorizationUnrecordedFrom = 30
-
 // ClusterConfiguration returns the ClusterConfiguration as kubeadm of this
 // Kubernetes version keeps it in the ConfigMap kubeadm-config.
 func ClusterConfiguration(cfg *config.Config) ([]byte, error) {
@@ -37,7 +28,7 @@ func ClusterConfiguration(cfg *config.Config) ([]byte, error) {
 		"controllerManager": component(c.ControllerManager, v4),
 		"scheduler":         component(c.Scheduler, v4),
 		"dns":               imageMeta(c.DNS.ImageMeta),
-		"etcd":              etcdConfiguration(c.Etcd, v4),
+		"etcd":              etcdConfiguration(cfg),
 		"imageRepository":   c.ImageRepository,
 		"kubernetesVersion": c.KubernetesVersion,
 		"networking": dropEmpty(map[string]any{
@@ -54,8 +45,10 @@ func ClusterConfiguration(cfg *config.Config) ([]byte, error) {
 		}
 		doc["certificateValidityPeriod"] = c.CertificateValidityPeriod.String()
 		doc["caCertificateValidityPeriod"] = c.CACertificateValidityPeriod.String()
-		doc["proxy"] = map[string]any{}
-	} else {
+		doc["proxy"] = disabled(map[string]any{}, c.Proxy.Disabled)
+		doc["dns"] = disabled(imageMeta(c.DNS.ImageMeta), c.DNS.Disabled)
+	}
+	if minor(cfg) < timeoutUnrecordedFrom {
 		apiServer["timeoutForControlPlane"] = c.APIServer.TimeoutForControlPlane.String()
 	}
 	if minor(cfg) < authorizationUnrecordedFrom {
@@ -102,7 +95,8 @@ func component(c config.Component, v4 bool) map[string]any {
 }
 
 // extraArgs is a list in v1beta4 and was a map before, where a flag given
-// twice keeps its last value. It is nil when there are none.
+// twice keeps its last value. Neither has a place for a merge method. It is nil
+// when there are none.
 func extraArgs(args []config.Arg, v4 bool) any {
 	if len(args) == 0 {
 		return nil
@@ -121,14 +115,22 @@ func extraArgs(args []config.Arg, v4 bool) any {
 	return byName
 }
 
-func etcdConfiguration(e config.Etcd, v4 bool) map[string]any {
+func etcdConfiguration(cfg *config.Config) map[string]any {
+	e, v4 := cfg.Etcd, minor(cfg) >= v1beta4From
 	if e.External != nil {
-		return map[string]any{"external": map[string]any{
+		external := map[string]any{
 			"endpoints": e.External.Endpoints,
 			"caFile":    e.External.CAFile,
 			"certFile":  e.External.CertFile,
 			"keyFile":   e.External.KeyFile,
-		}}
+		}
+		if minor(cfg) >= httpEndpointsFrom {
+			external["httpEndpoints"] = e.External.HTTPEndpoints
+			if len(e.External.HTTPEndpoints) == 0 {
+				external["httpEndpoints"] = e.External.Endpoints
+			}
+		}
+		return map[string]any{"external": external}
 	}
 	local := imageMeta(e.Local.ImageMeta)
 	local["dataDir"] = e.Local.DataDir
@@ -149,6 +151,13 @@ func etcdConfiguration(e config.Etcd, v4 bool) map[string]any {
 
 func imageMeta(m config.ImageMeta) map[string]any {
 	return dropEmpty(map[string]any{"imageRepository": m.ImageRepository, "imageTag": m.ImageTag})
+}
+
+func disabled(doc map[string]any, off bool) map[string]any {
+	if off {
+		doc["disabled"] = true
+	}
+	return doc
 }
 
 func dropEmpty(doc map[string]any) map[string]any {

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -26,7 +27,13 @@ const (
 )
 
 // caDirs may hold the CA certificates that /etc/ssl/certs only links to.
-var caDirs = []string{"/etc/pki", "/usr/share/ca-certificates", "/usr/local/share/ca-certificates", "/etc/ca-certificates"}
+func caDirs(cfg *config.Config) []string {
+	dirs := []string{"/usr/share/ca-certificates", "/usr/local/share/ca-certificates", "/etc/ca-certificates"}
+	if minor(cfg) >= narrowPKIFrom {
+		return append(dirs, "/etc/pki/ca-trust", "/etc/pki/tls/certs")
+	}
+	return append(dirs, "/etc/pki")
+}
 
 // ControlPlane returns the static pods kube-apiserver, kube-controller-manager
 // and kube-scheduler. host is the host's root: some mounts depend on which
@@ -54,7 +61,6 @@ func apiServer(cfg *config.Config, host fs.FS) (*corev1.Pod, error) {
 	args := []config.Arg{
 		{Name: "advertise-address", Value: own.AdvertiseAddress},
 		{Name: "allow-privileged", Value: "true"},
-		{Name: "authorization-mode", Value: defaultAuthorizationMode},
 		{Name: "client-ca-file", Value: pki("ca.crt")},
 		{Name: "enable-admission-plugins", Value: "NodeRestriction"},
 		{Name: "enable-bootstrap-token-auth", Value: "true"},
@@ -76,6 +82,9 @@ func apiServer(cfg *config.Config, host fs.FS) (*corev1.Pod, error) {
 		{Name: "tls-cert-file", Value: pki("apiserver.crt")},
 		{Name: "tls-private-key-file", Value: pki("apiserver.key")},
 	}
+	if _, structured := last(cfg.APIServer.ExtraArgs, "authorization-config"); !structured || minor(cfg) < authorizationUnrecordedFrom {
+		args = append(args, config.Arg{Name: "authorization-mode", Value: defaultAuthorizationMode})
+	}
 	m := controlPlaneMounts(cfg, host)
 	if external := cfg.Etcd.External; external != nil {
 		args = append(args, config.Arg{Name: "etcd-servers", Value: strings.Join(external.Endpoints, ",")})
@@ -87,13 +96,13 @@ func apiServer(cfg *config.Config, host fs.FS) (*corev1.Pod, error) {
 				config.Arg{Name: "etcd-certfile", Value: external.CertFile},
 				config.Arg{Name: "etcd-keyfile", Value: external.KeyFile})
 		}
-		for i, dir := range etcdCertDirs(external, cfg.CertificatesDir) {
+		for i, dir := range etcdCertDirs(cfg) {
 			m.add(fmt.Sprintf("etcd-certs-%d", i), dir, true, corev1.HostPathDirectoryOrCreate)
 		}
 	} else {
 		servers := "https://" + net.JoinHostPort(localhost(cfg), strconv.Itoa(etcdClientPort))
 		if urls, ok := last(cfg.Etcd.Local.ExtraArgs, "advertise-client-urls"); ok {
-			servers = urls
+			servers = merge(servers, urls)
 		}
 		args = append(args,
 			config.Arg{Name: "etcd-servers", Value: servers},
@@ -104,16 +113,17 @@ func apiServer(cfg *config.Config, host fs.FS) (*corev1.Pod, error) {
 	m.extra(cfg.APIServer.ExtraVolumes)
 	volumes, inside := m.volumes()
 
-	at := endpoint{own.AdvertiseAddress, own.BindPort, corev1.URISchemeHTTPS}
+	at := endpointAt(cfg, own.AdvertiseAddress, own.BindPort, corev1.URISchemeHTTPS)
 	return staticPod(corev1.Container{
 		Name:           name,
 		Image:          img,
-		Command:        command(name, args, cfg.APIServer.ExtraArgs),
+		Command:        command(cfg, name, args, cfg.APIServer.ExtraArgs),
 		Env:            cfg.APIServer.ExtraEnvs,
+		Ports:          at.ports(),
 		Resources:      requests("250m", ""),
 		LivenessProbe:  at.liveness("/livez"),
 		ReadinessProbe: at.readiness("/readyz"),
-		StartupProbe:   at.startup("/livez", cfg.APIServer.TimeoutForControlPlane),
+		StartupProbe:   at.startup("/livez", startupTimeout(cfg)),
 		VolumeMounts:   inside,
 	}, volumes, map[string]string{
 		"kubeadm.kubernetes.io/kube-apiserver.advertise-address.endpoint": net.JoinHostPort(own.AdvertiseAddress, strconv.Itoa(int(own.BindPort))),
@@ -161,24 +171,27 @@ func controllerManager(cfg *config.Config, host fs.FS) (*corev1.Pod, error) {
 
 	m := controlPlaneMounts(cfg, host)
 	m.add("kubeconfig", kubeconfig, true, corev1.HostPathFileOrCreate)
-	// Third-party volume plugins put their sockets here, so it is writable.
-	plugins := "/usr/libexec/kubernetes/kubelet-plugins/volume/exec"
-	if dir, ok := last(cfg.ControllerManager.ExtraArgs, "flex-volume-plugin-dir"); ok {
-		plugins = dir
+	if minor(cfg) < flexVolumeGoneFrom {
+		// Third-party volume plugins put their sockets here, so it is writable.
+		plugins := "/usr/libexec/kubernetes/kubelet-plugins/volume/exec"
+		if dir, ok := last(cfg.ControllerManager.ExtraArgs, "flex-volume-plugin-dir"); ok {
+			plugins = dir.Value
+		}
+		m.add("flexvolume-dir", plugins, false, corev1.HostPathDirectoryOrCreate)
 	}
-	m.add("flexvolume-dir", plugins, false, corev1.HostPathDirectoryOrCreate)
 	m.extra(cfg.ControllerManager.ExtraVolumes)
 	volumes, inside := m.volumes()
 
-	at := healthz(cfg.ControllerManager, controllerManagerPort)
+	at := healthz(cfg, cfg.ControllerManager, controllerManagerPort)
 	return staticPod(corev1.Container{
 		Name:          name,
 		Image:         img,
-		Command:       command(name, args, cfg.ControllerManager.ExtraArgs),
+		Command:       command(cfg, name, args, cfg.ControllerManager.ExtraArgs),
 		Env:           cfg.ControllerManager.ExtraEnvs,
+		Ports:         at.ports(),
 		Resources:     requests("200m", ""),
 		LivenessProbe: at.liveness("/healthz"),
-		StartupProbe:  at.startup("/healthz", cfg.APIServer.TimeoutForControlPlane),
+		StartupProbe:  at.startup("/healthz", startupTimeout(cfg)),
 		VolumeMounts:  inside,
 	}, volumes, nil), nil
 }
@@ -202,27 +215,41 @@ func scheduler(cfg *config.Config, _ fs.FS) (*corev1.Pod, error) {
 	m.extra(cfg.Scheduler.ExtraVolumes)
 	volumes, inside := m.volumes()
 
-	at := healthz(cfg.Scheduler, schedulerPort)
-	return staticPod(corev1.Container{
-		Name:          name,
-		Image:         img,
-		Command:       command(name, args, cfg.Scheduler.ExtraArgs),
-		Env:           cfg.Scheduler.ExtraEnvs,
-		Resources:     requests("100m", ""),
-		LivenessProbe: at.liveness("/healthz"),
-		StartupProbe:  at.startup("/healthz", cfg.APIServer.TimeoutForControlPlane),
-		VolumeMounts:  inside,
-	}, volumes, nil), nil
+	at := healthz(cfg, cfg.Scheduler, schedulerPort)
+	c := corev1.Container{
+		Name:         name,
+		Image:        img,
+		Command:      command(cfg, name, args, cfg.Scheduler.ExtraArgs),
+		Env:          cfg.Scheduler.ExtraEnvs,
+		Ports:        at.ports(),
+		Resources:    requests("100m", ""),
+		VolumeMounts: inside,
+	}
+	live := "/healthz"
+	if minor(cfg) >= schedulerLivezFrom {
+		live = "/livez"
+		c.ReadinessProbe = at.readiness("/readyz")
+	}
+	c.LivenessProbe, c.StartupProbe = at.liveness(live), at.startup(live, startupTimeout(cfg))
+	return staticPod(c, volumes, nil), nil
 }
 
 // healthz is where the controller manager or the scheduler answers: on the
 // bind address, if the user gave one.
-func healthz(c config.Component, port int32) endpoint {
+func healthz(cfg *config.Config, c config.Component, port int32) endpoint {
 	host := "127.0.0.1"
 	if bind, ok := last(c.ExtraArgs, "bind-address"); ok {
-		host = bind
+		host = bind.Value
 	}
-	return endpoint{host, port, corev1.URISchemeHTTPS}
+	return endpointAt(cfg, host, port, corev1.URISchemeHTTPS)
+}
+
+// startupTimeout is how long the control plane may take to start.
+func startupTimeout(cfg *config.Config) time.Duration {
+	if t := cfg.Timeouts.ControlPlaneComponentHealthCheck; t != 0 {
+		return t
+	}
+	return cfg.APIServer.TimeoutForControlPlane
 }
 
 // controlPlaneMounts are the mounts that the API server and the controller
@@ -231,7 +258,7 @@ func controlPlaneMounts(cfg *config.Config, host fs.FS) mounts {
 	m := mounts{}
 	m.add("k8s-certs", cfg.CertificatesDir, true, corev1.HostPathDirectoryOrCreate)
 	m.add("ca-certs", "/etc/ssl/certs", true, corev1.HostPathDirectoryOrCreate)
-	for _, dir := range caDirs {
+	for _, dir := range caDirs(cfg) {
 		if exists(host, dir) {
 			m.add(strings.ReplaceAll(dir[1:], "/", "-"), dir, true, corev1.HostPathDirectoryOrCreate)
 		}
@@ -242,8 +269,9 @@ func controlPlaneMounts(cfg *config.Config, host fs.FS) mounts {
 // etcdCertDirs are the folders to mount for the API server to reach an
 // external etcd's certificates: outermost ones only, and none that the pod
 // has anyway.
-func etcdCertDirs(external *config.ExternalEtcd, certificatesDir string) []string {
-	mounted := append([]string{"/etc/ssl/certs", certificatesDir}, caDirs...)
+func etcdCertDirs(cfg *config.Config) []string {
+	external := cfg.Etcd.External
+	mounted := append([]string{"/etc/ssl/certs", cfg.CertificatesDir}, caDirs(cfg)...)
 	var dirs []string
 	for _, file := range []string{external.CAFile, external.CertFile, external.KeyFile} {
 		dir := path.Dir(file)

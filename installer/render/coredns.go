@@ -50,7 +50,7 @@ func CoreDNS(cfg *config.Config) ([]runtime.Object, error) {
 				},
 				Template: corev1.PodTemplateSpec{
 					ObjectMeta: metav1.ObjectMeta{Labels: labels},
-					Spec:       coreDNSPod(img),
+					Spec:       coreDNSPod(cfg, img),
 				},
 			},
 		},
@@ -79,9 +79,21 @@ func CoreDNS(cfg *config.Config) ([]runtime.Object, error) {
 	}, nil
 }
 
-func coreDNSPod(image string) corev1.PodSpec {
-	get := func(path string, port int32) corev1.ProbeHandler {
-		return corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: path, Port: intstr.FromInt32(port), Scheme: corev1.URISchemeHTTP}}
+func coreDNSPod(cfg *config.Config, image string) corev1.PodSpec {
+	get := func(path string, port intstr.IntOrString) corev1.ProbeHandler {
+		return corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: path, Port: port, Scheme: corev1.URISchemeHTTP}}
+	}
+	ports := []corev1.ContainerPort{
+		{Name: "dns", ContainerPort: 53, Protocol: corev1.ProtocolUDP},
+		{Name: "dns-tcp", ContainerPort: 53, Protocol: corev1.ProtocolTCP},
+		{Name: "metrics", ContainerPort: 9153, Protocol: corev1.ProtocolTCP},
+	}
+	live, ready := intstr.FromInt32(8080), intstr.FromInt32(8181)
+	if minor(cfg) >= probePortFrom {
+		ports = append(ports,
+			corev1.ContainerPort{Name: "liveness-probe", ContainerPort: live.IntVal, Protocol: corev1.ProtocolTCP},
+			corev1.ContainerPort{Name: "readiness-probe", ContainerPort: ready.IntVal, Protocol: corev1.ProtocolTCP})
+		live, ready = intstr.FromString("liveness-probe"), intstr.FromString("readiness-probe")
 	}
 	return corev1.PodSpec{
 		PriorityClassName:  "system-cluster-critical",
@@ -112,14 +124,10 @@ func coreDNSPod(image string) corev1.PodSpec {
 				Limits:   corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("170Mi")},
 				Requests: requests("100m", "70Mi").Requests,
 			},
-			Ports: []corev1.ContainerPort{
-				{Name: "dns", ContainerPort: 53, Protocol: corev1.ProtocolUDP},
-				{Name: "dns-tcp", ContainerPort: 53, Protocol: corev1.ProtocolTCP},
-				{Name: "metrics", ContainerPort: 9153, Protocol: corev1.ProtocolTCP},
-			},
-			LivenessProbe: &corev1.Probe{ProbeHandler: get("/health", 8080),
+			Ports: ports,
+			LivenessProbe: &corev1.Probe{ProbeHandler: get("/health", live),
 				InitialDelaySeconds: 60, TimeoutSeconds: 5, SuccessThreshold: 1, FailureThreshold: 5},
-			ReadinessProbe: &corev1.Probe{ProbeHandler: get("/ready", 8181)},
+			ReadinessProbe: &corev1.Probe{ProbeHandler: get("/ready", ready)},
 			SecurityContext: &corev1.SecurityContext{
 				AllowPrivilegeEscalation: new(false),
 				ReadOnlyRootFilesystem:   new(true),
@@ -163,8 +171,15 @@ func corefile(cfg *config.Config) string {
 			"       max_concurrent 1000",
 			"    }")
 	}
+	lines = append(lines, "    cache 30")
+	if minor(cfg) >= corednsUncachedFrom {
+		lines[len(lines)-1] += " {"
+		lines = append(lines,
+			"       disable success "+cfg.Networking.DNSDomain,
+			"       disable denial "+cfg.Networking.DNSDomain,
+			"    }")
+	}
 	lines = append(lines,
-		"    cache 30",
 		"    loop",
 		"    reload",
 		"    loadbalance",

@@ -34,7 +34,7 @@ func TestCoreDNSWithoutNameserver(t *testing.T) {
 	run(t, "mount", "--bind", empty, "/etc/resolv.conf")
 
 	start := func(nameservers []string) string {
-		cfg := oracle.Cases()[0].Config
+		cfg := oracle.Plain(oracle.Version)
 		cfg.Facts.Nameservers = nameservers
 		corefile := find[*corev1.ConfigMap](t, must(render.CoreDNS(cfg)), "coredns").Data["Corefile"]
 		// Outside of a cluster it must be told of an API server; nobody

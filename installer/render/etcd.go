@@ -30,8 +30,6 @@ func Etcd(cfg *config.Config, members ...EtcdMember) (*corev1.Pod, error) {
 		{Name: "cert-file", Value: certs + "/server.crt"},
 		{Name: "client-cert-auth", Value: "true"},
 		{Name: "data-dir", Value: cfg.Etcd.Local.DataDir},
-		{Name: "experimental-initial-corrupt-check", Value: "true"},
-		{Name: "experimental-watch-progress-notify-interval", Value: "5s"},
 		{Name: "initial-advertise-peer-urls", Value: peer},
 		{Name: "key-file", Value: certs + "/server.key"},
 		{Name: "listen-client-urls", Value: "https://" + net.JoinHostPort(localhost(cfg), strconv.Itoa(etcdClientPort)) + "," + client},
@@ -44,6 +42,15 @@ func Etcd(cfg *config.Config, members ...EtcdMember) (*corev1.Pod, error) {
 		{Name: "peer-trusted-ca-file", Value: certs + "/ca.crt"},
 		{Name: "snapshot-count", Value: "10000"},
 		{Name: "trusted-ca-file", Value: certs + "/ca.crt"},
+	}
+	if etcd36(cfg) {
+		args = append(args,
+			config.Arg{Name: "feature-gates", Value: "InitialCorruptCheck=true"},
+			config.Arg{Name: "watch-progress-notify-interval", Value: "5s"})
+	} else {
+		args = append(args,
+			config.Arg{Name: "experimental-initial-corrupt-check", Value: "true"},
+			config.Arg{Name: "experimental-watch-progress-notify-interval", Value: "5s"})
 	}
 	if len(members) == 0 {
 		args = append(args, config.Arg{Name: "initial-cluster", Value: cfg.NodeRegistration.Name + "=" + peer})
@@ -63,17 +70,24 @@ func Etcd(cfg *config.Config, members ...EtcdMember) (*corev1.Pod, error) {
 	volumes, inside := m.volumes()
 
 	at := etcdProbe(cfg)
-	return staticPod(corev1.Container{
-		Name:      name,
-		Image:     img,
-		Command:   command(name, args, cfg.Etcd.Local.ExtraArgs),
-		Env:       cfg.Etcd.Local.ExtraEnvs,
-		Resources: requests("100m", "100Mi"),
+	c := corev1.Container{
+		Name:         name,
+		Image:        img,
+		Command:      command(cfg, name, args, cfg.Etcd.Local.ExtraArgs),
+		Env:          cfg.Etcd.Local.ExtraEnvs,
+		Ports:        at.ports(),
+		Resources:    requests("100m", "100Mi"),
+		VolumeMounts: inside,
+	}
+	if minor(cfg) >= etcdLivezFrom {
+		c.LivenessProbe, c.ReadinessProbe = at.liveness("/livez"), at.readiness("/readyz")
+		c.StartupProbe = at.startup("/readyz", startupTimeout(cfg))
+	} else {
 		// A full database still answers reads: restarting would not help it.
-		LivenessProbe: at.liveness("/health?exclude=NOSPACE&serializable=true"),
-		StartupProbe:  at.startup("/health?serializable=false", cfg.APIServer.TimeoutForControlPlane),
-		VolumeMounts:  inside,
-	}, volumes, map[string]string{"kubeadm.kubernetes.io/etcd.advertise-client-urls": client}), nil
+		c.LivenessProbe = at.liveness("/health?exclude=NOSPACE&serializable=true")
+		c.StartupProbe = at.startup("/health?serializable=false", startupTimeout(cfg))
+	}
+	return staticPod(c, volumes, map[string]string{"kubeadm.kubernetes.io/etcd.advertise-client-urls": client}), nil
 }
 
 // EtcdClientURL is where this node's etcd answers the API servers.
@@ -89,9 +103,9 @@ func etcdURL(cfg *config.Config, port int) string {
 // etcdProbe is the first address in the user's listen-metrics-urls, with what
 // it leaves out taken from the default.
 func etcdProbe(cfg *config.Config) endpoint {
-	at := endpoint{localhost(cfg), etcdMetricsPort, corev1.URISchemeHTTP}
+	at := endpointAt(cfg, localhost(cfg), etcdMetricsPort, corev1.URISchemeHTTP)
 	urls, _ := last(cfg.Etcd.Local.ExtraArgs, "listen-metrics-urls")
-	first, _, _ := strings.Cut(urls, ",")
+	first, _, _ := strings.Cut(urls.Value, ",")
 	u, err := url.Parse(first)
 	if err != nil || first == "" {
 		return at

@@ -25,8 +25,8 @@ import (
 // TestKubeadmReadsOurs gives kubeadm back what we would keep in the cluster:
 // it must know every field, and write the same again.
 func TestKubeadmReadsOurs(t *testing.T) {
-	for _, c := range append(oracle.Cases(), oracle.PoorHosts()...) {
-		t.Run(c.Name, func(t *testing.T) {
+	for _, c := range allCases() {
+		t.Run(c.Config.KubernetesVersion+" "+c.Name, func(t *testing.T) {
 			t.Parallel()
 			cfg := c.Config
 			cluster, err := render.ClusterConfiguration(cfg)
@@ -42,8 +42,7 @@ func TestKubeadmReadsOurs(t *testing.T) {
 				t.Fatal(err)
 			}
 			proxy := []byte(find[*corev1.ConfigMap](t, must(render.KubeProxy(cfg)), "kube-proxy").Data["config.conf"])
-			init := "apiVersion: kubeadm.k8s.io/v1beta3\nkind: InitConfiguration\n" + c.Init
-			docs := bytes.Join([][]byte{[]byte(init), cluster, kubelet, proxy}, []byte("\n---\n"))
+			docs := bytes.Join([][]byte{[]byte(c.InitDocument()), cluster, kubelet, proxy}, []byte("\n---\n"))
 
 			out := oracle.Migrate(t, cfg.KubernetesVersion, docs)
 			var want, got map[string]any
@@ -53,8 +52,8 @@ func TestKubeadmReadsOurs(t *testing.T) {
 					oracle.Decode(t, []byte(doc), &want)
 				}
 			}
-			// kubeadm adds this default flag when it makes the manifests.
-			if api := want["apiServer"].(map[string]any); api["extraArgs"] == nil {
+			// kubeadm v1.29 adds this default flag when it makes the manifests.
+			if api := want["apiServer"].(map[string]any); api["extraArgs"] == nil && cfg.Minor() == 29 {
 				api["extraArgs"] = map[string]any{"authorization-mode": "Node,RBAC"}
 			}
 			if diff := cmp.Diff(want, got); diff != "" {
@@ -93,7 +92,7 @@ func TestContainerdUnderstands(t *testing.T) {
 			"discard_unpacked_layers = true", "restrict_oom_score_adj = true", "sandbox = 'registry.k8s.io/pause:3.9'"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			cfg := oracle.Cases()[0].Config
+			cfg := oracle.Plain(oracle.Version)
 			cfg.Facts = test.facts
 			data, err := render.ContainerdConfig(cfg)
 			if err != nil {
@@ -159,7 +158,7 @@ func TestFlannelEqualsUpstream(t *testing.T) {
 		corev1.EnvVar{Name: "KUBERNETES_SERVICE_HOST", Value: "10.0.0.11"},
 		corev1.EnvVar{Name: "KUBERNETES_SERVICE_PORT", Value: "6443"})
 
-	got := must(render.Flannel(oracle.Cases()[0].Config))
+	got := must(render.Flannel(oracle.Plain(oracle.Version)))
 	for _, obj := range got {
 		if m, ok := obj.(*corev1.ConfigMap); ok {
 			var a, b any
@@ -181,7 +180,7 @@ func TestFlannelNetwork(t *testing.T) {
 		"10.244.0.0/16,fd00:10:244::/56": `{"Network":"10.244.0.0/16","EnableIPv6":true,"IPv6Network":"fd00:10:244::/56","EnableNFTables":false,"Backend":{"Type":"vxlan"}}`,
 		"fd00:10:244::/56":               `{"EnableIPv4":false,"EnableIPv6":true,"IPv6Network":"fd00:10:244::/56","EnableNFTables":false,"Backend":{"Type":"vxlan"}}`,
 	} {
-		cfg := oracle.Cases()[0].Config
+		cfg := oracle.Plain(oracle.Version)
 		cfg.Networking.PodSubnet = subnet
 		m := find[*corev1.ConfigMap](t, must(render.Flannel(cfg)), "kube-flannel-cfg")
 		var got, expected any
@@ -192,7 +191,7 @@ func TestFlannelNetwork(t *testing.T) {
 }
 
 func TestCNIConflist(t *testing.T) {
-	cfg := oracle.Cases()[0].Config
+	cfg := oracle.Plain(oracle.Version)
 	for _, test := range []struct {
 		mtu      int
 		podCIDRs []string
@@ -234,17 +233,19 @@ func TestNodeKubeletConfig(t *testing.T) {
 		facts   config.Facts
 		added   map[string]any
 	}{
-		{"as expected", "v1.37.1", config.Facts{CgroupVersion: 2, CgroupDriver: "systemd", ResolvConf: "/etc/resolv.conf"}, map[string]any{"cgroupDriver": "systemd"}},
-		{"cgroup v1, old kubelet", "v1.34.9", config.Facts{CgroupVersion: 1, CgroupDriver: "cgroupfs", ResolvConf: "/etc/resolv.conf"},
+		{"as expected", "v1.37.1", config.Facts{CgroupVersion: 2, CgroupDriver: "systemd", ResolvConf: "/etc/resolv.conf"},
+			map[string]any{"cgroupDriver": "systemd", "containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock"}},
+		{"cgroup v1, old kubelet", "v1.33.13", config.Facts{CgroupVersion: 1, CgroupDriver: "cgroupfs", ResolvConf: "/etc/resolv.conf"},
 			map[string]any{"cgroupDriver": "cgroupfs"}},
 		{"cgroup v1, kubelet that refuses it", "v1.35.6", config.Facts{CgroupVersion: 1, CgroupDriver: "cgroupfs", ResolvConf: "/etc/resolv.conf"},
-			map[string]any{"cgroupDriver": "cgroupfs", "failCgroupV1": false}},
+			map[string]any{"cgroupDriver": "cgroupfs", "failCgroupV1": false, "containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock"}},
 		{"no resolver", "v1.29.15", config.Facts{CgroupVersion: 2, CgroupDriver: "systemd", SwapOn: true},
 			map[string]any{"cgroupDriver": "systemd", "resolvConf": "", "failSwapOn": false}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			cfg := &config.Config{Facts: test.facts}
 			cfg.KubernetesVersion = test.version
+			cfg.NodeRegistration.CRISocket = "unix:///run/containerd/containerd.sock"
 			data, err := render.NodeKubeletConfig(cfg, cluster)
 			if err != nil {
 				t.Fatal(err)
@@ -261,7 +262,7 @@ func TestNodeKubeletConfig(t *testing.T) {
 }
 
 func TestKubeletFlags(t *testing.T) {
-	base := oracle.Cases()[0].Config
+	base := oracle.Plain(oracle.Version)
 	for _, test := range []struct {
 		name   string
 		worker bool
@@ -280,7 +281,12 @@ func TestKubeletFlags(t *testing.T) {
 		{"no pause flag for a kubelet that has lost it", false, func(c *config.Config) {
 			c.KubernetesVersion = "v1.35.6"
 			c.NodeRegistration.Name = c.Facts.Hostname
+			c.FeatureGates = map[string]bool{"NodeLocalCRISocket": false}
 		}, `KUBELET_KUBEADM_ARGS="--container-runtime-endpoint=unix:///run/containerd/containerd.sock"`},
+		{"no flag at all", false, func(c *config.Config) {
+			c.KubernetesVersion = "v1.36.3"
+			c.NodeRegistration.Name = c.Facts.Hostname
+		}, `KUBELET_KUBEADM_ARGS=""`},
 	} {
 		cfg := *base
 		test.change(&cfg)
@@ -294,7 +300,7 @@ func TestKubeletFlags(t *testing.T) {
 
 // A new etcd joins with all members named, itself included.
 func TestEtcdJoins(t *testing.T) {
-	pod, err := render.Etcd(oracle.Cases()[0].Config,
+	pod, err := render.Etcd(oracle.Plain(oracle.Version),
 		render.EtcdMember{Name: "n0", PeerURL: "https://10.0.0.10:2380"}, render.EtcdMember{Name: "n1", PeerURL: "https://10.0.0.11:2380"})
 	if err != nil {
 		t.Fatal(err)
@@ -308,7 +314,7 @@ func TestEtcdJoins(t *testing.T) {
 
 // With the CA's key elsewhere, the controller manager must not try to sign.
 func TestExternalCA(t *testing.T) {
-	cfg := oracle.Cases()[0].Config
+	cfg := oracle.Plain(oracle.Version)
 	for _, test := range []struct {
 		files []string
 		want  string
@@ -334,7 +340,7 @@ func TestExternalCA(t *testing.T) {
 }
 
 func TestMissingImageIsNamed(t *testing.T) {
-	cfg := oracle.Cases()[0].Config
+	cfg := oracle.Plain(oracle.Version)
 	delete(cfg.Images, "coredns")
 	if _, err := render.CoreDNS(cfg); err == nil || !strings.Contains(err.Error(), "no image for coredns") {
 		t.Errorf("the error is %v", err)
@@ -344,7 +350,7 @@ func TestMissingImageIsNamed(t *testing.T) {
 // The same input gives the same bytes.
 func TestDeterministic(t *testing.T) {
 	everything := func() string {
-		cfg := oracle.Cases()[6].Config
+		cfg := namedCase(t, oracle.Version, "extra args and volumes").Config
 		var all bytes.Buffer
 		for _, obj := range append(objects(t, cfg, []byte("CA")), must(render.Flannel(cfg))...) {
 			all.Write(encode(t, obj))

@@ -55,6 +55,9 @@ func NodeKubeletConfig(cfg *config.Config, cluster []byte) ([]byte, error) {
 		return nil, fmt.Errorf("reading the cluster's KubeletConfiguration: %w", err)
 	}
 	doc["cgroupDriver"] = cgroupDriver(cfg)
+	if cfg.NodeLocalCRISocket() {
+		doc["containerRuntimeEndpoint"] = cfg.NodeRegistration.CRISocket
+	}
 	if _, ok := doc["resolvConf"]; !ok && cfg.Facts.ResolvConf != defaultResolvConf {
 		// With "" a pod that asks for the host's resolver gets an empty
 		// one; with a path that does not exist it would not start.
@@ -71,16 +74,21 @@ func NodeKubeletConfig(cfg *config.Config, cluster []byte) ([]byte, error) {
 	return yaml.Marshal(doc)
 }
 
-const (
-	// defaultResolvConf is what the kubelet takes when it is told nothing.
-	defaultResolvConf = "/etc/resolv.conf"
-	// cgroupV1RefusedFrom is the first minor version whose kubelet does not
-	// start on cgroup v1 unless failCgroupV1 is false.
-	cgroupV1RefusedFrom = 35
-	// pauseFlagGoneFrom is the first minor version that leaves it to the
-	// container runtime to keep the pause image.
-	pauseFlagGoneFrom = 35
-)
+// defaultResolvConf is what the kubelet takes when it is told nothing.
+const defaultResolvConf = "/etc/resolv.conf"
+
+// KubeletInstanceConfigPath is where kubeadm keeps what is a node's own in its
+// KubeletConfiguration, for its next upgrade to find.
+const KubeletInstanceConfigPath = config.KubeletDir + "/instance-config.yaml"
+
+// KubeletInstanceConfig returns that file, or nil where this Kubernetes version
+// has none.
+func KubeletInstanceConfig(cfg *config.Config) []byte {
+	if !cfg.NodeLocalCRISocket() {
+		return nil
+	}
+	return fmt.Appendf(nil, "containerRuntimeEndpoint: %q\n", cfg.NodeRegistration.CRISocket)
+}
 
 // cgroupDriver is what the kubelet and the container runtime must agree on.
 func cgroupDriver(cfg *config.Config) string {
@@ -99,7 +107,10 @@ func KubeletFlags(cfg *config.Config, worker bool) ([]byte, error) {
 		return nil, err
 	}
 	node := cfg.NodeRegistration
-	args := []config.Arg{{Name: "container-runtime-endpoint", Value: node.CRISocket}}
+	var args []config.Arg
+	if !cfg.NodeLocalCRISocket() {
+		args = append(args, config.Arg{Name: "container-runtime-endpoint", Value: node.CRISocket})
+	}
 	if minor(cfg) < pauseFlagGoneFrom {
 		// Keeps the kubelet from collecting the image as garbage.
 		args = append(args, config.Arg{Name: "pod-infra-container-image", Value: pause})
@@ -118,7 +129,7 @@ func KubeletFlags(cfg *config.Config, worker bool) ([]byte, error) {
 		// The kubelet takes its address from the default route.
 		args = append(args, config.Arg{Name: "node-ip", Value: cfg.Facts.NodeIP})
 	}
-	flags := strings.Join(command("", args, node.KubeletExtraArgs), " ")
+	flags := strings.Join(command(cfg, "", args, node.KubeletExtraArgs), " ")
 	return []byte("KUBELET_KUBEADM_ARGS=" + strconv.Quote(flags) + "\n"), nil
 }
 

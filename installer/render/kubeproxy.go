@@ -92,6 +92,9 @@ func kubeProxyConfigMap(cfg *config.Config) (*corev1.ConfigMap, error) {
 	fill(&k.BindAddress, bind)
 	fill(&k.ClusterCIDR, cfg.Networking.PodSubnet)
 	fill(&k.ClientConnection.Kubeconfig, "/var/lib/kube-proxy/kubeconfig.conf")
+	if minor(cfg) >= proxyModeFrom {
+		fill(&k.Mode, "iptables")
+	}
 	if !cfg.Facts.ConntrackWritable {
 		// 0 leaves the host's limit alone; kube-proxy would otherwise
 		// fail to raise it, and exit.
@@ -106,9 +109,13 @@ func kubeProxyConfigMap(cfg *config.Config) (*corev1.ConfigMap, error) {
 	if err != nil {
 		return nil, err
 	}
+	server := cfg.ProxyServer
+	if server == "" {
+		server = cfg.ServerURL()
+	}
 	m := configMap(metav1.NamespaceSystem, "kube-proxy", "config.conf", settings)
 	m.Labels = map[string]string{"app": "kube-proxy"}
-	m.Data["kubeconfig.conf"] = strings.Replace(kubeProxyKubeconfig, "SERVER", cfg.ServerURL(), 1)
+	m.Data["kubeconfig.conf"] = strings.Replace(kubeProxyKubeconfig, "SERVER", server, 1)
 	if cfg.KubeProxy == nil && cfg.Facts.ConntrackWritable {
 		signDefaults(m)
 	}

@@ -12,42 +12,53 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	clientcmdv1 "k8s.io/client-go/tools/clientcmd/api/v1"
 	kubeproxyv1 "k8s.io/kube-proxy/config/v1alpha1"
 	kubeletv1 "k8s.io/kubelet/config/v1beta1"
 
 	"airlift/installer/config"
+	"airlift/installer/patches"
 	"airlift/installer/render"
 	"airlift/installer/render/oracle"
 )
 
 // TestEqualsKubeadm is the proof that the package means the same as kubeadm:
-// every case is played through by the real one, and all it makes is compared.
+// every case is played through by the real one, of the oldest and of the newest
+// version, and all it makes is compared.
 func TestEqualsKubeadm(t *testing.T) {
-	cases := append(oracle.Cases(), oracle.PoorHosts()...)
+	cases := allCases()
 	var mu sync.Mutex
-	ran, showed := 0, map[string]bool{}
+	ran, showed := 0, map[string][]string{} // what → the versions
 	t.Cleanup(func() {
 		if ran < len(cases) {
 			return // only some were asked for with -run
 		}
 		for _, d := range oracle.Differences {
-			if d.Apply != nil && !showed[d.What] {
-				t.Errorf("the listed difference %q shows in no case", d.What)
+			if d.Apply == nil {
+				continue
+			}
+			want := d.Versions
+			if want == nil {
+				want = oracle.Versions
+			}
+			if got := slices.Compact(slices.Sorted(slices.Values(showed[d.What]))); !slices.Equal(got, want) {
+				t.Errorf("the listed difference %q shows with %q, not with %q", d.What, got, want)
 			}
 		}
 	})
 	for _, c := range cases {
-		t.Run(c.Name, func(t *testing.T) {
+		t.Run(c.Config.KubernetesVersion+" "+c.Name, func(t *testing.T) {
 			t.Parallel()
 			want := oracle.Expect(t, c)
+			cfg := c.Config
 			mu.Lock()
 			ran++
 			for _, what := range want.Applied {
-				showed[what] = true
+				showed[what] = append(showed[what], cfg.KubernetesVersion)
 			}
 			mu.Unlock()
-			cfg := c.Config
 			host := os.DirFS(hostWith(t, c.HostDirs))
+			set := patchSet(t, c)
 
 			pods, err := render.ControlPlane(cfg, host)
 			if err != nil {
@@ -59,6 +70,9 @@ func TestEqualsKubeadm(t *testing.T) {
 				}
 			}
 			for name, pod := range pods {
+				if pod, _, err = set.Pod(pod); err != nil {
+					t.Fatal(err)
+				}
 				got := &corev1.Pod{} // as the kubelet will read it
 				oracle.Decode(t, encode(t, pod), got)
 				compare(t, "static pod "+name, want.Pods[name], got)
@@ -75,26 +89,90 @@ func TestEqualsKubeadm(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			if node, _, err = set.Apply(patches.KubeletConfiguration, node); err != nil {
+				t.Fatal(err)
+			}
 			var got kubeletv1.KubeletConfiguration
 			oracle.Decode(t, node, &got)
 			compare(t, "the node's KubeletConfiguration", want.Kubelet, got)
+			compare(t, "instance-config.yaml", want.InstanceConfig, string(render.KubeletInstanceConfig(cfg)))
 			flags, err := render.KubeletFlags(cfg, false)
 			if err != nil {
 				t.Fatal(err)
 			}
 			compare(t, "kubeadm-flags.env", want.KubeletFlags, string(flags))
 
-			compareObjects(t, want.Objects, objects(t, cfg, want.Output.Read(t, "ca.crt")))
+			applied, _, err := set.AddOn(objects(t, cfg, want.Output.Read(t, "ca.crt")))
+			if err != nil {
+				t.Fatal(err)
+			}
+			compareObjects(t, want.Objects, applied)
 		})
 	}
+}
+
+// allCases are those of every version.
+func allCases() []oracle.Case {
+	var list []oracle.Case
+	for _, version := range oracle.Versions {
+		list = append(list, oracle.Cases(version)...)
+		list = append(list, oracle.PoorHosts(version)...)
+	}
+	return list
+}
+
+func namedCase(t *testing.T, version, name string) oracle.Case {
+	t.Helper()
+	for _, c := range oracle.Cases(version) {
+		if c.Name == name {
+			return c
+		}
+	}
+	t.Fatalf("there is no case %q for %s", name, version)
+	return oracle.Case{}
+}
+
+// patchSet reads the case's patches as the installer does, without a warning
+// for files that kubeadm uses.
+func patchSet(t *testing.T, c oracle.Case) *patches.Set {
+	t.Helper()
+	if len(c.Patches) == 0 {
+		return nil
+	}
+	dir := t.TempDir()
+	for name, text := range c.Patches {
+		file := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set, warnings, err := patches.Load(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	compare(t, "files passed over", 3, len(warnings))
+	return set
 }
 
 // objects is all that init applies, except for the bootstrap token and the
 // binding of the administrators, which a dry run does not show.
 func objects(t *testing.T, cfg *config.Config, caPEM []byte) []runtime.Object {
 	t.Helper()
-	all := append(render.BootstrapRBAC(), render.ClusterInfo(cfg, caPEM)...)
-	for _, build := range []func(*config.Config) ([]runtime.Object, error){render.UploadConfig, render.CoreDNS, render.KubeProxy} {
+	all := append(render.BootstrapRBAC(cfg), render.ClusterInfo(cfg, caPEM)...)
+	if cfg.UploadCerts {
+		all = append(all, render.UploadCertsRBAC()...)
+	}
+	builders := []func(*config.Config) ([]runtime.Object, error){render.UploadConfig}
+	if !cfg.DNS.Disabled {
+		builders = append(builders, render.CoreDNS)
+	}
+	if !cfg.Proxy.Disabled {
+		builders = append(builders, render.KubeProxy)
+	}
+	for _, build := range builders {
 		list, err := build(cfg)
 		if err != nil {
 			t.Fatal(err)
@@ -156,6 +234,8 @@ func documentType(key string) any {
 		return &kubeproxyv1.KubeProxyConfiguration{}
 	case "kubelet":
 		return &kubeletv1.KubeletConfiguration{}
+	case "kubeconfig":
+		return &clientcmdv1.Config{}
 	case "Corefile":
 		return new(string)
 	}

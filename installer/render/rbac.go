@@ -4,6 +4,8 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"airlift/installer/config"
 )
 
 // Who is allowed something by kubeadm's RBAC.
@@ -60,9 +62,10 @@ func ClusterAdmins() *rbacv1.ClusterRoleBinding {
 
 // BootstrapRBAC lets a joining node with a token look up nodes and ask for its
 // certificate, lets the controller manager approve that by itself, and lets
-// nodes renew their certificates.
-func BootstrapRBAC() []runtime.Object {
-	return []runtime.Object{
+// nodes renew their certificates. From v1.33 on it also lets API servers use the
+// kubelets, as their certificate no longer makes them administrators.
+func BootstrapRBAC(cfg *config.Config) []runtime.Object {
+	objects := []runtime.Object{
 		clusterRole("kubeadm:get-nodes", rbacv1.PolicyRule{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"nodes"}}),
 		clusterBinding("kubeadm:get-nodes", "kubeadm:get-nodes", group(tokensGroup)),
 		clusterBinding("kubeadm:kubelet-bootstrap", "system:node-bootstrapper", group(tokensGroup)),
@@ -71,6 +74,11 @@ func BootstrapRBAC() []runtime.Object {
 		clusterBinding("kubeadm:node-autoapprove-certificate-rotation",
 			"system:certificates.k8s.io:certificatesigningrequests:selfnodeclient", group(nodesGroup)),
 	}
+	if minor(cfg) >= kubeletAPIAdminFrom {
+		objects = append(objects, clusterBinding("kubeadm:apiserver-kubelet-client", "system:kubelet-api-admin",
+			rbacv1.Subject{Kind: rbacv1.UserKind, Name: "kube-apiserver-kubelet-client"}))
+	}
+	return objects
 }
 
 // UploadCertsRBAC lets a joining control plane read the encrypted certificates.

@@ -110,10 +110,3 @@ func image(cfg *config.Config, component string) (string, error) {
 	}
 	return "", fault.New(fault.Bundle, "make the bundle again with this component", "the bundle has no image for %s", component)
 }
-
-// minor is Kubernetes' minor version: 29 for "v1.29.15".
-func minor(cfg *config.Config) int {
-	var n int
-	fmt.Sscanf(cfg.KubernetesVersion, "v1.%d.", &n)
-	return n
-}

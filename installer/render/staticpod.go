@@ -55,6 +55,21 @@ type endpoint struct {
 	host   string
 	port   int32
 	scheme corev1.URIScheme
+	named  bool // probes use the port's name, not its number
+}
+
+func endpointAt(cfg *config.Config, host string, port int32, scheme corev1.URIScheme) endpoint {
+	return endpoint{host, port, scheme, minor(cfg) >= probePortFrom}
+}
+
+const probePort = "probe-port"
+
+// ports declares the port that the probes name, if they do.
+func (e endpoint) ports() []corev1.ContainerPort {
+	if !e.named {
+		return nil
+	}
+	return []corev1.ContainerPort{{Name: probePort, ContainerPort: e.port, Protocol: corev1.ProtocolTCP}}
 }
 
 func (e endpoint) probe(path string, delay, failures, period int32) *corev1.Probe {
@@ -62,9 +77,13 @@ func (e endpoint) probe(path string, delay, failures, period int32) *corev1.Prob
 	if host == "0.0.0.0" || host == "::" {
 		host = "" // an unspecified address cannot be probed; the kubelet takes the pod's
 	}
+	port := intstr.FromInt32(e.port)
+	if e.named {
+		port = intstr.FromString(probePort)
+	}
 	return &corev1.Probe{
 		ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{
-			Host: host, Path: path, Port: intstr.FromInt32(e.port), Scheme: e.scheme,
+			Host: host, Path: path, Port: port, Scheme: e.scheme,
 		}},
 		InitialDelaySeconds: delay,
 		TimeoutSeconds:      15,
@@ -82,21 +101,34 @@ func (e endpoint) startup(path string, timeout time.Duration) *corev1.Probe {
 	return e.probe(path, 10, int32(math.Ceil(timeout.Seconds()/period)), period)
 }
 
-// command is a program with its flags sorted by name and value. What the user
-// gives for a flag replaces all that we have for it.
-func command(program string, base []config.Arg, extra []config.Arg) []string {
-	args := slices.Clone(extra)
-	for _, arg := range base {
-		if _, overridden := last(extra, arg.Name); !overridden {
-			args = append(args, arg)
+// command is a program with its flags. What the user gives for a flag replaces
+// all that we have for it, or is added to it if the last one says so. A flag
+// given several times keeps its order, which matters to some (the first
+// service-account-issuer is the one that signs).
+func command(cfg *config.Config, program string, base []config.Arg, extra []config.Arg) []string {
+	byName := func(a, b config.Arg) int { return strings.Compare(a.Name, b.Name) }
+	slices.SortFunc(base, byName)
+	var args, own []config.Arg
+	for _, arg := range extra {
+		_, ours := last(base, arg.Name)
+		if arg.MergeMethod == "" || !ours {
+			own = append(own, arg)
 		}
 	}
-	slices.SortStableFunc(args, func(a, b config.Arg) int {
-		if c := strings.Compare(a.Name, b.Name); c != 0 {
-			return c
+	for _, arg := range base {
+		override, ok := last(extra, arg.Name)
+		if ok && override.MergeMethod == "" {
+			continue
 		}
-		return strings.Compare(a.Value, b.Value)
-	})
+		if ok {
+			arg.Value = merge(arg.Value, override)
+		}
+		args = append(args, arg)
+	}
+	args = append(args, own...)
+	if minor(cfg) < argsInOrderFrom {
+		slices.SortStableFunc(args, byName)
+	}
 	var out []string
 	if program != "" {
 		out = append(out, program)
@@ -107,14 +139,25 @@ func command(program string, base []config.Arg, extra []config.Arg) []string {
 	return out
 }
 
-// last returns the value that a flag given several times ends up with.
-func last(args []config.Arg, name string) (string, bool) {
+// merge is what becomes of our value for a flag with the user's.
+func merge(base string, arg config.Arg) string {
+	switch arg.MergeMethod {
+	case "append":
+		return base + arg.Value
+	case "prepend":
+		return arg.Value + base
+	}
+	return arg.Value
+}
+
+// last returns the flag that wins among several of the same name.
+func last(args []config.Arg, name string) (config.Arg, bool) {
 	for _, arg := range slices.Backward(args) {
 		if arg.Name == name {
-			return arg.Value, true
+			return arg, true
 		}
 	}
-	return "", false
+	return config.Arg{}, false
 }
 
 // mounts collects a pod's host paths by volume name; a later one of the same

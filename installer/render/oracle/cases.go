@@ -2,6 +2,7 @@ package oracle
 
 import (
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -10,20 +11,34 @@ import (
 	kubeletv1 "k8s.io/kubelet/config/v1beta1"
 	"sigs.k8s.io/yaml"
 
+	"airlift/images"
 	"airlift/installer/config"
 )
 
-// Version is the Kubernetes version whose kubeadm is the oracle.
-const Version = "v1.29.15"
+// Version is the Kubernetes version that all components are built of; its
+// kubeadm is the oldest oracle. Newest is the newest one's.
+const (
+	Version = "v1.29.15"
+	Newest  = "v1.37.1"
+)
 
-// A Case is one and the same wish in kubeadm's language and in ours.
+// Versions are the Kubernetes versions whose kubeadm is an oracle.
+var Versions = []string{Version, Newest}
+
+// A Case is one and the same wish in kubeadm's language and in ours. The bodies
+// are written as v1beta3 has them, or as v1beta4 where that cannot say it.
 type Case struct {
 	Name       string
-	Cluster    string         // the body of kubeadm's ClusterConfiguration
-	Init       string         // the body of its InitConfiguration, if not the plain one
-	Components string         // the component configurations, whole documents
-	Config     *config.Config // the same, completed
-	HostDirs   []string       // folders that exist on the host
+	Cluster    string            // the body of kubeadm's ClusterConfiguration
+	Init       string            // the body of its InitConfiguration, if not the plain one
+	Components string            // the component configurations, whole documents
+	Patches    map[string]string // the files in the folder of patches
+	Args       []string          // more arguments of kubeadm init
+	Config     *config.Config    // the same, completed
+	HostDirs   []string          // folders that exist on the host
+	// since and until are the minor versions whose kubeadm can be asked;
+	// 0 is any.
+	since, until int
 }
 
 // The bodies of the plain case.
@@ -37,18 +52,40 @@ networking: {podSubnet: 10.244.0.0/16}
 `
 )
 
-// Documents are the case's documents for kubeadm.
+// Documents are the case's documents for kubeadm, in the newest form that all
+// commands of its version read.
 func (c Case) Documents() string {
-	return "apiVersion: kubeadm.k8s.io/v1beta3\nkind: InitConfiguration\n" + c.Init +
-		"\n---\napiVersion: kubeadm.k8s.io/v1beta3\nkind: ClusterConfiguration\nkubernetesVersion: " + Version + "\n" + c.Cluster +
-		"\n---\n" + c.Components
+	first, cluster := c.kubeadm()
+	return first + "\n---\n" + cluster + "\n---\n" + c.Components
 }
 
-// Cases are the settings that must come out equal.
-func Cases() []Case {
+// InitDocument is the InitConfiguration alone.
+func (c Case) InitDocument() string {
+	first, _ := c.kubeadm()
+	return first
+}
+
+func (c Case) kubeadm() (first, cluster string) {
+	apiVersion := "v1beta3"
+	first, cluster = c.Init, c.Cluster
+	if c.Config.Minor() >= 31 {
+		apiVersion = "v1beta4"
+		f, k := decodeBody(first), decodeBody(cluster)
+		toV1Beta4(f, k)
+		first, cluster = encodeBody(f), encodeBody(k)
+	}
+	head := func(kind string) string { return "apiVersion: kubeadm.k8s.io/" + apiVersion + "\nkind: " + kind + "\n" }
+	return head("InitConfiguration") + first,
+		head("ClusterConfiguration") + "kubernetesVersion: " + c.Config.KubernetesVersion + "\n" + cluster
+}
+
+// Cases are the settings that must come out equal with a version's kubeadm. The
+// first is the plain one.
+func Cases(version string) []Case {
+	with := func(change func(*config.Config)) *config.Config { return newConfig(version, change) }
 	list := []Case{
 		{Name: "plain"},
-		{Name: "host CA folders", HostDirs: []string{"/etc/pki", "/usr/share/ca-certificates", "/usr/local/share/ca-certificates", "/etc/ca-certificates"}},
+		{Name: "host CA folders", HostDirs: []string{"/etc/pki/ca-trust", "/etc/pki/tls/certs", "/usr/share/ca-certificates", "/usr/local/share/ca-certificates", "/etc/ca-certificates"}},
 		{Name: "no pod network", Cluster: "networking: {}", Config: with(func(c *config.Config) { c.Networking.PodSubnet = "" })},
 		{Name: "control-plane endpoint", Cluster: "controlPlaneEndpoint: k8s.example.com:8443", Config: with(func(c *config.Config) {
 			c.ControlPlaneEndpoint = "k8s.example.com:8443"
@@ -82,9 +119,9 @@ etcd:
     dataDir: /data/etcd
     extraArgs: {listen-metrics-urls: "https://10.0.0.11:2399,http://127.0.0.1:2381", quota-backend-bytes: "8589934592", advertise-client-urls: "https://10.0.0.11:2379"}
 `, Config: with(func(c *config.Config) {
-			c.APIServer.TimeoutForControlPlane = 2*time.Minute + 35*time.Second
-			c.APIServer.ExtraArgs = []config.Arg{{Name: "audit-log-path", Value: "/var/log/audit"},
-				{Name: "authorization-mode", Value: "Node,RBAC,Webhook"}, {Name: "v", Value: "4"}, {Name: "allow-privileged", Value: "false"}}
+			*controlPlaneTimeout(c) = 2*time.Minute + 35*time.Second
+			c.APIServer.ExtraArgs = []config.Arg{{Name: "allow-privileged", Value: "false"}, {Name: "audit-log-path", Value: "/var/log/audit"},
+				{Name: "authorization-mode", Value: "Node,RBAC,Webhook"}, {Name: "v", Value: "4"}}
 			c.APIServer.ExtraVolumes = []config.HostPathMount{
 				{Name: "audit", HostPath: "/var/log/kubernetes", MountPath: "/var/log/audit", PathType: corev1.HostPathDirectoryOrCreate},
 				{Name: "ca-certs", HostPath: "/opt/certs", MountPath: "/etc/ssl/certs", ReadOnly: true}}
@@ -94,8 +131,8 @@ etcd:
 				{Name: "cloud", HostPath: "/etc/cloud.conf", MountPath: "/etc/cloud.conf", ReadOnly: true, PathType: corev1.HostPathFile}}
 			c.Scheduler.ExtraArgs = []config.Arg{{Name: "bind-address", Value: "10.0.0.11"}, {Name: "config", Value: "/etc/kubernetes/scheduler.yaml"}}
 			c.Etcd.Local.DataDir = "/data/etcd"
-			c.Etcd.Local.ExtraArgs = []config.Arg{{Name: "listen-metrics-urls", Value: "https://10.0.0.11:2399,http://127.0.0.1:2381"},
-				{Name: "quota-backend-bytes", Value: "8589934592"}, {Name: "advertise-client-urls", Value: "https://10.0.0.11:2379"}}
+			c.Etcd.Local.ExtraArgs = []config.Arg{{Name: "advertise-client-urls", Value: "https://10.0.0.11:2379"},
+				{Name: "listen-metrics-urls", Value: "https://10.0.0.11:2399,http://127.0.0.1:2381"}, {Name: "quota-backend-bytes", Value: "8589934592"}}
 		})},
 		{Name: "other ranges and names", Cluster: `
 clusterName: prod
@@ -194,8 +231,8 @@ nodeRegistration:
   kubeletExtraArgs: {v: "5", node-labels: "disk=ssd", container-runtime-endpoint: "unix:///run/other.sock"}
 `, Config: with(func(c *config.Config) {
 			c.NodeRegistration.Taints = []corev1.Taint{}
-			c.NodeRegistration.KubeletExtraArgs = []config.Arg{{Name: "v", Value: "5"}, {Name: "node-labels", Value: "disk=ssd"},
-				{Name: "container-runtime-endpoint", Value: "unix:///run/other.sock"}}
+			c.NodeRegistration.KubeletExtraArgs = []config.Arg{{Name: "container-runtime-endpoint", Value: "unix:///run/other.sock"},
+				{Name: "node-labels", Value: "disk=ssd"}, {Name: "v", Value: "5"}}
 		})},
 		{Name: "other port", Init: `
 localAPIEndpoint: {advertiseAddress: 10.0.0.11, bindPort: 8443}
@@ -203,14 +240,109 @@ nodeRegistration: {name: n1, criSocket: "unix:///run/containerd/containerd.sock"
 `, Config: with(func(c *config.Config) {
 			c.LocalAPIEndpoint.BindPort = 8443
 		})},
+		{Name: "external etcd without TLS", Cluster: `
+etcd: {external: {endpoints: ["http://10.0.0.21:2379"], caFile: "", certFile: "", keyFile: ""}}
+`, Config: with(func(c *config.Config) {
+			c.Etcd.External = &config.ExternalEtcd{Endpoints: []string{"http://10.0.0.21:2379"}}
+		})},
+		{Name: "external etcd with addresses for health checks", since: 35, Cluster: `
+etcd: {external: {endpoints: ["https://10.0.0.21:2379"], httpEndpoints: ["http://10.0.0.21:2381"], caFile: /etc/etcd/ca.crt, certFile: /etc/etcd/client.crt, keyFile: /etc/etcd/client.key}}
+`, Config: with(func(c *config.Config) {
+			c.Etcd.External = &config.ExternalEtcd{Endpoints: []string{"https://10.0.0.21:2379"}, HTTPEndpoints: []string{"http://10.0.0.21:2381"},
+				CAFile: "/etc/etcd/ca.crt", CertFile: "/etc/etcd/client.crt", KeyFile: "/etc/etcd/client.key"}
+		})},
+		{Name: "IPv6 without an endpoint", Init: `
+localAPIEndpoint: {advertiseAddress: "fd00::11", bindPort: 7443}
+nodeRegistration: {name: n1, criSocket: "unix:///run/containerd/containerd.sock"}
+`, Cluster: `
+networking: {podSubnet: "fd00:10:244::/56,10.244.0.0/16", serviceSubnet: "fd00:10:96::/112,10.96.0.0/16"}
+`, Config: with(func(c *config.Config) {
+			c.LocalAPIEndpoint = config.APIEndpoint{AdvertiseAddress: "fd00::11", BindPort: 7443}
+			c.Networking.PodSubnet, c.Networking.ServiceSubnet = "fd00:10:244::/56,10.244.0.0/16", "fd00:10:96::/112,10.96.0.0/16"
+		})},
+		{Name: "flags more than once, and variables", since: 31, Cluster: `
+apiServer:
+  extraArgs:
+  - {name: service-account-issuer, value: https://second.example.com}
+  - {name: service-account-issuer, value: https://kubernetes.default.svc.cluster.local}
+  - {name: authorization-config, value: /etc/kubernetes/authz.yaml}
+  - {name: audit-log-maxage, value: "30"}
+  - {name: allow-privileged, value: ""}
+  extraEnvs: [{name: HTTPS_PROXY, value: "http://192.0.2.1:3128"}, {name: OWN_IP, valueFrom: {fieldRef: {apiVersion: v1, fieldPath: status.podIP}}}]
+controllerManager: {extraEnvs: [{name: A, value: one}]}
+scheduler: {extraEnvs: [{name: B, value: two}]}
+etcd: {local: {extraArgs: [{name: log-level, value: warn}, {name: initial-cluster-state, value: new}], extraEnvs: [{name: ETCD_QUOTA, value: "3"}]}}
+`, Init: `
+localAPIEndpoint: {advertiseAddress: 10.0.0.11}
+nodeRegistration:
+  name: n1
+  criSocket: unix:///run/containerd/containerd.sock
+  kubeletExtraArgs: [{name: v, value: "5"}, {name: node-labels, value: z=1}, {name: node-labels, value: a=2}]
+  imagePullPolicy: Never
+  imagePullSerial: false
+`, Config: with(func(c *config.Config) {
+			c.APIServer.ExtraArgs = []config.Arg{{Name: "service-account-issuer", Value: "https://second.example.com"},
+				{Name: "service-account-issuer", Value: "https://kubernetes.default.svc.cluster.local"},
+				{Name: "authorization-config", Value: "/etc/kubernetes/authz.yaml"},
+				{Name: "audit-log-maxage", Value: "30"}, {Name: "allow-privileged", Value: ""}}
+			c.APIServer.ExtraEnvs = []corev1.EnvVar{{Name: "HTTPS_PROXY", Value: "http://192.0.2.1:3128"},
+				{Name: "OWN_IP", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: "status.podIP"}}}}
+			c.ControllerManager.ExtraEnvs = []corev1.EnvVar{{Name: "A", Value: "one"}}
+			c.Scheduler.ExtraEnvs = []corev1.EnvVar{{Name: "B", Value: "two"}}
+			c.Etcd.Local.ExtraArgs = []config.Arg{{Name: "log-level", Value: "warn"}, {Name: "initial-cluster-state", Value: "new"}}
+			c.Etcd.Local.ExtraEnvs = []corev1.EnvVar{{Name: "ETCD_QUOTA", Value: "3"}}
+			c.NodeRegistration.KubeletExtraArgs = []config.Arg{{Name: "v", Value: "5"}, {Name: "node-labels", Value: "z=1"}, {Name: "node-labels", Value: "a=2"}}
+			c.NodeRegistration.ImagePullPolicy, c.NodeRegistration.ImagePullSerial = corev1.PullNever, new(false)
+		})},
+		{Name: "add-ons disabled", since: 31, Cluster: `
+dns: {disabled: true}
+proxy: {disabled: true}
+`, Config: with(func(c *config.Config) {
+			c.DNS.Disabled, c.Proxy.Disabled = true, true
+		})},
+		{Name: "timeouts", since: 31, Init: `
+localAPIEndpoint: {advertiseAddress: 10.0.0.11}
+nodeRegistration: {name: n1, criSocket: "unix:///run/containerd/containerd.sock"}
+timeouts: {controlPlaneComponentHealthCheck: 9m55s, kubeletHealthCheck: 1m, kubernetesAPICall: 2m, etcdAPICall: 3m, tlsBootstrap: 4m, discovery: 6m, upgradeManifests: 7m}
+`, Config: with(func(c *config.Config) {
+			c.Timeouts = config.Timeouts{ControlPlaneComponentHealthCheck: 9*time.Minute + 55*time.Second, KubeletHealthCheck: time.Minute,
+				KubernetesAPICall: 2 * time.Minute, EtcdAPICall: 3 * time.Minute, TLSBootstrap: 4 * time.Minute,
+				Discovery: 6 * time.Minute, UpgradeManifests: 7 * time.Minute}
+		})},
+		{Name: "keys and validity periods", since: 34, Cluster: `
+encryptionAlgorithm: ECDSA-P384
+certificateValidityPeriod: 720h
+caCertificateValidityPeriod: 43800h30m
+`, Config: with(func(c *config.Config) {
+			c.EncryptionAlgorithm = "ECDSA-P384"
+			c.CertificateValidityPeriod, c.CACertificateValidityPeriod = 720*time.Hour, 43800*time.Hour+30*time.Minute
+		})},
+		{Name: "feature gates", until: 30, Cluster: `
+featureGates: {PublicKeysECDSA: true, EtcdLearnerMode: false, UpgradeAddonsBeforeControlPlane: true}
+`, Config: with(func(c *config.Config) {
+			c.FeatureGates = map[string]bool{"EtcdLearnerMode": false, "UpgradeAddonsBeforeControlPlane": true}
+		})},
+		{Name: "certificates uploaded", Init: `
+localAPIEndpoint: {advertiseAddress: 10.0.0.11}
+nodeRegistration: {name: n1, criSocket: "unix:///run/containerd/containerd.sock"}
+certificateKey: 0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef
+`, Args: []string{"--upload-certs"}, Config: with(func(c *config.Config) {
+			c.UploadCerts = true
+			c.CertificateKey = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+		})},
+		{Name: "patches", Patches: patchFiles(version), Init: `
+localAPIEndpoint: {advertiseAddress: 10.0.0.11}
+nodeRegistration: {name: n1, criSocket: "unix:///run/containerd/containerd.sock"}
+patches: {directory: /patches}
+`},
 	}
-	complete(list)
-	return list
+	return complete(version, list)
 }
 
 // PoorHosts are hosts that lack what kubeadm takes for granted; there the
 // Differences show.
-func PoorHosts() []Case {
+func PoorHosts(version string) []Case {
+	with := func(change func(*config.Config)) *config.Config { return newConfig(version, change) }
 	list := []Case{
 		{Name: "isolated host on cgroup v1", Config: with(func(c *config.Config) {
 			c.Facts.CgroupVersion, c.Facts.CgroupDriver = 1, "cgroupfs"
@@ -227,15 +359,21 @@ func PoorHosts() []Case {
 			c.Facts.ResolvConf = "/run/systemd/resolve/resolv.conf"
 		})},
 	}
-	complete(list)
-	return list
+	return complete(version, list)
 }
 
-func complete(list []Case) {
+// Plain is the Config of a version's plain case.
+func Plain(version string) *config.Config { return newConfig(version, func(*config.Config) {}) }
+
+func complete(version string, list []Case) []Case {
+	minor := Plain(version).Minor()
+	list = slices.DeleteFunc(list, func(c Case) bool {
+		return minor < c.since || c.until != 0 && minor > c.until
+	})
 	for i := range list {
 		c := &list[i]
 		if c.Config == nil {
-			c.Config = with(func(*config.Config) {})
+			c.Config = Plain(version)
 		}
 		if c.Init == "" {
 			c.Init = plainInit
@@ -243,17 +381,37 @@ func complete(list []Case) {
 		if !strings.Contains(c.Cluster, "networking:") {
 			c.Cluster += plainCluster
 		}
-		if c.Name != "plain" {
-			// The plain case has kubeadm's RSA keys; the others spare
-			// the machine most of that work.
-			c.Cluster += "\nfeatureGates: {PublicKeysECDSA: true}\n"
-			c.Config.EncryptionAlgorithm, c.Config.FeatureGates = "ECDSA-P256", map[string]bool{"PublicKeysECDSA": true}
+		if c.Name == "plain" || strings.Contains(c.Cluster, "encryptionAlgorithm") {
+			continue
 		}
+		// The plain case has kubeadm's RSA keys; the others spare the
+		// machine most of that work.
+		c.Config.EncryptionAlgorithm = "ECDSA-P256"
+		if minor >= 31 {
+			c.Cluster += "\nencryptionAlgorithm: ECDSA-P256\n"
+			continue
+		}
+		if !strings.Contains(c.Cluster, "featureGates") {
+			c.Cluster += "\nfeatureGates: {PublicKeysECDSA: true}\n"
+		}
+		if c.Config.FeatureGates == nil {
+			c.Config.FeatureGates = map[string]bool{}
+		}
+		c.Config.FeatureGates["PublicKeysECDSA"] = true
 	}
+	return list
 }
 
-// with is the plain case's Config, changed.
-func with(change func(*config.Config)) *config.Config {
+// controlPlaneTimeout is the field that a version's document has for it.
+func controlPlaneTimeout(c *config.Config) *time.Duration {
+	if c.Minor() < 31 {
+		return &c.APIServer.TimeoutForControlPlane
+	}
+	return &c.Timeouts.ControlPlaneComponentHealthCheck
+}
+
+// newConfig is the plain case's Config, changed.
+func newConfig(version string, change func(*config.Config)) *config.Config {
 	hostname, err := os.Hostname()
 	if err != nil {
 		panic(err)
@@ -273,19 +431,18 @@ func with(change func(*config.Config)) *config.Config {
 			MTU:               1500,
 			DefaultRoute:      true,
 		},
-		Images: map[string]string{
-			"pause":   "registry.k8s.io/pause:3.9",
-			"etcd":    "registry.k8s.io/etcd:3.5.16-0",
-			"coredns": "registry.k8s.io/coredns/coredns:v1.11.1",
-			"flannel": "ghcr.io/flannel-io/flannel:v0.28.4",
-		},
+		Images: map[string]string{},
 	}
-	c.KubernetesVersion = Version
+	catalog, err := images.For(version, "amd64", "flannel")
+	if err != nil {
+		panic(err)
+	}
+	for _, image := range catalog.Images {
+		c.Images[image.Name] = image.Reference
+	}
+	c.KubernetesVersion = version
 	c.EncryptionAlgorithm = "RSA-2048" // kubeadm's default, not ours
 	c.NodeRegistration.Name = "n1"
-	for _, component := range []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy"} {
-		c.Images[component] = "registry.k8s.io/" + component + ":" + Version
-	}
 	c.CompleteInit()
 	change(c)
 	return c

@@ -1,6 +1,7 @@
 package oracle
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -14,6 +15,8 @@ import (
 // A Difference is something that we want otherwise than kubeadm has it.
 type Difference struct {
 	What, Why string
+	// Versions of kubeadm that differ so; none means all.
+	Versions []string
 	// Apply makes kubeadm's output ours. It is nil where the tests of
 	// package pki check the difference themselves.
 	Apply func(w *Want, cfg *config.Config)
@@ -25,8 +28,9 @@ var Differences = []Difference{
 		What: "new keys are ECDSA P-256 unless encryptionAlgorithm says RSA",
 		Why:  "an RSA-2048 key takes up to a second on a small machine and there are fourteen of them; kubeadm has the algorithm behind a feature gate",
 	}, {
-		What: "with ECDSA chosen, the kubeconfigs' client keys are ECDSA too",
-		Why:  "kubeadm v1.29 forgets the setting there (newClientCertConfigFromKubeConfigSpec) and makes RSA keys",
+		What:     "with ECDSA chosen, the kubeconfigs' client keys are ECDSA too",
+		Why:      "kubeadm v1.29 forgets the setting there (newClientCertConfigFromKubeConfigSpec) and makes RSA keys",
+		Versions: []string{Version},
 	}, {
 		What: "kubelet.conf points at kubelet-client-current.pem from the start",
 		Why:  "kubeadm embeds the certificate, then moves it there in kubelet-finalize and restarts the kubelet; the end is the same",
@@ -40,10 +44,19 @@ var Differences = []Difference{
 		What: "proxy variables of the installer's environment are not copied into static pods and kube-proxy",
 		Why:  "an isolated host has no proxy; extraEnvs are there for who wants them",
 	}, {
+		What:     "a flag with a mergeMethod that kubeadm would not set itself gets the user's value",
+		Why:      "kubeadm v1.37 merges only with what it sets, and so drops the flag without a word (util/arguments.go)",
+		Versions: []string{Newest},
+	}, {
+		What: "a patch that leads to a field which does not exist, or whose type after the plus only begins like a known one, is an error",
+		Why:  "kubeadm drops such a field without a word, and takes +jsonx for +json",
+	}, {
 		What: "Service kube-dns has no resourceVersion",
 		Why:  "kubeadm sets it to 0 only so that its own update call is accepted",
 		Apply: func(w *Want, _ *config.Config) {
-			w.Objects["Service kube-system/kube-dns"].(interface{ SetResourceVersion(string) }).SetResourceVersion("")
+			if service, ok := w.Objects["Service kube-system/kube-dns"].(*corev1.Service); ok {
+				service.ResourceVersion = ""
+			}
 		},
 	}, {
 		What: "without a nameserver on the host the Corefile has no forward",
@@ -84,6 +97,15 @@ var Differences = []Difference{
 			}
 		},
 	}, {
+		What:     "on cgroup v1 the kubelet gets failCgroupV1: false",
+		Why:      "a kubelet since v1.35 does not start there otherwise; preflight has spoken about it",
+		Versions: []string{Newest},
+		Apply: func(w *Want, cfg *config.Config) {
+			if cfg.Facts.CgroupVersion == 1 && cfg.Minor() >= 35 {
+				w.Kubelet.FailCgroupV1 = new(false)
+			}
+		},
+	}, {
 		What: "the node's KubeletConfiguration has resolvConf where it is not /etc/resolv.conf; the cluster's has not",
 		Why:  "kubeadm finds out on the first node only and makes it every node's",
 		Apply: func(w *Want, cfg *config.Config) {
@@ -110,8 +132,9 @@ var Differences = []Difference{
 			if err != nil {
 				panic(err)
 			}
-			flags = strings.Replace(flags, " --pod-infra", " --node-ip="+cfg.Facts.NodeIP+" --pod-infra", 1)
-			w.KubeletFlags = "KUBELET_KUBEADM_ARGS=" + strconv.Quote(flags) + "\n"
+			list := append(strings.Fields(flags), "--node-ip="+cfg.Facts.NodeIP)
+			slices.Sort(list)
+			w.KubeletFlags = "KUBELET_KUBEADM_ARGS=" + strconv.Quote(strings.Join(list, " ")) + "\n"
 		},
 	},
 }

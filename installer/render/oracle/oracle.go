@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -32,7 +33,7 @@ func Kubeadm(t testing.TB, version string) string {
 	t.Helper()
 	path, err := components.Path(version, "kubeadm")
 	if err != nil {
-		t.Fatalf("this test compares with real kubeadm: %v", err)
+		t.Fatalf("this test compares with real kubeadm %s, which `make upstream` builds: %v", version, err)
 	}
 	return path
 }
@@ -50,8 +51,16 @@ func Run(t testing.TB, c Case, args ...string) Output {
 	}
 	write(t, filepath.Join(root, "kubeadm.yaml"), []byte(c.Documents()))
 
+	for name, text := range c.Patches {
+		file := filepath.Join(root, "patches", name)
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		write(t, file, []byte(text))
+	}
+
 	args = append([]string{"--rootfs", root, "init", "--dry-run", "--config", "/kubeadm.yaml",
-		"--skip-phases", "preflight"}, args...)
+		"--skip-phases", "preflight"}, append(c.Args, args...)...)
 	cmd := exec.Command(Kubeadm(t, c.Config.KubernetesVersion), args...)
 	// A clean environment: kubeadm copies proxy variables into manifests.
 	cmd.Env = []string{"PATH=/usr/bin:/bin", "HOME=/", "KUBEADM_INIT_DRYRUN_DIR=/dry"}
@@ -67,39 +76,48 @@ func Run(t testing.TB, c Case, args ...string) Output {
 	if err := cmd.Run(); err != nil {
 		t.Fatalf("%s: %v\n%s", strings.Join(cmd.Args, " "), err, log.String())
 	}
-	dirs, err := filepath.Glob(filepath.Join(root, "dry", "tmp", "kubeadm-init-dryrun*"))
-	if err != nil || len(dirs) != 1 {
-		t.Fatalf("kubeadm's dry-run folders: %v (%v)\n%s", dirs, err, log.String())
+	// Older ones make a folder of their own in the one they are given.
+	dir := filepath.Join(root, "dry")
+	if dirs, _ := filepath.Glob(filepath.Join(dir, "tmp", "kubeadm-init-dryrun*")); len(dirs) == 1 {
+		dir = dirs[0]
 	}
-	return Output{Dir: dirs[0], Objects: attached(log.String()), Log: log.String()}
+	return Output{Dir: dir, Objects: attached(log.String()), Log: log.String()}
 }
 
 // attached cuts the objects out of what a dry run prints: each follows a
-// heading, indented by a tab.
+// heading. Older ones indent it by a tab; newer ones do not, and then it ends
+// with the next message.
 func attached(log string) [][]byte {
 	var objects [][]byte
 	var current []byte
 	inside := false
-	for line := range strings.Lines(log) {
-		if text, ok := strings.CutPrefix(line, "\t"); ok && inside {
-			current = append(current, text...)
-			continue
-		}
-		if inside && len(bytes.TrimSpace([]byte(line))) == 0 {
-			current = append(current, line...)
-			continue
-		}
+	end := func() {
 		if len(current) > 0 {
 			objects = append(objects, current)
-			current = nil
 		}
-		inside = strings.HasPrefix(line, "[dryrun] Attached object:")
+		current, inside = nil, false
 	}
-	if len(current) > 0 {
-		objects = append(objects, current)
+	for line := range strings.Lines(log) {
+		text, tab := strings.CutPrefix(line, "\t")
+		switch {
+		case strings.HasPrefix(line, "[dryrun] Attached object:"):
+			end()
+			inside = true
+		case message.MatchString(line):
+			end()
+		case inside && tab:
+			current = append(current, text...)
+		case inside:
+			current = append(current, line...)
+		}
 	}
+	end()
 	return objects
 }
+
+// message is the beginning of a line that kubeadm says itself: of a phase, of its log, or
+// of the good news at the end.
+var message = regexp.MustCompile(`^(\[|[IWEF][0-9]{4} |Your Kubernetes )`)
 
 // Read returns one of the files that kubeadm made.
 func (o Output) Read(t testing.TB, name string) []byte {

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -25,7 +27,9 @@ type Want struct {
 	Objects      map[string]runtime.Object // by Key
 	Kubelet      kubeletv1.KubeletConfiguration
 	KubeletFlags string
-	Output       Output
+	// InstanceConfig is instance-config.yaml, empty where there is none.
+	InstanceConfig string
+	Output         Output
 	// Applied are the differences that showed in this case.
 	Applied []string
 }
@@ -45,6 +49,9 @@ func Expect(t testing.TB, c Case) Want {
 	}
 	Decode(t, out.Read(t, "config.yaml"), &w.Kubelet)
 	w.KubeletFlags = string(out.Read(t, "kubeadm-flags.env"))
+	if data, err := os.ReadFile(filepath.Join(out.Dir, "instance-config.yaml")); err == nil {
+		w.InstanceConfig = string(data)
+	}
 	for _, data := range out.Objects {
 		if obj := Object(t, data); obj != nil {
 			w.Objects[Key(t, obj)] = obj
@@ -73,7 +80,7 @@ func (w Want) encode(t testing.TB) string {
 }
 
 // Object decodes an API object of a kind that package render makes; it is nil
-// for bootstrap tokens, which are package cluster's.
+// for Secrets and Nodes, which are package cluster's.
 func Object(t testing.TB, data []byte) runtime.Object {
 	t.Helper()
 	var kind struct{ Kind string }
@@ -92,7 +99,7 @@ func Object(t testing.TB, data []byte) runtime.Object {
 		"Service":            &corev1.Service{},
 		"ServiceAccount":     &corev1.ServiceAccount{},
 	}
-	if kind.Kind == "Secret" {
+	if kind.Kind == "Secret" || kind.Kind == "Node" {
 		return nil
 	}
 	obj := kinds[kind.Kind]
