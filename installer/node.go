@@ -42,6 +42,8 @@ type Node struct {
 	// objects in the cluster.
 	RenderDir     string
 	PrintManifest bool
+	// Resetting is what reset is to do.
+	Resetting config.Reset
 
 	before       *host.Host // dry run: the host itself, while Host is a folder
 	manifest     *bundle.Manifest
@@ -62,7 +64,8 @@ type Node struct {
 	found        *cluster.Found // join: the cluster, trusted
 	kubelet      []byte         // join: the cluster's KubeletConfiguration
 
-	clusterVersion string // join: what the cluster runs
+	clusterVersion   string // join: what the cluster runs
+	lastControlPlane bool   // reset: the cluster ends with this host
 }
 
 // UseBundle reads the bundle's manifest, and from it what version to install

@@ -116,9 +116,9 @@ func TestResetGoesOnPastErrors(t *testing.T) {
 	step := func(name string, err error) Step {
 		return Step{Name: name, Run: func(context.Context) error { did = append(did, name); return err }}
 	}
-	err := RunReset(t.Context(), &Console{Out: new(bytes.Buffer)}, []Step{
+	err := runReset(t.Context(), &Console{Out: new(bytes.Buffer)}, []Step{
 		step("preflight", nil), step("one", errors.New("stuck")), {Name: "two", Steps: []Step{step("a", errors.New("busy")), step("b", nil)}},
-	})
+	}, nil)
 	if got := strings.Join(did, " "); got != "preflight one a b" {
 		t.Errorf("did %q", got)
 	}

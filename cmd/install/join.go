@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -141,56 +142,30 @@ func (in *joinFlags) open(cmd *cobra.Command, args []string) (n *installer.Node,
 
 // newJoinPhaseCmd has a command for every phase and sub-phase of join.
 func newJoinPhaseCmd() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:     "phase NAME",
-		Short:   "Run one phase of join",
-		Long:    "Run one phase of join, or one of its sub-phases, alone. The names are kubeadm's.\nPhases that only control planes have imply --control-plane.",
-		Example: "  ./install join phase control-plane-prepare download-certs 10.1.2.3:6443 --token … --discovery-token-ca-cert-hash sha256:… --certificate-key …\n  ./install join phase control-plane-join all",
-		Args:    noPhase,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	both := map[string]bool{}
-	for _, s := range (&installer.Node{Config: &config.Config{}}).Join() {
-		both[s.Name] = true
-	}
-	for _, s := range new(installer.Node).Join() {
-		cmd.AddCommand(joinPhase(s, "", !both[s.Name]))
-	}
+	cmd := newPhaseCmd(new(installer.Node).Join(), oneAddress, func() phaseRun { return new(joinPhase) })
+	cmd.Short = "Run one phase of join"
+	cmd.Long = "Run one phase of join, or one of its sub-phases, alone. The names are kubeadm's.\nPhases that only control planes have imply --control-plane."
+	cmd.Example = "  ./install join phase control-plane-prepare download-certs 10.1.2.3:6443 --token … --discovery-token-ca-cert-hash sha256:… --certificate-key …\n  ./install join phase control-plane-join all"
 	return cmd
 }
 
-// joinPhase makes the command of one phase, with those of its sub-phases.
-func joinPhase(s installer.Step, parent string, control bool) *cobra.Command {
-	name := parent + s.Name
-	short := strings.ToUpper(s.Doc[:1]) + s.Doc[1:]
-	if len(s.Steps) > 0 {
-		group := &cobra.Command{
-			Use: s.Name, Aliases: s.Aliases, Short: short, Args: noPhase,
-			RunE: func(group *cobra.Command, _ []string) error { return group.Help() },
-		}
-		group.AddCommand(joinPhase(installer.Step{Name: "all", Doc: "all of " + s.Name}, name+"/", control))
-		for _, sub := range s.Steps {
-			group.AddCommand(joinPhase(sub, name+"/", control))
-		}
-		return group
+// joinPhase is one run of one of join's phases.
+type joinPhase struct{ joinFlags }
+
+func (p *joinPhase) bind(f *pflag.FlagSet, _ string) { p.joinFlags.bind(f) }
+
+func (p *joinPhase) run(cmd *cobra.Command, name string, args []string) error {
+	p.node.Single = true
+	if !slices.Contains(installer.Names((&installer.Node{Config: &config.Config{}}).Join()), name) {
+		p.cfg.ControlPlane = true // a worker has no such phase
 	}
-	in := &joinFlags{}
-	cmd := &cobra.Command{
-		Use: s.Name + " [HOST:PORT]", Aliases: s.Aliases, Short: short, Args: oneAddress,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			in.node.Single = true
-			in.cfg.ControlPlane = in.cfg.ControlPlane || control
-			n, done, err := in.open(cmd, args)
-			if err != nil {
-				return err
-			}
-			defer done()
-			if n.Config.DryRun {
-				return n.DryRunJoinPhase(cmd.Context(), name)
-			}
-			return installer.RunPhase(cmd.Context(), n.Console, n.Join(), name)
-		},
+	n, done, err := p.open(cmd, args)
+	if err != nil {
+		return err
 	}
-	in.bind(cmd.Flags())
-	return cmd
+	defer done()
+	if n.Config.DryRun {
+		return n.DryRunJoinPhase(cmd.Context(), name)
+	}
+	return installer.RunPhase(cmd.Context(), n.Console, n.Join(), name)
 }

@@ -357,7 +357,7 @@ func TestRemoveState(t *testing.T) {
 		"/etc/kubernetes/super-admin.conf", "/etc/kubernetes/kubelet.conf", "/var/lib/kubelet/pki/kubelet.crt",
 		"/var/lib/etcd/member/wal/0", "/var/lib/cni/networks/x", "/run/flannel/subnet.env",
 	}
-	stays := []string{"/etc/kubernetes/audit.yaml", "/var/lib/containerd/io.containerd.metadata.v1.bolt/meta.db"}
+	stays := []string{"/etc/kubernetes/audit.yaml", "/etc/kubernetes/tmp/backup", "/var/lib/containerd/io.containerd.metadata.v1.bolt/meta.db"}
 	for _, path := range append(gone, stays...) {
 		write(t, root+path, "x", 0o600)
 	}
@@ -379,8 +379,11 @@ func TestRemoveState(t *testing.T) {
 	if err := h.SetOwnsRuntime(); err != nil {
 		t.Fatal(err)
 	}
-	if err := h.RemoveState(context.Background(), host.ResetState{}); err != nil {
+	if err := h.RemoveState(context.Background(), host.ResetState{TmpDir: true}); err != nil {
 		t.Fatal(err)
+	}
+	if _, err := os.Stat(root + "/etc/kubernetes/tmp/backup"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the backup is still there (%v)", err)
 	}
 	if left, err := os.ReadDir(root + "/var/lib/containerd"); err != nil || len(left) != 0 {
 		t.Errorf("the data of our own runtime is left: %v %v", left, err)

@@ -58,22 +58,41 @@ func (h *Host) MakeRootShared(ctx context.Context) (changed bool, err error) {
 
 // Unmount takes away what pods left mounted: volumes below the kubelet's
 // folder, network namespaces that the runtime made, and, where the runtime is
-// ours, containers' root file systems.
-func (h *Host) Unmount(ctx context.Context) error {
+// ours, containers' root file systems. flags are those of umount2 that
+// kubeadm's ResetConfiguration names, such as MNT_FORCE, for the kubelet's
+// volumes; without any, what is in use is detached.
+func (h *Host) Unmount(ctx context.Context, flags ...string) error {
+	how := 0
+	for _, name := range flags {
+		flag, known := unmountFlags[name]
+		if !known {
+			return fmt.Errorf("unmounting volumes: %q is no flag of umount2", name)
+		}
+		how |= flag
+	}
 	below := []string{"/var/lib/kubelet", "/var/lib/containerd", "/run/containerd"}
 	if !h.OwnsRuntime() {
 		below = below[:1]
 	}
 	var failures []error
-	for _, dir := range below {
-		failures = append(failures, unmountBelow(ctx, h.Path(dir)))
+	for i, dir := range below {
+		if i > 0 {
+			how = 0
+		}
+		failures = append(failures, unmountBelow(ctx, h.Path(dir), how))
 	}
 	return errors.Join(append(failures, removePodNamespaces(h.Path("/run/netns")))...)
 }
 
-// unmountBelow unmounts everything under a folder, the deepest first. A mount
-// that is in use is detached: it goes when its last user does.
-func unmountBelow(ctx context.Context, dir string) error {
+var unmountFlags = map[string]int{
+	"MNT_FORCE": unix.MNT_FORCE, "MNT_DETACH": unix.MNT_DETACH,
+	"MNT_EXPIRE": unix.MNT_EXPIRE, "UMOUNT_NOFOLLOW": unix.UMOUNT_NOFOLLOW,
+}
+
+// unmountBelow unmounts everything under a folder, the deepest first, with the
+// flags given. Without any, a mount that is in use is detached: it goes when
+// its last user does.
+func unmountBelow(ctx context.Context, dir string, flags int) error {
 	if real, err := filepath.EvalSymlinks(dir); err == nil {
 		dir = real
 	}
@@ -90,8 +109,8 @@ func unmountBelow(ctx context.Context, dir string) error {
 		if err := ctx.Err(); err != nil {
 			return errors.Join(append(failures, err)...)
 		}
-		err := unix.Unmount(m.Mountpoint, unix.UMOUNT_NOFOLLOW)
-		if errors.Is(err, unix.EBUSY) {
+		err := unix.Unmount(m.Mountpoint, flags|unix.UMOUNT_NOFOLLOW)
+		if errors.Is(err, unix.EBUSY) && flags == 0 {
 			err = unix.Unmount(m.Mountpoint, unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH)
 		}
 		if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) { // gone meanwhile

@@ -62,6 +62,9 @@ func (h *Host) RemoveInterfaces(ctx context.Context) error {
 type ResetState struct {
 	CertificatesDir string // "" is kubeadm's place
 	EtcdDataDir     string // "" where etcd is not on this host
+	// TmpDir also empties /etc/kubernetes/tmp, where kubeadm's upgrades keep
+	// copies of manifests and of etcd's data.
+	TmpDir bool
 }
 
 // RemoveState removes what a node collected while it ran, as `kubeadm reset`
@@ -71,7 +74,10 @@ func (h *Host) RemoveState(ctx context.Context, s ResetState) error {
 	if s.CertificatesDir == "" {
 		s.CertificatesDir = config.CertificatesDir
 	}
-	empty := []string{config.ManifestsDir, s.CertificatesDir, config.KubernetesDir + "/tmp", config.KubeletDir}
+	empty := []string{config.ManifestsDir, s.CertificatesDir, config.KubeletDir}
+	if s.TmpDir {
+		empty = append(empty, config.KubernetesDir+"/tmp")
+	}
 	if s.EtcdDataDir != "" {
 		empty = append(empty, s.EtcdDataDir)
 	}
@@ -131,6 +137,17 @@ func (h *Host) removeTree(path string) error {
 		return fmt.Errorf("removing %s: %w", path, err)
 	}
 	return nil
+}
+
+// Installed lists what RemoveInstalled would remove: units, files and programs.
+func (h *Host) Installed() []string {
+	var names []string
+	for _, kind := range []string{kindUnit, kindFile, kindBinary, kindOwned} {
+		for _, e := range h.entries(kind) {
+			names = append(names, e.Name)
+		}
+	}
+	return names
 }
 
 // RemoveInstalled removes what the ledger lists, newest first: units, files,

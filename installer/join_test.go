@@ -1,0 +1,117 @@
+package installer
+
+import (
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"airlift/installer/config"
+	"airlift/scripts/upstream/components"
+)
+
+// kubeadmPhases asks real kubeadm for the phases of a command, with their
+// sub-phases as "name/sub".
+func kubeadmPhases(t *testing.T, version, command string) (phases []string) {
+	t.Helper()
+	kubeadm, err := components.Path(version, "kubeadm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	help, err := exec.Command(kubeadm, command, "--help").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	parts := strings.Split(string(help), "```")
+	if len(parts) < 3 {
+		t.Fatalf("no phase list in:\n%s", help)
+	}
+	parent := ""
+	for _, m := range regexp.MustCompile(`(?m)^ *(/?)([a-z][a-z-]*) `).FindAllStringSubmatch(parts[1], -1) {
+		if m[1] == "" {
+			parent = m[2]
+			phases = append(phases, parent)
+		} else {
+			phases = append(phases, parent+"/"+m[2])
+		}
+	}
+	return phases
+}
+
+func TestJoinAndResetHaveKubeadmsPhases(t *testing.T) {
+	for _, version := range []string{"v1.29.15", "v1.37.1"} {
+		for command, steps := range map[string][]Step{
+			"join":  new(Node).Join(),
+			"reset": new(Node).Reset(),
+		} {
+			phases := kubeadmPhases(t, version, command)
+			if len(phases) < 3 {
+				t.Fatalf("only %q", phases)
+			}
+			ours := Names(steps)
+			last := -1
+			for _, p := range phases {
+				i := slices.Index(ours, p)
+				switch {
+				case i < 0:
+					t.Errorf("kubeadm %s: %s's phase %s is not among ours: %q", version, command, p, ours)
+				case i < last:
+					t.Errorf("kubeadm %s: %s's %s comes before %s, in kubeadm after it", version, command, p, ours[last])
+				default:
+					last = i
+				}
+			}
+		}
+	}
+}
+
+func TestWorkersHaveNoControlPlanePhases(t *testing.T) {
+	worker := Names((&Node{Config: &config.Config{}}).Join())
+	for _, p := range []string{"control-plane-prepare", "check-etcd", "etcd-join", "control-plane-join", "wait-control-plane"} {
+		if slices.Contains(worker, p) {
+			t.Errorf("a worker's join has %s", p)
+		}
+	}
+	for _, p := range []string{"preflight", "discovery", "kubelet-start", "kubelet-wait-bootstrap", "wait-node"} {
+		if !slices.Contains(worker, p) {
+			t.Errorf("a worker's join lacks %s: %q", p, worker)
+		}
+	}
+}
+
+// TestEtcdIsSkippedUnderEitherName: --skip-phases means what it means in
+// kubeadm of the bundle's version.
+func TestEtcdIsSkippedUnderEitherName(t *testing.T) {
+	for _, tt := range []struct {
+		version, skip string
+		skips         bool
+	}{
+		{"v1.29.15", "", false},
+		{"v1.29.15", "control-plane-join/etcd", true},
+		{"v1.29.15", "etcd-join", true},
+		{"v1.29.15", "control-plane-join", true},
+		{"v1.29.15", "control-plane-join/mark-control-plane", false},
+		{"v1.37.1", "etcd-join", true},
+		{"v1.37.1", "control-plane-join", false},
+	} {
+		cfg := &config.Config{ControlPlane: true}
+		cfg.KubernetesVersion = tt.version
+		if tt.skip != "" {
+			cfg.SkipPhases = []string{tt.skip}
+		}
+		n := &Node{Config: cfg}
+		n.Join()
+		if got := n.skipsEtcd(); got != tt.skips {
+			t.Errorf("%s, --skip-phases %s: etcd is skipped: %t", tt.version, tt.skip, got)
+		}
+	}
+}
+
+func TestSkippedOnAWorker(t *testing.T) {
+	n := &Node{Config: &config.Config{SkipPhases: []string{"control-plane-prepare", "nonsense"}}, Console: &Console{Out: new(strings.Builder)}}
+	err := n.RunJoin(t.Context())
+	if err == nil || !strings.Contains(err.Error(), `"nonsense"`) {
+		t.Errorf("skipping a phase that only control planes have, and one that nobody has: %v", err)
+	}
+}
