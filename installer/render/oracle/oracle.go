@@ -64,12 +64,12 @@ func Run(t testing.TB, c Case, args ...string) Output {
 	cmd := exec.Command(Kubeadm(t, c.Config.KubernetesVersion), args...)
 	// A clean environment: kubeadm copies proxy variables into manifests.
 	cmd.Env = []string{"PATH=/usr/bin:/bin", "HOME=/", "KUBEADM_INIT_DRYRUN_DIR=/dry"}
+	// Without a network its questions to the API server fail at once.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
 	if os.Getuid() != 0 { // --rootfs is a chroot
-		cmd.SysProcAttr = &syscall.SysProcAttr{
-			Cloneflags:  syscall.CLONE_NEWUSER,
-			UidMappings: []syscall.SysProcIDMap{{HostID: os.Getuid(), Size: 1}},
-			GidMappings: []syscall.SysProcIDMap{{HostID: os.Getgid(), Size: 1}},
-		}
+		cmd.SysProcAttr.Cloneflags |= syscall.CLONE_NEWUSER
+		cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{HostID: os.Getuid(), Size: 1}}
+		cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{HostID: os.Getgid(), Size: 1}}
 	}
 	var log bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &log, &log
