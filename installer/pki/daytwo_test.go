@@ -23,9 +23,6 @@ import (
 	"airlift/installer/render/oracle"
 )
 
-// kubeadms are the versions that are the judges.
-var kubeadms = []string{"v1.29.15", "v1.37.1"}
-
 // kubeadm runs the real one in the node's root folder and returns its standard
 // output.
 func (n node) kubeadm(version string, args ...string) []byte {
@@ -202,7 +199,7 @@ func (n node) renewAll(cfg *config.Config, now time.Time) {
 
 // TestRenewEqualsKubeadm renews the same files with kubeadm and by ourselves.
 func TestRenewEqualsKubeadm(t *testing.T) {
-	for _, version := range kubeadms {
+	for _, version := range oracle.Versions {
 		for _, algorithm := range []string{"RSA-2048", "ECDSA-P256"} {
 			t.Run(version+" "+algorithm, func(t *testing.T) {
 				t.Parallel()
@@ -408,7 +405,7 @@ func TestRestart(t *testing.T) {
 
 // TestRequestsEqualKubeadm compares keys, requests and kubeconfigs.
 func TestRequestsEqualKubeadm(t *testing.T) {
-	for _, version := range kubeadms {
+	for _, version := range oracle.Versions {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
 			cfg := testConfig()
@@ -494,7 +491,7 @@ func requestOf(t *testing.T, data []byte) request {
 }
 
 func TestUserKubeconfigEqualsKubeadm(t *testing.T) {
-	for _, version := range kubeadms {
+	for _, version := range oracle.Versions {
 		for name, args := range map[string][]string{
 			"certificate": {"--client-name", "jane", "--org", "dev,ops", "--validity-period", "48h"},
 			"token":       {"--client-name", "ci", "--token", "abcdef.0123456789abcdef"},

@@ -99,11 +99,10 @@ func (k kubeconfig) current() (cluster, user, error) {
 
 // identity is whom a kubeconfig speaks for.
 type identity struct {
-	file   string // below config.KubernetesDir
-	server string
-	client Certificate
-	// orServer is another server that an existing file may point at.
-	orServer string
+	file string // below config.KubernetesDir
+	// servers are the URLs it may point at; a new one gets the first.
+	servers []string
+	client  Certificate
 }
 
 // kubeconfigItems are kubeadm's sub-phases of `kubeconfig`, in its order.
@@ -128,17 +127,24 @@ func kubeconfigsOf(cfg *config.Config) []string {
 }
 
 // identities are whom the kubeconfigs speak for. The controller manager and
-// the scheduler talk to the API server beside them, the others to the
-// control-plane endpoint.
+// the scheduler talk to the API server beside them, people to the control-plane
+// endpoint. The kubelet did so too until kubeadm turned it to the API server
+// beside it; both are right for a file that is there, as upgrades turn it.
 func identities(cfg *config.Config) map[string]identity {
 	everybody, local := cfg.ServerURL(), cfg.LocalURL()
+	kubelets := []string{everybody, local}
+	if cfg.ControlPlaneKubeletLocalMode() {
+		kubelets = []string{local, everybody}
+	}
+	of := func(file string, servers []string, name string, groups ...string) identity {
+		return identity{file, servers, Certificate{CommonName: name, Organizations: groups, Usages: clientAuth}}
+	}
 	return map[string]identity{
-		"admin":       {"admin.conf", everybody, Certificate{CommonName: "kubernetes-admin", Organizations: []string{ClusterAdminsGroup}, Usages: clientAuth}, ""},
-		"super-admin": {"super-admin.conf", everybody, Certificate{CommonName: "kubernetes-super-admin", Organizations: []string{systemPrivilegedGroup}, Usages: clientAuth}, ""},
-		// kubeadm's upgrades from v1.31 on turn it to the API server beside it.
-		"kubelet":            {"kubelet.conf", everybody, Certificate{CommonName: nodeUserPrefix + cfg.NodeRegistration.Name, Organizations: []string{nodesGroup}, Usages: clientAuth}, local},
-		"controller-manager": {"controller-manager.conf", local, Certificate{CommonName: "system:kube-controller-manager", Usages: clientAuth}, ""},
-		"scheduler":          {"scheduler.conf", local, Certificate{CommonName: "system:kube-scheduler", Usages: clientAuth}, ""},
+		"admin":              of("admin.conf", []string{everybody}, "kubernetes-admin", ClusterAdminsGroup),
+		"super-admin":        of("super-admin.conf", []string{everybody}, "kubernetes-super-admin", systemPrivilegedGroup),
+		"kubelet":            of("kubelet.conf", kubelets, nodeUserPrefix+cfg.NodeRegistration.Name, nodesGroup),
+		"controller-manager": of("controller-manager.conf", []string{local}, "system:kube-controller-manager"),
+		"scheduler":          of("scheduler.conf", []string{local}, "system:kube-scheduler"),
 	}
 }
 
@@ -194,7 +200,7 @@ func ensureKubeconfig(cfg *config.Config, host fs.FS, now time.Time, id identity
 	if err != nil {
 		return Result{}, fmt.Errorf("making %s: %w", file, err)
 	}
-	data := newKubeconfig(id.server, cfg.ClusterName, encodePEM(certType, ca.cert.Raw),
+	data := newKubeconfig(id.servers[0], cfg.ClusterName, encodePEM(certType, ca.cert.Raw),
 		id.client.CommonName, user{CertData: certPEM, KeyData: keyPEM}).encode()
 	return Result{Files: []File{{Path: file, Data: data, Mode: keyMode}}}, nil
 }
@@ -254,7 +260,7 @@ func KubeletClient(cfg *config.Config, host fs.FS, now time.Time) (Result, error
 			File{Path: dated, Data: append(certPEM, keyPEM...), Mode: keyMode},
 			File{Path: KubeletCertFile, Link: dated})
 	}
-	data := newKubeconfig(id.server, cfg.ClusterName, encodePEM(certType, ca.cert.Raw),
+	data := newKubeconfig(id.servers[0], cfg.ClusterName, encodePEM(certType, ca.cert.Raw),
 		id.client.CommonName, user{CertFile: KubeletCertFile, KeyFile: KubeletCertFile}).encode()
 	result.Files = append(result.Files, File{Path: file, Data: data, Mode: keyMode})
 	return result, nil
@@ -330,8 +336,8 @@ func checkKubeconfig(host fs.FS, file string, data []byte, id identity, ca autho
 	if !ca.knows(trusted[0]) {
 		return unusable(file, fmt.Errorf("it trusts another CA than %s", ca.path))
 	}
-	if cl.Server != id.server && cl.Server != id.orServer {
-		return unusable(file, fmt.Errorf("it points at %s, not at %s", cl.Server, id.server))
+	if !slices.Contains(id.servers, cl.Server) {
+		return unusable(file, fmt.Errorf("it points at %s, not at %s", cl.Server, strings.Join(slices.Compact(id.servers), " or ")))
 	}
 	if u.Token != "" {
 		return nil

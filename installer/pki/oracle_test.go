@@ -24,75 +24,86 @@ import (
 )
 
 // TestEqualsKubeadm compares every certificate, key and kubeconfig with those
-// that real kubeadm makes for the same config.
+// that real kubeadms make for the same config.
 func TestEqualsKubeadm(t *testing.T) {
 	// The other cases differ in nothing that concerns this package.
 	relevant := []string{"plain", "control-plane endpoint", "control-plane endpoint without a port", "extra names",
-		"other ranges and names", "dual-stack", "IPv6", "external etcd", "other port"}
-	ran := 0
-	for _, c := range oracle.Cases(oracle.Version) {
-		if !slices.Contains(relevant, c.Name) {
-			continue
-		}
-		ran++
-		t.Run(c.Name, func(t *testing.T) {
-			t.Parallel()
-			kubeadm := oracle.Run(t, c)
-			cfg := c.Config
-			now := time.Now()
-			files := make(map[string]pki.File) // by kubeadm's name in its dry-run folder
-			for _, f := range makeAll(t, cfg, now) {
-				name := strings.TrimPrefix(strings.TrimPrefix(f.Path, cfg.CertificatesDir+"/"), config.KubernetesDir+"/")
-				files[name] = f
+		"other ranges and names", "dual-stack", "IPv6", "IPv6 without an endpoint", "external etcd", "external etcd without TLS", "other port", "keys and validity periods"}
+	for _, version := range oracle.Versions {
+		ran := 0
+		for _, c := range oracle.Cases(version) {
+			if !slices.Contains(relevant, c.Name) {
+				continue
 			}
-
-			compared := 0
-			err := filepath.WalkDir(kubeadm.Dir, func(path string, entry fs.DirEntry, err error) error {
-				if err != nil || entry.IsDir() {
-					return err
-				}
-				name, err := filepath.Rel(kubeadm.Dir, path)
-				if err != nil {
-					return err
-				}
-				theirs := kubeadm.Read(t, name)
-				ours, ok := files[name]
-				switch ext := filepath.Ext(name); {
-				case ext == ".yaml" || ext == ".env":
-					return nil // package render's
-				case !ok:
-					t.Errorf("kubeadm makes %s, we do not", name)
-					return nil
-				case ext == ".crt":
-					compareCerts(t, name, certificate(t, theirs), certificate(t, ours.Data), true)
-				case ext == ".key" || ext == ".pub":
-					compareKeys(t, name, theirs, ours.Data)
-				case ext == ".conf":
-					compareKubeconfigs(t, name, theirs, ours.Data, files, cfg.EncryptionAlgorithm != "RSA-2048")
-				default:
-					t.Errorf("kubeadm makes %s, which nobody expects", name)
-				}
-				info, err := entry.Info()
-				if err != nil {
-					return err
-				}
-				if info.Mode().Perm() != ours.Mode {
-					t.Errorf("%s has mode %v, kubeadm's %v", name, ours.Mode, info.Mode().Perm())
-				}
-				compared++
-				return nil
+			ran++
+			t.Run(version+" "+c.Name, func(t *testing.T) {
+				t.Parallel()
+				compareCase(t, c)
 			})
-			if err != nil {
-				t.Fatal(err)
-			}
-			// The kubelet's two files are the only ones that kubeadm's dry run lacks.
-			if want := len(files) - 2; compared != want {
-				t.Errorf("%d files compared, we make %d", compared, want)
-			}
-		})
+		}
+		want := len(relevant)
+		if version == oracle.Version {
+			want-- // v1beta3 has no fields for keys and periods
+		}
+		if ran != want {
+			t.Errorf("%s: ran %d cases of %d: names have changed", version, ran, want)
+		}
 	}
-	if ran != len(relevant) {
-		t.Errorf("ran %d cases of %d: names have changed", ran, len(relevant))
+}
+
+func compareCase(t *testing.T, c oracle.Case) {
+	kubeadm := oracle.Run(t, c)
+	cfg := c.Config
+	files := make(map[string]pki.File) // by kubeadm's name in its dry-run folder
+	for _, f := range makeAll(t, cfg, time.Now()) {
+		name := strings.TrimPrefix(strings.TrimPrefix(f.Path, cfg.CertificatesDir+"/"), config.KubernetesDir+"/")
+		files[name] = f
+	}
+	// See oracle.Differences, client keys.
+	otherKeys := c.Config.KubernetesVersion == oracle.Version && cfg.EncryptionAlgorithm != "RSA-2048"
+
+	compared := 0
+	err := filepath.WalkDir(kubeadm.Dir, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		name, err := filepath.Rel(kubeadm.Dir, path)
+		if err != nil {
+			return err
+		}
+		theirs := kubeadm.Read(t, name)
+		ours, ok := files[name]
+		switch ext := filepath.Ext(name); {
+		case ext == ".yaml" || ext == ".env":
+			return nil // package render's
+		case !ok:
+			t.Errorf("kubeadm makes %s, we do not", name)
+			return nil
+		case ext == ".crt":
+			compareCerts(t, name, certificate(t, theirs), certificate(t, ours.Data), true)
+		case ext == ".key" || ext == ".pub":
+			compareKeys(t, name, theirs, ours.Data)
+		case ext == ".conf":
+			compareKubeconfigs(t, name, theirs, ours.Data, files, otherKeys)
+		default:
+			t.Errorf("kubeadm makes %s, which nobody expects", name)
+		}
+		info, err := entry.Info()
+		if err != nil {
+			return err
+		}
+		if info.Mode().Perm() != ours.Mode {
+			t.Errorf("%s has mode %v, kubeadm's %v", name, ours.Mode, info.Mode().Perm())
+		}
+		compared++
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The kubelet's two files are the only ones that kubeadm's dry run lacks.
+	if want := len(files) - 2; compared != want {
+		t.Errorf("%d files compared, we make %d", compared, want)
 	}
 }
 
@@ -177,7 +188,7 @@ func compareKeys(t *testing.T, name string, theirs, ours []byte) {
 	}
 }
 
-func compareKubeconfigs(t *testing.T, name string, theirs, ours []byte, files map[string]pki.File, otherKeys bool) { // otherKeys: see oracle.Differences, client keys
+func compareKubeconfigs(t *testing.T, name string, theirs, ours []byte, files map[string]pki.File, otherKeys bool) {
 	t.Helper()
 	a, b := kubeconfig(t, theirs), kubeconfig(t, ours)
 	userA, userB := a.user(t), b.user(t)

@@ -13,6 +13,7 @@ import (
 	"airlift/fault"
 	"airlift/installer/config"
 	"airlift/installer/pki"
+	"airlift/installer/render/oracle"
 )
 
 // TestOneByOne makes everything by its name, in kubeadm's order, and comes to
@@ -288,7 +289,7 @@ func TestIntermediateCA(t *testing.T) {
 	// Now kubeadm, over what we made: it keeps everything.
 	n.withoutLinks()
 	before := n.snapshot()
-	for _, version := range kubeadms {
+	for _, version := range oracle.Versions {
 		n.configure(version, "")
 		n.kubeadm(version, "init", "phase", "certs", "all", "--config", "/kubeadm.yaml")
 		for _, k := range []string{"admin", "super-admin", "controller-manager", "scheduler"} {
@@ -304,7 +305,7 @@ func TestIntermediateCA(t *testing.T) {
 
 // TestKubeadmsFilesAreKept runs our phases over what kubeadm made.
 func TestKubeadmsFilesAreKept(t *testing.T) {
-	for _, version := range kubeadms {
+	for _, version := range oracle.Versions {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
 			n := newNode(t)

@@ -52,7 +52,11 @@ func Requests(cfg *config.Config, host fs.FS, kubeconfigDir string) (Result, err
 			return Result{}, err
 		}
 		file := path.Join(kubeconfigDir, id.file)
-		r.write(file, newKubeconfig(id.server, cfg.ClusterName, caPEM, id.client.CommonName, user{KeyData: key}).encode())
+		server := id.servers[0]
+		if name == "kubelet" {
+			server = cfg.ServerURL() // where kubeadm's generate-csr points it, in all versions
+		}
+		r.write(file, newKubeconfig(server, cfg.ClusterName, caPEM, id.client.CommonName, user{KeyData: key}).encode())
 		r.write(file+".csr", csr)
 	}
 	if err := r.problems.err(); err != nil {
