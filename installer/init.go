@@ -12,7 +12,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"airlift/fault"
 	"airlift/installer/cluster"
 	"airlift/installer/config"
 	"airlift/installer/pki"
@@ -256,14 +255,14 @@ func (n *Node) bootstrapToken(ctx context.Context) error {
 
 // kubeletFinalize has little to do: kubeadm repoints kubelet.conf to the
 // rotatable certificate here and restarts the kubelet, ours was there from the
-// start.
-func (n *Node) kubeletFinalize(ctx context.Context) error {
+// start. One that the user brought, signed by a CA elsewhere, stays as it is.
+func (n *Node) kubeletFinalize(context.Context) error {
 	data, err := os.ReadFile(n.Host.Path(kubeletConf))
 	if err != nil {
 		return err
 	}
-	if want := path.Join(config.KubeletPKIDir, "kubelet-client-current.pem"); !strings.Contains(string(data), want) {
-		return fault.New(fault.Failure, "remove it and run init again", "%s does not use %s, so its certificate would expire", kubeletConf, want)
+	if !strings.Contains(string(data), pki.KubeletCertFile) {
+		n.Console.Warn("%s brings its own certificate, and the kubelet will not renew it: see 'install certs check-expiration'", kubeletConf)
 	}
 	return nil
 }
