@@ -1,0 +1,248 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"sigs.k8s.io/yaml"
+
+	"airlift/scripts/lab"
+)
+
+// A live comparison: every object in the API of a cluster that real kubeadm
+// made and of one that Airlift made with the same settings, field by field.
+
+// cluster is every object of a cluster: "Kind namespace/name" => its fields,
+// by path.
+type cluster map[string]map[string]string
+
+// A liveDifference is something that differs between the two clusters and is
+// meant to.
+type liveDifference struct {
+	What, Why string
+	// Where is a regular expression for "Kind namespace/name path".
+	Where string
+}
+
+// liveDifferences is the complete list. Any other difference fails the test,
+// and so does an entry that is no longer true.
+var liveDifferences = []liveDifference{}
+
+// unlisted are the resources that are left out: what happened rather than what
+// is, and another view of the same objects.
+var unlisted = []string{"events", "events.events.k8s.io", "componentstatuses", "endpoints"}
+
+// dump reads every object that the cluster's API has, as the administrator on
+// one of its control planes. What cannot be the same in two clusters (names of
+// hosts, addresses, times, random names, keys) is replaced by a star.
+func dump(t *testing.T, h *lab.Host) cluster {
+	t.Helper()
+	started := time.Now()
+	resources := slices.DeleteFunc(strings.Fields(kubectlOn(t, h, "api-resources", "--verbs", "list", "-o", "name")),
+		func(name string) bool { return slices.Contains(unlisted, name) })
+	if len(resources) < 30 { // v1.29 has about fifty
+		t.Fatalf("%s lists only the resources %v", h.Name, resources)
+	}
+	text := kubectlOn(t, h, "get", strings.Join(resources, ","), "-A", "-o", "json")
+	text = strings.NewReplacer(h.Name, "HOST", h.Addr.String(), "ADDRESS").Replace(text)
+	var list struct{ Items []map[string]any }
+	if err := json.Unmarshal([]byte(text), &list); err != nil {
+		t.Fatal(err)
+	}
+	c := cluster{}
+	for _, object := range list.Items {
+		name := title(object)
+		for n := 2; c[name] != nil; n++ {
+			name = fmt.Sprintf("%s #%d", title(object), n)
+		}
+		c[name] = fields(object)
+	}
+	t.Logf("%s: %d objects of %d kinds in %s", h.Name, len(c), len(resources), time.Since(started).Round(10*time.Millisecond))
+	return c
+}
+
+// random are the parts of names and values that differ from cluster to
+// cluster.
+var random = []struct {
+	pattern *regexp.Regexp
+	instead string
+}{
+	{regexp.MustCompile(`-----BEGIN [A-Z ]+-----[^-]+-----END [A-Z ]+-----`), "PEM"},
+	{regexp.MustCompile(`(certificate-authority-data: )\S+`), "$1*"},
+	{regexp.MustCompile(`\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z\b`), "TIME"},
+	{regexp.MustCompile(`kube-api-access-[a-z0-9]{5}`), "kube-api-access-*"},
+	{regexp.MustCompile(`bootstrap-token-[a-z0-9]{6}`), "bootstrap-token-*"},
+	{regexp.MustCompile(`bootstrap:[a-z0-9]{6}`), "bootstrap:*"},
+	{regexp.MustCompile(`jws-kubeconfig-[a-z0-9]{6}`), "jws-kubeconfig-*"},
+	{regexp.MustCompile(`apiserver-[a-z0-9]{26}`), "apiserver-*"}, // a lease, by the hash of the host's name
+	{regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`), "UID"},
+	{regexp.MustCompile(`"VtepMAC":"[0-9a-f:]+"`), `"VtepMAC":"*"`},
+}
+
+func plain(s string) string {
+	for _, r := range random {
+		s = r.pattern.ReplaceAllString(s, r.instead)
+	}
+	return s
+}
+
+// title names an object for both clusters.
+func title(object map[string]any) string {
+	meta := object["metadata"].(map[string]any)
+	name, _ := meta["name"].(string)
+	if prefix, ok := meta["generateName"].(string); ok {
+		name = prefix + "*"
+	}
+	if namespace, ok := meta["namespace"].(string); ok {
+		name = namespace + "/" + name
+	}
+	return plain(fmt.Sprintf("%s %s", object["kind"], name))
+}
+
+// notCompared are fields that the API server and its controllers fill in, with
+// what is different in any two clusters.
+var notCompared = []*regexp.Regexp{
+	regexp.MustCompile(`^metadata\.(uid|resourceVersion|creationTimestamp|generation|managedFields|name|selfLink)\b`),
+	regexp.MustCompile(`^metadata\.ownerReferences\[\d+\]\.uid$`),
+	regexp.MustCompile(`^metadata\.annotations\.kubernetes\.io/config\.(hash|mirror|seen)$`), // sums of a static pod and times
+	regexp.MustCompile(`^status\b`),
+}
+
+// fields flattens an object. Secrets are decoded; text that is YAML or JSON is
+// looked into.
+func fields(object map[string]any) map[string]string {
+	flat := map[string]string{}
+	created, _ := time.Parse(time.RFC3339, fmt.Sprint(object["metadata"].(map[string]any)["creationTimestamp"]))
+	if object["kind"] == "Secret" {
+		data, _ := object["data"].(map[string]any)
+		for k, v := range data {
+			plainText, err := base64.StdEncoding.DecodeString(fmt.Sprint(v))
+			if err != nil {
+				plainText = fmt.Append(nil, v)
+			}
+			data[k] = secret(k, string(plainText), created)
+		}
+	}
+	if object["kind"] == "Lease" { // who holds it, since when
+		delete(object, "spec")
+	}
+	if object["kind"] == "EndpointSlice" { // in the order in which pods came up
+		delete(object, "endpoints")
+	}
+	flatten(flat, "", object)
+	maps.DeleteFunc(flat, func(path, _ string) bool {
+		return slices.ContainsFunc(notCompared, func(r *regexp.Regexp) bool { return r.MatchString(path) })
+	})
+	return flat
+}
+
+// secret is what two clusters' Secrets must have in common. A moment is told
+// as the time after the Secret was made, to the minute.
+func secret(key, value string, created time.Time) string {
+	switch {
+	case key == "token-id" || key == "token-secret":
+		return fmt.Sprintf("%d characters", len(value))
+	case key == "expiration":
+		expires, err := time.Parse(time.RFC3339, value)
+		if err != nil {
+			return value
+		}
+		return "in " + expires.Sub(created).Round(time.Minute).String()
+	case strings.HasSuffix(key, ".crt") || strings.HasSuffix(key, ".key") || strings.HasSuffix(key, ".pub"):
+		return "encrypted"
+	}
+	return value
+}
+
+func flatten(flat map[string]string, path string, value any) {
+	switch v := value.(type) {
+	case map[string]any:
+		if len(v) == 0 {
+			flat[path] = "{}"
+		}
+		for k, item := range v {
+			flatten(flat, strings.TrimPrefix(path+"."+plain(k), "."), item)
+		}
+	case []any:
+		if len(v) == 0 {
+			flat[path] = "[]"
+		}
+		for i, item := range v {
+			flatten(flat, fmt.Sprintf("%s[%d]", path, i), item)
+		}
+	case string:
+		var inner map[string]any
+		if strings.Contains(v, "\n") && yaml.Unmarshal([]byte(v), &inner) == nil && len(inner) > 0 {
+			flatten(flat, path, inner)
+			return
+		}
+		if strings.Contains(path, "jws-kubeconfig-*") {
+			v = "a signature"
+		}
+		flat[path] = plain(v)
+	default:
+		var b bytes.Buffer
+		_ = json.NewEncoder(&b).Encode(v)
+		flat[path] = strings.TrimSpace(b.String())
+	}
+}
+
+// compare fails on every difference that is not listed, and logs those that
+// are.
+func compare(t *testing.T, kubeadm, airlift cluster) {
+	t.Helper()
+	seen := make([]int, len(liveDifferences))
+	differs := func(name, path, theirs, ours string) {
+		where := strings.TrimSpace(name + " " + path)
+		for i, d := range liveDifferences {
+			if regexp.MustCompile("^(" + d.Where + ")$").MatchString(where) {
+				seen[i]++
+				return
+			}
+		}
+		t.Errorf("%s\n\tkubeadm: %s\n\tairlift: %s", where, theirs, ours)
+	}
+	compared, count := 0, 0
+	for _, name := range sortedUnion(kubeadm, airlift) {
+		theirs, ours := kubeadm[name], airlift[name]
+		switch {
+		case ours == nil:
+			differs(name, "", "has it", "none")
+			continue
+		case theirs == nil:
+			differs(name, "", "none", "has it")
+			continue
+		}
+		compared++
+		for _, path := range sortedUnion(theirs, ours) {
+			count++
+			if theirs[path] != ours[path] {
+				differs(name, path, theirs[path], ours[path])
+			}
+		}
+	}
+	var table strings.Builder
+	for i, d := range liveDifferences {
+		fmt.Fprintf(&table, "\n  - %s: %s (%d fields)", d.What, d.Why, seen[i])
+		if seen[i] == 0 {
+			t.Errorf("not a difference any more: %s", d.What)
+		}
+	}
+	t.Logf("%d objects with %d fields compared; wanted differences:%s", compared, count, &table)
+}
+
+func sortedUnion[V any](a, b map[string]V) []string {
+	all := maps.Clone(a)
+	maps.Copy(all, b)
+	return slices.Sorted(maps.Keys(all))
+}

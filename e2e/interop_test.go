@@ -1,0 +1,425 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"airlift/scripts/byhand"
+	"airlift/scripts/lab"
+	"airlift/scripts/site"
+)
+
+// TestInterop sets Airlift and real kubeadm to work on the same clusters, in
+// both directions, and compares what each makes. Of three hosts the first is
+// Airlift's, the second is prepared by hand for kubeadm, and the third comes in
+// last, as a control plane that Airlift adds to kubeadm's cluster.
+func TestInterop(t *testing.T) {
+	s := up(t, lab.Options{Name: "e2e-interop", Hosts: 3})
+	kit, err := byhand.Gather(t.Context(), version, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, hand, third := s.Hosts[0], s.Hosts[1], s.Hosts[2]
+	for _, h := range s.Hosts {
+		// As on the host by hand, where CoreDNS needs one to start.
+		run(t, h, "sh", "-c", "echo nameserver "+byhand.Nameserver(h)+" >/etc/resolv.conf")
+	}
+	i := &interop{kit: kit, site: s, own: own, hand: hand, third: third}
+	bare := map[*lab.Host]string{own: untouched(t, own), third: untouched(t, third)}
+
+	steps := []struct {
+		name string
+		test func(t *testing.T)
+	}{
+		{"Airlift makes a cluster while a second host is prepared by hand", i.initOwn},
+		{"kubeadm joins the second host as a worker", i.kubeadmJoinsWorker},
+		{"kubeadm joins the second host as a control plane", i.kubeadmJoinsControlPlane},
+		{"kubeadm's commands on Airlift's control plane", func(t *testing.T) { i.said = i.ask(t, own, bare[own]) }},
+		{"kubeadm resets both hosts", func(t *testing.T) { i.kubeadmResets(t, bare[own]) }},
+		{"kubeadm makes a cluster", i.kubeadmInit},
+		{"both clusters have the same objects", func(t *testing.T) { compare(t, i.theirs, i.ours) }},
+		{"kubeadm's commands say the same of its own control plane", func(t *testing.T) { i.sameAnswers(t) }},
+		{"install joins kubeadm's cluster as a worker", i.installJoinsWorker},
+		{"install joins kubeadm's cluster as a control plane", i.installJoinsControlPlane},
+		{"install resets what it joined", func(t *testing.T) {
+			for _, h := range []*lab.Host{third, own} {
+				transcribe(t, h, "./install reset --force", install(t, h, 0, "reset", "--force"))
+				kubectlOn(t, hand, "delete", "node", h.Name)
+			}
+			if members := etcdMembers(t, hand); len(members) != 1 {
+				t.Errorf("etcd's members: %q", members)
+			}
+			run(t, own, "sh", "-c", removeCarried)
+			run(t, third, "sh", "-c", removeCarried)
+			same(t, bare[own], untouched(t, own))
+			same(t, bare[third], untouched(t, third))
+		}},
+		{"no packet tried to leave", func(t *testing.T) {
+			counts, err := s.Escapes(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if counts.Escaped != 0 {
+				t.Errorf("%d packets tried to leave: %v", counts.Escaped, counts.Offenders)
+			}
+		}},
+	}
+	for _, step := range steps {
+		started := time.Now()
+		ok := t.Run(step.name, step.test)
+		t.Logf("%s: %s", step.name, time.Since(started).Round(100*time.Millisecond))
+		if !ok {
+			diagnose(t, i.all(hand, own, third))
+			t.FailNow()
+		}
+	}
+}
+
+// interop is what its steps hand on to each other.
+type interop struct {
+	kit              *byhand.Kit
+	site             *site.Site
+	own, hand, third *lab.Host
+
+	ours, theirs cluster           // every object of the two clusters
+	said         map[string]string // what kubeadm said on Airlift's control plane
+	join         []string          // how to join the cluster that there is: HOST:PORT and flags
+	key          string            // its certificate key
+}
+
+// all is the site as one whose control plane is the first of the hosts.
+func (i *interop) all(hosts ...*lab.Host) *site.Site {
+	l := *i.site.Lab
+	l.Hosts = hosts
+	return &site.Site{Lab: &l}
+}
+
+func (i *interop) initOwn(t *testing.T) {
+	prepared := make(chan error, 1)
+	go func() { prepared <- prepareByHand(t.Context(), i.kit, i.hand, t.Logf) }()
+
+	args := []string{"init", "--control-plane-endpoint", i.own.Addr.String() + ":6443", "--upload-certs"}
+	out := install(t, i.own, 0, args...)
+	transcribe(t, i.own, "./install "+strings.Join(args, " "), out)
+	var err error
+	if i.join, err = site.JoinArgs(out); err != nil {
+		t.Fatal(err)
+	}
+	i.join = i.join[1:]
+	i.key = certificateKey(t, out)
+	i.ours = dump(t, i.own)
+	if err := <-prepared; err != nil {
+		t.Fatal(err)
+	}
+}
+
+// prepareByHand does all that comes before kubeadm.
+func prepareByHand(ctx context.Context, kit *byhand.Kit, h *lab.Host, log func(string, ...any)) error {
+	for _, step := range []struct {
+		name string
+		run  func() (byhand.Done, error)
+	}{
+		{"carry", func() (byhand.Done, error) { return kit.Carry(ctx, h) }},
+		{"prepare", func() (byhand.Done, error) { return kit.Prepare(ctx, h) }},
+		{"import images", func() (byhand.Done, error) { return kit.ImportImages(ctx, h, true) }},
+	} {
+		done, err := step.run()
+		if err != nil {
+			return fmt.Errorf("%s by hand: %s: %w", h.Name, step.name, err)
+		}
+		log("%s by hand: %s: %s", h.Name, step.name, done.Took.Round(100*time.Millisecond))
+	}
+	return nil
+}
+
+func (i *interop) kubeadmJoinsWorker(t *testing.T) {
+	i.kubeadmJoin(t)
+	nodeIsReady(t, i.own, i.hand)
+	i.workloadRuns(t, i.all(i.own, i.hand))
+	done, err := i.kit.Reset(t.Context(), i.hand)
+	transcribe(t, i.hand, "kubeadm reset --force", done.Output)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kubectlOn(t, i.own, "delete", "node", i.hand.Name)
+}
+
+func (i *interop) kubeadmJoinsControlPlane(t *testing.T) {
+	// The address it would find by the default route.
+	i.kubeadmJoin(t, "--control-plane", "--certificate-key", i.key, "--apiserver-advertise-address", i.hand.Addr.String())
+	nodeIsReady(t, i.own, i.hand)
+	twoVoters(t, i.own)
+	systemIsUp(t, i.all(i.own, i.hand), 2)
+	for _, h := range []*lab.Host{i.own, i.hand} { // each API server answers for itself
+		contains(t, run(t, h, "kubectl", "--kubeconfig", "/etc/kubernetes/admin.conf", "--server", "https://"+h.Addr.String()+":6443",
+			"get", "nodes"), i.own.Name, i.hand.Name)
+	}
+}
+
+func (i *interop) kubeadmJoin(t *testing.T, args ...string) {
+	t.Helper()
+	args = append(slices.Clone(i.join), args...)
+	done, err := i.kit.Join(t.Context(), i.hand, args...)
+	transcribe(t, i.hand, "kubeadm join "+strings.Join(args, " "), done.Output)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("kubeadm join took %s", done.Took.Round(100*time.Millisecond))
+	i.connect(t)
+}
+
+// connect gives the host by hand the CNI settings of an Airlift node, with its
+// own pod CIDR.
+func (i *interop) connect(t *testing.T) {
+	t.Helper()
+	cidr := ""
+	eventually(t, 30*time.Second, func() string {
+		cidr = kubectlOn(t, i.own, "get", "node", i.hand.Name, "-o", "jsonpath={.spec.podCIDR}")
+		if cidr == "" {
+			return "no pod CIDR"
+		}
+		return ""
+	})
+	conflist := run(t, i.own, "cat", "/etc/cni/net.d/10-flannel.conflist")
+	conflist = regexp.MustCompile(`10\.244\.\d+\.0/24`).ReplaceAllString(conflist, cidr)
+	err := i.hand.Exec(t.Context(), strings.NewReader(conflist), io.Discard, nil, "tee", "/etc/cni/net.d/10-flannel.conflist")
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// questions are the commands whose answers on an Airlift control plane must be
+// those on one of kubeadm's.
+var questions = [][]string{
+	{"kubeadm", "certs", "check-expiration"},
+	{"kubeadm", "token", "list"},
+	{"kubeadm", "config", "images", "list", "--kubernetes-version", "VERSION"},
+	{"kubeadm", "upgrade", "plan", "VERSION"}, // with a version it asks no server for one
+	{"kubeadm", "upgrade", "node", "--dry-run"},
+}
+
+// ask has kubeadm answer all questions on a control plane. It changes nothing
+// there.
+func (i *interop) ask(t *testing.T, h *lab.Host, _ string) map[string]string {
+	t.Helper()
+	for _, p := range i.kit.Programs {
+		if base := path.Base(p.Remote); base == "kubeadm" || base == "crictl" {
+			if _, err := h.CopyIn(t.Context(), p.Local, p.Remote, 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	answers := map[string]string{}
+	for _, q := range questions {
+		line := strings.ReplaceAll(strings.Join(q, " "), "VERSION", version)
+		var out bytes.Buffer
+		started := time.Now()
+		err := h.Exec(t.Context(), nil, &out, &out, strings.Fields(line)...)
+		said := out.String()
+		answers[line] = said
+		if q[1] == "upgrade" && q[2] == "node" {
+			said = summary(said)
+		}
+		transcribe(t, h, line, said)
+		if err != nil {
+			t.Errorf("%s: %v", line, err)
+		}
+		t.Logf("%s took %s", line, time.Since(started).Round(100*time.Millisecond))
+	}
+	return answers
+}
+
+// removeCarried takes away what the test put on an Airlift host.
+const removeCarried = "rm -f /usr/local/bin/kubeadm /usr/local/bin/crictl /opt/cni/bin/flannel; rmdir /opt/cni/bin /opt/cni 2>/dev/null; true"
+
+func (i *interop) kubeadmResets(t *testing.T, bare string) {
+	done, err := i.kit.Reset(t.Context(), i.hand)
+	transcribe(t, i.hand, "kubeadm reset --force", done.Output)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kubectlOn(t, i.own, "delete", "node", i.hand.Name)
+	if members := etcdMembers(t, i.own); len(members) != 1 {
+		t.Errorf("kubeadm reset left etcd the members %q", members)
+	}
+
+	var out bytes.Buffer
+	err = i.own.Exec(t.Context(), nil, &out, &out, "kubeadm", "reset", "--force")
+	transcribe(t, i.own, "kubeadm reset --force", out.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if pods := run(t, i.own, "crictl", "pods", "-q"); pods != "" {
+		t.Errorf("kubeadm reset left the pods %s", pods)
+	}
+	left := run(t, i.own, "sh", "-c", "find /etc/kubernetes /var/lib/etcd /var/lib/kubelet -type f; systemctl is-active kubelet || true")
+	if left != "inactive\n" {
+		t.Errorf("kubeadm reset left:\n%s", left)
+	}
+	transcribe(t, i.own, "./install reset --force", install(t, i.own, 0, "reset", "--force"))
+	run(t, i.own, "sh", "-c", removeCarried)
+	same(t, bare, untouched(t, i.own))
+}
+
+func (i *interop) kubeadmInit(t *testing.T) {
+	// The same settings as Airlift's, and what it finds out by itself.
+	config := byhand.Config(i.hand, byhand.Settings{Version: version, Endpoint: i.hand.Addr.String() + ":6443"})
+	done, err := i.kit.Init(t.Context(), i.hand, config, "--upload-certs")
+	transcribe(t, i.hand, "kubeadm init --config kubeadm.yaml --upload-certs", done.Output)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("kubeadm init took %s", done.Took.Round(100*time.Millisecond))
+	if i.join, err = byhand.JoinArgs(done.Output); err != nil {
+		t.Fatal(err)
+	}
+	i.key = certificateKey(t, done.Output)
+	if done, err = i.kit.ApplyNetwork(t.Context(), i.hand); err != nil {
+		t.Fatal(err)
+	}
+	systemIsUp(t, i.all(i.hand), 1)
+	i.theirs = dump(t, i.hand)
+}
+
+// sameAnswers asks kubeadm's own control plane what Airlift's was asked.
+func (i *interop) sameAnswers(t *testing.T) {
+	theirs := i.ask(t, i.hand, "")
+	for line, ours := range i.said {
+		same(t, answer(theirs[line], i.hand), answer(ours, i.own))
+	}
+}
+
+func (i *interop) installJoinsWorker(t *testing.T) {
+	i.installJoin(t, i.own)
+	nodeIsReady(t, i.hand, i.own)
+	i.workloadRuns(t, i.all(i.hand, i.own))
+}
+
+func (i *interop) installJoinsControlPlane(t *testing.T) {
+	i.installJoin(t, i.third, "--control-plane", "--certificate-key", i.key)
+	nodeIsReady(t, i.hand, i.third)
+	twoVoters(t, i.hand)
+	systemIsUp(t, i.all(i.hand, i.own, i.third), 3)
+	i.workloadRuns(t, i.all(i.hand, i.own, i.third))
+}
+
+// installJoin adds a host to kubeadm's cluster. Its pod network is the user's,
+// so they bring its CNI plugin and tell install to leave the network alone.
+func (i *interop) installJoin(t *testing.T, h *lab.Host, args ...string) {
+	t.Helper()
+	run(t, h, "sh", "-c", byhand.FlannelPlugin)
+	args = slices.Concat([]string{"join"}, i.join, []string{"--cni", "none"}, args)
+	transcribe(t, h, "./install "+strings.Join(args, " "), install(t, h, 0, args...))
+}
+
+// workloadRuns starts the test's workload on every host, has it talk across
+// them by its Service's name, and removes it again.
+func (i *interop) workloadRuns(t *testing.T, s *site.Site) {
+	t.Helper()
+	pods, err := s.Deploy(t.Context(), version)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answersAcrossHosts(t, s, pods)
+	kubectlOn(t, s.Hosts[0], "delete", "deployment/hello", "service/hello")
+	kubectlOn(t, s.Hosts[0], "wait", "--for", "delete", "pods", "-l", "app=hello", "--timeout", "1m")
+}
+
+// nodeIsReady waits until a host is a Ready node of control's cluster.
+func nodeIsReady(t *testing.T, control, h *lab.Host) {
+	t.Helper()
+	kubectlOn(t, control, "wait", "--for", "condition=Ready", "node/"+h.Name, "--timeout", "2m")
+	t.Logf("\n%s", kubectlOn(t, control, "get", "nodes", "-o", "wide"))
+}
+
+// twoVoters expects etcd to have two members, both with a vote.
+func twoVoters(t *testing.T, control *lab.Host) {
+	t.Helper()
+	members := etcdMembers(t, control)
+	t.Logf("etcd's members:\n%s", strings.Join(members, "\n"))
+	if len(members) != 2 {
+		t.Fatalf("etcd has %d members, want 2", len(members))
+	}
+	for _, m := range members {
+		if !strings.HasSuffix(m, ", false") || !strings.Contains(m, ", started, ") {
+			t.Errorf("not a voter: %s", m)
+		}
+	}
+}
+
+// etcdMembers is etcdctl's list: ID, status, name, addresses, whether it is
+// only a learner.
+func etcdMembers(t *testing.T, control *lab.Host) []string {
+	t.Helper()
+	const pki = "/etc/kubernetes/pki/etcd/"
+	out := kubectlOn(t, control, "-n", "kube-system", "exec", "etcd-"+control.Name, "--", "etcdctl",
+		"--cacert", pki+"ca.crt", "--cert", pki+"healthcheck-client.crt", "--key", pki+"healthcheck-client.key", "member", "list")
+	return strings.Split(strings.TrimSpace(out), "\n")
+}
+
+// kubectlOn runs kubectl as the administrator on a control plane.
+func kubectlOn(t *testing.T, h *lab.Host, args ...string) string {
+	t.Helper()
+	return run(t, h, append([]string{"kubectl", "--kubeconfig", "/etc/kubernetes/admin.conf"}, args...)...)
+}
+
+var keyPattern = regexp.MustCompile(`(?:^|[^:0-9a-f])([0-9a-f]{64})\b`)
+
+// certificateKey finds the key in what init printed: 64 hexadecimal digits,
+// unlike a CA's hash with nothing before them.
+func certificateKey(t *testing.T, out string) string {
+	t.Helper()
+	m := keyPattern.FindStringSubmatch(out)
+	if m == nil {
+		t.Fatalf("there is no certificate key in:\n%s", out)
+	}
+	return m[1]
+}
+
+// transcribe logs a command and what it said, as at a terminal.
+func transcribe(t *testing.T, h *lab.Host, line, out string) {
+	t.Helper()
+	t.Logf("\nroot@%s:~# %s\n%s", h.Name, line, strings.TrimRight(out, "\n"))
+}
+
+// summary leaves out the bodies of what a dry run would write or has read,
+// which are indented.
+func summary(out string) string {
+	var b strings.Builder
+	for line := range strings.Lines(out) {
+		if !strings.HasPrefix(line, "\t") {
+			b.WriteString(line)
+		}
+	}
+	return b.String()
+}
+
+// varying are the parts of kubeadm's answers that differ from cluster to
+// cluster.
+var varying = []struct {
+	pattern *regexp.Regexp
+	instead string
+}{
+	{regexp.MustCompile(`[A-Z][a-z]{2} \d\d, \d{4} \d\d:\d\d UTC`), "DATE"},
+	{regexp.MustCompile(`\b[a-z0-9]{6}\.[a-z0-9]{16}\b`), "TOKEN"},
+	{regexp.MustCompile(`(kubelet-config|dryrun|update|W\d{4} [\d:.]+ +)\d+`), "$1*"},
+}
+
+// answer is what of kubeadm's words must be the same on two control planes.
+func answer(out string, h *lab.Host) string {
+	out = strings.NewReplacer(h.Name, "HOST", h.Addr.String(), "ADDRESS").Replace(plain(summary(out)))
+	for _, v := range varying {
+		out = v.pattern.ReplaceAllString(out, v.instead)
+	}
+	return out
+}
