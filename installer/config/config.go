@@ -27,6 +27,8 @@ type Config struct {
 	Discovery Discovery
 	// ControlPlane says that join makes another control plane, not a worker.
 	ControlPlane bool
+	// CACertPath is where join puts the cluster's CA certificate.
+	CACertPath string
 	// SkipPhases are left out: "addon/kube-proxy".
 	SkipPhases []string
 	// Patches is a folder with patches for the static pods, the
@@ -46,6 +48,8 @@ type Config struct {
 	// Images are the bundle's references by component name: "pause",
 	// "etcd", "coredns", "kube-apiserver", …, "flannel".
 	Images map[string]string
+
+	origin *origin // the config file, if there is one
 }
 
 // Cluster is kubeadm's ClusterConfiguration: what all nodes share.
@@ -199,6 +203,8 @@ type Reset struct {
 	SkipPhases            []string
 	UnmountFlags          []string
 	Timeouts              Timeouts
+
+	origin *origin
 }
 
 // BootstrapToken is one token Secret.
@@ -259,6 +265,7 @@ const (
 	KubernetesDir     = "/etc/kubernetes"
 	ManifestsDir      = "/etc/kubernetes/manifests"
 	CertificatesDir   = "/etc/kubernetes/pki"
+	CACertPath        = "/etc/kubernetes/pki/ca.crt"
 	KubeletDir        = "/var/lib/kubelet"
 	KubeletConfigFile = "/var/lib/kubelet/config.yaml"
 	KubeletFlagsFile  = "/var/lib/kubelet/kubeadm-flags.env"

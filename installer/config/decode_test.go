@@ -88,7 +88,7 @@ func TestWhatAVersionDoesNotHaveIsNamed(t *testing.T) {
 		{"apiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\nscheduler: {extraArgs: {a: b}}\n", "scheduler.extraArgs"},
 		{"apiVersion: kubeadm.k8s.io/v1beta3\nkind: ClusterConfiguration\nencryptionAlgorithm: RSA-2048\n", "encryptionAlgorithm"},
 		{"apiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\napiServer: {timeoutForControlPlane: 1m}\n", "timeoutForControlPlane"},
-		{"apiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\nproxy: {disabled: true}\n", "proxy.disabled"},
+		{"apiVersion: kubeadm.k8s.io/v1beta3\nkind: ClusterConfiguration\nproxy: {disabled: true}\n", "proxy"},
 	} {
 		_, warnings, err := config.DecodeClusterConfiguration([]byte(c.text))
 		if err != nil || len(warnings) != 1 || !strings.Contains(warnings[0], c.want) {

@@ -1,9 +1,14 @@
 package config
 
 import (
+	"net"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 )
 
 // Defaults, kubeadm's own unless said otherwise.
@@ -20,6 +25,12 @@ const (
 	DefaultControlPlaneTimeout = 4 * time.Minute
 	DefaultDiscoveryTimeout    = 5 * time.Minute
 	DefaultTokenTTL            = 24 * time.Hour
+
+	DefaultKubeletHealthCheckTimeout = 4 * time.Minute
+	DefaultAPICallTimeout            = time.Minute
+	DefaultEtcdAPICallTimeout        = 2 * time.Minute
+	DefaultTLSBootstrapTimeout       = 5 * time.Minute
+	DefaultUpgradeManifestsTimeout   = 5 * time.Minute
 
 	// CertificateValidity is one year, CACertificateValidity ten; years of
 	// 365 days, as kubeadm counts them.
@@ -40,6 +51,7 @@ var ControlPlaneTaint = corev1.Taint{
 // must have been filled; KubernetesVersion comes from the bundle.
 func (c *Config) CompleteInit() {
 	c.completeNode()
+	c.lowerSANs()
 	setDefault(&c.ClusterName, DefaultClusterName)
 	setDefault(&c.Cluster.CertificatesDir, CertificatesDir)
 	setDefault(&c.ImageRepository, DefaultImageRepository)
@@ -49,11 +61,12 @@ func (c *Config) CompleteInit() {
 		setDefault(&c.Networking.PodSubnet, DefaultPodSubnet)
 	}
 	setDefault(&c.Etcd.Local.DataDir, EtcdDataDir)
-	setDefault(&c.APIServer.TimeoutForControlPlane, DefaultControlPlaneTimeout)
+	c.completeTimeouts()
 	setDefault(&c.CertificateValidityPeriod, CertificateValidity)
 	setDefault(&c.CACertificateValidityPeriod, CACertificateValidity)
 	setDefault(&c.LocalAPIEndpoint.AdvertiseAddress, c.Facts.NodeIP)
 	setDefault(&c.LocalAPIEndpoint.BindPort, DefaultBindPort)
+	c.completeEndpoint()
 	if c.NodeRegistration.Taints == nil {
 		c.NodeRegistration.Taints = []corev1.Taint{ControlPlaneTaint}
 	}
@@ -68,19 +81,95 @@ func (c *Config) CompleteInit() {
 	}
 }
 
-// CompleteJoin fills what the user left open for a worker. The cluster's own
-// settings are added after discovery.
+// CompleteJoin fills what the user left open for a node that joins. The
+// cluster's own settings are added after discovery.
 func (c *Config) CompleteJoin() {
 	c.completeNode()
 	setDefault(&c.Cluster.CertificatesDir, CertificatesDir)
+	setDefault(&c.CACertPath, CACertPath)
+	setDefault(&c.Discovery.Timeout, c.Timeouts.Discovery)
 	setDefault(&c.Discovery.Timeout, DefaultDiscoveryTimeout)
+	c.Timeouts.Discovery = c.Discovery.Timeout
+	c.completeTimeouts()
 	setDefault(&c.Discovery.TLSBootstrapToken, c.Discovery.Token)
+	if c.ControlPlane {
+		setDefault(&c.LocalAPIEndpoint.AdvertiseAddress, c.Facts.NodeIP)
+		setDefault(&c.LocalAPIEndpoint.BindPort, DefaultBindPort)
+		if c.NodeRegistration.Taints == nil {
+			c.NodeRegistration.Taints = []corev1.Taint{ControlPlaneTaint}
+		}
+	}
+}
+
+// Complete fills what the user left open for reset.
+func (r *Reset) Complete() {
+	setDefault(&r.CertificatesDir, CertificatesDir)
+	completeSocket(&r.CRISocket)
+	r.Timeouts.complete()
 }
 
 func (c *Config) completeNode() {
 	setDefault(&c.NodeRegistration.Name, c.Facts.Hostname)
-	setDefault(&c.NodeRegistration.CRISocket, "unix://"+ContainerdSocket)
+	// kubeadm takes a name as a kubelet takes its host's: in lower case
+	// (k8s.io/component-helpers/node/util). One that is wrong all the same
+	// stays as it was written, for the message.
+	if name := strings.ToLower(strings.TrimSpace(c.NodeRegistration.Name)); len(validation.IsDNS1123Subdomain(name)) == 0 {
+		c.NodeRegistration.Name = name
+	}
+	completeSocket(&c.NodeRegistration.CRISocket)
 	setDefault(&c.NodeRegistration.ImagePullPolicy, corev1.PullIfNotPresent)
+	if c.NodeRegistration.ImagePullSerial == nil {
+		serial := true
+		c.NodeRegistration.ImagePullSerial = &serial
+	}
+}
+
+// completeSocket gives a path the scheme that kubeadm gives it.
+func completeSocket(socket *string) {
+	setDefault(socket, "unix://"+ContainerdSocket)
+	if strings.HasPrefix(*socket, "/") {
+		*socket = "unix://" + *socket
+	}
+}
+
+// lowerSANs makes names fit for a certificate, as kubeadm does. The slice may
+// be a flag's: it is left alone.
+func (c *Config) lowerSANs() {
+	sans := slices.Clone(c.APIServer.CertSANs)
+	for i, san := range sans {
+		sans[i] = strings.ToLower(san)
+	}
+	c.APIServer.CertSANs = sans
+}
+
+// completeEndpoint gives the shared endpoint a port, as kubeadm does before it
+// stores it.
+func (c *Config) completeEndpoint() {
+	if c.ControlPlaneEndpoint == "" {
+		return
+	}
+	host, port, err := SplitEndpoint(c.ControlPlaneEndpoint, int(c.LocalAPIEndpoint.BindPort))
+	if err == nil {
+		c.ControlPlaneEndpoint = net.JoinHostPort(host, strconv.Itoa(port))
+	}
+}
+
+// completeTimeouts keeps the two names of one timeout in step: apiServer's, up
+// to v1beta3, and the general one since.
+func (c *Config) completeTimeouts() {
+	setDefault(&c.Timeouts.ControlPlaneComponentHealthCheck, c.APIServer.TimeoutForControlPlane)
+	c.Timeouts.complete()
+	setDefault(&c.APIServer.TimeoutForControlPlane, c.Timeouts.ControlPlaneComponentHealthCheck)
+}
+
+func (t *Timeouts) complete() {
+	setDefault(&t.ControlPlaneComponentHealthCheck, DefaultControlPlaneTimeout)
+	setDefault(&t.KubeletHealthCheck, DefaultKubeletHealthCheckTimeout)
+	setDefault(&t.KubernetesAPICall, DefaultAPICallTimeout)
+	setDefault(&t.EtcdAPICall, DefaultEtcdAPICallTimeout)
+	setDefault(&t.TLSBootstrap, DefaultTLSBootstrapTimeout)
+	setDefault(&t.Discovery, DefaultDiscoveryTimeout)
+	setDefault(&t.UpgradeManifests, DefaultUpgradeManifestsTimeout)
 }
 
 func setDefault[T comparable](field *T, value T) {

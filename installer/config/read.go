@@ -1,0 +1,321 @@
+package config
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	bootstraputil "k8s.io/cluster-bootstrap/token/util"
+	kubeproxyv1 "k8s.io/kube-proxy/config/v1alpha1"
+	kubeletv1 "k8s.io/kubelet/config/v1beta1"
+)
+
+// ReadInit reads kubeadm's config file for init: an InitConfiguration, a
+// ClusterConfiguration or both, and the documents of kubelet and kube-proxy.
+// path "-" is standard input. Nothing is defaulted, except that a file without
+// bootstrapTokens gets one without a Token, as in kubeadm; MakeTokens fills it.
+//
+// Warnings are lines for the user. The error (fault.Usage) names everything
+// that is wrong with the file, each with its line.
+func ReadInit(path string) (*Config, []string, error) {
+	s, err := readSource(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	c := s.init()
+	return c, s.warnings, s.err()
+}
+
+// ReadJoin reads kubeadm's JoinConfiguration, as ReadInit does.
+func ReadJoin(path string) (*Config, []string, error) {
+	s, err := readSource(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	c := s.join()
+	return c, s.warnings, s.err()
+}
+
+// ReadReset reads kubeadm's ResetConfiguration, as ReadInit does.
+func ReadReset(path string) (*Reset, []string, error) {
+	s, err := readSource(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	r := s.reset()
+	return r, s.warnings, s.err()
+}
+
+// use decodes the documents of the kinds that are wanted, and warns of the
+// others. It reports whether the file is in order so far.
+func (s *source) use(into map[string]any, oneOf ...string) bool {
+	for _, d := range s.docs {
+		t := s.typeOf(d)
+		if t == nil {
+			if d.group != kubeadmGroup {
+				s.warnf(d.line, "%s of %s/%s is not for this command and is ignored", d.kind, d.group, d.version)
+			}
+			continue
+		}
+		known := len(s.problems)
+		s.check(d, t)
+		target, wanted := into[d.kind]
+		if !wanted {
+			s.warnf(d.line, "%s is not for this command and is ignored", d.kind)
+		} else if known == len(s.problems) {
+			s.decode(d, target)
+		}
+	}
+	if len(s.problems) == 0 && !slices.ContainsFunc(oneOf, func(kind string) bool { return s.find(kind) != nil }) {
+		s.addf(1, "there is no %s in this file, which this command needs", strings.Join(oneOf, " or "))
+	}
+	return len(s.problems) == 0
+}
+
+func (s *source) init() *Config {
+	var (
+		init      initConfiguration
+		cluster   clusterConfiguration
+		kubelet   kubeletv1.KubeletConfiguration
+		kubeProxy kubeproxyv1.KubeProxyConfiguration
+	)
+	if !s.use(map[string]any{
+		"InitConfiguration": &init, "ClusterConfiguration": &cluster,
+		"KubeletConfiguration": &kubelet, "KubeProxyConfiguration": &kubeProxy,
+	}, "InitConfiguration", "ClusterConfiguration") {
+		return nil
+	}
+	s.checkCluster(&cluster)
+	c := &Config{
+		Cluster:          cluster.cluster(),
+		LocalAPIEndpoint: APIEndpoint(init.LocalAPIEndpoint),
+		NodeRegistration: init.NodeRegistration.registration(),
+		BootstrapTokens:  s.tokens(init.BootstrapTokens),
+		CertificateKey:   init.CertificateKey,
+		SkipPhases:       init.SkipPhases,
+		Patches:          init.Patches.directory(),
+		DryRun:           init.DryRun,
+		Timeouts:         s.timeouts("InitConfiguration.timeouts", init.Timeouts),
+		origin:           &origin{s.name, s.lines},
+	}
+	if s.find("KubeletConfiguration") != nil {
+		c.Kubelet = &kubelet
+	}
+	if s.find("KubeProxyConfiguration") != nil {
+		c.KubeProxy = &kubeProxy
+	}
+	if a, b := c.APIServer.TimeoutForControlPlane, c.Timeouts.ControlPlaneComponentHealthCheck; a != 0 && b != 0 && a != b {
+		s.warnf(s.lines["InitConfiguration.timeouts.controlPlaneComponentHealthCheck"], "timeouts.controlPlaneComponentHealthCheck %s holds, not apiServer.timeoutForControlPlane %s", b, a)
+		c.APIServer.TimeoutForControlPlane = b
+	}
+	if len(s.problems) > 0 {
+		return nil
+	}
+	return c
+}
+
+func (s *source) join() *Config {
+	var join joinConfiguration
+	if !s.use(map[string]any{"JoinConfiguration": &join}, "JoinConfiguration") {
+		return nil
+	}
+	c := &Config{
+		NodeRegistration: join.NodeRegistration.registration(),
+		CACertPath:       join.CACertPath,
+		SkipPhases:       join.SkipPhases,
+		Patches:          join.Patches.directory(),
+		DryRun:           join.DryRun,
+		Timeouts:         s.timeouts("JoinConfiguration.timeouts", join.Timeouts),
+		origin:           &origin{s.name, s.lines},
+	}
+	if cp := join.ControlPlane; cp != nil {
+		c.ControlPlane = true
+		c.LocalAPIEndpoint = APIEndpoint(cp.LocalAPIEndpoint)
+		c.CertificateKey = cp.CertificateKey
+	}
+	d := &c.Discovery
+	d.TLSBootstrapToken = join.Discovery.TLSBootstrapToken
+	if t := join.Discovery.BootstrapToken; t != nil {
+		d.Token, d.APIServerEndpoint = t.Token, t.APIServerEndpoint
+		d.CACertHashes, d.UnsafeSkipCAVerification = t.CACertHashes, t.UnsafeSkipCAVerification
+	}
+	if f := join.Discovery.File; f != nil {
+		d.File = filePath(f.KubeConfigPath)
+	}
+	const discovery = "JoinConfiguration.discovery"
+	switch line := s.lines[discovery]; {
+	case join.Discovery.BootstrapToken == nil && join.Discovery.File == nil:
+		if line == 0 {
+			line = s.find("JoinConfiguration").line
+		}
+		s.addf(line, "%s must have bootstrapToken or file", discovery)
+	case join.Discovery.BootstrapToken != nil && join.Discovery.File != nil:
+		s.addf(line, "%s has both bootstrapToken and file: take one away", discovery)
+	case join.Discovery.File != nil && d.File == "":
+		s.addf(s.lines[discovery+".file"], "%s.file.kubeConfigPath is missing: the path or https:// URL of a kubeconfig", discovery)
+	}
+	d.Timeout = c.Timeouts.Discovery
+	if t := join.Discovery.Timeout; t != nil {
+		d.Timeout = s.positive(discovery+".timeout", t)
+		c.Timeouts.Discovery = d.Timeout
+	}
+	if len(s.problems) > 0 {
+		return nil
+	}
+	return c
+}
+
+func (s *source) reset() *Reset {
+	var reset resetConfiguration
+	if !s.use(map[string]any{"ResetConfiguration": &reset}, "ResetConfiguration") {
+		return nil
+	}
+	r := &Reset{
+		CertificatesDir:       reset.CertificatesDir,
+		CRISocket:             reset.CRISocket,
+		CleanupTmpDir:         reset.CleanupTmpDir,
+		DryRun:                reset.DryRun,
+		Force:                 reset.Force,
+		IgnorePreflightErrors: reset.IgnorePreflightErrors,
+		SkipPhases:            reset.SkipPhases,
+		UnmountFlags:          reset.UnmountFlags,
+		Timeouts:              s.timeouts("ResetConfiguration.timeouts", reset.Timeouts),
+		origin:                &origin{s.name, s.lines},
+	}
+	if len(s.problems) > 0 {
+		return nil
+	}
+	return r
+}
+
+// checkCluster notes what can be written and not kept in a Cluster.
+func (s *source) checkCluster(in *clusterConfiguration) {
+	const kind = "ClusterConfiguration."
+	if in.Etcd.Local != nil && in.Etcd.External != nil {
+		s.addf(s.lines[kind+"etcd.external"], "%setcd has both local and external: take one away", kind)
+	}
+	s.positive(kind+"certificateValidityPeriod", in.CertificateValidityPeriod)
+	s.positive(kind+"caCertificateValidityPeriod", in.CACertificateValidityPeriod)
+	s.positive(kind+"apiServer.timeoutForControlPlane", in.APIServer.TimeoutForControlPlane)
+}
+
+// tokens are those of the file, or one to be made. What kubeadm defaults for
+// each is defaulted here, while it can be told from a zero.
+func (s *source) tokens(in []wireToken) (out []BootstrapToken) {
+	if len(in) == 0 {
+		return []BootstrapToken{{TTL: DefaultTokenTTL}}
+	}
+	for i, t := range in {
+		path := fmt.Sprintf("InitConfiguration.bootstrapTokens[%d]", i)
+		token := BootstrapToken{Description: t.Description, Usages: t.Usages, Groups: t.Groups}
+		switch {
+		case t.Token == nil:
+		case *t.Token == "":
+			s.addf(s.lines[path+".token"], "%s.token is empty: leave it out for a random one", path)
+		default:
+			token.Token = *t.Token
+		}
+		switch {
+		case t.TTL != nil && t.Expires != nil:
+			s.addf(s.lines[path+".expires"], "%s has both ttl and expires: take one away", path)
+		case t.TTL != nil:
+			token.TTL = t.TTL.Duration
+		case t.Expires != nil:
+			token.Expires = t.Expires.Time
+		default:
+			token.TTL = DefaultTokenTTL
+		}
+		out = append(out, token)
+	}
+	return out
+}
+
+// MakeTokens gives each bootstrap token that has none a random one. made says
+// whether there was such a one.
+func (c *Config) MakeTokens() (made bool, err error) {
+	for i := range c.BootstrapTokens {
+		t := &c.BootstrapTokens[i]
+		if t.Token != "" {
+			continue
+		}
+		if t.Token, err = bootstraputil.GenerateBootstrapToken(); err != nil {
+			return made, fmt.Errorf("making a bootstrap token: %w", err)
+		}
+		made = true
+	}
+	return made, nil
+}
+
+func (s *source) timeouts(path string, in *wireTimeouts) (out Timeouts) {
+	if in == nil {
+		return out
+	}
+	from, to := reflect.ValueOf(in).Elem(), reflect.ValueOf(&out).Elem()
+	for i := range from.NumField() {
+		name, _, _ := strings.Cut(from.Type().Field(i).Tag.Get("json"), ",")
+		d := s.positive(path+"."+name, from.Field(i).Interface().(*metav1.Duration))
+		to.FieldByName(from.Type().Field(i).Name).SetInt(int64(d))
+	}
+	return out
+}
+
+// positive is a duration, 0 when it is not given. A zero or less that was
+// given is a mistake: it cannot be told from none later on, and nothing would
+// ever be waited for.
+func (s *source) positive(path string, d *metav1.Duration) time.Duration {
+	if d == nil {
+		return 0
+	}
+	if d.Duration <= 0 {
+		s.addf(s.lines[path], "%s is %s and must be more than 0s; leave it out for the default", path, d.Duration)
+	}
+	return d.Duration
+}
+
+// filePath turns a file:// URL into a path, as kubeadm does.
+func filePath(s string) string {
+	if path, ok := strings.CutPrefix(s, "file://"); ok {
+		return path
+	}
+	return s
+}
+
+func (p *wirePatches) directory() string {
+	if p == nil {
+		return ""
+	}
+	return p.Directory
+}
+
+func (in wireNodeRegistration) registration() NodeRegistration {
+	return NodeRegistration{
+		Name:                  in.Name,
+		CRISocket:             in.CRISocket,
+		Taints:                in.Taints,
+		KubeletExtraArgs:      in.KubeletExtraArgs.args(),
+		IgnorePreflightErrors: in.IgnorePreflightErrors,
+		ImagePullPolicy:       in.ImagePullPolicy,
+		ImagePullSerial:       in.ImagePullSerial,
+	}
+}
+
+// origin is the file that a Config came from, so that a value found wrong
+// later can still be shown where it was written.
+type origin struct {
+	file  string
+	lines map[string]int // by path: "ClusterConfiguration.networking.podSubnet"
+}
+
+// at names the place of a value: in the file where it was written there, else
+// by its flag.
+func (o *origin) at(path, flag string) string {
+	if o != nil {
+		if line := o.lines[path]; line > 0 {
+			return fmt.Sprintf("%s:%d: %s", o.file, line, path)
+		}
+	}
+	return flag
+}
