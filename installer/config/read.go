@@ -15,8 +15,9 @@ import (
 
 // ReadInit reads kubeadm's config file for init: an InitConfiguration, a
 // ClusterConfiguration or both, and the documents of kubelet and kube-proxy.
-// path "-" is standard input. Nothing is defaulted, except that a file without
-// bootstrapTokens gets one without a Token, as in kubeadm; MakeTokens fills it.
+// path "-" is standard input. Nothing is defaulted, except what bootstrapTokens
+// leave out: a random token, and how long it lives. A file without them has
+// none here, where kubeadm makes one.
 //
 // Warnings are lines for the user. The error (fault.Usage) names everything
 // that is wrong with the file, each with its line.
@@ -202,17 +203,18 @@ func (s *source) checkCluster(in *clusterConfiguration) {
 	s.positive(kind+"apiServer.timeoutForControlPlane", in.APIServer.TimeoutForControlPlane)
 }
 
-// tokens are those of the file, or one to be made. What kubeadm defaults for
-// each is defaulted here, while it can be told from a zero.
+// tokens are those of the file. What kubeadm defaults for each is defaulted
+// here, while it can be told from a zero.
 func (s *source) tokens(in []wireToken) (out []BootstrapToken) {
-	if len(in) == 0 {
-		return []BootstrapToken{{TTL: DefaultTokenTTL}}
-	}
 	for i, t := range in {
 		path := fmt.Sprintf("InitConfiguration.bootstrapTokens[%d]", i)
 		token := BootstrapToken{Description: t.Description, Usages: t.Usages, Groups: t.Groups}
 		switch {
 		case t.Token == nil:
+			var err error
+			if token.Token, err = bootstraputil.GenerateBootstrapToken(); err != nil {
+				s.addf(s.lines[path], "%s: making a token: %v", path, err)
+			}
 		case *t.Token == "":
 			s.addf(s.lines[path+".token"], "%s.token is empty: leave it out for a random one", path)
 		default:
@@ -231,22 +233,6 @@ func (s *source) tokens(in []wireToken) (out []BootstrapToken) {
 		out = append(out, token)
 	}
 	return out
-}
-
-// MakeTokens gives each bootstrap token that has none a random one. made says
-// whether there was such a one.
-func (c *Config) MakeTokens() (made bool, err error) {
-	for i := range c.BootstrapTokens {
-		t := &c.BootstrapTokens[i]
-		if t.Token != "" {
-			continue
-		}
-		if t.Token, err = bootstraputil.GenerateBootstrapToken(); err != nil {
-			return made, fmt.Errorf("making a bootstrap token: %w", err)
-		}
-		made = true
-	}
-	return made, nil
 }
 
 func (s *source) timeouts(path string, in *wireTimeouts) (out Timeouts) {
