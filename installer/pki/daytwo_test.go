@@ -461,6 +461,32 @@ func TestRequestsEqualKubeadm(t *testing.T) {
 	}
 }
 
+// See oracle.Differences, generate-csr.
+func TestRequestsFitTheHost(t *testing.T) {
+	n := newNode(t)
+	cfg := testConfig()
+	n.init(cfg, start)
+	ca := n.read(dir + "ca.crt")
+	n.remove("/etc/kubernetes")
+	n.write(dir+"ca.crt", ca)
+	cfg.Etcd.External = &config.ExternalEtcd{Endpoints: []string{"https://10.0.0.9:2379"}}
+	result, err := pki.Requests(cfg, n.fs(), "/etc/kubernetes")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range result.Files {
+		if strings.Contains(f.Path, "etcd") {
+			t.Errorf("made %s for an external etcd", f.Path)
+		}
+		if filepath.Ext(f.Path) == ".conf" {
+			cluster := kubeconfig(t, f.Data)["clusters"].([]any)[0].(map[string]any)["cluster"].(map[string]any)
+			if !bytes.Equal(decode64(t, cluster["certificate-authority-data"]), ca) {
+				t.Errorf("%s does not hold the CA", f.Path)
+			}
+		}
+	}
+}
+
 // request is what a signing request asks for.
 type request struct {
 	Subject, Kind, Signature string

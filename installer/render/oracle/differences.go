@@ -41,6 +41,25 @@ var Differences = []Difference{
 		What: "a subject alternative name that is neither an address nor a DNS name is an error",
 		Why:  "kubeadm drops it with a warning, and clients find out",
 	}, {
+		What:     "a certificate below an older CA begins when the CA does",
+		Why:      "kubeadm v1.37 lets it begin five minutes before now, and a host without a time server may be further behind",
+		Versions: []string{Newest},
+	}, {
+		What: "where no encryptionAlgorithm is set, renewed keys are of the old key's kind, and a joining control plane's of its CA's",
+		Why:  "v1beta3 cannot say what a cluster has, and kubeadm turns ECDSA keys into RSA ones file by file",
+	}, {
+		What: "certs renew NAME is an error for a file that is missing or below an external CA",
+		Why:  "kubeadm prints a line about it and ends as if it had been done",
+	}, {
+		What: "certs check-expiration shows <expired>, not <invalid>, and its JSON and YAML are there for v1.29 too",
+		Why:  "an expired certificate is valid in every other way",
+	}, {
+		What: "certs generate-csr leaves etcd's certificates out with an external etcd, and puts ca.crt into the kubeconfigs where it is on the host",
+		Why:  "nothing would use the former, and somebody would have to fill in the latter by hand",
+	}, {
+		What: "kubeconfig user without --config goes by the host's admin.conf",
+		Why:  "kubeadm goes by defaults, and the kubeconfig then misses the control-plane endpoint",
+	}, {
 		What: "proxy variables of the installer's environment are not copied into static pods and kube-proxy",
 		Why:  "an isolated host has no proxy; extraEnvs are there for who wants them",
 	}, {
