@@ -1,0 +1,100 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"airlift/fault"
+	"airlift/installer/config"
+	"airlift/installer/pki"
+)
+
+func newKubeconfigCmd() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "kubeconfig",
+		Short: "Make kubeconfig files",
+		Args:  noArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newKubeconfigUserCmd())
+	return cmd
+}
+
+func newKubeconfigUserCmd() *cobra.Command {
+	in := &certsFlags{rootfs: "/"}
+	u := pki.User{}
+	cmd := &cobra.Command{
+		Use:   "user",
+		Short: "Print a kubeconfig for one more user",
+		Long: `Print a kubeconfig for one more user, with a client certificate of their own or
+with a token of theirs. The user can do what RBAC lets the name and the groups do.
+
+The cluster's name and address are those of --config, or else those of
+` + adminConf + `. A certificate cannot be taken back before it
+ends: prefer short ones.`,
+		Example: "  ./install kubeconfig user --client-name jane --org developers --validity-period 24h > jane.conf\n  ./install kubeconfig user --client-name ci --token TOKEN",
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if u.Name == "" {
+				return fault.New(fault.Usage, "see '"+cmd.CommandPath()+" --help'", "--client-name is missing")
+			}
+			if u.Validity <= 0 {
+				return fault.New(fault.Usage, "give a time such as 24h", "--validity-period %s would end before it begins", u.Validity)
+			}
+			if u.Validity > config.CertificateValidity && u.Token == "" {
+				warner(cmd)("the certificate is valid for %s, more than the usual year, and cannot be taken back before", u.Validity)
+			}
+			if u.Token != "" && len(u.Groups) > 0 {
+				return fault.New(fault.Usage, "the groups of a token are the token's own", "--org says nothing beside --token")
+			}
+			cfg, err := in.describeCluster(cmd.Context(), warner(cmd))
+			if err != nil {
+				return err
+			}
+			data, err := pki.UserKubeconfig(cfg, in.root(), time.Now(), u)
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintln(cmd.OutOrStdout(), string(data))
+			return err
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&u.Name, "client-name", "", "the user's name")
+	f.StringSliceVar(&u.Groups, "org", nil, "the user's groups, separated by commas")
+	f.DurationVar(&u.Validity, "validity-period", config.CertificateValidity, "how long the certificate is valid from now on")
+	f.StringVar(&u.Token, "token", "", "a token to use instead of a certificate")
+	f.StringVar(&in.configFile, "config", "", "kubeadm's configuration file (default: go by "+adminConf+")")
+	f.StringVar(&in.rootfs, "rootfs", "/", "a folder to take for the host's root")
+	return cmd
+}
+
+// describeCluster is the cluster that a user is to reach. On a control plane
+// that is what the administrators' kubeconfig says; kubeadm goes by defaults
+// there, which are wrong where a load balancer stands in front.
+func (f *certsFlags) describeCluster(ctx context.Context, warn warnFunc) (*config.Config, error) {
+	admin := filepath.Join(f.rootfs, adminConf)
+	if _, err := os.Stat(admin); f.configFile != "" || err != nil {
+		return f.describeNode(ctx, warn)
+	}
+	k, err := clientcmd.LoadFromFile(admin)
+	if err != nil {
+		return nil, fmt.Errorf("reading %s: %w", adminConf, err)
+	}
+	now := k.Contexts[k.CurrentContext]
+	if now == nil || k.Clusters[now.Cluster] == nil {
+		return nil, fault.New(fault.Failure, "say which cluster with --config", "the current context %q of %s names no cluster", k.CurrentContext, adminConf)
+	}
+	cfg := &config.Config{}
+	cfg.ClusterName = now.Cluster
+	cfg.ControlPlaneEndpoint = strings.TrimPrefix(k.Clusters[now.Cluster].Server, "https://")
+	cfg.Cluster.CertificatesDir = config.CertificatesDir
+	return cfg, nil
+}
