@@ -1,0 +1,212 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"airlift/scripts/lab"
+	"airlift/scripts/site"
+)
+
+// TestControlPlanes makes a cluster of three control planes, lets one of them
+// fail and come back, and takes them apart again. Steps build on each other.
+func TestControlPlanes(t *testing.T) {
+	s := up(t, lab.Options{Name: "e2e-planes", Hosts: 3})
+	first, second, third := s.Hosts[0], s.Hosts[1], s.Hosts[2]
+	bare := map[*lab.Host]string{}
+	for _, h := range s.Hosts {
+		endpointAt(t, h, first)
+		bare[h] = untouched(t, h)
+	}
+	var joinPlane []string // with the key that init printed
+	steps := []struct {
+		name string
+		test func(t *testing.T)
+	}{
+		{"init prints how to add a control plane", func(t *testing.T) {
+			out := install(t, first, 0, "init", "--control-plane-endpoint", endpoint+":6443", "--upload-certs")
+			m := regexp.MustCompile(`(?m)^\s*\./install (join ` + endpoint + `:6443 .* --control-plane --certificate-key [0-9a-f]{64})$`).FindStringSubmatch(out)
+			if m == nil {
+				t.Fatal("no join command for a control plane")
+			}
+			joinPlane = strings.Fields(m[1])
+		}},
+		{"the second joins with the key", func(t *testing.T) {
+			install(t, second, 0, joinPlane...)
+			files := settings(t, second)
+			contains(t, install(t, second, 0, joinPlane...), "Nothing was changed")
+			same(t, files, settings(t, second))
+		}},
+		{"the third joins with certificates by hand, after a kill", func(t *testing.T) {
+			byHand := joinPlane[:len(joinPlane)-2]
+			contains(t, install(t, third, 3, byHand...), "/etc/kubernetes/pki/ca.crt", "/etc/kubernetes/pki/sa.key",
+				"/etc/kubernetes/pki/front-proxy-ca.crt", "/etc/kubernetes/pki/etcd/ca.crt", "--certificate-key")
+			same(t, bare[third], untouched(t, third))
+			carryCerts(t, first, third)
+			// Killed when etcd knows of the new member, which has not started.
+			run(t, third, "sh", "-c", site.Installer+" "+strings.Join(byHand, " ")+` >/dev/null 2>&1 &
+				while kill -0 $! && ! test -e /etc/kubernetes/manifests/etcd.yaml; do sleep 0.02; done; kill -9 $!; wait; test -e /etc/kubernetes/manifests/etcd.yaml`)
+			install(t, third, 0, byHand...)
+			contains(t, install(t, third, 0, byHand...), "Nothing was changed")
+		}},
+		{"all three are control planes", func(t *testing.T) {
+			systemIsUp(t, s, 3)
+			voters(t, first, 3)
+			for _, h := range s.Hosts {
+				nodes := kubectlAt(t, h, "get", "nodes", "-o", `jsonpath={range .items[*]}{.metadata.name} {.metadata.labels.node-role\.kubernetes\.io/control-plane}. {.spec.taints[*].key}{"\n"}{end}`)
+				if got := strings.Count(nodes, " . node-role.kubernetes.io/control-plane\n"); got != 3 {
+					t.Errorf("seen from %s:\n%s", h.Name, nodes)
+				}
+				contains(t, run(t, h, "cat", "/etc/kubernetes/kubelet.conf"), "https://"+endpoint+":6443")
+			}
+		}},
+		{"the first is cut off and the others serve", func(t *testing.T) {
+			if err := first.PowerCut(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			for _, h := range []*lab.Host{second, third} {
+				endpointAt(t, h, second)
+			}
+			eventually(t, time.Minute, func() string {
+				if _, err := kubectlTry(t.Context(), second, "create", "configmap", "written", "--from-literal", "by=second"); err != nil {
+					return err.Error()
+				}
+				return ""
+			})
+			eventually(t, 30*time.Second, func() string {
+				got, err := kubectlTry(t.Context(), third, "get", "configmap", "written", "-o", "jsonpath={.data.by}")
+				if err != nil || got != "second" {
+					return fmt.Sprintf("%q %v", got, err)
+				}
+				return ""
+			})
+		}},
+		{"it comes back", func(t *testing.T) {
+			if err := first.Boot(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, 3*time.Minute, func() string {
+				got, err := kubectlTry(t.Context(), first, "get", "configmap", "written", "-o", "jsonpath={.data.by}")
+				if err != nil || got != "second" {
+					return fmt.Sprintf("%q %v", got, err)
+				}
+				out, err := etcdctl(t.Context(), first, "endpoint", "health", "--cluster")
+				if err != nil || strings.Count(out, "is healthy") != 3 {
+					return fmt.Sprintf("%s %v", out, err)
+				}
+				return ""
+			})
+			systemIsUp(t, s, 3)
+		}},
+		{"reset of the third takes its member along", func(t *testing.T) {
+			contains(t, install(t, third, 2, "reset"), "--force")
+			contains(t, answered(t, third, 0, "reset"), "etcd goes on without "+third.Name, "kubectl delete node "+third.Name)
+			run(t, third, "rmdir", "/etc/kubernetes/pki", "/etc/kubernetes") // made by hand above
+			same(t, bare[third], untouched(t, third))
+			voters(t, first, 2)
+			kubectl(t, s, "delete", "node", third.Name)
+		}},
+		{"a reset that would end the cluster is refused", func(t *testing.T) {
+			if err := first.PowerCut(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			files := settings(t, second)
+			contains(t, answered(t, second, 3, "reset"), "etcd has no quorum", first.Name, "hint: ", "--force")
+			same(t, files, settings(t, second))
+			contains(t, install(t, second, 0, "reset", "--force"), "warning: ")
+			same(t, bare[second], untouched(t, second))
+		}},
+		{"no packet tried to leave", func(t *testing.T) {
+			counts, err := s.Escapes(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Logf("\n%s", counts)
+			if counts.Escaped != 0 || counts.Inside == 0 {
+				t.Errorf("%d packets tried to leave: %v", counts.Escaped, counts.Offenders)
+			}
+		}},
+	}
+	for _, step := range steps {
+		if !t.Run(step.name, step.test) {
+			diagnose(t, s)
+			t.FailNow() // what follows stands on it
+		}
+	}
+}
+
+// endpoint is the control planes' common name. The test moves it, as a virtual
+// IP or a load balancer would.
+const endpoint = "k8s.site.example"
+
+func endpointAt(t *testing.T, on, at *lab.Host) {
+	t.Helper()
+	run(t, on, "sh", "-c", fmt.Sprintf("sed -i '/%s/d' /etc/hosts && echo '%s %s' >>/etc/hosts", endpoint, at.Addr, endpoint))
+}
+
+// carryCerts copies what control planes share from one to another, as the
+// documentation says.
+func carryCerts(t *testing.T, from, to *lab.Host) {
+	t.Helper()
+	shared := "ca.crt ca.key sa.pub sa.key front-proxy-ca.crt front-proxy-ca.key etcd/ca.crt etcd/ca.key"
+	tarball := run(t, from, "sh", "-c", "cd /etc/kubernetes/pki && tar c "+shared)
+	if err := to.Exec(t.Context(), strings.NewReader(tarball), io.Discard, io.Discard, "sh", "-c", "mkdir -p /etc/kubernetes/pki && tar x -C /etc/kubernetes/pki"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func kubectlTry(ctx context.Context, h *lab.Host, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	return h.Output(ctx, append([]string{"kubectl", "--kubeconfig", "/etc/kubernetes/admin.conf"}, args...)...)
+}
+
+func kubectlAt(t *testing.T, h *lab.Host, args ...string) string {
+	t.Helper()
+	out, err := kubectlTry(t.Context(), h, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// etcdctl runs etcd's own tool in the etcd pod of a host.
+func etcdctl(ctx context.Context, h *lab.Host, args ...string) (string, error) {
+	const pki = "/etc/kubernetes/pki/etcd/"
+	return kubectlTry(ctx, h, append([]string{"-n", "kube-system", "exec", "etcd-" + h.Name, "--",
+		"etcdctl", "--cacert", pki + "ca.crt", "--cert", pki + "server.crt", "--key", pki + "server.key"}, args...)...)
+}
+
+// voters expects etcd to have so many members, all started and none a learner.
+func voters(t *testing.T, h *lab.Host, want int) {
+	t.Helper()
+	eventually(t, time.Minute, func() string {
+		out, err := etcdctl(t.Context(), h, "member", "list")
+		if err != nil {
+			return err.Error()
+		}
+		if strings.Count(out, "\n") != want || strings.Count(out, "started") != want || strings.Count(out, ", false\n") != want {
+			return out
+		}
+		return ""
+	})
+}
+
+// answered runs the installer with a yes to what it asks.
+func answered(t *testing.T, h *lab.Host, wantCode int, args ...string) string {
+	t.Helper()
+	var out strings.Builder
+	err := h.Exec(t.Context(), strings.NewReader("y\n"), &out, &out, append([]string{site.Installer}, args...)...)
+	t.Log(out.String())
+	if code := exitCode(err); code != wantCode {
+		t.Fatalf("%s: install %s: exit code %d, want %d", h.Name, strings.Join(args, " "), code, wantCode)
+	}
+	return out.String()
+}
