@@ -41,7 +41,7 @@ type ipam struct {
 }
 
 type subnetRange struct {
-	Subnet netip.Prefix `json:"subnet"`
+	Subnet string `json:"subnet"`
 }
 
 type portmapPlugin struct {
@@ -58,7 +58,7 @@ func CNIConflist(cfg *config.Config, podCIDRs []string) ([]byte, error) {
 		return nil, fmt.Errorf("node %q has no pod CIDR yet", cfg.NodeRegistration.Name)
 	}
 	headers := vxlanOverIPv4
-	addresses := ipam{Type: "host-local"}
+	var subnets []string
 	for _, cidr := range podCIDRs {
 		subnet, err := netip.ParsePrefix(cidr)
 		if err != nil {
@@ -67,16 +67,24 @@ func CNIConflist(cfg *config.Config, podCIDRs []string) ([]byte, error) {
 		if subnet.Addr().Is6() {
 			headers = vxlanOverIPv6
 		}
-		addresses.Ranges = append(addresses.Ranges, []subnetRange{{subnet}})
+		subnets = append(subnets, subnet.String())
 	}
 	if cfg.Facts.MTU <= headers {
 		return nil, fmt.Errorf("interface %q has an MTU of %d, too small for a vxlan", cfg.Facts.Interface, cfg.Facts.MTU)
+	}
+	return conflistJSON(cfg.Facts.MTU-headers, subnets)
+}
+
+func conflistJSON(mtu int, subnets []string) ([]byte, error) {
+	addresses := ipam{Type: "host-local"}
+	for _, subnet := range subnets {
+		addresses.Ranges = append(addresses.Ranges, []subnetRange{{subnet}})
 	}
 	data, err := json.MarshalIndent(conflist{
 		CNIVersion: "1.0.0",
 		Name:       "cbr0",
 		Plugins: []any{
-			bridgePlugin{Type: "bridge", Bridge: "cni0", MTU: cfg.Facts.MTU - headers,
+			bridgePlugin{Type: "bridge", Bridge: "cni0", MTU: mtu,
 				HairpinMode: true, IsDefaultGateway: true, IPAM: addresses},
 			portmapPlugin{Type: "portmap", Capabilities: map[string]bool{"portMappings": true}},
 		},

@@ -149,7 +149,7 @@ func TestFlannelEqualsUpstream(t *testing.T) {
 	delete(settings.Data, "cni-conf.json")
 	pod := &want["DaemonSet kube-flannel/kube-flannel-ds"].(*appsv1.DaemonSet).Spec.Template.Spec
 	pod.InitContainers = nil
-	pod.Volumes = slices.DeleteFunc(pod.Volumes, func(v corev1.Volume) bool { return v.Name == "cni" || v.Name == "cni-plugin" })
+	pod.Volumes = slices.DeleteFunc(pod.Volumes, func(v corev1.Volume) bool { return v.Name == "cni-plugin" })
 	// The interface by the node's address, the API without kube-proxy.
 	flanneld := &pod.Containers[0]
 	flanneld.Args = append(flanneld.Args, "--iface=$(NODE_IP)")
@@ -158,7 +158,12 @@ func TestFlannelEqualsUpstream(t *testing.T) {
 		corev1.EnvVar{Name: "KUBERNETES_SERVICE_HOST", Value: "10.0.0.11"},
 		corev1.EnvVar{Name: "KUBERNETES_SERVICE_PORT", Value: "6443"})
 
+	// The hook, which TestFlannelHook runs, needs a folder of the init
+	// containers.
+	flanneld.VolumeMounts = append(flanneld.VolumeMounts, corev1.VolumeMount{Name: "cni", MountPath: "/etc/cni/net.d"})
+
 	got := must(render.Flannel(oracle.Plain(oracle.Version)))
+	flanneld.Lifecycle = find[*appsv1.DaemonSet](t, got, "kube-flannel-ds").Spec.Template.Spec.Containers[0].Lifecycle
 	for _, obj := range got {
 		if m, ok := obj.(*corev1.ConfigMap); ok {
 			var a, b any

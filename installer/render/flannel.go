@@ -18,7 +18,7 @@ import (
 // Flannel returns the pod network: flannel's own manifest without what an
 // isolated host cannot or need not do. Its init containers are gone, because
 // the installer writes the CNI settings (CNIConflist) and needs no plugin of
-// flannel's for them.
+// flannel's for them; on nodes that it did not add, a hook does.
 func Flannel(cfg *config.Config) ([]runtime.Object, error) {
 	const namespace, name, settings = "kube-flannel", "flannel", "kube-flannel-cfg"
 	img, err := image(cfg, "flannel")
@@ -30,6 +30,10 @@ func Flannel(cfg *config.Config) ([]runtime.Object, error) {
 		return nil, err
 	}
 	network, err := flannelNetwork(cfg.Networking.PodSubnet)
+	if err != nil {
+		return nil, err
+	}
+	script, err := flannelCNIScript(cfg.Networking.PodSubnet)
 	if err != nil {
 		return nil, err
 	}
@@ -68,14 +72,14 @@ func Flannel(cfg *config.Config) ([]runtime.Object, error) {
 				Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": name}},
 				Template: corev1.PodTemplateSpec{
 					ObjectMeta: metav1.ObjectMeta{Labels: daemon},
-					Spec:       flannelPod(img, settings, api),
+					Spec:       flannelPod(img, settings, script, api),
 				},
 			},
 		},
 	}, nil
 }
 
-func flannelPod(image, settings string, api *url.URL) corev1.PodSpec {
+func flannelPod(image, settings, script string, api *url.URL) corev1.PodSpec {
 	return corev1.PodSpec{
 		PriorityClassName:  "system-node-critical",
 		ServiceAccountName: "flannel",
@@ -113,14 +117,19 @@ func flannelPod(image, settings string, api *url.URL) corev1.PodSpec {
 				{Name: "EVENT_QUEUE_DEPTH", Value: "5000"},
 				{Name: "CONT_WHEN_CACHE_NOT_READY", Value: "false"},
 			},
+			Lifecycle: &corev1.Lifecycle{PostStart: &corev1.LifecycleHandler{
+				Exec: &corev1.ExecAction{Command: []string{"/bin/sh", "-c", script}},
+			}},
 			VolumeMounts: []corev1.VolumeMount{
 				{Name: "run", MountPath: "/run/flannel"},
+				{Name: "cni", MountPath: config.CNIConfDir},
 				{Name: "flannel-cfg", MountPath: "/etc/kube-flannel/"},
 				{Name: "xtables-lock", MountPath: "/run/xtables.lock"},
 			},
 		}},
 		Volumes: []corev1.Volume{
 			hostPathVolume("run", "/run/flannel", corev1.HostPathUnset),
+			hostPathVolume("cni", config.CNIConfDir, corev1.HostPathUnset),
 			configMapVolume("flannel-cfg", settings),
 			hostPathVolume("xtables-lock", "/run/xtables.lock", corev1.HostPathFileOrCreate),
 		},
