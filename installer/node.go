@@ -76,6 +76,9 @@ func (n *Node) UseBundle(f *bundle.File) error {
 		return err
 	}
 	n.Bundle, n.manifest = f, m
+	if err := config.CheckVersion(n.Config.KubernetesVersion, m.KubernetesVersion); err != nil {
+		return err
+	}
 	n.Config.KubernetesVersion = m.KubernetesVersion
 	switch n.Config.CNI {
 	case "":

@@ -21,16 +21,18 @@ import (
 const initExample = `  ./install init
   ./install init --apiserver-advertise-address 10.1.2.3
   ./install init --control-plane-endpoint k8s.site.example:6443 --upload-certs
+  ./install init --config kubeadm.yaml
   ./install init --dry-run`
 
 // initFlags are what init and each of its phases take.
 type initFlags struct {
-	cfg      config.Config
-	nodeIP   string
-	token    string
-	tokenTTL time.Duration
-	node     installer.Node // the fields that flags set
-	rootfs   string         // phases only
+	cfg        config.Config
+	configFile string
+	nodeIP     string
+	token      string
+	tokenTTL   time.Duration
+	node       installer.Node // the fields that flags set
+	rootfs     string         // phases only
 }
 
 func newInitCmd() *cobra.Command {
@@ -41,7 +43,8 @@ func newInitCmd() *cobra.Command {
 		Long: `Make this host the first control plane of a new cluster, with kubeadm's phases.
 Running it again is safe: it finishes what an earlier run left and changes nothing else.
 
-'install init phase' runs one phase.`,
+--config takes kubeadm's own YAML: InitConfiguration, ClusterConfiguration,
+KubeletConfiguration and KubeProxyConfiguration. 'install init phase' runs one phase.`,
 		Example: initExample,
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -66,6 +69,7 @@ Running it again is safe: it finishes what an earlier run left and changes nothi
 func (in *initFlags) bind(f *pflag.FlagSet) {
 	cfg := &in.cfg
 	f.SortFlags = false
+	f.StringVar(&in.configFile, "config", "", "kubeadm's configuration file; - is standard input")
 	f.StringVar(&cfg.LocalAPIEndpoint.AdvertiseAddress, "apiserver-advertise-address", "", "the address the API server is reached at (default: this host's, where there is only one sensible choice)")
 	f.Int32Var(&cfg.LocalAPIEndpoint.BindPort, "apiserver-bind-port", config.DefaultBindPort, "the port the API server listens on")
 	f.StringVar(&cfg.ControlPlaneEndpoint, "control-plane-endpoint", "", "a stable address or DNS name for the whole control plane, with or without a port")
@@ -98,6 +102,9 @@ func (in *initFlags) open(cmd *cobra.Command) (n *installer.Node, done func(), e
 	n.Config, n.Console = cfg, console(cmd)
 	if n.PrintManifest {
 		n.Console.Out = cmd.ErrOrStderr()
+	}
+	if err := readConfig(cmd, in.configFile, cfg, config.ReadInit); err != nil {
+		return nil, nil, err
 	}
 	n.UserToken = in.token != "" || len(cfg.BootstrapTokens) > 0
 	if len(cfg.BootstrapTokens) == 0 {

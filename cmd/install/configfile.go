@@ -1,0 +1,49 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"airlift/installer/config"
+)
+
+// readConfig fills into, whose fields the flags are bound to, from the file
+// that --config names, if it does. What flags say wins; those that kubeadm does
+// not allow beside a file are refused.
+func readConfig[T any](cmd *cobra.Command, path string, into *T, read func(path string) (*T, []string, error)) error {
+	if path == "" {
+		return nil
+	}
+	var changed []string
+	said := map[*pflag.Flag]any{}
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		changed = append(changed, f.Name)
+		if list, ok := f.Value.(pflag.SliceValue); ok {
+			said[f] = list.GetSlice()
+		} else {
+			said[f] = f.Value.String()
+		}
+	})
+	if err := config.CheckMixed(changed); err != nil {
+		return err
+	}
+	file, warnings, err := read(path)
+	if err != nil {
+		return err
+	}
+	for _, w := range warnings {
+		console(cmd).Warn("%s", w)
+	}
+	*into = *file
+	for f, value := range said {
+		if list, ok := f.Value.(pflag.SliceValue); ok {
+			err = list.Replace(value.([]string))
+		} else {
+			err = f.Value.Set(value.(string))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
