@@ -332,12 +332,16 @@ func (n *Node) writeKubelet(cluster []byte, worker bool) error {
 	if err != nil {
 		return err
 	}
-	return n.write(
-		pki.File{Path: config.KubeletConfigFile, Data: settings, Mode: 0o644},
-		pki.File{Path: config.KubeletFlagsFile, Data: flags, Mode: 0o644},
-		pki.File{Path: render.KubeletUnitPath, Data: []byte(render.KubeletUnit), Mode: 0o644},
-		pki.File{Path: render.KubeletDropInPath, Data: []byte(render.KubeletDropIn), Mode: 0o644},
-	)
+	files := []pki.File{
+		{Path: config.KubeletConfigFile, Data: settings, Mode: 0o644},
+		{Path: config.KubeletFlagsFile, Data: flags, Mode: 0o644},
+		{Path: render.KubeletUnitPath, Data: []byte(render.KubeletUnit), Mode: 0o644},
+		{Path: render.KubeletDropInPath, Data: []byte(render.KubeletDropIn), Mode: 0o644},
+	}
+	if instance := render.KubeletInstanceConfig(n.Config); instance != nil {
+		files = append(files, pki.File{Path: render.KubeletInstanceConfigPath, Data: instance, Mode: 0o644})
+	}
+	return n.write(files...)
 }
 
 // startKubelet puts the kubelet's unit and settings in place and starts it,
