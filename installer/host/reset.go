@@ -62,7 +62,7 @@ func (h *Host) RemoveInterfaces(ctx context.Context) error {
 type ResetState struct {
 	CertificatesDir string // "" is kubeadm's place
 	EtcdDataDir     string // "" where etcd is not on this host
-	// TmpDir also empties /etc/kubernetes/tmp, where kubeadm's upgrades keep
+	// TmpDir also removes /etc/kubernetes/tmp, where kubeadm's upgrades keep
 	// copies of manifests and of etcd's data.
 	TmpDir bool
 }
@@ -75,13 +75,13 @@ func (h *Host) RemoveState(ctx context.Context, s ResetState) error {
 		s.CertificatesDir = config.CertificatesDir
 	}
 	empty := []string{config.ManifestsDir, s.CertificatesDir, config.KubeletDir}
-	if s.TmpDir {
-		empty = append(empty, config.KubernetesDir+"/tmp")
-	}
 	if s.EtcdDataDir != "" {
 		empty = append(empty, s.EtcdDataDir)
 	}
 	remove := []string{"/var/lib/cni", "/run/flannel"}
+	if s.TmpDir {
+		remove = append(remove, config.KubernetesDir+"/tmp")
+	}
 	for _, name := range []string{"admin", "super-admin", "kubelet", "bootstrap-kubelet", "controller-manager", "scheduler"} {
 		remove = append(remove, config.KubernetesDir+"/"+name+".conf")
 	}
