@@ -19,10 +19,11 @@ const joinExample = `  ./install join 10.1.2.3:6443 --token abcdef.0123456789abc
 
 // joinFlags are what join and each of its phases take.
 type joinFlags struct {
-	cfg    config.Config
-	token  string
-	nodeIP string
-	node   installer.Node // the fields that flags set
+	cfg        config.Config
+	configFile string
+	token      string
+	nodeIP     string
+	node       installer.Node // the fields that flags set
 }
 
 func newJoinCmd() *cobra.Command {
@@ -69,6 +70,7 @@ func (in *joinFlags) bind(f *pflag.FlagSet) {
 	cfg := &in.cfg
 	d := &cfg.Discovery
 	f.SortFlags = false
+	f.StringVar(&in.configFile, "config", "", "kubeadm's configuration file with a JoinConfiguration; - is standard input")
 	f.StringVar(&in.token, "token", "", "the token, as init printed it; for both of the next two")
 	f.StringVar(&d.Token, "discovery-token", "", "the token to find and trust the cluster with")
 	f.StringVar(&d.TLSBootstrapToken, "tls-bootstrap-token", "", "the token the kubelet gets its certificate with")
@@ -100,6 +102,9 @@ func (in *joinFlags) open(cmd *cobra.Command, args []string) (n *installer.Node,
 	ctx, cfg := cmd.Context(), &in.cfg
 	n = &in.node
 	n.Config, n.Console = cfg, console(cmd)
+	if err := readConfig(cmd, in.configFile, cfg, config.ReadJoin); err != nil {
+		return nil, nil, err
+	}
 	d := &cfg.Discovery
 	if len(args) == 1 {
 		d.APIServerEndpoint = args[0]

@@ -18,6 +18,7 @@ import (
 // resetFlags are what reset and each of its phases take.
 type resetFlags struct {
 	reset      config.Reset
+	configFile string
 	kubeconfig string
 }
 
@@ -63,6 +64,7 @@ func (in *resetFlags) bind(f *pflag.FlagSet) {
 	r := &in.reset
 	f.SortFlags = false
 	f.BoolVarP(&r.Force, "force", "f", false, "do not ask, and do not refuse what costs the other control planes their etcd")
+	f.StringVar(&in.configFile, "config", "", "kubeadm's configuration file with a ResetConfiguration; - is standard input")
 	f.StringVar(&r.CertificatesDir, "cert-dir", config.CertificatesDir, "the folder of certificates to empty")
 	f.BoolVar(&r.CleanupTmpDir, "cleanup-tmp-dir", false, "also empty /etc/kubernetes/tmp, where kubeadm keeps backups")
 	f.StringVar(&r.CRISocket, "cri-socket", "", "the container runtime's socket (default unix://"+config.ContainerdSocket+")")
@@ -74,6 +76,9 @@ func (in *resetFlags) bind(f *pflag.FlagSet) {
 // open asks for confirmation and opens the host. The caller calls done at the
 // end.
 func (in *resetFlags) open(cmd *cobra.Command, ask bool) (n *installer.Node, done func(), err error) {
+	if err := readConfig(cmd, in.configFile, &in.reset, config.ReadReset); err != nil {
+		return nil, nil, err
+	}
 	if ask && !in.reset.Force && !in.reset.DryRun {
 		if err := confirm(cmd); err != nil {
 			return nil, nil, err
