@@ -37,7 +37,9 @@ func newRootCmd() *cobra.Command {
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return fault.New(fault.Usage, "see '"+cmd.CommandPath()+" --help'", "%w", err)
 	})
-	cmd.AddCommand(newInitCmd(), newJoinCmd(), newResetCmd(), newTokenCmd(), newCertsCmd(), newKubeconfigCmd(), newVersionCmd(), newHostRouteCmd())
+	init, join := newInitCmd(), newJoinCmd()
+	completeAll(init, join)
+	cmd.AddCommand(init, join, newResetCmd(), newTokenCmd(), newCertsCmd(), newKubeconfigCmd(), newVersionCmd(), newHostRouteCmd())
 	return cmd
 }
 

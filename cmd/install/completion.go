@@ -1,0 +1,48 @@
+package main
+
+import (
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"airlift/installer"
+	"airlift/installer/config"
+	"airlift/installer/preflight"
+)
+
+// complete tells the shell what the flags of cmd and of all below it may be
+// followed by. The values are those of init, or of join.
+func complete(cmd *cobra.Command, phases []string, checks preflight.Target) {
+	for flag, values := range map[string][]string{
+		"skip-phases":             phases,
+		"ignore-preflight-errors": append(preflight.Names(checks), "all"),
+		"cni":                     {"flannel", "none"},
+		"output":                  {"text", "json", "yaml"},
+	} {
+		if cmd.Flags().Lookup(flag) != nil {
+			_ = cmd.RegisterFlagCompletionFunc(flag, listed(values)) // fails only for a flag that is not there
+		}
+	}
+	for _, sub := range cmd.Commands() {
+		complete(sub, phases, checks)
+	}
+}
+
+// listed completes a flag that takes several of values, separated by commas.
+func listed(values []string) cobra.CompletionFunc {
+	return func(_ *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
+		before := typed[:strings.LastIndex(typed, ",")+1]
+		var list []string
+		for _, v := range values {
+			list = append(list, before+v)
+		}
+		return list, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// completeAll is complete for init and join.
+func completeAll(init, join *cobra.Command) {
+	empty := &config.Config{}
+	complete(init, installer.Names(new(installer.Node).Init()), preflight.Target{Config: empty, Role: preflight.Init})
+	complete(join, installer.Names(new(installer.Node).Join()), preflight.Target{Config: empty, Role: preflight.JoinControlPlane})
+}
