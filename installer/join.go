@@ -126,8 +126,12 @@ func (n *Node) joinKubelet(ctx context.Context) error {
 // unless it has its own already.
 func (n *Node) writeBootstrap() error {
 	var files []pki.File
-	if ca := path.Join(n.Config.CertificatesDir, "ca.crt"); !n.exists(ca) || n.role == preflight.Join {
-		files = append(files, pki.File{Path: ca, Data: n.found.CA, Mode: 0o644})
+	// The first is where kubelets of this cluster look for it.
+	places := []string{path.Join(n.Config.CertificatesDir, "ca.crt"), n.Config.CACertPath}
+	for _, ca := range slices.Compact(places) {
+		if !n.exists(ca) || n.role == preflight.Join {
+			files = append(files, pki.File{Path: ca, Data: n.found.CA, Mode: 0o644})
+		}
 	}
 	if !n.exists(kubeletConf) {
 		kubeconfig := n.found.Kubeconfig

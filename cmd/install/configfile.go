@@ -37,7 +37,11 @@ func readConfig[T any](cmd *cobra.Command, path string, into *T, read func(path 
 	*into = *file
 	for f, value := range said {
 		if list, ok := f.Value.(pflag.SliceValue); ok {
-			err = list.Replace(value.([]string))
+			values := value.([]string)
+			if f.Name == "ignore-preflight-errors" { // those of both, as in kubeadm
+				values = append(list.GetSlice(), values...)
+			}
+			err = list.Replace(values)
 		} else {
 			err = f.Value.Set(value.(string))
 		}

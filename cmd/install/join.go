@@ -15,6 +15,7 @@ import (
 
 const joinExample = `  ./install join 10.1.2.3:6443 --token abcdef.0123456789abcdef --discovery-token-ca-cert-hash sha256:…
   ./install join k8s.site.example:6443 --token … --discovery-token-ca-cert-hash sha256:… --control-plane --certificate-key …
+  ./install join --config kubeadm.yaml
   ./install join --discovery-file cluster-info.yaml --tls-bootstrap-token abcdef.0123456789abcdef`
 
 // joinFlags are what join and each of its phases take.
@@ -38,7 +39,8 @@ safe: it finishes what an earlier run left and changes nothing else.
 A control plane takes over the cluster's certificates, downloaded and decrypted
 with --certificate-key, or put below /etc/kubernetes/pki by hand.
 
-'install join phase' runs one phase.`,
+--config takes kubeadm's own JoinConfiguration. 'install join phase' runs one
+phase.`,
 		Example: joinExample,
 		Args:    oneAddress,
 		RunE: func(cmd *cobra.Command, args []string) error {
