@@ -1,0 +1,102 @@
+package render_test
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"airlift/installer/config"
+	"airlift/installer/render"
+	"airlift/installer/render/oracle"
+)
+
+// kubeadm reads mergeMethod only in kubeadm.k8s.io/v1, which its init does not
+// take yet: what is expected here comes from its util/arguments.go.
+func TestMergeMethod(t *testing.T) {
+	cfg := oracle.Plain(oracle.Newest)
+	cfg.APIServer.ExtraArgs = []config.Arg{
+		{Name: "enable-admission-plugins", Value: ",AlwaysPullImages", MergeMethod: "append"},
+		{Name: "authorization-mode", Value: "Webhook,", MergeMethod: "prepend"},
+		{Name: "secure-port", Value: "7443"},
+		// Not set by kubeadm: see oracle.Differences.
+		{Name: "audit-log-path", Value: "/var/log/audit.log", MergeMethod: "append"},
+	}
+	cfg.Etcd.Local.ExtraArgs = []config.Arg{{Name: "advertise-client-urls", Value: ",https://etcd.example.com:2379", MergeMethod: "append"}}
+	cfg.NodeRegistration.KubeletExtraArgs = []config.Arg{{Name: "hostname-override", Value: ".example.com", MergeMethod: "append"}}
+
+	pods, err := render.ControlPlane(cfg, os.DirFS(t.TempDir()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	etcd, err := render.Etcd(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		pod  *corev1.Pod
+		flag string
+	}{
+		{pods["kube-apiserver"], "--enable-admission-plugins=NodeRestriction,AlwaysPullImages"},
+		{pods["kube-apiserver"], "--authorization-mode=Webhook,Node,RBAC"},
+		{pods["kube-apiserver"], "--secure-port=7443"},
+		{pods["kube-apiserver"], "--audit-log-path=/var/log/audit.log"},
+		{pods["kube-apiserver"], "--etcd-servers=https://127.0.0.1:2379,https://etcd.example.com:2379"},
+		{etcd, "--advertise-client-urls=https://10.0.0.11:2379,https://etcd.example.com:2379"},
+	} {
+		name, _, _ := strings.Cut(test.flag, "=")
+		var got []string
+		for _, arg := range test.pod.Spec.Containers[0].Command {
+			if strings.HasPrefix(arg, name+"=") {
+				got = append(got, arg)
+			}
+		}
+		if !slices.Equal(got, []string{test.flag}) {
+			t.Errorf("%s has %q, want %q", test.pod.Name, got, test.flag)
+		}
+	}
+	flags, err := render.KubeletFlags(cfg, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	compare(t, "kubelet flags", "KUBELET_KUBEADM_ARGS=\"--hostname-override=n1.example.com\"\n", string(flags))
+
+	// What is stored has no place for it, with kubeadm either.
+	stored, err := render.ClusterConfiguration(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(string(stored), "mergeMethod") {
+		t.Errorf("v1beta4 has no mergeMethod:\n%s", stored)
+	}
+}
+
+// A flag given twice keeps the user's order with every version, which kubeadm
+// can only since v1.32.
+func TestRepeatedFlags(t *testing.T) {
+	for _, version := range []string{"v1.29.15", "v1.31.14", "v1.37.1"} {
+		cfg := oracle.Plain(oracle.Version)
+		cfg.KubernetesVersion = version
+		cfg.APIServer.ExtraArgs = []config.Arg{{Name: "service-account-issuer", Value: "https://b"}, {Name: "service-account-issuer", Value: "https://a"}}
+		pods, err := render.ControlPlane(cfg, os.DirFS(t.TempDir()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := slices.DeleteFunc(pods["kube-apiserver"].Spec.Containers[0].Command,
+			func(arg string) bool { return !strings.HasPrefix(arg, "--service-account-issuer") })
+		compare(t, version, []string{"--service-account-issuer=https://b", "--service-account-issuer=https://a"}, got)
+	}
+}
+
+// kube-proxy may reach the API servers another way than everybody else.
+func TestProxyServer(t *testing.T) {
+	cfg := oracle.Plain(oracle.Newest)
+	cfg.ControlPlaneEndpoint = "k8s.example.com"
+	cfg.ProxyServer = "https://10.0.0.99:8443"
+	settings := find[*corev1.ConfigMap](t, must(render.KubeProxy(cfg)), "kube-proxy").Data
+	if !strings.Contains(settings["kubeconfig.conf"], "server: https://10.0.0.99:8443\n") {
+		t.Errorf("kube-proxy's kubeconfig:\n%s", settings["kubeconfig.conf"])
+	}
+}
