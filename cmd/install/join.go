@@ -109,6 +109,9 @@ func (in *joinFlags) open(cmd *cobra.Command, args []string) (n *installer.Node,
 	}
 	d := &cfg.Discovery
 	if len(args) == 1 {
+		if in.configFile != "" {
+			return nil, nil, fault.New(fault.Usage, "change discovery.bootstrapToken.apiServerEndpoint there", "the address %q cannot be given together with --config, which says it", args[0])
+		}
 		d.APIServerEndpoint = args[0]
 	}
 	if in.token != "" {

@@ -63,7 +63,6 @@ The node's entry in the cluster stays: kubectl delete node NAME removes it.`,
 func (in *resetFlags) bind(f *pflag.FlagSet) {
 	r := &in.reset
 	f.SortFlags = false
-	f.StringVar(&in.configFile, "config", "", "kubeadm's ResetConfiguration; - is standard input")
 	f.BoolVarP(&r.Force, "force", "f", false, "do not ask, and do not refuse what costs the other control planes their etcd")
 	f.StringVar(&in.configFile, "config", "", "kubeadm's configuration file with a ResetConfiguration; - is standard input")
 	f.StringVar(&r.CertificatesDir, "cert-dir", config.CertificatesDir, "the folder of certificates to empty")
@@ -77,9 +76,6 @@ func (in *resetFlags) bind(f *pflag.FlagSet) {
 // open asks for confirmation and opens the host. The caller calls done at the
 // end.
 func (in *resetFlags) open(cmd *cobra.Command, ask bool) (n *installer.Node, done func(), err error) {
-	if err := readConfig(cmd, in.configFile, &in.reset, config.ReadReset); err != nil {
-		return nil, nil, err
-	}
 	if err := readConfig(cmd, in.configFile, &in.reset, config.ReadReset); err != nil {
 		return nil, nil, err
 	}
