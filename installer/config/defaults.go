@@ -52,6 +52,7 @@ var ControlPlaneTaint = corev1.Taint{
 func (c *Config) CompleteInit() {
 	c.completeNode()
 	c.lowerSANs()
+	c.completeAlgorithm()
 	setDefault(&c.ClusterName, DefaultClusterName)
 	setDefault(&c.Cluster.CertificatesDir, CertificatesDir)
 	setDefault(&c.ImageRepository, DefaultImageRepository)
@@ -140,6 +141,19 @@ func (c *Config) lowerSANs() {
 		sans[i] = strings.ToLower(san)
 	}
 	c.APIServer.CertSANs = sans
+}
+
+// completeAlgorithm follows what kubeadm had before it had the field: a feature
+// gate that says ECDSA or RSA.
+func (c *Config) completeAlgorithm() {
+	ecdsa, said := c.FeatureGates["PublicKeysECDSA"]
+	if !said || c.EncryptionAlgorithm != "" {
+		return
+	}
+	c.EncryptionAlgorithm = "RSA-2048"
+	if ecdsa {
+		c.EncryptionAlgorithm = "ECDSA-P256"
+	}
 }
 
 // completeEndpoint gives the shared endpoint a port, as kubeadm does before it

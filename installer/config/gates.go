@@ -1,6 +1,10 @@
 package config
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
 
 // NodeLocalCRISocket says whether each node keeps its container runtime's
 // socket in /var/lib/kubelet/instance-config.yaml, rather than in a kubelet
@@ -32,4 +36,44 @@ func (c *Cluster) Minor() int {
 	var n int
 	fmt.Sscanf(c.KubernetesVersion, "v1.%d.", &n)
 	return n
+}
+
+// featureGates are kubeadm's, with the first and the last minor version that
+// has each (features.go of v1.29 to v1.37); 0 means that it is still there.
+var featureGates = map[string]struct{ from, to int }{
+	"PublicKeysECDSA":                  {0, 36},
+	"RootlessControlPlane":             {0, 0},
+	"EtcdLearnerMode":                  {0, 32},
+	"UpgradeAddonsBeforeControlPlane":  {0, 30},
+	"WaitForAllControlPlaneComponents": {30, 34},
+	"ControlPlaneKubeletLocalMode":     {31, 35},
+	"NodeLocalCRISocket":               {32, 36},
+}
+
+// gates refuses feature gates that kubeadm of this version does not know, and
+// those whose behaviour Airlift does not have.
+func (v *validator) gates(c *Cluster) {
+	minor := c.Minor()
+	var known []string
+	for _, name := range keys(featureGates) {
+		if g := featureGates[name]; minor == 0 || minor >= g.from && (g.to == 0 || minor <= g.to) {
+			known = append(known, name)
+		}
+	}
+	for _, name := range keys(c.FeatureGates) {
+		at := v.at("ClusterConfiguration.featureGates."+name, "--feature-gates "+name)
+		g, ok := featureGates[name]
+		switch {
+		case !ok:
+			v.addf("%s: kubeadm has no such feature gate; those of v1.%d are %s", at, minor, strings.Join(known, ", "))
+		case !slices.Contains(known, name) && minor < g.from:
+			v.addf("%s: kubeadm has this feature gate from v1.%d on, and this is %s", at, g.from, c.KubernetesVersion)
+		case !slices.Contains(known, name):
+			v.addf("%s: kubeadm has no such feature gate since v1.%d, and this is %s: take it away", at, g.to+1, c.KubernetesVersion)
+		case name == "RootlessControlPlane" && c.FeatureGates[name]:
+			v.addf("%s: the control plane runs as root here; running it as users of its own is not supported", at)
+		case name == "EtcdLearnerMode" && !c.FeatureGates[name]:
+			v.addf("%s: a new etcd member always joins as a learner here, which cannot cost the cluster its quorum; take it away", at)
+		}
+	}
 }

@@ -295,13 +295,17 @@ type origin struct {
 	lines map[string]int // by path: "ClusterConfiguration.networking.podSubnet"
 }
 
-// at names the place of a value: in the file where it was written there, else
-// by its flag.
+// at names the place of a value: where in the file it was or could be written,
+// or its flag when there is no file.
 func (o *origin) at(path, flag string) string {
-	if o != nil {
-		if line := o.lines[path]; line > 0 {
-			return fmt.Sprintf("%s:%d: %s", o.file, line, path)
-		}
+	if o == nil {
+		return flag
+	}
+	if line := o.lines[path]; line > 0 {
+		return fmt.Sprintf("%s:%d: %s", o.file, line, path)
+	}
+	if strings.HasPrefix(flag, "--") {
+		return path
 	}
 	return flag
 }
