@@ -100,3 +100,26 @@ func TestProxyServer(t *testing.T) {
 		t.Errorf("kube-proxy's kubeconfig:\n%s", settings["kubeconfig.conf"])
 	}
 }
+
+// etcd 3.6 has other flags; which etcd it is, its image tells.
+func TestEtcdFlagsFollowTheImage(t *testing.T) {
+	const old, new = "--experimental-watch-progress-notify-interval=5s", "--watch-progress-notify-interval=5s"
+	for _, test := range []struct{ version, image, want string }{
+		{"v1.33.13", "registry.k8s.io/etcd:3.6.5-0", old},
+		{"v1.34.9", "registry.example.com:5000/etcd:3.5.24-0", old},
+		{"v1.34.9", "registry.k8s.io/etcd:3.6.0-0", old},
+		{"v1.34.9", "registry.k8s.io/etcd:3.6.5-0", new},
+		{"v1.35.6", "registry.k8s.io/etcd:3.6.6-0@sha256:" + strings.Repeat("0", 64), new},
+		{"v1.36.3", "registry.example.com/etcd:mine", new},
+	} {
+		cfg := oracle.Plain(oracle.Version)
+		cfg.KubernetesVersion, cfg.Images["etcd"] = test.version, test.image
+		pod, err := render.Etcd(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := pod.Spec.Containers[0].Command; !slices.Contains(got, test.want) {
+			t.Errorf("%s with %s: %q is missing in %q", test.version, test.image, test.want, got)
+		}
+	}
+}

@@ -68,7 +68,7 @@ func etcd36(cfg *config.Config) bool {
 	if minor(cfg) > 35 { // whose etcd is never older
 		return true
 	}
-	ref := cfg.Images["etcd"]
+	ref, _, _ := strings.Cut(cfg.Images["etcd"], "@")
 	v, err := version.ParseSemantic(ref[strings.LastIndex(ref, ":")+1:])
 	return err == nil && v.AtLeast(version.MustParseSemantic("3.6.0"))
 }

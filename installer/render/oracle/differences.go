@@ -70,6 +70,10 @@ var Differences = []Difference{
 		What: "a patch that leads to a field which does not exist, or whose type after the plus only begins like a known one, is an error",
 		Why:  "kubeadm drops such a field without a word, and takes +jsonx for +json",
 	}, {
+		What:     "patches for corednsdeployment and kubeproxydaemonset are used with every version",
+		Why:      "kubeadm knows the first since v1.32 and the second since v1.37; nobody names a file so by accident",
+		Versions: []string{Version},
+	}, {
 		What: "Service kube-dns has no resourceVersion",
 		Why:  "kubeadm sets it to 0 only so that its own update call is accepted",
 		Apply: func(w *Want, _ *config.Config) {
