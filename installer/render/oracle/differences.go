@@ -71,7 +71,7 @@ var Differences = []Difference{
 		Why:  "kubeadm drops such a field without a word, and takes +jsonx for +json",
 	}, {
 		What:     "patches for corednsdeployment and kubeproxydaemonset are used with every version",
-		Why:      "kubeadm knows the first since v1.32 and the second since v1.37; nobody names a file so by accident",
+		Why:      "kubeadm knows the first since v1.31 and the second since v1.37; nobody names a file so by accident",
 		Versions: []string{Version},
 	}, {
 		What: "Service kube-dns has no resourceVersion",
