@@ -168,7 +168,8 @@ func (p patch) apply(data []byte, like any) ([]byte, error) {
 	return strategicpatch.StrategicMergePatch(data, p.data, like)
 }
 
-// check finds what can be known to be wrong without the target's document.
+// check finds what can be known to be wrong without the target's document, such
+// as a field that no document of its type has.
 func (p patch) check() error {
 	if p.kind == "json" {
 		if _, err := jsonpatch.DecodePatch(p.data); err != nil {
@@ -179,6 +180,21 @@ func (p patch) check() error {
 	var fields map[string]any
 	if err := json.Unmarshal(p.data, &fields); err != nil {
 		return fmt.Errorf("a %s patch is a part of the object: %w", p.kind, err)
+	}
+	newObject := targets[p.target]
+	data, err := p.apply([]byte("{}"), newObject())
+	if err != nil {
+		return err
+	}
+	unknown, err := unknownFields(data, newObject())
+	if err != nil {
+		return err
+	}
+	// An empty object keeps directives such as $patch, which a strategic
+	// merge acts upon where there is something.
+	unknown = slices.DeleteFunc(unknown, func(field string) bool { return strings.Contains(field, "$") })
+	if len(unknown) > 0 {
+		return errors.New(strings.Join(unknown, ", "))
 	}
 	return nil
 }

@@ -92,6 +92,9 @@ func TestProblemsTogether(t *testing.T) {
 		"kube-scheduler1.yaml":             "a: 1\na: 2\n",
 		"kubelet.yaml":                     "a: b",
 		"readme.md":                        "hello",
+		"kube-scheduler2+merge.yaml":       "spec: {hostnetwork: true}",
+		"kube-scheduler3.yaml":             "spec: {hostNet: true}",
+		"kube-scheduler4+merge.yaml":       "spec: {hostNetwork: maybe}",
 		"kube-controller-manager.yaml":     "",
 		"kube-controller-manager.yaml.bak": "a: b",
 	})
@@ -101,7 +104,9 @@ func TestProblemsTogether(t *testing.T) {
 	}
 	for _, want := range []string{`etcd+strange.yaml: unknown patch type "strange"`, `etcd+.yaml: unknown patch type ""`,
 		"etcd2+json.yaml: document 1: a json patch is a list", "kube-apiserver.yaml: document 1: a strategic patch is a part",
-		"kube-scheduler0.yaml: document 2", "kube-scheduler1.yaml: document 1"} {
+		"kube-scheduler0.yaml: document 2", "kube-scheduler1.yaml: document 1",
+		`kube-scheduler2+merge.yaml: document 1: unknown field "spec.hostnetwork"`, "kube-scheduler3.yaml: document 1: ",
+		"kube-scheduler4+merge.yaml: document 1: "} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("nothing says %q in: %v", want, err)
 		}
@@ -124,15 +129,13 @@ func TestProblemsTogether(t *testing.T) {
 	}
 }
 
-// A patch that does not fit is an error that names its file, and never a field
-// that silently is not there.
+// A patch that does not fit the document is an error that names its file.
 func TestDoesNotFit(t *testing.T) {
 	for name, text := range map[string]string{
-		"etcd+json.yaml":       "- {op: replace, path: /spec/nothing, value: 1}",
-		"etcd+merge.yaml":      "spec: {hostnetwork: true}",
-		"etcd1+merge.yaml":     "spec: {hostNetwork: maybe}",
-		"etcd+strategic.yaml":  "spec: {hostnet: true}",
-		"etcd1+strategic.yaml": "spec: {containers: [{image: without-a-name}]}",
+		"etcd+json.yaml":      "- {op: replace, path: /spec/nothing, value: 1}",
+		"etcd0+json.yaml":     "- {op: add, path: /spec/hostnetwork, value: true}",
+		"etcd1+json.yaml":     "- {op: add, path: /spec/hostNetwork, value: maybe}",
+		"etcd+strategic.yaml": "spec: {containers: [{image: without-a-name}]}",
 	} {
 		set := load(t, map[string]string{name: text})
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "etcd"},
@@ -142,6 +145,21 @@ func TestDoesNotFit(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+}
+
+// Directives of a strategic merge are no unknown fields, whatever they meet.
+func TestDirectives(t *testing.T) {
+	load(t, map[string]string{"etcd.yaml": `
+spec:
+  $retainKeys: [containers]
+  volumes: [{$patch: delete, name: gone}]
+  $setElementOrder/containers: [{name: etcd}]
+  tolerations: [{$patch: replace}]
+  containers:
+  - name: etcd
+    $deleteFromPrimitiveList/command: [etcd]
+    securityContext: {$patch: delete}
+`})
 }
 
 func TestAddOn(t *testing.T) {
