@@ -18,7 +18,7 @@ bootstrapTokens:
 - token: abcdef.0123456789abcdef
   description: for the racks
   ttl: 48h0m0s
-certificateKey: 0123456789012345678901234567890123456789012345678901234567890123
+certificateKey: "0123456789012345678901234567890123456789012345678901234567890123"
 nodeRegistration:
   name: first
   taints: []
@@ -99,7 +99,7 @@ func TestConfigFile(t *testing.T) {
 	t.Run("a bad file is refused whole", func(t *testing.T) {
 		bare := untouched(t, control)
 		write(control, "/root/bad.yaml", strings.Replace(kubeadmFile, "clusterName:", "clustreName:", 1))
-		contains(t, install(t, control, 2, "init", "--config", "/root/bad.yaml"), "clustreName", "line 21", "/root/bad.yaml")
+		contains(t, install(t, control, 2, "init", "--config", "/root/bad.yaml"), "clustreName", "bad.yaml:20", "did you mean clusterName", "/root/bad.yaml")
 		contains(t, install(t, control, 2, "init", "--config", "/root/kubeadm.yaml", "--pod-network-cidr", "10.61.0.0/16"), "--config", "pod-network-cidr")
 		same(t, bare, untouched(t, control))
 	})

@@ -83,6 +83,9 @@ func (n *Node) needCluster(ctx context.Context) error {
 			return err
 		}
 	}
+	if err := n.NameImages(); err != nil {
+		return err
+	}
 	n.found, n.kubelet = found, fetched.Kubelet
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -98,9 +99,24 @@ func (n *Node) UseBundle(f *bundle.File) error {
 
 // NameImages gives the bundle's images the names that the completed Config
 // asks for, and finds out whether the bundle has what it asks for.
-func (n *Node) NameImages() (err error) {
-	n.Config.Images, err = n.Config.ImageNames(n.brought)
-	return err
+func (n *Node) NameImages() error {
+	needed := maps.Clone(n.brought)
+	maps.DeleteFunc(needed, func(component, _ string) bool {
+		switch n.role {
+		case preflight.Join:
+			return !images.Worker(component)
+		case preflight.JoinControlPlane:
+			return component == "coredns" // the cluster has its own
+		}
+		return false
+	})
+	names, err := n.Config.ImageNames(needed)
+	if err != nil {
+		return err
+	}
+	n.Config.Images = maps.Clone(n.brought)
+	maps.Copy(n.Config.Images, names)
+	return nil
 }
 
 // aliases are the names by which Kubernetes will ask for the bundle's images,
