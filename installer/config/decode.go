@@ -27,11 +27,7 @@ func DecodeClusterConfiguration(data []byte) (cluster Cluster, warnings []string
 		return Cluster{}, nil, fmt.Errorf("decoding ClusterConfiguration: it is a %q of %q, and must be one of kubeadm.k8s.io/v1beta3, v1beta4 or v1", in.Kind, in.APIVersion)
 	}
 	s := parse("ClusterConfiguration", data)
-	for _, d := range s.docs {
-		if t := s.typeOf(d); t != nil {
-			s.check(d, t)
-		}
-	}
+	s.check(false)
 	for _, m := range s.problems {
 		warnings = append(warnings, fmt.Sprintf("line %d: %s", m.line, m.text))
 	}

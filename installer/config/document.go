@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -48,6 +49,8 @@ type document struct {
 	kind           string
 	node           *yamlnode.Node // nil when it is empty
 	value          map[string]any
+	of             reflect.Type // what it is decoded into, once it is checked
+	bad            bool         // a mistake in it was noted
 }
 
 // readSource reads a file, or standard input for "-", and takes it apart.

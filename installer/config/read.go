@@ -26,6 +26,8 @@ func ReadInit(path string) (*Config, []string, error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	s.check(false)
+	s.need([]string{"InitConfiguration", "ClusterConfiguration"}, "KubeletConfiguration", "KubeProxyConfiguration")
 	c := s.init()
 	return c, s.warnings, s.err()
 }
@@ -36,6 +38,8 @@ func ReadJoin(path string) (*Config, []string, error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	s.check(false)
+	s.need([]string{"JoinConfiguration"})
 	c := s.join()
 	return c, s.warnings, s.err()
 }
@@ -46,34 +50,80 @@ func ReadReset(path string) (*Reset, []string, error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	s.check(false)
+	s.need([]string{"ResetConfiguration"})
 	r := s.reset()
 	return r, s.warnings, s.err()
 }
 
-// use decodes the documents of the kinds that are wanted, and warns of the
-// others. It reports whether the file is in order so far.
-func (s *source) use(into map[string]any, oneOf ...string) bool {
+// File is a config file with the documents of several commands, each nil where
+// there is none.
+type File struct {
+	Init    *Config // of an InitConfiguration, a ClusterConfiguration or both
+	Join    *Config
+	Reset   *Reset
+	Upgrade *Upgrade
+	// API is the newest version of kubeadm's API that the file is written
+	// in: "v1beta4".
+	API string
+	// Components are the documents of kubelet and kube-proxy as they were
+	// written.
+	Components [][]byte
+}
+
+// Upgrade is kubeadm's UpgradeConfiguration. It is read for its mistakes and
+// written again; nothing here upgrades.
+type Upgrade struct{ wire upgradeConfiguration }
+
+// Read reads a config file for whatever it has. Documents that no command
+// reads are mistakes here, as they are for kubeadm's config validate.
+func Read(path string) (*File, []string, error) {
+	s, err := readSource(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	s.check(true)
+	f := &File{API: apiVersions[0]}
 	for _, d := range s.docs {
-		t := s.typeOf(d)
-		if t == nil {
-			if d.group != kubeadmGroup {
-				s.warnf(d.line, "%s of %s/%s is not for this command and is ignored", d.kind, d.group, d.version)
-			}
-			continue
+		switch {
+		case d.group == kubeadmGroup:
+			f.API = apiVersions[max(slices.Index(apiVersions, f.API), slices.Index(apiVersions, d.version))]
+		case d.of != nil:
+			f.Components = append(f.Components, d.data)
 		}
-		known := len(s.problems)
-		s.check(d, t)
-		target, wanted := into[d.kind]
-		if !wanted {
+	}
+	if s.has("InitConfiguration", "ClusterConfiguration") {
+		f.Init = s.init()
+	}
+	if s.has("JoinConfiguration") {
+		f.Join = s.join()
+	}
+	if s.has("ResetConfiguration") {
+		f.Reset = s.reset()
+	}
+	if s.has("UpgradeConfiguration") {
+		f.Upgrade = &Upgrade{}
+		s.decode("UpgradeConfiguration", &f.Upgrade.wire)
+	}
+	return f, s.warnings, s.err()
+}
+
+// has says whether the file has a document of one of the kinds.
+func (s *source) has(kinds ...string) bool {
+	return slices.ContainsFunc(kinds, func(kind string) bool { return s.find(kind) != nil })
+}
+
+// need notes that the file has no document that the command reads, and warns
+// of those that it does not read.
+func (s *source) need(kinds []string, others ...string) {
+	for _, d := range s.docs {
+		if d.of != nil && !slices.Contains(kinds, d.kind) && !slices.Contains(others, d.kind) {
 			s.warnf(d.line, "%s is not for this command and is ignored", d.kind)
-		} else if known == len(s.problems) {
-			s.decode(d, target)
 		}
 	}
-	if len(s.problems) == 0 && !slices.ContainsFunc(oneOf, func(kind string) bool { return s.find(kind) != nil }) {
-		s.addf(1, "there is no %s in this file, which this command needs", strings.Join(oneOf, " or "))
+	if len(s.problems) == 0 && !s.has(kinds...) {
+		s.addf(1, "there is no %s in this file, which this command needs", strings.Join(kinds, " or "))
 	}
-	return len(s.problems) == 0
 }
 
 func (s *source) init() *Config {
@@ -83,11 +133,11 @@ func (s *source) init() *Config {
 		kubelet   kubeletv1.KubeletConfiguration
 		kubeProxy kubeproxyv1.KubeProxyConfiguration
 	)
-	if !s.use(map[string]any{
+	for kind, into := range map[string]any{
 		"InitConfiguration": &init, "ClusterConfiguration": &cluster,
 		"KubeletConfiguration": &kubelet, "KubeProxyConfiguration": &kubeProxy,
-	}, "InitConfiguration", "ClusterConfiguration") {
-		return nil
+	} {
+		s.decode(kind, into)
 	}
 	s.checkCluster(&cluster)
 	c := &Config{
@@ -120,7 +170,7 @@ func (s *source) init() *Config {
 
 func (s *source) join() *Config {
 	var join joinConfiguration
-	if !s.use(map[string]any{"JoinConfiguration": &join}, "JoinConfiguration") {
+	if !s.decode("JoinConfiguration", &join) {
 		return nil
 	}
 	c := &Config{
@@ -171,7 +221,7 @@ func (s *source) join() *Config {
 
 func (s *source) reset() *Reset {
 	var reset resetConfiguration
-	if !s.use(map[string]any{"ResetConfiguration": &reset}, "ResetConfiguration") {
+	if !s.decode("ResetConfiguration", &reset) {
 		return nil
 	}
 	r := &Reset{

@@ -99,30 +99,53 @@ func (s *source) lineOf(d *document, key string) int {
 	return d.line
 }
 
-// check notes all that keeps a document from being decoded into its type
-// without a loss.
-func (s *source) check(d *document, t reflect.Type) {
-	w := &walker{source: s, doc: d}
-	if d.group == kubeadmGroup {
-		w.version = d.version
+// check notes all that keeps the documents from being decoded into their types
+// without a loss. Documents of groups that nothing here knows are a warning, or
+// a mistake where that is said.
+func (s *source) check(foreignIsMistake bool) {
+	for _, d := range s.docs {
+		known := len(s.problems)
+		t := s.typeOf(d)
+		switch {
+		case t != nil:
+			d.of = t
+			w := &walker{source: s, doc: d}
+			if d.group == kubeadmGroup {
+				w.version = d.version
+			}
+			w.walk(t, d.value, place{d.kind, d.node, d.line})
+			d.bad = len(s.problems) > known
+		case len(s.problems) > known:
+			d.bad = true
+		case foreignIsMistake:
+			s.addf(s.lineOf(d, "kind"), "%s of %s/%s is no kind that kubeadm knows", d.kind, d.group, d.version)
+		default:
+			s.warnf(d.line, "%s of %s/%s is not for this command and is ignored", d.kind, d.group, d.version)
+		}
 	}
-	w.walk(t, d.value, place{d.kind, d.node, d.line})
 }
 
-// decode decodes a document that check found nothing wrong with. What the
-// decoder still finds is noted.
-func (s *source) decode(d *document, into any) {
+// decode decodes the document of that kind if there is one that check found
+// nothing wrong with. What the decoder still finds is noted. It reports whether
+// into was filled.
+func (s *source) decode(kind string, into any) bool {
+	d := s.find(kind)
+	if d == nil || d.of == nil || d.bad {
+		return false
+	}
 	data, err := json.Marshal(d.value)
 	if err != nil {
 		s.addf(d.line, "%s: %v", d.kind, err)
-		return
+		return false
 	}
 	strict, err := kjson.UnmarshalStrict(data, into)
-	for _, e := range append(strict, err) {
-		if e != nil {
-			s.addf(d.line, "%s: %v", d.kind, e)
-		}
+	if err != nil {
+		strict = append(strict, err)
 	}
+	for _, e := range strict {
+		s.addf(d.line, "%s: %v", d.kind, e)
+	}
+	return len(strict) == 0
 }
 
 // walker compares a document with the type it is for.
