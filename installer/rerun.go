@@ -20,6 +20,10 @@ func (n *Node) checkRunning(ctx context.Context) error {
 	if !n.rerun {
 		return nil
 	}
+	if n.joined() {
+		return fault.New(fault.Preflight, "run the join command again to finish or to repeat that; ./install reset makes it a bare host again",
+			"this host has joined a cluster as one more control plane, wholly or in part: init would start another cluster with the same CA")
+	}
 	client, err := n.loadClient(adminConf, n.Config.LocalURL())
 	if err != nil {
 		return nil // certs and kubeconfig will say what is wrong with it
@@ -35,6 +39,21 @@ func (n *Node) checkRunning(ctx context.Context) error {
 			"this host already runs a control plane with other settings:\n  - %s", strings.Join(diff, "\n  - "))
 	}
 	return nil
+}
+
+// joined says whether join has made this host a control plane, or began to: its
+// etcd started in a cluster that was there, or, with everything else in place,
+// has yet to join it. init writes etcd's static pod before the others.
+func (n *Node) joined() bool {
+	flags, _, err := n.staticPod("etcd")
+	if err != nil {
+		return false
+	}
+	if flags != nil {
+		return flags["initial-cluster-state"] == "existing"
+	}
+	e, err := n.findEtcd()
+	return err == nil && e != nil
 }
 
 // differences says in which lasting settings a cluster is not the wanted one.

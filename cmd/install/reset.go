@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"golang.org/x/term"
 
 	"airlift/fault"
 	"airlift/installer"
@@ -115,8 +117,10 @@ func (p *resetPhase) run(cmd *cobra.Command, name string, _ []string) error {
 func confirm(cmd *cobra.Command) error {
 	fmt.Fprint(cmd.OutOrStdout(), "This removes the Kubernetes node on this host, and on the last control plane the cluster's data. Go on? [y/N] ")
 	answer, err := bufio.NewReader(cmd.InOrStdin()).ReadString('\n')
+	if !term.IsTerminal(int(os.Stdin.Fd())) {
+		fmt.Fprintln(cmd.OutOrStdout()) // nobody has pressed return
+	}
 	if errors.Is(err, io.EOF) && answer == "" {
-		fmt.Fprintln(cmd.OutOrStdout())
 		return fault.New(fault.Usage, "answer it, or run it with --force", "reset asks before it removes this node, and nobody answers")
 	}
 	if a := strings.ToLower(strings.TrimSpace(answer)); a != "y" && a != "yes" {

@@ -41,10 +41,11 @@ func tokenCreate(client func() (*cluster.Client, error)) *cobra.Command {
 		Usages: []string{"signing", "authentication"},
 		Groups: []string{config.NodeTokenGroup},
 	}
-	printJoin := false
+	printJoin, certificateKey, configFile := false, "", ""
 	cmd := &cobra.Command{
-		Use:   "create [TOKEN]",
-		Short: "Make a token, a random one unless it is given",
+		Use:     "create [TOKEN]",
+		Short:   "Make a token, a random one unless it is given",
+		Example: "  ./install token create --print-join-command\n  ./install token create --print-join-command --certificate-key KEY\n\nKEY is what './install init phase upload-certs --upload-certs' printed.",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 1 {
 				return fault.New(fault.Usage, "see 'install token create --help'", "token create takes one token, got %d", len(args))
@@ -52,43 +53,88 @@ func tokenCreate(client func() (*cluster.Client, error)) *cobra.Command {
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			if len(args) == 1 {
-				token.Token = args[0]
-			} else if token.Token, err = cluster.NewToken(); err != nil {
-				return err
+			tokens := []config.BootstrapToken{token}
+			switch {
+			case certificateKey != "" && !printJoin:
+				return fault.New(fault.Usage, "add it", "--certificate-key says something only with --print-join-command")
+			case configFile != "":
+				if tokens, err = tokensOf(cmd, configFile, args); err != nil {
+					return err
+				}
+			case len(args) == 1:
+				tokens[0].Token = args[0]
+			default:
+				if tokens[0].Token, err = cluster.NewToken(); err != nil {
+					return err
+				}
 			}
-			if err := cluster.CheckToken(token.Token); err != nil {
-				return err
-			}
-			if token.TTL < 0 {
-				return fault.New(fault.Usage, "0 makes a token that never expires", "--ttl %s is negative", token.TTL)
+			for _, t := range tokens {
+				if err := cluster.CheckToken(t.Token); err != nil {
+					return err
+				}
+				if t.TTL < 0 {
+					return fault.New(fault.Usage, "0 makes a token that never expires", "--ttl %s is negative", t.TTL)
+				}
 			}
 			c, err := client()
 			if err != nil {
 				return err
 			}
-			if err := c.CreateToken(cmd.Context(), token); err != nil {
-				return err
+			for _, t := range tokens {
+				if err := c.CreateToken(cmd.Context(), t); err != nil {
+					return err
+				}
 			}
 			if !printJoin {
-				fmt.Fprintln(cmd.OutOrStdout(), token.Token)
+				fmt.Fprintln(cmd.OutOrStdout(), tokens[0].Token)
 				return nil
 			}
 			hash, err := pki.CAHash(c.CA())
 			if err != nil {
 				return err
 			}
-			fmt.Fprintln(cmd.OutOrStdout(), cluster.JoinCommand(strings.TrimPrefix(c.Server(), "https://"), token.Token, hash))
+			join := cluster.JoinCommand(strings.TrimPrefix(c.Server(), "https://"), tokens[0].Token, hash)
+			if certificateKey != "" {
+				join += " --control-plane --certificate-key " + certificateKey
+			}
+			fmt.Fprintln(cmd.OutOrStdout(), join)
 			return nil
 		},
 	}
 	f := cmd.Flags()
 	f.BoolVar(&printJoin, "print-join-command", false, "print the whole command to run on a host that is to join")
+	f.StringVar(&certificateKey, "certificate-key", "", "with --print-join-command: print the command for a control plane, with this key of the uploaded certificates")
+	f.StringVar(&configFile, "config", "", "take the tokens from kubeadm's configuration file (bootstrapTokens of InitConfiguration)")
 	f.DurationVar(&token.TTL, "ttl", config.DefaultTokenTTL, "how long the token lives; 0 means for ever")
 	f.StringVar(&token.Description, "description", "", "what the token is for")
 	f.StringSliceVar(&token.Usages, "usages", token.Usages, "what the token may be used for: signing, authentication")
 	f.StringSliceVar(&token.Groups, "groups", token.Groups, "the groups that who uses it belongs to")
 	return cmd
+}
+
+// tokensOf reads the tokens of a configuration file, which leaves nothing for
+// the command line to say.
+func tokensOf(cmd *cobra.Command, file string, args []string) ([]config.BootstrapToken, error) {
+	if len(args) > 0 {
+		return nil, fault.New(fault.Usage, "take one of them away", "a token and --config cannot be given together")
+	}
+	var cfg config.Config
+	if err := readConfig(cmd, file, &cfg, config.ReadInit); err != nil {
+		return nil, err
+	}
+	if len(cfg.BootstrapTokens) == 0 {
+		return nil, fault.New(fault.Usage, "", "%s has no bootstrapTokens", file)
+	}
+	for i := range cfg.BootstrapTokens {
+		t := &cfg.BootstrapTokens[i]
+		if len(t.Usages) == 0 {
+			t.Usages = []string{"signing", "authentication"}
+		}
+		if len(t.Groups) == 0 {
+			t.Groups = []string{config.NodeTokenGroup}
+		}
+	}
+	return cfg.BootstrapTokens, nil
 }
 
 func tokenList(client func() (*cluster.Client, error)) *cobra.Command {

@@ -1,0 +1,122 @@
+package installer
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"airlift/fault"
+	"airlift/installer/config"
+	"airlift/installer/host"
+	"airlift/installer/render"
+)
+
+// hostWith is a host in a folder with static pods as init or join writes them.
+func hostWith(t *testing.T, change func(*config.Config), members ...render.EtcdMember) *Node {
+	t.Helper()
+	cfg := &config.Config{Facts: config.Facts{Hostname: "one", NodeIP: "10.1.2.3", CgroupDriver: "systemd"},
+		Images: map[string]string{"etcd": "etcd:3.5.16-0", "kube-apiserver": "a:1", "kube-controller-manager": "c:1", "kube-scheduler": "s:1"}}
+	cfg.KubernetesVersion = "v1.29.15"
+	if change != nil {
+		change(cfg)
+	}
+	cfg.CompleteInit()
+	h, err := host.OpenFolder(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := &Node{Config: cfg, Host: h, Console: &Console{Out: new(bytes.Buffer)}}
+	if err := n.controlPlane()(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if cfg.Etcd.External != nil {
+		return n
+	}
+	pod, err := render.Etcd(cfg, members...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := n.writeManifest(pod); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func TestEtcdOfThisHost(t *testing.T) {
+	elsewhere := func(c *config.Config) {
+		c.Etcd.Local.DataDir, c.Cluster.CertificatesDir = "/data/etcd", "/data/pki"
+	}
+	external := func(c *config.Config) {
+		c.Etcd.External = &config.ExternalEtcd{Endpoints: []string{"https://10.9.9.9:2379"}}
+	}
+	gone := func(n *Node, names ...string) *Node {
+		for _, name := range names {
+			if err := os.Remove(n.Host.Path(filepath.Join(config.ManifestsDir, name+".yaml"))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return n
+	}
+	for _, tt := range []struct {
+		name    string
+		node    *Node
+		want    *localEtcd
+		dataDir string // what reset empties
+		joined  bool
+	}{
+		{"init's", hostWith(t, nil), &localEtcd{"https://10.1.2.3:2380", "https://10.1.2.3:2379", "/var/lib/etcd", "/etc/kubernetes/pki"}, "/var/lib/etcd", false},
+		{"in other folders", hostWith(t, elsewhere), &localEtcd{"https://10.1.2.3:2380", "https://10.1.2.3:2379", "/data/etcd", "/data/pki"}, "/data/etcd", false},
+		{"join's", hostWith(t, nil, render.EtcdMember{Name: "zero", PeerURL: "https://10.1.2.2:2380"}),
+			&localEtcd{"https://10.1.2.3:2380", "https://10.1.2.3:2379", "/var/lib/etcd", "/etc/kubernetes/pki"}, "/var/lib/etcd", true},
+		{"join's, stopped before etcd", gone(hostWith(t, nil), "etcd"),
+			&localEtcd{"https://10.1.2.3:2380", "https://10.1.2.3:2379", "/var/lib/etcd", "/etc/kubernetes/pki"}, "/var/lib/etcd", true},
+		{"an external one", hostWith(t, external), nil, "", false},
+		{"a worker's", gone(hostWith(t, nil), "etcd", "kube-apiserver"), nil, "/var/lib/etcd", false},
+	} {
+		got, err := tt.node.findEtcd()
+		if err != nil || (got == nil) != (tt.want == nil) || got != nil && *got != *tt.want {
+			t.Errorf("%s: etcd is %+v (%v), want %+v", tt.name, got, err, tt.want)
+		}
+		if s := tt.node.resetState(); s.EtcdDataDir != tt.dataDir || s.CertificatesDir != "/etc/kubernetes/pki" {
+			t.Errorf("%s: reset empties %+v", tt.name, s)
+		}
+		if tt.node.joined() != tt.joined {
+			t.Errorf("%s: joined is %t", tt.name, !tt.joined)
+		}
+	}
+
+	broken := hostWith(t, nil)
+	if err := os.WriteFile(broken.Host.Path(etcdManifest), []byte("kind: [Pod"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := broken.findEtcd(); err == nil || !strings.Contains(err.Error(), "etcd.yaml") {
+		t.Errorf("a static pod that cannot be read: %v", err)
+	}
+}
+
+// TestResetAsksEtcdFirst: nothing answers here, so only a forced reset goes on.
+func TestResetAsksEtcdFirst(t *testing.T) {
+	n := hostWith(t, func(c *config.Config) { c.Facts.NodeIP = "127.0.0.1" })
+	if err := n.certs()(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	err := n.resetPreflight(t.Context())
+	if fault.ExitCode(err) != fault.Preflight || !strings.Contains(err.Error(), "127.0.0.1:2379") || !strings.Contains(fault.Hint(err), "--force") {
+		t.Errorf("error %v, hint %q", err, fault.Hint(err))
+	}
+	if err := n.removeEtcdMember(t.Context()); err == nil {
+		t.Error("the member that nobody could be told about is gone")
+	}
+	n.Resetting.Force = true
+	if err := n.resetPreflight(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := n.removeEtcdMember(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if out := n.Console.Out.(*bytes.Buffer).String(); !strings.Contains(out, "warning: etcd's member stays") {
+		t.Errorf("said: %q", out)
+	}
+}
