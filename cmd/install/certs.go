@@ -343,13 +343,12 @@ func (f *certsFlags) renew(cmd *cobra.Command, names []string) error {
 func sayRestart(cmd *cobra.Command, names []string) {
 	out := cmd.OutOrStdout()
 	if pods := pki.Restart(names...); len(pods) > 0 {
-		list := strings.Join(pods, " ")
 		fmt.Fprintf(out, `
-Restart what still uses the old ones: %[1]s. The kubelet stops a static
-pod whose file is gone and starts it again when it is back:
+These go on with the old ones until they are restarted: %s.
+The kubelet stops a static pod whose file is gone, and starts it when the file is back:
 
-    cd %[2]s && for pod in %[3]s; do mv $pod.yaml .. && sleep 25 && mv ../$pod.yaml .; done
-`, strings.Join(pods, ", "), config.ManifestsDir, list)
+    cd %s && for pod in %s; do mv $pod.yaml .. && sleep 25 && mv ../$pod.yaml .; done
+`, strings.Join(pods, ", "), config.ManifestsDir, strings.Join(pods, " "))
 	}
 	if slices.Contains(names, "admin.conf") || slices.Contains(names, "super-admin.conf") {
 		fmt.Fprint(out, "\nCopies of the administrators' kubeconfigs, such as ~/.kube/config, do not renew themselves: copy them again.\n")
