@@ -121,6 +121,10 @@ func (f *File) readFrames() error {
 	return nil
 }
 
+// ErrNoPayload is in the error about an install program that no bundle was made
+// of.
+var ErrNoPayload = errors.New("without a payload")
+
 // diagnose says why a file without a trailer at its end has none.
 func (f *File) diagnose() error {
 	stub, ok := elfEnd(f.file)
@@ -132,7 +136,7 @@ func (f *File) diagnose() error {
 	}
 	if f.size == stub {
 		return fault.New(fault.Bundle, "use the file that bundle build wrote; tools such as strip remove the payload",
-			"%s is a program without a payload", f.path)
+			"%s is a program %w", f.path, ErrNoPayload)
 	}
 	var b [headerSize]byte
 	if n, err := f.file.ReadAt(b[:], stub); errors.Is(err, io.EOF) {
