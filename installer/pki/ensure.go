@@ -36,6 +36,9 @@ func Ensure(cfg *config.Config, host fs.FS, now time.Time, names ...string) (Res
 	if err := known(names, Names()); err != nil {
 		return Result{}, err
 	}
+	if err := checkClock(now); err != nil {
+		return Result{}, err
+	}
 	e := ensurer{cfg: cfg, host: host, now: now, authorities: map[string]authority{}}
 	wanted := func(name string) bool { return len(names) == 0 || slices.Contains(names, name) }
 	for _, c := range table {

@@ -157,6 +157,9 @@ func Kubeconfigs(cfg *config.Config, host fs.FS, now time.Time, names ...string)
 	if err := known(names, KubeconfigNames()); err != nil {
 		return Result{}, err
 	}
+	if err := checkClock(now); err != nil {
+		return Result{}, err
+	}
 	if len(names) == 0 {
 		names = slices.DeleteFunc(kubeconfigsOf(cfg), func(name string) bool { return name == "kubelet" })
 	}

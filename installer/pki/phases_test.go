@@ -130,6 +130,39 @@ func TestExternalCATellsAll(t *testing.T) {
 	}
 }
 
+// As kubeadm: what an external CA signs cannot be shared by --upload-certs.
+func TestExternalCAIsNotUploaded(t *testing.T) {
+	n := newNode(t)
+	cfg := testConfig()
+	cfg.UploadCerts = true
+	n.init(cfg, start)
+	n.remove(dir + "front-proxy-ca.key")
+	_, err := pki.Ensure(cfg, n.fs(), start)
+	if err == nil || !strings.Contains(err.Error(), "--upload-certs cannot share "+dir+"front-proxy-ca.key") || fault.ExitCode(err) != fault.Usage {
+		t.Error(err)
+	}
+	cfg.UploadCerts = false
+	if _, err := pki.Ensure(cfg, n.fs(), start); err != nil {
+		t.Error(err)
+	}
+}
+
+// A clock without a battery starts in 1970; nothing is dated by it.
+func TestImpossibleClock(t *testing.T) {
+	n := newNode(t)
+	n.init(testConfig(), start)
+	then := time.Unix(1000, 0)
+	for name, run := range map[string]func() (pki.Result, error){
+		"init":        func() (pki.Result, error) { return pki.Ensure(testConfig(), newNode(t).fs(), then) },
+		"kubeconfigs": func() (pki.Result, error) { return pki.Kubeconfigs(testConfig(), n.fs(), then) },
+		"renewal":     func() (pki.Result, error) { return pki.Renew(testConfig(), n.fs(), then, "apiserver") },
+	} {
+		if result, err := run(); err == nil || !strings.Contains(err.Error(), "clock says 1970-01-01T") || fault.Hint(err) == "" || len(result.Files) > 0 {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 // The certificates and kubeconfigs of a control plane that joins.
 func TestJoiningControlPlane(t *testing.T) {
 	first := newNode(t)

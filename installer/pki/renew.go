@@ -31,6 +31,9 @@ func Renew(cfg *config.Config, host fs.FS, now time.Time, name string) (Result, 
 	if err := known([]string{name}, RenewableNames()); err != nil {
 		return Result{}, err
 	}
+	if err := checkClock(now); err != nil {
+		return Result{}, err
+	}
 	all := held(cfg)
 	i := slices.IndexFunc(all, func(h Held) bool { return h.Name == name })
 	if i < 0 {

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"time"
 
+	"airlift/fault"
 	"airlift/installer/config"
 )
 
@@ -18,6 +19,20 @@ import (
 // clock is a bit behind can join (kubeadm's constants.CertificateBackdate).
 // What a CA signs starts when the CA does: the chain shares that tolerance.
 const backdate = 5 * time.Minute
+
+// earliest is the release of Kubernetes v1.29.0, the oldest version that is
+// installed.
+var earliest = time.Date(2023, 12, 13, 0, 0, 0, 0, time.UTC)
+
+// checkClock refuses to date anything by a clock that cannot be right: after a
+// host without a battery has been given the time, all of it would have expired.
+func checkClock(now time.Time) error {
+	if now.Before(earliest) {
+		return fault.New(fault.Preflight, "set the clock: date -s '2030-01-31 12:00:00'",
+			"this host's clock says %s: certificates made now would have expired long ago", now.UTC().Format(time.RFC3339))
+	}
+	return nil
+}
 
 // authority is a CA; without a key (an external CA) it can only verify.
 type authority struct {
