@@ -123,7 +123,7 @@ type clusterConfiguration struct {
 	ControllerManager           wireComponent    `json:"controllerManager,omitempty"`
 	Scheduler                   wireComponent    `json:"scheduler,omitempty"`
 	DNS                         wireDNS          `json:"dns,omitempty"`
-	Proxy                       wireProxy        `json:"proxy,omitzero" kubeadm:"v1beta4"`
+	Proxy                       wireProxy        `json:"proxy,omitempty" kubeadm:"v1beta4"`
 	CertificatesDir             string           `json:"certificatesDir,omitempty"`
 	ImageRepository             string           `json:"imageRepository,omitempty"`
 	FeatureGates                map[string]bool  `json:"featureGates,omitempty"`
