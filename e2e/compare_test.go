@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	kubeproxyv1 "k8s.io/kube-proxy/config/v1alpha1"
+	kubeletv1 "k8s.io/kubelet/config/v1beta1"
 	"sigs.k8s.io/yaml"
 
 	"airlift/scripts/lab"
@@ -36,7 +38,33 @@ type liveDifference struct {
 
 // liveDifferences is the complete list. Any other difference fails the test,
 // and so does an entry that is no longer true.
-var liveDifferences = []liveDifference{}
+var liveDifferences = []liveDifference{
+	{
+		What:  "the first token has a description",
+		Why:   "who lists tokens sees where it comes from",
+		Where: `Secret kube-system/bootstrap-token-\*( #2)? data\.description`,
+	}, {
+		What:  "the container runtime's socket is named by its own path",
+		Why:   "/var/run, which kubeadm's default goes through, is a link to /run",
+		Where: `Node HOST metadata\.annotations\.kubeadm\.alpha\.kubernetes\.io/cri-socket`,
+	}, {
+		What:  "the first node's kubelet asks for no certificate",
+		Why:   "it has the rotatable one from the start; kubeadm's starts with another and trades it",
+		Where: `CertificateSigningRequest csr-\*`,
+	}, {
+		What:  "flannel gives CNI settings that need no plugin of its own",
+		Why:   "its plugin is an image of its own, and bridge can be told the same directly; one hook instead of two init containers",
+		Where: `(ConfigMap kube-flannel/kube-flannel-cfg data\.cni-conf\.json|(DaemonSet|Pod) kube-flannel/kube-flannel-ds(-\*)? spec\.(template\.spec\.)?(initContainers|volumes|containers\[0\]\.(lifecycle|volumeMounts)))\b.*`,
+	}, {
+		What:  "flannel talks to the API server itself and is told the node's address",
+		Why:   "it does not wait for kube-proxy, and without a default route it would find no interface; by hand it is told the interface's name",
+		Where: `(DaemonSet|Pod) kube-flannel/kube-flannel-ds(-\*)? spec\.(template\.spec\.)?containers\[0\]\.(args|env)\b.*`,
+	}, {
+		What:  "the names that hash flannel's pod",
+		Why:   "its pod differs, as said above",
+		Where: `(ControllerRevision kube-flannel/kube-flannel-ds-[0-9a-z]+|Pod kube-flannel/kube-flannel-ds-\* metadata\.labels\.controller-revision-hash)`,
+	},
+}
 
 // unlisted are the resources that are left out: what happened rather than what
 // is, and another view of the same objects.
@@ -59,13 +87,18 @@ func dump(t *testing.T, h *lab.Host) cluster {
 	if err := json.Unmarshal([]byte(text), &list); err != nil {
 		t.Fatal(err)
 	}
-	c := cluster{}
+	alike := map[string][]map[string]string{} // by title: random names look the same
 	for _, object := range list.Items {
 		name := title(object)
-		for n := 2; c[name] != nil; n++ {
-			name = fmt.Sprintf("%s #%d", title(object), n)
+		alike[name] = append(alike[name], fields(object))
+	}
+	c := cluster{}
+	for name, objects := range alike {
+		slices.SortFunc(objects, func(a, b map[string]string) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
+		c[name] = objects[0]
+		for n, object := range objects[1:] {
+			c[fmt.Sprintf("%s #%d", name, n+2)] = object
 		}
-		c[name] = fields(object)
 	}
 	t.Logf("%s: %d objects of %d kinds in %s", h.Name, len(c), len(resources), time.Since(started).Round(10*time.Millisecond))
 	return c
@@ -78,7 +111,6 @@ var random = []struct {
 	instead string
 }{
 	{regexp.MustCompile(`-----BEGIN [A-Z ]+-----[^-]+-----END [A-Z ]+-----`), "PEM"},
-	{regexp.MustCompile(`(certificate-authority-data: )\S+`), "$1*"},
 	{regexp.MustCompile(`\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z\b`), "TIME"},
 	{regexp.MustCompile(`kube-api-access-[a-z0-9]{5}`), "kube-api-access-*"},
 	{regexp.MustCompile(`bootstrap-token-[a-z0-9]{6}`), "bootstrap-token-*"},
@@ -113,6 +145,7 @@ func title(object map[string]any) string {
 // what is different in any two clusters.
 var notCompared = []*regexp.Regexp{
 	regexp.MustCompile(`^metadata\.(uid|resourceVersion|creationTimestamp|generation|managedFields|name|selfLink)\b`),
+	regexp.MustCompile(`^metadata\.annotations\.kubectl\.kubernetes\.io/last-applied-configuration\b`), // kubectl's notes to itself
 	regexp.MustCompile(`^metadata\.ownerReferences\[\d+\]\.uid$`),
 	regexp.MustCompile(`^metadata\.annotations\.kubernetes\.io/config\.(hash|mirror|seen)$`), // sums of a static pod and times
 	regexp.MustCompile(`^status\b`),
@@ -139,6 +172,11 @@ func fields(object map[string]any) map[string]string {
 	if object["kind"] == "EndpointSlice" { // in the order in which pods came up
 		delete(object, "endpoints")
 	}
+	if object["kind"] == "ConfigMap" {
+		data, _ := object["data"].(map[string]any)
+		meaning[kubeletv1.KubeletConfiguration](data, "kubelet")
+		meaning[kubeproxyv1.KubeProxyConfiguration](data, "config.conf")
+	}
 	flatten(flat, "", object)
 	maps.DeleteFunc(flat, func(path, _ string) bool {
 		return slices.ContainsFunc(notCompared, func(r *regexp.Regexp) bool { return r.MatchString(path) })
@@ -164,6 +202,26 @@ func secret(key, value string, created time.Time) string {
 	return value
 }
 
+// meaning replaces a component's configuration by what it means: fields that
+// are written out with their zero value are the same as none.
+func meaning[T any](data map[string]any, key string) {
+	text, ok := data[key].(string)
+	if !ok {
+		return
+	}
+	var typed T
+	if yaml.UnmarshalStrict([]byte(text), &typed) != nil {
+		return // not the document that usually has this name
+	}
+	if out, err := yaml.Marshal(typed); err == nil {
+		data[key] = string(out)
+	}
+}
+
+// unordered are lists whose order means nothing, with the field that names
+// their items.
+var unordered = map[string]string{"volumes": "name", "volumeMounts": "mountPath"}
+
 func flatten(flat map[string]string, path string, value any) {
 	switch v := value.(type) {
 	case map[string]any:
@@ -177,6 +235,11 @@ func flatten(flat map[string]string, path string, value any) {
 		if len(v) == 0 {
 			flat[path] = "[]"
 		}
+		if name := unordered[path[strings.LastIndex(path, ".")+1:]]; name != "" {
+			slices.SortFunc(v, func(a, b any) int {
+				return strings.Compare(fmt.Sprint(a.(map[string]any)[name]), fmt.Sprint(b.(map[string]any)[name]))
+			})
+		}
 		for i, item := range v {
 			flatten(flat, fmt.Sprintf("%s[%d]", path, i), item)
 		}
@@ -186,8 +249,11 @@ func flatten(flat map[string]string, path string, value any) {
 			flatten(flat, path, inner)
 			return
 		}
-		if strings.Contains(path, "jws-kubeconfig-*") {
+		switch {
+		case strings.Contains(path, "jws-kubeconfig-*"):
 			v = "a signature"
+		case strings.HasSuffix(path, ".certificate-authority-data"):
+			v = "a CA"
 		}
 		flat[path] = plain(v)
 	default:
