@@ -336,6 +336,24 @@ func (f *certsFlags) renew(cmd *cobra.Command, names []string) error {
 		fmt.Fprintf(cmd.OutOrStdout(), "%s renewed: %s\n", name, made.Files[len(made.Files)-1].Path)
 	}
 	sayRestart(cmd, names)
+	return f.warnOfCAs(cfg, names, warn)
+}
+
+// warnOfCAs tells of CAs that end before what they have just signed: that will
+// be useless then, and a new CA takes more than a renewal.
+func (f *certsFlags) warnOfCAs(cfg *config.Config, names []string, warn warnFunc) error {
+	certs, cas, err := pki.Expirations(cfg, f.root())
+	if err != nil {
+		return err
+	}
+	for _, ca := range cas {
+		outlives := func(c pki.Held) bool {
+			return c.CA == ca.Name && slices.Contains(names, c.Name) && c.NotAfter.After(ca.NotAfter)
+		}
+		if slices.ContainsFunc(certs, outlives) {
+			warn("the CA %s itself ends on %s, before what it has just signed", ca.File, ca.NotAfter.Format(expirationLayout))
+		}
+	}
 	return nil
 }
 

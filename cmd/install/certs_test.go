@@ -41,7 +41,7 @@ encryptionAlgorithm: ECDSA-P256
 
 // controlPlane makes a folder that holds a control plane's files, written as
 // init writes them, and the config file beside them.
-func controlPlane(t *testing.T, now time.Time) (root, file string) {
+func controlPlane(t *testing.T, now time.Time, change ...func(*config.Config)) (root, file string) {
 	t.Helper()
 	root = t.TempDir()
 	file = filepath.Join(root, "kubeadm.yaml")
@@ -52,6 +52,9 @@ func controlPlane(t *testing.T, now time.Time) (root, file string) {
 	cfg.KubernetesVersion, cfg.NodeRegistration.Name, cfg.ControlPlaneEndpoint = "v1.37.1", "n1", "k8s.example.com:8443"
 	cfg.LocalAPIEndpoint.AdvertiseAddress = "10.0.0.11"
 	cfg.CompleteInit()
+	for _, c := range change {
+		c(cfg)
+	}
 	h, err := host.Open(root)
 	if err != nil {
 		t.Fatal(err)
@@ -198,6 +201,14 @@ func TestRenew(t *testing.T) {
 	})
 	if err != nil && !os.IsNotExist(err) {
 		t.Error(err)
+	}
+}
+
+func TestRenewWarnsOfAnEndingCA(t *testing.T) {
+	root, file := controlPlane(t, time.Now(), func(c *config.Config) { c.CACertificateValidityPeriod = 48 * time.Hour })
+	stdout, stderr, code := install(t, "certs", "renew", "etcd-peer", "--rootfs", root, "--config", file)
+	if code != 0 || strings.Count(stderr, "warning: ") != 1 || !strings.Contains(stderr, "the CA "+pkiDir+"etcd/ca.crt itself ends on") {
+		t.Errorf("exit code %d\n%s%s", code, stdout, stderr)
 	}
 }
 
