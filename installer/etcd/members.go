@@ -120,8 +120,23 @@ func (c *Client) Promote(ctx context.Context, peerURL string) (changed bool, err
 	return changed, err
 }
 
-// Remove takes a member out of the cluster. One that is gone is fine.
+// Remove takes a member out of the cluster. One that is gone is fine. The
+// others are asked to do it where they answer: the member itself may be cut
+// off before it hears that it is out, and would leave the question open.
 func (c *Client) Remove(ctx context.Context, m Member) (changed bool, err error) {
+	members, err := c.Members(ctx)
+	if err != nil {
+		return false, err
+	}
+	var others []string
+	for _, other := range members {
+		if other.ID != m.ID {
+			others = append(others, other.ClientURLs...)
+		}
+	}
+	if err := c.chooseEndpoints(ctx, others); ctx.Err() != nil {
+		return false, err
+	}
 	err = c.try(ctx, fmt.Sprintf("removing etcd's member %s", m), func(ctx context.Context) error {
 		_, err := c.api.MemberRemove(ctx, m.ID)
 		if errors.Is(err, rpctypes.ErrMemberNotFound) {
