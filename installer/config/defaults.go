@@ -53,6 +53,13 @@ func (c *Config) CompleteInit() {
 	c.completeNode()
 	c.lowerSANs()
 	c.completeAlgorithm()
+	for _, envs := range [][]corev1.EnvVar{c.APIServer.ExtraEnvs, c.ControllerManager.ExtraEnvs, c.Scheduler.ExtraEnvs, c.Etcd.Local.ExtraEnvs} {
+		for i := range envs {
+			if from := envs[i].ValueFrom; from != nil && from.FieldRef != nil {
+				setDefault(&from.FieldRef.APIVersion, "v1")
+			}
+		}
+	}
 	setDefault(&c.ClusterName, DefaultClusterName)
 	setDefault(&c.Cluster.CertificatesDir, CertificatesDir)
 	setDefault(&c.ImageRepository, DefaultImageRepository)
@@ -76,7 +83,9 @@ func (c *Config) CompleteInit() {
 		if len(t.Usages) == 0 {
 			t.Usages = []string{"signing", "authentication"}
 		}
-		if len(t.Groups) == 0 {
+		// kubeadm gives a token for signing alone the group, too, and then
+		// refuses it for having one.
+		if len(t.Groups) == 0 && slices.Contains(t.Usages, "authentication") {
 			t.Groups = []string{NodeTokenGroup}
 		}
 	}
