@@ -49,7 +49,7 @@ func ClusterConfiguration(cfg *config.Config) ([]byte, error) {
 		doc["dns"] = disabled(imageMeta(c.DNS.ImageMeta), c.DNS.Disabled)
 	}
 	if minor(cfg) < timeoutUnrecordedFrom {
-		apiServer["timeoutForControlPlane"] = c.APIServer.TimeoutForControlPlane.String()
+		apiServer["timeoutForControlPlane"] = startupTimeout(cfg).String()
 	}
 	if minor(cfg) < authorizationUnrecordedFrom {
 		args, _ := apiServer["extraArgs"].(map[string]string)

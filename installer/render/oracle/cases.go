@@ -119,7 +119,9 @@ etcd:
     dataDir: /data/etcd
     extraArgs: {listen-metrics-urls: "https://10.0.0.11:2399,http://127.0.0.1:2381", quota-backend-bytes: "8589934592", advertise-client-urls: "https://10.0.0.11:2379"}
 `, Config: with(func(c *config.Config) {
-			*controlPlaneTimeout(c) = 2*time.Minute + 35*time.Second
+			// v1beta3 and v1beta4 have it in different places.
+			c.APIServer.TimeoutForControlPlane = 2*time.Minute + 35*time.Second
+			c.Timeouts.ControlPlaneComponentHealthCheck = c.APIServer.TimeoutForControlPlane
 			c.APIServer.ExtraArgs = []config.Arg{{Name: "allow-privileged", Value: "false"}, {Name: "audit-log-path", Value: "/var/log/audit"},
 				{Name: "authorization-mode", Value: "Node,RBAC,Webhook"}, {Name: "v", Value: "4"}}
 			c.APIServer.ExtraVolumes = []config.HostPathMount{
@@ -400,14 +402,6 @@ func complete(version string, list []Case) []Case {
 		c.Config.FeatureGates["PublicKeysECDSA"] = true
 	}
 	return list
-}
-
-// controlPlaneTimeout is the field that a version's document has for it.
-func controlPlaneTimeout(c *config.Config) *time.Duration {
-	if c.Minor() < 31 {
-		return &c.APIServer.TimeoutForControlPlane
-	}
-	return &c.Timeouts.ControlPlaneComponentHealthCheck
 }
 
 // newConfig is the plain case's Config, changed.

@@ -17,8 +17,8 @@ type Difference struct {
 	What, Why string
 	// Versions of kubeadm that differ so; none means all.
 	Versions []string
-	// Apply makes kubeadm's output ours. It is nil where the tests of
-	// package pki check the difference themselves.
+	// Apply makes kubeadm's output ours. It is nil where tests of their own
+	// check the difference, in the package that makes it.
 	Apply func(w *Want, cfg *config.Config)
 }
 
