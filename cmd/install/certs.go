@@ -470,7 +470,7 @@ cluster's.`,
 		Example: "  ./install certs generate-csr --cert-dir /tmp/pki --kubeconfig-dir /tmp\n  ./install certs generate-csr --config kubeadm.yaml",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			cfg, err := in.describeNode(cmd.Context(), warner(cmd))
+			cfg, err := in.describeNode(cmd.Context(), true, warner(cmd))
 			if err != nil {
 				return err
 			}
@@ -504,8 +504,9 @@ cluster's.`,
 }
 
 // describeNode is the configuration that init would go by on this host: the
-// file's, completed from the host and from the bundle.
-func (f *certsFlags) describeNode(ctx context.Context, warn warnFunc) (*config.Config, error) {
+// file's, completed from the bundle and, unless only the cluster's address is
+// of interest and is in the file, from the host.
+func (f *certsFlags) describeNode(ctx context.Context, whole bool, warn warnFunc) (*config.Config, error) {
 	cfg := &config.Config{}
 	if f.configFile != "" {
 		read, warnings, err := config.ReadInit(f.configFile)
@@ -517,7 +518,8 @@ func (f *certsFlags) describeNode(ctx context.Context, warn warnFunc) (*config.C
 		}
 		cfg = read
 	}
-	if cfg.LocalAPIEndpoint.AdvertiseAddress == "" || cfg.NodeRegistration.Name == "" {
+	complete := cfg.LocalAPIEndpoint.AdvertiseAddress != "" && cfg.NodeRegistration.Name != ""
+	if !complete && (whole || cfg.ControlPlaneEndpoint == "") {
 		h, err := host.Open(f.rootfs)
 		if err != nil {
 			return nil, err

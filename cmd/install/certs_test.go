@@ -204,6 +204,56 @@ func TestRenew(t *testing.T) {
 	}
 }
 
+// On a node that kubeadm made nothing but the files changes, and kubeadm goes
+// on with them.
+func TestRenewOnKubeadmsNode(t *testing.T) {
+	root := t.TempDir()
+	file := filepath.Join(root, "kubeadm.yaml")
+	if err := os.WriteFile(file, []byte(certsFile), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	kubeadm := func(args ...string) {
+		t.Helper()
+		out, err := exec.Command(oracle.Kubeadm(t, "v1.37.1"), append([]string{"--rootfs", root}, args...)...).CombinedOutput()
+		if err != nil {
+			t.Fatalf("kubeadm %q: %v\n%s", args, err, out)
+		}
+	}
+	phases := func() {
+		t.Helper()
+		kubeadm("init", "phase", "certs", "all", "--config", "/kubeadm.yaml")
+		kubeadm("init", "phase", "kubeconfig", "all", "--config", "/kubeadm.yaml")
+	}
+	phases()
+	list := func() (files []string) {
+		err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+			if info, statErr := d.Info(); statErr == nil {
+				files = append(files, info.Mode().String()+" "+path)
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return files
+	}
+	before, old := list(), readFile(t, root, pkiDir, "apiserver.crt")
+	if stdout, stderr, code := install(t, "certs", "renew", "all", "--rootfs", root, "--config", file); code != 0 {
+		t.Fatalf("exit code %d\n%s%s", code, stdout, stderr)
+	}
+	if diff := cmp.Diff(before, list()); diff != "" {
+		t.Errorf("other files than before:\n%s", diff)
+	}
+	renewed := readFile(t, root, pkiDir, "apiserver.crt")
+	if bytes.Equal(old, renewed) {
+		t.Error("it was not renewed")
+	}
+	phases() // kubeadm checks and keeps what is there
+	if !bytes.Equal(renewed, readFile(t, root, pkiDir, "apiserver.crt")) {
+		t.Error("kubeadm made another")
+	}
+}
+
 func TestRenewWarnsOfAnEndingCA(t *testing.T) {
 	root, file := controlPlane(t, time.Now(), func(c *config.Config) { c.CACertificateValidityPeriod = 48 * time.Hour })
 	stdout, stderr, code := install(t, "certs", "renew", "etcd-peer", "--rootfs", root, "--config", file)

@@ -82,7 +82,7 @@ ends: prefer short ones.`,
 func (f *certsFlags) describeCluster(ctx context.Context, warn warnFunc) (*config.Config, error) {
 	admin := filepath.Join(f.rootfs, adminConf)
 	if _, err := os.Stat(admin); f.configFile != "" || err != nil {
-		return f.describeNode(ctx, warn)
+		return f.describeNode(ctx, false, warn)
 	}
 	k, err := clientcmd.LoadFromFile(admin)
 	if err != nil {

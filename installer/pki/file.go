@@ -7,6 +7,8 @@ import (
 	"path"
 	"strings"
 	"time"
+
+	"airlift/fault"
 )
 
 // A File is to be written to the host. With Link set it is a symbolic link to
@@ -33,10 +35,19 @@ const (
 // read returns the file's content, or nil when the host does not have it.
 func read(host fs.FS, absolute string) ([]byte, error) {
 	data, err := fs.ReadFile(host, strings.TrimPrefix(absolute, "/"))
-	if errors.Is(err, fs.ErrNotExist) {
+	switch path := (*fs.PathError)(nil); {
+	case err == nil:
+		return data, nil
+	case errors.Is(err, fs.ErrNotExist):
 		return nil, nil
+	case errors.As(err, &path):
+		err = path.Err // its path begins at the file system's root
 	}
-	return data, err
+	hint := ""
+	if errors.Is(err, fs.ErrPermission) {
+		hint = "run it as root"
+	}
+	return nil, fault.New(fault.Failure, hint, "reading %s: %w", absolute, err)
 }
 
 // Overlay shows files on top of host, as if they had been written: later

@@ -331,6 +331,27 @@ func TestKubeletKeepsRotatedCertificate(t *testing.T) {
 	}
 }
 
+// A message names the file as the host's administrator knows it.
+func TestUnreadableFile(t *testing.T) {
+	n := newNode(t)
+	n.write(dir+"ca.crt/not-a-file", nil)
+	_, err := pki.Ensure(testConfig(), n.fs(), start)
+	if err == nil || !strings.HasPrefix(err.Error(), "reading "+dir+"ca.crt: ") {
+		t.Error(err)
+	}
+	_, err = pki.Ensure(testConfig(), locked{n.fs()}, start, "ca")
+	if err == nil || err.Error() != "reading "+dir+"ca.crt: permission denied" || fault.Hint(err) != "run it as root" {
+		t.Errorf("%v (hint %q)", err, fault.Hint(err))
+	}
+}
+
+// locked is a file system for somebody else.
+type locked struct{ fs.FS }
+
+func (locked) Open(name string) (fs.File, error) {
+	return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrPermission}
+}
+
 func TestOverlay(t *testing.T) {
 	n := newNode(t)
 	n.write("/etc/a", []byte("old"))
