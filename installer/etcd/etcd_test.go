@@ -260,12 +260,45 @@ func TestMembership(t *testing.T) {
 		t.Errorf("removing it again: %v %v", changed, err)
 	}
 
+	// One that is asked to leave by itself says so to the other.
+	four := s.grow(c, "four")
+	own := s.connect(four)
+	if changed, err := own.Remove(t.Context(), s.member(own, four)); err != nil || !changed {
+		t.Fatal(changed, err)
+	}
+	if own = s.connect(two); len(strings.Fields(s.list(own))) != 2 {
+		t.Fatal(s.list(own))
+	}
+
 	// Two are left, one of them dies: no quorum, and that is said too.
 	s.stop(two)
 	c = s.connect(one)
 	err = c.CheckRemove(t.Context(), s.member(c, one))
 	if err == nil || !strings.Contains(err.Error(), "no quorum as it is: 1 of its 2") || !strings.Contains(err.Error(), "two (") {
 		t.Errorf("removing one of two whose other is dead: %v", err)
+	}
+}
+
+// TestOneOfTwoLeaves: each of the two is needed to agree that one goes.
+func TestOneOfTwoLeaves(t *testing.T) {
+	s := newServers(t)
+	one := s.make("one")
+	s.start(one)
+	two := s.grow(s.connect(one), "two")
+	own := s.connect(two)
+	m := s.member(own, two)
+	if err := own.CheckRemove(t.Context(), m); err != nil {
+		t.Error(err)
+	}
+	started := time.Now()
+	if changed, err := own.Remove(t.Context(), m); err != nil || !changed {
+		t.Fatal(changed, err)
+	}
+	if took := time.Since(started); took > 10*time.Second {
+		t.Errorf("it took %s", took)
+	}
+	if got := s.list(s.connect(one)); got != "one" {
+		t.Errorf("left are: %s", got)
 	}
 }
 

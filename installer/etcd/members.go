@@ -120,22 +120,24 @@ func (c *Client) Promote(ctx context.Context, peerURL string) (changed bool, err
 	return changed, err
 }
 
-// Remove takes a member out of the cluster. One that is gone is fine. The
-// others are asked to do it where they answer: the member itself may be cut
-// off before it hears that it is out, and would leave the question open.
+// Remove takes a member out of the cluster. One that is gone is fine. The others
+// are asked to, where any answers: a member that is asked to remove itself stops
+// before it can say that it has.
 func (c *Client) Remove(ctx context.Context, m Member) (changed bool, err error) {
 	members, err := c.Members(ctx)
 	if err != nil {
 		return false, err
 	}
 	var others []string
-	for _, other := range members {
-		if other.ID != m.ID {
-			others = append(others, other.ClientURLs...)
+	for _, o := range members {
+		if o.ID != m.ID && !o.Learner {
+			others = append(others, o.ClientURLs...)
 		}
 	}
-	if err := c.chooseEndpoints(ctx, others); ctx.Err() != nil {
-		return false, err
+	if len(others) > 0 {
+		if err := c.chooseEndpoints(ctx, others); err != nil {
+			return false, fmt.Errorf("removing etcd's member %s: %w", m, err)
+		}
 	}
 	err = c.try(ctx, fmt.Sprintf("removing etcd's member %s", m), func(ctx context.Context) error {
 		_, err := c.api.MemberRemove(ctx, m.ID)
