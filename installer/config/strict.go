@@ -449,12 +449,16 @@ func example(t reflect.Type) string {
 	return "{…}"
 }
 
-// didYouMean names the candidate that differs least from what was written, if
-// it differs by no more than a slip.
+// didYouMean names the candidate that what was written begins, or that differs
+// least from it, if by no more than a slip.
 func didYouMean(written string, candidates []string) string {
 	best, least := "", 1+min(3, len(written)/3)
 	for _, c := range candidates {
-		if d := distance(strings.ToLower(written), strings.ToLower(c)); d < least || d == least && c == best {
+		if len(written) > 3 && strings.HasPrefix(strings.ToLower(c), strings.ToLower(written)) {
+			best = c
+			break
+		}
+		if d := distance(strings.ToLower(written), strings.ToLower(c)); d < least {
 			best, least = c, d
 		}
 	}
