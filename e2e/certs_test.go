@@ -76,6 +76,28 @@ func TestCertificates(t *testing.T) {
 		}
 		return ""
 	})
+	// A kubelet that has slept through its own.
+	serial := func() string {
+		return run(t, h, "openssl", "x509", "-noout", "-serial", "-in", "/var/lib/kubelet/pki/kubelet-client-current.pem")
+	}
+	slept := serial()
+	run(t, h, "rm", "/etc/kubernetes/kubelet.conf", "/var/lib/kubelet/pki/kubelet-client-current.pem")
+	install(t, h, 0, "init", "phase", "kubeconfig", "kubelet")
+	run(t, h, "systemctl", "restart", "kubelet")
+	if serial() == slept {
+		t.Error("the kubelet has its old certificate")
+	}
+	heartbeat := func() string {
+		return run(t, h, "sh", "-c", "kubectl --kubeconfig /etc/kubernetes/admin.conf -n kube-node-lease get lease -o jsonpath='{.items[0].spec.renewTime}'")
+	}
+	last := heartbeat()
+	eventually(t, time.Minute, func() string {
+		if now := heartbeat(); now == last {
+			return "no sign of life since " + last
+		}
+		return ""
+	})
+
 	// What the command says is to be done, for those that do need it.
 	command := regexp.MustCompile(`(?m)^    (cd /etc/kubernetes/manifests && for pod in) .*(; do .*)$`).FindStringSubmatch(out)
 	if command == nil {

@@ -252,7 +252,10 @@ func newCertsRenewCmd() *cobra.Command {
 		Long: `Make certificates anew, each with a new key, for the subject, names and usages
 that it has now, whether it has expired or not. What a kubeconfig holds
 otherwise stays as it is. CAs are not renewed, and neither is what the kubelet
-renews itself.
+renews itself. One that was off until its certificate ended gets a new one on a
+control plane: remove /etc/kubernetes/kubelet.conf and
+/var/lib/kubelet/pki/kubelet-client-current.pem, run 'install init phase
+kubeconfig kubelet' and then 'systemctl restart kubelet'.
 
 The names:` + list.String() + `
 
