@@ -81,6 +81,7 @@ var badFiles = []struct {
 	{"a scalar document", "v1beta4", head + "---\nhello\n", 5, `the text "hello"`, ""},
 	{"something behind the separator", "v1beta4", head + "--- x\n" + head, 4, "begin the document on the next line", ""},
 	{"bad YAML", "v1beta4", head + "a: b: c\n", 4, "mapping values are not allowed", ""},
+	{"JSON that is not", "v1beta4", "{\"apiVersion\": \"VERSION\",\n \"kind\": \"ClusterConfiguration\",\n kubernetesVersion: KUBERNETES}\n", 3, "read as JSON", ""},
 	{"a tab", "v1beta4", head + "networking:\n\tdnsDomain: a\n", 5, "cannot start any token", ""},
 	{"an unknown anchor", "v1beta4", head + "networking: *nets\n", 1, "unknown anchor", ""},
 	{"an open quote in the second document", "v1beta4", head + "---\napiVersion: VERSION\nkind: InitConfiguration\ncertificateKey: \"a\n", 8, "", ""},

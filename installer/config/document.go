@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -129,6 +130,18 @@ func (s *source) split(data []byte) (docs []*document) {
 
 // load parses one document; false means that a problem was noted.
 func (s *source) load(d *document) bool {
+	// kubeadm takes what begins like JSON for JSON, and for nothing else.
+	if text := bytes.TrimLeft(d.data, " \t\n"); bytes.HasPrefix(text, []byte("{")) {
+		var any json.RawMessage
+		if err := json.Unmarshal(text, &any); err != nil {
+			line := d.offset + 1 + bytes.Count(d.data[:len(d.data)-len(text)], []byte("\n"))
+			if at := (*json.SyntaxError)(nil); errors.As(err, &at) {
+				line += bytes.Count(text[:min(int(at.Offset), len(text))], []byte("\n"))
+			}
+			s.addf(line, "a document that begins with { is read as JSON: %v", err)
+			return false
+		}
+	}
 	converted, err := yaml.YAMLToJSON(d.data)
 	if err != nil {
 		s.addSyntax(d, err)
