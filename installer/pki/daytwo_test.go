@@ -289,20 +289,26 @@ func compareRenewed(t *testing.T, version, name string, theirs, ours *x509.Certi
 // A renewed key is of the kind that the old one was, where nothing else is
 // asked for: kubeadm v1.29's configuration cannot say what a cluster has.
 func TestRenewKeepsTheKind(t *testing.T) {
-	for algorithm, kind := range map[string]string{"ECDSA-P384": "ECDSA P-384", "ECDSA-P256": "ECDSA P-256", "RSA-3072": "RSA 3072"} {
-		n := newNode(t)
-		cfg := testConfig()
+	n := newNode(t)
+	cfg := testConfig()
+	n.init(cfg, start)
+	renewed := func(algorithm string) string {
 		cfg.EncryptionAlgorithm = algorithm
-		n.init(cfg, start)
-		cfg.EncryptionAlgorithm = ""
-		n.renewAll(cfg, start)
-		if got := kindOf(parse(t, block(t, n.read(dir+"apiserver.key")))); got != kind {
-			t.Errorf("%s became %s", algorithm, got)
+		result, err := pki.Renew(cfg, n.fs(), start, "apiserver")
+		if err != nil {
+			t.Fatal(err)
 		}
-		cfg.EncryptionAlgorithm = "ECDSA-P256"
-		n.renewAll(cfg, start)
-		if got := kindOf(parse(t, block(t, n.read(dir+"apiserver.key")))); got != "ECDSA P-256" {
-			t.Errorf("%s, asked to be ECDSA P-256, became %s", algorithm, got)
+		for _, f := range result.Files {
+			n.write(f.Path, f.Data)
+		}
+		return kindOf(parse(t, block(t, n.read(dir+"apiserver.key"))))
+	}
+	for algorithm, kind := range map[string]string{"ECDSA-P384": "ECDSA P-384", "ECDSA-P256": "ECDSA P-256", "RSA-3072": "RSA 3072"} {
+		if got := renewed(algorithm); got != kind {
+			t.Errorf("asked to be %s, it became %s", algorithm, got)
+		}
+		if got := renewed(""); got != kind {
+			t.Errorf("%s became %s", kind, got)
 		}
 	}
 }
@@ -528,7 +534,9 @@ func TestUserKubeconfigEqualsKubeadm(t *testing.T) {
 				cfg.KubernetesVersion, cfg.EncryptionAlgorithm = version, "RSA-2048"
 				cfg.ControlPlaneEndpoint = "k8s.example.com"
 				n := newNode(t)
-				n.init(cfg, time.Now())
+				quick := *cfg
+				quick.EncryptionAlgorithm = "ECDSA-P256"
+				n.init(&quick, time.Now())
 				n.configure(version, "controlPlaneEndpoint: k8s.example.com")
 				u := pki.User{Name: "jane", Groups: []string{"dev", "ops"}, Validity: 48 * time.Hour}
 				if name == "token" {
