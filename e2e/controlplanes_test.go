@@ -39,7 +39,20 @@ func TestControlPlanes(t *testing.T) {
 			joinPlane = strings.Fields(m[1])
 		}},
 		{"the second joins with the key", func(t *testing.T) {
-			install(t, second, 0, joinPlane...)
+			contains(t, install(t, second, 0, append(joinPlane, "--dry-run")...), "Nothing was changed")
+			contains(t, run(t, second, "sh", "-c", "cd /tmp/airlift-join-dry-run-*; find . -type f"),
+				"./etc/kubernetes/manifests/etcd.yaml", "./etc/kubernetes/pki/ca.key", "./etc/kubernetes/bootstrap-kubelet.conf", "./var/lib/kubelet/config.yaml")
+			same(t, bare[second], untouched(t, second))
+
+			// The same as kubeadm's file says it.
+			run(t, second, "sh", "-c", fmt.Sprintf(`cat >/root/join.yaml <<'END'
+apiVersion: kubeadm.k8s.io/v1beta4
+kind: JoinConfiguration
+discovery:
+  bootstrapToken: {apiServerEndpoint: %q, token: %q, caCertHashes: [%q]}
+controlPlane: {certificateKey: %q}
+END`, joinPlane[1], joinPlane[3], joinPlane[5], joinPlane[len(joinPlane)-1]))
+			install(t, second, 0, "join", "--config", "/root/join.yaml")
 			files := settings(t, second)
 			contains(t, install(t, second, 0, joinPlane...), "Nothing was changed")
 			same(t, files, settings(t, second))

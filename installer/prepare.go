@@ -2,6 +2,7 @@ package installer
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
 
@@ -30,17 +31,73 @@ const runtimeTimeout = 60 * time.Second
 const imageTimeout = 30 * time.Minute
 
 func (n *Node) preflight(ctx context.Context) error {
-	if err := n.look(ctx); err != nil {
-		return err
-	}
-	report, err := preflight.Run(ctx, preflight.Target{
-		Config: n.Config, Role: n.role, Rerun: n.rerun, Root: n.Host.Path("/"),
-		Disk: n.diskSpace(), Binaries: n.binaries(), Runtime: n.unfit,
-	}, n.Config.NodeRegistration.IgnorePreflightErrors)
+	report, err := n.Preflight(ctx)
 	for _, w := range report.Warnings {
+		if w.Minor && n.Console.Verbosity == 0 {
+			continue
+		}
 		n.Console.Warn("%s: %s", w.Name, w.Message)
 	}
 	return err
+}
+
+// Preflight looks for everything that would keep this host from becoming what
+// it is to become. It changes nothing.
+func (n *Node) Preflight(ctx context.Context) (preflight.Report, error) {
+	if err := n.look(ctx); err != nil {
+		return preflight.Report{}, err
+	}
+	kubelet, err := n.plannedKubelet()
+	if err != nil {
+		return preflight.Report{}, err
+	}
+	return preflight.Run(ctx, preflight.Target{
+		Config: n.Config, Role: n.role, Rerun: n.rerun, Root: n.Host.Path("/"),
+		Disk: n.diskSpace(), Binaries: n.binaries(), Runtime: n.unfit, RuntimeInUse: n.foreign,
+		MissingImages: n.missingImages(), Kubelet: kubelet,
+	}, n.Config.NodeRegistration.IgnorePreflightErrors)
+}
+
+// plannedKubelet is the kubelet's configuration as far as it is known: a
+// worker learns the cluster's only when it has found it.
+func (n *Node) plannedKubelet() ([]byte, error) {
+	cluster := n.kubelet
+	if n.role == preflight.Init {
+		var err error
+		if cluster, err = render.KubeletConfig(n.Config); err != nil {
+			return nil, err
+		}
+	}
+	if cluster == nil {
+		return nil, nil
+	}
+	settings, err := render.NodeKubeletConfig(n.Config, cluster)
+	if err != nil {
+		return nil, err
+	}
+	settings, _, err = n.patches.Apply(patches.KubeletConfiguration, settings)
+	return settings, err
+}
+
+// missingImages are the components that this node needs and the bundle lacks.
+func (n *Node) missingImages() []string {
+	needed := []string{"pause"}
+	if n.role != preflight.Join {
+		needed = append(needed, "kube-apiserver", "kube-controller-manager", "kube-scheduler")
+		if n.Config.Etcd.External == nil {
+			needed = append(needed, "etcd")
+		}
+	}
+	if n.role == preflight.Init && !n.Config.DNS.Disabled {
+		needed = append(needed, "coredns")
+	}
+	if !n.Config.Proxy.Disabled {
+		needed = append(needed, "kube-proxy")
+	}
+	if n.Config.CNI == "flannel" {
+		needed = append(needed, "flannel")
+	}
+	return slices.DeleteFunc(needed, func(component string) bool { return n.brought[component] != "" })
 }
 
 // look finds out what is on this host already. The first step that needs to
@@ -183,6 +240,10 @@ func (n *Node) prepareFolders(context.Context) error {
 		if err := n.Host.MkdirAll(f, 0o755); err != nil {
 			return err
 		}
+	}
+	if n.Config.CNI == "flannel" && !n.exists(render.CNIConflistPath) {
+		// Flannel's pod writes it when it is there before the step pod-network.
+		return n.Host.Own(render.CNIConflistPath)
 	}
 	return nil
 }
