@@ -33,6 +33,8 @@ type Node struct {
 	// Single says that one phase runs alone: what it needs of earlier ones
 	// has to be on the host.
 	Single bool
+	// LookOnly says that nothing will be changed.
+	LookOnly bool
 	// SkipTokenPrint and SkipCertificateKeyPrint keep secrets out of the
 	// closing words.
 	SkipTokenPrint, SkipCertificateKeyPrint bool

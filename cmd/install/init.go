@@ -161,8 +161,8 @@ func openIn(ctx context.Context, n *installer.Node, rootfs string, o host.Option
 	switch {
 	case rootfs != "":
 		n.Host, err = host.OpenFolder(rootfs)
-	case n.PrintManifest || n.RenderDir != "":
-		n.Host, err = host.Open("/") // only to look at
+	case n.LookOnly || n.PrintManifest || n.RenderDir != "":
+		n.Host, err = host.Open("/")
 	default:
 		n.Host, unlock, err = openHost()
 	}

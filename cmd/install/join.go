@@ -140,7 +140,10 @@ func (in *joinFlags) open(cmd *cobra.Command, args []string) (n *installer.Node,
 		d.File = n.OwnKubeconfig()
 	}
 	cfg.CompleteJoin()
-	if err = cfg.ValidateJoin(); err == nil {
+	if !n.LookOnly { // the cluster need not be known to look at the host
+		err = cfg.ValidateJoin()
+	}
+	if err == nil {
 		err = n.UsePatches()
 	}
 	if err != nil {

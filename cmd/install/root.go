@@ -39,7 +39,7 @@ func newRootCmd() *cobra.Command {
 	})
 	init, join := newInitCmd(), newJoinCmd()
 	completeAll(init, join)
-	cmd.AddCommand(init, join, newResetCmd(), newTokenCmd(), newCertsCmd(), newKubeconfigCmd(), newConfigCmd(), newVersionCmd(), newHostRouteCmd())
+	cmd.AddCommand(init, join, newPreflightCmd(), newResetCmd(), newTokenCmd(), newCertsCmd(), newKubeconfigCmd(), newConfigCmd(), newVersionCmd(), newHostRouteCmd())
 	return cmd
 }
 

@@ -29,6 +29,7 @@ type check struct {
 type finding struct {
 	message, fix string
 	warning      bool
+	minor        bool // worth a line only to somebody who asks for detail
 }
 
 func problem(fix, format string, args ...any) []finding {
@@ -76,6 +77,11 @@ func (s *subject) checks() []check {
 				s.port(etcdPeerPort, "etcd"),
 				s.dirAvailable(etcdDataDir(c)),
 			)
+		} else {
+			list = append(list,
+				check{"ExternalEtcdClientCertificates", s.externalEtcdCertificates},
+				check{"ExternalEtcdVersion", s.externalEtcdVersion},
+			)
 		}
 	}
 	if s.Role != Init {
@@ -97,13 +103,22 @@ func (s *subject) checks() []check {
 		s.needs("mount"),
 		s.needs("umount"),
 		check{"FileExisting-iptables", s.iptables},
+	)
+	for _, name := range extraPrograms {
+		list = append(list, s.extraProgram(name))
+	}
+	list = append(list,
 		check{"SystemVerification", s.system},
 		check{"Hostname", s.hostname},
+		check{"KubeletVersion", s.kubeletVersion},
+		check{"Service-Kubelet", s.serviceKubelet},
+		check{"Service-Containerd", s.serviceContainerd},
 		s.port(kubeletPort, "kubelet"),
 	)
 	for _, name := range s.forwarding() {
 		list = append(list, s.fileContent(name, "1"))
 	}
+	list = append(list, check{"ImagePull", s.images})
 	if s.Role.controlPlane() {
 		list = append(list, check{"Nameservers", s.nameservers})
 	}

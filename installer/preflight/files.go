@@ -122,6 +122,16 @@ func existing(path string) string {
 	}
 }
 
+// images asks whether everything is in the bundle. kubeadm's check of this
+// name pulls what is missing; here nothing could be pulled.
+func (s *subject) images(context.Context) []finding {
+	var found []finding
+	for _, component := range s.MissingImages {
+		found = append(found, problem("make the bundle again with it", "the bundle has no image for %s", component)...)
+	}
+	return found
+}
+
 // binaries looks for other versions of what will be installed.
 func (s *subject) binaries(context.Context) []finding {
 	var found []finding

@@ -43,6 +43,14 @@ type Target struct {
 	// Runtime is what is wrong with the host's own container runtime, if it
 	// has one, as found by who talked to it.
 	Runtime error
+	// RuntimeInUse says that the host's own container runtime will be used.
+	RuntimeInUse bool
+	// MissingImages are what this node needs and the bundle does not bring,
+	// by component.
+	MissingImages []string
+	// Kubelet is the KubeletConfiguration as it will be written, YAML; nil
+	// leaves its check to the kubelet.
+	Kubelet []byte
 }
 
 // Space is a number of bytes that will be written below a folder.
@@ -56,6 +64,8 @@ type Problem struct {
 	Name    string `json:"name"` // for --ignore-preflight-errors
 	Message string `json:"message"`
 	Fix     string `json:"fix,omitempty"`
+	// Minor warnings are for those who ask for detail.
+	Minor bool `json:"minor,omitempty"`
 }
 
 // Report is everything that was found.
@@ -80,7 +90,7 @@ func Run(ctx context.Context, t Target, ignore []string) (Report, error) {
 			return report, err
 		}
 		for _, f := range c.run(ctx) {
-			p := Problem{Name: c.name, Message: f.message, Fix: f.fix}
+			p := Problem{Name: c.name, Message: f.message, Fix: f.fix, Minor: f.minor}
 			if f.warning || ignored(c.name, ignore) {
 				report.Warnings = append(report.Warnings, p)
 			} else {

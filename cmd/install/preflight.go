@@ -1,0 +1,105 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"airlift/fault"
+	"airlift/installer"
+)
+
+func newPreflightCmd() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "preflight",
+		Short: "Check whether this host can become a node, and change nothing",
+		Long: `Check whether this host can become a node, with the same checks and flags as
+init and join, and change nothing. All problems are reported together, each with
+what to do; warnings apart from errors.
+
+Exit codes: 0 the host is fit, perhaps with warnings; 3 it is not.`,
+		Example: "  ./install preflight init --config kubeadm.yaml\n  ./install preflight join --output json",
+		Args:    noArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(
+		preflightCmd("init", "Check whether this host can become the first control plane", noArgs, new(initFlags)),
+		preflightCmd("join [HOST:PORT]", "Check whether this host can join a cluster", oneAddress, new(joinFlags)),
+	)
+	return cmd
+}
+
+// A nodeFlagSet is the flags of init or of join.
+type nodeFlagSet interface {
+	bind(f *pflag.FlagSet)
+	lookOver(cmd *cobra.Command, args []string) (n *installer.Node, done func(), err error)
+}
+
+func (in *initFlags) lookOver(cmd *cobra.Command, _ []string) (n *installer.Node, done func(), err error) {
+	in.node.LookOnly = true
+	if n, done, err = in.open(cmd); err == nil {
+		n.Init()
+	}
+	return n, done, err
+}
+
+func (in *joinFlags) lookOver(cmd *cobra.Command, args []string) (n *installer.Node, done func(), err error) {
+	in.node.LookOnly = true
+	if n, done, err = in.open(cmd, args); err == nil {
+		n.Join()
+	}
+	return n, done, err
+}
+
+func preflightCmd(use, short string, args cobra.PositionalArgs, in nodeFlagSet) *cobra.Command {
+	output := ""
+	cmd := &cobra.Command{
+		Use: use, Short: short, Args: args,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if output != "text" && output != "json" {
+				return fault.New(fault.Usage, "", "--output %q is neither text nor json", output)
+			}
+			out := cmd.OutOrStdout()
+			cmd.SetOut(cmd.ErrOrStderr()) // where what is said on the way goes
+			n, done, err := in.lookOver(cmd, args)
+			if err != nil {
+				return err
+			}
+			defer done()
+			return printReport(cmd.Context(), out, n, output)
+		},
+	}
+	in.bind(cmd.Flags())
+	cmd.Flags().StringVarP(&output, "output", "o", "text", "text or json")
+	return cmd
+}
+
+// printReport prints what was found on standard output. The error is short: it
+// has been said already.
+func printReport(ctx context.Context, out io.Writer, n *installer.Node, output string) error {
+	report, err := n.Preflight(ctx)
+	if err != nil && len(report.Errors) == 0 {
+		return err
+	}
+	if output == "json" {
+		data, err := json.MarshalIndent(report, "", "  ")
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(out, "%s\n", data)
+	} else {
+		report.Write(out)
+	}
+	if err != nil {
+		return fault.New(fault.Preflight, "a check that you know to be harmless can be passed over: --ignore-preflight-errors="+report.Errors[0].Name,
+			"this host is not fit: %d problem(s) must be solved first", len(report.Errors))
+	}
+	if output == "text" {
+		fmt.Fprintln(out, "This host is fit.")
+	}
+	return nil
+}

@@ -1,0 +1,128 @@
+package preflight
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/version"
+
+	"airlift/installer/config"
+)
+
+// externalEtcdTimeout bounds one question to an etcd that somebody else runs.
+const externalEtcdTimeout = 5 * time.Second
+
+// minEtcd is the oldest etcd that a Kubernetes minor version works with
+// (kubeadm's constants.go: MinExternalEtcdVersion).
+func minEtcd(minor uint) string {
+	if minor >= 31 {
+		return "3.5.24"
+	}
+	return "3.4.13"
+}
+
+// externalEtcdVersion asks every endpoint for its version, which also shows
+// that it answers and that the certificates are right.
+func (s *subject) externalEtcdVersion(ctx context.Context) []finding {
+	etcd := s.Config.Etcd.External
+	client, err := s.etcdClient(etcd)
+	if err != nil {
+		return nil // ExternalEtcdClientCertificates says it
+	}
+	minimum := minEtcd(29)
+	if v, err := version.ParseSemantic(s.Config.KubernetesVersion); err == nil {
+		minimum = minEtcd(v.Minor())
+	}
+	var found []finding
+	for _, endpoint := range etcd.Endpoints {
+		is, err := askVersion(ctx, client, endpoint)
+		switch {
+		case err != nil:
+			found = append(found, problem("start it, or mend its address or the certificates", "asking the etcd at %s for its version: %v", endpoint, err)...)
+		case is.LessThan(version.MustParseSemantic(minimum)):
+			found = append(found, problem("upgrade it", "the etcd at %s is %s, Kubernetes %s needs %s or newer", endpoint, is, s.Config.KubernetesVersion, minimum)...)
+		}
+	}
+	return found
+}
+
+func askVersion(ctx context.Context, client *http.Client, endpoint string) (*version.Version, error) {
+	ctx, cancel := context.WithTimeout(ctx, externalEtcdTimeout)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(endpoint, "/")+"/version", nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return nil, errors.Unwrap(err) // without the URL, which the caller names
+	}
+	defer resp.Body.Close()
+	var answer struct {
+		Server string `json:"etcdserver"`
+	}
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("it answers %s", resp.Status)
+	}
+	if err := json.NewDecoder(http.MaxBytesReader(nil, resp.Body, 1<<16)).Decode(&answer); err != nil {
+		return nil, fmt.Errorf("it does not answer as etcd does: %w", err)
+	}
+	return version.ParseSemantic(answer.Server)
+}
+
+// externalEtcdCertificates wants the named files to be there and to be what
+// they are named for.
+func (s *subject) externalEtcdCertificates(context.Context) []finding {
+	etcd := s.Config.Etcd.External
+	var found []finding
+	for _, f := range []struct{ field, path string }{
+		{"caFile", etcd.CAFile}, {"certFile", etcd.CertFile}, {"keyFile", etcd.KeyFile},
+	} {
+		if f.path == "" {
+			continue
+		}
+		if data, err := os.ReadFile(s.host.Path(f.path)); err != nil {
+			found = append(found, problem("put it there", "etcd.external.%s: %v", f.field, err)...)
+		} else if block, _ := pem.Decode(data); block == nil {
+			found = append(found, problem("it must be PEM", "etcd.external.%s: %s is not a certificate or key", f.field, f.path)...)
+		}
+	}
+	if len(found) > 0 {
+		return found
+	}
+	if _, err := s.etcdClient(etcd); err != nil {
+		return problem("check that they belong together", "etcd.external: %v", err)
+	}
+	return nil
+}
+
+func (s *subject) etcdClient(etcd *config.ExternalEtcd) (*http.Client, error) {
+	settings := &tls.Config{}
+	if etcd.CAFile != "" {
+		data, err := os.ReadFile(s.host.Path(etcd.CAFile))
+		if err != nil {
+			return nil, err
+		}
+		settings.RootCAs = x509.NewCertPool()
+		if !settings.RootCAs.AppendCertsFromPEM(data) {
+			return nil, fmt.Errorf("%s holds no certificate", etcd.CAFile)
+		}
+	}
+	if etcd.CertFile != "" && etcd.KeyFile != "" {
+		pair, err := tls.LoadX509KeyPair(s.host.Path(etcd.CertFile), s.host.Path(etcd.KeyFile))
+		if err != nil {
+			return nil, fmt.Errorf("%s and %s: %w", etcd.CertFile, etcd.KeyFile, err)
+		}
+		settings.Certificates = []tls.Certificate{pair}
+	}
+	return &http.Client{Transport: &http.Transport{TLSClientConfig: settings, DisableKeepAlives: true}}, nil
+}
