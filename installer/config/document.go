@@ -132,9 +132,10 @@ func (s *source) split(data []byte) (docs []*document) {
 func (s *source) load(d *document) bool {
 	// kubeadm takes what begins like JSON for JSON, and for nothing else.
 	if text := bytes.TrimLeft(d.data, " \t\n"); bytes.HasPrefix(text, []byte("{")) {
-		var any json.RawMessage
-		if err := json.Unmarshal(text, &any); err != nil {
-			line := d.offset + 1 + bytes.Count(d.data[:len(d.data)-len(text)], []byte("\n"))
+		text = bytes.TrimRight(text, "\n")
+		var whole json.RawMessage
+		if err := json.Unmarshal(text, &whole); err != nil {
+			line := d.offset + 1 + bytes.Count(d.data[:bytes.IndexByte(d.data, '{')], []byte("\n"))
 			if at := (*json.SyntaxError)(nil); errors.As(err, &at) {
 				line += bytes.Count(text[:min(int(at.Offset), len(text))], []byte("\n"))
 			}
@@ -210,6 +211,8 @@ func (s *source) addSyntax(d *document, err error) {
 			line, _ = strconv.Atoi(text[at[2]:at[3]])
 			text = text[:at[0]] + text[at[1]:]
 		}
+		// The end of a document is where its last line is.
+		line = min(line, max(1, bytes.Count(d.data, []byte("\n"))))
 		s.addf(d.offset+line, "%s", text)
 	}
 }
