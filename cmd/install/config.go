@@ -132,7 +132,9 @@ func newConfigPrintCmd() *cobra.Command {
 				return err
 			},
 		}
-		sub.Flags().StringSliceVar(&components, "component-configs", nil, "also print KubeletConfiguration, KubeProxyConfiguration or both")
+		if c.name == "init-defaults" { // a node that joins takes the cluster's
+			sub.Flags().StringSliceVar(&components, "component-configs", nil, "also print KubeletConfiguration, KubeProxyConfiguration or both")
+		}
 		sub.Flags().StringVar(&asked, "kubernetes-version", "", "the Kubernetes version to print them for (default: the bundle's, and no other where there is a bundle)")
 		cmd.AddCommand(sub)
 	}
