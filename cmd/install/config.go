@@ -392,5 +392,8 @@ func readWhole(cmd *cobra.Command, path string, facts func(host.Options) config.
 		r.Complete()
 		problems = append(problems, r.ValidateReset())
 	}
+	if f.Upgrade != nil {
+		problems = append(problems, f.Upgrade.Validate())
+	}
 	return f, errors.Join(problems...)
 }

@@ -84,7 +84,7 @@ var badFiles = []struct {
 	{"JSON that is not", "v1beta4", "{\"apiVersion\": \"VERSION\",\n \"kind\": \"ClusterConfiguration\",\n kubernetesVersion: KUBERNETES}\n", 3, "read as JSON", ""},
 	{"a tab", "v1beta4", head + "networking:\n\tdnsDomain: a\n", 5, "cannot start any token", ""},
 	{"an unknown anchor", "v1beta4", head + "networking: *nets\n", 1, "unknown anchor", ""},
-	{"an open quote in the second document", "v1beta4", head + "---\napiVersion: VERSION\nkind: InitConfiguration\ncertificateKey: \"a\n", 8, "", ""},
+	{"an open quote in the second document", "v1beta4", head + "---\napiVersion: VERSION\nkind: InitConfiguration\ncertificateKey: \"a\n", 7, "", ""},
 
 	{"an unknown field of the kubelet", "v1beta4", head + "---\napiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nmaxPod: 3\n", 7, "did you mean maxPods?", ""},
 	{"a wrong type of the kubelet's", "v1beta4", head + "---\napiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nauthentication:\n  x509: {clientCAFile: 7}\n", 8, "put it in quotes", ""},
@@ -162,6 +162,9 @@ var badFiles = []struct {
 
 	{"reset's folder", "v1beta4", resetHead + "certificatesDir: pki\n", 3, "not an absolute path", ""},
 	{"reset's socket", "v1beta4", resetHead + "criSocket: tcp://h\n", 3, "must be unix://", "kubeadm makes unix://tcp://h of it"},
+	{"upgrade's pull policy", "v1beta4", "apiVersion: VERSION\nkind: UpgradeConfiguration\nnode:\n  imagePullPolicy: Sometimes\n", 4, "not Always", ""},
+	{"upgrade's patches", "v1beta4", "apiVersion: VERSION\nkind: UpgradeConfiguration\napply:\n  patches:\n    directory: p\n", 5, "not an absolute path", ""},
+	{"upgrade's gates", "v1beta4", "apiVersion: VERSION\nkind: UpgradeConfiguration\napply:\n  featureGates: {}\n", 4, "is not known", ""},
 	{"reset's unmount flag", "v1beta4", resetHead + "unmountFlags:\n- MNT_DETACH\n- MNT_NEVER\n", 5, "MNT_NEVER", ""},
 }
 
@@ -188,7 +191,12 @@ func refusal(path string) error {
 	}
 	if r := f.Reset; r != nil {
 		r.Complete()
-		return r.ValidateReset()
+		if err := r.ValidateReset(); err != nil {
+			return err
+		}
+	}
+	if f.Upgrade != nil {
+		return f.Upgrade.Validate()
 	}
 	return nil
 }

@@ -73,7 +73,10 @@ type File struct {
 
 // Upgrade is kubeadm's UpgradeConfiguration. It is read for its mistakes and
 // written again; nothing here upgrades.
-type Upgrade struct{ wire upgradeConfiguration }
+type Upgrade struct {
+	wire   upgradeConfiguration
+	origin *origin
+}
 
 // Read reads a config file for whatever it has. Documents that no command
 // reads are mistakes here, as they are for kubeadm's config validate.
@@ -102,7 +105,7 @@ func Read(path string) (*File, []string, error) {
 		f.Reset = s.reset()
 	}
 	if s.has("UpgradeConfiguration") {
-		f.Upgrade = &Upgrade{}
+		f.Upgrade = &Upgrade{origin: &origin{s.name, s.lines}}
 		s.decode("UpgradeConfiguration", &f.Upgrade.wire)
 	}
 	return f, s.warnings, s.err()

@@ -106,6 +106,23 @@ func (r *Reset) ValidateReset() error {
 	return v.err()
 }
 
+// Validate checks an UpgradeConfiguration.
+func (u *Upgrade) Validate() error {
+	v := &validator{origin: u.origin}
+	for part, said := range map[string]struct {
+		policy  corev1.PullPolicy
+		patches *wirePatches
+	}{"apply": {u.wire.Apply.ImagePullPolicy, u.wire.Apply.Patches}, "node": {u.wire.Node.ImagePullPolicy, u.wire.Node.Patches}} {
+		path := "UpgradeConfiguration." + part
+		v.pullPolicy(v.at(path+".imagePullPolicy", path), said.policy)
+		if said.patches != nil {
+			v.absolute(v.at(path+".patches.directory", v.at(path+".patches", path)), said.patches.Directory)
+		}
+	}
+	slices.Sort(v.problems)
+	return v.err()
+}
+
 // unmountFlags are those of umount(2) that kubeadm lets be asked for.
 var unmountFlags = []string{"MNT_FORCE", "MNT_DETACH", "MNT_EXPIRE", "UMOUNT_NOFOLLOW"}
 
@@ -486,11 +503,7 @@ func (v *validator) node(kind string, n *NodeRegistration) {
 	v.socket(v.at(path+".criSocket", "--cri-socket"), n.CRISocket)
 	v.args(path+".kubeletExtraArgs", n.KubeletExtraArgs)
 	v.ignored(v.at(path+".ignorePreflightErrors", "--ignore-preflight-errors"), n.IgnorePreflightErrors)
-	switch n.ImagePullPolicy {
-	case "", corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever:
-	default:
-		v.addf("%s %q is not Always, IfNotPresent or Never", v.at(path+".imagePullPolicy", "the image pull policy"), n.ImagePullPolicy)
-	}
+	v.pullPolicy(v.at(path+".imagePullPolicy", "the image pull policy"), n.ImagePullPolicy)
 	for i, t := range n.Taints {
 		at := v.at(fmt.Sprintf("%s.taints[%d]", path, i), "the taint "+t.ToString())
 		if msgs := validation.IsQualifiedName(t.Key); len(msgs) > 0 {
@@ -507,12 +520,18 @@ func (v *validator) node(kind string, n *NodeRegistration) {
 	}
 }
 
+func (v *validator) pullPolicy(at string, policy corev1.PullPolicy) {
+	switch policy {
+	case "", corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever:
+	default:
+		v.addf("%s %q is not Always, IfNotPresent or Never", at, policy)
+	}
+}
+
 func (v *validator) ignored(at string, checks []string) {
-	for _, check := range checks {
-		if strings.EqualFold(check, "all") && len(checks) > 1 {
-			v.addf("%s: all stands alone, without the names of single checks", at)
-			return
-		}
+	isAll := func(check string) bool { return strings.EqualFold(check, "all") }
+	if slices.ContainsFunc(checks, isAll) && slices.ContainsFunc(checks, func(check string) bool { return !isAll(check) }) {
+		v.addf("%s: all stands alone, without the names of single checks", at)
 	}
 }
 
