@@ -57,7 +57,7 @@ func TestInterop(t *testing.T) {
 		{"install joins kubeadm's cluster as a control plane", i.installJoinsControlPlane},
 		{"install resets what it joined", func(t *testing.T) {
 			for _, h := range []*lab.Host{third, own} {
-				transcribe(t, h, "./install reset --force", install(t, h, 0, "reset", "--force"))
+				typeInstall(t, h, "reset", "--force")
 				kubectlOn(t, hand, "delete", "node", h.Name)
 			}
 			if members := etcdMembers(t, hand); len(members) != 1 {
@@ -117,8 +117,7 @@ func (i *interop) initOwn(t *testing.T) {
 	const file = "/root/kubeadm.yaml"
 	run(t, i.own, "sh", "-c", "cat >"+file+" <<'END'\n"+i.config(i.own)+"END")
 	args := []string{"init", "--config", file, "--upload-certs"}
-	out := install(t, i.own, 0, args...)
-	transcribe(t, i.own, "./install "+strings.Join(args, " "), out)
+	out := typeInstall(t, i.own, args...)
 	var err error
 	if i.join, err = site.JoinArgs(out); err != nil {
 		t.Fatal(err)
@@ -174,9 +173,19 @@ func (i *interop) kubeadmJoinsControlPlane(t *testing.T) {
 	i.kubeadmJoin(t, "--control-plane", "--certificate-key", i.key, "--apiserver-advertise-address", i.hand.Addr.String())
 	nodeIsReady(t, i.own, i.hand)
 	twoVoters(t, i.own)
-	for _, h := range []*lab.Host{i.own, i.hand} { // each API server answers for itself
-		contains(t, run(t, h, "kubectl", "--kubeconfig", "/etc/kubernetes/admin.conf", "--server", "https://"+h.Addr.String()+":6443",
-			"get", "nodes"), i.own.Name, i.hand.Name)
+	// Each API server answers for itself; kubeadm v1.29 does not wait for it.
+	for _, h := range []*lab.Host{i.own, i.hand} {
+		eventually(t, time.Minute, func() string {
+			out, err := h.Output(t.Context(), "kubectl", "--kubeconfig", "/etc/kubernetes/admin.conf",
+				"--server", "https://"+h.Addr.String()+":6443", "get", "nodes", "-o", "name")
+			if err != nil {
+				return err.Error()
+			}
+			if want := "node/" + i.own.Name + "\nnode/" + i.hand.Name + "\n"; out != want {
+				return fmt.Sprintf("%s knows %q, want %q", h.Name, out, want)
+			}
+			return ""
+		})
 	}
 }
 
@@ -299,7 +308,7 @@ func (i *interop) kubeadmResets(t *testing.T, bare string) {
 	if left != "inactive\n" {
 		t.Errorf("kubeadm reset left:\n%s", left)
 	}
-	transcribe(t, i.own, "./install reset --force --cleanup-tmp-dir", install(t, i.own, 0, "reset", "--force", "--cleanup-tmp-dir"))
+	typeInstall(t, i.own, "reset", "--force", "--cleanup-tmp-dir")
 	run(t, i.own, "sh", "-c", removeCarried)
 	same(t, bare, untouched(t, i.own))
 }
@@ -315,6 +324,9 @@ func (i *interop) kubeadmInit(t *testing.T) {
 		t.Fatal(err)
 	}
 	i.key = certificateKey(t, done.Output)
+	// flanneld goes by the API server's Service; before that answers it only
+	// fails and waits.
+	kubectlOn(t, i.hand, "-n", "kube-system", "rollout", "status", "daemonset/kube-proxy", "--timeout", "2m")
 	if done, err = i.kit.ApplyNetwork(t.Context(), i.hand); err != nil {
 		t.Fatal(err)
 	}
@@ -349,8 +361,7 @@ func (i *interop) installJoinsControlPlane(t *testing.T) {
 func (i *interop) installJoin(t *testing.T, h *lab.Host, args ...string) {
 	t.Helper()
 	run(t, h, "sh", "-c", byhand.FlannelPlugin)
-	args = slices.Concat([]string{"join"}, i.join, []string{"--cni", "none"}, args)
-	transcribe(t, h, "./install "+strings.Join(args, " "), install(t, h, 0, args...))
+	typeInstall(t, h, slices.Concat([]string{"join"}, i.join, []string{"--cni", "none"}, args)...)
 }
 
 // workloadRuns starts the test's workload on every host, has it talk across
@@ -434,6 +445,13 @@ func certificateKey(t *testing.T, out string) string {
 func transcribe(t *testing.T, h *lab.Host, line, out string) {
 	t.Helper()
 	t.Logf("\nroot@%s:~# %s\n%s", h.Name, line, strings.TrimRight(out, "\n"))
+}
+
+// typeInstall runs the installer, with its output in the log as at a terminal.
+func typeInstall(t *testing.T, h *lab.Host, args ...string) string {
+	t.Helper()
+	transcribe(t, h, "./install "+strings.Join(args, " "), "")
+	return install(t, h, 0, args...)
 }
 
 // summary leaves out the bodies of what a dry run would write or has read,
