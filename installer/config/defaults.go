@@ -2,6 +2,7 @@ package config
 
 import (
 	"net"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -72,8 +73,7 @@ func (c *Config) CompleteInit() {
 	c.completeTimeouts()
 	setDefault(&c.CertificateValidityPeriod, CertificateValidity)
 	setDefault(&c.CACertificateValidityPeriod, CACertificateValidity)
-	setDefault(&c.LocalAPIEndpoint.AdvertiseAddress, c.Facts.NodeIP)
-	setDefault(&c.LocalAPIEndpoint.BindPort, DefaultBindPort)
+	c.completeAdvertised()
 	c.completeEndpoint()
 	if c.NodeRegistration.Taints == nil {
 		c.NodeRegistration.Taints = []corev1.Taint{ControlPlaneTaint}
@@ -103,8 +103,7 @@ func (c *Config) CompleteJoin() {
 	c.completeTimeouts()
 	setDefault(&c.Discovery.TLSBootstrapToken, c.Discovery.Token)
 	if c.ControlPlane {
-		setDefault(&c.LocalAPIEndpoint.AdvertiseAddress, c.Facts.NodeIP)
-		setDefault(&c.LocalAPIEndpoint.BindPort, DefaultBindPort)
+		c.completeAdvertised()
 		if c.NodeRegistration.Taints == nil {
 			c.NodeRegistration.Taints = []corev1.Taint{ControlPlaneTaint}
 		}
@@ -163,6 +162,17 @@ func (c *Config) completeAlgorithm() {
 	if ecdsa {
 		c.EncryptionAlgorithm = "ECDSA-P256"
 	}
+}
+
+// completeAdvertised chooses where this node's API server listens. An
+// unspecified address, 0.0.0.0, asks for the default, as with kubeadm.
+func (c *Config) completeAdvertised() {
+	e := &c.LocalAPIEndpoint
+	if ip, err := netip.ParseAddr(e.AdvertiseAddress); err == nil && ip.IsUnspecified() {
+		e.AdvertiseAddress = ""
+	}
+	setDefault(&e.AdvertiseAddress, c.Facts.NodeIP)
+	setDefault(&e.BindPort, DefaultBindPort)
 }
 
 // completeEndpoint gives the shared endpoint a port, as kubeadm does before it

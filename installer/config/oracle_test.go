@@ -125,6 +125,16 @@ etcd:
     serverCertSANs: [etcd.example.com]
     peerCertSANs: [192.0.2.9]
 `},
+	{"the default address, asked for", []string{"v1beta3", "v1beta4", "v1"}, `
+apiVersion: VERSION
+kind: InitConfiguration
+bootstrapTokens: [{token: abcdef.0123456789abcdef}]
+localAPIEndpoint: {advertiseAddress: 0.0.0.0, bindPort: 0}
+---
+apiVersion: VERSION
+kind: ClusterConfiguration
+kubernetesVersion: KUBERNETES
+`},
 	{"no taints", []string{"v1beta3", "v1beta4", "v1"}, `
 apiVersion: VERSION
 kind: InitConfiguration
