@@ -132,6 +132,9 @@ func (in *initFlags) open(cmd *cobra.Command) (n *installer.Node, done func(), e
 		return nil, nil, err
 	}
 	cfg.CompleteInit()
+	for _, w := range cfg.Warnings() {
+		n.Console.Warn("%s", w)
+	}
 	if err = cfg.ValidateInit(); err == nil {
 		err = errors.Join(n.NameImages(), n.UsePatches())
 	}

@@ -82,6 +82,9 @@ func (in *resetFlags) open(cmd *cobra.Command, ask bool) (n *installer.Node, don
 		return nil, nil, err
 	}
 	in.reset.Complete()
+	if err := in.reset.ValidateReset(); err != nil {
+		return nil, nil, err
+	}
 	if ask && !in.reset.Force && !in.reset.DryRun {
 		if err := confirm(cmd); err != nil {
 			return nil, nil, err
