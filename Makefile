@@ -63,7 +63,7 @@ test: packages oracles vet
 	go test ./...
 
 e2e: bundle
-	go test -tags e2e -count 1 -p 1 -parallel 3 -timeout 40m ./scripts/lab ./installer/host ./installer/preflight ./e2e
+	go test -tags e2e -count 1 -p 1 -parallel 3 -timeout 40m ./scripts/lab ./installer/host ./e2e
 
 clean:
 	rm -rf bin out $(STUBS)/install-linux-*

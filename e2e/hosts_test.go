@@ -156,7 +156,7 @@ func TestDryRun(t *testing.T) {
 	contains(t, install(t, h, 0, "init", "--dry-run"), "Nothing was changed")
 	same(t, bare, untouched(t, h))
 	contains(t, run(t, h, "sh", "-c", "cd /tmp/airlift-init-dry-run-*; find . -type f"),
-		"./etc/kubernetes/manifests/kube-apiserver.yaml", "./etc/kubernetes/pki/ca.crt", "./var/lib/kubelet/config.yaml", "configmap-kubeadm-config.yaml")
+		"./etc/kubernetes/manifests/kube-apiserver.yaml", "./etc/kubernetes/pki/ca.crt", "./var/lib/kubelet/config.yaml", "./cluster/upload-config-kubeadm.yaml", "./cluster/addon-coredns.yaml")
 }
 
 // TestSkipPhases leaves out what a bundle without a pod network's user would,
@@ -179,15 +179,4 @@ func TestSkipPhases(t *testing.T) {
 		t.Errorf("skipped and made all the same:\n%s", objects)
 	}
 	contains(t, objects, "deployment.apps/coredns")
-}
-
-// TestPreflight: what is wrong with a host is said all at once.
-func TestPreflight(t *testing.T) {
-	s := up(t, lab.Options{Name: "e2e-preflight", Hosts: 1})
-	h := s.Hosts[0]
-	run(t, h, "sh", "-c", "mkdir -p /etc/kubernetes/manifests /var/lib/etcd/member && echo {} >/etc/kubernetes/manifests/kube-apiserver.yaml")
-	bare := untouched(t, h)
-	contains(t, install(t, h, 3, "init"),
-		"FileAvailable--etc-kubernetes-manifests-kube-apiserver.yaml", "DirAvailable--var-lib-etcd")
-	same(t, bare, untouched(t, h))
 }

@@ -8,6 +8,7 @@ import (
 
 	"airlift/fault"
 	"airlift/images/store"
+	"airlift/installer/config"
 )
 
 // A host may have a containerd of its own. It is used when Kubernetes can run
@@ -19,7 +20,14 @@ const runtimeHint = "mend it, or remove it (apt-get purge containerd) and let th
 // whether Kubernetes can use it.
 func (n *Node) detectRuntime(ctx context.Context) error {
 	socket := strings.TrimPrefix(n.Config.NodeRegistration.CRISocket, "unix://")
-	if n.Host.OwnsRuntime() || !n.exists(socket) {
+	if n.Host.OwnsRuntime() {
+		return nil
+	}
+	if !n.exists(socket) {
+		if socket != config.ContainerdSocket {
+			return fault.New(fault.Preflight, "start the container runtime it belongs to, or leave it out: the bundle brings a containerd",
+				"no container runtime listens at the CRI socket %s", socket)
+		}
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, runtimeTimeout)

@@ -118,6 +118,9 @@ func (s *subject) checks() []check {
 	for _, name := range s.forwarding() {
 		list = append(list, s.fileContent(name, "1"))
 	}
+	for _, name := range s.bridgeFilters() {
+		list = append(list, s.bridgeFilter(name))
+	}
 	list = append(list, check{"ImagePull", s.images})
 	if s.Role.controlPlane() {
 		list = append(list, check{"Nameservers", s.nameservers})

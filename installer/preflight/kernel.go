@@ -110,8 +110,7 @@ func without(wanted, present []string) []string {
 }
 
 // forwarding names the kernel settings that must be 1 for the cluster's
-// address families. bridge-nf-call-iptables is not among them: it appears with
-// a kernel module that the installer loads.
+// address families.
 func (s *subject) forwarding() []string {
 	var names []string
 	ranges := s.Config.Networking.PodSubnet + "," + s.Config.Networking.ServiceSubnet + "," + s.Config.Facts.NodeIP
@@ -122,6 +121,32 @@ func (s *subject) forwarding() []string {
 		names = append(names, "/proc/sys/net/ipv6/conf/all/forwarding")
 	}
 	return names
+}
+
+// bridgeFilters name the settings by which packets between pods on one bridge
+// pass the packet filter, where Services are.
+func (s *subject) bridgeFilters() []string {
+	var names []string
+	for _, name := range s.forwarding() {
+		if strings.Contains(name, "/ipv6/") {
+			names = append(names, "/proc/sys/net/bridge/bridge-nf-call-ip6tables")
+		} else {
+			names = append(names, "/proc/sys/net/bridge/bridge-nf-call-iptables")
+		}
+	}
+	return names
+}
+
+// bridgeFilter is fileContent for a setting that may not be there yet: it
+// comes with a kernel module that the installer loads.
+func (s *subject) bridgeFilter(path string) check {
+	c := s.fileContent(path, "1")
+	return check{c.name, func(ctx context.Context) []finding {
+		if _, err := os.Stat(s.host.Path(path)); errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return c.run(ctx)
+	}}
 }
 
 // fileContent wants a kernel setting to have a value, or to accept it: the

@@ -53,6 +53,7 @@ func healthy(t *testing.T) *subject {
 		"/bin/mount":                             "",
 		"/bin/umount":                            "",
 		"/sbin/iptables":                         "",
+		"/usr/bin/crictl":                        "",
 		"/run/systemd/system/x":                  "",
 	} {
 		write(t, root, path, text)
@@ -184,6 +185,17 @@ func TestEachCheck(t *testing.T) {
 			write(t, s.Root, "/usr/local/bin/kubelet", "theirs")
 			s.Binaries = []host.Binary{{Path: "/usr/local/bin/kubelet", SHA256: strings.Repeat("0", 64)}}
 		}, says: "version conflict: /usr/local/bin/kubelet"},
+		{check: "ImagePull", breaks: func(_ *testing.T, s *subject) { s.MissingImages = []string{"etcd"} }, says: "no image for etcd"},
+		{check: "KubeletVersion", warning: true, breaks: func(t *testing.T, s *subject) {
+			write(t, s.Root, "/usr/bin/kubelet", "#!/bin/sh\necho Kubernetes v1.27.3\n")
+			if err := os.Chmod(filepath.Join(s.Root, "/usr/bin/kubelet"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}, says: "v1.27.3"},
+		{check: "FileExisting-crictl", warning: true, breaks: func(t *testing.T, s *subject) { remove(t, s, "/usr/bin/crictl") }, says: "crictl"},
+		{check: "FileContent--proc-sys-net-bridge-bridge-nf-call-iptables", breaks: func(t *testing.T, s *subject) {
+			write(t, s.Root, "/proc/sys/net/bridge/bridge-nf-call-iptables/x", "") // a folder cannot be read as a setting
+		}, says: "bridge-nf-call-iptables"},
 		{check: "Clock", breaks: func(_ *testing.T, s *subject) { s.now = func() time.Time { return time.Unix(0, 0) } }, says: "1970-01-01"},
 		{check: "Nameservers", warning: true, breaks: func(_ *testing.T, s *subject) { s.Config.Facts.Nameservers = nil }, says: "nameserver"},
 	} {
