@@ -77,7 +77,7 @@ func (s *subject) checks() []check {
 				s.port(etcdPeerPort, "etcd"),
 				s.dirAvailable(etcdDataDir(c)),
 			)
-		} else {
+		} else if s.Role == Init || c.CertificateKey == "" { // otherwise they are still to be downloaded
 			list = append(list,
 				check{"ExternalEtcdClientCertificates", s.externalEtcdCertificates},
 				check{"ExternalEtcdVersion", s.externalEtcdVersion},
