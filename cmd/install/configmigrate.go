@@ -1,0 +1,79 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"airlift/fault"
+	"airlift/installer/pki"
+)
+
+func newConfigMigrateCmd() *cobra.Command {
+	oldPath, newPath := "", ""
+	cmd := &cobra.Command{
+		Use:   "migrate",
+		Short: "Write a configuration file anew, in a current version of kubeadm's format",
+		Long: `Write a configuration file anew, in a current version of kubeadm's format, with
+everything that was left open filled in: this host's name and address among it.
+That is the configuration that init, join or reset would take from the file on
+this host. Comments are not kept. Documents of kubelet and kube-proxy stay as
+they are.`,
+		Example: "  ./install config migrate --old-config old.yaml --new-config new.yaml",
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if oldPath == "" {
+				return fault.New(fault.Usage, "./install config migrate --old-config old.yaml --new-config new.yaml", "the file to convert is missing")
+			}
+			data, err := migrate(cmd, oldPath)
+			if err != nil {
+				return err
+			}
+			if newPath == "" {
+				_, err = cmd.OutOrStdout().Write(data)
+				return err
+			}
+			// It may hold tokens.
+			if err := os.WriteFile(newPath, data, 0o600); err != nil {
+				return fmt.Errorf("writing the new configuration: %w", err)
+			}
+			return nil
+		},
+	}
+	cmd.Flags().StringVar(&oldPath, "old-config", "", "the file to convert; - is standard input (required)")
+	cmd.Flags().StringVar(&newPath, "new-config", "", "where to write the result (default: standard output)")
+	return cmd
+}
+
+func migrate(cmd *cobra.Command, path string) ([]byte, error) {
+	f, err := readWhole(cmd, path, thisHost)
+	if err != nil {
+		return nil, err
+	}
+	var docs [][]byte
+	add := func(data []byte, e error) {
+		docs, err = append(docs, data), cmp.Or(err, e)
+	}
+	if f.Init != nil {
+		if f.Init.EncryptionAlgorithm == "" {
+			f.Init.EncryptionAlgorithm = pki.DefaultAlgorithm
+		}
+		add(f.Init.WriteInit(f.API))
+	}
+	if f.Join != nil {
+		add(f.Join.WriteJoin(f.API))
+	}
+	if f.Reset != nil {
+		add(f.Reset.Write(f.API))
+	}
+	if f.Upgrade != nil {
+		add(f.Upgrade.Write(f.API))
+	}
+	if err != nil {
+		return nil, err
+	}
+	return bytes.Join(append(docs, f.Components...), []byte("---\n")), nil
+}

@@ -1,0 +1,151 @@
+package config
+
+import (
+	"cmp"
+	"reflect"
+	"slices"
+	"strings"
+)
+
+func (w *walker) wrongArgs(isMap bool, at place) {
+	if isMap {
+		w.addf(at.line, `%s is a mapping, which it was up to v1beta3; in %s it is a list: write - name: NAME and value: "VALUE"`, at.path, w.version)
+	} else {
+		w.addf(at.line, `%s must be a mapping in v1beta3: write NAME: "VALUE"; it is a list of name and value since v1beta4`, at.path)
+	}
+}
+
+// Fields that were taken out of the API, and what took their place.
+var replaced = map[string]string{
+	"ClusterConfiguration.apiServer.timeoutForControlPlane": "write timeouts.controlPlaneComponentHealthCheck in InitConfiguration, or in JoinConfiguration",
+	"JoinConfiguration.discovery.timeout":                   "write timeouts.discovery",
+}
+
+func (w *walker) misplaced(tag, name string, at place) {
+	last, until := strings.CutPrefix(tag, "-")
+	switch {
+	case until && replaced[at.path] != "":
+		w.addf(at.line, "%s was in %s and is not in %s: %s", at.path, last, w.version, replaced[at.path])
+	case until:
+		w.addf(at.line, "%s was in %s and is not in %s", at.path, last, w.version)
+	default:
+		w.addf(at.line, "%s is not in %s: %q exists since %s, so write apiVersion: %s/%s here, or take it away", at.path, w.version, name, tag, kubeadmGroup, tag)
+	}
+}
+
+// unknown says that there is no such field, and which was meant.
+func (w *walker) unknown(t reflect.Type, name string, at place) {
+	hint := didYouMean(name, w.names(t))
+	if hint == "" {
+		if places := w.elsewhere(name); len(places) > 0 {
+			hint = ": it belongs at " + strings.Join(places, " or ")
+		}
+	}
+	if hint == "" {
+		hint = ": there is no such field here; the fields are " + strings.Join(w.names(t), ", ")
+	}
+	w.addf(at.line, "%s is not known%s", at.path, hint)
+}
+
+// names are the fields of a struct in this version, sorted.
+func (w *walker) names(t reflect.Type) (names []string) {
+	for name, field := range fieldsOf(t) {
+		if w.version == "" || within(field.Tag.Get("kubeadm"), w.version) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// elsewhere returns the places that do have a field of that name.
+func (w *walker) elsewhere(name string) (places []string) {
+	version := cmp.Or(w.version, apiVersions[1])
+	var search func(t reflect.Type, path string)
+	search = func(t reflect.Type, path string) {
+		for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
+			t = t.Elem()
+		}
+		if t.Kind() != reflect.Struct || !strings.HasPrefix(t.PkgPath(), reflect.TypeFor[source]().PkgPath()) && t.Name() != "" {
+			return
+		}
+		fields := fieldsOf(t)
+		for _, n := range keys(fields) {
+			if !within(fields[n].Tag.Get("kubeadm"), version) {
+				continue
+			}
+			if n == name {
+				places = append(places, path+"."+n)
+			}
+			search(fields[n].Type, path+"."+n)
+		}
+	}
+	for _, kind := range keys(kubeadmKinds) {
+		if within(kubeadmKinds[kind].since, version) && kind != "UpgradeConfiguration" {
+			search(kubeadmKinds[kind].of, kind)
+		}
+	}
+	for _, kind := range keys(componentKinds) {
+		if _, ok := fieldsOf(componentKinds[kind].of)[name]; ok {
+			places = append(places, kind+"."+name)
+		}
+	}
+	return places[:min(len(places), 4)]
+}
+
+func keys[V any](m map[string]V) []string {
+	names := make([]string, 0, len(m))
+	for name := range m {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// example is an item of a list, for messages.
+func example(t reflect.Type) string {
+	if t.Kind() == reflect.String {
+		return `"…"`
+	}
+	return "{…}"
+}
+
+// didYouMean names the candidate that what was written begins, or that differs
+// least from it, if by no more than a slip.
+func didYouMean(written string, candidates []string) string {
+	best, least := "", 1+min(3, len(written)/3)
+	for _, c := range candidates {
+		if len(written) > 3 && strings.HasPrefix(strings.ToLower(c), strings.ToLower(written)) {
+			best = c
+			break
+		}
+		if d := distance(strings.ToLower(written), strings.ToLower(c)); d < least {
+			best, least = c, d
+		}
+	}
+	if best == "" {
+		return ""
+	}
+	return ": did you mean " + best + "?"
+}
+
+// distance is Levenshtein's: how many letters to add, drop or change.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := diagonal
+			if a[i] != b[j] {
+				cost++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}
