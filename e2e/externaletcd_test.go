@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -51,12 +52,18 @@ END`, endpoint, store.Addr))
 	contains(t, stored(), "/registry/configmaps/default/here")
 	contains(t, install(t, control, 0, "init", "--config", "/root/kubeadm.yaml"), "Nothing was changed")
 
-	// Its client certificate is among what is handed on to the next one.
+	// Its client certificate is among what is handed on to the next one, which
+	// joins phase by phase, each a run of its own.
 	m := regexp.MustCompile(`(?m)^\s*\./install (join .* --control-plane --certificate-key [0-9a-f]{64})$`).FindStringSubmatch(out)
 	if m == nil {
 		t.Fatal("no join command for a control plane")
 	}
-	install(t, other, 0, strings.Fields(m[1])...)
+	flags := strings.Fields(m[1])[1:]
+	for _, phase := range []string{"preflight", "unpack", "runtime", "control-plane-prepare download-certs", "control-plane-prepare all", "check-etcd",
+		"images", "kubelet-start", "control-plane-join all", "wait-control-plane", "pod-network", "wait-node"} {
+		install(t, other, 0, slices.Concat([]string{"join", "phase"}, strings.Fields(phase), flags)...)
+	}
+	contains(t, install(t, other, 0, strings.Fields(m[1])...), "Nothing was changed")
 	systemIsUp(t, s, 2)
 	contains(t, kubectlAt(t, other, "get", "configmap", "here", "-o", "jsonpath={.data}"), `"a":"b"`)
 	contains(t, run(t, other, "cat", "/etc/kubernetes/manifests/kube-apiserver.yaml"), "--etcd-servers=https://"+store.Addr.String()+":2379", "/etc/site-etcd/client.key")
