@@ -63,7 +63,7 @@ func preflightCases() []preflightCase {
 		setup, undo := without(name)
 		add(preflightCase{name: "FileExisting-" + name, setup: setup, undo: undo})
 	}
-	for _, name := range []string{"iptables", "crictl", "conntrack", "ip", "nsenter", "ethtool", "tc", "touch"} {
+	for _, name := range []string{"iptables", "crictl", "conntrack", "ip", "nsenter", "ethtool", "tc", "touch", "losetup", "cp"} {
 		setup, undo := without(name)
 		add(preflightCase{name: "FileExisting-" + name, setup: setup, undo: undo, warning: true})
 	}

@@ -13,10 +13,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// system is kubeadm's SystemVerification: the kernel's version and the cgroup
-// controllers, here also that they can be written.
+// system is kubeadm's SystemVerification: the kernel and the cgroup
+// controllers, here also that these can be written.
 func (s *subject) system(context.Context) []finding {
-	found := kernelVersion()
+	found := s.kernel()
 	var missing, readOnly []string
 	var err error
 	if s.Config.Facts.CgroupVersion == 2 {
@@ -40,23 +40,6 @@ func (s *subject) system(context.Context) []finding {
 			"%s is mounted read-only: containers could not be given their cgroups", point)...)
 	}
 	return found
-}
-
-// kernelVersion wants 3.10 or newer, as kubeadm does.
-func kernelVersion() []finding {
-	var name unix.Utsname
-	if err := unix.Uname(&name); err != nil {
-		return problem("", "asking for the kernel's version: %v", err)
-	}
-	release := unix.ByteSliceToString(name.Release[:])
-	var major, minor int
-	if _, err := fmt.Sscanf(release, "%d.%d", &major, &minor); err != nil {
-		return problem("", "reading the kernel's version %q: %v", release, err)
-	}
-	if major < 3 || major == 3 && minor < 10 {
-		return problem("upgrade the system", "the kernel is %s, Kubernetes needs 3.10 or newer", release)
-	}
-	return nil
 }
 
 func minor(version string) int {
@@ -118,7 +101,8 @@ func (s *subject) forwarding() []string {
 		names = append(names, "/proc/sys/net/ipv4/ip_forward")
 	}
 	if strings.Contains(ranges, ":") {
-		names = append(names, "/proc/sys/net/ipv6/conf/all/forwarding")
+		// kubeadm looks at the second; setting the first sets both.
+		names = append(names, "/proc/sys/net/ipv6/conf/all/forwarding", "/proc/sys/net/ipv6/conf/default/forwarding")
 	}
 	return names
 }
@@ -128,10 +112,12 @@ func (s *subject) forwarding() []string {
 func (s *subject) bridgeFilters() []string {
 	var names []string
 	for _, name := range s.forwarding() {
+		filter := "/proc/sys/net/bridge/bridge-nf-call-iptables"
 		if strings.Contains(name, "/ipv6/") {
-			names = append(names, "/proc/sys/net/bridge/bridge-nf-call-ip6tables")
-		} else {
-			names = append(names, "/proc/sys/net/bridge/bridge-nf-call-iptables")
+			filter = "/proc/sys/net/bridge/bridge-nf-call-ip6tables"
+		}
+		if !slices.Contains(names, filter) {
+			names = append(names, filter)
 		}
 	}
 	return names

@@ -16,14 +16,23 @@ import (
 	"golang.org/x/net/http/httpproxy"
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"airlift/installer/config"
 )
 
 // port wants a TCP port to be free, or to belong to the program that will
-// listen on it, where that is ours.
-func (s *subject) port(number int, owner string) check {
+// listen on it, where that is ours. bind is where it will listen, if the user
+// has said so, as kubeadm of 1.37 does.
+func (s *subject) port(number int, owner string, bind ...config.Arg) check {
+	address := ""
+	for _, a := range bind {
+		if a.Name == "bind-address" {
+			address = a.Value // the last one holds
+		}
+	}
 	return check{fmt.Sprintf("Port-%d", number), func(ctx context.Context) []finding {
 		var lc net.ListenConfig
-		l, err := lc.Listen(ctx, "tcp", fmt.Sprintf(":%d", number))
+		l, err := lc.Listen(ctx, "tcp", net.JoinHostPort(address, strconv.Itoa(number)))
 		if err == nil {
 			l.Close()
 			return nil

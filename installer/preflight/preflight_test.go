@@ -2,6 +2,7 @@ package preflight
 
 import (
 	"bytes"
+	"compress/gzip"
 	"context"
 	"encoding/json"
 	"errors"
@@ -37,24 +38,26 @@ func healthy(t *testing.T) *subject {
 	t.Helper()
 	root := t.TempDir()
 	for path, text := range map[string]string{
-		"/proc/sys/net/ipv4/ip_forward":          "0",
-		"/proc/sys/net/ipv6/conf/all/forwarding": "0",
-		"/proc/sys/vm/overcommit_memory":         "0",
-		"/proc/sys/vm/panic_on_oom":              "0",
-		"/proc/sys/kernel/panic":                 "0",
-		"/proc/sys/kernel/panic_on_oops":         "1",
-		"/proc/sys/kernel/keys/root_maxkeys":     "1000000",
-		"/proc/sys/kernel/keys/root_maxbytes":    "25000000",
-		"/proc/self/uid_map":                     "         0          0 4294967295\n",
-		"/proc/self/mountinfo":                   cgroupsV1,
-		"/proc/filesystems":                      "nodev\tproc\nnodev\toverlay\n\text4\n",
-		"/sys/fs/cgroup/cgroup.controllers":      "cpuset cpu io memory hugetlb pids\n",
-		"/dev/kmsg":                              "",
-		"/bin/mount":                             "",
-		"/bin/umount":                            "",
-		"/sbin/iptables":                         "",
-		"/usr/bin/crictl":                        "",
-		"/run/systemd/system/x":                  "",
+		"/proc/sys/net/ipv4/ip_forward":              "0",
+		"/proc/sys/net/ipv6/conf/all/forwarding":     "0",
+		"/proc/sys/net/ipv6/conf/default/forwarding": "0",
+		"/proc/config.gz":                            kernelSettings(t, ""),
+		"/proc/sys/vm/overcommit_memory":             "0",
+		"/proc/sys/vm/panic_on_oom":                  "0",
+		"/proc/sys/kernel/panic":                     "0",
+		"/proc/sys/kernel/panic_on_oops":             "1",
+		"/proc/sys/kernel/keys/root_maxkeys":         "1000000",
+		"/proc/sys/kernel/keys/root_maxbytes":        "25000000",
+		"/proc/self/uid_map":                         "         0          0 4294967295\n",
+		"/proc/self/mountinfo":                       cgroupsV1,
+		"/proc/filesystems":                          "nodev\tproc\nnodev\toverlay\n\text4\n",
+		"/sys/fs/cgroup/cgroup.controllers":          "cpuset cpu io memory hugetlb pids\n",
+		"/dev/kmsg":                                  "",
+		"/bin/mount":                                 "",
+		"/bin/umount":                                "",
+		"/sbin/iptables":                             "",
+		"/usr/bin/crictl":                            "",
+		"/run/systemd/system/x":                      "",
 	} {
 		write(t, root, path, text)
 	}
@@ -72,6 +75,77 @@ func healthy(t *testing.T) *subject {
 		t.Fatal(err)
 	}
 	return &subject{Target: Target{Config: c, Role: Init, Root: root}, host: h, now: time.Now}
+}
+
+// kernelSettings is a /proc/config.gz with all that is needed, but for one.
+func kernelSettings(t *testing.T, without string) string {
+	t.Helper()
+	var packed bytes.Buffer
+	z := gzip.NewWriter(&packed)
+	for _, option := range slices.Concat(kernelNeeds, kernelNeedsV1, kernelNeedsV2) {
+		value := "=m"
+		if option == without {
+			value = "=n"
+		}
+		_, name, other := strings.Cut(option, "|")
+		if !other {
+			name = option
+		}
+		fmt.Fprintln(z, "CONFIG_"+name+value)
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return packed.String()
+}
+
+func TestKernelVersion(t *testing.T) {
+	for _, c := range []struct {
+		release    string
+		kubernetes int
+		errors     bool
+		warns      bool
+	}{
+		{"3.9.1", 29, true, false},
+		{"3.10.0-1160.el7.x86_64", 29, false, false},
+		{"3.10.0-1160.el7.x86_64", 32, true, false},
+		{"4.18.0-553.el8.x86_64", 31, false, false},
+		{"4.18.0-553.el8.x86_64", 33, true, false},
+		{"4.19.0-27-amd64", 33, false, false},
+		{"4.19.0-27-amd64", 34, false, true},
+		{"5.4.0", 37, false, false},
+		{"5.14.0-427.el9.x86_64", 33, false, false},
+		{"5.14.0-427.el9.x86_64", 37, false, true},
+		{"5.15.0-100-generic", 37, false, false},
+		{"6.18.44", 37, false, false},
+		{"10.0.1", 37, false, false},
+		{"linux", 29, true, false},
+	} {
+		found := kernelVersion(c.release, c.kubernetes)
+		if got := len(found) > 0 && !found[0].warning; got != c.errors {
+			t.Errorf("%s for 1.%d: %v", c.release, c.kubernetes, found)
+		}
+		if got := len(found) > 0 && found[0].warning; got != c.warns {
+			t.Errorf("%s for 1.%d: %v", c.release, c.kubernetes, found)
+		}
+	}
+}
+
+// A port that is taken on another address than the one to listen on is free.
+func TestPortOfAnAddress(t *testing.T) {
+	s := healthy(t)
+	l, err := net.Listen("tcp", "127.0.0.2:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	port := l.Addr().(*net.TCPAddr).Port
+	for address, want := range map[string]int{"127.0.0.1": 0, "127.0.0.2": 1, "": 1} {
+		found := s.port(port, "x", config.Arg{Name: "bind-address", Value: address}).run(context.Background())
+		if len(found) != want {
+			t.Errorf("listening on %q: %v", address, found)
+		}
+	}
 }
 
 func write(t *testing.T, root, path, text string) {
@@ -157,6 +231,11 @@ func TestEachCheck(t *testing.T) {
 			s.Config.Facts.CgroupVersion = 2
 			write(t, s.Root, "/sys/fs/cgroup/cgroup.controllers", "cpu io pids\n")
 		}, says: "missing cgroup controllers: cpuset, memory"},
+		{check: "SystemVerification", breaks: func(t *testing.T, s *subject) {
+			write(t, s.Root, "/proc/config.gz", kernelSettings(t, "MEMCG"))
+		}, says: "the kernel was built without CONFIG_MEMCG"},
+		{check: "SystemVerification", breaks: func(t *testing.T, s *subject) { write(t, s.Root, "/proc/config.gz", "x") }, says: "unpacking /proc/config.gz"},
+		{check: "SystemVerification", warning: true, breaks: func(t *testing.T, s *subject) { remove(t, s, "/proc/config.gz") }, says: "does not tell how it was built"},
 		{check: "SystemVerification", warning: true, breaks: func(_ *testing.T, s *subject) { s.Config.KubernetesVersion = "v1.35.6" }, says: "cgroup v1"},
 		{check: "Hostname", breaks: func(_ *testing.T, s *subject) { s.Config.NodeRegistration.Name = "a_b" }, says: `"a_b"`},
 		{check: "Hostname", warning: true, breaks: func(_ *testing.T, s *subject) { s.Config.NodeRegistration.Name = "nobody.invalid" }, says: "resolved"},
@@ -348,12 +427,21 @@ func TestNamesAreKubeadms(t *testing.T) {
 	s := healthy(t)
 	s.Config.LocalAPIEndpoint.BindPort = 6443
 	s.Config.Discovery.APIServerEndpoint = "10.1.0.5:6443"
+	s.Config.Networking.PodSubnet += ",fd01::/48"
 	for role, want := range map[Role][]string{
-		Init: {"IsPrivilegedUser", "NumCPU", "Mem", "KubernetesVersion", "Port-6443", "Port-10259", "Port-10257", "Port-10250", "Port-2379", "Port-2380",
-			"FileAvailable--etc-kubernetes-manifests-kube-apiserver.yaml", "DirAvailable--var-lib-etcd", "HTTPProxy", "HTTPProxyCIDR", "CRI", "Swap",
-			"FileExisting-mount", "SystemVerification", "Hostname", "Firewalld"},
+		Init: {"IsPrivilegedUser", "NumCPU", "Mem", "KubernetesVersion", "Firewalld", "Port-6443", "Port-10259", "Port-10257", "Port-10250", "Port-2379", "Port-2380",
+			"FileAvailable--etc-kubernetes-manifests-kube-apiserver.yaml", "FileAvailable--etc-kubernetes-manifests-kube-controller-manager.yaml",
+			"FileAvailable--etc-kubernetes-manifests-kube-scheduler.yaml", "FileAvailable--etc-kubernetes-manifests-etcd.yaml", "DirAvailable--var-lib-etcd",
+			"HTTPProxy", "HTTPProxyCIDR", "CRI", "Swap", "FileExisting-crictl", "FileExisting-conntrack", "FileExisting-ip", "FileExisting-iptables", "FileExisting-mount",
+			"FileExisting-nsenter", "FileExisting-ethtool", "FileExisting-tc", "FileExisting-touch", "FileExisting-losetup", "FileExisting-cp",
+			"SystemVerification", "Hostname", "KubeletVersion", "Service-Kubelet", "ImagePull",
+			"FileContent--proc-sys-net-bridge-bridge-nf-call-iptables", "FileContent--proc-sys-net-ipv4-ip_forward",
+			"FileContent--proc-sys-net-bridge-bridge-nf-call-ip6tables", "FileContent--proc-sys-net-ipv6-conf-default-forwarding"},
 		Join: {"IsPrivilegedUser", "FileAvailable--etc-kubernetes-kubelet.conf", "FileAvailable--etc-kubernetes-bootstrap-kubelet.conf",
-			"FileAvailable--etc-kubernetes-pki-ca.crt", "HTTPProxy", "Port-10250", "CRI", "Swap", "SystemVerification", "Hostname"},
+			"FileAvailable--etc-kubernetes-pki-ca.crt", "HTTPProxy", "Port-10250", "CRI", "Swap", "SystemVerification", "Hostname", "KubeletVersion", "Service-Kubelet",
+			"FileContent--proc-sys-net-bridge-bridge-nf-call-iptables", "FileContent--proc-sys-net-ipv4-ip_forward", "FileExisting-nsenter"},
+		JoinControlPlane: {"IsPrivilegedUser", "NumCPU", "Mem", "Port-6443", "Port-2379", "DirAvailable--var-lib-etcd", "FileAvailable--etc-kubernetes-kubelet.conf",
+			"FileAvailable--etc-kubernetes-manifests-etcd.yaml", "HTTPProxy", "HTTPProxyCIDR", "Port-10250", "ImagePull"},
 	} {
 		target := s.Target
 		target.Role = role

@@ -1,0 +1,123 @@
+package preflight
+
+import (
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// kernel looks at the running kernel: its version, and what is built into it.
+func (s *subject) kernel() []finding {
+	var name unix.Utsname
+	if err := unix.Uname(&name); err != nil {
+		return problem("", "asking for the kernel's version: %v", err)
+	}
+	release := unix.ByteSliceToString(name.Release[:])
+	found := kernelVersion(release, minor(s.Config.KubernetesVersion))
+	return append(found, s.kernelOptions(release)...)
+}
+
+// kernelVersion wants what kubeadm of each minor version wants
+// (k8s.io/system-validators v1.8.0 in 1.29 to 1.31, v1.9.2 in 1.32 and 1.33,
+// and from v1.10.2 in 1.34 on only a warning).
+func kernelVersion(release string, kubernetes int) []finding {
+	var major, minor int
+	if _, err := fmt.Sscanf(release, "%d.%d", &major, &minor); err != nil {
+		return problem("", "reading the kernel's version %q: %v", release, err)
+	}
+	at := func(wantMajor, wantMinor int) bool {
+		return major > wantMajor || major == wantMajor && minor >= wantMinor
+	}
+	const fix = "upgrade the system to one with a newer kernel"
+	switch {
+	case !at(3, 10):
+		return problem(fix, "the kernel is %s, Kubernetes needs 3.10 or newer", release)
+	case kubernetes >= 32 && kubernetes <= 33 && !at(4, 19):
+		return problem(fix, "the kernel is %s, Kubernetes 1.%d needs 4.19 or newer", release, kubernetes)
+	case kubernetes >= 34 && !at(6, 0) && (major != 5 || minor != 4 && minor != 10 && minor != 15):
+		return warning(fix, "the kernel is %s; Kubernetes 1.%d supports 5.4, 5.10, 5.15 and 6.0 or newer", release, kubernetes)
+	}
+	return nil
+}
+
+// What kubeadm wants to be built into a kernel or to be there as a module, and
+// of that what has a cgroup v1 controller each. Either of two names may do.
+var (
+	kernelNeeds = []string{
+		"NAMESPACES", "NET_NS", "PID_NS", "IPC_NS", "UTS_NS", "CGROUPS", "CGROUP_PIDS", "CGROUP_SCHED", "CPUSETS", "MEMCG", "INET", "EXT4_FS",
+		"PROC_FS", "NETFILTER_XT_TARGET_REDIRECT|IP_NF_TARGET_REDIRECT", "NETFILTER_XT_MATCH_COMMENT", "FAIR_GROUP_SCHED",
+	}
+	kernelNeedsV1 = []string{"CGROUP_CPUACCT", "CGROUP_DEVICE", "CGROUP_FREEZER"}
+	kernelNeedsV2 = []string{"CGROUP_BPF"}
+)
+
+// kernelOptions wants what kubeadm wants of the kernel's build. A kernel that
+// does not tell how it was built is taken as it is.
+func (s *subject) kernelOptions(release string) []finding {
+	text, err := s.kernelConfig(release)
+	if err != nil {
+		return problem("make the file readable, or move it away", "reading how the kernel was built: %v", err)
+	}
+	if text == "" {
+		return []finding{{warning: true, minor: true, fix: "nothing to do",
+			message: "the kernel does not tell how it was built (no /proc/config.gz, no /boot/config-" + release + ")"}}
+	}
+	has := map[string]bool{}
+	for _, line := range strings.Split(text, "\n") {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), "="); ok && (value == "y" || value == "m") {
+			has[strings.TrimPrefix(name, "CONFIG_")] = true
+		}
+	}
+	needs := append([]string{}, kernelNeeds...)
+	if s.Config.Facts.CgroupVersion == 2 {
+		needs = append(needs, kernelNeedsV2...)
+	} else {
+		needs = append(needs, kernelNeedsV1...)
+	}
+	var missing []string
+	for _, option := range needs {
+		one, other, _ := strings.Cut(option, "|")
+		if !has[one] && !has[other] {
+			missing = append(missing, "CONFIG_"+one)
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	return problem("use a kernel that has them", "the kernel was built without %s", strings.Join(missing, ", "))
+}
+
+// kernelConfig finds the settings a kernel was built with, "" if nowhere.
+// kubeadm also loads the kernel module that shows them; a check changes
+// nothing.
+func (s *subject) kernelConfig(release string) (string, error) {
+	for _, path := range []string{
+		"/proc/config.gz", "/boot/config-" + release, "/usr/lib/modules/" + release + "/config",
+		"/usr/lib/ostree-boot/config-" + release, "/usr/lib/kernel/config-" + release,
+		"/usr/src/linux-headers-" + release + "/.config", "/lib/modules/" + release + "/build/.config",
+	} {
+		f, err := os.Open(s.host.Path(path))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return "", err
+		}
+		defer f.Close()
+		r := io.Reader(f)
+		if strings.HasSuffix(path, ".gz") {
+			if r, err = gzip.NewReader(f); err != nil {
+				return "", fmt.Errorf("unpacking %s: %w", path, err)
+			}
+		}
+		data, err := io.ReadAll(r)
+		return string(data), err
+	}
+	return "", nil
+}
