@@ -88,6 +88,7 @@ var badFiles = []struct {
 
 	{"an unknown field of the kubelet", "v1beta4", head + "---\napiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nmaxPod: 3\n", 7, "did you mean maxPods?", ""},
 	{"a wrong type of the kubelet's", "v1beta4", head + "---\napiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nauthentication:\n  x509: {clientCAFile: 7}\n", 8, "put it in quotes", ""},
+	{"a field of a later kubelet", "v1beta3", head + "---\napiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nfailCgroupV1: true\n", 7, "from v1.31 on", ""},
 	{"an unknown field of kube-proxy", "v1beta4", head + "---\napiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nmod: ipvs\n", 7, "did you mean mode?", ""},
 
 	{"SAN", "v1beta3", head + "apiServer:\n  certSANs:\n  - ok.example\n  - a_b\n", 7, "neither an IP address nor a DNS name", ""},

@@ -92,3 +92,16 @@ func (s *source) lineOf(d *document, key string) int {
 	}
 	return d.line
 }
+
+// kubeletFieldSince is the first minor version whose kubelet has a field, for
+// those that came after v1.29 (k8s.io/kubelet/config/v1beta1/types.go of v0.29
+// to v0.37; none was taken out in between). Older kubelets pass over them.
+var kubeletFieldSince = map[string]int{
+	"containerLogMaxWorkers": 30, "containerLogMonitorInterval": 30, "podLogsDir": 30,
+	"failCgroupV1":     31,
+	"crashLoopBackOff": 32, "singleProcessOOMKill": 32,
+	"imagePullCredentialsVerificationPolicy": 33, "mergeDefaultEvictionSettings": 33,
+	"preloadedImagesVerificationAllowlist": 33, "userNamespaces": 33,
+	"memoryReservationPolicy": 36, "tlsCurvePreferences": 36,
+	"defaultPodSysctls": 37,
+}

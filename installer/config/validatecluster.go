@@ -44,7 +44,22 @@ func (v *validator) cluster(c *Cluster, cni string) {
 	v.component("scheduler", &c.Scheduler)
 	v.etcd(&c.Etcd)
 	v.gates(c)
+	v.kubeletFields(c)
 	v.algorithm(at("encryptionAlgorithm", "the encryption algorithm"), c)
+}
+
+// kubeletFields checks that this version's kubelet has the fields that the
+// config file has.
+func (v *validator) kubeletFields(c *Cluster) {
+	if v.origin == nil || c.Minor() == 0 {
+		return
+	}
+	for _, name := range keys(kubeletFieldSince) {
+		path, since := "KubeletConfiguration."+name, kubeletFieldSince[name]
+		if v.lines[path] > 0 && c.Minor() < since {
+			v.addf("%s is in the kubelet from v1.%d on, and this is %s: take it away", v.at(path, path), since, c.KubernetesVersion)
+		}
+	}
 }
 
 // algorithms are kubeadm's; ECDSA-P384 came in v1.34. The API objects of v1.29
