@@ -1,0 +1,112 @@
+package kubelet
+
+import (
+	_ "embed"
+	"encoding/json"
+	"strings"
+	"sync"
+)
+
+//go:embed facts/facts.json
+var factsFile []byte
+
+// The minor versions in facts.json.
+const (
+	oldest = 29
+	newest = 37
+)
+
+// gateFact is what a kubelet knows of one feature gate.
+type gateFact struct {
+	Stage   string   `json:"stage"` // alpha, beta, ga, deprecated
+	Default bool     `json:"default"`
+	Locked  bool     `json:"locked"` // may not be set otherwise
+	Needs   []string `json:"needs"`  // gates that must be on when this one is
+}
+
+// flagFact is what a kubelet knows of one flag.
+type flagFact struct {
+	Type       string `json:"type"`
+	Field      string `json:"field"` // the field it overrides, by its path
+	Deprecated string `json:"deprecated"`
+}
+
+// span is a fact and the minor versions it holds for.
+type span[T any] struct {
+	From int `json:"from"`
+	To   int `json:"to"`
+	Is   T   `json:"is"`
+}
+
+type history[T any] map[string][]span[T]
+
+type factBook struct {
+	Gates  history[gateFact] `json:"gates"`
+	Flags  history[flagFact] `json:"flags"`
+	Fields history[struct{}] `json:"fields"`
+}
+
+var facts = sync.OnceValue(func() *factBook {
+	b := new(factBook)
+	if err := json.Unmarshal(factsFile, b); err != nil {
+		panic(err) // the file is a part of this program
+	}
+	return b
+})
+
+// at is the fact of one name in a minor version.
+func (h history[T]) at(name string, minor int) (T, bool) {
+	for _, s := range h[name] {
+		if s.From <= minor && minor <= s.To {
+			return s.Is, true
+		}
+	}
+	var none T
+	return none, false
+}
+
+// hint helps with a name that a minor version does not know: it is another
+// version's, or spelt like one that is known.
+func (h history[T]) hint(name string, minor int) string {
+	if spans := h[name]; len(spans) > 0 {
+		if spans[0].From > minor {
+			return "it comes with v1." + itoa(spans[0].From)
+		}
+		return "v1." + itoa(spans[len(spans)-1].To) + " was the last version with it"
+	}
+	best, distance := "", 3 // more than two letters off is another word
+	for known := range h {
+		if _, ok := h.at(known, minor); !ok {
+			continue
+		}
+		d := editDistance(strings.ToLower(known), strings.ToLower(name))
+		if d < distance || d == distance && best != "" && known < best {
+			best, distance = known, d
+		}
+	}
+	if best == "" {
+		return ""
+	}
+	return "did you mean " + best + "?"
+}
+
+// editDistance counts the letters to insert, remove or change to make b of a.
+func editDistance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := 1
+			if a[i] == b[j] {
+				cost = 0
+			}
+			next := min(row[j]+1, row[j+1]+1, diagonal+cost)
+			diagonal, row[j+1] = row[j+1], next
+		}
+	}
+	return row[len(b)]
+}
