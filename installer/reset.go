@@ -200,3 +200,14 @@ func (n *Node) DryRunReset(ctx context.Context) error {
 	n.Console.close()
 	return nil
 }
+
+// DryRunResetPhase says the same of one phase.
+func (n *Node) DryRunResetPhase(name string) error {
+	s, ok := find(n.Reset(), strings.TrimSuffix(name, "/all"))
+	if !ok {
+		return fault.New(fault.Usage, "the phases are: "+strings.Join(Names(n.Reset()), ", "), "there is no phase %q", name)
+	}
+	n.Console.Summary(fmt.Sprintf("Nothing was changed. The phase %s would %s.\n", name, s.Doc))
+	n.Console.close()
+	return nil
+}

@@ -110,7 +110,7 @@ func (p *resetPhase) run(cmd *cobra.Command, name string, _ []string) error {
 	}
 	defer done()
 	if n.Resetting.DryRun {
-		return n.DryRunReset(cmd.Context())
+		return n.DryRunResetPhase(name)
 	}
 	return installer.RunPhase(cmd.Context(), n.Console, n.Reset(), name)
 }
