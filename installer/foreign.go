@@ -48,7 +48,7 @@ func (n *Node) detectRuntime(ctx context.Context) error {
 		}
 		return fault.Wrap(fmt.Errorf("using this host's containerd %s: %w", info.Version, err), fault.Preflight, hint)
 	}
-	n.store, n.foreign, n.sandboxImage = s, true, info.SandboxImage
+	n.store, n.foreign, n.sandboxImage, n.runtimeVersion = s, true, info.SandboxImage, info.Version
 	n.Config.Facts.CgroupDriver = "cgroupfs"
 	if info.SystemdCgroup {
 		n.Config.Facts.CgroupDriver = "systemd"

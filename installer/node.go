@@ -48,24 +48,25 @@ type Node struct {
 	// Resetting is what reset is to do.
 	Resetting config.Reset
 
-	before       *host.Host // dry run: the host itself, while Host is a folder
-	manifest     *bundle.Manifest
-	brought      map[string]string // the bundle's image references by component
-	patches      *patches.Set
-	payload      *payload
-	stop         context.CancelFunc // ends the payload's stream
-	store        *store.Store
-	role         preflight.Role // what this host is to become
-	looked       bool           // look has been here
-	unfit        error          // what is wrong with the host's own container runtime
-	foreign      bool           // containerd is the host's own, not ours
-	sandboxImage string         // the pause image a foreign containerd asks for, if it tells
-	rerun        bool           // an earlier run of ours has got at least to the certificates
-	changes      int            // what this run changed on the host and in the cluster
-	client       *cluster.Client
-	token        string         // the one the join command shows
-	found        *cluster.Found // join: the cluster, trusted
-	kubelet      []byte         // join: the cluster's KubeletConfiguration
+	before         *host.Host // dry run: the host itself, while Host is a folder
+	manifest       *bundle.Manifest
+	brought        map[string]string // the bundle's image references by component
+	patches        *patches.Set
+	payload        *payload
+	stop           context.CancelFunc // ends the payload's stream
+	store          *store.Store
+	role           preflight.Role // what this host is to become
+	looked         bool           // look has been here
+	unfit          error          // what is wrong with the host's own container runtime
+	foreign        bool           // containerd is the host's own, not ours
+	runtimeVersion string         // of a foreign containerd
+	sandboxImage   string         // the pause image a foreign containerd asks for, if it tells
+	rerun          bool           // an earlier run of ours has got at least to the certificates
+	changes        int            // what this run changed on the host and in the cluster
+	client         *cluster.Client
+	token          string         // the one the join command shows
+	found          *cluster.Found // join: the cluster, trusted
+	kubelet        []byte         // join: the cluster's KubeletConfiguration
 
 	clusterVersion   string // join: what the cluster runs
 	lastControlPlane bool   // reset: the cluster ends with this host

@@ -53,7 +53,7 @@ func (n *Node) Preflight(ctx context.Context) (preflight.Report, error) {
 	}
 	return preflight.Run(ctx, preflight.Target{
 		Config: n.Config, Role: n.role, Rerun: n.rerun, Root: n.Host.Path("/"),
-		Disk: n.diskSpace(), Binaries: n.binaries(), Runtime: n.unfit, RuntimeInUse: n.foreign,
+		Disk: n.diskSpace(), Binaries: n.binaries(), Runtime: n.unfit, RuntimeInUse: n.foreign, RuntimeVersion: n.runtimeVersion,
 		MissingImages: n.missingImages(), Kubelet: kubelet,
 	}, n.Config.NodeRegistration.IgnorePreflightErrors)
 }

@@ -98,6 +98,7 @@ func (s *subject) checks() []check {
 	}
 	list = append(list,
 		check{"CRI", s.runtime},
+		check{"ContainerRuntimeVersion", s.runtimeVersion},
 		check{"Firewalld", s.firewalld},
 		check{"Swap", s.swap},
 		s.needs("mount"),

@@ -45,6 +45,8 @@ type Target struct {
 	Runtime error
 	// RuntimeInUse says that the host's own container runtime will be used.
 	RuntimeInUse bool
+	// RuntimeVersion is its containerd's: "1.7.29".
+	RuntimeVersion string
 	// MissingImages are what this node needs and the bundle does not bring,
 	// by component.
 	MissingImages []string

@@ -217,6 +217,9 @@ func TestEachCheck(t *testing.T) {
 		{check: "CRI", breaks: func(_ *testing.T, s *subject) {
 			s.Runtime = fault.New(fault.Preflight, "enable it", "the CRI plugin is disabled")
 		}, says: "plugin is disabled"},
+		{check: "ContainerRuntimeVersion", warning: true, breaks: func(_ *testing.T, s *subject) {
+			s.RuntimeInUse, s.RuntimeVersion, s.Config.KubernetesVersion = true, "1.6.20~ds1", "v1.37.1"
+		}, says: "containerd 1.6.20~ds1"},
 		{check: "Swap", breaks: func(_ *testing.T, s *subject) { s.Config.Facts.SwapOn = true }, says: "swap is on"},
 		{check: "FileExisting-mount", breaks: func(t *testing.T, s *subject) { remove(t, s, "/bin/mount") }, says: "mount"},
 		{check: "FileExisting-umount", breaks: func(t *testing.T, s *subject) { remove(t, s, "/bin/umount") }, says: "umount"},

@@ -57,6 +57,21 @@ func (s *subject) runtime(context.Context) []finding {
 	return problem(fault.Hint(s.Runtime), "%v", s.Runtime)
 }
 
+// runtimeVersion warns of a runtime that does not tell the kubelet which cgroup
+// driver it uses (the CRI's RuntimeConfig, which containerd has since 2.0), as
+// kubeadm does from 1.37 on: the kubelet of 1.38 will insist on it.
+func (s *subject) runtimeVersion(context.Context) []finding {
+	if !s.RuntimeInUse || minor(s.Config.KubernetesVersion) < 37 {
+		return nil
+	}
+	is, err := version.ParseGeneric(s.RuntimeVersion)
+	if err != nil || is.Major() >= 2 {
+		return nil
+	}
+	return warning("upgrade it to 2.0 or newer before Kubernetes 1.38, or remove it and let the bundle bring one",
+		"this host's containerd %s does not tell the kubelet its cgroup driver", s.RuntimeVersion)
+}
+
 func (s *subject) systemd(ctx context.Context) []finding {
 	if info, err := os.Stat(s.host.Path("/run/systemd/system")); err != nil || !info.IsDir() {
 		return problem("boot the host with systemd", "systemd does not run this host")
