@@ -186,7 +186,10 @@ func (n *Node) kubeletStart(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return n.startKubelet(ctx, settings, false)
+	if err := n.startKubelet(ctx, settings, false); err != nil {
+		return err
+	}
+	return n.waitKubelet(ctx)
 }
 
 // waitControlPlane waits for the API and makes the administrator one. It goes

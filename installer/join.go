@@ -169,6 +169,10 @@ func (n *Node) waitBootstrap(ctx context.Context) error {
 	}
 	if n.client == nil { // a worker's
 		n.client = own
+		n.client.SetTimeout(n.Config.Timeouts.KubernetesAPICall)
+	}
+	if err := n.waitKubelet(ctx); err != nil {
+		return err
 	}
 	return n.registered(ctx)
 }

@@ -279,5 +279,6 @@ func (n *Node) loadClient(kubeconfig, server string) (*cluster.Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("loading %s: %w", kubeconfig, err)
 	}
+	c.SetTimeout(n.Config.Timeouts.KubernetesAPICall)
 	return c, nil
 }

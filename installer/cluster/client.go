@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"fmt"
+	"net/http"
 	"os"
 	"strings"
 	"time"
@@ -22,6 +23,7 @@ const userAgent = "airlift-install"
 
 // Client talks to one API server with one identity.
 type Client struct {
+	http   *http.Client // of both of the next two; nil in tests
 	api    kubernetes.Interface
 	dyn    dynamic.Interface
 	server string
@@ -93,7 +95,14 @@ func fromREST(cfg *rest.Config) (*Client, error) {
 			return nil, err
 		}
 	}
-	return &Client{api: api, dyn: dyn, server: cfg.Host, ca: ca}, nil
+	return &Client{http: httpClient, api: api, dyn: dyn, server: cfg.Host, ca: ca}, nil
+}
+
+// SetTimeout bounds every request by d, a watch included; 0 leaves the default.
+func (c *Client) SetTimeout(d time.Duration) {
+	if d > 0 && c.http != nil {
+		c.http.Timeout = d
+	}
 }
 
 // Server is the API server's URL.

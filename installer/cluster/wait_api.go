@@ -16,11 +16,12 @@ import (
 
 const kubeletHint = "see what the kubelet says: journalctl -u kubelet -e"
 
-// WaitForKubelet waits until the kubelet of this host says that it is healthy.
-func WaitForKubelet(ctx context.Context, timeout time.Duration, report Report) error {
+// WaitForKubelet waits until the kubelet of this host, whose health check is at
+// url, says that it is healthy.
+func WaitForKubelet(ctx context.Context, url string, timeout time.Duration, report Report) error {
 	w := wait{what: "the kubelet to be healthy", hint: kubeletHint, timeout: timeout, report: report}
 	return w.until(ctx, nil, func(ctx context.Context) (bool, string, error) {
-		ok, state := kubeletHealth(ctx, KubeletHealthURL)
+		ok, state := kubeletHealth(ctx, url)
 		return ok, state, nil
 	})
 }
