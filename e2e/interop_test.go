@@ -58,7 +58,7 @@ func TestInterop(t *testing.T) {
 		{"install resets what it joined", func(t *testing.T) {
 			for _, h := range []*lab.Host{third, own} {
 				typeInstall(t, h, "reset", "--force")
-				kubectlOn(t, hand, "delete", "node", h.Name)
+				forget(t, hand, h)
 			}
 			if members := etcdMembers(t, hand); len(members) != 1 {
 				t.Errorf("etcd's members: %q", members)
@@ -165,7 +165,7 @@ func (i *interop) kubeadmJoinsWorker(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	kubectlOn(t, i.own, "delete", "node", i.hand.Name)
+	forget(t, i.own, i.hand)
 }
 
 func (i *interop) kubeadmJoinsControlPlane(t *testing.T) {
@@ -290,7 +290,7 @@ func (i *interop) kubeadmResets(t *testing.T, bare string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	kubectlOn(t, i.own, "delete", "node", i.hand.Name)
+	forget(t, i.own, i.hand)
 	if members := etcdMembers(t, i.own); len(members) != 1 {
 		t.Errorf("kubeadm reset left etcd the members %q", members)
 	}
@@ -420,6 +420,15 @@ func etcdMembers(t *testing.T, control *lab.Host) []string {
 	out := kubectlOn(t, control, "-n", "kube-system", "exec", "etcd-"+control.Name, "--", "etcdctl",
 		"--cacert", pki+"ca.crt", "--cert", pki+"healthcheck-client.crt", "--key", pki+"healthcheck-client.key", "member", "list")
 	return strings.Split(strings.TrimSpace(out), "\n")
+}
+
+// forget takes a host that was reset out of control's cluster, with the pods
+// that nobody runs any more. Left to the cluster, those go within a minute, and
+// a host that comes back sooner waits for that.
+func forget(t *testing.T, control, h *lab.Host) {
+	t.Helper()
+	kubectlOn(t, control, "delete", "node", h.Name)
+	kubectlOn(t, control, "delete", "pods", "-A", "--field-selector", "spec.nodeName="+h.Name, "--force", "--grace-period", "0")
 }
 
 // kubectlOn runs kubectl as the administrator on a control plane.
