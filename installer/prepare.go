@@ -32,13 +32,29 @@ const imageTimeout = 30 * time.Minute
 
 func (n *Node) preflight(ctx context.Context) error {
 	report, err := n.Preflight(ctx)
+	n.sayWarnings(report)
+	return err
+}
+
+// checkKubelet looks at the kubelet's settings on a host that joins: before,
+// the cluster's were not known.
+func (n *Node) checkKubelet(ctx context.Context) error {
+	settings, err := n.plannedKubelet()
+	if err != nil {
+		return err
+	}
+	report, err := preflight.Kubelet(ctx, n.target(settings), n.Config.NodeRegistration.IgnorePreflightErrors)
+	n.sayWarnings(report)
+	return err
+}
+
+func (n *Node) sayWarnings(report preflight.Report) {
 	for _, w := range report.Warnings {
 		if w.Minor && n.Console.Verbosity == 0 {
 			continue
 		}
 		n.Console.Warn("%s: %s", w.Name, w.Message)
 	}
-	return err
 }
 
 // Preflight looks for everything that would keep this host from becoming what
@@ -51,11 +67,17 @@ func (n *Node) Preflight(ctx context.Context) (preflight.Report, error) {
 	if err != nil {
 		return preflight.Report{}, err
 	}
-	return preflight.Run(ctx, preflight.Target{
+	return preflight.Run(ctx, n.target(kubelet), n.Config.NodeRegistration.IgnorePreflightErrors)
+}
+
+// target is what preflight has to know. kubelet is the kubelet's configuration
+// as it will be written, nil if not known yet.
+func (n *Node) target(kubelet []byte) preflight.Target {
+	return preflight.Target{
 		Config: n.Config, Role: n.role, Rerun: n.rerun, Root: n.Host.Path("/"),
 		Disk: n.diskSpace(), Binaries: n.binaries(), Runtime: n.unfit, RuntimeInUse: n.foreign, RuntimeVersion: n.runtimeVersion,
 		MissingImages: n.missingImages(), Kubelet: kubelet,
-	}, n.Config.NodeRegistration.IgnorePreflightErrors)
+	}
 }
 
 // plannedKubelet is the kubelet's configuration as far as it is known: a
@@ -409,6 +431,11 @@ func (n *Node) writeKubelet(cluster []byte, worker bool) error {
 // or restarts it when one of them changed.
 func (n *Node) startKubelet(ctx context.Context, cluster []byte, worker bool) error {
 	before := n.changes
+	if n.role != preflight.Init {
+		if err := n.checkKubelet(ctx); err != nil {
+			return err
+		}
+	}
 	if err := n.writeKubelet(cluster, worker); err != nil {
 		return err
 	}

@@ -126,6 +126,7 @@ func (s *subject) checks() []check {
 	if s.Role.controlPlane() {
 		list = append(list, check{"Nameservers", s.nameservers})
 	}
+	list = append(list, s.kubeletRules()...)
 	return append(list,
 		check{"Systemd", s.systemd},
 		check{"UserNamespace", s.userNamespace},

@@ -51,7 +51,7 @@ type Target struct {
 	// by component.
 	MissingImages []string
 	// Kubelet is the KubeletConfiguration as it will be written, YAML; nil
-	// leaves its check to the kubelet.
+	// where it is not known yet. The flags are always checked.
 	Kubelet []byte
 }
 
@@ -81,13 +81,17 @@ type Report struct {
 // warnings. If any are left, the error is a fault.Preflight one that lists
 // them all with their fixes.
 func Run(ctx context.Context, t Target, ignore []string) (Report, error) {
+	return run(ctx, t, ignore, (*subject).checks)
+}
+
+func run(ctx context.Context, t Target, ignore []string, checks func(*subject) []check) (Report, error) {
 	h, err := host.Open(t.Root)
 	if err != nil {
 		return Report{}, err
 	}
 	s := &subject{Target: t, host: h, now: time.Now}
 	report := Report{Warnings: []Problem{}, Errors: []Problem{}} // [] and not null in JSON
-	for _, c := range s.checks() {
+	for _, c := range checks(s) {
 		if err := ctx.Err(); err != nil {
 			return report, err
 		}

@@ -187,6 +187,27 @@ func (s *subject) runOne(t *testing.T, name string) []finding {
 	return nil
 }
 
+func kubeletSetting(line string) func(*testing.T, *subject) {
+	return func(_ *testing.T, s *subject) {
+		s.Kubelet = []byte("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n" + line + "\n")
+	}
+}
+
+// The checks of the kubelet's settings can be made alone, with the same
+// --ignore-preflight-errors.
+func TestKubeletAlone(t *testing.T) {
+	s := healthy(t)
+	s.Config.Facts.SwapOn = true // not asked for
+	kubeletSetting("maxPods: -1")(t, s)
+	report, err := Kubelet(context.Background(), s.Target, nil)
+	if fault.ExitCode(err) != fault.Preflight || len(report.Errors) != 1 || report.Errors[0].Name != "KubeletConfiguration" {
+		t.Errorf("%+v %v", report, err)
+	}
+	if report, err := Kubelet(context.Background(), s.Target, []string{"kubeletconfiguration"}); err != nil || len(report.Warnings) != 1 {
+		t.Errorf("ignored: %+v %v", report, err)
+	}
+}
+
 func TestEachCheck(t *testing.T) {
 	unwritable := func(path string) func(*testing.T, *subject) {
 		return func(t *testing.T, s *subject) { remove(t, s, path) }
@@ -279,6 +300,25 @@ func TestEachCheck(t *testing.T) {
 			write(t, s.Root, "/proc/sys/net/bridge/bridge-nf-call-iptables/x", "") // a folder cannot be read as a setting
 		}, says: "bridge-nf-call-iptables"},
 		{check: "Clock", breaks: func(_ *testing.T, s *subject) { s.now = func() time.Time { return time.Unix(0, 0) } }, says: "1970-01-01"},
+		{check: "KubeletConfiguration", breaks: kubeletSetting("maxPods: -1"), says: "maxPods"},
+		{check: "KubeletFlags", breaks: func(_ *testing.T, s *subject) {
+			s.Config.NodeRegistration.KubeletExtraArgs = []config.Arg{{Name: "no-such-flag", Value: "1"}}
+		}, says: "--no-such-flag"},
+		{check: "KubeletFlags", warning: true, breaks: func(t *testing.T, s *subject) {
+			s.Kubelet = []byte("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nmaxPods: 60\n")
+			write(t, s.Root, "/etc/default/kubelet", "KUBELET_EXTRA_ARGS=\"--max-pods=50\"\n")
+		}, says: "50"},
+		{check: "KubeletNodeLabels", breaks: func(_ *testing.T, s *subject) {
+			s.Config.NodeRegistration.KubeletExtraArgs = []config.Arg{{Name: "node-labels", Value: "node-role.kubernetes.io/worker="}}
+		}, says: "node-role.kubernetes.io/worker"},
+		{check: "KubeletFeatureGates", breaks: kubeletSetting("featureGates: {NoSuchGate: true}"), says: "NoSuchGate"},
+		{check: "KubeletTLS", breaks: kubeletSetting("tlsMinVersion: VersionTLS99"), says: "VersionTLS99"},
+		{check: "KubeletClientCA", breaks: kubeletSetting("authentication: {x509: {clientCAFile: /etc/none.crt}}"), says: "/etc/none.crt"},
+		{check: "KubeletReserved", breaks: kubeletSetting("systemReserved: {memory: 900Ti}"), says: "900Ti"},
+		{check: "KubeletReserved", breaks: func(t *testing.T, s *subject) {
+			write(t, s.Root, "/proc/sys/kernel/pid_max", "32768\n")
+			kubeletSetting("systemReserved: {pid: \"40000\"}")(t, s)
+		}, says: "32768"},
 		{check: "Nameservers", warning: true, breaks: func(_ *testing.T, s *subject) { s.Config.Facts.Nameservers = nil }, says: "nameserver"},
 	} {
 		t.Run(c.check, func(t *testing.T) {
