@@ -296,5 +296,18 @@ func (n *Node) waitSystem(ctx context.Context) error {
 	if n.Config.CNI == "flannel" {
 		namespaces = append(namespaces, "kube-flannel")
 	}
-	return n.client.WaitForPods(ctx, cluster.Pods{Namespaces: namespaces}, nodeTimeout, n.report)
+	return n.client.WaitForPods(ctx, cluster.Pods{Namespaces: namespaces, Names: n.staticPods()}, nodeTimeout, n.report)
+}
+
+// staticPods are the names under which the kubelet shows this control plane's
+// static pods in the API: real kubeadm's join looks for etcd's.
+func (n *Node) staticPods() []string {
+	components := []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler"}
+	if n.Config.Etcd.External == nil {
+		components = append(components, "etcd")
+	}
+	for i, c := range components {
+		components[i] = "kube-system/" + c + "-" + n.Config.NodeRegistration.Name
+	}
+	return components
 }
