@@ -59,6 +59,7 @@ type Node struct {
 	looked         bool           // look has been here
 	unfit          error          // what is wrong with the host's own container runtime
 	foreign        bool           // containerd is the host's own, not ours
+	kubeletFit     bool           // join: checkKubelet has found nothing
 	runtimeVersion string         // of a foreign containerd
 	sandboxImage   string         // the pause image a foreign containerd asks for, if it tells
 	rerun          bool           // an earlier run of ours has got at least to the certificates

@@ -36,15 +36,19 @@ func (n *Node) preflight(ctx context.Context) error {
 	return err
 }
 
-// checkKubelet looks at the kubelet's settings on a host that joins: before,
-// the cluster's were not known.
+// checkKubelet looks at the kubelet's settings on a host that joins, when the
+// cluster's are known: preflight came before.
 func (n *Node) checkKubelet(ctx context.Context) error {
+	if n.role == preflight.Init || n.kubelet == nil || n.kubeletFit {
+		return nil
+	}
 	settings, err := n.plannedKubelet()
 	if err != nil {
 		return err
 	}
 	report, err := preflight.Kubelet(ctx, n.target(settings), n.Config.NodeRegistration.IgnorePreflightErrors)
 	n.sayWarnings(report)
+	n.kubeletFit = err == nil
 	return err
 }
 
@@ -200,6 +204,9 @@ func (n *Node) unpack(ctx context.Context) error {
 	}
 	if n.unfit != nil {
 		return n.unfit
+	}
+	if err := n.checkKubelet(ctx); err != nil {
+		return err
 	}
 	needed := []string{"bin/runc", "bin/containerd", "bin/containerd-shim-runc-v2"}
 	if n.foreign {
@@ -431,10 +438,8 @@ func (n *Node) writeKubelet(cluster []byte, worker bool) error {
 // or restarts it when one of them changed.
 func (n *Node) startKubelet(ctx context.Context, cluster []byte, worker bool) error {
 	before := n.changes
-	if n.role != preflight.Init {
-		if err := n.checkKubelet(ctx); err != nil {
-			return err
-		}
+	if err := n.checkKubelet(ctx); err != nil {
+		return err
 	}
 	if err := n.writeKubelet(cluster, worker); err != nil {
 		return err
