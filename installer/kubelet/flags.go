@@ -170,7 +170,8 @@ func (c *check) readFlags() {
 		}
 		switch {
 		case name == "help" || name == "version":
-			if arg.Value != "false" {
+			// --version=v1.2.3 only changes what is reported.
+			if arg.Value != "false" && !strings.HasPrefix(arg.Value, "v") {
 				c.fail(Flags, "remove it", "%s makes the kubelet print and end", flag)
 			}
 		case name == "node-labels":
@@ -306,9 +307,6 @@ func join(before, value any) any {
 func parseFlag(kind, s string) (any, error) {
 	switch kind {
 	case "bool":
-		if s == "" {
-			return true, nil
-		}
 		b, err := strconv.ParseBool(s)
 		if err != nil {
 			return nil, fmt.Errorf("want true or false")

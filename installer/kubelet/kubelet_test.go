@@ -1,0 +1,208 @@
+package kubelet
+
+import (
+	"crypto/tls"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"airlift/installer/config"
+)
+
+const head = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
+
+func in(version, body string, flags ...config.Arg) Input {
+	return Input{Kubernetes: version, Config: []byte(head + body), Flags: flags, CPUs: 4, MemoryBytes: 8 << 30, PIDs: 32768}
+}
+
+// one checks that there is exactly one problem, and what it is.
+func one(t *testing.T, input Input, name string, warning bool, words ...string) {
+	t.Helper()
+	found := Check(input)
+	if len(found) != 1 || found[0].Name != name || found[0].Warning != warning {
+		t.Fatalf("want one %s (warning %v), got %+v", name, warning, found)
+	}
+	for _, w := range words {
+		if !strings.Contains(found[0].Message+"\n"+found[0].Fix, w) {
+			t.Errorf("%q is not in %+v", w, found[0])
+		}
+	}
+}
+
+func none(t *testing.T, input Input) {
+	t.Helper()
+	if found := Check(input); len(found) > 0 {
+		t.Errorf("%+v", found)
+	}
+}
+
+// A reservation is held against the machine. The real kubelet does so when it
+// is already at work on the machine's cgroups, so it is not asked.
+func TestMachine(t *testing.T) {
+	one(t, in("v1.29.15", "systemReserved: {cpu: \"3\"}\nkubeReserved: {cpu: 1500m}"), Reserved, false, "systemReserved 3 and kubeReserved 1500m", "has: 4")
+	one(t, in("v1.29.15", "systemReserved: {cpu: \"3\"}\nkubeReserved: {cpu: \"1\"}"), Reserved, true, "all this machine has")
+	none(t, in("v1.29.15", "systemReserved: {cpu: \"3\"}\nkubeReserved: {cpu: 999m}"))
+	// 100Mi is what the kubelet keeps for eviction when told nothing.
+	one(t, in("v1.29.15", "systemReserved: {memory: 8100Mi}"), Reserved, false, "evictionHard 100Mi", "8Gi")
+	none(t, in("v1.29.15", "systemReserved: {memory: 8000Mi}"))
+	one(t, in("v1.29.15", "systemReserved: {memory: 5Gi}\nevictionHard: {memory.available: 50%}"), Reserved, false, "evictionHard 4Gi")
+	none(t, in("v1.29.15", "systemReserved: {memory: 8100Mi}", config.Arg{Name: "eviction-hard", Value: "nodefs.available<5%"}))
+	one(t, in("v1.29.15", "kubeReserved: {pid: \"40000\"}"), Reserved, false, "pid", "32768")
+	// The list of CPUs replaces the numbers.
+	none(t, in("v1.29.15", "reservedSystemCPUs: 0-1\nsystemReserved: {cpu: \"9\"}\nkubeReserved: {cpu: \"9\"}"))
+	one(t, in("v1.29.15", "reservedSystemCPUs: 2-5"), Reserved, false, "CPU 4")
+	unknown := in("v1.29.15", "systemReserved: {cpu: \"900\", memory: 900Gi}")
+	unknown.CPUs, unknown.MemoryBytes, unknown.PIDs = 0, 0, 0
+	none(t, unknown)
+}
+
+// The rules are those of the minor version.
+func TestVersions(t *testing.T) {
+	// Gates: not yet, not any more, locked, and what needs what.
+	one(t, in("v1.29.15", "featureGates: {ImageVolume: true}"), FeatureGates, false, "it comes with v1.31")
+	one(t, in("v1.37.1", "featureGates: {CSIMigrationPortworx: true}"), FeatureGates, false, "was the last version with it")
+	one(t, in("v1.29.15", "featureGates: {nodeswap: true}"), FeatureGates, false, "did you mean NodeSwap?")
+	none(t, in("v1.29.15", "featureGates: {GracefulNodeShutdown: false}"))
+	one(t, in("v1.36.3", "featureGates: {ClusterTrustBundle: false, ClusterTrustBundleProjection: true}"), FeatureGates, false, "ClusterTrustBundleProjection is on and needs ClusterTrustBundle")
+	none(t, in("v1.36.3", "featureGates: {ClusterTrustBundle: true, ClusterTrustBundleProjection: true}"))
+	// Flags.
+	infra := config.Arg{Name: "pod-infra-container-image", Value: "registry.k8s.io/pause:3.9"}
+	if found := errorsOf(Check(in("v1.29.15", "", infra))); len(found) > 0 {
+		t.Errorf("%+v", found)
+	}
+	one(t, in("v1.37.1", "", infra), Flags, false, "was the last version with it")
+	// Fields and their values.
+	one(t, in("v1.29.15", "podLogsDir: /var/log/x"), Configuration, true, "it comes with v1.30")
+	none(t, in("v1.30.14", "podLogsDir: /var/log/x"))
+	one(t, in("v1.30.14", "podLogsDir: logs"), Configuration, false, "absolute path")
+	one(t, in("v1.34.9", "memorySwap: {swapBehavior: UnlimitedSwap}"), Configuration, false, "NoSwap")
+	none(t, in("v1.34.9", "memorySwap: {swapBehavior: NoSwap}"))
+	one(t, in("v1.31.14", "enforceNodeAllocatable: [system-reserved-compressible]\nsystemReservedCgroup: /s"), Configuration, false, "system-reserved-compressible")
+	none(t, in("v1.32.13", "enforceNodeAllocatable: [system-reserved-compressible]\nsystemReservedCgroup: /s"))
+	one(t, in("v1.33.13", "runOnce: true"), Configuration, false, "runOnce")
+	// No version is unknown: the nearest one's rules hold.
+	none(t, in("v1.99.0", "podLogsDir: /var/log/x"))
+	none(t, in("v1.20.0", ""))
+	for minor := oldest; minor <= newest; minor++ {
+		version := "v1." + itoa(minor) + ".0"
+		none(t, in(version, "maxPods: 110\nfailSwapOn: false\ncgroupDriver: systemd\nclusterDNS: [10.96.0.10]\nauthentication: {x509: {clientCAFile: /etc/kubernetes/pki/ca.crt}}\n"+
+			"logging: {flushFrequency: 0, options: {json: {infoBufferSize: \"0\"}}, verbosity: 0}\nmemorySwap: {}\nshutdownGracePeriod: 0s", config.Arg{Name: "node-ip", Value: "10.0.0.1,fd00::1"}))
+	}
+}
+
+// Everything that is wrong is said at once, and the same way every time.
+func TestAllAtOnce(t *testing.T) {
+	input := in("v1.29.15", "maxPods: many\nport: 70000\nhairpinMode: x\ntlsMinVersion: x\nfeatureGates: {A: true}\nsystemReserved: {gpu: \"1\"}\nauthentication: {x509: {clientCAFile: /none.crt}}",
+		config.Arg{Name: "node-labels", Value: "kubernetes.io/a=b,c=d e"}, config.Arg{Name: "no-such"}, config.Arg{Name: "sync-frequency", Value: "1"})
+	input.Root = fstest.MapFS{}
+	found := Check(input)
+	seen := make(map[string]int)
+	for _, p := range found {
+		if p.Warning || p.Fix == "" || p.Message == "" {
+			t.Errorf("%+v", p)
+		}
+		seen[p.Name]++
+	}
+	want := map[string]int{Configuration: 3, Flags: 2, NodeLabels: 2, FeatureGates: 1, TLS: 1, ClientCA: 1, Reserved: 1}
+	if !reflect.DeepEqual(seen, want) {
+		t.Errorf("%v, want %v: %+v", seen, want, found)
+	}
+	for name := range seen {
+		if !slices.Contains(Names(), name) {
+			t.Errorf("%s is not in Names", name)
+		}
+	}
+	for range 20 {
+		if again := Check(input); !reflect.DeepEqual(again, found) {
+			t.Fatalf("%+v\n%+v", found, again)
+		}
+	}
+	for _, text := range []string{"", "a", "[1]", "{", "\x00", "maxPods: {", "null"} {
+		if found := Check(Input{Kubernetes: "v1.29.15", Config: []byte(text)}); text != "" && len(errorsOf(found)) == 0 {
+			t.Errorf("%q: nothing is wrong with it", text)
+		}
+	}
+}
+
+// Files are looked for where the kubelet will look, and those to come count.
+func TestFiles(t *testing.T) {
+	w := &world{t: t, dir: t.TempDir()}
+	w.files()
+	read := func(name string) *fstest.MapFile {
+		data, err := os.ReadFile(filepath.Join(w.dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &fstest.MapFile{Data: data}
+	}
+	root := fstest.MapFS{"etc/a.crt": read("a.crt"), "etc/a.key": read("a.key"), "etc/b.key": read("b.key"), "var/lib/kubelet/x/a.crt": read("a.crt")}
+	with := func(i Input) Input { i.Root = root; return i }
+	ca := "authentication: {x509: {clientCAFile: %s}}"
+	one(t, with(in("v1.29.15", strings.Replace(ca, "%s", "/etc/kubernetes/pki/ca.crt", 1))), ClientCA, false, "/etc/kubernetes/pki/ca.crt: there is no such file")
+	later := with(in("v1.29.15", strings.Replace(ca, "%s", "/etc/kubernetes/pki/ca.crt", 1)))
+	later.WillExist = []string{"/etc/kubernetes/pki/ca.crt"}
+	none(t, later)
+	none(t, with(in("v1.29.15", strings.Replace(ca, "%s", "x/a.crt", 1)))) // beside the configuration file
+	none(t, with(in("v1.29.15", "", config.Arg{Name: "client-ca-file", Value: "etc/a.crt"})))
+	none(t, with(in("v1.29.15", "tlsCertFile: /etc/a.crt\ntlsPrivateKeyFile: /etc/a.key")))
+	one(t, with(in("v1.29.15", "tlsCertFile: /etc/a.crt\ntlsPrivateKeyFile: /etc/b.key")), TLS, false, "not a pair")
+	one(t, with(in("v1.29.15", "tlsCertFile: /etc/a.crt")), TLS, false, "without tlsPrivateKeyFile")
+	one(t, with(in("v1.29.15", "tlsPrivateKeyFile: /etc/a.key")), TLS, false, "without tlsCertFile")
+	one(t, with(in("v1.29.15", "tlsCertFile: /etc/none\ntlsPrivateKeyFile: /etc/a.key")), TLS, false, "/etc/none: there is no such file")
+}
+
+// Go's server, which is the kubelet's, does not begin with the suites that are
+// refused for HTTP/2, and does with those that are not.
+func TestSuites(t *testing.T) {
+	w := &world{t: t, dir: t.TempDir()}
+	w.files()
+	pair, err := tls.LoadX509KeyPair(filepath.Join(w.dir, "a.crt"), filepath.Join(w.dir, "a.key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	serves := func(suite uint16) bool {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.Close() // a server that begins ends at once
+		s := &http.Server{TLSConfig: &tls.Config{CipherSuites: []uint16{suite}, Certificates: []tls.Certificate{pair}}}
+		return !strings.Contains(s.ServeTLS(l, "", "").Error(), "HTTP/2")
+	}
+	const good, bad = tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256, tls.TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384
+	if !serves(good) || serves(bad) {
+		t.Fatal("net/http has other rules")
+	}
+	none(t, in("v1.29.15", "tlsCipherSuites: ["+tls.CipherSuiteName(good)+"]"))
+	one(t, in("v1.29.15", "tlsCipherSuites: ["+tls.CipherSuiteName(bad)+"]"), TLS, false, "HTTP/2")
+}
+
+func TestParseFlags(t *testing.T) {
+	arg := func(name, value string) config.Arg { return config.Arg{Name: name, Value: value} }
+	for _, c := range []struct {
+		line string
+		want []config.Arg
+	}{
+		{"", nil},
+		{`KUBELET_EXTRA_ARGS=`, nil},
+		{`KUBELET_EXTRA_ARGS="--a=b --c d"`, []config.Arg{arg("a", "b"), arg("c", "d")}},
+		{`KUBELET_EXTRA_ARGS=--node-ip=10.0.0.1 --v 2`, []config.Arg{arg("node-ip", "10.0.0.1"), arg("v", "2")}},
+		{`--fail-swap-on --max-pods 10`, []config.Arg{arg("fail-swap-on", "true"), arg("max-pods", "10")}},
+		{`--fail_swap_on max-pods`, []config.Arg{arg("fail_swap_on", "true"), arg("", "max-pods")}},
+		{`KUBELET_EXTRA_ARGS='--node-labels="a=b c" -v2'`, []config.Arg{arg("node-labels", "a=b c"), arg("v", "2")}},
+		{"# KUBELET_EXTRA_ARGS=--x=y\nOTHER=1\nKUBELET_EXTRA_ARGS=--z=1\n", []config.Arg{arg("z", "1")}},
+		{"# KUBELET_EXTRA_ARGS=--x=y\n", nil},
+		{"KUBELET_EXTRA_ARGS=--a=1\nKUBELET_EXTRA_ARGS=--a=2", []config.Arg{arg("a", "2")}},
+		{`KUBELET_EXTRA_ARGS="--a=\"b c\""`, []config.Arg{arg("a", "b c")}},
+	} {
+		if got := ParseFlags(c.line); !reflect.DeepEqual(got, c.want) {
+			t.Errorf("%s: %+v, want %+v", c.line, got, c.want)
+		}
+	}
+}

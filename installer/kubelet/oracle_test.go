@@ -1,0 +1,325 @@
+package kubelet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"airlift/installer/config"
+	"airlift/scripts/upstream/components"
+)
+
+const oracleVersion = "v1.29.15"
+
+// A world is where the real kubelet runs: alone, without a cluster, and with a
+// container runtime that is not there, so that it always ends.
+type world struct {
+	t            *testing.T
+	kubelet, dir string
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	path, err := components.Path(oracleVersion, "kubelet")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{t: t, kubelet: path, dir: t.TempDir()}
+	w.files()
+	return w
+}
+
+// base is a configuration that a kubelet without a cluster takes.
+const base = `apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+authentication: {anonymous: {enabled: true}, webhook: {enabled: false}%s}
+authorization: {mode: AlwaysAllow}
+failSwapOn: false
+`
+
+// A setting is one line or more of the file, and flags.
+type setting struct {
+	name    string
+	config  string
+	flags   []string
+	runtime bool // is only looked at when the runtime has answered
+	check   string
+	// refusal is what the kubelet says, ours what Check says.
+	refusal, ours string
+}
+
+// document is the setting as a whole file. Top-level fields of base that the
+// setting has too are left out of base.
+func (w *world) document(s setting, socket string) string {
+	text := fmt.Sprintf(base, "")
+	if x509, rest, ok := cutLine(s.config, "clientCA: "); ok {
+		text = fmt.Sprintf(base, ", x509: {clientCAFile: "+x509+"}")
+		s.config = rest
+	}
+	for _, line := range strings.Split(s.config, "\n") {
+		if field, _, ok := strings.Cut(line, ":"); ok && !strings.HasPrefix(line, " ") {
+			text = regexp.MustCompile(`(?m)^`+regexp.QuoteMeta(field)+`:.*\n`).ReplaceAllString(text, "")
+		}
+	}
+	if !strings.Contains(s.config, "containerRuntimeEndpoint") {
+		text += "containerRuntimeEndpoint: unix://" + socket + "\n"
+	}
+	return strings.ReplaceAll(text+s.config+"\n", "DIR", w.dir)
+}
+
+func cutLine(s, prefix string) (value, rest string, found bool) {
+	var others []string
+	for _, line := range strings.Split(s, "\n") {
+		if v, ok := strings.CutPrefix(line, prefix); ok {
+			value, found = v, true
+		} else {
+			others = append(others, line)
+		}
+	}
+	return value, strings.Join(others, "\n"), found
+}
+
+func (w *world) input(s setting, document string) Input {
+	in := Input{
+		Kubernetes: oracleVersion, Config: []byte(document), Root: os.DirFS("/"),
+		CPUs: runtime.NumCPU(), MemoryBytes: 8 << 30, PIDs: 32768,
+	}
+	for _, f := range s.flags {
+		name, value, ok := strings.Cut(strings.ReplaceAll(f, "DIR", w.dir), "=")
+		if !ok && !strings.HasPrefix(name, "-") {
+			in.Flags = append(in.Flags, config.Arg{Value: name})
+			continue
+		}
+		in.Flags = append(in.Flags, config.Arg{Name: strings.TrimPrefix(name, "--"), Value: value})
+	}
+	return in
+}
+
+// ask starts the real kubelet and returns what it said until it ended.
+func (w *world) ask(t *testing.T, s setting) (input Input, said string) {
+	t.Helper()
+	dir, err := os.MkdirTemp(w.dir, "run")
+	if err != nil {
+		t.Fatal(err)
+	}
+	socket := filepath.Join(dir, "none.sock")
+	if s.runtime {
+		socket = serveRuntime(t, dir)
+	}
+	document := w.document(s, socket)
+	file := filepath.Join(dir, "config.yaml")
+	if err := os.WriteFile(file, []byte(document), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"--config=" + file, "--root-dir=" + filepath.Join(dir, "root"), "--cert-dir=" + filepath.Join(dir, "pki")}
+	for _, f := range s.flags {
+		args = append(args, strings.ReplaceAll(f, "DIR", w.dir))
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, w.kubelet, args...).CombinedOutput()
+	if ctx.Err() != nil {
+		t.Fatalf("the kubelet was still running after 20 s:\n%s", out)
+	}
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	return w.input(s, document), string(out)
+}
+
+// oneAnswer is a container runtime that answers one question for its version,
+// and no more: the kubelet looks at the rest of its settings, and ends before
+// it changes anything on the machine.
+type oneAnswer struct {
+	cri.UnimplementedRuntimeServiceServer
+	cri.UnimplementedImageServiceServer
+	asked atomic.Int32
+}
+
+func (o *oneAnswer) Version(context.Context, *cri.VersionRequest) (*cri.VersionResponse, error) {
+	if o.asked.Add(1) > 1 {
+		return nil, errors.New("that was the one answer")
+	}
+	return &cri.VersionResponse{Version: "0.1.0", RuntimeName: "one", RuntimeVersion: "1.0.0", RuntimeApiVersion: "v1"}, nil
+}
+
+func (o *oneAnswer) ImageFsInfo(context.Context, *cri.ImageFsInfoRequest) (*cri.ImageFsInfoResponse, error) {
+	return &cri.ImageFsInfoResponse{}, nil
+}
+
+func serveRuntime(t *testing.T, dir string) string {
+	t.Helper()
+	socket := filepath.Join(dir, "cri.sock")
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, answer := grpc.NewServer(), new(oneAnswer)
+	cri.RegisterRuntimeServiceServer(server, answer)
+	cri.RegisterImageServiceServer(server, answer)
+	go server.Serve(listener)
+	t.Cleanup(server.Stop)
+	return socket
+}
+
+// files writes what settings name.
+func (w *world) files() {
+	w.t.Helper()
+	for _, pair := range []string{"a", "b"} {
+		cmd := exec.Command("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
+			"-subj", "/CN="+pair, "-keyout", filepath.Join(w.dir, pair+".key"), "-out", filepath.Join(w.dir, pair+".crt"))
+		if out, err := cmd.CombinedOutput(); err != nil {
+			w.t.Fatalf("openssl: %v\n%s", err, out)
+		}
+	}
+	for name, text := range map[string]string{
+		"text.crt":   "no certificate\n",
+		"broken.crt": "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
+	} {
+		if err := os.WriteFile(filepath.Join(w.dir, name), []byte(text), 0o600); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+}
+
+func errorsOf(problems []Problem) (list []Problem) {
+	for _, p := range problems {
+		if !p.Warning {
+			list = append(list, p)
+		}
+	}
+	return list
+}
+
+// What the real kubelet refuses, Check refuses, by the name of the setting and
+// with a fix.
+func TestRefused(t *testing.T) {
+	w := newWorld(t)
+	for _, s := range refused {
+		t.Run(s.name, func(t *testing.T) {
+			t.Parallel()
+			input, said := w.ask(t, s)
+			i := strings.Index(said, "command failed")
+			if i < 0 || !strings.Contains(said[i:], s.refusal) || strings.Contains(said[i:], "service connection") || strings.Contains(said[i:], "one answer") {
+				t.Fatalf("the real kubelet does not refuse it with %q:\n%s", s.refusal, tail(said))
+			}
+			found := errorsOf(Check(input))
+			if !slices.ContainsFunc(found, func(p Problem) bool {
+				return p.Name == s.check && strings.Contains(p.Message, s.ours) && p.Fix != ""
+			}) {
+				t.Errorf("Check does not name it: want %s with %q, got %+v", s.check, s.ours, found)
+			}
+			if len(found) != 1 {
+				t.Errorf("%d errors for one wrong setting: %+v", len(found), found)
+			}
+		})
+	}
+}
+
+// What the real kubelet takes, Check is silent about.
+func TestTaken(t *testing.T) {
+	w := newWorld(t)
+	for _, s := range taken {
+		t.Run(s.name, func(t *testing.T) {
+			t.Parallel()
+			input, said := w.ask(t, s)
+			end := "service connection"
+			if s.runtime {
+				end = "one answer"
+			}
+			if !strings.Contains(said, end) {
+				t.Fatalf("the real kubelet does not take it:\n%s", tail(said))
+			}
+			if found := Check(input); len(found) > 0 {
+				t.Errorf("Check: %+v", found)
+			}
+		})
+	}
+}
+
+// What the real kubelet takes without doing as it is told is a warning.
+func TestWarned(t *testing.T) {
+	w := newWorld(t)
+	for _, s := range warned {
+		t.Run(s.name, func(t *testing.T) {
+			t.Parallel()
+			s.flags = append(s.flags, "--v=5") // it then shows its settings
+			input, said := w.ask(t, s)
+			if !strings.Contains(said, "service connection") || !strings.Contains(said, s.refusal) {
+				t.Fatalf("the real kubelet does not take it, or does not say %q:\n%s", s.refusal, tail(said))
+			}
+			found := Check(input)
+			if len(errorsOf(found)) > 0 || len(found) != 1 || found[0].Name != s.check || !strings.Contains(found[0].Message, s.ours) || found[0].Fix == "" {
+				t.Errorf("want one warning %s with %q, got %+v", s.check, s.ours, found)
+			}
+		})
+	}
+}
+
+func tail(s string) string {
+	if len(s) > 1500 {
+		s = "…" + s[len(s)-1500:]
+	}
+	return s
+}
+
+// The list of gates and flags read from the sources is the one that the real
+// kubelet prints.
+func TestHelp(t *testing.T) {
+	w := newWorld(t)
+	out, err := exec.Command(w.kubelet, "--help").CombinedOutput()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var gates, flags []string
+	for _, m := range regexp.MustCompile(`(?m)(?:^| )([A-Za-z0-9]+)=true\|false \((ALPHA|BETA) - default=(true|false)\)`).FindAllStringSubmatch(string(out), -1) {
+		gates = append(gates, m[1])
+		fact, ok := facts().Gates.at(m[1], 29)
+		if !ok || !strings.EqualFold(fact.Stage, m[2]) || fmt.Sprint(fact.Default) != m[3] {
+			t.Errorf("gate %s is %s, %s; we have %+v, %v", m[1], m[2], m[3], fact, ok)
+		}
+	}
+	for _, m := range regexp.MustCompile(`(?m)^ *(?:-\w, )?--([a-z0-9-]+)(?: (\S+))?  `).FindAllStringSubmatch(string(out), -1) {
+		flags = append(flags, m[1])
+		fact, ok := facts().Flags.at(m[1], 29)
+		if !ok {
+			t.Errorf("flag --%s is missing", m[1])
+		}
+		for _, kind := range []string{"int32", "duration", "ip"} {
+			if (m[2] == kind) != (fact.Type == kind) && m[2] != "Level" && fact.Type != "string" {
+				t.Errorf("flag --%s is a %q; we have %q", m[1], m[2], fact.Type)
+			}
+		}
+	}
+	if len(gates) < 100 || len(flags) < 140 {
+		t.Fatalf("read %d gates and %d flags of the help", len(gates), len(flags))
+	}
+	for name := range facts().Gates {
+		if fact, ok := facts().Gates.at(name, 29); ok && (fact.Stage == "alpha" || fact.Stage == "beta") && !slices.Contains(gates, name) {
+			t.Errorf("gate %s is not the real kubelet's", name)
+		}
+	}
+	// Not in the help: the two without effect are hidden, and the third is in
+	// kubelets built with cloud providers.
+	hidden := []string{"iptables-drop-bit", "iptables-masquerade-bit", "azure-container-registry-config"}
+	for name := range facts().Flags {
+		if _, ok := facts().Flags.at(name, 29); ok && !slices.Contains(flags, name) && !slices.Contains(hidden, name) {
+			t.Errorf("flag --%s is not the real kubelet's", name)
+		}
+	}
+}
