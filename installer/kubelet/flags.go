@@ -1,9 +1,11 @@
 package kubelet
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -127,6 +129,18 @@ var replaced = map[string]string{
 	"bootstrap-kubeconfig": "/etc/kubernetes/bootstrap-kubelet.conf",
 }
 
+// gone are flags from before the oldest version known that old instructions
+// still have.
+var gone = map[string]string{
+	"cni-bin-dir":       dockershim,
+	"cni-conf-dir":      dockershim,
+	"container-runtime": "v1.26 was the last version with it",
+	"docker-endpoint":   dockershim,
+	"network-plugin":    dockershim,
+}
+
+const dockershim = "it went with the support for Docker in v1.24; the container runtime has the setting"
+
 // readFlags lays the flags over the file's settings.
 func (c *check) readFlags() {
 	c.flags = make(map[string]string)
@@ -145,7 +159,7 @@ func (c *check) readFlags() {
 		fact, ok := facts().Flags.at(name, c.minor)
 		if !ok {
 			fix := fmt.Sprintf("remove %s from kubeletExtraArgs and KUBELET_EXTRA_ARGS", flag)
-			if hint := facts().Flags.hint(name, c.minor); hint != "" {
+			if hint := cmp.Or(gone[name], facts().Flags.hint(name, c.minor)); hint != "" {
 				fix += "; " + hint
 			}
 			c.fail(Flags, fix, "%s is not a flag of the kubelet of v1.%d", flag, c.minor)
@@ -177,8 +191,14 @@ func (c *check) readFlags() {
 		case name == "node-labels":
 			c.labelPairs = append(c.labelPairs, value.([]string)...)
 		case fact.Field == "":
+			if before, ok := c.flags[name]; ok && before != arg.Value {
+				c.twice(flag, before, arg.Value)
+			}
 			c.flags[name] = arg.Value
 		default:
+			if before, ok := values[fact.Field]; ok && alone(value) && !equal(before, value) {
+				c.twice(flag, before, value)
+			}
 			// Lists and maps of a flag given twice are one.
 			values[fact.Field] = join(values[fact.Field], value)
 			c.from[fact.Field] = flag
@@ -188,6 +208,20 @@ func (c *check) readFlags() {
 	for _, field := range sortedKeys(values) {
 		c.override(field, values[field])
 	}
+}
+
+// twice is said of a flag with one value that is given two.
+func (c *check) twice(flag string, before, value any) {
+	c.warn(Flags, fmt.Sprintf("give %s once, in kubeletExtraArgs or in KUBELET_EXTRA_ARGS", flag), "%s is given twice, as %s and as %s: %s will hold, as the last one wins", flag, show(before), show(value), show(value))
+}
+
+// alone reports whether a value is no list or map, which add up.
+func alone(v any) bool {
+	switch v.(type) {
+	case []any, map[string]any:
+		return false
+	}
+	return true
 }
 
 // startFlags checks the flags that are no fields.
@@ -211,13 +245,39 @@ func (c *check) startFlags() {
 	if c.flags["exit-on-lock-contention"] == "true" && c.flags["lock-file"] == "" {
 		c.fail(Flags, "give --lock-file too", "--exit-on-lock-contention needs --lock-file")
 	}
-	if ips := c.flags["node-ip"]; ips != "" {
-		for _, ip := range strings.Split(ips, ",") {
-			if net.ParseIP(strings.TrimSpace(ip)) == nil {
-				c.warn(Flags, "give one address of this host, or one of each family with a comma between", "--node-ip=%s: %q is not an IP address, and the kubelet will leave it out", ips, ip)
-			}
+	c.nodeIP(c.flags["node-ip"])
+}
+
+// nodeIP checks --node-ip: one address, or one of each family.
+func (c *check) nodeIP(list string) {
+	if list == "" {
+		return
+	}
+	const fix = "give one address of this host, or one of each family with a comma between"
+	var ips []net.IP
+	for _, s := range strings.Split(list, ",") {
+		if ip := parseIP(s); ip != nil {
+			ips = append(ips, ip)
+		} else {
+			c.warn(Flags, fix, "--node-ip=%s: %q is not an IP address, and the kubelet will leave it out", list, s)
 		}
 	}
+	if len(ips) > 2 || len(ips) == 2 && (ips[0].To4() == nil) == (ips[1].To4() == nil) {
+		c.fail(Flags, fix, "--node-ip=%s: it must be one address, or one of IPv4 and one of IPv6", list)
+	} else if len(ips) == 2 && (ips[0].IsUnspecified() || ips[1].IsUnspecified()) {
+		c.fail(Flags, fix, "--node-ip=%s: 0.0.0.0 and :: cannot be one of two addresses", list)
+	}
+}
+
+// leadingZeros are what Kubernetes goes over in IPv4 addresses, and Go does not.
+var leadingZeros = regexp.MustCompile(`(^|\.)0+([0-9])`)
+
+func parseIP(s string) net.IP {
+	s = strings.TrimSpace(s)
+	if !strings.Contains(s, ":") {
+		s = leadingZeros.ReplaceAllString(s, "$1$2")
+	}
+	return net.ParseIP(s)
 }
 
 // override sets a field to a flag's value, and says so if the file has another.
@@ -319,7 +379,7 @@ func parseFlag(kind, s string) (any, error) {
 		}
 		n, err := strconv.ParseInt(s, 0, bits)
 		if err != nil {
-			return nil, fmt.Errorf("want a whole number")
+			return nil, fmt.Errorf("want a whole number of at most %d bits", bits)
 		}
 		return n, nil
 	case "duration":
@@ -328,7 +388,7 @@ func parseFlag(kind, s string) (any, error) {
 		}
 		return s, nil
 	case "ip":
-		if net.ParseIP(strings.TrimSpace(s)) == nil {
+		if parseIP(s) == nil {
 			return nil, fmt.Errorf("want an IP address")
 		}
 		return s, nil

@@ -31,6 +31,7 @@ var refused = []setting{
 	// Flags.
 	{name: "flag unknown", flags: []string{"--max-podz=10"}, check: Flags, refusal: "unknown flag: --max-podz", ours: "--max-podz"},
 	{name: "flag of an earlier version", flags: []string{"--network-plugin=cni"}, check: Flags, refusal: "unknown flag: --network-plugin", ours: "--network-plugin"},
+	{name: "flag without a value", flags: []string{"--protect-kernel-defaults="}, check: Flags, refusal: "protect-kernel-defaults", ours: "true or false"},
 	{name: "flag with no number", flags: []string{"--max-pods=many"}, check: Flags, refusal: "max-pods", ours: "--max-pods"},
 	{name: "flag with too large a number", flags: []string{"--max-pods=99999999999"}, check: Flags, refusal: "max-pods", ours: "--max-pods"},
 	{name: "flag with no boolean", flags: []string{"--protect-kernel-defaults=ja"}, check: Flags, refusal: "protect-kernel-defaults", ours: "--protect-kernel-defaults"},
@@ -44,6 +45,7 @@ var refused = []setting{
 	{name: "a word", flags: []string{"max-pods"}, check: Flags, refusal: "unknown command max-pods", ours: "max-pods"},
 	{name: "drop-in folder", flags: []string{"--config-dir=DIR"}, check: Flags, refusal: "KUBELET_CONFIG_DROPIN_DIR_ALPHA", ours: "--config-dir"},
 	{name: "cloud provider", flags: []string{"--cloud-provider=aws"}, check: Flags, refusal: "unknown cloud provider", ours: "--cloud-provider"},
+	{name: "node's addresses", runtime: true, flags: []string{"--node-ip=10.0.0.1,10.0.0.2"}, check: Flags, refusal: "bad --node-ip", ours: "--node-ip"},
 	{name: "lock contention", flags: []string{"--exit-on-lock-contention=true"}, check: Flags, refusal: "lock file", ours: "--lock-file"},
 	// The configuration.
 	{name: "apiVersion", config: "apiVersion: kubelet.config.k8s.io/v1", check: Configuration, refusal: "kubelet.config.k8s.io/v1", ours: "apiVersion"},
@@ -132,7 +134,7 @@ var taken = []setting{
 	{name: "gates", config: "featureGates: {NodeSwap: true, AllAlpha: false, KubeletPodResources: true}", flags: []string{"--feature-gates=GracefulNodeShutdown=true"}},
 	{name: "TLS", config: "tlsMinVersion: VersionTLS12\ntlsCipherSuites: [TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256, TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305]\ntlsCertFile: DIR/a.crt\ntlsPrivateKeyFile: DIR/a.key"},
 	{name: "client CA", config: "clientCA: DIR/a.crt"},
-	{name: "flags", flags: []string{"--max-pods=50", "--sync-frequency=1m", "--address=0.0.0.0", "--v=2", "--node-ip=10.0.0.1", "--fail_swap_on=false", "--kube-api-qps=0x10", "--register-with-taints=a=b:NoSchedule,c:NoExecute"}},
+	{name: "flags", flags: []string{"--max-pods=50", "--sync-frequency=1m", "--address=0.0.0.0", "--v=2", "--node-ip=010.0.0.1,fd00::1", "--fail_swap_on=false", "--kube-api-qps=0x10", "--register-with-taints=a=b:NoSchedule,c:NoExecute"}},
 	{name: "zeros", config: "maxPods: 0\nport: 0\nnodeLeaseDurationSeconds: 0\nreadOnlyPort: 0\nhealthzPort: 0\nimageGCLowThresholdPercent: 0"},
 	{name: "images", config: "imageGCHighThresholdPercent: 90\nimageGCLowThresholdPercent: 85\nmaxParallelImagePulls: 4\nimageMinimumGCAge: 5m"},
 	{name: "taints", config: "registerWithTaints: [{key: a, value: b, effect: NoSchedule}, {key: example.com/c, effect: NoExecute}]"},
@@ -154,6 +156,7 @@ var warned = []setting{
 	{name: "flag against file", config: "maxPods: 40", flags: []string{"--max-pods=50"}, check: Flags, refusal: `"MaxPods": 50`, ours: "50 will hold"},
 	{name: "flag against file, a map", config: "systemReserved: {cpu: 100m, memory: 1Gi}", flags: []string{"--system-reserved=cpu=200m"}, check: Flags, refusal: "\"SystemReserved\": {\n\t    \"cpu\": \"200m\"\n\t  }", ours: `"cpu=200m" will hold`},
 	{name: "gate by flag against file", config: "featureGates: {NodeSwap: true}", flags: []string{"--feature-gates=NodeSwap=false"}, check: Flags, refusal: `"NodeSwap": false`, ours: "false will hold"},
+	{name: "flag twice", flags: []string{"--max-pods=40", "--max-pods=50"}, check: Flags, refusal: `"MaxPods": 50`, ours: "50 will hold"},
 	{name: "deprecated flag", flags: []string{"--maximum-dead-containers=3"}, check: Flags, refusal: "has been deprecated", ours: "deprecated"},
 	{name: "insecure suite", config: "tlsCipherSuites: [TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256, TLS_RSA_WITH_RC4_128_SHA]", check: TLS, refusal: "insecure cipher", ours: "TLS_RSA_WITH_RC4_128_SHA"},
 	{name: "suites with TLS 1.3", config: "tlsMinVersion: VersionTLS13\ntlsCipherSuites: [TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256]", check: TLS, refusal: "not configurable", ours: "TLS 1.3"},

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
-	"net"
 	"path"
 	"slices"
 	"strings"
@@ -101,7 +100,7 @@ func (c *check) choices() {
 		c.warn(Configuration, "use systemd, or cgroupfs", "%s is %q: the kubelet takes everything but systemd for cgroupfs", c.named("cgroupDriver"), d)
 	}
 	for _, ip := range c.config.ClusterDNS {
-		if net.ParseIP(ip) == nil {
+		if parseIP(ip) == nil {
 			c.warn(Configuration, "give the address of the cluster's DNS service", "%s: %q is not an IP address, and pods will not be told of it", c.named("clusterDNS"), ip)
 		}
 	}

@@ -177,6 +177,9 @@ func typeOf(name string) string {
 		case reflect.Slice:
 			return "a list"
 		case reflect.Map:
+			if ft.Elem().Kind() == reflect.String {
+				return "names with values, numbers in quotes"
+			}
 			return "names with values"
 		case reflect.Struct:
 			return "fields of its own"
