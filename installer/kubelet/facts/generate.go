@@ -294,9 +294,9 @@ func (s *source) gates() map[string]gate {
 					case *ast.CompositeLit:
 						switch {
 						case last(m.Value) == "FeatureSpec":
-							all[name] = spec(value)
+							all[name] = spec(p, value)
 						case last(m.Value) == "VersionedSpecs":
-							if g, ok := s.versioned(value); ok {
+							if g, ok := s.versioned(p, value); ok {
 								all[name] = g
 							}
 						default:
@@ -323,7 +323,7 @@ func (s *source) gates() map[string]gate {
 }
 
 // versioned is the entry that holds for this release.
-func (s *source) versioned(list *ast.CompositeLit) (gate, bool) {
+func (s *source) versioned(p *pkg, list *ast.CompositeLit) (gate, bool) {
 	var g gate
 	found := false
 	for _, e := range list.Elts {
@@ -331,22 +331,39 @@ func (s *source) versioned(list *ast.CompositeLit) (gate, bool) {
 		if !ok {
 			continue
 		}
-		since := 0
+		// A kubelet alone is compatible with the minor version before its own,
+		// and entries that ask for more do not hold for it.
+		since, compatible := 0, 0
 		for _, field := range lit.Elts {
 			kv := field.(*ast.KeyValueExpr)
-			if last(kv.Key) == "Version" {
-				version, _ := strconv.Unquote(kv.Value.(*ast.CallExpr).Args[0].(*ast.BasicLit).Value)
-				since, _ = strconv.Atoi(strings.Split(version, ".")[1])
+			switch last(kv.Key) {
+			case "Version":
+				since = minorIn(kv.Value)
+			case "MinCompatibilityVersion":
+				compatible = minorIn(kv.Value)
 			}
 		}
-		if since <= s.minor {
-			g, found = spec(lit), true
+		if since <= s.minor && compatible < s.minor {
+			g, found = spec(p, lit), true
 		}
 	}
 	return g, found
 }
 
-func spec(lit *ast.CompositeLit) gate {
+// minorIn is 37 of version.MustParse("1.37").
+func minorIn(e ast.Expr) int {
+	version, err := strconv.Unquote(e.(*ast.CallExpr).Args[0].(*ast.BasicLit).Value)
+	if err != nil {
+		log.Fatal(err)
+	}
+	minor, err := strconv.Atoi(strings.Split(version, ".")[1])
+	if err != nil {
+		log.Fatal(err)
+	}
+	return minor
+}
+
+func spec(p *pkg, lit *ast.CompositeLit) gate {
 	var g gate
 	for _, e := range lit.Elts {
 		kv, ok := e.(*ast.KeyValueExpr)
@@ -355,14 +372,23 @@ func spec(lit *ast.CompositeLit) gate {
 		}
 		switch last(kv.Key) {
 		case "Default":
-			g.Default = last(kv.Value) == "true"
+			g.Default = truth(p, kv.Value)
 		case "LockToDefault":
-			g.Locked = last(kv.Value) == "true"
+			g.Locked = truth(p, kv.Value)
 		case "PreRelease":
 			g.Stage = strings.ToLower(last(kv.Value))
 		}
 	}
 	return g
+}
+
+// truth is the value of true, false, or a constant of the package.
+func truth(p *pkg, e ast.Expr) bool {
+	name := last(e)
+	if v := p.consts[name]; v != nil && len(v.Values) == 1 {
+		return last(v.Values[0]) == "true"
+	}
+	return name == "true"
 }
 
 // last is the last word of a name.
