@@ -261,7 +261,7 @@ func TestPartReset(t *testing.T) {
 			name string
 			run  func(context.Context) error
 		}{
-			{"StopKubelet", h.StopKubelet}, {"KillPods", h.KillPods}, {"StopRuntime", h.StopRuntime}, {"Unmount", h.Unmount},
+			{"StopKubelet", h.StopKubelet}, {"KillPods", h.KillPods}, {"StopRuntime", h.StopRuntime}, {"Unmount", func(ctx context.Context) error { return h.Unmount(ctx) }},
 			{"RemoveInterfaces", h.RemoveInterfaces}, {"RemoveRoutes", h.RemoveRoutes},
 			{"RemoveState", func(ctx context.Context) error {
 				return h.RemoveState(ctx, host.ResetState{EtcdDataDir: "/var/lib/etcd"})
