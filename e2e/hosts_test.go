@@ -157,6 +157,9 @@ func TestDryRun(t *testing.T) {
 	same(t, bare, untouched(t, h))
 	contains(t, run(t, h, "sh", "-c", "cd /tmp/airlift-init-dry-run-*; find . -type f"),
 		"./etc/kubernetes/manifests/kube-apiserver.yaml", "./etc/kubernetes/pki/ca.crt", "./var/lib/kubelet/config.yaml", "./cluster/upload-config-kubeadm.yaml", "./cluster/addon-coredns.yaml")
+	run(t, h, "env", "KUBEADM_INIT_DRYRUN_DIR=/root/dry", "/root/install", "init", "phase", "certs", "ca", "--dry-run")
+	contains(t, run(t, h, "find", "/root/dry", "-name", "ca.key"), "/etc/kubernetes/pki/ca.key")
+	same(t, bare, untouched(t, h))
 }
 
 // TestSkipPhases leaves out what a bundle without a pod network's user would,

@@ -36,9 +36,18 @@ func (n *Node) DryRunPhase(ctx context.Context, phase string) error {
 	return n.dryRun(ctx, "init-phase", func() error { return RunPhase(ctx, n.Console, steps, phase) })
 }
 
-// dryRun turns the host into a new folder while run runs.
+// dryRun turns the host into a new folder while run runs. The variables that
+// say where kubeadm makes its own (KUBEADM_INIT_DRYRUN_DIR and so on) say it
+// here, too.
 func (n *Node) dryRun(ctx context.Context, what string, run func() error) error {
-	dir, err := os.MkdirTemp("", "airlift-"+what+"-dry-run-")
+	command, _, _ := strings.Cut(what, "-")
+	where := os.Getenv("KUBEADM_" + strings.ToUpper(command) + "_DRYRUN_DIR")
+	if where != "" {
+		if err := os.MkdirAll(where, 0o700); err != nil {
+			return err
+		}
+	}
+	dir, err := os.MkdirTemp(where, "airlift-"+what+"-dry-run-")
 	if err != nil {
 		return err
 	}

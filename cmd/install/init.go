@@ -91,7 +91,7 @@ func (in *initFlags) bind(f *pflag.FlagSet) {
 	f.StringVar(&cfg.CertificateKey, "certificate-key", "", "the key that encrypts them, 64 hexadecimal digits (default: a new random one)")
 	f.BoolVar(&in.node.SkipTokenPrint, "skip-token-print", false, "do not show the token at the end")
 	f.BoolVar(&in.node.SkipCertificateKeyPrint, "skip-certificate-key-print", false, "do not show the certificate key at the end")
-	f.BoolVar(&cfg.DryRun, "dry-run", false, "write what would be written to a folder instead, and change nothing")
+	f.BoolVar(&cfg.DryRun, "dry-run", false, "write what would be written to a new folder instead (below $KUBEADM_INIT_DRYRUN_DIR, if set), and change nothing")
 }
 
 // open reads the config file, the bundle and the host, and completes and

@@ -88,7 +88,7 @@ func (in *joinFlags) bind(f *pflag.FlagSet) {
 	f.StringVar(&cfg.CNI, "cni", "", "the pod network: flannel or none (default: what the bundle brings)")
 	f.StringVar(&cfg.Patches, "patches", "", "a folder with patches for the static pods and the kubelet's configuration: TARGET[SUFFIX][+TYPE].yaml")
 	nodeFlags(f, cfg)
-	f.BoolVar(&cfg.DryRun, "dry-run", false, "write what would be written to a folder instead, and change nothing")
+	f.BoolVar(&cfg.DryRun, "dry-run", false, "write what would be written to a new folder instead (below $KUBEADM_JOIN_DRYRUN_DIR, if set), and change nothing")
 }
 
 // nodeFlags are the flags that init and join share.
