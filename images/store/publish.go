@@ -11,6 +11,7 @@ import (
 	"airlift/fault"
 
 	"github.com/containerd/containerd/v2/core/content"
+	"github.com/containerd/errdefs"
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	criapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -74,11 +75,16 @@ func (s *Store) gcLabels(img bundle.Image) []gcLabel {
 	return labels
 }
 
-// missingLabels returns those of an image's labels that its blobs lack.
+// missingLabels returns those of an image's labels that its blobs lack, the
+// labels of blobs that are not there among them.
 func (s *Store) missingLabels(ctx context.Context, img bundle.Image) ([]gcLabel, error) {
 	var missing []gcLabel
 	for _, l := range s.gcLabels(img) {
 		info, err := s.content.Info(ctx, l.blob)
+		if errdefs.IsNotFound(err) { // collected since somebody last looked
+			missing = append(missing, l)
+			continue
+		}
 		if err != nil {
 			return nil, fmt.Errorf("reading the labels of blob %s: %w", l.blob, err)
 		}
