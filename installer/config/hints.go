@@ -1,6 +1,7 @@
 package config
 
 import (
+	"airlift/fault"
 	"cmp"
 	"reflect"
 	"slices"
@@ -110,42 +111,10 @@ func example(t reflect.Type) string {
 	return "{…}"
 }
 
-// didYouMean names the candidate that what was written begins, or that differs
-// least from it, if by no more than a slip.
+// didYouMean ends a message with what was probably meant.
 func didYouMean(written string, candidates []string) string {
-	best, least := "", 1+min(3, len(written)/3)
-	for _, c := range candidates {
-		if len(written) > 3 && strings.HasPrefix(strings.ToLower(c), strings.ToLower(written)) {
-			best = c
-			break
-		}
-		if d := distance(strings.ToLower(written), strings.ToLower(c)); d < least {
-			best, least = c, d
-		}
+	if best := fault.Nearest(written, candidates); best != "" {
+		return ": did you mean " + best + "?"
 	}
-	if best == "" {
-		return ""
-	}
-	return ": did you mean " + best + "?"
-}
-
-// distance is Levenshtein's: how many letters to add, drop or change.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := diagonal
-			if a[i] != b[j] {
-				cost++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
+	return ""
 }

@@ -1,9 +1,11 @@
 package kubelet
 
 import (
+	"airlift/fault"
 	_ "embed"
 	"encoding/json"
-	"strings"
+	"maps"
+	"slices"
 	"sync"
 )
 
@@ -74,39 +76,14 @@ func (h history[T]) hint(name string, minor int) string {
 		}
 		return "v1." + itoa(spans[len(spans)-1].To) + " was the last version with it"
 	}
-	best, distance := "", 3 // more than two letters off is another word
-	for known := range h {
-		if _, ok := h.at(known, minor); !ok {
-			continue
-		}
-		d := editDistance(strings.ToLower(known), strings.ToLower(name))
-		if d < distance || d == distance && best != "" && known < best {
-			best, distance = known, d
+	var here []string
+	for _, known := range slices.Sorted(maps.Keys(h)) {
+		if _, ok := h.at(known, minor); ok {
+			here = append(here, known)
 		}
 	}
-	if best == "" {
-		return ""
+	if best := fault.Nearest(name, here); best != "" {
+		return "did you mean " + best + "?"
 	}
-	return "did you mean " + best + "?"
-}
-
-// editDistance counts the letters to insert, remove or change to make b of a.
-func editDistance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := 1
-			if a[i] == b[j] {
-				cost = 0
-			}
-			next := min(row[j]+1, row[j+1]+1, diagonal+cost)
-			diagonal, row[j+1] = row[j+1], next
-		}
-	}
-	return row[len(b)]
+	return ""
 }

@@ -1,0 +1,127 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"airlift/installer/cluster"
+	"airlift/installer/config"
+	"airlift/installer/host"
+	"airlift/installer/pki"
+)
+
+func newCertificateKeyCmd() *cobra.Command {
+	return &cobra.Command{
+		Use:     "certificate-key",
+		Short:   "Print a random key for the certificates that are stored in the cluster",
+		Long:    "Print a random key that 'init --upload-certs --certificate-key KEY' encrypts the certificates with.",
+		Example: "  ./install certs certificate-key",
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			fmt.Fprintln(cmd.OutOrStdout(), cluster.NewCertificateKey())
+			return nil
+		},
+	}
+}
+
+func newCSRCmd() *cobra.Command {
+	in := &certsFlags{}
+	kubeconfigDir := config.KubernetesDir
+	cmd := &cobra.Command{
+		Use:   "generate-csr",
+		Short: "Make keys and signing requests for a CA whose key is elsewhere",
+		Long: `Make keys and certificate signing requests for all certificates that a control
+plane needs, and kubeconfigs with a key but without a certificate, each with a
+request beside it.
+
+Have each NAME.csr signed and put the certificate beside it as NAME.crt; those
+for kubeconfigs go, in base64, into the file's field client-certificate-data.
+The requests do not say what a certificate may be used for: give the server
+certificates (apiserver, etcd/server, etcd/peer) server authentication, and all
+but apiserver's client authentication. etcd/* and apiserver-etcd-client are
+signed by etcd's CA, front-proxy-client by the front proxy's, the others by the
+cluster's.`,
+		Example: "  ./install certs generate-csr --cert-dir /tmp/pki --kubeconfig-dir /tmp\n  ./install certs generate-csr --config kubeadm.yaml",
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, err := in.describeNode(cmd.Context(), true, warner(cmd))
+			if err != nil {
+				return err
+			}
+			dir, err := filepath.Abs(kubeconfigDir)
+			if err != nil {
+				return fmt.Errorf("finding --kubeconfig-dir %q: %w", kubeconfigDir, err)
+			}
+			made, err := pki.Requests(cfg, in.root(), dir)
+			if err != nil {
+				return err
+			}
+			for _, file := range made.Files {
+				at := filepath.Join(in.rootfs, file.Path)
+				if err := os.MkdirAll(filepath.Dir(at), 0o700); err != nil {
+					return fmt.Errorf("making a folder for the requests: %w", err)
+				}
+				if err := writeWhole(at, file.Data, file.Mode); err != nil {
+					return fmt.Errorf("writing %s: %w", file.Path, err)
+				}
+				fmt.Fprintln(cmd.OutOrStdout(), file.Path)
+			}
+			return nil
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&in.certDir, "cert-dir", "", "where the keys and requests go (default: what the configuration says, or "+config.CertificatesDir+")")
+	f.StringVar(&in.configFile, "config", "", "kubeadm's configuration file")
+	f.StringVar(&kubeconfigDir, "kubeconfig-dir", kubeconfigDir, "where the kubeconfigs and their requests go")
+	f.StringVar(&in.rootfs, "rootfs", "/", "a folder to take for the host's root")
+	return cmd
+}
+
+// describeNode is the configuration that init would go by on this host: the
+// file's, completed from the bundle and, unless only the cluster's address is
+// of interest and is in the file, from the host.
+func (f *certsFlags) describeNode(ctx context.Context, whole bool, warn warnFunc) (*config.Config, error) {
+	cfg := &config.Config{}
+	if f.configFile != "" {
+		read, warnings, err := config.ReadInit(f.configFile)
+		if err != nil {
+			return nil, err
+		}
+		for _, w := range warnings {
+			warn("%s", w)
+		}
+		cfg = read
+	}
+	complete := cfg.LocalAPIEndpoint.AdvertiseAddress != "" && cfg.NodeRegistration.Name != ""
+	if !complete && (whole || cfg.ControlPlaneEndpoint == "") {
+		h, err := host.Open(f.rootfs)
+		if err != nil {
+			return nil, err
+		}
+		cfg.Facts, err = h.Detect(ctx, host.Options{
+			NodeIP:      cfg.LocalAPIEndpoint.AdvertiseAddress,
+			AddressFlag: "localAPIEndpoint.advertiseAddress in the file of --config",
+			PodSubnet:   cfg.Networking.PodSubnet, ServiceSubnet: cfg.Networking.ServiceSubnet,
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	if cfg.KubernetesVersion == "" {
+		// Without a payload the oldest profile is taken.
+		if b, err := openBundle(); err == nil {
+			defer b.Close()
+			m, err := b.Manifest()
+			if err != nil {
+				return nil, err
+			}
+			cfg.KubernetesVersion = m.KubernetesVersion
+		}
+	}
+	cfg.CompleteInit()
+	return cfg, f.placeCerts(cfg)
+}

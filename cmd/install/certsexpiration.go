@@ -1,0 +1,136 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
+	"sigs.k8s.io/yaml"
+
+	"airlift/fault"
+	"airlift/installer/pki"
+)
+
+func newCertsExpirationCmd() *cobra.Command {
+	in := &certsFlags{}
+	output := "text"
+	cmd := &cobra.Command{
+		Use:   "check-expiration",
+		Short: "Show when the certificates and kubeconfigs end",
+		Long: `Show when this control plane's certificates, kubeconfigs and CAs end, and which
+of them are managed externally: signed by a CA whose key is not on this host.`,
+		Example: "  ./install certs check-expiration\n  ./install certs check-expiration -o json",
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if output != "text" && output != "json" && output != "yaml" {
+				return fault.New(fault.Usage, "see '"+cmd.CommandPath()+" --help'", "unknown output format %q: there are text, json and yaml", output)
+			}
+			cfg, err := in.load(cmd.Context(), warner(cmd))
+			if err != nil {
+				return err
+			}
+			certs, cas, err := pki.Expirations(cfg, in.root())
+			if err != nil {
+				return err
+			}
+			now := time.Now()
+			if output == "text" {
+				return printExpirations(cmd, certs, cas, now)
+			}
+			return printInfo(cmd, output, expirationInfo(certs, cas, now))
+		},
+	}
+	in.bind(cmd.Flags())
+	cmd.Flags().StringVarP(&output, "output", "o", output, "the format: text, json or yaml")
+	return cmd
+}
+
+// expirations is what `kubeadm certs check-expiration -o json` prints, type by
+// type (kubeadm's output API, v1alpha3).
+type expirations struct {
+	metav1.TypeMeta
+	Certificates           []expiration `json:"certificates"`
+	CertificateAuthorities []expiration `json:"certificateAuthorities"`
+}
+
+type expiration struct {
+	Name              string      `json:"name"`
+	ExpirationDate    metav1.Time `json:"expirationDate"`
+	ResidualTime      int64       `json:"residualTime"` // seconds
+	ExternallyManaged bool        `json:"externallyManaged"`
+	CAName            string      `json:"caName,omitempty"`
+	Missing           bool        `json:"missing"`
+}
+
+func expirationInfo(certs, cas []pki.Held, now time.Time) expirations {
+	list := func(held []pki.Held) (rows []expiration) {
+		for _, h := range held {
+			row := expiration{Name: h.Name, Missing: h.Missing}
+			if !h.Missing {
+				row.ExpirationDate, row.ResidualTime = metav1.NewTime(h.NotAfter), int64(h.NotAfter.Sub(now)/time.Second)
+				row.ExternallyManaged, row.CAName = h.External, h.CA
+			}
+			rows = append(rows, row)
+		}
+		return rows
+	}
+	return expirations{
+		TypeMeta:     metav1.TypeMeta{APIVersion: "output.kubeadm.k8s.io/v1alpha3", Kind: "CertificateExpirationInfo"},
+		Certificates: list(certs), CertificateAuthorities: list(cas),
+	}
+}
+
+func printInfo(cmd *cobra.Command, format string, info expirations) error {
+	encode := func() ([]byte, error) { return yaml.Marshal(info) }
+	if format == "json" {
+		encode = func() ([]byte, error) {
+			data, err := json.MarshalIndent(info, "", "    ")
+			return append(data, '\n'), err
+		}
+	}
+	data, err := encode()
+	if err != nil {
+		return err
+	}
+	_, err = cmd.OutOrStdout().Write(data)
+	return err
+}
+
+// expirationLayout is kubeadm's.
+const expirationLayout = "Jan 02, 2006 15:04 MST"
+
+func printExpirations(cmd *cobra.Command, certs, cas []pki.Held, now time.Time) error {
+	yesNo := map[bool]string{true: "yes", false: "no"}
+	w := tabwriter.NewWriter(cmd.OutOrStdout(), 10, 4, 3, ' ', 0)
+	fmt.Fprintln(w, "CERTIFICATE\tEXPIRES\tRESIDUAL TIME\tCERTIFICATE AUTHORITY\tEXTERNALLY MANAGED")
+	for _, h := range certs {
+		if h.Missing {
+			fmt.Fprintf(w, "!MISSING! %s\t\t\t\t\n", h.Name)
+			continue
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", h.Name, h.NotAfter.Format(expirationLayout),
+			residual(h.NotAfter, now), h.CA, yesNo[h.External])
+	}
+	fmt.Fprintln(w, "\nCERTIFICATE AUTHORITY\tEXPIRES\tRESIDUAL TIME\tEXTERNALLY MANAGED")
+	for _, h := range cas {
+		if h.Missing {
+			fmt.Fprintf(w, "!MISSING! %s\t\t\t\n", h.Name)
+			continue
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", h.Name, h.NotAfter.Format(expirationLayout), residual(h.NotAfter, now), yesNo[h.External])
+	}
+	return w.Flush()
+}
+
+// residual is the time left, as kubectl shows ages. kubeadm has "<invalid>"
+// for what has expired.
+func residual(end, now time.Time) string {
+	if now.After(end) {
+		return "<expired>"
+	}
+	return duration.HumanDuration(end.Sub(now))
+}
