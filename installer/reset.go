@@ -145,7 +145,7 @@ func runReset(ctx context.Context, c *Console, steps []Step, skip []string) erro
 	}
 	var failed []string
 	for i, s := range steps {
-		c.begin(i+1, len(steps), s)
+		c.begin(i, steps)
 		for _, sub := range append([]Step{s}, s.Steps...) {
 			if slices.Contains(skip, s.Name) || slices.Contains(skip, s.Name+"/"+sub.Name) {
 				c.Note("%s skipped", sub.Name)

@@ -47,7 +47,7 @@ func Run(ctx context.Context, c *Console, steps []Step, skip []string) error {
 	}
 	started := time.Now()
 	for i, s := range steps {
-		c.begin(i+1, len(steps), s)
+		c.begin(i, steps)
 		if slices.Contains(skip, s.Name) {
 			c.Note("skipped")
 			continue
@@ -93,7 +93,7 @@ func RunPhase(ctx context.Context, c *Console, steps []Step, name string) error 
 	}
 	full := s
 	full.Name = strings.TrimSuffix(name, "/all")
-	c.begin(1, 1, full)
+	c.begin(0, []Step{full})
 	started := time.Now()
 	if err := s.run(ctx, "", c, nil); err != nil {
 		return fmt.Errorf("%s: %w", name, err)
