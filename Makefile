@@ -3,6 +3,7 @@
 #   make demo    a bundle, two isolated hosts, one cluster, shown
 #   make test    unit and integration tests
 #   make e2e     the demo's path and its failures, as assertions
+#   make bench   how long it takes, beside doing it by hand
 #
 # Each target sets up what it needs: Debian packages through apt-get, Go modules
 # through the module proxy, and real Kubernetes built from them into the cache.
@@ -22,7 +23,7 @@ STUBS    = cmd/bundle/stubs
 # What the tests judge by, where it is not there already.
 PACKAGES = iptables iproute2 libcap2-bin nftables openssl zstd
 
-.PHONY: packages all build stubs upstream oracles bundle demo test vet e2e clean
+.PHONY: packages all build stubs upstream oracles bundle demo test vet e2e bench clean
 
 all: build
 
@@ -64,6 +65,10 @@ test: packages oracles vet
 
 e2e: bundle
 	go test -tags e2e -count 1 -p 1 -parallel 3 -timeout 40m ./scripts/lab ./installer/host ./e2e
+
+# Airlift and kubeadm by hand, in turns, on the same kind of hosts.
+bench: bundle
+	go run ./scripts/bench --bundle out/install
 
 clean:
 	rm -rf bin out $(STUBS)/install-linux-*
