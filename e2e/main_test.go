@@ -17,7 +17,6 @@ import (
 	"testing"
 	"time"
 
-	"airlift/bundle"
 	"airlift/scripts/lab"
 	"airlift/scripts/site"
 )
@@ -32,26 +31,13 @@ func TestMain(m *testing.M) {
 	path, err := filepath.Abs(*bundlePath)
 	if err == nil {
 		*bundlePath = path
-		version, err = versionOf(path)
+		version, err = site.KubernetesVersion(path)
 	}
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "no bundle to test: %v\nmake bundle builds it; make e2e does both\n", err)
 		os.Exit(1)
 	}
 	os.Exit(m.Run())
-}
-
-func versionOf(path string) (string, error) {
-	f, err := bundle.Open(path)
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	manifest, err := f.Manifest()
-	if err != nil {
-		return "", err
-	}
-	return manifest.KubernetesVersion, nil
 }
 
 // up boots a site of its own for the test and takes it down at its end. Tests

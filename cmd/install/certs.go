@@ -52,26 +52,34 @@ func (f *certsFlags) bind(flags *pflag.FlagSet) {
 	flags.StringVar(&f.rootfs, "rootfs", "/", "a folder to take for the host's root")
 }
 
+// readFile reads the configuration file; without one the Config is empty.
+func (f *certsFlags) readFile(warn warnFunc) (*config.Config, error) {
+	if f.configFile == "" {
+		return &config.Config{}, nil
+	}
+	cfg, warnings, err := config.ReadInit(f.configFile)
+	for _, w := range warnings {
+		warn("%s", w)
+	}
+	return cfg, err
+}
+
 // load finds the cluster's settings: in the file, or else in the cluster. Where
 // neither is to be had the defaults hold, and a warning says so.
 func (f *certsFlags) load(ctx context.Context, warn warnFunc) (*config.Config, error) {
-	cfg := &config.Config{}
-	if f.configFile != "" {
-		read, warnings, err := config.ReadInit(f.configFile)
-		if err != nil {
-			return nil, err
-		}
-		for _, w := range warnings {
-			warn("%s", w)
-		}
-		cfg = read
-	} else if c, err := f.fetch(ctx); err != nil {
-		if ctx.Err() != nil {
+	cfg, err := f.readFile(warn)
+	if err != nil {
+		return nil, err
+	}
+	if f.configFile == "" {
+		switch cluster, err := f.fetch(ctx); {
+		case err == nil:
+			cfg.Cluster = cluster
+		case ctx.Err() != nil:
 			return nil, ctx.Err()
+		default:
+			warn("the cluster's configuration cannot be read, so kubeadm's defaults are taken: %v", err)
 		}
-		warn("the cluster's configuration cannot be read, so kubeadm's defaults are taken: %v", err)
-	} else {
-		cfg.Cluster = c
 	}
 	if cfg.CertificatesDir == "" {
 		cfg.Cluster.CertificatesDir = config.CertificatesDir

@@ -85,16 +85,9 @@ cluster's.`,
 // file's, completed from the bundle and, unless only the cluster's address is
 // of interest and is in the file, from the host.
 func (f *certsFlags) describeNode(ctx context.Context, whole bool, warn warnFunc) (*config.Config, error) {
-	cfg := &config.Config{}
-	if f.configFile != "" {
-		read, warnings, err := config.ReadInit(f.configFile)
-		if err != nil {
-			return nil, err
-		}
-		for _, w := range warnings {
-			warn("%s", w)
-		}
-		cfg = read
+	cfg, err := f.readFile(warn)
+	if err != nil {
+		return nil, err
 	}
 	complete := cfg.LocalAPIEndpoint.AdvertiseAddress != "" && cfg.NodeRegistration.Name != ""
 	if !complete && (whole || cfg.ControlPlaneEndpoint == "") {

@@ -28,7 +28,6 @@ const initExample = `  ./install init
 type initFlags struct {
 	cfg        config.Config
 	configFile string
-	nodeIP     string
 	token      string
 	tokenTTL   time.Duration
 	node       installer.Node // the fields that flags set

@@ -13,7 +13,6 @@ import (
 	"syscall"
 	"time"
 
-	"airlift/bundle"
 	"airlift/fault"
 	"airlift/scripts/byhand"
 	"airlift/scripts/lab"
@@ -32,7 +31,7 @@ func main() {
 }
 
 func bench(ctx context.Context, path string, runs int) error {
-	version, err := kubernetesVersion(path)
+	version, err := site.KubernetesVersion(path)
 	if err != nil {
 		return err
 	}
@@ -56,19 +55,6 @@ func bench(ctx context.Context, path string, runs int) error {
 	}
 	t.print(os.Stdout, version, runs)
 	return nil
-}
-
-func kubernetesVersion(path string) (string, error) {
-	f, err := bundle.Open(path)
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	m, err := f.Manifest()
-	if err != nil {
-		return "", err
-	}
-	return m.KubernetesVersion, nil
 }
 
 // onFreshHosts boots two hosts for one run, and takes them down after it.

@@ -13,7 +13,6 @@ import (
 	"syscall"
 	"time"
 
-	"airlift/bundle"
 	"airlift/fault"
 	"airlift/scripts/lab"
 	"airlift/scripts/site"
@@ -49,7 +48,7 @@ type demonstration struct {
 
 func demo(ctx context.Context, path string, keep bool) (err error) {
 	d := &demonstration{path: path}
-	if d.version, err = kubernetesVersion(path); err != nil {
+	if d.version, err = site.KubernetesVersion(path); err != nil {
 		return err
 	}
 	if old, err := lab.Open(name); err == nil {
@@ -86,19 +85,6 @@ func demo(ctx context.Context, path string, keep bool) (err error) {
 	}
 	fmt.Printf("\nKubernetes %s on two isolated hosts in %.0f s\n", d.version, time.Since(started).Seconds())
 	return nil
-}
-
-func kubernetesVersion(path string) (string, error) {
-	f, err := bundle.Open(path)
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	m, err := f.Manifest()
-	if err != nil {
-		return "", err
-	}
-	return m.KubernetesVersion, nil
 }
 
 func (d *demonstration) hosts(ctx context.Context) (err error) {
