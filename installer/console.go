@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/schollz/progressbar/v3"
+
+	"airlift/installer/timeline"
 )
 
 // Console tells the person in front of the host what happens, one line at a
@@ -19,6 +21,9 @@ type Console struct {
 	TTY bool
 	// Verbosity is the -v flag: 0 quiet, 1 every sub-step, 2 every file.
 	Verbosity int
+	// Timeline, where there is one, is shown as a table before the closing
+	// words.
+	Timeline *timeline.Recorder
 
 	summary string
 }
@@ -67,8 +72,12 @@ func round(d time.Duration) time.Duration {
 // Summary sets the closing words, printed behind the last step.
 func (c *Console) Summary(text string) { c.summary = text }
 
-// close prints the closing words.
+// close prints the timeline and the closing words.
 func (c *Console) close() {
+	if c.Timeline != nil {
+		fmt.Fprintln(c.Out)
+		_ = c.Timeline.WriteTable(c.Out, c.Verbosity > 0)
+	}
 	if c.summary != "" {
 		fmt.Fprintf(c.Out, "\n%s", c.summary)
 	}

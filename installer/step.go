@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"airlift/fault"
+	"airlift/installer/timeline"
 )
 
 // A Step is one phase. It has Run, Steps or both: then Run does in one go what
@@ -45,7 +46,6 @@ func Run(ctx context.Context, c *Console, steps []Step, skip []string) error {
 	if err != nil {
 		return err
 	}
-	started := time.Now()
 	for i, s := range steps {
 		c.begin(i, steps)
 		if slices.Contains(skip, s.Name) {
@@ -58,11 +58,11 @@ func Run(ctx context.Context, c *Console, steps []Step, skip []string) error {
 		}
 		c.end(time.Since(stepStarted))
 	}
-	c.Debug(1, "all steps took %s", round(time.Since(started)))
 	c.close()
 	return nil
 }
 
+// run runs the step, or its sub-phases, as a span of the timeline in ctx.
 func (s Step) run(ctx context.Context, parent string, c *Console, skip []string) error {
 	name := parent + s.Name
 	if slices.Contains(skip, name) {
@@ -72,6 +72,8 @@ func (s Step) run(ctx context.Context, parent string, c *Console, skip []string)
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	ctx, span := timeline.Start(ctx, timeline.Steps, s.Name)
+	defer span.End()
 	below := func(skipped string) bool { return strings.HasPrefix(skipped, name+"/") }
 	if s.Run != nil && !slices.ContainsFunc(skip, below) {
 		return s.Run(ctx)
