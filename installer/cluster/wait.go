@@ -1,11 +1,13 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
 
 	"airlift/fault"
+	"airlift/installer/timeline"
 
 	"k8s.io/apimachinery/pkg/watch"
 )
@@ -22,6 +24,7 @@ const watchedInterval = 2 * time.Second
 // A wait is one bounded wait for something to become true.
 type wait struct {
 	what    string // completes "waiting for …"
+	short   string // the same in the timeline, where it is long
 	hint    string
 	timeout time.Duration
 	report  Report
@@ -36,6 +39,9 @@ type wait struct {
 func (w wait) until(parent context.Context, wake <-chan struct{}, look func(context.Context) (done bool, state string, err error)) error {
 	ctx, cancel := context.WithTimeout(parent, w.timeout)
 	defer cancel()
+	span := timeline.Wait(parent, cmp.Or(w.short, w.what))
+	defer span.End()
+	ctx = timeline.In(ctx, span)
 	interval := pollInterval
 	if wake != nil {
 		interval = watchedInterval
@@ -52,6 +58,7 @@ func (w wait) until(parent context.Context, wake <-chan struct{}, look func(cont
 		// A request that the deadline cut short saw nothing new.
 		if ctx.Err() == nil && state != last {
 			last = state
+			span.Saw(state)
 			if w.report != nil {
 				w.report(state)
 			}

@@ -52,6 +52,7 @@ func kubeletHealth(ctx context.Context, url string) (ok bool, state string) {
 func (c *Client) WaitForAPI(ctx context.Context, timeout time.Duration, report Report) error {
 	w := wait{
 		what:    "the API server at " + c.server + " to be ready",
+		short:   "the API server",
 		timeout: timeout, report: report,
 		hint: kubeletHint + "; its containers: crictl ps -a, crictl logs ID; their logs: /var/log/pods",
 		epilogue: func(ctx context.Context) string {
@@ -100,6 +101,7 @@ func WaitForKubeconfig(ctx context.Context, path, server string, timeout time.Du
 	var client *Client
 	w := wait{
 		what:    "the kubelet to get its certificate (" + path + ")",
+		short:   "the kubelet's certificate",
 		timeout: timeout, report: report, hint: kubeletHint,
 		epilogue: func(ctx context.Context) string {
 			_, state := kubeletHealth(ctx, KubeletHealthURL)

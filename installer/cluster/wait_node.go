@@ -43,7 +43,7 @@ func (c *Client) waitForNode(ctx context.Context, name, become string, timeout t
 			FieldSelector: fields.OneTermEqualSelector("metadata.name", name).String(),
 		})
 	})
-	w := wait{what: fmt.Sprintf("node %q %s", name, become), hint: kubeletHint, timeout: timeout, report: report}
+	w := wait{what: fmt.Sprintf("node %q %s", name, become), short: "the node " + become, hint: kubeletHint, timeout: timeout, report: report}
 	return w.until(ctx, wake, func(ctx context.Context) (bool, string, error) {
 		node, err := c.api.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {

@@ -11,6 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
+
+	"airlift/installer/timeline"
 )
 
 // Pods says which pods to wait for.
@@ -32,6 +34,7 @@ func (c *Client) WaitForPods(ctx context.Context, want Pods, timeout time.Durati
 	})
 	w := wait{
 		what:    "the pods in " + strings.Join(want.Namespaces, ", ") + " to be Ready",
+		short:   "pods",
 		hint:    "look closer: kubectl get pods -A -o wide; kubectl describe pod -n NAMESPACE NAME",
 		timeout: timeout, report: report,
 	}
@@ -39,6 +42,9 @@ func (c *Client) WaitForPods(ctx context.Context, want Pods, timeout time.Durati
 		missing, err := c.missingPods(ctx, want)
 		if err != nil {
 			return false, err.Error(), nil
+		}
+		if len(missing) > 0 { // the last that were missing are what it waited for
+			timeline.Here(ctx).Briefly(briefly(missing))
 		}
 		return len(missing) == 0, strings.Join(missing, "; "), nil
 	})

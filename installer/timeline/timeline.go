@@ -103,7 +103,7 @@ func Start(ctx context.Context, lane Lane, name string) (context.Context, *Span)
 		return ctx, nil
 	}
 	s := at.rec.begin(at.span, lane, work, name)
-	return context.WithValue(ctx, contextKey{}, place{at.rec, s}), s
+	return In(ctx, s), s
 }
 
 // Wait begins a wait, in the lane of the span that ctx is in. what says in a
@@ -120,6 +120,20 @@ func Wait(ctx context.Context, what string) *Span {
 		lane = at.span.lane
 	}
 	return at.rec.begin(at.span, lane, waiting, what)
+}
+
+// In returns ctx as it is within s.
+func In(ctx context.Context, s *Span) context.Context {
+	if s == nil {
+		return ctx
+	}
+	return context.WithValue(ctx, contextKey{}, place{s.rec, s})
+}
+
+// Here is the span that ctx is in; nil at the top.
+func Here(ctx context.Context) *Span {
+	at, _ := ctx.Value(contextKey{}).(place)
+	return at.span
 }
 
 func (r *Recorder) begin(parent *Span, lane Lane, k kind, name string) *Span {
