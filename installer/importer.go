@@ -8,6 +8,7 @@ import (
 	"airlift/bundle"
 	"airlift/fault"
 	"airlift/images/store"
+	"airlift/installer/timeline"
 )
 
 // lazyImporter stands between the stream, which starts at once, and
@@ -15,6 +16,7 @@ import (
 // has handed containerd over.
 type lazyImporter struct {
 	p        *payload
+	timeline *imageTimeline
 	store    *store.Store
 	importer *store.Importer // nil until open, and when no image is missing
 	opened   bool
@@ -30,10 +32,8 @@ func (im *lazyImporter) open(ctx context.Context) error {
 		im.opened = true
 		return nil
 	}
-	select {
-	case im.store = <-im.p.runtime:
-	case <-ctx.Done():
-		return ctx.Err()
+	if err := im.meet(ctx); err != nil {
+		return err
 	}
 	missing, err := im.store.Missing(ctx, im.p.images)
 	if err != nil {
@@ -78,6 +78,17 @@ func (im *lazyImporter) open(ctx context.Context) error {
 	return im.welcome(ctx)
 }
 
+// meet waits for containerd.
+func (im *lazyImporter) meet(ctx context.Context) error {
+	defer timeline.Wait(ctx, "containerd").End()
+	select {
+	case im.store = <-im.p.runtime:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
 // welcome tells the steps of the images that have just become complete.
 func (im *lazyImporter) welcome(ctx context.Context) error {
 	for _, reference := range im.came {
@@ -96,6 +107,7 @@ func (im *lazyImporter) arrived(ctx context.Context, reference string) error {
 			return err
 		}
 	}
+	im.timeline.usable(reference)
 	im.p.arrived(reference)
 	return nil
 }
@@ -112,6 +124,10 @@ func (im *lazyImporter) wants(entry string) bool {
 }
 
 func (im *lazyImporter) blob(ctx context.Context, e bundle.Entry, r io.Reader) error {
+	im.timeline.comes(ctx, e.Name)
+	ctx, span := timeline.Start(ctx, timeline.Bundle, im.timeline.spanName(e.Name))
+	defer span.End()
+	span.Set("bytes", e.Size)
 	if err := im.importer.Blob(ctx, e, r); err != nil {
 		return err
 	}

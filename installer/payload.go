@@ -14,6 +14,7 @@ import (
 	"airlift/images/store"
 	"airlift/installer/config"
 	"airlift/installer/host"
+	"airlift/installer/timeline"
 )
 
 // payload streams the bundle once, in the background, and hands every entry to
@@ -75,9 +76,12 @@ func newPayload(f *bundle.File, m *bundle.Manifest, h *host.Host, wantBinary fun
 
 // start begins streaming; the context ends it.
 func (p *payload) start(ctx context.Context, m *bundle.Manifest) {
+	ctx, span := timeline.Start(ctx, timeline.Bundle, "bundle")
 	go func() {
 		defer close(p.done)
+		defer span.End()
 		p.err = p.run(ctx, m)
+		span.Set("bytes", p.moved.Load())
 	}()
 }
 
@@ -88,33 +92,47 @@ func (p *payload) useRuntime(s *store.Store) { p.runtime <- s }
 // host, or with the error that ended the stream.
 func (p *payload) wait(ctx context.Context, names ...string) error {
 	for _, name := range names {
-		p.mu.Lock()
-		ch := p.waiting[name]
-		p.mu.Unlock()
-		if ch == nil {
-			return fmt.Errorf("waiting for %s: the bundle does not bring it", name)
-		}
-		select {
-		case <-ch:
-			continue
-		case <-ctx.Done():
-			return fmt.Errorf("waiting for %s: %w", name, ctx.Err())
-		case <-p.done:
-		}
-		select {
-		case <-ch: // arrived just before the stream ended
-		default:
-			if p.err != nil {
-				return p.err
-			}
-			return fmt.Errorf("waiting for %s: the bundle ended without it", name)
+		if err := p.waitFor(ctx, name); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
+func (p *payload) waitFor(ctx context.Context, name string) error {
+	p.mu.Lock()
+	ch := p.waiting[name]
+	p.mu.Unlock()
+	if ch == nil {
+		return fmt.Errorf("waiting for %s: the bundle does not bring it", name)
+	}
+	select {
+	case <-ch:
+		return nil
+	default:
+	}
+	defer timeline.Wait(ctx, shortName(name)).End()
+	select {
+	case <-ch:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("waiting for %s: %w", name, ctx.Err())
+	case <-p.done:
+	}
+	select {
+	case <-ch: // arrived just before the stream ended
+		return nil
+	default:
+	}
+	if p.err != nil {
+		return p.err
+	}
+	return fmt.Errorf("waiting for %s: the bundle ended without it", name)
+}
+
 // finish waits for the stream's end and returns its error.
 func (p *payload) finish(ctx context.Context) error {
+	defer timeline.Wait(ctx, "the rest of the bundle").End()
 	select {
 	case <-p.done:
 		return p.err
@@ -151,7 +169,7 @@ func (p *payload) run(ctx context.Context, m *bundle.Manifest) error {
 			p.total.Add(e.Size)
 		}
 	}
-	im := &lazyImporter{p: p}
+	im := &lazyImporter{p: p, timeline: newImageTimeline(p.images)}
 	defer func() { im.close(ctx) }()
 	if len(missing) == 0 {
 		// Nothing to unpack: only containerd knows whether images are missing.
@@ -185,7 +203,7 @@ func (p *payload) stream(ctx context.Context, missing map[string]host.Binary, im
 		}
 		r = io.TeeReader(r, countWriter{&p.moved})
 		if b, ok := missing[e.Name]; ok {
-			if _, err := p.host.InstallBinary(ctx, b, r); err != nil {
+			if err := p.install(ctx, e, b, r); err != nil {
 				return err
 			}
 			p.changed.Add(1)
@@ -211,6 +229,14 @@ func (p *payload) stream(ctx context.Context, missing map[string]host.Binary, im
 		}
 	}
 	return nil
+}
+
+func (p *payload) install(ctx context.Context, e bundle.Entry, b host.Binary, r io.Reader) error {
+	ctx, span := timeline.Start(ctx, timeline.Bundle, e.Name)
+	defer span.End()
+	span.Set("bytes", e.Size)
+	_, err := p.host.InstallBinary(ctx, b, r)
+	return err
 }
 
 type countWriter struct{ n *atomic.Int64 }
