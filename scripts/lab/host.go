@@ -22,6 +22,7 @@ type Host struct {
 	Addrs []netip.Prefix // of every interface, in order
 
 	lab   string
+	disks string // folder of its disk's file, the lab's if empty
 	nics  []nic
 	flags []string // further flags for systemd-nspawn
 }

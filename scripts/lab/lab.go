@@ -53,6 +53,9 @@ type Options struct {
 	Interfaces int
 	// NoexecTmp makes /tmp a mount on which nothing can be executed.
 	NoexecTmp bool
+	// Disks is the folder for the files behind the hosts' disks, the lab's
+	// own if empty. What is put into another folder stays there after Down.
+	Disks string
 
 	// Log is told what goes on, one line at a time; nil for silence.
 	Log func(format string, args ...any) `json:"-"`
@@ -122,7 +125,7 @@ func (o Options) completed() (Options, error) {
 func newLab(o Options) *Lab {
 	l := &Lab{Name: o.Name, options: o}
 	for i := 1; i <= o.Hosts; i++ {
-		h := &Host{Name: fmt.Sprintf("host%d", i), lab: o.Name, nics: planNICs(i, o.Interfaces)}
+		h := &Host{Name: fmt.Sprintf("host%d", i), lab: o.Name, disks: o.Disks, nics: planNICs(i, o.Interfaces)}
 		for _, n := range h.nics {
 			h.Addrs = append(h.Addrs, n.Address)
 		}

@@ -1,0 +1,91 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"airlift/fault"
+)
+
+// Root is a path on this machine that leads to the host's root directory, with
+// the mounts the host sees, for as long as the host is not rebooted.
+func (h *Host) Root() (string, error) {
+	leader := h.leader()
+	if leader == 0 {
+		return "", fault.New(fault.Failure, "its console is in "+h.ConsoleLog(), "%s of lab %s is not running", h.Name, h.lab)
+	}
+	return "/proc/" + strconv.Itoa(leader) + "/root", nil
+}
+
+// Dial connects to a numeric address from within the host's network. It runs
+// nothing on the host.
+func (h *Host) Dial(ctx context.Context, network, address string) (net.Conn, error) {
+	type result struct {
+		conn net.Conn
+		err  error
+	}
+	done := make(chan result, 1)
+	go func() {
+		// The thread ends with this goroutine, because it is never unlocked:
+		// no other goroutine gets to run in the host's network.
+		runtime.LockOSThread()
+		conn, err := h.dial(ctx, network, address)
+		done <- result{conn, err}
+	}()
+	r := <-done
+	return r.conn, r.err
+}
+
+func (h *Host) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	namespace, err := os.Open(filepath.Join("/run/netns", h.qualified()))
+	if err != nil {
+		return nil, fmt.Errorf("entering the network of %s: %w", h.Name, err)
+	}
+	defer namespace.Close()
+	if err := unix.Setns(int(namespace.Fd()), unix.CLONE_NEWNET); err != nil {
+		return nil, fmt.Errorf("entering the network of %s: %w", h.Name, err)
+	}
+	return (&net.Dialer{}).DialContext(ctx, network, address)
+}
+
+// Pin lets the host run only on the given CPUs of this machine, in the kernel's
+// notation: "0" or "0-1".
+func (h *Host) Pin(cpus string) error {
+	dirs, err := findCgroups(func(name string) bool { return name == h.qualified() })
+	if err != nil {
+		return err
+	}
+	pinned := false
+	for _, dir := range dirs {
+		var files []string
+		_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+			if err == nil && d.Name() == "cpuset.cpus" {
+				files = append(files, path)
+			}
+			return nil
+		})
+		// No cgroup may have a CPU that the one above it lacks, so those
+		// below, whose paths are longer, come first.
+		slices.SortFunc(files, func(a, b string) int { return len(b) - len(a) })
+		for _, file := range files {
+			if err := os.WriteFile(file, []byte(cpus), 0o644); err != nil {
+				return fmt.Errorf("pinning %s to CPUs %s: %w", h.Name, cpus, err)
+			}
+			pinned = true
+		}
+	}
+	if !pinned {
+		return fmt.Errorf("pinning %s to CPUs %s: %w", h.Name, cpus, errors.New("it has no cpuset"))
+	}
+	return nil
+}
