@@ -19,6 +19,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -31,6 +32,9 @@ type Kit struct {
 	Version  string
 	Programs []File
 	Archives []Archive
+	// Prefix is put in front of every command on a host: a program that
+	// measures it, or nothing.
+	Prefix []string
 
 	flannel string // the pod network's manifest
 }
@@ -109,12 +113,17 @@ func (k *Kit) Carry(ctx context.Context, h *lab.Host) (Done, error) {
 			return Done{}, err
 		}
 	}
+	err := k.carryArchives(ctx, h)
+	return Done{Took: time.Since(started)}, err
+}
+
+func (k *Kit) carryArchives(ctx context.Context, h *lab.Host) error {
 	for _, a := range k.Archives {
 		if _, err := h.CopyIn(ctx, a.Path, a.remote(), 0o644); err != nil {
-			return Done{}, err
+			return err
 		}
 	}
-	return Done{Took: time.Since(started)}, nil
+	return nil
 }
 
 // Prepare makes a bare host ready for kubeadm: settings, units, and a running
@@ -124,7 +133,7 @@ func (k *Kit) Prepare(ctx context.Context, h *lab.Host) (Done, error) {
 	if err != nil {
 		return Done{}, err
 	}
-	return script(ctx, h, prepareScript(h, release.Pause))
+	return k.script(ctx, h, prepareScript(h, release.Pause))
 }
 
 // ImportImages loads the archives of the images that a control plane or a
@@ -136,48 +145,48 @@ func (k *Kit) ImportImages(ctx context.Context, h *lab.Host, controlPlane bool) 
 			fmt.Fprintf(&lines, "ctr -n k8s.io images import %s\n", a.remote())
 		}
 	}
-	return script(ctx, h, lines.String())
+	return k.script(ctx, h, lines.String())
 }
 
 // Init runs kubeadm init with a configuration.
 func (k *Kit) Init(ctx context.Context, h *lab.Host, config string, args ...string) (Done, error) {
 	const path = "/root/kubeadm.yaml"
-	if _, err := command(ctx, h, strings.NewReader(config), "tee", path); err != nil {
+	if _, err := k.command(ctx, h, strings.NewReader(config), "tee", path); err != nil {
 		return Done{}, err
 	}
-	return command(ctx, h, nil, append([]string{"kubeadm", "init", "--config", path, "--ignore-preflight-errors", strings.Join(tolerated, ",")}, args...)...)
+	return k.command(ctx, h, nil, append([]string{"kubeadm", "init", "--config", path, "--ignore-preflight-errors", strings.Join(tolerated, ",")}, args...)...)
 }
 
 // Join runs kubeadm join with the arguments that init or token create printed.
 func (k *Kit) Join(ctx context.Context, h *lab.Host, args ...string) (Done, error) {
-	return command(ctx, h, nil, append([]string{"kubeadm", "join", "--ignore-preflight-errors", strings.Join(tolerated, ",")}, args...)...)
+	return k.command(ctx, h, nil, append([]string{"kubeadm", "join", "--ignore-preflight-errors", strings.Join(tolerated, ",")}, args...)...)
 }
 
 // ApplyNetwork installs flannel, on a control plane.
 func (k *Kit) ApplyNetwork(ctx context.Context, h *lab.Host) (Done, error) {
-	return command(ctx, h, strings.NewReader(k.flannel), "kubectl", "--kubeconfig", "/etc/kubernetes/admin.conf", "apply", "-f", "-")
+	return k.command(ctx, h, strings.NewReader(k.flannel), "kubectl", "--kubeconfig", "/etc/kubernetes/admin.conf", "apply", "-f", "-")
 }
 
 // Reset runs kubeadm reset and then does what it says it leaves to be done.
 func (k *Kit) Reset(ctx context.Context, h *lab.Host) (Done, error) {
-	done, err := command(ctx, h, nil, "kubeadm", "reset", "--force")
+	done, err := k.command(ctx, h, nil, "kubeadm", "reset", "--force")
 	if err != nil {
 		return done, err
 	}
-	_, err = script(ctx, h, resetScript)
+	_, err = k.script(ctx, h, resetScript)
 	return done, err
 }
 
 // script runs shell commands that must all succeed.
-func script(ctx context.Context, h *lab.Host, text string) (Done, error) {
-	return command(ctx, h, strings.NewReader(text), "sh", "-e")
+func (k *Kit) script(ctx context.Context, h *lab.Host, text string) (Done, error) {
+	return k.command(ctx, h, strings.NewReader(text), "sh", "-e")
 }
 
 // command runs a program on a host. An error ends with what it said.
-func command(ctx context.Context, h *lab.Host, stdin io.Reader, argv ...string) (Done, error) {
+func (k *Kit) command(ctx context.Context, h *lab.Host, stdin io.Reader, argv ...string) (Done, error) {
 	started := time.Now()
 	var out bytes.Buffer
-	err := h.Exec(ctx, stdin, &out, &out, argv...)
+	err := h.Exec(ctx, stdin, &out, &out, slices.Concat(k.Prefix, argv)...)
 	if err != nil {
 		err = fmt.Errorf("%w: %s", err, strings.TrimSpace(out.String()))
 	}
