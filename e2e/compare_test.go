@@ -52,6 +52,10 @@ var liveDifferences = []liveDifference{
 		Why:   "it has the rotatable one from the start; kubeadm's starts with another and trades it",
 		Where: `CertificateSigningRequest csr-\*`,
 	}, {
+		What:  "static pods are asked every second whether they have started",
+		Why:   "kubeadm's startup probes ask first after ten to twenty seconds, and the pods are not Ready until then",
+		Where: `Pod kube-system/(etcd|kube-apiserver|kube-controller-manager|kube-scheduler)-HOST spec\.containers\[0\]\.startupProbe\.(failureThreshold|initialDelaySeconds|periodSeconds)`,
+	}, {
 		What:  "flannel gives CNI settings that need no plugin of its own",
 		Why:   "its plugin is an image of its own, and bridge can be told the same directly; one hook instead of two init containers",
 		Where: `(ConfigMap kube-flannel/kube-flannel-cfg data\.cni-conf\.json|(DaemonSet|Pod) kube-flannel/kube-flannel-ds(-\*)? spec\.(template\.spec\.)?(initContainers|volumes|containers\[0\]\.(lifecycle|volumeMounts)))\b.*`,

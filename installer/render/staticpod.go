@@ -95,10 +95,13 @@ func (e endpoint) probe(path string, delay, failures, period int32) *corev1.Prob
 func (e endpoint) liveness(path string) *corev1.Probe  { return e.probe(path, 10, 8, 10) }
 func (e endpoint) readiness(path string) *corev1.Probe { return e.probe(path, 0, 3, 1) }
 
-// startup allows for the whole time that the control plane may take.
+// startup allows for the whole time that the control plane may take, and asks
+// every second. kubeadm's asks every ten, the first time after ten, and the
+// kubelet puts a random part of the period before that: a pod that runs after
+// a second becomes Ready ten to twenty seconds later. The whole time is rounded
+// up to ten seconds, as kubeadm's.
 func (e endpoint) startup(path string, timeout time.Duration) *corev1.Probe {
-	const period = 10
-	return e.probe(path, 10, int32(math.Ceil(timeout.Seconds()/period)), period)
+	return e.probe(path, 0, 10*int32(math.Ceil(timeout.Seconds()/10)), 1)
 }
 
 // command is a program with its flags. What the user gives for a flag replaces

@@ -74,6 +74,19 @@ var Differences = []Difference{
 		Why:      "kubeadm knows the first since v1.31 and the second since v1.37; nobody names a file so by accident",
 		Versions: []string{Version},
 	}, {
+		What: "static pods are asked every second whether they have started, for as long in all as kubeadm allows",
+		Why:  "kubeadm's startup probes ask every ten seconds, the first time after ten to twenty, and the pods are shown as not Ready until then; nothing asks once they have started",
+		Apply: func(w *Want, _ *config.Config) {
+			for _, pod := range w.Pods {
+				for _, c := range pod.Spec.Containers {
+					if probe := c.StartupProbe; probe != nil {
+						probe.FailureThreshold *= probe.PeriodSeconds
+						probe.InitialDelaySeconds, probe.PeriodSeconds = 0, 1
+					}
+				}
+			}
+		},
+	}, {
 		What: "Service kube-dns has no resourceVersion",
 		Why:  "kubeadm sets it to 0 only so that its own update call is accepted",
 		Apply: func(w *Want, _ *config.Config) {
