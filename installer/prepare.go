@@ -17,6 +17,7 @@ import (
 	"airlift/installer/pki"
 	"airlift/installer/preflight"
 	"airlift/installer/render"
+	"airlift/installer/timeline"
 )
 
 // The steps that init and join share: they turn a bare host into one that can
@@ -354,6 +355,7 @@ func (n *Node) startContainerd(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, runtimeTimeout)
 	defer cancel()
+	defer timeline.Wait(ctx, "containerd to answer").End()
 	var err error
 	n.store, err = store.Connect(ctx, config.ContainerdSocket)
 	if err != nil {

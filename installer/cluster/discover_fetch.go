@@ -16,6 +16,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	bootstrapapi "k8s.io/cluster-bootstrap/token/api"
+
+	"airlift/installer/timeline"
 )
 
 const clusterInfoPath = "/api/v1/namespaces/kube-public/configmaps/cluster-info"
@@ -68,6 +70,8 @@ func signedBy(ca []byte) *tls.Config {
 // fetch gets cluster-info and has accept judge it, and tries again what may
 // heal, for as long as that may take.
 func (s infoSource) fetch(ctx context.Context, trust *tls.Config, accept func(*corev1.ConfigMap) error) (*clusterInfo, error) {
+	span := timeline.Wait(ctx, "cluster-info")
+	defer span.End()
 	start, said := time.Now(), ""
 	attempts, cancel := context.WithDeadline(ctx, start.Add(s.limit()))
 	defer cancel()
@@ -98,6 +102,7 @@ func (s infoSource) fetch(ctx context.Context, trust *tls.Config, accept func(*c
 			return nil, healing.error
 		}
 		last = healing.error
+		span.Saw(err.Error())
 		if s.report != nil && err.Error() != said {
 			said = err.Error()
 			s.report(said)

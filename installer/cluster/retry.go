@@ -6,6 +6,8 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
+
+	"airlift/installer/timeline"
 )
 
 // outage is how long an API server may be away in the middle of our work: a
@@ -16,11 +18,17 @@ const outage = 30 * time.Second
 // it says no. do must be safe to repeat.
 func persist(ctx context.Context, do func() error) error {
 	end := time.Now().Add(outage)
+	var span *timeline.Span
+	defer func() { span.End() }()
 	for {
 		err := do()
 		if err == nil || !isOutage(err) || time.Now().After(end) {
 			return err
 		}
+		if span == nil {
+			span = timeline.Wait(ctx, "the API server to be back")
+		}
+		span.Saw(err.Error())
 		select {
 		case <-time.After(pollInterval):
 		case <-ctx.Done():

@@ -13,6 +13,8 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
+
+	"airlift/installer/timeline"
 )
 
 // How long to wait for an answer.
@@ -95,6 +97,9 @@ func (c *Client) try(ctx context.Context, what string, call func(context.Context
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
 	last := ""
+	span := timeline.Wait(ctx, "etcd")
+	defer span.End()
+	span.Saw(what)
 	for {
 		one, done := context.WithTimeout(ctx, callTimeout)
 		err := call(one)
@@ -107,6 +112,7 @@ func (c *Client) try(ctx context.Context, what string, call func(context.Context
 		}
 		if ctx.Err() == nil && err.Error() != last {
 			last = err.Error()
+			span.Saw(last)
 			c.report(what + ": " + last)
 		}
 		select {

@@ -12,6 +12,7 @@ import (
 	"github.com/coreos/go-systemd/v22/dbus"
 
 	"airlift/fault"
+	"airlift/installer/timeline"
 )
 
 // jobTimeout bounds a systemd job where the caller's context has no deadline
@@ -63,6 +64,7 @@ func (h *Host) withSystemd(ctx context.Context, f func(context.Context, *dbus.Co
 
 // DaemonReload makes systemd read unit files again.
 func (h *Host) DaemonReload(ctx context.Context) error {
+	defer timeline.Wait(ctx, "systemd: reload").End()
 	return h.withSystemd(ctx, func(ctx context.Context, c *dbus.Conn) error {
 		if err := c.ReloadContext(ctx); err != nil {
 			return fmt.Errorf("reloading systemd's units: %w", err)
@@ -150,6 +152,9 @@ type jobFunc func(c *dbus.Conn, ctx context.Context, unit, mode string, ch chan<
 
 // job runs one systemd job and waits for its result.
 func (h *Host) job(ctx context.Context, doing, unit string, start jobFunc) error {
+	span := timeline.Wait(ctx, "systemd: "+unit)
+	defer span.End()
+	span.Saw(doing)
 	var failure error
 	err := h.withSystemd(ctx, func(ctx context.Context, c *dbus.Conn) error {
 		began := time.Now()
