@@ -63,7 +63,7 @@ func Run(ctx context.Context, c *Console, steps []Step, skip []string) error {
 }
 
 // run runs the step, or its sub-phases, as a span of the timeline in ctx.
-func (s Step) run(ctx context.Context, parent string, c *Console, skip []string) error {
+func (s Step) run(ctx context.Context, parent string, c *Console, skip []string) (err error) {
 	name := parent + s.Name
 	if slices.Contains(skip, name) {
 		c.Note("%s skipped", name)
@@ -73,7 +73,12 @@ func (s Step) run(ctx context.Context, parent string, c *Console, skip []string)
 		return err
 	}
 	ctx, span := timeline.Start(ctx, timeline.Steps, s.Name)
-	defer span.End()
+	defer func() {
+		if err != nil {
+			span.Set("failed", true)
+		}
+		span.End()
+	}()
 	below := func(skipped string) bool { return strings.HasPrefix(skipped, name+"/") }
 	if s.Run != nil && !slices.ContainsFunc(skip, below) {
 		return s.Run(ctx)

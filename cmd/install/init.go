@@ -16,13 +16,15 @@ import (
 	"airlift/installer/cluster"
 	"airlift/installer/config"
 	"airlift/installer/host"
+	"airlift/installer/timeline"
 )
 
 const initExample = `  ./install init
   ./install init --apiserver-advertise-address 10.1.2.3
   ./install init --control-plane-endpoint k8s.site.example:6443 --upload-certs
   ./install init --config kubeadm.yaml
-  ./install init --dry-run`
+  ./install init --dry-run
+  ./install init --timeline init.json`
 
 // initFlags are what init and each of its phases take.
 type initFlags struct {
@@ -32,6 +34,7 @@ type initFlags struct {
 	tokenTTL   time.Duration
 	node       installer.Node // the fields that flags set
 	rootfs     string         // phases only
+	timeline   timelineFlag
 }
 
 func newInitCmd() *cobra.Command {
@@ -43,23 +46,27 @@ func newInitCmd() *cobra.Command {
 Running it again is safe: it finishes what an earlier run left and changes nothing else.
 
 --config takes kubeadm's own YAML: InitConfiguration, ClusterConfiguration,
-KubeletConfiguration and KubeProxyConfiguration. 'install init phase' runs one phase.`,
+KubeletConfiguration and KubeProxyConfiguration. 'install init phase' runs one phase.` + timelineHelp,
 		Example: initExample,
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			n, done, err := in.open(cmd)
-			if err != nil {
-				return err
-			}
-			defer done()
-			if n.Config.DryRun {
-				return n.DryRunInit(cmd.Context())
-			}
-			return installer.Run(cmd.Context(), n.Console, n.Init(), n.Config.SkipPhases)
+			return in.timeline.record(cmd, &in.cfg, func(rec *timeline.Recorder) error {
+				n, done, err := in.open(cmd)
+				if err != nil {
+					return err
+				}
+				defer done()
+				if n.Config.DryRun {
+					return n.DryRunInit(cmd.Context())
+				}
+				n.Console.Timeline = rec
+				return installer.Run(cmd.Context(), n.Console, n.Init(), n.Config.SkipPhases)
+			})
 		},
 	}
 	in.bind(cmd.Flags())
 	f := cmd.Flags()
+	in.timeline.bind(f)
 	f.StringSliceVar(&in.cfg.SkipPhases, "skip-phases", nil, "phases to leave out, such as addon/kube-proxy\nThe phases: "+strings.Join(installer.Names(new(installer.Node).Init()), ", "))
 	cmd.AddCommand(newInitPhaseCmd())
 	return cmd
@@ -152,6 +159,8 @@ func open(ctx context.Context, n *installer.Node, o host.Options) (done func(), 
 
 // openIn is open for a folder that stands for the host, where rootfs names one.
 func openIn(ctx context.Context, n *installer.Node, rootfs string, o host.Options) (done func(), err error) {
+	ctx, span := timeline.Start(ctx, timeline.Steps, "start-up")
+	defer span.End()
 	f, err := openBundle()
 	if err != nil {
 		return nil, err

@@ -11,11 +11,12 @@ import (
 	"airlift/installer"
 	"airlift/installer/config"
 	"airlift/installer/host"
+	"airlift/installer/timeline"
 )
 
 const joinExample = `  ./install join 10.1.2.3:6443 --token abcdef.0123456789abcdef --discovery-token-ca-cert-hash sha256:…
   ./install join k8s.site.example:6443 --token … --discovery-token-ca-cert-hash sha256:… --control-plane --certificate-key …
-  ./install join --config kubeadm.yaml
+  ./install join --config kubeadm.yaml --timeline join.json
   ./install join --discovery-file cluster-info.yaml --tls-bootstrap-token abcdef.0123456789abcdef`
 
 // joinFlags are what join and each of its phases take.
@@ -25,6 +26,7 @@ type joinFlags struct {
 	token      string
 	nodeIP     string
 	node       installer.Node // the fields that flags set
+	timeline   timelineFlag
 }
 
 func newJoinCmd() *cobra.Command {
@@ -40,22 +42,26 @@ A control plane takes over the cluster's certificates, downloaded and decrypted
 with --certificate-key, or put below /etc/kubernetes/pki by hand.
 
 --config takes kubeadm's own JoinConfiguration. 'install join phase' runs one
-phase.`,
+phase.` + timelineHelp,
 		Example: joinExample,
 		Args:    oneAddress,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			n, done, err := in.open(cmd, args)
-			if err != nil {
-				return err
-			}
-			defer done()
-			if n.Config.DryRun {
-				return n.DryRunJoin(cmd.Context())
-			}
-			return n.RunJoin(cmd.Context())
+			return in.timeline.record(cmd, &in.cfg, func(rec *timeline.Recorder) error {
+				n, done, err := in.open(cmd, args)
+				if err != nil {
+					return err
+				}
+				defer done()
+				if n.Config.DryRun {
+					return n.DryRunJoin(cmd.Context())
+				}
+				n.Console.Timeline = rec
+				return n.RunJoin(cmd.Context())
+			})
 		},
 	}
 	in.bind(cmd.Flags())
+	in.timeline.bind(cmd.Flags())
 	cmd.Flags().StringSliceVar(&in.cfg.SkipPhases, "skip-phases", nil, "phases to leave out\nThe phases: "+strings.Join(installer.Names(new(installer.Node).Join()), ", "))
 	cmd.AddCommand(newJoinPhaseCmd())
 	return cmd
@@ -165,20 +171,25 @@ func newJoinPhaseCmd() *cobra.Command {
 // joinPhase is one run of one of join's phases.
 type joinPhase struct{ joinFlags }
 
-func (p *joinPhase) bind(f *pflag.FlagSet, _ string) { p.joinFlags.bind(f) }
+func (p *joinPhase) bind(f *pflag.FlagSet, _ string) {
+	p.joinFlags.bind(f)
+	p.timeline.bind(f)
+}
 
 func (p *joinPhase) run(cmd *cobra.Command, name string, args []string) error {
 	p.node.Single = true
 	if !slices.Contains(installer.Names((&installer.Node{Config: &config.Config{}}).Join()), name) {
 		p.cfg.ControlPlane = true // a worker has no such phase
 	}
-	n, done, err := p.open(cmd, args)
-	if err != nil {
-		return err
-	}
-	defer done()
-	if n.Config.DryRun {
-		return n.DryRunJoinPhase(cmd.Context(), name)
-	}
-	return installer.RunPhase(cmd.Context(), n.Console, n.Join(), name)
+	return p.timeline.record(cmd, &p.cfg, func(*timeline.Recorder) error {
+		n, done, err := p.open(cmd, args)
+		if err != nil {
+			return err
+		}
+		defer done()
+		if n.Config.DryRun {
+			return n.DryRunJoinPhase(cmd.Context(), name)
+		}
+		return installer.RunPhase(cmd.Context(), n.Console, n.Join(), name)
+	})
 }

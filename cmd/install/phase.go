@@ -9,6 +9,7 @@ import (
 	"airlift/fault"
 	"airlift/installer"
 	"airlift/installer/config"
+	"airlift/installer/timeline"
 )
 
 // A phaseRun is one run of one phase: its flags, and what they come to.
@@ -93,20 +94,23 @@ type initPhase struct{ initFlags }
 
 func (p *initPhase) run(cmd *cobra.Command, name string, _ []string) error {
 	p.node.Single = true
-	n, done, err := p.open(cmd)
-	if err != nil {
-		return err
-	}
-	defer done()
-	if n.Config.DryRun {
-		return n.DryRunPhase(cmd.Context(), name)
-	}
-	return installer.RunPhase(cmd.Context(), n.Console, n.Init(), name)
+	return p.timeline.record(cmd, &p.cfg, func(*timeline.Recorder) error {
+		n, done, err := p.open(cmd)
+		if err != nil {
+			return err
+		}
+		defer done()
+		if n.Config.DryRun {
+			return n.DryRunPhase(cmd.Context(), name)
+		}
+		return installer.RunPhase(cmd.Context(), n.Console, n.Init(), name)
+	})
 }
 
 // bind adds the flags of init, and those that only some phases have.
 func (p *initPhase) bind(f *pflag.FlagSet, name string) {
 	p.initFlags.bind(f)
+	p.timeline.bind(f)
 	first, _, _ := strings.Cut(name, "/")
 	switch first {
 	case "certs", "etcd", "control-plane":

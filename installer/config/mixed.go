@@ -15,7 +15,7 @@ var besideConfig = []string{
 	"config", "ignore-preflight-errors", "dry-run", "kubeconfig", "node-name", "kubeconfig-dir", "upload-certs",
 	"print-manifest", "allow-missing-template-keys", "output", "show-managed-fields", "print-join-command",
 	"rootfs", "v", "log-file", "yes",
-	"cni", "node-ip", "kube-proxy-server", "render-dir", "help",
+	"cni", "node-ip", "kube-proxy-server", "render-dir", "timeline", "help",
 }
 
 // CheckMixed refuses the flags that may not stand beside --config. changed are

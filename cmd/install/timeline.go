@@ -1,0 +1,104 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"airlift/fault"
+	"airlift/installer/config"
+	"airlift/installer/timeline"
+)
+
+const timelineHelp = `
+
+--timeline FILE keeps a timeline of the run, also of one that fails: when each
+step began, how long it took and what it waited for, and what was unpacked and
+imported meanwhile. FILE is JSON in the Trace Event Format. To look at it, copy
+it off the host and open it in chrome://tracing of any Chromium, which needs no
+network, or in https://ui.perfetto.dev.`
+
+// timelineFlag is --timeline.
+type timelineFlag struct{ file string }
+
+func (t *timelineFlag) bind(f *pflag.FlagSet) {
+	f.StringVar(&t.file, "timeline", "", "write a timeline of the run to this file, for a trace viewer; - is standard output, and what else is said then goes to standard error")
+}
+
+// record runs run with a recorder in cmd's context, and writes the file,
+// whatever run comes to: but for wrong use, which did nothing. That a file
+// cannot be written is found out before run.
+func (t *timelineFlag) record(cmd *cobra.Command, cfg *config.Config, run func(*timeline.Recorder) error) error {
+	out := cmd.OutOrStdout()
+	if t.file == "-" {
+		cmd.SetOut(cmd.ErrOrStderr())
+	} else if err := t.check(); err != nil {
+		return err
+	}
+	ctx, rec := cmd.Context(), timeline.New()
+	cmd.SetContext(rec.Context(ctx))
+	failed := run(rec)
+	if t.file == "" || fault.ExitCode(failed) == fault.Usage {
+		return failed
+	}
+	about := timeline.About{Command: commandLine(cmd), Version: version, KubernetesVersion: cfg.KubernetesVersion, Outcome: "done"}
+	switch {
+	case failed != nil && ctx.Err() != nil:
+		about.Outcome = "interrupted"
+	case failed != nil:
+		about.Outcome = "failed"
+	}
+	var trace bytes.Buffer
+	err := rec.WriteTrace(&trace, about)
+	if err == nil && t.file == "-" {
+		_, err = out.Write(trace.Bytes())
+	} else if err == nil {
+		err = writeWhole(t.file, trace.Bytes(), 0o644)
+	}
+	switch {
+	case err != nil && failed == nil:
+		return fault.Wrap(fmt.Errorf("writing the timeline: %w", err), fault.Failure, "all steps are done; only their timeline is missing")
+	case err != nil:
+		fmt.Fprintf(cmd.ErrOrStderr(), "warning: writing the timeline: %s\n", err)
+	case t.file != "-":
+		fmt.Fprintf(cmd.OutOrStdout(), "\nThe timeline is in %s; chrome://tracing and ui.perfetto.dev open it.\n", t.file)
+	}
+	return failed
+}
+
+// check finds out whether the file can be written, and leaves nothing behind.
+func (t *timelineFlag) check() error {
+	if t.file == "" {
+		return nil
+	}
+	// A device must not be replaced with a file, as an atomic write would.
+	if there, err := os.Stat(t.file); err == nil && !there.Mode().IsRegular() {
+		return fault.New(fault.Usage, "name a file, or - for standard output", "--timeline %q is not a file", t.file)
+	}
+	probe, err := os.CreateTemp(filepath.Dir(t.file), "."+filepath.Base(t.file)+".*")
+	if err != nil {
+		return fault.New(fault.Usage, "nothing was changed; name a file in a folder that is there", "--timeline %q cannot be written: %w", t.file, err)
+	}
+	_ = probe.Close()
+	return os.Remove(probe.Name())
+}
+
+// commandLine is the command as it may be passed on: with the flags that were
+// given, and the values of those that cannot hold a secret or anybody's names.
+func commandLine(cmd *cobra.Command) string {
+	words := []string{cmd.CommandPath()}
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		value := "…"
+		switch f.Value.Type() {
+		case "bool", "int", "int32", "duration":
+			value = f.Value.String()
+		}
+		words = append(words, "--"+f.Name+"="+value)
+	})
+	return strings.Join(words, " ")
+}
