@@ -18,22 +18,26 @@ export AIRLIFT_CACHE := $(CACHE)
 
 LDFLAGS  = -s -w -X main.version=$(VERSION)
 GOSTATIC = CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)'
-STUBS    = cmd/bundle/stubs
+PROGRAMS = cmd/bundle/programs
 
 # What the tests judge by, where it is not there already.
 PACKAGES = iptables iproute2 libcap2-bin nftables openssl zstd
 
-.PHONY: packages all build stubs upstream oracles bundle demo test vet e2e bench clean
+.PHONY: packages all build programs upstream oracles bundle demo test vet e2e bench clean
 
 all: build
 
-# The two programs. bundle carries install for both architectures.
-build: stubs
+# bundle carries what bundles begin with, for both architectures.
+build: programs
 	$(GOSTATIC) -o bin/bundle ./cmd/bundle
 
-stubs:
-	GOARCH=amd64 $(GOSTATIC) -o $(STUBS)/install-linux-amd64 ./cmd/install
-	GOARCH=arm64 $(GOSTATIC) -o $(STUBS)/install-linux-arm64 ./cmd/install
+# What bundles begin with: a small launcher, and the installer that it becomes.
+programs:
+	for arch in amd64 arm64; do \
+		GOARCH=$$arch $(GOSTATIC) -o $(PROGRAMS)/launcher-linux-$$arch ./cmd/launch && \
+		GOARCH=$$arch $(GOSTATIC) -o $(PROGRAMS)/installer-linux-$$arch ./cmd/install && \
+		gzip -fn $(PROGRAMS)/launcher-linux-$$arch $(PROGRAMS)/installer-linux-$$arch || exit; \
+	done
 
 # The real components of Kubernetes, built from Go modules (a test rig).
 upstream:
@@ -71,4 +75,4 @@ bench: bundle
 	go run ./scripts/bench --bundle out/install
 
 clean:
-	rm -rf bin out $(STUBS)/install-linux-*
+	rm -rf bin out $(PROGRAMS)/*.gz

@@ -14,6 +14,7 @@ import (
 	"sync"
 	"testing"
 
+	"airlift/bundle/head"
 	"airlift/fault"
 )
 
@@ -54,7 +55,7 @@ func TestWrittenFileReadsBack(t *testing.T) {
 func TestSummaryAgreesWithTheFile(t *testing.T) {
 	s := newSample()
 	path := filepath.Join(t.TempDir(), "install")
-	sum, err := WriteFile(t.Context(), path, bytes.NewReader(stub()), s.manifest, Options{Level: Fast}, s.open, nil)
+	sum, err := WriteFile(t.Context(), path, programs(), s.manifest, Options{Level: Fast}, s.open, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,8 +71,8 @@ func TestSummaryAgreesWithTheFile(t *testing.T) {
 	if f.Size() != sum.Size || f.PayloadOffset() != sum.PayloadOffset || f.PayloadSize() != sum.PayloadSize {
 		t.Errorf("reader and summary %+v disagree", sum)
 	}
-	if sum.UnpackedSize != s.manifest.UnpackedSize() {
-		t.Errorf("unpacked size %d, want %d", sum.UnpackedSize, s.manifest.UnpackedSize())
+	if want := s.manifest.UnpackedSize() + int64(len(programs().Installer)); sum.UnpackedSize != want {
+		t.Errorf("unpacked size %d, want %d", sum.UnpackedSize, want)
 	}
 }
 
@@ -81,7 +82,7 @@ func TestStockToolsUnpackIt(t *testing.T) {
 	s := newSample()
 	path := s.write(t)
 	f := openFile(t, path)
-	for _, offset := range []int64{f.PayloadOffset(), f.PayloadOffset() - headerSize} {
+	for _, offset := range []int64{f.PayloadOffset(), f.PayloadOffset() - head.HeaderSize} {
 		dir := t.TempDir()
 		sh(t, dir, "tail -c +%d %s | tar --zstd -xf -", offset+1, path)
 		for _, e := range s.manifest.Entries {
@@ -94,7 +95,10 @@ func TestStockToolsUnpackIt(t *testing.T) {
 		if got, _ := os.ReadFile(filepath.Join(dir, ManifestName)); !bytes.Equal(got, want) {
 			t.Errorf("%s differs", ManifestName)
 		}
-		for name, mode := range map[string]os.FileMode{"bin/runc": 0o755, "cni/bridge": 0o755, s.manifest.Entries[2].Name: 0o644} {
+		if got, _ := os.ReadFile(filepath.Join(dir, InstallerName)); !bytes.Equal(got, programs().Installer) {
+			t.Errorf("%s differs", InstallerName)
+		}
+		for name, mode := range map[string]os.FileMode{"install": 0o755, "bin/runc": 0o755, "cni/bridge": 0o755, s.manifest.Entries[2].Name: 0o644} {
 			if i, err := os.Stat(filepath.Join(dir, name)); err != nil || i.Mode() != mode || i.ModTime().Unix() != 0 {
 				t.Errorf("%s: %v, %v; want mode %v and time 0", name, i, err, mode)
 			}
@@ -102,7 +106,7 @@ func TestStockToolsUnpackIt(t *testing.T) {
 		sh(t, dir, "tail -c +%d %s | zstd -tq", offset+1, path)
 	}
 	list := sh(t, t.TempDir(), "tail -c +%d %s | tar --zstd -tf -", f.PayloadOffset()+1, path)
-	want := ManifestName
+	want := ManifestName + "\n" + InstallerName
 	for _, e := range s.manifest.Entries {
 		want += "\n" + e.Name
 	}
@@ -125,7 +129,7 @@ func sh(t *testing.T, dir, format string, args ...any) string {
 func TestSameInputsGiveTheSameBytes(t *testing.T) {
 	write := func(s *sample, level Level) []byte {
 		path := filepath.Join(t.TempDir(), "install")
-		if _, err := WriteFile(t.Context(), path, bytes.NewReader(stub()), s.manifest, Options{level}, s.open, nil); err != nil {
+		if _, err := WriteFile(t.Context(), path, programs(), s.manifest, Options{level}, s.open, nil); err != nil {
 			t.Fatal(err)
 		}
 		b, err := os.ReadFile(path)
@@ -152,12 +156,12 @@ func TestSameInputsGiveTheSameBytes(t *testing.T) {
 	}
 }
 
-// The file in testdata was written by the first release of format 1. It must
+// The file in testdata was written by the first release of format 2. It must
 // be readable for as long as that version is supported, and be written the
 // same way. A newer compressor may change the second: then -update it, and say
 // so in the changelog.
 func TestGoldenFile(t *testing.T) {
-	const golden = "testdata/v1.bundle"
+	const golden = "testdata/v2.bundle"
 	s := newSample()
 	got, err := os.ReadFile(s.write(t))
 	if err != nil {
@@ -360,7 +364,7 @@ func TestFailedWriteLeavesNothing(t *testing.T) {
 			}
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			_, err := WriteFile(ctx, path, bytes.NewReader(stub()), s.manifest, Options{}, func(e Entry) (io.ReadCloser, error) {
+			_, err := WriteFile(ctx, path, programs(), s.manifest, Options{}, func(e Entry) (io.ReadCloser, error) {
 				if e.Name == "bin/kubelet" {
 					return c.open(s, cancel, e)
 				}
@@ -386,8 +390,8 @@ func (e errReader) Read([]byte) (int, error) { return 0, e.err }
 func TestWriteFileRefuses(t *testing.T) {
 	s := newSample()
 	dir := t.TempDir()
-	write := func(path string, stub []byte) error {
-		_, err := WriteFile(t.Context(), path, bytes.NewReader(stub), s.manifest, Options{}, s.open, nil)
+	write := func(path string, launcher []byte) error {
+		_, err := WriteFile(t.Context(), path, Programs{launcher, programs().Installer}, s.manifest, Options{}, s.open, nil)
 		return err
 	}
 	if err := write(dir, stub()); fault.ExitCode(err) != fault.Usage {
@@ -397,7 +401,7 @@ func TestWriteFileRefuses(t *testing.T) {
 		t.Errorf("a device: %v", err)
 	}
 	if err := write(filepath.Join(dir, "a"), append(stub(), 0)); err == nil || !strings.Contains(err.Error(), "1 bytes behind its ELF image") {
-		t.Errorf("a stub with something behind it: %v", err)
+		t.Errorf("a launcher with something behind it: %v", err)
 	}
 	s.manifest.Entries[0].Name = "bin/../../etc/passwd"
 	if err := write(filepath.Join(dir, "a"), stub()); err == nil {

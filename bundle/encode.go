@@ -7,15 +7,16 @@ import (
 	"fmt"
 	"io"
 
+	"airlift/bundle/head"
 	"airlift/fault"
 )
 
-// ManifestName is the name of the payload's first entry.
-const ManifestName = "manifest.json"
-
-// maxManifest bounds what a reader holds in memory for a manifest. A bundle of
-// forty entries needs about 20 kB.
-const maxManifest = 16 << 20
+// The payload's first two entries. The trailer says what they must be; the
+// manifest says it of the others.
+const (
+	ManifestName  = "manifest.json"
+	InstallerName = "install"
+)
 
 // Encode checks m and returns its canonical bytes: the only ones that
 // DecodeManifest takes for the same manifest.
@@ -24,8 +25,8 @@ func (m *Manifest) Encode() ([]byte, error) {
 		return nil, err
 	}
 	b := m.canonical()
-	if len(b) > maxManifest {
-		return nil, fmt.Errorf("manifest: %d bytes are more than the %d allowed", len(b), maxManifest)
+	if len(b) > head.MaxManifest {
+		return nil, fmt.Errorf("manifest: %d bytes are more than the %d allowed", len(b), head.MaxManifest)
 	}
 	return b, nil
 }
@@ -75,7 +76,7 @@ func DecodeManifest(b []byte) (*Manifest, error) {
 		err = errors.New("manifest: not in canonical form")
 	}
 	if err != nil {
-		return nil, fault.Wrap(err, fault.Bundle, hintRebuild)
+		return nil, fault.Wrap(err, fault.Bundle, head.HintRebuild)
 	}
 	return &m, nil
 }

@@ -2,17 +2,20 @@ package bundle
 
 import (
 	"bytes"
+	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"testing"
 
+	"airlift/bundle/head"
 	"airlift/fault"
 )
 
 // Whatever the bytes: no panic, and anything but a whole bundle is a fault of
 // the bundle.
 func FuzzOpen(f *testing.F) {
-	whole, err := os.ReadFile("testdata/v1.bundle")
+	whole, err := os.ReadFile("testdata/v2.bundle")
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -33,11 +36,11 @@ func FuzzOpen(f *testing.F) {
 
 // The same for a payload between sound frames.
 func FuzzStream(f *testing.F) {
-	whole, err := os.ReadFile("testdata/v1.bundle")
+	whole, err := os.ReadFile("testdata/v2.bundle")
 	if err != nil {
 		f.Fatal(err)
 	}
-	tr, err := decodeTrailer(whole[len(whole)-trailerSize:])
+	tr, err := head.DecodeTrailer(whole[len(whole)-head.TrailerSize:])
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -45,7 +48,7 @@ func FuzzStream(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	f.Add(whole[tr.payloadOffset : tr.payloadOffset+tr.payloadSize])
+	f.Add(whole[tr.PayloadOffset : tr.PayloadOffset+tr.PayloadSize])
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, payload []byte) {
 		path := filepath.Join(t.TempDir(), "install")
@@ -57,6 +60,12 @@ func FuzzStream(f *testing.F) {
 		if err == nil {
 			err = readAll(s)
 			s.Close()
+		}
+		// The launcher sees the beginning of the same bytes.
+		if first := head.CopyInstaller(io.Discard, file.file, path, file.trailer); err == nil && first != nil {
+			err = fmt.Errorf("a payload that reads well has no installer: %v", first)
+		} else if first != nil && fault.ExitCode(first) != fault.Bundle {
+			err = first
 		}
 		if err != nil && fault.ExitCode(err) != fault.Bundle {
 			t.Errorf("exit code %d: %v", fault.ExitCode(err), err)

@@ -16,10 +16,11 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 
+	"airlift/bundle/head"
 	"airlift/fault"
 )
 
-var update = flag.Bool("update", false, "rewrite testdata/v1.bundle")
+var update = flag.Bool("update", false, "rewrite testdata/v2.bundle")
 
 func TestEveryTruncationIsNamed(t *testing.T) {
 	path := newSample().write(t)
@@ -27,8 +28,8 @@ func TestEveryTruncationIsNamed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	stubEnd, payload, end := 200, 200+headerSize, len(whole)
-	trailerAt := end - trailerSize
+	stubEnd, payload, end := 200, 200+head.HeaderSize, len(whole)
+	trailerAt := end - head.TrailerSize
 	for _, c := range []struct {
 		size int
 		want string
@@ -45,10 +46,10 @@ func TestEveryTruncationIsNamed(t *testing.T) {
 		{payload, fmt.Sprintf("it has %d of %d bytes, %d are missing", payload, end, end-payload)},
 		{payload + 1, fmt.Sprintf("%d are missing", end-payload-1)},
 		{end / 2, fmt.Sprintf("%d are missing", end-end/2)},
-		{trailerAt - 1, fmt.Sprintf("%d are missing", trailerSize+1)},
-		{trailerAt, fmt.Sprintf("%d are missing", trailerSize)},
-		{trailerAt + 1, fmt.Sprintf("%d are missing", trailerSize-1)},
-		{end - footSize, fmt.Sprintf("%d are missing", footSize)},
+		{trailerAt - 1, fmt.Sprintf("%d are missing", head.TrailerSize+1)},
+		{trailerAt, fmt.Sprintf("%d are missing", head.TrailerSize)},
+		{trailerAt + 1, fmt.Sprintf("%d are missing", head.TrailerSize-1)},
+		{end - head.FootSize, fmt.Sprintf("%d are missing", head.FootSize)},
 		{end - 1, "1 are missing"},
 	} {
 		wantFault(t, check(t, whole[:c.size]), c.want)
@@ -59,7 +60,7 @@ func TestEveryTruncationIsNamed(t *testing.T) {
 			t.Errorf("%d of %d bytes: %v", size, end, err)
 		}
 	}
-	for _, more := range []int{1, 512, trailerSize, 4096} {
+	for _, more := range []int{1, 512, head.TrailerSize, 4096} {
 		wantFault(t, check(t, append(bytes.Clone(whole), make([]byte, more)...)), "something was appended")
 	}
 	// A hole: the middle is missing, both ends are there.
@@ -100,11 +101,11 @@ func TestEveryFlippedBitIsFound(t *testing.T) {
 			}
 		}
 	}
-	region("stub", 0, payload-headerSize, 1, "install program, the first 200 bytes,")
-	region("header", payload-headerSize, payload, 1, "its header, 64 bytes at offset 200,")
-	region("trailer", trailerAt, len(whole)-footSize, 1, "the trailer, do not match their checksum")
+	region("launcher", 0, payload-head.HeaderSize, 1, "its launcher, the first 200 bytes,")
+	region("header", payload-head.HeaderSize, payload, 1, "its header, 64 bytes at offset 200,")
+	region("trailer", trailerAt, len(whole)-head.FootSize, 1, "the trailer, do not match their checksum")
 	// In the foot the version and the magic can no longer be told.
-	region("foot", len(whole)-footSize, len(whole), 1, "the trailer, do not match", "format version", "are not a trailer")
+	region("foot", len(whole)-head.FootSize, len(whole), 1, "the trailer, do not match", "format version", "are not a trailer")
 	region("start of the payload", payload, payload+200, 1, "is damaged", "allows only")
 	region("end of the payload", trailerAt-200, trailerAt, 1, "is damaged")
 	for at := payload + 200; at < trailerAt-200; at += 61 {
@@ -132,20 +133,35 @@ func TestNewerFormatIsNamed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	foot := whole[len(whole)-footSize:]
+	foot := whole[len(whole)-head.FootSize:]
 	foot[4] = 7
 	err = check(t, whole)
-	wantFault(t, err, "has format version 7; this program reads version 1")
+	wantFault(t, err, "has format version 7; this program reads version 2")
 	if !strings.Contains(fault.Hint(err), "release") {
 		t.Errorf("hint is %q", fault.Hint(err))
 	}
 	// Cut short, the header still tells.
-	h := bytes.Clone(whole[200 : 200+headerSize])
+	h := bytes.Clone(whole[200 : 200+head.HeaderSize])
 	h[16] = 7
 	sum := sha256.Sum256(h[:32])
 	copy(h[32:], sum[:])
 	copy(whole[200:], h)
 	wantFault(t, check(t, whole[:len(whole)-1]), "has format version 7")
+}
+
+// testdata/v1.bundle is a whole file of the version before.
+func TestOlderFormatIsNamed(t *testing.T) {
+	whole, err := os.ReadFile("testdata/v1.bundle")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range [][]byte{whole, whole[:len(whole)-1]} {
+		err := check(t, b)
+		wantFault(t, err, "has format version 1; this program reads version 2")
+		if !strings.Contains(fault.Hint(err), "build it again") {
+			t.Errorf("hint is %q", fault.Hint(err))
+		}
+	}
 }
 
 func TestOtherFilesAreNotBundles(t *testing.T) {
@@ -170,17 +186,19 @@ func TestOtherFilesAreNotBundles(t *testing.T) {
 
 // forge makes a file with sound frames around whatever payload and manifest.
 func forge(payload, manifest []byte) []byte {
-	t := trailer{
-		payloadOffset: uint64(len(stub())) + headerSize,
-		payloadSize:   uint64(len(payload)),
-		manifestSize:  uint64(len(manifest)),
-		stubSHA256:    sha256.Sum256(stub()),
-		payloadSHA256: sha256.Sum256(payload),
-		manifestSHA:   sha256.Sum256(manifest),
+	t := head.Trailer{
+		PayloadOffset:   uint64(len(stub())) + head.HeaderSize,
+		PayloadSize:     uint64(len(payload)),
+		ManifestSize:    uint64(len(manifest)),
+		InstallerSize:   uint64(len(programs().Installer)),
+		LauncherSHA256:  sha256.Sum256(stub()),
+		PayloadSHA256:   sha256.Sum256(payload),
+		ManifestSHA256:  sha256.Sum256(manifest),
+		InstallerSHA256: sha256.Sum256(programs().Installer),
 	}
-	b := append(stub(), header{t.fileSize()}.encode()...)
+	b := append(stub(), head.Header{FileSize: t.FileSize()}.Encode()...)
 	b = append(b, payload...)
-	return append(b, t.encode()...)
+	return append(b, t.Encode()...)
 }
 
 func compress(b []byte, options ...zstd.EOption) []byte {
@@ -207,7 +225,10 @@ func TestForgedPayloads(t *testing.T) {
 		content []byte
 	}
 	files := func() []file {
-		fs := []file{{*tarHeader(ManifestName, int64(len(manifest))), manifest}}
+		fs := []file{
+			{*tarHeader(ManifestName, int64(len(manifest))), manifest},
+			{*tarHeader(InstallerName, int64(len(programs().Installer))), programs().Installer},
+		}
 		for _, e := range s.manifest.Entries {
 			fs = append(fs, file{*tarHeader(e.Name, e.Size), s.content[e.Name]})
 		}
@@ -244,7 +265,17 @@ func TestForgedPayloads(t *testing.T) {
 	}{
 		{"nothing", nil, `entry "manifest.json": the payload ends before it`},
 		{"not zstd", []byte("plain text, not compressed"), `entry "manifest.json"`},
-		{"no manifest", changed(func(fs []file) []file { return fs[1:] }), `entry "manifest.json": "bin/runc" stands in its place`},
+		{"no manifest", changed(func(fs []file) []file { return fs[1:] }), `entry "manifest.json": "install" stands in its place`},
+		{"no installer", changed(func(fs []file) []file { return append(fs[:1], fs[2:]...) }), `entry "install": "bin/runc" stands in its place`},
+		{"other installer", changed(func(fs []file) []file {
+			fs[1].content = append([]byte("x"), programs().Installer[1:]...)
+			return fs
+		}), `entry "install": its sha256`},
+		{"shorter installer", changed(func(fs []file) []file {
+			fs[1].content = fs[1].content[1:]
+			fs[1].Size--
+			return fs
+		}), `entry "install": it has 3000 bytes, and should have 3001`},
 		{"other manifest", changed(func(fs []file) []file {
 			fs[0].content = bytes.Replace(manifest, []byte("v1.29.15"), []byte("v1.29.14"), 1)
 			return fs
@@ -256,40 +287,40 @@ func TestForgedPayloads(t *testing.T) {
 		}), `entry "manifest.json": it has`},
 		{"an entry less", changed(func(fs []file) []file { return fs[:len(fs)-1] }), `entry "cni/bridge": the tar does not follow the manifest`},
 		{"an entry more", changed(func(fs []file) []file { return append(fs, file{*tarHeader("bin/more", 0), nil}) }), "entries that the manifest does not list"},
-		{"an entry twice", changed(func(fs []file) []file { return append(fs[:2], fs[1:]...) }), `entry "bin/kubelet": "bin/runc" stands in its place`},
-		{"other order", changed(func(fs []file) []file { fs[1], fs[2] = fs[2], fs[1]; return fs }), `entry "bin/runc": "bin/kubelet" stands in its place`},
-		{"a climbing name", changed(func(fs []file) []file { fs[1].Name = "../bin/runc"; return fs }), `"../bin/runc" stands in its place`},
+		{"an entry twice", changed(func(fs []file) []file { return append(fs[:3], fs[2:]...) }), `entry "bin/kubelet": "bin/runc" stands in its place`},
+		{"other order", changed(func(fs []file) []file { fs[2], fs[3] = fs[3], fs[2]; return fs }), `entry "bin/runc": "bin/kubelet" stands in its place`},
+		{"a climbing name", changed(func(fs []file) []file { fs[2].Name = "../bin/runc"; return fs }), `"../bin/runc" stands in its place`},
 		{"a folder", changed(func(fs []file) []file {
-			fs[1] = file{tar.Header{Typeflag: tar.TypeDir, Name: "bin/", Mode: 0o755}, nil}
+			fs[2] = file{tar.Header{Typeflag: tar.TypeDir, Name: "bin/", Mode: 0o755}, nil}
 			return fs
 		}), `entry "bin/runc": it is not a regular file but of tar type '5'`},
 		{"a symlink", changed(func(fs []file) []file {
-			fs[1] = file{tar.Header{Typeflag: tar.TypeSymlink, Name: "bin/runc", Linkname: "/etc/passwd"}, nil}
+			fs[2] = file{tar.Header{Typeflag: tar.TypeSymlink, Name: "bin/runc", Linkname: "/etc/passwd"}, nil}
 			return fs
 		}), "tar type '2'"},
 		{"a device", changed(func(fs []file) []file {
-			fs[1] = file{tar.Header{Typeflag: tar.TypeChar, Name: "bin/runc", Devmajor: 1}, nil}
+			fs[2] = file{tar.Header{Typeflag: tar.TypeChar, Name: "bin/runc", Devmajor: 1}, nil}
 			return fs
 		}), "tar type '3'"},
 		{"a PAX record", changed(func(fs []file) []file {
-			fs[1].PAXRecords = map[string]string{"AIRLIFT.x": "y"}
+			fs[2].PAXRecords = map[string]string{"AIRLIFT.x": "y"}
 			return fs
 		}), `entry "bin/runc": the tar does not follow the manifest`},
 		{"a GNU long name", changed(func(fs []file) []file {
-			fs[1].Name = strings.Repeat("x", 300)
-			fs[1].Format = tar.FormatGNU
+			fs[2].Name = strings.Repeat("x", 300)
+			fs[2].Format = tar.FormatGNU
 			return fs
 		}), `entry "bin/runc": the tar does not follow`},
 		{"a shorter entry", changed(func(fs []file) []file {
-			fs[2].content = fs[2].content[1:]
-			fs[2].Size--
+			fs[3].content = fs[3].content[1:]
+			fs[3].Size--
 			return fs
-		}), `entry "bin/kubelet": it has 20000 bytes, the manifest says 20001`},
+		}), `entry "bin/kubelet": it has 20000 bytes, and should have 20001`},
 		{"no end", compress(whole[:len(whole)-tarEnd]), "lacks the end of the tar"},
-		{"half an end", compress(whole[:len(whole)-tarBlock]), "its payload"},
+		{"half an end", compress(whole[:len(whole)-head.TarBlock]), "its payload"},
 		{"an end cut short", compress(whole[:len(whole)-1]), "its payload"},
-		{"cut within an entry", compress(whole[:20_000]), `entry "bin/kubelet": unexpected EOF`},
-		{"a block more", compress(append(bytes.Clone(whole), make([]byte, tarBlock)...)), "goes on behind the end of the tar"},
+		{"cut within an entry", compress(whole[:24_000]), `entry "bin/kubelet": unexpected EOF`},
+		{"a block more", compress(append(bytes.Clone(whole), make([]byte, head.TarBlock)...)), "goes on behind the end of the tar"},
 		{"a byte more", compress(append(bytes.Clone(whole), 0)), "goes on behind the end of the tar"},
 		{"a gigabyte more", compress(append(bytes.Clone(whole), make([]byte, 1<<26)...)), "goes on behind the end of the tar"},
 		{"garbage behind the frame", append(compress(whole), "garbage, and more of it"...), "is damaged"},
@@ -307,25 +338,26 @@ func TestForgedTrailers(t *testing.T) {
 	s := newSample()
 	manifest, _ := s.manifest.Encode()
 	good := forge(compress([]byte("x")), manifest)
-	at := len(good) - trailerSize
+	at := len(good) - head.TrailerSize
 	for name, c := range map[string]struct {
-		change func(*trailer)
+		change func(*head.Trailer)
 		want   string
 	}{
-		"offset 0":           {func(t *trailer) { t.payloadOffset = 0 }, "its trailer says 0"},
-		"offset beyond":      {func(t *trailer) { t.payloadOffset += 1000 }, "its trailer says"},
-		"offset overflows":   {func(t *trailer) { t.payloadOffset = 1<<64 - 1 }, "its trailer says 0"},
-		"size overflows":     {func(t *trailer) { t.payloadSize = 1<<64 - 1 }, "its trailer says 0"},
-		"offset within stub": {func(t *trailer) { t.payloadOffset -= 10; t.payloadSize += 10 }, "its header"},
-		"huge manifest":      {func(t *trailer) { t.manifestSize = 1 << 40 }, "its manifest has 1099511627776 bytes"},
+		"offset 0":           {func(t *head.Trailer) { t.PayloadOffset = 0 }, "its trailer says 0"},
+		"offset beyond":      {func(t *head.Trailer) { t.PayloadOffset += 1000 }, "its trailer says"},
+		"offset overflows":   {func(t *head.Trailer) { t.PayloadOffset = 1<<64 - 1 }, "its trailer says 0"},
+		"size overflows":     {func(t *head.Trailer) { t.PayloadSize = 1<<64 - 1 }, "its trailer says 0"},
+		"offset in launcher": {func(t *head.Trailer) { t.PayloadOffset -= 10; t.PayloadSize += 10 }, "its header"},
+		"huge installer":     {func(t *head.Trailer) { t.InstallerSize = 1 << 41 }, "its installer has 2199023255552 bytes"},
+		"huge manifest":      {func(t *head.Trailer) { t.ManifestSize = 1 << 40 }, "its manifest has 1099511627776 bytes"},
 	} {
-		tr, err := decodeTrailer(good[at:])
+		tr, err := head.DecodeTrailer(good[at:])
 		if err != nil {
 			t.Fatal(err)
 		}
 		c.change(&tr)
 		t.Run(name, func(t *testing.T) {
-			wantFault(t, check(t, append(bytes.Clone(good[:at]), tr.encode()...)), c.want)
+			wantFault(t, check(t, append(bytes.Clone(good[:at]), tr.Encode()...)), c.want)
 		})
 	}
 }
@@ -337,6 +369,8 @@ func withManifest(manifest []byte) []byte {
 	w := tar.NewWriter(&b)
 	w.WriteHeader(tarHeader(ManifestName, int64(len(manifest))))
 	w.Write(manifest)
+	w.WriteHeader(tarHeader(InstallerName, int64(len(programs().Installer))))
+	w.Write(programs().Installer)
 	w.Close()
 	return forge(compress(b.Bytes()), manifest)
 }
@@ -348,7 +382,7 @@ func TestForgedManifests(t *testing.T) {
 		want   string
 	}{
 		"version 0":            {func(m *Manifest) { m.FormatVersion = 0 }, "formatVersion is 0"},
-		"version 2":            {func(m *Manifest) { m.FormatVersion = 2 }, "formatVersion is 2"},
+		"version 1":            {func(m *Manifest) { m.FormatVersion = 1 }, "formatVersion is 1"},
 		"no platform":          {func(m *Manifest) { m.Platform = "" }, `platform ""`},
 		"other system":         {func(m *Manifest) { m.Platform = "windows/amd64" }, `platform "windows/amd64"`},
 		"loose version":        {func(m *Manifest) { m.KubernetesVersion = "v1.29" }, `kubernetesVersion "v1.29"`},
@@ -495,7 +529,7 @@ func TestInconsistentImages(t *testing.T) {
 				s.manifest.Images = append(s.manifest.Images, i)
 			}
 			path := filepath.Join(t.TempDir(), "install")
-			_, err := WriteFile(t.Context(), path, bytes.NewReader(stub()), s.manifest, Options{}, s.open, nil)
+			_, err := WriteFile(t.Context(), path, programs(), s.manifest, Options{}, s.open, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -518,14 +552,14 @@ func TestELFEnd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if end, ok := elfEnd(f); !ok || end != i.Size() {
+	if end, ok := head.ELFEnd(f); !ok || end != i.Size() {
 		t.Errorf("%s ends at %d, %v; its size is %d", self, end, ok, i.Size())
 	}
 	for at := range 200 {
 		for bit := range 8 {
 			b := stub()
 			b[at] ^= 1 << bit
-			if end, ok := elfEnd(bytes.NewReader(b)); ok && end < 0 {
+			if end, ok := head.ELFEnd(bytes.NewReader(b)); ok && end < 0 {
 				t.Errorf("bit %d of byte %d flipped: ends at %d", bit, at, end)
 			}
 		}

@@ -1,6 +1,14 @@
 package bundle
 
-import "strings"
+import (
+	"strings"
+
+	"airlift/bundle/head"
+)
+
+// FormatVersion is the version of FORMAT.md that this package writes, and the
+// only one it reads.
+const FormatVersion = head.FormatVersion
 
 // Manifest describes everything in a bundle. It is the payload's first entry
 // and is stored as canonical JSON: fixed field order, sorted lists, no clocks.
@@ -19,7 +27,8 @@ type Manifest struct {
 	// Images are in boot order.
 	Images []Image `json:"images"`
 	// Entries are the payload's entries in stream order, without the
-	// manifest itself. The order is the boot order.
+	// manifest itself and the installer, which stand before them. The order
+	// is the boot order.
 	Entries []Entry `json:"entries"`
 }
 

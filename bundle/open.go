@@ -1,25 +1,24 @@
 package bundle
 
 import (
-	"bytes"
 	"context"
 	"encoding/hex"
-	"errors"
-	"fmt"
-	"io"
 	"os"
 	"sync"
 
+	"airlift/bundle/head"
 	"airlift/fault"
 )
+
+// ErrNoPayload is in the error about a program that no bundle was made of.
+var ErrNoPayload = head.ErrNoPayload
 
 // A File is an open bundle. Its methods may be called from several goroutines
 // at once, and any number of Streams may be read at once.
 type File struct {
 	path    string
 	file    *os.File
-	size    int64
-	trailer trailer
+	trailer head.Trailer
 
 	once     sync.Once
 	manifest *Manifest
@@ -34,12 +33,18 @@ func Open(path string) (*File, error) {
 	if err != nil {
 		return nil, fault.Wrap(err, fault.Bundle, "")
 	}
-	f := &File{path: path, file: file}
-	if err := f.readFrames(); err != nil {
+	return OpenFile(file, path)
+}
+
+// OpenFile is Open for a file that is open already; errors call it path. The
+// file is the bundle's from now on, and is closed if there is an error.
+func OpenFile(file *os.File, path string) (*File, error) {
+	t, err := head.Read(file, path)
+	if err != nil {
 		file.Close()
 		return nil, err
 	}
-	return f, nil
+	return &File{path: path, file: file, trailer: t}, nil
 }
 
 // Close closes the file. Streams that are still open will fail.
@@ -49,17 +54,17 @@ func (f *File) Close() error { return f.file.Close() }
 func (f *File) Path() string { return f.path }
 
 // Size is the size of the whole file in bytes.
-func (f *File) Size() int64 { return f.size }
+func (f *File) Size() int64 { return int64(f.trailer.FileSize()) }
 
 // PayloadOffset is where the payload begins, in bytes from the file's first.
-func (f *File) PayloadOffset() int64 { return int64(f.trailer.payloadOffset) }
+func (f *File) PayloadOffset() int64 { return int64(f.trailer.PayloadOffset) }
 
 // PayloadSize is the compressed payload's size in bytes.
-func (f *File) PayloadSize() int64 { return int64(f.trailer.payloadSize) }
+func (f *File) PayloadSize() int64 { return int64(f.trailer.PayloadSize) }
 
 // PayloadSHA256 is of the compressed payload, lower-case hex, as the trailer
 // says; Verify compares it.
-func (f *File) PayloadSHA256() string { return hexOf(f.trailer.payloadSHA256) }
+func (f *File) PayloadSHA256() string { return hexOf(f.trailer.PayloadSHA256) }
 
 // Manifest reads the manifest, compares it with the sha256 in the trailer and
 // checks it (see DecodeManifest). It is read once; callers share the result
@@ -77,119 +82,18 @@ func (f *File) Manifest() (*Manifest, error) {
 	return f.manifest, f.err
 }
 
-func (f *File) readFrames() error {
-	i, err := f.file.Stat()
-	if err != nil {
-		return fault.Wrap(err, fault.Bundle, "")
-	}
-	if !i.Mode().IsRegular() {
-		return fault.New(fault.Bundle, "", "%s is not a regular file", f.path)
-	}
-	f.size = i.Size()
+// Installer is the payload's entry that is the program for the host. It stands
+// before the manifest's entries and is in none of them.
+func (f *File) Installer() Entry { return installerEntry(f.trailer) }
 
-	var tail [trailerSize]byte
-	if f.size < trailerSize {
-		return f.diagnose()
-	}
-	if _, err := f.file.ReadAt(tail[:], f.size-trailerSize); err != nil {
-		return f.readError(err)
-	}
-	t, err := decodeTrailer(tail[:])
-	if v := versionError(0); errors.As(err, &v) {
-		return f.newer(v)
-	}
-	if errors.Is(err, errDamagedFrame) {
-		return f.damaged("its last %d bytes, the trailer, do not match their checksum", trailerSize)
-	}
-	if err != nil {
-		return f.diagnose()
-	}
-	if t.fileSize() != uint64(f.size) {
-		return f.damaged("it has %d bytes, its trailer says %d", f.size, t.fileSize())
-	}
-	if t.manifestSize > maxManifest {
-		return f.damaged("its manifest has %d bytes, more than the %d allowed", t.manifestSize, maxManifest)
-	}
-	var b [headerSize]byte
-	if _, err := f.file.ReadAt(b[:], int64(t.payloadOffset)-headerSize); err != nil {
-		return f.readError(err)
-	}
-	if h, err := decodeHeader(b[:]); err != nil || h.fileSize != t.fileSize() {
-		return f.damaged("its header, %d bytes at offset %d, does not agree with its trailer", headerSize, int64(t.payloadOffset)-headerSize)
-	}
-	f.trailer = t
-	return nil
+func installerEntry(t head.Trailer) Entry {
+	return Entry{Name: InstallerName, Size: int64(t.InstallerSize), SHA256: hexOf(t.InstallerSHA256)}
 }
-
-// ErrNoPayload is in the error about an install program that no bundle was made
-// of.
-var ErrNoPayload = errors.New("without a payload")
-
-// diagnose says why a file without a trailer at its end has none.
-func (f *File) diagnose() error {
-	stub, ok := elfEnd(f.file)
-	if !ok {
-		return f.notBundle("it is neither complete nor an install program with a payload")
-	}
-	if f.size < stub {
-		return f.truncated(fmt.Sprintf("it has %d bytes, and its program alone has %d", f.size, stub))
-	}
-	if f.size == stub {
-		return fault.New(fault.Bundle, "use the file that bundle build wrote; tools such as strip remove the payload",
-			"%s is a program %w", f.path, ErrNoPayload)
-	}
-	var b [headerSize]byte
-	if n, err := f.file.ReadAt(b[:], stub); errors.Is(err, io.EOF) {
-		if bytes.HasPrefix(header{}.encode(), b[:min(n, 16)]) { // up to the magic every header is the same
-			return f.truncated(fmt.Sprintf("it ends %d bytes behind its program", n))
-		}
-		return f.notBundle("there is something behind the program that is not a payload")
-	} else if err != nil {
-		return f.readError(err)
-	}
-	h, err := decodeHeader(b[:])
-	var v versionError
-	switch {
-	case errors.As(err, &v):
-		return f.newer(v)
-	case errors.Is(err, errNoFrame):
-		return f.notBundle("there is something behind the program that is not a payload")
-	case err != nil:
-		return f.damaged("its header does not match its checksum and its trailer is missing")
-	case uint64(f.size) < h.fileSize:
-		return f.truncated(fmt.Sprintf("it has %d of %d bytes, %d are missing", f.size, h.fileSize, h.fileSize-uint64(f.size)))
-	case uint64(f.size) > h.fileSize:
-		return f.damaged("it has %d bytes and should have %d: something was appended", f.size, h.fileSize)
-	default:
-		return f.damaged("its last %d bytes are not a trailer", trailerSize)
-	}
-}
-
-// Hints for faults a user can do something about.
-const (
-	hintCopy    = "copy the file again and compare its sha256 with the original's (sha256sum FILE)"
-	hintRebuild = "get the file again from where it was built, or build it again with bundle build"
-)
 
 func (f *File) damaged(format string, args ...any) error {
-	return fault.New(fault.Bundle, hintCopy, "%s is damaged: %w", f.path, fmt.Errorf(format, args...))
+	return head.Damaged(f.path, format, args...)
 }
 
-func (f *File) truncated(why string) error {
-	return fault.New(fault.Bundle, hintCopy, "%s is an incomplete copy: %s", f.path, why)
-}
-
-func (f *File) notBundle(why string) error {
-	return fault.New(fault.Bundle, "name a file that bundle build wrote", "%s is not a bundle: %s", f.path, why)
-}
-
-func (f *File) newer(v versionError) error {
-	return fault.New(fault.Bundle, "use the bundle program of the release that wrote the file",
-		"%s has %w; this program reads version %d", f.path, v, FormatVersion)
-}
-
-func (f *File) readError(err error) error {
-	return fault.New(fault.Bundle, "", "reading %s: %w", f.path, err)
-}
+func (f *File) readError(err error) error { return head.ReadError(f.path, err) }
 
 func hexOf(sum [32]byte) string { return hex.EncodeToString(sum[:]) }

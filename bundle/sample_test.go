@@ -109,7 +109,7 @@ func (s *sample) open(e Entry) (io.ReadCloser, error) {
 	return io.NopCloser(bytes.NewReader(s.content[e.Name])), nil
 }
 
-// stub is the smallest thing that elfEnd takes for a program: an ELF header,
+// stub is a launcher: the smallest thing that head.ELFEnd takes for a program: an ELF header,
 // one program header, and the segment it describes.
 func stub() []byte {
 	const size = 200
@@ -124,11 +124,21 @@ func stub() []byte {
 	return b
 }
 
-// write writes the sample behind the stub.
+// programs are a launcher and an installer that does not compress.
+func programs() Programs {
+	random := rand.New(rand.NewPCG(5, 6))
+	installer := make([]byte, 3001)
+	for i := range installer {
+		installer[i] = byte(random.Uint32())
+	}
+	return Programs{stub(), installer}
+}
+
+// write writes the sample behind the launcher.
 func (s *sample) write(t testing.TB) (path string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "install")
-	if _, err := WriteFile(t.Context(), path, bytes.NewReader(stub()), s.manifest, Options{}, s.open, nil); err != nil {
+	if _, err := WriteFile(t.Context(), path, programs(), s.manifest, Options{}, s.open, nil); err != nil {
 		t.Fatal(err)
 	}
 	return path

@@ -8,19 +8,21 @@ import (
 	"io"
 	"os"
 	"testing"
+
+	"airlift/bundle/head"
 )
 
 // The decompressed size follows from the manifest only if tar headers are as
-// long as headerLen says.
+// long as head.HeaderLen says.
 func TestHeaderLen(t *testing.T) {
-	for _, size := range []int64{0, 1, 1<<33 - 1, 1 << 33, maxEntry} {
+	for _, size := range []int64{0, 1, 1<<33 - 1, 1 << 33, head.MaxEntry} {
 		var b bytes.Buffer
 		name := BlobDir + sha(nil)
 		if err := tar.NewWriter(&b).WriteHeader(tarHeader(name, size)); err != nil {
 			t.Fatal(err)
 		}
-		if int64(b.Len()) != headerLen(size) {
-			t.Errorf("an entry of %d bytes has a header of %d, want %d", size, b.Len(), headerLen(size))
+		if int64(b.Len()) != head.HeaderLen(size) {
+			t.Errorf("an entry of %d bytes has a header of %d, want %d", size, b.Len(), head.HeaderLen(size))
 		}
 		if h, err := tar.NewReader(&b).Next(); err != nil || h.Size != size || h.Name != name {
 			t.Errorf("size %d reads back as %+v, %v", size, h, err)
@@ -41,7 +43,8 @@ func TestTarSize(t *testing.T) {
 	}
 	defer z.Close()
 	n, err := io.Copy(io.Discard, z)
-	if want := tarSize(s.manifest, len(manifest)); err != nil || n != want {
+	entries := append([]Entry{{Name: ManifestName, Size: int64(len(manifest))}, f.Installer()}, s.manifest.Entries...)
+	if want := tarSize(entries); err != nil || n != want {
 		t.Errorf("the tar has %d bytes, %v; want %d", n, err, want)
 	}
 }
@@ -57,11 +60,19 @@ func TestWindowFor(t *testing.T) {
 	}
 }
 
-func TestStubIsTheProgram(t *testing.T) {
+func TestProgramsReadBack(t *testing.T) {
 	f := openFile(t, newSample().write(t))
-	b, err := io.ReadAll(f.Stub())
-	if err != nil || !bytes.Equal(b, stub()) {
-		t.Errorf("%d bytes, %v", len(b), err)
+	b, err := io.ReadAll(f.Launcher())
+	if err != nil || !bytes.Equal(b, programs().Launcher) {
+		t.Errorf("launcher: %d bytes, %v", len(b), err)
+	}
+	var out bytes.Buffer
+	if err := head.CopyInstaller(&out, f.file, f.path, f.trailer); err != nil || !bytes.Equal(out.Bytes(), programs().Installer) {
+		t.Errorf("installer: %d bytes, %v", out.Len(), err)
+	}
+	want := Entry{Name: "install", Size: int64(out.Len()), SHA256: sha(out.Bytes())}
+	if got := f.Installer(); got != want {
+		t.Errorf("Installer() = %v, want %v", got, want)
 	}
 }
 

@@ -13,6 +13,8 @@ import (
 	"io"
 
 	"github.com/klauspost/compress/zstd"
+
+	"airlift/bundle/head"
 )
 
 // A Stream reads a bundle's payload once from front to back. It is for one
@@ -46,7 +48,11 @@ func (f *File) stream(ctx context.Context, tee io.Writer) (*Stream, error) {
 	}
 	s := &Stream{ctx: ctx, file: f, zstd: z, pos: boundedReader{r: z}}
 	s.tar = tar.NewReader(&s.pos)
-	if err := s.readManifest(); err != nil {
+	err = s.readManifest()
+	if err == nil {
+		_, err = s.open(f.Installer()) // Next passes over it, as over any entry that nobody reads
+	}
+	if err != nil {
 		z.Close()
 		return nil, err
 	}
@@ -59,7 +65,7 @@ func (s *Stream) Manifest() *Manifest { return s.manifest }
 
 func (s *Stream) readManifest() error {
 	t := s.file.trailer
-	e := Entry{Name: ManifestName, Size: int64(t.manifestSize), SHA256: hexOf(t.manifestSHA)}
+	e := Entry{Name: ManifestName, Size: int64(t.ManifestSize), SHA256: hexOf(t.ManifestSHA256)}
 	r, err := s.open(e)
 	if err != nil {
 		return err
@@ -108,7 +114,7 @@ func (s *Stream) Next() (Entry, io.Reader, error) {
 
 // open finds e as the next thing in the tar.
 func (s *Stream) open(e Entry) (*entryReader, error) {
-	s.pos.limit += headerLen(e.Size)
+	s.pos.limit += head.HeaderLen(e.Size)
 	h, err := s.tar.Next()
 	switch {
 	case err == io.EOF:
@@ -119,14 +125,14 @@ func (s *Stream) open(e Entry) (*entryReader, error) {
 	case h.Name != e.Name:
 		err = fmt.Errorf("%q stands in its place", h.Name)
 	case h.Size != e.Size:
-		err = fmt.Errorf("it has %d bytes, the manifest says %d", h.Size, e.Size)
+		err = fmt.Errorf("it has %d bytes, and should have %d", h.Size, e.Size)
 	case s.pos.n != s.pos.limit:
 		err = errForm
 	}
 	if err != nil {
 		return nil, s.fail(e, err)
 	}
-	s.pos.limit += padded(e.Size)
+	s.pos.limit += head.Padded(e.Size)
 	s.entry = &entryReader{s: s, e: e, left: e.Size, sum: sha256.New()}
 	return s.entry, nil
 }
@@ -203,7 +209,7 @@ func (r *entryReader) Read(p []byte) (int, error) {
 	switch {
 	case err == io.EOF && r.left == 0:
 		if got := hex.EncodeToString(r.sum.Sum(nil)); got != r.e.SHA256 {
-			return n, r.s.fail(r.e, fmt.Errorf("its sha256 is %s, the manifest says %s", got, r.e.SHA256))
+			return n, r.s.fail(r.e, fmt.Errorf("its sha256 is %s and should be %s", got, r.e.SHA256))
 		}
 		r.done = true
 		return n, io.EOF

@@ -5,15 +5,13 @@ import (
 	"path"
 	"regexp"
 	"strings"
+
+	"airlift/bundle/head"
 )
 
 const (
-	// maxEntry is the largest an entry may be: 1 TiB, far above any image
-	// layer and far below where sums of sizes overflow.
-	maxEntry = 1 << 40
-
-	// maxEntries bounds the number of entries; with maxEntry it keeps the
-	// sum of all sizes within an int64.
+	// maxEntries bounds the number of entries; with head.MaxEntry it keeps
+	// the sum of all sizes within an int64.
 	maxEntries = 1 << 16
 
 	// maxDocument is the largest an index, a manifest or a config may be:
@@ -92,8 +90,8 @@ func (v validator) checkEntries(entries []Entry) error {
 		if _, ok := v.entries[e.Name]; ok {
 			return fmt.Errorf("entry %q is listed twice", e.Name)
 		}
-		if e.Size < 0 || e.Size > maxEntry {
-			return fmt.Errorf("entry %q: size %d is not between 0 and %d", e.Name, e.Size, int64(maxEntry))
+		if e.Size < 0 || e.Size > head.MaxEntry {
+			return fmt.Errorf("entry %q: size %d is not between 0 and %d", e.Name, e.Size, int64(head.MaxEntry))
 		}
 		if !hex64.MatchString(e.SHA256) {
 			return fmt.Errorf("entry %q: sha256 %q is not 64 lower-case hex digits", e.Name, e.SHA256)

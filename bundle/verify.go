@@ -11,24 +11,25 @@ import (
 	"slices"
 	"strings"
 
+	"airlift/bundle/head"
 	"airlift/fault"
 )
 
 // Verify reads the whole file and compares everything in it with its digest:
-// the install program, every entry, the compressed payload. Open has compared
+// the launcher, every entry, the compressed payload. Open has compared
 // the two frames already, so there is no byte in the file that was not looked
 // at. Then it checks that every image's own index, manifest and config say
 // what the bundle's manifest says of it.
 //
 // The error names the first entry that is damaged and carries fault.Bundle.
 func (f *File) Verify(ctx context.Context, p Progress) error {
-	stub := f.Stub()
+	launcher := f.Launcher()
 	sum := sha256.New()
-	if _, err := io.Copy(sum, contextReader{ctx, stub}); err != nil {
+	if _, err := io.Copy(sum, contextReader{ctx, launcher}); err != nil {
 		return f.readError(err)
 	}
-	if [sha256.Size]byte(sum.Sum(nil)) != f.trailer.stubSHA256 {
-		return f.damaged("its install program, the first %d bytes, does not match its sha256", stub.Size())
+	if [sha256.Size]byte(sum.Sum(nil)) != f.trailer.LauncherSHA256 {
+		return f.damaged("its launcher, the first %d bytes, does not match its sha256", launcher.Size())
 	}
 
 	sum.Reset()
@@ -62,7 +63,7 @@ func (f *File) Verify(ctx context.Context, p Progress) error {
 			return err
 		}
 	}
-	if [sha256.Size]byte(sum.Sum(nil)) != f.trailer.payloadSHA256 {
+	if [sha256.Size]byte(sum.Sum(nil)) != f.trailer.PayloadSHA256 {
 		return f.damaged("%w", errors.New("its payload unpacks to what the manifest says, but its compressed bytes do not match their sha256"))
 	}
 	return f.checkImages(s.manifest, documents)
@@ -86,7 +87,7 @@ func (f *File) checkImages(m *Manifest, documents map[string]*bytes.Buffer) erro
 	for _, i := range m.Images {
 		err := checkImage(i, m.Platform, func(d Descriptor) []byte { return documents[BlobName(d.Digest)].Bytes() })
 		if err != nil {
-			return fault.New(fault.Bundle, hintRebuild, "%s is inconsistent: image %q: %w", f.path, i.Reference, err)
+			return fault.New(fault.Bundle, head.HintRebuild, "%s is inconsistent: image %q: %w", f.path, i.Reference, err)
 		}
 	}
 	return nil

@@ -2,6 +2,7 @@ package bundle
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -10,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"airlift/bundle/head"
 	"airlift/fault"
 )
 
@@ -24,26 +26,32 @@ type Summary struct {
 	SHA256        string // of the file, lower-case hex
 	PayloadOffset int64  // from the file's first byte
 	PayloadSize   int64  // compressed
-	UnpackedSize  int64  // of all entries
+	UnpackedSize  int64  // of the installer and all entries
 }
 
-// WriteFile writes the bundle of the stub, an install program, and what the
-// manifest lists to path, mode 0755. It calls open once for every entry, in
+// Programs are the two that every bundle has, for its platform: the launcher
+// that the file begins with, and the installer that the launcher becomes.
+type Programs struct {
+	Launcher, Installer []byte
+}
+
+// WriteFile writes the bundle of the programs and what the manifest lists to
+// path, mode 0755. It calls open once for every entry of the manifest, in
 // order; each must deliver exactly the size and sha256 the manifest says.
 //
-// The bytes depend on nothing but stub, manifest, entries and options. They go
+// The bytes depend on nothing but programs, manifest, entries and options. They go
 // to a temporary file beside path that is renamed when it is complete and on
 // the disk: on an error, or when ctx ends, whatever stood at path still stands
 // there and nothing else is left.
-func WriteFile(ctx context.Context, path string, stub io.Reader, m *Manifest, o Options, open func(Entry) (io.ReadCloser, error), p Progress) (Summary, error) {
-	s, err := writeFile(ctx, path, stub, m, o, open, p)
+func WriteFile(ctx context.Context, path string, programs Programs, m *Manifest, o Options, open func(Entry) (io.ReadCloser, error), p Progress) (Summary, error) {
+	s, err := writeFile(ctx, path, programs, m, o, open, p)
 	if err != nil {
 		return Summary{}, fmt.Errorf("writing %s: %w", path, err)
 	}
 	return s, nil
 }
 
-func writeFile(ctx context.Context, path string, stub io.Reader, m *Manifest, o Options, open func(Entry) (io.ReadCloser, error), p Progress) (s Summary, err error) {
+func writeFile(ctx context.Context, path string, programs Programs, m *Manifest, o Options, open func(Entry) (io.ReadCloser, error), p Progress) (s Summary, err error) {
 	manifest, err := m.Encode()
 	if err != nil {
 		return Summary{}, err
@@ -63,14 +71,14 @@ func writeFile(ctx context.Context, path string, stub io.Reader, m *Manifest, o 
 		}
 	}()
 
-	t, err := writeParts(ctx, f, stub, m, manifest, o, open, p)
+	t, err := writeParts(ctx, f, programs, m, manifest, o, open, p)
 	if err != nil {
 		return Summary{}, err
 	}
 	s = Summary{
-		PayloadOffset: int64(t.payloadOffset),
-		PayloadSize:   int64(t.payloadSize),
-		UnpackedSize:  m.UnpackedSize(),
+		PayloadOffset: int64(t.PayloadOffset),
+		PayloadSize:   int64(t.PayloadSize),
+		UnpackedSize:  int64(t.InstallerSize) + m.UnpackedSize(),
 	}
 	// Read back rather than summed on the way: the header was written last.
 	if s.Size, s.SHA256, err = sumFile(ctx, f); err != nil {
@@ -94,65 +102,78 @@ func writeFile(ctx context.Context, path string, stub io.Reader, m *Manifest, o 
 	return s, syncDir(filepath.Dir(path))
 }
 
-// writeParts writes stub, header, payload and trailer to the empty file f.
-func writeParts(ctx context.Context, f *os.File, stub io.Reader, m *Manifest, manifest []byte, o Options, open func(Entry) (io.ReadCloser, error), p Progress) (trailer, error) {
+// writeParts writes launcher, header, payload and trailer to the empty file f.
+func writeParts(ctx context.Context, f *os.File, programs Programs, m *Manifest, manifest []byte, o Options, open func(Entry) (io.ReadCloser, error), p Progress) (head.Trailer, error) {
 	out := bufio.NewWriterSize(f, 1<<20)
-	stubSum, payloadSum := sha256.New(), sha256.New()
-
-	stubSize, err := io.Copy(io.MultiWriter(out, stubSum), contextReader{ctx, stub})
-	if err != nil {
-		return trailer{}, fmt.Errorf("copying the install program: %w", err)
+	if _, err := out.Write(programs.Launcher); err != nil {
+		return head.Trailer{}, err
 	}
 	if err := out.Flush(); err != nil {
-		return trailer{}, err
+		return head.Trailer{}, err
 	}
 	// Readers look for the header at the end of the ELF image.
-	if end, ok := elfEnd(f); ok && end != stubSize {
-		return trailer{}, fmt.Errorf("the install program has %d bytes behind its ELF image", stubSize-end)
+	size := int64(len(programs.Launcher))
+	if end, ok := head.ELFEnd(f); ok && end != size {
+		return head.Trailer{}, fmt.Errorf("the launcher has %d bytes behind its ELF image", size-end)
 	}
 	// The header is known only when everything behind it is.
-	if _, err := out.Write(make([]byte, headerSize)); err != nil {
-		return trailer{}, err
+	if _, err := out.Write(make([]byte, head.HeaderSize)); err != nil {
+		return head.Trailer{}, err
 	}
 
-	var payloadSize countingWriter
-	w, err := newPayloadWriter(io.MultiWriter(out, payloadSum, &payloadSize), m, manifest, o, p)
-	if err != nil {
-		return trailer{}, err
+	t := head.Trailer{
+		PayloadOffset:   uint64(size) + head.HeaderSize,
+		ManifestSize:    uint64(len(manifest)),
+		InstallerSize:   uint64(len(programs.Installer)),
+		LauncherSHA256:  sha256.Sum256(programs.Launcher),
+		ManifestSHA256:  sha256.Sum256(manifest),
+		InstallerSHA256: sha256.Sum256(programs.Installer),
 	}
-	for _, e := range m.Entries {
-		if err := addEntry(ctx, w, e, open); err != nil {
+	var payloadSize countingWriter
+	payloadSum := sha256.New()
+	first := []Entry{
+		{Name: ManifestName, Size: int64(len(manifest)), SHA256: hexOf(t.ManifestSHA256)},
+		installerEntry(t),
+	}
+	w, err := newPayloadWriter(io.MultiWriter(out, payloadSum, &payloadSize), append(first, m.Entries...), o, p)
+	if err != nil {
+		return head.Trailer{}, err
+	}
+	for len(w.rest) > 0 {
+		e := w.rest[0]
+		if err := addEntry(ctx, w, func() (io.ReadCloser, error) {
+			switch e.Name {
+			case ManifestName:
+				return io.NopCloser(bytes.NewReader(manifest)), nil
+			case InstallerName:
+				return io.NopCloser(bytes.NewReader(programs.Installer)), nil
+			}
+			return open(e)
+		}); err != nil {
 			w.zstd.Close() // ends its goroutines; what it writes is thrown away
-			return trailer{}, fmt.Errorf("adding %s: %w", e.Name, err)
+			return head.Trailer{}, fmt.Errorf("adding %s: %w", e.Name, err)
 		}
 	}
 	if err := w.close(); err != nil {
-		return trailer{}, err
+		return head.Trailer{}, err
 	}
-
-	t := trailer{
-		payloadOffset: uint64(stubSize) + headerSize,
-		payloadSize:   uint64(payloadSize),
-		manifestSize:  uint64(len(manifest)),
-		stubSHA256:    [sha256.Size]byte(stubSum.Sum(nil)),
-		payloadSHA256: [sha256.Size]byte(payloadSum.Sum(nil)),
-		manifestSHA:   sha256.Sum256(manifest),
-	}
-	if _, err := out.Write(t.encode()); err != nil {
-		return trailer{}, err
+	t.PayloadSize = uint64(payloadSize)
+	t.PayloadSHA256 = [sha256.Size]byte(payloadSum.Sum(nil))
+	if _, err := out.Write(t.Encode()); err != nil {
+		return head.Trailer{}, err
 	}
 	if err := out.Flush(); err != nil {
-		return trailer{}, err
+		return head.Trailer{}, err
 	}
-	_, err = f.WriteAt(header{fileSize: t.fileSize()}.encode(), stubSize)
+	_, err = f.WriteAt(head.Header{FileSize: t.FileSize()}.Encode(), size)
 	return t, err
 }
 
-func addEntry(ctx context.Context, w *payloadWriter, e Entry, open func(Entry) (io.ReadCloser, error)) error {
+func addEntry(ctx context.Context, w *payloadWriter, open func() (io.ReadCloser, error)) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	r, err := open(e)
+	r, err := open()
 	if err != nil {
 		return err
 	}

@@ -5,6 +5,8 @@ import (
 	"math/bits"
 
 	"github.com/klauspost/compress/zstd"
+
+	"airlift/bundle/head"
 )
 
 // A Level says how hard to compress.
@@ -16,9 +18,7 @@ const (
 )
 
 const (
-	// maxWindow is the farthest a match may reach back: 128 MiB, the most a
-	// stock zstd decodes without being told to (its limit is --long=27).
-	maxWindow = 128 << 20
+	maxWindow = head.MaxWindow
 
 	// minWindow keeps small payloads ordinary: below 1 MiB nothing is gained.
 	minWindow = 1 << 20

@@ -312,8 +312,7 @@ func (n *Node) prepareRoutes(ctx context.Context) error {
 	if n.Config.Facts.DefaultRoute {
 		return nil
 	}
-	self := n.Bundle.Stub()
-	if err := n.Host.InstallStub(ctx, self, self.Size()); err != nil {
+	if err := n.Host.InstallStub(ctx, n.Bundle.Installer().SHA256); err != nil {
 		return err
 	}
 	return n.Host.EnsureServiceRoute(ctx, n.Config.Networking.ServiceSubnet, n.Config.Facts.Interface)

@@ -2,7 +2,6 @@
 package build
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -35,10 +34,10 @@ type Options struct {
 	Images []string
 	// Output is the file to write.
 	Output string
-	// Installer is the install program for Arch, the bundle's first bytes.
-	Installer []byte
-	CacheDir  string
-	Mirrors   []fetch.Mirror
+	// Programs are the launcher and the installer for Arch.
+	Programs bundle.Programs
+	CacheDir string
+	Mirrors  []fetch.Mirror
 	// Refresh asks registries and sites again for what the cache remembers.
 	Refresh bool
 	// Level is how hard to compress; the zero value is what users want.
@@ -119,7 +118,10 @@ func (b *builder) prepare() (err error) {
 			return err
 		}
 	}
-	if err := checkInstaller(b.Installer, b.Arch); err != nil {
+	if err := checkProgram("launcher", b.Programs.Launcher, b.Arch); err != nil {
+		return err
+	}
+	if err := checkProgram("installer", b.Programs.Installer, b.Arch); err != nil {
 		return err
 	}
 	if err := checkOutput(b.Output); err != nil {
@@ -176,9 +178,9 @@ func (b *builder) newest(ctx context.Context) (string, error) {
 
 // write writes the bundle and reads it again.
 func (b *builder) write(ctx context.Context, m *bundle.Manifest, contents map[string]string) (bundle.Summary, error) {
-	item := b.Progress.Item("writing "+b.Output, m.UnpackedSize())
+	item := b.Progress.Item("writing "+b.Output, m.UnpackedSize()+int64(len(b.Programs.Installer)))
 	open := func(e bundle.Entry) (io.ReadCloser, error) { return b.cache.Open(contents[e.Name]) }
-	sum, err := bundle.WriteFile(ctx, b.Output, bytes.NewReader(b.Installer), m, bundle.Options{Level: b.Level}, open,
+	sum, err := bundle.WriteFile(ctx, b.Output, b.Programs, m, bundle.Options{Level: b.Level}, open,
 		func(_ bundle.Entry, n int64) { item.Add(n) })
 	if err != nil {
 		item.Failed()

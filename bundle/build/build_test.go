@@ -36,15 +36,19 @@ func stub(t *testing.T, machine elf.Machine) []byte {
 	return b.Bytes()
 }
 
+func programs(t *testing.T, machine elf.Machine) bundle.Programs {
+	return bundle.Programs{Launcher: stub(t, machine), Installer: stub(t, machine)}
+}
+
 func options(t *testing.T, u *buildtest.Upstream) build.Options {
 	t.Helper()
 	dir := t.TempDir()
 	return build.Options{
 		Version: version, Arch: "amd64", CNI: "flannel",
 		Output: filepath.Join(dir, "install"), CacheDir: filepath.Join(dir, "cache"),
-		Installer: stub(t, elf.EM_X86_64),
-		Mirrors:   mirrors(t, u),
-		Level:     bundle.Fast,
+		Programs: programs(t, elf.EM_X86_64),
+		Mirrors:  mirrors(t, u),
+		Level:    bundle.Fast,
 	}
 }
 
@@ -369,7 +373,7 @@ func TestArm64(t *testing.T) {
 	t.Parallel()
 	u := buildtest.New(t, version)
 	o := options(t, u)
-	o.Arch, o.Installer = "arm64", stub(t, elf.EM_AARCH64)
+	o.Arch, o.Programs = "arm64", programs(t, elf.EM_AARCH64)
 	// etcd and runc are there for amd64 only.
 	const sums = "github.com/opencontainers/runc/releases/download/v1.5.2/runc.sha256sum"
 	both := u.Get(sums)
@@ -388,18 +392,21 @@ func TestArm64(t *testing.T) {
 	}
 }
 
-func TestInstallerMustFit(t *testing.T) {
+func TestProgramsMustFit(t *testing.T) {
 	t.Parallel()
 	u := buildtest.New(t, version)
+	other, script := stub(t, elf.EM_AARCH64), []byte("#!/bin/sh\n")
 	for name, c := range map[string]struct {
-		program []byte
-		want    string
+		change func(*bundle.Programs)
+		want   string
 	}{
-		"other architecture": {stub(t, elf.EM_AARCH64), "EM_AARCH64"},
-		"no program":         {[]byte("#!/bin/sh\n"), "reading the install program"},
+		"installer of another architecture": {func(p *bundle.Programs) { p.Installer = other }, "the installer is for EM_AARCH64"},
+		"launcher of another architecture":  {func(p *bundle.Programs) { p.Launcher = other }, "the launcher is for EM_AARCH64"},
+		"installer that is no program":      {func(p *bundle.Programs) { p.Installer = script }, "reading the installer"},
+		"no launcher":                       {func(p *bundle.Programs) { p.Launcher = nil }, "reading the launcher"},
 	} {
 		o := options(t, u)
-		o.Installer = c.program
+		c.change(&o.Programs)
 		_, err := build.Run(context.Background(), o)
 		if err == nil || !strings.Contains(err.Error(), c.want) || fault.ExitCode(err) != fault.Usage {
 			t.Errorf("%s: err = %v", name, err)

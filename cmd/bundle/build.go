@@ -23,7 +23,7 @@ import (
 func newBuildCmd() *cobra.Command {
 	var o build.Options
 	var mirrors []string
-	var program, compress string
+	var launcher, installer, compress string
 	cmd := &cobra.Command{
 		Use:   "build",
 		Short: "Make a bundle",
@@ -66,7 +66,7 @@ second build of the same version needs no network.`,
 				}
 				o.Mirrors = append(o.Mirrors, m)
 			}
-			if o.Installer, err = installer(program, o.Arch); err != nil {
+			if o.Programs, err = programs(launcher, installer, o.Arch); err != nil {
 				return err
 			}
 			if o.CacheDir == "" {
@@ -98,7 +98,8 @@ second build of the same version needs no network.`,
 	f.StringVar(&o.CacheDir, "cache-dir", "", "folder for downloads (default airlift/bundle in the user's cache folder)")
 	f.BoolVar(&o.Refresh, "refresh", false, "ask sites and registries again for what the cache remembers")
 	f.StringVar(&compress, "compress", "best", "best, or fast for trials: quicker to write, and larger")
-	f.StringVar(&program, "installer", "", "install program to use in place of the built-in one")
+	f.StringVar(&installer, "installer", "", "program from ./cmd/install to use in place of the built-in one")
+	f.StringVar(&launcher, "launcher", "", "program from ./cmd/launch to use in place of the built-in one")
 	for flag, values := range map[string][]string{"arch": images.Arches(), "cni": images.CNIs(), "compress": {"best", "fast"}, "version": images.Known()} {
 		cobra.CheckErr(cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)))
 	}

@@ -14,7 +14,7 @@ import (
 )
 
 // golden is a small whole bundle: two images, three components.
-const golden = "../../bundle/testdata/v1.bundle"
+const golden = "../../bundle/testdata/v2.bundle"
 
 // command runs the program with the arguments.
 func command(t *testing.T, args ...string) (stdout string, err error) {
@@ -58,7 +58,7 @@ func TestInspectShowsWhatIsInside(t *testing.T) {
 		t.Fatal(out)
 	}
 	list, err := exec.Command("bash", "-o", "pipefail", "-c", line).CombinedOutput()
-	if err != nil || !strings.HasPrefix(string(list), "manifest.json\nbin/runc\nbin/kubelet\nblobs/sha256/") {
+	if err != nil || !strings.HasPrefix(string(list), "manifest.json\ninstall\nbin/runc\nbin/kubelet\nblobs/sha256/") {
 		t.Errorf("%s: %v\n%s", line, err, list)
 	}
 }
@@ -119,8 +119,8 @@ func TestVerify(t *testing.T) {
 	for _, c := range []struct {
 		name, path, want string
 	}{
-		{"a flipped bit", damaged(func(b []byte) []byte { b[20_000] ^= 1; return b }), `entry "bin/kubelet": its sha256 is`},
-		{"cut short", damaged(func(b []byte) []byte { return b[:30_000] }), "is an incomplete copy: it has 30000 of 53190 bytes, 23190 are missing"},
+		{"a flipped bit", damaged(func(b []byte) []byte { b[24_000] ^= 1; return b }), `entry "bin/kubelet": its sha256 is`},
+		{"cut short", damaged(func(b []byte) []byte { return b[:30_000] }), "is an incomplete copy: it has 30000 of 56262 bytes, 26262 are missing"},
 		{"absent", filepath.Join(t.TempDir(), "none"), "no such file"},
 		{"something else", "inspect_test.go", "is not a bundle"},
 	} {

@@ -74,7 +74,7 @@ func (s shell) run(args ...string) (stdout, stderr string, code fault.Code) {
 }
 
 func buildArgs(u *buildtest.Upstream, more ...string) []string {
-	args := []string{"build", "--version", "v1.29", "--arch", "amd64", "--installer", "stub"}
+	args := []string{"build", "--version", "v1.29", "--arch", "amd64", "--launcher", "stub", "--installer", "stub"}
 	for _, m := range u.Mirrors() {
 		args = append(args, "--mirror", m)
 	}
@@ -141,15 +141,15 @@ func TestUsageErrors(t *testing.T) {
 		want string
 	}{
 		{[]string{"build"}, "--version is needed"},
-		{[]string{"build", "--version", "v1.28", "--installer", "stub"}, "v1.29, v1.30"},
-		{[]string{"build", "--version", "v1.29", "--arch", "riscv64", "--installer", "stub"}, "amd64, arm64"},
-		{[]string{"build", "--version", "v1.29.15", "--arch", "amd64", "--cni", "calico", "--installer", "stub"}, "flannel, none"},
-		{[]string{"build", "--version", "v1.29.15", "--arch", "amd64", "--image", "Not An Image", "--installer", "stub"}, "Not An Image"},
+		{[]string{"build", "--version", "v1.28", "--launcher", "stub", "--installer", "stub"}, "v1.29, v1.30"},
+		{[]string{"build", "--version", "v1.29", "--arch", "riscv64", "--launcher", "stub", "--installer", "stub"}, "amd64, arm64"},
+		{[]string{"build", "--version", "v1.29.15", "--arch", "amd64", "--cni", "calico", "--launcher", "stub", "--installer", "stub"}, "flannel, none"},
+		{[]string{"build", "--version", "v1.29.15", "--arch", "amd64", "--image", "Not An Image", "--launcher", "stub", "--installer", "stub"}, "Not An Image"},
 		{[]string{"build", "--version", "v1.29", "--mirror", "dl.k8s.io"}, "HOST=URL"},
-		{[]string{"build", "--version", "v1.29", "--arch", "arm64", "--installer", "stub"}, "EM_X86_64"},
+		{[]string{"build", "--version", "v1.29", "--arch", "arm64", "--launcher", "stub", "--installer", "stub"}, "EM_X86_64"},
 		{[]string{"build", "--version", "v1.29", "--arch", "amd64", "--installer", "none"}, "none"},
-		{[]string{"build", "--version", "v1.29", "--arch", "amd64", "--installer", "stub", "--output", "."}, "is a folder"},
-		{[]string{"build", "--version", "v1.29", "--arch", "amd64", "--installer", "stub", "--output", "no/such/install"}, "no/such"},
+		{[]string{"build", "--version", "v1.29", "--arch", "amd64", "--launcher", "stub", "--installer", "stub", "--output", "."}, "is a folder"},
+		{[]string{"build", "--version", "v1.29", "--arch", "amd64", "--launcher", "stub", "--installer", "stub", "--output", "no/such/install"}, "no/such"},
 		{[]string{"build", "--version", "v1.29", "--compress", "most"}, "best or --compress fast"},
 		{[]string{"build", "extra"}, "extra"},
 		{[]string{"build", "--nonsense"}, "--nonsense"},

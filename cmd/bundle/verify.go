@@ -15,7 +15,7 @@ func newVerifyCmd() *cobra.Command {
 		Use:   "verify FILE",
 		Short: "Check every byte of a bundle",
 		Long: `Read a bundle from end to end and compare everything in it with its sha256: the
-install program, the manifest, every entry, the compressed payload. The images'
+launcher, the installer, the manifest, every entry, the compressed payload. The images'
 own manifests and configs must agree with the bundle's.
 
 The exit code is 4 if anything is missing or damaged; the message names the
@@ -42,7 +42,7 @@ first entry that is.`,
 			}
 			item.Done("verified")
 			display.Close()
-			fmt.Fprintf(cmd.OutOrStdout(), "%s is whole: its install program, manifest, %d entries (%s) and payload (%s) match their sha256, and its %d images are complete. Checked in %.1f s.\n",
+			fmt.Fprintf(cmd.OutOrStdout(), "%s is whole: its launcher, installer, manifest, %d entries (%s) and payload (%s) match their sha256, and its %d images are complete. Checked in %.1f s.\n",
 				f.Path(), len(m.Entries), progress.Bytes(m.UnpackedSize()), progress.Bytes(f.PayloadSize()), len(m.Images), time.Since(start).Seconds())
 			return nil
 		},

@@ -5,17 +5,21 @@ import (
 	"os"
 	"runtime"
 
+	"golang.org/x/sys/unix"
+
 	"airlift/bundle"
+	"airlift/bundle/head"
 	"airlift/fault"
 )
 
-// openBundle opens the bundle that this program is the head of.
+// carrier is the bundle file that the launcher took this program from and
+// carrierPath what it is called; nil where this program was started by itself.
+// They are taken at once, before anything is started that would inherit them.
+var carrier, carrierPath = head.TakeOver()
+
+// openBundle opens the bundle that this program came in.
 func openBundle() (*bundle.File, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, fmt.Errorf("finding this program's own file: %w", err)
-	}
-	f, err := bundle.Open(self)
+	f, err := openCarrier()
 	if err != nil {
 		return nil, err
 	}
@@ -30,4 +34,21 @@ func openBundle() (*bundle.File, error) {
 			"this bundle is for %s, this host is %s", m.Platform, here)
 	}
 	return f, nil
+}
+
+// openCarrier opens the file anew each time. It goes by the descriptor, as
+// another file may stand at the path by now, or none.
+func openCarrier() (*bundle.File, error) {
+	if carrier == nil {
+		self, err := os.Executable()
+		if err != nil {
+			return nil, fmt.Errorf("finding this program's own file: %w", err)
+		}
+		return bundle.Open(self) // says what this program lacks
+	}
+	fd, err := unix.FcntlInt(carrier.Fd(), unix.F_DUPFD_CLOEXEC, 3)
+	if err != nil {
+		return nil, fault.New(fault.Bundle, "", "opening %s: %w", carrierPath, err)
+	}
+	return bundle.OpenFile(os.NewFile(uintptr(fd), carrierPath), carrierPath)
 }

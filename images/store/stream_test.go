@@ -18,17 +18,17 @@ import (
 	"airlift/images/store"
 )
 
-// write makes a bundle file of the payload. Its stub is this test's program.
+// write makes a bundle file of the payload. Its launcher is this test's program.
 func (p *payload) write(t *testing.T) string {
 	t.Helper()
 	m := &bundle.Manifest{
 		FormatVersion: bundle.FormatVersion, Platform: "linux/amd64", KubernetesVersion: "v1.29.15", CNI: "none",
 		Images: p.images, Entries: p.entries,
 	}
-	stub := must(os.Open(os.Args[0]))
-	defer stub.Close()
+	program := must(os.ReadFile(os.Args[0]))
+	programs := bundle.Programs{Launcher: program, Installer: []byte("no program")}
 	path := filepath.Join(t.TempDir(), "install")
-	_, err := bundle.WriteFile(t.Context(), path, stub, m, bundle.Options{Level: bundle.Fast}, func(e bundle.Entry) (io.ReadCloser, error) {
+	_, err := bundle.WriteFile(t.Context(), path, programs, m, bundle.Options{Level: bundle.Fast}, func(e bundle.Entry) (io.ReadCloser, error) {
 		return io.NopCloser(bytes.NewReader(p.blobs[e.Name])), nil
 	}, nil)
 	if err != nil {

@@ -328,12 +328,18 @@ func TestInstallBinary(t *testing.T) {
 func TestInstallStub(t *testing.T) {
 	root := t.TempDir()
 	h := open(t, root)
-	file := strings.NewReader("programPAYLOAD")
-	if err := h.InstallStub(context.Background(), file, int64(len("program"))); err != nil {
+	self, err := os.ReadFile(os.Args[0])
+	if err != nil {
 		t.Fatal(err)
 	}
-	if got := read(t, root+host.StubPath); got != "program" {
-		t.Errorf("stub = %q", got)
+	if err := h.InstallStub(context.Background(), fmt.Sprintf("%x", sha256.Sum256([]byte("another program")))); err == nil {
+		t.Error("a program other than the bundle's was taken for it")
+	}
+	if err := h.InstallStub(context.Background(), fmt.Sprintf("%x", sha256.Sum256(self))); err != nil {
+		t.Fatal(err)
+	}
+	if got := read(t, root+host.StubPath); got != string(self) {
+		t.Errorf("%s has %d bytes and not this program's %d", host.StubPath, len(got), len(self))
 	}
 }
 

@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/netip"
+	"os"
 	"strings"
 	"time"
 
@@ -25,14 +25,16 @@ const routeUnit = "airlift-service-route.service"
 // deviceTimeout bounds the wait for a network interface at boot.
 const deviceTimeout = 60 * time.Second
 
-// InstallStub copies the first length bytes of the running executable, which
-// are the program, to StubPath.
-func (h *Host) InstallStub(ctx context.Context, self io.ReaderAt, length int64) error {
-	sum, err := digestOf(io.NewSectionReader(self, 0, length))
+// InstallStub copies the running program, whose sha256 the bundle says, to
+// StubPath.
+func (h *Host) InstallStub(ctx context.Context, sha256 string) error {
+	// The program may have no other name: it was started from memory.
+	self, err := os.Open("/proc/self/exe")
 	if err != nil {
 		return fmt.Errorf("reading the installer's own program: %w", err)
 	}
-	_, err = h.InstallBinary(ctx, Binary{Path: StubPath, SHA256: sum}, io.NewSectionReader(self, 0, length))
+	defer self.Close()
+	_, err = h.InstallBinary(ctx, Binary{Path: StubPath, SHA256: sha256}, self)
 	return err
 }
 

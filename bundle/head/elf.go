@@ -1,15 +1,15 @@
-package bundle
+package head
 
 import (
 	"encoding/binary"
 	"io"
 )
 
-// elfEnd returns where the ELF image that r begins with ends: behind its last
+// ELFEnd returns where the ELF image that r begins with ends: behind its last
 // segment, section or header table. It reads no more than the tables of the
 // 64-bit little-endian files that the supported architectures use; ok is false
 // for anything else and for an image that is cut short within its tables.
-func elfEnd(r io.ReaderAt) (end int64, ok bool) {
+func ELFEnd(r io.ReaderAt) (end int64, ok bool) {
 	var h [64]byte // Elf64_Ehdr, elf(5)
 	if _, err := r.ReadAt(h[:], 0); err != nil || string(h[:6]) != "\x7fELF\x02\x01" {
 		return 0, false

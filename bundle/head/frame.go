@@ -1,0 +1,160 @@
+package head
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+)
+
+// FormatVersion is the version of FORMAT.md that is written, and the only one
+// that is read.
+const FormatVersion = 2
+
+// Around the payload stand two small zstd skippable frames: the header before
+// it, the trailer behind it. Stock zstd steps over both. FORMAT.md draws them
+// byte by byte.
+const (
+	// skippableMagic is one of the sixteen magic numbers RFC 8878 (section
+	// 3.1.2) reserves for skippable frames, 0x184D2A50 to 0x184D2A5F.
+	skippableMagic = 0x184D2A5A
+
+	headerMagic  = "AIRLIFT<"
+	trailerMagic = "AIRLIFT>"
+
+	// HeaderSize and TrailerSize are in bytes.
+	HeaderSize  = 64
+	TrailerSize = 216
+
+	// FootSize bytes at the very end are laid out alike in every version of
+	// the format, so that any reader can name the version of any file: the
+	// trailer's size, the version, the magic and the trailer's own sha256.
+	FootSize = 4 + 4 + len(trailerMagic) + sha256.Size
+)
+
+// errNoFrame says that the bytes are not one of Airlift's frames at all.
+var errNoFrame = errors.New("no frame")
+
+// errDamagedFrame says that a frame's own checksum does not hold.
+var errDamagedFrame = errors.New("checksum mismatch")
+
+// A versionError reports a frame of a version other than FormatVersion.
+type versionError uint32
+
+func (v versionError) Error() string { return fmt.Sprintf("format version %d", uint32(v)) }
+
+// A Header stands where the launcher ends and the payload has yet to begin. It
+// says how long the whole file is, so that a copy cut short anywhere behind it
+// can say how much is missing.
+type Header struct {
+	FileSize uint64 // in bytes
+}
+
+// Encode returns the HeaderSize bytes of h.
+func (h Header) Encode() []byte {
+	b := make([]byte, 0, HeaderSize)
+	b = binary.LittleEndian.AppendUint32(b, skippableMagic)
+	b = binary.LittleEndian.AppendUint32(b, HeaderSize-8)
+	b = append(b, headerMagic...)
+	b = binary.LittleEndian.AppendUint32(b, FormatVersion)
+	b = binary.LittleEndian.AppendUint32(b, 0) // reserved
+	b = binary.LittleEndian.AppendUint64(b, h.FileSize)
+	sum := sha256.Sum256(b)
+	return append(b, sum[:]...)
+}
+
+// decodeHeader reads a header from exactly HeaderSize bytes. The error is
+// errNoFrame, errDamagedFrame or a versionError.
+func decodeHeader(b []byte) (Header, error) {
+	if len(b) != HeaderSize || string(b[8:16]) != headerMagic {
+		return Header{}, errNoFrame
+	}
+	if sum := sha256.Sum256(b[:32]); !bytes.Equal(sum[:], b[32:]) {
+		return Header{}, errDamagedFrame
+	}
+	if v := binary.LittleEndian.Uint32(b[16:]); v != FormatVersion {
+		return Header{}, versionError(v)
+	}
+	h := Header{FileSize: binary.LittleEndian.Uint64(b[24:])}
+	if !bytes.Equal(h.Encode(), b) { // frame magic, frame size, reserved
+		return Header{}, errDamagedFrame
+	}
+	return h, nil
+}
+
+// A Trailer is the last thing in the file and says what the rest must be.
+// Sizes are in bytes.
+type Trailer struct {
+	PayloadOffset   uint64 // where the payload begins, from the file's first byte
+	PayloadSize     uint64 // of the compressed payload
+	ManifestSize    uint64 // of manifest.json, uncompressed
+	InstallerSize   uint64 // of the installer, uncompressed
+	LauncherSHA256  [sha256.Size]byte
+	PayloadSHA256   [sha256.Size]byte // compressed
+	ManifestSHA256  [sha256.Size]byte
+	InstallerSHA256 [sha256.Size]byte
+}
+
+// FileSize is the size of the whole file the trailer ends, or 0 where the
+// fields are absurd enough to overflow.
+func (t Trailer) FileSize() uint64 {
+	const most = 1 << 62
+	if t.PayloadOffset < HeaderSize || t.PayloadOffset > most || t.PayloadSize > most {
+		return 0
+	}
+	return t.PayloadOffset + t.PayloadSize + TrailerSize
+}
+
+// Encode returns the TrailerSize bytes of t.
+func (t Trailer) Encode() []byte {
+	b := make([]byte, 0, TrailerSize)
+	b = binary.LittleEndian.AppendUint32(b, skippableMagic)
+	b = binary.LittleEndian.AppendUint32(b, TrailerSize-8)
+	b = binary.LittleEndian.AppendUint64(b, t.PayloadOffset)
+	b = binary.LittleEndian.AppendUint64(b, t.PayloadSize)
+	b = binary.LittleEndian.AppendUint64(b, t.ManifestSize)
+	b = binary.LittleEndian.AppendUint64(b, t.InstallerSize)
+	b = append(b, t.LauncherSHA256[:]...)
+	b = append(b, t.PayloadSHA256[:]...)
+	b = append(b, t.ManifestSHA256[:]...)
+	b = append(b, t.InstallerSHA256[:]...)
+	b = binary.LittleEndian.AppendUint32(b, TrailerSize)
+	b = binary.LittleEndian.AppendUint32(b, FormatVersion)
+	b = append(b, trailerMagic...)
+	sum := sha256.Sum256(b)
+	return append(b, sum[:]...)
+}
+
+// DecodeTrailer reads a trailer from a file's last TrailerSize bytes. The error
+// is errNoFrame, errDamagedFrame or a versionError.
+//
+// The checksum of another version's trailer is not looked at: it may be longer
+// than tail. At worst a flipped bit in the version is reported as a version
+// that does not exist.
+func DecodeTrailer(tail []byte) (Trailer, error) {
+	if len(tail) != TrailerSize {
+		return Trailer{}, errNoFrame
+	}
+	foot := tail[TrailerSize-FootSize:]
+	if string(foot[8:16]) != trailerMagic {
+		return Trailer{}, errNoFrame
+	}
+	if v := binary.LittleEndian.Uint32(foot[4:]); v != FormatVersion {
+		return Trailer{}, versionError(v)
+	}
+	t := Trailer{
+		PayloadOffset:   binary.LittleEndian.Uint64(tail[8:]),
+		PayloadSize:     binary.LittleEndian.Uint64(tail[16:]),
+		ManifestSize:    binary.LittleEndian.Uint64(tail[24:]),
+		InstallerSize:   binary.LittleEndian.Uint64(tail[32:]),
+		LauncherSHA256:  [sha256.Size]byte(tail[40:]),
+		PayloadSHA256:   [sha256.Size]byte(tail[72:]),
+		ManifestSHA256:  [sha256.Size]byte(tail[104:]),
+		InstallerSHA256: [sha256.Size]byte(tail[136:]),
+	}
+	if !bytes.Equal(t.Encode(), tail) {
+		return Trailer{}, errDamagedFrame
+	}
+	return t, nil
+}
