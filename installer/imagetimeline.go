@@ -3,54 +3,68 @@ package installer
 import (
 	"context"
 	"path"
+	"slices"
 	"strings"
 
 	"airlift/bundle"
 	"airlift/installer/timeline"
 )
 
-// imageTimeline draws the images' lane of the timeline: each from its first
-// byte in the stream to where pods can use it. It belongs to the stream's
-// goroutine.
+// imageTimeline draws the images' lane of the timeline: each from the first
+// byte in the stream that is its own, and not shared with another, to where
+// pods can use it. It belongs to the stream's goroutine.
 type imageTimeline struct {
-	of    map[string][]string // by entry: the references of the images it is part of
+	blobs map[string]imageBlob // by entry
 	spans map[string]*timeline.Span
 }
 
+// imageBlob says what a blob is to people, to whom its name says nothing.
+type imageBlob struct {
+	kind   string   // "layer"
+	images []string // the references it is part of
+}
+
 func newImageTimeline(images []bundle.Image) *imageTimeline {
-	t := &imageTimeline{of: map[string][]string{}, spans: map[string]*timeline.Span{}}
+	t := &imageTimeline{blobs: map[string]imageBlob{}, spans: map[string]*timeline.Span{}}
 	for _, i := range images {
-		blobs := []string{i.Target.Digest, i.Manifest.Digest, i.Config.Digest}
-		for _, l := range i.Layers {
-			blobs = append(blobs, l.DiffID)
-		}
-		for _, digest := range blobs {
+		part := func(digest, kind string) {
 			entry := bundle.BlobDir + strings.TrimPrefix(digest, "sha256:")
-			t.of[entry] = append(t.of[entry], i.Reference)
+			of := t.blobs[entry].images
+			if !slices.Contains(of, i.Reference) {
+				of = append(of, i.Reference)
+			}
+			t.blobs[entry] = imageBlob{kind, of}
+		}
+		if i.Target.Digest != i.Manifest.Digest {
+			part(i.Target.Digest, "index")
+		}
+		part(i.Manifest.Digest, "manifest")
+		part(i.Config.Digest, "config")
+		for _, l := range i.Layers {
+			part(l.DiffID, "layer")
 		}
 	}
 	return t
 }
 
-// comes begins the images that the entry is the first part of.
+// comes begins the image that the entry is the first part of.
 func (t *imageTimeline) comes(ctx context.Context, entry string) {
-	for _, reference := range t.of[entry] {
-		if t.spans[reference] == nil {
-			_, t.spans[reference] = timeline.Start(ctx, timeline.Images, reference)
-		}
+	of := t.blobs[entry].images
+	if len(of) == 1 && t.spans[of[0]] == nil {
+		_, t.spans[of[0]] = timeline.Start(ctx, timeline.Images, of[0])
 	}
 }
 
 // usable ends an image's span.
 func (t *imageTimeline) usable(reference string) { t.spans[reference].End() }
 
-// spanName says in the timeline what an entry of the bundle is: a blob's own
-// name says nothing to people.
-func (t *imageTimeline) spanName(entry string) string {
-	if images := t.of[entry]; len(images) > 0 {
-		return "blob of " + shortName(images[0])
+// name says what an image's entry is: "layer of kube-proxy:v1.29.15".
+func (t *imageTimeline) name(entry string) string {
+	blob := t.blobs[entry]
+	if len(blob.images) == 0 {
+		return entry
 	}
-	return entry
+	return blob.kind + " of " + shortName(blob.images[0])
 }
 
 // shortName leaves out an image's registry: "kube-proxy:v1.29.15".

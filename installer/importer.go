@@ -125,7 +125,7 @@ func (im *lazyImporter) wants(entry string) bool {
 
 func (im *lazyImporter) blob(ctx context.Context, e bundle.Entry, r io.Reader) error {
 	im.timeline.comes(ctx, e.Name)
-	ctx, span := timeline.Start(ctx, timeline.Bundle, im.timeline.spanName(e.Name))
+	ctx, span := timeline.Start(ctx, timeline.Bundle, im.timeline.name(e.Name))
 	defer span.End()
 	span.Set("bytes", e.Size)
 	if err := im.importer.Blob(ctx, e, r); err != nil {

@@ -41,6 +41,7 @@ func (w wait) until(parent context.Context, wake <-chan struct{}, look func(cont
 	defer cancel()
 	span := timeline.Wait(parent, cmp.Or(w.short, w.what))
 	defer span.End()
+	span.Set("waiting for", w.what)
 	ctx = timeline.In(ctx, span)
 	interval := pollInterval
 	if wake != nil {

@@ -99,7 +99,7 @@ func (c *Client) try(ctx context.Context, what string, call func(context.Context
 	last := ""
 	span := timeline.Wait(ctx, "etcd")
 	defer span.End()
-	span.Saw(what)
+	span.Set("call", what)
 	for {
 		one, done := context.WithTimeout(ctx, callTimeout)
 		err := call(one)

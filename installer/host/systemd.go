@@ -154,7 +154,7 @@ type jobFunc func(c *dbus.Conn, ctx context.Context, unit, mode string, ch chan<
 func (h *Host) job(ctx context.Context, doing, unit string, start jobFunc) error {
 	span := timeline.Wait(ctx, "systemd: "+unit)
 	defer span.End()
-	span.Saw(doing)
+	span.Set("job", doing)
 	var failure error
 	err := h.withSystemd(ctx, func(ctx context.Context, c *dbus.Conn) error {
 		began := time.Now()

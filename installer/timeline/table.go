@@ -13,7 +13,7 @@ import (
 
 const (
 	tableWidth = 80
-	barWidth   = 14
+	barWidth   = 10
 	// short is a run that needs no table: one that found everything done.
 	short = 2 * time.Second
 	// A step that took less than a fiftieth of the run, or than what anybody
@@ -48,15 +48,15 @@ func (r *Recorder) WriteTable(w io.Writer, all bool) error {
 	for _, row := range slices.Concat(steps, aside) {
 		width = max(width, utf8.RuneCountInString(row.name))
 	}
-	fmt.Fprintf(&b, "%8s %8s  %-*s  %-*s  %s\n", "start", "took", width, "step", barWidth, "", "waited for")
+	fmt.Fprintf(&b, "%7s %7s  %-*s  %-*s  %s\n", "start", "took", width, "step", barWidth, "", "waited for")
 	for _, row := range steps {
 		t.line(&b, width, row)
 	}
 	if hidden > 0 {
-		fmt.Fprintf(&b, "%8s %8s  %s\n", "", seconds(rest), others(hidden))
+		fmt.Fprintf(&b, "%7s %7s  %s\n", "", seconds(rest), others(hidden))
 	}
 	if len(aside) > 0 {
-		fmt.Fprintf(&b, "%8s %8s  meanwhile:\n", "", "")
+		fmt.Fprintf(&b, "%7s %7s  meanwhile:\n", "", "")
 	}
 	for _, row := range aside {
 		t.line(&b, width, row)
@@ -107,7 +107,7 @@ func (t *table) list(parent *Span, lane Lane, depth int) {
 			continue
 		}
 		t.rows = append(t.rows, tableRow{s, strings.Repeat("  ", depth) + s.name})
-		if t.all {
+		if t.all && lane != Bundle { // its parts are hundreds
 			t.list(s, lane, depth+1)
 		}
 	}
@@ -115,7 +115,7 @@ func (t *table) list(parent *Span, lane Lane, depth int) {
 
 func (t *table) line(b *bytes.Buffer, nameWidth int, row tableRow) {
 	s := row.span
-	line := fmt.Sprintf("%8s %8s  %-*s  %s  ", seconds(s.begin), seconds(s.length()), nameWidth, row.name, t.bar(s))
+	line := fmt.Sprintf("%7s %7s  %-*s  %s  ", seconds(s.begin), seconds(s.length()), nameWidth, row.name, t.bar(s))
 	line += cut(t.waited(s), tableWidth-utf8.RuneCountInString(line))
 	b.WriteString(strings.TrimRight(line, " ") + "\n")
 }
@@ -146,7 +146,7 @@ func (t *table) waited(s *Span) string {
 			most = w.name
 		}
 	}
-	if most == "" || sum[most] < noticeable && !t.all {
+	if sum[most] < noticeable/2 {
 		return ""
 	}
 	text := most

@@ -38,7 +38,7 @@ const (
 )
 
 // maxStates bounds what a wait remembers of what it saw; one that ends at all
-// sees far less.
+// sees far less. Beyond it only the last is kept.
 const maxStates = 256
 
 // A Recorder holds the spans of one run. It may be used from any goroutine; a
@@ -165,7 +165,10 @@ func (s *Span) Saw(text string) {
 	}
 	s.rec.mu.Lock()
 	defer s.rec.mu.Unlock()
-	if n := len(s.states); n < maxStates && (n == 0 || s.states[n-1].text != text) {
+	switch n := len(s.states); {
+	case n == maxStates:
+		s.states[n-1].text = text
+	case n == 0 || s.states[n-1].text != text:
 		s.states = append(s.states, state{s.rec.elapsed(), text})
 	}
 }
