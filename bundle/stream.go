@@ -1,34 +1,25 @@
 package bundle
 
 import (
-	"archive/tar"
-	"bufio"
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"hash"
 	"io"
-
-	"github.com/klauspost/compress/zstd"
-
-	"airlift/bundle/head"
 )
 
 // A Stream reads a bundle's payload once from front to back. It is for one
-// goroutine.
+// goroutine. Behind it another one unpacks and verifies ahead of the caller.
 type Stream struct {
 	ctx      context.Context
 	file     *File
-	zstd     *zstd.Decoder
-	pos      boundedReader // between zstd and tar
-	tar      *tar.Reader
 	manifest *Manifest
-	rest     []Entry // still to come
+	unpacker *unpacker
+	unwanted func(Entry) bool
+	rest     []Entry // that Next has yet to return
 	entry    *entryReader
-	err      error // what ended the stream, io.EOF included
+	ahead    *ahead // nil until Next is called
+	err      error  // what ended the stream, io.EOF included
 }
 
 // Stream starts to read the payload and has read the manifest when it returns.
@@ -39,21 +30,13 @@ func (f *File) Stream(ctx context.Context) (*Stream, error) {
 
 // stream is Stream; the compressed bytes are also written to tee.
 func (f *File) stream(ctx context.Context, tee io.Writer) (*Stream, error) {
-	payload := io.NewSectionReader(f.file, f.PayloadOffset(), f.PayloadSize())
-	// The decoder reads block by block: 1 MiB at a time spares system calls.
-	in := bufio.NewReaderSize(io.TeeReader(contextReader{ctx, payload}, tee), 1<<20)
-	z, err := newDecoder(in)
+	u, err := newUnpacker(ctx, f, tee)
 	if err != nil {
-		return nil, f.readError(err)
+		return nil, err
 	}
-	s := &Stream{ctx: ctx, file: f, zstd: z, pos: boundedReader{r: z}}
-	s.tar = tar.NewReader(&s.pos)
-	err = s.readManifest()
-	if err == nil {
-		_, err = s.open(f.Installer()) // Next passes over it, as over any entry that nobody reads
-	}
-	if err != nil {
-		z.Close()
+	s := &Stream{ctx: ctx, file: f, unpacker: u}
+	if err := s.readManifest(); err != nil {
+		u.close()
 		return nil, err
 	}
 	s.rest = s.manifest.Entries
@@ -66,12 +49,11 @@ func (s *Stream) Manifest() *Manifest { return s.manifest }
 func (s *Stream) readManifest() error {
 	t := s.file.trailer
 	e := Entry{Name: ManifestName, Size: int64(t.ManifestSize), SHA256: hexOf(t.ManifestSHA256)}
-	r, err := s.open(e)
-	if err != nil {
+	if err := s.unpacker.open(e, true); err != nil {
 		return err
 	}
 	var b bytes.Buffer
-	if _, err := b.ReadFrom(r); err != nil {
+	if _, err := b.ReadFrom(s.unpacker); err != nil {
 		return err
 	}
 	m, err := DecodeManifest(b.Bytes())
@@ -82,80 +64,65 @@ func (s *Stream) readManifest() error {
 	return nil
 }
 
+// Skip passes over the entries that are unwanted: Next does not return them,
+// and their content is not compared with its sha256. It is called before Next.
+func (s *Stream) Skip(unwanted func(Entry) bool) { s.unwanted = unwanted }
+
+// skips says whether the stream passes over e.
+func (s *Stream) skips(e Entry) bool { return s.unwanted != nil && s.unwanted(e) }
+
 // Next returns the next entry and a reader of its content; after the last it
 // returns io.EOF. What the caller left unread of the entry before is read and
 // verified first.
 //
 // The reader gives io.EOF only when size and sha256 were what the manifest
-// says; until then nothing read from it is to be trusted. Errors about the
-// content carry fault.Bundle and name the entry. After an error the stream is
-// over.
+// says; until then nothing read from it is to be trusted. It has a method
+// Verifies() string that returns that sha256, so that others need not compare
+// it again. Errors about the content carry fault.Bundle and name the entry.
+// After an error the stream is over.
 func (s *Stream) Next() (Entry, io.Reader, error) {
 	if s.err != nil {
 		return Entry{}, nil, s.err
 	}
-	if s.entry != nil {
-		if _, err := io.CopyBuffer(struct{ io.Writer }{io.Discard}, s.entry, make([]byte, 128<<10)); err != nil {
+	if s.ahead == nil {
+		s.ahead = startAhead(s.unpacker, s.manifest.Entries, s.unwanted)
+	}
+	for s.entry != nil && !s.entry.last {
+		if err := s.entry.fetch(); err != nil {
 			return Entry{}, nil, err
 		}
 	}
-	if len(s.rest) == 0 {
-		s.err = s.end()
-		return Entry{}, nil, s.err
+	if s.entry != nil {
+		s.entry.release()
 	}
-	e := s.rest[0]
-	s.rest = s.rest[1:]
-	r, err := s.open(e)
-	if err != nil {
+	for len(s.rest) > 0 && s.skips(s.rest[0]) {
+		s.rest = s.rest[1:]
+	}
+	if len(s.rest) == 0 {
+		_, err := s.receive()
 		return Entry{}, nil, err
 	}
-	return e, r, nil
+	s.entry = &entryReader{s: s, e: s.rest[0]}
+	s.rest = s.rest[1:]
+	if err := s.entry.fetch(); err != nil {
+		return Entry{}, nil, err
+	}
+	return s.entry.e, s.entry, nil
 }
 
-// open finds e as the next thing in the tar.
-func (s *Stream) open(e Entry) (*entryReader, error) {
-	s.pos.limit += head.HeaderLen(e.Size)
-	h, err := s.tar.Next()
-	switch {
-	case err == io.EOF:
-		err = errors.New("the payload ends before it")
-	case err != nil:
-	case h.Typeflag != tar.TypeReg:
-		err = fmt.Errorf("it is not a regular file but of tar type %q", h.Typeflag)
-	case h.Name != e.Name:
-		err = fmt.Errorf("%q stands in its place", h.Name)
-	case h.Size != e.Size:
-		err = fmt.Errorf("it has %d bytes, and should have %d", h.Size, e.Size)
-	case s.pos.n != s.pos.limit:
-		err = errForm
+// receive returns the next piece, or ends the stream.
+func (s *Stream) receive() (p piece, err error) {
+	if err = s.ctx.Err(); err == nil {
+		select {
+		case p = <-s.ahead.pieces:
+			s.err = p.err
+			return p, p.err
+		case <-s.ctx.Done():
+			err = s.ctx.Err()
+		}
 	}
-	if err != nil {
-		return nil, s.fail(e, err)
-	}
-	s.pos.limit += head.Padded(e.Size)
-	s.entry = &entryReader{s: s, e: e, left: e.Size, sum: sha256.New()}
-	return s.entry, nil
-}
-
-// end checks that the tar ends behind the last entry and nothing follows.
-func (s *Stream) end() error {
-	s.pos.limit += tarEnd
-	if _, err := s.tar.Next(); err == nil {
-		return s.failed(errors.New("its payload has entries that the manifest does not list"))
-	} else if err != io.EOF {
-		return s.failed(fmt.Errorf("the end of its payload: %w", err))
-	}
-	if s.pos.n != s.pos.limit {
-		return s.failed(errors.New("its payload lacks the end of the tar"))
-	}
-	s.pos.limit++
-	switch n, err := s.pos.Read(make([]byte, 1)); {
-	case n > 0:
-		return s.failed(errors.New("its payload goes on behind the end of the tar"))
-	case err != io.EOF:
-		return s.failed(fmt.Errorf("the end of its payload: %w", err))
-	}
-	return io.EOF
+	s.err = s.unpacker.failed(err)
+	return piece{}, s.err
 }
 
 // Close ends the stream and frees its memory. It does not close the File.
@@ -163,79 +130,65 @@ func (s *Stream) Close() error {
 	if s.err == nil {
 		s.err = errors.New("reading from a closed stream")
 	}
-	s.zstd.Close()
+	if s.ahead != nil {
+		s.ahead.stop()
+	}
+	s.unpacker.close()
 	return nil
 }
 
-// fail ends the stream with an error about entry e.
-func (s *Stream) fail(e Entry, err error) error {
-	return s.failed(fmt.Errorf("entry %q: %w", e.Name, err))
-}
-
-// failed ends the stream with err, or with the context's error if that is why.
-func (s *Stream) failed(err error) error {
-	if ctx := s.ctx.Err(); ctx != nil {
-		s.err = fmt.Errorf("reading %s: %w", s.file.path, ctx)
-	} else {
-		s.err = s.file.damaged("%w", err)
-	}
-	return s.err
-}
-
-// An entryReader reads and verifies one entry.
+// An entryReader reads one entry out of the pieces it comes in.
 type entryReader struct {
 	s    *Stream
 	e    Entry
-	left int64
-	sum  hash.Hash
-	done bool // verified
+	buf  []byte // the piece's, to be given back
+	data []byte // what is still to be read of it
+	last bool   // there are no more pieces, and all were verified
 }
 
+// Verifies returns the sha256, in hex, that the content has when Read gives
+// io.EOF.
+func (r *entryReader) Verifies() string { return r.e.SHA256 }
+
 func (r *entryReader) Read(p []byte) (int, error) {
-	switch {
-	case r.s.err != nil:
-		return 0, r.s.err
-	case r.s.entry != r:
+	if r.s.entry != r && r.s.err == nil {
 		return 0, errors.New("reading an entry that the stream has left behind")
-	case r.done:
-		return 0, io.EOF
+	}
+	if r.s.err != nil {
+		return 0, r.s.err
 	}
 	if err := r.s.ctx.Err(); err != nil {
-		return 0, r.s.failed(err)
+		r.s.err = r.s.unpacker.failed(err)
+		return 0, r.s.err
 	}
-	n, err := r.s.tar.Read(p)
-	r.sum.Write(p[:n])
-	r.left -= int64(n)
-	switch {
-	case err == io.EOF && r.left == 0:
-		if got := hex.EncodeToString(r.sum.Sum(nil)); got != r.e.SHA256 {
-			return n, r.s.fail(r.e, fmt.Errorf("its sha256 is %s and should be %s", got, r.e.SHA256))
+	for len(r.data) == 0 && len(p) > 0 {
+		if r.last {
+			r.release()
+			return 0, io.EOF
 		}
-		r.done = true
-		return n, io.EOF
-	case err == io.EOF:
-		return n, r.s.fail(r.e, io.ErrUnexpectedEOF)
-	case err != nil:
-		return n, r.s.fail(r.e, err)
+		if err := r.fetch(); err != nil {
+			return 0, err
+		}
 	}
+	n := copy(p, r.data)
+	r.data = r.data[n:]
 	return n, nil
 }
 
-// A boundedReader reads from r and refuses to pass limit, so that a few
-// compressed bytes cannot unpack to more than the manifest accounts for.
-type boundedReader struct {
-	r     io.Reader
-	n     int64 // bytes read
-	limit int64
+// fetch replaces what is left of a piece by the next one.
+func (r *entryReader) fetch() error {
+	r.release()
+	p, err := r.s.receive()
+	if err != nil {
+		return err
+	}
+	r.buf, r.data, r.last = p.buf, p.data, p.last
+	return nil
 }
 
-var errForm = errors.New("the tar does not follow the manifest")
-
-func (b *boundedReader) Read(p []byte) (int, error) {
-	if b.n >= b.limit && len(p) > 0 {
-		return 0, errForm
+func (r *entryReader) release() {
+	if r.buf != nil {
+		r.s.ahead.free <- r.buf
 	}
-	n, err := b.r.Read(p[:min(int64(len(p)), b.limit-b.n)])
-	b.n += int64(n)
-	return n, err
+	r.buf, r.data = nil, nil
 }

@@ -1,0 +1,163 @@
+package bundle
+
+import (
+	"archive/tar"
+	"bufio"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+
+	"github.com/klauspost/compress/zstd"
+
+	"airlift/bundle/head"
+)
+
+// An unpacker takes the payload apart, entry by entry, and checks that it is
+// what the manifest says.
+type unpacker struct {
+	ctx  context.Context
+	file *File
+	zstd *zstd.Decoder
+	pos  boundedReader // between zstd and tar
+	tar  *tar.Reader
+
+	entry Entry
+	left  int64     // bytes of the entry yet to come
+	sum   hash.Hash // nil for an entry that is not verified
+}
+
+// newUnpacker begins with the payload; its compressed bytes are also written to
+// tee.
+func newUnpacker(ctx context.Context, f *File, tee io.Writer) (*unpacker, error) {
+	payload := io.NewSectionReader(f.file, f.PayloadOffset(), f.PayloadSize())
+	// The decoder reads block by block: 1 MiB at a time spares system calls.
+	in := bufio.NewReaderSize(io.TeeReader(contextReader{ctx, payload}, tee), 1<<20)
+	z, err := newDecoder(in)
+	if err != nil {
+		return nil, f.readError(err)
+	}
+	u := &unpacker{ctx: ctx, file: f, zstd: z, pos: boundedReader{r: z}}
+	u.tar = tar.NewReader(&u.pos)
+	return u, nil
+}
+
+func (u *unpacker) close() { u.zstd.Close() }
+
+// open finds e as the next thing in the tar. Its content is compared with its
+// sha256 if verify says so.
+func (u *unpacker) open(e Entry, verify bool) error {
+	u.pos.limit += head.HeaderLen(e.Size)
+	u.entry, u.left, u.sum = e, e.Size, nil
+	if verify {
+		u.sum = sha256.New()
+	}
+	h, err := u.tar.Next()
+	switch {
+	case err == io.EOF:
+		err = errors.New("the payload ends before it")
+	case err != nil:
+	case h.Typeflag != tar.TypeReg:
+		err = fmt.Errorf("it is not a regular file but of tar type %q", h.Typeflag)
+	case h.Name != e.Name:
+		err = fmt.Errorf("%q stands in its place", h.Name)
+	case h.Size != e.Size:
+		err = fmt.Errorf("it has %d bytes, and should have %d", h.Size, e.Size)
+	case u.pos.n != u.pos.limit:
+		err = errForm
+	}
+	if err != nil {
+		return u.fail(err)
+	}
+	u.pos.limit += head.Padded(e.Size)
+	return nil
+}
+
+// Read reads from the entry that was opened last. It gives io.EOF only when
+// size and sha256 are what the manifest says.
+func (u *unpacker) Read(p []byte) (int, error) {
+	n, err := u.tar.Read(p)
+	if u.sum != nil {
+		u.sum.Write(p[:n])
+	}
+	u.left -= int64(n)
+	switch {
+	case err == nil:
+		return n, nil
+	case err != io.EOF:
+		return n, u.fail(err)
+	case u.left > 0:
+		return n, u.fail(io.ErrUnexpectedEOF)
+	case u.sum != nil:
+		if got := hex.EncodeToString(u.sum.Sum(nil)); got != u.entry.SHA256 {
+			return n, u.fail(fmt.Errorf("its sha256 is %s and should be %s", got, u.entry.SHA256))
+		}
+	}
+	return n, io.EOF
+}
+
+// pass reads over an entry that nobody wants.
+func (u *unpacker) pass(e Entry, verify bool) error {
+	if err := u.open(e, verify); err != nil {
+		return err
+	}
+	_, err := io.CopyBuffer(struct{ io.Writer }{io.Discard}, u, make([]byte, pieceSize))
+	return err
+}
+
+// end checks that the tar ends behind the last entry and nothing follows. It
+// returns io.EOF when that is so.
+func (u *unpacker) end() error {
+	u.pos.limit += tarEnd
+	if _, err := u.tar.Next(); err == nil {
+		return u.failed(errors.New("its payload has entries that the manifest does not list"))
+	} else if err != io.EOF {
+		return u.failed(fmt.Errorf("the end of its payload: %w", err))
+	}
+	if u.pos.n != u.pos.limit {
+		return u.failed(errors.New("its payload lacks the end of the tar"))
+	}
+	u.pos.limit++
+	switch n, err := u.pos.Read(make([]byte, 1)); {
+	case n > 0:
+		return u.failed(errors.New("its payload goes on behind the end of the tar"))
+	case err != io.EOF:
+		return u.failed(fmt.Errorf("the end of its payload: %w", err))
+	}
+	return io.EOF
+}
+
+// fail makes an error about the entry that was opened last.
+func (u *unpacker) fail(err error) error {
+	return u.failed(fmt.Errorf("entry %q: %w", u.entry.Name, err))
+}
+
+// failed makes an error of err, or of the context's error if that is why.
+func (u *unpacker) failed(err error) error {
+	if ctx := u.ctx.Err(); ctx != nil {
+		return fmt.Errorf("reading %s: %w", u.file.path, ctx)
+	}
+	return u.file.damaged("%w", err)
+}
+
+// A boundedReader reads from r and refuses to pass limit, so that a few
+// compressed bytes cannot unpack to more than the manifest accounts for.
+type boundedReader struct {
+	r     io.Reader
+	n     int64 // bytes read
+	limit int64
+}
+
+var errForm = errors.New("the tar does not follow the manifest")
+
+func (b *boundedReader) Read(p []byte) (int, error) {
+	if b.n >= b.limit && len(p) > 0 {
+		return 0, errForm
+	}
+	n, err := b.r.Read(p[:min(int64(len(p)), b.limit-b.n)])
+	b.n += int64(n)
+	return n, err
+}
