@@ -27,11 +27,13 @@ func TestCluster(t *testing.T) {
 		test func(t *testing.T)
 	}{
 		{"init", func(t *testing.T) {
-			out := install(t, control, 0, "init")
+			out := install(t, control, 0, "init", "--timeline", timelineFile)
 			var err error
 			if join, err = site.JoinArgs(out); err != nil {
 				t.Fatal(err)
 			}
+			contains(t, out, "waited for")
+			timelineTells(t, control, out, []string{"etcd", "kube-apiserver", "kube-proxy", "coredns"}, join[3], strings.Split(join[3], ".")[1], "PRIVATE KEY")
 			systemIsUp(t, s, 1)
 		}},
 		{"init again changes nothing", func(t *testing.T) {
@@ -88,7 +90,8 @@ func TestCluster(t *testing.T) {
 			same(t, bare[worker], untouched(t, worker))
 		}},
 		{"join", func(t *testing.T) {
-			install(t, worker, 0, join...)
+			out := install(t, worker, 0, append(join[:len(join):len(join)], "--timeline", timelineFile)...)
+			timelineTells(t, worker, out, []string{"pause", "kube-proxy"}, join[3], strings.Split(join[3], ".")[1])
 			if ready := kubectl(t, s, "get", "node", worker.Name, "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].status}`); ready != "True" {
 				t.Errorf("%s: Ready is %q when join returns", worker.Name, ready)
 			}

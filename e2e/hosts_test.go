@@ -119,11 +119,14 @@ func TestInterrupted(t *testing.T) {
 	t.Run("Ctrl-C", func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 		defer cancel()
-		out, err := site.Install(ctx, h, io.Discard, "init")
+		out, err := site.Install(ctx, h, io.Discard, "init", "--timeline", timelineFile)
 		if err == nil {
 			t.Fatal("init was done before it could be interrupted")
 		}
-		contains(t, out, "interrupted", "hint: ")
+		contains(t, out, "interrupted", "hint: ", timelineFile)
+		if tr, text := takeTimeline(t, h); tr.OtherData["outcome"] != "interrupted" || len(tr.rows()["steps"]) == 0 {
+			t.Errorf("the timeline of an interrupted run:\n%s", text)
+		}
 	})
 	t.Run("kill -9", func(t *testing.T) {
 		for _, after := range []string{"0.5", "2", "4", "7"} {
@@ -153,7 +156,10 @@ func TestDryRun(t *testing.T) {
 	s := up(t, lab.Options{Name: "e2e-dryrun", Hosts: 1})
 	h := s.Hosts[0]
 	bare := untouched(t, h)
-	contains(t, install(t, h, 0, "init", "--dry-run"), "Nothing was changed")
+	contains(t, install(t, h, 0, "init", "--dry-run", "--timeline", timelineFile), "Nothing was changed")
+	if tr, text := takeTimeline(t, h); tr.OtherData["outcome"] != "done" || len(tr.rows()["steps"]) == 0 {
+		t.Errorf("the timeline of a dry run:\n%s", text)
+	}
 	same(t, bare, untouched(t, h))
 	contains(t, run(t, h, "sh", "-c", "cd /tmp/airlift-init-dry-run-*; find . -type f"),
 		"./etc/kubernetes/manifests/kube-apiserver.yaml", "./etc/kubernetes/pki/ca.crt", "./var/lib/kubelet/config.yaml", "./cluster/upload-config-kubeadm.yaml", "./cluster/addon-coredns.yaml")
