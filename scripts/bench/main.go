@@ -1,6 +1,9 @@
 // Bench runs Airlift and what a person would do by hand, in turns, on fresh
 // lab hosts with the same components, and prints medians and ratios. It is no
-// test: nothing fails for being slow.
+// test: nothing fails for being slow. What goes wrong is an error.
+//
+// "bench scale" prints how Airlift's cost grows with what is carried, with what
+// is on the host already and with the number of hosts.
 package main
 
 import (
@@ -10,170 +13,77 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 
 	"airlift/fault"
-	"airlift/scripts/byhand"
-	"airlift/scripts/lab"
-	"airlift/scripts/site"
 )
 
+const usage = `usage: bench [flags]          Airlift beside doing it by hand
+       bench scale [flags]    how Airlift's cost grows
+
+`
+
 func main() {
-	path := flag.String("bundle", "out/install", "the bundle file")
-	runs := flag.Int("runs", 3, "how often each way is measured")
-	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := bench(ctx, *path, *runs)
+	err := command(ctx, os.Args[1:])
 	stop()
 	fault.Print(os.Stderr, err)
 	os.Exit(int(fault.ExitCode(err)))
 }
 
-func bench(ctx context.Context, path string, runs int) error {
-	version, err := site.KubernetesVersion(path)
-	if err != nil {
-		return err
-	}
-	kit, err := byhand.Gather(ctx, version, os.Stderr)
-	if err != nil {
-		return err
-	}
-	t := &table{}
-	if err := t.sizes(path, kit); err != nil {
-		return err
-	}
-	for i := range runs {
-		fmt.Fprintf(os.Stderr, "run %d of %d: by hand\n", i+1, runs)
-		if err := onFreshHosts(ctx, func(s *site.Site) error { return byHand(ctx, t, kit, s) }); err != nil {
-			return err
-		}
-		fmt.Fprintf(os.Stderr, "run %d of %d: airlift\n", i+1, runs)
-		if err := onFreshHosts(ctx, func(s *site.Site) error { return airlift(ctx, t, path, s) }); err != nil {
-			return err
-		}
-	}
-	t.print(os.Stdout, version, runs)
-	return nil
+// options are what both commands take.
+type options struct {
+	bundle, tool, rig string // the bundle file; bundle and upstream, the programs
+	best              string // a second bundle file
+	runs              int
+	only              string
+	json              string
 }
 
-// onFreshHosts boots two hosts for one run, and takes them down after it.
-func onFreshHosts(ctx context.Context, run func(*site.Site) error) error {
-	s, err := site.Up(ctx, lab.Options{Name: "bench", Hosts: 2})
-	if err != nil {
-		return err
+func command(ctx context.Context, args []string) error {
+	var o options
+	parts, act := benchParts, bench
+	if len(args) > 0 && args[0] == "scale" {
+		args, parts, act = args[1:], scaleParts, scale
 	}
-	err = run(s)
-	// ctx may have ended; the hosts go all the same.
-	if downErr := s.Down(context.Background()); err == nil {
-		err = downErr
+	f := flag.NewFlagSet("bench", flag.ContinueOnError)
+	f.Usage = func() {
+		fmt.Fprint(f.Output(), usage)
+		f.PrintDefaults()
 	}
-	return err
+	f.StringVar(&o.bundle, "bundle", "out/install", "the bundle `file`")
+	f.StringVar(&o.best, "best", "", "a `file` of the same content, built as small as it gets")
+	f.StringVar(&o.tool, "tool", "bin/bundle", "the `program` that builds bundles")
+	f.StringVar(&o.rig, "upstream", "bin/upstream", "the `program` that stands for the sites on the internet")
+	f.IntVar(&o.runs, "runs", 3, "how `often` each way is measured")
+	f.StringVar(&o.only, "only", "", "only these `parts`, separated by commas: "+strings.Join(parts, ", "))
+	f.StringVar(&o.json, "json", "", "also write every measurement to this `file`")
+	if err := f.Parse(args); err == flag.ErrHelp {
+		return nil
+	} else if err != nil {
+		return fault.Wrap(err, fault.Usage, "")
+	}
+	chosen := parts
+	if o.only != "" {
+		chosen = strings.Split(o.only, ",")
+	}
+	for _, p := range chosen {
+		if !slices.Contains(parts, p) {
+			return fault.New(fault.Usage, "there are "+strings.Join(parts, ", "), "there is no part %q", p)
+		}
+	}
+	if f.NArg() > 0 || o.runs < 1 {
+		return fault.New(fault.Usage, "see bench --help", "%q is not understood", f.Args())
+	}
+	return act(ctx, o, func(part string) bool { return slices.Contains(chosen, part) })
 }
 
-// airlift measures the installer: its phases up to the images on the worker's
-// host, which is then made bare again, and the whole of init and join.
-func airlift(ctx context.Context, t *table, path string, s *site.Site) error {
-	if _, err := s.Carry(ctx, path); err != nil {
-		return err
-	}
-	control, worker := s.Hosts[0], s.Hosts[1]
-	install := func(h *lab.Host, args ...string) (string, time.Duration, error) {
-		started := time.Now()
-		out, err := site.Install(ctx, h, io.Discard, args...)
-		if err != nil {
-			err = fmt.Errorf("install %v: %w\n%s", args, err, out)
-		}
-		return out, time.Since(started), err
-	}
-	for _, phase := range []string{"unpack", "runtime", "images"} {
-		_, took, err := install(worker, "init", "phase", phase)
-		if err != nil {
-			return err
-		}
-		if phase == "images" {
-			t.add(importRow, ours, took)
-		}
-	}
-	if _, _, err := install(worker, "reset", "--force"); err != nil {
-		return err
-	}
+// Log tells what is going on.
+var progress io.Writer = os.Stderr
 
-	var out string
-	err := t.time(initRow, ours, func() (err error) { out, _, err = install(control, "init"); return err })
-	if err != nil {
-		return err
-	}
-	join, err := site.JoinArgs(out)
-	if err != nil {
-		return err
-	}
-	if err := t.time(joinRow, ours, func() error { _, _, err := install(worker, join...); return err }); err != nil {
-		return err
-	}
-	return t.time(againRow, ours, func() error { _, _, err := install(control, "init"); return err })
-}
-
-// byHand measures what a person does, from the files on the host to Ready.
-func byHand(ctx context.Context, t *table, kit *byhand.Kit, s *site.Site) error {
-	control, worker := s.Hosts[0], s.Hosts[1]
-	for _, h := range s.Hosts {
-		if _, err := kit.Carry(ctx, h); err != nil {
-			return err
-		}
-		nameserver := "echo nameserver " + byhand.Nameserver(h) + " >/etc/resolv.conf"
-		if _, err := h.Output(ctx, "sh", "-c", nameserver); err != nil {
-			return err
-		}
-		if _, err := h.Output(ctx, "sh", "-c", byhand.FlannelPlugin); err != nil {
-			return err
-		}
-	}
-	var join []string
-	err := t.time(initRow, theirs, func() error {
-		if _, err := kit.Prepare(ctx, control); err != nil {
-			return err
-		}
-		if err := t.time(importRow, theirs, func() error { _, err := kit.ImportImages(ctx, control, true); return err }); err != nil {
-			return err
-		}
-		done, err := kit.Init(ctx, control, byhand.Config(control, byhand.Settings{Version: kit.Version}))
-		if err != nil {
-			return err
-		}
-		if join, err = byhand.JoinArgs(done.Output); err != nil {
-			return err
-		}
-		if _, err := kit.ApplyNetwork(ctx, control); err != nil {
-			return err
-		}
-		return ready(ctx, s, 1)
-	})
-	if err != nil {
-		return err
-	}
-	return t.time(joinRow, theirs, func() error {
-		if _, err := kit.Prepare(ctx, worker); err != nil {
-			return err
-		}
-		if _, err := kit.ImportImages(ctx, worker, false); err != nil {
-			return err
-		}
-		if _, err := kit.Join(ctx, worker, join...); err != nil {
-			return err
-		}
-		return ready(ctx, s, 2)
-	})
-}
-
-// ready waits until all nodes and, on the first of them, all system pods are
-// Ready.
-func ready(ctx context.Context, s *site.Site, nodes int) error {
-	script := fmt.Sprintf(`export KUBECONFIG=/etc/kubernetes/admin.conf
-		until [ "$(kubectl get nodes --no-headers 2>/dev/null | grep -c ' Ready ')" = %d ]; do sleep 0.2; done
-		[ %d != 1 ] || for ns in kube-system kube-flannel; do kubectl -n $ns wait --for=condition=Ready pod --all --timeout=180s; done`, nodes, nodes)
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
-	defer cancel()
-	_, err := s.Hosts[0].Output(ctx, "sh", "-c", script)
-	return err
+func say(format string, args ...any) {
+	fmt.Fprintf(progress, "%s "+format+"\n", append([]any{time.Now().Format(time.TimeOnly)}, args...)...)
 }

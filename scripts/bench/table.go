@@ -1,155 +1,167 @@
 package main
 
 import (
-	"compress/gzip"
+	"encoding/json"
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
 
-	"airlift/scripts/byhand"
-	"airlift/scripts/upstream/components"
-)
-
-// The two ways, and what is measured of both.
-const (
-	ours   = "airlift"
-	theirs = "by hand"
-
-	importRow = "import of all images"
-	initRow   = "init, to node and system pods Ready"
-	joinRow   = "join, to node Ready"
-	againRow  = "second init"
+	"airlift/fault"
+	"airlift/scripts/bench/measure"
+	"airlift/scripts/lab"
 )
 
 // A table collects measurements by row and way.
 type table struct {
-	size  map[string]int64
-	times map[string]map[string][]time.Duration
+	Version string    `json:"kubernetes"`
+	Cores   int       `json:"cores"` // of the machine with the lab
+	Started time.Time `json:"started"`
+	Runs    int       `json:"runs"`
+	Rows    []*line   `json:"rows"`
+
+	notes  []string
+	images string // the images that containerd has after an import
 }
 
-func (t *table) add(row, way string, took time.Duration) {
-	if t.times == nil {
-		t.times = map[string]map[string][]time.Duration{}
-	}
-	if t.times[row] == nil {
-		t.times[row] = map[string][]time.Duration{}
-	}
-	t.times[row][way] = append(t.times[row][way], took)
-	fmt.Fprintf(os.Stderr, "  %s, %s: %.1f s\n", way, row, took.Seconds())
+// A line is a row with its measurements.
+type line struct {
+	Name    string    `json:"name"`
+	Unit    string    `json:"unit"`
+	Counted string    `json:"counted"`
+	ByHand  []float64 `json:"byHand,omitempty"`
+	Airlift []float64 `json:"airlift,omitempty"`
+	Ratio   float64   `json:"ratio,omitempty"` // of the medians
+	of      *row
 }
 
-// time measures one act, if it succeeds.
-func (t *table) time(row, way string, act func() error) error {
-	started := time.Now()
-	if err := act(); err != nil {
-		return fmt.Errorf("%s, %s: %w", way, row, err)
+func newTable(version string, runs int) *table {
+	t := &table{Version: version, Cores: runtime.NumCPU(), Started: time.Now().UTC(), Runs: runs}
+	for _, r := range rows {
+		t.Rows = append(t.Rows, &line{Name: r.name, Unit: r.unit, Counted: strings.ReplaceAll(r.counted, "\n", " "), of: r})
 	}
-	t.add(row, way, time.Since(started))
-	return nil
+	return t
 }
 
-// sizes adds up what has to be carried: the one file, or image archives with
-// gzip layers, release archives as released, and gzip -6 of what upstream
-// ships bare.
-func (t *table) sizes(path string, kit *byhand.Kit) error {
-	info, err := os.Stat(path)
+func (t *table) tell(notes ...string) { t.notes = append(t.notes, notes...) }
+
+func (t *table) add(r *row, w way, value float64) {
+	l := t.Rows[slices.Index(rows, r)]
+	if _, own := w.(*airlift); own {
+		l.Airlift = append(l.Airlift, value)
+	} else {
+		l.ByHand = append(l.ByHand, value)
+	}
+	if len(l.Airlift) > 0 && len(l.ByHand) > 0 && r.ratio {
+		l.Ratio = median(l.Airlift) / median(l.ByHand)
+	}
+	say("  %s, %s: %s", w.name(), r.name, r.show(value))
+}
+
+func (t *table) seconds(r *row, w way, d time.Duration) { t.add(r, w, d.Seconds()) }
+func (t *table) bytes(r *row, w way, n int64)           { t.add(r, w, float64(n)/1e6) }
+func (t *table) count(r *row, w way, n int)             { t.add(r, w, float64(n)) }
+
+// memory adds what the commands on a host needed since it was asked last.
+func (t *table) memory(resident, held *row, w way, h *lab.Host) error {
+	list, err := measure.Usages(h)
 	if err != nil {
 		return err
 	}
-	t.size = map[string]int64{ours: info.Size()}
-	for _, a := range kit.Archives {
-		info, err := os.Stat(a.Path)
-		if err != nil {
-			return err
-		}
-		t.size[theirs] += info.Size()
+	var most, all int64
+	for _, u := range list {
+		most, all = max(most, u.Resident), max(all, u.Memory)
 	}
-	cache, err := components.CacheDir()
-	if err != nil {
-		return err
+	t.bytes(resident, w, most)
+	t.bytes(held, w, all)
+	return nil
+}
+
+// sameImages makes sure that every import brings the same images.
+func (t *table) sameImages(list string) error {
+	var names []string
+	for line := range strings.Lines(list) {
+		name, _, _ := strings.Cut(line, " ")
+		// Besides tags, some ways of importing name digests and IDs.
+		if strings.Contains(name, ":") && !strings.Contains(name, "sha256:") {
+			names = append(names, name)
+		}
 	}
-	for _, pattern := range []string{"containerd-*-linux-amd64.tar.gz", "cni-plugins-linux-amd64-*.tgz"} {
-		list, err := filepath.Glob(filepath.Join(cache, "dist", "*", pattern))
-		if err != nil || len(list) == 0 {
-			return fmt.Errorf("looking for the release archive %s: none in the cache (%v)", pattern, err)
-		}
-		info, err := os.Stat(list[len(list)-1])
-		if err != nil {
-			return err
-		}
-		t.size[theirs] += info.Size()
+	slices.Sort(names)
+	all := strings.Join(names, " ")
+	if t.images == "" {
+		t.images = all
 	}
-	for _, name := range []string{"kubelet", "kubectl", "kubeadm", "runc"} {
-		program, err := components.Path(kit.Version, name)
-		if err != nil {
-			return err
-		}
-		n, err := gzipped(program)
-		if err != nil {
-			return err
-		}
-		t.size[theirs] += n
+	if all != t.images || all == "" {
+		return fault.New(fault.Failure, "", "an import brought %s; another one brought %s", all, t.images)
 	}
 	return nil
 }
 
-// gzipped is the size of a file after gzip -6, in bytes.
-func gzipped(path string) (int64, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return 0, err
-	}
-	defer f.Close()
-	var n counter
-	w, err := gzip.NewWriterLevel(&n, 6)
-	if err != nil {
-		return 0, err
-	}
-	if _, err := io.Copy(w, f); err != nil {
-		return 0, err
-	}
-	return int64(n), w.Close()
-}
-
-type counter int64
-
-func (c *counter) Write(b []byte) (int, error) {
-	*c += counter(len(b))
-	return len(b), nil
-}
-
-func (t *table) print(out io.Writer, version string, runs int) {
-	fmt.Fprintf(out, "Kubernetes %s, %d runs each way, in turns; median (least to most)\n\n", version, runs)
-	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
-	fmt.Fprintln(w, "what\tby hand\tairlift\tratio")
-	fmt.Fprintf(w, "what is carried\t%.1f MB\t%.1f MB\t%.2f\n",
-		float64(t.size[theirs])/1e6, float64(t.size[ours])/1e6, float64(t.size[ours])/float64(t.size[theirs]))
-	for _, row := range []string{importRow, initRow, joinRow, againRow} {
-		hand, own := t.times[row][theirs], t.times[row][ours]
-		ratio := "–"
-		if len(hand) > 0 && len(own) > 0 {
-			ratio = fmt.Sprintf("%.2f", float64(median(own))/float64(median(hand)))
+func (t *table) print(out io.Writer) {
+	fmt.Fprintf(out, "Kubernetes %s on a machine with %d cores; median of %d runs, in turns (least to most); one run of what has no range\n\n",
+		t.Version, t.Cores, t.Runs)
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "\tby hand\tairlift\tratio")
+	for _, l := range t.Rows {
+		if len(l.ByHand)+len(l.Airlift) == 0 {
+			continue
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", row, spread(hand), spread(own), ratio)
+		ratio := ""
+		if l.Ratio != 0 {
+			ratio = fmt.Sprintf("%.2f", l.Ratio)
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", l.Name, l.of.spread(l.ByHand), l.of.spread(l.Airlift), ratio)
 	}
 	_ = w.Flush() // to standard output
+	fmt.Fprintln(out, "\nWhat is counted")
+	for _, l := range t.Rows {
+		if len(l.ByHand)+len(l.Airlift) > 0 {
+			fmt.Fprintf(out, "- %s: %s\n", l.Name, strings.ReplaceAll(l.of.counted, "\n", "\n  "))
+		}
+	}
+	for _, note := range t.notes {
+		fmt.Fprintf(out, "\n%s\n", note)
+	}
 }
 
-func median(list []time.Duration) time.Duration {
+func (t *table) write(file string) error { return writeJSON(file, t) }
+
+func writeJSON(file string, v any) error {
+	data, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(file, append(data, '\n'), 0o644)
+}
+
+// show is one measurement with its unit.
+func (r *row) show(value float64) string {
+	switch r.unit {
+	case "s", "MB":
+		return fmt.Sprintf("%.1f %s", value, r.unit)
+	}
+	return fmt.Sprintf("%.0f", value)
+}
+
+// spread is the median, and the range unless there is none.
+func (r *row) spread(list []float64) string {
+	if len(list) == 0 {
+		return ""
+	}
+	least, most := slices.Min(list), slices.Max(list)
+	if r.show(least) == r.show(most) {
+		return r.show(least)
+	}
+	number := func(v float64) string { text, _, _ := strings.Cut(r.show(v), " "); return text }
+	return fmt.Sprintf("%s (%s to %s)", r.show(median(list)), number(least), number(most))
+}
+
+func median(list []float64) float64 {
 	list = slices.Sorted(slices.Values(list))
 	return (list[(len(list)-1)/2] + list[len(list)/2]) / 2
-}
-
-func spread(list []time.Duration) string {
-	if len(list) == 0 {
-		return "–"
-	}
-	var b strings.Builder
-	fmt.Fprintf(&b, "%.1f s (%.1f to %.1f)", median(list).Seconds(), slices.Min(list).Seconds(), slices.Max(list).Seconds())
-	return b.String()
 }

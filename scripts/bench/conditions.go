@@ -1,0 +1,65 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+
+	"airlift/scripts/bench/measure"
+	"airlift/scripts/lab"
+)
+
+// A condition is a smaller machine, as far as one host notices.
+type condition struct {
+	part                     string
+	importRow, disk, initRow *row
+	cpus                     string // the CPUs that hosts may use; all if empty
+	diskRate                 int    // bytes a second; as fast as it is if 0
+	ignore                   string // a preflight check that is right, and in the way
+}
+
+var conditions = []condition{
+	{part: "one-core", importRow: oneCoreImportRow, disk: oneCoreImportDiskRow, initRow: oneCoreInitRow, cpus: "0", ignore: "NumCPU"},
+	{part: "slow-disk", importRow: slowImportRow, disk: slowImportDiskRow, initRow: slowInitRow, diskRate: slowDiskRate},
+}
+
+const slowDiskRate = 50e6
+
+// measure imports on one host and runs init on another.
+func (c condition) measure(ctx context.Context, t *table, w way, dir, gauge string) (err error) {
+	o := lab.Options{Hosts: 2}
+	var slow *measure.SlowDisk
+	if c.diskRate != 0 {
+		if slow, err = measure.NewSlowDisk(ctx, filepath.Join(dir, "slow")); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, slow.Remove()) }()
+		o.Disks = slow.Dir
+	}
+	return onFreshHosts(ctx, o, w, gauge, func(l *lab.Lab) (err error) {
+		for _, h := range l.Hosts {
+			if c.cpus != "" {
+				if err := h.Pin(c.cpus); err != nil {
+					return err
+				}
+			}
+			// Else the kernel goes on making the file system.
+			root := filepath.Join(l.Dir(), h.Name)
+			if err := measure.Settle(ctx, root); err != nil {
+				return err
+			}
+		}
+		if slow != nil {
+			if err := slow.Limit(c.diskRate); err != nil {
+				return err
+			}
+			// The hosts are taken down at full speed.
+			defer func() { err = errors.Join(err, slow.Limit(0)) }()
+		}
+		if err := importing(ctx, t, w, l.Hosts[0], c.importRow, c.disk); err != nil {
+			return err
+		}
+		_, err = initing(ctx, t, w, l.Hosts[1], c.initRow, c.ignore)
+		return err
+	})
+}
