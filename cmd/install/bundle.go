@@ -14,8 +14,9 @@ import (
 
 // carrier is the bundle file that the launcher took this program from and
 // carrierPath what it is called; nil where this program was started by itself.
-// They are taken at once, before anything is started that would inherit them.
-var carrier, carrierPath = head.TakeOver()
+// launched is for how long the launcher has been at work before. They are taken
+// at once, before anything is started that would inherit them.
+var carrier, carrierPath, launched = head.TakeOver()
 
 // openBundle opens the bundle that this program came in.
 func openBundle() (*bundle.File, error) {

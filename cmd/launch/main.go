@@ -7,19 +7,20 @@ package main
 import (
 	"fmt"
 	"os"
+	"time"
 
 	"airlift/bundle/head"
 	"airlift/fault"
 )
 
 func main() {
-	err := launch()
+	err := launch(time.Now())
 	fault.Print(os.Stderr, err)
 	os.Exit(int(fault.ExitCode(err)))
 }
 
 // launch returns only if the installer could not be started.
-func launch() error {
+func launch(started time.Time) error {
 	path, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("finding this program's own file: %w", err)
@@ -33,7 +34,7 @@ func launch() error {
 	if err != nil {
 		return err
 	}
-	env, err := head.HandOver(file, path)
+	env, err := head.HandOver(file, path, started)
 	if err != nil {
 		return fmt.Errorf("handing over this program's own file: %w", err)
 	}

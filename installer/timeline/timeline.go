@@ -74,10 +74,17 @@ type state struct {
 	text  string
 }
 
-// New makes a recorder whose timeline begins now.
-func New() *Recorder { return newRecorder(time.Now) }
+// New makes a recorder whose timeline begins with a step that is over: it
+// ends now, and took so long. A step that took no time is none.
+func New(step string, took time.Duration) *Recorder { return newRecorder(time.Now, step, took) }
 
-func newRecorder(now func() time.Time) *Recorder { return &Recorder{now: now, began: now()} }
+func newRecorder(now func() time.Time, step string, took time.Duration) *Recorder {
+	r := &Recorder{now: now, began: now().Add(-took)}
+	if took > 0 {
+		r.spans = []*Span{{rec: r, lane: Steps, kind: work, name: step, end: took, ended: true}}
+	}
+	return r
+}
 
 type contextKey struct{}
 

@@ -21,7 +21,7 @@ func (c *clock) pass(d time.Duration) { c.now = c.now.Add(d) }
 
 func fake() (*Recorder, *clock) {
 	c := &clock{time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
-	return newRecorder(func() time.Time { return c.now }), c
+	return newRecorder(func() time.Time { return c.now }, "", 0), c
 }
 
 // story is a run with everything that can be in one: parts, waits that change
@@ -286,6 +286,23 @@ func TestTraceOfAnInterruptedRun(t *testing.T) {
 	}
 }
 
+// TestWhatWasBefore: the run began before there was a recorder.
+func TestWhatWasBefore(t *testing.T) {
+	c := &clock{time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
+	r := newRecorder(func() time.Time { return c.now }, "launch", 200*time.Millisecond)
+	_, s := Start(r.Context(t.Context()), Steps, "certs")
+	c.pass(time.Second)
+	s.End()
+	d := traceOf(t, r)
+	want := []string{"steps: work launch 0+200", "steps: work certs 200+1000"}
+	if got := d.complete(t); !slices.Equal(got, want) {
+		t.Errorf("got %q", got)
+	}
+	if o := d.OtherData; o["started"] != "2026-01-02T03:04:04.8Z" || o["seconds"] != "1.200" {
+		t.Errorf("other data: %v", o)
+	}
+}
+
 // TestWhatOverlapsGetsRowsOfItsOwn: two steps at once, each with a wait, and a
 // part that outlives its whole.
 func TestWhatOverlapsGetsRowsOfItsOwn(t *testing.T) {
@@ -318,7 +335,7 @@ func TestWhatOverlapsGetsRowsOfItsOwn(t *testing.T) {
 }
 
 func TestManyGoroutines(t *testing.T) {
-	r := New()
+	r := New("launch", time.Second)
 	ctx := r.Context(t.Context())
 	var all sync.WaitGroup
 	for i := range 50 {
