@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
@@ -48,8 +49,8 @@ func (n *Node) Init() []Step {
 			{Name: "controller-manager", Doc: "write the static pod of the controller manager", Run: n.controlPlane("kube-controller-manager")},
 			{Name: "scheduler", Doc: "write the static pod of the scheduler", Run: n.controlPlane("kube-scheduler")},
 		}},
-		{Name: "images", Doc: "import the control plane's images", Run: n.waitImages("pause", "etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")},
 		{Name: "kubelet-start", Doc: "start the kubelet", Run: n.kubeletStart},
+		{Name: "images", Doc: "import the control plane's images", Run: n.controlPlaneImages},
 		{Name: "wait-control-plane", Doc: "wait for a healthy control plane", Run: n.withAPI(n.waitControlPlane)},
 		{Name: "upload-config", Doc: "store the configuration in the cluster", Steps: []Step{
 			{Name: "kubeadm", Doc: "store the ClusterConfiguration", Run: n.withAPI(n.apply(render.UploadClusterConfig))},
@@ -172,7 +173,54 @@ func (n *Node) writeManifest(pod *corev1.Pod) error {
 	if err != nil {
 		return err
 	}
-	return n.write(pki.File{Path: path.Join(config.ManifestsDir, pod.Name+".yaml"), Data: data, Mode: 0o600})
+	file := pki.File{Path: path.Join(config.ManifestsDir, pod.Name+".yaml"), Data: data, Mode: 0o600}
+	if n.holdsManifests() {
+		n.held = append(n.held, file)
+		return nil
+	}
+	return n.write(file)
+}
+
+// holdsManifests says that static pods are put in place by later steps: those
+// that wait for the images and for the API server. The kubelet is started
+// before that, because it takes a while; shown a pod without its image it would
+// try to pull that, and not look again for ten seconds.
+func (n *Node) holdsManifests() bool {
+	return n.role == preflight.Init && n.payload != nil && !n.Single && !n.rerun && !n.skips("images")
+}
+
+// controlPlaneImages waits for the control plane's images and puts etcd and the
+// API server in place as soon as theirs are there.
+func (n *Node) controlPlaneImages(ctx context.Context) error {
+	if err := n.waitImages("pause")(ctx); err != nil {
+		return err
+	}
+	clients := func(pod pki.File) bool {
+		return !n.skips("wait-control-plane") && pod.Path != etcdManifest && pod.Path != apiServerManifest
+	}
+	for _, pod := range n.held {
+		if clients(pod) {
+			continue
+		}
+		if err := n.waitImages(strings.TrimSuffix(path.Base(pod.Path), ".yaml"))(ctx); err != nil {
+			return err
+		}
+		if err := n.write(pod); err != nil {
+			return err
+		}
+	}
+	n.held = slices.DeleteFunc(n.held, func(pod pki.File) bool { return !clients(pod) })
+	return n.waitImages("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")(ctx)
+}
+
+// startClients puts those static pods in place that can do nothing without the
+// API server. Started with it they would take its time to start, ask in vain
+// to become the leader and not ask again for two seconds; and the kubelet would
+// try to show them in an API that is not there, and not again for a minute.
+func (n *Node) startClients() error {
+	err := n.write(n.held...)
+	n.held = nil
+	return err
 }
 
 func (n *Node) sayPatched(target string, files []string) {
@@ -205,6 +253,10 @@ func (n *Node) waitControlPlane(ctx context.Context) error {
 	if err := n.client.WaitForAPI(ctx, n.Config.APIServer.TimeoutForControlPlane, n.report); err != nil {
 		return err
 	}
+	if err := n.startClients(); err != nil {
+		return err
+	}
+	n.endStandIn = n.standIn(ctx, time.Now())
 	return n.applied(cluster.EnsureAdmin(ctx, n.client, superAdmin, render.ClusterAdmins()))
 }
 
@@ -296,7 +348,17 @@ func (n *Node) waitSystem(ctx context.Context) error {
 	if n.Config.CNI == "flannel" {
 		namespaces = append(namespaces, "kube-flannel")
 	}
-	return n.client.WaitForPods(ctx, cluster.Pods{Namespaces: namespaces, Names: n.staticPods()}, nodeTimeout, n.report)
+	want := cluster.Pods{Namespaces: namespaces, Names: n.staticPods()}
+	if !n.Config.DNS.Disabled && !n.skips("addon/coredns") {
+		want.Service = "kube-system/kube-dns"
+	}
+	if err := n.client.WaitForPods(ctx, want, nodeTimeout, n.report); err != nil {
+		return err
+	}
+	if n.endStandIn != nil {
+		n.endStandIn()
+	}
+	return nil
 }
 
 // staticPods are the names under which the kubelet shows this control plane's

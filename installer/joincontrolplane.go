@@ -20,7 +20,10 @@ import (
 
 // The steps of join that only a control plane has.
 
-var etcdManifest = path.Join(config.ManifestsDir, "etcd.yaml")
+var (
+	etcdManifest      = path.Join(config.ManifestsDir, "etcd.yaml")
+	apiServerManifest = path.Join(config.ManifestsDir, "kube-apiserver.yaml")
+)
 
 // downloadCerts fetches what all control planes share, unless it is here.
 func (n *Node) downloadCerts(ctx context.Context) error {

@@ -460,7 +460,9 @@ func (n *Node) startKubelet(ctx context.Context, cluster []byte, worker bool) er
 	if err := n.Host.Enable(ctx, "kubelet.service"); err != nil {
 		return err
 	}
-	return n.Host.Restart(ctx, "kubelet.service")
+	err := n.Host.Restart(ctx, "kubelet.service")
+	n.kubeletStarted = time.Now()
+	return err
 }
 
 // podNetwork writes this node's CNI configuration, from the pod CIDR that the
@@ -469,6 +471,11 @@ func (n *Node) podNetwork(ctx context.Context) error {
 	if n.Config.CNI == "none" {
 		n.Console.Note("left to you (--cni none): the node becomes Ready when a pod network is installed")
 		return nil
+	}
+	if n.role == preflight.Init {
+		if err := n.assignPodCIDR(ctx); err != nil {
+			return err
+		}
 	}
 	cidrs, err := n.client.WaitForPodCIDR(ctx, n.Config.NodeRegistration.Name, nodeTimeout, n.report)
 	if err != nil {
@@ -490,7 +497,33 @@ func (n *Node) podNetwork(ctx context.Context) error {
 			return err
 		}
 	}
+	if err := n.settleKubelet(ctx); err != nil {
+		return err
+	}
 	return n.write(pki.File{Path: render.CNIConflistPath, Data: conflist, Mode: 0o644})
+}
+
+// probePeriod is the period of CoreDNS's readiness probe, in kubeadm's manifest
+// the API's default.
+const probePeriod = 10 * time.Second
+
+// settleKubelet lets a kubelet that was just started become as old as CoreDNS's
+// probe period, before there is a pod network and CoreDNS can come to this
+// node. To a pod that a kubelet meets while it is younger it puts the first
+// probe off by a random part of the period (run in its prober/worker.go): two
+// pods together become Ready sooner if they start a little later.
+func (n *Node) settleKubelet(ctx context.Context) error {
+	left := time.Until(n.kubeletStarted.Add(probePeriod))
+	if n.role != preflight.Init || n.Config.DNS.Disabled || left <= 0 {
+		return nil
+	}
+	defer timeline.Wait(ctx, "the kubelet's first probes").End()
+	select {
+	case <-time.After(left):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // nodeTimeout bounds waits for this node; the slowest is a first start of all

@@ -180,7 +180,7 @@ func TestPodsThatOthersReplaceAreNotWaitedFor(t *testing.T) {
 	going := pod("going", corev1.PodRunning, "ReplicaSet")
 	going.DeletionTimestamp, going.Finalizers = &now, []string{"x/y"}
 	client, _ := fakeClient(pod("evicted", corev1.PodFailed, "ReplicaSet"), pod("static", corev1.PodFailed, "Node"), going)
-	missing := must(client.missingPods(context.Background(), Pods{Namespaces: []string{"s"}, Names: []string{"s/going"}}))(t)
+	missing := must(client.missingPods(context.Background(), Pods{Namespaces: []string{"s"}, Names: []string{"s/going"}}, client.nudger()))(t)
 	if want := []string{"s/static: Failed", "s/going: not there"}; !slices.Equal(missing, want) {
 		t.Errorf("missing = %q, want %q", missing, want)
 	}

@@ -60,6 +60,38 @@ func (c *Client) AnnotateCRISocket(ctx context.Context, node, socket string) (ch
 	return changed, nil
 }
 
+// AssignPodCIDRs gives the cluster's only node its pod address ranges, once it
+// is registered, unless it has some. Where there are other nodes the ranges
+// may be theirs, and nothing is changed.
+func (c *Client) AssignPodCIDRs(ctx context.Context, node string, ranges []string) (changed bool, err error) {
+	err = persist(ctx, func() error {
+		list, err := c.api.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		if len(list.Items) != 1 || list.Items[0].Name != node || len(list.Items[0].Spec.PodCIDRs) > 0 {
+			return nil
+		}
+		patch, err := json.Marshal(map[string]any{
+			"metadata": map[string]any{"uid": list.Items[0].UID},
+			"spec":     map[string]any{"podCIDR": ranges[0], "podCIDRs": ranges},
+		})
+		if err != nil {
+			return err
+		}
+		_, err = c.api.CoreV1().Nodes().Patch(ctx, node, types.MergePatchType, patch, metav1.PatchOptions{})
+		if apierrors.IsInvalid(err) || apierrors.IsConflict(err) {
+			return nil // the controller manager was faster; they cannot be changed
+		}
+		changed = err == nil
+		return err
+	})
+	if err != nil {
+		return changed, fmt.Errorf("giving node %q its pod address ranges: %w", node, err)
+	}
+	return changed, nil
+}
+
 // CheckNodeNameFree fails when the cluster has a Ready node of that name: a
 // second one would take over its identity. One that is not Ready may be this
 // host's own, from before a reset.

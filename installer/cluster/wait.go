@@ -27,7 +27,9 @@ type wait struct {
 	short   string // the same in the timeline, where it is long
 	hint    string
 	timeout time.Duration
-	report  Report
+	// interval is how long to pause without being woken, 0 for what is usual.
+	interval time.Duration
+	report   Report
 	// epilogue, when set, adds to the timeout's message what only then is
 	// worth finding out.
 	epilogue func(context.Context) string
@@ -47,6 +49,7 @@ func (w wait) until(parent context.Context, wake <-chan struct{}, look func(cont
 	if wake != nil {
 		interval = watchedInterval
 	}
+	interval = cmp.Or(w.interval, interval)
 	last := ""
 	for {
 		done, state, err := look(ctx)

@@ -9,6 +9,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 
@@ -20,26 +21,31 @@ type Pods struct {
 	// Namespaces in which every pod must be Ready and every Deployment and
 	// DaemonSet must have all of its pods.
 	Namespaces []string
+	// Service is one, "namespace/name", that must lead to a pod; empty for none.
+	Service string
 	// Names of pods, "namespace/name", that must be among them. Static pods
 	// have no Deployment to say that they are missing.
 	Names []string
 }
 
-// WaitForPods waits until the pods in want are there and Ready.
+// WaitForPods waits until the pods in want are there and Ready, and the Service
+// leads to one.
 func (c *Client) WaitForPods(ctx context.Context, want Pods, timeout time.Duration, report Report) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	wake := watching(ctx, func(ctx context.Context) (watch.Interface, error) {
 		return c.api.CoreV1().Pods(metav1.NamespaceAll).Watch(ctx, metav1.ListOptions{})
 	})
+	nudge := c.nudger()
+	defer nudge.stop(ctx)
 	w := wait{
 		what:    "the pods in " + strings.Join(want.Namespaces, ", ") + " to be Ready",
 		short:   "pods",
 		hint:    "look closer: kubectl get pods -A -o wide; kubectl describe pod -n NAMESPACE NAME",
-		timeout: timeout, report: report,
+		timeout: timeout, report: report, interval: nudgeInterval / 2,
 	}
 	return w.until(ctx, wake, func(ctx context.Context) (bool, string, error) {
-		missing, err := c.missingPods(ctx, want)
+		missing, err := c.missingPods(ctx, want, nudge)
 		if err != nil {
 			return false, err.Error(), nil
 		}
@@ -51,7 +57,7 @@ func (c *Client) WaitForPods(ctx context.Context, want Pods, timeout time.Durati
 }
 
 // missingPods says what want has and the cluster has not yet, one line each.
-func (c *Client) missingPods(ctx context.Context, want Pods) (missing []string, err error) {
+func (c *Client) missingPods(ctx context.Context, want Pods, nudge *nudger) (missing []string, err error) {
 	unseen := slices.Clone(want.Names)
 	for _, ns := range want.Namespaces {
 		pods, err := c.api.CoreV1().Pods(ns).List(ctx, metav1.ListOptions{})
@@ -65,7 +71,9 @@ func (c *Client) missingPods(ctx context.Context, want Pods) (missing []string, 
 			}
 			name := qualified(pod.Namespace, pod.Name)
 			unseen = slices.DeleteFunc(unseen, func(s string) bool { return s == name })
-			if ready, why := podReady(pod); !ready {
+			ready, why := podReady(pod)
+			nudge.look(ctx, pod, ready)
+			if !ready {
 				missing = append(missing, name+": "+why)
 			}
 		}
@@ -89,10 +97,35 @@ func (c *Client) missingPods(ctx context.Context, want Pods) (missing []string, 
 			}
 		}
 	}
+	if namespace, name, ok := strings.Cut(want.Service, "/"); ok {
+		leads, err := c.hasEndpoint(ctx, namespace, name)
+		if err != nil {
+			return nil, err
+		}
+		if !leads {
+			missing = append(missing, "service "+want.Service+": it leads to no pod")
+		}
+	}
 	for _, name := range unseen {
 		missing = append(missing, name+": not there")
 	}
 	return missing, nil
+}
+
+// hasEndpoint says whether a Service leads to a pod that is ready.
+func (c *Client) hasEndpoint(ctx context.Context, namespace, service string) (bool, error) {
+	slices, err := c.api.DiscoveryV1().EndpointSlices(namespace).List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + service})
+	if err != nil {
+		return false, err
+	}
+	for _, slice := range slices.Items {
+		for _, e := range slice.Endpoints {
+			if e.Conditions.Ready == nil || *e.Conditions.Ready {
+				return true, nil
+			}
+		}
+	}
+	return false, nil
 }
 
 // isReplaced: the pod is on its way out, or it was evicted or ended by a

@@ -87,6 +87,10 @@ func Etcd(cfg *config.Config, members ...EtcdMember) (*corev1.Pod, error) {
 		c.LivenessProbe = at.liveness("/health?exclude=NOSPACE&serializable=true")
 		c.StartupProbe = at.startup("/health?serializable=false", startupTimeout(cfg))
 	}
+	// The kubelet shows a static pod in the API when it starts and when a probe
+	// changes its mind, and otherwise not for a minute. etcd starts before there
+	// is an API; kubeadm's delay makes its first success come behind that.
+	c.StartupProbe.InitialDelaySeconds = 10
 	return staticPod(c, volumes, map[string]string{"kubeadm.kubernetes.io/etcd.advertise-client-urls": client}), nil
 }
 

@@ -1,0 +1,97 @@
+package installer
+
+import (
+	"cmp"
+	"context"
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"airlift/installer/timeline"
+)
+
+// assignPodCIDR gives the first node of a new cluster the pod address ranges
+// that the controller manager would give it. The controller manager takes
+// seconds to become the leader and then, up to v1.30, waits for ten more before
+// it looks at the nodes (nodeipam's listNodes); what it finds there it keeps.
+// Where anything about its ranges is out of the ordinary it is left to it.
+func (n *Node) assignPodCIDR(ctx context.Context) error {
+	flags, _, err := n.staticPod("kube-controller-manager")
+	if err != nil {
+		return err
+	}
+	ranges := firstPodCIDRs(flags)
+	if ranges == nil {
+		return nil
+	}
+	defer timeline.Wait(ctx, "the node").End()
+	changed, err := n.client.AssignPodCIDRs(ctx, n.Config.NodeRegistration.Name, ranges)
+	n.changed(changed)
+	return err
+}
+
+// Flags of the controller manager, and its sizes of a node's range where no
+// flag says otherwise (defaultNodeMaskCIDRIPv4 and IPv6 in its core.go).
+const (
+	maskSizeFlag     = "node-cidr-mask-size"
+	maskSizeIPv4Flag = "node-cidr-mask-size-ipv4"
+	maskSizeIPv6Flag = "node-cidr-mask-size-ipv6"
+
+	defaultMaskSizeIPv4 = 24
+	defaultMaskSizeIPv6 = 64
+)
+
+// firstPodCIDRs are the ranges that a controller manager with these flags
+// gives to the first node: the first subnet of each cluster CIDR. It is nil
+// where it gives none, or not so.
+func firstPodCIDRs(flags map[string]string) []string {
+	if flags["allocate-node-cidrs"] != "true" || cmp.Or(flags["cidr-allocator-type"], "RangeAllocator") != "RangeAllocator" {
+		return nil
+	}
+	var services []netip.Prefix
+	for _, text := range strings.Split(flags["service-cluster-ip-range"], ",") {
+		service, err := netip.ParsePrefix(text)
+		if err != nil {
+			return nil
+		}
+		services = append(services, service)
+	}
+	clusters := strings.Split(flags["cluster-cidr"], ",")
+	var ranges []string
+	for _, text := range clusters {
+		cluster, err := netip.ParsePrefix(text)
+		if err != nil || cluster != cluster.Masked() {
+			return nil
+		}
+		size, ok := maskSize(flags, cluster, len(clusters) > 1)
+		if !ok || size < cluster.Bits() || size > cluster.Addr().BitLen() {
+			return nil
+		}
+		for _, service := range services {
+			if service.Overlaps(cluster) { // then some subnets are not for nodes
+				return nil
+			}
+		}
+		ranges = append(ranges, netip.PrefixFrom(cluster.Addr(), size).String())
+	}
+	return ranges
+}
+
+// maskSize is the length of a node's prefix within a cluster CIDR.
+func maskSize(flags map[string]string, cluster netip.Prefix, dual bool) (size int, ok bool) {
+	name, size := maskSizeIPv4Flag, defaultMaskSizeIPv4
+	if cluster.Addr().Is6() {
+		name, size = maskSizeIPv6Flag, defaultMaskSizeIPv6
+	}
+	if flags[maskSizeFlag] != "" {
+		if dual || flags[maskSizeIPv4Flag] != "" || flags[maskSizeIPv6Flag] != "" {
+			return 0, false // the controller manager refuses it
+		}
+		name = maskSizeFlag
+	}
+	if text, set := flags[name]; set {
+		size, err := strconv.Atoi(text)
+		return size, err == nil && size > 0
+	}
+	return size, true
+}
