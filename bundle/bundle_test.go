@@ -55,7 +55,7 @@ func TestWrittenFileReadsBack(t *testing.T) {
 func TestSummaryAgreesWithTheFile(t *testing.T) {
 	s := newSample()
 	path := filepath.Join(t.TempDir(), "install")
-	sum, err := WriteFile(t.Context(), path, programs(), s.manifest, Options{Level: Fast}, s.open, nil)
+	sum, err := WriteFile(t.Context(), path, programs(), s.manifest, Options{Level: Fastest}, s.open, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,6 +73,68 @@ func TestSummaryAgreesWithTheFile(t *testing.T) {
 	}
 	if want := s.manifest.UnpackedSize() + int64(len(programs().Installer)); sum.UnpackedSize != want {
 		t.Errorf("unpacked size %d, want %d", sum.UnpackedSize, want)
+	}
+}
+
+// What a level says about itself holds, and a level that cannot work says so.
+func TestLevels(t *testing.T) {
+	for _, name := range Levels() {
+		l, err := ParseLevel(name)
+		if err != nil || !strings.HasPrefix(l.String(), name) {
+			t.Errorf("%s: %v, %v", name, l, err)
+		}
+		if err := l.Check(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		s := newSample()
+		s.add("bin/large", bytes.Repeat(s.bytes(50_000), 50)) // beyond the smallest window
+		s.manifest.Components = append(s.manifest.Components, component("zz", "bin/large"))
+		path := filepath.Join(t.TempDir(), "install")
+		if _, err := WriteFile(t.Context(), path, programs(), s.manifest, Options{Level: l}, s.open, nil); err != nil {
+			t.Fatal(err)
+		}
+		f := openFile(t, path)
+		if err := f.Verify(t.Context(), nil); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if w, err := f.Window(); err != nil || w < 2<<20 || w > head.MaxWindow {
+			t.Errorf("%s: window %d, %v", name, w, err)
+		}
+		sh(t, t.TempDir(), "tail -c +%d %s | zstd -tq", f.PayloadOffset()+1, path)
+	}
+	if _, err := ParseLevel("most"); fault.ExitCode(err) != fault.Usage {
+		t.Errorf("an unknown level: %v", err)
+	}
+}
+
+func TestBestNeedsZstd(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	if err := Best.Check(); err == nil || !strings.Contains(fault.Hint(err), "install zstd") {
+		t.Errorf("error is %v, hint %q", err, fault.Hint(err))
+	}
+	if err := Default.Check(); err != nil {
+		t.Error(err)
+	}
+	s, dir := newSample(), t.TempDir()
+	if _, err := WriteFile(t.Context(), filepath.Join(dir, "install"), programs(), s.manifest, Options{Level: Best}, s.open, nil); err == nil {
+		t.Error("written without zstd")
+	}
+	if files, _ := os.ReadDir(dir); len(files) != 0 {
+		t.Errorf("left behind: %v", files)
+	}
+}
+
+// A zstd program that fails says why.
+func TestZstdFails(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "zstd"), []byte("#!/bin/sh\necho no room >&2\nexit 3\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	s := newSample()
+	_, err := WriteFile(t.Context(), filepath.Join(t.TempDir(), "install"), programs(), s.manifest, Options{Level: Best}, s.open, nil)
+	if err == nil || !strings.Contains(err.Error(), "no room") {
+		t.Errorf("error is %v", err)
 	}
 }
 
@@ -143,7 +205,7 @@ func TestSameInputsGiveTheSameBytes(t *testing.T) {
 	s.add("bin/large", bytes.Repeat(s.bytes(5000), 700))
 	s.manifest.Components = append(s.manifest.Components, component("zz", "bin/large"))
 
-	for _, level := range []Level{Best, Fast} {
+	for _, level := range []Level{Default, Fastest, Best} {
 		want := write(s, level)
 		for _, procs := range []int{1, 2, 8} {
 			old := runtime.GOMAXPROCS(procs)

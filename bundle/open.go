@@ -6,6 +6,8 @@ import (
 	"os"
 	"sync"
 
+	"github.com/klauspost/compress/zstd"
+
 	"airlift/bundle/head"
 	"airlift/fault"
 )
@@ -61,6 +63,23 @@ func (f *File) PayloadOffset() int64 { return int64(f.trailer.PayloadOffset) }
 
 // PayloadSize is the compressed payload's size in bytes.
 func (f *File) PayloadSize() int64 { return int64(f.trailer.PayloadSize) }
+
+// Window is how far back a match may reach in the payload, in bytes: about what
+// a decoder needs in memory.
+func (f *File) Window() (int64, error) {
+	b := make([]byte, min(zstd.HeaderMaxSize, f.PayloadSize()))
+	if _, err := f.file.ReadAt(b, f.PayloadOffset()); err != nil {
+		return 0, f.readError(err)
+	}
+	var h zstd.Header
+	if err := h.Decode(b); err != nil {
+		return 0, f.damaged("its payload: %w", err)
+	}
+	if h.SingleSegment {
+		return int64(h.FrameContentSize), nil
+	}
+	return int64(h.WindowSize), nil
+}
 
 // PayloadSHA256 is of the compressed payload, lower-case hex, as the trailer
 // says; Verify compares it.

@@ -24,8 +24,8 @@ type payloadWriter struct {
 	progress Progress
 }
 
-func newPayloadWriter(w io.Writer, entries []Entry, o Options, p Progress) (*payloadWriter, error) {
-	z, err := newEncoder(w, tarSize(entries), o.Level)
+func newPayloadWriter(ctx context.Context, w io.Writer, entries []Entry, o Options, p Progress) (*payloadWriter, error) {
+	z, err := newEncoder(ctx, w, tarSize(entries), o.Level)
 	if err != nil {
 		return nil, err
 	}

@@ -135,7 +135,7 @@ func writeParts(ctx context.Context, f *os.File, programs Programs, m *Manifest,
 		{Name: ManifestName, Size: int64(len(manifest)), SHA256: hexOf(t.ManifestSHA256)},
 		installerEntry(t),
 	}
-	w, err := newPayloadWriter(io.MultiWriter(out, payloadSum, &payloadSize), append(first, m.Entries...), o, p)
+	w, err := newPayloadWriter(ctx, io.MultiWriter(out, payloadSum, &payloadSize), append(first, m.Entries...), o, p)
 	if err != nil {
 		return head.Trailer{}, err
 	}

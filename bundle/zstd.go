@@ -10,14 +10,6 @@ import (
 	"airlift/bundle/head"
 )
 
-// A Level says how hard to compress.
-type Level int
-
-const (
-	Best Level = iota // as small as the encoder gets it
-	Fast              // quick and larger, for tests and trials
-)
-
 const (
 	maxWindow = head.MaxWindow
 
@@ -32,28 +24,6 @@ func windowFor(size int64) int {
 		return maxWindow
 	}
 	return max(minWindow, 1<<bits.Len64(uint64(size)))
-}
-
-// newEncoder is the one place that knows how a payload is compressed.
-//
-// Measured on the programs of Kubernetes 1.29.15 and what goes with it, 813 MB
-// in boot order, as processor time on one machine: Best 175 MB in 60 s, Fast
-// 272 MB in 5 s, both with the 128 MiB window. On a mixture of 682 MB
-// SpeedBetterCompression lost a quarter of the ratio: 226 MB in 18 s against
-// Best's 183 MB in 60 s. WithConcurrentBlocks gave 183 MB as well, but keeps
-// sections of four windows in memory, 2.9 GB instead of 0.6 GB.
-func newEncoder(w io.Writer, size int64, l Level) (io.WriteCloser, error) {
-	level := zstd.SpeedBestCompression
-	if l == Fast {
-		level = zstd.SpeedFastest
-	}
-	return zstd.NewWriter(w,
-		zstd.WithEncoderLevel(level),
-		zstd.WithWindowSize(windowFor(size)),
-		// Fixed, so that no machine's number of cores is a reason for
-		// other bytes.
-		zstd.WithEncoderConcurrency(2),
-	)
 }
 
 // newDecoder is newEncoder's counterpart. A stream that asks for a window

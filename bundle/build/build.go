@@ -127,6 +127,9 @@ func (b *builder) prepare() (err error) {
 	if err := checkOutput(b.Output); err != nil {
 		return err
 	}
+	if err := b.Level.Check(); err != nil {
+		return err
+	}
 	if b.cache, err = fetch.OpenCache(b.CacheDir); err != nil {
 		return fault.Wrap(err, fault.Failure, "choose another folder with --cache-dir")
 	}
@@ -178,6 +181,7 @@ func (b *builder) newest(ctx context.Context) (string, error) {
 
 // write writes the bundle and reads it again.
 func (b *builder) write(ctx context.Context, m *bundle.Manifest, contents map[string]string) (bundle.Summary, error) {
+	b.Progress.Printf("compression: %s\n", b.Level)
 	item := b.Progress.Item("writing "+b.Output, m.UnpackedSize()+int64(len(b.Programs.Installer)))
 	open := func(e bundle.Entry) (io.ReadCloser, error) { return b.cache.Open(contents[e.Name]) }
 	sum, err := bundle.WriteFile(ctx, b.Output, b.Programs, m, bundle.Options{Level: b.Level}, open,
@@ -186,7 +190,7 @@ func (b *builder) write(ctx context.Context, m *bundle.Manifest, contents map[st
 		item.Failed()
 		return sum, err
 	}
-	item.Done("written as " + progress.Bytes(sum.Size))
+	item.Done(fmt.Sprintf("written as %s, %.1f to 1", progress.Bytes(sum.Size), float64(sum.UnpackedSize)/float64(sum.Size)))
 
 	item = b.Progress.Item("verifying "+b.Output, m.UnpackedSize())
 	if err := verify(ctx, b.Output, func(_ bundle.Entry, n int64) { item.Add(n) }); err != nil {

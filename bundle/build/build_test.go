@@ -48,7 +48,7 @@ func options(t *testing.T, u *buildtest.Upstream) build.Options {
 		Output: filepath.Join(dir, "install"), CacheDir: filepath.Join(dir, "cache"),
 		Programs: programs(t, elf.EM_X86_64),
 		Mirrors:  mirrors(t, u),
-		Level:    bundle.Fast,
+		Level:    bundle.Fastest,
 	}
 }
 
@@ -102,13 +102,13 @@ func TestBuildWritesBootOrder(t *testing.T) {
 		return ""
 	}
 	want := []string{
-		"bin/runc", "bin/containerd", "bin/containerd-shim-runc-v2", "bin/ctr", "bin/kubelet",
+		"bin/runc", "bin/containerd", "bin/containerd-shim-runc-v2", "bin/ctr",
 		config("pause"), layer("pause", 0), layer("pause", 1),
 		config("etcd"), layer("etcd", 1),
-		config("kube-apiserver"), layer("kube-apiserver", 1),
+		"bin/kubelet", config("kube-apiserver"), layer("kube-apiserver", 1),
 		layer("kube-controller-manager", 1), layer("kube-scheduler", 1), layer("kube-proxy", 1),
-		"cni/bridge", "cni/host-local", layer("flannel", 1), layer("coredns", 1),
-		"bin/kubectl", "bin/crictl",
+		"bin/kubectl", layer("flannel", 1), layer("coredns", 1),
+		"cni/bridge", "cni/host-local", "bin/crictl",
 	}
 	last := -1
 	for _, name := range want {
@@ -175,7 +175,7 @@ func TestSameInputsSameBytes(t *testing.T) {
 	t.Parallel()
 	u := buildtest.New(t, version)
 	o1, o2 := options(t, u), options(t, u)
-	o1.Level, o2.Level = bundle.Best, bundle.Best
+	o1.Level, o2.Level = bundle.Default, bundle.Default
 	one, two := run(t, o1), run(t, o2)
 	if one.SHA256 != two.SHA256 {
 		t.Errorf("two builds from two caches differ: %s, %s", one.SHA256, two.SHA256)

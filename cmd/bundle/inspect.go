@@ -40,10 +40,14 @@ everything.`,
 			if err != nil {
 				return err
 			}
-			if output == "json" {
-				return inspectJSON(cmd.OutOrStdout(), f, m)
+			window, err := f.Window()
+			if err != nil {
+				return err
 			}
-			return inspectText(cmd.OutOrStdout(), f, m)
+			if output == "json" {
+				return inspectJSON(cmd.OutOrStdout(), f, m, window)
+			}
+			return inspectText(cmd.OutOrStdout(), f, m, window)
 		},
 	}
 	cmd.Flags().StringVarP(&output, "output", "o", "text", `"text" for people or "json" for programs`)
@@ -55,30 +59,33 @@ type inspection struct {
 	File         string           `json:"file"`
 	Size         int64            `json:"size"` // of the file, in bytes
 	Payload      payload          `json:"payload"`
-	UnpackedSize int64            `json:"unpackedSize"` // of all entries, in bytes
+	Installer    bundle.Entry     `json:"installer"`
+	UnpackedSize int64            `json:"unpackedSize"` // of the installer and all entries, in bytes
 	Manifest     *bundle.Manifest `json:"manifest"`
 }
 
 type payload struct {
 	Offset int64  `json:"offset"` // from the file's first byte
 	Size   int64  `json:"size"`   // compressed, in bytes
+	Window int64  `json:"window"` // how far back matches may reach, in bytes
 	SHA256 string `json:"sha256"` // of the compressed bytes
 }
 
-func inspectJSON(w io.Writer, f *bundle.File, m *bundle.Manifest) error {
+func inspectJSON(w io.Writer, f *bundle.File, m *bundle.Manifest, window int64) error {
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)
 	e.SetIndent("", "  ")
 	return e.Encode(inspection{
 		File:         f.Path(),
 		Size:         f.Size(),
-		Payload:      payload{f.PayloadOffset(), f.PayloadSize(), f.PayloadSHA256()},
-		UnpackedSize: m.UnpackedSize(),
+		Payload:      payload{f.PayloadOffset(), f.PayloadSize(), window, f.PayloadSHA256()},
+		Installer:    f.Installer(),
+		UnpackedSize: m.UnpackedSize() + f.Installer().Size,
 		Manifest:     m,
 	})
 }
 
-func inspectText(w io.Writer, f *bundle.File, m *bundle.Manifest) error {
+func inspectText(w io.Writer, f *bundle.File, m *bundle.Manifest, window int64) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "Kubernetes %s for %s, pod network: %s\n", m.KubernetesVersion, m.Platform, m.CNI)
 
@@ -112,8 +119,11 @@ func inspectText(w io.Writer, f *bundle.File, m *bundle.Manifest) error {
 		fmt.Fprintf(&b, "  %s\n", i.Target.Digest)
 	}
 
-	fmt.Fprintf(&b, "\n%d entries, %s unpacked (layers that images share are stored once), %s compressed\n",
-		len(m.Entries), progress.Bytes(m.UnpackedSize()), progress.Bytes(f.PayloadSize()))
+	unpacked := m.UnpackedSize() + f.Installer().Size
+	fmt.Fprintf(&b, "\ninstaller of %s and %d entries, %s unpacked (layers that images share are stored once)\n",
+		progress.Bytes(f.Installer().Size), len(m.Entries), progress.Bytes(unpacked))
+	fmt.Fprintf(&b, "payload of %s, %.1f to 1, matches reach back %s\n",
+		progress.Bytes(f.PayloadSize()), float64(unpacked)/float64(f.PayloadSize()), progress.Bytes(window))
 	fmt.Fprintf(&b, "file of %s, format version %d, payload at offset %d\n",
 		progress.Bytes(f.Size()), m.FormatVersion, f.PayloadOffset())
 	fmt.Fprintf(&b, "\nTo list it with stock tools:\n  tail -c +%d %s | tar --zstd -t\n",

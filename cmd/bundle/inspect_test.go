@@ -46,7 +46,7 @@ func TestInspectShowsWhatIsInside(t *testing.T) {
 		"Kubernetes v1.29.15 for linux/amd64, pod network: flannel\n",
 		"kubelet      v1.0.0          20.0 kB\n  https://example.com/kubelet\n  sha256:",
 		"registry.k8s.io/etcd:3.5.16-0       2    21.5 kB\n  sha256:",
-		"10 entries, 52.0 kB unpacked",
+		"installer of 3.0 kB and 10 entries, 55.0 kB unpacked", "payload of 55.8 kB, 1.0 to 1, matches reach back 69.1 kB",
 	} {
 		if !strings.Contains(out, want) {
 			t.Errorf("%q is not in\n%s", want, out)

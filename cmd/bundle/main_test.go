@@ -150,7 +150,7 @@ func TestUsageErrors(t *testing.T) {
 		{[]string{"build", "--version", "v1.29", "--arch", "amd64", "--installer", "none"}, "none"},
 		{[]string{"build", "--version", "v1.29", "--arch", "amd64", "--launcher", "stub", "--installer", "stub", "--output", "."}, "is a folder"},
 		{[]string{"build", "--version", "v1.29", "--arch", "amd64", "--launcher", "stub", "--installer", "stub", "--output", "no/such/install"}, "no/such"},
-		{[]string{"build", "--version", "v1.29", "--compress", "most"}, "best or --compress fast"},
+		{[]string{"build", "--version", "v1.29", "--compression", "most"}, "fastest, default, best"},
 		{[]string{"build", "extra"}, "extra"},
 		{[]string{"build", "--nonsense"}, "--nonsense"},
 		{[]string{"inspect"}, "--help"},

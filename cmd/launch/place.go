@@ -36,17 +36,30 @@ func unnamed(dir string) (*os.File, error) {
 	if fs.Flags&unix.ST_NOEXEC != 0 {
 		return nil, errors.New("mounted noexec")
 	}
-	const mode = 0o700
-	fd, err := unix.Open(dir, unix.O_TMPFILE|unix.O_EXCL|unix.O_RDWR|unix.O_CLOEXEC, mode)
+	fd, err := unix.Open(dir, unix.O_TMPFILE|unix.O_EXCL|unix.O_RDWR|unix.O_CLOEXEC, fileMode)
 	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EISDIR) {
-		// The file system, FAT for one, has no files without names.
-		name := filepath.Join(dir, fmt.Sprintf(".airlift-%d", os.Getpid()))
-		if fd, err = unix.Open(name, unix.O_CREAT|unix.O_EXCL|unix.O_RDWR|unix.O_CLOEXEC|unix.O_NOFOLLOW, mode); err == nil {
-			err = unix.Unlink(name)
-		}
+		return unlinked(dir) // FAT, for one, has no files without names
 	}
+	if err != nil {
+		return nil, os.NewSyscallError("open", err)
+	}
+	return os.NewFile(uintptr(fd), dir), nil
+}
+
+// fileMode lets nobody else read or execute what is put in a folder of
+// everyone's.
+const fileMode = 0o700
+
+// unlinked makes a file in dir and takes its name away.
+func unlinked(dir string) (*os.File, error) {
+	name := filepath.Join(dir, fmt.Sprintf(".airlift-%d", os.Getpid()))
+	f, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_RDWR|unix.O_NOFOLLOW, fileMode)
 	if err != nil {
 		return nil, err
 	}
-	return os.NewFile(uintptr(fd), dir), nil
+	if err := os.Remove(name); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
 }

@@ -28,7 +28,7 @@ func (p *payload) write(t *testing.T) string {
 	program := must(os.ReadFile(os.Args[0]))
 	programs := bundle.Programs{Launcher: program, Installer: []byte("no program")}
 	path := filepath.Join(t.TempDir(), "install")
-	_, err := bundle.WriteFile(t.Context(), path, programs, m, bundle.Options{Level: bundle.Fast}, func(e bundle.Entry) (io.ReadCloser, error) {
+	_, err := bundle.WriteFile(t.Context(), path, programs, m, bundle.Options{Level: bundle.Fastest}, func(e bundle.Entry) (io.ReadCloser, error) {
 		return io.NopCloser(bytes.NewReader(p.blobs[e.Name])), nil
 	}, nil)
 	if err != nil {

@@ -1,0 +1,83 @@
+package bundle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/klauspost/compress/zstd"
+
+	"airlift/fault"
+)
+
+// newEncoder is the one place that knows how a payload is compressed. The
+// encoder ends when ctx does.
+func newEncoder(ctx context.Context, w io.Writer, size int64, l Level) (io.WriteCloser, error) {
+	level := zstd.SpeedBestCompression
+	switch l {
+	case Best:
+		return startZstd(ctx, w, size)
+	case Fastest:
+		level = zstd.SpeedFastest
+	}
+	return zstd.NewWriter(w,
+		zstd.WithEncoderLevel(level),
+		zstd.WithWindowSize(windowFor(size)),
+		// Fixed, so that no machine's number of cores is a reason for
+		// other bytes.
+		zstd.WithEncoderConcurrency(2),
+	)
+}
+
+// zstdProgram is the reference implementation, which knows slower and better
+// ways than the encoder that is built in.
+const zstdProgram = "zstd"
+
+// bestArguments ask for the most that a stock zstd reads without being told to:
+// --long=27 is maxWindow. The number of threads does not change the bytes.
+var bestArguments = []string{"--ultra", "-22", "--long=27", "-T0"}
+
+// A zstdProcess is a zstd program that compresses what is written to it.
+type zstdProcess struct {
+	command  *exec.Cmd
+	input    io.WriteCloser
+	messages strings.Builder
+	wait     func() error // for its end; the same result every time
+}
+
+// startZstd starts a zstd program that writes to w. It is told how much it will
+// be given, so that it can fit its tables to it.
+func startZstd(ctx context.Context, w io.Writer, size int64) (*zstdProcess, error) {
+	args := append(bestArguments[:len(bestArguments):len(bestArguments)], "--quiet", "--stdout", "--stream-size="+strconv.FormatInt(size, 10))
+	p := &zstdProcess{command: exec.CommandContext(ctx, zstdProgram, args...)}
+	p.command.Stdout, p.command.Stderr = w, &p.messages
+	p.wait = sync.OnceValue(p.command.Wait)
+	var err error
+	if p.input, err = p.command.StdinPipe(); err != nil {
+		return nil, err
+	}
+	return p, fault.Wrap(p.command.Start(), fault.Failure, "install zstd, or choose the default compression")
+}
+
+// Write fails with what the program said, if it ended before its input did.
+func (p *zstdProcess) Write(b []byte) (int, error) {
+	n, err := p.input.Write(b)
+	if err != nil {
+		err = errors.Join(p.Close(), err)
+	}
+	return n, err
+}
+
+// Close waits for the program to have written everything.
+func (p *zstdProcess) Close() error {
+	_ = p.input.Close() // where it fails the program has ended, and that says why
+	if err := p.wait(); err != nil {
+		return fmt.Errorf("running %s: %w: %s", p.command, err, strings.TrimSpace(p.messages.String()))
+	}
+	return nil
+}
