@@ -248,8 +248,11 @@ func (n *Node) arrived(ctx context.Context, entries ...string) error {
 
 // runtime prepares the kernel and starts containerd.
 func (n *Node) runtime(ctx context.Context) error {
-	for _, prepare := range []func(context.Context) error{n.prepareFolders, n.prepareKernel, n.prepareRoutes, n.startContainerd} {
-		if err := prepare(ctx); err != nil {
+	for _, part := range []Step{
+		{Name: "folders", Run: n.prepareFolders}, {Name: "kernel", Run: n.prepareKernel},
+		{Name: "routes", Run: n.prepareRoutes}, {Name: "containerd", Run: n.startContainerd},
+	} {
+		if err := part.run(ctx, "", n.Console, nil); err != nil {
 			return err
 		}
 	}

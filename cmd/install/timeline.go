@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -81,6 +82,9 @@ func (t *timelineFlag) check() error {
 		return fault.New(fault.Usage, "name a file, or - for standard output", "--timeline %q is not a file", t.file)
 	}
 	probe, err := os.CreateTemp(filepath.Dir(t.file), "."+filepath.Base(t.file)+".*")
+	if failed := (*os.PathError)(nil); errors.As(err, &failed) {
+		err = failed.Err // its path is nobody's business
+	}
 	if err != nil {
 		return fault.New(fault.Usage, "nothing was changed; name a file in a folder that is there", "--timeline %q cannot be written: %w", t.file, err)
 	}

@@ -97,9 +97,8 @@ func (c *Client) try(ctx context.Context, what string, call func(context.Context
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
 	last := ""
-	span := timeline.Wait(ctx, "etcd")
+	span := timeline.Wait(ctx, "etcd", what)
 	defer span.End()
-	span.Set("call", what)
 	for {
 		one, done := context.WithTimeout(ctx, callTimeout)
 		err := call(one)

@@ -64,7 +64,7 @@ func (h *Host) withSystemd(ctx context.Context, f func(context.Context, *dbus.Co
 
 // DaemonReload makes systemd read unit files again.
 func (h *Host) DaemonReload(ctx context.Context) error {
-	defer timeline.Wait(ctx, "systemd: reload").End()
+	defer timeline.Wait(ctx, "systemd", "reload").End()
 	return h.withSystemd(ctx, func(ctx context.Context, c *dbus.Conn) error {
 		if err := c.ReloadContext(ctx); err != nil {
 			return fmt.Errorf("reloading systemd's units: %w", err)
@@ -76,6 +76,7 @@ func (h *Host) DaemonReload(ctx context.Context) error {
 // Enable makes a unit start at boot. One that somebody else enabled already
 // stays theirs: reset will not disable it.
 func (h *Host) Enable(ctx context.Context, unit string) error {
+	defer timeline.Wait(ctx, "systemd", "enabling "+unit).End()
 	return h.withSystemd(ctx, func(ctx context.Context, c *dbus.Conn) error {
 		p, err := c.GetUnitPropertyContext(ctx, unit, "UnitFileState")
 		if err == nil && p.Value.Value() == "enabled" {
@@ -152,9 +153,7 @@ type jobFunc func(c *dbus.Conn, ctx context.Context, unit, mode string, ch chan<
 
 // job runs one systemd job and waits for its result.
 func (h *Host) job(ctx context.Context, doing, unit string, start jobFunc) error {
-	span := timeline.Wait(ctx, "systemd: "+unit)
-	defer span.End()
-	span.Set("job", doing)
+	defer timeline.Wait(ctx, "systemd", doing+" "+unit).End()
 	var failure error
 	err := h.withSystemd(ctx, func(ctx context.Context, c *dbus.Conn) error {
 		began := time.Now()

@@ -14,6 +14,7 @@ import (
 const (
 	tableWidth = 80
 	barWidth   = 10
+	nameWidth  = 22 // at most: kubelet-wait-bootstrap
 	// short is a run that needs no table: one that found everything done.
 	short = 2 * time.Second
 	// A step that took less than a fiftieth of the run, or than what anybody
@@ -46,7 +47,7 @@ func (r *Recorder) WriteTable(w io.Writer, all bool) error {
 	fmt.Fprintf(&b, "This took %s:\n\n", seconds(total))
 	width := len("step")
 	for _, row := range slices.Concat(steps, aside) {
-		width = max(width, utf8.RuneCountInString(row.name))
+		width = max(width, min(nameWidth, utf8.RuneCountInString(row.name)))
 	}
 	fmt.Fprintf(&b, "%7s %7s  %-*s  %-*s  %s\n", "start", "took", width, "step", barWidth, "", "waited for")
 	for _, row := range steps {
@@ -113,9 +114,9 @@ func (t *table) list(parent *Span, lane Lane, depth int) {
 	}
 }
 
-func (t *table) line(b *bytes.Buffer, nameWidth int, row tableRow) {
+func (t *table) line(b *bytes.Buffer, width int, row tableRow) {
 	s := row.span
-	line := fmt.Sprintf("%7s %7s  %-*s  %s  ", seconds(s.begin), seconds(s.length()), nameWidth, row.name, t.bar(s))
+	line := fmt.Sprintf("%7s %7s  %-*s  %s  ", seconds(s.begin), seconds(s.length()), width, cut(row.name, width), t.bar(s))
 	line += cut(t.waited(s), tableWidth-utf8.RuneCountInString(line))
 	b.WriteString(strings.TrimRight(line, " ") + "\n")
 }
@@ -131,28 +132,27 @@ func (t *table) bar(s *Span) string {
 	return string(bar)
 }
 
-// waited says what the span waited for most, and for how long, unless it did
-// hardly anything else. Waits for the same thing count together.
+// waited says what the span waited for most, the longest of those waits, and
+// how long they all were, unless it did hardly anything else.
 func (t *table) waited(s *Span) string {
-	sum, brief := map[string]time.Duration{}, map[string]string{}
+	sum, longest := map[string]time.Duration{}, map[string]*Span{}
 	most := ""
 	for _, w := range t.spans {
 		if w.kind != waiting || !w.partOf(s) {
 			continue
 		}
 		sum[w.name] += w.length()
-		brief[w.name] = cmp.Or(w.brief, brief[w.name])
-		if most == "" || sum[w.name] > sum[most] {
+		if l := longest[w.name]; l == nil || w.length() > l.length() {
+			longest[w.name] = w
+		}
+		if sum[w.name] > sum[most] {
 			most = w.name
 		}
 	}
 	if sum[most] < noticeable/2 {
 		return ""
 	}
-	text := most
-	if brief[most] != "" {
-		text += ": " + brief[most]
-	}
+	text := longest[most].label()
 	if sum[most] < s.length()*9/10 {
 		text = seconds(sum[most]) + " " + text
 	}

@@ -9,6 +9,7 @@ package timeline
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"time"
 )
@@ -63,7 +64,7 @@ type Span struct {
 	// Guarded by rec.mu. Times count from the recorder's beginning.
 	begin, end time.Duration
 	ended      bool
-	brief      string
+	brief      string // which of what name says
 	states     []state
 	details    map[string]any
 }
@@ -114,10 +115,11 @@ func Start(ctx context.Context, lane Lane, name string) (context.Context, *Span)
 }
 
 // Wait begins a wait, in the lane of the span that ctx is in. what says in a
-// few words what it waits for: "containerd". It ends with End:
+// few words what it waits for, which says which of them: "bundle", "bin/runc".
+// Waits for the same what count together. It ends with End:
 //
-//	defer timeline.Wait(ctx, "containerd").End()
-func Wait(ctx context.Context, what string) *Span {
+//	defer timeline.Wait(ctx, "systemd", "reload").End()
+func Wait(ctx context.Context, what string, which ...string) *Span {
 	at, ok := ctx.Value(contextKey{}).(place)
 	if !ok {
 		return nil
@@ -126,7 +128,11 @@ func Wait(ctx context.Context, what string) *Span {
 	if at.span != nil {
 		lane = at.span.lane
 	}
-	return at.rec.begin(at.span, lane, waiting, what)
+	s := at.rec.begin(at.span, lane, waiting, what)
+	if len(which) > 0 {
+		s.Briefly(strings.Join(which, ", "))
+	}
+	return s
 }
 
 // In returns ctx as it is within s.
@@ -180,8 +186,8 @@ func (s *Span) Saw(text string) {
 	}
 }
 
-// Briefly says in a few words what is still awaited, for the table: "coredns".
-// The last one counts.
+// Briefly says in a few words what of it is still awaited: "coredns". The last
+// one counts.
 func (s *Span) Briefly(text string) {
 	if s == nil {
 		return
@@ -227,6 +233,14 @@ func (r *Recorder) snapshot() (spans []*Span, now time.Duration) {
 		spans = append(spans, &c)
 	}
 	return spans, now
+}
+
+// label is what people read: "pods: coredns".
+func (s *Span) label() string {
+	if s.brief == "" {
+		return s.name
+	}
+	return s.name + ": " + s.brief
 }
 
 // length is how long the span took.

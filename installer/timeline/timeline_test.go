@@ -38,16 +38,19 @@ func story(r *Recorder, c *clock) {
 	step("unpack", func(ctx context.Context) {
 		var in context.Context
 		in, stream = Start(ctx, Bundle, "bundle")
-		wait := Wait(ctx, "bin/containerd")
+		Wait(ctx, "bundle", "bin/runc").End()
+		wait := Wait(ctx, "bundle", "bin/containerd")
 		_, entry := Start(in, Bundle, "bin/containerd")
 		entry.Set("bytes", 42)
 		c.pass(1500 * time.Millisecond)
 		entry.End()
 		wait.End()
 		c.pass(100 * time.Millisecond)
+		late := Wait(ctx, "bundle", "bin/ctr")
 		stands := Wait(in, "containerd")
 		c.pass(400 * time.Millisecond)
 		stands.End()
+		late.End()
 	})
 	step("certs", func(ctx context.Context) {
 		for _, name := range []string{"ca", "apiserver"} {
@@ -88,7 +91,7 @@ func TestTable(t *testing.T) {
 		{false, `This took 9.0 s:
 
   start    took  step                   waited for
-  0.0 s   2.0 s  unpack     ##........  1.5 s bin/containerd
+  0.0 s   2.0 s  unpack     ##........  bundle: bin/containerd
   2.0 s   7.0 s  wait-node  ..########  5.0 s pods: coredns (2)
           0.0 s  another step
                  meanwhile:
@@ -99,7 +102,7 @@ func TestTable(t *testing.T) {
 		{true, `This took 9.0 s:
 
   start    took  step                     waited for
-  0.0 s   2.0 s  unpack       ##........  1.5 s bin/containerd
+  0.0 s   2.0 s  unpack       ##........  bundle: bin/containerd
   2.0 s   0.0 s  certs        ..#.......
   2.0 s   0.0 s    ca         ..#.......
   2.0 s   0.0 s    apiserver  ..#.......
@@ -232,13 +235,15 @@ func TestTrace(t *testing.T) {
 	d := traceOf(t, r)
 	want := []string{
 		"steps: work unpack 0+2000",
-		"steps: wait bin/containerd 0+1500",
+		"steps: wait bundle: bin/runc 0+0",
+		"steps: wait bundle: bin/containerd 0+1500",
+		"steps: wait bundle: bin/ctr 1600+400",
 		"steps: work certs 2000+2",
 		"steps: work ca 2000+1",
 		"steps: work apiserver 2001+1",
 		"steps: work wait-node 2002+7000",
 		"steps: wait the node to be Ready 2002+2000",
-		"steps: wait pods 4002+5000",
+		"steps: wait pods: coredns (2) 4002+5000",
 		"steps: seen coredns: Pending; kube-proxy: Pending 4002+3000",
 		"steps: seen coredns: Pending 7002+2000",
 		"bundle stream: work bundle 0+8002",
@@ -254,7 +259,7 @@ func TestTrace(t *testing.T) {
 	for _, e := range d.TraceEvents {
 		args[e["name"].(string)], _ = e["args"].(map[string]any)
 	}
-	if a := args["pods"]; a["last seen"] != "coredns: Pending" || a["waited for"] != "coredns (2)" {
+	if a := args["pods: coredns (2)"]; a["last seen"] != "coredns: Pending" {
 		t.Errorf("pods: %v", a)
 	}
 	if a := args["bundle"]; a["begun by"] != "unpack" {

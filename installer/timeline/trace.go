@@ -81,13 +81,10 @@ func (s *Span) events(thread int) []event {
 	if s.parent != nil && s.top() {
 		args["begun by"] = s.parent.name
 	}
-	if s.brief != "" {
-		args["waited for"] = s.brief
-	}
 	if n := len(s.states); n > 0 {
 		args["last seen"] = s.states[n-1].text
 	}
-	events := []event{complete(string(s.kind), s.name, s.begin, s.end, thread, args)}
+	events := []event{complete(string(s.kind), s.label(), s.begin, s.end, thread, args)}
 	for i, seen := range s.states {
 		until := s.end
 		if i+1 < len(s.states) {
@@ -114,9 +111,8 @@ func rows(spans []*Span, lane Lane) [][]*Span {
 			list = append(list, s)
 		}
 	}
-	slices.SortStableFunc(list, func(a, b *Span) int {
-		return cmp.Or(cmp.Compare(a.begin, b.begin), cmp.Compare(b.end, a.end))
-	})
+	// A whole stays before its parts, as it began before.
+	slices.SortStableFunc(list, func(a, b *Span) int { return cmp.Compare(a.begin, b.begin) })
 	var rows [][]*Span
 	var open [][]*Span // what has not ended yet, by row, the innermost last
 	home := map[*Span]int{}
