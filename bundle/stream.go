@@ -43,6 +43,15 @@ func (f *File) stream(ctx context.Context, tee io.Writer) (*Stream, error) {
 	return s, nil
 }
 
+// Content is what an entry contains. Read gives io.EOF only when size and sha256
+// were what the manifest says; until then nothing read from it is to be trusted.
+type Content interface {
+	io.Reader
+	// Verifies returns that sha256 in hex. Whoever reads to io.EOF need not
+	// compare it again.
+	Verifies() string
+}
+
 // Manifest returns the manifest the stream began with.
 func (s *Stream) Manifest() *Manifest { return s.manifest }
 
@@ -75,12 +84,9 @@ func (s *Stream) skips(e Entry) bool { return s.unwanted != nil && s.unwanted(e)
 // returns io.EOF. What the caller left unread of the entry before is read and
 // verified first.
 //
-// The reader gives io.EOF only when size and sha256 were what the manifest
-// says; until then nothing read from it is to be trusted. It has a method
-// Verifies() string that returns that sha256, so that others need not compare
-// it again. Errors about the content carry fault.Bundle and name the entry.
-// After an error the stream is over.
-func (s *Stream) Next() (Entry, io.Reader, error) {
+// Errors about the content carry fault.Bundle and name the entry. After an error
+// the stream is over.
+func (s *Stream) Next() (Entry, Content, error) {
 	if s.err != nil {
 		return Entry{}, nil, s.err
 	}
@@ -146,8 +152,6 @@ type entryReader struct {
 	last bool   // there are no more pieces, and all were verified
 }
 
-// Verifies returns the sha256, in hex, that the content has when Read gives
-// io.EOF.
 func (r *entryReader) Verifies() string { return r.e.SHA256 }
 
 func (r *entryReader) Read(p []byte) (int, error) {

@@ -5,6 +5,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"sync"
 
 	"airlift/bundle"
 	"airlift/installer/timeline"
@@ -12,9 +13,11 @@ import (
 
 // imageTimeline draws the images' lane of the timeline: each from the first
 // byte in the stream that is its own, and not shared with another, to where
-// pods can use it. It belongs to the stream's goroutine.
+// pods can use it.
 type imageTimeline struct {
 	blobs map[string]imageBlob // by entry
+
+	mu    sync.Mutex // images begin in one goroutine and end in another
 	spans map[string]*timeline.Span
 }
 
@@ -49,6 +52,8 @@ func newImageTimeline(images []bundle.Image) *imageTimeline {
 
 // comes begins the image that the entry is the first part of.
 func (t *imageTimeline) comes(ctx context.Context, entry string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	of := t.blobs[entry].images
 	if len(of) == 1 && t.spans[of[0]] == nil {
 		_, t.spans[of[0]] = timeline.Start(ctx, timeline.Images, of[0])
@@ -56,7 +61,11 @@ func (t *imageTimeline) comes(ctx context.Context, entry string) {
 }
 
 // usable ends an image's span.
-func (t *imageTimeline) usable(reference string) { t.spans[reference].End() }
+func (t *imageTimeline) usable(reference string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.spans[reference].End()
+}
 
 // name says what an image's entry is: "layer of kube-proxy:v1.29.15".
 func (t *imageTimeline) name(entry string) string {

@@ -20,7 +20,6 @@ type lazyImporter struct {
 	store    *store.Store
 	importer *store.Importer // nil until open, and when no image is missing
 	opened   bool
-	came     []string // images that are complete and not yet told of
 }
 
 // open waits for containerd and asks it which images are missing.
@@ -67,15 +66,12 @@ func (im *lazyImporter) open(ctx context.Context) error {
 			"imagePullPolicy is Never, and the container runtime lacks %s", strings.Join(names, ", "))
 	}
 	im.importer, err = im.store.NewImporter(ctx, missing, store.ImportOptions{
-		OnImage: func(i bundle.Image) {
+		OnImage: func(ctx context.Context, i bundle.Image) error {
 			im.p.changed.Add(1)
-			im.came = append(im.came, i.Reference)
+			return im.arrived(ctx, i.Reference)
 		},
 	})
-	if err != nil {
-		return err
-	}
-	return im.welcome(ctx)
+	return err
 }
 
 // meet waits for containerd.
@@ -87,17 +83,6 @@ func (im *lazyImporter) meet(ctx context.Context) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-}
-
-// welcome tells the steps of the images that have just become complete.
-func (im *lazyImporter) welcome(ctx context.Context) error {
-	for _, reference := range im.came {
-		if err := im.arrived(ctx, reference); err != nil {
-			return err
-		}
-	}
-	im.came = nil
-	return nil
 }
 
 // arrived tells the steps of an image, once it has its second name too.
@@ -112,12 +97,23 @@ func (im *lazyImporter) arrived(ctx context.Context, reference string) error {
 	return nil
 }
 
-// complete says whether every wanted image is in.
-func (im *lazyImporter) complete() bool {
-	return im.opened && (im.importer == nil || len(im.importer.Pending()) == 0)
+// complete says whether nothing more is wanted from the stream.
+func (im *lazyImporter) complete() bool { return im.opened && len(im.incomplete()) == 0 }
+
+func (im *lazyImporter) incomplete() []bundle.Image {
+	if im.importer == nil {
+		return nil
+	}
+	return im.importer.Incomplete()
 }
 
-func (im *lazyImporter) pending() []bundle.Image { return im.importer.Pending() }
+// finish waits until pods can use the images that are complete.
+func (im *lazyImporter) finish(ctx context.Context) error {
+	if im.importer == nil {
+		return nil
+	}
+	return im.importer.Finish(ctx)
+}
 
 func (im *lazyImporter) wants(entry string) bool {
 	return im.importer != nil && im.importer.Wants(entry)
@@ -128,10 +124,7 @@ func (im *lazyImporter) blob(ctx context.Context, e bundle.Entry, r io.Reader) e
 	ctx, span := timeline.Start(ctx, timeline.Bundle, im.timeline.name(e.Name))
 	defer span.End()
 	span.Set("bytes", e.Size)
-	if err := im.importer.Blob(ctx, e, r); err != nil {
-		return err
-	}
-	return im.welcome(ctx)
+	return im.importer.Blob(ctx, e, r)
 }
 
 func (im *lazyImporter) close(ctx context.Context) {

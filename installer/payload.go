@@ -6,9 +6,12 @@ import (
 	"fmt"
 	"io"
 	"path"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"sync/atomic"
+
+	"golang.org/x/sync/errgroup"
 
 	"airlift/bundle"
 	"airlift/images/store"
@@ -111,7 +114,7 @@ func (p *payload) waitFor(ctx context.Context, name string) error {
 		return nil
 	default:
 	}
-	defer timeline.Wait(ctx, shortName(name)).End()
+	defer timeline.Wait(ctx, "bundle", shortName(name)).End()
 	select {
 	case <-ch:
 		return nil
@@ -132,7 +135,7 @@ func (p *payload) waitFor(ctx context.Context, name string) error {
 
 // finish waits for the stream's end and returns its error.
 func (p *payload) finish(ctx context.Context) error {
-	defer timeline.Wait(ctx, "the rest of the bundle").End()
+	defer timeline.Wait(ctx, "bundle", "the rest").End()
 	select {
 	case <-p.done:
 		return p.err
@@ -173,45 +176,66 @@ func (p *payload) run(ctx context.Context, m *bundle.Manifest) error {
 	defer func() { im.close(ctx) }()
 	if len(missing) == 0 {
 		// Nothing to unpack: only containerd knows whether images are missing.
-		if err := im.open(ctx); err != nil || im.complete() {
+		if err := im.open(ctx); err != nil {
 			return err
 		}
 	}
-	if err := p.stream(ctx, missing, im); err != nil {
+	if len(missing) > 0 || !im.complete() {
+		if err := p.stream(ctx, missing, im); err != nil {
+			return err
+		}
+	}
+	if err := im.open(ctx); err != nil {
 		return err
 	}
-	if err := im.open(ctx); err != nil || im.complete() {
-		return err
+	if lacking := im.incomplete(); len(lacking) > 0 {
+		return fmt.Errorf("importing images: the bundle ended without all of %s", lacking[0].Reference)
 	}
-	return fmt.Errorf("importing images: the bundle ended without all of %s", im.pending()[0].Reference)
+	return im.finish(ctx)
 }
 
-// stream reads the bundle until nothing more is wanted from it.
+// stream reads the bundle until nothing more is wanted from it, and waits until
+// what it brought is in its place.
 func (p *payload) stream(ctx context.Context, missing map[string]host.Binary, im *lazyImporter) error {
+	defer sparingMemory()()
+	settling, ctx := errgroup.WithContext(ctx)
+	settling.SetLimit(programsAtOnce)
+	err := p.read(ctx, missing, im, settling)
+	if err == nil {
+		err = im.finish(ctx)
+	}
+	// A program that could not be put in its place ended the reading, too.
+	if settleErr := settling.Wait(); settleErr != nil {
+		return settleErr
+	}
+	return err
+}
+
+// programsAtOnce is how many programs may be waiting for the disk at a time.
+const programsAtOnce = 4
+
+// read reads the bundle. Programs are left to settling once they are written.
+func (p *payload) read(ctx context.Context, missing map[string]host.Binary, im *lazyImporter, settling *errgroup.Group) error {
 	s, err := p.file.Stream(ctx)
 	if err != nil {
 		return err
 	}
 	defer s.Close()
+	s.Skip(p.unwanted(missing))
 	for len(missing) > 0 || !im.complete() {
-		e, r, err := s.Next()
+		e, content, err := s.Next()
 		if errors.Is(err, io.EOF) {
 			break
 		}
 		if err != nil {
 			return err
 		}
-		r = io.TeeReader(r, countWriter{&p.moved})
+		r := counted{content, &p.moved}
 		if b, ok := missing[e.Name]; ok {
-			if err := p.install(ctx, e, b, r); err != nil {
+			if err := p.install(ctx, e, b, r, settling); err != nil {
 				return err
 			}
-			p.changed.Add(1)
 			delete(missing, e.Name)
-			p.arrived(e.Name)
-			continue
-		}
-		if !strings.HasPrefix(e.Name, bundle.BlobDir) {
 			continue
 		}
 		if err := im.open(ctx); err != nil {
@@ -231,17 +255,65 @@ func (p *payload) stream(ctx context.Context, missing map[string]host.Binary, im
 	return nil
 }
 
-func (p *payload) install(ctx context.Context, e bundle.Entry, b host.Binary, r io.Reader) error {
+// unwanted says which entries neither an image nor this host needs.
+func (p *payload) unwanted(missing map[string]host.Binary) func(bundle.Entry) bool {
+	wanted := map[string]bool{}
+	for name := range missing {
+		wanted[name] = true
+	}
+	for _, i := range p.images {
+		for _, d := range []bundle.Descriptor{i.Target, i.Manifest, i.Config} {
+			wanted[bundle.BlobName(d.Digest)] = true
+		}
+		for _, l := range i.Layers {
+			wanted[bundle.BlobName(l.DiffID)] = true
+		}
+	}
+	return func(e bundle.Entry) bool { return !wanted[e.Name] }
+}
+
+// install writes a program and lets it appear under its name when it is on the
+// disk.
+func (p *payload) install(ctx context.Context, e bundle.Entry, b host.Binary, r io.Reader, settling *errgroup.Group) error {
 	ctx, span := timeline.Start(ctx, timeline.Bundle, e.Name)
 	defer span.End()
 	span.Set("bytes", e.Size)
-	_, err := p.host.InstallBinary(ctx, b, r)
-	return err
+	staged, err := p.host.StageBinary(ctx, b, r)
+	if err != nil {
+		return err
+	}
+	settling.Go(func() error {
+		if err := staged.Settle(); err != nil {
+			return err
+		}
+		p.changed.Add(1)
+		p.arrived(e.Name)
+		return nil
+	})
+	return nil
 }
 
-type countWriter struct{ n *atomic.Int64 }
+// sparingMemory keeps the collector from letting the heap grow to twice its
+// size, as it usually does, while the decoder's window takes most of it. The
+// window has no pointers, so that looking at it again and again costs nothing.
+// The function it returns ends that, and gives the window's memory back.
+func sparingMemory() (end func()) {
+	const percent = 10
+	before := debug.SetGCPercent(percent)
+	return func() {
+		debug.SetGCPercent(before)
+		debug.FreeOSMemory()
+	}
+}
 
-func (w countWriter) Write(b []byte) (int, error) {
-	w.n.Add(int64(len(b)))
-	return len(b), nil
+// counted counts the bytes that are read of an entry.
+type counted struct {
+	bundle.Content
+	n *atomic.Int64
+}
+
+func (c counted) Read(b []byte) (int, error) {
+	n, err := c.Content.Read(b)
+	c.n.Add(int64(n))
+	return n, err
 }

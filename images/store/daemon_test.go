@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -65,7 +66,7 @@ func newDaemon(t testing.TB, rel release, snapshotter string) *daemon {
 		t.Fatal("this test runs a containerd, which takes root")
 	}
 	// Not t.TempDir(): /tmp may be a tmpfs, and hosts keep images on disk.
-	dir, err := os.MkdirTemp("/var/tmp", "airlift-store-")
+	dir, err := os.MkdirTemp(cmp.Or(os.Getenv("AIRLIFT_STORE_DIR"), "/var/tmp"), "airlift-store-")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,25 +25,28 @@ const maxDocument = 4 << 20
 
 // ImportOptions are the importer's optional settings.
 type ImportOptions struct {
-	// OnImage is called for each image as soon as pods can use it.
-	OnImage func(bundle.Image)
+	// OnImage is called for each image as soon as pods can use it, from a
+	// goroutine of the importer's. An error ends the import.
+	OnImage func(context.Context, bundle.Image) error
 }
 
 // An Importer takes the blobs of a bundle as they stream by and makes images
-// of them. It is for one goroutine.
+// of them. It is for one goroutine. Behind it another one waits for the disk
+// and for containerd, so that the stream need not.
 //
 // An image is usable as soon as its last blob has passed, in whatever order
 // they come. A layer that is not needed once but several times (the same one
 // on top of different others), or before the layers under it are there, is
 // kept in the content store until Close and unpacked from there.
 type Importer struct {
-	store   *Store
-	options ImportOptions
-	lease   leases.Lease
-	lock    *lock
-	closed  bool
+	store     *Store
+	options   ImportOptions
+	lease     leases.Lease
+	lock      *lock
+	publisher *publisher
+	closed    bool
 
-	images    []bundle.Image                      // not usable yet, in boot order
+	images    []bundle.Image                      // not complete yet, in boot order
 	unsynced  string                              // a folder with layers that may not be on the disk yet
 	documents map[digest.Digest]bool              // indexes, manifests and configs; true when stored
 	labels    map[digest.Digest]map[string]string // what the documents are labelled with
@@ -85,6 +88,7 @@ func (s *Store) NewImporter(ctx context.Context, images []bundle.Image, options 
 		links:     map[digest.Digest]*link{},
 		layers:    map[digest.Digest]*deferral{},
 	}
+	im.publisher = startPublisher(im.leased(ctx), s, options.OnImage)
 	if err := im.begin(ctx); err != nil {
 		return nil, errors.Join(err, im.Close(ctx))
 	}
@@ -107,7 +111,8 @@ func (im *Importer) begin(ctx context.Context) error {
 	if err := im.store.dropLeases(ctx, abandoned); err != nil {
 		return err
 	}
-	return im.finish(im.leased(ctx))
+	im.publish()
+	return nil
 }
 
 // plan notes what an image is made of.
@@ -193,8 +198,12 @@ func (im *Importer) Wants(entry string) bool {
 }
 
 // Blob takes the content of one of the bundle's entries. An entry that is not
-// wanted is left unread.
+// wanted is left unread. The error may also be that of an image whose last blob
+// has passed before.
 func (im *Importer) Blob(ctx context.Context, e bundle.Entry, r io.Reader) error {
+	if err := im.publisher.failed(); err != nil {
+		return err
+	}
 	if !im.Wants(e.Name) {
 		return nil
 	}
@@ -207,7 +216,8 @@ func (im *Importer) Blob(ctx context.Context, e bundle.Entry, r io.Reader) error
 	} else if err := im.document(ctx, dgst, r); err != nil {
 		return err
 	}
-	return im.finish(ctx)
+	im.publish()
+	return nil
 }
 
 // layer unpacks a layer that passes by, and those kept ones that waited for it.
@@ -288,40 +298,18 @@ func (im *Importer) write(ctx context.Context, desc ocispec.Descriptor, r io.Rea
 	return nil
 }
 
-// finish makes usable images of those whose parts are all there.
-func (im *Importer) finish(ctx context.Context) error {
-	pending := im.images[:0:0]
-	for i, img := range im.images {
+// publish hands on the images whose parts are all there.
+func (im *Importer) publish() {
+	incomplete := im.images[:0:0]
+	for _, img := range im.images {
 		if !im.complete(img) {
-			pending = append(pending, img)
+			incomplete = append(incomplete, img)
 			continue
 		}
-		err := im.sync()
-		if err == nil {
-			err = im.store.publish(ctx, img)
-		}
-		if err != nil {
-			im.images = append(pending, im.images[i:]...)
-			return fmt.Errorf("importing %s: %w", img.Reference, err)
-		}
-		if im.options.OnImage != nil {
-			im.options.OnImage(img)
-		}
+		im.publisher.add(img, im.unsynced)
+		im.unsynced = ""
 	}
-	im.images = pending
-	return nil
-}
-
-// sync puts on the disk what was unpacked. containerd's database is there at
-// once, so without this a power cut could leave an image that is recorded as
-// complete and has empty files.
-func (im *Importer) sync() error {
-	if im.unsynced == "" {
-		return nil
-	}
-	err := syncFS(im.unsynced)
-	im.unsynced = ""
-	return err
+	im.images = incomplete
 }
 
 func (im *Importer) complete(img bundle.Image) bool {
@@ -338,18 +326,23 @@ func (im *Importer) complete(img bundle.Image) bool {
 	return true
 }
 
-// Pending returns the images that are not usable yet. After the whole stream
-// has passed there are none, unless the stream lacked something.
-func (im *Importer) Pending() []bundle.Image { return im.images }
+// Incomplete returns the images that lack parts yet. After the whole stream has
+// passed there are none, unless the stream lacked something.
+func (im *Importer) Incomplete() []bundle.Image { return im.images }
+
+// Finish waits until all complete images are on the disk and usable.
+func (im *Importer) Finish(ctx context.Context) error { return im.publisher.finish(ctx) }
 
 // Close ends the import. What was unpacked for images that did not become
-// complete is removed. It works with a cancelled context too. Closing again
-// does nothing.
+// usable is removed: those that lack parts, and unless Finish was called before
+// some that do not. It works with a cancelled context too. Closing again does
+// nothing.
 func (im *Importer) Close(ctx context.Context) error {
 	if im.closed {
 		return nil
 	}
 	im.closed = true
+	im.publisher.stop()
 	ctx, cancel := afterwards(ctx)
 	defer cancel()
 	return errors.Join(im.store.deleteLease(ctx, im.lease), im.lock.release())

@@ -131,7 +131,7 @@ func TestDamagedLayer(t *testing.T) {
 				e := entryOf(&p, b.Layers[1].DiffID)
 				p.blobs[e.Name] = test.damage(slices.Clone(p.blobs[e.Name]))
 
-				im, err := s.NewImporter(t.Context(), p.images, store.ImportOptions{OnImage: func(bundle.Image) { t.Error("a damaged image was called usable") }})
+				im, err := s.NewImporter(t.Context(), p.images, store.ImportOptions{OnImage: func(context.Context, bundle.Image) error { t.Error("a damaged image was called usable"); return nil }})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -304,7 +304,7 @@ func TestAtOnce(t *testing.T) {
 				if err := p.feed(t.Context(), im, p.entries); err != nil {
 					return err
 				}
-				if n := len(im.Pending()); n > 0 {
+				if n := len(im.Incomplete()); n > 0 {
 					return fmt.Errorf("%d images pending", n)
 				}
 				return im.Close(t.Context())

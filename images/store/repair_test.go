@@ -171,7 +171,7 @@ func TestOnlyGapsAreWanted(t *testing.T) {
 				t.Errorf("wants %s of a complete image", e.Name)
 			}
 		}
-		if n := len(im.Pending()); n > 0 {
+		if n := len(im.Incomplete()); n > 0 {
 			t.Errorf("%d complete images are pending", n)
 		}
 		if err := im.Close(t.Context()); err != nil {

@@ -24,7 +24,7 @@ func (p *payload) feed(ctx context.Context, im *store.Importer, entries []bundle
 			}
 		}
 	}
-	return nil
+	return im.Finish(ctx)
 }
 
 // importAll imports the payload as the installer would: what is missing, in
@@ -37,15 +37,18 @@ func importAll(t testing.TB, s *store.Store, p *payload) (imported []string) {
 		t.Fatal(err)
 	}
 	im, err := s.NewImporter(ctx, missing, store.ImportOptions{
-		OnImage: func(img bundle.Image) { imported = append(imported, img.Reference) }})
+		OnImage: func(_ context.Context, img bundle.Image) error {
+			imported = append(imported, img.Reference)
+			return nil
+		}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := p.feed(ctx, im, p.entries); err != nil {
 		t.Error(err)
 	}
-	if pending := im.Pending(); len(pending) > 0 {
-		t.Errorf("%d images are not complete after the whole stream", len(pending))
+	if incomplete := im.Incomplete(); len(incomplete) > 0 {
+		t.Errorf("%d images are not complete after the whole stream", len(incomplete))
 	}
 	if err := im.Close(ctx); err != nil {
 		t.Error(err)

@@ -56,7 +56,10 @@ func importBundle(t *testing.T, s *store.Store, path string) (imported []string,
 		return nil, err
 	}
 	im, err := s.NewImporter(ctx, missing, store.ImportOptions{
-		OnImage: func(img bundle.Image) { imported = append(imported, img.Reference) }})
+		OnImage: func(_ context.Context, img bundle.Image) error {
+			imported = append(imported, img.Reference)
+			return nil
+		}})
 	if err != nil {
 		return nil, err
 	}
@@ -64,7 +67,7 @@ func importBundle(t *testing.T, s *store.Store, path string) (imported []string,
 	for {
 		e, r, err := stream.Next()
 		if err == io.EOF {
-			return imported, nil
+			return imported, im.Finish(ctx)
 		}
 		if err != nil {
 			return imported, err

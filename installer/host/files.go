@@ -156,31 +156,54 @@ func (h *Host) InstallBinary(ctx context.Context, b Binary, r io.Reader) (change
 	if err != nil {
 		return false, err
 	}
-	dst := h.Path(b.Path)
 	if has {
+		dst := h.Path(b.Path)
 		info, err := os.Stat(dst)
 		if err != nil || info.Mode().Perm()&0o111 == 0o111 {
 			return false, err
 		}
 		return true, os.Chmod(dst, 0o755)
 	}
-	if err := h.MkdirAll(filepath.Dir(b.Path), 0o755); err != nil {
-		return false, err
-	}
-	if err := h.record(entry{Kind: kindBinary, Name: b.Path, SHA256: b.SHA256}); err != nil {
-		return false, err
-	}
-	sum := sha256.New()
-	err = replaceFrom(dst, io.TeeReader(&contextReader{ctx, r}, sum), 0o755, func() error {
-		if got := hex.EncodeToString(sum.Sum(nil)); got != b.SHA256 {
-			return fault.New(fault.Bundle, "copy the bundle file again", "its sha256 is %s, want %s", got, b.SHA256)
-		}
-		return nil
-	})
+	staged, err := h.StageBinary(ctx, b, r)
 	if err != nil {
-		return false, fmt.Errorf("installing %s: %w", b.Path, err)
+		return false, err
+	}
+	if err := staged.Settle(); err != nil {
+		return false, err
 	}
 	return true, nil
+}
+
+// A StagedBinary is a program that is written and verified, and not in its
+// place yet.
+type StagedBinary struct {
+	binary Binary
+	file   *stagedFile
+}
+
+// StageBinary is the part of InstallBinary that reads r. It does not look
+// whether the program is there already. The caller must Settle what it returns.
+func (h *Host) StageBinary(ctx context.Context, b Binary, r io.Reader) (*StagedBinary, error) {
+	if err := h.MkdirAll(filepath.Dir(b.Path), 0o755); err != nil {
+		return nil, err
+	}
+	if err := h.record(entry{Kind: kindBinary, Name: b.Path, SHA256: b.SHA256}); err != nil {
+		return nil, err
+	}
+	f, err := stageFile(ctx, h.Path(b.Path), r, 0o755, b.SHA256)
+	if err != nil {
+		return nil, fmt.Errorf("installing %s: %w", b.Path, err)
+	}
+	return &StagedBinary{b, f}, nil
+}
+
+// Settle waits until the program is on the disk, which may take a while, and
+// gives it its name. It may be called from any goroutine.
+func (s *StagedBinary) Settle() error {
+	if err := s.file.settle(); err != nil {
+		return fmt.Errorf("installing %s: %w", s.binary.Path, err)
+	}
+	return nil
 }
 
 // contextReader ends with the context's error.
@@ -197,7 +220,11 @@ func (c *contextReader) Read(p []byte) (int, error) {
 }
 
 func replaceFile(path string, data []byte, mode fs.FileMode) error {
-	return replaceFrom(path, bytes.NewReader(data), mode, func() error { return nil })
+	f, err := stageFile(context.Background(), path, bytes.NewReader(data), mode, "")
+	if err != nil {
+		return err
+	}
+	return f.settle()
 }
 
 // tempFile names the file that is to become path once it is complete. The dot
@@ -208,12 +235,22 @@ func tempFile(path string) string {
 	return filepath.Join(filepath.Dir(path), ".airlift-"+filepath.Base(path))
 }
 
-// replaceFrom writes r to a temporary file beside path and renames it when it
-// is on disk and check agrees.
-func replaceFrom(path string, r io.Reader, mode fs.FileMode, check func() error) (err error) {
+// A stagedFile is the temporary file that is to replace the one at path.
+type stagedFile struct {
+	*os.File
+	path string
+}
+
+// A verifier is a reader that gives io.EOF only when its content has the sha256
+// it names, as a bundle's entries do.
+type verifier interface{ Verifies() (sha256Hex string) }
+
+// stageFile writes r to a temporary file beside path and compares it with the
+// hex sha256, unless that is empty.
+func stageFile(ctx context.Context, path string, r io.Reader, mode fs.FileMode, want string) (_ *stagedFile, err error) {
 	f, err := os.OpenFile(tempFile(path), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer func() {
 		if err != nil {
@@ -221,22 +258,37 @@ func replaceFrom(path string, r io.Reader, mode fs.FileMode, check func() error)
 			os.Remove(f.Name())
 		}
 	}()
-	if _, err = io.Copy(f, r); err != nil {
-		return err
+	sum := sha256.New()
+	v, verified := r.(verifier)
+	verified = want == "" || verified && v.Verifies() == want
+	if !verified {
+		r = io.TeeReader(r, sum)
 	}
-	if err = check(); err != nil {
-		return err
+	// The size of the copy's buffer is what a bundle's entry comes in.
+	if _, err = io.CopyBuffer(struct{ io.Writer }{f}, &contextReader{ctx, r}, make([]byte, 256<<10)); err != nil {
+		return nil, err
 	}
-	if err = f.Chmod(mode); err != nil {
-		return err
+	if got := hex.EncodeToString(sum.Sum(nil)); !verified && got != want {
+		return nil, fault.New(fault.Bundle, "copy the bundle file again", "its sha256 is %s, want %s", got, want)
 	}
+	return &stagedFile{f, path}, f.Chmod(mode)
+}
+
+// settle renames the file when it is on the disk.
+func (f *stagedFile) settle() (err error) {
+	defer func() {
+		if err != nil {
+			f.Close()
+			os.Remove(f.Name())
+		}
+	}()
 	if err = f.Sync(); err != nil {
 		return err
 	}
 	if err = f.Close(); err != nil {
 		return err
 	}
-	return os.Rename(f.Name(), path)
+	return os.Rename(f.Name(), f.path)
 }
 
 func digest(data []byte) string {
