@@ -53,6 +53,7 @@ func TestCommandLine(t *testing.T) {
 		{"timeline in no folder", []string{"init", "--timeline", "/nonexistent/init.json"}, 2, "", []string{`"/nonexistent/init.json"`, "hint: "}},
 		{"timeline on a device", []string{"init", "--timeline", "/dev/null"}, 2, "", []string{`"/dev/null"`, "hint: "}},
 		{"timeline on a folder", []string{"join", "a:1", "--timeline", "/tmp"}, 2, "", []string{`"/tmp"`, "hint: "}},
+		{"timeline among manifests", []string{"init", "phase", "addon", "coredns", "--print-manifest", "--timeline", "-"}, 2, "", []string{"--print-manifest", "hint: "}},
 		{"malformed token", []string{"token", "create", "ABC"}, 2, "", []string{"malformed", "hint: "}},
 		{"negative ttl", []string{"token", "create", "--ttl", "-1h"}, 2, "", []string{"negative"}},
 		{"token delete without a token", []string{"token", "delete"}, 2, "", []string{"needs a token"}},

@@ -94,6 +94,9 @@ type initPhase struct{ initFlags }
 
 func (p *initPhase) run(cmd *cobra.Command, name string, _ []string) error {
 	p.node.Single = true
+	if p.node.PrintManifest && p.timeline.file == "-" {
+		return fault.New(fault.Usage, "name a file for the timeline", "--timeline - and --print-manifest cannot both have standard output")
+	}
 	return p.timeline.record(cmd, &p.cfg, func(*timeline.Recorder) error {
 		n, done, err := p.open(cmd)
 		if err != nil {

@@ -83,7 +83,7 @@ func (t *timelineFlag) check() error {
 	}
 	probe, err := os.CreateTemp(filepath.Dir(t.file), "."+filepath.Base(t.file)+".*")
 	if failed := (*os.PathError)(nil); errors.As(err, &failed) {
-		err = failed.Err // its path is nobody's business
+		err = failed.Err // the path is the probe's
 	}
 	if err != nil {
 		return fault.New(fault.Usage, "nothing was changed; name a file in a folder that is there", "--timeline %q cannot be written: %w", t.file, err)

@@ -1,0 +1,136 @@
+package installer
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"airlift/bundle"
+	"airlift/installer/timeline"
+)
+
+// drawn is what a recorder has, as "row: label", and the labels that failed.
+func drawn(t *testing.T, r *timeline.Recorder) (spans, failed []string) {
+	t.Helper()
+	var b bytes.Buffer
+	if err := r.WriteTrace(&b, timeline.About{}); err != nil {
+		t.Fatal(err)
+	}
+	var trace struct {
+		TraceEvents []struct {
+			Name, Ph string
+			Tid      int
+			Args     map[string]any
+		}
+	}
+	if err := json.Unmarshal(b.Bytes(), &trace); err != nil {
+		t.Fatal(err)
+	}
+	rows := map[int]any{}
+	for _, e := range trace.TraceEvents {
+		if e.Name == "thread_name" {
+			rows[e.Tid] = e.Args["name"]
+		}
+		if e.Ph == "X" {
+			spans = append(spans, rows[e.Tid].(string)+": "+e.Name)
+			if e.Args["failed"] == true {
+				failed = append(failed, e.Name)
+			}
+		}
+	}
+	return spans, failed
+}
+
+func TestRunIsRecorded(t *testing.T) {
+	r := timeline.New("", 0)
+	var out bytes.Buffer
+	c := &Console{Out: &out, Timeline: r, Verbosity: 1}
+	c.Summary("That is all.\n")
+	nothing := func(context.Context) error { return nil }
+	err := Run(r.Context(t.Context()), c, []Step{
+		{Name: "certs", Run: nothing, Steps: []Step{{Name: "ca", Run: nothing}}},
+		{Name: "etcd", Steps: []Step{{Name: "local", Run: func(ctx context.Context) error {
+			timeline.Wait(ctx, "etcd", "a vote").End()
+			return nil
+		}}}},
+		{Name: "addon", Run: nothing},
+	}, []string{"addon"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	spans, failed := drawn(t, r)
+	if want := []string{"steps: certs", "steps: etcd", "steps: local", "steps: etcd: a vote"}; !slices.Equal(spans, want) || failed != nil {
+		t.Errorf("%q, want %q; failed: %q", spans, want, failed)
+	}
+	_, end, ok := strings.Cut(out.String(), "This took ")
+	if !ok || !strings.Contains(end, "    local") || !strings.HasSuffix(end, "\n\nThat is all.\n") {
+		t.Errorf("the table and the closing words:\n%s", out.String())
+	}
+}
+
+func TestFailureIsRecorded(t *testing.T) {
+	r := timeline.New("", 0)
+	var out bytes.Buffer
+	err := Run(r.Context(t.Context()), &Console{Out: &out, Timeline: r}, []Step{
+		{Name: "etcd", Steps: []Step{{Name: "local", Run: func(context.Context) error { return errors.New("boom") }}}},
+		{Name: "addon", Run: func(context.Context) error { return nil }},
+	}, nil)
+	if err == nil {
+		t.Fatal("no error")
+	}
+	spans, failed := drawn(t, r)
+	if want := []string{"steps: etcd", "steps: local"}; !slices.Equal(spans, want) || !slices.Equal(failed, []string{"etcd", "local"}) {
+		t.Errorf("%q; failed: %q", spans, failed)
+	}
+	if strings.Contains(out.String(), "This took") {
+		t.Errorf("a table of a run that failed:\n%s", out.String())
+	}
+}
+
+// TestImagesAreDrawn: a layer that two images share, or one has twice.
+func TestImagesAreDrawn(t *testing.T) {
+	blob := func(c string) string { return "sha256:" + strings.Repeat(c, 64) }
+	entry := func(c string) string { return bundle.BlobDir + strings.Repeat(c, 64) }
+	image := func(reference, target, manifest, config string, layers ...string) bundle.Image {
+		i := bundle.Image{Reference: reference}
+		i.Target.Digest, i.Manifest.Digest, i.Config.Digest = blob(target), blob(manifest), blob(config)
+		for _, l := range layers {
+			i.Layers = append(i.Layers, bundle.Layer{DiffID: blob(l)})
+		}
+		return i
+	}
+	it := newImageTimeline([]bundle.Image{
+		image("registry.k8s.io/etcd:3.5", "1", "2", "3", "a", "b", "b"),
+		image("registry.k8s.io/coredns/coredns:v1.11", "4", "4", "5", "a", "c"),
+	})
+	for entry, want := range map[string]string{
+		entry("1"): "index of etcd:3.5", entry("2"): "manifest of etcd:3.5", entry("3"): "config of etcd:3.5",
+		entry("4"): "manifest of coredns:v1.11", entry("a"): "layer of etcd:3.5", entry("c"): "layer of coredns:v1.11",
+		"bin/runc": "bin/runc",
+	} {
+		if got := it.name(entry); got != want {
+			t.Errorf("%s: %q, want %q", entry, got, want)
+		}
+	}
+	r := timeline.New("", 0)
+	ctx := r.Context(t.Context())
+	var seen []string
+	for _, c := range []string{"a", "b", "b", "3"} {
+		it.comes(ctx, entry(c))
+		spans, _ := drawn(t, r)
+		seen = append(seen, strings.Join(spans, ", "))
+	}
+	it.usable("registry.k8s.io/etcd:3.5")
+	it.usable("registry.k8s.io/coredns/coredns:v1.11") // it was here before: nothing to draw
+	it.comes(ctx, entry("c"))
+	spans, _ := drawn(t, r)
+	seen = append(seen, strings.Join(spans, ", "))
+	etcd := "images: registry.k8s.io/etcd:3.5"
+	if want := []string{"", etcd, etcd, etcd, etcd + ", images: registry.k8s.io/coredns/coredns:v1.11"}; !slices.Equal(seen, want) {
+		t.Errorf("%q, want %q", seen, want)
+	}
+}
