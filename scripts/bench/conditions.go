@@ -37,24 +37,25 @@ func (c condition) measure(ctx context.Context, t *table, w way, dir, gauge stri
 		o.Disks = slow.Dir
 	}
 	return onFreshHosts(ctx, o, w, gauge, func(l *lab.Lab) (err error) {
+		var roots []string
 		for _, h := range l.Hosts {
 			if c.cpus != "" {
 				if err := h.Pin(c.cpus); err != nil {
 					return err
 				}
 			}
-			// Else the kernel goes on making the file system.
 			root := filepath.Join(l.Dir(), h.Name)
 			if err := measure.Settle(ctx, root); err != nil {
 				return err
 			}
+			roots = append(roots, root)
 		}
 		if slow != nil {
-			if err := slow.Limit(c.diskRate); err != nil {
+			// The hosts are taken down at full speed.
+			defer func() { err = errors.Join(err, slow.Unlimit()) }()
+			if err := slow.Limit(c.diskRate, roots...); err != nil {
 				return err
 			}
-			// The hosts are taken down at full speed.
-			defer func() { err = errors.Join(err, slow.Limit(0)) }()
 		}
 		if err := importing(ctx, t, w, l.Hosts[0], c.importRow, c.disk); err != nil {
 			return err
