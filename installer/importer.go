@@ -2,6 +2,7 @@ package installer
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"strings"
 
@@ -98,21 +99,20 @@ func (im *lazyImporter) arrived(ctx context.Context, reference string) error {
 }
 
 // complete says whether nothing more is wanted from the stream.
-func (im *lazyImporter) complete() bool { return im.opened && len(im.incomplete()) == 0 }
-
-func (im *lazyImporter) incomplete() []bundle.Image {
-	if im.importer == nil {
-		return nil
-	}
-	return im.importer.Incomplete()
+func (im *lazyImporter) complete() bool {
+	return im.opened && (im.importer == nil || im.importer.Done())
 }
 
-// finish waits until pods can use the images that are complete.
+// finish waits until pods can use all images.
 func (im *lazyImporter) finish(ctx context.Context) error {
 	if im.importer == nil {
 		return nil
 	}
-	return im.importer.Finish(ctx)
+	incomplete, err := im.importer.Finish(ctx)
+	if err == nil && len(incomplete) > 0 {
+		err = fmt.Errorf("importing images: the bundle ended without all of %s", incomplete[0].Reference)
+	}
+	return err
 }
 
 func (im *lazyImporter) wants(entry string) bool {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync"
 
 	"airlift/bundle"
 	"airlift/fault"
@@ -40,19 +41,31 @@ type ImportOptions struct {
 // kept in the content store until Close and unpacked from there.
 type Importer struct {
 	store     *Store
-	options   ImportOptions
 	lease     leases.Lease
 	lock      *lock
 	publisher *publisher
+	behind    *behind
 	closed    bool
 
-	images    []bundle.Image                      // not complete yet, in boot order
-	unsynced  string                              // a folder with layers that may not be on the disk yet
-	documents map[digest.Digest]bool              // indexes, manifests and configs; true when stored
-	labels    map[digest.Digest]map[string]string // what the documents are labelled with
-	links     map[digest.Digest]*link             // snapshots by chain ID
-	layers    map[digest.Digest]*deferral         // by diff ID
+	labels map[digest.Digest]map[string]string // what the documents are labelled with
+	links  map[digest.Digest]*link             // snapshots by chain ID
+	layers map[digest.Digest]*deferral         // by diff ID
+	next   []*link                             // whose snapshots are yet to be prepared, in the order they are needed
+
+	mu        sync.Mutex
+	images    []bundle.Image          // not complete yet, in boot order
+	documents map[digest.Digest]stage // indexes, manifests and configs
+	unsynced  string                  // a folder with layers that may not be on the disk yet
 }
+
+// A stage says how far a part of an image has come.
+type stage int
+
+const (
+	lacking stage = iota
+	passed        // taken from the stream, and on its way to containerd
+	stored
+)
 
 // A deferral is a layer and the places where it is to be unpacked.
 type deferral struct {
@@ -60,9 +73,10 @@ type deferral struct {
 	kept  *ocispec.Descriptor // the copy in the content store, if it was needed
 }
 
+// open counts the places where it is not unpacked yet.
 func (d *deferral) open() (n int) {
 	for _, l := range d.links {
-		if !l.done {
+		if l.stage == lacking {
 			n++
 		}
 	}
@@ -79,16 +93,16 @@ func (s *Store) NewImporter(ctx context.Context, images []bundle.Image, options 
 	}
 	im := &Importer{
 		store:     s,
-		options:   options,
 		lease:     lease,
 		lock:      lock,
 		images:    append([]bundle.Image(nil), images...),
-		documents: map[digest.Digest]bool{},
+		documents: map[digest.Digest]stage{},
 		labels:    map[digest.Digest]map[string]string{},
 		links:     map[digest.Digest]*link{},
 		layers:    map[digest.Digest]*deferral{},
 	}
-	im.publisher = startPublisher(im.leased(ctx), s, options.OnImage)
+	im.publisher = newPublisher(im.leased(ctx), s, options.OnImage)
+	im.behind = newBehind(im.leased(ctx))
 	if err := im.begin(ctx); err != nil {
 		return nil, errors.Join(err, im.Close(ctx))
 	}
@@ -111,6 +125,7 @@ func (im *Importer) begin(ctx context.Context) error {
 	if err := im.store.dropLeases(ctx, abandoned); err != nil {
 		return err
 	}
+	im.prepareAhead()
 	im.publish()
 	return nil
 }
@@ -118,7 +133,7 @@ func (im *Importer) begin(ctx context.Context) error {
 // plan notes what an image is made of.
 func (im *Importer) plan(img bundle.Image) {
 	for _, d := range documentsOf(img) {
-		im.documents[d.Digest] = false
+		im.documents[d.Digest] = lacking
 	}
 	for _, l := range im.store.gcLabels(img) {
 		if im.labels[l.blob] == nil {
@@ -130,8 +145,12 @@ func (im *Importer) plan(img bundle.Image) {
 	for i, chainID := range chainIDs(img) {
 		l, known := im.links[chainID]
 		if !known {
-			l = &link{diffID: digest.Digest(img.Layers[i].DiffID), chainID: chainID, parent: parent, image: img.Reference}
+			l = &link{
+				diffID: digest.Digest(img.Layers[i].DiffID), chainID: chainID, parent: parent, image: img.Reference,
+				committed: make(chan struct{}),
+			}
 			im.links[chainID] = l
+			im.next = append(im.next, l)
 			layer := im.layers[l.diffID]
 			if layer == nil {
 				layer = &deferral{}
@@ -153,14 +172,19 @@ func (im *Importer) survey(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		im.documents[dgst] = has
+		if has {
+			im.documents[dgst] = stored
+		}
 	}
 	for chainID, l := range im.links {
 		has, err := im.holdSnapshot(ctx, chainID)
 		if err != nil {
 			return err
 		}
-		l.done = has
+		if has {
+			l.stage = stored
+			close(l.committed)
+		}
 	}
 	return nil
 }
@@ -190,18 +214,20 @@ func (im *Importer) Wants(entry string) bool {
 	if !ok {
 		return false
 	}
-	if stored, ok := im.documents[dgst]; ok {
-		return !stored
+	if layer, ok := im.layers[dgst]; ok {
+		return layer.kept == nil && layer.open() > 0
 	}
-	layer, ok := im.layers[dgst]
-	return ok && layer.kept == nil && layer.open() > 0
+	im.mu.Lock()
+	defer im.mu.Unlock()
+	stage, ok := im.documents[dgst]
+	return ok && stage == lacking
 }
 
 // Blob takes the content of one of the bundle's entries. An entry that is not
-// wanted is left unread. The error may also be that of an image whose last blob
-// has passed before.
+// wanted is left unread. The error may also be about an earlier one: what Blob
+// has taken is stored later.
 func (im *Importer) Blob(ctx context.Context, e bundle.Entry, r io.Reader) error {
-	if err := im.publisher.failed(); err != nil {
+	if err := im.failed(); err != nil {
 		return err
 	}
 	if !im.Wants(e.Name) {
@@ -210,21 +236,16 @@ func (im *Importer) Blob(ctx context.Context, e bundle.Entry, r io.Reader) error
 	ctx = im.leased(ctx)
 	dgst, _ := blobDigest(e.Name)
 	if layer, ok := im.layers[dgst]; ok {
-		if err := im.layer(ctx, layer, e, r); err != nil {
-			return err
-		}
-	} else if err := im.document(ctx, dgst, r); err != nil {
-		return err
+		return im.layer(ctx, layer, e, r)
 	}
-	im.publish()
-	return nil
+	return im.document(ctx, dgst, r)
 }
 
 // layer unpacks a layer that passes by, and those kept ones that waited for it.
 func (im *Importer) layer(ctx context.Context, layer *deferral, e bundle.Entry, r io.Reader) error {
 	if layer.open() == 1 {
 		for _, l := range layer.links {
-			if !l.done && l.ready() {
+			if l.stage == lacking && l.ready() {
 				if err := im.apply(ctx, l, r); err != nil {
 					return err
 				}
@@ -246,7 +267,7 @@ func (im *Importer) catchUp(ctx context.Context) error {
 		progress = false
 		for _, layer := range im.layers {
 			for _, l := range layer.links {
-				if layer.kept == nil || l.done || !l.ready() {
+				if layer.kept == nil || l.stage != lacking || !l.ready() {
 					continue
 				}
 				if err := im.applyKept(ctx, l, *layer.kept); err != nil {
@@ -268,7 +289,8 @@ func (im *Importer) applyKept(ctx context.Context, l *link, desc ocispec.Descrip
 	return im.apply(ctx, l, content.NewReader(ra))
 }
 
-// document stores an index, a manifest or a config.
+// document takes an index, a manifest or a config, and stores it behind the
+// stream's back.
 func (im *Importer) document(ctx context.Context, dgst digest.Digest, r io.Reader) error {
 	b, err := io.ReadAll(io.LimitReader(r, maxDocument+1))
 	if err != nil {
@@ -277,11 +299,21 @@ func (im *Importer) document(ctx context.Context, dgst digest.Digest, r io.Reade
 	if len(b) > maxDocument {
 		return fault.New(fault.Bundle, damagedHint, "reading blob %s: it is larger than %d bytes", dgst, maxDocument)
 	}
-	if err := im.write(ctx, ocispec.Descriptor{Digest: dgst, Size: int64(len(b))}, bytes.NewReader(b)); err != nil {
-		return err
-	}
-	im.documents[dgst] = true
-	return nil
+	im.setDocument(dgst, passed)
+	return im.behind.start(ctx, int64(len(b)), func(ctx context.Context) error {
+		if err := im.write(ctx, ocispec.Descriptor{Digest: dgst, Size: int64(len(b))}, bytes.NewReader(b)); err != nil {
+			return err
+		}
+		im.setDocument(dgst, stored)
+		im.publish()
+		return nil
+	})
+}
+
+func (im *Importer) setDocument(dgst digest.Digest, to stage) {
+	im.mu.Lock()
+	defer im.mu.Unlock()
+	im.documents[dgst] = to
 }
 
 // write puts a blob into the content store, which checks its digest.
@@ -300,6 +332,8 @@ func (im *Importer) write(ctx context.Context, desc ocispec.Descriptor, r io.Rea
 
 // publish hands on the images whose parts are all there.
 func (im *Importer) publish() {
+	im.mu.Lock()
+	defer im.mu.Unlock()
 	incomplete := im.images[:0:0]
 	for _, img := range im.images {
 		if !im.complete(img) {
@@ -312,26 +346,61 @@ func (im *Importer) publish() {
 	im.images = incomplete
 }
 
+// complete says whether all parts of an image are with containerd. The caller
+// holds im.mu.
 func (im *Importer) complete(img bundle.Image) bool {
 	for _, d := range documentsOf(img) {
-		if !im.documents[d.Digest] {
+		if im.documents[d.Digest] != stored {
 			return false
 		}
 	}
 	for _, chainID := range chainIDs(img) {
-		if !im.links[chainID].done {
+		if !im.links[chainID].isCommitted() {
 			return false
 		}
 	}
 	return true
 }
 
-// Incomplete returns the images that lack parts yet. After the whole stream has
-// passed there are none, unless the stream lacked something.
-func (im *Importer) Incomplete() []bundle.Image { return im.images }
+// Done says whether the import needs nothing more from the stream.
+func (im *Importer) Done() bool {
+	im.mu.Lock()
+	defer im.mu.Unlock()
+	for _, s := range im.documents {
+		if s == lacking {
+			return false
+		}
+	}
+	for _, l := range im.links {
+		if l.stage == lacking {
+			return false
+		}
+	}
+	return true
+}
 
-// Finish waits until all complete images are on the disk and usable.
-func (im *Importer) Finish(ctx context.Context) error { return im.publisher.finish(ctx) }
+// Finish waits until everything that has passed is stored, and the images that
+// are complete by that are on the disk and usable. It returns those that lack
+// parts: none after the whole stream, unless the stream lacked something.
+func (im *Importer) Finish(ctx context.Context) (incomplete []bundle.Image, err error) {
+	if err := im.behind.finish(ctx); err != nil {
+		return nil, err
+	}
+	if err := im.publisher.finish(ctx); err != nil {
+		return nil, err
+	}
+	im.mu.Lock()
+	defer im.mu.Unlock()
+	return im.images, nil
+}
+
+// failed returns an error about something that has passed earlier.
+func (im *Importer) failed() error {
+	if err := im.behind.failed(); err != nil {
+		return err
+	}
+	return im.publisher.failed()
+}
 
 // Close ends the import. What was unpacked for images that did not become
 // usable is removed: those that lack parts, and unless Finish was called before
@@ -342,6 +411,7 @@ func (im *Importer) Close(ctx context.Context) error {
 		return nil
 	}
 	im.closed = true
+	im.behind.stop()
 	im.publisher.stop()
 	ctx, cancel := afterwards(ctx)
 	defer cancel()

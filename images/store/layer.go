@@ -1,12 +1,14 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -41,57 +43,167 @@ type link struct {
 	chainID digest.Digest // the snapshot's name; covers the parents too
 	parent  *link         // nil at the bottom
 	image   string        // the first image that needs it, for messages
-	done    bool          // the snapshot is committed
+	stage   stage         // stored if it was there before; else only the caller of Blob goes by it
+
+	prepared  *preparation  // nil until somebody wants to unpack into it
+	committed chan struct{} // closed when the snapshot is
 }
 
-// ready says whether the snapshot below is there.
-func (l *link) ready() bool { return l.parent == nil || l.parent.done }
+// ready says whether the snapshot below is there, or will be in a moment.
+func (l *link) ready() bool { return l.parent == nil || l.parent.stage != lacking }
 
-// apply unpacks the layer tar r into a new snapshot and commits it when the
-// content turns out to be what the link says. On failure nothing remains.
-func (im *Importer) apply(ctx context.Context, l *link, r io.Reader) error {
-	if err := im.extract(ctx, l, r); err != nil {
-		return fmt.Errorf("unpacking layer %s of %s: %w", l.diffID, l.image, err)
+func (l *link) isCommitted() bool {
+	select {
+	case <-l.committed:
+		return true
+	default:
+		return false
 	}
-	l.done = true
-	return nil
 }
 
-func (im *Importer) extract(ctx context.Context, l *link, r io.Reader) error {
-	sn := im.store.snapshots
-	parent := ""
+// A preparation is a snapshot to unpack a layer into.
+type preparation struct {
+	key    string
+	labels snapshots.Opt
+	done   chan struct{} // closed when what follows is known
+	mounts []mount.Mount
+	there  bool // somebody else finished the snapshot in the meantime
+	err    error
+}
+
+// preparedAhead is for how many layers to come a snapshot is prepared, so that
+// they need not wait for it.
+const preparedAhead = 4
+
+// prepareAhead prepares snapshots for the next layers.
+func (im *Importer) prepareAhead() {
+	waiting := 0
+	for len(im.next) > 0 && im.next[0].stage != lacking {
+		im.next = im.next[1:]
+	}
+	for _, l := range im.next {
+		if waiting == preparedAhead {
+			return
+		}
+		if l.stage == lacking {
+			im.prepare(l)
+			waiting++
+		}
+	}
+}
+
+// prepare begins to make a snapshot for a layer, which cannot be before the one
+// below it is committed.
+func (im *Importer) prepare(l *link) *preparation {
+	if l.prepared != nil {
+		return l.prepared
+	}
+	l.prepared = &preparation{
+		// Key and label are containerd's convention for extractions. The label
+		// also lets a snapshotter that has the layer already say so.
+		key:    fmt.Sprintf(snapshots.UnpackKeyFormat, im.lease.ID, l.chainID),
+		labels: snapshots.WithLabels(map[string]string{snapshots.LabelSnapshotRef: l.chainID.String()}),
+		done:   make(chan struct{}),
+	}
+	im.behind.prepare(func(ctx context.Context) {
+		defer close(l.prepared.done)
+		l.prepared.err = im.makeSnapshot(ctx, l)
+	})
+	return l.prepared
+}
+
+func (im *Importer) makeSnapshot(ctx context.Context, l *link) (err error) {
+	parent, p := "", l.prepared
 	if l.parent != nil {
 		parent = l.parent.chainID.String()
+		select {
+		case <-l.parent.committed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
-	// Key and label are containerd's convention for extractions. The label
-	// also lets a snapshotter that has the layer already say so.
-	key := fmt.Sprintf(snapshots.UnpackKeyFormat, im.lease.ID, l.chainID)
-	labels := snapshots.WithLabels(map[string]string{snapshots.LabelSnapshotRef: l.chainID.String()})
-
-	mounts, err := sn.Prepare(ctx, key, parent, labels)
+	p.mounts, err = im.store.snapshots.Prepare(ctx, p.key, parent, p.labels)
 	if errdefs.IsAlreadyExists(err) {
+		p.there = true
 		return im.adopt(ctx, l)
 	}
 	if err != nil {
 		return fmt.Errorf("preparing a snapshot: %w", err)
 	}
-	err = unpackVerified(ctx, mounts, r, l.diffID)
-	if err == nil {
-		err = sn.Commit(ctx, l.chainID.String(), key, labels)
+	return nil
+}
+
+// apply unpacks the layer tar r into a new snapshot, to be committed behind the
+// stream's back when the content turns out to be what the link says. On failure
+// nothing remains.
+func (im *Importer) apply(ctx context.Context, l *link, r io.Reader) error {
+	if err := im.extract(ctx, l, r); err != nil {
+		// It may be for want of a snapshot below that could not be committed.
+		return cmp.Or(im.failed(), l.failed(err))
 	}
-	if err == nil {
-		im.unsynced, _ = plainFolder(mounts)
+	l.stage = passed
+	im.prepareAhead()
+	return im.behind.start(ctx, 0, func(ctx context.Context) error {
+		if err := im.commit(ctx, l); err != nil {
+			return l.failed(err)
+		}
+		im.publish()
 		return nil
+	})
+}
+
+func (l *link) failed(err error) error {
+	return fmt.Errorf("unpacking layer %s of %s: %w", l.diffID, l.image, err)
+}
+
+func (im *Importer) extract(ctx context.Context, l *link, r io.Reader) error {
+	p := im.prepare(l)
+	select {
+	case <-p.done:
+	case <-ctx.Done():
+		return ctx.Err()
 	}
-	ctx, cancel := afterwards(ctx)
-	defer cancel()
-	if errdefs.IsAlreadyExists(err) {
-		err = im.adopt(ctx, l)
+	if p.err != nil || p.there {
+		return p.err
 	}
-	if removeErr := sn.Remove(ctx, key); removeErr != nil && !errdefs.IsNotFound(removeErr) {
-		err = errors.Join(err, fmt.Errorf("removing unfinished snapshot %q: %w", key, removeErr))
+	err := unpackVerified(ctx, p.mounts, r, l.diffID)
+	if err != nil {
+		err = errors.Join(err, im.remove(ctx, p))
 	}
 	return err
+}
+
+// commit finishes the snapshot that a layer was unpacked into.
+func (im *Importer) commit(ctx context.Context, l *link) error {
+	p := l.prepared
+	if !p.there {
+		err := im.store.snapshots.Commit(ctx, l.chainID.String(), p.key, p.labels)
+		if errdefs.IsAlreadyExists(err) {
+			err = errors.Join(im.adopt(ctx, l), im.remove(ctx, p))
+		}
+		if err != nil {
+			return fmt.Errorf("committing the snapshot: %w", err)
+		}
+	}
+	im.mu.Lock()
+	defer im.mu.Unlock()
+	if folder, _ := plainFolder(p.mounts); folder != "" {
+		// The snapshots' own folder is still there when this one is not, because
+		// somebody else's snapshot took its place.
+		im.unsynced = filepath.Dir(filepath.Dir(folder))
+	}
+	close(l.committed)
+	return nil
+}
+
+// remove removes a snapshot that is not to be finished.
+func (im *Importer) remove(ctx context.Context, p *preparation) error {
+	ctx, cancel := afterwards(ctx)
+	defer cancel()
+	if err := im.store.snapshots.Remove(ctx, p.key); err != nil && !errdefs.IsNotFound(err) {
+		return fmt.Errorf("removing unfinished snapshot %q: %w", p.key, err)
+	}
+	return nil
 }
 
 // adopt uses the snapshot that another importer finished in the meantime.

@@ -304,8 +304,8 @@ func TestAtOnce(t *testing.T) {
 				if err := p.feed(t.Context(), im, p.entries); err != nil {
 					return err
 				}
-				if n := len(im.Incomplete()); n > 0 {
-					return fmt.Errorf("%d images pending", n)
+				if incomplete, err := im.Finish(t.Context()); err != nil || len(incomplete) > 0 {
+					return fmt.Errorf("%d images are not complete, %v", len(incomplete), err)
 				}
 				return im.Close(t.Context())
 			})

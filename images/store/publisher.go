@@ -26,9 +26,8 @@ type publisher struct {
 	err      error          // of the first image that failed; none follow it
 }
 
-// startPublisher returns a publisher that works until ctx ends or it is
-// stopped.
-func startPublisher(ctx context.Context, s *Store, onImage func(context.Context, bundle.Image) error) *publisher {
+// newPublisher returns a publisher that works until ctx ends or it is stopped.
+func newPublisher(ctx context.Context, s *Store, onImage func(context.Context, bundle.Image) error) *publisher {
 	p := &publisher{store: s, onImage: onImage}
 	p.ctx, p.cancel = context.WithCancel(ctx)
 	return p

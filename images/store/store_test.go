@@ -24,7 +24,8 @@ func (p *payload) feed(ctx context.Context, im *store.Importer, entries []bundle
 			}
 		}
 	}
-	return im.Finish(ctx)
+	_, err := im.Finish(ctx)
+	return err
 }
 
 // importAll imports the payload as the installer would: what is missing, in
@@ -47,8 +48,8 @@ func importAll(t testing.TB, s *store.Store, p *payload) (imported []string) {
 	if err := p.feed(ctx, im, p.entries); err != nil {
 		t.Error(err)
 	}
-	if incomplete := im.Incomplete(); len(incomplete) > 0 {
-		t.Errorf("%d images are not complete after the whole stream", len(incomplete))
+	if incomplete, err := im.Finish(ctx); err != nil || len(incomplete) > 0 {
+		t.Errorf("%d images are not complete after the whole stream, %v", len(incomplete), err)
 	}
 	if err := im.Close(ctx); err != nil {
 		t.Error(err)

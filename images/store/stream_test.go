@@ -67,7 +67,8 @@ func importBundle(t *testing.T, s *store.Store, path string) (imported []string,
 	for {
 		e, r, err := stream.Next()
 		if err == io.EOF {
-			return imported, im.Finish(ctx)
+			_, err := im.Finish(ctx)
+			return imported, err
 		}
 		if err != nil {
 			return imported, err
