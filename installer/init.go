@@ -234,10 +234,17 @@ func (n *Node) kubeletStart(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	before := n.changes
 	if err := n.startKubelet(ctx, settings, false); err != nil {
 		return err
 	}
-	return n.waitKubelet(ctx)
+	if err := n.waitKubelet(ctx); err != nil {
+		return err
+	}
+	if n.changes != before {
+		n.kubeletBegan = time.Now()
+	}
+	return nil
 }
 
 // waitControlPlane waits for the API and makes the administrator one. It goes
@@ -256,7 +263,7 @@ func (n *Node) waitControlPlane(ctx context.Context) error {
 	if err := n.startClients(); err != nil {
 		return err
 	}
-	n.endStandIn = n.standIn(ctx, time.Now())
+	n.startStandIn(ctx)
 	return n.applied(cluster.EnsureAdmin(ctx, n.client, superAdmin, render.ClusterAdmins()))
 }
 
@@ -352,13 +359,7 @@ func (n *Node) waitSystem(ctx context.Context) error {
 	if !n.Config.DNS.Disabled && !n.skips("addon/coredns") {
 		want.Service = "kube-system/kube-dns"
 	}
-	if err := n.client.WaitForPods(ctx, want, nodeTimeout, n.report); err != nil {
-		return err
-	}
-	if n.endStandIn != nil {
-		n.endStandIn()
-	}
-	return nil
+	return n.client.WaitForPods(ctx, want, nodeTimeout, n.report)
 }
 
 // staticPods are the names under which the kubelet shows this control plane's

@@ -70,9 +70,8 @@ type Node struct {
 	found          *cluster.Found // join: the cluster, trusted
 	kubelet        []byte         // join: the cluster's KubeletConfiguration
 
-	held           []pki.File // static pods whose images are still to come
-	kubeletStarted time.Time  // zero where this run has not started it
-	endStandIn     func()     // ends the controller manager's stand-in; nil where there is none
+	held         []pki.File // static pods whose images are still to come
+	kubeletBegan time.Time  // when one that init has started was healthy
 
 	clusterVersion   string // join: what the cluster runs
 	lastControlPlane bool   // reset: the cluster ends with this host
@@ -162,9 +161,6 @@ func (n *Node) skips(name string) bool {
 
 // Close ends what runs in the background and waits for it.
 func (n *Node) Close() {
-	if n.endStandIn != nil {
-		n.endStandIn()
-	}
 	if n.stop != nil {
 		n.stop()
 		<-n.payload.done

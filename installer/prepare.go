@@ -344,10 +344,7 @@ func (n *Node) startContainerd(ctx context.Context) error {
 	}
 	start := n.Host.EnableNow
 	if n.changes != before {
-		if err := n.Host.DaemonReload(ctx); err != nil {
-			return err
-		}
-		if err := n.Host.Enable(ctx, "containerd.service"); err != nil {
+		if err := n.Host.Enable(ctx, "containerd.service", true); err != nil {
 			return err
 		}
 		start = n.Host.Restart // starts a stopped one; a running one has to read what changed
@@ -457,15 +454,10 @@ func (n *Node) startKubelet(ctx context.Context, cluster []byte, worker bool) er
 	if n.changes == before {
 		return n.Host.EnableNow(ctx, "kubelet.service")
 	}
-	if err := n.Host.DaemonReload(ctx); err != nil {
+	if err := n.Host.Enable(ctx, "kubelet.service", true); err != nil {
 		return err
 	}
-	if err := n.Host.Enable(ctx, "kubelet.service"); err != nil {
-		return err
-	}
-	err := n.Host.Restart(ctx, "kubelet.service")
-	n.kubeletStarted = time.Now()
-	return err
+	return n.Host.Restart(ctx, "kubelet.service")
 }
 
 // podNetwork writes this node's CNI configuration, from the pod CIDR that the
@@ -484,16 +476,16 @@ func (n *Node) podNetwork(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, e := range n.manifest.Entries {
-		if name := e.Name; strings.HasPrefix(name, "cni/") {
-			if err := n.arrived(ctx, name); err != nil {
-				return err
-			}
-		}
-	}
 	conflist, err := render.CNIConflist(n.Config, cidrs)
 	if err != nil {
 		return err
+	}
+	for _, e := range n.manifest.Entries {
+		if plugin, ok := strings.CutPrefix(e.Name, bundle.CNIDir); ok && slices.Contains(render.CNIPlugins, plugin) {
+			if err := n.arrived(ctx, e.Name); err != nil {
+				return err
+			}
+		}
 	}
 	for _, made := range []string{"/var/lib/cni", "/run/flannel"} {
 		if err := n.Host.Own(made); err != nil {
@@ -516,8 +508,8 @@ const probePeriod = 10 * time.Second
 // probe off by a random part of the period (run in its prober/worker.go): two
 // pods together become Ready sooner if they start a little later.
 func (n *Node) settleKubelet(ctx context.Context) error {
-	left := time.Until(n.kubeletStarted.Add(probePeriod))
-	if n.role != preflight.Init || n.Config.DNS.Disabled || left <= 0 {
+	left := time.Until(n.kubeletBegan.Add(probePeriod))
+	if n.Config.DNS.Disabled || left <= 0 {
 		return nil
 	}
 	defer timeline.Wait(ctx, "the kubelet's first probes").End()

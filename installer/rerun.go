@@ -30,6 +30,9 @@ func (n *Node) checkRunning(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
+	if !client.Answers(ctx) {
+		return nil // and FetchConfig would wait until it does
+	}
 	running, err := client.FetchConfig(ctx)
 	if err != nil {
 		return nil

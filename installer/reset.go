@@ -27,7 +27,7 @@ func (n *Node) Reset() []Step {
 	return []Step{
 		{Name: "preflight", Doc: "look at what is installed here", Run: n.resetPreflight},
 		{Name: "remove-etcd-member", Doc: "take this host's etcd out of the cluster", Run: n.removeEtcdMember},
-		{Name: "stop-kubelet", Doc: "stop the kubelet", Run: n.Host.StopKubelet},
+		{Name: "stop-kubelet", Doc: "stop the kubelet", Run: n.stopKubelet},
 		{Name: "remove-pods", Doc: "stop and remove all pods", Run: n.removePods},
 		{Name: "cleanup-node", Doc: "remove what was installed and made", Steps: []Step{
 			{Name: "runtime", Doc: "stop containerd", Run: n.Host.StopRuntime},

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path"
 	"path/filepath"
 	"strings"
 
@@ -19,21 +18,21 @@ import (
 // does not say otherwise (containerd's oci.defaultUnixEnv).
 var searchPath = []string{"usr/local/sbin", "usr/local/bin", "usr/sbin", "usr/bin", "sbin", "bin"}
 
-// OpenProgram opens a program of an image that is unpacked here, "etcd", for
-// reading or for running it by its file descriptor. It stays there while it is
-// open, whatever becomes of the image. The error is fs.ErrNotExist where the
-// image has no such program, or its snapshots are not plain folders.
-func (s *Store) OpenProgram(ctx context.Context, img bundle.Image, name string) (*os.File, error) {
+// ProgramPath is where a program of an image that is unpacked here, "etcd",
+// lies on this host: it can be run from there as long as the image stays. The
+// error is fs.ErrNotExist where the image has no such program, or its
+// snapshots are not plain folders.
+func (s *Store) ProgramPath(ctx context.Context, img bundle.Image, name string) (string, error) {
 	chain := chainIDs(img)
 	if len(chain) == 0 {
-		return nil, fmt.Errorf("opening %s of %s: %w", name, img.Reference, fs.ErrNotExist)
+		return "", fmt.Errorf("looking for %s in %s: %w", name, img.Reference, fs.ErrNotExist)
 	}
 	// Nothing refers to the view: should this process be killed now, containerd
 	// collects it.
 	key := "airlift-view-" + rand.Text()
 	mounts, err := s.snapshots.View(ctx, key, chain[len(chain)-1].String())
 	if err != nil {
-		return nil, fmt.Errorf("looking into %s: %w", img.Reference, err)
+		return "", fmt.Errorf("looking into %s: %w", img.Reference, err)
 	}
 	defer func() {
 		after, cancel := afterwards(ctx)
@@ -42,17 +41,14 @@ func (s *Store) OpenProgram(ctx context.Context, img bundle.Image, name string) 
 	}()
 	for _, folder := range lowerFolders(mounts) {
 		for _, dir := range searchPath {
-			f, err := os.OpenInRoot(folder, filepath.Join(dir, name))
-			if err != nil {
-				continue
+			file := filepath.Join(folder, dir, name)
+			// A link would lead elsewhere than in the container.
+			if info, err := os.Lstat(file); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
+				return file, nil
 			}
-			if info, err := f.Stat(); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
-				return f, nil
-			}
-			_ = f.Close()
 		}
 	}
-	return nil, fmt.Errorf("opening %s of %s: %w", path.Join("/", searchPath[1], name), img.Reference, fs.ErrNotExist)
+	return "", fmt.Errorf("looking for %s in %s: %w", name, img.Reference, fs.ErrNotExist)
 }
 
 // lowerFolders are the folders that a read-only mount shows, the upper ones

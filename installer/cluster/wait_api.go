@@ -77,6 +77,13 @@ func (c *Client) WaitForAPI(ctx context.Context, timeout time.Duration, report R
 	})
 }
 
+// Answers says whether the API server answers at all, right now.
+func (c *Client) Answers(ctx context.Context) bool {
+	status := 0
+	c.api.Discovery().RESTClient().Get().AbsPath("/version").Do(ctx).StatusCode(&status)
+	return status != 0
+}
+
 // failedChecks picks the failing lines, which start with [-], out of what
 // /readyz answers.
 func failedChecks(body []byte) string {

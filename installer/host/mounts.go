@@ -50,10 +50,7 @@ func (h *Host) MakeRootShared(ctx context.Context) (changed bool, err error) {
 	if _, err := h.WriteFile("/etc/systemd/system/"+sharedUnit, []byte(sharedUnitText), 0o644); err != nil {
 		return true, err
 	}
-	if err := h.DaemonReload(ctx); err != nil {
-		return true, err
-	}
-	return true, h.Enable(ctx, sharedUnit)
+	return true, h.Enable(ctx, sharedUnit, true)
 }
 
 // Unmount takes away what pods left mounted: volumes below the kubelet's

@@ -70,12 +70,7 @@ func (h *Host) EnsureServiceRoute(ctx context.Context, serviceSubnet, dev string
 	if err != nil {
 		return err
 	}
-	if changed {
-		if err := h.DaemonReload(ctx); err != nil {
-			return err
-		}
-	}
-	return h.Enable(ctx, routeUnit)
+	return h.Enable(ctx, routeUnit, changed)
 }
 
 func routeUnitText(cidrs []string, dev string) string {

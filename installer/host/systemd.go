@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/coreos/go-systemd/v22/dbus"
+	godbus "github.com/godbus/dbus/v5"
 
 	"airlift/fault"
 	"airlift/installer/timeline"
@@ -74,19 +75,23 @@ func (h *Host) DaemonReload(ctx context.Context) error {
 }
 
 // Enable makes a unit start at boot. One that somebody else enabled already
-// stays theirs: reset will not disable it.
-func (h *Host) Enable(ctx context.Context, unit string) error {
+// stays theirs: reset will not disable it. written says that its file has
+// changed: systemd then reads it in any case.
+func (h *Host) Enable(ctx context.Context, unit string, written bool) error {
 	defer timeline.Wait(ctx, "systemd", "enabling "+unit).End()
 	return h.withSystemd(ctx, func(ctx context.Context, c *dbus.Conn) error {
 		p, err := c.GetUnitPropertyContext(ctx, unit, "UnitFileState")
-		if err == nil && p.Value.Value() == "enabled" {
+		enabled := err == nil && p.Value.Value() == "enabled"
+		if enabled && !written {
 			return nil
 		}
-		if err := h.record(entry{Kind: kindUnit, Name: unit}); err != nil {
-			return err
-		}
-		if _, _, err := c.EnableUnitFilesContext(ctx, []string{unit}, false, false); err != nil {
-			return fmt.Errorf("enabling %s: %w", unit, err)
+		if !enabled {
+			if err := h.record(entry{Kind: kindUnit, Name: unit}); err != nil {
+				return err
+			}
+			if _, _, err := c.EnableUnitFilesContext(ctx, []string{unit}, false, false); err != nil {
+				return fmt.Errorf("enabling %s: %w", unit, err)
+			}
 		}
 		if err := c.ReloadContext(ctx); err != nil {
 			return fmt.Errorf("enabling %s: reloading systemd's units: %w", unit, err)
@@ -95,9 +100,23 @@ func (h *Host) Enable(ctx context.Context, unit string) error {
 	})
 }
 
+// RunFor runs a program as a transient unit, which systemd ends after limit at
+// the latest and then forgets. It returns when the program has started.
+func (h *Host) RunFor(ctx context.Context, limit time.Duration, unit, description string, command ...string) error {
+	return h.job(ctx, "starting", unit, func(c *dbus.Conn, ctx context.Context, unit, mode string, ch chan<- string) (int, error) {
+		return c.StartTransientUnitContext(ctx, unit, mode, []dbus.Property{
+			dbus.PropDescription(description),
+			dbus.PropExecStart(command, false),
+			{Name: "RuntimeMaxUSec", Value: godbus.MakeVariant(uint64(limit.Microseconds()))},
+			{Name: "TimeoutStopUSec", Value: godbus.MakeVariant(uint64(time.Second.Microseconds()))},
+			{Name: "CollectMode", Value: godbus.MakeVariant("inactive-or-failed")},
+		}, ch)
+	})
+}
+
 // EnableNow makes a unit start at boot, and starts it unless it runs.
 func (h *Host) EnableNow(ctx context.Context, unit string) error {
-	if err := h.Enable(ctx, unit); err != nil {
+	if err := h.Enable(ctx, unit, false); err != nil {
 		return err
 	}
 	return h.Start(ctx, unit)

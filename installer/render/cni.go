@@ -12,6 +12,10 @@ import (
 // takes the first file in that folder.
 const CNIConflistPath = config.CNIConfDir + "/10-flannel.conflist"
 
+// CNIPlugins are the programs that the network settings need; containerd runs
+// loopback for each pod by itself.
+var CNIPlugins = []string{"bridge", "host-local", "portmap", "loopback"}
+
 // vxlan adds an Ethernet (14), a vxlan (8), a UDP (8) and an IP header (20 or
 // 40): what is sent between nodes must still fit the network card then.
 const (
