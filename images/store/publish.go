@@ -44,12 +44,27 @@ func (s *Store) publish(ctx context.Context, img bundle.Image) error {
 	if err != nil {
 		return err
 	}
+	if err := s.setRecords(ctx, names, descriptor(img.Target)); err != nil {
+		return err
+	}
+	return s.awaitCRI(ctx, names)
+}
+
+// setRecords records an image under all its names. That is not interrupted
+// between two of them: under some names only it would hold on to its snapshots
+// and be removed with none of the others.
+func (s *Store) setRecords(ctx context.Context, names []string, target ocispec.Descriptor) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	ctx, cancel := afterwards(ctx)
+	defer cancel()
 	for _, name := range names {
-		if err := s.setRecord(ctx, name, descriptor(img.Target)); err != nil {
+		if err := s.setRecord(ctx, name, target); err != nil {
 			return err
 		}
 	}
-	return s.awaitCRI(ctx, names)
+	return nil
 }
 
 // A gcLabel on a blob keeps what it points at alive as long as the blob lives.

@@ -34,10 +34,8 @@ func (s *Store) tag(ctx context.Context, existing, name string) error {
 	if err != nil {
 		return err
 	}
-	for _, n := range names {
-		if err := s.setRecord(ctx, n, rec.target); err != nil {
-			return err
-		}
+	if err := s.setRecords(ctx, names, rec.target); err != nil {
+		return err
 	}
 	return s.awaitCRI(ctx, names)
 }
