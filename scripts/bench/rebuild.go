@@ -65,7 +65,9 @@ func buildAgain(ctx context.Context, t *table, o options, version, dir string) e
 // startRig serves what the sites on the internet serve, and returns the flags
 // that send bundle build there. Each request is a line of the access log.
 func startRig(ctx context.Context, program, version, dir, log string) (stop func(), flags []string, err error) {
-	ctx, cancel := context.WithTimeout(ctx, rigTimeout)
+	ctx, cancel := context.WithCancel(ctx)
+	deadline := time.AfterFunc(rigTimeout, cancel)
+	defer deadline.Stop()
 	mirrors := filepath.Join(dir, "mirrors")
 	rig := exec.CommandContext(ctx, program, "serve", "--version", version, "--mirrors-file", mirrors, "--access-log", log)
 	rig.Cancel = func() error { return rig.Process.Signal(os.Interrupt) }

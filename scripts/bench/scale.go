@@ -127,6 +127,13 @@ func scale(ctx context.Context, o options, wanted func(part string) bool) error 
 		if !wanted(part) {
 			continue
 		}
+		if s.mirrors == nil {
+			stop, err := s.fillCache(ctx)
+			if err != nil {
+				return err
+			}
+			defer stop()
+		}
 		if err := s.part(ctx, part); err != nil {
 			return err
 		}
@@ -145,11 +152,6 @@ func scale(ctx context.Context, o options, wanted func(part string) bool) error 
 
 // part measures the shapes of one part.
 func (s *scaling) part(ctx context.Context, part string) error {
-	if s.mirrors == nil {
-		if err := s.fillCache(ctx); err != nil {
-			return err
-		}
-	}
 	if part == "count" {
 		other := shape{name: "other", images: 10, layers: 2, files: 5, size: 1e6}
 		path, _, err := s.build(ctx, other)
@@ -187,21 +189,22 @@ func (s *scaling) part(ctx context.Context, part string) error {
 	return nil
 }
 
-// fillCache downloads what every bundle carries, so that a build that is
-// measured has only a shape's images to fetch.
-func (s *scaling) fillCache(ctx context.Context) error {
+// fillCache starts the rig and downloads what every bundle carries, so that a
+// build that is measured has only a shape's images to fetch. What upstream does
+// not have is asked for each time, so the rig stays.
+func (s *scaling) fillCache(ctx context.Context) (stop func(), err error) {
 	say("filling a cache of its own")
 	stop, mirrors, err := startRig(ctx, s.rig, s.version, s.dir, filepath.Join(s.dir, "access"))
 	if err != nil {
-		return fmt.Errorf("starting the upstream rig: %w", err)
+		return nil, fmt.Errorf("starting the upstream rig: %w", err)
 	}
-	defer stop()
 	path, _, err := s.run(ctx, mirrors)
 	if err != nil {
-		return err
+		stop()
+		return nil, err
 	}
 	s.mirrors = mirrors
-	return os.Remove(path)
+	return stop, os.Remove(path)
 }
 
 // build builds a bundle with a shape's images.

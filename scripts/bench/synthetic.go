@@ -193,10 +193,11 @@ func digestOf(b []byte) string { return fmt.Sprintf("sha256:%x", sha256.Sum256(b
 
 // ServeHTTP answers what a pull asks: distribution-spec, "Pull".
 func (r *synthetic) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	if req.URL.Path == "/v2/" {
+		return // yes, a registry
+	}
 	kind, reference, _ := strings.Cut(strings.TrimPrefix(req.URL.Path, "/v2/"+r.shape.name+"/"), "/")
 	switch kind {
-	case "/v2/":
-		return
 	case "manifests":
 		if digest, ok := r.tags[reference]; ok {
 			reference = digest
