@@ -103,12 +103,12 @@ func TestBuildWritesBootOrder(t *testing.T) {
 	}
 	want := []string{
 		"bin/runc", "bin/containerd", "bin/containerd-shim-runc-v2", "bin/ctr",
-		config("pause"), layer("pause", 0), layer("pause", 1),
+		config("pause"), layer("pause", 0), layer("pause", 1), "cni/bridge", "cni/host-local",
 		config("etcd"), layer("etcd", 1),
 		"bin/kubelet", config("kube-apiserver"), layer("kube-apiserver", 1),
 		layer("kube-controller-manager", 1), layer("kube-scheduler", 1), layer("kube-proxy", 1),
 		"bin/kubectl", layer("flannel", 1), layer("coredns", 1),
-		"cni/bridge", "cni/host-local", "bin/crictl",
+		"cni/static", "bin/crictl",
 	}
 	last := -1
 	for _, name := range want {

@@ -11,13 +11,15 @@ import (
 )
 
 // bootOrder is the order in which a first control-plane node needs things, by
-// the names of binaries and images; a user's own images come last. Where it is
+// the names of binaries, of single programs of theirs, and of images; a user's
+// own images come last. Where it is
 // all the same when something comes, like stands next to like, because that
 // compresses better: the kubelet needs etcd before it can start anything, and
 // is followed by what is made of the same sources.
 var bootOrder = []string{
 	"runc", "containerd",
-	images.Pause, images.Etcd, "kubelet", images.APIServer, images.ControllerManager, images.Scheduler, images.Proxy,
+	images.Pause, "cni/bridge", "cni/host-local", "cni/portmap", "cni/loopback", // a worker is Ready with these
+	images.Etcd, "kubelet", images.APIServer, images.ControllerManager, images.Scheduler, images.Proxy,
 	"kubectl", images.Flannel, images.CoreDNS,
 	"cni-plugins", "crictl",
 }
@@ -60,6 +62,11 @@ func (b *builder) manifest() (m *bundle.Manifest, contents map[string]string, er
 		for _, bin := range b.binaries {
 			if bin.Name == name && !bin.dropped {
 				addBinary(bin)
+			}
+			for _, p := range bin.pieces {
+				if p.Name == name && !bin.dropped {
+					add(p)
+				}
 			}
 		}
 		for _, img := range b.images {

@@ -179,7 +179,7 @@ func (u *Upstream) putBinary(b images.Binary) {
 	case c.Entry != "":
 		content = program(b.URL)
 	case c.Folder != "":
-		content = archive(u.t, map[string][]byte{"./bridge": program("bridge" + b.URL), "./host-local": program("host-local" + b.URL), "./README.md": []byte("read me")})
+		content = archive(u.t, map[string][]byte{"./bridge": program("bridge" + b.URL), "./host-local": program("host-local" + b.URL), "./static": program("static" + b.URL), "./README.md": []byte("read me")})
 	default:
 		members := map[string][]byte{"LICENSE": []byte("licence")}
 		for _, m := range c.Members {
