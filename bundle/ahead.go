@@ -8,10 +8,10 @@ const (
 	// decoder left it and the digest finds it.
 	pieceSize = 256 << 10
 
-	// piecesAhead bounds how far unpacking may get ahead of reading. 8 MiB
-	// keep the decoder busy for the milliseconds in which the reader waits for
-	// containerd between two layers.
-	piecesAhead = 32
+	// piecesAhead bounds how far unpacking may get ahead of reading. 4 MiB keep
+	// the decoder busy while a reader waits some milliseconds for something else,
+	// and are little beside the decoder's window.
+	piecesAhead = 16
 )
 
 // A piece is a part of an entry's content. The first one has none: it says that

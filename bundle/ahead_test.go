@@ -62,7 +62,7 @@ func TestSkip(t *testing.T) {
 	// A damaged entry that nobody wants does not show before the end, where the
 	// checksum of zstd tells.
 	flipContent(t, f.path, s.content["bin/kubelet"])
-	wanted := []string{s.manifest.Images[0].Layers[0].DiffID, "bin/program-050", "cni/bridge", "bin/unread"}
+	wanted := []string{s.manifest.Images[0].Layers[0].DiffID, "bin/program-030", "cni/bridge", "bin/unread"}
 	wanted[0] = BlobName(wanted[0])
 	st, err := f.Stream(t.Context())
 	if err != nil {

@@ -34,8 +34,8 @@ type unpacker struct {
 // tee.
 func newUnpacker(ctx context.Context, f *File, tee io.Writer) (*unpacker, error) {
 	payload := io.NewSectionReader(f.file, f.PayloadOffset(), f.PayloadSize())
-	// The decoder reads block by block: 1 MiB at a time spares system calls.
-	in := bufio.NewReaderSize(io.TeeReader(contextReader{ctx, payload}, tee), 1<<20)
+	// The decoder reads block by block: 256 KiB at a time spares system calls.
+	in := bufio.NewReaderSize(io.TeeReader(contextReader{ctx, payload}, tee), 256<<10)
 	z, err := newDecoder(in)
 	if err != nil {
 		return nil, f.readError(err)

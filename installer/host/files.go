@@ -264,8 +264,7 @@ func stageFile(ctx context.Context, path string, r io.Reader, mode fs.FileMode, 
 	if !verified {
 		r = io.TeeReader(r, sum)
 	}
-	// The size of the copy's buffer is what a bundle's entry comes in.
-	if _, err = io.CopyBuffer(struct{ io.Writer }{f}, &contextReader{ctx, r}, make([]byte, 256<<10)); err != nil {
+	if _, err = io.CopyBuffer(struct{ io.Writer }{f}, &contextReader{ctx, r}, make([]byte, 64<<10)); err != nil {
 		return nil, err
 	}
 	if got := hex.EncodeToString(sum.Sum(nil)); !verified && got != want {
