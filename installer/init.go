@@ -264,7 +264,10 @@ func (n *Node) waitControlPlane(ctx context.Context) error {
 		return err
 	}
 	n.startStandIn(ctx)
-	return n.applied(cluster.EnsureAdmin(ctx, n.client, superAdmin, render.ClusterAdmins()))
+	if err := n.applied(cluster.EnsureAdmin(ctx, n.client, superAdmin, render.ClusterAdmins())); err != nil || n.rerun {
+		return err
+	}
+	return n.client.EnsureControllerAccounts(ctx)
 }
 
 func (n *Node) uploadKubeletConfig(ctx context.Context) error {

@@ -1,0 +1,48 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// controllerRole is how the names of the bindings begin that give a controller
+// its rights; the API server makes them when it starts.
+const controllerRole = "system:controller:"
+
+// neverStarted are controllers that run only with a cloud provider inside the
+// controller manager, which has none since v1.29.
+var neverStarted = []string{"route-controller", "service-controller"}
+
+// EnsureControllerAccounts makes the service accounts that the controller
+// manager makes for its controllers when it first starts. It does that with at
+// most twenty requests a second (its --kube-api-qps), and none of its
+// controllers works until all have theirs.
+func (c *Client) EnsureControllerAccounts(ctx context.Context) error {
+	bindings, err := c.api.RbacV1().ClusterRoleBindings().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("listing the controllers: %w", err)
+	}
+	for _, b := range bindings.Items {
+		if !strings.HasPrefix(b.Name, controllerRole) {
+			continue
+		}
+		for _, s := range b.Subjects {
+			if s.Kind != rbacv1.ServiceAccountKind || s.Namespace != systemNamespace || slices.Contains(neverStarted, s.Name) {
+				continue
+			}
+			account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: s.Name, Namespace: s.Namespace}}
+			_, err := c.api.CoreV1().ServiceAccounts(s.Namespace).Create(ctx, account, metav1.CreateOptions{})
+			if err != nil && !apierrors.IsAlreadyExists(err) {
+				return fmt.Errorf("making service account %s: %w", s.Name, err)
+			}
+		}
+	}
+	return nil
+}
