@@ -12,7 +12,7 @@ import (
 type Level int
 
 const (
-	Default Level = iota // as small as the built-in encoder gets it
+	Default Level = iota // as small as the encoder of our own gets it
 	Fastest              // quick and larger, for tests and trials
 	Best                 // smaller still and slow, by the zstd program
 )

@@ -1,0 +1,78 @@
+package squeeze
+
+import "math/bits"
+
+// Lengths and offsets are written as a code, which is compressed, and some bits
+// as they are (RFC 8878, 3.1.1.3.2.1.1).
+
+// A range of values has one code: base and the 1<<bits-1 that follow it.
+type codeRange struct {
+	base uint32
+	bits uint8
+}
+
+var literalCodes = ranges(0, []uint8{
+	0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+	1, 1, 1, 1, 2, 2, 3, 3, 4, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16,
+})
+
+var matchCodes = ranges(minMatch, []uint8{
+	0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+	1, 1, 1, 1, 2, 2, 3, 3, 4, 4, 5, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16,
+})
+
+// minMatch is the shortest match that can be written.
+const minMatch = 3
+
+// maxOffsetCode is of a match 2^31 bytes away, more than any window.
+const maxOffsetCode = 31
+
+func ranges(base uint32, widths []uint8) []codeRange {
+	list := make([]codeRange, len(widths))
+	for i, w := range widths {
+		list[i] = codeRange{base, w}
+		base += 1 << w
+	}
+	return list
+}
+
+// Codes of the lengths that are too short for a rule.
+var (
+	shortLiteralCodes = codesOf(literalCodes, 0, 64)
+	shortMatchCodes   = codesOf(matchCodes, minMatch, 128)
+)
+
+// codesOf tabulates the codes of n values from base on.
+func codesOf(list []codeRange, base uint32, n int) []uint8 {
+	t := make([]uint8, n)
+	for code, r := range list {
+		for i := range 1 << r.bits {
+			if v := int(r.base-base) + i; v < n {
+				t[v] = uint8(code)
+			}
+		}
+	}
+	return t
+}
+
+// literalCode is the code of a run of n literals. From 64 on each code stands
+// for twice as many values as the one before. (A block of nothing but literals
+// has no code for them, and none that needs to be right.)
+func literalCode(n uint32) uint8 {
+	if n < 64 {
+		return shortLiteralCodes[n]
+	}
+	return uint8(min(bits.Len32(n)+18, len(literalCodes)-1))
+}
+
+// matchCode is the code of a match of n bytes. From 128 more than the shortest on
+// each code stands for twice as many values as the one before.
+func matchCode(n uint32) uint8 {
+	n -= minMatch
+	if n < 128 {
+		return shortMatchCodes[n]
+	}
+	return uint8(bits.Len32(n) + 35)
+}
+
+func offsetCode(offset uint32) uint8 { return uint8(bits.Len32(offset) - 1) }

@@ -1,0 +1,162 @@
+package squeeze
+
+import "math/bits"
+
+// A bitWriter puts bits together, the lowest first.
+type bitWriter struct {
+	out   []byte
+	bits  uint64
+	count uint
+}
+
+// add appends the low n bits of v, at most 32.
+func (w *bitWriter) add(v uint32, n uint) {
+	w.bits |= uint64(v) & (1<<n - 1) << w.count
+	w.count += n
+	for w.count >= 8 {
+		w.out = append(w.out, byte(w.bits))
+		w.bits >>= 8
+		w.count -= 8
+	}
+}
+
+// end fills up the last byte.
+func (w *bitWriter) end() {
+	if w.count > 0 {
+		w.out = append(w.out, byte(w.bits))
+	}
+	w.bits, w.count = 0, 0
+}
+
+// An fseTable encodes symbols with finite state entropy (RFC 8878, 4.1).
+type fseTable struct {
+	log     uint
+	next    []uint16 // states, in the order of their symbols
+	symbols [64]struct {
+		bits uint32 // number of bits to write, in the upper half, when the state is added
+		find int32  // from the rest of the state to next
+	}
+}
+
+// normalize scales counts, of total, to a sum of 1<<log, with at least 1 for
+// everything that occurs.
+func normalize(counts []uint32, total uint32, log uint) []int {
+	size := 1 << log
+	norm := make([]int, len(counts))
+	left := size
+	for i, n := range counts {
+		if n > 0 {
+			norm[i] = max(1, int((uint64(n)*uint64(size)+uint64(total)/2)/uint64(total)))
+			left -= norm[i]
+		}
+	}
+	// What rounding took too much or too little goes where it changes least:
+	// one by one to or from the symbol whose share is farthest off.
+	for ; left != 0; left -= sign(left) {
+		best, gain := -1, 0.0
+		for i, n := range counts {
+			if n == 0 || left < 0 && norm[i] == 1 {
+				continue
+			}
+			// The change in bits when the share goes from norm to norm±1.
+			g := float64(n) * float64(sign(left)) / (float64(norm[i]) + 0.5*float64(sign(left)))
+			if best < 0 || g > gain {
+				best, gain = i, g
+			}
+		}
+		norm[best] += sign(left)
+	}
+	return norm
+}
+
+func sign(n int) int {
+	if n < 0 {
+		return -1
+	}
+	return 1
+}
+
+// set makes the table for the shares.
+func (t *fseTable) set(norm []int, log uint) {
+	size := 1 << log
+	t.log = log
+	spread := make([]uint8, size)
+	pos, stride := 0, size>>1+size>>3+3
+	for s, n := range norm {
+		for range n {
+			spread[pos] = uint8(s)
+			pos = (pos + stride) & (size - 1)
+		}
+	}
+	var first [65]int
+	for s, n := range norm {
+		first[s+1] = first[s] + n
+	}
+	for s, n := range norm {
+		if n == 0 {
+			continue
+		}
+		most := log // bits that the symbol takes in its lower states
+		if n > 1 {
+			most = log - uint(bits.Len(uint(n-1))-1)
+		}
+		t.symbols[s].bits = uint32(most<<16) - uint32(n<<most)
+		t.symbols[s].find = int32(first[s] - n)
+	}
+	t.next = append(t.next[:0], make([]uint16, size)...)
+	for state, s := range spread {
+		t.next[first[s]] = uint16(size + state)
+		first[s]++
+	}
+}
+
+// begin returns the state that stands for the last symbol.
+func (t *fseTable) begin(symbol uint8) uint32 {
+	s := &t.symbols[symbol]
+	n := (s.bits + 1<<15) >> 16
+	return uint32(t.next[int32((n<<16-s.bits)>>n)+s.find])
+}
+
+// encode goes from the state of the following symbol to this one's.
+func (t *fseTable) encode(w *bitWriter, state uint32, symbol uint8) uint32 {
+	s := &t.symbols[symbol]
+	n := (state + s.bits) >> 16
+	w.add(state, uint(n))
+	return uint32(t.next[int32(state>>n)+s.find])
+}
+
+// describe writes the shares (RFC 8878, 4.1.1).
+func describe(out []byte, norm []int, log uint) []byte {
+	w := bitWriter{out: out}
+	w.add(uint32(log-5), 4)
+	remaining, threshold, width := 1<<log+1, 1<<log, log+1
+	for s := 0; remaining > 1; s++ {
+		value, spare := norm[s]+1, 2*threshold-1-remaining
+		n := width
+		if value < spare {
+			n--
+		} else if value >= threshold {
+			value += spare
+		}
+		w.add(uint32(value), n)
+		remaining -= norm[s]
+		for remaining < threshold {
+			width--
+			threshold >>= 1
+		}
+		if norm[s] > 0 {
+			continue
+		}
+		zeros := 0
+		for norm[s+1+zeros] == 0 {
+			zeros++
+		}
+		s += zeros
+		for ; zeros >= 3; zeros -= 3 {
+			w.add(3, 2)
+		}
+		w.add(uint32(zeros), 2)
+	}
+	w.end()
+	return w.out
+}

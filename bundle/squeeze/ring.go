@@ -1,0 +1,45 @@
+package squeeze
+
+import (
+	"encoding/binary"
+	"math/bits"
+)
+
+// A ring holds the last bytes of the input. The byte at position p of the input
+// is at p modulo its length, which is a power of two and at least twice the
+// window: what is written ahead of a reader leaves the reader's window alone.
+type ring struct {
+	data []byte
+	mask uint64
+}
+
+func newRing(window int) ring {
+	data := make([]byte, 2*window)
+	huge(data)
+	return ring{data: data, mask: uint64(2*window - 1)}
+}
+
+// write copies p to position pos.
+func (r *ring) write(pos uint64, p []byte) {
+	n := copy(r.data[pos&r.mask:], p)
+	copy(r.data, p[n:])
+}
+
+// same is how many bytes, at most limit, are alike from the positions a and b
+// on. It stops at the ring's end, which costs one match per round.
+func (r *ring) same(a, b uint64, limit int) int {
+	x, y := r.data[a&r.mask:], r.data[b&r.mask:]
+	limit = min(limit, len(x), len(y))
+	x, y = x[:limit], y[:limit]
+	n := 0
+	for len(x) >= n+8 {
+		if d := binary.LittleEndian.Uint64(x[n:]) ^ binary.LittleEndian.Uint64(y[n:]); d != 0 {
+			return n + bits.TrailingZeros64(d)/8
+		}
+		n += 8
+	}
+	for n < limit && x[n] == y[n] {
+		n++
+	}
+	return n
+}
