@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -38,7 +39,7 @@ func (p *payload) write(t *testing.T) string {
 }
 
 // importBundle does what the installer does with a bundle file.
-func importBundle(t *testing.T, s *store.Store, path string) (imported []string, err error) {
+func importBundle(t testing.TB, s *store.Store, path string) (imported []string, err error) {
 	t.Helper()
 	ctx := t.Context()
 	f, err := bundle.Open(path)
@@ -51,6 +52,7 @@ func importBundle(t *testing.T, s *store.Store, path string) (imported []string,
 		return nil, err
 	}
 	defer stream.Close()
+	stream.Skip(func(e bundle.Entry) bool { return !strings.HasPrefix(e.Name, bundle.BlobDir) })
 	missing, err := s.Missing(ctx, stream.Manifest().Images)
 	if err != nil {
 		return nil, err
@@ -64,11 +66,10 @@ func importBundle(t *testing.T, s *store.Store, path string) (imported []string,
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, im.Close(ctx)) }()
-	for {
+	for !im.Done() {
 		e, r, err := stream.Next()
 		if err == io.EOF {
-			_, err := im.Finish(ctx)
-			return imported, err
+			break
 		}
 		if err != nil {
 			return imported, err
@@ -79,6 +80,11 @@ func importBundle(t *testing.T, s *store.Store, path string) (imported []string,
 			}
 		}
 	}
+	incomplete, err := im.Finish(ctx)
+	if err == nil && len(incomplete) > 0 {
+		err = fmt.Errorf("%d images are incomplete", len(incomplete))
+	}
+	return imported, err
 }
 
 func TestFromBundleFile(t *testing.T) {
