@@ -10,6 +10,10 @@ const (
 	// looking for a better way.
 	goodEnough = 128
 
+	// long is the length in bytes of a match worth following: within it nothing
+	// is looked for far away, as the same place would be found again.
+	long = 24
+
 	// lookahead is how many bytes are hashed at most, and so how near to a
 	// block's end matches are looked for.
 	lookahead = 16
@@ -70,24 +74,27 @@ type finder struct {
 	window    uint64
 	near, far table
 
-	skip    int   // up to where in the block a match that is good enough reaches
-	held    match // the longest one of the byte before, less that byte
-	touched uint32
+	skip    int    // up to where in the block a match that is good enough reaches
+	held    match  // the longest one of the byte before, less that byte
+	touched uint32 // keeps the compiler from leaving out reads that fetch
 }
 
+// How many bytes are hashed, and how far back the places of each table go, as a
+// power of two. The far table hashes nine, and remembers every other position.
 const (
-	nearBytes = 5 // that are hashed
+	nearBytes = 5
 	nearBits  = 22
-	farBytes  = 9
 	farBits   = 27
 )
 
 func newFinder(r ring, window int) *finder {
+	// Room for every position of the window that is remembered.
+	const width = 4
 	rows := uint(14)
-	for 4<<rows < window/2 {
+	for width<<rows < window/2 {
 		rows++
 	}
-	return &finder{ring: r, window: uint64(window), near: newTable(17, 8, nearBits), far: newTable(rows, 4, farBits)}
+	return &finder{ring: r, window: uint64(window), near: newTable(17, 8, nearBits), far: newTable(rows, width, farBits)}
 }
 
 // An odd number with its bits well mixed, to multiply by.
@@ -147,7 +154,7 @@ func (f *finder) at(b *block, i int, s *spot) {
 		if f.held.length > 0 {
 			f.held.length--
 		}
-		if f.held.length >= 24 {
+		if f.held.length >= long {
 			if int(f.held.length) > best {
 				best = int(f.held.length)
 				b.all = append(b.all, f.held)
