@@ -458,3 +458,58 @@ func TestParallelWritesAllReachTheLedger(t *testing.T) {
 		t.Errorf("left: %v %v", left, err)
 	}
 }
+
+// verified is content that somebody else compares with a sha256.
+type verified struct {
+	io.Reader
+	sum string
+}
+
+func (v verified) Verifies() string { return v.sum }
+
+// A program has its name only when it is settled, and is hashed unless its
+// reader has done that for just this sum.
+func TestStagedBinary(t *testing.T) {
+	good := sum("program")
+	for name, c := range map[string]struct {
+		r    io.Reader
+		want string // the error
+	}{
+		"good":                      {strings.NewReader("program"), ""},
+		"damaged":                   {strings.NewReader("progrbm"), "its sha256 is"},
+		"verified":                  {verified{strings.NewReader("program"), good}, ""},
+		"verified as another":       {verified{strings.NewReader("progrbm"), sum("progrbm")}, "its sha256 is"},
+		"verified and found broken": {io.MultiReader(strings.NewReader("prog"), iotest.ErrReader(errors.New("entry is damaged"))), "entry is damaged"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := open(t, t.TempDir())
+			b := host.Binary{Path: "/opt/cni/bin/bridge", SHA256: good}
+			staged, err := h.StageBinary(t.Context(), b, c.r)
+			if c.want != "" {
+				if err == nil || !strings.Contains(err.Error(), c.want) {
+					t.Errorf("err = %v, want %q", err, c.want)
+				}
+				if list, _ := os.ReadDir(h.Path("/opt/cni/bin")); len(list) > 0 {
+					t.Errorf("left: %v", list)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := os.Stat(h.Path(b.Path)); !os.IsNotExist(err) {
+				t.Errorf("it is there before it is settled (%v)", err)
+			}
+			if err := staged.Settle(); err != nil {
+				t.Fatal(err)
+			}
+			info, err := os.Stat(h.Path(b.Path))
+			if err != nil || info.Mode().Perm() != 0o755 {
+				t.Errorf("%v, %v", info, err)
+			}
+			if list, _ := os.ReadDir(h.Path("/opt/cni/bin")); len(list) != 1 {
+				t.Errorf("beside it: %v", list)
+			}
+		})
+	}
+}
