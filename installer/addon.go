@@ -27,6 +27,9 @@ func (n *Node) addon(name string) func(context.Context) error {
 		case n.PrintManifest || n.RenderDir != "":
 			return n.renderAddon(name, objects)
 		}
+		if name == "coredns" {
+			objects = n.holdCoreDNS(objects)
+		}
 		return n.withAPI(n.apply(func(*config.Config) ([]runtime.Object, error) { return objects, nil }))(ctx)
 	}
 }

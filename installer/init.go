@@ -174,19 +174,27 @@ func (n *Node) writeManifest(pod *corev1.Pod) error {
 		return err
 	}
 	file := pki.File{Path: path.Join(config.ManifestsDir, pod.Name+".yaml"), Data: data, Mode: 0o600}
-	if n.holdsManifests() {
+	if n.holds(file) {
 		n.held = append(n.held, file)
 		return nil
 	}
 	return n.write(file)
 }
 
-// holdsManifests says that static pods are put in place by later steps: those
-// that wait for the images and for the API server. The kubelet is started
-// before that, because it takes a while; shown a pod without its image it would
-// try to pull that, and not look again for ten seconds.
-func (n *Node) holdsManifests() bool {
-	return n.role == preflight.Init && n.payload != nil && !n.Single && !n.rerun && !n.skips("images")
+// holds says that a static pod is put in place by a later step. On the first
+// control plane that is the one that waits for its image: the kubelet is
+// started before that, because it takes a while, and shown a pod without its
+// image it would try to pull that, and not look again for ten seconds. Clients
+// of the API server come later still.
+func (n *Node) holds(pod pki.File) bool {
+	switch {
+	case n.payload == nil || n.Single:
+		return false
+	case n.role == preflight.Init:
+		return !n.skips("images")
+	default:
+		return isClient(pod) && !n.skips("kubelet-start") && !n.skips("kubelet-wait-bootstrap")
+	}
 }
 
 // controlPlaneImages waits for the control plane's images and puts etcd and the
@@ -195,11 +203,9 @@ func (n *Node) controlPlaneImages(ctx context.Context) error {
 	if err := n.waitImages("pause")(ctx); err != nil {
 		return err
 	}
-	clients := func(pod pki.File) bool {
-		return !n.skips("wait-control-plane") && pod.Path != etcdManifest && pod.Path != apiServerManifest
-	}
+	later := func(pod pki.File) bool { return !n.skips("wait-control-plane") && isClient(pod) }
 	for _, pod := range n.held {
-		if clients(pod) {
+		if later(pod) {
 			continue
 		}
 		if err := n.waitImages(strings.TrimSuffix(path.Base(pod.Path), ".yaml"))(ctx); err != nil {
@@ -209,15 +215,21 @@ func (n *Node) controlPlaneImages(ctx context.Context) error {
 			return err
 		}
 	}
-	n.held = slices.DeleteFunc(n.held, func(pod pki.File) bool { return !clients(pod) })
+	n.held = slices.DeleteFunc(n.held, func(pod pki.File) bool { return !later(pod) })
+	n.placed = time.Now()
 	return n.waitImages("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")(ctx)
 }
 
-// startClients puts those static pods in place that can do nothing without the
-// API server. Started with it they would take its time to start, ask in vain
-// to become the leader and not ask again for two seconds; and the kubelet would
-// try to show them in an API that is not there, and not again for a minute.
-func (n *Node) startClients() error {
+// isClient says whether a static pod can do nothing without an API server.
+// Started before that answers it would take its time to start, ask in vain to
+// become the leader and not ask again for two seconds; and a kubelet that
+// cannot show it in the API at once does not try again for a minute.
+func isClient(pod pki.File) bool {
+	return pod.Path != etcdManifest && pod.Path != apiServerManifest
+}
+
+// placeHeld puts those static pods in place that were held back.
+func (n *Node) placeHeld() error {
 	err := n.write(n.held...)
 	n.held = nil
 	return err
@@ -260,7 +272,7 @@ func (n *Node) waitControlPlane(ctx context.Context) error {
 	if err := n.client.WaitForAPI(ctx, n.Config.APIServer.TimeoutForControlPlane, n.report); err != nil {
 		return err
 	}
-	if err := n.startClients(); err != nil {
+	if err := n.placeHeld(); err != nil {
 		return err
 	}
 	n.startStandIn(ctx)
@@ -344,6 +356,9 @@ func (n *Node) apply(objects func(*config.Config) ([]runtime.Object, error)) fun
 }
 
 func (n *Node) waitSystem(ctx context.Context) error {
+	if err := n.applyLate(ctx); err != nil {
+		return err
+	}
 	if err := n.waitNode(ctx); err != nil {
 		return err
 	}
@@ -361,6 +376,13 @@ func (n *Node) waitSystem(ctx context.Context) error {
 	want := cluster.Pods{Namespaces: namespaces, Names: n.staticPods()}
 	if !n.Config.DNS.Disabled && !n.skips("addon/coredns") {
 		want.Service = "kube-system/kube-dns"
+	}
+	// Where the API came later than etcd's startup probe succeeded, or the
+	// kubelet was there before either, it shows static pods when it starts.
+	want.Late = max(5*time.Second, time.Until(n.placed.Add(15*time.Second)))
+	want.OnLate = func() error {
+		n.Console.Debug(1, "the kubelet is restarted to show the static pods")
+		return n.Host.Restart(ctx, "kubelet.service")
 	}
 	return n.client.WaitForPods(ctx, want, nodeTimeout, n.report)
 }

@@ -174,7 +174,10 @@ func (n *Node) waitBootstrap(ctx context.Context) error {
 	if err := n.waitKubelet(ctx); err != nil {
 		return err
 	}
-	return n.registered(ctx)
+	if err := n.registered(ctx); err != nil {
+		return err
+	}
+	return n.placeHeld()
 }
 
 // registered waits until the kubelet has registered the node, and notes there

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime"
+
 	"airlift/bundle"
 	"airlift/fault"
 	"airlift/images"
@@ -70,8 +72,10 @@ type Node struct {
 	found          *cluster.Found // join: the cluster, trusted
 	kubelet        []byte         // join: the cluster's KubeletConfiguration
 
-	held         []pki.File // static pods whose images are still to come
-	kubeletBegan time.Time  // when one that init has started was healthy
+	held         []pki.File       // static pods that are still to be put in place
+	placed       time.Time        // when etcd and the API server were
+	kubeletBegan time.Time        // when one that init has started was healthy
+	late         []runtime.Object // of the cluster, to be created when that is older
 
 	clusterVersion   string // join: what the cluster runs
 	lastControlPlane bool   // reset: the cluster ends with this host

@@ -492,33 +492,7 @@ func (n *Node) podNetwork(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := n.settleKubelet(ctx); err != nil {
-		return err
-	}
 	return n.write(pki.File{Path: render.CNIConflistPath, Data: conflist, Mode: 0o644})
-}
-
-// probePeriod is the period of CoreDNS's readiness probe, in kubeadm's manifest
-// the API's default.
-const probePeriod = 10 * time.Second
-
-// settleKubelet lets a kubelet that was just started become as old as CoreDNS's
-// probe period, before there is a pod network and CoreDNS can come to this
-// node. To a pod that a kubelet meets while it is younger it puts the first
-// probe off by a random part of the period (run in its prober/worker.go): two
-// pods together become Ready sooner if they start a little later.
-func (n *Node) settleKubelet(ctx context.Context) error {
-	left := time.Until(n.kubeletBegan.Add(probePeriod))
-	if n.Config.DNS.Disabled || left <= 0 {
-		return nil
-	}
-	defer timeline.Wait(ctx, "the kubelet's first probes").End()
-	select {
-	case <-time.After(left):
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 // nodeTimeout bounds waits for this node; the slowest is a first start of all

@@ -21,14 +21,16 @@ import (
 // transient unit of systemd, with only those controllers that the system pods
 // and joining nodes need. systemd ends it, whatever becomes of the installer,
 // before the real one can have woken: that sleeps from when it becomes the
-// leader, a second or more after the kubelet was shown it. It is not needed for
-// the result: where it fails, everything comes as late as it would without it.
+// leader, which takes the rights that the API server makes right before it says
+// that it is ready. It is not needed for the result: where it fails, everything
+// comes as late as it would without it.
 
 const (
 	// lastSleeper is the last minor version that sleeps.
 	lastSleeper = 30
-	// sleepTime is nodeipam's nodePollInterval.
-	sleepTime = 10 * time.Second
+	// standInTime is nodeipam's nodePollInterval of ten seconds, less what
+	// passes until a ready API server is noticed.
+	standInTime = 9 * time.Second
 
 	standInUnit = "airlift-stand-in.service"
 )
@@ -81,7 +83,7 @@ func (n *Node) runStandIn(ctx context.Context) error {
 			command = append(command, "--"+flag+"="+value)
 		}
 	}
-	return n.Host.RunFor(ctx, sleepTime, standInUnit, "First controllers of a new Kubernetes cluster", command...)
+	return n.Host.RunFor(ctx, standInTime, standInUnit, "First controllers of a new Kubernetes cluster", command...)
 }
 
 // stopKubelet also ends a stand-in that is still there.

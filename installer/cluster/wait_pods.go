@@ -26,6 +26,9 @@ type Pods struct {
 	// Names of pods, "namespace/name", that must be among them. Static pods
 	// have no Deployment to say that they are missing.
 	Names []string
+	// OnLate is called once when Names are not all there after Late.
+	Late   time.Duration
+	OnLate func() error
 }
 
 // WaitForPods waits until the pods in want are there and Ready, and the Service
@@ -44,10 +47,18 @@ func (c *Client) WaitForPods(ctx context.Context, want Pods, timeout time.Durati
 		hint:    "look closer: kubectl get pods -A -o wide; kubectl describe pod -n NAMESPACE NAME",
 		timeout: timeout, report: report, interval: nudgeInterval / 2,
 	}
+	late := time.Now().Add(want.Late)
 	return w.until(ctx, wake, func(ctx context.Context) (bool, string, error) {
 		missing, err := c.missingPods(ctx, want, nudge)
 		if err != nil {
 			return false, err.Error(), nil
+		}
+		absent := slices.ContainsFunc(missing, func(s string) bool { return strings.HasSuffix(s, notThere) })
+		if absent && want.OnLate != nil && time.Now().After(late) {
+			if err := want.OnLate(); err != nil {
+				return false, "", err
+			}
+			want.OnLate = nil
 		}
 		if len(missing) > 0 { // the last that were missing are what it waited for
 			timeline.Here(ctx).Briefly(briefly(missing))
@@ -55,6 +66,9 @@ func (c *Client) WaitForPods(ctx context.Context, want Pods, timeout time.Durati
 		return len(missing) == 0, strings.Join(missing, "; "), nil
 	})
 }
+
+// notThere ends the line about a pod that is missing by name.
+const notThere = ": not there"
 
 // missingPods says what want has and the cluster has not yet, one line each.
 func (c *Client) missingPods(ctx context.Context, want Pods, nudge *nudger) (missing []string, err error) {
@@ -107,7 +121,7 @@ func (c *Client) missingPods(ctx context.Context, want Pods, nudge *nudger) (mis
 		}
 	}
 	for _, name := range unseen {
-		missing = append(missing, name+": not there")
+		missing = append(missing, name+notThere)
 	}
 	return missing, nil
 }

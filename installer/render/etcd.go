@@ -89,8 +89,9 @@ func Etcd(cfg *config.Config, members ...EtcdMember) (*corev1.Pod, error) {
 	}
 	// The kubelet shows a static pod in the API when it starts and when a probe
 	// changes its mind, and otherwise not for a minute. etcd starts before there
-	// is an API; kubeadm's delay makes its first success come behind that.
-	c.StartupProbe.InitialDelaySeconds = 10
+	// is an API, which comes three to five seconds after it: with this delay its
+	// first success comes behind that.
+	c.StartupProbe.InitialDelaySeconds = 8
 	return staticPod(c, volumes, map[string]string{"kubeadm.kubernetes.io/etcd.advertise-client-urls": client}), nil
 }
 

@@ -81,9 +81,9 @@ var Differences = []Difference{
 				for _, c := range pod.Spec.Containers {
 					if probe := c.StartupProbe; probe != nil {
 						probe.FailureThreshold *= probe.PeriodSeconds
-						probe.PeriodSeconds = 1
-						if name != "etcd" { // it is shown in the API when the probe first succeeds, and starts before that
-							probe.InitialDelaySeconds = 0
+						probe.InitialDelaySeconds, probe.PeriodSeconds = 0, 1
+						if name == "etcd" { // it is shown in the API when this succeeds, which must not be before there is one
+							probe.InitialDelaySeconds = 8
 						}
 					}
 				}
