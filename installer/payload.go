@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"path"
+	"runtime"
 	"runtime/debug"
 	"strings"
 	"sync"
@@ -155,17 +156,9 @@ func (p *payload) arrived(name string) {
 }
 
 func (p *payload) run(ctx context.Context, m *bundle.Manifest) error {
-	missing := map[string]host.Binary{}
-	for name, b := range p.binaries {
-		there, err := p.host.HasBinary(b)
-		if err != nil {
-			return err
-		}
-		if there {
-			p.arrived(name)
-			continue
-		}
-		missing[name] = b
+	missing, err := p.lookForBinaries()
+	if err != nil {
+		return err
 	}
 	for _, e := range m.Entries {
 		if _, ok := missing[e.Name]; ok {
@@ -189,6 +182,33 @@ func (p *payload) run(ctx context.Context, m *bundle.Manifest) error {
 		return err
 	}
 	return im.finish(ctx)
+}
+
+// lookForBinaries returns the programs that this host lacks. Those that it has
+// are read and hashed, on all cores.
+func (p *payload) lookForBinaries() (missing map[string]host.Binary, err error) {
+	missing = map[string]host.Binary{}
+	var mu sync.Mutex
+	var group errgroup.Group
+	group.SetLimit(runtime.GOMAXPROCS(0))
+	for name, b := range p.binaries {
+		group.Go(func() error {
+			there, err := p.host.HasBinary(b)
+			if err != nil {
+				return err
+			}
+			if there {
+				p.arrived(name)
+				return nil
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			missing[name] = b
+			return nil
+		})
+	}
+	err = group.Wait()
+	return missing, err
 }
 
 // stream reads the bundle until nothing more is wanted from it, and waits until
