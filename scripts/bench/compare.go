@@ -111,7 +111,9 @@ type way interface {
 // onFreshHosts boots hosts for one run, brings them what they need, and takes
 // them down afterwards.
 func onFreshHosts(ctx context.Context, o lab.Options, w way, gauge string, run func(*lab.Lab) error) error {
-	o.Name = labName
+	if o.Name == "" {
+		o.Name = labName
+	}
 	l, err := lab.Up(ctx, o)
 	if err != nil {
 		return err

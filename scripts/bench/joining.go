@@ -23,7 +23,7 @@ func (s *scaling) joining(ctx context.Context) error {
 	most := slices.Max(joiners)
 	say("joins of up to %d hosts at once", most)
 	own := &airlift{bundle: s.bundle, version: s.version}
-	return onFreshHosts(ctx, lab.Options{Hosts: 1 + most}, own, s.gauge, func(l *lab.Lab) error {
+	return onFreshHosts(ctx, lab.Options{Name: scaleLab, Hosts: 1 + most}, own, s.gauge, func(l *lab.Lab) error {
 		args, err := own.init(ctx, l.Hosts[0], "")
 		if err != nil {
 			return err

@@ -46,6 +46,9 @@ var shapes = map[string][]shape{
 	},
 }
 
+// scaleLab is the lab of bench scale, which may run beside bench.
+const scaleLab = "bench-scale"
+
 // A grown is what one shape costs.
 type grown struct {
 	Shape     string  `json:"shape"`
@@ -172,7 +175,7 @@ func (s *scaling) part(ctx context.Context, part string) error {
 		// The file goes as soon as the host has it: the largest of these fills
 		// a small machine.
 		own := &airlift{bundle: path, version: s.version}
-		err = onFreshHosts(ctx, lab.Options{Hosts: 1}, own, s.gauge, func(l *lab.Lab) error {
+		err = onFreshHosts(ctx, lab.Options{Name: scaleLab, Hosts: 1}, own, s.gauge, func(l *lab.Lab) error {
 			if err := os.Remove(path); err != nil {
 				return err
 			}
@@ -249,7 +252,7 @@ func (s *scaling) run(ctx context.Context, args []string) (path string, g grown,
 	}
 	f.Close()
 	path = f.Name()
-	args = append([]string{"build", "--version", s.version, "--cache-dir", s.cache, "--compress", "fast", "--output", path}, args...)
+	args = append([]string{"build", "--version", s.version, "--cache-dir", s.cache, "--compression", "fastest", "--output", path}, args...)
 	started := time.Now()
 	cmd := exec.CommandContext(ctx, s.tool, args...)
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -339,7 +342,7 @@ func phaseImages(ctx context.Context, h *lab.Host, installer string) (measure.Us
 }
 
 func (s *scaling) print(out io.Writer) {
-	fmt.Fprintf(out, "Kubernetes %s. Images on top of what every bundle carries; built with --compress fast, from a registry on this machine.\n", s.Version)
+	fmt.Fprintf(out, "Kubernetes %s. Images on top of what every bundle carries; built with --compression fastest, from a registry on this machine.\n", s.Version)
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	if len(s.Grown) > 0 {
 		fmt.Fprintln(w, "\n\timages\tlayers\tfiles\tMB\tfile MB\tbuild s\tCPU s\tMB\timport s\ton disk s\tCPU s\tresident MB\theld MB\textra disk MB\tagain s\t")
