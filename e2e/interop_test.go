@@ -125,6 +125,7 @@ func (i *interop) initOwn(t *testing.T) {
 	i.join = i.join[1:]
 	i.key = certificateKey(t, out)
 	staticPodsAreKnown(t, i.own)
+	allControllersWork(t, i.own)
 	i.ours = dump(t, i.own)
 	if err := <-prepared; err != nil {
 		t.Fatal(err)
@@ -393,6 +394,21 @@ func staticPodsAreKnown(t *testing.T, control *lab.Host) {
 		pods := kubectlOn(t, control, "-n", "kube-system", "get", "pods", "-l", "tier=control-plane", "-o", "name")
 		if strings.Count(pods, "pod/") != 4 {
 			return "static pods: " + pods
+		}
+		return ""
+	})
+}
+
+// allControllersWork waits until the controller manager has started the last of
+// its controllers, which up to v1.30 is a few seconds behind init.
+func allControllersWork(t *testing.T, control *lab.Host) {
+	t.Helper()
+	eventually(t, 30*time.Second, func() string {
+		if is := kubectlOn(t, control, "get", "serviceaccounts", "-n", "kube-system", "-o", "name"); !strings.Contains(is, "/token-cleaner") {
+			return "service accounts: " + is
+		}
+		if is := kubectlOn(t, control, "get", "node", control.Name, "-o", "jsonpath={.metadata.annotations}"); !strings.Contains(is, "node.alpha.kubernetes.io/ttl") {
+			return "the node's annotations: " + is
 		}
 		return ""
 	})
