@@ -4,6 +4,7 @@
 #   make test    unit and integration tests
 #   make e2e     the demo's path and its failures, as assertions
 #   make bench   how long it takes, beside doing it by hand
+#   make scale   how that grows
 #
 # Each target sets up what it needs: Debian packages through apt-get, Go modules
 # through the module proxy, and real Kubernetes built from them into the cache.
@@ -25,7 +26,7 @@ PROGRAMS = cmd/bundle/programs
 # What the tests judge by, where it is not there already.
 PACKAGES = iptables iproute2 libcap2-bin nftables openssl zstd
 
-.PHONY: packages all build programs upstream oracles bundle demo test vet e2e bench clean
+.PHONY: packages all build programs upstream oracles bundle demo test vet e2e bench scale clean
 
 all: build
 
@@ -75,6 +76,10 @@ e2e: bundle
 # Airlift and kubeadm by hand, in turns, on the same kind of hosts.
 bench: bundle
 	go run ./scripts/bench --bundle out/install
+
+# How the cost grows with what is carried, with the host and with the hosts.
+scale: bundle
+	go run ./scripts/bench scale --bundle out/install
 
 clean:
 	rm -rf bin out $(PROGRAMS)/*.gz
