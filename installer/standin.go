@@ -21,16 +21,15 @@ import (
 // transient unit of systemd, with only those controllers that the system pods
 // and joining nodes need. systemd ends it, whatever becomes of the installer,
 // before the real one can have woken: that sleeps from when it becomes the
-// leader, which takes the rights that the API server makes right before it says
-// that it is ready. It is not needed for the result: where it fails, everything
-// comes as late as it would without it.
+// leader, and was put in place just before the stand-in. It is not needed for
+// the result: where it fails, everything comes as late as it would without it.
 
 const (
 	// lastSleeper is the last minor version that sleeps.
 	lastSleeper = 30
-	// standInTime is nodeipam's nodePollInterval of ten seconds, less what
-	// passes until a ready API server is noticed.
-	standInTime = 9 * time.Second
+	// standInTime is nodeipam's nodePollInterval of ten seconds, and half of
+	// what the real one takes at least to be started and to become the leader.
+	standInTime = 10*time.Second + 500*time.Millisecond
 
 	standInUnit = "airlift-stand-in.service"
 )
