@@ -10,7 +10,6 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"io"
 	"os"
 	"os/signal"
 	"slices"
@@ -29,6 +28,9 @@ const usage = `usage: bench [flags]          Airlift beside doing it by hand
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := command(ctx, os.Args[1:])
+	if err != nil && ctx.Err() != nil {
+		err = fault.Wrap(err, fault.Interrupted, "the lab is down again")
+	}
 	stop()
 	fault.Print(os.Stderr, err)
 	os.Exit(int(fault.ExitCode(err)))
@@ -81,9 +83,7 @@ func command(ctx context.Context, args []string) error {
 	return act(ctx, o, func(part string) bool { return slices.Contains(chosen, part) })
 }
 
-// Log tells what is going on.
-var progress io.Writer = os.Stderr
-
+// say tells what is going on.
 func say(format string, args ...any) {
-	fmt.Fprintf(progress, "%s "+format+"\n", append([]any{time.Now().Format(time.TimeOnly)}, args...)...)
+	fmt.Fprintf(os.Stderr, "%s "+format+"\n", append([]any{time.Now().Format(time.TimeOnly)}, args...)...)
 }

@@ -33,23 +33,23 @@ func buildAgain(ctx context.Context, t *table, o options, version, dir string) e
 		return err
 	}
 	args := append([]string{"build", "--version", version, "--image", image, "--output", filepath.Join(dir, "again")}, mirrors...)
-	build := func() (used *os.ProcessState, took time.Duration, downloaded int64, err error) {
+	build := func() (used *os.ProcessState, took time.Duration, asked requests, err error) {
 		if err := os.Truncate(log, 0); err != nil {
-			return nil, 0, 0, err
+			return nil, 0, requests{}, err
 		}
 		started := time.Now()
 		cmd := exec.CommandContext(ctx, o.tool, args...)
 		if out, err := cmd.CombinedOutput(); err != nil {
-			return nil, 0, 0, fmt.Errorf("running %s build: %w: %s", o.tool, err, out)
+			return nil, 0, requests{}, fmt.Errorf("running %s build: %w: %s", o.tool, err, out)
 		}
 		took = time.Since(started)
-		downloaded, err = sent(log)
-		return cmd.ProcessState, took, downloaded, err
+		asked, err = readRequests(log)
+		return cmd.ProcessState, took, asked, err
 	}
-	used, took, downloaded, err := build()
-	if err == nil && downloaded > 0 {
+	used, took, asked, err := build()
+	if err == nil && asked.bytes > 0 {
 		say("  the cache was cold; once more")
-		used, took, downloaded, err = build()
+		used, took, asked, err = build()
 	}
 	if err != nil {
 		return err
@@ -57,7 +57,8 @@ func buildAgain(ctx context.Context, t *table, o options, version, dir string) e
 	own := &airlift{}
 	t.seconds(buildRow, own, took)
 	t.seconds(buildCPURow, own, used.UserTime()+used.SystemTime())
-	t.bytes(buildBytesRow, own, downloaded)
+	t.bytes(buildBytesRow, own, asked.bytes)
+	t.count(buildRequestsRow, own, asked.count)
 	t.bytes(buildMemoryRow, own, used.SysUsage().(*syscall.Rusage).Maxrss<<10)
 	return os.Remove(filepath.Join(dir, "again"))
 }
@@ -96,19 +97,33 @@ func startRig(ctx context.Context, program, version, dir, log string) (stop func
 	}
 }
 
-// sent adds up the last column of an access log: bytes.
-func sent(log string) (total int64, err error) {
+// requests are those of an access log.
+type requests struct {
+	count int
+	bytes int64 // that answers with a content sent
+}
+
+// readRequests reads a log with a line per request: method, host, path, status
+// and bytes.
+func readRequests(log string) (r requests, err error) {
 	data, err := os.ReadFile(log)
 	if err != nil {
-		return 0, err
+		return r, err
 	}
 	for line := range strings.Lines(string(data)) {
 		fields := strings.Fields(line)
-		n, err := strconv.ParseInt(fields[len(fields)-1], 10, 64)
-		if err != nil {
-			return 0, fmt.Errorf("reading the access log: %w", err)
+		if len(fields) < 5 {
+			return r, fmt.Errorf("reading the access log: %q is no request", line)
 		}
-		total += n
+		status, n := fields[len(fields)-2], fields[len(fields)-1]
+		size, err := strconv.ParseInt(n, 10, 64)
+		if err != nil {
+			return r, fmt.Errorf("reading the access log: %w", err)
+		}
+		r.count++
+		if strings.HasPrefix(status, "2") {
+			r.bytes += size
+		}
 	}
-	return total, nil
+	return r, nil
 }

@@ -69,7 +69,9 @@ returned, seen by fanotify in a run of its own. A file that is renamed to what i
 	buildCPURow = define("s", false, "– its CPU time",
 		`User and system. Divided by the time, it is the cores in use.`)
 	buildBytesRow = define("MB", false, "– downloaded",
-		`Bytes that the sites sent it, by their access logs.`)
+		`Bytes of files, layers and documents that the sites sent it, by their access logs.`)
+	buildRequestsRow = define("", false, "– requests",
+		`All requests of it, also those that were answered that there is no such file: nobody keeps that in a cache.`)
 	buildMemoryRow = define("MB", false, "– memory",
 		`The kernel's peak of resident memory.`)
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"airlift/scripts/bench/measure"
 	"airlift/scripts/byhand"
@@ -59,12 +60,15 @@ func (b *byHand) images(ctx context.Context, h *lab.Host) error {
 }
 
 func (b *byHand) init(ctx context.Context, h *lab.Host, ignore string) ([]string, error) {
+	part := parts()
 	if err := b.runtime(ctx, h); err != nil {
 		return nil, err
 	}
+	part("unpacking and settings")
 	if err := b.images(ctx, h); err != nil {
 		return nil, err
 	}
+	part("import")
 	var args []string
 	if ignore != "" {
 		args = []string{"--ignore-preflight-errors", ignore}
@@ -73,10 +77,21 @@ func (b *byHand) init(ctx context.Context, h *lab.Host, ignore string) ([]string
 	if err != nil {
 		return nil, err
 	}
+	part("kubeadm init")
 	if _, err := b.kit.ApplyNetwork(ctx, h); err != nil {
 		return nil, err
 	}
+	part("kubectl apply")
 	return byhand.JoinArgs(done.Output)
+}
+
+// parts returns a function that says what has just ended, and how long it took.
+func parts() func(what string) {
+	last := time.Now()
+	return func(what string) {
+		say("    %s: %.1f s", what, time.Since(last).Seconds())
+		last = time.Now()
+	}
 }
 
 func (b *byHand) join(ctx context.Context, h *lab.Host, args []string) error {
