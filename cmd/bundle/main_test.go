@@ -147,7 +147,7 @@ func TestUsageErrors(t *testing.T) {
 		{[]string{"build", "--version", "v1.29.15", "--arch", "amd64", "--image", "Not An Image", "--launcher", "stub", "--installer", "stub"}, "Not An Image"},
 		{[]string{"build", "--version", "v1.29", "--mirror", "dl.k8s.io"}, "HOST=URL"},
 		{[]string{"build", "--version", "v1.29", "--arch", "arm64", "--launcher", "stub", "--installer", "stub"}, "EM_X86_64"},
-		{[]string{"build", "--version", "v1.29", "--arch", "amd64", "--installer", "none"}, "none"},
+		{[]string{"build", "--version", "v1.29", "--arch", "amd64", "--launcher", "stub", "--installer", "none"}, "none"},
 		{[]string{"build", "--version", "v1.29", "--arch", "amd64", "--launcher", "stub", "--installer", "stub", "--output", "."}, "is a folder"},
 		{[]string{"build", "--version", "v1.29", "--arch", "amd64", "--launcher", "stub", "--installer", "stub", "--output", "no/such/install"}, "no/such"},
 		{[]string{"build", "--version", "v1.29", "--compression", "most"}, "fastest, default, best"},
