@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"time"
 
 	"airlift/scripts/bench/measure"
@@ -224,6 +225,7 @@ func initing(ctx context.Context, t *table, w way, h *lab.Host, r *row, ignore s
 		return nil, err
 	}
 	t.seconds(r, w, end.Pods.Sub(started))
+	say("    last to be Ready: %s", strings.Join(end.Last, ", "))
 	if r == initRow {
 		t.seconds(initReturnRow, w, returned)
 		t.count(relapseRow, w, end.Relapses)

@@ -26,6 +26,8 @@ type Ready struct {
 	Nodes, Pods time.Time
 	// Relapses counts how often everything was Ready and then was not.
 	Relapses int
+	// Last is what was still missing before everything was Ready.
+	Last []string
 }
 
 // pause is between two tries to reach an API server that is not there yet.
@@ -145,7 +147,11 @@ func (j *judge) judge(now time.Time) {
 	} else if j.ready.Nodes.IsZero() {
 		j.ready.Nodes = now
 	}
-	pods := nodes && len(j.unreadyPods()) == 0
+	missing := append(j.unreadyNodes(), j.unreadyPods()...)
+	pods := len(missing) == 0
+	if !pods {
+		j.ready.Last = missing
+	}
 	switch {
 	case !pods && !j.ready.Pods.IsZero():
 		j.ready.Pods = time.Time{}
