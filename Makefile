@@ -71,7 +71,7 @@ test: packages oracles vet
 	go test ./...
 
 e2e: bundle
-	go test -tags e2e -count 1 -p 1 -parallel 3 -timeout 40m ./scripts/lab ./installer/host ./e2e
+	go test -tags e2e -count 1 -p 1 -parallel 3 -timeout 40m ./scripts/lab ./scripts/bench/measure ./installer/host ./e2e
 
 # Airlift and kubeadm by hand, in turns, on the same kind of hosts.
 bench: bundle

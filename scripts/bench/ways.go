@@ -35,8 +35,7 @@ file, and "install join".`,
 stays Ready for 5 s.`,
 	`Not as upstream's, by hand: crictl and flannel's CNI plugin have no source the benchmark could build from. crictl is
 a stand-in that speaks the same protocol. The plugin is a script that hands flannel's subnet to the bridge plugin, as
-the real one does; it is there from the start, so one image with its archive and one init container are missing, which
-takes less time than the real one would.`,
+the real one does; it is there from the start, so one image with its archive and one init container are missing.`,
 }
 
 func (*byHand) name() string { return "by hand" }
