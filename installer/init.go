@@ -272,13 +272,17 @@ func (n *Node) waitControlPlane(ctx context.Context) error {
 	if err := n.client.WaitForAPI(ctx, n.Config.APIServer.TimeoutForControlPlane, n.report); err != nil {
 		return err
 	}
-	if err := n.placeHeld(); err != nil {
+	if err := n.applied(cluster.EnsureAdmin(ctx, n.client, superAdmin, render.ClusterAdmins())); err != nil {
+		return err
+	}
+	begun, err := n.client.HadControllerManager(ctx)
+	if err != nil {
+		return err
+	}
+	if err := n.placeHeld(); err != nil || begun {
 		return err
 	}
 	n.startStandIn(ctx)
-	if err := n.applied(cluster.EnsureAdmin(ctx, n.client, superAdmin, render.ClusterAdmins())); err != nil || n.rerun {
-		return err
-	}
 	return n.client.EnsureControllerAccounts(ctx)
 }
 

@@ -44,9 +44,10 @@ var standInControllers = strings.Join([]string{
 	"bootstrap-signer-controller", "certificatesigningrequest-approving-controller", "certificatesigningrequest-signing-controller",
 }, ",")
 
-// startStandIn starts the stand-in where one is wanted.
+// startStandIn starts the stand-in where one is wanted. The cluster must be
+// new: there may be a controller manager elsewhere.
 func (n *Node) startStandIn(ctx context.Context) {
-	if n.Config.Minor() > lastSleeper || n.rerun || n.Single || n.store == nil || !n.exists(superAdminConf) {
+	if n.Config.Minor() > lastSleeper || n.Single || n.store == nil || !n.exists(superAdminConf) {
 		return
 	}
 	ctx, span := timeline.Start(ctx, timeline.Background, "controller manager's stand-in")

@@ -46,3 +46,16 @@ func (c *Client) EnsureControllerAccounts(ctx context.Context) error {
 	}
 	return nil
 }
+
+// HadControllerManager says whether a controller manager has ever been the
+// leader in this cluster.
+func (c *Client) HadControllerManager(ctx context.Context) (bool, error) {
+	_, err := c.api.CoordinationV1().Leases(systemNamespace).Get(ctx, "kube-controller-manager", metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("looking for a controller manager: %w", err)
+	}
+	return true, nil
+}
