@@ -150,7 +150,12 @@ func (p *Passing) events(b []byte) error {
 		if size < metadata || size > len(b) {
 			return errors.New("reading file events: their size makes no sense")
 		}
-		if p.gauged(pid) {
+		// Who moved a file may be gone already, and then nobody's; that it has
+		// moved is so all the same.
+		if !p.gauged(pid) {
+			mask &= unix.FAN_MOVED_FROM
+		}
+		if mask != 0 {
 			if path, ok := p.path(b[metadata:size]); ok {
 				p.event(mask, path)
 			}
