@@ -37,6 +37,7 @@ func TestCluster(t *testing.T) {
 			systemIsUp(t, s, 1)
 		}},
 		{"init again changes nothing", func(t *testing.T) {
+			allControllersWork(t, control)
 			before := footprint(t, s)
 			started := time.Now()
 			out := install(t, control, 0, "init")
