@@ -14,8 +14,9 @@ const (
 	maxBehind = 8 << 20
 
 	// taskWeight is what each task counts for beside the bytes it holds, so that
-	// there are no more than 64 at once.
-	taskWeight = maxBehind / 64
+	// there are no more than eight at once: containerd's client takes a buffer of
+	// 1 MiB to write a blob, be it as small as it may.
+	taskWeight = maxBehind / 8
 )
 
 // behind is what an importer does behind the stream's back: what containerd
