@@ -15,6 +15,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"airlift/bundle"
 	"airlift/fault"
@@ -386,6 +387,10 @@ func TestFlatMemory(t *testing.T) {
 			r := &sampling{r: bigLayer(t, size)}
 			if err := im.Blob(t.Context(), bundle.Entry{Name: bundle.BlobDir + diffID, Size: n, SHA256: diffID}, r); err != nil {
 				t.Fatal(err)
+			}
+			// They are committed behind the stream.
+			for end := time.Now().Add(10 * time.Second); len(d.snapshots()) != layers && time.Now().Before(end); {
+				time.Sleep(20 * time.Millisecond)
 			}
 			if got := len(d.snapshots()); got != layers {
 				t.Errorf("%d snapshots, want %d", got, layers)
