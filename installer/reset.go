@@ -41,6 +41,14 @@ func (n *Node) Reset() []Step {
 	}
 }
 
+// stopKubelet also ends a stand-in that is still there.
+func (n *Node) stopKubelet(ctx context.Context) error {
+	if err := n.Host.Stop(ctx, standInUnit); err != nil {
+		return err
+	}
+	return n.Host.StopKubelet(ctx)
+}
+
 // resetPreflight tells what there is to reset, and refuses what would end a
 // cluster that others are in.
 func (n *Node) resetPreflight(ctx context.Context) error {

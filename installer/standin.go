@@ -85,11 +85,3 @@ func (n *Node) runStandIn(ctx context.Context) error {
 	}
 	return n.Host.RunFor(ctx, standInTime, standInUnit, "First controllers of a new Kubernetes cluster", command...)
 }
-
-// stopKubelet also ends a stand-in that is still there.
-func (n *Node) stopKubelet(ctx context.Context) error {
-	if err := n.Host.Stop(ctx, standInUnit); err != nil {
-		return err
-	}
-	return n.Host.StopKubelet(ctx)
-}
