@@ -13,10 +13,9 @@ const (
 	// still in memory.
 	maxBehind = 8 << 20
 
-	// taskWeight is what each task counts for beside the bytes it holds, so that
-	// there are no more than eight at once: containerd's client takes a buffer of
-	// 1 MiB to write a blob, be it as small as it may.
-	taskWeight = maxBehind / 8
+	// taskWeight is what each task counts for beside the bytes it holds: its
+	// goroutine, its messages to containerd and the buffer it unpacks with.
+	taskWeight = 64 << 10
 )
 
 // behind is what an importer does behind the stream's back: what containerd

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -245,12 +244,16 @@ func (im *Importer) Blob(ctx context.Context, e bundle.Entry, r io.Reader) error
 func (im *Importer) layer(ctx context.Context, layer *deferral, e bundle.Entry, r io.Reader) error {
 	if layer.open() == 1 {
 		for _, l := range layer.links {
-			if l.stage == lacking && l.ready() {
-				if err := im.apply(ctx, l, r); err != nil {
-					return err
-				}
-				return im.catchUp(ctx)
+			if l.stage != lacking || !l.ready() {
+				continue
 			}
+			if e.Size <= smallLayer {
+				return im.applyBehind(ctx, l, int(e.Size), r)
+			}
+			if err := im.apply(ctx, l, r); err != nil {
+				return err
+			}
+			return im.catchUp(ctx)
 		}
 	}
 	desc := ocispec.Descriptor{MediaType: ocispec.MediaTypeImageLayer, Digest: layer.links[0].diffID, Size: e.Size}
@@ -301,7 +304,7 @@ func (im *Importer) document(ctx context.Context, dgst digest.Digest, r io.Reade
 	}
 	im.setDocument(dgst, passed)
 	return im.behind.start(ctx, int64(len(b)), func(ctx context.Context) error {
-		if err := im.write(ctx, ocispec.Descriptor{Digest: dgst, Size: int64(len(b))}, bytes.NewReader(b)); err != nil {
+		if err := im.writeDocument(ctx, dgst, b); err != nil {
 			return err
 		}
 		im.setDocument(dgst, stored)
@@ -318,14 +321,46 @@ func (im *Importer) setDocument(dgst digest.Digest, to stage) {
 
 // write puts a blob into the content store, which checks its digest.
 func (im *Importer) write(ctx context.Context, desc ocispec.Descriptor, r io.Reader) error {
-	// The name of an upload must not be that of another importer's.
-	upload := im.lease.ID + "-" + desc.Digest.String()
-	err := content.WriteBlob(ctx, im.store.content, upload, r, desc, content.WithLabels(im.labels[desc.Digest]))
+	return storing(desc.Digest, content.WriteBlob(ctx, im.store.content, im.upload(desc.Digest), r, desc, content.WithLabels(im.labels[desc.Digest])))
+}
+
+// writeDocument is write for what is in memory: WriteBlob would take a buffer
+// of 1 MiB to copy it.
+func (im *Importer) writeDocument(ctx context.Context, dgst digest.Digest, b []byte) error {
+	desc := ocispec.Descriptor{Digest: dgst, Size: int64(len(b))}
+	w, err := content.OpenWriter(ctx, im.store.content, content.WithRef(im.upload(dgst)), content.WithDescriptor(desc))
+	if err == nil {
+		defer w.Close()
+		err = commit(ctx, w, desc, b, content.WithLabels(im.labels[dgst]))
+	}
+	if errdefs.IsAlreadyExists(err) {
+		err = nil
+	}
+	return storing(dgst, err)
+}
+
+// commit writes what w lacks of b: nothing if another namespace has it.
+func commit(ctx context.Context, w content.Writer, desc ocispec.Descriptor, b []byte, labels content.Opt) error {
+	status, err := w.Status()
+	if err != nil {
+		return err
+	}
+	if _, err := w.Write(b[min(status.Offset, desc.Size):]); err != nil {
+		return err
+	}
+	return w.Commit(ctx, desc.Size, desc.Digest, labels)
+}
+
+// upload names an upload, as no other importer does.
+func (im *Importer) upload(dgst digest.Digest) string { return im.lease.ID + "-" + dgst.String() }
+
+// storing makes an error of one about a blob that was to be stored.
+func storing(dgst digest.Digest, err error) error {
 	if errdefs.IsFailedPrecondition(err) || errors.Is(err, io.ErrUnexpectedEOF) {
 		err = fault.Wrap(err, fault.Bundle, damagedHint)
 	}
 	if err != nil {
-		return fmt.Errorf("storing blob %s: %w", desc.Digest, err)
+		return fmt.Errorf("storing blob %s: %w", dgst, err)
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -150,6 +151,38 @@ func (im *Importer) apply(ctx context.Context, l *link, r io.Reader) error {
 		im.publish()
 		return nil
 	})
+}
+
+// smallLayer is the largest layer, in bytes, that is taken into memory. Images
+// stand on small ones: each has to wait until the one below it is committed,
+// and so the stream would, time and again, if it had to wait with them.
+const smallLayer = 4 << 20
+
+// applyBehind takes a small layer, and unpacks it behind the stream's back.
+func (im *Importer) applyBehind(ctx context.Context, l *link, size int, r io.Reader) error {
+	var b bytes.Buffer
+	b.Grow(size + bytes.MinRead) // it would grow to look for the end
+	if _, err := b.ReadFrom(r); err != nil {
+		return l.failed(err)
+	}
+	im.prepare(l)
+	l.stage = passed
+	im.prepareAhead()
+	err := im.behind.start(ctx, int64(b.Len()), func(ctx context.Context) error {
+		err := im.extract(ctx, l, &b)
+		if err == nil {
+			err = im.commit(ctx, l)
+		}
+		if err != nil {
+			return l.failed(err)
+		}
+		im.publish()
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return im.catchUp(ctx)
 }
 
 func (l *link) failed(err error) error {

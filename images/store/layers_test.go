@@ -268,11 +268,11 @@ func TestCancelled(t *testing.T) {
 		if !errors.Is(err, context.Canceled) || fault.ExitCode(err) != fault.Interrupted {
 			t.Errorf("err = %v", err)
 		}
-		if got := d.snapshots(); len(got) > 0 {
-			t.Errorf("snapshots after cancelling = %q", got)
-		}
 		if err := im.Close(ctx); err != nil {
 			t.Errorf("closing with a cancelled context: %v", err)
+		}
+		if got := d.snapshots(); len(got) > 0 {
+			t.Errorf("snapshots after cancelling = %q", got)
 		}
 		if l := d.leases(); len(l) > 0 {
 			t.Errorf("leases = %q", l)

@@ -300,6 +300,9 @@ func TestKilledImporter(t *testing.T) {
 			t.Fatal("the importer ended before it hung")
 		}
 		half := d.snapshots()
+		for end := time.Now().Add(10 * time.Second); len(half) < 2 && time.Now().Before(end); half = d.snapshots() {
+			time.Sleep(20 * time.Millisecond) // the first layer is committed behind the stream
+		}
 		if len(half) != 2 || !slices.ContainsFunc(half, func(k string) bool { return strings.HasPrefix(k, "extract-") }) {
 			t.Fatalf("snapshots of half an import = %q", half)
 		}
