@@ -44,6 +44,7 @@ type Importer struct {
 	lock      *lock
 	publisher *publisher
 	behind    *behind
+	rebase    bool // snapshots get their parents when they are committed
 	closed    bool
 
 	labels map[digest.Digest]map[string]string // what the documents are labelled with
@@ -122,6 +123,10 @@ func (im *Importer) begin(ctx context.Context) error {
 		return err
 	}
 	if err := im.store.dropLeases(ctx, abandoned); err != nil {
+		return err
+	}
+	var err error
+	if im.rebase, err = im.store.rebases(ctx); err != nil {
 		return err
 	}
 	im.prepareAhead()

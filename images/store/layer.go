@@ -62,14 +62,25 @@ func (l *link) isCommitted() bool {
 	}
 }
 
+// wait returns when the snapshot is committed.
+func (l *link) wait(ctx context.Context) error {
+	select {
+	case <-l.committed:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
 // A preparation is a snapshot to unpack a layer into.
 type preparation struct {
-	key    string
-	labels snapshots.Opt
-	done   chan struct{} // closed when what follows is known
-	mounts []mount.Mount
-	there  bool // somebody else finished the snapshot in the meantime
-	err    error
+	key     string
+	labels  snapshots.Opt
+	listing *listing      // nil unless it gets its parent when it is committed
+	done    chan struct{} // closed when what follows is known
+	mounts  []mount.Mount
+	there   bool // somebody else finished the snapshot in the meantime
+	err     error
 }
 
 // preparedAhead is for how many layers to come a snapshot is prepared, so that
@@ -93,8 +104,8 @@ func (im *Importer) prepareAhead() {
 	}
 }
 
-// prepare begins to make a snapshot for a layer, which cannot be before the one
-// below it is committed.
+// prepare begins to make a snapshot for a layer. Unless containerd can rebase
+// it, that cannot be before the one below it is committed.
 func (im *Importer) prepare(l *link) *preparation {
 	if l.prepared != nil {
 		return l.prepared
@@ -106,6 +117,9 @@ func (im *Importer) prepare(l *link) *preparation {
 		labels: snapshots.WithLabels(map[string]string{snapshots.LabelSnapshotRef: l.chainID.String()}),
 		done:   make(chan struct{}),
 	}
+	if im.rebase && l.parent != nil {
+		l.prepared.listing = newListing()
+	}
 	im.behind.prepare(func(ctx context.Context) {
 		defer close(l.prepared.done)
 		l.prepared.err = im.makeSnapshot(ctx, l)
@@ -115,13 +129,11 @@ func (im *Importer) prepare(l *link) *preparation {
 
 func (im *Importer) makeSnapshot(ctx context.Context, l *link) (err error) {
 	parent, p := "", l.prepared
-	if l.parent != nil {
-		parent = l.parent.chainID.String()
-		select {
-		case <-l.parent.committed:
-		case <-ctx.Done():
-			return ctx.Err()
+	if l.parent != nil && p.listing == nil {
+		if err := l.parent.wait(ctx); err != nil {
+			return err
 		}
+		parent = l.parent.chainID.String()
 	}
 	p.mounts, err = im.store.snapshots.Prepare(ctx, p.key, parent, p.labels)
 	if errdefs.IsAlreadyExists(err) {
@@ -130,6 +142,9 @@ func (im *Importer) makeSnapshot(ctx context.Context, l *link) (err error) {
 	}
 	if err != nil {
 		return fmt.Errorf("preparing a snapshot: %w", err)
+	}
+	if p.listing != nil {
+		p.mounts = asUpper(p.mounts)
 	}
 	return nil
 }
@@ -199,7 +214,7 @@ func (im *Importer) extract(ctx context.Context, l *link, r io.Reader) error {
 	if p.err != nil || p.there {
 		return p.err
 	}
-	err := unpackVerified(ctx, p.mounts, r, l.diffID)
+	err := unpackVerified(ctx, p, r, l.diffID)
 	if err != nil {
 		err = errors.Join(err, im.remove(ctx, p))
 	}
@@ -210,7 +225,17 @@ func (im *Importer) extract(ctx context.Context, l *link, r io.Reader) error {
 func (im *Importer) commit(ctx context.Context, l *link) error {
 	p := l.prepared
 	if !p.there {
-		err := im.store.snapshots.Commit(ctx, l.chainID.String(), p.key, p.labels)
+		options := []snapshots.Opt{p.labels}
+		if p.listing != nil {
+			if err := l.parent.wait(ctx); err != nil {
+				return err
+			}
+			if err := im.settle(ctx, l); err != nil {
+				return errors.Join(err, im.remove(ctx, p))
+			}
+			options = append(options, snapshots.WithParent(l.parent.chainID.String()))
+		}
+		err := im.store.snapshots.Commit(ctx, l.chainID.String(), p.key, options...)
 		if errdefs.IsAlreadyExists(err) {
 			err = errors.Join(im.adopt(ctx, l), im.remove(ctx, p))
 		}
@@ -252,16 +277,16 @@ func (im *Importer) adopt(ctx context.Context, l *link) error {
 // it names, as a bundle's entries do.
 type verifier interface{ Verifies() (sha256Hex string) }
 
-// unpackVerified unpacks the layer tar r into the file system that mounts
-// describes and checks that r, read to its end, has the given digest.
-func unpackVerified(ctx context.Context, mounts []mount.Mount, r io.Reader, diffID digest.Digest) error {
+// unpackVerified unpacks the layer tar r into what was prepared for it and
+// checks that r, read to its end, has the given digest.
+func unpackVerified(ctx context.Context, p *preparation, r io.Reader, diffID digest.Digest) error {
 	digester := diffID.Algorithm().Digester()
 	v, verified := r.(verifier)
 	verified = verified && v.Verifies() == diffID.Encoded()
 	if !verified {
 		r = io.TeeReader(r, digester.Hash())
 	}
-	err := unpack(ctx, mounts, r)
+	err := unpack(ctx, p, r)
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -279,12 +304,15 @@ func unpackVerified(ctx context.Context, mounts []mount.Mount, r io.Reader, diff
 	return err
 }
 
-// unpack applies the layer tar r to the file system that mounts describes.
-func unpack(ctx context.Context, mounts []mount.Mount, r io.Reader) error {
-	if dir, opts := plainFolder(mounts); dir != "" {
+// unpack applies the layer tar r to the file system that was prepared for it.
+func unpack(ctx context.Context, p *preparation, r io.Reader) error {
+	if dir, opts := plainFolder(p.mounts); dir != "" {
+		if p.listing != nil {
+			opts = append(opts, archive.WithFilter(p.listing.note))
+		}
 		return applyTo(ctx, dir, r, opts...)
 	}
-	return withMount(mounts, func(root string) error {
+	return withMount(p.mounts, func(root string) error {
 		if err := applyTo(ctx, root, r); err != nil {
 			return err
 		}
@@ -314,7 +342,7 @@ func plainFolder(mounts []mount.Mount) (dir string, opts []archive.ApplyOpt) {
 	}
 	opts = append(opts, archive.WithConvertWhiteout(archive.OverlayConvertWhiteout))
 	for _, o := range m.Options {
-		if upper, ok := strings.CutPrefix(o, "upperdir="); ok {
+		if upper, ok := strings.CutPrefix(o, upperOption); ok {
 			dir = upper
 		}
 		if lower, ok := strings.CutPrefix(o, "lowerdir="); ok {
@@ -323,6 +351,9 @@ func plainFolder(mounts []mount.Mount) (dir string, opts []archive.ApplyOpt) {
 	}
 	return dir, opts
 }
+
+// upperOption stands before the folder that an overlay writes to.
+const upperOption = "upperdir="
 
 func applyTo(ctx context.Context, root string, r io.Reader, opts ...archive.ApplyOpt) error {
 	_, err := os.Stat(root)

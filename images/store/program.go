@@ -12,6 +12,7 @@ import (
 	"airlift/bundle"
 
 	"github.com/containerd/containerd/v2/core/mount"
+	"github.com/opencontainers/go-digest"
 )
 
 // searchPath is where a container's programs are looked for when its image
@@ -27,19 +28,11 @@ func (s *Store) ProgramPath(ctx context.Context, img bundle.Image, name string) 
 	if len(chain) == 0 {
 		return "", fmt.Errorf("looking for %s in %s: %w", name, img.Reference, fs.ErrNotExist)
 	}
-	// Nothing refers to the view: should this process be killed now, containerd
-	// collects it.
-	key := "airlift-view-" + rand.Text()
-	mounts, err := s.snapshots.View(ctx, key, chain[len(chain)-1].String())
+	folders, err := s.folders(ctx, chain[len(chain)-1])
 	if err != nil {
 		return "", fmt.Errorf("looking into %s: %w", img.Reference, err)
 	}
-	defer func() {
-		after, cancel := afterwards(ctx)
-		defer cancel()
-		_ = s.snapshots.Remove(after, key) // or it is collected
-	}()
-	for _, folder := range lowerFolders(mounts) {
+	for _, folder := range folders {
 		for _, dir := range searchPath {
 			file := filepath.Join(folder, dir, name)
 			// A link would lead elsewhere than in the container.
@@ -49,6 +42,22 @@ func (s *Store) ProgramPath(ctx context.Context, img bundle.Image, name string) 
 		}
 	}
 	return "", fmt.Errorf("looking for %s in %s: %w", name, img.Reference, fs.ErrNotExist)
+}
+
+// folders are the folders that a finished snapshot is made of, the upper ones
+// first; none where it takes a real mount to see them.
+func (s *Store) folders(ctx context.Context, chainID digest.Digest) ([]string, error) {
+	// Nothing refers to the view: should this process be killed now, containerd
+	// collects it.
+	key := "airlift-view-" + rand.Text()
+	mounts, err := s.snapshots.View(ctx, key, chainID.String())
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := afterwards(ctx)
+	defer cancel()
+	_ = s.snapshots.Remove(ctx, key) // or it is collected
+	return lowerFolders(mounts), nil
 }
 
 // lowerFolders are the folders that a read-only mount shows, the upper ones
