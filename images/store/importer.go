@@ -45,6 +45,7 @@ type Importer struct {
 	publisher *publisher
 	behind    *behind
 	rebase    bool // snapshots get their parents when they are committed
+	inMemory  int  // bytes of small layers that wait for one below them
 	closed    bool
 
 	labels map[digest.Digest]map[string]string // what the documents are labelled with
@@ -69,9 +70,13 @@ const (
 
 // A deferral is a layer and the places where it is to be unpacked.
 type deferral struct {
-	links []*link
-	kept  *ocispec.Descriptor // the copy in the content store, if it was needed
+	links  []*link
+	kept   *ocispec.Descriptor // the copy in the content store, if it was needed
+	memory []byte              // instead, of a small one
 }
+
+// passed says whether its content is at hand.
+func (d *deferral) passed() bool { return d.kept != nil || d.memory != nil }
 
 // open counts the places where it is not unpacked yet.
 func (d *deferral) open() (n int) {
@@ -219,7 +224,7 @@ func (im *Importer) Wants(entry string) bool {
 		return false
 	}
 	if layer, ok := im.layers[dgst]; ok {
-		return layer.kept == nil && layer.open() > 0
+		return !layer.passed() && layer.open() > 0
 	}
 	im.mu.Lock()
 	defer im.mu.Unlock()
@@ -247,20 +252,24 @@ func (im *Importer) Blob(ctx context.Context, e bundle.Entry, r io.Reader) error
 
 // layer unpacks a layer that passes by, and those kept ones that waited for it.
 func (im *Importer) layer(ctx context.Context, layer *deferral, e bundle.Entry, r io.Reader) error {
+	if e.Size <= smallLayer {
+		return im.smallLayer(ctx, layer, e, r)
+	}
 	if layer.open() == 1 {
 		for _, l := range layer.links {
-			if l.stage != lacking || !l.ready() {
-				continue
+			if l.stage == lacking && l.ready() {
+				if err := im.apply(ctx, l, r); err != nil {
+					return err
+				}
+				return im.catchUp(ctx)
 			}
-			if e.Size <= smallLayer {
-				return im.applyBehind(ctx, l, int(e.Size), r)
-			}
-			if err := im.apply(ctx, l, r); err != nil {
-				return err
-			}
-			return im.catchUp(ctx)
 		}
 	}
+	return im.keep(ctx, layer, e, r)
+}
+
+// keep puts a layer into the content store, to be unpacked from there.
+func (im *Importer) keep(ctx context.Context, layer *deferral, e bundle.Entry, r io.Reader) error {
 	desc := ocispec.Descriptor{MediaType: ocispec.MediaTypeImageLayer, Digest: layer.links[0].diffID, Size: e.Size}
 	if err := im.write(ctx, desc, r); err != nil {
 		return err
@@ -275,21 +284,25 @@ func (im *Importer) catchUp(ctx context.Context) error {
 		progress = false
 		for _, layer := range im.layers {
 			for _, l := range layer.links {
-				if layer.kept == nil || l.stage != lacking || !l.ready() {
+				if !layer.passed() || l.stage != lacking || !l.ready() {
 					continue
 				}
-				if err := im.applyKept(ctx, l, *layer.kept); err != nil {
+				if err := im.applyKept(ctx, l, layer); err != nil {
 					return err
 				}
 				progress = true
 			}
+			im.forget(layer)
 		}
 	}
 	return nil
 }
 
-func (im *Importer) applyKept(ctx context.Context, l *link, desc ocispec.Descriptor) error {
-	ra, err := im.store.content.ReaderAt(ctx, desc)
+func (im *Importer) applyKept(ctx context.Context, l *link, layer *deferral) error {
+	if layer.memory != nil {
+		return im.applyBehind(ctx, l, layer.memory)
+	}
+	ra, err := im.store.content.ReaderAt(ctx, *layer.kept)
 	if err != nil {
 		return fmt.Errorf("reading layer %s of %s: %w", l.diffID, l.image, err)
 	}

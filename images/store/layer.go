@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"airlift/bundle"
 	"airlift/fault"
 
 	"github.com/containerd/containerd/v2/core/mount"
@@ -168,23 +169,56 @@ func (im *Importer) apply(ctx context.Context, l *link, r io.Reader) error {
 	})
 }
 
-// smallLayer is the largest layer, in bytes, that is taken into memory. Images
-// stand on small ones: each has to wait until the one below it is committed,
-// and so the stream would, time and again, if it had to wait with them.
-const smallLayer = 4 << 20
+const (
+	// smallLayer is the largest layer, in bytes, that is taken into memory. Images
+	// stand on small ones, and a stream that waited for containerd at each would
+	// stand still more often than not.
+	smallLayer = 4 << 20
 
-// applyBehind takes a small layer, and unpacks it behind the stream's back.
-func (im *Importer) applyBehind(ctx context.Context, l *link, size int, r io.Reader) error {
-	var b bytes.Buffer
-	b.Grow(size + bytes.MinRead) // it would grow to look for the end
+	// maxInMemory bounds, in bytes, the small layers that stay there because
+	// they are needed again. Those beyond go to the content store.
+	maxInMemory = 4 << 20
+)
+
+// smallLayer takes a layer into memory.
+func (im *Importer) smallLayer(ctx context.Context, layer *deferral, e bundle.Entry, r io.Reader) error {
+	b := bytes.NewBuffer(make([]byte, 0, e.Size+bytes.MinRead)) // or it would grow to look for the end
 	if _, err := b.ReadFrom(r); err != nil {
-		return l.failed(err)
+		return layer.links[0].failed(err)
 	}
+	if im.inMemory+b.Len() > maxInMemory && !layer.fits() {
+		return im.keep(ctx, layer, e, b)
+	}
+	layer.memory = b.Bytes()
+	im.inMemory += b.Len()
+	return im.catchUp(ctx)
+}
+
+// fits says whether a layer can be unpacked at once wherever it is needed.
+func (d *deferral) fits() bool {
+	for _, l := range d.links {
+		if l.stage == lacking && !l.ready() {
+			return false
+		}
+	}
+	return true
+}
+
+// forget frees the memory of a layer that is not needed again.
+func (im *Importer) forget(layer *deferral) {
+	if layer.memory != nil && layer.open() == 0 {
+		im.inMemory -= len(layer.memory)
+		layer.memory = nil
+	}
+}
+
+// applyBehind unpacks a layer behind the stream's back.
+func (im *Importer) applyBehind(ctx context.Context, l *link, b []byte) error {
 	im.prepare(l)
 	l.stage = passed
 	im.prepareAhead()
-	err := im.behind.start(ctx, int64(b.Len()), func(ctx context.Context) error {
-		err := im.extract(ctx, l, &b)
+	return im.behind.start(ctx, int64(len(b)), func(ctx context.Context) error {
+		err := im.extract(ctx, l, bytes.NewReader(b))
 		if err == nil {
 			err = im.commit(ctx, l)
 		}
@@ -194,10 +228,6 @@ func (im *Importer) applyBehind(ctx context.Context, l *link, size int, r io.Rea
 		im.publish()
 		return nil
 	})
-	if err != nil {
-		return err
-	}
-	return im.catchUp(ctx)
 }
 
 func (l *link) failed(err error) error {
