@@ -6,8 +6,6 @@ import (
 	"os"
 	"sync"
 
-	"github.com/klauspost/compress/zstd"
-
 	"airlift/bundle/head"
 	"airlift/fault"
 )
@@ -64,22 +62,8 @@ func (f *File) PayloadOffset() int64 { return int64(f.trailer.PayloadOffset) }
 // PayloadSize is the compressed payload's size in bytes.
 func (f *File) PayloadSize() int64 { return int64(f.trailer.PayloadSize) }
 
-// Window is how far back a match may reach in the payload, in bytes: about what
-// a decoder needs in memory.
-func (f *File) Window() (int64, error) {
-	b := make([]byte, min(zstd.HeaderMaxSize, f.PayloadSize()))
-	if _, err := f.file.ReadAt(b, f.PayloadOffset()); err != nil {
-		return 0, f.readError(err)
-	}
-	var h zstd.Header
-	if err := h.Decode(b); err != nil {
-		return 0, f.damaged("its payload: %w", err)
-	}
-	if h.SingleSegment {
-		return int64(h.FrameContentSize), nil
-	}
-	return int64(h.WindowSize), nil
-}
+// ManifestSize is the manifest's size in bytes.
+func (f *File) ManifestSize() int64 { return int64(f.trailer.ManifestSize) }
 
 // PayloadSHA256 is of the compressed payload, lower-case hex, as the trailer
 // says; Verify compares it.
@@ -104,6 +88,10 @@ func (f *File) Manifest() (*Manifest, error) {
 // Installer is the payload's entry that is the program for the host. It stands
 // before the manifest's entries and is in none of them.
 func (f *File) Installer() Entry { return installerEntry(f.trailer) }
+
+func manifestEntry(t head.Trailer) Entry {
+	return Entry{Name: ManifestName, Size: int64(t.ManifestSize), SHA256: hexOf(t.ManifestSHA256)}
+}
 
 func installerEntry(t head.Trailer) Entry {
 	return Entry{Name: InstallerName, Size: int64(t.InstallerSize), SHA256: hexOf(t.InstallerSHA256)}

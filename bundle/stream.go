@@ -8,8 +8,8 @@ import (
 	"io"
 )
 
-// A Stream reads a bundle's payload once from front to back. It is for one
-// goroutine. Behind it another one unpacks and verifies ahead of the caller.
+// A Stream reads a bundle's payload once from front to back, leaving out parts of
+// which nothing is wanted. It is for one goroutine. Behind it another one unpacks and verifies ahead of the caller.
 type Stream struct {
 	ctx      context.Context
 	file     *File
@@ -56,9 +56,10 @@ type Content interface {
 func (s *Stream) Manifest() *Manifest { return s.manifest }
 
 func (s *Stream) readManifest() error {
-	t := s.file.trailer
-	e := Entry{Name: ManifestName, Size: int64(t.ManifestSize), SHA256: hexOf(t.ManifestSHA256)}
-	if err := s.unpacker.open(e, true); err != nil {
+	if err := s.unpacker.begin(s.file.part(HeadPart)); err != nil {
+		return err
+	}
+	if err := s.unpacker.open(manifestEntry(s.file.trailer), true); err != nil {
 		return err
 	}
 	var b bytes.Buffer
@@ -70,11 +71,13 @@ func (s *Stream) readManifest() error {
 		return fmt.Errorf("reading %s: %w", s.file.path, err)
 	}
 	s.manifest = m
-	return nil
+	return s.file.checkParts(m)
 }
 
 // Skip passes over the entries that are unwanted: Next does not return them,
-// and their content is not compared with its sha256. It is called before Next.
+// and their content is not compared with its sha256. A part of the payload of
+// which nothing is wanted is not even read, nor is the installer. It is called
+// before Next.
 func (s *Stream) Skip(unwanted func(Entry) bool) { s.unwanted = unwanted }
 
 // skips says whether the stream passes over e.

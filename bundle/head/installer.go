@@ -15,12 +15,12 @@ import (
 // zstd decodes without being told to (its limit is --long=27).
 const MaxWindow = 128 << 20
 
-// CopyInstaller decompresses the installer from the beginning of file's payload
+// CopyInstaller decompresses the installer from the head of file's payload
 // to w and compares it with the sha256 in the trailer: what was written must
 // not be used if there is an error. An error about the file, which is called
 // path, carries fault.Bundle; one of w is returned as it is.
 func CopyInstaller(w io.Writer, file *os.File, path string, t Trailer) error {
-	payload := io.NewSectionReader(file, int64(t.PayloadOffset), int64(t.PayloadSize))
+	payload := io.NewSectionReader(file, int64(t.PayloadOffset), int64(t.HeadSize))
 	z, err := zstd.NewReader(bufio.NewReaderSize(payload, 1<<20),
 		zstd.WithDecoderMaxWindow(MaxWindow), zstd.WithDecoderLowmem(true), zstd.WithDecoderConcurrency(1))
 	if err != nil {
