@@ -36,7 +36,7 @@ type ahead struct {
 	quit     chan struct{}
 }
 
-// startAhead goes on behind the manifest. Those of entries that unwanted names
+// startAhead begins with the first part. Those of entries that unwanted names
 // are passed over, and parts that hold no others are left out; it may be nil.
 func startAhead(u *unpacker, entries []Entry, unwanted func(Entry) bool) *ahead {
 	a := &ahead{
@@ -74,14 +74,10 @@ func (a *ahead) run(entries []Entry, skip []bool, everything bool) {
 	a.send(piece{err: err})
 }
 
-// parts reads the rest of the payload, or what is wanted of it.
+// parts reads the payload, or what is wanted of it.
 func (a *ahead) parts(entries []Entry, skip []bool, everything bool) error {
 	if everything {
-		// Nobody reads the installer, which stands between manifest and entries.
-		if err := a.unpacker.pass(a.unpacker.file.Installer()); err != nil {
-			return err
-		}
-		if err := a.unpacker.end(); err != nil {
+		if err := a.head(); err != nil {
 			return err
 		}
 	}
@@ -95,6 +91,20 @@ func (a *ahead) parts(entries []Entry, skip []bool, everything bool) error {
 		skip = skip[n:]
 	}
 	return nil
+}
+
+// head verifies the part that nobody reads here.
+func (a *ahead) head() error {
+	u := a.unpacker
+	if err := u.begin(u.file.part(HeadPart)); err != nil {
+		return err
+	}
+	for _, e := range []Entry{manifestEntry(u.file.trailer), u.file.Installer()} {
+		if err := u.pass(e); err != nil {
+			return err
+		}
+	}
+	return u.end()
 }
 
 // part reads one part from end to end.

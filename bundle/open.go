@@ -1,8 +1,11 @@
 package bundle
 
 import (
+	"bytes"
 	"context"
 	"encoding/hex"
+	"fmt"
+	"io"
 	"os"
 	"sync"
 
@@ -73,16 +76,31 @@ func (f *File) PayloadSHA256() string { return hexOf(f.trailer.PayloadSHA256) }
 // checks it (see DecodeManifest). It is read once; callers share the result
 // and must not change it.
 func (f *File) Manifest() (*Manifest, error) {
-	f.once.Do(func() {
-		s, err := f.Stream(context.Background())
-		if err != nil {
-			f.err = err
-			return
-		}
-		f.manifest = s.manifest
-		f.err = s.Close()
-	})
+	f.once.Do(func() { f.manifest, f.err = f.readManifest() })
 	return f.manifest, f.err
+}
+
+func (f *File) readManifest() (*Manifest, error) {
+	u, err := newUnpacker(context.Background(), f, io.Discard)
+	if err != nil {
+		return nil, err
+	}
+	defer u.close()
+	if err := u.begin(f.part(HeadPart)); err != nil {
+		return nil, err
+	}
+	if err := u.open(manifestEntry(f.trailer), true); err != nil {
+		return nil, err
+	}
+	var b bytes.Buffer
+	if _, err := b.ReadFrom(u); err != nil {
+		return nil, err
+	}
+	m, err := DecodeManifest(b.Bytes())
+	if err != nil {
+		return nil, fmt.Errorf("reading %s: %w", f.path, err)
+	}
+	return m, f.checkParts(m)
 }
 
 // Installer is the payload's entry that is the program for the host. It stands

@@ -1,10 +1,8 @@
 package bundle
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 )
 
@@ -22,25 +20,28 @@ type Stream struct {
 	err      error  // what ended the stream, io.EOF included
 }
 
-// Stream starts to read the payload and has read the manifest when it returns.
-// When ctx ends, reading ends with its error. The caller must Close it.
+// Stream starts to read the payload. The manifest has been read when it returns,
+// by this call or an earlier one. When ctx ends, reading ends with its error. The
+// caller must Close it.
 func (f *File) Stream(ctx context.Context) (*Stream, error) {
 	return f.stream(ctx, io.Discard)
 }
 
 // stream is Stream; the compressed bytes are also written to tee.
 func (f *File) stream(ctx context.Context, tee io.Writer) (*Stream, error) {
+	m, err := f.Manifest()
+	if err != nil {
+		return nil, err
+	}
 	u, err := newUnpacker(ctx, f, tee)
 	if err != nil {
 		return nil, err
 	}
-	s := &Stream{ctx: ctx, file: f, unpacker: u}
-	if err := s.readManifest(); err != nil {
+	if ctx.Err() != nil {
 		u.close()
-		return nil, err
+		return nil, u.failed(ctx.Err())
 	}
-	s.rest = s.manifest.Entries
-	return s, nil
+	return &Stream{ctx: ctx, file: f, manifest: m, unpacker: u, rest: m.Entries}, nil
 }
 
 // Content is what an entry contains. Read gives io.EOF only when size and sha256
@@ -52,27 +53,8 @@ type Content interface {
 	Verifies() string
 }
 
-// Manifest returns the manifest the stream began with.
+// Manifest returns the file's manifest.
 func (s *Stream) Manifest() *Manifest { return s.manifest }
-
-func (s *Stream) readManifest() error {
-	if err := s.unpacker.begin(s.file.part(HeadPart)); err != nil {
-		return err
-	}
-	if err := s.unpacker.open(manifestEntry(s.file.trailer), true); err != nil {
-		return err
-	}
-	var b bytes.Buffer
-	if _, err := b.ReadFrom(s.unpacker); err != nil {
-		return err
-	}
-	m, err := DecodeManifest(b.Bytes())
-	if err != nil {
-		return fmt.Errorf("reading %s: %w", s.file.path, err)
-	}
-	s.manifest = m
-	return s.file.checkParts(m)
-}
 
 // Skip passes over the entries that are unwanted: Next does not return them,
 // and their content is not compared with its sha256. A part of the payload of
