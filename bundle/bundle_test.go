@@ -90,7 +90,9 @@ func TestLevels(t *testing.T) {
 		s.add("bin/large", bytes.Repeat(s.bytes(50_000), 50)) // beyond the smallest window
 		s.manifest.Components = append(s.manifest.Components, component("zz", "bin/large"))
 		path := filepath.Join(t.TempDir(), "install")
-		if _, err := WriteFile(t.Context(), path, programs(), s.manifest, Options{Level: l}, s.open, nil); err != nil {
+		p := programs()
+		p.Installer = bytes.Repeat(p.Installer, 6000) // beyond the largest window of the head
+		if _, err := WriteFile(t.Context(), path, p, s.manifest, Options{Level: l}, s.open, nil); err != nil {
 			t.Fatal(err)
 		}
 		f := openFile(t, path)
@@ -104,12 +106,9 @@ func TestLevels(t *testing.T) {
 		}
 		for _, p := range parts {
 			w, err := f.Window(p)
-			most := int64(1 << 20)
-			if p.Name == ProgramsPart {
-				most = 4 << 20
-			}
-			if err != nil || w > most || p.Name == ProgramsPart && w < 2<<20 {
-				t.Errorf("%s: part %s: window %d, %v", name, p.Name, w, err)
+			want := map[string]int64{HeadPart: 8 << 20, ProgramsPart: 4 << 20, ImagesPart: 1 << 20}[p.Name]
+			if err != nil || w > want || w < want/2 && p.Name != ImagesPart {
+				t.Errorf("%s: part %s: window %d, %v; want %d", name, p.Name, w, err, want)
 			}
 		}
 		sh(t, t.TempDir(), "tail -c +%d %s | zstd -tq", f.PayloadOffset()+1, path)

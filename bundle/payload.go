@@ -26,13 +26,18 @@ type payloadWriter struct {
 	progress Progress
 }
 
-// part writes a part of the entries; last ends the tar.
-func (w *payloadWriter) part(entries []Entry, last bool) error {
+// part writes the part called name. The last one ends the tar.
+func (w *payloadWriter) part(name string, entries []Entry) error {
+	last := name == ImagesPart
 	size := tarSize(entries)
 	if last {
 		size += tarEnd
 	}
-	z, err := newEncoder(w.ctx, w.out, size, w.options.Level)
+	window := windowFor(size)
+	if name == HeadPart {
+		window = min(window, headWindow)
+	}
+	z, err := newEncoder(w.ctx, w.out, size, window, w.options.Level)
 	if err != nil {
 		return err
 	}

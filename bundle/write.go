@@ -141,24 +141,19 @@ func writeParts(ctx context.Context, f *os.File, programs Programs, m *Manifest,
 		}
 		return open(e)
 	}
-	if err := w.part([]Entry{manifestEntry(t), installerEntry(t)}, false); err != nil {
+	if err := w.part(HeadPart, []Entry{manifestEntry(t), installerEntry(t)}); err != nil {
 		return head.Trailer{}, err
 	}
 	t.HeadSize = uint64(payloadSize)
 	for name, entries := range partsOf(m.Entries) {
-		switch name {
-		case ProgramsPart:
-			if len(entries) == 0 {
-				continue
-			}
-			if err := w.part(entries, false); err != nil {
-				return head.Trailer{}, err
-			}
+		if name == ProgramsPart && len(entries) == 0 {
+			continue
+		}
+		if err := w.part(name, entries); err != nil {
+			return head.Trailer{}, err
+		}
+		if name == ProgramsPart {
 			t.ProgramsSize = uint64(payloadSize) - t.HeadSize
-		case ImagesPart:
-			if err := w.part(entries, true); err != nil {
-				return head.Trailer{}, err
-			}
 		}
 	}
 	t.PayloadSize = uint64(payloadSize)

@@ -14,6 +14,12 @@ const (
 
 	// minWindow keeps small parts ordinary: below 1 MiB nothing is gained.
 	minWindow = 1 << 20
+
+	// headWindow is the largest for the part that every start of the file
+	// decodes. Measured on an installer of 38 MB: with 8 MiB instead of 64 the
+	// part is 0.7 % larger, and "install version" takes 68 ms instead of 74 and
+	// 10 MB less memory.
+	headWindow = 8 << 20
 )
 
 // windowFor returns the smallest window that reaches across size bytes: a
