@@ -1,6 +1,10 @@
 package bundle
 
-import "io"
+import (
+	"errors"
+	"io"
+	"slices"
+)
 
 const (
 	// pieceSize is what passes from the unpacking goroutine to the reading one
@@ -32,8 +36,8 @@ type ahead struct {
 	quit     chan struct{}
 }
 
-// startAhead begins with the first of entries. Those that unwanted names are
-// passed over; it may be nil.
+// startAhead begins with the first part. Those of entries that unwanted names
+// are passed over, and parts that hold no others are left out; it may be nil.
 func startAhead(u *unpacker, entries []Entry, unwanted func(Entry) bool) *ahead {
 	a := &ahead{
 		unpacker: u,
@@ -45,8 +49,6 @@ func startAhead(u *unpacker, entries []Entry, unwanted func(Entry) bool) *ahead 
 	for ; len(all) > 0; all = all[pieceSize:] {
 		a.free <- all[:pieceSize:pieceSize]
 	}
-	// What nobody reads is the installer, before the entries, and whatever is
-	// unwanted. If nothing is, the installer is verified like the rest.
 	skip := make([]bool, len(entries))
 	for i, e := range entries {
 		skip[i] = unwanted != nil && unwanted(e)
@@ -62,49 +64,93 @@ func (a *ahead) stop() {
 	}
 }
 
-func (a *ahead) run(entries []Entry, skip []bool, verify bool) {
+// run ends with an error in any case; io.EOF is the good one.
+func (a *ahead) run(entries []Entry, skip []bool, everything bool) {
 	defer close(a.pieces)
-	if err := a.unpacker.pass(a.unpacker.file.Installer(), verify); err != nil {
-		a.send(piece{err: err})
-		return
+	err := a.parts(entries, skip, everything)
+	if err == nil {
+		err = io.EOF
 	}
-	for i, e := range entries {
-		if !a.entry(e, skip[i]) {
-			return
-		}
-	}
-	a.send(piece{err: a.unpacker.end()})
+	a.send(piece{err: err})
 }
 
-// entry passes on e's content, unless it is to be skipped. It returns false
-// when that was the end.
-func (a *ahead) entry(e Entry, skip bool) bool {
-	err := a.unpacker.open(e, !skip)
-	if err == nil && !skip && !a.send(piece{}) {
-		return false
+// parts reads the payload, or what is wanted of it.
+func (a *ahead) parts(entries []Entry, skip []bool, everything bool) error {
+	if everything {
+		if err := a.head(); err != nil {
+			return err
+		}
 	}
-	for err == nil {
+	for name, entries := range partsOf(entries) {
+		n := len(entries)
+		if (n > 0 || name == ImagesPart) && (everything || slices.Contains(skip[:n], false)) {
+			if err := a.part(name, entries, skip[:n]); err != nil {
+				return err
+			}
+		}
+		skip = skip[n:]
+	}
+	return nil
+}
+
+// head verifies the part that nobody reads here.
+func (a *ahead) head() error {
+	u := a.unpacker
+	if err := u.begin(u.file.part(HeadPart)); err != nil {
+		return err
+	}
+	for _, e := range []Entry{manifestEntry(u.file.trailer), u.file.Installer()} {
+		if err := u.pass(e); err != nil {
+			return err
+		}
+	}
+	return u.end()
+}
+
+// part reads one part from end to end.
+func (a *ahead) part(name string, entries []Entry, skip []bool) error {
+	if err := a.unpacker.begin(a.unpacker.file.part(name)); err != nil {
+		return err
+	}
+	for i, e := range entries {
+		if err := a.entry(e, skip[i]); err != nil {
+			return err
+		}
+	}
+	return a.unpacker.end()
+}
+
+// errLeft ends what nobody listens to any more.
+var errLeft = errors.New("the stream was left")
+
+// entry passes on e's content, unless it is to be skipped.
+func (a *ahead) entry(e Entry, skip bool) error {
+	if err := a.unpacker.open(e, !skip); err != nil {
+		return err
+	}
+	if !skip && !a.send(piece{}) {
+		return errLeft
+	}
+	for {
 		var buf []byte
 		select {
 		case buf = <-a.free:
 		case <-a.quit:
-			return false
+			return errLeft
 		}
-		var n int
-		n, err = fill(a.unpacker, buf)
-		switch {
-		case err != nil && err != io.EOF:
-		case skip:
+		n, err := fill(a.unpacker, buf)
+		if err != nil && err != io.EOF {
+			return err
+		}
+		if skip {
 			a.free <- buf
-		case !a.send(piece{buf: buf, data: buf[:n], last: err == io.EOF}):
-			return false
+		} else if !a.send(piece{buf: buf, data: buf[:n], last: err == io.EOF}) {
+			return errLeft
+		}
+		if err == io.EOF {
+			return nil
 		}
 	}
-	if err == io.EOF {
-		return true
-	}
-	a.send(piece{err: err})
-	return false
 }
 
 // send returns false when nobody listens any more.

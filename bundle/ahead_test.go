@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"runtime"
-	"strings"
+	"slices"
 	"testing"
 	"time"
 )
@@ -57,39 +59,128 @@ func TestReadingSomeOfEveryEntry(t *testing.T) {
 	}
 }
 
-func TestSkip(t *testing.T) {
-	s, f := many(t)
-	// A damaged entry that nobody wants does not show before the end, where the
-	// checksum of zstd tells.
-	flipContent(t, f.path, s.content["bin/kubelet"])
-	wanted := []string{s.manifest.Images[0].Layers[0].DiffID, "bin/program-030", "cni/bridge", "bin/unread"}
-	wanted[0] = BlobName(wanted[0])
-	st, err := f.Stream(t.Context())
+// wanting makes a stream that skips what is not named.
+func wanting(t *testing.T, f *File, tee io.Writer, names ...string) *Stream {
+	t.Helper()
+	st, err := f.stream(t.Context(), tee)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer st.Close()
-	st.Skip(func(e Entry) bool {
-		for _, name := range wanted {
-			if e.Name == name {
-				return false
-			}
-		}
-		return true
-	})
-	for want := range wanted {
-		// In the manifest's order.
+	t.Cleanup(func() { st.Close() })
+	st.Skip(func(e Entry) bool { return !slices.Contains(names, e.Name) })
+	return st
+}
+
+// wantEntries reads exactly the entries called names from the stream, in the
+// manifest's order, and then the error that follows.
+func wantEntries(t *testing.T, s *sample, st *Stream, names ...string) error {
+	t.Helper()
+	for i := range names {
 		e, r, err := st.Next()
 		if err != nil {
-			t.Fatalf("entry %d: %v", want, err)
+			t.Fatalf("entry %d: %v", i, err)
 		}
 		got, err := io.ReadAll(r)
-		if err != nil || !strings.Contains(strings.Join(wanted, " "), e.Name) || !bytes.Equal(got, s.content[e.Name]) {
+		if err != nil || !slices.Contains(names, e.Name) || !bytes.Equal(got, s.content[e.Name]) {
 			t.Errorf("%s: %d bytes, %v", e.Name, len(got), err)
 		}
 	}
-	_, _, err = st.Next()
-	wantFault(t, err, "CRC check failed")
+	_, _, err := st.Next()
+	return err
+}
+
+func TestSkip(t *testing.T) {
+	s, f := many(t)
+	wanted := []string{"bin/program-030", "cni/bridge", "bin/unread", BlobName(s.manifest.Images[0].Layers[0].DiffID)}
+	if err := wantEntries(t, s, wanting(t, f, io.Discard, wanted...), wanted...); err != io.EOF {
+		t.Errorf("after the last: %v", err)
+	}
+	// A damaged entry that nobody wants does not show before its part's end,
+	// where the checksum of zstd tells.
+	flipContent(t, f.path, s.content["bin/kubelet"])
+	wantFault(t, wantEntries(t, s, wanting(t, f, io.Discard, wanted[:2]...), wanted[:2]...), "CRC check failed")
+}
+
+// Of a part of which nothing is wanted not a byte is read, nor is the installer.
+func TestSkippedPartsAreNotRead(t *testing.T) {
+	s := newSample()
+	path := s.write(t)
+	f := openFile(t, path)
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bytesOf := func(name string) []byte { p := f.part(name); return whole[p.Offset : p.Offset+p.Size] }
+	layers := []string{BlobName(s.manifest.Images[0].Layers[0].DiffID), BlobName(s.manifest.Images[1].Layers[1].DiffID)}
+	tools := []string{"bin/kubelet", "cni/bridge"}
+	for name, c := range map[string]struct {
+		wanted []string
+		parts  []string
+		broken []string
+	}{
+		"images":   {layers, []string{ImagesPart}, []string{ProgramsPart}},
+		"programs": {tools, []string{ProgramsPart}, []string{ImagesPart}},
+		"both":     {append(tools, layers...), []string{ProgramsPart, ImagesPart}, nil},
+		"nothing":  {nil, nil, []string{ProgramsPart, ImagesPart}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			damaged := bytes.Clone(whole)
+			for _, part := range c.broken {
+				p := f.part(part)
+				clear(damaged[p.Offset : p.Offset+p.Size])
+			}
+			damaged[bytes.Index(damaged, programs().Installer[1000:1064])] ^= 1
+			path := filepath.Join(t.TempDir(), "install")
+			if err := os.WriteFile(path, damaged, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			f := openFile(t, path)
+			var read bytes.Buffer
+			if err := wantEntries(t, s, wanting(t, f, &read, c.wanted...), c.wanted...); err != io.EOF {
+				t.Errorf("after the last: %v", err)
+			}
+			var want []byte
+			for _, part := range c.parts {
+				want = append(want, bytesOf(part)...)
+			}
+			if !bytes.Equal(read.Bytes(), want) {
+				t.Errorf("%d bytes were read, want %d", read.Len(), len(want))
+			}
+			// Who wants everything finds the damage.
+			st, err := f.Stream(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer st.Close()
+			wantFault(t, readAll(st), `entry "install": its sha256`)
+		})
+	}
+	for _, part := range []string{ProgramsPart, ImagesPart} {
+		damaged := bytes.Clone(whole)
+		p := f.part(part)
+		clear(damaged[p.Offset : p.Offset+p.Size])
+		wantFault(t, check(t, damaged), fmt.Sprintf("its payload's part %q: ", part))
+	}
+}
+
+// One decoder goes from part to part, wherever it was left.
+func TestPartsOfDifferentWindows(t *testing.T) {
+	s := newSample()
+	s.program("bin/large", 5<<20)
+	s.manifest.Components[1].Entries = append(s.manifest.Components[1].Entries, "bin/large")
+	layer := s.layer(3 << 20)
+	s.image("large", "example.com/large:v1", false, layer)
+	f := openFile(t, s.write(t))
+	for range 3 {
+		for _, wanted := range [][]string{{"bin/large"}, {BlobName(layer.DiffID)}, {"bin/runc", BlobName(layer.DiffID)}} {
+			if err := wantEntries(t, s, wanting(t, f, io.Discard, wanted...), wanted...); err != io.EOF {
+				t.Errorf("after the last: %v", err)
+			}
+		}
+	}
+	if err := f.Verify(t.Context(), nil); err != nil {
+		t.Error(err)
+	}
 }
 
 // Whenever a stream is left, no goroutine stays behind: not while the one that

@@ -90,15 +90,26 @@ func TestLevels(t *testing.T) {
 		s.add("bin/large", bytes.Repeat(s.bytes(50_000), 50)) // beyond the smallest window
 		s.manifest.Components = append(s.manifest.Components, component("zz", "bin/large"))
 		path := filepath.Join(t.TempDir(), "install")
-		if _, err := WriteFile(t.Context(), path, programs(), s.manifest, Options{Level: l}, s.open, nil); err != nil {
+		p := programs()
+		p.Installer = bytes.Repeat(p.Installer, 6000) // beyond the largest window of the head
+		if _, err := WriteFile(t.Context(), path, p, s.manifest, Options{Level: l}, s.open, nil); err != nil {
 			t.Fatal(err)
 		}
 		f := openFile(t, path)
 		if err := f.Verify(t.Context(), nil); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		if w, err := f.Window(); err != nil || w < 2<<20 || w > head.MaxWindow {
-			t.Errorf("%s: window %d, %v", name, w, err)
+		// Each part has a window of its own.
+		parts := f.Parts()
+		if len(parts) != 3 {
+			t.Fatalf("%d parts", len(parts))
+		}
+		for _, p := range parts {
+			w, err := f.Window(p)
+			want := map[string]int64{HeadPart: 8 << 20, ProgramsPart: 4 << 20, ImagesPart: 1 << 20}[p.Name]
+			if err != nil || w > want || w < want/2 && p.Name != ImagesPart {
+				t.Errorf("%s: part %s: window %d, %v; want %d", name, p.Name, w, err, want)
+			}
 		}
 		sh(t, t.TempDir(), "tail -c +%d %s | zstd -tq", f.PayloadOffset()+1, path)
 	}
@@ -160,7 +171,7 @@ func TestStockToolsUnpackIt(t *testing.T) {
 		if got, _ := os.ReadFile(filepath.Join(dir, InstallerName)); !bytes.Equal(got, programs().Installer) {
 			t.Errorf("%s differs", InstallerName)
 		}
-		for name, mode := range map[string]os.FileMode{"install": 0o755, "bin/runc": 0o755, "cni/bridge": 0o755, s.manifest.Entries[2].Name: 0o644} {
+		for name, mode := range map[string]os.FileMode{"install": 0o755, "bin/runc": 0o755, "cni/bridge": 0o755, s.manifest.Entries[3].Name: 0o644} {
 			if i, err := os.Stat(filepath.Join(dir, name)); err != nil || i.Mode() != mode || i.ModTime().Unix() != 0 {
 				t.Errorf("%s: %v, %v; want mode %v and time 0", name, i, err, mode)
 			}
@@ -218,12 +229,12 @@ func TestSameInputsGiveTheSameBytes(t *testing.T) {
 	}
 }
 
-// The file in testdata was written by the first release of format 2. It must
+// The file in testdata was written by the first release of format 3. It must
 // be readable for as long as that version is supported, and be written the
 // same way. A newer compressor may change the second: then -update it, and say
 // so in the changelog.
 func TestGoldenFile(t *testing.T) {
-	const golden = "testdata/v2.bundle"
+	const golden = "testdata/v3.bundle"
 	s := newSample()
 	got, err := os.ReadFile(s.write(t))
 	if err != nil {

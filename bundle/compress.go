@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/bits"
 	"os/exec"
 	"strconv"
 	"strings"
@@ -16,36 +17,38 @@ import (
 	"airlift/fault"
 )
 
-// newEncoder is the one place that knows how a payload is compressed. The
-// encoder ends when ctx does.
+// newEncoder is the one place that knows how size bytes of a payload are
+// compressed. The encoder ends when ctx does.
 //
-// Measured on the payload of Kubernetes 1.29.15 with one image more, 987 MB, with
-// a window of 128 MiB: Best 158 MB in 701 s of processor time and 2.5 GB of
+// Measured on the payload of Kubernetes 1.29.15 with one image more, 987 MB, in one
+// frame with a window of 128 MiB: Best 158 MB in 701 s of processor time and 2.5 GB of
 // memory, Default 171 MB in 224 s and 0.6 GB,
 // klauspost/compress at SpeedBestCompression 206 MB in about 40 s.
-func newEncoder(ctx context.Context, w io.Writer, size int64, l Level) (io.WriteCloser, error) {
+func newEncoder(ctx context.Context, w io.Writer, size int64, window int, l Level) (io.WriteCloser, error) {
 	switch l {
 	case Best:
-		return startZstd(ctx, w, size)
+		return startZstd(ctx, w, size, window)
 	case Fastest:
 		return zstd.NewWriter(w,
 			zstd.WithEncoderLevel(zstd.SpeedFastest),
-			zstd.WithWindowSize(windowFor(size)),
+			zstd.WithWindowSize(window),
 			// Fixed, so that no machine's number of cores is a reason
 			// for other bytes.
 			zstd.WithEncoderConcurrency(2),
 		)
 	}
-	return squeeze.NewWriter(w, windowFor(size))
+	return squeeze.NewWriter(w, window)
 }
 
 // zstdProgram is the reference implementation, which knows slower and better
 // ways than the encoder of our own.
 const zstdProgram = "zstd"
 
-// bestArguments ask for the most that a stock zstd reads without being told to:
-// --long=27 is maxWindow. The number of threads does not change the bytes.
-var bestArguments = []string{"--ultra", "-22", "--long=27", "-T0"}
+// bestArguments ask for the most with that window. The number of threads does not
+// change the bytes.
+func bestArguments(window int) []string {
+	return []string{"--ultra", "-22", "--long=" + strconv.Itoa(bits.Len(uint(window))-1), "-T0"}
+}
 
 // A zstdProcess is a zstd program that compresses what is written to it.
 type zstdProcess struct {
@@ -57,8 +60,8 @@ type zstdProcess struct {
 
 // startZstd starts a zstd program that writes to w. It is told how much it will
 // be given, so that it can fit its tables to it.
-func startZstd(ctx context.Context, w io.Writer, size int64) (*zstdProcess, error) {
-	args := append(bestArguments[:len(bestArguments):len(bestArguments)], "--quiet", "--stdout", "--stream-size="+strconv.FormatInt(size, 10))
+func startZstd(ctx context.Context, w io.Writer, size int64, window int) (*zstdProcess, error) {
+	args := append(bestArguments(window), "--quiet", "--stdout", "--stream-size="+strconv.FormatInt(size, 10))
 	p := &zstdProcess{command: exec.CommandContext(ctx, zstdProgram, args...)}
 	p.command.Stdout, p.command.Stderr = w, &p.messages
 	p.wait = sync.OnceValue(p.command.Wait)

@@ -15,7 +15,7 @@ import (
 // Whatever the bytes: no panic, and anything but a whole bundle is a fault of
 // the bundle.
 func FuzzOpen(f *testing.F) {
-	whole, err := os.ReadFile("testdata/v2.bundle")
+	whole, err := os.ReadFile("testdata/v3.bundle")
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -36,7 +36,7 @@ func FuzzOpen(f *testing.F) {
 
 // The same for a payload between sound frames.
 func FuzzStream(f *testing.F) {
-	whole, err := os.ReadFile("testdata/v2.bundle")
+	whole, err := os.ReadFile("testdata/v3.bundle")
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -48,14 +48,29 @@ func FuzzStream(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	f.Add(whole[tr.PayloadOffset : tr.PayloadOffset+tr.PayloadSize])
-	f.Add([]byte{})
-	f.Fuzz(func(t *testing.T, payload []byte) {
-		path := filepath.Join(t.TempDir(), "install")
-		if err := os.WriteFile(path, forge(payload, manifest), 0o755); err != nil {
+	payload := whole[tr.PayloadOffset : tr.PayloadOffset+tr.PayloadSize]
+	f.Add(payload, tr.HeadSize, tr.ProgramsSize)
+	f.Add(payload, tr.HeadSize-1, tr.ProgramsSize+1)
+	f.Add(payload, tr.HeadSize+tr.ProgramsSize, uint64(0))
+	f.Add([]byte{}, uint64(0), uint64(0))
+	f.Fuzz(func(t *testing.T, payload []byte, first, programs uint64) {
+		forged := forge(manifest, payload, nil, nil)
+		at := len(forged) - head.TrailerSize
+		tr, err := head.DecodeTrailer(forged[at:])
+		if err != nil {
 			t.Fatal(err)
 		}
-		file := openFile(t, path)
+		tr.HeadSize, tr.ProgramsSize = first, programs
+		path := filepath.Join(t.TempDir(), "install")
+		if err := os.WriteFile(path, append(forged[:at], tr.Encode()...), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		file, err := Open(path)
+		if err != nil {
+			wantFault(t, err, "the first two parts of the payload")
+			return
+		}
+		defer file.Close()
 		s, err := file.Stream(t.Context())
 		if err == nil {
 			err = readAll(s)

@@ -48,7 +48,7 @@ func (l Level) String() string {
 	case Fastest:
 		return "fastest"
 	case Best:
-		return fmt.Sprintf("best, by '%s'", strings.Join(append([]string{zstdProgram}, bestArguments...), " "))
+		return fmt.Sprintf("best, by '%s'", strings.Join(append([]string{zstdProgram}, bestArguments(maxWindow)...), " "))
 	}
 	return "default"
 }

@@ -26,9 +26,9 @@ type Manifest struct {
 	Components []Component `json:"components"`
 	// Images are in boot order.
 	Images []Image `json:"images"`
-	// Entries are the payload's entries in stream order, without the
-	// manifest itself and the installer, which stand before them. The order
-	// is the boot order.
+	// Entries are the payload's entries in the tar's order, without the
+	// manifest itself and the installer, which stand before them: all programs,
+	// then all blobs, each in boot order.
 	Entries []Entry `json:"entries"`
 }
 

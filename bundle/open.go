@@ -1,12 +1,13 @@
 package bundle
 
 import (
+	"bytes"
 	"context"
 	"encoding/hex"
+	"fmt"
+	"io"
 	"os"
 	"sync"
-
-	"github.com/klauspost/compress/zstd"
 
 	"airlift/bundle/head"
 	"airlift/fault"
@@ -64,22 +65,8 @@ func (f *File) PayloadOffset() int64 { return int64(f.trailer.PayloadOffset) }
 // PayloadSize is the compressed payload's size in bytes.
 func (f *File) PayloadSize() int64 { return int64(f.trailer.PayloadSize) }
 
-// Window is how far back a match may reach in the payload, in bytes: about what
-// a decoder needs in memory.
-func (f *File) Window() (int64, error) {
-	b := make([]byte, min(zstd.HeaderMaxSize, f.PayloadSize()))
-	if _, err := f.file.ReadAt(b, f.PayloadOffset()); err != nil {
-		return 0, f.readError(err)
-	}
-	var h zstd.Header
-	if err := h.Decode(b); err != nil {
-		return 0, f.damaged("its payload: %w", err)
-	}
-	if h.SingleSegment {
-		return int64(h.FrameContentSize), nil
-	}
-	return int64(h.WindowSize), nil
-}
+// ManifestSize is the manifest's size in bytes.
+func (f *File) ManifestSize() int64 { return int64(f.trailer.ManifestSize) }
 
 // PayloadSHA256 is of the compressed payload, lower-case hex, as the trailer
 // says; Verify compares it.
@@ -89,21 +76,40 @@ func (f *File) PayloadSHA256() string { return hexOf(f.trailer.PayloadSHA256) }
 // checks it (see DecodeManifest). It is read once; callers share the result
 // and must not change it.
 func (f *File) Manifest() (*Manifest, error) {
-	f.once.Do(func() {
-		s, err := f.Stream(context.Background())
-		if err != nil {
-			f.err = err
-			return
-		}
-		f.manifest = s.manifest
-		f.err = s.Close()
-	})
+	f.once.Do(func() { f.manifest, f.err = f.readManifest() })
 	return f.manifest, f.err
+}
+
+func (f *File) readManifest() (*Manifest, error) {
+	u, err := newUnpacker(context.Background(), f, io.Discard)
+	if err != nil {
+		return nil, err
+	}
+	defer u.close()
+	if err := u.begin(f.part(HeadPart)); err != nil {
+		return nil, err
+	}
+	if err := u.open(manifestEntry(f.trailer), true); err != nil {
+		return nil, err
+	}
+	var b bytes.Buffer
+	if _, err := b.ReadFrom(u); err != nil {
+		return nil, err
+	}
+	m, err := DecodeManifest(b.Bytes())
+	if err != nil {
+		return nil, fmt.Errorf("reading %s: %w", f.path, err)
+	}
+	return m, f.checkParts(m)
 }
 
 // Installer is the payload's entry that is the program for the host. It stands
 // before the manifest's entries and is in none of them.
 func (f *File) Installer() Entry { return installerEntry(f.trailer) }
+
+func manifestEntry(t head.Trailer) Entry {
+	return Entry{Name: ManifestName, Size: int64(t.ManifestSize), SHA256: hexOf(t.ManifestSHA256)}
+}
 
 func installerEntry(t head.Trailer) Entry {
 	return Entry{Name: InstallerName, Size: int64(t.InstallerSize), SHA256: hexOf(t.InstallerSHA256)}

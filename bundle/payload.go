@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
+	"runtime/debug"
 	"strings"
 
 	"airlift/bundle/head"
@@ -16,20 +17,50 @@ import (
 // from one goroutine at a time, and nil is allowed.
 type Progress func(e Entry, n int64)
 
-// A payloadWriter writes the payload, entry by entry, as a compressed tar.
+// A payloadWriter writes the payload, part by part, as a compressed tar.
 type payloadWriter struct {
-	zstd     io.WriteCloser
-	tar      *tar.Writer
-	rest     []Entry // still to come
+	ctx      context.Context
+	out      io.Writer
+	options  Options
+	open     func(Entry) (io.ReadCloser, error)
 	progress Progress
 }
 
-func newPayloadWriter(ctx context.Context, w io.Writer, entries []Entry, o Options, p Progress) (*payloadWriter, error) {
-	z, err := newEncoder(ctx, w, tarSize(entries), o.Level)
-	if err != nil {
-		return nil, err
+// part writes the part called name. The last one ends the tar.
+func (w *payloadWriter) part(name string, entries []Entry) error {
+	last := name == ImagesPart
+	size := tarSize(entries)
+	if last {
+		size += tarEnd
 	}
-	return &payloadWriter{zstd: z, tar: tar.NewWriter(z), rest: entries, progress: p}, nil
+	window := windowFor(size)
+	if name == HeadPart {
+		window = min(window, headWindow)
+	}
+	z, err := newEncoder(w.ctx, w.out, size, window, w.options.Level)
+	if err != nil {
+		return err
+	}
+	t := tar.NewWriter(z)
+	for _, e := range entries {
+		if err := w.add(t, e); err != nil {
+			z.Close() // ends its goroutines; what it writes is thrown away
+			return fmt.Errorf("adding %s: %w", e.Name, err)
+		}
+	}
+	end := t.Flush // the padding
+	if last {
+		end = t.Close
+	}
+	if err := end(); err != nil {
+		z.Close()
+		return err
+	}
+	err = z.Close()
+	// Half a gigabyte of tables, which the collector would still leave alone when
+	// the next part asks for as much.
+	debug.FreeOSMemory()
+	return err
 }
 
 // tarHeader is the same for everyone at any time: root's, from 1970, and
@@ -43,9 +74,8 @@ func tarHeader(name string, size int64) *tar.Header {
 	return h
 }
 
-// tarSize is the size in bytes of the uncompressed tar of entries.
-func tarSize(entries []Entry) int64 {
-	n := int64(tarEnd)
+// tarSize is the size in bytes of the entries in the uncompressed tar.
+func tarSize(entries []Entry) (n int64) {
 	for _, e := range entries {
 		n += head.HeaderLen(e.Size) + head.Padded(e.Size)
 	}
@@ -54,23 +84,28 @@ func tarSize(entries []Entry) int64 {
 
 const tarEnd = 2 * head.TarBlock // the two blocks of zeros that end a tar
 
-// add writes the next entry from r, which must hold exactly what the manifest
-// says.
-func (w *payloadWriter) add(ctx context.Context, r io.Reader) error {
-	e := w.rest[0]
-	w.rest = w.rest[1:]
-	if err := w.tar.WriteHeader(tarHeader(e.Name, e.Size)); err != nil {
+// add writes an entry, which must be exactly what the manifest says.
+func (w *payloadWriter) add(t *tar.Writer, e Entry) error {
+	if err := w.ctx.Err(); err != nil {
+		return err
+	}
+	r, err := w.open(e)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	if err := t.WriteHeader(tarHeader(e.Name, e.Size)); err != nil {
 		return err
 	}
 	sum := sha256.New()
-	var out io.Writer = io.MultiWriter(sum, w.tar)
+	var out io.Writer = io.MultiWriter(sum, t)
 	if w.progress != nil && e.Name != ManifestName {
-		out = io.MultiWriter(sum, w.tar, writerFunc(func(p []byte) (int, error) {
+		out = io.MultiWriter(sum, t, writerFunc(func(p []byte) (int, error) {
 			w.progress(e, int64(len(p)))
 			return len(p), nil
 		}))
 	}
-	src := contextReader{ctx, r}
+	src := contextReader{w.ctx, r}
 	n, err := io.CopyBuffer(struct{ io.Writer }{out}, io.LimitReader(src, e.Size), make([]byte, 256<<10))
 	if err != nil {
 		return err
@@ -87,14 +122,6 @@ func (w *payloadWriter) add(ctx context.Context, r io.Reader) error {
 		return fmt.Errorf("source has sha256 %s, the manifest says %s", got, e.SHA256)
 	}
 	return nil
-}
-
-// close ends the tar and the compressed stream.
-func (w *payloadWriter) close() error {
-	if err := w.tar.Close(); err != nil {
-		return err
-	}
-	return w.zstd.Close()
 }
 
 type writerFunc func([]byte) (int, error)

@@ -11,6 +11,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"airlift/fault"
@@ -57,7 +58,12 @@ func component(name, entry string) Component {
 
 func (s *sample) add(name string, b []byte) {
 	s.content[name] = b
-	s.manifest.Entries = append(s.manifest.Entries, Entry{Name: name, Size: int64(len(b)), SHA256: sha(b)})
+	e := Entry{Name: name, Size: int64(len(b)), SHA256: sha(b)}
+	at := len(s.manifest.Entries)
+	if n := slices.IndexFunc(s.manifest.Entries, isBlob); n >= 0 && !isBlob(e) {
+		at = n
+	}
+	s.manifest.Entries = slices.Insert(s.manifest.Entries, at, e)
 }
 
 // bytes gives size bytes that do not compress, so that in a bundle they stand

@@ -37,15 +37,27 @@ func TestTarSize(t *testing.T) {
 		t.Fatal(err)
 	}
 	f := openFile(t, s.write(t))
-	z, err := newDecoder(io.NewSectionReader(f.file, f.PayloadOffset(), f.PayloadSize()))
+	want := map[string]int64{HeadPart: tarSize([]Entry{{Name: ManifestName, Size: int64(len(manifest))}, f.Installer()})}
+	for name, entries := range partsOf(s.manifest.Entries) {
+		want[name] = tarSize(entries)
+	}
+	want[ImagesPart] += tarEnd
+	z, err := newDecoder()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer z.Close()
-	n, err := io.Copy(io.Discard, z)
-	entries := append([]Entry{{Name: ManifestName, Size: int64(len(manifest))}, f.Installer()}, s.manifest.Entries...)
-	if want := tarSize(entries); err != nil || n != want {
-		t.Errorf("the tar has %d bytes, %v; want %d", n, err, want)
+	for _, p := range f.Parts() {
+		if err := z.Reset(io.NewSectionReader(f.file, p.Offset, p.Size)); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := io.Copy(io.Discard, z); err != nil || n != want[p.Name] {
+			t.Errorf("%s: the tar has %d bytes, %v; want %d", p.Name, n, err, want[p.Name])
+		}
+		delete(want, p.Name)
+	}
+	if len(want) > 0 {
+		t.Errorf("parts that are not there: %v", want)
 	}
 }
 
@@ -91,15 +103,36 @@ func BenchmarkStream(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	b.SetBytes(m.UnpackedSize())
-	b.ReportAllocs()
-	for b.Loop() {
-		s, err := f.Stream(context.Background())
-		if err != nil {
-			b.Fatal(err)
-		}
-		if err := errors.Join(readAll(s), s.Close()); err != nil {
-			b.Fatal(err)
-		}
+	for _, c := range []struct {
+		name     string
+		unwanted func(Entry) bool
+	}{
+		{"everything", nil},
+		{"entries", func(Entry) bool { return false }},
+		{"programs", isBlob},
+		{"images", func(e Entry) bool { return !isBlob(e) }},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			size := int64(0)
+			for _, e := range m.Entries {
+				if c.unwanted == nil || !c.unwanted(e) {
+					size += e.Size
+				}
+			}
+			b.SetBytes(size)
+			b.ReportAllocs()
+			for b.Loop() {
+				s, err := f.Stream(context.Background())
+				if err != nil {
+					b.Fatal(err)
+				}
+				if c.unwanted != nil {
+					s.Skip(c.unwanted)
+				}
+				if err := errors.Join(readAll(s), s.Close()); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
 }

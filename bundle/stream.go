@@ -1,15 +1,13 @@
 package bundle
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 )
 
-// A Stream reads a bundle's payload once from front to back. It is for one
-// goroutine. Behind it another one unpacks and verifies ahead of the caller.
+// A Stream reads a bundle's payload once from front to back, leaving out parts of
+// which nothing is wanted. It is for one goroutine. Behind it another one unpacks and verifies ahead of the caller.
 type Stream struct {
 	ctx      context.Context
 	file     *File
@@ -22,25 +20,28 @@ type Stream struct {
 	err      error  // what ended the stream, io.EOF included
 }
 
-// Stream starts to read the payload and has read the manifest when it returns.
-// When ctx ends, reading ends with its error. The caller must Close it.
+// Stream starts to read the payload. The manifest has been read when it returns,
+// by this call or an earlier one. When ctx ends, reading ends with its error. The
+// caller must Close it.
 func (f *File) Stream(ctx context.Context) (*Stream, error) {
 	return f.stream(ctx, io.Discard)
 }
 
 // stream is Stream; the compressed bytes are also written to tee.
 func (f *File) stream(ctx context.Context, tee io.Writer) (*Stream, error) {
+	m, err := f.Manifest()
+	if err != nil {
+		return nil, err
+	}
 	u, err := newUnpacker(ctx, f, tee)
 	if err != nil {
 		return nil, err
 	}
-	s := &Stream{ctx: ctx, file: f, unpacker: u}
-	if err := s.readManifest(); err != nil {
+	if ctx.Err() != nil {
 		u.close()
-		return nil, err
+		return nil, u.failed(ctx.Err())
 	}
-	s.rest = s.manifest.Entries
-	return s, nil
+	return &Stream{ctx: ctx, file: f, manifest: m, unpacker: u, rest: m.Entries}, nil
 }
 
 // Content is what an entry contains. Read gives io.EOF only when size and sha256
@@ -52,29 +53,13 @@ type Content interface {
 	Verifies() string
 }
 
-// Manifest returns the manifest the stream began with.
+// Manifest returns the file's manifest.
 func (s *Stream) Manifest() *Manifest { return s.manifest }
 
-func (s *Stream) readManifest() error {
-	t := s.file.trailer
-	e := Entry{Name: ManifestName, Size: int64(t.ManifestSize), SHA256: hexOf(t.ManifestSHA256)}
-	if err := s.unpacker.open(e, true); err != nil {
-		return err
-	}
-	var b bytes.Buffer
-	if _, err := b.ReadFrom(s.unpacker); err != nil {
-		return err
-	}
-	m, err := DecodeManifest(b.Bytes())
-	if err != nil {
-		return fmt.Errorf("reading %s: %w", s.file.path, err)
-	}
-	s.manifest = m
-	return nil
-}
-
 // Skip passes over the entries that are unwanted: Next does not return them,
-// and their content is not compared with its sha256. It is called before Next.
+// and their content is not compared with its sha256. A part of the payload of
+// which nothing is wanted is not even read, nor is the installer. It is called
+// before Next.
 func (s *Stream) Skip(unwanted func(Entry) bool) { s.unwanted = unwanted }
 
 // skips says whether the stream passes over e.

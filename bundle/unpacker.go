@@ -16,12 +16,14 @@ import (
 	"airlift/bundle/head"
 )
 
-// An unpacker takes the payload apart, entry by entry, and checks that it is
-// what the manifest says.
+// An unpacker takes parts of the payload apart, entry by entry, and checks that
+// they are what the manifest says.
 type unpacker struct {
 	ctx  context.Context
 	file *File
-	zstd *zstd.Decoder
+	tee  io.Writer     // gets the compressed bytes
+	zstd *zstd.Decoder // one for all parts, for the sake of its window
+	part Part
 	pos  boundedReader // between zstd and tar
 	tar  *tar.Reader
 
@@ -30,19 +32,31 @@ type unpacker struct {
 	sum   hash.Hash // nil for an entry that is not verified
 }
 
-// newUnpacker begins with the payload; its compressed bytes are also written to
-// tee.
+// newUnpacker makes an unpacker that begin must be called of. The compressed
+// bytes that it reads are also written to tee.
 func newUnpacker(ctx context.Context, f *File, tee io.Writer) (*unpacker, error) {
-	payload := io.NewSectionReader(f.file, f.PayloadOffset(), f.PayloadSize())
-	// The decoder reads block by block: 256 KiB at a time spares system calls.
-	in := bufio.NewReaderSize(io.TeeReader(contextReader{ctx, payload}, tee), 256<<10)
-	z, err := newDecoder(in)
+	z, err := newDecoder()
 	if err != nil {
 		return nil, f.readError(err)
 	}
-	u := &unpacker{ctx: ctx, file: f, zstd: z, pos: boundedReader{r: z}}
+	return &unpacker{ctx: ctx, file: f, tee: tee, zstd: z}, nil
+}
+
+// begin goes to the beginning of a part, wherever it was before.
+func (u *unpacker) begin(p Part) error {
+	frame, err := u.file.frame(p)
+	if err != nil {
+		return u.failed(err)
+	}
+	content := io.NewSectionReader(u.file.file, p.Offset, p.Size)
+	// The decoder reads block by block: 256 KiB at a time spares system calls.
+	in := bufio.NewReaderSize(newFrameReader(io.TeeReader(contextReader{u.ctx, content}, u.tee), frame), 256<<10)
+	if err := u.zstd.Reset(in); err != nil {
+		return u.failed(err)
+	}
+	u.part, u.pos = p, boundedReader{r: u.zstd}
 	u.tar = tar.NewReader(&u.pos)
-	return u, nil
+	return nil
 }
 
 func (u *unpacker) close() { u.zstd.Close() }
@@ -58,7 +72,7 @@ func (u *unpacker) open(e Entry, verify bool) error {
 	h, err := u.tar.Next()
 	switch {
 	case err == io.EOF:
-		err = errors.New("the payload ends before it")
+		err = fmt.Errorf("the payload's part %q ends before it", u.part.Name)
 	case err != nil:
 	case h.Typeflag != tar.TypeReg:
 		err = fmt.Errorf("it is not a regular file but of tar type %q", h.Typeflag)
@@ -99,35 +113,47 @@ func (u *unpacker) Read(p []byte) (int, error) {
 	return n, io.EOF
 }
 
-// pass reads over an entry that nobody wants.
-func (u *unpacker) pass(e Entry, verify bool) error {
-	if err := u.open(e, verify); err != nil {
+// pass verifies an entry that nobody reads.
+func (u *unpacker) pass(e Entry) error {
+	if err := u.open(e, true); err != nil {
 		return err
 	}
 	_, err := io.CopyBuffer(struct{ io.Writer }{io.Discard}, u, make([]byte, pieceSize))
 	return err
 }
 
-// end checks that the tar ends behind the last entry and nothing follows. It
-// returns io.EOF when that is so.
+// end checks that the part ends behind its last entry, with the tar's end where
+// it is the last part, and that nothing follows.
 func (u *unpacker) end() error {
-	u.pos.limit += tarEnd
-	if _, err := u.tar.Next(); err == nil {
-		return u.failed(errors.New("its payload has entries that the manifest does not list"))
-	} else if err != io.EOF {
-		return u.failed(fmt.Errorf("the end of its payload: %w", err))
-	}
-	if u.pos.n != u.pos.limit {
-		return u.failed(errors.New("its payload lacks the end of the tar"))
+	what := fmt.Sprintf("the end of its payload's part %q", u.part.Name)
+	if u.part.Name == ImagesPart {
+		u.pos.limit += tarEnd
+		if _, err := u.tar.Next(); err == nil {
+			return u.failed(errors.New("its payload has entries that the manifest does not list"))
+		} else if err != io.EOF {
+			return u.failed(fmt.Errorf("%s: %w", what, err))
+		}
+		if u.pos.n != u.pos.limit {
+			return u.failed(errors.New("its payload lacks the end of the tar"))
+		}
+	} else if _, err := io.CopyN(io.Discard, &u.pos, u.pos.limit-u.pos.n); err != nil { // the last entry's padding
+		return u.failed(fmt.Errorf("%s: %w", what, unexpected(err)))
 	}
 	u.pos.limit++
 	switch n, err := u.pos.Read(make([]byte, 1)); {
 	case n > 0:
-		return u.failed(errors.New("its payload goes on behind the end of the tar"))
+		return u.failed(fmt.Errorf("its payload's part %q goes on behind its last entry", u.part.Name))
 	case err != io.EOF:
-		return u.failed(fmt.Errorf("the end of its payload: %w", err))
+		return u.failed(fmt.Errorf("%s: %w", what, err))
 	}
-	return io.EOF
+	return nil
+}
+
+func unexpected(err error) error {
+	if err == io.EOF {
+		return io.ErrUnexpectedEOF
+	}
+	return err
 }
 
 // fail makes an error about the entry that was opened last.

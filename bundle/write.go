@@ -131,31 +131,30 @@ func writeParts(ctx context.Context, f *os.File, programs Programs, m *Manifest,
 	}
 	var payloadSize countingWriter
 	payloadSum := sha256.New()
-	first := []Entry{
-		{Name: ManifestName, Size: int64(len(manifest)), SHA256: hexOf(t.ManifestSHA256)},
-		installerEntry(t),
-	}
-	w, err := newPayloadWriter(ctx, io.MultiWriter(out, payloadSum, &payloadSize), append(first, m.Entries...), o, p)
-	if err != nil {
-		return head.Trailer{}, err
-	}
-	for len(w.rest) > 0 {
-		e := w.rest[0]
-		if err := addEntry(ctx, w, func() (io.ReadCloser, error) {
-			switch e.Name {
-			case ManifestName:
-				return io.NopCloser(bytes.NewReader(manifest)), nil
-			case InstallerName:
-				return io.NopCloser(bytes.NewReader(programs.Installer)), nil
-			}
-			return open(e)
-		}); err != nil {
-			w.zstd.Close() // ends its goroutines; what it writes is thrown away
-			return head.Trailer{}, fmt.Errorf("adding %s: %w", e.Name, err)
+	w := payloadWriter{ctx: ctx, out: io.MultiWriter(out, payloadSum, &payloadSize), options: o, progress: p}
+	w.open = func(e Entry) (io.ReadCloser, error) {
+		switch e.Name {
+		case ManifestName:
+			return io.NopCloser(bytes.NewReader(manifest)), nil
+		case InstallerName:
+			return io.NopCloser(bytes.NewReader(programs.Installer)), nil
 		}
+		return open(e)
 	}
-	if err := w.close(); err != nil {
+	if err := w.part(HeadPart, []Entry{manifestEntry(t), installerEntry(t)}); err != nil {
 		return head.Trailer{}, err
+	}
+	t.HeadSize = uint64(payloadSize)
+	for name, entries := range partsOf(m.Entries) {
+		if name == ProgramsPart && len(entries) == 0 {
+			continue
+		}
+		if err := w.part(name, entries); err != nil {
+			return head.Trailer{}, err
+		}
+		if name == ProgramsPart {
+			t.ProgramsSize = uint64(payloadSize) - t.HeadSize
+		}
 	}
 	t.PayloadSize = uint64(payloadSize)
 	t.PayloadSHA256 = [sha256.Size]byte(payloadSum.Sum(nil))
@@ -165,20 +164,8 @@ func writeParts(ctx context.Context, f *os.File, programs Programs, m *Manifest,
 	if err := out.Flush(); err != nil {
 		return head.Trailer{}, err
 	}
-	_, err = f.WriteAt(head.Header{FileSize: t.FileSize()}.Encode(), size)
+	_, err := f.WriteAt(head.Header{FileSize: t.FileSize()}.Encode(), size)
 	return t, err
-}
-
-func addEntry(ctx context.Context, w *payloadWriter, open func() (io.ReadCloser, error)) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	r, err := open()
-	if err != nil {
-		return err
-	}
-	defer r.Close()
-	return w.add(ctx, r)
 }
 
 func sumFile(ctx context.Context, f *os.File) (int64, string, error) {

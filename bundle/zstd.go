@@ -1,7 +1,6 @@
 package bundle
 
 import (
-	"io"
 	"math/bits"
 	"runtime"
 
@@ -13,12 +12,18 @@ import (
 const (
 	maxWindow = head.MaxWindow
 
-	// minWindow keeps small payloads ordinary: below 1 MiB nothing is gained.
+	// minWindow keeps small parts ordinary: below 1 MiB nothing is gained.
 	minWindow = 1 << 20
+
+	// headWindow is the largest for the part that every start of the file
+	// decodes. Measured on an installer of 38 MB: with 8 MiB instead of 64 the
+	// part is 0.7 % larger, and "install version" takes 68 ms instead of 74 and
+	// 10 MB less memory.
+	headWindow = 8 << 20
 )
 
-// windowFor returns the smallest window that reaches across a payload of size
-// bytes: a decoder sets aside that much memory.
+// windowFor returns the smallest window that reaches across size bytes: a
+// decoder sets aside that much memory.
 func windowFor(size int64) int {
 	if size >= maxWindow {
 		return maxWindow
@@ -26,9 +31,9 @@ func windowFor(size int64) int {
 	return max(minWindow, 1<<bits.Len64(uint64(size)))
 }
 
-// newDecoder is newEncoder's counterpart. A stream that asks for a window
-// beyond maxWindow is an error from Read.
-func newDecoder(r io.Reader) (*zstd.Decoder, error) {
+// newDecoder is newEncoder's counterpart; it reads what it is Reset to. A frame
+// that asks for a window beyond maxWindow is an error from Read.
+func newDecoder() (*zstd.Decoder, error) {
 	// The decoder works in three stages that hand blocks on to each other. Four
 	// blocks in flight keep all stages busy; with one core it is cheaper to
 	// decode within Read. Measured on a bundle of 949 MB unpacked, on two cores:
@@ -38,7 +43,7 @@ func newDecoder(r io.Reader) (*zstd.Decoder, error) {
 	if runtime.GOMAXPROCS(0) == 1 {
 		blocks = 1
 	}
-	return zstd.NewReader(r,
+	return zstd.NewReader(nil,
 		zstd.WithDecoderMaxWindow(maxWindow),
 		zstd.WithDecoderLowmem(true),
 		zstd.WithDecoderConcurrency(blocks),

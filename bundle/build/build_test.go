@@ -103,12 +103,11 @@ func TestBuildWritesBootOrder(t *testing.T) {
 	}
 	want := []string{
 		"bin/runc", "bin/containerd", "bin/containerd-shim-runc-v2", "bin/ctr",
-		config("pause"), layer("pause", 0), layer("pause", 1), "cni/bridge", "cni/host-local",
-		config("etcd"), layer("etcd", 1),
-		"bin/kubelet", config("kube-apiserver"), layer("kube-apiserver", 1),
+		"cni/bridge", "cni/host-local", "bin/kubelet", "bin/kubectl", "cni/static", "bin/crictl",
+		config("pause"), layer("pause", 0), layer("pause", 1), config("etcd"), layer("etcd", 1),
+		config("kube-apiserver"), layer("kube-apiserver", 1),
 		layer("kube-controller-manager", 1), layer("kube-scheduler", 1), layer("kube-proxy", 1),
-		"bin/kubectl", layer("flannel", 1), layer("coredns", 1),
-		"cni/static", "bin/crictl",
+		layer("flannel", 1), layer("coredns", 1),
 	}
 	last := -1
 	for _, name := range want {

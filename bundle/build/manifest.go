@@ -11,17 +11,15 @@ import (
 )
 
 // bootOrder is the order in which a first control-plane node needs things, by
-// the names of binaries, of single programs of theirs, and of images; a user's
-// own images come last. Where it is
-// all the same when something comes, like stands next to like, because that
-// compresses better: the kubelet needs etcd before it can start anything, and
-// is followed by what is made of the same sources.
+// the names of binaries, of single programs of theirs, and of images, which stand
+// behind all programs; a user's own images come last.
 var bootOrder = []string{
 	"runc", "containerd",
-	images.Pause, "cni/bridge", "cni/host-local", "cni/portmap", "cni/loopback", // a worker is Ready with these
-	images.Etcd, "kubelet", images.APIServer, images.ControllerManager, images.Scheduler, images.Proxy,
-	"kubectl", images.Flannel, images.CoreDNS,
-	"cni-plugins", "crictl",
+	"cni/bridge", "cni/host-local", "cni/portmap", "cni/loopback", // without these no worker is Ready
+	"kubelet", "kubectl", "cni-plugins", "crictl",
+
+	images.Pause, images.Etcd, images.APIServer, images.ControllerManager, images.Scheduler, images.Proxy,
+	images.Flannel, images.CoreDNS,
 }
 
 // manifest describes the bundle. contents maps entries to the sha256 under

@@ -10,7 +10,7 @@ import (
 
 // FormatVersion is the version of FORMAT.md that is written, and the only one
 // that is read.
-const FormatVersion = 2
+const FormatVersion = 3
 
 // Around the payload stand two small zstd skippable frames: the header before
 // it, the trailer behind it. Stock zstd steps over both. FORMAT.md draws them
@@ -25,7 +25,7 @@ const (
 
 	// HeaderSize and TrailerSize are in bytes.
 	HeaderSize  = 64
-	TrailerSize = 216
+	TrailerSize = 232
 
 	// FootSize bytes at the very end are laid out alike in every version of
 	// the format, so that any reader can name the version of any file: the
@@ -88,6 +88,8 @@ func decodeHeader(b []byte) (Header, error) {
 type Trailer struct {
 	PayloadOffset   uint64 // where the payload begins, from the file's first byte
 	PayloadSize     uint64 // of the compressed payload
+	HeadSize        uint64 // of its first part, compressed
+	ProgramsSize    uint64 // of its second part, compressed; 0 where there is none
 	ManifestSize    uint64 // of manifest.json, uncompressed
 	InstallerSize   uint64 // of the installer, uncompressed
 	LauncherSHA256  [sha256.Size]byte
@@ -106,6 +108,12 @@ func (t Trailer) FileSize() uint64 {
 	return t.PayloadOffset + t.PayloadSize + TrailerSize
 }
 
+// partsFit says whether the first two parts leave something of the payload to
+// the third.
+func (t Trailer) partsFit() bool {
+	return t.HeadSize > 0 && t.HeadSize < t.PayloadSize && t.ProgramsSize < t.PayloadSize-t.HeadSize
+}
+
 // Encode returns the TrailerSize bytes of t.
 func (t Trailer) Encode() []byte {
 	b := make([]byte, 0, TrailerSize)
@@ -113,6 +121,8 @@ func (t Trailer) Encode() []byte {
 	b = binary.LittleEndian.AppendUint32(b, TrailerSize-8)
 	b = binary.LittleEndian.AppendUint64(b, t.PayloadOffset)
 	b = binary.LittleEndian.AppendUint64(b, t.PayloadSize)
+	b = binary.LittleEndian.AppendUint64(b, t.HeadSize)
+	b = binary.LittleEndian.AppendUint64(b, t.ProgramsSize)
 	b = binary.LittleEndian.AppendUint64(b, t.ManifestSize)
 	b = binary.LittleEndian.AppendUint64(b, t.InstallerSize)
 	b = append(b, t.LauncherSHA256[:]...)
@@ -146,12 +156,14 @@ func DecodeTrailer(tail []byte) (Trailer, error) {
 	t := Trailer{
 		PayloadOffset:   binary.LittleEndian.Uint64(tail[8:]),
 		PayloadSize:     binary.LittleEndian.Uint64(tail[16:]),
-		ManifestSize:    binary.LittleEndian.Uint64(tail[24:]),
-		InstallerSize:   binary.LittleEndian.Uint64(tail[32:]),
-		LauncherSHA256:  [sha256.Size]byte(tail[40:]),
-		PayloadSHA256:   [sha256.Size]byte(tail[72:]),
-		ManifestSHA256:  [sha256.Size]byte(tail[104:]),
-		InstallerSHA256: [sha256.Size]byte(tail[136:]),
+		HeadSize:        binary.LittleEndian.Uint64(tail[24:]),
+		ProgramsSize:    binary.LittleEndian.Uint64(tail[32:]),
+		ManifestSize:    binary.LittleEndian.Uint64(tail[40:]),
+		InstallerSize:   binary.LittleEndian.Uint64(tail[48:]),
+		LauncherSHA256:  [sha256.Size]byte(tail[56:]),
+		PayloadSHA256:   [sha256.Size]byte(tail[88:]),
+		ManifestSHA256:  [sha256.Size]byte(tail[120:]),
+		InstallerSHA256: [sha256.Size]byte(tail[152:]),
 	}
 	if !bytes.Equal(t.Encode(), tail) {
 		return Trailer{}, errDamagedFrame

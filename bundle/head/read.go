@@ -65,6 +65,9 @@ func (r *reader) read() (Trailer, error) {
 	if t.FileSize() != uint64(r.size) {
 		return Trailer{}, r.damaged("it has %d bytes, its trailer says %d", r.size, t.FileSize())
 	}
+	if !t.partsFit() {
+		return Trailer{}, r.damaged("its trailer says that the first two parts of the payload have %d and %d bytes of %d", t.HeadSize, t.ProgramsSize, t.PayloadSize)
+	}
 	if t.ManifestSize > MaxManifest {
 		return Trailer{}, r.damaged("its manifest has %d bytes, more than the %d allowed", t.ManifestSize, MaxManifest)
 	}

@@ -40,14 +40,14 @@ everything.`,
 			if err != nil {
 				return err
 			}
-			window, err := f.Window()
+			parts, err := partsOf(f, m)
 			if err != nil {
 				return err
 			}
 			if output == "json" {
-				return inspectJSON(cmd.OutOrStdout(), f, m, window)
+				return inspectJSON(cmd.OutOrStdout(), f, m, parts)
 			}
-			return inspectText(cmd.OutOrStdout(), f, m, window)
+			return inspectText(cmd.OutOrStdout(), f, m, parts)
 		},
 	}
 	cmd.Flags().StringVarP(&output, "output", "o", "text", `"text" for people or "json" for programs`)
@@ -67,25 +67,56 @@ type inspection struct {
 type payload struct {
 	Offset int64  `json:"offset"` // from the file's first byte
 	Size   int64  `json:"size"`   // compressed, in bytes
-	Window int64  `json:"window"` // how far back matches may reach, in bytes
 	SHA256 string `json:"sha256"` // of the compressed bytes
+	Parts  []part `json:"parts"`
 }
 
-func inspectJSON(w io.Writer, f *bundle.File, m *bundle.Manifest, window int64) error {
+// A part is a zstd frame of the payload, which can be read without the others.
+type part struct {
+	Name         string `json:"name"`
+	Offset       int64  `json:"offset"`       // from the file's first byte
+	Size         int64  `json:"size"`         // compressed, in bytes
+	UnpackedSize int64  `json:"unpackedSize"` // of its files, in bytes
+	Files        int    `json:"files"`
+	Window       int64  `json:"window"` // how far back matches may reach, in bytes
+}
+
+// partsOf describes the payload's parts.
+func partsOf(f *bundle.File, m *bundle.Manifest) ([]part, error) {
+	var parts []part
+	for _, p := range f.Parts() {
+		window, err := f.Window(p)
+		if err != nil {
+			return nil, err
+		}
+		d := part{Name: p.Name, Offset: p.Offset, Size: p.Size, Window: window}
+		for _, e := range p.Entries(m) {
+			d.Files++
+			d.UnpackedSize += e.Size
+		}
+		if p.Name == bundle.HeadPart {
+			d.Files, d.UnpackedSize = 2, f.ManifestSize()+f.Installer().Size
+		}
+		parts = append(parts, d)
+	}
+	return parts, nil
+}
+
+func inspectJSON(w io.Writer, f *bundle.File, m *bundle.Manifest, parts []part) error {
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)
 	e.SetIndent("", "  ")
 	return e.Encode(inspection{
 		File:         f.Path(),
 		Size:         f.Size(),
-		Payload:      payload{f.PayloadOffset(), f.PayloadSize(), window, f.PayloadSHA256()},
+		Payload:      payload{f.PayloadOffset(), f.PayloadSize(), f.PayloadSHA256(), parts},
 		Installer:    f.Installer(),
 		UnpackedSize: m.UnpackedSize() + f.Installer().Size,
 		Manifest:     m,
 	})
 }
 
-func inspectText(w io.Writer, f *bundle.File, m *bundle.Manifest, window int64) error {
+func inspectText(w io.Writer, f *bundle.File, m *bundle.Manifest, parts []part) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "Kubernetes %s for %s, pod network: %s\n", m.KubernetesVersion, m.Platform, m.CNI)
 
@@ -122,8 +153,16 @@ func inspectText(w io.Writer, f *bundle.File, m *bundle.Manifest, window int64) 
 	unpacked := m.UnpackedSize() + f.Installer().Size
 	fmt.Fprintf(&b, "\ninstaller of %s and %d entries, %s unpacked (layers that images share are stored once)\n",
 		progress.Bytes(f.Installer().Size), len(m.Entries), progress.Bytes(unpacked))
-	fmt.Fprintf(&b, "payload of %s, %.1f to 1, matches reach back %s\n",
-		progress.Bytes(f.PayloadSize()), float64(unpacked)/float64(f.PayloadSize()), progress.Bytes(window))
+	fmt.Fprintf(&b, "payload of %s, %.1f to 1, in parts that are read one without the other:\n",
+		progress.Bytes(f.PayloadSize()), float64(unpacked)/float64(f.PayloadSize()))
+	for _, p := range parts {
+		files := fmt.Sprintf("%d files", p.Files)
+		if p.Files == 1 {
+			files = "1 file"
+		}
+		fmt.Fprintf(&b, "  %-8s  %9s, %9s unpacked, %s, matches reach back %s\n",
+			p.Name, progress.Bytes(p.Size), progress.Bytes(p.UnpackedSize), files, progress.Bytes(p.Window))
+	}
 	fmt.Fprintf(&b, "file of %s, format version %d, payload at offset %d\n",
 		progress.Bytes(f.Size()), m.FormatVersion, f.PayloadOffset())
 	fmt.Fprintf(&b, "\nTo list it with stock tools:\n  tail -c +%d %s | tar --zstd -t\n",

@@ -15,7 +15,7 @@ import (
 )
 
 // golden is a small whole bundle: two images, three components.
-const golden = "../../bundle/testdata/v2.bundle"
+const golden = "../../bundle/testdata/v3.bundle"
 
 // command runs the program with the arguments.
 func command(t *testing.T, args ...string) (stdout string, err error) {
@@ -47,7 +47,9 @@ func TestInspectShowsWhatIsInside(t *testing.T) {
 		"Kubernetes v1.29.15 for linux/amd64, pod network: flannel\n",
 		"kubelet      v1.0.0          20.0 kB\n  https://example.com/kubelet\n  sha256:",
 		"registry.k8s.io/etcd:3.5.16-0       2    21.5 kB\n  sha256:",
-		"installer of 3.0 kB and 10 entries, 55.0 kB unpacked", "1.0 to 1, matches reach back 1.0 MB",
+		"installer of 3.0 kB and 10 entries, 55.0 kB unpacked", "1.0 to 1, in parts",
+		"\n  programs    29.2 kB,   29.0 kB unpacked, 3 files, matches reach back 1.0 MB\n",
+		"\n  images      ", " 7 files, matches",
 	} {
 		if !strings.Contains(out, want) {
 			t.Errorf("%q is not in\n%s", want, out)
@@ -59,7 +61,7 @@ func TestInspectShowsWhatIsInside(t *testing.T) {
 		t.Fatal(out)
 	}
 	list, err := exec.Command("bash", "-o", "pipefail", "-c", line).CombinedOutput()
-	if err != nil || !strings.HasPrefix(string(list), "manifest.json\ninstall\nbin/runc\nbin/kubelet\nblobs/sha256/") {
+	if err != nil || !strings.HasPrefix(string(list), "manifest.json\ninstall\nbin/runc\nbin/kubelet\ncni/bridge\nblobs/sha256/") {
 		t.Errorf("%s: %v\n%s", line, err, list)
 	}
 }
@@ -74,6 +76,11 @@ func TestInspectJSON(t *testing.T) {
 		Payload struct {
 			Offset, Size int64
 			SHA256       string
+			Parts        []struct {
+				Name                               string
+				Offset, Size, UnpackedSize, Window int64
+				Files                              int
+			}
 		}
 		Manifest json.RawMessage
 	}
@@ -91,6 +98,25 @@ func TestInspectJSON(t *testing.T) {
 	cmd.Stdin = bytes.NewReader(b[got.Payload.Offset:][:got.Payload.Size])
 	if sum, err := cmd.Output(); err != nil || !strings.HasPrefix(string(sum), got.Payload.SHA256) {
 		t.Errorf("payload: sha256sum says %s, %v; inspect %s", sum, err, got.Payload.SHA256)
+	}
+	// The parts are the payload, and each is what it says it is.
+	at, files := got.Payload.Offset, ""
+	for _, p := range got.Payload.Parts {
+		if p.Offset != at || p.Window != 1<<20 {
+			t.Errorf("%+v, want it at %d", p, at)
+		}
+		at += p.Size
+		unpack := exec.Command("sh", "-c", "zstd -dc | wc -c")
+		unpack.Stdin = bytes.NewReader(b[p.Offset:][:p.Size])
+		out, err := unpack.Output()
+		var tarred int64
+		if _, scanErr := fmt.Sscan(string(out), &tarred); err != nil || scanErr != nil || tarred < p.UnpackedSize+int64(p.Files)*512 {
+			t.Errorf("%s unpacks to %s, %v; inspect says %d bytes in %d files", p.Name, out, err, p.UnpackedSize, p.Files)
+		}
+		files += fmt.Sprint(p.Name, " ", p.Files, "; ")
+	}
+	if at != got.Payload.Offset+got.Payload.Size || files != "head 2; programs 3; images 7; " {
+		t.Errorf("the parts end at %d and have: %s", at, files)
 	}
 	var m bundle.Manifest
 	if err := json.Unmarshal(got.Manifest, &m); err != nil {

@@ -1,0 +1,87 @@
+package bundle
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/klauspost/compress/zstd"
+)
+
+// frame reads the header of the frame that a part is.
+func (f *File) frame(p Part) (h zstd.Header, err error) {
+	b := make([]byte, min(zstd.HeaderMaxSize, p.Size))
+	if _, err := f.file.ReadAt(b, p.Offset); err != nil {
+		return h, err
+	}
+	if err := h.Decode(b); err != nil {
+		return h, fmt.Errorf("its payload's part %q: %w", p.Name, unexpected(err))
+	}
+	if h.Skippable {
+		return h, fmt.Errorf("its payload's part %q begins with something else", p.Name)
+	}
+	return h, nil
+}
+
+// A frameReader passes on one zstd frame. Decoders go on to the next frame by
+// themselves and step over skippable ones; here what follows the first is an
+// error. It needs to know nothing of a frame but how long its blocks are.
+type frameReader struct {
+	r        io.Reader
+	ahead    int64 // bytes before the next block's header, or before the frame's end
+	header   []byte
+	last     bool // that was the last block
+	checksum bool
+}
+
+// What a block begins with (RFC 8878, 3.1.1.2): in three bytes whether it is the
+// last, its type and its size.
+const (
+	blockHeaderSize = 3
+	blockRLE        = 1 // one byte, to be repeated as often as the size says
+)
+
+// newFrameReader reads from r a frame that begins with the header h.
+func newFrameReader(r io.Reader, h zstd.Header) *frameReader {
+	return &frameReader{r: r, ahead: int64(h.HeaderSize), checksum: h.HasCheckSum}
+}
+
+var errBehindFrame = errors.New("something stands behind the zstd frame of the payload's part")
+
+func (f *frameReader) Read(p []byte) (int, error) {
+	n, err := f.r.Read(p)
+	if inside := f.follow(p[:n]); inside < n {
+		return inside, errBehindFrame
+	}
+	return n, err
+}
+
+// follow returns how many of the bytes belong to the frame.
+func (f *frameReader) follow(p []byte) (inside int) {
+	for inside < len(p) {
+		if f.ahead > 0 {
+			n := min(f.ahead, int64(len(p)-inside))
+			f.ahead -= n
+			inside += int(n)
+			continue
+		}
+		if f.last {
+			break
+		}
+		f.header = append(f.header, p[inside])
+		inside++
+		if len(f.header) < blockHeaderSize {
+			continue
+		}
+		h := uint32(f.header[0]) | uint32(f.header[1])<<8 | uint32(f.header[2])<<16
+		f.header = f.header[:0]
+		f.last, f.ahead = h&1 == 1, int64(h>>3)
+		if h>>1&3 == blockRLE {
+			f.ahead = 1
+		}
+		if f.last && f.checksum {
+			f.ahead += 4
+		}
+	}
+	return inside
+}
