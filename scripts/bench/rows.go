@@ -27,8 +27,8 @@ and runc. Airlift: the one file, with default settings.`)
 		`As "carried", with the file given by --best.`)
 
 	importRow = define("s", true, "import",
-		`All images, into a containerd that runs: until the command returns. Airlift reads the file from its beginning, and
-past the programs, in this one phase alone.`)
+		`All images, into a containerd that runs: until the command returns. Airlift's is the
+phase "install init phase images", its start included.`)
 	importDiskRow = define("s", true, "import, on disk",
 		`The same, and until all of it is written to the disk (sync).`)
 	initRow = define("s", true, "init",
