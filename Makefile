@@ -26,7 +26,7 @@ PROGRAMS = cmd/bundle/programs
 # What the tests judge by, where it is not there already.
 PACKAGES = iptables iproute2 libcap2-bin nftables openssl zstd
 
-.PHONY: packages all build programs upstream oracles bundle demo test vet e2e bench scale clean
+.PHONY: packages all build programs upstream oracles bundle best demo test vet e2e bench scale clean
 
 all: build
 
@@ -55,6 +55,11 @@ oracles: upstream
 bundle: build upstream
 	go run ./scripts/carry --version $(KUBERNETES) --output out/install
 
+# The same as small as it gets, by the machine's own zstd: minutes, and gigabytes of
+# memory. "make bench" has a line more when it is there.
+best: build upstream
+	go run ./scripts/carry --version $(KUBERNETES) --compression best --output out/best
+
 demo: bundle
 	go run ./scripts/demo --bundle out/install
 
@@ -75,7 +80,7 @@ e2e: bundle
 
 # Airlift and kubeadm by hand, in turns, on the same kind of hosts.
 bench: bundle
-	go run ./scripts/bench --bundle out/install
+	go run ./scripts/bench --bundle out/install $(addprefix --best ,$(wildcard out/best))
 
 # How the cost grows with what is carried, with the host and with the hosts.
 scale: bundle

@@ -27,16 +27,17 @@ func main() {
 	upstream := flag.String("upstream", "bin/upstream", "the rig's program")
 	bundle := flag.String("bundle", "bin/bundle", "the program to test")
 	output := flag.String("output", "out/install", "the file to write")
+	compression := flag.String("compression", "default", "how hard to compress")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := carry(ctx, *version, *upstream, *bundle, *output); err != nil {
+	if err := carry(ctx, *version, *upstream, *bundle, *compression, *output); err != nil {
 		fmt.Fprintln(os.Stderr, "error:", err)
 		os.Exit(1)
 	}
 }
 
-func carry(ctx context.Context, version, upstream, bundle, output string) error {
+func carry(ctx context.Context, version, upstream, bundle, compression, output string) error {
 	image, err := site.WorkloadImage(version)
 	if err != nil {
 		return err
@@ -68,7 +69,7 @@ func carry(ctx context.Context, version, upstream, bundle, output string) error 
 	if err != nil {
 		return fmt.Errorf("starting the upstream rig: %w", err)
 	}
-	args := []string{"build", "--version", version, "--image", image, "--output", output}
+	args := []string{"build", "--version", version, "--image", image, "--compression", compression, "--output", output}
 	if err := command(ctx, bundle, append(args, flags...)...).Run(); err != nil {
 		return fmt.Errorf("%s build: %w", bundle, err)
 	}
