@@ -95,10 +95,17 @@ func TestSkip(t *testing.T) {
 	if err := wantEntries(t, s, wanting(t, f, io.Discard, wanted...), wanted...); err != io.EOF {
 		t.Errorf("after the last: %v", err)
 	}
-	// A damaged entry that nobody wants does not show before its part's end,
-	// where the checksum of zstd tells.
+	// A damaged entry is nothing to who does not want it, and is found by who does.
 	flipContent(t, f.path, s.content["bin/kubelet"])
-	wantFault(t, wantEntries(t, s, wanting(t, f, io.Discard, wanted[:2]...), wanted[:2]...), "CRC check failed")
+	if err := wantEntries(t, s, wanting(t, f, io.Discard, wanted[:2]...), wanted[:2]...); err != io.EOF {
+		t.Errorf("after the last: %v", err)
+	}
+	damaged := wanting(t, f, io.Discard, "bin/kubelet")
+	_, r, err := damaged.Next()
+	if err == nil {
+		_, err = io.Copy(io.Discard, r)
+	}
+	wantFault(t, err, `entry "bin/kubelet": its sha256 is`)
 }
 
 // Of a part of which nothing is wanted not a byte is read, nor is the installer.
