@@ -14,7 +14,7 @@ type Level int
 const (
 	Default Level = iota // as small as the encoder of our own gets it
 	Fastest              // quick and larger, for tests and trials
-	Best                 // smaller still and slow, by the zstd program
+	Best                 // smaller still and slow, by the zstd program, and slower to import
 )
 
 // Levels are the levels by their names, from the quickest to the smallest.

@@ -28,7 +28,7 @@ type Manifest struct {
 	Images []Image `json:"images"`
 	// Entries are the payload's entries in the tar's order, without the
 	// manifest itself and the installer, which stand before them: all programs,
-	// then all blobs, each in boot order.
+	// then all blobs, each in boot order; or, to be smaller, in turns.
 	Entries []Entry `json:"entries"`
 }
 

@@ -10,8 +10,8 @@ import (
 // it can be read without the others.
 const (
 	HeadPart     = "head"     // manifest and installer
-	ProgramsPart = "programs" // what is in BinDir and CNIDir
-	ImagesPart   = "images"   // what is in BlobDir, and the tar's end
+	ProgramsPart = "programs" // what is in BinDir and CNIDir, if that stands before all else
+	ImagesPart   = "images"   // the rest: what is in BlobDir, and the tar's end
 )
 
 // A Part is a piece of the payload. One that holds nothing has the size 0.
@@ -58,8 +58,8 @@ func (f *File) part(name string) Part {
 // checkParts compares the trailer with m.
 func (f *File) checkParts(m *Manifest) error {
 	programs := f.part(ProgramsPart)
-	if listed := len(m.Entries) > 0 && !isBlob(m.Entries[0]); listed != (programs.Size > 0) {
-		return f.damaged("its payload's part %q has %d bytes, and its manifest lists programs: %v", programs.Name, programs.Size, listed)
+	if n := len(programs.Entries(m)); (n > 0) != (programs.Size > 0) {
+		return f.damaged("its payload's part %q has %d bytes, and by its manifest %d entries", programs.Name, programs.Size, n)
 	}
 	return nil
 }
@@ -77,11 +77,15 @@ func (f *File) Window(p Part) (int64, error) {
 	return int64(h.WindowSize), nil
 }
 
-// partsOf gives a valid manifest's entries, part by part.
+// partsOf gives a valid manifest's entries, part by part. Where programs and blobs
+// stand in turns there is no cut between them.
 func partsOf(entries []Entry) iter.Seq2[string, []Entry] {
 	n := slices.IndexFunc(entries, isBlob)
 	if n < 0 {
 		n = len(entries)
+	}
+	if slices.ContainsFunc(entries[n:], func(e Entry) bool { return !isBlob(e) }) {
+		n = 0
 	}
 	return func(yield func(string, []Entry) bool) {
 		_ = yield(ProgramsPart, entries[:n]) && yield(ImagesPart, entries[n:])

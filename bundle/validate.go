@@ -83,13 +83,9 @@ func (v validator) checkEntries(entries []Entry) error {
 	if len(entries) > maxEntries {
 		return fmt.Errorf("%d entries are more than the %d allowed", len(entries), maxEntries)
 	}
-	blobs := false
 	for _, e := range entries {
 		if err := checkEntryName(e.Name); err != nil {
 			return err
-		}
-		if blobs = blobs || isBlob(e); blobs && !isBlob(e) {
-			return fmt.Errorf("entry %q stands behind images' blobs", e.Name)
 		}
 		if _, ok := v.entries[e.Name]; ok {
 			return fmt.Errorf("entry %q is listed twice", e.Name)

@@ -22,6 +22,17 @@ var bootOrder = []string{
 	images.Flannel, images.CoreDNS,
 }
 
+// smallOrder is a boot order in which like stands next to like, programs and
+// images in turns. The kubelet, kubectl and the control plane are made of the same
+// sources; a reader of images, however, has to get past programs.
+var smallOrder = []string{
+	"runc", "containerd",
+	images.Pause, "cni/bridge", "cni/host-local", "cni/portmap", "cni/loopback",
+	images.Etcd, "kubelet", images.APIServer, images.ControllerManager, images.Scheduler, images.Proxy,
+	"kubectl", images.Flannel, images.CoreDNS,
+	"cni-plugins", "crictl",
+}
+
 // manifest describes the bundle. contents maps entries to the sha256 under
 // which the cache has them.
 func (b *builder) manifest() (m *bundle.Manifest, contents map[string]string, err error) {
@@ -32,6 +43,10 @@ func (b *builder) manifest() (m *bundle.Manifest, contents map[string]string, er
 		CNI:               b.CNI,
 	}
 	contents = map[string]string{}
+	order := bootOrder
+	if b.Level == bundle.Best {
+		order = smallOrder
+	}
 	add := func(e bundle.Entry) {
 		if _, ok := contents[e.Name]; !ok {
 			contents[e.Name] = e.SHA256
@@ -56,7 +71,7 @@ func (b *builder) manifest() (m *bundle.Manifest, contents map[string]string, er
 		}
 		m.Images = append(m.Images, img.Image)
 	}
-	for _, name := range bootOrder {
+	for _, name := range order {
 		for _, bin := range b.binaries {
 			if bin.Name == name && !bin.dropped {
 				addBinary(bin)
@@ -74,7 +89,7 @@ func (b *builder) manifest() (m *bundle.Manifest, contents map[string]string, er
 		}
 	}
 	for _, img := range b.images {
-		if !slices.Contains(bootOrder, img.Name) {
+		if !slices.Contains(order, img.Name) {
 			addImage(img)
 		}
 	}

@@ -45,9 +45,9 @@ docker's config file.
 
 --compression says how hard to compress. The default is as small as the encoder
 that is built in gets it, and always works. best asks a zstd program on this
-machine's PATH for its utmost: a smaller file, many times the processor time and
-gigabytes of memory. fastest is for trials. Hosts notice no difference but the
-size: all of it reads alike.
+machine's PATH for its utmost, and puts programs and images in turns: a smaller
+file, many times the processor time and gigabytes of memory, and "init phase
+images" has to get past the programs. fastest is for trials.
 
 Downloads are kept in the cache, and an interrupted one goes on where it was. A
 second build of the same version needs no network.`,

@@ -1,0 +1,72 @@
+package bundle
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"airlift/bundle/head"
+)
+
+// Programs and blobs may stand in turns; then nothing is cut between them.
+func TestInTurns(t *testing.T) {
+	s := newSample()
+	e := s.manifest.Entries
+	e[0], e[len(e)-1] = e[len(e)-1], e[0]
+	path := s.write(t)
+	f := openFile(t, path)
+	var names []string
+	for _, p := range f.Parts() {
+		names = append(names, p.Name)
+	}
+	if !slices.Equal(names, []string{HeadPart, ImagesPart}) {
+		t.Errorf("parts %q", names)
+	}
+	if got := f.part(ImagesPart).Entries(s.manifest); !slices.Equal(got, e) {
+		t.Errorf("%d entries in one part, want %d", len(got), len(e))
+	}
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := check(t, whole); err != nil {
+		t.Error(err)
+	}
+	var all []string
+	for _, e := range e {
+		all = append(all, e.Name)
+	}
+	for _, wanted := range [][]string{all, all[:1], all[len(all)-1:]} {
+		if err := wantEntries(t, s, wanting(t, f, io.Discard, wanted...), wanted...); err != io.EOF {
+			t.Errorf("after the last of %q: %v", wanted, err)
+		}
+	}
+	list := sh(t, t.TempDir(), "tail -c +%d %s | tar --zstd -tf -", f.PayloadOffset()+1, path)
+	if want := strings.Join(append([]string{ManifestName, InstallerName}, all...), "\n"); strings.TrimSpace(list) != want {
+		t.Errorf("tar lists\n%s\nwant\n%s", list, want)
+	}
+
+	// A trailer that cuts it nevertheless is refused, and so is one that does not
+	// cut where the manifest has the programs first.
+	wantFault(t, check(t, cutAt(t, whole, 100)), `part "programs" has 100 bytes, and by its manifest 0 entries`)
+	ordered, err := os.ReadFile(newSample().write(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantFault(t, check(t, cutAt(t, ordered, 0)), `part "programs" has 0 bytes, and by its manifest 3 entries`)
+}
+
+// cutAt returns a file whose trailer says that the programs have so many bytes.
+func cutAt(t *testing.T, whole []byte, programs uint64) []byte {
+	t.Helper()
+	at := len(whole) - head.TrailerSize
+	tr, err := head.DecodeTrailer(whole[at:])
+	if err != nil {
+		t.Fatal(err)
+	}
+	tr.ProgramsSize = programs
+	return append(bytes.Clone(whole[:at]), tr.Encode()...)
+}
