@@ -11,7 +11,7 @@ import (
 const (
 	// maxBehind bounds, in bytes, what has been taken from the stream and is
 	// still in memory.
-	maxBehind = 8 << 20
+	maxBehind = 5 << 20
 
 	// taskWeight is what each task counts for beside the bytes it holds: its
 	// goroutine, its messages to containerd and the buffer it unpacks with.

@@ -172,12 +172,13 @@ func (im *Importer) apply(ctx context.Context, l *link, r io.Reader) error {
 const (
 	// smallLayer is the largest layer, in bytes, that is taken into memory. Images
 	// stand on small ones, and a stream that waited for containerd at each would
-	// stand still more often than not.
+	// stand still more often than not. What the control plane's images stand on
+	// are layers of up to 3.2 MB.
 	smallLayer = 4 << 20
 
 	// maxInMemory bounds, in bytes, the small layers that stay there because
 	// they are needed again. Those beyond go to the content store.
-	maxInMemory = 4 << 20
+	maxInMemory = 2 << 20
 )
 
 // smallLayer takes a layer into memory.
