@@ -12,10 +12,10 @@ const (
 	// decoder left it and the digest finds it.
 	pieceSize = 256 << 10
 
-	// piecesAhead bounds how far unpacking may get ahead of reading. 4 MiB keep
+	// piecesAhead bounds how far unpacking may get ahead of reading. 2 MiB keep
 	// the decoder busy while a reader waits some milliseconds for something else,
 	// and are little beside the decoder's window.
-	piecesAhead = 16
+	piecesAhead = 8
 )
 
 // A piece is a part of an entry's content. The first one has none: it says that

@@ -91,7 +91,7 @@ func wantEntries(t *testing.T, s *sample, st *Stream, names ...string) error {
 
 func TestSkip(t *testing.T) {
 	s, f := many(t)
-	wanted := []string{"bin/program-030", "cni/bridge", "bin/unread", BlobName(s.manifest.Images[0].Layers[0].DiffID)}
+	wanted := []string{"bin/program-020", "cni/bridge", "bin/unread", BlobName(s.manifest.Images[0].Layers[0].DiffID)}
 	if err := wantEntries(t, s, wanting(t, f, io.Discard, wanted...), wanted...); err != io.EOF {
 		t.Errorf("after the last: %v", err)
 	}

@@ -55,6 +55,17 @@ func (b *behind) start(ctx context.Context, size int64, task func(context.Contex
 	return nil
 }
 
+// room waits until a task that holds size bytes could begin, so that they can be
+// read into memory.
+func (b *behind) room(ctx context.Context, size int64) error {
+	size = min(size+taskWeight, maxBehind)
+	if err := b.memory.Acquire(ctx, size); err != nil {
+		return err
+	}
+	b.memory.Release(size)
+	return nil
+}
+
 // prepare begins to do something ahead of time.
 func (b *behind) prepare(task func(context.Context)) {
 	b.preparations.Go(func() { task(b.ctx) })

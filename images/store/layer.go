@@ -183,6 +183,9 @@ const (
 
 // smallLayer takes a layer into memory.
 func (im *Importer) smallLayer(ctx context.Context, layer *deferral, e bundle.Entry, r io.Reader) error {
+	if err := im.behind.room(ctx, e.Size); err != nil {
+		return err
+	}
 	b := bytes.NewBuffer(make([]byte, 0, e.Size+bytes.MinRead)) // or it would grow to look for the end
 	if _, err := b.ReadFrom(r); err != nil {
 		return layer.links[0].failed(err)
