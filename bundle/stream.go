@@ -7,7 +7,8 @@ import (
 )
 
 // A Stream reads a bundle's payload once from front to back, leaving out parts of
-// which nothing is wanted. It is for one goroutine. Behind it another one unpacks and verifies ahead of the caller.
+// which nothing is wanted. It is for one goroutine. Behind it another one unpacks
+// and verifies ahead of the caller.
 type Stream struct {
 	ctx      context.Context
 	file     *File
