@@ -8,8 +8,7 @@ import (
 
 const (
 	// pieceSize is what passes from the unpacking goroutine to the reading one
-	// at a time, in bytes. It fits into a core's second-level cache, where the
-	// decoder left it and the digest finds it.
+	// at a time, in bytes. It fits into a core's second-level cache.
 	pieceSize = 256 << 10
 
 	// piecesAhead bounds how far unpacking may get ahead of reading. 2 MiB keep
@@ -23,12 +22,11 @@ const (
 type piece struct {
 	buf  []byte // to be given back when data has been read
 	data []byte
-	last bool  // the entry is complete and verified
+	last bool  // the entry is complete
 	err  error // instead of data: what ends the stream, io.EOF included
 }
 
-// ahead is a goroutine that unpacks and verifies entries before somebody asks
-// for them.
+// ahead is a goroutine that unpacks entries before somebody asks for them.
 type ahead struct {
 	unpacker *unpacker
 	pieces   chan piece
@@ -76,7 +74,7 @@ func (a *ahead) run(entries []Entry, skip []bool, everything bool) {
 
 // parts reads the payload, or what is wanted of it.
 func (a *ahead) parts(entries []Entry, skip []bool, everything bool) error {
-	if everything {
+	if a.unpacker.verify {
 		if err := a.head(); err != nil {
 			return err
 		}
@@ -125,7 +123,7 @@ var errLeft = errors.New("the stream was left")
 
 // entry passes on e's content, unless it is to be skipped.
 func (a *ahead) entry(e Entry, skip bool) error {
-	if err := a.unpacker.open(e, !skip); err != nil {
+	if err := a.unpacker.open(e); err != nil {
 		return err
 	}
 	if !skip && !a.send(piece{}) {

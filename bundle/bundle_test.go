@@ -229,12 +229,12 @@ func TestSameInputsGiveTheSameBytes(t *testing.T) {
 	}
 }
 
-// The file in testdata was written by the first release of format 3. It must
+// The file in testdata was written by the first release of format 4. It must
 // be readable for as long as that version is supported, and be written the
 // same way. A newer compressor may change the second: then -update it, and say
 // so in the changelog.
 func TestGoldenFile(t *testing.T) {
-	const golden = "testdata/v3.bundle"
+	const golden = "testdata/v4.bundle"
 	s := newSample()
 	got, err := os.ReadFile(s.write(t))
 	if err != nil {
@@ -257,23 +257,27 @@ func TestGoldenFile(t *testing.T) {
 	}
 }
 
-func TestSkippedEntriesAreVerified(t *testing.T) {
-	s := newSample()
+// What is damaged is found although nobody reads it.
+func TestDamageInAnUnreadEntry(t *testing.T) {
+	s := large()
 	path := s.write(t)
-	flipContent(t, path, s.content["bin/kubelet"])
+	flipContent(t, path, s.content["bin/large"])
 	f := openFile(t, path)
 	st, err := f.Stream(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer st.Close()
-	for range 2 { // runc, kubelet
-		if _, _, err := st.Next(); err != nil {
-			t.Fatal(err)
+	for {
+		e, _, nextErr := st.Next()
+		if err = nextErr; err != nil {
+			break
+		}
+		if e.Name == "bin/last" {
+			t.Fatal("the stream went on")
 		}
 	}
-	_, _, err = st.Next()
-	wantFault(t, err, `entry "bin/kubelet": its sha256 is`)
+	wantFault(t, err, `entry "bin/large": bytes `)
 	_, _, again := st.Next()
 	if again != err {
 		t.Errorf("after an error the stream says %v", again)
@@ -281,27 +285,29 @@ func TestSkippedEntriesAreVerified(t *testing.T) {
 }
 
 // A damaged entry's reader must never say io.EOF, whatever the size of the
-// reads.
+// reads, nor give a byte that was not there.
 func TestDamagedEntryNeverReadsToEOF(t *testing.T) {
-	s := newSample()
+	s := large()
 	path := s.write(t)
-	flipContent(t, path, s.content["bin/kubelet"])
+	want := s.content["bin/large"]
+	flipContent(t, path, want)
 	f := openFile(t, path)
-	for _, size := range []int{1, 511, 512, 20_000, 20_001, 20_002, 100_000} {
-		st, err := f.Stream(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		st.Next()
+	for _, size := range []int{511, 512, 1<<20 - 1, 1 << 20, 1<<20 + 1, 4 << 20} {
+		st := wanting(t, f, "bin/large")
 		_, r, err := st.Next()
+		var got []byte
 		for buf := make([]byte, size); err == nil; {
-			_, err = r.Read(buf)
+			var n int
+			n, err = r.Read(buf)
+			got = append(got, buf[:n]...)
 		}
-		wantFault(t, err, `entry "bin/kubelet": its sha256 is`)
+		wantFault(t, err, `entry "bin/large": bytes `)
+		if !bytes.HasPrefix(want, got) {
+			t.Errorf("reads of %d: %d other bytes", size, len(got))
+		}
 		if _, err := r.Read(make([]byte, 1)); err == nil || err == io.EOF {
 			t.Errorf("the next read says %v", err)
 		}
-		st.Close()
 	}
 }
 

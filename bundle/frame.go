@@ -11,7 +11,7 @@ import (
 // frame reads the header of the frame that a part is.
 func (f *File) frame(p Part) (h zstd.Header, err error) {
 	b := make([]byte, min(zstd.HeaderMaxSize, p.Size))
-	if _, err := f.file.ReadAt(b, p.Offset); err != nil {
+	if _, err := io.ReadFull(f.payload.Section(p.Offset, p.Size), b); err != nil {
 		return h, err
 	}
 	if err := h.Decode(b); err != nil {

@@ -15,7 +15,7 @@ import (
 // Whatever the bytes: no panic, and anything but a whole bundle is a fault of
 // the bundle.
 func FuzzOpen(f *testing.F) {
-	whole, err := os.ReadFile("testdata/v3.bundle")
+	whole, err := os.ReadFile("testdata/v4.bundle")
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -36,7 +36,7 @@ func FuzzOpen(f *testing.F) {
 
 // The same for a payload between sound frames.
 func FuzzStream(f *testing.F) {
-	whole, err := os.ReadFile("testdata/v3.bundle")
+	whole, err := os.ReadFile("testdata/v4.bundle")
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -77,7 +77,7 @@ func FuzzStream(f *testing.F) {
 			s.Close()
 		}
 		// The launcher sees the beginning of the same bytes.
-		if first := head.CopyInstaller(io.Discard, file.file, path, file.trailer); err == nil && first != nil {
+		if first := head.CopyInstaller(io.Discard, file.payload, path, file.trailer); err == nil && first != nil {
 			err = fmt.Errorf("a payload that reads well has no installer: %v", first)
 		} else if first != nil && fault.ExitCode(first) != fault.Bundle {
 			err = first

@@ -20,7 +20,7 @@ import (
 	"airlift/fault"
 )
 
-var update = flag.Bool("update", false, "rewrite testdata/v3.bundle")
+var update = flag.Bool("update", false, "rewrite testdata/v4.bundle")
 
 func TestEveryTruncationIsNamed(t *testing.T) {
 	path := newSample().write(t)
@@ -75,7 +75,8 @@ func TestEveryFlippedBitIsFound(t *testing.T) {
 	}
 	f := openFile(t, path)
 	payload := int(f.PayloadOffset())
-	trailerAt := payload + int(f.PayloadSize())
+	digests := payload + int(f.PayloadSize())
+	trailerAt := len(whole) - head.TrailerSize
 
 	flip := func(at int, bit byte) error {
 		b := bytes.Clone(whole)
@@ -106,24 +107,33 @@ func TestEveryFlippedBitIsFound(t *testing.T) {
 	region("trailer", trailerAt, len(whole)-head.FootSize, 1, "the trailer, do not match their checksum")
 	// In the foot the version and the magic can no longer be told.
 	region("foot", len(whole)-head.FootSize, len(whole), 1, "the trailer, do not match", "format version", "are not a trailer")
-	region("start of the payload", payload, payload+200, 1, "is damaged", "allows only")
-	region("end of the payload", trailerAt-200, trailerAt, 1, "is damaged")
-	for at := payload + 200; at < trailerAt-200; at += 61 {
-		if err := flip(at, byte(at%8)); fault.ExitCode(err) != fault.Bundle {
-			t.Errorf("byte %d flipped: %v", at, err)
-		}
-	}
+	region("digests", digests, trailerAt, 8, "the digests of its payload, 40 bytes at offset")
+	region("payload", payload, digests, 1, "of the file do not match their sha256")
 }
 
 func TestFlippedBitNamesTheEntry(t *testing.T) {
-	s := newSample()
+	s := large()
 	for name, content := range s.content {
-		if len(content) < 1000 {
-			continue // compressed together with others
+		if len(content) < 2*head.PieceSize {
+			continue // in a piece together with others
 		}
 		path := s.write(t)
 		flipContent(t, path, content)
-		wantFault(t, checkFile(t, path), fmt.Sprintf("entry %q: its sha256 is", name))
+		err := checkFile(t, path)
+		wantFault(t, err, fmt.Sprintf("entry %q: bytes ", name))
+		var from, to int
+		_, text, _ := strings.Cut(err.Error(), ": bytes ")
+		if _, scanErr := fmt.Sscanf(text, "%d to %d of the file do not match", &from, &to); scanErr != nil {
+			t.Errorf("%v: %v", err, scanErr)
+			continue
+		}
+		before, _ := os.ReadFile(s.write(t))
+		after, _ := os.ReadFile(path)
+		for at := range before {
+			if before[at] != after[at] && (at < from || at > to || to-from >= head.PieceSize) {
+				t.Errorf("byte %d was flipped: %v", at, err)
+			}
+		}
 	}
 }
 
@@ -136,7 +146,7 @@ func TestNewerFormatIsNamed(t *testing.T) {
 	foot := whole[len(whole)-head.FootSize:]
 	foot[4] = 7
 	err = check(t, whole)
-	wantFault(t, err, "has format version 7; this program reads version 3")
+	wantFault(t, err, "has format version 7; this program reads version 4")
 	if !strings.Contains(fault.Hint(err), "release") {
 		t.Errorf("hint is %q", fault.Hint(err))
 	}
@@ -158,7 +168,7 @@ func TestOlderFormatIsNamed(t *testing.T) {
 		}
 		for _, b := range [][]byte{whole, whole[:len(whole)-1]} {
 			err := check(t, b)
-			wantFault(t, err, fmt.Sprintf("has format version %d; this program reads version 3", version))
+			wantFault(t, err, fmt.Sprintf("has format version %d; this program reads version 4", version))
 			if !strings.Contains(fault.Hint(err), "build it again") {
 				t.Errorf("hint is %q", fault.Hint(err))
 			}
@@ -190,6 +200,9 @@ func TestOtherFilesAreNotBundles(t *testing.T) {
 // manifest.
 func forge(manifest []byte, parts ...[]byte) []byte {
 	payload := bytes.Join(parts, nil)
+	var d head.Digester
+	d.Write(payload)
+	digests, sum := d.Encode()
 	t := head.Trailer{
 		PayloadOffset:   uint64(len(stub())) + head.HeaderSize,
 		PayloadSize:     uint64(len(payload)),
@@ -198,12 +211,12 @@ func forge(manifest []byte, parts ...[]byte) []byte {
 		ManifestSize:    uint64(len(manifest)),
 		InstallerSize:   uint64(len(programs().Installer)),
 		LauncherSHA256:  sha256.Sum256(stub()),
-		PayloadSHA256:   sha256.Sum256(payload),
+		DigestsSHA256:   sum,
 		ManifestSHA256:  sha256.Sum256(manifest),
 		InstallerSHA256: sha256.Sum256(programs().Installer),
 	}
 	b := append(stub(), head.Header{FileSize: t.FileSize()}.Encode()...)
-	b = append(b, payload...)
+	b = append(append(b, payload...), digests...)
 	return append(b, t.Encode()...)
 }
 

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/hex"
 	"fmt"
-	"io"
 	"os"
 	"sync"
 
@@ -22,13 +21,14 @@ type File struct {
 	path    string
 	file    *os.File
 	trailer head.Trailer
+	payload *head.Payload
 
 	once     sync.Once
 	manifest *Manifest
 	err      error
 }
 
-// Open opens a bundle. It reads the two frames around the payload and nothing
+// Open opens a bundle. It reads the frames around the payload and nothing
 // else, so it takes no time, and yet it tells a copy that was cut short or
 // padded from a whole one. Errors about what the file is carry fault.Bundle.
 func Open(path string) (*File, error) {
@@ -47,7 +47,12 @@ func OpenFile(file *os.File, path string) (*File, error) {
 		file.Close()
 		return nil, err
 	}
-	return &File{path: path, file: file, trailer: t}, nil
+	p, err := head.OpenPayload(file, path, t)
+	if err != nil {
+		file.Close()
+		return nil, err
+	}
+	return &File{path: path, file: file, trailer: t, payload: p}, nil
 }
 
 // Close closes the file. Streams that are still open will fail.
@@ -68,9 +73,8 @@ func (f *File) PayloadSize() int64 { return int64(f.trailer.PayloadSize) }
 // ManifestSize is the manifest's size in bytes.
 func (f *File) ManifestSize() int64 { return int64(f.trailer.ManifestSize) }
 
-// PayloadSHA256 is of the compressed payload, lower-case hex, as the trailer
-// says; Verify compares it.
-func (f *File) PayloadSHA256() string { return hexOf(f.trailer.PayloadSHA256) }
+// DigestsSHA256 is of the digests of the compressed payload, lower-case hex.
+func (f *File) DigestsSHA256() string { return hexOf(f.trailer.DigestsSHA256) }
 
 // Manifest reads the manifest, compares it with the sha256 in the trailer and
 // checks it (see DecodeManifest). It is read once; callers share the result
@@ -81,7 +85,7 @@ func (f *File) Manifest() (*Manifest, error) {
 }
 
 func (f *File) readManifest() (*Manifest, error) {
-	u, err := newUnpacker(context.Background(), f, io.Discard)
+	u, err := newUnpacker(context.Background(), f, true)
 	if err != nil {
 		return nil, err
 	}
@@ -89,7 +93,7 @@ func (f *File) readManifest() (*Manifest, error) {
 	if err := u.begin(f.part(HeadPart)); err != nil {
 		return nil, err
 	}
-	if err := u.open(manifestEntry(f.trailer), true); err != nil {
+	if err := u.open(manifestEntry(f.trailer)); err != nil {
 		return nil, err
 	}
 	var b bytes.Buffer

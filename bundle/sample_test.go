@@ -51,6 +51,17 @@ func newSample() *sample {
 	return s
 }
 
+// large has a program, a layer and a part of each kind that are longer than some
+// pieces of the payload.
+func large() *sample {
+	s := newSample()
+	s.program("bin/large", 1<<20)
+	s.program("bin/last", 1<<20)
+	s.manifest.Components = append(s.manifest.Components, component("zy", "bin/large"), component("zz", "bin/last"))
+	s.image("large", "example.com/large:v1", false, s.layer(1<<20), s.layer(1<<20))
+	return s
+}
+
 func component(name, entry string) Component {
 	return Component{Name: name, Version: "v1.0.0", URL: "https://example.com/" + name,
 		Checksum: "sha256:" + sha([]byte(name)), Entries: []string{entry}}

@@ -79,7 +79,7 @@ func TestProgramsReadBack(t *testing.T) {
 		t.Errorf("launcher: %d bytes, %v", len(b), err)
 	}
 	var out bytes.Buffer
-	if err := head.CopyInstaller(&out, f.file, f.path, f.trailer); err != nil || !bytes.Equal(out.Bytes(), programs().Installer) {
+	if err := head.CopyInstaller(&out, f.payload, f.path, f.trailer); err != nil || !bytes.Equal(out.Bytes(), programs().Installer) {
 		t.Errorf("installer: %d bytes, %v", out.Len(), err)
 	}
 	want := Entry{Name: "install", Size: int64(out.Len()), SHA256: sha(out.Bytes())}

@@ -25,16 +25,17 @@ type Stream struct {
 // by this call or an earlier one. When ctx ends, reading ends with its error. The
 // caller must Close it.
 func (f *File) Stream(ctx context.Context) (*Stream, error) {
-	return f.stream(ctx, io.Discard)
+	return f.stream(ctx, false)
 }
 
-// stream is Stream; the compressed bytes are also written to tee.
-func (f *File) stream(ctx context.Context, tee io.Writer) (*Stream, error) {
+// stream is Stream. Where everything is to be verified, the installer is read, too,
+// and what is unpacked is compared with the manifest.
+func (f *File) stream(ctx context.Context, verify bool) (*Stream, error) {
 	m, err := f.Manifest()
 	if err != nil {
 		return nil, err
 	}
-	u, err := newUnpacker(ctx, f, tee)
+	u, err := newUnpacker(ctx, f, verify)
 	if err != nil {
 		return nil, err
 	}
@@ -45,21 +46,21 @@ func (f *File) stream(ctx context.Context, tee io.Writer) (*Stream, error) {
 	return &Stream{ctx: ctx, file: f, manifest: m, unpacker: u, rest: m.Entries}, nil
 }
 
-// Content is what an entry contains. Read gives io.EOF only when size and sha256
-// were what the manifest says; until then nothing read from it is to be trusted.
+// Content is what an entry contains. It is unpacked from bytes that were compared
+// with their digests, and Read gives io.EOF only when its size is what the manifest
+// says.
 type Content interface {
 	io.Reader
-	// Verifies returns that sha256 in hex. Whoever reads to io.EOF need not
-	// compare it again.
+	// Verifies returns the sha256, in hex, that the content had when it was packed.
+	// Whoever reads to io.EOF need not compare it again.
 	Verifies() string
 }
 
 // Manifest returns the file's manifest.
 func (s *Stream) Manifest() *Manifest { return s.manifest }
 
-// Skip passes over the entries that are unwanted: Next does not return them,
-// and their content is not compared with its sha256. A part of the payload of
-// which nothing is wanted is not even read, nor is the installer. It is called
+// Skip passes over the entries that are unwanted: Next does not return them. A
+// part of the payload of which nothing is wanted is not even read. It is called
 // before Next.
 func (s *Stream) Skip(unwanted func(Entry) bool) { s.unwanted = unwanted }
 
@@ -67,8 +68,8 @@ func (s *Stream) Skip(unwanted func(Entry) bool) { s.unwanted = unwanted }
 func (s *Stream) skips(e Entry) bool { return s.unwanted != nil && s.unwanted(e) }
 
 // Next returns the next entry and a reader of its content; after the last it
-// returns io.EOF. What the caller left unread of the entry before is read and
-// verified first.
+// returns io.EOF. What the caller left unread of the entry before is read
+// first.
 //
 // Errors about the content carry fault.Bundle and name the entry. After an error
 // the stream is over.

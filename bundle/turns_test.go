@@ -40,7 +40,7 @@ func TestInTurns(t *testing.T) {
 		all = append(all, e.Name)
 	}
 	for _, wanted := range [][]string{all, all[:1], all[len(all)-1:]} {
-		if err := wantEntries(t, s, wanting(t, f, io.Discard, wanted...), wanted...); err != io.EOF {
+		if err := wantEntries(t, s, wanting(t, f, wanted...), wanted...); err != io.EOF {
 			t.Errorf("after the last of %q: %v", wanted, err)
 		}
 	}

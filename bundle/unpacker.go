@@ -2,7 +2,6 @@ package bundle
 
 import (
 	"archive/tar"
-	"bufio"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -17,29 +16,30 @@ import (
 )
 
 // An unpacker takes parts of the payload apart, entry by entry, and checks that
-// they are what the manifest says.
+// they are those of the manifest.
 type unpacker struct {
 	ctx  context.Context
 	file *File
-	tee  io.Writer     // gets the compressed bytes
 	zstd *zstd.Decoder // one for all parts, for the sake of its window
 	part Part
 	pos  boundedReader // between zstd and tar
 	tar  *tar.Reader
 
-	entry Entry
-	left  int64     // bytes of the entry yet to come
-	sum   hash.Hash // nil for an entry that is not verified
+	verify bool
+	entry  Entry
+	left   int64     // bytes of the entry yet to come
+	sum    hash.Hash // of the entry, if it is to be verified
 }
 
-// newUnpacker makes an unpacker that begin must be called of. The compressed
-// bytes that it reads are also written to tee.
-func newUnpacker(ctx context.Context, f *File, tee io.Writer) (*unpacker, error) {
+// newUnpacker makes an unpacker that begin must be called of. The payload has
+// digests of its own, which are compared in any case; verify says whether what is
+// unpacked is compared, too.
+func newUnpacker(ctx context.Context, f *File, verify bool) (*unpacker, error) {
 	z, err := newDecoder()
 	if err != nil {
 		return nil, f.readError(err)
 	}
-	return &unpacker{ctx: ctx, file: f, tee: tee, zstd: z}, nil
+	return &unpacker{ctx: ctx, file: f, zstd: z, verify: verify}, nil
 }
 
 // begin goes to the beginning of a part, wherever it was before.
@@ -48,10 +48,8 @@ func (u *unpacker) begin(p Part) error {
 	if err != nil {
 		return u.failed(err)
 	}
-	content := io.NewSectionReader(u.file.file, p.Offset, p.Size)
-	// The decoder reads block by block: 256 KiB at a time spares system calls.
-	in := bufio.NewReaderSize(newFrameReader(io.TeeReader(contextReader{u.ctx, content}, u.tee), frame), 256<<10)
-	if err := u.zstd.Reset(in); err != nil {
+	content := u.file.payload.Section(p.Offset, p.Size)
+	if err := u.zstd.Reset(newFrameReader(contextReader{u.ctx, content}, frame)); err != nil {
 		return u.failed(err)
 	}
 	u.part, u.pos = p, boundedReader{r: u.zstd}
@@ -61,12 +59,11 @@ func (u *unpacker) begin(p Part) error {
 
 func (u *unpacker) close() { u.zstd.Close() }
 
-// open finds e as the next thing in the tar. Its content is compared with its
-// sha256 if verify says so.
-func (u *unpacker) open(e Entry, verify bool) error {
+// open finds e as the next thing in the tar.
+func (u *unpacker) open(e Entry) error {
 	u.pos.limit += head.HeaderLen(e.Size)
 	u.entry, u.left, u.sum = e, e.Size, nil
-	if verify {
+	if u.verify {
 		u.sum = sha256.New()
 	}
 	h, err := u.tar.Next()
@@ -90,8 +87,8 @@ func (u *unpacker) open(e Entry, verify bool) error {
 	return nil
 }
 
-// Read reads from the entry that was opened last. It gives io.EOF only when
-// size and sha256 are what the manifest says.
+// Read reads from the entry that was opened last. It gives io.EOF only when its
+// size, and where that is to be verified its sha256, are what the manifest says.
 func (u *unpacker) Read(p []byte) (int, error) {
 	n, err := u.tar.Read(p)
 	if u.sum != nil {
@@ -113,9 +110,9 @@ func (u *unpacker) Read(p []byte) (int, error) {
 	return n, io.EOF
 }
 
-// pass verifies an entry that nobody reads.
+// pass reads an entry that nobody else does.
 func (u *unpacker) pass(e Entry) error {
-	if err := u.open(e, true); err != nil {
+	if err := u.open(e); err != nil {
 		return err
 	}
 	_, err := io.CopyBuffer(struct{ io.Writer }{io.Discard}, u, make([]byte, pieceSize))

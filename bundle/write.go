@@ -102,7 +102,7 @@ func writeFile(ctx context.Context, path string, programs Programs, m *Manifest,
 	return s, syncDir(filepath.Dir(path))
 }
 
-// writeParts writes launcher, header, payload and trailer to the empty file f.
+// writeParts writes everything to the empty file f.
 func writeParts(ctx context.Context, f *os.File, programs Programs, m *Manifest, manifest []byte, o Options, open func(Entry) (io.ReadCloser, error), p Progress) (head.Trailer, error) {
 	out := bufio.NewWriterSize(f, 1<<20)
 	if _, err := out.Write(programs.Launcher); err != nil {
@@ -130,8 +130,8 @@ func writeParts(ctx context.Context, f *os.File, programs Programs, m *Manifest,
 		InstallerSHA256: sha256.Sum256(programs.Installer),
 	}
 	var payloadSize countingWriter
-	payloadSum := sha256.New()
-	w := payloadWriter{ctx: ctx, out: io.MultiWriter(out, payloadSum, &payloadSize), options: o, progress: p}
+	var digester head.Digester
+	w := payloadWriter{ctx: ctx, out: io.MultiWriter(out, &digester, &payloadSize), options: o, progress: p}
 	w.open = func(e Entry) (io.ReadCloser, error) {
 		switch e.Name {
 		case ManifestName:
@@ -157,8 +157,12 @@ func writeParts(ctx context.Context, f *os.File, programs Programs, m *Manifest,
 		}
 	}
 	t.PayloadSize = uint64(payloadSize)
-	t.PayloadSHA256 = [sha256.Size]byte(payloadSum.Sum(nil))
-	if _, err := out.Write(t.Encode()); err != nil {
+	if t.PayloadSize > head.MaxPayload {
+		return head.Trailer{}, fmt.Errorf("the payload has %d bytes, more than the %d allowed", t.PayloadSize, int64(head.MaxPayload))
+	}
+	digests, sum := digester.Encode()
+	t.DigestsSHA256 = sum
+	if _, err := out.Write(append(digests, t.Encode()...)); err != nil {
 		return head.Trailer{}, err
 	}
 	if err := out.Flush(); err != nil {

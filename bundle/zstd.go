@@ -47,6 +47,5 @@ func newDecoder() (*zstd.Decoder, error) {
 		zstd.WithDecoderMaxWindow(maxWindow),
 		zstd.WithDecoderLowmem(true),
 		zstd.WithDecoderConcurrency(blocks),
-		zstd.IgnoreChecksum(true), // what is used has a sha256
 	)
 }

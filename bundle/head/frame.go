@@ -10,11 +10,11 @@ import (
 
 // FormatVersion is the version of FORMAT.md that is written, and the only one
 // that is read.
-const FormatVersion = 3
+const FormatVersion = 4
 
-// Around the payload stand two small zstd skippable frames: the header before
-// it, the trailer behind it. Stock zstd steps over both. FORMAT.md draws them
-// byte by byte.
+// Around the payload stand three zstd skippable frames: the header before it,
+// the digests of its pieces and the trailer behind it. Stock zstd steps over
+// them. FORMAT.md draws them byte by byte.
 const (
 	// skippableMagic is one of the sixteen magic numbers RFC 8878 (section
 	// 3.1.2) reserves for skippable frames, 0x184D2A50 to 0x184D2A5F.
@@ -93,7 +93,7 @@ type Trailer struct {
 	ManifestSize    uint64 // of manifest.json, uncompressed
 	InstallerSize   uint64 // of the installer, uncompressed
 	LauncherSHA256  [sha256.Size]byte
-	PayloadSHA256   [sha256.Size]byte // compressed
+	DigestsSHA256   [sha256.Size]byte // of the frame between payload and trailer
 	ManifestSHA256  [sha256.Size]byte
 	InstallerSHA256 [sha256.Size]byte
 }
@@ -102,10 +102,10 @@ type Trailer struct {
 // fields are absurd enough to overflow.
 func (t Trailer) FileSize() uint64 {
 	const most = 1 << 62
-	if t.PayloadOffset < HeaderSize || t.PayloadOffset > most || t.PayloadSize > most {
+	if t.PayloadOffset < HeaderSize || t.PayloadOffset > most || t.PayloadSize > MaxPayload {
 		return 0
 	}
-	return t.PayloadOffset + t.PayloadSize + TrailerSize
+	return t.PayloadOffset + t.PayloadSize + DigestsSize(t.PayloadSize) + TrailerSize
 }
 
 // partsFit says whether the first two parts leave something of the payload to
@@ -126,7 +126,7 @@ func (t Trailer) Encode() []byte {
 	b = binary.LittleEndian.AppendUint64(b, t.ManifestSize)
 	b = binary.LittleEndian.AppendUint64(b, t.InstallerSize)
 	b = append(b, t.LauncherSHA256[:]...)
-	b = append(b, t.PayloadSHA256[:]...)
+	b = append(b, t.DigestsSHA256[:]...)
 	b = append(b, t.ManifestSHA256[:]...)
 	b = append(b, t.InstallerSHA256[:]...)
 	b = binary.LittleEndian.AppendUint32(b, TrailerSize)
@@ -161,7 +161,7 @@ func DecodeTrailer(tail []byte) (Trailer, error) {
 		ManifestSize:    binary.LittleEndian.Uint64(tail[40:]),
 		InstallerSize:   binary.LittleEndian.Uint64(tail[48:]),
 		LauncherSHA256:  [sha256.Size]byte(tail[56:]),
-		PayloadSHA256:   [sha256.Size]byte(tail[88:]),
+		DigestsSHA256:   [sha256.Size]byte(tail[88:]),
 		ManifestSHA256:  [sha256.Size]byte(tail[120:]),
 		InstallerSHA256: [sha256.Size]byte(tail[152:]),
 	}

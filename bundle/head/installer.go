@@ -1,12 +1,8 @@
 package head
 
 import (
-	"bufio"
-	"bytes"
-	"crypto/sha256"
 	"errors"
 	"io"
-	"os"
 	"runtime"
 
 	"github.com/klauspost/compress/zstd"
@@ -16,39 +12,37 @@ import (
 // zstd decodes without being told to (its limit is --long=27).
 const MaxWindow = 128 << 20
 
-// CopyInstaller decompresses the installer from the head of file's payload
-// to w and compares it with the sha256 in the trailer: what was written must
-// not be used if there is an error. An error about the file, which is called
-// path, carries fault.Bundle; one of w is returned as it is.
-func CopyInstaller(w io.Writer, file *os.File, path string, t Trailer) error {
-	payload := io.NewSectionReader(file, int64(t.PayloadOffset), int64(t.HeadSize))
-	z, err := newDecoder(bufio.NewReaderSize(payload, 1<<20))
+// CopyInstaller decompresses the installer from the head of p, the payload of
+// a file called path with the trailer t, to w. What was written must not be used
+// if there is an error. An error about the file carries fault.Bundle; one of w is
+// returned as it is.
+func CopyInstaller(w io.Writer, p *Payload, path string, t Trailer) error {
+	z, err := newDecoder(p.Section(int64(t.PayloadOffset), int64(t.HeadSize)))
 	if err != nil {
 		return ReadError(path, err)
 	}
 	defer z.Close()
 
-	size := int64(t.InstallerSize)
-	before := HeaderLen(int64(t.ManifestSize)) + Padded(int64(t.ManifestSize)) + HeaderLen(size)
+	before := HeaderLen(int64(t.ManifestSize)) + Padded(int64(t.ManifestSize)) + HeaderLen(int64(t.InstallerSize))
 	if _, err := io.CopyN(io.Discard, z, before); err != nil {
 		return Damaged(path, "its payload's beginning: %w", unexpected(err))
 	}
-	out := &target{w: w}
-	sum, err := copySummed(out, z, size)
+	out := &target{w: w, left: int64(t.InstallerSize)}
+	_, err = z.WriteTo(out)
 	if out.err != nil {
 		return out.err
 	}
-	if err != nil {
-		return Damaged(path, "its installer: %w", unexpected(err))
+	if out.left == 0 { // whatever stands behind it
+		return nil
 	}
-	if !bytes.Equal(sum, t.InstallerSHA256[:]) {
-		return Damaged(path, "its installer has sha256 %x, its trailer says %x", sum, t.InstallerSHA256)
+	if err == nil {
+		err = io.ErrUnexpectedEOF
 	}
-	return nil
+	return Damaged(path, "its installer: %w", err)
 }
 
-// newDecoder decodes on all cores: a user waits for this each time. That no
-// checksum of zstd's is computed saves a little; a sha256 is compared.
+// newDecoder decodes on all cores: a user waits for this each time. The frame's
+// checksum stands behind what is read of it.
 func newDecoder(r io.Reader) (*zstd.Decoder, error) {
 	blocks := 4 // under way in the decoder's three stages
 	if runtime.GOMAXPROCS(0) == 1 {
@@ -59,38 +53,6 @@ func newDecoder(r io.Reader) (*zstd.Decoder, error) {
 		zstd.IgnoreChecksum(true))
 }
 
-// copySummed copies size bytes from r to w and returns their sha256, which is
-// computed beside.
-func copySummed(w io.Writer, r io.Reader, size int64) ([]byte, error) {
-	const buffers, each = 4, 256 << 10
-	free, filled := make(chan []byte, buffers), make(chan []byte, buffers)
-	for range buffers {
-		free <- make([]byte, each)
-	}
-	sum, done := sha256.New(), make(chan struct{})
-	go func() {
-		defer close(done)
-		for b := range filled {
-			sum.Write(b)
-			free <- b[:each]
-		}
-	}()
-	var err error
-	for err == nil && size > 0 {
-		// Nobody else takes a buffer, so it is safe to write it while it is free.
-		b := <-free
-		b = b[:min(each, size)]
-		if _, err = io.ReadFull(r, b); err == nil {
-			filled <- b
-			_, err = w.Write(b)
-			size -= int64(len(b))
-		}
-	}
-	close(filled)
-	<-done
-	return sum.Sum(nil), err
-}
-
 func unexpected(err error) error {
 	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF
@@ -98,14 +60,23 @@ func unexpected(err error) error {
 	return err
 }
 
-// A target remembers why it stopped.
+// A target takes so many bytes, and remembers why it took less.
 type target struct {
-	w   io.Writer
-	err error
+	w    io.Writer
+	left int64
+	err  error
 }
 
+var errEnough = errors.New("all has been read")
+
 func (t *target) Write(p []byte) (int, error) {
-	n, err := t.w.Write(p)
-	t.err = err
+	if t.left == 0 {
+		return 0, errEnough
+	}
+	n, err := t.w.Write(p[:min(int64(len(p)), t.left)])
+	t.left -= int64(n)
+	if t.err = err; err == nil && t.left == 0 {
+		err = errEnough
+	}
 	return n, err
 }

@@ -23,7 +23,7 @@ const (
 // ErrNoPayload is in the error about a program that no bundle was made of.
 var ErrNoPayload = errors.New("without a payload")
 
-// Read reads the two frames around the payload of file and nothing else, so it
+// Read reads the header and the trailer of file and nothing else, so it
 // takes no time, and yet it tells a copy that was cut short or padded from a
 // whole one. Its errors carry fault.Bundle and call the file path.
 func Read(file *os.File, path string) (Trailer, error) {

@@ -65,10 +65,10 @@ type inspection struct {
 }
 
 type payload struct {
-	Offset int64  `json:"offset"` // from the file's first byte
-	Size   int64  `json:"size"`   // compressed, in bytes
-	SHA256 string `json:"sha256"` // of the compressed bytes
-	Parts  []part `json:"parts"`
+	Offset  int64  `json:"offset"`        // from the file's first byte
+	Size    int64  `json:"size"`          // compressed, in bytes
+	Digests string `json:"digestsSHA256"` // of the digests of the compressed bytes
+	Parts   []part `json:"parts"`
 }
 
 // A part is a zstd frame of the payload, which can be read without the others.
@@ -109,7 +109,7 @@ func inspectJSON(w io.Writer, f *bundle.File, m *bundle.Manifest, parts []part) 
 	return e.Encode(inspection{
 		File:         f.Path(),
 		Size:         f.Size(),
-		Payload:      payload{f.PayloadOffset(), f.PayloadSize(), f.PayloadSHA256(), parts},
+		Payload:      payload{f.PayloadOffset(), f.PayloadSize(), f.DigestsSHA256(), parts},
 		Installer:    f.Installer(),
 		UnpackedSize: m.UnpackedSize() + f.Installer().Size,
 		Manifest:     m,

@@ -15,7 +15,7 @@ import (
 )
 
 // golden is a small whole bundle: two images, three components.
-const golden = "../../bundle/testdata/v3.bundle"
+const golden = "../../bundle/testdata/v4.bundle"
 
 // command runs the program with the arguments.
 func command(t *testing.T, args ...string) (stdout string, err error) {
@@ -74,9 +74,9 @@ func TestInspectJSON(t *testing.T) {
 	var got struct {
 		Size    int64
 		Payload struct {
-			Offset, Size int64
-			SHA256       string
-			Parts        []struct {
+			Offset, Size  int64
+			DigestsSHA256 string
+			Parts         []struct {
 				Name                               string
 				Offset, Size, UnpackedSize, Window int64
 				Files                              int
@@ -95,9 +95,9 @@ func TestInspectJSON(t *testing.T) {
 		t.Errorf("%+v of a file of %d bytes", got, len(b))
 	}
 	cmd := exec.Command("sha256sum")
-	cmd.Stdin = bytes.NewReader(b[got.Payload.Offset:][:got.Payload.Size])
-	if sum, err := cmd.Output(); err != nil || !strings.HasPrefix(string(sum), got.Payload.SHA256) {
-		t.Errorf("payload: sha256sum says %s, %v; inspect %s", sum, err, got.Payload.SHA256)
+	cmd.Stdin = bytes.NewReader(b[got.Payload.Offset+got.Payload.Size:][:8+32]) // of one piece
+	if sum, err := cmd.Output(); err != nil || !strings.HasPrefix(string(sum), got.Payload.DigestsSHA256) {
+		t.Errorf("digests: sha256sum says %s, %v; inspect %s", sum, err, got.Payload.DigestsSHA256)
 	}
 	// The parts are the payload, and each is what it says it is.
 	at, files := got.Payload.Offset, ""
@@ -146,7 +146,7 @@ func TestVerify(t *testing.T) {
 	for _, c := range []struct {
 		name, path, want string
 	}{
-		{"a flipped bit", damaged(func(b []byte) []byte { b[24_000] ^= 1; return b }), `entry "bin/kubelet": its sha256 is`},
+		{"a flipped bit", damaged(func(b []byte) []byte { b[24_000] ^= 1; return b }), "is damaged: bytes 264 to "},
 		{"cut short", damaged(func(b []byte) []byte { return b[:30_000] }), fmt.Sprintf("is an incomplete copy: it has 30000 of %d bytes, %d are missing", len(whole), len(whole)-30_000)},
 		{"absent", filepath.Join(t.TempDir(), "none"), "no such file"},
 		{"something else", "inspect_test.go", "is not a bundle"},

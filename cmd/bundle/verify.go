@@ -15,11 +15,11 @@ func newVerifyCmd() *cobra.Command {
 		Use:   "verify FILE",
 		Short: "Check every byte of a bundle",
 		Long: `Read a bundle from end to end and compare everything in it with its sha256: the
-launcher, the installer, the manifest, every entry, the compressed payload. The images'
+launcher, the compressed payload, the installer, the manifest, every entry. The images'
 own manifests and configs must agree with the bundle's.
 
-The exit code is 4 if anything is missing or damaged; the message names the
-first entry that is.`,
+The exit code is 4 if anything is missing or damaged; the message says where in
+the file and in which entry.`,
 		Example: "  bundle verify install",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -34,11 +34,15 @@ func launch(started time.Time) error {
 	if err != nil {
 		return err
 	}
+	payload, err := head.OpenPayload(file, path, trailer)
+	if err != nil {
+		return err
+	}
 	env, err := head.HandOver(file, path, started)
 	if err != nil {
 		return fmt.Errorf("handing over this program's own file: %w", err)
 	}
 	return become(places(path), env, func(w *os.File) error {
-		return head.CopyInstaller(w, file, path, trailer)
+		return head.CopyInstaller(w, payload, path, trailer)
 	})
 }

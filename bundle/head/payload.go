@@ -1,0 +1,143 @@
+package head
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"hash"
+	"io"
+)
+
+const (
+	// PieceSize is how much of the payload, in bytes, has a digest of its own:
+	// little enough to stay in a core's cache until it is decompressed, and so
+	// much that the digests are an eight-thousandth of the file.
+	PieceSize = 256 << 10
+
+	// MaxPayload is the largest a payload may be, in bytes: 1 TiB, whose digests
+	// are 128 MiB, as much as a decoder's window.
+	MaxPayload = 1 << 40
+
+	digestsHeaderSize = 8 // magic and size, as of any skippable frame
+)
+
+// DigestsSize is the size in bytes of the frame with the digests of a payload
+// of size bytes.
+func DigestsSize(size uint64) uint64 {
+	return digestsHeaderSize + (size+PieceSize-1)/PieceSize*sha256.Size
+}
+
+// A Digester makes the digests of the payload that is written to it.
+type Digester struct {
+	piece hash.Hash
+	n     int // bytes of the piece so far
+	sums  []byte
+}
+
+// Write never fails.
+func (d *Digester) Write(p []byte) (int, error) {
+	if d.piece == nil {
+		d.piece = sha256.New()
+	}
+	all := len(p)
+	for len(p) > 0 {
+		n := min(len(p), PieceSize-d.n)
+		d.piece.Write(p[:n])
+		p = p[n:]
+		if d.n += n; d.n == PieceSize {
+			d.end()
+		}
+	}
+	return all, nil
+}
+
+func (d *Digester) end() {
+	d.sums = d.piece.Sum(d.sums)
+	d.piece.Reset()
+	d.n = 0
+}
+
+// Encode ends the payload, and returns the frame that stands behind it and the
+// frame's sha256, which is in the trailer.
+func (d *Digester) Encode() (frame []byte, sum [sha256.Size]byte) {
+	if d.n > 0 {
+		d.end()
+	}
+	frame = append(digestsHeader(len(d.sums)), d.sums...)
+	return frame, sha256.Sum256(frame)
+}
+
+func digestsHeader(size int) []byte {
+	return binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint32(nil, skippableMagic), uint32(size))
+}
+
+// A Payload reads a bundle's compressed payload. No byte leaves it that was not
+// compared with a digest before.
+type Payload struct {
+	file         io.ReaderAt
+	offset, size int64 // in the file
+	digests      []byte
+}
+
+// OpenPayload reads the digests of the payload of file, whose trailer is t.
+// Its errors carry fault.Bundle and call the file path.
+func OpenPayload(file io.ReaderAt, path string, t Trailer) (*Payload, error) {
+	frame := make([]byte, DigestsSize(t.PayloadSize))
+	at := int64(t.PayloadOffset + t.PayloadSize)
+	if _, err := file.ReadAt(frame, at); err != nil {
+		return nil, ReadError(path, err)
+	}
+	digests := frame[digestsHeaderSize:]
+	if sha256.Sum256(frame) != t.DigestsSHA256 || !bytes.Equal(frame[:digestsHeaderSize], digestsHeader(len(digests))) {
+		return nil, Damaged(path, "the digests of its payload, %d bytes at offset %d, do not match their sha256", len(frame), at)
+	}
+	return &Payload{file: file, offset: int64(t.PayloadOffset), size: int64(t.PayloadSize), digests: digests}, nil
+}
+
+// Section reads size bytes at an offset in the file, all of which must be in the
+// payload. It reads whole pieces from the disk.
+func (p *Payload) Section(offset, size int64) io.Reader {
+	return &section{payload: p, next: offset - p.offset, end: offset - p.offset + size}
+}
+
+type section struct {
+	payload   *Payload
+	next, end int64 // what is still to be read from the disk, in the payload
+	buf       []byte
+	data      []byte // what was read and compared
+}
+
+func (s *section) Read(b []byte) (int, error) {
+	if len(s.data) == 0 {
+		if s.next >= s.end {
+			return 0, io.EOF
+		}
+		if err := s.fetch(); err != nil {
+			return 0, err
+		}
+	}
+	n := copy(b, s.data)
+	s.data = s.data[n:]
+	return n, nil
+}
+
+// fetch reads the piece in which the next byte is.
+func (s *section) fetch() error {
+	p := s.payload
+	n := s.next / PieceSize
+	begin, end := n*PieceSize, min((n+1)*PieceSize, p.size)
+	if s.buf == nil {
+		s.buf = make([]byte, min(PieceSize, p.size))
+	}
+	piece := s.buf[:end-begin]
+	if _, err := p.file.ReadAt(piece, p.offset+begin); err != nil {
+		return err
+	}
+	if sum := sha256.Sum256(piece); !bytes.Equal(sum[:], p.digests[n*sha256.Size:][:sha256.Size]) {
+		return fmt.Errorf("bytes %d to %d of the file do not match their sha256", p.offset+begin, p.offset+end-1)
+	}
+	s.data = piece[s.next-begin : min(end, s.end)-begin]
+	s.next = min(end, s.end)
+	return nil
+}
