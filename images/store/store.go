@@ -161,17 +161,26 @@ func streamInNamespace(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.Cl
 }
 
 // poll calls try until it returns nil. When ctx ends first, the error says so
-// and carries the last answer of try.
+// and carries the last answer of try that was not cut off by that.
 func poll(ctx context.Context, every time.Duration, try func(context.Context) error) error {
 	start := time.Now()
+	// The network knows that a deadline has passed before ctx says so.
+	ended := func() bool {
+		deadline, ok := ctx.Deadline()
+		return ctx.Err() != nil || ok && !time.Now().Before(deadline)
+	}
+	var last error
 	for {
 		err := try(ctx)
 		if err == nil {
 			return nil
 		}
+		if last == nil || !ended() {
+			last = err
+		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%w after %s; last seen: %w", ctx.Err(), time.Since(start).Round(time.Millisecond), err)
+			return fmt.Errorf("%w after %s; last seen: %w", ctx.Err(), time.Since(start).Round(time.Millisecond), last)
 		case <-time.After(every):
 		}
 	}
