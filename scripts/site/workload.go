@@ -109,9 +109,6 @@ func (s *Site) ServiceURL() string {
 	return "http://hello.default.svc." + domain + "/hostname"
 }
 
-// name of the pod that was asked.
-const ServiceURL = "http://hello.default.svc.cluster.local/hostname"
-
 // Pods lists the workload's pods.
 func (s *Site) Pods(ctx context.Context) ([]Pod, error) {
 	out, err := s.Kubectl(ctx, "get", "pods", "-l", "app=hello",
@@ -144,28 +141,26 @@ func (s *Site) Ask(ctx context.Context, from Pod, url string) (string, error) {
 }
 
 // AskEach asks the Service from every pod until every pod has answered, and
-// returns the pods that answered each. It gives up after a few dozen tries.
+// returns the pods that answered each. It gives up after serviceTimeout: a node
+// may know of one of the Service's pods some time before it does of another.
 func (s *Site) AskEach(ctx context.Context, pods []Pod, url string) (map[string][]string, error) {
-	const tries = 40 // with two pods, 40 coins all falling one way is 1 in 10^12
 	answered := map[string][]string{}
+	deadline := time.Now().Add(serviceTimeout)
 	for _, from := range pods {
 		seen := map[string]bool{}
-		for range tries {
+		for len(seen) < len(pods) && time.Now().Before(deadline) {
 			out, err := s.Ask(ctx, from, url)
 			if err != nil {
 				return nil, err
+			}
+			if strings.Contains(out, `"errors"`) {
+				return nil, fmt.Errorf("asking %s from %s: %s", url, from.Name, strings.TrimSpace(out))
 			}
 			for _, p := range pods {
 				if strings.Contains(out, p.Name) && !seen[p.Name] {
 					seen[p.Name] = true
 					answered[from.Name] = append(answered[from.Name], p.Name)
 				}
-			}
-			if len(seen) == len(pods) {
-				break
-			}
-			if strings.Contains(out, `"errors"`) {
-				return nil, fmt.Errorf("asking %s from %s: %s", url, from.Name, strings.TrimSpace(out))
 			}
 		}
 	}
