@@ -243,7 +243,8 @@ func (l *Lab) makeSwitch(ctx context.Context) error {
 		return fmt.Errorf("making switch: %w", err)
 	}
 	// 1 also covers interfaces made later: no link-local addresses here.
-	if err := run(ctx, "ip", "netns", "exec", ns, "sysctl", "-qw", "net.ipv6.conf.default.disable_ipv6=1"); err != nil {
+	// Written to the file: sysctl is in a package that a small Debian does not have.
+	if err := run(ctx, "ip", "netns", "exec", ns, "sh", "-c", "echo 1 >/proc/sys/net/ipv6/conf/default/disable_ipv6"); err != nil {
 		return fmt.Errorf("making switch: %w", err)
 	}
 	if err := l.watch(ctx); err != nil {
