@@ -2,13 +2,20 @@ package bundle
 
 import (
 	"archive/tar"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
 	"io"
+	"maps"
+	"os"
+	"runtime"
 	"runtime/debug"
 	"strings"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
 
 	"airlift/bundle/head"
 )
@@ -19,15 +26,58 @@ type Progress func(e Entry, n int64)
 
 // A payloadWriter writes the payload, part by part, as a compressed tar.
 type payloadWriter struct {
-	ctx      context.Context
-	out      io.Writer
-	options  Options
-	open     func(Entry) (io.ReadCloser, error)
+	out     io.Writer
+	dir     string // for what waits for its turn
+	options Options
+	open    func(Entry) (io.ReadCloser, error)
+
+	mu       sync.Mutex // of progress
 	progress Progress
 }
 
-// part writes the part called name. The last one ends the tar.
-func (w *payloadWriter) part(name string, entries []Entry) error {
+// write writes all parts, and their sizes to t. The images, most of the bytes, are
+// compressed beside the others, into a file without a name.
+func (w *payloadWriter) write(ctx context.Context, t *head.Trailer, entries []Entry) error {
+	images, err := os.CreateTemp(w.dir, ".images.*.partial")
+	if err != nil {
+		return err
+	}
+	defer images.Close()
+	if err := os.Remove(images.Name()); err != nil {
+		return err
+	}
+	parts := maps.Collect(partsOf(entries))
+	var size countingWriter
+	out := io.MultiWriter(w.out, &size)
+
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(runtime.GOMAXPROCS(0)) // on one core it would only take twice the memory
+	g.Go(func() error { return w.part(gctx, images, ImagesPart, parts[ImagesPart]) })
+	g.Go(func() error {
+		if err := w.part(gctx, out, HeadPart, []Entry{manifestEntry(*t), installerEntry(*t)}); err != nil {
+			return err
+		}
+		t.HeadSize = uint64(size)
+		if len(parts[ProgramsPart]) == 0 {
+			return nil
+		}
+		err := w.part(gctx, out, ProgramsPart, parts[ProgramsPart])
+		t.ProgramsSize = uint64(size) - t.HeadSize
+		return err
+	})
+	if err := g.Wait(); err != nil {
+		return cmp.Or(ctx.Err(), err) // a program that was killed does not say why
+	}
+	if _, err := images.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	_, err = io.Copy(out, contextReader{ctx, images})
+	t.PayloadSize = uint64(size)
+	return err
+}
+
+// part writes the part called name to out. The last one ends the tar.
+func (w *payloadWriter) part(ctx context.Context, out io.Writer, name string, entries []Entry) error {
 	last := name == ImagesPart
 	size := tarSize(entries)
 	if last {
@@ -37,13 +87,13 @@ func (w *payloadWriter) part(name string, entries []Entry) error {
 	if name == HeadPart {
 		window = min(window, headWindow)
 	}
-	z, err := newEncoder(w.ctx, w.out, size, window, w.options.Level)
+	z, err := newEncoder(ctx, out, size, window, w.options.Level)
 	if err != nil {
 		return err
 	}
 	t := tar.NewWriter(z)
 	for _, e := range entries {
-		if err := w.add(t, e); err != nil {
+		if err := w.add(ctx, t, e); err != nil {
 			z.Close() // ends its goroutines; what it writes is thrown away
 			return fmt.Errorf("adding %s: %w", e.Name, err)
 		}
@@ -85,8 +135,8 @@ func tarSize(entries []Entry) (n int64) {
 const tarEnd = 2 * head.TarBlock // the two blocks of zeros that end a tar
 
 // add writes an entry, which must be exactly what the manifest says.
-func (w *payloadWriter) add(t *tar.Writer, e Entry) error {
-	if err := w.ctx.Err(); err != nil {
+func (w *payloadWriter) add(ctx context.Context, t *tar.Writer, e Entry) error {
+	if err := ctx.Err(); err != nil {
 		return err
 	}
 	r, err := w.open(e)
@@ -101,11 +151,13 @@ func (w *payloadWriter) add(t *tar.Writer, e Entry) error {
 	var out io.Writer = io.MultiWriter(sum, t)
 	if w.progress != nil && e.Name != ManifestName {
 		out = io.MultiWriter(sum, t, writerFunc(func(p []byte) (int, error) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
 			w.progress(e, int64(len(p)))
 			return len(p), nil
 		}))
 	}
-	src := contextReader{w.ctx, r}
+	src := contextReader{ctx, r}
 	n, err := io.CopyBuffer(struct{ io.Writer }{out}, io.LimitReader(src, e.Size), make([]byte, 256<<10))
 	if err != nil {
 		return err
@@ -127,3 +179,10 @@ func (w *payloadWriter) add(t *tar.Writer, e Entry) error {
 type writerFunc func([]byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
+
+type countingWriter int64
+
+func (c *countingWriter) Write(p []byte) (int, error) {
+	*c += countingWriter(len(p))
+	return len(p), nil
+}

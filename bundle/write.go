@@ -36,8 +36,8 @@ type Programs struct {
 }
 
 // WriteFile writes the bundle of the programs and what the manifest lists to
-// path, mode 0755. It calls open once for every entry of the manifest, in
-// order; each must deliver exactly the size and sha256 the manifest says.
+// path, mode 0755. It calls open once for every entry of the manifest, from several
+// goroutines; each must deliver exactly the size and sha256 the manifest says.
 //
 // The bytes depend on nothing but programs, manifest, entries and options. They go
 // to a temporary file beside path that is renamed when it is complete and on
@@ -129,9 +129,8 @@ func writeParts(ctx context.Context, f *os.File, programs Programs, m *Manifest,
 		ManifestSHA256:  sha256.Sum256(manifest),
 		InstallerSHA256: sha256.Sum256(programs.Installer),
 	}
-	var payloadSize countingWriter
 	var digester head.Digester
-	w := payloadWriter{ctx: ctx, out: io.MultiWriter(out, &digester, &payloadSize), options: o, progress: p}
+	w := payloadWriter{out: io.MultiWriter(out, &digester), dir: filepath.Dir(f.Name()), options: o, progress: p}
 	w.open = func(e Entry) (io.ReadCloser, error) {
 		switch e.Name {
 		case ManifestName:
@@ -141,22 +140,9 @@ func writeParts(ctx context.Context, f *os.File, programs Programs, m *Manifest,
 		}
 		return open(e)
 	}
-	if err := w.part(HeadPart, []Entry{manifestEntry(t), installerEntry(t)}); err != nil {
+	if err := w.write(ctx, &t, m.Entries); err != nil {
 		return head.Trailer{}, err
 	}
-	t.HeadSize = uint64(payloadSize)
-	for name, entries := range partsOf(m.Entries) {
-		if name == ProgramsPart && len(entries) == 0 {
-			continue
-		}
-		if err := w.part(name, entries); err != nil {
-			return head.Trailer{}, err
-		}
-		if name == ProgramsPart {
-			t.ProgramsSize = uint64(payloadSize) - t.HeadSize
-		}
-	}
-	t.PayloadSize = uint64(payloadSize)
 	if t.PayloadSize > head.MaxPayload {
 		return head.Trailer{}, fmt.Errorf("the payload has %d bytes, more than the %d allowed", t.PayloadSize, int64(head.MaxPayload))
 	}
@@ -189,11 +175,4 @@ func syncDir(dir string) error {
 	}
 	defer d.Close()
 	return d.Sync()
-}
-
-type countingWriter int64
-
-func (c *countingWriter) Write(p []byte) (int, error) {
-	*c += countingWriter(len(p))
-	return len(p), nil
 }
