@@ -137,11 +137,11 @@ func TestRealDiscovery(t *testing.T) {
 	t.Run("expired token", func(t *testing.T) {
 		d := good
 		short := joinToken("expire.0123456789abcdef")
-		short.TTL, short.Expires = 0, time.Now().Add(3*time.Second)
+		short.TTL, short.Expires = 0, time.Now().Add(8*time.Second)
 		must(admin.EnsureTokens(ctx, []config.BootstrapToken{short}))(t)
 		d.Token = short.Token
 		must(Discover(ctx, d, nil))(t)
-		time.Sleep(4 * time.Second)
+		time.Sleep(time.Until(short.Expires) + time.Second)
 		expect(t, second(Discover(ctx, d, nil)), TokenUnknown, "expired")
 	})
 	t.Run("file", func(t *testing.T) {

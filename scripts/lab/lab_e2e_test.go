@@ -321,7 +321,7 @@ func TestExec(t *testing.T) {
 
 	// A program that heeds an interrupt can clean up, one that does not is killed.
 	for _, script := range []string{"trap 'echo cleaned; exit 130' INT; while :; do sleep 0.1; done", "trap '' INT; sleep 1000; sleep 1000"} {
-		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		out, err := h.Output(ctx, "bash", "-c", script)
 		cancel()
 		if !errors.Is(err, context.DeadlineExceeded) {
