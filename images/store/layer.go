@@ -307,8 +307,8 @@ func (im *Importer) adopt(ctx context.Context, l *link) error {
 	return err
 }
 
-// A verifier is a reader that gives io.EOF only when its content has the sha256
-// it names, as a bundle's entries do.
+// A verifier is a reader that gives io.EOF only when others have made sure that its
+// content has the sha256 it names: a bundle's digests do.
 type verifier interface{ Verifies() (sha256Hex string) }
 
 // unpackVerified unpacks the layer tar r into what was prepared for it and

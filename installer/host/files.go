@@ -241,8 +241,8 @@ type stagedFile struct {
 	path string
 }
 
-// A verifier is a reader that gives io.EOF only when its content has the sha256
-// it names, as a bundle's entries do.
+// A verifier is a reader that gives io.EOF only when others have made sure that its
+// content has the sha256 it names: a bundle's digests do.
 type verifier interface{ Verifies() (sha256Hex string) }
 
 // stageFile writes r to a temporary file beside path and compares it with the
