@@ -12,7 +12,7 @@ import (
 func (f *File) frame(p Part) (h zstd.Header, err error) {
 	b := make([]byte, min(zstd.HeaderMaxSize, p.Size))
 	if _, err := io.ReadFull(f.payload.Section(p.Offset, p.Size), b); err != nil {
-		return h, err
+		return h, fmt.Errorf("its payload's part %q: %w", p.Name, err)
 	}
 	if err := h.Decode(b); err != nil {
 		return h, fmt.Errorf("its payload's part %q: %w", p.Name, unexpected(err))

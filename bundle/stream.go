@@ -71,7 +71,7 @@ func (s *Stream) skips(e Entry) bool { return s.unwanted != nil && s.unwanted(e)
 // returns io.EOF. What the caller left unread of the entry before is read
 // first.
 //
-// Errors about the content carry fault.Bundle and name the entry. After an error
+// Errors about the content carry fault.Bundle and name the entry or the part. After an error
 // the stream is over.
 func (s *Stream) Next() (Entry, Content, error) {
 	if s.err != nil {

@@ -20,8 +20,8 @@ import (
 // not looked at. Then it checks that every image's own index, manifest and config say
 // what the bundle's manifest says of it.
 //
-// The error names the first entry that is damaged, and where in the file that is,
-// and carries fault.Bundle.
+// The error names the first entry that is damaged, or the part that it is in, and
+// where in the file that is. It carries fault.Bundle.
 func (f *File) Verify(ctx context.Context, p Progress) error {
 	launcher := f.Launcher()
 	sum := sha256.New()

@@ -146,7 +146,7 @@ func TestVerify(t *testing.T) {
 	for _, c := range []struct {
 		name, path, want string
 	}{
-		{"a flipped bit", damaged(func(b []byte) []byte { b[24_000] ^= 1; return b }), "is damaged: bytes 264 to "},
+		{"a flipped bit", damaged(func(b []byte) []byte { b[24_000] ^= 1; return b }), `is damaged: its payload's part "head": bytes 264 to `},
 		{"cut short", damaged(func(b []byte) []byte { return b[:30_000] }), fmt.Sprintf("is an incomplete copy: it has 30000 of %d bytes, %d are missing", len(whole), len(whole)-30_000)},
 		{"absent", filepath.Join(t.TempDir(), "none"), "no such file"},
 		{"something else", "inspect_test.go", "is not a bundle"},

@@ -19,7 +19,7 @@ launcher, the compressed payload, the installer, the manifest, every entry. The 
 own manifests and configs must agree with the bundle's.
 
 The exit code is 4 if anything is missing or damaged; the message says where in
-the file and in which entry.`,
+the file, and in which entry or part.`,
 		Example: "  bundle verify install",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
