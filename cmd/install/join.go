@@ -82,7 +82,7 @@ func (in *joinFlags) bind(f *pflag.FlagSet) {
 	f.StringVar(&in.token, "token", "", "the token, as init printed it; for both of the next two")
 	f.StringVar(&d.Token, "discovery-token", "", "the token to find and trust the cluster with")
 	f.StringVar(&d.TLSBootstrapToken, "tls-bootstrap-token", "", "the token the kubelet gets its certificate with")
-	f.StringSliceVar(&d.CACertHashes, "discovery-token-ca-cert-hash", nil, "the cluster's CA must have this hash: sha256:<hex>; may be repeated")
+	f.StringSliceVar(&d.CACertHashes, "discovery-token-ca-cert-hash", nil, "trust the CA of the cluster that has this hash, and no other CA: sha256:<hex>; repeat it while the cluster has an old and a new CA")
 	f.BoolVar(&d.UnsafeSkipCAVerification, "discovery-token-unsafe-skip-ca-verification", false, "trust whatever CA answers with this token; who has the token can then pose as the cluster")
 	f.StringVar(&d.File, "discovery-file", "", "a kubeconfig, a file or an https:// URL, that tells the cluster's address and CA")
 	f.DurationVar(&d.Timeout, "discovery-timeout", config.DefaultDiscoveryTimeout, "how long to wait for the cluster to answer")
