@@ -184,6 +184,12 @@ func openIn(ctx context.Context, n *installer.Node, rootfs string, o host.Option
 		n.Close()
 		unlock()
 	}
+	if !n.PrintManifest && n.RenderDir == "" { // which change no host
+		if err := n.CheckBundle(ctx); err != nil {
+			done()
+			return nil, err
+		}
+	}
 	here := n.Host
 	if rootfs != "" { // it has files only; the rest of the host is this one
 		here, err = host.Open("/")
