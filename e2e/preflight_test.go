@@ -59,11 +59,11 @@ func preflightCases() []preflightCase {
 	for _, file := range []string{"/etc/kubernetes/kubelet.conf", "/etc/kubernetes/bootstrap-kubelet.conf", "/etc/kubernetes/pki/ca.crt"} {
 		add(preflightCase{name: "FileAvailable-" + strings.ReplaceAll(file, "/", "-"), role: "join", setup: "mkdir -p /etc/kubernetes/pki; touch " + file, undo: "rm -r /etc/kubernetes"})
 	}
-	for _, name := range []string{"mount", "umount"} {
+	for _, name := range []string{"mount", "umount", "losetup"} {
 		setup, undo := without(name)
 		add(preflightCase{name: "FileExisting-" + name, setup: setup, undo: undo})
 	}
-	for _, name := range []string{"iptables", "crictl", "conntrack", "ip", "nsenter", "ethtool", "tc", "touch", "losetup", "cp"} {
+	for _, name := range []string{"iptables", "crictl", "conntrack", "ip", "nsenter", "ethtool", "tc", "touch", "cp"} {
 		setup, undo := without(name)
 		add(preflightCase{name: "FileExisting-" + name, setup: setup, undo: undo, warning: true})
 	}

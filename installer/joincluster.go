@@ -85,7 +85,7 @@ func (n *Node) needCluster(ctx context.Context) error {
 	if err := n.NameImages(); err != nil {
 		return err
 	}
-	n.found, n.kubelet = found, fetched.Kubelet
+	n.found, n.kubelet, n.kubeProxy = found, fetched.Kubelet, fetched.KubeProxy
 	return nil
 }
 

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
+	kubeproxyv1 "k8s.io/kube-proxy/config/v1alpha1"
 
 	"airlift/bundle"
 	"airlift/fault"
@@ -68,9 +69,10 @@ type Node struct {
 	rerun          bool           // an earlier run of ours has got at least to the certificates
 	changes        int            // what this run changed on the host and in the cluster
 	client         *cluster.Client
-	token          string         // the one the join command shows
-	found          *cluster.Found // join: the cluster, trusted
-	kubelet        []byte         // join: the cluster's KubeletConfiguration
+	token          string                              // the one the join command shows
+	found          *cluster.Found                      // join: the cluster, trusted
+	kubelet        []byte                              // join: the cluster's KubeletConfiguration
+	kubeProxy      *kubeproxyv1.KubeProxyConfiguration // join: the cluster's, if it has one
 
 	held         []pki.File       // static pods that are still to be put in place
 	placed       time.Time        // when etcd and the API server were

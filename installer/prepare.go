@@ -282,7 +282,7 @@ func (n *Node) prepareFolders(context.Context) error {
 }
 
 func (n *Node) prepareKernel(ctx context.Context) error {
-	warnings, err := n.Host.LoadModules(ctx, host.NodeModules()...)
+	warnings, err := n.Host.LoadModules(ctx, n.kernelModules()...)
 	if err != nil {
 		return err
 	}
@@ -297,6 +297,20 @@ func (n *Node) prepareKernel(ctx context.Context) error {
 	shared, err := n.Host.MakeRootShared(ctx)
 	n.changed(shared)
 	return err
+}
+
+// kernelModules are those that this node and its kube-proxy need. A node that
+// joins goes by the cluster's kube-proxy.
+func (n *Node) kernelModules() []string {
+	modules := host.NodeModules()
+	proxy := n.kubeProxy
+	if n.role == preflight.Init && !n.Config.Proxy.Disabled && !n.skips("addon/kube-proxy") {
+		proxy = n.Config.KubeProxy
+	}
+	if proxy != nil {
+		modules = append(modules, host.KubeProxyModules(string(proxy.Mode), proxy.IPVS.Scheduler)...)
+	}
+	return modules
 }
 
 // families says which address families pods or this node use.
@@ -445,6 +459,9 @@ func (n *Node) startKubelet(ctx context.Context, cluster []byte, worker bool) er
 	if err := n.writeKubelet(cluster, worker); err != nil {
 		return err
 	}
+	if err := n.ownKubeletCertDir(); err != nil {
+		return err
+	}
 	if err := n.Host.MkdirAll(config.ManifestsDir, 0o700); err != nil {
 		return err
 	}
@@ -458,6 +475,17 @@ func (n *Node) startKubelet(ctx context.Context, cluster []byte, worker bool) er
 		return err
 	}
 	return n.Host.Restart(ctx, "kubelet.service")
+}
+
+// ownKubeletCertDir records the kubelet's --cert-dir where that is elsewhere and
+// does not exist yet: the kubelet puts rotated certificates there, which reset
+// has to remove.
+func (n *Node) ownKubeletCertDir() error {
+	dir := n.Config.NodeRegistration.KubeletCertDir()
+	if strings.HasPrefix(dir, config.KubeletDir+"/") || n.exists(dir) {
+		return nil
+	}
+	return n.Host.Own(dir)
 }
 
 // podNetwork writes this node's CNI configuration, from the pod CIDR that the

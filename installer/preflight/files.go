@@ -41,14 +41,16 @@ func (s *subject) dirAvailable(path string) check {
 	}}
 }
 
-// needs wants a program in the path. The kubelet runs mount and umount for
-// volumes (k8s.io/mount-utils), so no pod starts without them.
-func (s *subject) needs(name string) check {
+// needs wants a binary in the path that the kubelet runs: mount and umount for
+// every volume (k8s.io/mount-utils), so that no pod starts without them, and
+// losetup for block volumes (pkg/volume/util/volumepathhandler). kubeadm checks
+// for losetup since 1.37; the kubelet has run it since 1.9.
+func (s *subject) needs(name, what string) check {
 	return check{"FileExisting-" + name, func(context.Context) []finding {
 		if s.hasProgram(name) {
 			return nil
 		}
-		return problem("install it (Debian: packages mount and util-linux)", "%s is not in the path: the kubelet mounts volumes with it", name)
+		return problem("install it (Debian: packages mount and util-linux)", "%s is not in the path: the kubelet %s with it", name, what)
 	}}
 }
 
