@@ -27,10 +27,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cluster-bootstrap/token/jws"
+	kubeproxyv1 "k8s.io/kube-proxy/config/v1alpha1"
 
 	"airlift/fault"
 	"airlift/installer/config"
 	"airlift/installer/pki"
+	"airlift/installer/render"
 )
 
 // expect fails unless err is a DiscoveryError of that reason, with a hint, that
@@ -68,7 +70,14 @@ func TestRealDiscovery(t *testing.T) {
 
 	t.Run("bootstrap identity is enough", func(t *testing.T) {
 		boot := must(New(found.Kubeconfig, ""))(t)
+		ipvs := *p.cfg
+		ipvs.KubeProxy = &kubeproxyv1.KubeProxyConfiguration{Mode: "ipvs", IPVS: kubeproxyv1.KubeProxyIPVSConfiguration{Scheduler: "lc"}}
+		must(admin.Apply(ctx, must(render.KubeProxy(&ipvs))(t)...))(t)
+		t.Cleanup(func() { admin.Apply(context.Background(), must(render.KubeProxy(p.cfg))(t)...) })
 		fetched := must(boot.FetchConfig(ctx))(t)
+		if proxy := fetched.KubeProxy; proxy == nil || proxy.Mode != "ipvs" || proxy.IPVS.Scheduler != "lc" {
+			t.Errorf("fetched kube-proxy's configuration: %+v", proxy)
+		}
 		if fetched.Cluster.KubernetesVersion != realVersion || fetched.Cluster.Networking.PodSubnet != "10.244.0.0/16" || len(fetched.Warnings) > 0 {
 			t.Errorf("fetched %+v", fetched)
 		}
