@@ -65,6 +65,7 @@ type Node struct {
 	foreign        bool           // containerd is the host's own, not ours
 	kubeletFit     bool           // join: checkKubelet has found nothing
 	runtimeVersion string         // of a foreign containerd
+	imageDir       string         // where a foreign containerd unpacks images
 	sandboxImage   string         // the pause image a foreign containerd asks for, if it tells
 	rerun          bool           // an earlier run of ours has got at least to the certificates
 	changes        int            // what this run changed on the host and in the cluster

@@ -23,6 +23,9 @@ import (
 // The steps that init and join share: they turn a bare host into one that can
 // run containers, with the bundle's images in it.
 
+// containerdDir is the root of the bundle's containerd.
+const containerdDir = "/var/lib/containerd"
+
 // runtimeTimeout bounds the wait for a containerd that was just started; a
 // slow disk takes it some seconds to open its database.
 const runtimeTimeout = 60 * time.Second
@@ -72,7 +75,11 @@ func (n *Node) Preflight(ctx context.Context) (preflight.Report, error) {
 	if err != nil {
 		return preflight.Report{}, err
 	}
-	return preflight.Run(ctx, n.target(kubelet), n.Config.NodeRegistration.IgnorePreflightErrors)
+	target := n.target(kubelet)
+	if target.Disk, err = n.diskSpace(ctx); err != nil {
+		return preflight.Report{}, err
+	}
+	return preflight.Run(ctx, target, n.Config.NodeRegistration.IgnorePreflightErrors)
 }
 
 // target is what preflight has to know. kubelet is the kubelet's configuration
@@ -80,7 +87,7 @@ func (n *Node) Preflight(ctx context.Context) (preflight.Report, error) {
 func (n *Node) target(kubelet []byte) preflight.Target {
 	return preflight.Target{
 		Config: n.Config, Role: n.role, Rerun: n.rerun, Root: n.Host.Path("/"),
-		Disk: n.diskSpace(), Binaries: n.binaries(), Runtime: n.unfit, RuntimeInUse: n.foreign, RuntimeVersion: n.runtimeVersion,
+		Binaries: n.binaries(), Runtime: n.unfit, RuntimeInUse: n.foreign, RuntimeVersion: n.runtimeVersion,
 		MissingImages: n.missingImages(), Kubelet: kubelet,
 	}
 }
@@ -178,25 +185,6 @@ func (n *Node) binaries() []host.Binary {
 	return list
 }
 
-// diskSpace sums what will be unpacked where.
-func (n *Node) diskSpace() []preflight.Space {
-	var programs, layers uint64
-	for _, e := range n.manifest.Entries {
-		if path := binaryPath(e.Name); path != "" && n.wantBinary(e.Name) && !n.exists(path) {
-			programs += uint64(e.Size)
-		}
-	}
-	if n.rerun {
-		return []preflight.Space{{Path: "/usr/local", Bytes: programs}}
-	}
-	for _, i := range n.images() {
-		for _, l := range i.Layers {
-			layers += uint64(l.Size)
-		}
-	}
-	return []preflight.Space{{Path: "/usr/local", Bytes: programs}, {Path: "/var/lib", Bytes: layers}}
-}
-
 // unpack starts streaming the bundle. Programs and images arrive in the
 // background, in boot order; the steps that need them wait for them.
 func (n *Node) unpack(ctx context.Context) error {
@@ -267,7 +255,7 @@ func (n *Node) runtime(ctx context.Context) error {
 func (n *Node) prepareFolders(context.Context) error {
 	folders := []string{config.CNIConfDir, "/usr/libexec/kubernetes/kubelet-plugins/volume/exec", "/lib/modules"}
 	if !n.foreign {
-		folders = append(folders, "/var/lib/containerd", "/opt/containerd/bin", "/opt/containerd/lib")
+		folders = append(folders, containerdDir, "/opt/containerd/bin", "/opt/containerd/lib")
 	}
 	for _, f := range folders {
 		if err := n.Host.MkdirAll(f, 0o755); err != nil {

@@ -313,15 +313,15 @@ func TestEachCheck(t *testing.T) {
 		{check: "KernelTunables", breaks: unwritable("/proc/sys/vm/overcommit_memory"), says: "overcommit_memory"},
 		{check: "Overlayfs", breaks: func(t *testing.T, s *subject) { write(t, s.Root, "/proc/filesystems", "nodev\tproc\n") }, says: "overlayfs"},
 		{check: "DiskSpace", breaks: func(_ *testing.T, s *subject) {
-			s.Disk = []Space{{"/var/lib", 1 << 60}, {"/usr/local", 1 << 60}}
-		}, says: "MB will be unpacked"},
+			s.Disk = []Space{{Path: "/var/lib", Bytes: 1 << 60}, {Path: "/usr/local", Bytes: 1 << 60}}
+		}, says: "MB are needed: 1152921504607 MB in /var/lib, 1152921504607 MB in /usr/local"},
 		{check: "DiskSpace", warning: true, breaks: func(_ *testing.T, s *subject) {
 			var st unix.Statfs_t
 			if err := unix.Statfs(s.Root, &st); err != nil {
 				panic(err)
 			}
 			free, total := st.Bavail*uint64(st.Bsize), st.Blocks*uint64(st.Bsize)
-			s.Disk = []Space{{"/var/lib", free - min(free, total)/20}} // 5 % of either will be left
+			s.Disk = []Space{{Path: "/var/lib", Bytes: free - min(free, total)/20, KeepFree: 15}} // 5 % of either will be left
 		}, says: "the kubelet evicts pods"},
 		{check: "Binaries", breaks: func(t *testing.T, s *subject) {
 			write(t, s.Root, "/usr/local/bin/kubelet", "theirs")
