@@ -39,6 +39,8 @@ type Node struct {
 	Single bool
 	// LookOnly says that nothing will be changed.
 	LookOnly bool
+	// SkipFileCheck leaves out CheckFile: the user has compared the file.
+	SkipFileCheck bool
 	// SkipTokenPrint and SkipCertificateKeyPrint keep secrets out of the
 	// closing words.
 	SkipTokenPrint, SkipCertificateKeyPrint bool
@@ -56,6 +58,8 @@ type Node struct {
 	manifest       *bundle.Manifest
 	brought        map[string]string // the bundle's image references by component
 	patches        *patches.Set
+	file           *fileCheck // nil where the file is not checked
+	stopFileCheck  context.CancelFunc
 	payload        *payload
 	stop           context.CancelFunc // ends the payload's stream
 	store          *store.Store
@@ -168,6 +172,10 @@ func (n *Node) skips(name string) bool {
 
 // Close ends what runs in the background and waits for it.
 func (n *Node) Close() {
+	if n.file != nil {
+		n.stopFileCheck()
+		<-n.file.done
+	}
 	if n.stop != nil {
 		n.stop()
 		<-n.payload.done

@@ -79,7 +79,8 @@ func (n *Node) Preflight(ctx context.Context) (preflight.Report, error) {
 	if target.Disk, err = n.diskSpace(ctx); err != nil {
 		return preflight.Report{}, err
 	}
-	return preflight.Run(ctx, target, n.Config.NodeRegistration.IgnorePreflightErrors)
+	report, err := preflight.Run(ctx, target, n.Config.NodeRegistration.IgnorePreflightErrors)
+	return n.addFileCheck(ctx, report, err)
 }
 
 // target is what preflight has to know. kubelet is the kubelet's configuration
@@ -188,6 +189,9 @@ func (n *Node) binaries() []host.Binary {
 // unpack starts streaming the bundle. Programs and images arrive in the
 // background, in boot order; the steps that need them wait for them.
 func (n *Node) unpack(ctx context.Context) error {
+	if err := n.fileChecked(ctx); err != nil { // preflight may be skipped
+		return err
+	}
 	if err := n.look(ctx); err != nil {
 		return err
 	}
@@ -376,7 +380,7 @@ func (n *Node) waitImages(names ...string) func(context.Context) error {
 				return err
 			}
 		}
-		stop := n.Console.Bytes(&n.payload.moved, &n.payload.total)
+		stop := n.Console.Bytes("unpacking", &n.payload.moved, &n.payload.total)
 		defer stop()
 		if err := n.payload.wait(ctx, n.references(names...)...); err != nil {
 			return err
@@ -518,7 +522,7 @@ const nodeTimeout = 5 * time.Minute
 // waitNode waits for the rest of the bundle and for the node.
 func (n *Node) waitNode(ctx context.Context) error {
 	if n.payload != nil {
-		stop := n.Console.Bytes(&n.payload.moved, &n.payload.total)
+		stop := n.Console.Bytes("unpacking", &n.payload.moved, &n.payload.total)
 		err := n.payload.finish(ctx)
 		stop()
 		if err != nil {
