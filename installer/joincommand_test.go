@@ -1,0 +1,64 @@
+package installer
+
+import (
+	"bytes"
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"airlift/fault"
+	"airlift/installer/config"
+	"airlift/installer/pki"
+)
+
+// Nodes that join trust only the CAs whose hashes they are given, so the join
+// command has that of each.
+func TestJoinCommandHasTheHashOfEachCA(t *testing.T) {
+	n, ca := joining(t, "v1.29.15")
+	_, next := joining(t, "v1.29.15")
+	n.token = "abcdef.0123456789abcdef"
+	var out bytes.Buffer
+	n.Console.Out = &out
+	if err := n.write(pki.File{Path: n.caFile(), Data: append(bytes.Clone(ca), next...), Mode: 0o644}); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.showJoinCommand(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	n.Console.close()
+	for _, data := range [][]byte{ca, next} {
+		hashes, err := pki.CAHashes(data)
+		if err != nil || !strings.Contains(out.String(), "--discovery-token-ca-cert-hash "+hashes[0]) {
+			t.Errorf("%v (%v) is not in:\n%s", hashes, err, &out)
+		}
+	}
+}
+
+// A kubeconfig that an earlier run left is used only if a given hash matches one
+// of its CAs, whichever comes first.
+func TestKnownClusterIsThePinnedOne(t *testing.T) {
+	n, ca := joining(t, "v1.29.15")
+	_, next := joining(t, "v1.29.15")
+	hashOf := func(data []byte) string {
+		hashes, err := pki.CAHashes(data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return hashes[0]
+	}
+	const closed = "127.0.0.1:1"
+	admin := pki.BootstrapKubeconfig("https://"+closed, append(bytes.Clone(ca), next...), "abcdef.0123456789abcdef")
+	if err := n.write(pki.File{Path: adminConf, Data: admin, Mode: 0o600}); err != nil {
+		t.Fatal(err)
+	}
+	for hash, refused := range map[string]bool{hashOf(ca): false, strings.ToUpper(hashOf(next)): false, "sha256:" + strings.Repeat("0", 64): true} {
+		n.Config.Discovery = config.Discovery{APIServerEndpoint: closed, CACertHashes: []string{hash}}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second) // nothing answers there
+		_, _, err := n.knownCluster(ctx)
+		cancel()
+		if got := fault.ExitCode(err) == fault.Preflight; got != refused {
+			t.Errorf("%s: %v", hash, err)
+		}
+	}
+}
