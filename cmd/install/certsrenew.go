@@ -79,9 +79,9 @@ func (f *certsFlags) renew(cmd *cobra.Command, names []string) error {
 	if err != nil {
 		return err
 	}
-	if h.Used() {
-		unlock, err := h.Lock()
-		if err != nil {
+	if f.rootfs == "/" || h.Used() {
+		var unlock func()
+		if h, unlock, err = host.OpenLocked(f.rootfs); err != nil {
 			return err
 		}
 		defer unlock()
