@@ -23,27 +23,30 @@ import (
 // already so is not written. Missing parent directories are created. An
 // existing file that Airlift did not write is kept, and comes back with reset.
 func (h *Host) WriteFile(path string, data []byte, mode fs.FileMode) (changed bool, err error) {
-	dst, sum := h.Path(path), digest(data)
-	now, info, err := look(dst)
+	sum := digest(data)
+	now, info, err := look(h.Path(path))
 	if err != nil {
 		return false, fmt.Errorf("writing %s: %w", path, err)
 	}
 	if now == sum && info.Mode().Perm() == mode.Perm() {
 		return false, h.settled(kindFile, path, sum)
 	}
-	return true, h.put(path, sum, now, func() error { return replaceFile(dst, data, mode) })
+	return true, h.put(path, sum, now, func(place string) error { return replaceFile(place, data, mode) })
 }
 
 // put records that the file or link at path gets the content with the given
 // sum, lets write write it, and records that it is there. now is the sum of
 // what is there, "" for nothing.
-func (h *Host) put(path, sum, now string, write func() error) error {
+func (h *Host) put(path, sum, now string, write func(place string) error) error {
 	if err := h.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
+	place, err := h.place(path)
+	if err != nil {
+		return fmt.Errorf("writing %s: %w", path, err)
+	}
 	e := entry{Kind: kindFile, Name: path, SHA256: sum}
 	if now != "" && !h.mayReplace(path, now) {
-		var err error
 		if e.Original, err = h.keepOriginal(path); err != nil {
 			return err
 		}
@@ -51,7 +54,7 @@ func (h *Host) put(path, sum, now string, write func() error) error {
 	if err := h.record(e); err != nil {
 		return err
 	}
-	if err := write(); err != nil {
+	if err := write(place); err != nil {
 		return fmt.Errorf("writing %s: %w", path, err)
 	}
 	return h.settled(kindFile, path, sum)
@@ -87,10 +90,14 @@ func (h *Host) MkdirAll(path string, mode fs.FileMode) error {
 			return err
 		}
 	}
+	place, err := h.place(path)
+	if err != nil {
+		return fmt.Errorf("creating directory %s: %w", path, err)
+	}
 	if err := h.record(entry{Kind: kindDir, Name: path}); err != nil {
 		return err
 	}
-	if err := os.Mkdir(h.Path(path), mode); err != nil && !errors.Is(err, fs.ErrExist) {
+	if err := os.Mkdir(place, mode); err != nil && !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("making folder %s: %w", path, err)
 	}
 	return nil
@@ -161,10 +168,14 @@ func (h *Host) StageBinary(ctx context.Context, b Binary, r io.Reader) (*StagedB
 	if err := h.MkdirAll(filepath.Dir(b.Path), 0o755); err != nil {
 		return nil, err
 	}
+	place, err := h.place(b.Path)
+	if err != nil {
+		return nil, fmt.Errorf("installing %s: %w", b.Path, err)
+	}
 	if err := h.record(entry{Kind: kindBinary, Name: b.Path, SHA256: b.SHA256}); err != nil {
 		return nil, err
 	}
-	f, err := stageFile(ctx, h.Path(b.Path), r, 0o755, b.SHA256)
+	f, err := stageFile(ctx, place, r, 0o755, b.SHA256)
 	if err != nil {
 		return nil, fmt.Errorf("installing %s: %w", b.Path, err)
 	}

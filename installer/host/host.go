@@ -7,7 +7,6 @@
 package host
 
 import (
-	"os"
 	"path/filepath"
 	"sync"
 )
@@ -39,7 +38,7 @@ func Open(root string) (*Host, error) {
 // OpenFolder returns a folder that stands for a host's root file system, to
 // write files into: nothing is recorded for a reset. The folder is made.
 func OpenFolder(root string) (*Host, error) {
-	if err := os.MkdirAll(root, 0o755); err != nil {
+	if err := OutputDir(root, 0o755); err != nil {
 		return nil, err
 	}
 	return &Host{root: root, folder: true}, nil

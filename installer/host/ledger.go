@@ -215,11 +215,10 @@ func (h *Host) writeLedger(entries []entry) error {
 	if err != nil {
 		return fmt.Errorf("encoding the ledger: %w", err)
 	}
-	path := h.Path(LedgerPath)
-	if err := os.MkdirAll(h.Path(StateDir), 0o700); err != nil {
+	if err := h.makeState(); err != nil {
 		return fmt.Errorf("writing the ledger: %w", err)
 	}
-	if err := replaceFile(path, append(data, '\n'), 0o600); err != nil {
+	if err := replaceFile(h.Path(LedgerPath), append(data, '\n'), 0o600); err != nil {
 		return fmt.Errorf("writing the ledger: %w", err)
 	}
 	// What follows may be on another file system, and must not be there first.
@@ -228,6 +227,18 @@ func (h *Host) writeLedger(entries []entry) error {
 	}
 	h.ledger, h.unsaved = next, false
 	return nil
+}
+
+// makeState makes the directory of the bookkeeping.
+func (h *Host) makeState() error {
+	if _, err := h.place(StateDir); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(h.Path(StateDir), 0o700); err != nil {
+		return err
+	}
+	_, err := h.place(LedgerPath)
+	return err
 }
 
 // Wrote says whether a file at path would be ours: WriteFile or InstallBinary

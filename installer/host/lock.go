@@ -37,7 +37,11 @@ func (h *Host) lock() (release func(), err error) {
 	if err := os.MkdirAll(h.Path("/run"), 0o755); err != nil {
 		return nil, fmt.Errorf("locking this host: %w", err)
 	}
-	f, err := os.OpenFile(h.Path(lockPath), os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
+	place, err := h.place(lockPath)
+	if err != nil {
+		return nil, fmt.Errorf("locking this host: %w", err)
+	}
+	f, err := os.OpenFile(place, os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("locking this host: %w", err)
 	}

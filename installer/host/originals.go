@@ -21,7 +21,10 @@ func (h *Host) keepOriginal(path string) (string, error) {
 	}
 	kept := filepath.Join(originalsDir, path)
 	dst := h.Path(kept)
-	err := os.MkdirAll(filepath.Dir(dst), 0o700)
+	err := h.makeState()
+	if err == nil {
+		err = os.MkdirAll(filepath.Dir(dst), 0o700)
+	}
 	if err == nil {
 		err = copyFile(h.Path(path), dst)
 	}
@@ -38,7 +41,11 @@ func (h *Host) keepOriginal(path string) (string, error) {
 // original returns, if there was one. It may be interrupted at any point and
 // called again. What others wrote there since is saved; note says where.
 func (h *Host) putBack(e entry) (note string, err error) {
-	path, kept := h.Path(e.Name), h.Path(e.Original)
+	path, err := h.place(e.Name)
+	if err != nil {
+		return "", fmt.Errorf("removing %s: %w", e.Name, err)
+	}
+	kept := h.Path(e.Original)
 	if e.Original != "" && !exists(kept) {
 		return "", nil // an earlier reset ended after putting it back
 	}

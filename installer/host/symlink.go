@@ -12,15 +12,15 @@ import (
 // whether anything changed. Reset removes it. An existing file or link that
 // Airlift did not write is kept, and comes back with reset.
 func (h *Host) WriteSymlink(path, target string) (changed bool, err error) {
-	dst, sum := h.Path(path), linkSum(target)
-	now, _, err := look(dst)
+	sum := linkSum(target)
+	now, _, err := look(h.Path(path))
 	if err != nil {
 		return false, fmt.Errorf("linking %s: %w", path, err)
 	}
 	if now == sum {
 		return false, h.settled(kindFile, path, sum)
 	}
-	return true, h.put(path, sum, now, func() error { return replaceLink(dst, target) })
+	return true, h.put(path, sum, now, func(place string) error { return replaceLink(place, target) })
 }
 
 // replaceLink makes path a symbolic link, in place of what is there.
