@@ -75,13 +75,13 @@ func (l *link) wait(ctx context.Context) error {
 
 // A preparation is a snapshot to unpack a layer into.
 type preparation struct {
-	key     string
-	labels  snapshots.Opt
-	listing *listing      // nil unless it gets its parent when it is committed
-	done    chan struct{} // closed when what follows is known
-	mounts  []mount.Mount
-	there   bool // somebody else finished the snapshot in the meantime
-	err     error
+	key    string
+	labels snapshots.Opt
+	alone  bool          // it gets its parent when it is committed
+	done   chan struct{} // closed when what follows is known
+	mounts []mount.Mount
+	there  bool // somebody else finished the snapshot in the meantime
+	err    error
 }
 
 // preparedAhead is for how many layers to come a snapshot is prepared, so that
@@ -118,9 +118,7 @@ func (im *Importer) prepare(l *link) *preparation {
 		labels: snapshots.WithLabels(map[string]string{snapshots.LabelSnapshotRef: l.chainID.String()}),
 		done:   make(chan struct{}),
 	}
-	if im.rebase && l.parent != nil {
-		l.prepared.listing = newListing()
-	}
+	l.prepared.alone = im.rebase && l.parent != nil
 	im.behind.prepare(func(ctx context.Context) {
 		defer close(l.prepared.done)
 		l.prepared.err = im.makeSnapshot(ctx, l)
@@ -130,7 +128,7 @@ func (im *Importer) prepare(l *link) *preparation {
 
 func (im *Importer) makeSnapshot(ctx context.Context, l *link) (err error) {
 	parent, p := "", l.prepared
-	if l.parent != nil && p.listing == nil {
+	if l.parent != nil && !p.alone {
 		if err := l.parent.wait(ctx); err != nil {
 			return err
 		}
@@ -144,7 +142,7 @@ func (im *Importer) makeSnapshot(ctx context.Context, l *link) (err error) {
 	if err != nil {
 		return fmt.Errorf("preparing a snapshot: %w", err)
 	}
-	if p.listing != nil {
+	if p.alone {
 		p.mounts = asUpper(p.mounts)
 	}
 	return nil
@@ -248,7 +246,7 @@ func (im *Importer) extract(ctx context.Context, l *link, r io.Reader) error {
 	if p.err != nil || p.there {
 		return p.err
 	}
-	err := unpackVerified(ctx, p, r, l.diffID)
+	err := im.unpackVerified(ctx, l, r)
 	if err != nil {
 		err = errors.Join(err, im.remove(ctx, p))
 	}
@@ -260,12 +258,9 @@ func (im *Importer) commit(ctx context.Context, l *link) error {
 	p := l.prepared
 	if !p.there {
 		options := []snapshots.Opt{p.labels}
-		if p.listing != nil {
+		if p.alone {
 			if err := l.parent.wait(ctx); err != nil {
 				return err
-			}
-			if err := im.settle(ctx, l); err != nil {
-				return errors.Join(err, im.remove(ctx, p))
 			}
 			options = append(options, snapshots.WithParent(l.parent.chainID.String()))
 		}
@@ -312,15 +307,15 @@ func (im *Importer) adopt(ctx context.Context, l *link) error {
 type verifier interface{ Verifies() (sha256Hex string) }
 
 // unpackVerified unpacks the layer tar r into what was prepared for it and
-// checks that r, read to its end, has the given digest.
-func unpackVerified(ctx context.Context, p *preparation, r io.Reader, diffID digest.Digest) error {
-	digester := diffID.Algorithm().Digester()
+// checks that r, read to its end, has the layer's digest.
+func (im *Importer) unpackVerified(ctx context.Context, l *link, r io.Reader) error {
+	digester := l.diffID.Algorithm().Digester()
 	v, verified := r.(verifier)
-	verified = verified && v.Verifies() == diffID.Encoded()
+	verified = verified && v.Verifies() == l.diffID.Encoded()
 	if !verified {
 		r = io.TeeReader(r, digester.Hash())
 	}
-	err := unpack(ctx, p, r)
+	err := im.unpack(ctx, l, r)
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -329,7 +324,7 @@ func unpackVerified(ctx context.Context, p *preparation, r io.Reader, diffID dig
 	if _, readErr := io.Copy(io.Discard, r); readErr != nil {
 		return readErr
 	}
-	if got := digester.Digest(); !verified && got != diffID {
+	if got := digester.Digest(); !verified && got != l.diffID {
 		return fault.New(fault.Bundle, damagedHint, "content has digest %s", got)
 	}
 	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
@@ -339,14 +334,15 @@ func unpackVerified(ctx context.Context, p *preparation, r io.Reader, diffID dig
 }
 
 // unpack applies the layer tar r to the file system that was prepared for it.
-func unpack(ctx context.Context, p *preparation, r io.Reader) error {
-	if dir, opts := plainFolder(p.mounts); dir != "" {
-		if p.listing != nil {
-			opts = append(opts, archive.WithFilter(p.listing.note))
+func (im *Importer) unpack(ctx context.Context, l *link, r io.Reader) error {
+	if dir, opts := plainFolder(l.prepared.mounts); dir != "" {
+		if l.prepared.alone {
+			lower := func(ctx context.Context) ([]string, error) { return im.lower(ctx, l) }
+			opts = append(opts, withParents(ctx, dir, lower))
 		}
 		return applyTo(ctx, dir, r, opts...)
 	}
-	return withMount(p.mounts, func(root string) error {
+	return withMount(l.prepared.mounts, func(root string) error {
 		if err := applyTo(ctx, root, r); err != nil {
 			return err
 		}
