@@ -272,15 +272,23 @@ func (im *Importer) commit(ctx context.Context, l *link) error {
 			return fmt.Errorf("committing the snapshot: %w", err)
 		}
 	}
+	if folder, _ := plainFolder(p.mounts); folder != "" {
+		im.syncLater(folder)
+	}
 	im.mu.Lock()
 	defer im.mu.Unlock()
-	if folder, _ := plainFolder(p.mounts); folder != "" {
-		// The snapshots' own folder is still there when this one is not, because
-		// somebody else's snapshot took its place.
-		im.unsynced = filepath.Dir(filepath.Dir(folder))
-	}
 	close(l.committed)
 	return nil
+}
+
+// syncLater notes that a snapshot's directory may not be on the disk yet: the
+// next image to be published waits until it is.
+func (im *Importer) syncLater(folder string) {
+	im.mu.Lock()
+	defer im.mu.Unlock()
+	// The snapshots' own folder is still there when this one is not, because
+	// somebody else's snapshot took its place.
+	im.unsynced = filepath.Dir(filepath.Dir(folder))
 }
 
 // remove removes a snapshot that is not to be finished.
@@ -299,7 +307,30 @@ func (im *Importer) adopt(ctx context.Context, l *link) error {
 	if err == nil && !has {
 		err = fmt.Errorf("snapshot %s came and went", l.chainID)
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	return im.syncAdopted(ctx, l)
+}
+
+// syncAdopted makes sure that a snapshot which somebody else has finished is on
+// the disk before an image of it is published. That it is committed says
+// nothing: an importer that was killed may not have come to its sync, and
+// containerd's own unpacking does without.
+func (im *Importer) syncAdopted(ctx context.Context, l *link) error {
+	im.mu.Lock()
+	noted := im.unsynced != "" // all snapshots in plain folders are on one file system
+	im.mu.Unlock()
+	if noted {
+		return nil
+	}
+	return im.store.view(ctx, l.chainID, func(mounts []mount.Mount) error {
+		if folders := lowerFolders(mounts); len(folders) > 0 {
+			im.syncLater(folders[0])
+			return nil
+		}
+		return withMount(mounts, syncFS) // it cannot be reached later
+	})
 }
 
 // A verifier is a reader that gives io.EOF only when others have made sure that its

@@ -194,24 +194,34 @@ func unpackWithContainerd(ctx context.Context, c *client.Client, snapshotter str
 // overlayfs what the layer itself brought, whiteouts included.
 func (d *daemon) unpacked(namespace string, img v1.Image) []map[string]string {
 	d.t.Helper()
+	var trees []map[string]string
+	for _, dir := range d.snapshotDirs(namespace, img) {
+		trees = append(trees, rawTree(d.t, dir))
+	}
+	return trees
+}
+
+// snapshotDirs returns the directory of each of an image's snapshots, bottom
+// first.
+func (d *daemon) snapshotDirs(namespace string, img v1.Image) (dirs []string) {
+	d.t.Helper()
 	c := d.client(namespace)
 	defer c.Close()
 	ctx := d.t.Context()
 	sn := c.SnapshotService(d.snapshotter)
 	var chain []digest.Digest
-	var trees []map[string]string
 	for _, id := range must(img.ConfigFile()).RootFS.DiffIDs {
 		chain = append(chain, digest.Digest(id.String()))
 		mounts, err := sn.View(ctx, "look", identity.ChainID(chain).String(), snapshots.WithLabels(map[string]string{"containerd.io/gc.root": "test"}))
 		if err != nil {
 			d.t.Fatal(err)
 		}
-		trees = append(trees, rawTree(d.t, topFolder(d.t, mounts)))
+		dirs = append(dirs, topFolder(d.t, mounts))
 		if err := sn.Remove(ctx, "look"); err != nil {
 			d.t.Fatal(err)
 		}
 	}
-	return trees
+	return dirs
 }
 
 // topFolder is the uppermost directory that a read-only mount shows.
@@ -251,7 +261,7 @@ func rawTree(t testing.TB, root string) map[string]string {
 		}
 		// tree has shown which regular files are one.
 		if st := info.Sys().(*syscall.Stat_t); st.Nlink > 1 {
-			for other := range files {
+			for _, other := range sortedKeys(files) {
 				o, err := os.Lstat(filepath.Join(root, other))
 				if err == nil && other < name && os.SameFile(info, o) {
 					files[name] += " is=" + other
@@ -301,7 +311,7 @@ func (s stack) String() string {
 		fmt.Fprintf(&b, "layer %d:\n", i)
 		for _, f := range entries {
 			fmt.Fprintf(&b, "\t%c %q -> %q mode=%o %d:%d dev=%d:%d %q %v %q\n", f.Typeflag, f.Name, f.Linkname, f.Mode, f.Uid, f.Gid,
-				f.Devmajor, f.Devminor, f.data, f.ModTime.UTC().Format(time.RFC3339Nano), f.PAXRecords)
+				f.Devmajor, f.Devminor, f.data[:min(len(f.data), 20)], f.ModTime.UTC().Format(time.RFC3339Nano), f.PAXRecords)
 		}
 	}
 	return b.String()
@@ -392,7 +402,7 @@ func (g *generator) entry() file {
 	case n < 11:
 		f.Typeflag = tar.TypeReg
 		f.PAXRecords = g.attributes()
-		f.data = pick(g, "", "one", "another", strings.Repeat("long ", 2000))
+		f.data = pick(g, "", "one", "another", strings.Repeat("long ", 1000))
 		if g.IntN(5) == 0 {
 			f.PAXRecords["SCHILY.xattr.security.capability"] = "\x01\x00\x00\x02\x00\x04\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"
 		}
