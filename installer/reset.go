@@ -7,17 +7,12 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"airlift/fault"
 	"airlift/images/store"
 	"airlift/installer/config"
 	"airlift/installer/host"
 )
-
-// podTimeout bounds how long reset waits for pods to stop before it kills
-// what is left of them.
-const podTimeout = 60 * time.Second
 
 // Reset lists the steps that put the host back to where init or join works
 // again. The first two come before anything on the host has changed, and
@@ -77,8 +72,6 @@ func (n *Node) resetSocket() string {
 }
 
 func (n *Node) removePodsThroughCRI(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, podTimeout)
-	defer cancel()
 	s, err := store.Connect(ctx, n.resetSocket())
 	if err != nil {
 		return err

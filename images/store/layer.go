@@ -27,8 +27,9 @@ import (
 )
 
 // cleanupTimeout bounds what is done after a failure or a cancellation, in
-// place of the context that has ended by then.
-const cleanupTimeout = 30 * time.Second
+// place of the context that has ended by then. A slow disk may need minutes to
+// delete a large layer; a containerd that hangs is noticed earlier.
+const cleanupTimeout = 5 * time.Minute
 
 // damagedHint is for content that is not what its digest says.
 const damagedHint = "the bundle is damaged: copy it again, or check it with `bundle verify`"

@@ -23,9 +23,10 @@ import (
 )
 
 const (
-	// podTimeout bounds the removal of one pod through the CRI. Containers
-	// are killed at once; the time is for CNI plugins that have to tidy up.
-	podTimeout = 30 * time.Second
+	// podTimeout is how long the removal of pods goes on after the last one was
+	// removed. Containers are killed at once; the time is for CNI plugins that
+	// have to tidy up.
+	podTimeout = 60 * time.Second
 
 	// podsAtOnce is how many pods are removed at a time. Each one is a few
 	// short processes (the shim, the CNI plugins).
@@ -44,7 +45,7 @@ func (s *Store) RemovePods(ctx context.Context) error {
 		return nil
 	}
 	criErr := s.removeSandboxes(ctx)
-	if ctx.Err() != nil || criErr == nil {
+	if ctx.Err() != nil || criErr == nil || hangs(criErr) {
 		return criErr
 	}
 	if err := s.killContainers(ctx); err != nil {
@@ -59,12 +60,23 @@ func (s *Store) removeSandboxes(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("listing pods: %w", err)
 	}
+	// Many pods on a slow machine may take their time, as long as they get fewer.
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	stalled := time.AfterFunc(podTimeout, func() { cancel(fmt.Errorf("no pod was removed for %s", podTimeout)) })
+	defer stalled.Stop()
 	errs := make([]error, len(list.Items))
 	var group errgroup.Group
 	group.SetLimit(podsAtOnce)
 	for i, pod := range list.Items {
 		group.Go(func() error {
-			if err := s.removeSandbox(ctx, pod.Id); err != nil {
+			err := s.removeSandbox(ctx, pod.Id)
+			if err == nil {
+				stalled.Reset(podTimeout)
+			} else if cause := context.Cause(ctx); cause != nil {
+				err = cause
+			}
+			if err != nil {
 				errs[i] = fmt.Errorf("removing pod %s/%s: %w", pod.GetMetadata().GetNamespace(), pod.GetMetadata().GetName(), err)
 			}
 			return nil
@@ -75,8 +87,6 @@ func (s *Store) removeSandboxes(ctx context.Context) error {
 }
 
 func (s *Store) removeSandbox(ctx context.Context, id string) error {
-	ctx, cancel := context.WithTimeout(ctx, podTimeout)
-	defer cancel()
 	if _, err := s.criRuntime.StopPodSandbox(ctx, &criapi.StopPodSandboxRequest{PodSandboxId: id}); err != nil {
 		return err
 	}

@@ -19,7 +19,7 @@ import (
 
 // criTimeout bounds the wait for the CRI to notice a new image record. It
 // takes milliseconds; after a failure the CRI tries again within seconds.
-const criTimeout = 30 * time.Second
+const criTimeout = 2 * time.Minute
 
 // publish makes an image of parts that are all there: it ties them together
 // for containerd's garbage collection, records the image under its names and
