@@ -25,6 +25,7 @@ func (n *Node) Reset() []Step {
 		{Name: "stop-kubelet", Doc: "stop the kubelet", Run: n.stopKubelet},
 		{Name: "remove-pods", Doc: "stop and remove all pods", Run: n.removePods},
 		{Name: "cleanup-node", Doc: "remove what was installed and made", Steps: []Step{
+			{Name: "images", Doc: "restore the image names in this host's own containerd", Run: n.restoreImages},
 			{Name: "runtime", Doc: "stop containerd", Run: n.Host.StopRuntime},
 			{Name: "mounts", Doc: "unmount volumes", Run: n.unmount},
 			{Name: "interfaces", Doc: "remove the pod network's interfaces", Run: n.Host.RemoveInterfaces},
@@ -128,7 +129,11 @@ func (n *Node) RunReset(ctx context.Context) error {
 	if name != "" && !n.lastControlPlane {
 		left = fmt.Sprintf("In the cluster its Node object is left, which there can be removed: kubectl delete node %s\n", name)
 	}
-	n.Console.Summary("This host is as it was before. Not touched: logs in /var/log, your own kubeconfig files (~/.kube).\n" + left)
+	before := "This host is as it was before."
+	if len(n.leftImages) > 0 {
+		before = "This host is as it was before, except:\n    " + strings.Join(n.leftImages, "\n    ") + "\n"
+	}
+	n.Console.Summary(before + " Not touched: logs in /var/log, your own kubeconfig files (~/.kube).\n" + left)
 	n.Console.close()
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -32,6 +33,23 @@ const (
 	// short processes (the shim, the CNI plugins).
 	podsAtOnce = 8
 )
+
+// Pods lists the pods that the CRI has, running or not, as namespace/name.
+func (s *Store) Pods(ctx context.Context) ([]string, error) {
+	if !s.hasCRI {
+		return nil, nil
+	}
+	list, err := s.criRuntime.ListPodSandbox(ctx, &criapi.ListPodSandboxRequest{})
+	if err != nil {
+		return nil, fmt.Errorf("listing pods: %w", err)
+	}
+	var names []string
+	for _, pod := range list.Items {
+		names = append(names, pod.GetMetadata().GetNamespace()+"/"+pod.GetMetadata().GetName())
+	}
+	slices.Sort(names)
+	return names, nil
+}
 
 // RemovePods stops and removes all pods with their containers. The kubelet
 // must be stopped, or it starts them again.

@@ -54,6 +54,9 @@ func (s *Store) publish(ctx context.Context, img bundle.Image) error {
 // between two of them: under some names only it would hold on to its snapshots
 // and be removed with none of the others.
 func (s *Store) setRecords(ctx context.Context, names []string, target ocispec.Descriptor) error {
+	if err := s.announce(ctx, names, target.Digest); err != nil {
+		return err
+	}
 	if err := ctx.Err(); err != nil {
 		return err
 	}

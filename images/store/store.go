@@ -65,6 +65,8 @@ type Store struct {
 	snapshotter string
 	hasCRI      bool
 
+	beforeNaming func(context.Context, []NameChange) error // may be nil
+
 	content    content.Store
 	leases     leases.Manager
 	snapshots  snapshots.Snapshotter

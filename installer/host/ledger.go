@@ -27,6 +27,7 @@ const (
 	kindUnit    = "unit"    // a systemd unit that we enabled
 	kindRoute   = "route"   // a route that we added
 	kindRuntime = "runtime" // the container runtime is ours, with its data
+	kindImage   = "image"   // an image name in the host's own containerd
 )
 
 // ledgerVersion changes when an older installer could not read the file.
@@ -48,6 +49,8 @@ type entry struct {
 	// Original is where somebody else's file of that name was kept.
 	Original string `json:"original,omitempty"`
 	Device   string `json:"device,omitempty"`
+	// Image is what an image name stood for, and stands for now.
+	Image *imageName `json:"image,omitempty"`
 }
 
 // wrote says whether content with the given digest is ours.
