@@ -112,9 +112,10 @@ func (s *Store) removeSandbox(ctx context.Context, id string) error {
 	return err
 }
 
-// killContainers deletes what pods are left, bypassing the CRI.
+// killContainers deletes what pods are left, bypassing the CRI. Containers that
+// somebody else runs in the CRI's namespace lack the label that it gives its own.
 func (s *Store) killContainers(ctx context.Context) error {
-	list, err := s.containers.List(ctx, &containersapi.ListContainersRequest{})
+	list, err := s.containers.List(ctx, &containersapi.ListContainersRequest{Filters: []string{`labels."io.cri-containerd.kind"`}})
 	if err != nil {
 		return fmt.Errorf("listing containers: %w", err)
 	}
