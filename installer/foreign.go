@@ -106,8 +106,8 @@ func (n *Node) nameSandboxImage(ctx context.Context) error {
 	return nil
 }
 
-// recordNames returns what notes in the ledger which names of images will be
-// created or changed in the host's own containerd.
+// recordNames returns a function that records image names in the ledger before
+// they are created or changed in an existing containerd.
 func (n *Node) recordNames(socket string) func(context.Context, []store.NameChange) error {
 	return func(_ context.Context, changes []store.NameChange) error {
 		var names []host.ImageName
@@ -118,8 +118,8 @@ func (n *Node) recordNames(socket string) func(context.Context, []store.NameChan
 	}
 }
 
-// restoreImages gives the image names in the host's own containerd back what
-// they stood for. What was imported goes with them.
+// restoreImages restores the image names in an existing containerd. What was
+// imported goes with them.
 func (n *Node) restoreImages(ctx context.Context) error {
 	if n.Host.OwnsRuntime() {
 		return nil // all of it goes
@@ -140,10 +140,14 @@ func (n *Node) restoreImages(ctx context.Context) error {
 }
 
 func (n *Node) restoreNames(ctx context.Context, socket string, names []host.ImageName) error {
+	if !n.exists(socket) && !n.exists("/var/lib/containerd") {
+		n.Console.Note("containerd was removed, and its images with it")
+		return n.Host.ForgetImageNames(names...)
+	}
 	s, err := store.Connect(ctx, socket)
 	if err != nil {
 		return fault.Wrap(fmt.Errorf("restoring image names: %w", err), fault.Failure,
-			"start this host's containerd (systemctl start containerd) and run reset again")
+			"start containerd (systemctl start containerd) and run reset again")
 	}
 	defer s.Close()
 	var changes []store.NameChange

@@ -80,7 +80,7 @@ type Node struct {
 
 	clusterVersion   string   // join: what the cluster runs
 	lastControlPlane bool     // reset: the cluster ends with this host
-	leftImages       []string // reset: image names that are not as they were, and why
+	leftImages       []string // reset: image names that are left, with the reasons
 }
 
 // UseBundle reads the bundle's manifest, and from it what version to install

@@ -25,7 +25,7 @@ func (n *Node) Reset() []Step {
 		{Name: "stop-kubelet", Doc: "stop the kubelet", Run: n.stopKubelet},
 		{Name: "remove-pods", Doc: "stop and remove all pods", Run: n.removePods},
 		{Name: "cleanup-node", Doc: "remove what was installed and made", Steps: []Step{
-			{Name: "images", Doc: "restore the image names in this host's own containerd", Run: n.restoreImages},
+			{Name: "images", Doc: "restore the image names in an existing containerd", Run: n.restoreImages},
 			{Name: "runtime", Doc: "stop containerd", Run: n.Host.StopRuntime},
 			{Name: "mounts", Doc: "unmount volumes", Run: n.unmount},
 			{Name: "interfaces", Doc: "remove the pod network's interfaces", Run: n.Host.RemoveInterfaces},

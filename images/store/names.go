@@ -17,11 +17,11 @@ import (
 	"google.golang.org/protobuf/types/known/fieldmaskpb"
 )
 
-// keptLease is the lease that holds what image names stood for before an
+// keptLease is the lease that protects what image names pointed to before an
 // import gave them another target. It ends when they are restored.
 const keptLease = "airlift-kept"
 
-// A Target is what a name of an image stands for.
+// A Target is what an image name points to.
 type Target struct {
 	MediaType string
 	Digest    string
@@ -39,11 +39,11 @@ type NameChange struct {
 }
 
 // BeforeNaming has note called each time before image names are created or
-// changed. An error of note's keeps them from it. What the names stood for
-// stays in containerd until RestoreNames.
+// changed. An error of note's prevents that. What the names pointed to stays in
+// containerd until RestoreNames.
 func (s *Store) BeforeNaming(note func(context.Context, []NameChange) error) { s.beforeNaming = note }
 
-// announce tells BeforeNaming's function about names that will change.
+// announce passes names that will change to BeforeNaming's function.
 func (s *Store) announce(ctx context.Context, names []string, target digest.Digest) error {
 	if s.beforeNaming == nil {
 		return nil
@@ -100,11 +100,11 @@ func (s *Store) keep(ctx context.Context, dgst string) error {
 	return nil
 }
 
-// RestoreNames gives names of images back what they stood for, removes those
+// RestoreNames makes image names point to what they did before, removes those
 // that were not there, and waits until containerd has deleted what nothing
-// refers to any more, also what killed imports have left. Names that somebody
-// else has changed since stay as they are: left says which, and why.
-// Doing it again does no harm.
+// refers to any more, also what killed imports have left. Names that were
+// changed since stay as they are: left lists them with the reason. Running it
+// again is safe.
 func (s *Store) RestoreNames(ctx context.Context, changes []NameChange) (left []string, err error) {
 	for _, c := range changes {
 		note, err := s.restoreName(ctx, c)
@@ -125,12 +125,12 @@ func (s *Store) RestoreNames(ctx context.Context, changes []NameChange) (left []
 	return left, s.deleteLease(ctx, leases.Lease{ID: keptLease})
 }
 
-// restoreName restores one name, or says why not.
+// restoreName restores one name, or returns why it leaves it.
 func (s *Store) restoreName(ctx context.Context, c NameChange) (left string, err error) {
 	rec, err := s.record(ctx, c.Name)
 	if errdefs.IsNotFound(err) {
 		if c.Before != nil {
-			return "it was removed since Airlift changed it", nil
+			return "it was removed since Airlift set it", nil
 		}
 		return "", nil
 	}
@@ -140,7 +140,7 @@ func (s *Store) restoreName(ctx context.Context, c NameChange) (left string, err
 	now := rec.target.Digest.String()
 	switch {
 	case !slices.Contains(c.Set, now) && (c.Before == nil || c.Before.Digest != now):
-		return fmt.Sprintf("it was changed since Airlift did, and now stands for %s", now), nil
+		return fmt.Sprintf("it was changed since Airlift set it, and now points to %s", now), nil
 	case c.Before == nil:
 		_, err := s.images.Delete(ctx, &imagesapi.DeleteImageRequest{Name: c.Name})
 		if err = errgrpc.ToNative(err); errdefs.IsNotFound(err) {
@@ -151,7 +151,7 @@ func (s *Store) restoreName(ctx context.Context, c NameChange) (left string, err
 	if has, err := s.hasContent(ctx, digest.Digest(c.Before.Digest)); err != nil {
 		return "", err
 	} else if !has {
-		return fmt.Sprintf("it stood for %s, which is not in containerd any more", c.Before.Digest), nil
+		return fmt.Sprintf("it pointed to %s, which is no longer in containerd", c.Before.Digest), nil
 	}
 	target := ocispec.Descriptor{MediaType: c.Before.MediaType, Digest: digest.Digest(c.Before.Digest), Size: c.Before.Size}
 	return "", s.resetRecord(ctx, c.Name, target, c.Before.Labels)

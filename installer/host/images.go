@@ -1,10 +1,8 @@
 package host
 
-import (
-	"slices"
-)
+import "slices"
 
-// An ImageTarget is what a name of an image stands for in containerd.
+// An ImageTarget is what an image name in containerd points to.
 type ImageTarget struct {
 	MediaType string            `json:"mediaType"`
 	Digest    string            `json:"digest"`
@@ -12,13 +10,13 @@ type ImageTarget struct {
 	Labels    map[string]string `json:"labels,omitempty"`
 }
 
-// An ImageName is a name of an image in the host's own containerd that was
-// created or changed by us.
+// An ImageName is an image name in an existing containerd that Airlift creates or
+// changes.
 type ImageName struct {
 	Socket string // containerd's
 	Name   string
 	Before *ImageTarget // nil if there was no such name
-	Set    []string     // the digests that we gave it
+	Set    []string     // the digests that Airlift made it point to
 }
 
 // imageName is an ImageName as the ledger has it.
@@ -28,9 +26,9 @@ type imageName struct {
 	Set    []string     `json:"set"`
 }
 
-// RecordImageNames records names that are about to be given other targets. A
-// name that is in the ledger already, and stands for what we gave it, keeps
-// what is recorded of the time before.
+// RecordImageNames records names that are about to get other targets. A name that
+// is in the ledger already, and still points to what Airlift set, keeps its
+// recorded Before.
 func (h *Host) RecordImageNames(names ...ImageName) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// The ledger keeps what an image name stood for at first, however often it is
+// The ledger keeps what an image name pointed to at first, however often it is
 // given another target, and whenever a run was killed in between; but what
 // somebody else gave it since counts as what it was.
 func TestImageNames(t *testing.T) {

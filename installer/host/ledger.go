@@ -27,7 +27,7 @@ const (
 	kindUnit    = "unit"    // a systemd unit that we enabled
 	kindRoute   = "route"   // a route that we added
 	kindRuntime = "runtime" // the container runtime is ours, with its data
-	kindImage   = "image"   // an image name in the host's own containerd
+	kindImage   = "image"   // an image name in an existing containerd
 )
 
 // ledgerVersion changes when an older installer could not read the file.
@@ -49,7 +49,7 @@ type entry struct {
 	// Original is where somebody else's file of that name was kept.
 	Original string `json:"original,omitempty"`
 	Device   string `json:"device,omitempty"`
-	// Image is what an image name stood for, and stands for now.
+	// Image is what an image name pointed to, and what Airlift set.
 	Image *imageName `json:"image,omitempty"`
 }
 

@@ -92,7 +92,7 @@ func (s *subject) criPods(context.Context) []finding {
 		names += fmt.Sprintf(" and %d more", more)
 	}
 	return problem("use another host if they are needed; otherwise remove them: crictl rmp --all --force",
-		"this host's own container runtime has %d pod(s) already: %s; the kubelet would remove them", len(s.Pods), names)
+		"the existing container runtime has %d pod(s): %s; the kubelet would remove them", len(s.Pods), names)
 }
 
 // extraPrograms are those that kubeadm of 1.29 or 1.37 wants in the path besides
