@@ -28,6 +28,7 @@ const (
 	kindUnit    = "unit"    // a systemd unit that we enabled
 	kindRoute   = "route"   // a route that we added
 	kindRuntime = "runtime" // the container runtime is ours, with its data
+	kindImage   = "image"   // an image name in an existing containerd
 )
 
 // ledgerVersion changes when an older installer could not read the file.
@@ -52,6 +53,8 @@ type entry struct {
 	// Original is where an existing file of that name was kept.
 	Original string `json:"original,omitempty"`
 	Device   string `json:"device,omitempty"`
+	// Image is what an image name pointed to, and what Airlift set.
+	Image *imageName `json:"image,omitempty"`
 }
 
 // wrote reports whether content with the given sum is ours.
