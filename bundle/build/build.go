@@ -56,11 +56,11 @@ type Result struct {
 	bundle.Summary
 	Path     string
 	Manifest *bundle.Manifest
-	// Provenance is the file that says who vouched for what.
+	// Provenance is the path of the file that records who vouched for what.
 	Provenance string
 	LeftOut    []LeftOut
 	Pinned     []string // what the user's checksums were compared with
-	// Warnings are sentences about what rests on a mirror's word alone.
+	// Warnings are sentences about what only a mirror vouches for.
 	Warnings []string
 	// UnusedMirrors are mirrored hosts that nothing was asked of, in a build
 	// that did not find everything in its cache.
@@ -76,7 +76,7 @@ type builder struct {
 	fetch    *fetch.Client
 	registry *registry.Client
 
-	release  fetch.Source // who said which version is the newest
+	release  fetch.Source // of the newest version, where that was asked
 	binaries []*binary
 	images   []*registry.Image
 	leftOut  []LeftOut

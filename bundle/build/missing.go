@@ -24,8 +24,8 @@ type lack struct {
 }
 
 // note keeps an error that says something is missing for later, and passes on
-// any other. That a site cannot be reached, refuses or fails does not say that
-// something is missing there.
+// any other. A site that cannot be reached, refuses or fails may well have
+// what was asked for.
 func (s *shortage) note(of any, err error) error {
 	var m *fetch.MissingError
 	if !errors.As(err, &m) {

@@ -31,7 +31,7 @@ func total(pieces []piece) int64 {
 }
 
 // A memory is what the cache remembers of a published file once it was
-// downloaded and verified: its checksum, and who said so.
+// downloaded and verified: its checksum, and the source of that.
 type memory struct {
 	SHA256 string       `json:"sha256"`
 	Source fetch.Source `json:"source"`
@@ -39,13 +39,14 @@ type memory struct {
 
 func memoryKey(bin *binary) string { return "checksum of " + bin.URL + " at " + bin.ChecksumURL }
 
-// recall returns what the site said of a binary in an earlier build.
+// recall returns what the site published about a binary in an earlier build.
 func (b *builder) recall(bin *binary) (m memory, ok bool) {
 	text, ok := b.fetch.Recall(memoryKey(bin))
 	return m, ok && json.Unmarshal([]byte(text), &m) == nil
 }
 
-// piecesKey names what a file with that sha256 holds, whoever it came from.
+// piecesKey is the cache's key for the contents of a file with that sha256, from
+// any source.
 func piecesKey(bin *binary, sum string) (string, error) {
 	wanted, err := json.Marshal(bin.Contents)
 	return "pieces of sha256:" + sum + " for " + string(wanted), err
@@ -130,7 +131,7 @@ func (b *builder) untar(ctx context.Context, f fetch.Verified, url string, c ima
 			continue
 		}
 		if len(pieces) == maxPieces {
-			return nil, fmt.Errorf("it has more than %d programs", maxPieces)
+			return nil, fmt.Errorf("it has more than %d binaries", maxPieces)
 		}
 		sum, size, err := b.cache.Put(ctx, content, "")
 		if err != nil {

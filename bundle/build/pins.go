@@ -12,8 +12,8 @@ import (
 	"airlift/images"
 )
 
-// A Pin is a sha256 that the user knows from elsewhere. What it names is held to
-// it, and to nothing that a site or a registry says.
+// A Pin is a sha256 that the user knows from another source. It replaces what the
+// site or the registry publishes.
 type Pin struct {
 	// Name is that of a component ("kubelet", "pause"), of a published file
 	// ("runc.amd64"), perhaps with some of its path ("linux/amd64/kubelet"), or an

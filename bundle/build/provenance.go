@@ -22,16 +22,16 @@ import (
 // ProvenancePath is where the provenance of the bundle at path is.
 func ProvenancePath(path string) string { return path + ".provenance.json" }
 
-// A Provenance says who vouched for what is in a bundle. It is a file beside the
-// bundle and not in it: so two builds, one through a mirror and one without, are
-// the same bytes if the mirror was honest.
+// A Provenance records who vouched for the contents of a bundle. It is a file next
+// to the bundle and not in it, so that a build through an honest mirror has the same
+// bytes as one without a mirror.
 type Provenance struct {
 	FormatVersion     int    `json:"formatVersion"` // 1
 	BundleSHA256      string `json:"bundleSHA256"`
 	BundleSize        int64  `json:"bundleSize"`
 	Platform          string `json:"platform"`
 	KubernetesVersion string `json:"kubernetesVersion"`
-	// Release is who said which version is the newest, where that was asked.
+	// Release is the source of the newest version, where that was asked.
 	Release    *fetch.Source         `json:"release,omitempty"`
 	Mirrors    []ProvenanceMirror    `json:"mirrors"`    // sorted by host
 	Components []ProvenanceComponent `json:"components"` // sorted by name
@@ -134,9 +134,9 @@ func (p Provenance) encode() ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// A provenanceFile is written beside the bundle in two halves, so that it never
-// names another bundle than the one it is beside. A build that ends between them
-// leaves a bundle without one.
+// A provenanceFile is written in two steps, so that it never names another bundle
+// than the one next to it. A build that ends between them leaves a bundle without
+// a provenance.
 type provenanceFile struct {
 	path, temporary string
 }

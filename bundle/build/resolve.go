@@ -21,8 +21,8 @@ const parallel = 4
 type binary struct {
 	images.Binary
 	sum     string       // the sha256 of the file
-	pinned  bool         // whether the user said so
-	source  fetch.Source // who else did
+	pinned  bool         // whether the user gave it
+	source  fetch.Source // of the sum, if not
 	pieces  []piece      // what of it goes into the bundle; nil until the cache has it
 	dropped bool         // optional, and left out
 }
@@ -95,7 +95,7 @@ func (b *builder) resolveBinary(ctx context.Context, bin *binary) (err error) {
 	if bin.pieces, err = b.cachedPieces(ctx, bin, bin.sum); err != nil || bin.pieces == nil {
 		return err
 	}
-	return b.remember(bin) // that this site says so, too
+	return b.remember(bin) // for this source, too
 }
 
 // site is who is asked for what is at address.

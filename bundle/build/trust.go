@@ -12,42 +12,41 @@ import (
 // Who can vouch for what is in a bundle.
 const (
 	bySite      = "site"       // the checksum that the site publishes
-	byRegistry  = "registry"   // what the registry says that a tag means
+	byRegistry  = "registry"   // the registry resolved the tag
 	byPin       = "--checksum" // the user
 	byReference = "reference"  // the digest in an image's own name
 )
 
-// hearsay counts what a site, or a mirror in its place, said without anyone else
-// to confirm it.
-type hearsay struct{ files, tags, versions int }
+// unconfirmed counts what only one site or mirror vouches for.
+type unconfirmed struct{ files, tags, versions int }
 
-// warnings says what rests on a mirror's word, or on plain http: one warning for
-// each site.
+// warnings lists what only a mirror, or a site over plain http, vouches for: one
+// warning for each.
 func (b *builder) warnings() []string {
-	sites := map[string]*hearsay{}
-	said := func(s fetch.Source, count func(*hearsay)) {
+	sites := map[string]*unconfirmed{}
+	vouched := func(s fetch.Source, count func(*unconfirmed)) {
 		for _, site := range s.Sites() {
 			if !b.mirrors.IsMirror(site) && !strings.HasPrefix(site, "http://") {
 				continue
 			}
 			if sites[site] == nil {
-				sites[site] = &hearsay{}
+				sites[site] = &unconfirmed{}
 			}
 			count(sites[site])
-			return // where it redirects to is its word, too
+			return // it also chose where to redirect
 		}
 	}
 	if b.release.Site != "" {
-		said(b.release, func(h *hearsay) { h.versions++ })
+		vouched(b.release, func(u *unconfirmed) { u.versions++ })
 	}
 	for _, bin := range b.binaries {
 		if !bin.pinned && !bin.dropped {
-			said(bin.source, func(h *hearsay) { h.files++ })
+			vouched(bin.source, func(u *unconfirmed) { u.files++ })
 		}
 	}
 	for _, i := range b.images {
 		if vouchedBy(i) == byRegistry {
-			said(i.Source, func(h *hearsay) { h.tags++ })
+			vouched(i.Source, func(u *unconfirmed) { u.tags++ })
 		}
 	}
 	var list []string
@@ -57,26 +56,26 @@ func (b *builder) warnings() []string {
 	return list
 }
 
-func (h hearsay) warning(site string, mirror bool) string {
+func (u unconfirmed) warning(site string, mirror bool) string {
 	var what []string
-	if h.files > 0 {
-		what = append(what, fmt.Sprintf("the checksums of %s", plural(h.files, "file")))
+	if u.files > 0 {
+		what = append(what, fmt.Sprintf("the checksums of %s", plural(u.files, "file")))
 	}
-	if h.tags > 0 {
-		what = append(what, fmt.Sprintf("the digests of %s", plural(h.tags, "image")))
+	if u.tags > 0 {
+		what = append(what, fmt.Sprintf("the digests of %s", plural(u.tags, "image")))
 	}
-	if h.versions > 0 {
+	if u.versions > 0 {
 		what = append(what, "the newest version")
 	}
 	who := "site"
 	if mirror {
 		who = "mirror"
 	}
-	s := fmt.Sprintf("%s %s supplied %s. They show that nothing was damaged on the way, not that it is upstream's: pin what you know from elsewhere with --checksum", who, site, strings.Join(what, " and "))
+	s := fmt.Sprintf("%s %s supplied %s. This detects damage, but does not prove that the contents are upstream's", who, site, strings.Join(what, " and "))
 	if strings.HasPrefix(site, "http://") {
-		s += ". It uses plain http: anyone on the network path can replace files and checksums alike"
+		s += ". It uses plain http: anyone on the network path can replace contents and checksums together"
 	}
-	return s
+	return s + ". --checksum pins checksums that you know from another source"
 }
 
 func plural(n int, what string) string {

@@ -34,8 +34,8 @@ func evil(t *testing.T) *buildtest.Upstream {
 	return u
 }
 
-// What one mirror said is not taken for what another says, in either order, and
-// what both have is downloaded once.
+// Facts from one mirror are not used with another, in either order, and contents
+// that both have are downloaded once.
 func TestCacheDoesNotLaunderMirrors(t *testing.T) {
 	t.Parallel()
 	good, bad := buildtest.New(t, version), evil(t)
@@ -51,7 +51,7 @@ func TestCacheDoesNotLaunderMirrors(t *testing.T) {
 	o.Mirrors = mirrors(t, good)
 	got := run(t, o)
 	if got.SHA256 != want.SHA256 {
-		t.Error("the bundle has what the bad mirror said")
+		t.Error("the bundle has content of the bad mirror")
 	}
 	asked := good.Requests()
 	for _, q := range []string{"GET " + kubelet + ".sha256", "GET " + kubelet, "GET registry.k8s.io/v2/kube-apiserver/manifests/v1.29.15", "GET registry.k8s.io/v2/pause/manifests/3.9"} {
@@ -66,11 +66,11 @@ func TestCacheDoesNotLaunderMirrors(t *testing.T) {
 	}
 	o.Mirrors = mirrors(t, bad)
 	if got := run(t, o); got.SHA256 != poisoned.SHA256 {
-		t.Error("the bundle has what the good mirror said")
+		t.Error("the bundle has content of the good mirror")
 	}
 }
 
-// Facts of the first layout did not say whose they were.
+// Facts of the first layout have no source.
 func TestOldFactsAreNotRead(t *testing.T) {
 	t.Parallel()
 	u := buildtest.New(t, version)
@@ -131,7 +131,7 @@ func TestProvenance(t *testing.T) {
 			t.Errorf("%+v, for %+v", got, i)
 		}
 	}
-	// The same build from another cache, and from the same one, says the same.
+	// The same build from another cache, and from the same one, records the same.
 	again := options(t, u)
 	again.Version, again.Images = o.Version, o.Images
 	for _, o := range []build.Options{again, again} {
@@ -142,7 +142,7 @@ func TestProvenance(t *testing.T) {
 }
 
 // The bundle of an honest mirror is the same bytes, whatever the mirror. Who
-// vouched is beside it.
+// vouched is recorded next to it.
 func TestHonestMirrorsMakeTheSameBundle(t *testing.T) {
 	t.Parallel()
 	one, two := buildtest.New(t, version), buildtest.New(t, version)
@@ -154,7 +154,7 @@ func TestHonestMirrorsMakeTheSameBundle(t *testing.T) {
 	}
 }
 
-// Whenever a build ends, the provenance beside a bundle is that bundle's.
+// However a build ends, the provenance next to a bundle is that bundle's.
 func TestProvenanceNeverNamesAnotherBundle(t *testing.T) {
 	t.Parallel()
 	u := buildtest.New(t, version)
@@ -214,7 +214,7 @@ func TestMirrorsAreWarnedAbout(t *testing.T) {
 	}
 }
 
-// An optional component is left out only where its site says that it is not there.
+// An optional component is left out only if its site answers that it is not there.
 func TestOnlyNotFoundLeavesOut(t *testing.T) {
 	t.Parallel()
 	answers := map[string]func(w http.ResponseWriter, r *http.Request){
@@ -441,7 +441,7 @@ func TestPinsThatNameNothing(t *testing.T) {
 			t.Errorf("%s: %v, hint %q", name, err, fault.Hint(err))
 		}
 	}
-	// A list may have checksums of other things beside.
+	// A list may have checksums of other files, too.
 	o := options(t, u)
 	o.Pins = list("# from upstream\n" + sum + "  bin/linux/amd64/kubelet\n" + other + " *bin/linux/arm64/kubelet\nSHA256 (kubeadm) = " + other + "\n\n")
 	if r := run(t, o); !slices.Equal(r.Pinned, []string{"kubelet"}) {

@@ -30,10 +30,10 @@ import (
 //	                     the site whose URL has the sha256 that begins so
 //	facts-2/<hex>        JSON, named by the sha256 of the fact's key
 //
-// Content is true whoever delivered it, because it has its sha256. What a site
-// says is true for that site only, so its name is part of the key; see
-// Client.Remember. The folder facts of an earlier layout did not know whose its
-// facts were, and is not read.
+// Content is shared by all sources, because it is compared with its sha256. What a
+// source vouches for holds for that source only, so the key names it; see
+// Client.Remember. The directory facts of an earlier layout has keys without a
+// source, and is not read.
 //
 // Layers and archives are kept unpacked only. What is here is what a bundle
 // holds, byte for byte, so a second build neither downloads nor decompresses.
@@ -176,7 +176,7 @@ func (c *Cache) keep(f *os.File, sum string, size int64) error {
 	return nil
 }
 
-// writing says that writing to the cache failed.
+// writing is the error of a write to the cache.
 func (c *Cache) writing(err error) error {
 	return space.Explain(c.dir, fmt.Errorf("writing cache: %w", err))
 }
@@ -201,8 +201,8 @@ func (c *Cache) Recall(key string) (string, bool) {
 	return f.Value, true
 }
 
-// Remember stores a fact that is true whoever is asked, such as what an archive
-// with a certain sha256 holds.
+// Remember stores a fact that holds for all sources, such as the contents of an
+// archive with a certain sha256.
 func (c *Cache) Remember(key, value string) error {
 	b, err := json.Marshal(fact{key, value})
 	if err != nil {

@@ -53,11 +53,11 @@ func Transport() *http.Transport {
 }
 
 // Recall returns what Remember stored under key in a build through the same
-// mirrors. What others said is not known here.
+// mirrors. Facts from other sources are not returned.
 func (c *Client) Recall(key string) (string, bool) { return c.Cache.Recall(key + c.mirrors.suffix()) }
 
-// Remember stores what a site or registry said and will not change: a published
-// checksum, the digest behind a release's tag. It holds for these mirrors only.
+// Remember stores a fact from a site or registry that does not change: a published
+// checksum, the digest of a release's tag. It holds for these mirrors only.
 func (c *Client) Remember(key, value string) error {
 	return c.Cache.Remember(key+c.mirrors.suffix(), value)
 }

@@ -20,7 +20,7 @@ type Download struct {
 	SHA256 string // lower-case hex
 	// Vouched is where SHA256 comes from, for messages: "published at https://…".
 	Vouched string
-	// Size is what the file must have, in bytes; 0 where nobody said so before.
+	// Size is what the file must have, in bytes; 0 if it is not known beforehand.
 	Size int64
 	// HTTP takes the place of the client's own, for sites that want
 	// credentials.
@@ -212,7 +212,7 @@ func (c *Client) resume(ctx context.Context, f *os.File, d Download) error {
 	}
 	defer resp.Body.Close()
 
-	total := int64(-1) // of the file, where the site says so
+	total := int64(-1) // of the file, if the site announces it
 	var from, last int64
 	switch resp.StatusCode {
 	case http.StatusPartialContent:
@@ -274,7 +274,7 @@ func (d Download) checkSize(total int64) error {
 // appendTo appends content to f, which has some bytes of the total, until its end.
 func appendTo(f *os.File, content io.Reader, d Download, have, total int64) error {
 	if total < 0 {
-		total = d.Size // still 0 where nobody knows
+		total = d.Size // still 0 if it is unknown
 	}
 	buf := make([]byte, 128<<10)
 	for {

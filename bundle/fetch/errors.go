@@ -8,8 +8,8 @@ import (
 // A MissingError says that a site does not have a file, or a registry an image.
 type MissingError struct {
 	URL string // of the file, or the image's reference
-	// Why says more than that it was not found. Without it, the site itself
-	// answered that the file is not there (404 or 410).
+	// Why is a reason other than "not found". If it is empty, the site itself
+	// answered 404 or 410.
 	Why string
 }
 
@@ -20,8 +20,8 @@ func (e *MissingError) Error() string {
 	return "not found: " + e.URL
 }
 
-// NotThere reports whether err is the answer of a site that it does not have a
-// file. A site that cannot be reached, refuses or fails has not said so.
+// NotThere reports whether err is a site's own answer that it does not have a
+// file: 404 or 410, and not a site that cannot be reached, refuses or fails.
 func NotThere(err error) bool {
 	var missing *MissingError
 	return errors.As(err, &missing) && missing.Why == ""
@@ -66,8 +66,8 @@ type StatusError struct {
 
 func (e *StatusError) Error() string { return fmt.Sprintf("%s answered %s", e.URL, e.Status) }
 
-// A RedirectError says that a site sent what vouches for other content from
-// https to plain http, where anyone on the way could answer.
+// A RedirectError is a redirect of a checksum or a manifest from https to plain
+// http, where anyone on the network path could answer.
 type RedirectError struct{ From, To string }
 
 func (e *RedirectError) Error() string {

@@ -12,8 +12,8 @@ import (
 // Limits of what is read from a site or a registry, which may be hostile. What
 // has a descriptor has exactly its size; the rest has these.
 const (
-	// maxAnswer holds for every answer whose size nobody announced before:
-	// manifests, token and error documents. Registries need not take larger
+	// maxAnswer holds for every answer whose size is not known beforehand:
+	// manifests, token and error documents. Registries need not accept larger
 	// manifests.
 	maxAnswer = 4 << 20
 	// maxText holds for checksum and version files, which are a few lines.

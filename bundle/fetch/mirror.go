@@ -122,8 +122,7 @@ func (t *Mirrors) Unused() []string {
 	return hosts
 }
 
-// suffix is what makes a key in the cache one of what was said through these
-// mirrors.
+// suffix makes a key in the cache one of facts that came through these mirrors.
 func (t *Mirrors) suffix() string {
 	var list []string
 	for _, r := range t.rules {

@@ -6,18 +6,18 @@ import (
 	"net/url"
 )
 
-// A Source is who said something.
+// A Source is where a fact comes from: a checksum, a digest, a version.
 type Source struct {
 	// Site is the mirror's URL, or the site itself with its scheme.
 	Site string `json:"site"`
 	// URL is what was really asked for there.
 	URL string `json:"url"`
-	// Redirects are the sites that were led to in turn. What followed in their
-	// addresses may change from one minute to the next.
+	// Redirects are the sites that it redirected to, in turn. They are recorded
+	// without paths, which may be signed and change from minute to minute.
 	Redirects []string `json:"redirects,omitempty"`
 }
 
-// Sites lists who had a part in what was said.
+// Sites lists every site and mirror that took part in the answer.
 func (s Source) Sites() []string { return append([]string{s.Site}, s.Redirects...) }
 
 // Source returns who answers a request for u.
@@ -52,8 +52,7 @@ func (t *Mirrors) IsMirror(site string) bool {
 	return false
 }
 
-// redirects follows the redirects of one request and keeps the sites that they
-// lead to.
+// redirects follows the redirects of one request and records their sites.
 type redirects struct {
 	mirrors *Mirrors
 	sites   []string

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// What was said through one list of mirrors is not known with another.
+// A fact that came through one list of mirrors is not known with another.
 func TestFactsBelongToTheirSource(t *testing.T) {
 	cache, err := OpenCache(t.TempDir())
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package space knows how much may still be written to a file system, so that
-// a full one is named before, or at least when, it stops a build.
+// Package space checks the free space of file systems, so that a full one is named
+// before it stops a build, or at the latest when it does.
 package space
 
 import (
@@ -24,8 +24,8 @@ func Check(dir, what string, need int64) error {
 		what, dir, name(dir), free, need)
 }
 
-// Explain says which file system is full where err means that the one of the
-// directory dir is, and returns any other error as it is.
+// Explain adds the name of dir's file system to an error that means that it is
+// full, and returns any other error unchanged.
 func Explain(dir string, err error) error {
 	if !errors.Is(err, unix.ENOSPC) && !errors.Is(err, unix.EDQUOT) || fault.Hint(err) != "" {
 		return err

@@ -42,22 +42,22 @@ stands for the registry's own /v2, so a proxy project of Harbor is
 --mirror registry.k8s.io=https://harbor.example.com/v2/k8s. Credentials for
 registries are read from docker's config file.
 
-A checksum from a mirror proves that nothing was damaged on the way. It does not
-prove that the file is upstream's, because the mirror supplies both. bundle build
-warns about this. --checksum NAME=sha256:HEX pins what you know from elsewhere:
-NAME is a component or an image as "bundle images" and the table at the end show
-it, or a file as its site calls it. --checksums FILE takes a list as sha256sum
-writes it; checksums of other files in it are ignored. No published checksum is
-requested for a pinned file. An image's sha256 is the digest of its index, or of its
-manifest; --image NAME@sha256:HEX pins, too.
+A checksum from a mirror detects damage. It does not prove that the file is
+upstream's, because the mirror supplies both; bundle build warns about this.
+--checksum NAME=sha256:HEX pins a checksum that you know from another source. NAME
+is a component (kubelet), a file name at the site (runc.amd64, linux/amd64/kubelet),
+or an image (registry.k8s.io/pause:3.9), whose checksum is the digest of its index, or
+of its manifest if it has no index. --checksums FILE reads a list in the format of
+sha256sum; entries for other files are ignored. The published checksum of a pinned
+file is not requested. --image NAME@sha256:HEX also pins.
 
-OUTPUT.provenance.json records, for each file and image, which site or mirror vouched
-for its sha256. It is not in the bundle, so that the bundle of an honest mirror has the
-same sha256 as one built without it.
+OUTPUT.provenance.json records which site, mirror or flag vouched for the sha256 of
+each file and image. It is not part of the bundle, so a bundle built through an honest
+mirror has the same sha256 as one built without a mirror.
 
-crictl is optional. It is left out if its site answers that the file is not there.
---require crictl makes that an error, --without crictl leaves it out in any case. That a
-site cannot be reached is always an error.
+crictl is optional. If its site answers that the file does not exist (404, 410), the
+bundle is built without it. With --require crictl that is an error; --without crictl
+always leaves it out. Every other failure is an error.
 
 --compression says how hard to compress. The default is as small as the encoder
 that is built in gets it, and always works. best asks a zstd program on this
@@ -66,8 +66,8 @@ file, many times the processor time and gigabytes of memory, and "init phase
 images" has to get past the programs. fastest is for trials.
 
 Downloads are kept in the cache, and an interrupted one goes on where it was. A
-second build of the same version through the same mirrors needs no network. What one
-mirror said is not used with others.`,
+second build of the same version through the same mirrors needs no network.
+Checksums and digests from one list of mirrors are not used with another.`,
 		Example: `  bundle build --version v1.29
   bundle build --version v1.29.15 --arch arm64 --output install-arm64
   bundle build --version v1.29 --image nginx:1.27 --image ghcr.io/me/app:v2

@@ -112,7 +112,7 @@ func (s shell) runWith(env []string, args ...string) (stdout, stderr string, cod
 }
 
 // After a build through a mirror, one without asks the sites themselves, and has
-// what they say.
+// their contents.
 func TestPlainBuildAfterOneThroughAMirror(t *testing.T) {
 	const kubelet = "dl.k8s.io/release/v1.29.15/bin/linux/amd64/kubelet"
 	sites, mirror := buildtest.New(t, "v1.29.15"), buildtest.New(t, "v1.29.15")
@@ -149,7 +149,7 @@ func TestPlainBuildAfterOneThroughAMirror(t *testing.T) {
 	if e, _ := m.Entry("bin/kubelet"); e.SHA256 != want {
 		t.Errorf("kubelet is %s, the site has %s", e.SHA256, want)
 	}
-	// The sites' own word over https is no reason for a warning.
+	// Checksums from the sites themselves over https need no warning.
 	if strings.Contains(errs, "warning:") || !strings.Contains(out, "plain.provenance.json") {
 		t.Errorf("%s%s", out, errs)
 	}

@@ -116,7 +116,7 @@ func hashOf(b []byte) v1.Hash {
 	return v1.Hash{Algorithm: "sha256", Hex: fmt.Sprintf("%x", sha256.Sum256(b))}
 }
 
-// imageOf makes an image of one layer, told to be of some size.
+// imageOf makes an image of one layer.
 func imageOf(t *testing.T, layer []byte, diffID v1.Hash) (v1.Manifest, map[string][]byte) {
 	t.Helper()
 	config, err := json.Marshal(v1.ConfigFile{Architecture: "amd64", OS: "linux", RootFS: v1.RootFS{Type: "layers", DiffIDs: []v1.Hash{diffID}}})
@@ -135,15 +135,15 @@ func TestSizesOfDescriptorsHold(t *testing.T) {
 		change func(*v1.Manifest)
 		want   string
 	}{
-		"right":                    {func(*v1.Manifest) {}, ""},
-		"config longer than told":  {func(m *v1.Manifest) { m.Config.Size-- }, "config of"},
-		"config shorter than told": {func(m *v1.Manifest) { m.Config.Size++ }, "config of"},
-		"config too large":         {func(m *v1.Manifest) { m.Config.Size = 4<<20 + 1 }, "not between 1 and 4194304"},
-		"layer longer than told":   {func(m *v1.Manifest) { m.Layers[0].Size-- }, "layer sha256:"},
-		"layer shorter than told":  {func(m *v1.Manifest) { m.Layers[0].Size++ }, "layer sha256:"},
-		"layer without a size":     {func(m *v1.Manifest) { m.Layers[0].Size = 0 }, "not between 1"},
-		"layer of negative size":   {func(m *v1.Manifest) { m.Layers[0].Size = -1 }, "not between 1"},
-		"layer without end":        {func(m *v1.Manifest) { m.Layers[0].Size = 1<<40 + 1 }, "not between 1"},
+		"right":                         {func(*v1.Manifest) {}, ""},
+		"config longer than announced":  {func(m *v1.Manifest) { m.Config.Size-- }, "config of"},
+		"config shorter than announced": {func(m *v1.Manifest) { m.Config.Size++ }, "config of"},
+		"config too large":              {func(m *v1.Manifest) { m.Config.Size = 4<<20 + 1 }, "not between 1 and 4194304"},
+		"layer longer than announced":   {func(m *v1.Manifest) { m.Layers[0].Size-- }, "layer sha256:"},
+		"layer shorter than announced":  {func(m *v1.Manifest) { m.Layers[0].Size++ }, "layer sha256:"},
+		"layer without a size":          {func(m *v1.Manifest) { m.Layers[0].Size = 0 }, "not between 1"},
+		"layer of negative size":        {func(m *v1.Manifest) { m.Layers[0].Size = -1 }, "not between 1"},
+		"layer without end":             {func(m *v1.Manifest) { m.Layers[0].Size = 1<<40 + 1 }, "not between 1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)
@@ -199,7 +199,7 @@ type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
-// Registries that say nothing more are given up, whatever was asked for.
+// A registry that goes silent is given up, whatever was requested.
 func TestSilentRegistryIsGivenUp(t *testing.T) {
 	t.Parallel()
 	for _, asked := range []string{"/v2/", "/manifests/v1"} {

@@ -48,7 +48,7 @@ func New(f *fetch.Client, mirrors *fetch.Mirrors, arch string) *Client {
 type Image struct {
 	bundle.Image // without the sizes of the layers
 
-	// Source is who said that the reference means Target. It is empty for an
+	// Source is where the reference was resolved to Target. It is empty for an
 	// image that was named by digest.
 	Source fetch.Source
 	// Site is the registry that this client asks, or its mirror.
@@ -186,7 +186,7 @@ func (c *Client) resolve(ctx context.Context, w Wanted) (*Image, error) {
 	return img, c.remember(ref, memory{img.Target, img.Source})
 }
 
-// checkSizes makes sure that a manifest says how large everything is.
+// checkSizes makes sure that all sizes in a manifest are within bounds.
 func checkSizes(m v1.Manifest) error {
 	if m.Config.Size <= 0 || m.Config.Size > bundle.MaxDocument {
 		return fmt.Errorf("the size of config %s is %d, not between 1 and %d", m.Config.Digest, m.Config.Size, bundle.MaxDocument)
@@ -199,7 +199,7 @@ func checkSizes(m v1.Manifest) error {
 	return nil
 }
 
-// byTag returns what a tag points to, who said so, and whether that was known
+// byTag returns what a tag points to, the source of that, and whether it was known
 // before.
 func (c *Client) byTag(ctx context.Context, ref name.Reference, fixed bool) (body []byte, d bundle.Descriptor, source fetch.Source, known bool, err error) {
 	m, known := c.recall(ref)
@@ -276,7 +276,7 @@ func address(repo name.Repository, kind, id string) string {
 }
 
 // A memory is what the cache remembers of a reference: what it pointed to when an
-// image for the architecture was found there, and who said so.
+// image for the architecture was found there, and the source of that.
 type memory struct {
 	Target bundle.Descriptor `json:"target"`
 	Source fetch.Source      `json:"source"`

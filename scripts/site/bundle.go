@@ -8,8 +8,8 @@ import (
 )
 
 // BuildCache is the cache of the bundles that are made from the rig. It is never
-// the user's own, which bundle build has at airlift/bundle in the user's cache
-// folder: what the rig serves under upstream's names was compiled here.
+// the user's own, airlift/bundle in the user's cache directory: what the rig serves
+// under upstream's names was compiled on this machine.
 func BuildCache() (string, error) {
 	rig, err := components.CacheDir()
 	if err != nil {
