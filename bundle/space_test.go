@@ -1,6 +1,7 @@
 package bundle
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -40,5 +41,36 @@ func TestFullFileSystemIsNamed(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// Complete sees the summary while what was at the path before is still there, and
+// may refuse.
+func TestCompletePrecedesTheRename(t *testing.T) {
+	s := newSample()
+	dir := t.TempDir()
+	path := filepath.Join(dir, "install")
+	if err := os.WriteFile(path, []byte("was here"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var seen Summary
+	refused := errors.New("refused")
+	complete := func(s Summary) error {
+		seen = s
+		if b, _ := os.ReadFile(path); string(b) != "was here" {
+			t.Error("the file is there already")
+		}
+		return refused
+	}
+	_, err := WriteFile(t.Context(), path, programs(), s.manifest, Options{Complete: complete}, s.open, nil)
+	if b, _ := os.ReadFile(path); !errors.Is(err, refused) || string(b) != "was here" {
+		t.Errorf("err = %v, the file has %d bytes", err, len(b))
+	}
+	if files, _ := os.ReadDir(dir); len(files) != 1 {
+		t.Errorf("left behind: %v", files)
+	}
+	written, err := WriteFile(t.Context(), path, programs(), s.manifest, Options{}, s.open, nil)
+	if err != nil || written != seen {
+		t.Errorf("%+v, %+v, %v", written, seen, err)
 	}
 }
