@@ -208,7 +208,7 @@ func sh(t *testing.T, dir, format string, args ...any) string {
 func TestSameInputsGiveTheSameBytes(t *testing.T) {
 	write := func(s *sample, level Level) []byte {
 		path := filepath.Join(t.TempDir(), "install")
-		if _, err := WriteFile(t.Context(), path, programs(), s.manifest, Options{level}, s.open, nil); err != nil {
+		if _, err := WriteFile(t.Context(), path, programs(), s.manifest, Options{Level: level}, s.open, nil); err != nil {
 			t.Fatal(err)
 		}
 		b, err := os.ReadFile(path)

@@ -12,6 +12,7 @@ import (
 	"sync"
 
 	"github.com/klauspost/compress/zstd"
+	"golang.org/x/sys/unix"
 
 	"airlift/bundle/squeeze"
 	"airlift/fault"
@@ -85,6 +86,9 @@ func (p *zstdProcess) Write(b []byte) (int, error) {
 func (p *zstdProcess) Close() error {
 	_ = p.input.Close() // where it fails the program has ended, and that says why
 	if err := p.wait(); err != nil {
+		if strings.Contains(p.messages.String(), "No space left on device") {
+			err = errors.Join(err, unix.ENOSPC) // it writes to the file itself
+		}
 		return fmt.Errorf("running %s: %w: %s", p.command, err, strings.TrimSpace(p.messages.String()))
 	}
 	return nil

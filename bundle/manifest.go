@@ -55,10 +55,11 @@ const (
 type Component struct {
 	Name    string `json:"name"`
 	Version string `json:"version"`
-	// URL is where upstream publishes it, never the mirror it came through.
+	// URL is where upstream publishes a file of this name and version. The file
+	// may have come through a mirror, which is not named here.
 	URL string `json:"url"`
-	// Checksum is the upstream checksum the download was verified against,
-	// "sha256:<hex>", of the file at URL (for an archive: of the archive).
+	// Checksum is "sha256:<hex>" of the file that was downloaded for URL (for an
+	// archive: of the archive). The provenance file names who vouched for it.
 	Checksum string `json:"checksum"`
 	// Entries are the names of the entries that came from it.
 	Entries []string `json:"entries"`

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"airlift/bundle/head"
+	"airlift/bundle/space"
 )
 
 // Progress is told of every n bytes of an entry that have passed. It is called
@@ -67,6 +68,14 @@ func (w *payloadWriter) write(ctx context.Context, t *head.Trailer, entries []En
 	})
 	if err := g.Wait(); err != nil {
 		return cmp.Or(ctx.Err(), err) // a program that was killed does not say why
+	}
+	waiting, err := images.Seek(0, io.SeekEnd)
+	if err != nil {
+		return err
+	}
+	// Now they are on the disk twice.
+	if err := space.Check(w.dir, "the images in the bundle", waiting); err != nil {
+		return err
 	}
 	if _, err := images.Seek(0, io.SeekStart); err != nil {
 		return err

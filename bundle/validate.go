@@ -14,10 +14,10 @@ const (
 	// the sum of all sizes within an int64.
 	maxEntries = 1 << 16
 
-	// maxDocument is the largest an index, a manifest or a config may be:
+	// MaxDocument is the largest an index, a manifest or a config may be:
 	// what the OCI distribution specification makes registries accept, and
 	// what readers hold in memory at once. maxDocuments bounds their sum.
-	maxDocument  = 4 << 20
+	MaxDocument  = 4 << 20
 	maxDocuments = 64 << 20
 
 	// maxName is the longest entry name in bytes: a file name that every
@@ -176,8 +176,8 @@ func (v validator) checkImages(images []Image) error {
 			if err := checkText("media type", d.MediaType); err != nil {
 				return fmt.Errorf("image %q: %s: %w", i.Name, d.what, err)
 			}
-			if d.Size > maxDocument {
-				return fmt.Errorf("image %q: %s: %d bytes are more than the %d allowed", i.Name, d.what, d.Size, maxDocument)
+			if d.Size > MaxDocument {
+				return fmt.Errorf("image %q: %s: %d bytes are more than the %d allowed", i.Name, d.what, d.Size, MaxDocument)
 			}
 			documents += d.Size
 			if err := v.useBlob(d.what, d.Digest, d.Size); err != nil {

@@ -12,12 +12,16 @@ import (
 	"path/filepath"
 
 	"airlift/bundle/head"
+	"airlift/bundle/space"
 	"airlift/fault"
 )
 
 // Options say how to write a bundle. The zero value is what users want.
 type Options struct {
 	Level Level
+	// Complete, if set, is called when the file is complete and on the disk, and
+	// right before it takes the place of what is at its path. An error prevents that.
+	Complete func(Summary) error
 }
 
 // A Summary describes a bundle file that was written. Sizes are in bytes.
@@ -46,7 +50,7 @@ type Programs struct {
 func WriteFile(ctx context.Context, path string, programs Programs, m *Manifest, o Options, open func(Entry) (io.ReadCloser, error), p Progress) (Summary, error) {
 	s, err := writeFile(ctx, path, programs, m, o, open, p)
 	if err != nil {
-		return Summary{}, fmt.Errorf("writing %s: %w", path, err)
+		return Summary{}, space.Explain(filepath.Dir(path), fmt.Errorf("writing %s: %w", path, err))
 	}
 	return s, nil
 }
@@ -95,6 +99,11 @@ func writeFile(ctx context.Context, path string, programs Programs, m *Manifest,
 	}
 	if err := ctx.Err(); err != nil {
 		return Summary{}, err
+	}
+	if o.Complete != nil {
+		if err := o.Complete(s); err != nil {
+			return Summary{}, err
+		}
 	}
 	if err := os.Rename(f.Name(), path); err != nil {
 		return Summary{}, err

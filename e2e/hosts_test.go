@@ -4,10 +4,18 @@ package e2e
 
 import (
 	"context"
+	"fmt"
 	"io"
+	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-containerregistry/pkg/crane"
+	ref "github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
 
 	"airlift/scripts/lab"
 	"airlift/scripts/site"
@@ -33,7 +41,17 @@ version = 2
 END
 systemctl restart containerd`)
 	config := run(t, h, "cat", "/etc/containerd/config.toml")
+	// Images of somebody's: one under the name that this containerd starts pods
+	// with, which init gives to the bundle's pause image, and another.
+	importTiny(t, h, "registry.k8s.io/pause:3.6", "docker.io/library/unrelated:1")
+	before := containerdHas(t, h)
+	// A run that is killed while it imports must not make the next one take what
+	// it finds for somebody's.
+	run(t, h, "sh", "-c", site.Installer+" init >/dev/null 2>&1 & sleep 4; kill -9 $! 2>/dev/null; wait; true")
 	contains(t, install(t, h, 0, "init"), "this host's own containerd 1.6")
+	if containerdHas(t, h) == before {
+		t.Error("init has imported nothing")
+	}
 	systemIsUp(t, s, 1)
 	if got := run(t, h, "cat", "/etc/containerd/config.toml"); got != config {
 		t.Errorf("containerd's settings became:\n%s", got)
@@ -42,11 +60,68 @@ systemctl restart containerd`)
 		t.Error(err)
 	}
 
+	// To an installer that did not make this node, its pods are somebody's.
+	run(t, h, "mv", "/var/lib/airlift", "/root/aside")
+	contains(t, install(t, h, 3, "preflight", "init"), "[ERROR CRIPods]", "kube-system/etcd-")
+	run(t, h, "mv", "/root/aside", "/var/lib/airlift")
+
 	install(t, h, 0, "reset", "--force")
 	run(t, h, "systemctl", "is-active", "containerd")
 	if out := run(t, h, "ctr", "-n", "k8s.io", "containers", "ls", "-q"); out != "" {
 		t.Errorf("containers left: %s", out)
 	}
+	same(t, before, containerdHas(t, h))
+}
+
+// importTiny imports an image of one file for each name, and waits until the
+// CRI has seen them and what ctr leaves behind is collected.
+func importTiny(t *testing.T, h *lab.Host, names ...string) {
+	t.Helper()
+	for i, name := range names {
+		img, err := crane.Image(map[string][]byte{"name": []byte(name)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		config, err := img.ConfigFile()
+		if err != nil {
+			t.Fatal(err)
+		}
+		config.OS, config.Architecture = "linux", runtime.GOARCH
+		if img, err = mutate.ConfigFile(img, config); err != nil {
+			t.Fatal(err)
+		}
+		tag, err := ref.NewTag(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		local := filepath.Join(t.TempDir(), "image.tar")
+		if err := tarball.WriteToFile(local, tag, img); err != nil {
+			t.Fatal(err)
+		}
+		remote := fmt.Sprintf("/root/image-%d.tar", i)
+		if _, err := h.CopyIn(t.Context(), local, remote, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		run(t, h, "ctr", "-n", "k8s.io", "images", "import", remote)
+	}
+	eventually(t, time.Minute, func() string {
+		if ids := strings.Count(run(t, h, "ctr", "-n", "k8s.io", "images", "ls", "-q"), "sha256:"); ids < len(names) {
+			return fmt.Sprintf("the CRI has given %d of %d images its names", ids, len(names))
+		}
+		return ""
+	})
+	run(t, h, "ctr", "-n", "k8s.io", "content", "prune", "references")
+}
+
+// containerdHas lists the images, blobs, snapshots and leases of the CRI's
+// namespace.
+func containerdHas(t *testing.T, h *lab.Host) string {
+	t.Helper()
+	return run(t, h, "sh", "-c", `
+		ctr -n k8s.io images ls | awk '{print $1, $2, $3, $NF}'
+		ctr -n k8s.io content ls -q
+		ctr -n k8s.io snapshots ls | awk '{print $1, $2, $3}'
+		ctr -n k8s.io leases ls`)
 }
 
 // TestSeveralAddresses: with two networks and no default route there is no
@@ -127,6 +202,18 @@ func TestInterrupted(t *testing.T) {
 		if tr, text := takeTimeline(t, h); tr.OtherData["outcome"] != "interrupted" || len(tr.rows()["steps"]) == 0 {
 			t.Errorf("the timeline of an interrupted run:\n%s", text)
 		}
+	})
+	t.Run("lost session", func(t *testing.T) {
+		out, err := h.Output(t.Context(), "sh", "-c", site.Installer+" init >/root/init.log 2>&1 & sleep 2; kill -HUP $!; wait $!")
+		if code := exitCode(err); code != 130 {
+			t.Errorf("exit code %d: %v\n%s", code, err, out)
+		}
+		contains(t, run(t, h, "cat", "/root/init.log"), "interrupted by SIGHUP", "hint: ")
+	})
+	t.Run("output that nobody reads", func(t *testing.T) {
+		out := run(t, h, "bash", "-c", site.Installer+" init 2>/root/init.log | head -n 1; echo ${PIPESTATUS[0]}")
+		contains(t, out, "preflight", "130")
+		contains(t, run(t, h, "cat", "/root/init.log"), "interrupted: nobody reads", "hint: ")
 	})
 	t.Run("kill -9", func(t *testing.T) {
 		for _, after := range []string{"0.5", "2", "4", "7"} {

@@ -65,3 +65,14 @@ func binaries(kubernetes, crictl, arch string) []Binary {
 		},
 	}
 }
+
+// Optional lists the components that a bundle may be made without.
+func Optional() []string {
+	var names []string
+	for _, b := range binaries("", "", "") {
+		if b.Optional {
+			names = append(names, b.Name)
+		}
+	}
+	return names
+}

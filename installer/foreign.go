@@ -3,12 +3,14 @@ package installer
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
 	"airlift/fault"
 	"airlift/images/store"
 	"airlift/installer/config"
+	"airlift/installer/host"
 )
 
 // A host may have a containerd of its own. It is used when Kubernetes can run
@@ -40,6 +42,9 @@ func (n *Node) detectRuntime(ctx context.Context) error {
 	if err == nil {
 		err = n.fits(info)
 	}
+	if err == nil {
+		n.pods, err = s.Pods(ctx)
+	}
 	if err != nil {
 		_ = s.Close()
 		hint := fault.Hint(err)
@@ -48,6 +53,7 @@ func (n *Node) detectRuntime(ctx context.Context) error {
 		}
 		return fault.Wrap(fmt.Errorf("using this host's containerd %s: %w", info.Version, err), fault.Preflight, hint)
 	}
+	s.BeforeNaming(n.recordNames(socket))
 	n.store, n.foreign, n.sandboxImage, n.runtimeVersion = s, true, info.SandboxImage, info.Version
 	n.imageDir = info.ImageDir
 	n.Config.Facts.CgroupDriver = "cgroupfs"
@@ -99,4 +105,63 @@ func (n *Node) nameSandboxImage(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// recordNames returns a function that records image names in the ledger before
+// they are created or changed in an existing containerd.
+func (n *Node) recordNames(socket string) func(context.Context, []store.NameChange) error {
+	return func(_ context.Context, changes []store.NameChange) error {
+		var names []host.ImageName
+		for _, c := range changes {
+			names = append(names, host.ImageName{Socket: socket, Name: c.Name, Before: (*host.ImageTarget)(c.Before), Set: c.Set})
+		}
+		return n.Host.RecordImageNames(names...)
+	}
+}
+
+// restoreImages restores the image names in an existing containerd. What was
+// imported goes with them.
+func (n *Node) restoreImages(ctx context.Context) error {
+	if n.Host.OwnsRuntime() {
+		return nil // all of it goes
+	}
+	names := map[string][]host.ImageName{} // by socket
+	for _, name := range n.Host.ImageNames() {
+		names[name.Socket] = append(names[name.Socket], name)
+	}
+	if n.Host.Used() && n.exists(n.resetSocket()) && len(names) == 0 {
+		names[n.resetSocket()] = nil // a killed import may have left something
+	}
+	for _, socket := range slices.Sorted(maps.Keys(names)) {
+		if err := n.restoreNames(ctx, socket, names[socket]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (n *Node) restoreNames(ctx context.Context, socket string, names []host.ImageName) error {
+	if !n.exists(socket) && !n.exists("/var/lib/containerd") {
+		n.Console.Note("containerd was removed, and its images with it")
+		return n.Host.ForgetImageNames(names...)
+	}
+	s, err := store.Connect(ctx, socket)
+	if err != nil {
+		return fault.Wrap(fmt.Errorf("restoring image names: %w", err), fault.Failure,
+			"start containerd (systemctl start containerd) and run reset again")
+	}
+	defer s.Close()
+	var changes []store.NameChange
+	for _, name := range names {
+		changes = append(changes, store.NameChange{Name: name.Name, Before: (*store.Target)(name.Before), Set: name.Set})
+	}
+	left, err := s.RestoreNames(ctx, changes)
+	if err != nil {
+		return err
+	}
+	for _, note := range left {
+		n.Console.Note("left in place: %s", note)
+	}
+	n.leftImages = append(n.leftImages, left...)
+	return n.Host.ForgetImageNames(names...)
 }

@@ -71,6 +71,7 @@ type Node struct {
 	runtimeVersion string         // of a foreign containerd
 	imageDir       string         // where a foreign containerd unpacks images
 	sandboxImage   string         // the pause image a foreign containerd asks for, if it tells
+	pods           []string       // that a foreign containerd has
 	rerun          bool           // an earlier run of ours has got at least to the certificates
 	changes        int            // what this run changed on the host and in the cluster
 	client         *cluster.Client
@@ -84,8 +85,9 @@ type Node struct {
 	kubeletBegan time.Time        // when one that init has started was healthy
 	late         []runtime.Object // of the cluster, to be created when that is older
 
-	clusterVersion   string // join: what the cluster runs
-	lastControlPlane bool   // reset: the cluster ends with this host
+	clusterVersion   string   // join: what the cluster runs
+	lastControlPlane bool     // reset: the cluster ends with this host
+	leftImages       []string // reset: image names that are left, with the reasons
 }
 
 // UseBundle reads the bundle's manifest, and from it what version to install

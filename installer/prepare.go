@@ -88,7 +88,7 @@ func (n *Node) Preflight(ctx context.Context) (preflight.Report, error) {
 func (n *Node) target(kubelet []byte) preflight.Target {
 	return preflight.Target{
 		Config: n.Config, Role: n.role, Rerun: n.rerun, Root: n.Host.Path("/"),
-		Binaries: n.binaries(), Runtime: n.unfit, RuntimeInUse: n.foreign, RuntimeVersion: n.runtimeVersion,
+		Binaries: n.binaries(), Runtime: n.unfit, RuntimeInUse: n.foreign, RuntimeVersion: n.runtimeVersion, Pods: n.pods,
 		MissingImages: n.missingImages(), Kubelet: kubelet,
 	}
 }

@@ -7,17 +7,12 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"airlift/fault"
 	"airlift/images/store"
 	"airlift/installer/config"
 	"airlift/installer/host"
 )
-
-// podTimeout bounds how long reset waits for pods to stop before it kills
-// what is left of them.
-const podTimeout = 60 * time.Second
 
 // Reset lists the steps that put the host back to where init or join works
 // again. The first two come before anything on the host has changed, and
@@ -30,6 +25,7 @@ func (n *Node) Reset() []Step {
 		{Name: "stop-kubelet", Doc: "stop the kubelet", Run: n.stopKubelet},
 		{Name: "remove-pods", Doc: "stop and remove all pods", Run: n.removePods},
 		{Name: "cleanup-node", Doc: "remove what was installed and made", Steps: []Step{
+			{Name: "images", Doc: "restore the image names in an existing containerd", Run: n.restoreImages},
 			{Name: "runtime", Doc: "stop containerd", Run: n.Host.StopRuntime},
 			{Name: "mounts", Doc: "unmount volumes", Run: n.unmount},
 			{Name: "interfaces", Doc: "remove the pod network's interfaces", Run: n.Host.RemoveInterfaces},
@@ -77,8 +73,6 @@ func (n *Node) resetSocket() string {
 }
 
 func (n *Node) removePodsThroughCRI(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, podTimeout)
-	defer cancel()
 	s, err := store.Connect(ctx, n.resetSocket())
 	if err != nil {
 		return err
@@ -135,7 +129,11 @@ func (n *Node) RunReset(ctx context.Context) error {
 	if name != "" && !n.lastControlPlane {
 		left = fmt.Sprintf("In the cluster its Node object is left, which there can be removed: kubectl delete node %s\n", name)
 	}
-	n.Console.Summary("This host is as it was before. Not touched: logs in /var/log, your own kubeconfig files (~/.kube).\n" + left)
+	before := "This host is as it was before."
+	if len(n.leftImages) > 0 {
+		before = "This host is as it was before, except:\n    " + strings.Join(n.leftImages, "\n    ") + "\n"
+	}
+	n.Console.Summary(before + " Not touched: logs in /var/log, your own kubeconfig files (~/.kube).\n" + left)
 	n.Console.close()
 	return nil
 }

@@ -28,7 +28,7 @@ type Display struct {
 // New shows progress on w, with a bar if w is a terminal that can draw one.
 func New(w io.Writer) *Display {
 	d := &Display{out: w}
-	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) && os.Getenv("TERM") != "dumb" {
+	if f, ok := w.(interface{ Fd() uintptr }); ok && term.IsTerminal(int(f.Fd())) && os.Getenv("TERM") != "dumb" {
 		d.bar = NewBar(w)
 	}
 	return d

@@ -38,6 +38,11 @@ type Options struct {
 	Programs bundle.Programs
 	CacheDir string
 	Mirrors  []fetch.Mirror
+	// Pins are checksums that the user knows from elsewhere.
+	Pins []Pin
+	// Require and Without name optional components: those that must not be
+	// left out, and those that shall be.
+	Require, Without []string
 	// Refresh asks registries and sites again for what the cache remembers.
 	Refresh bool
 	// Level is how hard to compress; the zero value is what users want.
@@ -51,6 +56,12 @@ type Result struct {
 	bundle.Summary
 	Path     string
 	Manifest *bundle.Manifest
+	// Provenance is the path of the file that records who vouched for what.
+	Provenance string
+	LeftOut    []LeftOut
+	Pinned     []string // what the user's checksums were compared with
+	// Warnings are sentences about what only a mirror vouches for.
+	Warnings []string
 	// UnusedMirrors are mirrored hosts that nothing was asked of, in a build
 	// that did not find everything in its cache.
 	UnusedMirrors []string
@@ -65,8 +76,10 @@ type builder struct {
 	fetch    *fetch.Client
 	registry *registry.Client
 
+	release  fetch.Source // of the newest version, where that was asked
 	binaries []*binary
 	images   []*registry.Image
+	leftOut  []LeftOut
 	fetched  atomic.Int64 // bytes, as they travelled
 }
 
@@ -98,7 +111,8 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Result{Summary: sum, Path: o.Output, Manifest: m}
+	r := &Result{Summary: sum, Path: o.Output, Manifest: m,
+		Provenance: ProvenancePath(o.Output), LeftOut: b.leftOut, Pinned: b.pinnedNames(), Warnings: b.warnings()}
 	if b.fetched.Load() > 0 {
 		r.UnusedMirrors = b.mirrors.Unused()
 	}
@@ -113,6 +127,9 @@ func (b *builder) prepare() (err error) {
 	if err := images.Supported(b.Arch, b.CNI); err != nil {
 		return err
 	}
+	if err := b.checkOptional(); err != nil {
+		return err
+	}
 	for n, name := range b.Images {
 		if b.Images[n], err = images.Normalize(name); err != nil {
 			return err
@@ -125,6 +142,9 @@ func (b *builder) prepare() (err error) {
 		return err
 	}
 	if err := checkOutput(b.Output); err != nil {
+		return err
+	}
+	if err := checkProvenance(b.Output); err != nil {
 		return err
 	}
 	if err := b.Level.Check(); err != nil {
@@ -163,10 +183,10 @@ func (b *builder) newest(ctx context.Context) (string, error) {
 	if err != nil || full != "" {
 		return full, err
 	}
-	text, err := b.fetch.Text(ctx, channel)
+	text, source, err := b.fetch.Text(ctx, channel)
 	if err != nil {
 		hint := "give a full version, like --version v1.29.15"
-		if last, ok := b.cache.Recall("newest in " + channel); ok {
+		if last, ok := b.fetch.Recall("newest in " + channel); ok {
 			hint = fmt.Sprintf("give the full version; the last answer was --version %s", last)
 		}
 		return "", fault.Wrap(fmt.Errorf("finding the newest release of %s: %w", b.Version, err), fault.Failure, hint)
@@ -176,16 +196,26 @@ func (b *builder) newest(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("reading %s: %w", channel, err)
 	}
 	b.Progress.Printf("newest release of %s: %s\n", b.Version, full)
-	return full, b.cache.Remember("newest in "+channel, full)
+	b.release = source
+	return full, b.fetch.Remember("newest in "+channel, full)
 }
 
 // write writes the bundle and reads it again.
 func (b *builder) write(ctx context.Context, m *bundle.Manifest, contents map[string]string) (bundle.Summary, error) {
+	if err := b.checkOutputRoom(); err != nil {
+		return bundle.Summary{}, err
+	}
 	b.Progress.Printf("compression: %s\n", b.Level)
 	item := b.Progress.Item("writing "+b.Output, m.UnpackedSize()+int64(len(b.Programs.Installer)))
 	open := func(e bundle.Entry) (io.ReadCloser, error) { return b.cache.Open(contents[e.Name]) }
-	sum, err := bundle.WriteFile(ctx, b.Output, b.Programs, m, bundle.Options{Level: b.Level}, open,
+	file := provenanceFile{path: ProvenancePath(b.Output)}
+	defer file.discard()
+	complete := func(s bundle.Summary) error { return file.prepare(b.provenance(m, s)) }
+	sum, err := bundle.WriteFile(ctx, b.Output, b.Programs, m, bundle.Options{Level: b.Level, Complete: complete}, open,
 		func(_ bundle.Entry, n int64) { item.Add(n) })
+	if err == nil {
+		err = file.finish()
+	}
 	if err != nil {
 		item.Failed()
 		return sum, err

@@ -309,25 +309,6 @@ func TestMissingFilesWithChecksumsAreReportedTogether(t *testing.T) {
 	}
 }
 
-func TestBundleWithoutCrictl(t *testing.T) {
-	t.Parallel()
-	u := buildtest.New(t, version)
-	o := options(t, u)
-	u.Remove("github.com/kubernetes-sigs/cri-tools/releases/download/v1.28.0/crictl-v1.28.0-linux-amd64.tar.gz.sha256")
-	r := run(t, o)
-	if _, ok := r.Manifest.Entry("bin/crictl"); ok {
-		t.Error("crictl is there")
-	}
-	if _, ok := r.Manifest.Entry("bin/kubectl"); !ok {
-		t.Error("kubectl is not there")
-	}
-	// Nor does the second build need a network to find that out again.
-	u.Close()
-	if again := run(t, o); again.SHA256 != r.SHA256 {
-		t.Error("the second build differs")
-	}
-}
-
 func TestTamperedCrictlIsNotMerelyLeftOut(t *testing.T) {
 	t.Parallel()
 	u := buildtest.New(t, version)

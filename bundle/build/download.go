@@ -13,6 +13,9 @@ import (
 
 // download brings everything that was resolved into the cache.
 func (b *builder) download(ctx context.Context) error {
+	if err := b.checkRoom(ctx); err != nil {
+		return err
+	}
 	var missing shortage
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(parallel)
@@ -95,7 +98,10 @@ func (b *builder) getBinary(ctx context.Context, bin *binary) error {
 		item.Done("in the cache")
 		return nil
 	}
-	d := fetch.Download{Name: label(bin), URL: bin.URL, SHA256: bin.sum, Meter: meter{item, &b.fetched, false}}
+	d := fetch.Download{Name: label(bin), URL: bin.URL, SHA256: bin.sum, Vouched: "published at " + bin.source.URL, Meter: meter{item, &b.fetched, false}}
+	if bin.pinned {
+		d.Vouched = "pinned by --checksum"
+	}
 	var err error
 	if bin.pieces, err = b.fetchPieces(ctx, d, bin.Contents); err != nil {
 		item.Failed()

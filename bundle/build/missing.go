@@ -1,7 +1,6 @@
 package build
 
 import (
-	"context"
 	"errors"
 	"slices"
 	"strings"
@@ -21,44 +20,60 @@ type shortage struct {
 
 type lack struct {
 	of  any // *binary or images.Image
-	why string
+	why *fetch.MissingError
 }
 
 // note keeps an error that says something is missing for later, and passes on
-// any other. An optional binary is missing, too, where its site cannot be
-// reached; but one that is not what it should be is an error.
+// any other. A site that cannot be reached, refuses or fails may well have
+// what was asked for.
 func (s *shortage) note(of any, err error) error {
 	var m *fetch.MissingError
-	var mismatch *fetch.MismatchError
-	bin, ok := of.(*binary)
-	switch {
-	case err == nil:
-		return nil
-	case errors.As(err, &m):
-		s.add(of, m.Error())
-	case ok && bin.Optional && !errors.As(err, &mismatch) && !errors.Is(err, context.Canceled):
-		s.add(of, err.Error())
-	default:
+	if !errors.As(err, &m) {
 		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.items = append(s.items, lack{of, m})
+	return nil
+}
+
+// mayLeaveOut reports whether a binary is optional, and the user did not ask for it.
+func (b *builder) mayLeaveOut(bin *binary) bool {
+	return bin.Optional && !bin.pinned && !slices.Contains(b.Require, bin.Name)
+}
+
+func (b *builder) leaveOut(c images.Binary, why string) {
+	b.leftOut = append(b.leftOut, LeftOut{c.Name, c.Version, c.URL, why})
+	b.Progress.Printf("  %s %s: left out, a cluster installs without it (%s)\n", c.Name, c.Version, why)
+}
+
+// checkOptional makes sure that what is to be left out, or not to be, can be.
+func (b *builder) checkOptional() error {
+	known := images.Optional()
+	for flag, names := range map[string][]string{"--require": b.Require, "--without": b.Without} {
+		for _, name := range names {
+			if !slices.Contains(known, name) {
+				return fault.New(fault.Usage, "optional: "+strings.Join(known, ", "), "%s %q: no such optional component", flag, name)
+			}
+		}
+	}
+	for _, name := range b.Require {
+		if slices.Contains(b.Without, name) {
+			return fault.New(fault.Usage, "give one of them", "--require and --without both name %q", name)
+		}
 	}
 	return nil
 }
 
-func (s *shortage) add(of any, why string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.items = append(s.items, lack{of, why})
-}
-
-// report drops missing things that are optional, saying so, and returns an
-// error that lists the others.
+// report leaves out missing things that are optional, and returns an error that
+// lists the others.
 func (b *builder) report(s *shortage) error {
 	var lines []string
 	for _, l := range s.items {
 		bin, ok := l.of.(*binary)
-		if ok && bin.Optional {
+		if ok && b.mayLeaveOut(bin) && fetch.NotThere(l.why) {
 			bin.dropped = true
-			b.Progress.Printf("  %s: left out, a cluster installs without it (%s)\n", label(bin), l.why)
+			b.leaveOut(bin.Binary, l.why.Error())
 			continue
 		}
 		name := ""
@@ -67,7 +82,7 @@ func (b *builder) report(s *shortage) error {
 		} else if i, ok := l.of.(images.Image); ok {
 			name = i.Reference
 		}
-		line := l.why
+		line := l.why.Error()
 		if !strings.Contains(line, name) {
 			line = name + ": " + line
 		}

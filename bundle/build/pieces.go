@@ -31,46 +31,63 @@ func total(pieces []piece) int64 {
 }
 
 // A memory is what the cache remembers of a published file once it was
-// downloaded and verified.
+// downloaded and verified: its checksum, and the source of that.
 type memory struct {
-	SHA256 string  `json:"sha256"` // of the file as published
-	Pieces []piece `json:"pieces"`
+	SHA256 string       `json:"sha256"`
+	Source fetch.Source `json:"source"`
 }
 
-func memoryKey(bin *binary) (string, error) {
+func memoryKey(bin *binary) string { return "checksum of " + bin.URL + " at " + bin.ChecksumURL }
+
+// recall returns what the site published about a binary in an earlier build.
+func (b *builder) recall(bin *binary) (m memory, ok bool) {
+	text, ok := b.fetch.Recall(memoryKey(bin))
+	return m, ok && json.Unmarshal([]byte(text), &m) == nil
+}
+
+// piecesKey is the cache's key for the contents of a file with that sha256, from
+// any source.
+func piecesKey(bin *binary, sum string) (string, error) {
 	wanted, err := json.Marshal(bin.Contents)
-	return "pieces of " + bin.URL + " for " + string(wanted), err
+	return "pieces of sha256:" + sum + " for " + string(wanted), err
 }
 
-// recall returns what is remembered of a published file, as far as the cache
-// still has all of its pieces.
-func (b *builder) recall(ctx context.Context, bin *binary) (m memory, err error) {
-	key, err := memoryKey(bin)
+// cachedPieces returns what a binary with that sha256 holds, if the cache has
+// all of it.
+func (b *builder) cachedPieces(ctx context.Context, bin *binary, sum string) (pieces []piece, err error) {
+	key, err := piecesKey(bin, sum)
 	if err != nil {
-		return memory{}, err
+		return nil, err
 	}
 	text, ok := b.cache.Recall(key)
-	if !ok || json.Unmarshal([]byte(text), &m) != nil {
-		return memory{}, nil
+	if !ok || json.Unmarshal([]byte(text), &pieces) != nil {
+		return nil, nil
 	}
-	for _, p := range m.Pieces {
+	for _, p := range pieces {
 		if _, ok, err := b.cache.Has(ctx, p.SHA256); !ok || err != nil {
-			return memory{}, err
+			return nil, err
 		}
 	}
-	return m, nil
+	return pieces, nil
 }
 
+// remember keeps what was learned of a binary that is in the cache.
 func (b *builder) remember(bin *binary) error {
-	key, err := memoryKey(bin)
+	key, err := piecesKey(bin, bin.sum)
 	if err != nil {
 		return err
 	}
-	text, err := json.Marshal(memory{bin.sum, bin.pieces})
+	text, err := json.Marshal(bin.pieces)
 	if err != nil {
 		return err
 	}
-	return b.cache.Remember(key, string(text))
+	if err := b.cache.Remember(key, string(text)); err != nil || bin.pinned {
+		return err
+	}
+	if text, err = json.Marshal(memory{bin.sum, bin.source}); err != nil {
+		return err
+	}
+	return b.fetch.Remember(memoryKey(bin), string(text))
 }
 
 // fetchPieces downloads a published file and takes it apart.
@@ -81,8 +98,8 @@ func (b *builder) fetchPieces(ctx context.Context, d fetch.Download, c images.Co
 	}
 	var pieces []piece
 	never := func() (bool, error) { return false, nil }
-	err := b.fetch.Unpack(ctx, d, never, func(r io.Reader) (err error) {
-		if pieces, err = b.untar(ctx, r, c); err != nil {
+	err := b.fetch.Unpack(ctx, d, never, func(f fetch.Verified) (err error) {
+		if pieces, err = b.untar(ctx, f, d.URL, c); err != nil {
 			return fmt.Errorf("unpacking %s: %w", d.URL, err)
 		}
 		return nil
@@ -90,14 +107,17 @@ func (b *builder) fetchPieces(ctx context.Context, d fetch.Download, c images.Co
 	return pieces, err
 }
 
+// maxPieces bounds what is taken out of one archive; the largest has twenty files.
+const maxPieces = 256
+
 // untar puts the wanted files of a .tar.gz into the cache.
-func (b *builder) untar(ctx context.Context, r io.Reader, c images.Contents) ([]piece, error) {
-	z, err := gzip.NewReader(r)
+func (b *builder) untar(ctx context.Context, f fetch.Verified, url string, c images.Contents) ([]piece, error) {
+	z, err := gzip.NewReader(f)
 	if err != nil {
 		return nil, err
 	}
 	var pieces []piece
-	for t := tar.NewReader(z); ; {
+	for t := tar.NewReader(fetch.LimitUnpacked(z, "the unpacked "+path.Base(url), f.Size)); ; {
 		h, err := t.Next()
 		if err == io.EOF {
 			break
@@ -109,6 +129,9 @@ func (b *builder) untar(ctx context.Context, r io.Reader, c images.Contents) ([]
 		entry := wants(c, h, content)
 		if entry == "" {
 			continue
+		}
+		if len(pieces) == maxPieces {
+			return nil, fmt.Errorf("it has more than %d binaries", maxPieces)
 		}
 		sum, size, err := b.cache.Put(ctx, content, "")
 		if err != nil {

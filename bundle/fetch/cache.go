@@ -12,19 +12,28 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"airlift/bundle/space"
 )
 
 // A Cache is a folder of verified content, each file named by its sha256,
 // and of facts that were learned on the way. Several processes may use one
 // folder at once: whole files appear by rename, unfinished ones are locked.
 //
-//	sha256/<hex>   content, ready for a bundle: programs, manifests, layers
-//	partial/<hex>  an unfinished download of the file with that sha256
-//	facts/<hex>    JSON, named by the sha256 of the fact's key
+//	sha256/<hex>         content, ready for a bundle: binaries, manifests, layers
+//	partial/<hex>-<hex>  an unfinished download of the file with that sha256, from
+//	                     the site whose URL has the sha256 that begins so
+//	facts-2/<hex>        JSON, named by the sha256 of the fact's key
+//
+// Content is shared by all sources, because it is compared with its sha256. What a
+// source vouches for holds for that source only, so the key names it; see
+// Client.Remember. The directory facts of an earlier layout has keys without a
+// source, and is not read.
 //
 // Layers and archives are kept unpacked only. What is here is what a bundle
 // holds, byte for byte, so a second build neither downloads nor decompresses.
@@ -36,24 +45,29 @@ type Cache struct {
 	damaged []string
 }
 
+const factsDir = "facts-2"
+
 // OpenCache makes the folder where needed.
 func OpenCache(dir string) (*Cache, error) {
-	for _, sub := range []string{"sha256", "partial", "facts"} {
+	for _, sub := range []string{"sha256", "partial", factsDir} {
 		if err := os.MkdirAll(filepath.Join(dir, sub), 0o755); err != nil {
-			return nil, fmt.Errorf("opening cache: %w", err)
+			return nil, space.Explain(filepath.Dir(dir), fmt.Errorf("opening cache: %w", err))
 		}
 	}
 	return &Cache{dir: dir, checked: map[string]int64{}}, removeStale(filepath.Join(dir, "partial"))
 }
 
-// removeStale removes what processes that were killed left unfinished.
-// Downloads stay, as they can be continued.
+// removeStale removes what processes that were killed left unfinished, and
+// downloads of an earlier layout. Other downloads stay, as they can be continued.
 func removeStale(dir string) error {
-	files, err := filepath.Glob(filepath.Join(dir, "new.*"))
+	all, err := filepath.Glob(filepath.Join(dir, "*"))
 	if err != nil {
 		return err
 	}
-	for _, f := range files {
+	for _, f := range all {
+		if strings.Contains(filepath.Base(f), "-") {
+			continue
+		}
 		if i, err := os.Stat(f); err == nil && time.Since(i.ModTime()) > 24*time.Hour {
 			os.Remove(f)
 		}
@@ -129,7 +143,7 @@ func (c *Cache) Read(ctx context.Context, sum string) ([]byte, bool, error) {
 func (c *Cache) Put(ctx context.Context, r io.Reader, want string) (sum string, size int64, err error) {
 	f, err := os.CreateTemp(filepath.Join(c.dir, "partial"), "new.*")
 	if err != nil {
-		return "", 0, fmt.Errorf("writing cache: %w", err)
+		return "", 0, c.writing(err)
 	}
 	defer func() {
 		f.Close()
@@ -140,7 +154,7 @@ func (c *Cache) Put(ctx context.Context, r io.Reader, want string) (sum string, 
 	h := sha256.New()
 	size, err = io.Copy(io.MultiWriter(f, h), reader{ctx, r})
 	if err != nil {
-		return "", 0, err
+		return "", 0, space.Explain(c.dir, err)
 	}
 	sum = hexSum(h)
 	if want != "" && sum != want {
@@ -153,19 +167,24 @@ func (c *Cache) Put(ctx context.Context, r io.Reader, want string) (sum string, 
 // closed before: that would unlock it under its old name.
 func (c *Cache) keep(f *os.File, sum string, size int64) error {
 	if err := f.Chmod(0o644); err != nil {
-		return fmt.Errorf("writing cache: %w", err)
+		return c.writing(err)
 	}
 	if err := os.Rename(f.Name(), c.path(sum)); err != nil {
-		return fmt.Errorf("writing cache: %w", err)
+		return c.writing(err)
 	}
 	c.mark(sum, size)
 	return nil
 }
 
+// writing is the error of a write to the cache.
+func (c *Cache) writing(err error) error {
+	return space.Explain(c.dir, fmt.Errorf("writing cache: %w", err))
+}
+
 type fact struct{ Key, Value string }
 
 func (c *Cache) factPath(key string) string {
-	return filepath.Join(c.dir, "facts", fmt.Sprintf("%x", sha256.Sum256([]byte(key))))
+	return filepath.Join(c.dir, factsDir, fmt.Sprintf("%x", sha256.Sum256([]byte(key))))
 }
 
 // Recall returns what Remember stored under key. A fact that cannot be read
@@ -182,8 +201,8 @@ func (c *Cache) Recall(key string) (string, bool) {
 	return f.Value, true
 }
 
-// Remember stores a fact that stays true: a published checksum, the digest
-// behind a release's tag, what an archive holds.
+// Remember stores a fact that holds for all sources, such as the contents of an
+// archive with a certain sha256.
 func (c *Cache) Remember(key, value string) error {
 	b, err := json.Marshal(fact{key, value})
 	if err != nil {
@@ -191,7 +210,7 @@ func (c *Cache) Remember(key, value string) error {
 	}
 	tmp, err := os.CreateTemp(filepath.Join(c.dir, "partial"), "new.*")
 	if err != nil {
-		return fmt.Errorf("writing cache: %w", err)
+		return c.writing(err)
 	}
 	_, err = tmp.Write(b)
 	if cerr := tmp.Close(); err == nil {
@@ -202,22 +221,22 @@ func (c *Cache) Remember(key, value string) error {
 	}
 	if err != nil {
 		os.Remove(tmp.Name())
-		return fmt.Errorf("writing cache: %w", err)
+		return c.writing(err)
 	}
 	return nil
 }
 
-// partial opens the unfinished download of sum and locks it, waiting while
-// another process holds it; it calls waiting once if that takes long. Closing
-// the file unlocks it.
-func (c *Cache) partial(ctx context.Context, sum string, waiting func()) (*os.File, error) {
-	name := filepath.Join(c.dir, "partial", sum)
+// partial opens the unfinished download of sum from site and locks it, waiting
+// while another process holds it; it calls waiting once if that takes long.
+// Closing the file unlocks it.
+func (c *Cache) partial(ctx context.Context, sum, site string, waiting func()) (*os.File, error) {
+	name := c.partialPath(sum, site)
 	late := time.AfterFunc(5*time.Second, waiting)
 	defer late.Stop()
 	for {
 		f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o644)
 		if err != nil {
-			return nil, fmt.Errorf("writing cache: %w", err)
+			return nil, c.writing(err)
 		}
 		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 		if err == nil && sameFile(f, name) {
@@ -233,6 +252,10 @@ func (c *Cache) partial(ctx context.Context, sum string, waiting func()) (*os.Fi
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
+}
+
+func (c *Cache) partialPath(sum, site string) string {
+	return filepath.Join(c.dir, "partial", fmt.Sprintf("%s-%.8x", sum, sha256.Sum256([]byte(site))))
 }
 
 // sameFile reports whether name still means the open file f: whoever held the

@@ -11,21 +11,29 @@ import (
 var sha256Hex = regexp.MustCompile(`^[0-9a-fA-F]{64}$`)
 
 // Checksum returns the sha256 that a site publishes at sumURL for the file at
-// fileURL. A file that the site has checksums of others for, but not of this
-// one, is a *MissingError.
-func (c *Client) Checksum(ctx context.Context, sumURL, fileURL string) (string, error) {
-	text, err := c.Text(ctx, sumURL)
+// fileURL, and who answered. A file that the site has checksums of others for,
+// but not of this one, is a *MissingError.
+func (c *Client) Checksum(ctx context.Context, sumURL, fileURL string) (string, Source, error) {
+	text, source, err := c.Text(ctx, sumURL)
 	if err != nil {
-		return "", err
+		return "", source, err
 	}
 	sum, others := parseChecksum(text, path.Base(fileURL))
 	switch {
 	case sum != "":
-		return sum, nil
+		return sum, source, nil
 	case len(others) > 0:
-		return "", &MissingError{sumURL, fmt.Sprintf("has no checksum of %s, only of %s", path.Base(fileURL), strings.Join(others, ", "))}
+		return "", source, &MissingError{sumURL, fmt.Sprintf("has no checksum of %s, only of %s", path.Base(fileURL), few(others))}
 	}
-	return "", fmt.Errorf("reading %s: there is no sha256 checksum in it", sumURL)
+	return "", source, fmt.Errorf("reading %s: there is no sha256 checksum in it", sumURL)
+}
+
+// few names up to five of the names.
+func few(names []string) string {
+	if len(names) > 5 {
+		return fmt.Sprintf("%s and %d others", strings.Join(names[:5], ", "), len(names)-5)
+	}
+	return strings.Join(names, ", ")
 }
 
 // parseChecksum finds a file's sha256 in either form that sites use: the bare

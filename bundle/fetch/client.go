@@ -14,15 +14,8 @@ import (
 	"github.com/hashicorp/go-retryablehttp"
 )
 
-const (
-	// attempts without a single new byte before a download is given up.
-	attempts = 5
-	// A connection that delivers nothing for this long is replaced.
-	stallAfter = time.Minute
-	// Checksum and version files are a few lines; an error page is not
-	// worth reading further.
-	maxText = 1 << 20
-)
+// attempts without progress before a request is given up.
+const attempts = 5
 
 // A Client downloads over HTTP.
 type Client struct {
@@ -33,19 +26,19 @@ type Client struct {
 	// Note, if set, is told in a sentence why nothing seems to happen.
 	Note func(string)
 
+	mirrors *Mirrors
 	// backoff is how long to wait at first after a failure, and at most.
 	backoff, maxBackoff time.Duration
-	stallAfter          time.Duration
 }
 
 // New returns a client that keeps what it downloads in cache and sends its
-// requests through transport, which follows no redirects itself.
-func New(cache *Cache, transport http.RoundTripper) *Client {
+// requests through mirrors.
+func New(cache *Cache, mirrors *Mirrors) *Client {
 	return &Client{
-		HTTP:    &http.Client{Transport: transport},
+		HTTP:    &http.Client{Transport: mirrors},
 		Cache:   cache,
+		mirrors: mirrors,
 		backoff: time.Second / 2, maxBackoff: 15 * time.Second,
-		stallAfter: stallAfter,
 	}
 }
 
@@ -59,16 +52,15 @@ func Transport() *http.Transport {
 	return t
 }
 
-// A statusError is an answer other than the one asked for.
-type statusError struct {
-	url    string
-	resp   *http.Response // for its headers; the body is closed
-	status string
+// Recall returns what Remember stored under key in a build through the same
+// mirrors. Facts from other sources are not returned.
+func (c *Client) Recall(key string) (string, bool) { return c.Cache.Recall(key + c.mirrors.suffix()) }
+
+// Remember stores a fact from a site or registry that does not change: a published
+// checksum, the digest of a release's tag. It holds for these mirrors only.
+func (c *Client) Remember(key, value string) error {
+	return c.Cache.Remember(key+c.mirrors.suffix(), value)
 }
-
-func (e *statusError) Error() string { return fmt.Sprintf("%s answered %s", e.url, e.status) }
-
-var errStalled = errors.New("the connection went silent")
 
 // check turns an answer's status into an error, or nil for 200 and 206.
 func check(url string, resp *http.Response) error {
@@ -78,7 +70,8 @@ func check(url string, resp *http.Response) error {
 	case http.StatusNotFound, http.StatusGone:
 		return &MissingError{URL: url}
 	}
-	return &statusError{url, resp, resp.Status}
+	status := fmt.Sprintf("%d %s", resp.StatusCode, http.StatusText(resp.StatusCode))
+	return &StatusError{url, resp.StatusCode, status, resp.Header.Get("Retry-After")}
 }
 
 // retry runs try until it succeeds, fails for good, or has failed several
@@ -95,10 +88,10 @@ func (c *Client) retry(ctx context.Context, try func() (advanced bool, err error
 		if advanced {
 			failed = 1
 		}
-		var status *statusError
+		var status *StatusError
 		var resp *http.Response
 		if errors.As(err, &status) {
-			resp = status.resp
+			resp = &http.Response{StatusCode: status.Code, Header: http.Header{"Retry-After": {status.retry}}}
 		}
 		if !temporary(ctx, resp, err) {
 			return err
@@ -126,12 +119,15 @@ func (c *Client) note(format string, args ...any) {
 func temporary(ctx context.Context, resp *http.Response, err error) bool {
 	var missing *MissingError
 	var mismatch *MismatchError
+	var size *SizeError
+	var redirect *RedirectError
 	var local *localError
 	var dns *net.DNSError
 	switch {
 	case errors.As(err, &dns) && dns.IsNotFound:
 		return false // the name does not exist, or there is no network
-	case errors.As(err, &missing), errors.As(err, &mismatch), errors.As(err, &local):
+	case errors.As(err, &missing), errors.As(err, &mismatch), errors.As(err, &size),
+		errors.As(err, &redirect), errors.As(err, &local):
 		return false
 	case resp != nil:
 		again, _ := retryablehttp.DefaultRetryPolicy(ctx, resp, nil)
@@ -143,31 +139,59 @@ func temporary(ctx context.Context, resp *http.Response, err error) bool {
 	return again
 }
 
-// A localError is this machine's own: a full disk is no reason to ask again.
-type localError struct{ err error }
+// A Question asks for something small.
+type Question struct {
+	URL    string
+	Accept string // the header, if not empty
+	// Max is the most that the answer may have; 0 means what any answer may.
+	Max int64
+	// HTTP takes the place of the client's own, for sites that want
+	// credentials.
+	HTTP *http.Client
+}
 
-func (e *localError) Error() string { return e.err.Error() }
-func (e *localError) Unwrap() error { return e.err }
-
-// Text downloads a small text file.
-func (c *Client) Text(ctx context.Context, url string) (string, error) {
-	var text string
-	err := c.retry(ctx, func() (bool, error) {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-		if err != nil {
-			return false, err
-		}
-		resp, err := c.HTTP.Do(req)
-		if err != nil {
-			return false, err
-		}
-		defer resp.Body.Close()
-		if err := check(url, resp); err != nil {
-			return false, err
-		}
-		b, err := io.ReadAll(io.LimitReader(resp.Body, maxText))
-		text = string(b)
+// Ask returns the answer to a question, and who gave it.
+func (c *Client) Ask(ctx context.Context, q Question) (answer []byte, source Source, err error) {
+	if q.HTTP == nil {
+		q.HTTP = c.HTTP
+	}
+	if q.Max == 0 {
+		q.Max = maxAnswer
+	}
+	err = c.retry(ctx, func() (bool, error) {
+		answer, source, err = c.askOnce(allow(ctx, q.Max), q)
 		return false, err
 	})
-	return text, err
+	return answer, source, err
+}
+
+func (c *Client) askOnce(ctx context.Context, q Question) ([]byte, Source, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, q.URL, nil)
+	if err != nil {
+		return nil, Source{}, err
+	}
+	if q.Accept != "" {
+		req.Header.Set("Accept", q.Accept)
+	}
+	source := c.mirrors.Source(req.URL)
+	follow := redirects{mirrors: c.mirrors}
+	client := *q.HTTP
+	client.CheckRedirect = follow.check
+	resp, err := client.Do(req)
+	if err != nil {
+		return nil, source, err
+	}
+	defer resp.Body.Close()
+	source.Redirects = follow.sites
+	if err := check(q.URL, resp); err != nil {
+		return nil, source, err
+	}
+	b, err := io.ReadAll(resp.Body)
+	return b, source, err
+}
+
+// Text downloads a small text file.
+func (c *Client) Text(ctx context.Context, url string) (string, Source, error) {
+	b, source, err := c.Ask(ctx, Question{URL: url, Max: maxText})
+	return string(b), source, err
 }

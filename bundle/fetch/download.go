@@ -3,18 +3,25 @@ package fetch
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"os"
-	"time"
+
+	"airlift/bundle/space"
 )
 
 // A Download says what to download.
 type Download struct {
 	Name   string // for messages
 	URL    string
-	SHA256 string // lower-case hex; what the publisher says
+	SHA256 string // lower-case hex
+	// Vouched is where SHA256 comes from, for messages: "published at https://…".
+	Vouched string
+	// Size is what the file must have, in bytes; 0 if it is not known beforehand.
+	Size int64
 	// HTTP takes the place of the client's own, for sites that want
 	// credentials.
 	HTTP *http.Client
@@ -56,18 +63,28 @@ func (c *Client) Get(ctx context.Context, d Download) (int64, error) {
 	return size, err
 }
 
+// Verified is a downloaded file that has its sha256.
+type Verified struct {
+	io.Reader
+	Size int64
+}
+
 // Unpack downloads a file that is only wanted for what is in it, unless
 // already says that this is in the cache: use reads the verified file, which
 // is removed afterwards.
-func (c *Client) Unpack(ctx context.Context, d Download, already func() (bool, error), use func(io.Reader) error) error {
+func (c *Client) Unpack(ctx context.Context, d Download, already func() (bool, error), use func(Verified) error) error {
 	if ok, err := already(); ok || err != nil {
 		return err
 	}
 	return c.download(ctx, d, already, func(f *os.File) error {
+		size, err := f.Seek(0, io.SeekEnd)
+		if err != nil {
+			return err
+		}
 		if _, err := f.Seek(0, io.SeekStart); err != nil {
 			return err
 		}
-		if err := use(reader{ctx, f}); err != nil {
+		if err := use(Verified{reader{ctx, f}, size}); err != nil {
 			return err
 		}
 		return os.Remove(f.Name())
@@ -84,7 +101,11 @@ func (c *Client) download(ctx context.Context, d Download, already func() (bool,
 	if d.Meter == nil {
 		d.Meter = noMeter{}
 	}
-	f, err := c.Cache.partial(ctx, d.SHA256, func() {
+	u, err := url.Parse(d.URL)
+	if err != nil {
+		return err
+	}
+	f, err := c.Cache.partial(ctx, d.SHA256, c.mirrors.Site(u), func() {
 		c.note("waiting for another process that is downloading %s into %s", d.Name, c.Cache.dir)
 	})
 	if err != nil {
@@ -109,12 +130,17 @@ func (c *Client) download(ctx context.Context, d Download, already func() (bool,
 		err := c.retry(ctx, func() (bool, error) {
 			err := c.resume(ctx, f, d)
 			have, _ := f.Seek(0, io.SeekCurrent)
-			advanced := have > farthest
-			farthest = max(farthest, have)
+			advanced := have >= farthest+minimumAdvance
+			if advanced {
+				farthest = have
+			}
 			return advanced, err
 		})
+		if size := (*SizeError)(nil); errors.As(err, &size) {
+			os.Remove(f.Name()) // its beginning is of no use
+		}
 		if err != nil {
-			return fmt.Errorf("downloading %s: %w", d.Name, err)
+			return fmt.Errorf("downloading %s: %w", d.Name, space.Explain(c.Cache.dir, err))
 		}
 		sum, err := sumOf(ctx, f)
 		if err != nil {
@@ -125,7 +151,7 @@ func (c *Client) download(ctx context.Context, d Download, already func() (bool,
 		}
 		if resumed == 0 {
 			os.Remove(f.Name())
-			return &MismatchError{Name: d.Name, URL: d.URL, Want: d.SHA256, Got: sum}
+			return &MismatchError{Name: d.Name, URL: d.URL, Want: d.SHA256, Got: sum, Vouched: d.Vouched}
 		}
 		// What an earlier run left may be the damaged part.
 		resumed = 0
@@ -160,19 +186,18 @@ func restart(f *os.File, m Meter) error {
 }
 
 // resume asks for the bytes that f lacks and appends them.
-func (c *Client) resume(ctx context.Context, f *os.File, d Download) (err error) {
+func (c *Client) resume(ctx context.Context, f *os.File, d Download) error {
 	have, err := f.Seek(0, io.SeekEnd)
 	if err != nil {
 		return &localError{err}
 	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	defer func() {
-		if err != nil && context.Cause(ctx) == errStalled {
-			err = fmt.Errorf("%w for %v: %s", errStalled, c.stallAfter, d.URL)
+	if have > d.most() {
+		if err := restart(f, d.Meter); err != nil {
+			return err
 		}
-	}()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, d.URL, nil)
+		have = 0
+	}
+	req, err := http.NewRequestWithContext(allow(ctx, d.most()), http.MethodGet, d.URL, nil)
 	if err != nil {
 		return err
 	}
@@ -187,13 +212,13 @@ func (c *Client) resume(ctx context.Context, f *os.File, d Download) (err error)
 	}
 	defer resp.Body.Close()
 
-	var from, last, total int64
+	total := int64(-1) // of the file, if the site announces it
+	var from, last int64
 	switch resp.StatusCode {
 	case http.StatusPartialContent:
 		if n, _ := fmt.Sscanf(resp.Header.Get("Content-Range"), "bytes %d-%d/%d", &from, &last, &total); n != 3 || from != have {
 			return restartAfter(f, d.Meter, fmt.Errorf("%s answered with range %q", d.URL, resp.Header.Get("Content-Range")))
 		}
-		d.Meter.SetTotal(total)
 	case http.StatusRequestedRangeNotSatisfiable:
 		if n, _ := fmt.Sscanf(resp.Header.Get("Content-Range"), "bytes */%d", &total); n == 1 && total == have {
 			d.Meter.SetTotal(total)
@@ -208,28 +233,70 @@ func (c *Client) resume(ctx context.Context, f *os.File, d Download) (err error)
 			if err := restart(f, d.Meter); err != nil {
 				return err
 			}
+			have = 0
 		}
-		if resp.ContentLength >= 0 {
-			d.Meter.SetTotal(resp.ContentLength)
+		total = resp.ContentLength
+	}
+	if err := d.checkSize(total); err != nil {
+		return err
+	}
+	if total >= 0 {
+		d.Meter.SetTotal(total)
+		if err := space.Check(c.Cache.dir, "the download of "+d.Name, total-have); err != nil {
+			return &localError{err}
 		}
 	}
+	return appendTo(f, resp.Body, d, have, total)
+}
 
-	stall := time.AfterFunc(c.stallAfter, func() { cancel(errStalled) })
-	defer stall.Stop()
+// most is how many bytes the file may have.
+func (d Download) most() int64 {
+	if d.Size > 0 {
+		return d.Size
+	}
+	return maxFile
+}
+
+// checkSize compares the size that a site announces, if it does, with what the
+// file may have.
+func (d Download) checkSize(total int64) error {
+	switch {
+	case total < 0:
+		return nil
+	case d.Size > 0 && total != d.Size:
+		return &SizeError{d.URL, fmt.Sprintf("has %d bytes, but should have %d", total, d.Size)}
+	case total > d.most():
+		return &SizeError{d.URL, fmt.Sprintf("has %d bytes, more than the %d accepted", total, d.most())}
+	}
+	return nil
+}
+
+// appendTo appends content to f, which has some bytes of the total, until its end.
+func appendTo(f *os.File, content io.Reader, d Download, have, total int64) error {
+	if total < 0 {
+		total = d.Size // still 0 if it is unknown
+	}
 	buf := make([]byte, 128<<10)
 	for {
-		n, err := resp.Body.Read(buf)
-		stall.Reset(c.stallAfter)
+		n, err := content.Read(buf)
+		have += int64(n)
+		if have > d.most() {
+			return &SizeError{d.URL, fmt.Sprintf("sends more than the %d bytes accepted", d.most())}
+		}
 		if n > 0 {
 			if _, err := f.Write(buf[:n]); err != nil {
 				return &localError{err}
 			}
 			d.Meter.Add(int64(n))
 		}
-		if err == io.EOF {
+		switch {
+		case err == io.EOF && total > 0 && have < total:
+			return io.ErrUnexpectedEOF
+		case err == io.EOF && total > 0 && have > total:
+			return &SizeError{d.URL, fmt.Sprintf("sends %d bytes, but announced %d", have, total)}
+		case err == io.EOF:
 			return nil
-		}
-		if err != nil {
+		case err != nil:
 			return err
 		}
 	}

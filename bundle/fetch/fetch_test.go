@@ -29,9 +29,19 @@ func newClient(t *testing.T) *Client {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := New(cache, http.DefaultTransport)
+	c := New(cache, direct(t))
 	c.backoff, c.maxBackoff = time.Millisecond, 5*time.Millisecond
 	return c
+}
+
+// direct sends every request where it says.
+func direct(t *testing.T) *Mirrors {
+	t.Helper()
+	m, err := NewMirrors(http.DefaultTransport, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
 }
 
 // gauge is a meter that must end where the file does.
@@ -161,7 +171,7 @@ func TestAnInterruptedDownloadGoesOnInTheNextRun(t *testing.T) {
 		whole(w, r)
 	})
 	c := newClient(t)
-	partial := filepath.Join(c.Cache.dir, "partial", sum(content))
+	partial := c.Cache.partialPath(sum(content), s.URL)
 	go func() {
 		for {
 			if i, err := os.Stat(partial); err == nil && i.Size() == 400_000 {
@@ -177,7 +187,7 @@ func TestAnInterruptedDownloadGoesOnInTheNextRun(t *testing.T) {
 	if _, ok, _ := c.Cache.Has(context.Background(), sum(content)); ok {
 		t.Fatal("half a file counts as whole")
 	}
-	again := New(c.Cache, http.DefaultTransport)
+	again := New(c.Cache, direct(t))
 	g, err := get(context.Background(), again, s.URL, sum(content))
 	if err != nil {
 		t.Fatal(err)
@@ -200,7 +210,7 @@ func TestDamagedPartialFileIsFetchedAgain(t *testing.T) {
 		"whole already": content,
 	} {
 		c := newClient(t)
-		if err := os.WriteFile(filepath.Join(c.Cache.dir, "partial", sum(content)), left, 0o644); err != nil {
+		if err := os.WriteFile(c.Cache.partialPath(sum(content), s.URL), left, 0o644); err != nil {
 			t.Fatal(err)
 		}
 		g, err := get(context.Background(), c, s.URL, sum(content))
@@ -290,7 +300,7 @@ func TestSilentConnectionsAreReplaced(t *testing.T) {
 		whole(w, r)
 	})
 	c := newClient(t)
-	c.stallAfter = 100 * time.Millisecond
+	c.mirrors.StallAfter = 100 * time.Millisecond
 	g, err := get(context.Background(), c, s.URL, sum(content))
 	if err != nil {
 		t.Fatal(err)
@@ -329,7 +339,7 @@ func TestTwoDownloadersOneDownload(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	two := New(second, http.DefaultTransport)
+	two := New(second, direct(t))
 	var wg sync.WaitGroup
 	for _, c := range []*Client{one, two, one, two} {
 		wg.Go(func() {
@@ -350,7 +360,10 @@ func TestUnpackKeepsOnlyWhatWasInside(t *testing.T) {
 	d := Download{Name: "archive", URL: s.URL, SHA256: sum(content)}
 	var inside string
 	no := func() (bool, error) { return false, nil }
-	err := c.Unpack(context.Background(), d, no, func(r io.Reader) (err error) {
+	err := c.Unpack(context.Background(), d, no, func(r Verified) (err error) {
+		if r.Size != int64(len(content)) {
+			t.Errorf("the archive has %d bytes", r.Size)
+		}
 		inside, _, err = c.Cache.Put(context.Background(), io.LimitReader(r, 10), "")
 		return err
 	})
@@ -436,7 +449,7 @@ func TestChecksumOfOthersOnlyMeansMissing(t *testing.T) {
 	s := serve(t, func(n int, w http.ResponseWriter, r *http.Request) {
 		io.WriteString(w, strings.Repeat("a", 64)+"  runc.amd64\n")
 	})
-	_, err := newClient(t).Checksum(context.Background(), s.URL+"/runc.sha256sum", s.URL+"/runc.arm64")
+	_, _, err := newClient(t).Checksum(context.Background(), s.URL+"/runc.sha256sum", s.URL+"/runc.arm64")
 	var missing *MissingError
 	if !errors.As(err, &missing) || !strings.Contains(err.Error(), "no checksum of runc.arm64, only of runc.amd64") {
 		t.Errorf("err = %v", err)

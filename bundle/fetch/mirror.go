@@ -5,8 +5,10 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"airlift/fault"
 )
@@ -55,10 +57,15 @@ func ParseMirror(s string) (Mirror, error) {
 
 // Mirrors is a transport that rewrites requests to mirrored hosts. It sits
 // below redirects, so a redirect to a mirrored host is rewritten like any
-// other request. The zero value rewrites nothing.
+// other request.
+//
+// It also bounds every answer: in size, and in how long it may be silent.
 type Mirrors struct {
 	base  http.RoundTripper
 	rules []*rule
+	// StallAfter is how long a connection may deliver nothing before it is
+	// given up.
+	StallAfter time.Duration
 }
 
 type rule struct {
@@ -68,7 +75,7 @@ type rule struct {
 
 // NewMirrors rewrites requests and passes them to base.
 func NewMirrors(base http.RoundTripper, mirrors []Mirror) (*Mirrors, error) {
-	t := &Mirrors{base: base}
+	t := &Mirrors{base: base, StallAfter: stallAfter}
 	for _, m := range mirrors {
 		if t.find(m.Host) != nil {
 			return nil, fault.New(fault.Usage, "give one --mirror for each host", "host %q has two mirrors", m.Host)
@@ -115,17 +122,27 @@ func (t *Mirrors) Unused() []string {
 	return hosts
 }
 
+// suffix makes a key in the cache one of facts that came through these mirrors.
+func (t *Mirrors) suffix() string {
+	var list []string
+	for _, r := range t.rules {
+		list = append(list, "\nthrough "+r.Host+"="+r.URL.String())
+	}
+	slices.Sort(list)
+	return strings.Join(list, "")
+}
+
 // RoundTrip implements http.RoundTripper.
 func (t *Mirrors) RoundTrip(req *http.Request) (*http.Response, error) {
 	r := t.find(req.URL.Host)
 	if r == nil {
-		return t.base.RoundTrip(req)
+		return roundTrip(t.base, req, t.StallAfter)
 	}
 	r.used.Store(true)
 	out := req.Clone(req.Context())
 	out.URL = r.rewrite(req.URL)
 	out.Host = ""
-	resp, err := t.base.RoundTrip(out)
+	resp, err := roundTrip(t.base, out, t.StallAfter)
 	if err != nil {
 		return nil, fmt.Errorf("asking mirror %s: %w", r.URL.Host, err)
 	}

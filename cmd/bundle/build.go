@@ -22,7 +22,7 @@ import (
 
 func newBuildCmd() *cobra.Command {
 	var o build.Options
-	var mirrors []string
+	var mirrors, checksums, lists []string
 	var launcher, installer, compression string
 	cmd := &cobra.Command{
 		Use:   "build",
@@ -39,9 +39,25 @@ for each of registry.k8s.io, dl.k8s.io, github.com, ghcr.io, for the registries
 of your own images, and for the hosts these redirect to. The URL's path comes
 before the path asked for; with a registry, a URL path that begins with /v2
 stands for the registry's own /v2, so a proxy project of Harbor is
---mirror registry.k8s.io=https://harbor.example.com/v2/k8s. Checksums and
-digests hold through mirrors. Credentials for registries are read from
-docker's config file.
+--mirror registry.k8s.io=https://harbor.example.com/v2/k8s. Credentials for
+registries are read from docker's config file.
+
+A checksum from a mirror detects damage. It does not prove that the file is
+upstream's, because the mirror supplies both; bundle build warns about this.
+--checksum NAME=sha256:HEX pins a checksum that you know from another source. NAME
+is a component (kubelet), a file name at the site (runc.amd64, linux/amd64/kubelet),
+or an image (registry.k8s.io/pause:3.9), whose checksum is the digest of its index, or
+of its manifest if it has no index. --checksums FILE reads a list in the format of
+sha256sum; entries for other files are ignored. The published checksum of a pinned
+file is not requested. --image NAME@sha256:HEX also pins.
+
+OUTPUT.provenance.json records which site, mirror or flag vouched for the sha256 of
+each file and image. It is not part of the bundle, so a bundle built through an honest
+mirror has the same sha256 as one built without a mirror.
+
+crictl is optional. If its site answers that the file does not exist (404, 410), the
+bundle is built without it. With --require crictl that is an error; --without crictl
+always leaves it out. Every other failure is an error.
 
 --compression says how hard to compress. The default is as small as the encoder
 that is built in gets it, and always works. best asks a zstd program on this
@@ -50,12 +66,14 @@ file, many times the processor time and gigabytes of memory, and "init phase
 images" has to get past the programs. fastest is for trials.
 
 Downloads are kept in the cache, and an interrupted one goes on where it was. A
-second build of the same version needs no network.`,
+second build of the same version through the same mirrors needs no network.
+Checksums and digests from one list of mirrors are not used with another.`,
 		Example: `  bundle build --version v1.29
   bundle build --version v1.29.15 --arch arm64 --output install-arm64
   bundle build --version v1.29 --image nginx:1.27 --image ghcr.io/me/app:v2
   bundle build --version v1.29 --compression best
-  bundle build --version v1.29 --mirror registry.k8s.io=https://mirror.example.com`,
+  bundle build --version v1.29 --mirror registry.k8s.io=https://mirror.example.com
+  bundle build --version v1.29.15 --checksums SHA256SUMS --checksum pause=sha256:7031c1b283388d2c2e09b57badb803c05ebed362dc88d84b480cc47f72a21097`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			start := time.Now()
@@ -73,6 +91,9 @@ second build of the same version needs no network.`,
 				}
 				o.Mirrors = append(o.Mirrors, m)
 			}
+			if o.Pins, err = pins(checksums, lists); err != nil {
+				return err
+			}
 			if o.Programs, err = programs(launcher, installer, o.Arch); err != nil {
 				return err
 			}
@@ -89,12 +110,16 @@ second build of the same version needs no network.`,
 			if err != nil {
 				return err
 			}
+			for _, w := range r.Warnings {
+				fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s\n", w)
+			}
 			for _, host := range r.UnusedMirrors {
 				fmt.Fprintf(cmd.ErrOrStderr(), "note: nothing was asked of %s, for which --mirror gives a mirror\n", host)
 			}
 			return printResult(cmd.OutOrStdout(), r, time.Since(start))
 		},
 	}
+	optional := strings.Join(images.Optional(), ", ")
 	f := cmd.Flags()
 	f.StringVar(&o.Version, "version", "", "Kubernetes version: v1.29.15, v1.29 or stable (required)")
 	f.StringVar(&o.Arch, "arch", runtime.GOARCH, "architecture of the hosts: amd64 or arm64")
@@ -102,12 +127,17 @@ second build of the same version needs no network.`,
 	f.StringVarP(&o.Output, "output", "o", "install", "file to write")
 	f.StringArrayVar(&o.Images, "image", nil, "also carry this image (repeatable)")
 	f.StringArrayVar(&mirrors, "mirror", nil, "HOST=URL: ask URL for what HOST has (repeatable)")
+	f.StringArrayVar(&checksums, "checksum", nil, "NAME=sha256:HEX: what a file or an image must have (repeatable)")
+	f.StringArrayVar(&lists, "checksums", nil, "file with checksums as sha256sum writes it (repeatable)")
+	f.StringArrayVar(&o.Require, "require", nil, "fail without this optional component: "+optional+" (repeatable)")
+	f.StringArrayVar(&o.Without, "without", nil, "leave out this optional component: "+optional+" (repeatable)")
 	f.StringVar(&o.CacheDir, "cache-dir", "", "folder for downloads (default airlift/bundle in the user's cache folder)")
 	f.BoolVar(&o.Refresh, "refresh", false, "ask sites and registries again for what the cache remembers")
 	f.StringVar(&compression, "compression", "default", "how hard to compress: fastest, default or best (see above)")
 	f.StringVar(&installer, "installer", "", "program from ./cmd/install to use in place of the built-in one")
 	f.StringVar(&launcher, "launcher", "", "program from ./cmd/launch to use in place of the built-in one")
-	for flag, values := range map[string][]string{"arch": images.Arches(), "cni": images.CNIs(), "compression": bundle.Levels(), "version": images.Known()} {
+	for flag, values := range map[string][]string{"arch": images.Arches(), "cni": images.CNIs(), "compression": bundle.Levels(), "version": images.Known(),
+		"require": images.Optional(), "without": images.Optional()} {
 		cobra.CheckErr(cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)))
 	}
 	return cmd
@@ -119,6 +149,25 @@ func defaultCache() (string, error) {
 		return "", fault.Wrap(fmt.Errorf("finding the user's cache folder: %w", err), fault.Usage, "choose a folder with --cache-dir")
 	}
 	return filepath.Join(dir, "airlift", "bundle"), nil
+}
+
+// pins reads what --checksum and --checksums were given.
+func pins(checksums, lists []string) (all []build.Pin, err error) {
+	for _, s := range checksums {
+		p, err := build.ParsePin(s)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, p)
+	}
+	for _, path := range lists {
+		list, err := build.ReadPins(path)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, list...)
+	}
+	return all, nil
 }
 
 // printResult prints the table of what the bundle holds, and the bundle.
@@ -138,8 +187,18 @@ func printResult(out io.Writer, r *build.Result, took time.Duration) error {
 	for _, i := range r.Manifest.Images {
 		fmt.Fprintf(w, "%s\t%s\t%s\n", repository(i), tag(i), progress.Bytes(layers(i)))
 	}
-	fmt.Fprintf(w, "\n%s\nsize    %s (%d bytes, %s unpacked)\nsha256  %s\ntook    %.1f s\n",
-		r.Path, progress.Bytes(r.Size), r.Size, progress.Bytes(r.UnpackedSize), r.SHA256, took.Seconds())
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "\n")
+	for _, l := range r.LeftOut {
+		fmt.Fprintf(out, "left out: %s %s (%s)\n", l.Name, l.Version, l.Why)
+	}
+	if len(r.Pinned) > 0 {
+		fmt.Fprintf(out, "pinned: %s\n", strings.Join(r.Pinned, ", "))
+	}
+	fmt.Fprintf(w, "%s\nsize\t%s (%d bytes, %s unpacked)\nsha256\t%s\nprovenance\t%s\ntook\t%.1f s\n",
+		r.Path, progress.Bytes(r.Size), r.Size, progress.Bytes(r.UnpackedSize), r.SHA256, r.Provenance, took.Seconds())
 	return w.Flush()
 }
 

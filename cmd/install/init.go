@@ -213,9 +213,5 @@ func openHost() (h *host.Host, unlock func(), err error) {
 	if os.Geteuid() != 0 {
 		return nil, nil, fault.New(fault.Preflight, "run it with sudo or as root", "[ERROR IsPrivilegedUser]: this needs root")
 	}
-	if h, err = host.Open("/"); err != nil {
-		return nil, nil, err
-	}
-	unlock, err = h.Lock()
-	return h, unlock, err
+	return host.OpenLocked("/")
 }

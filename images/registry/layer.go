@@ -52,13 +52,14 @@ func (c *Client) Pull(ctx context.Context, img *Image, n int, m fetch.Meter) err
 	if err != nil {
 		return fmt.Errorf("downloading %s: %w", what, err)
 	}
-	return c.fetch.Unpack(ctx, dl, already, func(r io.Reader) error {
+	return c.fetch.Unpack(ctx, dl, already, func(r fetch.Verified) error {
 		tar, err := decompress(r)
 		if err != nil {
 			return fmt.Errorf("decompressing %s: %w", what, err)
 		}
 		defer tar.Close()
-		_, layer.Size, err = c.fetch.Cache.Put(ctx, tar, want)
+		limited := fetch.LimitUnpacked(tar, "unpacked "+what, d.Size)
+		_, layer.Size, err = c.fetch.Cache.Put(ctx, limited, want)
 		if mismatch := (*fetch.MismatchError)(nil); errors.As(err, &mismatch) {
 			mismatch.Name, mismatch.URL = "uncompressed "+what, dl.URL
 		}
@@ -68,6 +69,10 @@ func (c *Client) Pull(ctx context.Context, img *Image, n int, m fetch.Meter) err
 		return nil
 	})
 }
+
+// maxWindow bounds the memory for a layer in zstd: the most that stock "zstd -d"
+// takes.
+const maxWindow = 128 << 20
 
 // decompress returns the tar in a layer. Its first bytes tell how it is
 // compressed; media types do not always tell the truth.
@@ -81,7 +86,7 @@ func decompress(r io.Reader) (io.ReadCloser, error) {
 	case bytes.HasPrefix(magic, []byte{0x1f, 0x8b}):
 		return gzip.NewReader(b)
 	case bytes.HasPrefix(magic, []byte{0x28, 0xb5, 0x2f, 0xfd}):
-		z, err := zstd.NewReader(b, zstd.WithDecoderConcurrency(1))
+		z, err := zstd.NewReader(b, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxWindow))
 		if err != nil {
 			return nil, err
 		}

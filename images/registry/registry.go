@@ -23,6 +23,7 @@ import (
 
 	"airlift/bundle"
 	"airlift/bundle/fetch"
+	"airlift/bundle/head"
 	"airlift/fault"
 )
 
@@ -47,6 +48,12 @@ func New(f *fetch.Client, mirrors *fetch.Mirrors, arch string) *Client {
 type Image struct {
 	bundle.Image // without the sizes of the layers
 
+	// Source is where the reference was resolved to Target. It is empty for an
+	// image that was named by digest.
+	Source fetch.Source
+	// Site is the registry that this client asks, or its mirror.
+	Site string
+
 	repo name.Repository
 	// blobs are the layers as the registry has them, in the order of Layers.
 	blobs []v1.Descriptor
@@ -56,7 +63,7 @@ type Image struct {
 type session struct {
 	once sync.Once
 	http *http.Client
-	opts []remote.Option
+	head []remote.Option // for asking whether a tag has moved
 	err  error
 }
 
@@ -83,7 +90,7 @@ func (c *Client) open(ctx context.Context, repo name.Repository) (*session, erro
 			return
 		}
 		s.http = &http.Client{Transport: tr}
-		s.opts = []remote.Option{remote.WithTransport(tr)}
+		s.head = []remote.Option{remote.WithTransport(tr)}
 	})
 	return s, s.err
 }
@@ -102,39 +109,58 @@ func (c *Client) account(repo name.Repository) authn.Resource {
 	return reg
 }
 
-// Resolve finds out what a full reference means for the client's platform and
-// fetches everything but the layers. A tag that is fixed, as those of
-// released components are, is looked up once and then remembered.
+// Wanted is an image to resolve.
+type Wanted struct {
+	Name      string // the component's
+	Reference string // in full
+	// Digest, if not empty, is what the reference has to mean: "sha256:<hex>".
+	// Its registry is then asked for that, and not for what the tag means.
+	Digest string
+	// Fixed tags, as those of released components are, are looked up once and
+	// then remembered.
+	Fixed bool
+}
+
+// Resolve finds out what a reference means for the client's platform and
+// fetches everything but the layers.
 //
 // An image that is missing, or not there for the platform, is a
 // *fetch.MissingError.
-func (c *Client) Resolve(ctx context.Context, component, reference string, fixed bool) (*Image, error) {
-	img, err := c.resolve(ctx, component, reference, fixed)
+func (c *Client) Resolve(ctx context.Context, w Wanted) (*Image, error) {
+	img, err := c.resolve(ctx, w)
 	if err != nil {
-		return nil, fmt.Errorf("resolving %s: %w", reference, err)
+		return nil, fmt.Errorf("resolving %s: %w", w.Reference, err)
 	}
 	return img, nil
 }
 
-func (c *Client) resolve(ctx context.Context, component, reference string, fixed bool) (*Image, error) {
-	ref, err := name.ParseReference(reference)
+func (c *Client) resolve(ctx context.Context, w Wanted) (*Image, error) {
+	ref, err := name.ParseReference(w.Reference)
 	if err != nil {
 		return nil, fault.Wrap(err, fault.Usage, "")
 	}
-	_, byDigest := ref.(name.Digest)
-	target, known, err := c.target(ctx, ref, fixed || byDigest)
-	if err != nil {
-		return nil, err
+	if d, ok := ref.(name.Digest); ok {
+		if w.Digest != "" && w.Digest != d.DigestStr() {
+			return nil, fault.New(fault.Usage, "give the same digest in both, or in one alone", "%s is wanted with digest %s", w.Reference, w.Digest)
+		}
+		w.Digest = d.DigestStr()
 	}
 	img := &Image{repo: ref.Context()}
-	img.Name, img.Reference, img.Target, img.Manifest = component, reference, target, target
-
-	body, err := c.manifest(ctx, img.repo, target)
+	img.Name, img.Reference = w.Name, w.Reference
+	img.Site = c.mirrors.Site(&url.URL{Scheme: img.repo.Scheme(), Host: img.repo.RegistryStr()})
+	var body []byte
+	known := true
+	if w.Digest != "" {
+		body, img.Target, err = c.byDigest(ctx, img.repo, w.Digest)
+	} else {
+		body, img.Target, img.Source, known, err = c.byTag(ctx, ref, w.Fixed)
+	}
 	if err != nil {
 		return nil, err
 	}
-	if isIndex(target.MediaType) {
-		if img.Manifest, err = c.choose(reference, body); err != nil {
+	img.Manifest = img.Target
+	if isIndex(img.Target.MediaType) {
+		if img.Manifest, err = c.choose(w.Reference, body); err != nil {
 			return nil, err
 		}
 		if body, err = c.manifest(ctx, img.repo, img.Manifest); err != nil {
@@ -148,79 +174,138 @@ func (c *Client) resolve(ctx context.Context, component, reference string, fixed
 	if m.Config.Digest.Algorithm != "sha256" {
 		return nil, fmt.Errorf("manifest %s has no config: it is not a container image", img.Manifest.Digest)
 	}
+	if err := checkSizes(m); err != nil {
+		return nil, fmt.Errorf("reading manifest %s: %w", img.Manifest.Digest, err)
+	}
 	img.Config = descriptor(m.Config)
 	img.blobs = m.Layers
 	if err := c.config(ctx, img); err != nil || known {
 		return img, err
 	}
 	// Not before: what is wrong with an image may be put right.
-	return img, c.remember(ref, target)
+	return img, c.remember(ref, memory{img.Target, img.Source})
 }
 
-// target returns the descriptor a reference points to, and whether that was
-// known before.
-func (c *Client) target(ctx context.Context, ref name.Reference, fixed bool) (d bundle.Descriptor, known bool, err error) {
-	d, known = c.recall(ref)
-	if known && fixed && !c.fetch.Refresh {
-		return d, true, nil
+// checkSizes makes sure that all sizes in a manifest are within bounds.
+func checkSizes(m v1.Manifest) error {
+	if m.Config.Size <= 0 || m.Config.Size > bundle.MaxDocument {
+		return fmt.Errorf("the size of config %s is %d, not between 1 and %d", m.Config.Digest, m.Config.Size, bundle.MaxDocument)
 	}
-	s, err := c.open(ctx, ref.Context())
-	if err != nil {
-		return d, false, c.explain(ref, err)
-	}
-	opts := append(s.opts, remote.WithContext(ctx))
-	if known {
-		// Not every registry answers HEAD well; where it does, it spares
-		// fetching what has not changed.
-		if now, err := remote.Head(ref, opts...); err == nil && now.Digest.String() == d.Digest {
-			return d, true, nil
+	for _, l := range m.Layers {
+		if l.Size <= 0 || l.Size > head.MaxEntry {
+			return fmt.Errorf("the size of layer %s is %d, not between 1 and %d", l.Digest, l.Size, int64(head.MaxEntry))
 		}
 	}
-	got, err := remote.Get(ref, opts...)
-	if err != nil {
-		return d, false, c.explain(ref, err)
-	}
-	d = descriptor(got.Descriptor)
-	if !isIndex(d.MediaType) && !isManifest(d.MediaType) {
-		return d, false, fmt.Errorf("%s is of type %q, which is neither an image nor an index of images", d.Digest, d.MediaType)
-	}
-	return d, false, c.store(ctx, d, got.Manifest)
+	return nil
 }
 
-// memoryKey names what the cache remembers of a reference: what it pointed to
-// when an image for the architecture was found there.
+// byTag returns what a tag points to, the source of that, and whether it was known
+// before.
+func (c *Client) byTag(ctx context.Context, ref name.Reference, fixed bool) (body []byte, d bundle.Descriptor, source fetch.Source, known bool, err error) {
+	m, known := c.recall(ref)
+	if known && !(fixed && !c.fetch.Refresh) {
+		known, err = c.unmoved(ctx, ref, m.Target)
+	}
+	if known && err == nil {
+		body, err = c.manifest(ctx, ref.Context(), m.Target)
+		return body, m.Target, m.Source, true, err
+	}
+	if err == nil {
+		body, source, err = c.ask(ctx, ref)
+	}
+	if err != nil {
+		return nil, d, source, false, err
+	}
+	if d, err = describe(body); err != nil {
+		return nil, d, source, false, err
+	}
+	return body, d, source, false, c.store(ctx, d, body)
+}
+
+// unmoved reports whether a tag still points to what it did.
+func (c *Client) unmoved(ctx context.Context, ref name.Reference, d bundle.Descriptor) (bool, error) {
+	s, err := c.open(ctx, ref.Context())
+	if err != nil {
+		return false, c.explain(ref, err)
+	}
+	// Not every registry answers HEAD well; where it does, it spares
+	// fetching what has not changed.
+	now, err := remote.Head(ref, append(slices.Clone(s.head), remote.WithContext(ctx))...)
+	return err == nil && now.Digest.String() == d.Digest, nil
+}
+
+// byDigest returns the index or manifest with that digest.
+func (c *Client) byDigest(ctx context.Context, repo name.Repository, digest string) (body []byte, d bundle.Descriptor, err error) {
+	if _, err := v1.NewHash(digest); err != nil {
+		return nil, d, fault.Wrap(err, fault.Usage, "a digest looks like sha256:HEX, with 64 hexadecimal digits")
+	}
+	body, ok, err := c.fetch.Cache.Read(ctx, hexOf(digest))
+	if err != nil {
+		return nil, d, err
+	}
+	if !ok {
+		if body, _, err = c.ask(ctx, repo.Digest(digest)); err != nil {
+			return nil, d, err
+		}
+		if err := c.store(ctx, bundle.Descriptor{Digest: digest}, body); err != nil {
+			return nil, d, err
+		}
+	}
+	d, err = describe(body)
+	return body, d, err
+}
+
+// ask asks a registry for an index or a manifest.
+func (c *Client) ask(ctx context.Context, ref name.Reference) ([]byte, fetch.Source, error) {
+	s, err := c.open(ctx, ref.Context())
+	if err != nil {
+		return nil, fetch.Source{}, c.explain(ref, err)
+	}
+	u := address(ref.Context(), "manifests", ref.Identifier())
+	body, source, err := c.fetch.Ask(ctx, fetch.Question{URL: u, Accept: manifestTypes, Max: bundle.MaxDocument, HTTP: s.http})
+	if err != nil {
+		return nil, source, c.explain(ref, err)
+	}
+	return body, source, nil
+}
+
+// address is where a repository's registry has something.
+func address(repo name.Repository, kind, id string) string {
+	u := url.URL{Scheme: repo.Scheme(), Host: repo.RegistryStr(), Path: "/v2/" + repo.RepositoryStr() + "/" + kind + "/" + id}
+	return u.String()
+}
+
+// A memory is what the cache remembers of a reference: what it pointed to when an
+// image for the architecture was found there, and the source of that.
+type memory struct {
+	Target bundle.Descriptor `json:"target"`
+	Source fetch.Source      `json:"source"`
+}
+
 func (c *Client) memoryKey(ref name.Reference) string {
 	return "target of " + ref.Name() + " for linux/" + c.arch
 }
 
-func (c *Client) recall(ref name.Reference) (d bundle.Descriptor, ok bool) {
-	text, ok := c.fetch.Cache.Recall(c.memoryKey(ref))
-	return d, ok && json.Unmarshal([]byte(text), &d) == nil
+func (c *Client) recall(ref name.Reference) (m memory, ok bool) {
+	text, ok := c.fetch.Recall(c.memoryKey(ref))
+	return m, ok && json.Unmarshal([]byte(text), &m) == nil
 }
 
-func (c *Client) remember(ref name.Reference, d bundle.Descriptor) error {
-	text, err := json.Marshal(d)
+func (c *Client) remember(ref name.Reference, m memory) error {
+	text, err := json.Marshal(m)
 	if err != nil {
 		return err
 	}
-	return c.fetch.Cache.Remember(c.memoryKey(ref), string(text))
+	return c.fetch.Remember(c.memoryKey(ref), string(text))
 }
 
 // manifest returns the bytes of an index or a manifest.
 func (c *Client) manifest(ctx context.Context, repo name.Repository, d bundle.Descriptor) ([]byte, error) {
-	if b, ok, err := c.fetch.Cache.Read(ctx, hexOf(d.Digest)); ok || err != nil {
-		return b, err
+	body, _, err := c.byDigest(ctx, repo, d.Digest)
+	if err == nil && int64(len(body)) != d.Size {
+		err = fmt.Errorf("manifest %s has %d bytes, but its descriptor says %d", d.Digest, len(body), d.Size)
 	}
-	ref := repo.Digest(d.Digest)
-	s, err := c.open(ctx, repo)
-	if err != nil {
-		return nil, c.explain(ref, err)
-	}
-	got, err := remote.Get(ref, append(s.opts, remote.WithContext(ctx))...)
-	if err != nil {
-		return nil, c.explain(ref, err)
-	}
-	return got.Manifest, c.store(ctx, d, got.Manifest)
+	return body, err
 }
 
 func (c *Client) store(ctx context.Context, d bundle.Descriptor, b []byte) error {
@@ -246,7 +331,7 @@ func (c *Client) choose(reference string, index []byte) (bundle.Descriptor, erro
 		if m.Platform.OS == "linux" && m.Platform.Architecture == c.arch && isManifest(string(m.MediaType)) {
 			return descriptor(m), nil
 		}
-		if p := m.Platform.OS + "/" + m.Platform.Architecture; !slices.Contains(has, p) {
+		if p := printable(m.Platform.OS + "/" + m.Platform.Architecture); !slices.Contains(has, p) {
 			has = append(has, p)
 		}
 	}
@@ -267,13 +352,16 @@ func (c *Client) config(ctx context.Context, img *Image) error {
 	if err != nil {
 		return err
 	}
+	if int64(len(b)) != img.Config.Size {
+		return fmt.Errorf("config %s has %d bytes, but its descriptor says %d", img.Config.Digest, len(b), img.Config.Size)
+	}
 	var cfg v1.ConfigFile
 	if err := json.Unmarshal(b, &cfg); err != nil {
 		return fmt.Errorf("reading config %s: %w", img.Config.Digest, err)
 	}
 	// Some tools leave the platform out; wrong is another matter.
 	if cfg.Architecture != "" && (cfg.Architecture != c.arch || cfg.OS != "linux") {
-		return c.unsupported(img.Reference, []string{cfg.OS + "/" + cfg.Architecture})
+		return c.unsupported(img.Reference, []string{printable(cfg.OS + "/" + cfg.Architecture)})
 	}
 	if len(cfg.RootFS.DiffIDs) != len(img.blobs) {
 		return fmt.Errorf("config %s lists %d layers, but the manifest %d", img.Config.Digest, len(cfg.RootFS.DiffIDs), len(img.blobs))
@@ -289,7 +377,7 @@ func (c *Client) fetchConfig(ctx context.Context, img *Image) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	d, err := c.download(ctx, img, v1.Descriptor{Digest: hash}, "config of "+img.Reference, nil)
+	d, err := c.download(ctx, img, v1.Descriptor{Digest: hash, Size: img.Config.Size}, "config of "+img.Reference, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -306,22 +394,24 @@ func (c *Client) download(ctx context.Context, img *Image, d v1.Descriptor, what
 	if err != nil {
 		return fetch.Download{}, err
 	}
-	u := url.URL{Scheme: img.repo.Scheme(), Host: img.repo.RegistryStr(),
-		Path: "/v2/" + img.repo.RepositoryStr() + "/blobs/" + d.Digest.String()}
-	return fetch.Download{Name: what, URL: u.String(), SHA256: d.Digest.Hex, HTTP: s.http, Meter: m}, nil
+	u := address(img.repo, "blobs", d.Digest.String())
+	return fetch.Download{Name: what, URL: u, SHA256: d.Digest.Hex, Size: d.Size, HTTP: s.http, Meter: m}, nil
 }
 
 // explain turns a registry's way of saying that something is not there into a
 // *fetch.MissingError, and says what to do about a refusal.
 func (c *Client) explain(ref name.Reference, err error) error {
-	e := (*transport.Error)(nil)
-	if !errors.As(err, &e) {
-		return err
+	code := 0
+	if e := (*transport.Error)(nil); errors.As(err, &e) {
+		code = e.StatusCode
 	}
-	switch e.StatusCode {
-	case http.StatusNotFound:
+	if e := (*fetch.StatusError)(nil); errors.As(err, &e) {
+		code = e.Code
+	}
+	switch {
+	case code == http.StatusNotFound, fetch.NotThere(err):
 		return &fetch.MissingError{URL: ref.Name()}
-	case http.StatusUnauthorized, http.StatusForbidden:
+	case code == http.StatusUnauthorized, code == http.StatusForbidden:
 		return fault.Wrap(err, fault.Failure,
 			"there is no such image, or it needs a login; credentials are those of docker login "+c.account(ref.Context()).RegistryStr())
 	}

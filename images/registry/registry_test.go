@@ -46,6 +46,12 @@ func newRig(t *testing.T) *rig {
 
 func (r *rig) client(arch string) *registry.Client {
 	r.t.Helper()
+	c, _ := r.clientAndMirrors(arch)
+	return c
+}
+
+func (r *rig) clientAndMirrors(arch string) (*registry.Client, *fetch.Mirrors) {
+	r.t.Helper()
 	var list []fetch.Mirror
 	for _, s := range r.Mirrors() {
 		m, err := fetch.ParseMirror(s)
@@ -58,11 +64,11 @@ func (r *rig) client(arch string) *registry.Client {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	return registry.New(fetch.New(r.cache, mirrors), mirrors, arch)
+	return registry.New(fetch.New(r.cache, mirrors), mirrors, arch), mirrors
 }
 
 func (r *rig) pull(c *registry.Client, reference string) (*registry.Image, error) {
-	img, err := c.Resolve(context.Background(), "app", reference, true)
+	img, err := c.Resolve(context.Background(), registry.Wanted{Name: "app", Reference: reference, Fixed: true})
 	if err != nil {
 		return nil, err
 	}

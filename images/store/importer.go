@@ -124,7 +124,7 @@ func (im *Importer) begin(ctx context.Context) error {
 	if err := im.store.dropLeases(ctx, fromEarlierBoot); err != nil {
 		return err
 	}
-	if err := im.survey(ctx); err != nil {
+	if err := im.survey(im.leased(ctx)); err != nil {
 		return err
 	}
 	if err := im.store.dropLeases(ctx, abandoned); err != nil {
@@ -191,6 +191,9 @@ func (im *Importer) survey(ctx context.Context) error {
 			return err
 		}
 		if has {
+			if err := im.syncAdopted(ctx, l); err != nil {
+				return err
+			}
 			l.stage = stored
 			close(l.committed)
 		}

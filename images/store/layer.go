@@ -27,8 +27,9 @@ import (
 )
 
 // cleanupTimeout bounds what is done after a failure or a cancellation, in
-// place of the context that has ended by then.
-const cleanupTimeout = 30 * time.Second
+// place of the context that has ended by then. A slow disk may need minutes to
+// delete a large layer; a containerd that hangs is noticed earlier.
+const cleanupTimeout = 5 * time.Minute
 
 // damagedHint is for content that is not what its digest says.
 const damagedHint = "the bundle is damaged: copy it again, or check it with `bundle verify`"
@@ -75,13 +76,13 @@ func (l *link) wait(ctx context.Context) error {
 
 // A preparation is a snapshot to unpack a layer into.
 type preparation struct {
-	key     string
-	labels  snapshots.Opt
-	listing *listing      // nil unless it gets its parent when it is committed
-	done    chan struct{} // closed when what follows is known
-	mounts  []mount.Mount
-	there   bool // somebody else finished the snapshot in the meantime
-	err     error
+	key    string
+	labels snapshots.Opt
+	alone  bool          // it gets its parent when it is committed
+	done   chan struct{} // closed when what follows is known
+	mounts []mount.Mount
+	there  bool // somebody else finished the snapshot in the meantime
+	err    error
 }
 
 // preparedAhead is for how many layers to come a snapshot is prepared, so that
@@ -118,9 +119,7 @@ func (im *Importer) prepare(l *link) *preparation {
 		labels: snapshots.WithLabels(map[string]string{snapshots.LabelSnapshotRef: l.chainID.String()}),
 		done:   make(chan struct{}),
 	}
-	if im.rebase && l.parent != nil {
-		l.prepared.listing = newListing()
-	}
+	l.prepared.alone = im.rebase && l.parent != nil
 	im.behind.prepare(func(ctx context.Context) {
 		defer close(l.prepared.done)
 		l.prepared.err = im.makeSnapshot(ctx, l)
@@ -130,7 +129,7 @@ func (im *Importer) prepare(l *link) *preparation {
 
 func (im *Importer) makeSnapshot(ctx context.Context, l *link) (err error) {
 	parent, p := "", l.prepared
-	if l.parent != nil && p.listing == nil {
+	if l.parent != nil && !p.alone {
 		if err := l.parent.wait(ctx); err != nil {
 			return err
 		}
@@ -144,7 +143,7 @@ func (im *Importer) makeSnapshot(ctx context.Context, l *link) (err error) {
 	if err != nil {
 		return fmt.Errorf("preparing a snapshot: %w", err)
 	}
-	if p.listing != nil {
+	if p.alone {
 		p.mounts = asUpper(p.mounts)
 	}
 	return nil
@@ -248,7 +247,7 @@ func (im *Importer) extract(ctx context.Context, l *link, r io.Reader) error {
 	if p.err != nil || p.there {
 		return p.err
 	}
-	err := unpackVerified(ctx, p, r, l.diffID)
+	err := im.unpackVerified(ctx, l, r)
 	if err != nil {
 		err = errors.Join(err, im.remove(ctx, p))
 	}
@@ -260,12 +259,9 @@ func (im *Importer) commit(ctx context.Context, l *link) error {
 	p := l.prepared
 	if !p.there {
 		options := []snapshots.Opt{p.labels}
-		if p.listing != nil {
+		if p.alone {
 			if err := l.parent.wait(ctx); err != nil {
 				return err
-			}
-			if err := im.settle(ctx, l); err != nil {
-				return errors.Join(err, im.remove(ctx, p))
 			}
 			options = append(options, snapshots.WithParent(l.parent.chainID.String()))
 		}
@@ -277,15 +273,23 @@ func (im *Importer) commit(ctx context.Context, l *link) error {
 			return fmt.Errorf("committing the snapshot: %w", err)
 		}
 	}
+	if folder, _ := plainFolder(p.mounts); folder != "" {
+		im.syncLater(folder)
+	}
 	im.mu.Lock()
 	defer im.mu.Unlock()
-	if folder, _ := plainFolder(p.mounts); folder != "" {
-		// The snapshots' own folder is still there when this one is not, because
-		// somebody else's snapshot took its place.
-		im.unsynced = filepath.Dir(filepath.Dir(folder))
-	}
 	close(l.committed)
 	return nil
+}
+
+// syncLater notes that a snapshot's directory may not be on the disk yet: the
+// next image to be published waits until it is.
+func (im *Importer) syncLater(folder string) {
+	im.mu.Lock()
+	defer im.mu.Unlock()
+	// The snapshots' own folder is still there when this one is not, because
+	// somebody else's snapshot took its place.
+	im.unsynced = filepath.Dir(filepath.Dir(folder))
 }
 
 // remove removes a snapshot that is not to be finished.
@@ -304,7 +308,30 @@ func (im *Importer) adopt(ctx context.Context, l *link) error {
 	if err == nil && !has {
 		err = fmt.Errorf("snapshot %s came and went", l.chainID)
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	return im.syncAdopted(ctx, l)
+}
+
+// syncAdopted makes sure that a snapshot which somebody else has finished is on
+// the disk before an image of it is published. That it is committed says
+// nothing: an importer that was killed may not have come to its sync, and
+// containerd's own unpacking does without.
+func (im *Importer) syncAdopted(ctx context.Context, l *link) error {
+	im.mu.Lock()
+	noted := im.unsynced != "" // all snapshots in plain folders are on one file system
+	im.mu.Unlock()
+	if noted {
+		return nil
+	}
+	return im.store.view(ctx, l.chainID, func(mounts []mount.Mount) error {
+		if folders := lowerFolders(mounts); len(folders) > 0 {
+			im.syncLater(folders[0])
+			return nil
+		}
+		return withMount(mounts, syncFS) // it cannot be reached later
+	})
 }
 
 // A verifier is a reader that gives io.EOF only when others have made sure that its
@@ -312,15 +339,15 @@ func (im *Importer) adopt(ctx context.Context, l *link) error {
 type verifier interface{ Verifies() (sha256Hex string) }
 
 // unpackVerified unpacks the layer tar r into what was prepared for it and
-// checks that r, read to its end, has the given digest.
-func unpackVerified(ctx context.Context, p *preparation, r io.Reader, diffID digest.Digest) error {
-	digester := diffID.Algorithm().Digester()
+// checks that r, read to its end, has the layer's digest.
+func (im *Importer) unpackVerified(ctx context.Context, l *link, r io.Reader) error {
+	digester := l.diffID.Algorithm().Digester()
 	v, verified := r.(verifier)
-	verified = verified && v.Verifies() == diffID.Encoded()
+	verified = verified && v.Verifies() == l.diffID.Encoded()
 	if !verified {
 		r = io.TeeReader(r, digester.Hash())
 	}
-	err := unpack(ctx, p, r)
+	err := im.unpack(ctx, l, r)
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -329,7 +356,7 @@ func unpackVerified(ctx context.Context, p *preparation, r io.Reader, diffID dig
 	if _, readErr := io.Copy(io.Discard, r); readErr != nil {
 		return readErr
 	}
-	if got := digester.Digest(); !verified && got != diffID {
+	if got := digester.Digest(); !verified && got != l.diffID {
 		return fault.New(fault.Bundle, damagedHint, "content has digest %s", got)
 	}
 	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
@@ -339,14 +366,15 @@ func unpackVerified(ctx context.Context, p *preparation, r io.Reader, diffID dig
 }
 
 // unpack applies the layer tar r to the file system that was prepared for it.
-func unpack(ctx context.Context, p *preparation, r io.Reader) error {
-	if dir, opts := plainFolder(p.mounts); dir != "" {
-		if p.listing != nil {
-			opts = append(opts, archive.WithFilter(p.listing.note))
+func (im *Importer) unpack(ctx context.Context, l *link, r io.Reader) error {
+	if dir, opts := plainFolder(l.prepared.mounts); dir != "" {
+		if l.prepared.alone {
+			lower := func(ctx context.Context) ([]string, error) { return im.lower(ctx, l) }
+			opts = append(opts, withParents(ctx, dir, lower))
 		}
 		return applyTo(ctx, dir, r, opts...)
 	}
-	return withMount(p.mounts, func(root string) error {
+	return withMount(l.prepared.mounts, func(root string) error {
 		if err := applyTo(ctx, root, r); err != nil {
 			return err
 		}

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -23,14 +24,32 @@ import (
 )
 
 const (
-	// podTimeout bounds the removal of one pod through the CRI. Containers
-	// are killed at once; the time is for CNI plugins that have to tidy up.
-	podTimeout = 30 * time.Second
+	// podTimeout is how long the removal of pods goes on after the last one was
+	// removed. Containers are killed at once; the time is for CNI plugins that
+	// have to tidy up.
+	podTimeout = 60 * time.Second
 
 	// podsAtOnce is how many pods are removed at a time. Each one is a few
 	// short processes (the shim, the CNI plugins).
 	podsAtOnce = 8
 )
+
+// Pods lists the pods that the CRI has, running or not, as namespace/name.
+func (s *Store) Pods(ctx context.Context) ([]string, error) {
+	if !s.hasCRI {
+		return nil, nil
+	}
+	list, err := s.criRuntime.ListPodSandbox(ctx, &criapi.ListPodSandboxRequest{})
+	if err != nil {
+		return nil, fmt.Errorf("listing pods: %w", err)
+	}
+	var names []string
+	for _, pod := range list.Items {
+		names = append(names, pod.GetMetadata().GetNamespace()+"/"+pod.GetMetadata().GetName())
+	}
+	slices.Sort(names)
+	return names, nil
+}
 
 // RemovePods stops and removes all pods with their containers. The kubelet
 // must be stopped, or it starts them again.
@@ -44,7 +63,7 @@ func (s *Store) RemovePods(ctx context.Context) error {
 		return nil
 	}
 	criErr := s.removeSandboxes(ctx)
-	if ctx.Err() != nil || criErr == nil {
+	if ctx.Err() != nil || criErr == nil || hangs(criErr) {
 		return criErr
 	}
 	if err := s.killContainers(ctx); err != nil {
@@ -59,12 +78,23 @@ func (s *Store) removeSandboxes(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("listing pods: %w", err)
 	}
+	// Many pods on a slow machine may take their time, as long as they get fewer.
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	stalled := time.AfterFunc(podTimeout, func() { cancel(fmt.Errorf("no pod was removed for %s", podTimeout)) })
+	defer stalled.Stop()
 	errs := make([]error, len(list.Items))
 	var group errgroup.Group
 	group.SetLimit(podsAtOnce)
 	for i, pod := range list.Items {
 		group.Go(func() error {
-			if err := s.removeSandbox(ctx, pod.Id); err != nil {
+			err := s.removeSandbox(ctx, pod.Id)
+			if err == nil {
+				stalled.Reset(podTimeout)
+			} else if cause := context.Cause(ctx); cause != nil {
+				err = cause
+			}
+			if err != nil {
 				errs[i] = fmt.Errorf("removing pod %s/%s: %w", pod.GetMetadata().GetNamespace(), pod.GetMetadata().GetName(), err)
 			}
 			return nil
@@ -75,8 +105,6 @@ func (s *Store) removeSandboxes(ctx context.Context) error {
 }
 
 func (s *Store) removeSandbox(ctx context.Context, id string) error {
-	ctx, cancel := context.WithTimeout(ctx, podTimeout)
-	defer cancel()
 	if _, err := s.criRuntime.StopPodSandbox(ctx, &criapi.StopPodSandboxRequest{PodSandboxId: id}); err != nil {
 		return err
 	}
@@ -84,9 +112,10 @@ func (s *Store) removeSandbox(ctx context.Context, id string) error {
 	return err
 }
 
-// killContainers deletes what pods are left, bypassing the CRI.
+// killContainers deletes what pods are left, bypassing the CRI. Containers that
+// somebody else runs in the CRI's namespace lack the label that it gives its own.
 func (s *Store) killContainers(ctx context.Context) error {
-	list, err := s.containers.List(ctx, &containersapi.ListContainersRequest{})
+	list, err := s.containers.List(ctx, &containersapi.ListContainersRequest{Filters: []string{`labels."io.cri-containerd.kind"`}})
 	if err != nil {
 		return fmt.Errorf("listing containers: %w", err)
 	}

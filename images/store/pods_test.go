@@ -185,17 +185,23 @@ func TestRemovePodsWithoutCNIPlugin(t *testing.T) {
 		if info, err := s.Info(t.Context()); err != nil || info.Network != (store.Condition{Ready: true}) {
 			t.Errorf("network condition = %+v, %v", info.Network, err)
 		}
+		if got, err := s.Pods(t.Context()); err != nil || !slices.Equal(got, []string{"default/networked"}) {
+			t.Errorf("pods %q, %v", got, err)
+		}
+		d.ctr("k8s.io", "containers", "create", "--snapshotter", "overlayfs", appRef, "somebodys")
 		if err := os.RemoveAll(d.path("cni")); err != nil {
 			t.Fatal(err)
 		}
 		if err := s.RemovePods(t.Context()); err != nil {
 			t.Error(err)
 		}
-		for _, what := range []string{"tasks", "containers"} {
-			if left := d.ctr("k8s.io", what, "ls", "--quiet"); left != "" {
-				t.Errorf("%s left: %s", what, left)
-			}
+		if left := d.ctr("k8s.io", "tasks", "ls", "--quiet"); left != "" {
+			t.Errorf("tasks left: %s", left)
 		}
+		if left := d.ctr("k8s.io", "containers", "ls", "--quiet"); left != "somebodys\n" {
+			t.Errorf("containers left: %s", left)
+		}
+		d.ctr("k8s.io", "containers", "rm", "somebodys")
 		for _, ns := range netns(t) {
 			if !slices.Contains(before, ns) {
 				t.Errorf("network namespace %s left", ns)

@@ -46,18 +46,28 @@ func (s *Store) ProgramPath(ctx context.Context, img bundle.Image, name string) 
 
 // folders are the folders that a finished snapshot is made of, the upper ones
 // first; none where it takes a real mount to see them.
-func (s *Store) folders(ctx context.Context, chainID digest.Digest) ([]string, error) {
+func (s *Store) folders(ctx context.Context, chainID digest.Digest) (folders []string, err error) {
+	err = s.view(ctx, chainID, func(mounts []mount.Mount) error {
+		folders = lowerFolders(mounts)
+		return nil
+	})
+	return folders, err
+}
+
+// view calls look with the read-only mounts of a finished snapshot.
+func (s *Store) view(ctx context.Context, chainID digest.Digest, look func([]mount.Mount) error) error {
 	// Nothing refers to the view: should this process be killed now, containerd
 	// collects it.
 	key := "airlift-view-" + rand.Text()
 	mounts, err := s.snapshots.View(ctx, key, chainID.String())
 	if err != nil {
-		return nil, err
+		return err
 	}
+	err = look(mounts)
 	ctx, cancel := afterwards(ctx)
 	defer cancel()
 	_ = s.snapshots.Remove(ctx, key) // or it is collected
-	return lowerFolders(mounts), nil
+	return err
 }
 
 // lowerFolders are the folders that a read-only mount shows, the upper ones

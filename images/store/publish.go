@@ -19,7 +19,7 @@ import (
 
 // criTimeout bounds the wait for the CRI to notice a new image record. It
 // takes milliseconds; after a failure the CRI tries again within seconds.
-const criTimeout = 30 * time.Second
+const criTimeout = 2 * time.Minute
 
 // publish makes an image of parts that are all there: it ties them together
 // for containerd's garbage collection, records the image under its names and
@@ -54,6 +54,9 @@ func (s *Store) publish(ctx context.Context, img bundle.Image) error {
 // between two of them: under some names only it would hold on to its snapshots
 // and be removed with none of the others.
 func (s *Store) setRecords(ctx context.Context, names []string, target ocispec.Descriptor) error {
+	if err := s.announce(ctx, names, target.Digest); err != nil {
+		return err
+	}
 	if err := ctx.Err(); err != nil {
 		return err
 	}

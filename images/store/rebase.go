@@ -2,24 +2,21 @@ package store
 
 import (
 	"archive/tar"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path"
-	"path/filepath"
 	"slices"
-	"strings"
-	"syscall"
 
 	introspectionapi "github.com/containerd/containerd/api/services/introspection/v1"
 	"github.com/containerd/containerd/v2/core/mount"
 	"github.com/containerd/containerd/v2/core/snapshots"
+	"github.com/containerd/containerd/v2/pkg/archive"
 	continuity "github.com/containerd/continuity/fs"
-	"github.com/containerd/continuity/sysx"
 	"github.com/moby/sys/userns"
-	"golang.org/x/sys/unix"
 )
 
 // rebases says whether a snapshot can be given its parent when it is committed,
@@ -49,124 +46,58 @@ func asUpper(mounts []mount.Mount) []mount.Mount {
 	return []mount.Mount{{Type: "overlay", Options: []string{upperOption + dir}}}
 }
 
-// A listing notes which folders a layer lists, and which it goes without
-// although it has something in them. Names are as in the layer, without a
-// slash in front.
-type listing struct {
-	listed, unlisted map[string]bool
+// lower waits until the snapshot below is committed, and returns the directories
+// that it is made of, the upper ones first.
+func (im *Importer) lower(ctx context.Context, l *link) ([]string, error) {
+	select {
+	case <-l.parent.committed:
+		folders, err := im.store.folders(ctx, l.parent.chainID)
+		if err == nil && len(folders) == 0 {
+			err = fmt.Errorf("snapshot %s has no directories on this host", l.parent.chainID)
+		}
+		return folders, err
+	case <-im.behind.ctx.Done(): // it may not come
+		return nil, im.behind.ctx.Err()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 }
 
-func newListing() *listing {
-	return &listing{listed: map[string]bool{}, unlisted: map[string]bool{}}
-}
-
-// note is for archive.WithFilter, and refuses nothing.
-func (l *listing) note(h *tar.Header) (bool, error) {
-	name := strings.Trim(path.Clean(h.Name), "/")
-	if h.Typeflag == tar.TypeDir {
-		l.listed[name] = true
-		delete(l.unlisted, name)
-	}
-	for dir := path.Dir(name); dir != "." && !l.listed[dir] && !l.unlisted[dir]; dir = path.Dir(dir) {
-		l.unlisted[dir] = true
-	}
-	return true, nil
-}
-
-// inherit gives folders that a layer at upper does not list owner, mode and
-// attributes of the same folders below it. That is what a layer that is
-// unpacked on top of others gets at once; without, an overlay would show every
-// folder as root's.
-func (l *listing) inherit(upper string, lower []string) error {
-	if len(l.unlisted) == 0 {
-		return nil
-	}
-	// The layer may name one folder in two ways, through a link of its own.
-	listed := map[string]bool{}
-	for name := range l.listed {
-		dir, err := continuity.RootPath(upper, name)
+// withParents is for a layer that is unpacked into upper without the ones below
+// it. Those matter to archive.Apply in one place only: a directory that it has to
+// make because an entry is in it, and the layer has not listed it yet, takes
+// owner, mode, times and attributes from the lower layers. So before such an
+// entry, the directories are made by archive.Apply itself, which is then shown
+// the lower layers. Until there is one, nothing waits for them.
+func withParents(ctx context.Context, upper string, lower func(context.Context) ([]string, error)) archive.ApplyOpt {
+	var parents []string
+	return archive.WithFilter(func(h *tar.Header) (bool, error) {
+		// As Apply looks for it: through the links that are in upper by now.
+		dir, err := continuity.RootPath(upper, path.Dir(h.Name))
 		if err != nil {
-			return err
+			return false, err
 		}
-		listed[dir] = true
-	}
-	for name := range l.unlisted {
-		dir, err := continuity.RootPath(upper, name)
-		if err != nil {
-			return err
+		if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
+			return true, nil // if this failed, Apply will say so
 		}
-		if info, err := os.Lstat(dir); listed[dir] || dir == filepath.Clean(upper) || err != nil || !info.IsDir() {
-			continue // a whiteout or a file took its place
+		if parents == nil {
+			if parents, err = lower(ctx); err != nil {
+				return false, err
+			}
 		}
-		if err := inheritFolder(dir, strings.TrimPrefix(dir, filepath.Clean(upper)), lower); err != nil {
-			return fmt.Errorf("folder %s: %w", name, err)
-		}
-	}
-	return nil
+		return true, makeParents(ctx, upper, h.Name, parents)
+	})
 }
 
-// inheritFolder is inherit for one folder, which is called name in each layer.
-func inheritFolder(dir, name string, lower []string) error {
-	for _, root := range lower {
-		from, err := continuity.RootPath(root, name)
-		if err != nil {
-			return err
-		}
-		info, err := os.Lstat(from)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		if err != nil || !info.IsDir() {
-			return err
-		}
-		st := info.Sys().(*syscall.Stat_t)
-		if err := os.Lchown(dir, int(st.Uid), int(st.Gid)); err != nil {
-			return err
-		}
-		if err := os.Chmod(dir, info.Mode()); err != nil {
-			return err
-		}
-		return copyXattrs(dir, from)
-	}
-	return nil
-}
-
-// copyXattrs copies a folder's extended attributes, but for the kernel's own
-// notes about overlays and the like.
-func copyXattrs(to, from string) error {
-	keys, err := sysx.LListxattr(from)
-	if errors.Is(err, unix.ENOTSUP) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("listing the attributes of %s: %w", from, err)
-	}
-	for _, key := range keys {
-		if strings.HasPrefix(key, "trusted.") {
-			continue
-		}
-		value, err := sysx.LGetxattr(from, key)
-		if err == nil {
-			err = sysx.LSetxattr(to, key, value, 0)
-		}
-		if err != nil && !errors.Is(err, unix.ENOTSUP) && !errors.Is(err, unix.ENODATA) {
-			return fmt.Errorf("copying attribute %s of %s: %w", key, from, err)
-		}
-	}
-	return nil
-}
-
-// settle makes of a layer that was unpacked on its own one that stands on its
-// parents, which are committed.
-func (im *Importer) settle(ctx context.Context, l *link) error {
-	p := l.prepared
-	if len(p.listing.unlisted) == 0 {
-		return nil
-	}
-	lower, err := im.store.folders(ctx, l.parent.chainID)
-	if err != nil {
+// makeParents makes the directories above an entry of a layer, as archive.Apply
+// makes them, and not the entry.
+func makeParents(ctx context.Context, upper, name string, parents []string) error {
+	var layer bytes.Buffer
+	w := tar.NewWriter(&layer)
+	if err := errors.Join(w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name}), w.Close()); err != nil {
 		return err
 	}
-	upper, _ := plainFolder(p.mounts)
-	return p.listing.inherit(upper, lower)
+	leaveOut := func(*tar.Header, string) (bool, error) { return false, nil }
+	_, err := archive.Apply(ctx, upper, &layer, archive.WithParents(parents), archive.WithConvertWhiteout(leaveOut))
+	return err
 }

@@ -10,14 +10,17 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"airlift/bundle"
 	"airlift/images/store"
 
 	"github.com/containerd/containerd/v2/core/content"
 	"github.com/containerd/containerd/v2/core/images"
 	"github.com/containerd/containerd/v2/core/leases"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/opencontainers/go-digest"
 )
 
@@ -223,12 +226,22 @@ func TestGarbageCollection(t *testing.T) {
 	})
 }
 
-const hangEnv = "AIRLIFT_STORE_TEST_HANG_ON"
+// What TestHangingImporter talks to, and where it hangs if not in the middle of
+// the second layer: at the config, with all layers unpacked.
+const (
+	hangEnv   = "AIRLIFT_STORE_TEST_HANG_ON"
+	hangAtEnv = "AIRLIFT_STORE_TEST_HANG_AT"
+	atConfig  = "config"
+)
+
+func killedV1(t *testing.T) v1.Image {
+	return image(t, "/k", layer(t, text("a", noise(1, 1<<20))), layer(t, text("b", noise(2, 1<<20))), layer(t, text("c", "c")))
+}
 
 // killedImage is what the importer that gets killed was importing.
 func killedImage(t *testing.T) (payload, []string) {
 	var p payload
-	img := image(t, "/k", layer(t, text("a", noise(1, 1<<20))), layer(t, text("b", noise(2, 1<<20))), layer(t, text("c", "c")))
+	img := killedV1(t)
 	b := p.add(t, "registry.example.com/k:1", img, index(t, img))
 	var layers []string
 	for _, l := range b.Layers {
@@ -237,8 +250,8 @@ func killedImage(t *testing.T) (payload, []string) {
 	return p, layers
 }
 
-// TestHangingImporter is not a test but the process that TestKilledImporter
-// kills: it imports, and in the middle of the second layer it hangs.
+// TestHangingImporter is not a test but the process that TestKilledImporter and
+// others kill: it imports, and in the middle of something it hangs.
 func TestHangingImporter(t *testing.T) {
 	socket := os.Getenv(hangEnv)
 	if socket == "" {
@@ -253,9 +266,15 @@ func TestHangingImporter(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	hangAt := layers[1]
+	if os.Getenv(hangAtEnv) == atConfig {
+		config := entryOf(&p, p.images[0].Config.Digest)
+		hangAt = config.Name
+		p.entries = append(slices.DeleteFunc(p.entries, func(e bundle.Entry) bool { return e == config }), config)
+	}
 	for _, e := range p.entries {
 		var r io.Reader = bytes.NewReader(p.blobs[e.Name])
-		if e.Name == layers[1] {
+		if e.Name == hangAt {
 			r = io.MultiReader(io.LimitReader(r, e.Size/2), hang{})
 		}
 		if err := im.Blob(t.Context(), e, r); err != nil {
@@ -271,34 +290,41 @@ func (hang) Read([]byte) (int, error) {
 	select {}
 }
 
+// startHanging starts TestHangingImporter, and returns when it hangs.
+func startHanging(t *testing.T, d *daemon, at string) (kill func()) {
+	t.Helper()
+	cmd := exec.Command(os.Args[0], "-test.run=^TestHangingImporter$")
+	cmd.Env = append(os.Environ(), hangEnv+"="+d.socket, hangAtEnv+"="+at)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	kill = sync.OnceFunc(func() {
+		if err := cmd.Process.Kill(); err != nil {
+			t.Error(err)
+		}
+		cmd.Wait()
+	})
+	t.Cleanup(kill)
+	scanner := bufio.NewScanner(out)
+	for scanner.Scan() && scanner.Text() != "hanging" {
+	}
+	if scanner.Text() != "hanging" {
+		t.Fatal("the importer ended before it hung")
+	}
+	return kill
+}
+
 // A killed importer's finished layers are used, its unfinished ones removed.
 func TestKilledImporter(t *testing.T) {
 	onEachSnapshotter(t, func(t *testing.T, d *daemon) {
 		s := d.connect()
-		cmd := exec.Command(os.Args[0], "-test.run=^TestHangingImporter$")
-		cmd.Env = append(os.Environ(), hangEnv+"="+d.socket)
-		out, err := cmd.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		killed := false
-		defer func() {
-			if !killed {
-				cmd.Process.Kill()
-				cmd.Wait()
-			}
-		}()
+		kill := startHanging(t, d, "")
 		// The blocked importer must be seen as alive: its things stay while
 		// another importer comes and goes.
-		scanner := bufio.NewScanner(out)
-		for scanner.Scan() && scanner.Text() != "hanging" {
-		}
-		if scanner.Text() != "hanging" {
-			t.Fatal("the importer ended before it hung")
-		}
 		// The first layer is committed behind the stream, and another prepared.
 		unfinished := func(key string) bool { return strings.HasPrefix(key, "extract-") }
 		isHalf := func(keys []string) bool {
@@ -322,11 +348,7 @@ func TestKilledImporter(t *testing.T) {
 		}
 
 		whole := d.snapshots() // the others', too
-		if err := cmd.Process.Kill(); err != nil {
-			t.Fatal(err)
-		}
-		cmd.Wait()
-		killed = true
+		kill()
 		d.restart()
 		s = d.connect()
 		d.collect()

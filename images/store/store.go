@@ -22,7 +22,6 @@ import (
 	leasesproxy "github.com/containerd/containerd/v2/core/leases/proxy"
 	"github.com/containerd/containerd/v2/core/snapshots"
 	snapshotsproxy "github.com/containerd/containerd/v2/core/snapshots/proxy"
-	"github.com/containerd/containerd/v2/pkg/namespaces"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
@@ -44,6 +43,10 @@ const (
 	// daemon that has many containers to recover.
 	connectTimeout = 60 * time.Second
 
+	// firstGreeting bounds the first attempt to connect; each later one may take
+	// twice as long as the one before it.
+	firstGreeting = 5 * time.Second
+
 	// maxMessage is the largest message containerd sends, in bytes (its
 	// defaults.DefaultMaxRecvMsgSize).
 	maxMessage = 16 << 20
@@ -56,10 +59,13 @@ const (
 // which an installer for isolated hosts must not carry.
 type Store struct {
 	socket      string
+	patience    Patience
 	conn        *grpc.ClientConn
 	version     string
 	snapshotter string
 	hasCRI      bool
+
+	beforeNaming func(context.Context, []NameChange) error // may be nil
 
 	content    content.Store
 	leases     leases.Manager
@@ -76,14 +82,25 @@ type Store struct {
 // CRI, until that is ready too. It gives up when ctx ends or, if ctx has no
 // deadline, after a minute.
 func Connect(ctx context.Context, socket string) (*Store, error) {
+	return ConnectWith(ctx, socket, usualPatience)
+}
+
+// ConnectWith is Connect with another patience than usual.
+func ConnectWith(ctx context.Context, socket string, patience Patience) (*Store, error) {
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, connectTimeout)
 		defer cancel()
 	}
 	var s *Store
+	limit := firstGreeting
 	err := poll(ctx, 50*time.Millisecond, func(ctx context.Context) (err error) {
-		s, err = dial(ctx, socket)
+		// A socket that accepts and never answers must not eat the whole wait,
+		// and a slow containerd must come to its answer.
+		attempt, cancel := context.WithTimeout(ctx, limit)
+		defer cancel()
+		limit *= 2
+		s, err = dial(attempt, socket, patience)
 		return err
 	})
 	if err != nil {
@@ -94,7 +111,7 @@ func Connect(ctx context.Context, socket string) (*Store, error) {
 }
 
 // dial tries to connect once.
-func dial(ctx context.Context, socket string) (*Store, error) {
+func dial(ctx context.Context, socket string, patience Patience) (*Store, error) {
 	// A connection made before the socket is there would wait out gRPC's
 	// backoff, a second at first, before it looks again.
 	probe, err := new(net.Dialer).DialContext(ctx, "unix", socket)
@@ -102,25 +119,23 @@ func dial(ctx context.Context, socket string) (*Store, error) {
 		return nil, err
 	}
 	probe.Close()
+	s := &Store{socket: socket, patience: patience}
 	conn, err := grpc.NewClient("unix://"+socket,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage), grpc.MaxCallSendMsgSize(maxMessage)),
-		grpc.WithUnaryInterceptor(inNamespace), grpc.WithStreamInterceptor(streamInNamespace))
+		grpc.WithUnaryInterceptor(s.unary), grpc.WithStreamInterceptor(s.stream))
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{
-		socket:     socket,
-		conn:       conn,
-		content:    contentproxy.NewContentStore(conn),
-		leases:     leasesproxy.NewLeaseManager(leasesapi.NewLeasesClient(conn)),
-		images:     imagesapi.NewImagesClient(conn),
-		containers: containersapi.NewContainersClient(conn),
-		tasks:      tasksapi.NewTasksClient(conn),
-		sandboxes:  sandboxapi.NewStoreClient(conn),
-		criImages:  criapi.NewImageServiceClient(conn),
-		criRuntime: criapi.NewRuntimeServiceClient(conn),
-	}
+	s.conn = conn
+	s.content = contentproxy.NewContentStore(conn)
+	s.leases = leasesproxy.NewLeaseManager(leasesapi.NewLeasesClient(conn))
+	s.images = imagesapi.NewImagesClient(conn)
+	s.containers = containersapi.NewContainersClient(conn)
+	s.tasks = tasksapi.NewTasksClient(conn)
+	s.sandboxes = sandboxapi.NewStoreClient(conn)
+	s.criImages = criapi.NewImageServiceClient(conn)
+	s.criRuntime = criapi.NewRuntimeServiceClient(conn)
 	if err := s.greet(ctx); err != nil {
 		conn.Close()
 		return nil, err
@@ -131,9 +146,6 @@ func dial(ctx context.Context, socket string) (*Store, error) {
 
 // greet asks containerd the questions that every use of it needs answered.
 func (s *Store) greet(ctx context.Context) error {
-	// A socket that accepts and never answers must not eat the whole wait.
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
 	v, err := versionapi.NewVersionClient(s.conn).Version(ctx, &emptypb.Empty{})
 	if err != nil {
 		return err
@@ -151,14 +163,6 @@ func (s *Store) greet(ctx context.Context) error {
 
 // Close closes the connection.
 func (s *Store) Close() error { return s.conn.Close() }
-
-func inNamespace(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-	return invoke(namespaces.WithNamespace(ctx, namespace), method, req, reply, conn, opts...)
-}
-
-func streamInNamespace(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, stream grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-	return stream(namespaces.WithNamespace(ctx, namespace), desc, conn, method, opts...)
-}
 
 // poll calls try until it returns nil. When ctx ends first, the error says so
 // and carries the last answer of try that was not cut off by that.

@@ -131,6 +131,7 @@ func (s *subject) checks() []check {
 	return append(list,
 		check{"Systemd", s.systemd},
 		check{"UserNamespace", s.userNamespace},
+		check{"CRIPods", s.criPods},
 		check{"KernelLog", s.kernelLog},
 		check{"KernelTunables", s.kernelTunables},
 		check{"Overlayfs", s.overlayfs},

@@ -47,6 +47,8 @@ type Target struct {
 	RuntimeInUse bool
 	// RuntimeVersion is its containerd's: "1.7.29".
 	RuntimeVersion string
+	// Pods are those that the host's own container runtime has.
+	Pods []string
 	// MissingImages are what this node needs and the bundle does not bring,
 	// by component.
 	MissingImages []string

@@ -309,6 +309,7 @@ func TestEachCheck(t *testing.T) {
 		}, says: "forwarding"},
 		{check: "Systemd", breaks: func(t *testing.T, s *subject) { remove(t, s, "/run/systemd/system") }, says: "systemd does not run"},
 		{check: "UserNamespace", breaks: func(t *testing.T, s *subject) { write(t, s.Root, "/proc/self/uid_map", "0 100000 65536\n") }, says: "user namespace"},
+		{check: "CRIPods", breaks: func(_ *testing.T, s *subject) { s.Pods = []string{"default/web", "kube-system/etcd"} }, says: "has 2 pod(s): default/web, kube-system/etcd;"},
 		{check: "KernelLog", breaks: func(t *testing.T, s *subject) { remove(t, s, "/dev/kmsg") }, says: "/dev/kmsg"},
 		{check: "KernelTunables", breaks: unwritable("/proc/sys/vm/overcommit_memory"), says: "overcommit_memory"},
 		{check: "Overlayfs", breaks: func(t *testing.T, s *subject) { write(t, s.Root, "/proc/filesystems", "nodev\tproc\n") }, says: "overlayfs"},

@@ -2,6 +2,7 @@ package preflight
 
 import (
 	"context"
+	"fmt"
 	"os/exec"
 	"strings"
 	"time"
@@ -74,6 +75,24 @@ func (s *subject) service(ctx context.Context, name, ours string) []finding {
 	}
 	return warning("remove what brought it, or, to have a containerd of the host's own used, start it first",
 		"%s is there already, in %s: the bundle's takes its place until reset", unit, state.File)
+}
+
+// podsNamed is how many pods a message names.
+const podsNamed = 5
+
+// criPods refuses a container runtime with pods that do not belong to this
+// node: the kubelet ends every pod that its cluster does not know, and so does
+// reset.
+func (s *subject) criPods(context.Context) []finding {
+	if s.Rerun || len(s.Pods) == 0 {
+		return nil
+	}
+	names := strings.Join(s.Pods[:min(podsNamed, len(s.Pods))], ", ")
+	if more := len(s.Pods) - podsNamed; more > 0 {
+		names += fmt.Sprintf(" and %d more", more)
+	}
+	return problem("use another host if they are needed; otherwise remove them: crictl rmp --all --force",
+		"the existing container runtime has %d pod(s): %s; the kubelet would remove them", len(s.Pods), names)
 }
 
 // extraPrograms are those that kubeadm of 1.29 or 1.37 wants in the path besides

@@ -32,7 +32,11 @@ func buildAgain(ctx context.Context, t *table, o options, version, dir string) e
 	if err != nil {
 		return err
 	}
-	args := append([]string{"build", "--version", version, "--image", image, "--output", filepath.Join(dir, "again")}, mirrors...)
+	cache, err := site.BuildCache()
+	if err != nil {
+		return err
+	}
+	args := append([]string{"build", "--version", version, "--image", image, "--output", filepath.Join(dir, "again"), "--cache-dir", cache}, mirrors...)
 	build := func() (used *os.ProcessState, took time.Duration, asked requests, err error) {
 		if err := os.Truncate(log, 0); err != nil {
 			return nil, 0, requests{}, err
@@ -60,7 +64,7 @@ func buildAgain(ctx context.Context, t *table, o options, version, dir string) e
 	t.bytes(buildBytesRow, own, asked.bytes)
 	t.count(buildRequestsRow, own, asked.count)
 	t.bytes(buildMemoryRow, own, used.SysUsage().(*syscall.Rusage).Maxrss<<10)
-	return os.Remove(filepath.Join(dir, "again"))
+	return errors.Join(os.Remove(filepath.Join(dir, "again")), os.Remove(filepath.Join(dir, "again.provenance.json")))
 }
 
 // startRig serves what the sites on the internet serve, and returns the flags

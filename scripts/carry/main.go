@@ -42,6 +42,10 @@ func carry(ctx context.Context, version, upstream, bundle, compression, output s
 	if err != nil {
 		return err
 	}
+	cache, err := site.BuildCache()
+	if err != nil {
+		return err
+	}
 	if err := os.MkdirAll(filepath.Dir(output), 0o755); err != nil {
 		return err
 	}
@@ -69,7 +73,7 @@ func carry(ctx context.Context, version, upstream, bundle, compression, output s
 	if err != nil {
 		return fmt.Errorf("starting the upstream rig: %w", err)
 	}
-	args := []string{"build", "--version", version, "--image", image, "--compression", compression, "--output", output}
+	args := []string{"build", "--version", version, "--image", image, "--compression", compression, "--output", output, "--cache-dir", cache}
 	if err := command(ctx, bundle, append(args, flags...)...).Run(); err != nil {
 		return fmt.Errorf("%s build: %w", bundle, err)
 	}

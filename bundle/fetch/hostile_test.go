@@ -1,0 +1,270 @@
+package fetch
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// endless answers until the client hangs up, and counts what it sent.
+func endless(w http.ResponseWriter, sent *atomic.Int64) {
+	chunk := bytes.Repeat([]byte("x"), 64<<10)
+	for {
+		n, err := w.Write(chunk)
+		sent.Add(int64(n))
+		if err != nil {
+			return
+		}
+	}
+}
+
+// inFlight is more than what socket buffers hold of bytes that were sent and
+// never read.
+const inFlight = 16 << 20
+
+func wantSizeError(t *testing.T, err error) {
+	t.Helper()
+	var size *SizeError
+	if !errors.As(err, &size) {
+		t.Fatalf("err = %v", err)
+	}
+}
+
+func TestEndlessTextEnds(t *testing.T) {
+	var sent atomic.Int64
+	s := serve(t, func(n int, w http.ResponseWriter, r *http.Request) { endless(w, &sent) })
+	_, _, err := newClient(t).Text(context.Background(), s.URL+"/stable.txt")
+	wantSizeError(t, err)
+	if !strings.Contains(err.Error(), s.URL+"/stable.txt") || len(s.ranges) != 1 {
+		t.Errorf("%d requests, err = %v", len(s.ranges), err)
+	}
+	s.Close() // waits for the handler
+	if n := sent.Load(); n > maxText+inFlight {
+		t.Errorf("%d bytes were taken", n)
+	}
+}
+
+// A text that is larger than it may be is an error, and not its beginning.
+func TestTextsAreNotCutShort(t *testing.T) {
+	for name, announce := range map[string]bool{"announced": true, "not announced": false} {
+		s := serve(t, func(n int, w http.ResponseWriter, r *http.Request) {
+			if announce {
+				w.Header().Set("Content-Length", fmt.Sprint(maxText+1))
+			}
+			io.WriteString(w, strings.Repeat("a", 64)+strings.Repeat(" ", maxText+1-64))
+		})
+		_, _, err := newClient(t).Checksum(context.Background(), s.URL, "file")
+		if err == nil {
+			t.Errorf("%s: it was taken", name)
+			continue
+		}
+		wantSizeError(t, err)
+	}
+}
+
+// What a proxy compressed counts as what it becomes.
+func TestCompressedTextIsBounded(t *testing.T) {
+	var bomb bytes.Buffer
+	z := gzip.NewWriter(&bomb)
+	z.Write(make([]byte, 64<<20))
+	z.Close()
+	s := serve(t, func(n int, w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Encoding", "gzip")
+		w.Write(bomb.Bytes())
+	})
+	_, _, err := newClient(t).Text(context.Background(), s.URL)
+	wantSizeError(t, err)
+}
+
+func TestSilentTextIsGivenUp(t *testing.T) {
+	for name, begin := range map[string]func(http.ResponseWriter){
+		"before the head":  func(http.ResponseWriter) {},
+		"after some bytes": func(w http.ResponseWriter) { io.WriteString(w, "v1."); w.(http.Flusher).Flush() },
+	} {
+		s := serve(t, func(n int, w http.ResponseWriter, r *http.Request) {
+			begin(w)
+			<-r.Context().Done()
+		})
+		c := newClient(t)
+		c.mirrors.StallAfter = 20 * time.Millisecond
+		_, _, err := c.Text(context.Background(), s.URL)
+		if !errors.Is(err, errStalled) || !strings.Contains(err.Error(), "gave up after 5 attempts") || len(s.ranges) != attempts {
+			t.Errorf("%s: %d requests, err = %v", name, len(s.ranges), err)
+		}
+	}
+}
+
+// A slow reader is not a silent site.
+func TestPausesOfTheReaderDoNotCount(t *testing.T) {
+	s := serve(t, func(n int, w http.ResponseWriter, r *http.Request) { whole(w, r) })
+	m := direct(t)
+	m.StallAfter = 200 * time.Millisecond
+	req, err := http.NewRequestWithContext(allow(t.Context(), maxFile), http.MethodGet, s.URL, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := m.RoundTrip(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	time.Sleep(2 * m.StallAfter)
+	if got, err := io.ReadAll(resp.Body); err != nil || !bytes.Equal(got, content) {
+		t.Errorf("%d bytes, %v", len(got), err)
+	}
+}
+
+// Downloads of files and of blobs, whose size is known from a descriptor.
+func TestDownloadsAreBounded(t *testing.T) {
+	size := int64(len(content))
+	for name, c := range map[string]struct {
+		size   int64
+		answer func(w http.ResponseWriter, sent *atomic.Int64)
+		want   string
+	}{
+		"endless, size known": {size, func(w http.ResponseWriter, sent *atomic.Int64) { endless(w, sent) }, "more than the"},
+		"longer than known": {size, func(w http.ResponseWriter, _ *atomic.Int64) {
+			w.Header().Set("Content-Length", fmt.Sprint(size+1))
+			w.Write(append(bytes.Clone(content), 'x'))
+		}, "more than the"},
+		"shorter than known": {size, func(w http.ResponseWriter, _ *atomic.Int64) {
+			w.Header().Set("Content-Length", fmt.Sprint(size-1))
+			w.Write(content[1:])
+		}, "should have"},
+		"announced too much": {0, func(w http.ResponseWriter, _ *atomic.Int64) {
+			w.Header().Set("Content-Length", fmt.Sprint(int64(maxFile)+1))
+		}, "more than the"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var sent atomic.Int64
+			s := serve(t, func(n int, w http.ResponseWriter, r *http.Request) { c.answer(w, &sent) })
+			cl := newClient(t)
+			_, err := cl.Get(context.Background(), Download{Name: "thing", URL: s.URL, SHA256: sum(content), Size: c.size})
+			wantSizeError(t, err)
+			if !strings.Contains(err.Error(), c.want) || len(s.ranges) != 1 {
+				t.Errorf("%d requests, err = %v", len(s.ranges), err)
+			}
+			s.Close()
+			if n := sent.Load(); n > c.size+inFlight {
+				t.Errorf("%d bytes were taken", n)
+			}
+			if left, err := os.ReadDir(filepath.Join(cl.Cache.dir, "partial")); err != nil || len(left) > 0 {
+				t.Errorf("partial has %v, %v", left, err)
+			}
+		})
+	}
+}
+
+// A whole answer that ends too early, without an announced length, is asked for
+// again.
+func TestShortAnswersAreContinued(t *testing.T) {
+	s := serve(t, func(n int, w http.ResponseWriter, r *http.Request) {
+		if n == 1 {
+			w.Write(content[:300_000])
+			w.(http.Flusher).Flush() // no Content-Length
+			return
+		}
+		whole(w, r)
+	})
+	c := newClient(t)
+	g := &gauge{}
+	if _, err := c.Get(context.Background(), Download{Name: "thing", URL: s.URL, SHA256: sum(content), Size: int64(len(content)), Meter: g}); err != nil {
+		t.Fatal(err)
+	}
+	wantWhole(t, c, g)
+	if s.ranges[1] != "bytes=300000-" {
+		t.Errorf("ranges: %q", s.ranges)
+	}
+}
+
+// A site that gives a byte at a time makes no progress.
+func TestDripsEnd(t *testing.T) {
+	s := serve(t, func(n int, w http.ResponseWriter, r *http.Request) { cut(w, n-1, 1) })
+	_, err := get(context.Background(), newClient(t), s.URL, sum(content))
+	if err == nil || !strings.Contains(err.Error(), "gave up after 5 attempts") || len(s.ranges) != attempts {
+		t.Errorf("%d requests, err = %v", len(s.ranges), err)
+	}
+}
+
+type zeros struct{ read int64 }
+
+func (z *zeros) Read(p []byte) (int, error) {
+	clear(p)
+	z.read += int64(len(p))
+	return len(p), nil
+}
+
+func TestUnpackedSizeIsBounded(t *testing.T) {
+	for compressed, limit := range map[int64]int64{
+		0:         unpackedSlack,
+		1000:      unpackedSlack + 200_000,
+		1 << 40:   maxUnpacked,
+		1<<63 - 1: maxUnpacked,
+	} {
+		if got := maxUnpackedOf(compressed); got != limit {
+			t.Errorf("%d bytes may become %d, want %d", compressed, got, limit)
+		}
+	}
+	z := &zeros{}
+	n, err := io.Copy(io.Discard, LimitUnpacked(z, "layer", 1000))
+	wantSizeError(t, err)
+	if limit := maxUnpackedOf(1000); n != limit || z.read > limit+1 {
+		t.Errorf("%d bytes came through of %d read, want %d", n, z.read, limit)
+	}
+}
+
+// What vouches for other content must not come over plain http if its site has
+// https.
+func TestRedirectFromHTTPSToHTTP(t *testing.T) {
+	plain := serve(t, func(n int, w http.ResponseWriter, r *http.Request) { io.WriteString(w, sum(content)) })
+	secure := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, plain.URL+r.URL.Path, http.StatusFound)
+	}))
+	defer secure.Close()
+	u := strings.TrimPrefix(secure.URL, "https://")
+	cache, err := OpenCache(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, list := range map[string][]string{"site": nil, "mirror": {"dl.example=" + secure.URL}} {
+		m := mirrorsOf(t, list...)
+		m.base = secure.Client().Transport
+		c := New(cache, m)
+		address := "https://" + u + "/file.sha256"
+		if list != nil {
+			address = "https://dl.example/file.sha256"
+		}
+		_, _, err := c.Checksum(context.Background(), address, "file")
+		var redirect *RedirectError
+		if !errors.As(err, &redirect) || len(plain.ranges) > 0 {
+			t.Errorf("%s: %d plain requests, err = %v", name, len(plain.ranges), err)
+		}
+	}
+}
+
+func TestUnknownCertificatesAreRefused(t *testing.T) {
+	secure := httptest.NewTLSServer(http.NotFoundHandler())
+	defer secure.Close()
+	secure.Config.ErrorLog = nil
+	m, err := NewMirrors(Transport(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := newClient(t)
+	c.HTTP = &http.Client{Transport: m}
+	_, _, err = c.Text(context.Background(), secure.URL)
+	if err == nil || !strings.Contains(err.Error(), "certificate") || NotThere(err) {
+		t.Errorf("err = %v", err)
+	}
+}

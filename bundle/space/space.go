@@ -1,0 +1,80 @@
+// Package space checks the free space of file systems, so that a full one is named
+// before it stops a build, or at the latest when it does.
+package space
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"github.com/moby/sys/mountinfo"
+	"golang.org/x/sys/unix"
+
+	"airlift/fault"
+)
+
+// Check returns an error if the file system of the directory dir has fewer than
+// need bytes free. what is to be written there: "the downloads".
+func Check(dir, what string, need int64) error {
+	free, err := Free(dir)
+	if err != nil || free >= need {
+		return err
+	}
+	return fault.New(fault.Failure, hint(dir), "no space for %s in %s: its file system (%s) has %d bytes free, %d are needed",
+		what, dir, name(dir), free, need)
+}
+
+// Explain adds the name of dir's file system to an error that means that it is
+// full, and returns any other error unchanged.
+func Explain(dir string, err error) error {
+	if !errors.Is(err, unix.ENOSPC) && !errors.Is(err, unix.EDQUOT) || fault.Hint(err) != "" {
+		return err
+	}
+	free, ferr := Free(dir)
+	if ferr != nil {
+		return err
+	}
+	return fault.Wrap(fmt.Errorf("%w: the file system of %s (%s) has %d bytes free", err, dir, name(dir), free), fault.Failure, hint(dir))
+}
+
+func hint(dir string) string {
+	return "make room there (df " + dir + "), or choose another directory: --output for the bundle, --cache-dir for the downloads"
+}
+
+// Free returns how many bytes a user without privileges may still write below dir.
+func Free(dir string) (int64, error) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		return 0, fmt.Errorf("reading the free space of %s: %w", dir, err)
+	}
+	return int64(st.Bavail) * st.Bsize, nil
+}
+
+// Shared reports whether two directories are on one file system.
+func Shared(a, b string) bool {
+	var x, y unix.Stat_t
+	return unix.Stat(a, &x) == nil && unix.Stat(b, &y) == nil && x.Dev == y.Dev
+}
+
+// name returns the mount point and the type of dir's file system, or dir itself
+// where that cannot be found out.
+func name(dir string) string {
+	real, err := filepath.Abs(dir)
+	if err == nil {
+		real, err = filepath.EvalSymlinks(real)
+	}
+	if err != nil {
+		return dir
+	}
+	mounts, err := mountinfo.GetMounts(mountinfo.ParentsFilter(real))
+	if err != nil || len(mounts) == 0 {
+		return dir
+	}
+	best := mounts[0]
+	for _, m := range mounts[1:] {
+		if len(m.Mountpoint) >= len(best.Mountpoint) { // the later of two covers the earlier
+			best = m
+		}
+	}
+	return best.Mountpoint + ", " + best.FSType
+}

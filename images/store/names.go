@@ -1,0 +1,172 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	imagesapi "github.com/containerd/containerd/api/services/images/v1"
+	"github.com/containerd/containerd/api/types"
+	"github.com/containerd/containerd/v2/core/leases"
+	"github.com/containerd/errdefs"
+	"github.com/containerd/errdefs/pkg/errgrpc"
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"google.golang.org/protobuf/types/known/fieldmaskpb"
+)
+
+// keptLease is the lease that protects what image names pointed to before an
+// import gave them another target. It ends when they are restored.
+const keptLease = "airlift-kept"
+
+// A Target is what an image name points to.
+type Target struct {
+	MediaType string
+	Digest    string
+	Size      int64
+	// Labels are those of the name's labels that an import changes.
+	Labels map[string]string
+}
+
+// A NameChange is a name of an image, and what becomes of it.
+type NameChange struct {
+	Name   string
+	Before *Target // nil if there was no such name
+	// Set are the digests that it was or will be given.
+	Set []string
+}
+
+// BeforeNaming has note called each time before image names are created or
+// changed. An error of note's prevents that. What the names pointed to stays in
+// containerd until RestoreNames.
+func (s *Store) BeforeNaming(note func(context.Context, []NameChange) error) { s.beforeNaming = note }
+
+// announce passes names that will change to BeforeNaming's function.
+func (s *Store) announce(ctx context.Context, names []string, target digest.Digest) error {
+	if s.beforeNaming == nil {
+		return nil
+	}
+	var changes []NameChange
+	for _, name := range names {
+		rec, err := s.record(ctx, name)
+		switch {
+		case errdefs.IsNotFound(err):
+			changes = append(changes, NameChange{Name: name, Set: []string{target.String()}})
+		case err != nil:
+			return fmt.Errorf("looking for image record %s: %w", name, err)
+		case rec.target.Digest != target || !maps.Equal(managedLabels(rec.labels), recordLabels):
+			before := &Target{rec.target.MediaType, rec.target.Digest.String(), rec.target.Size, managedLabels(rec.labels)}
+			changes = append(changes, NameChange{Name: name, Before: before, Set: []string{target.String()}})
+		}
+	}
+	if len(changes) == 0 {
+		return nil
+	}
+	if err := s.beforeNaming(ctx, changes); err != nil {
+		return err
+	}
+	for _, c := range changes {
+		if c.Before != nil && c.Before.Digest != target.String() {
+			if err := s.keep(ctx, c.Before.Digest); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// managedLabels are those of a record's labels that an import sets.
+func managedLabels(labels map[string]string) map[string]string {
+	managed := map[string]string{}
+	for k := range recordLabels {
+		if v, ok := labels[k]; ok {
+			managed[k] = v
+		}
+	}
+	return managed
+}
+
+// keep holds a blob and what it refers to until RestoreNames.
+func (s *Store) keep(ctx context.Context, dgst string) error {
+	if _, err := s.leases.Create(ctx, leases.WithID(keptLease)); err != nil && !errdefs.IsAlreadyExists(err) {
+		return fmt.Errorf("creating lease %s: %w", keptLease, err)
+	}
+	err := s.leases.AddResource(ctx, leases.Lease{ID: keptLease}, leases.Resource{ID: dgst, Type: "content"})
+	if err != nil {
+		return fmt.Errorf("adding %s to lease %s: %w", dgst, keptLease, err)
+	}
+	return nil
+}
+
+// RestoreNames makes image names point to what they did before, removes those
+// that were not there, and waits until containerd has deleted what nothing
+// refers to any more, also what killed imports have left. Names that were
+// changed since stay as they are: left lists them with the reason. Running it
+// again is safe.
+func (s *Store) RestoreNames(ctx context.Context, changes []NameChange) (left []string, err error) {
+	for _, c := range changes {
+		note, err := s.restoreName(ctx, c)
+		if err != nil {
+			return left, fmt.Errorf("restoring image name %s: %w", c.Name, err)
+		}
+		if note != "" {
+			left = append(left, fmt.Sprintf("image name %s: %s", c.Name, note))
+		}
+	}
+	if err := errors.Join(s.dropLeases(ctx, fromEarlierBoot), s.dropLeases(ctx, abandoned)); err != nil {
+		return left, err
+	}
+	// A lease's deletion is what containerd can be waited for with.
+	if _, err := s.leases.Create(ctx, leases.WithID(keptLease)); err != nil && !errdefs.IsAlreadyExists(err) {
+		return left, fmt.Errorf("creating lease %s: %w", keptLease, err)
+	}
+	return left, s.deleteLease(ctx, leases.Lease{ID: keptLease})
+}
+
+// restoreName restores one name, or returns why it leaves it.
+func (s *Store) restoreName(ctx context.Context, c NameChange) (left string, err error) {
+	rec, err := s.record(ctx, c.Name)
+	if errdefs.IsNotFound(err) {
+		if c.Before != nil {
+			return "it was removed since Airlift set it", nil
+		}
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	now := rec.target.Digest.String()
+	switch {
+	case !slices.Contains(c.Set, now) && (c.Before == nil || c.Before.Digest != now):
+		return fmt.Sprintf("it was changed since Airlift set it, and now points to %s", now), nil
+	case c.Before == nil:
+		_, err := s.images.Delete(ctx, &imagesapi.DeleteImageRequest{Name: c.Name})
+		if err = errgrpc.ToNative(err); errdefs.IsNotFound(err) {
+			err = nil
+		}
+		return "", err
+	}
+	if has, err := s.hasContent(ctx, digest.Digest(c.Before.Digest)); err != nil {
+		return "", err
+	} else if !has {
+		return fmt.Sprintf("it pointed to %s, which is no longer in containerd", c.Before.Digest), nil
+	}
+	target := ocispec.Descriptor{MediaType: c.Before.MediaType, Digest: digest.Digest(c.Before.Digest), Size: c.Before.Size}
+	return "", s.resetRecord(ctx, c.Name, target, c.Before.Labels)
+}
+
+// resetRecord gives a record its target and the labels that an import sets; an
+// empty one is removed.
+func (s *Store) resetRecord(ctx context.Context, name string, target ocispec.Descriptor, labels map[string]string) error {
+	img := &imagesapi.Image{Name: name, Labels: map[string]string{}, Target: &types.Descriptor{
+		MediaType: target.MediaType, Digest: target.Digest.String(), Size: target.Size}}
+	fields := []string{"target"}
+	for _, label := range slices.Sorted(maps.Keys(recordLabels)) {
+		img.Labels[label] = labels[label]
+		fields = append(fields, "labels."+label)
+	}
+	_, err := s.images.Update(ctx, &imagesapi.UpdateImageRequest{Image: img, UpdateMask: &fieldmaskpb.FieldMask{Paths: fields}})
+	return errgrpc.ToNative(err)
+}

@@ -1,0 +1,83 @@
+package host
+
+import "slices"
+
+// An ImageTarget is what an image name in containerd points to.
+type ImageTarget struct {
+	MediaType string            `json:"mediaType"`
+	Digest    string            `json:"digest"`
+	Size      int64             `json:"size"`
+	Labels    map[string]string `json:"labels,omitempty"`
+}
+
+// An ImageName is an image name in an existing containerd that Airlift creates or
+// changes.
+type ImageName struct {
+	Socket string // containerd's
+	Name   string
+	Before *ImageTarget // nil if there was no such name
+	Set    []string     // the digests that Airlift made it point to
+}
+
+// imageName is an ImageName as the ledger has it.
+type imageName struct {
+	Socket string       `json:"socket"`
+	Before *ImageTarget `json:"before,omitempty"`
+	Set    []string     `json:"set"`
+}
+
+// RecordImageNames records names that are about to get other targets. A name that
+// is in the ledger already, and still points to what Airlift set, keeps its
+// recorded Before.
+func (h *Host) RecordImageNames(names ...ImageName) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	entries := slices.Clone(h.ledger.Entries)
+	for _, n := range names {
+		e := entry{Kind: kindImage, Name: n.Name, Image: &imageName{n.Socket, n.Before, n.Set}}
+		i := slices.IndexFunc(entries, func(o entry) bool { return o.is(n) })
+		if i < 0 {
+			entries = append(entries, e)
+			continue
+		}
+		known := entries[i].Image
+		if n.Before != nil && slices.Contains(known.Set, n.Before.Digest) {
+			e.Image.Before = known.Before
+		}
+		for _, s := range known.Set {
+			if !slices.Contains(e.Image.Set, s) {
+				e.Image.Set = append(slices.Clone(e.Image.Set), s)
+			}
+		}
+		entries[i] = e
+	}
+	return h.writeLedger(entries)
+}
+
+// is says whether an entry is about an image name.
+func (e entry) is(n ImageName) bool {
+	return e.Kind == kindImage && e.Name == n.Name && e.Image != nil && e.Image.Socket == n.Socket
+}
+
+// ImageNames lists what RecordImageNames has recorded, the newest first.
+func (h *Host) ImageNames() []ImageName {
+	var names []ImageName
+	for _, e := range h.entries(kindImage) {
+		if e.Image != nil {
+			names = append(names, ImageName{e.Image.Socket, e.Name, e.Image.Before, e.Image.Set})
+		}
+	}
+	slices.Reverse(names)
+	return names
+}
+
+// ForgetImageNames takes names out of the ledger, after they were restored.
+func (h *Host) ForgetImageNames(names ...ImageName) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	entries := slices.DeleteFunc(slices.Clone(h.ledger.Entries), func(e entry) bool { return slices.ContainsFunc(names, e.is) })
+	if len(entries) == len(h.ledger.Entries) {
+		return nil
+	}
+	return h.writeLedger(entries)
+}

@@ -1,0 +1,72 @@
+package host
+
+import (
+	"reflect"
+	"testing"
+)
+
+// The ledger keeps what an image name pointed to at first, however often it is
+// given another target, and whenever a run was killed in between; but what
+// somebody else gave it since counts as what it was.
+func TestImageNames(t *testing.T) {
+	root := t.TempDir()
+	open := func() *Host {
+		t.Helper()
+		h, err := Open(root) // as a new run would
+		if err != nil {
+			t.Fatal(err)
+		}
+		return h
+	}
+	target := func(digest string) *ImageTarget {
+		return &ImageTarget{MediaType: "m", Digest: digest, Size: 1, Labels: map[string]string{"pinned": "no"}}
+	}
+	name := func(before *ImageTarget, set ...string) ImageName {
+		return ImageName{Socket: "/run/c.sock", Name: "pause:1", Before: before, Set: set}
+	}
+	for _, step := range []struct {
+		record, want ImageName
+	}{
+		{name(target("theirs"), "ours"), name(target("theirs"), "ours")},
+		{name(target("theirs"), "ours"), name(target("theirs"), "ours")},         // killed before the act
+		{name(target("ours"), "newer"), name(target("theirs"), "newer", "ours")}, // another bundle
+		{name(target("ours"), "newer"), name(target("theirs"), "newer", "ours")}, // killed again
+		{name(target("another"), "newer"), name(target("another"), "newer", "ours")},
+		{name(nil, "newer"), name(nil, "newer", "ours")}, // somebody removed it
+		{name(target("newer"), "newer"), name(nil, "newer", "ours")},
+	} {
+		if err := open().RecordImageNames(step.record); err != nil {
+			t.Fatal(err)
+		}
+		if got := open().ImageNames(); !reflect.DeepEqual(got, []ImageName{step.want}) {
+			t.Errorf("recorded %+v: the ledger has %+v, want %+v", step.record, got, step.want)
+		}
+	}
+
+	// Another containerd's name is another.
+	other := name(nil, "ours")
+	other.Socket = "/run/other.sock"
+	h := open()
+	if err := h.RecordImageNames(other); err != nil {
+		t.Fatal(err)
+	}
+	if got := h.ImageNames(); len(got) != 2 || got[0].Socket != other.Socket {
+		t.Errorf("the ledger has %+v", got)
+	}
+	if err := h.ForgetImageNames(other); err != nil {
+		t.Fatal(err)
+	}
+	if got := open().ImageNames(); len(got) != 1 || got[0].Socket == other.Socket {
+		t.Errorf("the ledger has %+v", got)
+	}
+	// Reset does not end while names are to be restored.
+	if _, err := h.RemoveInstalled(t.Context()); err == nil {
+		t.Error("the ledger is gone with a name in it")
+	}
+	if err := h.ForgetImageNames(name(nil)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.RemoveInstalled(t.Context()); err != nil || open().Used() {
+		t.Errorf("the ledger is still there: %v", err)
+	}
+}
