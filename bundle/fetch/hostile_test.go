@@ -166,6 +166,24 @@ func TestDownloadsAreBounded(t *testing.T) {
 	}
 }
 
+// The text of a redirect is not what was asked for, and may be larger.
+func TestRedirectsOfSmallDownloads(t *testing.T) {
+	small := []byte("ten bytes.")
+	s := serve(t, func(n int, w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/" {
+			w.Header().Set("Location", "/there")
+			w.WriteHeader(http.StatusTemporaryRedirect)
+			io.WriteString(w, "a text of more than ten bytes")
+			return
+		}
+		w.Write(small)
+	})
+	c := newClient(t)
+	if _, err := c.Get(context.Background(), Download{Name: "thing", URL: s.URL + "/", SHA256: sum(small), Size: 10}); err != nil {
+		t.Error(err)
+	}
+}
+
 // A whole answer that ends too early, without an announced length, is asked for
 // again.
 func TestShortAnswersAreContinued(t *testing.T) {
