@@ -48,8 +48,8 @@ func TestEndlessTextEnds(t *testing.T) {
 	s := serve(t, func(n int, w http.ResponseWriter, r *http.Request) { endless(w, &sent) })
 	_, _, err := newClient(t).Text(context.Background(), s.URL+"/stable.txt")
 	wantSizeError(t, err)
-	if !strings.Contains(err.Error(), s.URL+"/stable.txt") || len(s.ranges) != 1 {
-		t.Errorf("%d requests, err = %v", len(s.ranges), err)
+	if !strings.Contains(err.Error(), s.URL+"/stable.txt") || len(s.asked()) != 1 {
+		t.Errorf("%d requests, err = %v", len(s.asked()), err)
 	}
 	s.Close() // waits for the handler
 	if n := sent.Load(); n > maxText+inFlight {
@@ -159,8 +159,8 @@ func TestDownloadsAreBounded(t *testing.T) {
 			cl := newClient(t)
 			_, err := cl.Get(context.Background(), Download{Name: "thing", URL: s.URL, SHA256: sum(content), Size: c.size})
 			wantSizeError(t, err)
-			if !strings.Contains(err.Error(), c.want) || len(s.ranges) != 1 {
-				t.Errorf("%d requests, err = %v", len(s.ranges), err)
+			if !strings.Contains(err.Error(), c.want) || len(s.asked()) != 1 {
+				t.Errorf("%d requests, err = %v", len(s.asked()), err)
 			}
 			s.Close()
 			if n := sent.Load(); n > c.size+inFlight {
@@ -208,8 +208,8 @@ func TestShortAnswersAreContinued(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantWhole(t, c, g)
-	if s.ranges[1] != "bytes=300000-" {
-		t.Errorf("ranges: %q", s.ranges)
+	if s.asked()[1] != "bytes=300000-" {
+		t.Errorf("ranges: %q", s.asked())
 	}
 }
 
@@ -217,8 +217,8 @@ func TestShortAnswersAreContinued(t *testing.T) {
 func TestDripsEnd(t *testing.T) {
 	s := serve(t, func(n int, w http.ResponseWriter, r *http.Request) { cut(w, n-1, 1) })
 	_, err := get(context.Background(), newClient(t), s.URL, sum(content))
-	if err == nil || !strings.Contains(err.Error(), "gave up after 5 attempts") || len(s.ranges) != attempts {
-		t.Errorf("%d requests, err = %v", len(s.ranges), err)
+	if err == nil || !strings.Contains(err.Error(), "gave up after 5 attempts") || len(s.asked()) != attempts {
+		t.Errorf("%d requests, err = %v", len(s.asked()), err)
 	}
 }
 
@@ -272,8 +272,8 @@ func TestRedirectFromHTTPSToHTTP(t *testing.T) {
 		}
 		_, _, err := c.Checksum(context.Background(), address, "file")
 		var redirect *RedirectError
-		if !errors.As(err, &redirect) || len(plain.ranges) > 0 {
-			t.Errorf("%s: %d plain requests, err = %v", name, len(plain.ranges), err)
+		if !errors.As(err, &redirect) || len(plain.asked()) > 0 {
+			t.Errorf("%s: %d plain requests, err = %v", name, len(plain.asked()), err)
 		}
 	}
 }
