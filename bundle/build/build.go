@@ -245,6 +245,11 @@ func (b *builder) explain(err error) error {
 	var dns *net.DNSError
 	var op *net.OpError
 	var u *url.Error
+	var size *fetch.SizeError
+	var redirect *fetch.RedirectError
+	if errors.As(err, &size) || errors.As(err, &redirect) {
+		return err // it was reached
+	}
 	if fault.Hint(err) != "" || !errors.As(err, &dns) && !errors.As(err, &op) && !errors.As(err, &u) {
 		return err
 	}

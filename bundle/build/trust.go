@@ -26,7 +26,7 @@ func (b *builder) warnings() []string {
 	sites := map[string]*unconfirmed{}
 	vouched := func(s fetch.Source, count func(*unconfirmed)) {
 		for _, site := range s.Sites() {
-			if !b.mirrors.IsMirror(site) && !strings.HasPrefix(site, "http://") {
+			if len(b.mirrors.MirrorOf(site)) == 0 && !strings.HasPrefix(site, "http://") {
 				continue
 			}
 			if sites[site] == nil {
@@ -51,12 +51,12 @@ func (b *builder) warnings() []string {
 	}
 	var list []string
 	for _, site := range slices.Sorted(maps.Keys(sites)) {
-		list = append(list, sites[site].warning(site, b.mirrors.IsMirror(site)))
+		list = append(list, sites[site].warning(site, b.mirrors.MirrorOf(site)))
 	}
 	return list
 }
 
-func (u unconfirmed) warning(site string, mirror bool) string {
+func (u unconfirmed) warning(site string, mirrorOf []string) string {
 	var what []string
 	if u.files > 0 {
 		what = append(what, fmt.Sprintf("the checksums of %s", plural(u.files, "file")))
@@ -67,11 +67,11 @@ func (u unconfirmed) warning(site string, mirror bool) string {
 	if u.versions > 0 {
 		what = append(what, "the newest version")
 	}
-	who := "site"
-	if mirror {
-		who = "mirror"
+	who := "site " + site
+	if len(mirrorOf) > 0 {
+		who = "mirror " + site + " of " + strings.Join(mirrorOf, ", ")
 	}
-	s := fmt.Sprintf("%s %s supplied %s. This detects damage, but does not prove that the contents are upstream's", who, site, strings.Join(what, " and "))
+	s := fmt.Sprintf("%s supplied %s. This detects damage, but does not prove that the contents are upstream's", who, strings.Join(what, " and "))
 	if strings.HasPrefix(site, "http://") {
 		s += ". It uses plain http: anyone on the network path can replace contents and checksums together"
 	}

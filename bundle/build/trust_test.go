@@ -199,9 +199,9 @@ func TestMirrorsAreWarnedAbout(t *testing.T) {
 	u := buildtest.New(t, version)
 	r := run(t, options(t, u))
 	for _, want := range []string{
-		"mirror " + u.URL() + "/dl.k8s.io supplied the checksums of 2 files.",
-		"mirror " + u.URL() + "/github.com supplied the checksums of 4 files.",
-		"mirror " + u.URL() + "/registry.k8s.io supplied the digests of 7 images.",
+		"mirror " + u.URL() + "/dl.k8s.io of dl.k8s.io supplied the checksums of 2 files.",
+		"mirror " + u.URL() + "/github.com of github.com supplied the checksums of 4 files.",
+		"mirror " + u.URL() + "/registry.k8s.io of registry.k8s.io supplied the digests of 7 images.",
 	} {
 		if n := strings.Count(strings.Join(r.Warnings, "\n"), want); n != 1 {
 			t.Errorf("%d times %q in %q", n, want, r.Warnings)
@@ -361,7 +361,7 @@ func TestPinnedFiles(t *testing.T) {
 	if byUser != 5 || len(r.Pinned) != 5 {
 		t.Errorf("%d are vouched for by the user: %+v; %q", byUser, p, r.Pinned)
 	}
-	if all := strings.Join(r.Warnings, "\n"); !strings.Contains(all, "/github.com supplied the checksums of 2 files") || strings.Contains(all, "/dl.k8s.io supplied") || !strings.Contains(all, "digests of 6 images") {
+	if all := strings.Join(r.Warnings, "\n"); !strings.Contains(all, "/github.com of github.com supplied the checksums of 2 files") || strings.Contains(all, "of dl.k8s.io supplied") || !strings.Contains(all, "digests of 6 images") {
 		t.Errorf("warnings: %s", all)
 	}
 	// The pins were the right ones: the bundle is what it is without.

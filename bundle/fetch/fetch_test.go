@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -54,6 +55,13 @@ type site struct {
 	*httptest.Server
 	mu     sync.Mutex
 	ranges []string // the Range header of each request
+}
+
+// asked lists the Range header of each request so far.
+func (s *site) asked() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.ranges)
 }
 
 // serve answers the nth request (from 1) with handler.
@@ -125,7 +133,7 @@ func TestBrokenConnectionsAreResumed(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantWhole(t, c, g)
-	if got := strings.Join(s.ranges, " "); got != " bytes=300000- bytes=500000-" {
+	if got := strings.Join(s.asked(), " "); got != " bytes=300000- bytes=500000-" {
 		t.Errorf("ranges asked for: %q", got)
 	}
 }
@@ -153,7 +161,7 @@ func TestNoProgressEnds(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "gave up after 5 attempts") {
 		t.Errorf("err = %v", err)
 	}
-	if n := len(s.ranges); n != attempts {
+	if n := len(s.asked()); n != attempts {
 		t.Errorf("%d requests", n)
 	}
 }
@@ -193,8 +201,8 @@ func TestAnInterruptedDownloadGoesOnInTheNextRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantWhole(t, again, g)
-	if s.ranges[1] != "bytes=400000-" {
-		t.Errorf("the second run asked for %q", s.ranges[1])
+	if s.asked()[1] != "bytes=400000-" {
+		t.Errorf("the second run asked for %q", s.asked()[1])
 	}
 	if _, err := os.Stat(partial); err == nil {
 		t.Error("the partial file is still there")
@@ -235,8 +243,8 @@ func TestWrongContentIsNotKept(t *testing.T) {
 			t.Errorf("%q does not name %q", err, part)
 		}
 	}
-	if len(s.ranges) != 1 {
-		t.Errorf("%d requests: what is wrong stays wrong", len(s.ranges))
+	if len(s.asked()) != 1 {
+		t.Errorf("%d requests: what is wrong stays wrong", len(s.asked()))
 	}
 	for _, dir := range []string{"partial", "sha256"} {
 		left, err := os.ReadDir(filepath.Join(c.Cache.dir, dir))
@@ -262,8 +270,8 @@ func TestStatuses(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), s.URL) {
 			t.Errorf("%d: err = %v", c.status, err)
 		}
-		if len(s.ranges) != c.requests {
-			t.Errorf("%d: %d requests, want %d", c.status, len(s.ranges), c.requests)
+		if len(s.asked()) != c.requests {
+			t.Errorf("%d: %d requests, want %d", c.status, len(s.asked()), c.requests)
 		}
 		var missing *MissingError
 		if errors.As(err, &missing) != (c.status == http.StatusNotFound) {
@@ -349,8 +357,8 @@ func TestTwoDownloadersOneDownload(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if len(s.ranges) != 1 {
-		t.Errorf("%d downloads", len(s.ranges))
+	if len(s.asked()) != 1 {
+		t.Errorf("%d downloads", len(s.asked()))
 	}
 }
 

@@ -94,6 +94,9 @@ func roundTrip(base http.RoundTripper, req *http.Request, patience time.Duration
 		cancel(nil)
 		return nil, err
 	}
+	if resp.StatusCode >= 300 {
+		limit = maxAnswer // a redirect or an error has a text of its own
+	}
 	if req.Method != http.MethodHead && resp.ContentLength > limit {
 		resp.Body.Close()
 		cancel(nil)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
+	"slices"
 )
 
 // A Source is where a fact comes from: a checksum, a digest, a version.
@@ -42,14 +43,15 @@ func (t *Mirrors) Site(u *url.URL) string {
 	return u.Scheme + "://" + u.Host
 }
 
-// IsMirror reports whether a site is one of the mirrors.
-func (t *Mirrors) IsMirror(site string) bool {
+// MirrorOf lists the hosts that a site is the mirror of; none if it is not one.
+func (t *Mirrors) MirrorOf(site string) (hosts []string) {
 	for _, r := range t.rules {
 		if r.URL.String() == site {
-			return true
+			hosts = append(hosts, r.Host)
 		}
 	}
-	return false
+	slices.Sort(hosts)
+	return hosts
 }
 
 // redirects follows the redirects of one request and records their sites.

@@ -75,7 +75,7 @@ func TestPartialFilesBelongToTheirSource(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantWhole(t, c, g)
-	if got := good.ranges; !slices.Equal(got, []string{""}) {
+	if got := good.asked(); !slices.Equal(got, []string{""}) {
 		t.Errorf("ranges asked for: %q", got)
 	}
 }

@@ -218,7 +218,7 @@ func TestSilentRegistryIsGivenUp(t *testing.T) {
 			return true
 		}
 		c, mirrors := r.clientAndMirrors("amd64")
-		mirrors.StallAfter = 20 * time.Millisecond
+		mirrors.StallAfter = 500 * time.Millisecond
 		_, err := r.pull(c, ref)
 		if asked == "/manifests/v1" && (err == nil || !strings.Contains(err.Error(), "went silent")) {
 			t.Errorf("%s: %v", asked, err)
