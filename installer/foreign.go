@@ -55,6 +55,7 @@ func (n *Node) detectRuntime(ctx context.Context) error {
 	}
 	s.BeforeNaming(n.recordNames(socket))
 	n.store, n.foreign, n.sandboxImage, n.runtimeVersion = s, true, info.SandboxImage, info.Version
+	n.imageDir = info.ImageDir
 	n.Config.Facts.CgroupDriver = "cgroupfs"
 	if info.SystemdCgroup {
 		n.Config.Facts.CgroupDriver = "systemd"

@@ -423,17 +423,23 @@ func TestWriteSymlink(t *testing.T) {
 
 func TestLock(t *testing.T) {
 	root := t.TempDir()
-	unlock, err := open(t, root).Lock()
+	h, unlock, err := host.OpenLocked(root)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := open(t, root).Lock(); err == nil || !strings.Contains(err.Error(), "another installer") {
+	if _, _, err := host.OpenLocked(root); err == nil || !strings.Contains(err.Error(), "another installer") {
 		t.Errorf("a second lock: %v", err)
 	}
+	if _, err := h.WriteFile("/etc/a.conf", []byte("one"), 0o644); err != nil {
+		t.Fatal(err)
+	}
 	unlock()
-	again, err := open(t, root).Lock()
+	h, again, err := host.OpenLocked(root)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if !h.Wrote("/etc/a.conf") {
+		t.Error("the second does not know what the first wrote")
 	}
 	again()
 }

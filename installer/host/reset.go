@@ -185,7 +185,7 @@ func (h *Host) RemoveInstalled(ctx context.Context) (kept []string, err error) {
 		}
 	}
 	for _, e := range newestFirst(kindFile) {
-		note, err := h.removeFile(e)
+		note, err := h.putBack(e)
 		if note != "" {
 			kept = append(kept, note)
 		}
@@ -218,71 +218,12 @@ func (h *Host) RemoveInstalled(ctx context.Context) (kept []string, err error) {
 	return kept, h.removeLedger()
 }
 
-// removeFile takes a text file of ours away and puts the original back.
-func (h *Host) removeFile(e entry) (note string, err error) {
-	path := h.Path(e.Name)
-	sum, err := digestFile(path)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-	case err != nil:
-		return "", fmt.Errorf("removing %s: %w", e.Name, err)
-	case !e.wrote(sum) && e.Original != "" && !exists(h.Path(e.Original)):
-		return "", nil // an earlier reset ended after putting the original back
-	case !e.wrote(sum):
-		if err := os.Rename(path, path+".airlift-saved"); err != nil {
-			return "", fmt.Errorf("saving the edited %s: %w", e.Name, err)
-		}
-		note = e.Name + " was edited; it is saved as " + e.Name + ".airlift-saved"
-	default:
-		if err := os.Remove(path); err != nil {
-			return "", fmt.Errorf("removing %s: %w", e.Name, err)
-		}
-	}
-	if e.Original == "" {
-		return note, nil
-	}
-	if err := moveFile(h.Path(e.Original), path); err != nil {
-		return note, fmt.Errorf("putting the original %s back: %w", e.Name, err)
-	}
-	return note, nil
-}
-
-// moveFile renames, or copies where the two are on different disks.
-func moveFile(from, to string) error {
-	err := os.Rename(from, to)
-	if !errors.Is(err, unix.EXDEV) {
-		return err
-	}
-	info, err := os.Lstat(from)
-	if err != nil {
-		return err
-	}
-	if info.Mode()&fs.ModeSymlink != 0 {
-		target, err := os.Readlink(from)
-		if err != nil {
-			return err
-		}
-		if err := os.Symlink(target, to); err != nil {
-			return err
-		}
-		return os.Remove(from)
-	}
-	data, err := os.ReadFile(from)
-	if err != nil {
-		return err
-	}
-	if err := replaceFile(to, data, info.Mode().Perm()); err != nil {
-		return err
-	}
-	return os.Remove(from)
-}
-
 func (h *Host) removeBinary(e entry) (note string, err error) {
 	sum, err := digestFile(h.Path(e.Name))
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", nil
 	}
-	if err != nil {
+	if err != nil && !errors.Is(err, errNotRegular) {
 		return "", fmt.Errorf("removing %s: %w", e.Name, err)
 	}
 	if !e.wrote(sum) {
@@ -307,6 +248,6 @@ func (h *Host) removeLedger() error {
 	if err := os.RemoveAll(h.Path(StateDir)); err != nil {
 		return fmt.Errorf("removing the ledger: %w", err)
 	}
-	h.ledger = ledger{Version: ledgerVersion}
+	h.ledger, h.unsaved = ledger{Version: ledgerVersion}, false
 	return nil
 }
