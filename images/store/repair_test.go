@@ -364,8 +364,8 @@ func TestKilledImporter(t *testing.T) {
 		if im.Wants(layers[0]) || !im.Wants(layers[1]) || !im.Wants(layers[2]) {
 			t.Error("wants not just the layers that were not finished")
 		}
-		for _, key := range d.snapshots() {
-			if strings.HasPrefix(key, "extract-") {
+		for _, key := range d.snapshots() { // the new importer may have prepared some
+			if strings.HasPrefix(key, "extract-") && slices.Contains(half, key) {
 				t.Errorf("unfinished snapshot %q of the killed importer left", key)
 			}
 		}
