@@ -48,7 +48,7 @@ const (
 //
 //	AIRLIFT_STORE_STACKS=5000 AIRLIFT_STORE_SEED=1 go test -run TestLayersEqualContainerd ./images/store
 func TestLayersEqualContainerd(t *testing.T) {
-	stacks, seed := 50, 1
+	stacks, seed := 40, 1
 	for env, n := range map[string]*int{stacksEnv: &stacks, seedEnv: &seed} {
 		if text := os.Getenv(env); text != "" {
 			*n = must(strconv.Atoi(text))
