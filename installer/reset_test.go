@@ -51,6 +51,15 @@ func TestEtcdOfThisHost(t *testing.T) {
 	external := func(c *config.Config) {
 		c.Etcd.External = &config.ExternalEtcd{Endpoints: []string{"https://10.9.9.9:2379"}}
 	}
+	onThisHost := func(c *config.Config) {
+		c.Etcd.External = &config.ExternalEtcd{Endpoints: []string{"http://127.0.0.1:2379"}}
+	}
+	claimed := func(n *Node) *Node {
+		if err := n.claimEtcd(); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
 	gone := func(n *Node, names ...string) *Node {
 		for _, name := range names {
 			if err := os.Remove(n.Host.Path(filepath.Join(config.ManifestsDir, name+".yaml"))); err != nil {
@@ -60,27 +69,24 @@ func TestEtcdOfThisHost(t *testing.T) {
 		return n
 	}
 	for _, tt := range []struct {
-		name    string
-		node    *Node
-		want    *localEtcd
-		dataDir string // what reset empties
-		joined  bool
+		name   string
+		node   *Node
+		want   *localEtcd
+		joined bool
 	}{
-		{"init's", hostWith(t, nil), &localEtcd{"https://10.1.2.3:2380", "https://10.1.2.3:2379", "/var/lib/etcd", "/etc/kubernetes/pki"}, "/var/lib/etcd", false},
-		{"in other folders", hostWith(t, elsewhere), &localEtcd{"https://10.1.2.3:2380", "https://10.1.2.3:2379", "/data/etcd", "/data/pki"}, "/data/etcd", false},
+		{"init's", hostWith(t, nil), &localEtcd{"https://10.1.2.3:2380", "https://10.1.2.3:2379", "/var/lib/etcd", "/etc/kubernetes/pki"}, false},
+		{"in other folders", hostWith(t, elsewhere), &localEtcd{"https://10.1.2.3:2380", "https://10.1.2.3:2379", "/data/etcd", "/data/pki"}, false},
 		{"join's", hostWith(t, nil, render.EtcdMember{Name: "zero", PeerURL: "https://10.1.2.2:2380"}),
-			&localEtcd{"https://10.1.2.3:2380", "https://10.1.2.3:2379", "/var/lib/etcd", "/etc/kubernetes/pki"}, "/var/lib/etcd", true},
-		{"join's, stopped before etcd", gone(hostWith(t, nil), "etcd"),
-			&localEtcd{"https://10.1.2.3:2380", "https://10.1.2.3:2379", "/var/lib/etcd", "/etc/kubernetes/pki"}, "/var/lib/etcd", true},
-		{"an external one", hostWith(t, external), nil, "", false},
-		{"a worker's", gone(hostWith(t, nil), "etcd", "kube-apiserver"), nil, "/var/lib/etcd", false},
+			&localEtcd{"https://10.1.2.3:2380", "https://10.1.2.3:2379", "/var/lib/etcd", "/etc/kubernetes/pki"}, true},
+		{"join's, stopped before etcd", claimed(gone(hostWith(t, nil), "etcd")),
+			&localEtcd{"https://10.1.2.3:2380", "https://10.1.2.3:2379", "/var/lib/etcd", "/etc/kubernetes/pki"}, true},
+		{"an external one on this host", hostWith(t, onThisHost), nil, false},
+		{"an external one", hostWith(t, external), nil, false},
+		{"a worker's", gone(hostWith(t, nil), "etcd", "kube-apiserver"), nil, false},
 	} {
 		got, err := tt.node.findEtcd()
 		if err != nil || (got == nil) != (tt.want == nil) || got != nil && *got != *tt.want {
 			t.Errorf("%s: etcd is %+v (%v), want %+v", tt.name, got, err, tt.want)
-		}
-		if s := tt.node.resetState(); s.EtcdDataDir != tt.dataDir || s.CertificatesDir != "/etc/kubernetes/pki" {
-			t.Errorf("%s: reset empties %+v", tt.name, s)
 		}
 		if tt.node.joined() != tt.joined {
 			t.Errorf("%s: joined is %t", tt.name, !tt.joined)

@@ -23,10 +23,11 @@ const (
 	kindFile    = "file"    // a text file that we wrote
 	kindBinary  = "binary"  // a program that we installed
 	kindDir     = "dir"     // a folder that we made; goes when it is empty
-	kindOwned   = "owned"   // made by something we started; goes with all it holds
 	kindUnit    = "unit"    // a systemd unit that we enabled
 	kindRoute   = "route"   // a route that we added
-	kindRuntime = "runtime" // the container runtime is ours, with its data
+	kindRuntime = "runtime" // the container runtime is ours
+	kindSysctl  = "sysctl"  // a kernel setting that we changed; it stays as it is
+	kindModule  = "module"  // a kernel module that we loaded; it stays
 )
 
 // ledgerVersion changes when an older installer could not read the file.
@@ -48,6 +49,8 @@ type entry struct {
 	// Original is where somebody else's file of that name was kept.
 	Original string `json:"original,omitempty"`
 	Device   string `json:"device,omitempty"`
+	// Holds says for people what programs put there.
+	Holds string `json:"holds,omitempty"`
 }
 
 // wrote says whether content with the given digest is ours.
@@ -176,12 +179,8 @@ func (h *Host) Wrote(path string) bool {
 	return file || binary
 }
 
-// Own records a file or folder that a program we start will create, so that
-// reset removes it, a folder with everything in it.
-func (h *Host) Own(path string) error { return h.record(entry{Kind: kindOwned, Name: path}) }
-
 // SetOwnsRuntime records that the container runtime on this host is ours:
-// reset will stop it and remove its data. Call it before installing it.
+// reset will stop it. Call it before installing it.
 func (h *Host) SetOwnsRuntime() error {
 	return h.record(entry{Kind: kindRuntime, Name: "containerd"})
 }

@@ -18,7 +18,7 @@ func (h *Host) WriteSymlink(path, target string) (changed bool, err error) {
 	if err := h.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return false, err
 	}
-	if err := h.Own(path); err != nil {
+	if err := h.own(path); err != nil {
 		return false, err
 	}
 	next := dst + ".airlift-new"
