@@ -126,3 +126,58 @@ func TestResetAsksEtcdFirst(t *testing.T) {
 		t.Errorf("said: %q", out)
 	}
 }
+
+// TestPlanReset: reset goes by the ledger; without one it changes nothing on a
+// bare host and refuses a node, unless that is asked for.
+func TestPlanReset(t *testing.T) {
+	at := func(t *testing.T, files ...string) *Node {
+		t.Helper()
+		root := t.TempDir()
+		for _, f := range files {
+			if err := os.MkdirAll(filepath.Dir(root+f), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(root+f, []byte("kind: Pod\nspec: {volumes: [{name: etcd-data, hostPath: {path: /data/etcd}}]}\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		h, err := host.Open(root)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &Node{Config: &config.Config{}, Host: h, Console: &Console{Out: new(bytes.Buffer)}}
+	}
+	bare := at(t, "/var/lib/etcd/member/wal", "/var/lib/containerd/x", "/var/lib/cni/networks/other/10.0.0.1")
+	if plan, err := bare.PlanReset(); plan != nil || err != nil {
+		t.Errorf("a bare host: %v %v", plan, err)
+	}
+	if err := bare.RunReset(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if out := bare.Console.Out.(*bytes.Buffer).String(); !strings.Contains(out, "Airlift installed nothing on this host") || !bare.exists("/var/lib/etcd/member/wal") {
+		t.Errorf("said %q", out)
+	}
+
+	made := []string{"/etc/kubernetes/admin.conf", "/etc/kubernetes/pki/ca.key", "/etc/kubernetes/manifests/kube-apiserver.yaml", "/var/lib/kubelet/config.yaml", "/var/lib/etcd/member/wal", "/data/etcd/member/wal"}
+	kubeadms := at(t, made...)
+	kubeadms.Resetting.Force = true
+	plan, err := kubeadms.PlanReset()
+	if plan != nil || fault.ExitCode(err) != fault.Preflight || !strings.Contains(fault.Hint(err), "--without-ledger") ||
+		!strings.Contains(err.Error(), "/etc/kubernetes/pki: it holds certificates") || strings.Contains(err.Error(), "/etcd") {
+		t.Errorf("kubeadm's node: %v %v, hint %s", plan, err, fault.Hint(err))
+	}
+	if exists := kubeadms.exists(host.LedgerPath); exists {
+		t.Error("a ledger was written")
+	}
+	// Only its own manifest names etcd's data.
+	stacked := at(t, append(made, "/etc/kubernetes/manifests/etcd.yaml")...)
+	stacked.Resetting.WithoutLedger = true
+	plan, err = stacked.PlanReset()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := DescribePlan(plan)
+	if !strings.Contains(text, "/data/etcd: it holds etcd's data") || strings.Contains(text, "/var/lib/etcd") {
+		t.Errorf("the plan:\n%s", text)
+	}
+}
