@@ -71,8 +71,16 @@ END`)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := s.Apply(t.Context(), fmt.Sprintf(`{apiVersion: v1, kind: Pod, metadata: {name: ported}, spec: {nodeName: %s, terminationGracePeriodSeconds: 0, containers: [
-				{name: web, image: %q, args: [netexec, --http-port=8080], ports: [{containerPort: 8080, hostPort: 8089}]}]}}`, worker.Name, image)); err != nil {
+			if err := s.Apply(t.Context(), fmt.Sprintf(`
+apiVersion: v1
+kind: Pod
+metadata: {name: ported}
+spec:
+  nodeName: %s
+  terminationGracePeriodSeconds: 0
+  containers:
+  - {name: web, image: %q, imagePullPolicy: Never, args: [netexec, --http-port=8080], ports: [{containerPort: 8080, hostPort: 8089}]}
+`, worker.Name, image)); err != nil {
 				t.Fatal(err)
 			}
 			eventually(t, time.Minute, func() string {
