@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	randomimage "github.com/google/go-containerregistry/pkg/v1/random"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 
@@ -232,6 +233,14 @@ systemctl restart containerd`)
 	const image = "site.example/app:1"
 	img, err := randomimage.Image(4096, 2)
 	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := img.ConfigFile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.OS, config.Architecture = "linux", "amd64"
+	if img, err = mutate.ConfigFile(img, config); err != nil {
 		t.Fatal(err)
 	}
 	tag, err := name.NewTag(image)
