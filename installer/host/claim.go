@@ -167,5 +167,6 @@ func (h *Host) claimed(path string) bool {
 // RanNode says whether init or join prepared this host for a kubelet.
 func (h *Host) RanNode() bool {
 	_, spared := h.recorded(kindSpared, config.KubeletDir)
-	return spared || h.claimed(config.KubeletDir)
+	_, unit := h.recorded(kindUnit, "kubelet.service")
+	return spared || unit || h.claimed(config.KubeletDir)
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"airlift/installer/config"
 )
@@ -51,8 +52,8 @@ func (h *Host) Plan() (Plan, error) {
 	for _, kind := range []string{kindUnit, kindInterface, kindRoute, kindNetwork, kindContents, kindOwned, kindFile, kindBinary, kindSpared} {
 		for _, e := range h.entries(kind) {
 			item, err := h.fate(e)
-			if err != nil {
-				return nil, err
+			if err != nil { // one of them does not keep the others
+				item = Item{Act: Leave, What: e.Name, Path: e.Name, Reason: err.Error()}
 			}
 			if item.Act != "" {
 				plan = append(plan, item)
@@ -186,7 +187,7 @@ func (h *Host) leftovers() (Plan, error) {
 		}
 		seen[dir] = true
 		names, err := os.ReadDir(h.Path(dir))
-		if errors.Is(err, fs.ErrNotExist) {
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
 			return nil
 		}
 		if err != nil {
