@@ -3,7 +3,6 @@ package bundle
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -23,15 +22,9 @@ import (
 // The error names the first entry that is damaged, or the part that it is in, and
 // where in the file that is. It carries fault.Bundle.
 func (f *File) Verify(ctx context.Context, p Progress) error {
-	launcher := f.Launcher()
-	sum := sha256.New()
-	if _, err := io.Copy(sum, contextReader{ctx, launcher}); err != nil {
-		return f.readError(err)
+	if err := f.checkLauncher(ctx); err != nil {
+		return err
 	}
-	if [sha256.Size]byte(sum.Sum(nil)) != f.trailer.LauncherSHA256 {
-		return f.damaged("its launcher, the first %d bytes, does not match its sha256", launcher.Size())
-	}
-
 	s, err := f.stream(ctx, true)
 	if err != nil {
 		return err

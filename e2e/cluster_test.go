@@ -54,6 +54,12 @@ func TestCluster(t *testing.T) {
 			contains(t, install(t, control, 3, "init", "--pod-network-cidr", "10.60.0.0/16"), "10.244.0.0/16", "10.60.0.0/16", "hint: ")
 			same(t, before, footprint(t, s))
 		}},
+		{"init with another bundle is refused", func(t *testing.T) {
+			carryOther(t, control, worker)
+			refusesOther(t, control, "init")
+			refusesOther(t, control, "init", "phase", "control-plane", "all")
+			run(t, control, otherBundle, "token", "list") // which depends on no bundle
+		}},
 		{"join with a wrong token", func(t *testing.T) {
 			wrong := append([]string{}, join...)
 			wrong[3] = "abcdef.0123456789abcdef"
@@ -111,6 +117,11 @@ func TestCluster(t *testing.T) {
 			before = settings(t, control)
 			contains(t, install(t, control, 3, join...), "a control plane already", "reset")
 			same(t, before, settings(t, control))
+		}},
+		{"join with another bundle is refused", func(t *testing.T) {
+			refusesOther(t, worker, join...)
+			run(t, worker, "rm", otherBundle)
+			run(t, control, "rm", otherBundle)
 		}},
 		{"join again changes nothing", func(t *testing.T) {
 			before := settings(t, worker)

@@ -3,7 +3,9 @@
 package e2e
 
 import (
+	"fmt"
 	"io"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"testing"
@@ -34,24 +36,36 @@ func TestDamagedFile(t *testing.T) {
 		contains(t, install(t, h, 4, "init"), "incomplete", "hint: ")
 		same(t, bare, untouched(t, h))
 	})
-	t.Run("one byte flipped early in the payload", func(t *testing.T) {
-		carry(t, h, info.Size(), f.PayloadOffset()+1000)
-		contains(t, install(t, h, 4, "init"), "hint: ")
-		same(t, bare, untouched(t, h))
-	})
+	// Wherever a byte is flipped, nothing is changed: at both ends of the payload,
+	// in the middle of each part, and at places drawn by chance.
+	flips := []int64{f.PayloadOffset() + 1000, f.PayloadOffset() + f.PayloadSize() - 1}
 	for _, p := range f.Parts() {
-		t.Run("one byte flipped in the middle of the "+p.Name, func(t *testing.T) {
-			carry(t, h, info.Size(), p.Offset+p.Size/2)
-			contains(t, install(t, h, 4, "init"), "hint: ")
-			// The head has the installer: this copy cannot even reset.
-			if p.Name != bundle.HeadPart {
-				install(t, h, 0, "reset", "--force")
-			}
+		flips = append(flips, p.Offset+p.Size/2)
+	}
+	chance := rand.New(rand.NewPCG(15, 1))
+	for range 6 {
+		flips = append(flips, f.PayloadOffset()+chance.Int64N(f.PayloadSize()))
+	}
+	for _, at := range flips {
+		t.Run(fmt.Sprintf("byte %d of %d flipped", at, info.Size()), func(t *testing.T) {
+			carry(t, h, info.Size(), at)
+			contains(t, install(t, h, 4, "init"), " of the file do not match their sha256", "hint: ")
+			contains(t, install(t, h, 4, "join", "10.77.0.99:6443", "--token", "abcdef.0123456789abcdef", "--discovery-token-unsafe-skip-ca-verification"), " of the file do not match their sha256")
 			same(t, bare, untouched(t, h))
 		})
 	}
+	images := f.Parts()[len(f.Parts())-1]
+	t.Run("preflight and single phases", func(t *testing.T) {
+		carry(t, h, info.Size(), images.Offset+images.Size/2)
+		contains(t, install(t, h, 4, "preflight", "init"), "BundleFile", " of the file do not match their sha256")
+		contains(t, install(t, h, 4, "init", "phase", "unpack"), " of the file do not match their sha256")
+		contains(t, install(t, h, 4, "init", "--skip-phases", "preflight"), " of the file do not match their sha256")
+		same(t, bare, untouched(t, h))
+	})
+	t.Run("--skip-file-check finds the damage while it unpacks", func(t *testing.T) {
+		contains(t, install(t, h, 4, "init", "--skip-file-check"), " of the file do not match their sha256")
+	})
 	t.Run("a whole copy finishes what the damaged one began", func(t *testing.T) {
-		install(t, h, 4, "init")
 		if _, err := s.Carry(t.Context(), *bundlePath); err != nil {
 			t.Fatal(err)
 		}

@@ -128,6 +128,18 @@ func TestInterrupted(t *testing.T) {
 			t.Errorf("the timeline of an interrupted run:\n%s", text)
 		}
 	})
+	t.Run("lost session", func(t *testing.T) {
+		out, err := h.Output(t.Context(), "sh", "-c", site.Installer+" init >/root/init.log 2>&1 & sleep 2; kill -HUP $!; wait $!")
+		if code := exitCode(err); code != 130 {
+			t.Errorf("exit code %d: %v\n%s", code, err, out)
+		}
+		contains(t, run(t, h, "cat", "/root/init.log"), "interrupted by SIGHUP", "hint: ")
+	})
+	t.Run("output that nobody reads", func(t *testing.T) {
+		out := run(t, h, "bash", "-c", site.Installer+" init 2>/root/init.log | head -n 1; echo ${PIPESTATUS[0]}")
+		contains(t, out, "preflight", "130")
+		contains(t, run(t, h, "cat", "/root/init.log"), "interrupted: nobody reads", "hint: ")
+	})
 	t.Run("kill -9", func(t *testing.T) {
 		for _, after := range []string{"0.5", "2", "4", "7"} {
 			run(t, h, "sh", "-c", site.Installer+" init >/dev/null 2>&1 & sleep "+after+"; kill -9 $! 2>/dev/null; wait; true")

@@ -59,11 +59,11 @@ func preflightCases() []preflightCase {
 	for _, file := range []string{"/etc/kubernetes/kubelet.conf", "/etc/kubernetes/bootstrap-kubelet.conf", "/etc/kubernetes/pki/ca.crt"} {
 		add(preflightCase{name: "FileAvailable-" + strings.ReplaceAll(file, "/", "-"), role: "join", setup: "mkdir -p /etc/kubernetes/pki; touch " + file, undo: "rm -r /etc/kubernetes"})
 	}
-	for _, name := range []string{"mount", "umount"} {
+	for _, name := range []string{"mount", "umount", "losetup"} {
 		setup, undo := without(name)
 		add(preflightCase{name: "FileExisting-" + name, setup: setup, undo: undo})
 	}
-	for _, name := range []string{"iptables", "crictl", "conntrack", "ip", "nsenter", "ethtool", "tc", "touch", "losetup", "cp"} {
+	for _, name := range []string{"iptables", "crictl", "conntrack", "ip", "nsenter", "ethtool", "tc", "touch", "cp"} {
 		setup, undo := without(name)
 		add(preflightCase{name: "FileExisting-" + name, setup: setup, undo: undo, warning: true})
 	}
@@ -104,6 +104,7 @@ func preflightCases() []preflightCase {
 		{name: "Systemd", setup: "mv /run/systemd/system /run/systemd/away", undo: "mv /run/systemd/away /run/systemd/system"},
 		{name: "KernelLog", setup: "mount --bind /run/systemd/notify /dev/kmsg", undo: "umount /dev/kmsg"}, // a socket cannot be opened
 		{name: "DiskSpace", setup: "mount -t tmpfs -o size=10m tmpfs /usr/local", undo: "umount /usr/local"},
+		{name: "DiskSpace", setup: "mkdir /var/lib/etcd; mount -t tmpfs -o size=100m tmpfs /var/lib/etcd", undo: "umount /var/lib/etcd; rmdir /var/lib/etcd"},
 		{name: "Binaries", setup: "echo other > /usr/local/bin/kubelet", undo: "rm /usr/local/bin/kubelet"},
 	} {
 		add(c)

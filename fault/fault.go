@@ -17,7 +17,7 @@ const (
 	Usage       Code = 2   // the command line or the config file is wrong
 	Preflight   Code = 3   // the host does not meet the requirements
 	Bundle      Code = 4   // the bundle is missing, truncated or damaged
-	Interrupted Code = 130 // SIGINT or SIGTERM, as shells count it (128+2)
+	Interrupted Code = 130 // by a signal or lost output, as shells count SIGINT (128+2)
 )
 
 type fault struct {

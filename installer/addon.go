@@ -3,12 +3,12 @@ package installer
 import (
 	"context"
 	"fmt"
-	"os"
 	"path/filepath"
 
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"airlift/installer/config"
+	"airlift/installer/host"
 	"airlift/installer/render"
 )
 
@@ -62,12 +62,12 @@ func (n *Node) renderAddon(name string, objects []runtime.Object) error {
 		_, err := fmt.Fprintf(n.Console.Results, "---\n%s", data)
 		return err
 	}
-	if err := os.MkdirAll(n.RenderDir, 0o755); err != nil {
-		return err
+	if err := host.OutputDir(n.RenderDir, 0o755); err != nil {
+		return fmt.Errorf("writing to --render-dir: %w", err)
 	}
 	file := filepath.Join(n.RenderDir, name+".yaml")
-	if err := os.WriteFile(file, data, 0o644); err != nil {
-		return err
+	if err := host.WriteOutput(file, data, 0o644); err != nil {
+		return fmt.Errorf("writing to --render-dir: %w", err)
 	}
 	n.Console.Note("wrote %s", file)
 	return nil

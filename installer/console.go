@@ -6,9 +6,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/schollz/progressbar/v3"
-
 	"airlift/installer/timeline"
+	"airlift/progress"
 )
 
 // Console tells the person in front of the host what happens, one line at a
@@ -86,32 +85,25 @@ func (c *Console) close() {
 // barInterval is how often a bar is drawn anew.
 const barInterval = 100 * time.Millisecond
 
-// Bytes shows how much of total has moved while a step waits for it: a bar on
+// Bytes shows how much of total has moved while a step waits for what: a bar on
 // a terminal, nothing elsewhere. Both may still grow. Call the result when the
 // wait is over.
-func (c *Console) Bytes(moved, total *atomic.Int64) (stop func()) {
+func (c *Console) Bytes(what string, moved, total *atomic.Int64) (stop func()) {
 	if !c.TTY || moved.Load() >= total.Load() {
 		return func() {}
 	}
-	bar := progressbar.NewOptions64(total.Load(),
-		progressbar.OptionSetWriter(c.Out),
-		progressbar.OptionShowBytes(true),
-		progressbar.OptionSetWidth(30),
-		progressbar.OptionSetDescription("       "),
-		progressbar.OptionClearOnFinish(),
-	)
+	bar := progress.NewBar(c.Out)
 	done, stopped := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(stopped)
 		tick := time.NewTicker(barInterval)
 		defer tick.Stop()
 		for {
-			bar.ChangeMax64(total.Load())
-			_ = bar.Set64(min(moved.Load(), total.Load()))
+			bar.Show(what, moved.Load(), total.Load())
 			select {
 			case <-tick.C:
 			case <-done:
-				_ = bar.Finish()
+				bar.Clear()
 				return
 			}
 		}

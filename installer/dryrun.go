@@ -1,6 +1,7 @@
 package installer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -41,11 +42,9 @@ func (n *Node) DryRunPhase(ctx context.Context, phase string) error {
 // here, too.
 func (n *Node) dryRun(ctx context.Context, what string, run func() error) error {
 	command, _, _ := strings.Cut(what, "-")
-	where := os.Getenv("KUBEADM_" + strings.ToUpper(command) + "_DRYRUN_DIR")
-	if where != "" {
-		if err := os.MkdirAll(where, 0o700); err != nil {
-			return err
-		}
+	where := cmp.Or(os.Getenv("KUBEADM_"+strings.ToUpper(command)+"_DRYRUN_DIR"), os.TempDir())
+	if err := host.OutputDir(where, 0o700); err != nil {
+		return fmt.Errorf("creating a directory in %s for the dry run: %w", where, err)
 	}
 	dir, err := os.MkdirTemp(where, "airlift-"+what+"-dry-run-")
 	if err != nil {

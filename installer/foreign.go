@@ -49,6 +49,7 @@ func (n *Node) detectRuntime(ctx context.Context) error {
 		return fault.Wrap(fmt.Errorf("using this host's containerd %s: %w", info.Version, err), fault.Preflight, hint)
 	}
 	n.store, n.foreign, n.sandboxImage, n.runtimeVersion = s, true, info.SandboxImage, info.Version
+	n.imageDir = info.ImageDir
 	n.Config.Facts.CgroupDriver = "cgroupfs"
 	if info.SystemdCgroup {
 		n.Config.Facts.CgroupDriver = "systemd"

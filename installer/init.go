@@ -101,6 +101,9 @@ func (n *Node) kubeconfig(names ...string) func(context.Context) error {
 		names = pki.KubeconfigNames()
 	}
 	return func(context.Context) error {
+		if err := n.ownKubeletCertDir(); err != nil {
+			return err
+		}
 		dir := n.KubeconfigDir
 		if dir == "" {
 			dir = config.KubernetesDir
@@ -345,7 +348,7 @@ func (n *Node) kubeletFinalize(context.Context) error {
 	if err != nil {
 		return err
 	}
-	if !strings.Contains(string(data), pki.KubeletCertFile) {
+	if !strings.Contains(string(data), pki.KubeletCertFile(n.Config)) {
 		n.Console.Warn("%s brings its own certificate, and the kubelet will not renew it: see 'install certs check-expiration'", kubeletConf)
 	}
 	return nil

@@ -8,7 +8,6 @@ import (
 	"os"
 	"path"
 	"slices"
-	"strings"
 	"time"
 
 	"airlift/fault"
@@ -86,7 +85,7 @@ func (n *Node) needCluster(ctx context.Context) error {
 	if err := n.NameImages(); err != nil {
 		return err
 	}
-	n.found, n.kubelet = found, fetched.Kubelet
+	n.found, n.kubelet, n.kubeProxy = found, fetched.Kubelet, fetched.KubeProxy
 	return nil
 }
 
@@ -116,13 +115,16 @@ func (n *Node) knownCluster(ctx context.Context) (*cluster.Found, *cluster.Fetch
 	if err != nil {
 		return nil, nil, nil
 	}
-	hash, err := pki.CAHash(client.CA())
-	if err != nil {
-		return nil, nil, nil
-	}
-	if len(d.CACertHashes) > 0 && !slices.ContainsFunc(d.CACertHashes, func(h string) bool { return strings.EqualFold(h, hash) }) {
-		return nil, nil, fault.New(fault.Preflight, "./install reset --force makes it a bare host again",
-			"this host belongs to another cluster: %s trusts a CA with the hash %s", adminConf, hash)
+	ca := client.CA()
+	if len(d.CACertHashes) > 0 {
+		pins, err := cluster.ParsePins(d.CACertHashes)
+		if err != nil {
+			return nil, nil, err
+		}
+		if ca, err = pins.Trusted(ca); err != nil {
+			return nil, nil, fault.Wrap(fmt.Errorf("this host belongs to another cluster, by %s: %w", adminConf, err), fault.Preflight,
+				"./install reset --force makes it a bare host again")
+		}
 	}
 	probe, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
@@ -130,7 +132,7 @@ func (n *Node) knownCluster(ctx context.Context) (*cluster.Found, *cluster.Fetch
 	if err != nil {
 		return nil, nil, ctx.Err()
 	}
-	found := &cluster.Found{Server: client.Server(), CA: client.CA()}
+	found := &cluster.Found{Server: client.Server(), CA: ca}
 	if d.TLSBootstrapToken != "" {
 		found.Kubeconfig = pki.BootstrapKubeconfig(found.Server, found.CA, d.TLSBootstrapToken)
 	} else if found.Kubeconfig, err = os.ReadFile(n.Host.Path(adminConf)); err != nil {
@@ -195,15 +197,22 @@ func (n *Node) checkReady(found *cluster.Found) error {
 	return n.checkCA(found.CA)
 }
 
-// checkCA wants this host's CA to be the cluster's.
-func (n *Node) checkCA(bundle []byte) error {
-	file := path.Join(n.Config.CertificatesDir, "ca.crt")
-	data, err := os.ReadFile(n.Host.Path(file))
+// checkCA wants this host's CA to be one of the cluster's that are trusted.
+func (n *Node) checkCA(trusted []byte) error {
+	data, err := os.ReadFile(n.Host.Path(n.caFile()))
 	if err != nil {
 		return fmt.Errorf("reading the cluster's CA: %w", err)
 	}
+	return n.checkCAData(data, trusted)
+}
+
+func (n *Node) caFile() string { return path.Join(n.Config.CertificatesDir, "ca.crt") }
+
+// checkCAData is checkCA for a ca.crt that is not on the host yet. The first
+// certificate in it is the one that this host will sign with.
+func (n *Node) checkCAData(data, trusted []byte) error {
 	mine, _ := pem.Decode(data)
-	for rest := bundle; mine != nil; {
+	for rest := trusted; mine != nil; {
 		var block *pem.Block
 		if block, rest = pem.Decode(rest); block == nil {
 			break
@@ -212,8 +221,11 @@ func (n *Node) checkCA(bundle []byte) error {
 			return nil
 		}
 	}
-	return fault.New(fault.Preflight, "copy the certificates from a control plane of this cluster, or remove them and give --certificate-key",
-		"%s is not the CA of the cluster at %s", file, n.Config.ServerURL())
+	hint := "copy the certificates from a control plane of this cluster, or remove them and give --certificate-key"
+	if hashes, err := pki.CAHashes(data); err == nil && len(n.Config.Discovery.CACertHashes) > 0 {
+		hint += "; if the cluster is replacing its CA, give --discovery-token-ca-cert-hash " + hashes[0] + " too"
+	}
+	return fault.New(fault.Preflight, hint, "%s is not the CA of the cluster at %s", n.caFile(), n.Config.ServerURL())
 }
 
 // OwnKubeconfig is the kubeconfig with which this host reaches the cluster that

@@ -66,6 +66,12 @@ func TestReadyForAControlPlane(t *testing.T) {
 		t.Errorf("another cluster's certificates: %v", err)
 	}
 
+	hashes, _ := pki.CAHashes(ca)
+	n.Config.Discovery.CACertHashes = []string{"sha256:" + strings.Repeat("0", 64)}
+	if hint := fault.Hint(n.checkReady(&cluster.Found{CA: other})); !strings.Contains(hint, "--discovery-token-ca-cert-hash "+hashes[0]) {
+		t.Errorf("the hint does not say how to trust this CA too: %s", hint)
+	}
+
 	for _, name := range []string{"sa.key", "front-proxy-ca.crt"} {
 		if err := os.Remove(n.Host.Path(path.Join(n.Config.CertificatesDir, name))); err != nil {
 			t.Fatal(err)

@@ -18,7 +18,7 @@ func (n *Node) showJoinCommand(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	hash, err := pki.CAHash(ca)
+	hashes, err := pki.CAHashes(ca)
 	if err != nil {
 		return err
 	}
@@ -41,7 +41,7 @@ func (n *Node) showJoinCommand(ctx context.Context) error {
 		key = "<CERTIFICATE KEY>"
 	}
 	if n.token != "" {
-		s.join = cluster.JoinCommand(strings.TrimPrefix(n.Config.ServerURL(), "https://"), token, hash)
+		s.join = cluster.JoinCommand(strings.TrimPrefix(n.Config.ServerURL(), "https://"), token, hashes...)
 	}
 	if n.Config.UploadCerts {
 		s.key = key

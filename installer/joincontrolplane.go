@@ -42,6 +42,11 @@ func (n *Node) downloadCerts(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if ca := files[n.caFile()]; ca != nil {
+		if err := n.checkCAData(ca, n.found.CA); err != nil {
+			return err
+		}
+	}
 	var list []pki.File
 	for name, data := range files {
 		mode := os.FileMode(0o600)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
+	kubeproxyv1 "k8s.io/kube-proxy/config/v1alpha1"
 
 	"airlift/bundle"
 	"airlift/fault"
@@ -38,6 +39,8 @@ type Node struct {
 	Single bool
 	// LookOnly says that nothing will be changed.
 	LookOnly bool
+	// SkipFileCheck leaves out CheckFile: the user has compared the file.
+	SkipFileCheck bool
 	// SkipTokenPrint and SkipCertificateKeyPrint keep secrets out of the
 	// closing words.
 	SkipTokenPrint, SkipCertificateKeyPrint bool
@@ -55,6 +58,8 @@ type Node struct {
 	manifest       *bundle.Manifest
 	brought        map[string]string // the bundle's image references by component
 	patches        *patches.Set
+	file           *fileCheck // nil where the file is not checked
+	stopFileCheck  context.CancelFunc
 	payload        *payload
 	stop           context.CancelFunc // ends the payload's stream
 	store          *store.Store
@@ -64,13 +69,15 @@ type Node struct {
 	foreign        bool           // containerd is the host's own, not ours
 	kubeletFit     bool           // join: checkKubelet has found nothing
 	runtimeVersion string         // of a foreign containerd
+	imageDir       string         // where a foreign containerd unpacks images
 	sandboxImage   string         // the pause image a foreign containerd asks for, if it tells
 	rerun          bool           // an earlier run of ours has got at least to the certificates
 	changes        int            // what this run changed on the host and in the cluster
 	client         *cluster.Client
-	token          string         // the one the join command shows
-	found          *cluster.Found // join: the cluster, trusted
-	kubelet        []byte         // join: the cluster's KubeletConfiguration
+	token          string                              // the one the join command shows
+	found          *cluster.Found                      // join: the cluster, trusted
+	kubelet        []byte                              // join: the cluster's KubeletConfiguration
+	kubeProxy      *kubeproxyv1.KubeProxyConfiguration // join: the cluster's, if it has one
 
 	held         []pki.File       // static pods that are still to be put in place
 	placed       time.Time        // when etcd and the API server were
@@ -166,6 +173,10 @@ func (n *Node) skips(name string) bool {
 
 // Close ends what runs in the background and waits for it.
 func (n *Node) Close() {
+	if n.file != nil {
+		n.stopFileCheck()
+		<-n.file.done
+	}
 	if n.stop != nil {
 		n.stop()
 		<-n.payload.done

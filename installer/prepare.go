@@ -23,6 +23,9 @@ import (
 // The steps that init and join share: they turn a bare host into one that can
 // run containers, with the bundle's images in it.
 
+// containerdDir is the root of the bundle's containerd.
+const containerdDir = "/var/lib/containerd"
+
 // runtimeTimeout bounds the wait for a containerd that was just started; a
 // slow disk takes it some seconds to open its database.
 const runtimeTimeout = 60 * time.Second
@@ -72,7 +75,12 @@ func (n *Node) Preflight(ctx context.Context) (preflight.Report, error) {
 	if err != nil {
 		return preflight.Report{}, err
 	}
-	return preflight.Run(ctx, n.target(kubelet), n.Config.NodeRegistration.IgnorePreflightErrors)
+	target := n.target(kubelet)
+	if target.Disk, err = n.diskSpace(ctx); err != nil {
+		return preflight.Report{}, err
+	}
+	report, err := preflight.Run(ctx, target, n.Config.NodeRegistration.IgnorePreflightErrors)
+	return n.addFileCheck(ctx, report, err)
 }
 
 // target is what preflight has to know. kubelet is the kubelet's configuration
@@ -80,7 +88,7 @@ func (n *Node) Preflight(ctx context.Context) (preflight.Report, error) {
 func (n *Node) target(kubelet []byte) preflight.Target {
 	return preflight.Target{
 		Config: n.Config, Role: n.role, Rerun: n.rerun, Root: n.Host.Path("/"),
-		Disk: n.diskSpace(), Binaries: n.binaries(), Runtime: n.unfit, RuntimeInUse: n.foreign, RuntimeVersion: n.runtimeVersion,
+		Binaries: n.binaries(), Runtime: n.unfit, RuntimeInUse: n.foreign, RuntimeVersion: n.runtimeVersion,
 		MissingImages: n.missingImages(), Kubelet: kubelet,
 	}
 }
@@ -178,28 +186,12 @@ func (n *Node) binaries() []host.Binary {
 	return list
 }
 
-// diskSpace sums what will be unpacked where.
-func (n *Node) diskSpace() []preflight.Space {
-	var programs, layers uint64
-	for _, e := range n.manifest.Entries {
-		if path := binaryPath(e.Name); path != "" && n.wantBinary(e.Name) && !n.exists(path) {
-			programs += uint64(e.Size)
-		}
-	}
-	if n.rerun {
-		return []preflight.Space{{Path: "/usr/local", Bytes: programs}}
-	}
-	for _, i := range n.images() {
-		for _, l := range i.Layers {
-			layers += uint64(l.Size)
-		}
-	}
-	return []preflight.Space{{Path: "/usr/local", Bytes: programs}, {Path: "/var/lib", Bytes: layers}}
-}
-
 // unpack starts streaming the bundle. Programs and images arrive in the
 // background, in boot order; the steps that need them wait for them.
 func (n *Node) unpack(ctx context.Context) error {
+	if err := n.fileChecked(ctx); err != nil { // preflight may be skipped
+		return err
+	}
 	if err := n.look(ctx); err != nil {
 		return err
 	}
@@ -325,7 +317,7 @@ func (n *Node) prepareFolders(context.Context) error {
 }
 
 func (n *Node) prepareKernel(ctx context.Context) error {
-	warnings, err := n.Host.LoadModules(ctx, host.NodeModules()...)
+	warnings, err := n.Host.LoadModules(ctx, n.kernelModules()...)
 	if err != nil {
 		return err
 	}
@@ -340,6 +332,20 @@ func (n *Node) prepareKernel(ctx context.Context) error {
 	shared, err := n.Host.MakeRootShared(ctx)
 	n.changed(shared)
 	return err
+}
+
+// kernelModules are those that this node and its kube-proxy need. A node that
+// joins goes by the cluster's kube-proxy.
+func (n *Node) kernelModules() []string {
+	modules := host.NodeModules()
+	proxy := n.kubeProxy
+	if n.role == preflight.Init && !n.Config.Proxy.Disabled && !n.skips("addon/kube-proxy") {
+		proxy = n.Config.KubeProxy
+	}
+	if proxy != nil {
+		modules = append(modules, host.KubeProxyModules(string(proxy.Mode), proxy.IPVS.Scheduler)...)
+	}
+	return modules
 }
 
 // families says which address families pods or this node use.
@@ -417,7 +423,7 @@ func (n *Node) waitImages(names ...string) func(context.Context) error {
 				return err
 			}
 		}
-		stop := n.Console.Bytes(&n.payload.moved, &n.payload.total)
+		stop := n.Console.Bytes("unpacking", &n.payload.moved, &n.payload.total)
 		defer stop()
 		if err := n.payload.wait(ctx, n.references(names...)...); err != nil {
 			return err
@@ -488,6 +494,9 @@ func (n *Node) startKubelet(ctx context.Context, cluster []byte, worker bool) er
 	if err := n.writeKubelet(cluster, worker); err != nil {
 		return err
 	}
+	if err := n.ownKubeletCertDir(); err != nil {
+		return err
+	}
 	if err := n.Host.MkdirAll(config.ManifestsDir, 0o700); err != nil {
 		return err
 	}
@@ -501,6 +510,17 @@ func (n *Node) startKubelet(ctx context.Context, cluster []byte, worker bool) er
 		return err
 	}
 	return n.Host.Restart(ctx, "kubelet.service")
+}
+
+// ownKubeletCertDir records the kubelet's --cert-dir where that is elsewhere and
+// does not exist yet: the kubelet puts rotated certificates there, which reset
+// has to remove.
+func (n *Node) ownKubeletCertDir() error {
+	dir := n.Config.NodeRegistration.KubeletCertDir()
+	if strings.HasPrefix(dir, config.KubeletDir+"/") || n.exists(dir) {
+		return nil
+	}
+	return n.Host.Claim(host.Claim{Path: dir, Holds: "the kubelet's certificates"})
 }
 
 // podNetwork writes this node's CNI configuration, from the pod CIDR that the
@@ -540,7 +560,7 @@ const nodeTimeout = 5 * time.Minute
 // waitNode waits for the rest of the bundle and for the node.
 func (n *Node) waitNode(ctx context.Context) error {
 	if n.payload != nil {
-		stop := n.Console.Bytes(&n.payload.moved, &n.payload.total)
+		stop := n.Console.Bytes("unpacking", &n.payload.moved, &n.payload.total)
 		err := n.payload.finish(ctx)
 		stop()
 		if err != nil {

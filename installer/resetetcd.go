@@ -2,8 +2,6 @@ package installer
 
 import (
 	"context"
-	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -210,20 +208,5 @@ func (n *Node) removeEtcdMember(ctx context.Context) error {
 }
 
 // nodeName is the name under which this host is known to its cluster, "" where
-// it is not: its certificate says it.
-func (n *Node) nodeName() string {
-	data, err := os.ReadFile(n.Host.Path(pki.KubeletCertFile))
-	if err != nil {
-		return ""
-	}
-	block, _ := pem.Decode(data)
-	if block == nil {
-		return ""
-	}
-	cert, err := x509.ParseCertificate(block.Bytes)
-	if err != nil {
-		return ""
-	}
-	name, _ := strings.CutPrefix(cert.Subject.CommonName, "system:node:")
-	return name
-}
+// it is not.
+func (n *Node) nodeName() string { return pki.NodeName(n.root()) }

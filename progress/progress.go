@@ -8,9 +8,7 @@ import (
 	"os"
 	"strings"
 	"sync"
-	"time"
 
-	"github.com/schollz/progressbar/v3"
 	"golang.org/x/term"
 )
 
@@ -21,7 +19,7 @@ type Display struct {
 	out io.Writer
 
 	mu      sync.Mutex
-	bar     *progressbar.ProgressBar // nil where there is no terminal
+	bar     *Bar // nil where there is no terminal
 	running []*Item
 	total   int64
 	done    int64
@@ -30,25 +28,10 @@ type Display struct {
 // New shows progress on w, with a bar if w is a terminal that can draw one.
 func New(w io.Writer) *Display {
 	d := &Display{out: w}
-	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) && os.Getenv("TERM") != "dumb" {
-		d.bar = newBar(w)
+	if f, ok := w.(interface{ Fd() uintptr }); ok && term.IsTerminal(int(f.Fd())) && os.Getenv("TERM") != "dumb" {
+		d.bar = NewBar(w)
 	}
 	return d
-}
-
-func newBar(w io.Writer) *progressbar.ProgressBar {
-	return progressbar.NewOptions64(1,
-		progressbar.OptionSetWriter(w),
-		progressbar.OptionShowBytes(true),
-		progressbar.OptionShowCount(),
-		progressbar.OptionShowTotalBytes(true),
-		progressbar.OptionUseIECUnits(false),
-		progressbar.OptionSetPredictTime(true),
-		progressbar.OptionThrottle(100*time.Millisecond),
-		progressbar.OptionFullWidth(),
-		progressbar.OptionUseANSICodes(true),
-		progressbar.OptionSetRenderBlankState(false),
-	)
 }
 
 // An Item is one thing that is worked on.
@@ -155,7 +138,7 @@ func (d *Display) Close() {
 	d.running, d.total, d.done = nil, 0, 0
 	if d.bar != nil {
 		d.bar.Clear()
-		d.bar = newBar(d.out)
+		d.bar = NewBar(d.out)
 	}
 }
 
@@ -168,14 +151,7 @@ func (d *Display) draw() {
 	for _, i := range d.running {
 		names = append(names, i.name)
 	}
-	what := strings.Join(names, ", ")
-	if len(what) > 24 {
-		what = what[:23] + "…"
-	}
-	d.bar.Describe(fmt.Sprintf("  %-24s", what))
-	// A full bar would end; the last byte is for Close.
-	d.bar.ChangeMax64(d.total + 1)
-	d.bar.Set64(min(max(d.done, 0), d.total))
+	d.bar.Show(strings.Join(names, ", "), d.done, d.total)
 }
 
 // Bytes writes a number of bytes as people read it: "12.3 MB".

@@ -54,17 +54,29 @@ func TestBarOnATerminal(t *testing.T) {
 	}()
 	d := progress.New(slave)
 	i := d.Item("kubelet", 100_000_000)
+	i.Add(90_000_000) // out of a cache, at once
 	for range 10 {
-		i.Add(10_000_000)
-		time.Sleep(30 * time.Millisecond)
+		i.Add(1_000_000)
+		time.Sleep(250 * time.Millisecond)
 	}
 	i.Done("downloaded")
 	d.Close()
 	slave.Close()
 	<-read
 	text := out.String()
-	if !regexp.MustCompile(`kubelet +\d+% .*\d+/100 ?MB`).MatchString(text) {
+	if !regexp.MustCompile(`kubelet +9\d\.0 MB of 100\.0 MB .* \d+% \|█`).MatchString(text) {
 		t.Errorf("no bar:\n%q", text)
+	}
+	// The bytes out of the cache are not in the rate: 4 MB/s follow.
+	rates := regexp.MustCompile(`([\d.]+ [kMGT]?B)/s +(\d+) s left`).FindAllStringSubmatch(text, -1)
+	if len(rates) == 0 {
+		t.Errorf("no rate:\n%q", text)
+	}
+	for _, r := range rates {
+		var mb float64
+		if _, err := fmt.Sscanf(r[1], "%f MB", &mb); err != nil || mb > 20 {
+			t.Errorf("the rate was shown as %q", r[0])
+		}
 	}
 	screen := lastState(text)
 	if want := "  kubelet                                             100.0 MB  downloaded"; strings.TrimRight(screen, "\n ") != want {

@@ -126,18 +126,41 @@ func (s *section) Read(b []byte) (int, error) {
 func (s *section) fetch() error {
 	p := s.payload
 	n := s.next / PieceSize
-	begin, end := n*PieceSize, min((n+1)*PieceSize, p.size)
 	if s.buf == nil {
 		s.buf = make([]byte, min(PieceSize, p.size))
 	}
-	piece := s.buf[:end-begin]
-	if _, err := p.file.ReadAt(piece, p.offset+begin); err != nil {
+	piece, err := p.ReadPiece(n, s.buf)
+	if err != nil {
 		return err
 	}
-	if sum := sha256.Sum256(piece); !bytes.Equal(sum[:], p.digests[n*sha256.Size:][:sha256.Size]) {
-		return fmt.Errorf("bytes %d to %d of the file do not match their sha256", p.offset+begin, p.offset+end-1)
-	}
-	s.data = piece[s.next-begin : min(end, s.end)-begin]
-	s.next = min(end, s.end)
+	begin := n * PieceSize
+	end := min(begin+int64(len(piece)), s.end)
+	s.data = piece[s.next-begin : end-begin]
+	s.next = end
 	return nil
+}
+
+// Pieces is the number of pieces.
+func (p *Payload) Pieces() int64 { return (p.size + PieceSize - 1) / PieceSize }
+
+// ReadPiece reads piece n, counted from 0, into buf, which has room for
+// PieceSize bytes or for the whole payload, and compares it with its digest.
+func (p *Payload) ReadPiece(n int64, buf []byte) ([]byte, error) {
+	begin, end := n*PieceSize, min((n+1)*PieceSize, p.size)
+	piece := buf[:end-begin]
+	if _, err := p.file.ReadAt(piece, p.offset+begin); err != nil {
+		return nil, err
+	}
+	if sum := sha256.Sum256(piece); !bytes.Equal(sum[:], p.digests[n*sha256.Size:][:sha256.Size]) {
+		return nil, &DamagedPiece{First: p.offset + begin, Last: p.offset + end - 1}
+	}
+	return piece, nil
+}
+
+// DamagedPiece is the error about bytes that do not match their sha256. First
+// and Last are counted from the file's first byte, 0.
+type DamagedPiece struct{ First, Last int64 }
+
+func (d *DamagedPiece) Error() string {
+	return fmt.Sprintf("bytes %d to %d of the file do not match their sha256", d.First, d.Last)
 }

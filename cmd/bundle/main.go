@@ -5,10 +5,9 @@ package main
 import (
 	"context"
 	"os"
-	"os/signal"
-	"syscall"
 
 	"airlift/fault"
+	"airlift/interrupt"
 )
 
 func main() {
@@ -16,14 +15,13 @@ func main() {
 }
 
 func run() fault.Code {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	// A second Ctrl-C ends the program at once.
-	context.AfterFunc(ctx, stop)
-
-	err := newRootCmd().ExecuteContext(ctx)
+	ctx, cancel := interrupt.Context(context.Background())
+	cmd := newRootCmd()
+	cmd.SetOut(interrupt.Output{File: os.Stdout, Lost: cancel})
+	cmd.SetErr(interrupt.Output{File: os.Stderr, Lost: cancel})
+	err := cmd.ExecuteContext(ctx)
 	if err != nil && ctx.Err() != nil {
-		err = fault.New(fault.Interrupted, fault.Hint(err), "interrupted")
+		err = fault.New(fault.Interrupted, fault.Hint(err), "%w", context.Cause(ctx))
 	}
 	fault.Print(os.Stderr, err)
 	return fault.ExitCode(err)

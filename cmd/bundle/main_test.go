@@ -184,9 +184,19 @@ func TestImagesAndVersion(t *testing.T) {
 	}
 }
 
-// Ctrl-C in the middle of a download leaves no output, says how to go on, and
-// the next run goes on.
+// Ctrl-C, or a lost session, in the middle of a download leaves no output, says
+// how to go on, and the next run goes on.
 func TestInterrupt(t *testing.T) {
+	for s, message := range map[syscall.Signal]string{
+		syscall.SIGINT:  "error: interrupted\nhint: ",
+		syscall.SIGTERM: "error: interrupted by SIGTERM\nhint: ",
+		syscall.SIGHUP:  "error: interrupted by SIGHUP: the session or the terminal is gone\nhint: ",
+	} {
+		t.Run(s.String(), func(t *testing.T) { testInterrupt(t, s, message) })
+	}
+}
+
+func testInterrupt(t *testing.T, interruption syscall.Signal, message string) {
 	u := buildtest.New(t, "v1.29.15")
 	s := newShell(t)
 	began := make(chan struct{})
@@ -208,11 +218,11 @@ func TestInterrupt(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-began
-	if err := c.Process.Signal(syscall.SIGINT); err != nil {
+	if err := c.Process.Signal(interruption); err != nil {
 		t.Fatal(err)
 	}
 	c.Wait()
-	if code := c.ProcessState.ExitCode(); code != int(fault.Interrupted) || !strings.Contains(errs.String(), "error: interrupted\nhint: ") {
+	if code := c.ProcessState.ExitCode(); code != int(fault.Interrupted) || !strings.Contains(errs.String(), message) {
 		t.Errorf("exit code %d\n%s", code, errs.String())
 	}
 	left, err := os.ReadDir(s.dir)

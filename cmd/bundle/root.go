@@ -16,6 +16,9 @@ func newRootCmd() *cobra.Command {
 upstream publishes them, verifies each, and writes them into one executable
 file. Copy that to the hosts and run it there: ./install init, ./install join.
 
+Ctrl-C, SIGTERM, a lost session or closed output interrupt a run; downloads that
+are complete are kept. A second Ctrl-C ends it at once.
+
 Exit codes: 0 done, 1 failure, 2 wrong usage, 4 the bundle is missing,
 truncated or damaged, 130 interrupted.`,
 		SilenceErrors: true,

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
@@ -45,7 +44,7 @@ certificates (apiserver, etcd/server, etcd/peer) server authentication, and all
 but apiserver's client authentication. etcd/* and apiserver-etcd-client are
 signed by etcd's CA, front-proxy-client by the front proxy's, the others by the
 cluster's.`,
-		Example: "  ./install certs generate-csr --cert-dir /tmp/pki --kubeconfig-dir /tmp\n  ./install certs generate-csr --config kubeadm.yaml",
+		Example: "  ./install certs generate-csr --cert-dir /root/pki --kubeconfig-dir /root/pki\n  ./install certs generate-csr --config kubeadm.yaml",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := in.describeNode(cmd.Context(), true, warner(cmd))
@@ -62,10 +61,10 @@ cluster's.`,
 			}
 			for _, file := range made.Files {
 				at := filepath.Join(in.rootfs, file.Path)
-				if err := os.MkdirAll(filepath.Dir(at), 0o700); err != nil {
-					return fmt.Errorf("making a folder for the requests: %w", err)
+				if err := host.OutputDir(filepath.Dir(at), 0o700); err != nil {
+					return fmt.Errorf("creating a directory for the requests: %w", err)
 				}
-				if err := writeWhole(at, file.Data, file.Mode); err != nil {
+				if err := host.WriteOutput(at, file.Data, file.Mode); err != nil {
 					return fmt.Errorf("writing %s: %w", file.Path, err)
 				}
 				fmt.Fprintln(cmd.OutOrStdout(), file.Path)

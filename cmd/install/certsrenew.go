@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -79,9 +78,9 @@ func (f *certsFlags) renew(cmd *cobra.Command, names []string) error {
 	if err != nil {
 		return err
 	}
-	if h.Used() {
-		unlock, err := h.Lock()
-		if err != nil {
+	if f.rootfs == "/" || h.Used() {
+		var unlock func()
+		if h, unlock, err = host.OpenLocked(f.rootfs); err != nil {
 			return err
 		}
 		defer unlock()
@@ -172,7 +171,7 @@ func replace(h *host.Host, file pki.File) error {
 		if _, err := h.WriteFile(file.Path, file.Data, mode); err != nil {
 			return err
 		}
-	} else if err := writeWhole(at, file.Data, mode); err != nil {
+	} else if err := host.WriteOutput(at, file.Data, mode); err != nil {
 		return fmt.Errorf("replacing %s: %w", file.Path, err)
 	}
 	if owner, ok := ownerOf(info); ok {
@@ -189,31 +188,4 @@ func ownerOf(info fs.FileInfo) (*syscall.Stat_t, bool) {
 	}
 	owner, ok := info.Sys().(*syscall.Stat_t)
 	return owner, ok
-}
-
-// writeWhole writes a file in one step that a crash cannot split. A symbolic
-// link stays one: what it points at is replaced.
-func writeWhole(at string, data []byte, mode fs.FileMode) (err error) {
-	if target, err := filepath.EvalSymlinks(at); err == nil {
-		at = target
-	}
-	temp, err := os.CreateTemp(filepath.Dir(at), "."+filepath.Base(at)+".*")
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			_ = os.Remove(temp.Name())
-		}
-	}()
-	_, err = temp.Write(data)
-	for _, step := range []func() error{func() error { return temp.Chmod(mode) }, temp.Sync, temp.Close} {
-		if stepErr := step(); err == nil {
-			err = stepErr
-		}
-	}
-	if err != nil {
-		return err
-	}
-	return os.Rename(temp.Name(), at)
 }

@@ -4,11 +4,11 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
-	"os"
 
 	"github.com/spf13/cobra"
 
 	"airlift/fault"
+	"airlift/installer/host"
 	"airlift/installer/pki"
 )
 
@@ -37,8 +37,8 @@ they are.`,
 				return err
 			}
 			// It may hold tokens.
-			if err := os.WriteFile(newPath, data, 0o600); err != nil {
-				return fmt.Errorf("writing the new configuration: %w", err)
+			if err := host.WriteOutput(newPath, data, 0o600); err != nil {
+				return fmt.Errorf("writing the new configuration %q: %w", newPath, err)
 			}
 			return nil
 		},

@@ -90,7 +90,7 @@ func (in *initFlags) bind(f *pflag.FlagSet) {
 	f.StringVar(&cfg.CNI, "cni", "", "the pod network: flannel or none (default: what the bundle brings)")
 	f.StringVar(&cfg.ProxyServer, "kube-proxy-server", "", "the API server's URL for kube-proxy (default: the control-plane endpoint, else this host's)")
 	f.StringVar(&cfg.Patches, "patches", "", "a folder with patches for the static pods, the kubelet's configuration and CoreDNS: TARGET[SUFFIX][+TYPE].yaml")
-	nodeFlags(f, cfg)
+	nodeFlags(f, cfg, &in.node)
 	f.StringVar(&in.token, "token", "", "the token that nodes join with, abcdef.0123456789abcdef (default: a new random one)")
 	f.DurationVar(&in.tokenTTL, "token-ttl", config.DefaultTokenTTL, "how long the token lives; 0 means for ever")
 	f.BoolVar(&cfg.UploadCerts, "upload-certs", false, "store the control-plane certificates in the cluster, encrypted, for control planes to join")
@@ -168,6 +168,9 @@ func openIn(ctx context.Context, n *installer.Node, rootfs string, o host.Option
 	if err := n.UseBundle(f); err != nil {
 		return nil, err
 	}
+	if !n.SkipFileCheck {
+		n.CheckFile(ctx)
+	}
 	unlock := func() {}
 	switch {
 	case rootfs != "":
@@ -177,12 +180,19 @@ func openIn(ctx context.Context, n *installer.Node, rootfs string, o host.Option
 	default:
 		n.Host, unlock, err = openHost()
 	}
-	if err != nil {
-		return nil, err
-	}
 	done = func() {
 		n.Close()
 		unlock()
+	}
+	if err != nil {
+		n.Close()
+		return nil, err
+	}
+	if !n.PrintManifest && n.RenderDir == "" { // which change no host
+		if err := n.CheckBundle(ctx); err != nil {
+			done()
+			return nil, err
+		}
 	}
 	here := n.Host
 	if rootfs != "" { // it has files only; the rest of the host is this one
@@ -203,9 +213,5 @@ func openHost() (h *host.Host, unlock func(), err error) {
 	if os.Geteuid() != 0 {
 		return nil, nil, fault.New(fault.Preflight, "run it with sudo or as root", "[ERROR IsPrivilegedUser]: this needs root")
 	}
-	if h, err = host.Open("/"); err != nil {
-		return nil, nil, err
-	}
-	unlock, err = h.Lock()
-	return h, unlock, err
+	return host.OpenLocked("/")
 }

@@ -82,7 +82,7 @@ func (in *joinFlags) bind(f *pflag.FlagSet) {
 	f.StringVar(&in.token, "token", "", "the token, as init printed it; for both of the next two")
 	f.StringVar(&d.Token, "discovery-token", "", "the token to find and trust the cluster with")
 	f.StringVar(&d.TLSBootstrapToken, "tls-bootstrap-token", "", "the token the kubelet gets its certificate with")
-	f.StringSliceVar(&d.CACertHashes, "discovery-token-ca-cert-hash", nil, "the cluster's CA must have this hash: sha256:<hex>; may be repeated")
+	f.StringSliceVar(&d.CACertHashes, "discovery-token-ca-cert-hash", nil, "trust the CA of the cluster that has this hash, and no other CA: sha256:<hex>; repeat it while the cluster has an old and a new CA")
 	f.BoolVar(&d.UnsafeSkipCAVerification, "discovery-token-unsafe-skip-ca-verification", false, "trust whatever CA answers with this token; who has the token can then pose as the cluster")
 	f.StringVar(&d.File, "discovery-file", "", "a kubeconfig, a file or an https:// URL, that tells the cluster's address and CA")
 	f.DurationVar(&d.Timeout, "discovery-timeout", config.DefaultDiscoveryTimeout, "how long to wait for the cluster to answer")
@@ -93,15 +93,16 @@ func (in *joinFlags) bind(f *pflag.FlagSet) {
 	f.StringVar(&in.nodeIP, "node-ip", "", "this node's address (default: the one it reaches the API server from)")
 	f.StringVar(&cfg.CNI, "cni", "", "the pod network: flannel or none (default: what the bundle brings)")
 	f.StringVar(&cfg.Patches, "patches", "", "a folder with patches for the static pods and the kubelet's configuration: TARGET[SUFFIX][+TYPE].yaml")
-	nodeFlags(f, cfg)
+	nodeFlags(f, cfg, &in.node)
 	f.BoolVar(&cfg.DryRun, "dry-run", false, "write what would be written to a new folder instead (below $KUBEADM_JOIN_DRYRUN_DIR, if set), and change nothing")
 }
 
 // nodeFlags are the flags that init and join share.
-func nodeFlags(f *pflag.FlagSet, cfg *config.Config) {
+func nodeFlags(f *pflag.FlagSet, cfg *config.Config, n *installer.Node) {
 	f.StringVar(&cfg.NodeRegistration.Name, "node-name", "", "the node's name (default: the host's name)")
 	f.StringVar(&cfg.NodeRegistration.CRISocket, "cri-socket", "", "the container runtime's socket (default unix://"+config.ContainerdSocket+")")
 	f.StringSliceVar(&cfg.NodeRegistration.IgnorePreflightErrors, "ignore-preflight-errors", nil, "checks whose errors become warnings, such as Swap,NumCPU; all for every one")
+	f.BoolVar(&n.SkipFileCheck, "skip-file-check", false, "do not compare this file with its digests before anything is changed; for a file that was just compared, by 'bundle verify' or sha256sum")
 }
 
 // open reads the bundle and the host, and completes and validates the Config.
@@ -190,6 +191,6 @@ func (p *joinPhase) run(cmd *cobra.Command, name string, args []string) error {
 		if n.Config.DryRun {
 			return n.DryRunJoinPhase(cmd.Context(), name)
 		}
-		return installer.RunPhase(cmd.Context(), n.Console, n.Join(), name)
+		return n.RunPhase(cmd.Context(), n.Join(), name)
 	})
 }

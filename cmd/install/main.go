@@ -5,19 +5,20 @@ package main
 import (
 	"context"
 	"os"
-	"os/signal"
-	"syscall"
 
 	"airlift/fault"
+	"airlift/interrupt"
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	err := newRootCmd().ExecuteContext(ctx)
+	ctx, cancel := interrupt.Context(context.Background())
+	cmd := newRootCmd()
+	cmd.SetOut(interrupt.Output{File: os.Stdout, Lost: cancel})
+	cmd.SetErr(interrupt.Output{File: os.Stderr, Lost: cancel})
+	err := cmd.ExecuteContext(ctx)
 	if err != nil && ctx.Err() != nil {
-		err = fault.New(fault.Interrupted, "nothing is half-written; run the same command again to go on", "interrupted")
+		err = fault.New(fault.Interrupted, "nothing is half-written; run the same command again to go on", "%w", context.Cause(ctx))
 	}
-	stop()
 	if err != nil {
 		fault.Print(os.Stderr, err)
 	}

@@ -106,7 +106,7 @@ func (p *initPhase) run(cmd *cobra.Command, name string, _ []string) error {
 		if n.Config.DryRun {
 			return n.DryRunPhase(cmd.Context(), name)
 		}
-		return installer.RunPhase(cmd.Context(), n.Console, n.Init(), name)
+		return n.RunPhase(cmd.Context(), n.Init(), name)
 	})
 }
 

@@ -21,7 +21,8 @@ func newPreflightCmd() *cobra.Command {
 init and join, and change nothing. All problems are reported together, each with
 what to do; warnings apart from errors.
 
-Exit codes: 0 the host is fit, perhaps with warnings; 3 it is not.`,
+Exit codes: 0 all checks passed, perhaps with warnings; 3 a check failed; 4 this
+file is damaged.`,
 		Example: "  ./install preflight init --config kubeadm.yaml\n  ./install preflight join --output json",
 		Args:    noArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
@@ -93,6 +94,9 @@ func printReport(ctx context.Context, out io.Writer, n *installer.Node, output s
 		fmt.Fprintf(out, "%s\n", data)
 	} else {
 		report.Write(out)
+	}
+	if fault.ExitCode(err) == fault.Bundle {
+		return fault.New(fault.Bundle, fault.Hint(err), "this file is damaged: %d problem(s) must be solved first", len(report.Errors))
 	}
 	if err != nil {
 		return fault.New(fault.Preflight, "a check that you know to be harmless can be passed over: --ignore-preflight-errors="+report.Errors[0].Name,

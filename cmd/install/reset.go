@@ -2,11 +2,13 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -136,7 +138,13 @@ func (p *resetPhase) run(cmd *cobra.Command, name string, _ []string) error {
 // piped in ('yes | install reset').
 func confirm(cmd *cobra.Command, hint string) error {
 	fmt.Fprint(cmd.OutOrStdout(), "This removes the Kubernetes node on this host, and on the last control plane the cluster's data. Go on? [y/N] ")
-	answer, err := bufio.NewReader(cmd.InOrStdin()).ReadString('\n')
+	answer, err := readLine(cmd.Context(), cmd.InOrStdin())
+	if ctx := cmd.Context(); ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if errors.Is(err, syscall.EIO) { // a terminal that is gone
+		return fault.New(fault.Interrupted, "nothing was changed", "interrupted: the terminal is gone")
+	}
 	if !term.IsTerminal(int(os.Stdin.Fd())) {
 		fmt.Fprintln(cmd.OutOrStdout()) // nobody has pressed return
 	}
@@ -147,4 +155,23 @@ func confirm(cmd *cobra.Command, hint string) error {
 		return fault.New(fault.Failure, "", "not confirmed: nothing was changed")
 	}
 	return nil
+}
+
+// readLine reads a line, or ends with the context.
+func readLine(ctx context.Context, r io.Reader) (string, error) {
+	type answer struct {
+		line string
+		err  error
+	}
+	given := make(chan answer, 1)
+	go func() {
+		line, err := bufio.NewReader(r).ReadString('\n')
+		given <- answer{line, err}
+	}()
+	select {
+	case a := <-given:
+		return a.line, a.err
+	case <-ctx.Done():
+		return "", ctx.Err()
+	}
 }

@@ -18,6 +18,11 @@ const rootLong = `install makes this host a Kubernetes node, from this one file,
 Everything it needs is in the file itself: programs, images and the steps of
 kubeadm. It needs root, systemd and a kernel that can run containers.
 
+Ctrl-C, SIGTERM or a lost session interrupt a run where everything is whole: run
+the same command again to go on. So does closed output ('install init | head').
+A second Ctrl-C ends the run at once; it can be run again after that, too. To
+keep a run going when the session ends, start it with nohup or systemd-run.
+
 Exit codes: 0 done, 1 failed, 2 wrong use, 3 the host does not meet the
 requirements, 4 this file is incomplete or damaged, 130 interrupted.`
 

@@ -2,10 +2,8 @@ package main
 
 import (
 	"bytes"
-	"errors"
+	"cmp"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -13,6 +11,7 @@ import (
 
 	"airlift/fault"
 	"airlift/installer/config"
+	"airlift/installer/host"
 	"airlift/installer/timeline"
 )
 
@@ -22,7 +21,8 @@ const timelineHelp = `
 step began, how long it took and what it waited for, and what was unpacked and
 imported meanwhile. FILE is JSON in the Trace Event Format. To look at it, copy
 it off the host and open it in chrome://tracing of any Chromium, which needs no
-network, or in https://ui.perfetto.dev.`
+network, or in https://ui.perfetto.dev. Its directory must belong to root: other
+users could have prepared links in theirs.`
 
 // timelineFlag is --timeline.
 type timelineFlag struct{ file string }
@@ -59,7 +59,7 @@ func (t *timelineFlag) record(cmd *cobra.Command, cfg *config.Config, run func(*
 	if err == nil && t.file == "-" {
 		_, err = out.Write(trace.Bytes())
 	} else if err == nil {
-		err = writeWhole(t.file, trace.Bytes(), 0o644)
+		err = host.WriteOutput(t.file, trace.Bytes(), 0o644)
 	}
 	switch {
 	case err != nil && failed == nil:
@@ -77,19 +77,11 @@ func (t *timelineFlag) check() error {
 	if t.file == "" {
 		return nil
 	}
-	// A device must not be replaced with a file, as an atomic write would.
-	if there, err := os.Stat(t.file); err == nil && !there.Mode().IsRegular() {
-		return fault.New(fault.Usage, "name a file, or - for standard output", "--timeline %q is not a file", t.file)
+	if err := host.CheckOutput(t.file); err != nil {
+		hint := cmp.Or(fault.Hint(err), "name a file in a directory that exists")
+		return fault.New(fault.Usage, "nothing was changed; "+hint+", or - for standard output", "--timeline %q cannot be written: %w", t.file, err)
 	}
-	probe, err := os.CreateTemp(filepath.Dir(t.file), "."+filepath.Base(t.file)+".*")
-	if failed := (*os.PathError)(nil); errors.As(err, &failed) {
-		err = failed.Err // the path is the probe's
-	}
-	if err != nil {
-		return fault.New(fault.Usage, "nothing was changed; name a file in a folder that is there", "--timeline %q cannot be written: %w", t.file, err)
-	}
-	_ = probe.Close()
-	return os.Remove(probe.Name())
+	return nil
 }
 
 // commandLine is the command as it may be passed on: with the flags that were

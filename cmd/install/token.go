@@ -89,11 +89,11 @@ func tokenCreate(client func() (*cluster.Client, error)) *cobra.Command {
 				fmt.Fprintln(cmd.OutOrStdout(), tokens[0].Token)
 				return nil
 			}
-			hash, err := pki.CAHash(c.CA())
+			hashes, err := pki.CAHashes(c.CA())
 			if err != nil {
 				return err
 			}
-			join := cluster.JoinCommand(strings.TrimPrefix(c.Server(), "https://"), tokens[0].Token, hash)
+			join := cluster.JoinCommand(strings.TrimPrefix(c.Server(), "https://"), tokens[0].Token, hashes...)
 			if certificateKey != "" {
 				join += " --control-plane --certificate-key " + certificateKey
 			}

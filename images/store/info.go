@@ -22,6 +22,9 @@ type Info struct {
 	Version string
 	// Snapshotter is the one that images are unpacked with: "overlayfs".
 	Snapshotter string
+	// ImageDir is the directory that images are unpacked into, wherever
+	// containerd's root or the snapshotter's is.
+	ImageDir string
 	// CRI says whether the kubelet can use this containerd at all. When it is
 	// false (the plugin is disabled), the fields below it are empty.
 	CRI bool
@@ -78,6 +81,9 @@ func (s *Store) Info(ctx context.Context) (Info, error) {
 	}
 	info.DefaultRuntime = config.Containerd.DefaultRuntimeName
 	info.RestrictOOMScoreAdj = config.RestrictOOMScoreAdj
+	if info.ImageDir, err = s.imageDir(ctx); err != nil {
+		return Info{}, err
+	}
 	info.SystemdCgroup, err = s.systemdCgroup(ctx, config)
 	return info, err
 }
@@ -138,15 +144,28 @@ func (s *Store) criSnapshotter(ctx context.Context) (string, error) {
 	if config.Containerd.Snapshotter != "" {
 		return config.Containerd.Snapshotter, nil
 	}
-	fs, err := s.criImages.ImageFsInfo(ctx, &criapi.ImageFsInfoRequest{})
+	dir, err := s.imageDir(ctx)
 	if err != nil {
 		return "", err
 	}
 	const plugin = "io.containerd.snapshotter.v1."
-	for _, f := range fs.GetImageFilesystems() {
-		if name, ok := strings.CutPrefix(filepath.Base(f.GetFsId().GetMountpoint()), plugin); ok {
-			return name, nil
-		}
+	if name, ok := strings.CutPrefix(filepath.Base(dir), plugin); ok {
+		return name, nil
 	}
 	return defaultSnapshotter, nil
+}
+
+// imageDir is the directory that the CRI reports as the file system of images,
+// "" where it reports none.
+func (s *Store) imageDir(ctx context.Context) (string, error) {
+	fs, err := s.criImages.ImageFsInfo(ctx, &criapi.ImageFsInfoRequest{})
+	if err != nil {
+		return "", fmt.Errorf("asking containerd for the directory of its images: %w", err)
+	}
+	for _, f := range fs.GetImageFilesystems() {
+		if dir := f.GetFsId().GetMountpoint(); dir != "" {
+			return dir, nil
+		}
+	}
+	return "", nil
 }

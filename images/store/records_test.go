@@ -294,6 +294,7 @@ func TestInfo(t *testing.T) {
 			Version: d.release.name, CRI: true, Snapshotter: d.snapshotter, DefaultRuntime: "runc",
 			SystemdCgroup: true, RestrictOOMScoreAdj: true, Runtime: store.Condition{Ready: true},
 			SandboxImage: pauseInConfig,
+			ImageDir:     d.path("root/io.containerd.snapshotter.v1." + d.snapshotter),
 		}
 		if diff := cmp.Diff(want, info); diff != "" {
 			t.Errorf("info (-want +got):\n%s", diff)

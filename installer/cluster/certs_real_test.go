@@ -82,7 +82,7 @@ func TestRealCertificatesOfAnExternalEtcd(t *testing.T) {
 		"apiVersion": "kubeadm.k8s.io/v1beta3", "kind": "JoinConfiguration",
 		"nodeRegistration": map[string]any{"name": "cp2", "criSocket": "unix:///run/containerd/containerd.sock"},
 		"discovery": map[string]any{"bootstrapToken": map[string]any{
-			"token": join.Token, "apiServerEndpoint": p.endpoint(), "caCertHashes": []string{must(pki.CAHash(admin.CA()))(t)},
+			"token": join.Token, "apiServerEndpoint": p.endpoint(), "caCertHashes": must(pki.CAHashes(admin.CA()))(t),
 		}},
 		"controlPlane": map[string]any{"certificateKey": ours, "localAPIEndpoint": map[string]any{"advertiseAddress": documentationAddress}},
 	}))

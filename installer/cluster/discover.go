@@ -2,12 +2,8 @@ package cluster
 
 import (
 	"context"
-	"crypto/sha256"
-	"crypto/x509"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -27,7 +23,8 @@ type Found struct {
 	// Server is the API server's URL, at the address the user gave: it may
 	// be a virtual IP or a tunnel that cluster-info knows nothing of.
 	Server string
-	// CA is the cluster's CA bundle, PEM.
+	// CA is what of the cluster's CA bundle is trusted, PEM: the certificates
+	// that match a pinned hash, where hashes were given.
 	CA []byte
 	// Kubeconfig is for the kubelet's TLS bootstrap, credentials included.
 	Kubeconfig []byte
@@ -53,14 +50,18 @@ const (
 // (k8s.io/kubernetes/pkg/controller/certificates/signer).
 const backdate = 5 * time.Minute
 
-const newTokenHint = "make a new token on a control plane: ./install token create --print-join-command"
+const (
+	printJoinCommand = "./install token create --print-join-command"
+	newTokenHint     = "make a new token on a control plane: " + printJoinCommand
+)
 
 // Discover finds the cluster to join and makes sure that it is the right one.
 //
 // With a token, cluster-info is fetched from an address that nobody vouches
 // for yet. The token's signature on it proves that its sender knows the token;
-// the pinned hash proves that the CA in it is the cluster's. It is then fetched
-// again over a connection verified with that CA, and must be the same.
+// a pinned hash proves that a CA in it is the cluster's. Every other CA in it may
+// be the sender's own and is not trusted. cluster-info is then fetched again over
+// a connection verified with the pinned CAs alone, and must be the same.
 //
 // With a file, the user vouches for the file and the CA in it.
 //
@@ -80,7 +81,7 @@ func discoverByToken(ctx context.Context, d config.Discovery, report Report) (*F
 	if err := checkEndpoint(d.APIServerEndpoint); err != nil {
 		return nil, err
 	}
-	pins, err := parsePins(d.CACertHashes)
+	pins, err := ParsePins(d.CACertHashes)
 	if err != nil {
 		return nil, err
 	}
@@ -94,13 +95,14 @@ func discoverByToken(ctx context.Context, d config.Discovery, report Report) (*F
 	if err != nil {
 		return nil, err
 	}
-	ca, err := clusterCA(first.kubeconfig)
+	listed, err := clusterCA(first.kubeconfig)
 	if err != nil {
 		return nil, err
 	}
-	found := &Found{Server: server, CA: ca}
+	found := &Found{Server: server, CA: listed}
+	var unpinned []string
 	if len(pins) > 0 {
-		if err := checkPins(pins, ca); err != nil {
+		if found.CA, unpinned, err = pins.split(listed); err != nil {
 			return nil, err
 		}
 	} else {
@@ -108,9 +110,14 @@ func discoverByToken(ctx context.Context, d config.Discovery, report Report) (*F
 			"the cluster's CA was not checked against a pinned hash: whoever knows the token could have posed as the cluster")
 	}
 
-	second, err := source.fetch(ctx, signedBy(ca), nil)
+	second, err := source.fetch(ctx, signedBy(found.CA), nil)
 	if err != nil {
-		return nil, err
+		return nil, explainUnpinned(err, unpinned)
+	}
+	if len(unpinned) > 0 {
+		found.Warnings = append(found.Warnings, fmt.Sprintf(
+			"cluster-info lists more CA certificates than the given hashes match; these are not trusted: %s; if the cluster is replacing its CA, join with the hash of each: %s",
+			strings.Join(unpinned, ", "), printJoinCommand))
 	}
 	if second.kubeconfig != first.kubeconfig {
 		return nil, refuse(Tampered, "somebody between this host and the cluster may be changing what it answers: do not join from this network",
@@ -126,7 +133,7 @@ func discoverByToken(ctx context.Context, d config.Discovery, report Report) (*F
 	if err := CheckToken(token); err != nil {
 		return nil, &DiscoveryError{Malformed, fmt.Errorf("reading the TLS bootstrap token: %w", err)}
 	}
-	found.Kubeconfig = pki.BootstrapKubeconfig(server, ca, token)
+	found.Kubeconfig = pki.BootstrapKubeconfig(server, found.CA, token)
 	return found, nil
 }
 
@@ -262,42 +269,4 @@ func loadDiscoveryFile(ctx context.Context, d config.Discovery) (*clientcmdapi.C
 		return nil, refuse(Malformed, hint, "reading the discovery file %q: %w", d.File, err)
 	}
 	return cfg, nil
-}
-
-// A pin is the sha256 of a certificate's public key (its SubjectPublicKeyInfo),
-// "sha256:" and hex.
-func pinOf(cert *x509.Certificate) string {
-	return fmt.Sprintf("sha256:%x", sha256.Sum256(cert.RawSubjectPublicKeyInfo))
-}
-
-func parsePins(hashes []string) ([]string, error) {
-	var pins []string
-	for _, hash := range hashes {
-		algorithm, value, _ := strings.Cut(strings.ToLower(hash), ":")
-		if raw, err := hex.DecodeString(value); algorithm != "sha256" || err != nil || len(raw) != 32 {
-			return nil, refuse(Malformed, "copy it from the join command: sha256: and 64 hex digits", "%q is not a CA certificate hash", hash)
-		}
-		pins = append(pins, "sha256:"+value)
-	}
-	return pins, nil
-}
-
-// checkPins wants one certificate of the bundle to be pinned, as kubeadm does:
-// a bundle may hold an old and a new CA.
-func checkPins(pins []string, ca []byte) error {
-	certs, err := certutil.ParseCertsPEM(ca)
-	if err != nil {
-		return err
-	}
-	var seen []string
-	for _, cert := range certs {
-		pin := pinOf(cert)
-		if slices.Contains(pins, pin) {
-			return nil
-		}
-		seen = append(seen, pin)
-	}
-	return refuse(CAMismatch,
-		"check --discovery-token-ca-cert-hash; if it is right, this is another cluster or somebody poses as yours",
-		"the cluster's CA is not the pinned one: expected %s, the cluster has %s", strings.Join(pins, " or "), strings.Join(seen, " and "))
 }

@@ -19,7 +19,6 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -28,10 +27,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cluster-bootstrap/token/jws"
+	kubeproxyv1 "k8s.io/kube-proxy/config/v1alpha1"
 
 	"airlift/fault"
 	"airlift/installer/config"
 	"airlift/installer/pki"
+	"airlift/installer/render"
 )
 
 // expect fails unless err is a DiscoveryError of that reason, with a hint, that
@@ -59,7 +60,7 @@ func TestRealDiscovery(t *testing.T) {
 	admin := p.init(t)
 	token := joinToken("discov." + "0123456789abcdef")
 	must(admin.EnsureTokens(ctx, []config.BootstrapToken{token}))(t)
-	hash := must(pki.CAHash(admin.CA()))(t)
+	hash := must(pki.CAHashes(admin.CA()))(t)[0]
 	good := config.Discovery{Token: token.Token, APIServerEndpoint: p.endpoint(), CACertHashes: []string{hash}, Timeout: 20 * time.Second}
 	// The first time waits for the signer.
 	found := must(Discover(ctx, good, nil))(t)
@@ -69,7 +70,14 @@ func TestRealDiscovery(t *testing.T) {
 
 	t.Run("bootstrap identity is enough", func(t *testing.T) {
 		boot := must(New(found.Kubeconfig, ""))(t)
+		ipvs := *p.cfg
+		ipvs.KubeProxy = &kubeproxyv1.KubeProxyConfiguration{Mode: "ipvs", IPVS: kubeproxyv1.KubeProxyIPVSConfiguration{Scheduler: "lc"}}
+		must(admin.Apply(ctx, must(render.KubeProxy(&ipvs))(t)...))(t)
+		t.Cleanup(func() { admin.Apply(context.Background(), must(render.KubeProxy(p.cfg))(t)...) })
 		fetched := must(boot.FetchConfig(ctx))(t)
+		if proxy := fetched.KubeProxy; proxy == nil || proxy.Mode != "ipvs" || proxy.IPVS.Scheduler != "lc" {
+			t.Errorf("fetched kube-proxy's configuration: %+v", proxy)
+		}
 		if fetched.Cluster.KubernetesVersion != realVersion || fetched.Cluster.Networking.PodSubnet != "10.244.0.0/16" || len(fetched.Warnings) > 0 {
 			t.Errorf("fetched %+v", fetched)
 		}
@@ -225,6 +233,14 @@ func certPEM(cert *x509.Certificate) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Raw})
 }
 
+func bundleOf(cas ...*x509.Certificate) []byte {
+	var list []byte
+	for _, ca := range cas {
+		list = append(list, certPEM(ca)...)
+	}
+	return list
+}
+
 func newImpostor(t *testing.T) *impostor {
 	ca, key := newCA(t)
 	return &impostor{ca: ca, caKey: key, leaf: x509.Certificate{
@@ -255,9 +271,9 @@ func (i *impostor) serve(t *testing.T) config.Discovery {
 	}
 }
 
-// clusterInfo answers with a signed cluster-info that names ca.
-func clusterInfoAnswer(t *testing.T, ca *x509.Certificate) http.HandlerFunc {
-	kubeconfig := string(pki.ClusterInfoKubeconfig("https://192.0.2.1:6443", certPEM(ca)))
+// clusterInfoAnswer answers with a signed cluster-info that lists these CAs.
+func clusterInfoAnswer(t *testing.T, cas ...*x509.Certificate) http.HandlerFunc {
+	kubeconfig := string(pki.ClusterInfoKubeconfig("https://192.0.2.1:6443", bundleOf(cas...)))
 	id, secret, _ := strings.Cut(impostorToken, ".")
 	signature := must(jws.ComputeDetachedSignature(kubeconfig, id, secret))(t)
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -424,21 +440,5 @@ func TestDiscoveryTellsWhyAHostIsUnreachable(t *testing.T) {
 	cancel()
 	if err := second(Discover(cancelled, i.discovery(closed), nil)); fault.ExitCode(err) != fault.Interrupted {
 		t.Errorf("cancelled: %v", err)
-	}
-}
-
-func TestPinsMatchAnyCertificateOfABundle(t *testing.T) {
-	old, _ := newCA(t)
-	renewed, _ := newCA(t)
-	bundle := slices.Concat(certPEM(old), certPEM(renewed))
-	for _, ca := range []*x509.Certificate{old, renewed} {
-		if err := checkPins([]string{pinOf(ca)}, bundle); err != nil {
-			t.Error(err)
-		}
-	}
-	other, _ := newCA(t)
-	expect(t, checkPins([]string{pinOf(other)}, bundle), CAMismatch, pinOf(old), pinOf(renewed))
-	if got, want := pinOf(old), must(pki.CAHash(certPEM(old)))(t); got != want {
-		t.Errorf("pin %s, pki says %s", got, want)
 	}
 }

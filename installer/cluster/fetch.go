@@ -7,6 +7,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kubeproxyv1 "k8s.io/kube-proxy/config/v1alpha1"
+	"sigs.k8s.io/yaml"
 
 	"airlift/fault"
 	"airlift/installer/config"
@@ -17,6 +19,9 @@ type FetchedConfig struct {
 	Cluster config.Cluster
 	// Kubelet is the cluster-wide KubeletConfiguration, YAML as stored.
 	Kubelet []byte
+	// KubeProxy is the cluster's KubeProxyConfiguration, nil where it has no
+	// kube-proxy or this identity may not read its configuration.
+	KubeProxy *kubeproxyv1.KubeProxyConfiguration
 	// Warnings name fields of the cluster's configuration that were not
 	// understood.
 	Warnings []string
@@ -36,7 +41,32 @@ func (c *Client) FetchConfig(ctx context.Context) (*FetchedConfig, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &FetchedConfig{Cluster: cluster, Kubelet: []byte(kubelet), Warnings: warnings}, nil
+	fetched := &FetchedConfig{Cluster: cluster, Kubelet: []byte(kubelet), Warnings: warnings}
+	if fetched.KubeProxy, err = c.kubeProxyConfig(ctx); err != nil {
+		fetched.Warnings = append(fetched.Warnings, fmt.Sprintf("kernel modules for kube-proxy's mode may be missing: %v", err))
+	}
+	return fetched, nil
+}
+
+// kubeProxyConfig reads kube-proxy's configuration. kubeadm lets a bootstrap
+// token's identity read it; a cluster may have no kube-proxy.
+func (c *Client) kubeProxyConfig(ctx context.Context) (*kubeproxyv1.KubeProxyConfiguration, error) {
+	var configMap *corev1.ConfigMap
+	err := persist(ctx, func() (err error) {
+		configMap, err = c.api.CoreV1().ConfigMaps(systemNamespace).Get(ctx, "kube-proxy", metav1.GetOptions{})
+		return err
+	})
+	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
+		return nil, nil
+	}
+	proxy := &kubeproxyv1.KubeProxyConfiguration{}
+	if err == nil {
+		err = yaml.Unmarshal([]byte(configMap.Data["config.conf"]), proxy)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading ConfigMap %s/kube-proxy: %w", systemNamespace, err)
+	}
+	return proxy, nil
 }
 
 // systemConfig reads one key of a ConfigMap in kube-system.

@@ -508,7 +508,7 @@ func TestRealCertificatesInBothDirections(t *testing.T) {
 	t.Cleanup(func() { admin.Apply(context.Background(), must(render.UploadConfig(p.cfg))(t)...) })
 	join := joinToken("joinin.0123456789abcdef")
 	must(admin.EnsureTokens(ctx, []config.BootstrapToken{join}))(t)
-	hash := must(pki.CAHash(admin.CA()))(t)
+	hash := must(pki.CAHashes(admin.CA()))(t)[0]
 	joinFile := writeYAML(t, map[string]any{
 		"apiVersion": "kubeadm.k8s.io/v1beta3", "kind": "JoinConfiguration",
 		"nodeRegistration": map[string]any{"name": "cp2", "criSocket": "unix:///run/containerd/containerd.sock"},

@@ -181,6 +181,18 @@ type NodeRegistration struct {
 	ImagePullSerial       *bool
 }
 
+// KubeletCertDir is where the kubelet keeps its certificates: the last --cert-dir
+// among its flags, or the kubelet's default.
+func (n NodeRegistration) KubeletCertDir() string {
+	dir := KubeletPKIDir
+	for _, arg := range n.KubeletExtraArgs {
+		if arg.Name == "cert-dir" && arg.Value != "" {
+			dir = arg.Value
+		}
+	}
+	return dir
+}
+
 // Timeouts are those of v1beta4. Zero means the default.
 type Timeouts struct {
 	ControlPlaneComponentHealthCheck time.Duration

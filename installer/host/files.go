@@ -13,86 +13,62 @@ import (
 	"path/filepath"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"airlift/fault"
 )
 
 // WriteFile gives the file at path this content and mode, in one step that a
-// crash cannot split, and says whether anything changed: a file that is
-// already so is not written. Missing parent folders are made. A file of
-// somebody else's that is replaced is kept, and comes back with reset.
+// crash cannot split, and reports whether anything changed: a file that is
+// already so is not written. Missing parent directories are created. An
+// existing file that Airlift did not write is kept, and comes back with reset.
 func (h *Host) WriteFile(path string, data []byte, mode fs.FileMode) (changed bool, err error) {
-	dst := h.Path(path)
-	info, err := os.Lstat(dst)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		info = nil
-	case err != nil:
+	sum := digest(data)
+	now, info, err := look(h.Path(path))
+	if err != nil {
 		return false, fmt.Errorf("writing %s: %w", path, err)
-	case info.IsDir():
-		return false, fmt.Errorf("writing %s: it is a folder", path)
-	case info.Mode().IsRegular():
-		old, err := os.ReadFile(dst)
-		if err != nil {
-			return false, fmt.Errorf("writing %s: %w", path, err)
-		}
-		if bytes.Equal(old, data) {
-			if info.Mode().Perm() == mode.Perm() {
-				return false, nil
-			}
-			if err := os.Chmod(dst, mode); err != nil {
-				return false, fmt.Errorf("writing %s: %w", path, err)
-			}
-			return true, nil
-		}
 	}
+	if now == sum && info.Mode().Perm() == mode.Perm() {
+		return false, h.settled(kindFile, path, sum)
+	}
+	return true, h.put(path, sum, now, func(place string) error { return replaceFile(place, data, mode) })
+}
+
+// put records that the file or link at path gets the content with the given
+// sum, lets write write it, and records that it is there. now is the sum of
+// what is there, "" for nothing.
+func (h *Host) put(path, sum, now string, write func(place string) error) error {
 	if err := h.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return false, err
+		return err
 	}
-	e := entry{Kind: kindFile, Name: path, SHA256: digest(data)}
-	if _, ours := h.recorded(kindFile, path); info != nil && !ours {
-		if e.Original, err = h.keepOriginal(path, info); err != nil {
-			return false, err
+	place, err := h.place(path)
+	if err != nil {
+		return fmt.Errorf("writing %s: %w", path, err)
+	}
+	e := entry{Kind: kindFile, Name: path, SHA256: sum}
+	if now != "" && !h.mayReplace(path, now) {
+		if e.Original, err = h.keepOriginal(path); err != nil {
+			return err
 		}
 	}
 	if err := h.record(e); err != nil {
-		return false, err
+		return err
 	}
-	if err := replaceFile(dst, data, mode); err != nil {
-		return false, fmt.Errorf("writing %s: %w", path, err)
+	if err := write(place); err != nil {
+		return fmt.Errorf("writing %s: %w", path, err)
 	}
-	return true, nil
+	return h.settled(kindFile, path, sum)
 }
 
-// keepOriginal copies a file that is not ours aside and returns where.
-func (h *Host) keepOriginal(path string, info fs.FileInfo) (string, error) {
-	if h.folder {
-		return "", nil
+// mayReplace reports whether the file at path, with the given sum, is one that
+// Airlift wrote, or that others changed since. While a write of ours is
+// pending, what is not ours was there before us.
+func (h *Host) mayReplace(path, sum string) bool {
+	if _, made := h.recorded(kindOwned, path); made {
+		return true
 	}
-	kept := filepath.Join(originalsDir, path)
-	dst := h.Path(kept)
-	if err := os.MkdirAll(filepath.Dir(dst), 0o700); err != nil {
-		return "", fmt.Errorf("keeping the original %s: %w", path, err)
-	}
-	if info.Mode()&fs.ModeSymlink != 0 {
-		target, err := os.Readlink(h.Path(path))
-		if err == nil {
-			if err = os.Symlink(target, dst); errors.Is(err, fs.ErrExist) {
-				err = nil
-			}
-		}
-		if err != nil {
-			return "", fmt.Errorf("keeping the original %s: %w", path, err)
-		}
-		return kept, nil
-	}
-	data, err := os.ReadFile(h.Path(path))
-	if err == nil {
-		err = replaceFile(dst, data, info.Mode().Perm())
-	}
-	if err != nil {
-		return "", fmt.Errorf("keeping the original %s: %w", path, err)
-	}
-	return kept, nil
+	e, known := h.recorded(kindFile, path)
+	return known && (!e.Pending || e.wrote(sum))
 }
 
 // MkdirAll makes a folder and its missing parents. Reset removes those that
@@ -114,10 +90,14 @@ func (h *Host) MkdirAll(path string, mode fs.FileMode) error {
 			return err
 		}
 	}
+	place, err := h.place(path)
+	if err != nil {
+		return fmt.Errorf("creating directory %s: %w", path, err)
+	}
 	if err := h.record(entry{Kind: kindDir, Name: path}); err != nil {
 		return err
 	}
-	if err := os.Mkdir(h.Path(path), mode); err != nil && !errors.Is(err, fs.ErrExist) {
+	if err := os.Mkdir(place, mode); err != nil && !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("making folder %s: %w", path, err)
 	}
 	return nil
@@ -131,14 +111,14 @@ type Binary struct{ Path, SHA256 string }
 // somebody else put there is an error: replacing it could break what uses it.
 func (h *Host) HasBinary(b Binary) (bool, error) {
 	sum, err := digestFile(h.Path(b.Path))
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, fs.ErrNotExist) && !exists(h.Path(b.Path)) {
 		return false, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("looking at %s: %w", b.Path, err)
+		return false, fault.Wrap(fmt.Errorf("looking at %s: %w", b.Path, err), fault.Preflight, "remove it, or move it away, if nothing else on this host needs it")
 	}
 	if sum == b.SHA256 {
-		return true, nil
+		return true, h.settled(kindBinary, b.Path, sum)
 	}
 	if e, ok := h.recorded(kindBinary, b.Path); ok && e.wrote(sum) {
 		return false, nil
@@ -177,6 +157,7 @@ func (h *Host) InstallBinary(ctx context.Context, b Binary, r io.Reader) (change
 // A StagedBinary is a program that is written and verified, and not in its
 // place yet.
 type StagedBinary struct {
+	host   *Host
 	binary Binary
 	file   *stagedFile
 }
@@ -187,14 +168,18 @@ func (h *Host) StageBinary(ctx context.Context, b Binary, r io.Reader) (*StagedB
 	if err := h.MkdirAll(filepath.Dir(b.Path), 0o755); err != nil {
 		return nil, err
 	}
-	if err := h.record(entry{Kind: kindBinary, Name: b.Path, SHA256: b.SHA256}); err != nil {
-		return nil, err
-	}
-	f, err := stageFile(ctx, h.Path(b.Path), r, 0o755, b.SHA256)
+	place, err := h.place(b.Path)
 	if err != nil {
 		return nil, fmt.Errorf("installing %s: %w", b.Path, err)
 	}
-	return &StagedBinary{b, f}, nil
+	if err := h.record(entry{Kind: kindBinary, Name: b.Path, SHA256: b.SHA256}); err != nil {
+		return nil, err
+	}
+	f, err := stageFile(ctx, place, r, 0o755, b.SHA256)
+	if err != nil {
+		return nil, fmt.Errorf("installing %s: %w", b.Path, err)
+	}
+	return &StagedBinary{h, b, f}, nil
 }
 
 // Settle waits until the program is on the disk, which may take a while, and
@@ -203,7 +188,7 @@ func (s *StagedBinary) Settle() error {
 	if err := s.file.settle(); err != nil {
 		return fmt.Errorf("installing %s: %w", s.binary.Path, err)
 	}
-	return nil
+	return s.host.settled(kindBinary, s.binary.Path, s.binary.SHA256)
 }
 
 // contextReader ends with the context's error.
@@ -220,11 +205,16 @@ func (c *contextReader) Read(p []byte) (int, error) {
 }
 
 func replaceFile(path string, data []byte, mode fs.FileMode) error {
-	f, err := stageFile(context.Background(), path, bytes.NewReader(data), mode, "")
+	f, err := stageBytes(path, data, mode)
 	if err != nil {
 		return err
 	}
 	return f.settle()
+}
+
+// stageBytes is stageFile for what is in memory.
+func stageBytes(path string, data []byte, mode fs.FileMode) (*stagedFile, error) {
+	return stageFile(context.Background(), path, bytes.NewReader(data), mode, "")
 }
 
 // tempFile names the file that is to become path once it is complete. The dot
@@ -248,14 +238,18 @@ type verifier interface{ Verifies() (sha256Hex string) }
 // stageFile writes r to a temporary file beside path and compares it with the
 // hex sha256, unless that is empty.
 func stageFile(ctx context.Context, path string, r io.Reader, mode fs.FileMode, want string) (_ *stagedFile, err error) {
-	f, err := os.OpenFile(tempFile(path), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	// One that a crashed run has left goes first.
+	if err := os.Remove(tempFile(path)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	file, err := os.OpenFile(tempFile(path), os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return nil, err
 	}
+	f := &stagedFile{file, path}
 	defer func() {
 		if err != nil {
-			f.Close()
-			os.Remove(f.Name())
+			f.discard()
 		}
 	}()
 	sum := sha256.New()
@@ -270,15 +264,19 @@ func stageFile(ctx context.Context, path string, r io.Reader, mode fs.FileMode, 
 	if got := hex.EncodeToString(sum.Sum(nil)); !verified && got != want {
 		return nil, fault.New(fault.Bundle, "copy the bundle file again", "its sha256 is %s, want %s", got, want)
 	}
-	return &stagedFile{f, path}, f.Chmod(mode)
+	return f, f.Chmod(mode)
+}
+
+func (f *stagedFile) discard() {
+	f.Close()
+	os.Remove(f.Name())
 }
 
 // settle renames the file when it is on the disk.
 func (f *stagedFile) settle() (err error) {
 	defer func() {
 		if err != nil {
-			f.Close()
-			os.Remove(f.Name())
+			f.discard()
 		}
 	}()
 	if err = f.Sync(); err != nil {
@@ -290,17 +288,63 @@ func (f *stagedFile) settle() (err error) {
 	return os.Rename(f.Name(), f.path)
 }
 
+// errNotRegular is about a directory, a pipe or a device where a file is to be.
+var errNotRegular = errors.New("it exists and is not a regular file")
+
+// sumAt is the sha256 of the file at path, or "link to TARGET" for a symbolic
+// link, which is not followed.
+func sumAt(path string) (string, error) {
+	target, err := os.Readlink(path)
+	if errors.Is(err, unix.EINVAL) { // not a link
+		return digestFile(path)
+	}
+	return linkSum(target), err
+}
+
+const linkPrefix = "link to "
+
+func linkSum(target string) string { return linkPrefix + target }
+
+// look is sumAt with the file's mode; for nothing it gives "" and nil.
+func look(path string) (sum string, info fs.FileInfo, err error) {
+	info, err = os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil, nil
+	}
+	if err == nil {
+		sum, err = sumAt(path)
+	}
+	return sum, info, err
+}
+
+func syncDir(path string) error {
+	d, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return d.Sync()
+}
+
 func digest(data []byte) string {
 	sum := sha256.Sum256(data)
 	return hex.EncodeToString(sum[:])
 }
 
 func digestFile(path string) (string, error) {
-	f, err := os.Open(path)
+	// Without O_NONBLOCK, a pipe would be waited for.
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return "", err
 	}
 	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return "", err
+	}
+	if !info.Mode().IsRegular() {
+		return "", errNotRegular
+	}
 	return digestOf(f)
 }
 

@@ -372,7 +372,7 @@ func TestWriteSymlink(t *testing.T) {
 		}
 	}
 	write(t, root+"/var/lib/kubelet/pki/two.pem", "key", 0o600)
-	if err := h.RemoveState(context.Background()); err != nil {
+	if _, err := h.RemoveInstalled(context.Background()); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Lstat(root + path); !errors.Is(err, fs.ErrNotExist) {
@@ -385,17 +385,23 @@ func TestWriteSymlink(t *testing.T) {
 
 func TestLock(t *testing.T) {
 	root := t.TempDir()
-	unlock, err := open(t, root).Lock()
+	h, unlock, err := host.OpenLocked(root)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := open(t, root).Lock(); err == nil || !strings.Contains(err.Error(), "another installer") {
+	if _, _, err := host.OpenLocked(root); err == nil || !strings.Contains(err.Error(), "another installer") {
 		t.Errorf("a second lock: %v", err)
 	}
+	if _, err := h.WriteFile("/etc/a.conf", []byte("one"), 0o644); err != nil {
+		t.Fatal(err)
+	}
 	unlock()
-	again, err := open(t, root).Lock()
+	h, again, err := host.OpenLocked(root)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if !h.Wrote("/etc/a.conf") {
+		t.Error("the second does not know what the first wrote")
 	}
 	again()
 }

@@ -7,7 +7,6 @@
 package host
 
 import (
-	"os"
 	"path/filepath"
 	"sync"
 )
@@ -20,12 +19,14 @@ type Host struct {
 	// away: no ledger is kept there.
 	folder bool
 
-	mu     sync.Mutex // guards ledger and the order of its writes
-	ledger ledger
+	mu      sync.Mutex // guards what follows and the order of the ledger's writes
+	ledger  ledger
+	unsaved bool // ledger knows more than the one on disk
 }
 
 // Open returns the host whose root file system is at root ("/" for this
-// machine) and reads its ledger. It changes nothing.
+// machine) and reads its ledger, to look at the host: another installer may be
+// at work on it. To change the host, use OpenLocked. Open changes nothing.
 func Open(root string) (*Host, error) {
 	h := &Host{root: root}
 	if err := h.readLedger(); err != nil {
@@ -37,7 +38,7 @@ func Open(root string) (*Host, error) {
 // OpenFolder returns a folder that stands for a host's root file system, to
 // write files into: nothing is recorded for a reset. The folder is made.
 func OpenFolder(root string) (*Host, error) {
-	if err := os.MkdirAll(root, 0o755); err != nil {
+	if err := OutputDir(root, 0o755); err != nil {
 		return nil, err
 	}
 	return &Host{root: root, folder: true}, nil

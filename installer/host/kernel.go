@@ -8,6 +8,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -27,6 +29,26 @@ const (
 func NodeModules() []string {
 	return []string{"overlay", "br_netfilter", "nf_conntrack", "vxlan"}
 }
+
+// KubeProxyModules are the kernel modules that kube-proxy needs in a mode, with
+// an IPVS scheduler. Its image may have no modprobe to load them with. Those of
+// ipvs are from Kubernetes' pkg/proxy/ipvs/README.md and supported.go; ip_set and
+// xt_set are what its rules match sets of addresses with.
+func KubeProxyModules(mode, scheduler string) []string {
+	switch mode {
+	case "ipvs":
+		list := []string{"ip_vs", "ip_vs_rr", "ip_vs_wrr", "ip_vs_sh", "ip_set", "xt_set"}
+		if module := "ip_vs_" + scheduler; schedulerName.MatchString(scheduler) && !slices.Contains(list, module) {
+			list = append(list, module)
+		}
+		return list
+	case "nftables":
+		return []string{"nf_tables"}
+	}
+	return nil // iptables loads what its rules need
+}
+
+var schedulerName = regexp.MustCompile(`^[a-z0-9]+$`)
 
 // A Sysctl is one kernel setting, named with dots.
 type Sysctl struct {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 
 	"airlift/fault"
@@ -20,7 +21,7 @@ const (
 
 // What an entry of the ledger is about.
 const (
-	kindFile    = "file"    // a text file that we wrote
+	kindFile    = "file"    // a text file or symbolic link that we wrote
 	kindBinary  = "binary"  // a program that we installed
 	kindDir     = "dir"     // a folder that we made; goes when it is empty
 	kindUnit    = "unit"    // a systemd unit that we enabled
@@ -31,7 +32,7 @@ const (
 )
 
 // ledgerVersion changes when an older installer could not read the file.
-const ledgerVersion = 1
+const ledgerVersion = 2
 
 type ledger struct {
 	Version int     `json:"version"`
@@ -42,19 +43,49 @@ type ledger struct {
 type entry struct {
 	Kind string `json:"kind"`
 	Name string `json:"name"` // a path, a unit's name or a CIDR
-	// SHA256 of the content that we wrote. Before is the one it replaced: a
-	// crash between the ledger's write and the file's leaves that.
+	// SHA256 of the content that we write; sumAt says what it is for a link.
 	SHA256 string `json:"sha256,omitempty"`
-	Before string `json:"before,omitempty"`
-	// Original is where somebody else's file of that name was kept.
+	// Pending is set while the ledger has the entry and the host may not have
+	// the content yet. Earlier are the sums of what we wrote before: until the
+	// write is done, one of those may be there.
+	Pending bool     `json:"pending,omitempty"`
+	Earlier []string `json:"earlier,omitempty"`
+	// Original is where an existing file of that name was kept.
 	Original string `json:"original,omitempty"`
 	Device   string `json:"device,omitempty"`
 	// Holds says for people what programs put there.
 	Holds string `json:"holds,omitempty"`
 }
 
-// wrote says whether content with the given digest is ours.
-func (e entry) wrote(sha256 string) bool { return sha256 == e.SHA256 || sha256 == e.Before }
+// wrote reports whether content with the given sum is ours.
+func (e entry) wrote(sum string) bool { return sum == e.SHA256 || slices.Contains(e.Earlier, sum) }
+
+// after returns e as it replaces old in the ledger: with every sum that may be
+// on the host until the new content is.
+func (e entry) after(old entry) entry {
+	if e.Original == "" {
+		e.Original = old.Original
+	}
+	if e.SHA256 == "" {
+		return e
+	}
+	if e.SHA256 == old.SHA256 {
+		e.Pending, e.Earlier = old.Pending, old.Earlier
+		return e
+	}
+	for _, sum := range append(slices.Clone(old.Earlier), old.SHA256) {
+		if sum != e.SHA256 && !slices.Contains(e.Earlier, sum) {
+			e.Earlier = append(e.Earlier, sum)
+		}
+	}
+	e.Pending = true
+	return e
+}
+
+func (e entry) equal(o entry) bool {
+	return e.Kind == o.Kind && e.Name == o.Name && e.SHA256 == o.SHA256 && e.Pending == o.Pending &&
+		slices.Equal(e.Earlier, o.Earlier) && e.Original == o.Original && e.Device == o.Device && e.Holds == o.Holds
+}
 
 func (h *Host) readLedger() error {
 	data, err := os.ReadFile(h.Path(LedgerPath))
@@ -85,12 +116,15 @@ func (h *Host) Used() bool {
 
 // find returns the entry for a kind and name. The caller holds h.mu.
 func (h *Host) find(kind, name string) (entry, bool) {
-	for _, e := range h.ledger.Entries {
-		if e.Kind == kind && e.Name == name {
-			return e, true
-		}
+	if i := h.index(kind, name); i >= 0 {
+		return h.ledger.Entries[i], true
 	}
 	return entry{}, false
+}
+
+// index is where find finds it, or -1. The caller holds h.mu.
+func (h *Host) index(kind, name string) int {
+	return slices.IndexFunc(h.ledger.Entries, func(e entry) bool { return e.Kind == kind && e.Name == name })
 }
 
 // recorded is find for callers without the lock.
@@ -118,24 +152,48 @@ func (h *Host) entries(kind string) []entry {
 func (h *Host) record(e entry) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	i := slices.IndexFunc(h.ledger.Entries, func(o entry) bool { return o.Kind == e.Kind && o.Name == e.Name })
-	if i >= 0 && h.ledger.Entries[i] == e {
+	i := h.index(e.Kind, e.Name)
+	if i < 0 {
+		e.Pending = e.SHA256 != ""
+		return h.writeLedger(append(slices.Clone(h.ledger.Entries), e))
+	}
+	if e = e.after(h.ledger.Entries[i]); e.equal(h.ledger.Entries[i]) {
 		return nil
 	}
 	entries := slices.Clone(h.ledger.Entries)
-	if i >= 0 {
-		old := entries[i]
-		if e.Original == "" {
-			e.Original = old.Original
-		}
-		if e.SHA256 != old.SHA256 {
-			e.Before = old.SHA256
-		}
-		entries[i] = e
-	} else {
-		entries = append(entries, e)
-	}
+	entries[i] = e
 	return h.writeLedger(entries)
+}
+
+// settled takes note that the content of a file or binary is in its place, so
+// that nothing earlier can be there. That reaches the disk with the ledger's
+// next write: until then the ledger lists too much, which is safe.
+func (h *Host) settled(kind, name, sum string) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	i := h.index(kind, name)
+	if i < 0 || !h.ledger.Entries[i].Pending || h.ledger.Entries[i].SHA256 != sum {
+		return nil
+	}
+	if len(h.ledger.Entries[i].Earlier) > 0 {
+		// After a power cut the earlier content must not come back.
+		if err := syncDir(filepath.Dir(h.Path(name))); err != nil {
+			return fmt.Errorf("writing %s: %w", name, err)
+		}
+	}
+	h.ledger.Entries[i].Pending, h.ledger.Entries[i].Earlier = false, nil
+	h.unsaved = true
+	return nil
+}
+
+// save writes what settled has left for the ledger's next write.
+func (h *Host) save() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.unsaved {
+		return nil
+	}
+	return h.writeLedger(h.ledger.Entries)
 }
 
 // forget takes an entry out, after the thing itself is gone.
@@ -160,15 +218,30 @@ func (h *Host) writeLedger(entries []entry) error {
 	if err != nil {
 		return fmt.Errorf("encoding the ledger: %w", err)
 	}
-	path := h.Path(LedgerPath)
-	if err := os.MkdirAll(h.Path(StateDir), 0o700); err != nil {
+	if err := h.makeState(); err != nil {
 		return fmt.Errorf("writing the ledger: %w", err)
 	}
-	if err := replaceFile(path, append(data, '\n'), 0o600); err != nil {
+	if err := replaceFile(h.Path(LedgerPath), append(data, '\n'), 0o600); err != nil {
 		return fmt.Errorf("writing the ledger: %w", err)
 	}
-	h.ledger = next
+	// What follows may be on another file system, and must not be there first.
+	if err := syncDir(h.Path(StateDir)); err != nil {
+		return fmt.Errorf("writing the ledger: %w", err)
+	}
+	h.ledger, h.unsaved = next, false
 	return nil
+}
+
+// makeState makes the directory of the bookkeeping.
+func (h *Host) makeState() error {
+	if _, err := h.place(StateDir); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(h.Path(StateDir), 0o700); err != nil {
+		return err
+	}
+	_, err := h.place(LedgerPath)
+	return err
 }
 
 // Wrote says whether a file at path would be ours: WriteFile or InstallBinary

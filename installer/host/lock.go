@@ -13,13 +13,35 @@ import (
 // lockPath is on /run, which a reboot empties.
 const lockPath = "/run/airlift.lock"
 
-// Lock keeps other installers from working on this host at the same time. The
-// kernel lets go of it when this process ends, however it ends.
-func (h *Host) Lock() (unlock func(), err error) {
+// OpenLocked is Open for changes: it keeps other installers from working on
+// this host until unlock, and only then reads the ledger, so that it has what
+// the last one wrote. The kernel ends the lock with this process, however that
+// ends.
+func OpenLocked(root string) (h *Host, unlock func(), err error) {
+	release, err := (&Host{root: root}).lock()
+	if err != nil {
+		return nil, nil, err
+	}
+	h, err = Open(root)
+	if err != nil {
+		release()
+		return nil, nil, err
+	}
+	return h, func() {
+		_ = h.save() // without it the ledger lists too much, which is safe
+		release()
+	}, nil
+}
+
+func (h *Host) lock() (release func(), err error) {
 	if err := os.MkdirAll(h.Path("/run"), 0o755); err != nil {
 		return nil, fmt.Errorf("locking this host: %w", err)
 	}
-	f, err := os.OpenFile(h.Path(lockPath), os.O_CREATE|os.O_RDWR, 0o600)
+	place, err := h.place(lockPath)
+	if err != nil {
+		return nil, fmt.Errorf("locking this host: %w", err)
+	}
+	f, err := os.OpenFile(place, os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("locking this host: %w", err)
 	}

@@ -104,24 +104,23 @@ func (h *Host) fate(e entry) (Item, error) {
 	}
 	switch e.Kind {
 	case kindFile:
-		sum, err := digestFile(path)
+		if e.Original != "" && !exists(h.Path(e.Original)) {
+			return Item{}, nil // an earlier reset ended after putting it back
+		}
+		ours, err := h.isOurs(e)
 		if err != nil {
 			return Item{}, fmt.Errorf("looking at %s: %w", e.Name, err)
 		}
-		switch {
-		case e.wrote(sum):
-		case e.Original != "" && !exists(h.Path(e.Original)):
-			return Item{}, nil // an earlier reset ended after putting the original back
-		case !h.regenerated(e.Name):
+		if !ours && !h.regenerated(e.Name) {
 			item.Act, item.What, item.Path = Save, e.Name+savedSuffix, e.Name+savedSuffix
 			item.Reason = e.Name + " was edited; it is saved under this name"
 		}
 	case kindBinary:
 		sum, err := digestFile(path)
-		if err != nil {
+		if err != nil && !errors.Is(err, errNotRegular) {
 			return Item{}, fmt.Errorf("looking at %s: %w", e.Name, err)
 		}
-		if !e.wrote(sum) {
+		if err != nil || !e.wrote(sum) {
 			item.Act, item.Reason = Leave, "it was replaced since Airlift installed it"
 		}
 	}

@@ -186,12 +186,13 @@ func (h *Host) RemoveInstalled(ctx context.Context) (kept []string, err error) {
 		}
 	}
 	for _, e := range files {
-		item, err := h.fate(e)
-		if err == nil {
-			err = h.execute(e, item)
+		remove := h.putBack
+		if e.Kind == kindBinary {
+			remove = h.removeBinary
 		}
-		if err == nil && (item.Act == Save || item.Act == Leave) {
-			kept = append(kept, item.String())
+		note, err := remove(e)
+		if note != "" {
+			kept = append(kept, note)
 		}
 		done(e, err)
 	}
@@ -212,60 +213,24 @@ func (h *Host) RemoveInstalled(ctx context.Context) (kept []string, err error) {
 	return kept, h.removeLedger()
 }
 
-// execute does to a file or binary what the plan says.
-func (h *Host) execute(e entry, item Item) error {
-	path := h.Path(e.Name)
-	switch item.Act {
-	case Remove:
-		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("removing %s: %w", e.Name, err)
-		}
-	case Save:
-		if err := os.Rename(path, path+savedSuffix); err != nil {
-			return fmt.Errorf("saving the edited %s: %w", e.Name, err)
-		}
-	}
-	if e.Original == "" || !exists(h.Path(e.Original)) || item.Act == Leave {
-		return nil
-	}
-	if err := moveFile(h.Path(e.Original), path); err != nil {
-		return fmt.Errorf("putting the original %s back: %w", e.Name, err)
-	}
-	return nil
-}
-
-// moveFile renames, or copies where the two are on different disks.
-func moveFile(from, to string) error {
-	err := os.Rename(from, to)
-	if !errors.Is(err, unix.EXDEV) {
-		return err
-	}
-	info, err := os.Lstat(from)
-	if err != nil {
-		return err
-	}
-	if info.Mode()&fs.ModeSymlink != 0 {
-		target, err := os.Readlink(from)
-		if err != nil {
-			return err
-		}
-		if err := os.Symlink(target, to); err != nil {
-			return err
-		}
-		return os.Remove(from)
-	}
-	data, err := os.ReadFile(from)
-	if err != nil {
-		return err
-	}
-	if err := replaceFile(to, data, info.Mode().Perm()); err != nil {
-		return err
-	}
-	return os.Remove(from)
-}
-
 // notes are the kinds of entries that name nothing to remove.
 var notes = []string{kindRuntime, kindSpared, kindSysctl, kindModule}
+
+// removeBinary removes a binary, unless it was replaced.
+func (h *Host) removeBinary(e entry) (note string, err error) {
+	item, err := h.fate(e)
+	switch {
+	case err != nil:
+		return "", err
+	case item.Act == Leave:
+		return item.String(), nil
+	case item.Act == Remove:
+		if err := os.Remove(h.Path(e.Name)); err != nil {
+			return "", fmt.Errorf("removing %s: %w", e.Name, err)
+		}
+	}
+	return "", nil
+}
 
 // removeLedger ends the bookkeeping, unless the ledger lists what was skipped.
 func (h *Host) removeLedger() error {
@@ -279,6 +244,6 @@ func (h *Host) removeLedger() error {
 	if err := os.RemoveAll(h.Path(StateDir)); err != nil {
 		return fmt.Errorf("removing the ledger: %w", err)
 	}
-	h.ledger = ledger{Version: ledgerVersion}
+	h.ledger, h.unsaved = ledger{Version: ledgerVersion}, false
 	return nil
 }

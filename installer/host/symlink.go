@@ -5,31 +5,35 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
+	"strings"
 )
 
-// WriteSymlink makes path a symbolic link to target, in one step, and says
-// whether anything changed. Reset removes it.
+// WriteSymlink makes path a symbolic link to target, in one step, and reports
+// whether anything changed. Reset removes it. An existing file or link that
+// Airlift did not write is kept, and comes back with reset.
 func (h *Host) WriteSymlink(path, target string) (changed bool, err error) {
-	dst := h.Path(path)
-	if old, err := os.Readlink(dst); err == nil && old == target {
-		return false, nil
-	}
-	if err := h.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return false, err
-	}
-	if err := h.own(path); err != nil {
-		return false, err
-	}
-	next := dst + ".airlift-new"
-	if err := os.Remove(next); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	sum := linkSum(target)
+	now, _, err := look(h.Path(path))
+	if err != nil {
 		return false, fmt.Errorf("linking %s: %w", path, err)
+	}
+	if now == sum {
+		return false, h.settled(kindFile, path, sum)
+	}
+	return true, h.put(path, sum, now, func(place string) error { return replaceLink(place, target) })
+}
+
+// replaceLink makes path a symbolic link, in place of what is there.
+func replaceLink(path, target string) error {
+	next := tempFile(path)
+	if err := os.Remove(next); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
 	}
 	if err := os.Symlink(target, next); err != nil {
-		return false, fmt.Errorf("linking %s: %w", path, err)
+		return err
 	}
-	if err := os.Rename(next, dst); err != nil {
-		return false, fmt.Errorf("linking %s: %w", path, err)
-	}
-	return true, nil
+	return os.Rename(next, path)
 }
+
+// isLink reports whether a sum is that of a symbolic link.
+func isLink(sum string) bool { return strings.HasPrefix(sum, linkPrefix) }

@@ -121,14 +121,6 @@ func words(s string) []string {
 	return list
 }
 
-// replaced are the flags that say where what the installer writes is read
-// from: with another value it is written for nobody.
-var replaced = map[string]string{
-	"config":               "/var/lib/kubelet/config.yaml",
-	"kubeconfig":           "/etc/kubernetes/kubelet.conf",
-	"bootstrap-kubeconfig": "/etc/kubernetes/bootstrap-kubelet.conf",
-}
-
 // gone are flags from before the oldest version known that old instructions
 // still have.
 var gone = map[string]string{
@@ -226,11 +218,6 @@ func alone(v any) bool {
 
 // startFlags checks the flags that are no fields.
 func (c *check) startFlags() {
-	for _, name := range sortedKeys(replaced) {
-		if value, ok := c.flags[name]; ok && value != replaced[name] {
-			c.warn(Flags, fmt.Sprintf("remove --%s", name), "--%s=%s: the kubelet will not read %s, which the installer writes", name, value, replaced[name])
-		}
-	}
 	if provider := c.flags["cloud-provider"]; provider != "" && provider != "external" {
 		// From 1.34 on, the value is not looked up any more.
 		say := c.fail

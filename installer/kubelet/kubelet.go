@@ -63,6 +63,8 @@ type Input struct {
 	// WillExist are files that are not there yet and will be when the
 	// kubelet starts: absolute paths.
 	WillExist []string
+	// Fixed are the settings that the installer relies on.
+	Fixed []Fixed
 	// What the machine has. 0 is not known, and is not checked.
 	CPUs        int
 	MemoryBytes uint64
@@ -76,6 +78,7 @@ func Check(in Input) []Problem {
 	c.readConfig()
 	c.readFlags()
 	c.decode()
+	c.fixed()
 	c.gates()
 	c.labels()
 	c.taints()

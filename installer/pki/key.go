@@ -12,6 +12,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"airlift/installer/config"
@@ -177,13 +178,20 @@ func matches(public crypto.PublicKey, key crypto.Signer) bool {
 	return ok && p.Equal(key.Public())
 }
 
-// CAHash returns what `--discovery-token-ca-cert-hash` pins: "sha256:" and the
-// hex digest of the DER subject public key info of the first certificate.
-func CAHash(caPEM []byte) (string, error) {
+// CAHashes returns what `--discovery-token-ca-cert-hash` pins for each CA
+// certificate of a bundle: "sha256:" and the hex digest of its DER subject public
+// key info. A bundle has two while a cluster replaces its CA.
+func CAHashes(caPEM []byte) ([]string, error) {
 	certs, err := parseCerts(caPEM)
 	if err != nil {
-		return "", fmt.Errorf("hashing the CA's public key: %w", err)
+		return nil, fmt.Errorf("hashing the CA's public key: %w", err)
 	}
-	sum := sha256.Sum256(certs[0].RawSubjectPublicKeyInfo)
-	return "sha256:" + hex.EncodeToString(sum[:]), nil
+	var hashes []string
+	for _, cert := range certs {
+		sum := sha256.Sum256(cert.RawSubjectPublicKeyInfo)
+		if hash := "sha256:" + hex.EncodeToString(sum[:]); !slices.Contains(hashes, hash) {
+			hashes = append(hashes, hash)
+		}
+	}
+	return hashes, nil
 }

@@ -1,6 +1,7 @@
 package pki
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -210,7 +211,9 @@ func ensureKubeconfig(cfg *config.Config, host fs.FS, now time.Time, id identity
 
 // KubeletCertFile is where the kubelet keeps its client certificate: a link to
 // the newest of its dated files, moved whenever it has rotated.
-const KubeletCertFile = config.KubeletPKIDir + "/kubelet-client-current.pem"
+func KubeletCertFile(cfg *config.Config) string {
+	return path.Join(cfg.NodeRegistration.KubeletCertDir(), "kubelet-client-current.pem")
+}
 
 // KubeletClient returns the kubelet's first client certificate in the place
 // and form in which the kubelet itself keeps and rotates it, and a kubelet.conf
@@ -236,18 +239,19 @@ func KubeletClient(cfg *config.Config, host fs.FS, now time.Time) (Result, error
 	}
 
 	var result Result
-	current, err := read(host, KubeletCertFile)
+	certFile := KubeletCertFile(cfg)
+	current, err := read(host, certFile)
 	if err != nil {
 		return Result{}, err
 	}
 	if current != nil {
-		if err := check(id.client, current, current, ca, now, KubeletCertFile, KubeletCertFile); err != nil {
+		if err := check(id.client, current, current, ca, now, certFile, certFile); err != nil {
 			return Result{}, err
 		}
-		if err := checkName(id.client, current, KubeletCertFile); err != nil {
+		if err := checkName(id.client, current, certFile); err != nil {
 			return Result{}, err
 		}
-		result.Kept = append(result.Kept, KubeletCertFile)
+		result.Kept = append(result.Kept, certFile)
 	} else {
 		if ca.external() {
 			return Result{}, missing(file, ca)
@@ -258,15 +262,39 @@ func KubeletClient(cfg *config.Config, host fs.FS, now time.Time) (Result, error
 		}
 		// The name is the one client-go's certificate store would give
 		// it (util/certificate/certificate_store.go).
-		dated := path.Join(config.KubeletPKIDir, "kubelet-client-"+now.Format("2006-01-02-15-04-05")+".pem")
+		dated := path.Join(path.Dir(certFile), "kubelet-client-"+now.Format("2006-01-02-15-04-05")+".pem")
 		result.Files = append(result.Files,
 			File{Path: dated, Data: append(certPEM, keyPEM...), Mode: keyMode},
-			File{Path: KubeletCertFile, Link: dated})
+			File{Path: certFile, Link: dated})
 	}
 	data := newKubeconfig(id.servers[0], cfg.ClusterName, encodePEM(certType, ca.cert.Raw),
-		id.client.CommonName, user{CertFile: KubeletCertFile, KeyFile: KubeletCertFile}).encode()
+		id.client.CommonName, user{CertFile: certFile, KeyFile: certFile}).encode()
 	result.Files = append(result.Files, File{Path: file, Data: data, Mode: keyMode})
 	return result, nil
+}
+
+// NodeName is the name in the kubelet's client certificate, "" where there is
+// none. kubelet.conf refers to it, wherever the kubelet keeps it.
+func NodeName(host fs.FS) string {
+	var u user
+	file := config.KubernetesDir + "/kubelet.conf"
+	if data, err := read(host, file); err == nil && data != nil {
+		if _, found, err := parseKubeconfig(file, data); err == nil {
+			u = found
+		}
+	}
+	if u.CertData == nil {
+		u.CertData, _ = read(host, cmp.Or(u.CertFile, KubeletCertFile(new(config.Config))))
+	}
+	certs, err := parseCerts(u.CertData)
+	if err != nil {
+		return ""
+	}
+	name, ok := strings.CutPrefix(certs[0].Subject.CommonName, nodeUserPrefix)
+	if !ok {
+		return ""
+	}
+	return name
 }
 
 // BootstrapKubeconfig is bootstrap-kubelet.conf: with it a joining kubelet asks

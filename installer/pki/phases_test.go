@@ -112,7 +112,7 @@ func TestExternalCATellsAll(t *testing.T) {
 	n.init(cfg, start)
 	gone := []string{dir + "apiserver.crt", dir + "apiserver-kubelet-client.crt", dir + "etcd/peer.crt",
 		"/etc/kubernetes/admin.conf", "/etc/kubernetes/scheduler.conf", "/etc/kubernetes/kubelet.conf"}
-	n.remove(append([]string{dir + "ca.key", dir + "etcd/ca.key", pki.KubeletCertFile}, gone...)...)
+	n.remove(append([]string{dir + "ca.key", dir + "etcd/ca.key", pki.KubeletCertFile(new(config.Config))}, gone...)...)
 	_, err := pki.Ensure(cfg, n.fs(), start)
 	if err == nil {
 		t.Fatal("it was accepted")

@@ -238,9 +238,9 @@ func TestBadFilesAreNamed(t *testing.T) {
 			n.write("/etc/kubernetes/scheduler.conf", n.read("/etc/kubernetes/scheduler.conf")[:30])
 		}},
 		{name: "kubelet.conf without its certificate", file: "/etc/kubernetes/kubelet.conf", says: "no client certificate", spoil: func(n node) {
-			n.remove(pki.KubeletCertFile)
+			n.remove(pki.KubeletCertFile(new(config.Config)))
 		}},
-		{name: "another node's kubelet certificate", file: pki.KubeletCertFile, says: `for "system:node:n1", not for "system:node:n2"`,
+		{name: "another node's kubelet certificate", file: pki.KubeletCertFile(new(config.Config)), says: `for "system:node:n1", not for "system:node:n2"`,
 			spoil: func(n node) {
 				n.remove("/etc/kubernetes/kubelet.conf", dir+"apiserver.crt", dir+"apiserver.key", dir+"etcd/server.crt", dir+"etcd/server.key",
 					dir+"etcd/peer.crt", dir+"etcd/peer.key")
@@ -326,8 +326,33 @@ func TestKubeletKeepsRotatedCertificate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(result.Files) != 1 || result.Files[0].Path != "/etc/kubernetes/kubelet.conf" || !slices.Contains(result.Kept, pki.KubeletCertFile) {
+	if len(result.Files) != 1 || result.Files[0].Path != "/etc/kubernetes/kubelet.conf" || !slices.Contains(result.Kept, pki.KubeletCertFile(new(config.Config))) {
 		t.Errorf("wrote %v and kept %v", result.Files, result.Kept)
+	}
+}
+
+// kubeadm looks for the kubelet's rotated certificate in the last --cert-dir of
+// kubeletExtraArgs (cmd/phases/init/kubeletfinalize.go), in v1.29 as in v1.37.
+func TestKubeletCertDirIsFollowed(t *testing.T) {
+	n := newNode(t)
+	cfg := testConfig()
+	cfg.NodeRegistration.KubeletExtraArgs = []config.Arg{{Name: "cert-dir", Value: "/wrong"}, {Name: "cert-dir", Value: "/data/pki"}}
+	n.init(cfg, start)
+	const current = "/data/pki/kubelet-client-current.pem"
+	if kubeconfig := string(n.read("/etc/kubernetes/kubelet.conf")); strings.Count(kubeconfig, ": "+current+"\n") != 2 {
+		t.Errorf("kubelet.conf does not refer to %s:\n%s", current, kubeconfig)
+	}
+	if got := certificate(t, n.read(current)).Subject.CommonName; got != "system:node:"+cfg.NodeRegistration.Name {
+		t.Errorf("the certificate is for %q", got)
+	}
+	if got := pki.NodeName(n.fs()); got != cfg.NodeRegistration.Name {
+		t.Errorf("the node's name is %q", got)
+	}
+	if _, err := fs.Stat(n.fs(), "var/lib/kubelet/pki"); err == nil {
+		t.Error("a certificate is in the default directory")
+	}
+	if result, err := n.run(pki.KubeletClient, cfg, start); err != nil || len(result.Files) > 0 {
+		t.Errorf("again: %v, %v", result.Files, err)
 	}
 }
 

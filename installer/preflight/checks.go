@@ -104,8 +104,9 @@ func (s *subject) checks() []check {
 		check{"ContainerRuntimeVersion", s.runtimeVersion},
 		check{"Firewalld", s.firewalld},
 		check{"Swap", s.swap},
-		s.needs("mount"),
-		s.needs("umount"),
+		s.needs("mount", "mounts volumes"),
+		s.needs("umount", "unmounts volumes"),
+		s.needs("losetup", "attaches block volumes"),
 		check{"FileExisting-iptables", s.iptables},
 	)
 	for _, name := range extraPrograms {

@@ -4,9 +4,6 @@ import (
 	"context"
 	"os"
 	"os/exec"
-	"path/filepath"
-
-	"golang.org/x/sys/unix"
 
 	"airlift/fault"
 	"airlift/installer/host"
@@ -44,14 +41,16 @@ func (s *subject) podNetwork(context.Context) []finding {
 	return found
 }
 
-// needs wants a program in the path. The kubelet runs mount and umount for
-// volumes (k8s.io/mount-utils), so no pod starts without them.
-func (s *subject) needs(name string) check {
+// needs wants a binary in the path that the kubelet runs: mount and umount for
+// every volume (k8s.io/mount-utils), so that no pod starts without them, and
+// losetup for block volumes (pkg/volume/util/volumepathhandler). kubeadm checks
+// for losetup since 1.37; the kubelet has run it since 1.9.
+func (s *subject) needs(name, what string) check {
 	return check{"FileExisting-" + name, func(context.Context) []finding {
 		if s.hasProgram(name) {
 			return nil
 		}
-		return problem("install it (Debian: packages mount and util-linux)", "%s is not in the path: the kubelet mounts volumes with it", name)
+		return problem("install it (Debian: packages mount and util-linux)", "%s is not in the path: the kubelet %s with it", name, what)
 	}}
 }
 
@@ -73,56 +72,6 @@ func (s *subject) hasProgram(name string) bool {
 		}
 	}
 	return false
-}
-
-// evictionPercent is the kubelet's default limit for the disk that holds
-// images (evictionHard, imagefs.available).
-const evictionPercent = 15
-
-// diskSpace adds up what will be written on each file system.
-func (s *subject) diskSpace(context.Context) []finding {
-	type disk struct {
-		path              string
-		want, free, total uint64
-	}
-	disks := map[unix.Fsid]*disk{}
-	var order []*disk
-	var found []finding
-	for _, space := range s.Disk {
-		var st unix.Statfs_t
-		if err := unix.Statfs(existing(s.host.Path(space.Path)), &st); err != nil {
-			found = append(found, problem("", "asking for the free space of %s: %v", space.Path, err)...)
-			continue
-		}
-		d := disks[st.Fsid]
-		if d == nil {
-			d = &disk{path: space.Path, free: st.Bavail * uint64(st.Bsize), total: st.Blocks * uint64(st.Bsize)}
-			disks[st.Fsid] = d
-			order = append(order, d)
-		}
-		d.want += space.Bytes
-	}
-	for _, d := range order {
-		if d.want <= d.free && d.want > 0 && (d.free-d.want)*100 < d.total*evictionPercent {
-			found = append(found, warning("make room there, or change evictionHard in the kubelet's configuration",
-				"%s will have %d%% of its space free: below %d%% the kubelet evicts pods and takes no new ones", d.path, (d.free-d.want)*100/d.total, evictionPercent)...)
-		}
-		if d.want > d.free {
-			found = append(found, problem("make room there, or mount a larger disk",
-				"%s has %d MB free, %d MB will be unpacked", d.path, d.free/1e6, (d.want+1e6-1)/1e6)...)
-		}
-	}
-	return found
-}
-
-// existing returns the nearest folder that is there.
-func existing(path string) string {
-	for {
-		if _, err := os.Stat(path); err == nil || path == filepath.Dir(path) {
-			return path
-		}
-		path = filepath.Dir(path)
-	}
 }
 
 // images asks whether everything is in the bundle. kubeadm's check of this

@@ -63,10 +63,43 @@ func (s *subject) kubeletProblems() ([]kubelet.Problem, error) {
 			path.Join(config.CertificatesDir, "ca.crt"), path.Join(s.Config.CertificatesDir, "ca.crt"),
 			config.KubeletConfigFile, config.KubernetesDir + "/kubelet.conf", config.KubernetesDir + "/bootstrap-kubelet.conf",
 		},
+		Fixed:       s.fixedSettings(),
 		CPUs:        s.Config.Facts.NumCPU,
 		MemoryBytes: s.Config.Facts.MemoryBytes,
 		PIDs:        s.pids(),
 	}), nil
+}
+
+// fixedSettings are those that the installer relies on. kubeadm leaves all of
+// them to the user, and only looks for the client certificate in --cert-dir.
+func (s *subject) fixedSettings() []kubelet.Fixed {
+	node := s.Config.NodeRegistration
+	certs := node.KubeletCertDir()
+	list := []kubelet.Fixed{
+		{Flag: "config", Value: config.KubeletConfigFile, Why: "the kubelet's configuration is written there",
+			Fix: "remove it, and put the settings into a KubeletConfiguration document of --config, or into --patches"},
+		{Flag: "kubeconfig", Value: config.KubernetesDir + "/kubelet.conf", Why: "the kubelet's credentials are written there", Fix: "remove it"},
+		{Flag: "bootstrap-kubeconfig", Value: config.KubernetesDir + "/bootstrap-kubelet.conf", Why: "the kubelet's first credentials are written there", Fix: "remove it"},
+		{Flag: "root-dir", Value: config.KubeletDir, Why: "reset unmounts and removes pods' volumes only there",
+			Fix: "remove it; to use another disk, mount it at " + config.KubeletDir},
+		{Flag: "cert-dir", Value: certs, Why: "kubelet.conf refers to the certificate there",
+			Fix: "give cert-dir in nodeRegistration.kubeletExtraArgs, which kubelet.conf follows, and not in " + defaultKubelet},
+		{Flag: "hostname-override", Value: node.Name, Why: "that is the node's name in its certificate",
+			Fix: "remove it, and give the node's name with --node-name or nodeRegistration.name"},
+	}
+	if !path.IsAbs(certs) {
+		list = append(list, kubelet.Fixed{Flag: "cert-dir", Value: config.KubeletPKIDir, Why: "it must be an absolute path", Fix: "give cert-dir as an absolute path, or remove it"})
+	}
+	if node.CRISocket != "" {
+		const fix = "remove it, and give the socket with --cri-socket or nodeRegistration.criSocket"
+		list = append(list,
+			kubelet.Fixed{Flag: "container-runtime-endpoint", Value: node.CRISocket, Why: "images are imported into the container runtime there", Fix: fix},
+			kubelet.Fixed{Flag: "image-service-endpoint", Value: node.CRISocket, Why: "images are imported into the container runtime there", Fix: fix})
+	}
+	if s.Role.controlPlane() {
+		list = append(list, kubelet.Fixed{Flag: "pod-manifest-path", Value: config.ManifestsDir, Why: "the control plane's static pods are written there", Fix: "remove it"})
+	}
+	return list
 }
 
 // ours says that a flag is one that kubeadm sets, too, although the kubelet

@@ -55,10 +55,15 @@ type Target struct {
 	Kubelet []byte
 }
 
-// Space is a number of bytes that will be written below a folder.
+// Space is what will be written below a directory, which need not exist yet.
 type Space struct {
-	Path  string
-	Bytes uint64
+	Path         string
+	Bytes, Files uint64
+	// Grows is how much more may be written there in time.
+	Grows uint64
+	// KeepFree is the percentage of the file system that the kubelet wants
+	// free there, 0 for none.
+	KeepFree uint64
 }
 
 // Problem is one thing that is wrong with a host.

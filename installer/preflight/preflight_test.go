@@ -56,6 +56,7 @@ func healthy(t *testing.T) *subject {
 		"/bin/mount":                                 "",
 		"/bin/umount":                                "",
 		"/sbin/iptables":                             "",
+		"/sbin/losetup":                              "",
 		"/usr/bin/crictl":                            "",
 		"/run/systemd/system/x":                      "",
 	} {
@@ -64,7 +65,7 @@ func healthy(t *testing.T) *subject {
 	c := &config.Config{}
 	c.KubernetesVersion = "v1.29.15"
 	c.LocalAPIEndpoint = config.APIEndpoint{AdvertiseAddress: "10.1.0.5", BindPort: freePort(t)}
-	c.NodeRegistration.Name = "localhost"
+	c.NodeRegistration.Name, c.NodeRegistration.CRISocket = "localhost", "unix:///run/containerd/containerd.sock"
 	c.Networking = config.Networking{ServiceSubnet: "10.96.0.0/12", PodSubnet: "10.244.0.0/16"}
 	c.Facts = config.Facts{CgroupVersion: 1, NumCPU: 2, MemoryBytes: 2 << 30, Nameservers: []string{"10.1.0.1"}, NodeIP: "10.1.0.5"}
 	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY", "https_proxy", "NO_PROXY", "no_proxy"} {
@@ -187,6 +188,43 @@ func (s *subject) runOne(t *testing.T, name string) []finding {
 	return nil
 }
 
+// kubeletFlag gives the kubelet a flag of the user's.
+func kubeletFlag(name, value string) func(*testing.T, *subject) {
+	return func(_ *testing.T, s *subject) {
+		s.Config.NodeRegistration.KubeletExtraArgs = []config.Arg{{Name: name, Value: value}}
+	}
+}
+
+// Settings that say what is so anyway, and a --cert-dir that kubelet.conf follows.
+func TestKubeletSettingsThatAreFollowed(t *testing.T) {
+	for name, change := range map[string]func(*testing.T, *subject){
+		"cert-dir": kubeletFlag("cert-dir", "/data/pki"),
+		"cert-dir, in both places": func(t *testing.T, s *subject) {
+			kubeletFlag("cert-dir", "/data/pki")(t, s)
+			write(t, s.Root, "/etc/default/kubelet", "KUBELET_EXTRA_ARGS=--cert-dir=/data/pki/\n")
+		},
+		"root-dir":                   kubeletFlag("root-dir", "/var/lib/kubelet/"),
+		"container-runtime-endpoint": kubeletFlag("container-runtime-endpoint", "/var/run/containerd/containerd.sock"),
+		"staticPodPath":              kubeletSetting("staticPodPath: /etc/kubernetes/manifests"),
+		"a worker's staticPodPath": func(t *testing.T, s *subject) {
+			s.Role = Join
+			kubeletSetting("staticPodPath: /etc/pods")(t, s)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := healthy(t)
+			change(t, s)
+			for _, check := range []string{"KubeletFlags", "KubeletConfiguration"} {
+				for _, found := range s.runOne(t, check) {
+					if !found.warning {
+						t.Errorf("%s: %s", check, found.message)
+					}
+				}
+			}
+		})
+	}
+}
+
 func kubeletSetting(line string) func(*testing.T, *subject) {
 	return func(_ *testing.T, s *subject) {
 		s.Kubelet = []byte("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n" + line + "\n")
@@ -244,6 +282,7 @@ func TestEachCheck(t *testing.T) {
 		{check: "Swap", breaks: func(_ *testing.T, s *subject) { s.Config.Facts.SwapOn = true }, says: "swap is on"},
 		{check: "FileExisting-mount", breaks: func(t *testing.T, s *subject) { remove(t, s, "/bin/mount") }, says: "mount"},
 		{check: "FileExisting-umount", breaks: func(t *testing.T, s *subject) { remove(t, s, "/bin/umount") }, says: "umount"},
+		{check: "FileExisting-losetup", breaks: func(t *testing.T, s *subject) { remove(t, s, "/sbin/losetup") }, says: "the kubelet attaches block volumes with it"},
 		{check: "FileExisting-iptables", warning: true, breaks: func(t *testing.T, s *subject) { remove(t, s, "/sbin/iptables") }, says: "iptables"},
 		{check: "SystemVerification", breaks: func(t *testing.T, s *subject) {
 			write(t, s.Root, "/proc/self/mountinfo", strings.Replace(cgroupsV1, "memory rw,nosuid", "memory ro,nosuid", 1))
@@ -274,15 +313,15 @@ func TestEachCheck(t *testing.T) {
 		{check: "KernelTunables", breaks: unwritable("/proc/sys/vm/overcommit_memory"), says: "overcommit_memory"},
 		{check: "Overlayfs", breaks: func(t *testing.T, s *subject) { write(t, s.Root, "/proc/filesystems", "nodev\tproc\n") }, says: "overlayfs"},
 		{check: "DiskSpace", breaks: func(_ *testing.T, s *subject) {
-			s.Disk = []Space{{"/var/lib", 1 << 60}, {"/usr/local", 1 << 60}}
-		}, says: "MB will be unpacked"},
+			s.Disk = []Space{{Path: "/var/lib", Bytes: 1 << 60}, {Path: "/usr/local", Bytes: 1 << 60}}
+		}, says: "MB are needed: 1152921504607 MB in /var/lib, 1152921504607 MB in /usr/local"},
 		{check: "DiskSpace", warning: true, breaks: func(_ *testing.T, s *subject) {
 			var st unix.Statfs_t
 			if err := unix.Statfs(s.Root, &st); err != nil {
 				panic(err)
 			}
 			free, total := st.Bavail*uint64(st.Bsize), st.Blocks*uint64(st.Bsize)
-			s.Disk = []Space{{"/var/lib", free - min(free, total)/20}} // 5 % of either will be left
+			s.Disk = []Space{{Path: "/var/lib", Bytes: free - min(free, total)/20, KeepFree: 15}} // 5 % of either will be left
 		}, says: "the kubelet evicts pods"},
 		{check: "Binaries", breaks: func(t *testing.T, s *subject) {
 			write(t, s.Root, "/usr/local/bin/kubelet", "theirs")
@@ -304,6 +343,20 @@ func TestEachCheck(t *testing.T) {
 		{check: "KubeletFlags", breaks: func(_ *testing.T, s *subject) {
 			s.Config.NodeRegistration.KubeletExtraArgs = []config.Arg{{Name: "no-such-flag", Value: "1"}}
 		}, says: "--no-such-flag"},
+		{check: "KubeletFlags", breaks: kubeletFlag("root-dir", "/data/kubelet"), says: "must be \"/var/lib/kubelet\""},
+		{check: "KubeletFlags", breaks: kubeletFlag("config", "/etc/kubelet.yaml"), says: "/var/lib/kubelet/config.yaml"},
+		{check: "KubeletFlags", breaks: kubeletFlag("kubeconfig", "/etc/kubelet.conf"), says: "/etc/kubernetes/kubelet.conf"},
+		{check: "KubeletFlags", breaks: kubeletFlag("bootstrap-kubeconfig", "/etc/bootstrap.conf"), says: "/etc/kubernetes/bootstrap-kubelet.conf"},
+		{check: "KubeletFlags", breaks: kubeletFlag("hostname_override", "another"), says: "--hostname-override is \"another\""},
+		{check: "KubeletFlags", breaks: kubeletFlag("container-runtime-endpoint", "unix:///run/crio/crio.sock"), says: "--container-runtime-endpoint"},
+		{check: "KubeletFlags", breaks: kubeletFlag("image-service-endpoint", "unix:///run/crio/crio.sock"), says: "--image-service-endpoint"},
+		{check: "KubeletFlags", breaks: kubeletFlag("pod-manifest-path", "/etc/pods"), says: "/etc/kubernetes/manifests"},
+		{check: "KubeletFlags", breaks: kubeletFlag("cert-dir", "pki"), says: "absolute"},
+		{check: "KubeletFlags", breaks: func(t *testing.T, s *subject) {
+			write(t, s.Root, "/etc/default/kubelet", "KUBELET_EXTRA_ARGS=--cert-dir=/data/pki\n")
+		}, says: "--cert-dir is \"/data/pki\", and must be \"/var/lib/kubelet/pki\""},
+		{check: "KubeletConfiguration", breaks: kubeletSetting("staticPodPath: /etc/pods"), says: "staticPodPath is \"/etc/pods\""},
+		{check: "KubeletConfiguration", breaks: kubeletSetting("imageServiceEndpoint: unix:///run/crio/crio.sock"), says: "imageServiceEndpoint"},
 		{check: "KubeletFlags", warning: true, breaks: func(t *testing.T, s *subject) {
 			s.Kubelet = []byte("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nmaxPods: 60\n")
 			write(t, s.Root, "/etc/default/kubelet", "KUBELET_EXTRA_ARGS=\"--max-pods=50\"\n")

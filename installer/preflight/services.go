@@ -77,10 +77,10 @@ func (s *subject) service(ctx context.Context, name, ours string) []finding {
 }
 
 // extraPrograms are those that kubeadm of 1.29 or 1.37 wants in the path besides
-// (losetup and cp are new in the latter). Nothing that
+// (cp is new in the latter). Nothing that
 // the bundle brings runs them on the host, kube-proxy and the pod network have
 // what they need in their images; they help a person who looks for a fault.
-var extraPrograms = []string{"crictl", "conntrack", "ip", "nsenter", "ethtool", "tc", "touch", "losetup", "cp"}
+var extraPrograms = []string{"crictl", "conntrack", "ip", "nsenter", "ethtool", "tc", "touch", "cp"}
 
 func (s *subject) extraProgram(name string) check {
 	return check{"FileExisting-" + name, func(context.Context) []finding {

@@ -15,7 +15,7 @@ import (
 )
 
 // benchParts can be asked for one by one.
-var benchParts = []string{"size", "build", "nodes", "files", "one-core", "slow-disk"}
+var benchParts = []string{"size", "build", "nodes", "files", "file-check", "one-core", "slow-disk"}
 
 // labName is the bench's own lab.
 const labName = "bench"
@@ -71,6 +71,11 @@ func bench(ctx context.Context, o options, wanted func(part string) bool) error 
 	if wanted("files") {
 		say("files that come and go")
 		if err := onFreshHosts(ctx, lab.Options{Hosts: 1}, own, gauge, func(l *lab.Lab) error { return passing(ctx, t, own, l.Hosts[0]) }); err != nil {
+			return err
+		}
+	}
+	if wanted("file-check") {
+		if err := fileCheck(ctx, t, o, own, dir, gauge); err != nil {
 			return err
 		}
 	}

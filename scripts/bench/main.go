@@ -3,7 +3,8 @@
 // test: nothing fails for being slow. What goes wrong is an error.
 //
 // "bench scale" prints how Airlift's cost grows with what is carried, with what
-// is on the host already and with the number of hosts.
+// is on the host already and with the number of hosts. "bench repeat" makes the same
+// cluster again and again, and prints how the times are spread.
 package main
 
 import (
@@ -22,6 +23,7 @@ import (
 
 const usage = `usage: bench [flags]          Airlift beside doing it by hand
        bench scale [flags]    how Airlift's cost grows
+       bench repeat [flags]   how the times of init and join are spread
 
 `
 
@@ -43,13 +45,18 @@ type options struct {
 	runs              int
 	only              string
 	json              string
+	load              int    // processes that keep processors busy
+	keep              string // a directory for logs
 }
 
 func command(ctx context.Context, args []string) error {
 	var o options
 	parts, act := benchParts, bench
-	if len(args) > 0 && args[0] == "scale" {
+	switch {
+	case len(args) > 0 && args[0] == "scale":
 		args, parts, act = args[1:], scaleParts, scale
+	case len(args) > 0 && args[0] == "repeat":
+		args, parts, act = args[1:], nil, repeat
 	}
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
 	f.Usage = func() {
@@ -61,6 +68,8 @@ func command(ctx context.Context, args []string) error {
 	f.StringVar(&o.tool, "tool", "bin/bundle", "the `program` that builds bundles")
 	f.StringVar(&o.rig, "upstream", "bin/upstream", "the `program` that stands for the sites on the internet")
 	f.IntVar(&o.runs, "runs", 3, "how `often` each way is measured")
+	f.IntVar(&o.load, "load", 0, "repeat: how many `processes` keep the processors busy")
+	f.StringVar(&o.keep, "keep", "", "repeat: a `directory` for the logs of slow runs")
 	f.StringVar(&o.only, "only", "", "only these `parts`, separated by commas: "+strings.Join(parts, ", "))
 	f.StringVar(&o.json, "json", "", "also write every measurement to this `file`")
 	if err := f.Parse(args); err == flag.ErrHelp {

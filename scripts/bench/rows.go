@@ -75,6 +75,15 @@ returned, seen by fanotify in a run of its own. A file that is renamed to what i
 	buildMemoryRow = define("MB", false, "– memory",
 		`The kernel's peak of resident memory.`)
 
+	uncheckedInitRow = define("s", false, "init, file not checked",
+		`As "init", with --skip-file-check.`)
+	checkedInitRow = define("s", false, "init, file checked",
+		`As "init": before the first change the whole file is compared with its digests.`)
+	uncheckedDriveRow = define("s", false, "slow drive: init, not checked",
+		`As "init, file not checked", with the file on a drive of 30 MB/s that nothing was read from before.`)
+	checkedDriveRow = define("s", false, "slow drive: init, checked",
+		`The same, with the check.`)
+
 	oneCoreImportRow     = define("s", true, "one core: import", `As "import", with hosts that may use one core (cpuset).`)
 	oneCoreImportDiskRow = define("s", true, "one core: import, on disk", `As "import, on disk".`)
 	oneCoreInitRow       = define("s", true, "one core: init", `As "init".`)

@@ -1,0 +1,90 @@
+package bundle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+
+	"airlift/bundle/head"
+	"airlift/fault"
+)
+
+// checkCopy opens a copy of the file with these bytes flipped and checks it.
+func checkCopy(t *testing.T, whole []byte, flips ...int) error {
+	t.Helper()
+	b := append([]byte(nil), whole...)
+	for _, at := range flips {
+		b[at] ^= 0x10
+	}
+	path := filepath.Join(t.TempDir(), "install")
+	if err := os.WriteFile(path, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return f.Check(t.Context(), nil)
+}
+
+// No flipped byte passes Open and Check, wherever in the file it is.
+func TestCheckFindsEveryByte(t *testing.T) {
+	whole, err := os.ReadFile(newSample().write(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := checkCopy(t, whole); err != nil {
+		t.Fatalf("a whole file: %v", err)
+	}
+	at := 0
+	for ; at < len(whole); at += 1 + rand.IntN(200) {
+		if err := checkCopy(t, whole, at); fault.ExitCode(err) != fault.Bundle || fault.Hint(err) == "" {
+			t.Errorf("byte %d of %d flipped: %v", at, len(whole), err)
+		}
+	}
+}
+
+// Of several damaged pieces the first is named, whichever core finds which.
+func TestCheckNamesTheFirst(t *testing.T) {
+	path := large().write(t)
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := openFile(t, path)
+	defer f.Close()
+	payload := int(f.PayloadOffset())
+	pieces := int(f.PayloadSize() / head.PieceSize)
+	if pieces < 8 {
+		t.Fatalf("the sample has %d whole pieces", pieces)
+	}
+	for range 20 {
+		first := rand.IntN(pieces - 4)
+		var flips []int
+		for n := first; n < pieces; n += 1 + rand.IntN(3) {
+			flips = append(flips, payload+n*head.PieceSize+rand.IntN(head.PieceSize))
+		}
+		begin := payload + first*head.PieceSize
+		wantFault(t, checkCopy(t, whole, flips...), fmt.Sprintf("bytes %d to %d of the file", begin, begin+head.PieceSize-1))
+	}
+}
+
+func TestCheckCountsAndStops(t *testing.T) {
+	f := openFile(t, newSample().write(t))
+	defer f.Close()
+	var checked atomic.Int64
+	if err := f.Check(t.Context(), &checked); err != nil || checked.Load() != f.CheckSize() {
+		t.Errorf("%d of %d bytes checked, %v", checked.Load(), f.CheckSize(), err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := f.Check(ctx, nil); !errors.Is(err, context.Canceled) {
+		t.Errorf("interrupted: %v", err)
+	}
+}

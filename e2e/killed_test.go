@@ -1,0 +1,60 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"airlift/installer/host"
+	"airlift/scripts/lab"
+	"airlift/scripts/site"
+)
+
+// TestKilledAtEveryLedgerWrite kills init right before each of its writes to
+// the ledger, twice in a row: one run makes a write, what it announces, and
+// dies before the next; the run after it dies at the same point. Then init has
+// finished, and reset puts everything back.
+func TestKilledAtEveryLedgerWrite(t *testing.T) {
+	s := up(t, lab.Options{Name: "e2e-killed", Hosts: 1})
+	h := s.Hosts[0]
+	const theirs = "# theirs\n"
+	run(t, h, "sh", "-c", "mkdir -p /etc/containerd && printf '"+theirs+"' >/etc/containerd/config.toml && chmod 640 /etc/containerd/config.toml && chown 1000:1001 /etc/containerd/config.toml")
+	bare := untouched(t, h)
+
+	crashat := filepath.Join(t.TempDir(), "crashat")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", crashat, "airlift/scripts/crash/crashat")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if _, err := h.CopyIn(t.Context(), crashat, "/root/crashat", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	started, runs := time.Now(), 0
+	for done := false; !done; {
+		for _, n := range []int{1, 2} {
+			out, err := h.Output(t.Context(), "/root/crashat", strconv.Itoa(n), filepath.Base(host.LedgerPath), site.Installer, "init")
+			runs++
+			switch exitCode(err) {
+			case 0:
+				done = true
+			case 9:
+			default:
+				t.Fatalf("run %d, to be killed at its ledger write %d: %v\n%s", runs, n, err, out)
+			}
+		}
+	}
+	t.Logf("%d runs in %s", runs, time.Since(started).Round(time.Second))
+	contains(t, install(t, h, 0, "init"), "Nothing was changed")
+	systemIsUp(t, s, 1)
+	install(t, h, 0, "reset", "--force")
+	same(t, bare, untouched(t, h))
+	if got := run(t, h, "cat", "/etc/containerd/config.toml"); got != theirs {
+		t.Errorf("the host's own file is %q", got)
+	}
+}

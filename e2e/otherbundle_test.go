@@ -1,0 +1,106 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"archive/tar"
+	"bytes"
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/klauspost/compress/zstd"
+
+	"airlift/bundle"
+	"airlift/scripts/lab"
+)
+
+// otherBundle is where a host has a bundle with another build of a binary.
+const otherBundle = "/root/other"
+
+// carryOther makes a bundle of the same Kubernetes version with another build of
+// runc and no more, and copies it to the hosts.
+func carryOther(t *testing.T, hosts ...*lab.Host) {
+	t.Helper()
+	f, err := bundle.Open(*bundlePath)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	manifest, err := f.Manifest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	launcher, err := io.ReadAll(f.Launcher())
+	if err != nil {
+		t.Fatal(err)
+	}
+	const runc = "#!/bin/sh\necho runc version 9.9.9\n"
+	m := *manifest
+	m.Images = nil
+	m.Entries = []bundle.Entry{{Name: "bin/runc", Size: int64(len(runc)), SHA256: fmt.Sprintf("%x", sha256.Sum256([]byte(runc)))}}
+	m.Components = nil
+	for _, c := range manifest.Components {
+		if c.Name == "runc" {
+			c.Version, c.Entries = "v9.9.9", []string{"bin/runc"}
+			m.Components = append(m.Components, c)
+		}
+	}
+	path := filepath.Join(t.TempDir(), "other")
+	_, err = bundle.WriteFile(t.Context(), path, bundle.Programs{Launcher: launcher, Installer: installerOf(t, f)}, &m,
+		bundle.Options{Level: bundle.Fastest}, func(bundle.Entry) (io.ReadCloser, error) {
+			return io.NopCloser(bytes.NewReader([]byte(runc))), nil
+		}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, h := range hosts {
+		if _, err := h.CopyIn(t.Context(), path, otherBundle, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// installerOf reads the installer with tools that are not the bundle package's.
+func installerOf(t *testing.T, f *bundle.File) []byte {
+	t.Helper()
+	file, err := os.Open(f.Path())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	z, err := zstd.NewReader(io.NewSectionReader(file, f.PayloadOffset(), f.PayloadSize()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer z.Close()
+	for entries := tar.NewReader(z); ; {
+		e, err := entries.Next()
+		if err != nil {
+			t.Fatalf("looking for the installer: %v", err)
+		}
+		if e.Name == bundle.InstallerName {
+			data, err := io.ReadAll(entries)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return data
+		}
+	}
+}
+
+// refusesOther runs a command of the other bundle, which must change nothing.
+func refusesOther(t *testing.T, h *lab.Host, args ...string) {
+	t.Helper()
+	before := settings(t, h)
+	var out bytes.Buffer
+	err := h.Exec(t.Context(), nil, &out, &out, append([]string{otherBundle}, args...)...)
+	if code := exitCode(err); code != 3 {
+		t.Errorf("%s: exit code %d, want 3\n%s", args, code, out.String())
+	}
+	contains(t, out.String(), "another bundle", "/usr/local/sbin/runc", "this bundle has v9.9.9", "hint: ", "./install reset")
+	same(t, before, settings(t, h))
+}

@@ -1,0 +1,84 @@
+package installer
+
+import (
+	"path"
+	"testing"
+
+	"airlift/bundle"
+	"airlift/installer/config"
+	"airlift/installer/preflight"
+)
+
+// bytesBelow sums the space by directory.
+func bytesBelow(t *testing.T, n *Node) map[string]uint64 {
+	t.Helper()
+	list, err := n.diskSpace(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	sums := map[string]uint64{}
+	for _, s := range list {
+		sums[s.Path] += s.Bytes
+	}
+	return sums
+}
+
+func TestDiskSpaceByDirectory(t *testing.T) {
+	base := bundle.Layer{DiffID: "sha256:base", Size: 100}
+	manifest := &bundle.Manifest{
+		Entries: []bundle.Entry{{Name: "bin/runc", Size: 10}, {Name: "bin/kubelet", Size: 20}, {Name: "cni/bridge", Size: 30}, {Name: "cni/portmap", Size: 40}},
+		Images: []bundle.Image{
+			{Name: "etcd", Layers: []bundle.Layer{base, {DiffID: "sha256:etcd", Size: 7}}},
+			{Name: "kube-proxy", Layers: []bundle.Layer{base, {DiffID: "sha256:proxy", Size: 5}}},
+		},
+	}
+	node := func(t *testing.T, role preflight.Role, change func(*Node)) *Node {
+		root, _ := aHost(t)
+		n := nodeOn(t, root, manifest)
+		n.Config, n.role = &config.Config{Facts: config.Facts{DefaultRoute: true}}, role
+		if change != nil {
+			change(n)
+		}
+		return n
+	}
+	for name, c := range map[string]struct {
+		node *Node
+		want map[string]uint64 // 0: nothing may be counted there
+	}{
+		"init": {node(t, preflight.Init, nil), map[string]uint64{
+			"/usr/local/sbin": 10, "/usr/local/bin": 20, "/opt/cni/bin": 70, "/var/lib/containerd": 112, "/var/lib/etcd": etcdBytes,
+			"/var/lib/kubelet": smallBytes, "/etc/kubernetes": smallBytes, "/var/lib/airlift": smallBytes}},
+		"a worker has no etcd": {node(t, preflight.Join, nil), map[string]uint64{
+			"/var/lib/containerd": 105, "/var/lib/etcd": 0, "/usr/local/bin": 20}},
+		"etcd's data elsewhere": {node(t, preflight.JoinControlPlane, func(n *Node) { n.Config.Etcd.Local.DataDir = "/data/etcd" }),
+			map[string]uint64{"/data/etcd": etcdBytes, "/var/lib/etcd": 0}},
+		"an external etcd": {node(t, preflight.Init, func(n *Node) { n.Config.Etcd.External = &config.ExternalEtcd{} }),
+			map[string]uint64{"/var/lib/etcd": 0}},
+		"the host's own containerd, elsewhere": {node(t, preflight.Init, func(n *Node) {
+			n.foreign, n.imageDir = true, "/data/containerd/io.containerd.snapshotter.v1.overlayfs"
+			n.manifest = &bundle.Manifest{}
+		}), map[string]uint64{"/data/containerd/io.containerd.snapshotter.v1.overlayfs": 0, "/var/lib/containerd": 0, "/usr/local/sbin": 0}},
+		"what is there already": {node(t, preflight.Init, func(n *Node) {
+			for _, file := range []string{"/usr/local/bin/kubelet", "/var/lib/etcd/member/snap/db"} {
+				if _, err := n.Host.WriteFile(file, nil, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			n.rerun = true
+		}), map[string]uint64{"/usr/local/bin": 0, "/usr/local/sbin": 10, "/var/lib/etcd": 0, "/var/lib/containerd": 0}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := bytesBelow(t, c.node)
+			for dir, want := range c.want {
+				if got[dir] != want {
+					t.Errorf("%s: %d bytes, want %d", dir, got[dir], want)
+				}
+			}
+		})
+	}
+	// Where images go is looked at even if nothing is counted.
+	n := node(t, preflight.Init, func(n *Node) { n.foreign, n.imageDir, n.manifest = true, "/data/images", &bundle.Manifest{} })
+	if _, ok := bytesBelow(t, n)["/data/images"]; !ok {
+		t.Errorf("%s is not looked at", path.Base("/data/images"))
+	}
+}

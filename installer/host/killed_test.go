@@ -1,0 +1,336 @@
+package host_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"airlift/installer/host"
+	"airlift/scripts/crash"
+)
+
+// A change is one thing that an installer does to a host, in two versions.
+type change struct {
+	name    string
+	path    string                          // what it changes
+	prepare func(t *testing.T, root string) // what a user has there
+	do      func(h *host.Host, version string) error
+}
+
+var changes = []change{
+	{"a new file", "/etc/new.conf", nothing, writeText("/etc/new.conf")},
+	{"an existing file", "/etc/some.conf", existing("/etc/some.conf", "theirs"), writeText("/etc/some.conf")},
+	{"an existing file with one of the contents", "/etc/some.conf", existing("/etc/some.conf", "one"), writeText("/etc/some.conf")},
+	{"a file in place of a link", "/etc/link", existingLink("/etc/link"), writeText("/etc/link")},
+	{"a new link", "/etc/link", nothing, writeLink("/etc/link")},
+	{"a link in place of a file", "/etc/some.conf", existing("/etc/some.conf", "theirs"), writeLink("/etc/some.conf")},
+	{"a link in place of a link", "/etc/link", existingLink("/etc/link"), writeLink("/etc/link")},
+	{"a binary", "/opt/bridge", nothing, func(h *host.Host, version string) error {
+		_, err := h.InstallBinary(context.Background(), host.Binary{Path: "/opt/bridge", SHA256: sum(version)}, strings.NewReader(version))
+		return err
+	}},
+	{"directories", "/var/lib/a/b", nothing, func(h *host.Host, _ string) error { return h.MkdirAll("/var/lib/a/b", 0o700) }},
+}
+
+func nothing(*testing.T, string) {}
+
+// existing makes a file that belongs to somebody and is not in root's group.
+func existing(path, text string) func(*testing.T, string) {
+	return func(t *testing.T, root string) {
+		write(t, root+path, text, 0o640)
+		if err := os.Chown(root+path, 1000, 1001); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func existingLink(path string) func(*testing.T, string) {
+	return func(t *testing.T, root string) {
+		write(t, root+"/etc/target", "theirs", 0o600)
+		if err := os.MkdirAll(filepath.Dir(root+path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink("target", root+path); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func writeText(path string) func(*host.Host, string) error {
+	return func(h *host.Host, version string) error {
+		_, err := h.WriteFile(path, []byte(version), 0o644)
+		return err
+	}
+}
+
+func writeLink(path string) func(*host.Host, string) error {
+	return func(h *host.Host, version string) error {
+		_, err := h.WriteSymlink(path, version)
+		return err
+	}
+}
+
+// The test binary makes a change, or resets, when this is set to what and
+// where: it is what TestKilledTwice kills.
+const actVariable = "AIRLIFT_TEST_HOST_ACT"
+
+func init() {
+	what, rest, ok := strings.Cut(os.Getenv(actVariable), "\n")
+	if !ok {
+		return
+	}
+	version, root, _ := strings.Cut(rest, "\n")
+	if err := act(what, version, root); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+const resetting = "reset"
+
+// act opens a host and makes one change, or resets, as one run of install does.
+func act(what, version, root string) error {
+	h, unlock, err := host.OpenLocked(root)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if what == resetting {
+		kept, err := h.RemoveInstalled(context.Background())
+		if err == nil && len(kept) > 0 {
+			err = fmt.Errorf("reset took for somebody's: %q", kept)
+		}
+		return err
+	}
+	for _, c := range changes {
+		if c.name == what {
+			return c.do(h, version)
+		}
+	}
+	return fmt.Errorf("there is no change %q", what)
+}
+
+// names are calls that put something in its place; everyCall has also those
+// that only write a file that has another name yet.
+var (
+	names     = []string{"rename", "symlink", "mkdir", "unlink"}
+	everyCall = append([]string{"write"}, names...)
+)
+
+// killed is act in a process of its own, which is killed right before its nth
+// of these calls, from 1. False means that it made fewer, and all of them.
+func killed(t *testing.T, calls []string, n int, what, version, root string) bool {
+	t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), actVariable+"="+what+"\n"+version+"\n"+root)
+	cmd.Stderr = os.Stderr
+	matches := func(c crash.Call) bool {
+		if !slices.Contains(calls, c.Name) || !strings.HasPrefix(c.Path, root) || strings.HasPrefix(c.Path, root+"/run") {
+			return false
+		}
+		_, err := os.Lstat(c.Path)
+		return c.Name != "unlink" || err == nil
+	}
+	was, err := crash.Run(cmd, crash.Numbered(n, matches))
+	if err != nil {
+		t.Fatalf("%s, to be killed at its change %d: %v", what, n, err)
+	}
+	return was
+}
+
+// TestKilledTwice kills each kind of change before everything that it does to
+// a file, and the next run before everything that it puts in its place. After
+// that a run must finish, and a reset must bring back what was there.
+func TestKilledTwice(t *testing.T) {
+	for _, c := range changes {
+		for _, first := range []string{"", "one"} {
+			name := c.name + " on a bare host"
+			if first != "" {
+				name = c.name + " over an older version"
+			}
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				start, bare := t.TempDir(), t.TempDir()
+				for _, root := range []string{start, bare} {
+					for _, dir := range []string{"/etc", "/opt", "/run", "/var/lib"} {
+						if err := os.MkdirAll(root+dir, 0o755); err != nil {
+							t.Fatal(err)
+						}
+					}
+				}
+				c.prepare(t, start)
+				copyTree(t, start, bare)
+				if first != "" {
+					mustAct(t, c.name, first, start)
+				}
+				points := 0
+				everyKill(t, everyCall, start, c.name, "two", func(once string) {
+					everyKill(t, names, once, c.name, "two", func(twice string) {
+						points++
+						reset := t.TempDir()
+						copyTree(t, twice, reset)
+						mustAct(t, resetting, "", reset)
+						sameState(t, bare, reset)
+
+						mustAct(t, c.name, "two", twice)
+						if !shows(twice+c.path, "two") {
+							t.Errorf("%s is %q after the third run", c.path, inode(t, twice+c.path))
+						}
+						mustAct(t, resetting, "", twice)
+						sameState(t, bare, twice)
+					})
+				})
+				mustAct(t, c.name, "two", start)
+				everyKill(t, everyCall, start, resetting, "", func(once string) {
+					everyKill(t, names, once, resetting, "", func(twice string) {
+						points++
+						mustAct(t, resetting, "", twice)
+						sameState(t, bare, twice)
+					})
+				})
+				t.Logf("%d pairs of kills", points)
+			})
+		}
+	}
+}
+
+// everyKill runs a change on copies of a host, and kills each before another of
+// the things that it does to a file.
+func everyKill(t *testing.T, calls []string, from, what, version string, then func(root string)) {
+	t.Helper()
+	for n := 1; !t.Failed(); n++ {
+		root := filepath.Join(t.TempDir(), "host")
+		copyTree(t, from, root)
+		if !killed(t, calls, n, what, version, root) {
+			return
+		}
+		then(root)
+		if err := os.RemoveAll(root); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestLedgerIsReadUnderTheLock lets another installer do its work between the
+// start of a run and the moment at which it takes the lock.
+func TestLedgerIsReadUnderTheLock(t *testing.T) {
+	root := t.TempDir()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), actVariable+"=a new file\ntwo\n"+root)
+	met := false
+	if _, err := crash.Run(cmd, func(c crash.Call) bool {
+		if c.Name == "flock" && !met {
+			met = true
+			mustAct(t, "directories", "one", root)
+			mustAct(t, "a binary", "one", root)
+		}
+		return false
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if !met {
+		t.Fatal("the run took no lock")
+	}
+	for _, path := range []string{"/etc/new.conf", "/opt/bridge"} {
+		if !open(t, root).Wrote(path) {
+			t.Errorf("the ledger does not list %s", path)
+		}
+	}
+	mustAct(t, resetting, "", root)
+	if left, err := filepath.Glob(root + "/var/lib/*"); err != nil || len(left) > 0 {
+		t.Errorf("reset left %v (%v)", left, err)
+	}
+}
+
+func mustAct(t *testing.T, what, version, root string) {
+	t.Helper()
+	// A process that another test starts now would hold the lock as well until
+	// it is itself.
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	if err := act(what, version, root); err != nil {
+		t.Errorf("%s: %v", what, err)
+	}
+}
+
+// shows reports whether a path is a file or a link with this content, or a
+// directory.
+func shows(path, content string) bool {
+	if target, err := os.Readlink(path); err == nil {
+		return target == content
+	}
+	info, err := os.Stat(path)
+	if err == nil && info.IsDir() {
+		return true
+	}
+	data, err := os.ReadFile(path)
+	return err == nil && string(data) == content
+}
+
+func copyTree(t *testing.T, from, to string) {
+	t.Helper()
+	if out, err := exec.Command("cp", "--archive", "--no-target-directory", from, to).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+}
+
+// sameState compares what two hosts have, with owners, modes and times.
+func sameState(t *testing.T, want, got string) {
+	t.Helper()
+	a, b := state(t, want), state(t, got)
+	for name := range a {
+		if b[name] != a[name] {
+			t.Errorf("%s is %q and was %q", name, b[name], a[name])
+		}
+	}
+	for name := range b {
+		if a[name] == "" {
+			t.Errorf("%s is left: %q", name, b[name])
+		}
+	}
+}
+
+func state(t *testing.T, root string) map[string]string {
+	t.Helper()
+	found := map[string]string{}
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if name := strings.TrimPrefix(path, root); err == nil && name != "/run/airlift.lock" {
+			found[name] = inode(t, path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+// inode describes a file, a link or a directory.
+func inode(t *testing.T, path string) string {
+	t.Helper()
+	info, err := os.Lstat(path)
+	if err != nil {
+		return "not there"
+	}
+	owner := info.Sys().(*syscall.Stat_t)
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "%s %d:%d", info.Mode(), owner.Uid, owner.Gid)
+	switch {
+	case info.Mode()&fs.ModeSymlink != 0:
+		target, _ := os.Readlink(path)
+		fmt.Fprintf(&b, " -> %s", target)
+	case info.Mode().IsRegular():
+		data, _ := os.ReadFile(path)
+		fmt.Fprintf(&b, " %s %s", info.ModTime().UTC(), data)
+	}
+	return b.String()
+}

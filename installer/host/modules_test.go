@@ -1,0 +1,62 @@
+package host_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"airlift/installer/host"
+)
+
+func TestKubeProxyModules(t *testing.T) {
+	for _, c := range []struct {
+		mode, scheduler string
+		want            []string
+		not             string
+	}{
+		{"ipvs", "", []string{"ip_vs", "ip_vs_rr", "ip_vs_wrr", "ip_vs_sh"}, ""},
+		{"ipvs", "rr", []string{"ip_vs", "ip_vs_rr", "ip_vs_wrr", "ip_vs_sh"}, ""},
+		{"ipvs", "lc", []string{"ip_vs", "ip_vs_rr", "ip_vs_wrr", "ip_vs_sh", "ip_vs_lc"}, ""},
+		{"ipvs", "lc\nevil", []string{"ip_vs"}, "evil"},
+		{"nftables", "", []string{"nf_tables"}, "ip_vs"},
+		{"iptables", "lc", nil, "ip_vs"},
+		{"", "", nil, "ip_vs"},
+	} {
+		got := host.KubeProxyModules(c.mode, c.scheduler)
+		for _, name := range c.want {
+			if !slices.Contains(got, name) {
+				t.Errorf("%+v: no %s in %v", c, name, got)
+			}
+		}
+		if c.not != "" && strings.Contains(strings.Join(got, " "), c.not) {
+			t.Errorf("%+v: %v", c, got)
+		}
+		slices.Sort(got)
+		if len(slices.Compact(slices.Clone(got))) != len(got) {
+			t.Errorf("%+v: twice in %v", c, got)
+		}
+	}
+}
+
+// Modules are loaded now, and by systemd-modules-load at every boot.
+func TestLoadModules(t *testing.T) {
+	var kernel unix.Utsname
+	if err := unix.Uname(&kernel); err != nil {
+		t.Fatal(err)
+	}
+	modules := append(host.NodeModules(), host.KubeProxyModules("ipvs", "lc")...)
+	root := t.TempDir()
+	write(t, root+"/lib/modules/"+unix.ByteSliceToString(kernel.Release[:])+"/modules.dep", "", 0o644)
+	for _, name := range modules { // so that none is asked of this machine
+		write(t, root+"/sys/module/"+name+"/refcnt", "0", 0o644)
+	}
+	warnings, err := open(t, root).LoadModules(t.Context(), modules...)
+	if err != nil || len(warnings) > 0 {
+		t.Fatalf("%v, %v", warnings, err)
+	}
+	if got, want := read(t, root+"/etc/modules-load.d/airlift.conf"), strings.Join(modules, "\n")+"\n"; got != want {
+		t.Errorf("at boot: %q, want %q", got, want)
+	}
+}

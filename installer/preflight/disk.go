@@ -1,0 +1,145 @@
+package preflight
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// diskSpace adds up what will be written on each file system, and compares it
+// with what is free there.
+func (s *subject) diskSpace(context.Context) []finding {
+	var found []finding
+	var disks []*disk
+	for _, space := range s.Disk {
+		dir := s.existing(space.Path)
+		var st unix.Stat_t
+		if err := unix.Stat(dir, &st); err != nil {
+			found = append(found, problem("make it readable for root", "looking at the file system of %s: %v", space.Path, err)...)
+			continue
+		}
+		i := slices.IndexFunc(disks, func(d *disk) bool { return d.device == st.Dev })
+		if i < 0 {
+			d := &disk{device: st.Dev, mount: s.mountPoint(dir, st.Dev)}
+			if err := unix.Statfs(dir, &d.Statfs_t); err != nil {
+				found = append(found, problem("make it readable for root", "asking for the free space of %s: %v", space.Path, err)...)
+				continue
+			}
+			disks, i = append(disks, d), len(disks)
+		}
+		disks[i].add(space)
+	}
+	for _, d := range disks {
+		found = append(found, d.findings()...)
+	}
+	return found
+}
+
+// A disk is a mounted file system with what will be written there.
+type disk struct {
+	unix.Statfs_t
+	device uint64
+	mount  string
+	need   Space // all together
+	parts  []Space
+}
+
+func (d *disk) add(space Space) {
+	d.need.Bytes += space.Bytes
+	d.need.Files += space.Files
+	d.need.Grows += space.Grows
+	d.need.KeepFree = max(d.need.KeepFree, space.KeepFree)
+	if i := slices.IndexFunc(d.parts, func(p Space) bool { return p.Path == space.Path }); i >= 0 {
+		d.parts[i].Bytes += space.Bytes
+		return
+	}
+	d.parts = append(d.parts, space)
+}
+
+func (d *disk) findings() []finding {
+	free, total := d.Bavail*uint64(d.Bsize), d.Blocks*uint64(d.Bsize)
+	// File systems that have no fixed number of inodes report none.
+	limited := d.Files > 0
+	switch {
+	case d.need.Bytes > free:
+		return problem("free space there, or mount a larger disk",
+			"the file system at %s has %d MB free, and %d MB are needed: %s", d.mount, free/1e6, megabytes(d.need.Bytes), d.list())
+	case limited && d.need.Files > d.Ffree:
+		return problem("remove files there, or use a file system with more inodes",
+			"the file system at %s has %d inodes free, and at least %d are needed", d.mount, d.Ffree, d.need.Files)
+	case d.need.KeepFree > 0 && (free-d.need.Bytes)*100 < total*d.need.KeepFree:
+		return warning("free space there, or change evictionHard in the kubelet's configuration",
+			"%s will have %d%% of its space free: below %d%% the kubelet evicts pods and takes no new ones", d.mount, (free-d.need.Bytes)*100/total, d.need.KeepFree)
+	case d.need.KeepFree > 0 && limited && d.Ffree*100 < d.Files*inodeEviction:
+		return warning("remove files there, or use a file system with more inodes",
+			"%s has %d%% of its inodes free: below %d%% the kubelet evicts pods and takes no new ones", d.mount, d.Ffree*100/d.Files, inodeEviction)
+	case d.need.Grows > free-d.need.Bytes:
+		return warning("plan for a larger disk there",
+			"the file system at %s will have %d MB free, and etcd's database may grow by %d MB", d.mount, (free-d.need.Bytes)/1e6, d.need.Grows/1e6)
+	}
+	return nil
+}
+
+// inodeEviction is the kubelet's default for nodefs.inodesFree, in percent.
+const inodeEviction = 5
+
+// list says what is needed where, small amounts together.
+func (d *disk) list() string {
+	var list []string
+	for _, p := range d.parts {
+		if p.Bytes > 0 {
+			list = append(list, fmt.Sprintf("%d MB in %s", megabytes(p.Bytes), p.Path))
+		}
+	}
+	return strings.Join(list, ", ")
+}
+
+func megabytes(n uint64) uint64 { return (n + 1e6 - 1) / 1e6 }
+
+// existing returns where a directory is, or the nearest one above it that is
+// there: what is created below that is on its file system. A link whose target
+// is yet to be created leads to where that will be.
+func (s *subject) existing(path string) string {
+	for range 40 { // as many links as the kernel follows
+		full := s.host.Path(path)
+		if _, err := os.Stat(full); err == nil {
+			if resolved, err := filepath.EvalSymlinks(full); err == nil {
+				return resolved
+			}
+			return full
+		}
+		if target, err := os.Readlink(full); err == nil {
+			if !filepath.IsAbs(target) {
+				target = filepath.Join(filepath.Dir(path), target)
+			}
+			path = target
+			continue
+		}
+		if path == filepath.Dir(path) {
+			return full
+		}
+		path = filepath.Dir(path)
+	}
+	return s.host.Path("/")
+}
+
+// mountPoint returns the topmost directory above dir on the same device, as the
+// host's user knows it.
+func (s *subject) mountPoint(dir string, device uint64) string {
+	for dir != filepath.Dir(dir) {
+		var up unix.Stat_t
+		if unix.Stat(filepath.Dir(dir), &up) != nil || up.Dev != device {
+			break
+		}
+		dir = filepath.Dir(dir)
+	}
+	if rest, err := filepath.Rel(s.host.Path("/"), dir); err == nil && !strings.HasPrefix(rest, "..") {
+		return filepath.Join("/", rest)
+	}
+	return dir
+}

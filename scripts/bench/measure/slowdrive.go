@@ -1,0 +1,109 @@
+package measure
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"airlift/scripts/lab"
+)
+
+// A SlowDrive is a drive with one file on it that gives only so many bytes a
+// second, as a USB drive does. It is a loop device on a SlowDisk, read without
+// this machine's page cache.
+type SlowDrive struct {
+	disk *SlowDisk
+	loop string // "/dev/loop3"
+}
+
+// NewSlowDrive makes a drive with a copy of file, in a directory that it makes.
+func NewSlowDrive(ctx context.Context, dir, file string, bytesPerSecond int) (*SlowDrive, error) {
+	disk, err := NewSlowDisk(ctx, dir)
+	if err != nil {
+		return nil, err
+	}
+	d := &SlowDrive{disk: disk}
+	if err := d.make(ctx, file, bytesPerSecond); err != nil {
+		return nil, errors.Join(fmt.Errorf("making a slow drive: %w", err), d.Remove())
+	}
+	return d, nil
+}
+
+func (d *SlowDrive) make(ctx context.Context, file string, bytesPerSecond int) error {
+	content := filepath.Join(d.disk.Dir, "content")
+	if err := os.Mkdir(content, 0o755); err != nil {
+		return err
+	}
+	size, err := copyFile(file, filepath.Join(content, filepath.Base(file)))
+	if err != nil {
+		return err
+	}
+	image := filepath.Join(d.disk.Dir, "drive.img")
+	for _, argv := range [][]string{
+		{"truncate", "--size", strconv.FormatInt(size+size/8+32<<20, 10), image},
+		{"mkfs.ext4", "-q", "-m", "0", "-O", "^has_journal", "-d", content, image},
+		{"sync", "-f", d.disk.Dir},
+	} {
+		if err := run(ctx, argv...); err != nil {
+			return err
+		}
+	}
+	out, err := exec.CommandContext(ctx, "losetup", "--find", "--show", "--direct-io=on", image).Output()
+	if err != nil {
+		return fmt.Errorf("running losetup: %w", err)
+	}
+	d.loop = string(bytes.TrimSpace(out))
+	return d.disk.Limit(bytesPerSecond)
+}
+
+func copyFile(from, to string) (size int64, err error) {
+	in, err := os.Open(from)
+	if err != nil {
+		return 0, err
+	}
+	defer in.Close()
+	out, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o755)
+	if err != nil {
+		return 0, err
+	}
+	size, err = io.Copy(out, in)
+	return size, errors.Join(err, out.Close())
+}
+
+// Plug mounts the drive at a directory of a host. Nothing of it is in a cache.
+func (d *SlowDrive) Plug(ctx context.Context, h *lab.Host, at string) error {
+	var stat unix.Stat_t
+	if err := unix.Stat(d.loop, &stat); err != nil {
+		return fmt.Errorf("plugging in a drive: %w", err)
+	}
+	script := fmt.Sprintf("rm -f /root/drive; mknod /root/drive b %d %d; mkdir -p %[3]s; mount -o ro /root/drive %[3]s",
+		unix.Major(stat.Rdev), unix.Minor(stat.Rdev), at)
+	_, err := h.Output(ctx, "sh", "-ec", script)
+	return err
+}
+
+// Unplug unmounts it, which also empties the host's cache of it.
+func (d *SlowDrive) Unplug(ctx context.Context, h *lab.Host, at string) error {
+	_, err := h.Output(ctx, "sh", "-ec", "umount "+at+"; rm /root/drive")
+	return err
+}
+
+// Remove deletes the drive.
+func (d *SlowDrive) Remove() error {
+	var errs []error
+	if d.loop != "" {
+		if out, err := exec.Command("losetup", "--detach", d.loop).CombinedOutput(); err != nil {
+			errs = append(errs, fmt.Errorf("removing a drive: %w: %s", err, strings.TrimSpace(string(out))))
+		}
+	}
+	return errors.Join(append(errs, d.disk.Remove())...)
+}
