@@ -57,7 +57,7 @@ func TestInterop(t *testing.T) {
 		{"install joins kubeadm's cluster as a control plane", i.installJoinsControlPlane},
 		{"install resets what it joined", func(t *testing.T) {
 			for _, h := range []*lab.Host{third, own} {
-				typeInstall(t, h, "reset", "--force")
+				contains(t, typeInstall(t, h, "reset", "--force"), "left: network interface cni0: ", "left: /var/lib/cni/networks/cbr0: ")
 				forget(t, hand, h)
 			}
 			if members := etcdMembers(t, hand); len(members) != 1 {
@@ -65,10 +65,21 @@ func TestInterop(t *testing.T) {
 			}
 			for _, h := range []*lab.Host{third, own} {
 				// The user's pod network's, as kubeadm reset leaves them.
-				run(t, h, "rm", "/etc/cni/net.d/10-flannel.conflist")
+				run(t, h, "sh", "-c", "rm -r /etc/cni/net.d/10-flannel.conflist /var/lib/cni; ip link delete cni0; ip link delete flannel.1")
 				run(t, h, "sh", "-c", removeCarried)
 				same(t, bare[h], untouched(t, h))
 			}
+		}},
+		{"install resets kubeadm's own control plane only when told to", func(t *testing.T) {
+			files := settings(t, hand)
+			contains(t, install(t, hand, 3, "reset", "--force"), "no ledger", "/etc/kubernetes/pki", "/var/lib/etcd", "--without-ledger")
+			contains(t, install(t, hand, 2, "reset", "--force", "--without-ledger"), "yes | ./install reset --without-ledger")
+			same(t, files, settings(t, hand))
+			contains(t, answered(t, hand, 0, "reset", "--without-ledger"), "Removed:", "left: network interface cni0: ")
+			if left := run(t, hand, "sh", "-c", "find /etc/kubernetes /var/lib/etcd /var/lib/kubelet -type f; iptables-save | grep KUBE-; true"); left != "" {
+				t.Errorf("left:\n%s", left)
+			}
+			contains(t, install(t, hand, 0, "reset", "--force"), "Airlift installed nothing")
 		}},
 		{"no packet tried to leave", func(t *testing.T) {
 			counts, err := s.Escapes(t.Context())

@@ -136,6 +136,9 @@ func (n *Node) etcd(ctx context.Context) error {
 		n.Console.Note("external etcd: nothing to do")
 		return nil
 	}
+	if err := n.claimEtcd(); err != nil {
+		return err
+	}
 	if err := n.Host.MkdirAll(n.Config.Etcd.Local.DataDir, 0o700); err != nil {
 		return err
 	}

@@ -183,6 +183,9 @@ func (n *Node) announce(ctx context.Context, c *etcd.Client) (members []etcd.Mem
 
 // writeEtcd writes the static pod of a member among others.
 func (n *Node) writeEtcd(members []etcd.Member) error {
+	if err := n.claimEtcd(); err != nil {
+		return err
+	}
 	if err := n.Host.MkdirAll(n.Config.Etcd.Local.DataDir, 0o700); err != nil {
 		return err
 	}

@@ -62,7 +62,7 @@ func TestKubeletCertDirIsRecorded(t *testing.T) {
 			if err := n.ownKubeletCertDir(); err != nil {
 				t.Fatal(err)
 			}
-			if got := slices.Contains(n.Host.Installed(), c.dir); got != c.want {
+			if got := c.dir != "" && n.Host.Claimed("the kubelet's certificates") == c.dir; got != c.want {
 				t.Errorf("recorded: %v, want %v", got, c.want)
 			}
 		})

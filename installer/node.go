@@ -85,9 +85,10 @@ type Node struct {
 	kubeletBegan time.Time        // when one that init has started was healthy
 	late         []runtime.Object // of the cluster, to be created when that is older
 
-	clusterVersion   string   // join: what the cluster runs
-	lastControlPlane bool     // reset: the cluster ends with this host
-	leftImages       []string // reset: image names that are left, with the reasons
+	clusterVersion   string    // join: what the cluster runs
+	lastControlPlane bool      // reset: the cluster ends with this host
+	leftImages       []string  // reset: image names that are left, with the reasons
+	plan             host.Plan // reset: what goes and what stays
 }
 
 // UseBundle reads the bundle's manifest, and from it what version to install

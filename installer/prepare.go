@@ -254,21 +254,64 @@ func (n *Node) runtime(ctx context.Context) error {
 	return nil
 }
 
+// claim records what programs are about to fill as Airlift's. A directory that
+// holds something already is refused, unless the user has said that its check
+// may be ignored: then it is used, and reset leaves it.
+func (n *Node) claim(claims ...host.Claim) error {
+	for _, c := range claims {
+		err := n.Host.Claim(c)
+		if err != nil && preflight.Ignored(c.Check(), n.Config.NodeRegistration.IgnorePreflightErrors) {
+			err = n.Host.Spare(c)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// claims are all that this node's programs will fill.
+func (n *Node) claims() []host.Claim {
+	return host.Claims(n.Config, n.role != preflight.Join, !n.foreign)
+}
+
+// claimEtcd claims etcd's data directory, where a phase runs alone.
+func (n *Node) claimEtcd() error {
+	for _, c := range n.claims() {
+		if c.Holds == host.EtcdData {
+			return n.claim(c)
+		}
+	}
+	return nil
+}
+
 // prepareFolders makes those that containerd, the kubelet and kube-proxy's pod
 // would make, so that reset knows about them.
 func (n *Node) prepareFolders(context.Context) error {
+	if err := n.claim(n.claims()...); err != nil {
+		return err
+	}
+	if err := n.Host.ClaimNetwork(n.Config); err != nil {
+		return err
+	}
 	folders := []string{config.CNIConfDir, "/usr/libexec/kubernetes/kubelet-plugins/volume/exec", "/lib/modules"}
 	if !n.foreign {
-		folders = append(folders, containerdDir, "/opt/containerd/bin", "/opt/containerd/lib")
+		folders = append(folders, "/opt/containerd/bin", "/opt/containerd/lib")
 	}
 	for _, f := range folders {
 		if err := n.Host.MkdirAll(f, 0o755); err != nil {
 			return err
 		}
 	}
-	if n.Config.CNI == "flannel" && !n.exists(render.CNIConflistPath) {
+	if n.role != preflight.Init {
+		// The kubelet writes it after its TLS bootstrap.
+		if err := n.Host.ClaimFile(kubeletConf); err != nil {
+			return err
+		}
+	}
+	if n.Config.CNI == "flannel" {
 		// Flannel's pod writes it when it is there before the step pod-network.
-		return n.Host.Own(render.CNIConflistPath)
+		return n.Host.ClaimFile(render.CNIConflistPath)
 	}
 	return nil
 }
@@ -477,7 +520,7 @@ func (n *Node) ownKubeletCertDir() error {
 	if strings.HasPrefix(dir, config.KubeletDir+"/") || n.exists(dir) {
 		return nil
 	}
-	return n.Host.Own(dir)
+	return n.Host.Claim(host.Claim{Path: dir, Holds: "the kubelet's certificates"})
 }
 
 // podNetwork writes this node's CNI configuration, from the pod CIDR that the
@@ -505,11 +548,6 @@ func (n *Node) podNetwork(ctx context.Context) error {
 			if err := n.arrived(ctx, e.Name); err != nil {
 				return err
 			}
-		}
-	}
-	for _, made := range []string{"/var/lib/cni", "/run/flannel"} {
-		if err := n.Host.Own(made); err != nil {
-			return err
 		}
 	}
 	return n.write(pki.File{Path: render.CNIConflistPath, Data: conflist, Mode: 0o644})

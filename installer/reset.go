@@ -14,10 +14,9 @@ import (
 	"airlift/installer/host"
 )
 
-// Reset lists the steps that put the host back to where init or join works
-// again. The first two come before anything on the host has changed, and
-// end the reset when they fail; each later one goes on past what it cannot
-// remove and says so at its end.
+// Reset lists the steps that remove what init or join created. The first two run
+// before anything on the host is changed, and end the reset when they fail. Each
+// later one goes on past what it cannot remove, and reports it at its end.
 func (n *Node) Reset() []Step {
 	return []Step{
 		{Name: "preflight", Doc: "look at what is installed here", Run: n.resetPreflight},
@@ -31,11 +30,72 @@ func (n *Node) Reset() []Step {
 			{Name: "interfaces", Doc: "remove the pod network's interfaces", Run: n.Host.RemoveInterfaces},
 			{Name: "netfilter", Doc: "remove packet filter rules", Run: n.removeNetfilter},
 			{Name: "routes", Doc: "remove routes", Run: n.Host.RemoveRoutes},
-			{Name: "state", Doc: "remove certificates, etcd's data and the kubelet's", Run: n.removeState},
-			{Name: "installed", Doc: "remove units, settings and programs", Run: n.removeInstalled},
+			{Name: "state", Doc: "remove what programs stored: etcd's data, the kubelet's state, containerd's", Run: n.Host.RemoveState},
+			{Name: "installed", Doc: "remove units, certificates, configuration and binaries", Run: n.removeInstalled},
 		}},
 	}
 }
+
+// PlanReset finds out what reset would do and returns it. An empty plan means
+// that nothing was installed here. A host that is a node and has no ledger is
+// refused, unless the user asked for that.
+func (n *Node) PlanReset() (host.Plan, error) {
+	recorded := n.Host.Used()
+	if !recorded && !n.Host.IsNode() {
+		return nil, nil
+	}
+	if !recorded {
+		traces := host.Traces{CertificatesDir: cmp.Or(n.Resetting.CertificatesDir, config.CertificatesDir)}
+		_, volumes, err := n.staticPod("etcd")
+		if err != nil {
+			return nil, err
+		}
+		traces.EtcdDataDir = volumes["etcd-data"]
+		n.Host.AdoptTraces(traces)
+	}
+	if n.Resetting.CleanupTmpDir {
+		n.Host.Adopt(config.KubernetesDir + "/tmp")
+	}
+	var err error
+	if n.plan, err = n.Host.Plan(); err != nil {
+		return nil, err
+	}
+	if !recorded && !n.Resetting.WithoutLedger {
+		return nil, fault.New(fault.Preflight,
+			"to remove just that: ./install reset --without-ledger, which shows the list again and asks; or use what made this node, such as kubeadm reset",
+			"this host is a node that Airlift has no ledger of: another program made it, or the ledger is lost; what would go:\n%s", listed(n.plan.Of(host.Remove, host.Empty)))
+	}
+	return n.plan, nil
+}
+
+// listed shows a plan's items one on a line.
+func listed(plan host.Plan) string {
+	var b strings.Builder
+	for _, i := range plan {
+		b.WriteString("    " + i.String() + "\n")
+	}
+	return strings.TrimSuffix(b.String(), "\n")
+}
+
+// DescribePlan shows what goes and what stays.
+func DescribePlan(plan host.Plan) string {
+	var b strings.Builder
+	for _, part := range []struct {
+		heading string
+		items   host.Plan
+	}{
+		{"Removed:", plan.Of(host.Remove)}, {"Emptied:", plan.Of(host.Empty)},
+		{"Edited since, kept under another name:", plan.Of(host.Save)}, {"Left:", plan.Of(host.Leave)},
+	} {
+		if len(part.items) > 0 {
+			fmt.Fprintf(&b, "\n%s\n\n%s\n", part.heading, listed(part.items))
+		}
+	}
+	return b.String()
+}
+
+// nothingInstalled is said of a host without a ledger and without a node.
+const nothingInstalled = "Airlift installed nothing on this host: nothing was changed.\n"
 
 // stopKubelet also ends a stand-in that is still there.
 func (n *Node) stopKubelet(ctx context.Context) error {
@@ -45,12 +105,8 @@ func (n *Node) stopKubelet(ctx context.Context) error {
 	return n.Host.StopKubelet(ctx)
 }
 
-// resetPreflight tells what there is to reset, and refuses what would end a
-// cluster that others are in.
+// resetPreflight refuses what would end a cluster that others are in.
 func (n *Node) resetPreflight(ctx context.Context) error {
-	if !n.Host.Used() && !n.exists(config.KubernetesDir) {
-		n.Console.Note("nothing was installed here; removing what may be left all the same")
-	}
 	if n.Resetting.Force || slices.Contains(n.Resetting.SkipPhases, "remove-etcd-member") {
 		return nil
 	}
@@ -59,7 +115,7 @@ func (n *Node) resetPreflight(ctx context.Context) error {
 
 // removePods asks the runtime to stop all pods, then kills what remains.
 func (n *Node) removePods(ctx context.Context) error {
-	if n.exists(n.resetSocket()) {
+	if n.Host.RanNode() && n.exists(n.resetSocket()) {
 		if err := n.removePodsThroughCRI(ctx); err != nil {
 			n.Console.Warn("%s; killing what is left", err)
 		}
@@ -93,49 +149,53 @@ func (n *Node) removeNetfilter(ctx context.Context) error {
 	return err
 }
 
-func (n *Node) removeState(ctx context.Context) error { return n.Host.RemoveState(ctx, n.resetState()) }
-
-// resetState says which folders hold this node's data. Where the API server's
-// pod tells of an external etcd, a folder of etcd's on this host is not ours.
-func (n *Node) resetState() host.ResetState {
-	s := host.ResetState{
-		CertificatesDir: cmp.Or(n.Resetting.CertificatesDir, config.CertificatesDir),
-		EtcdDataDir:     config.EtcdDataDir,
-		TmpDir:          n.Resetting.CleanupTmpDir,
-	}
-	if e, err := n.findEtcd(); err == nil && e != nil {
-		s.EtcdDataDir = e.dataDir
-	} else if flags, _, err := n.staticPod("kube-apiserver"); err == nil && flags != nil {
-		s.EtcdDataDir = ""
-	}
-	return s
-}
-
+// removeInstalled leaves it to the closing words to list what is kept.
 func (n *Node) removeInstalled(ctx context.Context) error {
-	kept, err := n.Host.RemoveInstalled(ctx)
-	for _, k := range kept {
-		n.Console.Note("left in place: %s", k)
-	}
+	_, err := n.Host.RemoveInstalled(ctx)
 	return err
 }
 
-// RunReset resets the host.
+// RunReset resets the host, as PlanReset found.
 func (n *Node) RunReset(ctx context.Context) error {
+	if n.plan == nil {
+		n.Console.Summary(nothingInstalled)
+		n.Console.close()
+		return nil
+	}
 	name := n.nodeName()
+	if err := n.Host.Commit(); err != nil {
+		return err
+	}
 	if err := runReset(ctx, n.Console, n.Reset(), n.Resetting.SkipPhases); err != nil {
 		return err
 	}
-	left := ""
-	if name != "" && !n.lastControlPlane {
-		left = fmt.Sprintf("In the cluster its Node object is left, which there can be removed: kubectl delete node %s\n", name)
-	}
-	before := "This host is as it was before."
-	if len(n.leftImages) > 0 {
-		before = "This host is as it was before, except:\n    " + strings.Join(n.leftImages, "\n    ") + "\n"
-	}
-	n.Console.Summary(before + " Not touched: logs in /var/log, your own kubeconfig files (~/.kube).\n" + left)
+	n.Console.Summary(n.closingWords(name))
 	n.Console.close()
 	return nil
+}
+
+// closingWords lists what reset has left.
+func (n *Node) closingWords(name string) string {
+	var b strings.Builder
+	left := n.Host.Left(n.plan)
+	switch {
+	case n.Host.Used():
+		b.WriteString("Phases were skipped: what they would have removed is still listed in " + host.LedgerPath + ". Run reset again to remove it.\n")
+	case len(left) == 0 && len(n.leftImages) == 0:
+		b.WriteString("This host is as it was before.\n")
+	default:
+		b.WriteString("Everything that Airlift created here is removed. These are left:\n\n")
+	}
+	for _, i := range left {
+		fmt.Fprintf(&b, "    left: %s\n", i)
+	}
+	for _, image := range n.leftImages {
+		fmt.Fprintf(&b, "    left: %s\n", image)
+	}
+	if name != "" && !n.lastControlPlane {
+		fmt.Fprintf(&b, "\nThe cluster still has the Node object. Remove it there: kubectl delete node %s\n", name)
+	}
+	return b.String()
 }
 
 // beforeChanges are reset's steps that end it when they fail: nothing on the
@@ -177,33 +237,28 @@ func runReset(ctx context.Context, c *Console, steps []Step, skip []string) erro
 	return nil
 }
 
-// DryRunReset says what RunReset would do, and changes nothing.
+// DryRunReset shows what RunReset would do, and changes nothing.
 func (n *Node) DryRunReset(ctx context.Context) error {
-	s := n.resetState()
-	folders := []string{config.ManifestsDir, s.CertificatesDir, config.KubeletDir}
-	if s.EtcdDataDir != "" {
-		folders = append(folders, s.EtcdDataDir)
+	defer n.Console.close()
+	if n.plan == nil {
+		n.Console.Summary(nothingInstalled)
+		return nil
 	}
 	var b strings.Builder
-	b.WriteString("Nothing was changed. Reset would, in this order:\n\n")
+	b.WriteString("Nothing was changed. Reset would run these phases:\n\n")
 	for _, step := range n.Reset() {
-		if slices.Contains(n.Resetting.SkipPhases, step.Name) {
-			continue
+		if !slices.Contains(n.Resetting.SkipPhases, step.Name) {
+			fmt.Fprintf(&b, "  - %s: %s\n", step.Name, step.Doc)
 		}
-		fmt.Fprintf(&b, "  - %s (%s)\n", step.Doc, step.Name)
 	}
-	fmt.Fprintf(&b, "\nEmptied would be:\n\n    %s\n", strings.Join(folders, "\n    "))
-	if installed := n.Host.Installed(); len(installed) > 0 {
-		fmt.Fprintf(&b, "\nRemoved would be what install has put here:\n\n    %s\n", strings.Join(installed, "\n    "))
-	}
+	b.WriteString(DescribePlan(n.plan))
 	if err := n.resetPreflight(ctx); err != nil {
 		if ctx.Err() != nil {
 			return err
 		}
-		fmt.Fprintf(&b, "\nBut it would refuse to, without --force: %s\n", err)
+		fmt.Fprintf(&b, "\nIt would refuse without --force: %s\n", err)
 	}
 	n.Console.Summary(b.String())
-	n.Console.close()
 	return nil
 }
 

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
-	"net/url"
 	"os"
 	"path"
 	"slices"
@@ -19,6 +17,7 @@ import (
 	"airlift/fault"
 	"airlift/installer/config"
 	"airlift/installer/etcd"
+	"airlift/installer/host"
 	"airlift/installer/pki"
 	"airlift/installer/render"
 )
@@ -34,9 +33,11 @@ type localEtcd struct {
 	certificates       string // the folder above etcd/ca.crt
 }
 
-// findEtcd reads the static pods. It returns nil where this host has no etcd:
-// a worker, or a control plane whose etcd is elsewhere. The API server's pod
-// tells too, because join writes it before etcd's.
+// findEtcd returns nil where this host has no etcd of its own: a worker, or a
+// control plane whose etcd is elsewhere. Its own static pod tells. Join writes
+// the API server's before etcd's: there the ledger, which has claimed etcd's
+// data directory, tells too. An address of this host tells nothing: an external
+// etcd may run on it.
 func (n *Node) findEtcd() (*localEtcd, error) {
 	flags, volumes, err := n.staticPod("etcd")
 	if err != nil {
@@ -56,14 +57,14 @@ func (n *Node) findEtcd() (*localEtcd, error) {
 	if flags, _, err = n.staticPod("kube-apiserver"); err != nil || flags == nil {
 		return nil, err
 	}
-	u, err := url.Parse(flags["etcd-servers"])
-	if err != nil || strings.Contains(flags["etcd-servers"], ",") || !net.ParseIP(u.Hostname()).IsLoopback() {
-		return nil, nil // external
+	dataDir := n.Host.Claimed(host.EtcdData)
+	if dataDir == "" {
+		return nil, nil
 	}
 	self := config.Config{LocalAPIEndpoint: config.APIEndpoint{AdvertiseAddress: flags["advertise-address"]}}
 	return &localEtcd{
 		peerURL: render.EtcdPeerURL(&self), clientURL: render.EtcdClientURL(&self),
-		dataDir: config.EtcdDataDir, certificates: path.Dir(path.Dir(flags["etcd-cafile"])),
+		dataDir: dataDir, certificates: path.Dir(path.Dir(flags["etcd-cafile"])),
 	}, nil
 }
 

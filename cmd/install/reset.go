@@ -30,17 +30,24 @@ func newResetCmd() *cobra.Command {
 	in := &resetFlags{}
 	cmd := &cobra.Command{
 		Use:   "reset",
-		Short: "Put this host back to where init or join works again",
-		Long: `Put this host back to where init or join works again: stops and removes pods,
-mounts, the pod network's interfaces, packet filter rules and routes, and
-removes certificates, etcd's data, units and programs that install put here.
-A container runtime that was here before is left alone.
+		Short: "Remove everything that init or join installed on this host",
+		Long: `Remove everything that init or join installed on this host: stops and removes
+pods, mounts, the pod network's interfaces, iptables and nftables rules and
+routes, and removes certificates, etcd's data, units and binaries.
 
-On a control plane with an etcd of its own that etcd leaves the cluster first.
-What would cost the other control planes their quorum is refused, unless it is
-forced.
+Airlift keeps a ledger of what it creates. Reset removes what the ledger lists
+and nothing else. At its end it lists what is left, each with the reason. A
+container runtime that was here before is left alone.
 
-The node's entry in the cluster stays: kubectl delete node NAME removes it.`,
+A node that another program made, such as kubeadm, has no ledger. Reset refuses
+it and lists what would go; --without-ledger shows that list, asks, and removes
+just that.
+
+On a control plane with stacked etcd, reset first removes this member from the
+etcd cluster. It refuses what would cost the other control planes their quorum,
+unless it is forced.
+
+The Node object stays in the cluster: kubectl delete node NAME removes it.`,
 		Example: "  ./install reset\n  ./install reset --force\n  ./install reset --dry-run",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -67,18 +74,19 @@ The node's entry in the cluster stays: kubectl delete node NAME removes it.`,
 func (in *resetFlags) bind(f *pflag.FlagSet) {
 	r := &in.reset
 	f.SortFlags = false
-	f.BoolVarP(&r.Force, "force", "f", false, "do not ask, and do not refuse what costs the other control planes their etcd")
+	f.BoolVarP(&r.Force, "force", "f", false, "do not ask, and do not refuse what costs the other control planes their etcd; removes nothing more")
+	f.BoolVar(&r.WithoutLedger, "without-ledger", false, "reset a node that Airlift has no ledger of: show what would go, and ask, also with --force")
 	f.StringVar(&in.configFile, "config", "", "kubeadm's configuration file with a ResetConfiguration; - is standard input")
-	f.StringVar(&r.CertificatesDir, "cert-dir", config.CertificatesDir, "the folder of certificates to empty")
-	f.BoolVar(&r.CleanupTmpDir, "cleanup-tmp-dir", false, "also empty /etc/kubernetes/tmp, where kubeadm keeps backups")
+	f.StringVar(&r.CertificatesDir, "cert-dir", config.CertificatesDir, "directory of certificates to empty, with --without-ledger")
+	f.BoolVar(&r.CleanupTmpDir, "cleanup-tmp-dir", false, "also remove /etc/kubernetes/tmp, where kubeadm keeps backups")
 	f.StringVar(&r.CRISocket, "cri-socket", "", "the container runtime's socket (default unix://"+config.ContainerdSocket+")")
 	f.StringVar(&in.kubeconfig, "kubeconfig", adminConf, "how to reach the cluster, where this host's etcd does not answer")
 	f.StringSliceVar(&r.IgnorePreflightErrors, "ignore-preflight-errors", nil, "accepted as by kubeadm; its one check here, IsPrivilegedUser, cannot be passed over")
 	f.BoolVar(&r.DryRun, "dry-run", false, "say what would be done, and change nothing")
 }
 
-// open asks for confirmation and opens the host. The caller calls done at the
-// end.
+// open opens the host, finds out what reset would do, and asks for
+// confirmation. The caller calls done at the end.
 func (in *resetFlags) open(cmd *cobra.Command, ask bool) (n *installer.Node, done func(), err error) {
 	if err := readConfig(cmd, in.configFile, &in.reset, config.ReadReset); err != nil {
 		return nil, nil, err
@@ -87,16 +95,25 @@ func (in *resetFlags) open(cmd *cobra.Command, ask bool) (n *installer.Node, don
 	if err := in.reset.ValidateReset(); err != nil {
 		return nil, nil, err
 	}
-	if ask && !in.reset.Force && !in.reset.DryRun {
-		if err := confirm(cmd); err != nil {
-			return nil, nil, err
-		}
-	}
 	h, unlock, err := openHost()
 	if err != nil {
 		return nil, nil, err
 	}
 	n = &installer.Node{Config: &config.Config{Timeouts: in.reset.Timeouts}, Host: h, Console: console(cmd), Resetting: in.reset, Kubeconfig: in.kubeconfig}
+	recorded := h.Used()
+	plan, err := n.PlanReset()
+	switch {
+	case err != nil || plan == nil || in.reset.DryRun:
+	case !recorded:
+		fmt.Fprintf(cmd.OutOrStdout(), "Airlift has no ledger of this node. This is what a node of kubeadm's has.\n%s\n", installer.DescribePlan(plan))
+		err = confirm(cmd, "answer it: yes | ./install reset --without-ledger")
+	case ask && !in.reset.Force:
+		err = confirm(cmd, "answer it, or run it with --force")
+	}
+	if err != nil {
+		unlock()
+		return nil, nil, err
+	}
 	return n, unlock, nil
 }
 
@@ -119,7 +136,7 @@ func (p *resetPhase) run(cmd *cobra.Command, name string, _ []string) error {
 
 // confirm asks whoever runs reset: at the terminal, or with an answer that is
 // piped in ('yes | install reset').
-func confirm(cmd *cobra.Command) error {
+func confirm(cmd *cobra.Command, hint string) error {
 	fmt.Fprint(cmd.OutOrStdout(), "This removes the Kubernetes node on this host, and on the last control plane the cluster's data. Go on? [y/N] ")
 	answer, err := readLine(cmd.Context(), cmd.InOrStdin())
 	if ctx := cmd.Context(); ctx.Err() != nil {
@@ -132,7 +149,7 @@ func confirm(cmd *cobra.Command) error {
 		fmt.Fprintln(cmd.OutOrStdout()) // nobody has pressed return
 	}
 	if errors.Is(err, io.EOF) && answer == "" {
-		return fault.New(fault.Usage, "answer it, or run it with --force", "reset asks before it removes this node, and nobody answers")
+		return fault.New(fault.Usage, hint, "reset asks before it removes this node, and nobody answers")
 	}
 	if a := strings.ToLower(strings.TrimSpace(answer)); a != "y" && a != "yes" {
 		return fault.New(fault.Failure, "", "not confirmed: nothing was changed")

@@ -211,6 +211,7 @@ type Reset struct {
 	CleanupTmpDir         bool
 	DryRun                bool
 	Force                 bool
+	WithoutLedger         bool // a flag of ours only
 	IgnorePreflightErrors []string
 	SkipPhases            []string
 	UnmountFlags          []string

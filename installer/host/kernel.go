@@ -97,6 +97,9 @@ func (h *Host) LoadModules(ctx context.Context, names ...string) (warnings []str
 		if exists(h.Path("/sys/module/" + name)) {
 			continue
 		}
+		if err := h.record(entry{Kind: kindModule, Name: name}); err != nil {
+			return warnings, err
+		}
 		// modprobe succeeds for what is built in.
 		out, err := exec.CommandContext(ctx, "modprobe", name).CombinedOutput()
 		if ctx.Err() != nil {
@@ -146,6 +149,9 @@ func (h *Host) SetSysctls(ctx context.Context, want []Sysctl) (warnings []string
 		fmt.Fprintf(&file, "%s = %s\n", s.Name, s.Value)
 		if now == s.Value {
 			continue
+		}
+		if err := h.record(entry{Kind: kindSysctl, Name: s.Name}); err != nil {
+			return warnings, err
 		}
 		if err := os.WriteFile(h.Path(s.path()), []byte(s.Value), 0o644); err != nil {
 			if s.Optional {

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"airlift/fault"
+	"airlift/installer/config"
 	"airlift/installer/host"
 	"airlift/scripts/lab"
 )
@@ -259,9 +260,7 @@ func TestPartReset(t *testing.T) {
 		}{
 			{"StopKubelet", h.StopKubelet}, {"KillPods", h.KillPods}, {"StopRuntime", h.StopRuntime}, {"Unmount", func(ctx context.Context) error { return h.Unmount(ctx) }},
 			{"RemoveInterfaces", h.RemoveInterfaces}, {"RemoveRoutes", h.RemoveRoutes},
-			{"RemoveState", func(ctx context.Context) error {
-				return h.RemoveState(ctx, host.ResetState{EtcdDataDir: "/var/lib/etcd"})
-			}},
+			{"RemoveState", h.RemoveState},
 			{"RemoveInstalled", func(ctx context.Context) error { _, err := h.RemoveInstalled(ctx); return err }},
 		}
 		for _, s := range steps {
@@ -281,6 +280,9 @@ func TestPartReset(t *testing.T) {
 
 func TestPartPods(t *testing.T) {
 	ctx, h := part(t)
+	if err := h.Claim(host.Claim{Path: config.KubeletDir}); err != nil {
+		t.Fatal(err)
+	}
 	start := func(path string, args ...string) *exec.Cmd {
 		t.Helper()
 		cmd := exec.Command(path, args...)

@@ -24,11 +24,12 @@ const (
 	kindFile    = "file"    // a text file or symbolic link that we wrote
 	kindBinary  = "binary"  // a program that we installed
 	kindDir     = "dir"     // a folder that we made; goes when it is empty
-	kindOwned   = "owned"   // made by something we started; goes with all it holds
 	kindUnit    = "unit"    // a systemd unit that we enabled
 	kindRoute   = "route"   // a route that we added
-	kindRuntime = "runtime" // the container runtime is ours, with its data
+	kindRuntime = "runtime" // the container runtime is ours
 	kindImage   = "image"   // an image name in an existing containerd
+	kindSysctl  = "sysctl"  // a kernel setting that we changed; it stays as it is
+	kindModule  = "module"  // a kernel module that we loaded; it stays
 )
 
 // ledgerVersion changes when an older installer could not read the file.
@@ -55,6 +56,8 @@ type entry struct {
 	Device   string `json:"device,omitempty"`
 	// Image is what an image name pointed to, and what Airlift set.
 	Image *imageName `json:"image,omitempty"`
+	// Holds says for people what programs put there.
+	Holds string `json:"holds,omitempty"`
 }
 
 // wrote reports whether content with the given sum is ours.
@@ -84,7 +87,7 @@ func (e entry) after(old entry) entry {
 
 func (e entry) equal(o entry) bool {
 	return e.Kind == o.Kind && e.Name == o.Name && e.SHA256 == o.SHA256 && e.Pending == o.Pending &&
-		slices.Equal(e.Earlier, o.Earlier) && e.Original == o.Original && e.Device == o.Device
+		slices.Equal(e.Earlier, o.Earlier) && e.Original == o.Original && e.Device == o.Device && e.Holds == o.Holds
 }
 
 func (h *Host) readLedger() error {
@@ -252,12 +255,8 @@ func (h *Host) Wrote(path string) bool {
 	return file || binary
 }
 
-// Own records a file or folder that a program we start will create, so that
-// reset removes it, a folder with everything in it.
-func (h *Host) Own(path string) error { return h.record(entry{Kind: kindOwned, Name: path}) }
-
 // SetOwnsRuntime records that the container runtime on this host is ours:
-// reset will stop it and remove its data. Call it before installing it.
+// reset will stop it. Call it before installing it.
 func (h *Host) SetOwnsRuntime() error {
 	return h.record(entry{Kind: kindRuntime, Name: "containerd"})
 }

@@ -2,6 +2,7 @@ package host
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -11,6 +12,8 @@ import (
 
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
+
+	"airlift/installer/config"
 )
 
 const sharedUnit = "airlift-rshared.service"
@@ -54,8 +57,8 @@ func (h *Host) MakeRootShared(ctx context.Context) (changed bool, err error) {
 }
 
 // Unmount takes away what pods left mounted: volumes below the kubelet's
-// folder, network namespaces that the runtime made, and, where the runtime is
-// ours, containers' root file systems. flags are those of umount2 that
+// directory and containers' root file systems, where those directories are
+// Airlift's, and its pods' network namespaces. flags are those of umount2 that
 // kubeadm's ResetConfiguration names, such as MNT_FORCE, for the kubelet's
 // volumes; without any, what is in use is detached.
 func (h *Host) Unmount(ctx context.Context, flags ...string) error {
@@ -67,18 +70,16 @@ func (h *Host) Unmount(ctx context.Context, flags ...string) error {
 		}
 		how |= flag
 	}
-	below := []string{"/var/lib/kubelet", "/var/lib/containerd", "/run/containerd"}
-	if !h.OwnsRuntime() {
-		below = below[:1]
-	}
 	var failures []error
-	for i, dir := range below {
-		if i > 0 {
-			how = 0
+	for _, e := range append(h.entries(kindOwned), h.entries(kindContents)...) {
+		flags := 0
+		if e.Name == config.KubeletDir {
+			flags = how
 		}
-		failures = append(failures, unmountBelow(ctx, h.Path(dir), how))
+		failures = append(failures, unmountBelow(ctx, h.Path(e.Name), flags))
 	}
-	return errors.Join(append(failures, removePodNamespaces(h.Path("/run/netns")))...)
+	namespaces, err := h.podNamespaces()
+	return errors.Join(append(failures, err, removeNamespaces(namespaces))...)
 }
 
 var unmountFlags = map[string]int{
@@ -117,21 +118,66 @@ func unmountBelow(ctx context.Context, dir string, flags int) error {
 	return errors.Join(failures...)
 }
 
-// removePodNamespaces removes the network namespaces that CRI runtimes name
-// "cni-…" and leaves all others.
-func removePodNamespaces(dir string) error {
-	names, err := filepath.Glob(filepath.Join(dir, "cni-*"))
-	if err != nil {
-		return err
+// podNamespaces are the network namespaces of this node's pods, as far as the
+// runtime or libcni recorded them. CRI runtimes name theirs "cni-…", and so do
+// other programs.
+func (h *Host) podNamespaces() ([]string, error) {
+	if !h.RanNode() {
+		return nil, nil
 	}
+	ids, err := h.containers()
+	if err != nil {
+		return nil, err
+	}
+	attachments, err := h.attachments()
+	if err != nil {
+		return nil, err
+	}
+	var paths []string
+	for _, a := range attachments {
+		if ids[a.Container] {
+			paths = append(paths, a.NetNS)
+		}
+	}
+	specs, err := filepath.Glob(h.Path("/run/containerd/io.containerd.runtime.v2.task/k8s.io/*/config.json"))
+	if err != nil {
+		return nil, err
+	}
+	for _, file := range specs {
+		var spec struct {
+			Linux struct {
+				Namespaces []struct{ Type, Path string }
+			}
+		}
+		data, err := os.ReadFile(file)
+		if err != nil || json.Unmarshal(data, &spec) != nil {
+			continue // the container is gone
+		}
+		for _, n := range spec.Linux.Namespaces {
+			if n.Type == "network" {
+				paths = append(paths, n.Path)
+			}
+		}
+	}
+	var found []string
+	for _, p := range paths {
+		p = strings.TrimPrefix(p, "/var") // /var/run is /run
+		if path := h.Path(p); strings.HasPrefix(p, "/run/netns/cni-") && exists(path) && !slices.Contains(found, path) {
+			found = append(found, path)
+		}
+	}
+	return found, nil
+}
+
+func removeNamespaces(paths []string) error {
 	var failures []error
-	for _, name := range names {
+	for _, path := range paths {
 		// A namespace that is a plain file was unmounted before.
-		if err := unix.Unmount(name, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) {
-			failures = append(failures, fmt.Errorf("unmounting %s: %w", name, err))
+		if err := unix.Unmount(path, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) {
+			failures = append(failures, fmt.Errorf("unmounting %s: %w", path, err))
 			continue
 		}
-		if err := os.Remove(name); err != nil {
+		if err := os.Remove(path); err != nil {
 			failures = append(failures, fmt.Errorf("removing a pod's network namespace: %w", err))
 		}
 	}

@@ -78,9 +78,24 @@ func TestUnmount(t *testing.T) {
 		}
 		t.Cleanup(func() { _ = unix.Unmount(root+name, unix.MNT_DETACH) })
 	}
+	write(t, root+"/run/netns/cni-other", "", 0o444) // another program's, of the same name
 	write(t, root+"/run/netns/cni-stale", "", 0o444)
+	write(t, root+"/var/lib/cni/results/cbr0-pod1-eth0", `{"kind": "cniCacheV1", "containerId": "pod1", "networkName": "cbr0", "netns": "/var/run/netns/cni-1234"}`, 0o600)
+	write(t, root+"/run/containerd/io.containerd.runtime.v2.task/k8s.io/x/config.json", `{"linux": {"namespaces": [{"type": "network", "path": "/var/run/netns/cni-stale"}]}}`, 0o600)
 
 	h := open(t, root)
+	for range 2 {
+		if err := h.Unmount(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := len(mounted(t, root)); got != 8 {
+		t.Errorf("without a ledger %d mounts are left of 8: %v", got, mounted(t, root))
+	}
+	ledger := `{"version": 1, "entries": [
+		{"kind": "contents", "name": "/var/lib/kubelet"}, {"kind": "network", "name": "cbr0"}`
+	write(t, root+host.LedgerPath, ledger+"]}", 0o600)
+	h = open(t, root)
 	for range 2 {
 		if err := h.Unmount(context.Background()); err != nil {
 			t.Fatal(err)
@@ -90,12 +105,11 @@ func TestUnmount(t *testing.T) {
 	if got := strings.Join(mounted(t, root), " "); got != want {
 		t.Errorf("still mounted:\n%s\nwant:\n%s", got, want)
 	}
-	if left, _ := filepath.Glob(root + "/run/netns/*"); len(left) != 1 || filepath.Base(left[0]) != "mine" {
+	if left, _ := filepath.Glob(root + "/run/netns/*"); len(left) != 2 || filepath.Base(left[0]) != "cni-other" || filepath.Base(left[1]) != "mine" {
 		t.Errorf("namespaces: %v", left)
 	}
-	if err := h.SetOwnsRuntime(); err != nil {
-		t.Fatal(err)
-	}
+	write(t, root+host.LedgerPath, ledger+`, {"kind": "owned", "name": "/run/containerd"}]}`, 0o600)
+	h = open(t, root)
 	if err := h.Unmount(context.Background()); err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +132,8 @@ func TestRemoveStateStopsAtMounts(t *testing.T) {
 	if err := os.Symlink("../../data", root+"/var/lib/kubelet"); err != nil {
 		t.Fatal(err)
 	}
-	err := open(t, root).RemoveState(context.Background(), host.ResetState{})
+	write(t, root+host.LedgerPath, `{"version": 1, "entries": [{"kind": "contents", "name": "/var/lib/kubelet"}]}`, 0o600)
+	err := open(t, root).RemoveState(context.Background())
 	if err == nil || !strings.Contains(err.Error(), "is mounted there") {
 		t.Errorf("err = %v", err)
 	}

@@ -10,38 +10,65 @@ import (
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
+	"github.com/google/nftables/userdata"
+	"github.com/google/nftables/xt"
 	"golang.org/x/sys/unix"
 )
 
-// ownChains begin the names of the chains that kubelet and kube-proxy, the CNI
-// plugins and flannel make in iptables' tables.
-var ownChains = []string{"KUBE-", "CNI-", "FLANNEL-"}
+// kubernetesChains begin the names of the chains that kubelet, kube-proxy and
+// flannel create in iptables' tables, kubernetesTables are their own nftables
+// tables. On a host that Airlift made a node they are its node's.
+var (
+	kubernetesChains = []string{"KUBE-", "FLANNEL-"}
+	kubernetesTables = []string{"kube-proxy", "flannel-ipv4", "flannel-ipv6"}
+)
 
-// ownTables are nftables tables that belong to one of them as a whole:
-// kube-proxy's nftables mode, the CNI plugins portmap and ipmasq, flannel.
-var ownTables = map[string]bool{
-	"kube-proxy": true, "cni_hostport": true, "cni_plugins_masquerade": true,
-	"flannel-ipv4": true, "flannel-ipv6": true,
+// The portmap plugin's chain for each container is in iptables' table nat, or
+// its rules are in an nftables table, marked with the container's ID.
+const (
+	portMapChain  = "CNI-DN-"
+	hostPortTable = "cni_hostport"
+)
+
+// A ruleFilter knows which packet filter rules are Airlift's.
+type ruleFilter struct {
+	kubernetes bool            // chains of Kubernetes and flannel
+	networks   []string        // CNI networks
+	containers map[string]bool // with addresses in those networks
+	hostPorts  bool            // the portmap plugin's shared chains, once nobody else uses them
 }
 
-func ownChain(name string) bool {
-	return slices.ContainsFunc(ownChains, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
+func (h *Host) ruleFilter() (f ruleFilter, err error) {
+	f.kubernetes = h.RanNode()
+	for _, e := range h.entries(kindNetwork) {
+		f.networks = append(f.networks, e.Name)
+	}
+	_, f.hostPorts = h.recorded(kindChains, hostPorts)
+	f.containers, err = h.containers()
+	return f, err
 }
 
-// RemoveNetfilter removes the packet filter rules of Kubernetes, of the CNI
-// plugins and of flannel, and nobody else's: their chains, the rules in other
-// chains that jump there, and tables of their own. It speaks to the kernel's
-// nftables, where iptables-nft keeps its rules too, so that no iptables
-// program is needed. Rules of the older kernel interface (iptables-legacy) are
-// out of its reach, and reported.
+// RemoveNetfilter removes the iptables and nftables rules of this node's
+// Kubernetes, of flannel and of the CNI plugins for this node's pods, and
+// leaves all others: those chains, the rules in other chains that jump there,
+// and tables of their own. It uses the kernel's nftables, where iptables-nft
+// keeps its rules too, so that no iptables command is needed. Rules of the
+// older kernel interface (iptables-legacy) are out of its reach, and reported.
 func (h *Host) RemoveNetfilter(ctx context.Context) (warnings []string, err error) {
+	f, err := h.ruleFilter()
+	if err != nil || !f.kubernetes && len(f.networks) == 0 && !f.hostPorts {
+		return nil, err
+	}
 	conn, err := nftables.New(nftables.AsLasting())
 	if err != nil {
-		return nil, fmt.Errorf("opening the kernel's packet filter: %w", err)
+		return nil, fmt.Errorf("opening nftables: %w", err)
 	}
 	defer conn.CloseLasting()
-	if err := removeRules(ctx, conn); err != nil {
-		return nil, fmt.Errorf("removing packet filter rules: %w", err)
+	if err := f.remove(ctx, conn); err != nil {
+		return nil, fmt.Errorf("removing iptables and nftables rules: %w", err)
+	}
+	if err := h.forget(kindChains, hostPorts); err != nil {
+		return nil, err
 	}
 	return legacyWarnings(h.Path("/proc/net")), nil
 }
@@ -50,7 +77,7 @@ func (h *Host) RemoveNetfilter(ctx context.Context) (warnings []string, err erro
 // not hold the tens of thousands that a large cluster's node may need.
 const batch = 256
 
-func removeRules(ctx context.Context, conn *nftables.Conn) error {
+func (f ruleFilter) remove(ctx context.Context, conn *nftables.Conn) error {
 	tables, err := conn.ListTables()
 	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) {
 		return nil // this kernel has no nftables, so there are no rules in it
@@ -64,11 +91,21 @@ func removeRules(ctx context.Context, conn *nftables.Conn) error {
 	}
 	var changes []func() error
 	for _, table := range tables {
-		if ownTables[table.Name] {
-			changes = append(changes, func() error { conn.DelTable(table); return nil })
-			continue
+		var chains []*nftables.Chain
+		for _, c := range all {
+			if c.Table.Name == table.Name && c.Table.Family == table.Family {
+				chains = append(chains, c)
+			}
 		}
-		more, err := clearTable(conn, table, all)
+		var more []func() error
+		switch {
+		case f.kubernetes && slices.Contains(kubernetesTables, table.Name):
+			more = append(more, func() error { conn.DelTable(table); return nil })
+		case table.Name == hostPortTable:
+			more, err = f.clearHostPorts(conn, table, chains)
+		default:
+			more, err = f.clearTable(conn, table, chains)
+		}
 		if err != nil {
 			return fmt.Errorf("table %s: %w", table.Name, err)
 		}
@@ -90,53 +127,148 @@ func removeRules(ctx context.Context, conn *nftables.Conn) error {
 	return nil
 }
 
-// clearTable lists the changes that take our chains out of one table, in an
-// order in which nothing refers to what is removed.
-func clearTable(conn *nftables.Conn, table *nftables.Table, all []*nftables.Chain) (changes []func() error, err error) {
-	var ours, others []*nftables.Chain
-	for _, c := range all {
-		if c.Table.Name != table.Name || c.Table.Family != table.Family {
-			continue
-		}
-		if ownChain(c.Name) {
-			ours = append(ours, c)
-		} else {
-			others = append(others, c)
-		}
-	}
-	if len(ours) == 0 {
+// clearTable lists the changes that take this node's chains out of one table,
+// in an order in which nothing refers to what is removed.
+func (f ruleFilter) clearTable(conn *nftables.Conn, table *nftables.Table, chains []*nftables.Chain) (changes []func() error, err error) {
+	if !slices.ContainsFunc(chains, func(c *nftables.Chain) bool { return strings.HasPrefix(c.Name, "CNI-") || f.isKubernetes(c.Name) }) {
 		return nil, nil
 	}
-	for _, c := range others {
-		rules, err := conn.GetRules(table, c)
-		if err != nil {
+	rules := map[string][]*nftables.Rule{}
+	for _, c := range chains {
+		if f.isKubernetes(c.Name) {
+			continue // goes as a whole, and there may be thousands
+		}
+		if rules[c.Name], err = conn.GetRules(table, c); err != nil {
 			return nil, fmt.Errorf("reading chain %s: %w", c.Name, err)
 		}
-		for _, r := range rules {
-			if jumpsToOurs(r) {
+	}
+	ours := f.chains(chains, rules)
+	for name, list := range rules {
+		if ours[name] {
+			continue
+		}
+		for _, r := range list {
+			if ours[target(r)] {
 				changes = append(changes, func() error { return conn.DelRule(r) })
 			}
 		}
 	}
-	for _, c := range ours { // they jump to each other
+	var gone []*nftables.Chain
+	for _, c := range chains {
+		if ours[c.Name] {
+			gone = append(gone, c)
+		}
+	}
+	for _, c := range gone { // they jump to each other
 		changes = append(changes, func() error { conn.FlushChain(c); return nil })
 	}
-	for _, c := range ours {
+	for _, c := range gone {
 		changes = append(changes, func() error { conn.DelChain(c); return nil })
 	}
 	return changes, nil
 }
 
-func jumpsToOurs(r *nftables.Rule) bool {
-	for _, e := range r.Exprs {
-		if v, ok := e.(*expr.Verdict); ok && ownChain(v.Chain) {
-			return true
-		}
-	}
-	return false
+func (f ruleFilter) isKubernetes(chain string) bool {
+	return f.kubernetes && slices.ContainsFunc(kubernetesChains, func(prefix string) bool { return strings.HasPrefix(chain, prefix) })
 }
 
-// legacyWarnings says where iptables-legacy has tables in the kernel.
+// chains returns the names of a table's chains that are this node's.
+func (f ruleFilter) chains(chains []*nftables.Chain, rules map[string][]*nftables.Rule) map[string]bool {
+	ours := map[string]bool{}
+	for _, c := range chains {
+		ours[c.Name] = f.isKubernetes(c.Name)
+	}
+	for _, network := range f.networks {
+		for id := range f.containers {
+			ours[chainName("CNI-", network, id)] = true
+			ours[chainName(portMapChain, network, id)] = true
+		}
+	}
+	// A rule that jumps to a container's chain names the network, too.
+	for _, list := range rules {
+		for _, r := range list {
+			if to := target(r); strings.HasPrefix(to, "CNI-") && !strings.HasPrefix(to, hostPorts) && f.names(comment(r)) {
+				ours[to] = true
+			}
+		}
+	}
+	if !f.hostPorts {
+		return ours
+	}
+	// The shared chains go when no other container has a port.
+	for _, c := range chains {
+		if strings.HasPrefix(c.Name, portMapChain) && !ours[c.Name] {
+			return ours
+		}
+	}
+	for _, r := range rules[hostPorts+"DNAT"] {
+		if !ours[target(r)] {
+			return ours
+		}
+	}
+	for _, c := range chains {
+		if strings.HasPrefix(c.Name, hostPorts) {
+			ours[c.Name] = true
+		}
+	}
+	return ours
+}
+
+// names says whether a plugin's comment names one of the networks.
+func (f ruleFilter) names(comment string) bool {
+	return slices.ContainsFunc(f.networks, func(network string) bool { return strings.Contains(comment, fmt.Sprintf("name: %q", network)) })
+}
+
+// clearHostPorts lists the changes that take this node's pods out of the
+// portmap plugin's nftables table.
+func (f ruleFilter) clearHostPorts(conn *nftables.Conn, table *nftables.Table, chains []*nftables.Chain) (changes []func() error, err error) {
+	others := false
+	for _, c := range chains {
+		rules, err := conn.GetRules(table, c)
+		if err != nil {
+			return nil, fmt.Errorf("reading chain %s: %w", c.Name, err)
+		}
+		for _, r := range rules {
+			id, marked := userdata.GetString(r.UserData, userdata.TypeComment)
+			if marked && f.containers[id] {
+				changes = append(changes, func() error { return conn.DelRule(r) })
+			} else {
+				others = others || marked
+			}
+		}
+	}
+	if f.hostPorts && !others {
+		return []func() error{func() error { conn.DelTable(table); return nil }}, nil
+	}
+	return changes, nil
+}
+
+// target is the chain that a rule jumps to.
+func target(r *nftables.Rule) string {
+	for _, e := range r.Exprs {
+		if v, ok := e.(*expr.Verdict); ok {
+			return v.Chain
+		}
+	}
+	return ""
+}
+
+// comment is a rule's, as nft or, in a match of that name, iptables keeps it.
+func comment(r *nftables.Rule) string {
+	if c, ok := userdata.GetString(r.UserData, userdata.TypeComment); ok {
+		return c
+	}
+	for _, e := range r.Exprs {
+		if m, ok := e.(*expr.Match); ok {
+			if c, ok := m.Info.(*xt.Comment); ok {
+				return string(*c)
+			}
+		}
+	}
+	return ""
+}
+
+// legacyWarnings reports where iptables-legacy has tables in the kernel.
 func legacyWarnings(procNet string) []string {
 	var warnings []string
 	for file, tool := range map[string]string{"ip_tables_names": "iptables-legacy", "ip6_tables_names": "ip6tables-legacy"} {

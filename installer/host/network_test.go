@@ -308,8 +308,24 @@ func TestRemoveInterfacesLeavesOthers(t *testing.T) {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = "flannel.1"
 	add(t, &netlink.Vxlan{LinkAttrs: attrs, VxlanId: 1, Port: 8472})
+	root := t.TempDir()
+	there := func(names ...string) {
+		t.Helper()
+		for _, name := range names {
+			if _, err := netlink.LinkByName(name); err != nil {
+				t.Errorf("%s is gone", name)
+			}
+		}
+	}
+	// Names alone tell nothing.
+	if err := open(t, root).RemoveInterfaces(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	there("cni0", "pod1", "veth-pod1", "flannel.1")
+	write(t, root+host.LedgerPath, `{"version": 1, "entries": [
+		{"kind": "interface", "name": "cni0"}, {"kind": "interface", "name": "flannel.1"}, {"kind": "interface", "name": "kube-ipvs0"}]}`, 0o600)
 	for range 2 {
-		if err := open(t, t.TempDir()).RemoveInterfaces(context.Background()); err != nil {
+		if err := open(t, root).RemoveInterfaces(context.Background()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -318,12 +334,12 @@ func TestRemoveInterfacesLeavesOthers(t *testing.T) {
 			t.Errorf("%s is still there (%v)", name, err)
 		}
 	}
-	for _, name := range []string{"eth0", "veth-eth0", "docker0", "guest1", "veth-guest1"} {
-		if _, err := netlink.LinkByName(name); err != nil {
-			t.Errorf("%s is gone", name)
-		}
-	}
+	there("eth0", "veth-eth0", "docker0", "guest1", "veth-guest1")
 }
+
+// node is the ledger of a host that was bare before init.
+const node = `{"version": 1, "entries": [
+	{"kind": "owned", "name": "/var/lib/kubelet"}, {"kind": "network", "name": "cbr0"}, {"kind": "chains", "name": "CNI-HOSTPORT-"}]}`
 
 // iptables runs Debian's own program, so that the rules are what kube-proxy
 // and the CNI plugins really leave behind.
@@ -366,11 +382,18 @@ func TestRemoveNetfilterLeavesOthersRules(t *testing.T) {
 -A INPUT -p tcp -m multiport --dports 22,443 -m comment --comment "KUBE-SERVICES is only mentioned here" -j ACCEPT
 -A INPUT -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
 -A FORWARD -j MINE
+:CNI-FORWARD - [0:0]
+:CNI-ADMIN - [0:0]
+-A FORWARD -m comment --comment "CNI firewall plugin rules" -j CNI-FORWARD
+-A CNI-FORWARD -m comment --comment "CNI firewall plugin admin overrides" -j CNI-ADMIN
 -A MINE -s LAN -m limit --limit 5/min -j LOG --log-prefix "KUBE-"
 -A MINE -j RETURN
 COMMIT
 *nat
+:CNI-2bbe0c48b91a7d1b8a6753a8 - [0:0]
 -A POSTROUTING -s LAN -j MASQUERADE
+-A POSTROUTING -s LAN -m comment --comment "name: \"test\" id: \"1234\"" -j CNI-2bbe0c48b91a7d1b8a6753a8
+-A CNI-2bbe0c48b91a7d1b8a6753a8 -j ACCEPT
 COMMIT
 *mangle
 -A POSTROUTING -p tcp -m tcp --tcp-flags SYN,RST SYN -j TCPMSS --clamp-mss-to-pmtu
@@ -387,17 +410,13 @@ COMMIT
 :KUBE-FIREWALL - [0:0]
 :KUBE-FORWARD - [0:0]
 :FLANNEL-FWD - [0:0]
-:CNI-FORWARD - [0:0]
-:CNI-ADMIN - [0:0]
 -I INPUT 1 -m conntrack --ctstate NEW -m comment --comment "kubernetes externally-visible service portals" -j KUBE-EXTERNAL-SERVICES
 -A INPUT -j KUBE-FIREWALL
 -I FORWARD 1 -m comment --comment "kubernetes forwarding rules" -j KUBE-FORWARD
 -A FORWARD -m comment --comment "flanneld forward" -j FLANNEL-FWD
--A FORWARD -m comment --comment "CNI firewall plugin rules" -j CNI-FORWARD
 -A KUBE-FORWARD -m conntrack --ctstate INVALID -j DROP
 -A KUBE-FORWARD -m mark --mark 0x4000/0x4000 -j ACCEPT
 -A FLANNEL-FWD -s PODS -m comment --comment "flanneld forward" -j ACCEPT
--A CNI-FORWARD -m comment --comment "CNI firewall plugin admin overrides" -j CNI-ADMIN
 COMMIT
 *nat
 :KUBE-SERVICES - [0:0]
@@ -477,8 +496,14 @@ table arp filter {
 	if out, err := nft.CombinedOutput(); err != nil {
 		t.Fatalf("nft: %v\n%s", err, out)
 	}
+	root := t.TempDir()
+	complete := saved(t, "iptables-nft")
+	if _, err := open(t, root).RemoveNetfilter(context.Background()); err != nil || saved(t, "iptables-nft") != complete {
+		t.Errorf("without a ledger rules were removed (%v)", err)
+	}
+	write(t, root+host.LedgerPath, node, 0o600)
 	for range 2 {
-		warnings, err := open(t, "/").RemoveNetfilter(context.Background())
+		warnings, err := open(t, root).RemoveNetfilter(context.Background())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -490,15 +515,95 @@ table arp filter {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, table := range []string{"inet firewall", "arp filter"} {
+	for _, table := range []string{"inet firewall", "arp filter", "cni_plugins_masquerade"} {
 		if !strings.Contains(string(out), table) {
 			t.Errorf("table %s is gone:\n%s", table, out)
 		}
 	}
-	for _, table := range []string{"kube-proxy", "cni_plugins_masquerade"} {
+	for _, table := range []string{"kube-proxy"} {
 		if strings.Contains(string(out), table) {
 			t.Errorf("table %s is left:\n%s", table, out)
 		}
+	}
+}
+
+// Two CNI users publish ports: what the portmap plugin has for the other one
+// stays, and its shared chains, as long as they are used or were there before.
+func TestRemoveNetfilterLeavesOthersPorts(t *testing.T) {
+	if _, err := exec.LookPath("iptables-nft-restore"); err != nil {
+		t.Fatalf("this test needs the real iptables: install Debian's package iptables (%v)", err)
+	}
+	const mine, theirs = "CNI-DN-111111111111111111111", "CNI-DN-222222222222222222222"
+	rules := func(ours, others bool) string {
+		text := "*nat\n:CNI-HOSTPORT-DNAT - [0:0]\n:CNI-HOSTPORT-MASQ - [0:0]\n:CNI-HOSTPORT-SETMARK - [0:0]\n"
+		chains, jumps := "", ""
+		for _, c := range []struct {
+			yes                bool
+			name, chain, where string
+		}{{ours, "cbr0", mine, "10.244.0.2:80"}, {others, "other", theirs, "10.90.0.2:80"}} {
+			if c.yes {
+				chains += ":" + c.chain + " - [0:0]\n"
+				jumps += "-A CNI-HOSTPORT-DNAT -p tcp -m comment --comment \"dnat name: \\\"" + c.name + "\\\" id: \\\"abc\\\"\" -m multiport --dports 8080 -j " + c.chain + "\n" +
+					"-A " + c.chain + " -p tcp -m tcp --dport 8080 -j CNI-HOSTPORT-SETMARK\n-A " + c.chain + " -p tcp -m tcp --dport 8080 -j DNAT --to-destination " + c.where + "\n"
+			}
+		}
+		return text + chains + "-A PREROUTING -m addrtype --dst-type LOCAL -j CNI-HOSTPORT-DNAT\n-A OUTPUT -m addrtype --dst-type LOCAL -j CNI-HOSTPORT-DNAT\n" +
+			"-A POSTROUTING -m comment --comment \"CNI portfwd requiring masquerade\" -j CNI-HOSTPORT-MASQ\n" +
+			"-A CNI-HOSTPORT-MASQ -m mark --mark 0x2000/0x2000 -j MASQUERADE\n-A CNI-HOSTPORT-SETMARK -j MARK --set-xmark 0x2000/0x2000\n" + jumps + "COMMIT\n"
+	}
+	for _, tt := range []struct {
+		name   string
+		others bool
+		ledger string
+		shared bool // the shared chains stay
+	}{
+		{"another's port is published", true, node, true},
+		{"they were there before init", false, strings.Replace(node, `, {"kind": "chains", "name": "CNI-HOSTPORT-"}`, "", 1), true},
+		{"nobody else", false, node, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			inNetwork(t)
+			iptables(t, "iptables-nft", rules(false, tt.others))
+			before := saved(t, "iptables-nft")
+			if out, err := exec.Command("iptables-nft", "-t", "nat", "-F").CombinedOutput(); err != nil {
+				t.Fatalf("%v %s", err, out)
+			}
+			iptables(t, "iptables-nft", rules(true, tt.others))
+			nft := exec.Command("nft", "-f", "-")
+			nft.Stdin = strings.NewReader(`table ip cni_hostport {
+				chain hostports {
+					tcp dport 8081 dnat to 10.244.0.2:80 comment "pod1"
+					tcp dport 8082 dnat to 10.90.0.2:80 comment "other1"
+				}
+				chain prerouting {
+					type nat hook prerouting priority dstnat
+					jump hostports
+				}
+			}`)
+			if out, err := nft.CombinedOutput(); err != nil {
+				t.Fatalf("nft: %v\n%s", err, out)
+			}
+			root := t.TempDir()
+			write(t, root+host.LedgerPath, tt.ledger, 0o600)
+			write(t, root+"/var/lib/cni/networks/cbr0/10.244.0.2", "pod1\r\neth0", 0o600)
+			for range 2 {
+				if _, err := open(t, root).RemoveNetfilter(context.Background()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			after := saved(t, "iptables-nft")
+			if tt.shared {
+				if diff := cmp.Diff(before, after); diff != "" {
+					t.Errorf("iptables-save differs:\n%s", diff)
+				}
+			} else if strings.Contains(after, "CNI-") {
+				t.Errorf("left:\n%s", after)
+			}
+			out, err := exec.Command("nft", "list", "table", "ip", "cni_hostport").CombinedOutput()
+			if err != nil || strings.Contains(string(out), "pod1") || !strings.Contains(string(out), "other1") {
+				t.Errorf("nftables: %v\n%s", err, out)
+			}
+		})
 	}
 }
 
@@ -518,7 +623,9 @@ func TestRemoveNetfilterOfALargeCluster(t *testing.T) {
 	// Nor may jumps be nested deeper than 16.
 	text = regexp.MustCompile(`(?m)^-A KUBE-SVC-\d+ -j KUBE-SVC-\d*0\n`).ReplaceAllString(text, "")
 	iptables(t, "iptables-nft", "*nat\n"+chains.String()+text+"-A PREROUTING -d 10.1.0.1/32 -j ACCEPT\nCOMMIT\n")
-	if _, err := open(t, "/").RemoveNetfilter(context.Background()); err != nil {
+	root := t.TempDir()
+	write(t, root+host.LedgerPath, node, 0o600)
+	if _, err := open(t, root).RemoveNetfilter(context.Background()); err != nil {
 		t.Fatal(err)
 	}
 	after := saved(t, "iptables-nft")

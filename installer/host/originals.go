@@ -39,7 +39,8 @@ func (h *Host) keepOriginal(path string) (string, error) {
 
 // putBack ends what an entry says about a file: our content goes, and the
 // original returns, if there was one. It may be interrupted at any point and
-// called again. What others wrote there since is saved; note says where.
+// called again. What others wrote there since is saved, unless it is what
+// programs regenerate; note says where.
 func (h *Host) putBack(e entry) (note string, err error) {
 	path, err := h.place(e.Name)
 	if err != nil {
@@ -53,7 +54,7 @@ func (h *Host) putBack(e entry) (note string, err error) {
 	if err != nil {
 		return "", fmt.Errorf("removing %s: %w", e.Name, err)
 	}
-	if !ours {
+	if !ours && !h.regenerated(e.Name) {
 		saved, err := saveAside(path)
 		if err != nil {
 			return "", fmt.Errorf("saving the edited %s: %w", e.Name, err)
@@ -98,7 +99,7 @@ func (h *Host) isOurs(e entry) (bool, error) {
 // saveAside gives a file a name that is free and returns it.
 func saveAside(path string) (string, error) {
 	for i := 0; ; i++ {
-		saved := path + ".airlift-saved"
+		saved := path + savedSuffix
 		if i > 0 {
 			saved = fmt.Sprintf("%s.%d", saved, i)
 		}

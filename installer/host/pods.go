@@ -21,8 +21,12 @@ const killTimeout = 20 * time.Second
 
 // KillPods ends what the runtime could not stop: the processes in the pods'
 // cgroups and the shims of Kubernetes containers. On a host whose pods were
-// removed through the runtime there are none. The cgroups go too.
+// removed through the runtime there are none. The cgroups go too. On a host
+// that Airlift did not make a node they belong to other programs.
 func (h *Host) KillPods(ctx context.Context) error {
+	if !h.RanNode() {
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(ctx, killTimeout)
 	defer cancel()
 	tick := time.NewTicker(100 * time.Millisecond)

@@ -11,13 +11,16 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
-
-	"airlift/installer/config"
 )
 
 // StopKubelet stops the kubelet, so that it does not start again what reset
-// takes away.
-func (h *Host) StopKubelet(ctx context.Context) error { return h.Stop(ctx, "kubelet.service") }
+// takes away. A host that Airlift did not make a node may run another one.
+func (h *Host) StopKubelet(ctx context.Context) error {
+	if !h.RanNode() {
+		return nil
+	}
+	return h.Stop(ctx, "kubelet.service")
+}
 
 // StopRuntime stops containerd where it is ours.
 func (h *Host) StopRuntime(ctx context.Context) error {
@@ -27,99 +30,108 @@ func (h *Host) StopRuntime(ctx context.Context) error {
 	return h.Stop(ctx, "containerd.service")
 }
 
-// RemoveInterfaces removes the network interfaces of the pod network: the
-// bridge with the pods' ends that are still in it, flannel's tunnels and
-// kube-proxy's IPVS device.
+// RemoveInterfaces removes the network interfaces that the ledger lists, and
+// with a bridge the pods' ends that are still in it.
 func (h *Host) RemoveInterfaces(ctx context.Context) error {
+	entries := h.entries(kindInterface)
+	if len(entries) == 0 {
+		return nil
+	}
 	links, err := netlink.LinkList()
 	if err != nil {
 		return fmt.Errorf("listing network interfaces: %w", err)
 	}
-	bridges := map[int]bool{}
-	for _, link := range links {
-		if link.Attrs().Name == "cni0" {
-			bridges[link.Attrs().Index] = true
-		}
-	}
 	var failures []error
-	for _, link := range links {
+	for _, e := range entries {
 		if err := ctx.Err(); err != nil {
 			return errors.Join(append(failures, err)...)
 		}
-		attrs := link.Attrs()
-		podEnd := link.Type() == "veth" && bridges[attrs.MasterIndex]
-		if !podEnd && !slices.Contains([]string{"cni0", "flannel.1", "flannel-v6.1", "kube-ipvs0"}, attrs.Name) {
-			continue
+		err := removeInterface(links, e.Name)
+		if err == nil {
+			err = h.forget(e.Kind, e.Name)
 		}
-		if err := netlink.LinkDel(link); err != nil && !errors.Is(err, unix.ENODEV) {
-			failures = append(failures, fmt.Errorf("removing network interface %s: %w", attrs.Name, err))
-		}
+		failures = append(failures, err)
 	}
 	return errors.Join(failures...)
 }
 
-// ResetState says where a node's data is.
-type ResetState struct {
-	CertificatesDir string // "" is kubeadm's place
-	EtcdDataDir     string // "" where etcd is not on this host
-	// TmpDir also removes /etc/kubernetes/tmp, where kubeadm's upgrades keep
-	// copies of manifests and of etcd's data.
-	TmpDir bool
-}
-
-// RemoveState removes what a node collected while it ran, as `kubeadm reset`
-// does, and the runtime's data where that is ours. Folders that may be a mount
-// of their own are emptied, not removed.
-func (h *Host) RemoveState(ctx context.Context, s ResetState) error {
-	if s.CertificatesDir == "" {
-		s.CertificatesDir = config.CertificatesDir
-	}
-	empty := []string{config.ManifestsDir, s.CertificatesDir, config.KubeletDir}
-	if s.EtcdDataDir != "" {
-		empty = append(empty, s.EtcdDataDir)
-	}
-	remove := []string{"/var/lib/cni", "/run/flannel"}
-	if s.TmpDir {
-		remove = append(remove, config.KubernetesDir+"/tmp")
-	}
-	for _, name := range []string{"admin", "super-admin", "kubelet", "bootstrap-kubelet", "controller-manager", "scheduler"} {
-		remove = append(remove, config.KubernetesDir+"/"+name+".conf")
-	}
-	if h.OwnsRuntime() {
-		empty = append(empty, "/var/lib/containerd")
-		remove = append(remove, "/run/containerd")
-		// containerd makes these, empty, for programs that it may be told to
-		// install. Not empty, they are somebody's.
-		for _, dir := range []string{"bin", "lib", ""} {
-			_ = os.Remove(h.Path("/opt/containerd/" + dir))
-		}
-	}
-	var failures []error
-	for _, dir := range empty {
-		if err := ctx.Err(); err != nil {
-			return errors.Join(append(failures, err)...)
-		}
-		failures = append(failures, h.emptyDir(dir))
-	}
-	for _, path := range remove {
-		failures = append(failures, h.removeTree(path))
-	}
-	return errors.Join(failures...)
-}
-
-func (h *Host) emptyDir(dir string) error {
-	names, err := os.ReadDir(h.Path(dir))
-	if errors.Is(err, fs.ErrNotExist) {
+func removeInterface(links []netlink.Link, name string) error {
+	i := slices.IndexFunc(links, func(l netlink.Link) bool { return l.Attrs().Name == name })
+	if i < 0 {
 		return nil
 	}
+	remove := []netlink.Link{}
+	for _, l := range links {
+		if l.Type() == "veth" && l.Attrs().MasterIndex == links[i].Attrs().Index {
+			remove = append(remove, l)
+		}
+	}
+	for _, l := range append(remove, links[i]) {
+		if err := netlink.LinkDel(l); err != nil && !errors.Is(err, unix.ENODEV) {
+			return fmt.Errorf("removing network interface %s: %w", l.Attrs().Name, err)
+		}
+	}
+	return nil
+}
+
+// RemoveState removes what programs collected while the node ran, as far as
+// the ledger lists it. A directory that was there before, empty, may be a mount
+// of its own: it is emptied, not removed.
+func (h *Host) RemoveState(ctx context.Context) error {
+	var failures []error
+	for _, kind := range []string{kindNetwork, kindContents, kindOwned} {
+		for _, e := range h.entries(kind) {
+			if err := ctx.Err(); err != nil {
+				return errors.Join(append(failures, err)...)
+			}
+			var err error
+			switch kind {
+			case kindNetwork:
+				err = h.removeNetwork(e)
+			case kindContents:
+				err = h.emptyDir(e.Name)
+			case kindOwned:
+				err = h.removeTree(e.Name)
+			}
+			if err == nil {
+				err = h.forget(e.Kind, e.Name)
+			}
+			failures = append(failures, err)
+		}
+	}
+	return errors.Join(failures...)
+}
+
+// emptyDir removes what is in a directory, but for what is spared.
+func (h *Host) emptyDir(dir string) error {
+	names, err := h.toEmpty(dir)
 	if err != nil {
 		return fmt.Errorf("emptying %s: %w", dir, err)
 	}
 	var failures []error
-	for _, e := range names {
-		failures = append(failures, h.removeTree(filepath.Join(dir, e.Name())))
+	for _, name := range names {
+		failures = append(failures, h.removeTree(name))
 	}
 	return errors.Join(failures...)
+}
+
+// toEmpty lists the paths that emptyDir removes.
+func (h *Host) toEmpty(dir string) ([]string, error) {
+	names, err := os.ReadDir(h.Path(dir))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var list []string
+	for _, e := range names {
+		path := filepath.Join(dir, e.Name())
+		if _, spared := h.recorded(kindSpared, path); !spared && e.Name() != lostAndFound {
+			list = append(list, path)
+		}
+	}
+	return list, nil
 }
 
 // removeTree removes a path with all it holds, unless something is mounted in
@@ -139,23 +151,11 @@ func (h *Host) removeTree(path string) error {
 	return nil
 }
 
-// Installed lists what RemoveInstalled would remove: units, files and programs.
-func (h *Host) Installed() []string {
-	var names []string
-	for _, kind := range []string{kindUnit, kindFile, kindBinary, kindOwned} {
-		for _, e := range h.entries(kind) {
-			names = append(names, e.Name)
-		}
-	}
-	return names
-}
-
-// RemoveInstalled removes what the ledger lists, newest first: units, files,
-// programs and folders, and at last the ledger itself. A program that somebody
-// replaced is left. A text file that somebody edited goes too, so that it does
-// not act on the next installation, but is saved beside its place as
-// PATH.airlift-saved. Both are returned in kept. What fails stays in the
-// ledger for another try.
+// RemoveInstalled removes what the ledger lists besides, newest first: units,
+// files, binaries and directories that are empty, and at last the ledger
+// itself. What it leaves, or saves because it was edited, is returned in kept.
+// What fails stays in the ledger for another try, and so does what was skipped
+// before.
 func (h *Host) RemoveInstalled(ctx context.Context) (kept []string, err error) {
 	var failures []error
 	fail := func(err error) {
@@ -179,27 +179,22 @@ func (h *Host) RemoveInstalled(ctx context.Context) (kept []string, err error) {
 	for _, e := range units {
 		done(e, h.DisableNow(ctx, e.Name))
 	}
-	for _, e := range slices.Concat(newestFirst(kindFile), newestFirst(kindBinary)) {
+	files := slices.Concat(newestFirst(kindFile), newestFirst(kindBinary))
+	for _, e := range files {
 		if err := os.Remove(tempFile(h.Path(e.Name))); !errors.Is(err, fs.ErrNotExist) {
 			fail(err)
 		}
 	}
-	for _, e := range newestFirst(kindFile) {
-		note, err := h.putBack(e)
+	for _, e := range files {
+		remove := h.putBack
+		if e.Kind == kindBinary {
+			remove = h.removeBinary
+		}
+		note, err := remove(e)
 		if note != "" {
 			kept = append(kept, note)
 		}
 		done(e, err)
-	}
-	for _, e := range newestFirst(kindBinary) {
-		note, err := h.removeBinary(e)
-		if note != "" {
-			kept = append(kept, note)
-		}
-		done(e, err)
-	}
-	for _, e := range newestFirst(kindOwned) {
-		done(e, h.removeTree(e.Name))
 	}
 	// Children were made after their parents.
 	for _, e := range newestFirst(kindDir) {
@@ -218,31 +213,32 @@ func (h *Host) RemoveInstalled(ctx context.Context) (kept []string, err error) {
 	return kept, h.removeLedger()
 }
 
+// notes are the kinds of entries that name nothing to remove.
+var notes = []string{kindRuntime, kindSpared, kindSysctl, kindModule}
+
+// removeBinary removes a binary, unless it was replaced.
 func (h *Host) removeBinary(e entry) (note string, err error) {
-	sum, err := digestFile(h.Path(e.Name))
-	if errors.Is(err, fs.ErrNotExist) {
-		return "", nil
-	}
-	if err != nil && !errors.Is(err, errNotRegular) {
-		return "", fmt.Errorf("removing %s: %w", e.Name, err)
-	}
-	if !e.wrote(sum) {
-		return e.Name + " was replaced since it was installed; it is left", nil
-	}
-	if err := os.Remove(h.Path(e.Name)); err != nil {
-		return "", fmt.Errorf("removing %s: %w", e.Name, err)
+	item, err := h.fate(e)
+	switch {
+	case err != nil:
+		return "", err
+	case item.Act == Leave:
+		return item.String(), nil
+	case item.Act == Remove:
+		if err := os.Remove(h.Path(e.Name)); err != nil {
+			return "", fmt.Errorf("removing %s: %w", e.Name, err)
+		}
 	}
 	return "", nil
 }
 
-// removeLedger ends the bookkeeping. Only "the runtime is ours" can be left in
-// it by now, and its programs and data are gone.
+// removeLedger ends the bookkeeping, unless the ledger lists what was skipped.
 func (h *Host) removeLedger() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, e := range h.ledger.Entries {
-		if e.Kind != kindRuntime {
-			return fmt.Errorf("removing the ledger: it still lists the %s %s", e.Kind, e.Name)
+		if !slices.Contains(notes, e.Kind) {
+			return nil
 		}
 	}
 	if err := os.RemoveAll(h.Path(StateDir)); err != nil {

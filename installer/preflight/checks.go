@@ -75,7 +75,6 @@ func (s *subject) checks() []check {
 			list = append(list,
 				s.port(etcdClientPort, "etcd"),
 				s.port(etcdPeerPort, "etcd"),
-				s.dirAvailable(etcdDataDir(c)),
 			)
 		} else if s.Role == Init || c.CertificateKey == "" { // otherwise they are still to be downloaded
 			list = append(list,
@@ -95,6 +94,10 @@ func (s *subject) checks() []check {
 		if h, _, err := net.SplitHostPort(c.Discovery.APIServerEndpoint); err == nil {
 			list = append(list, check{"HTTPProxy", s.proxyTo(h)})
 		}
+	}
+	// A runtime that is there and cannot be used is what CRI reports.
+	for _, claim := range host.Claims(c, s.Role.controlPlane(), !s.RuntimeInUse && s.Runtime == nil) {
+		list = append(list, s.dirAvailable(claim))
 	}
 	list = append(list,
 		check{"CRI", s.runtime},
@@ -137,15 +140,9 @@ func (s *subject) checks() []check {
 		check{"Overlayfs", s.overlayfs},
 		check{"DiskSpace", s.diskSpace},
 		check{"Binaries", s.binaries},
+		check{"PodNetwork", s.podNetwork},
 		check{"Clock", s.clock},
 	)
-}
-
-func etcdDataDir(c *config.Config) string {
-	if c.Etcd.Local.DataDir != "" {
-		return c.Etcd.Local.DataDir
-	}
-	return config.EtcdDataDir
 }
 
 // dashed is how kubeadm writes a path into a check's name.

@@ -2,12 +2,11 @@ package preflight
 
 import (
 	"context"
-	"errors"
-	"io/fs"
 	"os"
 	"os/exec"
 
 	"airlift/fault"
+	"airlift/installer/host"
 )
 
 const resetFix = "if this host was a node before, clean it with `install reset` (or `kubeadm reset`)"
@@ -22,20 +21,24 @@ func (s *subject) fileAvailable(path string) check {
 	}}
 }
 
-// dirAvailable wants a folder to be missing or empty.
-func (s *subject) dirAvailable(path string) check {
-	return check{"DirAvailable-" + dashed(path), func(context.Context) []finding {
-		names, err := os.ReadDir(s.host.Path(path))
-		switch {
-		case errors.Is(err, fs.ErrNotExist) || s.Rerun:
-			return nil
-		case err != nil:
-			return problem("make it a folder that root can read", "looking at %s: %v", path, err)
-		case len(names) > 0:
-			return problem(resetFix+"; etcd's data is in there", "%s is not empty", path)
+// dirAvailable wants a directory that a node's programs fill to be missing,
+// empty, or Airlift's.
+func (s *subject) dirAvailable(c host.Claim) check {
+	return check{c.Check(), func(context.Context) []finding {
+		if err := s.host.Claimable(c); err != nil {
+			return problem(fault.Hint(err)+"; with --ignore-preflight-errors="+c.Check()+" it is used as it is, and reset leaves it", "%v", err)
 		}
 		return nil
 	}}
+}
+
+// podNetwork wants nothing of another pod network where ours will be.
+func (s *subject) podNetwork(context.Context) []finding {
+	var found []finding
+	for _, err := range s.host.NetworkClaimable(s.Config) {
+		found = append(found, problem(fault.Hint(err), "%v", err)...)
+	}
+	return found
 }
 
 // needs wants a binary in the path that the kubelet runs: mount and umount for

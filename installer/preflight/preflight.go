@@ -104,7 +104,7 @@ func run(ctx context.Context, t Target, ignore []string, checks func(*subject) [
 		}
 		for _, f := range c.run(ctx) {
 			p := Problem{Name: c.name, Message: f.message, Fix: f.fix, Minor: f.minor}
-			if f.warning || ignored(c.name, ignore) {
+			if f.warning || Ignored(c.name, ignore) {
 				report.Warnings = append(report.Warnings, p)
 			} else {
 				report.Errors = append(report.Errors, p)
@@ -117,7 +117,8 @@ func run(ctx context.Context, t Target, ignore []string, checks func(*subject) [
 	return report, report.err()
 }
 
-func ignored(name string, ignore []string) bool {
+// Ignored says whether --ignore-preflight-errors names a check.
+func Ignored(name string, ignore []string) bool {
 	for _, i := range ignore {
 		if strings.EqualFold(i, "all") || strings.EqualFold(i, name) {
 			return true

@@ -437,17 +437,46 @@ func TestRerunAcceptsItsOwn(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	write(t, s.Root, "/var/lib/etcd/member/wal", "")
 	// In the ledger: an earlier run that did not get to its end.
 	if found := s.runOne(t, "FileAvailable--etc-kubernetes-manifests-etcd.yaml"); len(found) != 0 {
 		t.Errorf("our own file: %v", found)
 	}
-	if found := s.runOne(t, "DirAvailable--var-lib-etcd"); len(found) != 1 {
-		t.Errorf("data that no running node of ours has: %v", found)
+	for _, claim := range host.Claims(s.Config, true, true) {
+		if err := s.host.Claim(claim); err != nil {
+			t.Fatal(err)
+		}
+		write(t, s.Root, claim.Path+"/data", "")
+		if found := s.runOne(t, claim.Check()); len(found) != 0 {
+			t.Errorf("%s, which an earlier run claimed: %v", claim.Path, found)
+		}
 	}
-	s.Rerun = true
-	if found := s.runOne(t, "DirAvailable--var-lib-etcd"); len(found) != 0 {
-		t.Errorf("on a rerun: %v", found)
+}
+
+// TestTakesOverNothing: each directory that a node's programs fill has a check
+// of its own, with what to do and what ignoring it means.
+func TestTakesOverNothing(t *testing.T) {
+	s := healthy(t)
+	s.Config.CNI = "flannel"
+	for _, path := range []string{"/var/lib/etcd", "/var/lib/kubelet", "/var/lib/containerd", "/run/containerd", "/run/flannel"} {
+		name := "DirAvailable" + strings.ReplaceAll("-"+path, "/", "-")
+		write(t, s.Root, path+"/lost+found/x", "")
+		if found := s.runOne(t, name); len(found) != 0 {
+			t.Errorf("a new disk at %s: %v", path, found)
+		}
+		write(t, s.Root, path+"/data", "")
+		found := s.runOne(t, name)
+		if len(found) != 1 || !strings.Contains(found[0].message, path+" is not empty (it holds data)") || !strings.Contains(found[0].fix, "reset leaves it") {
+			t.Errorf("%s: %v", path, found)
+		}
+		if path == "/var/lib/containerd" && !strings.Contains(found[0].fix, "systemctl start containerd") {
+			t.Errorf("%s: %v", path, found)
+		}
+	}
+	s.RuntimeInUse = true
+	for _, name := range Names(s.Target) {
+		if strings.HasSuffix(name, "-containerd") && strings.HasPrefix(name, "DirAvailable") {
+			t.Errorf("%s, though the host's own containerd is used", name)
+		}
 	}
 }
 

@@ -12,6 +12,9 @@ import (
 // takes the first file in that folder.
 const CNIConflistPath = config.CNIConfDir + "/10-flannel.conflist"
 
+// CNINetwork is the name of the pod network, which CNI plugins keep its state by.
+const CNINetwork = "cbr0"
+
 // CNIPlugins are the programs that the network settings need; containerd runs
 // loopback for each pod by itself.
 var CNIPlugins = []string{"bridge", "host-local", "portmap", "loopback"}
@@ -86,7 +89,7 @@ func conflistJSON(mtu int, subnets []string) ([]byte, error) {
 	}
 	data, err := json.MarshalIndent(conflist{
 		CNIVersion: "1.0.0",
-		Name:       "cbr0",
+		Name:       CNINetwork,
 		Plugins: []any{
 			bridgePlugin{Type: "bridge", Bridge: "cni0", MTU: mtu,
 				HairpinMode: true, IsDefaultGateway: true, IPAM: addresses},

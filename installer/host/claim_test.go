@@ -1,0 +1,241 @@
+package host_test
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"strings"
+	"testing"
+
+	"airlift/fault"
+	"airlift/installer/config"
+	"airlift/installer/host"
+)
+
+var etcdClaim = host.Claim{Path: "/var/lib/etcd", Holds: host.EtcdData, Fix: "move it away"}
+
+func gone(t *testing.T, root string, paths ...string) {
+	t.Helper()
+	for _, p := range paths {
+		if _, err := os.Lstat(root + p); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s is still there (%v)", p, err)
+		}
+	}
+}
+
+func stays(t *testing.T, root string, paths ...string) {
+	t.Helper()
+	for _, p := range paths {
+		if _, err := os.Lstat(root + p); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// reset does what reset does to files, as processes of their own.
+func reset(t *testing.T, root string) {
+	t.Helper()
+	inNetwork(t)
+	h := open(t, root)
+	if err := h.RemoveInterfaces(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.RemoveNetfilter(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.RemoveState(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.RemoveInstalled(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestClaims(t *testing.T) {
+	t.Run("a missing directory goes with all it holds", func(t *testing.T) {
+		root := t.TempDir()
+		for range 2 {
+			if err := open(t, root).Claim(etcdClaim); err != nil {
+				t.Fatal(err)
+			}
+			write(t, root+"/var/lib/etcd/member/wal/0", "x", 0o600) // the second run finds its own
+		}
+		reset(t, root)
+		gone(t, root, "/var/lib/etcd", host.StateDir)
+	})
+	t.Run("an empty one is emptied", func(t *testing.T) {
+		root := t.TempDir()
+		if err := os.MkdirAll(root+"/var/lib/etcd/lost+found", 0o700); err != nil { // a disk of its own
+			t.Fatal(err)
+		}
+		if err := open(t, root).Claim(etcdClaim); err != nil {
+			t.Fatal(err)
+		}
+		write(t, root+"/var/lib/etcd/member/wal/0", "x", 0o600)
+		reset(t, root)
+		gone(t, root, "/var/lib/etcd/member")
+		stays(t, root, "/var/lib/etcd/lost+found")
+	})
+	t.Run("one with another's data is refused, and never removed", func(t *testing.T) {
+		root := t.TempDir()
+		write(t, root+"/var/lib/etcd/member/wal/0", "theirs", 0o600)
+		h := open(t, root)
+		for _, try := range []func(host.Claim) error{h.Claimable, h.Claim} {
+			if err := try(etcdClaim); fault.ExitCode(err) != fault.Preflight || fault.Hint(err) != "move it away" || !strings.Contains(err.Error(), "/var/lib/etcd is not empty") {
+				t.Errorf("%v", err)
+			}
+		}
+		if h.Used() {
+			t.Error("it is in the ledger")
+		}
+		// Used all the same, because the user said so.
+		if err := h.Spare(etcdClaim); err != nil {
+			t.Fatal(err)
+		}
+		if err := open(t, root).Claim(etcdClaim); err != nil {
+			t.Errorf("a second run: %v", err)
+		}
+		for range 2 {
+			reset(t, root)
+			stays(t, root, "/var/lib/etcd/member/wal/0")
+		}
+		gone(t, root, host.StateDir)
+	})
+	t.Run("what users put there before stays", func(t *testing.T) {
+		root := t.TempDir()
+		claim := host.Claim{Path: "/var/lib/kubelet", Allowed: []string{"config.json"}}
+		write(t, root+"/var/lib/kubelet/config.json", "credentials", 0o600)
+		if err := open(t, root).Claim(claim); err != nil {
+			t.Fatal(err)
+		}
+		write(t, root+"/var/lib/kubelet/config.yaml", "x", 0o600)
+		plan, err := open(t, root).Plan()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if left := open(t, root).Left(plan); len(left) != 1 || !strings.HasPrefix(left[0].String(), "/var/lib/kubelet/config.json: ") {
+			t.Errorf("left: %v", left)
+		}
+		reset(t, root)
+		gone(t, root, "/var/lib/kubelet/config.yaml")
+		stays(t, root, "/var/lib/kubelet/config.json")
+	})
+	t.Run("a directory that Airlift has created", func(t *testing.T) {
+		root := t.TempDir()
+		h := open(t, root)
+		if _, err := h.WriteFile("/var/lib/kubelet/pki/kubelet.crt", []byte("x"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := h.Claim(host.Claim{Path: config.KubeletDir}); err != nil {
+			t.Fatal(err)
+		}
+		write(t, root+"/var/lib/kubelet/pods/1", "x", 0o600)
+		reset(t, root)
+		gone(t, root, "/var/lib/kubelet")
+	})
+}
+
+// TestResetKeepsTheUsersCertificates: a CA that was put there before init
+// stays, and what Airlift wrote goes, also when it was renewed since, without a
+// copy. The plan says so.
+func TestResetKeepsTheUsersCertificates(t *testing.T) {
+	root := t.TempDir()
+	write(t, root+"/etc/kubernetes/pki/ca.crt", "the site's", 0o644)
+	write(t, root+"/etc/kubernetes/manifests/kube-vip.yaml", "the site's", 0o600)
+	h := open(t, root)
+	for _, path := range []string{"/etc/kubernetes/pki/apiserver.crt", "/etc/kubernetes/admin.conf", "/etc/kubernetes/manifests/etcd.yaml", "/etc/crictl.yaml"} {
+		if _, err := h.WriteFile(path, []byte("Airlift's"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		write(t, root+path, "renewed or edited", 0o600)
+	}
+	plan, err := h.Plan()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := ""
+	for _, i := range plan {
+		text += i.Act + " " + i.String() + "\n"
+	}
+	for _, want := range []string{"remove /etc/kubernetes/pki/apiserver.crt", "remove /etc/kubernetes/admin.conf", "remove /etc/kubernetes/manifests/etcd.yaml",
+		"save /etc/crictl.yaml.airlift-saved: ", "leave /etc/kubernetes/pki/ca.crt: Airlift did not create it", "leave /etc/kubernetes/manifests/kube-vip.yaml: "} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the plan has no %q:\n%s", want, text)
+		}
+	}
+	reset(t, root)
+	gone(t, root, "/etc/kubernetes/pki/apiserver.crt", "/etc/kubernetes/admin.conf", "/etc/kubernetes/admin.conf.airlift-saved",
+		"/etc/kubernetes/manifests/etcd.yaml", "/etc/kubernetes/manifests/etcd.yaml.airlift-saved", "/etc/crictl.yaml")
+	stays(t, root, "/etc/kubernetes/pki/ca.crt", "/etc/kubernetes/manifests/kube-vip.yaml", "/etc/crictl.yaml.airlift-saved")
+	if left := open(t, root).Left(plan); len(left) != 3 {
+		t.Errorf("left: %v", left)
+	}
+}
+
+// TestNetworkState: of the CNI state that others share, only this network's goes.
+func TestNetworkState(t *testing.T) {
+	inNetwork(t)
+	root := t.TempDir()
+	cfg := &config.Config{CNI: "flannel"}
+	write(t, root+"/var/lib/cni/networks/other/10.90.0.2", "c2\r\neth0", 0o600)
+	h := open(t, root)
+	if problems := h.NetworkClaimable(cfg); len(problems) > 0 {
+		t.Errorf("%v", problems)
+	}
+	for range 2 {
+		if err := h.ClaimNetwork(cfg); err != nil {
+			t.Fatal(err)
+		}
+		h = open(t, root)
+	}
+	result := func(network, id string) string {
+		file := "/var/lib/cni/results/" + network + "-" + id + "-eth0"
+		write(t, root+file, `{"kind": "cniCacheV1", "containerId": "`+id+`", "networkName": "`+network+`"}`, 0o600)
+		return file
+	}
+	ours := []string{"/var/lib/cni/networks/cbr0", result("cbr0", "c1"), result("cni-loopback", "c1"), result("cni-loopback", "c3")}
+	write(t, root+"/var/lib/cni/networks/cbr0/10.244.0.2", "c3\r\neth0", 0o600)
+	theirs := []string{"/var/lib/cni/networks/other/10.90.0.2", result("other", "c2"), result("cbr0-other", "c2"), result("cni-loopback", "c2")}
+	reset(t, root)
+	gone(t, root, ours...)
+	stays(t, root, theirs...)
+
+	write(t, root+"/var/lib/cni/networks/cbr0/10.1.1.2", "c9\r\neth0", 0o600)
+	bridge(t, "cni0", nil)
+	problems := open(t, root).NetworkClaimable(cfg)
+	if len(problems) != 2 || !strings.Contains(fault.Hint(problems[0]), "ip link delete cni0") || !strings.Contains(problems[1].Error(), "networks/cbr0") {
+		t.Errorf("%v", problems)
+	}
+}
+
+// TestTraces: without a ledger the plan is what kubeadm reset removes.
+func TestTraces(t *testing.T) {
+	root := t.TempDir()
+	write(t, root+"/var/lib/etcd/member/wal/0", "x", 0o600)
+	if open(t, root).IsNode() {
+		t.Error("a host with an etcd is taken for a node")
+	}
+	write(t, root+"/etc/kubernetes/manifests/etcd.yaml", "x", 0o600)
+	write(t, root+"/etc/kubernetes/pki/ca.key", "x", 0o600)
+	write(t, root+"/etc/kubernetes/kubelet.conf", "x", 0o600)
+	write(t, root+"/etc/kubernetes/audit.yaml", "x", 0o600)
+	write(t, root+"/var/lib/kubelet/config.yaml", "x", 0o600)
+	before := tree(t, root)
+	h := open(t, root)
+	if !h.IsNode() {
+		t.Error("a node is not seen")
+	}
+	h.AdoptTraces(host.Traces{CertificatesDir: config.CertificatesDir})
+	if _, err := h.Plan(); err != nil {
+		t.Fatal(err)
+	}
+	if after := tree(t, root); len(after) != len(before) {
+		t.Errorf("the plan changed the host: %v", after)
+	}
+	if err := h.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	reset(t, root)
+	gone(t, root, "/etc/kubernetes/manifests/etcd.yaml", "/etc/kubernetes/pki/ca.key", "/etc/kubernetes/kubelet.conf", "/var/lib/kubelet/config.yaml", host.StateDir)
+	stays(t, root, "/etc/kubernetes/audit.yaml", "/var/lib/etcd/member/wal/0", "/etc/kubernetes/pki")
+}

@@ -1,0 +1,212 @@
+package host
+
+import (
+	"crypto/sha512"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/google/nftables"
+	"github.com/vishvananda/netlink"
+
+	"airlift/fault"
+	"airlift/installer/config"
+	"airlift/installer/render"
+)
+
+// Kinds of the ledger for the pod network, which other CNI users may share
+// directories, chains and tables with.
+const (
+	kindInterface = "interface" // a network interface that flannel, CNI plugins or kube-proxy create
+	kindNetwork   = "network"   // a CNI network: its addresses and its containers' records
+	kindChains    = "chains"    // shared chains of the portmap plugin that were not there before
+)
+
+const hostPorts = "CNI-HOSTPORT-"
+
+// Where host-local keeps addresses and libcni its results, by network.
+const (
+	cniNetworks = "/var/lib/cni/networks"
+	cniResults  = "/var/lib/cni/results"
+)
+
+// PodInterfaces are the network interfaces that a node's programs create.
+func PodInterfaces(cfg *config.Config) []string {
+	var names []string
+	if cfg.CNI == "flannel" {
+		names = append(names, "cni0", "flannel.1", "flannel-v6.1")
+	}
+	if !cfg.Proxy.Disabled {
+		names = append(names, "kube-ipvs0")
+	}
+	return names
+}
+
+// NetworkClaimable reports what of the pod network is on this host already and
+// not Airlift's. It changes nothing.
+func (h *Host) NetworkClaimable(cfg *config.Config) []error {
+	var problems []error
+	for _, name := range PodInterfaces(cfg) {
+		if _, ok := h.recorded(kindInterface, name); ok {
+			continue
+		}
+		if _, err := netlink.LinkByName(name); err == nil {
+			problems = append(problems, fault.New(fault.Preflight, "if nothing uses it: ip link delete "+name,
+				"the network interface %s exists and Airlift did not create it", name))
+		} else if !errors.As(err, &netlink.LinkNotFoundError{}) {
+			problems = append(problems, fmt.Errorf("looking for network interface %s: %w", name, err))
+		}
+	}
+	if _, ok := h.recorded(kindNetwork, render.CNINetwork); ok || cfg.CNI != "flannel" {
+		return problems
+	}
+	dir := filepath.Join(cniNetworks, render.CNINetwork)
+	if names, err := os.ReadDir(h.Path(dir)); err == nil && len(names) > 0 {
+		problems = append(problems, fault.New(fault.Preflight, "if no container has an address from it: rm -r "+dir,
+			"%s holds addresses of another CNI network named %s", dir, render.CNINetwork))
+	}
+	return problems
+}
+
+// ClaimNetwork records that what flannel, the CNI plugins and kube-proxy are
+// about to create is Airlift's, each thing only if it is not there yet.
+func (h *Host) ClaimNetwork(cfg *config.Config) error {
+	for _, name := range PodInterfaces(cfg) {
+		if _, err := netlink.LinkByName(name); !errors.As(err, &netlink.LinkNotFoundError{}) {
+			continue
+		}
+		if err := h.record(entry{Kind: kindInterface, Name: name}); err != nil {
+			return err
+		}
+	}
+	// Any pod network's plugins use these. Shared with others, they stay.
+	if err := h.MkdirAll(cniNetworks, 0o755); err != nil {
+		return err
+	}
+	if err := h.MkdirAll(cniResults, 0o700); err != nil {
+		return err
+	}
+	if cfg.CNI != "flannel" {
+		return nil
+	}
+	if names, err := os.ReadDir(h.Path(filepath.Join(cniNetworks, render.CNINetwork))); errors.Is(err, fs.ErrNotExist) || err == nil && len(names) == 0 {
+		if err := h.record(entry{Kind: kindNetwork, Name: render.CNINetwork}); err != nil {
+			return err
+		}
+	}
+	// What cannot be seen is not claimed.
+	if there, err := hostPortsExist(); err != nil || there {
+		return nil
+	}
+	return h.record(entry{Kind: kindChains, Name: hostPorts})
+}
+
+// hostPortsExist says whether the portmap plugin has worked on this host.
+func hostPortsExist() (bool, error) {
+	conn, err := nftables.New()
+	if err != nil {
+		return false, fmt.Errorf("opening nftables: %w", err)
+	}
+	chains, err := conn.ListChains()
+	if err != nil {
+		return false, fmt.Errorf("listing nftables chains: %w", err)
+	}
+	return slices.ContainsFunc(chains, func(c *nftables.Chain) bool {
+		return strings.HasPrefix(c.Name, hostPorts) || c.Table.Name == hostPortTable
+	}), nil
+}
+
+// An attachment is what libcni keeps of one container in one network.
+type attachment struct {
+	Kind      string `json:"kind"`
+	Container string `json:"containerId"`
+	Network   string `json:"networkName"`
+	NetNS     string `json:"netns"`
+	file      string
+}
+
+// attachments reads libcni's records.
+func (h *Host) attachments() ([]attachment, error) {
+	files, err := os.ReadDir(h.Path(cniResults))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading %s: %w", cniResults, err)
+	}
+	var list []attachment
+	for _, f := range files {
+		path := filepath.Join(cniResults, f.Name())
+		data, err := os.ReadFile(h.Path(path))
+		var a attachment
+		if err != nil || json.Unmarshal(data, &a) != nil || a.Kind != "cniCacheV1" {
+			continue // whose it is cannot be known
+		}
+		a.file = path
+		list = append(list, a)
+	}
+	return list, nil
+}
+
+// containers returns the IDs of the containers that have, or had, an address
+// in the networks that are Airlift's.
+func (h *Host) containers() (map[string]bool, error) {
+	ids := map[string]bool{}
+	list, err := h.attachments()
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range h.entries(kindNetwork) {
+		for _, a := range list {
+			if a.Network == e.Name {
+				ids[a.Container] = true
+			}
+		}
+		// host-local writes a file for each address: the ID, then the interface.
+		leases, err := os.ReadDir(h.Path(filepath.Join(cniNetworks, e.Name)))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("reading the addresses of network %s: %w", e.Name, err)
+		}
+		for _, l := range leases {
+			if l.Name() == "lock" || strings.HasPrefix(l.Name(), "last_reserved_ip") {
+				continue
+			}
+			if id, err := firstLine(h.Path(filepath.Join(cniNetworks, e.Name, l.Name()))); err == nil && id != "" {
+				ids[id] = true
+			}
+		}
+	}
+	return ids, nil
+}
+
+// chainName is how the CNI plugins name a container's chain
+// (containernetworking/plugins, pkg/utils).
+func chainName(prefix, network, id string) string {
+	return fmt.Sprintf("%s%x", prefix, sha512.Sum512([]byte(network+id)))[:28]
+}
+
+// removeNetwork removes what CNI plugins and libcni keep of a network.
+func (h *Host) removeNetwork(e entry) error {
+	ids, err := h.containers()
+	if err != nil {
+		return err
+	}
+	list, err := h.attachments()
+	if err != nil {
+		return err
+	}
+	var failures []error
+	for _, a := range list {
+		// A pod's loopback interface is a network of its own.
+		if a.Network == e.Name || ids[a.Container] {
+			failures = append(failures, h.removeTree(a.file))
+		}
+	}
+	failures = append(failures, h.removeTree(filepath.Join(cniNetworks, e.Name)))
+	return errors.Join(failures...)
+}

@@ -1,0 +1,271 @@
+package host
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"airlift/installer/config"
+)
+
+// What reset does with one thing on the host.
+const (
+	Remove = "remove"
+	Empty  = "empty"
+	Save   = "save" // rename, so that it does not act any more
+	Leave  = "leave"
+)
+
+// savedSuffix is added to the name of an edited file.
+const savedSuffix = ".airlift-saved"
+
+// An Item is one thing on the host and what reset does with it.
+type Item struct {
+	Act    string
+	What   string
+	Path   string // where it is a path
+	Reason string
+}
+
+func (i Item) String() string {
+	if i.Reason == "" {
+		return i.What
+	}
+	return i.What + ": " + i.Reason
+}
+
+// A Plan is what reset does, computed before it changes anything.
+type Plan []Item
+
+// Plan lists what is Airlift's on this host and goes, and what stays near it.
+// RemoveInterfaces, RemoveNetfilter, RemoveRoutes, RemoveState and
+// RemoveInstalled do just that, each its part.
+func (h *Host) Plan() (Plan, error) {
+	plan := Plan{} // not nil: there is a ledger
+	for _, kind := range []string{kindUnit, kindInterface, kindRoute, kindNetwork, kindContents, kindOwned, kindFile, kindBinary, kindSpared} {
+		for _, e := range h.entries(kind) {
+			item, err := h.fate(e)
+			if err != nil { // one of them does not keep the others
+				item = Item{Act: Leave, What: e.Name, Path: e.Name, Reason: err.Error()}
+			}
+			if item.Act != "" {
+				plan = append(plan, item)
+			}
+		}
+	}
+	if h.RanNode() {
+		plan = append(plan, Item{Act: Remove, What: "iptables and nftables rules", Reason: "those of Kubernetes, of flannel and of this node's pods"})
+	}
+	left, err := h.leftovers()
+	return append(plan, left...), err
+}
+
+// fate decides what reset does with an entry of the ledger. An Item without an
+// Act needs nothing.
+func (h *Host) fate(e entry) (Item, error) {
+	path := h.Path(e.Name)
+	item := Item{Act: Remove, What: e.Name, Path: e.Name, Reason: e.Holds}
+	if e.Holds != "" {
+		item.Reason = "it holds " + e.Holds
+	}
+	switch e.Kind {
+	case kindUnit:
+		return Item{Act: Remove, What: "systemd unit " + e.Name}, nil
+	case kindRoute:
+		return Item{Act: Remove, What: "route " + e.Name}, nil
+	case kindNetwork:
+		return Item{Act: Remove, What: "CNI network " + e.Name, Reason: "its addresses and the records of its pods"}, nil
+	case kindInterface:
+		if _, err := netlink.LinkByName(e.Name); err != nil {
+			return Item{}, nil
+		}
+		return Item{Act: Remove, What: "network interface " + e.Name}, nil
+	case kindContents:
+		names, err := h.toEmpty(e.Name)
+		if err != nil || len(names) == 0 {
+			return Item{}, err
+		}
+		item.Act = Empty
+		return item, nil
+	case kindSpared:
+		item.Act, item.Reason = Leave, "it was here before init or join"
+		return item, nil
+	}
+	if !exists(path) {
+		// The original comes back all the same.
+		return Item{}, nil
+	}
+	switch e.Kind {
+	case kindFile:
+		if e.Original != "" && !exists(h.Path(e.Original)) {
+			return Item{}, nil // an earlier reset ended after putting it back
+		}
+		ours, err := h.isOurs(e)
+		if err != nil {
+			return Item{}, fmt.Errorf("looking at %s: %w", e.Name, err)
+		}
+		if !ours && !h.regenerated(e.Name) {
+			item.Act, item.What, item.Path = Save, e.Name+savedSuffix, e.Name+savedSuffix
+			item.Reason = e.Name + " was edited; it is saved under this name"
+		}
+	case kindBinary:
+		sum, err := digestFile(path)
+		if err != nil && !errors.Is(err, errNotRegular) {
+			return Item{}, fmt.Errorf("looking at %s: %w", e.Name, err)
+		}
+		if err != nil || !e.wrote(sum) {
+			item.Act, item.Reason = Leave, "it was replaced since Airlift installed it"
+		}
+	}
+	if e.Original != "" && item.Act == Remove {
+		item.Reason = "the file that was here before comes back"
+	}
+	return item, nil
+}
+
+// regenerated says that programs rewrite a file, so that another content is no
+// edit to be saved: certificates and kubeconfigs are renewed, static pods are
+// upgraded, and a directory's programs write what they like.
+func (h *Host) regenerated(path string) bool {
+	if strings.HasPrefix(path, config.KubernetesDir+"/") || slices.Contains([]string{".crt", ".key", ".pub"}, filepath.Ext(path)) {
+		return true
+	}
+	for dir := filepath.Dir(path); dir != "/" && dir != "."; dir = filepath.Dir(dir) {
+		if h.claimed(dir) {
+			return true
+		}
+	}
+	return false
+}
+
+// leftovers lists what is near Airlift's files and directories and is not in
+// the ledger.
+func (h *Host) leftovers() (Plan, error) {
+	listed := map[string]bool{} // what goes, and the directories that Airlift created
+	roots := []string{config.KubernetesDir}
+	for _, kind := range []string{kindFile, kindBinary, kindOwned, kindContents, kindSpared, kindDir} {
+		for _, e := range h.entries(kind) {
+			listed[e.Name] = true
+			if dir := filepath.Dir(e.Name); slices.Contains([]string{".crt", ".key"}, filepath.Ext(e.Name)) && !slices.Contains(roots, dir) {
+				roots = append(roots, dir) // certificates may be elsewhere
+			}
+			if e.Kind == kindDir {
+				roots = append(roots, e.Name)
+			}
+		}
+	}
+	for _, e := range h.entries(kindNetwork) {
+		listed[filepath.Join(cniNetworks, e.Name)] = true
+	}
+	ids, err := h.containers()
+	if err != nil {
+		return nil, err
+	}
+	attachments, err := h.attachments()
+	if err != nil {
+		return nil, err
+	}
+	for _, a := range attachments {
+		listed[a.file] = listed[a.file] || ids[a.Container]
+	}
+
+	slices.Sort(roots)
+	seen := map[string]bool{}
+	var plan Plan
+	var look func(dir string) error
+	look = func(dir string) error {
+		if seen[dir] || h.claimed(dir) {
+			return nil
+		}
+		seen[dir] = true
+		names, err := os.ReadDir(h.Path(dir))
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("looking for what stays in %s: %w", dir, err)
+		}
+		for _, name := range names {
+			path := filepath.Join(dir, name.Name())
+			_, owned := h.recorded(kindOwned, path)
+			switch {
+			case owned || seen[path] || path == filepath.Clean(StateDir) || strings.HasPrefix(name.Name(), ".airlift-"):
+			case name.IsDir() && (listed[path] || holdsAny(path, listed)):
+				if err := look(path); err != nil {
+					return err
+				}
+			case !listed[path]:
+				plan = append(plan, Item{Act: Leave, What: path, Path: path, Reason: "Airlift did not create it"})
+			}
+		}
+		return nil
+	}
+	for _, root := range roots {
+		if err := look(root); err != nil {
+			return nil, err
+		}
+	}
+	if !h.RanNode() {
+		return plan, nil
+	}
+	for _, name := range []string{"cni0", "flannel.1", "flannel-v6.1", "kube-ipvs0"} {
+		if _, ok := h.recorded(kindInterface, name); ok {
+			continue
+		}
+		if _, err := netlink.LinkByName(name); err == nil {
+			plan = append(plan, Item{Act: Leave, What: "network interface " + name, Reason: "Airlift did not create it; if nothing uses it: ip link delete " + name})
+		}
+	}
+	var settings []string
+	for _, e := range h.entries(kindSysctl) {
+		settings = append(settings, "sysctl "+e.Name)
+	}
+	for _, e := range h.entries(kindModule) {
+		settings = append(settings, "kernel module "+e.Name)
+	}
+	if _, ok := h.recorded(kindUnit, sharedUnit); ok {
+		settings = append(settings, "the shared mount /")
+	}
+	if len(settings) > 0 {
+		plan = append(plan, Item{Act: Leave, What: strings.Join(settings, ", "), Reason: "other programs may rely on them by now; a reboot takes them back"})
+	}
+	for _, dir := range []string{"/var/log/pods", "/var/log/containers"} {
+		if exists(h.Path(dir)) {
+			plan = append(plan, Item{Act: Leave, What: dir, Path: dir, Reason: "logs are kept"})
+		}
+	}
+	return plan, nil
+}
+
+// holdsAny says whether one of the listed paths is below a directory.
+func holdsAny(dir string, listed map[string]bool) bool {
+	for path, yes := range listed {
+		if yes && strings.HasPrefix(path, dir+"/") {
+			return true
+		}
+	}
+	return false
+}
+
+// Of returns the items with one of the acts.
+func (p Plan) Of(acts ...string) Plan {
+	var list Plan
+	for _, i := range p {
+		if slices.Contains(acts, i.Act) {
+			list = append(list, i)
+		}
+	}
+	return list
+}
+
+// Left returns the items that stay and are still there.
+func (h *Host) Left(p Plan) Plan {
+	return slices.DeleteFunc(p.Of(Save, Leave), func(i Item) bool { return i.Path != "" && !exists(h.Path(i.Path)) })
+}
