@@ -60,6 +60,13 @@ func (h *Host) Plan() (Plan, error) {
 			}
 		}
 	}
+	for _, n := range h.ImageNames() {
+		item := Item{Act: Remove, What: "image name " + n.Name, Reason: "in the containerd at " + n.Socket}
+		if n.Before != nil {
+			item.Reason += "; it gets the image back that it had before"
+		}
+		plan = append(plan, item)
+	}
 	if h.RanNode() {
 		plan = append(plan, Item{Act: Remove, What: "iptables and nftables rules", Reason: "those of Kubernetes, of flannel and of this node's pods"})
 	}

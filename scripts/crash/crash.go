@@ -34,7 +34,9 @@ func Run(cmd *exec.Cmd, at func(Call) bool) (killed bool, err error) {
 	// Everything about a traced process has to come from one thread.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	cmd.SysProcAttr = &syscall.SysProcAttr{Ptrace: true}
+	// It has a process group of its own, by which its threads are told from other
+	// processes that were started on this thread.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Ptrace: true, Setpgid: true}
 	if err := cmd.Start(); err != nil {
 		return false, err
 	}
@@ -53,7 +55,7 @@ func Run(cmd *exec.Cmd, at func(Call) bool) (killed bool, err error) {
 	}
 	known := map[int]bool{pid: true}
 	for {
-		thread, err := unix.Wait4(-1, &status, unix.WALL|unix.WNOTHREAD, nil)
+		thread, err := unix.Wait4(-pid, &status, unix.WALL|unix.WNOTHREAD, nil)
 		switch {
 		case err == unix.EINTR:
 			continue
