@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math/bits"
+	"os"
 	"os/exec"
 	"strconv"
 	"strings"
@@ -55,6 +56,7 @@ func bestArguments(window int) []string {
 type zstdProcess struct {
 	command  *exec.Cmd
 	input    io.WriteCloser
+	output   failing
 	messages strings.Builder
 	wait     func() error // for its end; the same result every time
 }
@@ -65,12 +67,30 @@ func startZstd(ctx context.Context, w io.Writer, size int64, window int) (*zstdP
 	args := append(bestArguments(window), "--quiet", "--stdout", "--stream-size="+strconv.FormatInt(size, 10))
 	p := &zstdProcess{command: exec.CommandContext(ctx, zstdProgram, args...)}
 	p.command.Stdout, p.command.Stderr = w, &p.messages
+	if _, ok := w.(*os.File); !ok { // else it writes to the file itself
+		p.output.Writer = w
+		p.command.Stdout = &p.output
+	}
 	p.wait = sync.OnceValue(p.command.Wait)
 	var err error
 	if p.input, err = p.command.StdinPipe(); err != nil {
 		return nil, err
 	}
 	return p, fault.Wrap(p.command.Start(), fault.Failure, "install zstd, or choose the default compression")
+}
+
+// failing is a writer that keeps its first error.
+type failing struct {
+	io.Writer
+	err error
+}
+
+func (f *failing) Write(b []byte) (int, error) {
+	n, err := f.Writer.Write(b)
+	if f.err == nil {
+		f.err = err
+	}
+	return n, err
 }
 
 // Write fails with what the program said, if it ended before its input did.
@@ -87,7 +107,10 @@ func (p *zstdProcess) Close() error {
 	_ = p.input.Close() // where it fails the program has ended, and that says why
 	if err := p.wait(); err != nil {
 		if strings.Contains(p.messages.String(), "No space left on device") {
-			err = errors.Join(err, unix.ENOSPC) // it writes to the file itself
+			err = errors.Join(err, unix.ENOSPC)
+		}
+		if p.output.err != nil { // the program only sees a closed pipe
+			err = errors.Join(err, p.output.err)
 		}
 		return fmt.Errorf("running %s: %w: %s", p.command, err, strings.TrimSpace(p.messages.String()))
 	}

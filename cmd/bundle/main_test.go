@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -211,6 +212,8 @@ func testInterrupt(t *testing.T, interruption syscall.Signal, message string) {
 		<-r.Context().Done()
 		return true
 	}
+	// Tests may run under nohup; a handled signal is not ignored in a child.
+	signal.Notify(make(chan os.Signal, 1), interruption)
 	c := s.command(buildArgs(u)...)
 	var errs bytes.Buffer
 	c.Stderr = &errs

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"strings"
 	"syscall"
 	"testing"
@@ -20,6 +21,17 @@ type asking struct {
 	*exec.Cmd
 	stdin  io.WriteCloser
 	stderr bytes.Buffer
+}
+
+// resetThatAsks runs reset on this machine with a ledger that is seen by nobody
+// else, and is gone with it: without one reset has nothing to ask. dash is to
+// execute it in its own place, after more.
+func resetThatAsks(more string) []string {
+	const ledger = `{"version": 2, "entries": [{"kind": "dir", "name": "/var/lib/airlift-example"}]}`
+	script := more + "mount -t tmpfs none /var/lib; mkdir -m 700 /var/lib/airlift; echo '" + ledger + `' >/var/lib/airlift/ledger.json; exec "$0" reset`
+	// Tests may run under nohup; a handled signal is not ignored in a child.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
+	return []string{"unshare", "--mount", "sh", "-ec", script, os.Args[0]}
 }
 
 // question is how reset's question ends.
@@ -61,7 +73,7 @@ func (a *asking) ended() (code int, stderr string) {
 func TestSignals(t *testing.T) {
 	for _, s := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
 		t.Run(fmt.Sprint(s), func(t *testing.T) {
-			a := ask(t, os.Args[0], "reset")
+			a := ask(t, resetThatAsks("")...)
 			must(t, a.Process.Signal(s))
 			if code, stderr := a.ended(); code != 130 || !strings.HasPrefix(stderr, "error: interrupted") || !strings.Contains(stderr, "hint: ") {
 				t.Errorf("exit code %d\n%s", code, stderr)
@@ -69,7 +81,7 @@ func TestSignals(t *testing.T) {
 		})
 	}
 	t.Run("SIGHUP under nohup", func(t *testing.T) {
-		a := ask(t, "sh", "-c", `trap "" HUP; exec "$0" reset`, os.Args[0])
+		a := ask(t, resetThatAsks(`trap "" HUP; `)...)
 		must(t, a.Process.Signal(syscall.SIGHUP))
 		_, err := io.WriteString(a.stdin, "n\n")
 		must(t, err)
@@ -137,7 +149,8 @@ func TestOutputNobodyReads(t *testing.T) {
 	r, w, err := os.Pipe()
 	must(t, err)
 	r.Close()
-	cmd := exec.Command(os.Args[0], "reset")
+	argv := resetThatAsks("")
+	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Env = append(os.Environ(), asMain+"=1")
 	var stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = w, &stderr
@@ -159,7 +172,8 @@ func TestTerminalIsClosed(t *testing.T) {
 	must(t, err)
 	terminal, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
 	must(t, err)
-	cmd := exec.Command(os.Args[0], "reset")
+	argv := resetThatAsks("")
+	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Env = append(os.Environ(), asMain+"=1")
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = terminal, terminal, terminal
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
