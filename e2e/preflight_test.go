@@ -105,6 +105,7 @@ func preflightCases() []preflightCase {
 		{name: "KernelLog", setup: "mount --bind /run/systemd/notify /dev/kmsg", undo: "umount /dev/kmsg"}, // a socket cannot be opened
 		{name: "DiskSpace", setup: "mount -t tmpfs -o size=10m tmpfs /usr/local", undo: "umount /usr/local"},
 		{name: "DiskSpace", setup: "mkdir /var/lib/etcd; mount -t tmpfs -o size=100m tmpfs /var/lib/etcd", undo: "umount /var/lib/etcd; rmdir /var/lib/etcd"},
+		{name: "DirOwner", setup: "install -d -o 1001 /opt/cni/bin", undo: "rm -r /opt/cni"},
 		{name: "Binaries", setup: "echo other > /usr/local/bin/kubelet", undo: "rm /usr/local/bin/kubelet"},
 	} {
 		add(c)

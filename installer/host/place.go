@@ -141,3 +141,10 @@ func (h *Host) place(path string) (string, error) {
 	}
 	return filepath.Join(dir, filepath.Base(path)), nil
 }
+
+// CheckDir reports why root must not write into a directory of the host, which
+// may be missing: on the way to it somebody else could lead root elsewhere.
+func (h *Host) CheckDir(dir string) error {
+	_, err := h.place(filepath.Join(dir, "file"))
+	return err
+}

@@ -139,6 +139,7 @@ func (s *subject) checks() []check {
 		check{"KernelTunables", s.kernelTunables},
 		check{"Overlayfs", s.overlayfs},
 		check{"DiskSpace", s.diskSpace},
+		check{"DirOwner", s.dirOwner},
 		check{"Binaries", s.binaries},
 		check{"PodNetwork", s.podNetwork},
 		check{"Clock", s.clock},

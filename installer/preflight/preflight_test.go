@@ -324,6 +324,13 @@ func TestEachCheck(t *testing.T) {
 			free, total := st.Bavail*uint64(st.Bsize), st.Blocks*uint64(st.Bsize)
 			s.Disk = []Space{{Path: "/var/lib", Bytes: free - min(free, total)/20, KeepFree: 15}} // 5 % of either will be left
 		}, says: "the kubelet evicts pods"},
+		{check: "DirOwner", breaks: func(t *testing.T, s *subject) {
+			write(t, s.Root, "/opt/cni/bin/README.md", "from a release archive")
+			if err := os.Chown(filepath.Join(s.Root, "/opt/cni/bin"), 1001, 127); err != nil {
+				t.Fatal(err)
+			}
+			s.Binaries = []host.Binary{{Path: "/opt/cni/bin/bridge", SHA256: strings.Repeat("0", 64)}}
+		}, says: "/opt/cni/bin belongs to user 1001"},
 		{check: "Binaries", breaks: func(t *testing.T, s *subject) {
 			write(t, s.Root, "/usr/local/bin/kubelet", "theirs")
 			s.Binaries = []host.Binary{{Path: "/usr/local/bin/kubelet", SHA256: strings.Repeat("0", 64)}}

@@ -43,7 +43,7 @@ func repeat(ctx context.Context, o options, _ func(string) bool) error {
 		if err != nil {
 			return fmt.Errorf("run %d: %w", i+1, err)
 		}
-		say("run %d of %d: init %.1f s, join %.1f s, every pod Ready after %.1f s; the last: %s", i+1, o.runs, r.init, r.join, r.pods, strings.Join(r.last, ", "))
+		say("run %d of %d: init %.1f s, join %.1f s, every pod Ready after %.1f s%s; the last: %s", i+1, o.runs, r.init, r.join, r.pods, r.restarted, strings.Join(r.last, ", "))
 		runs = append(runs, r)
 	}
 	fmt.Printf("\n%d runs of init and join, Kubernetes %s, %d CPUs, %d processes of load\n", len(runs), version, runtime.NumCPU(), o.load)
@@ -58,6 +58,7 @@ type clusterRun struct {
 	init, join float64
 	pods       float64 // from the start of init until all are Ready
 	last       []string
+	restarted  string // whether init restarted the kubelet to see the static pods
 }
 
 func makeCluster(ctx context.Context, own *airlift, o options, number int) (r clusterRun, err error) {
@@ -83,6 +84,9 @@ func makeCluster(ctx context.Context, own *airlift, o options, number int) (r cl
 		return r, fmt.Errorf("%w:\n%s", err, out)
 	}
 	r.init = time.Since(started).Seconds()
+	if strings.Contains(out, "the kubelet is restarted") {
+		r.restarted = " (init restarted the kubelet)"
+	}
 	args, err := site.JoinArgs(out)
 	if err != nil {
 		return r, err

@@ -1,0 +1,40 @@
+package preflight
+
+import (
+	"context"
+	"path/filepath"
+	"slices"
+
+	"airlift/fault"
+	"airlift/installer/config"
+	"airlift/installer/host"
+)
+
+// dirOwner wants every directory that files go to, and those above it, to be
+// root's: in another user's directory, root could be led to write elsewhere.
+// Release archives that were unpacked by root may have left such a directory,
+// with the owner that the archive names.
+func (s *subject) dirOwner(context.Context) []finding {
+	dirs := []string{
+		host.StateDir, config.KubernetesDir, config.ManifestsDir, s.Config.CertificatesDir, config.KubeletDir, config.CNIConfDir,
+		"/etc/systemd/system", "/etc/sysctl.d", "/etc/modules-load.d",
+	}
+	if s.Role.controlPlane() && s.Config.Etcd.External == nil {
+		dirs = append(dirs, s.Config.Etcd.Local.DataDir)
+	}
+	for _, b := range s.Binaries {
+		dirs = append(dirs, filepath.Dir(b.Path))
+	}
+	var found []finding
+	for _, dir := range slices.Compact(slices.Sorted(slices.Values(dirs))) {
+		if dir == "" {
+			continue
+		}
+		err := s.host.CheckDir(dir)
+		if err == nil || slices.ContainsFunc(found, func(f finding) bool { return f.message == err.Error() }) {
+			continue
+		}
+		found = append(found, problem(fault.Hint(err), "%v", err)...)
+	}
+	return found
+}
