@@ -28,12 +28,16 @@ func (c *Client) Checksum(ctx context.Context, sumURL, fileURL string) (string, 
 	return "", source, fmt.Errorf("reading %s: there is no sha256 checksum in it", sumURL)
 }
 
-// few names up to five of the names.
+// few lists up to five of the names, quoted: a site may send anything.
 func few(names []string) string {
-	if len(names) > 5 {
-		return fmt.Sprintf("%s and %d others", strings.Join(names[:5], ", "), len(names)-5)
+	var quoted []string
+	for _, name := range names[:min(5, len(names))] {
+		quoted = append(quoted, fmt.Sprintf("%.100q", name))
 	}
-	return strings.Join(names, ", ")
+	if len(names) > 5 {
+		return fmt.Sprintf("%s and %d others", strings.Join(quoted, ", "), len(names)-5)
+	}
+	return strings.Join(quoted, ", ")
 }
 
 // parseChecksum finds a file's sha256 in either form that sites use: the bare

@@ -459,7 +459,7 @@ func TestChecksumOfOthersOnlyMeansMissing(t *testing.T) {
 	})
 	_, _, err := newClient(t).Checksum(context.Background(), s.URL+"/runc.sha256sum", s.URL+"/runc.arm64")
 	var missing *MissingError
-	if !errors.As(err, &missing) || !strings.Contains(err.Error(), "no checksum of runc.arm64, only of runc.amd64") {
+	if !errors.As(err, &missing) || !strings.Contains(err.Error(), "no checksum of runc.arm64, only of \"runc.amd64\"") {
 		t.Errorf("err = %v", err)
 	}
 }
