@@ -125,12 +125,47 @@ func (d *demonstration) show(ctx context.Context) error {
 			return err
 		}
 	}
-	if _, err := d.site.Kubectl(ctx, "wait", "pods", "--all", "-A", "--for", "condition=Ready", "--timeout", "2m"); err != nil {
+	stop := d.reportUnready(ctx)
+	_, err := d.site.Kubectl(ctx, "wait", "pods", "--all", "-A", "--for", "condition=Ready", "--timeout", "2m")
+	stop()
+	if err != nil {
 		return err
 	}
 	out, err := d.site.Kubectl(ctx, "get", "nodes,pods", "-A", "-o", "wide")
 	fmt.Print(out)
 	return err
+}
+
+// reportUnready prints, every ten seconds until stop, which pods are not Ready,
+// with the conditions that say since when: a wait that takes long shall explain
+// itself.
+func (d *demonstration) reportUnready(ctx context.Context) (stop func()) {
+	const conditions = `jsonpath={range .items[*]}{.metadata.namespace}/{.metadata.name} on {.spec.nodeName}:{range .status.conditions[*]} {.type}={.status} since {.lastTransitionTime}{end}{"\n"}{end}`
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(10 * time.Second):
+			}
+			out, err := d.site.Kubectl(ctx, "get", "pods", "-A", "-o", conditions)
+			if err != nil {
+				continue
+			}
+			for line := range strings.Lines(out) {
+				if !strings.Contains(line, " Ready=True") {
+					fmt.Printf("   %s not Ready yet: %s", time.Now().UTC().Format(time.TimeOnly), line)
+				}
+			}
+		}
+	}()
+	return func() {
+		cancel()
+		<-done
+	}
 }
 
 func (d *demonstration) workload(ctx context.Context) error {
