@@ -204,7 +204,7 @@ func TestInterrupted(t *testing.T) {
 		}
 	})
 	t.Run("lost session", func(t *testing.T) {
-		out, err := h.Output(t.Context(), "sh", "-c", site.Installer+" init >/root/init.log 2>&1 & sleep 2; kill -HUP $!; wait $!")
+		out, err := h.Output(t.Context(), "sh", "-c", "env --default-signal=HUP "+site.Installer+" init >/root/init.log 2>&1 & sleep 2; kill -HUP $!; wait $!")
 		if code := exitCode(err); code != 130 {
 			t.Errorf("exit code %d: %v\n%s", code, err, out)
 		}

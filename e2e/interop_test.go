@@ -75,8 +75,8 @@ func TestInterop(t *testing.T) {
 			contains(t, install(t, hand, 3, "reset", "--force"), "no ledger", "/etc/kubernetes/pki", "/var/lib/etcd", "--without-ledger")
 			contains(t, install(t, hand, 2, "reset", "--force", "--without-ledger"), "yes | ./install reset --without-ledger")
 			same(t, files, settings(t, hand))
-			contains(t, answered(t, hand, 0, "reset", "--without-ledger"), "Removed:", "left: network interface cni0: ")
-			if left := run(t, hand, "sh", "-c", "find /etc/kubernetes /var/lib/etcd /var/lib/kubelet -type f; iptables-save | grep KUBE-; true"); left != "" {
+			contains(t, answered(t, hand, 0, "reset", "--without-ledger"), "Removed:", "left: network interface cni0: ", "left: /etc/kubernetes/tmp: ")
+			if left := run(t, hand, "sh", "-c", "find /etc/kubernetes /var/lib/etcd /var/lib/kubelet -path /etc/kubernetes/tmp -prune -o -type f -print; iptables-save | grep KUBE-; true"); left != "" {
 				t.Errorf("left:\n%s", left)
 			}
 			contains(t, install(t, hand, 0, "reset", "--force"), "Airlift installed nothing")

@@ -183,6 +183,8 @@ func (n *Node) closingWords(name string) string {
 		b.WriteString("Phases were skipped: what they would have removed is still listed in " + host.LedgerPath + ". Run reset again to remove it.\n")
 	case len(left) == 0 && len(n.leftImages) == 0:
 		b.WriteString("This host is as it was before.\n")
+	case n.Resetting.WithoutLedger:
+		b.WriteString("What was listed is removed. These are left:\n\n")
 	default:
 		b.WriteString("Everything that Airlift created here is removed. These are left:\n\n")
 	}
