@@ -18,40 +18,40 @@ import (
 )
 
 // A SlowDrive is a drive with one file on it that gives only so many bytes a
-// second, as a USB drive does. It is a loop device on a SlowDisk, read without
-// this machine's page cache.
+// second, as a USB drive does. It is a loop device, read without this machine's
+// page cache, and limited in the blkio cgroup that commands on a host run in.
 type SlowDrive struct {
-	disk *SlowDisk
+	dir  string
 	loop string // "/dev/loop3"
+	rate int    // bytes a second
 }
 
 // NewSlowDrive makes a drive with a copy of file, in a directory that it makes.
 func NewSlowDrive(ctx context.Context, dir, file string, bytesPerSecond int) (*SlowDrive, error) {
-	disk, err := NewSlowDisk(ctx, dir)
-	if err != nil {
-		return nil, err
+	if _, err := os.Stat(throttle + "read_bps_device"); err != nil {
+		return nil, fmt.Errorf("making a slow drive: it needs cgroup version 1: %w", err)
 	}
-	d := &SlowDrive{disk: disk}
-	if err := d.make(ctx, file, bytesPerSecond); err != nil {
+	d := &SlowDrive{dir: dir, rate: bytesPerSecond}
+	if err := d.make(ctx, file); err != nil {
 		return nil, errors.Join(fmt.Errorf("making a slow drive: %w", err), d.Remove())
 	}
 	return d, nil
 }
 
-func (d *SlowDrive) make(ctx context.Context, file string, bytesPerSecond int) error {
-	content := filepath.Join(d.disk.Dir, "content")
-	if err := os.Mkdir(content, 0o755); err != nil {
+func (d *SlowDrive) make(ctx context.Context, file string) error {
+	content := filepath.Join(d.dir, "content")
+	if err := os.MkdirAll(content, 0o755); err != nil {
 		return err
 	}
 	size, err := copyFile(file, filepath.Join(content, filepath.Base(file)))
 	if err != nil {
 		return err
 	}
-	image := filepath.Join(d.disk.Dir, "drive.img")
+	image := filepath.Join(d.dir, "drive.img")
 	for _, argv := range [][]string{
 		{"truncate", "--size", strconv.FormatInt(size+size/8+32<<20, 10), image},
 		{"mkfs.ext4", "-q", "-m", "0", "-O", "^has_journal", "-d", content, image},
-		{"sync", "-f", d.disk.Dir},
+		{"sync", image},
 	} {
 		if err := run(ctx, argv...); err != nil {
 			return err
@@ -62,7 +62,7 @@ func (d *SlowDrive) make(ctx context.Context, file string, bytesPerSecond int) e
 		return fmt.Errorf("running losetup: %w", err)
 	}
 	d.loop = string(bytes.TrimSpace(out))
-	return d.disk.Limit(bytesPerSecond)
+	return nil
 }
 
 func copyFile(from, to string) (size int64, err error) {
@@ -85,15 +85,17 @@ func (d *SlowDrive) Plug(ctx context.Context, h *lab.Host, at string) error {
 	if err := unix.Stat(d.loop, &stat); err != nil {
 		return fmt.Errorf("plugging in a drive: %w", err)
 	}
-	script := fmt.Sprintf("rm -f /root/drive; mknod /root/drive b %d %d; mkdir -p %[3]s; mount -o ro /root/drive %[3]s",
-		unix.Major(stat.Rdev), unix.Minor(stat.Rdev), at)
+	script := fmt.Sprintf(`mkdir -p %[3]s; mknod %[3]s.device b %[1]d %[2]d; mount -o ro %[3]s.device %[3]s
+		cgroup=$(sed -n 's/^[0-9]*:[^:]*\bblkio\b[^:]*://p' /proc/self/cgroup)
+		echo "%[1]d:%[2]d %[4]d" > "/sys/fs/cgroup/blkio$cgroup/blkio.throttle.read_bps_device"`,
+		unix.Major(stat.Rdev), unix.Minor(stat.Rdev), at, d.rate)
 	_, err := h.Output(ctx, "sh", "-ec", script)
 	return err
 }
 
 // Unplug unmounts it, which also empties the host's cache of it.
 func (d *SlowDrive) Unplug(ctx context.Context, h *lab.Host, at string) error {
-	_, err := h.Output(ctx, "sh", "-ec", "umount "+at+"; rm /root/drive")
+	_, err := h.Output(ctx, "sh", "-ec", fmt.Sprintf("umount %[1]s; rm %[1]s.device; rmdir %[1]s", at))
 	return err
 }
 
@@ -105,5 +107,5 @@ func (d *SlowDrive) Remove() error {
 			errs = append(errs, fmt.Errorf("removing a drive: %w: %s", err, strings.TrimSpace(string(out))))
 		}
 	}
-	return errors.Join(append(errs, d.disk.Remove())...)
+	return errors.Join(append(errs, os.RemoveAll(d.dir))...)
 }
