@@ -27,6 +27,13 @@ func (n *Node) addon(name string) func(context.Context) error {
 		case n.PrintManifest || n.RenderDir != "":
 			return n.renderAddon(name, objects)
 		}
+		if n.payload != nil && !n.Single {
+			// The kubelet would try to pull an image that is not there yet, and wait
+			// for longer each time before it looks again: up to minutes.
+			if err := n.waitImages(name)(ctx); err != nil {
+				return err
+			}
+		}
 		if name == "coredns" {
 			objects = n.holdCoreDNS(objects)
 		}

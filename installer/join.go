@@ -32,7 +32,10 @@ func (n *Node) Join() []Step {
 		}
 		return []Step{s}
 	}
-	images, doc := []string{"pause"}, "import the images a worker needs"
+	// The cluster's DaemonSets have pods for this node as soon as it is known. The
+	// kubelet would try to pull an image that is not there yet, and wait for longer
+	// each time before it looks again: up to minutes.
+	images, doc := []string{"pause", "kube-proxy", "flannel"}, "import the images a worker needs"
 	if n.role != preflight.Join {
 		images, doc = append(append(images, "etcd"), components...), "import the control plane's images"
 	}
