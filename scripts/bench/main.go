@@ -47,6 +47,7 @@ type options struct {
 	json              string
 	load              int    // processes that keep processors busy
 	keep              string // a directory for logs
+	slow              time.Duration
 }
 
 func command(ctx context.Context, args []string) error {
@@ -69,6 +70,7 @@ func command(ctx context.Context, args []string) error {
 	f.StringVar(&o.rig, "upstream", "bin/upstream", "the `program` that stands for the sites on the internet")
 	f.IntVar(&o.runs, "runs", 3, "how `often` each way is measured")
 	f.IntVar(&o.load, "load", 0, "repeat: how many `processes` keep the processors busy")
+	f.DurationVar(&o.slow, "slow", 25*time.Second, "repeat: a run is slow if its last pod is Ready this `long` after join has returned")
 	f.StringVar(&o.keep, "keep", "", "repeat: a `directory` for the logs of slow runs")
 	f.StringVar(&o.only, "only", "", "only these `parts`, separated by commas: "+strings.Join(parts, ", "))
 	f.StringVar(&o.json, "json", "", "also write every measurement to this `file`")

@@ -18,10 +18,6 @@ import (
 // repeatLab is the lab of "bench repeat".
 const repeatLab = "repeat"
 
-// slowRun is how long after join has returned every pod of a run may need to be
-// Ready, until the run counts as slow and its logs are kept.
-const slowRun = 25 * time.Second
-
 // repeat makes a cluster of two fresh hosts again and again, and prints how the
 // times until every pod was Ready are spread: a mean hides a rare long wait.
 func repeat(ctx context.Context, o options, _ func(string) bool) error {
@@ -102,7 +98,7 @@ func makeCluster(ctx context.Context, own *airlift, o options, number int) (r cl
 		return r, keepLogs(ctx, l, o.keep, number, err)
 	}
 	r.pods, r.last = end.Pods.Sub(started).Seconds(), end.Last
-	if end.Pods.Sub(joined) > slowRun {
+	if end.Pods.Sub(joined) > o.slow {
 		return r, keepLogs(ctx, l, o.keep, number, nil)
 	}
 	return r, nil
