@@ -40,7 +40,8 @@ func flannelCNIScript(podSubnet string) (string, error) {
 }
 
 // The kubelet makes /dev/termination-log anew each time it starts a container:
-// a subnet file that is older may be of another cluster.
+// a subnet file that is older may be of another cluster. busybox compares whole
+// seconds, and flanneld can be that fast: a file of the same second counts as new.
 const flannelCNITemplate = `set -eu
 conflist=/etc/cni/net.d/10-flannel.conflist
 subnet_file=/run/flannel/subnet.env
@@ -48,7 +49,7 @@ for file in /etc/cni/net.d/*.conf /etc/cni/net.d/*.conflist /etc/cni/net.d/*.jso
   if [ -e "$file" ] && expr "$file" '<' "$conflist" >/dev/null; then exit 0; fi
 done
 tries=60
-until [ "$subnet_file" -nt /dev/termination-log ]; do
+until [ -e "$subnet_file" ] && ! [ "$subnet_file" -ot /dev/termination-log ]; do
   tries=$((tries - 1))
   if [ "$tries" -lt 0 ]; then
     if [ -e "$conflist" ]; then exit 0; fi

@@ -81,13 +81,16 @@ func TestFlannelHook(t *testing.T) {
 			expect("no subnet yet, settings there", map[string]string{conflist: own}, own, true)
 			expect("no subnet yet", none, "", false)
 			// From before this flanneld was started.
-			old := time.Now().Add(-time.Hour)
 			reset(t, root, subnet)
-			if err := os.Chtimes(filepath.Join(root, env), old, old); err != nil {
-				t.Fatal(err)
-			}
+			written(t, root, env, -time.Hour)
 			if out, err := hook(t, root, cfg); err == nil || !strings.Contains(out, "no subnet for this node yet") {
 				t.Errorf("an old subnet file: %v\n%s", err, out)
+			}
+			// By a fast flanneld, a tenth of a second after its start.
+			reset(t, root, subnet)
+			written(t, root, env, time.Second/10)
+			if out, err := hook(t, root, cfg); err != nil {
+				t.Errorf("a subnet file of the second in which the container started: %v\n%s", err, out)
 			}
 		})
 	}
@@ -118,7 +121,7 @@ func reset(t *testing.T, root string, files map[string]string) {
 			t.Fatal(err)
 		}
 	}
-	// As the kubelet does at a container's start, shortly before.
+	// As the kubelet does at a container's start.
 	started := filepath.Join(root, "dev/termination-log")
 	files[started] = ""
 	for name, text := range files {
@@ -127,8 +130,20 @@ func reset(t *testing.T, root string, files map[string]string) {
 			t.Fatal(err)
 		}
 	}
-	before := time.Now().Add(-time.Second)
-	if err := os.Chtimes(started, before, before); err != nil {
+	if err := os.Chtimes(started, containerStart, containerStart); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// containerStart is when the kubelet made the container's termination log, at
+// the start of a second.
+var containerStart = time.Now().Add(-time.Minute).Truncate(time.Second)
+
+// written says that a file was written this long after the container's start.
+func written(t *testing.T, root, name string, after time.Duration) {
+	t.Helper()
+	at := containerStart.Add(after)
+	if err := os.Chtimes(filepath.Join(root, name), at, at); err != nil {
 		t.Fatal(err)
 	}
 }
