@@ -13,8 +13,8 @@ import (
 
 // Pages are the pages whose commands are run, in the order in which e2e takes them.
 var Pages = []string{
-	"README.md", "docs/install.md", "docs/configuration.md", "docs/certificates.md", "docs/preflight.md",
-	"docs/troubleshooting.md", "docs/offline-sites.md", "docs/high-availability.md",
+	"README.md", "docs/certificates.md", "docs/preflight.md", "docs/troubleshooting.md", "docs/offline-sites.md",
+	"docs/install.md", "docs/configuration.md", "docs/high-availability.md",
 	"docs/benchmarks.md", "docs/architecture.md", "CONTRIBUTING.md",
 }
 
