@@ -124,7 +124,7 @@ func (r *reader) run(t *testing.T, h *lab.Host, script string) (string, error) {
 var values = map[string]*regexp.Regexp{
 	"TOKEN": regexp.MustCompile(`--token ([a-z0-9]{6}\.[a-z0-9]{16})`),
 	"HASH":  regexp.MustCompile(`--discovery-token-ca-cert-hash sha256:([0-9a-f]{64})`),
-	"KEY":   regexp.MustCompile(`(?:--certificate-key |^\s+|key: ?)([0-9a-f]{64})\b`),
+	"KEY":   regexp.MustCompile(`--certificate-key ([0-9a-f]{64})\b`),
 }
 
 // learn remembers what the placeholders stand for from now on.
