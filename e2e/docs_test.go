@@ -1,0 +1,139 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"path"
+	"regexp"
+	"strings"
+	"testing"
+
+	"airlift/scripts/docs"
+	"airlift/scripts/lab"
+	"airlift/scripts/site"
+)
+
+// TestDocs runs the commands that the documentation has for hosts, in the order of
+// the pages. All pages share two hosts. Commands of a connected machine are run by
+// cmd/bundle's tests.
+func TestDocs(t *testing.T) {
+	pages, err := docs.Read("..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := up(t, lab.Options{Name: "e2e-docs", Hosts: 2})
+	r := &reader{site: s, values: map[string]string{"HOST": s.Hosts[0].Addr.String()}}
+	left := 0
+	for _, p := range pages {
+		if !t.Run(path.Base(p.Path), func(t *testing.T) { left += r.follow(t, p) }) {
+			diagnose(t, s)
+			t.FailNow() // the next page needs the hosts
+		}
+	}
+	if left > 0 {
+		t.Logf("%d BLOCKS WERE NOT RUN, with the reasons above", left)
+	}
+}
+
+// A reader types at the hosts what the pages say.
+type reader struct {
+	site   *site.Site
+	values map[string]string // what the placeholders stand for, from the last output that had it
+}
+
+// follow runs a page, and returns how many of its blocks are not run.
+func (r *reader) follow(t *testing.T, p docs.Page) (left int) {
+	prepared := false
+	for _, b := range p.Blocks {
+		if b.NotBy != "" {
+			t.Logf("NOT RUN: %s:%d: %s", p.Path, b.Line, b.NotBy)
+			left++
+		}
+		for _, name := range b.On {
+			h := r.host(name)
+			if h == nil {
+				continue // the connected machine
+			}
+			if !prepared {
+				r.prepare(t, p.Bare)
+				prepared = true
+			}
+			script := b.Text
+			if b.File != "" {
+				script = fmt.Sprintf("mkdir -p %s\ncat > %s <<'END OF FILE'\n%sEND OF FILE\n", path.Dir(b.File), b.File, b.Text)
+			}
+			if out, err := r.run(t, h, script); err != nil {
+				t.Fatalf("%s:%d: on %s: %v\n%s", p.Path, b.Line, name, err, out)
+			}
+		}
+	}
+	return left
+}
+
+func (r *reader) host(name string) *lab.Host {
+	for _, h := range r.site.Hosts {
+		if h.Name == name {
+			return h
+		}
+	}
+	return nil
+}
+
+// prepare makes the hosts what a page begins with: bare, or host1 a control plane.
+func (r *reader) prepare(t *testing.T, bare bool) {
+	t.Helper()
+	first := r.site.Hosts[0]
+	for _, h := range r.site.Hosts {
+		run(t, h, "rm", "-f", exports)
+		if bare {
+			install(t, h, 0, "reset", "--force")
+		}
+	}
+	if _, err := first.Output(t.Context(), "test", "-e", "/etc/kubernetes/admin.conf"); !bare && err != nil {
+		r.learn(install(t, first, 0, "init"))
+	}
+}
+
+// exports has the variables that a page has exported on a host, as a terminal keeps
+// them from one block to the next.
+const exports = "/root/.exports"
+
+// run runs a block as an operator's shell does, up to the first command that fails.
+func (r *reader) run(t *testing.T, h *lab.Host, script string) (string, error) {
+	for _, name := range []string{"HOST", "TOKEN", "HASH", "KEY"} {
+		word := regexp.MustCompile(`\b` + name + `\b`)
+		if !word.MatchString(script) {
+			continue
+		}
+		if r.values[name] == "" {
+			return "", fmt.Errorf("no output so far has a value for %s", name)
+		}
+		script = word.ReplaceAllLiteralString(script, r.values[name])
+	}
+	var out bytes.Buffer
+	w := io.MultiWriter(t.Output(), &out)
+	err := h.Exec(t.Context(), nil, w, w, "bash", "-eux", "-o", "pipefail", "-c",
+		"set +x; test ! -e "+exports+" || . "+exports+"; set -x\n"+script+"\nset +x; export -p > "+exports)
+	r.learn(out.String())
+	return out.String(), err
+}
+
+var values = map[string]*regexp.Regexp{
+	"TOKEN": regexp.MustCompile(`--token ([a-z0-9]{6}\.[a-z0-9]{16})`),
+	"HASH":  regexp.MustCompile(`--discovery-token-ca-cert-hash sha256:([0-9a-f]{64})`),
+	"KEY":   regexp.MustCompile(`--certificate-key ([0-9a-f]{64})\b`),
+}
+
+// learn remembers what the placeholders stand for from now on.
+func (r *reader) learn(output string) {
+	for line := range strings.Lines(output) {
+		for name, value := range values {
+			if m := value.FindStringSubmatch(line); m != nil {
+				r.values[name] = m[1]
+			}
+		}
+	}
+}
