@@ -288,7 +288,6 @@ func (n *Node) waitControlPlane(ctx context.Context) error {
 	if err := n.placeHeld(); err != nil || begun {
 		return err
 	}
-	n.startStandIn(ctx)
 	return n.client.EnsureControllerAccounts(ctx)
 }
 

@@ -21,7 +21,7 @@ func (n *Node) Reset() []Step {
 	return []Step{
 		{Name: "preflight", Doc: "look at what is installed here", Run: n.resetPreflight},
 		{Name: "remove-etcd-member", Doc: "take this host's etcd out of the cluster", Run: n.removeEtcdMember},
-		{Name: "stop-kubelet", Doc: "stop the kubelet", Run: n.stopKubelet},
+		{Name: "stop-kubelet", Doc: "stop the kubelet", Run: n.Host.StopKubelet},
 		{Name: "remove-pods", Doc: "stop and remove all pods", Run: n.removePods},
 		{Name: "cleanup-node", Doc: "remove what was installed and made", Steps: []Step{
 			{Name: "images", Doc: "restore the image names in an existing containerd", Run: n.restoreImages},
@@ -96,14 +96,6 @@ func DescribePlan(plan host.Plan) string {
 
 // nothingInstalled is said of a host without a ledger and without a node.
 const nothingInstalled = "Airlift installed nothing on this host: nothing was changed.\n"
-
-// stopKubelet also ends a stand-in that is still there.
-func (n *Node) stopKubelet(ctx context.Context) error {
-	if err := n.Host.Stop(ctx, standInUnit); err != nil {
-		return err
-	}
-	return n.Host.StopKubelet(ctx)
-}
 
 // resetPreflight refuses what would end a cluster that others are in.
 func (n *Node) resetPreflight(ctx context.Context) error {
