@@ -15,8 +15,8 @@ import (
 // seconds to become the leader and then, up to v1.30, waits for ten more before
 // it looks at the nodes (nodeipam's listNodes); what it finds there it keeps.
 // Where anything about its ranges is out of the ordinary it is left to it.
-func (n *Node) assignPodCIDR(ctx context.Context) error {
-	flags, _, err := n.staticPod("kube-controller-manager")
+func (a *api) assignPodCIDR(ctx context.Context) error {
+	flags, _, err := readStaticPod(a.host, "kube-controller-manager")
 	if err != nil {
 		return err
 	}
@@ -25,8 +25,8 @@ func (n *Node) assignPodCIDR(ctx context.Context) error {
 		return nil
 	}
 	defer timeline.Wait(ctx, "the node").End()
-	changed, err := n.client.AssignPodCIDRs(ctx, n.Config.NodeRegistration.Name, ranges)
-	n.changed(changed)
+	changed, err := a.client.AssignPodCIDRs(ctx, a.config.NodeRegistration.Name, ranges)
+	a.changed(changed)
 	return err
 }
 
