@@ -176,8 +176,18 @@ func (r *Reset) Run(ctx context.Context) error {
 	if err := r.host.Commit(); err != nil {
 		return err
 	}
-	if err := runReset(ctx, r.console, r.Steps(), r.config.SkipPhases); err != nil {
+	failed, err := runReset(ctx, r.console, r.Steps(), r.config.SkipPhases)
+	if err != nil {
 		return err
+	}
+	if len(failed) > 0 {
+		left, err := r.remaining()
+		if err != nil {
+			failed = append(failed, err.Error())
+		}
+		r.console.Summary(left)
+		return fault.New(fault.Failure, "run reset again; if it fails the same way, reboot the host and run it once more",
+			"not everything could be removed:\n  - %s", strings.Join(failed, "\n  - "))
 	}
 	r.console.Summary(r.closingWords(name))
 	r.console.close()
@@ -187,6 +197,30 @@ func (r *Reset) Run(ctx context.Context) error {
 // RunPhase runs one step alone.
 func (r *Reset) RunPhase(ctx context.Context, name string) error {
 	return RunPhase(ctx, r.console, r.Steps(), name)
+}
+
+// remaining lists what is still there after steps that failed: what the ledger
+// still has, and what stays on purpose.
+func (r *Reset) remaining() (string, error) {
+	now, err := r.host.Plan()
+	if err != nil {
+		return "", err
+	}
+	var b strings.Builder
+	for _, part := range []struct {
+		heading string
+		items   host.Plan
+	}{
+		{"Not removed yet:", now.Of(host.Remove, host.Empty)}, {"Left on purpose:", r.host.Left(r.plan)},
+	} {
+		if len(part.items) > 0 {
+			fmt.Fprintf(&b, "%s\n\n%s\n\n", part.heading, listed(part.items))
+		}
+	}
+	for _, image := range r.leftImages {
+		fmt.Fprintf(&b, "    left: %s\n", image)
+	}
+	return b.String(), nil
 }
 
 // closingWords lists what reset has left.
@@ -219,14 +253,12 @@ func (r *Reset) closingWords(name string) string {
 // host has been changed then.
 var beforeChanges = []string{"preflight", "remove-etcd-member"}
 
-// runReset runs reset's steps. Unlike init and join it goes on after a step
+// runReset runs reset's steps, and returns what failed. Unlike init and join it goes on after a step
 // that failed, because what comes after is worth doing all the same.
-func runReset(ctx context.Context, c *Console, steps []Step, skip []string) error {
-	skip, err := skipped(steps, skip)
-	if err != nil {
-		return err
+func runReset(ctx context.Context, c *Console, steps []Step, skip []string) (failed []string, err error) {
+	if skip, err = skipped(steps, skip); err != nil {
+		return nil, err
 	}
-	var failed []string
 	for i, s := range steps {
 		begin(c, i, steps)
 		for _, sub := range append([]Step{s}, s.Steps...) {
@@ -239,7 +271,7 @@ func runReset(ctx context.Context, c *Console, steps []Step, skip []string) erro
 			}
 			err := sub.Run(ctx)
 			if errors.Is(err, context.Canceled) || err != nil && slices.Contains(beforeChanges, s.Name) {
-				return err
+				return nil, err
 			}
 			if err != nil {
 				c.Warn("%s", err)
@@ -247,11 +279,7 @@ func runReset(ctx context.Context, c *Console, steps []Step, skip []string) erro
 			}
 		}
 	}
-	if len(failed) > 0 {
-		return fault.New(fault.Failure, "run reset again; if it fails the same way, reboot the host and run it once more",
-			"not everything could be removed:\n  - %s", strings.Join(failed, "\n  - "))
-	}
-	return nil
+	return failed, nil
 }
 
 // DryRun shows what Run would do, and changes nothing.

@@ -179,4 +179,12 @@ func TestPlanReset(t *testing.T) {
 	if !strings.Contains(text, "/data/etcd: it holds etcd's data") || strings.Contains(text, "/var/lib/etcd") {
 		t.Errorf("the plan:\n%s", text)
 	}
+	// After steps that failed, what is still there is listed, and nothing else.
+	if err := os.RemoveAll(stacked.host.Path("/etc/kubernetes/pki")); err != nil {
+		t.Fatal(err)
+	}
+	left, err := stacked.remaining()
+	if err != nil || !strings.Contains(left, "Not removed yet:") || !strings.Contains(left, "/data/etcd: it holds etcd's data") || strings.Contains(left, "/etc/kubernetes/pki") {
+		t.Errorf("left after a failed reset (%v):\n%s", err, left)
+	}
 }
