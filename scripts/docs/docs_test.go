@@ -6,6 +6,7 @@ import (
 	"path"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -93,6 +94,36 @@ func TestBlocks(t *testing.T) {
 	t.Logf("%d blocks are run, %d are not", run, not)
 	if run < 30 {
 		t.Errorf("only %d blocks are run", run)
+	}
+}
+
+// TestReadmeTasksAreRun wants each command of README's table of tasks to be run on
+// some page, with the same flags at least.
+func TestReadmeTasksAreRun(t *testing.T) {
+	pages, err := Read(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var lines []string
+	for _, p := range pages {
+		for _, b := range p.Blocks {
+			if len(b.On) > 0 && b.File == "" {
+				lines = append(lines, strings.Split(b.Text, "\n")...)
+			}
+		}
+	}
+	tasks := regexp.MustCompile("(?m)^\\|.*`(\\./install [^`]+)`.*\\|$").FindAllStringSubmatch(read(t, "README.md"), -1)
+	if len(tasks) < 5 {
+		t.Fatalf("README.md has %d tasks", len(tasks))
+	}
+	for _, task := range tasks {
+		words := strings.Fields(task[1])
+		if !slices.ContainsFunc(lines, func(line string) bool {
+			has := strings.Fields(line)
+			return !slices.ContainsFunc(words, func(w string) bool { return !slices.Contains(has, w) })
+		}) {
+			t.Errorf("no block runs %q", task[1])
+		}
 	}
 }
 
