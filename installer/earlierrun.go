@@ -65,8 +65,8 @@ func differences(is, want config.Cluster) (list []string) {
 	for _, setting := range []struct{ name, is, want string }{
 		{"Kubernetes version", is.KubernetesVersion, want.KubernetesVersion},
 		{"--control-plane-endpoint", is.ControlPlaneEndpoint, want.ControlPlaneEndpoint},
-		{"--pod-network-cidr", is.Networking.PodSubnet, want.Networking.PodSubnet},
-		{"--service-cidr", is.Networking.ServiceSubnet, want.Networking.ServiceSubnet},
+		{"--pod-network-cidr", is.Networking.PodSubnet.String(), want.Networking.PodSubnet.String()},
+		{"--service-cidr", is.Networking.ServiceSubnet.String(), want.Networking.ServiceSubnet.String()},
 		{"--service-dns-domain", is.Networking.DNSDomain, want.Networking.DNSDomain},
 	} {
 		if setting.is != setting.want {

@@ -5,8 +5,8 @@ import (
 	"context"
 	"net/netip"
 	"strconv"
-	"strings"
 
+	"airlift/installer/config"
 	"airlift/installer/timeline"
 )
 
@@ -48,19 +48,14 @@ func firstPodCIDRs(flags map[string]string) []string {
 	if flags["allocate-node-cidrs"] != "true" || cmp.Or(flags["cidr-allocator-type"], "RangeAllocator") != "RangeAllocator" {
 		return nil
 	}
-	var services []netip.Prefix
-	for _, text := range strings.Split(flags["service-cluster-ip-range"], ",") {
-		service, err := netip.ParsePrefix(text)
-		if err != nil {
-			return nil
-		}
-		services = append(services, service)
+	services := config.ParseCIDRs(flags["service-cluster-ip-range"]).Prefixes()
+	clusters := config.ParseCIDRs(flags["cluster-cidr"]).Prefixes()
+	if services == nil {
+		return nil
 	}
-	clusters := strings.Split(flags["cluster-cidr"], ",")
 	var ranges []string
-	for _, text := range clusters {
-		cluster, err := netip.ParsePrefix(text)
-		if err != nil || cluster != cluster.Masked() {
+	for _, cluster := range clusters {
+		if cluster != cluster.Masked() {
 			return nil
 		}
 		size, ok := maskSize(flags, cluster, len(clusters) > 1)

@@ -3,7 +3,7 @@ package installer
 import (
 	"context"
 
-	"strings"
+	"net/netip"
 	"time"
 
 	kubeproxyv1 "k8s.io/kube-proxy/config/v1alpha1"
@@ -82,7 +82,7 @@ func (r runtimeStep) prepareKernel(ctx context.Context, proxy *kubeproxyv1.KubeP
 	if err != nil {
 		return err
 	}
-	ipv4, ipv6 := families(r.config.Networking.PodSubnet, r.config.Facts.NodeIP)
+	ipv4, ipv6 := families(r.config)
 	more, err := r.host.SetSysctls(ctx, host.NodeSysctls(ipv6, ipv4))
 	if err != nil {
 		return err
@@ -104,11 +104,11 @@ func kernelModules(proxy *kubeproxyv1.KubeProxyConfiguration) []string {
 	return modules
 }
 
-// families says which address families pods or this node use.
-func families(ranges ...string) (ipv4, ipv6 bool) {
-	for _, r := range ranges {
-		ipv6 = ipv6 || strings.Contains(r, ":")
-		ipv4 = ipv4 || strings.Contains(r, ".")
+// families reports which address families pods or this node use.
+func families(c *config.Config) (ipv4, ipv6 bool) {
+	ipv4, ipv6 = c.Networking.PodSubnet.Families()
+	if ip, err := netip.ParseAddr(c.Facts.NodeIP); err == nil {
+		ipv4, ipv6 = ipv4 || ip.Is4(), ipv6 || ip.Is6()
 	}
 	return ipv4, ipv6
 }
@@ -123,7 +123,7 @@ func (r runtimeStep) prepareRoutes(ctx context.Context) error {
 	if err := r.host.InstallStub(ctx, r.plan.bundle.file.Installer().SHA256); err != nil {
 		return err
 	}
-	return r.host.EnsureServiceRoute(ctx, r.config.Networking.ServiceSubnet, r.config.Facts.Interface)
+	return r.host.EnsureServiceRoute(ctx, r.config.Networking.ServiceSubnet.Prefixes(), r.config.Facts.Interface)
 }
 
 // writeContainerd writes configuration and unit.

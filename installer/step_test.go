@@ -128,12 +128,12 @@ func TestResetGoesOnPastErrors(t *testing.T) {
 }
 
 func TestDifferencesAreNamed(t *testing.T) {
-	is := config.Cluster{KubernetesVersion: "v1.29.15", Networking: config.Networking{PodSubnet: "10.244.0.0/16", DNSDomain: "cluster.local"}}
+	is := config.Cluster{KubernetesVersion: "v1.29.15", Networking: config.Networking{PodSubnet: config.ParseCIDRs("10.244.0.0/16"), DNSDomain: "cluster.local"}}
 	if diff := differences(is, is); diff != nil {
 		t.Errorf("a cluster differs from itself: %q", diff)
 	}
 	want := is
-	want.KubernetesVersion, want.Networking.PodSubnet, want.ControlPlaneEndpoint = "v1.30.1", "10.60.0.0/16", "vip:6443"
+	want.KubernetesVersion, want.Networking.PodSubnet, want.ControlPlaneEndpoint = "v1.30.1", config.ParseCIDRs("10.60.0.0/16"), "vip:6443"
 	got := strings.Join(differences(is, want), "\n")
 	for _, w := range []string{"v1.29.15, asked for is v1.30.1", "10.244.0.0/16, asked for is 10.60.0.0/16", "--control-plane-endpoint is not set, asked for is vip:6443"} {
 		if !strings.Contains(got, w) {
