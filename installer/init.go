@@ -389,8 +389,8 @@ func (n *Node) waitSystem(ctx context.Context) error {
 	}
 	// Where the API came later than etcd's startup probe succeeded, or the
 	// kubelet was there before either, it shows static pods when it starts.
-	want.Late = max(5*time.Second, time.Until(n.placed.Add(15*time.Second)))
-	want.OnLate = func() error {
+	want.MissingAfter = max(5*time.Second, time.Until(n.placed.Add(15*time.Second)))
+	want.OnMissing = func() error {
 		n.Console.Debug(1, "the kubelet is restarted to show the static pods")
 		return n.Host.Restart(ctx, "kubelet.service")
 	}

@@ -278,7 +278,7 @@ func (n *Node) claims() []host.Claim {
 // claimEtcd claims etcd's data directory, where a phase runs alone.
 func (n *Node) claimEtcd() error {
 	for _, c := range n.claims() {
-		if c.Holds == host.EtcdData {
+		if c.Contents == host.EtcdData {
 			return n.claim(c)
 		}
 	}
@@ -520,7 +520,7 @@ func (n *Node) ownKubeletCertDir() error {
 	if strings.HasPrefix(dir, config.KubeletDir+"/") || n.exists(dir) {
 		return nil
 	}
-	return n.Host.Claim(host.Claim{Path: dir, Holds: "the kubelet's certificates"})
+	return n.Host.Claim(host.Claim{Path: dir, Contents: "the kubelet's certificates"})
 }
 
 // podNetwork writes this node's CNI configuration, from the pod CIDR that the

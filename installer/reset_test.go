@@ -163,7 +163,7 @@ func TestPlanReset(t *testing.T) {
 	kubeadms.Resetting.Force = true
 	plan, err := kubeadms.PlanReset()
 	if plan != nil || fault.ExitCode(err) != fault.Preflight || !strings.Contains(fault.Hint(err), "--without-ledger") ||
-		!strings.Contains(err.Error(), "/etc/kubernetes/pki: it holds certificates") || strings.Contains(err.Error(), "/etcd") {
+		!strings.Contains(err.Error(), "/etc/kubernetes/pki: it contains certificates") || strings.Contains(err.Error(), "/etcd") {
 		t.Errorf("kubeadm's node: %v %v, hint %s", plan, err, fault.Hint(err))
 	}
 	if exists := kubeadms.exists(host.LedgerPath); exists {
@@ -177,7 +177,7 @@ func TestPlanReset(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := DescribePlan(plan)
-	if !strings.Contains(text, "/data/etcd: it holds etcd's data") || strings.Contains(text, "/var/lib/etcd") {
+	if !strings.Contains(text, "/data/etcd: it contains etcd's data") || strings.Contains(text, "/var/lib/etcd") {
 		t.Errorf("the plan:\n%s", text)
 	}
 }

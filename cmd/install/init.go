@@ -128,7 +128,7 @@ func (in *initFlags) open(cmd *cobra.Command) (n *installer.Node, done func(), e
 		cfg.LocalAPIEndpoint.AdvertiseAddress = ""
 	}
 	done, err = openIn(ctx, n, in.rootfs, host.Options{
-		Elsewhere:     in.rootfs != "" || n.PrintManifest || n.RenderDir != "",
+		ForOtherHost:  in.rootfs != "" || n.PrintManifest || n.RenderDir != "",
 		NodeIP:        cfg.LocalAPIEndpoint.AdvertiseAddress,
 		AddressFlag:   "--apiserver-advertise-address",
 		PodSubnet:     cfg.Networking.PodSubnet,

@@ -2,8 +2,8 @@ package cluster
 
 import "time"
 
-// Names that kubeadm gives to what it makes (cmd/kubeadm/app/constants,
-// v1.29.15). Other tools look for them.
+// Names that kubeadm uses (cmd/kubeadm/app/constants, v1.29.15). Other tools
+// depend on them.
 const (
 	systemNamespace = "kube-system"
 
@@ -13,7 +13,7 @@ const (
 	kubeletConfigKey = "kubelet"
 
 	certsSecret = "kubeadm-certs"
-	// certsTokenTTL is how long uploaded certificates live (kubeadm's
+	// certsTokenTTL is the lifetime of uploaded certificates (kubeadm's
 	// DefaultCertTokenDuration).
 	certsTokenTTL = 2 * time.Hour
 
