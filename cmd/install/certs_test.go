@@ -22,7 +22,7 @@ import (
 	"airlift/installer/config"
 	"airlift/installer/host"
 	"airlift/installer/pki"
-	"airlift/installer/render/oracle"
+	"airlift/scripts/oracle"
 )
 
 // certsConfig is the node whose files the tests below work on, and kubeadm's

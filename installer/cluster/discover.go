@@ -34,8 +34,8 @@ type Found struct {
 
 // How long to retry failures that may be temporary.
 const (
-	// defaultTimeout is kubeadm's for discovery.
-	defaultTimeout = 5 * time.Minute
+	// defaultTimeout limits discovery if the configuration does not.
+	defaultTimeout = config.DefaultDiscoveryTimeout
 	// While init is still running, cluster-info may be missing, unreadable
 	// for anonymous users, or not signed yet.
 	freshGrace = 60 * time.Second

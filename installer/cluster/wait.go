@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"time"
 
+	"k8s.io/apimachinery/pkg/watch"
+
 	"airlift/fault"
 	"airlift/installer/timeline"
-
-	"k8s.io/apimachinery/pkg/watch"
 )
 
 // Report is called with a short state each time that what a wait sees changes.

@@ -56,7 +56,7 @@ func (c *Client) WaitForAPI(ctx context.Context, timeout time.Duration, report R
 		timeout: timeout, report: report,
 		hint: kubeletHint + "; its containers: crictl ps -a, crictl logs ID; their logs: /var/log/pods",
 		epilogue: func(ctx context.Context) string {
-			_, state := kubeletHealth(ctx, KubeletHealthURL)
+			_, state := kubeletHealth(ctx, kubeletHealthURL)
 			return state
 		},
 	}
@@ -111,7 +111,7 @@ func WaitForKubeconfig(ctx context.Context, path, server string, timeout time.Du
 		short:   "the kubelet's certificate",
 		timeout: timeout, report: report, hint: kubeletHint,
 		epilogue: func(ctx context.Context) string {
-			_, state := kubeletHealth(ctx, KubeletHealthURL)
+			_, state := kubeletHealth(ctx, kubeletHealthURL)
 			return state
 		},
 	}

@@ -1,9 +1,9 @@
 package config
 
 import (
-	"airlift/fault"
-
 	"k8s.io/apimachinery/pkg/util/version"
+
+	"airlift/fault"
 )
 
 // maxKubeletSkew is how many minor versions a kubelet may be older than the

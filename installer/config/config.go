@@ -273,6 +273,18 @@ type Facts struct {
 	MemoryBytes uint64
 }
 
+// Ports that kubeadm does not let users change (cmd/kubeadm/app/constants), and
+// the kubelet's defaults.
+const (
+	EtcdClientPort        = 2379
+	EtcdPeerPort          = 2380
+	EtcdMetricsPort       = 2381
+	KubeletHealthzPort    = 10248
+	KubeletPort           = 10250
+	ControllerManagerPort = 10257
+	SchedulerPort         = 10259
+)
+
 // Paths that kubeadm fixes.
 const (
 	KubernetesDir     = "/etc/kubernetes"

@@ -28,12 +28,10 @@ const (
 	DefaultTokenTTL            = 24 * time.Hour
 
 	DefaultKubeletHealthCheckTimeout = 4 * time.Minute
-	// KubeletHealthzPort is the kubelet's default.
-	KubeletHealthzPort             = 10248
-	DefaultAPICallTimeout          = time.Minute
-	DefaultEtcdAPICallTimeout      = 2 * time.Minute
-	DefaultTLSBootstrapTimeout     = 5 * time.Minute
-	DefaultUpgradeManifestsTimeout = 5 * time.Minute
+	DefaultAPICallTimeout            = time.Minute
+	DefaultEtcdAPICallTimeout        = 2 * time.Minute
+	DefaultTLSBootstrapTimeout       = 5 * time.Minute
+	DefaultUpgradeManifestsTimeout   = 5 * time.Minute
 
 	// CertificateValidity is one year, CACertificateValidity ten; years of
 	// 365 days, as kubeadm counts them.

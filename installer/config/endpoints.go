@@ -33,7 +33,7 @@ func (n Networking) ServiceIP(i int64) (netip.Addr, error) {
 			return ip, nil
 		}
 	}
-	return netip.Addr{}, fmt.Errorf("the service subnet %q is too small to hold address number %d", first, i)
+	return netip.Addr{}, fmt.Errorf("the service subnet %q is too small for address number %d", first, i)
 }
 
 // LocalURL is the URL of this node's own API server.

@@ -1,11 +1,12 @@
 package config
 
 import (
-	"airlift/fault"
 	"cmp"
 	"reflect"
 	"slices"
 	"strings"
+
+	"airlift/fault"
 )
 
 func (w *walker) wrongArgs(isMap bool, at place) {

@@ -230,18 +230,18 @@ func (h *Host) leftovers() (Plan, error) {
 			plan = append(plan, Item{Act: Leave, What: "network interface " + name, Reason: "Airlift did not create it; if nothing uses it: ip link delete " + name})
 		}
 	}
-	var settings []string
+	var kernelState []string
 	for _, e := range h.entries(kindSysctl) {
-		settings = append(settings, "sysctl "+e.Name)
+		kernelState = append(kernelState, "sysctl "+e.Name)
 	}
 	for _, e := range h.entries(kindModule) {
-		settings = append(settings, "kernel module "+e.Name)
+		kernelState = append(kernelState, "kernel module "+e.Name)
 	}
 	if _, ok := h.recorded(kindUnit, sharedUnit); ok {
-		settings = append(settings, "the shared mount /")
+		kernelState = append(kernelState, "the shared mount /")
 	}
-	if len(settings) > 0 {
-		plan = append(plan, Item{Act: Leave, What: strings.Join(settings, ", "), Reason: "other software may rely on them by now; a reboot reverts them"})
+	if len(kernelState) > 0 {
+		plan = append(plan, Item{Act: Leave, What: strings.Join(kernelState, ", "), Reason: "other software may rely on them by now; a reboot reverts them"})
 	}
 	for _, dir := range []string{"/var/log/pods", "/var/log/containers"} {
 		if exists(h.Path(dir)) {

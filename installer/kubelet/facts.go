@@ -1,12 +1,13 @@
 package kubelet
 
 import (
-	"airlift/fault"
 	_ "embed"
 	"encoding/json"
 	"maps"
 	"slices"
 	"sync"
+
+	"airlift/fault"
 )
 
 //go:embed facts/facts.json

@@ -20,7 +20,7 @@ import (
 
 	"airlift/installer/config"
 	"airlift/installer/pki"
-	"airlift/installer/render/oracle"
+	"airlift/scripts/oracle"
 )
 
 // kubeadm runs the real one in the node's root folder and returns its standard

@@ -13,7 +13,7 @@ import (
 	"airlift/fault"
 	"airlift/installer/config"
 	"airlift/installer/pki"
-	"airlift/installer/render/oracle"
+	"airlift/scripts/oracle"
 )
 
 // TestOneByOne makes everything by its name, in kubeadm's order, and comes to

@@ -41,15 +41,10 @@ func warning(fix, format string, args ...any) []finding {
 }
 
 // kubeadm's requirements for a control plane (constants.go: ControlPlaneNumCPU,
-// ControlPlaneMem), and the ports that it checks there.
+// ControlPlaneMem).
 const (
 	controlPlaneCPUs     = 2
 	controlPlaneMemoryMB = 1700
-	schedulerPort        = 10259
-	controllerPort       = 10257
-	kubeletPort          = 10250
-	etcdClientPort       = 2379
-	etcdPeerPort         = 2380
 )
 
 // checks is the table: kubeadm's checks in its order, then Airlift's own.
@@ -62,8 +57,8 @@ func (s *subject) checks() []check {
 			check{"Mem", s.memory},
 			check{"KubernetesVersion", s.kubernetesVersion},
 			s.port(int(c.LocalAPIEndpoint.BindPort), "kube-apiserver", c.APIServer.ExtraArgs...),
-			s.port(schedulerPort, "kube-scheduler", c.Scheduler.ExtraArgs...),
-			s.port(controllerPort, "kube-controller-manager", c.ControllerManager.ExtraArgs...),
+			s.port(config.SchedulerPort, "kube-scheduler", c.Scheduler.ExtraArgs...),
+			s.port(config.ControllerManagerPort, "kube-controller-manager", c.ControllerManager.ExtraArgs...),
 			s.fileAvailable(config.ManifestsDir+"/kube-apiserver.yaml"),
 			s.fileAvailable(config.ManifestsDir+"/kube-controller-manager.yaml"),
 			s.fileAvailable(config.ManifestsDir+"/kube-scheduler.yaml"),
@@ -73,8 +68,8 @@ func (s *subject) checks() []check {
 		)
 		if c.Etcd.External == nil {
 			list = append(list,
-				s.port(etcdClientPort, "etcd"),
-				s.port(etcdPeerPort, "etcd"),
+				s.port(config.EtcdClientPort, "etcd"),
+				s.port(config.EtcdPeerPort, "etcd"),
 			)
 		} else if s.Role == Init || c.CertificateKey == "" { // otherwise join downloads them later
 			list = append(list,
@@ -118,7 +113,7 @@ func (s *subject) checks() []check {
 		check{"KubeletVersion", s.kubeletVersion},
 		check{"Service-Kubelet", s.serviceKubelet},
 		check{"Service-Containerd", s.serviceContainerd},
-		s.port(kubeletPort, "kubelet"),
+		s.port(config.KubeletPort, "kubelet"),
 	)
 	for _, name := range s.forwarding() {
 		list = append(list, s.fileContent(name, "1"))

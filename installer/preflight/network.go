@@ -172,9 +172,9 @@ func (s *subject) firewalld(ctx context.Context) []finding {
 	if err != nil || !state.Running() { // without systemd, the check Systemd fails
 		return nil
 	}
-	ports := fmt.Sprint(kubeletPort)
+	ports := fmt.Sprint(config.KubeletPort)
 	if s.Role.controlPlane() {
-		ports = fmt.Sprintf("%d, %d", s.Config.LocalAPIEndpoint.BindPort, kubeletPort)
+		ports = fmt.Sprintf("%d, %d", s.Config.LocalAPIEndpoint.BindPort, config.KubeletPort)
 	}
 	return warning("open these ports, or stop firewalld: systemctl disable --now firewalld",
 		"firewalld is active: ports %s and the pod network's must be open", ports)

@@ -62,7 +62,7 @@ func (s *subject) service(ctx context.Context, name, ours string) []finding {
 	unit := name + ".service"
 	state, err := s.host.Unit(ctx, unit)
 	if err != nil || s.Rerun || state.File == ours && s.host.Wrote(ours) {
-		return nil // without systemd, Systemd says so
+		return nil // without systemd, the check Systemd fails
 	}
 	switch {
 	case state.Load == "masked":

@@ -17,15 +17,6 @@ import (
 	"airlift/installer/config"
 )
 
-// Ports that kubeadm fixes (cmd/kubeadm/app/constants).
-const (
-	etcdClientPort        = 2379
-	etcdPeerPort          = 2380
-	etcdMetricsPort       = 2381
-	controllerManagerPort = 10257
-	schedulerPort         = 10259
-)
-
 // caDirs may contain the CA certificates to which /etc/ssl/certs links.
 func caDirs(cfg *config.Config) []string {
 	dirs := []string{"/usr/share/ca-certificates", "/usr/local/share/ca-certificates", "/etc/ca-certificates"}
@@ -100,7 +91,7 @@ func apiServer(cfg *config.Config, host fs.FS) (*corev1.Pod, error) {
 			m.add(fmt.Sprintf("etcd-certs-%d", i), dir, true, corev1.HostPathDirectoryOrCreate)
 		}
 	} else {
-		servers := "https://" + net.JoinHostPort(localhost(cfg), strconv.Itoa(etcdClientPort))
+		servers := "https://" + net.JoinHostPort(localhost(cfg), strconv.Itoa(config.EtcdClientPort))
 		if urls, ok := last(cfg.Etcd.Local.ExtraArgs, "advertise-client-urls"); ok {
 			servers = merge(servers, urls)
 		}
@@ -182,7 +173,7 @@ func controllerManager(cfg *config.Config, host fs.FS) (*corev1.Pod, error) {
 	m.extra(cfg.ControllerManager.ExtraVolumes)
 	volumes, inside := m.volumes()
 
-	at := healthz(cfg, cfg.ControllerManager, controllerManagerPort)
+	at := healthz(cfg, cfg.ControllerManager, config.ControllerManagerPort)
 	return staticPod(corev1.Container{
 		Name:          name,
 		Image:         img,
@@ -215,7 +206,7 @@ func scheduler(cfg *config.Config, _ fs.FS) (*corev1.Pod, error) {
 	m.extra(cfg.Scheduler.ExtraVolumes)
 	volumes, inside := m.volumes()
 
-	at := healthz(cfg, cfg.Scheduler, schedulerPort)
+	at := healthz(cfg, cfg.Scheduler, config.SchedulerPort)
 	c := corev1.Container{
 		Name:         name,
 		Image:        img,

@@ -32,8 +32,8 @@ func Etcd(cfg *config.Config, members ...EtcdMember) (*corev1.Pod, error) {
 		{Name: "data-dir", Value: cfg.Etcd.Local.DataDir},
 		{Name: "initial-advertise-peer-urls", Value: peer},
 		{Name: "key-file", Value: certs + "/server.key"},
-		{Name: "listen-client-urls", Value: "https://" + net.JoinHostPort(localhost(cfg), strconv.Itoa(etcdClientPort)) + "," + client},
-		{Name: "listen-metrics-urls", Value: "http://" + net.JoinHostPort(localhost(cfg), strconv.Itoa(etcdMetricsPort))},
+		{Name: "listen-client-urls", Value: "https://" + net.JoinHostPort(localhost(cfg), strconv.Itoa(config.EtcdClientPort)) + "," + client},
+		{Name: "listen-metrics-urls", Value: "http://" + net.JoinHostPort(localhost(cfg), strconv.Itoa(config.EtcdMetricsPort))},
 		{Name: "listen-peer-urls", Value: peer},
 		{Name: "name", Value: cfg.NodeRegistration.Name},
 		{Name: "peer-cert-file", Value: certs + "/peer.crt"},
@@ -96,10 +96,10 @@ func Etcd(cfg *config.Config, members ...EtcdMember) (*corev1.Pod, error) {
 }
 
 // EtcdClientURL is the URL of this node's etcd for API servers.
-func EtcdClientURL(cfg *config.Config) string { return etcdURL(cfg, etcdClientPort) }
+func EtcdClientURL(cfg *config.Config) string { return etcdURL(cfg, config.EtcdClientPort) }
 
 // EtcdPeerURL is the URL of this node's etcd for other members.
-func EtcdPeerURL(cfg *config.Config) string { return etcdURL(cfg, etcdPeerPort) }
+func EtcdPeerURL(cfg *config.Config) string { return etcdURL(cfg, config.EtcdPeerPort) }
 
 func etcdURL(cfg *config.Config, port int) string {
 	return "https://" + net.JoinHostPort(cfg.LocalAPIEndpoint.AdvertiseAddress, strconv.Itoa(port))
@@ -108,7 +108,7 @@ func etcdURL(cfg *config.Config, port int) string {
 // etcdProbe is the first URL in the user's listen-metrics-urls, with defaults for
 // its missing parts.
 func etcdProbe(cfg *config.Config) endpoint {
-	at := endpointAt(cfg, localhost(cfg), etcdMetricsPort, corev1.URISchemeHTTP)
+	at := endpointAt(cfg, localhost(cfg), config.EtcdMetricsPort, corev1.URISchemeHTTP)
 	urls, _ := last(cfg.Etcd.Local.ExtraArgs, "listen-metrics-urls")
 	first, _, _ := strings.Cut(urls.Value, ",")
 	u, err := url.Parse(first)

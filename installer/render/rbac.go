@@ -6,13 +6,14 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"airlift/installer/config"
+	"airlift/installer/pki"
 )
 
 // The groups that get permissions from kubeadm's RBAC.
 const (
 	tokensGroup        = config.NodeTokenGroup
 	nodesGroup         = "system:nodes"
-	clusterAdminsGroup = "kubeadm:cluster-admins"
+	clusterAdminsGroup = pki.ClusterAdminsGroup
 )
 
 func group(name string) rbacv1.Subject {

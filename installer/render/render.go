@@ -1,7 +1,7 @@
 // Package render turns a Config into bytes and API objects: static pods, the
 // configuration of kubelet and containerd, units, add-ons. It is pure. Its output
 // for a Kubernetes version has the same meaning as that of kubeadm of that version,
-// except for the differences that oracle/differences.go lists with their reasons.
+// except for the differences that scripts/oracle/differences.go lists with their reasons.
 package render
 
 import (

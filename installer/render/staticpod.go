@@ -107,7 +107,7 @@ func (e endpoint) startup(path string, timeout time.Duration) *corev1.Probe {
 // Airlift's, or is merged with it according to the merge method of the last
 // occurrence. A repeated flag keeps its order, which may matter: the first
 // service-account-issuer signs.
-func command(cfg *config.Config, program string, base []config.Arg, extra []config.Arg) []string {
+func command(cfg *config.Config, name string, base []config.Arg, extra []config.Arg) []string {
 	byName := func(a, b config.Arg) int { return strings.Compare(a.Name, b.Name) }
 	slices.SortFunc(base, byName)
 	var args, own []config.Arg
@@ -132,8 +132,8 @@ func command(cfg *config.Config, program string, base []config.Arg, extra []conf
 		slices.SortStableFunc(args, byName)
 	}
 	var out []string
-	if program != "" {
-		out = append(out, program)
+	if name != "" {
+		out = append(out, name)
 	}
 	for _, arg := range args {
 		out = append(out, "--"+arg.Name+"="+arg.Value)
