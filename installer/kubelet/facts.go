@@ -13,12 +13,6 @@ import (
 //go:embed facts/facts.json
 var factsFile []byte
 
-// The minor versions in facts.json.
-const (
-	oldest = 29
-	newest = 37
-)
-
 // gateFact is a feature gate of a kubelet.
 type gateFact struct {
 	Stage   string   `json:"stage"` // alpha, beta, ga, deprecated

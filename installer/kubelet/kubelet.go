@@ -18,6 +18,7 @@ import (
 
 	kubeletv1 "k8s.io/kubelet/config/v1beta1"
 
+	"airlift/images"
 	"airlift/installer/config"
 )
 
@@ -138,11 +139,11 @@ func (c *check) where(path string) string {
 func minorOf(version string) int {
 	words := strings.Split(strings.TrimPrefix(version, "v"), ".")
 	if len(words) < 2 {
-		return newest
+		return images.NewestMinor
 	}
 	minor, err := strconv.Atoi(words[1])
 	if err != nil {
-		return newest
+		return images.NewestMinor
 	}
-	return max(oldest, min(minor, newest))
+	return max(images.OldestMinor, min(minor, images.NewestMinor))
 }
