@@ -137,7 +137,7 @@ func For(version, arch, cni string) (*Catalog, error) {
 // Known lists the minor versions of the catalog, oldest first: "v1.29", ….
 func Known() []string {
 	var known []string
-	for minor := oldest; minor <= newest; minor++ {
+	for minor := OldestMinor; minor <= NewestMinor; minor++ {
 		known = append(known, fmt.Sprintf("v1.%d", minor))
 	}
 	return known

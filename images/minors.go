@@ -11,7 +11,9 @@ package images
 // comments list, and agree with what each release's CHANGELOG says of etcd,
 // CoreDNS and pause.
 
-const oldest, newest = 29, 37
+// OldestMinor and NewestMinor are the Kubernetes minor versions that Airlift
+// installs.
+const OldestMinor, NewestMinor = 29, 37
 
 type minor struct {
 	crictl string

@@ -400,8 +400,8 @@ func (i *Init) waitSystem(ctx context.Context) error {
 	}
 	// Where the API came later than etcd's startup probe succeeded, or the
 	// kubelet was there before either, it shows static pods when it starts.
-	want.Late = max(5*time.Second, time.Until(i.podsPlaced.Add(15*time.Second)))
-	want.OnLate = func() error {
+	want.MissingAfter = max(5*time.Second, time.Until(i.podsPlaced.Add(15*time.Second)))
+	want.OnMissing = func() error {
 		i.console.Debug(1, "the kubelet is restarted to show the static pods")
 		return i.host.Restart(ctx, "kubelet.service")
 	}

@@ -128,7 +128,7 @@ func (n *node) claims() []host.Claim {
 // claimEtcd claims etcd's data directory, for a phase that runs alone.
 func (n *node) claimEtcd() error {
 	for _, c := range n.claims() {
-		if c.Holds == host.EtcdData {
+		if c.Contents == host.EtcdData {
 			return n.claim(c)
 		}
 	}
@@ -143,5 +143,5 @@ func (n *node) claimKubeletCertDir() error {
 	if strings.HasPrefix(dir, config.KubeletDir+"/") || n.exists(dir) {
 		return nil
 	}
-	return n.host.Claim(host.Claim{Path: dir, Holds: "the kubelet's certificates"})
+	return n.host.Claim(host.Claim{Path: dir, Contents: "the kubelet's certificates"})
 }

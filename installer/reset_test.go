@@ -164,7 +164,7 @@ func TestPlanReset(t *testing.T) {
 	made := []string{"/etc/kubernetes/admin.conf", "/etc/kubernetes/pki/ca.key", "/etc/kubernetes/manifests/kube-apiserver.yaml", "/var/lib/kubelet/config.yaml", "/var/lib/etcd/member/wal", "/data/etcd/member/wal"}
 	kubeadms, h, err := at(t, config.Reset{Force: true}, made...)
 	if kubeadms != nil || fault.ExitCode(err) != fault.Preflight || !strings.Contains(fault.Hint(err), "--without-ledger") ||
-		!strings.Contains(err.Error(), "/etc/kubernetes/pki: it holds certificates") || strings.Contains(err.Error(), "/etcd") {
+		!strings.Contains(err.Error(), "/etc/kubernetes/pki: it contains certificates") || strings.Contains(err.Error(), "/etcd") {
 		t.Errorf("kubeadm's node: %v %v, hint %s", kubeadms, err, fault.Hint(err))
 	}
 	if exists := fileExists(h, host.LedgerPath); exists {
@@ -176,7 +176,7 @@ func TestPlanReset(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := stacked.Describe()
-	if !strings.Contains(text, "/data/etcd: it holds etcd's data") || strings.Contains(text, "/var/lib/etcd") {
+	if !strings.Contains(text, "/data/etcd: it contains etcd's data") || strings.Contains(text, "/var/lib/etcd") {
 		t.Errorf("the plan:\n%s", text)
 	}
 	// After steps that failed, what is still there is listed, and nothing else.
@@ -184,7 +184,7 @@ func TestPlanReset(t *testing.T) {
 		t.Fatal(err)
 	}
 	left, err := stacked.remaining()
-	if err != nil || !strings.Contains(left, "Not removed yet:") || !strings.Contains(left, "/data/etcd: it holds etcd's data") || strings.Contains(left, "/etc/kubernetes/pki") {
+	if err != nil || !strings.Contains(left, "Not removed yet:") || !strings.Contains(left, "/data/etcd: it contains etcd's data") || strings.Contains(left, "/etc/kubernetes/pki") {
 		t.Errorf("left after a failed reset (%v):\n%s", err, left)
 	}
 }

@@ -22,7 +22,7 @@ import (
 	"airlift/installer/config"
 	"airlift/installer/host"
 	"airlift/installer/pki"
-	"airlift/installer/render/oracle"
+	"airlift/scripts/oracle"
 )
 
 // certsConfig is the node whose files the tests below work on, and kubeadm's
@@ -335,7 +335,7 @@ func TestGenerateCSR(t *testing.T) {
 			t.Errorf("%s: %v", path, err)
 		}
 	}
-	if _, stderr, code := install(t, args...); code != 1 || !strings.Contains(stderr, "/a/pki/apiserver.key exists") {
+	if _, stderr, code := install(t, args...); code != 1 || !strings.Contains(stderr, "/a/pki/apiserver.key already exists") {
 		t.Errorf("again: exit code %d\n%s", code, stderr)
 	}
 }
@@ -385,7 +385,7 @@ func TestCertsCommandLine(t *testing.T) {
 		{[]string{"kubeconfig", "user"}, 2, "--client-name is missing"},
 		{[]string{"kubeconfig", "user", "--client-name", "x", "--validity-period", "0s"}, 2, "--validity-period 0s"},
 		{[]string{"kubeconfig", "user", "--client-name", "x", "--token", "t", "--org", "o"}, 2, "--org says nothing beside --token"},
-		{[]string{"kubeconfig", "user", "--client-name", "x", "--rootfs", root, "--config", file}, 1, "has no key here"},
+		{[]string{"kubeconfig", "user", "--client-name", "x", "--rootfs", root, "--config", file}, 1, "is not on this host"},
 		{[]string{"kubeconfig", "user", "--client-name", "x", "--rootfs", root, "--config", file, "--token", "t"}, 0, ""},
 	} {
 		stdout, stderr, code := install(t, tt.args...)

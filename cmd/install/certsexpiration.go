@@ -66,8 +66,8 @@ type expiration struct {
 	Missing           bool        `json:"missing"`
 }
 
-func expirationInfo(certs, cas []pki.Held, now time.Time) expirations {
-	list := func(held []pki.Held) (rows []expiration) {
+func expirationInfo(certs, cas []pki.Expiration, now time.Time) expirations {
+	list := func(held []pki.Expiration) (rows []expiration) {
 		for _, h := range held {
 			row := expiration{Name: h.Name, Missing: h.Missing}
 			if !h.Missing {
@@ -103,7 +103,7 @@ func printInfo(cmd *cobra.Command, format string, info expirations) error {
 // expirationLayout is kubeadm's.
 const expirationLayout = "Jan 02, 2006 15:04 MST"
 
-func printExpirations(cmd *cobra.Command, certs, cas []pki.Held, now time.Time) error {
+func printExpirations(cmd *cobra.Command, certs, cas []pki.Expiration, now time.Time) error {
 	yesNo := map[bool]string{true: "yes", false: "no"}
 	w := tabwriter.NewWriter(cmd.OutOrStdout(), 10, 4, 3, ' ', 0)
 	fmt.Fprintln(w, "CERTIFICATE\tEXPIRES\tRESIDUAL TIME\tCERTIFICATE AUTHORITY\tEXTERNALLY MANAGED")

@@ -128,7 +128,7 @@ func (f *certsFlags) warnOfCAs(cfg *config.Config, names []string, warn warnFunc
 		return err
 	}
 	for _, ca := range cas {
-		outlives := func(c pki.Held) bool {
+		outlives := func(c pki.Expiration) bool {
 			return c.CA == ca.Name && slices.Contains(names, c.Name) && c.NotAfter.After(ca.NotAfter)
 		}
 		if slices.ContainsFunc(certs, outlives) {

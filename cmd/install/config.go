@@ -170,7 +170,7 @@ func readWhole(cmd *cobra.Command, path string, facts func(host.Options) config.
 	if c := f.Init; c != nil {
 		c.CNI, c.KubernetesVersion = cni, version
 		c.Facts = facts(host.Options{
-			NodeIP: c.LocalAPIEndpoint.AdvertiseAddress, Elsewhere: true, PodSubnet: c.Networking.PodSubnet, ServiceSubnet: c.Networking.ServiceSubnet,
+			NodeIP: c.LocalAPIEndpoint.AdvertiseAddress, ForOtherHost: true, PodSubnet: c.Networking.PodSubnet, ServiceSubnet: c.Networking.ServiceSubnet,
 		})
 		c.CompleteInit()
 		for _, w := range c.Warnings() {
@@ -180,7 +180,7 @@ func readWhole(cmd *cobra.Command, path string, facts func(host.Options) config.
 	}
 	if c := f.Join; c != nil {
 		c.KubernetesVersion = version
-		c.Facts = facts(host.Options{NodeIP: c.LocalAPIEndpoint.AdvertiseAddress, Elsewhere: true})
+		c.Facts = facts(host.Options{NodeIP: c.LocalAPIEndpoint.AdvertiseAddress, ForOtherHost: true})
 		c.CompleteJoin()
 		problems = append(problems, c.ValidateJoin())
 	}

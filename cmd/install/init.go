@@ -131,7 +131,7 @@ func (in *initFlags) open(cmd *cobra.Command) (*opened, error) {
 	run.changesNothing = run.changesNothing || manifestsOnly
 	run.anyBundle = manifestsOnly
 	r, err := run.open(ctx, cfg, console, host.Options{
-		Elsewhere:     in.runFlags.rootfs != "" || manifestsOnly,
+		ForOtherHost:  in.runFlags.rootfs != "" || manifestsOnly,
 		NodeIP:        cfg.LocalAPIEndpoint.AdvertiseAddress,
 		AddressFlag:   "--apiserver-advertise-address",
 		PodSubnet:     cfg.Networking.PodSubnet,

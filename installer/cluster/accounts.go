@@ -12,18 +12,18 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// controllerRole is how the names of the bindings begin that give a controller
-// its rights; the API server makes them when it starts.
+// controllerRole is the name prefix of the ClusterRoleBindings of controllers.
+// The API server creates them when it starts.
 const controllerRole = "system:controller:"
 
 // neverStarted are controllers that run only with a cloud provider inside the
 // controller manager, which has none since v1.29.
 var neverStarted = []string{"route-controller", "service-controller"}
 
-// EnsureControllerAccounts makes the service accounts that the controller
-// manager makes for its controllers when it first starts. It does that with at
-// most twenty requests a second (its --kube-api-qps), and none of its
-// controllers works until all have theirs.
+// EnsureControllerAccounts creates the service accounts that the controller
+// manager otherwise creates for its controllers on its first start. The
+// controller manager sends at most twenty requests a second (--kube-api-qps),
+// and no controller works before all accounts exist.
 func (c *Client) EnsureControllerAccounts(ctx context.Context) error {
 	bindings, err := c.api.RbacV1().ClusterRoleBindings().List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -40,14 +40,14 @@ func (c *Client) EnsureControllerAccounts(ctx context.Context) error {
 			account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: s.Name, Namespace: s.Namespace}}
 			_, err := c.api.CoreV1().ServiceAccounts(s.Namespace).Create(ctx, account, metav1.CreateOptions{})
 			if err != nil && !apierrors.IsAlreadyExists(err) {
-				return fmt.Errorf("making service account %s: %w", s.Name, err)
+				return fmt.Errorf("creating service account %s: %w", s.Name, err)
 			}
 		}
 	}
 	return nil
 }
 
-// HadControllerManager says whether a controller manager has ever been the
+// HadControllerManager reports whether a controller manager has ever been the
 // leader in this cluster.
 func (c *Client) HadControllerManager(ctx context.Context) (bool, error) {
 	_, err := c.api.CoordinationV1().Leases(systemNamespace).Get(ctx, "kube-controller-manager", metav1.GetOptions{})

@@ -12,14 +12,14 @@ import (
 	"airlift/fault"
 )
 
-// EnsureAdmin gives admin.conf's group its rights by applying binding, the
-// ClusterRoleBinding kubeadm:cluster-admins. admin does it itself where it may
-// already; otherwise superAdmin does, who is in system:masters and needs no
-// binding. superAdmin may be nil, as on a host where super-admin.conf was
-// taken away after init.
+// EnsureAdmin gives admin.conf's group its permissions by applying binding, the
+// ClusterRoleBinding kubeadm:cluster-admins. It uses admin if admin is already
+// allowed to do this, and otherwise superAdmin, which is in system:masters and
+// needs no binding. superAdmin may be nil: an administrator may have removed
+// super-admin.conf after init.
 //
-// It returns when the API server lets admin act: its authorizer reads bindings
-// from a cache that follows a moment later.
+// It returns when the API server accepts admin: the authorizer reads bindings
+// from a cache that is updated a moment later.
 func EnsureAdmin(ctx context.Context, admin, superAdmin *Client, binding runtime.Object) (changed []string, err error) {
 	changed, err = admin.Apply(ctx, binding)
 	if !apierrors.IsForbidden(err) {
@@ -27,7 +27,7 @@ func EnsureAdmin(ctx context.Context, admin, superAdmin *Client, binding runtime
 	}
 	if superAdmin == nil {
 		return nil, fault.Wrap(err, fault.Failure,
-			"admin.conf's group has no rights yet, and there is no super-admin.conf to give them: put it back, or create the ClusterRoleBinding kubeadm:cluster-admins by hand")
+			"admin.conf's group has no rights, and this host has no super-admin.conf to grant them: restore super-admin.conf, or as another administrator run: kubectl create clusterrolebinding kubeadm:cluster-admins --clusterrole=cluster-admin --group=kubeadm:cluster-admins")
 	}
 	if changed, err = superAdmin.Apply(ctx, binding); err != nil {
 		return changed, err

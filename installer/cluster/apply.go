@@ -17,17 +17,16 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-// Apply makes every object exist with at least the fields given, in order,
-// and returns what it created or changed, as "Kind namespace/name".
+// Apply creates or updates the objects in order, so that each has at least the
+// given fields. It returns what it created or changed, as "Kind namespace/name".
 //
-// An object is left alone when every field we set already holds the value we
-// set: defaults filled in by the server, status, and what others added (a
-// signature in cluster-info, a label) are not ours to compare. Otherwise what
-// we set is sent as a JSON merge patch, which leaves the rest in place. Lists
-// are compared and replaced whole, and so is a Secret's data: nobody else
-// writes there, and a key left over from before could still grant something.
-// Server-side apply would do without the read, but it claims fields for good
-// and answers a kubectl edit with a conflict.
+// An object in which every given field has the given value is not changed:
+// server defaults, status, and additions by others (a signature in
+// cluster-info, a label) are not compared. Otherwise the given fields are sent
+// as a JSON merge patch, which keeps all other fields. Lists are compared and
+// replaced as a whole, and so is the data of a Secret: nobody else writes there,
+// and an old key could still grant access. Server-side apply would need no
+// read, but it owns fields permanently and makes a later kubectl edit conflict.
 func (c *Client) Apply(ctx context.Context, objects ...runtime.Object) (changed []string, err error) {
 	for _, object := range objects {
 		want, err := toUnstructured(object)
@@ -57,7 +56,7 @@ func (c *Client) applyOne(ctx context.Context, want *unstructured.Unstructured) 
 		if apierrors.IsNotFound(err) {
 			_, err = resource.Create(ctx, want, metav1.CreateOptions{})
 			if apierrors.IsAlreadyExists(err) {
-				continue // somebody was faster: compare with theirs
+				continue // created by another client: compare with that object
 			}
 			return err == nil, err
 		}
@@ -66,7 +65,7 @@ func (c *Client) applyOne(ctx context.Context, want *unstructured.Unstructured) 
 		}
 		patch := want.DeepCopy()
 		dropLeftovers(patch, have)
-		if holds(have.Object, patch.Object) {
+		if containsFields(have.Object, patch.Object) {
 			return false, nil
 		}
 		data, err := json.Marshal(patch)
@@ -78,8 +77,8 @@ func (c *Client) applyOne(ctx context.Context, want *unstructured.Unstructured) 
 	}
 }
 
-// resource finds the REST resource of an object without asking the server:
-// the guess (lower case, plural) is right for every kind that Kubernetes has.
+// resource derives the REST resource from the kind (lower case, plural) without
+// a request; that is right for every kind of Kubernetes.
 func (c *Client) resource(o *unstructured.Unstructured) dynamic.ResourceInterface {
 	gvr, _ := meta.UnsafeGuessKindToResource(o.GroupVersionKind())
 	if ns := o.GetNamespace(); ns != "" {
@@ -88,7 +87,7 @@ func (c *Client) resource(o *unstructured.Unstructured) dynamic.ResourceInterfac
 	return c.dyn.Resource(gvr)
 }
 
-// toUnstructured gives the fields that were set, with apiVersion and kind,
+// toUnstructured returns the fields that are set, with apiVersion and kind,
 // which typed objects usually leave empty.
 func toUnstructured(object runtime.Object) (*unstructured.Unstructured, error) {
 	gvk := object.GetObjectKind().GroupVersionKind()
@@ -105,7 +104,7 @@ func toUnstructured(object runtime.Object) (*unstructured.Unstructured, error) {
 	}
 	u := &unstructured.Unstructured{Object: runtime.DeepCopyJSON(content)}
 	u.SetGroupVersionKind(gvk)
-	// Go's zero values of fields that only the server writes.
+	// Only the server writes status; here it is Go's zero value.
 	delete(u.Object, "status")
 	prune(u.Object)
 	if u.GetName() == "" {
@@ -133,8 +132,8 @@ func prune(v any) {
 	}
 }
 
-// dropLeftovers puts a null, which a merge patch deletes by, for each data key
-// of a Secret that we do not set.
+// dropLeftovers adds a null, which deletes the key in a merge patch, for each
+// existing data key of a Secret that the patch does not set.
 func dropLeftovers(patch, have *unstructured.Unstructured) {
 	if patch.GetKind() != "Secret" {
 		return
@@ -147,9 +146,9 @@ func dropLeftovers(patch, have *unstructured.Unstructured) {
 	}
 }
 
-// holds reports whether have has everything that want sets. A null in want
-// means that the field must be absent.
-func holds(have, want any) bool {
+// containsFields reports whether have contains every field of want with the same
+// value. A null in want means that the field must be absent.
+func containsFields(have, want any) bool {
 	switch want := want.(type) {
 	case nil:
 		return have == nil
@@ -159,7 +158,7 @@ func holds(have, want any) bool {
 			return false
 		}
 		for key, value := range want {
-			if !holds(h[key], value) {
+			if !containsFields(h[key], value) {
 				return false
 			}
 		}
@@ -170,7 +169,7 @@ func holds(have, want any) bool {
 			return false
 		}
 		for i := range want {
-			if !holds(h[i], want[i]) {
+			if !containsFields(h[i], want[i]) {
 				return false
 			}
 		}

@@ -24,20 +24,20 @@ import (
 	"airlift/installer/config"
 )
 
-// NewCertificateKey makes a random key for UploadCerts: AES-256, in hex.
+// NewCertificateKey generates a random key for UploadCerts: AES-256, in hexadecimal.
 func NewCertificateKey() string {
 	key := make([]byte, 32)
 	rand.Read(key) // never fails (crypto/rand)
 	return hex.EncodeToString(key)
 }
 
-// UploadCerts stores what another control plane needs from the certificates on
-// this host, encrypted with key, in the Secret kubeadm-certs. The Secret is
-// owned by a bootstrap token that can do nothing but expire, and take the
-// Secret with it, after two hours.
+// UploadCerts stores the certificates that another control plane needs,
+// encrypted with key, in the Secret kubeadm-certs. The Secret's owner is a
+// bootstrap token without permissions: when the token expires after two hours,
+// the Secret is deleted with it.
 //
-// When the Secret already holds the same files under the same key and has at
-// least half of its life left, nothing is written.
+// Nothing is written if the Secret already contains the same files, encrypted
+// with the same key, and has at least half of its lifetime left.
 func (c *Client) UploadCerts(ctx context.Context, cfg *config.Config, key string) (changed bool, err error) {
 	aead, err := certsCipher(key)
 	if err != nil {
@@ -48,13 +48,13 @@ func (c *Client) UploadCerts(ctx context.Context, cfg *config.Config, key string
 		data, err := os.ReadFile(path)
 		switch {
 		case errors.Is(err, fs.ErrNotExist) && (name == "ca.key" || name == "front-proxy-ca.key"):
-			// As kubeadm: whoever downloads the rest could not make
-			// the certificates of its own.
-			return false, fault.New(fault.Failure, "leave out --upload-certs, and copy the certificates to each control plane by hand",
-				"uploading certificates: %s does not exist: with an external CA there is nothing to share", path)
+			// As in kubeadm: without this key, a joining control plane
+			// cannot create its own certificates.
+			return false, fault.New(fault.Failure, "run without --upload-certs, and copy the certificates to each control plane yourself",
+				"uploading certificates: %s does not exist: with an external CA, a joining control plane could not create its certificates", path)
 		case errors.Is(err, fs.ErrNotExist):
-			// An external etcd's files, or its CA's key. kubeadm uploads an
-			// empty value in their place, and its join takes that as "skip".
+			// Files of an external etcd, or the key of an external CA. As in
+			// kubeadm, an empty value means: skip this file on join.
 		case err != nil:
 			return false, fmt.Errorf("uploading certificates: %w", err)
 		}
@@ -80,8 +80,8 @@ func (c *Client) UploadCerts(ctx context.Context, cfg *config.Config, key string
 	return err == nil, err
 }
 
-// DownloadCerts fetches and decrypts what UploadCerts, or kubeadm, stored. It
-// returns the files' contents by path, without those that were absent there.
+// DownloadCerts fetches and decrypts what UploadCerts or kubeadm stored. It
+// returns file contents by path, without files that were missing at the upload.
 func (c *Client) DownloadCerts(ctx context.Context, cfg *config.Config, key string) (map[string][]byte, error) {
 	aead, err := certsCipher(key)
 	if err != nil {
@@ -90,7 +90,7 @@ func (c *Client) DownloadCerts(ctx context.Context, cfg *config.Config, key stri
 	secret, err := c.systemSecret(ctx, certsSecret)
 	if apierrors.IsNotFound(err) {
 		return nil, fault.New(fault.Failure,
-			"uploaded certificates live for two hours; upload them again on a control plane: ./install init phase upload-certs --upload-certs",
+			"uploaded certificates expire after two hours; upload them again on a control plane: ./install init phase upload-certs --upload-certs",
 			"downloading certificates: the cluster has no Secret %s/%s", systemNamespace, certsSecret)
 	}
 	if err != nil {
@@ -107,7 +107,7 @@ func (c *Client) DownloadCerts(ctx context.Context, cfg *config.Config, key stri
 		}
 		plain, err := unseal(aead, sealed)
 		if err != nil {
-			return nil, fault.New(fault.Failure, "use the --certificate-key that was printed when the certificates were uploaded last",
+			return nil, fault.New(fault.Failure, "use the --certificate-key that the last upload printed",
 				"decrypting %q of Secret %s/%s: %w", name, systemNamespace, certsSecret, err)
 		}
 		files[path] = plain
@@ -115,7 +115,7 @@ func (c *Client) DownloadCerts(ctx context.Context, cfg *config.Config, key stri
 	return files, nil
 }
 
-// sharedCerts are the files that all control planes have in common, by their
+// sharedCerts are the files that all control planes share, by their
 // key in the Secret.
 func sharedCerts(cfg *config.Config) map[string]string {
 	names := []string{"ca.crt", "ca.key", "front-proxy-ca.crt", "front-proxy-ca.key", "sa.pub", "sa.key"}
@@ -135,8 +135,8 @@ func sharedCerts(cfg *config.Config) map[string]string {
 	return paths
 }
 
-// certsUploaded reports whether the Secret is as UploadCerts would make it,
-// and will be for a while.
+// certsUploaded reports whether the Secret already contains the files and has at
+// least half of its lifetime left.
 func (c *Client) certsUploaded(ctx context.Context, aead cipher.AEAD, plain map[string][]byte) (bool, error) {
 	secret, err := c.systemSecret(ctx, certsSecret)
 	if apierrors.IsNotFound(err) {
@@ -171,7 +171,7 @@ func (c *Client) certsUploaded(ctx context.Context, aead cipher.AEAD, plain map[
 	return err == nil && token.Expires.After(time.Now().Add(certsTokenTTL/2)), nil
 }
 
-// certsOwner makes the token whose end is the end of the uploaded certificates.
+// certsOwner creates the token that the Secret expires with.
 func (c *Client) certsOwner(ctx context.Context) ([]metav1.OwnerReference, error) {
 	token, err := NewToken()
 	if err != nil {
@@ -179,7 +179,7 @@ func (c *Client) certsOwner(ctx context.Context) ([]metav1.OwnerReference, error
 	}
 	err = c.CreateToken(ctx, config.BootstrapToken{
 		Token: token, TTL: certsTokenTTL,
-		Description: "Proxy for managing TTL for the kubeadm-certs secret", // kubeadm's words: "token list" users look for them
+		Description: "Proxy for managing TTL for the kubeadm-certs secret", // as in kubeadm: users find it in "token list"
 	})
 	if err != nil {
 		return nil, err
@@ -195,7 +195,7 @@ func (c *Client) certsOwner(ctx context.Context) ([]metav1.OwnerReference, error
 func certsCipher(key string) (cipher.AEAD, error) {
 	raw, err := hex.DecodeString(key)
 	if err != nil || len(raw) != 32 {
-		return nil, fault.New(fault.Usage, "copy it from what init --upload-certs printed", "the certificate key is malformed: it must be 64 hex digits")
+		return nil, fault.New(fault.Usage, "copy the key from the output of init --upload-certs", "the certificate key is malformed: it must be 64 hexadecimal digits")
 	}
 	block, err := aes.NewCipher(raw)
 	if err != nil {
@@ -204,8 +204,8 @@ func certsCipher(key string) (cipher.AEAD, error) {
 	return cipher.NewGCM(block)
 }
 
-// seal encrypts data and puts the nonce in front. Nothing stays nothing, and
-// not nil: the key must be there.
+// seal encrypts data and prepends the nonce. Empty data stays empty but not nil,
+// so that the Secret contains the key.
 func seal(aead cipher.AEAD, data []byte) []byte {
 	if len(data) == 0 {
 		return []byte{}

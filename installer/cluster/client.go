@@ -18,10 +18,10 @@ import (
 // connection is noticed after this time at the latest and opened again.
 const requestTimeout = 30 * time.Second
 
-// userAgent is what the API server's audit log knows us by.
+// userAgent identifies Airlift in the API server's audit log.
 const userAgent = "airlift-install"
 
-// Client talks to one API server with one identity.
+// Client connects to one API server with one identity.
 type Client struct {
 	http   *http.Client // of both of the next two; nil in tests
 	api    kubernetes.Interface
@@ -30,7 +30,7 @@ type Client struct {
 	ca     []byte
 }
 
-// Load makes a client from a kubeconfig file. A non-empty server
+// Load creates a client from a kubeconfig file. A non-empty server
 // ("https://host:port" or "host:port") replaces the one in the file; the
 // certificate is still checked against the file's CA and the new address.
 func Load(path, server string) (*Client, error) {
@@ -72,8 +72,8 @@ func fromConfig(kubeconfig *clientcmdapi.Config, server string) (*Client, error)
 func fromREST(cfg *rest.Config) (*Client, error) {
 	cfg.UserAgent = userAgent
 	cfg.Timeout = requestTimeout
-	// An installer sends some dozens of requests at a time that it was told
-	// to be quick; the API server's own fairness queues protect it.
+	// No client-side limit: an installer sends a few dozen requests, and the
+	// API server protects itself with its priority and fairness queues.
 	cfg.QPS = -1
 	cfg.WarningHandlerWithContext = rest.NoWarnings{}
 
@@ -98,7 +98,7 @@ func fromREST(cfg *rest.Config) (*Client, error) {
 	return &Client{http: httpClient, api: api, dyn: dyn, server: cfg.Host, ca: ca}, nil
 }
 
-// SetTimeout bounds every request by d, a watch included; 0 leaves the default.
+// SetTimeout limits every request, a watch included; 0 keeps the default.
 func (c *Client) SetTimeout(d time.Duration) {
 	if d > 0 && c.http != nil {
 		c.http.Timeout = d
@@ -108,10 +108,10 @@ func (c *Client) SetTimeout(d time.Duration) {
 // Server is the API server's URL.
 func (c *Client) Server() string { return c.server }
 
-// CA is the PEM bundle that the API server is checked against.
+// CA is the PEM bundle that verifies the API server.
 func (c *Client) CA() []byte { return c.ca }
 
-// serverURL adds the scheme that "host:port" lacks.
+// serverURL adds the scheme to "host:port".
 func serverURL(endpoint string) string {
 	if strings.Contains(endpoint, "://") {
 		return endpoint

@@ -18,55 +18,55 @@ import (
 	"airlift/installer/pki"
 )
 
-// Found is a cluster that may be trusted.
+// Found is a cluster that passed discovery's checks.
 type Found struct {
-	// Server is the API server's URL, at the address the user gave: it may
-	// be a virtual IP or a tunnel that cluster-info knows nothing of.
+	// Server is the API server's URL with the address that the user gave,
+	// such as a virtual IP or a tunnel that is not in cluster-info.
 	Server string
-	// CA is what of the cluster's CA bundle is trusted, PEM: the certificates
-	// that match a pinned hash, where hashes were given.
+	// CA is the trusted part of the cluster's CA bundle in PEM: if hashes
+	// were given, only the certificates that match one of them.
 	CA []byte
 	// Kubeconfig is for the kubelet's TLS bootstrap, credentials included.
 	Kubeconfig []byte
-	// Warnings tell the user what was not checked.
+	// Warnings name what was not checked.
 	Warnings []string
 }
 
-// How long to wait for what may heal by itself.
+// How long to retry failures that may be temporary.
 const (
-	// defaultTimeout is kubeadm's for discovery.
-	defaultTimeout = 5 * time.Minute
-	// A cluster whose init is still running has no cluster-info, may not let
-	// anybody read it, or has no controller manager to sign it.
+	// defaultTimeout limits discovery if the configuration does not.
+	defaultTimeout = config.DefaultDiscoveryTimeout
+	// While init is still running, cluster-info may be missing, unreadable
+	// for anonymous users, or not signed yet.
 	freshGrace = 60 * time.Second
-	// A running signer signs for a new token within a second or so.
+	// The bootstrap signer signs for a new token within about a second.
 	signerGrace = 5 * time.Second
-	// A network interface or name server of a host that just booted.
+	// After boot, a network interface or name server may not be up yet.
 	hostGrace = 10 * time.Second
 )
 
-// backdate is how far before now the controller manager dates a kubelet's
-// certificate: a host whose clock is further behind cannot use it
+// backdate is how far in the past the controller manager sets the start of a
+// kubelet's certificate. A host whose clock is slower than that cannot use it
 // (k8s.io/kubernetes/pkg/controller/certificates/signer).
 const backdate = 5 * time.Minute
 
 const (
 	printJoinCommand = "./install token create --print-join-command"
-	newTokenHint     = "make a new token on a control plane: " + printJoinCommand
+	newTokenHint     = "create a new token on a control plane: " + printJoinCommand
 )
 
-// Discover finds the cluster to join and makes sure that it is the right one.
+// Discover finds the cluster to join and verifies its identity.
 //
-// With a token, cluster-info is fetched from an address that nobody vouches
-// for yet. The token's signature on it proves that its sender knows the token;
-// a pinned hash proves that a CA in it is the cluster's. Every other CA in it may
-// be the sender's own and is not trusted. cluster-info is then fetched again over
-// a connection verified with the pinned CAs alone, and must be the same.
+// With a token, cluster-info is first fetched from an unverified address. The
+// token's signature proves that the sender knows the token; a pinned hash proves
+// that a CA in cluster-info belongs to the cluster. All other CAs in it could
+// belong to the sender and are not trusted. cluster-info is then fetched again
+// over a connection that only the pinned CAs verify, and must be identical.
 //
-// With a file, the user vouches for the file and the CA in it.
+// With a discovery file, the user vouches for the file and its CA.
 //
-// What may heal (a host that does not answer yet, an init still running) is
-// tried again until d.Timeout; everything else fails at once.
+// Temporary failures (no answer yet, init still running) are retried until
+// d.Timeout; all others fail at once.
 func Discover(ctx context.Context, d config.Discovery, report Report) (*Found, error) {
 	if d.File != "" {
 		return discoverByFile(ctx, d, report)
@@ -86,8 +86,8 @@ func discoverByToken(ctx context.Context, d config.Discovery, report Report) (*F
 		return nil, err
 	}
 	if len(pins) == 0 && !d.UnsafeSkipCAVerification {
-		return nil, refuse(Malformed, "pass --discovery-token-ca-cert-hash from the join command, or give up that check with --discovery-token-unsafe-skip-ca-verification",
-			"no CA certificate hash was given to check the cluster with")
+		return nil, refuse(Malformed, "pass --discovery-token-ca-cert-hash from the join command, or skip the check with --discovery-token-unsafe-skip-ca-verification",
+			"no CA certificate hash was given to verify the cluster")
 	}
 	server := serverURL(d.APIServerEndpoint)
 	source := infoSource{server: server, timeout: d.Timeout, report: report}
@@ -107,7 +107,7 @@ func discoverByToken(ctx context.Context, d config.Discovery, report Report) (*F
 		}
 	} else {
 		found.Warnings = append(found.Warnings,
-			"the cluster's CA was not checked against a pinned hash: whoever knows the token could have posed as the cluster")
+			"the cluster's CA was not checked against a pinned hash: anyone who knows the token could impersonate the cluster")
 	}
 
 	second, err := source.fetch(ctx, signedBy(found.CA), nil)
@@ -116,12 +116,12 @@ func discoverByToken(ctx context.Context, d config.Discovery, report Report) (*F
 	}
 	if len(unpinned) > 0 {
 		found.Warnings = append(found.Warnings, fmt.Sprintf(
-			"cluster-info lists more CA certificates than the given hashes match; these are not trusted: %s; if the cluster is replacing its CA, join with the hash of each: %s",
+			"cluster-info lists CA certificates that match no given hash; they are not trusted: %s; if the cluster is rotating its CA, join with the hash of each CA: %s",
 			strings.Join(unpinned, ", "), printJoinCommand))
 	}
 	if second.kubeconfig != first.kubeconfig {
-		return nil, refuse(Tampered, "somebody between this host and the cluster may be changing what it answers: do not join from this network",
-			"cluster-info from %s, fetched again over the verified connection, is not what it was before", server)
+		return nil, refuse(Tampered, "an attacker between this host and the cluster may be changing its answers: do not join from this network",
+			"cluster-info from %s changed when it was fetched again over the verified connection", server)
 	}
 	if err := found.checkClock(second.ahead); err != nil {
 		return nil, err
@@ -137,9 +137,9 @@ func discoverByToken(ctx context.Context, d config.Discovery, report Report) (*F
 	return found, nil
 }
 
-// checkEndpoint wants a host and a port, as kubeadm does.
+// checkEndpoint requires a host and a port, as in kubeadm.
 func checkEndpoint(endpoint string) error {
-	const hint = "give host and port of a control plane's API server, as in 192.0.2.10:6443 or [2001:db8::1]:6443"
+	const hint = "give the host and port of a control plane's API server, such as 192.0.2.10:6443 or [2001:db8::1]:6443"
 	_, port, err := config.SplitEndpoint(endpoint, 0)
 	if err != nil {
 		return refuse(Malformed, hint, "reading the API server's address: %w", err)
@@ -150,8 +150,9 @@ func checkEndpoint(endpoint string) error {
 	return nil
 }
 
-// checkSignature checks cluster-info's signature for token. Its errors
-// distinguish a token that may be signed for in a moment from a wrong one.
+// checkSignature verifies cluster-info's signature for token. Its errors
+// distinguish a token without a signature, which may appear soon, from a wrong
+// token.
 func checkSignature(info *corev1.ConfigMap, token string) error {
 	id, secret, _ := strings.Cut(token, ".")
 	kubeconfig := info.Data[bootstrapapi.KubeConfigKey]
@@ -164,24 +165,24 @@ func checkSignature(info *corev1.ConfigMap, token string) error {
 			}
 		}
 		return &mayHeal{grace, refuse(TokenUnknown, newTokenHint,
-			"the cluster does not know the token with id %q: it has expired, or it is another cluster's", id)}
+			"the cluster does not know the token with ID %q: it has expired, or it belongs to another cluster", id)}
 	}
 	if !jws.DetachedTokenIsValid(signature, kubeconfig, id, secret) {
-		return refuse(TokenWrong, "check the part of the token behind the dot, or "+newTokenHint,
-			"the cluster knows a token with id %q, but its secret is not the one given", id)
+		return refuse(TokenWrong, "check the part of the token after the dot, or "+newTokenHint,
+			"the cluster knows a token with ID %q, but the secret after the dot does not match", id)
 	}
 	return nil
 }
 
-// clusterCA takes the CA bundle out of the kubeconfig in cluster-info.
+// clusterCA returns the CA bundle of the kubeconfig in cluster-info.
 func clusterCA(kubeconfig string) ([]byte, error) {
-	const hint = "look at it on a control plane: kubectl get configmap -n kube-public cluster-info -o yaml"
+	const hint = "inspect it on a control plane: kubectl get configmap -n kube-public cluster-info -o yaml"
 	cfg, err := clientcmd.Load([]byte(kubeconfig))
 	if err != nil {
 		return nil, refuse(NotReady, hint, "reading the kubeconfig in cluster-info: %w", err)
 	}
 	if len(cfg.Clusters) != 1 {
-		return nil, refuse(NotReady, hint, "the kubeconfig in cluster-info must name one cluster, and names %d", len(cfg.Clusters))
+		return nil, refuse(NotReady, hint, "the kubeconfig in cluster-info must have exactly one cluster, and has %d", len(cfg.Clusters))
 	}
 	var ca []byte
 	for _, cluster := range cfg.Clusters {
@@ -207,10 +208,10 @@ func discoverByFile(ctx context.Context, d config.Discovery, report Report) (*Fo
 	cluster := cfg.Clusters[name]
 	if cluster == nil {
 		return nil, refuse(Malformed, "set current-context, or leave the cluster's name empty as in cluster-info",
-			"the discovery file %q does not say which cluster to use", d.File)
+			"the discovery file %q selects no cluster", d.File)
 	}
 	if cluster.InsecureSkipTLSVerify {
-		return nil, refuse(Malformed, "replace it by certificate-authority-data", "the discovery file %q has insecure-skip-tls-verify set", d.File)
+		return nil, refuse(Malformed, "remove it and set certificate-authority-data", "the discovery file %q has insecure-skip-tls-verify set", d.File)
 	}
 
 	source := infoSource{server: cluster.Server, timeout: d.Timeout, report: report, mayBePrivate: true}
@@ -235,8 +236,8 @@ func discoverByFile(ctx context.Context, d config.Discovery, report Report) (*Fo
 		return found, nil
 	}
 	if current == nil || !hasCredentials(cfg.AuthInfos[current.AuthInfo]) {
-		return nil, refuse(NoCredentials, "pass --tls-bootstrap-token, or put credentials into the file",
-			"the discovery file %q has no credentials for the node to ask for its certificate with", d.File)
+		return nil, refuse(NoCredentials, "pass --tls-bootstrap-token, or add credentials to the file",
+			"the discovery file %q has no credentials for the node's certificate request", d.File)
 	}
 	found.Kubeconfig, err = clientcmd.Write(*cfg)
 	return found, err
@@ -247,9 +248,9 @@ func hasCredentials(a *clientcmdapi.AuthInfo) bool {
 		a.Username != "" || a.Exec != nil || a.AuthProvider != nil)
 }
 
-// loadDiscoveryFile reads the kubeconfig with everything it refers to inside.
+// loadDiscoveryFile reads the kubeconfig and embeds the files that it refers to.
 func loadDiscoveryFile(ctx context.Context, d config.Discovery) (*clientcmdapi.Config, error) {
-	const hint = "a discovery file is a kubeconfig; cluster-info's will do: kubectl get configmap -n kube-public cluster-info -o jsonpath='{.data.kubeconfig}'"
+	const hint = "a discovery file is a kubeconfig, such as the one in cluster-info: kubectl get configmap -n kube-public cluster-info -o jsonpath='{.data.kubeconfig}'"
 	var cfg *clientcmdapi.Config
 	var err error
 	if strings.HasPrefix(d.File, "https://") {

@@ -299,7 +299,7 @@ func TestDiscoveryRefusesWrongServers(t *testing.T) {
 		i.answer = clusterInfoAnswer(t, theirs) // signed, as taken from the real cluster
 		d := i.serve(t)
 		d.CACertHashes = []string{pinOf(theirs)}
-		expect(t, second(Discover(ctx, d, nil)), CertificateInvalid, "not of the cluster's CA")
+		expect(t, second(Discover(ctx, d, nil)), CertificateInvalid, "not signed by the cluster's CA")
 	})
 	t.Run("two answers", func(t *testing.T) {
 		i, n := newImpostor(t), 0
@@ -371,7 +371,7 @@ func TestDiscoveryRefusesWrongServers(t *testing.T) {
 		server := httptest.NewServer(http.NotFoundHandler())
 		defer server.Close()
 		d := newImpostor(t).discovery(server.Listener.Addr().String())
-		expect(t, second(Discover(ctx, d, nil)), NotAPIServer, "does not speak TLS")
+		expect(t, second(Discover(ctx, d, nil)), NotAPIServer, "does not use TLS")
 	})
 }
 

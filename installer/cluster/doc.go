@@ -1,8 +1,8 @@
-// Package cluster does what talks to a Kubernetes API: it applies objects,
-// finds and trusts a cluster to join, handles bootstrap tokens and the
-// certificates' Secret, and waits. It is the only importer of client-go.
+// Package cluster uses the Kubernetes API: it applies objects, discovers and
+// verifies a cluster to join, manages bootstrap tokens and the Secret with the
+// certificates, and waits. No other package imports client-go.
 //
-// Every function may run twice: it looks first and writes only what differs.
-// Objects, names and formats are those of kubeadm v1.29, so that a cluster
-// made here and one made by kubeadm can be used with either.
+// Every function may run twice: it reads first and writes only differences.
+// Objects, names and formats are those of kubeadm v1.29, so that Airlift and
+// kubeadm can work on each other's clusters.
 package cluster

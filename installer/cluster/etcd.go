@@ -8,15 +8,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// mirrorTimeout bounds the wait for static pods to show in the API: the
-// kubelet tells it of them when it has registered its node.
+// mirrorTimeout limits the wait for static pods in the API: the kubelet creates
+// their mirror pods after it has registered its node.
 const mirrorTimeout = 30 * time.Second
 
-// EtcdEndpoints finds the client URLs of the etcd members that the cluster's
-// control planes carry, where kubeadm notes them: on their static pods. The
-// administrator's identity may.
+// EtcdEndpoints returns the client URLs of the stacked etcd members from the
+// annotation that kubeadm sets on their static pods. It needs an
+// administrator's permissions.
 func (c *Client) EtcdEndpoints(ctx context.Context, report Report) (urls []string, err error) {
-	w := wait{what: "the API to tell where etcd is", timeout: mirrorTimeout, report: report}
+	w := wait{what: "etcd's endpoints in the API", timeout: mirrorTimeout, report: report}
 	err = w.until(ctx, nil, func(ctx context.Context) (bool, string, error) {
 		pods, err := c.api.CoreV1().Pods(systemNamespace).List(ctx, metav1.ListOptions{LabelSelector: "component=etcd,tier=control-plane"})
 		if err != nil {
@@ -28,7 +28,7 @@ func (c *Client) EtcdEndpoints(ctx context.Context, report Report) (urls []strin
 				urls = append(urls, url)
 			}
 		}
-		return len(urls) > 0, fmt.Sprintf("of %d etcd pods in %s none is annotated with %s", len(pods.Items), systemNamespace, etcdURLsAnnotation), nil
+		return len(urls) > 0, fmt.Sprintf("none of %d etcd pods in %s has the annotation %s", len(pods.Items), systemNamespace, etcdURLsAnnotation), nil
 	})
 	return urls, err
 }

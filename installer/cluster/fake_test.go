@@ -180,8 +180,8 @@ func TestPodsThatOthersReplaceAreNotWaitedFor(t *testing.T) {
 	going := pod("going", corev1.PodRunning, "ReplicaSet")
 	going.DeletionTimestamp, going.Finalizers = &now, []string{"x/y"}
 	client, _ := fakeClient(pod("evicted", corev1.PodFailed, "ReplicaSet"), pod("static", corev1.PodFailed, "Node"), going)
-	missing := must(client.missingPods(context.Background(), Pods{Namespaces: []string{"s"}, Names: []string{"s/going"}}, client.nudger()))(t)
-	if want := []string{"s/static: Failed", "s/going: not there"}; !slices.Equal(missing, want) {
+	missing := must(client.missingPods(context.Background(), Pods{Namespaces: []string{"s"}, Names: []string{"s/going"}}, client.newProber()))(t)
+	if want := []string{"s/static: Failed", "s/going: does not exist"}; !slices.Equal(missing, want) {
 		t.Errorf("missing = %q, want %q", missing, want)
 	}
 }
@@ -207,7 +207,7 @@ func TestHolds(t *testing.T) {
 		"must be absent":            {m{"a": "1"}, m{"a": nil}, false},
 		"is absent":                 {m{}, m{"a": nil}, true},
 	} {
-		if got := holds(c.have, c.want); got != c.holds {
+		if got := containsFields(c.have, c.want); got != c.holds {
 			t.Errorf("%s: %t", name, got)
 		}
 	}
@@ -224,7 +224,7 @@ func TestJoinCommand(t *testing.T) {
 func TestCertificateKeyIsChecked(t *testing.T) {
 	client, _ := fakeClient()
 	for _, key := range []string{"", "abcd", strings.Repeat("x", 64), strings.Repeat("a", 62)} {
-		if _, err := client.DownloadCerts(context.Background(), &config.Config{}, key); err == nil || !strings.Contains(err.Error(), "64 hex digits") {
+		if _, err := client.DownloadCerts(context.Background(), &config.Config{}, key); err == nil || !strings.Contains(err.Error(), "64 hexadecimal digits") {
 			t.Errorf("key %q: %v", key, err)
 		}
 	}

@@ -14,20 +14,19 @@ import (
 	"airlift/installer/config"
 )
 
-// FetchedConfig is what a joining node takes over from the cluster.
+// FetchedConfig is the cluster's configuration for a joining node.
 type FetchedConfig struct {
 	Cluster config.Cluster
 	// Kubelet is the cluster-wide KubeletConfiguration, YAML as stored.
 	Kubelet []byte
-	// KubeProxy is the cluster's KubeProxyConfiguration, nil where it has no
-	// kube-proxy or this identity may not read its configuration.
+	// KubeProxy is the cluster's KubeProxyConfiguration; nil without
+	// kube-proxy or without permission to read it.
 	KubeProxy *kubeproxyv1.KubeProxyConfiguration
-	// Warnings name fields of the cluster's configuration that were not
-	// understood.
+	// Warnings name unknown fields of the cluster's configuration.
 	Warnings []string
 }
 
-// FetchConfig reads what init uploaded. A bootstrap token's identity may.
+// FetchConfig reads what init uploaded. A bootstrap token's permissions suffice.
 func (c *Client) FetchConfig(ctx context.Context) (*FetchedConfig, error) {
 	data, err := c.systemConfig(ctx, kubeadmConfigMap, kubeadmConfigKey)
 	if err != nil {
@@ -48,8 +47,8 @@ func (c *Client) FetchConfig(ctx context.Context) (*FetchedConfig, error) {
 	return fetched, nil
 }
 
-// kubeProxyConfig reads kube-proxy's configuration. kubeadm lets a bootstrap
-// token's identity read it; a cluster may have no kube-proxy.
+// kubeProxyConfig reads kube-proxy's configuration, if the cluster has
+// kube-proxy. kubeadm gives bootstrap tokens permission to read it.
 func (c *Client) kubeProxyConfig(ctx context.Context) (*kubeproxyv1.KubeProxyConfiguration, error) {
 	var configMap *corev1.ConfigMap
 	err := persist(ctx, func() (err error) {
@@ -71,7 +70,7 @@ func (c *Client) kubeProxyConfig(ctx context.Context) (*kubeproxyv1.KubeProxyCon
 
 // systemConfig reads one key of a ConfigMap in kube-system.
 func (c *Client) systemConfig(ctx context.Context, name, key string) (string, error) {
-	const hint = "run ./install init again on the control plane: it puts back what is missing"
+	const hint = "run ./install init again on the control plane: it restores what is missing"
 	var configMap *corev1.ConfigMap
 	err := persist(ctx, func() (err error) {
 		configMap, err = c.api.CoreV1().ConfigMaps(systemNamespace).Get(ctx, name, metav1.GetOptions{})
@@ -79,7 +78,7 @@ func (c *Client) systemConfig(ctx context.Context, name, key string) (string, er
 	})
 	switch {
 	case apierrors.IsUnauthorized(err):
-		return "", fault.New(fault.Failure, newTokenHint, "reading ConfigMap %s/%s: the cluster does not accept the token to authenticate with: %w", systemNamespace, name, err)
+		return "", fault.New(fault.Failure, newTokenHint, "reading ConfigMap %s/%s: the cluster rejects the token: %w", systemNamespace, name, err)
 	case apierrors.IsNotFound(err):
 		return "", fault.New(fault.Failure, hint, "the cluster has no ConfigMap %s/%s", systemNamespace, name)
 	case err != nil:

@@ -1,9 +1,14 @@
 package cluster
 
-import "time"
+import (
+	"fmt"
+	"time"
 
-// Names that kubeadm gives to what it makes (cmd/kubeadm/app/constants,
-// v1.29.15). Other tools look for them.
+	"airlift/installer/config"
+)
+
+// Names that kubeadm uses (cmd/kubeadm/app/constants, v1.29.15). Other tools
+// depend on them.
 const (
 	systemNamespace = "kube-system"
 
@@ -13,7 +18,7 @@ const (
 	kubeletConfigKey = "kubelet"
 
 	certsSecret = "kubeadm-certs"
-	// certsTokenTTL is how long uploaded certificates live (kubeadm's
+	// certsTokenTTL is the lifetime of uploaded certificates (kubeadm's
 	// DefaultCertTokenDuration).
 	certsTokenTTL = 2 * time.Hour
 
@@ -23,6 +28,6 @@ const (
 	noExternalLBLabel   = "node.kubernetes.io/exclude-from-external-load-balancers"
 )
 
-// KubeletHealthURL is the kubelet's own health check, on loopback at the port
-// that KubeletConfiguration.healthzPort has by default.
-const KubeletHealthURL = "http://127.0.0.1:10248/healthz"
+// kubeletHealthURL is the kubelet's health check on loopback, at the default of
+// KubeletConfiguration.healthzPort.
+var kubeletHealthURL = fmt.Sprintf("http://127.0.0.1:%d/healthz", config.KubeletHealthzPort)

@@ -45,8 +45,8 @@ func (c *Client) MarkControlPlane(ctx context.Context, node string, taints []cor
 	return changed, nil
 }
 
-// AnnotateCRISocket notes on the node which container runtime it uses, where
-// kubeadm's reset and upgrade look for it. The kubelet's identity may do it.
+// AnnotateCRISocket sets the annotation from which kubeadm's reset and upgrade
+// read the container runtime's socket. The kubelet's permissions suffice.
 func (c *Client) AnnotateCRISocket(ctx context.Context, node, socket string) (changed bool, err error) {
 	changed, err = c.patchNode(ctx, node, func(n *corev1.Node) {
 		if n.Annotations == nil {
@@ -55,14 +55,14 @@ func (c *Client) AnnotateCRISocket(ctx context.Context, node, socket string) (ch
 		n.Annotations[criSocketAnnotation] = socket
 	})
 	if err != nil {
-		return changed, fmt.Errorf("noting the container runtime on node %q: %w", node, err)
+		return changed, fmt.Errorf("annotating node %q with its container runtime: %w", node, err)
 	}
 	return changed, nil
 }
 
-// AssignPodCIDRs gives the cluster's only node its pod address ranges, once it
-// is registered, unless it has some. Where there are other nodes the ranges
-// may be theirs, and nothing is changed.
+// AssignPodCIDRs sets the pod CIDRs of the cluster's only node once it is
+// registered, unless it has some. In a cluster with other nodes it changes
+// nothing: another node may already have these ranges.
 func (c *Client) AssignPodCIDRs(ctx context.Context, node string, ranges []string) (changed bool, err error) {
 	err = persist(ctx, func() error {
 		list, err := c.api.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
@@ -81,20 +81,20 @@ func (c *Client) AssignPodCIDRs(ctx context.Context, node string, ranges []strin
 		}
 		_, err = c.api.CoreV1().Nodes().Patch(ctx, node, types.MergePatchType, patch, metav1.PatchOptions{})
 		if apierrors.IsInvalid(err) || apierrors.IsConflict(err) {
-			return nil // the controller manager was faster; they cannot be changed
+			return nil // the controller manager set them first; they are immutable
 		}
 		changed = err == nil
 		return err
 	})
 	if err != nil {
-		return changed, fmt.Errorf("giving node %q its pod address ranges: %w", node, err)
+		return changed, fmt.Errorf("assigning pod CIDRs to node %q: %w", node, err)
 	}
 	return changed, nil
 }
 
-// CheckNodeNameFree fails when the cluster has a Ready node of that name: a
-// second one would take over its identity. One that is not Ready may be this
-// host's own, from before a reset.
+// CheckNodeNameFree fails if the cluster has a Ready node with that name: this
+// host would take over its identity. A node that is not Ready may be this host
+// before a reset.
 func (c *Client) CheckNodeNameFree(ctx context.Context, name string) error {
 	var node *corev1.Node
 	err := persist(ctx, func() (err error) {
@@ -105,7 +105,7 @@ func (c *Client) CheckNodeNameFree(ctx context.Context, name string) error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("asking the cluster for a node named %q: %w", name, err)
+		return fmt.Errorf("looking up node %q in the cluster: %w", name, err)
 	}
 	if ready, _ := nodeReady(node); ready {
 		return fault.New(fault.Failure,
@@ -115,9 +115,9 @@ func (c *Client) CheckNodeNameFree(ctx context.Context, name string) error {
 	return nil
 }
 
-// patchNode changes the node as edit does, and sends nothing when that is no
-// change. The patch names the version that edit saw: taints are a list, and
-// the node controller writes there too.
+// patchNode applies edit to the node and sends a patch only if something
+// changed. The patch contains the resourceVersion that edit saw: a merge patch
+// replaces the whole list of taints, which the node controller also changes.
 func (c *Client) patchNode(ctx context.Context, name string, edit func(*corev1.Node)) (changed bool, err error) {
 	try := func() error {
 		have, err := c.api.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
@@ -162,7 +162,7 @@ func nodePatch(have, want *corev1.Node) ([]byte, error) {
 	return json.Marshal(patch)
 }
 
-// added returns what want has and have has not, or nil.
+// added returns the entries of want that are not in have, or nil.
 func added(have, want map[string]string) map[string]string {
 	var diff map[string]string
 	for key, value := range want {

@@ -261,7 +261,7 @@ func TestRealKubeletIdentityIsEnoughForAJoin(t *testing.T) {
 	}()
 	var states []string
 	kubelet := must(WaitForKubeconfig(ctx, late, "localhost:"+strings.TrimPrefix(p.endpoint(), "127.0.0.1:"), 10*time.Second, func(s string) { states = append(states, s) }))(t)
-	if !slices.Equal(states, []string{"the file is not there yet"}) {
+	if !slices.Equal(states, []string{"the file does not exist yet"}) {
 		t.Errorf("states: %q", states)
 	}
 	if !strings.HasPrefix(kubelet.Server(), "https://localhost:") {
@@ -297,11 +297,11 @@ func TestRealWaitsTellWhatTheySaw(t *testing.T) {
 		want []string
 	}{
 		"api":         {nobody.WaitForAPI(ctx, time.Second, nil), []string{nobody.Server(), "connection refused", "the kubelet does not answer"}},
-		"absent node": {super.WaitForNode(ctx, "nobody", time.Second, nil), []string{`node "nobody" to be registered`, "no node of that name", "gave up after 1s"}},
+		"absent node": {super.WaitForNode(ctx, "nobody", time.Second, nil), []string{`node "nobody" to be registered`, "the node does not exist", "gave up after 1s"}},
 		"not ready":   {super.WaitForNodeReady(ctx, "waits", time.Second, nil), []string{"Ready is False", "cni plugin not initialized"}},
 		"no pod cidr": {second(super.WaitForPodCIDR(ctx, "waits", time.Second, nil)), []string{"pod CIDR"}},
-		"pods":        {super.WaitForPods(ctx, Pods{Namespaces: []string{"default"}, Names: []string{"default/ghost"}}, time.Second, nil), []string{"default/ghost: not there"}},
-		"kubeconfig":  {second(WaitForKubeconfig(ctx, filepath.Join(t.TempDir(), "none"), "", time.Second, nil)), []string{"the file is not there yet", "kubelet"}},
+		"pods":        {super.WaitForPods(ctx, Pods{Namespaces: []string{"default"}, Names: []string{"default/ghost"}}, time.Second, nil), []string{"default/ghost: does not exist"}},
+		"kubeconfig":  {second(WaitForKubeconfig(ctx, filepath.Join(t.TempDir(), "none"), "", time.Second, nil)), []string{"the file does not exist yet", "kubelet"}},
 	} {
 		for _, want := range c.want {
 			if c.err == nil || !strings.Contains(c.err.Error(), want) {

@@ -10,12 +10,12 @@ import (
 	"airlift/installer/timeline"
 )
 
-// outage is how long an API server may be away in the middle of our work: a
-// liveness probe that fails on a slow host restarts it.
+// outage is how long the API server may be unavailable during a step: on a slow
+// host, a failed liveness probe may restart it.
 const outage = 30 * time.Second
 
-// persist runs do again while the API server is away or too busy, but not when
-// it says no. do must be safe to repeat.
+// persist retries do while the API server is unavailable or too busy, but not
+// when it refuses the request. do must be safe to repeat.
 func persist(ctx context.Context, do func() error) error {
 	end := time.Now().Add(outage)
 	var span *timeline.Span
@@ -43,8 +43,8 @@ func isOutage(err error) bool {
 		apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) || lacksNamespace(err)
 }
 
-// lacksNamespace: the API server makes kube-system and kube-public itself, a
-// moment after it says that it is ready.
+// lacksNamespace reports a missing namespace: the API server creates kube-system
+// and kube-public a moment after it reports that it is ready.
 func lacksNamespace(err error) bool {
 	status, ok := err.(apierrors.APIStatus)
 	return ok && apierrors.IsNotFound(err) && status.Status().Details != nil && status.Status().Details.Kind == "namespaces"

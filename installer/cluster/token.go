@@ -19,27 +19,27 @@ import (
 	"airlift/installer/config"
 )
 
-// NewToken makes a random bootstrap token, "abcdef.0123456789abcdef".
+// NewToken generates a random bootstrap token, "abcdef.0123456789abcdef".
 func NewToken() (string, error) {
 	token, err := bootstraputil.GenerateBootstrapToken()
 	if err != nil {
-		return "", fmt.Errorf("making a token: %w", err)
+		return "", fmt.Errorf("generating a token: %w", err)
 	}
 	return token, nil
 }
 
-// CheckToken fails when token does not look like one. The message does not
-// repeat it: half a token is still half a secret.
+// CheckToken fails if the token is malformed. The message does not repeat the
+// token, because part of it may be a secret.
 func CheckToken(token string) error {
 	if bootstraputil.IsValidBootstrapToken(token) {
 		return nil
 	}
 	return fault.New(fault.Usage,
-		"copy the token from the join command, or make a new one on a control plane: ./install token create --print-join-command",
-		"the bootstrap token is malformed: it must be 6 and 16 lower-case letters or digits with a dot between, as in abcdef.0123456789abcdef")
+		"copy the token from the join command, or create a new one on a control plane: ./install token create --print-join-command",
+		"the bootstrap token is malformed: it must be 6 and 16 lower-case letters or digits separated by a dot, such as abcdef.0123456789abcdef")
 }
 
-// JoinCommand is what to run on a host that is to join. endpoint is host:port.
+// JoinCommand is the command that joins a host to the cluster. endpoint is host:port.
 func JoinCommand(endpoint, token string, caHashes ...string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "./install join %s --token %s", endpoint, token)
@@ -49,9 +49,9 @@ func JoinCommand(endpoint, token string, caHashes ...string) string {
 	return b.String()
 }
 
-// EnsureTokens makes the tokens exist and returns which it wrote. A token that
-// exists with the same secret, usages, groups and description is left alone
-// until it has expired: writing it again would only move its end.
+// EnsureTokens creates or updates the tokens and returns those it wrote. An
+// existing token with the same secret, usages, groups and description keeps its
+// expiration until it has expired.
 func (c *Client) EnsureTokens(ctx context.Context, tokens []config.BootstrapToken) (changed []string, err error) {
 	for _, token := range tokens {
 		want, err := tokenSecret(token, time.Now())
@@ -83,8 +83,8 @@ func (c *Client) systemSecret(ctx context.Context, name string) (secret *corev1.
 	return secret, err
 }
 
-// keepsExpiry reports whether have's own end is still good for a token that
-// asks for a time to live.
+// keepsExpiry reports whether an existing token keeps its expiration: the wanted
+// one has only a TTL, and the existing one has not expired.
 func keepsExpiry(token config.BootstrapToken, have *corev1.Secret, now time.Time) bool {
 	if !token.Expires.IsZero() || token.TTL == 0 {
 		return false
@@ -93,7 +93,7 @@ func keepsExpiry(token config.BootstrapToken, have *corev1.Secret, now time.Time
 	return err == nil && !old.Expires.IsZero() && old.Expires.After(now)
 }
 
-// CreateToken makes a token and fails when its id is taken.
+// CreateToken creates a token and fails if its ID exists.
 func (c *Client) CreateToken(ctx context.Context, token config.BootstrapToken) error {
 	secret, err := tokenSecret(token, time.Now())
 	if err != nil {
@@ -101,8 +101,8 @@ func (c *Client) CreateToken(ctx context.Context, token config.BootstrapToken) e
 	}
 	_, err = c.api.CoreV1().Secrets(systemNamespace).Create(ctx, secret, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
-		return fault.New(fault.Failure, "leave the token out to have one made, or delete the old one: ./install token delete "+tokenID(token.Token),
-			"a token with id %q already exists", tokenID(token.Token))
+		return fault.New(fault.Failure, "leave the token out to generate one, or delete the existing one: ./install token delete "+tokenID(token.Token),
+			"a token with ID %q already exists", tokenID(token.Token))
 	}
 	if err != nil {
 		return fmt.Errorf("creating token %s: %w", tokenID(token.Token), err)
@@ -110,9 +110,9 @@ func (c *Client) CreateToken(ctx context.Context, token config.BootstrapToken) e
 	return nil
 }
 
-// ListTokens returns the cluster's tokens, expired ones too, the one that ends
-// first in front and those that never end last. Secrets that look like tokens
-// and are broken are left out and named in the error, beside the good ones.
+// ListTokens returns the cluster's tokens, including expired ones, sorted by
+// expiration; those that never expire are last. Malformed token Secrets are
+// left out and named in the error, which is returned together with the tokens.
 func (c *Client) ListTokens(ctx context.Context) ([]config.BootstrapToken, error) {
 	tokens, broken, err := c.tokens(ctx)
 	if err != nil {
@@ -154,15 +154,15 @@ func (c *Client) tokens(ctx context.Context) (tokens []config.BootstrapToken, br
 	return tokens, broken, nil
 }
 
-// DeleteToken deletes a token, given whole or by its id.
+// DeleteToken deletes a token, given as a whole or by its ID.
 func (c *Client) DeleteToken(ctx context.Context, tokenOrID string) error {
 	id := tokenID(tokenOrID)
 	if !bootstraputil.IsValidBootstrapTokenID(id) {
-		return fault.New(fault.Usage, "list the tokens: ./install token list", "%q is no token id: it must be 6 lower-case letters or digits", id)
+		return fault.New(fault.Usage, "list the tokens: ./install token list", "%q is not a token ID: it must be 6 lower-case letters or digits", id)
 	}
 	err := c.api.CoreV1().Secrets(systemNamespace).Delete(ctx, bootstraputil.BootstrapTokenSecretName(id), metav1.DeleteOptions{})
 	if apierrors.IsNotFound(err) {
-		return fault.New(fault.Failure, "list the tokens: ./install token list", "there is no token with id %q", id)
+		return fault.New(fault.Failure, "list the tokens: ./install token list", "no token has the ID %q", id)
 	}
 	if err != nil {
 		return fmt.Errorf("deleting token %s: %w", id, err)
@@ -170,9 +170,8 @@ func (c *Client) DeleteToken(ctx context.Context, tokenOrID string) error {
 	return nil
 }
 
-// FindJoinToken returns a token that a node can join with for at least minLife
-// from now, the longest-lived one, or "". A second init shows it instead of
-// making another.
+// FindJoinToken returns the token for joining that lives longest, if it lives
+// for at least minLife, or "". A second init prints it instead of creating one.
 func (c *Client) FindJoinToken(ctx context.Context, minLife time.Duration) (string, error) {
 	tokens, _, err := c.tokens(ctx)
 	if err != nil {
@@ -188,7 +187,7 @@ func (c *Client) FindJoinToken(ctx context.Context, minLife time.Duration) (stri
 	return "", nil
 }
 
-// tokenID is the part of a token that is no secret.
+// tokenID is the public part of a token.
 func tokenID(token string) string {
 	id, _, _ := strings.Cut(token, ".")
 	return id
@@ -236,7 +235,7 @@ func tokenSecret(token config.BootstrapToken, now time.Time) (*corev1.Secret, er
 	}, nil
 }
 
-// parseToken is tokenSecret backwards.
+// parseToken is the inverse of tokenSecret.
 func parseToken(s *corev1.Secret) (config.BootstrapToken, error) {
 	get := func(key string) string { return string(s.Data[key]) }
 	token := config.BootstrapToken{
@@ -244,7 +243,7 @@ func parseToken(s *corev1.Secret) (config.BootstrapToken, error) {
 		Description: get(bootstrapapi.BootstrapTokenDescriptionKey),
 	}
 	if !bootstraputil.IsValidBootstrapToken(token.Token) || s.Name != bootstraputil.BootstrapTokenSecretName(tokenID(token.Token)) {
-		return token, fmt.Errorf("reading token Secret %s: its name, id or secret is malformed", s.Name)
+		return token, fmt.Errorf("reading token Secret %s: its name, ID or secret is malformed", s.Name)
 	}
 	if at := get(bootstrapapi.BootstrapTokenExpirationKey); at != "" {
 		var err error

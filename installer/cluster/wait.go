@@ -6,38 +6,37 @@ import (
 	"fmt"
 	"time"
 
+	"k8s.io/apimachinery/pkg/watch"
+
 	"airlift/fault"
 	"airlift/installer/timeline"
-
-	"k8s.io/apimachinery/pkg/watch"
 )
 
-// Report is told, in a few words, what a wait sees, each time that changes.
+// Report is called with a short state each time that what a wait sees changes.
 type Report func(state string)
 
-// How long to pause between looks, and before a failed watch is tried again.
+// pollInterval is the pause between checks, and before a failed watch is reopened.
 const pollInterval = 200 * time.Millisecond
 
-// With a watch that says when to look, looking unasked is only the safety net.
+// watchedInterval is the pause between checks when a watch triggers them too.
 const watchedInterval = 2 * time.Second
 
 // A wait is one bounded wait for something to become true.
 type wait struct {
 	what    string // completes "waiting for …"
-	short   string // the same in the timeline, where it is long
+	short   string // a shorter text for the timeline
 	hint    string
 	timeout time.Duration
-	// interval is how long to pause without being woken, 0 for what is usual.
+	// interval is the pause between checks; 0 means the default.
 	interval time.Duration
 	report   Report
-	// epilogue, when set, adds to the timeout's message what only then is
-	// worth finding out.
+	// epilogue, if set, adds a diagnosis to the message of a timeout.
 	epilogue func(context.Context) string
 }
 
-// until calls look until it says done, fails, or time is up: at once, on every
-// wake, and after an interval without one. look's state is what a timeout
-// reports as last seen; its error ends the wait.
+// until calls look until it is done, fails, or the timeout has passed: at once,
+// on every wake, and after each interval without a wake. A timeout reports
+// look's last state; an error of look ends the wait.
 func (w wait) until(parent context.Context, wake <-chan struct{}, look func(context.Context) (done bool, state string, err error)) error {
 	ctx, cancel := context.WithTimeout(parent, w.timeout)
 	defer cancel()
@@ -59,7 +58,7 @@ func (w wait) until(parent context.Context, wake <-chan struct{}, look func(cont
 		if done {
 			return nil
 		}
-		// A request that the deadline cut short saw nothing new.
+		// A request that the deadline ended has no new state.
 		if ctx.Err() == nil && state != last {
 			last = state
 			span.Saw(state)
@@ -90,8 +89,8 @@ func (w wait) timedOut(ctx context.Context, last string) error {
 }
 
 // watching keeps a watch open until ctx ends and wakes its reader on every
-// event. What the event says does not matter: the reader looks for itself, so
-// a lost event or connection costs time, never truth.
+// event. The reader ignores the event's content and reads the state itself, so
+// a lost event or connection causes only a delay.
 func watching(ctx context.Context, open func(context.Context) (watch.Interface, error)) <-chan struct{} {
 	wake := make(chan struct{}, 1)
 	go func() {

@@ -18,22 +18,22 @@ const changes = 80
 // stricter are the refusals that are ours alone, each because the setting could
 // only fail later, or not be what was meant.
 var stricter = regexp.MustCompile(strings.Join([]string{
-	`is not sha256: and 64 hexadecimal digits`,    // discovery would fail
-	`extraVolumes\[\d+\]: `,                       // the kubelet would refuse the pod
-	`extraEnvs\[\d+\]: name`,                      //
-	`taints\[\d+\]: `,                             // the node could not register
-	`criSocket "[^"]*" must be unix:// and`,       // kubeadm puts unix:// before anything
-	`and must be more than 0s`,                    // nothing would be waited for
-	`mergeMethod|write the name without dashes`,   // the program would not start
-	`the first half of the token`,                 // one would overwrite the other
-	`advertiseAddress \S+ cannot be reached`,      //
-	`ignorePreflightErrors: all stands alone`,     // kubeadm says it when it runs
-	`, this host's address, lies inside|overlap$`, // routes would not tell them apart
-	`has host bits set`,                           // what is written is not what holds
-	`must be a path or begin with|has no host`,    //
-	`endpoints is empty: name at least one`,       // as v1.37 says, and v1.29 does not
-	`httpEndpoints`,                               //
-	`caCertHashes|certSANs`,                       //
+	`is not sha256: and 64 hexadecimal digits`,                  // discovery would fail
+	`extraVolumes\[\d+\]: `,                                     // the kubelet would refuse the pod
+	`extraEnvs\[\d+\]: name`,                                    //
+	`taints\[\d+\]: `,                                           // the node could not register
+	`criSocket "[^"]*" must be unix:// and`,                     // kubeadm puts unix:// before anything
+	`and must be greater than 0s`,                               // nothing would be waited for
+	`mergeMethod|write the name without dashes`,                 // the program would not start
+	`the token ID "[^"]*" is used twice`,                        // one would overwrite the other
+	`advertiseAddress \S+ cannot be reached`,                    //
+	`ignorePreflightErrors: all cannot be combined`,             // kubeadm says it when it runs
+	`, this host's address, is in the cluster's range|overlap$`, // routes would not tell them apart
+	`has host bits set`,                                         // what is written is not what holds
+	`must be a path or begin with|has no host`,                  //
+	`endpoints is empty: give at least one`,                     // as v1.37 says, and v1.29 does not
+	`httpEndpoints`,                                             //
+	`caCertHashes|certSANs`,                                     //
 }, "|"))
 
 // TestOneChangeInAGoodFile changes good files in one place and asks kubeadm

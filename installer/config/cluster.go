@@ -1,18 +1,18 @@
 package config
 
 import (
-	"airlift/fault"
-
 	"k8s.io/apimachinery/pkg/util/version"
+
+	"airlift/fault"
 )
 
 // maxKubeletSkew is how many minor versions a kubelet may be older than the
 // API server, since 1.28 (kubernetes.io/releases/version-skew-policy).
 const maxKubeletSkew = 3
 
-// UseCluster takes over a joined cluster's settings. The version stays the
-// bundle's: it is what this node will run. The error (fault.Preflight) says
-// why a kubelet of that version cannot be part of this cluster.
+// UseCluster takes over the configuration of the cluster to join, except its
+// version: this node runs the bundle's version. The error (fault.Preflight) is
+// why a kubelet of that version cannot join this cluster.
 func (c *Config) UseCluster(cluster Cluster) error {
 	own, err := version.ParseSemantic(c.KubernetesVersion)
 	if err != nil {
@@ -24,7 +24,7 @@ func (c *Config) UseCluster(cluster Cluster) error {
 	}
 	skew := int(theirs.Minor()) - int(own.Minor())
 	if own.Major() != theirs.Major() || skew < 0 || skew > maxKubeletSkew {
-		return fault.New(fault.Preflight, "use a bundle made with 'bundle build --version "+cluster.KubernetesVersion+"'",
+		return fault.New(fault.Preflight, "use a bundle built with 'bundle build --version "+cluster.KubernetesVersion+"'",
 			"this bundle's kubelet is %s and the cluster is %s: a kubelet may be up to %d minor versions older than the API server, and never newer",
 			c.KubernetesVersion, cluster.KubernetesVersion, maxKubeletSkew)
 	}

@@ -1,6 +1,6 @@
-// Package config holds what a node is to become: one Config, made from flags,
-// the kubeadm config file and the host's facts, completed and validated once.
-// Field names follow kubeadm's configuration API.
+// Package config has the configuration of a node: one Config from flags, kubeadm's
+// configuration file and the host's facts, completed and validated once. Field
+// names follow kubeadm's configuration API.
 package config
 
 import (
@@ -17,42 +17,42 @@ type Config struct {
 	// LocalAPIEndpoint is where this node's API server listens.
 	LocalAPIEndpoint APIEndpoint
 	NodeRegistration NodeRegistration
-	// BootstrapTokens are made by init. Empty means none.
+	// BootstrapTokens are the tokens that init creates. Empty means none.
 	BootstrapTokens []BootstrapToken
 	// CertificateKey encrypts the kubeadm-certs Secret: 64 hex digits.
 	CertificateKey string
-	// UploadCerts asks init to upload the control-plane certificates.
+	// UploadCerts makes init upload the control-plane certificates.
 	UploadCerts bool
 	// Discovery is how join finds and trusts the cluster.
 	Discovery Discovery
-	// ControlPlane says that join makes another control plane, not a worker.
+	// ControlPlane makes join add a control plane, not a worker.
 	ControlPlane bool
 	// CACertPath is where join puts the cluster's CA certificate.
 	CACertPath string
-	// SkipPhases are left out: "addon/kube-proxy".
+	// SkipPhases are the phases to skip: "addon/kube-proxy".
 	SkipPhases []string
-	// Patches is a folder with patches for the static pods, the
+	// Patches is a directory with patches for the static pods, the
 	// KubeletConfiguration and CoreDNS; empty means none.
 	Patches string
-	// DryRun writes what would be done to a folder and does nothing.
+	// DryRun writes the files to a directory and changes nothing else.
 	DryRun bool
-	// Timeouts bound this run's waits.
+	// Timeouts limit this run's waits.
 	Timeouts Timeouts
-	// ProxyServer is the API server's URL for kube-proxy; empty means the
-	// one that everybody uses (ServerURL).
+	// ProxyServer is the API server's URL for kube-proxy; empty means
+	// ServerURL.
 	ProxyServer string
 	// CNI is the pod network to install: "flannel" or "none".
 	CNI string
-	// Facts are what was found on this host.
+	// Facts are the detected properties of this host.
 	Facts Facts
 	// Images are the bundle's references by component name: "pause",
 	// "etcd", "coredns", "kube-apiserver", …, "flannel".
 	Images map[string]string
 
-	origin *origin // the config file, if there is one
+	origin *origin // the configuration file, if there is one
 }
 
-// Cluster is kubeadm's ClusterConfiguration: what all nodes share.
+// Cluster is kubeadm's ClusterConfiguration, which all nodes share.
 type Cluster struct {
 	KubernetesVersion    string // "v1.29.15"
 	ClusterName          string
@@ -78,38 +78,38 @@ type Cluster struct {
 	KubeProxy *kubeproxyv1.KubeProxyConfiguration
 }
 
-// Networking holds the cluster's address ranges.
+// Networking has the cluster's address ranges.
 type Networking struct {
 	ServiceSubnet CIDRs
 	PodSubnet     CIDRs
 	DNSDomain     string
 }
 
-// An Arg is one command-line flag without its dashes. Order and repetition
-// are kept, as in v1beta4.
+// An Arg is one command-line flag without its dashes. Lists keep order and
+// repetition, as in v1beta4.
 type Arg struct {
 	Name, Value string
-	// MergeMethod is "" (replace what Airlift would set for this flag),
+	// MergeMethod is "" (replace the value that Airlift sets for this flag),
 	// "append" or "prepend" (to its value), as in v1.
 	MergeMethod string
 }
 
-// Component is one control-plane component's user settings.
+// Component is the user's configuration of one control-plane component.
 type Component struct {
 	ExtraArgs    []Arg
 	ExtraVolumes []HostPathMount
 	ExtraEnvs    []corev1.EnvVar
 }
 
-// APIServer adds the API server's own settings.
+// APIServer adds the fields of the API server.
 type APIServer struct {
 	Component
 	CertSANs []string
-	// TimeoutForControlPlane bounds the wait for a healthy control plane.
+	// TimeoutForControlPlane limits the wait for a healthy control plane.
 	TimeoutForControlPlane time.Duration
 }
 
-// HostPathMount is a host folder or file mounted into a static pod.
+// HostPathMount is a directory or file of the host that is mounted into a static pod.
 type HostPathMount struct {
 	Name      string
 	HostPath  string
@@ -127,23 +127,23 @@ type ImageMeta struct {
 // DNS is the cluster's DNS add-on.
 type DNS struct {
 	ImageMeta
-	// Disabled leaves it out.
+	// Disabled omits the add-on.
 	Disabled bool
 }
 
 // Proxy is the kube-proxy add-on.
 type Proxy struct {
-	// Disabled leaves it out.
+	// Disabled omits the add-on.
 	Disabled bool
 }
 
-// Etcd is local unless External is set.
+// Etcd is a stacked etcd unless External is set.
 type Etcd struct {
 	Local    LocalEtcd
 	External *ExternalEtcd
 }
 
-// LocalEtcd is the static pod etcd.
+// LocalEtcd is the static pod of a stacked etcd.
 type LocalEtcd struct {
 	ImageMeta
 	DataDir        string
@@ -153,10 +153,10 @@ type LocalEtcd struct {
 	PeerCertSANs   []string
 }
 
-// ExternalEtcd is an etcd cluster that somebody else runs.
+// ExternalEtcd is an etcd cluster that Airlift does not manage.
 type ExternalEtcd struct {
 	Endpoints []string
-	// HTTPEndpoints answer health checks without TLS, where they are apart.
+	// HTTPEndpoints are separate endpoints for health checks without TLS, if any.
 	HTTPEndpoints             []string
 	CAFile, CertFile, KeyFile string
 }
@@ -210,7 +210,7 @@ type Reset struct {
 	CleanupTmpDir         bool
 	DryRun                bool
 	Force                 bool
-	WithoutLedger         bool // a flag of ours only
+	WithoutLedger         bool // only a flag of Airlift, not in kubeadm
 	IgnorePreflightErrors []string
 	SkipPhases            []string
 	UnmountFlags          []string
@@ -224,7 +224,7 @@ type BootstrapToken struct {
 	Token       string        // "abcdef.0123456789abcdef"
 	Description string        //
 	TTL         time.Duration // 0 never expires
-	Expires     time.Time     // wins over TTL when set
+	Expires     time.Time     // takes precedence over TTL
 	Usages      []string
 	Groups      []string
 }
@@ -240,37 +240,49 @@ type Discovery struct {
 	Timeout                  time.Duration
 }
 
-// Facts are properties of this host that decide how Kubernetes must be set up
-// on it. Package host finds them; render only reads them.
+// Facts are properties of this host that determine how Kubernetes must be
+// configured on it. Package host detects them; package render only reads them.
 type Facts struct {
 	Hostname string
 	// CgroupVersion is 1 or 2.
 	CgroupVersion int
-	// CgroupDriver is "systemd" or "cgroupfs": what kubelet and runtime
-	// must agree on.
+	// CgroupDriver is "systemd" or "cgroupfs", on which kubelet and runtime
+	// must agree.
 	CgroupDriver string
-	// RestrictOOMScoreAdj says that the host may not lower an OOM score
+	// RestrictOOMScoreAdj is set if the host may not lower an OOM score
 	// below its own (no CAP_SYS_RESOURCE).
 	RestrictOOMScoreAdj bool
-	// ConntrackWritable says that nf_conntrack_max can be set.
+	// ConntrackWritable is set if nf_conntrack_max can be changed.
 	ConntrackWritable bool
-	// ResolvConf is the resolver file pods with dnsPolicy Default get.
+	// ResolvConf is the resolver file for pods with dnsPolicy Default.
 	ResolvConf string
-	// Nameservers in ResolvConf; without one CoreDNS has nowhere to forward.
+	// Nameservers in ResolvConf; without one, CoreDNS cannot forward requests.
 	Nameservers []string
-	// SwapOn says that swap is in use.
+	// SwapOn is set if swap is in use.
 	SwapOn bool
-	// NodeIP is this node's address, also where no default route tells it.
+	// NodeIP is this node's address, also without a default route.
 	NodeIP string
-	// Interface carries NodeIP; MTU is its.
+	// Interface has the address NodeIP; MTU is the interface's.
 	Interface string
 	MTU       int
-	// DefaultRoute says that the host has one.
+	// DefaultRoute is set if the host has a default route.
 	DefaultRoute bool
 	// NumCPU and MemoryBytes of the host.
 	NumCPU      int
 	MemoryBytes uint64
 }
+
+// Ports that kubeadm does not let users change (cmd/kubeadm/app/constants), and
+// the kubelet's defaults.
+const (
+	EtcdClientPort        = 2379
+	EtcdPeerPort          = 2380
+	EtcdMetricsPort       = 2381
+	KubeletHealthzPort    = 10248
+	KubeletPort           = 10250
+	ControllerManagerPort = 10257
+	SchedulerPort         = 10259
+)
 
 // Paths that kubeadm fixes.
 const (

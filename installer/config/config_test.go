@@ -46,10 +46,10 @@ func TestBadInitSettingsAreNamed(t *testing.T) {
 		{"service too large", func(c *config.Config) { c.Networking.ServiceSubnet = config.ParseCIDRs("10.0.0.0/8") }, "/12 or longer"},
 		{"service too small", func(c *config.Config) { c.Networking.ServiceSubnet = config.ParseCIDRs("10.96.0.0/30") }, "tenth address"},
 		{"host bits", func(c *config.Config) { c.Networking.ServiceSubnet = config.ParseCIDRs("10.96.0.1/16") }, "write 10.96.0.0/16"},
-		{"pods too small", func(c *config.Config) { c.Networking.PodSubnet = config.ParseCIDRs("10.244.0.0/25") }, "each node takes a /24"},
+		{"pods too small", func(c *config.Config) { c.Networking.PodSubnet = config.ParseCIDRs("10.244.0.0/25") }, "each node gets a /24"},
 		{"pods too large", func(c *config.Config) { c.Networking.PodSubnet = config.ParseCIDRs("10.0.0.0/7") }, "16 bits shorter"},
 		{"overlap", func(c *config.Config) { c.Networking.PodSubnet = config.ParseCIDRs("10.96.0.0/16") }, "overlap"},
-		{"own address inside", func(c *config.Config) { c.Networking.PodSubnet = config.ParseCIDRs("192.0.0.0/16") }, "192.0.2.10, this host's address, lies inside"},
+		{"own address inside", func(c *config.Config) { c.Networking.PodSubnet = config.ParseCIDRs("192.0.0.0/16") }, "192.0.2.10, this host's address, is in the cluster's range"},
 		{"not a range", func(c *config.Config) { c.Networking.PodSubnet = config.ParseCIDRs("ten") }, `"ten" is not an address range`},
 		{"two of one family", func(c *config.Config) { c.Networking.PodSubnet = config.ParseCIDRs("10.1.0.0/16,10.2.0.0/16") }, "one IPv4 and one IPv6"},
 		{"advertise loopback", func(c *config.Config) { c.LocalAPIEndpoint.AdvertiseAddress = "127.0.0.1" }, "cannot be reached"},
@@ -82,7 +82,7 @@ func TestAllProblemsAreReportedAtOnce(t *testing.T) {
 		c.Networking.DNSDomain = "_"
 		c.LocalAPIEndpoint.BindPort = -1
 	}).ValidateInit()
-	for _, want := range []string{"4 settings", "overlap", "--service-cidr", "--service-dns-domain", "--apiserver-bind-port"} {
+	for _, want := range []string{"4 values", "overlap", "--service-cidr", "--service-dns-domain", "--apiserver-bind-port"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v does not say %q", err, want)
 		}

@@ -11,12 +11,11 @@ import (
 )
 
 // DecodeClusterConfiguration reads kubeadm's ClusterConfiguration, v1beta3,
-// v1beta4 or v1, as in a config file or in the ConfigMap kubeadm-config.
-// Nothing is defaulted.
+// v1beta4 or v1, as in a configuration file or in the ConfigMap kubeadm-config.
+// It sets no defaults.
 //
-// Warnings name fields that do not exist in that version, or that Airlift does
-// not know: a person's config file should be refused with them, a cluster's
-// ConfigMap, which a newer tool may have written, should not.
+// Warnings name fields that this API version or Airlift does not have. They are
+// not errors, because a newer tool may have written the ConfigMap.
 func DecodeClusterConfiguration(data []byte) (cluster Cluster, warnings []string, err error) {
 	var in clusterConfiguration
 	if err := yaml.Unmarshal(data, &in); err != nil {

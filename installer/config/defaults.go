@@ -19,8 +19,8 @@ const (
 	DefaultServiceSubnet   = "10.96.0.0/12"
 	DefaultDNSDomain       = "cluster.local"
 	DefaultBindPort        = 6443
-	// DefaultPodSubnet is flannel's customary network; kubeadm has no default
-	// because it brings no pod network.
+	// DefaultPodSubnet is the network in flannel's own manifest; kubeadm has
+	// no default because it installs no pod network.
 	DefaultPodSubnet = "10.244.0.0/16"
 
 	DefaultControlPlaneTimeout = 4 * time.Minute
@@ -28,12 +28,10 @@ const (
 	DefaultTokenTTL            = 24 * time.Hour
 
 	DefaultKubeletHealthCheckTimeout = 4 * time.Minute
-	// KubeletHealthzPort is the kubelet's default.
-	KubeletHealthzPort             = 10248
-	DefaultAPICallTimeout          = time.Minute
-	DefaultEtcdAPICallTimeout      = 2 * time.Minute
-	DefaultTLSBootstrapTimeout     = 5 * time.Minute
-	DefaultUpgradeManifestsTimeout = 5 * time.Minute
+	DefaultAPICallTimeout            = time.Minute
+	DefaultEtcdAPICallTimeout        = 2 * time.Minute
+	DefaultTLSBootstrapTimeout       = 5 * time.Minute
+	DefaultUpgradeManifestsTimeout   = 5 * time.Minute
 
 	// CertificateValidity is one year, CACertificateValidity ten; years of
 	// 365 days, as kubeadm counts them.
@@ -41,7 +39,11 @@ const (
 	CACertificateValidity = 10 * 365 * 24 * time.Hour
 )
 
-// NodeTokenGroup is whom kubeadm's RBAC lets join.
+// OldestRelease is the date of Kubernetes v1.29.0, the oldest release that Airlift
+// installs: a correct clock cannot be earlier.
+var OldestRelease = time.Date(2023, time.December, 13, 0, 0, 0, 0, time.UTC)
+
+// NodeTokenGroup is the group that kubeadm's RBAC allows to join.
 const NodeTokenGroup = "system:bootstrappers:kubeadm:default-node-token"
 
 // ControlPlaneTaint keeps ordinary pods off control-plane nodes.
@@ -50,8 +52,8 @@ var ControlPlaneTaint = corev1.Taint{
 	Effect: corev1.TaintEffectNoSchedule,
 }
 
-// CompleteInit fills what the user left open for a first control plane. Facts
-// must have been filled; KubernetesVersion comes from the bundle.
+// CompleteInit sets the defaults for a first control plane. Facts must be set;
+// KubernetesVersion comes from the bundle.
 func (c *Config) CompleteInit() {
 	c.completeNode()
 	c.lowerSANs()
@@ -85,16 +87,16 @@ func (c *Config) CompleteInit() {
 		if len(t.Usages) == 0 {
 			t.Usages = []string{"signing", "authentication"}
 		}
-		// kubeadm gives a token for signing alone the group, too, and then
-		// refuses it for having one.
+		// Not for a token with only the usage signing: kubeadm adds the group
+		// there too, and then refuses the token.
 		if len(t.Groups) == 0 && slices.Contains(t.Usages, "authentication") {
 			t.Groups = []string{NodeTokenGroup}
 		}
 	}
 }
 
-// CompleteJoin fills what the user left open for a node that joins. The
-// cluster's own settings are added after discovery.
+// CompleteJoin sets the defaults for a joining node. The cluster's configuration
+// is added after discovery.
 func (c *Config) CompleteJoin() {
 	c.completeNode()
 	setDefault(&c.Cluster.CertificatesDir, CertificatesDir)
@@ -112,7 +114,7 @@ func (c *Config) CompleteJoin() {
 	}
 }
 
-// Complete fills what the user left open for reset.
+// Complete sets the defaults for reset.
 func (r *Reset) Complete() {
 	setDefault(&r.CertificatesDir, CertificatesDir)
 	completeSocket(&r.CRISocket)
@@ -121,9 +123,9 @@ func (r *Reset) Complete() {
 
 func (c *Config) completeNode() {
 	setDefault(&c.NodeRegistration.Name, c.Facts.Hostname)
-	// kubeadm takes a name as a kubelet takes its host's: in lower case
-	// (k8s.io/component-helpers/node/util). One that is wrong all the same
-	// stays as it was written, for the message.
+	// kubeadm converts a node name to lower case, as a kubelet does
+	// (k8s.io/component-helpers/node/util). An invalid name is not changed,
+	// for the error message.
 	if name := strings.ToLower(strings.TrimSpace(c.NodeRegistration.Name)); len(validation.IsDNS1123Subdomain(name)) == 0 {
 		c.NodeRegistration.Name = name
 	}
@@ -135,7 +137,7 @@ func (c *Config) completeNode() {
 	}
 }
 
-// completeSocket gives a path the scheme that kubeadm gives it.
+// completeSocket adds the scheme to a path, as kubeadm does.
 func completeSocket(socket *string) {
 	setDefault(socket, "unix://"+ContainerdSocket)
 	if strings.HasPrefix(*socket, "/") {
@@ -143,8 +145,8 @@ func completeSocket(socket *string) {
 	}
 }
 
-// lowerSANs makes names fit for a certificate, as kubeadm does. The slice may
-// be a flag's: it is left alone.
+// lowerSANs converts the SANs to lower case, as kubeadm does. It does not change
+// the slice itself, which may belong to a flag.
 func (c *Config) lowerSANs() {
 	sans := slices.Clone(c.APIServer.CertSANs)
 	for i, san := range sans {
@@ -153,11 +155,10 @@ func (c *Config) lowerSANs() {
 	c.APIServer.CertSANs = sans
 }
 
-// completeAlgorithm follows what kubeadm had before it had the field: a feature
-// gate that says ECDSA or RSA.
+// completeAlgorithm sets the field from the older feature gate PublicKeysECDSA.
 func (c *Config) completeAlgorithm() {
-	ecdsa, said := c.FeatureGates["PublicKeysECDSA"]
-	if !said || c.EncryptionAlgorithm != "" {
+	ecdsa, set := c.FeatureGates["PublicKeysECDSA"]
+	if !set || c.EncryptionAlgorithm != "" {
 		return
 	}
 	c.EncryptionAlgorithm = "RSA-2048"
@@ -166,8 +167,8 @@ func (c *Config) completeAlgorithm() {
 	}
 }
 
-// completeAdvertised chooses where this node's API server listens. An
-// unspecified address, 0.0.0.0, asks for the default, as with kubeadm.
+// completeAdvertised sets where this node's API server listens. An unspecified
+// address such as 0.0.0.0 means the default, as in kubeadm.
 func (c *Config) completeAdvertised() {
 	e := &c.LocalAPIEndpoint
 	if ip, err := netip.ParseAddr(e.AdvertiseAddress); err == nil && ip.IsUnspecified() {
@@ -177,8 +178,8 @@ func (c *Config) completeAdvertised() {
 	setDefault(&e.BindPort, DefaultBindPort)
 }
 
-// completeEndpoint gives the shared endpoint a port, as kubeadm does before it
-// stores it.
+// completeEndpoint adds the port to the control-plane endpoint, as kubeadm does
+// before it stores it.
 func (c *Config) completeEndpoint() {
 	if c.ControlPlaneEndpoint == "" {
 		return
@@ -189,8 +190,8 @@ func (c *Config) completeEndpoint() {
 	}
 }
 
-// completeTimeouts keeps the two names of one timeout in step: apiServer's, up
-// to v1beta3, and the general one since.
+// completeTimeouts keeps the two fields of one timeout equal: the one in
+// apiServer, up to v1beta3, and the one in timeouts since.
 func (c *Config) completeTimeouts() {
 	setDefault(&c.Timeouts.ControlPlaneComponentHealthCheck, c.APIServer.TimeoutForControlPlane)
 	c.Timeouts.complete()

@@ -21,40 +21,40 @@ import (
 	"airlift/fault"
 )
 
-// maxFileSize bounds what is read as a config file, in bytes: enough for any
-// real one, and no trap for who names the wrong file.
+// maxFileSize is the maximum size of a configuration file in bytes: enough for
+// every real one, and a safe limit if the user gives the wrong file.
 const maxFileSize = 4 << 20
 
-// A source is a config file being read: its documents and what is wrong with
-// it, all of it, so that a user mends it in one go.
+// A source is a configuration file being read: its documents and all of its
+// errors, so that the user can correct them at once.
 type source struct {
-	name     string // as messages give it
+	name     string // for messages
 	docs     []*document
-	problems []mistake
+	problems []syntaxError
 	warnings []string
-	// lines are where fields were written: "InitConfiguration.skipPhases[0]".
+	// lines are the lines of fields by path: "InitConfiguration.skipPhases[0]".
 	lines map[string]int
 }
 
-type mistake struct {
+type syntaxError struct {
 	line int
 	text string
 }
 
-// document is one YAML document. Lines are the whole file's, from 1.
+// document is one YAML document. Lines count from the file's start, from 1.
 type document struct {
-	line           int // of its first line that says something
+	line           int // its first line with content
 	offset         int // lines of the file before it
 	data           []byte
 	group, version string
 	kind           string
 	node           *yamlnode.Node // nil when it is empty
 	value          map[string]any
-	of             reflect.Type // what it is decoded into, once it is checked
-	bad            bool         // a mistake in it was noted
+	of             reflect.Type // what it is decoded into, after it is checked
+	bad            bool         // it has an error
 }
 
-// readSource reads a file, or standard input for "-", and takes it apart.
+// readSource reads and parses a file, or standard input for "-".
 func readSource(path string) (*source, error) {
 	name := path
 	in := io.Reader(os.Stdin)
@@ -63,24 +63,24 @@ func readSource(path string) (*source, error) {
 	} else {
 		f, err := os.Open(path)
 		if err != nil {
-			return nil, fault.Wrap(fmt.Errorf("reading the config file: %w", err), fault.Usage, "name kubeadm's YAML file with --config")
+			return nil, fault.Wrap(fmt.Errorf("reading the config file: %w", err), fault.Usage, "give kubeadm's YAML file with --config")
 		}
 		defer f.Close()
 		in = f
 	}
 	data, err := io.ReadAll(io.LimitReader(in, maxFileSize+1))
 	if err != nil {
-		return nil, fault.Wrap(fmt.Errorf("reading the config file: %w", err), fault.Usage, "name kubeadm's YAML file with --config")
+		return nil, fault.Wrap(fmt.Errorf("reading the config file: %w", err), fault.Usage, "give kubeadm's YAML file with --config")
 	}
 	if len(data) > maxFileSize {
-		return nil, fault.New(fault.Usage, "name kubeadm's YAML file with --config", "reading the config file: %q is larger than %d MB", name, maxFileSize>>20)
+		return nil, fault.New(fault.Usage, "give kubeadm's YAML file with --config", "reading the config file: %q is larger than %d MB", name, maxFileSize>>20)
 	}
 	return parse(name, data), nil
 }
 
-// parse takes a file apart into documents as kubeadm does: at lines that begin
-// with "---". Values are converted by the library that kubeadm uses, for what
-// it makes of yes, 0777 or anchors; a second one tells the lines.
+// parse splits a file into documents as kubeadm does: at lines that begin with
+// "---". kubeadm's library converts the values, so that yes, 0777 and anchors mean
+// the same; a second library provides the line numbers.
 func parse(name string, data []byte) *source {
 	s := &source{name: name, lines: map[string]int{}}
 	kinds := map[string]int{}
@@ -89,7 +89,7 @@ func parse(name string, data []byte) *source {
 			continue
 		}
 		if first, twice := kinds[d.kind]; twice {
-			s.addf(d.line, "%s is there twice, first at line %d: a file may have one", d.kind, first)
+			s.addf(d.line, "%s occurs twice, first at line %d: a file may have only one", d.kind, first)
 			continue
 		}
 		kinds[d.kind] = d.line
@@ -98,8 +98,8 @@ func parse(name string, data []byte) *source {
 	return s
 }
 
-// split follows YAMLReader of k8s.io/apimachinery/pkg/util/yaml, which kubeadm
-// splits its files with.
+// split works as YAMLReader in k8s.io/apimachinery/pkg/util/yaml, which kubeadm
+// uses.
 func (s *source) split(data []byte) (docs []*document) {
 	d := &document{}
 	flush := func(next int) {
@@ -111,7 +111,7 @@ func (s *source) split(data []byte) (docs []*document) {
 	lines := bufio.NewScanner(bytes.NewReader(data))
 	lines.Buffer(nil, len(data)+1)
 	n := 0
-	for lines.Scan() { // which drops the CR of a CRLF, too
+	for lines.Scan() { // this also drops the CR of a CRLF
 		n++
 		line := lines.Bytes()
 		rest, separator := bytes.CutPrefix(line, []byte("---"))
@@ -120,7 +120,7 @@ func (s *source) split(data []byte) (docs []*document) {
 			continue
 		}
 		if rest = bytes.TrimSpace(rest); len(rest) > 0 && rest[0] != '#' {
-			s.addf(n, "%q after --- is not read: begin the document on the next line", rest)
+			s.addf(n, "%q after --- is not read: start the document on the next line", rest)
 		}
 		flush(n)
 	}
@@ -128,9 +128,9 @@ func (s *source) split(data []byte) (docs []*document) {
 	return docs
 }
 
-// load parses one document; false means that a problem was noted.
+// load parses one document; false means that it has an error.
 func (s *source) load(d *document) bool {
-	// kubeadm takes what begins like JSON for JSON, and for nothing else.
+	// kubeadm parses a document that begins with { as JSON only.
 	if text := bytes.TrimLeft(d.data, " \t\n"); bytes.HasPrefix(text, []byte("{")) {
 		text = bytes.TrimRight(text, "\n")
 		var whole json.RawMessage
@@ -166,7 +166,7 @@ func (s *source) load(d *document) bool {
 		return false
 	}
 	if value == nil {
-		s.addf(d.line, "this document is empty: take the --- before or after it away")
+		s.addf(d.line, "this document is empty: remove the --- before or after it")
 		return false
 	}
 	var isMap bool
@@ -179,13 +179,13 @@ func (s *source) load(d *document) bool {
 	var found bool
 	d.group, d.version, found = strings.Cut(apiVersion, "/")
 	if d.kind == "" || !found || d.group == "" || d.version == "" {
-		s.addf(d.line, "this document must say what it is, such as apiVersion: kubeadm.k8s.io/v1beta4 and kind: ClusterConfiguration; it has apiVersion: %q and kind: %q", apiVersion, d.kind)
+		s.addf(d.line, "this document must have an apiVersion and a kind, such as apiVersion: kubeadm.k8s.io/v1beta4 and kind: ClusterConfiguration; it has apiVersion: %q and kind: %q", apiVersion, d.kind)
 		return false
 	}
 	known := len(s.problems)
 	s.duplicates(d, d.node, d.kind, map[*yamlnode.Node]bool{})
-	// The converter's own strictness finds the rest, such as a merged key that
-	// is written again.
+	// The converter's strict mode finds the rest, such as a merged key that is
+	// also written.
 	if len(s.problems) == known {
 		if _, err := yaml.YAMLToJSONStrict(d.data); err != nil {
 			s.addSyntax(d, err)
@@ -197,7 +197,7 @@ func (s *source) load(d *document) bool {
 
 var yamlLine = regexp.MustCompile(`line (\d+): `)
 
-// addSyntax notes a parser's error. Its line counts from the document's start,
+// addSyntax records a parser's error. Its line counts from the document's start,
 // and is missing for the first line.
 func (s *source) addSyntax(d *document, err error) {
 	text := err.Error()
@@ -211,14 +211,14 @@ func (s *source) addSyntax(d *document, err error) {
 			line, _ = strconv.Atoi(text[at[2]:at[3]])
 			text = text[:at[0]] + text[at[1]:]
 		}
-		// The end of a document is where its last line is.
+		// A line after the document's end means its last line.
 		line = min(line, max(1, bytes.Count(d.data, []byte("\n"))))
 		s.addf(d.offset+line, "%s", text)
 	}
 }
 
-// duplicates notes keys that are written twice in one mapping, of which YAML
-// libraries keep one without a word.
+// duplicates records keys that are written twice in one mapping, of which YAML
+// libraries silently keep one.
 func (s *source) duplicates(d *document, node *yamlnode.Node, path string, seen map[*yamlnode.Node]bool) {
 	if node == nil || seen[node] {
 		return
@@ -245,19 +245,19 @@ func (s *source) duplicates(d *document, node *yamlnode.Node, path string, seen 
 }
 
 func (s *source) addf(line int, format string, args ...any) {
-	s.problems = append(s.problems, mistake{line, fmt.Sprintf(format, args...)})
+	s.problems = append(s.problems, syntaxError{line, fmt.Sprintf(format, args...)})
 }
 
 func (s *source) warnf(line int, format string, args ...any) {
 	s.warnings = append(s.warnings, fmt.Sprintf("%s:%d: ", s.name, line)+fmt.Sprintf(format, args...))
 }
 
-// err is what is wrong with the file, in the file's order; nil for nothing.
+// err returns the errors of the file in the file's order; nil if there are none.
 func (s *source) err() error {
 	if len(s.problems) == 0 {
 		return nil
 	}
-	slices.SortStableFunc(s.problems, func(a, b mistake) int { return cmp.Compare(a.line, b.line) })
+	slices.SortStableFunc(s.problems, func(a, b syntaxError) int { return cmp.Compare(a.line, b.line) })
 	lines := make([]string, len(s.problems))
 	for i, m := range s.problems {
 		lines[i] = fmt.Sprintf("%s:%d: %s", s.name, m.line, m.text)
@@ -265,7 +265,7 @@ func (s *source) err() error {
 	if len(lines) == 1 {
 		return fault.New(fault.Usage, "", "%s", lines[0])
 	}
-	return fault.New(fault.Usage, "", "%s has %d mistakes:\n  - %s", s.name, len(lines), strings.Join(lines, "\n  - "))
+	return fault.New(fault.Usage, "", "%s has %d errors:\n  - %s", s.name, len(lines), strings.Join(lines, "\n  - "))
 }
 
 // find returns the document of that kind, or nil.
@@ -278,7 +278,7 @@ func (s *source) find(kind string) *document {
 	return nil
 }
 
-// described says what a decoded JSON value is, for messages.
+// described describes a decoded JSON value for messages.
 func described(value any) string {
 	switch v := value.(type) {
 	case nil:
@@ -288,9 +288,9 @@ func described(value any) string {
 	case []any:
 		return "a list"
 	case string:
-		return fmt.Sprintf("the text %q", v)
+		return fmt.Sprintf("the string %q", v)
 	case bool:
-		return fmt.Sprintf("the truth value %t", v)
+		return fmt.Sprintf("the boolean %t", v)
 	default:
 		return fmt.Sprintf("the number %v", v)
 	}

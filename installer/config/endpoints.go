@@ -11,9 +11,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// Places in the service subnet that are taken on every cluster.
+// Reserved addresses in the service subnet of every cluster.
 const (
-	KubernetesServiceIndex = 1  // the "kubernetes" Service, made by the API server
+	KubernetesServiceIndex = 1  // the "kubernetes" Service, created by the API server
 	DNSServiceIndex        = 10 // the "kube-dns" Service, kubeadm's choice
 )
 
@@ -32,18 +32,17 @@ func (n Networking) ServiceIP(i int64) (netip.Addr, error) {
 			return ip, nil
 		}
 	}
-	return netip.Addr{}, fmt.Errorf("the service subnet %q is too small to hold address number %d", subnet, i)
+	return netip.Addr{}, fmt.Errorf("the service subnet %q is too small for address number %d", subnet, i)
 }
 
-// LocalURL is this node's own API server, where ServerURL is everybody's way
-// in.
+// LocalURL is the URL of this node's own API server.
 func (c *Config) LocalURL() string {
 	return "https://" + net.JoinHostPort(c.LocalAPIEndpoint.AdvertiseAddress,
 		strconv.Itoa(int(c.LocalAPIEndpoint.BindPort)))
 }
 
-// SplitEndpoint takes "host", "host:port", "[v6]" or "[v6]:port" apart; port is
-// def where none is given. The error quotes the endpoint.
+// SplitEndpoint splits "host", "host:port", "[v6]" or "[v6]:port"; without a
+// port, port is def. The error quotes the endpoint.
 func SplitEndpoint(endpoint string, def int) (host string, port int, err error) {
 	host, port = strings.Trim(endpoint, "[]"), def
 	if net.ParseIP(host) == nil && strings.Contains(endpoint, ":") {
@@ -62,8 +61,8 @@ func SplitEndpoint(endpoint string, def int) (host string, port int, err error) 
 	return host, port, nil
 }
 
-// ServerURL is the address nodes use for the API: the control-plane endpoint
-// where there is one, else this node's own.
+// ServerURL is the URL that nodes use for the API: the control-plane endpoint if
+// there is one, and otherwise this node's API server.
 func (c *Config) ServerURL() string {
 	if c.ControlPlaneEndpoint != "" {
 		if host, port, err := SplitEndpoint(c.ControlPlaneEndpoint, int(c.LocalAPIEndpoint.BindPort)); err == nil {

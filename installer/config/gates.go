@@ -6,27 +6,28 @@ import (
 	"strings"
 )
 
-// NodeLocalCRISocket says whether each node keeps its container runtime's
-// socket in /var/lib/kubelet/instance-config.yaml, rather than in a kubelet
-// flag and in an annotation of its Node object: kubeadm's feature gate of that
-// name (cmd/kubeadm/app/features), there since v1.32 and fixed since v1.36.
+// NodeLocalCRISocket reports whether each node stores its container runtime's
+// socket in /var/lib/kubelet/instance-config.yaml instead of a kubelet flag and
+// an annotation of its Node object: kubeadm's feature gate of that name
+// (cmd/kubeadm/app/features), which exists since v1.32 and is locked since v1.36.
 func (c *Cluster) NodeLocalCRISocket() bool {
 	return c.gate("NodeLocalCRISocket", 32, 34, 36)
 }
 
-// ControlPlaneKubeletLocalMode says whether the kubelet of a control plane
-// talks to the API server on its own host instead of the shared endpoint:
-// kubeadm's feature gate of that name, there since v1.31 and fixed since v1.35.
+// ControlPlaneKubeletLocalMode reports whether the kubelet of a control plane
+// connects to the API server on its own host instead of the shared endpoint:
+// kubeadm's feature gate of that name, which exists since v1.31 and is locked
+// since v1.35.
 func (c *Cluster) ControlPlaneKubeletLocalMode() bool {
 	return c.gate("ControlPlaneKubeletLocalMode", 31, 33, 35)
 }
 
-// gate is the state of a feature gate that came in one minor version, was on by
-// default from another, and could not be turned off any more from a third.
-func (c *Cluster) gate(name string, came, on, fixed int) bool {
+// gate is the state of a feature gate, from the minor versions in which it was
+// added, was on by default, and was locked.
+func (c *Cluster) gate(name string, added, on, locked int) bool {
 	minor := c.Minor()
-	if set, said := c.FeatureGates[name]; said && came <= minor && minor < fixed {
-		return set
+	if value, set := c.FeatureGates[name]; set && added <= minor && minor < locked {
+		return value
 	}
 	return minor >= on
 }
@@ -38,8 +39,8 @@ func (c *Cluster) Minor() int {
 	return n
 }
 
-// featureGates are kubeadm's, with the first and the last minor version that
-// has each (features.go of v1.29 to v1.37); 0 means that it is still there.
+// featureGates are kubeadm's, with the first and the last minor version that has
+// each (features.go of v1.29 to v1.37); to is 0 if v1.37 still has it.
 var featureGates = map[string]struct{ from, to int }{
 	"PublicKeysECDSA":                  {0, 36},
 	"RootlessControlPlane":             {0, 0},
@@ -50,8 +51,8 @@ var featureGates = map[string]struct{ from, to int }{
 	"NodeLocalCRISocket":               {32, 36},
 }
 
-// gates refuses feature gates that kubeadm of this version does not know, and
-// those whose behaviour Airlift does not have.
+// gates refuses feature gates that kubeadm of this version does not have, and
+// those that Airlift does not implement.
 func (v *validator) gates(c *Cluster) {
 	minor := c.Minor()
 	var known []string
@@ -69,11 +70,11 @@ func (v *validator) gates(c *Cluster) {
 		case !slices.Contains(known, name) && minor < g.from:
 			v.addf("%s: kubeadm has this feature gate from v1.%d on, and this is %s", at, g.from, c.KubernetesVersion)
 		case !slices.Contains(known, name):
-			v.addf("%s: kubeadm has no such feature gate since v1.%d, and this is %s: take it away", at, g.to+1, c.KubernetesVersion)
+			v.addf("%s: kubeadm has no such feature gate since v1.%d, and this is %s: remove it", at, g.to+1, c.KubernetesVersion)
 		case name == "RootlessControlPlane" && c.FeatureGates[name]:
-			v.addf("%s: the control plane runs as root here; running it as users of its own is not supported", at)
+			v.addf("%s: the control plane runs as root here; running it as other users is not supported", at)
 		case name == "EtcdLearnerMode" && !c.FeatureGates[name]:
-			v.addf("%s: a new etcd member always joins as a learner here, which cannot cost the cluster its quorum; take it away", at)
+			v.addf("%s: Airlift always adds an etcd member as a learner, so that the cluster keeps its quorum; remove it", at)
 		}
 	}
 }

@@ -1,22 +1,23 @@
 package config
 
 import (
-	"airlift/fault"
 	"cmp"
 	"reflect"
 	"slices"
 	"strings"
+
+	"airlift/fault"
 )
 
 func (w *walker) wrongArgs(isMap bool, at place) {
 	if isMap {
-		w.addf(at.line, `%s is a mapping, which it was up to v1beta3; in %s it is a list: write - name: NAME and value: "VALUE"`, at.path, w.version)
+		w.addf(at.line, `%s is a mapping, as in v1beta3; in %s it must be a list: write - name: NAME and value: "VALUE"`, at.path, w.version)
 	} else {
 		w.addf(at.line, `%s must be a mapping in v1beta3: write NAME: "VALUE"; it is a list of name and value since v1beta4`, at.path)
 	}
 }
 
-// Fields that were taken out of the API, and what took their place.
+// replaced maps fields that were removed from the API to their replacements.
 var replaced = map[string]string{
 	"ClusterConfiguration.apiServer.timeoutForControlPlane": "write timeouts.controlPlaneComponentHealthCheck in InitConfiguration, or in JoinConfiguration",
 	"JoinConfiguration.discovery.timeout":                   "write timeouts.discovery",
@@ -26,15 +27,15 @@ func (w *walker) misplaced(tag, name string, at place) {
 	last, until := strings.CutPrefix(tag, "-")
 	switch {
 	case until && replaced[at.path] != "":
-		w.addf(at.line, "%s was in %s and is not in %s: %s", at.path, last, w.version, replaced[at.path])
+		w.addf(at.line, "%s exists up to %s and not in %s: %s", at.path, last, w.version, replaced[at.path])
 	case until:
-		w.addf(at.line, "%s was in %s and is not in %s", at.path, last, w.version)
+		w.addf(at.line, "%s exists up to %s and not in %s", at.path, last, w.version)
 	default:
-		w.addf(at.line, "%s is not in %s: %q exists since %s, so write apiVersion: %s/%s here, or take it away", at.path, w.version, name, tag, kubeadmGroup, tag)
+		w.addf(at.line, "%s is not in %s: %q exists since %s, so write apiVersion: %s/%s here, or remove it", at.path, w.version, name, tag, kubeadmGroup, tag)
 	}
 }
 
-// unknown says that there is no such field, and which was meant.
+// unknown reports an unknown field, with a hint which one was meant.
 func (w *walker) unknown(t reflect.Type, name string, at place) {
 	hint := didYouMean(name, w.names(t))
 	if hint == "" {
@@ -43,7 +44,7 @@ func (w *walker) unknown(t reflect.Type, name string, at place) {
 		}
 	}
 	if hint == "" {
-		hint = ": there is no such field here; the fields are " + strings.Join(w.names(t), ", ")
+		hint = ": the known fields here are " + strings.Join(w.names(t), ", ")
 	}
 	w.addf(at.line, "%s is not known%s", at.path, hint)
 }
@@ -59,7 +60,7 @@ func (w *walker) names(t reflect.Type) (names []string) {
 	return names
 }
 
-// elsewhere returns the places that do have a field of that name.
+// elsewhere returns the other places that have a field of that name.
 func (w *walker) elsewhere(name string) (places []string) {
 	version := cmp.Or(w.version, apiVersions[1])
 	var search func(t reflect.Type, path string)
@@ -111,7 +112,7 @@ func example(t reflect.Type) string {
 	return "{…}"
 }
 
-// didYouMean ends a message with what was probably meant.
+// didYouMean returns the end of a message with the nearest candidate.
 func didYouMean(written string, candidates []string) string {
 	if best := fault.Nearest(written, candidates); best != "" {
 		return ": did you mean " + best + "?"

@@ -7,15 +7,14 @@ import (
 	"airlift/fault"
 )
 
-// ImageNames returns the names that images have under this configuration, by
-// component. brought are the bundle's. A configured registry gives them other
-// names, as kubeadm would (images.go); a configured tag must be what the
-// bundle brings, since nothing else can be had: the error (fault.Usage) names
-// all that is not.
-func (c *Config) ImageNames(brought map[string]string) (map[string]string, error) {
+// ImageNames returns the names of images with this configuration, by component.
+// bundled are their names in the bundle. A configured registry changes the names,
+// as in kubeadm (images.go). A configured tag must be the bundle's: the error
+// (fault.Usage) lists all that are not.
+func (c *Config) ImageNames(bundled map[string]string) (map[string]string, error) {
 	var p problems
 	names := map[string]string{}
-	for component, reference := range brought {
+	for component, reference := range bundled {
 		names[component] = reference
 		base, tag, tagged := strings.Cut(path.Base(reference), ":")
 		if !tagged || strings.Contains(reference, "@") || !kubeadmImages[component] {
@@ -35,16 +34,16 @@ func (c *Config) ImageNames(brought map[string]string) (map[string]string, error
 			names[component] = repository + "/" + base + ":" + tag
 		}
 		if own.ImageTag != "" && own.ImageTag != tag {
-			p.addf("the configuration asks for %s %s; the bundle brings %s", component, own.ImageTag, reference)
+			p.addf("the configuration requires %s %s; the bundle has %s", component, own.ImageTag, reference)
 		}
 	}
 	if err := p.err(); err != nil {
-		return nil, fault.Wrap(err, fault.Usage, "leave imageTag out, or make a bundle with that image")
+		return nil, fault.Wrap(err, fault.Usage, "remove imageTag, or build a bundle with that image")
 	}
 	return names, nil
 }
 
-// kubeadmImages are those that a configured registry applies to.
+// kubeadmImages are the images that a configured registry applies to.
 var kubeadmImages = map[string]bool{
 	"kube-apiserver": true, "kube-controller-manager": true, "kube-scheduler": true, "kube-proxy": true,
 	"pause": true, "etcd": true, "coredns": true,

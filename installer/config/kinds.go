@@ -21,7 +21,7 @@ var kubeadmKinds = map[string]struct {
 	"UpgradeConfiguration": {reflect.TypeFor[upgradeConfiguration](), "v1beta4"},
 }
 
-// componentKinds are the documents of other groups that kubeadm passes on.
+// componentKinds are the documents of other groups that kubeadm reads.
 var componentKinds = map[string]struct {
 	group, version string
 	of             reflect.Type
@@ -30,15 +30,14 @@ var componentKinds = map[string]struct {
 	"KubeProxyConfiguration": {kubeproxyv1.GroupName, "v1alpha1", reflect.TypeFor[kubeproxyv1.KubeProxyConfiguration]()},
 }
 
-// lastReader is the last kubeadm that reads a version of its API that is not
-// read here (kubeadm's util/config/common.go, oldKnownAPIVersions).
+// lastReader is the last kubeadm that reads an API version that Airlift does not
+// (kubeadm's util/config/common.go, oldKnownAPIVersions).
 var lastReader = map[string]string{
 	"v1alpha1": "v1.11", "v1alpha2": "v1.12", "v1alpha3": "v1.14", "v1beta1": "v1.15", "v1beta2": "v1.22",
 }
 
-// typeOf returns what a document is decoded into. nil is for one that is not
-// for us; a mistake has then been noted, unless it is of a group that nothing
-// here knows.
+// typeOf returns the type that a document is decoded into. nil means that it is
+// not one of kubeadm's; it then records an error, unless the group is unknown.
 func (s *source) typeOf(d *document) reflect.Type {
 	known := strings.Join(apiVersions, ", ")
 	line := func(key string) int { return s.lineOf(d, key) }
@@ -46,7 +45,7 @@ func (s *source) typeOf(d *document) reflect.Type {
 	case kubeadmGroup:
 		kind, ok := kubeadmKinds[d.kind]
 		if reader := lastReader[d.version]; reader != "" {
-			s.addf(line("apiVersion"), "kubeadm.k8s.io/%s is too old to be read (%s are): turn it into a newer one with 'kubeadm config migrate --old-config old.yaml --new-config new.yaml' of kubeadm %s", d.version, known, reader)
+			s.addf(line("apiVersion"), "kubeadm.k8s.io/%s is too old (supported: %s): convert it with 'kubeadm config migrate --old-config old.yaml --new-config new.yaml' of kubeadm %s", d.version, known, reader)
 		} else if !slices.Contains(apiVersions, d.version) {
 			s.addf(line("apiVersion"), "there is no kubeadm.k8s.io/%s: the versions are %s", d.version, known)
 		} else if !ok {
@@ -54,7 +53,7 @@ func (s *source) typeOf(d *document) reflect.Type {
 			for name := range kubeadmKinds {
 				names = append(names, name)
 			}
-			s.addf(line("kind"), "kubeadm.k8s.io/%s has no %q%s", d.version, d.kind, didYouMean(d.kind, names))
+			s.addf(line("kind"), "kubeadm.k8s.io/%s has no kind %q%s", d.version, d.kind, didYouMean(d.kind, names))
 		} else if !within(kind.since, d.version) {
 			s.addf(line("apiVersion"), "%s exists since kubeadm.k8s.io/%s", d.kind, kind.since)
 		} else {
@@ -66,21 +65,21 @@ func (s *source) typeOf(d *document) reflect.Type {
 			switch {
 			case kind.group != d.group:
 			case kind.version != d.version:
-				s.addf(line("apiVersion"), "%s/%s is not read: write %s/%s", d.group, d.version, kind.group, kind.version)
+				s.addf(line("apiVersion"), "%s/%s is not supported: write %s/%s", d.group, d.version, kind.group, kind.version)
 			case name == d.kind:
 				return kind.of
 			case d.kind == "CredentialProviderConfig" || d.kind == "SerializedNodeConfigSource":
-				// Of the kubelet's API, and nothing kubeadm has a use for.
+				// In the kubelet's API group, but kubeadm does not use it.
 			default:
-				s.addf(line("kind"), "%s/%s has no %q: did you mean %s?", d.group, d.version, d.kind, name)
+				s.addf(line("kind"), "%s/%s has no kind %q: did you mean %s?", d.group, d.version, d.kind, name)
 			}
 		}
 		return nil
 	}
 	if kind, ok := componentKinds[d.kind]; ok {
-		s.addf(line("apiVersion"), "%s is not of %s/%s: write apiVersion: %s/%s", d.kind, d.group, d.version, kind.group, kind.version)
+		s.addf(line("apiVersion"), "%s does not belong to %s/%s: write apiVersion: %s/%s", d.kind, d.group, d.version, kind.group, kind.version)
 	} else if _, ok := kubeadmKinds[d.kind]; ok {
-		s.addf(line("apiVersion"), "%s is not of %s/%s: write apiVersion: %s/v1beta4", d.kind, d.group, d.version, kubeadmGroup)
+		s.addf(line("apiVersion"), "%s does not belong to %s/%s: write apiVersion: %s/v1beta4", d.kind, d.group, d.version, kubeadmGroup)
 	}
 	return nil
 }
@@ -94,8 +93,8 @@ func (s *source) lineOf(d *document, key string) int {
 }
 
 // kubeletFieldSince is the first minor version whose kubelet has a field, for
-// those that came after v1.29 (k8s.io/kubelet/config/v1beta1/types.go of v0.29
-// to v0.37; none was taken out in between). Older kubelets pass over them.
+// fields added after v1.29 (k8s.io/kubelet/config/v1beta1/types.go of v0.29 to
+// v0.37; none was removed in between). Older kubelets ignore them.
 var kubeletFieldSince = map[string]int{
 	"containerLogMaxWorkers": 30, "containerLogMonitorInterval": 30, "podLogsDir": 30,
 	"failCgroupV1":     31,

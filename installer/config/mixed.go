@@ -8,42 +8,42 @@ import (
 	"airlift/fault"
 )
 
-// besideConfig are the flags that may be given together with --config: those
+// allowedWithConfig are the flags that may be given together with --config: those
 // that kubeadm v1.29 and v1.37 allow (ValidateMixedArguments in validation.go),
 // and Airlift's own, for which a file has no field.
-var besideConfig = []string{
+var allowedWithConfig = []string{
 	"config", "ignore-preflight-errors", "dry-run", "kubeconfig", "node-name", "kubeconfig-dir", "upload-certs",
 	"print-manifest", "allow-missing-template-keys", "output", "show-managed-fields", "print-join-command",
 	"rootfs", "v", "log-file", "yes",
 	"cni", "node-ip", "kube-proxy-server", "render-dir", "timeline", "help",
 }
 
-// CheckMixed refuses the flags that may not stand beside --config. changed are
-// the names of all flags that were given; without "config" among them anything
-// goes. Those that may be given win over the file.
+// CheckMixed refuses flags that may not be given together with --config. changed
+// are the names of all given flags; without "config" among them, all are allowed.
+// Allowed flags take precedence over the file.
 func CheckMixed(changed []string) error {
 	if !slices.Contains(changed, "config") {
 		return nil
 	}
 	var refused []string
 	for _, name := range changed {
-		if !slices.Contains(besideConfig, name) && !strings.HasPrefix(name, "skip-") {
+		if !slices.Contains(allowedWithConfig, name) && !strings.HasPrefix(name, "skip-") {
 			refused = append(refused, "--"+name)
 		}
 	}
 	if len(refused) == 0 {
 		return nil
 	}
-	hint := "write it in the file instead"
+	hint := "set it in the file instead"
 	for _, flag := range refused {
 		if field := fieldOfFlag[strings.TrimPrefix(flag, "--")]; field != "" {
 			hint += fmt.Sprintf("\n  %s is %s", flag, field)
 		}
 	}
-	return fault.New(fault.Usage, hint, "%s cannot be given together with --config: the file says the whole configuration, and it would not be clear which of the two holds", strings.Join(refused, ", "))
+	return fault.New(fault.Usage, hint, "%s cannot be given together with --config: the file is the whole configuration", strings.Join(refused, ", "))
 }
 
-// fieldOfFlag tells where a config file says what a flag says.
+// fieldOfFlag maps flags to the fields of a configuration file.
 var fieldOfFlag = map[string]string{
 	"apiserver-advertise-address":                 "localAPIEndpoint.advertiseAddress in InitConfiguration, controlPlane.localAPIEndpoint.advertiseAddress in JoinConfiguration",
 	"apiserver-bind-port":                         "localAPIEndpoint.bindPort in InitConfiguration, controlPlane.localAPIEndpoint.bindPort in JoinConfiguration",

@@ -13,14 +13,14 @@ import (
 	kubeletv1 "k8s.io/kubelet/config/v1beta1"
 )
 
-// ReadInit reads kubeadm's config file for init: an InitConfiguration, a
-// ClusterConfiguration or both, and the documents of kubelet and kube-proxy.
-// path "-" is standard input. Nothing is defaulted, except what bootstrapTokens
-// leave out: a random token, and how long it lives. A file without them has
-// none here, where kubeadm makes one.
+// ReadInit reads kubeadm's configuration file for init: an InitConfiguration, a
+// ClusterConfiguration or both, and the documents of kubelet and kube-proxy. path
+// "-" is standard input. It sets no defaults except in bootstrapTokens: a random
+// token, and its TTL. Unlike kubeadm, it adds no token to a file without
+// bootstrapTokens.
 //
-// Warnings are lines for the user. The error (fault.Usage) names everything
-// that is wrong with the file, each with its line.
+// Warnings are lines for the user. The error (fault.Usage) lists everything that
+// is wrong with the file, with line numbers.
 func ReadInit(path string) (*Config, []string, error) {
 	s, err := readSource(path)
 	if err != nil {
@@ -56,30 +56,28 @@ func ReadReset(path string) (*Reset, []string, error) {
 	return r, s.warnings, s.err()
 }
 
-// File is a config file with the documents of several commands, each nil where
-// there is none.
+// File is a configuration file with the documents of several commands, each nil
+// if the file does not have it.
 type File struct {
-	Init    *Config // of an InitConfiguration, a ClusterConfiguration or both
+	Init    *Config // from an InitConfiguration, a ClusterConfiguration or both
 	Join    *Config
 	Reset   *Reset
 	Upgrade *Upgrade
-	// API is the newest version of kubeadm's API that the file is written
-	// in: "v1beta4".
+	// API is the newest version of kubeadm's API in the file: "v1beta4".
 	API string
-	// Components are the documents of kubelet and kube-proxy as they were
-	// written.
+	// Components are the documents of kubelet and kube-proxy as written.
 	Components [][]byte
 }
 
-// Upgrade is kubeadm's UpgradeConfiguration. It is read for its mistakes and
-// written again; nothing here upgrades.
+// Upgrade is kubeadm's UpgradeConfiguration. It is only validated and converted:
+// Airlift has no upgrade.
 type Upgrade struct {
 	wire   upgradeConfiguration
 	origin *origin
 }
 
-// Read reads a config file for whatever it has. Documents that no command
-// reads are mistakes here, as they are for kubeadm's config validate.
+// Read reads all documents of a configuration file. Documents that no command
+// reads are errors, as in kubeadm's config validate.
 func Read(path string) (*File, []string, error) {
 	s, err := readSource(path)
 	if err != nil {
@@ -111,21 +109,21 @@ func Read(path string) (*File, []string, error) {
 	return f, s.warnings, s.err()
 }
 
-// has says whether the file has a document of one of the kinds.
+// has reports whether the file has a document of one of the kinds.
 func (s *source) has(kinds ...string) bool {
 	return slices.ContainsFunc(kinds, func(kind string) bool { return s.find(kind) != nil })
 }
 
-// need notes that the file has no document that the command reads, and warns
-// of those that it does not read.
+// need records an error if the file has no document that the command reads, and
+// warns of documents that it does not read.
 func (s *source) need(kinds []string, others ...string) {
 	for _, d := range s.docs {
 		if d.of != nil && !slices.Contains(kinds, d.kind) && !slices.Contains(others, d.kind) {
-			s.warnf(d.line, "%s is not for this command and is ignored", d.kind)
+			s.warnf(d.line, "%s does not apply to this command and is ignored", d.kind)
 		}
 	}
 	if len(s.problems) == 0 && !s.has(kinds...) {
-		s.addf(1, "there is no %s in this file, which this command needs", strings.Join(kinds, " or "))
+		s.addf(1, "this file has no %s, which this command requires", strings.Join(kinds, " or "))
 	}
 }
 
@@ -162,7 +160,7 @@ func (s *source) init() *Config {
 		c.KubeProxy = &kubeProxy
 	}
 	if a, b := c.APIServer.TimeoutForControlPlane, c.Timeouts.ControlPlaneComponentHealthCheck; a != 0 && b != 0 && a != b {
-		s.warnf(s.lines["InitConfiguration.timeouts.controlPlaneComponentHealthCheck"], "timeouts.controlPlaneComponentHealthCheck %s holds, not apiServer.timeoutForControlPlane %s", b, a)
+		s.warnf(s.lines["InitConfiguration.timeouts.controlPlaneComponentHealthCheck"], "timeouts.controlPlaneComponentHealthCheck %s takes precedence over apiServer.timeoutForControlPlane %s", b, a)
 		c.APIServer.TimeoutForControlPlane = b
 	}
 	if len(s.problems) > 0 {
@@ -207,7 +205,7 @@ func (s *source) join() *Config {
 		}
 		s.addf(line, "%s must have bootstrapToken or file", discovery)
 	case join.Discovery.BootstrapToken != nil && join.Discovery.File != nil:
-		s.addf(line, "%s has both bootstrapToken and file: take one away", discovery)
+		s.addf(line, "%s has both bootstrapToken and file: remove one", discovery)
 	case join.Discovery.File != nil && d.File == "":
 		s.addf(s.lines[discovery+".file"], "%s.file.kubeConfigPath is missing: the path or https:// URL of a kubeconfig", discovery)
 	}
@@ -245,19 +243,19 @@ func (s *source) reset() *Reset {
 	return r
 }
 
-// checkCluster notes what can be written and not kept in a Cluster.
+// checkCluster records errors that a Cluster cannot represent.
 func (s *source) checkCluster(in *clusterConfiguration) {
 	const kind = "ClusterConfiguration."
 	if in.Etcd.Local != nil && in.Etcd.External != nil {
-		s.addf(s.lines[kind+"etcd.external"], "%setcd has both local and external: take one away", kind)
+		s.addf(s.lines[kind+"etcd.external"], "%setcd has both local and external: remove one", kind)
 	}
 	s.positive(kind+"certificateValidityPeriod", in.CertificateValidityPeriod)
 	s.positive(kind+"caCertificateValidityPeriod", in.CACertificateValidityPeriod)
 	s.positive(kind+"apiServer.timeoutForControlPlane", in.APIServer.TimeoutForControlPlane)
 }
 
-// tokens are those of the file. What kubeadm defaults for each is defaulted
-// here, while it can be told from a zero.
+// tokens returns the tokens of the file, with kubeadm's defaults: only here a
+// missing value differs from a zero.
 func (s *source) tokens(in []wireToken) (out []BootstrapToken) {
 	for i, t := range in {
 		path := fmt.Sprintf("InitConfiguration.bootstrapTokens[%d]", i)
@@ -266,7 +264,7 @@ func (s *source) tokens(in []wireToken) (out []BootstrapToken) {
 		case t.Token == nil:
 			var err error
 			if token.Token, err = bootstraputil.GenerateBootstrapToken(); err != nil {
-				s.addf(s.lines[path], "%s: making a token: %v", path, err)
+				s.addf(s.lines[path], "%s: generating a token: %v", path, err)
 			}
 		case *t.Token == "":
 			s.addf(s.lines[path+".token"], "%s.token is empty: leave it out for a random one", path)
@@ -275,7 +273,7 @@ func (s *source) tokens(in []wireToken) (out []BootstrapToken) {
 		}
 		switch {
 		case t.TTL != nil && t.Expires != nil:
-			s.addf(s.lines[path+".expires"], "%s has both ttl and expires: take one away", path)
+			s.addf(s.lines[path+".expires"], "%s has both ttl and expires: remove one", path)
 		case t.TTL != nil:
 			token.TTL = t.TTL.Duration
 		case t.Expires != nil:
@@ -301,15 +299,14 @@ func (s *source) timeouts(path string, in *wireTimeouts) (out Timeouts) {
 	return out
 }
 
-// positive is a duration, 0 when it is not given. A zero or less that was
-// given is a mistake: it cannot be told from none later on, and nothing would
-// ever be waited for.
+// positive returns a duration, 0 if it is not given. A given value of zero or
+// less is an error: later, zero means the default.
 func (s *source) positive(path string, d *metav1.Duration) time.Duration {
 	if d == nil {
 		return 0
 	}
 	if d.Duration <= 0 {
-		s.addf(s.lines[path], "%s is %s and must be more than 0s; leave it out for the default", path, d.Duration)
+		s.addf(s.lines[path], "%s is %s and must be greater than 0s; remove it to use the default", path, d.Duration)
 	}
 	return d.Duration
 }
@@ -341,15 +338,15 @@ func (in wireNodeRegistration) registration() NodeRegistration {
 	}
 }
 
-// origin is the file that a Config came from, so that a value found wrong
-// later can still be shown where it was written.
+// origin is the file that a Config came from, so that later errors can name the
+// line of a value.
 type origin struct {
 	file  string
 	lines map[string]int // by path: "ClusterConfiguration.networking.podSubnet"
 }
 
-// at names the place of a value: where in the file it was or could be written,
-// or its flag when there is no file.
+// at describes where a value comes from: its line or field in the file, or its
+// flag if there is no file.
 func (o *origin) at(path, flag string) string {
 	if o == nil {
 		return flag

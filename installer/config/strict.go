@@ -12,10 +12,9 @@ import (
 	kjson "sigs.k8s.io/json"
 )
 
-// check notes all that keeps the documents from being decoded into their types
-// without a loss. Documents of groups that nothing here knows are a warning, or
-// a mistake where that is said.
-func (s *source) check(foreignIsMistake bool) {
+// check records everything that would be lost when the documents are decoded into
+// their types. Documents of unknown groups are errors or warnings.
+func (s *source) check(unknownIsError bool) {
 	for _, d := range s.docs {
 		known := len(s.problems)
 		t := s.typeOf(d)
@@ -30,17 +29,16 @@ func (s *source) check(foreignIsMistake bool) {
 			d.bad = len(s.problems) > known
 		case len(s.problems) > known:
 			d.bad = true
-		case foreignIsMistake:
-			s.addf(s.lineOf(d, "kind"), "%s of %s/%s is no kind that kubeadm knows", d.kind, d.group, d.version)
+		case unknownIsError:
+			s.addf(s.lineOf(d, "kind"), "%s of %s/%s is not a kind that kubeadm knows", d.kind, d.group, d.version)
 		default:
-			s.warnf(d.line, "%s of %s/%s is not for this command and is ignored", d.kind, d.group, d.version)
+			s.warnf(d.line, "%s of %s/%s does not apply to this command and is ignored", d.kind, d.group, d.version)
 		}
 	}
 }
 
-// decode decodes the document of that kind if there is one that check found
-// nothing wrong with. What the decoder still finds is noted. It reports whether
-// into was filled.
+// decode decodes the document of that kind if there is one without errors, and
+// records the decoder's own errors. It reports whether into was filled.
 func (s *source) decode(kind string, into any) bool {
 	d := s.find(kind)
 	if d == nil || d.of == nil || d.bad {
@@ -61,7 +59,7 @@ func (s *source) decode(kind string, into any) bool {
 	return len(strict) == 0
 }
 
-// walker compares a document with the type it is for.
+// walker compares a document with the type that it is decoded into.
 type walker struct {
 	*source
 	doc     *document
@@ -80,7 +78,7 @@ func (w *walker) walk(t reflect.Type, value any, at place) {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
-	if value == nil { // which means the default everywhere
+	if value == nil { // null means the default
 		return
 	}
 	if t == reflect.TypeFor[wireArgs]() {
@@ -155,9 +153,9 @@ func (w *walker) leaf(t reflect.Type, value any, at place) {
 	case t == reflect.TypeFor[metav1.Time]():
 		w.addf(at.line, `%s is %s and must be a time such as "2030-01-02T15:04:05Z"`, at.path, what)
 	case t.Kind() == reflect.String && isScalar(value):
-		w.addf(at.line, "%s is %s and must be text: put it in quotes, %q", at.path, what, fmt.Sprint(value))
+		w.addf(at.line, "%s is %s and must be a string: put it in quotes, %q", at.path, what, fmt.Sprint(value))
 	case t.Kind() == reflect.String:
-		w.addf(at.line, "%s is %s and must be text", at.path, what)
+		w.addf(at.line, "%s is %s and must be a string", at.path, what)
 	case t.Kind() == reflect.Bool:
 		w.addf(at.line, "%s is %s and must be true or false, without quotes", at.path, what)
 	case t.Kind() >= reflect.Int && t.Kind() <= reflect.Uint64:
@@ -204,8 +202,8 @@ func fieldsIn(t reflect.Type) func(func(reflect.StructField) bool) {
 	}
 }
 
-// child is the place of a field in a mapping; the mapping's own where the
-// library that tells lines spells the key otherwise.
+// child is the place of a field in a mapping, or the mapping's own place if the
+// library for line numbers does not find the key.
 func (w *walker) child(at place, name string) place {
 	to := place{at.path + "." + name, nil, at.line}
 	if key, value := child(at.node, name); key != nil {
@@ -251,7 +249,7 @@ func child(node *yamlnode.Node, name string) (key, value *yamlnode.Node) {
 	return nil, nil
 }
 
-// resolved follows an alias to what it stands for.
+// resolved follows an alias to its node.
 func resolved(node *yamlnode.Node) *yamlnode.Node {
 	for node != nil && node.Kind == yamlnode.AliasNode {
 		node = node.Alias

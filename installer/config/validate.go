@@ -16,7 +16,7 @@ import (
 	"airlift/fault"
 )
 
-// problems gathers everything that is wrong, so that a user mends it in one go.
+// problems collects all errors, so that the user can correct them at once.
 type problems []string
 
 func (p *problems) addf(format string, args ...any) {
@@ -31,19 +31,19 @@ func (p problems) err() error {
 	case 1:
 		return fault.New(fault.Usage, "", "%s", p[0])
 	}
-	return fault.New(fault.Usage, "", "%d settings are not valid:\n  - %s", len(p), strings.Join(p, "\n  - "))
+	return fault.New(fault.Usage, "", "%d values are not valid:\n  - %s", len(p), strings.Join(p, "\n  - "))
 }
 
 // validator checks one Config or Reset. Every message begins with the place of
-// the value: where in the config file it was written, or its flag.
+// the value: its line in the configuration file, or its flag.
 type validator struct {
 	problems
 	*origin
 }
 
-// ValidateInit checks a completed Config for init: all that kubeadm checks
-// (validation.go of v1.29 and v1.37), and what would only fail later. The error
-// (fault.Usage) names every problem and the place or flag it belongs to.
+// ValidateInit checks a completed Config for init: everything that kubeadm checks
+// (validation.go of v1.29 and v1.37), and values that would fail later. The error
+// (fault.Usage) lists every problem with its place or flag.
 func (c *Config) ValidateInit() error {
 	v := &validator{origin: c.origin}
 	const kind = "InitConfiguration"
@@ -91,21 +91,21 @@ func (r *Reset) ValidateReset() error {
 // Validate checks an UpgradeConfiguration.
 func (u *Upgrade) Validate() error {
 	v := &validator{origin: u.origin}
-	for part, said := range map[string]struct {
+	for part, given := range map[string]struct {
 		policy  corev1.PullPolicy
 		patches *wirePatches
 	}{"apply": {u.wire.Apply.ImagePullPolicy, u.wire.Apply.Patches}, "node": {u.wire.Node.ImagePullPolicy, u.wire.Node.Patches}} {
 		path := "UpgradeConfiguration." + part
-		v.pullPolicy(v.at(path+".imagePullPolicy", path), said.policy)
-		if said.patches != nil {
-			v.absolute(v.at(path+".patches.directory", v.at(path+".patches", path)), said.patches.Directory)
+		v.pullPolicy(v.at(path+".imagePullPolicy", path), given.policy)
+		if given.patches != nil {
+			v.absolute(v.at(path+".patches.directory", v.at(path+".patches", path)), given.patches.Directory)
 		}
 	}
 	slices.Sort(v.problems)
 	return v.err()
 }
 
-// unmountFlags are those of umount(2) that kubeadm lets be asked for.
+// unmountFlags are the flags of umount(2) that kubeadm allows.
 var unmountFlags = []string{"MNT_FORCE", "MNT_DETACH", "MNT_EXPIRE", "UMOUNT_NOFOLLOW"}
 
 // Warnings are lines for the user about a valid, completed Config for init.
@@ -115,7 +115,7 @@ func (c *Config) Warnings() (lines []string) {
 	}
 	leaf, ca := c.CertificateValidityPeriod, c.CACertificateValidityPeriod
 	if leaf > ca && ca > 0 {
-		warn("certificateValidityPeriod", "%s is longer than the CA certificates live, %s: no certificate outlives its CA", leaf, ca)
+		warn("certificateValidityPeriod", "%s is longer than the validity of the CA certificates, %s: no certificate outlives its CA", leaf, ca)
 	}
 	if leaf > CertificateValidity {
 		warn("certificateValidityPeriod", "%s is more than the recommended %s", leaf, CertificateValidity)
@@ -143,8 +143,8 @@ func (v *validator) certificateKey(path, key string) {
 	}
 }
 
-// localEndpoint checks the address of the first control plane, which must not
-// be one of the cluster's own.
+// localEndpoint checks the address of the first control plane, which must not be
+// in one of the cluster's ranges.
 func (v *validator) localEndpoint(path string, c *Config) {
 	addr := v.advertised(path, c.LocalAPIEndpoint)
 	if !addr.IsValid() {
@@ -152,14 +152,14 @@ func (v *validator) localEndpoint(path string, c *Config) {
 	}
 	for _, p := range slices.Concat(c.Networking.PodSubnet.Prefixes(), c.Networking.ServiceSubnet.Prefixes()) {
 		if p.Contains(addr) {
-			v.addf("%s, this host's address, lies inside the cluster's own range %s: choose another %s or %s", addr, p,
+			v.addf("%s, this host's address, is in the cluster's range %s: choose another %s or %s", addr, p,
 				v.at("ClusterConfiguration.networking.podSubnet", "--pod-network-cidr"), v.at("ClusterConfiguration.networking.serviceSubnet", "--service-cidr"))
 		}
 	}
 }
 
-// advertised checks where an API server listens. The address is invalid when it
-// was found wrong.
+// advertised checks where an API server listens. It returns the zero address if
+// the address is not valid.
 func (v *validator) advertised(path string, e APIEndpoint) (addr netip.Addr) {
 	at := v.at(path+".advertiseAddress", "--apiserver-advertise-address")
 	addr, err := netip.ParseAddr(e.AdvertiseAddress)
@@ -183,7 +183,7 @@ func (v *validator) tokens(tokens []BootstrapToken) {
 		at := v.at(path, "--token")
 		v.token(v.at(path+".token", "--token"), t.Token)
 		if id, _, _ := strings.Cut(t.Token, "."); ids[id] {
-			v.addf("%s: the first half of the token, %q, is there twice", at, id)
+			v.addf("%s: the token ID %q is used twice", at, id)
 		} else {
 			ids[id] = true
 		}
@@ -240,11 +240,11 @@ func (v *validator) pullPolicy(at string, policy corev1.PullPolicy) {
 func (v *validator) ignored(at string, checks []string) {
 	isAll := func(check string) bool { return strings.EqualFold(check, "all") }
 	if slices.ContainsFunc(checks, isAll) && slices.ContainsFunc(checks, func(check string) bool { return !isAll(check) }) {
-		v.addf("%s: all stands alone, without the names of single checks", at)
+		v.addf("%s: all cannot be combined with the names of checks", at)
 	}
 }
 
-// socket checks a container runtime's, which is always a path on this host.
+// socket checks a container runtime's socket, which is always a path on this host.
 func (v *validator) socket(at, socket string) {
 	if !strings.HasPrefix(socket, "unix:///") {
 		v.addf("%s %q must be unix:// and an absolute path", at, socket)
@@ -257,7 +257,7 @@ func (v *validator) absolute(at, path string) {
 	}
 }
 
-// extensions checks what Airlift has and kubeadm has not.
+// extensions checks the fields that kubeadm does not have.
 func (v *validator) extensions(c *Config) {
 	if c.ProxyServer == "" {
 		return

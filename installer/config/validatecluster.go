@@ -14,9 +14,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// Limits of address ranges, from kubeadm's constants.go: an API server takes
-// at most 20 bits of Service addresses, cluster DNS is the tenth of them, and
-// a pod network is cut into node networks of /24 or /64, at most 2^16 of them.
+// Limits of address ranges, from kubeadm's constants.go: an API server accepts at
+// most 20 bits of Service addresses, cluster DNS gets the tenth of them, and a pod
+// network is divided into node networks of /24 or /64, at most 2^16 of them.
 const (
 	maxServiceBits    = 20
 	minServiceAddrs   = 10
@@ -26,7 +26,7 @@ const (
 	maxNodeMaskSpread = 16
 )
 
-// cluster checks what all nodes share.
+// cluster checks the configuration that all nodes share.
 func (v *validator) cluster(c *Cluster, cni string) {
 	at := func(path, flag string) string { return v.at("ClusterConfiguration."+path, flag) }
 	v.networking(c, cni)
@@ -48,8 +48,8 @@ func (v *validator) cluster(c *Cluster, cni string) {
 	v.algorithm(at("encryptionAlgorithm", "the encryption algorithm"), c)
 }
 
-// kubeletFields checks that this version's kubelet has the fields that the
-// config file has.
+// kubeletFields checks that this version's kubelet has the fields in the
+// configuration file.
 func (v *validator) kubeletFields(c *Cluster) {
 	if v.origin == nil || c.Minor() == 0 {
 		return
@@ -57,13 +57,13 @@ func (v *validator) kubeletFields(c *Cluster) {
 	for _, name := range keys(kubeletFieldSince) {
 		path, since := "KubeletConfiguration."+name, kubeletFieldSince[name]
 		if v.lines[path] > 0 && c.Minor() < since {
-			v.addf("%s is in the kubelet from v1.%d on, and this is %s: take it away", v.at(path, path), since, c.KubernetesVersion)
+			v.addf("%s exists in the kubelet since v1.%d, and this is %s: remove it", v.at(path, path), since, c.KubernetesVersion)
 		}
 	}
 }
 
-// algorithms are kubeadm's; ECDSA-P384 came in v1.34. The API objects of v1.29
-// and v1.30 do not record it, so that there no kubeadm can stumble over it.
+// algorithms are kubeadm's; ECDSA-P384 was added in v1.34. It is also allowed in
+// v1.29 and v1.30, whose API objects do not contain the algorithm.
 var algorithms = []string{"ECDSA-P256", "ECDSA-P384", "RSA-2048", "RSA-3072", "RSA-4096"}
 
 func (v *validator) algorithm(at string, c *Cluster) {
@@ -72,7 +72,7 @@ func (v *validator) algorithm(at string, c *Cluster) {
 	case !slices.Contains(algorithms, a):
 		v.addf("%s %q is not one of %s", at, a, strings.Join(algorithms, ", "))
 	case a == "ECDSA-P384" && c.Minor() > 30 && c.Minor() < 34:
-		v.addf("%s %q is not known to kubeadm %s, which could not read this cluster's configuration: it came in v1.34", at, a, c.KubernetesVersion)
+		v.addf("%s %q is not known to kubeadm %s, which could not read this cluster's configuration: it was added in v1.34", at, a, c.KubernetesVersion)
 	}
 }
 
@@ -91,7 +91,7 @@ func (v *validator) networking(c *Cluster, cni string) {
 	allocate, _ := lastArg(c.ControllerManager.ExtraArgs, "allocate-node-cidrs")
 	for _, s := range pods {
 		if bits := s.Addr().BitLen() - s.Bits(); bits < 62 && 1<<bits < minPodAddrs {
-			v.addf("%s %s is too small: a cluster needs %d pod addresses at the least", podAt, s, minPodAddrs)
+			v.addf("%s %s is too small: a cluster needs at least %d pod addresses", podAt, s, minPodAddrs)
 		} else if allocate != "false" {
 			v.nodeMask(podAt, s, c.ControllerManager.ExtraArgs)
 		}
@@ -111,7 +111,7 @@ func (v *validator) networking(c *Cluster, cni string) {
 	}
 }
 
-// nodeMask checks that the pod network can be cut into nodes' networks.
+// nodeMask checks that the pod network can be divided into node networks.
 func (v *validator) nodeMask(at string, pods netip.Prefix, args []Arg) {
 	mask, name := nodeMaskIPv4, "node-cidr-mask-size-ipv4"
 	if pods.Addr().Is6() {
@@ -126,13 +126,13 @@ func (v *validator) nodeMask(at string, pods netip.Prefix, args []Arg) {
 	}
 	switch {
 	case pods.Bits() > mask:
-		v.addf("%s %s is too small: each node takes a /%d of it", at, pods, mask)
+		v.addf("%s %s is too small: each node gets a /%d of it", at, pods, mask)
 	case mask-pods.Bits() > maxNodeMaskSpread:
-		v.addf("%s %s is too large: each node takes a /%d, and the prefix may be at most %d bits shorter", at, pods, mask, maxNodeMaskSpread)
+		v.addf("%s %s is too large: each node gets a /%d, and the prefix may be at most %d bits shorter", at, pods, mask, maxNodeMaskSpread)
 	}
 }
 
-// lastArg is the value of the flag's last mention, the one that holds.
+// lastArg is the value of a flag's last occurrence, which wins.
 func lastArg(args []Arg, name string) (value string, ok bool) {
 	for _, a := range args {
 		if a.Name == name {
@@ -144,7 +144,7 @@ func lastArg(args []Arg, name string) (value string, ok bool) {
 
 func (v *validator) repository(at, repository string) {
 	if repository != "" && !reference.ReferenceRegexp.MatchString(repository+"/name:tag") {
-		v.addf("%s %q is not the beginning of an image's name, such as registry.example.com:5000/k8s", at, repository)
+		v.addf("%s %q is not an image repository such as registry.example.com:5000/k8s", at, repository)
 	}
 }
 
@@ -167,7 +167,7 @@ func (v *validator) component(name string, c *Component) {
 		if msgs := validation.IsDNS1123Label(m.Name); len(msgs) > 0 {
 			v.addf("%s: name %q: %s", at, m.Name, msgs[0])
 		} else if names[m.Name] {
-			v.addf("%s: the name %q is there twice", at, m.Name)
+			v.addf("%s: the name %q is used twice", at, m.Name)
 		}
 		names[m.Name] = true
 		v.absolute(at+": hostPath", m.HostPath)
@@ -227,10 +227,10 @@ func (v *validator) etcd(e *Etcd) {
 		v.addf("%s must have both certFile and keyFile, or neither", at("external"))
 	}
 	if x.CertFile != "" && x.KeyFile != "" && x.CAFile == "" {
-		v.addf("%s must have caFile, too, since it has certFile and keyFile", at("external"))
+		v.addf("%s must also have caFile, because it has certFile and keyFile", at("external"))
 	}
 	if len(x.Endpoints) == 0 {
-		v.addf("%s is empty: name at least one, such as https://10.1.2.3:2379", at("external.endpoints"))
+		v.addf("%s is empty: give at least one, such as https://10.1.2.3:2379", at("external.endpoints"))
 	}
 	v.urls(path+"external.endpoints", x.Endpoints, x.CAFile+x.CertFile+x.KeyFile != "")
 	v.urls(path+"external.httpEndpoints", x.HTTPEndpoints, false)
@@ -252,7 +252,7 @@ func (v *validator) urls(path string, urls []string, https bool) {
 		case u.Scheme == "":
 			v.addf("%s %q has no scheme: write https://%s", at, s, s)
 		case https && u.Scheme != "https":
-			v.addf("%s %q must begin with https://, since caFile, certFile or keyFile is given", at, s)
+			v.addf("%s %q must begin with https://, because caFile, certFile or keyFile is given", at, s)
 		case u.Host == "" && u.Scheme != "unix":
 			v.addf("%s %q has no host: write https://HOST:2379", at, s)
 		}

@@ -32,7 +32,7 @@ func (v *validator) discoveryFile(at, file string) {
 	case u.Scheme == "":
 		// Without a config file the path may be one that Airlift chose.
 		if _, err := os.Stat(file); v.origin != nil && errors.Is(err, fs.ErrNotExist) {
-			v.addf("%s: there is no file %q", at, file)
+			v.addf("%s: the file %q does not exist", at, file)
 		}
 	case u.Scheme != "https":
 		v.addf("%s %q must be a path or begin with https://", at, file)
@@ -54,7 +54,7 @@ func (v *validator) discoveryToken(path string, d *Discovery) {
 	}
 	v.token(v.at(path+".token", "--token"), d.Token)
 	if len(d.CACertHashes) == 0 && !d.UnsafeSkipCAVerification {
-		v.addf("%s is missing; without it anyone who answers at that address would be trusted (%s accepts that)",
+		v.addf("%s is missing; without it, anyone who answers at that address would be trusted (%s accepts that)",
 			v.at(path+".caCertHashes", "--discovery-token-ca-cert-hash"),
 			v.at(path+".unsafeSkipCAVerification", "--discovery-token-unsafe-skip-ca-verification"))
 	}

@@ -10,33 +10,33 @@ import (
 	"airlift/fault"
 )
 
-// labels are the names that stand for a release, "stable-1.29" for the newest
-// v1.29: what kubeadm looks up on the Internet (util/version.go).
+// labels are version labels such as "stable-1.29", the newest v1.29, which kubeadm
+// resolves on the internet (util/version.go).
 var labels = regexp.MustCompile(`^(?:release/)?(?:stable|latest)(?:-(1)(?:\.(\d+))?)?$`)
 
-// CheckVersion compares the Kubernetes version that was asked for with the
-// bundle's, which is the only one that can be had. None, and a label that the
-// bundle's version answers to, such as stable-1.29, are fine. The error
-// (fault.Usage) says why another is not.
-func CheckVersion(asked, bundle string) error {
+// CheckVersion compares the requested Kubernetes version with the bundle's, which
+// is the only one that can be installed. No version, and a label that matches the
+// bundle's version, such as stable-1.29, are allowed. Every other version is an
+// error (fault.Usage).
+func CheckVersion(requested, bundle string) error {
 	own, err := version.ParseSemantic(bundle)
 	if err != nil {
 		return fmt.Errorf("reading the bundle's Kubernetes version: %w", err)
 	}
-	if asked == "" {
+	if requested == "" {
 		return nil
 	}
-	if m := labels.FindStringSubmatch(asked); m != nil {
+	if m := labels.FindStringSubmatch(requested); m != nil {
 		if m[2] == "" || m[2] == fmt.Sprint(own.Minor()) {
 			return nil
 		}
-	} else if v, err := version.ParseSemantic(strings.TrimPrefix(asked, "v")); err == nil {
+	} else if v, err := version.ParseSemantic(strings.TrimPrefix(requested, "v")); err == nil {
 		if v.String() == own.String() {
 			return nil
 		}
 	} else {
-		return fault.New(fault.Usage, "leave it out, or write "+bundle, "kubernetesVersion %q is not a version such as %s", asked, bundle)
+		return fault.New(fault.Usage, "remove it, or write "+bundle, "kubernetesVersion %q is not a version such as %s", requested, bundle)
 	}
-	return fault.New(fault.Usage, "leave the version out, or use a bundle made with 'bundle build --version "+asked+"'",
-		"the configuration asks for Kubernetes %s, and this bundle brings %s", asked, bundle)
+	return fault.New(fault.Usage, "remove the version, or use a bundle built with 'bundle build --version "+requested+"'",
+		"the configuration requires Kubernetes %s, and this bundle has %s", requested, bundle)
 }

@@ -14,15 +14,15 @@ import (
 // kubeadmGroup is the API group of kubeadm's own documents.
 const kubeadmGroup = "kubeadm.k8s.io"
 
-// apiVersions are the versions of kubeadm's API that are read, oldest first.
+// apiVersions are the supported versions of kubeadm's API, oldest first.
 var apiVersions = []string{"v1beta3", "v1beta4", "v1"}
 
-// The wire types below are those of all versions at once, which differ in
-// little. The tag kubeadm:"v1beta4" is on what exists since that version, and
-// kubeadm:"-v1beta3" on what exists up to it (kubeadm's v1beta3/types.go,
+// The wire types below serve all versions, which differ in few fields. The tag
+// kubeadm:"v1beta4" marks fields that exist since that version, and
+// kubeadm:"-v1beta3" fields that exist up to it (kubeadm's v1beta3/types.go,
 // v1beta4/types.go and v1/types.go, in v1.36.3 and v1.37.1).
 
-// within says whether a field or kind with that tag exists in the version.
+// within reports whether a field or kind with that tag exists in the version.
 func within(tag, version string) bool {
 	last, until := strings.CutPrefix(tag, "-")
 	if until {
@@ -68,8 +68,7 @@ type resetConfiguration struct {
 	Timeouts              *wireTimeouts `json:"timeouts,omitempty"`
 }
 
-// upgradeConfiguration is read for its mistakes only: there is nothing here
-// that upgrades.
+// upgradeConfiguration is only validated and converted: Airlift has no upgrade.
 type upgradeConfiguration struct {
 	metav1.TypeMeta `json:",inline"`
 	Apply           struct {
@@ -256,7 +255,7 @@ type wireProxy struct {
 	Disabled bool `json:"disabled,omitempty"`
 }
 
-// wireArgs are a map up to v1beta3, whose order is by name, and a list since.
+// wireArgs is a map up to v1beta3, sorted by name, and a list since.
 type wireArgs struct {
 	list  []wireArg
 	isMap bool

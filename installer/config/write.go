@@ -12,16 +12,16 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// v1beta4From is the first minor version whose kubeadm writes v1beta4; those
-// before write v1beta3. v1, which v1.37 can read, none writes yet
+// V1Beta4From is the first minor version whose kubeadm writes v1beta4; earlier
+// ones write v1beta3. No version writes v1 yet, which v1.37 can read
 // (MigrateOldConfig in util/config/common.go).
-const v1beta4From = 31
+const V1Beta4From = 31
 
 // APIVersion is the version of kubeadm's API that the kubeadm of a Kubernetes
 // version writes: "v1beta3" for "v1.29.15".
 func APIVersion(kubernetes string) string {
 	c := Cluster{KubernetesVersion: kubernetes}
-	if minor := c.Minor(); minor > 0 && minor < v1beta4From {
+	if minor := c.Minor(); minor > 0 && minor < V1Beta4From {
 		return "v1beta3"
 	}
 	return "v1beta4"
@@ -32,8 +32,8 @@ func NewerAPI(a, b string) string {
 	return apiVersions[max(slices.Index(apiVersions, a), slices.Index(apiVersions, b))]
 }
 
-// WriteInit returns an InitConfiguration and a ClusterConfiguration that say
-// the same, in that version of kubeadm's API. What it cannot say is left out.
+// WriteInit returns the Config as an InitConfiguration and a ClusterConfiguration
+// in that version of kubeadm's API, without fields that the version does not have.
 func (c *Config) WriteInit(api string) ([]byte, error) {
 	in := initConfiguration{
 		TypeMeta:         typeMeta("InitConfiguration", api),
@@ -57,7 +57,7 @@ func (c *Config) WriteInit(api string) ([]byte, error) {
 	return write(api, &in, c.Cluster.wire(api))
 }
 
-// WriteJoin returns a JoinConfiguration that says the same.
+// WriteJoin returns the Config as a JoinConfiguration.
 func (c *Config) WriteJoin(api string) ([]byte, error) {
 	d := c.Discovery
 	join := joinConfiguration{
@@ -84,8 +84,8 @@ func (c *Config) WriteJoin(api string) ([]byte, error) {
 	return write(api, &join)
 }
 
-// Write returns a ResetConfiguration that says the same. It exists since
-// v1beta4, which stands in for an older version.
+// Write returns the Reset as a ResetConfiguration, in v1beta4 or newer: v1beta3
+// has none.
 func (r *Reset) Write(api string) ([]byte, error) {
 	api = NewerAPI(api, "v1beta4")
 	return write(api, &resetConfiguration{
@@ -102,8 +102,8 @@ func (r *Reset) Write(api string) ([]byte, error) {
 	})
 }
 
-// Write returns the UpgradeConfiguration with what kubeadm fills in, in
-// v1beta4 or newer.
+// Write returns the UpgradeConfiguration with kubeadm's defaults, in v1beta4 or
+// newer.
 func (u *Upgrade) Write(api string) ([]byte, error) {
 	api = NewerAPI(api, "v1beta4")
 	out := u.wire
@@ -126,8 +126,8 @@ func (u *Upgrade) Write(api string) ([]byte, error) {
 	return write(api, &out)
 }
 
-// write turns documents into YAML, without the fields that do not exist in
-// that version.
+// write encodes documents as YAML, without the fields that the version does not
+// have.
 func write(api string, docs ...any) ([]byte, error) {
 	var out [][]byte
 	for _, doc := range docs {
@@ -150,7 +150,7 @@ func write(api string, docs ...any) ([]byte, error) {
 	return bytes.Join(out, []byte("---\n")), nil
 }
 
-// prune takes out what a version does not have.
+// prune removes the fields that a version does not have.
 func prune(t reflect.Type, value any, api string) {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -265,7 +265,7 @@ func patchesIn(directory string) *wirePatches {
 	return &wirePatches{directory}
 }
 
-// durationIn is nil for a zero, which means the default here.
+// durationIn returns nil for zero, which means the default.
 func durationIn(d time.Duration) *metav1.Duration {
 	if d == 0 {
 		return nil

@@ -1,6 +1,5 @@
-// Package etcd manages the members of the etcd cluster that the control planes
-// of a Kubernetes cluster carry: it lets a new one in, takes one out, and says
-// what taking it out would do to the rest.
+// Package etcd manages the members of a stacked etcd cluster: it adds and
+// removes members, and checks whether the cluster survives a removal.
 package etcd
 
 import (
@@ -19,33 +18,33 @@ import (
 
 // How long to wait for an answer.
 const (
-	// callTimeout bounds one question to the cluster; an election takes
-	// about a second, a slow disk some more.
+	// callTimeout limits one call; an election takes about a second, longer
+	// on a slow disk.
 	callTimeout = 5 * time.Second
-	// DefaultTimeout is kubeadm's for all tries of one operation (etcdAPICall).
+	// DefaultTimeout is kubeadm's for all attempts of one operation (etcdAPICall).
 	DefaultTimeout = 2 * time.Minute
-	// pollInterval is the pause between two tries.
+	// pollInterval is the pause between two attempts.
 	pollInterval = 500 * time.Millisecond
-	// keepAlive finds a host that was switched off: without it a connection
-	// to one lasts for minutes (seconds are the values of kubeadm's clients).
+	// keepAlive detects a host that was switched off; without it, a connection
+	// to such a host stays open for minutes.
 	keepAlive        = 10 * time.Second
 	keepAliveTimeout = 3 * time.Second
 )
 
-// Report is told about each new state that a wait sees.
+// Report is called with each new state that a wait sees.
 type Report func(state string)
 
-// Client talks to an etcd cluster. Close ends it.
+// Client is a connection to an etcd cluster. Close ends it.
 type Client struct {
 	api    *clientv3.Client
 	tls    *tls.Config
 	report Report
-	// Timeout bounds all tries of one operation.
+	// Timeout limits all attempts of one operation.
 	Timeout time.Duration
 }
 
-// TLS reads a client's certificate and the CA that the members are checked
-// with. The paths are of PEM files.
+// TLS reads a client certificate and the CA that verifies the members, from PEM
+// files.
 func TLS(caFile, certFile, keyFile string) (*tls.Config, error) {
 	ca, err := os.ReadFile(caFile)
 	if err != nil {
@@ -53,7 +52,7 @@ func TLS(caFile, certFile, keyFile string) (*tls.Config, error) {
 	}
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(ca) {
-		return nil, fmt.Errorf("reading etcd's CA: %s holds no certificate", caFile)
+		return nil, fmt.Errorf("reading etcd's CA: %s contains no certificate", caFile)
 	}
 	cert, err := tls.LoadX509KeyPair(certFile, keyFile)
 	if err != nil {
@@ -62,10 +61,9 @@ func TLS(caFile, certFile, keyFile string) (*tls.Config, error) {
 	return &tls.Config{RootCAs: pool, Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12}, nil
 }
 
-// Connect makes a client for a cluster. endpoints are client URLs of one or
-// more of its members ("https://10.1.2.3:2379"); the others are learned from
-// those. Members that do not answer do no harm while one does. The client
-// lives until Close, whatever becomes of ctx. report may be nil.
+// Connect creates a client for a cluster. endpoints are client URLs of at least
+// one member ("https://10.1.2.3:2379"), of which at least one must answer. The
+// client lives until Close, also after ctx has ended. report may be nil.
 func Connect(ctx context.Context, endpoints []string, cfg *tls.Config, report Report) (*Client, error) {
 	if report == nil {
 		report = func(string) {}
@@ -73,15 +71,15 @@ func Connect(ctx context.Context, endpoints []string, cfg *tls.Config, report Re
 	api, err := clientv3.New(clientv3.Config{
 		Endpoints: endpoints, TLS: cfg,
 		DialTimeout: callTimeout, DialKeepAliveTime: keepAlive, DialKeepAliveTimeout: keepAliveTimeout,
-		// What it would log, an election that is under way, is waited for.
+		// It would log elections, for which Client waits anyway.
 		Logger: zap.NewNop(),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("connecting to etcd: %w", err)
 	}
 	c := &Client{api: api, tls: cfg, report: report, Timeout: DefaultTimeout}
-	// A learner that is among the endpoints refuses everything, a dead
-	// member costs time: ask only those that answer.
+	// A learner refuses most calls, and a dead member costs time: use only
+	// voting members that answer.
 	if err := c.chooseEndpoints(ctx, endpoints); err != nil {
 		_ = c.Close()
 		return nil, err
@@ -106,7 +104,7 @@ func (c *Client) try(ctx context.Context, what string, call func(context.Context
 		if err == nil {
 			return nil
 		}
-		if ctx.Err() == nil && !mayHeal(err) {
+		if ctx.Err() == nil && !retryable(err) {
 			return fmt.Errorf("%s: %w", what, err)
 		}
 		if ctx.Err() == nil && err.Error() != last {
@@ -121,7 +119,7 @@ func (c *Client) try(ctx context.Context, what string, call func(context.Context
 				last = err.Error()
 			}
 			if context.Cause(ctx) == context.DeadlineExceeded {
-				return fmt.Errorf("%s: waited %s; last: %s", what, c.Timeout.Round(time.Second), last)
+				return fmt.Errorf("%s: gave up after %s; last seen: %s", what, c.Timeout.Round(time.Second), last)
 			}
 			return fmt.Errorf("%s: %w", what, ctx.Err())
 		}

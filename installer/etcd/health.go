@@ -16,17 +16,17 @@ import (
 	"airlift/fault"
 )
 
-// probeTimeout bounds the question to one member whether it is well.
+// probeTimeout limits the health check of one member.
 const probeTimeout = 3 * time.Second
 
-// A State is how a member is.
+// A State is the health of a member.
 type State struct {
 	Member
-	// Err says what is wrong with it; nil is healthy.
+	// Err is why the member is unhealthy; nil if it is healthy.
 	Err error
 }
 
-// Health asks each member itself, all at once.
+// Health checks all members in parallel, each at its own URLs.
 func (c *Client) Health(ctx context.Context, members []Member) []State {
 	states := make([]State, len(members))
 	var wg sync.WaitGroup
@@ -37,7 +37,7 @@ func (c *Client) Health(ctx context.Context, members []Member) []State {
 	return states
 }
 
-// probe asks one member: it has to answer, and know a leader.
+// probe checks one member: it must answer and have a leader.
 func (c *Client) probe(ctx context.Context, urls []string) error {
 	if len(urls) == 0 {
 		return errors.New("it has not started yet")
@@ -57,15 +57,15 @@ func (c *Client) probe(ctx context.Context, urls []string) error {
 		case len(status.Errors) > 0 && status.Leader != 0:
 			return errors.New(strings.Join(status.Errors, "; "))
 		case status.Leader == 0:
-			return errors.New("it knows no leader")
+			return errors.New("it has no leader")
 		}
 		return nil
 	}
 	return failed
 }
 
-// reach makes a connection of its own, because gRPC's errors say only that time
-// ran out.
+// reach opens a separate connection, because gRPC's errors only report a
+// timeout.
 func (c *Client) reach(ctx context.Context, endpoint string) error {
 	u, err := url.Parse(endpoint)
 	if err != nil {
@@ -85,12 +85,12 @@ func (c *Client) reach(ctx context.Context, endpoint string) error {
 	return conn.Close()
 }
 
-// chooseEndpoints narrows the client to members that answer and vote. When
-// none does, the error says what each of them said.
+// chooseEndpoints limits the client to voting members that answer. If there are
+// none, the error lists the error of each endpoint.
 func (c *Client) chooseEndpoints(ctx context.Context, endpoints []string) error {
 	var mu sync.Mutex
 	var good []string
-	said := make([]string, len(endpoints))
+	failures := make([]string, len(endpoints))
 	var wg sync.WaitGroup
 	for i, e := range endpoints {
 		wg.Go(func() {
@@ -104,7 +104,7 @@ func (c *Client) chooseEndpoints(ctx context.Context, endpoints []string) error 
 				}
 			}
 			if err != nil {
-				said[i] = fmt.Sprintf("%s: %v", e, err)
+				failures[i] = fmt.Sprintf("%s: %v", e, err)
 				return
 			}
 			mu.Lock()
@@ -117,49 +117,47 @@ func (c *Client) chooseEndpoints(ctx context.Context, endpoints []string) error 
 		return err
 	}
 	if len(good) == 0 {
-		return fmt.Errorf("connecting to etcd: no member answers: %s", strings.Join(said, "; "))
+		return fmt.Errorf("connecting to etcd: no member answers: %s", strings.Join(failures, "; "))
 	}
 	c.api.SetEndpoints(good...)
 	return nil
 }
 
-// CheckHealthy fails when a member is not well: a bad moment to change the
-// membership. The member that is being added, at the peer URL except, need not
-// be.
+// CheckHealthy fails if a member is unhealthy, because then the membership
+// should not be changed. The member with the peer URL except, which is being
+// added, may be unhealthy.
 func (c *Client) CheckHealthy(ctx context.Context, except string) error {
 	members, err := c.Members(ctx)
 	if err != nil {
 		return err
 	}
-	var sick []string
+	var unhealthy []string
 	for _, s := range c.Health(ctx, members) {
 		if s.Err != nil && s.PeerURL != except {
-			sick = append(sick, fmt.Sprintf("%s: %v", s.Member, s.Err))
+			unhealthy = append(unhealthy, fmt.Sprintf("%s: %v", s.Member, s.Err))
 		}
 	}
-	if len(sick) > 0 {
-		return fault.New(fault.Failure, "start the control plane that it is on, or, if that is gone for good, remove its member (etcdctl member remove)",
-			"etcd is not healthy:\n  - %s", strings.Join(sick, "\n  - "))
+	if len(unhealthy) > 0 {
+		return fault.New(fault.Failure, "start that control plane; if it is lost for good, remove its member: etcdctl member remove ID",
+			"etcd is not healthy:\n  - %s", strings.Join(unhealthy, "\n  - "))
 	}
 	return nil
 }
 
-// CheckRemove fails when the cluster would not survive to lose a member: its
-// remaining voters would be too few to agree on anything. The error says how
-// many there are and what is wrong with the others. The last member of all
-// takes nothing from nobody.
+// CheckRemove fails if the cluster would lose its quorum without member m. The
+// error lists the unhealthy members. The last member may always be removed.
 func (c *Client) CheckRemove(ctx context.Context, m Member) error {
 	members, err := c.Members(ctx)
 	if err != nil {
 		return err
 	}
-	return survives(c.Health(ctx, members), m)
+	return checkQuorum(c.Health(ctx, members), m)
 }
 
-// survives is CheckRemove's arithmetic.
-func survives(states []State, gone Member) error {
-	voters, others, well := 0, 0, 0
-	var sick []string
+// checkQuorum fails if the members other than gone would have no quorum.
+func checkQuorum(states []State, gone Member) error {
+	voters, others, healthy := 0, 0, 0
+	var unhealthy []string
 	var self error
 	for _, s := range states {
 		switch {
@@ -170,9 +168,9 @@ func survives(states []State, gone Member) error {
 		default:
 			others++
 			if s.Err == nil {
-				well++
+				healthy++
 			} else {
-				sick = append(sick, fmt.Sprintf("%s: %v", s.Member, s.Err))
+				unhealthy = append(unhealthy, fmt.Sprintf("%s: %v", s.Member, s.Err))
 			}
 		}
 		voters++
@@ -180,20 +178,20 @@ func survives(states []State, gone Member) error {
 	if others == 0 || gone.Learner {
 		return nil
 	}
-	const hint = "bring those back first; --force goes on all the same, and then the cluster has to be restored by hand"
-	now, quorum := well, voters/2+1
+	const hint = "restore those members first; with --force, reset continues, and you must then repair the cluster yourself"
+	now, quorum := healthy, voters/2+1
 	if self == nil && voters > others {
 		now++
 	}
 	if now < quorum {
 		return fault.New(fault.Failure, hint,
-			"etcd has no quorum as it is: %d of its %d voting members are healthy, %d are needed:\n  - %s",
-			now, voters, quorum, strings.Join(sick, "\n  - "))
+			"etcd has no quorum now: %d of its %d voting members are healthy, %d are needed:\n  - %s",
+			now, voters, quorum, strings.Join(unhealthy, "\n  - "))
 	}
-	if quorum = others/2 + 1; well < quorum {
+	if quorum = others/2 + 1; healthy < quorum {
 		return fault.New(fault.Failure, hint,
-			"without this member etcd would lose its quorum: of the %d others %d are healthy, %d are needed:\n  - %s",
-			others, well, quorum, strings.Join(sick, "\n  - "))
+			"without this member, etcd would lose its quorum: %d of the %d other voting members are healthy, %d are needed:\n  - %s",
+			healthy, others, quorum, strings.Join(unhealthy, "\n  - "))
 	}
 	return nil
 }

@@ -20,11 +20,11 @@ type Member struct {
 	Name       string
 	PeerURL    string
 	ClientURLs []string
-	// Learner follows without a vote.
+	// Learner members replicate data and have no vote.
 	Learner bool
 }
 
-// String is for people: the name, and what the others reach it at.
+// String is the name and peer URL, for messages.
 func (m Member) String() string {
 	if m.Name == "" {
 		return fmt.Sprintf("%016x (%s, not started yet)", m.ID, m.PeerURL)
@@ -32,8 +32,8 @@ func (m Member) String() string {
 	return fmt.Sprintf("%s (%s)", m.Name, m.PeerURL)
 }
 
-// Members lists the cluster's members, from any one of them: also while the
-// cluster has lost its quorum.
+// Members lists the cluster's members as one member knows them, which also works
+// without a quorum.
 func (c *Client) Members(ctx context.Context) (members []Member, err error) {
 	err = c.try(ctx, "listing etcd's members", func(ctx context.Context) (err error) {
 		members, err = c.list(ctx, clientv3.WithSerializable())
@@ -42,7 +42,7 @@ func (c *Client) Members(ctx context.Context) (members []Member, err error) {
 	return members, err
 }
 
-// agreed lists the members as the quorum sees them.
+// agreed lists the members with a linearizable read, which needs a quorum.
 func (c *Client) agreed(ctx context.Context) ([]Member, error) { return c.list(ctx) }
 
 func (c *Client) list(ctx context.Context, opts ...clientv3.OpOption) ([]Member, error) {
@@ -50,10 +50,10 @@ func (c *Client) list(ctx context.Context, opts ...clientv3.OpOption) ([]Member,
 	if err != nil {
 		return nil, err
 	}
-	return ours(resp.Members), nil
+	return toMembers(resp.Members), nil
 }
 
-func ours(list []*etcdserverpb.Member) []Member {
+func toMembers(list []*etcdserverpb.Member) []Member {
 	var members []Member
 	for _, m := range list {
 		member := Member{ID: m.ID, Name: m.Name, ClientURLs: m.ClientURLs, Learner: m.IsLearner}
@@ -74,11 +74,10 @@ func Find(members []Member, peerURL string) (Member, bool) {
 	return members[i], true
 }
 
-// AddLearner lets a new member in that has no vote yet, and so takes nothing
-// from a cluster that it does not come up in. A member with that peer URL,
-// learner or not, is left as it is. It returns all members, the new one among
-// them. While another learner is in the cluster, that is, while another control
-// plane is joining, it waits.
+// AddLearner adds a member without a vote, so that the quorum does not change if
+// the member never starts. An existing member with that peer URL is not changed.
+// It returns all members, including the new one. While the cluster has another
+// learner, because another control plane is joining, it waits.
 func (c *Client) AddLearner(ctx context.Context, peerURL string) (members []Member, added bool, err error) {
 	err = c.try(ctx, "adding this host to etcd as a learner", func(ctx context.Context) error {
 		var err error
@@ -92,16 +91,16 @@ func (c *Client) AddLearner(ctx context.Context, peerURL string) (members []Memb
 		if err != nil {
 			return err
 		}
-		members, added = ours(resp.Members), true
+		members, added = toMembers(resp.Members), true
 		return nil
 	})
 	return members, added, err
 }
 
-// Promote gives a learner its vote as soon as it has caught up with the rest.
-// One that votes already is left as it is.
+// Promote makes a learner a voting member as soon as it is in sync. A voting
+// member is not changed.
 func (c *Client) Promote(ctx context.Context, peerURL string) (changed bool, err error) {
-	err = c.try(ctx, "waiting for this host's etcd to catch up and get its vote", func(ctx context.Context) error {
+	err = c.try(ctx, "promoting this host's etcd member from learner to voter", func(ctx context.Context) error {
 		members, err := c.agreed(ctx)
 		if err != nil {
 			return err
@@ -109,7 +108,7 @@ func (c *Client) Promote(ctx context.Context, peerURL string) (changed bool, err
 		m, there := Find(members, peerURL)
 		switch {
 		case !there:
-			return fmt.Errorf("no member has the peer URL %s any more", peerURL)
+			return fmt.Errorf("no member has the peer URL %s", peerURL)
 		case !m.Learner:
 			return nil
 		}
@@ -120,9 +119,9 @@ func (c *Client) Promote(ctx context.Context, peerURL string) (changed bool, err
 	return changed, err
 }
 
-// Remove takes a member out of the cluster. One that is gone is fine. The others
-// are asked to, where any answers: a member that is asked to remove itself stops
-// before it can say that it has.
+// Remove removes a member from the cluster; it may be gone already. The request
+// goes to the other members if there are any, because a member that removes
+// itself may stop before it answers.
 func (c *Client) Remove(ctx context.Context, m Member) (changed bool, err error) {
 	members, err := c.Members(ctx)
 	if err != nil {
@@ -150,10 +149,10 @@ func (c *Client) Remove(ctx context.Context, m Member) (changed bool, err error)
 	return changed, err
 }
 
-// mayHeal says whether an error may go away by itself: an election, a member
-// that is starting, a learner that is behind or another one in the way.
-func mayHeal(err error) bool {
-	for _, healing := range []error{
+// retryable reports whether an error may be temporary: an election, a member
+// that is starting, a learner that is not in sync yet, another learner.
+func retryable(err error) bool {
+	for _, temporary := range []error{
 		rpctypes.ErrMemberLearnerNotReady, rpctypes.ErrTooManyLearners,
 		rpctypes.ErrUnhealthy, rpctypes.ErrMemberNotEnoughStarted,
 		rpctypes.ErrNoLeader, rpctypes.ErrLeaderChanged, rpctypes.ErrNotLeader,
@@ -161,7 +160,7 @@ func mayHeal(err error) bool {
 		rpctypes.ErrTooManyRequests, rpctypes.ErrStopped,
 		context.DeadlineExceeded,
 	} {
-		if errors.Is(err, healing) {
+		if errors.Is(err, temporary) {
 			return true
 		}
 	}

@@ -12,21 +12,21 @@ import (
 	"airlift/fault"
 )
 
-// Address is one of this host's addresses that other hosts could reach it by.
+// Address is an address at which other hosts could reach this host.
 type Address struct {
 	Interface string
 	IP        netip.Addr
 	MTU       int
-	// Default says that the host's default route leaves from here.
+	// Default reports whether the host's default route uses this address.
 	Default bool
 }
 
 func (a Address) String() string { return a.Interface + " " + a.IP.String() }
 
-// Addresses returns the addresses a node could be known by, IPv4 first: those
-// of real interfaces that are up. Loopback, link-local and point-to-point ones
-// are left out, and so are the bridges and tunnels that container runtimes and
-// pod networks make.
+// Addresses returns the addresses that could be the node's, IPv4 first: those of
+// real interfaces that are up. It leaves out loopback, link-local and
+// point-to-point addresses, and the bridges and tunnels of container runtimes
+// and pod networks.
 func Addresses() ([]Address, error) {
 	links, err := netlink.LinkList()
 	if err != nil {
@@ -48,8 +48,8 @@ func Addresses() ([]Address, error) {
 		for _, a := range list {
 			ip, ok := netip.AddrFromSlice(a.IP)
 			ip = ip.Unmap()
-			// Secondary, temporary and not yet (or no longer) valid ones
-			// are nothing to be known by.
+			// Secondary, temporary and currently invalid addresses are
+			// not suitable.
 			const unfit = unix.IFA_F_SECONDARY | unix.IFA_F_TENTATIVE | unix.IFA_F_DEPRECATED | unix.IFA_F_DADFAILED
 			if !ok || !ip.IsGlobalUnicast() || a.Flags&unfit != 0 {
 				continue
@@ -72,29 +72,29 @@ func Addresses() ([]Address, error) {
 	return found, nil
 }
 
-// madeNames begin the names of interfaces that container runtimes, pod
-// networks and hypervisors make on a host.
-var madeNames = []string{
+// virtualPrefixes are the name prefixes of interfaces that container runtimes,
+// pod networks and hypervisors create.
+var virtualPrefixes = []string{
 	"cni", "flannel", "veth", "docker", "br-", "cali", "cilium", "lxc", "lxd", "kube-", "tunl", "virbr", "vnet", "podman", "weave", "nerdctl", "dummy",
 }
 
-func made(name string) bool {
-	return slices.ContainsFunc(madeNames, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
+func isVirtual(name string) bool {
+	return slices.ContainsFunc(virtualPrefixes, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
 }
 
-// usable says whether a node can be reached through a link. A bridge counts
-// when it has a port that is not a container's or a virtual machine's. veth is
-// fine by type: it is what eth0 is inside a container host.
+// usable reports whether other hosts can reach the node through a link. A bridge
+// is usable if it has a port that belongs to no container or virtual machine. A
+// veth is usable: eth0 has this type if the host itself is a container.
 func usable(link netlink.Link, all []netlink.Link) bool {
 	attrs := link.Attrs()
 	const loopbackOrTunnel = unix.IFF_LOOPBACK | unix.IFF_POINTOPOINT
-	if attrs.RawFlags&unix.IFF_UP == 0 || attrs.RawFlags&loopbackOrTunnel != 0 || made(attrs.Name) {
+	if attrs.RawFlags&unix.IFF_UP == 0 || attrs.RawFlags&loopbackOrTunnel != 0 || isVirtual(attrs.Name) {
 		return false
 	}
 	switch link.Type() {
 	case "bridge":
 		return slices.ContainsFunc(all, func(port netlink.Link) bool {
-			return port.Attrs().MasterIndex == attrs.Index && !made(port.Attrs().Name) && port.Type() != "tuntap"
+			return port.Attrs().MasterIndex == attrs.Index && !isVirtual(port.Attrs().Name) && port.Type() != "tuntap"
 		})
 	case "vxlan", "geneve", "dummy", "ipvs", "tuntap", "ifb":
 		return false
@@ -119,9 +119,9 @@ func defaultRoutes() ([]netlink.Route, error) {
 	return routes, nil
 }
 
-// carriesDefault says whether ip is what packets along the default route of
-// its family come from: the route's preferred source, or any address of the
-// interface where it names none.
+// carriesDefault reports whether ip is the source address of packets on the
+// default route of its family: the route's preferred source, or, if the route
+// has none, any address of its interface.
 func carriesDefault(defaults []netlink.Route, index int, ip netip.Addr) bool {
 	for _, r := range defaults {
 		if (r.Family == unix.AF_INET) != ip.Is4() {
@@ -137,11 +137,10 @@ func carriesDefault(defaults []netlink.Route, index int, ip netip.Addr) bool {
 	return false
 }
 
-// ChooseAddress picks the address a node is known by, as kubeadm would where
-// there is a default route, and without one when there is only one choice.
-// IPv6 is taken where there is no IPv4. Addresses in one of the excluded
-// ranges are no choice. With several left it is a usage error that lists them
-// and names the flag to decide with.
+// ChooseAddress chooses the node's address: as in kubeadm the one of the default
+// route, and without a default route the only candidate. IPv4 is preferred.
+// Addresses in an excluded range are not candidates. If several remain, the
+// error (fault.Usage) lists them and names the flag that chooses one.
 func ChooseAddress(candidates []Address, flag string, exclude ...netip.Prefix) (Address, error) {
 	var choices []Address
 	for _, a := range candidates {
@@ -150,7 +149,7 @@ func ChooseAddress(candidates []Address, flag string, exclude ...netip.Prefix) (
 		}
 	}
 	if len(choices) == 0 {
-		return Address{}, fault.New(fault.Usage, "give this host an address, or name one with "+flag,
+		return Address{}, fault.New(fault.Usage, "give this host an address, or choose one with "+flag,
 			"choosing this node's address: no network interface that is up has a usable address")
 	}
 	if choices[0].IP.Is4() {
@@ -164,13 +163,13 @@ func ChooseAddress(candidates []Address, flag string, exclude ...netip.Prefix) (
 		for i, a := range choices {
 			lines[i] = "  " + a.String()
 		}
-		return Address{}, fault.New(fault.Usage, fmt.Sprintf("name it, for example %s=%s", flag, choices[0].IP),
+		return Address{}, fault.New(fault.Usage, fmt.Sprintf("choose one, for example %s=%s", flag, choices[0].IP),
 			"choosing this node's address: there is no default route and there are %d addresses:\n%s", len(choices), strings.Join(lines, "\n"))
 	}
 	return choices[0], nil
 }
 
-// addressTowards returns the address that packets to a peer leave from.
+// addressTowards returns the source address of packets to a peer.
 func addressTowards(peer netip.Addr) (netip.Addr, error) {
 	routes, err := netlink.RouteGet(peer.AsSlice())
 	if err != nil {

@@ -12,33 +12,35 @@ import (
 	"airlift/installer/config"
 )
 
-// Kinds of the ledger for what the programs that init starts create. Each is
-// recorded before they start, and only where the thing was not there before:
-// that alone makes it Airlift's.
+// Kinds of ledger entries for what the processes that init starts create. Each
+// entry is recorded before they start, and only if the path did not exist
+// before: only then it belongs to Airlift.
 const (
-	kindOwned    = "owned"    // a file or directory that was missing; goes with all it holds
-	kindContents = "contents" // a directory that was empty; it is emptied, and stays
-	kindSpared   = "spared"   // was there before and is used; it stays
+	kindOwned    = "owned"    // a file or directory that was missing: reset removes it with its contents
+	kindContents = "contents" // a directory that was empty: reset empties it
+	kindSpared   = "spared"   // existed before and is used: reset keeps it
 )
 
-// EtcdData is what the claim of etcd's data directory holds.
+// EtcdData is the Contents of the claim of etcd's data directory.
 const EtcdData = "etcd's data"
 
-// A Claim is a directory that programs fill after init or join starts them.
+// A Claim is a directory that Kubernetes components fill after init or join has
+// started them.
 type Claim struct {
-	Path  string
-	Holds string // for people: "etcd's data"
-	// Allowed are names in it that users put there before. They stay.
+	Path     string
+	Contents string // for people: "etcd's data"
+	// Allowed are names in it that users may have created before. Reset
+	// keeps them.
 	Allowed []string
-	Fix     string // what to do where it is not empty
+	Fix     string // what to do if it is not empty
 }
 
 // Check is the name of the claim's preflight check, as kubeadm forms it.
 func (c Claim) Check() string { return "DirAvailable-" + strings.ReplaceAll(c.Path, "/", "-") }
 
-// Claims lists the directories that a node's programs fill.
+// Claims lists the directories that a node's components fill.
 func Claims(cfg *config.Config, controlPlane, ownRuntime bool) []Claim {
-	const moveAway = "look whose data it is; if this host was a node before, clean it with `install reset` (or `kubeadm reset`), or move it away: "
+	const moveAway = "check whose data it is; if this host was a node before, run `install reset` (or `kubeadm reset`); otherwise move the data away: "
 	away := func(path string) string { return moveAway + "mv " + path + " " + path + ".before" }
 	var list []Claim
 	if controlPlane && cfg.Etcd.External == nil {
@@ -46,33 +48,33 @@ func Claims(cfg *config.Config, controlPlane, ownRuntime bool) []Claim {
 		if dir == "" {
 			dir = config.EtcdDataDir
 		}
-		list = append(list, Claim{Path: dir, Holds: EtcdData, Fix: away(dir)})
+		list = append(list, Claim{Path: dir, Contents: EtcdData, Fix: away(dir)})
 	}
-	list = append(list, Claim{Path: config.KubeletDir, Holds: "the kubelet's state", Fix: away(config.KubeletDir),
-		// Registry credentials and seccomp profiles, where the kubelet looks for them.
+	list = append(list, Claim{Path: config.KubeletDir, Contents: "the kubelet's state", Fix: away(config.KubeletDir),
+		// The kubelet reads registry credentials and seccomp profiles here.
 		Allowed: []string{"config.json", "seccomp"}})
 	if ownRuntime {
 		const data = "/var/lib/containerd"
 		list = append(list,
-			Claim{Path: data, Holds: "containerd's images and containers",
-				Fix: "if a containerd of this host is only stopped, start it, so that init uses it: systemctl start containerd; or move its data away: mv " + data + " " + data + ".before"},
-			Claim{Path: "/run/containerd", Holds: "containerd's running state",
-				Fix: "if a containerd of this host is only stopped, start it, so that init uses it: systemctl start containerd; or remove what it left: rm -r /run/containerd"})
+			Claim{Path: data, Contents: "containerd's images and containers",
+				Fix: "if this host's own containerd is only stopped, start it, so that init uses it: systemctl start containerd; otherwise move its data away: mv " + data + " " + data + ".before"},
+			Claim{Path: "/run/containerd", Contents: "containerd's running state",
+				Fix: "if this host's own containerd is only stopped, start it, so that init uses it: systemctl start containerd; otherwise remove its leftovers: rm -r /run/containerd"})
 	}
 	if cfg.CNI == "flannel" {
-		list = append(list, Claim{Path: "/run/flannel", Holds: "flannel's subnet file", Fix: "stop the flanneld that uses it, then: rm -r /run/flannel"})
+		list = append(list, Claim{Path: "/run/flannel", Contents: "flannel's subnet file", Fix: "stop the flanneld that uses it, then: rm -r /run/flannel"})
 	}
 	return list
 }
 
-// Claimable reports why a claim's directory cannot become Airlift's: it holds
-// what was there before. It changes nothing.
+// Claimable returns why Airlift cannot claim a directory: it is not empty. It
+// changes nothing.
 func (h *Host) Claimable(c Claim) error {
 	_, err := h.claimable(c)
 	return err
 }
 
-// claimable also returns the entries to record; none where they are recorded.
+// claimable also returns the entries to record; none if they are recorded already.
 func (h *Host) claimable(c Claim) ([]entry, error) {
 	path := filepath.Clean(c.Path)
 	for _, kind := range []string{kindOwned, kindContents, kindSpared} {
@@ -80,7 +82,7 @@ func (h *Host) claimable(c Claim) ([]entry, error) {
 			return nil, nil
 		}
 	}
-	owned := []entry{{Kind: kindOwned, Name: path, Holds: c.Holds}}
+	owned := []entry{{Kind: kindOwned, Name: path, Contents: c.Contents}}
 	if _, ok := h.recorded(kindDir, path); ok {
 		return owned, nil
 	}
@@ -89,7 +91,7 @@ func (h *Host) claimable(c Claim) ([]entry, error) {
 	}
 	names, err := os.ReadDir(h.Path(path))
 	if err != nil {
-		return nil, fault.New(fault.Preflight, "make it a directory that root can read", "looking at %s: %w", path, err)
+		return nil, fault.New(fault.Preflight, "make it a directory that root can read", "reading %s: %w", path, err)
 	}
 	var entries []entry
 	for _, name := range names {
@@ -98,20 +100,19 @@ func (h *Host) claimable(c Claim) ([]entry, error) {
 		}
 		if !slices.Contains(c.Allowed, name.Name()) {
 			return nil, fault.New(fault.Preflight, c.Fix,
-				"%s is not empty (it holds %s): init or join would take over data that Airlift did not create", path, name.Name())
+				"%s is not empty (it contains %s): init or join would take over data that Airlift did not create", path, name.Name())
 		}
 		entries = append(entries, entry{Kind: kindSpared, Name: filepath.Join(path, name.Name())})
 	}
-	// The contents are Airlift's only when what stays is recorded.
-	return append(entries, entry{Kind: kindContents, Name: path, Holds: c.Holds}), nil
+	// Record what reset keeps before the entry that empties the directory.
+	return append(entries, entry{Kind: kindContents, Name: path, Contents: c.Contents}), nil
 }
 
-// lostAndFound is all that a newly formatted disk holds.
+// lostAndFound is the only entry of a newly formatted disk.
 const lostAndFound = "lost+found"
 
-// Claim records that what programs are about to create in a directory is
-// Airlift's, as far as it was not there before. Where it holds something
-// already, nothing is recorded and the error tells what to do.
+// Claim records that the files about to be created in a directory are Airlift's.
+// If the directory is not empty, nothing is recorded and the error has a hint.
 func (h *Host) Claim(c Claim) error {
 	entries, err := h.claimable(c)
 	if err != nil {
@@ -128,14 +129,14 @@ func (h *Host) Claim(c Claim) error {
 	return nil
 }
 
-// Spare records that a directory was there before and is used all the same:
-// reset leaves it.
+// Spare records that an existing directory is used although it is not empty:
+// reset keeps it.
 func (h *Host) Spare(c Claim) error {
-	return h.record(entry{Kind: kindSpared, Name: filepath.Clean(c.Path), Holds: c.Holds})
+	return h.record(entry{Kind: kindSpared, Name: filepath.Clean(c.Path), Contents: c.Contents})
 }
 
-// ClaimFile records that a file which a program is about to create is
-// Airlift's. One that is there already is not.
+// ClaimFile records that a file that is about to be created is Airlift's, unless
+// it exists already.
 func (h *Host) ClaimFile(path string) error {
 	if _, err := os.Lstat(h.Path(path)); !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -145,11 +146,11 @@ func (h *Host) ClaimFile(path string) error {
 
 func (h *Host) own(path string) error { return h.record(entry{Kind: kindOwned, Name: path}) }
 
-// Claimed returns the path of the claim that holds this, "" where there is none.
-func (h *Host) Claimed(holds string) string {
+// Claimed returns the path of the claim with these contents, or "".
+func (h *Host) Claimed(contents string) string {
 	for _, kind := range []string{kindOwned, kindContents} {
 		for _, e := range h.entries(kind) {
-			if e.Holds == holds {
+			if e.Contents == contents {
 				return e.Name
 			}
 		}
@@ -157,14 +158,14 @@ func (h *Host) Claimed(holds string) string {
 	return ""
 }
 
-// claimed says whether what is below a directory is Airlift's.
+// claimed reports whether the contents of a directory are Airlift's.
 func (h *Host) claimed(path string) bool {
 	_, owned := h.recorded(kindOwned, path)
 	_, contents := h.recorded(kindContents, path)
 	return owned || contents
 }
 
-// RanNode says whether init or join prepared this host for a kubelet.
+// RanNode reports whether init or join prepared this host for a kubelet.
 func (h *Host) RanNode() bool {
 	_, spared := h.recorded(kindSpared, config.KubeletDir)
 	_, unit := h.recorded(kindUnit, "kubelet.service")

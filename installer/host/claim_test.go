@@ -12,7 +12,7 @@ import (
 	"airlift/installer/host"
 )
 
-var etcdClaim = host.Claim{Path: "/var/lib/etcd", Holds: host.EtcdData, Fix: "move it away"}
+var etcdClaim = host.Claim{Path: "/var/lib/etcd", Contents: host.EtcdData, Fix: "move it away"}
 
 func gone(t *testing.T, root string, paths ...string) {
 	t.Helper()

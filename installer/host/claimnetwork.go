@@ -19,8 +19,8 @@ import (
 	"airlift/installer/render"
 )
 
-// Kinds of the ledger for the pod network, which other CNI users may share
-// directories, chains and tables with.
+// Kinds of ledger entries for the pod network. Other users of CNI may share its
+// directories, chains and tables.
 const (
 	kindInterface = "interface" // a network interface that flannel, CNI plugins or kube-proxy create
 	kindNetwork   = "network"   // a CNI network: its addresses and its containers' records
@@ -29,13 +29,13 @@ const (
 
 const hostPorts = "CNI-HOSTPORT-"
 
-// Where host-local keeps addresses and libcni its results, by network.
+// State directories of CNI: host-local's addresses by network, libcni's results.
 const (
 	cniNetworks = "/var/lib/cni/networks"
 	cniResults  = "/var/lib/cni/results"
 )
 
-// PodInterfaces are the network interfaces that a node's programs create.
+// PodInterfaces are the network interfaces that a node's components create.
 func PodInterfaces(cfg *config.Config) []string {
 	var names []string
 	if cfg.CNI == "flannel" {
@@ -47,8 +47,8 @@ func PodInterfaces(cfg *config.Config) []string {
 	return names
 }
 
-// NetworkClaimable reports what of the pod network is on this host already and
-// not Airlift's. It changes nothing.
+// NetworkClaimable returns an error for each part of a pod network that exists
+// on this host and is not Airlift's. It changes nothing.
 func (h *Host) NetworkClaimable(cfg *config.Config) []error {
 	var problems []error
 	for _, name := range PodInterfaces(cfg) {
@@ -68,13 +68,13 @@ func (h *Host) NetworkClaimable(cfg *config.Config) []error {
 	dir := filepath.Join(cniNetworks, render.CNINetwork)
 	if names, err := os.ReadDir(h.Path(dir)); err == nil && len(names) > 0 {
 		problems = append(problems, fault.New(fault.Preflight, "if no container has an address from it: rm -r "+dir,
-			"%s holds addresses of another CNI network named %s", dir, render.CNINetwork))
+			"%s contains addresses of another CNI network named %s", dir, render.CNINetwork))
 	}
 	return problems
 }
 
-// ClaimNetwork records that what flannel, the CNI plugins and kube-proxy are
-// about to create is Airlift's, each thing only if it is not there yet.
+// ClaimNetwork records what flannel, the CNI plugins and kube-proxy are about to
+// create as Airlift's, except what exists already.
 func (h *Host) ClaimNetwork(cfg *config.Config) error {
 	for _, name := range PodInterfaces(cfg) {
 		if _, err := netlink.LinkByName(name); !errors.As(err, &netlink.LinkNotFoundError{}) {
@@ -84,7 +84,7 @@ func (h *Host) ClaimNetwork(cfg *config.Config) error {
 			return err
 		}
 	}
-	// Any pod network's plugins use these. Shared with others, they stay.
+	// All CNI plugins share these directories. Reset keeps them if others use them.
 	if err := h.MkdirAll(cniNetworks, 0o755); err != nil {
 		return err
 	}
@@ -99,14 +99,14 @@ func (h *Host) ClaimNetwork(cfg *config.Config) error {
 			return err
 		}
 	}
-	// What cannot be seen is not claimed.
+	// Without nftables access, the chains are not claimed.
 	if there, err := hostPortsExist(); err != nil || there {
 		return nil
 	}
 	return h.record(entry{Kind: kindChains, Name: hostPorts})
 }
 
-// hostPortsExist says whether the portmap plugin has worked on this host.
+// hostPortsExist reports whether the portmap plugin's chains or table exist.
 func hostPortsExist() (bool, error) {
 	conn, err := nftables.New()
 	if err != nil {
@@ -121,7 +121,7 @@ func hostPortsExist() (bool, error) {
 	}), nil
 }
 
-// An attachment is what libcni keeps of one container in one network.
+// An attachment is libcni's record of one container in one network.
 type attachment struct {
 	Kind      string `json:"kind"`
 	Container string `json:"containerId"`
@@ -145,7 +145,7 @@ func (h *Host) attachments() ([]attachment, error) {
 		data, err := os.ReadFile(h.Path(path))
 		var a attachment
 		if err != nil || json.Unmarshal(data, &a) != nil || a.Kind != "cniCacheV1" {
-			continue // whose it is cannot be known
+			continue // its owner is unknown
 		}
 		a.file = path
 		list = append(list, a)
@@ -153,8 +153,8 @@ func (h *Host) attachments() ([]attachment, error) {
 	return list, nil
 }
 
-// containers returns the IDs of the containers that have, or had, an address
-// in the networks that are Airlift's.
+// containers returns the IDs of the containers that have, or had, an address in
+// Airlift's networks.
 func (h *Host) containers() (map[string]bool, error) {
 	ids := map[string]bool{}
 	list, err := h.attachments()
@@ -184,13 +184,13 @@ func (h *Host) containers() (map[string]bool, error) {
 	return ids, nil
 }
 
-// chainName is how the CNI plugins name a container's chain
+// chainName is the name that CNI plugins give a container's chain
 // (containernetworking/plugins, pkg/utils).
 func chainName(prefix, network, id string) string {
 	return fmt.Sprintf("%s%x", prefix, sha512.Sum512([]byte(network+id)))[:28]
 }
 
-// removeNetwork removes what CNI plugins and libcni keep of a network.
+// removeNetwork removes the state of CNI plugins and libcni for a network.
 func (h *Host) removeNetwork(e entry) error {
 	ids, err := h.containers()
 	if err != nil {
@@ -202,7 +202,7 @@ func (h *Host) removeNetwork(e entry) error {
 	}
 	var failures []error
 	for _, a := range list {
-		// A pod's loopback interface is a network of its own.
+		// A pod's loopback interface is recorded as a network of its own.
 		if a.Network == e.Name || ids[a.Container] {
 			failures = append(failures, h.removeTree(a.file))
 		}

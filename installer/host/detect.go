@@ -22,38 +22,38 @@ import (
 	"airlift/installer/config"
 )
 
-// Options are what the user said that bears on detection.
+// Options are the user's options that affect detection.
 type Options struct {
-	// NodeIP is the node's address where the user named it.
+	// NodeIP is the node's address, if the user gave one.
 	NodeIP string
-	// Elsewhere says that files are made for another host: NodeIP need not
-	// be an address of this one.
-	Elsewhere bool
-	// Peer is a host, or host:port, that this node will talk to: for join,
-	// the API server. The node's address is the one that packets to it
-	// leave from.
+	// ForOtherHost is set if files are rendered for another host: NodeIP need
+	// not be an address of this one.
+	ForOtherHost bool
+	// Peer is a host, or host:port, that this node connects to: for join,
+	// the API server. The node's address is the source address of packets to
+	// it.
 	Peer string
-	// AddressFlag is the flag to name the address with.
+	// AddressFlag is the flag that sets the address, for hints.
 	AddressFlag string
-	// PodSubnet and ServiceSubnet hold no node's address. The first service
-	// range's family is the family of the address.
+	// PodSubnet and ServiceSubnet cannot contain the node's address. The
+	// address has the family of the first service range.
 	PodSubnet, ServiceSubnet config.CIDRs
 }
 
-// Detect finds out what the renderers must know about this host. It changes
+// Detect collects the facts about this host that rendering needs. It changes
 // nothing.
 func (h *Host) Detect(ctx context.Context, o Options) (config.Facts, error) {
 	f := config.Facts{NumCPU: runtime.NumCPU()}
 
 	name, err := os.Hostname()
 	if err != nil {
-		return f, fmt.Errorf("asking for the host's name: %w", err)
+		return f, fmt.Errorf("reading the host's name: %w", err)
 	}
 	f.Hostname = strings.ToLower(strings.TrimSpace(name))
 
 	var info unix.Sysinfo_t
 	if err := unix.Sysinfo(&info); err != nil {
-		return f, fmt.Errorf("asking for the size of memory: %w", err)
+		return f, fmt.Errorf("reading the size of memory: %w", err)
 	}
 	f.MemoryBytes = uint64(info.Totalram) * uint64(info.Unit)
 
@@ -85,10 +85,10 @@ func (h *Host) Detect(ctx context.Context, o Options) (config.Facts, error) {
 	return f, nil
 }
 
-// nodeAddress is the user's choice, or the one towards the peer, or the only
-// sensible one.
+// nodeAddress is the user's choice, or the source address towards the peer, or
+// ChooseAddress' choice.
 func nodeAddress(ctx context.Context, o Options) (Address, error) {
-	if ip, err := netip.ParseAddr(o.NodeIP); err == nil && o.Elsewhere {
+	if ip, err := netip.ParseAddr(o.NodeIP); err == nil && o.ForOtherHost {
 		return Address{IP: ip}, nil
 	}
 	if o.NodeIP != "" {
@@ -104,8 +104,8 @@ func nodeAddress(ctx context.Context, o Options) (Address, error) {
 		if err != nil {
 			return Address{}, err
 		}
-		// Without a route to it the reason comes better from the attempt to
-		// talk to it.
+		// Without a route to the peer, the later connection attempt gives
+		// the better error.
 		if ip, err := addressTowards(peer); err == nil && !ip.IsLoopback() {
 			return addressNamed(ip.String(), o.AddressFlag)
 		}
@@ -120,7 +120,7 @@ func nodeAddress(ctx context.Context, o Options) (Address, error) {
 	return ChooseAddress(candidates, o.AddressFlag, slices.Concat(o.PodSubnet.Prefixes(), o.ServiceSubnet.Prefixes())...)
 }
 
-// addressNamed finds the interface that carries an address the user named.
+// addressNamed finds the interface with the address that the user gave.
 func addressNamed(text, flag string) (Address, error) {
 	ip, err := netip.ParseAddr(text)
 	if err != nil {
@@ -153,8 +153,8 @@ func addressNamed(text, flag string) (Address, error) {
 		"reading %s: no interface of this host has the address %q; it has:%s", flag, text, lines.String())
 }
 
-// resolvePeer turns "host" or "host:port" into an address. Names are looked up
-// for a few seconds only: an isolated host's resolver may answer nothing.
+// resolvePeer turns "host" or "host:port" into an address. A lookup may take only
+// a few seconds: on an isolated host the resolver may never answer.
 func resolvePeer(ctx context.Context, peer string) (netip.Addr, error) {
 	host := peer
 	if h, _, err := net.SplitHostPort(peer); err == nil {
@@ -176,17 +176,17 @@ func resolvePeer(ctx context.Context, peer string) (netip.Addr, error) {
 func (h *Host) cgroupVersion() (int, error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(h.Path("/sys/fs/cgroup"), &st); err != nil {
-		return 0, fault.New(fault.Preflight, "this host must be booted with systemd", "looking at /sys/fs/cgroup: %w", err)
+		return 0, fault.New(fault.Preflight, "boot this host with systemd", "reading /sys/fs/cgroup: %w", err)
 	}
 	if st.Type == unix.CGROUP2_SUPER_MAGIC {
 		return 2, nil
 	}
-	return 1, nil // also the hybrid layout: its controllers are v1's
+	return 1, nil // also the hybrid layout, whose controllers are those of v1
 }
 
-// cgroupDriver is "systemd" where systemd may arrange the cgroups, so that
-// they have one owner. In a container with v1 controllers it sees only parts
-// of the tree and its slices do not reach every controller: "cgroupfs" there.
+// cgroupDriver is "systemd" if systemd can manage all cgroups. It is "cgroupfs"
+// without systemd, and in a container with cgroup v1: there systemd sees only
+// parts of the tree, and its slices are missing in some controllers.
 func (h *Host) cgroupDriver(version int) string {
 	if !h.booted() {
 		return "cgroupfs"
@@ -198,9 +198,9 @@ func (h *Host) cgroupDriver(version int) string {
 	return "systemd"
 }
 
-// restrictOOMScoreAdj says whether containers cannot be given a lower OOM
-// score than systemd's services have. The kernel wants CAP_SYS_RESOURCE for
-// that, and in its first user namespace.
+// restrictOOMScoreAdj reports whether this host may not lower the OOM score of
+// containers below that of systemd's services. The kernel requires
+// CAP_SYS_RESOURCE in the initial user namespace for that.
 func (h *Host) restrictOOMScoreAdj() (bool, error) {
 	status, err := os.ReadFile(h.Path("/proc/1/status"))
 	if err != nil {
@@ -238,10 +238,10 @@ func capabilities(status []byte, field string) (uint64, error) {
 	return 0, fmt.Errorf("reading init's capabilities: no %s in its status", field)
 }
 
-// conntrackWritable says whether kube-proxy could set nf_conntrack_max: the
-// kernel lets only its first network namespace do that. Writing the value that
-// is there tells without a change. Before the module is loaded the file is
-// missing; netdev_max_backlog is then another sign of the first namespace.
+// conntrackWritable reports whether kube-proxy can set nf_conntrack_max, which
+// the kernel allows only in the initial network namespace. It tests this by
+// writing the current value. Before the module is loaded the file is missing;
+// netdev_max_backlog then also exists only in the initial namespace.
 func (h *Host) conntrackWritable() bool {
 	const max = "/proc/sys/net/netfilter/nf_conntrack_max"
 	value, err := firstLine(h.Path(max))
@@ -274,10 +274,10 @@ func (h *Host) swapOn() (bool, error) {
 	return len(bytes.Split(bytes.TrimSpace(data), []byte("\n"))) > 1, nil
 }
 
-// resolver returns the resolver file for pods and the nameservers in it that
-// a pod could reach: one at a loopback or link-local address is the host's alone. Behind
-// systemd-resolved's stub the real ones are in a file of its own, which
-// kubeadm uses too. A host without any such file gives "".
+// resolver returns the resolver file for pods and its nameservers that pods can
+// reach, which excludes loopback and link-local addresses. If /etc/resolv.conf
+// has only systemd-resolved's stub, it returns systemd-resolved's own file, as
+// kubeadm does. Without a resolver file the path is "".
 func (h *Host) resolver() (path string, nameservers []string, err error) {
 	const resolved, usual = "/run/systemd/resolve/resolv.conf", "/etc/resolv.conf"
 	for _, path := range []string{usual, resolved} {

@@ -18,10 +18,10 @@ import (
 	"airlift/fault"
 )
 
-// WriteFile gives the file at path this content and mode, in one step that a
-// crash cannot split, and reports whether anything changed: a file that is
-// already so is not written. Missing parent directories are created. An
-// existing file that Airlift did not write is kept, and comes back with reset.
+// WriteFile atomically writes a file with this content and mode, and reports
+// whether anything changed: an identical file is not written again. It creates
+// missing parent directories. If it replaces a file that Airlift did not write,
+// reset restores that file.
 func (h *Host) WriteFile(path string, data []byte, mode fs.FileMode) (changed bool, err error) {
 	sum := digest(data)
 	now, info, err := look(h.Path(path))
@@ -34,9 +34,9 @@ func (h *Host) WriteFile(path string, data []byte, mode fs.FileMode) (changed bo
 	return true, h.put(path, sum, now, func(place string) error { return replaceFile(place, data, mode) })
 }
 
-// put records that the file or link at path gets the content with the given
-// sum, lets write write it, and records that it is there. now is the sum of
-// what is there, "" for nothing.
+// put records that the file or link at path gets the content with the given sum,
+// calls write, and records that the write is done. now is the sum of the current
+// content, "" if there is none.
 func (h *Host) put(path, sum, now string, write func(place string) error) error {
 	if err := h.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
@@ -61,8 +61,8 @@ func (h *Host) put(path, sum, now string, write func(place string) error) error 
 }
 
 // mayReplace reports whether the file at path, with the given sum, is one that
-// Airlift wrote, or that others changed since. While a write of ours is
-// pending, what is not ours was there before us.
+// Airlift wrote, even if others changed it since. While a write is pending,
+// unknown content existed before that write and must be kept.
 func (h *Host) mayReplace(path, sum string) bool {
 	if _, made := h.recorded(kindOwned, path); made {
 		return true
@@ -71,19 +71,19 @@ func (h *Host) mayReplace(path, sum string) bool {
 	return known && (!e.Pending || e.wrote(sum))
 }
 
-// MkdirAll makes a folder and its missing parents. Reset removes those that
-// it made, once they are empty.
+// MkdirAll creates a directory and its missing parents. Reset removes the
+// created ones if they are empty.
 func (h *Host) MkdirAll(path string, mode fs.FileMode) error {
 	path = filepath.Clean(path)
 	info, err := os.Stat(h.Path(path))
 	if err == nil {
 		if !info.IsDir() {
-			return fmt.Errorf("making folder %s: there is a file of that name", path)
+			return fmt.Errorf("creating directory %s: a file of that name exists", path)
 		}
 		return nil
 	}
 	if !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("making folder %s: %w", path, err)
+		return fmt.Errorf("creating directory %s: %w", path, err)
 	}
 	if parent := filepath.Dir(path); parent != path {
 		if err := h.MkdirAll(parent, 0o755); err != nil {
@@ -98,24 +98,24 @@ func (h *Host) MkdirAll(path string, mode fs.FileMode) error {
 		return err
 	}
 	if err := os.Mkdir(place, mode); err != nil && !errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("making folder %s: %w", path, err)
+		return fmt.Errorf("creating directory %s: %w", path, err)
 	}
 	return nil
 }
 
-// Binary is a program to install: where, and the hex sha256 it must have.
+// Binary is a binary to install: its path and its sha256 in hexadecimal.
 type Binary struct{ Path, SHA256 string }
 
-// HasBinary says whether exactly this program is installed already. One that
-// is missing, or that is an older one of ours, gives false. Another one that
-// somebody else put there is an error: replacing it could break what uses it.
+// HasBinary reports whether exactly this binary is installed already. It returns
+// false if there is none, or another one that Airlift installed. A binary that
+// Airlift did not install is an error: replacing it could break its users.
 func (h *Host) HasBinary(b Binary) (bool, error) {
 	sum, err := digestFile(h.Path(b.Path))
 	if errors.Is(err, fs.ErrNotExist) && !exists(h.Path(b.Path)) {
 		return false, nil
 	}
 	if err != nil {
-		return false, fault.Wrap(fmt.Errorf("looking at %s: %w", b.Path, err), fault.Preflight, "remove it, or move it away, if nothing else on this host needs it")
+		return false, fault.Wrap(fmt.Errorf("reading %s: %w", b.Path, err), fault.Preflight, "remove it, or move it away, if nothing else on this host needs it")
 	}
 	if sum == b.SHA256 {
 		return true, h.settled(kindBinary, b.Path, sum)
@@ -124,13 +124,13 @@ func (h *Host) HasBinary(b Binary) (bool, error) {
 		return false, nil
 	}
 	return false, fault.New(fault.Preflight, "remove it, or move it away, if nothing else on this host needs it",
-		"version conflict: %s exists, is not the bundle's (sha256 %.12s…, want %.12s…) and was not installed by this installer",
+		"version conflict: %s exists, is not the bundle's (sha256 %.12s…, want %.12s…) and was not installed by Airlift",
 		b.Path, sum, b.SHA256)
 }
 
-// InstallBinary writes what r gives to the program's place, mode 0755, unless
-// HasBinary. The sum is checked before the program appears under its name. A
-// running older one is not disturbed: its file is replaced, not rewritten.
+// InstallBinary writes r to the binary's path with mode 0755, unless HasBinary.
+// It verifies the sum before the binary gets its name. An older one that is
+// running is not disturbed: its file is replaced, not rewritten.
 func (h *Host) InstallBinary(ctx context.Context, b Binary, r io.Reader) (changed bool, err error) {
 	has, err := h.HasBinary(b)
 	if err != nil {
@@ -154,16 +154,16 @@ func (h *Host) InstallBinary(ctx context.Context, b Binary, r io.Reader) (change
 	return true, nil
 }
 
-// A StagedBinary is a program that is written and verified, and not in its
-// place yet.
+// A StagedBinary is a binary that is written and verified, but does not have its
+// final name yet.
 type StagedBinary struct {
 	host   *Host
 	binary Binary
 	file   *stagedFile
 }
 
-// StageBinary is the part of InstallBinary that reads r. It does not look
-// whether the program is there already. The caller must Settle what it returns.
+// StageBinary is the part of InstallBinary that reads r. It does not check
+// whether the binary exists already. The caller must Settle the result.
 func (h *Host) StageBinary(ctx context.Context, b Binary, r io.Reader) (*StagedBinary, error) {
 	if err := h.MkdirAll(filepath.Dir(b.Path), 0o755); err != nil {
 		return nil, err
@@ -182,8 +182,8 @@ func (h *Host) StageBinary(ctx context.Context, b Binary, r io.Reader) (*StagedB
 	return &StagedBinary{h, b, f}, nil
 }
 
-// Settle waits until the program is on the disk, which may take a while, and
-// gives it its name. It may be called from any goroutine.
+// Settle waits until the binary is on the disk, which may take a while, and
+// renames it. It may be called from any goroutine.
 func (s *StagedBinary) Settle() error {
 	if err := s.file.settle(); err != nil {
 		return fmt.Errorf("installing %s: %w", s.binary.Path, err)
@@ -191,7 +191,7 @@ func (s *StagedBinary) Settle() error {
 	return s.host.settled(kindBinary, s.binary.Path, s.binary.SHA256)
 }
 
-// contextReader ends with the context's error.
+// contextReader stops reading when the context ends.
 type contextReader struct {
 	ctx context.Context
 	r   io.Reader
@@ -212,15 +212,15 @@ func replaceFile(path string, data []byte, mode fs.FileMode) error {
 	return f.settle()
 }
 
-// stageBytes is stageFile for what is in memory.
+// stageBytes is stageFile for bytes in memory.
 func stageBytes(path string, data []byte, mode fs.FileMode) (*stagedFile, error) {
 	return stageFile(context.Background(), path, bytes.NewReader(data), mode, "")
 }
 
-// tempFile names the file that is to become path once it is complete. The dot
-// keeps the kubelet and systemd from reading it in a folder that they watch.
-// The name is always the same, so that a run after a crash writes over what
-// the crashed one left, and reset finds it.
+// tempFile is the name of the temporary file that becomes path once it is
+// complete. Because of the dot, the kubelet and systemd ignore it in directories
+// that they watch. The name is fixed, so that the next run after a crash
+// overwrites it, and reset finds it.
 func tempFile(path string) string {
 	return filepath.Join(filepath.Dir(path), ".airlift-"+filepath.Base(path))
 }
@@ -231,14 +231,14 @@ type stagedFile struct {
 	path string
 }
 
-// A verifier is a reader that gives io.EOF only when others have made sure that its
-// content has the sha256 it names: a bundle's digests do.
+// A verifier is a reader that returns io.EOF only after its content was verified
+// against the sha256 that Verifies returns. Readers of a bundle's entries do.
 type verifier interface{ Verifies() (sha256Hex string) }
 
-// stageFile writes r to a temporary file beside path and compares it with the
-// hex sha256, unless that is empty.
+// stageFile writes r to a temporary file next to path and compares it with the
+// sha256 in hexadecimal, unless that is empty.
 func stageFile(ctx context.Context, path string, r io.Reader, mode fs.FileMode, want string) (_ *stagedFile, err error) {
-	// One that a crashed run has left goes first.
+	// Remove the leftover of a crashed run.
 	if err := os.Remove(tempFile(path)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
@@ -272,7 +272,7 @@ func (f *stagedFile) discard() {
 	os.Remove(f.Name())
 }
 
-// settle renames the file when it is on the disk.
+// settle syncs the file and renames it.
 func (f *stagedFile) settle() (err error) {
 	defer func() {
 		if err != nil {
@@ -288,7 +288,7 @@ func (f *stagedFile) settle() (err error) {
 	return os.Rename(f.Name(), f.path)
 }
 
-// errNotRegular is about a directory, a pipe or a device where a file is to be.
+// errNotRegular reports a directory, a pipe or a device in place of a file.
 var errNotRegular = errors.New("it exists and is not a regular file")
 
 // sumAt is the sha256 of the file at path, or "link to TARGET" for a symbolic
@@ -305,7 +305,7 @@ const linkPrefix = "link to "
 
 func linkSum(target string) string { return linkPrefix + target }
 
-// look is sumAt with the file's mode; for nothing it gives "" and nil.
+// look is sumAt with the file's mode; "" and nil if there is no file.
 func look(path string) (sum string, info fs.FileInfo, err error) {
 	info, err = os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -332,7 +332,7 @@ func digest(data []byte) string {
 }
 
 func digestFile(path string) (string, error) {
-	// Without O_NONBLOCK, a pipe would be waited for.
+	// Without O_NONBLOCK, opening a pipe would block.
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return "", err

@@ -1,9 +1,9 @@
 // Package host is the only code that changes this machine: files, systemd,
-// kernel settings, routes, mounts and packet filter rules.
+// kernel parameters, routes, mounts, and iptables and nftables rules.
 //
-// What it installs or creates is written to a ledger first, so that
-// `install reset` can take away exactly that, also after a crash: the ledger
-// never holds less than what is on the host.
+// It records everything that it installs or creates in a ledger first, so that
+// `install reset` can remove exactly that, also after a crash: the ledger never
+// lists less than what is on the host.
 package host
 
 import (
@@ -11,22 +11,22 @@ import (
 	"sync"
 )
 
-// Host is one machine, or a folder that stands for its root file system.
+// Host is one machine, or a directory that represents its root file system.
 // Its methods may be called from several goroutines.
 type Host struct {
 	root string
-	// folder says that root only holds files for somebody to look at or take
-	// away: no ledger is kept there.
-	folder bool
+	// outputOnly is set if root is a directory for rendered files, without a
+	// ledger.
+	outputOnly bool
 
-	mu      sync.Mutex // guards what follows and the order of the ledger's writes
+	mu      sync.Mutex // guards the fields below and the order of ledger writes
 	ledger  ledger
-	unsaved bool // ledger knows more than the one on disk
+	unsaved bool // ledger has changes that are not on disk
 }
 
 // Open returns the host whose root file system is at root ("/" for this
-// machine) and reads its ledger, to look at the host: another installer may be
-// at work on it. To change the host, use OpenLocked. Open changes nothing.
+// machine), with its ledger, for reading only: another installer may be changing
+// it. Use OpenLocked to change the host.
 func Open(root string) (*Host, error) {
 	h := &Host{root: root}
 	if err := h.readLedger(); err != nil {
@@ -35,14 +35,14 @@ func Open(root string) (*Host, error) {
 	return h, nil
 }
 
-// OpenFolder returns a folder that stands for a host's root file system, to
-// write files into: nothing is recorded for a reset. The folder is made.
+// OpenFolder creates a directory that represents a host's root file system, for
+// rendered files: nothing is recorded for reset.
 func OpenFolder(root string) (*Host, error) {
 	if err := OutputDir(root, 0o755); err != nil {
 		return nil, err
 	}
-	return &Host{root: root, folder: true}, nil
+	return &Host{root: root, outputOnly: true}, nil
 }
 
-// Path returns where a path of the host is found by this process.
+// Path returns the path in this process for a path of the host.
 func (h *Host) Path(p string) string { return filepath.Join(h.root, p) }

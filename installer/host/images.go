@@ -19,15 +19,15 @@ type ImageName struct {
 	Set    []string     // the digests that Airlift made it point to
 }
 
-// imageName is an ImageName as the ledger has it.
+// imageName is an ImageName in the ledger.
 type imageName struct {
 	Socket string       `json:"socket"`
 	Before *ImageTarget `json:"before,omitempty"`
 	Set    []string     `json:"set"`
 }
 
-// RecordImageNames records names that are about to get other targets. A name that
-// is in the ledger already, and still points to what Airlift set, keeps its
+// RecordImageNames records image names before their targets change. A name that
+// is in the ledger already, and still has a target that Airlift set, keeps its
 // recorded Before.
 func (h *Host) RecordImageNames(names ...ImageName) error {
 	h.mu.Lock()
@@ -54,12 +54,12 @@ func (h *Host) RecordImageNames(names ...ImageName) error {
 	return h.writeLedger(entries)
 }
 
-// is says whether an entry is about an image name.
+// is reports whether an entry describes an image name.
 func (e entry) is(n ImageName) bool {
 	return e.Kind == kindImage && e.Name == n.Name && e.Image != nil && e.Image.Socket == n.Socket
 }
 
-// ImageNames lists what RecordImageNames has recorded, the newest first.
+// ImageNames lists the recorded names, newest first.
 func (h *Host) ImageNames() []ImageName {
 	var names []ImageName
 	for _, e := range h.entries(kindImage) {
@@ -71,7 +71,7 @@ func (h *Host) ImageNames() []ImageName {
 	return names
 }
 
-// ForgetImageNames takes names out of the ledger, after they were restored.
+// ForgetImageNames removes names from the ledger, after they were restored.
 func (h *Host) ForgetImageNames(names ...ImageName) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -17,23 +17,23 @@ import (
 	"airlift/fault"
 )
 
-// Where modules and kernel settings are kept for the next boot.
+// Files that apply modules and kernel parameters at boot.
 const (
 	modulesFile = "/etc/modules-load.d/airlift.conf"
 	sysctlsFile = "/etc/sysctl.d/99-airlift.conf"
 )
 
-// NodeModules are the kernel modules that a node needs before the kernel would
-// load them by itself: overlay for images, br_netfilter so that pods on one
-// bridge reach Services, nf_conntrack for its settings, vxlan for flannel.
+// NodeModules are the kernel modules that a node needs before the kernel loads
+// them by itself: overlay for images, br_netfilter so that pods on one bridge
+// reach Services, nf_conntrack for its parameters, vxlan for flannel.
 func NodeModules() []string {
 	return []string{"overlay", "br_netfilter", "nf_conntrack", "vxlan"}
 }
 
 // KubeProxyModules are the kernel modules that kube-proxy needs in a mode, with
-// an IPVS scheduler. Its image may have no modprobe to load them with. Those of
-// ipvs are from Kubernetes' pkg/proxy/ipvs/README.md and supported.go; ip_set and
-// xt_set are what its rules match sets of addresses with.
+// an IPVS scheduler. They are loaded here because kube-proxy's image may have no
+// modprobe. For ipvs, they come from Kubernetes' pkg/proxy/ipvs/README.md and
+// supported.go; its rules match sets of addresses with ip_set and xt_set.
 func KubeProxyModules(mode, scheduler string) []string {
 	switch mode {
 	case "ipvs":
@@ -45,23 +45,23 @@ func KubeProxyModules(mode, scheduler string) []string {
 	case "nftables":
 		return []string{"nf_tables"}
 	}
-	return nil // iptables loads what its rules need
+	return nil // iptables loads the modules that its rules need
 }
 
 var schedulerName = regexp.MustCompile(`^[a-z0-9]+$`)
 
-// A Sysctl is one kernel setting, named with dots.
+// A Sysctl is one kernel parameter, named with dots.
 type Sysctl struct {
 	Name, Value string
-	// Optional ones may be missing: the feature they belong to is not in
-	// this kernel, or not loaded.
+	// Optional parameters may be missing, because the kernel does not have
+	// the feature or its module is not loaded.
 	Optional bool
 }
 
 func (s Sysctl) path() string { return "/proc/sys/" + strings.ReplaceAll(s.Name, ".", "/") }
 
-// NodeSysctls are the settings that a node needs to pass pods' packets on, for
-// the address families the cluster uses.
+// NodeSysctls are the kernel parameters for forwarding pods' packets in the
+// address families of the cluster.
 func NodeSysctls(ipv6, ipv4 bool) []Sysctl {
 	var list []Sysctl
 	if ipv4 {
@@ -77,14 +77,13 @@ func NodeSysctls(ipv6, ipv4 bool) []Sysctl {
 	return list
 }
 
-// LoadModules loads kernel modules now and at every boot. Where the kernel has
-// no modules, it has everything built in or nothing can be done: the features
-// themselves are checked elsewhere, so that what cannot be loaded is only a
-// warning.
+// LoadModules loads kernel modules now and at every boot. It does nothing for a
+// kernel without a modules directory. A module that cannot be loaded is only a
+// warning, because preflight checks the kernel's features themselves.
 func (h *Host) LoadModules(ctx context.Context, names ...string) (warnings []string, err error) {
 	var kernel unix.Utsname
 	if err := unix.Uname(&kernel); err != nil {
-		return nil, fmt.Errorf("asking for the kernel's release: %w", err)
+		return nil, fmt.Errorf("reading the kernel's release: %w", err)
 	}
 	modules := filepath.Join("/lib/modules", unix.ByteSliceToString(kernel.Release[:]))
 	if !exists(h.Path(modules)) {
@@ -100,13 +99,13 @@ func (h *Host) LoadModules(ctx context.Context, names ...string) (warnings []str
 		if err := h.record(entry{Kind: kindModule, Name: name}); err != nil {
 			return warnings, err
 		}
-		// modprobe succeeds for what is built in.
+		// modprobe succeeds for built-in modules.
 		out, err := exec.CommandContext(ctx, "modprobe", name).CombinedOutput()
 		if ctx.Err() != nil {
 			return warnings, ctx.Err()
 		}
 		if errors.Is(err, exec.ErrNotFound) {
-			warnings = append(warnings, fmt.Sprintf("kernel module %s: there is no modprobe to load it with", name))
+			warnings = append(warnings, fmt.Sprintf("kernel module %s could not be loaded: this host has no modprobe", name))
 		} else if err != nil {
 			warnings = append(warnings, fmt.Sprintf("kernel module %s could not be loaded: %s", name, reason(out, err)))
 		}
@@ -121,11 +120,10 @@ func reason(output []byte, err error) string {
 	return err.Error()
 }
 
-// SetSysctls gives kernel settings their values now and at every boot. One
-// that cannot be written is an error only when its value is not the wanted one
-// already: in containers much of /proc/sys belongs to the machine around them.
-// Reset removes the file, not the running values: another program may have
-// come to rely on them.
+// SetSysctls sets kernel parameters now and at every boot. A parameter that
+// cannot be written is an error only if it does not have the wanted value: in a
+// container, much of /proc/sys is read-only. Reset removes the file but keeps
+// the running values, because other software may rely on them.
 func (h *Host) SetSysctls(ctx context.Context, want []Sysctl) (warnings []string, err error) {
 	var file strings.Builder
 	file.WriteString("# Kubernetes node, written by the Airlift installer.\n")
@@ -137,10 +135,10 @@ func (h *Host) SetSysctls(ctx context.Context, want []Sysctl) (warnings []string
 		now, err := firstLine(h.Path(s.path()))
 		switch {
 		case errors.Is(err, fs.ErrNotExist) && s.Optional:
-			// It may appear with a module after the next boot; a leading dash
-			// makes systemd-sysctl ignore it if not.
+			// A module may provide it after the next boot. With the leading
+			// dash, systemd-sysctl ignores it if not.
 			fmt.Fprintf(&file, "-%s = %s\n", s.Name, s.Value)
-			warnings = append(warnings, fmt.Sprintf("sysctl %s is not in this kernel", s.Name))
+			warnings = append(warnings, fmt.Sprintf("this kernel has no sysctl %s", s.Name))
 			continue
 		case err != nil:
 			failures = append(failures, fmt.Errorf("reading sysctl %s: %w", s.Name, err))
@@ -163,7 +161,7 @@ func (h *Host) SetSysctls(ctx context.Context, want []Sysctl) (warnings []string
 	}
 	if err := errors.Join(failures...); err != nil {
 		return warnings, fault.Wrap(err, fault.Preflight,
-			"in a container these settings belong to the machine that runs it: set them there")
+			"in a container, set them on the machine that runs the container")
 	}
 	_, err = h.WriteFile(sysctlsFile, []byte(file.String()), 0o644)
 	return warnings, err

@@ -12,27 +12,27 @@ import (
 	"airlift/fault"
 )
 
-// Where the host's own bookkeeping lives.
+// Paths of the ledger and of saved original files.
 const (
 	StateDir     = "/var/lib/airlift"
 	LedgerPath   = StateDir + "/ledger.json"
 	originalsDir = StateDir + "/originals"
 )
 
-// What an entry of the ledger is about.
+// Kinds of ledger entries.
 const (
-	kindFile    = "file"    // a text file or symbolic link that we wrote
-	kindBinary  = "binary"  // a program that we installed
-	kindDir     = "dir"     // a folder that we made; goes when it is empty
-	kindUnit    = "unit"    // a systemd unit that we enabled
-	kindRoute   = "route"   // a route that we added
-	kindRuntime = "runtime" // the container runtime is ours
+	kindFile    = "file"    // a text file or symbolic link that Airlift wrote
+	kindBinary  = "binary"  // a binary that Airlift installed
+	kindDir     = "dir"     // a directory that Airlift created; reset removes it if it is empty
+	kindUnit    = "unit"    // a systemd unit that Airlift enabled
+	kindRoute   = "route"   // a route that Airlift added
+	kindRuntime = "runtime" // Airlift installed the container runtime
 	kindImage   = "image"   // an image name in an existing containerd
-	kindSysctl  = "sysctl"  // a kernel setting that we changed; it stays as it is
-	kindModule  = "module"  // a kernel module that we loaded; it stays
+	kindSysctl  = "sysctl"  // a kernel parameter that Airlift changed; reset keeps the value
+	kindModule  = "module"  // a kernel module that Airlift loaded; reset keeps it
 )
 
-// ledgerVersion changes when an older installer could not read the file.
+// ledgerVersion increases when older installers cannot read the file.
 const ledgerVersion = 2
 
 type ledger struct {
@@ -40,31 +40,31 @@ type ledger struct {
 	Entries []entry `json:"entries"`
 }
 
-// An entry is one thing on the host that would not be there without us.
+// An entry is one thing on the host that Airlift installed, created or changed.
 type entry struct {
 	Kind string `json:"kind"`
 	Name string `json:"name"` // a path, a unit's name or a CIDR
-	// SHA256 of the content that we write; sumAt says what it is for a link.
+	// SHA256 of the content that Airlift writes; for a link, see sumAt.
 	SHA256 string `json:"sha256,omitempty"`
-	// Pending is set while the ledger has the entry and the host may not have
-	// the content yet. Earlier are the sums of what we wrote before: until the
-	// write is done, one of those may be there.
+	// Pending is set from the entry's creation until the write is done.
+	// Earlier are the sums of previous writes: until then, the file may have
+	// one of them.
 	Pending bool     `json:"pending,omitempty"`
 	Earlier []string `json:"earlier,omitempty"`
-	// Original is where an existing file of that name was kept.
+	// Original is where the replaced file was saved.
 	Original string `json:"original,omitempty"`
 	Device   string `json:"device,omitempty"`
-	// Image is what an image name pointed to, and what Airlift set.
+	// Image is what an image name pointed to before, and what Airlift set.
 	Image *imageName `json:"image,omitempty"`
-	// Holds says for people what programs put there.
-	Holds string `json:"holds,omitempty"`
+	// Contents describes for people what components write there.
+	Contents string `json:"holds,omitempty"`
 }
 
-// wrote reports whether content with the given sum is ours.
+// wrote reports whether Airlift wrote content with the given sum.
 func (e entry) wrote(sum string) bool { return sum == e.SHA256 || slices.Contains(e.Earlier, sum) }
 
-// after returns e as it replaces old in the ledger: with every sum that may be
-// on the host until the new content is.
+// after returns e as the successor of old in the ledger, with every sum that the
+// file may have until the new content is written.
 func (e entry) after(old entry) entry {
 	if e.Original == "" {
 		e.Original = old.Original
@@ -87,7 +87,7 @@ func (e entry) after(old entry) entry {
 
 func (e entry) equal(o entry) bool {
 	return e.Kind == o.Kind && e.Name == o.Name && e.SHA256 == o.SHA256 && e.Pending == o.Pending &&
-		slices.Equal(e.Earlier, o.Earlier) && e.Original == o.Original && e.Device == o.Device && e.Holds == o.Holds
+		slices.Equal(e.Earlier, o.Earlier) && e.Original == o.Original && e.Device == o.Device && e.Contents == o.Contents
 }
 
 func (h *Host) readLedger() error {
@@ -100,7 +100,7 @@ func (h *Host) readLedger() error {
 		return fmt.Errorf("reading the ledger of what was installed: %w", err)
 	}
 	if err := json.Unmarshal(data, &h.ledger); err != nil {
-		return fault.New(fault.Failure, "it lists what was installed here; move it away to go on without it",
+		return fault.New(fault.Failure, "it lists what Airlift installed on this host; to continue without it: mv "+LedgerPath+" "+LedgerPath+".before",
 			"reading %s: %w", LedgerPath, err)
 	}
 	if h.ledger.Version > ledgerVersion {
@@ -110,7 +110,7 @@ func (h *Host) readLedger() error {
 	return nil
 }
 
-// Used says whether something was installed on this host by us.
+// Used reports whether Airlift installed something on this host.
 func (h *Host) Used() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -125,7 +125,7 @@ func (h *Host) find(kind, name string) (entry, bool) {
 	return entry{}, false
 }
 
-// index is where find finds it, or -1. The caller holds h.mu.
+// index returns the position of the entry, or -1. The caller holds h.mu.
 func (h *Host) index(kind, name string) int {
 	return slices.IndexFunc(h.ledger.Entries, func(e entry) bool { return e.Kind == kind && e.Name == name })
 }
@@ -150,8 +150,8 @@ func (h *Host) entries(kind string) []entry {
 	return found
 }
 
-// record puts e into the ledger, in place of an entry of the same kind and
-// name, and returns when that is on disk. Call it before the act.
+// record adds e to the ledger, or replaces the entry of the same kind and name,
+// and returns when the ledger is on disk. Call it before the change itself.
 func (h *Host) record(e entry) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -168,9 +168,9 @@ func (h *Host) record(e entry) error {
 	return h.writeLedger(entries)
 }
 
-// settled takes note that the content of a file or binary is in its place, so
-// that nothing earlier can be there. That reaches the disk with the ledger's
-// next write: until then the ledger lists too much, which is safe.
+// settled records that a file or binary has its new content, so that earlier
+// content cannot be there any more. The ledger's next write saves that: until
+// then, the ledger on disk lists too much, which is safe.
 func (h *Host) settled(kind, name, sum string) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -179,7 +179,7 @@ func (h *Host) settled(kind, name, sum string) error {
 		return nil
 	}
 	if len(h.ledger.Entries[i].Earlier) > 0 {
-		// After a power cut the earlier content must not come back.
+		// Earlier content must not reappear after a power failure.
 		if err := syncDir(filepath.Dir(h.Path(name))); err != nil {
 			return fmt.Errorf("writing %s: %w", name, err)
 		}
@@ -189,7 +189,7 @@ func (h *Host) settled(kind, name, sum string) error {
 	return nil
 }
 
-// save writes what settled has left for the ledger's next write.
+// save writes the changes that settled left unsaved.
 func (h *Host) save() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -199,7 +199,7 @@ func (h *Host) save() error {
 	return h.writeLedger(h.ledger.Entries)
 }
 
-// forget takes an entry out, after the thing itself is gone.
+// forget removes an entry from the ledger, after the thing itself is removed.
 func (h *Host) forget(kind, name string) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -213,7 +213,7 @@ func (h *Host) forget(kind, name string) error {
 // writeLedger replaces the ledger on disk and in memory. The caller holds h.mu.
 func (h *Host) writeLedger(entries []entry) error {
 	next := ledger{Version: ledgerVersion, Entries: entries}
-	if h.folder {
+	if h.outputOnly {
 		h.ledger = next
 		return nil
 	}
@@ -227,7 +227,7 @@ func (h *Host) writeLedger(entries []entry) error {
 	if err := replaceFile(h.Path(LedgerPath), append(data, '\n'), 0o600); err != nil {
 		return fmt.Errorf("writing the ledger: %w", err)
 	}
-	// What follows may be on another file system, and must not be there first.
+	// The next write may be on another file system, and must not reach the disk before this.
 	if err := syncDir(h.Path(StateDir)); err != nil {
 		return fmt.Errorf("writing the ledger: %w", err)
 	}
@@ -235,7 +235,7 @@ func (h *Host) writeLedger(entries []entry) error {
 	return nil
 }
 
-// makeState makes the directory of the bookkeeping.
+// makeState creates StateDir.
 func (h *Host) makeState() error {
 	if _, err := h.place(StateDir); err != nil {
 		return err
@@ -247,21 +247,21 @@ func (h *Host) makeState() error {
 	return err
 }
 
-// Wrote says whether a file at path would be ours: WriteFile or InstallBinary
-// put one there, or began to.
+// Wrote reports whether WriteFile or InstallBinary wrote the file at path, or
+// began to.
 func (h *Host) Wrote(path string) bool {
 	_, file := h.recorded(kindFile, path)
 	_, binary := h.recorded(kindBinary, path)
 	return file || binary
 }
 
-// SetOwnsRuntime records that the container runtime on this host is ours:
-// reset will stop it. Call it before installing it.
+// SetOwnsRuntime records that Airlift installs the container runtime on this
+// host, so that reset stops it. Call it before installing it.
 func (h *Host) SetOwnsRuntime() error {
 	return h.record(entry{Kind: kindRuntime, Name: "containerd"})
 }
 
-// OwnsRuntime says whether the container runtime on this host is ours.
+// OwnsRuntime reports whether Airlift installed the container runtime.
 func (h *Host) OwnsRuntime() bool {
 	_, ok := h.recorded(kindRuntime, "containerd")
 	return ok

@@ -13,10 +13,9 @@ import (
 // lockPath is on /run, which a reboot empties.
 const lockPath = "/run/airlift.lock"
 
-// OpenLocked is Open for changes: it keeps other installers from working on
-// this host until unlock, and only then reads the ledger, so that it has what
-// the last one wrote. The kernel ends the lock with this process, however that
-// ends.
+// OpenLocked is Open for changes. It locks out other installers until unlock,
+// and reads the ledger after it has the lock, so that it sees the last
+// installer's entries. The kernel releases the lock when this process ends.
 func OpenLocked(root string) (h *Host, unlock func(), err error) {
 	release, err := (&Host{root: root}).lock()
 	if err != nil {
@@ -28,7 +27,7 @@ func OpenLocked(root string) (h *Host, unlock func(), err error) {
 		return nil, nil, err
 	}
 	return h, func() {
-		_ = h.save() // without it the ledger lists too much, which is safe
+		_ = h.save() // if it fails, the ledger lists too much, which is safe
 		release()
 	}, nil
 }
@@ -48,7 +47,7 @@ func (h *Host) lock() (release func(), err error) {
 	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) {
 		f.Close()
-		return nil, fault.New(fault.Failure, "wait until it has ended", "another installer is at work on this host")
+		return nil, fault.New(fault.Failure, "wait until it has finished", "another installer is running on this host")
 	}
 	if err != nil {
 		f.Close()

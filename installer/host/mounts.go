@@ -18,8 +18,7 @@ import (
 
 const sharedUnit = "airlift-rshared.service"
 
-// systemd makes the root mount shared when it boots a machine, but not when it
-// boots in a container.
+// systemd makes the root mount shared at boot, but not in a container.
 const sharedUnitText = `[Unit]
 Description=Share mounts with containers, as the kubelet needs it
 DefaultDependencies=no
@@ -35,15 +34,15 @@ ExecStart=mount --make-rshared /
 WantedBy=multi-user.target
 `
 
-// MakeRootShared makes / a shared mount, now and at every boot, where it is
-// not: volumes mounted by one container would stay unseen by the others. It
-// says whether it had to.
+// MakeRootShared makes / a shared mount, now and at every boot, unless it is one
+// already: otherwise a volume that one container mounts is invisible to others.
+// It reports whether it changed something.
 func (h *Host) MakeRootShared(ctx context.Context) (changed bool, err error) {
 	mounts, err := mountinfo.GetMounts(func(m *mountinfo.Info) (skip, stop bool) { return m.Mountpoint != "/", false })
 	if err != nil {
 		return false, fmt.Errorf("listing mounts: %w", err)
 	}
-	// The last one is on top of the others.
+	// The last mount is on top of the others.
 	if len(mounts) > 0 && strings.Contains(mounts[len(mounts)-1].Optional, "shared:") {
 		return false, nil
 	}
@@ -56,17 +55,17 @@ func (h *Host) MakeRootShared(ctx context.Context) (changed bool, err error) {
 	return true, h.Enable(ctx, sharedUnit, true)
 }
 
-// Unmount takes away what pods left mounted: volumes below the kubelet's
-// directory and containers' root file systems, where those directories are
-// Airlift's, and its pods' network namespaces. flags are those of umount2 that
-// kubeadm's ResetConfiguration names, such as MNT_FORCE, for the kubelet's
-// volumes; without any, what is in use is detached.
+// Unmount removes the mounts of pods: volumes below the kubelet's directory and
+// containers' root file systems, if these directories are Airlift's, and the
+// network namespaces of this node's pods. flags are flags of umount2 for the
+// kubelet's volumes, named as in kubeadm's ResetConfiguration, such as
+// MNT_FORCE; without flags, mounts in use are detached.
 func (h *Host) Unmount(ctx context.Context, flags ...string) error {
 	how := 0
 	for _, name := range flags {
 		flag, known := unmountFlags[name]
 		if !known {
-			return fmt.Errorf("unmounting volumes: %q is no flag of umount2", name)
+			return fmt.Errorf("unmounting volumes: %q is not a flag of umount2", name)
 		}
 		how |= flag
 	}
@@ -87,14 +86,14 @@ var unmountFlags = map[string]int{
 	"MNT_EXPIRE": unix.MNT_EXPIRE, "UMOUNT_NOFOLLOW": unix.UMOUNT_NOFOLLOW,
 }
 
-// unmountBelow unmounts everything under a folder, the deepest first, with the
-// flags given. Without any, a mount that is in use is detached: it goes when
-// its last user does.
+// unmountBelow unmounts everything below a directory, the deepest first. Without
+// flags, a mount in use is detached: the kernel removes it when its last user
+// ends.
 func unmountBelow(ctx context.Context, dir string, flags int) error {
 	if real, err := filepath.EvalSymlinks(dir); err == nil {
 		dir = real
 	}
-	// Below, not the folder itself: that may be a disk of its own.
+	// Not the directory itself: it may be a mounted disk.
 	mounts, err := mountinfo.GetMounts(func(m *mountinfo.Info) (skip, stop bool) {
 		return !strings.HasPrefix(m.Mountpoint, dir+"/"), false
 	})
@@ -118,9 +117,9 @@ func unmountBelow(ctx context.Context, dir string, flags int) error {
 	return errors.Join(failures...)
 }
 
-// podNamespaces are the network namespaces of this node's pods, as far as the
-// runtime or libcni recorded them. CRI runtimes name theirs "cni-…", and so do
-// other programs.
+// podNamespaces returns the network namespaces of this node's pods that the
+// runtime or libcni recorded. The name "cni-…" alone proves nothing: other
+// software uses it too.
 func (h *Host) podNamespaces() ([]string, error) {
 	if !h.RanNode() {
 		return nil, nil
@@ -172,7 +171,7 @@ func (h *Host) podNamespaces() ([]string, error) {
 func removeNamespaces(paths []string) error {
 	var failures []error
 	for _, path := range paths {
-		// A namespace that is a plain file was unmounted before.
+		// EINVAL: the namespace was unmounted before and is a plain file.
 		if err := unix.Unmount(path, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) {
 			failures = append(failures, fmt.Errorf("unmounting %s: %w", path, err))
 			continue
@@ -184,8 +183,8 @@ func removeNamespaces(paths []string) error {
 	return errors.Join(failures...)
 }
 
-// mountsWithin returns a mount point at or below a path, or "". The kernel
-// lists them without the links that may lead to the path.
+// mountsWithin returns a mount point at or below a path, or "". It resolves
+// links in the path, because the kernel lists resolved paths.
 func mountsWithin(path string) (string, error) {
 	if parent, err := filepath.EvalSymlinks(filepath.Dir(path)); err == nil {
 		path = filepath.Join(parent, filepath.Base(path))

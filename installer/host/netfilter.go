@@ -15,27 +15,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// kubernetesChains begin the names of the chains that kubelet, kube-proxy and
-// flannel create in iptables' tables, kubernetesTables are their own nftables
-// tables. On a host that Airlift made a node they are its node's.
+// kubernetesChains are the name prefixes of the chains that kubelet, kube-proxy
+// and flannel create in iptables' tables; kubernetesTables are their own nftables
+// tables. On a host that Airlift made a node, they belong to that node.
 var (
 	kubernetesChains = []string{"KUBE-", "FLANNEL-"}
 	kubernetesTables = []string{"kube-proxy", "flannel-ipv4", "flannel-ipv6"}
 )
 
-// The portmap plugin's chain for each container is in iptables' table nat, or
-// its rules are in an nftables table, marked with the container's ID.
+// The portmap plugin creates a chain for each container in iptables' table nat,
+// or rules with the container's ID as comment in its own nftables table.
 const (
 	portMapChain  = "CNI-DN-"
 	hostPortTable = "cni_hostport"
 )
 
-// A ruleFilter knows which packet filter rules are Airlift's.
+// A ruleFilter selects the iptables and nftables rules that are Airlift's.
 type ruleFilter struct {
 	kubernetes bool            // chains of Kubernetes and flannel
 	networks   []string        // CNI networks
 	containers map[string]bool // with addresses in those networks
-	hostPorts  bool            // the portmap plugin's shared chains, once nobody else uses them
+	hostPorts  bool            // the portmap plugin's shared chains, if nobody else uses them
 }
 
 func (h *Host) ruleFilter() (f ruleFilter, err error) {
@@ -48,12 +48,12 @@ func (h *Host) ruleFilter() (f ruleFilter, err error) {
 	return f, err
 }
 
-// RemoveNetfilter removes the iptables and nftables rules of this node's
-// Kubernetes, of flannel and of the CNI plugins for this node's pods, and
-// leaves all others: those chains, the rules in other chains that jump there,
-// and tables of their own. It uses the kernel's nftables, where iptables-nft
-// keeps its rules too, so that no iptables command is needed. Rules of the
-// older kernel interface (iptables-legacy) are out of its reach, and reported.
+// RemoveNetfilter removes the iptables and nftables rules of Kubernetes, of
+// flannel and of the CNI plugins for this node's pods: their chains, the rules
+// in other chains that jump there, and their own tables. All other rules stay.
+// It uses the kernel's nftables interface, where iptables-nft also keeps its
+// rules, so that no iptables command is needed. It cannot remove rules of the
+// older kernel interface (iptables-legacy), and returns a warning for them.
 func (h *Host) RemoveNetfilter(ctx context.Context) (warnings []string, err error) {
 	f, err := h.ruleFilter()
 	if err != nil || !f.kubernetes && len(f.networks) == 0 && !f.hostPorts {
@@ -73,8 +73,8 @@ func (h *Host) RemoveNetfilter(ctx context.Context) (warnings []string, err erro
 	return legacyWarnings(h.Path("/proc/net")), nil
 }
 
-// batch is how many changes go to the kernel at once: a socket's buffer does
-// not hold the tens of thousands that a large cluster's node may need.
+// batch is the number of changes in one message to the kernel: a node of a large
+// cluster may need tens of thousands, more than a socket's buffer can contain.
 const batch = 256
 
 func (f ruleFilter) remove(ctx context.Context, conn *nftables.Conn) error {
@@ -127,8 +127,8 @@ func (f ruleFilter) remove(ctx context.Context, conn *nftables.Conn) error {
 	return nil
 }
 
-// clearTable lists the changes that take this node's chains out of one table,
-// in an order in which nothing refers to what is removed.
+// clearTable lists the changes that remove this node's chains from one table, in
+// an order in which nothing refers to a removed chain.
 func (f ruleFilter) clearTable(conn *nftables.Conn, table *nftables.Table, chains []*nftables.Chain) (changes []func() error, err error) {
 	if !slices.ContainsFunc(chains, func(c *nftables.Chain) bool { return strings.HasPrefix(c.Name, "CNI-") || f.isKubernetes(c.Name) }) {
 		return nil, nil
@@ -136,7 +136,7 @@ func (f ruleFilter) clearTable(conn *nftables.Conn, table *nftables.Table, chain
 	rules := map[string][]*nftables.Rule{}
 	for _, c := range chains {
 		if f.isKubernetes(c.Name) {
-			continue // goes as a whole, and there may be thousands
+			continue // removed as a whole; there may be thousands of rules
 		}
 		if rules[c.Name], err = conn.GetRules(table, c); err != nil {
 			return nil, fmt.Errorf("reading chain %s: %w", c.Name, err)
@@ -159,7 +159,7 @@ func (f ruleFilter) clearTable(conn *nftables.Conn, table *nftables.Table, chain
 			gone = append(gone, c)
 		}
 	}
-	for _, c := range gone { // they jump to each other
+	for _, c := range gone { // flush all first: they jump to each other
 		changes = append(changes, func() error { conn.FlushChain(c); return nil })
 	}
 	for _, c := range gone {
@@ -172,7 +172,7 @@ func (f ruleFilter) isKubernetes(chain string) bool {
 	return f.kubernetes && slices.ContainsFunc(kubernetesChains, func(prefix string) bool { return strings.HasPrefix(chain, prefix) })
 }
 
-// chains returns the names of a table's chains that are this node's.
+// chains returns which of a table's chains belong to this node.
 func (f ruleFilter) chains(chains []*nftables.Chain, rules map[string][]*nftables.Rule) map[string]bool {
 	ours := map[string]bool{}
 	for _, c := range chains {
@@ -184,7 +184,7 @@ func (f ruleFilter) chains(chains []*nftables.Chain, rules map[string][]*nftable
 			ours[chainName(portMapChain, network, id)] = true
 		}
 	}
-	// A rule that jumps to a container's chain names the network, too.
+	// The comment of a rule that jumps to a container's chain names the network.
 	for _, list := range rules {
 		for _, r := range list {
 			if to := target(r); strings.HasPrefix(to, "CNI-") && !strings.HasPrefix(to, hostPorts) && f.names(comment(r)) {
@@ -195,7 +195,7 @@ func (f ruleFilter) chains(chains []*nftables.Chain, rules map[string][]*nftable
 	if !f.hostPorts {
 		return ours
 	}
-	// The shared chains go when no other container has a port.
+	// Remove the shared chains only if no other container has a port.
 	for _, c := range chains {
 		if strings.HasPrefix(c.Name, portMapChain) && !ours[c.Name] {
 			return ours
@@ -214,13 +214,13 @@ func (f ruleFilter) chains(chains []*nftables.Chain, rules map[string][]*nftable
 	return ours
 }
 
-// names says whether a plugin's comment names one of the networks.
+// names reports whether a plugin's comment names one of the networks.
 func (f ruleFilter) names(comment string) bool {
 	return slices.ContainsFunc(f.networks, func(network string) bool { return strings.Contains(comment, fmt.Sprintf("name: %q", network)) })
 }
 
-// clearHostPorts lists the changes that take this node's pods out of the
-// portmap plugin's nftables table.
+// clearHostPorts lists the changes that remove this node's pods from the portmap
+// plugin's nftables table.
 func (f ruleFilter) clearHostPorts(conn *nftables.Conn, table *nftables.Table, chains []*nftables.Chain) (changes []func() error, err error) {
 	others := false
 	for _, c := range chains {
@@ -253,7 +253,7 @@ func target(r *nftables.Rule) string {
 	return ""
 }
 
-// comment is a rule's, as nft or, in a match of that name, iptables keeps it.
+// comment returns a rule's comment, as nft or as iptables' comment match stores it.
 func comment(r *nftables.Rule) string {
 	if c, ok := userdata.GetString(r.UserData, userdata.TypeComment); ok {
 		return c
@@ -268,7 +268,7 @@ func comment(r *nftables.Rule) string {
 	return ""
 }
 
-// legacyWarnings reports where iptables-legacy has tables in the kernel.
+// legacyWarnings returns a warning if iptables-legacy has tables in the kernel.
 func legacyWarnings(procNet string) []string {
 	var warnings []string
 	for file, tool := range map[string]string{"ip_tables_names": "iptables-legacy", "ip6_tables_names": "ip6tables-legacy"} {
@@ -278,7 +278,7 @@ func legacyWarnings(procNet string) []string {
 		}
 		if names := strings.Fields(string(tables)); len(names) > 0 {
 			warnings = append(warnings, fmt.Sprintf(
-				"%s has tables in the kernel (%s), which this installer does not write: if `%s-save` shows KUBE-, CNI- or FLANNEL- rules, remove them with it",
+				"%s has tables in the kernel (%s), which Airlift does not change: if `%s-save` prints KUBE-, CNI- or FLANNEL- rules, remove them with the same tool",
 				tool, strings.Join(names, ", "), tool))
 		}
 	}

@@ -13,11 +13,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// keepOriginal copies an existing file that is not ours aside and returns where.
-// It may be called again for the same file: until the file is replaced, a copy
-// of an interrupted run may be older than the file.
+// keepOriginal saves a copy of an existing file that Airlift did not write, and
+// returns the copy's path. It copies again on every call: the copy of an
+// interrupted run may be older than the file.
 func (h *Host) keepOriginal(path string) (string, error) {
-	if h.folder {
+	if h.outputOnly {
 		return "", nil
 	}
 	kept := filepath.Join(originalsDir, path)
@@ -33,15 +33,15 @@ func (h *Host) keepOriginal(path string) (string, error) {
 		err = syncDir(filepath.Dir(dst))
 	}
 	if err != nil {
-		return "", fmt.Errorf("keeping the original %s: %w", path, err)
+		return "", fmt.Errorf("saving the original %s: %w", path, err)
 	}
 	return kept, nil
 }
 
-// putBack ends what an entry says about a file: our content goes, and the
-// original returns, if there was one. It may be interrupted at any point and
-// called again. What others wrote there since is saved, unless it is what
-// programs regenerate; note says where.
+// putBack undoes a file entry: it removes Airlift's content and restores the
+// original, if there was one. It may be interrupted and called again. Content
+// that others wrote since is saved, unless components regenerate it; note names
+// the saved file.
 func (h *Host) putBack(e entry) (note string, err error) {
 	path, err := h.place(e.Name)
 	if err != nil {
@@ -49,7 +49,7 @@ func (h *Host) putBack(e entry) (note string, err error) {
 	}
 	kept := h.Path(e.Original)
 	if e.Original != "" && !exists(kept) {
-		return "", nil // an earlier reset ended after putting it back
+		return "", nil // an interrupted reset restored it already
 	}
 	ours, err := h.isOurs(e)
 	if err != nil {
@@ -69,16 +69,16 @@ func (h *Host) putBack(e entry) (note string, err error) {
 		return note, nil
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return note, fmt.Errorf("putting the original %s back: %w", e.Name, err)
+		return note, fmt.Errorf("restoring the original %s: %w", e.Name, err)
 	}
 	if err := moveFile(kept, path); err != nil {
-		return note, fmt.Errorf("putting the original %s back: %w", e.Name, err)
+		return note, fmt.Errorf("restoring the original %s: %w", e.Name, err)
 	}
 	return note, nil
 }
 
-// isOurs reports whether nothing is lost when the file of an entry goes: it is
-// not there, or ours, or the original that was not replaced yet.
+// isOurs reports whether the file of an entry can be removed without a loss: it
+// does not exist, Airlift wrote it, or it is the original, not replaced yet.
 func (h *Host) isOurs(e entry) (bool, error) {
 	now, err := sumAt(h.Path(e.Name))
 	switch {
@@ -88,7 +88,7 @@ func (h *Host) isOurs(e entry) (bool, error) {
 		return false, nil
 	case err != nil:
 		return false, err
-	case e.wrote(now), isLink(now) && isLink(e.SHA256): // a link of ours that leads elsewhere now holds nothing
+	case e.wrote(now), isLink(now) && isLink(e.SHA256): // a changed link has no content to lose
 		return true, nil
 	case e.Original == "":
 		return false, nil
@@ -97,7 +97,7 @@ func (h *Host) isOurs(e entry) (bool, error) {
 	return now == original, err
 }
 
-// saveAside gives a file a name that is free and returns it.
+// saveAside renames a file to a free name and returns that name.
 func saveAside(path string) (string, error) {
 	for i := 0; ; i++ {
 		saved := path + savedSuffix
@@ -105,7 +105,7 @@ func saveAside(path string) (string, error) {
 			saved = fmt.Sprintf("%s.%d", saved, i)
 		}
 		err := unix.Renameat2(unix.AT_FDCWD, path, unix.AT_FDCWD, saved, unix.RENAME_NOREPLACE)
-		if errors.Is(err, unix.EINVAL) && !exists(saved) { // not every file system can
+		if errors.Is(err, unix.EINVAL) && !exists(saved) { // not every file system supports it
 			err = os.Rename(path, saved)
 		}
 		if !errors.Is(err, unix.EEXIST) && !errors.Is(err, unix.EINVAL) {
@@ -114,7 +114,7 @@ func saveAside(path string) (string, error) {
 	}
 }
 
-// moveFile renames, or copies where the two are on different file systems.
+// moveFile renames a file, or copies it to another file system.
 func moveFile(from, to string) error {
 	err := os.Rename(from, to)
 	if !errors.Is(err, unix.EXDEV) {
@@ -130,7 +130,7 @@ func moveFile(from, to string) error {
 }
 
 // copyFile copies a file with its owner, mode, extended attributes and time, or a
-// symbolic link, and replaces what is at the other path, in one step.
+// symbolic link, and atomically replaces the file at the other path.
 func copyFile(from, to string) error {
 	info, err := os.Lstat(from)
 	if err != nil {

@@ -6,16 +6,17 @@ import (
 	"io/fs"
 )
 
-// An OtherBinary is one that Airlift installed from another bundle, or began to.
+// An OtherBinary is a binary that Airlift installed from another bundle, or began
+// to install.
 type OtherBinary struct {
 	Binary // the installed one
-	// Complete reports whether it is in its place.
+	// Complete reports whether the installation was finished.
 	Complete bool
 }
 
 // OtherBinaries returns those of the wanted binaries of which Airlift installed
-// another version, or began to. A write that was interrupted belongs to the
-// bundle that it was begun with.
+// another version, or began to. An interrupted write belongs to the bundle that
+// began it.
 func (h *Host) OtherBinaries(wanted ...Binary) ([]OtherBinary, error) {
 	var others []OtherBinary
 	for _, b := range wanted {
@@ -25,7 +26,7 @@ func (h *Host) OtherBinaries(wanted ...Binary) ([]OtherBinary, error) {
 		}
 		sum, err := digestFile(h.Path(b.Path))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("looking at %s: %w", b.Path, err)
+			return nil, fmt.Errorf("reading %s: %w", b.Path, err)
 		}
 		if sum != b.SHA256 {
 			others = append(others, OtherBinary{Binary{b.Path, e.SHA256}, sum == e.SHA256})

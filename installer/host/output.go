@@ -12,9 +12,8 @@ import (
 
 // Outputs are files that the user names, anywhere. Reset does not remove them.
 
-// WriteOutput writes a file that the user named, in one step that a crash
-// cannot split. A symbolic link of the user's own or of root's stays one: what
-// it leads to is replaced.
+// WriteOutput atomically writes a file that the user named. If the path is a
+// symbolic link of the user or of root, it replaces the link's target.
 func WriteOutput(path string, data []byte, mode fs.FileMode) error {
 	place, err := outputPlace(path)
 	if err != nil {
@@ -23,8 +22,8 @@ func WriteOutput(path string, data []byte, mode fs.FileMode) error {
 	return replaceFile(place, data, mode)
 }
 
-// CheckOutput finds out whether WriteOutput could write a file, and leaves
-// nothing behind.
+// CheckOutput checks whether WriteOutput could write a file, and leaves nothing
+// behind.
 func CheckOutput(path string) error {
 	place, err := outputPlace(path)
 	if err != nil {
@@ -32,7 +31,7 @@ func CheckOutput(path string) error {
 	}
 	f, err := stageBytes(place, nil, 0o600)
 	if failed := (*fs.PathError)(nil); errors.As(err, &failed) {
-		return failed.Err // the path is the temporary file's
+		return failed.Err // without the path of the temporary file
 	}
 	if err == nil {
 		f.discard()
@@ -40,9 +39,9 @@ func CheckOutput(path string) error {
 	return err
 }
 
-// outputPlace finds the place for an output. A device or a pipe is not one:
-// a file would replace it. In a directory of everybody's, such as /tmp, a file
-// of somebody else's is not replaced.
+// outputPlace resolves the path of an output. It refuses devices and pipes, which
+// a file would replace, and in a world-writable directory such as /tmp the files
+// of other users.
 func outputPlace(path string) (string, error) {
 	place, info, err := walk(path)
 	switch {
@@ -55,7 +54,7 @@ func outputPlace(path string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if owner, trusted := ownerOf(info); !trusted && everybodys(dir) {
+	if owner, trusted := ownerOf(info); !trusted && worldWritable(dir) {
 		return "", outputFault(fmt.Errorf("%s belongs to user %d", place, owner))
 	}
 	return place, nil
@@ -68,16 +67,16 @@ func OutputDir(path string, mode fs.FileMode) error {
 		err = os.MkdirAll(place, mode)
 	}
 	if err == nil {
-		_, err = enterDir(place) // nobody else was faster
+		_, err = enterDir(place) // nobody replaced it meanwhile
 	}
 	return outputFault(err)
 }
 
-// outputFault says what to do about a place that the user has chosen.
+// outputFault adds a hint to an error about a path that the user chose.
 func outputFault(err error) error {
-	hint := "name a place in a directory of your own"
+	hint := "choose a path in a directory of your own"
 	if os.Geteuid() == 0 {
-		hint = "name a place in a directory of root's, such as /root"
+		hint = "choose a path in a directory that root owns, such as /root"
 	}
 	return fault.Wrap(err, fault.Usage, hint)
 }

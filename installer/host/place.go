@@ -14,23 +14,22 @@ import (
 	"airlift/fault"
 )
 
-// Where files may be written. Root must not be led to another place than it
-// named, so everything on the way to a file belongs to root or to the user who
-// runs this process:
+// Other users must not be able to redirect root's writes. So every component of
+// a path must belong to root or to the user who runs this process:
 //
-//   - a directory that belongs to somebody else is not entered, nor one that
-//     everybody may write to. /tmp and its like, with the sticky bit, are fine:
-//     there nobody can replace what belongs to another user;
-//   - a symbolic link of somebody else's is not followed.
+//   - a directory of another user, or a world-writable one, is not entered.
+//     Directories with the sticky bit, such as /tmp, are allowed: there, no
+//     user can replace another user's files;
+//   - a symbolic link of another user is not followed.
 //
-// A group that root lets write to a directory is trusted: /usr/local belongs to
-// the group staff on some hosts.
+// Write permission for a group is allowed: on some hosts, /usr/local belongs to
+// the group staff.
 
-// maxLinks is how many symbolic links may follow each other, as in the kernel.
+// maxLinks is the maximum number of symbolic links in a path, as in the kernel.
 const maxLinks = 40
 
-// walk finds the place that a path leads to, with all symbolic links followed.
-// info is nil when nothing is there yet.
+// walk resolves a path with all its symbolic links. info is nil if nothing
+// exists at the resulting place.
 func walk(path string) (place string, info fs.FileInfo, err error) {
 	if path, err = filepath.Abs(path); err != nil {
 		return "", nil, err
@@ -84,17 +83,17 @@ func walk(path string) (place string, info fs.FileInfo, err error) {
 	}
 }
 
-// enter refuses a directory in which somebody else could have prepared links.
+// enter refuses a directory in which another user could create links.
 func enter(dir string) (fs.FileInfo, error) {
 	info, err := os.Lstat(dir)
 	if err != nil {
 		return nil, err
 	}
 	if owner, trusted := ownerOf(info); !trusted {
-		return nil, fault.New(fault.Preflight, "if nobody else needs it: chown root: "+dir, "the directory %s belongs to user %d", dir, owner)
+		return nil, fault.New(fault.Preflight, "if no other user needs it: chown root: "+dir, "the directory %s belongs to user %d", dir, owner)
 	}
-	if everybodys(info) && info.Mode()&fs.ModeSticky == 0 {
-		return nil, fault.New(fault.Preflight, "if nobody else needs it: chmod o-w "+dir, "everybody may write to the directory %s", dir)
+	if worldWritable(info) && info.Mode()&fs.ModeSticky == 0 {
+		return nil, fault.New(fault.Preflight, "if no other user needs it: chmod o-w "+dir, "every user may write to the directory %s", dir)
 	}
 	return info, nil
 }
@@ -108,7 +107,7 @@ func ownerOf(info fs.FileInfo) (uid int, trusted bool) {
 	return uid, uid == 0 || uid == os.Geteuid()
 }
 
-func everybodys(info fs.FileInfo) bool { return info.Mode().Perm()&0o002 != 0 }
+func worldWritable(info fs.FileInfo) bool { return info.Mode().Perm()&0o002 != 0 }
 
 // enterDir is walk for a directory, which may be missing.
 func enterDir(path string) (place string, err error) {
@@ -122,9 +121,8 @@ func enterDir(path string) (place string, err error) {
 	return place, err
 }
 
-// place returns where a file of the host is to be written: in its directory,
-// once the links on the way are followed. In a folder that stands for a host,
-// no link may lead out of it.
+// place returns the resolved path at which a file of the host is written. If the
+// host is a directory, no link may lead out of it.
 func (h *Host) place(path string) (string, error) {
 	dir, err := enterDir(h.Path(filepath.Dir(path)))
 	if err != nil {
@@ -136,14 +134,14 @@ func (h *Host) place(path string) (string, error) {
 			return "", err
 		}
 		if dir != root && !strings.HasPrefix(dir, root+"/") {
-			return "", fault.New(fault.Preflight, "use links that are relative", "a symbolic link leads from %s out to %s", h.Path(path), dir)
+			return "", fault.New(fault.Preflight, "use relative links", "a symbolic link leads from %s to %s, outside the root directory", h.Path(path), dir)
 		}
 	}
 	return filepath.Join(dir, filepath.Base(path)), nil
 }
 
-// CheckDir reports why root must not write into a directory of the host, which
-// may be missing: on the way to it somebody else could lead root elsewhere.
+// CheckDir returns why root must not write into a directory of the host, which
+// may be missing: another user could redirect the write.
 func (h *Host) CheckDir(dir string) error {
 	_, err := h.place(filepath.Join(dir, "file"))
 	return err

@@ -225,7 +225,7 @@ func TestOutputs(t *testing.T) {
 			mustDo(t, os.Link(victim, drop+"/.airlift-out"))
 		}, "out", ""},
 		"a temporary pipe": {func(t *testing.T, _, drop string) { plantPipe(t, drop+"/.airlift-out") }, "out", ""},
-		"no sticky bit":    {func(t *testing.T, _, drop string) { mustDo(t, os.Chmod(drop, 0o777)) }, "out", "everybody may write"},
+		"no sticky bit":    {func(t *testing.T, _, drop string) { mustDo(t, os.Chmod(drop, 0o777)) }, "out", "every user may write"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			root := t.TempDir()

@@ -15,22 +15,22 @@ import (
 	"airlift/installer/config"
 )
 
-// What reset does with one thing on the host.
+// What reset does with an Item.
 const (
 	Remove = "remove"
 	Empty  = "empty"
-	Save   = "save" // rename, so that it does not act any more
+	Save   = "save" // rename, so that it has no effect any more
 	Leave  = "leave"
 )
 
 // savedSuffix is added to the name of an edited file.
 const savedSuffix = ".airlift-saved"
 
-// An Item is one thing on the host and what reset does with it.
+// An Item is one thing on the host, and what reset does with it.
 type Item struct {
 	Act    string
 	What   string
-	Path   string // where it is a path
+	Path   string // if it is a path
 	Reason string
 }
 
@@ -44,15 +44,15 @@ func (i Item) String() string {
 // A Plan is what reset does, computed before it changes anything.
 type Plan []Item
 
-// Plan lists what is Airlift's on this host and goes, and what stays near it.
-// RemoveInterfaces, RemoveNetfilter, RemoveRoutes, RemoveState and
-// RemoveInstalled do just that, each its part.
+// Plan lists what reset removes from this host, and what it leaves in the same
+// directories. RemoveInterfaces, RemoveNetfilter, RemoveRoutes, RemoveState and
+// RemoveInstalled execute it.
 func (h *Host) Plan() (Plan, error) {
-	plan := Plan{} // not nil: there is a ledger
+	plan := Plan{} // not nil: nil means that there is no ledger
 	for _, kind := range []string{kindUnit, kindInterface, kindRoute, kindNetwork, kindContents, kindOwned, kindFile, kindBinary, kindSpared} {
 		for _, e := range h.entries(kind) {
-			item, err := h.fate(e)
-			if err != nil { // one of them does not keep the others
+			item, err := h.planned(e)
+			if err != nil { // continue with the others
 				item = Item{Act: Leave, What: e.Name, Path: e.Name, Reason: err.Error()}
 			}
 			if item.Act != "" {
@@ -63,24 +63,24 @@ func (h *Host) Plan() (Plan, error) {
 	for _, n := range h.ImageNames() {
 		item := Item{Act: Remove, What: "image name " + n.Name, Reason: "in the containerd at " + n.Socket}
 		if n.Before != nil {
-			item.Reason += "; it gets the image back that it had before"
+			item.Reason += "; its previous image is restored"
 		}
 		plan = append(plan, item)
 	}
 	if h.RanNode() {
-		plan = append(plan, Item{Act: Remove, What: "iptables and nftables rules", Reason: "those of Kubernetes, of flannel and of this node's pods"})
+		plan = append(plan, Item{Act: Remove, What: "iptables and nftables rules", Reason: "of Kubernetes, flannel and this node's pods"})
 	}
 	left, err := h.leftovers()
 	return append(plan, left...), err
 }
 
-// fate decides what reset does with an entry of the ledger. An Item without an
-// Act needs nothing.
-func (h *Host) fate(e entry) (Item, error) {
+// planned decides what reset does with an entry of the ledger. An Item without
+// an Act means that nothing needs to be done.
+func (h *Host) planned(e entry) (Item, error) {
 	path := h.Path(e.Name)
-	item := Item{Act: Remove, What: e.Name, Path: e.Name, Reason: e.Holds}
-	if e.Holds != "" {
-		item.Reason = "it holds " + e.Holds
+	item := Item{Act: Remove, What: e.Name, Path: e.Name, Reason: e.Contents}
+	if e.Contents != "" {
+		item.Reason = "it contains " + e.Contents
 	}
 	switch e.Kind {
 	case kindUnit:
@@ -102,21 +102,21 @@ func (h *Host) fate(e entry) (Item, error) {
 		item.Act = Empty
 		return item, nil
 	case kindSpared:
-		item.Act, item.Reason = Leave, "it was here before init or join"
+		item.Act, item.Reason = Leave, "it existed before init or join"
 		return item, nil
 	}
 	if !exists(path) {
-		// The original comes back all the same.
+		// putBack still restores the original.
 		return Item{}, nil
 	}
 	switch e.Kind {
 	case kindFile:
 		if e.Original != "" && !exists(h.Path(e.Original)) {
-			return Item{}, nil // an earlier reset ended after putting it back
+			return Item{}, nil // an interrupted reset restored it already
 		}
 		ours, err := h.isOurs(e)
 		if err != nil {
-			return Item{}, fmt.Errorf("looking at %s: %w", e.Name, err)
+			return Item{}, fmt.Errorf("reading %s: %w", e.Name, err)
 		}
 		if !ours && !h.regenerated(e.Name) {
 			item.Act, item.What, item.Path = Save, e.Name+savedSuffix, e.Name+savedSuffix
@@ -125,21 +125,21 @@ func (h *Host) fate(e entry) (Item, error) {
 	case kindBinary:
 		sum, err := digestFile(path)
 		if err != nil && !errors.Is(err, errNotRegular) {
-			return Item{}, fmt.Errorf("looking at %s: %w", e.Name, err)
+			return Item{}, fmt.Errorf("reading %s: %w", e.Name, err)
 		}
 		if err != nil || !e.wrote(sum) {
 			item.Act, item.Reason = Leave, "it was replaced since Airlift installed it"
 		}
 	}
 	if e.Original != "" && item.Act == Remove {
-		item.Reason = "the file that was here before comes back"
+		item.Reason = "the original file is restored"
 	}
 	return item, nil
 }
 
-// regenerated says that programs rewrite a file, so that another content is no
-// edit to be saved: certificates and kubeconfigs are renewed, static pods are
-// upgraded, and a directory's programs write what they like.
+// regenerated reports whether components rewrite a file, so that changed content
+// is no user's edit to save: certificates and kubeconfigs are renewed, static
+// pods are upgraded, and claimed directories change all the time.
 func (h *Host) regenerated(path string) bool {
 	if strings.HasPrefix(path, config.KubernetesDir+"/") || slices.Contains([]string{".crt", ".key", ".pub"}, filepath.Ext(path)) {
 		return true
@@ -152,16 +152,16 @@ func (h *Host) regenerated(path string) bool {
 	return false
 }
 
-// leftovers lists what is near Airlift's files and directories and is not in
+// leftovers lists what is in the same directories as Airlift's files and not in
 // the ledger.
 func (h *Host) leftovers() (Plan, error) {
-	listed := map[string]bool{} // what goes, and the directories that Airlift created
+	listed := map[string]bool{} // what reset removes, and the directories that Airlift created
 	roots := []string{config.KubernetesDir}
 	for _, kind := range []string{kindFile, kindBinary, kindOwned, kindContents, kindSpared, kindDir} {
 		for _, e := range h.entries(kind) {
 			listed[e.Name] = true
 			if dir := filepath.Dir(e.Name); slices.Contains([]string{".crt", ".key"}, filepath.Ext(e.Name)) && !slices.Contains(roots, dir) {
-				roots = append(roots, dir) // certificates may be elsewhere
+				roots = append(roots, dir) // the certificates directory is configurable
 			}
 			if e.Kind == kindDir {
 				roots = append(roots, e.Name)
@@ -197,14 +197,14 @@ func (h *Host) leftovers() (Plan, error) {
 			return nil
 		}
 		if err != nil {
-			return fmt.Errorf("looking for what stays in %s: %w", dir, err)
+			return fmt.Errorf("listing what stays in %s: %w", dir, err)
 		}
 		for _, name := range names {
 			path := filepath.Join(dir, name.Name())
 			_, owned := h.recorded(kindOwned, path)
 			switch {
 			case owned || seen[path] || path == filepath.Clean(StateDir) || strings.HasPrefix(name.Name(), ".airlift-"):
-			case name.IsDir() && (listed[path] || holdsAny(path, listed)):
+			case name.IsDir() && (listed[path] || containsListed(path, listed)):
 				if err := look(path); err != nil {
 					return err
 				}
@@ -230,18 +230,18 @@ func (h *Host) leftovers() (Plan, error) {
 			plan = append(plan, Item{Act: Leave, What: "network interface " + name, Reason: "Airlift did not create it; if nothing uses it: ip link delete " + name})
 		}
 	}
-	var settings []string
+	var kernelState []string
 	for _, e := range h.entries(kindSysctl) {
-		settings = append(settings, "sysctl "+e.Name)
+		kernelState = append(kernelState, "sysctl "+e.Name)
 	}
 	for _, e := range h.entries(kindModule) {
-		settings = append(settings, "kernel module "+e.Name)
+		kernelState = append(kernelState, "kernel module "+e.Name)
 	}
 	if _, ok := h.recorded(kindUnit, sharedUnit); ok {
-		settings = append(settings, "the shared mount /")
+		kernelState = append(kernelState, "the shared mount /")
 	}
-	if len(settings) > 0 {
-		plan = append(plan, Item{Act: Leave, What: strings.Join(settings, ", "), Reason: "other programs may rely on them by now; a reboot takes them back"})
+	if len(kernelState) > 0 {
+		plan = append(plan, Item{Act: Leave, What: strings.Join(kernelState, ", "), Reason: "other software may rely on them by now; a reboot reverts them"})
 	}
 	for _, dir := range []string{"/var/log/pods", "/var/log/containers"} {
 		if exists(h.Path(dir)) {
@@ -251,8 +251,8 @@ func (h *Host) leftovers() (Plan, error) {
 	return plan, nil
 }
 
-// holdsAny says whether one of the listed paths is below a directory.
-func holdsAny(dir string, listed map[string]bool) bool {
+// containsListed reports whether one of the listed paths is below a directory.
+func containsListed(dir string, listed map[string]bool) bool {
 	for path, yes := range listed {
 		if yes && strings.HasPrefix(path, dir+"/") {
 			return true
@@ -261,7 +261,7 @@ func holdsAny(dir string, listed map[string]bool) bool {
 	return false
 }
 
-// Of returns the items with one of the acts.
+// Of returns the items with one of these acts.
 func (p Plan) Of(acts ...string) Plan {
 	var list Plan
 	for _, i := range p {
@@ -272,7 +272,7 @@ func (p Plan) Of(acts ...string) Plan {
 	return list
 }
 
-// Left returns the items that stay and are still there.
+// Left returns the items of a plan that were to be saved or left, and still exist.
 func (h *Host) Left(p Plan) Plan {
 	return slices.DeleteFunc(p.Of(Save, Leave), func(i Item) bool { return i.Path != "" && !exists(h.Path(i.Path)) })
 }

@@ -16,13 +16,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// killTimeout bounds the wait for killed processes to go.
+// killTimeout limits the wait for killed processes to end.
 const killTimeout = 20 * time.Second
 
-// KillPods ends what the runtime could not stop: the processes in the pods'
-// cgroups and the shims of Kubernetes containers. On a host whose pods were
-// removed through the runtime there are none. The cgroups go too. On a host
-// that Airlift did not make a node they belong to other programs.
+// KillPods kills what the runtime could not stop: the processes in the pods'
+// cgroups and the shims of Kubernetes containers. It also removes the cgroups.
+// It does nothing on a host that Airlift did not make a node.
 func (h *Host) KillPods(ctx context.Context) error {
 	if !h.RanNode() {
 		return nil
@@ -34,7 +33,7 @@ func (h *Host) KillPods(ctx context.Context) error {
 	for {
 		pids, err := h.podProcesses()
 		if err != nil {
-			return fmt.Errorf("looking for the pods' processes: %w", err)
+			return fmt.Errorf("listing the pods' processes: %w", err)
 		}
 		if len(pids) == 0 {
 			h.removePodCgroups()
@@ -42,12 +41,12 @@ func (h *Host) KillPods(ctx context.Context) error {
 		}
 		for _, pid := range pids {
 			if err := unix.Kill(pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
-				return fmt.Errorf("ending pod process %d: %w", pid, err)
+				return fmt.Errorf("killing pod process %d: %w", pid, err)
 			}
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("ending the pods' processes: %w; still there: %v", ctx.Err(), pids)
+			return fmt.Errorf("killing the pods' processes: %w; still running: %v", ctx.Err(), pids)
 		case <-tick.C:
 		}
 	}
@@ -67,9 +66,9 @@ func (h *Host) podProcesses() ([]int, error) {
 	return slices.Compact(pids), nil
 }
 
-// podCgroups finds the top cgroups of pods, as the kubelet names them with
-// either driver: at the top of cgroup v2's tree, and of each of v1's. Those
-// further down belong to a host within a container on this one.
+// podCgroups finds the top cgroups of pods, as the kubelet names them with either
+// driver: at the top of cgroup v2's tree, and of each tree of v1. Deeper ones
+// belong to a host in a container on this machine.
 func (h *Host) podCgroups() ([]string, error) {
 	var found []string
 	for _, pattern := range []string{"/sys/fs/cgroup/kubepods", "/sys/fs/cgroup/kubepods.slice", "/sys/fs/cgroup/*/kubepods", "/sys/fs/cgroup/*/kubepods.slice"} {
@@ -91,7 +90,7 @@ func (h *Host) cgroupProcesses() ([]int, error) {
 	for _, top := range tops {
 		err := filepath.WalkDir(top, func(path string, d fs.DirEntry, err error) error {
 			if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) {
-				return nil // it went away while we looked
+				return nil // it was removed meanwhile
 			}
 			if err != nil || d.Name() != "cgroup.procs" {
 				return err
@@ -104,7 +103,7 @@ func (h *Host) cgroupProcesses() ([]int, error) {
 				return err
 			}
 			for _, field := range strings.Fields(string(data)) {
-				// 0 stands for a process that this one cannot see.
+				// 0 is a process in another PID namespace.
 				if pid, err := strconv.Atoi(field); err == nil && pid > 1 {
 					pids = append(pids, pid)
 				}
@@ -118,8 +117,8 @@ func (h *Host) cgroupProcesses() ([]int, error) {
 	return pids, nil
 }
 
-// removePodCgroups removes the empty cgroups, the deepest first. What stays is
-// systemd's, or harmless: a kubelet that starts again takes it over.
+// removePodCgroups removes empty cgroups, the deepest first. Remaining cgroups
+// are systemd's, or harmless: the next kubelet uses them again.
 func (h *Host) removePodCgroups() {
 	tops, err := h.podCgroups()
 	if err != nil {
@@ -139,8 +138,8 @@ func (h *Host) removePodCgroups() {
 	}
 }
 
-// shims finds the shims of Kubernetes containers by their command line. Those
-// in another PID namespace belong to a host within a container on this one.
+// shims finds the shims of Kubernetes containers by their command line. Those in
+// another PID namespace belong to a host in a container on this machine.
 func (h *Host) shims() ([]int, error) {
 	own, err := os.Readlink(h.Path("/proc/self/ns/pid"))
 	if err != nil {
@@ -158,7 +157,7 @@ func (h *Host) shims() ([]int, error) {
 		}
 		cmdline, err := os.ReadFile(dir + "/cmdline")
 		if err != nil || !isShim(cmdline) {
-			continue // it has ended, or is none
+			continue // it has ended, or is not a shim
 		}
 		if namespace, err := os.Readlink(dir + "/ns/pid"); err == nil && namespace == own {
 			pids = append(pids, pid)

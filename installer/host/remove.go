@@ -7,8 +7,8 @@ import (
 	"os"
 )
 
-// Remove removes a file that WriteFile made. One that is gone is fine. An
-// original that it replaced still comes back with reset.
+// Remove removes a file that WriteFile wrote; it may be missing. Reset still
+// restores the original that WriteFile replaced.
 func (h *Host) Remove(path string) error {
 	if err := os.Remove(h.Path(path)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("removing %s: %w", path, err)

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// StopKubelet stops the kubelet, so that it does not start again what reset
-// takes away. A host that Airlift did not make a node may run another one.
+// StopKubelet stops the kubelet, so that it does not restart what reset removes.
+// It leaves the kubelet of a host that Airlift did not make a node.
 func (h *Host) StopKubelet(ctx context.Context) error {
 	if !h.RanNode() {
 		return nil
@@ -22,7 +22,7 @@ func (h *Host) StopKubelet(ctx context.Context) error {
 	return h.Stop(ctx, "kubelet.service")
 }
 
-// StopRuntime stops containerd where it is ours.
+// StopRuntime stops containerd if Airlift installed it.
 func (h *Host) StopRuntime(ctx context.Context) error {
 	if !h.OwnsRuntime() {
 		return nil
@@ -30,8 +30,8 @@ func (h *Host) StopRuntime(ctx context.Context) error {
 	return h.Stop(ctx, "containerd.service")
 }
 
-// RemoveInterfaces removes the network interfaces that the ledger lists, and
-// with a bridge the pods' ends that are still in it.
+// RemoveInterfaces removes the network interfaces in the ledger, and the veth
+// interfaces that are attached to a bridge among them.
 func (h *Host) RemoveInterfaces(ctx context.Context) error {
 	entries := h.entries(kindInterface)
 	if len(entries) == 0 {
@@ -74,9 +74,8 @@ func removeInterface(links []netlink.Link, name string) error {
 	return nil
 }
 
-// RemoveState removes what programs collected while the node ran, as far as
-// the ledger lists it. A directory that was there before, empty, may be a mount
-// of its own: it is emptied, not removed.
+// RemoveState removes the data of components in the ledger. A directory that
+// existed before and was empty is emptied and not removed: it may be a mount.
 func (h *Host) RemoveState(ctx context.Context) error {
 	var failures []error
 	for _, kind := range []string{kindNetwork, kindContents, kindOwned} {
@@ -102,7 +101,7 @@ func (h *Host) RemoveState(ctx context.Context) error {
 	return errors.Join(failures...)
 }
 
-// emptyDir removes what is in a directory, but for what is spared.
+// emptyDir removes the contents of a directory, except spared ones.
 func (h *Host) emptyDir(dir string) error {
 	names, err := h.toEmpty(dir)
 	if err != nil {
@@ -134,8 +133,8 @@ func (h *Host) toEmpty(dir string) ([]string, error) {
 	return list, nil
 }
 
-// removeTree removes a path with all it holds, unless something is mounted in
-// there: that is somebody's data, not ours to delete through a mount.
+// removeTree removes a path with its contents, unless something is mounted below
+// it: the mount may contain other data.
 func (h *Host) removeTree(path string) error {
 	real := h.Path(path)
 	mounted, err := mountsWithin(real)
@@ -151,11 +150,10 @@ func (h *Host) removeTree(path string) error {
 	return nil
 }
 
-// RemoveInstalled removes what the ledger lists besides, newest first: units,
-// files, binaries and directories that are empty, and at last the ledger
-// itself. What it leaves, or saves because it was edited, is returned in kept.
-// What fails stays in the ledger for another try, and so does what was skipped
-// before.
+// RemoveInstalled removes the units, files, binaries and empty directories in
+// the ledger, newest first, and then the ledger itself. kept describes what it
+// left, or saved because it was edited. Entries that fail, and those of skipped
+// phases, stay in the ledger for the next reset.
 func (h *Host) RemoveInstalled(ctx context.Context) (kept []string, err error) {
 	var failures []error
 	fail := func(err error) {
@@ -196,11 +194,11 @@ func (h *Host) RemoveInstalled(ctx context.Context) (kept []string, err error) {
 		}
 		done(e, err)
 	}
-	// Children were made after their parents.
+	// Newest first: children were created after their parents.
 	for _, e := range newestFirst(kindDir) {
 		err := os.Remove(h.Path(e.Name))
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTEMPTY) || errors.Is(err, unix.EBUSY) {
-			err = nil // others use it now, or it is a mount
+			err = nil // not empty any more, or a mount
 		}
 		done(e, err)
 	}
@@ -213,12 +211,12 @@ func (h *Host) RemoveInstalled(ctx context.Context) (kept []string, err error) {
 	return kept, h.removeLedger()
 }
 
-// notes are the kinds of entries that name nothing to remove.
+// notes are the kinds of entries for which there is nothing to remove.
 var notes = []string{kindRuntime, kindSpared, kindSysctl, kindModule}
 
 // removeBinary removes a binary, unless it was replaced.
 func (h *Host) removeBinary(e entry) (note string, err error) {
-	item, err := h.fate(e)
+	item, err := h.planned(e)
 	switch {
 	case err != nil:
 		return "", err
@@ -232,7 +230,7 @@ func (h *Host) removeBinary(e entry) (note string, err error) {
 	return "", nil
 }
 
-// removeLedger ends the bookkeeping, unless the ledger lists what was skipped.
+// removeLedger removes the ledger, unless it still has entries to remove.
 func (h *Host) removeLedger() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -16,33 +16,33 @@ import (
 	"airlift/fault"
 )
 
-// StubPath is where the installer's program, without a bundle's payload, stays
-// on the host for what must be done again at every boot.
+// StubPath is a copy of the installer without the bundle's contents, which stays
+// on the host for the unit that adds routes at every boot.
 const StubPath = "/usr/local/lib/airlift/install"
 
 const routeUnit = "airlift-service-route.service"
 
-// deviceTimeout bounds the wait for a network interface at boot.
+// deviceTimeout limits the wait for a network interface at boot.
 const deviceTimeout = 60 * time.Second
 
-// InstallStub copies the running program, whose sha256 the bundle says, to
+// InstallStub copies the running installer, whose sha256 is in the bundle, to
 // StubPath.
 func (h *Host) InstallStub(ctx context.Context, sha256 string) error {
-	// The program may have no other name: it was started from memory.
+	// The binary may have no other path: it was started from memory.
 	self, err := os.Open("/proc/self/exe")
 	if err != nil {
-		return fmt.Errorf("reading the installer's own program: %w", err)
+		return fmt.Errorf("reading the installer's own binary: %w", err)
 	}
 	defer self.Close()
 	_, err = h.InstallBinary(ctx, Binary{Path: StubPath, SHA256: sha256}, self)
 	return err
 }
 
-// EnsureServiceRoute lets this host's own processes reach Service addresses
-// where it has no default route: the kernel asks for a route before kube-proxy
-// gets to rewrite a packet. The route is added now and at every boot, by a
-// unit that runs the program at StubPath before the kubelet. The subnet may
-// be two, divided by a comma. Where routes cover it, nothing is done.
+// EnsureServiceRoute adds a route to the Service addresses on a host without a
+// default route: the kernel needs a route before kube-proxy's rules can rewrite
+// a packet. It adds the route now and at every boot, with a unit that runs the
+// installer at StubPath before the kubelet. Ranges with an existing route are
+// left alone.
 func (h *Host) EnsureServiceRoute(ctx context.Context, serviceSubnets []netip.Prefix, dev string) error {
 	var needed []string
 	for _, subnet := range serviceSubnets {
@@ -92,7 +92,7 @@ RemainAfterExit=yes
 	return b.String()
 }
 
-// routed says whether the host has a route for the first address of a range.
+// routed reports whether the host has a route for the first address of a range.
 func routed(subnet netip.Prefix) (bool, error) {
 	// The first address is the API server's own Service, kubernetes.default.
 	_, err := netlink.RouteGet(subnet.Masked().Addr().Next().AsSlice())
@@ -105,12 +105,12 @@ func routed(subnet netip.Prefix) (bool, error) {
 	return true, nil
 }
 
-// AddRoute sends a range to a network interface, which it waits for up to a
-// minute. A route that is there already is left as it is.
+// AddRoute adds a route for a range to a network interface, for which it waits
+// up to a minute. An existing route is not changed.
 func AddRoute(ctx context.Context, cidr, dev string) error {
 	_, dst, err := net.ParseCIDR(cidr)
 	if err != nil {
-		return fault.New(fault.Usage, "write it like 10.96.0.0/12", "adding a route: %w", err)
+		return fault.New(fault.Usage, "use CIDR notation, such as 10.96.0.0/12", "adding a route: %w", err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, deviceTimeout)
 	defer cancel()
@@ -124,12 +124,12 @@ func AddRoute(ctx context.Context, cidr, dev string) error {
 	return nil
 }
 
-// deviceRoute sends a range straight to an interface. Adding and removing must
-// agree on all of it: the kernel does not find a route by its range alone.
+// deviceRoute is the route for a range to an interface. Adding and removing use
+// the same attributes: the kernel does not find a route by its range alone.
 func deviceRoute(dst *net.IPNet, link netlink.Link) *netlink.Route {
 	route := &netlink.Route{LinkIndex: link.Attrs().Index, Dst: dst, Scope: netlink.SCOPE_LINK, Protocol: unix.RTPROT_STATIC}
 	if dst.IP.To4() == nil {
-		route.Scope = netlink.SCOPE_UNIVERSE // IPv6 knows no other
+		route.Scope = netlink.SCOPE_UNIVERSE // the only scope of IPv6
 	}
 	return route
 }
@@ -145,7 +145,7 @@ func waitForLink(ctx context.Context, dev string) (netlink.Link, error) {
 		case err == nil && link.Attrs().RawFlags&unix.IFF_UP != 0:
 			return link, nil
 		case errors.As(err, &netlink.LinkNotFoundError{}):
-			state = "there is none of that name"
+			state = "it does not exist"
 		case err != nil:
 			return nil, fmt.Errorf("looking for interface %q: %w", dev, err)
 		}
@@ -157,7 +157,7 @@ func waitForLink(ctx context.Context, dev string) (netlink.Link, error) {
 	}
 }
 
-// RemoveRoutes takes away the routes that we added.
+// RemoveRoutes removes the routes in the ledger.
 func (h *Host) RemoveRoutes(ctx context.Context) error {
 	var failures []error
 	for _, e := range h.entries(kindRoute) {
@@ -177,7 +177,7 @@ func removeRoute(cidr, dev string) error {
 	}
 	link, err := netlink.LinkByName(dev)
 	if errors.As(err, &netlink.LinkNotFoundError{}) {
-		return nil // it went with its interface
+		return nil // the route was removed with its interface
 	}
 	if err != nil {
 		return fmt.Errorf("removing the route to %s: %w", cidr, err)

@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// WriteSymlink makes path a symbolic link to target, in one step, and reports
-// whether anything changed. Reset removes it. An existing file or link that
-// Airlift did not write is kept, and comes back with reset.
+// WriteSymlink atomically makes path a symbolic link to target, and reports
+// whether anything changed. Reset removes the link, and restores a file or link
+// that it replaced and Airlift did not write.
 func (h *Host) WriteSymlink(path, target string) (changed bool, err error) {
 	sum := linkSum(target)
 	now, _, err := look(h.Path(path))
@@ -23,7 +23,7 @@ func (h *Host) WriteSymlink(path, target string) (changed bool, err error) {
 	return true, h.put(path, sum, now, func(place string) error { return replaceLink(place, target) })
 }
 
-// replaceLink makes path a symbolic link, in place of what is there.
+// replaceLink atomically replaces path by a symbolic link.
 func replaceLink(path, target string) error {
 	next := tempFile(path)
 	if err := os.Remove(next); err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -15,11 +15,11 @@ import (
 	"airlift/installer/timeline"
 )
 
-// jobTimeout bounds a systemd job where the caller's context has no deadline
-// of its own. 90 s is systemd's own DefaultTimeoutStartSec.
+// jobTimeout limits a systemd job if the caller's context has no deadline. 90 s
+// is systemd's DefaultTimeoutStartSec.
 const jobTimeout = 90 * time.Second
 
-// UnitState is what systemd knows about a unit.
+// UnitState is the state of a unit in systemd.
 type UnitState struct {
 	Load     string // "loaded", "not-found", "masked", …
 	Active   string // "active", "activating", "failed", …
@@ -30,7 +30,7 @@ type UnitState struct {
 	Restarts uint32
 }
 
-// Running says that the unit is up, and not only trying to be.
+// Running reports whether the unit is active, not only activating.
 func (s UnitState) Running() bool { return s.Active == "active" }
 
 func (s UnitState) String() string {
@@ -44,9 +44,9 @@ func (s UnitState) String() string {
 	return text
 }
 
-// withSystemd talks to systemd on its own private socket: a base system need
-// not have a D-Bus daemon. A connection serves one call, because systemd drops
-// them all when it re-executes itself.
+// withSystemd connects to systemd's private socket, because a base system may
+// have no D-Bus daemon. Each call gets its own connection, because systemd closes
+// all connections when it re-executes itself.
 func (h *Host) withSystemd(ctx context.Context, f func(context.Context, *dbus.Conn) error) error {
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc
@@ -55,7 +55,7 @@ func (h *Host) withSystemd(ctx context.Context, f func(context.Context, *dbus.Co
 	}
 	conn, err := dbus.NewSystemdConnectionContext(ctx)
 	if err != nil {
-		return fault.New(fault.Preflight, "this host must be booted with systemd, and the installer run as root",
+		return fault.New(fault.Preflight, "boot this host with systemd, and run the installer as root",
 			"connecting to systemd: %w", err)
 	}
 	defer conn.Close()
@@ -73,9 +73,9 @@ func (h *Host) DaemonReload(ctx context.Context) error {
 	})
 }
 
-// Enable makes a unit start at boot. One that somebody else enabled already
-// stays theirs: reset will not disable it. written says that its file has
-// changed: systemd then reads it in any case.
+// Enable makes a unit start at boot. Reset does not disable a unit that was
+// enabled before. written reports that the unit's file has changed, so that
+// systemd must read it again.
 func (h *Host) Enable(ctx context.Context, unit string, written bool) error {
 	defer timeline.Wait(ctx, "systemd", "enabling "+unit).End()
 	return h.withSystemd(ctx, func(ctx context.Context, c *dbus.Conn) error {
@@ -107,18 +107,18 @@ func (h *Host) EnableNow(ctx context.Context, unit string) error {
 	return h.Start(ctx, unit)
 }
 
-// Start starts a unit and waits until systemd says that it is up.
+// Start starts a unit and waits until it is active.
 func (h *Host) Start(ctx context.Context, unit string) error {
 	return h.job(ctx, "starting", unit, (*dbus.Conn).StartUnitContext)
 }
 
-// Restart stops a unit if it runs, starts it and waits.
+// Restart stops a unit if it runs, starts it and waits until it is active.
 func (h *Host) Restart(ctx context.Context, unit string) error {
 	return h.job(ctx, "restarting", unit, (*dbus.Conn).RestartUnitContext)
 }
 
-// Stop stops a unit and waits until it is down. A unit that does not exist
-// is down.
+// Stop stops a unit and waits until it is inactive. A unit that does not exist
+// counts as inactive.
 func (h *Host) Stop(ctx context.Context, unit string) error {
 	state, err := h.Unit(ctx, unit)
 	if err != nil {
@@ -130,13 +130,13 @@ func (h *Host) Stop(ctx context.Context, unit string) error {
 	return h.job(ctx, "stopping", unit, (*dbus.Conn).StopUnitContext)
 }
 
-// DisableNow stops a unit and takes it out of the boot.
+// DisableNow stops a unit and disables it.
 func (h *Host) DisableNow(ctx context.Context, unit string) error {
 	if err := h.Stop(ctx, unit); err != nil {
 		return err
 	}
 	return h.withSystemd(ctx, func(ctx context.Context, c *dbus.Conn) error {
-		// A unit whose file is gone already is disabled as far as we are concerned.
+		// A unit without a file counts as disabled.
 		if _, err := c.DisableUnitFilesContext(ctx, []string{unit}, false); err != nil && !isNoSuchUnit(err) {
 			return fmt.Errorf("disabling %s: %w", unit, err)
 		}
@@ -168,7 +168,7 @@ func (h *Host) job(ctx context.Context, doing, unit string, start jobFunc) error
 		select {
 		case result := <-done:
 			if result != "done" {
-				failure = fmt.Errorf("systemd says %q", result)
+				failure = fmt.Errorf("systemd reports %q", result)
 			}
 		case <-ctx.Done():
 			if errors.Is(ctx.Err(), context.Canceled) {
@@ -181,8 +181,8 @@ func (h *Host) job(ctx context.Context, doing, unit string, start jobFunc) error
 	if err != nil || failure == nil {
 		return err
 	}
-	// The caller's deadline may be what ended the wait; telling why the unit
-	// is not up deserves a moment of its own.
+	// The caller's deadline may have ended the wait: reading the unit's state
+	// and log gets extra time.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
 	state, err := h.Unit(ctx, unit)
@@ -201,7 +201,7 @@ func (h *Host) Unit(ctx context.Context, unit string) (UnitState, error) {
 	err := h.withSystemd(ctx, func(ctx context.Context, c *dbus.Conn) error {
 		p, err := c.GetAllPropertiesContext(ctx, unit)
 		if err != nil {
-			return fmt.Errorf("asking systemd about %s: %w", unit, err)
+			return fmt.Errorf("getting the state of %s from systemd: %w", unit, err)
 		}
 		s = UnitState{
 			Load: property[string](p, "LoadState"), Active: property[string](p, "ActiveState"), Sub: property[string](p, "SubState"),
@@ -218,14 +218,14 @@ func property[T any](properties map[string]any, name string) T {
 	return value
 }
 
-// Logs returns the last lines a unit logged, for a message. It never fails:
-// where there is no journal it says so.
+// Logs returns the last lines of a unit's log, for a message. It never fails:
+// instead of lines it may return why there are none.
 func (h *Host) Logs(ctx context.Context, unit string, lines int) string {
 	out, err := exec.CommandContext(ctx, "journalctl", "--no-pager", "--quiet", "--output=short-iso",
 		fmt.Sprintf("--lines=%d", lines), "--unit="+unit).Output()
 	switch {
 	case errors.Is(err, exec.ErrNotFound):
-		return "(this host has no journalctl to read them with)"
+		return "(this host has no journalctl)"
 	case err != nil:
 		return fmt.Sprintf("(reading the journal: %v)", err)
 	case len(out) == 0:
@@ -234,7 +234,7 @@ func (h *Host) Logs(ctx context.Context, unit string, lines int) string {
 	return strings.TrimRight(string(out), "\n")
 }
 
-// booted says that systemd runs this host (sd_booted(3)).
+// booted reports whether this host was booted with systemd (sd_booted(3)).
 func (h *Host) booted() bool {
 	info, err := os.Stat(h.Path("/run/systemd/system"))
 	return err == nil && info.IsDir()

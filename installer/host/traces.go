@@ -8,18 +8,18 @@ import (
 )
 
 // A host that kubeadm made a node, or whose ledger is lost, has no list of what
-// was created there. Traces makes one up from what `kubeadm reset` removes.
+// was created there. Its replacement is what `kubeadm reset` removes.
 
-// Traces are the paths of a node that is not in a ledger.
+// Traces are the configurable paths of a node without a ledger.
 type Traces struct {
 	CertificatesDir string
-	EtcdDataDir     string // where this host's own etcd manifest names one
+	EtcdDataDir     string // from this host's etcd manifest, if it has one
 }
 
-// kubeconfigs that kubeadm, or the kubelet, writes.
+// kubeconfigNames are the kubeconfigs that kubeadm and the kubelet write.
 var kubeconfigNames = []string{"admin", "super-admin", "kubelet", "bootstrap-kubelet", "controller-manager", "scheduler"}
 
-// IsNode says whether this host has a node's kubeconfigs, static pods or
+// IsNode reports whether this host has a node's kubeconfigs, static pods or
 // kubelet configuration.
 func (h *Host) IsNode() bool {
 	paths := []string{config.KubeletConfigFile, config.KubeletFlagsFile}
@@ -37,17 +37,17 @@ func (h *Host) IsNode() bool {
 	return false
 }
 
-// AdoptTraces puts what is there of a node into the ledger in memory. Nothing
+// AdoptTraces adds the existing paths of a node to the ledger in memory. Nothing
 // is written before Commit or the first removal.
 func (h *Host) AdoptTraces(t Traces) {
-	add := func(kind, name, holds string) {
+	add := func(kind, name, contents string) {
 		if exists(h.Path(name)) {
-			h.plan(entry{Kind: kind, Name: name, Holds: holds})
+			h.plan(entry{Kind: kind, Name: name, Contents: contents})
 		}
 	}
 	add(kindContents, config.ManifestsDir, "static pods")
 	add(kindContents, t.CertificatesDir, "certificates")
-	h.plan(entry{Kind: kindContents, Name: config.KubeletDir, Holds: "the kubelet's state"})
+	h.plan(entry{Kind: kindContents, Name: config.KubeletDir, Contents: "the kubelet's state"})
 	if t.EtcdDataDir != "" {
 		add(kindContents, t.EtcdDataDir, EtcdData)
 	}
@@ -57,7 +57,7 @@ func (h *Host) AdoptTraces(t Traces) {
 	h.plan(entry{Kind: kindInterface, Name: "kube-ipvs0"})
 }
 
-// Adopt puts a path that the user named into the ledger in memory.
+// Adopt adds a path that the user named to the ledger in memory.
 func (h *Host) Adopt(path string) {
 	if exists(h.Path(path)) {
 		h.plan(entry{Kind: kindOwned, Name: path})
@@ -72,11 +72,11 @@ func (h *Host) plan(e entry) {
 	}
 }
 
-// Commit writes the ledger, so that a reset that was interrupted can go on.
+// Commit writes the ledger, so that an interrupted reset can continue.
 func (h *Host) Commit() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if _, err := os.Lstat(h.Path(LedgerPath)); err == nil || h.folder {
+	if _, err := os.Lstat(h.Path(LedgerPath)); err == nil || h.outputOnly {
 		return nil
 	}
 	return h.writeLedger(h.ledger.Entries)

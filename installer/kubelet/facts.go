@@ -1,39 +1,34 @@
 package kubelet
 
 import (
-	"airlift/fault"
 	_ "embed"
 	"encoding/json"
 	"maps"
 	"slices"
 	"sync"
+
+	"airlift/fault"
 )
 
 //go:embed facts/facts.json
 var factsFile []byte
 
-// The minor versions in facts.json.
-const (
-	oldest = 29
-	newest = 37
-)
-
-// gateFact is what a kubelet knows of one feature gate.
+// gateFact is a feature gate of a kubelet.
 type gateFact struct {
 	Stage   string   `json:"stage"` // alpha, beta, ga, deprecated
 	Default bool     `json:"default"`
-	Locked  bool     `json:"locked"` // may not be set otherwise
-	Needs   []string `json:"needs"`  // gates that must be on when this one is
+	Locked  bool     `json:"locked"` // cannot be changed
+	Needs   []string `json:"needs"`  // gates that must be on if this one is
 }
 
-// flagFact is what a kubelet knows of one flag.
+// flagFact is a flag of a kubelet.
 type flagFact struct {
 	Type       string `json:"type"`
 	Field      string `json:"field"` // the field it overrides, by its path
 	Deprecated string `json:"deprecated"`
 }
 
-// span is a fact and the minor versions it holds for.
+// span is a fact and the minor versions for which it is true.
 type span[T any] struct {
 	From int `json:"from"`
 	To   int `json:"to"`
@@ -51,12 +46,12 @@ type factBook struct {
 var facts = sync.OnceValue(func() *factBook {
 	b := new(factBook)
 	if err := json.Unmarshal(factsFile, b); err != nil {
-		panic(err) // the file is a part of this program
+		panic(err) // the file is embedded
 	}
 	return b
 })
 
-// at is the fact of one name in a minor version.
+// at returns the fact for a name in a minor version.
 func (h history[T]) at(name string, minor int) (T, bool) {
 	for _, s := range h[name] {
 		if s.From <= minor && minor <= s.To {
@@ -67,12 +62,12 @@ func (h history[T]) at(name string, minor int) (T, bool) {
 	return none, false
 }
 
-// hint helps with a name that a minor version does not know: it is another
-// version's, or spelt like one that is known.
+// hint helps with an unknown name: it exists in another minor version, or is
+// similar to a known one.
 func (h history[T]) hint(name string, minor int) string {
 	if spans := h[name]; len(spans) > 0 {
 		if spans[0].From > minor {
-			return "it comes with v1." + itoa(spans[0].From)
+			return "it was added in v1." + itoa(spans[0].From)
 		}
 		return "v1." + itoa(spans[len(spans)-1].To) + " was the last version with it"
 	}

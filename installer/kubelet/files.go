@@ -10,18 +10,17 @@ import (
 	"path"
 	"slices"
 	"strings"
+
+	"airlift/installer/config"
 )
 
-// kubeletDir is where the configuration file is: relative paths in it are
-// relative to this folder. Those of flags are relative to the kubelet's
-// working folder, which is / under systemd.
-const kubeletDir = "/var/lib/kubelet"
-
-// file reads a file that a field names. known is false if there is nothing to
-// judge: no root file system, or the file will be written.
+// read reads a file that a field names. A relative path in the configuration file
+// is relative to that file's directory; one in a flag is relative to the kubelet's
+// working directory, which is / under systemd. known is false if the file cannot
+// be checked: there is no root file system, or the file will be written later.
 func (c *check) read(field, name string) (data []byte, known bool, err error) {
 	if !path.IsAbs(name) {
-		dir := kubeletDir
+		dir := config.KubeletDir
 		if c.from[field] != "" {
 			dir = "/"
 		}
@@ -35,10 +34,10 @@ func (c *check) read(field, name string) (data []byte, known bool, err error) {
 	return data, true, err
 }
 
-// reason says why a file cannot be used.
+// reason returns why a file cannot be read.
 func reason(err error) string {
 	if errors.Is(err, fs.ErrNotExist) {
-		return "there is no such file"
+		return "the file does not exist"
 	}
 	var p *fs.PathError
 	if errors.As(err, &p) {
@@ -47,7 +46,7 @@ func reason(err error) string {
 	return err.Error()
 }
 
-// clientCA checks the certificates that clients of the kubelet are checked by.
+// clientCA checks the CA certificates for clients of the kubelet.
 func (c *check) clientCA() {
 	const field = "authentication.x509.clientCAFile"
 	name := c.config.Authentication.X509.ClientCAFile
@@ -74,14 +73,14 @@ func (c *check) clientCA() {
 		}
 	}
 	if count == 0 {
-		c.fail(ClientCA, fix, "%s: %s holds no certificate in PEM", c.named(field), name)
+		c.fail(ClientCA, fix, "%s: %s contains no PEM certificate", c.named(field), name)
 	}
 }
 
-// tlsVersions are the names of the oldest version to speak.
+// tlsVersions are the values of tlsMinVersion.
 var tlsVersions = []string{"VersionTLS10", "VersionTLS11", "VersionTLS12", "VersionTLS13"}
 
-// suiteAliases are names that Kubernetes has besides Go's, for the same suites
+// suiteAliases are Kubernetes' additional names for cipher suites of Go
 // (component-base/cli/flag, ciphersuites_flag.go).
 var suiteAliases = map[string]string{
 	"TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305": "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256",
@@ -93,7 +92,7 @@ func (c *check) tls() {
 	k := &c.config
 	minVersion := k.TLSMinVersion
 	if minVersion != "" && !slices.Contains(tlsVersions, minVersion) {
-		c.fail(TLS, fmt.Sprintf("use one of %s", strings.Join(tlsVersions, ", ")), "%s: %q is not a version of TLS", c.named("tlsMinVersion"), minVersion)
+		c.fail(TLS, fmt.Sprintf("use one of %s", strings.Join(tlsVersions, ", ")), "%s: %q is not a TLS version", c.named("tlsMinVersion"), minVersion)
 	}
 	c.suites()
 	cert, key := k.TLSCertFile, k.TLSPrivateKeyFile
@@ -101,15 +100,15 @@ func (c *check) tls() {
 	case cert == "" && key == "":
 		return
 	case key == "":
-		c.fail(TLS, "set tlsPrivateKeyFile too, or neither: the kubelet then makes its own", "%s is set without tlsPrivateKeyFile", c.named("tlsCertFile"))
+		c.fail(TLS, "set tlsPrivateKeyFile too, or neither: the kubelet then creates its own", "%s is set without tlsPrivateKeyFile", c.named("tlsCertFile"))
 		return
 	case cert == "":
-		c.fail(TLS, "set tlsCertFile too, or neither: the kubelet then makes its own", "%s is set without tlsCertFile", c.named("tlsPrivateKeyFile"))
+		c.fail(TLS, "set tlsCertFile too, or neither: the kubelet then creates its own", "%s is set without tlsCertFile", c.named("tlsPrivateKeyFile"))
 		return
 	}
 	certPEM, certKnown, certErr := c.read("tlsCertFile", cert)
 	keyPEM, keyKnown, keyErr := c.read("tlsPrivateKeyFile", key)
-	const fix = "put the certificate and its key there, in PEM, or set neither: the kubelet then makes its own"
+	const fix = "put the certificate and its key there, in PEM, or set neither: the kubelet then creates its own"
 	if certErr != nil {
 		c.fail(TLS, fix, "%s: %s: %s", c.named("tlsCertFile"), cert, reason(certErr))
 	}
@@ -123,8 +122,8 @@ func (c *check) tls() {
 	}
 }
 
-// suites checks the cipher suites: their names, and that HTTP/2 can be served
-// with them, without which Go's server does not begin.
+// suites checks the names of the cipher suites, and that HTTP/2 works with them:
+// otherwise Go's server does not start.
 func (c *check) suites() {
 	names := c.config.TLSCipherSuites
 	if len(names) == 0 {
@@ -161,6 +160,6 @@ func (c *check) suites() {
 	}
 	// RFC 7540, section 9.2.2; net/http refuses to serve without one.
 	if !unknown && !slices.Contains(ids, tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256) && !slices.Contains(ids, tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256) {
-		c.fail(TLS, "add TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256 or TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256, or set tlsMinVersion: VersionTLS13 without tlsCipherSuites", "%s has none of the suites that HTTP/2 needs, and the kubelet's server will not begin", at)
+		c.fail(TLS, "add TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256 or TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256, or set tlsMinVersion: VersionTLS13 without tlsCipherSuites", "%s has none of the suites that HTTP/2 needs, and the kubelet's server will not start", at)
 	}
 }

@@ -5,36 +5,36 @@ import (
 	"strings"
 )
 
-// Fixed is a setting of the kubelet that the installer relies on: it writes or
-// reads what is there, or cleans it up at reset. Another value would leave the
-// kubelet without these files, or files without an owner.
+// Fixed is an option of the kubelet whose value the installer relies on: it
+// writes, reads or cleans up the path. With another value, the kubelet would not
+// find its files, or reset would leave files behind.
 type Fixed struct {
 	Flag  string // its name, without dashes
 	Value string
-	Why   string // what the installer does there
+	Why   string // why the installer needs this value
 	Fix   string
 }
 
-// fixed checks the settings that the installer relies on.
+// fixed checks the options that the installer relies on.
 func (c *check) fixed() {
 	for _, f := range c.Fixed {
 		fact, _ := facts().Flags.at(f.Flag, c.minor)
-		name, setting, value := Flags, "--"+f.Flag, c.flags[f.Flag]
+		name, option, value := Flags, "--"+f.Flag, c.flags[f.Flag]
 		if fact.Field != "" {
-			v, _ := lookup(c.settings, fact.Field)
+			v, _ := lookup(c.merged, fact.Field)
 			value, _ = v.(string)
 			if c.from[fact.Field] == "" {
-				name, setting = Configuration, fact.Field
+				name, option = Configuration, fact.Field
 			}
 		}
-		if value != "" && plain(value) != plain(f.Value) {
-			c.fail(name, f.Fix, "%s is %q, and must be %q: %s", setting, value, f.Value, f.Why)
+		if value != "" && normalized(value) != normalized(f.Value) {
+			c.fail(name, f.Fix, "%s is %q, and must be %q: %s", option, value, f.Value, f.Why)
 		}
 	}
 }
 
-// plain is the usual form of a path or of a socket's URL.
-func plain(value string) string {
+// normalized is the canonical form of a path or of a socket's URL.
+func normalized(value string) string {
 	value = strings.TrimPrefix(value, "unix://")
 	if !path.IsAbs(value) {
 		return value

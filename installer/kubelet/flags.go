@@ -18,10 +18,9 @@ import (
 
 func itoa(n int) string { return strconv.Itoa(n) }
 
-// ParseFlags reads the kubelet's flags of KUBELET_EXTRA_ARGS, as systemd and
-// the kubelet would: from an EnvironmentFile (or one line of it, or only the
-// value), split into words at white space outside quotes. A word that is no
-// flag has no Name.
+// ParseFlags parses the kubelet's flags in KUBELET_EXTRA_ARGS, as systemd and the
+// kubelet do: from an EnvironmentFile (or one line of it, or only the value), split
+// at white space outside quotes. A word that is not a flag has no Name.
 func ParseFlags(line string) []config.Arg {
 	value := line
 	for _, l := range strings.Split(line, "\n") {
@@ -60,7 +59,7 @@ func ParseFlags(line string) []config.Arg {
 	return args
 }
 
-// bare reports whether a flag may stand without a value.
+// bare reports whether a flag may be given without a value.
 func bare(name string) bool {
 	if name == "h" {
 		return true
@@ -121,9 +120,9 @@ func words(s string) []string {
 	return list
 }
 
-// gone are flags from before the oldest version known that old instructions
-// still have.
-var gone = map[string]string{
+// removedFlags are flags from before the oldest known version that old instructions
+// still contain.
+var removedFlags = map[string]string{
 	"cni-bin-dir":       dockershim,
 	"cni-conf-dir":      dockershim,
 	"container-runtime": "v1.26 was the last version with it",
@@ -131,9 +130,9 @@ var gone = map[string]string{
 	"network-plugin":    dockershim,
 }
 
-const dockershim = "it went with the support for Docker in v1.24; the container runtime has the setting"
+const dockershim = "it was removed with dockershim in v1.24; configure the container runtime instead"
 
-// readFlags lays the flags over the file's settings.
+// readFlags applies the flags on top of the configuration file.
 func (c *check) readFlags() {
 	c.flags = make(map[string]string)
 	values := make(map[string]any) // by field
@@ -142,7 +141,7 @@ func (c *check) readFlags() {
 			c.fail(Flags, "remove it, or write it as --name=value", "%q is not a flag: the kubelet takes no arguments", arg.Value)
 			continue
 		}
-		// The kubelet takes _ for -.
+		// The kubelet treats _ as -.
 		name := strings.ReplaceAll(strings.TrimLeft(arg.Name, "-"), "_", "-")
 		flag := "--" + name
 		if name == "h" {
@@ -151,7 +150,7 @@ func (c *check) readFlags() {
 		fact, ok := facts().Flags.at(name, c.minor)
 		if !ok {
 			fix := fmt.Sprintf("remove %s from kubeletExtraArgs and KUBELET_EXTRA_ARGS", flag)
-			if hint := cmp.Or(gone[name], facts().Flags.hint(name, c.minor)); hint != "" {
+			if hint := cmp.Or(removedFlags[name], facts().Flags.hint(name, c.minor)); hint != "" {
 				fix += "; " + hint
 			}
 			c.fail(Flags, fix, "%s is not a flag of the kubelet of v1.%d", flag, c.minor)
@@ -176,9 +175,9 @@ func (c *check) readFlags() {
 		}
 		switch {
 		case name == "help" || name == "version":
-			// --version=v1.2.3 only changes what is reported.
+			// --version=v1.2.3 only changes the reported version.
 			if arg.Value != "false" && !strings.HasPrefix(arg.Value, "v") {
-				c.fail(Flags, "remove it", "%s makes the kubelet print and end", flag)
+				c.fail(Flags, "remove it", "%s makes the kubelet print and exit", flag)
 			}
 		case name == "node-labels":
 			c.labelPairs = append(c.labelPairs, value.([]string)...)
@@ -188,10 +187,10 @@ func (c *check) readFlags() {
 			}
 			c.flags[name] = arg.Value
 		default:
-			if before, ok := values[fact.Field]; ok && alone(value) && !equal(before, value) {
+			if before, ok := values[fact.Field]; ok && single(value) && !equal(before, value) {
 				c.twice(flag, before, value)
 			}
-			// Lists and maps of a flag given twice are one.
+			// Lists and maps of a repeated flag are merged.
 			values[fact.Field] = join(values[fact.Field], value)
 			c.from[fact.Field] = flag
 		}
@@ -202,13 +201,13 @@ func (c *check) readFlags() {
 	}
 }
 
-// twice is said of a flag with one value that is given two.
+// twice warns of a flag with a single value that is given two.
 func (c *check) twice(flag string, before, value any) {
-	c.warn(Flags, fmt.Sprintf("give %s once, in kubeletExtraArgs or in KUBELET_EXTRA_ARGS", flag), "%s is given twice, as %s and as %s: %s will hold, as the last one wins", flag, show(before), show(value), show(value))
+	c.warn(Flags, fmt.Sprintf("give %s once, in kubeletExtraArgs or in KUBELET_EXTRA_ARGS", flag), "%s is given twice, as %s and as %s: %s applies, because the last one wins", flag, show(before), show(value), show(value))
 }
 
-// alone reports whether a value is no list or map, which add up.
-func alone(v any) bool {
+// single reports whether a value is not a list or a map, which are merged.
+func single(v any) bool {
 	switch v.(type) {
 	case []any, map[string]any:
 		return false
@@ -216,18 +215,18 @@ func alone(v any) bool {
 	return true
 }
 
-// startFlags checks the flags that are no fields.
+// startFlags checks the flags that set no field.
 func (c *check) startFlags() {
 	if provider := c.flags["cloud-provider"]; provider != "" && provider != "external" {
-		// From 1.34 on, the value is not looked up any more.
-		say := c.fail
+		// Since 1.34, the kubelet does not check the value.
+		report := c.fail
 		if c.minor >= 34 {
-			say = c.warn
+			report = c.warn
 		}
-		say(Flags, `use "external" and install the provider's controller manager`, "--cloud-provider=%s: the kubelet has no cloud providers of its own any more", provider)
+		report(Flags, `use "external" and install the provider's controller manager`, "--cloud-provider=%s: the kubelet has no built-in cloud providers any more", provider)
 	}
 	if _, ok := c.flags["config-dir"]; ok && c.minor < 30 {
-		c.fail(Flags, "set KUBELET_CONFIG_DROPIN_DIR_ALPHA in the kubelet's environment, or put the settings into the KubeletConfiguration", "--config-dir needs the variable KUBELET_CONFIG_DROPIN_DIR_ALPHA in v1.29")
+		c.fail(Flags, "set KUBELET_CONFIG_DROPIN_DIR_ALPHA in the kubelet's environment, or use the KubeletConfiguration", "--config-dir needs the variable KUBELET_CONFIG_DROPIN_DIR_ALPHA in v1.29")
 	}
 	if c.flags["exit-on-lock-contention"] == "true" && c.flags["lock-file"] == "" {
 		c.fail(Flags, "give --lock-file too", "--exit-on-lock-contention needs --lock-file")
@@ -240,13 +239,13 @@ func (c *check) nodeIP(list string) {
 	if list == "" {
 		return
 	}
-	const fix = "give one address of this host, or one of each family with a comma between"
+	const fix = "give one address of this host, or one of each family, separated by a comma"
 	var ips []net.IP
 	for _, s := range strings.Split(list, ",") {
 		if ip := parseIP(s); ip != nil {
 			ips = append(ips, ip)
 		} else {
-			c.warn(Flags, fix, "--node-ip=%s: %q is not an IP address, and the kubelet will leave it out", list, s)
+			c.warn(Flags, fix, "--node-ip=%s: %q is not an IP address, and the kubelet will ignore it", list, s)
 		}
 	}
 	if len(ips) > 2 || len(ips) == 2 && (ips[0].To4() == nil) == (ips[1].To4() == nil) {
@@ -256,7 +255,7 @@ func (c *check) nodeIP(list string) {
 	}
 }
 
-// leadingZeros are what Kubernetes goes over in IPv4 addresses, and Go does not.
+// leadingZeros in IPv4 addresses are accepted by Kubernetes, and not by Go.
 var leadingZeros = regexp.MustCompile(`(^|\.)0+([0-9])`)
 
 func parseIP(s string) net.IP {
@@ -267,7 +266,7 @@ func parseIP(s string) net.IP {
 	return net.ParseIP(s)
 }
 
-// override sets a field to a flag's value, and says so if the file has another.
+// override sets a field to a flag's value, and warns if the file has another one.
 func (c *check) override(field string, value any) {
 	flag := c.from[field]
 	old, had := lookup(c.file, field)
@@ -281,22 +280,22 @@ func (c *check) override(field string, value any) {
 		}
 		for _, name := range sortedKeys(gates) {
 			if before, ok := merged[name]; ok && before != gates[name] {
-				c.warn(Flags, fmt.Sprintf("set %s in one place", name), "%s sets %s to %v, the KubeletConfiguration to %v: %v will hold, as a flag wins", flag, name, gates[name], before, gates[name])
+				c.warn(Flags, fmt.Sprintf("set %s in one place", name), "%s sets %s to %v, the KubeletConfiguration to %v: %v applies, because flags take precedence", flag, name, gates[name], before, gates[name])
 			}
 			merged[name] = gates[name]
 		}
-		store(c.settings, field, merged)
+		store(c.merged, field, merged)
 		return
 	}
 	if had && !equal(old, value) {
-		c.warn(Flags, fmt.Sprintf("remove %s, or %s from the KubeletConfiguration", flag, field), "%s and the KubeletConfiguration contradict each other: %s is %s by the flag and %s in the file; %s will hold, as a flag wins",
+		c.warn(Flags, fmt.Sprintf("remove %s, or %s from the KubeletConfiguration", flag, field), "%s and the KubeletConfiguration contradict each other: %s is %s in the flag and %s in the file; %s applies, because flags take precedence",
 			flag, field, show(value), show(old), show(value))
 	}
-	store(c.settings, field, value)
+	store(c.merged, field, value)
 }
 
-// equal compares a flag's value with a file's, which may be written otherwise:
-// durations, quantities, numbers.
+// equal compares a flag's value with a file's, which may have another notation:
+// durations, numbers.
 func equal(a, b any) bool {
 	if reflect.DeepEqual(a, b) {
 		return true
@@ -310,7 +309,7 @@ func equal(a, b any) bool {
 	return err == nil && err2 == nil && d == e
 }
 
-// show is a value as a person would write it on a command line.
+// show formats a value as on a command line.
 func show(v any) string {
 	switch v := v.(type) {
 	case string:
@@ -331,7 +330,7 @@ func show(v any) string {
 	return fmt.Sprint(v)
 }
 
-// join puts the values of a flag that is given twice together.
+// join merges the values of a repeated flag.
 func join(before, value any) any {
 	switch v := value.(type) {
 	case []any:
@@ -349,8 +348,8 @@ func join(before, value any) any {
 	return value
 }
 
-// parseFlag reads a flag's value as its type wants it and gives it as the
-// configuration file would have it.
+// parseFlag parses a flag's value according to its type, and returns it as in the
+// configuration file.
 func parseFlag(kind, s string) (any, error) {
 	switch kind {
 	case "bool":

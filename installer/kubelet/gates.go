@@ -16,7 +16,7 @@ func (c *check) gates() {
 			if hint := all.hint(name, c.minor); hint != "" {
 				fix += "; " + hint
 			}
-			c.fail(FeatureGates, fix, "feature gate %s is not one of the kubelet of v1.%d", name, c.minor)
+			c.fail(FeatureGates, fix, "feature gate %s does not exist in the kubelet of v1.%d", name, c.minor)
 			continue
 		}
 		if fact.Locked && value != fact.Default {
@@ -38,13 +38,13 @@ func (c *check) gates() {
 		}
 		if len(off) > 0 {
 			list := strings.Join(off, ", ")
-			c.fail(FeatureGates, fmt.Sprintf("turn %s on too, or %s off", list, name), "feature gate %s is on and needs %s, which is off", name, list)
+			c.fail(FeatureGates, fmt.Sprintf("turn on %s too, or turn off %s", list, name), "feature gate %s is on and needs %s, which is off", name, list)
 		}
 	}
 }
 
-// enabled reports whether a feature will be on. A gate that this version does
-// not have any more stands for a feature that is.
+// enabled reports whether a feature is on. A gate that was removed from this
+// version means that the feature is always on.
 func (c *check) enabled(name string) bool {
 	fact, ok := facts().Gates.at(name, c.minor)
 	if !ok {

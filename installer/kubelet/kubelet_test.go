@@ -12,6 +12,7 @@ import (
 	"testing"
 	"testing/fstest"
 
+	"airlift/images"
 	"airlift/installer/config"
 )
 
@@ -46,7 +47,7 @@ func none(t *testing.T, input Input) {
 // is already at work on the machine's cgroups, so it is not asked.
 func TestMachine(t *testing.T) {
 	one(t, in("v1.29.15", "systemReserved: {cpu: \"3\"}\nkubeReserved: {cpu: 1500m}"), Reserved, false, "systemReserved 3 and kubeReserved 1500m", "has: 4")
-	one(t, in("v1.29.15", "systemReserved: {cpu: \"3\"}\nkubeReserved: {cpu: \"1\"}"), Reserved, true, "all this machine has")
+	one(t, in("v1.29.15", "systemReserved: {cpu: \"3\"}\nkubeReserved: {cpu: \"1\"}"), Reserved, true, "all that this machine has")
 	none(t, in("v1.29.15", "systemReserved: {cpu: \"3\"}\nkubeReserved: {cpu: 999m}"))
 	// 100Mi is what the kubelet keeps for eviction when told nothing.
 	one(t, in("v1.29.15", "systemReserved: {memory: 8100Mi}"), Reserved, false, "evictionHard 100Mi", "8Gi")
@@ -65,7 +66,7 @@ func TestMachine(t *testing.T) {
 // The rules are those of the minor version.
 func TestVersions(t *testing.T) {
 	// Gates: not yet, not any more, locked, and what needs what.
-	one(t, in("v1.29.15", "featureGates: {ImageVolume: true}"), FeatureGates, false, "it comes with v1.31")
+	one(t, in("v1.29.15", "featureGates: {ImageVolume: true}"), FeatureGates, false, "it was added in v1.31")
 	one(t, in("v1.37.1", "featureGates: {CSIMigrationPortworx: true}"), FeatureGates, false, "was the last version with it")
 	one(t, in("v1.29.15", "featureGates: {nodeswap: true}"), FeatureGates, false, "did you mean NodeSwap?")
 	none(t, in("v1.29.15", "featureGates: {GracefulNodeShutdown: false}"))
@@ -78,7 +79,7 @@ func TestVersions(t *testing.T) {
 	}
 	one(t, in("v1.37.1", "", infra), Flags, false, "was the last version with it")
 	// Fields and their values.
-	one(t, in("v1.29.15", "podLogsDir: /var/log/x"), Configuration, true, "it comes with v1.30")
+	one(t, in("v1.29.15", "podLogsDir: /var/log/x"), Configuration, true, "it was added in v1.30")
 	none(t, in("v1.30.14", "podLogsDir: /var/log/x"))
 	one(t, in("v1.30.14", "podLogsDir: logs"), Configuration, false, "absolute path")
 	one(t, in("v1.34.9", "memorySwap: {swapBehavior: UnlimitedSwap}"), Configuration, false, "NoSwap")
@@ -89,7 +90,7 @@ func TestVersions(t *testing.T) {
 	// No version is unknown: the nearest one's rules hold.
 	none(t, in("v1.99.0", "podLogsDir: /var/log/x"))
 	none(t, in("v1.20.0", ""))
-	for minor := oldest; minor <= newest; minor++ {
+	for minor := images.OldestMinor; minor <= images.NewestMinor; minor++ {
 		version := "v1." + itoa(minor) + ".0"
 		none(t, in(version, "maxPods: 110\nfailSwapOn: false\ncgroupDriver: systemd\nclusterDNS: [10.96.0.10]\nauthentication: {x509: {clientCAFile: /etc/kubernetes/pki/ca.crt}}\n"+
 			"logging: {flushFrequency: 0, options: {json: {infoBufferSize: \"0\"}}, verbosity: 0}\nmemorySwap: {}\nshutdownGracePeriod: 0s", config.Arg{Name: "node-ip", Value: "10.0.0.1,fd00::1"}))
@@ -144,7 +145,7 @@ func TestFiles(t *testing.T) {
 	root := fstest.MapFS{"etc/a.crt": read("a.crt"), "etc/a.key": read("a.key"), "etc/b.key": read("b.key"), "var/lib/kubelet/x/a.crt": read("a.crt")}
 	with := func(i Input) Input { i.Root = root; return i }
 	ca := "authentication: {x509: {clientCAFile: %s}}"
-	one(t, with(in("v1.29.15", strings.Replace(ca, "%s", "/etc/kubernetes/pki/ca.crt", 1))), ClientCA, false, "/etc/kubernetes/pki/ca.crt: there is no such file")
+	one(t, with(in("v1.29.15", strings.Replace(ca, "%s", "/etc/kubernetes/pki/ca.crt", 1))), ClientCA, false, "/etc/kubernetes/pki/ca.crt: the file does not exist")
 	later := with(in("v1.29.15", strings.Replace(ca, "%s", "/etc/kubernetes/pki/ca.crt", 1)))
 	later.WillExist = []string{"/etc/kubernetes/pki/ca.crt"}
 	none(t, later)
@@ -154,7 +155,7 @@ func TestFiles(t *testing.T) {
 	one(t, with(in("v1.29.15", "tlsCertFile: /etc/a.crt\ntlsPrivateKeyFile: /etc/b.key")), TLS, false, "not a pair")
 	one(t, with(in("v1.29.15", "tlsCertFile: /etc/a.crt")), TLS, false, "without tlsPrivateKeyFile")
 	one(t, with(in("v1.29.15", "tlsPrivateKeyFile: /etc/a.key")), TLS, false, "without tlsCertFile")
-	one(t, with(in("v1.29.15", "tlsCertFile: /etc/none\ntlsPrivateKeyFile: /etc/a.key")), TLS, false, "/etc/none: there is no such file")
+	one(t, with(in("v1.29.15", "tlsCertFile: /etc/none\ntlsPrivateKeyFile: /etc/a.key")), TLS, false, "/etc/none: the file does not exist")
 }
 
 // Go's server, which is the kubelet's, does not begin with the suites that are

@@ -8,9 +8,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// ownLabels and ownNamespaces are what a kubelet may say of its own node in
-// the namespaces kubernetes.io and k8s.io (k8s.io/kubelet/pkg/apis,
-// well_known_labels.go; the same from 1.29 to 1.37).
+// ownLabels and ownNamespaces are the labels in kubernetes.io and k8s.io that a
+// kubelet may set on its own node (k8s.io/kubelet/pkg/apis, well_known_labels.go;
+// the same from 1.29 to 1.37).
 var (
 	ownLabels = []string{
 		"beta.kubernetes.io/arch", "beta.kubernetes.io/instance-type", "beta.kubernetes.io/os",
@@ -47,7 +47,7 @@ func (c *check) labels() {
 		later := fmt.Sprintf("remove it from --node-labels, and when the node has joined: kubectl label node NAME %s=%s", key, value)
 		switch {
 		case under(namespace, "node-restriction.kubernetes.io"):
-			c.fail(NodeLabels, later, "--node-labels: %s is for the administrator alone: the NodeRestriction admission plugin keeps kubelets from every label of node-restriction.kubernetes.io", key)
+			c.fail(NodeLabels, later, "--node-labels: only an administrator may set %s: the NodeRestriction admission plugin forbids kubelets every label of node-restriction.kubernetes.io", key)
 		case under(namespace, "node-role.kubernetes.io"):
 			c.fail(NodeLabels, later, "--node-labels: a kubelet may not give itself the role %s", key)
 		default:
@@ -59,8 +59,7 @@ func (c *check) labels() {
 
 var taintEffects = []string{"NoSchedule", "PreferNoSchedule", "NoExecute"}
 
-// taints checks the taints to register with, which the flag has in a syntax of
-// its own.
+// taints checks the taints with which the node registers.
 func (c *check) taints() {
 	for i, t := range c.config.RegisterWithTaints {
 		at := fmt.Sprintf("%s[%d]", c.named("registerWithTaints"), i)
@@ -72,10 +71,10 @@ func (c *check) taints() {
 			c.fail(Configuration, fix, "%s: %q is not a taint's value: %s", at, t.Value, strings.Join(errs, "; "))
 		}
 		if t.Effect != "" && !slices.Contains(taintEffects, string(t.Effect)) {
-			c.fail(Configuration, fix, "%s: %q is not a taint's effect, which is one of %s", at, t.Effect, strings.Join(taintEffects, ", "))
+			c.fail(Configuration, fix, "%s: %q is not a taint's effect: use one of %s", at, t.Effect, strings.Join(taintEffects, ", "))
 		}
 		if t.TimeAdded != nil {
-			c.fail(Configuration, "remove timeAdded", "%s: timeAdded is not the kubelet's to set", at)
+			c.fail(Configuration, "remove timeAdded", "%s: the kubelet may not set timeAdded", at)
 		}
 	}
 }
@@ -88,7 +87,7 @@ func parseTaints(s string) (any, error) {
 		return list, nil
 	}
 	for _, spec := range strings.Split(s, ",") {
-		// What ends in - is to be removed, and the kubelet goes over it.
+		// A spec that ends in - removes a taint, and the kubelet ignores it.
 		if strings.HasSuffix(spec, "-") {
 			continue
 		}

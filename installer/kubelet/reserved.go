@@ -10,10 +10,10 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// reservable are the resources that can be kept from pods.
+// reservable are the resources that can be reserved.
 var reservable = []string{"cpu", "memory", "ephemeral-storage", "pid"}
 
-// reserved checks what is kept from pods against what the machine has.
+// reserved compares the reservations with the machine's resources.
 func (c *check) reserved() {
 	k := &c.config
 	system, systemOK := c.quantities("systemReserved", k.SystemReserved)
@@ -23,7 +23,7 @@ func (c *check) reserved() {
 		return
 	}
 	if len(cpus) > 0 {
-		// The list replaces both numbers.
+		// The list replaces the cpu values of both.
 		delete(kube, "cpu")
 		system["cpu"] = *resource.NewQuantity(int64(len(cpus)), resource.DecimalSI)
 	}
@@ -67,9 +67,9 @@ func (c *check) reserved() {
 		what := fmt.Sprintf("%s of %s", name, strings.Join(parts, " and "))
 		switch sum.Cmp(*machine[name]) {
 		case 1:
-			c.fail(Reserved, "reserve less: what is left is for pods", "%s is more than this machine has: %s", what, machine[name].String())
+			c.fail(Reserved, "reserve less: pods get only what is left", "%s is more than this machine has: %s", what, machine[name].String())
 		case 0:
-			c.warn(Reserved, "reserve less: what is left is for pods", "%s is all this machine has: no pod can ask for any", what)
+			c.warn(Reserved, "reserve less: pods get only what is left", "%s is all that this machine has: pods get nothing", what)
 		}
 	}
 	if k.CPUManagerPolicy == "static" {
@@ -97,7 +97,7 @@ func (c *check) quantities(field string, given map[string]string) (map[string]re
 			continue
 		}
 		if q.Sign() < 0 {
-			c.fail(Reserved, fix, "%s: %s: %s is less than nothing", c.named(field), name, given[name])
+			c.fail(Reserved, fix, "%s: %s: %s is negative", c.named(field), name, given[name])
 			good = false
 			continue
 		}
@@ -145,7 +145,7 @@ func parseCPUs(s string) ([]int, error) {
 		}
 		a, err := strconv.Atoi(first)
 		b, err2 := strconv.Atoi(last)
-		// No machine has as many CPUs as the upper bound.
+		// The bound is larger than every machine.
 		if err != nil || err2 != nil || a < 0 || b > 1<<16 {
 			return nil, fmt.Errorf("%q is not a CPU or a range of CPUs", e)
 		}
@@ -161,8 +161,8 @@ func parseCPUs(s string) ([]int, error) {
 	return list, nil
 }
 
-// evictionReserve is what hard eviction keeps free, as the kubelet counts it
-// with the reservations. Statements that cannot be read are told elsewhere.
+// evictionReserve is what hard eviction keeps free, which the kubelet adds to the
+// reservations. Malformed thresholds are reported by eviction.
 func (c *check) evictionReserve() map[string]resource.Quantity {
 	out := make(map[string]resource.Quantity)
 	if c.flags["experimental-allocatable-ignore-eviction"] == "true" {
@@ -194,8 +194,8 @@ func (c *check) evictionReserve() map[string]resource.Quantity {
 	return out
 }
 
-// reservedMemory checks what the memory manager is told of each NUMA node:
-// together it must be what is reserved at all.
+// reservedMemory checks the memory manager's reservations of the NUMA nodes: their
+// sum must equal the memory that is reserved in total.
 func (c *check) reservedMemory(reserved resource.Quantity) {
 	sum := resource.NewQuantity(0, resource.BinarySI)
 	at := c.named("reservedMemory")
@@ -218,7 +218,7 @@ func (c *check) reservedMemory(reserved resource.Quantity) {
 		}
 	}
 	if c.config.MemoryManagerPolicy == "Static" && c.enabled("MemoryManager") && sum.Cmp(reserved) != 0 {
-		c.fail(Reserved, fmt.Sprintf("make the memory of all NUMA nodes in reservedMemory %s together", reserved.String()), "%s Static: %s holds %s of memory, and systemReserved, kubeReserved and evictionHard together %s; they must be the same",
+		c.fail(Reserved, fmt.Sprintf("make the memory of all NUMA nodes in reservedMemory add up to %s", reserved.String()), "%s Static: %s reserves %s of memory, and systemReserved, kubeReserved and evictionHard together reserve %s; both must be equal",
 			c.named("memoryManagerPolicy"), at, sum.String(), reserved.String())
 	}
 }

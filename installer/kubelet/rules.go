@@ -17,8 +17,7 @@ type number struct {
 	path     string
 	min, max int64
 	since    int
-	// filled says that the kubelet reads 0 in the file as nothing, and fills
-	// in its default.
+	// filled is set if the kubelet replaces a 0 in the file by its default.
 	filled bool
 }
 
@@ -52,7 +51,7 @@ var numbers = []number{
 
 func (c *check) numbers() {
 	for _, r := range numbers {
-		v, ok := lookup(c.settings, r.path)
+		v, ok := lookup(c.merged, r.path)
 		n, isNumber := v.(int64)
 		if !ok || !isNumber || r.since > c.minor || r.filled && n == 0 && c.from[r.path] == "" || r.min <= n && n <= r.max {
 			continue
@@ -65,7 +64,7 @@ func (c *check) numbers() {
 	}
 }
 
-// A choice is a field with a few values.
+// A choice is a field with a list of allowed values.
 type choice struct {
 	path         string
 	values       []string
@@ -89,7 +88,7 @@ var choices = []choice{
 
 func (c *check) choices() {
 	for _, r := range choices {
-		v, ok := lookup(c.settings, r.path)
+		v, ok := lookup(c.merged, r.path)
 		s, isText := v.(string)
 		if !ok || !isText || r.since > c.minor || r.until != 0 && r.until < c.minor || slices.Contains(r.values, s) || s == "" && c.from[r.path] == "" {
 			continue
@@ -97,16 +96,16 @@ func (c *check) choices() {
 		c.fail(Configuration, fmt.Sprintf("correct %s in %s", r.path, c.where(r.path)), "%s is %q: it must be one of %s", c.named(r.path), s, strings.Join(r.values, ", "))
 	}
 	if d := c.config.CgroupDriver; d != "" && d != "systemd" && d != "cgroupfs" {
-		c.warn(Configuration, "use systemd, or cgroupfs", "%s is %q: the kubelet takes everything but systemd for cgroupfs", c.named("cgroupDriver"), d)
+		c.warn(Configuration, "use systemd, or cgroupfs", "%s is %q: the kubelet treats every value except systemd as cgroupfs", c.named("cgroupDriver"), d)
 	}
 	for _, ip := range c.config.ClusterDNS {
 		if parseIP(ip) == nil {
-			c.warn(Configuration, "give the address of the cluster's DNS service", "%s: %q is not an IP address, and pods will not be told of it", c.named("clusterDNS"), ip)
+			c.warn(Configuration, "give the address of the cluster's DNS service", "%s: %q is not an IP address, and pods will not use it", c.named("clusterDNS"), ip)
 		}
 	}
 }
 
-// needs are the fields that only a feature makes legal.
+// needs are the fields that require a feature gate.
 var needs = []struct{ path, gate string }{
 	{"cpuCFSQuotaPeriod", "CustomCPUCFSQuotaPeriod"},
 	{"crashLoopBackOff.maxContainerRestartPeriod", "KubeletCrashLoopBackOffMax"},
@@ -123,12 +122,12 @@ var needs = []struct{ path, gate string }{
 	{"serverTLSBootstrap", "RotateKubeletServerCertificate"},
 }
 
-// empty reports whether a field's value is what it is when not set.
+// empty reports whether a field's value means the same as no value.
 func empty(path string, v any) bool {
 	switch v := v.(type) {
 	case string:
 		d, err := time.ParseDuration(v)
-		// The default of the period needs no gate.
+		// The period's default needs no gate.
 		return v == "" || err == nil && (d == 0 || path == "cpuCFSQuotaPeriod" && d == 100*time.Millisecond)
 	case bool:
 		return !v
@@ -140,21 +139,21 @@ func empty(path string, v any) bool {
 	return false
 }
 
-// combinations checks what depends on more than one field.
+// combinations checks rules about more than one field.
 func (c *check) combinations() {
 	k := &c.config
 	bad := func(field, fix, format string, args ...any) {
 		c.fail(Configuration, fix, "%s "+format, append([]any{c.named(field)}, args...)...)
 	}
 	for _, n := range needs {
-		if v, ok := lookup(c.settings, n.path); ok && !empty(n.path, v) && !c.enabled(n.gate) {
+		if v, ok := lookup(c.merged, n.path); ok && !empty(n.path, v) && !c.enabled(n.gate) {
 			bad(n.path, fmt.Sprintf("remove it, or set featureGates: {%s: true}", n.gate), "needs the feature gate %s, which is off in v1.%d", n.gate, c.minor)
 		}
 	}
 	// 85 and 80 are the kubelet's defaults.
 	high, low := valueOr(k.ImageGCHighThresholdPercent, 85), valueOr(k.ImageGCLowThresholdPercent, 80)
 	if low >= high && (k.ImageGCHighThresholdPercent != nil || k.ImageGCLowThresholdPercent != nil) {
-		bad("imageGCLowThresholdPercent", "make the low one smaller", "is %d and %s %d: the low one must be less (the kubelet's own are 80 and 85)", low, c.named("imageGCHighThresholdPercent"), high)
+		bad("imageGCLowThresholdPercent", "make it smaller", "is %d and %s is %d: the low threshold must be smaller (the defaults are 80 and 85)", low, c.named("imageGCHighThresholdPercent"), high)
 	}
 	minAge, maxAge := k.ImageMinimumGCAge.Duration, k.ImageMaximumGCAge.Duration
 	if minAge == 0 {
@@ -172,7 +171,7 @@ func (c *check) combinations() {
 		}
 	}
 	if k.SerializeImagePulls != nil && *k.SerializeImagePulls && valueOr(k.MaxParallelImagePulls, 1) > 1 {
-		bad("maxParallelImagePulls", "set serializeImagePulls: false", "is %d, and %s true: one pull at a time is what that means", *k.MaxParallelImagePulls, c.named("serializeImagePulls"))
+		bad("maxParallelImagePulls", "set serializeImagePulls: false", "is %d, and %s is true, which allows one pull at a time", *k.MaxParallelImagePulls, c.named("serializeImagePulls"))
 	}
 	c.shutdown(bad)
 	c.enforcement(bad)
@@ -180,7 +179,7 @@ func (c *check) combinations() {
 		bad("systemCgroups", "set cgroupRoot too", "is set without cgroupRoot")
 	}
 	if k.RunOnce && c.minor >= 32 {
-		bad("runOnce", "remove it", "is not possible any more from v1.32 on")
+		bad("runOnce", "remove it", "was removed in v1.32")
 	}
 	if k.EnableSystemLogQuery != nil && *k.EnableSystemLogQuery && k.EnableSystemLogHandler != nil && !*k.EnableSystemLogHandler {
 		bad("enableSystemLogQuery", "set enableSystemLogHandler: true", "needs enableSystemLogHandler")
@@ -223,7 +222,7 @@ func (c *check) shutdown(bad func(field, fix, format string, args ...any)) {
 	all, critical := k.ShutdownGracePeriod.Duration, k.ShutdownGracePeriodCriticalPods.Duration
 	if c.enabled("GracefulNodeShutdown") {
 		if critical > all {
-			bad("shutdownGracePeriodCriticalPods", "make shutdownGracePeriod longer: it contains it", "is %v, longer than shutdownGracePeriod, %v", critical, all)
+			bad("shutdownGracePeriodCriticalPods", "make shutdownGracePeriod longer: it includes shutdownGracePeriodCriticalPods", "is %v, longer than shutdownGracePeriod, %v", critical, all)
 		}
 		if all < 0 || all > 0 && all < time.Second {
 			bad("shutdownGracePeriod", "use 0s or 1s and more", "is %v: it must be 0 or at least 1s", all)
@@ -249,30 +248,30 @@ func (c *check) enforcement(bad func(field, fix, format string, args ...any)) {
 	for i, name := range list {
 		switch {
 		case !slices.Contains(known, name):
-			bad(field, "correct it", "holds %q: it must be of %s", name, strings.Join(known, ", "))
+			bad(field, "correct it", "contains %q: it must be one of %s", name, strings.Join(known, ", "))
 		case name == "none" && len(list) > 1:
-			bad(field, "remove the rest", "holds none, and more")
+			bad(field, "remove the other values", "contains none and other values")
 		case strings.HasPrefix(name, "system-reserved") && k.SystemReservedCgroup == "":
-			bad(field, "set systemReservedCgroup to a cgroup that exists, such as /system.slice", "holds %s, which needs systemReservedCgroup", name)
+			bad(field, "set systemReservedCgroup to a cgroup that exists, such as /system.slice", "contains %s, which needs systemReservedCgroup", name)
 		case strings.HasPrefix(name, "kube-reserved") && k.KubeReservedCgroup == "":
-			bad(field, "set kubeReservedCgroup to a cgroup that exists", "holds %s, which needs kubeReservedCgroup", name)
+			bad(field, "set kubeReservedCgroup to a cgroup that exists", "contains %s, which needs kubeReservedCgroup", name)
 		}
 		if c.minor >= 31 && slices.Contains(list[:i], name) {
-			bad(field, "write it once", "holds %s twice", name)
+			bad(field, "write it once", "contains %s twice", name)
 		}
 		if whole, ok := strings.CutSuffix(name, "-compressible"); ok && slices.Contains(list, whole) {
-			bad(field, "remove one of them", "holds both %s and %s", whole, name)
+			bad(field, "remove one of them", "contains both %s and %s", whole, name)
 		}
 	}
 	if k.CgroupsPerQOS != nil && !*k.CgroupsPerQOS {
-		// Nothing given means pods, and "none" is nothing only from 1.31 on.
+		// The default is pods, and "none" means an empty list only since 1.31.
 		if list == nil || len(list) > 0 && !(c.minor >= 31 && slices.Equal(list, []string{"none"})) {
 			bad("cgroupsPerQOS", "set enforceNodeAllocatable: [] too", "is false, and enforceNodeAllocatable (pods by default) needs it")
 		}
 	}
 }
 
-// signals are what eviction can watch (pkg/kubelet/eviction/api).
+// signals are the eviction signals (pkg/kubelet/eviction/api).
 var signals = []string{
 	"memory.available", "nodefs.available", "nodefs.inodesFree", "imagefs.available", "imagefs.inodesFree",
 	"containerfs.available", "containerfs.inodesFree", "allocatableMemory.available", "pid.available",
@@ -284,7 +283,7 @@ func (c *check) eviction() {
 		for _, signal := range sortedKeys(m) {
 			fix := fmt.Sprintf("correct %s in %s", field, c.where(field))
 			if !slices.Contains(signals, signal) {
-				c.fail(Configuration, fix, "%s: %q is not a signal, which is one of %s", c.named(field), signal, strings.Join(signals, ", "))
+				c.fail(Configuration, fix, "%s: %q is not an eviction signal: use one of %s", c.named(field), signal, strings.Join(signals, ", "))
 			} else if !good(m[signal]) {
 				c.fail(Configuration, fix, "%s: %s is %q: it must be %s", c.named(field), signal, m[signal], want)
 			}

@@ -19,10 +19,10 @@ import (
 	"airlift/fault"
 )
 
-// Load reads a folder of patches, in the alphabetical order in which they are
-// applied. Files that are not for a known target are left out, as kubeadm
-// does; each is a warning. The error (fault.Usage) tells all that is wrong in
-// the other files. An empty dir means no patches.
+// Load reads a directory of patches, in the alphabetical order in which they are
+// applied. Files without a known target are left out with a warning, as in
+// kubeadm. The error (fault.Usage) lists everything that is wrong in the other
+// files. An empty dir means no patches.
 func Load(dir string) (set *Set, warnings []string, err error) {
 	if dir == "" {
 		return nil, nil, nil
@@ -32,7 +32,7 @@ func Load(dir string) (set *Set, warnings []string, err error) {
 		return nil, nil, fault.New(fault.Usage, "", "reading the patches: %w", err)
 	}
 	if !info.IsDir() {
-		return nil, nil, fault.New(fault.Usage, "put the patch into a folder and give the folder", "reading the patches: %q is not a folder", dir)
+		return nil, nil, fault.New(fault.Usage, "put the patch into a directory and give the directory", "reading the patches: %q is not a directory", dir)
 	}
 	set = &Set{}
 	var problems []string
@@ -76,14 +76,14 @@ func Load(dir string) (set *Set, warnings []string, err error) {
 		return nil, warnings, fault.New(fault.Usage, "", "reading the patches in %q: %w", dir, err)
 	}
 	if len(problems) > 0 {
-		return nil, warnings, fault.New(fault.Usage, "a patch file is called TARGET[SUFFIX][+strategic|+merge|+json].yaml or .json",
+		return nil, warnings, fault.New(fault.Usage, "name a patch file TARGET[SUFFIX][+strategic|+merge|+json].yaml or .json",
 			"the patches in %q are not valid:\n  - %s", dir, strings.Join(problems, "\n  - "))
 	}
 	return set, warnings, nil
 }
 
-// parseName takes a file name apart. ignored says why the file is none of
-// ours, if it is not; a name of ours with a wrong type is an error.
+// parseName splits a file name into target and patch type. ignored is why the
+// file is not a patch; a known target with an unknown type is an error.
 func parseName(name string) (target, kind, ignored string, err error) {
 	ext := filepath.Ext(name)
 	if ext != ".yaml" && ext != ".json" {
@@ -92,7 +92,7 @@ func parseName(name string) (target, kind, ignored string, err error) {
 	known := slices.Sorted(maps.Keys(targets))
 	i := slices.IndexFunc(known, func(t string) bool { return strings.HasPrefix(name, t) })
 	if i < 0 {
-		return "", "", "its name begins with none of " + strings.Join(known, ", "), nil
+		return "", "", "its name must start with one of " + strings.Join(known, ", "), nil
 	}
 	target = known[i]
 	// The suffix only orders the files; it ends at the first plus or dot.
@@ -108,7 +108,7 @@ func parseName(name string) (target, kind, ignored string, err error) {
 	return target, kind, "", nil
 }
 
-// split returns the documents of a file as JSON, without the empty ones.
+// split returns the non-empty documents of a file as JSON.
 func split(data []byte) (documents [][]byte, err error) {
 	reader := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
 	for n := 1; ; n++ {

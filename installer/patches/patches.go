@@ -1,5 +1,5 @@
-// Package patches changes what Airlift renders with the user's own patches, in
-// the folder layout of kubeadm's --patches: files called
+// Package patches applies the user's patches to what Airlift renders. The
+// directory layout is that of kubeadm's --patches: files named
 // target[suffix][+type].yaml (or .json), such as kube-apiserver1+merge.yaml.
 package patches
 
@@ -22,17 +22,17 @@ import (
 	"airlift/fault"
 )
 
-// Targets that are not named like the static pod they are.
+// Targets other than static pods, which have the pod's name.
 const (
 	KubeletConfiguration = "kubeletconfiguration"
-	// CoreDNSDeployment and KubeProxyDaemonSet are also for Kubernetes
-	// versions whose kubeadm does not know them yet.
+	// CoreDNSDeployment and KubeProxyDaemonSet work with every Kubernetes
+	// version, also where kubeadm does not know them yet.
 	CoreDNSDeployment  = "corednsdeployment"
 	KubeProxyDaemonSet = "kubeproxydaemonset"
 )
 
-// targets is everything that can be patched, with the type that tells a
-// strategic merge how to treat lists.
+// targets lists everything that can be patched, with the type that a strategic
+// merge needs to merge lists.
 var targets = map[string]func() any{
 	"etcd":                    func() any { return &corev1.Pod{} },
 	"kube-apiserver":          func() any { return &corev1.Pod{} },
@@ -43,23 +43,23 @@ var targets = map[string]func() any{
 	KubeProxyDaemonSet:        func() any { return &appsv1.DaemonSet{} },
 }
 
-// Set is a folder's patches. A nil Set has none.
+// Set is the patches of a directory. A nil Set has none.
 type Set struct{ patches []patch }
 
 // patch is one document of a patch file.
 type patch struct {
-	file     string // relative to the folder
+	file     string // relative to the directory
 	document int    // counted from 1
 	target   string
 	kind     string // "strategic", "merge" or "json"
 	data     []byte // JSON
 }
 
-// Apply patches a target's JSON or YAML document and returns it as YAML,
-// together with the names of the patch files that it used. Without a patch for
-// the target the document comes back as it was. The error (fault.Usage) names
-// the file of a patch that does not fit, or that leads to a field that the
-// target does not have, which kubeadm would drop without a word.
+// Apply patches a target's JSON or YAML document and returns it as YAML, with
+// the names of the patch files that it used. Without a patch for the target it
+// returns the document unchanged. The error (fault.Usage) names the file of a
+// patch that cannot be applied, or that sets a field that the target does not
+// have, which kubeadm would silently drop.
 func (s *Set) Apply(target string, doc []byte) ([]byte, []string, error) {
 	patched, files, err := s.apply(target, doc)
 	if err != nil || len(files) == 0 {
@@ -84,8 +84,8 @@ func (s *Set) apply(target string, doc []byte) ([]byte, []string, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("reading %s before patching it: %w", target, err)
 	}
-	// What a newer kubeadm has put into the cluster's documents may be
-	// unknown here without any patch's fault.
+	// The document may already have unknown fields, for example from a newer
+	// kubeadm. They are not the patch's fault.
 	before, err := unknownFields(data, newObject())
 	if err != nil {
 		return nil, nil, fmt.Errorf("reading %s before patching it: %w", target, err)
@@ -100,7 +100,7 @@ func (s *Set) apply(target string, doc []byte) ([]byte, []string, error) {
 		}
 		if err != nil {
 			return nil, nil, fault.Wrap(fmt.Errorf("patching %s with %s: %w", target, p, err), fault.Usage,
-				"see the file in the folder given with --patches")
+				"correct the file in the --patches directory")
 		}
 		if !slices.Contains(files, p.file) {
 			files = append(files, p.file)
@@ -168,18 +168,18 @@ func (p patch) apply(data []byte, like any) ([]byte, error) {
 	return strategicpatch.StrategicMergePatch(data, p.data, like)
 }
 
-// check finds what can be known to be wrong without the target's document, such
-// as a field that no document of its type has.
+// check finds errors that need no target document, such as a field that the
+// target's type does not have.
 func (p patch) check() error {
 	if p.kind == "json" {
 		if _, err := jsonpatch.DecodePatch(p.data); err != nil {
-			return fmt.Errorf("a json patch is a list of operations: %w", err)
+			return fmt.Errorf("a JSON patch must be a list of operations: %w", err)
 		}
 		return nil
 	}
 	var fields map[string]any
 	if err := json.Unmarshal(p.data, &fields); err != nil {
-		return fmt.Errorf("a %s patch is a part of the object: %w", p.kind, err)
+		return fmt.Errorf("a %s patch must be a part of the object: %w", p.kind, err)
 	}
 	newObject := targets[p.target]
 	data, err := p.apply([]byte("{}"), newObject())
@@ -190,8 +190,8 @@ func (p patch) check() error {
 	if err != nil {
 		return err
 	}
-	// An empty object keeps directives such as $patch, which a strategic
-	// merge acts upon where there is something.
+	// Applied to an empty object, a strategic merge leaves its directives,
+	// such as $patch, in the result.
 	unknown = slices.DeleteFunc(unknown, func(field string) bool { return strings.Contains(field, "$") })
 	if len(unknown) > 0 {
 		return errors.New(strings.Join(unknown, ", "))
@@ -203,8 +203,8 @@ func (p patch) String() string {
 	return fmt.Sprintf("%s (document %d, %s)", p.file, p.document, p.kind)
 }
 
-// checkFields decodes a patched object and complains about fields that its
-// type does not have, other than those known before.
+// checkFields fails if a patched object has fields that its type does not have,
+// except those in known.
 func checkFields(data []byte, into any, known []string) error {
 	unknown, err := unknownFields(data, into)
 	if err != nil {

@@ -103,7 +103,7 @@ func TestProblemsTogether(t *testing.T) {
 		t.Errorf("exit code %d", fault.ExitCode(err))
 	}
 	for _, want := range []string{`etcd+strange.yaml: unknown patch type "strange"`, `etcd+.yaml: unknown patch type ""`,
-		"etcd2+json.yaml: document 1: a json patch is a list", "kube-apiserver.yaml: document 1: a strategic patch is a part",
+		"etcd2+json.yaml: document 1: a JSON patch must be a list", "kube-apiserver.yaml: document 1: a strategic patch must be a part",
 		"kube-scheduler0.yaml: document 2", "kube-scheduler1.yaml: document 1",
 		`kube-scheduler2+merge.yaml: document 1: unknown field "spec.hostnetwork"`, "kube-scheduler3.yaml: document 1: ",
 		"kube-scheduler4+merge.yaml: document 1: "} {
@@ -112,7 +112,7 @@ func TestProblemsTogether(t *testing.T) {
 		}
 	}
 	all := strings.Join(warnings, "\n")
-	for _, want := range []string{`"kubelet.yaml" is not used: its name begins with none of corednsdeployment, etcd`,
+	for _, want := range []string{`"kubelet.yaml" is not used: its name must start with one of corednsdeployment, etcd`,
 		`"readme.md" is not used: its name does not end`, `"kube-controller-manager.yaml" is not used: it is empty`, `.bak" is not used`} {
 		if !strings.Contains(all, want) {
 			t.Errorf("no warning says %q in:\n%s", want, all)

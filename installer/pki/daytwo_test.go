@@ -20,7 +20,7 @@ import (
 
 	"airlift/installer/config"
 	"airlift/installer/pki"
-	"airlift/installer/render/oracle"
+	"airlift/scripts/oracle"
 )
 
 // kubeadm runs the real one in the node's root folder and returns its standard
@@ -98,7 +98,7 @@ func TestExpirationsEqualKubeadm(t *testing.T) {
 		CAName            string
 		Missing           bool
 	}
-	rows := func(held []pki.Held) (list []row) {
+	rows := func(held []pki.Expiration) (list []row) {
 		for _, h := range held {
 			r := row{Name: h.Name, ExpirationDate: h.NotAfter, ExternallyManaged: h.External, CAName: h.CA, Missing: h.Missing}
 			if h.Missing {
@@ -380,8 +380,8 @@ func TestRenewRefuses(t *testing.T) {
 		spoil            func(node)
 		now              time.Time
 	}{
-		{"an external CA's", "apiserver", "the CA " + dir + "ca.crt has no key here, it is managed externally", func(n node) { n.remove(dir + "ca.key") }, start},
-		{"a kubeconfig's external CA", "admin.conf", "has no key here", func(n node) { n.remove(dir + "ca.key") }, start},
+		{"an external CA's", "apiserver", "the CA " + dir + "ca.crt is not on this host, it is managed externally", func(n node) { n.remove(dir + "ca.key") }, start},
+		{"a kubeconfig's external CA", "admin.conf", "is not on this host", func(n node) { n.remove(dir + "ca.key") }, start},
 		{"what is not there", "scheduler.conf", "/etc/kubernetes/scheduler.conf does not exist", func(n node) { n.remove("/etc/kubernetes/scheduler.conf") }, start},
 		{"without a CA", "etcd-peer", "its CA, " + dir + "etcd/ca.crt, does not exist", func(n node) { n.remove(dir + "etcd/ca.crt") }, start},
 		{"below an expired CA", "apiserver", dir + "ca.crt exists but cannot be used: it expired", func(node) {}, start.Add(2 * config.CACertificateValidity)},
@@ -460,7 +460,7 @@ func TestRequestsEqualKubeadm(t *testing.T) {
 				t.Errorf("kubeadm makes %d files, we make %d", len(a), len(b))
 			}
 
-			if _, err := pki.Requests(cfg, ours.fs(), "/conf"); err == nil || !strings.Contains(err.Error(), dir+"apiserver.key exists") || !strings.Contains(err.Error(), "/conf/kubelet.conf exists") {
+			if _, err := pki.Requests(cfg, ours.fs(), "/conf"); err == nil || !strings.Contains(err.Error(), dir+"apiserver.key already exists") || !strings.Contains(err.Error(), "/conf/kubelet.conf already exists") {
 				t.Errorf("a second time: %v", err)
 			}
 		})

@@ -15,19 +15,18 @@ import (
 	"airlift/installer/config"
 )
 
-// Ensure returns the files that are missing for the node to have the named
-// certificates and the service-account key pair ("sa"); without names, all.
-// The names are those of Names; etcd's are passed over with an external etcd.
+// Ensure returns the missing files of the named certificates and of the
+// service-account key pair ("sa"); without names, of all. The names are those of
+// Names; etcd's are ignored with an external etcd.
 //
-// A file that exists is never replaced: it is kept when it is valid for cfg at
-// the time now, and otherwise the error names it and says what is wrong. A key
-// without its certificate, as an interrupted run leaves it, gets one. A CA
-// whose key is absent is an external one: then all it signs must exist, and
-// with the cluster's CA the kubeconfigs too. A control plane that joins
-// (cfg.ControlPlane) makes no CA and no service-account key: it must have the
-// cluster's.
+// An existing file is never replaced: it is kept if it is valid for cfg at the
+// time now, and otherwise an error. A key without a certificate, which an
+// interrupted run leaves, gets one. A CA without its key is an external CA: all
+// certificates that it signs must exist, and for the cluster's CA the kubeconfigs
+// too. A joining control plane (cfg.ControlPlane) creates no CA and no
+// service-account key: it must have the cluster's.
 //
-// The error tells everything that is wrong at once.
+// The error lists everything that is wrong.
 func Ensure(cfg *config.Config, host fs.FS, now time.Time, names ...string) (Result, error) {
 	table, err := Certificates(cfg)
 	if err != nil {
@@ -60,8 +59,8 @@ func Ensure(cfg *config.Config, host fs.FS, now time.Time, names ...string) (Res
 	}
 	for _, name := range []string{"ca", "front-proxy-ca"} {
 		if len(names) == 0 && cfg.UploadCerts && e.authorities[name].external() {
-			e.add(fault.New(fault.Usage, "leave out --upload-certs, and copy the certificates to each control plane by hand",
-				"--upload-certs cannot share %s, which is not there: with an external CA nobody could use the rest", row(name).keyPath(cfg)))
+			e.add(fault.New(fault.Usage, "run without --upload-certs, and copy the certificates to each control plane yourself",
+				"--upload-certs cannot upload %s, which does not exist: with an external CA, a joining control plane could not use the other files", row(name).keyPath(cfg)))
 		}
 	}
 	if err := e.problems.err(); err != nil {
@@ -74,7 +73,7 @@ func Ensure(cfg *config.Config, host fs.FS, now time.Time, names ...string) (Res
 func known(names, list []string) error {
 	for _, name := range names {
 		if !slices.Contains(list, name) {
-			return fault.New(fault.Usage, "there are "+strings.Join(list, ", "), "unknown name %q", name)
+			return fault.New(fault.Usage, "the known names are "+strings.Join(list, ", "), "unknown name %q", name)
 		}
 	}
 	return nil
@@ -84,14 +83,14 @@ type ensurer struct {
 	cfg         *config.Config
 	host        fs.FS
 	now         time.Time
-	authorities map[string]authority // by name; without a certificate where it cannot be used
+	authorities map[string]authority // by name; without a certificate if it cannot be used
 	result      Result
 	problems    problems
 }
 
 func (e *ensurer) add(err error) { e.problems.add(err) }
 
-// signer looks at a CA that itself was not asked for, once.
+// signer loads, once, a CA that signs a requested certificate.
 func (e *ensurer) signer(name string) error {
 	if _, done := e.authorities[name]; done {
 		return nil
@@ -126,7 +125,7 @@ func (e *ensurer) authority(c Certificate) error {
 	}
 	made, err := newAuthority(e.cfg, c, key, e.now)
 	if err != nil {
-		return fmt.Errorf("making the certificate authority %s: %w", c.Name, err)
+		return fmt.Errorf("creating the certificate authority %s: %w", c.Name, err)
 	}
 	e.authorities[c.Name] = made
 	e.write(c, made.cert)
@@ -136,7 +135,7 @@ func (e *ensurer) authority(c Certificate) error {
 func (e *ensurer) leaf(c Certificate) error {
 	ca := e.authorities[c.CA]
 	if ca.cert == nil {
-		return nil // that is a problem already
+		return nil // recorded as a problem already
 	}
 	certPath, keyPath := c.certPath(e.cfg), c.keyPath(e.cfg)
 	certPEM, err := read(e.host, certPath)
@@ -158,7 +157,7 @@ func (e *ensurer) leaf(c Certificate) error {
 		}
 		cert, err := ca.issue(e.cfg, c, key, e.now)
 		if err != nil {
-			return fmt.Errorf("making the certificate %s: %w", c.Name, err)
+			return fmt.Errorf("creating the certificate %s: %w", c.Name, err)
 		}
 		e.write(c, cert)
 		return nil
@@ -172,8 +171,8 @@ func (e *ensurer) leaf(c Certificate) error {
 	return nil
 }
 
-// serviceAccountKey is the pair that signs and verifies service-account
-// tokens. It is no certificate: it does not expire and nobody signs it.
+// serviceAccountKey handles the key pair that signs and verifies service-account
+// tokens. It is not a certificate: it does not expire and is not signed.
 func (e *ensurer) serviceAccountKey() error {
 	sa := row("sa")
 	keyPath := sa.keyPath(e.cfg)
@@ -226,9 +225,9 @@ func (e *ensurer) writePublicKey(publicPath string, key crypto.Signer) error {
 	return nil
 }
 
-// key returns the key of a certificate that is to be made: the one that is
-// there, or a new one, which is put out before the certificate so that a run
-// stopped between the two leaves nothing that looks like an external CA's.
+// key returns the key of a certificate that will be created: the existing one, or
+// a new one. The key is written before the certificate, so that an interrupted
+// run leaves no certificate without a key, which would look like an external CA.
 func (e *ensurer) key(c Certificate, ca authority) (crypto.Signer, error) {
 	keyPath := c.keyPath(e.cfg)
 	existing, err := read(e.host, keyPath)
@@ -245,11 +244,11 @@ func (e *ensurer) key(c Certificate, ca authority) (crypto.Signer, error) {
 	}
 	key, err := newKey(algorithm(e.cfg, ca))
 	if err != nil {
-		return nil, fmt.Errorf("making %s: %w", keyPath, err)
+		return nil, fmt.Errorf("creating %s: %w", keyPath, err)
 	}
 	keyPEM, err := encodeKey(key)
 	if err != nil {
-		return nil, fmt.Errorf("making %s: %w", keyPath, err)
+		return nil, fmt.Errorf("creating %s: %w", keyPath, err)
 	}
 	e.result.Files = append(e.result.Files, File{Path: keyPath, Data: keyPEM, Mode: keyMode})
 	return key, nil
@@ -261,8 +260,8 @@ func (e *ensurer) write(c Certificate, cert *x509.Certificate) {
 
 func (e *ensurer) kept(paths ...string) { e.result.Kept = append(e.result.Kept, paths...) }
 
-// loadAuthority reads a CA from the host. Its cert is nil when the host has
-// none, its key is nil when the CA is an external one.
+// loadAuthority reads a CA from the host. Its cert is nil if the host has none,
+// its key is nil if the CA is external.
 func loadAuthority(cfg *config.Config, host fs.FS, c Certificate, now time.Time) (authority, error) {
 	certPath, keyPath := c.certPath(cfg), c.keyPath(cfg)
 	certPEM, err := read(host, certPath)
@@ -280,11 +279,11 @@ func loadAuthority(cfg *config.Config, host fs.FS, c Certificate, now time.Time)
 	if err != nil {
 		return authority{}, unusable(certPath, err)
 	}
-	// As for kubeadm, the first one signs; the others are those above it.
-	a := authority{cert: certs[0], more: certs[1:], path: certPath}
+	// As in kubeadm, the first certificate signs; the others are its issuers.
+	a := authority{cert: certs[0], issuers: certs[1:], path: certPath}
 	switch {
 	case !a.cert.IsCA:
-		return authority{}, unusable(certPath, errors.New("it is not a certificate authority's"))
+		return authority{}, unusable(certPath, errors.New("it is not a CA certificate"))
 	case a.cert.KeyUsage != 0 && a.cert.KeyUsage&x509.KeyUsageCertSign == 0:
 		return authority{}, unusable(certPath, errors.New("it may not be used to sign certificates"))
 	}
@@ -303,8 +302,8 @@ func loadAuthority(cfg *config.Config, host fs.FS, c Certificate, now time.Time)
 	return a, nil
 }
 
-// check says whether an existing certificate does what c wants: valid now,
-// signed by ca, for its names, addresses and usages, and with its key.
+// check fails if an existing certificate does not match c: it must be valid now,
+// signed by ca, for all names, addresses and usages, and with its key.
 func check(c Certificate, certPEM, keyPEM []byte, ca authority, now time.Time, certPath, keyPath string) error {
 	certs, err := parseCerts(certPEM)
 	if err != nil {
@@ -366,18 +365,18 @@ func current(cert *x509.Certificate, now time.Time) error {
 }
 
 func unusable(file string, reason error) error {
-	return fault.New(fault.Failure, "replace "+file+", or remove it (and what was made with it) to have it made anew; check the clock if the dates look right",
+	return fault.New(fault.Failure, "replace "+file+"; or remove it and everything signed with it, so that Airlift creates them again; check the clock if the dates look right",
 		"%s exists but cannot be used: %w", file, reason)
 }
 
-func halfPair(have, lack string) error {
-	return fault.New(fault.Failure, "put "+lack+" in place, or remove "+have+" to have both made anew",
-		"%s exists but %s does not", have, lack)
+func halfPair(have, missing string) error {
+	return fault.New(fault.Failure, "provide "+missing+", or remove "+have+" so that Airlift creates both again",
+		"%s exists but %s does not", have, missing)
 }
 
 func missing(file string, ca authority) error {
-	return fault.New(fault.Failure, "have it signed by that CA and put it in place ('install certs generate-csr' makes the requests), or provide the CA's key",
-		"%s does not exist and cannot be made: the CA %s has no key here", file, ca.path)
+	return fault.New(fault.Failure, "have that CA sign it and put it there ('install certs generate-csr' creates the requests), or provide the CA's key",
+		"%s does not exist and cannot be created: the key of the CA %s is not on this host", file, ca.path)
 }
 
 func noAuthority(file string, cfg *config.Config) error {
@@ -393,7 +392,7 @@ func noSharedKey(file string) error {
 	return fault.New(fault.Failure, sharedHint, "%s does not exist; all control planes share it", file)
 }
 
-// problems are the things that are wrong with a node's files.
+// problems are the errors of a node's files.
 type problems []error
 
 func (p *problems) add(err error) {
@@ -404,8 +403,8 @@ func (p *problems) add(err error) {
 	}
 }
 
-// err is nil without problems, and one error for all of them otherwise. Its
-// hint is theirs where they have one cause.
+// err returns nil, or one error for all problems. It has their hint if all have
+// the same one.
 func (p problems) err() error {
 	switch len(p) {
 	case 0:
@@ -416,13 +415,13 @@ func (p problems) err() error {
 	hint := fault.Hint(p[0])
 	for _, err := range p[1:] {
 		if fault.Hint(err) != hint {
-			hint = "put what is missing in place, and replace or remove what cannot be used"
+			hint = "provide the missing files, and replace or remove those that cannot be used"
 		}
 	}
 	return fault.Wrap(several(p), fault.Failure, hint)
 }
 
-// several errors, told as a list.
+// several errors, printed as a list.
 type several []error
 
 func (s several) Error() string {

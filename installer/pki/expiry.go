@@ -12,29 +12,28 @@ import (
 	"airlift/installer/config"
 )
 
-// A Held is a certificate that a control plane holds: when it ends, and who
-// can renew it.
-type Held struct {
+// An Expiration is a certificate of a control plane: when it expires, and who can
+// renew it.
+type Expiration struct {
 	// Name is kubeadm's name for it: "apiserver", "admin.conf".
 	Name string
-	// File it is in: a certificate's, or a kubeconfig.
+	// File has the certificate: its own file, or a kubeconfig.
 	File string
-	// CA is the name of the CA that signs it; "" for a CA.
+	// CA is the name of the CA that signed it; "" for a CA.
 	CA string
-	// NotAfter is when it ends, in UTC.
+	// NotAfter is when it expires, in UTC.
 	NotAfter time.Time
-	// External says that the key of the CA is not on this host, so that the
+	// External is set if the key of the CA is not on this host, so that the
 	// certificate cannot be renewed here.
 	External bool
-	// Missing says that there is no such file.
+	// Missing is set if the file does not exist.
 	Missing bool
 }
 
-// Expirations tells of all certificates that a control plane holds, expired or
-// not, and of its CAs, each list sorted by name. A file that cannot be read as
-// what it should be is an error.
-func Expirations(cfg *config.Config, host fs.FS) (certificates, authorities []Held, err error) {
-	for _, h := range held(cfg) {
+// Expirations lists all certificates of a control plane, expired or not, and its
+// CAs, each sorted by name. A malformed file is an error.
+func Expirations(cfg *config.Config, host fs.FS) (certificates, authorities []Expiration, err error) {
+	for _, h := range expiring(cfg) {
 		if err := h.look(cfg, host); err != nil {
 			return nil, nil, err
 		}
@@ -65,29 +64,29 @@ func RenewableNames() []string {
 	return list
 }
 
-// RenewableDoc says what a name of RenewableNames stands for.
+// RenewableDoc describes a name of RenewableNames.
 func RenewableDoc(name string) string { return Doc(strings.TrimSuffix(name, ".conf")) }
 
-// held lists the CAs and all certificates below them, sorted by name.
-func held(cfg *config.Config) []Held {
-	var list []Held
+// expiring lists the CAs and all certificates that they sign, sorted by name.
+func expiring(cfg *config.Config) []Expiration {
+	var list []Expiration
 	for _, c := range fixed(cfg) {
-		list = append(list, Held{Name: c.Name, File: c.certPath(cfg), CA: c.CA})
+		list = append(list, Expiration{Name: c.Name, File: c.certPath(cfg), CA: c.CA})
 	}
 	for _, name := range KubeconfigNames() {
 		if name != "kubelet" {
 			file := name + ".conf"
-			list = append(list, Held{Name: file, File: path.Join(config.KubernetesDir, file), CA: "ca"})
+			list = append(list, Expiration{Name: file, File: path.Join(config.KubernetesDir, file), CA: "ca"})
 		}
 	}
-	slices.SortFunc(list, func(a, b Held) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(list, func(a, b Expiration) int { return strings.Compare(a.Name, b.Name) })
 	return list
 }
 
-func (h *Held) isKubeconfig() bool { return strings.HasSuffix(h.Name, ".conf") }
+func (h *Expiration) isKubeconfig() bool { return strings.HasSuffix(h.Name, ".conf") }
 
-// look fills in what the files on the host say.
-func (h *Held) look(cfg *config.Config, host fs.FS) error {
+// look reads the certificate's expiration from the host.
+func (h *Expiration) look(cfg *config.Config, host fs.FS) error {
 	data, err := read(host, h.File)
 	if err != nil {
 		return err
@@ -110,14 +109,14 @@ func (h *Held) look(cfg *config.Config, host fs.FS) error {
 }
 
 // parse finds the certificate in the file's content.
-func (h *Held) parse(data []byte) (*x509.Certificate, error) {
+func (h *Expiration) parse(data []byte) (*x509.Certificate, error) {
 	if h.isKubeconfig() {
 		_, u, err := parseKubeconfig(h.File, data)
 		if err != nil {
 			return nil, err
 		}
 		if data = u.CertData; data == nil {
-			return nil, unusable(h.File, errors.New("its user has no client certificate in it"))
+			return nil, unusable(h.File, errors.New("its user has no embedded client certificate"))
 		}
 	}
 	certs, err := parseCerts(data)
@@ -127,7 +126,7 @@ func (h *Held) parse(data []byte) (*x509.Certificate, error) {
 	return certs[0], nil
 }
 
-// isExternal says whether a CA's certificate is on the host without its key.
+// isExternal reports whether the host has a CA's certificate without its key.
 func isExternal(cfg *config.Config, host fs.FS, ca Certificate) (bool, error) {
 	certPEM, err := read(host, ca.certPath(cfg))
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"airlift/fault"
 )
 
-// A File is to be written to the host. With Link set it is a symbolic link to
+// A File is a file to write to the host. With Link set, it is a symbolic link to
 // Link and has no Data.
 type File struct {
 	Path string // absolute
@@ -20,10 +20,10 @@ type File struct {
 	Link string
 }
 
-// A Result says what a node's files must become.
+// A Result is the wanted state of a node's files.
 type Result struct {
 	Files []File   // to be written, in this order
-	Kept  []string // found on the host, valid, and to be left as they are
+	Kept  []string // existing valid files, which are not changed
 }
 
 // modes as in client-go's util/cert and util/keyutil
@@ -32,7 +32,7 @@ const (
 	keyMode  fs.FileMode = 0o600
 )
 
-// read returns the file's content, or nil when the host does not have it.
+// read returns the file's content, or nil if it does not exist.
 func read(host fs.FS, absolute string) ([]byte, error) {
 	data, err := fs.ReadFile(host, strings.TrimPrefix(absolute, "/"))
 	switch path := (*fs.PathError)(nil); {
@@ -41,7 +41,7 @@ func read(host fs.FS, absolute string) ([]byte, error) {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, nil
 	case errors.As(err, &path):
-		err = path.Err // its path begins at the file system's root
+		err = path.Err // without its relative path
 	}
 	hint := ""
 	if errors.Is(err, fs.ErrPermission) {
@@ -50,8 +50,8 @@ func read(host fs.FS, absolute string) ([]byte, error) {
 	return nil, fault.New(fault.Failure, hint, "reading %s: %w", absolute, err)
 }
 
-// Overlay shows files on top of host, as if they had been written: later
-// steps of a dry run read what earlier ones would have made.
+// Overlay returns host with files added, as if they had been written: in a dry
+// run, later steps read the files of earlier ones.
 func Overlay(host fs.FS, files ...File) fs.FS {
 	o := overlay{host: host, files: make(map[string]File, len(files))}
 	for _, f := range files {

@@ -18,35 +18,35 @@ import (
 	"airlift/installer/config"
 )
 
-// DefaultAlgorithm of new keys. kubeadm's default is RSA-2048; an ECDSA key
-// is made in microseconds instead of a second on a small machine, makes every
-// TLS handshake cheaper, and is as strong as RSA-3072.
+// DefaultAlgorithm is the algorithm of new keys. kubeadm's default is RSA-2048.
+// On a small machine, an ECDSA key takes microseconds instead of a second; it
+// makes every TLS handshake cheaper, and is as strong as RSA-3072.
 const DefaultAlgorithm = "ECDSA-P256"
 
-// algorithm is what a new key below the CA ca is made with. Where the
-// configuration does not say, as kubeadm v1beta3's cannot, the key is of the
-// CA's kind: so a control plane that joins a cluster of RSA keys gets RSA keys.
-// ca is the zero authority for a key that no CA stands above.
+// algorithm is the algorithm of a new key for a certificate of ca. If the
+// configuration does not set one, as with kubeadm's v1beta3, it is that of the
+// CA's key, so that a control plane that joins a cluster with RSA keys gets RSA
+// keys. ca is the zero authority for a key without a CA.
 func algorithm(cfg *config.Config, ca authority) string {
 	if cfg.EncryptionAlgorithm != "" {
 		return cfg.EncryptionAlgorithm
 	}
-	if ecdsaKeys, said := cfg.FeatureGates["PublicKeysECDSA"]; said {
-		// v1beta3's way to say it.
+	if ecdsaKeys, set := cfg.FeatureGates["PublicKeysECDSA"]; set {
+		// The field's predecessor in v1beta3.
 		if ecdsaKeys {
 			return "ECDSA-P256"
 		}
 		return "RSA-2048"
 	}
 	if ca.cert != nil {
-		return algorithmBelow(ca.cert.PublicKey)
+		return algorithmFor(ca.cert.PublicKey)
 	}
 	return DefaultAlgorithm
 }
 
-// algorithmBelow is the kind of key that goes with a CA's: its own, but for
-// the long RSA keys that people give to CAs.
-func algorithmBelow(public crypto.PublicKey) string {
+// algorithmFor is the algorithm for certificates of a CA with this public key: the
+// same, but RSA-2048 also for the longer RSA keys that CAs may have.
+func algorithmFor(public crypto.PublicKey) string {
 	kind := algorithmOf(public)
 	if strings.HasPrefix(kind, "RSA") {
 		return "RSA-2048"
@@ -54,7 +54,7 @@ func algorithmBelow(public crypto.PublicKey) string {
 	return kind
 }
 
-// algorithmOf names a key's kind, the nearest where there is no name for it.
+// algorithmOf is the name of a key's algorithm, or the nearest name.
 func algorithmOf(public crypto.PublicKey) string {
 	switch k := public.(type) {
 	case *ecdsa.PublicKey:
@@ -74,7 +74,7 @@ func algorithmOf(public crypto.PublicKey) string {
 	return DefaultAlgorithm
 }
 
-// newKey makes a key; algorithm is one of kubeadm v1beta4's names.
+// newKey generates a key; algorithm is one of kubeadm v1beta4's names.
 func newKey(algorithm string) (crypto.Signer, error) {
 	switch algorithm {
 	case "ECDSA-P256":
@@ -140,15 +140,15 @@ func parseKey(data []byte) (crypto.Signer, error) {
 		case *rsa.PrivateKey:
 			return key, nil
 		}
-		return nil, fmt.Errorf("it holds a %T, but only RSA and ECDSA keys can be used", key)
+		return nil, fmt.Errorf("it contains a %T, but only RSA and ECDSA keys can be used", key)
 	}
-	return nil, errors.New("it holds no PEM private key")
+	return nil, errors.New("it contains no PEM private key")
 }
 
 func parsePublicKey(data []byte) (crypto.PublicKey, error) {
 	block, _ := pem.Decode(data)
 	if block == nil || block.Type != publicKeyType {
-		return nil, errors.New("it holds no PEM public key")
+		return nil, errors.New("it contains no PEM public key")
 	}
 	return x509.ParsePKIXPublicKey(block.Bytes)
 }
@@ -167,20 +167,20 @@ func parseCerts(data []byte) ([]*x509.Certificate, error) {
 		certs = append(certs, cert)
 	}
 	if len(certs) == 0 {
-		return nil, errors.New("it holds no PEM certificate")
+		return nil, errors.New("it contains no PEM certificate")
 	}
 	return certs, nil
 }
 
-// matches says whether a certificate's public key belongs to the private key.
+// matches reports whether a public key belongs to the private key.
 func matches(public crypto.PublicKey, key crypto.Signer) bool {
 	p, ok := public.(interface{ Equal(crypto.PublicKey) bool })
 	return ok && p.Equal(key.Public())
 }
 
-// CAHashes returns what `--discovery-token-ca-cert-hash` pins for each CA
-// certificate of a bundle: "sha256:" and the hex digest of its DER subject public
-// key info. A bundle has two while a cluster replaces its CA.
+// CAHashes returns the values of --discovery-token-ca-cert-hash for the CA
+// certificates of a bundle: "sha256:" and the hexadecimal digest of the DER
+// subject public key info. A bundle has two while a cluster rotates its CA.
 func CAHashes(caPEM []byte) ([]string, error) {
 	certs, err := parseCerts(caPEM)
 	if err != nil {

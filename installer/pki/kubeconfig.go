@@ -58,8 +58,8 @@ type user struct {
 	Token    string `json:"token,omitempty"`
 }
 
-// newKubeconfig has one cluster, one user and the context USER@CLUSTER, as all
-// of kubeadm's.
+// newKubeconfig returns a kubeconfig with one cluster, one user and the context
+// USER@CLUSTER, as in all of kubeadm's.
 func newKubeconfig(server, clusterName string, caPEM []byte, userName string, u user) kubeconfig {
 	c := kubeconfig{
 		APIVersion: "v1", Kind: "Config",
@@ -72,7 +72,7 @@ func newKubeconfig(server, clusterName string, caPEM []byte, userName string, u 
 	return c
 }
 
-// encode cannot fail: the type holds strings and bytes only.
+// encode cannot fail: the type has only strings and bytes.
 func (k kubeconfig) encode() []byte {
 	data, err := yaml.Marshal(k)
 	if err != nil {
@@ -81,7 +81,7 @@ func (k kubeconfig) encode() []byte {
 	return data
 }
 
-// current returns what the current context points at.
+// current returns the cluster and the user of the current context.
 func (k kubeconfig) current() (cluster, user, error) {
 	for _, ctx := range k.Contexts {
 		if ctx.Name != k.CurrentContext {
@@ -95,13 +95,13 @@ func (k kubeconfig) current() (cluster, user, error) {
 			}
 		}
 	}
-	return cluster{}, user{}, fmt.Errorf("its current context %q names no context with a cluster and a user", k.CurrentContext)
+	return cluster{}, user{}, fmt.Errorf("its current context %q has no cluster and user", k.CurrentContext)
 }
 
-// identity is whom a kubeconfig speaks for.
+// identity is the user of a kubeconfig.
 type identity struct {
 	file string // below config.KubernetesDir
-	// servers are the URLs it may point at; a new one gets the first.
+	// servers are the allowed server URLs; a new file gets the first.
 	servers []string
 	client  Certificate
 }
@@ -109,7 +109,7 @@ type identity struct {
 // kubeconfigItems are kubeadm's sub-phases of `kubeconfig`, in its order.
 var kubeconfigItems = []item{
 	{name: "admin", doc: "the administrators' kubeconfig"},
-	{name: "super-admin", doc: "the kubeconfig that no permission holds back"},
+	{name: "super-admin", doc: "the super-admin's kubeconfig (system:masters)"},
 	{name: "kubelet", doc: "the kubelet's kubeconfig and its first certificate"},
 	{name: "controller-manager", doc: "the controller manager's kubeconfig"},
 	{name: "scheduler", doc: "the scheduler's kubeconfig"},
@@ -118,8 +118,8 @@ var kubeconfigItems = []item{
 // KubeconfigNames are the names that Kubeconfigs knows, in kubeadm's order.
 func KubeconfigNames() []string { return names(kubeconfigItems) }
 
-// kubeconfigsOf are those that a control plane must have once it is made. One
-// that joins has no super-admin.conf, and its kubelet asks for its own.
+// kubeconfigsOf are the kubeconfigs that a control plane must have. A joining one
+// has no super-admin.conf, and its kubelet requests its own certificate.
 func kubeconfigsOf(cfg *config.Config) []string {
 	if cfg.ControlPlane {
 		return []string{"admin", "controller-manager", "scheduler"}
@@ -127,33 +127,32 @@ func kubeconfigsOf(cfg *config.Config) []string {
 	return KubeconfigNames()
 }
 
-// identities are whom the kubeconfigs speak for. The controller manager and
-// the scheduler talk to the API server beside them, people to the control-plane
-// endpoint. The kubelet did so too until kubeadm turned it to the API server
-// beside it; both are right for a file that is there, as upgrades turn it.
+// identities are the users of the kubeconfigs. The controller manager and the
+// scheduler use the API server on their own host, people the control-plane
+// endpoint. The kubelet used the endpoint too, until kubeadm switched it to the
+// API server on its own host; an existing file may have either.
 func identities(cfg *config.Config) map[string]identity {
-	everybody, local := cfg.ServerURL(), cfg.LocalURL()
-	kubelets := []string{everybody, local}
+	shared, local := cfg.ServerURL(), cfg.LocalURL()
+	kubelets := []string{shared, local}
 	if cfg.ControlPlaneKubeletLocalMode() {
-		kubelets = []string{local, everybody}
+		kubelets = []string{local, shared}
 	}
 	of := func(file string, servers []string, name string, groups ...string) identity {
 		return identity{file, servers, Certificate{CommonName: name, Organizations: groups, Usages: clientAuth}}
 	}
 	return map[string]identity{
-		"admin":              of("admin.conf", []string{everybody}, "kubernetes-admin", ClusterAdminsGroup),
-		"super-admin":        of("super-admin.conf", []string{everybody}, "kubernetes-super-admin", systemPrivilegedGroup),
+		"admin":              of("admin.conf", []string{shared}, "kubernetes-admin", ClusterAdminsGroup),
+		"super-admin":        of("super-admin.conf", []string{shared}, "kubernetes-super-admin", systemPrivilegedGroup),
 		"kubelet":            of("kubelet.conf", kubelets, nodeUserPrefix+cfg.NodeRegistration.Name, nodesGroup),
 		"controller-manager": of("controller-manager.conf", []string{local}, "system:kube-controller-manager"),
 		"scheduler":          of("scheduler.conf", []string{local}, "system:kube-scheduler"),
 	}
 }
 
-// Kubeconfigs returns the named kubeconfigs that are missing. The names are
-// those of KubeconfigNames; without any, it is all of the control plane's and
-// the administrators', but not the kubelet's, which is KubeletClient's. The CA
-// must be on the host, or in an Overlay over it. Existing ones are kept or
-// refused as by Ensure, and the error tells of all.
+// Kubeconfigs returns the missing ones of the named kubeconfigs. The names are
+// those of KubeconfigNames; without names, it means all except the kubelet's,
+// which KubeletClient returns. The CA must be on the host, or in an Overlay. As in
+// Ensure, existing files are kept or an error, and the error lists all problems.
 func Kubeconfigs(cfg *config.Config, host fs.FS, now time.Time, names ...string) (Result, error) {
 	if err := known(names, KubeconfigNames()); err != nil {
 		return Result{}, err
@@ -202,24 +201,24 @@ func ensureKubeconfig(cfg *config.Config, host fs.FS, now time.Time, id identity
 	}
 	certPEM, keyPEM, err := issuePEM(cfg, ca, id.client, now)
 	if err != nil {
-		return Result{}, fmt.Errorf("making %s: %w", file, err)
+		return Result{}, fmt.Errorf("creating %s: %w", file, err)
 	}
 	data := newKubeconfig(id.servers[0], cfg.ClusterName, encodePEM(certType, ca.cert.Raw),
 		id.client.CommonName, user{CertData: certPEM, KeyData: keyPEM}).encode()
 	return Result{Files: []File{{Path: file, Data: data, Mode: keyMode}}}, nil
 }
 
-// KubeletCertFile is where the kubelet keeps its client certificate: a link to
-// the newest of its dated files, moved whenever it has rotated.
+// KubeletCertFile is the path of the kubelet's client certificate: a link to the
+// newest of its dated files, which the kubelet updates on each rotation.
 func KubeletCertFile(cfg *config.Config) string {
 	return path.Join(cfg.NodeRegistration.KubeletCertDir(), "kubelet-client-current.pem")
 }
 
-// KubeletClient returns the kubelet's first client certificate in the place
-// and form in which the kubelet itself keeps and rotates it, and a kubelet.conf
-// that points there. kubeadm puts the certificate into kubelet.conf, moves it
-// over in its kubelet-finalize phase and restarts the kubelet; the files end
-// up the same and the restart is saved.
+// KubeletClient returns the kubelet's first client certificate, in the file and
+// format in which the kubelet itself rotates it, and a kubelet.conf that refers to
+// it. kubeadm embeds the certificate in kubelet.conf, moves it to that file in its
+// phase kubelet-finalize and restarts the kubelet. The resulting files are the
+// same, without the restart.
 func KubeletClient(cfg *config.Config, host fs.FS, now time.Time) (Result, error) {
 	ca, err := clusterCA(cfg, host, now)
 	if err != nil {
@@ -258,10 +257,10 @@ func KubeletClient(cfg *config.Config, host fs.FS, now time.Time) (Result, error
 		}
 		certPEM, keyPEM, err := issuePEM(cfg, ca, id.client, now)
 		if err != nil {
-			return Result{}, fmt.Errorf("making the kubelet's client certificate: %w", err)
+			return Result{}, fmt.Errorf("creating the kubelet's client certificate: %w", err)
 		}
-		// The name is the one client-go's certificate store would give
-		// it (util/certificate/certificate_store.go).
+		// The name is that of client-go's certificate store
+		// (util/certificate/certificate_store.go).
 		dated := path.Join(path.Dir(certFile), "kubelet-client-"+now.Format("2006-01-02-15-04-05")+".pem")
 		result.Files = append(result.Files,
 			File{Path: dated, Data: append(certPEM, keyPEM...), Mode: keyMode},
@@ -273,8 +272,8 @@ func KubeletClient(cfg *config.Config, host fs.FS, now time.Time) (Result, error
 	return result, nil
 }
 
-// NodeName is the name in the kubelet's client certificate, "" where there is
-// none. kubelet.conf refers to it, wherever the kubelet keeps it.
+// NodeName is the name in the kubelet's client certificate, to which kubelet.conf
+// refers; "" if there is none.
 func NodeName(host fs.FS) string {
 	var u user
 	file := config.KubernetesDir + "/kubelet.conf"
@@ -297,8 +296,8 @@ func NodeName(host fs.FS) string {
 	return name
 }
 
-// BootstrapKubeconfig is bootstrap-kubelet.conf: with it a joining kubelet asks
-// for its certificate. server is a URL.
+// BootstrapKubeconfig is bootstrap-kubelet.conf, with which a joining kubelet
+// requests its certificate. server is a URL.
 func BootstrapKubeconfig(server string, caPEM []byte, token string) []byte {
 	return newKubeconfig(server, "kubernetes", caPEM, "tls-bootstrap-token-user", user{Token: token}).encode()
 }
@@ -321,7 +320,7 @@ func clusterCA(cfg *config.Config, host fs.FS, now time.Time) (authority, error)
 	return ca, err
 }
 
-// issuePEM makes a key, certifies it and encodes both.
+// issuePEM generates a key, signs its certificate and encodes both.
 func issuePEM(cfg *config.Config, ca authority, c Certificate, now time.Time) (certPEM, keyPEM []byte, err error) {
 	key, err := newKey(algorithm(cfg, ca))
 	if err != nil {
@@ -335,7 +334,7 @@ func issuePEM(cfg *config.Config, ca authority, c Certificate, now time.Time) (c
 	return encodePEM(certType, cert.Raw), keyPEM, err
 }
 
-// parseKubeconfig returns what a file's current context points at.
+// parseKubeconfig returns the cluster and the user of a file's current context.
 func parseKubeconfig(file string, data []byte) (cluster, user, error) {
 	var k kubeconfig
 	if err := yaml.Unmarshal(data, &k); err != nil {
@@ -348,8 +347,8 @@ func parseKubeconfig(file string, data []byte) (cluster, user, error) {
 	return cl, u, nil
 }
 
-// checkKubeconfig says whether an existing kubeconfig trusts this CA, points
-// at the right server and can log in.
+// checkKubeconfig fails if an existing kubeconfig does not trust this CA, does not
+// point at an allowed server, or has no usable credentials.
 func checkKubeconfig(host fs.FS, file string, data []byte, id identity, ca authority, now time.Time) error {
 	cl, u, err := parseKubeconfig(file, data)
 	if err != nil {
@@ -365,7 +364,7 @@ func checkKubeconfig(host fs.FS, file string, data []byte, id identity, ca autho
 		return unusable(file, fmt.Errorf("reading its CA: %w", err))
 	}
 	if !ca.knows(trusted[0]) {
-		return unusable(file, fmt.Errorf("it trusts another CA than %s", ca.path))
+		return unusable(file, fmt.Errorf("it does not trust the CA %s", ca.path))
 	}
 	if !slices.Contains(id.servers, cl.Server) {
 		return unusable(file, fmt.Errorf("it points at %s, not at %s", cl.Server, strings.Join(slices.Compact(id.servers), " or ")))
@@ -390,12 +389,12 @@ func checkKubeconfig(host fs.FS, file string, data []byte, id identity, ca autho
 		return err
 	}
 	if !strings.HasPrefix(id.client.CommonName, nodeUserPrefix) {
-		return nil // people and controllers may go by other names
+		return nil // people and controllers may have other names
 	}
 	return checkName(id.client, u.CertData, file)
 }
 
-// checkName refuses a client certificate that speaks for somebody else.
+// checkName refuses a client certificate with another name.
 func checkName(c Certificate, certPEM []byte, file string) error {
 	certs, err := parseCerts(certPEM)
 	if err != nil {

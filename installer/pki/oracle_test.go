@@ -20,7 +20,7 @@ import (
 
 	"airlift/installer/config"
 	"airlift/installer/pki"
-	"airlift/installer/render/oracle"
+	"airlift/scripts/oracle"
 )
 
 // TestEqualsKubeadm compares every certificate, key and kubeconfig with those

@@ -13,7 +13,7 @@ import (
 	"airlift/fault"
 	"airlift/installer/config"
 	"airlift/installer/pki"
-	"airlift/installer/render/oracle"
+	"airlift/scripts/oracle"
 )
 
 // TestOneByOne makes everything by its name, in kubeadm's order, and comes to
@@ -118,14 +118,14 @@ func TestExternalCATellsAll(t *testing.T) {
 		t.Fatal("it was accepted")
 	}
 	for _, file := range gone {
-		if !strings.Contains(err.Error(), "\n  - "+file+" does not exist and cannot be made") {
+		if !strings.Contains(err.Error(), "\n  - "+file+" does not exist and cannot be created") {
 			t.Errorf("%s is not told of in\n%s", file, err)
 		}
 	}
 	if n := strings.Count(err.Error(), "\n  - "); n != len(gone) || !strings.HasPrefix(err.Error(), "6 of this node's certificates") {
 		t.Errorf("%d are told of, want %d:\n%s", n, len(gone), err)
 	}
-	if !strings.Contains(fault.Hint(err), "generate-csr") && !strings.Contains(fault.Hint(err), "put what is missing in place") {
+	if !strings.Contains(fault.Hint(err), "generate-csr") && !strings.Contains(fault.Hint(err), "provide the missing files") {
 		t.Errorf("the hint is %q", fault.Hint(err))
 	}
 }
@@ -138,7 +138,7 @@ func TestExternalCAIsNotUploaded(t *testing.T) {
 	n.init(cfg, start)
 	n.remove(dir + "front-proxy-ca.key")
 	_, err := pki.Ensure(cfg, n.fs(), start)
-	if err == nil || !strings.Contains(err.Error(), "--upload-certs cannot share "+dir+"front-proxy-ca.key") || fault.ExitCode(err) != fault.Usage {
+	if err == nil || !strings.Contains(err.Error(), "--upload-certs cannot upload "+dir+"front-proxy-ca.key") || fault.ExitCode(err) != fault.Usage {
 		t.Error(err)
 	}
 	cfg.UploadCerts = false
@@ -157,7 +157,7 @@ func TestImpossibleClock(t *testing.T) {
 		"kubeconfigs": func() (pki.Result, error) { return pki.Kubeconfigs(testConfig(), n.fs(), then) },
 		"renewal":     func() (pki.Result, error) { return pki.Renew(testConfig(), n.fs(), then, "apiserver") },
 	} {
-		if result, err := run(); err == nil || !strings.Contains(err.Error(), "clock says 1970-01-01T") || fault.Hint(err) == "" || len(result.Files) > 0 {
+		if result, err := run(); err == nil || !strings.Contains(err.Error(), "clock shows 1970-01-01T") || fault.Hint(err) == "" || len(result.Files) > 0 {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -202,7 +202,7 @@ func TestBadFilesAreNamed(t *testing.T) {
 			n.write(dir+"ca.crt", other.read(dir+"ca.crt"))
 			n.write(dir+"ca.key", other.read(dir+"ca.key"))
 		}},
-		{name: "no CA in the CA's place", file: dir + "ca.crt", says: "not a certificate authority", spoil: func(n node) {
+		{name: "no CA in the CA's place", file: dir + "ca.crt", says: "not a CA certificate", spoil: func(n node) {
 			n.write(dir+"ca.crt", n.read(dir+"apiserver.crt"))
 		}},
 		{name: "new address", file: dir + "apiserver.crt", says: "not valid for the address 10.0.0.99",
@@ -225,10 +225,10 @@ func TestBadFilesAreNamed(t *testing.T) {
 		{name: "public key of another pair", file: dir + "sa.pub", says: "does not belong to the key " + dir + "sa.key", spoil: func(n node) {
 			n.write(dir+"sa.pub", other.read(dir+"sa.pub"))
 		}},
-		{name: "external CA with something missing", file: dir + "apiserver.crt", says: "the CA " + dir + "ca.crt has no key here", spoil: func(n node) {
+		{name: "external CA with something missing", file: dir + "apiserver.crt", says: "the CA " + dir + "ca.crt is not on this host", spoil: func(n node) {
 			n.remove(dir+"ca.key", dir+"apiserver.crt", dir+"apiserver.key")
 		}},
-		{name: "kubeconfig of another cluster", file: "/etc/kubernetes/admin.conf", says: "trusts another CA", spoil: func(n node) {
+		{name: "kubeconfig of another cluster", file: "/etc/kubernetes/admin.conf", says: "does not trust the CA", spoil: func(n node) {
 			n.write("/etc/kubernetes/admin.conf", other.read("/etc/kubernetes/admin.conf"))
 		}},
 		{name: "kubeconfig for another server", file: "/etc/kubernetes/admin.conf", says: "points at https://10.0.0.11:6443, not at https://10.0.0.100:6443",

@@ -17,16 +17,15 @@ import (
 	"airlift/installer/config"
 )
 
-// Renew makes a certificate of RenewableNames anew, with a new key: for the
-// same subject, names, addresses and usages, whether it has expired or not.
-// A kubeconfig keeps all else that is in it, but trusts the CA of now.
+// Renew renews a certificate of RenewableNames, expired or not, with a new key and
+// the same subject, names, addresses and usages. A kubeconfig keeps its other
+// contents, but gets the current CA.
 //
-// The key is of the kind that cfg asks for and otherwise, unlike kubeadm's, of
-// the old one's: v1beta3 has no field for the kind, so that a cluster of ECDSA
-// keys would turn into one of RSA keys file by file.
+// The key has cfg's algorithm, or, unlike in kubeadm, that of the old key:
+// v1beta3 has no field for the algorithm, so a cluster with ECDSA keys would get
+// RSA keys one by one.
 //
-// Without the CA's key, without the file, or under a CA that has itself
-// expired, the error says so.
+// A missing file, a CA without its key, and an expired CA are errors.
 func Renew(cfg *config.Config, host fs.FS, now time.Time, name string) (Result, error) {
 	if err := known([]string{name}, RenewableNames()); err != nil {
 		return Result{}, err
@@ -34,10 +33,10 @@ func Renew(cfg *config.Config, host fs.FS, now time.Time, name string) (Result, 
 	if err := checkClock(now); err != nil {
 		return Result{}, err
 	}
-	all := held(cfg)
-	i := slices.IndexFunc(all, func(h Held) bool { return h.Name == name })
+	all := expiring(cfg)
+	i := slices.IndexFunc(all, func(h Expiration) bool { return h.Name == name })
 	if i < 0 {
-		return Result{}, fault.New(fault.Failure, "renew it where etcd's certificates are made", "%s is not this cluster's: etcd is an external one", name)
+		return Result{}, fault.New(fault.Failure, "renew it where etcd's certificates are managed", "%s does not belong to this cluster: etcd is external", name)
 	}
 	h := all[i]
 	data, err := read(host, h.File)
@@ -45,7 +44,7 @@ func Renew(cfg *config.Config, host fs.FS, now time.Time, name string) (Result, 
 		return Result{}, err
 	}
 	if data == nil {
-		return Result{}, fault.New(fault.Failure, "'install init phase' and 'install join phase' make files that are missing",
+		return Result{}, fault.New(fault.Failure, "create missing files with 'install init phase' or 'install join phase'",
 			"%s does not exist", h.File)
 	}
 	old, err := h.parse(data)
@@ -57,13 +56,13 @@ func Renew(cfg *config.Config, host fs.FS, now time.Time, name string) (Result, 
 	case err != nil:
 		return Result{}, err
 	case ca.cert == nil:
-		return Result{}, fault.New(fault.Failure, "name the right folder with --cert-dir", "%s cannot be renewed: its CA, %s, does not exist", h.File, row(h.CA).certPath(cfg))
+		return Result{}, fault.New(fault.Failure, "give the right directory with --cert-dir", "%s cannot be renewed: its CA, %s, does not exist", h.File, row(h.CA).certPath(cfg))
 	case ca.external():
-		return Result{}, fault.New(fault.Failure, "have a new one signed where that CA is kept ('install certs generate-csr' makes the requests), or provide the CA's key",
-			"%s cannot be renewed here: the CA %s has no key here, it is managed externally", h.File, ca.path)
+		return Result{}, fault.New(fault.Failure, "have that CA sign a new one ('install certs generate-csr' creates the requests), or provide the CA's key",
+			"%s cannot be renewed here: the key of the CA %s is not on this host, it is managed externally", h.File, ca.path)
 	}
 
-	c := likeness(cfg, name, old)
+	c := renewed(cfg, name, old)
 	kind := cfg.EncryptionAlgorithm
 	if kind == "" {
 		kind = algorithmOf(old.PublicKey)
@@ -94,9 +93,9 @@ func Renew(cfg *config.Config, host fs.FS, now time.Time, name string) (Result, 
 	}}, nil
 }
 
-// likeness is what a renewed certificate takes over from the old one: what
-// kubeadm takes over.
-func likeness(cfg *config.Config, name string, old *x509.Certificate) Certificate {
+// renewed is the profile of a renewed certificate: as in kubeadm, that of the old
+// certificate.
+func renewed(cfg *config.Config, name string, old *x509.Certificate) Certificate {
 	c := Certificate{
 		Name:          name,
 		CommonName:    old.Subject.CommonName,
@@ -112,8 +111,7 @@ func likeness(cfg *config.Config, name string, old *x509.Certificate) Certificat
 	if _, err := version.ParseSemantic(cfg.KubernetesVersion); err != nil || KubeletClientByName(cfg.KubernetesVersion) {
 		return c
 	}
-	// Clusters made before v1.29 gave these clients all rights, for want of
-	// a better group.
+	// In clusters from before v1.29, these clients are in system:masters.
 	switch name {
 	case "apiserver-kubelet-client":
 		c.Organizations = slices.DeleteFunc(c.Organizations, func(o string) bool { return o == systemPrivilegedGroup })
@@ -126,9 +124,8 @@ func likeness(cfg *config.Config, name string, old *x509.Certificate) Certificat
 	return c
 }
 
-// withClient puts a CA and a client's certificate and key into the current
-// context of a kubeconfig, which must have been parsed before, and leaves
-// everything else in it as it is.
+// withClient sets the CA and the client certificate and key in the current context
+// of a valid kubeconfig, and keeps everything else.
 func withClient(data, caPEM, certPEM, keyPEM []byte) ([]byte, error) {
 	var doc map[string]any
 	if err := yaml.Unmarshal(data, &doc); err != nil {
@@ -156,7 +153,7 @@ func withClient(data, caPEM, certPEM, keyPEM []byte) ([]byte, error) {
 	return yaml.Marshal(doc)
 }
 
-// named returns what a kubeconfig's list holds under a name.
+// named returns the entry of a kubeconfig's list with this name.
 func named(doc map[string]any, list, field string, name any) (map[string]any, error) {
 	entries, _ := doc[list].([]any)
 	for _, entry := range entries {
@@ -169,9 +166,9 @@ func named(doc map[string]any, list, field string, name any) (map[string]any, er
 	return nil, fmt.Errorf("its %s have no %q", list, name)
 }
 
-// Restart names the static pods that go on with what they had read until they
-// are restarted after a renewal of the named certificates, sorted. For the
-// administrators' kubeconfigs and the health checks' certificate there is none.
+// Restart returns the static pods, sorted, that use the old certificates until
+// they are restarted after a renewal of the named ones. There is none for the
+// administrators' kubeconfigs and for the certificate of etcd's health checks.
 func Restart(names ...string) []string {
 	var pods []string
 	for _, name := range names {

@@ -15,14 +15,14 @@ import (
 	"airlift/installer/config"
 )
 
-// Requests returns, for each certificate that a control plane needs, a new key
-// and a signing request for a CA whose key is elsewhere; and for each
-// kubeconfig, in the folder kubeconfigDir, the file with its key but without
-// its certificate, with the request beside it as FILE.csr. A kubeconfig holds
-// the CA where ca.crt is on the host already.
+// Requests returns, for each certificate of a control plane, a new key and a
+// certificate signing request for an external CA; and for each kubeconfig, in the
+// directory kubeconfigDir, the file with its key but without its certificate, and
+// next to it the request as FILE.csr. A kubeconfig contains the CA if ca.crt is on
+// the host.
 //
-// A key, request or kubeconfig that exists is an error: a certificate may have
-// been made for it.
+// An existing key, request or kubeconfig is an error: it may already have a
+// certificate.
 func Requests(cfg *config.Config, host fs.FS, kubeconfigDir string) (Result, error) {
 	table, err := Certificates(cfg)
 	if err != nil {
@@ -54,7 +54,7 @@ func Requests(cfg *config.Config, host fs.FS, kubeconfigDir string) (Result, err
 		file := path.Join(kubeconfigDir, id.file)
 		server := id.servers[0]
 		if name == "kubelet" {
-			server = cfg.ServerURL() // where kubeadm's generate-csr points it, in all versions
+			server = cfg.ServerURL() // as kubeadm's generate-csr does in all versions
 		}
 		r.write(file, newKubeconfig(server, cfg.ClusterName, caPEM, id.client.CommonName, user{KeyData: key}).encode())
 		r.write(file+".csr", csr)
@@ -72,34 +72,34 @@ type requester struct {
 	problems problems
 }
 
-// write puts a file out that must not exist.
+// write adds a file that must not exist yet.
 func (r *requester) write(file string, data []byte) {
 	existing, err := read(r.host, file)
 	if err == nil && existing != nil {
-		err = fault.New(fault.Failure, "move what is there away, or name other folders with --cert-dir and --kubeconfig-dir", "%s exists", file)
+		err = fault.New(fault.Failure, "move the existing files away, or give other directories with --cert-dir and --kubeconfig-dir", "%s already exists", file)
 	}
 	r.problems.add(err)
 	r.result.Files = append(r.result.Files, File{Path: file, Data: data, Mode: keyMode})
 }
 
-// request makes a key and asks for a certificate for it, both in PEM.
+// request creates a key and a certificate signing request, both in PEM.
 func (r *requester) request(c Certificate) (keyPEM, csrPEM []byte, err error) {
 	key, err := newKey(algorithm(r.cfg, authority{}))
 	if err != nil {
-		return nil, nil, fmt.Errorf("making the key of %s: %w", c.CommonName, err)
+		return nil, nil, fmt.Errorf("creating the key of %s: %w", c.CommonName, err)
 	}
 	if keyPEM, err = encodeKey(key); err != nil {
-		return nil, nil, fmt.Errorf("making the key of %s: %w", c.CommonName, err)
+		return nil, nil, fmt.Errorf("creating the key of %s: %w", c.CommonName, err)
 	}
 	der, err := newRequest(c, key)
 	if err != nil {
-		return nil, nil, fmt.Errorf("making the request for %s: %w", c.CommonName, err)
+		return nil, nil, fmt.Errorf("creating the request for %s: %w", c.CommonName, err)
 	}
 	return keyPEM, encodePEM(requestType, der), nil
 }
 
-// newRequest asks for what c says. The usages are the CA's to give, as for
-// kubeadm: a request has no field for them that CAs agree on.
+// newRequest creates a certificate signing request for c. As in kubeadm, the CA
+// chooses the usages: a request has no common field for them.
 func newRequest(c Certificate, key crypto.Signer) ([]byte, error) {
 	template := &x509.CertificateRequest{
 		Subject:  pkix.Name{CommonName: c.CommonName, Organization: c.Organizations},
@@ -111,19 +111,19 @@ func newRequest(c Certificate, key crypto.Signer) ([]byte, error) {
 	return x509.CreateCertificateRequest(rand.Reader, template, key)
 }
 
-// A User is somebody who gets a kubeconfig.
+// A User is a person or a program that gets a kubeconfig.
 type User struct {
 	Name   string
 	Groups []string // the certificate's organizations
-	// Token takes the place of a certificate where it is set.
+	// Token, if set, replaces the certificate.
 	Token string
 	// Validity of the certificate, from now on.
 	Validity time.Duration
 }
 
-// UserKubeconfig makes a kubeconfig for somebody: with a new client
-// certificate, or with a token of theirs. The CA must be on the host, with its
-// key unless a token is used.
+// UserKubeconfig creates a kubeconfig for a user, with a new client certificate or
+// with the user's token. The CA must be on the host, with its key unless a token
+// is used.
 func UserKubeconfig(cfg *config.Config, host fs.FS, now time.Time, u User) ([]byte, error) {
 	ca, err := clusterCA(cfg, host, now)
 	if err != nil {
@@ -134,14 +134,14 @@ func UserKubeconfig(cfg *config.Config, host fs.FS, now time.Time, u User) ([]by
 		return newKubeconfig(cfg.ServerURL(), cfg.ClusterName, caPEM, u.Name, user{Token: u.Token}).encode(), nil
 	}
 	if ca.external() {
-		return nil, fault.New(fault.Failure, "have a client certificate signed where that CA is kept, or give the user a token with --token",
-			"no certificate can be made for %q: the CA %s has no key here", u.Name, ca.path)
+		return nil, fault.New(fault.Failure, "have that CA sign a client certificate, or give the user a token with --token",
+			"no certificate can be created for %q: the key of the CA %s is not on this host", u.Name, ca.path)
 	}
 	limited := *cfg
 	limited.CertificateValidityPeriod = u.Validity
 	certPEM, keyPEM, err := issuePEM(&limited, ca, Certificate{CommonName: u.Name, Organizations: u.Groups, Usages: clientAuth}, now)
 	if err != nil {
-		return nil, fmt.Errorf("making a certificate for %q: %w", u.Name, err)
+		return nil, fmt.Errorf("creating a certificate for %q: %w", u.Name, err)
 	}
 	return newKubeconfig(cfg.ServerURL(), cfg.ClusterName, caPEM, u.Name, user{CertData: certPEM, KeyData: keyPEM}).encode(), nil
 }

@@ -11,12 +11,12 @@ import (
 	"airlift/installer/config"
 )
 
-// CheckShared says whether a control plane that is to join has what all of
-// them share: the CAs, the service-account key and, with an external etcd, the
-// client's certificate for it. A CA without its key is an external one: then
-// this node's own certificates, and with the cluster's CA its kubeconfigs, must
-// be there too, as nobody here can make them. Everything that is missing or
-// cannot be used is told at once.
+// CheckShared fails if a joining control plane does not have the files that all
+// control planes share: the CAs, the service-account key and, with an external
+// etcd, the client certificate for it. With an external CA, this node's own
+// certificates must exist too, and for the cluster's CA the kubeconfigs, because
+// they cannot be created here. The error lists everything that is missing or
+// cannot be used.
 func CheckShared(cfg *config.Config, host fs.FS, now time.Time) error {
 	joining := *cfg
 	joining.ControlPlane = true
@@ -43,18 +43,18 @@ func CheckShared(cfg *config.Config, host fs.FS, now time.Time) error {
 	return e.problems.err()
 }
 
-// checkEtcdClient looks at the files that an API server talks to an external
-// etcd with. Which CA signed the certificate is etcd's business: its servers
-// and its clients may have different ones.
+// checkEtcdClient checks the API server's files for an external etcd. It does not
+// check which CA signed the client certificate: etcd may use different CAs for
+// servers and clients.
 func checkEtcdClient(etcd *config.ExternalEtcd, host fs.FS, now time.Time) error {
 	var p problems
 	load := func(file string) []byte {
 		if file == "" {
-			return nil // plain HTTP, or a server that asks for no certificate
+			return nil // plain HTTP, or a server without client authentication
 		}
 		data, err := read(host, file)
 		if err == nil && data == nil {
-			err = fault.New(fault.Failure, sharedHint, "%s does not exist; it is what the API server talks to the external etcd with", file)
+			err = fault.New(fault.Failure, sharedHint, "%s does not exist; the API server needs it to connect to the external etcd", file)
 		}
 		p.add(err)
 		return data

@@ -15,21 +15,18 @@ import (
 	"airlift/installer/config"
 )
 
-// backdate makes a new CA valid a little before now, so that a node whose
-// clock is a bit behind can join (kubeadm's constants.CertificateBackdate).
-// What a CA signs starts when the CA does: the chain shares that tolerance.
+// backdate is how long before now a new CA becomes valid, so that a node whose
+// clock is a little slow can join (kubeadm's constants.CertificateBackdate). The
+// CA's certificates become valid at the same time as the CA.
 const backdate = 5 * time.Minute
 
-// earliest is the release of Kubernetes v1.29.0, the oldest version that is
-// installed.
-var earliest = time.Date(2023, 12, 13, 0, 0, 0, 0, time.UTC)
-
-// checkClock refuses to date anything by a clock that cannot be right: after a
-// host without a battery has been given the time, all of it would have expired.
+// checkClock refuses to sign with a clock that cannot be right, such as that of a
+// host without a battery: when the clock is set, all certificates would have
+// expired.
 func checkClock(now time.Time) error {
-	if now.Before(earliest) {
+	if now.Before(config.OldestRelease) {
 		return fault.New(fault.Preflight, "set the clock: date -s '2030-01-31 12:00:00'",
-			"this host's clock says %s: certificates made now would have expired long ago", now.UTC().Format(time.RFC3339))
+			"this host's clock shows %s: certificates created now would have expired long ago", now.UTC().Format(time.RFC3339))
 	}
 	return nil
 }
@@ -37,22 +34,21 @@ func checkClock(now time.Time) error {
 // authority is a CA; without a key (an external CA) it can only verify.
 type authority struct {
 	cert *x509.Certificate
-	// more are the other certificates in its file, by which it may be known
-	// too: where it is an intermediate one, those above it.
-	more []*x509.Certificate
-	key  crypto.Signer
-	path string // of the certificate, for messages
+	// issuers are the other certificates in the CA's file: the issuers of an
+	// intermediate CA.
+	issuers []*x509.Certificate
+	key     crypto.Signer
+	path    string // of the certificate, for messages
 }
 
 func (a authority) external() bool { return a.cert != nil && a.key == nil }
 
-// knows says whether cert is the CA's, or one of those above it.
+// knows reports whether cert is the CA's certificate or that of an issuer.
 func (a authority) knows(cert *x509.Certificate) bool {
-	return cert.Equal(a.cert) || slices.ContainsFunc(a.more, cert.Equal)
+	return cert.Equal(a.cert) || slices.ContainsFunc(a.issuers, cert.Equal)
 }
 
-// validity is d, or def where the configuration does not say, as that of a
-// cluster made with kubeadm v1beta3.
+// validity is d, or def if the configuration has none, as with kubeadm's v1beta3.
 func validity(d, def time.Duration) time.Duration {
 	if d == 0 {
 		return def
@@ -60,7 +56,7 @@ func validity(d, def time.Duration) time.Duration {
 	return d
 }
 
-// newAuthority makes a CA that signs itself.
+// newAuthority creates a self-signed CA.
 func newAuthority(cfg *config.Config, c Certificate, key crypto.Signer, now time.Time) (authority, error) {
 	template := &x509.Certificate{
 		Subject:               pkix.Name{CommonName: c.CommonName},
@@ -75,15 +71,15 @@ func newAuthority(cfg *config.Config, c Certificate, key crypto.Signer, now time
 	return authority{cert: cert, key: key, path: c.certPath(cfg)}, err
 }
 
-// issue certifies a key.
+// issue signs a certificate for a key.
 func (a authority) issue(cfg *config.Config, c Certificate, key crypto.Signer, now time.Time) (*x509.Certificate, error) {
 	template := &x509.Certificate{
 		Subject:   pkix.Name{CommonName: c.CommonName, Organization: c.Organizations},
 		DNSNames:  c.DNSNames,
 		NotBefore: a.cert.NotBefore,
 		NotAfter:  now.Add(validity(cfg.CertificateValidityPeriod, config.CertificateValidity)).UTC(),
-		// Key encipherment means nothing to an ECDSA key, but it is
-		// kubeadm's profile for both kinds.
+		// Key encipherment has no meaning for an ECDSA key, but kubeadm's
+		// profile has it for both algorithms.
 		KeyUsage:              x509.KeyUsageDigitalSignature | x509.KeyUsageKeyEncipherment,
 		ExtKeyUsage:           c.Usages,
 		BasicConstraintsValid: true,

@@ -1,6 +1,6 @@
-// Package pki makes the certificates, keys and kubeconfigs of a cluster:
-// kubeadm's files, names and profiles. It is pure: what the host already has
-// comes in as a file system, what is to be written goes out as a list of files.
+// Package pki creates the certificates, keys and kubeconfigs of a cluster, with
+// kubeadm's files, names and profiles. It is pure: it reads the host's files from
+// an fs.FS, and returns a list of files to write.
 package pki
 
 import (
@@ -17,12 +17,12 @@ import (
 	"airlift/installer/config"
 )
 
-// A Certificate is one row of the table: what kubeadm puts into the
-// certificate of that name (cmd/kubeadm/app/phases/certs/certlist.go).
+// A Certificate is one row of the table: kubeadm's profile of the certificate with
+// that name (cmd/kubeadm/app/phases/certs/certlist.go).
 type Certificate struct {
 	Name          string // kubeadm's name for it, as in `init phase certs NAME`
 	Doc           string // what it is for
-	Base          string // the file's path in the certificates folder, without ".crt"
+	Base          string // the file's path in the certificates directory, without ".crt"
 	CA            string // the Name of the signer; "" for a CA, which signs itself
 	CommonName    string
 	Organizations []string
@@ -42,42 +42,42 @@ const (
 var (
 	serverAuth = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
 	clientAuth = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
-	// etcd uses its server certificate also as a client, to talk to itself
-	// (github.com/etcd-io/etcd/issues/9785).
+	// etcd also uses its server certificate as a client certificate, for
+	// connections to itself (github.com/etcd-io/etcd/issues/9785).
 	bothAuth = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
 )
 
-// An item is something that can be made by itself.
+// An item is a file, or a pair of files, that a phase creates by itself.
 type item struct {
 	name, doc string
-	base      string // the file's path in the certificates folder, without its ending
+	base      string // the file's path in the certificates directory, without its extension
 	ca        string // the name of the signer
 }
 
 // items are kubeadm's sub-phases of `certs`, in its order.
 var items = []item{
 	{"ca", "the cluster's certificate authority", "ca", ""},
-	{"apiserver", "the certificate that the API server serves with", "apiserver", "ca"},
-	{"apiserver-kubelet-client", "the certificate that the API server talks to kubelets with", "apiserver-kubelet-client", "ca"},
-	{"front-proxy-ca", "the authority that the API server is known by to extension API servers", "front-proxy-ca", ""},
-	{"front-proxy-client", "the certificate that the API server talks to extension API servers with", "front-proxy-client", "front-proxy-ca"},
+	{"apiserver", "the API server's serving certificate", "apiserver", "ca"},
+	{"apiserver-kubelet-client", "the API server's client certificate for kubelets", "apiserver-kubelet-client", "ca"},
+	{"front-proxy-ca", "the certificate authority of the front proxy, for extension API servers", "front-proxy-ca", ""},
+	{"front-proxy-client", "the API server's client certificate for extension API servers", "front-proxy-client", "front-proxy-ca"},
 	{"etcd-ca", "etcd's certificate authority", "etcd/ca", ""},
-	{"etcd-server", "the certificate that etcd serves with", "etcd/server", "etcd-ca"},
-	{"etcd-peer", "the certificate that etcd's members talk to each other with", "etcd/peer", "etcd-ca"},
-	{"etcd-healthcheck-client", "the certificate that etcd's health is asked with", "etcd/healthcheck-client", "etcd-ca"},
-	{"apiserver-etcd-client", "the certificate that the API server talks to etcd with", "apiserver-etcd-client", "etcd-ca"},
-	{"sa", "the key pair that service-account tokens are signed with", "sa", ""},
+	{"etcd-server", "etcd's serving certificate", "etcd/server", "etcd-ca"},
+	{"etcd-peer", "the certificate for traffic between etcd members", "etcd/peer", "etcd-ca"},
+	{"etcd-healthcheck-client", "the client certificate for etcd health checks", "etcd/healthcheck-client", "etcd-ca"},
+	{"apiserver-etcd-client", "the API server's client certificate for etcd", "apiserver-etcd-client", "etcd-ca"},
+	{"sa", "the key pair that signs service-account tokens", "sa", ""},
 }
 
-// etcds says whether something is for an etcd of the cluster's own.
+// etcds reports whether an item belongs to a stacked etcd.
 func (i item) etcds() bool { return i.name == "etcd-ca" || i.ca == "etcd-ca" }
 
 func (i item) certificate() Certificate {
 	return Certificate{Name: i.name, Doc: i.doc, Base: i.base, CA: i.ca}
 }
 
-// fixed is what is known of all certificates whatever the configuration is: no
-// names in them. With an external etcd there are none of etcd's.
+// fixed is the part of the table that does not depend on names and addresses in
+// the configuration. With an external etcd, it has none of etcd's certificates.
 func fixed(cfg *config.Config) []Certificate {
 	var table []Certificate
 	for _, i := range items {
@@ -88,7 +88,7 @@ func fixed(cfg *config.Config) []Certificate {
 	return table
 }
 
-// row is one of fixed's.
+// row is the row of fixed with this name.
 func row(name string) Certificate {
 	return items[slices.IndexFunc(items, func(i item) bool { return i.name == name })].certificate()
 }
@@ -96,8 +96,8 @@ func row(name string) Certificate {
 // Names are the names that Ensure knows, in kubeadm's order.
 func Names() []string { return names(items) }
 
-// Doc says what a name of Names or KubeconfigNames stands for, in a few words;
-// "" for any other name.
+// Doc describes a name of Names or KubeconfigNames in a few words; "" for any
+// other name.
 func Doc(name string) string {
 	for _, i := range slices.Concat(items, kubeconfigItems) {
 		if i.name == name {
@@ -115,10 +115,10 @@ func names(items []item) []string {
 	return list
 }
 
-// KubeletClientByName says how kubelets know the API server in a version of
-// Kubernetes: by its user name, which a ClusterRoleBinding of its own names
-// then, or else by the administrators' group in its certificate. kubeadm has
-// gone over to the name in v1.37 and in these patch releases before it
+// KubeletClientByName reports how a version of Kubernetes authorizes the API
+// server at kubelets: by its user name, with a ClusterRoleBinding, or otherwise by
+// the administrators' group in its certificate. kubeadm switched to the name in
+// v1.37 and in these earlier patch releases
 // (github.com/kubernetes/kubernetes/pull/138957).
 func KubeletClientByName(kubernetes string) bool {
 	v, err := version.ParseSemantic(kubernetes)
@@ -130,9 +130,8 @@ func KubeletClientByName(kubernetes string) bool {
 	return v.Major() == 1 && (v.Minor() >= 37 || changed && v.Patch() >= patch)
 }
 
-// Certificates is the table of all certificates that a control-plane node
-// holds, each CA before what it signs. With an external etcd there are none
-// of etcd's.
+// Certificates is the table of all certificates of a control plane, each CA before
+// the certificates that it signs. With an external etcd, it has none of etcd's.
 func Certificates(cfg *config.Config) ([]Certificate, error) {
 	node := cfg.NodeRegistration.Name
 	own, err := netip.ParseAddr(cfg.LocalAPIEndpoint.AdvertiseAddress)
@@ -211,8 +210,7 @@ type sans struct {
 	ips   []netip.Addr
 }
 
-// add sorts values into addresses and DNS names; origin says where the user
-// wrote them.
+// add adds values as addresses or DNS names; origin is the field they come from.
 func (s *sans) add(origin string, values ...string) error {
 	for _, v := range values {
 		if ip, err := netip.ParseAddr(v); err == nil {
@@ -221,7 +219,7 @@ func (s *sans) add(origin string, values ...string) error {
 		}
 		if len(validation.IsDNS1123Subdomain(v)) > 0 && len(validation.IsWildcardDNS1123Subdomain(v)) > 0 {
 			return fault.New(fault.Usage, "use an IP address, a lower-case DNS name or a wildcard such as *.example.com",
-				"%s hold %q, which is neither an IP address nor a DNS name", origin, v)
+				"%s contain %q, which is neither an IP address nor a DNS name", origin, v)
 		}
 		s.names = append(slices.Clip(s.names), v)
 	}

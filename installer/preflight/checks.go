@@ -11,16 +11,16 @@ import (
 	"airlift/installer/host"
 )
 
-// subject is the target with what the checks need to look at it. It is theirs
-// to read only.
+// subject is the target with what the checks need to inspect it. Checks only
+// read it.
 type subject struct {
 	Target
 	host *host.Host
 	now  func() time.Time
 }
 
-// A check is one row of the table. run says what it found, nothing if all is
-// well.
+// A check is one row of the table. run returns its findings, none if the check
+// passed.
 type check struct {
 	name string
 	run  func(context.Context) []finding
@@ -29,7 +29,7 @@ type check struct {
 type finding struct {
 	message, fix string
 	warning      bool
-	minor        bool // worth a line only to somebody who asks for detail
+	minor        bool // shown by init and join only with -v 1
 }
 
 func problem(fix, format string, args ...any) []finding {
@@ -40,19 +40,14 @@ func warning(fix, format string, args ...any) []finding {
 	return []finding{{message: fmt.Sprintf(format, args...), fix: fix, warning: true}}
 }
 
-// What kubeadm demands of a control plane (constants.go: ControlPlaneNumCPU,
-// ControlPlaneMem), and the ports that it checks there.
+// kubeadm's requirements for a control plane (constants.go: ControlPlaneNumCPU,
+// ControlPlaneMem).
 const (
 	controlPlaneCPUs     = 2
 	controlPlaneMemoryMB = 1700
-	schedulerPort        = 10259
-	controllerPort       = 10257
-	kubeletPort          = 10250
-	etcdClientPort       = 2379
-	etcdPeerPort         = 2380
 )
 
-// checks is the table: kubeadm's order and names, then the checks of our own.
+// checks is the table: kubeadm's checks in its order, then Airlift's own.
 func (s *subject) checks() []check {
 	c := s.Config
 	list := []check{{"IsPrivilegedUser", s.privileged}}
@@ -62,8 +57,8 @@ func (s *subject) checks() []check {
 			check{"Mem", s.memory},
 			check{"KubernetesVersion", s.kubernetesVersion},
 			s.port(int(c.LocalAPIEndpoint.BindPort), "kube-apiserver", c.APIServer.ExtraArgs...),
-			s.port(schedulerPort, "kube-scheduler", c.Scheduler.ExtraArgs...),
-			s.port(controllerPort, "kube-controller-manager", c.ControllerManager.ExtraArgs...),
+			s.port(config.SchedulerPort, "kube-scheduler", c.Scheduler.ExtraArgs...),
+			s.port(config.ControllerManagerPort, "kube-controller-manager", c.ControllerManager.ExtraArgs...),
 			s.fileAvailable(config.ManifestsDir+"/kube-apiserver.yaml"),
 			s.fileAvailable(config.ManifestsDir+"/kube-controller-manager.yaml"),
 			s.fileAvailable(config.ManifestsDir+"/kube-scheduler.yaml"),
@@ -73,10 +68,10 @@ func (s *subject) checks() []check {
 		)
 		if c.Etcd.External == nil {
 			list = append(list,
-				s.port(etcdClientPort, "etcd"),
-				s.port(etcdPeerPort, "etcd"),
+				s.port(config.EtcdClientPort, "etcd"),
+				s.port(config.EtcdPeerPort, "etcd"),
 			)
-		} else if s.Role == Init || c.CertificateKey == "" { // otherwise they are still to be downloaded
+		} else if s.Role == Init || c.CertificateKey == "" { // otherwise join downloads them later
 			list = append(list,
 				check{"ExternalEtcdClientCertificates", s.externalEtcdCertificates},
 				check{"ExternalEtcdVersion", s.externalEtcdVersion},
@@ -95,7 +90,7 @@ func (s *subject) checks() []check {
 			list = append(list, check{"HTTPProxy", s.proxyTo(h)})
 		}
 	}
-	// A runtime that is there and cannot be used is what CRI reports.
+	// An existing runtime that cannot be used is reported by CRI.
 	for _, claim := range host.Claims(c, s.Role.controlPlane(), !s.RuntimeInUse && s.Runtime == nil) {
 		list = append(list, s.dirAvailable(claim))
 	}
@@ -109,8 +104,8 @@ func (s *subject) checks() []check {
 		s.needs("losetup", "attaches block volumes"),
 		check{"FileExisting-iptables", s.iptables},
 	)
-	for _, name := range extraPrograms {
-		list = append(list, s.extraProgram(name))
+	for _, name := range extraBinaries {
+		list = append(list, s.extraBinary(name))
 	}
 	list = append(list,
 		check{"SystemVerification", s.system},
@@ -118,7 +113,7 @@ func (s *subject) checks() []check {
 		check{"KubeletVersion", s.kubeletVersion},
 		check{"Service-Kubelet", s.serviceKubelet},
 		check{"Service-Containerd", s.serviceContainerd},
-		s.port(kubeletPort, "kubelet"),
+		s.port(config.KubeletPort, "kubelet"),
 	)
 	for _, name := range s.forwarding() {
 		list = append(list, s.fileContent(name, "1"))
@@ -146,5 +141,5 @@ func (s *subject) checks() []check {
 	)
 }
 
-// dashed is how kubeadm writes a path into a check's name.
+// dashed is a path in a check's name, as in kubeadm.
 func dashed(path string) string { return strings.ReplaceAll(path, "/", "-") }

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// diskSpace adds up what will be written on each file system, and compares it
-// with what is free there.
+// diskSpace adds up what will be written to each file system, and compares it
+// with the free space there.
 func (s *subject) diskSpace(context.Context) []finding {
 	var found []finding
 	var disks []*disk
@@ -20,14 +20,14 @@ func (s *subject) diskSpace(context.Context) []finding {
 		dir := s.existing(space.Path)
 		var st unix.Stat_t
 		if err := unix.Stat(dir, &st); err != nil {
-			found = append(found, problem("make it readable for root", "looking at the file system of %s: %v", space.Path, err)...)
+			found = append(found, problem("make it readable for root", "checking the file system of %s: %v", space.Path, err)...)
 			continue
 		}
 		i := slices.IndexFunc(disks, func(d *disk) bool { return d.device == st.Dev })
 		if i < 0 {
 			d := &disk{device: st.Dev, mount: s.mountPoint(dir, st.Dev)}
 			if err := unix.Statfs(dir, &d.Statfs_t); err != nil {
-				found = append(found, problem("make it readable for root", "asking for the free space of %s: %v", space.Path, err)...)
+				found = append(found, problem("make it readable for root", "reading the free space of %s: %v", space.Path, err)...)
 				continue
 			}
 			disks, i = append(disks, d), len(disks)
@@ -40,7 +40,7 @@ func (s *subject) diskSpace(context.Context) []finding {
 	return found
 }
 
-// A disk is a mounted file system with what will be written there.
+// A disk is a mounted file system and what will be written to it.
 type disk struct {
 	unix.Statfs_t
 	device uint64
@@ -63,7 +63,7 @@ func (d *disk) add(space Space) {
 
 func (d *disk) findings() []finding {
 	free, total := d.Bavail*uint64(d.Bsize), d.Blocks*uint64(d.Bsize)
-	// File systems that have no fixed number of inodes report none.
+	// File systems without a fixed number of inodes report 0.
 	limited := d.Files > 0
 	switch {
 	case d.need.Bytes > free:
@@ -74,10 +74,10 @@ func (d *disk) findings() []finding {
 			"the file system at %s has %d inodes free, and at least %d are needed", d.mount, d.Ffree, d.need.Files)
 	case d.need.KeepFree > 0 && (free-d.need.Bytes)*100 < total*d.need.KeepFree:
 		return warning("free space there, or change evictionHard in the kubelet's configuration",
-			"%s will have %d%% of its space free: below %d%% the kubelet evicts pods and takes no new ones", d.mount, (free-d.need.Bytes)*100/total, d.need.KeepFree)
+			"%s will have %d%% of its space free: below %d%% the kubelet evicts pods and accepts no new ones", d.mount, (free-d.need.Bytes)*100/total, d.need.KeepFree)
 	case d.need.KeepFree > 0 && limited && d.Ffree*100 < d.Files*inodeEviction:
 		return warning("remove files there, or use a file system with more inodes",
-			"%s has %d%% of its inodes free: below %d%% the kubelet evicts pods and takes no new ones", d.mount, d.Ffree*100/d.Files, inodeEviction)
+			"%s has %d%% of its inodes free: below %d%% the kubelet evicts pods and accepts no new ones", d.mount, d.Ffree*100/d.Files, inodeEviction)
 	case d.need.Grows > free-d.need.Bytes:
 		return warning("plan for a larger disk there",
 			"the file system at %s will have %d MB free, and etcd's database may grow by %d MB", d.mount, (free-d.need.Bytes)/1e6, d.need.Grows/1e6)
@@ -88,7 +88,7 @@ func (d *disk) findings() []finding {
 // inodeEviction is the kubelet's default for nodefs.inodesFree, in percent.
 const inodeEviction = 5
 
-// list says what is needed where, small amounts together.
+// list describes how much space each directory needs.
 func (d *disk) list() string {
 	var list []string
 	for _, p := range d.parts {
@@ -101,11 +101,11 @@ func (d *disk) list() string {
 
 func megabytes(n uint64) uint64 { return (n + 1e6 - 1) / 1e6 }
 
-// existing returns where a directory is, or the nearest one above it that is
-// there: what is created below that is on its file system. A link whose target
-// is yet to be created leads to where that will be.
+// existing returns a directory, or the nearest existing one above it: what is
+// created below is on its file system. It also follows links whose targets do
+// not exist yet.
 func (s *subject) existing(path string) string {
-	for range 40 { // as many links as the kernel follows
+	for range 40 { // the kernel's limit for links
 		full := s.host.Path(path)
 		if _, err := os.Stat(full); err == nil {
 			if resolved, err := filepath.EvalSymlinks(full); err == nil {
@@ -128,8 +128,8 @@ func (s *subject) existing(path string) string {
 	return s.host.Path("/")
 }
 
-// mountPoint returns the topmost directory above dir on the same device, as the
-// host's user knows it.
+// mountPoint returns the topmost directory above dir on the same device, as a
+// path of the host.
 func (s *subject) mountPoint(dir string, device uint64) string {
 	for dir != filepath.Dir(dir) {
 		var up unix.Stat_t

@@ -18,7 +18,7 @@ import (
 	"airlift/installer/config"
 )
 
-// externalEtcdTimeout bounds one question to an etcd that somebody else runs.
+// externalEtcdTimeout limits one request to an external etcd.
 const externalEtcdTimeout = 5 * time.Second
 
 // minEtcd is the oldest etcd that a Kubernetes minor version works with
@@ -30,13 +30,13 @@ func minEtcd(minor uint) string {
 	return "3.4.13"
 }
 
-// externalEtcdVersion asks every endpoint for its version, which also shows
-// that it answers and that the certificates are right.
+// externalEtcdVersion gets the version of every endpoint, which also proves that
+// it answers and that the certificates are right.
 func (s *subject) externalEtcdVersion(ctx context.Context) []finding {
 	etcd := s.Config.Etcd.External
 	client, err := s.etcdClient(etcd)
 	if err != nil {
-		return nil // ExternalEtcdClientCertificates says it
+		return nil // ExternalEtcdClientCertificates reports it
 	}
 	minimum := minEtcd(29)
 	if v, err := version.ParseSemantic(s.Config.KubernetesVersion); err == nil {
@@ -44,10 +44,10 @@ func (s *subject) externalEtcdVersion(ctx context.Context) []finding {
 	}
 	var found []finding
 	for _, endpoint := range etcd.Endpoints {
-		is, err := askVersion(ctx, client, endpoint)
+		is, err := etcdVersion(ctx, client, endpoint)
 		switch {
 		case err != nil:
-			found = append(found, problem("start it, or mend its address or the certificates", "asking the etcd at %s for its version: %v", endpoint, err)...)
+			found = append(found, problem("start it, or correct its address or certificates", "getting the version of the etcd at %s: %v", endpoint, err)...)
 		case is.LessThan(version.MustParseSemantic(minimum)):
 			found = append(found, problem("upgrade it", "the etcd at %s is %s, Kubernetes %s needs %s or newer", endpoint, is, s.Config.KubernetesVersion, minimum)...)
 		}
@@ -55,7 +55,7 @@ func (s *subject) externalEtcdVersion(ctx context.Context) []finding {
 	return found
 }
 
-func askVersion(ctx context.Context, client *http.Client, endpoint string) (*version.Version, error) {
+func etcdVersion(ctx context.Context, client *http.Client, endpoint string) (*version.Version, error) {
 	ctx, cancel := context.WithTimeout(ctx, externalEtcdTimeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(endpoint, "/")+"/version", nil)
@@ -71,16 +71,16 @@ func askVersion(ctx context.Context, client *http.Client, endpoint string) (*ver
 		Server string `json:"etcdserver"`
 	}
 	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("it answers %s", resp.Status)
+		return nil, fmt.Errorf("it returned %s", resp.Status)
 	}
 	if err := json.NewDecoder(http.MaxBytesReader(nil, resp.Body, 1<<16)).Decode(&answer); err != nil {
-		return nil, fmt.Errorf("it does not answer as etcd does: %w", err)
+		return nil, fmt.Errorf("its answer is not etcd's: %w", err)
 	}
 	return version.ParseSemantic(answer.Server)
 }
 
-// externalEtcdCertificates wants the named files to be there and to be what
-// they are named for.
+// externalEtcdCertificates requires the configured files to exist and to contain
+// certificates and a key.
 func (s *subject) externalEtcdCertificates(context.Context) []finding {
 	etcd := s.Config.Etcd.External
 	var found []finding
@@ -91,30 +91,30 @@ func (s *subject) externalEtcdCertificates(context.Context) []finding {
 			continue
 		}
 		if data, err := os.ReadFile(s.host.Path(f.path)); err != nil {
-			found = append(found, problem("put it there", "etcd.external.%s: %v", f.field, err)...)
+			found = append(found, problem("put the file there", "etcd.external.%s: %v", f.field, err)...)
 		} else if block, _ := pem.Decode(data); block == nil {
-			found = append(found, problem("it must be PEM", "etcd.external.%s: %s is not a certificate or key", f.field, f.path)...)
+			found = append(found, problem("provide a PEM file", "etcd.external.%s: %s is not a certificate or key", f.field, f.path)...)
 		}
 	}
 	if len(found) > 0 {
 		return found
 	}
 	if _, err := s.etcdClient(etcd); err != nil {
-		return problem("check that they belong together", "etcd.external: %v", err)
+		return problem("check that the certificate and the key belong together", "etcd.external: %v", err)
 	}
 	return nil
 }
 
 func (s *subject) etcdClient(etcd *config.ExternalEtcd) (*http.Client, error) {
-	settings := &tls.Config{}
+	tlsConfig := &tls.Config{}
 	if etcd.CAFile != "" {
 		data, err := os.ReadFile(s.host.Path(etcd.CAFile))
 		if err != nil {
 			return nil, err
 		}
-		settings.RootCAs = x509.NewCertPool()
-		if !settings.RootCAs.AppendCertsFromPEM(data) {
-			return nil, fmt.Errorf("%s holds no certificate", etcd.CAFile)
+		tlsConfig.RootCAs = x509.NewCertPool()
+		if !tlsConfig.RootCAs.AppendCertsFromPEM(data) {
+			return nil, fmt.Errorf("%s contains no certificate", etcd.CAFile)
 		}
 	}
 	if etcd.CertFile != "" && etcd.KeyFile != "" {
@@ -122,7 +122,7 @@ func (s *subject) etcdClient(etcd *config.ExternalEtcd) (*http.Client, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s and %s: %w", etcd.CertFile, etcd.KeyFile, err)
 		}
-		settings.Certificates = []tls.Certificate{pair}
+		tlsConfig.Certificates = []tls.Certificate{pair}
 	}
-	return &http.Client{Transport: &http.Transport{TLSClientConfig: settings, DisableKeepAlives: true}}, nil
+	return &http.Client{Transport: &http.Transport{TLSClientConfig: tlsConfig, DisableKeepAlives: true}}, nil
 }

@@ -9,9 +9,9 @@ import (
 	"airlift/installer/host"
 )
 
-const resetFix = "if this host was a node before, clean it with `install reset` (or `kubeadm reset`)"
+const resetFix = "if this host was a node before, run `install reset` (or `kubeadm reset`)"
 
-// fileAvailable wants a file not to be there, unless it is ours.
+// fileAvailable requires that a file does not exist, or that Airlift wrote it.
 func (s *subject) fileAvailable(path string) check {
 	return check{"FileAvailable-" + dashed(path), func(context.Context) []finding {
 		if _, err := os.Lstat(s.host.Path(path)); err != nil || s.Rerun || s.host.Wrote(path) {
@@ -21,18 +21,18 @@ func (s *subject) fileAvailable(path string) check {
 	}}
 }
 
-// dirAvailable wants a directory that a node's programs fill to be missing,
+// dirAvailable requires a directory that a node's components fill to be missing,
 // empty, or Airlift's.
 func (s *subject) dirAvailable(c host.Claim) check {
 	return check{c.Check(), func(context.Context) []finding {
 		if err := s.host.Claimable(c); err != nil {
-			return problem(fault.Hint(err)+"; with --ignore-preflight-errors="+c.Check()+" it is used as it is, and reset leaves it", "%v", err)
+			return problem(fault.Hint(err)+"; with --ignore-preflight-errors="+c.Check()+" init and join use it as it is, and reset keeps it", "%v", err)
 		}
 		return nil
 	}}
 }
 
-// podNetwork wants nothing of another pod network where ours will be.
+// podNetwork requires that no other pod network uses the names of Airlift's.
 func (s *subject) podNetwork(context.Context) []finding {
 	var found []finding
 	for _, err := range s.host.NetworkClaimable(s.Config) {
@@ -41,31 +41,31 @@ func (s *subject) podNetwork(context.Context) []finding {
 	return found
 }
 
-// needs wants a binary in the path that the kubelet runs: mount and umount for
-// every volume (k8s.io/mount-utils), so that no pod starts without them, and
+// needs requires a binary that the kubelet runs to be in PATH: mount and umount
+// for every volume (k8s.io/mount-utils), so that no pod starts without them, and
 // losetup for block volumes (pkg/volume/util/volumepathhandler). kubeadm checks
 // for losetup since 1.37; the kubelet has run it since 1.9.
 func (s *subject) needs(name, what string) check {
 	return check{"FileExisting-" + name, func(context.Context) []finding {
-		if s.hasProgram(name) {
+		if s.inPath(name) {
 			return nil
 		}
-		return problem("install it (Debian: packages mount and util-linux)", "%s is not in the path: the kubelet %s with it", name, what)
+		return problem("install it (Debian: packages mount and util-linux)", "%s is not in PATH: the kubelet %s with it", name, what)
 	}}
 }
 
-// iptables on the host is only for the kubelet's one rule of its own
-// (pkg/kubelet, KUBE-FIREWALL); kube-proxy's and flannel's are in their images.
+// iptables on the host is needed only for one rule of the kubelet (pkg/kubelet,
+// KUBE-FIREWALL); kube-proxy and flannel have iptables in their images.
 func (s *subject) iptables(context.Context) []finding {
-	if s.hasProgram("iptables") {
+	if s.inPath("iptables") {
 		return nil
 	}
-	return warning("install it if other machines in this network are not trusted",
-		"iptables is not in the path: the kubelet goes without its rule against forged packets to 127.0.0.1")
+	return warning("install it if you do not trust the other machines in this network",
+		"iptables is not in PATH: the kubelet cannot set its rule against forged packets to 127.0.0.1")
 }
 
-// hasProgram looks in the path that systemd gives to services.
-func (s *subject) hasProgram(name string) bool {
+// inPath reports whether a binary is in the PATH that systemd sets for services.
+func (s *subject) inPath(name string) bool {
 	for _, dir := range []string{"/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"} {
 		if _, err := exec.LookPath(s.host.Path(dir + "/" + name)); err == nil {
 			return true
@@ -74,17 +74,17 @@ func (s *subject) hasProgram(name string) bool {
 	return false
 }
 
-// images asks whether everything is in the bundle. kubeadm's check of this
-// name pulls what is missing; here nothing could be pulled.
+// images checks that the bundle has every image. kubeadm's check of this name
+// pulls missing images, which an isolated host cannot do.
 func (s *subject) images(context.Context) []finding {
 	var found []finding
 	for _, component := range s.MissingImages {
-		found = append(found, problem("make the bundle again with it", "the bundle has no image for %s", component)...)
+		found = append(found, problem("build the bundle again with this image", "the bundle has no image for %s", component)...)
 	}
 	return found
 }
 
-// binaries looks for other versions of what will be installed.
+// binaries finds other versions of the binaries to install.
 func (s *subject) binaries(context.Context) []finding {
 	var found []finding
 	for _, b := range s.Binaries {

@@ -16,8 +16,8 @@ import (
 	"airlift/installer/config"
 )
 
-// system is kubeadm's SystemVerification: the kernel and the cgroup
-// controllers, here also that these can be written.
+// system is kubeadm's SystemVerification: the kernel and the cgroup controllers.
+// It also checks that the controllers are writable.
 func (s *subject) system(context.Context) []finding {
 	found := s.kernel()
 	var missing, readOnly []string
@@ -28,11 +28,11 @@ func (s *subject) system(context.Context) []finding {
 		missing, readOnly, err = s.controllersV1()
 		if minor(s.Config.KubernetesVersion) >= 35 {
 			found = append(found, warning("boot with systemd.unified_cgroup_hierarchy=1",
-				"this host has cgroup v1, which Kubernetes %s no longer supports: the kubelet is told to start all the same", s.Config.KubernetesVersion)...)
+				"this host uses cgroup v1, which Kubernetes %s no longer supports by default: Airlift sets failCgroupV1: false, so that the kubelet starts", s.Config.KubernetesVersion)...)
 		}
 	}
 	if err != nil {
-		return append(found, problem("", "looking at the cgroup controllers: %v", err)...)
+		return append(found, problem("", "reading the cgroup controllers: %v", err)...)
 	}
 	if len(missing) > 0 {
 		found = append(found, problem("enable them in the kernel (some systems need cgroup_enable=memory on the kernel's command line)",
@@ -40,7 +40,7 @@ func (s *subject) system(context.Context) []finding {
 	}
 	for _, point := range readOnly {
 		found = append(found, problem("mount -o remount,bind,rw "+point,
-			"%s is mounted read-only: containers could not be given their cgroups", point)...)
+			"%s is mounted read-only: cgroups for containers cannot be created", point)...)
 	}
 	return found
 }
@@ -53,8 +53,8 @@ func minor(version string) int {
 	return minor
 }
 
-// missingControllersV2 wants what kubeadm wants of cgroup v2. Its freezer and
-// devices are part of every cgroup there.
+// missingControllersV2 requires kubeadm's list for cgroup v2. There, freezer and
+// devices are part of every cgroup.
 func (s *subject) missingControllersV2() ([]string, error) {
 	data, err := os.ReadFile(s.host.Path("/sys/fs/cgroup/cgroup.controllers"))
 	if err != nil {
@@ -63,8 +63,8 @@ func (s *subject) missingControllersV2() ([]string, error) {
 	return without([]string{"cpu", "cpuset", "memory", "pids"}, strings.Fields(string(data))), nil
 }
 
-// controllersV1 wants kubeadm's list for cgroup v1, each mounted, and
-// writable: a container host may see the machine's read-only.
+// controllersV1 requires kubeadm's list for cgroup v1, each mounted and writable:
+// in a container they may be mounted read-only.
 func (s *subject) controllersV1() (missing, readOnly []string, err error) {
 	f, err := os.Open(s.host.Path("/proc/self/mountinfo"))
 	if err != nil {
@@ -80,7 +80,7 @@ func (s *subject) controllersV1() (missing, readOnly []string, err error) {
 	for _, m := range mounts {
 		controllers := strings.Split(m.VFSOptions, ",")
 		if len(without(needed, controllers)) == len(needed) {
-			continue // systemd's own hierarchy, or one we do not need
+			continue // systemd's own hierarchy, or one that is not needed
 		}
 		mounted = append(mounted, controllers...)
 		if slices.Contains(strings.Split(m.Options, ","), "ro") && !slices.Contains(readOnly, m.Mountpoint) {
@@ -95,7 +95,7 @@ func without(wanted, present []string) []string {
 	return slices.DeleteFunc(slices.Clone(wanted), func(name string) bool { return slices.Contains(present, name) })
 }
 
-// forwarding names the kernel settings that must be 1 for the cluster's
+// forwarding returns the kernel parameters that must be 1 for the cluster's
 // address families.
 func (s *subject) forwarding() []string {
 	var names []string
@@ -111,14 +111,14 @@ func (s *subject) forwarding() []string {
 		names = append(names, "/proc/sys/net/ipv4/ip_forward")
 	}
 	if ipv6 {
-		// kubeadm looks at the second; setting the first sets both.
+		// kubeadm checks the second; setting the first sets both.
 		names = append(names, "/proc/sys/net/ipv6/conf/all/forwarding", "/proc/sys/net/ipv6/conf/default/forwarding")
 	}
 	return names
 }
 
-// bridgeFilters name the settings by which packets between pods on one bridge
-// pass the packet filter, where Services are.
+// bridgeFilters returns the kernel parameters that send packets between pods on
+// one bridge through the iptables rules, which implement Services.
 func (s *subject) bridgeFilters() []string {
 	var names []string
 	for _, name := range s.forwarding() {
@@ -133,8 +133,8 @@ func (s *subject) bridgeFilters() []string {
 	return names
 }
 
-// bridgeFilter is fileContent for a setting that may not be there yet: it
-// comes with a kernel module that the installer loads.
+// bridgeFilter is fileContent for a parameter that may not exist yet: a kernel
+// module that the installer loads provides it.
 func (s *subject) bridgeFilter(path string) check {
 	c := s.fileContent(path, "1")
 	return check{c.name, func(ctx context.Context) []finding {
@@ -145,18 +145,18 @@ func (s *subject) bridgeFilter(path string) check {
 	}}
 }
 
-// fileContent wants a kernel setting to have a value, or to accept it: the
+// fileContent requires a kernel parameter to have a value or to be writable: the
 // installer sets it.
 func (s *subject) fileContent(path, want string) check {
 	return check{"FileContent-" + dashed(path), func(context.Context) []finding {
 		if err := s.settable(path, want); err != nil {
-			return problem("in a container this belongs to the machine that runs it: set it there", "%v", err)
+			return problem("in a container, set it on the machine that runs the container", "%v", err)
 		}
 		return nil
 	}}
 }
 
-// settable says why a kernel setting neither has a value nor accepts one.
+// settable returns why a kernel parameter neither has a value nor is writable.
 func (s *subject) settable(path, want string) error {
 	data, err := os.ReadFile(s.host.Path(path))
 	if err != nil {
@@ -173,8 +173,8 @@ func (s *subject) settable(path, want string) error {
 	return f.Close()
 }
 
-// kernelTunables are what the kubelet insists on setting when it starts
-// (pkg/kubelet/cm, setupKernelTunables); it ends if it cannot.
+// kernelTunables checks the parameters that the kubelet sets when it starts
+// (pkg/kubelet/cm, setupKernelTunables); it exits if it cannot.
 func (s *subject) kernelTunables(context.Context) []finding {
 	var found []finding
 	for _, t := range []struct{ path, value string }{
@@ -193,12 +193,12 @@ func (s *subject) kernelTunables(context.Context) []finding {
 	return found
 }
 
-// kernelLog wants /dev/kmsg, which the kubelet watches for processes that ran
-// out of memory; it does not start without.
+// kernelLog requires /dev/kmsg, which the kubelet watches for processes that ran
+// out of memory; it does not start without it.
 func (s *subject) kernelLog(context.Context) []finding {
 	f, err := os.Open(s.host.Path("/dev/kmsg"))
 	if err != nil {
-		return problem("in a container, let the machine that runs it pass /dev/kmsg on", "the kubelet would not start: %v", err)
+		return problem("in a container, pass /dev/kmsg through from the machine that runs it", "the kubelet would not start: %v", err)
 	}
 	f.Close()
 	return nil
@@ -210,13 +210,13 @@ func (s *subject) userNamespace(context.Context) []finding {
 		return nil // a kernel without user namespaces
 	}
 	if err != nil {
-		return problem("", "looking at the user namespace: %v", err)
+		return problem("", "reading the user namespace: %v", err)
 	}
 	if slices.Equal(strings.Fields(string(data)), []string{"0", "0", "4294967295"}) {
 		return nil
 	}
 	return problem("run the container privileged (LXC: unprivileged = 0)",
-		"this host is a container in a user namespace: the kubelet may not do its work there")
+		"this host is a container in a user namespace: the kubelet has too few permissions there")
 }
 
 func (s *subject) overlayfs(context.Context) []finding {
@@ -233,5 +233,5 @@ func (s *subject) overlayfs(context.Context) []finding {
 		}
 	}
 	return problem("use a kernel that has it (CONFIG_OVERLAY_FS), or modprobe overlay on the machine that runs this container",
-		"the kernel has no overlayfs, which images are unpacked with")
+		"the kernel has no overlayfs, which container images need")
 }

@@ -12,18 +12,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// kernel looks at the running kernel: its version, and what is built into it.
+// kernel checks the running kernel's version and build configuration.
 func (s *subject) kernel() []finding {
 	var name unix.Utsname
 	if err := unix.Uname(&name); err != nil {
-		return problem("", "asking for the kernel's version: %v", err)
+		return problem("", "reading the kernel's version: %v", err)
 	}
 	release := unix.ByteSliceToString(name.Release[:])
 	found := kernelVersion(release, minor(s.Config.KubernetesVersion))
 	return append(found, s.kernelOptions(release)...)
 }
 
-// kernelVersion wants what kubeadm of each minor version wants
+// kernelVersion has the requirements of each minor version of kubeadm
 // (k8s.io/system-validators v1.8.0 in 1.29 to 1.31, v1.9.2 in 1.32 and 1.33,
 // and from v1.10.2 in 1.34 on only a warning).
 func kernelVersion(release string, kubernetes int) []finding {
@@ -46,8 +46,8 @@ func kernelVersion(release string, kubernetes int) []finding {
 	return nil
 }
 
-// What kubeadm wants to be built into a kernel or to be there as a module, and
-// of that what has a cgroup v1 controller each. Either of two names may do.
+// Options that kubeadm requires, built in or as a module: always, with cgroup v1
+// only, and with cgroup v2 only. "A|B" means that either is enough.
 var (
 	kernelNeeds = []string{
 		"NAMESPACES", "NET_NS", "PID_NS", "IPC_NS", "UTS_NS", "CGROUPS", "CGROUP_PIDS", "CGROUP_SCHED", "CPUSETS", "MEMCG", "INET", "EXT4_FS",
@@ -57,16 +57,16 @@ var (
 	kernelNeedsV2 = []string{"CGROUP_BPF"}
 )
 
-// kernelOptions wants what kubeadm wants of the kernel's build. A kernel that
-// does not tell how it was built is taken as it is.
+// kernelOptions requires kubeadm's list of kernel options. A kernel without a
+// readable build configuration passes.
 func (s *subject) kernelOptions(release string) []finding {
 	text, err := s.kernelConfig(release)
 	if err != nil {
-		return problem("make the file readable, or move it away", "reading how the kernel was built: %v", err)
+		return problem("make the file readable, or move it away", "reading the kernel's build configuration: %v", err)
 	}
 	if text == "" {
-		return []finding{{warning: true, minor: true, fix: "nothing to do",
-			message: "the kernel does not tell how it was built (no /proc/config.gz, no /boot/config-" + release + ")"}}
+		return []finding{{warning: true, minor: true, fix: "no action needed",
+			message: "the kernel's build configuration is not available (no /proc/config.gz, no /boot/config-" + release + ")"}}
 	}
 	has := map[string]bool{}
 	for _, line := range strings.Split(text, "\n") {
@@ -90,11 +90,11 @@ func (s *subject) kernelOptions(release string) []finding {
 	if len(missing) == 0 {
 		return nil
 	}
-	return problem("use a kernel that has them", "the kernel was built without %s", strings.Join(missing, ", "))
+	return problem("use a kernel with these options", "the kernel was built without %s", strings.Join(missing, ", "))
 }
 
-// kernelConfig finds the settings a kernel was built with, "" if nowhere.
-// kubeadm also loads the kernel module that shows them; a check changes
+// kernelConfig finds the kernel's build configuration; "" if there is none.
+// kubeadm also loads the kernel module that provides it; here, a check changes
 // nothing.
 func (s *subject) kernelConfig(release string) (string, error) {
 	for _, path := range []string{

@@ -13,11 +13,11 @@ import (
 	"airlift/installer/render"
 )
 
-// defaultKubelet is where the machine's owner keeps flags for the kubelet, as
-// the packages of Kubernetes do.
+// defaultKubelet is the administrator's file with flags for the kubelet, as in
+// the Kubernetes packages.
 const defaultKubelet = "/etc/default/kubelet"
 
-// kubeletRules are the rules by which a kubelet would not start, a check each.
+// kubeletRules are the checks of the kubelet's start-up rules.
 func (s *subject) kubeletRules() []check {
 	var list []check
 	for _, name := range kubelet.Names() {
@@ -37,22 +37,21 @@ func (s *subject) kubeletRules() []check {
 	return list
 }
 
-// kubeletProblems applies the kubelet's rules to what it will be started with:
-// its configuration, the flags in kubeadm-flags.env, and after those the ones
-// of the machine's owner.
+// kubeletProblems applies the kubelet's rules to its configuration and flags:
+// those of kubeadm-flags.env, and after them the administrator's.
 func (s *subject) kubeletProblems() ([]kubelet.Problem, error) {
 	own, err := os.ReadFile(s.host.Path(defaultKubelet))
 	if err != nil && !os.IsNotExist(err) {
 		return nil, err
 	}
 	flags := s.Config.NodeRegistration.KubeletExtraArgs
-	// Without a pause image there are no more to be known; ImagePull says so.
+	// Without a pause image the file cannot be rendered; ImagePull reports that.
 	if file, err := render.KubeletFlags(s.Config, s.Role == Join); err == nil {
 		_, value, _ := strings.Cut(strings.TrimSpace(string(file)), "=")
 		if value, err = strconv.Unquote(value); err != nil {
 			return nil, err
 		}
-		flags = slices.DeleteFunc(kubelet.ParseFlags(value), s.ours)
+		flags = slices.DeleteFunc(kubelet.ParseFlags(value), s.setByKubeadm)
 	}
 	return kubelet.Check(kubelet.Input{
 		Kubernetes: s.Config.KubernetesVersion,
@@ -70,47 +69,47 @@ func (s *subject) kubeletProblems() ([]kubelet.Problem, error) {
 	}), nil
 }
 
-// fixedSettings are those that the installer relies on. kubeadm leaves all of
-// them to the user, and only looks for the client certificate in --cert-dir.
+// fixedSettings are the options that the installer relies on. kubeadm leaves all
+// of them to the user, and only follows --cert-dir for the client certificate.
 func (s *subject) fixedSettings() []kubelet.Fixed {
 	node := s.Config.NodeRegistration
 	certs := node.KubeletCertDir()
 	list := []kubelet.Fixed{
-		{Flag: "config", Value: config.KubeletConfigFile, Why: "the kubelet's configuration is written there",
-			Fix: "remove it, and put the settings into a KubeletConfiguration document of --config, or into --patches"},
-		{Flag: "kubeconfig", Value: config.KubernetesDir + "/kubelet.conf", Why: "the kubelet's credentials are written there", Fix: "remove it"},
-		{Flag: "bootstrap-kubeconfig", Value: config.KubernetesDir + "/bootstrap-kubelet.conf", Why: "the kubelet's first credentials are written there", Fix: "remove it"},
+		{Flag: "config", Value: config.KubeletConfigFile, Why: "Airlift writes the kubelet's configuration there",
+			Fix: "remove it, and configure the kubelet with a KubeletConfiguration document in --config, or with --patches"},
+		{Flag: "kubeconfig", Value: config.KubernetesDir + "/kubelet.conf", Why: "Airlift writes the kubelet's credentials there", Fix: "remove it"},
+		{Flag: "bootstrap-kubeconfig", Value: config.KubernetesDir + "/bootstrap-kubelet.conf", Why: "Airlift writes the kubelet's bootstrap credentials there", Fix: "remove it"},
 		{Flag: "root-dir", Value: config.KubeletDir, Why: "reset unmounts and removes pods' volumes only there",
 			Fix: "remove it; to use another disk, mount it at " + config.KubeletDir},
 		{Flag: "cert-dir", Value: certs, Why: "kubelet.conf refers to the certificate there",
-			Fix: "give cert-dir in nodeRegistration.kubeletExtraArgs, which kubelet.conf follows, and not in " + defaultKubelet},
+			Fix: "set cert-dir in nodeRegistration.kubeletExtraArgs, which kubelet.conf follows, and not in " + defaultKubelet},
 		{Flag: "hostname-override", Value: node.Name, Why: "that is the node's name in its certificate",
-			Fix: "remove it, and give the node's name with --node-name or nodeRegistration.name"},
+			Fix: "remove it, and set the node's name with --node-name or nodeRegistration.name"},
 	}
 	if !path.IsAbs(certs) {
-		list = append(list, kubelet.Fixed{Flag: "cert-dir", Value: config.KubeletPKIDir, Why: "it must be an absolute path", Fix: "give cert-dir as an absolute path, or remove it"})
+		list = append(list, kubelet.Fixed{Flag: "cert-dir", Value: config.KubeletPKIDir, Why: "it must be an absolute path", Fix: "set cert-dir to an absolute path, or remove it"})
 	}
 	if node.CRISocket != "" {
-		const fix = "remove it, and give the socket with --cri-socket or nodeRegistration.criSocket"
+		const fix = "remove it, and set the socket with --cri-socket or nodeRegistration.criSocket"
 		list = append(list,
-			kubelet.Fixed{Flag: "container-runtime-endpoint", Value: node.CRISocket, Why: "images are imported into the container runtime there", Fix: fix},
-			kubelet.Fixed{Flag: "image-service-endpoint", Value: node.CRISocket, Why: "images are imported into the container runtime there", Fix: fix})
+			kubelet.Fixed{Flag: "container-runtime-endpoint", Value: node.CRISocket, Why: "Airlift imports images into the container runtime there", Fix: fix},
+			kubelet.Fixed{Flag: "image-service-endpoint", Value: node.CRISocket, Why: "Airlift imports images into the container runtime there", Fix: fix})
 	}
 	if s.Role.controlPlane() {
-		list = append(list, kubelet.Fixed{Flag: "pod-manifest-path", Value: config.ManifestsDir, Why: "the control plane's static pods are written there", Fix: "remove it"})
+		list = append(list, kubelet.Fixed{Flag: "pod-manifest-path", Value: config.ManifestsDir, Why: "Airlift writes the control plane's static pods there", Fix: "remove it"})
 	}
 	return list
 }
 
-// ours says that a flag is one that kubeadm sets, too, although the kubelet
-// calls it deprecated: nobody could do anything about a warning.
-func (s *subject) ours(flag config.Arg) bool {
+// setByKubeadm reports a deprecated flag that kubeadm also sets: a user could do
+// nothing about a warning.
+func (s *subject) setByKubeadm(flag config.Arg) bool {
 	const pause = "pod-infra-container-image"
 	return flag.Name == pause && !slices.ContainsFunc(s.Config.NodeRegistration.KubeletExtraArgs,
 		func(users config.Arg) bool { return users.Name == pause })
 }
 
-// pids is how many processes the kernel allows, 0 if it does not tell.
+// pids is how many processes the kernel allows; 0 if unknown.
 func (s *subject) pids() int64 {
 	var least int64
 	for _, name := range []string{"/proc/sys/kernel/pid_max", "/proc/sys/kernel/threads-max"} {
@@ -125,8 +124,8 @@ func (s *subject) pids() int64 {
 	return least
 }
 
-// Kubelet makes only the checks of the kubelet's settings. A joining node
-// learns the cluster's KubeletConfiguration after the other checks.
+// Kubelet runs only the checks of the kubelet's configuration. A joining node
+// gets the cluster's KubeletConfiguration after the other checks.
 func Kubelet(ctx context.Context, t Target, ignore []string) (Report, error) {
 	return run(ctx, t, ignore, (*subject).kubeletRules)
 }

@@ -19,14 +19,14 @@ import (
 	"airlift/installer/config"
 )
 
-// port wants a TCP port to be free, or to belong to the program that will
-// listen on it, where that is ours. bind is where it will listen, if the user
-// has said so, as kubeadm of 1.37 does.
+// port requires a TCP port to be free, or, on a node of Airlift, to belong to the
+// component that listens on it. Among bind, the flag bind-address gives the
+// address to check, as in kubeadm 1.37.
 func (s *subject) port(number int, owner string, bind ...config.Arg) check {
 	address := ""
 	for _, a := range bind {
 		if a.Name == "bind-address" {
-			address = a.Value // the last one holds
+			address = a.Value // the last one wins
 		}
 	}
 	return check{fmt.Sprintf("Port-%d", number), func(ctx context.Context) []finding {
@@ -37,16 +37,16 @@ func (s *subject) port(number int, owner string, bind ...config.Arg) check {
 			return nil
 		}
 		if !errors.Is(err, unix.EADDRINUSE) {
-			return problem("", "trying to listen on port %d: %v", number, err)
+			return problem("", "listening on port %d: %v", number, err)
 		}
 		name, pid := listener(s.host.Path("/proc"), number)
 		if name == owner && (s.Rerun || s.host.Used()) {
 			return nil
 		}
 		if name == "" {
-			return problem("stop what uses it (`ss -ltnp` tells)", "port %d is in use", number)
+			return problem("stop the process that uses it; find it with: ss -ltnp", "port %d is in use", number)
 		}
-		fix := "stop it, or let it use another port"
+		fix := "stop it, or configure it to use another port"
 		if name == owner {
 			fix = resetFix
 		}
@@ -54,7 +54,7 @@ func (s *subject) port(number int, owner string, bind ...config.Arg) check {
 	}}
 }
 
-// listener finds the program that listens on a TCP port: its socket's inode is
+// listener finds the process that listens on a TCP port: its socket's inode is
 // in /proc/net/tcp, and among the open files of the process.
 func listener(proc string, port int) (name string, pid int) {
 	inode := listeningInode(proc, port)
@@ -70,7 +70,7 @@ func listener(proc string, port int) (name string, pid int) {
 			continue
 		}
 		dir := filepath.Dir(filepath.Dir(link))
-		// The first argument, as the name in comm is cut to 15 letters.
+		// Not the name in comm, which has at most 15 characters.
 		cmdline, err := os.ReadFile(dir + "/cmdline")
 		if err != nil {
 			continue
@@ -103,8 +103,8 @@ func listeningInode(proc string, port int) string {
 	return ""
 }
 
-// proxyTo warns when this process's environment sends requests for a host of
-// the cluster to a proxy.
+// proxyTo warns if this process's environment sends requests for a host of the
+// cluster to a proxy.
 func (s *subject) proxyTo(address string) func(context.Context) []finding {
 	return func(context.Context) []finding {
 		if address == "" {
@@ -119,8 +119,7 @@ func (s *subject) proxyTo(address string) func(context.Context) []finding {
 	}
 }
 
-// proxyToRanges warns when addresses of pods or Services would be looked for
-// behind a proxy.
+// proxyToRanges warns if requests to pods or Services would go through a proxy.
 func (s *subject) proxyToRanges(lists ...config.CIDRs) func(context.Context) []finding {
 	return func(context.Context) []finding {
 		var found []finding
@@ -144,8 +143,8 @@ func proxyFor(target *url.URL) string {
 	return proxy.Redacted()
 }
 
-// lookupTimeout bounds the lookup of the node's own name; an isolated host's
-// resolver may not answer at all.
+// lookupTimeout limits the lookup of the node's own name: on an isolated host
+// the resolver may never answer.
 const lookupTimeout = 2 * time.Second
 
 func (s *subject) hostname(ctx context.Context) []finding {
@@ -155,7 +154,7 @@ func (s *subject) hostname(ctx context.Context) []finding {
 	}
 	if wrong := validation.IsDNS1123Subdomain(name); len(wrong) > 0 {
 		return problem("change the host's name (hostnamectl set-hostname), or use --node-name",
-			"%q cannot be a node's name: %s", name, strings.Join(wrong, "; "))
+			"%q is not a valid node name: %s", name, strings.Join(wrong, "; "))
 	}
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
@@ -167,14 +166,14 @@ func (s *subject) hostname(ctx context.Context) []finding {
 
 func (s *subject) firewalld(ctx context.Context) []finding {
 	state, err := s.host.Unit(ctx, "firewalld.service")
-	if err != nil || !state.Running() { // without systemd, Systemd says so
+	if err != nil || !state.Running() { // without systemd, the check Systemd fails
 		return nil
 	}
-	ports := fmt.Sprint(kubeletPort)
+	ports := fmt.Sprint(config.KubeletPort)
 	if s.Role.controlPlane() {
-		ports = fmt.Sprintf("%d, %d", s.Config.LocalAPIEndpoint.BindPort, kubeletPort)
+		ports = fmt.Sprintf("%d, %d", s.Config.LocalAPIEndpoint.BindPort, config.KubeletPort)
 	}
-	return warning("open them, or stop it (systemctl disable --now firewalld)",
+	return warning("open these ports, or stop firewalld: systemctl disable --now firewalld",
 		"firewalld is active: ports %s and the pod network's must be open", ports)
 }
 
@@ -182,6 +181,6 @@ func (s *subject) nameservers(context.Context) []finding {
 	if len(s.Config.Facts.Nameservers) > 0 {
 		return nil
 	}
-	return warning("nothing to do if that is enough; otherwise list a nameserver in /etc/resolv.conf",
+	return warning("no action needed if that is enough; otherwise add a nameserver to /etc/resolv.conf",
 		"this host has no nameserver that pods can reach: the cluster's DNS will answer only names within the cluster")
 }

@@ -10,10 +10,10 @@ import (
 	"airlift/installer/host"
 )
 
-// dirOwner wants every directory that files go to, and those above it, to be
-// root's: in another user's directory, root could be led to write elsewhere.
-// Release archives that were unpacked by root may have left such a directory,
-// with the owner that the archive names.
+// dirOwner requires every directory that files are written to, and those above
+// it, to belong to root: another user's directory could redirect root's writes.
+// A release archive that root unpacked may have created such a directory, with
+// the owner from the archive.
 func (s *subject) dirOwner(context.Context) []finding {
 	dirs := []string{
 		host.StateDir, config.KubernetesDir, config.ManifestsDir, s.Config.CertificatesDir, config.KubeletDir, config.CNIConfDir,

@@ -1,6 +1,6 @@
-// Package preflight finds out, before anything is changed, why a host cannot
-// become a Kubernetes node, and says all of it at once, each problem with what
-// to do. The checks have kubeadm's names where kubeadm has them.
+// Package preflight checks, before anything is changed, whether a host can become
+// a Kubernetes node. It reports all problems at once, each with a fix. Checks that
+// kubeadm has too have kubeadm's names.
 package preflight
 
 import (
@@ -32,28 +32,28 @@ type Target struct {
 	Role   Role
 	// Root is where the host's root file system is: "/".
 	Root string
-	// Rerun says that this host is such a node of ours already: its files,
-	// ports and data are in order.
+	// Rerun is set if this host already is such a node, installed by Airlift:
+	// its existing files, ports and data are allowed.
 	Rerun bool
-	// Disk is what will be written where.
+	// Disk is how much will be written to which directories.
 	Disk []Space
-	// Binaries are the programs to install: another version of one, put
-	// there by somebody else, is a problem.
+	// Binaries are the binaries to install. An existing other version that
+	// Airlift did not install is a problem.
 	Binaries []host.Binary
-	// Runtime is what is wrong with the host's own container runtime, if it
-	// has one, as found by who talked to it.
+	// Runtime is the error of the host's own container runtime, if it has one
+	// and it does not work.
 	Runtime error
-	// RuntimeInUse says that the host's own container runtime will be used.
+	// RuntimeInUse is set if the host's own container runtime will be used.
 	RuntimeInUse bool
-	// RuntimeVersion is its containerd's: "1.7.29".
+	// RuntimeVersion is the version of that containerd: "1.7.29".
 	RuntimeVersion string
-	// Pods are those that the host's own container runtime has.
+	// Pods are the pods of the host's own container runtime.
 	Pods []string
-	// MissingImages are what this node needs and the bundle does not bring,
-	// by component.
+	// MissingImages are the components whose images this node needs and the
+	// bundle does not have.
 	MissingImages []string
-	// Kubelet is the KubeletConfiguration as it will be written, YAML; nil
-	// where it is not known yet. The flags are always checked.
+	// Kubelet is the KubeletConfiguration as it will be written, YAML; nil if
+	// it is not known yet. The flags are always checked.
 	Kubelet []byte
 }
 
@@ -61,10 +61,10 @@ type Target struct {
 type Space struct {
 	Path         string
 	Bytes, Files uint64
-	// Grows is how much more may be written there in time.
+	// Grows is how much more may be written there later.
 	Grows uint64
-	// KeepFree is the percentage of the file system that the kubelet wants
-	// free there, 0 for none.
+	// KeepFree is the percentage of the file system that must stay free for
+	// the kubelet; 0 for none.
 	KeepFree uint64
 }
 
@@ -73,7 +73,7 @@ type Problem struct {
 	Name    string `json:"name"` // for --ignore-preflight-errors
 	Message string `json:"message"`
 	Fix     string `json:"fix,omitempty"`
-	// Minor warnings are for those who ask for detail.
+	// Minor warnings are shown by init and join only with -v 1.
 	Minor bool `json:"minor,omitempty"`
 }
 
@@ -83,10 +83,10 @@ type Report struct {
 	Errors   []Problem `json:"errors"`
 }
 
-// Run makes every check for the target's role. Errors of the checks named in
-// ignore ("all" names every one; upper and lower case are the same) become
-// warnings. If any are left, the error is a fault.Preflight one that lists
-// them all with their fixes.
+// Run runs all checks for the target's role. Errors of the checks in ignore
+// become warnings; "all" means every check, and case does not matter. If errors
+// remain, it returns one error (fault.Preflight) that lists them with their
+// fixes.
 func Run(ctx context.Context, t Target, ignore []string) (Report, error) {
 	return run(ctx, t, ignore, (*subject).checks)
 }
@@ -111,13 +111,13 @@ func run(ctx context.Context, t Target, ignore []string, checks func(*subject) [
 			}
 		}
 		if c.name == "IsPrivilegedUser" && len(report.Errors) > 0 {
-			break // what the others found without root would mislead
+			break // without root, the other checks would mislead
 		}
 	}
 	return report, report.err()
 }
 
-// Ignored says whether --ignore-preflight-errors names a check.
+// Ignored reports whether --ignore-preflight-errors names a check.
 func Ignored(name string, ignore []string) bool {
 	for _, i := range ignore {
 		if strings.EqualFold(i, "all") || strings.EqualFold(i, name) {
@@ -136,7 +136,7 @@ func (r Report) err() error {
 		b.WriteString("\n")
 		p.write(&b, "ERROR")
 	}
-	return fault.New(fault.Preflight, "a check that you know to be harmless can be passed over: --ignore-preflight-errors="+r.Errors[0].Name,
+	return fault.New(fault.Preflight, "to ignore an error that you know to be harmless: --ignore-preflight-errors="+r.Errors[0].Name,
 		"checking this host: %d problem(s) must be solved first:%s", len(r.Errors), b.String())
 }
 

@@ -298,7 +298,7 @@ func TestEachCheck(t *testing.T) {
 			write(t, s.Root, "/proc/config.gz", kernelSettings(t, "MEMCG"))
 		}, says: "the kernel was built without CONFIG_MEMCG"},
 		{check: "SystemVerification", breaks: func(t *testing.T, s *subject) { write(t, s.Root, "/proc/config.gz", "x") }, says: "unpacking /proc/config.gz"},
-		{check: "SystemVerification", warning: true, breaks: func(t *testing.T, s *subject) { remove(t, s, "/proc/config.gz") }, says: "does not tell how it was built"},
+		{check: "SystemVerification", warning: true, breaks: func(t *testing.T, s *subject) { remove(t, s, "/proc/config.gz") }, says: "build configuration is not available"},
 		{check: "SystemVerification", warning: true, breaks: func(_ *testing.T, s *subject) { s.Config.KubernetesVersion = "v1.35.6" }, says: "cgroup v1"},
 		{check: "Hostname", breaks: func(_ *testing.T, s *subject) { s.Config.NodeRegistration.Name = "a_b" }, says: `"a_b"`},
 		{check: "Hostname", warning: true, breaks: func(_ *testing.T, s *subject) { s.Config.NodeRegistration.Name = "nobody.invalid" }, says: "resolved"},
@@ -307,7 +307,7 @@ func TestEachCheck(t *testing.T) {
 			s.Config.Networking.PodSubnet = config.ParseCIDRs("fd01::/48")
 			remove(t, s, "/proc/sys/net/ipv6/conf/all/forwarding")
 		}, says: "forwarding"},
-		{check: "Systemd", breaks: func(t *testing.T, s *subject) { remove(t, s, "/run/systemd/system") }, says: "systemd does not run"},
+		{check: "Systemd", breaks: func(t *testing.T, s *subject) { remove(t, s, "/run/systemd/system") }, says: "not booted with systemd"},
 		{check: "UserNamespace", breaks: func(t *testing.T, s *subject) { write(t, s.Root, "/proc/self/uid_map", "0 100000 65536\n") }, says: "user namespace"},
 		{check: "CRIPods", breaks: func(_ *testing.T, s *subject) { s.Pods = []string{"default/web", "kube-system/etcd"} }, says: "has 2 pod(s): default/web, kube-system/etcd;"},
 		{check: "KernelLog", breaks: func(t *testing.T, s *subject) { remove(t, s, "/dev/kmsg") }, says: "/dev/kmsg"},
@@ -472,7 +472,7 @@ func TestTakesOverNothing(t *testing.T) {
 		}
 		write(t, s.Root, path+"/data", "")
 		found := s.runOne(t, name)
-		if len(found) != 1 || !strings.Contains(found[0].message, path+" is not empty (it holds data)") || !strings.Contains(found[0].fix, "reset leaves it") {
+		if len(found) != 1 || !strings.Contains(found[0].message, path+" is not empty (it contains data)") || !strings.Contains(found[0].fix, "reset keeps it") {
 			t.Errorf("%s: %v", path, found)
 		}
 		if path == "/var/lib/containerd" && !strings.Contains(found[0].fix, "systemctl start containerd") {

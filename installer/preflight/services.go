@@ -10,16 +10,15 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 )
 
-// Where the installer puts the kubelet, and how long a program may take to
-// say its version.
+// Where the installer puts the kubelet, and how long a kubelet may take to print
+// its version.
 const (
 	ownKubelet     = "/usr/local/bin/kubelet"
 	versionTimeout = 5 * time.Second
 )
 
-// kubeletVersion looks at a kubelet that is there already, from a package or a
-// person. Ours is started by its full path, so that it is a warning only; it
-// would take part where somebody's unit starts it.
+// kubeletVersion warns of an existing kubelet of another version. It is only a
+// warning, because Airlift's unit starts its own kubelet by its full path.
 func (s *subject) kubeletVersion(ctx context.Context) []finding {
 	var found []finding
 	for _, dir := range []string{"/usr/sbin", "/usr/bin"} { // /bin is a link to /usr/bin, or has none
@@ -35,23 +34,23 @@ func (s *subject) kubeletVersion(ctx context.Context) []finding {
 		want, werr := version.ParseSemantic(s.Config.KubernetesVersion)
 		switch {
 		case err != nil || perr != nil || werr != nil:
-			found = append(found, warning("remove it", "%s is a kubelet that does not say its version; %s will be used", path, ownKubelet)...)
+			found = append(found, warning("remove it", "%s does not print its version; %s will be used", path, ownKubelet)...)
 		case is.Major() != want.Major() || is.Minor() != want.Minor():
 			found = append(found, warning("remove it (Debian: apt-get purge kubelet), so that nobody starts it by mistake",
-				"%s is %s, Kubernetes here is %s; %s will be used", path, name, s.Config.KubernetesVersion, ownKubelet)...)
+				"%s is %s and the bundle's Kubernetes is %s; %s will be used", path, name, s.Config.KubernetesVersion, ownKubelet)...)
 		}
 	}
 	return found
 }
 
-// serviceKubelet wants no kubelet of somebody else's to run or to stand in the
-// way of ours.
+// serviceKubelet requires that no other kubelet service runs and that its unit is
+// not masked.
 func (s *subject) serviceKubelet(ctx context.Context) []finding {
 	return s.service(ctx, "kubelet", "/etc/systemd/system/kubelet.service")
 }
 
-// serviceContainerd does the same for containerd, where the host's own is not
-// the one that will be used.
+// serviceContainerd does the same for containerd, unless the host's own
+// containerd will be used.
 func (s *subject) serviceContainerd(ctx context.Context) []finding {
 	if s.RuntimeInUse {
 		return nil
@@ -63,26 +62,25 @@ func (s *subject) service(ctx context.Context, name, ours string) []finding {
 	unit := name + ".service"
 	state, err := s.host.Unit(ctx, unit)
 	if err != nil || s.Rerun || state.File == ours && s.host.Wrote(ours) {
-		return nil // without systemd, Systemd says so
+		return nil // without systemd, the check Systemd fails
 	}
 	switch {
 	case state.Load == "masked":
-		return problem("systemctl unmask "+unit, "%s is masked: it could not be started", unit)
+		return problem("systemctl unmask "+unit, "%s is masked and cannot be started", unit)
 	case state.Load == "not-found" || state.Load == "":
 		return nil
 	case state.Running():
-		return problem("systemctl disable --now "+unit+", or remove what brought it", "%s runs already, from %s", unit, state.File)
+		return problem("systemctl disable --now "+unit+", or remove the package that installed it", "%s is already running, from %s", unit, state.File)
 	}
-	return warning("remove what brought it, or, to have a containerd of the host's own used, start it first",
-		"%s is there already, in %s: the bundle's takes its place until reset", unit, state.File)
+	return warning("remove the package that installed it; or, to use this host's own containerd, start it first",
+		"%s already exists, in %s: the bundle's unit replaces it until reset", unit, state.File)
 }
 
-// podsNamed is how many pods a message names.
+// podsNamed is the maximum number of pods in a message.
 const podsNamed = 5
 
-// criPods refuses a container runtime with pods that do not belong to this
-// node: the kubelet ends every pod that its cluster does not know, and so does
-// reset.
+// criPods refuses a container runtime with pods that do not belong to this node:
+// the kubelet and reset remove all pods that the cluster does not know.
 func (s *subject) criPods(context.Context) []finding {
 	if s.Rerun || len(s.Pods) == 0 {
 		return nil
@@ -91,21 +89,21 @@ func (s *subject) criPods(context.Context) []finding {
 	if more := len(s.Pods) - podsNamed; more > 0 {
 		names += fmt.Sprintf(" and %d more", more)
 	}
-	return problem("use another host if they are needed; otherwise remove them: crictl rmp --all --force",
+	return problem("if these pods are needed, use another host; otherwise remove them: crictl rmp --all --force",
 		"the existing container runtime has %d pod(s): %s; the kubelet would remove them", len(s.Pods), names)
 }
 
-// extraPrograms are those that kubeadm of 1.29 or 1.37 wants in the path besides
-// (cp is new in the latter). Nothing that
-// the bundle brings runs them on the host, kube-proxy and the pod network have
-// what they need in their images; they help a person who looks for a fault.
-var extraPrograms = []string{"crictl", "conntrack", "ip", "nsenter", "ethtool", "tc", "touch", "cp"}
+// extraBinaries are the other binaries that kubeadm 1.29 or 1.37 requires in PATH
+// (cp is new in 1.37). Nothing in the bundle runs them on the host: kube-proxy
+// and the pod network have what they need in their images. They are useful for
+// troubleshooting.
+var extraBinaries = []string{"crictl", "conntrack", "ip", "nsenter", "ethtool", "tc", "touch", "cp"}
 
-func (s *subject) extraProgram(name string) check {
+func (s *subject) extraBinary(name string) check {
 	return check{"FileExisting-" + name, func(context.Context) []finding {
-		if s.hasProgram(name) {
+		if s.inPath(name) {
 			return nil
 		}
-		return []finding{{warning: true, minor: true, message: name + " is not in the path: kubeadm asks for it, Kubernetes works here without", fix: "nothing to do, unless you want it for looking for faults"}}
+		return []finding{{warning: true, minor: true, message: name + " is not in PATH: kubeadm requires it, Airlift does not", fix: "no action needed; install it if you want it for troubleshooting"}}
 	}}
 }

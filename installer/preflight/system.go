@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 
 	"airlift/fault"
+	"airlift/installer/config"
 )
 
 func (s *subject) privileged(context.Context) []finding {
@@ -19,27 +20,27 @@ func (s *subject) privileged(context.Context) []finding {
 
 func (s *subject) cpus(context.Context) []finding {
 	if n := s.Config.Facts.NumCPU; n < controlPlaneCPUs {
-		return problem("give the host more", "the host has %d CPU(s), a control plane needs %d", n, controlPlaneCPUs)
+		return problem("give the host more CPUs", "the host has %d CPU(s), a control plane needs %d", n, controlPlaneCPUs)
 	}
 	return nil
 }
 
 func (s *subject) memory(context.Context) []finding {
 	if mb := s.Config.Facts.MemoryBytes / 1024 / 1024; mb < controlPlaneMemoryMB {
-		return problem("give the host more", "the host has %d MB of memory, a control plane needs %d", mb, controlPlaneMemoryMB)
+		return problem("give the host more memory", "the host has %d MB of memory, a control plane needs %d", mb, controlPlaneMemoryMB)
 	}
 	return nil
 }
 
 func (s *subject) kubernetesVersion(context.Context) []finding {
 	if _, err := version.ParseSemantic(s.Config.KubernetesVersion); err != nil {
-		return problem("use a version like v1.29.15", "%q is no Kubernetes version: %v", s.Config.KubernetesVersion, err)
+		return problem("use a version like v1.29.15", "%q is not a Kubernetes version: %v", s.Config.KubernetesVersion, err)
 	}
 	return nil
 }
 
-// swap is an error where kubeadm has only a warning: the kubelet does not
-// start with swap on unless its configuration says otherwise.
+// swap is an error here and a warning in kubeadm: with swap on, the kubelet
+// starts only if its configuration allows it.
 func (s *subject) swap(context.Context) []finding {
 	if !s.Config.Facts.SwapOn {
 		return nil
@@ -57,9 +58,9 @@ func (s *subject) runtime(context.Context) []finding {
 	return problem(fault.Hint(s.Runtime), "%v", s.Runtime)
 }
 
-// runtimeVersion warns of a runtime that does not tell the kubelet which cgroup
-// driver it uses (the CRI's RuntimeConfig, which containerd has since 2.0), as
-// kubeadm does from 1.37 on: the kubelet of 1.38 will insist on it.
+// runtimeVersion warns of a runtime that does not report its cgroup driver to the
+// kubelet (the CRI's RuntimeConfig, which containerd has since 2.0), as kubeadm
+// does since 1.37: the kubelet of 1.38 will require it.
 func (s *subject) runtimeVersion(context.Context) []finding {
 	if !s.RuntimeInUse || minor(s.Config.KubernetesVersion) < 37 {
 		return nil
@@ -68,13 +69,13 @@ func (s *subject) runtimeVersion(context.Context) []finding {
 	if err != nil || is.Major() >= 2 {
 		return nil
 	}
-	return warning("upgrade it to 2.0 or newer before Kubernetes 1.38, or remove it and let the bundle bring one",
-		"this host's containerd %s does not tell the kubelet its cgroup driver", s.RuntimeVersion)
+	return warning("upgrade it to 2.0 or newer before Kubernetes 1.38, or remove it to use the bundle's",
+		"this host's containerd %s does not report its cgroup driver to the kubelet", s.RuntimeVersion)
 }
 
 func (s *subject) systemd(ctx context.Context) []finding {
 	if info, err := os.Stat(s.host.Path("/run/systemd/system")); err != nil || !info.IsDir() {
-		return problem("boot the host with systemd", "systemd does not run this host")
+		return problem("boot the host with systemd", "this host was not booted with systemd")
 	}
 	if _, err := s.host.Unit(ctx, "basic.target"); err != nil {
 		return problem(fault.Hint(err), "%v", err)
@@ -82,14 +83,10 @@ func (s *subject) systemd(ctx context.Context) []finding {
 	return nil
 }
 
-// oldestRelease is the day of Kubernetes v1.29.0, the oldest release that this
-// installer handles: no correct clock is before it.
-var oldestRelease = time.Date(2023, time.December, 13, 0, 0, 0, 0, time.UTC)
-
 func (s *subject) clock(context.Context) []finding {
-	if t := s.now().UTC(); t.Before(oldestRelease) {
-		return problem("set it (timedatectl set-time, or date -s)",
-			"the clock says %s, which is before the release of any Kubernetes in a bundle: certificates would not be valid", t.Format(time.DateOnly))
+	if t := s.now().UTC(); t.Before(config.OldestRelease) {
+		return problem("set the clock: timedatectl set-time 'YYYY-MM-DD HH:MM:SS'",
+			"this host's date is %s, before the release of any Kubernetes in a bundle: certificates would not be valid", t.Format(time.DateOnly))
 	}
 	return nil
 }

@@ -10,7 +10,7 @@ import (
 
 	"airlift/installer/config"
 	"airlift/installer/render"
-	"airlift/installer/render/oracle"
+	"airlift/scripts/oracle"
 )
 
 // kubeadm reads mergeMethod only in kubeadm.k8s.io/v1, which its init does not

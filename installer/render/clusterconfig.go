@@ -10,7 +10,7 @@ import (
 )
 
 // ClusterConfiguration returns the ClusterConfiguration as kubeadm of this
-// Kubernetes version keeps it in the ConfigMap kubeadm-config.
+// Kubernetes version stores it in the ConfigMap kubeadm-config.
 func ClusterConfiguration(cfg *config.Config) ([]byte, error) {
 	c := &cfg.Cluster
 	v4 := minor(cfg) >= v1beta4From
@@ -62,7 +62,7 @@ func ClusterConfiguration(cfg *config.Config) ([]byte, error) {
 		}
 	}
 	if c.ControlPlaneEndpoint != "" {
-		// With the port that it stands for, as kubeadm completes it.
+		// With the port, as kubeadm completes it.
 		doc["controlPlaneEndpoint"] = strings.TrimPrefix(cfg.ServerURL(), "https://")
 	}
 	if len(c.FeatureGates) > 0 {
@@ -94,9 +94,9 @@ func component(c config.Component, v4 bool) map[string]any {
 	return doc
 }
 
-// extraArgs is a list in v1beta4 and was a map before, where a flag given
-// twice keeps its last value. Neither has a place for a merge method. It is nil
-// when there are none.
+// extraArgs returns a list for v1beta4 and a map before, in which the last value
+// of a repeated flag wins. Neither contains the merge method. It returns nil if
+// there are none.
 func extraArgs(args []config.Arg, v4 bool) any {
 	if len(args) == 0 {
 		return nil

@@ -8,19 +8,19 @@ import (
 	"airlift/installer/config"
 )
 
-// CNIConflistPath is the name that flannel's own manifest uses; the runtime
-// takes the first file in that folder.
+// CNIConflistPath is the path in flannel's own manifest; the runtime uses the
+// first file in that directory.
 const CNIConflistPath = config.CNIConfDir + "/10-flannel.conflist"
 
-// CNINetwork is the name of the pod network, which CNI plugins keep its state by.
+// CNINetwork is the name of the pod network, under which CNI plugins store state.
 const CNINetwork = "cbr0"
 
-// CNIPlugins are the programs that the network settings need; containerd runs
-// loopback for each pod by itself.
+// CNIPlugins are the binaries that the CNI configuration needs; containerd itself
+// runs loopback for each pod.
 var CNIPlugins = []string{"bridge", "host-local", "portmap", "loopback"}
 
-// vxlan adds an Ethernet (14), a vxlan (8), a UDP (8) and an IP header (20 or
-// 40): what is sent between nodes must still fit the network card then.
+// vxlan adds an Ethernet (14), a vxlan (8), a UDP (8) and an IP header (20 or 40)
+// to packets between nodes, which must not exceed the interface's MTU.
 const (
 	vxlanOverIPv4 = 50
 	vxlanOverIPv6 = 70
@@ -56,10 +56,10 @@ type portmapPlugin struct {
 	Capabilities map[string]bool `json:"capabilities"`
 }
 
-// CNIConflist returns what flannel's CNI plugin would have the bridge plugin
-// do on a node with these pod CIDRs, said directly, which saves the plugin.
-// flanneld makes the routes between nodes and masquerades what leaves the pod
-// network, so the bridge does neither.
+// CNIConflist returns the configuration for the bridge plugin that flannel's CNI
+// plugin would generate on a node with these pod CIDRs, so that flannel's plugin
+// is not needed. flanneld adds the routes between nodes and masquerades packets
+// that leave the pod network, so the bridge plugin does neither.
 func CNIConflist(cfg *config.Config, podCIDRs []string) ([]byte, error) {
 	if len(podCIDRs) == 0 {
 		return nil, fmt.Errorf("node %q has no pod CIDR yet", cfg.NodeRegistration.Name)

@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"airlift/installer/render"
-	"airlift/installer/render/oracle"
+	"airlift/scripts/oracle"
 	"airlift/scripts/upstream/components"
 )
 

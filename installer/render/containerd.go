@@ -6,13 +6,13 @@ import (
 	"airlift/installer/config"
 )
 
-// Where containerd's and crictl's settings go.
+// Paths of the configuration of containerd and crictl.
 const (
 	ContainerdConfigPath = "/etc/containerd/config.toml"
 	CrictlConfigPath     = "/etc/crictl.yaml"
 )
 
-// ContainerdConfig returns the settings of a containerd 2.x: only what differs
+// ContainerdConfig returns the configuration of containerd 2.x: only what differs
 // from its defaults, each with its reason.
 func ContainerdConfig(cfg *config.Config) ([]byte, error) {
 	pause, err := image(cfg, "pause")
@@ -51,7 +51,7 @@ func ContainerdConfig(cfg *config.Config) ([]byte, error) {
 `, pause, cfg.Facts.RestrictOOMScoreAdj, config.CNIBinDir, config.CNIConfDir, cgroupDriver(cfg) == "systemd"), nil
 }
 
-// CrictlConfig points crictl at the container runtime.
+// CrictlConfig is crictl's configuration with the container runtime's socket.
 func CrictlConfig(cfg *config.Config) []byte {
 	return fmt.Appendf(nil, "runtime-endpoint: %[1]s\nimage-endpoint: %[1]s\n", cfg.NodeRegistration.CRISocket)
 }

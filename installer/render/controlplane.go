@@ -17,16 +17,7 @@ import (
 	"airlift/installer/config"
 )
 
-// Ports that kubeadm fixes (cmd/kubeadm/app/constants).
-const (
-	etcdClientPort        = 2379
-	etcdPeerPort          = 2380
-	etcdMetricsPort       = 2381
-	controllerManagerPort = 10257
-	schedulerPort         = 10259
-)
-
-// caDirs may hold the CA certificates that /etc/ssl/certs only links to.
+// caDirs may contain the CA certificates to which /etc/ssl/certs links.
 func caDirs(cfg *config.Config) []string {
 	dirs := []string{"/usr/share/ca-certificates", "/usr/local/share/ca-certificates", "/etc/ca-certificates"}
 	if minor(cfg) >= narrowPKIFrom {
@@ -36,8 +27,8 @@ func caDirs(cfg *config.Config) []string {
 }
 
 // ControlPlane returns the static pods kube-apiserver, kube-controller-manager
-// and kube-scheduler. host is the host's root: some mounts depend on which
-// folders exist, and the signing flags on whether the CA's key does.
+// and kube-scheduler. host is the host's root: some mounts depend on existing
+// directories, and the signing flags on the CA's key.
 func ControlPlane(cfg *config.Config, host fs.FS) (map[string]*corev1.Pod, error) {
 	pods := map[string]*corev1.Pod{}
 	for _, build := range []func(*config.Config, fs.FS) (*corev1.Pod, error){apiServer, controllerManager, scheduler} {
@@ -100,7 +91,7 @@ func apiServer(cfg *config.Config, host fs.FS) (*corev1.Pod, error) {
 			m.add(fmt.Sprintf("etcd-certs-%d", i), dir, true, corev1.HostPathDirectoryOrCreate)
 		}
 	} else {
-		servers := "https://" + net.JoinHostPort(localhost(cfg), strconv.Itoa(etcdClientPort))
+		servers := "https://" + net.JoinHostPort(localhost(cfg), strconv.Itoa(config.EtcdClientPort))
 		if urls, ok := last(cfg.Etcd.Local.ExtraArgs, "advertise-client-urls"); ok {
 			servers = merge(servers, urls)
 		}
@@ -142,8 +133,8 @@ func controllerManager(cfg *config.Config, host fs.FS) (*corev1.Pod, error) {
 	ca, caKey := path.Join(cfg.CertificatesDir, "ca.crt"), path.Join(cfg.CertificatesDir, "ca.key")
 	signingCert, signingKey := ca, caKey
 	if exists(host, ca) && !exists(host, caKey) {
-		// The CA is an external one. Empty paths keep the controller
-		// that signs certificates from starting.
+		// The CA is external: empty paths disable the controller that
+		// signs certificates.
 		signingCert, signingKey = "", ""
 	}
 	args := []config.Arg{
@@ -172,7 +163,7 @@ func controllerManager(cfg *config.Config, host fs.FS) (*corev1.Pod, error) {
 	m := controlPlaneMounts(cfg, host)
 	m.add("kubeconfig", kubeconfig, true, corev1.HostPathFileOrCreate)
 	if minor(cfg) < flexVolumeGoneFrom {
-		// Third-party volume plugins put their sockets here, so it is writable.
+		// Writable, because third-party volume plugins create sockets here.
 		plugins := "/usr/libexec/kubernetes/kubelet-plugins/volume/exec"
 		if dir, ok := last(cfg.ControllerManager.ExtraArgs, "flex-volume-plugin-dir"); ok {
 			plugins = dir.Value
@@ -182,7 +173,7 @@ func controllerManager(cfg *config.Config, host fs.FS) (*corev1.Pod, error) {
 	m.extra(cfg.ControllerManager.ExtraVolumes)
 	volumes, inside := m.volumes()
 
-	at := healthz(cfg, cfg.ControllerManager, controllerManagerPort)
+	at := healthz(cfg, cfg.ControllerManager, config.ControllerManagerPort)
 	return staticPod(corev1.Container{
 		Name:          name,
 		Image:         img,
@@ -215,7 +206,7 @@ func scheduler(cfg *config.Config, _ fs.FS) (*corev1.Pod, error) {
 	m.extra(cfg.Scheduler.ExtraVolumes)
 	volumes, inside := m.volumes()
 
-	at := healthz(cfg, cfg.Scheduler, schedulerPort)
+	at := healthz(cfg, cfg.Scheduler, config.SchedulerPort)
 	c := corev1.Container{
 		Name:         name,
 		Image:        img,
@@ -234,8 +225,8 @@ func scheduler(cfg *config.Config, _ fs.FS) (*corev1.Pod, error) {
 	return staticPod(c, volumes, nil), nil
 }
 
-// healthz is where the controller manager or the scheduler answers: on the
-// bind address, if the user gave one.
+// healthz is the probe endpoint of the controller manager or the scheduler: at
+// bind-address, if the user gave one.
 func healthz(cfg *config.Config, c config.Component, port int32) endpoint {
 	host := "127.0.0.1"
 	if bind, ok := last(c.ExtraArgs, "bind-address"); ok {
@@ -266,9 +257,8 @@ func controlPlaneMounts(cfg *config.Config, host fs.FS) mounts {
 	return m
 }
 
-// etcdCertDirs are the folders to mount for the API server to reach an
-// external etcd's certificates: outermost ones only, and none that the pod
-// has anyway.
+// etcdCertDirs are the directories to mount for the certificates of an external
+// etcd, without nested ones and without those that are mounted anyway.
 func etcdCertDirs(cfg *config.Config) []string {
 	external := cfg.Etcd.External
 	mounted := append([]string{"/etc/ssl/certs", cfg.CertificatesDir}, caDirs(cfg)...)

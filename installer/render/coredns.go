@@ -98,7 +98,7 @@ func coreDNSPod(cfg *config.Config, image string) corev1.PodSpec {
 	return corev1.PodSpec{
 		PriorityClassName:  "system-cluster-critical",
 		ServiceAccountName: "coredns",
-		DNSPolicy:          corev1.DNSDefault, // its own resolver is the node's, not itself
+		DNSPolicy:          corev1.DNSDefault, // CoreDNS uses the node's resolver, not itself
 		NodeSelector:       map[string]string{"kubernetes.io/os": "linux"},
 		Tolerations: []corev1.Toleration{
 			{Key: "CriticalAddonsOnly", Operator: corev1.TolerationOpExists},
@@ -147,9 +147,9 @@ func coreDNSPod(cfg *config.Config, image string) corev1.PodSpec {
 	}
 }
 
-// corefile is kubeadm's. Without a nameserver on the host there is nobody to
-// forward to, and CoreDNS does not start with a forward that names nobody; so
-// it answers for the cluster only, and fails the rest at once.
+// corefile is kubeadm's Corefile. Without a nameserver on the host it has no
+// forward: CoreDNS does not start with an empty one. CoreDNS then answers only
+// names within the cluster, and all others fail at once.
 func corefile(cfg *config.Config) string {
 	lines := []string{
 		".:53 {",

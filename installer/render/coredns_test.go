@@ -12,7 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"airlift/installer/render"
-	"airlift/installer/render/oracle"
+	"airlift/scripts/oracle"
 	"airlift/scripts/upstream/components"
 )
 

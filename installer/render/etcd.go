@@ -15,8 +15,8 @@ import (
 // An EtcdMember is a member of a cluster that a new etcd joins.
 type EtcdMember struct{ Name, PeerURL string }
 
-// Etcd returns the static pod etcd. Without members it starts a cluster of its
-// own; otherwise members is the cluster it joins, this node included.
+// Etcd returns the static pod of etcd. Without members it starts a new cluster;
+// otherwise it joins the cluster with these members, which include this node.
 func Etcd(cfg *config.Config, members ...EtcdMember) (*corev1.Pod, error) {
 	const name = "etcd"
 	img, err := image(cfg, name)
@@ -32,8 +32,8 @@ func Etcd(cfg *config.Config, members ...EtcdMember) (*corev1.Pod, error) {
 		{Name: "data-dir", Value: cfg.Etcd.Local.DataDir},
 		{Name: "initial-advertise-peer-urls", Value: peer},
 		{Name: "key-file", Value: certs + "/server.key"},
-		{Name: "listen-client-urls", Value: "https://" + net.JoinHostPort(localhost(cfg), strconv.Itoa(etcdClientPort)) + "," + client},
-		{Name: "listen-metrics-urls", Value: "http://" + net.JoinHostPort(localhost(cfg), strconv.Itoa(etcdMetricsPort))},
+		{Name: "listen-client-urls", Value: "https://" + net.JoinHostPort(localhost(cfg), strconv.Itoa(config.EtcdClientPort)) + "," + client},
+		{Name: "listen-metrics-urls", Value: "http://" + net.JoinHostPort(localhost(cfg), strconv.Itoa(config.EtcdMetricsPort))},
 		{Name: "listen-peer-urls", Value: peer},
 		{Name: "name", Value: cfg.NodeRegistration.Name},
 		{Name: "peer-cert-file", Value: certs + "/peer.crt"},
@@ -83,32 +83,32 @@ func Etcd(cfg *config.Config, members ...EtcdMember) (*corev1.Pod, error) {
 		c.LivenessProbe, c.ReadinessProbe = at.liveness("/livez"), at.readiness("/readyz")
 		c.StartupProbe = at.startup("/readyz", startupTimeout(cfg))
 	} else {
-		// A full database still answers reads: restarting would not help it.
+		// A full database still answers reads, and a restart would not help.
 		c.LivenessProbe = at.liveness("/health?exclude=NOSPACE&serializable=true")
 		c.StartupProbe = at.startup("/health?serializable=false", startupTimeout(cfg))
 	}
-	// The kubelet shows a static pod in the API when it starts and when a probe
-	// changes its mind, and otherwise not for a minute. etcd starts before there
-	// is an API, which comes three to five seconds after it: with this delay its
-	// first success comes behind that.
+	// The kubelet updates a static pod's status in the API when the pod starts
+	// and when a probe's result changes, otherwise only after a minute. etcd
+	// starts three to five seconds before the API server: with this delay, the
+	// probe's first success comes when the API server already answers.
 	c.StartupProbe.InitialDelaySeconds = 8
 	return staticPod(c, volumes, map[string]string{"kubeadm.kubernetes.io/etcd.advertise-client-urls": client}), nil
 }
 
-// EtcdClientURL is where this node's etcd answers the API servers.
-func EtcdClientURL(cfg *config.Config) string { return etcdURL(cfg, etcdClientPort) }
+// EtcdClientURL is the URL of this node's etcd for API servers.
+func EtcdClientURL(cfg *config.Config) string { return etcdURL(cfg, config.EtcdClientPort) }
 
-// EtcdPeerURL is where this node's etcd answers the other members.
-func EtcdPeerURL(cfg *config.Config) string { return etcdURL(cfg, etcdPeerPort) }
+// EtcdPeerURL is the URL of this node's etcd for other members.
+func EtcdPeerURL(cfg *config.Config) string { return etcdURL(cfg, config.EtcdPeerPort) }
 
 func etcdURL(cfg *config.Config, port int) string {
 	return "https://" + net.JoinHostPort(cfg.LocalAPIEndpoint.AdvertiseAddress, strconv.Itoa(port))
 }
 
-// etcdProbe is the first address in the user's listen-metrics-urls, with what
-// it leaves out taken from the default.
+// etcdProbe is the first URL in the user's listen-metrics-urls, with defaults for
+// its missing parts.
 func etcdProbe(cfg *config.Config) endpoint {
-	at := endpointAt(cfg, localhost(cfg), etcdMetricsPort, corev1.URISchemeHTTP)
+	at := endpointAt(cfg, localhost(cfg), config.EtcdMetricsPort, corev1.URISchemeHTTP)
 	urls, _ := last(cfg.Etcd.Local.ExtraArgs, "listen-metrics-urls")
 	first, _, _ := strings.Cut(urls.Value, ",")
 	u, err := url.Parse(first)

@@ -18,7 +18,7 @@ import (
 
 	"airlift/installer/config"
 	"airlift/installer/render"
-	"airlift/installer/render/oracle"
+	"airlift/scripts/oracle"
 	"airlift/scripts/upstream/components"
 )
 

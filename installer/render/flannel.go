@@ -14,12 +14,12 @@ import (
 	"airlift/installer/config"
 )
 
-// Flannel returns the pod network: flannel's own manifest without what an
-// isolated host cannot or need not do. Its init containers are gone, because
-// the installer writes the CNI settings (CNIConflist) and needs no plugin of
-// flannel's for them; on nodes that it did not add, a hook does.
+// Flannel returns the pod network: flannel's own manifest without its init
+// containers. They install flannel's CNI plugin and configuration, but the
+// installer writes a configuration that needs no plugin of flannel
+// (CNIConflist). On nodes that the installer did not add, a hook writes it.
 func Flannel(cfg *config.Config) ([]runtime.Object, error) {
-	const namespace, name, settings = "kube-flannel", "flannel", "kube-flannel-cfg"
+	const namespace, name, netConfMap = "kube-flannel", "flannel", "kube-flannel-cfg"
 	img, err := image(cfg, "flannel")
 	if err != nil {
 		return nil, err
@@ -46,7 +46,7 @@ func Flannel(cfg *config.Config) ([]runtime.Object, error) {
 	role.Labels = own
 	binding := clusterBinding(name, name, account(namespace, name))
 	binding.Labels = own
-	netConf := configMap(namespace, settings, "net-conf.json", network)
+	netConf := configMap(namespace, netConfMap, "net-conf.json", network)
 	netConf.Labels = map[string]string{"tier": "node", "app": name, "k8s-app": name}
 
 	return []runtime.Object{
@@ -71,14 +71,14 @@ func Flannel(cfg *config.Config) ([]runtime.Object, error) {
 				Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": name}},
 				Template: corev1.PodTemplateSpec{
 					ObjectMeta: metav1.ObjectMeta{Labels: daemon},
-					Spec:       flannelPod(img, settings, script, api),
+					Spec:       flannelPod(img, netConfMap, script, api),
 				},
 			},
 		},
 	}, nil
 }
 
-func flannelPod(image, settings, script string, api *url.URL) corev1.PodSpec {
+func flannelPod(image, netConfMap, script string, api *url.URL) corev1.PodSpec {
 	return corev1.PodSpec{
 		PriorityClassName:  "system-node-critical",
 		ServiceAccountName: "flannel",
@@ -97,8 +97,8 @@ func flannelPod(image, settings, script string, api *url.URL) corev1.PodSpec {
 			Name:    "kube-flannel",
 			Image:   image,
 			Command: []string{"/opt/bin/flanneld"},
-			// Without a default route flanneld cannot guess the interface,
-			// and with several it may guess wrong: the node's address tells.
+			// Without a default route flanneld does not find the interface,
+			// and with several it may choose the wrong one.
 			Args:      []string{"--ip-masq", "--kube-subnet-mgr", "--iface=$(NODE_IP)"},
 			Resources: requests("100m", "50Mi"),
 			SecurityContext: &corev1.SecurityContext{
@@ -109,8 +109,8 @@ func flannelPod(image, settings, script string, api *url.URL) corev1.PodSpec {
 				fromField("POD_NAME", "metadata.name"),
 				fromField("POD_NAMESPACE", "metadata.namespace"),
 				fromField("NODE_IP", "status.hostIP"),
-				// The API server itself, so that the pod network does not
-				// wait for kube-proxy to bring the Service's address to life.
+				// The API server's own address, so that the pod network does
+				// not wait for kube-proxy to serve the Service's address.
 				{Name: "KUBERNETES_SERVICE_HOST", Value: api.Hostname()},
 				{Name: "KUBERNETES_SERVICE_PORT", Value: api.Port()},
 				{Name: "EVENT_QUEUE_DEPTH", Value: "5000"},
@@ -129,7 +129,7 @@ func flannelPod(image, settings, script string, api *url.URL) corev1.PodSpec {
 		Volumes: []corev1.Volume{
 			hostPathVolume("run", "/run/flannel", corev1.HostPathUnset),
 			hostPathVolume("cni", config.CNIConfDir, corev1.HostPathUnset),
-			configMapVolume("flannel-cfg", settings),
+			configMapVolume("flannel-cfg", netConfMap),
 			hostPathVolume("xtables-lock", "/run/xtables.lock", corev1.HostPathFileOrCreate),
 		},
 	}
@@ -137,7 +137,7 @@ func flannelPod(image, settings, script string, api *url.URL) corev1.PodSpec {
 
 // netConf is flannel's configuration (pkg/subnet/config.go).
 type netConf struct {
-	EnableIPv4     *bool  `json:",omitempty"` // true unless told otherwise
+	EnableIPv4     *bool  `json:",omitempty"` // true by default
 	EnableIPv6     bool   `json:",omitempty"`
 	Network        string `json:",omitempty"`
 	IPv6Network    string `json:",omitempty"`

@@ -6,12 +6,12 @@ import (
 	"strings"
 )
 
-// flannelCNIScript writes the CNI settings on nodes that the installer did not
-// add, such as one that came with kubeadm join: what CNIConflist would say for
-// them, from what flanneld finds out. It runs in flannel's image (busybox) when
-// flanneld has been started, and changes nothing where the settings are those
-// of this node already, or where other settings come first by name, which the
-// runtime would take anyway. podSubnets give the order of the address families.
+// flannelCNIScript writes the CNI configuration on nodes that the installer did
+// not add, for example with kubeadm join: the same as CNIConflist, from flanneld's
+// subnet file. It runs in flannel's image (busybox) after flanneld has started. It
+// changes nothing if the configuration is already that of this node, or if another
+// file comes first by name, which the runtime would use anyway. podSubnets give
+// the order of the address families.
 func flannelCNIScript(podSubnets []netip.Prefix) (string, error) {
 	headers := vxlanOverIPv4
 	var subnets, same []string
@@ -23,21 +23,21 @@ func flannelCNIScript(podSubnets []netip.Prefix) (string, error) {
 		subnets = append(subnets, subnet)
 		same = append(same, fmt.Sprintf(`grep -qsF "\"%s\"" "$conflist"`, subnet))
 	}
-	settings, err := conflistJSON(1, subnets)
+	conflist, err := conflistJSON(1, subnets)
 	if err != nil {
 		return "", err
 	}
 	return strings.NewReplacer(
 		"SAME", strings.Join(same, " && "),
-		// flanneld always takes off what IPv4 needs.
+		// FLANNEL_MTU is always the MTU for vxlan over IPv4.
 		"MORE", fmt.Sprint(headers-vxlanOverIPv4),
-		"SETTINGS", strings.Replace(string(settings), `"mtu": 1`, `"mtu": $mtu`, 1),
+		"SETTINGS", strings.Replace(string(conflist), `"mtu": 1`, `"mtu": $mtu`, 1),
 	).Replace(flannelCNITemplate), nil
 }
 
-// The kubelet makes /dev/termination-log anew each time it starts a container:
-// a subnet file that is older may be of another cluster. busybox compares whole
-// seconds, and flanneld can be that fast: a file of the same second counts as new.
+// The kubelet creates /dev/termination-log each time it starts a container: an
+// older subnet file may belong to another cluster. busybox compares whole seconds,
+// and flanneld may be fast: a file from the same second counts as new.
 const flannelCNITemplate = `set -eu
 conflist=/etc/cni/net.d/10-flannel.conflist
 subnet_file=/run/flannel/subnet.env

@@ -12,9 +12,8 @@ import (
 	"airlift/installer/config"
 )
 
-// KubeletConfig returns the KubeletConfiguration that all nodes share: the
-// user's document with kubeadm's defaults, as it is kept in the ConfigMap
-// kubelet-config.
+// KubeletConfig returns the KubeletConfiguration that all nodes share: the user's
+// document with kubeadm's defaults, as stored in the ConfigMap kubelet-config.
 func KubeletConfig(cfg *config.Config) ([]byte, error) {
 	k := &kubeletv1.KubeletConfiguration{}
 	if cfg.Kubelet != nil {
@@ -35,9 +34,9 @@ func KubeletConfig(cfg *config.Config) ([]byte, error) {
 	fillPointer(&k.Authentication.Webhook.Enabled, true)
 	fill(&k.Authorization.Mode, kubeletv1.KubeletAuthorizationModeWebhook)
 	fill(&k.HealthzBindAddress, "127.0.0.1")
-	fillPointer(&k.HealthzPort, 10248)
+	fillPointer(&k.HealthzPort, config.KubeletHealthzPort)
 	fill(&k.CgroupDriver, "systemd")
-	// kubeadm sets it even over the user's false.
+	// As in kubeadm, even if the user sets false.
 	k.RotateCertificates = true
 	doc, err := explicit(k)
 	if err != nil {
@@ -46,9 +45,9 @@ func KubeletConfig(cfg *config.Config) ([]byte, error) {
 	return yaml.Marshal(doc)
 }
 
-// NodeKubeletConfig adds to the cluster's KubeletConfiguration what only this
-// host can know. cluster is KubeletConfig's result, or on join the ConfigMap's;
-// fields that this program does not know stay as they are.
+// NodeKubeletConfig adds this host's own fields to the cluster's
+// KubeletConfiguration. cluster is KubeletConfig's result, or on join the
+// content of the ConfigMap; unknown fields are kept.
 func NodeKubeletConfig(cfg *config.Config, cluster []byte) ([]byte, error) {
 	var doc map[string]any
 	if err := yaml.Unmarshal(cluster, &doc); err != nil {
@@ -59,13 +58,13 @@ func NodeKubeletConfig(cfg *config.Config, cluster []byte) ([]byte, error) {
 		doc["containerRuntimeEndpoint"] = cfg.NodeRegistration.CRISocket
 	}
 	if _, ok := doc["resolvConf"]; !ok && cfg.Facts.ResolvConf != defaultResolvConf {
-		// With "" a pod that asks for the host's resolver gets an empty
-		// one; with a path that does not exist it would not start.
+		// With "", a pod that uses the host's resolver gets an empty
+		// resolv.conf; with a path that does not exist, it does not start.
 		doc["resolvConf"] = cfg.Facts.ResolvConf
 	}
 	if _, ok := doc["failSwapOn"]; !ok && cfg.Facts.SwapOn {
-		// Preflight has spoken about swap; a kubelet that refuses to
-		// start would only say it later and worse.
+		// Preflight reports swap, earlier and more clearly than a kubelet
+		// that does not start.
 		doc["failSwapOn"] = false
 	}
 	if _, ok := doc["failCgroupV1"]; !ok && cfg.Facts.CgroupVersion == 1 && minor(cfg) >= cgroupV1RefusedFrom {
@@ -74,15 +73,15 @@ func NodeKubeletConfig(cfg *config.Config, cluster []byte) ([]byte, error) {
 	return yaml.Marshal(doc)
 }
 
-// defaultResolvConf is what the kubelet takes when it is told nothing.
+// defaultResolvConf is the kubelet's default for resolvConf.
 const defaultResolvConf = "/etc/resolv.conf"
 
-// KubeletInstanceConfigPath is where kubeadm keeps what is a node's own in its
-// KubeletConfiguration, for its next upgrade to find.
+// KubeletInstanceConfigPath is kubeadm's file with the node's own fields of the
+// KubeletConfiguration, which kubeadm upgrade reads.
 const KubeletInstanceConfigPath = config.KubeletDir + "/instance-config.yaml"
 
-// KubeletInstanceConfig returns that file, or nil where this Kubernetes version
-// has none.
+// KubeletInstanceConfig returns that file, or nil if this Kubernetes version has
+// none.
 func KubeletInstanceConfig(cfg *config.Config) []byte {
 	if !cfg.NodeLocalCRISocket() {
 		return nil
@@ -90,7 +89,7 @@ func KubeletInstanceConfig(cfg *config.Config) []byte {
 	return fmt.Appendf(nil, "containerRuntimeEndpoint: %q\n", cfg.NodeRegistration.CRISocket)
 }
 
-// cgroupDriver is what the kubelet and the container runtime must agree on.
+// cgroupDriver is the driver of both the kubelet and the container runtime.
 func cgroupDriver(cfg *config.Config) string {
 	if cfg.Kubelet != nil && cfg.Kubelet.CgroupDriver != "" {
 		return cfg.Kubelet.CgroupDriver
@@ -99,8 +98,8 @@ func cgroupDriver(cfg *config.Config) string {
 }
 
 // KubeletFlags returns the environment file with the kubelet's flags for this
-// node. A worker registers itself with its taints; a control plane's are set
-// by the mark-control-plane phase.
+// node. A worker registers with its taints; the phase mark-control-plane sets
+// those of a control plane.
 func KubeletFlags(cfg *config.Config, worker bool) ([]byte, error) {
 	pause, err := image(cfg, "pause")
 	if err != nil {
@@ -126,7 +125,7 @@ func KubeletFlags(cfg *config.Config, worker bool) ([]byte, error) {
 		args = append(args, config.Arg{Name: "hostname-override", Value: node.Name})
 	}
 	if !cfg.Facts.DefaultRoute && cfg.Facts.NodeIP != "" {
-		// The kubelet takes its address from the default route.
+		// By default the kubelet uses the address of the default route.
 		args = append(args, config.Arg{Name: "node-ip", Value: cfg.Facts.NodeIP})
 	}
 	flags := strings.Join(command(cfg, "", args, node.KubeletExtraArgs), " ")

@@ -20,7 +20,7 @@ func KubeProxy(cfg *config.Config) ([]runtime.Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	settings, err := kubeProxyConfigMap(cfg)
+	configuration, err := kubeProxyConfigMap(cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -33,9 +33,9 @@ func KubeProxy(cfg *config.Config) ([]runtime.Object, error) {
 		&corev1.ServiceAccount{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ServiceAccount"}, ObjectMeta: meta},
 		clusterBinding("kubeadm:node-proxier", "system:node-proxier", account(metav1.NamespaceSystem, name)),
 	}
-	// Joining nodes read the map too, for kubeadm's preflight checks.
+	// Joining nodes read the ConfigMap too, for kubeadm's preflight checks.
 	objects = append(objects, readable(metav1.NamespaceSystem, name, "configmaps", name, group(tokensGroup))...)
-	return append(objects, settings, &appsv1.DaemonSet{
+	return append(objects, configuration, &appsv1.DaemonSet{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "apps/v1", Kind: "DaemonSet"},
 		ObjectMeta: daemonMeta,
 		Spec: appsv1.DaemonSetSpec{
@@ -77,8 +77,8 @@ func KubeProxy(cfg *config.Config) ([]runtime.Object, error) {
 	}), nil
 }
 
-// kubeProxyConfigMap holds the KubeProxyConfiguration, the user's with
-// kubeadm's defaults, and the kubeconfig it points to.
+// kubeProxyConfigMap has the KubeProxyConfiguration, the user's with kubeadm's
+// defaults, and the kubeconfig to which it refers.
 func kubeProxyConfigMap(cfg *config.Config) (*corev1.ConfigMap, error) {
 	k := &kubeproxyv1.KubeProxyConfiguration{}
 	if cfg.KubeProxy != nil {
@@ -96,8 +96,8 @@ func kubeProxyConfigMap(cfg *config.Config) (*corev1.ConfigMap, error) {
 		fill(&k.Mode, "iptables")
 	}
 	if !cfg.Facts.ConntrackWritable {
-		// 0 leaves the host's limit alone; kube-proxy would otherwise
-		// fail to raise it, and exit.
+		// 0 keeps the host's limit; otherwise kube-proxy would fail to
+		// raise it, and exit.
 		fillPointer(&k.Conntrack.MaxPerCore, 0)
 		fillPointer(&k.Conntrack.Min, 0)
 	}
@@ -105,7 +105,7 @@ func kubeProxyConfigMap(cfg *config.Config) (*corev1.ConfigMap, error) {
 	if err != nil {
 		return nil, err
 	}
-	settings, err := yaml.Marshal(doc)
+	configuration, err := yaml.Marshal(doc)
 	if err != nil {
 		return nil, err
 	}
@@ -113,7 +113,7 @@ func kubeProxyConfigMap(cfg *config.Config) (*corev1.ConfigMap, error) {
 	if server == "" {
 		server = cfg.ServerURL()
 	}
-	m := configMap(metav1.NamespaceSystem, "kube-proxy", "config.conf", settings)
+	m := configMap(metav1.NamespaceSystem, "kube-proxy", "config.conf", configuration)
 	m.Labels = map[string]string{"app": "kube-proxy"}
 	m.Data["kubeconfig.conf"] = strings.Replace(kubeProxyKubeconfig, "SERVER", server, 1)
 	if cfg.KubeProxy == nil && cfg.Facts.ConntrackWritable {
@@ -122,8 +122,8 @@ func kubeProxyConfigMap(cfg *config.Config) (*corev1.ConfigMap, error) {
 	return m, nil
 }
 
-// kubeProxyKubeconfig logs in with the pod's service account, but at the
-// address given here: kube-proxy is what makes the Service "kubernetes" work.
+// kubeProxyKubeconfig uses the pod's service account, but connects to the API
+// server's own address: the Service "kubernetes" works only with kube-proxy.
 const kubeProxyKubeconfig = `apiVersion: v1
 kind: Config
 clusters:

@@ -6,8 +6,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// Manifest writes objects as one file for `kubectl apply -f`, a document each,
-// in their order.
+// Manifest returns a file for `kubectl apply -f` with one document for each
+// object, in order.
 func Manifest(objects ...runtime.Object) ([]byte, error) {
 	var out bytes.Buffer
 	for i, o := range objects {

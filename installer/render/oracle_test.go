@@ -19,7 +19,7 @@ import (
 	"airlift/installer/config"
 	"airlift/installer/patches"
 	"airlift/installer/render"
-	"airlift/installer/render/oracle"
+	"airlift/scripts/oracle"
 )
 
 // TestEqualsKubeadm is the proof that the package means the same as kubeadm:

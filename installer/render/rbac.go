@@ -6,13 +6,14 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"airlift/installer/config"
+	"airlift/installer/pki"
 )
 
-// Who is allowed something by kubeadm's RBAC.
+// The groups that get permissions from kubeadm's RBAC.
 const (
-	tokensGroup        = "system:bootstrappers:kubeadm:default-node-token"
+	tokensGroup        = config.NodeTokenGroup
 	nodesGroup         = "system:nodes"
-	clusterAdminsGroup = "kubeadm:cluster-admins"
+	clusterAdminsGroup = pki.ClusterAdminsGroup
 )
 
 func group(name string) rbacv1.Subject {
@@ -40,8 +41,8 @@ func clusterBinding(name, role string, subjects ...rbacv1.Subject) *rbacv1.Clust
 	}
 }
 
-// readable lets subjects read one named object of a namespace: a Role and its
-// RoleBinding.
+// readable returns a Role and its RoleBinding that let subjects read one named
+// object of a namespace.
 func readable(namespace, role, resource, object string, subjects ...rbacv1.Subject) []runtime.Object {
 	meta := metav1.ObjectMeta{Namespace: namespace, Name: role}
 	return []runtime.Object{
@@ -54,16 +55,16 @@ func readable(namespace, role, resource, object string, subjects ...rbacv1.Subje
 	}
 }
 
-// ClusterAdmins makes admin.conf's group administrators. Only super-admin.conf
-// can do that at first.
+// ClusterAdmins makes admin.conf's group administrators. On a new cluster, only
+// super-admin.conf has permission to create it.
 func ClusterAdmins() *rbacv1.ClusterRoleBinding {
 	return clusterBinding("kubeadm:cluster-admins", "cluster-admin", group(clusterAdminsGroup))
 }
 
-// BootstrapRBAC lets a joining node with a token look up nodes and ask for its
-// certificate, lets the controller manager approve that by itself, and lets
-// nodes renew their certificates. From v1.33 on it also lets API servers use the
-// kubelets, as their certificate no longer makes them administrators.
+// BootstrapRBAC lets a joining node with a token read nodes and request its
+// certificate, lets the controller manager approve the request, and lets nodes
+// renew their certificates. Since v1.33 it also lets API servers use the kubelets,
+// because their certificate no longer makes them administrators.
 func BootstrapRBAC(cfg *config.Config) []runtime.Object {
 	objects := []runtime.Object{
 		clusterRole("kubeadm:get-nodes", rbacv1.PolicyRule{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"nodes"}}),

@@ -1,8 +1,7 @@
-// Package render turns a Config into bytes and API objects: static pods,
-// kubelet and containerd settings, units, add-ons. It is pure. What it makes
-// for a Kubernetes version means the same as what kubeadm of that version
-// makes, except for the differences that oracle/differences.go lists with
-// their reasons.
+// Package render turns a Config into bytes and API objects: static pods, the
+// configuration of kubelet and containerd, units, add-ons. It is pure. Its output
+// for a Kubernetes version has the same meaning as that of kubeadm of that version,
+// except for the differences that scripts/oracle/differences.go lists with their reasons.
 package render
 
 import (
@@ -52,10 +51,10 @@ func dropNull(value any) {
 	}
 }
 
-// explicit returns the fields of a component configuration that somebody set:
-// non-zero values, and pointers even to zero. The types here are the newest
-// Kubernetes', so a plain encoding would confront an old kubelet with zero
-// values of fields it has never heard of.
+// explicit returns the fields of a component configuration that are set: non-zero
+// values, and pointers, also to zero. The Go types are those of the newest
+// Kubernetes: a plain encoding would have zero values of fields that an older
+// kubelet does not know.
 func explicit(obj any) (map[string]any, error) {
 	doc, err := explicitFields(reflect.Indirect(reflect.ValueOf(obj)))
 	if err != nil {
@@ -108,5 +107,5 @@ func image(cfg *config.Config, component string) (string, error) {
 	if ref := cfg.Images[component]; ref != "" {
 		return ref, nil
 	}
-	return "", fault.New(fault.Bundle, "make the bundle again with this component", "the bundle has no image for %s", component)
+	return "", fault.New(fault.Bundle, "build the bundle again with this component", "the bundle has no image for %s", component)
 }

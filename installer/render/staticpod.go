@@ -14,11 +14,11 @@ import (
 	"airlift/installer/config"
 )
 
-// staticPod is what all four static pods have in common
+// staticPod returns a static pod with what all four have in common
 // (cmd/kubeadm/app/util/staticpod/utils.go).
 func staticPod(c corev1.Container, volumes []corev1.Volume, annotations map[string]string) *corev1.Pod {
 	// The priority of system-node-critical, which the kubelet needs before
-	// an API server can tell it.
+	// there is an API server to look it up.
 	priority := int32(2000001000)
 	c.ImagePullPolicy = corev1.PullIfNotPresent
 	return &corev1.Pod{
@@ -50,7 +50,7 @@ func requests(cpu, memory string) corev1.ResourceRequirements {
 	return corev1.ResourceRequirements{Requests: list}
 }
 
-// An endpoint is where a component answers probes.
+// An endpoint is where a component serves its probes.
 type endpoint struct {
 	host   string
 	port   int32
@@ -75,7 +75,7 @@ func (e endpoint) ports() []corev1.ContainerPort {
 func (e endpoint) probe(path string, delay, failures, period int32) *corev1.Probe {
 	host := e.host
 	if host == "0.0.0.0" || host == "::" {
-		host = "" // an unspecified address cannot be probed; the kubelet takes the pod's
+		host = "" // an unspecified address cannot be probed; the kubelet then uses the pod's
 	}
 	port := intstr.FromInt32(e.port)
 	if e.named {
@@ -95,20 +95,19 @@ func (e endpoint) probe(path string, delay, failures, period int32) *corev1.Prob
 func (e endpoint) liveness(path string) *corev1.Probe  { return e.probe(path, 10, 8, 10) }
 func (e endpoint) readiness(path string) *corev1.Probe { return e.probe(path, 0, 3, 1) }
 
-// startup allows for the whole time that the control plane may take, and asks
-// every second. kubeadm's asks every ten, the first time after ten, and the
-// kubelet puts a random part of the period before that: a pod that runs after
-// a second becomes Ready ten to twenty seconds later. The whole time is rounded
-// up to ten seconds, as kubeadm's.
+// startup is a startup probe that probes every second until timeout. kubeadm's
+// probes every ten seconds, first after ten, and the kubelet adds a random part of
+// the period: a pod that runs after one second becomes Ready ten to twenty seconds
+// later. The timeout is rounded up to ten seconds, as in kubeadm.
 func (e endpoint) startup(path string, timeout time.Duration) *corev1.Probe {
 	return e.probe(path, 0, 10*int32(math.Ceil(timeout.Seconds()/10)), 1)
 }
 
-// command is a program with its flags. What the user gives for a flag replaces
-// all that we have for it, or is added to it if the last one says so. A flag
-// given several times keeps its order, which matters to some (the first
-// service-account-issuer is the one that signs).
-func command(cfg *config.Config, program string, base []config.Arg, extra []config.Arg) []string {
+// command is a component's command line. The user's value for a flag replaces
+// Airlift's, or is merged with it according to the merge method of the last
+// occurrence. A repeated flag keeps its order, which may matter: the first
+// service-account-issuer signs.
+func command(cfg *config.Config, name string, base []config.Arg, extra []config.Arg) []string {
 	byName := func(a, b config.Arg) int { return strings.Compare(a.Name, b.Name) }
 	slices.SortFunc(base, byName)
 	var args, own []config.Arg
@@ -133,8 +132,8 @@ func command(cfg *config.Config, program string, base []config.Arg, extra []conf
 		slices.SortStableFunc(args, byName)
 	}
 	var out []string
-	if program != "" {
-		out = append(out, program)
+	if name != "" {
+		out = append(out, name)
 	}
 	for _, arg := range args {
 		out = append(out, "--"+arg.Name+"="+arg.Value)
@@ -142,7 +141,7 @@ func command(cfg *config.Config, program string, base []config.Arg, extra []conf
 	return out
 }
 
-// merge is what becomes of our value for a flag with the user's.
+// merge combines Airlift's value for a flag with the user's.
 func merge(base string, arg config.Arg) string {
 	switch arg.MergeMethod {
 	case "append":
@@ -163,7 +162,7 @@ func last(args []config.Arg, name string) (config.Arg, bool) {
 	return config.Arg{}, false
 }
 
-// mounts collects a pod's host paths by volume name; a later one of the same
+// mounts are a pod's host paths by volume name; a later one with the same
 // name replaces an earlier one.
 type mounts map[string]config.HostPathMount
 
@@ -177,7 +176,7 @@ func (m mounts) extra(list []config.HostPathMount) {
 	}
 }
 
-// volumes returns both sides of the mounts, sorted by name.
+// volumes returns the volumes and volume mounts, sorted by name.
 func (m mounts) volumes() (volumes []corev1.Volume, inside []corev1.VolumeMount) {
 	for _, name := range sortedKeys(m) {
 		mount := m[name]

@@ -1,16 +1,16 @@
 package render
 
-// Where the units go, and the drop-in that kubeadm's packages add.
+// Paths of the units, and of the drop-in that kubeadm's packages add.
 const (
 	KubeletUnitPath    = "/etc/systemd/system/kubelet.service"
 	KubeletDropInPath  = "/etc/systemd/system/kubelet.service.d/10-kubeadm.conf"
 	ContainerdUnitPath = "/etc/systemd/system/containerd.service"
 )
 
-// KubeletUnit does what the unit of the Kubernetes packages does
-// (github.com/kubernetes/release, cmd/krel/templates), with the binary where
-// the installer puts it, and waits for containerd at boot instead of failing
-// until it is there.
+// KubeletUnit is the unit of the Kubernetes packages
+// (github.com/kubernetes/release, cmd/krel/templates) with two changes: the path
+// of the binary, and it starts after containerd instead of failing until
+// containerd runs.
 const KubeletUnit = `[Unit]
 Description=kubelet: The Kubernetes Node Agent
 Documentation=https://kubernetes.io/docs/
@@ -27,9 +27,8 @@ RestartSec=10
 WantedBy=multi-user.target
 `
 
-// KubeletDropIn is kubeadm's contract with the kubelet: the same files and
-// variables as in the packages, so that whoever knows one node knows this one.
-// /etc/default/kubelet is for the machine's owner.
+// KubeletDropIn is kubeadm's drop-in for the kubelet, with the same files and
+// variables as in the packages. /etc/default/kubelet is for administrators.
 const KubeletDropIn = `[Service]
 Environment="KUBELET_KUBECONFIG_ARGS=--bootstrap-kubeconfig=/etc/kubernetes/bootstrap-kubelet.conf --kubeconfig=/etc/kubernetes/kubelet.conf"
 Environment="KUBELET_CONFIG_ARGS=--config=/var/lib/kubelet/config.yaml"
@@ -39,7 +38,7 @@ ExecStart=
 ExecStart=/usr/local/bin/kubelet $KUBELET_KUBECONFIG_ARGS $KUBELET_CONFIG_ARGS $KUBELET_KUBEADM_ARGS $KUBELET_EXTRA_ARGS
 `
 
-// ContainerdUnit does what containerd's own unit does. KillMode=process leaves
+// ContainerdUnit is containerd's own unit. KillMode=process keeps
 // the containers running while containerd restarts.
 const ContainerdUnit = `[Unit]
 Description=containerd container runtime

@@ -13,9 +13,8 @@ import (
 	"airlift/installer/pki"
 )
 
-// UploadConfig keeps the cluster's settings in the cluster, where joining
-// nodes and kubeadm itself find them: UploadClusterConfig's and
-// UploadKubeletConfig's objects.
+// UploadConfig returns the objects of UploadClusterConfig and UploadKubeletConfig,
+// which store the cluster's configuration for joining nodes and kubeadm.
 func UploadConfig(cfg *config.Config) ([]runtime.Object, error) {
 	cluster, err := UploadClusterConfig(cfg)
 	if err != nil {
@@ -50,8 +49,8 @@ func UploadKubeletConfig(cfg *config.Config) ([]runtime.Object, error) {
 		group(nodesGroup), group(tokensGroup))...), nil
 }
 
-// ClusterInfo is what a joining node reads before it trusts anybody: where the
-// cluster is and its CA. The controller manager adds signatures made with the
+// ClusterInfo returns the public ConfigMap from which a joining node learns the
+// API server's URL and the CA. The controller manager adds signatures with the
 // bootstrap tokens.
 func ClusterInfo(cfg *config.Config, caPEM []byte) []runtime.Object {
 	info := configMap(metav1.NamespacePublic, "cluster-info", "kubeconfig", pki.ClusterInfoKubeconfig(cfg.ServerURL(), caPEM))
@@ -68,10 +67,10 @@ func configMap(namespace, name, key string, data []byte) *corev1.ConfigMap {
 	}
 }
 
-// signDefaults tells kubeadm, by a checksum of the values in the order of their
-// keys, that the map holds nothing but defaults: its upgrade may then write the
-// next version's over it (componentconfigs/checksums.go). What a user or this
-// host asked for is left unsigned and so survives upgrades.
+// signDefaults marks a ConfigMap as unchanged defaults, with a checksum of its
+// values in the order of their keys: kubeadm upgrade may then replace it by the
+// next version's defaults (componentconfigs/checksums.go). A ConfigMap with values
+// of the user or of this host is not signed, so that upgrades keep it.
 func signDefaults(m *corev1.ConfigMap) {
 	sum := sha256.New()
 	for _, key := range sortedKeys(m.Data) {

@@ -12,33 +12,33 @@ import (
 // in the sources of v1.29.15, v1.30.14, v1.31.14, v1.32.13, v1.33.13, v1.34.9,
 // v1.35.6, v1.36.3 and v1.37.1 (cmd/kubeadm/app; the packages in parentheses).
 const (
-	// The ClusterConfiguration no longer records the default authorization
-	// mode as if the user had asked for it, and authorization-config keeps
-	// it from being set (phases/controlplane); the startup probes' time no
-	// longer comes from, nor is recorded in, apiServer.timeoutForControlPlane
+	// The ClusterConfiguration no longer contains the default authorization
+	// mode, which is not set together with authorization-config
+	// (phases/controlplane). The startup probes no longer use
+	// apiServer.timeoutForControlPlane, which is not stored either
 	// (util/config).
 	authorizationUnrecordedFrom = 30
 	timeoutUnrecordedFrom       = 30
-	// kubeadm.k8s.io/v1beta4 is what is stored; before it was v1beta3. v1,
-	// which v1.37 can read, is not stored yet (phases/uploadconfig).
-	v1beta4From = 31
+	// kubeadm.k8s.io/v1beta4 is stored, as written by config.APIVersion; before,
+	// v1beta3 (phases/uploadconfig).
+	v1beta4From = config.V1Beta4From
 	// etcd is probed at /livez and /readyz (phases/etcd).
 	etcdLivezFrom = 31
-	// Of /etc/pki only the parts with CA certificates are mounted
+	// Only the directories with CA certificates in /etc/pki are mounted
 	// (phases/controlplane).
 	narrowPKIFrom = 31
-	// The user's flags follow kubeadm's, in the user's order; before, all
-	// were sorted (util/arguments.go).
+	// The user's flags come after kubeadm's, in the user's order; before, all
+	// flags were sorted (util/arguments.go).
 	argsInOrderFrom = 32
 	// The scheduler is probed at /livez and /readyz (phases/controlplane).
 	schedulerLivezFrom = 32
-	// The Corefile keeps the cluster's own names out of the cache
+	// The Corefile disables the cache for the cluster's own names
 	// (phases/addons/dns).
 	corednsUncachedFrom = 32
-	// The API server's client certificate for kubelets gets its rights from
-	// a binding of its own (phases/bootstraptoken).
+	// The API server's client certificate for kubelets gets its permissions
+	// from a separate binding (phases/bootstraptoken).
 	kubeletAPIAdminFrom = 33
-	// Probes name their port (phases/controlplane, etcd, addons/dns).
+	// Probes use a named port (phases/controlplane, etcd, addons/dns).
 	probePortFrom = 34
 	// etcd 3.6 gets its own flags (phases/etcd).
 	etcd36FlagsFrom = 34
@@ -52,20 +52,20 @@ const (
 	// The controller manager does not mount the flex volume plugins
 	// (phases/controlplane).
 	flexVolumeGoneFrom = 36
-	// kube-proxy is told its mode (componentconfigs).
+	// kube-proxy's configuration sets its mode (componentconfigs).
 	proxyModeFrom = 37
 )
 
 // minor is Kubernetes' minor version: 29 for "v1.29.15".
 func minor(cfg *config.Config) int { return cfg.Cluster.Minor() }
 
-// etcd36 says whether etcd is to have the flags of etcd 3.6, as kubeadm decides
-// it: a pre-release of 3.6.0, such as the tag 3.6.0-0, is not yet one.
+// etcd36 reports whether etcd gets the flags of etcd 3.6. As in kubeadm, a
+// pre-release of 3.6.0, such as the tag 3.6.0-0, does not.
 func etcd36(cfg *config.Config) bool {
 	if minor(cfg) < etcd36FlagsFrom {
 		return false
 	}
-	if minor(cfg) > 35 { // whose etcd is never older
+	if minor(cfg) > 35 { // always with etcd 3.6 or newer
 		return true
 	}
 	ref, _, _ := strings.Cut(cfg.Images["etcd"], "@")

@@ -15,17 +15,17 @@ const (
 	tableWidth = 80
 	barWidth   = 10
 	nameWidth  = 22 // at most: kubelet-wait-bootstrap
-	// short is a run that needs no table: one that found everything done.
+	// short is the length of a run that needs no table: everything was done already.
 	short = 2 * time.Second
-	// A step that took less than a fiftieth of the run, or than what anybody
-	// would notice, is only counted.
+	// A step that took less than 1/notable of the run, or less than
+	// noticeable, is only counted.
 	notable    = 50
 	noticeable = 100 * time.Millisecond
 )
 
-// WriteTable writes a line for each step that took its time: when it began,
-// how long it took, where that is in the whole, and what it waited for most.
-// all shows every step and its parts, even of a run that was soon over.
+// WriteTable writes a line for each long step: when it began, how long it took,
+// its position in the run as a bar, and what it waited for most. With all, it
+// lists every step and its parts, also of a short run.
 func (r *Recorder) WriteTable(w io.Writer, all bool) error {
 	if r == nil {
 		return nil
@@ -71,7 +71,7 @@ func others(n int) string {
 	return fmt.Sprintf("%d other steps", n)
 }
 
-// table is one being made.
+// table is a table in the making.
 type table struct {
 	spans  []*Span
 	total  time.Duration
@@ -86,7 +86,7 @@ type tableRow struct {
 	name string
 }
 
-// list makes rows of a lane's spans below parent, those that count.
+// list adds rows for the long spans of a lane that are parts of parent.
 func (t *table) list(parent *Span, lane Lane, depth int) {
 	var below []*Span
 	for _, s := range t.spans {
@@ -106,7 +106,7 @@ func (t *table) list(parent *Span, lane Lane, depth int) {
 			continue
 		}
 		t.rows = append(t.rows, tableRow{s, strings.Repeat("  ", depth) + s.name})
-		if t.all && lane != Bundle { // its parts are hundreds
+		if t.all && lane != Bundle { // it has hundreds of parts
 			t.list(s, lane, depth+1)
 		}
 	}
@@ -119,7 +119,7 @@ func (t *table) line(b *bytes.Buffer, width int, row tableRow) {
 	b.WriteString(strings.TrimRight(line, " ") + "\n")
 }
 
-// bar shows where in the whole the span is; the shortest is still seen.
+// bar shows the span's position in the run, at least one character wide.
 func (t *table) bar(s *Span) string {
 	bar := bytes.Repeat([]byte("."), barWidth)
 	at := func(d time.Duration) int { return int(int64(d) * barWidth / max(int64(t.total), 1)) }
@@ -130,8 +130,8 @@ func (t *table) bar(s *Span) string {
 	return string(bar)
 }
 
-// waited says what the span waited for most, the longest of those waits, and
-// how long they all were, unless it did hardly anything else.
+// waited describes what the span waited for most: the label of the longest of
+// these waits, and their total length if it differs from the span's.
 func (t *table) waited(s *Span) string {
 	sum, longest := map[string]time.Duration{}, map[string]*Span{}
 	most := ""
@@ -157,7 +157,7 @@ func (t *table) waited(s *Span) string {
 	return text
 }
 
-// partOf says that s is below other without leaving its lane.
+// partOf reports whether s is below other in the same lane.
 func (s *Span) partOf(other *Span) bool {
 	for p := s; !p.top(); p = p.parent {
 		if p.parent == other {

@@ -1,10 +1,9 @@
-// Package timeline records what a command did when, and what it waited for:
-// for people as a table at the end, for a trace viewer as a file.
+// Package timeline records when a command did what, and what it waited for: as
+// a table for people, and as a file for a trace viewer.
 //
-// The recorder travels in the context, and so does the span that is running:
-// whoever waits, however deep, says so with Wait, and the wait is found below
-// the step it belongs to, even when several steps run at once. Without a
-// recorder in the context all of this does nothing.
+// The context carries the recorder and the current span. Code that waits calls
+// Wait, and the wait becomes part of the step in its context, even when several
+// steps run in parallel. Without a recorder in the context, nothing is recorded.
 package timeline
 
 import (
@@ -14,13 +13,13 @@ import (
 	"time"
 )
 
-// A Lane is a row of the timeline. Spans of one lane that overlap without
-// nesting are drawn below each other.
+// A Lane is a group of rows in the timeline. Spans of one lane that overlap
+// without nesting get rows of their own.
 type Lane string
 
-// The lanes, from top to bottom. Steps are what the user sees go by; what else
-// runs at the same time has a lane of its own, so that its waits are not taken
-// for those of the step that happened to start it.
+// The lanes, from top to bottom. Steps are the steps that the user sees. Work
+// that runs in parallel has a lane of its own, so that its waits do not count
+// as waits of the step that started it.
 const (
 	Steps  Lane = "steps"
 	Bundle Lane = "bundle stream"
@@ -29,7 +28,7 @@ const (
 
 var lanes = []Lane{Steps, Bundle, Images}
 
-// kind says what a span is about.
+// kind is the kind of a span.
 type kind string
 
 const (
@@ -37,8 +36,8 @@ const (
 	waiting kind = "wait"
 )
 
-// maxStates bounds what a wait remembers of what it saw; one that ends at all
-// sees far less. Beyond it only the last is kept.
+// maxStates limits how many states a wait keeps; beyond it, the last one is
+// overwritten. A wait that ends sees far fewer.
 const maxStates = 256
 
 // A Recorder holds the spans of one run. It may be used from any goroutine; a
@@ -51,8 +50,8 @@ type Recorder struct {
 	spans []*Span // in the order they began
 }
 
-// A Span is something that took time. A nil one, which is what there is
-// without a recorder, takes everything and keeps nothing.
+// A Span is something that took time. All methods accept a nil Span, which is
+// what callers get without a recorder, and then do nothing.
 type Span struct {
 	rec    *Recorder
 	lane   Lane
@@ -63,19 +62,19 @@ type Span struct {
 	// Guarded by rec.mu. Times count from the recorder's beginning.
 	begin, end time.Duration
 	ended      bool
-	brief      string // which of what name says
+	awaited    string // which of the things that name stands for
 	states     []state
 	details    map[string]any
 }
 
-// state is what a wait saw, and since when.
+// state is a state that a wait saw, and since when.
 type state struct {
 	since time.Duration
 	text  string
 }
 
-// New makes a recorder whose timeline begins with a step that is over: it
-// ends now, and took so long. A step that took no time is none.
+// New creates a recorder whose timeline begins with a finished step: it ends now
+// and took the given time. With a time of zero there is no such step.
 func New(step string, took time.Duration) *Recorder { return newRecorder(time.Now, step, took) }
 
 func newRecorder(now func() time.Time, step string, took time.Duration) *Recorder {
@@ -88,7 +87,7 @@ func newRecorder(now func() time.Time, step string, took time.Duration) *Recorde
 
 type contextKey struct{}
 
-// place is where a context stands in the timeline.
+// place is the position of a context in the timeline.
 type place struct {
 	rec  *Recorder
 	span *Span // nil at the top
@@ -102,8 +101,8 @@ func (r *Recorder) Context(ctx context.Context) context.Context {
 	return context.WithValue(ctx, contextKey{}, place{rec: r})
 }
 
-// Start begins a span in a lane, below the span that ctx is in. What is begun
-// with the context it returns is part of the span. It ends with End.
+// Start begins a span in a lane, as part of the span of ctx. Spans that begin
+// with the returned context are part of it. It ends with End.
 func Start(ctx context.Context, lane Lane, name string) (context.Context, *Span) {
 	at, ok := ctx.Value(contextKey{}).(place)
 	if !ok {
@@ -113,9 +112,9 @@ func Start(ctx context.Context, lane Lane, name string) (context.Context, *Span)
 	return In(ctx, s), s
 }
 
-// Wait begins a wait, in the lane of the span that ctx is in. what says in a
-// few words what it waits for, which says which of them: "bundle", "bin/runc".
-// Waits for the same what count together. It ends with End:
+// Wait begins a wait, in the lane of the span of ctx. what is what it waits for
+// and which is a part of that: "bundle", "bin/runc". Waits with the same what
+// are added up. It ends with End:
 //
 //	defer timeline.Wait(ctx, "systemd", "reload").End()
 func Wait(ctx context.Context, what string, which ...string) *Span {
@@ -129,12 +128,12 @@ func Wait(ctx context.Context, what string, which ...string) *Span {
 	}
 	s := at.rec.begin(at.span, lane, waiting, what)
 	if len(which) > 0 {
-		s.Briefly(strings.Join(which, ", "))
+		s.Awaiting(strings.Join(which, ", "))
 	}
 	return s
 }
 
-// In returns ctx as it is within s.
+// In returns a context whose current span is s.
 func In(ctx context.Context, s *Span) context.Context {
 	if s == nil {
 		return ctx
@@ -142,7 +141,7 @@ func In(ctx context.Context, s *Span) context.Context {
 	return context.WithValue(ctx, contextKey{}, place{s.rec, s})
 }
 
-// Here is the span that ctx is in; nil at the top.
+// Here returns the span of ctx; nil at the top.
 func Here(ctx context.Context) *Span {
 	at, _ := ctx.Value(contextKey{}).(place)
 	return at.span
@@ -158,7 +157,7 @@ func (r *Recorder) begin(parent *Span, lane Lane, k kind, name string) *Span {
 
 func (r *Recorder) elapsed() time.Duration { return r.now().Sub(r.began) }
 
-// End ends the span; what comes after the first End changes nothing.
+// End ends the span; later calls change nothing.
 func (s *Span) End() {
 	if s == nil {
 		return
@@ -170,7 +169,7 @@ func (s *Span) End() {
 	}
 }
 
-// Saw notes what a wait sees, each time that changes.
+// Saw records the state that a wait sees, if it has changed.
 func (s *Span) Saw(text string) {
 	if s == nil || text == "" {
 		return
@@ -185,19 +184,19 @@ func (s *Span) Saw(text string) {
 	}
 }
 
-// Briefly says in a few words what of it is still awaited: "coredns". The last
-// one counts.
-func (s *Span) Briefly(text string) {
+// Awaiting sets, in a few words, which part is still awaited: "coredns". The
+// last call counts.
+func (s *Span) Awaiting(text string) {
 	if s == nil {
 		return
 	}
 	s.rec.mu.Lock()
 	defer s.rec.mu.Unlock()
-	s.brief = text
+	s.awaited = text
 }
 
-// Set notes a detail, for the trace: a number of bytes, an outcome. It goes
-// into a file that people pass on: never a secret.
+// Set records a detail for the trace: a number of bytes, an outcome. People
+// share trace files: never record a secret.
 func (s *Span) Set(key string, value any) {
 	if s == nil {
 		return
@@ -210,8 +209,7 @@ func (s *Span) Set(key string, value any) {
 	s.details[key] = value
 }
 
-// snapshot copies the spans as they are now: what still runs ends now, and
-// says so.
+// snapshot copies the spans as they are now: the end of a running span is now.
 func (r *Recorder) snapshot() (spans []*Span, now time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -234,16 +232,16 @@ func (r *Recorder) snapshot() (spans []*Span, now time.Duration) {
 	return spans, now
 }
 
-// label is what people read: "pods: coredns".
+// label is the text for people: "pods: coredns".
 func (s *Span) label() string {
-	if s.brief == "" {
+	if s.awaited == "" {
 		return s.name
 	}
-	return s.name + ": " + s.brief
+	return s.name + ": " + s.awaited
 }
 
 // length is how long the span took.
 func (s *Span) length() time.Duration { return s.end - s.begin }
 
-// top says that the span is not part of another one in its lane.
+// top reports whether the span is not part of another one in its lane.
 func (s *Span) top() bool { return s.parent == nil || s.parent.lane != s.lane }

@@ -65,11 +65,11 @@ func story(r *Recorder, c *clock) {
 		w.End()
 		w = Wait(ctx, "pods")
 		w.Saw("coredns: Pending; kube-proxy: Pending")
-		w.Briefly("coredns (2), kube-proxy")
+		w.Awaiting("coredns (2), kube-proxy")
 		c.pass(3 * time.Second)
 		w.Saw("coredns: Pending")
 		w.Saw("coredns: Pending")
-		w.Briefly("coredns (2)")
+		w.Awaiting("coredns (2)")
 		_, behind := Start(ctx, Bundle, "left over")
 		c.pass(time.Second)
 		_, other := Start(ctx, Bundle, "another")
@@ -141,7 +141,7 @@ func TestTableFits80Columns(t *testing.T) {
 	r, c := fake()
 	ctx, s := Start(r.Context(t.Context()), Steps, "kubelet-wait-bootstrap")
 	w := Wait(ctx, "pods")
-	w.Briefly(strings.Repeat("kube-contröller-manager, ", 9))
+	w.Awaiting(strings.Repeat("kube-contröller-manager, ", 9))
 	c.pass(20 * time.Minute)
 	w.End()
 	s.End()
@@ -352,7 +352,7 @@ func TestManyGoroutines(t *testing.T) {
 				w.Saw(fmt.Sprint(j))
 				w.Set("round", j)
 				w.End()
-				Here(ctx).Briefly("more")
+				Here(ctx).Awaiting("more")
 			}
 			if err := r.WriteTrace(io.Discard, About{}); err != nil {
 				t.Error(err)
@@ -382,7 +382,7 @@ func TestNothingWithoutARecorder(t *testing.T) {
 			t.Fatal("a span without a recorder")
 		}
 		s.Saw("x")
-		s.Briefly("x")
+		s.Awaiting("x")
 		s.Set("x", 1)
 		s.End()
 	}

@@ -9,17 +9,16 @@ import (
 	"time"
 )
 
-// About says what run a trace is of. It ends up in the file: no secrets.
+// About describes the run of a trace. It is written to the file: no secrets.
 type About struct {
 	Command           string // "install init --upload-certs"
 	Version           string // this installer's
-	KubernetesVersion string // "" where the run did not get as far
+	KubernetesVersion string // "" if the run did not get that far
 	Outcome           string // "done", "failed", "interrupted"
 }
 
-// WriteTrace writes what there is so far in the Trace Event Format, which
-// chrome://tracing and ui.perfetto.dev open. What still runs is said to be
-// unfinished.
+// WriteTrace writes the spans so far in the Trace Event Format, which
+// chrome://tracing and ui.perfetto.dev open. Running spans are marked unfinished.
 //
 // The format: https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
 func (r *Recorder) WriteTrace(w io.Writer, about About) error {
@@ -72,7 +71,7 @@ type event struct {
 	Args     map[string]any `json:"args,omitempty"`
 }
 
-// events are the span and, below it, what it saw in its time.
+// events are the span and, below it, the states that it saw.
 func (s *Span) events(thread int) []event {
 	args := s.details
 	if !s.ended {
@@ -95,15 +94,15 @@ func (s *Span) events(thread int) []event {
 	return events
 }
 
-// complete rounds both ends, and not the length: what nested still does.
+// complete rounds both ends and not the length, so that nested spans stay nested.
 func complete(category, name string, begin, end time.Duration, thread int, args map[string]any) event {
 	length := end.Microseconds() - begin.Microseconds()
 	return event{Name: name, Category: category, Phase: "X", Time: begin.Microseconds(), Duration: &length, Process: 1, Thread: thread, Args: args}
 }
 
-// rows puts a lane's spans into as few rows as it takes for any two in a row
-// to come one after the other or one within the other: viewers drop or
-// misplace what only overlaps.
+// rows distributes a lane's spans over as few rows as possible, so that any two
+// spans in a row are either disjoint or nested: viewers drop or misplace spans
+// that only overlap.
 func rows(spans []*Span, lane Lane) [][]*Span {
 	var list []*Span
 	for _, s := range spans {
@@ -111,10 +110,10 @@ func rows(spans []*Span, lane Lane) [][]*Span {
 			list = append(list, s)
 		}
 	}
-	// A whole stays before its parts, as it began before.
+	// A span comes before its parts, because it began before them.
 	slices.SortStableFunc(list, func(a, b *Span) int { return cmp.Compare(a.begin, b.begin) })
 	var rows [][]*Span
-	var open [][]*Span // what has not ended yet, by row, the innermost last
+	var open [][]*Span // spans that have not ended yet, by row, the innermost last
 	home := map[*Span]int{}
 	fits := func(s *Span, row int) bool {
 		open[row] = slices.DeleteFunc(open[row], func(o *Span) bool { return o.end <= s.begin && o != s.parent })
@@ -122,7 +121,7 @@ func rows(spans []*Span, lane Lane) [][]*Span {
 		return n == 0 || open[row][n-1] == s.parent && s.end <= s.parent.end
 	}
 	for _, s := range list {
-		row, known := home[s.parent] // a part belongs below its whole
+		row, known := home[s.parent] // a part belongs in the row of its parent
 		for i := 0; !known || !fits(s, row); i++ {
 			if i == len(rows) {
 				rows, open = append(rows, nil), append(open, nil)

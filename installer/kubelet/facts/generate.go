@@ -1,8 +1,8 @@
 //go:build ignore
 
-// Generate writes facts.json: what the kubelet of each minor version knows of
-// feature gates, flags and fields of its configuration. It reads the sources
-// of Kubernetes in Go's module cache and runs none of them:
+// Generate writes facts.json: the feature gates, flags and configuration fields of
+// the kubelet of each minor version. It parses the sources of Kubernetes in Go's
+// module cache and runs none of them:
 //
 //	go run ./installer/kubelet/facts/generate.go installer/kubelet/facts/facts.json
 package main
@@ -42,7 +42,7 @@ type flag struct {
 	Deprecated string `json:"deprecated,omitempty"`
 }
 
-// A span is one entry and the minor versions it holds for.
+// A span is one entry and the minor versions for which it is true.
 type span[T any] struct {
 	From int `json:"from"`
 	To   int `json:"to"`
@@ -51,8 +51,8 @@ type span[T any] struct {
 
 type history[T any] map[string][]span[T]
 
-// add notes an entry of one minor version. Equal entries of neighbouring
-// versions become one span.
+// add records an entry of one minor version. Equal entries of consecutive versions
+// become one span.
 func (h history[T]) add(minor int, name string, entry T) {
 	spans := h[name]
 	if n := len(spans); n > 0 && spans[n-1].To == minor-1 && same(spans[n-1].T, entry) {
@@ -100,7 +100,7 @@ func main() {
 	}
 }
 
-// section writes one line for each name, so that a difference can be read.
+// section writes one line for each name, so that diffs are readable.
 func section[T any](out *bytes.Buffer, title string, h history[T], end string) {
 	var names []string
 	for name := range h {
@@ -146,7 +146,7 @@ var moduleCache = func() string {
 	return strings.TrimSpace(string(out))
 }()
 
-// dir finds the folder of a package in the module cache.
+// dir finds the directory of a package in the module cache.
 func (s *source) dir(path string) string {
 	if rest, ok := strings.CutPrefix(path, "k8s.io/kubernetes"); ok {
 		return filepath.Join(moduleCache, "k8s.io/kubernetes@v"+s.version, rest)
@@ -169,8 +169,8 @@ func (s *source) dir(path string) string {
 	return ""
 }
 
-// load parses the files of a package that are built for Linux; nil if it has
-// none in this release.
+// load parses the files of a package for Linux; nil if this release does not have
+// the package.
 func (s *source) load(path string) *pkg {
 	if p, ok := s.packages[path]; ok {
 		return p
@@ -221,7 +221,7 @@ func (s *source) load(path string) *pkg {
 	return p
 }
 
-// text is the string that an expression in a file of a package stands for.
+// text is the value of a string expression in a file of a package.
 func (s *source) text(p *pkg, f *ast.File, e ast.Expr) (string, bool) {
 	switch e := e.(type) {
 	case *ast.BasicLit:
@@ -253,8 +253,7 @@ func (s *source) text(p *pkg, f *ast.File, e ast.Expr) (string, bool) {
 	return "", false
 }
 
-// gatePackages register their gates with the kubelet's set: it imports them,
-// or the package that collects them does.
+// gatePackages are the packages that register feature gates in the kubelet.
 var gatePackages = []string{
 	"k8s.io/kubernetes/pkg/features",
 	"k8s.io/apiserver/pkg/features",
@@ -269,7 +268,7 @@ func (s *source) gates() map[string]gate {
 	all := map[string]gate{"AllAlpha": {Stage: "alpha"}, "AllBeta": {Stage: "beta"}}
 	needs := make(map[string][]string)
 	for _, path := range gatePackages {
-		// Client-go's gates are the environment's business before 1.30.
+		// Before 1.30, only environment variables set client-go's gates.
 		p := s.load(path)
 		if p == nil || strings.HasPrefix(path, "k8s.io/client-go") && s.minor < 30 {
 			continue
@@ -322,7 +321,7 @@ func (s *source) gates() map[string]gate {
 	return all
 }
 
-// versioned is the entry that holds for this release.
+// versioned is the entry for this release.
 func (s *source) versioned(p *pkg, list *ast.CompositeLit) (gate, bool) {
 	var g gate
 	found := false
@@ -468,7 +467,7 @@ func (s *source) field(p *pkg, f *ast.File, field *ast.Field, goPath, filePath s
 	}
 }
 
-// flags collects what the kubelet's command registers. Its packages call the
+// flags collects the flags that the kubelet's command registers. Its packages call the
 // flag set's methods with the name as a literal or a constant.
 func (s *source) flags(fields map[string]string) map[string]flag {
 	all := map[string]flag{"help": {Type: "bool"}, "version": {Type: "optional"}}
@@ -546,7 +545,7 @@ func (s *source) call(p *pkg, f *ast.File, call *ast.CallExpr, fields map[string
 	all[name] = flag{Type: kind, Field: fields[goField(target, p.path)]}
 }
 
-// kinds are the flag types with a syntax of their own, by what makes them.
+// kinds are the flag types with a special syntax, by their constructors.
 var kinds = map[string]string{
 	"NewMapStringString": "map", "NewMapStringStringNoSplit": "map", "NewLangleSeparatedMapStringString": "thresholds",
 	"NewMapStringBool": "gates", "NewColonSeparatedMultimapStringString": "headers", "IPVar": "ip", "IPPortVar": "ip:port",

@@ -24,12 +24,12 @@ func (c *Client) WaitForNodeReady(ctx context.Context, name string, timeout time
 	return c.waitForNode(ctx, name, "to be Ready", timeout, report, nodeReady)
 }
 
-// WaitForPodCIDR waits until the controller manager has given the node its pod
-// address ranges, and returns them.
+// WaitForPodCIDR waits until the controller manager has assigned the node its
+// pod CIDRs, and returns them.
 func (c *Client) WaitForPodCIDR(ctx context.Context, name string, timeout time.Duration, report Report) (cidrs []string, err error) {
 	err = c.waitForNode(ctx, name, "to get a pod CIDR", timeout, report, func(node *corev1.Node) (bool, string) {
 		cidrs = node.Spec.PodCIDRs
-		return len(cidrs) > 0, "the controller manager has not given it one"
+		return len(cidrs) > 0, "the controller manager has not assigned one"
 	})
 	return cidrs, err
 }
@@ -37,7 +37,7 @@ func (c *Client) WaitForPodCIDR(ctx context.Context, name string, timeout time.D
 func (c *Client) waitForNode(ctx context.Context, name, become string, timeout time.Duration, report Report, is func(*corev1.Node) (bool, string)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	// The node's own identity may watch its node only, and so by name.
+	// A kubelet's identity may watch only its own node, by name.
 	wake := watching(ctx, func(ctx context.Context) (watch.Interface, error) {
 		return c.api.CoreV1().Nodes().Watch(ctx, metav1.ListOptions{
 			FieldSelector: fields.OneTermEqualSelector("metadata.name", name).String(),
@@ -47,7 +47,7 @@ func (c *Client) waitForNode(ctx context.Context, name, become string, timeout t
 	return w.until(ctx, wake, func(ctx context.Context) (bool, string, error) {
 		node, err := c.api.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
-			return false, "no node of that name", nil
+			return false, "the node does not exist", nil
 		}
 		if err != nil {
 			return false, err.Error(), nil
@@ -57,8 +57,8 @@ func (c *Client) waitForNode(ctx context.Context, name, become string, timeout t
 	})
 }
 
-// nodeReady also says why not: the condition's message, and other conditions
-// that are as they should not be.
+// nodeReady also returns why a node is not Ready: the message of its condition
+// and of other conditions that report a problem.
 func nodeReady(node *corev1.Node) (bool, string) {
 	var why []string
 	for _, cond := range node.Status.Conditions {

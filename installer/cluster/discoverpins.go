@@ -28,21 +28,21 @@ func ParsePins(hashes []string) (Pins, error) {
 	for _, hash := range hashes {
 		algorithm, value, _ := strings.Cut(strings.ToLower(hash), ":")
 		if raw, err := hex.DecodeString(value); algorithm != "sha256" || err != nil || len(raw) != 32 {
-			return nil, refuse(Malformed, "copy it from the join command: sha256: and 64 hex digits", "%q is not a CA certificate hash", hash)
+			return nil, refuse(Malformed, "copy the hash from the join command: sha256: and 64 hexadecimal digits", "%q is not a CA certificate hash", hash)
 		}
 		pins = append(pins, "sha256:"+value)
 	}
 	return pins, nil
 }
 
-// Trusted returns the certificates of a CA bundle that a pin matches. It fails
-// if there is none; a pin without a certificate is no problem.
+// Trusted returns the certificates of a CA bundle that match a pin. It fails if
+// no certificate matches; a pin that matches no certificate is allowed.
 func (p Pins) Trusted(bundle []byte) ([]byte, error) {
 	trusted, _, err := p.split(bundle)
 	return trusted, err
 }
 
-// split also returns the hashes of the certificates that no pin matches.
+// split also returns the hashes of the certificates that match no pin.
 // kubeadm trusts the whole bundle as soon as one certificate matches.
 func (p Pins) split(bundle []byte) (trusted []byte, unpinned []string, err error) {
 	certs, err := certutil.ParseCertsPEM(bundle)
@@ -62,20 +62,20 @@ func (p Pins) split(bundle []byte) (trusted []byte, unpinned []string, err error
 	}
 	if list.Len() == 0 {
 		return nil, nil, refuse(CAMismatch,
-			"check --discovery-token-ca-cert-hash; if it is right, this is another cluster or somebody poses as yours",
+			"check --discovery-token-ca-cert-hash; if it is right, the address belongs to another cluster or to an impostor",
 			"the cluster's CA is not the pinned one: expected %s, the cluster has %s", strings.Join(p, " or "), strings.Join(unpinned, " and "))
 	}
 	return list.Bytes(), unpinned, nil
 }
 
-// explainUnpinned adds to a refused server certificate that cluster-info lists
-// CAs that were not trusted: one of them may have signed it.
+// explainUnpinned adds to the error of an untrusted server certificate which
+// CAs of cluster-info were not trusted: one of them may have signed it.
 func explainUnpinned(err error, unpinned []string) error {
 	refused := (*DiscoveryError)(nil)
 	if len(unpinned) == 0 || !errors.As(err, &refused) || refused.Reason != CertificateInvalid {
 		return err
 	}
 	return refuse(CertificateInvalid,
-		"if the cluster is replacing its CA, give --discovery-token-ca-cert-hash once for each CA, as a control plane prints them: "+printJoinCommand+"; otherwise somebody poses as the cluster",
+		"if the cluster is rotating its CA, give --discovery-token-ca-cert-hash once for each CA; a control plane prints them: "+printJoinCommand+"; otherwise an impostor answers at that address",
 		"%w; cluster-info also lists CA certificates that no given hash matches: %s", err, strings.Join(unpinned, ", "))
 }

@@ -1,5 +1,5 @@
-// Package oracle runs real kubeadm for tests: what it makes of a config is what
-// packages pki and render are compared with. Nothing outside of tests uses it.
+// Package oracle runs real kubeadm for tests, which compare its output with that of
+// packages pki and render. Only tests use it.
 package oracle
 
 import (
@@ -15,20 +15,20 @@ import (
 	"airlift/scripts/upstream/components"
 )
 
-// Output is what one `kubeadm init --dry-run` made.
+// Output is the output of one `kubeadm init --dry-run`.
 type Output struct {
-	// Dir holds the files that init would write, all in one folder but for
+	// Dir has the files that init would write, all in one directory except
 	// etcd/: certificates, kubeconfigs, manifests, the kubelet's files.
 	Dir string
 	// Objects are the API objects that init would create, as YAML, in
 	// kubeadm's order.
 	Objects [][]byte
-	// Log is everything it said.
+	// Log is everything it printed.
 	Log string
 }
 
-// Kubeadm returns the path of a real kubeadm, and fails the test loudly when
-// it has not been built.
+// Kubeadm returns the path of a real kubeadm, and fails the test if it has not been
+// built.
 func Kubeadm(t testing.TB, version string) string {
 	t.Helper()
 	path, err := components.Path(version, "kubeadm")
@@ -38,9 +38,9 @@ func Kubeadm(t testing.TB, version string) string {
 	return path
 }
 
-// Run has the real kubeadm of a version play through init with the case's
-// config, in a root folder of its own in which only the case's folders exist.
-// Nothing outside of the test's temporary folder is touched.
+// Run runs `init --dry-run` of the case's kubeadm version with the case's
+// configuration, in a root directory in which only the case's directories exist. It
+// changes nothing outside the test's temporary directory.
 func Run(t testing.TB, c Case, args ...string) Output {
 	t.Helper()
 	root := t.TempDir()
@@ -64,7 +64,7 @@ func Run(t testing.TB, c Case, args ...string) Output {
 	cmd := exec.Command(Kubeadm(t, c.Config.KubernetesVersion), args...)
 	// A clean environment: kubeadm copies proxy variables into manifests.
 	cmd.Env = []string{"PATH=/usr/bin:/bin", "HOME=/", "KUBEADM_INIT_DRYRUN_DIR=/dry"}
-	// Without a network its questions to the API server fail at once.
+	// Without a network its requests to the API server fail at once.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
 	if os.Getuid() != 0 { // --rootfs is a chroot
 		cmd.SysProcAttr.Cloneflags |= syscall.CLONE_NEWUSER
@@ -76,7 +76,7 @@ func Run(t testing.TB, c Case, args ...string) Output {
 	if err := cmd.Run(); err != nil {
 		t.Fatalf("%s: %v\n%s", strings.Join(cmd.Args, " "), err, log.String())
 	}
-	// Older ones make a folder of their own in the one they are given.
+	// Older versions create a subdirectory.
 	dir := filepath.Join(root, "dry")
 	if dirs, _ := filepath.Glob(filepath.Join(dir, "tmp", "kubeadm-init-dryrun*")); len(dirs) == 1 {
 		dir = dirs[0]
@@ -84,9 +84,9 @@ func Run(t testing.TB, c Case, args ...string) Output {
 	return Output{Dir: dir, Objects: attached(log.String()), Log: log.String()}
 }
 
-// attached cuts the objects out of what a dry run prints: each follows a
-// heading. Older ones indent it by a tab; newer ones do not, and then it ends
-// with the next message.
+// attached extracts the objects from the output of a dry run: each follows a
+// heading. Older versions indent objects by a tab; in newer ones, the next message
+// ends an object.
 func attached(log string) [][]byte {
 	var objects [][]byte
 	var current []byte
@@ -115,11 +115,11 @@ func attached(log string) [][]byte {
 	return objects
 }
 
-// message is the beginning of a line that kubeadm says itself: of a phase, of its log, or
-// of the good news at the end.
+// message is the start of kubeadm's own lines: of a phase, of its log, or of the
+// success message.
 var message = regexp.MustCompile(`^(\[|[IWEF][0-9]{4} |Your Kubernetes )`)
 
-// Read returns one of the files that kubeadm made.
+// Read returns one of the files that kubeadm wrote.
 func (o Output) Read(t testing.TB, name string) []byte {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(o.Dir, name))
@@ -136,8 +136,8 @@ func write(t testing.TB, path string, data []byte) {
 	}
 }
 
-// Migrate has kubeadm read documents, strictly, and write them again as it
-// would by itself. A field that this version does not know fails the test.
+// Migrate validates documents with kubeadm and returns them as kubeadm migrates
+// them. A field that this version does not know fails the test.
 func Migrate(t testing.TB, version string, documents []byte) []byte {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "kubeadm.yaml")

@@ -8,9 +8,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Only a pod that runs and could be ready is nudged, once a second, and in the
-// end nothing of it is left.
-func TestNudge(t *testing.T) {
+// The prober annotates only a pod that runs and could be ready, at most once a
+// second, and removes the annotation in the end.
+func TestProber(t *testing.T) {
 	ctx := context.Background()
 	pod := func(name, owner string, phase corev1.PodPhase, probe *corev1.Probe) *corev1.Pod {
 		p := &corev1.Pod{
@@ -38,19 +38,19 @@ func TestNudge(t *testing.T) {
 		client, writes := fakeClient(c.pod)
 		annotated := func() bool {
 			got := must(client.api.CoreV1().Pods("s").Get(ctx, "p", metav1.GetOptions{}))(t)
-			_, ok := got.Annotations[nudgeAnnotation]
+			_, ok := got.Annotations[probeAnnotation]
 			return ok
 		}
-		n := client.nudger()
-		n.look(ctx, c.pod, c.ready)
-		n.look(ctx, c.pod, c.ready)
+		p := client.newProber()
+		p.check(ctx, c.pod, c.ready)
+		p.check(ctx, c.pod, c.ready)
 		if got := annotated(); got != c.want {
-			t.Errorf("a pod that %s: nudged = %v, want %v", name, got, c.want)
+			t.Errorf("a pod that %s: annotated = %v, want %v", name, got, c.want)
 		}
 		if got := len(writes()); got > 1 {
 			t.Errorf("a pod that %s: %d writes within a moment", name, got)
 		}
-		if n.stop(ctx); annotated() {
+		if p.stop(ctx); annotated() {
 			t.Errorf("a pod that %s keeps the annotation", name)
 		}
 	}

@@ -14,10 +14,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-const kubeletHint = "see what the kubelet says: journalctl -u kubelet -e"
+const kubeletHint = "check the kubelet's log: journalctl -u kubelet -e"
 
-// WaitForKubelet waits until the kubelet of this host, whose health check is at
-// url, says that it is healthy.
+// WaitForKubelet waits until the health check of this host's kubelet at url
+// succeeds.
 func WaitForKubelet(ctx context.Context, url string, timeout time.Duration, report Report) error {
 	w := wait{what: "the kubelet to be healthy", hint: kubeletHint, timeout: timeout, report: report}
 	return w.until(ctx, nil, func(ctx context.Context) (bool, string, error) {
@@ -26,7 +26,7 @@ func WaitForKubelet(ctx context.Context, url string, timeout time.Duration, repo
 	})
 }
 
-// kubeletHealth asks the kubelet at url, without a proxy: it is on loopback.
+// kubeletHealth requests url without a proxy, because it is on loopback.
 func kubeletHealth(ctx context.Context, url string) (ok bool, state string) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
@@ -42,13 +42,13 @@ func kubeletHealth(ctx context.Context, url string) (ok bool, state string) {
 	defer resp.Body.Close()
 	body, _ := io.ReadAll(io.LimitReader(resp.Body, 200))
 	if resp.StatusCode != http.StatusOK {
-		return false, fmt.Sprintf("the kubelet answers %s: %s", resp.Status, strings.TrimSpace(string(body)))
+		return false, fmt.Sprintf("the kubelet returned %s: %s", resp.Status, strings.TrimSpace(string(body)))
 	}
 	return true, "the kubelet is healthy"
 }
 
-// WaitForAPI waits until the API server says that it is ready, its own
-// start-up hooks (RBAC's built-in roles among them) included.
+// WaitForAPI waits until the API server's /readyz succeeds, which includes its
+// start-up hooks, such as the creation of RBAC's built-in roles.
 func (c *Client) WaitForAPI(ctx context.Context, timeout time.Duration, report Report) error {
 	w := wait{
 		what:    "the API server at " + c.server + " to be ready",
@@ -56,7 +56,7 @@ func (c *Client) WaitForAPI(ctx context.Context, timeout time.Duration, report R
 		timeout: timeout, report: report,
 		hint: kubeletHint + "; its containers: crictl ps -a, crictl logs ID; their logs: /var/log/pods",
 		epilogue: func(ctx context.Context) string {
-			_, state := kubeletHealth(ctx, KubeletHealthURL)
+			_, state := kubeletHealth(ctx, kubeletHealthURL)
 			return state
 		},
 	}
@@ -72,20 +72,20 @@ func (c *Client) WaitForAPI(ctx context.Context, timeout time.Duration, report R
 		case status == 0:
 			return false, "the API server does not answer: " + err.Error(), nil
 		default:
-			return false, fmt.Sprintf("the API server answers %d: %s", status, failedChecks(body)), nil
+			return false, fmt.Sprintf("the API server returned %d: %s", status, failedChecks(body)), nil
 		}
 	})
 }
 
-// Answers says whether the API server answers at all, right now.
+// Answers reports whether the API server answers at all, in one attempt.
 func (c *Client) Answers(ctx context.Context) bool {
 	status := 0
 	c.api.Discovery().RESTClient().Get().AbsPath("/version").Do(ctx).StatusCode(&status)
 	return status != 0
 }
 
-// failedChecks picks the failing lines, which start with [-], out of what
-// /readyz answers.
+// failedChecks lists the failed checks in an answer of /readyz: lines that start
+// with [-].
 func failedChecks(body []byte) string {
 	var failed []string
 	lines := bufio.NewScanner(strings.NewReader(string(body)))
@@ -98,12 +98,12 @@ func failedChecks(body []byte) string {
 	if len(failed) == 0 {
 		return "not ready"
 	}
-	return "not yet " + strings.Join(failed, ", ")
+	return "not ready: " + strings.Join(failed, ", ")
 }
 
-// WaitForKubeconfig waits for what the kubelet writes at the end of its TLS
-// bootstrap: the kubeconfig at path with a certificate that the API server
-// accepts. server overrides the file's, as in Load.
+// WaitForKubeconfig waits for the end of the kubelet's TLS bootstrap: a
+// kubeconfig at path with a certificate that the API server accepts. server
+// overrides the file's server, as in Load.
 func WaitForKubeconfig(ctx context.Context, path, server string, timeout time.Duration, report Report) (*Client, error) {
 	var client *Client
 	w := wait{
@@ -111,22 +111,22 @@ func WaitForKubeconfig(ctx context.Context, path, server string, timeout time.Du
 		short:   "the kubelet's certificate",
 		timeout: timeout, report: report, hint: kubeletHint,
 		epilogue: func(ctx context.Context) string {
-			_, state := kubeletHealth(ctx, KubeletHealthURL)
+			_, state := kubeletHealth(ctx, kubeletHealthURL)
 			return state
 		},
 	}
 	err := w.until(ctx, nil, func(ctx context.Context) (bool, string, error) {
 		c, err := Load(path, server)
 		if errors.Is(err, fs.ErrNotExist) {
-			return false, "the file is not there yet", nil
+			return false, "the file does not exist yet", nil
 		}
 		if err != nil {
 			return false, err.Error(), nil
 		}
-		// Any authenticated identity may ask for the version.
+		// Every authenticated identity may read the version.
 		err = c.api.Discovery().RESTClient().Get().AbsPath("/version").Do(ctx).Error()
 		if apierrors.IsUnauthorized(err) {
-			return false, "the API server does not accept the certificate", nil
+			return false, "the API server rejects the certificate", nil
 		}
 		if err != nil {
 			return false, err.Error(), nil

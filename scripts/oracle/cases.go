@@ -25,19 +25,19 @@ const (
 // Versions are the Kubernetes versions whose kubeadm is an oracle.
 var Versions = []string{Version, Newest}
 
-// A Case is one and the same wish in kubeadm's language and in ours. The bodies
-// are written as v1beta3 has them, or as v1beta4 where that cannot say it.
+// A Case is the same configuration for kubeadm and for Airlift. The bodies
+// are v1beta3, or v1beta4 if v1beta3 does not have the fields.
 type Case struct {
 	Name       string
 	Cluster    string            // the body of kubeadm's ClusterConfiguration
 	Init       string            // the body of its InitConfiguration, if not the plain one
 	Components string            // the component configurations, whole documents
-	Patches    map[string]string // the files in the folder of patches
+	Patches    map[string]string // the files in the patches directory
 	Args       []string          // more arguments of kubeadm init
 	Config     *config.Config    // the same, completed
-	HostDirs   []string          // folders that exist on the host
-	// since and until are the minor versions whose kubeadm can be asked;
-	// 0 is any.
+	HostDirs   []string          // directories that exist on the host
+	// since and until are the first and last minor versions whose kubeadm
+	// supports the case; 0 means any.
 	since, until int
 }
 
@@ -79,13 +79,13 @@ func (c Case) kubeadm() (first, cluster string) {
 		head("ClusterConfiguration") + "kubernetesVersion: " + c.Config.KubernetesVersion + "\n" + cluster
 }
 
-// Cases are the settings that must come out equal with a version's kubeadm. The
+// Cases are the configurations that must give the same result as kubeadm. The
 // first is the plain one.
 func Cases(version string) []Case {
 	with := func(change func(*config.Config)) *config.Config { return newConfig(version, change) }
 	list := []Case{
 		{Name: "plain"},
-		{Name: "host CA folders", HostDirs: []string{"/etc/pki/ca-trust", "/etc/pki/tls/certs", "/usr/share/ca-certificates", "/usr/local/share/ca-certificates", "/etc/ca-certificates"}},
+		{Name: "host CA directories", HostDirs: []string{"/etc/pki/ca-trust", "/etc/pki/tls/certs", "/usr/share/ca-certificates", "/usr/local/share/ca-certificates", "/etc/ca-certificates"}},
 		{Name: "no pod network", Cluster: "networking: {}", Config: with(func(c *config.Config) { c.Networking.PodSubnet = config.ParseCIDRs("") })},
 		{Name: "control-plane endpoint", Cluster: "controlPlaneEndpoint: k8s.example.com:8443", Config: with(func(c *config.Config) {
 			c.ControlPlaneEndpoint = "k8s.example.com:8443"
@@ -341,8 +341,8 @@ patches: {directory: /patches}
 	return complete(version, list)
 }
 
-// PoorHosts are hosts that lack what kubeadm takes for granted; there the
-// Differences show.
+// PoorHosts are cases on hosts without what kubeadm requires, which need the
+// Differences.
 func PoorHosts(version string) []Case {
 	with := func(change func(*config.Config)) *config.Config { return newConfig(version, change) }
 	list := []Case{
@@ -386,8 +386,8 @@ func complete(version string, list []Case) []Case {
 		if c.Name == "plain" || strings.Contains(c.Cluster, "encryptionAlgorithm") {
 			continue
 		}
-		// The plain case has kubeadm's RSA keys; the others spare the
-		// machine most of that work.
+		// The plain case has kubeadm's RSA keys; the others use ECDSA keys,
+		// which are faster to generate.
 		c.Config.EncryptionAlgorithm = "ECDSA-P256"
 		if minor >= 31 {
 			c.Cluster += "\nencryptionAlgorithm: ECDSA-P256\n"
@@ -435,7 +435,7 @@ func newConfig(version string, change func(*config.Config)) *config.Config {
 		c.Images[image.Name] = image.Reference
 	}
 	c.KubernetesVersion = version
-	c.EncryptionAlgorithm = "RSA-2048" // kubeadm's default, not ours
+	c.EncryptionAlgorithm = "RSA-2048" // kubeadm's default, not Airlift's
 	c.NodeRegistration.Name = "n1"
 	c.CompleteInit()
 	change(c)

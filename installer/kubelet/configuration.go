@@ -17,12 +17,12 @@ func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys
 
 // readConfig reads the configuration file.
 func (c *check) readConfig() {
-	c.file, c.settings = make(map[string]any), make(map[string]any)
+	c.file, c.merged = make(map[string]any), make(map[string]any)
 	if len(c.Config) == 0 {
 		return
 	}
 	if _, err := yaml.YAMLToJSONStrict(c.Config); err != nil && strings.Contains(err.Error(), "already set") {
-		c.warn(Configuration, "write each field once", "the KubeletConfiguration has a field twice: %v", err)
+		c.warn(Configuration, "write each field once", "the KubeletConfiguration contains a field twice: %v", err)
 	}
 	text, err := yaml.YAMLToJSON(c.Config)
 	if err != nil {
@@ -37,11 +37,11 @@ func (c *check) readConfig() {
 	want := map[string]string{"apiVersion": kubeletv1.SchemeGroupVersion.String(), "kind": "KubeletConfiguration"}
 	for _, name := range sortedKeys(want) {
 		if got := c.file[name]; got != want[name] {
-			c.fail(Configuration, fmt.Sprintf("write %s: %s", name, want[name]), "%s is %v: the kubelet of v1.%d reads only %s", name, orNothing(got), c.minor, want[name])
+			c.fail(Configuration, fmt.Sprintf("write %s: %s", name, want[name]), "%s is %v: the kubelet of v1.%d accepts only %s", name, orNothing(got), c.minor, want[name])
 		}
 	}
 	c.prune(c.file, "")
-	c.settings = clone(c.file)
+	c.merged = clone(c.file)
 }
 
 func orNothing(v any) any {
@@ -51,8 +51,8 @@ func orNothing(v any) any {
 	return fmt.Sprintf("%q", fmt.Sprint(v))
 }
 
-// prune removes what the kubelet of this version does not know, and says so: it
-// goes over such fields with a line in its log.
+// prune removes the fields that the kubelet of this version does not have, with a
+// warning: the kubelet ignores them with a line in its log.
 func (c *check) prune(m map[string]any, prefix string) {
 	for _, name := range sortedKeys(m) {
 		path := prefix + name
@@ -61,7 +61,7 @@ func (c *check) prune(m map[string]any, prefix string) {
 			if hint := facts().Fields.hint(path, c.minor); hint != "" {
 				fix += "; " + hint
 			}
-			c.warn(Configuration, fix, "%s is not a field of the KubeletConfiguration of v1.%d: the kubelet will leave it out", path, c.minor)
+			c.warn(Configuration, fix, "%s is not a field of the KubeletConfiguration of v1.%d: the kubelet will ignore it", path, c.minor)
 			delete(m, name)
 			continue
 		}
@@ -81,8 +81,8 @@ func (c *check) prune(m map[string]any, prefix string) {
 	}
 }
 
-// within reports whether a field has fields of its own; the rest are values,
-// and maps with names of the user's.
+// within reports whether a field has fields of its own; other fields are values,
+// or maps with the user's names.
 func (c *check) within(path string) bool {
 	for known := range facts().Fields {
 		if strings.HasPrefix(known, path+".") {
@@ -92,11 +92,11 @@ func (c *check) within(path string) bool {
 	return false
 }
 
-// decode reads the settings into Kubernetes' type, one field after the other,
-// so that each of a wrong type is told.
+// decode decodes the merged configuration into Kubernetes' type, one field after
+// the other, so that each field of the wrong type is reported.
 func (c *check) decode() {
-	for _, name := range sortedKeys(c.settings) {
-		text, err := json.Marshal(map[string]any{name: c.settings[name]})
+	for _, name := range sortedKeys(c.merged) {
+		text, err := json.Marshal(map[string]any{name: c.merged[name]})
 		if err == nil {
 			next := c.config.DeepCopy()
 			if err = utiljson.UnmarshalCaseSensitivePreserveInts(text, next); err == nil {
@@ -106,8 +106,8 @@ func (c *check) decode() {
 		}
 		why := strings.TrimPrefix(err.Error(), "json: ")
 		why = strings.ReplaceAll(why, "Go struct field KubeletConfiguration.", "")
-		c.fail(Configuration, fmt.Sprintf("correct %s in %s: it takes %s", name, c.where(name), typeOf(name)), "%s has a value of a wrong type: %s", c.named(name), why)
-		delete(c.settings, name)
+		c.fail(Configuration, fmt.Sprintf("correct %s in %s: it must be %s", name, c.where(name), typeOf(name)), "%s has a value of the wrong type: %s", c.named(name), why)
+		delete(c.merged, name)
 	}
 }
 
@@ -154,7 +154,7 @@ func clone(m map[string]any) map[string]any {
 	return out
 }
 
-// typeOf says in words what a field takes.
+// typeOf describes the type of a field.
 func typeOf(name string) string {
 	t := reflect.TypeFor[kubeletv1.KubeletConfiguration]()
 	for i := range t.NumField() {
@@ -173,16 +173,16 @@ func typeOf(name string) string {
 		case reflect.Bool:
 			return "true or false"
 		case reflect.String:
-			return "a text"
+			return "a string"
 		case reflect.Slice:
 			return "a list"
 		case reflect.Map:
 			if ft.Elem().Kind() == reflect.String {
-				return "names with values, numbers in quotes"
+				return "a mapping of names to values, with numbers in quotes"
 			}
-			return "names with values"
+			return "a mapping of names to values"
 		case reflect.Struct:
-			return "fields of its own"
+			return "a mapping of fields"
 		default:
 			return "a number"
 		}

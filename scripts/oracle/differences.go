@@ -12,77 +12,77 @@ import (
 	"airlift/installer/config"
 )
 
-// A Difference is something that we want otherwise than kubeadm has it.
+// A Difference is an intended difference from kubeadm.
 type Difference struct {
 	What, Why string
-	// Versions of kubeadm that differ so; none means all.
+	// Versions of kubeadm with this difference; none means all.
 	Versions []string
-	// Apply makes kubeadm's output ours. It is nil where tests of their own
-	// check the difference, in the package that makes it.
+	// Apply changes kubeadm's output to what Airlift renders. It is nil if
+	// other tests check the difference, in the package that implements it.
 	Apply func(w *Want, cfg *config.Config)
 }
 
-// Differences is the complete list. Everything else must be equal in meaning.
+// Differences is the complete list. Everything else must have the same meaning.
 var Differences = []Difference{
 	{
 		What: "new keys are ECDSA P-256 unless encryptionAlgorithm says RSA",
 		Why:  "an RSA-2048 key takes up to a second on a small machine and there are fourteen of them; kubeadm has the algorithm behind a feature gate",
 	}, {
 		What:     "with ECDSA chosen, the kubeconfigs' client keys are ECDSA too",
-		Why:      "kubeadm v1.29 forgets the setting there (newClientCertConfigFromKubeConfigSpec) and makes RSA keys",
+		Why:      "kubeadm v1.29 ignores the algorithm there (newClientCertConfigFromKubeConfigSpec) and creates RSA keys",
 		Versions: []string{Version},
 	}, {
-		What: "kubelet.conf points at kubelet-client-current.pem from the start",
-		Why:  "kubeadm embeds the certificate, then moves it there in kubelet-finalize and restarts the kubelet; the end is the same",
+		What: "kubelet.conf refers to kubelet-client-current.pem from the start",
+		Why:  "kubeadm embeds the certificate, then moves it there in kubelet-finalize and restarts the kubelet; the result is the same",
 	}, {
-		What: "an existing certificate that has expired, lacks a usage or does not match its key, or a kubeconfig for another server, is an error",
-		Why:  "kubeadm warns or does not look, and the cluster then fails later with a worse message",
+		What: "an existing certificate that has expired, has not all usages or does not match its key, or a kubeconfig for another server, is an error",
+		Why:  "kubeadm only warns or does not check, and the cluster fails later with a less clear message",
 	}, {
 		What: "a subject alternative name that is neither an address nor a DNS name is an error",
-		Why:  "kubeadm drops it with a warning, and clients find out",
+		Why:  "kubeadm drops it with a warning, and connections of clients fail",
 	}, {
-		What:     "a certificate below an older CA begins when the CA does",
-		Why:      "kubeadm v1.37 lets it begin five minutes before now, and a host without a time server may be further behind",
+		What:     "a certificate becomes valid at the same time as its CA",
+		Why:      "in kubeadm v1.37 it becomes valid five minutes before now, and the clock of a host without a time server may be slower than that",
 		Versions: []string{Newest},
 	}, {
-		What: "where no encryptionAlgorithm is set, renewed keys are of the old key's kind, and a joining control plane's of its CA's",
-		Why:  "v1beta3 cannot say what a cluster has, and kubeadm turns ECDSA keys into RSA ones file by file",
+		What: "without encryptionAlgorithm, renewed keys have the old key's algorithm, and those of a joining control plane the CA's",
+		Why:  "v1beta3 has no field for the algorithm, and kubeadm replaces ECDSA keys by RSA keys one by one",
 	}, {
-		What: "certs renew NAME is an error for a file that is missing or below an external CA",
-		Why:  "kubeadm prints a line about it and ends as if it had been done",
+		What: "certs renew NAME is an error for a missing file and for an external CA",
+		Why:  "kubeadm prints a line about it and exits with 0",
 	}, {
-		What: "certs check-expiration shows <expired>, not <invalid>, and its JSON and YAML are there for v1.29 too",
-		Why:  "an expired certificate is valid in every other way",
+		What: "certs check-expiration shows <expired>, not <invalid>, and has JSON and YAML output for v1.29 too",
+		Why:  "the certificate has only expired",
 	}, {
-		What: "certs generate-csr leaves etcd's certificates out with an external etcd, and puts ca.crt into the kubeconfigs where it is on the host",
-		Why:  "nothing would use the former, and somebody would have to fill in the latter by hand",
+		What: "certs generate-csr omits etcd's certificates with an external etcd, and adds ca.crt to the kubeconfigs if it is on the host",
+		Why:  "nothing uses the former, and a person would have to add the latter",
 	}, {
-		What: "kubeconfig user without --config goes by the host's admin.conf",
-		Why:  "kubeadm goes by defaults, and the kubeconfig then misses the control-plane endpoint",
+		What: "kubeconfig user without --config uses the host's admin.conf",
+		Why:  "kubeadm uses defaults, and the kubeconfig does not have the control-plane endpoint",
 	}, {
 		What: "proxy variables of the installer's environment are not copied into static pods and kube-proxy",
-		Why:  "an isolated host has no proxy; extraEnvs are there for who wants them",
+		Why:  "an isolated host has no proxy; users can set extraEnvs",
 	}, {
 		What:     "a flag with a mergeMethod that kubeadm would not set itself gets the user's value",
-		Why:      "kubeadm v1.37 merges only with what it sets, and so drops the flag without a word (util/arguments.go)",
+		Why:      "kubeadm v1.37 merges only with what it sets, and silently drops the flag (util/arguments.go)",
 		Versions: []string{Newest},
 	}, {
-		What: "a patch that leads to a field which does not exist, or whose type after the plus only begins like a known one, is an error",
-		Why:  "kubeadm drops such a field without a word, and takes +jsonx for +json",
+		What: "a patch that sets a field that does not exist, or whose type only starts with a known type, is an error",
+		Why:  "kubeadm silently drops such a field, and treats +jsonx as +json",
 	}, {
 		What:     "patches for corednsdeployment and kubeproxydaemonset are used with every version",
-		Why:      "kubeadm knows the first since v1.31 and the second since v1.37; nobody names a file so by accident",
+		Why:      "kubeadm knows the first since v1.31 and the second since v1.37; nobody uses these file names by accident",
 		Versions: []string{Version},
 	}, {
-		What: "static pods are asked every second whether they have started, for as long in all as kubeadm allows",
-		Why:  "kubeadm's startup probes ask every ten seconds, the first time after ten to twenty, and the pods are shown as not Ready until then; nothing asks once they have started",
+		What: "startup probes of static pods probe every second, with kubeadm's total timeout",
+		Why:  "kubeadm's startup probes probe every ten seconds, first after ten to twenty, and the pods are not Ready until then; a startup probe ends when the pod has started",
 		Apply: func(w *Want, _ *config.Config) {
 			for name, pod := range w.Pods {
 				for _, c := range pod.Spec.Containers {
 					if probe := c.StartupProbe; probe != nil {
 						probe.FailureThreshold *= probe.PeriodSeconds
 						probe.InitialDelaySeconds, probe.PeriodSeconds = 0, 1
-						if name == "etcd" { // it is shown in the API when this succeeds, which must not be before there is one
+						if name == "etcd" { // its success must come when the API server already answers
 							probe.InitialDelaySeconds = 8
 						}
 					}
@@ -108,8 +108,8 @@ var Differences = []Difference{
 			}
 		},
 	}, {
-		What: "where nf_conntrack_max cannot be set, kube-proxy is told to leave it, and its ConfigMap is not signed as kubeadm's default",
-		Why:  "kube-proxy would exit; and kubeadm upgrade would put the default back",
+		What: "where nf_conntrack_max cannot be set, kube-proxy is configured to keep it, and its ConfigMap is not signed as kubeadm's default",
+		Why:  "kube-proxy would exit, and kubeadm upgrade would restore the default",
 		Apply: func(w *Want, cfg *config.Config) {
 			if cfg.Facts.ConntrackWritable {
 				return
@@ -129,7 +129,7 @@ var Differences = []Difference{
 		},
 	}, {
 		What: "the node's KubeletConfiguration has this host's cgroup driver",
-		Why:  "kubeadm always says systemd; a kubelet that disagrees with the host's cgroups does not start",
+		Why:  "kubeadm always sets systemd; a kubelet with another driver than the host's does not start",
 		Apply: func(w *Want, cfg *config.Config) {
 			if cfg.Kubelet == nil {
 				w.Kubelet.CgroupDriver = cfg.Facts.CgroupDriver
@@ -137,7 +137,7 @@ var Differences = []Difference{
 		},
 	}, {
 		What:     "on cgroup v1 the kubelet gets failCgroupV1: false",
-		Why:      "a kubelet since v1.35 does not start there otherwise; preflight has spoken about it",
+		Why:      "otherwise a kubelet since v1.35 does not start there; preflight warns of it",
 		Versions: []string{Newest},
 		Apply: func(w *Want, cfg *config.Config) {
 			if cfg.Facts.CgroupVersion == 1 && cfg.Minor() >= 35 {
@@ -145,8 +145,8 @@ var Differences = []Difference{
 			}
 		},
 	}, {
-		What: "the node's KubeletConfiguration has resolvConf where it is not /etc/resolv.conf; the cluster's has not",
-		Why:  "kubeadm finds out on the first node only and makes it every node's",
+		What: "the node's KubeletConfiguration has resolvConf if it is not /etc/resolv.conf; the cluster's does not",
+		Why:  "kubeadm detects it on the first node and sets it for all nodes",
 		Apply: func(w *Want, cfg *config.Config) {
 			if cfg.Facts.ResolvConf != "/etc/resolv.conf" {
 				w.Kubelet.ResolverConfig = &cfg.Facts.ResolvConf
@@ -154,7 +154,7 @@ var Differences = []Difference{
 		},
 	}, {
 		What: "with swap in use the kubelet gets failSwapOn: false",
-		Why:  "preflight has spoken about swap; a kubelet that does not start says it later and worse",
+		Why:  "preflight reports swap, earlier and more clearly than a kubelet that does not start",
 		Apply: func(w *Want, cfg *config.Config) {
 			if cfg.Facts.SwapOn && w.Kubelet.FailSwapOn == nil {
 				w.Kubelet.FailSwapOn = new(false)
@@ -162,7 +162,7 @@ var Differences = []Difference{
 		},
 	}, {
 		What: "without a default route the kubelet gets --node-ip",
-		Why:  "it finds its address by the default route and does not register without one",
+		Why:  "otherwise it uses the address of the default route, and does not register without one",
 		Apply: func(w *Want, cfg *config.Config) {
 			if cfg.Facts.DefaultRoute {
 				return

@@ -20,21 +20,21 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Want is kubeadm's output decoded, with the wanted differences applied: what
-// package render must come to.
+// Want is kubeadm's decoded output with the intended differences applied, which
+// package render must produce.
 type Want struct {
 	Pods         map[string]*corev1.Pod
 	Objects      map[string]runtime.Object // by Key
 	Kubelet      kubeletv1.KubeletConfiguration
 	KubeletFlags string
-	// InstanceConfig is instance-config.yaml, empty where there is none.
+	// InstanceConfig is instance-config.yaml, empty if there is none.
 	InstanceConfig string
 	Output         Output
-	// Applied are the differences that showed in this case.
+	// Applied are the differences that had an effect in this case.
 	Applied []string
 }
 
-// Expect runs kubeadm for a case and decodes what it made.
+// Expect runs kubeadm for a case and decodes its output.
 func Expect(t testing.TB, c Case) Want {
 	t.Helper()
 	out := Run(t, c)
@@ -79,8 +79,8 @@ func (w Want) encode(t testing.TB) string {
 	return string(data)
 }
 
-// Object decodes an API object of a kind that package render makes; it is nil
-// for Secrets and Nodes, which are package cluster's.
+// Object decodes an API object of a kind that package render creates; it is nil for
+// Secrets and Nodes, which package cluster creates.
 func Object(t testing.TB, data []byte) runtime.Object {
 	t.Helper()
 	var kind struct{ Kind string }
@@ -128,8 +128,8 @@ func Key(t testing.TB, obj runtime.Object) string {
 	return obj.GetObjectKind().GroupVersionKind().Kind + " " + m.GetNamespace() + "/" + m.GetName()
 }
 
-// SignedDefaults says whether a ConfigMap carries kubeadm's checksum, which
-// must then be right.
+// SignedDefaults reports whether a ConfigMap has kubeadm's checksum, which must then
+// be right.
 func SignedDefaults(t testing.TB, m *corev1.ConfigMap) bool {
 	t.Helper()
 	sum, ok := m.Annotations["kubeadm.kubernetes.io/component-config.hash"]

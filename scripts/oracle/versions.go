@@ -7,8 +7,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// toV1Beta4 says in v1beta4 what two bodies say in v1beta3: flags are lists,
-// and the control plane's time is one of the timeouts.
+// toV1Beta4 converts two bodies from v1beta3 to v1beta4: flags become lists, and the
+// control plane's timeout becomes one of the timeouts.
 func toV1Beta4(first, cluster map[string]any) {
 	flagsToLists(first)
 	flagsToLists(cluster)

@@ -7,16 +7,16 @@ import (
 	"strings"
 )
 
-// briefly names what missing, the lines of missingPods, is about, in as few
-// words as a table has room for: "kube-proxy, coredns (2)". Pods are counted
-// with the Deployment or DaemonSet that gave them their name.
-func briefly(missing []string) string {
+// summary shortens the lines of missingPods for the table of steps:
+// "kube-proxy, coredns (2)". Pods are counted under the Deployment or DaemonSet
+// that they are named after.
+func summary(missing []string) string {
 	var names []string
 	for _, line := range missing {
 		name, _, _ := strings.Cut(line, ": ")
 		names = append(names, name[strings.LastIndex(name, "/")+1:])
 	}
-	// A Deployment's name comes before those of its pods, which begin with it.
+	// A Deployment's name is shorter than the names of its pods, which begin with it.
 	slices.SortStableFunc(names, func(a, b string) int { return cmp.Compare(len(a), len(b)) })
 	var kept []string
 	pods := map[string]int{}

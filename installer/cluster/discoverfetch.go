@@ -22,30 +22,31 @@ import (
 
 const clusterInfoPath = "/api/v1/namespaces/kube-public/configmaps/cluster-info"
 
-// tryTimeout bounds one attempt; retryPause is between two.
+// tryTimeout limits one attempt; retryPause is the pause between two.
 const (
 	tryTimeout = 10 * time.Second
 	retryPause = 500 * time.Millisecond
 )
 
-// infoSource fetches cluster-info, anonymously, with net/http and not with
-// client-go: the causes of a failure stay apart, and the server's clock shows.
+// infoSource fetches cluster-info anonymously. It uses net/http and not
+// client-go, to distinguish the causes of a failure and to read the server's
+// clock from the Date header.
 type infoSource struct {
 	server  string
 	timeout time.Duration
 	report  Report
-	// mayBePrivate: an answer that anonymous users may not read cluster-info
-	// is as good as cluster-info.
+	// mayBePrivate accepts an API server that forbids anonymous users to
+	// read cluster-info.
 	mayBePrivate bool
 }
 
 type clusterInfo struct {
 	kubeconfig string
-	// ahead is by how much the server's clock is ahead of ours, to a second.
+	// ahead is how much the server's clock is ahead of this host's, in seconds.
 	ahead time.Duration
 }
 
-// mayHeal is a failure that is worth trying again for a while.
+// mayHeal is a failure that may be temporary: it is retried for grace.
 type mayHeal struct {
 	grace time.Duration
 	error
@@ -53,11 +54,11 @@ type mayHeal struct {
 
 func (e *mayHeal) Unwrap() error { return e.error }
 
-// anyServer trusts whoever answers.
+// anyServer trusts every server.
 func anyServer() *tls.Config { return &tls.Config{InsecureSkipVerify: true} }
 
-// signedBy trusts servers with a certificate of that CA; without one, of the
-// CAs that this host trusts.
+// signedBy trusts servers whose certificate the CA signed; without a CA, those
+// that the host's own CA certificates verify.
 func signedBy(ca []byte) *tls.Config {
 	cfg := &tls.Config{}
 	if len(ca) > 0 {
@@ -67,8 +68,8 @@ func signedBy(ca []byte) *tls.Config {
 	return cfg
 }
 
-// fetch gets cluster-info and has accept judge it, and tries again what may
-// heal, for as long as that may take.
+// fetch gets cluster-info, checks it with accept, and retries temporary
+// failures.
 func (s infoSource) fetch(ctx context.Context, trust *tls.Config, accept func(*corev1.ConfigMap) error) (*clusterInfo, error) {
 	span := timeline.Wait(ctx, "cluster-info")
 	defer span.End()
@@ -85,7 +86,7 @@ func (s infoSource) fetch(ctx context.Context, trust *tls.Config, accept func(*c
 			return info, nil
 		}
 		if ctx.Err() != nil {
-			return nil, fmt.Errorf("asking %s for cluster-info: %w", s.server, context.Cause(ctx))
+			return nil, fmt.Errorf("getting cluster-info from %s: %w", s.server, context.Cause(ctx))
 		}
 		if attempts.Err() != nil && last != nil {
 			return nil, last // time ran out before this attempt saw anything
@@ -132,11 +133,11 @@ func (s infoSource) try(ctx context.Context, trust *tls.Config, accept func(*cor
 	}
 	var configMap corev1.ConfigMap
 	if err := json.Unmarshal(body, &configMap); err != nil || configMap.Kind != "ConfigMap" {
-		return nil, s.notAPIServer("it does not answer in Kubernetes' terms")
+		return nil, s.notAPIServer("its answer is not a Kubernetes object")
 	}
 	info.kubeconfig = configMap.Data[bootstrapapi.KubeConfigKey]
 	if info.kubeconfig == "" && !s.mayBePrivate {
-		return nil, &mayHeal{freshGrace, refuse(NotReady, "run ./install init again on the control plane: it puts back what is missing",
+		return nil, &mayHeal{freshGrace, refuse(NotReady, "run ./install init again on the control plane: it restores what is missing",
 			"cluster-info at %s is empty", s.server)}
 	}
 	if accept != nil {
@@ -156,39 +157,39 @@ func get(ctx context.Context, url string, trust *tls.Config) (*http.Response, []
 		return nil, nil, err
 	}
 	req.Header.Set("Accept", "application/json")
-	// The kubelet will use the proxy too, where one is set.
+	// The kubelet also uses the environment's proxy.
 	transport := &http.Transport{TLSClientConfig: trust, Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true}
 	resp, err := transport.RoundTrip(req)
 	if err != nil {
 		return nil, nil, err
 	}
 	defer resp.Body.Close()
-	// etcd, and so a ConfigMap, takes 1.5 MiB.
+	// etcd limits a ConfigMap to 1.5 MiB.
 	body, err := io.ReadAll(io.LimitReader(resp.Body, 2<<20))
 	return resp, body, err
 }
 
-// explainStatus says what an answer other than 200 means.
+// explainStatus turns a status other than 200 into an error with a hint.
 func (s infoSource) explainStatus(resp *http.Response, body []byte) error {
 	var status metav1.Status
 	isAPI := json.Unmarshal(body, &status) == nil && status.Kind == "Status"
 	switch {
 	case resp.StatusCode >= 500 || resp.StatusCode == http.StatusTooManyRequests:
-		return &mayHeal{s.limit(), refuse(NotReady, "look at the control plane: kubectl get pods -n kube-system",
-			"%s answers %s", s.server, resp.Status)}
+		return &mayHeal{s.limit(), refuse(NotReady, "check the control plane: kubectl get pods -n kube-system",
+			"%s returned %s", s.server, resp.Status)}
 	case !isAPI:
-		return s.notAPIServer("it answers " + resp.Status)
+		return s.notAPIServer("it returned " + resp.Status)
 	case resp.StatusCode == http.StatusUnauthorized:
 		return refuse(NotReady, "the cluster's API server has anonymous-auth=false; join with --discovery-file and a kubeconfig instead",
-			"%s lets nobody read cluster-info without credentials", s.server)
+			"%s refuses anonymous access to cluster-info", s.server)
 	case resp.StatusCode == http.StatusForbidden, resp.StatusCode == http.StatusNotFound:
-		return &mayHeal{freshGrace, refuse(NotReady, "is its init still running? If not, run ./install init again on the control plane: it puts back what is missing",
-			"%s does not hand out cluster-info: %s", s.server, status.Message)}
+		return &mayHeal{freshGrace, refuse(NotReady, "wait until its init has finished; if none is running, run ./install init again on the control plane: it restores what is missing",
+			"%s does not serve cluster-info: %s", s.server, status.Message)}
 	}
-	return s.notAPIServer("it answers " + resp.Status)
+	return s.notAPIServer("it returned " + resp.Status)
 }
 
-// limit is how long to go on trying.
+// limit is how long to retry.
 func (s infoSource) limit() time.Duration {
 	if s.timeout == 0 {
 		return defaultTimeout
@@ -197,10 +198,10 @@ func (s infoSource) limit() time.Duration {
 }
 
 func (s infoSource) notAPIServer(why string) error {
-	return refuse(NotAPIServer, "check host and port: the API server's port is usually 6443", "%s is not a Kubernetes API server: %s", s.server, why)
+	return refuse(NotAPIServer, "check the host and port: the API server's port is usually 6443", "%s is not a Kubernetes API server: %s", s.server, why)
 }
 
-// explain says why no answer came, in terms of what to do about it.
+// explain turns a failed request into an error with a hint.
 func (s infoSource) explain(ctx context.Context, err error) error {
 	var dns *net.DNSError
 	var op *net.OpError
@@ -218,31 +219,31 @@ func (s infoSource) explain(ctx context.Context, err error) error {
 	case errors.As(err, &dns):
 		hint := fmt.Sprintf("use the control plane's IP address, or add %s to /etc/hosts on every node", dns.Name)
 		if dns.IsNotFound {
-			return refuse(Unreachable, hint, "cannot reach %s: the name %q is not known", s.server, dns.Name)
+			return refuse(Unreachable, hint, "cannot reach %s: the name %q cannot be resolved", s.server, dns.Name)
 		}
 		return unreachable(hostGrace, hint, fmt.Sprintf("looking up the name %q: %s", dns.Name, dns.Err))
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
 		return s.explainTime(ctx, invalid.Cert)
 	case errors.As(err, &hostname):
-		return refuse(CertificateInvalid, "use one of those, or add the name on the control plane with --apiserver-cert-extra-sans",
+		return refuse(CertificateInvalid, "use one of those names, or add this name on the control plane with --apiserver-cert-extra-sans",
 			"the certificate of %s is for other names: %w", s.server, hostname)
 	case errors.As(err, &authority):
-		return refuse(CertificateInvalid, "another cluster, or a proxy that opens TLS, answers at that address",
-			"the certificate of %s is not of the cluster's CA", s.server)
+		return refuse(CertificateInvalid, "another cluster, or a proxy that intercepts TLS, answers at that address",
+			"the certificate of %s is not signed by the cluster's CA", s.server)
 	case errors.As(err, &invalid):
 		return refuse(CertificateInvalid, "", "the certificate of %s is not valid: %w", s.server, invalid)
 	case errors.As(err, &record), errors.Is(err, http.ErrSchemeMismatch):
-		return s.notAPIServer("it does not speak TLS")
+		return s.notAPIServer("it does not use TLS")
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return unreachable(all, "is the API server running there, and is the port right (usually 6443)?", "connection refused: the host is up, but nothing listens on that port")
+		return unreachable(all, "check that the API server runs there and that the port is right (usually 6443)", "connection refused: the host is up, but nothing listens on that port")
 	case errors.Is(err, syscall.ENETUNREACH):
-		return unreachable(hostGrace, "look at this host's network: ip address; ip route", "this host has no route to it")
+		return unreachable(hostGrace, "check this host's network: ip address; ip route", "this host has no route to it")
 	case errors.Is(err, syscall.EHOSTUNREACH):
-		return unreachable(all, "is the address right, and is that host up?", "no host answers at that address")
+		return unreachable(all, "check that the address is right and that the host is up", "no host answers at that address")
 	case isTimeout(err):
-		return unreachable(all, "is the address right, and does a firewall between the hosts let TCP to that port through?", "no answer in time")
+		return unreachable(all, "check that the address is right and that no firewall blocks TCP to that port", "no answer in time")
 	}
-	return unreachable(all, "look at the control plane's API server, and at what is between it and this host", err.Error())
+	return unreachable(all, "check the control plane's API server and the network between it and this host", err.Error())
 }
 
 func isTimeout(err error) bool {
@@ -250,8 +251,9 @@ func isTimeout(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || errors.As(err, &timeout) && timeout.Timeout()
 }
 
-// explainTime tells a wrong clock from an expired certificate: it asks the
-// server for the time. The answer is not verified, and only used for words.
+// explainTime distinguishes a wrong clock from an expired certificate: it gets
+// the time from the server. That answer is not verified and only used for the
+// message.
 func (s infoSource) explainTime(ctx context.Context, cert *x509.Certificate) error {
 	now := time.Now()
 	resp, _, err := get(ctx, s.server+"/version", anyServer())
@@ -261,25 +263,25 @@ func (s infoSource) explainTime(ctx context.Context, cert *x509.Certificate) err
 			return clockError(now, there)
 		}
 	}
-	span := fmt.Sprintf("valid from %s to %s, and here it is %s", utc(cert.NotBefore), utc(cert.NotAfter), utc(now))
+	span := fmt.Sprintf("it is valid from %s to %s, and this host's time is %s", utc(cert.NotBefore), utc(cert.NotAfter), utc(now))
 	if now.Before(cert.NotBefore) {
 		return refuse(ClockSkew, setClockHint, "the certificate of %s is not valid yet: %s", s.server, span)
 	}
 	return refuse(CertificateInvalid, "renew the control plane's certificates", "the certificate of %s has expired: %s", s.server, span)
 }
 
-const setClockHint = "set the right time on this host, as with: timedatectl set-time 'YYYY-MM-DD HH:MM:SS'"
+const setClockHint = "set the time on this host: timedatectl set-time 'YYYY-MM-DD HH:MM:SS'"
 
 func clockError(here, there time.Time) error {
 	diff, word := there.Sub(here).Round(time.Second), "behind"
 	if diff < 0 {
 		diff, word = -diff, "ahead of"
 	}
-	return refuse(ClockSkew, setClockHint, "this host's clock is %s %s the control plane's: here it is %s, there %s", diff, word, utc(here), utc(there))
+	return refuse(ClockSkew, setClockHint, "this host's clock is %s %s the control plane's clock: %s here, %s there", diff, word, utc(here), utc(there))
 }
 
-// checkClock fails when the kubelet could not use a certificate that the
-// cluster makes now, and warns of smaller differences.
+// checkClock fails if a certificate that the cluster issues now would not be
+// valid yet on this host, and warns of smaller differences.
 func (f *Found) checkClock(ahead time.Duration) error {
 	here := time.Now()
 	err := clockError(here, here.Add(ahead))
@@ -305,7 +307,7 @@ func download(ctx context.Context, url string, timeout time.Duration) ([]byte, e
 		return nil, err
 	}
 	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("the site answers %s", resp.Status)
+		return nil, fmt.Errorf("the site returned %s", resp.Status)
 	}
 	return body, nil
 }

@@ -16,62 +16,62 @@ import (
 	"airlift/installer/timeline"
 )
 
-// Pods says which pods to wait for.
+// Pods selects the pods to wait for.
 type Pods struct {
 	// Namespaces in which every pod must be Ready and every Deployment and
 	// DaemonSet must have all of its pods.
 	Namespaces []string
-	// Service is one, "namespace/name", that must lead to a pod; empty for none.
+	// Service is the "namespace/name" of a Service that must have a ready endpoint; empty for none.
 	Service string
-	// Names of pods, "namespace/name", that must be among them. Static pods
-	// have no Deployment to say that they are missing.
+	// Names of pods, "namespace/name", that must exist: no Deployment shows
+	// that a static pod is missing.
 	Names []string
-	// OnLate is called once when Names are not all there after Late.
-	Late   time.Duration
-	OnLate func() error
+	// OnMissing is called once if some of Names do not exist after MissingAfter.
+	MissingAfter time.Duration
+	OnMissing    func() error
 }
 
-// WaitForPods waits until the pods in want are there and Ready, and the Service
-// leads to one.
+// WaitForPods waits until the pods in want exist and are Ready, and the Service
+// has a ready endpoint.
 func (c *Client) WaitForPods(ctx context.Context, want Pods, timeout time.Duration, report Report) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	wake := watching(ctx, func(ctx context.Context) (watch.Interface, error) {
 		return c.api.CoreV1().Pods(metav1.NamespaceAll).Watch(ctx, metav1.ListOptions{})
 	})
-	nudge := c.nudger()
-	defer nudge.stop(ctx)
+	probe := c.newProber()
+	defer probe.stop(ctx)
 	w := wait{
 		what:    "the pods in " + strings.Join(want.Namespaces, ", ") + " to be Ready",
 		short:   "pods",
-		hint:    "look closer: kubectl get pods -A -o wide; kubectl describe pod -n NAMESPACE NAME",
-		timeout: timeout, report: report, interval: nudgeInterval / 2,
+		hint:    "inspect the pods: kubectl get pods -A -o wide; kubectl describe pod -n NAMESPACE NAME",
+		timeout: timeout, report: report, interval: probeInterval / 2,
 	}
-	late := time.Now().Add(want.Late)
+	deadline := time.Now().Add(want.MissingAfter)
 	return w.until(ctx, wake, func(ctx context.Context) (bool, string, error) {
-		missing, err := c.missingPods(ctx, want, nudge)
+		missing, err := c.missingPods(ctx, want, probe)
 		if err != nil {
 			return false, err.Error(), nil
 		}
-		absent := slices.ContainsFunc(missing, func(s string) bool { return strings.HasSuffix(s, notThere) })
-		if absent && want.OnLate != nil && time.Now().After(late) {
-			if err := want.OnLate(); err != nil {
+		absent := slices.ContainsFunc(missing, func(s string) bool { return strings.HasSuffix(s, doesNotExist) })
+		if absent && want.OnMissing != nil && time.Now().After(deadline) {
+			if err := want.OnMissing(); err != nil {
 				return false, "", err
 			}
-			want.OnLate = nil
+			want.OnMissing = nil
 		}
-		if len(missing) > 0 { // the last that were missing are what it waited for
-			timeline.Here(ctx).Briefly(briefly(missing))
+		if len(missing) > 0 { // the timeline keeps the last summary
+			timeline.Here(ctx).Awaiting(summary(missing))
 		}
 		return len(missing) == 0, strings.Join(missing, "; "), nil
 	})
 }
 
-// notThere ends the line about a pod that is missing by name.
-const notThere = ": not there"
+// doesNotExist ends the line about a pod that is missing by name.
+const doesNotExist = ": does not exist"
 
-// missingPods says what want has and the cluster has not yet, one line each.
-func (c *Client) missingPods(ctx context.Context, want Pods, nudge *nudger) (missing []string, err error) {
+// missingPods lists what is not there or not ready yet, one line each.
+func (c *Client) missingPods(ctx context.Context, want Pods, probe *prober) (missing []string, err error) {
 	unseen := slices.Clone(want.Names)
 	for _, ns := range want.Namespaces {
 		pods, err := c.api.CoreV1().Pods(ns).List(ctx, metav1.ListOptions{})
@@ -86,7 +86,7 @@ func (c *Client) missingPods(ctx context.Context, want Pods, nudge *nudger) (mis
 			name := qualified(pod.Namespace, pod.Name)
 			unseen = slices.DeleteFunc(unseen, func(s string) bool { return s == name })
 			ready, why := podReady(pod)
-			nudge.look(ctx, pod, ready)
+			probe.check(ctx, pod, ready)
 			if !ready {
 				missing = append(missing, name+": "+why)
 			}
@@ -117,16 +117,16 @@ func (c *Client) missingPods(ctx context.Context, want Pods, nudge *nudger) (mis
 			return nil, err
 		}
 		if !leads {
-			missing = append(missing, "service "+want.Service+": it leads to no pod")
+			missing = append(missing, "service "+want.Service+": it has no ready endpoint")
 		}
 	}
 	for _, name := range unseen {
-		missing = append(missing, name+notThere)
+		missing = append(missing, name+doesNotExist)
 	}
 	return missing, nil
 }
 
-// hasEndpoint says whether a Service leads to a pod that is ready.
+// hasEndpoint reports whether a Service has a ready endpoint.
 func (c *Client) hasEndpoint(ctx context.Context, namespace, service string) (bool, error) {
 	slices, err := c.api.DiscoveryV1().EndpointSlices(namespace).List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + service})
 	if err != nil {
@@ -142,11 +142,11 @@ func (c *Client) hasEndpoint(ctx context.Context, namespace, service string) (bo
 	return false, nil
 }
 
-// isReplaced: the pod is on its way out, or it was evicted or ended by a
-// shutdown of its node. Its controller counts others in its place.
+// isReplaced reports whether a pod is being deleted, or was evicted or ended by
+// a shutdown of its node, so that its controller replaces it.
 func isReplaced(pod *corev1.Pod) bool {
 	owner := metav1.GetControllerOf(pod)
-	ended := pod.Status.Phase == corev1.PodFailed && owner != nil && owner.Kind != "Node" // a static pod's is its node
+	ended := pod.Status.Phase == corev1.PodFailed && owner != nil && owner.Kind != "Node" // the owner of a static pod is its Node
 	return ended || pod.DeletionTimestamp != nil
 }
 
@@ -157,7 +157,7 @@ func replicas(d appsv1.Deployment) int32 {
 	return *d.Spec.Replicas
 }
 
-// podReady also says why not, as close to the cause as the status tells.
+// podReady also returns why a pod is not Ready, as precisely as its status allows.
 func podReady(pod *corev1.Pod) (bool, string) {
 	if pod.Status.Phase == corev1.PodSucceeded {
 		return true, ""
@@ -173,7 +173,7 @@ func podReady(pod *corev1.Pod) (bool, string) {
 	}
 	for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
 		if t := s.LastTerminationState.Terminated; t != nil {
-			why = fmt.Sprintf("container %s ended with code %d (%s) and was restarted %d times", s.Name, t.ExitCode, t.Reason, s.RestartCount)
+			why = fmt.Sprintf("container %s exited with code %d (%s) and restarted %d times", s.Name, t.ExitCode, t.Reason, s.RestartCount)
 		}
 		if w := s.State.Waiting; w != nil && w.Reason != "PodInitializing" && w.Reason != "ContainerCreating" {
 			return false, strings.TrimSpace(fmt.Sprintf("container %s: %s %s", s.Name, w.Reason, w.Message))

@@ -36,7 +36,7 @@ func TestDiscoveryTrustsOnlyPinnedCAs(t *testing.T) {
 			if found != nil || err == nil {
 				t.Fatalf("the impostor was trusted: %+v", found)
 			}
-			expect(t, err, CertificateInvalid, "is not of the cluster's CA", pinOf(i.ca))
+			expect(t, err, CertificateInvalid, "is not signed by the cluster's CA", pinOf(i.ca))
 			if strings.Contains(err.Error(), pinOf(real)) || !strings.Contains(fault.Hint(err), "token create --print-join-command") {
 				t.Errorf("%v; hint: %s", err, fault.Hint(err))
 			}

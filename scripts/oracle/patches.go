@@ -1,7 +1,7 @@
 package oracle
 
-// patchFiles are patches of every type for every target that a version's
-// kubeadm knows, and files that it passes over.
+// patchFiles are patches of every type for every target of a version's kubeadm, and
+// files that it ignores.
 func patchFiles(version string) map[string]string {
 	files := map[string]string{
 		"kube-apiserver.yaml": `
