@@ -413,7 +413,7 @@ func staticPodsAreKnown(t *testing.T, control *lab.Host) {
 }
 
 // allControllersWork waits until the controller manager has started the last of
-// its controllers, which up to v1.30 is a few seconds behind init.
+// its controllers.
 func allControllersWork(t *testing.T, control *lab.Host) {
 	t.Helper()
 	eventually(t, 30*time.Second, func() string {

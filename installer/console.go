@@ -27,16 +27,6 @@ type Console struct {
 	summary string
 }
 
-// begin prints a step's line: its place among all steps, name and purpose.
-func (c *Console) begin(i int, steps []Step) {
-	width := 0
-	for _, s := range steps {
-		width = max(width, len(s.Name))
-	}
-	n, s := len(steps), steps[i]
-	fmt.Fprintf(c.Out, "[%*d/%d] %-*s %s\n", len(fmt.Sprint(n)), i+1, n, width, s.Name, s.Doc)
-}
-
 // end mentions only what took long enough to be noticed.
 func (c *Console) end(d time.Duration) {
 	if d > time.Second || c.Verbosity > 0 {

@@ -32,19 +32,19 @@ const (
 const smallBytes = 1_000_000
 
 // diskSpace sums what will be written where.
-func (n *Node) diskSpace(ctx context.Context) ([]preflight.Space, error) {
+func (n *node) diskSpace(ctx context.Context) ([]preflight.Space, error) {
 	images, err := n.imageSpace(ctx)
 	if err != nil {
 		return nil, err
 	}
 	list := append(n.binarySpace(), images)
-	if !n.Config.Facts.DefaultRoute && !n.exists(host.StubPath) {
-		list = append(list, preflight.Space{Path: path.Dir(host.StubPath), Bytes: uint64(n.Bundle.Installer().Size), Files: 1})
+	if !n.config.Facts.DefaultRoute && !fileExists(n.existing, host.StubPath) {
+		list = append(list, preflight.Space{Path: path.Dir(host.StubPath), Bytes: uint64(n.plan.bundle.file.Installer().Size), Files: 1})
 	}
-	if etcd := n.Config.Etcd; n.role != preflight.Join && etcd.External == nil {
+	if etcd := n.config.Etcd; n.plan.controlPlane && etcd.External == nil {
 		dir := cmp.Or(etcd.Local.DataDir, config.EtcdDataDir)
 		space := preflight.Space{Path: dir, Bytes: etcdBytes, Grows: etcdMaxBytes, Files: 10}
-		if n.exists(path.Join(dir, "member")) {
+		if fileExists(n.existing, path.Join(dir, "member")) {
 			space = preflight.Space{Path: dir}
 		}
 		list = append(list, space)
@@ -57,10 +57,10 @@ func (n *Node) diskSpace(ctx context.Context) ([]preflight.Space, error) {
 }
 
 // binarySpace sums the binaries that are not there yet.
-func (n *Node) binarySpace() []preflight.Space {
+func (n *node) binarySpace() []preflight.Space {
 	var list []preflight.Space
-	for _, e := range n.manifest.Entries {
-		if dest := binaryPath(e.Name); dest != "" && n.wantBinary(e.Name) && !n.exists(dest) {
+	for _, e := range n.plan.bundle.manifest.Entries {
+		if dest := binaryPath(e.Name); dest != "" && n.wantsBinary(e.Name) && !fileExists(n.existing, dest) {
 			list = append(list, preflight.Space{Path: path.Dir(dest), Bytes: uint64(e.Size), Files: 1})
 		}
 	}
@@ -69,14 +69,14 @@ func (n *Node) binarySpace() []preflight.Space {
 
 // imageSpace sums the layers of the images. A containerd that runs already is
 // asked which it has; on a node of ours they are taken to be there.
-func (n *Node) imageSpace(ctx context.Context) (preflight.Space, error) {
+func (n *node) imageSpace(ctx context.Context) (preflight.Space, error) {
 	space := preflight.Space{Path: containerdDir, KeepFree: imageEviction}
-	wanted := n.images()
+	wanted := n.plan.images()
 	switch {
-	case n.foreign:
-		space.Path = cmp.Or(n.imageDir, containerdDir)
+	case n.runtime != nil:
+		space.Path = cmp.Or(n.runtime.info.ImageDir, containerdDir)
 		var err error
-		if wanted, err = n.store.Missing(ctx, wanted); err != nil {
+		if wanted, err = n.containerd.Missing(ctx, wanted); err != nil {
 			return space, err
 		}
 	case n.rerun:

@@ -1,16 +1,18 @@
 package installer
 
 import (
+	"bytes"
 	"path"
 	"testing"
 
 	"airlift/bundle"
+	"airlift/images/store"
 	"airlift/installer/config"
 	"airlift/installer/preflight"
 )
 
 // bytesBelow sums the space by directory.
-func bytesBelow(t *testing.T, n *Node) map[string]uint64 {
+func bytesBelow(t *testing.T, n *node) map[string]uint64 {
 	t.Helper()
 	list, err := n.diskSpace(t.Context())
 	if err != nil {
@@ -32,35 +34,35 @@ func TestDiskSpaceByDirectory(t *testing.T) {
 			{Name: "kube-proxy", Layers: []bundle.Layer{base, {DiffID: "sha256:proxy", Size: 5}}},
 		},
 	}
-	node := func(t *testing.T, role preflight.Role, change func(*Node)) *Node {
+	newHost := func(t *testing.T, role preflight.Role, change func(*node)) *node {
 		root, _ := aHost(t)
-		n := nodeOn(t, root, manifest)
-		n.Config, n.role = &config.Config{Facts: config.Facts{DefaultRoute: true}}, role
+		cfg := &config.Config{Facts: config.Facts{DefaultRoute: true}}
+		n := newNode(newPlan(role, &Bundle{manifest: manifest}, cfg, false), newMachine(hostOn(t, root), &Console{Out: new(bytes.Buffer)}))
 		if change != nil {
 			change(n)
 		}
 		return n
 	}
 	for name, c := range map[string]struct {
-		node *Node
+		node *node
 		want map[string]uint64 // 0: nothing may be counted there
 	}{
-		"init": {node(t, preflight.Init, nil), map[string]uint64{
+		"init": {newHost(t, preflight.Init, nil), map[string]uint64{
 			"/usr/local/sbin": 10, "/usr/local/bin": 20, "/opt/cni/bin": 70, "/var/lib/containerd": 112, "/var/lib/etcd": etcdBytes,
 			"/var/lib/kubelet": smallBytes, "/etc/kubernetes": smallBytes, "/var/lib/airlift": smallBytes}},
-		"a worker has no etcd": {node(t, preflight.Join, nil), map[string]uint64{
+		"a worker has no etcd": {newHost(t, preflight.Join, nil), map[string]uint64{
 			"/var/lib/containerd": 105, "/var/lib/etcd": 0, "/usr/local/bin": 20}},
-		"etcd's data elsewhere": {node(t, preflight.JoinControlPlane, func(n *Node) { n.Config.Etcd.Local.DataDir = "/data/etcd" }),
+		"etcd's data elsewhere": {newHost(t, preflight.JoinControlPlane, func(n *node) { n.config.Etcd.Local.DataDir = "/data/etcd" }),
 			map[string]uint64{"/data/etcd": etcdBytes, "/var/lib/etcd": 0}},
-		"an external etcd": {node(t, preflight.Init, func(n *Node) { n.Config.Etcd.External = &config.ExternalEtcd{} }),
+		"an external etcd": {newHost(t, preflight.Init, func(n *node) { n.config.Etcd.External = &config.ExternalEtcd{} }),
 			map[string]uint64{"/var/lib/etcd": 0}},
-		"the host's own containerd, elsewhere": {node(t, preflight.Init, func(n *Node) {
-			n.foreign, n.imageDir = true, "/data/containerd/io.containerd.snapshotter.v1.overlayfs"
-			n.manifest = &bundle.Manifest{}
+		"the host's own containerd, elsewhere": {newHost(t, preflight.Init, func(n *node) {
+			n.runtime = &existingRuntime{info: store.Info{ImageDir: "/data/containerd/io.containerd.snapshotter.v1.overlayfs"}}
+			n.plan.bundle = &Bundle{manifest: &bundle.Manifest{}}
 		}), map[string]uint64{"/data/containerd/io.containerd.snapshotter.v1.overlayfs": 0, "/var/lib/containerd": 0, "/usr/local/sbin": 0}},
-		"what is there already": {node(t, preflight.Init, func(n *Node) {
+		"what is there already": {newHost(t, preflight.Init, func(n *node) {
 			for _, file := range []string{"/usr/local/bin/kubelet", "/var/lib/etcd/member/snap/db"} {
-				if _, err := n.Host.WriteFile(file, nil, 0o600); err != nil {
+				if _, err := n.host.WriteFile(file, nil, 0o600); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -77,7 +79,9 @@ func TestDiskSpaceByDirectory(t *testing.T) {
 		})
 	}
 	// Where images go is looked at even if nothing is counted.
-	n := node(t, preflight.Init, func(n *Node) { n.foreign, n.imageDir, n.manifest = true, "/data/images", &bundle.Manifest{} })
+	n := newHost(t, preflight.Init, func(n *node) {
+		n.runtime, n.plan.bundle = &existingRuntime{info: store.Info{ImageDir: "/data/images"}}, &Bundle{manifest: &bundle.Manifest{}}
+	})
 	if _, ok := bytesBelow(t, n)["/data/images"]; !ok {
 		t.Errorf("%s is not looked at", path.Base("/data/images"))
 	}

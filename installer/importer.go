@@ -16,7 +16,7 @@ import (
 // containerd, which the stream itself brings. It opens when the runtime step
 // has handed containerd over.
 type lazyImporter struct {
-	p        *payload
+	p        *bundleStream
 	timeline *imageTimeline
 	store    *store.Store
 	importer *store.Importer // nil until open, and when no image is missing
@@ -50,7 +50,7 @@ func (im *lazyImporter) open(ctx context.Context) error {
 		if lacks[i.Reference] {
 			continue
 		}
-		if err := im.arrived(ctx, i.Reference); err != nil {
+		if err := im.announce(ctx, i.Reference); err != nil {
 			return err
 		}
 	}
@@ -69,7 +69,7 @@ func (im *lazyImporter) open(ctx context.Context) error {
 	im.importer, err = im.store.NewImporter(ctx, missing, store.ImportOptions{
 		OnImage: func(ctx context.Context, i bundle.Image) error {
 			im.p.changed.Add(1)
-			return im.arrived(ctx, i.Reference)
+			return im.announce(ctx, i.Reference)
 		},
 	})
 	return err
@@ -86,15 +86,15 @@ func (im *lazyImporter) meet(ctx context.Context) error {
 	}
 }
 
-// arrived tells the steps of an image, once it has its second name too.
-func (im *lazyImporter) arrived(ctx context.Context, reference string) error {
+// announce ends the waits for an image, after it has got its alias.
+func (im *lazyImporter) announce(ctx context.Context, reference string) error {
 	if alias := im.p.aliases[reference]; alias != "" {
 		if err := im.store.Tag(ctx, reference, alias); err != nil {
 			return err
 		}
 	}
 	im.timeline.usable(reference)
-	im.p.arrived(reference)
+	im.p.announce(reference)
 	return nil
 }
 

@@ -5,284 +5,297 @@ import (
 	"context"
 	"path"
 	"slices"
-	"strings"
 
 	"airlift/installer/cluster"
+	"airlift/installer/config"
+	"airlift/installer/host"
 	"airlift/installer/pki"
 	"airlift/installer/preflight"
-	"airlift/installer/render"
 )
 
-// Join lists the steps that make this host a node of an existing cluster: a
-// worker, or another control plane. Without a Config it lists both's.
+// A Join makes this host a node of an existing cluster.
+type Join struct {
+	*api
+	runtimeStep  runtimeStep
+	kubelet      kubelet
+	controlPlane *controlPlaneJoin // nil on a worker
+
+	cluster       *joinedCluster // nil until it is found
+	kubeletPassed bool           // checkKubelet has found no problem
+}
+
+// NewJoin returns the run of a plan on a host.
+func NewJoin(p *Plan, h *host.Host, c *Console) *Join { return newJoin(p, newMachine(h, c)) }
+
+func newJoin(p *Plan, m *machine) *Join {
+	content := &content{node: newNode(p, m)}
+	j := &Join{
+		api: &api{content: content}, runtimeStep: runtimeStep{content},
+		kubelet: kubelet{content: content, worker: !p.controlPlane},
+	}
+	if p.controlPlane {
+		j.controlPlane = &controlPlaneJoin{Join: j, local: &controlPlane{node: content.node}}
+		j.controlPlane.local.hold = j.controlPlane.holdsStaticPod
+	}
+	return j
+}
+
+// JoinPhases lists the steps of join, for their names: those of a worker, or those
+// of another control plane, which has all.
+func JoinPhases(controlPlane bool) []Step {
+	return newJoin(&Plan{config: new(config.Config), controlPlane: controlPlane}, nil).Steps()
+}
+
+// Steps lists the steps.
 //
 // kubeadm has moved its phases between versions: etcd is joined by
 // control-plane-join/etcd up to v1.32, and by etcd-join, while the kubelet is
 // still asking for its certificate, later. Here it is always done at the
 // latter's place, and either name runs it and skips it.
-func (n *Node) Join() []Step {
-	n.role = preflight.Join
-	if n.Config == nil || n.Config.ControlPlane {
-		n.role = preflight.JoinControlPlane
-	}
-	components := []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler"}
-	control := func(s Step) []Step {
-		if n.role == preflight.Join {
+func (j *Join) Steps() []Step {
+	control := func(list func(c *controlPlaneJoin) Step) []Step {
+		if j.controlPlane == nil {
 			return nil
 		}
-		return []Step{s}
+		return []Step{list(j.controlPlane)}
 	}
 	// The cluster's DaemonSets have pods for this node as soon as it is known. The
 	// kubelet would try to pull an image that is not there yet, and wait for longer
 	// each time before it looks again: up to minutes.
 	images, doc := []string{"pause", "kube-proxy", "flannel"}, "import the images a worker needs"
-	if n.role != preflight.Join {
-		images, doc = append(append(images, "etcd"), components...), "import the control plane's images"
+	if j.controlPlane != nil {
+		images, doc = append(append(images, "etcd"), controlPlaneComponents...), "import the control plane's images"
 	}
 	return slices.Concat(
 		[]Step{
-			{Name: "preflight", Doc: "check this host", Run: n.joinPreflight},
-			{Name: "discovery", Doc: "find the cluster and check that it is the right one", Run: n.discovery, Needed: true},
-			{Name: "unpack", Doc: "install the programs from the bundle", Run: n.unpack, Needed: true},
-			{Name: "runtime", Doc: "prepare the kernel and start containerd", Run: n.withCluster(n.runtime), Needed: true},
+			{Name: "preflight", Doc: "check this host", Run: j.preflight},
+			{Name: "discovery", Doc: "find the cluster and check that it is the right one", Run: j.discovery, Needed: true},
+			{Name: "unpack", Doc: "install the programs from the bundle", Run: j.unpack, Needed: true},
+			{Name: "runtime", Doc: "prepare the kernel and start containerd", Run: j.withCluster(j.prepareRuntime), Needed: true},
 		},
-		control(Step{Name: "control-plane-prepare", Doc: "prepare the control plane", Steps: []Step{
-			{Name: "download-certs", Doc: "download the certificates that all control planes share", Run: n.withCluster(n.downloadCerts)},
-			{Name: "certs", Doc: "make this node's certificates", Run: n.withCluster(n.joinCerts)},
-			{Name: "kubeconfig", Doc: "make the kubeconfig files", Run: n.withCluster(n.kubeconfig("admin", "controller-manager", "scheduler"))},
-			{Name: "control-plane", Doc: "write the control plane's static pods", Run: n.withCluster(n.controlPlane())},
-		}}),
-		control(Step{Name: "check-etcd", Doc: "check that the cluster's etcd is healthy", Run: n.withCluster(n.checkEtcd)}),
+		control(func(c *controlPlaneJoin) Step {
+			return Step{Name: "control-plane-prepare", Doc: "prepare the control plane", Steps: []Step{
+				{Name: "download-certs", Doc: "download the certificates that all control planes share", Run: j.withCluster(c.downloadCerts)},
+				{Name: "certs", Doc: "make this node's certificates", Run: j.withCluster(c.certs)},
+				{Name: "kubeconfig", Doc: "make the kubeconfig files", Run: j.withCluster(c.local.kubeconfig(config.KubernetesDir, "admin", "controller-manager", "scheduler"))},
+				{Name: "control-plane", Doc: "write the control plane's static pods", Run: j.withCluster(c.local.staticPods())},
+			}}
+		}),
+		control(func(c *controlPlaneJoin) Step {
+			return Step{Name: "check-etcd", Doc: "check that the cluster's etcd is healthy", Run: j.withCluster(c.checkEtcd)}
+		}),
 		[]Step{
-			{Name: "images", Doc: doc, Run: n.waitImages(images...)},
-			{Name: "kubelet-start", Doc: "start the kubelet", Run: n.withCluster(n.joinKubelet)},
+			{Name: "images", Doc: doc, Run: func(ctx context.Context) error { return j.waitImages(ctx, images...) }},
+			{Name: "kubelet-start", Doc: "start the kubelet", Run: j.withCluster(j.startKubelet)},
 		},
-		control(Step{Name: "etcd-join", Doc: "join etcd", Run: n.withCluster(n.joinEtcd)}),
+		control(func(c *controlPlaneJoin) Step {
+			return Step{Name: "etcd-join", Doc: "join etcd", Run: j.withCluster(c.joinEtcd)}
+		}),
 		[]Step{
-			{Name: "kubelet-wait-bootstrap", Doc: "wait for the kubelet's certificate and its node", Run: n.withCluster(n.waitBootstrap)},
+			{Name: "kubelet-wait-bootstrap", Doc: "wait for the kubelet's certificate and its node", Run: j.withCluster(j.waitBootstrap)},
 		},
-		control(Step{Name: "control-plane-join", Doc: "make the node a control plane", Steps: []Step{
-			{Name: "etcd", Doc: "join etcd, unless etcd-join has", Run: n.withCluster(n.joinEtcd)},
-			{Name: "update-status", Doc: "nothing since v1.22, where the ClusterStatus is no more", Run: n.updateStatus},
-			{Name: "mark-control-plane", Doc: "label and taint this node", Run: n.withCluster(n.markJoined)},
-		}}),
-		control(Step{Name: "wait-control-plane", Doc: "wait for a healthy control plane", Run: n.withCluster(n.waitJoinedControlPlane)}),
+		control(func(c *controlPlaneJoin) Step {
+			return Step{Name: "control-plane-join", Doc: "make the node a control plane", Steps: []Step{
+				{Name: "etcd", Doc: "join etcd, unless etcd-join has", Run: j.withCluster(c.joinEtcd)},
+				{Name: "update-status", Doc: "nothing since v1.22, where the ClusterStatus is no more", Run: c.updateStatus},
+				{Name: "mark-control-plane", Doc: "label and taint this node", Run: j.withCluster(c.markControlPlane)},
+			}}
+		}),
+		control(func(c *controlPlaneJoin) Step {
+			return Step{Name: "wait-control-plane", Doc: "wait for a healthy control plane", Run: j.withCluster(c.waitAPI)}
+		}),
 		[]Step{
-			{Name: "pod-network", Doc: "connect to the pod network", Run: n.withCluster(n.podNetwork)},
-			{Name: "wait-node", Doc: "wait until the node is Ready", Run: n.withCluster(n.waitJoined)},
+			{Name: "pod-network", Doc: "connect to the pod network", Run: j.withCluster(j.podNetwork)},
+			{Name: "wait-node", Doc: "wait until the node is Ready", Run: j.withCluster(j.waitJoined)},
 		},
 	)
 }
 
-// RunJoin runs them. A phase that only control planes have may be skipped on a
-// worker too, as in kubeadm.
-func (n *Node) RunJoin(ctx context.Context) error {
-	steps, all := n.Join(), new(Node).Join()
-	skip := slices.DeleteFunc(slices.Clone(n.Config.SkipPhases), func(name string) bool {
+// Run runs all steps that are not skipped. A phase that only control planes have
+// may be skipped on a worker too, as in kubeadm.
+func (j *Join) Run(ctx context.Context) error {
+	steps, all := j.Steps(), JoinPhases(true)
+	skip := slices.DeleteFunc(slices.Clone(j.plan.config.SkipPhases), func(name string) bool {
 		_, here := find(steps, name)
 		_, known := find(all, name)
 		return known && !here
 	})
-	return Run(ctx, n.Console, steps, skip)
+	return Run(ctx, j.console, steps, skip)
 }
 
-// joinPreflight also learns about the cluster first, where it decides what a
-// control plane needs. What is wrong with the host is said all the same when
-// the cluster cannot be found.
-func (n *Node) joinPreflight(ctx context.Context) error {
-	if n.role == preflight.Join {
-		return n.preflight(ctx)
+// RunPhase runs one step alone, after the check of the bundle file.
+func (j *Join) RunPhase(ctx context.Context, name string) error {
+	if err := j.plan.bundle.checked(ctx, j.console); err != nil {
+		return err
 	}
-	lost := n.needCluster(ctx)
-	if ctx.Err() != nil {
-		return lost
+	return RunPhase(ctx, j.console, j.Steps(), name)
+}
+
+// Close ends what runs in the background.
+func (j *Join) Close() {
+	j.content.close()
+	j.node.close()
+}
+
+// Preflight finds everything that prevents this host from joining. It changes
+// nothing.
+func (j *Join) Preflight(ctx context.Context) (preflight.Report, error) {
+	if err := j.inspect(ctx); err != nil {
+		return preflight.Report{}, err
 	}
-	if err := n.preflight(ctx); err != nil {
+	var kubelet []byte
+	if j.cluster != nil {
+		kubelet = j.cluster.kubelet
+	}
+	return j.checkHost(ctx, kubelet)
+}
+
+// preflight finds the cluster first on a control plane, because it decides what
+// that needs. Problems of the host are reported also when the cluster cannot be
+// found.
+func (j *Join) preflight(ctx context.Context) error {
+	var lost error
+	if j.controlPlane != nil {
+		lost = j.needCluster(ctx)
+		if ctx.Err() != nil {
+			return lost
+		}
+	}
+	report, err := j.Preflight(ctx)
+	j.warn(report)
+	if err != nil {
 		if lost != nil {
-			n.Console.Warn("%s", lost)
+			j.console.Warn("%s", lost)
 		}
 		return err
 	}
 	return lost
 }
 
-// joinKubelet starts the kubelet with what it gets its certificate with.
-func (n *Node) joinKubelet(ctx context.Context) error {
-	if n.Single {
-		if err := n.checkNodeName(ctx); err != nil {
+// checkKubelet checks the kubelet's configuration when the cluster's is known:
+// preflight came before.
+func (j *Join) checkKubelet(ctx context.Context) error {
+	if j.cluster == nil || j.cluster.kubelet == nil || j.kubeletPassed {
+		return nil
+	}
+	settings, err := j.kubeletConfig(j.cluster.kubelet)
+	if err != nil {
+		return err
+	}
+	report, err := preflight.Kubelet(ctx, j.target(settings), j.config.NodeRegistration.IgnorePreflightErrors)
+	j.warn(report)
+	j.kubeletPassed = err == nil
+	return err
+}
+
+func (j *Join) unpack(ctx context.Context) error {
+	if err := j.ready(ctx); err != nil {
+		return err
+	}
+	if err := j.checkKubelet(ctx); err != nil {
+		return err
+	}
+	return j.content.unpack(ctx)
+}
+
+func (j *Join) prepareRuntime(ctx context.Context) error {
+	return j.runtimeStep.run(ctx, j.cluster.kubeProxy, true)
+}
+
+// startKubelet starts the kubelet with what it gets its certificate with.
+func (j *Join) startKubelet(ctx context.Context) error {
+	if j.plan.onePhase {
+		if err := j.checkNodeName(ctx); err != nil {
 			return err
 		}
 	}
-	if err := n.writeBootstrap(); err != nil {
+	if err := j.writeBootstrap(); err != nil {
 		return err
 	}
-	if err := n.startKubelet(ctx, n.kubelet, n.role == preflight.Join); err != nil {
+	if err := j.checkKubelet(ctx); err != nil {
 		return err
 	}
-	if n.Single && !n.localBootstrap() { // there the phase includes the wait
-		return n.waitBootstrap(ctx)
+	if err := j.kubelet.start(ctx, j.cluster.kubelet); err != nil {
+		return err
+	}
+	if j.plan.onePhase && !j.localBootstrap() { // there the phase includes the wait
+		return j.waitBootstrap(ctx)
 	}
 	return nil
 }
 
 // writeBootstrap writes the kubelet's credentials for its TLS bootstrap,
 // unless it has its own already.
-func (n *Node) writeBootstrap() error {
+func (j *Join) writeBootstrap() error {
 	var files []pki.File
 	// The first is where kubelets of this cluster look for it.
-	places := []string{path.Join(n.Config.CertificatesDir, "ca.crt"), n.Config.CACertPath}
+	places := []string{path.Join(j.config.CertificatesDir, "ca.crt"), j.config.CACertPath}
 	for _, ca := range slices.Compact(places) {
-		if !n.exists(ca) || n.role == preflight.Join {
-			files = append(files, pki.File{Path: ca, Data: n.found.CA, Mode: 0o644})
+		if !j.exists(ca) || j.controlPlane == nil {
+			files = append(files, pki.File{Path: ca, Data: j.cluster.found.CA, Mode: 0o644})
 		}
 	}
-	if !n.exists(kubeletConf) {
-		kubeconfig := n.found.Kubeconfig
-		if n.localBootstrap() {
+	if !j.exists(kubeletConf) {
+		kubeconfig := j.cluster.found.Kubeconfig
+		if j.localBootstrap() {
 			var err error
-			if kubeconfig, err = cluster.WithServer(kubeconfig, n.Config.LocalURL()); err != nil {
+			if kubeconfig, err = cluster.WithServer(kubeconfig, j.config.LocalURL()); err != nil {
 				return err
 			}
 		}
 		files = append(files, pki.File{Path: bootstrapConf, Data: kubeconfig, Mode: 0o600})
 	}
-	return n.write(files...)
+	return j.write(files...)
 }
 
-// localBootstrap says whether this host's kubelet is to use the API server
-// beside it, whose etcd has to be joined before it can get a certificate.
-func (n *Node) localBootstrap() bool {
-	return n.role != preflight.Join && n.Config.ControlPlaneKubeletLocalMode()
+// localBootstrap reports whether this host's kubelet uses the API server on this
+// host, whose etcd has to be joined before the kubelet can get a certificate.
+func (j *Join) localBootstrap() bool {
+	return j.controlPlane != nil && j.config.ControlPlaneKubeletLocalMode()
 }
 
 // waitBootstrap waits until the kubelet has its certificate and its node.
-func (n *Node) waitBootstrap(ctx context.Context) error {
-	server := n.found.Server
-	if n.localBootstrap() {
-		server = n.Config.LocalURL()
+func (j *Join) waitBootstrap(ctx context.Context) error {
+	server := j.cluster.found.Server
+	if j.localBootstrap() {
+		server = j.config.LocalURL()
 	}
-	own, err := cluster.WaitForKubeconfig(ctx, n.Host.Path(kubeletConf), server, cmp.Or(n.Config.Timeouts.TLSBootstrap, nodeTimeout), n.report)
+	own, err := cluster.WaitForKubeconfig(ctx, j.host.Path(kubeletConf), server, cmp.Or(j.config.Timeouts.TLSBootstrap, nodeTimeout), j.report)
 	if err != nil {
 		return err
 	}
-	if n.exists(bootstrapConf) {
-		if err := n.Host.Remove(bootstrapConf); err != nil {
+	if j.exists(bootstrapConf) {
+		if err := j.host.Remove(bootstrapConf); err != nil {
 			return err
 		}
 	}
-	if n.client == nil { // a worker's
-		n.client = own
-		n.client.SetTimeout(n.Config.Timeouts.KubernetesAPICall)
+	if j.client == nil { // a worker's
+		j.client = own
+		j.client.SetTimeout(j.config.Timeouts.KubernetesAPICall)
 	}
-	if err := n.waitKubelet(ctx); err != nil {
+	if err := j.kubelet.waitHealthy(ctx); err != nil {
 		return err
 	}
-	if err := n.registered(ctx); err != nil {
+	if err := j.registered(ctx); err != nil {
 		return err
 	}
-	return n.placeHeld()
-}
-
-// registered waits until the kubelet has registered the node, and notes there
-// which container runtime it uses.
-func (n *Node) registered(ctx context.Context) error {
-	node := n.Config.NodeRegistration
-	if err := n.client.WaitForNode(ctx, node.Name, nodeTimeout, n.report); err != nil {
-		return err
-	}
-	if n.Config.NodeLocalCRISocket() {
+	if j.controlPlane == nil {
 		return nil
 	}
-	changed, err := n.client.AnnotateCRISocket(ctx, node.Name, node.CRISocket)
-	n.changed(changed)
-	return err
+	return j.controlPlane.local.placeHeld()
 }
 
-func (n *Node) waitJoined(ctx context.Context) error {
-	if err := n.waitNode(ctx); err != nil {
+func (j *Join) waitJoined(ctx context.Context) error {
+	if err := j.waitNode(ctx); err != nil {
 		return err
 	}
 	switch {
-	case n.changes == 0:
-		n.Console.Summary("This host is already a node of the cluster. Nothing was changed.\n")
-	case n.role == preflight.Join:
-		n.Console.Summary("This host is now a node of the cluster. See it from a control plane:\n\n    kubectl get nodes\n")
+	case j.changes == 0:
+		j.console.Summary("This host is already a node of the cluster. Nothing was changed.\n")
+	case j.controlPlane == nil:
+		j.console.Summary("This host is now a node of the cluster. See it from a control plane:\n\n    kubectl get nodes\n")
 	default:
-		n.Console.Summary("This host is now a control plane of the cluster. Use it as root:\n\n    export KUBECONFIG=" + adminConf + "\n    kubectl get nodes\n")
+		j.console.Summary("This host is now a control plane of the cluster. Use it as root:\n\n    export KUBECONFIG=" + adminConf + "\n    kubectl get nodes\n")
 	}
 	return nil
 }
-
-// dryJoin is what of Join can be done without touching host or cluster.
-func (n *Node) dryJoin() []Step {
-	real := n.Join()
-	var steps []Step
-	for _, s := range real {
-		switch s.Name {
-		case "preflight":
-			check := s.Run
-			s.Run = func(ctx context.Context) error {
-				folder := n.Host
-				n.Host = n.before
-				defer func() { n.Host = folder }()
-				return check(ctx)
-			}
-		case "discovery", "control-plane-prepare":
-		case "runtime":
-			s.Run = func(context.Context) error { return n.writeContainerd() }
-		case "kubelet-start":
-			s.Run = n.withCluster(func(context.Context) error {
-				if err := n.writeBootstrap(); err != nil {
-					return err
-				}
-				return n.writeKubelet(n.kubelet, n.role == preflight.Join)
-			})
-		case "etcd-join":
-			s.Run = n.withCluster(n.dryEtcd)
-		default:
-			continue
-		}
-		steps = append(steps, s)
-	}
-	return steps
-}
-
-// DryRunJoin writes the host's files that join would write into a new folder.
-func (n *Node) DryRunJoin(ctx context.Context) error {
-	return n.dryRun(ctx, "join", func() error {
-		steps := n.dryJoin()
-		skip := slices.DeleteFunc(slices.Clone(n.Config.SkipPhases), func(name string) bool {
-			_, ok := find(steps, name)
-			return !ok
-		})
-		return Run(ctx, n.Console, steps, skip)
-	})
-}
-
-// DryRunJoinPhase does the same for one of join's phases.
-func (n *Node) DryRunJoinPhase(ctx context.Context, phase string) error {
-	steps := n.dryJoin()
-	if _, ok := find(steps, strings.TrimSuffix(phase, "/all")); !ok {
-		n.Console.Summary("The phase " + phase + " writes no files: with --dry-run it does nothing.\n")
-		n.Console.close()
-		return nil
-	}
-	return n.dryRun(ctx, "join-phase", func() error { return RunPhase(ctx, n.Console, steps, phase) })
-}
-
-// dryEtcd writes the static pod as if the cluster had no other member: who they
-// are is known only to etcd.
-func (n *Node) dryEtcd(context.Context) error {
-	if n.Config.Etcd.External != nil {
-		return nil
-	}
-	n.Console.Note("--initial-cluster will also name the members that there are")
-	pod, err := render.Etcd(n.Config, render.EtcdMember{Name: n.Config.NodeRegistration.Name, PeerURL: render.EtcdPeerURL(n.Config)})
-	if err != nil {
-		return err
-	}
-	return n.writeManifest(pod)
-}
-
-// updateStatus is in the list for its name.
-func (n *Node) updateStatus(context.Context) error { return nil }

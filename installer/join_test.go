@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"airlift/installer/config"
+	"airlift/installer/preflight"
 	"airlift/scripts/upstream/components"
 )
 
@@ -42,8 +43,8 @@ func kubeadmPhases(t *testing.T, version, command string) (phases []string) {
 func TestJoinAndResetHaveKubeadmsPhases(t *testing.T) {
 	for _, version := range []string{"v1.29.15", "v1.37.1"} {
 		for command, steps := range map[string][]Step{
-			"join":  new(Node).Join(),
-			"reset": new(Node).Reset(),
+			"join":  JoinPhases(true),
+			"reset": ResetPhases(),
 		} {
 			phases := kubeadmPhases(t, version, command)
 			if len(phases) < 3 {
@@ -67,7 +68,7 @@ func TestJoinAndResetHaveKubeadmsPhases(t *testing.T) {
 }
 
 func TestWorkersHaveNoControlPlanePhases(t *testing.T) {
-	worker := Names((&Node{Config: &config.Config{}}).Join())
+	worker := Names(JoinPhases(false))
 	for _, p := range []string{"control-plane-prepare", "check-etcd", "etcd-join", "control-plane-join", "wait-control-plane"} {
 		if slices.Contains(worker, p) {
 			t.Errorf("a worker's join has %s", p)
@@ -100,17 +101,17 @@ func TestEtcdIsSkippedUnderEitherName(t *testing.T) {
 		if tt.skip != "" {
 			cfg.SkipPhases = []string{tt.skip}
 		}
-		n := &Node{Config: cfg}
-		n.Join()
-		if got := n.skipsEtcd(); got != tt.skips {
+		j := newJoin(newPlan(preflight.JoinControlPlane, new(Bundle), cfg, false), nil)
+		if got := j.controlPlane.skipsEtcd(); got != tt.skips {
 			t.Errorf("%s, --skip-phases %s: etcd is skipped: %t", tt.version, tt.skip, got)
 		}
 	}
 }
 
 func TestSkippedOnAWorker(t *testing.T) {
-	n := &Node{Config: &config.Config{SkipPhases: []string{"control-plane-prepare", "nonsense"}}, Console: &Console{Out: new(strings.Builder)}}
-	err := n.RunJoin(t.Context())
+	cfg := &config.Config{SkipPhases: []string{"control-plane-prepare", "nonsense"}}
+	j := NewJoin(newPlan(preflight.Join, new(Bundle), cfg, false), nil, &Console{Out: new(strings.Builder)})
+	err := j.Run(t.Context())
 	if err == nil || !strings.Contains(err.Error(), `"nonsense"`) {
 		t.Errorf("skipping a phase that only control planes have, and one that nobody has: %v", err)
 	}

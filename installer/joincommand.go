@@ -13,8 +13,8 @@ import (
 
 // showJoinCommand says what to do next: how to use the cluster, and how to add
 // workers and control planes to it.
-func (n *Node) showJoinCommand(ctx context.Context) error {
-	ca, err := os.ReadFile(n.Host.Path(path.Join(n.Config.CertificatesDir, "ca.crt")))
+func (i *Init) showJoinCommand(ctx context.Context) error {
+	ca, err := os.ReadFile(i.host.Path(path.Join(i.config.CertificatesDir, "ca.crt")))
 	if err != nil {
 		return err
 	}
@@ -22,31 +22,31 @@ func (n *Node) showJoinCommand(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if n.token == "" {
-		if n.token, err = n.client.FindJoinToken(ctx, joinTokenLife); err != nil {
+	if i.token == "" {
+		if i.token, err = i.client.FindJoinToken(ctx, joinTokenLife); err != nil {
 			return err
 		}
 	}
 	s := initSummary{
-		version:   n.Config.KubernetesVersion,
-		unchanged: n.changes == 0,
-		network:   n.Config.CNI,
-		shared:    n.Config.ControlPlaneEndpoint != "",
+		version:   i.config.KubernetesVersion,
+		unchanged: i.changes == 0,
+		network:   i.config.CNI,
+		shared:    i.config.ControlPlaneEndpoint != "",
 	}
-	token, key := n.token, n.Config.CertificateKey
-	if n.SkipTokenPrint {
+	token, key := i.token, i.certificateKey
+	if i.options.SkipTokenPrint {
 		token = "<TOKEN>"
 	}
-	if n.SkipCertificateKeyPrint && key != "" {
+	if i.options.SkipCertificateKeyPrint && key != "" {
 		key = "<CERTIFICATE KEY>"
 	}
-	if n.token != "" {
-		s.join = cluster.JoinCommand(strings.TrimPrefix(n.Config.ServerURL(), "https://"), token, hashes...)
+	if i.token != "" {
+		s.join = cluster.JoinCommand(strings.TrimPrefix(i.config.ServerURL(), "https://"), token, hashes...)
 	}
-	if n.Config.UploadCerts {
+	if i.config.UploadCerts {
 		s.key = key
 	}
-	n.Console.Summary(s.String())
+	i.console.Summary(s.String())
 	return nil
 }
 

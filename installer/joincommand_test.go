@@ -17,16 +17,16 @@ import (
 func TestJoinCommandHasTheHashOfEachCA(t *testing.T) {
 	n, ca := joining(t, "v1.29.15")
 	_, next := joining(t, "v1.29.15")
-	n.token = "abcdef.0123456789abcdef"
 	var out bytes.Buffer
-	n.Console.Out = &out
+	i := newInit(n.plan, InitOptions{}, n.machine)
+	i.token, i.console.Out = "abcdef.0123456789abcdef", &out
 	if err := n.write(pki.File{Path: n.caFile(), Data: append(bytes.Clone(ca), next...), Mode: 0o644}); err != nil {
 		t.Fatal(err)
 	}
-	if err := n.showJoinCommand(t.Context()); err != nil {
+	if err := i.showJoinCommand(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	n.Console.close()
+	i.console.close()
 	for _, data := range [][]byte{ca, next} {
 		hashes, err := pki.CAHashes(data)
 		if err != nil || !strings.Contains(out.String(), "--discovery-token-ca-cert-hash "+hashes[0]) {
@@ -53,7 +53,7 @@ func TestKnownClusterIsThePinnedOne(t *testing.T) {
 		t.Fatal(err)
 	}
 	for hash, refused := range map[string]bool{hashOf(ca): false, strings.ToUpper(hashOf(next)): false, "sha256:" + strings.Repeat("0", 64): true} {
-		n.Config.Discovery = config.Discovery{APIServerEndpoint: closed, CACertHashes: []string{hash}}
+		n.config.Discovery = config.Discovery{APIServerEndpoint: closed, CACertHashes: []string{hash}}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second) // nothing answers there
 		_, _, err := n.knownCluster(ctx)
 		cancel()

@@ -14,59 +14,77 @@ import (
 	"airlift/installer/host"
 )
 
-// Reset lists the steps that remove what init or join created. The first two run
+// A Reset removes what init or join created on this host.
+type Reset struct {
+	*machine
+	config     config.Reset
+	kubeconfig string    // reaches the cluster where this host's etcd does not answer
+	plan       host.Plan // what goes and what stays; nil where nothing was installed
+
+	lastControlPlane bool     // the cluster ends with this host
+	leftImages       []string // image names that are left, with the reasons
+}
+
+// ResetPhases lists the steps of reset, for their names.
+func ResetPhases() []Step { return (&Reset{machine: &machine{}}).Steps() }
+
+// Steps lists the steps. The first two run
 // before anything on the host is changed, and end the reset when they fail. Each
 // later one goes on past what it cannot remove, and reports it at its end.
-func (n *Node) Reset() []Step {
+func (r *Reset) Steps() []Step {
 	return []Step{
-		{Name: "preflight", Doc: "look at what is installed here", Run: n.resetPreflight},
-		{Name: "remove-etcd-member", Doc: "take this host's etcd out of the cluster", Run: n.removeEtcdMember},
-		{Name: "stop-kubelet", Doc: "stop the kubelet", Run: n.stopKubelet},
-		{Name: "remove-pods", Doc: "stop and remove all pods", Run: n.removePods},
+		{Name: "preflight", Doc: "look at what is installed here", Run: r.preflight},
+		{Name: "remove-etcd-member", Doc: "take this host's etcd out of the cluster", Run: r.removeEtcdMember},
+		{Name: "stop-kubelet", Doc: "stop the kubelet", Run: r.host.StopKubelet},
+		{Name: "remove-pods", Doc: "stop and remove all pods", Run: r.removePods},
 		{Name: "cleanup-node", Doc: "remove what was installed and made", Steps: []Step{
-			{Name: "images", Doc: "restore the image names in an existing containerd", Run: n.restoreImages},
-			{Name: "runtime", Doc: "stop containerd", Run: n.Host.StopRuntime},
-			{Name: "mounts", Doc: "unmount volumes", Run: n.unmount},
-			{Name: "interfaces", Doc: "remove the pod network's interfaces", Run: n.Host.RemoveInterfaces},
-			{Name: "netfilter", Doc: "remove packet filter rules", Run: n.removeNetfilter},
-			{Name: "routes", Doc: "remove routes", Run: n.Host.RemoveRoutes},
-			{Name: "state", Doc: "remove what programs stored: etcd's data, the kubelet's state, containerd's", Run: n.Host.RemoveState},
-			{Name: "installed", Doc: "remove units, certificates, configuration and binaries", Run: n.removeInstalled},
+			{Name: "images", Doc: "restore the image names in an existing containerd", Run: r.restoreImages},
+			{Name: "runtime", Doc: "stop containerd", Run: r.host.StopRuntime},
+			{Name: "mounts", Doc: "unmount volumes", Run: r.unmount},
+			{Name: "interfaces", Doc: "remove the pod network's interfaces", Run: r.host.RemoveInterfaces},
+			{Name: "netfilter", Doc: "remove packet filter rules", Run: r.removeNetfilter},
+			{Name: "routes", Doc: "remove routes", Run: r.host.RemoveRoutes},
+			{Name: "state", Doc: "remove what programs stored: etcd's data, the kubelet's state, containerd's", Run: r.host.RemoveState},
+			{Name: "installed", Doc: "remove units, certificates, configuration and binaries", Run: r.removeInstalled},
 		}},
 	}
 }
 
-// PlanReset finds out what reset would do and returns it. An empty plan means
-// that nothing was installed here. A host that is a node and has no ledger is
-// refused, unless the user asked for that.
-func (n *Node) PlanReset() (host.Plan, error) {
-	recorded := n.Host.Used()
-	if !recorded && !n.Host.IsNode() {
-		return nil, nil
+// PlanReset finds out what reset would do. Its plan is empty where nothing was
+// installed. A host that is a node and has no ledger is refused, unless the user
+// asked for that.
+func PlanReset(c config.Reset, kubeconfig string, h *host.Host, console *Console) (*Reset, error) {
+	r := &Reset{machine: newMachine(h, console), config: c, kubeconfig: kubeconfig}
+	recorded := h.Used()
+	if !recorded && !h.IsNode() {
+		return r, nil
 	}
 	if !recorded {
-		traces := host.Traces{CertificatesDir: cmp.Or(n.Resetting.CertificatesDir, config.CertificatesDir)}
-		_, volumes, err := n.staticPod("etcd")
+		traces := host.Traces{CertificatesDir: cmp.Or(c.CertificatesDir, config.CertificatesDir)}
+		_, volumes, err := readStaticPod(h, "etcd")
 		if err != nil {
 			return nil, err
 		}
 		traces.EtcdDataDir = volumes["etcd-data"]
-		n.Host.AdoptTraces(traces)
+		h.AdoptTraces(traces)
 	}
-	if n.Resetting.CleanupTmpDir {
-		n.Host.Adopt(config.KubernetesDir + "/tmp")
+	if c.CleanupTmpDir {
+		h.Adopt(config.KubernetesDir + "/tmp")
 	}
 	var err error
-	if n.plan, err = n.Host.Plan(); err != nil {
+	if r.plan, err = h.Plan(); err != nil {
 		return nil, err
 	}
-	if !recorded && !n.Resetting.WithoutLedger {
+	if !recorded && !c.WithoutLedger {
 		return nil, fault.New(fault.Preflight,
 			"to remove just that: ./install reset --without-ledger, which shows the list again and asks; or use what made this node, such as kubeadm reset",
-			"this host is a node that Airlift has no ledger of: another program made it, or the ledger is lost; what would go:\n%s", listed(n.plan.Of(host.Remove, host.Empty)))
+			"this host is a node that Airlift has no ledger of: another program made it, or the ledger is lost; what would go:\n%s", listed(r.plan.Of(host.Remove, host.Empty)))
 	}
-	return n.plan, nil
+	return r, nil
 }
+
+// Empty reports whether nothing was installed on this host.
+func (r *Reset) Empty() bool { return r.plan == nil }
 
 // listed shows a plan's items one on a line.
 func listed(plan host.Plan) string {
@@ -77,15 +95,15 @@ func listed(plan host.Plan) string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// DescribePlan shows what goes and what stays.
-func DescribePlan(plan host.Plan) string {
+// Describe shows what goes and what stays.
+func (r *Reset) Describe() string {
 	var b strings.Builder
 	for _, part := range []struct {
 		heading string
 		items   host.Plan
 	}{
-		{"Removed:", plan.Of(host.Remove)}, {"Emptied:", plan.Of(host.Empty)},
-		{"Edited since, kept under another name:", plan.Of(host.Save)}, {"Left:", plan.Of(host.Leave)},
+		{"Removed:", r.plan.Of(host.Remove)}, {"Emptied:", r.plan.Of(host.Empty)},
+		{"Edited since, kept under another name:", r.plan.Of(host.Save)}, {"Left:", r.plan.Of(host.Leave)},
 	} {
 		if len(part.items) > 0 {
 			fmt.Fprintf(&b, "\n%s\n\n%s\n", part.heading, listed(part.items))
@@ -97,39 +115,31 @@ func DescribePlan(plan host.Plan) string {
 // nothingInstalled is said of a host without a ledger and without a node.
 const nothingInstalled = "Airlift installed nothing on this host: nothing was changed.\n"
 
-// stopKubelet also ends a stand-in that is still there.
-func (n *Node) stopKubelet(ctx context.Context) error {
-	if err := n.Host.Stop(ctx, standInUnit); err != nil {
-		return err
-	}
-	return n.Host.StopKubelet(ctx)
-}
-
-// resetPreflight refuses what would end a cluster that others are in.
-func (n *Node) resetPreflight(ctx context.Context) error {
-	if n.Resetting.Force || slices.Contains(n.Resetting.SkipPhases, "remove-etcd-member") {
+// preflight refuses what would end a cluster that others are in.
+func (r *Reset) preflight(ctx context.Context) error {
+	if r.config.Force || slices.Contains(r.config.SkipPhases, "remove-etcd-member") {
 		return nil
 	}
-	return n.checkEtcdReset(ctx)
+	return r.checkEtcd(ctx)
 }
 
 // removePods asks the runtime to stop all pods, then kills what remains.
-func (n *Node) removePods(ctx context.Context) error {
-	if n.Host.RanNode() && n.exists(n.resetSocket()) {
-		if err := n.removePodsThroughCRI(ctx); err != nil {
-			n.Console.Warn("%s; killing what is left", err)
+func (r *Reset) removePods(ctx context.Context) error {
+	if r.host.RanNode() && r.exists(r.socket()) {
+		if err := r.removePodsThroughCRI(ctx); err != nil {
+			r.console.Warn("%s; killing what is left", err)
 		}
 	}
-	return n.Host.KillPods(ctx)
+	return r.host.KillPods(ctx)
 }
 
-// resetSocket is the path of the container runtime's socket.
-func (n *Node) resetSocket() string {
-	return strings.TrimPrefix(cmp.Or(n.Resetting.CRISocket, config.ContainerdSocket), "unix://")
+// socket is the path of the container runtime's socket.
+func (r *Reset) socket() string {
+	return strings.TrimPrefix(cmp.Or(r.config.CRISocket, config.ContainerdSocket), "unix://")
 }
 
-func (n *Node) removePodsThroughCRI(ctx context.Context) error {
-	s, err := store.Connect(ctx, n.resetSocket())
+func (r *Reset) removePodsThroughCRI(ctx context.Context) error {
+	s, err := store.Connect(ctx, r.socket())
 	if err != nil {
 		return err
 	}
@@ -137,53 +147,92 @@ func (n *Node) removePodsThroughCRI(ctx context.Context) error {
 	return s.RemovePods(ctx)
 }
 
-func (n *Node) unmount(ctx context.Context) error {
-	return n.Host.Unmount(ctx, n.Resetting.UnmountFlags...)
+func (r *Reset) unmount(ctx context.Context) error {
+	return r.host.Unmount(ctx, r.config.UnmountFlags...)
 }
 
-func (n *Node) removeNetfilter(ctx context.Context) error {
-	warnings, err := n.Host.RemoveNetfilter(ctx)
+func (r *Reset) removeNetfilter(ctx context.Context) error {
+	warnings, err := r.host.RemoveNetfilter(ctx)
 	for _, w := range warnings {
-		n.Console.Warn("%s", w)
+		r.console.Warn("%s", w)
 	}
 	return err
 }
 
 // removeInstalled leaves it to the closing words to list what is kept.
-func (n *Node) removeInstalled(ctx context.Context) error {
-	_, err := n.Host.RemoveInstalled(ctx)
+func (r *Reset) removeInstalled(ctx context.Context) error {
+	_, err := r.host.RemoveInstalled(ctx)
 	return err
 }
 
-// RunReset resets the host, as PlanReset found.
-func (n *Node) RunReset(ctx context.Context) error {
-	if n.plan == nil {
-		n.Console.Summary(nothingInstalled)
-		n.Console.close()
+// Run resets the host, as planned.
+func (r *Reset) Run(ctx context.Context) error {
+	if r.plan == nil {
+		r.console.Summary(nothingInstalled)
+		r.console.close()
 		return nil
 	}
-	name := n.nodeName()
-	if err := n.Host.Commit(); err != nil {
+	name := r.nodeName()
+	if err := r.host.Commit(); err != nil {
 		return err
 	}
-	if err := runReset(ctx, n.Console, n.Reset(), n.Resetting.SkipPhases); err != nil {
+	failed, err := runReset(ctx, r.console, r.Steps(), r.config.SkipPhases)
+	if err != nil {
 		return err
 	}
-	n.Console.Summary(n.closingWords(name))
-	n.Console.close()
+	if len(failed) > 0 {
+		left, err := r.remaining()
+		if err != nil {
+			failed = append(failed, err.Error())
+		}
+		r.console.Summary(left)
+		return fault.New(fault.Failure, "run reset again; if it fails the same way, reboot the host and run it once more",
+			"not everything could be removed:\n  - %s", strings.Join(failed, "\n  - "))
+	}
+	r.console.Summary(r.closingWords(name))
+	r.console.close()
 	return nil
 }
 
-// closingWords lists what reset has left.
-func (n *Node) closingWords(name string) string {
+// RunPhase runs one step alone.
+func (r *Reset) RunPhase(ctx context.Context, name string) error {
+	return RunPhase(ctx, r.console, r.Steps(), name)
+}
+
+// remaining lists what is still there after steps that failed: what the ledger
+// still has, and what stays on purpose.
+func (r *Reset) remaining() (string, error) {
+	now, err := r.host.Plan()
+	if err != nil {
+		return "", err
+	}
 	var b strings.Builder
-	left := n.Host.Left(n.plan)
+	for _, part := range []struct {
+		heading string
+		items   host.Plan
+	}{
+		{"Not removed yet:", now.Of(host.Remove, host.Empty)}, {"Left on purpose:", r.host.Left(r.plan)},
+	} {
+		if len(part.items) > 0 {
+			fmt.Fprintf(&b, "%s\n\n%s\n\n", part.heading, listed(part.items))
+		}
+	}
+	for _, image := range r.leftImages {
+		fmt.Fprintf(&b, "    left: %s\n", image)
+	}
+	return b.String(), nil
+}
+
+// closingWords lists what reset has left.
+func (r *Reset) closingWords(name string) string {
+	var b strings.Builder
+	left := r.host.Left(r.plan)
 	switch {
-	case n.Host.Used():
+	case r.host.Used():
 		b.WriteString("Phases were skipped: what they would have removed is still listed in " + host.LedgerPath + ". Run reset again to remove it.\n")
-	case len(left) == 0 && len(n.leftImages) == 0:
+	case len(left) == 0 && len(r.leftImages) == 0:
 		b.WriteString("This host is as it was before.\n")
-	case n.Resetting.WithoutLedger:
+	case r.config.WithoutLedger:
 		b.WriteString("What was listed is removed. These are left:\n\n")
 	default:
 		b.WriteString("Everything that Airlift created here is removed. These are left:\n\n")
@@ -191,10 +240,10 @@ func (n *Node) closingWords(name string) string {
 	for _, i := range left {
 		fmt.Fprintf(&b, "    left: %s\n", i)
 	}
-	for _, image := range n.leftImages {
+	for _, image := range r.leftImages {
 		fmt.Fprintf(&b, "    left: %s\n", image)
 	}
-	if name != "" && !n.lastControlPlane {
+	if name != "" && !r.lastControlPlane {
 		fmt.Fprintf(&b, "\nThe cluster still has the Node object. Remove it there: kubectl delete node %s\n", name)
 	}
 	return b.String()
@@ -204,16 +253,14 @@ func (n *Node) closingWords(name string) string {
 // host has been changed then.
 var beforeChanges = []string{"preflight", "remove-etcd-member"}
 
-// runReset runs reset's steps. Unlike init and join it goes on after a step
+// runReset runs reset's steps, and returns what failed. Unlike init and join it goes on after a step
 // that failed, because what comes after is worth doing all the same.
-func runReset(ctx context.Context, c *Console, steps []Step, skip []string) error {
-	skip, err := skipped(steps, skip)
-	if err != nil {
-		return err
+func runReset(ctx context.Context, c *Console, steps []Step, skip []string) (failed []string, err error) {
+	if skip, err = skipped(steps, skip); err != nil {
+		return nil, err
 	}
-	var failed []string
 	for i, s := range steps {
-		c.begin(i, steps)
+		begin(c, i, steps)
 		for _, sub := range append([]Step{s}, s.Steps...) {
 			if slices.Contains(skip, s.Name) || slices.Contains(skip, s.Name+"/"+sub.Name) {
 				c.Note("%s skipped", sub.Name)
@@ -224,7 +271,7 @@ func runReset(ctx context.Context, c *Console, steps []Step, skip []string) erro
 			}
 			err := sub.Run(ctx)
 			if errors.Is(err, context.Canceled) || err != nil && slices.Contains(beforeChanges, s.Name) {
-				return err
+				return nil, err
 			}
 			if err != nil {
 				c.Warn("%s", err)
@@ -232,45 +279,41 @@ func runReset(ctx context.Context, c *Console, steps []Step, skip []string) erro
 			}
 		}
 	}
-	if len(failed) > 0 {
-		return fault.New(fault.Failure, "run reset again; if it fails the same way, reboot the host and run it once more",
-			"not everything could be removed:\n  - %s", strings.Join(failed, "\n  - "))
-	}
-	return nil
+	return failed, nil
 }
 
-// DryRunReset shows what RunReset would do, and changes nothing.
-func (n *Node) DryRunReset(ctx context.Context) error {
-	defer n.Console.close()
-	if n.plan == nil {
-		n.Console.Summary(nothingInstalled)
+// DryRun shows what Run would do, and changes nothing.
+func (r *Reset) DryRun(ctx context.Context) error {
+	defer r.console.close()
+	if r.plan == nil {
+		r.console.Summary(nothingInstalled)
 		return nil
 	}
 	var b strings.Builder
 	b.WriteString("Nothing was changed. Reset would run these phases:\n\n")
-	for _, step := range n.Reset() {
-		if !slices.Contains(n.Resetting.SkipPhases, step.Name) {
+	for _, step := range r.Steps() {
+		if !slices.Contains(r.config.SkipPhases, step.Name) {
 			fmt.Fprintf(&b, "  - %s: %s\n", step.Name, step.Doc)
 		}
 	}
-	b.WriteString(DescribePlan(n.plan))
-	if err := n.resetPreflight(ctx); err != nil {
+	b.WriteString(r.Describe())
+	if err := r.preflight(ctx); err != nil {
 		if ctx.Err() != nil {
 			return err
 		}
 		fmt.Fprintf(&b, "\nIt would refuse without --force: %s\n", err)
 	}
-	n.Console.Summary(b.String())
+	r.console.Summary(b.String())
 	return nil
 }
 
-// DryRunResetPhase says the same of one phase.
-func (n *Node) DryRunResetPhase(name string) error {
-	s, ok := find(n.Reset(), strings.TrimSuffix(name, "/all"))
+// DryRunPhase shows the same of one phase.
+func (r *Reset) DryRunPhase(name string) error {
+	s, ok := find(r.Steps(), strings.TrimSuffix(name, "/all"))
 	if !ok {
-		return fault.New(fault.Usage, "the phases are: "+strings.Join(Names(n.Reset()), ", "), "there is no phase %q", name)
+		return fault.New(fault.Usage, "the phases are: "+strings.Join(Names(r.Steps()), ", "), "there is no phase %q", name)
 	}
-	n.Console.Summary(fmt.Sprintf("Nothing was changed. The phase %s would %s.\n", name, s.Doc))
-	n.Console.close()
+	r.console.Summary(fmt.Sprintf("Nothing was changed. The phase %s would %s.\n", name, s.Doc))
+	r.console.close()
 	return nil
 }

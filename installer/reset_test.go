@@ -10,11 +10,12 @@ import (
 	"airlift/fault"
 	"airlift/installer/config"
 	"airlift/installer/host"
+	"airlift/installer/preflight"
 	"airlift/installer/render"
 )
 
 // hostWith is a host in a folder with static pods as init or join writes them.
-func hostWith(t *testing.T, change func(*config.Config), members ...render.EtcdMember) *Node {
+func hostWith(t *testing.T, change func(*config.Config), members ...render.EtcdMember) *Init {
 	t.Helper()
 	cfg := &config.Config{Facts: config.Facts{Hostname: "one", NodeIP: "10.1.2.3", CgroupDriver: "systemd"},
 		Images: map[string]string{"etcd": "etcd:3.5.16-0", "kube-apiserver": "a:1", "kube-controller-manager": "c:1", "kube-scheduler": "s:1"}}
@@ -27,8 +28,8 @@ func hostWith(t *testing.T, change func(*config.Config), members ...render.EtcdM
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := &Node{Config: cfg, Host: h, Console: &Console{Out: new(bytes.Buffer)}}
-	if err := n.controlPlane()(t.Context()); err != nil {
+	n := NewInit(newPlan(preflight.Init, new(Bundle), cfg, false), InitOptions{}, h, &Console{Out: new(bytes.Buffer)})
+	if err := n.controlPlane.staticPods()(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if cfg.Etcd.External != nil {
@@ -38,7 +39,7 @@ func hostWith(t *testing.T, change func(*config.Config), members ...render.EtcdM
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := n.writeManifest(pod); err != nil {
+	if err := n.controlPlane.writeStaticPod(pod); err != nil {
 		t.Fatal(err)
 	}
 	return n
@@ -54,15 +55,15 @@ func TestEtcdOfThisHost(t *testing.T) {
 	onThisHost := func(c *config.Config) {
 		c.Etcd.External = &config.ExternalEtcd{Endpoints: []string{"http://127.0.0.1:2379"}}
 	}
-	claimed := func(n *Node) *Node {
+	claimed := func(n *Init) *Init {
 		if err := n.claimEtcd(); err != nil {
 			t.Fatal(err)
 		}
 		return n
 	}
-	gone := func(n *Node, names ...string) *Node {
+	gone := func(n *Init, names ...string) *Init {
 		for _, name := range names {
-			if err := os.Remove(n.Host.Path(filepath.Join(config.ManifestsDir, name+".yaml"))); err != nil {
+			if err := os.Remove(n.host.Path(filepath.Join(config.ManifestsDir, name+".yaml"))); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -70,7 +71,7 @@ func TestEtcdOfThisHost(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		name   string
-		node   *Node
+		node   *Init
 		want   *localEtcd
 		joined bool
 	}{
@@ -84,20 +85,20 @@ func TestEtcdOfThisHost(t *testing.T) {
 		{"an external one", hostWith(t, external), nil, false},
 		{"a worker's", gone(hostWith(t, nil), "etcd", "kube-apiserver"), nil, false},
 	} {
-		got, err := tt.node.findEtcd()
+		got, err := findEtcd(tt.node.host)
 		if err != nil || (got == nil) != (tt.want == nil) || got != nil && *got != *tt.want {
 			t.Errorf("%s: etcd is %+v (%v), want %+v", tt.name, got, err, tt.want)
 		}
-		if tt.node.joined() != tt.joined {
+		if joined(tt.node.host) != tt.joined {
 			t.Errorf("%s: joined is %t", tt.name, !tt.joined)
 		}
 	}
 
 	broken := hostWith(t, nil)
-	if err := os.WriteFile(broken.Host.Path(etcdManifest), []byte("kind: [Pod"), 0o600); err != nil {
+	if err := os.WriteFile(broken.host.Path(etcdManifest), []byte("kind: [Pod"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := broken.findEtcd(); err == nil || !strings.Contains(err.Error(), "etcd.yaml") {
+	if _, err := findEtcd(broken.host); err == nil || !strings.Contains(err.Error(), "etcd.yaml") {
 		t.Errorf("a static pod that cannot be read: %v", err)
 	}
 }
@@ -105,24 +106,25 @@ func TestEtcdOfThisHost(t *testing.T) {
 // TestResetAsksEtcdFirst: nothing answers here, so only a forced reset goes on.
 func TestResetAsksEtcdFirst(t *testing.T) {
 	n := hostWith(t, func(c *config.Config) { c.Facts.NodeIP = "127.0.0.1" })
-	if err := n.certs()(t.Context()); err != nil {
+	if err := n.controlPlane.certs()(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	err := n.resetPreflight(t.Context())
+	r := &Reset{machine: n.machine}
+	err := r.preflight(t.Context())
 	if fault.ExitCode(err) != fault.Preflight || !strings.Contains(err.Error(), "127.0.0.1:2379") || !strings.Contains(fault.Hint(err), "--force") {
 		t.Errorf("error %v, hint %q", err, fault.Hint(err))
 	}
-	if err := n.removeEtcdMember(t.Context()); err == nil {
+	if err := r.removeEtcdMember(t.Context()); err == nil {
 		t.Error("the member that nobody could be told about is gone")
 	}
-	n.Resetting.Force = true
-	if err := n.resetPreflight(t.Context()); err != nil {
+	r.config.Force = true
+	if err := r.preflight(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if err := n.removeEtcdMember(t.Context()); err != nil {
+	if err := r.removeEtcdMember(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if out := n.Console.Out.(*bytes.Buffer).String(); !strings.Contains(out, "warning: etcd's member stays") {
+	if out := r.console.Out.(*bytes.Buffer).String(); !strings.Contains(out, "warning: etcd's member stays") {
 		t.Errorf("said: %q", out)
 	}
 }
@@ -130,7 +132,7 @@ func TestResetAsksEtcdFirst(t *testing.T) {
 // TestPlanReset: reset goes by the ledger; without one it changes nothing on a
 // bare host and refuses a node, unless that is asked for.
 func TestPlanReset(t *testing.T) {
-	at := func(t *testing.T, files ...string) *Node {
+	at := func(t *testing.T, c config.Reset, files ...string) (*Reset, *host.Host, error) {
 		t.Helper()
 		root := t.TempDir()
 		for _, f := range files {
@@ -145,39 +147,44 @@ func TestPlanReset(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return &Node{Config: &config.Config{}, Host: h, Console: &Console{Out: new(bytes.Buffer)}}
+		r, err := PlanReset(c, "", h, &Console{Out: new(bytes.Buffer)})
+		return r, h, err
 	}
-	bare := at(t, "/var/lib/etcd/member/wal", "/var/lib/containerd/x", "/var/lib/cni/networks/other/10.0.0.1")
-	if plan, err := bare.PlanReset(); plan != nil || err != nil {
-		t.Errorf("a bare host: %v %v", plan, err)
+	bare, _, err := at(t, config.Reset{}, "/var/lib/etcd/member/wal", "/var/lib/containerd/x", "/var/lib/cni/networks/other/10.0.0.1")
+	if err != nil || !bare.Empty() {
+		t.Fatalf("a bare host: %v %v", bare, err)
 	}
-	if err := bare.RunReset(t.Context()); err != nil {
+	if err := bare.Run(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if out := bare.Console.Out.(*bytes.Buffer).String(); !strings.Contains(out, "Airlift installed nothing on this host") || !bare.exists("/var/lib/etcd/member/wal") {
+	if out := bare.console.Out.(*bytes.Buffer).String(); !strings.Contains(out, "Airlift installed nothing on this host") || !bare.exists("/var/lib/etcd/member/wal") {
 		t.Errorf("said %q", out)
 	}
 
 	made := []string{"/etc/kubernetes/admin.conf", "/etc/kubernetes/pki/ca.key", "/etc/kubernetes/manifests/kube-apiserver.yaml", "/var/lib/kubelet/config.yaml", "/var/lib/etcd/member/wal", "/data/etcd/member/wal"}
-	kubeadms := at(t, made...)
-	kubeadms.Resetting.Force = true
-	plan, err := kubeadms.PlanReset()
-	if plan != nil || fault.ExitCode(err) != fault.Preflight || !strings.Contains(fault.Hint(err), "--without-ledger") ||
+	kubeadms, h, err := at(t, config.Reset{Force: true}, made...)
+	if kubeadms != nil || fault.ExitCode(err) != fault.Preflight || !strings.Contains(fault.Hint(err), "--without-ledger") ||
 		!strings.Contains(err.Error(), "/etc/kubernetes/pki: it holds certificates") || strings.Contains(err.Error(), "/etcd") {
-		t.Errorf("kubeadm's node: %v %v, hint %s", plan, err, fault.Hint(err))
+		t.Errorf("kubeadm's node: %v %v, hint %s", kubeadms, err, fault.Hint(err))
 	}
-	if exists := kubeadms.exists(host.LedgerPath); exists {
+	if exists := fileExists(h, host.LedgerPath); exists {
 		t.Error("a ledger was written")
 	}
 	// Only its own manifest names etcd's data.
-	stacked := at(t, append(made, "/etc/kubernetes/manifests/etcd.yaml")...)
-	stacked.Resetting.WithoutLedger = true
-	plan, err = stacked.PlanReset()
+	stacked, _, err := at(t, config.Reset{WithoutLedger: true}, append(made, "/etc/kubernetes/manifests/etcd.yaml")...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	text := DescribePlan(plan)
+	text := stacked.Describe()
 	if !strings.Contains(text, "/data/etcd: it holds etcd's data") || strings.Contains(text, "/var/lib/etcd") {
 		t.Errorf("the plan:\n%s", text)
+	}
+	// After steps that failed, what is still there is listed, and nothing else.
+	if err := os.RemoveAll(stacked.host.Path("/etc/kubernetes/pki")); err != nil {
+		t.Fatal(err)
+	}
+	left, err := stacked.remaining()
+	if err != nil || !strings.Contains(left, "Not removed yet:") || !strings.Contains(left, "/data/etcd: it holds etcd's data") || strings.Contains(left, "/etc/kubernetes/pki") {
+		t.Errorf("left after a failed reset (%v):\n%s", err, left)
 	}
 }

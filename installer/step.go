@@ -47,7 +47,7 @@ func Run(ctx context.Context, c *Console, steps []Step, skip []string) error {
 		return err
 	}
 	for i, s := range steps {
-		c.begin(i, steps)
+		begin(c, i, steps)
 		if slices.Contains(skip, s.Name) {
 			c.Note("skipped")
 			continue
@@ -60,6 +60,16 @@ func Run(ctx context.Context, c *Console, steps []Step, skip []string) error {
 	}
 	c.close()
 	return nil
+}
+
+// begin prints a step's line: its place among all steps, name and purpose.
+func begin(c *Console, i int, steps []Step) {
+	width := 0
+	for _, s := range steps {
+		width = max(width, len(s.Name))
+	}
+	n, s := len(steps), steps[i]
+	fmt.Fprintf(c.Out, "[%*d/%d] %-*s %s\n", len(fmt.Sprint(n)), i+1, n, width, s.Name, s.Doc)
 }
 
 // run runs the step, or its sub-phases, as a span of the timeline in ctx.
@@ -100,7 +110,7 @@ func RunPhase(ctx context.Context, c *Console, steps []Step, name string) error 
 	}
 	full := s
 	full.Name = strings.TrimSuffix(name, "/all")
-	c.begin(0, []Step{full})
+	begin(c, 0, []Step{full})
 	started := time.Now()
 	if err := s.run(ctx, "", c, nil); err != nil {
 		return fmt.Errorf("%s: %w", name, err)

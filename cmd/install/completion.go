@@ -43,6 +43,6 @@ func listed(values []string) cobra.CompletionFunc {
 // completeAll is complete for init and join.
 func completeAll(init, join *cobra.Command) {
 	empty := &config.Config{}
-	complete(init, installer.Names(new(installer.Node).Init()), preflight.Target{Config: empty, Role: preflight.Init})
-	complete(join, installer.Names(new(installer.Node).Join()), preflight.Target{Config: empty, Role: preflight.JoinControlPlane})
+	complete(init, installer.Names(installer.InitPhases()), preflight.Target{Config: empty, Role: preflight.Init})
+	complete(join, installer.Names(installer.JoinPhases(true)), preflight.Target{Config: empty, Role: preflight.JoinControlPlane})
 }

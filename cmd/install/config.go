@@ -92,9 +92,8 @@ func anyHost(o host.Options) config.Facts {
 	f := config.Facts{Hostname: "node"}
 	for _, ip := range []string{"192.0.2.1", "198.51.100.1", "203.0.113.1", "2001:db8::1"} {
 		free := true
-		for _, s := range strings.Split(o.PodSubnet+","+o.ServiceSubnet, ",") {
-			p, err := netip.ParsePrefix(s)
-			free = free && (err != nil || !p.Contains(netip.MustParseAddr(ip)))
+		for _, p := range slices.Concat(o.PodSubnet.Prefixes(), o.ServiceSubnet.Prefixes()) {
+			free = free && !p.Contains(netip.MustParseAddr(ip))
 		}
 		if free {
 			f.NodeIP = ip

@@ -1,17 +1,13 @@
 package main
 
 import (
-	"context"
-	"errors"
 	"net/netip"
-	"os"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"airlift/fault"
 	"airlift/installer"
 	"airlift/installer/cluster"
 	"airlift/installer/config"
@@ -32,8 +28,8 @@ type initFlags struct {
 	configFile string
 	token      string
 	tokenTTL   time.Duration
-	node       installer.Node // the fields that flags set
-	rootfs     string         // phases only
+	options    installer.InitOptions
+	runFlags   runFlags
 	timeline   timelineFlag
 }
 
@@ -51,23 +47,25 @@ KubeletConfiguration and KubeProxyConfiguration. 'install init phase' runs one p
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return in.timeline.record(cmd, &in.cfg, func(rec *timeline.Recorder) error {
-				n, done, err := in.open(cmd)
+				r, err := in.open(cmd)
 				if err != nil {
 					return err
 				}
-				defer done()
-				if n.Config.DryRun {
-					return n.DryRunInit(cmd.Context())
+				defer r.done()
+				if in.cfg.DryRun {
+					return installer.DryRunInit(cmd.Context(), r.plan, in.options, r.host, r.console)
 				}
-				n.Console.Timeline = rec
-				return installer.Run(cmd.Context(), n.Console, n.Init(), n.Config.SkipPhases)
+				r.console.Timeline = rec
+				run := installer.NewInit(r.plan, in.options, r.host, r.console)
+				defer run.Close()
+				return run.Run(cmd.Context())
 			})
 		},
 	}
 	in.bind(cmd.Flags())
 	f := cmd.Flags()
 	in.timeline.bind(f)
-	f.StringSliceVar(&in.cfg.SkipPhases, "skip-phases", nil, "phases to leave out, such as addon/kube-proxy\nThe phases: "+strings.Join(installer.Names(new(installer.Node).Init()), ", "))
+	f.StringSliceVar(&in.cfg.SkipPhases, "skip-phases", nil, "phases to leave out, such as addon/kube-proxy\nThe phases: "+strings.Join(installer.Names(installer.InitPhases()), ", "))
 	cmd.AddCommand(newInitPhaseCmd())
 	return cmd
 }
@@ -84,39 +82,40 @@ func (in *initFlags) bind(f *pflag.FlagSet) {
 	f.StringVar(&cfg.ImageRepository, "image-repository", config.DefaultImageRepository, "the registry that the control plane's images are named after")
 	f.StringVar(&cfg.KubernetesVersion, "kubernetes-version", "", "must be the bundle's, if given")
 	f.Var(featureGates{&cfg.FeatureGates}, "feature-gates", "kubeadm's feature gates, NAME=true|false, separated by commas")
-	f.StringVar(&cfg.Networking.PodSubnet, "pod-network-cidr", "", "the range of pod addresses (default "+config.DefaultPodSubnet+" with the bundle's pod network)")
-	f.StringVar(&cfg.Networking.ServiceSubnet, "service-cidr", config.DefaultServiceSubnet, "the range of Service addresses")
+	f.Var(&cfg.Networking.PodSubnet, "pod-network-cidr", "the range of pod addresses (default "+config.DefaultPodSubnet+" with the bundle's pod network)")
+	cfg.Networking.ServiceSubnet = config.ParseCIDRs(config.DefaultServiceSubnet)
+	f.Var(&cfg.Networking.ServiceSubnet, "service-cidr", "the range of Service addresses")
 	f.StringVar(&cfg.Networking.DNSDomain, "service-dns-domain", config.DefaultDNSDomain, "the domain of Services' names")
 	f.StringVar(&cfg.CNI, "cni", "", "the pod network: flannel or none (default: what the bundle brings)")
 	f.StringVar(&cfg.ProxyServer, "kube-proxy-server", "", "the API server's URL for kube-proxy (default: the control-plane endpoint, else this host's)")
 	f.StringVar(&cfg.Patches, "patches", "", "a folder with patches for the static pods, the kubelet's configuration and CoreDNS: TARGET[SUFFIX][+TYPE].yaml")
-	nodeFlags(f, cfg, &in.node)
+	nodeFlags(f, cfg, &in.runFlags)
 	f.StringVar(&in.token, "token", "", "the token that nodes join with, abcdef.0123456789abcdef (default: a new random one)")
 	f.DurationVar(&in.tokenTTL, "token-ttl", config.DefaultTokenTTL, "how long the token lives; 0 means for ever")
 	f.BoolVar(&cfg.UploadCerts, "upload-certs", false, "store the control-plane certificates in the cluster, encrypted, for control planes to join")
 	f.StringVar(&cfg.CertificateKey, "certificate-key", "", "the key that encrypts them, 64 hexadecimal digits (default: a new random one)")
-	f.BoolVar(&in.node.SkipTokenPrint, "skip-token-print", false, "do not show the token at the end")
-	f.BoolVar(&in.node.SkipCertificateKeyPrint, "skip-certificate-key-print", false, "do not show the certificate key at the end")
+	f.BoolVar(&in.options.SkipTokenPrint, "skip-token-print", false, "do not show the token at the end")
+	f.BoolVar(&in.options.SkipCertificateKeyPrint, "skip-certificate-key-print", false, "do not show the certificate key at the end")
 	f.BoolVar(&cfg.DryRun, "dry-run", false, "write what would be written to a new folder instead (below $KUBEADM_INIT_DRYRUN_DIR, if set), and change nothing")
 }
 
-// open reads the config file, the bundle and the host, and completes and
-// validates the Config. The caller calls done at the end.
-func (in *initFlags) open(cmd *cobra.Command) (n *installer.Node, done func(), err error) {
+// open reads the config file, the bundle and the host, and plans the run. The
+// caller calls done at the end.
+func (in *initFlags) open(cmd *cobra.Command) (*opened, error) {
 	ctx, cfg := cmd.Context(), &in.cfg
-	n = &in.node
-	n.Config, n.Console = cfg, console(cmd)
-	if n.PrintManifest {
-		n.Console.Out = cmd.ErrOrStderr()
+	console := console(cmd)
+	if in.options.PrintManifest {
+		console.Out = cmd.ErrOrStderr()
 	}
 	if err := readConfig(cmd, in.configFile, cfg, config.ReadInit); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	n.UserToken = in.token != "" || len(cfg.BootstrapTokens) > 0
+	in.options.UserToken = in.token != "" || len(cfg.BootstrapTokens) > 0
 	if len(cfg.BootstrapTokens) == 0 {
 		if in.token == "" {
+			var err error
 			if in.token, err = cluster.NewToken(); err != nil {
-				return nil, nil, err
+				return nil, err
 			}
 		}
 		cfg.BootstrapTokens = []config.BootstrapToken{{
@@ -127,91 +126,30 @@ func (in *initFlags) open(cmd *cobra.Command) (n *installer.Node, done func(), e
 	if ip, err := netip.ParseAddr(cfg.LocalAPIEndpoint.AdvertiseAddress); err == nil && ip.IsUnspecified() {
 		cfg.LocalAPIEndpoint.AdvertiseAddress = ""
 	}
-	done, err = openIn(ctx, n, in.rootfs, host.Options{
-		Elsewhere:     in.rootfs != "" || n.PrintManifest || n.RenderDir != "",
+	manifestsOnly := in.options.PrintManifest || in.options.RenderDir != ""
+	run := in.runFlags
+	run.changesNothing = run.changesNothing || manifestsOnly
+	run.anyBundle = manifestsOnly
+	r, err := run.open(ctx, cfg, console, host.Options{
+		Elsewhere:     in.runFlags.rootfs != "" || manifestsOnly,
 		NodeIP:        cfg.LocalAPIEndpoint.AdvertiseAddress,
 		AddressFlag:   "--apiserver-advertise-address",
 		PodSubnet:     cfg.Networking.PodSubnet,
 		ServiceSubnet: cfg.Networking.ServiceSubnet,
 	})
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	cfg.CompleteInit()
 	for _, w := range cfg.Warnings() {
-		n.Console.Warn("%s", w)
+		console.Warn("%s", w)
 	}
 	if err = cfg.ValidateInit(); err == nil {
-		err = errors.Join(n.NameImages(), n.UsePatches())
+		r.plan, err = installer.PlanInit(r.bundle, cfg, in.runFlags.onePhase, console.Warn)
 	}
 	if err != nil {
-		done()
-		return nil, nil, err
-	}
-	return n, done, nil
-}
-
-// open opens the bundle and this host, and looks the host over. The caller
-// calls done at the end.
-func open(ctx context.Context, n *installer.Node, o host.Options) (done func(), err error) {
-	return openIn(ctx, n, "", o)
-}
-
-// openIn is open for a folder that stands for the host, where rootfs names one.
-func openIn(ctx context.Context, n *installer.Node, rootfs string, o host.Options) (done func(), err error) {
-	ctx, span := timeline.Start(ctx, timeline.Steps, "start-up")
-	defer span.End()
-	f, err := openBundle()
-	if err != nil {
+		r.done()
 		return nil, err
 	}
-	if err := n.UseBundle(f); err != nil {
-		return nil, err
-	}
-	if !n.SkipFileCheck {
-		n.CheckFile(ctx)
-	}
-	unlock := func() {}
-	switch {
-	case rootfs != "":
-		n.Host, err = host.OpenFolder(rootfs)
-	case n.LookOnly || n.PrintManifest || n.RenderDir != "":
-		n.Host, err = host.Open("/")
-	default:
-		n.Host, unlock, err = openHost()
-	}
-	done = func() {
-		n.Close()
-		unlock()
-	}
-	if err != nil {
-		n.Close()
-		return nil, err
-	}
-	if !n.PrintManifest && n.RenderDir == "" { // which change no host
-		if err := n.CheckBundle(ctx); err != nil {
-			done()
-			return nil, err
-		}
-	}
-	here := n.Host
-	if rootfs != "" { // it has files only; the rest of the host is this one
-		here, err = host.Open("/")
-	}
-	if err == nil {
-		n.Config.Facts, err = here.Detect(ctx, o)
-	}
-	if err != nil {
-		done()
-		return nil, err
-	}
-	return done, nil
-}
-
-// openHost opens this host for changes by this process alone, until unlock.
-func openHost() (h *host.Host, unlock func(), err error) {
-	if os.Geteuid() != 0 {
-		return nil, nil, fault.New(fault.Preflight, "run it with sudo or as root", "[ERROR IsPrivilegedUser]: this needs root")
-	}
-	return host.OpenLocked("/")
+	return r, nil
 }

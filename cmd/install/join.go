@@ -25,7 +25,7 @@ type joinFlags struct {
 	configFile string
 	token      string
 	nodeIP     string
-	node       installer.Node // the fields that flags set
+	runFlags   runFlags
 	timeline   timelineFlag
 }
 
@@ -47,22 +47,24 @@ phase.` + timelineHelp,
 		Args:    oneAddress,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return in.timeline.record(cmd, &in.cfg, func(rec *timeline.Recorder) error {
-				n, done, err := in.open(cmd, args)
+				r, err := in.open(cmd, args)
 				if err != nil {
 					return err
 				}
-				defer done()
-				if n.Config.DryRun {
-					return n.DryRunJoin(cmd.Context())
+				defer r.done()
+				if in.cfg.DryRun {
+					return installer.DryRunJoin(cmd.Context(), r.plan, r.host, r.console)
 				}
-				n.Console.Timeline = rec
-				return n.RunJoin(cmd.Context())
+				r.console.Timeline = rec
+				run := installer.NewJoin(r.plan, r.host, r.console)
+				defer run.Close()
+				return run.Run(cmd.Context())
 			})
 		},
 	}
 	in.bind(cmd.Flags())
 	in.timeline.bind(cmd.Flags())
-	cmd.Flags().StringSliceVar(&in.cfg.SkipPhases, "skip-phases", nil, "phases to leave out\nThe phases: "+strings.Join(installer.Names(new(installer.Node).Join()), ", "))
+	cmd.Flags().StringSliceVar(&in.cfg.SkipPhases, "skip-phases", nil, "phases to leave out\nThe phases: "+strings.Join(installer.Names(installer.JoinPhases(true)), ", "))
 	cmd.AddCommand(newJoinPhaseCmd())
 	return cmd
 }
@@ -93,31 +95,30 @@ func (in *joinFlags) bind(f *pflag.FlagSet) {
 	f.StringVar(&in.nodeIP, "node-ip", "", "this node's address (default: the one it reaches the API server from)")
 	f.StringVar(&cfg.CNI, "cni", "", "the pod network: flannel or none (default: what the bundle brings)")
 	f.StringVar(&cfg.Patches, "patches", "", "a folder with patches for the static pods and the kubelet's configuration: TARGET[SUFFIX][+TYPE].yaml")
-	nodeFlags(f, cfg, &in.node)
+	nodeFlags(f, cfg, &in.runFlags)
 	f.BoolVar(&cfg.DryRun, "dry-run", false, "write what would be written to a new folder instead (below $KUBEADM_JOIN_DRYRUN_DIR, if set), and change nothing")
 }
 
 // nodeFlags are the flags that init and join share.
-func nodeFlags(f *pflag.FlagSet, cfg *config.Config, n *installer.Node) {
+func nodeFlags(f *pflag.FlagSet, cfg *config.Config, r *runFlags) {
 	f.StringVar(&cfg.NodeRegistration.Name, "node-name", "", "the node's name (default: the host's name)")
 	f.StringVar(&cfg.NodeRegistration.CRISocket, "cri-socket", "", "the container runtime's socket (default unix://"+config.ContainerdSocket+")")
 	f.StringSliceVar(&cfg.NodeRegistration.IgnorePreflightErrors, "ignore-preflight-errors", nil, "checks whose errors become warnings, such as Swap,NumCPU; all for every one")
-	f.BoolVar(&n.SkipFileCheck, "skip-file-check", false, "do not compare this file with its digests before anything is changed; for a file that was just compared, by 'bundle verify' or sha256sum")
+	f.BoolVar(&r.skipFileCheck, "skip-file-check", false, "do not compare this file with its digests before anything is changed; for a file that was just compared, by 'bundle verify' or sha256sum")
 }
 
-// open reads the bundle and the host, and completes and validates the Config.
-// The caller calls done at the end.
-func (in *joinFlags) open(cmd *cobra.Command, args []string) (n *installer.Node, done func(), err error) {
+// open reads the bundle and the host, and plans the run. The caller calls done at
+// the end.
+func (in *joinFlags) open(cmd *cobra.Command, args []string) (*opened, error) {
 	ctx, cfg := cmd.Context(), &in.cfg
-	n = &in.node
-	n.Config, n.Console = cfg, console(cmd)
+	console := console(cmd)
 	if err := readConfig(cmd, in.configFile, cfg, config.ReadJoin); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	d := &cfg.Discovery
 	if len(args) == 1 {
 		if in.configFile != "" {
-			return nil, nil, fault.New(fault.Usage, "change discovery.bootstrapToken.apiServerEndpoint there", "the address %q cannot be given together with --config, which says it", args[0])
+			return nil, fault.New(fault.Usage, "change discovery.bootstrapToken.apiServerEndpoint there", "the address %q cannot be given together with --config, which says it", args[0])
 		}
 		d.APIServerEndpoint = args[0]
 	}
@@ -132,7 +133,7 @@ func (in *joinFlags) open(cmd *cobra.Command, args []string) (n *installer.Node,
 	if !cfg.ControlPlane {
 		for _, name := range []string{"certificate-key", "apiserver-advertise-address", "apiserver-bind-port"} {
 			if cmd.Flags().Changed(name) {
-				n.Console.Warn("--%s means nothing without --control-plane", name)
+				console.Warn("--%s means nothing without --control-plane", name)
 			}
 		}
 	}
@@ -140,29 +141,30 @@ func (in *joinFlags) open(cmd *cobra.Command, args []string) (n *installer.Node,
 	if ip := cfg.LocalAPIEndpoint.AdvertiseAddress; cfg.ControlPlane && in.nodeIP == "" && ip != "" {
 		o.NodeIP, o.AddressFlag = ip, "--apiserver-advertise-address"
 	}
-	if done, err = open(ctx, n, o); err != nil {
-		return nil, nil, err
+	r, err := in.runFlags.open(ctx, cfg, console, o)
+	if err != nil {
+		return nil, err
 	}
-	if n.Single && d.APIServerEndpoint == "" && d.File == "" {
-		d.File = n.OwnKubeconfig()
+	if in.runFlags.onePhase && d.APIServerEndpoint == "" && d.File == "" {
+		d.File = installer.OwnKubeconfig(r.host)
 	}
 	cfg.CompleteJoin()
-	if !n.LookOnly { // the cluster need not be known to look at the host
+	if !in.runFlags.changesNothing { // the cluster need not be known to look at the host
 		err = cfg.ValidateJoin()
 	}
 	if err == nil {
-		err = n.UsePatches()
+		r.plan, err = installer.PlanJoin(r.bundle, cfg, in.runFlags.onePhase, console.Warn)
 	}
 	if err != nil {
-		done()
-		return nil, nil, err
+		r.done()
+		return nil, err
 	}
-	return n, done, nil
+	return r, nil
 }
 
 // newJoinPhaseCmd has a command for every phase and sub-phase of join.
 func newJoinPhaseCmd() *cobra.Command {
-	cmd := newPhaseCmd(new(installer.Node).Join(), oneAddress, func() phaseRun { return new(joinPhase) })
+	cmd := newPhaseCmd(installer.JoinPhases(true), oneAddress, func() phaseRun { return new(joinPhase) })
 	cmd.Short = "Run one phase of join"
 	cmd.Long = "Run one phase of join, or one of its sub-phases, alone. The names are kubeadm's.\nPhases that only control planes have imply --control-plane."
 	cmd.Example = "  ./install join phase control-plane-prepare download-certs 10.1.2.3:6443 --token … --discovery-token-ca-cert-hash sha256:… --certificate-key …\n  ./install join phase control-plane-join all"
@@ -178,19 +180,21 @@ func (p *joinPhase) bind(f *pflag.FlagSet, _ string) {
 }
 
 func (p *joinPhase) run(cmd *cobra.Command, name string, args []string) error {
-	p.node.Single = true
-	if !slices.Contains(installer.Names((&installer.Node{Config: &config.Config{}}).Join()), name) {
+	p.runFlags.onePhase = true
+	if !slices.Contains(installer.Names(installer.JoinPhases(false)), name) {
 		p.cfg.ControlPlane = true // a worker has no such phase
 	}
 	return p.timeline.record(cmd, &p.cfg, func(*timeline.Recorder) error {
-		n, done, err := p.open(cmd, args)
+		r, err := p.open(cmd, args)
 		if err != nil {
 			return err
 		}
-		defer done()
-		if n.Config.DryRun {
-			return n.DryRunJoinPhase(cmd.Context(), name)
+		defer r.done()
+		if p.cfg.DryRun {
+			return installer.DryRunJoinPhase(cmd.Context(), r.plan, r.host, r.console, name)
 		}
-		return n.RunPhase(cmd.Context(), n.Join(), name)
+		run := installer.NewJoin(r.plan, r.host, r.console)
+		defer run.Close()
+		return run.RunPhase(cmd.Context(), name)
 	})
 }

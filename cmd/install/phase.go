@@ -22,7 +22,7 @@ type phaseRun interface {
 
 // newInitPhaseCmd has a command for every phase and sub-phase of init.
 func newInitPhaseCmd() *cobra.Command {
-	cmd := newPhaseCmd(new(installer.Node).Init(), noArgs, func() phaseRun { return new(initPhase) })
+	cmd := newPhaseCmd(installer.InitPhases(), noArgs, func() phaseRun { return new(initPhase) })
 	cmd.Short = "Run one phase of init"
 	cmd.Long = "Run one phase of init, or one of its sub-phases, alone. The names are kubeadm's."
 	cmd.Example = "  ./install init phase certs all\n  ./install init phase certs apiserver --config kubeadm.yaml\n  ./install init phase addon coredns --print-manifest"
@@ -93,20 +93,22 @@ func phaseCmd(s installer.Step, parent string, args cobra.PositionalArgs, fresh 
 type initPhase struct{ initFlags }
 
 func (p *initPhase) run(cmd *cobra.Command, name string, _ []string) error {
-	p.node.Single = true
-	if p.node.PrintManifest && p.timeline.file == "-" {
+	p.runFlags.onePhase = true
+	if p.options.PrintManifest && p.timeline.file == "-" {
 		return fault.New(fault.Usage, "name a file for the timeline", "--timeline - and --print-manifest cannot both have standard output")
 	}
 	return p.timeline.record(cmd, &p.cfg, func(*timeline.Recorder) error {
-		n, done, err := p.open(cmd)
+		r, err := p.open(cmd)
 		if err != nil {
 			return err
 		}
-		defer done()
-		if n.Config.DryRun {
-			return n.DryRunPhase(cmd.Context(), name)
+		defer r.done()
+		if p.cfg.DryRun {
+			return installer.DryRunInitPhase(cmd.Context(), r.plan, p.options, r.host, r.console, name)
 		}
-		return n.RunPhase(cmd.Context(), n.Init(), name)
+		run := installer.NewInit(r.plan, p.options, r.host, r.console)
+		defer run.Close()
+		return run.RunPhase(cmd.Context(), name)
 	})
 }
 
@@ -117,15 +119,15 @@ func (p *initPhase) bind(f *pflag.FlagSet, name string) {
 	first, _, _ := strings.Cut(name, "/")
 	switch first {
 	case "certs", "etcd", "control-plane":
-		f.StringVar(&p.rootfs, "rootfs", "", "a folder to write to as if it were the host's root")
+		f.StringVar(&p.runFlags.rootfs, "rootfs", "", "a folder to write to as if it were the host's root")
 	case "kubeconfig":
-		f.StringVar(&p.rootfs, "rootfs", "", "a folder to write to as if it were the host's root")
-		f.StringVar(&p.node.KubeconfigDir, "kubeconfig-dir", config.KubernetesDir, "where the kubeconfig files go")
+		f.StringVar(&p.runFlags.rootfs, "rootfs", "", "a folder to write to as if it were the host's root")
+		f.StringVar(&p.options.KubeconfigDir, "kubeconfig-dir", config.KubernetesDir, "where the kubeconfig files go")
 	case "addon":
-		f.BoolVar(&p.node.PrintManifest, "print-manifest", false, "print the manifests instead of applying them")
-		f.StringVar(&p.node.RenderDir, "render-dir", "", "write the manifests to this folder instead of applying them")
+		f.BoolVar(&p.options.PrintManifest, "print-manifest", false, "print the manifests instead of applying them")
+		f.StringVar(&p.options.RenderDir, "render-dir", "", "write the manifests to this folder instead of applying them")
 		fallthrough
 	case "upload-config", "upload-certs", "mark-control-plane", "bootstrap-token", "pod-network", "show-join-command", "wait-control-plane", "wait-node":
-		f.StringVar(&p.node.Kubeconfig, "kubeconfig", adminConf, "how to reach the cluster")
+		f.StringVar(&p.options.Kubeconfig, "kubeconfig", adminConf, "how to reach the cluster")
 	}
 }

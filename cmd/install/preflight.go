@@ -11,6 +11,7 @@ import (
 
 	"airlift/fault"
 	"airlift/installer"
+	"airlift/installer/preflight"
 )
 
 func newPreflightCmd() *cobra.Command {
@@ -37,23 +38,32 @@ file is damaged.`,
 // A nodeFlagSet is the flags of init or of join.
 type nodeFlagSet interface {
 	bind(f *pflag.FlagSet)
-	lookOver(cmd *cobra.Command, args []string) (n *installer.Node, done func(), err error)
+	lookOver(cmd *cobra.Command, args []string) (run checker, done func(), err error)
 }
 
-func (in *initFlags) lookOver(cmd *cobra.Command, _ []string) (n *installer.Node, done func(), err error) {
-	in.node.LookOnly = true
-	if n, done, err = in.open(cmd); err == nil {
-		n.Init()
-	}
-	return n, done, err
+// A checker runs the preflight checks.
+type checker interface {
+	Preflight(context.Context) (preflight.Report, error)
 }
 
-func (in *joinFlags) lookOver(cmd *cobra.Command, args []string) (n *installer.Node, done func(), err error) {
-	in.node.LookOnly = true
-	if n, done, err = in.open(cmd, args); err == nil {
-		n.Join()
+func (in *initFlags) lookOver(cmd *cobra.Command, _ []string) (checker, func(), error) {
+	in.runFlags.changesNothing = true
+	r, err := in.open(cmd)
+	if err != nil {
+		return nil, nil, err
 	}
-	return n, done, err
+	run := installer.NewInit(r.plan, in.options, r.host, r.console)
+	return run, func() { run.Close(); r.done() }, nil
+}
+
+func (in *joinFlags) lookOver(cmd *cobra.Command, args []string) (checker, func(), error) {
+	in.runFlags.changesNothing = true
+	r, err := in.open(cmd, args)
+	if err != nil {
+		return nil, nil, err
+	}
+	run := installer.NewJoin(r.plan, r.host, r.console)
+	return run, func() { run.Close(); r.done() }, nil
 }
 
 func preflightCmd(use, short string, args cobra.PositionalArgs, in nodeFlagSet) *cobra.Command {
@@ -66,12 +76,12 @@ func preflightCmd(use, short string, args cobra.PositionalArgs, in nodeFlagSet) 
 			}
 			out := cmd.OutOrStdout()
 			cmd.SetOut(cmd.ErrOrStderr()) // where what is said on the way goes
-			n, done, err := in.lookOver(cmd, args)
+			run, done, err := in.lookOver(cmd, args)
 			if err != nil {
 				return err
 			}
 			defer done()
-			return printReport(cmd.Context(), out, n, output)
+			return printReport(cmd.Context(), out, run, output)
 		},
 	}
 	in.bind(cmd.Flags())
@@ -81,8 +91,8 @@ func preflightCmd(use, short string, args cobra.PositionalArgs, in nodeFlagSet) 
 
 // printReport prints what was found on standard output. The error is short: it
 // has been said already.
-func printReport(ctx context.Context, out io.Writer, n *installer.Node, output string) error {
-	report, err := n.Preflight(ctx)
+func printReport(ctx context.Context, out io.Writer, run checker, output string) error {
+	report, err := run.Preflight(ctx)
 	if err != nil && len(report.Errors) == 0 {
 		return err
 	}

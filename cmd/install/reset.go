@@ -51,20 +51,20 @@ The Node object stays in the cluster: kubectl delete node NAME removes it.`,
 		Example: "  ./install reset\n  ./install reset --force\n  ./install reset --dry-run",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			n, done, err := in.open(cmd, true)
+			run, done, err := in.open(cmd, true)
 			if err != nil {
 				return err
 			}
 			defer done()
-			if n.Resetting.DryRun {
-				return n.DryRunReset(cmd.Context())
+			if in.reset.DryRun {
+				return run.DryRun(cmd.Context())
 			}
-			return n.RunReset(cmd.Context())
+			return run.Run(cmd.Context())
 		},
 	}
 	in.bind(cmd.Flags())
-	cmd.Flags().StringSliceVar(&in.reset.SkipPhases, "skip-phases", nil, "phases to leave out\nThe phases: "+strings.Join(installer.Names(new(installer.Node).Reset()), ", "))
-	phases := newPhaseCmd(new(installer.Node).Reset(), noArgs, func() phaseRun { return new(resetPhase) })
+	cmd.Flags().StringSliceVar(&in.reset.SkipPhases, "skip-phases", nil, "phases to leave out\nThe phases: "+strings.Join(installer.Names(installer.ResetPhases()), ", "))
+	phases := newPhaseCmd(installer.ResetPhases(), noArgs, func() phaseRun { return new(resetPhase) })
 	phases.Short, phases.Long = "Run one phase of reset", "Run one phase of reset alone, without asking."
 	phases.Example = "  ./install reset phase remove-etcd-member"
 	cmd.AddCommand(phases)
@@ -87,7 +87,7 @@ func (in *resetFlags) bind(f *pflag.FlagSet) {
 
 // open opens the host, finds out what reset would do, and asks for
 // confirmation. The caller calls done at the end.
-func (in *resetFlags) open(cmd *cobra.Command, ask bool) (n *installer.Node, done func(), err error) {
+func (in *resetFlags) open(cmd *cobra.Command, ask bool) (run *installer.Reset, done func(), err error) {
 	if err := readConfig(cmd, in.configFile, &in.reset, config.ReadReset); err != nil {
 		return nil, nil, err
 	}
@@ -99,13 +99,12 @@ func (in *resetFlags) open(cmd *cobra.Command, ask bool) (n *installer.Node, don
 	if err != nil {
 		return nil, nil, err
 	}
-	n = &installer.Node{Config: &config.Config{Timeouts: in.reset.Timeouts}, Host: h, Console: console(cmd), Resetting: in.reset, Kubeconfig: in.kubeconfig}
 	recorded := h.Used()
-	plan, err := n.PlanReset()
+	run, err = installer.PlanReset(in.reset, in.kubeconfig, h, console(cmd))
 	switch {
-	case err != nil || plan == nil || in.reset.DryRun:
+	case err != nil || run.Empty() || in.reset.DryRun:
 	case !recorded:
-		fmt.Fprintf(cmd.OutOrStdout(), "Airlift has no ledger of this node. This is what a node of kubeadm's has.\n%s\n", installer.DescribePlan(plan))
+		fmt.Fprintf(cmd.OutOrStdout(), "Airlift has no ledger of this node. This is what a node of kubeadm's has.\n%s\n", run.Describe())
 		err = confirm(cmd, "answer it: yes | ./install reset --without-ledger")
 	case ask && !in.reset.Force:
 		err = confirm(cmd, "answer it, or run it with --force")
@@ -114,7 +113,7 @@ func (in *resetFlags) open(cmd *cobra.Command, ask bool) (n *installer.Node, don
 		unlock()
 		return nil, nil, err
 	}
-	return n, unlock, nil
+	return run, unlock, nil
 }
 
 // resetPhase is one run of one of reset's phases.
@@ -123,15 +122,15 @@ type resetPhase struct{ resetFlags }
 func (p *resetPhase) bind(f *pflag.FlagSet, _ string) { p.resetFlags.bind(f) }
 
 func (p *resetPhase) run(cmd *cobra.Command, name string, _ []string) error {
-	n, done, err := p.open(cmd, false)
+	run, done, err := p.open(cmd, false)
 	if err != nil {
 		return err
 	}
 	defer done()
-	if n.Resetting.DryRun {
-		return n.DryRunResetPhase(name)
+	if p.reset.DryRun {
+		return run.DryRunPhase(name)
 	}
-	return installer.RunPhase(cmd.Context(), n.Console, n.Reset(), name)
+	return run.RunPhase(cmd.Context(), name)
 }
 
 // confirm asks whoever runs reset: at the terminal, or with an answer that is

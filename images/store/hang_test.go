@@ -104,7 +104,6 @@ func TestStoppedContainerd(t *testing.T) {
 		"NewImporter":  {func() error { _, err := s.NewImporter(ctx, p.images, store.ImportOptions{}); return err }, []string{"Leases/Create"}},
 		"Tag":          {func() error { return s.Tag(ctx, "registry.example.com/a:1", "registry.example.com/c:1") }, []string{"Images/Get"}},
 		"RemoveImages": {func() error { return s.RemoveImages(ctx, []string{"registry.example.com/a:1"}) }, []string{"Images/Get"}},
-		"ProgramPath":  {func() error { _, err := s.ProgramPath(ctx, p.images[0], "a"); return err }, []string{"Snapshots/View"}},
 		"Info":         {func() error { _, err := s.Info(ctx); return err }, []string{"RuntimeService/Status"}},
 		"RemovePods":   {func() error { return s.RemovePods(ctx) }, []string{"RuntimeService/ListPodSandbox"}},
 		"Importer": {func() error {

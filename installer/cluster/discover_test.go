@@ -78,7 +78,7 @@ func TestRealDiscovery(t *testing.T) {
 		if proxy := fetched.KubeProxy; proxy == nil || proxy.Mode != "ipvs" || proxy.IPVS.Scheduler != "lc" {
 			t.Errorf("fetched kube-proxy's configuration: %+v", proxy)
 		}
-		if fetched.Cluster.KubernetesVersion != realVersion || fetched.Cluster.Networking.PodSubnet != "10.244.0.0/16" || len(fetched.Warnings) > 0 {
+		if fetched.Cluster.KubernetesVersion != realVersion || fetched.Cluster.Networking.PodSubnet.String() != "10.244.0.0/16" || len(fetched.Warnings) > 0 {
 			t.Errorf("fetched %+v", fetched)
 		}
 		if !strings.Contains(string(fetched.Kubelet), "kind: KubeletConfiguration") {

@@ -456,7 +456,7 @@ func (p *controlPlane) kubeadmConfig(t *testing.T, certificateKey string) string
 			"apiVersion": "kubeadm.k8s.io/v1beta3", "kind": "ClusterConfiguration",
 			"kubernetesVersion": realVersion, "certificatesDir": p.cfg.CertificatesDir,
 			"controlPlaneEndpoint": p.cfg.ControlPlaneEndpoint,
-			"networking":           map[string]any{"podSubnet": p.cfg.Networking.PodSubnet},
+			"networking":           map[string]any{"podSubnet": p.cfg.Networking.PodSubnet.String()},
 			"apiServer":            map[string]any{"certSANs": p.cfg.APIServer.CertSANs},
 		},
 	)

@@ -78,11 +78,10 @@ type Cluster struct {
 	KubeProxy *kubeproxyv1.KubeProxyConfiguration
 }
 
-// Networking holds the cluster's address ranges. Dual-stack ranges are
-// separated by a comma.
+// Networking holds the cluster's address ranges.
 type Networking struct {
-	ServiceSubnet string
-	PodSubnet     string
+	ServiceSubnet CIDRs
+	PodSubnet     CIDRs
 	DNSDomain     string
 }
 

@@ -24,8 +24,8 @@ func TestDefaultsAreValidAndKubeadms(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, pair := range map[string][2]string{
-		"service subnet": {c.Networking.ServiceSubnet, "10.96.0.0/12"},
-		"pod subnet":     {c.Networking.PodSubnet, "10.244.0.0/16"},
+		"service subnet": {c.Networking.ServiceSubnet.String(), "10.96.0.0/12"},
+		"pod subnet":     {c.Networking.PodSubnet.String(), "10.244.0.0/16"},
 		"domain":         {c.Networking.DNSDomain, "cluster.local"},
 		"server":         {c.ServerURL(), "https://192.0.2.10:6443"},
 		"node":           {c.NodeRegistration.Name, "cp1"},
@@ -43,15 +43,15 @@ func TestBadInitSettingsAreNamed(t *testing.T) {
 		change func(*config.Config)
 		want   string
 	}{
-		{"service too large", func(c *config.Config) { c.Networking.ServiceSubnet = "10.0.0.0/8" }, "/12 or longer"},
-		{"service too small", func(c *config.Config) { c.Networking.ServiceSubnet = "10.96.0.0/30" }, "tenth address"},
-		{"host bits", func(c *config.Config) { c.Networking.ServiceSubnet = "10.96.0.1/16" }, "write 10.96.0.0/16"},
-		{"pods too small", func(c *config.Config) { c.Networking.PodSubnet = "10.244.0.0/25" }, "each node takes a /24"},
-		{"pods too large", func(c *config.Config) { c.Networking.PodSubnet = "10.0.0.0/7" }, "16 bits shorter"},
-		{"overlap", func(c *config.Config) { c.Networking.PodSubnet = "10.96.0.0/16" }, "overlap"},
-		{"own address inside", func(c *config.Config) { c.Networking.PodSubnet = "192.0.0.0/16" }, "192.0.2.10, this host's address, lies inside"},
-		{"not a range", func(c *config.Config) { c.Networking.PodSubnet = "ten" }, `"ten" is not an address range`},
-		{"two of one family", func(c *config.Config) { c.Networking.PodSubnet = "10.1.0.0/16,10.2.0.0/16" }, "one IPv4 and one IPv6"},
+		{"service too large", func(c *config.Config) { c.Networking.ServiceSubnet = config.ParseCIDRs("10.0.0.0/8") }, "/12 or longer"},
+		{"service too small", func(c *config.Config) { c.Networking.ServiceSubnet = config.ParseCIDRs("10.96.0.0/30") }, "tenth address"},
+		{"host bits", func(c *config.Config) { c.Networking.ServiceSubnet = config.ParseCIDRs("10.96.0.1/16") }, "write 10.96.0.0/16"},
+		{"pods too small", func(c *config.Config) { c.Networking.PodSubnet = config.ParseCIDRs("10.244.0.0/25") }, "each node takes a /24"},
+		{"pods too large", func(c *config.Config) { c.Networking.PodSubnet = config.ParseCIDRs("10.0.0.0/7") }, "16 bits shorter"},
+		{"overlap", func(c *config.Config) { c.Networking.PodSubnet = config.ParseCIDRs("10.96.0.0/16") }, "overlap"},
+		{"own address inside", func(c *config.Config) { c.Networking.PodSubnet = config.ParseCIDRs("192.0.0.0/16") }, "192.0.2.10, this host's address, lies inside"},
+		{"not a range", func(c *config.Config) { c.Networking.PodSubnet = config.ParseCIDRs("ten") }, `"ten" is not an address range`},
+		{"two of one family", func(c *config.Config) { c.Networking.PodSubnet = config.ParseCIDRs("10.1.0.0/16,10.2.0.0/16") }, "one IPv4 and one IPv6"},
 		{"advertise loopback", func(c *config.Config) { c.LocalAPIEndpoint.AdvertiseAddress = "127.0.0.1" }, "cannot be reached"},
 		{"port", func(c *config.Config) { c.LocalAPIEndpoint.BindPort = 70000 }, "--apiserver-bind-port 70000"},
 		{"endpoint", func(c *config.Config) { c.ControlPlaneEndpoint = "vip:0" }, `port "0"`},
@@ -78,7 +78,7 @@ func TestBadInitSettingsAreNamed(t *testing.T) {
 
 func TestAllProblemsAreReportedAtOnce(t *testing.T) {
 	err := initConfig(func(c *config.Config) {
-		c.Networking.ServiceSubnet = "10.0.0.0/8"
+		c.Networking.ServiceSubnet = config.ParseCIDRs("10.0.0.0/8")
 		c.Networking.DNSDomain = "_"
 		c.LocalAPIEndpoint.BindPort = -1
 	}).ValidateInit()
@@ -91,8 +91,8 @@ func TestAllProblemsAreReportedAtOnce(t *testing.T) {
 
 func TestDualStackIsAccepted(t *testing.T) {
 	c := initConfig(func(c *config.Config) {
-		c.Networking.PodSubnet = "10.244.0.0/16,fd00:10:244::/56"
-		c.Networking.ServiceSubnet = "10.96.0.0/16,fd00:10:96::/112"
+		c.Networking.PodSubnet = config.ParseCIDRs("10.244.0.0/16,fd00:10:244::/56")
+		c.Networking.ServiceSubnet = config.ParseCIDRs("10.96.0.0/16,fd00:10:96::/112")
 	})
 	if err := c.ValidateInit(); err != nil {
 		t.Fatal(err)

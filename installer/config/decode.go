@@ -44,12 +44,14 @@ func (a wireArgs) args() []Arg {
 
 func (in *clusterConfiguration) cluster() Cluster {
 	out := Cluster{
-		KubernetesVersion:           in.KubernetesVersion,
-		ClusterName:                 in.ClusterName,
-		ControlPlaneEndpoint:        in.ControlPlaneEndpoint,
-		CertificatesDir:             in.CertificatesDir,
-		ImageRepository:             in.ImageRepository,
-		Networking:                  Networking(in.Networking),
+		KubernetesVersion:    in.KubernetesVersion,
+		ClusterName:          in.ClusterName,
+		ControlPlaneEndpoint: in.ControlPlaneEndpoint,
+		CertificatesDir:      in.CertificatesDir,
+		ImageRepository:      in.ImageRepository,
+		Networking: Networking{
+			ServiceSubnet: ParseCIDRs(in.Networking.ServiceSubnet), PodSubnet: ParseCIDRs(in.Networking.PodSubnet), DNSDomain: in.Networking.DNSDomain,
+		},
 		ControllerManager:           in.ControllerManager.component(),
 		Scheduler:                   in.Scheduler.component(),
 		DNS:                         DNS{ImageMeta(in.DNS.wireImage), in.DNS.Disabled},

@@ -19,7 +19,7 @@ func TestClusterConfigurationIsReadInEveryVersion(t *testing.T) {
 	want := config.Cluster{
 		KubernetesVersion: "v1.29.15", ClusterName: "c", ControlPlaneEndpoint: "cp.example:6443",
 		CertificatesDir: "/pki", ImageRepository: "r",
-		Networking: config.Networking{ServiceSubnet: "10.1.0.0/16", PodSubnet: "10.2.0.0/16", DNSDomain: "d"},
+		Networking: config.Networking{ServiceSubnet: config.ParseCIDRs("10.1.0.0/16"), PodSubnet: config.ParseCIDRs("10.2.0.0/16"), DNSDomain: "d"},
 		APIServer: config.APIServer{
 			CertSANs: []string{"a", "b"},
 			Component: config.Component{
@@ -156,7 +156,7 @@ func TestKubeadmsDefaultsAreReadWithoutAWarning(t *testing.T) {
 	if err != nil || len(warnings) > 0 {
 		t.Fatal(err, warnings)
 	}
-	if got.ClusterName != config.DefaultClusterName || got.Networking.ServiceSubnet != config.DefaultServiceSubnet ||
+	if got.ClusterName != config.DefaultClusterName || got.Networking.ServiceSubnet.String() != config.DefaultServiceSubnet ||
 		got.APIServer.TimeoutForControlPlane != config.DefaultControlPlaneTimeout || got.Etcd.Local.DataDir != config.EtcdDataDir {
 		t.Errorf("%+v", got)
 	}

@@ -66,10 +66,10 @@ func (c *Config) CompleteInit() {
 	setDefault(&c.ClusterName, DefaultClusterName)
 	setDefault(&c.Cluster.CertificatesDir, CertificatesDir)
 	setDefault(&c.ImageRepository, DefaultImageRepository)
-	setDefault(&c.Networking.ServiceSubnet, DefaultServiceSubnet)
+	c.Networking.ServiceSubnet.setDefault(DefaultServiceSubnet)
 	setDefault(&c.Networking.DNSDomain, DefaultDNSDomain)
 	if c.CNI != "none" {
-		setDefault(&c.Networking.PodSubnet, DefaultPodSubnet)
+		c.Networking.PodSubnet.setDefault(DefaultPodSubnet)
 	}
 	setDefault(&c.Etcd.Local.DataDir, EtcdDataDir)
 	c.completeTimeouts()

@@ -19,11 +19,10 @@ const (
 
 // ServiceIP returns the i-th address of the (first) service subnet.
 func (n Networking) ServiceIP(i int64) (netip.Addr, error) {
-	first, _, _ := strings.Cut(n.ServiceSubnet, ",")
-	subnet, err := netip.ParsePrefix(first)
-	if err != nil {
-		return netip.Addr{}, fmt.Errorf("parsing the service subnet %q: %w", first, err)
+	if len(n.ServiceSubnet.Prefixes()) == 0 {
+		return netip.Addr{}, fmt.Errorf("the service subnet %q is not an address range", n.ServiceSubnet)
 	}
+	subnet := n.ServiceSubnet.Prefixes()[0]
 	sum := new(big.Int).SetBytes(subnet.Masked().Addr().AsSlice())
 	sum.Add(sum, big.NewInt(i))
 	raw := make([]byte, subnet.Addr().BitLen()/8)
@@ -33,7 +32,7 @@ func (n Networking) ServiceIP(i int64) (netip.Addr, error) {
 			return ip, nil
 		}
 	}
-	return netip.Addr{}, fmt.Errorf("the service subnet %q is too small to hold address number %d", first, i)
+	return netip.Addr{}, fmt.Errorf("the service subnet %q is too small to hold address number %d", subnet, i)
 }
 
 // LocalURL is this node's own API server, where ServerURL is everybody's way

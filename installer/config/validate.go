@@ -124,9 +124,9 @@ func (c *Config) Warnings() (lines []string) {
 		warn("caCertificateValidityPeriod", "%s is more than the recommended %s", ca, CACertificateValidity)
 	}
 	siteLocal := netip.MustParsePrefix("fec0::/10")
-	for path, list := range map[string]string{"networking.podSubnet": c.Networking.PodSubnet, "networking.serviceSubnet": c.Networking.ServiceSubnet} {
-		for _, s := range strings.Split(list, ",") {
-			if p, err := netip.ParsePrefix(s); err == nil && p.Overlaps(siteLocal) {
+	for path, list := range map[string]CIDRs{"networking.podSubnet": c.Networking.PodSubnet, "networking.serviceSubnet": c.Networking.ServiceSubnet} {
+		for _, p := range list.Prefixes() {
+			if p.Overlaps(siteLocal) {
 				warn(path, "%s has IPv6 site-local addresses, which RFC 3879 deprecated", p)
 			}
 		}
@@ -150,8 +150,8 @@ func (v *validator) localEndpoint(path string, c *Config) {
 	if !addr.IsValid() {
 		return
 	}
-	for _, s := range strings.Split(c.Networking.PodSubnet+","+c.Networking.ServiceSubnet, ",") {
-		if p, err := netip.ParsePrefix(s); err == nil && p.Contains(addr) {
+	for _, p := range slices.Concat(c.Networking.PodSubnet.Prefixes(), c.Networking.ServiceSubnet.Prefixes()) {
+		if p.Contains(addr) {
 			v.addf("%s, this host's address, lies inside the cluster's own range %s: choose another %s or %s", addr, p,
 				v.at("ClusterConfiguration.networking.podSubnet", "--pod-network-cidr"), v.at("ClusterConfiguration.networking.serviceSubnet", "--service-cidr"))
 		}

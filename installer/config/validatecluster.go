@@ -96,7 +96,7 @@ func (v *validator) networking(c *Cluster, cni string) {
 			v.nodeMask(podAt, s, c.ControllerManager.ExtraArgs)
 		}
 	}
-	if cni == "flannel" && c.Networking.PodSubnet == "" {
+	if cni == "flannel" && c.Networking.PodSubnet.Empty() {
 		v.addf("%s is missing: the bundle's pod network (flannel) needs it", podAt)
 	}
 	for _, a := range pods {
@@ -259,23 +259,18 @@ func (v *validator) urls(path string, urls []string, https bool) {
 	}
 }
 
-// prefixes parses one range, or two of different families separated by a comma.
-func (v *validator) prefixes(at, list string) []netip.Prefix {
-	if list == "" {
+// prefixes checks for one range, or two of different families.
+func (v *validator) prefixes(at string, list CIDRs) []netip.Prefix {
+	out := list.Prefixes()
+	if list.Invalid() != "" {
+		v.addf("%s %q is not an address range such as 10.0.0.0/16", at, list.Invalid())
 		return nil
 	}
-	var out []netip.Prefix
-	for _, s := range strings.Split(list, ",") {
-		prefix, err := netip.ParsePrefix(s)
-		if err != nil {
-			v.addf("%s %q is not an address range such as 10.0.0.0/16", at, s)
-			return nil
-		}
+	for _, prefix := range out {
 		if prefix != prefix.Masked() {
 			v.addf("%s %s has host bits set: write %s", at, prefix, prefix.Masked())
 			return nil
 		}
-		out = append(out, prefix)
 	}
 	if len(out) > 2 || len(out) == 2 && out[0].Addr().Is4() == out[1].Addr().Is4() {
 		v.addf("%s %q: give one range, or one IPv4 and one IPv6 range", at, list)

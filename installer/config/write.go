@@ -184,8 +184,10 @@ func typeMeta(kind, api string) metav1.TypeMeta {
 
 func (c *Cluster) wire(api string) *clusterConfiguration {
 	out := &clusterConfiguration{
-		TypeMeta:             typeMeta("ClusterConfiguration", api),
-		Networking:           wireNetworking(c.Networking),
+		TypeMeta: typeMeta("ClusterConfiguration", api),
+		Networking: wireNetworking{
+			ServiceSubnet: c.Networking.ServiceSubnet.String(), PodSubnet: c.Networking.PodSubnet.String(), DNSDomain: c.Networking.DNSDomain,
+		},
 		KubernetesVersion:    c.KubernetesVersion,
 		ControlPlaneEndpoint: c.ControlPlaneEndpoint,
 		APIServer: wireAPIServer{

@@ -37,7 +37,7 @@ type Options struct {
 	AddressFlag string
 	// PodSubnet and ServiceSubnet hold no node's address. The first service
 	// range's family is the family of the address.
-	PodSubnet, ServiceSubnet string
+	PodSubnet, ServiceSubnet config.CIDRs
 }
 
 // Detect finds out what the renderers must know about this host. It changes
@@ -94,9 +94,10 @@ func nodeAddress(ctx context.Context, o Options) (Address, error) {
 	if o.NodeIP != "" {
 		return addressNamed(o.NodeIP, o.AddressFlag)
 	}
-	exclude, err := prefixes(o.PodSubnet, o.ServiceSubnet)
-	if err != nil {
-		return Address{}, err
+	for _, list := range []config.CIDRs{o.PodSubnet, o.ServiceSubnet} {
+		if list.Invalid() != "" {
+			return Address{}, fault.New(fault.Usage, "write it like 10.244.0.0/16", "%q is not an address range", list.Invalid())
+		}
 	}
 	if o.Peer != "" {
 		peer, err := resolvePeer(ctx, o.Peer)
@@ -113,10 +114,10 @@ func nodeAddress(ctx context.Context, o Options) (Address, error) {
 	if err != nil {
 		return Address{}, err
 	}
-	if first, err := netip.ParsePrefix(strings.TrimSpace(strings.Split(o.ServiceSubnet, ",")[0])); err == nil && first.Addr().Is6() {
+	if services := o.ServiceSubnet.Prefixes(); len(services) > 0 && services[0].Addr().Is6() {
 		candidates = slices.DeleteFunc(candidates, func(a Address) bool { return a.IP.Is4() })
 	}
-	return ChooseAddress(candidates, o.AddressFlag, exclude...)
+	return ChooseAddress(candidates, o.AddressFlag, slices.Concat(o.PodSubnet.Prefixes(), o.ServiceSubnet.Prefixes())...)
 }
 
 // addressNamed finds the interface that carries an address the user named.
@@ -170,23 +171,6 @@ func resolvePeer(ctx context.Context, peer string) (netip.Addr, error) {
 		return netip.Addr{}, fault.New(fault.Failure, "use its address, or add the name to /etc/hosts", "looking up %q: %w", host, err)
 	}
 	return ips[0].Unmap(), nil
-}
-
-func prefixes(lists ...string) ([]netip.Prefix, error) {
-	var found []netip.Prefix
-	for _, list := range lists {
-		for _, text := range strings.Split(list, ",") {
-			if text = strings.TrimSpace(text); text == "" {
-				continue
-			}
-			p, err := netip.ParsePrefix(text)
-			if err != nil {
-				return nil, fault.New(fault.Usage, "write it like 10.244.0.0/16", "reading address range %q: %w", text, err)
-			}
-			found = append(found, p)
-		}
-	}
-	return found, nil
 }
 
 func (h *Host) cgroupVersion() (int, error) {

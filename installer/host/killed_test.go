@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"airlift/installer/host"
 	"airlift/scripts/crash"
 )
@@ -42,11 +44,17 @@ var changes = []change{
 
 func nothing(*testing.T, string) {}
 
-// existing makes a file that belongs to somebody and is not in root's group.
+// capability is how the kernel stores cap_net_bind_service=ep beside a file.
+var capability = []byte{1, 0, 0, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+
+// existing makes a file with an owner, a group and a capability.
 func existing(path, text string) func(*testing.T, string) {
 	return func(t *testing.T, root string) {
 		write(t, root+path, text, 0o640)
 		if err := os.Chown(root+path, 1000, 1001); err != nil {
+			t.Fatal(err)
+		}
+		if err := unix.Setxattr(root+path, "security.capability", capability, 0); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -331,6 +339,10 @@ func inode(t *testing.T, path string) string {
 	case info.Mode().IsRegular():
 		data, _ := os.ReadFile(path)
 		fmt.Fprintf(&b, " %s %s", info.ModTime().UTC(), data)
+		value := make([]byte, len(capability))
+		if n, err := unix.Lgetxattr(path, "security.capability", value); err == nil {
+			fmt.Fprintf(&b, " capability %x", value[:n])
+		}
 	}
 	return b.String()
 }

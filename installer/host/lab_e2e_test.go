@@ -135,7 +135,7 @@ func TestOnLabHost(t *testing.T) {
 // CAP_SYS_RESOURCE, no default route, no resolver.
 func TestPartFacts(t *testing.T) {
 	ctx, h := part(t)
-	f, err := h.Detect(ctx, host.Options{AddressFlag: "--x", PodSubnet: "10.244.0.0/16", ServiceSubnet: "10.96.0.0/12"})
+	f, err := h.Detect(ctx, host.Options{AddressFlag: "--x", PodSubnet: config.ParseCIDRs("10.244.0.0/16"), ServiceSubnet: config.ParseCIDRs("10.96.0.0/12")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -244,7 +244,7 @@ func TestPartNode(t *testing.T) {
 		if err := h.InstallStub(ctx, fmt.Sprintf("%x", sha256.Sum256(self))); err != nil {
 			t.Fatal(err)
 		}
-		if err := h.EnsureServiceRoute(ctx, "10.96.0.0/12", "eth0"); err != nil {
+		if err := h.EnsureServiceRoute(ctx, config.ParseCIDRs("10.96.0.0/12").Prefixes(), "eth0"); err != nil {
 			t.Fatal(err)
 		}
 		h = open(t, "/")

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"airlift/fault"
+	"airlift/installer/config"
 	"airlift/installer/host"
 )
 
@@ -223,7 +224,7 @@ func TestDetectAddressTowardsPeer(t *testing.T) {
 		{AddressFlag: "--x", NodeIP: "10.1.0.6"},       // not ours
 		{AddressFlag: "--x", NodeIP: "10.1.0"},         // not an address
 		{AddressFlag: "--x", Peer: "192.168.0.1:6443"}, // no route, two choices
-		{NodeIP: "", PodSubnet: "10.244.0.0/33", AddressFlag: "--x"},
+		{NodeIP: "", PodSubnet: config.ParseCIDRs("10.244.0.0/33"), AddressFlag: "--x"},
 	} {
 		if f, err := h.Detect(ctx, o); fault.ExitCode(err) != fault.Usage {
 			t.Errorf("%+v: %s %v", o, f.NodeIP, err)

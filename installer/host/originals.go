@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -128,8 +129,8 @@ func moveFile(from, to string) error {
 	return os.Remove(from)
 }
 
-// copyFile copies a file with its owner, mode and time, or a symbolic link,
-// and replaces what is at the other path, in one step.
+// copyFile copies a file with its owner, mode, extended attributes and time, or a
+// symbolic link, and replaces what is at the other path, in one step.
 func copyFile(from, to string) error {
 	info, err := os.Lstat(from)
 	if err != nil {
@@ -156,6 +157,9 @@ func copyFile(from, to string) error {
 		}
 	}
 	if err == nil {
+		err = copyAttributes(from, f.File)
+	}
+	if err == nil {
 		err = os.Chtimes(f.Name(), time.Time{}, info.ModTime())
 	}
 	if err != nil {
@@ -163,4 +167,48 @@ func copyFile(from, to string) error {
 		return err
 	}
 	return f.settle()
+}
+
+// copyAttributes copies extended attributes: capabilities, SELinux labels, ACLs.
+// chown clears some of them, so it comes first.
+func copyAttributes(from string, to *os.File) error {
+	names, err := listAttributes(from)
+	if errors.Is(err, unix.ENOTSUP) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("reading the extended attributes of %s: %w", from, err)
+	}
+	for _, name := range names {
+		value, err := readAttribute(from, name)
+		if err == nil {
+			err = unix.Fsetxattr(int(to.Fd()), name, value, 0)
+		}
+		if err != nil {
+			return fmt.Errorf("copying the extended attribute %s of %s: %w", name, from, err)
+		}
+	}
+	return nil
+}
+
+func listAttributes(path string) ([]string, error) {
+	size, err := unix.Llistxattr(path, nil)
+	if err != nil || size == 0 {
+		return nil, err
+	}
+	list := make([]byte, size)
+	if size, err = unix.Llistxattr(path, list); err != nil {
+		return nil, err
+	}
+	return strings.FieldsFunc(string(list[:size]), func(r rune) bool { return r == 0 }), nil
+}
+
+func readAttribute(path, name string) ([]byte, error) {
+	size, err := unix.Lgetxattr(path, name, nil)
+	if err != nil || size == 0 {
+		return nil, err
+	}
+	value := make([]byte, size)
+	size, err = unix.Lgetxattr(path, name, value)
+	return value[:max(size, 0)], err
 }

@@ -43,12 +43,12 @@ func (h *Host) InstallStub(ctx context.Context, sha256 string) error {
 // gets to rewrite a packet. The route is added now and at every boot, by a
 // unit that runs the program at StubPath before the kubelet. The subnet may
 // be two, divided by a comma. Where routes cover it, nothing is done.
-func (h *Host) EnsureServiceRoute(ctx context.Context, serviceSubnet, dev string) error {
+func (h *Host) EnsureServiceRoute(ctx context.Context, serviceSubnets []netip.Prefix, dev string) error {
 	var needed []string
-	for _, cidr := range strings.Split(serviceSubnet, ",") {
-		cidr = strings.TrimSpace(cidr)
+	for _, subnet := range serviceSubnets {
+		cidr := subnet.String()
 		_, ours := h.recorded(kindRoute, cidr)
-		covered, err := routed(cidr)
+		covered, err := routed(subnet)
 		if err != nil {
 			return err
 		}
@@ -93,18 +93,14 @@ RemainAfterExit=yes
 }
 
 // routed says whether the host has a route for the first address of a range.
-func routed(cidr string) (bool, error) {
-	prefix, err := netip.ParsePrefix(cidr)
-	if err != nil {
-		return false, fault.New(fault.Usage, "write it like 10.96.0.0/12", "reading the service subnet %q: %w", cidr, err)
-	}
+func routed(subnet netip.Prefix) (bool, error) {
 	// The first address is the API server's own Service, kubernetes.default.
-	_, err = netlink.RouteGet(prefix.Masked().Addr().Next().AsSlice())
+	_, err := netlink.RouteGet(subnet.Masked().Addr().Next().AsSlice())
 	if errors.Is(err, unix.ENETUNREACH) || errors.Is(err, unix.EHOSTUNREACH) {
 		return false, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("finding the route to %s: %w", cidr, err)
+		return false, fmt.Errorf("finding the route to %s: %w", subnet, err)
 	}
 	return true, nil
 }

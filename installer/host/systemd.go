@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/coreos/go-systemd/v22/dbus"
-	godbus "github.com/godbus/dbus/v5"
 
 	"airlift/fault"
 	"airlift/installer/timeline"
@@ -97,20 +96,6 @@ func (h *Host) Enable(ctx context.Context, unit string, written bool) error {
 			return fmt.Errorf("enabling %s: reloading systemd's units: %w", unit, err)
 		}
 		return nil
-	})
-}
-
-// RunFor runs a program as a transient unit, which systemd ends after limit at
-// the latest and then forgets. It returns when the program has started.
-func (h *Host) RunFor(ctx context.Context, limit time.Duration, unit, description string, command ...string) error {
-	return h.job(ctx, "starting", unit, func(c *dbus.Conn, ctx context.Context, unit, mode string, ch chan<- string) (int, error) {
-		return c.StartTransientUnitContext(ctx, unit, mode, []dbus.Property{
-			dbus.PropDescription(description),
-			dbus.PropExecStart(command, false),
-			{Name: "RuntimeMaxUSec", Value: godbus.MakeVariant(uint64(limit.Microseconds()))},
-			{Name: "TimeoutStopUSec", Value: godbus.MakeVariant(uint64(time.Second.Microseconds()))},
-			{Name: "CollectMode", Value: godbus.MakeVariant("inactive-or-failed")},
-		}, ch)
 	})
 }
 

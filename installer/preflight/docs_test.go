@@ -30,7 +30,7 @@ func TestDocumented(t *testing.T) {
 		return patterns
 	}
 	local, external := &config.Config{}, &config.Config{}
-	local.Networking.PodSubnet = "10.244.0.0/16,fd01::/48"
+	local.Networking.PodSubnet = config.ParseCIDRs("10.244.0.0/16,fd01::/48")
 	external.Etcd.External = &config.ExternalEtcd{}
 	var names []string
 	for _, c := range []*config.Config{local, external} {

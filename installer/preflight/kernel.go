@@ -5,12 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/netip"
 	"os"
 	"slices"
 	"strings"
 
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
+
+	"airlift/installer/config"
 )
 
 // system is kubeadm's SystemVerification: the kernel and the cgroup
@@ -96,11 +99,18 @@ func without(wanted, present []string) []string {
 // address families.
 func (s *subject) forwarding() []string {
 	var names []string
-	ranges := s.Config.Networking.PodSubnet + "," + s.Config.Networking.ServiceSubnet + "," + s.Config.Facts.NodeIP
-	if strings.Contains(ranges, ".") {
+	var ipv4, ipv6 bool
+	if ip, err := netip.ParseAddr(s.Config.Facts.NodeIP); err == nil {
+		ipv4, ipv6 = ip.Is4(), ip.Is6()
+	}
+	for _, list := range []config.CIDRs{s.Config.Networking.PodSubnet, s.Config.Networking.ServiceSubnet} {
+		v4, v6 := list.Families()
+		ipv4, ipv6 = ipv4 || v4, ipv6 || v6
+	}
+	if ipv4 {
 		names = append(names, "/proc/sys/net/ipv4/ip_forward")
 	}
-	if strings.Contains(ranges, ":") {
+	if ipv6 {
 		// kubeadm looks at the second; setting the first sets both.
 		names = append(names, "/proc/sys/net/ipv6/conf/all/forwarding", "/proc/sys/net/ipv6/conf/default/forwarding")
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/netip"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -122,17 +121,15 @@ func (s *subject) proxyTo(address string) func(context.Context) []finding {
 
 // proxyToRanges warns when addresses of pods or Services would be looked for
 // behind a proxy.
-func (s *subject) proxyToRanges(lists ...string) func(context.Context) []finding {
+func (s *subject) proxyToRanges(lists ...config.CIDRs) func(context.Context) []finding {
 	return func(context.Context) []finding {
 		var found []finding
-		for _, cidr := range strings.Split(strings.Join(lists, ","), ",") {
-			p, err := netip.ParsePrefix(strings.TrimSpace(cidr))
-			if err != nil {
-				continue // an empty range, or one that validation has reported
-			}
-			target := &url.URL{Scheme: "https", Host: net.JoinHostPort(p.Masked().Addr().Next().String(), "443")}
-			if proxy := proxyFor(target); proxy != "" {
-				found = append(found, warning("add "+p.String()+" to NO_PROXY", "connections to %s go through the proxy %s", p, proxy)...)
+		for _, list := range lists {
+			for _, p := range list.Prefixes() {
+				target := &url.URL{Scheme: "https", Host: net.JoinHostPort(p.Masked().Addr().Next().String(), "443")}
+				if proxy := proxyFor(target); proxy != "" {
+					found = append(found, warning("add "+p.String()+" to NO_PROXY", "connections to %s go through the proxy %s", p, proxy)...)
+				}
 			}
 		}
 		return found

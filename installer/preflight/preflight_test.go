@@ -66,7 +66,7 @@ func healthy(t *testing.T) *subject {
 	c.KubernetesVersion = "v1.29.15"
 	c.LocalAPIEndpoint = config.APIEndpoint{AdvertiseAddress: "10.1.0.5", BindPort: freePort(t)}
 	c.NodeRegistration.Name, c.NodeRegistration.CRISocket = "localhost", "unix:///run/containerd/containerd.sock"
-	c.Networking = config.Networking{ServiceSubnet: "10.96.0.0/12", PodSubnet: "10.244.0.0/16"}
+	c.Networking = config.Networking{ServiceSubnet: config.ParseCIDRs("10.96.0.0/12"), PodSubnet: config.ParseCIDRs("10.244.0.0/16")}
 	c.Facts = config.Facts{CgroupVersion: 1, NumCPU: 2, MemoryBytes: 2 << 30, Nameservers: []string{"10.1.0.1"}, NodeIP: "10.1.0.5"}
 	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY", "https_proxy", "NO_PROXY", "no_proxy"} {
 		t.Setenv(name, "")
@@ -304,7 +304,7 @@ func TestEachCheck(t *testing.T) {
 		{check: "Hostname", warning: true, breaks: func(_ *testing.T, s *subject) { s.Config.NodeRegistration.Name = "nobody.invalid" }, says: "resolved"},
 		{check: "FileContent--proc-sys-net-ipv4-ip_forward", breaks: unwritable("/proc/sys/net/ipv4/ip_forward"), says: "ip_forward"},
 		{check: "FileContent--proc-sys-net-ipv6-conf-all-forwarding", breaks: func(t *testing.T, s *subject) {
-			s.Config.Networking.PodSubnet = "fd01::/48"
+			s.Config.Networking.PodSubnet = config.ParseCIDRs("fd01::/48")
 			remove(t, s, "/proc/sys/net/ipv6/conf/all/forwarding")
 		}, says: "forwarding"},
 		{check: "Systemd", breaks: func(t *testing.T, s *subject) { remove(t, s, "/run/systemd/system") }, says: "systemd does not run"},
@@ -560,7 +560,7 @@ func TestNamesAreKubeadms(t *testing.T) {
 	s := healthy(t)
 	s.Config.LocalAPIEndpoint.BindPort = 6443
 	s.Config.Discovery.APIServerEndpoint = "10.1.0.5:6443"
-	s.Config.Networking.PodSubnet += ",fd01::/48"
+	s.Config.Networking.PodSubnet = config.ParseCIDRs(s.Config.Networking.PodSubnet.String() + ",fd01::/48")
 	for role, want := range map[Role][]string{
 		Init: {"IsPrivilegedUser", "NumCPU", "Mem", "KubernetesVersion", "Firewalld", "Port-6443", "Port-10259", "Port-10257", "Port-10250", "Port-2379", "Port-2380",
 			"FileAvailable--etc-kubernetes-manifests-kube-apiserver.yaml", "FileAvailable--etc-kubernetes-manifests-kube-controller-manager.yaml",

@@ -32,8 +32,8 @@ func ClusterConfiguration(cfg *config.Config) ([]byte, error) {
 		"imageRepository":   c.ImageRepository,
 		"kubernetesVersion": c.KubernetesVersion,
 		"networking": dropEmpty(map[string]any{
-			"serviceSubnet": c.Networking.ServiceSubnet,
-			"podSubnet":     c.Networking.PodSubnet,
+			"serviceSubnet": c.Networking.ServiceSubnet.String(),
+			"podSubnet":     c.Networking.PodSubnet.String(),
 			"dnsDomain":     c.Networking.DNSDomain,
 		}),
 	}

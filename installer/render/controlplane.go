@@ -78,7 +78,7 @@ func apiServer(cfg *config.Config, host fs.FS) (*corev1.Pod, error) {
 		{Name: "service-account-issuer", Value: "https://kubernetes.default.svc." + cfg.Networking.DNSDomain},
 		{Name: "service-account-key-file", Value: pki("sa.pub")},
 		{Name: "service-account-signing-key-file", Value: pki("sa.key")},
-		{Name: "service-cluster-ip-range", Value: cfg.Networking.ServiceSubnet},
+		{Name: "service-cluster-ip-range", Value: cfg.Networking.ServiceSubnet.String()},
 		{Name: "tls-cert-file", Value: pki("apiserver.crt")},
 		{Name: "tls-private-key-file", Value: pki("apiserver.key")},
 	}
@@ -162,11 +162,11 @@ func controllerManager(cfg *config.Config, host fs.FS) (*corev1.Pod, error) {
 		{Name: "service-account-private-key-file", Value: path.Join(cfg.CertificatesDir, "sa.key")},
 		{Name: "use-service-account-credentials", Value: "true"},
 	}
-	if cfg.Networking.PodSubnet != "" {
+	if !cfg.Networking.PodSubnet.Empty() {
 		args = append(args,
 			config.Arg{Name: "allocate-node-cidrs", Value: "true"},
-			config.Arg{Name: "cluster-cidr", Value: cfg.Networking.PodSubnet},
-			config.Arg{Name: "service-cluster-ip-range", Value: cfg.Networking.ServiceSubnet})
+			config.Arg{Name: "cluster-cidr", Value: cfg.Networking.PodSubnet.String()},
+			config.Arg{Name: "service-cluster-ip-range", Value: cfg.Networking.ServiceSubnet.String()})
 	}
 
 	m := controlPlaneMounts(cfg, host)

@@ -186,7 +186,7 @@ func TestFlannelNetwork(t *testing.T) {
 		"fd00:10:244::/56":               `{"EnableIPv4":false,"EnableIPv6":true,"IPv6Network":"fd00:10:244::/56","EnableNFTables":false,"Backend":{"Type":"vxlan"}}`,
 	} {
 		cfg := oracle.Plain(oracle.Version)
-		cfg.Networking.PodSubnet = subnet
+		cfg.Networking.PodSubnet = config.ParseCIDRs(subnet)
 		m := find[*corev1.ConfigMap](t, must(render.Flannel(cfg)), "kube-flannel-cfg")
 		var got, expected any
 		oracle.Decode(t, []byte(m.Data["net-conf.json"]), &got)

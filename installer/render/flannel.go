@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"net/netip"
 	"net/url"
-	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -29,11 +28,11 @@ func Flannel(cfg *config.Config) ([]runtime.Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	network, err := flannelNetwork(cfg.Networking.PodSubnet)
+	network, err := flannelNetwork(cfg.Networking.PodSubnet.Prefixes())
 	if err != nil {
 		return nil, err
 	}
-	script, err := flannelCNIScript(cfg.Networking.PodSubnet)
+	script, err := flannelCNIScript(cfg.Networking.PodSubnet.Prefixes())
 	if err != nil {
 		return nil, err
 	}
@@ -149,17 +148,13 @@ type netConf struct {
 type backend struct{ Type string }
 
 // flannelNetwork is net-conf.json for one or two pod CIDRs.
-func flannelNetwork(podSubnet string) ([]byte, error) {
+func flannelNetwork(podSubnets []netip.Prefix) ([]byte, error) {
 	conf := netConf{Backend: backend{"vxlan"}}
-	for _, cidr := range strings.Split(podSubnet, ",") {
-		subnet, err := netip.ParsePrefix(cidr)
-		if err != nil {
-			return nil, err
-		}
+	for _, subnet := range podSubnets {
 		if subnet.Addr().Is6() {
-			conf.EnableIPv6, conf.IPv6Network = true, cidr
+			conf.EnableIPv6, conf.IPv6Network = true, subnet.String()
 		} else {
-			conf.Network = cidr
+			conf.Network = subnet.String()
 		}
 	}
 	if conf.Network == "" {

@@ -11,15 +11,11 @@ import (
 // them, from what flanneld finds out. It runs in flannel's image (busybox) when
 // flanneld has been started, and changes nothing where the settings are those
 // of this node already, or where other settings come first by name, which the
-// runtime would take anyway. podSubnet gives the order of the address families.
-func flannelCNIScript(podSubnet string) (string, error) {
+// runtime would take anyway. podSubnets give the order of the address families.
+func flannelCNIScript(podSubnets []netip.Prefix) (string, error) {
 	headers := vxlanOverIPv4
 	var subnets, same []string
-	for cidr := range strings.SplitSeq(podSubnet, ",") {
-		prefix, err := netip.ParsePrefix(cidr)
-		if err != nil {
-			return "", err
-		}
+	for _, prefix := range podSubnets {
 		subnet := "$ipv4"
 		if prefix.Addr().Is6() {
 			subnet, headers = "$ipv6", vxlanOverIPv6

@@ -46,7 +46,7 @@ func TestFlannelHook(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			cfg := oracle.Plain(oracle.Version)
-			cfg.Networking.PodSubnet = test.podSubnet
+			cfg.Networking.PodSubnet = config.ParseCIDRs(test.podSubnet)
 			want, err := render.CNIConflist(cfg, test.podCIDRs)
 			if err != nil {
 				t.Fatal(err)

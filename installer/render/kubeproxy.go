@@ -90,7 +90,7 @@ func kubeProxyConfigMap(cfg *config.Config) (*corev1.ConfigMap, error) {
 		bind = "::"
 	}
 	fill(&k.BindAddress, bind)
-	fill(&k.ClusterCIDR, cfg.Networking.PodSubnet)
+	fill(&k.ClusterCIDR, cfg.Networking.PodSubnet.String())
 	fill(&k.ClientConnection.Kubeconfig, "/var/lib/kube-proxy/kubeconfig.conf")
 	if minor(cfg) >= proxyModeFrom {
 		fill(&k.Mode, "iptables")

@@ -39,9 +39,7 @@ func (r *Recorder) WriteTable(w io.Writer, all bool) error {
 	t.list(nil, Steps, 0)
 	steps, hidden, rest := t.rows, t.hidden, t.rest
 	t.rows = nil
-	for _, lane := range []Lane{Bundle, Background} {
-		t.list(nil, lane, 0)
-	}
+	t.list(nil, Bundle, 0)
 	aside := t.rows
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "This took %s:\n\n", seconds(total))

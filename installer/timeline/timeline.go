@@ -22,13 +22,12 @@ type Lane string
 // runs at the same time has a lane of its own, so that its waits are not taken
 // for those of the step that happened to start it.
 const (
-	Steps      Lane = "steps"
-	Bundle     Lane = "bundle stream"
-	Images     Lane = "images"
-	Background Lane = "background"
+	Steps  Lane = "steps"
+	Bundle Lane = "bundle stream"
+	Images Lane = "images"
 )
 
-var lanes = []Lane{Steps, Bundle, Images, Background}
+var lanes = []Lane{Steps, Bundle, Images}
 
 // kind says what a span is about.
 type kind string

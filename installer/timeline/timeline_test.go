@@ -26,7 +26,7 @@ func fake() (*Recorder, *clock) {
 
 // story is a run with everything that can be in one: parts, waits that change
 // their mind, a stream beside the steps that waits itself, work in the
-// background that overlaps another.
+// bundle stream that overlaps another.
 func story(r *Recorder, c *clock) {
 	ctx := r.Context(context.Background())
 	step := func(name string, run func(context.Context)) {
@@ -70,9 +70,9 @@ func story(r *Recorder, c *clock) {
 		w.Saw("coredns: Pending")
 		w.Saw("coredns: Pending")
 		w.Briefly("coredns (2)")
-		_, behind := Start(ctx, Background, "left over")
+		_, behind := Start(ctx, Bundle, "left over")
 		c.pass(time.Second)
-		_, other := Start(ctx, Background, "another")
+		_, other := Start(ctx, Bundle, "another")
 		stream.End()
 		behind.End()
 		c.pass(time.Second)
@@ -249,8 +249,8 @@ func TestTrace(t *testing.T) {
 		"bundle stream: work bundle 0+8002",
 		"bundle stream: work bin/containerd 0+1500",
 		"bundle stream: wait containerd 1600+400",
-		"background: work left over 7002+1000",
-		"background: work another 8002+1000",
+		"bundle stream: work another 8002+1000",
+		"bundle stream (2): work left over 7002+1000",
 	}
 	if got := d.complete(t); !slices.Equal(got, want) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))

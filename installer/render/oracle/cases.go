@@ -86,7 +86,7 @@ func Cases(version string) []Case {
 	list := []Case{
 		{Name: "plain"},
 		{Name: "host CA folders", HostDirs: []string{"/etc/pki/ca-trust", "/etc/pki/tls/certs", "/usr/share/ca-certificates", "/usr/local/share/ca-certificates", "/etc/ca-certificates"}},
-		{Name: "no pod network", Cluster: "networking: {}", Config: with(func(c *config.Config) { c.Networking.PodSubnet = "" })},
+		{Name: "no pod network", Cluster: "networking: {}", Config: with(func(c *config.Config) { c.Networking.PodSubnet = config.ParseCIDRs("") })},
 		{Name: "control-plane endpoint", Cluster: "controlPlaneEndpoint: k8s.example.com:8443", Config: with(func(c *config.Config) {
 			c.ControlPlaneEndpoint = "k8s.example.com:8443"
 		})},
@@ -142,12 +142,12 @@ certificatesDir: /srv/pki
 networking: {podSubnet: 172.16.0.0/16, serviceSubnet: 172.30.0.0/16, dnsDomain: k8s.example.org}
 `, Config: with(func(c *config.Config) {
 			c.ClusterName, c.Cluster.CertificatesDir = "prod", "/srv/pki"
-			c.Networking = config.Networking{PodSubnet: "172.16.0.0/16", ServiceSubnet: "172.30.0.0/16", DNSDomain: "k8s.example.org"}
+			c.Networking = config.Networking{PodSubnet: config.ParseCIDRs("172.16.0.0/16"), ServiceSubnet: config.ParseCIDRs("172.30.0.0/16"), DNSDomain: "k8s.example.org"}
 		})},
 		{Name: "dual-stack", Cluster: `
 networking: {podSubnet: "10.244.0.0/16,fd00:10:244::/56", serviceSubnet: "10.96.0.0/16,fd00:10:96::/112"}
 `, Config: with(func(c *config.Config) {
-			c.Networking.PodSubnet, c.Networking.ServiceSubnet = "10.244.0.0/16,fd00:10:244::/56", "10.96.0.0/16,fd00:10:96::/112"
+			c.Networking.PodSubnet, c.Networking.ServiceSubnet = config.ParseCIDRs("10.244.0.0/16,fd00:10:244::/56"), config.ParseCIDRs("10.96.0.0/16,fd00:10:96::/112")
 		})},
 		{Name: "IPv6", Init: `
 localAPIEndpoint: {advertiseAddress: "fd00::11"}
@@ -158,7 +158,7 @@ networking: {podSubnet: "fd00:10:244::/56", serviceSubnet: "fd00:10:96::/112"}
 `, Config: with(func(c *config.Config) {
 			c.ControlPlaneEndpoint = "[fd00::100]:6443"
 			c.LocalAPIEndpoint.AdvertiseAddress = "fd00::11"
-			c.Networking.PodSubnet, c.Networking.ServiceSubnet = "fd00:10:244::/56", "fd00:10:96::/112"
+			c.Networking.PodSubnet, c.Networking.ServiceSubnet = config.ParseCIDRs("fd00:10:244::/56"), config.ParseCIDRs("fd00:10:96::/112")
 		})},
 		{Name: "other registry and tags", Cluster: `
 imageRepository: registry.example.com:5000/k8s
@@ -260,7 +260,7 @@ nodeRegistration: {name: n1, criSocket: "unix:///run/containerd/containerd.sock"
 networking: {podSubnet: "fd00:10:244::/56,10.244.0.0/16", serviceSubnet: "fd00:10:96::/112,10.96.0.0/16"}
 `, Config: with(func(c *config.Config) {
 			c.LocalAPIEndpoint = config.APIEndpoint{AdvertiseAddress: "fd00::11", BindPort: 7443}
-			c.Networking.PodSubnet, c.Networking.ServiceSubnet = "fd00:10:244::/56,10.244.0.0/16", "fd00:10:96::/112,10.96.0.0/16"
+			c.Networking.PodSubnet, c.Networking.ServiceSubnet = config.ParseCIDRs("fd00:10:244::/56,10.244.0.0/16"), config.ParseCIDRs("fd00:10:96::/112,10.96.0.0/16")
 		})},
 		{Name: "flags more than once, and variables", since: 31, Cluster: `
 apiServer:

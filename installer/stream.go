@@ -5,10 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"path"
 	"runtime"
 	"runtime/debug"
-	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -16,15 +14,14 @@ import (
 
 	"airlift/bundle"
 	"airlift/images/store"
-	"airlift/installer/config"
 	"airlift/installer/host"
 	"airlift/installer/timeline"
 )
 
-// payload streams the bundle once, in the background, and hands every entry to
-// where it belongs: programs to the host, image blobs to containerd. Steps wait
+// A bundleStream reads the bundle once, in the background, and hands every entry to
+// where it belongs: binaries to the host, image blobs to containerd. Steps wait
 // for what they need by name.
-type payload struct {
+type bundleStream struct {
 	file     *bundle.File
 	host     *host.Host
 	binaries map[string]host.Binary // wanted programs by entry name
@@ -43,23 +40,8 @@ type payload struct {
 	changed atomic.Int64             // programs and images that were not there before
 }
 
-// binaryPath says where a program of the payload goes; "" for other entries.
-// The folders are those of containerd's and Kubernetes' own instructions for
-// hosts without a package manager.
-func binaryPath(entry string) string {
-	switch {
-	case entry == bundle.BinDir+"runc":
-		return "/usr/local/sbin/runc"
-	case strings.HasPrefix(entry, bundle.BinDir):
-		return path.Join("/usr/local/bin", strings.TrimPrefix(entry, bundle.BinDir))
-	case strings.HasPrefix(entry, bundle.CNIDir):
-		return path.Join(config.CNIBinDir, strings.TrimPrefix(entry, bundle.CNIDir))
-	}
-	return ""
-}
-
-func newPayload(f *bundle.File, m *bundle.Manifest, h *host.Host, wantBinary func(name string) bool, images []bundle.Image) *payload {
-	p := &payload{
+func newBundleStream(f *bundle.File, m *bundle.Manifest, h *host.Host, wantsBinary func(name string) bool, images []bundle.Image) *bundleStream {
+	p := &bundleStream{
 		file: f, host: h, images: images,
 		binaries: map[string]host.Binary{},
 		runtime:  make(chan *store.Store, 1),
@@ -67,7 +49,7 @@ func newPayload(f *bundle.File, m *bundle.Manifest, h *host.Host, wantBinary fun
 		done:     make(chan struct{}),
 	}
 	for _, e := range m.Entries {
-		if dest := binaryPath(e.Name); dest != "" && wantBinary(e.Name) {
+		if dest := binaryPath(e.Name); dest != "" && wantsBinary(e.Name) {
 			p.binaries[e.Name] = host.Binary{Path: dest, SHA256: e.SHA256}
 			p.waiting[e.Name] = make(chan struct{})
 		}
@@ -79,7 +61,7 @@ func newPayload(f *bundle.File, m *bundle.Manifest, h *host.Host, wantBinary fun
 }
 
 // start begins streaming; the context ends it.
-func (p *payload) start(ctx context.Context, m *bundle.Manifest) {
+func (p *bundleStream) start(ctx context.Context, m *bundle.Manifest) {
 	ctx, span := timeline.Start(ctx, timeline.Bundle, "bundle")
 	go func() {
 		defer close(p.done)
@@ -90,11 +72,11 @@ func (p *payload) start(ctx context.Context, m *bundle.Manifest) {
 }
 
 // useRuntime tells the stream which containerd takes the images.
-func (p *payload) useRuntime(s *store.Store) { p.runtime <- s }
+func (p *bundleStream) useRuntime(s *store.Store) { p.runtime <- s }
 
 // wait returns when every name (an entry or an image reference) is on the
 // host, or with the error that ended the stream.
-func (p *payload) wait(ctx context.Context, names ...string) error {
+func (p *bundleStream) wait(ctx context.Context, names ...string) error {
 	for _, name := range names {
 		if err := p.waitFor(ctx, name); err != nil {
 			return err
@@ -103,7 +85,7 @@ func (p *payload) wait(ctx context.Context, names ...string) error {
 	return nil
 }
 
-func (p *payload) waitFor(ctx context.Context, name string) error {
+func (p *bundleStream) waitFor(ctx context.Context, name string) error {
 	p.mu.Lock()
 	ch := p.waiting[name]
 	p.mu.Unlock()
@@ -135,7 +117,7 @@ func (p *payload) waitFor(ctx context.Context, name string) error {
 }
 
 // finish waits for the stream's end and returns its error.
-func (p *payload) finish(ctx context.Context) error {
+func (p *bundleStream) finish(ctx context.Context) error {
 	defer timeline.Wait(ctx, "bundle", "the rest").End()
 	select {
 	case <-p.done:
@@ -145,7 +127,8 @@ func (p *payload) finish(ctx context.Context) error {
 	}
 }
 
-func (p *payload) arrived(name string) {
+// announce ends the waits for an entry or an image.
+func (p *bundleStream) announce(name string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	select {
@@ -155,7 +138,7 @@ func (p *payload) arrived(name string) {
 	}
 }
 
-func (p *payload) run(ctx context.Context, m *bundle.Manifest) error {
+func (p *bundleStream) run(ctx context.Context, m *bundle.Manifest) error {
 	missing, err := p.lookForBinaries()
 	if err != nil {
 		return err
@@ -186,7 +169,7 @@ func (p *payload) run(ctx context.Context, m *bundle.Manifest) error {
 
 // lookForBinaries returns the programs that this host lacks. Those that it has
 // are read and hashed, on all cores.
-func (p *payload) lookForBinaries() (missing map[string]host.Binary, err error) {
+func (p *bundleStream) lookForBinaries() (missing map[string]host.Binary, err error) {
 	missing = map[string]host.Binary{}
 	var mu sync.Mutex
 	var group errgroup.Group
@@ -198,7 +181,7 @@ func (p *payload) lookForBinaries() (missing map[string]host.Binary, err error) 
 				return err
 			}
 			if there {
-				p.arrived(name)
+				p.announce(name)
 				return nil
 			}
 			mu.Lock()
@@ -213,7 +196,7 @@ func (p *payload) lookForBinaries() (missing map[string]host.Binary, err error) 
 
 // stream reads the bundle until nothing more is wanted from it, and waits until
 // what it brought is in its place.
-func (p *payload) stream(ctx context.Context, missing map[string]host.Binary, im *lazyImporter) error {
+func (p *bundleStream) stream(ctx context.Context, missing map[string]host.Binary, im *lazyImporter) error {
 	defer sparingMemory()()
 	settling, ctx := errgroup.WithContext(ctx)
 	settling.SetLimit(programsAtOnce)
@@ -232,7 +215,7 @@ func (p *payload) stream(ctx context.Context, missing map[string]host.Binary, im
 const programsAtOnce = 4
 
 // read reads the bundle. Programs are left to settling once they are written.
-func (p *payload) read(ctx context.Context, missing map[string]host.Binary, im *lazyImporter, settling *errgroup.Group) error {
+func (p *bundleStream) read(ctx context.Context, missing map[string]host.Binary, im *lazyImporter, settling *errgroup.Group) error {
 	s, err := p.file.Stream(ctx)
 	if err != nil {
 		return err
@@ -273,7 +256,7 @@ func (p *payload) read(ctx context.Context, missing map[string]host.Binary, im *
 }
 
 // unwanted says which entries neither an image nor this host needs.
-func (p *payload) unwanted(missing map[string]host.Binary) func(bundle.Entry) bool {
+func (p *bundleStream) unwanted(missing map[string]host.Binary) func(bundle.Entry) bool {
 	wanted := map[string]bool{}
 	for name := range missing {
 		wanted[name] = true
@@ -291,7 +274,7 @@ func (p *payload) unwanted(missing map[string]host.Binary) func(bundle.Entry) bo
 
 // install writes a program and lets it appear under its name when it is on the
 // disk.
-func (p *payload) install(ctx context.Context, e bundle.Entry, b host.Binary, r io.Reader, settling *errgroup.Group) error {
+func (p *bundleStream) install(ctx context.Context, e bundle.Entry, b host.Binary, r io.Reader, settling *errgroup.Group) error {
 	ctx, span := timeline.Start(ctx, timeline.Bundle, e.Name)
 	defer span.End()
 	span.Set("bytes", e.Size)
@@ -304,7 +287,7 @@ func (p *payload) install(ctx context.Context, e bundle.Entry, b host.Binary, r 
 			return err
 		}
 		p.changed.Add(1)
-		p.arrived(e.Name)
+		p.announce(e.Name)
 		return nil
 	})
 	return nil

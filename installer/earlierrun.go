@@ -7,6 +7,7 @@ import (
 
 	"airlift/fault"
 	"airlift/installer/config"
+	"airlift/installer/host"
 )
 
 // probeTimeout bounds the question to a control plane that may not be there.
@@ -16,15 +17,15 @@ const probeTimeout = 5 * time.Second
 // another one: a different version would be an upgrade without its checks, and
 // different ranges would break what runs. One that does not answer was left
 // half-made, and init goes on with it.
-func (n *Node) checkRunning(ctx context.Context) error {
-	if !n.rerun {
+func (i *Init) checkRunning(ctx context.Context) error {
+	if !i.rerun {
 		return nil
 	}
-	if n.joined() {
+	if joined(i.existing) {
 		return fault.New(fault.Preflight, "run the join command again to finish or to repeat that; ./install reset makes it a bare host again",
 			"this host has joined a cluster as one more control plane, wholly or in part: init would start another cluster with the same CA")
 	}
-	client, err := n.loadClient(adminConf, n.Config.LocalURL())
+	client, err := loadClient(i.existing, adminConf, i.config.LocalURL(), i.config.Timeouts.KubernetesAPICall)
 	if err != nil {
 		return nil // certs and kubeconfig will say what is wrong with it
 	}
@@ -37,25 +38,25 @@ func (n *Node) checkRunning(ctx context.Context) error {
 	if err != nil {
 		return nil
 	}
-	if diff := differences(running.Cluster, n.Config.Cluster); len(diff) > 0 {
+	if diff := differences(running.Cluster, i.config.Cluster); len(diff) > 0 {
 		return fault.New(fault.Preflight, "give the flags it was made with; or, to make a new cluster here and lose this one: ./install reset",
 			"this host already runs a control plane with other settings:\n  - %s", strings.Join(diff, "\n  - "))
 	}
 	return nil
 }
 
-// joined says whether join has made this host a control plane, or began to: its
-// etcd started in a cluster that was there, or, with everything else in place,
-// has yet to join it. init writes etcd's static pod before the others.
-func (n *Node) joined() bool {
-	flags, _, err := n.staticPod("etcd")
+// joined reports whether join has made this host a control plane, or began to: its
+// etcd was started in an existing cluster, or, with everything else in place, has
+// yet to join one. init writes etcd's static pod before the others.
+func joined(h *host.Host) bool {
+	flags, _, err := readStaticPod(h, "etcd")
 	if err != nil {
 		return false
 	}
 	if flags != nil {
 		return flags["initial-cluster-state"] == "existing"
 	}
-	e, err := n.findEtcd()
+	e, err := findEtcd(h)
 	return err == nil && e != nil
 }
 
@@ -64,8 +65,8 @@ func differences(is, want config.Cluster) (list []string) {
 	for _, setting := range []struct{ name, is, want string }{
 		{"Kubernetes version", is.KubernetesVersion, want.KubernetesVersion},
 		{"--control-plane-endpoint", is.ControlPlaneEndpoint, want.ControlPlaneEndpoint},
-		{"--pod-network-cidr", is.Networking.PodSubnet, want.Networking.PodSubnet},
-		{"--service-cidr", is.Networking.ServiceSubnet, want.Networking.ServiceSubnet},
+		{"--pod-network-cidr", is.Networking.PodSubnet.String(), want.Networking.PodSubnet.String()},
+		{"--service-cidr", is.Networking.ServiceSubnet.String(), want.Networking.ServiceSubnet.String()},
 		{"--service-dns-domain", is.Networking.DNSDomain, want.Networking.DNSDomain},
 	} {
 		if setting.is != setting.want {

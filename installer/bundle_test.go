@@ -1,7 +1,6 @@
 package installer
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"fmt"
 	"io"
@@ -60,14 +59,14 @@ func aHost(t *testing.T) (root string, install func(m *bundle.Manifest, contents
 	}
 }
 
-// nodeOn opens the host anew, as each run does.
-func nodeOn(t *testing.T, root string, m *bundle.Manifest) *Node {
+// hostOn opens the host anew, as each run does.
+func hostOn(t *testing.T, root string) *host.Host {
 	t.Helper()
 	h, err := host.Open(root)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &Node{Host: h, manifest: m, Console: &Console{Out: new(bytes.Buffer)}}
+	return h
 }
 
 var (
@@ -106,12 +105,12 @@ func TestAnotherBundleIsRefused(t *testing.T) {
 			root, install := aHost(t)
 			install(c.installed, c.contents, c.interrupted)
 			if !c.noCluster {
-				if _, err := nodeOn(t, root, nil).Host.WriteFile(kubeletConf, nil, 0o600); err != nil {
+				if _, err := hostOn(t, root).WriteFile(kubeletConf, nil, 0o600); err != nil {
 					t.Fatal(err)
 				}
 			}
 			before := tree(t, root)
-			err := nodeOn(t, root, c.bundle).CheckBundle(t.Context())
+			err := (&Bundle{manifest: c.bundle}).CheckHost(t.Context(), hostOn(t, root))
 			if len(c.refused) == 0 {
 				if err != nil {
 					t.Error(err)
@@ -140,11 +139,11 @@ func TestInterruptedReplacementIsFinishedByItsBundle(t *testing.T) {
 	root, install := aHost(t)
 	install(v129, binaries129, "")
 	install(v130, binaries130, "bin/kubelet")
-	if err := nodeOn(t, root, v130).CheckBundle(t.Context()); err != nil {
+	if err := (&Bundle{manifest: v130}).CheckHost(t.Context(), hostOn(t, root)); err != nil {
 		t.Error(err)
 	}
 	third := sample("v1.31.14", map[string]string{"bin/kubelet": "v1.31"})
-	if err := nodeOn(t, root, third).CheckBundle(t.Context()); fault.ExitCode(err) != fault.Preflight {
+	if err := (&Bundle{manifest: third}).CheckHost(t.Context(), hostOn(t, root)); fault.ExitCode(err) != fault.Preflight {
 		t.Errorf("a third bundle: %v", err)
 	}
 	install(v130, binaries130, "")

@@ -19,7 +19,7 @@ import (
 
 // joining is a host on its way to another control plane, with the cluster's
 // shared certificates in place, and the cluster's CA.
-func joining(t *testing.T, version string) (*Node, []byte) {
+func joining(t *testing.T, version string) (*controlPlaneJoin, []byte) {
 	t.Helper()
 	cfg := &config.Config{Facts: config.Facts{Hostname: "two", NodeIP: "10.1.2.4", CgroupDriver: "systemd"}, ControlPlane: true}
 	cfg.KubernetesVersion, cfg.ControlPlaneEndpoint = version, "k8s.site.example:6443"
@@ -34,7 +34,7 @@ func joining(t *testing.T, version string) (*Node, []byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := &Node{Config: cfg, Host: h, Console: &Console{Out: new(bytes.Buffer)}, role: preflight.JoinControlPlane}
+	n := NewJoin(newPlan(preflight.JoinControlPlane, new(Bundle), cfg, false), h, &Console{Out: new(bytes.Buffer)}).controlPlane
 	var ca []byte
 	for _, f := range made.Files {
 		switch base := strings.TrimPrefix(f.Path, cfg.CertificatesDir+"/"); base {
@@ -67,13 +67,13 @@ func TestReadyForAControlPlane(t *testing.T) {
 	}
 
 	hashes, _ := pki.CAHashes(ca)
-	n.Config.Discovery.CACertHashes = []string{"sha256:" + strings.Repeat("0", 64)}
+	n.config.Discovery.CACertHashes = []string{"sha256:" + strings.Repeat("0", 64)}
 	if hint := fault.Hint(n.checkReady(&cluster.Found{CA: other})); !strings.Contains(hint, "--discovery-token-ca-cert-hash "+hashes[0]) {
 		t.Errorf("the hint does not say how to trust this CA too: %s", hint)
 	}
 
 	for _, name := range []string{"sa.key", "front-proxy-ca.crt"} {
-		if err := os.Remove(n.Host.Path(path.Join(n.Config.CertificatesDir, name))); err != nil {
+		if err := os.Remove(n.host.Path(path.Join(n.config.CertificatesDir, name))); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -82,12 +82,12 @@ func TestReadyForAControlPlane(t *testing.T) {
 		!strings.Contains(fault.Hint(err), "--certificate-key") {
 		t.Errorf("two files are missing: %v; hint %q", err, fault.Hint(err))
 	}
-	n.Config.CertificateKey = strings.Repeat("ab", 32)
+	n.config.CertificateKey = strings.Repeat("ab", 32)
 	if err := n.checkReady(found); err != nil {
 		t.Errorf("they will be downloaded: %v", err)
 	}
 
-	n.Config.ControlPlaneEndpoint = ""
+	n.config.ControlPlaneEndpoint = ""
 	if err := n.checkReady(found); err == nil || !strings.Contains(err.Error(), "controlPlaneEndpoint") || fault.Hint(err) == "" {
 		t.Errorf("a cluster for one control plane only: %v", err)
 	}
@@ -95,13 +95,11 @@ func TestReadyForAControlPlane(t *testing.T) {
 
 func TestControlPlanesHaveOneVersion(t *testing.T) {
 	n, _ := joining(t, "v1.29.15")
-	n.clusterVersion = "v1.29.15"
-	if err := n.checkVersion(); err != nil {
+	if err := n.checkVersion("v1.29.15"); err != nil {
 		t.Error(err)
 	}
 	for _, v := range []string{"v1.29.14", "v1.30.0", "v1.28.15"} {
-		n.clusterVersion = v
-		if err := n.checkVersion(); fault.ExitCode(err) != fault.Preflight || !strings.Contains(fault.Hint(err), v) {
+		if err := n.checkVersion(v); fault.ExitCode(err) != fault.Preflight || !strings.Contains(fault.Hint(err), v) {
 			t.Errorf("%s: %v, hint %q", v, err, fault.Hint(err))
 		}
 	}
@@ -117,11 +115,11 @@ func TestBootstrapServer(t *testing.T) {
 	} {
 		n, ca := joining(t, version)
 		const vip = "https://10.1.2.100:6443"
-		n.found = &cluster.Found{Server: vip, CA: ca, Kubeconfig: pki.BootstrapKubeconfig(vip, ca, "abcdef.0123456789abcdef")}
+		n.cluster = &joinedCluster{found: &cluster.Found{Server: vip, CA: ca, Kubeconfig: pki.BootstrapKubeconfig(vip, ca, "abcdef.0123456789abcdef")}}
 		if err := n.writeBootstrap(); err != nil {
 			t.Fatal(err)
 		}
-		data, err := os.ReadFile(n.Host.Path(bootstrapConf))
+		data, err := os.ReadFile(n.host.Path(bootstrapConf))
 		if err != nil || !strings.Contains(string(data), "server: "+want+"\n") || !strings.Contains(string(data), "abcdef.0123456789abcdef") {
 			t.Errorf("%s: %v\n%s", version, err, data)
 		}

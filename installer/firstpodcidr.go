@@ -5,8 +5,8 @@ import (
 	"context"
 	"net/netip"
 	"strconv"
-	"strings"
 
+	"airlift/installer/config"
 	"airlift/installer/timeline"
 )
 
@@ -15,8 +15,8 @@ import (
 // seconds to become the leader and then, up to v1.30, waits for ten more before
 // it looks at the nodes (nodeipam's listNodes); what it finds there it keeps.
 // Where anything about its ranges is out of the ordinary it is left to it.
-func (n *Node) assignPodCIDR(ctx context.Context) error {
-	flags, _, err := n.staticPod("kube-controller-manager")
+func (a *api) assignPodCIDR(ctx context.Context) error {
+	flags, _, err := readStaticPod(a.host, "kube-controller-manager")
 	if err != nil {
 		return err
 	}
@@ -25,8 +25,8 @@ func (n *Node) assignPodCIDR(ctx context.Context) error {
 		return nil
 	}
 	defer timeline.Wait(ctx, "the node").End()
-	changed, err := n.client.AssignPodCIDRs(ctx, n.Config.NodeRegistration.Name, ranges)
-	n.changed(changed)
+	changed, err := a.client.AssignPodCIDRs(ctx, a.config.NodeRegistration.Name, ranges)
+	a.changed(changed)
 	return err
 }
 
@@ -48,19 +48,14 @@ func firstPodCIDRs(flags map[string]string) []string {
 	if flags["allocate-node-cidrs"] != "true" || cmp.Or(flags["cidr-allocator-type"], "RangeAllocator") != "RangeAllocator" {
 		return nil
 	}
-	var services []netip.Prefix
-	for _, text := range strings.Split(flags["service-cluster-ip-range"], ",") {
-		service, err := netip.ParsePrefix(text)
-		if err != nil {
-			return nil
-		}
-		services = append(services, service)
+	services := config.ParseCIDRs(flags["service-cluster-ip-range"]).Prefixes()
+	clusters := config.ParseCIDRs(flags["cluster-cidr"]).Prefixes()
+	if services == nil {
+		return nil
 	}
-	clusters := strings.Split(flags["cluster-cidr"], ",")
 	var ranges []string
-	for _, text := range clusters {
-		cluster, err := netip.ParsePrefix(text)
-		if err != nil || cluster != cluster.Masked() {
+	for _, cluster := range clusters {
+		if cluster != cluster.Masked() {
 			return nil
 		}
 		size, ok := maskSize(flags, cluster, len(clusters) > 1)

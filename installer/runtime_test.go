@@ -15,20 +15,23 @@ import (
 // init knows kube-proxy's mode from the user, join from the cluster.
 func TestKernelModulesForKubeProxy(t *testing.T) {
 	ipvs := &kubeproxyv1.KubeProxyConfiguration{Mode: "ipvs", IPVS: kubeproxyv1.KubeProxyIPVSConfiguration{Scheduler: "wlc"}}
+	init := func(c config.Config) *kubeproxyv1.KubeProxyConfiguration {
+		return newInit(newPlan(preflight.Init, new(Bundle), &c, false), InitOptions{}, nil).proxyConfig()
+	}
 	for name, c := range map[string]struct {
-		node Node
-		want bool
+		proxy *kubeproxyv1.KubeProxyConfiguration
+		want  bool
 	}{
-		"init":                       {Node{role: preflight.Init, Config: &config.Config{Cluster: config.Cluster{KubeProxy: ipvs}}}, true},
-		"init, nothing said":         {Node{role: preflight.Init, Config: &config.Config{}}, false},
-		"init without kube-proxy":    {Node{role: preflight.Init, Config: &config.Config{Cluster: config.Cluster{KubeProxy: ipvs}, SkipPhases: []string{"addon/kube-proxy"}}}, false},
-		"join":                       {Node{role: preflight.Join, Config: &config.Config{}, kubeProxy: ipvs}, true},
-		"join, a control plane":      {Node{role: preflight.JoinControlPlane, Config: &config.Config{}, kubeProxy: ipvs}, true},
-		"join, another mode":         {Node{role: preflight.Join, Config: &config.Config{}, kubeProxy: &kubeproxyv1.KubeProxyConfiguration{Mode: "iptables"}}, false},
-		"join, without a kube-proxy": {Node{role: preflight.Join, Config: &config.Config{}}, false},
+		"init":                       {init(config.Config{Cluster: config.Cluster{KubeProxy: ipvs}}), true},
+		"init, nothing said":         {init(config.Config{}), false},
+		"init, disabled":             {init(config.Config{Cluster: config.Cluster{KubeProxy: ipvs, Proxy: config.Proxy{Disabled: true}}}), false},
+		"init without kube-proxy":    {init(config.Config{Cluster: config.Cluster{KubeProxy: ipvs}, SkipPhases: []string{"addon/kube-proxy"}}), false},
+		"join":                       {ipvs, true},
+		"join, another mode":         {&kubeproxyv1.KubeProxyConfiguration{Mode: "iptables"}, false},
+		"join, without a kube-proxy": {nil, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			modules := c.node.kernelModules()
+			modules := kernelModules(c.proxy)
 			if got := slices.Contains(modules, "ip_vs") && slices.Contains(modules, "ip_vs_wlc"); got != c.want || !slices.Contains(modules, "overlay") {
 				t.Errorf("modules: %s", strings.Join(modules, " "))
 			}
@@ -51,18 +54,18 @@ func TestKubeletCertDirIsRecorded(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			root, _ := aHost(t)
-			n := nodeOn(t, root, nil)
-			n.Config = &config.Config{}
-			n.Config.NodeRegistration.KubeletExtraArgs = []config.Arg{{Name: "cert-dir", Value: c.dir}}
+			cfg := &config.Config{}
+			n := newNode(newPlan(preflight.Init, new(Bundle), cfg, false), newMachine(hostOn(t, root), nil))
+			cfg.NodeRegistration.KubeletExtraArgs = []config.Arg{{Name: "cert-dir", Value: c.dir}}
 			if c.exists {
-				if err := os.MkdirAll(n.Host.Path(c.dir), 0o700); err != nil {
+				if err := os.MkdirAll(n.host.Path(c.dir), 0o700); err != nil {
 					t.Fatal(err)
 				}
 			}
-			if err := n.ownKubeletCertDir(); err != nil {
+			if err := n.claimKubeletCertDir(); err != nil {
 				t.Fatal(err)
 			}
-			if got := c.dir != "" && n.Host.Claimed("the kubelet's certificates") == c.dir; got != c.want {
+			if got := c.dir != "" && n.host.Claimed("the kubelet's certificates") == c.dir; got != c.want {
 				t.Errorf("recorded: %v, want %v", got, c.want)
 			}
 		})

@@ -1,0 +1,96 @@
+package installer
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"airlift/installer/host"
+	"airlift/installer/render"
+)
+
+// addons installs CoreDNS, kube-proxy and flannel, or prints their manifests.
+type addons struct {
+	*api
+	options InitOptions
+	// kubeletStarted is when a kubelet that this run has started was healthy.
+	kubeletStarted time.Time
+	// delayed are objects to be created when that kubelet is older.
+	delayed []runtime.Object
+}
+
+// manifestsOnly reports whether the manifests are only printed or written to a
+// directory.
+func (o InitOptions) manifestsOnly() bool { return o.PrintManifest || o.RenderDir != "" }
+
+// install installs one add-on with an API client that connect finds.
+func (a *addons) install(name string, connect func(run func(context.Context) error) func(context.Context) error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		objects, err := a.objects(name)
+		if err != nil {
+			return err
+		}
+		switch {
+		case len(objects) == 0:
+			a.console.Note("%s is not wanted", name)
+			return nil
+		case a.options.manifestsOnly():
+			return a.render(name, objects)
+		}
+		if a.stream != nil && !a.plan.onePhase {
+			// The kubelet would try to pull an image that is not there yet, and wait
+			// longer each time before it looks again: up to minutes.
+			if err := a.waitImages(ctx, name); err != nil {
+				return err
+			}
+		}
+		if name == "coredns" {
+			objects = a.delayCoreDNS(objects)
+		}
+		return connect(func(ctx context.Context) error {
+			return a.applied(a.client.Apply(ctx, objects...))
+		})(ctx)
+	}
+}
+
+// objects are an add-on's objects, none for one that is not wanted.
+func (a *addons) objects(name string) (objects []runtime.Object, err error) {
+	switch {
+	case name == "coredns" && !a.config.DNS.Disabled:
+		objects, err = render.CoreDNS(a.config)
+	case name == "kube-proxy" && !a.config.Proxy.Disabled:
+		objects, err = render.KubeProxy(a.config)
+	case name == "flannel" && a.config.CNI == "flannel":
+		objects, err = render.Flannel(a.config)
+	}
+	if err != nil {
+		return nil, err
+	}
+	objects, used, err := a.plan.patches.AddOn(objects)
+	a.reportPatched(name, used)
+	return objects, err
+}
+
+// render prints an add-on's manifest, or writes it to RenderDir.
+func (a *addons) render(name string, objects []runtime.Object) error {
+	data, err := render.Manifest(objects...)
+	if err != nil {
+		return err
+	}
+	if a.options.PrintManifest {
+		_, err := fmt.Fprintf(a.console.Results, "---\n%s", data)
+		return err
+	}
+	if err := host.OutputDir(a.options.RenderDir, 0o755); err != nil {
+		return fmt.Errorf("writing to --render-dir: %w", err)
+	}
+	file := filepath.Join(a.options.RenderDir, name+".yaml")
+	if err := host.WriteOutput(file, data, 0o644); err != nil {
+		return fmt.Errorf("writing to --render-dir: %w", err)
+	}
+	a.console.Note("wrote %s", file)
+	return nil
+}

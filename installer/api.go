@@ -1,0 +1,96 @@
+package installer
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"airlift/bundle"
+	"airlift/installer/cluster"
+	"airlift/installer/config"
+	"airlift/installer/pki"
+	"airlift/installer/render"
+)
+
+// nodeTimeout bounds waits for this node; the slowest is a first start of all
+// system pods on a small machine.
+const nodeTimeout = 5 * time.Minute
+
+// api is what init and join do through the Kubernetes API.
+type api struct {
+	*content
+	client *cluster.Client // nil until a step needs it
+}
+
+// apply makes a step of objects that render makes from the configuration.
+func (a *api) apply(objects func(*config.Config) ([]runtime.Object, error)) func(context.Context) error {
+	return func(ctx context.Context) error {
+		list, err := objects(a.config)
+		if err != nil {
+			return err
+		}
+		return a.applied(a.client.Apply(ctx, list...))
+	}
+}
+
+// registered waits until the kubelet has registered the node, and records there
+// which container runtime it uses.
+func (a *api) registered(ctx context.Context) error {
+	node := a.config.NodeRegistration
+	if err := a.client.WaitForNode(ctx, node.Name, nodeTimeout, a.report); err != nil {
+		return err
+	}
+	if a.config.NodeLocalCRISocket() {
+		return nil
+	}
+	changed, err := a.client.AnnotateCRISocket(ctx, node.Name, node.CRISocket)
+	a.changed(changed)
+	return err
+}
+
+// markControlPlane labels and taints the node.
+func (a *api) markControlPlane(ctx context.Context) error {
+	node := a.config.NodeRegistration
+	changed, err := a.client.MarkControlPlane(ctx, node.Name, node.Taints)
+	a.changed(changed)
+	return err
+}
+
+// podNetwork writes this node's CNI configuration, from the pod CIDR that the
+// controller manager has given it.
+func (a *api) podNetwork(ctx context.Context) error {
+	if a.config.CNI == "none" {
+		a.console.Note("left to you (--cni none): the node becomes Ready when a pod network is installed")
+		return nil
+	}
+	cidrs, err := a.client.WaitForPodCIDR(ctx, a.config.NodeRegistration.Name, nodeTimeout, a.report)
+	if err != nil {
+		return err
+	}
+	conflist, err := render.CNIConflist(a.config, cidrs)
+	if err != nil {
+		return err
+	}
+	for _, e := range a.plan.bundle.manifest.Entries {
+		if plugin, ok := strings.CutPrefix(e.Name, bundle.CNIDir); ok && slices.Contains(render.CNIPlugins, plugin) {
+			if err := a.waitBinaries(ctx, e.Name); err != nil {
+				return err
+			}
+		}
+	}
+	return a.write(pki.File{Path: render.CNIConflistPath, Data: conflist, Mode: 0o644})
+}
+
+// waitNode waits for the rest of the bundle and for the node.
+func (a *api) waitNode(ctx context.Context) error {
+	if err := a.finish(ctx); err != nil {
+		return err
+	}
+	if a.config.CNI == "none" {
+		return a.client.WaitForNode(ctx, a.config.NodeRegistration.Name, nodeTimeout, a.report)
+	}
+	return a.client.WaitForNodeReady(ctx, a.config.NodeRegistration.Name, nodeTimeout, a.report)
+}

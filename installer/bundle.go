@@ -1,0 +1,136 @@
+package installer
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"airlift/bundle"
+	"airlift/fault"
+	"airlift/installer/config"
+	"airlift/installer/host"
+)
+
+// A Bundle is the file that a run installs from.
+type Bundle struct {
+	file     *bundle.File
+	manifest *bundle.Manifest
+	images   map[string]string // references by component
+	check    *fileCheck        // nil where the file is not checked
+}
+
+// OpenBundle reads the manifest of a bundle file.
+func OpenBundle(f *bundle.File) (*Bundle, error) {
+	m, err := f.Manifest()
+	if err != nil {
+		return nil, err
+	}
+	b := &Bundle{file: f, manifest: m, images: map[string]string{}}
+	for _, i := range m.Images {
+		b.images[i.Name] = i.Reference
+	}
+	return b, nil
+}
+
+// Configure sets in c what the bundle decides: the Kubernetes version, the pod
+// network and the images. It refuses a version or a pod network that the bundle
+// does not have.
+func (b *Bundle) Configure(c *config.Config) error {
+	if err := config.CheckVersion(c.KubernetesVersion, b.manifest.KubernetesVersion); err != nil {
+		return err
+	}
+	c.KubernetesVersion = b.manifest.KubernetesVersion
+	switch c.CNI {
+	case "":
+		c.CNI = b.manifest.CNI
+	case b.manifest.CNI, "none":
+	default:
+		return fault.New(fault.Usage, "it can be left to you with --cni none",
+			"--cni %q: this bundle's pod network is %q", c.CNI, b.manifest.CNI)
+	}
+	c.Images = b.images
+	return nil
+}
+
+// references are the bundle's images by component, without those it does not
+// have.
+func (b *Bundle) references(components ...string) []string {
+	var refs []string
+	for _, name := range components {
+		if ref := b.images[name]; ref != "" {
+			refs = append(refs, ref)
+		}
+	}
+	return refs
+}
+
+// CheckHost refuses a host that Airlift installed from another bundle, for an
+// upgrade as for a downgrade: binaries would be replaced under what runs, and
+// nothing would restart in the order that an upgrade needs. Images do not
+// matter: a bundle may bring more of them.
+func (b *Bundle) CheckHost(ctx context.Context, h *host.Host) error {
+	var wanted []host.Binary
+	entries := map[string]string{} // by path
+	for _, e := range b.manifest.Entries {
+		if dest := binaryPath(e.Name); dest != "" {
+			wanted = append(wanted, host.Binary{Path: dest, SHA256: e.SHA256})
+			entries[dest] = e.Name
+		}
+	}
+	others, err := h.OtherBinaries(wanted...)
+	if err != nil || len(others) == 0 {
+		return err
+	}
+	var list strings.Builder
+	for _, o := range others {
+		fmt.Fprintf(&list, "\n  - %s is %s, this bundle has %s", o.Path, installedVersion(ctx, h, o), b.version(entries[o.Path]))
+	}
+	if fileExists(h, adminConf) || fileExists(h, kubeletConf) {
+		return fault.New(fault.Preflight,
+			"run the file that this host was installed with; this command cannot upgrade or downgrade. To install this version instead, remove the node first: ./install reset",
+			"this host was installed from another bundle (this one has Kubernetes %s); these binaries differ:%s", b.manifest.KubernetesVersion, &list)
+	}
+	return fault.New(fault.Preflight,
+		"run the file that the installation was begun with, or remove what it left first: ./install reset",
+		"an unfinished installation on this host is from another bundle (this one has Kubernetes %s); these binaries differ:%s", b.manifest.KubernetesVersion, &list)
+}
+
+// version is the version of the component that brought an entry.
+func (b *Bundle) version(entry string) string {
+	for _, c := range b.manifest.Components {
+		if slices.Contains(c.Entries, entry) {
+			return c.Version
+		}
+	}
+	return "another"
+}
+
+// versionTimeout bounds how long a binary may take to print its version.
+const versionTimeout = 5 * time.Second
+
+var versionNumber = regexp.MustCompile(`\bv?[0-9]+\.[0-9]+\.[0-9]+[-+.0-9A-Za-z]*`)
+
+// installedVersion is what an installed binary prints for --version, where it
+// is known to, and the start of its digest.
+func installedVersion(ctx context.Context, h *host.Host, o host.OtherBinary) string {
+	sum := fmt.Sprintf("sha256 %.12s…", o.SHA256)
+	if !o.Complete {
+		return "not complete (" + sum + ")"
+	}
+	if !slices.Contains([]string{"kubelet", "containerd", "runc"}, path.Base(o.Path)) {
+		return sum
+	}
+	ctx, cancel := context.WithTimeout(ctx, versionTimeout)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, h.Path(o.Path), "--version").Output()
+	version := versionNumber.Find(out)
+	if err != nil || version == nil {
+		return sum
+	}
+	return fmt.Sprintf("%s (%s)", version, sum)
+}

@@ -1,0 +1,113 @@
+package installer
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"airlift/fault"
+	"airlift/images/store"
+	"airlift/installer/config"
+	"airlift/installer/host"
+)
+
+// An existingRuntime is a containerd that this host already had. It is used when
+// Kubernetes can run on it, and left as it is.
+type existingRuntime struct {
+	info store.Info
+	pods []string
+}
+
+const runtimeHint = "mend it, or remove it (apt-get purge containerd) and let the bundle bring its own"
+
+// detectRuntime finds out whether the host has a containerd of its own, and
+// whether Kubernetes can use it.
+func (n *node) detectRuntime(ctx context.Context) error {
+	socket := strings.TrimPrefix(n.config.NodeRegistration.CRISocket, "unix://")
+	if n.existing.OwnsRuntime() {
+		return nil
+	}
+	if !fileExists(n.existing, socket) {
+		if strings.TrimPrefix(socket, "/var") != config.ContainerdSocket { // /var/run is /run
+			return fault.New(fault.Preflight, "start the container runtime it belongs to, or leave it out: the bundle brings a containerd",
+				"no container runtime listens at the CRI socket %s", socket)
+		}
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, runtimeTimeout)
+	defer cancel()
+	s, err := store.Connect(ctx, socket)
+	if err != nil {
+		return fault.Wrap(fmt.Errorf("using this host's container runtime: %w", err), fault.Preflight, runtimeHint)
+	}
+	info, err := s.Info(ctx)
+	if err == nil {
+		err = fits(info, n.config.Facts)
+	}
+	var pods []string
+	if err == nil {
+		pods, err = s.Pods(ctx)
+	}
+	if err != nil {
+		_ = s.Close()
+		hint := fault.Hint(err)
+		if hint == "" {
+			hint = runtimeHint
+		}
+		return fault.Wrap(fmt.Errorf("using this host's containerd %s: %w", info.Version, err), fault.Preflight, hint)
+	}
+	s.BeforeNaming(n.recordNames(socket))
+	n.containerd, n.runtime = s, &existingRuntime{info, pods}
+	learned := *n.config
+	learned.Facts.CgroupDriver = "cgroupfs"
+	if info.SystemdCgroup {
+		learned.Facts.CgroupDriver = "systemd"
+	}
+	n.config = &learned
+	n.console.Note("using this host's own containerd %s, %s cgroup driver", info.Version, n.config.Facts.CgroupDriver)
+	return nil
+}
+
+// fits returns why Kubernetes cannot run on a containerd.
+func fits(info store.Info, facts config.Facts) error {
+	switch {
+	case !info.CRI:
+		return fault.New(fault.Preflight, "take \"cri\" out of disabled_plugins in /etc/containerd/config.toml and restart containerd",
+			"its CRI plugin is disabled")
+	case !info.Runtime.Ready:
+		return fmt.Errorf("it is not ready to run containers: %s", info.Runtime.Message)
+	case facts.RestrictOOMScoreAdj && !info.RestrictOOMScoreAdj:
+		return fault.New(fault.Preflight, "set restrict_oom_score_adj = true in the CRI section of /etc/containerd/config.toml and restart containerd",
+			"this host may not lower an OOM score (no CAP_SYS_RESOURCE), and its configuration does not allow for that")
+	}
+	return nil
+}
+
+// defaultSandboxImages are the pause images that containerd releases start
+// pods with unless configured otherwise: 1.6, 1.7, 2.0 and 2.1 onwards
+// (pkg/cri/config and internal/cri/config of each).
+var defaultSandboxImages = []string{
+	"registry.k8s.io/pause:3.6", "registry.k8s.io/pause:3.8", "registry.k8s.io/pause:3.9",
+	"registry.k8s.io/pause:3.10", "registry.k8s.io/pause:3.10.1", "registry.k8s.io/pause:3.10.2",
+}
+
+// sandboxImages are the names under which the runtime looks for its pause image.
+// One that does not report its configuration gets all the defaults.
+func (r *existingRuntime) sandboxImages() []string {
+	if r.info.SandboxImage == "" {
+		return defaultSandboxImages
+	}
+	return []string{r.info.SandboxImage}
+}
+
+// recordNames returns a function that records image names in the ledger before
+// they are created or changed in an existing containerd.
+func (n *node) recordNames(socket string) func(context.Context, []store.NameChange) error {
+	return func(_ context.Context, changes []store.NameChange) error {
+		var names []host.ImageName
+		for _, c := range changes {
+			names = append(names, host.ImageName{Socket: socket, Name: c.Name, Before: (*host.ImageTarget)(c.Before), Set: c.Set})
+		}
+		return n.host.RecordImageNames(names...)
+	}
+}

@@ -1,0 +1,74 @@
+package installer
+
+import (
+	"context"
+	"time"
+
+	"airlift/fault"
+	"airlift/images/store"
+	"airlift/installer/config"
+)
+
+// imageTimeout bounds the wait for the images. A USB 2 drive reads a bundle
+// in a few seconds; a slow disk writes its 0.5 to 1 GB in a few minutes.
+const imageTimeout = 30 * time.Minute
+
+// waitImages waits for images by component, with a progress bar on a terminal.
+func (c *content) waitImages(ctx context.Context, components ...string) error {
+	ctx, cancel := context.WithTimeout(ctx, imageTimeout)
+	defer cancel()
+	if c.stream == nil {
+		if err := c.importImages(ctx); err != nil {
+			return err
+		}
+	}
+	stop := c.console.Bytes("unpacking", &c.stream.moved, &c.stream.total)
+	defer stop()
+	if err := c.stream.wait(ctx, c.plan.bundle.references(components...)...); err != nil {
+		return err
+	}
+	if c.plan.onePhase {
+		if err := c.stream.finish(ctx); err != nil {
+			return err
+		}
+	}
+	return c.nameSandboxImage(ctx)
+}
+
+// importImages starts to import the images into the container runtime that runs
+// on this host: the phase images runs alone.
+func (c *content) importImages(ctx context.Context) error {
+	if err := c.inspect(ctx); err != nil {
+		return err
+	}
+	if c.runtimeErr != nil {
+		return c.runtimeErr
+	}
+	if c.containerd == nil {
+		var err error
+		if c.containerd, err = store.Connect(ctx, config.ContainerdSocket); err != nil {
+			return fault.Wrap(err, fault.Failure, "run 'install init phase runtime' first")
+		}
+	}
+	c.start(ctx, func(string) bool { return false }, c.plan.images())
+	c.useRuntime()
+	return nil
+}
+
+// nameSandboxImage gives the bundle's pause image the name under which an
+// existing containerd looks for its own, which it could not pull here.
+func (c *content) nameSandboxImage(ctx context.Context) error {
+	if c.runtime == nil {
+		return nil
+	}
+	pause := c.config.Images["pause"]
+	for _, name := range c.runtime.sandboxImages() {
+		if name == pause {
+			continue
+		}
+		if err := c.containerd.Tag(ctx, pause, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}

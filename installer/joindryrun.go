@@ -1,0 +1,73 @@
+package installer
+
+import (
+	"context"
+	"strings"
+
+	"airlift/installer/host"
+	"airlift/installer/render"
+)
+
+// drySteps are the steps that can be done without host and cluster.
+func (j *Join) drySteps() []Step {
+	real := j.Steps()
+	var steps []Step
+	for _, s := range real {
+		switch s.Name {
+		case "preflight", "discovery", "control-plane-prepare":
+		case "runtime":
+			s.Run = func(context.Context) error { return j.runtimeStep.writeContainerd() }
+		case "kubelet-start":
+			s.Run = j.withCluster(func(context.Context) error {
+				if err := j.writeBootstrap(); err != nil {
+					return err
+				}
+				return j.kubelet.writeFiles(j.cluster.kubelet)
+			})
+		case "etcd-join":
+			s.Run = j.withCluster(j.controlPlane.dryEtcd)
+		default:
+			continue
+		}
+		steps = append(steps, s)
+	}
+	return steps
+}
+
+// DryRunJoin writes the host's files that join would write into a new directory.
+func DryRunJoin(ctx context.Context, p *Plan, h *host.Host, c *Console) error {
+	return inDirectory("join", h, c, func(m *machine) error {
+		j := newJoin(p, m)
+		defer j.Close()
+		steps := j.drySteps()
+		return Run(ctx, c, steps, onlyKnown(steps, p.config.SkipPhases))
+	})
+}
+
+// DryRunJoinPhase does the same for one of join's phases.
+func DryRunJoinPhase(ctx context.Context, p *Plan, h *host.Host, c *Console, phase string) error {
+	if _, ok := find(newJoin(p, nil).drySteps(), strings.TrimSuffix(phase, "/all")); !ok {
+		c.Summary("The phase " + phase + " writes no files: with --dry-run it does nothing.\n")
+		c.close()
+		return nil
+	}
+	return inDirectory("join-phase", h, c, func(m *machine) error {
+		j := newJoin(p, m)
+		defer j.Close()
+		return RunPhase(ctx, c, j.drySteps(), phase)
+	})
+}
+
+// dryEtcd writes the static pod as if the cluster had no other member: who they
+// are is known only to etcd.
+func (j *controlPlaneJoin) dryEtcd(context.Context) error {
+	if j.config.Etcd.External != nil {
+		return nil
+	}
+	j.console.Note("--initial-cluster will also name the members that there are")
+	pod, err := render.Etcd(j.config, render.EtcdMember{Name: j.config.NodeRegistration.Name, PeerURL: render.EtcdPeerURL(j.config)})
+	if err != nil {
+		return err
+	}
+	return j.local.writeStaticPod(pod)
+}

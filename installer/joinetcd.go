@@ -1,0 +1,126 @@
+package installer
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"path"
+	"slices"
+
+	"airlift/fault"
+	"airlift/installer/etcd"
+	"airlift/installer/render"
+)
+
+// checkEtcd refuses to add a member to a cluster that is not well: the more
+// members there are, the more must be well to agree.
+func (j *controlPlaneJoin) checkEtcd(ctx context.Context) error {
+	if j.config.Etcd.External != nil {
+		return nil
+	}
+	c, err := j.etcdCluster(ctx)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	return c.CheckHealthy(ctx, render.EtcdPeerURL(j.config))
+}
+
+// etcdCluster finds the cluster's etcd.
+func (j *controlPlaneJoin) etcdCluster(ctx context.Context) (*etcd.Client, error) {
+	if j.client == nil {
+		return nil, fault.New(fault.Failure, "run the phase control-plane-prepare/kubeconfig first", "there is no %s to ask the cluster with", adminConf)
+	}
+	endpoints, err := j.client.EtcdEndpoints(ctx, j.report)
+	if err != nil {
+		return nil, err
+	}
+	return connectEtcd(ctx, j.machine, endpoints, j.config.CertificatesDir, cmp.Or(j.config.Timeouts.EtcdAPICall, etcd.DefaultTimeout))
+}
+
+// joinEtcd makes this host's etcd a member: it is announced as a learner, which
+// the others do not need to agree, started, and given a vote when it has caught
+// up. A run that was stopped in between goes on where that one was.
+func (j *controlPlaneJoin) joinEtcd(ctx context.Context) error {
+	if j.config.Etcd.External != nil {
+		j.console.Debug(1, "the cluster's etcd is external")
+		return nil
+	}
+	if j.skipsEtcd() {
+		return nil
+	}
+	c, err := j.etcdCluster(ctx)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	members, written, err := j.announce(ctx, c)
+	if err != nil {
+		return err
+	}
+	if !written {
+		if err := j.writeEtcd(members); err != nil {
+			return err
+		}
+	}
+	promoted, err := c.Promote(ctx, render.EtcdPeerURL(j.config))
+	j.changed(promoted)
+	if err != nil {
+		return fault.Wrap(err, fault.Failure, "see what it says: crictl ps -a --name etcd, crictl logs ID; run join again to go on")
+	}
+	return nil
+}
+
+// skipsEtcd says whether the user left it out, under either version's name.
+// Where it is a phase of its own, control-plane-join is without it.
+func (j *controlPlaneJoin) skipsEtcd() bool {
+	if j.plan.onePhase {
+		return false
+	}
+	skip := j.plan.config.SkipPhases
+	return slices.Contains(skip, "etcd-join") || slices.Contains(skip, "control-plane-join/etcd") ||
+		!j.localBootstrap() && slices.Contains(skip, "control-plane-join")
+}
+
+// announce makes this host known to the cluster as a learner. written says that
+// the static pod is there for this very membership.
+func (j *controlPlaneJoin) announce(ctx context.Context, c *etcd.Client) (members []etcd.Member, written bool, err error) {
+	peer := render.EtcdPeerURL(j.config)
+	if members, err = c.Members(ctx); err != nil {
+		return nil, false, err
+	}
+	own, known := etcd.Find(members, peer)
+	data := j.exists(path.Join(j.config.Etcd.Local.DataDir, "member"))
+	switch {
+	case known && data:
+		return members, j.exists(etcdManifest), nil
+	case data:
+		return nil, false, fault.New(fault.Failure, "./install reset --force removes it, then join again",
+			"%s holds the data of a member that the cluster does not know", j.config.Etcd.Local.DataDir)
+	case known && own.Name != "" && !own.Learner:
+		return nil, false, fault.New(fault.Failure, "remove that member on another control plane, then join again: etcdctl member remove "+fmt.Sprintf("%x", own.ID),
+			"etcd still has the member %s from an earlier life of this host, whose data is gone", own)
+	case known && own.Name != "":
+		// It never had a vote, so nobody misses it.
+		if _, err := c.Remove(ctx, own); err != nil {
+			return nil, false, err
+		}
+	}
+	members, added, err := c.AddLearner(ctx, peer)
+	j.changed(added)
+	return members, !added && j.exists(etcdManifest), err
+}
+
+// writeEtcd writes the static pod of a member among others.
+func (j *controlPlaneJoin) writeEtcd(members []etcd.Member) error {
+	peer := render.EtcdPeerURL(j.config)
+	var all []render.EtcdMember
+	for _, m := range members {
+		name := cmp.Or(m.Name, fmt.Sprintf("%x", m.ID)) // one that has not started has no name
+		if m.PeerURL == peer {
+			name = j.config.NodeRegistration.Name
+		}
+		all = append(all, render.EtcdMember{Name: name, PeerURL: m.PeerURL})
+	}
+	return j.local.etcd(all...)
+}

@@ -1,0 +1,106 @@
+package installer
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+
+	kubeletv1 "k8s.io/kubelet/config/v1beta1"
+	"sigs.k8s.io/yaml"
+
+	"airlift/installer/cluster"
+	"airlift/installer/config"
+	"airlift/installer/patches"
+	"airlift/installer/pki"
+	"airlift/installer/render"
+)
+
+// kubelet is this node's.
+type kubelet struct {
+	*content
+	worker bool
+}
+
+// writeFiles writes unit and configuration; cluster is the cluster-wide
+// KubeletConfiguration.
+func (k kubelet) writeFiles(cluster []byte) error {
+	settings, err := render.NodeKubeletConfig(k.config, cluster)
+	if err != nil {
+		return err
+	}
+	settings, used, err := k.plan.patches.Apply(patches.KubeletConfiguration, settings)
+	if err != nil {
+		return err
+	}
+	k.reportPatched("the kubelet's configuration", used)
+	flags, err := render.KubeletFlags(k.config, k.worker)
+	if err != nil {
+		return err
+	}
+	files := []pki.File{
+		{Path: config.KubeletConfigFile, Data: settings, Mode: 0o644},
+		{Path: config.KubeletFlagsFile, Data: flags, Mode: 0o644},
+		{Path: render.KubeletUnitPath, Data: []byte(render.KubeletUnit), Mode: 0o644},
+		{Path: render.KubeletDropInPath, Data: []byte(render.KubeletDropIn), Mode: 0o644},
+	}
+	if instance := render.KubeletInstanceConfig(k.config); instance != nil {
+		files = append(files, pki.File{Path: render.KubeletInstanceConfigPath, Data: instance, Mode: 0o644})
+	}
+	return k.write(files...)
+}
+
+// start writes the kubelet's unit and configuration and starts it, or restarts
+// it when one of them changed.
+func (k kubelet) start(ctx context.Context, cluster []byte) error {
+	before := k.changes
+	if err := k.writeFiles(cluster); err != nil {
+		return err
+	}
+	if err := k.claimKubeletCertDir(); err != nil {
+		return err
+	}
+	if err := k.host.MkdirAll(config.ManifestsDir, 0o700); err != nil {
+		return err
+	}
+	if err := k.waitBinaries(ctx, "bin/kubelet"); err != nil {
+		return err
+	}
+	if k.changes == before {
+		return k.host.EnableNow(ctx, "kubelet.service")
+	}
+	if err := k.host.Enable(ctx, "kubelet.service", true); err != nil {
+		return err
+	}
+	return k.host.Restart(ctx, "kubelet.service")
+}
+
+// waitHealthy waits until the kubelet reports that it is healthy, unless its
+// configuration disables that. So a kubelet that cannot start is reported as such,
+// and not as an API server that does not come up.
+func (k kubelet) waitHealthy(ctx context.Context) error {
+	data, err := os.ReadFile(k.host.Path(config.KubeletConfigFile))
+	if err != nil {
+		return err
+	}
+	var settings kubeletv1.KubeletConfiguration
+	if err := yaml.Unmarshal(data, &settings); err != nil {
+		return fmt.Errorf("reading %s: %w", config.KubeletConfigFile, err)
+	}
+	port := int32(config.KubeletHealthzPort)
+	if settings.HealthzPort != nil {
+		port = *settings.HealthzPort
+	}
+	if port == 0 {
+		return nil
+	}
+	address := cmp.Or(settings.HealthzBindAddress, "127.0.0.1")
+	if ip := net.ParseIP(address); ip != nil && ip.IsUnspecified() {
+		address = "localhost"
+	}
+	url := "http://" + net.JoinHostPort(address, strconv.Itoa(int(port))) + "/healthz"
+	timeout := cmp.Or(k.config.Timeouts.KubeletHealthCheck, config.DefaultKubeletHealthCheckTimeout)
+	return cluster.WaitForKubelet(ctx, url, timeout, k.report)
+}

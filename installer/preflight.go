@@ -1,0 +1,80 @@
+package installer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"airlift/fault"
+	"airlift/installer/patches"
+	"airlift/installer/preflight"
+	"airlift/installer/render"
+)
+
+// checkHost runs all preflight checks on an inspected host, together with the check of
+// the bundle file. clusterKubelet is the cluster's KubeletConfiguration, nil
+// where it is not known yet.
+func (n *node) checkHost(ctx context.Context, clusterKubelet []byte) (preflight.Report, error) {
+	kubelet, err := n.kubeletConfig(clusterKubelet)
+	if err != nil {
+		return preflight.Report{}, err
+	}
+	target := n.target(kubelet)
+	if target.Disk, err = n.diskSpace(ctx); err != nil {
+		return preflight.Report{}, err
+	}
+	report, err := preflight.Run(ctx, target, n.config.NodeRegistration.IgnorePreflightErrors)
+	return n.addFileCheck(ctx, report, err)
+}
+
+// target is what preflight has to know. kubelet is the kubelet's configuration
+// as it will be written, nil if not known yet.
+func (n *node) target(kubelet []byte) preflight.Target {
+	t := preflight.Target{
+		Config: n.config, Role: n.plan.role, Rerun: n.rerun, Root: n.existing.Path("/"),
+		Binaries: n.binaries(), Runtime: n.runtimeErr,
+		MissingImages: n.plan.missingImages(n.config), Kubelet: kubelet,
+	}
+	if n.runtime != nil {
+		t.RuntimeInUse, t.RuntimeVersion, t.Pods = true, n.runtime.info.Version, n.runtime.pods
+	}
+	return t
+}
+
+// kubeletConfig is the configuration of this node's kubelet, made of the
+// cluster's; nil where that is not known yet.
+func (n *node) kubeletConfig(cluster []byte) ([]byte, error) {
+	if cluster == nil {
+		return nil, nil
+	}
+	settings, err := render.NodeKubeletConfig(n.config, cluster)
+	if err != nil {
+		return nil, err
+	}
+	settings, _, err = n.plan.patches.Apply(patches.KubeletConfiguration, settings)
+	return settings, err
+}
+
+// addFileCheck adds the result of the bundle file's check to what preflight has
+// found, report and err. A damaged file decides the exit code.
+func (n *node) addFileCheck(ctx context.Context, report preflight.Report, err error) (preflight.Report, error) {
+	damaged := n.plan.bundle.checked(ctx, n.console)
+	if damaged == nil || ctx.Err() != nil {
+		return report, errors.Join(err, ctx.Err())
+	}
+	report.Errors = append(report.Errors, preflight.Problem{Name: "BundleFile", Message: damaged.Error(), Fix: fault.Hint(damaged)})
+	if err != nil {
+		damaged = fault.Wrap(fmt.Errorf("%w\n%w", damaged, err), fault.Bundle, fault.Hint(damaged))
+	}
+	return report, damaged
+}
+
+// warn prints a report's warnings, the minor ones only with -v 1.
+func (n *node) warn(report preflight.Report) {
+	for _, w := range report.Warnings {
+		if w.Minor && n.console.Verbosity == 0 {
+			continue
+		}
+		n.console.Warn("%s: %s", w.Name, w.Message)
+	}
+}

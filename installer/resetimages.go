@@ -1,0 +1,59 @@
+package installer
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"airlift/fault"
+	"airlift/images/store"
+	"airlift/installer/host"
+)
+
+// restoreImages restores the image names in an existing containerd. What was
+// imported goes with them.
+func (r *Reset) restoreImages(ctx context.Context) error {
+	if r.host.OwnsRuntime() {
+		return nil // all of it goes
+	}
+	names := map[string][]host.ImageName{} // by socket
+	for _, name := range r.host.ImageNames() {
+		names[name.Socket] = append(names[name.Socket], name)
+	}
+	if r.host.Used() && r.exists(r.socket()) && len(names) == 0 {
+		names[r.socket()] = nil // a killed import may have left something
+	}
+	for _, socket := range slices.Sorted(maps.Keys(names)) {
+		if err := r.restoreNames(ctx, socket, names[socket]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *Reset) restoreNames(ctx context.Context, socket string, names []host.ImageName) error {
+	if !r.exists(socket) && !r.exists("/var/lib/containerd") {
+		r.console.Note("containerd was removed, and its images with it")
+		return r.host.ForgetImageNames(names...)
+	}
+	s, err := store.Connect(ctx, socket)
+	if err != nil {
+		return fault.Wrap(fmt.Errorf("restoring image names: %w", err), fault.Failure,
+			"start containerd (systemctl start containerd) and run reset again")
+	}
+	defer s.Close()
+	var changes []store.NameChange
+	for _, name := range names {
+		changes = append(changes, store.NameChange{Name: name.Name, Before: (*store.Target)(name.Before), Set: name.Set})
+	}
+	left, err := s.RestoreNames(ctx, changes)
+	if err != nil {
+		return err
+	}
+	for _, note := range left {
+		r.console.Note("left in place: %s", note)
+	}
+	r.leftImages = append(r.leftImages, left...)
+	return r.host.ForgetImageNames(names...)
+}

@@ -1,0 +1,169 @@
+package installer
+
+import (
+	"context"
+
+	"net/netip"
+	"time"
+
+	kubeproxyv1 "k8s.io/kube-proxy/config/v1alpha1"
+
+	"airlift/fault"
+	"airlift/images/store"
+	"airlift/installer/config"
+	"airlift/installer/host"
+	"airlift/installer/pki"
+	"airlift/installer/render"
+	"airlift/installer/timeline"
+)
+
+// containerdDir is the root of the bundle's containerd.
+const containerdDir = "/var/lib/containerd"
+
+// runtimeTimeout bounds the wait for a containerd that was just started; a
+// slow disk takes it some seconds to open its database.
+const runtimeTimeout = 60 * time.Second
+
+// runtimeStep is the step runtime: it prepares the kernel and starts containerd.
+type runtimeStep struct {
+	*content
+}
+
+// run runs its parts. proxy is the configuration of this node's kube-proxy, nil
+// where it has none. joins: the kubelet gets its kubeconfig by TLS bootstrap.
+func (r runtimeStep) run(ctx context.Context, proxy *kubeproxyv1.KubeProxyConfiguration, joins bool) error {
+	for _, part := range []Step{
+		{Name: "folders", Run: func(context.Context) error { return r.prepareDirectories(joins) }},
+		{Name: "kernel", Run: func(ctx context.Context) error { return r.prepareKernel(ctx, proxy) }},
+		{Name: "routes", Run: r.prepareRoutes},
+		{Name: "containerd", Run: r.startContainerd},
+	} {
+		if err := part.run(ctx, "", r.console, nil); err != nil {
+			return err
+		}
+	}
+	r.useRuntime()
+	return nil
+}
+
+// prepareDirectories creates the directories that containerd, the kubelet and
+// kube-proxy's pod would create, so that the ledger has them for reset.
+func (r runtimeStep) prepareDirectories(joins bool) error {
+	if err := r.claim(r.claims()...); err != nil {
+		return err
+	}
+	if err := r.host.ClaimNetwork(r.config); err != nil {
+		return err
+	}
+	directories := []string{config.CNIConfDir, "/usr/libexec/kubernetes/kubelet-plugins/volume/exec", "/lib/modules"}
+	if r.runtime == nil {
+		directories = append(directories, "/opt/containerd/bin", "/opt/containerd/lib")
+	}
+	for _, f := range directories {
+		if err := r.host.MkdirAll(f, 0o755); err != nil {
+			return err
+		}
+	}
+	if joins {
+		// The kubelet writes it after its TLS bootstrap.
+		if err := r.host.ClaimFile(kubeletConf); err != nil {
+			return err
+		}
+	}
+	if r.config.CNI == "flannel" {
+		// Flannel's pod writes it when it is there before the step pod-network.
+		return r.host.ClaimFile(render.CNIConflistPath)
+	}
+	return nil
+}
+
+func (r runtimeStep) prepareKernel(ctx context.Context, proxy *kubeproxyv1.KubeProxyConfiguration) error {
+	warnings, err := r.host.LoadModules(ctx, kernelModules(proxy)...)
+	if err != nil {
+		return err
+	}
+	ipv4, ipv6 := families(r.config)
+	more, err := r.host.SetSysctls(ctx, host.NodeSysctls(ipv6, ipv4))
+	if err != nil {
+		return err
+	}
+	for _, w := range append(warnings, more...) {
+		r.console.Warn("%s", w)
+	}
+	shared, err := r.host.MakeRootShared(ctx)
+	r.changed(shared)
+	return err
+}
+
+// kernelModules are those that a node and its kube-proxy need.
+func kernelModules(proxy *kubeproxyv1.KubeProxyConfiguration) []string {
+	modules := host.NodeModules()
+	if proxy != nil {
+		modules = append(modules, host.KubeProxyModules(string(proxy.Mode), proxy.IPVS.Scheduler)...)
+	}
+	return modules
+}
+
+// families reports which address families pods or this node use.
+func families(c *config.Config) (ipv4, ipv6 bool) {
+	ipv4, ipv6 = c.Networking.PodSubnet.Families()
+	if ip, err := netip.ParseAddr(c.Facts.NodeIP); err == nil {
+		ipv4, ipv6 = ipv4 || ip.Is4(), ipv6 || ip.Is6()
+	}
+	return ipv4, ipv6
+}
+
+// prepareRoutes gives host processes a way to Services where no default route
+// does: without it the kernel refuses a ClusterIP before kube-proxy's rules
+// see the packet.
+func (r runtimeStep) prepareRoutes(ctx context.Context) error {
+	if r.config.Facts.DefaultRoute {
+		return nil
+	}
+	if err := r.host.InstallStub(ctx, r.plan.bundle.file.Installer().SHA256); err != nil {
+		return err
+	}
+	return r.host.EnsureServiceRoute(ctx, r.config.Networking.ServiceSubnet.Prefixes(), r.config.Facts.Interface)
+}
+
+// writeContainerd writes configuration and unit.
+func (r runtimeStep) writeContainerd() error {
+	settings, err := render.ContainerdConfig(r.config)
+	if err != nil {
+		return err
+	}
+	return r.write(
+		pki.File{Path: render.ContainerdConfigPath, Data: settings, Mode: 0o644},
+		pki.File{Path: render.ContainerdUnitPath, Data: []byte(render.ContainerdUnit), Mode: 0o644},
+		pki.File{Path: render.CrictlConfigPath, Data: render.CrictlConfig(r.config), Mode: 0o644},
+	)
+}
+
+func (r runtimeStep) startContainerd(ctx context.Context) error {
+	if r.runtime != nil {
+		return nil
+	}
+	before := r.changes
+	if err := r.writeContainerd(); err != nil {
+		return err
+	}
+	start := r.host.EnableNow
+	if r.changes != before {
+		if err := r.host.Enable(ctx, "containerd.service", true); err != nil {
+			return err
+		}
+		start = r.host.Restart // starts a stopped one; a running one has to read what changed
+	}
+	if err := start(ctx, "containerd.service"); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, runtimeTimeout)
+	defer cancel()
+	defer timeline.Wait(ctx, "containerd to answer").End()
+	var err error
+	r.containerd, err = store.Connect(ctx, config.ContainerdSocket)
+	if err != nil {
+		return fault.Wrap(err, fault.Failure, "journalctl -u containerd says why it does not answer")
+	}
+	return nil
+}

@@ -1,0 +1,88 @@
+package installer
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"airlift/bundle"
+	"airlift/fault"
+)
+
+// content is what the bundle brings to this host: binaries and images.
+type content struct {
+	*node
+	stream *bundleStream // nil until something is unpacked
+	stop   context.CancelFunc
+}
+
+// unpack starts the bundle stream. Binaries and images arrive in the background,
+// in boot order; the steps that need them wait for them. The host is ready.
+func (c *content) unpack(ctx context.Context) error {
+	needed := []string{"bin/runc", "bin/containerd", "bin/containerd-shim-runc-v2"}
+	if c.runtime != nil {
+		needed = nil
+	} else if err := c.host.SetOwnsRuntime(); err != nil {
+		return err
+	}
+	if c.plan.onePhase {
+		c.start(ctx, c.wantsBinary, nil)
+		return c.stream.finish(ctx)
+	}
+	c.start(ctx, c.wantsBinary, c.plan.images())
+	return c.stream.wait(ctx, needed...)
+}
+
+// start starts reading the bundle in the background.
+func (c *content) start(ctx context.Context, wantsBinary func(string) bool, images []bundle.Image) {
+	ctx, c.stop = context.WithCancel(ctx)
+	b := c.plan.bundle
+	c.stream = newBundleStream(b.file, b.manifest, c.host, wantsBinary, images)
+	c.stream.aliases = c.plan.aliases(c.config)
+	c.stream.never = c.config.NodeRegistration.ImagePullPolicy == corev1.PullNever
+	c.stream.start(ctx, b.manifest)
+}
+
+// useRuntime gives the stream the containerd that takes the images.
+func (c *content) useRuntime() {
+	if c.stream != nil {
+		c.stream.useRuntime(c.containerd)
+	}
+}
+
+// waitBinaries waits for binaries of the bundle. Where no stream brings them they
+// must be on the host already.
+func (c *content) waitBinaries(ctx context.Context, entries ...string) error {
+	if c.stream != nil {
+		return c.stream.wait(ctx, entries...)
+	}
+	for _, e := range entries {
+		if dest := binaryPath(e); !c.exists(dest) {
+			return fault.New(fault.Preflight, "run 'install init phase unpack' first", "%s is not installed", dest)
+		}
+	}
+	return nil
+}
+
+// finish waits until everything is unpacked and counts what changed.
+func (c *content) finish(ctx context.Context) error {
+	if c.stream == nil {
+		return nil
+	}
+	stop := c.console.Bytes("unpacking", &c.stream.moved, &c.stream.total)
+	err := c.stream.finish(ctx)
+	stop()
+	if err != nil {
+		return err
+	}
+	c.changes += int(c.stream.changed.Load())
+	return nil
+}
+
+// close ends the stream and waits until it has ended.
+func (c *content) close() {
+	if c.stop != nil {
+		c.stop()
+		<-c.stream.done
+	}
+}
