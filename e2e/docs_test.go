@@ -42,6 +42,7 @@ func TestDocs(t *testing.T) {
 type reader struct {
 	site   *site.Site
 	values map[string]string // what the placeholders stand for, from the last output that had it
+	seen   strings.Builder   // all output so far
 }
 
 // follow runs a page, and returns how many of its blocks are not run.
@@ -51,6 +52,9 @@ func (r *reader) follow(t *testing.T, p docs.Page) (left int) {
 		if b.NotBy != "" {
 			t.Logf("NOT RUN: %s:%d: %s", p.Path, b.Line, b.NotBy)
 			left++
+		}
+		if b.Lang == "text" {
+			r.quoted(t, p, b)
 		}
 		for _, name := range b.On {
 			h := r.host(name)
@@ -117,8 +121,21 @@ func (r *reader) run(t *testing.T, h *lab.Host, script string) (string, error) {
 	w := io.MultiWriter(t.Output(), &out)
 	err := h.Exec(t.Context(), nil, w, w, "bash", "-eux", "-o", "pipefail", "-c",
 		"set +x; test ! -e "+exports+" || . "+exports+"; set -x\n"+script+"\nset +x; export -p > "+exports)
+	r.seen.WriteString(out.String())
 	r.learn(out.String())
 	return out.String(), err
+}
+
+var step = regexp.MustCompile(`^\[ *[0-9]+/[0-9]+\] `)
+
+// quoted wants the steps that a page quotes to be those that were printed.
+func (r *reader) quoted(t *testing.T, p docs.Page, b docs.Block) {
+	t.Helper()
+	for line := range strings.Lines(b.Text) {
+		if step.MatchString(line) && !strings.Contains(r.seen.String(), line) {
+			t.Errorf("%s:%d: no run has printed: %s", p.Path, b.Line, line)
+		}
+	}
 }
 
 var values = map[string]*regexp.Regexp{
