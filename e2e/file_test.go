@@ -15,8 +15,7 @@ import (
 	"airlift/scripts/site"
 )
 
-// TestDamagedFile takes bad copies of the file to a host: each is noticed, and
-// nothing of it remains.
+// TestDamagedFile copies damaged files to a host: each is detected, and nothing remains.
 func TestDamagedFile(t *testing.T) {
 	s := up(t, lab.Options{Name: "e2e-file", Hosts: 1})
 	h := s.Hosts[0]
@@ -32,12 +31,12 @@ func TestDamagedFile(t *testing.T) {
 	defer f.Close()
 
 	t.Run("truncated", func(t *testing.T) {
-		carry(t, h, info.Size()*2/3, -1)
+		copyPart(t, h, info.Size()*2/3, -1)
 		contains(t, install(t, h, 4, "init"), "incomplete", "hint: ")
 		same(t, bare, untouched(t, h))
 	})
-	// Wherever a byte is flipped, nothing is changed: at both ends of the payload,
-	// in the middle of each part, and at places drawn by chance.
+	// A flipped byte anywhere changes nothing: at both ends of the payload, in the middle
+	// of each part, and at random offsets.
 	flips := []int64{f.PayloadOffset() + 1000, f.PayloadOffset() + f.PayloadSize() - 1}
 	for _, p := range f.Parts() {
 		flips = append(flips, p.Offset+p.Size/2)
@@ -48,7 +47,7 @@ func TestDamagedFile(t *testing.T) {
 	}
 	for _, at := range flips {
 		t.Run(fmt.Sprintf("byte %d of %d flipped", at, info.Size()), func(t *testing.T) {
-			carry(t, h, info.Size(), at)
+			copyPart(t, h, info.Size(), at)
 			contains(t, install(t, h, 4, "init"), " of the file do not match their sha256", "hint: ")
 			contains(t, install(t, h, 4, "join", "10.77.0.99:6443", "--token", "abcdef.0123456789abcdef", "--discovery-token-unsafe-skip-ca-verification"), " of the file do not match their sha256")
 			same(t, bare, untouched(t, h))
@@ -56,7 +55,7 @@ func TestDamagedFile(t *testing.T) {
 	}
 	images := f.Parts()[len(f.Parts())-1]
 	t.Run("preflight and single phases", func(t *testing.T) {
-		carry(t, h, info.Size(), images.Offset+images.Size/2)
+		copyPart(t, h, info.Size(), images.Offset+images.Size/2)
 		contains(t, install(t, h, 4, "preflight", "init"), "BundleFile", " of the file do not match their sha256")
 		contains(t, install(t, h, 4, "init", "phase", "unpack"), " of the file do not match their sha256")
 		contains(t, install(t, h, 4, "init", "--skip-phases", "preflight"), " of the file do not match their sha256")
@@ -66,7 +65,7 @@ func TestDamagedFile(t *testing.T) {
 		contains(t, install(t, h, 4, "init", "--skip-file-check"), " of the file do not match their sha256")
 	})
 	t.Run("a whole copy finishes what the damaged one began", func(t *testing.T) {
-		if _, err := s.Carry(t.Context(), *bundlePath); err != nil {
+		if _, err := s.CopyBundle(t.Context(), *bundlePath); err != nil {
 			t.Fatal(err)
 		}
 		install(t, h, 0, "init")
@@ -74,9 +73,9 @@ func TestDamagedFile(t *testing.T) {
 	})
 }
 
-// carry copies the first size bytes of the bundle to the host, with the byte at
-// flip inverted unless it is negative.
-func carry(t *testing.T, h *lab.Host, size, flip int64) {
+// copyPart copies the first size bytes of the bundle to the host, with the byte at flip
+// inverted unless flip is negative.
+func copyPart(t *testing.T, h *lab.Host, size, flip int64) {
 	t.Helper()
 	in, err := os.Open(*bundlePath)
 	if err != nil {

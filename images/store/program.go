@@ -9,33 +9,31 @@ import (
 	"path/filepath"
 	"strings"
 
-	"airlift/bundle"
-
 	"github.com/containerd/containerd/v2/core/mount"
 	"github.com/opencontainers/go-digest"
+
+	"airlift/bundle"
 )
 
-// searchPath is where a container's programs are looked for when its image
-// does not say otherwise (containerd's oci.defaultUnixEnv).
+// searchPath is the default PATH of containers (containerd's oci.defaultUnixEnv).
 var searchPath = []string{"usr/local/sbin", "usr/local/bin", "usr/sbin", "usr/bin", "sbin", "bin"}
 
-// ProgramPath is where a program of an image that is unpacked here, "etcd",
-// lies on this host: it can be run from there as long as the image stays. The
-// error is fs.ErrNotExist where the image has no such program, or its
-// snapshots are not plain folders.
+// ProgramPath returns the path on this host of a binary in an unpacked image, such as "etcd".
+// It can be executed there while the image exists. The error is fs.ErrNotExist if the image has
+// no such binary, or if its snapshots are not plain directories.
 func (s *Store) ProgramPath(ctx context.Context, img bundle.Image, name string) (string, error) {
 	chain := chainIDs(img)
 	if len(chain) == 0 {
 		return "", fmt.Errorf("looking for %s in %s: %w", name, img.Reference, fs.ErrNotExist)
 	}
-	folders, err := s.folders(ctx, chain[len(chain)-1])
+	dirs, err := s.snapshotDirs(ctx, chain[len(chain)-1])
 	if err != nil {
-		return "", fmt.Errorf("looking into %s: %w", img.Reference, err)
+		return "", fmt.Errorf("reading the layers of %s: %w", img.Reference, err)
 	}
-	for _, folder := range folders {
+	for _, layer := range dirs {
 		for _, dir := range searchPath {
-			file := filepath.Join(folder, dir, name)
-			// A link would lead elsewhere than in the container.
+			file := filepath.Join(layer, dir, name)
+			// A link points to another file than in the container.
 			if info, err := os.Lstat(file); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
 				return file, nil
 			}
@@ -44,20 +42,19 @@ func (s *Store) ProgramPath(ctx context.Context, img bundle.Image, name string) 
 	return "", fmt.Errorf("looking for %s in %s: %w", name, img.Reference, fs.ErrNotExist)
 }
 
-// folders are the folders that a finished snapshot is made of, the upper ones
-// first; none where it takes a real mount to see them.
-func (s *Store) folders(ctx context.Context, chainID digest.Digest) (folders []string, err error) {
+// snapshotDirs returns the directories of a committed snapshot and its parents, the highest
+// first, or none if a real mount is necessary.
+func (s *Store) snapshotDirs(ctx context.Context, chainID digest.Digest) (dirs []string, err error) {
 	err = s.view(ctx, chainID, func(mounts []mount.Mount) error {
-		folders = lowerFolders(mounts)
+		dirs = lowerDirs(mounts)
 		return nil
 	})
-	return folders, err
+	return dirs, err
 }
 
-// view calls look with the read-only mounts of a finished snapshot.
+// view calls look with the read-only mounts of a committed snapshot.
 func (s *Store) view(ctx context.Context, chainID digest.Digest, look func([]mount.Mount) error) error {
-	// Nothing refers to the view: should this process be killed now, containerd
-	// collects it.
+	// If this process is killed, containerd's garbage collection removes the view.
 	key := "airlift-view-" + rand.Text()
 	mounts, err := s.snapshots.View(ctx, key, chainID.String())
 	if err != nil {
@@ -66,13 +63,13 @@ func (s *Store) view(ctx context.Context, chainID digest.Digest, look func([]mou
 	err = look(mounts)
 	ctx, cancel := afterwards(ctx)
 	defer cancel()
-	_ = s.snapshots.Remove(ctx, key) // or it is collected
+	_ = s.snapshots.Remove(ctx, key) // otherwise the garbage collection removes it
 	return err
 }
 
-// lowerFolders are the folders that a read-only mount shows, the upper ones
-// first; none where it takes a real mount to see them.
-func lowerFolders(mounts []mount.Mount) []string {
+// lowerDirs returns the directories of a read-only mount, the highest first, or none if a
+// real mount is necessary.
+func lowerDirs(mounts []mount.Mount) []string {
 	if len(mounts) != 1 {
 		return nil
 	}
