@@ -450,7 +450,7 @@ func TestDiskFull(t *testing.T) {
 			t.Fatal(err)
 		}
 		err = p.feed(t.Context(), im, p.entries)
-		if !errors.Is(err, unix.ENOSPC) || !strings.Contains(err.Error(), b.Layers[1].DiffID) || !strings.Contains(fault.Hint(err), "make room") || fault.ExitCode(err) != fault.Failure {
+		if !errors.Is(err, unix.ENOSPC) || !strings.Contains(err.Error(), b.Layers[1].DiffID) || !strings.Contains(fault.Hint(err), "free some space") || fault.ExitCode(err) != fault.Failure {
 			t.Errorf("err = %v, hint %q, exit code %d", err, fault.Hint(err), fault.ExitCode(err))
 		}
 		if err := im.Close(t.Context()); err != nil {
