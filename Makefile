@@ -1,16 +1,16 @@
-# Airlift: one file that installs Kubernetes where there is no network.
+# Airlift: one file that installs Kubernetes on hosts without a network.
 #
-#   make demo    a bundle, two isolated hosts, one cluster, shown
+#   make demo    build a bundle and install a cluster on two isolated hosts
 #   make test    unit and integration tests
-#   make e2e     the demo's path and its failures, as assertions
-#   make bench   how long it takes, beside doing it by hand
-#   make scale   how that grows
+#   make e2e     end-to-end tests of the operator's path and its failures
+#   make bench   compare the times with kubeadm by hand
+#   make scale   measure how the cost grows
 #
-# Each target sets up what it needs: Debian packages through apt-get, Go modules
-# through the module proxy, and real Kubernetes built from them into the cache.
+# Each target installs what it needs: Debian packages with apt-get, Go modules from the
+# module proxy, and real Kubernetes components, built from their modules into the cache.
 
 KUBERNETES ?= v1.29.15
-# Whose kubeadm judges, beside that of KUBERNETES, what is rendered.
+# The tests compare rendered objects with kubeadm of KUBERNETES and of this version.
 NEWEST     ?= v1.37.1
 CACHE      ?= $(or $(AIRLIFT_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/airlift)
 VERSION    ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
@@ -18,28 +18,28 @@ VERSION    ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo d
 export AIRLIFT_CACHE := $(CACHE)
 
 LDFLAGS  = -s -w -X main.version=$(VERSION)
-# Without the tag, gRPC's request tracing brings in html/template, for whose sake
-# the linker keeps every method of every type: a third of the installer.
+# Without the tag, gRPC's request tracing links html/template. The linker must then keep
+# every method of every type, which is a third of the installer.
 GOSTATIC = CGO_ENABLED=0 go build -tags grpcnotrace -trimpath -ldflags '$(LDFLAGS)'
-PROGRAMS = cmd/bundle/programs
+EMBEDDED = cmd/bundle/embedded
 
-# What the tests judge by, where it is not there already.
+# Debian packages that the tests need.
 PACKAGES = iptables iproute2 libcap2-bin nftables openssl zstd
 
-.PHONY: packages all build programs upstream oracles bundle best demo test vet e2e bench scale clean
+.PHONY: packages all build executables upstream oracles bundle best demo test vet e2e bench scale clean
 
 all: build
 
-# bundle carries what bundles begin with, for both architectures.
-build: programs
+# The bundle command embeds the launchers and installers of both architectures.
+build: executables
 	$(GOSTATIC) -o bin/bundle ./cmd/bundle
 
-# What bundles begin with: a small launcher, and the installer that it becomes.
-programs:
+# The launcher and the installer, which bundle build writes into each bundle.
+executables:
 	for arch in amd64 arm64; do \
-		GOARCH=$$arch $(GOSTATIC) -o $(PROGRAMS)/launcher-linux-$$arch ./cmd/launch && \
-		GOARCH=$$arch $(GOSTATIC) -o $(PROGRAMS)/installer-linux-$$arch ./cmd/install && \
-		gzip -fn $(PROGRAMS)/launcher-linux-$$arch $(PROGRAMS)/installer-linux-$$arch || exit; \
+		GOARCH=$$arch $(GOSTATIC) -o $(EMBEDDED)/launcher-linux-$$arch ./cmd/launch && \
+		GOARCH=$$arch $(GOSTATIC) -o $(EMBEDDED)/installer-linux-$$arch ./cmd/install && \
+		gzip -fn $(EMBEDDED)/launcher-linux-$$arch $(EMBEDDED)/installer-linux-$$arch || exit; \
 	done
 
 # The real components of Kubernetes, built from Go modules (a test rig).
@@ -47,18 +47,18 @@ upstream:
 	go build -o bin/upstream ./scripts/upstream
 	bin/upstream build --version $(KUBERNETES)
 
-# What else the tests judge by.
+# The other kubeadm that the tests compare with.
 oracles: upstream
 	bin/upstream build --version $(NEWEST) --only kubeadm
 
-# A bundle made from the rig, which stands for the sites on the internet.
+# A bundle built from the test rig instead of the sites on the internet.
 bundle: build upstream
-	go run ./scripts/carry --version $(KUBERNETES) --output out/install
+	go run ./scripts/buildbundle --version $(KUBERNETES) --output out/install
 
-# The same as small as it gets, by the machine's own zstd: minutes, and gigabytes of
-# memory. "make bench" has a line more when it is there.
+# The same with the best compression, by the zstd command: this takes minutes and
+# gigabytes of memory. If the file exists, "make bench" has one more row.
 best: build upstream
-	go run ./scripts/carry --version $(KUBERNETES) --compression best --output out/best
+	go run ./scripts/buildbundle --version $(KUBERNETES) --compression best --output out/best
 
 demo: bundle
 	go run ./scripts/demo --bundle out/install
@@ -67,7 +67,7 @@ vet:
 	go vet ./...
 	go vet -tags e2e ./...
 
-# The tests also take Debian's own containerd, hence a package list.
+# The tests also download Debian's containerd, so apt needs its package lists.
 packages:
 	@apt-cache show containerd >/dev/null 2>&1 || apt-get update -q
 	@dpkg-query --show $(PACKAGES) >/dev/null 2>&1 || apt-get install -q --yes --no-install-recommends $(PACKAGES)
@@ -78,13 +78,13 @@ test: packages oracles vet
 e2e: bundle
 	go test -tags e2e -count 1 -p 1 -parallel 3 -timeout 40m ./scripts/lab ./scripts/bench/measure ./installer/host ./e2e
 
-# Airlift and kubeadm by hand, in turns, on the same kind of hosts.
+# Airlift and kubeadm by hand, alternating, on the same kind of hosts.
 bench: bundle
 	go run ./scripts/bench --bundle out/install $(addprefix --best ,$(wildcard out/best))
 
-# How the cost grows with what is carried, with the host and with the hosts.
+# How the cost grows with the bundle, with the images on the host, and with the hosts.
 scale: bundle
 	go run ./scripts/bench scale --bundle out/install
 
 clean:
-	rm -rf bin out $(PROGRAMS)/*.gz
+	rm -rf bin out $(EMBEDDED)/*.gz

@@ -55,8 +55,8 @@ func TestWrittenFileReadsBack(t *testing.T) {
 func TestSummaryAgreesWithTheFile(t *testing.T) {
 	s := newSample()
 	path := filepath.Join(t.TempDir(), "install")
-	seen := map[string]int64{} // not from two goroutines at once
-	sum, err := WriteFile(t.Context(), path, programs(), s.manifest, Options{Level: Fastest}, s.open, func(e Entry, n int64) { seen[e.Name] += n })
+	seen := map[string]int64{} // has no lock: calls must not overlap
+	sum, err := WriteFile(t.Context(), path, executables(), s.manifest, Options{Level: Fastest}, s.open, func(e Entry, n int64) { seen[e.Name] += n })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,12 +77,12 @@ func TestSummaryAgreesWithTheFile(t *testing.T) {
 	if f.Size() != sum.Size || f.PayloadOffset() != sum.PayloadOffset || f.PayloadSize() != sum.PayloadSize {
 		t.Errorf("reader and summary %+v disagree", sum)
 	}
-	if want := s.manifest.UnpackedSize() + int64(len(programs().Installer)); sum.UnpackedSize != want {
+	if want := s.manifest.UnpackedSize() + int64(len(executables().Installer)); sum.UnpackedSize != want {
 		t.Errorf("unpacked size %d, want %d", sum.UnpackedSize, want)
 	}
 }
 
-// What a level says about itself holds, and a level that cannot work says so.
+// Each level uses the encoder that its description names, and an unusable level fails.
 func TestLevels(t *testing.T) {
 	for _, name := range Levels() {
 		l, err := ParseLevel(name)
@@ -96,7 +96,7 @@ func TestLevels(t *testing.T) {
 		s.add("bin/large", bytes.Repeat(s.bytes(50_000), 50)) // beyond the smallest window
 		s.manifest.Components = append(s.manifest.Components, component("zz", "bin/large"))
 		path := filepath.Join(t.TempDir(), "install")
-		p := programs()
+		p := executables()
 		p.Installer = bytes.Repeat(p.Installer, 6000) // beyond the largest window of the head
 		if _, err := WriteFile(t.Context(), path, p, s.manifest, Options{Level: l}, s.open, nil); err != nil {
 			t.Fatal(err)
@@ -105,14 +105,14 @@ func TestLevels(t *testing.T) {
 		if err := f.Verify(t.Context(), nil); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		// Each part has a window of its own.
+		// Each part has its own window.
 		parts := f.Parts()
 		if len(parts) != 3 {
 			t.Fatalf("%d parts", len(parts))
 		}
 		for _, p := range parts {
 			w, err := f.Window(p)
-			want := map[string]int64{HeadPart: 8 << 20, ProgramsPart: 4 << 20, ImagesPart: 1 << 20}[p.Name]
+			want := map[string]int64{HeadPart: 8 << 20, BinariesPart: 4 << 20, ImagesPart: 1 << 20}[p.Name]
 			if err != nil || w > want || w < want/2 && p.Name != ImagesPart {
 				t.Errorf("%s: part %s: window %d, %v; want %d", name, p.Name, w, err, want)
 			}
@@ -133,7 +133,7 @@ func TestBestNeedsZstd(t *testing.T) {
 		t.Error(err)
 	}
 	s, dir := newSample(), t.TempDir()
-	if _, err := WriteFile(t.Context(), filepath.Join(dir, "install"), programs(), s.manifest, Options{Level: Best}, s.open, nil); err == nil {
+	if _, err := WriteFile(t.Context(), filepath.Join(dir, "install"), executables(), s.manifest, Options{Level: Best}, s.open, nil); err == nil {
 		t.Error("written without zstd")
 	}
 	if files, _ := os.ReadDir(dir); len(files) != 0 {
@@ -141,7 +141,7 @@ func TestBestNeedsZstd(t *testing.T) {
 	}
 }
 
-// A zstd program that fails says why.
+// The error of a failed zstd process has its messages.
 func TestZstdFails(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "zstd"), []byte("#!/bin/sh\necho no room >&2\nexit 3\n"), 0o755); err != nil {
@@ -149,14 +149,14 @@ func TestZstdFails(t *testing.T) {
 	}
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 	s := newSample()
-	_, err := WriteFile(t.Context(), filepath.Join(t.TempDir(), "install"), programs(), s.manifest, Options{Level: Best}, s.open, nil)
+	_, err := WriteFile(t.Context(), filepath.Join(t.TempDir(), "install"), executables(), s.manifest, Options{Level: Best}, s.open, nil)
 	if err == nil || !strings.Contains(err.Error(), "no room") {
 		t.Errorf("error is %v", err)
 	}
 }
 
-// Stock zstd and tar must take the payload with all that follows it, from the
-// payload's offset or from the header in front of it.
+// The zstd and tar commands accept the payload and everything after it, from the payload's
+// offset or from the header before it.
 func TestStockToolsUnpackIt(t *testing.T) {
 	s := newSample()
 	path := s.write(t)
@@ -174,7 +174,7 @@ func TestStockToolsUnpackIt(t *testing.T) {
 		if got, _ := os.ReadFile(filepath.Join(dir, ManifestName)); !bytes.Equal(got, want) {
 			t.Errorf("%s differs", ManifestName)
 		}
-		if got, _ := os.ReadFile(filepath.Join(dir, InstallerName)); !bytes.Equal(got, programs().Installer) {
+		if got, _ := os.ReadFile(filepath.Join(dir, InstallerName)); !bytes.Equal(got, executables().Installer) {
 			t.Errorf("%s differs", InstallerName)
 		}
 		for name, mode := range map[string]os.FileMode{"install": 0o755, "bin/runc": 0o755, "cni/bridge": 0o755, s.manifest.Entries[3].Name: 0o644} {
@@ -208,7 +208,7 @@ func sh(t *testing.T, dir, format string, args ...any) string {
 func TestSameInputsGiveTheSameBytes(t *testing.T) {
 	write := func(s *sample, level Level) []byte {
 		path := filepath.Join(t.TempDir(), "install")
-		if _, err := WriteFile(t.Context(), path, programs(), s.manifest, Options{Level: level}, s.open, nil); err != nil {
+		if _, err := WriteFile(t.Context(), path, executables(), s.manifest, Options{Level: level}, s.open, nil); err != nil {
 			t.Fatal(err)
 		}
 		b, err := os.ReadFile(path)
@@ -218,7 +218,7 @@ func TestSameInputsGiveTheSameBytes(t *testing.T) {
 		return b
 	}
 	s := newSample()
-	// Something that spans many blocks and can be compressed.
+	// Compressible content of many blocks.
 	s.add("bin/large", bytes.Repeat(s.bytes(5000), 700))
 	s.manifest.Components = append(s.manifest.Components, component("zz", "bin/large"))
 
@@ -235,12 +235,11 @@ func TestSameInputsGiveTheSameBytes(t *testing.T) {
 	}
 }
 
-// The file in testdata was written by the first release of format 4. It must
-// be readable for as long as that version is supported, and be written the
-// same way. A newer compressor may change the second: then -update it, and say
-// so in the changelog.
+// The file in testdata is a complete file of format version 1. It must be readable for as
+// long as this version is supported, and the same input must give the same bytes. A newer
+// compressor may change the bytes: then run the test with -update and say so in the changelog.
 func TestGoldenFile(t *testing.T) {
-	const golden = "testdata/v4.bundle"
+	const golden = "testdata/v1.bundle"
 	s := newSample()
 	got, err := os.ReadFile(s.write(t))
 	if err != nil {
@@ -263,7 +262,7 @@ func TestGoldenFile(t *testing.T) {
 	}
 }
 
-// What is damaged is found although nobody reads it.
+// Damage is found even in an entry that the caller does not read.
 func TestDamageInAnUnreadEntry(t *testing.T) {
 	s := large()
 	path := s.write(t)
@@ -290,8 +289,8 @@ func TestDamageInAnUnreadEntry(t *testing.T) {
 	}
 }
 
-// A damaged entry's reader must never say io.EOF, whatever the size of the
-// reads, nor give a byte that was not there.
+// The reader of a damaged entry must never return io.EOF or a wrong byte, for any size of
+// reads.
 func TestDamagedEntryNeverReadsToEOF(t *testing.T) {
 	s := large()
 	path := s.write(t)
@@ -317,7 +316,7 @@ func TestDamagedEntryNeverReadsToEOF(t *testing.T) {
 	}
 }
 
-// flipContent flips one bit in the middle of where content stands in the file.
+// flipContent flips one bit in the middle of content in the file.
 func flipContent(t *testing.T, path string, content []byte) {
 	t.Helper()
 	b, err := os.ReadFile(path)
@@ -427,7 +426,7 @@ func TestFailedWriteLeavesNothing(t *testing.T) {
 		}, "adding bin/kubelet: broken"},
 		{"short", func(s *sample, _ func(), e Entry) (io.ReadCloser, error) {
 			return io.NopCloser(bytes.NewReader(s.content[e.Name][1:])), nil
-		}, "adding bin/kubelet: source has 20000 bytes, the manifest says 20001"},
+		}, "adding bin/kubelet: source has 20000 bytes, the manifest lists 20001"},
 		{"long", func(s *sample, _ func(), e Entry) (io.ReadCloser, error) {
 			return io.NopCloser(bytes.NewReader(append(bytes.Clone(s.content[e.Name]), 0))), nil
 		}, "adding bin/kubelet: source has more than the 20001 bytes"},
@@ -449,7 +448,7 @@ func TestFailedWriteLeavesNothing(t *testing.T) {
 			}
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			_, err := WriteFile(ctx, path, programs(), s.manifest, Options{}, func(e Entry) (io.ReadCloser, error) {
+			_, err := WriteFile(ctx, path, executables(), s.manifest, Options{}, func(e Entry) (io.ReadCloser, error) {
 				if e.Name == "bin/kubelet" {
 					return c.open(s, cancel, e)
 				}
@@ -476,16 +475,16 @@ func TestWriteFileRefuses(t *testing.T) {
 	s := newSample()
 	dir := t.TempDir()
 	write := func(path string, launcher []byte) error {
-		_, err := WriteFile(t.Context(), path, Programs{launcher, programs().Installer}, s.manifest, Options{}, s.open, nil)
+		_, err := WriteFile(t.Context(), path, Executables{launcher, executables().Installer}, s.manifest, Options{}, s.open, nil)
 		return err
 	}
 	if err := write(dir, stub()); fault.ExitCode(err) != fault.Usage {
-		t.Errorf("a folder: %v", err)
+		t.Errorf("a directory: %v", err)
 	}
 	if err := write("/dev/null", stub()); fault.ExitCode(err) != fault.Usage {
 		t.Errorf("a device: %v", err)
 	}
-	if err := write(filepath.Join(dir, "a"), append(stub(), 0)); err == nil || !strings.Contains(err.Error(), "1 bytes behind its ELF image") {
+	if err := write(filepath.Join(dir, "a"), append(stub(), 0)); err == nil || !strings.Contains(err.Error(), "1 bytes after its ELF image") {
 		t.Errorf("a launcher with something behind it: %v", err)
 	}
 	s.manifest.Entries[0].Name = "bin/../../etc/passwd"

@@ -13,13 +13,13 @@ import (
 	"airlift/bundle/head"
 )
 
-// Check reads the whole file and compares it with its digests: the launcher and
-// the compressed payload, piece by piece, on all cores. It decompresses nothing,
-// so it costs a fraction of what Verify costs, and it finds every byte that a
-// copy has changed. Verify also finds what the builder did wrong.
+// Check reads the whole file and compares the launcher and the compressed payload with
+// their digests, piece by piece, on all cores. It decompresses nothing, so it is much
+// faster than Verify, and it finds every byte that a copy has changed. Verify also
+// finds mistakes of the builder.
 //
-// checked counts the bytes that were compared; nil is allowed. The error names
-// the first damaged piece in the file. It carries fault.Bundle.
+// checked counts the compared bytes; it may be nil. The error names the first damaged
+// piece in the file and carries fault.Bundle.
 func (f *File) Check(ctx context.Context, checked *atomic.Int64) error {
 	if checked == nil {
 		checked = new(atomic.Int64)
@@ -41,7 +41,7 @@ func (f *File) Check(ctx context.Context, checked *atomic.Int64) error {
 				}
 				piece, err := f.payload.ReadPiece(n, buf)
 				if err != nil {
-					// The others finish their pieces: an earlier one may be damaged, too.
+					// The other workers finish their pieces, which may be earlier in the file.
 					next.Store(f.payload.Pieces())
 					found[worker] = err
 					return nil
@@ -57,7 +57,7 @@ func (f *File) Check(ctx context.Context, checked *atomic.Int64) error {
 	return f.checkError(found)
 }
 
-// checkError returns the error about the damage that comes first in the file.
+// checkError returns the error about the first damage in the file.
 func (f *File) checkError(found []error) error {
 	var first *head.DamagedPiece
 	for _, err := range found {
@@ -76,7 +76,7 @@ func (f *File) checkError(found []error) error {
 	return f.damaged("%w", first)
 }
 
-// CheckSize is how many bytes Check compares.
+// CheckSize is the number of bytes that Check compares.
 func (f *File) CheckSize() int64 { return f.Launcher().Size() + f.PayloadSize() }
 
 func (f *File) checkLauncher(ctx context.Context) error {
@@ -89,7 +89,7 @@ func (f *File) checkLauncher(ctx context.Context) error {
 		return f.readError(err)
 	}
 	if [sha256.Size]byte(sum.Sum(nil)) != f.trailer.LauncherSHA256 {
-		return f.damaged("its launcher, the first %d bytes, does not match its sha256", launcher.Size())
+		return f.damaged("the launcher (first %d bytes) does not match its sha256", launcher.Size())
 	}
 	return nil
 }

@@ -14,7 +14,7 @@ import (
 	"airlift/fault"
 )
 
-// checkCopy opens a copy of the file with these bytes flipped and checks it.
+// checkCopy flips the bytes at these offsets in a copy of the file and checks the copy.
 func checkCopy(t *testing.T, whole []byte, flips ...int) error {
 	t.Helper()
 	b := append([]byte(nil), whole...)
@@ -33,7 +33,7 @@ func checkCopy(t *testing.T, whole []byte, flips ...int) error {
 	return f.Check(t.Context(), nil)
 }
 
-// No flipped byte passes Open and Check, wherever in the file it is.
+// Open and Check find a flipped byte anywhere in the file.
 func TestCheckFindsEveryByte(t *testing.T) {
 	whole, err := os.ReadFile(newSample().write(t))
 	if err != nil {
@@ -50,7 +50,8 @@ func TestCheckFindsEveryByte(t *testing.T) {
 	}
 }
 
-// Of several damaged pieces the first is named, whichever core finds which.
+// If several pieces are damaged, the error names the first, regardless of the core that finds
+// it.
 func TestCheckNamesTheFirst(t *testing.T) {
 	path := large().write(t)
 	whole, err := os.ReadFile(path)

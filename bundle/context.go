@@ -5,7 +5,7 @@ import (
 	"io"
 )
 
-// A contextReader ends with the context's error as soon as the context does.
+// A contextReader returns the context's error after the context was cancelled.
 type contextReader struct {
 	ctx context.Context
 	r   io.Reader

@@ -1,4 +1,4 @@
-// Package bundle is Airlift's file format: one executable with a zstd-compressed
-// tar behind it. FORMAT.md specifies it. The package knows neither networks nor
-// containerd.
+// Package bundle reads and writes Airlift's file format: an executable followed by a
+// zstd-compressed tar. FORMAT.md specifies it. The package uses neither the network
+// nor containerd.
 package bundle

@@ -11,15 +11,15 @@ import (
 	"airlift/fault"
 )
 
-// The payload's first two entries. The trailer says what they must be; the
-// manifest says it of the others.
+// The first two entries of the payload. The trailer has their sizes and digests; the
+// manifest has those of the others.
 const (
 	ManifestName  = "manifest.json"
 	InstallerName = "install"
 )
 
-// Encode checks m and returns its canonical bytes: the only ones that
-// DecodeManifest takes for the same manifest.
+// Encode checks m and returns its canonical bytes, the only encoding that
+// DecodeManifest accepts.
 func (m *Manifest) Encode() ([]byte, error) {
 	if err := m.Validate(); err != nil {
 		return nil, err
@@ -31,8 +31,8 @@ func (m *Manifest) Encode() ([]byte, error) {
 	return b, nil
 }
 
-// canonical is JSON with two spaces of indentation, without HTML escapes, with
-// [] for every empty list, and with one newline at the end.
+// canonical returns JSON with two spaces of indentation, without HTML escapes, with []
+// for empty lists, and with one newline at the end.
 func (m *Manifest) canonical() []byte {
 	c := *m
 	c.Components = append([]Component{}, m.Components...)
@@ -50,15 +50,15 @@ func (m *Manifest) canonical() []byte {
 	e.SetEscapeHTML(false)
 	e.SetIndent("", "  ")
 	if err := e.Encode(&c); err != nil {
-		panic(err) // strings, integers and slices of them cannot fail
+		panic(err) // strings, integers and slices of them can always be encoded
 	}
 	return b.Bytes()
 }
 
-// DecodeManifest reads a manifest, trusting nothing in it: unknown fields, any
-// form but the canonical one and whatever Validate refuses are errors with
-// fault.Bundle. Insisting on the canonical form settles duplicate keys, keys
-// in another case and everything else two JSON parsers may disagree about.
+// DecodeManifest reads an untrusted manifest. Unknown fields, a form other than the
+// canonical one and everything that Validate rejects are errors with fault.Bundle.
+// The canonical form excludes duplicate keys, keys in another case and everything
+// else that two JSON parsers may read differently.
 func DecodeManifest(b []byte) (*Manifest, error) {
 	var m Manifest
 	d := json.NewDecoder(bytes.NewReader(b))
@@ -68,7 +68,7 @@ func DecodeManifest(b []byte) (*Manifest, error) {
 	case err == nil:
 		err = m.Validate()
 	case errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF):
-		err = errors.New("manifest: cut short")
+		err = errors.New("manifest: truncated")
 	default:
 		err = fmt.Errorf("manifest: %w", err)
 	}

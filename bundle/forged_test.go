@@ -26,7 +26,7 @@ func forgedFiles(t *testing.T) (fs []forgedFile, manifest []byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	installer := programs().Installer
+	installer := executables().Installer
 	fs = []forgedFile{
 		{*tarHeader(ManifestName, int64(len(manifest))), manifest},
 		{*tarHeader(InstallerName, int64(len(installer))), installer},
@@ -37,13 +37,13 @@ func forgedFiles(t *testing.T) (fs []forgedFile, manifest []byte) {
 	return fs, manifest
 }
 
-// Where the parts of forgedFiles begin.
+// The indexes at which the parts begin in forgedFiles.
 const (
 	programsAt = 2
 	blobsAt    = 5
 )
 
-// pack makes a piece of a tar; last ends it.
+// pack returns a section of a tar; last adds the tar's end.
 func pack(t *testing.T, fs []forgedFile, last bool) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -64,7 +64,7 @@ func pack(t *testing.T, fs []forgedFile, last bool) []byte {
 	return b.Bytes()
 }
 
-// packed are the three pieces of the tar of fs, cut as they should be.
+// packed returns the three sections of the tar of fs, divided correctly.
 func packed(t *testing.T, fs []forgedFile) [][]byte {
 	t.Helper()
 	return [][]byte{pack(t, fs[:programsAt], false), pack(t, fs[programsAt:blobsAt], false), pack(t, fs[blobsAt:], true)}
@@ -78,9 +78,9 @@ func TestForgedPayloads(t *testing.T) {
 	if err := check(t, forge(manifest, honest...)); err != nil {
 		t.Fatal("the honest forgery:", err)
 	}
-	installer := programs().Installer
+	installer := executables().Installer
 
-	// with is the honest payload with one part replaced.
+	// with returns the correct payload with one part replaced.
 	with := func(n int, part []byte) [][]byte {
 		parts := slices.Clone(honest)
 		parts[n] = part
@@ -95,7 +95,7 @@ func TestForgedPayloads(t *testing.T) {
 	images := func(change func(fs []forgedFile) []forgedFile) [][]byte {
 		return with(2, compress(pack(t, change(fresh()[blobsAt:]), true)))
 	}
-	// zeros is a frame that many bytes fit into.
+	// zeros is a frame that decompresses to many zeros.
 	zeros := compress(make([]byte, 1<<26))
 	skippable := append([]byte{0x50, 0x2A, 0x4D, 0x18, 4, 0, 0, 0}, "hide"...)
 
@@ -105,9 +105,9 @@ func TestForgedPayloads(t *testing.T) {
 		want  string
 	}{
 		{"not zstd", with(0, []byte("plain text, not compressed")), `its payload's part "head"`},
-		{"programs are not zstd", with(1, []byte("plain text, not compressed")), `its payload's part "programs"`},
+		{"programs are not zstd", with(1, []byte("plain text, not compressed")), `its payload's part "binaries"`},
 		{"a byte of images", with(2, []byte{0x28}), `its payload's part "images": unexpected EOF`},
-		{"no manifest", first(func(fs []forgedFile) []forgedFile { return fs[1:] }), `entry "manifest.json": "install" stands in its place`},
+		{"no manifest", first(func(fs []forgedFile) []forgedFile { return fs[1:] }), `entry "manifest.json": the tar has "install" at its position`},
 		{"no installer", first(func(fs []forgedFile) []forgedFile { return fs[:1] }), `entry "install": the payload's part "head" ends before it`},
 		{"other installer", first(func(fs []forgedFile) []forgedFile {
 			fs[1].content = append([]byte("x"), installer[1:]...)
@@ -117,7 +117,7 @@ func TestForgedPayloads(t *testing.T) {
 			fs[1].content = fs[1].content[1:]
 			fs[1].Size--
 			return fs
-		}), `entry "install": it has 3000 bytes, and should have 3001`},
+		}), `entry "install": it has 3000 bytes, expected 3001`},
 		{"other manifest", first(func(fs []forgedFile) []forgedFile {
 			fs[0].content = bytes.Replace(manifest, []byte("v1.29.15"), []byte("v1.29.14"), 1)
 			return fs
@@ -127,18 +127,18 @@ func TestForgedPayloads(t *testing.T) {
 			fs[0].Size--
 			return fs
 		}), `entry "manifest.json": it has`},
-		{"a program in the head", first(func(fs []forgedFile) []forgedFile { return append(fs, fresh()[2]) }), `its payload's part "head" goes on behind its last entry`},
-		{"a tar's end in the head", with(0, compress(pack(t, fresh()[:programsAt], true))), `its payload's part "head" goes on behind its last entry`},
-		{"a tar's end in the programs", with(1, compress(pack(t, fresh()[programsAt:blobsAt], true))), `its payload's part "programs" goes on behind its last entry`},
+		{"a program in the head", first(func(fs []forgedFile) []forgedFile { return append(fs, fresh()[2]) }), `its payload's part "head" continues after its last entry`},
+		{"a tar's end in the head", with(0, compress(pack(t, fresh()[:programsAt], true))), `its payload's part "head" continues after its last entry`},
+		{"a tar's end in the programs", with(1, compress(pack(t, fresh()[programsAt:blobsAt], true))), `its payload's part "binaries" continues after its last entry`},
 
-		{"a program less", middle(func(fs []forgedFile) []forgedFile { return fs[:2] }), `entry "cni/bridge": the payload's part "programs" ends before it`},
-		{"a program more", middle(func(fs []forgedFile) []forgedFile { return append(fs, forgedFile{*tarHeader("bin/more", 0), nil}) }), `its payload's part "programs" goes on behind its last entry`},
-		{"a program twice", middle(func(fs []forgedFile) []forgedFile { return append(fs[:1], fs...) }), `entry "bin/kubelet": "bin/runc" stands in its place`},
-		{"a blob among programs", middle(func(fs []forgedFile) []forgedFile { return append(fs, fresh()[blobsAt]) }), `its payload's part "programs" goes on behind its last entry`},
-		{"a program among blobs", images(func(fs []forgedFile) []forgedFile { return append(fresh()[2:3], fs...) }), `"bin/runc" stands in its place`},
-		{"other order", middle(func(fs []forgedFile) []forgedFile { fs[0], fs[1] = fs[1], fs[0]; return fs }), `entry "bin/runc": "bin/kubelet" stands in its place`},
-		{"a climbing name", middle(func(fs []forgedFile) []forgedFile { fs[0].Name = "../bin/runc"; return fs }), `"../bin/runc" stands in its place`},
-		{"a folder", middle(func(fs []forgedFile) []forgedFile {
+		{"a program less", middle(func(fs []forgedFile) []forgedFile { return fs[:2] }), `entry "cni/bridge": the payload's part "binaries" ends before it`},
+		{"a program more", middle(func(fs []forgedFile) []forgedFile { return append(fs, forgedFile{*tarHeader("bin/more", 0), nil}) }), `its payload's part "binaries" continues after its last entry`},
+		{"a program twice", middle(func(fs []forgedFile) []forgedFile { return append(fs[:1], fs...) }), `entry "bin/kubelet": the tar has "bin/runc" at its position`},
+		{"a blob among programs", middle(func(fs []forgedFile) []forgedFile { return append(fs, fresh()[blobsAt]) }), `its payload's part "binaries" continues after its last entry`},
+		{"a program among blobs", images(func(fs []forgedFile) []forgedFile { return append(fresh()[2:3], fs...) }), `the tar has "bin/runc" at its position`},
+		{"other order", middle(func(fs []forgedFile) []forgedFile { fs[0], fs[1] = fs[1], fs[0]; return fs }), `entry "bin/runc": the tar has "bin/kubelet" at its position`},
+		{"a climbing name", middle(func(fs []forgedFile) []forgedFile { fs[0].Name = "../bin/runc"; return fs }), `the tar has "../bin/runc" at its position`},
+		{"a directory", middle(func(fs []forgedFile) []forgedFile {
 			fs[0] = forgedFile{tar.Header{Typeflag: tar.TypeDir, Name: "bin/", Mode: 0o755}, nil}
 			return fs
 		}), `entry "bin/runc": it is not a regular file but of tar type '5'`},
@@ -163,7 +163,7 @@ func TestForgedPayloads(t *testing.T) {
 			fs[1].content = fs[1].content[1:]
 			fs[1].Size--
 			return fs
-		}), `entry "bin/kubelet": it has 20000 bytes, and should have 20001`},
+		}), `entry "bin/kubelet": it has 20000 bytes, expected 20001`},
 		{"cut within an entry", with(1, compress(whole[1][:20_000])), `entry "bin/kubelet": unexpected EOF`},
 		{"cut within a padding", with(0, compress(whole[0][:len(whole[0])-1])), `the end of its payload's part "head": unexpected EOF`},
 
@@ -171,7 +171,7 @@ func TestForgedPayloads(t *testing.T) {
 		{"a blob more", images(func(fs []forgedFile) []forgedFile {
 			return append(fs, forgedFile{*tarHeader(BlobName(strings.Repeat("ab", 32)), 0), nil})
 		}), "entries that the manifest does not list"},
-		{"no end", with(2, compress(whole[2][:len(whole[2])-tarEnd])), "lacks the end of the tar"},
+		{"no end", with(2, compress(whole[2][:len(whole[2])-tarEnd])), "the end of the tar is missing"},
 		{"half an end", with(2, compress(whole[2][:len(whole[2])-head.TarBlock])), "its payload"},
 		{"an end cut short", with(2, compress(whole[2][:len(whole[2])-1])), "its payload"},
 
@@ -184,10 +184,10 @@ func TestForgedPayloads(t *testing.T) {
 		})
 	}
 
-	// What may go wrong with any of the three.
-	for n, name := range []string{HeadPart, ProgramsPart, ImagesPart} {
+	// Errors that are possible in each part.
+	for n, name := range []string{HeadPart, BinariesPart, ImagesPart} {
 		plain, frame := whole[n], honest[n]
-		behind := `its payload's part "` + name + `" goes on behind its last entry`
+		behind := `its payload's part "` + name + `" continues after its last entry`
 		for _, c := range []struct {
 			what string
 			part []byte
@@ -199,7 +199,7 @@ func TestForgedPayloads(t *testing.T) {
 			{"two frames", append(compress(plain[:700]), compress(plain[700:])...), errBehindFrame.Error()},
 			{"an empty frame behind", append(bytes.Clone(frame), compress(nil)...), errBehindFrame.Error()},
 			{"a skippable frame behind", append(bytes.Clone(frame), skippable...), errBehindFrame.Error()},
-			{"a skippable frame before", append(bytes.Clone(skippable), frame...), "begins with something else"},
+			{"a skippable frame before", append(bytes.Clone(skippable), frame...), "does not begin with a zstd frame"},
 			{"garbage behind", append(bytes.Clone(frame), "garbage, and more of it"...), errBehindFrame.Error()},
 			{"a little garbage", append(bytes.Clone(frame), 'x'), errBehindFrame.Error()},
 			{"zeros behind", append(bytes.Clone(frame), 0, 0, 0, 0), errBehindFrame.Error()},
@@ -214,7 +214,7 @@ func TestForgedPayloads(t *testing.T) {
 	}
 }
 
-// Sizes of parts that add up, and yet are not where the frames end.
+// Sizes of parts with the right sum, but with wrong frame boundaries.
 func TestShiftedParts(t *testing.T) {
 	fs, manifest := forgedFiles(t)
 	pieces := packed(t, fs)
@@ -239,7 +239,7 @@ func TestShiftedParts(t *testing.T) {
 			wantFault(t, check(t, forge(manifest, whole[:c.head], whole[c.head:c.head+c.programs], whole[c.head+c.programs:])), "is damaged")
 		})
 	}
-	// A manifest without programs, and a part of them that unpacks to nothing.
+	// A manifest without binaries, and a part binaries that unpacks to nothing.
 	empty := &Manifest{FormatVersion: FormatVersion, Platform: "linux/amd64", KubernetesVersion: "v1.29.15", CNI: "none"}
 	manifest, err := empty.Encode()
 	if err != nil {
@@ -250,5 +250,5 @@ func TestShiftedParts(t *testing.T) {
 	if err := check(t, forge(manifest, compress(first), nil, last)); err != nil {
 		t.Error("without programs:", err)
 	}
-	wantFault(t, check(t, forge(manifest, compress(first), compress([]byte{0}), last)), `its payload's part "programs" has`)
+	wantFault(t, check(t, forge(manifest, compress(first), compress([]byte{0}), last)), `its payload's part "binaries" has`)
 }

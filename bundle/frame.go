@@ -8,7 +8,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// frame reads the header of the frame that a part is.
+// frame reads the header of a part's zstd frame.
 func (f *File) frame(p Part) (h zstd.Header, err error) {
 	b := make([]byte, min(zstd.HeaderMaxSize, p.Size))
 	if _, err := io.ReadFull(f.payload.Section(p.Offset, p.Size), b); err != nil {
@@ -18,14 +18,14 @@ func (f *File) frame(p Part) (h zstd.Header, err error) {
 		return h, fmt.Errorf("its payload's part %q: %w", p.Name, unexpected(err))
 	}
 	if h.Skippable {
-		return h, fmt.Errorf("its payload's part %q begins with something else", p.Name)
+		return h, fmt.Errorf("its payload's part %q does not begin with a zstd frame", p.Name)
 	}
 	return h, nil
 }
 
-// A frameReader passes on one zstd frame. Decoders go on to the next frame by
-// themselves and step over skippable ones; here what follows the first is an
-// error. It needs to know nothing of a frame but how long its blocks are.
+// A frameReader reads exactly one zstd frame. A decoder would continue with the next
+// frame and skip skippable ones; here any data after the first frame is an error. It
+// only needs the sizes of the frame's blocks.
 type frameReader struct {
 	r        io.Reader
 	ahead    int64 // bytes before the next block's header, or before the frame's end
@@ -34,19 +34,19 @@ type frameReader struct {
 	checksum bool
 }
 
-// What a block begins with (RFC 8878, 3.1.1.2): in three bytes whether it is the
-// last, its type and its size.
+// A block header has three bytes (RFC 8878, 3.1.1.2): whether the block is the last,
+// its type and its size.
 const (
 	blockHeaderSize = 3
-	blockRLE        = 1 // one byte, to be repeated as often as the size says
+	blockRLE        = 1 // one byte, repeated size times
 )
 
-// newFrameReader reads from r a frame that begins with the header h.
+// newFrameReader reads a frame with the header h from r.
 func newFrameReader(r io.Reader, h zstd.Header) *frameReader {
 	return &frameReader{r: r, ahead: int64(h.HeaderSize), checksum: h.HasCheckSum}
 }
 
-var errBehindFrame = errors.New("something stands behind the zstd frame of the payload's part")
+var errBehindFrame = errors.New("the payload's part has data after its zstd frame")
 
 func (f *frameReader) Read(p []byte) (int, error) {
 	n, err := f.r.Read(p)
@@ -56,7 +56,7 @@ func (f *frameReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// follow returns how many of the bytes belong to the frame.
+// follow returns how many bytes of p belong to the frame.
 func (f *frameReader) follow(p []byte) (inside int) {
 	for inside < len(p) {
 		if f.ahead > 0 {

@@ -12,10 +12,9 @@ import (
 	"airlift/fault"
 )
 
-// Whatever the bytes: no panic, and anything but a whole bundle is a fault of
-// the bundle.
+// For any bytes: no panic, and every file but the original is an error of the bundle.
 func FuzzOpen(f *testing.F) {
-	whole, err := os.ReadFile("testdata/v4.bundle")
+	whole, err := os.ReadFile("testdata/v1.bundle")
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -34,9 +33,9 @@ func FuzzOpen(f *testing.F) {
 	})
 }
 
-// The same for a payload between sound frames.
+// The same for any payload between correct frames.
 func FuzzStream(f *testing.F) {
-	whole, err := os.ReadFile("testdata/v4.bundle")
+	whole, err := os.ReadFile("testdata/v1.bundle")
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -49,9 +48,9 @@ func FuzzStream(f *testing.F) {
 		f.Fatal(err)
 	}
 	payload := whole[tr.PayloadOffset : tr.PayloadOffset+tr.PayloadSize]
-	f.Add(payload, tr.HeadSize, tr.ProgramsSize)
-	f.Add(payload, tr.HeadSize-1, tr.ProgramsSize+1)
-	f.Add(payload, tr.HeadSize+tr.ProgramsSize, uint64(0))
+	f.Add(payload, tr.HeadSize, tr.BinariesSize)
+	f.Add(payload, tr.HeadSize-1, tr.BinariesSize+1)
+	f.Add(payload, tr.HeadSize+tr.BinariesSize, uint64(0))
 	f.Add([]byte{}, uint64(0), uint64(0))
 	f.Fuzz(func(t *testing.T, payload []byte, first, programs uint64) {
 		forged := forge(manifest, payload, nil, nil)
@@ -60,7 +59,7 @@ func FuzzStream(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		tr.HeadSize, tr.ProgramsSize = first, programs
+		tr.HeadSize, tr.BinariesSize = first, programs
 		path := filepath.Join(t.TempDir(), "install")
 		if err := os.WriteFile(path, append(forged[:at], tr.Encode()...), 0o755); err != nil {
 			t.Fatal(err)
@@ -76,7 +75,7 @@ func FuzzStream(f *testing.F) {
 			err = readAll(s)
 			s.Close()
 		}
-		// The launcher sees the beginning of the same bytes.
+		// The launcher reads the beginning of the same bytes.
 		if first := head.CopyInstaller(io.Discard, file.payload, path, file.trailer); err == nil && first != nil {
 			err = fmt.Errorf("a payload that reads well has no installer: %v", first)
 		} else if first != nil && fault.ExitCode(first) != fault.Bundle {
@@ -88,7 +87,7 @@ func FuzzStream(f *testing.F) {
 	})
 }
 
-// A manifest that decodes has one form, and validates.
+// A manifest that can be decoded is valid and has the canonical form.
 func FuzzManifest(f *testing.F) {
 	good, err := newSample().manifest.Encode()
 	if err != nil {

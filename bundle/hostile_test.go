@@ -20,7 +20,7 @@ import (
 	"airlift/fault"
 )
 
-var update = flag.Bool("update", false, "rewrite testdata/v4.bundle")
+var update = flag.Bool("update", false, "rewrite testdata/v1.bundle")
 
 func TestEveryTruncationIsNamed(t *testing.T) {
 	path := newSample().write(t)
@@ -38,12 +38,12 @@ func TestEveryTruncationIsNamed(t *testing.T) {
 		{1, "not a bundle"},
 		{63, "not a bundle"}, // within the ELF header
 		{119, "not a bundle"},
-		{120, "it has 120 bytes, and its program alone has 200"},
-		{stubEnd - 1, "its program alone has 200"},
-		{stubEnd, "a program without a payload"},
-		{stubEnd + 1, "incomplete copy: it ends 1 bytes behind its program"},
-		{payload - 1, "it ends 63 bytes behind its program"},
-		{payload, fmt.Sprintf("it has %d of %d bytes, %d are missing", payload, end, end-payload)},
+		{120, "it has 120 bytes, but its launcher alone has 200"},
+		{stubEnd - 1, "its launcher alone has 200"},
+		{stubEnd, "an executable without a payload"},
+		{stubEnd + 1, "incomplete copy: it ends 1 bytes after its launcher"},
+		{payload - 1, "it ends 63 bytes after its launcher"},
+		{payload, fmt.Sprintf("it has %d of %d bytes; %d are missing", payload, end, end-payload)},
 		{payload + 1, fmt.Sprintf("%d are missing", end-payload-1)},
 		{end / 2, fmt.Sprintf("%d are missing", end-end/2)},
 		{trailerAt - 1, fmt.Sprintf("%d are missing", head.TrailerSize+1)},
@@ -54,17 +54,17 @@ func TestEveryTruncationIsNamed(t *testing.T) {
 	} {
 		wantFault(t, check(t, whole[:c.size]), c.want)
 	}
-	// And nothing in between slips through.
+	// Every other truncated length is also an error.
 	for size := 0; size < end; size += 97 {
 		if err := check(t, whole[:size]); fault.ExitCode(err) != fault.Bundle {
 			t.Errorf("%d of %d bytes: %v", size, end, err)
 		}
 	}
 	for _, more := range []int{1, 512, head.TrailerSize, 4096} {
-		wantFault(t, check(t, append(bytes.Clone(whole), make([]byte, more)...)), "something was appended")
+		wantFault(t, check(t, append(bytes.Clone(whole), make([]byte, more)...)), "data was appended")
 	}
-	// A hole: the middle is missing, both ends are there.
-	wantFault(t, check(t, append(bytes.Clone(whole[:payload+100]), whole[payload+200:]...)), "its trailer says")
+	// The middle is missing, both ends are complete.
+	wantFault(t, check(t, append(bytes.Clone(whole[:payload+100]), whole[payload+200:]...)), "but its trailer expects")
 }
 
 func TestEveryFlippedBitIsFound(t *testing.T) {
@@ -102,12 +102,12 @@ func TestEveryFlippedBitIsFound(t *testing.T) {
 			}
 		}
 	}
-	region("launcher", 0, payload-head.HeaderSize, 1, "its launcher, the first 200 bytes,")
-	region("header", payload-head.HeaderSize, payload, 1, "its header, 64 bytes at offset 200,")
-	region("trailer", trailerAt, len(whole)-head.FootSize, 1, "the trailer, do not match their checksum")
-	// In the foot the version and the magic can no longer be told.
-	region("foot", len(whole)-head.FootSize, len(whole), 1, "the trailer, do not match", "format version", "are not a trailer")
-	region("digests", digests, trailerAt, 8, "the digests of its payload, 40 bytes at offset")
+	region("launcher", 0, payload-head.HeaderSize, 1, "the launcher (first 200 bytes)")
+	region("header", payload-head.HeaderSize, payload, 1, "its header (64 bytes at offset 200)")
+	region("trailer", trailerAt, len(whole)-head.FootSize, 1, "its trailer (last 232 bytes) does not match its checksum")
+	// Damage in the foot also affects the version and the magic.
+	region("foot", len(whole)-head.FootSize, len(whole), 1, "its trailer (last 232 bytes) does not match", "format version", "are not a trailer")
+	region("digests", digests, trailerAt, 8, "the digests of its payload (40 bytes at offset")
 	region("payload", payload, digests, 1, "of the file do not match their sha256")
 }
 
@@ -115,7 +115,7 @@ func TestFlippedBitNamesTheEntry(t *testing.T) {
 	s := large()
 	for name, content := range s.content {
 		if len(content) < 2*head.PieceSize {
-			continue // in a piece together with others
+			continue // smaller than its pieces
 		}
 		path := s.write(t)
 		flipContent(t, path, content)
@@ -137,56 +137,42 @@ func TestFlippedBitNamesTheEntry(t *testing.T) {
 	}
 }
 
-func TestNewerFormatIsNamed(t *testing.T) {
-	path := newSample().write(t)
-	whole, err := os.ReadFile(path)
+func TestOtherFormatVersionsAreRefused(t *testing.T) {
+	original, err := os.ReadFile(newSample().write(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	foot := whole[len(whole)-head.FootSize:]
-	foot[4] = 7
-	err = check(t, whole)
-	wantFault(t, err, "has format version 7; this program reads version 4")
-	if !strings.Contains(fault.Hint(err), "release") {
-		t.Errorf("hint is %q", fault.Hint(err))
-	}
-	// Cut short, the header still tells.
-	h := bytes.Clone(whole[200 : 200+head.HeaderSize])
-	h[16] = 7
-	sum := sha256.Sum256(h[:32])
-	copy(h[32:], sum[:])
-	copy(whole[200:], h)
-	wantFault(t, check(t, whole[:len(whole)-1]), "has format version 7")
-}
-
-// In testdata are whole files of the versions before.
-func TestOlderFormatIsNamed(t *testing.T) {
-	for version := 1; version < FormatVersion; version++ {
-		whole, err := os.ReadFile(fmt.Sprintf("testdata/v%d.bundle", version))
-		if err != nil {
-			t.Fatal(err)
+	for _, version := range []byte{0, 2, 4, 7} {
+		want := fmt.Sprintf("has format version %d; this release reads version %d", version, FormatVersion)
+		whole := bytes.Clone(original)
+		foot := whole[len(whole)-head.FootSize:]
+		foot[4] = version
+		err := check(t, whole)
+		wantFault(t, err, want)
+		if !strings.Contains(fault.Hint(err), "build the file again") {
+			t.Errorf("version %d: the hint is %q", version, fault.Hint(err))
 		}
-		for _, b := range [][]byte{whole, whole[:len(whole)-1]} {
-			err := check(t, b)
-			wantFault(t, err, fmt.Sprintf("has format version %d; this program reads version 4", version))
-			if !strings.Contains(fault.Hint(err), "build it again") {
-				t.Errorf("hint is %q", fault.Hint(err))
-			}
-		}
+		// A truncated copy has only the header.
+		h := bytes.Clone(whole[200 : 200+head.HeaderSize])
+		h[16] = version
+		sum := sha256.Sum256(h[:32])
+		copy(h[32:], sum[:])
+		copy(whole[200:], h)
+		wantFault(t, check(t, whole[:len(whole)-1]), want)
 	}
 }
 
 func TestOtherFilesAreNotBundles(t *testing.T) {
 	wantFault(t, check(t, []byte("hello\n")), "is not a bundle")
 	wantFault(t, check(t, make([]byte, 5000)), "is not a bundle")
-	wantFault(t, check(t, append(stub(), make([]byte, 5000)...)), "something behind the program")
-	wantFault(t, check(t, append(stub(), 1)), "something behind the program")
+	wantFault(t, check(t, append(stub(), make([]byte, 5000)...)), "the data after the executable is not a payload")
+	wantFault(t, check(t, append(stub(), 1)), "the data after the executable is not a payload")
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, err = Open(self)
-	wantFault(t, err, "is a program without a payload")
+	wantFault(t, err, "is an executable without a payload")
 	_, err = Open(t.TempDir())
 	wantFault(t, err, "is not a regular file")
 	_, err = Open(filepath.Join(t.TempDir(), "absent"))
@@ -196,8 +182,8 @@ func TestOtherFilesAreNotBundles(t *testing.T) {
 	}
 }
 
-// forge makes a file with sound header and trailer around whatever parts and
-// manifest.
+// forge returns a file with the given parts and manifest, and with a correct header and
+// trailer.
 func forge(manifest []byte, parts ...[]byte) []byte {
 	payload := bytes.Join(parts, nil)
 	var d head.Digester
@@ -207,13 +193,13 @@ func forge(manifest []byte, parts ...[]byte) []byte {
 		PayloadOffset:   uint64(len(stub())) + head.HeaderSize,
 		PayloadSize:     uint64(len(payload)),
 		HeadSize:        uint64(len(parts[0])),
-		ProgramsSize:    uint64(len(parts[1])),
+		BinariesSize:    uint64(len(parts[1])),
 		ManifestSize:    uint64(len(manifest)),
-		InstallerSize:   uint64(len(programs().Installer)),
+		InstallerSize:   uint64(len(executables().Installer)),
 		LauncherSHA256:  sha256.Sum256(stub()),
 		DigestsSHA256:   sum,
 		ManifestSHA256:  sha256.Sum256(manifest),
-		InstallerSHA256: sha256.Sum256(programs().Installer),
+		InstallerSHA256: sha256.Sum256(executables().Installer),
 	}
 	b := append(stub(), head.Header{FileSize: t.FileSize()}.Encode()...)
 	b = append(append(b, payload...), digests...)
@@ -227,7 +213,7 @@ func compress(b []byte, options ...zstd.EOption) []byte {
 		panic(err)
 	}
 	w.Write(b[:len(b)/2])
-	w.Flush() // or a small input's window would shrink to its size
+	w.Flush() // otherwise the window of a small input would shrink to its size
 	w.Write(b[len(b)/2:])
 	w.Close()
 	return out.Bytes()
@@ -242,17 +228,17 @@ func TestForgedTrailers(t *testing.T) {
 		change func(*head.Trailer)
 		want   string
 	}{
-		"offset 0":           {func(t *head.Trailer) { t.PayloadOffset = 0 }, "its trailer says 0"},
-		"offset beyond":      {func(t *head.Trailer) { t.PayloadOffset += 1000 }, "its trailer says"},
-		"offset overflows":   {func(t *head.Trailer) { t.PayloadOffset = 1<<64 - 1 }, "its trailer says 0"},
-		"size overflows":     {func(t *head.Trailer) { t.PayloadSize = 1<<64 - 1 }, "its trailer says 0"},
+		"offset 0":           {func(t *head.Trailer) { t.PayloadOffset = 0 }, "but its trailer expects 0"},
+		"offset beyond":      {func(t *head.Trailer) { t.PayloadOffset += 1000 }, "but its trailer expects"},
+		"offset overflows":   {func(t *head.Trailer) { t.PayloadOffset = 1<<64 - 1 }, "but its trailer expects 0"},
+		"size overflows":     {func(t *head.Trailer) { t.PayloadSize = 1<<64 - 1 }, "but its trailer expects 0"},
 		"offset in launcher": {func(t *head.Trailer) { t.PayloadOffset -= 10; t.PayloadSize += 10 }, "its header"},
 		"no head":            {func(t *head.Trailer) { t.HeadSize = 0 }, "have 0 and"},
-		"no images":          {func(t *head.Trailer) { t.ProgramsSize = t.PayloadSize - t.HeadSize }, "the first two parts of the payload have"},
+		"no images":          {func(t *head.Trailer) { t.BinariesSize = t.PayloadSize - t.HeadSize }, "the first two parts of the payload have"},
 		"large head":         {func(t *head.Trailer) { t.HeadSize = t.PayloadSize }, "the first two parts of the payload have"},
 		"head overflows":     {func(t *head.Trailer) { t.HeadSize = 1<<64 - 1 }, "the first two parts of the payload have"},
-		"programs overflow":  {func(t *head.Trailer) { t.ProgramsSize = 1<<64 - 1 }, "the first two parts of the payload have"},
-		"sum overflows":      {func(t *head.Trailer) { t.HeadSize = 2; t.ProgramsSize = 1<<64 - 1 }, "the first two parts of the payload have"},
+		"programs overflow":  {func(t *head.Trailer) { t.BinariesSize = 1<<64 - 1 }, "the first two parts of the payload have"},
+		"sum overflows":      {func(t *head.Trailer) { t.HeadSize = 2; t.BinariesSize = 1<<64 - 1 }, "the first two parts of the payload have"},
 		"huge installer":     {func(t *head.Trailer) { t.InstallerSize = 1 << 41 }, "its installer has 2199023255552 bytes"},
 		"huge manifest":      {func(t *head.Trailer) { t.ManifestSize = 1 << 40 }, "its manifest has 1099511627776 bytes"},
 	} {
@@ -267,15 +253,14 @@ func TestForgedTrailers(t *testing.T) {
 	}
 }
 
-// withManifest is a sound file around a manifest as it stands, empty of
-// entries.
+// withManifest returns a correct file with this manifest and without entries.
 func withManifest(manifest []byte) []byte {
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
 	w.WriteHeader(tarHeader(ManifestName, int64(len(manifest))))
 	w.Write(manifest)
-	w.WriteHeader(tarHeader(InstallerName, int64(len(programs().Installer))))
-	w.Write(programs().Installer)
+	w.WriteHeader(tarHeader(InstallerName, int64(len(executables().Installer))))
+	w.Write(executables().Installer)
 	w.Flush()
 	return forge(manifest, compress(b.Bytes()), nil, compress(make([]byte, tarEnd)))
 }
@@ -287,7 +272,7 @@ func TestForgedManifests(t *testing.T) {
 		want   string
 	}{
 		"version 0":            {func(m *Manifest) { m.FormatVersion = 0 }, "formatVersion is 0"},
-		"version 1":            {func(m *Manifest) { m.FormatVersion = 1 }, "formatVersion is 1"},
+		"version 2":            {func(m *Manifest) { m.FormatVersion = 2 }, "formatVersion is 2"},
 		"no platform":          {func(m *Manifest) { m.Platform = "" }, `platform ""`},
 		"other system":         {func(m *Manifest) { m.Platform = "windows/amd64" }, `platform "windows/amd64"`},
 		"loose version":        {func(m *Manifest) { m.KubernetesVersion = "v1.29" }, `kubernetesVersion "v1.29"`},
@@ -301,7 +286,7 @@ func TestForgedManifests(t *testing.T) {
 		"option":            {func(m *Manifest) { m.Entries[0].Name = "bin/-rf" }, "not a plain file name"},
 		"deeper":            {func(m *Manifest) { m.Entries[0].Name = "bin/a/runc" }, "is not directly in"},
 		"no name":           {func(m *Manifest) { m.Entries[0].Name = "" }, "is not directly in"},
-		"folder":            {func(m *Manifest) { m.Entries[0].Name = "bin/" }, "not a plain file name"},
+		"directory":         {func(m *Manifest) { m.Entries[0].Name = "bin/" }, "not a plain file name"},
 		"backslash":         {func(m *Manifest) { m.Entries[0].Name = `bin/a\b` }, "not a plain file name"},
 		"NUL":               {func(m *Manifest) { m.Entries[0].Name = "bin/a\x00b" }, "not a plain file name"},
 		"long name":         {func(m *Manifest) { m.Entries[0].Name = "bin/" + strings.Repeat("a", 252) }, "not a plain file name"},
@@ -355,8 +340,7 @@ func TestForgedManifests(t *testing.T) {
 	}
 }
 
-// What means the same to one JSON parser and something else to another is no
-// manifest.
+// JSON that parsers may read differently is not accepted as a manifest.
 func TestManifestHasOneForm(t *testing.T) {
 	good, err := newSample().manifest.Encode()
 	if err != nil {
@@ -375,8 +359,8 @@ func TestManifestHasOneForm(t *testing.T) {
 		json []byte
 		want string
 	}{
-		"empty":            {nil, "cut short"},
-		"cut short":        {good[:len(good)/2], "cut short"},
+		"empty":            {nil, "truncated"},
+		"cut short":        {good[:len(good)/2], "truncated"},
 		"not JSON":         {[]byte("hello"), "invalid character"},
 		"null":             {[]byte("null\n"), "formatVersion is 0"},
 		"a list":           {[]byte("[]\n"), "cannot unmarshal"},
@@ -407,7 +391,7 @@ func TestManifestHasOneForm(t *testing.T) {
 	wantFault(t, err, "canonical")
 }
 
-// Digests that hold say nothing about whether images fit together.
+// Matching digests do not mean that the documents of an image match.
 func TestInconsistentImages(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(m *Manifest)
@@ -427,14 +411,14 @@ func TestInconsistentImages(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newSample()
 			c.change(s.manifest)
-			// Keep what the change orphaned claimed, by a third image.
+			// A third image uses the entries that the change leaves unused.
 			o := newSample().manifest
 			for n, i := range o.Images {
 				i.Name, i.Reference = fmt.Sprint("keep", n), fmt.Sprint("keep:", n)
 				s.manifest.Images = append(s.manifest.Images, i)
 			}
 			path := filepath.Join(t.TempDir(), "install")
-			_, err := WriteFile(t.Context(), path, programs(), s.manifest, Options{}, s.open, nil)
+			_, err := WriteFile(t.Context(), path, executables(), s.manifest, Options{}, s.open, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -444,7 +428,7 @@ func TestInconsistentImages(t *testing.T) {
 }
 
 func TestELFEnd(t *testing.T) {
-	self, err := os.Executable() // linked by Go: a table of sections at the front
+	self, err := os.Executable() // linked by Go: the table of sections is at the front
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,19 +8,19 @@ import (
 	"airlift/fault"
 )
 
-// A Level says how hard to compress. The zero value is what users want.
+// A Level is a compression level. The zero value is the default.
 type Level int
 
 const (
-	Default Level = iota // as small as the encoder of our own gets it
-	Fastest              // quick and larger, for tests and trials
-	Best                 // smaller still and slow, by the zstd program, and slower to import
+	Default Level = iota // the built-in encoder
+	Fastest              // faster and larger, for tests
+	Best                 // the zstd command: smaller, slower to build and to import
 )
 
-// Levels are the levels by their names, from the quickest to the smallest.
+// Levels lists the names of the levels, the fastest first.
 func Levels() []string { return []string{"fastest", "default", "best"} }
 
-// ParseLevel returns the level of a name.
+// ParseLevel returns the level with this name.
 func ParseLevel(name string) (Level, error) {
 	switch name {
 	case "fastest":
@@ -33,13 +33,13 @@ func ParseLevel(name string) (Level, error) {
 	return 0, fault.New(fault.Usage, "choose one of "+strings.Join(Levels(), ", "), "unknown compression %q", name)
 }
 
-// Check says whether this machine can compress so.
+// Check reports whether this machine can use the level.
 func (l Level) Check() error {
 	if l != Best {
 		return nil
 	}
 	_, err := exec.LookPath(zstdProgram)
-	return fault.Wrap(err, fault.Failure, "install zstd, which the best compression needs, or choose the default")
+	return fault.Wrap(err, fault.Failure, "install zstd, or use --compression default")
 }
 
 // String describes how the level compresses.
@@ -48,7 +48,7 @@ func (l Level) String() string {
 	case Fastest:
 		return "fastest"
 	case Best:
-		return fmt.Sprintf("best, by '%s'", strings.Join(append([]string{zstdProgram}, bestArguments(maxWindow)...), " "))
+		return fmt.Sprintf("best, with '%s'", strings.Join(append([]string{zstdProgram}, bestArguments(maxWindow)...), " "))
 	}
 	return "default"
 }

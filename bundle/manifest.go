@@ -6,29 +6,29 @@ import (
 	"airlift/bundle/head"
 )
 
-// FormatVersion is the version of FORMAT.md that this package writes, and the
-// only one it reads.
+// FormatVersion is the version of FORMAT.md that this package writes, and the only one
+// that it reads.
 const FormatVersion = head.FormatVersion
 
-// Manifest describes everything in a bundle. It is the payload's first entry
-// and is stored as canonical JSON: fixed field order, sorted lists, no clocks.
-// The same inputs give the same bytes.
+// Manifest describes everything in a bundle. It is the payload's first entry, encoded
+// as canonical JSON: fixed field order, sorted lists, no timestamps. The same inputs
+// give the same bytes.
 type Manifest struct {
-	// FormatVersion is the version of FORMAT.md the file follows.
+	// FormatVersion is the version of FORMAT.md that the file follows.
 	FormatVersion int `json:"formatVersion"`
-	// Platform is what the payload runs on, in OCI's words: "linux/amd64".
+	// Platform is the platform of the hosts, as in OCI: "linux/amd64".
 	Platform string `json:"platform"`
 	// KubernetesVersion is a full version with its v: "v1.29.15".
 	KubernetesVersion string `json:"kubernetesVersion"`
-	// CNI is the pod network the bundle brings: "flannel" or "none".
+	// CNI is the pod network in the bundle: "flannel" or "none".
 	CNI string `json:"cni"`
-	// Components are the things with a version of their own, sorted by name.
+	// Components are sorted by name.
 	Components []Component `json:"components"`
 	// Images are in boot order.
 	Images []Image `json:"images"`
-	// Entries are the payload's entries in the tar's order, without the
-	// manifest itself and the installer, which stand before them: all programs,
-	// then all blobs, each in boot order; or, to be smaller, in turns.
+	// Entries are the payload's entries in the tar's order, without the manifest and
+	// the installer, which precede them. Binaries and then blobs are in boot order; at
+	// the level Best they alternate.
 	Entries []Entry `json:"entries"`
 }
 
@@ -37,31 +37,31 @@ type Entry struct {
 	// Name is the path in the tar: "bin/kubelet", "cni/bridge",
 	// "blobs/sha256/<hex>".
 	Name string `json:"name"`
-	// Size is in bytes, unpacked.
+	// Size is the uncompressed size in bytes.
 	Size int64 `json:"size"`
 	// SHA256 of the content, lower-case hex without prefix.
 	SHA256 string `json:"sha256"`
 }
 
-// Folders of the payload.
+// Directories of the payload.
 const (
-	BinDir  = "bin/"          // programs for the host's PATH
+	BinDir  = "bin/"          // binaries for the host's PATH
 	CNIDir  = "cni/"          // CNI plugins
 	BlobDir = "blobs/sha256/" // image indexes, manifests, configs and uncompressed layers
 )
 
-// A Component is something the bundle carries under a version of its own:
-// "kubelet", "containerd", "cni-plugins".
+// A Component is upstream software with its own version: "kubelet", "containerd",
+// "cni-plugins".
 type Component struct {
 	Name    string `json:"name"`
 	Version string `json:"version"`
-	// URL is where upstream publishes a file of this name and version. The file
-	// may have come through a mirror, which is not named here.
+	// URL is where upstream publishes this file. The download may have come from a
+	// mirror, which is not named here.
 	URL string `json:"url"`
-	// Checksum is "sha256:<hex>" of the file that was downloaded for URL (for an
-	// archive: of the archive). The provenance file names who vouched for it.
+	// Checksum is "sha256:<hex>" of the downloaded file (for an archive, of the
+	// archive). The provenance file names the source of the checksum.
 	Checksum string `json:"checksum"`
-	// Entries are the names of the entries that came from it.
+	// Entries are the names of the component's entries.
 	Entries []string `json:"entries"`
 }
 
@@ -70,18 +70,18 @@ type Image struct {
 	// Name is the component's name: "kube-apiserver", "pause", "etcd",
 	// "coredns", "kube-proxy", "flannel"; for a user's image its reference.
 	Name string `json:"name"`
-	// Reference is the full name a pod asks for:
+	// Reference is the full name that pods use:
 	// "registry.k8s.io/kube-apiserver:v1.29.15".
 	Reference string `json:"reference"`
-	// Target is the descriptor the reference resolved to: an index where
-	// upstream has one, else a manifest.
+	// Target is the descriptor that the reference resolved to: an index, or a manifest
+	// if upstream has no index.
 	Target Descriptor `json:"target"`
-	// Manifest is the platform's image manifest; equal to Target where
-	// upstream has no index.
+	// Manifest is the platform's image manifest. It equals Target if upstream has no
+	// index.
 	Manifest Descriptor `json:"manifest"`
 	// Config is the image's config blob.
 	Config Descriptor `json:"config"`
-	// Layers are the uncompressed layers from the bottom up, each stored at
+	// Layers are the uncompressed layers, the lowest first. Each is stored at
 	// "blobs/sha256/<hex of DiffID>".
 	Layers []Layer `json:"layers"`
 }
@@ -99,7 +99,7 @@ type Layer struct {
 	Size   int64  `json:"size"`   // of the uncompressed tar, in bytes
 }
 
-// BlobName returns the name of the entry that holds the blob of a digest
+// BlobName returns the name of the entry for the blob with this digest,
 // "sha256:<hex>".
 func BlobName(digest string) string {
 	return BlobDir + strings.TrimPrefix(digest, "sha256:")

@@ -12,11 +12,11 @@ import (
 	"airlift/fault"
 )
 
-// ErrNoPayload is in the error about a program that no bundle was made of.
+// ErrNoPayload is wrapped by the error about an executable without a payload.
 var ErrNoPayload = head.ErrNoPayload
 
-// A File is an open bundle. Its methods may be called from several goroutines
-// at once, and any number of Streams may be read at once.
+// A File is an open bundle. Several goroutines may call its methods and read Streams at
+// the same time.
 type File struct {
 	path    string
 	file    *os.File
@@ -28,9 +28,9 @@ type File struct {
 	err      error
 }
 
-// Open opens a bundle. It reads the frames around the payload and nothing
-// else, so it takes no time, and yet it tells a copy that was cut short or
-// padded from a whole one. Errors about what the file is carry fault.Bundle.
+// Open opens a bundle. It only reads the frames around the payload, so it is fast. It
+// still distinguishes a truncated or padded copy from a complete file. Errors about the
+// contents of the file carry fault.Bundle.
 func Open(path string) (*File, error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -39,8 +39,8 @@ func Open(path string) (*File, error) {
 	return OpenFile(file, path)
 }
 
-// OpenFile is Open for a file that is open already; errors call it path. The
-// file is the bundle's from now on, and is closed if there is an error.
+// OpenFile is Open for a file that is already open; path is used in errors. The File owns
+// file, which is closed if there is an error.
 func OpenFile(file *os.File, path string) (*File, error) {
 	t, err := head.Read(file, path)
 	if err != nil {
@@ -55,16 +55,16 @@ func OpenFile(file *os.File, path string) (*File, error) {
 	return &File{path: path, file: file, trailer: t, payload: p}, nil
 }
 
-// Close closes the file. Streams that are still open will fail.
+// Close closes the file. Open Streams then fail.
 func (f *File) Close() error { return f.file.Close() }
 
-// Path is the path the file was opened by.
+// Path is the path that the file was opened with.
 func (f *File) Path() string { return f.path }
 
 // Size is the size of the whole file in bytes.
 func (f *File) Size() int64 { return int64(f.trailer.FileSize()) }
 
-// PayloadOffset is where the payload begins, in bytes from the file's first.
+// PayloadOffset is the offset of the payload in the file, in bytes.
 func (f *File) PayloadOffset() int64 { return int64(f.trailer.PayloadOffset) }
 
 // PayloadSize is the compressed payload's size in bytes.
@@ -73,12 +73,12 @@ func (f *File) PayloadSize() int64 { return int64(f.trailer.PayloadSize) }
 // ManifestSize is the manifest's size in bytes.
 func (f *File) ManifestSize() int64 { return int64(f.trailer.ManifestSize) }
 
-// DigestsSHA256 is of the digests of the compressed payload, lower-case hex.
+// DigestsSHA256 is the sha256 of the payload's digests, in lower-case hex.
 func (f *File) DigestsSHA256() string { return hexOf(f.trailer.DigestsSHA256) }
 
-// Manifest reads the manifest, compares it with the sha256 in the trailer and
-// checks it (see DecodeManifest). It is read once; callers share the result
-// and must not change it.
+// Manifest reads the manifest, compares it with its sha256 in the trailer and checks it
+// (see DecodeManifest). It is read once; callers share the result and must not change
+// it.
 func (f *File) Manifest() (*Manifest, error) {
 	f.once.Do(func() { f.manifest, f.err = f.readManifest() })
 	return f.manifest, f.err
@@ -107,8 +107,8 @@ func (f *File) readManifest() (*Manifest, error) {
 	return m, f.checkParts(m)
 }
 
-// Installer is the payload's entry that is the program for the host. It stands
-// before the manifest's entries and is in none of them.
+// Installer is the payload's entry with the installer. It precedes the manifest's
+// entries and is not one of them.
 func (f *File) Installer() Entry { return installerEntry(f.trailer) }
 
 func manifestEntry(t head.Trailer) Entry {

@@ -6,35 +6,35 @@ import (
 	"strings"
 )
 
-// The payload's parts, in their order. Each is a zstd frame of its own, so that
-// it can be read without the others.
+// The payload's parts, in order. Each is a separate zstd frame that can be read without
+// the others.
 const (
 	HeadPart     = "head"     // manifest and installer
-	ProgramsPart = "programs" // what is in BinDir and CNIDir, if that stands before all else
-	ImagesPart   = "images"   // the rest: what is in BlobDir, and the tar's end
+	BinariesPart = "binaries" // BinDir and CNIDir, if all of their entries precede the blobs
+	ImagesPart   = "images"   // the other entries, and the end of the tar
 )
 
-// A Part is a piece of the payload. One that holds nothing has the size 0.
+// A Part is a section of the payload. An empty one has the size 0.
 type Part struct {
 	Name   string
-	Offset int64 // in bytes from the file's first
+	Offset int64 // in the file, in bytes
 	Size   int64 // in bytes, compressed
 }
 
-// Entries are those of m that stand in the part.
+// Entries returns the entries of m that are in the part.
 func (p Part) Entries(m *Manifest) []Entry {
 	for name, entries := range partsOf(m.Entries) {
 		if name == p.Name {
 			return entries
 		}
 	}
-	return nil // the head's are in no manifest
+	return nil // the head's entries are not in the manifest
 }
 
-// Parts are the payload's parts that hold something, in their order.
+// Parts returns the payload's parts that are not empty, in order.
 func (f *File) Parts() []Part {
 	var parts []Part
-	for _, name := range []string{HeadPart, ProgramsPart, ImagesPart} {
+	for _, name := range []string{HeadPart, BinariesPart, ImagesPart} {
 		if p := f.part(name); p.Size > 0 {
 			parts = append(parts, p)
 		}
@@ -42,30 +42,29 @@ func (f *File) Parts() []Part {
 	return parts
 }
 
-// part returns the part called name. That the sizes fit was checked when the
-// file was opened.
+// part returns the part called name. Opening the file has checked the sizes.
 func (f *File) part(name string) Part {
-	head, programs := int64(f.trailer.HeadSize), int64(f.trailer.ProgramsSize)
+	head, binaries := int64(f.trailer.HeadSize), int64(f.trailer.BinariesSize)
 	switch name {
 	case HeadPart:
 		return Part{name, f.PayloadOffset(), head}
-	case ProgramsPart:
-		return Part{name, f.PayloadOffset() + head, programs}
+	case BinariesPart:
+		return Part{name, f.PayloadOffset() + head, binaries}
 	}
-	return Part{name, f.PayloadOffset() + head + programs, f.PayloadSize() - head - programs}
+	return Part{name, f.PayloadOffset() + head + binaries, f.PayloadSize() - head - binaries}
 }
 
 // checkParts compares the trailer with m.
 func (f *File) checkParts(m *Manifest) error {
-	programs := f.part(ProgramsPart)
-	if n := len(programs.Entries(m)); (n > 0) != (programs.Size > 0) {
-		return f.damaged("its payload's part %q has %d bytes, and by its manifest %d entries", programs.Name, programs.Size, n)
+	binaries := f.part(BinariesPart)
+	if n := len(binaries.Entries(m)); (n > 0) != (binaries.Size > 0) {
+		return f.damaged("its payload's part %q has %d bytes, but its manifest lists %d entries for it", binaries.Name, binaries.Size, n)
 	}
 	return nil
 }
 
-// Window is how far back a match may reach in the part, in bytes: about what a
-// decoder needs in memory.
+// Window is the window of the part's zstd frame in bytes: about the memory that a decoder
+// needs.
 func (f *File) Window(p Part) (int64, error) {
 	h, err := f.frame(p)
 	if err != nil {
@@ -77,8 +76,8 @@ func (f *File) Window(p Part) (int64, error) {
 	return int64(h.WindowSize), nil
 }
 
-// partsOf gives a valid manifest's entries, part by part. Where programs and blobs
-// stand in turns there is no cut between them.
+// partsOf returns the entries of a valid manifest by part. If binaries and blobs
+// alternate, all entries are in one part.
 func partsOf(entries []Entry) iter.Seq2[string, []Entry] {
 	n := slices.IndexFunc(entries, isBlob)
 	if n < 0 {
@@ -88,7 +87,7 @@ func partsOf(entries []Entry) iter.Seq2[string, []Entry] {
 		n = 0
 	}
 	return func(yield func(string, []Entry) bool) {
-		_ = yield(ProgramsPart, entries[:n]) && yield(ImagesPart, entries[n:])
+		_ = yield(BinariesPart, entries[:n]) && yield(ImagesPart, entries[n:])
 	}
 }
 

@@ -21,14 +21,14 @@ import (
 	"airlift/bundle/space"
 )
 
-// Progress is told of every n bytes of an entry that have passed. It is called
-// from one goroutine at a time, and nil is allowed.
+// Progress is called with each n bytes of an entry that were processed, by one goroutine
+// at a time. It may be nil.
 type Progress func(e Entry, n int64)
 
 // A payloadWriter writes the payload, part by part, as a compressed tar.
 type payloadWriter struct {
 	out     io.Writer
-	dir     string // for what waits for its turn
+	dir     string // for the temporary file with the images
 	options Options
 	open    func(Entry) (io.ReadCloser, error)
 
@@ -36,8 +36,8 @@ type payloadWriter struct {
 	progress Progress
 }
 
-// write writes all parts, and their sizes to t. The images, most of the bytes, are
-// compressed beside the others, into a file without a name.
+// write writes all parts, and their sizes to t. The images, which are most of the bytes,
+// are compressed in parallel with the other parts, to an unlinked file.
 func (w *payloadWriter) write(ctx context.Context, t *head.Trailer, entries []Entry) error {
 	images, err := os.CreateTemp(w.dir, ".images.*.partial")
 	if err != nil {
@@ -52,28 +52,28 @@ func (w *payloadWriter) write(ctx context.Context, t *head.Trailer, entries []En
 	out := io.MultiWriter(w.out, &size)
 
 	g, gctx := errgroup.WithContext(ctx)
-	g.SetLimit(runtime.GOMAXPROCS(0)) // on one core it would only take twice the memory
+	g.SetLimit(runtime.GOMAXPROCS(0)) // on one core, parallel work only needs twice the memory
 	g.Go(func() error { return w.part(gctx, images, ImagesPart, parts[ImagesPart]) })
 	g.Go(func() error {
 		if err := w.part(gctx, out, HeadPart, []Entry{manifestEntry(*t), installerEntry(*t)}); err != nil {
 			return err
 		}
 		t.HeadSize = uint64(size)
-		if len(parts[ProgramsPart]) == 0 {
+		if len(parts[BinariesPart]) == 0 {
 			return nil
 		}
-		err := w.part(gctx, out, ProgramsPart, parts[ProgramsPart])
-		t.ProgramsSize = uint64(size) - t.HeadSize
+		err := w.part(gctx, out, BinariesPart, parts[BinariesPart])
+		t.BinariesSize = uint64(size) - t.HeadSize
 		return err
 	})
 	if err := g.Wait(); err != nil {
-		return cmp.Or(ctx.Err(), err) // a program that was killed does not say why
+		return cmp.Or(ctx.Err(), err) // a killed zstd does not report the reason
 	}
 	waiting, err := images.Seek(0, io.SeekEnd)
 	if err != nil {
 		return err
 	}
-	// Now they are on the disk twice.
+	// From here on the images are on the disk twice.
 	if err := space.Check(w.dir, "the images in the bundle", waiting); err != nil {
 		return err
 	}
@@ -85,7 +85,7 @@ func (w *payloadWriter) write(ctx context.Context, t *head.Trailer, entries []En
 	return err
 }
 
-// part writes the part called name to out. The last one ends the tar.
+// part writes the part called name to out. The last part ends the tar.
 func (w *payloadWriter) part(ctx context.Context, out io.Writer, name string, entries []Entry) error {
 	last := name == ImagesPart
 	size := tarSize(entries)
@@ -103,7 +103,7 @@ func (w *payloadWriter) part(ctx context.Context, out io.Writer, name string, en
 	t := tar.NewWriter(z)
 	for _, e := range entries {
 		if err := w.add(ctx, t, e); err != nil {
-			z.Close() // ends its goroutines; what it writes is thrown away
+			z.Close() // ends its goroutines; its output is discarded
 			return fmt.Errorf("adding %s: %w", e.Name, err)
 		}
 	}
@@ -116,15 +116,13 @@ func (w *payloadWriter) part(ctx context.Context, out io.Writer, name string, en
 		return err
 	}
 	err = z.Close()
-	// Half a gigabyte of tables, which the collector would still leave alone when
-	// the next part asks for as much.
+	// Free half a gigabyte of tables now, because the next part needs as much.
 	debug.FreeOSMemory()
 	return err
 }
 
-// tarHeader is the same for everyone at any time: root's, from 1970, and
-// executable where it is a program. Plain ustar unless the size
-// is beyond its 8 GiB.
+// tarHeader is the same on every machine: owned by root, from 1970, and executable if it
+// is a binary. It is plain ustar unless the size exceeds 8 GiB.
 func tarHeader(name string, size int64) *tar.Header {
 	h := &tar.Header{Typeflag: tar.TypeReg, Name: name, Size: size, Mode: 0o644}
 	if name == InstallerName || strings.HasPrefix(name, BinDir) || strings.HasPrefix(name, CNIDir) {
@@ -133,7 +131,7 @@ func tarHeader(name string, size int64) *tar.Header {
 	return h
 }
 
-// tarSize is the size in bytes of the entries in the uncompressed tar.
+// tarSize is the size of the entries in the uncompressed tar, in bytes.
 func tarSize(entries []Entry) (n int64) {
 	for _, e := range entries {
 		n += head.HeaderLen(e.Size) + head.Padded(e.Size)
@@ -143,7 +141,7 @@ func tarSize(entries []Entry) (n int64) {
 
 const tarEnd = 2 * head.TarBlock // the two blocks of zeros that end a tar
 
-// add writes an entry, which must be exactly what the manifest says.
+// add writes an entry and checks that its content matches the manifest.
 func (w *payloadWriter) add(ctx context.Context, t *tar.Writer, e Entry) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -172,15 +170,15 @@ func (w *payloadWriter) add(ctx context.Context, t *tar.Writer, e Entry) error {
 		return err
 	}
 	if n < e.Size {
-		return fmt.Errorf("source has %d bytes, the manifest says %d", n, e.Size)
+		return fmt.Errorf("source has %d bytes, the manifest lists %d", n, e.Size)
 	}
 	if more, err := io.Copy(io.Discard, io.LimitReader(src, 1)); err != nil {
 		return err
 	} else if more > 0 {
-		return fmt.Errorf("source has more than the %d bytes the manifest says", e.Size)
+		return fmt.Errorf("source has more than the %d bytes that the manifest lists", e.Size)
 	}
 	if got := hex.EncodeToString(sum.Sum(nil)); got != e.SHA256 {
-		return fmt.Errorf("source has sha256 %s, the manifest says %s", got, e.SHA256)
+		return fmt.Errorf("source has sha256 %s, the manifest lists %s", got, e.SHA256)
 	}
 	return nil
 }

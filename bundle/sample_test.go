@@ -19,9 +19,8 @@ import (
 
 func sha(b []byte) string { s := sha256.Sum256(b); return hex.EncodeToString(s[:]) }
 
-// A sample is a small bundle's worth of content: two programs, a CNI plugin,
-// two images that share a layer, one of them behind an index. It is the same
-// every time.
+// A sample is the content of a small bundle: two binaries, a CNI plugin, and two images that
+// share a layer, one of them with an index. It is always the same.
 type sample struct {
 	manifest *Manifest
 	content  map[string][]byte // by entry name
@@ -51,8 +50,7 @@ func newSample() *sample {
 	return s
 }
 
-// large has a program, a layer and a part of each kind that are longer than some
-// pieces of the payload.
+// large has a binary and a layer that are longer than some pieces of the payload.
 func large() *sample {
 	s := newSample()
 	s.program("bin/large", 1<<20)
@@ -77,8 +75,7 @@ func (s *sample) add(name string, b []byte) {
 	s.manifest.Entries = slices.Insert(s.manifest.Entries, at, e)
 }
 
-// bytes gives size bytes that do not compress, so that in a bundle they stand
-// in the clear.
+// bytes returns size incompressible bytes, which a bundle contains literally.
 func (s *sample) bytes(size int) []byte {
 	b := make([]byte, size)
 	for i := range b {
@@ -126,8 +123,8 @@ func (s *sample) open(e Entry) (io.ReadCloser, error) {
 	return io.NopCloser(bytes.NewReader(s.content[e.Name])), nil
 }
 
-// stub is a launcher: the smallest thing that head.ELFEnd takes for a program: an ELF header,
-// one program header, and the segment it describes.
+// stub is a launcher: the smallest executable for head.ELFEnd: an ELF header, one program
+// header, and its segment.
 func stub() []byte {
 	const size = 200
 	b := make([]byte, size)
@@ -137,25 +134,25 @@ func stub() []byte {
 	le.PutUint16(b[54:], 56)       // e_phentsize
 	le.PutUint16(b[56:], 1)        // e_phnum
 	le.PutUint64(b[64+32:], size)  // p_filesz
-	copy(b[64+56:], "the program") // so that no byte is unaccounted for
+	copy(b[64+56:], "the program") // so that every byte has a known value
 	return b
 }
 
-// programs are a launcher and an installer that does not compress.
-func programs() Programs {
+// executables returns a launcher and an installer that does not compress.
+func executables() Executables {
 	random := rand.New(rand.NewPCG(5, 6))
 	installer := make([]byte, 3001)
 	for i := range installer {
 		installer[i] = byte(random.Uint32())
 	}
-	return Programs{stub(), installer}
+	return Executables{stub(), installer}
 }
 
-// write writes the sample behind the launcher.
+// write writes the sample to a file.
 func (s *sample) write(t testing.TB) (path string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "install")
-	if _, err := WriteFile(t.Context(), path, programs(), s.manifest, Options{}, s.open, nil); err != nil {
+	if _, err := WriteFile(t.Context(), path, executables(), s.manifest, Options{}, s.open, nil); err != nil {
 		t.Fatal(err)
 	}
 	return path
@@ -191,7 +188,7 @@ func checkFile(t testing.TB, path string) error {
 	return f.Verify(t.Context(), nil)
 }
 
-// wantFault fails unless err is a fault of the bundle whose text holds want.
+// wantFault fails unless err is a fault of the bundle and contains want.
 func wantFault(t testing.TB, err error, want string) {
 	t.Helper()
 	if err == nil || fault.ExitCode(err) != fault.Bundle || !bytes.Contains([]byte(err.Error()), []byte(want)) {
@@ -199,8 +196,8 @@ func wantFault(t testing.TB, err error, want string) {
 	}
 }
 
-// readAll reads every entry of the stream and returns the error that ended it,
-// nil at its end.
+// readAll reads every entry of the stream. It returns the error that ended it, or nil for
+// io.EOF.
 func readAll(s *Stream) error {
 	for {
 		_, r, err := s.Next()

@@ -12,8 +12,8 @@ import (
 	"airlift/bundle/head"
 )
 
-// The decompressed size follows from the manifest only if tar headers are as
-// long as head.HeaderLen says.
+// The decompressed size follows from the manifest only if tar headers have the length
+// head.HeaderLen.
 func TestHeaderLen(t *testing.T) {
 	for _, size := range []int64{0, 1, 1<<33 - 1, 1 << 33, head.MaxEntry} {
 		var b bytes.Buffer
@@ -72,14 +72,14 @@ func TestWindowFor(t *testing.T) {
 	}
 }
 
-func TestProgramsReadBack(t *testing.T) {
+func TestBinariesReadBack(t *testing.T) {
 	f := openFile(t, newSample().write(t))
 	b, err := io.ReadAll(f.Launcher())
-	if err != nil || !bytes.Equal(b, programs().Launcher) {
+	if err != nil || !bytes.Equal(b, executables().Launcher) {
 		t.Errorf("launcher: %d bytes, %v", len(b), err)
 	}
 	var out bytes.Buffer
-	if err := head.CopyInstaller(&out, f.payload, f.path, f.trailer); err != nil || !bytes.Equal(out.Bytes(), programs().Installer) {
+	if err := head.CopyInstaller(&out, f.payload, f.path, f.trailer); err != nil || !bytes.Equal(out.Bytes(), executables().Installer) {
 		t.Errorf("installer: %d bytes, %v", out.Len(), err)
 	}
 	want := Entry{Name: "install", Size: int64(out.Len()), SHA256: sha(out.Bytes())}
@@ -88,7 +88,7 @@ func TestProgramsReadBack(t *testing.T) {
 	}
 }
 
-// BenchmarkStream reads the bundle that AIRLIFT_BUNDLE names.
+// BenchmarkStream reads the bundle at $AIRLIFT_BUNDLE.
 func BenchmarkStream(b *testing.B) {
 	path := os.Getenv("AIRLIFT_BUNDLE")
 	if path == "" {

@@ -8,25 +8,24 @@ import (
 	"strings"
 	"testing"
 
-	"airlift/bundle/space/spacetest"
 	"airlift/fault"
+	"airlift/scripts/smallfs"
 )
 
-// A full file system is named, whether it is full before the parts are
-// compressed or when the images, which waited in a file without a name, are to
-// follow the rest. Nothing is left.
+// The error names a full file system if it is full before the parts are compressed, and if it
+// becomes full when the images are appended from their temporary file. No file remains.
 func TestFullFileSystemIsNamed(t *testing.T) {
 	for size, want := range map[int64]string{
 		1 << 20: "no space left on device",
-		5 << 20: "no space for the images in the bundle",
+		5 << 20: "not enough space for the images in the bundle",
 		8 << 20: "",
 	} {
 		for _, level := range []Level{Fastest, Best} {
 			t.Run(fmt.Sprintf("%d bytes, %v", size, level), func(t *testing.T) {
-				dir := spacetest.Small(t, size)
+				dir := smallfs.Small(t, size)
 				s := large()
 				path := filepath.Join(dir, "install")
-				_, err := WriteFile(t.Context(), path, programs(), s.manifest, Options{Level: level}, s.open, nil)
+				_, err := WriteFile(t.Context(), path, executables(), s.manifest, Options{Level: level}, s.open, nil)
 				if want == "" {
 					if err != nil {
 						t.Error(err)
@@ -44,8 +43,8 @@ func TestFullFileSystemIsNamed(t *testing.T) {
 	}
 }
 
-// Complete sees the summary while what was at the path before is still there, and
-// may refuse.
+// Complete gets the summary before the previous file at the path is replaced, and can prevent
+// that.
 func TestCompletePrecedesTheRename(t *testing.T) {
 	s := newSample()
 	dir := t.TempDir()
@@ -62,14 +61,14 @@ func TestCompletePrecedesTheRename(t *testing.T) {
 		}
 		return refused
 	}
-	_, err := WriteFile(t.Context(), path, programs(), s.manifest, Options{Complete: complete}, s.open, nil)
+	_, err := WriteFile(t.Context(), path, executables(), s.manifest, Options{Complete: complete}, s.open, nil)
 	if b, _ := os.ReadFile(path); !errors.Is(err, refused) || string(b) != "was here" {
 		t.Errorf("err = %v, the file has %d bytes", err, len(b))
 	}
 	if files, _ := os.ReadDir(dir); len(files) != 1 {
 		t.Errorf("left behind: %v", files)
 	}
-	written, err := WriteFile(t.Context(), path, programs(), s.manifest, Options{}, s.open, nil)
+	written, err := WriteFile(t.Context(), path, executables(), s.manifest, Options{}, s.open, nil)
 	if err != nil || written != seen {
 		t.Errorf("%+v, %+v, %v", written, seen, err)
 	}

@@ -6,30 +6,29 @@ import (
 	"io"
 )
 
-// A Stream reads a bundle's payload once from front to back, leaving out parts of
-// which nothing is wanted. It is for one goroutine. Behind it another one unpacks
-// and verifies ahead of the caller.
+// A Stream reads a bundle's payload once, from front to back, without the parts that are
+// not wanted. One goroutine may use it. Another goroutine unpacks and verifies entries
+// in advance.
 type Stream struct {
 	ctx      context.Context
 	file     *File
 	manifest *Manifest
 	unpacker *unpacker
 	unwanted func(Entry) bool
-	rest     []Entry // that Next has yet to return
+	rest     []Entry // not yet returned by Next
 	entry    *entryReader
-	ahead    *ahead // nil until Next is called
-	err      error  // what ended the stream, io.EOF included
+	ahead    *readAhead // nil until Next is called
+	err      error      // why the stream ended, or io.EOF
 }
 
-// Stream starts to read the payload. The manifest has been read when it returns,
-// by this call or an earlier one. When ctx ends, reading ends with its error. The
-// caller must Close it.
+// Stream starts to read the payload. The manifest is read before it returns. When ctx is
+// cancelled, reading fails with its error. The caller must Close the stream.
 func (f *File) Stream(ctx context.Context) (*Stream, error) {
 	return f.stream(ctx, false)
 }
 
-// stream is Stream. Where everything is to be verified, the installer is read, too,
-// and what is unpacked is compared with the manifest.
+// stream is Stream. With verify, it also reads the installer and compares the unpacked
+// content with the manifest.
 func (f *File) stream(ctx context.Context, verify bool) (*Stream, error) {
 	m, err := f.Manifest()
 	if err != nil {
@@ -46,39 +45,36 @@ func (f *File) stream(ctx context.Context, verify bool) (*Stream, error) {
 	return &Stream{ctx: ctx, file: f, manifest: m, unpacker: u, rest: m.Entries}, nil
 }
 
-// Content is what an entry contains. It is unpacked from bytes that were compared
-// with their digests, and Read gives io.EOF only when its size is what the manifest
-// says.
+// Content is the content of an entry. It comes from bytes that matched their digests.
+// Read returns io.EOF only if the size matches the manifest.
 type Content interface {
 	io.Reader
-	// Verifies returns the sha256, in hex, that the content had when it was packed.
-	// Whoever reads to io.EOF need not compare it again.
+	// Verifies returns the sha256, in hex, that the content had when the bundle was
+	// written. A caller that reads to io.EOF need not compare it again.
 	Verifies() string
 }
 
 // Manifest returns the file's manifest.
 func (s *Stream) Manifest() *Manifest { return s.manifest }
 
-// Skip passes over the entries that are unwanted: Next does not return them. A
-// part of the payload of which nothing is wanted is not even read. It is called
-// before Next.
+// Skip makes Next omit the entries for which unwanted returns true. A part with only such
+// entries is not read. Skip must be called before Next.
 func (s *Stream) Skip(unwanted func(Entry) bool) { s.unwanted = unwanted }
 
-// skips says whether the stream passes over e.
+// skips reports whether the stream omits e.
 func (s *Stream) skips(e Entry) bool { return s.unwanted != nil && s.unwanted(e) }
 
-// Next returns the next entry and a reader of its content; after the last it
-// returns io.EOF. What the caller left unread of the entry before is read
-// first.
+// Next returns the next entry and a reader of its content, or io.EOF after the last
+// entry. It skips the unread content of the entry before.
 //
-// Errors about the content carry fault.Bundle and name the entry or the part. After an error
-// the stream is over.
+// Errors about the content carry fault.Bundle and name the entry or the part. The stream
+// ends with the first error.
 func (s *Stream) Next() (Entry, Content, error) {
 	if s.err != nil {
 		return Entry{}, nil, s.err
 	}
 	if s.ahead == nil {
-		s.ahead = startAhead(s.unpacker, s.manifest.Entries, s.unwanted)
+		s.ahead = startReadAhead(s.unpacker, s.manifest.Entries, s.unwanted)
 	}
 	for s.entry != nil && !s.entry.last {
 		if err := s.entry.fetch(); err != nil {
@@ -103,11 +99,11 @@ func (s *Stream) Next() (Entry, Content, error) {
 	return s.entry.e, s.entry, nil
 }
 
-// receive returns the next piece, or ends the stream.
-func (s *Stream) receive() (p piece, err error) {
+// receive returns the next chunk, or ends the stream.
+func (s *Stream) receive() (p chunk, err error) {
 	if err = s.ctx.Err(); err == nil {
 		select {
-		case p = <-s.ahead.pieces:
+		case p = <-s.ahead.chunks:
 			s.err = p.err
 			return p, p.err
 		case <-s.ctx.Done():
@@ -115,7 +111,7 @@ func (s *Stream) receive() (p piece, err error) {
 		}
 	}
 	s.err = s.unpacker.failed(err)
-	return piece{}, s.err
+	return chunk{}, s.err
 }
 
 // Close ends the stream and frees its memory. It does not close the File.
@@ -130,20 +126,20 @@ func (s *Stream) Close() error {
 	return nil
 }
 
-// An entryReader reads one entry out of the pieces it comes in.
+// An entryReader reads one entry from its chunks.
 type entryReader struct {
 	s    *Stream
 	e    Entry
-	buf  []byte // the piece's, to be given back
-	data []byte // what is still to be read of it
-	last bool   // there are no more pieces, and all were verified
+	buf  []byte // the chunk's buffer, returned to the free list when it was read
+	data []byte // its unread content
+	last bool   // no chunk follows, and all were verified
 }
 
 func (r *entryReader) Verifies() string { return r.e.SHA256 }
 
 func (r *entryReader) Read(p []byte) (int, error) {
 	if r.s.entry != r && r.s.err == nil {
-		return 0, errors.New("reading an entry that the stream has left behind")
+		return 0, errors.New("reading an entry after the stream moved to a later one")
 	}
 	if r.s.err != nil {
 		return 0, r.s.err
@@ -166,7 +162,7 @@ func (r *entryReader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// fetch replaces what is left of a piece by the next one.
+// fetch replaces the current chunk with the next one.
 func (r *entryReader) fetch() error {
 	r.release()
 	p, err := r.s.receive()

@@ -11,7 +11,7 @@ import (
 	"airlift/bundle/head"
 )
 
-// Programs and blobs may stand in turns; then nothing is cut between them.
+// Binaries and blobs may alternate; then they are in one part.
 func TestInTurns(t *testing.T) {
 	s := newSample()
 	e := s.manifest.Entries
@@ -49,17 +49,17 @@ func TestInTurns(t *testing.T) {
 		t.Errorf("tar lists\n%s\nwant\n%s", list, want)
 	}
 
-	// A trailer that cuts it nevertheless is refused, and so is one that does not
-	// cut where the manifest has the programs first.
-	wantFault(t, check(t, cutAt(t, whole, 100)), `part "programs" has 100 bytes, and by its manifest 0 entries`)
+	// A trailer that divides it anyway is an error, and so is a trailer without the part
+	// binaries if the manifest lists the binaries first.
+	wantFault(t, check(t, cutAt(t, whole, 100)), `part "binaries" has 100 bytes, but its manifest lists 0 entries for it`)
 	ordered, err := os.ReadFile(newSample().write(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantFault(t, check(t, cutAt(t, ordered, 0)), `part "programs" has 0 bytes, and by its manifest 3 entries`)
+	wantFault(t, check(t, cutAt(t, ordered, 0)), `part "binaries" has 0 bytes, but its manifest lists 3 entries for it`)
 }
 
-// cutAt returns a file whose trailer says that the programs have so many bytes.
+// cutAt returns a file whose trailer has this size for the part binaries.
 func cutAt(t *testing.T, whole []byte, programs uint64) []byte {
 	t.Helper()
 	at := len(whole) - head.TrailerSize
@@ -67,6 +67,6 @@ func cutAt(t *testing.T, whole []byte, programs uint64) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tr.ProgramsSize = programs
+	tr.BinariesSize = programs
 	return append(bytes.Clone(whole[:at]), tr.Encode()...)
 }

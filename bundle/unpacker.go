@@ -15,25 +15,24 @@ import (
 	"airlift/bundle/head"
 )
 
-// An unpacker takes parts of the payload apart, entry by entry, and checks that
-// they are those of the manifest.
+// An unpacker reads the entries of the payload's parts and checks that they are those of
+// the manifest.
 type unpacker struct {
 	ctx  context.Context
 	file *File
-	zstd *zstd.Decoder // one for all parts, for the sake of its window
+	zstd *zstd.Decoder // one for all parts, because of its large window
 	part Part
 	pos  boundedReader // between zstd and tar
 	tar  *tar.Reader
 
 	verify bool
 	entry  Entry
-	left   int64     // bytes of the entry yet to come
-	sum    hash.Hash // of the entry, if it is to be verified
+	left   int64     // remaining bytes of the entry
+	sum    hash.Hash // of the entry, with verify
 }
 
-// newUnpacker makes an unpacker that begin must be called of. The payload has
-// digests of its own, which are compared in any case; verify says whether what is
-// unpacked is compared, too.
+// newUnpacker returns an unpacker; call begin before use. The digests of the compressed
+// payload are always compared. With verify, the unpacked content is compared too.
 func newUnpacker(ctx context.Context, f *File, verify bool) (*unpacker, error) {
 	z, err := newDecoder()
 	if err != nil {
@@ -42,7 +41,7 @@ func newUnpacker(ctx context.Context, f *File, verify bool) (*unpacker, error) {
 	return &unpacker{ctx: ctx, file: f, zstd: z, verify: verify}, nil
 }
 
-// begin goes to the beginning of a part, wherever it was before.
+// begin moves to the beginning of a part.
 func (u *unpacker) begin(p Part) error {
 	frame, err := u.file.frame(p)
 	if err != nil {
@@ -59,7 +58,7 @@ func (u *unpacker) begin(p Part) error {
 
 func (u *unpacker) close() { u.zstd.Close() }
 
-// open finds e as the next thing in the tar.
+// open reads the header of the next entry, which must be e.
 func (u *unpacker) open(e Entry) error {
 	u.pos.limit += head.HeaderLen(e.Size)
 	u.entry, u.left, u.sum = e, e.Size, nil
@@ -74,9 +73,9 @@ func (u *unpacker) open(e Entry) error {
 	case h.Typeflag != tar.TypeReg:
 		err = fmt.Errorf("it is not a regular file but of tar type %q", h.Typeflag)
 	case h.Name != e.Name:
-		err = fmt.Errorf("%q stands in its place", h.Name)
+		err = fmt.Errorf("the tar has %q at its position", h.Name)
 	case h.Size != e.Size:
-		err = fmt.Errorf("it has %d bytes, and should have %d", h.Size, e.Size)
+		err = fmt.Errorf("it has %d bytes, expected %d", h.Size, e.Size)
 	case u.pos.n != u.pos.limit:
 		err = errForm
 	}
@@ -87,8 +86,8 @@ func (u *unpacker) open(e Entry) error {
 	return nil
 }
 
-// Read reads from the entry that was opened last. It gives io.EOF only when its
-// size, and where that is to be verified its sha256, are what the manifest says.
+// Read reads from the current entry. It returns io.EOF only if the size, and with verify
+// the sha256, match the manifest.
 func (u *unpacker) Read(p []byte) (int, error) {
 	n, err := u.tar.Read(p)
 	if u.sum != nil {
@@ -104,23 +103,23 @@ func (u *unpacker) Read(p []byte) (int, error) {
 		return n, u.fail(io.ErrUnexpectedEOF)
 	case u.sum != nil:
 		if got := hex.EncodeToString(u.sum.Sum(nil)); got != u.entry.SHA256 {
-			return n, u.fail(fmt.Errorf("its sha256 is %s and should be %s", got, u.entry.SHA256))
+			return n, u.fail(fmt.Errorf("its sha256 is %s, expected %s", got, u.entry.SHA256))
 		}
 	}
 	return n, io.EOF
 }
 
-// pass reads an entry that nobody else does.
+// pass reads an entry and discards its content.
 func (u *unpacker) pass(e Entry) error {
 	if err := u.open(e); err != nil {
 		return err
 	}
-	_, err := io.CopyBuffer(struct{ io.Writer }{io.Discard}, u, make([]byte, pieceSize))
+	_, err := io.CopyBuffer(struct{ io.Writer }{io.Discard}, u, make([]byte, chunkSize))
 	return err
 }
 
-// end checks that the part ends behind its last entry, with the tar's end where
-// it is the last part, and that nothing follows.
+// end checks that nothing follows the last entry of the part, except the end of the tar
+// in the last part.
 func (u *unpacker) end() error {
 	what := fmt.Sprintf("the end of its payload's part %q", u.part.Name)
 	if u.part.Name == ImagesPart {
@@ -131,7 +130,7 @@ func (u *unpacker) end() error {
 			return u.failed(fmt.Errorf("%s: %w", what, err))
 		}
 		if u.pos.n != u.pos.limit {
-			return u.failed(errors.New("its payload lacks the end of the tar"))
+			return u.failed(errors.New("the end of the tar is missing in its payload"))
 		}
 	} else if _, err := io.CopyN(io.Discard, &u.pos, u.pos.limit-u.pos.n); err != nil { // the last entry's padding
 		return u.failed(fmt.Errorf("%s: %w", what, unexpected(err)))
@@ -139,7 +138,7 @@ func (u *unpacker) end() error {
 	u.pos.limit++
 	switch n, err := u.pos.Read(make([]byte, 1)); {
 	case n > 0:
-		return u.failed(fmt.Errorf("its payload's part %q goes on behind its last entry", u.part.Name))
+		return u.failed(fmt.Errorf("its payload's part %q continues after its last entry", u.part.Name))
 	case err != io.EOF:
 		return u.failed(fmt.Errorf("%s: %w", what, err))
 	}
@@ -153,12 +152,12 @@ func unexpected(err error) error {
 	return err
 }
 
-// fail makes an error about the entry that was opened last.
+// fail returns an error about the current entry.
 func (u *unpacker) fail(err error) error {
 	return u.failed(fmt.Errorf("entry %q: %w", u.entry.Name, err))
 }
 
-// failed makes an error of err, or of the context's error if that is why.
+// failed returns an error for err, or the context's error if that is the reason.
 func (u *unpacker) failed(err error) error {
 	if ctx := u.ctx.Err(); ctx != nil {
 		return fmt.Errorf("reading %s: %w", u.file.path, ctx)
@@ -166,8 +165,8 @@ func (u *unpacker) failed(err error) error {
 	return u.file.damaged("%w", err)
 }
 
-// A boundedReader reads from r and refuses to pass limit, so that a few
-// compressed bytes cannot unpack to more than the manifest accounts for.
+// A boundedReader reads at most limit bytes from r, so that a few compressed bytes cannot
+// unpack to more than the manifest lists.
 type boundedReader struct {
 	r     io.Reader
 	n     int64 // bytes read

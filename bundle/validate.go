@@ -10,21 +10,21 @@ import (
 )
 
 const (
-	// maxEntries bounds the number of entries; with head.MaxEntry it keeps
-	// the sum of all sizes within an int64.
+	// maxEntries is the maximum number of entries. With head.MaxEntry it keeps the
+	// sum of all sizes within an int64.
 	maxEntries = 1 << 16
 
-	// MaxDocument is the largest an index, a manifest or a config may be:
-	// what the OCI distribution specification makes registries accept, and
-	// what readers hold in memory at once. maxDocuments bounds their sum.
+	// MaxDocument is the maximum size of an index, a manifest or a config, as in the
+	// OCI distribution specification. Readers hold a whole document in memory.
+	// maxDocuments limits their sum.
 	MaxDocument  = 4 << 20
 	maxDocuments = 64 << 20
 
-	// maxName is the longest entry name in bytes: a file name that every
-	// file system takes.
+	// maxName is the maximum length of an entry name in bytes, as on every file
+	// system.
 	maxName = 255
 
-	// maxText is the longest text in bytes: more than any URL that works.
+	// maxText is the maximum length of a text in bytes, more than any usable URL.
 	maxText = 4096
 )
 
@@ -36,10 +36,9 @@ var (
 	kubeSemver = regexp.MustCompile(`^v[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?$`)
 )
 
-// Validate checks that m is sound in itself: names safe to use as paths,
-// digests well formed, every blob that an image needs present with the size it
-// says, every entry accounted for by an image or a component, nothing twice.
-// It says nothing about the content of entries.
+// Validate checks that m is consistent: names are safe as paths, digests are well formed,
+// every blob of an image exists with the expected size, every entry belongs to an image
+// or a component, and nothing is listed twice. It does not read the entries' content.
 func (m *Manifest) Validate() error {
 	if m.FormatVersion != FormatVersion {
 		return fmt.Errorf("manifest: formatVersion is %d, want %d", m.FormatVersion, FormatVersion)
@@ -76,7 +75,7 @@ func (m *Manifest) Validate() error {
 
 type validator struct {
 	entries map[string]Entry // by name
-	used    map[string]bool  // entry names that a component or an image claims
+	used    map[string]bool  // names of entries that belong to a component or an image
 }
 
 func (v validator) checkEntries(entries []Entry) error {
@@ -104,8 +103,8 @@ func (v validator) checkEntries(entries []Entry) error {
 	return nil
 }
 
-// checkEntryName accepts one plain file name in one of the payload's folders
-// and nothing else, so a name can never climb out of where a reader puts it.
+// checkEntryName accepts only a plain file name in one of the payload's directories, so
+// that a reader never writes outside of its target directory.
 func checkEntryName(name string) error {
 	dir, base := path.Split(name)
 	switch {
@@ -222,8 +221,8 @@ func checkDigest(what, digest string) error {
 	return nil
 }
 
-// checkText accepts printable ASCII: what is shown on a terminal must not be
-// able to steer it.
+// checkText accepts only printable ASCII, so that no text can send control characters to
+// a terminal.
 func checkText(what, s string) error {
 	if s == "" {
 		return fmt.Errorf("%s is empty", what)

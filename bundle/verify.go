@@ -13,14 +13,13 @@ import (
 	"airlift/fault"
 )
 
-// Verify reads the whole file and compares everything in it with its digest:
-// the launcher, the compressed payload, every entry. Open has compared
-// the frames around the payload already, so there is no byte in the file that was
-// not looked at. Then it checks that every image's own index, manifest and config say
-// what the bundle's manifest says of it.
+// Verify reads the whole file and compares everything in it with its digest: the launcher,
+// the compressed payload and every entry. Open has already compared the frames around the
+// payload, so every byte of the file is checked. Then Verify checks that the index,
+// manifest and config of every image match the bundle's manifest.
 //
-// The error names the first entry that is damaged, or the part that it is in, and
-// where in the file that is. It carries fault.Bundle.
+// The error names the first damaged entry or part, and its place in the file. It carries
+// fault.Bundle.
 func (f *File) Verify(ctx context.Context, p Progress) error {
 	if err := f.checkLauncher(ctx); err != nil {
 		return err
@@ -58,8 +57,8 @@ func (f *File) Verify(ctx context.Context, p Progress) error {
 	return f.checkImages(s.manifest, documents)
 }
 
-// imageDocuments makes a buffer, by entry name, for every index, manifest and
-// config in m. Validate bounds their sizes.
+// imageDocuments returns a buffer, by entry name, for every index, manifest and config
+// in m. Validate limits their sizes.
 func imageDocuments(m *Manifest) map[string]*bytes.Buffer {
 	docs := map[string]*bytes.Buffer{}
 	for _, i := range m.Images {
@@ -70,8 +69,8 @@ func imageDocuments(m *Manifest) map[string]*bytes.Buffer {
 	return docs
 }
 
-// checkImages follows every image from its target to its layers, through
-// upstream's own documents.
+// checkImages follows every image from its target to its layers, through upstream's
+// documents.
 func (f *File) checkImages(m *Manifest, documents map[string]*bytes.Buffer) error {
 	for _, i := range m.Images {
 		err := checkImage(i, m.Platform, func(d Descriptor) []byte { return documents[BlobName(d.Digest)].Bytes() })

@@ -16,53 +16,52 @@ import (
 	"airlift/fault"
 )
 
-// Options say how to write a bundle. The zero value is what users want.
+// Options are the options of WriteFile. The zero value has the defaults.
 type Options struct {
 	Level Level
-	// Complete, if set, is called when the file is complete and on the disk, and
-	// right before it takes the place of what is at its path. An error prevents that.
+	// Complete, if set, is called when the file is complete and on the disk, right
+	// before it replaces the file at its path. An error prevents the replacement.
 	Complete func(Summary) error
 }
 
-// A Summary describes a bundle file that was written. Sizes are in bytes.
+// A Summary describes a written bundle file. Sizes are in bytes.
 type Summary struct {
 	Size          int64  // of the file
 	SHA256        string // of the file, lower-case hex
-	PayloadOffset int64  // from the file's first byte
+	PayloadOffset int64  // in the file
 	PayloadSize   int64  // compressed
 	UnpackedSize  int64  // of the installer and all entries
 }
 
-// Programs are the two that every bundle has, for its platform: the launcher
-// that the file begins with, and the installer that the launcher becomes.
-type Programs struct {
+// Executables are the launcher, with which the file begins, and the installer, which the
+// launcher starts.
+type Executables struct {
 	Launcher, Installer []byte
 }
 
-// WriteFile writes the bundle of the programs and what the manifest lists to
-// path, mode 0755. It calls open once for every entry of the manifest, from several
-// goroutines; each must deliver exactly the size and sha256 the manifest says.
+// WriteFile writes the bundle with the executables and the entries of the manifest to path,
+// mode 0755. It calls open once for every entry, from several goroutines. The content must
+// have the size and sha256 of the manifest.
 //
-// The bytes depend on nothing but programs, manifest, entries and options. They go
-// to a temporary file beside path that is renamed when it is complete and on
-// the disk: on an error, or when ctx ends, whatever stood at path still stands
-// there and nothing else is left.
-func WriteFile(ctx context.Context, path string, programs Programs, m *Manifest, o Options, open func(Entry) (io.ReadCloser, error), p Progress) (Summary, error) {
-	s, err := writeFile(ctx, path, programs, m, o, open, p)
+// The bytes depend only on executables, manifest, entries and options. They are written to a
+// temporary file next to path, which is synced and renamed when it is complete. On an
+// error, or when ctx is cancelled, path is unchanged and the temporary file is removed.
+func WriteFile(ctx context.Context, path string, executables Executables, m *Manifest, o Options, open func(Entry) (io.ReadCloser, error), p Progress) (Summary, error) {
+	s, err := writeFile(ctx, path, executables, m, o, open, p)
 	if err != nil {
 		return Summary{}, space.Explain(filepath.Dir(path), fmt.Errorf("writing %s: %w", path, err))
 	}
 	return s, nil
 }
 
-func writeFile(ctx context.Context, path string, programs Programs, m *Manifest, o Options, open func(Entry) (io.ReadCloser, error), p Progress) (s Summary, err error) {
+func writeFile(ctx context.Context, path string, executables Executables, m *Manifest, o Options, open func(Entry) (io.ReadCloser, error), p Progress) (s Summary, err error) {
 	manifest, err := m.Encode()
 	if err != nil {
 		return Summary{}, err
 	}
-	// A rename would put a file in the place of a device, too.
+	// A rename would also replace a device.
 	if i, err := os.Stat(path); err == nil && !i.Mode().IsRegular() {
-		return Summary{}, fault.New(fault.Usage, "name a file that may be replaced", "%q is not a regular file", path)
+		return Summary{}, fault.New(fault.Usage, "choose another path with --output", "%q is not a regular file", path)
 	}
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*.partial")
 	if err != nil {
@@ -75,7 +74,7 @@ func writeFile(ctx context.Context, path string, programs Programs, m *Manifest,
 		}
 	}()
 
-	t, err := writeParts(ctx, f, programs, m, manifest, o, open, p)
+	t, err := writeParts(ctx, f, executables, m, manifest, o, open, p)
 	if err != nil {
 		return Summary{}, err
 	}
@@ -84,7 +83,7 @@ func writeFile(ctx context.Context, path string, programs Programs, m *Manifest,
 		PayloadSize:   int64(t.PayloadSize),
 		UnpackedSize:  int64(t.InstallerSize) + m.UnpackedSize(),
 	}
-	// Read back rather than summed on the way: the header was written last.
+	// Read the file again instead of hashing while writing: the header was written last.
 	if s.Size, s.SHA256, err = sumFile(ctx, f); err != nil {
 		return Summary{}, err
 	}
@@ -112,20 +111,20 @@ func writeFile(ctx context.Context, path string, programs Programs, m *Manifest,
 }
 
 // writeParts writes everything to the empty file f.
-func writeParts(ctx context.Context, f *os.File, programs Programs, m *Manifest, manifest []byte, o Options, open func(Entry) (io.ReadCloser, error), p Progress) (head.Trailer, error) {
+func writeParts(ctx context.Context, f *os.File, executables Executables, m *Manifest, manifest []byte, o Options, open func(Entry) (io.ReadCloser, error), p Progress) (head.Trailer, error) {
 	out := bufio.NewWriterSize(f, 1<<20)
-	if _, err := out.Write(programs.Launcher); err != nil {
+	if _, err := out.Write(executables.Launcher); err != nil {
 		return head.Trailer{}, err
 	}
 	if err := out.Flush(); err != nil {
 		return head.Trailer{}, err
 	}
-	// Readers look for the header at the end of the ELF image.
-	size := int64(len(programs.Launcher))
+	// Readers expect the header at the end of the ELF image.
+	size := int64(len(executables.Launcher))
 	if end, ok := head.ELFEnd(f); ok && end != size {
-		return head.Trailer{}, fmt.Errorf("the launcher has %d bytes behind its ELF image", size-end)
+		return head.Trailer{}, fmt.Errorf("the launcher has %d bytes after its ELF image", size-end)
 	}
-	// The header is known only when everything behind it is.
+	// The header is written at the end, when the file's size is known.
 	if _, err := out.Write(make([]byte, head.HeaderSize)); err != nil {
 		return head.Trailer{}, err
 	}
@@ -133,10 +132,10 @@ func writeParts(ctx context.Context, f *os.File, programs Programs, m *Manifest,
 	t := head.Trailer{
 		PayloadOffset:   uint64(size) + head.HeaderSize,
 		ManifestSize:    uint64(len(manifest)),
-		InstallerSize:   uint64(len(programs.Installer)),
-		LauncherSHA256:  sha256.Sum256(programs.Launcher),
+		InstallerSize:   uint64(len(executables.Installer)),
+		LauncherSHA256:  sha256.Sum256(executables.Launcher),
 		ManifestSHA256:  sha256.Sum256(manifest),
-		InstallerSHA256: sha256.Sum256(programs.Installer),
+		InstallerSHA256: sha256.Sum256(executables.Installer),
 	}
 	var digester head.Digester
 	w := payloadWriter{out: io.MultiWriter(out, &digester), dir: filepath.Dir(f.Name()), options: o, progress: p}
@@ -145,7 +144,7 @@ func writeParts(ctx context.Context, f *os.File, programs Programs, m *Manifest,
 		case ManifestName:
 			return io.NopCloser(bytes.NewReader(manifest)), nil
 		case InstallerName:
-			return io.NopCloser(bytes.NewReader(programs.Installer)), nil
+			return io.NopCloser(bytes.NewReader(executables.Installer)), nil
 		}
 		return open(e)
 	}
@@ -176,7 +175,7 @@ func sumFile(ctx context.Context, f *os.File) (int64, string, error) {
 	return n, hex.EncodeToString(sum.Sum(nil)), err
 }
 
-// syncDir makes a rename in dir survive a power cut.
+// syncDir makes a rename in dir persistent.
 func syncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"airlift/scripts/upstream/components"
 )
 
-// TestCertificates is day two: a user more, and a control plane whose
-// certificates have expired, brought back.
+// TestCertificates adds a user, and renews the certificates of a control plane after they have
+// expired.
 func TestCertificates(t *testing.T) {
 	s := up(t, lab.Options{Name: "e2e-certs", Hosts: 1})
 	h := s.Hosts[0]
@@ -50,7 +50,7 @@ func TestCertificates(t *testing.T) {
 		return ""
 	})
 
-	// Everything that is renewed here ends in twenty seconds.
+	// All certificates that are renewed here expire in twenty seconds.
 	run(t, h, "sh", "-c", `printf '%s\n' 'apiVersion: kubeadm.k8s.io/v1beta4' 'kind: ClusterConfiguration' 'certificateValidityPeriod: 20s' > /root/short.yaml`)
 	install(t, h, 0, "certs", "renew", "all", "--config", "/root/short.yaml")
 	nodes := func() string {
@@ -62,7 +62,7 @@ func TestCertificates(t *testing.T) {
 		}
 		return ""
 	})
-	// Those that were made a second later end a second later.
+	// Certificates that were created a second later expire a second later.
 	eventually(t, 10*time.Second, func() string {
 		table = install(t, h, 0, "certs", "check-expiration")
 		if n := strings.Count(table, "<expired>"); n != 11 {
@@ -75,13 +75,13 @@ func TestCertificates(t *testing.T) {
 	processes := func() string { return run(t, h, "sh", "-c", "pgrep -x 'kube-scheduler|kube-controller' || true") }
 	before := processes()
 	out := install(t, h, 0, "certs", "renew", "all")
-	eventually(t, 2*time.Minute, func() string { // the API server sees its new files by itself
+	eventually(t, 2*time.Minute, func() string { // the API server reloads its files
 		if out := nodes(); !strings.Contains(out, " Ready ") {
 			return out
 		}
 		return ""
 	})
-	// A kubelet that has slept through its own.
+	// A kubelet that was offline until its certificate expired.
 	serial := func() string {
 		return run(t, h, "openssl", "x509", "-noout", "-serial", "-in", "/var/lib/kubelet/pki/kubelet-client-current.pem")
 	}
@@ -103,7 +103,7 @@ func TestCertificates(t *testing.T) {
 		return ""
 	})
 
-	// What the command says is to be done, for those that do need it.
+	// The printed command restarts the components that need it.
 	command := regexp.MustCompile(`(?m)^    (cd /etc/kubernetes/manifests && for pod in) .*(; do .*)$`).FindStringSubmatch(out)
 	if command == nil {
 		t.Fatalf("how to restart is not in\n%s", out)

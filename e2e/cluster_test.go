@@ -13,8 +13,8 @@ import (
 	"airlift/scripts/site"
 )
 
-// TestCluster is the main story: two bare hosts, one cluster, everything an
-// operator does to it, and the way back.
+// TestCluster installs a cluster on two fresh hosts, does everything that an operator does with
+// it, and resets the hosts.
 func TestCluster(t *testing.T) {
 	s := up(t, lab.Options{Name: "e2e-cluster", Hosts: 2})
 	control, worker := s.Hosts[0], s.Hosts[1]
@@ -57,7 +57,7 @@ func TestCluster(t *testing.T) {
 			carryOther(t, control, worker)
 			refusesOther(t, control, "init")
 			refusesOther(t, control, "init", "phase", "control-plane", "all")
-			run(t, control, otherBundle, "token", "list") // which depends on no bundle
+			run(t, control, otherBundle, "token", "list") // which does not depend on the bundle
 		}},
 		{"join with a wrong token", func(t *testing.T) {
 			wrong := append([]string{}, join...)
@@ -85,7 +85,7 @@ func TestCluster(t *testing.T) {
 		}},
 		{"join an unreachable host", func(t *testing.T) {
 			gone := append([]string{}, join...)
-			// Nobody listens there; no route leads there; nobody knows the name.
+			// No listener; no route; no DNS name.
 			for _, address := range []string{worker.Addr.String() + ":6443", "192.0.2.1:6443", "no-such-host.invalid:6443"} {
 				gone[1] = address
 				contains(t, install(t, worker, 1, append(gone, "--discovery-timeout", "3s")...), strings.TrimSuffix(address, ":6443"), "hint: ")
@@ -110,12 +110,12 @@ func TestCluster(t *testing.T) {
 			systemIsUp(t, s, 2)
 		}},
 		{"a node of one kind does not become the other", func(t *testing.T) {
-			before := settings(t, worker)
+			before := hostState(t, worker)
 			contains(t, install(t, worker, 3, "init"), "a worker of a cluster already", "reset")
-			same(t, before, settings(t, worker))
-			before = settings(t, control)
+			same(t, before, hostState(t, worker))
+			before = hostState(t, control)
 			contains(t, install(t, control, 3, join...), "a control plane already", "reset")
-			same(t, before, settings(t, control))
+			same(t, before, hostState(t, control))
 		}},
 		{"join with another bundle is refused", func(t *testing.T) {
 			refusesOther(t, worker, join...)
@@ -123,9 +123,9 @@ func TestCluster(t *testing.T) {
 			run(t, control, "rm", otherBundle)
 		}},
 		{"join again changes nothing", func(t *testing.T) {
-			before := settings(t, worker)
+			before := hostState(t, worker)
 			contains(t, install(t, worker, 0, join...), "Nothing was changed")
-			same(t, before, settings(t, worker))
+			same(t, before, hostState(t, worker))
 		}},
 		{"a Service answers across hosts by its DNS name", func(t *testing.T) {
 			var err error
@@ -160,7 +160,7 @@ func TestCluster(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			// At first the API tells of the pods as they were before.
+			// At first the API reports the pods as they were before.
 			eventually(t, 3*time.Minute, func() string { return startedSince(t, s, rebooted) })
 			systemIsUp(t, s, 2)
 			eventually(t, time.Minute, func() string {
@@ -183,7 +183,7 @@ func TestCluster(t *testing.T) {
 				install(t, h, 0, "reset", "--force")
 				same(t, bare[h], untouched(t, h))
 			}
-			install(t, worker, 0, "reset", "--force") // again, on a bare host
+			install(t, worker, 0, "reset", "--force") // again, on a host without an installation
 			same(t, bare[worker], untouched(t, worker))
 		}},
 		{"init and join again", func(t *testing.T) {
@@ -217,13 +217,13 @@ func TestCluster(t *testing.T) {
 	for _, step := range steps {
 		if !t.Run(step.name, step.test) {
 			diagnose(t, s)
-			t.FailNow() // what follows stands on it
+			t.FailNow() // the following tests depend on it
 		}
 	}
 }
 
-// startedSince names a container that was not started after the given moment
-// (RFC 3339, UTC), as far as the API knows; "" when all were.
+// startedSince names a container that was not started after the given time (RFC 3339, UTC),
+// according to the API, or returns "".
 func startedSince(t *testing.T, s *site.Site, moment string) string {
 	t.Helper()
 	out, err := s.Kubectl(t.Context(), "get", "pods", "-A", "-o",
@@ -239,7 +239,7 @@ func startedSince(t *testing.T, s *site.Site, moment string) string {
 	return ""
 }
 
-// systemIsUp waits until every node is Ready and every system pod is too.
+// systemIsUp waits until every node and every system pod is Ready.
 func systemIsUp(t *testing.T, s *site.Site, nodes int) {
 	t.Helper()
 	eventually(t, 3*time.Minute, func() string {
@@ -250,7 +250,7 @@ func systemIsUp(t *testing.T, s *site.Site, nodes int) {
 		if got := strings.Count(out, "True\n"); got != nodes {
 			return "Ready nodes: " + strings.ReplaceAll(out, "\n", " ")
 		}
-		// Not only the pods that are there: the ones that are wanted.
+		// Also wait for pods that do not exist yet.
 		for _, want := range []string{"daemonset/kube-proxy", "deployment/coredns"} {
 			if _, err := s.Kubectl(t.Context(), "-n", "kube-system", "rollout", "status", want, "--timeout", "1s"); err != nil {
 				return err.Error()
@@ -269,8 +269,8 @@ func systemIsUp(t *testing.T, s *site.Site, nodes int) {
 	})
 }
 
-// answersAcrossHosts asks the Service, by its DNS name, from each pod until
-// the pods of both hosts have answered.
+// answersAcrossHosts sends requests to the Service by its DNS name from each pod, until the pods
+// of both hosts have answered.
 func answersAcrossHosts(t *testing.T, s *site.Site, pods []site.Pod) {
 	t.Helper()
 	nodes := map[string]bool{}
@@ -291,19 +291,19 @@ func answersAcrossHosts(t *testing.T, s *site.Site, pods []site.Pod) {
 	}
 }
 
-// footprint is what init may not change when it runs again: what join may not,
-// and the versions of the objects that init makes.
+// footprint is what a second init must not change: the files and processes of the host, and the
+// versions of the objects that init creates.
 func footprint(t *testing.T, s *site.Site) string {
 	t.Helper()
 	objects := kubectl(t, s, "get", "-A", "-o", `jsonpath={range .items[*]}{.kind} {.metadata.namespace}/{.metadata.name} {.metadata.resourceVersion}{"\n"}{end}`,
 		"configmaps,secrets,serviceaccounts,roles,rolebindings,clusterroles,clusterrolebindings,services")
 	generations := kubectl(t, s, "get", "-A", "-o", `jsonpath={range .items[*]}{.kind} {.metadata.namespace}/{.metadata.name} {.metadata.generation}{"\n"}{end}`, "deployments,daemonsets")
-	return settings(t, s.Hosts[0]) + objects + generations
+	return hostState(t, s.Hosts[0]) + objects + generations
 }
 
-// settings lists the files that the installer wrote, with their times, and the
-// processes that it started.
-func settings(t *testing.T, h *lab.Host) string {
+// hostState lists the files that the installer wrote, with their times, and the processes that it
+// started.
+func hostState(t *testing.T, h *lab.Host) string {
 	t.Helper()
 	return run(t, h, "sh", "-c", `
 		find /etc/kubernetes /etc/containerd /etc/systemd/system /etc/cni /etc/sysctl.d /var/lib/airlift /var/lib/kubelet/config.yaml \
@@ -311,7 +311,7 @@ func settings(t *testing.T, h *lab.Host) string {
 		systemctl show -p MainPID -p NRestarts kubelet containerd`)
 }
 
-// diagnose logs what a person would look at first.
+// diagnose logs what helps to find the cause of a failure.
 func diagnose(t *testing.T, s *site.Site) {
 	for _, argv := range [][]string{
 		{"kubectl", "--kubeconfig", "/etc/kubernetes/admin.conf", "get", "nodes,pods", "-A", "-o", "wide"},

@@ -21,23 +21,22 @@ import (
 	"airlift/scripts/lab"
 )
 
-// A live comparison: every object in the API of a cluster that real kubeadm
-// made and of one that Airlift made with the same settings, field by field.
+// This test compares all API objects of a cluster of real kubeadm and of a cluster of
+// Airlift with the same configuration, field by field.
 
 // cluster is every object of a cluster: "Kind namespace/name" => its fields,
 // by path.
 type cluster map[string]map[string]string
 
-// A liveDifference is something that differs between the two clusters and is
-// meant to.
+// A liveDifference is an intended difference between the two clusters.
 type liveDifference struct {
 	What, Why string
 	// Where is a regular expression for "Kind namespace/name path".
 	Where string
 }
 
-// liveDifferences is the complete list. Any other difference fails the test,
-// and so does an entry that is no longer true.
+// liveDifferences is the complete list. Any other difference fails the test, and so does an entry
+// without a difference.
 var liveDifferences = []liveDifference{
 	{
 		What:  "the first token has a description",
@@ -70,13 +69,12 @@ var liveDifferences = []liveDifference{
 	},
 }
 
-// unlisted are the resources that are left out: what happened rather than what
-// is, and another view of the same objects.
+// unlisted are resources that are not compared: events, and other views of the same objects.
 var unlisted = []string{"events", "events.events.k8s.io", "componentstatuses", "endpoints"}
 
-// dump reads every object that the cluster's API has, as the administrator on
-// one of its control planes. What cannot be the same in two clusters (names of
-// hosts, addresses, times, random names, keys) is replaced by a star.
+// dump reads every object of the cluster's API, as the administrator on one of its control
+// planes. It replaces what differs in any two clusters (host names, addresses, times,
+// random names, keys) with a star.
 func dump(t *testing.T, h *lab.Host) cluster {
 	t.Helper()
 	started := time.Now()
@@ -108,8 +106,7 @@ func dump(t *testing.T, h *lab.Host) cluster {
 	return c
 }
 
-// random are the parts of names and values that differ from cluster to
-// cluster.
+// random are the parts of names and values that differ between any two clusters.
 var random = []struct {
 	pattern *regexp.Regexp
 	instead string
@@ -132,7 +129,7 @@ func plain(s string) string {
 	return s
 }
 
-// title names an object for both clusters.
+// title is the name of an object in both clusters.
 func title(object map[string]any) string {
 	meta := object["metadata"].(map[string]any)
 	name, _ := meta["name"].(string)
@@ -145,18 +142,16 @@ func title(object map[string]any) string {
 	return plain(fmt.Sprintf("%s %s", object["kind"], name))
 }
 
-// notCompared are fields that the API server and its controllers fill in, with
-// what is different in any two clusters.
+// notCompared are fields of the API server and its controllers that differ in any two clusters.
 var notCompared = []*regexp.Regexp{
 	regexp.MustCompile(`^metadata\.(uid|resourceVersion|creationTimestamp|generation|managedFields|name|selfLink)\b`),
-	regexp.MustCompile(`^metadata\.annotations\.kubectl\.kubernetes\.io/last-applied-configuration\b`), // kubectl's notes to itself
+	regexp.MustCompile(`^metadata\.annotations\.kubectl\.kubernetes\.io/last-applied-configuration\b`), // set by kubectl
 	regexp.MustCompile(`^metadata\.ownerReferences\[\d+\]\.uid$`),
-	regexp.MustCompile(`^metadata\.annotations\.kubernetes\.io/config\.(hash|mirror|seen)$`), // sums of a static pod and times
+	regexp.MustCompile(`^metadata\.annotations\.kubernetes\.io/config\.(hash|mirror|seen)$`), // hashes and times of a static pod
 	regexp.MustCompile(`^status\b`),
 }
 
-// fields flattens an object. Secrets are decoded; text that is YAML or JSON is
-// looked into.
+// fields flattens an object. It decodes Secrets, and parses text that is YAML or JSON.
 func fields(object map[string]any) map[string]string {
 	flat := map[string]string{}
 	created, _ := time.Parse(time.RFC3339, fmt.Sprint(object["metadata"].(map[string]any)["creationTimestamp"]))
@@ -170,7 +165,7 @@ func fields(object map[string]any) map[string]string {
 			data[k] = secret(k, string(plainText), created)
 		}
 	}
-	if object["kind"] == "Lease" { // who holds it, since when
+	if object["kind"] == "Lease" { // its holder and times
 		delete(object, "spec")
 	}
 	if object["kind"] == "EndpointSlice" { // in the order in which pods came up
@@ -188,8 +183,8 @@ func fields(object map[string]any) map[string]string {
 	return flat
 }
 
-// secret is what two clusters' Secrets must have in common. A moment is told
-// as the time after the Secret was made, to the minute.
+// secret is the part of a Secret's value that must be the same in two clusters. It replaces
+// a time by the time since the Secret was created, to the minute.
 func secret(key, value string, created time.Time) string {
 	switch {
 	case key == "token-id" || key == "token-secret":
@@ -206,8 +201,8 @@ func secret(key, value string, created time.Time) string {
 	return value
 }
 
-// meaning replaces a component's configuration by what it means: fields that
-// are written out with their zero value are the same as none.
+// meaning replaces a component's configuration by its meaning: explicit zero values are the
+// same as missing fields.
 func meaning[T any](data map[string]any, key string) {
 	text, ok := data[key].(string)
 	if !ok {
@@ -222,8 +217,7 @@ func meaning[T any](data map[string]any, key string) {
 	}
 }
 
-// unordered are lists whose order means nothing, with the field that names
-// their items.
+// unordered are lists whose order does not matter, with the field that identifies their items.
 var unordered = map[string]string{"volumes": "name", "volumeMounts": "mountPath"}
 
 func flatten(flat map[string]string, path string, value any) {
@@ -267,8 +261,7 @@ func flatten(flat map[string]string, path string, value any) {
 	}
 }
 
-// compare fails on every difference that is not listed, and logs those that
-// are.
+// compare fails for every difference that is not listed, and logs the listed ones.
 func compare(t *testing.T, kubeadm, airlift cluster) {
 	t.Helper()
 	seen := make([]int, len(liveDifferences))

@@ -9,8 +9,8 @@ import (
 	"airlift/scripts/lab"
 )
 
-// kubeadmFile is what a platform engineer has in the drawer: every kind of
-// document that init reads, with settings that show in a running cluster.
+// kubeadmFile is a typical kubeadm configuration: every kind of document that init reads, with
+// values that are visible in a running cluster.
 const kubeadmFile = `
 apiVersion: kubeadm.k8s.io/v1beta4
 kind: InitConfiguration
@@ -74,8 +74,7 @@ nodeRegistration:
   taints: [{key: dedicated, value: storage, effect: NoSchedule}]
 `
 
-// TestConfigFile makes a cluster from kubeadm's own YAML, and shows each
-// setting at work.
+// TestConfigFile creates a cluster from kubeadm's YAML, and checks the effect of each value.
 func TestConfigFile(t *testing.T) {
 	s := up(t, lab.Options{Name: "e2e-config", Hosts: 2})
 	s.Domain = "ship.example"

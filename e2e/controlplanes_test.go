@@ -15,8 +15,8 @@ import (
 	"airlift/scripts/site"
 )
 
-// TestControlPlanes makes a cluster of three control planes, lets one of them
-// fail and come back, and takes them apart again. Steps build on each other.
+// TestControlPlanes creates a cluster of three control planes, stops and restarts one of
+// them, and removes them again. The steps depend on each other.
 func TestControlPlanes(t *testing.T) {
 	s := up(t, lab.Options{Name: "e2e-planes", Hosts: 3})
 	first, second, third := s.Hosts[0], s.Hosts[1], s.Hosts[2]
@@ -25,7 +25,7 @@ func TestControlPlanes(t *testing.T) {
 		endpointAt(t, h, first)
 		bare[h] = untouched(t, h)
 	}
-	var joinPlane []string // with the key that init printed
+	var joinPlane []string // with the certificate key that init printed
 	steps := []struct {
 		name string
 		test func(t *testing.T)
@@ -44,7 +44,7 @@ func TestControlPlanes(t *testing.T) {
 				"./etc/kubernetes/manifests/etcd.yaml", "./etc/kubernetes/pki/ca.key", "./etc/kubernetes/bootstrap-kubelet.conf", "./var/lib/kubelet/config.yaml")
 			same(t, bare[second], untouched(t, second))
 
-			// The same as kubeadm's file says it.
+			// The same with kubeadm's configuration file.
 			run(t, second, "sh", "-c", fmt.Sprintf(`cat >/root/join.yaml <<'END'
 apiVersion: kubeadm.k8s.io/v1beta4
 kind: JoinConfiguration
@@ -53,9 +53,9 @@ discovery:
 controlPlane: {certificateKey: %q}
 END`, joinPlane[1], joinPlane[3], joinPlane[5], joinPlane[len(joinPlane)-1]))
 			install(t, second, 0, "join", "--config", "/root/join.yaml")
-			files := settings(t, second)
+			files := hostState(t, second)
 			contains(t, install(t, second, 0, joinPlane...), "Nothing was changed")
-			same(t, files, settings(t, second))
+			same(t, files, hostState(t, second))
 		}},
 		{"the third joins with certificates by hand, after a kill", func(t *testing.T) {
 			byHand := joinPlane[:len(joinPlane)-2]
@@ -63,7 +63,7 @@ END`, joinPlane[1], joinPlane[3], joinPlane[5], joinPlane[len(joinPlane)-1]))
 				"/etc/kubernetes/pki/front-proxy-ca.crt", "/etc/kubernetes/pki/etcd/ca.crt", "--certificate-key")
 			same(t, bare[third], untouched(t, third))
 			carryCerts(t, first, third)
-			// Killed when etcd knows of the new member, which has not started.
+			// Killed when etcd has the new member, which has not started.
 			run(t, third, "sh", "-c", site.Installer+" "+strings.Join(byHand, " ")+` >/dev/null 2>&1 &
 				while kill -0 $! && ! test -e /etc/kubernetes/manifests/etcd.yaml; do sleep 0.02; done; kill -9 $!; wait; test -e /etc/kubernetes/manifests/etcd.yaml`)
 			install(t, third, 0, byHand...)
@@ -121,7 +121,7 @@ END`, joinPlane[1], joinPlane[3], joinPlane[5], joinPlane[len(joinPlane)-1]))
 		{"reset of the third takes its member along", func(t *testing.T) {
 			contains(t, install(t, third, 2, "reset"), "--force")
 			contains(t, answered(t, third, 0, "reset"), "etcd goes on without "+third.Name, "kubectl delete node "+third.Name, "left: /etc/kubernetes/pki/ca.key: ")
-			run(t, third, "rm", "-r", "/etc/kubernetes") // what was put there by hand above
+			run(t, third, "rm", "-r", "/etc/kubernetes") // the files from the manual copy above
 			same(t, bare[third], untouched(t, third))
 			voters(t, first, 2)
 			kubectl(t, s, "delete", "node", third.Name)
@@ -130,9 +130,9 @@ END`, joinPlane[1], joinPlane[3], joinPlane[5], joinPlane[len(joinPlane)-1]))
 			if err := first.PowerCut(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			files := settings(t, second)
+			files := hostState(t, second)
 			contains(t, answered(t, second, 3, "reset"), "etcd has no quorum", first.Name, "hint: ", "--force")
-			same(t, files, settings(t, second))
+			same(t, files, hostState(t, second))
 			contains(t, install(t, second, 0, "reset", "--force"), "warning: ")
 			same(t, bare[second], untouched(t, second))
 		}},
@@ -150,13 +150,13 @@ END`, joinPlane[1], joinPlane[3], joinPlane[5], joinPlane[len(joinPlane)-1]))
 	for _, step := range steps {
 		if !t.Run(step.name, step.test) {
 			diagnose(t, s)
-			t.FailNow() // what follows stands on it
+			t.FailNow() // the following tests depend on it
 		}
 	}
 }
 
-// endpoint is the control planes' common name. The test moves it, as a virtual
-// IP or a load balancer would.
+// endpoint is the common name of the control planes. The test changes its address, as a
+// virtual IP or a load balancer would.
 const endpoint = "k8s.site.example"
 
 func endpointAt(t *testing.T, on, at *lab.Host) {
@@ -164,8 +164,7 @@ func endpointAt(t *testing.T, on, at *lab.Host) {
 	run(t, on, "sh", "-c", fmt.Sprintf("sed -i '/%s/d' /etc/hosts && echo '%s %s' >>/etc/hosts", endpoint, at.Addr, endpoint))
 }
 
-// carryCerts copies what control planes share from one to another, as the
-// documentation says.
+// carryCerts copies the shared certificates from one control plane to another, as documented.
 func carryCerts(t *testing.T, from, to *lab.Host) {
 	t.Helper()
 	shared := "ca.crt ca.key sa.pub sa.key front-proxy-ca.crt front-proxy-ca.key etcd/ca.crt etcd/ca.key"
@@ -190,14 +189,14 @@ func kubectlAt(t *testing.T, h *lab.Host, args ...string) string {
 	return out
 }
 
-// etcdctl runs etcd's own tool in the etcd pod of a host.
+// etcdctl runs etcdctl in the etcd pod of a host.
 func etcdctl(ctx context.Context, h *lab.Host, args ...string) (string, error) {
 	const pki = "/etc/kubernetes/pki/etcd/"
 	return kubectlTry(ctx, h, append([]string{"-n", "kube-system", "exec", "etcd-" + h.Name, "--",
 		"etcdctl", "--cacert", pki + "ca.crt", "--cert", pki + "server.crt", "--key", pki + "server.key"}, args...)...)
 }
 
-// voters expects etcd to have so many members, all started and none a learner.
+// voters expects this number of etcd members, all started and no learner.
 func voters(t *testing.T, h *lab.Host, want int) {
 	t.Helper()
 	eventually(t, time.Minute, func() string {
@@ -212,7 +211,7 @@ func voters(t *testing.T, h *lab.Host, want int) {
 	})
 }
 
-// answered runs the installer with a yes to what it asks.
+// answered runs the installer and answers its question with yes.
 func answered(t *testing.T, h *lab.Host, wantCode int, args ...string) string {
 	t.Helper()
 	var out strings.Builder

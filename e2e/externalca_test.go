@@ -8,8 +8,8 @@ import (
 	"airlift/scripts/lab"
 )
 
-// TestExternalCA makes a cluster whose authorities' keys never come to the
-// host: openssl signs what generate-csr asks for.
+// TestExternalCA creates a cluster whose CA keys are never on the host: openssl signs the
+// requests of generate-csr.
 func TestExternalCA(t *testing.T) {
 	s := up(t, lab.Options{Name: "e2e-externalca", Hosts: 1})
 	h := s.Hosts[0]

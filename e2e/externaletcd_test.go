@@ -16,8 +16,8 @@ import (
 	"airlift/scripts/upstream/components"
 )
 
-// TestExternalEtcd makes a cluster whose etcd somebody else runs, on a host of
-// its own and with certificates of its own, and adds a control plane to it.
+// TestExternalEtcd creates a cluster with an external etcd on a separate host with its own
+// certificates, and adds a control plane to the cluster.
 func TestExternalEtcd(t *testing.T) {
 	s := up(t, lab.Options{Name: "e2e-etcd", Hosts: 3})
 	control, store, other := s.Hosts[0], s.Hosts[1], s.Hosts[2]
@@ -52,8 +52,8 @@ END`, endpoint, store.Addr))
 	contains(t, stored(), "/registry/configmaps/default/here")
 	contains(t, install(t, control, 0, "init", "--config", "/root/kubeadm.yaml"), "Nothing was changed")
 
-	// Its client certificate is among what is handed on to the next one, which
-	// joins phase by phase, each a run of its own.
+	// The etcd client certificate is uploaded for the next control plane, which joins phase
+	// by phase, each in a separate process.
 	m := regexp.MustCompile(`(?m)^\s*\./install (join .* --control-plane --certificate-key [0-9a-f]{64})$`).FindStringSubmatch(out)
 	if m == nil {
 		t.Fatal("no join command for a control plane")
@@ -77,8 +77,8 @@ END`, endpoint, store.Addr))
 	contains(t, run(t, store, "sh", "-c", siteEtcdctl(store)+" endpoint health 2>&1"), "is healthy")
 }
 
-// runEtcd starts etcd on a host, and puts a client's certificate for it on
-// another. openssl makes them all, as a site would.
+// runEtcd starts etcd on a host, and copies a client certificate to another host. openssl
+// creates all certificates, as a site would.
 func runEtcd(t *testing.T, on, client *lab.Host) {
 	t.Helper()
 	dir := t.TempDir()

@@ -13,8 +13,7 @@ import (
 	"airlift/scripts/site"
 )
 
-// TestDamagedFile takes bad copies of the file to a host: each is noticed, and
-// nothing of it remains.
+// TestDamagedFile copies damaged files to a host: each is detected, and nothing remains.
 func TestDamagedFile(t *testing.T) {
 	s := up(t, lab.Options{Name: "e2e-file", Hosts: 1})
 	h := s.Hosts[0]
@@ -34,12 +33,12 @@ func TestDamagedFile(t *testing.T) {
 		run(t, h, "truncate", "--size", fmt.Sprint(size), site.Installer)
 		contains(t, install(t, h, 4, "init"), "incomplete", "hint: ")
 		same(t, bare, untouched(t, h))
-		if _, err := s.Carry(t.Context(), *bundlePath); err != nil {
+		if _, err := s.CopyBundle(t.Context(), *bundlePath); err != nil {
 			t.Fatal(err)
 		}
 	})
-	// Wherever a byte is flipped, nothing is changed: at both ends of the payload,
-	// in the middle of each part, and at places drawn by chance.
+	// A flipped byte anywhere changes nothing: at both ends of the payload, in the middle
+	// of each part, and at random offsets.
 	flips := []int64{f.PayloadOffset() + 1000, f.PayloadOffset() + f.PayloadSize() - 1}
 	for _, p := range f.Parts() {
 		flips = append(flips, p.Offset+p.Size/2)

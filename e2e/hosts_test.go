@@ -21,16 +21,16 @@ import (
 	"airlift/scripts/site"
 )
 
-// TestOwnContainerd installs on a host that has Debian's containerd running:
-// it is used, and reset leaves it as it was.
+// TestOwnContainerd installs on a host with a running Debian containerd: Airlift uses it,
+// and reset leaves it unchanged.
 func TestOwnContainerd(t *testing.T) {
 	s := up(t, lab.Options{Name: "e2e-containerd", Hosts: 1, ExtraPackages: []string{"containerd"}})
 	h := s.Hosts[0]
 	if _, err := h.Output(t.Context(), "systemctl", "is-active", "containerd"); err != nil {
 		t.Fatal(err)
 	}
-	// As it comes it cannot start a pod on a host without CAP_SYS_RESOURCE:
-	// that is found before anything is changed, and the fix is what the hint says.
+	// Its default configuration cannot start a pod on a host without CAP_SYS_RESOURCE.
+	// Preflight finds this, and the hint has the fix.
 	contains(t, install(t, h, 3, "init"), "restrict_oom_score_adj", "hint: ")
 	run(t, h, "sh", "-c", `mkdir -p /etc/containerd && cat >/etc/containerd/config.toml <<'END'
 version = 2
@@ -41,12 +41,12 @@ version = 2
 END
 systemctl restart containerd`)
 	config := run(t, h, "cat", "/etc/containerd/config.toml")
-	// Images of somebody's: one under the name that this containerd starts pods
-	// with, which init gives to the bundle's pause image, and another.
+	// Existing images: one with the name of this containerd's sandbox image, which init
+	// changes to the bundle's pause image, and an unrelated one.
 	importTiny(t, h, "registry.k8s.io/pause:3.6", "docker.io/library/unrelated:1")
 	before := containerdHas(t, h)
-	// A run that is killed while it imports must not make the next one take what
-	// it finds for somebody's.
+	// After a run that is killed during the import, the next run must not treat its images
+	// as existing ones.
 	run(t, h, "sh", "-c", site.Installer+" init >/dev/null 2>&1 & sleep 4; kill -9 $! 2>/dev/null; wait; true")
 	contains(t, install(t, h, 0, "init"), "this host's own containerd 1.6")
 	if containerdHas(t, h) == before {
@@ -60,7 +60,7 @@ systemctl restart containerd`)
 		t.Error(err)
 	}
 
-	// To an installer that did not make this node, its pods are somebody's.
+	// Without Airlift's ledger, the pods are not managed by Airlift.
 	run(t, h, "mv", "/var/lib/airlift", "/root/aside")
 	contains(t, install(t, h, 3, "preflight", "init"), "[ERROR CRIPods]", "kube-system/etcd-")
 	run(t, h, "mv", "/root/aside", "/var/lib/airlift")
@@ -73,8 +73,8 @@ systemctl restart containerd`)
 	same(t, before, containerdHas(t, h))
 }
 
-// importTiny imports an image of one file for each name, and waits until the
-// CRI has seen them and what ctr leaves behind is collected.
+// importTiny imports an image of one file for each name, and waits until the CRI lists them
+// and the remains of ctr are collected.
 func importTiny(t *testing.T, h *lab.Host, names ...string) {
 	t.Helper()
 	for i, name := range names {
@@ -124,8 +124,8 @@ func containerdHas(t *testing.T, h *lab.Host) string {
 		ctr -n k8s.io leases ls`)
 }
 
-// TestSeveralAddresses: with two networks and no default route there is no
-// telling which address is meant, so init asks, and takes the answer.
+// TestSeveralAddresses: with two networks and no default route, the address is ambiguous, so init
+// requires it as a flag.
 func TestSeveralAddresses(t *testing.T) {
 	s := up(t, lab.Options{Name: "e2e-addresses", Hosts: 1, Interfaces: 2})
 	h := s.Hosts[0]
@@ -135,8 +135,8 @@ func TestSeveralAddresses(t *testing.T) {
 	same(t, bare, untouched(t, h))
 }
 
-// TestFlags gives every flag that changes the cluster another value than its
-// default, on a host with two networks and a noexec /tmp.
+// TestFlags sets every flag that changes the cluster to a value other than its default, on
+// a host with two networks and a noexec /tmp.
 func TestFlags(t *testing.T) {
 	s := up(t, lab.Options{Name: "e2e-flags", Hosts: 2, Interfaces: 2, NoexecTmp: true})
 	control, worker := s.Hosts[0], s.Hosts[1]
@@ -184,8 +184,7 @@ func TestFlags(t *testing.T) {
 	}
 }
 
-// TestInterrupted stops init in the middle, gently and not, and lets a second
-// run finish the job.
+// TestInterrupted interrupts and kills init, and completes it with a second run.
 func TestInterrupted(t *testing.T) {
 	s := up(t, lab.Options{Name: "e2e-interrupted", Hosts: 1})
 	h := s.Hosts[0]
@@ -213,7 +212,7 @@ func TestInterrupted(t *testing.T) {
 	t.Run("output that nobody reads", func(t *testing.T) {
 		out := run(t, h, "bash", "-c", site.Installer+" init 2>/root/init.log | head -n 1; echo ${PIPESTATUS[0]}")
 		contains(t, out, "preflight", "130")
-		contains(t, run(t, h, "cat", "/root/init.log"), "interrupted: nobody reads", "hint: ")
+		contains(t, run(t, h, "cat", "/root/init.log"), "interrupted: /dev/stdout was closed", "hint: ")
 	})
 	t.Run("kill -9", func(t *testing.T) {
 		for _, after := range []string{"0.5", "2", "4", "7"} {
@@ -238,7 +237,7 @@ func TestInterrupted(t *testing.T) {
 	})
 }
 
-// TestDryRun changes nothing and shows everything.
+// TestDryRun changes nothing and prints everything.
 func TestDryRun(t *testing.T) {
 	s := up(t, lab.Options{Name: "e2e-dryrun", Hosts: 1})
 	h := s.Hosts[0]
@@ -255,8 +254,8 @@ func TestDryRun(t *testing.T) {
 	same(t, bare, untouched(t, h))
 }
 
-// TestSkipPhases leaves out what a bundle without a pod network's user would,
-// and what cannot be left out.
+// TestSkipPhases skips the phases that a user of a bundle without a pod network skips, and
+// phases that cannot be skipped.
 func TestSkipPhases(t *testing.T) {
 	s := up(t, lab.Options{Name: "e2e-skip", Hosts: 1})
 	h := s.Hosts[0]

@@ -18,25 +18,24 @@ import (
 	kubeletv1 "k8s.io/kubelet/config/v1beta1"
 	"sigs.k8s.io/yaml"
 
-	"airlift/scripts/byhand"
+	"airlift/scripts/kubeadm"
 	"airlift/scripts/lab"
 	"airlift/scripts/site"
 )
 
-// TestInterop sets Airlift and real kubeadm to work on the same clusters, in
-// both directions, and compares what each makes. Of three hosts the first is
-// Airlift's, the second is prepared by hand for kubeadm, and the third comes in
-// last, as a control plane that Airlift adds to kubeadm's cluster.
+// TestInterop uses Airlift and real kubeadm on the same clusters, in both directions, and
+// compares the results. Airlift installs the first of three hosts, kubeadm the second, and
+// Airlift adds the third as a control plane to kubeadm's cluster.
 func TestInterop(t *testing.T) {
 	s := up(t, lab.Options{Name: "e2e-interop", Hosts: 3})
-	kit, err := byhand.Gather(t.Context(), version, io.Discard)
+	kit, err := kubeadm.Gather(t.Context(), version, io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}
 	own, hand, third := s.Hosts[0], s.Hosts[1], s.Hosts[2]
 	for _, h := range s.Hosts {
-		// As on the host by hand, where CoreDNS needs one to start.
-		run(t, h, "sh", "-c", "echo nameserver "+byhand.Nameserver(h)+" >/etc/resolv.conf")
+		// As on kubeadm's host, where CoreDNS needs one to start.
+		run(t, h, "sh", "-c", "echo nameserver "+kubeadm.Nameserver(h)+" >/etc/resolv.conf")
 	}
 	i := &interop{kit: kit, site: s, own: own, hand: hand, third: third}
 	bare := map[*lab.Host]string{own: untouched(t, own), third: untouched(t, third)}
@@ -64,17 +63,17 @@ func TestInterop(t *testing.T) {
 				t.Errorf("etcd's members: %q", members)
 			}
 			for _, h := range []*lab.Host{third, own} {
-				// The user's pod network's, as kubeadm reset leaves them.
+				// The files of the user's pod network, which kubeadm reset does not remove.
 				run(t, h, "sh", "-c", "rm -r /etc/cni/net.d/10-flannel.conflist /var/lib/cni; ip link delete cni0; ip link delete flannel.1")
 				run(t, h, "sh", "-c", removeCarried)
 				same(t, bare[h], untouched(t, h))
 			}
 		}},
 		{"install resets kubeadm's own control plane only when told to", func(t *testing.T) {
-			files := settings(t, hand)
+			files := hostState(t, hand)
 			contains(t, install(t, hand, 3, "reset", "--force"), "no ledger", "/etc/kubernetes/pki", "/var/lib/etcd", "--without-ledger")
 			contains(t, install(t, hand, 2, "reset", "--force", "--without-ledger"), "yes | ./install reset --without-ledger")
-			same(t, files, settings(t, hand))
+			same(t, files, hostState(t, hand))
 			contains(t, answered(t, hand, 0, "reset", "--without-ledger"), "Removed:", "left: network interface cni0: ", "left: /etc/kubernetes/tmp: ")
 			if left := run(t, hand, "sh", "-c", "find /etc/kubernetes /var/lib/etcd /var/lib/kubelet -path /etc/kubernetes/tmp -prune -o -type f -print; iptables-save | grep KUBE-; true"); left != "" {
 				t.Errorf("left:\n%s", left)
@@ -102,19 +101,19 @@ func TestInterop(t *testing.T) {
 	}
 }
 
-// interop is what its steps hand on to each other.
+// interop is the state of the test's steps.
 type interop struct {
-	kit              *byhand.Kit
+	kit              *kubeadm.Kit
 	site             *site.Site
 	own, hand, third *lab.Host
 
 	ours, theirs cluster           // every object of the two clusters
-	said         map[string]string // what kubeadm said on Airlift's control plane
-	join         []string          // how to join the cluster that there is: HOST:PORT and flags
+	said         map[string]string // kubeadm's output on Airlift's control plane
+	join         []string          // arguments to join the current cluster: HOST:PORT and flags
 	key          string            // its certificate key
 }
 
-// all is the site as one whose control plane is the first of the hosts.
+// all returns a site with these hosts; the first one is the control plane.
 func (i *interop) all(hosts ...*lab.Host) *site.Site {
 	l := *i.site.Lab
 	l.Hosts = hosts
@@ -143,21 +142,21 @@ func (i *interop) initOwn(t *testing.T) {
 	}
 }
 
-// config is kubeadm's configuration for a first control plane, the same for
-// both clusters but for the host's address.
+// config is kubeadm's configuration for the first control plane, the same for both clusters
+// except for the host's address.
 func (i *interop) config(h *lab.Host) string {
-	return byhand.Config(h, byhand.Settings{Version: version, Endpoint: h.Addr.String() + ":6443"})
+	return kubeadm.Config(h, kubeadm.ConfigOptions{Version: version, Endpoint: h.Addr.String() + ":6443"})
 }
 
-// prepareByHand does all that comes before kubeadm.
-func prepareByHand(ctx context.Context, kit *byhand.Kit, h *lab.Host, log func(string, ...any)) error {
+// prepareByHand prepares a host for kubeadm.
+func prepareByHand(ctx context.Context, kit *kubeadm.Kit, h *lab.Host, log func(string, ...any)) error {
 	for _, step := range []struct {
 		name string
-		run  func() (byhand.Done, error)
+		run  func() (kubeadm.Done, error)
 	}{
-		{"carry", func() (byhand.Done, error) { return kit.Carry(ctx, h) }},
-		{"prepare", func() (byhand.Done, error) { return kit.Prepare(ctx, h) }},
-		{"import images", func() (byhand.Done, error) { return kit.ImportImages(ctx, h, true) }},
+		{"copy", func() (kubeadm.Done, error) { return kit.Copy(ctx, h) }},
+		{"prepare", func() (kubeadm.Done, error) { return kit.Prepare(ctx, h) }},
+		{"import images", func() (kubeadm.Done, error) { return kit.ImportImages(ctx, h, true) }},
 	} {
 		done, err := step.run()
 		if err != nil {
@@ -181,11 +180,11 @@ func (i *interop) kubeadmJoinsWorker(t *testing.T) {
 }
 
 func (i *interop) kubeadmJoinsControlPlane(t *testing.T) {
-	// The address it would find by the default route.
+	// kubeadm would find the address by the default route.
 	i.kubeadmJoin(t, "--control-plane", "--certificate-key", i.key, "--apiserver-advertise-address", i.hand.Addr.String())
 	nodeIsReady(t, i.own, i.hand)
 	twoVoters(t, i.own)
-	// Each API server answers for itself; kubeadm v1.29 does not wait for it.
+	// Check each API server separately; kubeadm v1.29 does not wait for it.
 	for _, h := range []*lab.Host{i.own, i.hand} {
 		eventually(t, time.Minute, func() string {
 			out, err := h.Output(t.Context(), "kubectl", "--kubeconfig", "/etc/kubernetes/admin.conf",
@@ -212,18 +211,17 @@ func (i *interop) kubeadmJoin(t *testing.T, args ...string) {
 	t.Logf("kubeadm join took %s", done.Took.Round(100*time.Millisecond))
 }
 
-// questions are the commands whose answers on an Airlift control plane must be
-// those on one of kubeadm's.
+// questions are commands whose output must be the same on Airlift's and on kubeadm's
+// control planes.
 var questions = [][]string{
 	{"kubeadm", "certs", "check-expiration"},
 	{"kubeadm", "token", "list"},
 	{"kubeadm", "config", "images", "list", "--kubernetes-version", "VERSION"},
-	{"kubeadm", "upgrade", "plan", "VERSION"}, // with a version it asks no server for one
+	{"kubeadm", "upgrade", "plan", "VERSION"}, // with a version it does not request the newest one
 	{"kubeadm", "upgrade", "node", "--dry-run"},
 }
 
-// ask has kubeadm answer all questions on a control plane. It changes nothing
-// there.
+// ask runs all questions on a control plane, without changes there.
 func (i *interop) ask(t *testing.T, h *lab.Host) map[string]string {
 	t.Helper()
 	for _, p := range i.kit.Programs {
@@ -256,16 +254,16 @@ func (i *interop) ask(t *testing.T, h *lab.Host) map[string]string {
 
 var wouldWrite = regexp.MustCompile(`(?m)^\[dryrun\] Would write file "(\S+)" with content:\n((?:\t.*\n)+)`)
 
-// startupPeriod are the fields of a wanted difference: how often a static pod
-// is asked whether it has started.
+// startupPeriod are the fields of an intended difference: the period of a static pod's
+// startup probe.
 var startupPeriod = []string{
 	"spec.containers[0].startupProbe.initialDelaySeconds",
 	"spec.containers[0].startupProbe.periodSeconds",
 	"spec.containers[0].startupProbe.failureThreshold",
 }
 
-// changesNothing expects of an upgrade to the same version that it would write
-// every file as it is already, but for that.
+// changesNothing checks that an upgrade to the same version would write all files
+// unchanged, except for this difference.
 func changesNothing(t *testing.T, h *lab.Host, dryRun string) {
 	t.Helper()
 	files := wouldWrite.FindAllStringSubmatch(dryRun, -1)
@@ -297,11 +295,11 @@ func document(t *testing.T, text string) map[string]string {
 	}
 	flat := map[string]string{}
 	flatten(flat, "", parsed)
-	maps.DeleteFunc(flat, func(_, value string) bool { return value == "null" || value == "{}" }) // said without saying anything
+	maps.DeleteFunc(flat, func(_, value string) bool { return value == "null" || value == "{}" }) // the same as a missing field
 	return flat
 }
 
-// removeCarried takes away what the test put on an Airlift host.
+// removeCarried removes what the test copied to an Airlift host.
 const removeCarried = "rm -f /usr/local/bin/kubeadm /usr/local/bin/crictl /opt/cni/bin/flannel; rmdir /opt/cni/bin /opt/cni /etc/cni/net.d /etc/cni 2>/dev/null; true"
 
 func (i *interop) kubeadmResets(t *testing.T, bare string) {
@@ -310,7 +308,7 @@ func (i *interop) kubeadmResets(t *testing.T, bare string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// kubeadm v1.29 empties it while etcd still runs, which may write once more.
+	// kubeadm v1.29 empties it while etcd still runs, which may write again.
 	run(t, i.hand, "sh", "-c", "rm -rf /var/lib/etcd/*")
 	forget(t, i.own, i.hand)
 	if members := etcdMembers(t, i.own); len(members) != 1 {
@@ -342,12 +340,11 @@ func (i *interop) kubeadmInit(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Logf("kubeadm init took %s", done.Took.Round(100*time.Millisecond))
-	if i.join, err = byhand.JoinArgs(done.Output); err != nil {
+	if i.join, err = kubeadm.JoinArgs(done.Output); err != nil {
 		t.Fatal(err)
 	}
 	i.key = certificateKey(t, done.Output)
-	// flanneld goes by the API server's Service; before that answers it only
-	// fails and waits.
+	// flanneld uses the API server's Service and fails until it answers.
 	kubectlOn(t, i.hand, "-n", "kube-system", "rollout", "status", "daemonset/kube-proxy", "--timeout", "2m")
 	if done, err = i.kit.ApplyNetwork(t.Context(), i.hand); err != nil {
 		t.Fatal(err)
@@ -357,7 +354,7 @@ func (i *interop) kubeadmInit(t *testing.T) {
 	i.theirs = dump(t, i.hand)
 }
 
-// sameAnswers asks kubeadm's own control plane what Airlift's was asked.
+// sameAnswers runs the same questions on kubeadm's control plane.
 func (i *interop) sameAnswers(t *testing.T) {
 	theirs := i.ask(t, i.hand)
 	for line, ours := range i.said {
@@ -378,16 +375,16 @@ func (i *interop) installJoinsControlPlane(t *testing.T) {
 	i.workloadRuns(t, i.all(i.hand, i.own, i.third))
 }
 
-// installJoin adds a host to kubeadm's cluster. Its pod network is the user's,
-// so they bring its CNI plugin and tell install to leave the network alone.
+// installJoin adds a host to kubeadm's cluster. The pod network is the user's, so the test
+// copies its CNI plugin and tells install to skip the pod network.
 func (i *interop) installJoin(t *testing.T, h *lab.Host, args ...string) {
 	t.Helper()
-	run(t, h, "sh", "-c", byhand.FlannelPlugin)
+	run(t, h, "sh", "-c", kubeadm.FlannelPlugin)
 	typeInstall(t, h, slices.Concat([]string{"join"}, i.join, []string{"--cni", "none"}, args)...)
 }
 
-// workloadRuns starts the test's workload on every host, has it talk across
-// them by its Service's name, and removes it again.
+// workloadRuns starts the test's workload on every host, sends requests between the hosts by its
+// Service's name, and removes it.
 func (i *interop) workloadRuns(t *testing.T, s *site.Site) {
 	t.Helper()
 	pods, err := s.Deploy(t.Context(), version)
@@ -399,8 +396,8 @@ func (i *interop) workloadRuns(t *testing.T, s *site.Site) {
 	kubectlOn(t, s.Hosts[0], "wait", "--for", "delete", "pods", "-l", "app=hello", "--timeout", "1m")
 }
 
-// staticPodsAreKnown waits until the kubelet has told the API of them; it may
-// come to that seconds after they run.
+// staticPodsAreKnown waits until the API has the static pods, which may be seconds after
+// they started.
 func staticPodsAreKnown(t *testing.T, control *lab.Host) {
 	t.Helper()
 	eventually(t, time.Minute, func() string {
@@ -434,7 +431,7 @@ func nodeIsReady(t *testing.T, control, h *lab.Host) {
 	t.Logf("\n%s", kubectlOn(t, control, "get", "nodes", "-o", "wide"))
 }
 
-// twoVoters expects etcd to have two members, both with a vote.
+// twoVoters expects two voting etcd members.
 func twoVoters(t *testing.T, control *lab.Host) {
 	t.Helper()
 	members := etcdMembers(t, control)
@@ -449,8 +446,7 @@ func twoVoters(t *testing.T, control *lab.Host) {
 	}
 }
 
-// etcdMembers is etcdctl's list: ID, status, name, addresses, whether it is
-// only a learner.
+// etcdMembers is etcdctl's list: ID, status, name, addresses, whether it is a learner.
 func etcdMembers(t *testing.T, control *lab.Host) []string {
 	t.Helper()
 	const pki = "/etc/kubernetes/pki/etcd/"
@@ -459,9 +455,8 @@ func etcdMembers(t *testing.T, control *lab.Host) []string {
 	return strings.Split(strings.TrimSpace(out), "\n")
 }
 
-// forget takes a host that was reset out of control's cluster, with the pods
-// that nobody runs any more. Left to the cluster, those go within a minute, and
-// a host that comes back sooner waits for that.
+// forget removes a reset host and its pods from control's cluster. The cluster removes such
+// pods within a minute, and a host that joins again sooner would wait for that.
 func forget(t *testing.T, control, h *lab.Host) {
 	t.Helper()
 	kubectlOn(t, control, "delete", "node", h.Name)
@@ -476,8 +471,8 @@ func kubectlOn(t *testing.T, h *lab.Host, args ...string) string {
 
 var keyPattern = regexp.MustCompile(`(?:^|[^:0-9a-f])([0-9a-f]{64})\b`)
 
-// certificateKey finds the key in what init printed: 64 hexadecimal digits,
-// unlike a CA's hash with nothing before them.
+// certificateKey finds the key in the output of init: 64 hexadecimal digits without the
+// prefix of a CA's hash.
 func certificateKey(t *testing.T, out string) string {
 	t.Helper()
 	m := keyPattern.FindStringSubmatch(out)
@@ -487,21 +482,20 @@ func certificateKey(t *testing.T, out string) string {
 	return m[1]
 }
 
-// transcribe logs a command and what it said, as at a terminal.
+// transcribe logs a command and its output, as on a terminal.
 func transcribe(t *testing.T, h *lab.Host, line, out string) {
 	t.Helper()
 	t.Logf("\nroot@%s:~# %s\n%s", h.Name, line, strings.TrimRight(out, "\n"))
 }
 
-// typeInstall runs the installer, with its output in the log as at a terminal.
+// typeInstall runs the installer and logs its output, as on a terminal.
 func typeInstall(t *testing.T, h *lab.Host, args ...string) string {
 	t.Helper()
 	transcribe(t, h, "./install "+strings.Join(args, " "), "")
 	return install(t, h, 0, args...)
 }
 
-// summary leaves out the bodies of what a dry run would write or has read,
-// which are indented.
+// summary removes the contents that a dry run prints, which are indented.
 func summary(out string) string {
 	var b strings.Builder
 	for line := range strings.Lines(out) {
@@ -512,8 +506,7 @@ func summary(out string) string {
 	return b.String()
 }
 
-// varying are the parts of kubeadm's answers that differ from cluster to
-// cluster.
+// varying are the parts of kubeadm's output that differ between clusters.
 var varying = []struct {
 	pattern *regexp.Regexp
 	instead string
@@ -521,12 +514,12 @@ var varying = []struct {
 	{regexp.MustCompile(`[A-Z][a-z]{2} \d\d, \d{4} \d\d:\d\d UTC`), "DATE"},
 	{regexp.MustCompile(`W\d{4} [\d:.]+`), "WARNING"},
 	{regexp.MustCompile(`\b[a-z0-9]{6}\.[a-z0-9]{16}\b`), "TOKEN"},
-	{regexp.MustCompile(`The token that './install init' made for nodes to join with\.`), "<none>"}, // a wanted difference
-	{regexp.MustCompile(` {2,}`), "  "},                                                             // columns are as wide as what is in them
+	{regexp.MustCompile(`The token that './install init' made for nodes to join with\.`), "<none>"}, // an intended difference
+	{regexp.MustCompile(` {2,}`), "  "},                                                             // the width of columns depends on their contents
 	{regexp.MustCompile(`(kubelet-config|dryrun|WARNING +)\d+`), "$1*"},
 }
 
-// answer is what of kubeadm's words must be the same on two control planes.
+// answer is the part of kubeadm's output that must be the same on two control planes.
 func answer(out string, h *lab.Host) string {
 	out = strings.NewReplacer(h.Name, "HOST", h.Addr.String(), "ADDRESS").Replace(plain(summary(out)))
 	for _, v := range varying {

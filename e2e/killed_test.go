@@ -19,10 +19,9 @@ import (
 // everyWrite takes about ten minutes, too long for every change.
 var everyWrite = flag.Bool("every-ledger-write", false, "TestKilledAtLedgerWrites: at each write, not at every fifth")
 
-// TestKilledAtLedgerWrites kills init right before its writes to the ledger,
-// twice in a row: a run makes some writes, what they announce, and dies before
-// the next; the run after it dies likewise. Then init has finished, and reset
-// puts everything back.
+// TestKilledAtLedgerWrites kills init right before its writes to the ledger, twice in a
+// row: a run makes some writes, does what they announce, and is killed before the next; the
+// next run is killed in the same way. Then init completes, and reset restores everything.
 func TestKilledAtLedgerWrites(t *testing.T) {
 	s := up(t, lab.Options{Name: "e2e-killed", Hosts: 1})
 	h := s.Hosts[0]
@@ -39,9 +38,8 @@ func TestKilledAtLedgerWrites(t *testing.T) {
 	if _, err := h.CopyIn(t.Context(), crashat, "/root/crashat", 0o755); err != nil {
 		t.Fatal(err)
 	}
-	// A run that makes no write at all finishes. The kubelet's certificate has a
-	// new name in every run until its link is there: it takes two writes in one
-	// run to get past that.
+	// A run without a write completes. The kubelet's certificate has a new name in every
+	// run until its link exists, so one run must make two writes to continue after that.
 	writes := []int{6, 6, 5, 7}
 	if *everyWrite {
 		writes = []int{1, 2, 1, 2, 1, 3}

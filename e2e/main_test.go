@@ -1,8 +1,7 @@
 //go:build e2e
 
-// Package e2e takes the one file to isolated hosts and does there what an
-// operator would, and what goes wrong for one. Everything is real; nothing
-// leaves the hosts' own network.
+// Package e2e copies a real bundle to isolated hosts and does there what an operator does,
+// including failures. No packet leaves the hosts' network.
 package e2e
 
 import (
@@ -40,8 +39,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// up boots a site of its own for the test and takes it down at its end. Tests
-// run side by side: each mostly waits for what Kubernetes does in its own time.
+// up boots a site for the test and removes it at the end. Tests run in parallel, because
+// each mostly waits for Kubernetes.
 func up(t *testing.T, o lab.Options) *site.Site {
 	t.Helper()
 	t.Parallel()
@@ -55,15 +54,15 @@ func up(t *testing.T, o lab.Options) *site.Site {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		// The test's own context has ended by now.
+		// The context of the test has ended by now.
 		if err := s.Down(context.Background()); err != nil {
 			t.Error(err)
 		}
 	})
-	if _, err := s.Carry(t.Context(), *bundlePath); err != nil {
+	if _, err := s.CopyBundle(t.Context(), *bundlePath); err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("%d hosts up, bundle carried, in %s", len(s.Hosts), time.Since(started).Round(time.Millisecond))
+	t.Logf("%d hosts up, bundle copied, in %s", len(s.Hosts), time.Since(started).Round(time.Millisecond))
 	return s
 }
 
@@ -100,7 +99,7 @@ func run(t *testing.T, h *lab.Host, argv ...string) string {
 	return out
 }
 
-// contains fails unless text holds every one of the given strings.
+// contains fails unless text contains all of the given strings.
 func contains(t *testing.T, text string, want ...string) {
 	t.Helper()
 	for _, w := range want {
@@ -120,8 +119,8 @@ func kubectl(t *testing.T, s *site.Site, args ...string) string {
 	return out
 }
 
-// eventually waits for what the cluster does in its own time, such as coming
-// back after a reboot. check returns "" when all is well, else what is not.
+// eventually waits for something that takes time in a cluster, such as its recovery after a
+// reboot. check returns "" for success, or else what is wrong.
 func eventually(t *testing.T, limit time.Duration, check func() string) {
 	t.Helper()
 	started := time.Now()
@@ -138,9 +137,9 @@ func eventually(t *testing.T, limit time.Duration, check func() string) {
 	}
 }
 
-// untouched lists what a host has outside of the places that any running
-// system changes, so that two listings can be compared. The values of sysctls
-// are not in it: reset leaves them, since others may go by them meanwhile.
+// untouched lists the files of a host, except those that every running system changes, to
+// compare two listings. It does not include sysctls: reset does not restore them, because
+// other software may use them.
 func untouched(t *testing.T, h *lab.Host) string {
 	t.Helper()
 	return run(t, h, "sh", "-c", `

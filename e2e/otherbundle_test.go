@@ -18,11 +18,11 @@ import (
 	"airlift/scripts/lab"
 )
 
-// otherBundle is where a host has a bundle with another build of a binary.
+// otherBundle is the path of a bundle with another build of a binary on a host.
 const otherBundle = "/root/other"
 
-// carryOther makes a bundle of the same Kubernetes version with another build of
-// runc and no more, and copies it to the hosts.
+// carryOther writes a bundle of the same Kubernetes version in which only runc is another
+// build, and copies it to the hosts.
 func carryOther(t *testing.T, hosts ...*lab.Host) {
 	t.Helper()
 	f, err := bundle.Open(*bundlePath)
@@ -50,7 +50,7 @@ func carryOther(t *testing.T, hosts ...*lab.Host) {
 		}
 	}
 	path := filepath.Join(t.TempDir(), "other")
-	_, err = bundle.WriteFile(t.Context(), path, bundle.Programs{Launcher: launcher, Installer: installerOf(t, f)}, &m,
+	_, err = bundle.WriteFile(t.Context(), path, bundle.Executables{Launcher: launcher, Installer: installerOf(t, f)}, &m,
 		bundle.Options{Level: bundle.Fastest}, func(bundle.Entry) (io.ReadCloser, error) {
 			return io.NopCloser(bytes.NewReader([]byte(runc))), nil
 		}, nil)
@@ -64,7 +64,7 @@ func carryOther(t *testing.T, hosts ...*lab.Host) {
 	}
 }
 
-// installerOf reads the installer with tools that are not the bundle package's.
+// installerOf reads the installer without package bundle.
 func installerOf(t *testing.T, f *bundle.File) []byte {
 	t.Helper()
 	file, err := os.Open(f.Path())
@@ -95,12 +95,12 @@ func installerOf(t *testing.T, f *bundle.File) []byte {
 // refusesOther runs a command of the other bundle, which must change nothing.
 func refusesOther(t *testing.T, h *lab.Host, args ...string) {
 	t.Helper()
-	before := settings(t, h)
+	before := hostState(t, h)
 	var out bytes.Buffer
 	err := h.Exec(t.Context(), nil, &out, &out, append([]string{otherBundle}, args...)...)
 	if code := exitCode(err); code != 3 {
 		t.Errorf("%s: exit code %d, want 3\n%s", args, code, out.String())
 	}
 	contains(t, out.String(), "another bundle", "/usr/local/sbin/runc", "this bundle has v9.9.9", "hint: ", "./install reset")
-	same(t, before, settings(t, h))
+	same(t, before, hostState(t, h))
 }

@@ -9,8 +9,8 @@ import (
 	"airlift/scripts/lab"
 )
 
-// TestPhases makes a cluster phase by phase, each in a process of its own, and
-// then finds with init that there is nothing left to do.
+// TestPhases creates a cluster phase by phase, each in a separate process. Then init finds
+// nothing to do.
 func TestPhases(t *testing.T) {
 	s := up(t, lab.Options{Name: "e2e-phases", Hosts: 1})
 	h := s.Hosts[0]

@@ -15,23 +15,23 @@ import (
 	"airlift/scripts/lab"
 )
 
-// A preflightCase makes one thing wrong with a host, for the time of one run.
+// A preflightCase makes one check fail on a host, for one run.
 type preflightCase struct {
 	name    string // the check
-	setup   string // shell; what it makes is taken back by undo
+	setup   string // shell; undo reverts it
 	undo    string
 	role    string // init unless said otherwise
 	args    string
-	around  string // put before the command
+	around  string // precedes the command
 	warning bool
 }
 
-// fake puts a file of our content in the place of one that the kernel makes.
+// fake replaces a file of the kernel by one with other content.
 func fake(path, content string) (setup, undo string) {
 	return "printf '" + content + "' > /run/fake; mount --bind /run/fake " + path, "umount " + path
 }
 
-// without takes a program out of the path.
+// without hides a command in PATH.
 func without(name string) (setup, undo string) {
 	move := func(from, to string) string {
 		file := "$d/" + name + from
@@ -113,7 +113,7 @@ func preflightCases() []preflightCase {
 	return append(cases, kubeletCases()...)
 }
 
-// notOnALabHost are the checks that cannot be made to fail there.
+// notOnALabHost are the checks that cannot fail on a lab host.
 var notOnALabHost = map[string]string{
 	"KubernetesVersion":       "the version is the bundle's own; TestEachCheck of package preflight shows it",
 	"Mem":                     "hosts of one machine have its memory; TestEachCheck shows it",
@@ -124,8 +124,8 @@ var notOnALabHost = map[string]string{
 	"ImagePull":               "this bundle has every image; TestEachCheck shows it",
 }
 
-// TestPreflight shows each check on a host where what it looks for is true,
-// and that nothing of it is left in the report on the same host without.
+// TestPreflight makes each check fail on a host, and checks that the report is empty on the
+// same host without the problem.
 func TestPreflight(t *testing.T) {
 	s := up(t, lab.Options{Name: "e2e-preflight", Hosts: 1})
 	h := s.Hosts[0]
@@ -184,7 +184,7 @@ func TestPreflight(t *testing.T) {
 	same(t, bare, untouched(t, h))
 }
 
-// everyCheck names all checks that there are for IPv4.
+// everyCheck names all checks for IPv4.
 func everyCheck() []string {
 	local := &config.Config{Facts: config.Facts{NodeIP: "10.77.0.11"}}
 	local.LocalAPIEndpoint.BindPort = config.DefaultBindPort
@@ -205,7 +205,7 @@ type preflightReport struct {
 	Warnings, Errors []struct{ Name, Message, Fix string }
 }
 
-// preflightOf runs the checks with a case's setup and returns what they found.
+// preflightOf runs the checks with a case's setup and returns the report.
 func preflightOf(t *testing.T, h *lab.Host, c preflightCase, wantCode int) (report preflightReport) {
 	t.Helper()
 	role, program := c.role, c.around

@@ -4,7 +4,7 @@ package e2e
 
 import "fmt"
 
-// kubeletCases are settings with which the kubelet would not start.
+// kubeletCases are configurations with which the kubelet would not start.
 func kubeletCases() []preflightCase {
 	const (
 		file   = "/root/kubelet.yaml"

@@ -21,10 +21,9 @@ import (
 	"airlift/scripts/upstream/components"
 )
 
-// TestResetLeavesOthersData: of three hosts one runs a control plane and the
-// external etcd of it, one is a worker on which the site runs an etcd and a CNI
-// network, and one is bare and has an etcd. What is not Airlift's survives
-// init, join and reset, also a second one.
+// TestResetLeavesOthersData uses three hosts: a control plane that also runs its external
+// etcd, a worker on which the site runs an etcd and a CNI network, and a host with only an
+// etcd. The site's data survives init, join and two resets.
 func TestResetLeavesOthersData(t *testing.T) {
 	s := up(t, lab.Options{Name: "e2e-others", Hosts: 3})
 	control, worker, bare := s.Hosts[0], s.Hosts[1], s.Hosts[2]
@@ -52,7 +51,7 @@ func TestResetLeavesOthersData(t *testing.T) {
 			}
 		}},
 		{"init with the etcd of this host as an external one", func(t *testing.T) {
-			// As a stacked one it would take over the data.
+			// A stacked etcd would use the existing data.
 			contains(t, install(t, control, 3, "init", "--ignore-preflight-errors", "Port-2379,Port-2380"), "DirAvailable--var-lib-etcd", "/var/lib/etcd is not empty")
 			back(t, control)
 			run(t, control, "sh", "-c", `cat >/root/kubeadm.yaml <<'END'
@@ -126,7 +125,7 @@ spec:
 	}
 }
 
-// ownEtcd runs an etcd of the site's on a host, where kubeadm's would be.
+// ownEtcd runs an etcd of the site on a host, in the directory of kubeadm's etcd.
 func ownEtcd(t *testing.T, h *lab.Host) {
 	t.Helper()
 	for _, name := range []string{"etcd", "etcdctl"} {
@@ -147,7 +146,7 @@ systemctl daemon-reload; systemctl start site-etcd`)
 	run(t, h, "etcdctl", "put", "site", "precious")
 }
 
-// etcdKept starts a host's etcd anew, so that it reads what is on the disk.
+// etcdKept restarts a host's etcd, so that it reads the data from the disk.
 func etcdKept(t *testing.T, h *lab.Host) {
 	t.Helper()
 	run(t, h, "systemctl", "restart", "site-etcd")
@@ -158,11 +157,11 @@ var etcdFiles = regexp.MustCompile(`(?m)^/var/lib/etcd/.*\n`)
 
 func withoutEtcd(listing string) string { return etcdFiles.ReplaceAllString(listing, "") }
 
-// A guest is a container of another CNI network, reached through its host's port.
+// A guest is a container of another CNI network, reachable through a port of its host.
 type guest struct{ host, from *lab.Host }
 
-// connectGuest runs the real CNI plugins as a CNI runtime does, with a network
-// of another name: bridge with masquerading, then portmap.
+// connectGuest runs the real CNI plugins as a CNI runtime does, for a network with another
+// name: bridge with masquerading, then portmap.
 func connectGuest(t *testing.T, h, from *lab.Host) guest {
 	t.Helper()
 	for _, plugin := range []string{"bridge", "host-local", "portmap"} {
@@ -194,7 +193,7 @@ func connectGuest(t *testing.T, h, from *lab.Host) guest {
 			t.Fatal(err)
 		}
 	}
-	// As libcni records it.
+	// In the form of libcni.
 	run(t, h, "sh", "-c", `mkdir -p -m 0700 /var/lib/cni/results
 		echo '{"kind":"cniCacheV1","containerId":"web","networkName":"site","ifName":"eth0","netns":"/run/netns/cni-site"}' >/var/lib/cni/results/site-web-eth0
 		systemd-run --quiet --unit site-web ip netns exec cni-site socat TCP-LISTEN:80,fork,reuseaddr EXEC:'echo from the site'`)
@@ -204,7 +203,7 @@ func connectGuest(t *testing.T, h, from *lab.Host) guest {
 	return g
 }
 
-// answers asks the guest through its host's port, and has it send a packet out.
+// answers sends a request to the guest through its host's port, and a packet from the guest.
 func (g guest) answers(t *testing.T) {
 	t.Helper()
 	eventually(t, 10*time.Second, func() string {
@@ -217,8 +216,8 @@ func (g guest) answers(t *testing.T) {
 	run(t, g.host, "ip", "netns", "exec", "cni-site", "ping", "-c", "1", "-W", "5", g.from.Addr.String())
 }
 
-// TestStoppedContainerd: a containerd that is only stopped keeps its images.
-// init does not take over its data, and uses it when it runs.
+// TestStoppedContainerd: a stopped containerd keeps its images. init does not take over its
+// data, and uses containerd when it runs.
 func TestStoppedContainerd(t *testing.T) {
 	s := up(t, lab.Options{Name: "e2e-stopped", Hosts: 1, ExtraPackages: []string{"containerd"}})
 	h := s.Hosts[0]

@@ -12,10 +12,10 @@ import (
 	"airlift/scripts/lab"
 )
 
-// timelineFile is where the tests have the installer write its timeline.
+// timelineFile is the path of the timeline that the tests request.
 const timelineFile = "/root/timeline.json"
 
-// A traceEvent is one of the Trace Event Format; times are in µs.
+// A traceEvent is an event in the Trace Event Format; times are in µs.
 type traceEvent struct {
 	Name, Cat, Ph string
 	Ts, Dur       float64
@@ -44,7 +44,7 @@ func takeTimeline(t *testing.T, h *lab.Host) (tr trace, text string) {
 	return tr, text
 }
 
-// rows are the complete events by the name of their row: "steps".
+// rows returns the complete events by the name of their row: "steps".
 func (tr trace) rows() map[string][]traceEvent {
 	names, rows := map[int]string{}, map[string][]traceEvent{}
 	for _, e := range tr.TraceEvents {
@@ -58,8 +58,8 @@ func (tr trace) rows() map[string][]traceEvent {
 	return rows
 }
 
-// timelineTells fails unless the timeline on the host is a whole and sound one
-// of the run that printed out: each of its steps, each image, nothing secret.
+// timelineTells fails unless the timeline on the host is complete for the run with the
+// output out: all its steps, all images, no secrets.
 func timelineTells(t *testing.T, h *lab.Host, out string, images []string, secrets ...string) {
 	t.Helper()
 	tr, text := takeTimeline(t, h)

@@ -1,5 +1,5 @@
-// Package fault gives errors what a person at an isolated host needs beside
-// the message: a hint for what to do, and the exit code the process ends with.
+// Package fault adds to an error what a user needs: a hint what to do, and the exit code of
+// the process.
 package fault
 
 import (
@@ -8,13 +8,13 @@ import (
 	"fmt"
 )
 
-// Code is a process exit code. The table is part of the commands' interface
-// and is printed in their help.
+// Code is a process exit code. The codes are part of the commands' interface and listed in
+// their help.
 type Code int
 
 const (
-	Failure     Code = 1   // something went wrong while doing the work
-	Usage       Code = 2   // the command line or the config file is wrong
+	Failure     Code = 1   // the work failed
+	Usage       Code = 2   // the command line or the configuration file is wrong
 	Preflight   Code = 3   // the host does not meet the requirements
 	Bundle      Code = 4   // the bundle is missing, truncated or damaged
 	Interrupted Code = 130 // by a signal or lost output, as shells count SIGINT (128+2)
@@ -29,14 +29,14 @@ type fault struct {
 func (f *fault) Error() string { return f.err.Error() }
 func (f *fault) Unwrap() error { return f.err }
 
-// New makes an error from a format (which may use %w), with the exit code and
-// the hint to print under it. The hint may be empty.
+// New returns an error from a format (which may use %w), with the exit code and the hint.
+// The hint may be empty.
 func New(code Code, hint, format string, args ...any) error {
 	return &fault{fmt.Errorf(format, args...), hint, code}
 }
 
-// Wrap adds a code and a hint to err without changing its text. A nil err
-// stays nil.
+// Wrap adds a code and a hint to err without changing its text. It returns nil for a nil
+// err.
 func Wrap(err error, code Code, hint string) error {
 	if err == nil {
 		return nil
@@ -54,8 +54,8 @@ func Hint(err error) string {
 	return ""
 }
 
-// ExitCode returns the exit code for err: 0 for nil, Interrupted for a
-// cancelled context, the outermost fault's code, or else Failure.
+// ExitCode returns the exit code for err: 0 for nil, Interrupted for a cancelled context,
+// otherwise the code of the outermost fault, or Failure.
 func ExitCode(err error) Code {
 	if err == nil {
 		return 0

@@ -2,9 +2,9 @@ package fault
 
 import "strings"
 
-// Nearest returns the candidate that was most likely meant by what somebody
-// wrote, for a hint: the one it begins, or that differs from it by no more
-// than a slip. It is "" when none does. Upper and lower case are the same.
+// Nearest returns the candidate that the user probably meant, for a hint: one that begins
+// with written, or one with few typing errors. It returns "" if there is none. It ignores
+// case.
 func Nearest(written string, candidates []string) string {
 	best, least := "", 1+min(3, len(written)/3)
 	for _, c := range candidates {
@@ -18,7 +18,7 @@ func Nearest(written string, candidates []string) string {
 	return best
 }
 
-// distance is Levenshtein's: how many letters to add, drop or change.
+// distance is the Levenshtein distance: the number of letters to add, drop or change.
 func distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

@@ -5,8 +5,8 @@ import (
 	"io"
 )
 
-// Print writes err as both commands show it to a person: an "error:" line,
-// and a "hint:" line where the error carries one. A nil err prints nothing.
+// Print writes err for a user: an "error:" line and, if the error has a hint, a "hint:"
+// line. It prints nothing for a nil err.
 func Print(w io.Writer, err error) {
 	if err == nil {
 		return

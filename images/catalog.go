@@ -1,7 +1,6 @@
-// Package images knows what a Kubernetes version is made of: which container
-// images and which programs, at which versions, and where upstream publishes
-// them. It only knows; nothing here reads the network, so the installer may
-// import it too.
+// Package images is the catalog of a Kubernetes version: its container images and
+// binaries, their versions, and where upstream publishes them. It does not use the
+// network, so the installer may import it.
 package images
 
 import (
@@ -12,13 +11,13 @@ import (
 	"airlift/fault"
 )
 
-// Pod networks a bundle can bring.
+// Pod networks that a bundle can have.
 const (
 	Flannel = "flannel"
 	NoCNI   = "none"
 )
 
-// Names of the images. A bundle's manifest uses them as Image.Name.
+// Names of images, used as Image.Name in a bundle's manifest.
 const (
 	Pause             = "pause"
 	Etcd              = "etcd"
@@ -27,7 +26,7 @@ const (
 	Scheduler         = "kube-scheduler"
 	Proxy             = "kube-proxy"
 	CoreDNS           = "coredns"
-	// Flannel's image has the same name as the pod network: "flannel".
+	// The image of the pod network flannel has the name of the pod network.
 )
 
 // An Image is one container image of the catalog.
@@ -36,39 +35,39 @@ type Image struct {
 	Reference string // "registry.k8s.io/kube-apiserver:v1.29.15"
 }
 
-// A Binary is one published file that holds one or more programs.
+// A Binary is a published file with one or more binaries.
 type Binary struct {
 	// Name is the component's name: "kubelet", "containerd", "cni-plugins".
 	Name string
-	// Version as its project writes it: "v1.29.15", "v2.4.2".
+	// Version is in the form that its project uses: "v1.29.15", "v2.4.2".
 	Version string
-	// URL is where upstream publishes the file; ChecksumURL is where it
-	// publishes the file's sha256.
+	// URL is the URL of the published file, ChecksumURL that of its sha256.
 	URL, ChecksumURL string
-	// Contents says which files become which payload entries.
+	// Contents maps its files to payload entries.
 	Contents Contents
-	// Optional means that a bundle without it still installs a cluster.
+	// Optional means that a bundle without it can install a cluster.
 	Optional bool
 }
 
-// Contents says what of a published file goes into a bundle, and where.
+// Contents describes which files of a published file go into a bundle, and under which
+// names.
 type Contents struct {
-	// Entry is the payload entry ("bin/kubelet") of a file that is itself a
-	// program. Empty for an archive.
+	// Entry is the payload entry ("bin/kubelet") of a published file that is a
+	// binary. It is empty for an archive.
 	Entry string
-	// Members maps the names inside a .tar.gz to payload entries, in the
-	// order in which the payload has them.
+	// Members maps the names in a .tar.gz to payload entries, in the order of the
+	// payload.
 	Members []Member
-	// Folder, if set, takes every ELF file at the top of a .tar.gz into this
-	// payload folder: "cni/".
-	Folder string
+	// Dir, if set, is the payload directory, such as "cni/", for all ELF files at
+	// the top level of a .tar.gz.
+	Dir string
 }
 
-// A Member is one file of an archive and the payload entry it becomes.
+// A Member is a file of an archive and its payload entry.
 type Member struct{ Name, Entry string }
 
-// A Catalog is everything a bundle holds for one Kubernetes version, apart
-// from what a user adds. Both lists are in boot order.
+// A Catalog lists everything in a bundle for one Kubernetes version, except the images
+// that the user adds. Both lists are in boot order.
 type Catalog struct {
 	Version  string // "v1.29.15"
 	Arch     string // "amd64"
@@ -77,29 +76,29 @@ type Catalog struct {
 	Binaries []Binary
 }
 
-// Arches lists the architectures a bundle can be made for.
+// Arches lists the supported architectures.
 func Arches() []string { return []string{"amd64", "arm64"} }
 
-// CNIs lists the pod networks a bundle can bring.
+// CNIs lists the supported pod networks.
 func CNIs() []string { return []string{Flannel, NoCNI} }
 
-// Supported returns a usage error if a bundle cannot be made for that
-// architecture or with that pod network.
+// Supported returns a usage error if the architecture or the pod network is not
+// supported.
 func Supported(arch, cni string) error {
 	if !slices.Contains(Arches(), arch) {
-		return fault.New(fault.Usage, "known architectures: "+strings.Join(Arches(), ", "),
-			"architecture %q is not known to this program", arch)
+		return fault.New(fault.Usage, "supported architectures: "+strings.Join(Arches(), ", "),
+			"architecture %q is not supported", arch)
 	}
 	if !slices.Contains(CNIs(), cni) {
-		return fault.New(fault.Usage, "known pod networks: "+strings.Join(CNIs(), ", "),
-			"pod network %q is not known to this program", cni)
+		return fault.New(fault.Usage, "supported pod networks: "+strings.Join(CNIs(), ", "),
+			"pod network %q is not supported", cni)
 	}
 	return nil
 }
 
-// For returns the catalog of a full Kubernetes version ("v1.29.15"), an
-// architecture in Go's words and a pod network. What it does not know is a
-// usage error that lists what it knows.
+// For returns the catalog of a full Kubernetes version ("v1.29.15"), an architecture in
+// Go's form ("amd64") and a pod network. For an unsupported value it returns a usage
+// error with the supported ones.
 func For(version, arch, cni string) (*Catalog, error) {
 	v, err := parse(version)
 	if err != nil {
@@ -107,8 +106,8 @@ func For(version, arch, cni string) (*Catalog, error) {
 	}
 	m, ok := minors[v.minor]
 	if !ok {
-		return nil, fault.New(fault.Usage, "known minor versions: "+strings.Join(Known(), ", "),
-			"kubernetes version %q is not known to this program", version)
+		return nil, fault.New(fault.Usage, "supported minor versions: "+strings.Join(Known(), ", "),
+			"kubernetes version %q is not supported", version)
 	}
 	if err := Supported(arch, cni); err != nil {
 		return nil, err
@@ -143,9 +142,9 @@ func Known() []string {
 	return known
 }
 
-// Worker reports whether a worker node needs the catalog's image of that
-// name. It needs all but the control plane's; a user's own images, whose
-// names the catalog does not know, go to every node.
+// Worker reports whether a worker node needs the image of this name. A worker needs all
+// images but those of the control plane. The user's images, which are not in the catalog,
+// go to every node.
 func Worker(name string) bool {
 	switch name {
 	case Etcd, APIServer, ControllerManager, Scheduler:

@@ -8,7 +8,7 @@ import (
 	"airlift/images"
 )
 
-// What kubeadm of these very versions prints as "config images list".
+// The output of "kubeadm config images list" of these versions.
 func TestCatalogAgreesWithKubeadm(t *testing.T) {
 	for _, c := range []struct{ version, etcd, coredns, pause string }{
 		{"v1.29.0", "3.5.10-0", "v1.11.1", "3.9"},

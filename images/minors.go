@@ -1,15 +1,14 @@
 package images
 
-// The table of what each Kubernetes release is made of. kubeadm of that very
-// version is the authority: cmd/kubeadm/app/constants/constants.go has
-// CoreDNSVersion, PauseVersion and DefaultEtcdVersion, which SupportedEtcdVersion
-// repeats for the release's own minor version. crictl is what the release
-// itself is tested with (build/dependencies.yaml).
+// This table lists the dependencies of each Kubernetes release. The source is kubeadm of
+// the same version: cmd/kubeadm/app/constants/constants.go has CoreDNSVersion,
+// PauseVersion and DefaultEtcdVersion; SupportedEtcdVersion has the same etcd for the
+// release's minor version. The version of crictl is the one that the release is tested
+// with (build/dependencies.yaml).
 //
-// A minor version's rows begin at the patch from which they hold. They were
-// read from the k8s.io/kubernetes modules of the patch versions that the
-// comments list, and agree with what each release's CHANGELOG says of etcd,
-// CoreDNS and pause.
+// Each row names the first patch version that it applies to. The rows were read from the
+// k8s.io/kubernetes modules of the patch versions in the comments. They match what the
+// CHANGELOG of each release says about etcd, CoreDNS and pause.
 
 // OldestMinor and NewestMinor are the Kubernetes minor versions that Airlift
 // installs.
@@ -17,17 +16,17 @@ const OldestMinor, NewestMinor = 29, 37
 
 type minor struct {
 	crictl string
-	rows   []row // ascending by since; the first is since 0
+	rows   []row // sorted by since; the first has since 0
 }
 
 type row struct {
-	since                int // patch
+	since                int // first patch version
 	etcd, coredns, pause string
 }
 
-// at returns the row that holds for a patch version. A patch newer than the
-// table has what the newest known one has: within a minor version these
-// seldom change, and an image that does not exist is reported by name.
+// at returns the row for a patch version. For a patch version that is newer than the
+// table it returns the newest row: these versions seldom change within a minor version,
+// and a missing image is reported by name.
 func (m minor) at(patch int) row {
 	r := m.rows[0]
 	for _, next := range m.rows[1:] {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// The installer imports these packages and must not be able to pull with them.
+// The installer imports these packages, which must not be able to pull images.
 func TestTheInstallersPackagesCannotPull(t *testing.T) {
 	for _, c := range []struct {
 		pkg       string

@@ -1,9 +1,9 @@
 package images
 
-// Versions of what Kubernetes itself does not fix. One set serves every minor
-// version of the catalog: containerd 2.x speaks CRI v1, the only CRI version
-// kubelets have used since 1.26, and the CNI plugins and flannel depend on no
-// Kubernetes version in this range.
+// Versions of components that Kubernetes does not specify. They are the same for every
+// minor version of the catalog: containerd 2.x implements CRI v1, the only CRI version of
+// kubelets since 1.26, and the CNI plugins and flannel do not depend on the Kubernetes
+// version.
 const (
 	// The newest containerd release: github.com/containerd/containerd/releases.
 	containerdVersion = "v2.4.2"
@@ -15,8 +15,8 @@ const (
 	flannelVersion = "v0.28.4"
 )
 
-// binaries lists the published files, in the order in which a booting node
-// wants their contents.
+// binaries lists the published files, in the order in which a booting node needs their
+// contents.
 func binaries(kubernetes, crictl, arch string) []Binary {
 	const github = "https://github.com/"
 	dl := "https://dl.k8s.io/release/" + kubernetes + "/bin/linux/" + arch + "/"
@@ -50,7 +50,7 @@ func binaries(kubernetes, crictl, arch string) []Binary {
 		{
 			Name: "cni-plugins", Version: cniPluginsVersion,
 			URL: plugins, ChecksumURL: plugins + ".sha256",
-			Contents: Contents{Folder: "cni/"},
+			Contents: Contents{Dir: "cni/"},
 		},
 		{
 			Name: "kubectl", Version: kubernetes,
@@ -66,7 +66,7 @@ func binaries(kubernetes, crictl, arch string) []Binary {
 	}
 }
 
-// Optional lists the components that a bundle may be made without.
+// Optional lists the optional components.
 func Optional() []string {
 	var names []string
 	for _, b := range binaries("", "", "") {

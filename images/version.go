@@ -19,7 +19,7 @@ var fullVersion = regexp.MustCompile(`^v?1\.(0|[1-9]\d{0,2})\.(0|[1-9]\d{0,2})$`
 func parse(version string) (release, error) {
 	m := fullVersion.FindStringSubmatch(version)
 	if m == nil {
-		return release{}, fault.New(fault.Usage, "a full version looks like v1.29.15; known minor versions: "+strings.Join(Known(), ", "),
+		return release{}, fault.New(fault.Usage, "give a full version, for example v1.29.15; supported minor versions: "+strings.Join(Known(), ", "),
 			"%q is not a full Kubernetes version", version)
 	}
 	minor, _ := strconv.Atoi(m[1])
@@ -29,17 +29,16 @@ func parse(version string) (release, error) {
 
 var minorVersion = regexp.MustCompile(`^(?:v|stable-)?(1\.(?:0|[1-9]\d{0,2}))$`)
 
-// Channel tells a version that names one release from one that means "the
-// newest of". For "v1.29.15" or "1.29.15" it returns the full version and no
-// URL. For "v1.29", "1.29", "stable-1.29" and "stable" it returns the URL of
-// the file whose one line is the newest version. Anything else is a usage
-// error.
+// Channel distinguishes a full version from a release channel. For "v1.29.15" or "1.29.15"
+// it returns the full version and no URL. For "v1.29", "1.29", "stable-1.29" and "stable"
+// it returns the URL of the file that has the newest version in its only line. Anything
+// else is a usage error.
 func Channel(version string) (full, url string, err error) {
 	if version == "stable" {
 		return "", "https://dl.k8s.io/release/stable.txt", nil
 	}
 	if m := minorVersion.FindStringSubmatch(version); m != nil {
-		// Asking the catalog first: an unknown minor version needs no network.
+		// Check the catalog first: an unknown minor version needs no network.
 		if _, err := For("v"+m[1]+".0", "amd64", NoCNI); err != nil {
 			return "", "", err
 		}
@@ -49,6 +48,6 @@ func Channel(version string) (full, url string, err error) {
 		r, err := parse(version)
 		return r.String(), "", err
 	}
-	return "", "", fault.New(fault.Usage, "give a full version (v1.29.15), a minor version (v1.29) or stable; known minor versions: "+strings.Join(Known(), ", "),
+	return "", "", fault.New(fault.Usage, "give a full version (v1.29.15), a minor version (v1.29) or stable; supported minor versions: "+strings.Join(Known(), ", "),
 		"%q is not a Kubernetes version", version)
 }

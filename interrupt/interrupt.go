@@ -1,5 +1,4 @@
-// Package interrupt ends a command when its user asks for it or is gone: by a
-// signal, or by output that nobody reads any more.
+// Package interrupt cancels a command on a signal, or when its output is closed.
 package interrupt
 
 import (
@@ -17,15 +16,14 @@ import (
 var causes = map[os.Signal]string{
 	syscall.SIGINT:  "interrupted",
 	syscall.SIGTERM: "interrupted by SIGTERM",
-	syscall.SIGHUP:  "interrupted by SIGHUP: the session or the terminal is gone",
+	syscall.SIGHUP:  "interrupted by SIGHUP: the session or the terminal was closed",
 }
 
-// Context returns a context that ends with the first SIGINT, SIGTERM or SIGHUP,
-// or with cancel; its cause says which. A second signal ends the process at
-// once. Signals that were ignored when the process started stay ignored, as
-// nohup and shells want it.
+// Context returns a context that is cancelled by the first SIGINT, SIGTERM or SIGHUP, or by
+// cancel; its cause is the reason. A second signal ends the process at once. Signals that
+// were ignored when the process started stay ignored, as with nohup.
 //
-// SIGPIPE does not end the process any more: see Output.
+// SIGPIPE no longer ends the process: see Output.
 func Context(parent context.Context) (ctx context.Context, cancel context.CancelCauseFunc) {
 	ctx, cancel = context.WithCancelCause(parent)
 	arrived := make(chan os.Signal, 2)
@@ -43,12 +41,12 @@ func Context(parent context.Context) (ctx context.Context, cancel context.Cancel
 	return ctx, cancel
 }
 
-// endAtOnce ends the process, whatever else it does. The terminal may take no
-// more text, so that the last line is not waited for.
+// endAtOnce ends the process. It waits at most a second for the message, because the
+// terminal may be blocked.
 func endAtOnce() {
 	said := make(chan struct{})
 	go func() {
-		fmt.Fprintln(os.Stderr, "error: interrupted twice: ended at once; run the same command again to go on")
+		fmt.Fprintln(os.Stderr, "error: interrupted twice, so the command ended at once; run the same command again to continue")
 		close(said)
 	}()
 	select {
@@ -58,9 +56,9 @@ func endAtOnce() {
 	os.Exit(int(fault.Interrupted))
 }
 
-// Output is a standard output. When nobody reads it any more, because a pipe is
-// closed ('install init | head') or the terminal is gone, that is an
-// interruption: nobody would see how the run goes on.
+// Output is a standard output. If it is closed, because a pipe's reader ended ('install
+// init | head') or the terminal was closed, the command is interrupted: nobody would see
+// the rest of the output.
 type Output struct {
 	*os.File
 	Lost context.CancelCauseFunc
@@ -69,10 +67,10 @@ type Output struct {
 func (o Output) Write(p []byte) (int, error) {
 	n, err := o.File.Write(p)
 	if errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.EIO) {
-		o.Lost(fmt.Errorf("interrupted: nobody reads %s any more", o.File.Name()))
+		o.Lost(fmt.Errorf("interrupted: %s was closed", o.File.Name()))
 	}
 	return n, err
 }
 
-// WriteString is Write: a writer of strings must not get past it.
+// WriteString must use Write, too.
 func (o Output) WriteString(s string) (int, error) { return o.Write([]byte(s)) }

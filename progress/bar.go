@@ -8,9 +8,8 @@ import (
 	"github.com/schollz/progressbar/v3"
 )
 
-// A Bar is one line on a terminal: what is worked on, how much of it is done
-// and, as soon as they can be known, the rate and the time left. It is for one
-// goroutine at a time.
+// A Bar is one line on a terminal: the current item, how much of it is done and, when
+// known, the rate and the remaining time. Only one goroutine at a time may use it.
 type Bar struct {
 	bar  *progressbar.ProgressBar
 	rate rate
@@ -28,20 +27,20 @@ func NewBar(w io.Writer) *Bar {
 	)}
 }
 
-// Show draws the bar: of total bytes, done are done. Both may grow.
+// Show draws the bar with done of total bytes. Both may grow.
 func (b *Bar) Show(what string, done, total int64) {
 	done = min(max(done, 0), total)
 	b.rate.add(time.Now(), done)
 	b.bar.Describe(fmt.Sprintf("  %-18s %8s of %-8s %10s %10s", short(what, 18), Bytes(done), Bytes(total), b.rate, b.rate.left(total-done)))
-	// A full bar would end; the last byte is for Clear.
+	// A full bar would end, so the last byte is left to Clear.
 	b.bar.ChangeMax64(total + 1)
 	_ = b.bar.Set64(done)
 }
 
-// Clear takes the bar off the screen. Show draws it again.
+// Clear removes the bar from the screen. Show draws it again.
 func (b *Bar) Clear() { _ = b.bar.Clear() }
 
-// short cuts text to a number of characters.
+// short truncates text to a number of characters.
 func short(text string, characters int) string {
 	if r := []rune(text); len(r) > characters {
 		return string(r[:characters-1]) + "…"
@@ -50,21 +49,21 @@ func short(text string, characters int) string {
 }
 
 const (
-	// rateFrom is the time after which bytes count: at first they come out of a
+	// rateFrom is the time before which bytes do not count: the first ones come from a
 	// cache, all at once.
 	rateFrom = time.Second
-	// rateAfter is how long bytes must have been counted before a rate means
-	// something.
+	// rateAfter is the minimum time between the first and the last sample for a usable
+	// rate.
 	rateAfter = time.Second
-	// rateOver is the time that a rate is the mean of.
+	// rateOver is the period over which the rate is averaged.
 	rateOver = 5 * time.Second
 	// rateEvery is the time between two samples.
 	rateEvery = 100 * time.Millisecond
 )
 
-// A rate is how fast a number of bytes has grown lately.
+// A rate is the recent growth of a number of bytes.
 type rate struct {
-	began   time.Time // the first sample's
+	began   time.Time // time of the first sample
 	samples []sample
 }
 
@@ -73,7 +72,7 @@ type sample struct {
 	done int64
 }
 
-// add notes that so many bytes are done now.
+// add adds a sample.
 func (r *rate) add(now time.Time, done int64) {
 	if len(r.samples) == 0 {
 		r.began = now
@@ -91,7 +90,7 @@ func (r *rate) add(now time.Time, done int64) {
 	}
 }
 
-// perSecond is the rate in bytes a second, 0 as long as it means nothing.
+// perSecond is the rate in bytes per second, or 0 if it is not known yet.
 func (r rate) perSecond() float64 {
 	if len(r.samples) < 2 {
 		return 0
@@ -103,7 +102,7 @@ func (r rate) perSecond() float64 {
 	return float64(last.done-first.done) / last.at.Sub(first.at).Seconds()
 }
 
-// String is the rate as people read it, "" as long as it means nothing.
+// String formats the rate, or returns "" if it is not known yet.
 func (r rate) String() string {
 	if n := r.perSecond(); n > 0 {
 		return Bytes(int64(n)) + "/s"
@@ -111,7 +110,7 @@ func (r rate) String() string {
 	return ""
 }
 
-// left is how long so many bytes take at this rate, "" if that cannot be known.
+// left formats the remaining time for the given bytes, or returns "" if it is not known.
 func (r rate) left(bytes int64) string {
 	n := r.perSecond()
 	if n <= 0 {

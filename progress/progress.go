@@ -1,5 +1,5 @@
-// Package progress shows how far work that moves bytes has come: a bar on a
-// terminal, one plain line for each finished item anywhere else.
+// Package progress shows the progress of transfers: a bar on a terminal, otherwise one line
+// for each finished item.
 package progress
 
 import (
@@ -12,14 +12,13 @@ import (
 	"golang.org/x/term"
 )
 
-// A Display shows items, and on a terminal a bar under them for the sum of
-// all items begun. Its methods may be called from several goroutines. A nil
-// *Display shows nothing.
+// A Display shows items and, on a terminal, a bar for the sum of all items so far. Several
+// goroutines may use it. A nil *Display shows nothing.
 type Display struct {
 	out io.Writer
 
 	mu      sync.Mutex
-	bar     *Bar // nil where there is no terminal
+	bar     *Bar // nil if there is no terminal
 	running []*Item
 	total   int64
 	done    int64
@@ -34,14 +33,14 @@ func New(w io.Writer) *Display {
 	return d
 }
 
-// An Item is one thing that is worked on.
+// An Item is one transfer, such as a file or an image.
 type Item struct {
 	d           *Display
 	name        string
 	total, done int64
 }
 
-// Item begins an item of total bytes; 0 where that is not known yet.
+// Item starts an item of total bytes; 0 if the size is not known yet.
 func (d *Display) Item(name string, total int64) *Item {
 	i := &Item{d: d, name: name, total: total}
 	if d == nil {
@@ -55,7 +54,7 @@ func (d *Display) Item(name string, total int64) *Item {
 	return i
 }
 
-// SetTotal corrects the number of bytes the item has.
+// SetTotal sets the item's size.
 func (i *Item) SetTotal(bytes int64) {
 	d := i.d
 	if d == nil {
@@ -68,7 +67,7 @@ func (i *Item) SetTotal(bytes int64) {
 	d.draw()
 }
 
-// Add counts bytes that have moved; a negative number takes them back.
+// Add adds transferred bytes; a negative number subtracts.
 func (i *Item) Add(bytes int64) {
 	d := i.d
 	if d == nil {
@@ -92,7 +91,7 @@ func (i *Item) Done(note string) {
 	d.Printf("  %-50s %9s  %s\n", i.name, Bytes(size), note)
 }
 
-// Failed ends the item without a line; the error will be printed elsewhere.
+// Failed ends the item without a line; the caller prints the error.
 func (i *Item) Failed() {
 	if i.d != nil {
 		i.d.end(i)
@@ -108,13 +107,13 @@ func (d *Display) end(i *Item) {
 			break
 		}
 	}
-	// Whatever was announced and did not have to move counts as moved.
+	// Bytes that did not have to be transferred count as transferred.
 	d.done += i.total - i.done
 	i.done = i.total
 	d.draw()
 }
 
-// Printf prints above the bar.
+// Printf prints a line above the bar.
 func (d *Display) Printf(format string, args ...any) {
 	if d == nil {
 		return
@@ -128,7 +127,7 @@ func (d *Display) Printf(format string, args ...any) {
 	d.draw()
 }
 
-// Close takes the bar away. The display can begin anew after it.
+// Close removes the bar. The display can be used again afterwards.
 func (d *Display) Close() {
 	if d == nil {
 		return
@@ -154,7 +153,7 @@ func (d *Display) draw() {
 	d.bar.Show(strings.Join(names, ", "), d.done, d.total)
 }
 
-// Bytes writes a number of bytes as people read it: "12.3 MB".
+// Bytes formats a number of bytes: "12.3 MB".
 func Bytes(n int64) string {
 	switch {
 	case n < 1000:

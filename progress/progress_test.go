@@ -42,7 +42,7 @@ func TestPlainLinesWithoutATerminal(t *testing.T) {
 
 func TestNilShowsNothing(t *testing.T) { work(nil) }
 
-// On a terminal there is a bar, and the items' lines stay above it.
+// On a terminal there is a bar, and the items' lines are above it.
 func TestBarOnATerminal(t *testing.T) {
 	master, slave := openPTY(t)
 	t.Setenv("TERM", "xterm")
@@ -54,7 +54,7 @@ func TestBarOnATerminal(t *testing.T) {
 	}()
 	d := progress.New(slave)
 	i := d.Item("kubelet", 100_000_000)
-	i.Add(90_000_000) // out of a cache, at once
+	i.Add(90_000_000) // from a cache, at once
 	for range 10 {
 		i.Add(1_000_000)
 		time.Sleep(250 * time.Millisecond)
@@ -67,7 +67,7 @@ func TestBarOnATerminal(t *testing.T) {
 	if !regexp.MustCompile(`kubelet +9\d\.0 MB of 100\.0 MB .* \d+% \|█`).MatchString(text) {
 		t.Errorf("no bar:\n%q", text)
 	}
-	// The bytes out of the cache are not in the rate: 4 MB/s follow.
+	// The rate does not include the bytes from the cache: 4 MB/s follow.
 	rates := regexp.MustCompile(`([\d.]+ [kMGT]?B)/s +(\d+) s left`).FindAllStringSubmatch(text, -1)
 	if len(rates) == 0 {
 		t.Errorf("no rate:\n%q", text)

@@ -21,33 +21,32 @@ import (
 	"airlift/bundle/space"
 )
 
-// A Cache is a folder of verified content, each file named by its sha256,
-// and of facts that were learned on the way. Several processes may use one
-// folder at once: whole files appear by rename, unfinished ones are locked.
+// A Cache is a directory of verified contents, each named by its sha256, and of facts
+// that sites supplied. Several processes may use one directory at the same time: they
+// rename complete files into place and lock unfinished ones.
 //
 //	sha256/<hex>         content, ready for a bundle: binaries, manifests, layers
-//	partial/<hex>-<hex>  an unfinished download of the file with that sha256, from
-//	                     the site whose URL has the sha256 that begins so
+//	partial/<hex>-<hex>  an unfinished download: the sha256 of the file, and the
+//	                     beginning of the sha256 of the site's URL
 //	facts-2/<hex>        JSON, named by the sha256 of the fact's key
 //
-// Content is shared by all sources, because it is compared with its sha256. What a
-// source vouches for holds for that source only, so the key names it; see
-// Client.Remember. The directory facts of an earlier layout has keys without a
-// source, and is not read.
+// All sources share contents, because their sha256 is compared. A fact holds only for
+// the source that supplied it, so its key names the source; see Client.Remember. The
+// directory facts of an earlier layout has keys without a source and is not read.
 //
-// Layers and archives are kept unpacked only. What is here is what a bundle
-// holds, byte for byte, so a second build neither downloads nor decompresses.
+// Layers and archives are only kept unpacked, with the same bytes as in the bundle, so
+// a second build neither downloads nor decompresses.
 type Cache struct {
 	dir string
 
 	mu      sync.Mutex
-	checked map[string]int64 // sizes of the contents this process has hashed
+	checked map[string]int64 // sizes of the contents that this process has hashed
 	damaged []string
 }
 
 const factsDir = "facts-2"
 
-// OpenCache makes the folder where needed.
+// OpenCache creates the directory if it does not exist.
 func OpenCache(dir string) (*Cache, error) {
 	for _, sub := range []string{"sha256", "partial", factsDir} {
 		if err := os.MkdirAll(filepath.Join(dir, sub), 0o755); err != nil {
@@ -57,8 +56,8 @@ func OpenCache(dir string) (*Cache, error) {
 	return &Cache{dir: dir, checked: map[string]int64{}}, removeStale(filepath.Join(dir, "partial"))
 }
 
-// removeStale removes what processes that were killed left unfinished, and
-// downloads of an earlier layout. Other downloads stay, as they can be continued.
+// removeStale removes unfinished files of killed processes, and downloads of an
+// earlier layout. Other downloads stay, because they can be continued.
 func removeStale(dir string) error {
 	all, err := filepath.Glob(filepath.Join(dir, "*"))
 	if err != nil {
@@ -77,9 +76,9 @@ func removeStale(dir string) error {
 
 func (c *Cache) path(sum string) string { return filepath.Join(c.dir, "sha256", sum) }
 
-// Has returns the size of the content with that sha256, and whether it is
-// there. The first time, it reads the content and compares: damaged content
-// is removed and counts as missing, so it is fetched again.
+// Has returns the size of the content with this sha256, and whether it exists. The
+// first call reads and compares the content. It removes damaged content and reports it
+// as missing, so that it is downloaded again.
 func (c *Cache) Has(ctx context.Context, sum string) (int64, bool, error) {
 	c.mu.Lock()
 	size, ok := c.checked[sum]
@@ -119,17 +118,17 @@ func (c *Cache) mark(sum string, size int64) {
 	c.mu.Unlock()
 }
 
-// Damaged lists the files that Has found damaged and removed.
+// Damaged lists the damaged files that Has removed.
 func (c *Cache) Damaged() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return append([]string(nil), c.damaged...)
 }
 
-// Open opens the content with that sha256.
+// Open opens the content with this sha256.
 func (c *Cache) Open(sum string) (*os.File, error) { return os.Open(c.path(sum)) }
 
-// Read returns small content, such as an image's manifest, whole.
+// Read returns small content, such as an image's manifest.
 func (c *Cache) Read(ctx context.Context, sum string) ([]byte, bool, error) {
 	if _, ok, err := c.Has(ctx, sum); !ok || err != nil {
 		return nil, false, err
@@ -138,8 +137,8 @@ func (c *Cache) Read(ctx context.Context, sum string) ([]byte, bool, error) {
 	return b, err == nil, err
 }
 
-// Put stores what r delivers and returns its sha256 and size. If want is not
-// empty, content with another sha256 is a *MismatchError and is not stored.
+// Put stores the content of r and returns its sha256 and size. If want is not empty and
+// the sha256 differs, the content is not stored and the error is a *MismatchError.
 func (c *Cache) Put(ctx context.Context, r io.Reader, want string) (sum string, size int64, err error) {
 	f, err := os.CreateTemp(filepath.Join(c.dir, "partial"), "new.*")
 	if err != nil {
@@ -163,8 +162,8 @@ func (c *Cache) Put(ctx context.Context, r io.Reader, want string) (sum string, 
 	return sum, size, c.keep(f, sum, size)
 }
 
-// keep moves a complete and verified file among the contents. It must not be
-// closed before: that would unlock it under its old name.
+// keep moves a complete, verified file to the contents. f must still be open: closing
+// it would unlock it under its old name.
 func (c *Cache) keep(f *os.File, sum string, size int64) error {
 	if err := f.Chmod(0o644); err != nil {
 		return c.writing(err)
@@ -176,7 +175,7 @@ func (c *Cache) keep(f *os.File, sum string, size int64) error {
 	return nil
 }
 
-// writing is the error of a write to the cache.
+// writing wraps the error of a write to the cache.
 func (c *Cache) writing(err error) error {
 	return space.Explain(c.dir, fmt.Errorf("writing cache: %w", err))
 }
@@ -187,8 +186,7 @@ func (c *Cache) factPath(key string) string {
 	return filepath.Join(c.dir, factsDir, fmt.Sprintf("%x", sha256.Sum256([]byte(key))))
 }
 
-// Recall returns what Remember stored under key. A fact that cannot be read
-// is one that has to be learned again.
+// Recall returns what Remember stored under key. An unreadable fact counts as missing.
 func (c *Cache) Recall(key string) (string, bool) {
 	b, err := os.ReadFile(c.factPath(key))
 	if err != nil {
@@ -201,7 +199,7 @@ func (c *Cache) Recall(key string) (string, bool) {
 	return f.Value, true
 }
 
-// Remember stores a fact that holds for all sources, such as the contents of an
+// Remember stores a fact that holds for all sources, such as the contents of the
 // archive with a certain sha256.
 func (c *Cache) Remember(key, value string) error {
 	b, err := json.Marshal(fact{key, value})
@@ -226,13 +224,13 @@ func (c *Cache) Remember(key, value string) error {
 	return nil
 }
 
-// partial opens the unfinished download of sum from site and locks it, waiting
-// while another process holds it; it calls waiting once if that takes long.
-// Closing the file unlocks it.
+// partial opens and locks the unfinished download of sum from site. If another process
+// holds the lock for long, it calls waiting once and keeps waiting. Closing the file
+// unlocks it.
 func (c *Cache) partial(ctx context.Context, sum, site string, waiting func()) (*os.File, error) {
 	name := c.partialPath(sum, site)
-	late := time.AfterFunc(5*time.Second, waiting)
-	defer late.Stop()
+	slow := time.AfterFunc(5*time.Second, waiting)
+	defer slow.Stop()
 	for {
 		f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o644)
 		if err != nil {
@@ -258,8 +256,8 @@ func (c *Cache) partialPath(sum, site string) string {
 	return filepath.Join(c.dir, "partial", fmt.Sprintf("%s-%.8x", sum, sha256.Sum256([]byte(site))))
 }
 
-// sameFile reports whether name still means the open file f: whoever held the
-// lock before may have renamed or removed it.
+// sameFile reports whether name still refers to the open file f. The previous holder of
+// the lock may have renamed or removed it.
 func sameFile(f *os.File, name string) bool {
 	a, err1 := f.Stat()
 	b, err2 := os.Stat(name)
@@ -268,7 +266,7 @@ func sameFile(f *os.File, name string) bool {
 
 func hexSum(h hash.Hash) string { return hex.EncodeToString(h.Sum(nil)) }
 
-// reader ends when its context does.
+// reader returns the context's error after the context was cancelled.
 type reader struct {
 	ctx context.Context
 	r   io.Reader

@@ -10,9 +10,9 @@ import (
 
 var sha256Hex = regexp.MustCompile(`^[0-9a-fA-F]{64}$`)
 
-// Checksum returns the sha256 that a site publishes at sumURL for the file at
-// fileURL, and who answered. A file that the site has checksums of others for,
-// but not of this one, is a *MissingError.
+// Checksum returns the sha256 that the site publishes at sumURL for the file at
+// fileURL, and its source. If the site lists other files but not this one, the error is
+// a *MissingError.
 func (c *Client) Checksum(ctx context.Context, sumURL, fileURL string) (string, Source, error) {
 	text, source, err := c.Text(ctx, sumURL)
 	if err != nil {
@@ -23,12 +23,12 @@ func (c *Client) Checksum(ctx context.Context, sumURL, fileURL string) (string, 
 	case sum != "":
 		return sum, source, nil
 	case len(others) > 0:
-		return "", source, &MissingError{sumURL, fmt.Sprintf("has no checksum of %s, only of %s", path.Base(fileURL), few(others))}
+		return "", source, &MissingError{sumURL, fmt.Sprintf("has no checksum for %s, only for %s", path.Base(fileURL), few(others))}
 	}
-	return "", source, fmt.Errorf("reading %s: there is no sha256 checksum in it", sumURL)
+	return "", source, fmt.Errorf("reading %s: found no sha256 checksum", sumURL)
 }
 
-// few lists up to five of the names, quoted: a site may send anything.
+// few lists up to five of the names. It quotes them, because a site may send any bytes.
 func few(names []string) string {
 	var quoted []string
 	for _, name := range names[:min(5, len(names))] {
@@ -40,10 +40,9 @@ func few(names []string) string {
 	return strings.Join(quoted, ", ")
 }
 
-// parseChecksum finds a file's sha256 in either form that sites use: the bare
-// hex of dl.k8s.io and cri-tools, or lines as sha256sum writes them, perhaps
-// for several files and with a signature around them. Without the file's sum
-// it returns the names of the others.
+// parseChecksum finds the sha256 of a file. Sites use two forms: the bare hex (dl.k8s.io,
+// cri-tools), or lines in the format of sha256sum, possibly for several files and with a
+// signature. If the file is not listed, it returns the names of the listed files.
 func parseChecksum(text, name string) (sum string, others []string) {
 	var bare []string
 	for line := range strings.Lines(text) {

@@ -1,5 +1,5 @@
-// Package fetch downloads files, verified and resumable, into a cache that
-// several builds may share.
+// Package fetch downloads and verifies files. It resumes downloads, and keeps them in a
+// cache that several builds may share.
 package fetch
 
 import (
@@ -14,25 +14,25 @@ import (
 	"github.com/hashicorp/go-retryablehttp"
 )
 
-// attempts without progress before a request is given up.
+// attempts is the number of attempts without progress before a request fails.
 const attempts = 5
 
 // A Client downloads over HTTP.
 type Client struct {
 	HTTP  *http.Client
 	Cache *Cache
-	// Refresh asks sites again for what the cache remembers of them.
+	// Refresh requests facts again instead of using the cached ones.
 	Refresh bool
-	// Note, if set, is told in a sentence why nothing seems to happen.
+	// Note, if set, is called with the reason why a download waits.
 	Note func(string)
 
 	mirrors *Mirrors
-	// backoff is how long to wait at first after a failure, and at most.
+	// backoff is the wait after the first failure, maxBackoff the longest wait.
 	backoff, maxBackoff time.Duration
 }
 
-// New returns a client that keeps what it downloads in cache and sends its
-// requests through mirrors.
+// New returns a client that stores downloads in cache and sends requests through
+// mirrors.
 func New(cache *Cache, mirrors *Mirrors) *Client {
 	return &Client{
 		HTTP:    &http.Client{Transport: mirrors},
@@ -42,8 +42,8 @@ func New(cache *Cache, mirrors *Mirrors) *Client {
 	}
 }
 
-// Transport returns a transport for long downloads: no limit on the whole,
-// but on every wait for a site to say something.
+// Transport returns a transport for long downloads. It limits each wait for an answer,
+// but not the whole download.
 func Transport() *http.Transport {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.DialContext = (&net.Dialer{Timeout: 20 * time.Second, KeepAlive: 30 * time.Second}).DialContext
@@ -52,17 +52,16 @@ func Transport() *http.Transport {
 	return t
 }
 
-// Recall returns what Remember stored under key in a build through the same
-// mirrors. Facts from other sources are not returned.
+// Recall returns what Remember stored under key in a build with the same mirrors.
 func (c *Client) Recall(key string) (string, bool) { return c.Cache.Recall(key + c.mirrors.suffix()) }
 
-// Remember stores a fact from a site or registry that does not change: a published
-// checksum, the digest of a release's tag. It holds for these mirrors only.
+// Remember stores a fact that does not change: a published checksum, the digest of a
+// release's tag. It holds for the same mirrors only.
 func (c *Client) Remember(key, value string) error {
 	return c.Cache.Remember(key+c.mirrors.suffix(), value)
 }
 
-// check turns an answer's status into an error, or nil for 200 and 206.
+// check returns an error for a status other than 200 and 206.
 func check(url string, resp *http.Response) error {
 	switch resp.StatusCode {
 	case http.StatusOK, http.StatusPartialContent:
@@ -74,8 +73,8 @@ func check(url string, resp *http.Response) error {
 	return &StatusError{url, resp.StatusCode, status, resp.Header.Get("Retry-After")}
 }
 
-// retry runs try until it succeeds, fails for good, or has failed several
-// times in a row without advancing.
+// retry calls try until it succeeds, fails permanently, or fails several times in a row
+// without progress.
 func (c *Client) retry(ctx context.Context, try func() (advanced bool, err error)) error {
 	for failed := 1; ; failed++ {
 		advanced, err := try()
@@ -100,7 +99,7 @@ func (c *Client) retry(ctx context.Context, try func() (advanced bool, err error
 			return fmt.Errorf("gave up after %d attempts: %w", attempts, err)
 		}
 		wait := min(retryablehttp.DefaultBackoff(c.backoff, c.maxBackoff, failed-1, resp), c.maxBackoff)
-		c.note("%v; trying again in %v", err, wait)
+		c.note("%v; retrying in %v", err, wait)
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
@@ -115,7 +114,7 @@ func (c *Client) note(format string, args ...any) {
 	}
 }
 
-// temporary reports whether asking again may help.
+// temporary reports whether a retry may help.
 func temporary(ctx context.Context, resp *http.Response, err error) bool {
 	var missing *MissingError
 	var mismatch *MismatchError
@@ -139,18 +138,17 @@ func temporary(ctx context.Context, resp *http.Response, err error) bool {
 	return again
 }
 
-// A Question asks for something small.
+// A Question is a request for a small document.
 type Question struct {
 	URL    string
 	Accept string // the header, if not empty
-	// Max is the most that the answer may have; 0 means what any answer may.
+	// Max is the size limit of the answer; 0 means the usual limit.
 	Max int64
-	// HTTP takes the place of the client's own, for sites that want
-	// credentials.
+	// HTTP replaces the client's own HTTP client, for sites that need credentials.
 	HTTP *http.Client
 }
 
-// Ask returns the answer to a question, and who gave it.
+// Ask returns the answer to a question and its source.
 func (c *Client) Ask(ctx context.Context, q Question) (answer []byte, source Source, err error) {
 	if q.HTTP == nil {
 		q.HTTP = c.HTTP

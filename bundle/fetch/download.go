@@ -13,24 +13,23 @@ import (
 	"airlift/bundle/space"
 )
 
-// A Download says what to download.
+// A Download describes a file to download.
 type Download struct {
 	Name   string // for messages
 	URL    string
 	SHA256 string // lower-case hex
-	// Vouched is where SHA256 comes from, for messages: "published at https://…".
+	// Vouched names the source of SHA256 in messages: "published at https://…".
 	Vouched string
-	// Size is what the file must have, in bytes; 0 if it is not known beforehand.
+	// Size is the expected size in bytes; 0 if it is not known.
 	Size int64
-	// HTTP takes the place of the client's own, for sites that want
-	// credentials.
+	// HTTP replaces the client's own HTTP client, for sites that need credentials.
 	HTTP *http.Client
-	// Meter, if set, is told how many bytes there are and how many have come.
+	// Meter, if set, receives the total size and the downloaded bytes.
 	Meter Meter
 }
 
-// A Meter watches a download. Add takes a negative number when bytes that
-// were counted have to be fetched again.
+// A Meter counts the bytes of a download. Add gets a negative number when counted bytes
+// have to be downloaded again.
 type Meter interface {
 	SetTotal(bytes int64)
 	Add(bytes int64)
@@ -41,8 +40,8 @@ type noMeter struct{}
 func (noMeter) SetTotal(int64) {}
 func (noMeter) Add(int64)      {}
 
-// Get downloads a file into the cache, unless it is there, and returns its
-// size. An interrupted download is continued, whoever began it.
+// Get downloads a file to the cache, unless it is there, and returns its size. It
+// continues an interrupted download, also of another process.
 func (c *Client) Get(ctx context.Context, d Download) (int64, error) {
 	if size, ok, err := c.Cache.Has(ctx, d.SHA256); ok || err != nil {
 		return size, err
@@ -63,15 +62,14 @@ func (c *Client) Get(ctx context.Context, d Download) (int64, error) {
 	return size, err
 }
 
-// Verified is a downloaded file that has its sha256.
+// Verified is a downloaded file with the expected sha256.
 type Verified struct {
 	io.Reader
 	Size int64
 }
 
-// Unpack downloads a file that is only wanted for what is in it, unless
-// already says that this is in the cache: use reads the verified file, which
-// is removed afterwards.
+// Unpack downloads an archive, unless already returns true because its contents are in
+// the cache. use reads the verified file, which is removed afterwards.
 func (c *Client) Unpack(ctx context.Context, d Download, already func() (bool, error), use func(Verified) error) error {
 	if ok, err := already(); ok || err != nil {
 		return err
@@ -91,9 +89,9 @@ func (c *Client) Unpack(ctx context.Context, d Download, already func() (bool, e
 	})
 }
 
-// download completes and verifies the partial file and hands it to done,
-// still locked. Another process may have done all that while we waited for
-// the lock, so already is asked again.
+// download completes and verifies the partial file and calls done with the still locked
+// file. Another process may have finished the download while this one waited for the
+// lock, so it calls already again.
 func (c *Client) download(ctx context.Context, d Download, already func() (bool, error), done func(*os.File) error) error {
 	if d.HTTP == nil {
 		d.HTTP = c.HTTP
@@ -106,7 +104,7 @@ func (c *Client) download(ctx context.Context, d Download, already func() (bool,
 		return err
 	}
 	f, err := c.Cache.partial(ctx, d.SHA256, c.mirrors.Site(u), func() {
-		c.note("waiting for another process that is downloading %s into %s", d.Name, c.Cache.dir)
+		c.note("waiting: another process is downloading %s to %s", d.Name, c.Cache.dir)
 	})
 	if err != nil {
 		return err
@@ -124,8 +122,8 @@ func (c *Client) download(ctx context.Context, d Download, already func() (bool,
 		d.Meter.Add(resumed)
 	}
 	for {
-		// A site that starts over and breaks off at the same place again
-		// and again makes no progress.
+		// A site that restarts the file and always breaks off at the same place makes
+		// no progress.
 		farthest := resumed
 		err := c.retry(ctx, func() (bool, error) {
 			err := c.resume(ctx, f, d)
@@ -137,7 +135,7 @@ func (c *Client) download(ctx context.Context, d Download, already func() (bool,
 			return advanced, err
 		})
 		if size := (*SizeError)(nil); errors.As(err, &size) {
-			os.Remove(f.Name()) // its beginning is of no use
+			os.Remove(f.Name()) // the site has another file, so the partial one is useless
 		}
 		if err != nil {
 			return fmt.Errorf("downloading %s: %w", d.Name, space.Explain(c.Cache.dir, err))
@@ -153,7 +151,7 @@ func (c *Client) download(ctx context.Context, d Download, already func() (bool,
 			os.Remove(f.Name())
 			return &MismatchError{Name: d.Name, URL: d.URL, Want: d.SHA256, Got: sum, Vouched: d.Vouched}
 		}
-		// What an earlier run left may be the damaged part.
+		// The damage may be in the part from an earlier run.
 		resumed = 0
 		if err := restart(f, d.Meter); err != nil {
 			return err
@@ -185,7 +183,7 @@ func restart(f *os.File, m Meter) error {
 	return nil
 }
 
-// resume asks for the bytes that f lacks and appends them.
+// resume requests the missing bytes of f and appends them.
 func (c *Client) resume(ctx context.Context, f *os.File, d Download) error {
 	have, err := f.Seek(0, io.SeekEnd)
 	if err != nil {
@@ -201,7 +199,7 @@ func (c *Client) resume(ctx context.Context, f *os.File, d Download) error {
 	if err != nil {
 		return err
 	}
-	// The checksum is of the file as published, not as a proxy compresses it.
+	// The checksum is that of the published file, without a proxy's compression.
 	req.Header.Set("Accept-Encoding", "identity")
 	if have > 0 {
 		req.Header.Set("Range", fmt.Sprintf("bytes=%d-", have))
@@ -212,7 +210,7 @@ func (c *Client) resume(ctx context.Context, f *os.File, d Download) error {
 	}
 	defer resp.Body.Close()
 
-	total := int64(-1) // of the file, if the site announces it
+	total := int64(-1) // size of the file, if the site announces it
 	var from, last int64
 	switch resp.StatusCode {
 	case http.StatusPartialContent:
@@ -222,14 +220,14 @@ func (c *Client) resume(ctx context.Context, f *os.File, d Download) error {
 	case http.StatusRequestedRangeNotSatisfiable:
 		if n, _ := fmt.Sscanf(resp.Header.Get("Content-Range"), "bytes */%d", &total); n == 1 && total == have {
 			d.Meter.SetTotal(total)
-			return nil // there was nothing left to fetch
+			return nil // the file is complete
 		}
 		return restartAfter(f, d.Meter, io.ErrUnexpectedEOF)
 	default:
 		if err := check(d.URL, resp); err != nil {
 			return err
 		}
-		if have > 0 { // the site does not know ranges
+		if have > 0 { // the site does not support ranges
 			if err := restart(f, d.Meter); err != nil {
 				return err
 			}
@@ -249,7 +247,7 @@ func (c *Client) resume(ctx context.Context, f *os.File, d Download) error {
 	return appendTo(f, resp.Body, d, have, total)
 }
 
-// most is how many bytes the file may have.
+// most is the size limit of the file.
 func (d Download) most() int64 {
 	if d.Size > 0 {
 		return d.Size
@@ -257,21 +255,20 @@ func (d Download) most() int64 {
 	return maxFile
 }
 
-// checkSize compares the size that a site announces, if it does, with what the
-// file may have.
+// checkSize compares the announced size with the expected size or the limit.
 func (d Download) checkSize(total int64) error {
 	switch {
 	case total < 0:
 		return nil
 	case d.Size > 0 && total != d.Size:
-		return &SizeError{d.URL, fmt.Sprintf("has %d bytes, but should have %d", total, d.Size)}
+		return &SizeError{d.URL, fmt.Sprintf("has %d bytes, expected %d", total, d.Size)}
 	case total > d.most():
-		return &SizeError{d.URL, fmt.Sprintf("has %d bytes, more than the %d accepted", total, d.most())}
+		return &SizeError{d.URL, fmt.Sprintf("has %d bytes, more than the limit of %d", total, d.most())}
 	}
 	return nil
 }
 
-// appendTo appends content to f, which has some bytes of the total, until its end.
+// appendTo appends content to f, which has the first bytes of total already.
 func appendTo(f *os.File, content io.Reader, d Download, have, total int64) error {
 	if total < 0 {
 		total = d.Size // still 0 if it is unknown
@@ -281,7 +278,7 @@ func appendTo(f *os.File, content io.Reader, d Download, have, total int64) erro
 		n, err := content.Read(buf)
 		have += int64(n)
 		if have > d.most() {
-			return &SizeError{d.URL, fmt.Sprintf("sends more than the %d bytes accepted", d.most())}
+			return &SizeError{d.URL, fmt.Sprintf("sends more than the limit of %d bytes", d.most())}
 		}
 		if n > 0 {
 			if _, err := f.Write(buf[:n]); err != nil {
@@ -293,7 +290,7 @@ func appendTo(f *os.File, content io.Reader, d Download, have, total int64) erro
 		case err == io.EOF && total > 0 && have < total:
 			return io.ErrUnexpectedEOF
 		case err == io.EOF && total > 0 && have > total:
-			return &SizeError{d.URL, fmt.Sprintf("sends %d bytes, but announced %d", have, total)}
+			return &SizeError{d.URL, fmt.Sprintf("sent %d bytes, but announced %d", have, total)}
 		case err == io.EOF:
 			return nil
 		case err != nil:
@@ -302,7 +299,8 @@ func appendTo(f *os.File, content io.Reader, d Download, have, total int64) erro
 	}
 }
 
-// restartAfter empties f because of cause, which asking again may cure.
+// restartAfter truncates f, so that a retry downloads it from the start, and returns
+// cause.
 func restartAfter(f *os.File, m Meter, cause error) error {
 	if err := restart(f, m); err != nil {
 		return err

@@ -5,11 +5,11 @@ import (
 	"fmt"
 )
 
-// A MissingError says that a site does not have a file, or a registry an image.
+// A MissingError means that a site does not have a file, or a registry an image.
 type MissingError struct {
 	URL string // of the file, or the image's reference
 	// Why is a reason other than "not found". If it is empty, the site itself
-	// answered 404 or 410.
+	// returned 404 or 410.
 	Why string
 }
 
@@ -20,24 +20,23 @@ func (e *MissingError) Error() string {
 	return "not found: " + e.URL
 }
 
-// NotThere reports whether err is a site's own answer that it does not have a
-// file: 404 or 410, and not a site that cannot be reached, refuses or fails.
+// NotThere reports whether the site itself returned 404 or 410, as opposed to a site
+// that is unreachable, denies access or fails.
 func NotThere(err error) bool {
 	var missing *MissingError
 	return errors.As(err, &missing) && missing.Why == ""
 }
 
-// A MismatchError says that content does not have the sha256 that it should.
+// A MismatchError means that content does not have the expected sha256.
 type MismatchError struct {
-	Name, URL string // of the file; empty where the caller knows better
+	Name, URL string // of the file; empty if the caller adds them
 	Want, Got string // sha256, lower-case hex
-	// Vouched is where Want comes from: "published at https://…". It may be
-	// empty.
+	// Vouched names the source of Want: "published at https://…". It may be empty.
 	Vouched string
 }
 
 func (e *MismatchError) Error() string {
-	s := fmt.Sprintf("sha256 is %s, but should be %s", e.Got, e.Want)
+	s := fmt.Sprintf("sha256 is %s, expected %s", e.Got, e.Want)
 	if e.Vouched != "" {
 		s += ", " + e.Vouched
 	}
@@ -47,8 +46,8 @@ func (e *MismatchError) Error() string {
 	return s
 }
 
-// A SizeError says that an answer, or what it unpacks to, does not have the
-// size that was announced or allowed.
+// A SizeError means that an answer, or its unpacked content, does not have the
+// announced or allowed size.
 type SizeError struct {
 	What string // "https://…", "unpacked layer …"
 	Why  string
@@ -56,7 +55,7 @@ type SizeError struct {
 
 func (e *SizeError) Error() string { return e.What + " " + e.Why }
 
-// A StatusError is an answer other than the one asked for.
+// A StatusError is an answer with an unexpected HTTP status.
 type StatusError struct {
 	URL    string
 	Code   int
@@ -66,15 +65,15 @@ type StatusError struct {
 
 func (e *StatusError) Error() string { return fmt.Sprintf("%s answered %s", e.URL, e.Status) }
 
-// A RedirectError is a redirect of a checksum or a manifest from https to plain
-// http, where anyone on the network path could answer.
+// A RedirectError is a redirect of a checksum or manifest from https to plain http,
+// where anyone on the network path can answer.
 type RedirectError struct{ From, To string }
 
 func (e *RedirectError) Error() string {
 	return fmt.Sprintf("%s redirects to %s: a redirect from https to http is refused", e.From, e.To)
 }
 
-// A localError is this machine's own: a full disk is no reason to ask again.
+// A localError is an error of this machine, such as a full disk. A retry does not help.
 type localError struct{ err error }
 
 func (e *localError) Error() string { return e.err.Error() }

@@ -21,7 +21,7 @@ import (
 
 func sum(b []byte) string { return fmt.Sprintf("%x", sha256.Sum256(b)) }
 
-// content is long enough to arrive in many pieces.
+// content is long enough for many reads.
 var content = bytes.Repeat([]byte("0123456789abcdef"), 1<<16)
 
 func newClient(t *testing.T) *Client {
@@ -35,7 +35,7 @@ func newClient(t *testing.T) *Client {
 	return c
 }
 
-// direct sends every request where it says.
+// direct sends every request to its own host.
 func direct(t *testing.T) *Mirrors {
 	t.Helper()
 	m, err := NewMirrors(http.DefaultTransport, nil)
@@ -45,7 +45,7 @@ func direct(t *testing.T) *Mirrors {
 	return m
 }
 
-// gauge is a meter that must end where the file does.
+// gauge is a meter that must end at the size of the file.
 type gauge struct{ total, done atomic.Int64 }
 
 func (g *gauge) SetTotal(n int64) { g.total.Store(n) }
@@ -83,7 +83,7 @@ func whole(w http.ResponseWriter, r *http.Request) {
 	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(content))
 }
 
-// cut announces everything from a position and hangs up after n bytes of it.
+// cut announces everything from an offset and disconnects after n bytes.
 func cut(w http.ResponseWriter, from, n int) {
 	w.Header().Set("Content-Length", fmt.Sprint(len(content)-from))
 	if from > 0 {
@@ -150,11 +150,11 @@ func TestSiteWithoutRangesStartsOver(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g.SetTotal(int64(len(content))) // a chunked answer announces no length
+	g.SetTotal(int64(len(content))) // a chunked answer has no length
 	wantWhole(t, c, g)
 }
 
-// A site that always breaks off at the same place is given up.
+// A download from a site that always breaks off at the same place fails.
 func TestNoProgressEnds(t *testing.T) {
 	s := serve(t, func(n int, w http.ResponseWriter, r *http.Request) { cut(w, 0, 1000) })
 	_, err := get(context.Background(), newClient(t), s.URL, sum(content))
@@ -209,7 +209,7 @@ func TestAnInterruptedDownloadGoesOnInTheNextRun(t *testing.T) {
 	}
 }
 
-// What an earlier run left may be damaged: then the whole file is fetched.
+// A partial file from an earlier run may be damaged: then the whole file is downloaded.
 func TestDamagedPartialFileIsFetchedAgain(t *testing.T) {
 	s := serve(t, func(n int, w http.ResponseWriter, r *http.Request) { whole(w, r) })
 	for name, left := range map[string][]byte{
@@ -257,7 +257,7 @@ func TestWrongContentIsNotKept(t *testing.T) {
 func TestStatuses(t *testing.T) {
 	for _, c := range []struct {
 		status   int
-		requests int // until it is given up
+		requests int // until it fails
 		want     string
 	}{
 		{http.StatusNotFound, 1, "not found: "},
@@ -336,7 +336,7 @@ func TestRedirectChain(t *testing.T) {
 	wantWhole(t, c, g)
 }
 
-// Two programs that share a cache folder download a file once.
+// Two processes that share a cache directory download a file once.
 func TestTwoDownloadersOneDownload(t *testing.T) {
 	s := serve(t, func(n int, w http.ResponseWriter, r *http.Request) {
 		time.Sleep(50 * time.Millisecond)
@@ -459,7 +459,7 @@ func TestChecksumOfOthersOnlyMeansMissing(t *testing.T) {
 	})
 	_, _, err := newClient(t).Checksum(context.Background(), s.URL+"/runc.sha256sum", s.URL+"/runc.arm64")
 	var missing *MissingError
-	if !errors.As(err, &missing) || !strings.Contains(err.Error(), "no checksum of runc.arm64, only of \"runc.amd64\"") {
+	if !errors.As(err, &missing) || !strings.Contains(err.Error(), "no checksum for runc.arm64, only for \"runc.amd64\"") {
 		t.Errorf("err = %v", err)
 	}
 }

@@ -19,7 +19,7 @@ import (
 	"time"
 )
 
-// endless answers until the client hangs up, and counts what it sent.
+// endless answers until the client disconnects, and counts the sent bytes.
 func endless(w http.ResponseWriter, sent *atomic.Int64) {
 	chunk := bytes.Repeat([]byte("x"), 64<<10)
 	for {
@@ -31,8 +31,7 @@ func endless(w http.ResponseWriter, sent *atomic.Int64) {
 	}
 }
 
-// inFlight is more than what socket buffers hold of bytes that were sent and
-// never read.
+// inFlight is more than the bytes that socket buffers hold.
 const inFlight = 16 << 20
 
 func wantSizeError(t *testing.T, err error) {
@@ -57,7 +56,7 @@ func TestEndlessTextEnds(t *testing.T) {
 	}
 }
 
-// A text that is larger than it may be is an error, and not its beginning.
+// A text over the size limit is an error, and is not truncated.
 func TestTextsAreNotCutShort(t *testing.T) {
 	for name, announce := range map[string]bool{"announced": true, "not announced": false} {
 		s := serve(t, func(n int, w http.ResponseWriter, r *http.Request) {
@@ -75,7 +74,7 @@ func TestTextsAreNotCutShort(t *testing.T) {
 	}
 }
 
-// What a proxy compressed counts as what it becomes.
+// The size limit of a compressed answer applies to the decompressed text.
 func TestCompressedTextIsBounded(t *testing.T) {
 	var bomb bytes.Buffer
 	z := gzip.NewWriter(&bomb)
@@ -107,7 +106,7 @@ func TestSilentTextIsGivenUp(t *testing.T) {
 	}
 }
 
-// A slow reader is not a silent site.
+// The time that a slow reader takes does not count as silence of the site.
 func TestPausesOfTheReaderDoNotCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://site/", nil)
@@ -132,7 +131,7 @@ func (inMemory) RoundTrip(req *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusOK, Request: req, ContentLength: -1, Body: io.NopCloser(strings.NewReader("text"))}, nil
 }
 
-// Downloads of files and of blobs, whose size is known from a descriptor.
+// Downloads of files, and of blobs whose descriptor has the size.
 func TestDownloadsAreBounded(t *testing.T) {
 	size := int64(len(content))
 	for name, c := range map[string]struct {
@@ -148,7 +147,7 @@ func TestDownloadsAreBounded(t *testing.T) {
 		"shorter than known": {size, func(w http.ResponseWriter, _ *atomic.Int64) {
 			w.Header().Set("Content-Length", fmt.Sprint(size-1))
 			w.Write(content[1:])
-		}, "should have"},
+		}, "expected 1048576"},
 		"announced too much": {0, func(w http.ResponseWriter, _ *atomic.Int64) {
 			w.Header().Set("Content-Length", fmt.Sprint(int64(maxFile)+1))
 		}, "more than the"},
@@ -173,7 +172,7 @@ func TestDownloadsAreBounded(t *testing.T) {
 	}
 }
 
-// The text of a redirect is not what was asked for, and may be larger.
+// The text of a redirect may be larger than the requested file.
 func TestRedirectsOfSmallDownloads(t *testing.T) {
 	small := []byte("ten bytes.")
 	s := serve(t, func(n int, w http.ResponseWriter, r *http.Request) {
@@ -191,8 +190,7 @@ func TestRedirectsOfSmallDownloads(t *testing.T) {
 	}
 }
 
-// A whole answer that ends too early, without an announced length, is asked for
-// again.
+// An answer without a length that ends too early is continued with a new request.
 func TestShortAnswersAreContinued(t *testing.T) {
 	s := serve(t, func(n int, w http.ResponseWriter, r *http.Request) {
 		if n == 1 {
@@ -213,7 +211,7 @@ func TestShortAnswersAreContinued(t *testing.T) {
 	}
 }
 
-// A site that gives a byte at a time makes no progress.
+// A site that sends a byte at a time makes no progress.
 func TestDripsEnd(t *testing.T) {
 	s := serve(t, func(n int, w http.ResponseWriter, r *http.Request) { cut(w, n-1, 1) })
 	_, err := get(context.Background(), newClient(t), s.URL, sum(content))
@@ -249,8 +247,7 @@ func TestUnpackedSizeIsBounded(t *testing.T) {
 	}
 }
 
-// What vouches for other content must not come over plain http if its site has
-// https.
+// Checksums must not come over plain http if their site uses https.
 func TestRedirectFromHTTPSToHTTP(t *testing.T) {
 	plain := serve(t, func(n int, w http.ResponseWriter, r *http.Request) { io.WriteString(w, sum(content)) })
 	secure := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

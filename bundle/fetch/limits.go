@@ -9,20 +9,19 @@ import (
 	"time"
 )
 
-// Limits of what is read from a site or a registry, which may be hostile. What
-// has a descriptor has exactly its size; the rest has these.
+// Limits for answers of sites and registries, which may be hostile. An answer with a
+// descriptor must have exactly the descriptor's size.
 const (
-	// maxAnswer holds for every answer whose size is not known beforehand:
-	// manifests, token and error documents. Registries need not accept larger
-	// manifests.
+	// maxAnswer is the limit for manifests, tokens and error documents, whose size is
+	// not known before. It is also the largest manifest that registries must accept.
 	maxAnswer = 4 << 20
-	// maxText holds for checksum and version files, which are a few lines.
+	// maxText is the limit for checksum and version files, which are a few lines.
 	maxText = 1 << 20
-	// maxFile holds for a published file. The largest, the kubelet, has 126 MB.
+	// maxFile is the limit for a published file. The largest, the kubelet, has 126 MB.
 	maxFile = 4 << 30
 
-	// What is compressed may become this many times as large, plus the slack,
-	// and never more than the ceiling.
+	// Compressed data may unpack to this many times its size plus the slack, and
+	// never to more than maxUnpacked.
 	maxRatio       = 200
 	unpackedSlack  = 64 << 20
 	maxUnpacked    = 128 << 30
@@ -30,7 +29,7 @@ const (
 	minimumAdvance = 64 << 10
 )
 
-// maxUnpackedOf is how large something of that compressed size may become.
+// maxUnpackedOf is the unpacked size limit for a compressed size.
 func maxUnpackedOf(compressed int64) int64 {
 	if compressed > maxUnpacked/maxRatio {
 		return maxUnpacked
@@ -38,15 +37,15 @@ func maxUnpackedOf(compressed int64) int64 {
 	return min(maxUnpacked, compressed*maxRatio+unpackedSlack)
 }
 
-// LimitUnpacked returns what r decompresses, called what in messages, up to the
-// limit for something that has compressed bytes; more is a *SizeError.
+// LimitUnpacked limits the decompressed content of r, called what in messages, by its
+// compressed size. Reading more returns a *SizeError.
 func LimitUnpacked(r io.Reader, what string, compressed int64) io.Reader {
 	limit := maxUnpackedOf(compressed)
 	return &limited{r: r, left: limit, err: &SizeError{what,
-		fmt.Sprintf("has more than %d bytes, the most that is accepted of something that has %d bytes compressed", limit, compressed)}}
+		fmt.Sprintf("unpacks to more than %d bytes, the limit for %d compressed bytes", limit, compressed)}}
 }
 
-// limited fails with err at the first byte too many.
+// limited returns err at the first byte over the limit.
 type limited struct {
 	r    io.Reader
 	left int64
@@ -69,16 +68,15 @@ func (l *limited) Read(p []byte) (int, error) {
 
 type limitKey struct{}
 
-// allow lets the answer to a request with the context have up to n bytes.
+// allow sets the size limit for the answer to a request with this context.
 func allow(ctx context.Context, n int64) context.Context {
 	return context.WithValue(ctx, limitKey{}, n)
 }
 
-var errStalled = errors.New("the connection went silent")
+var errStalled = errors.New("the connection delivered no data")
 
-// roundTrip sends req through base. The answer's content ends with an error
-// when it is larger than the request's context allows, and when nothing comes
-// for too long, in the answer's head or later.
+// roundTrip sends req through base. Reading the answer fails if it is larger than the
+// request's context allows, or if no data arrives for too long.
 func roundTrip(base http.RoundTripper, req *http.Request, patience time.Duration) (*http.Response, error) {
 	limit, ok := req.Context().Value(limitKey{}).(int64)
 	if !ok {
@@ -95,22 +93,22 @@ func roundTrip(base http.RoundTripper, req *http.Request, patience time.Duration
 		return nil, err
 	}
 	if resp.StatusCode >= 300 {
-		limit = maxAnswer // a redirect or an error has a text of its own
+		limit = maxAnswer // a redirect or an error has its own document
 	}
 	if req.Method != http.MethodHead && resp.ContentLength > limit {
 		resp.Body.Close()
 		cancel(nil)
-		return nil, &SizeError{w.url, fmt.Sprintf("announces %d bytes, more than the %d accepted", resp.ContentLength, limit)}
+		return nil, &SizeError{w.url, fmt.Sprintf("announces %d bytes, more than the limit of %d", resp.ContentLength, limit)}
 	}
 	resp.Body = &body{
 		limited: limited{r: &watched{resp.Body, w}, left: limit,
-			err: &SizeError{w.url, fmt.Sprintf("sends more than the %d bytes accepted", limit)}},
+			err: &SizeError{w.url, fmt.Sprintf("sends more than the limit of %d bytes", limit)}},
 		Closer: resp.Body, watch: w,
 	}
 	return resp, nil
 }
 
-// A body is an answer's content.
+// A body is the limited content of an answer.
 type body struct {
 	limited
 	io.Closer
@@ -123,7 +121,7 @@ func (b *body) Close() error {
 	return err
 }
 
-// A watch ends a request that goes silent.
+// A watch cancels a request that receives no data.
 type watch struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc
@@ -139,8 +137,8 @@ func (w *watch) explain(err error) error {
 	return err
 }
 
-// watched is watched while it is read, and only then: a slow disk is no fault
-// of the site.
+// watched runs the timer only during Read, because a slow local disk is not the site's
+// fault.
 type watched struct {
 	r io.Reader
 	w *watch

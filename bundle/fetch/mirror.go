@@ -13,17 +13,17 @@ import (
 	"airlift/fault"
 )
 
-// A Mirror sends what would go to Host to URL instead. Host is a registry's
-// or a download site's name, with a port if it has one: "registry.k8s.io",
-// "dl.k8s.io", "github.com".
+// A Mirror sends requests for Host to URL instead. Host is the name of a registry or
+// download site, with its port if it has one: "registry.k8s.io", "dl.k8s.io",
+// "github.com".
 type Mirror struct {
 	Host string
 	URL  *url.URL
 }
 
-const mirrorHint = "--mirror takes HOST=URL, like registry.k8s.io=https://mirror.example.com or dl.k8s.io=http://10.0.0.5:8080/k8s"
+const mirrorHint = "use --mirror HOST=URL, for example registry.k8s.io=https://mirror.example.com or dl.k8s.io=http://10.0.0.5:8080/k8s"
 
-// ParseMirror reads HOST=URL. A fault is a usage error.
+// ParseMirror parses HOST=URL. Its errors are usage errors.
 func ParseMirror(s string) (Mirror, error) {
 	bad := func(format string, args ...any) (Mirror, error) {
 		return Mirror{}, fault.New(fault.Usage, mirrorHint, "mirror %q: %w", s, fmt.Errorf(format, args...))
@@ -31,9 +31,9 @@ func ParseMirror(s string) (Mirror, error) {
 	host, raw, ok := strings.Cut(s, "=")
 	switch {
 	case !ok:
-		return bad("there is no = between host and URL")
+		return bad("no = between host and URL")
 	case host == "" || raw == "":
-		return bad("a host and a URL are needed")
+		return bad("host or URL is empty")
 	case strings.Contains(host, "://") || strings.ContainsAny(host, "/@ "):
 		return bad("%q is not a plain host name", host)
 	}
@@ -44,9 +44,9 @@ func ParseMirror(s string) (Mirror, error) {
 	case u.Scheme != "http" && u.Scheme != "https":
 		return bad("%q does not begin with http:// or https://", raw)
 	case u.Host == "":
-		return bad("%q names no host", raw)
+		return bad("%q has no host", raw)
 	case u.User != nil:
-		return bad("a URL with a password would end up in logs; registry credentials are read from docker's config file")
+		return bad("a URL with a user name or password is not allowed, because it would appear in logs; registry credentials are read from docker's config file")
 	case u.RawQuery != "" || u.Fragment != "":
 		return bad("%q has a query or a fragment", raw)
 	}
@@ -55,16 +55,14 @@ func ParseMirror(s string) (Mirror, error) {
 	return Mirror{strings.ToLower(host), u}, nil
 }
 
-// Mirrors is a transport that rewrites requests to mirrored hosts. It sits
-// below redirects, so a redirect to a mirrored host is rewritten like any
-// other request.
+// Mirrors is a transport that rewrites requests to mirrored hosts, also those that
+// follow a redirect.
 //
-// It also bounds every answer: in size, and in how long it may be silent.
+// It also limits the size of every answer and the time without data.
 type Mirrors struct {
 	base  http.RoundTripper
 	rules []*rule
-	// StallAfter is how long a connection may deliver nothing before it is
-	// given up.
+	// StallAfter is the time without data after which a connection fails.
 	StallAfter time.Duration
 }
 
@@ -73,7 +71,7 @@ type rule struct {
 	used atomic.Bool
 }
 
-// NewMirrors rewrites requests and passes them to base.
+// NewMirrors returns a transport that sends the rewritten requests to base.
 func NewMirrors(base http.RoundTripper, mirrors []Mirror) (*Mirrors, error) {
 	t := &Mirrors{base: base, StallAfter: stallAfter}
 	for _, m := range mirrors {
@@ -85,8 +83,7 @@ func NewMirrors(base http.RoundTripper, mirrors []Mirror) (*Mirrors, error) {
 	return t, nil
 }
 
-// hubNames are the names by which clients address Docker Hub, whose images
-// are called docker.io/….
+// hubNames maps the host names of Docker Hub to the name in its images' references.
 var hubNames = map[string]string{"index.docker.io": "docker.io", "registry-1.docker.io": "docker.io"}
 
 func (t *Mirrors) find(host string) *rule {
@@ -101,8 +98,7 @@ func (t *Mirrors) find(host string) *rule {
 	return nil
 }
 
-// Lookup returns where requests to host really go, and whether that is
-// somewhere else.
+// Lookup returns the URL of the mirror for host, if there is one.
 func (t *Mirrors) Lookup(host string) (*url.URL, bool) {
 	if r := t.find(host); r != nil {
 		return r.URL, true
@@ -110,8 +106,8 @@ func (t *Mirrors) Lookup(host string) (*url.URL, bool) {
 	return nil, false
 }
 
-// Unused lists the mirrored hosts that no request went to: most likely a
-// misspelt name.
+// Unused lists the mirrored hosts that received no request. Their names may be
+// misspelt.
 func (t *Mirrors) Unused() []string {
 	var hosts []string
 	for _, r := range t.rules {
@@ -122,7 +118,7 @@ func (t *Mirrors) Unused() []string {
 	return hosts
 }
 
-// suffix makes a key in the cache one of facts that came through these mirrors.
+// suffix marks the cache keys of facts that came through these mirrors.
 func (t *Mirrors) suffix() string {
 	var list []string
 	for _, r := range t.rules {
@@ -144,7 +140,7 @@ func (t *Mirrors) RoundTrip(req *http.Request) (*http.Response, error) {
 	out.Host = ""
 	resp, err := roundTrip(t.base, out, t.StallAfter)
 	if err != nil {
-		return nil, fmt.Errorf("asking mirror %s: %w", r.URL.Host, err)
+		return nil, fmt.Errorf("requesting from mirror %s: %w", r.URL.Host, err)
 	}
 	if to := resp.Header.Get("Location"); to != "" {
 		if loc, err := out.URL.Parse(to); err == nil {
@@ -160,17 +156,17 @@ func (t *Mirrors) RoundTrip(req *http.Request) (*http.Response, error) {
 			return `realm="` + r.restore(req.URL, at).String() + `"`
 		})
 	}
-	// resp.Request stays what was really sent: whether that was over TLS
-	// decides which token services a registry may name.
+	// resp.Request stays the request to the mirror: whether it used TLS decides which
+	// token services a registry may name.
 	return resp, nil
 }
 
-// realm is where a registry says that tokens are to be had.
+// realm matches the URL of a registry's token service.
 var realm = regexp.MustCompile(`realm="([^"]*)"`)
 
-// rewrite returns u as the mirror knows it. The mirror's path comes before
-// the request's; a mirror path that begins with /v2, where registries have
-// their API, takes the place of the request's own /v2.
+// rewrite returns the mirror's URL for u. It puts the mirror's path before the path of
+// the request. A mirror path that begins with /v2, the path of the registry API,
+// replaces the /v2 of the request.
 func (r *rule) rewrite(u *url.URL) *url.URL {
 	to := *u
 	to.Scheme, to.Host = r.URL.Scheme, r.URL.Host
@@ -184,10 +180,9 @@ func (r *rule) rewrite(u *url.URL) *url.URL {
 
 func (r *rule) isAPI() bool { return r.URL.Path == "/v2" || strings.HasPrefix(r.URL.Path, "/v2/") }
 
-// restore is rewrite's inverse for a URL in an answer, a redirect or a token
-// service: one inside the mirror keeps the name of the host that was asked, so
-// that the next request comes through here again and credentials for the host
-// still apply.
+// restore is the inverse of rewrite, for a URL in an answer (a redirect or a token
+// service). A URL inside the mirror gets the name of the original host, so that the
+// next request also uses the mirror and credentials for the host still apply.
 func (r *rule) restore(asked, loc *url.URL) *url.URL {
 	inside := loc.Path == r.URL.Path || strings.HasPrefix(loc.Path, r.URL.Path+"/")
 	if loc.Scheme != r.URL.Scheme || loc.Host != r.URL.Host || !inside {

@@ -58,9 +58,8 @@ func mirrorsOf(t *testing.T, list ...string) *Mirrors {
 	return tr
 }
 
-// Each request must come out at the mirror with the path that it has there,
-// and redirects, absolute or relative, into the mirror or out of it, must end
-// where they point.
+// Each request must arrive at the mirror with the mirror's path, and redirects, absolute or
+// relative, into the mirror or out of it, must end at their target.
 func TestMirrorsRewriteRequestsAndRedirects(t *testing.T) {
 	var seen []string
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -7,26 +7,26 @@ import (
 	"slices"
 )
 
-// A Source is where a fact comes from: a checksum, a digest, a version.
+// A Source is the source of a fact: a checksum, a digest or a version.
 type Source struct {
-	// Site is the mirror's URL, or the site itself with its scheme.
+	// Site is the mirror's URL, or scheme and host of the site.
 	Site string `json:"site"`
-	// URL is what was really asked for there.
+	// URL is the requested URL at the site or mirror.
 	URL string `json:"url"`
-	// Redirects are the sites that it redirected to, in turn. They are recorded
-	// without paths, which may be signed and change from minute to minute.
+	// Redirects are the sites that it redirected to, in order. Paths are not recorded:
+	// they may be signed and change all the time.
 	Redirects []string `json:"redirects,omitempty"`
 }
 
-// Sites lists every site and mirror that took part in the answer.
+// Sites lists all sites and mirrors that took part in the answer.
 func (s Source) Sites() []string { return append([]string{s.Site}, s.Redirects...) }
 
-// Source returns who answers a request for u.
+// Source returns the source of an answer to a request for u.
 func (t *Mirrors) Source(u *url.URL) Source {
 	return Source{Site: t.Site(u), URL: t.Real(u).String()}
 }
 
-// Real returns where a request for u really goes.
+// Real returns the URL that a request for u is sent to.
 func (t *Mirrors) Real(u *url.URL) *url.URL {
 	if r := t.find(u.Host); r != nil {
 		return r.rewrite(u)
@@ -34,8 +34,7 @@ func (t *Mirrors) Real(u *url.URL) *url.URL {
 	return u
 }
 
-// Site returns who answers requests for u: the URL of a mirror, or the site itself
-// with its scheme.
+// Site returns the URL of the mirror for u, or scheme and host of u.
 func (t *Mirrors) Site(u *url.URL) string {
 	if r := t.find(u.Host); r != nil {
 		return r.URL.String()
@@ -43,7 +42,7 @@ func (t *Mirrors) Site(u *url.URL) string {
 	return u.Scheme + "://" + u.Host
 }
 
-// MirrorOf lists the hosts that a site is the mirror of; none if it is not one.
+// MirrorOf lists the hosts that site mirrors, if it is a mirror.
 func (t *Mirrors) MirrorOf(site string) (hosts []string) {
 	for _, r := range t.rules {
 		if r.URL.String() == site {
@@ -64,7 +63,7 @@ func (f *redirects) check(req *http.Request, via []*http.Request) error {
 	if len(via) >= 10 {
 		return errors.New("stopped after 10 redirects")
 	}
-	// The answer knows the request as it was sent, which may be to a mirror.
+	// The answer has the request as it was sent, possibly to a mirror.
 	from, to := req.Response.Request.URL, f.mirrors.Real(req.URL)
 	if from.Scheme == "https" && to.Scheme != "https" {
 		return &RedirectError{from.Redacted(), to.Redacted()}

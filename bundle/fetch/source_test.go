@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// A fact that came through one list of mirrors is not known with another.
+// A fact from one list of mirrors is not used with another list.
 func TestFactsBelongToTheirSource(t *testing.T) {
 	cache, err := OpenCache(t.TempDir())
 	if err != nil {
@@ -55,7 +55,7 @@ func TestSourceNamesEveryoneWhoHadAPart(t *testing.T) {
 	}
 }
 
-// What another site began is not continued: its bytes may be anything.
+// A download that another site began is not continued: its bytes may be different.
 func TestPartialFilesBelongToTheirSource(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	bad := serve(t, func(n int, w http.ResponseWriter, r *http.Request) {

@@ -1,6 +1,6 @@
-// Package head knows a bundle file from the outside: the launcher it begins
-// with, the two frames around the payload, and the installer that stands near
-// the payload's beginning. It is what the launcher needs to start the
-// installer, and is kept apart from package bundle because the launcher stands
-// uncompressed in every file.
+// Package head reads the outer structure of a bundle file: the launcher at its
+// beginning, the frames around the payload, and the installer at the beginning of the
+// payload. The launcher needs only this to start the installer. It is separate from
+// package bundle to keep the launcher small, because every file begins with an
+// uncompressed copy of the launcher.
 package head

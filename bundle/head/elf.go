@@ -5,10 +5,10 @@ import (
 	"io"
 )
 
-// ELFEnd returns where the ELF image that r begins with ends: behind its last
-// segment, section or header table. It reads no more than the tables of the
-// 64-bit little-endian files that the supported architectures use; ok is false
-// for anything else and for an image that is cut short within its tables.
+// ELFEnd returns the end of the ELF image at the beginning of r: the end of its last
+// segment, section or header table. It only reads the tables of 64-bit little-endian
+// files, which all supported architectures use; ok is false for other files and if
+// the tables are truncated.
 func ELFEnd(r io.ReaderAt) (end int64, ok bool) {
 	var h [64]byte // Elf64_Ehdr, elf(5)
 	if _, err := r.ReadAt(h[:], 0); err != nil || string(h[:6]) != "\x7fELF\x02\x01" {
@@ -19,7 +19,7 @@ func ELFEnd(r io.ReaderAt) (end int64, ok bool) {
 	shoff, shsize, shnum := le.Uint64(h[40:]), le.Uint16(h[58:]), le.Uint16(h[60:])
 
 	most := uint64(len(h))
-	// extent notes a range of the file; a nonsensical one is refused.
+	// extent extends end to the end of a range. It returns false if the range overflows.
 	extent := func(off, n uint64) bool {
 		const limit = 1 << 62
 		if off > limit || n > limit {
@@ -49,7 +49,7 @@ func ELFEnd(r io.ReaderAt) (end int64, ok bool) {
 	const (
 		phdr     = 56 // sizeof(Elf64_Phdr)
 		shdr     = 64 // sizeof(Elf64_Shdr)
-		shNobits = 8  // SHT_NOBITS: takes no room in the file
+		shNobits = 8  // SHT_NOBITS: takes no space in the file
 	)
 	ok = table(phoff, phsize, phnum, phdr, func(b []byte) bool {
 		return extent(le.Uint64(b[8:]), le.Uint64(b[32:])) // p_offset, p_filesz

@@ -8,16 +8,16 @@ import (
 	"fmt"
 )
 
-// FormatVersion is the version of FORMAT.md that is written, and the only one
-// that is read.
-const FormatVersion = 4
+// FormatVersion is the version of FORMAT.md that this package writes, and the only one
+// that it reads.
+const FormatVersion = 1
 
-// Around the payload stand three zstd skippable frames: the header before it,
-// the digests of its pieces and the trailer behind it. Stock zstd steps over
-// them. FORMAT.md draws them byte by byte.
+// Three zstd skippable frames surround the payload: the header precedes it; the digests
+// of its pieces and the trailer follow it. The zstd command skips them. FORMAT.md
+// specifies each byte.
 const (
-	// skippableMagic is one of the sixteen magic numbers RFC 8878 (section
-	// 3.1.2) reserves for skippable frames, 0x184D2A50 to 0x184D2A5F.
+	// skippableMagic is one of the magic numbers that RFC 8878 (section 3.1.2) reserves
+	// for skippable frames, 0x184D2A50 to 0x184D2A5F.
 	skippableMagic = 0x184D2A5A
 
 	headerMagic  = "AIRLIFT<"
@@ -27,16 +27,16 @@ const (
 	HeaderSize  = 64
 	TrailerSize = 232
 
-	// FootSize bytes at the very end are laid out alike in every version of
-	// the format, so that any reader can name the version of any file: the
-	// trailer's size, the version, the magic and the trailer's own sha256.
+	// FootSize is the size of the file's end that has the same layout in every version
+	// of the format, so that every reader can name the version of a file: the
+	// trailer's size, the version, the magic and the trailer's sha256.
 	FootSize = 4 + 4 + len(trailerMagic) + sha256.Size
 )
 
-// errNoFrame says that the bytes are not one of Airlift's frames at all.
+// errNoFrame means that the bytes are not an Airlift frame.
 var errNoFrame = errors.New("no frame")
 
-// errDamagedFrame says that a frame's own checksum does not hold.
+// errDamagedFrame means that a frame does not match its checksum.
 var errDamagedFrame = errors.New("checksum mismatch")
 
 // A versionError reports a frame of a version other than FormatVersion.
@@ -44,9 +44,8 @@ type versionError uint32
 
 func (v versionError) Error() string { return fmt.Sprintf("format version %d", uint32(v)) }
 
-// A Header stands where the launcher ends and the payload has yet to begin. It
-// says how long the whole file is, so that a copy cut short anywhere behind it
-// can say how much is missing.
+// A Header is between launcher and payload. It has the size of the whole file, so that
+// a reader of a truncated copy can tell how much is missing.
 type Header struct {
 	FileSize uint64 // in bytes
 }
@@ -64,8 +63,8 @@ func (h Header) Encode() []byte {
 	return append(b, sum[:]...)
 }
 
-// decodeHeader reads a header from exactly HeaderSize bytes. The error is
-// errNoFrame, errDamagedFrame or a versionError.
+// decodeHeader decodes HeaderSize bytes. The error is errNoFrame, errDamagedFrame or a
+// versionError.
 func decodeHeader(b []byte) (Header, error) {
 	if len(b) != HeaderSize || string(b[8:16]) != headerMagic {
 		return Header{}, errNoFrame
@@ -83,13 +82,12 @@ func decodeHeader(b []byte) (Header, error) {
 	return h, nil
 }
 
-// A Trailer is the last thing in the file and says what the rest must be.
-// Sizes are in bytes.
+// A Trailer is the end of the file. It describes the rest. Sizes are in bytes.
 type Trailer struct {
-	PayloadOffset   uint64 // where the payload begins, from the file's first byte
+	PayloadOffset   uint64 // in the file
 	PayloadSize     uint64 // of the compressed payload
 	HeadSize        uint64 // of its first part, compressed
-	ProgramsSize    uint64 // of its second part, compressed; 0 where there is none
+	BinariesSize    uint64 // of its second part, compressed; 0 if there is none
 	ManifestSize    uint64 // of manifest.json, uncompressed
 	InstallerSize   uint64 // of the installer, uncompressed
 	LauncherSHA256  [sha256.Size]byte
@@ -98,8 +96,7 @@ type Trailer struct {
 	InstallerSHA256 [sha256.Size]byte
 }
 
-// FileSize is the size of the whole file the trailer ends, or 0 where the
-// fields are absurd enough to overflow.
+// FileSize is the size of the whole file, or 0 if the fields overflow.
 func (t Trailer) FileSize() uint64 {
 	const most = 1 << 62
 	if t.PayloadOffset < HeaderSize || t.PayloadOffset > most || t.PayloadSize > MaxPayload {
@@ -108,10 +105,9 @@ func (t Trailer) FileSize() uint64 {
 	return t.PayloadOffset + t.PayloadSize + DigestsSize(t.PayloadSize) + TrailerSize
 }
 
-// partsFit says whether the first two parts leave something of the payload to
-// the third.
+// partsFit reports whether the payload is larger than its first two parts together.
 func (t Trailer) partsFit() bool {
-	return t.HeadSize > 0 && t.HeadSize < t.PayloadSize && t.ProgramsSize < t.PayloadSize-t.HeadSize
+	return t.HeadSize > 0 && t.HeadSize < t.PayloadSize && t.BinariesSize < t.PayloadSize-t.HeadSize
 }
 
 // Encode returns the TrailerSize bytes of t.
@@ -122,7 +118,7 @@ func (t Trailer) Encode() []byte {
 	b = binary.LittleEndian.AppendUint64(b, t.PayloadOffset)
 	b = binary.LittleEndian.AppendUint64(b, t.PayloadSize)
 	b = binary.LittleEndian.AppendUint64(b, t.HeadSize)
-	b = binary.LittleEndian.AppendUint64(b, t.ProgramsSize)
+	b = binary.LittleEndian.AppendUint64(b, t.BinariesSize)
 	b = binary.LittleEndian.AppendUint64(b, t.ManifestSize)
 	b = binary.LittleEndian.AppendUint64(b, t.InstallerSize)
 	b = append(b, t.LauncherSHA256[:]...)
@@ -136,12 +132,11 @@ func (t Trailer) Encode() []byte {
 	return append(b, sum[:]...)
 }
 
-// DecodeTrailer reads a trailer from a file's last TrailerSize bytes. The error
-// is errNoFrame, errDamagedFrame or a versionError.
+// DecodeTrailer decodes the last TrailerSize bytes of a file. The error is errNoFrame,
+// errDamagedFrame or a versionError.
 //
-// The checksum of another version's trailer is not looked at: it may be longer
-// than tail. At worst a flipped bit in the version is reported as a version
-// that does not exist.
+// It does not compare the checksum of another version's trailer, which may be longer
+// than tail. At worst it reports a flipped bit in the version as an unknown version.
 func DecodeTrailer(tail []byte) (Trailer, error) {
 	if len(tail) != TrailerSize {
 		return Trailer{}, errNoFrame
@@ -157,7 +152,7 @@ func DecodeTrailer(tail []byte) (Trailer, error) {
 		PayloadOffset:   binary.LittleEndian.Uint64(tail[8:]),
 		PayloadSize:     binary.LittleEndian.Uint64(tail[16:]),
 		HeadSize:        binary.LittleEndian.Uint64(tail[24:]),
-		ProgramsSize:    binary.LittleEndian.Uint64(tail[32:]),
+		BinariesSize:    binary.LittleEndian.Uint64(tail[32:]),
 		ManifestSize:    binary.LittleEndian.Uint64(tail[40:]),
 		InstallerSize:   binary.LittleEndian.Uint64(tail[48:]),
 		LauncherSHA256:  [sha256.Size]byte(tail[56:]),

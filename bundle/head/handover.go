@@ -9,17 +9,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// handover is the variable in which the launcher tells the installer the
-// descriptor and the path of the file they came in: "3:/mnt/install".
+// handover is the environment variable with the descriptor and the path of the bundle
+// file, set by the launcher for the installer: "3:/mnt/install".
 const handover = "AIRLIFT_FILE"
 
-// startedAt is the variable in which it tells when it was started, in
-// nanoseconds of CLOCK_MONOTONIC: to the user that is when the command began.
+// startedAt is the environment variable with the launcher's start time, in nanoseconds
+// of CLOCK_MONOTONIC. For the user, the command began then.
 const startedAt = "AIRLIFT_STARTED"
 
-// HandOver returns the environment for an installer that is to be executed in
-// this process's place, which was started at started, and to find file, called
-// path, open.
+// HandOver returns the environment for the installer that replaces this process. The
+// process was started at started. The installer inherits file, which was opened by path.
 func HandOver(file *os.File, path string, started time.Time) ([]string, error) {
 	fd := int(file.Fd())
 	if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETFD, 0); err != nil {
@@ -35,8 +34,7 @@ func HandOver(file *os.File, path string, started time.Time) ([]string, error) {
 	return append(env, handover+"="+strconv.Itoa(fd)+":"+path, startedAt+"="+strconv.FormatInt(int64(since), 10)), nil
 }
 
-// monotonic is CLOCK_MONOTONIC, which goes on where one program takes over from
-// another.
+// monotonic returns CLOCK_MONOTONIC, which is the same for both processes.
 func monotonic() time.Duration {
 	var t unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &t); err != nil {
@@ -45,10 +43,10 @@ func monotonic() time.Duration {
 	return time.Duration(t.Nano())
 }
 
-// TakeOver is the installer's side of HandOver: it returns the file and its
-// path and for how long the launcher has been at work; nil where the launcher
-// did not start this process. It must be called once and before anything else
-// is started, since programs that the installer runs must inherit neither.
+// TakeOver is the installer's side of HandOver: it returns the file, its path and the
+// time since the launcher started, or nil if the launcher did not start this process. It
+// must be called once, before the installer starts other processes, because they must
+// inherit neither the descriptor nor the variables.
 func TakeOver() (file *os.File, path string, age time.Duration) {
 	value, ok := os.LookupEnv(handover)
 	if !ok {
@@ -67,8 +65,8 @@ func TakeOver() (file *os.File, path string, age time.Duration) {
 	if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETFD, unix.FD_CLOEXEC); err != nil {
 		return nil, "", 0
 	}
-	// The kernel named the process after the descriptor it was executed
-	// through; in lists of processes it shall be what the user started.
+	// The kernel names the process after the descriptor that it was executed from.
+	// ps and top must show the command that the user started.
 	_ = os.WriteFile("/proc/self/comm", []byte("install"), 0)
 	return os.NewFile(uintptr(fd), path), path, age
 }

@@ -8,14 +8,13 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// MaxWindow is the farthest a match may reach back: 128 MiB, the most a stock
-// zstd decodes without being told to (its limit is --long=27).
+// MaxWindow is the largest window of a frame: 128 MiB, the most that the zstd command
+// decodes without an option (--long=27).
 const MaxWindow = 128 << 20
 
-// CopyInstaller decompresses the installer from the head of p, the payload of
-// a file called path with the trailer t, to w. What was written must not be used
-// if there is an error. An error about the file carries fault.Bundle; one of w is
-// returned as it is.
+// CopyInstaller decompresses the installer from p, the payload of the file called path
+// with the trailer t, to w. After an error, the written bytes must not be used. An error
+// about the file carries fault.Bundle; an error of w is returned unchanged.
 func CopyInstaller(w io.Writer, p *Payload, path string, t Trailer) error {
 	z, err := newDecoder(p.Section(int64(t.PayloadOffset), int64(t.HeadSize)))
 	if err != nil {
@@ -25,14 +24,14 @@ func CopyInstaller(w io.Writer, p *Payload, path string, t Trailer) error {
 
 	before := HeaderLen(int64(t.ManifestSize)) + Padded(int64(t.ManifestSize)) + HeaderLen(int64(t.InstallerSize))
 	if _, err := io.CopyN(io.Discard, z, before); err != nil {
-		return Damaged(path, "its payload's beginning: %w", unexpected(err))
+		return Damaged(path, "the start of its payload: %w", unexpected(err))
 	}
 	out := &target{w: w, left: int64(t.InstallerSize)}
 	_, err = z.WriteTo(out)
 	if out.err != nil {
 		return out.err
 	}
-	if out.left == 0 { // whatever stands behind it
+	if out.left == 0 { // the installer is complete; what follows does not matter here
 		return nil
 	}
 	if err == nil {
@@ -41,10 +40,10 @@ func CopyInstaller(w io.Writer, p *Payload, path string, t Trailer) error {
 	return Damaged(path, "its installer: %w", err)
 }
 
-// newDecoder decodes on all cores: a user waits for this each time. The frame's
-// checksum stands behind what is read of it.
+// newDecoder decodes on all cores, because the user waits for it at each start. The
+// frame's checksum is not reached.
 func newDecoder(r io.Reader) (*zstd.Decoder, error) {
-	blocks := 4 // under way in the decoder's three stages
+	blocks := 4 // in the decoder's three stages
 	if runtime.GOMAXPROCS(0) == 1 {
 		blocks = 1
 	}
@@ -60,7 +59,7 @@ func unexpected(err error) error {
 	return err
 }
 
-// A target takes so many bytes, and remembers why it took less.
+// A target accepts a number of bytes, and remembers its error.
 type target struct {
 	w    io.Writer
 	left int64

@@ -10,28 +10,27 @@ import (
 )
 
 const (
-	// PieceSize is how much of the payload, in bytes, has a digest of its own:
-	// little enough to stay in a core's cache until it is decompressed, and so
-	// much that the digests are an eight-thousandth of the file.
+	// PieceSize is the number of payload bytes for one digest. A piece stays in a core's
+	// cache until it is decompressed, and the digests are only 1/8000 of the file.
 	PieceSize = 256 << 10
 
-	// MaxPayload is the largest a payload may be, in bytes: 1 TiB, whose digests
-	// are 128 MiB, as much as a decoder's window.
+	// MaxPayload is the maximum size of a payload in bytes: 1 TiB. Its digests are
+	// 128 MiB, as much as a decoder's window.
 	MaxPayload = 1 << 40
 
-	digestsHeaderSize = 8 // magic and size, as of any skippable frame
+	digestsHeaderSize = 8 // magic and size, as in every skippable frame
 )
 
-// DigestsSize is the size in bytes of the frame with the digests of a payload
-// of size bytes.
+// DigestsSize is the size in bytes of the frame with the digests of a payload of size
+// bytes.
 func DigestsSize(size uint64) uint64 {
 	return digestsHeaderSize + (size+PieceSize-1)/PieceSize*sha256.Size
 }
 
-// A Digester makes the digests of the payload that is written to it.
+// A Digester computes the digests of the payload that is written to it.
 type Digester struct {
 	piece hash.Hash
-	n     int // bytes of the piece so far
+	n     int // bytes of the current piece
 	sums  []byte
 }
 
@@ -58,8 +57,8 @@ func (d *Digester) end() {
 	d.n = 0
 }
 
-// Encode ends the payload, and returns the frame that stands behind it and the
-// frame's sha256, which is in the trailer.
+// Encode ends the payload. It returns the frame that follows the payload, and the
+// frame's sha256 for the trailer.
 func (d *Digester) Encode() (frame []byte, sum [sha256.Size]byte) {
 	if d.n > 0 {
 		d.end()
@@ -72,16 +71,16 @@ func digestsHeader(size int) []byte {
 	return binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint32(nil, skippableMagic), uint32(size))
 }
 
-// A Payload reads a bundle's compressed payload. No byte leaves it that was not
-// compared with a digest before.
+// A Payload reads a bundle's compressed payload. It compares all bytes with their digest
+// before it returns them.
 type Payload struct {
 	file         io.ReaderAt
 	offset, size int64 // in the file
 	digests      []byte
 }
 
-// OpenPayload reads the digests of the payload of file, whose trailer is t.
-// Its errors carry fault.Bundle and call the file path.
+// OpenPayload reads the digests of the payload of file, whose trailer is t. Its errors
+// carry fault.Bundle and name path.
 func OpenPayload(file io.ReaderAt, path string, t Trailer) (*Payload, error) {
 	frame := make([]byte, DigestsSize(t.PayloadSize))
 	at := int64(t.PayloadOffset + t.PayloadSize)
@@ -90,12 +89,12 @@ func OpenPayload(file io.ReaderAt, path string, t Trailer) (*Payload, error) {
 	}
 	digests := frame[digestsHeaderSize:]
 	if sha256.Sum256(frame) != t.DigestsSHA256 || !bytes.Equal(frame[:digestsHeaderSize], digestsHeader(len(digests))) {
-		return nil, Damaged(path, "the digests of its payload, %d bytes at offset %d, do not match their sha256", len(frame), at)
+		return nil, Damaged(path, "the digests of its payload (%d bytes at offset %d) do not match their sha256", len(frame), at)
 	}
 	return &Payload{file: file, offset: int64(t.PayloadOffset), size: int64(t.PayloadSize), digests: digests}, nil
 }
 
-// Section reads size bytes at an offset in the file, all of which must be in the
+// Section reads size bytes at an offset in the file. The range must be within the
 // payload. It reads whole pieces from the disk.
 func (p *Payload) Section(offset, size int64) io.Reader {
 	return &section{payload: p, next: offset - p.offset, end: offset - p.offset + size}
@@ -103,9 +102,9 @@ func (p *Payload) Section(offset, size int64) io.Reader {
 
 type section struct {
 	payload   *Payload
-	next, end int64 // what is still to be read from the disk, in the payload
+	next, end int64 // range to be read from the disk, in the payload
 	buf       []byte
-	data      []byte // what was read and compared
+	data      []byte // read and compared
 }
 
 func (s *section) Read(b []byte) (int, error) {
@@ -122,7 +121,7 @@ func (s *section) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// fetch reads the piece in which the next byte is.
+// fetch reads the piece with the next byte.
 func (s *section) fetch() error {
 	p := s.payload
 	n := s.next / PieceSize
@@ -143,8 +142,8 @@ func (s *section) fetch() error {
 // Pieces is the number of pieces.
 func (p *Payload) Pieces() int64 { return (p.size + PieceSize - 1) / PieceSize }
 
-// ReadPiece reads piece n, counted from 0, into buf, which has room for
-// PieceSize bytes or for the whole payload, and compares it with its digest.
+// ReadPiece reads piece n (the first is 0) and compares it with its digest. buf must
+// have room for PieceSize bytes or for the whole payload.
 func (p *Payload) ReadPiece(n int64, buf []byte) ([]byte, error) {
 	begin, end := n*PieceSize, min((n+1)*PieceSize, p.size)
 	piece := buf[:end-begin]
@@ -157,8 +156,8 @@ func (p *Payload) ReadPiece(n int64, buf []byte) ([]byte, error) {
 	return piece, nil
 }
 
-// DamagedPiece is the error about bytes that do not match their sha256. First
-// and Last are counted from the file's first byte, 0.
+// DamagedPiece is the error for bytes that do not match their sha256. First and Last are
+// offsets in the file.
 type DamagedPiece struct{ First, Last int64 }
 
 func (d *DamagedPiece) Error() string {

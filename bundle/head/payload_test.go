@@ -16,8 +16,8 @@ import (
 	"airlift/fault"
 )
 
-// carried is a file with a payload, from an offset on, and its trailer.
-func carried(t *testing.T, payload []byte) (path string, tr Trailer) {
+// writePayload writes a file with a payload at an offset, and returns its trailer.
+func writePayload(t *testing.T, payload []byte) (path string, tr Trailer) {
 	t.Helper()
 	const before = 700
 	var d Digester
@@ -55,11 +55,11 @@ func random(size int) []byte {
 	return b
 }
 
-// The digests are what sha256sum says of the pieces.
+// The digests are those that sha256sum prints for the pieces.
 func TestDigests(t *testing.T) {
 	for _, size := range []int{1, PieceSize - 1, PieceSize, PieceSize + 1, 3 * PieceSize, 3*PieceSize + 17} {
 		payload := random(size)
-		path, tr := carried(t, payload)
+		path, tr := writePayload(t, payload)
 		script := fmt.Sprintf("set -o pipefail; tail -c +%d %s | head -c %d | split -b %d --filter sha256sum | cut -c 1-64", tr.PayloadOffset+1, path, size, PieceSize)
 		out, err := exec.Command("bash", "-c", script).Output()
 		if err != nil {
@@ -84,11 +84,11 @@ func TestDigests(t *testing.T) {
 	}
 }
 
-// No byte of a damaged piece leaves it, and all of the others do.
+// No byte of a damaged piece is returned, and all bytes of the others are.
 func TestDamagedPieces(t *testing.T) {
 	payload := random(3*PieceSize + 17)
 	for _, at := range []int{0, PieceSize - 1, PieceSize, 3*PieceSize - 1, 3 * PieceSize, len(payload) - 1} {
-		path, tr := carried(t, payload)
+		path, tr := writePayload(t, payload)
 		b, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
@@ -113,11 +113,11 @@ func TestDamagedPieces(t *testing.T) {
 			t.Errorf("byte %d flipped: behind its piece %d bytes, %v", at, len(got), err)
 		}
 	}
-	// Digests that are not those of the trailer.
-	path, tr := carried(t, payload)
+	// Digests that do not match the trailer.
+	path, tr := writePayload(t, payload)
 	tr.DigestsSHA256[5]++
 	_, err := open(t, path, tr)
-	if fault.ExitCode(err) != fault.Bundle || !strings.Contains(err.Error(), "the digests of its payload, 136 bytes at offset 787149, do not match") {
+	if fault.ExitCode(err) != fault.Bundle || !strings.Contains(err.Error(), "the digests of its payload (136 bytes at offset 787149) do not match") {
 		t.Errorf("other digests: %v", err)
 	}
 	if err := os.Truncate(path, 787_200); err != nil {

@@ -1,13 +1,13 @@
 package head
 
-// The payload's tar has one form, so sizes alone say where everything stands.
+// The form of the payload's tar is fixed, so all positions follow from the sizes.
 
-// TarBlock is the size in bytes of what a tar is made of.
+// TarBlock is the size of a tar block in bytes.
 const TarBlock = 512
 
-// HeaderLen is the number of bytes that stand before the content of an entry
-// of size bytes: one block, or three where the size does not fit into ustar's
-// eleven octal digits and takes a PAX record (a header, its data, the header).
+// HeaderLen is the number of bytes before the content of an entry of size bytes: one
+// block, or three blocks (a PAX header, its data, the header) if the size does not fit
+// into ustar's eleven octal digits.
 func HeaderLen(size int64) int64 {
 	if size >= 1<<33 {
 		return 3 * TarBlock

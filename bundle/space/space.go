@@ -1,5 +1,5 @@
-// Package space checks the free space of file systems, so that a full one is named
-// before it stops a build, or at the latest when it does.
+// Package space checks the free space of file systems, and names the file system that is
+// full.
 package space
 
 import (
@@ -13,19 +13,19 @@ import (
 	"airlift/fault"
 )
 
-// Check returns an error if the file system of the directory dir has fewer than
-// need bytes free. what is to be written there: "the downloads".
+// Check returns an error if the file system of dir has fewer than need bytes free. what
+// names the data in the error: "the downloads".
 func Check(dir, what string, need int64) error {
 	free, err := Free(dir)
 	if err != nil || free >= need {
 		return err
 	}
-	return fault.New(fault.Failure, hint(dir), "no space for %s in %s: its file system (%s) has %d bytes free, %d are needed",
+	return fault.New(fault.Failure, hint(dir), "not enough space for %s in %s: its file system (%s) has %d bytes free, %d are needed",
 		what, dir, name(dir), free, need)
 }
 
-// Explain adds the name of dir's file system to an error that means that it is
-// full, and returns any other error unchanged.
+// Explain adds the file system of dir to an error that means that it is full, and returns
+// any other error unchanged.
 func Explain(dir string, err error) error {
 	if !errors.Is(err, unix.ENOSPC) && !errors.Is(err, unix.EDQUOT) || fault.Hint(err) != "" {
 		return err
@@ -38,10 +38,10 @@ func Explain(dir string, err error) error {
 }
 
 func hint(dir string) string {
-	return "make room there (df " + dir + "), or choose another directory: --output for the bundle, --cache-dir for the downloads"
+	return "free some space there (df " + dir + "), or choose another directory: --output for the bundle, --cache-dir for the downloads"
 }
 
-// Free returns how many bytes a user without privileges may still write below dir.
+// Free returns the number of bytes that an unprivileged user can still write below dir.
 func Free(dir string) (int64, error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {
@@ -56,8 +56,8 @@ func Shared(a, b string) bool {
 	return unix.Stat(a, &x) == nil && unix.Stat(b, &y) == nil && x.Dev == y.Dev
 }
 
-// name returns the mount point and the type of dir's file system, or dir itself
-// where that cannot be found out.
+// name returns the mount point and the type of dir's file system, or dir if they are not
+// known.
 func name(dir string) string {
 	real, err := filepath.Abs(dir)
 	if err == nil {
@@ -72,7 +72,7 @@ func name(dir string) string {
 	}
 	best := mounts[0]
 	for _, m := range mounts[1:] {
-		if len(m.Mountpoint) >= len(best.Mountpoint) { // the later of two covers the earlier
+		if len(m.Mountpoint) >= len(best.Mountpoint) { // a later mount hides an earlier one
 			best = m
 		}
 	}

@@ -11,12 +11,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"airlift/bundle/space"
-	"airlift/bundle/space/spacetest"
 	"airlift/fault"
+	"airlift/scripts/smallfs"
 )
 
 func TestCheck(t *testing.T) {
-	dir := spacetest.Small(t, 1<<20)
+	dir := smallfs.Small(t, 1<<20)
 	below := filepath.Join(dir, "a")
 	if err := os.Mkdir(below, 0o755); err != nil {
 		t.Fatal(err)
@@ -43,7 +43,7 @@ func TestCheck(t *testing.T) {
 }
 
 func TestExplain(t *testing.T) {
-	dir := spacetest.Small(t, 64<<10)
+	dir := smallfs.Small(t, 64<<10)
 	full := os.WriteFile(filepath.Join(dir, "file"), make([]byte, 1<<20), 0o644)
 	if !errors.Is(full, unix.ENOSPC) {
 		t.Fatal(full)

@@ -29,7 +29,7 @@ type Writer struct {
 // of two from 1 MiB to 128 MiB.
 func NewWriter(w io.Writer, window int) (*Writer, error) {
 	if window < 1<<20 || window > 128<<20 || window&(window-1) != 0 {
-		return nil, fmt.Errorf("a window of %d bytes is no power of two from 1 MiB to 128 MiB", window)
+		return nil, fmt.Errorf("a window of %d bytes is not a power of two from 1 MiB to 128 MiB", window)
 	}
 	// Blocks under way are ahead of the oldest by less than half the ring.
 	const underWay = 6

@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"airlift/bundle"
-	"airlift/bundle/build"
+	"airlift/bundle/builder"
 	"airlift/bundle/fetch"
 	"airlift/fault"
 	"airlift/images"
@@ -21,24 +21,24 @@ import (
 )
 
 func newBuildCmd() *cobra.Command {
-	var o build.Options
+	var o builder.Options
 	var mirrors, checksums, lists []string
 	var launcher, installer, compression string
 	cmd := &cobra.Command{
 		Use:   "build",
-		Short: "Make a bundle",
-		Long: `Make a bundle: fetch what a Kubernetes version consists of from where upstream
-publishes it, verify every file against its published checksum and every image
+		Short: "Build a bundle",
+		Long: `Build a bundle: download the binaries and images of a Kubernetes version from the
+upstream sites, verify every file against its published checksum and every image
 against its digest, and write one file.
 
---version takes a full version (v1.29.15), or a minor version (v1.29) or stable,
-which mean the newest release there is.
+--version takes a full version (v1.29.15), a minor version (v1.29) or stable. A
+minor version and stable mean the newest release.
 
---mirror HOST=URL sends what would go to HOST to URL instead, and can be given
-for each of registry.k8s.io, dl.k8s.io, github.com, ghcr.io, for the registries
-of your own images, and for the hosts these redirect to. The URL's path comes
-before the path asked for; with a registry, a URL path that begins with /v2
-stands for the registry's own /v2, so a proxy project of Harbor is
+--mirror HOST=URL sends requests for HOST to URL. Repeat it for each site that you
+mirror: registry.k8s.io, dl.k8s.io, github.com, ghcr.io, the registries of your own
+images, and the hosts that these redirect to. The URL's path is put before the
+request's path. For a registry, a URL path that begins with /v2 replaces the /v2 of
+the request: for a proxy project of Harbor, use
 --mirror registry.k8s.io=https://harbor.example.com/v2/k8s. Credentials for
 registries are read from docker's config file.
 
@@ -51,7 +51,7 @@ of its manifest if it has no index. --checksums FILE reads a list in the format 
 sha256sum; entries for other files are ignored. The published checksum of a pinned
 file is not requested. --image NAME@sha256:HEX also pins.
 
-OUTPUT.provenance.json records which site, mirror or flag vouched for the sha256 of
+OUTPUT.provenance.json records which site, mirror or flag supplied the checksum of
 each file and image. It is not part of the bundle, so a bundle built through an honest
 mirror has the same sha256 as one built without a mirror.
 
@@ -59,14 +59,14 @@ crictl is optional. If its site answers that the file does not exist (404, 410),
 bundle is built without it. With --require crictl that is an error; --without crictl
 always leaves it out. Every other failure is an error.
 
---compression says how hard to compress. The default is as small as the encoder
-that is built in gets it, and always works. best asks a zstd program on this
-machine's PATH for its utmost, and puts programs and images in turns: a smaller
-file, many times the processor time and gigabytes of memory, and "init phase
-images" has to get past the programs. fastest is for trials.
+--compression sets the compression level. default uses the built-in encoder. best
+runs the zstd command found in PATH at its highest level and places similar files
+next to each other. The file is smaller, but the build takes many times the
+processor time and gigabytes of memory, and "init phase images" must also
+decompress the binaries. fastest is for tests.
 
-Downloads are kept in the cache, and an interrupted one goes on where it was. A
-second build of the same version through the same mirrors needs no network.
+Downloads are kept in the cache. An interrupted download continues where it
+stopped. A second build of the same version through the same mirrors needs no network.
 Checksums and digests from one list of mirrors are not used with another.`,
 		Example: `  bundle build --version v1.29
   bundle build --version v1.29.15 --arch arm64 --output install-arm64
@@ -79,7 +79,7 @@ Checksums and digests from one list of mirrors are not used with another.`,
 			start := time.Now()
 			var err error
 			if o.Version == "" {
-				return fault.New(fault.Usage, "for example --version v1.29, the newest patch of that minor version", "--version is needed")
+				return fault.New(fault.Usage, "use for example --version v1.29 for the newest patch release of v1.29", "--version is required")
 			}
 			if o.Level, err = bundle.ParseLevel(compression); err != nil {
 				return err
@@ -94,7 +94,7 @@ Checksums and digests from one list of mirrors are not used with another.`,
 			if o.Pins, err = pins(checksums, lists); err != nil {
 				return err
 			}
-			if o.Programs, err = programs(launcher, installer, o.Arch); err != nil {
+			if o.Executables, err = executables(launcher, installer, o.Arch); err != nil {
 				return err
 			}
 			if o.CacheDir == "" {
@@ -103,9 +103,9 @@ Checksums and digests from one list of mirrors are not used with another.`,
 				}
 			}
 			o.Progress = progress.New(cmd.ErrOrStderr())
-			r, err := build.Run(cmd.Context(), o)
+			r, err := builder.Run(cmd.Context(), o)
 			if err != nil && cmd.Context().Err() != nil {
-				return fault.Wrap(err, fault.Interrupted, "what was downloaded is kept; run the same command again to go on")
+				return fault.Wrap(err, fault.Interrupted, "downloads are kept; run the same command again to continue")
 			}
 			if err != nil {
 				return err
@@ -114,7 +114,7 @@ Checksums and digests from one list of mirrors are not used with another.`,
 				fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s\n", w)
 			}
 			for _, host := range r.UnusedMirrors {
-				fmt.Fprintf(cmd.ErrOrStderr(), "note: nothing was asked of %s, for which --mirror gives a mirror\n", host)
+				fmt.Fprintf(cmd.ErrOrStderr(), "note: --mirror %s was not used: the build requested nothing from that host\n", host)
 			}
 			return printResult(cmd.OutOrStdout(), r, time.Since(start))
 		},
@@ -122,20 +122,20 @@ Checksums and digests from one list of mirrors are not used with another.`,
 	optional := strings.Join(images.Optional(), ", ")
 	f := cmd.Flags()
 	f.StringVar(&o.Version, "version", "", "Kubernetes version: v1.29.15, v1.29 or stable (required)")
-	f.StringVar(&o.Arch, "arch", runtime.GOARCH, "architecture of the hosts: amd64 or arm64")
-	f.StringVar(&o.CNI, "cni", images.Flannel, "pod network: flannel, or none to bring your own")
+	f.StringVar(&o.Arch, "arch", runtime.GOARCH, "CPU architecture of the hosts: amd64 or arm64")
+	f.StringVar(&o.CNI, "cni", images.Flannel, "pod network: flannel, or none to install your own")
 	f.StringVarP(&o.Output, "output", "o", "install", "file to write")
-	f.StringArrayVar(&o.Images, "image", nil, "also carry this image (repeatable)")
-	f.StringArrayVar(&mirrors, "mirror", nil, "HOST=URL: ask URL for what HOST has (repeatable)")
-	f.StringArrayVar(&checksums, "checksum", nil, "NAME=sha256:HEX: what a file or an image must have (repeatable)")
-	f.StringArrayVar(&lists, "checksums", nil, "file with checksums as sha256sum writes it (repeatable)")
-	f.StringArrayVar(&o.Require, "require", nil, "fail without this optional component: "+optional+" (repeatable)")
+	f.StringArrayVar(&o.Images, "image", nil, "add this image to the bundle (repeatable)")
+	f.StringArrayVar(&mirrors, "mirror", nil, "HOST=URL: send requests for HOST to URL (repeatable)")
+	f.StringArrayVar(&checksums, "checksum", nil, "NAME=sha256:HEX: checksum that a file or image must have (repeatable)")
+	f.StringArrayVar(&lists, "checksums", nil, "file with checksums in the format of sha256sum (repeatable)")
+	f.StringArrayVar(&o.Require, "require", nil, "fail if this optional component is not available: "+optional+" (repeatable)")
 	f.StringArrayVar(&o.Without, "without", nil, "leave out this optional component: "+optional+" (repeatable)")
-	f.StringVar(&o.CacheDir, "cache-dir", "", "folder for downloads (default airlift/bundle in the user's cache folder)")
-	f.BoolVar(&o.Refresh, "refresh", false, "ask sites and registries again for what the cache remembers")
-	f.StringVar(&compression, "compression", "default", "how hard to compress: fastest, default or best (see above)")
-	f.StringVar(&installer, "installer", "", "program from ./cmd/install to use in place of the built-in one")
-	f.StringVar(&launcher, "launcher", "", "program from ./cmd/launch to use in place of the built-in one")
+	f.StringVar(&o.CacheDir, "cache-dir", "", "directory for downloads (default airlift/bundle in the user's cache directory)")
+	f.BoolVar(&o.Refresh, "refresh", false, "request versions, checksums and digests again instead of using the cached ones")
+	f.StringVar(&compression, "compression", "default", "compression level: fastest, default or best (see above)")
+	f.StringVar(&installer, "installer", "", "binary of ./cmd/install to use instead of the built-in one")
+	f.StringVar(&launcher, "launcher", "", "binary of ./cmd/launch to use instead of the built-in one")
 	for flag, values := range map[string][]string{"arch": images.Arches(), "cni": images.CNIs(), "compression": bundle.Levels(), "version": images.Known(),
 		"require": images.Optional(), "without": images.Optional()} {
 		cobra.CheckErr(cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)))
@@ -146,22 +146,22 @@ Checksums and digests from one list of mirrors are not used with another.`,
 func defaultCache() (string, error) {
 	dir, err := os.UserCacheDir()
 	if err != nil {
-		return "", fault.Wrap(fmt.Errorf("finding the user's cache folder: %w", err), fault.Usage, "choose a folder with --cache-dir")
+		return "", fault.Wrap(fmt.Errorf("finding the user's cache directory: %w", err), fault.Usage, "choose a directory with --cache-dir")
 	}
 	return filepath.Join(dir, "airlift", "bundle"), nil
 }
 
-// pins reads what --checksum and --checksums were given.
-func pins(checksums, lists []string) (all []build.Pin, err error) {
+// pins parses the values of --checksum and --checksums.
+func pins(checksums, lists []string) (all []builder.Pin, err error) {
 	for _, s := range checksums {
-		p, err := build.ParsePin(s)
+		p, err := builder.ParsePin(s)
 		if err != nil {
 			return nil, err
 		}
 		all = append(all, p)
 	}
 	for _, path := range lists {
-		list, err := build.ReadPins(path)
+		list, err := builder.ReadPins(path)
 		if err != nil {
 			return nil, err
 		}
@@ -170,8 +170,8 @@ func pins(checksums, lists []string) (all []build.Pin, err error) {
 	return all, nil
 }
 
-// printResult prints the table of what the bundle holds, and the bundle.
-func printResult(out io.Writer, r *build.Result, took time.Duration) error {
+// printResult prints a table of the contents, and the summary of the bundle.
+func printResult(out io.Writer, r *builder.Result, took time.Duration) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(w, "\nCOMPONENT\tVERSION\tSIZE\n")
 	size := func(entries []string) (n int64) {
@@ -209,8 +209,8 @@ func layers(i bundle.Image) (n int64) {
 	return n
 }
 
-// repository and tag take a reference apart for a table. An image that is
-// named by digest has that in place of a tag.
+// repository and tag split a reference for a table. For an image that is named by digest,
+// tag returns the digest.
 func repository(i bundle.Image) string { name, _ := cut(i.Reference); return name }
 func tag(i bundle.Image) string        { _, version := cut(i.Reference); return version }
 

@@ -13,7 +13,7 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
-	"airlift/bundle/build/buildtest"
+	"airlift/scripts/fakesites"
 	"airlift/images"
 	"airlift/scripts/docs"
 )
@@ -51,9 +51,9 @@ func TestDocumentedCommands(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	u := buildtest.New(t, "v1.29.15")
+	u := fakesites.New(t, "v1.29.15")
 	both := func(seed string) map[string]v1.Image {
-		return map[string]v1.Image{"amd64": buildtest.Image(t, "amd64", seed), "arm64": buildtest.Image(t, "arm64", seed)}
+		return map[string]v1.Image{"amd64": fakesites.Image(t, "amd64", seed), "arm64": fakesites.Image(t, "arm64", seed)}
 	}
 	u.PushIndex("registry.k8s.io/etcd:3.5.16-0", both("etcd"))
 	u.PushIndex("docker.io/library/nginx:1.27", both("nginx"))

@@ -14,7 +14,7 @@ func newImagesCmd() *cobra.Command {
 	var version, arch, cni string
 	cmd := &cobra.Command{
 		Use:     "images",
-		Short:   "List what a bundle of a Kubernetes version would hold",
+		Short:   "List the components and images of a Kubernetes version",
 		Example: "  bundle images --version v1.29.15",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -23,8 +23,8 @@ func newImagesCmd() *cobra.Command {
 				return err
 			}
 			if full == "" {
-				return fault.New(fault.Usage, "give a full version, like v1.29.15; "+channel+" says which is the newest",
-					"%q does not name one release", version)
+				return fault.New(fault.Usage, "give a full version, for example v1.29.15; "+channel+" has the newest one",
+					"%q is not a full version", version)
 			}
 			c, err := images.For(full, arch, cni)
 			if err != nil {
@@ -41,7 +41,7 @@ func newImagesCmd() *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringVar(&version, "version", "", "full Kubernetes version (required)")
-	f.StringVar(&arch, "arch", runtime.GOARCH, "architecture of the hosts: amd64 or arm64")
+	f.StringVar(&arch, "arch", runtime.GOARCH, "CPU architecture of the hosts: amd64 or arm64")
 	f.StringVar(&cni, "cni", images.Flannel, "pod network: flannel or none")
 	return cmd
 }

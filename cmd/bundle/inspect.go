@@ -17,13 +17,13 @@ func newInspectCmd() *cobra.Command {
 	var output string
 	cmd := &cobra.Command{
 		Use:   "inspect FILE",
-		Short: "Show what is inside a bundle",
-		Long: `Show what is inside a bundle: the Kubernetes version, every component with the
-address and checksum it came from, every image with its digest, and how to list
-the files with stock tar.
+		Short: "Show the contents of a bundle",
+		Long: `Show the contents of a bundle: the Kubernetes version, every component with its
+upstream URL and checksum, every image with its digest, and the command that lists
+the files with tar.
 
-Only the manifest is read and compared with its sha256; "bundle verify" reads
-everything.`,
+inspect reads only the manifest and compares it with its sha256. "bundle verify"
+reads the whole file.`,
 		Example: `  bundle inspect install
   bundle inspect install --output json | jq -r '.manifest.images[].reference'`,
 		Args: cobra.ExactArgs(1),
@@ -50,7 +50,7 @@ everything.`,
 			return inspectText(cmd.OutOrStdout(), f, m, parts)
 		},
 	}
-	cmd.Flags().StringVarP(&output, "output", "o", "text", `"text" for people or "json" for programs`)
+	cmd.Flags().StringVarP(&output, "output", "o", "text", `output format: "text" or "json"`)
 	return cmd
 }
 
@@ -65,20 +65,20 @@ type inspection struct {
 }
 
 type payload struct {
-	Offset  int64  `json:"offset"`        // from the file's first byte
+	Offset  int64  `json:"offset"`        // in the file, in bytes
 	Size    int64  `json:"size"`          // compressed, in bytes
 	Digests string `json:"digestsSHA256"` // of the digests of the compressed bytes
 	Parts   []part `json:"parts"`
 }
 
-// A part is a zstd frame of the payload, which can be read without the others.
+// A part is a zstd frame of the payload that can be read without the others.
 type part struct {
 	Name         string `json:"name"`
-	Offset       int64  `json:"offset"`       // from the file's first byte
+	Offset       int64  `json:"offset"`       // in the file, in bytes
 	Size         int64  `json:"size"`         // compressed, in bytes
 	UnpackedSize int64  `json:"unpackedSize"` // of its files, in bytes
 	Files        int    `json:"files"`
-	Window       int64  `json:"window"` // how far back matches may reach, in bytes
+	Window       int64  `json:"window"` // of the zstd frame, in bytes
 }
 
 // partsOf describes the payload's parts.
@@ -120,7 +120,7 @@ func inspectText(w io.Writer, f *bundle.File, m *bundle.Manifest, parts []part) 
 	var b strings.Builder
 	fmt.Fprintf(&b, "Kubernetes %s for %s, pod network: %s\n", m.KubernetesVersion, m.Platform, m.CNI)
 
-	// The second line of each item is too long for a column of its own.
+	// The URL and the checksum are too long for columns.
 	width := len("COMPONENT")
 	for _, c := range m.Components {
 		width = max(width, len(c.Name))
@@ -153,20 +153,20 @@ func inspectText(w io.Writer, f *bundle.File, m *bundle.Manifest, parts []part) 
 	unpacked := m.UnpackedSize() + f.Installer().Size
 	fmt.Fprintf(&b, "\ninstaller of %s and %d entries, %s unpacked (layers that images share are stored once)\n",
 		progress.Bytes(f.Installer().Size), len(m.Entries), progress.Bytes(unpacked))
-	fmt.Fprintf(&b, "payload of %s, %.1f to 1, in parts that are read one without the other:\n",
+	fmt.Fprintf(&b, "payload of %s, compression ratio %.1f, in parts that can be read separately:\n",
 		progress.Bytes(f.PayloadSize()), float64(unpacked)/float64(f.PayloadSize()))
 	for _, p := range parts {
 		files := fmt.Sprintf("%d files", p.Files)
 		if p.Files == 1 {
 			files = "1 file"
 		}
-		fmt.Fprintf(&b, "  %-8s  %9s, %9s unpacked, %s, matches reach back %s\n",
+		fmt.Fprintf(&b, "  %-8s  %9s, %9s unpacked, %s, window %s\n",
 			p.Name, progress.Bytes(p.Size), progress.Bytes(p.UnpackedSize), files, progress.Bytes(p.Window))
 	}
 	fmt.Fprintf(&b, "file of %s, format version %d, payload at offset %d\n",
 		progress.Bytes(f.Size()), m.FormatVersion, f.PayloadOffset())
-	fmt.Fprintf(&b, "\nTo list it with stock tools:\n  tail -c +%d %s | tar --zstd -t\n",
-		f.PayloadOffset()+1, shellQuote(f.Path())) // tail counts from 1
+	fmt.Fprintf(&b, "\nTo list the files with tar:\n  tail -c +%d %s | tar --zstd -t\n",
+		f.PayloadOffset()+1, shellQuote(f.Path())) // tail counts bytes from 1
 	_, err := io.WriteString(w, b.String())
 	return err
 }

@@ -14,10 +14,10 @@ import (
 	"airlift/fault"
 )
 
-// golden is a small whole bundle: two images, three components.
-const golden = "../../bundle/testdata/v4.bundle"
+// golden is a small complete bundle: two images, three components.
+const golden = "../../bundle/testdata/v1.bundle"
 
-// command runs the program with the arguments.
+// command runs the bundle command with the arguments.
 func command(t *testing.T, args ...string) (stdout string, err error) {
 	t.Helper()
 	cmd := newRootCmd()
@@ -30,7 +30,7 @@ func command(t *testing.T, args ...string) (stdout string, err error) {
 }
 
 func TestInspectShowsWhatIsInside(t *testing.T) {
-	// A path that a shell would take apart.
+	// A path that a shell would split.
 	path := filepath.Join(t.TempDir(), "the 'one' file")
 	b, err := os.ReadFile(golden)
 	if err != nil {
@@ -47,16 +47,16 @@ func TestInspectShowsWhatIsInside(t *testing.T) {
 		"Kubernetes v1.29.15 for linux/amd64, pod network: flannel\n",
 		"kubelet      v1.0.0          20.0 kB\n  https://example.com/kubelet\n  sha256:",
 		"registry.k8s.io/etcd:3.5.16-0       2    21.5 kB\n  sha256:",
-		"installer of 3.0 kB and 10 entries, 55.0 kB unpacked", "1.0 to 1, in parts",
-		"\n  programs    29.2 kB,   29.0 kB unpacked, 3 files, matches reach back 1.0 MB\n",
-		"\n  images      ", " 7 files, matches",
+		"installer of 3.0 kB and 10 entries, 55.0 kB unpacked", "compression ratio 1.0, in parts",
+		"\n  binaries    29.2 kB,   29.0 kB unpacked, 3 files, window 1.0 MB\n",
+		"\n  images      ", " 7 files, window",
 	} {
 		if !strings.Contains(out, want) {
 			t.Errorf("%q is not in\n%s", want, out)
 		}
 	}
-	// The command it gives works as it stands.
-	_, line, ok := strings.Cut(out, "To list it with stock tools:\n")
+	// The printed command works.
+	_, line, ok := strings.Cut(out, "To list the files with tar:\n")
 	if !ok {
 		t.Fatal(out)
 	}
@@ -99,7 +99,7 @@ func TestInspectJSON(t *testing.T) {
 	if sum, err := cmd.Output(); err != nil || !strings.HasPrefix(string(sum), got.Payload.DigestsSHA256) {
 		t.Errorf("digests: sha256sum says %s, %v; inspect %s", sum, err, got.Payload.DigestsSHA256)
 	}
-	// The parts are the payload, and each is what it says it is.
+	// The parts cover the payload, and each has the listed size and files.
 	at, files := got.Payload.Offset, ""
 	for _, p := range got.Payload.Parts {
 		if p.Offset != at || p.Window != 1<<20 {
@@ -115,7 +115,7 @@ func TestInspectJSON(t *testing.T) {
 		}
 		files += fmt.Sprint(p.Name, " ", p.Files, "; ")
 	}
-	if at != got.Payload.Offset+got.Payload.Size || files != "head 2; programs 3; images 7; " {
+	if at != got.Payload.Offset+got.Payload.Size || files != "head 2; binaries 3; images 7; " {
 		t.Errorf("the parts end at %d and have: %s", at, files)
 	}
 	var m bundle.Manifest
@@ -129,7 +129,7 @@ func TestInspectJSON(t *testing.T) {
 
 func TestVerify(t *testing.T) {
 	out, err := command(t, "verify", golden)
-	if err != nil || !strings.Contains(out, "is whole") || !strings.Contains(out, "10 entries (52.0 kB)") {
+	if err != nil || !strings.Contains(out, "is complete") || !strings.Contains(out, "10 entries (52.0 kB)") {
 		t.Errorf("%q, %v", out, err)
 	}
 	whole, err := os.ReadFile(golden)
@@ -147,7 +147,7 @@ func TestVerify(t *testing.T) {
 		name, path, want string
 	}{
 		{"a flipped bit", damaged(func(b []byte) []byte { b[24_000] ^= 1; return b }), `is damaged: its payload's part "head": bytes 264 to `},
-		{"cut short", damaged(func(b []byte) []byte { return b[:30_000] }), fmt.Sprintf("is an incomplete copy: it has 30000 of %d bytes, %d are missing", len(whole), len(whole)-30_000)},
+		{"cut short", damaged(func(b []byte) []byte { return b[:30_000] }), fmt.Sprintf("is an incomplete copy: it has 30000 of %d bytes; %d are missing", len(whole), len(whole)-30_000)},
 		{"absent", filepath.Join(t.TempDir(), "none"), "no such file"},
 		{"something else", "inspect_test.go", "is not a bundle"},
 	} {

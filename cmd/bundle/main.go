@@ -1,5 +1,5 @@
-// Command bundle makes and inspects bundles, on a machine with a network, for
-// hosts that have none.
+// Command bundle builds and inspects bundles on a machine with a network, for hosts
+// without one.
 package main
 
 import (

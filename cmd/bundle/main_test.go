@@ -16,12 +16,11 @@ import (
 	"syscall"
 	"testing"
 
-	"airlift/bundle/build/buildtest"
 	"airlift/fault"
+	"airlift/scripts/fakesites"
 )
 
-// The tests run this very program as users do: with the variable set, the
-// test binary is the real main.
+// With the variable set, the test binary is the real main, which the tests run as users do.
 func TestMain(m *testing.M) {
 	if os.Getenv("BUNDLE_TEST_MAIN") != "" {
 		main()
@@ -74,7 +73,7 @@ func (s shell) run(args ...string) (stdout, stderr string, code fault.Code) {
 	return out.String(), errs.String(), fault.Code(c.ProcessState.ExitCode())
 }
 
-func buildArgs(u *buildtest.Upstream, more ...string) []string {
+func buildArgs(u *fakesites.Upstream, more ...string) []string {
 	args := []string{"build", "--version", "v1.29", "--arch", "amd64", "--launcher", "stub", "--installer", "stub"}
 	for _, m := range u.Mirrors() {
 		args = append(args, "--mirror", m)
@@ -83,7 +82,7 @@ func buildArgs(u *buildtest.Upstream, more ...string) []string {
 }
 
 func TestBuildInspectVerify(t *testing.T) {
-	u := buildtest.New(t, "v1.29.15")
+	u := fakesites.New(t, "v1.29.15")
 	s := newShell(t)
 	out, errs, code := s.run(buildArgs(u)...)
 	if code != 0 {
@@ -113,7 +112,7 @@ func TestBuildInspectVerify(t *testing.T) {
 		t.Errorf("the mirror that was not needed is not mentioned:\n%s", errs)
 	}
 	if _, err := os.Stat(filepath.Join(s.dir, "cache", "airlift", "bundle", "sha256")); err != nil {
-		t.Errorf("the cache is not in the user's cache folder: %v", err)
+		t.Errorf("the cache is not in the user's cache directory: %v", err)
 	}
 	if out, errs, code := s.run("inspect", "install"); code != 0 || !strings.Contains(out, "kubelet") {
 		t.Errorf("inspect: %d, %s%s", code, out, errs)
@@ -141,7 +140,7 @@ func TestUsageErrors(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"build"}, "--version is needed"},
+		{[]string{"build"}, "--version is required"},
 		{[]string{"build", "--version", "v1.28", "--launcher", "stub", "--installer", "stub"}, "v1.29, v1.30"},
 		{[]string{"build", "--version", "v1.29", "--arch", "riscv64", "--launcher", "stub", "--installer", "stub"}, "amd64, arm64"},
 		{[]string{"build", "--version", "v1.29.15", "--arch", "amd64", "--cni", "calico", "--launcher", "stub", "--installer", "stub"}, "flannel, none"},
@@ -149,7 +148,7 @@ func TestUsageErrors(t *testing.T) {
 		{[]string{"build", "--version", "v1.29", "--mirror", "dl.k8s.io"}, "HOST=URL"},
 		{[]string{"build", "--version", "v1.29", "--arch", "arm64", "--launcher", "stub", "--installer", "stub"}, "EM_X86_64"},
 		{[]string{"build", "--version", "v1.29", "--arch", "amd64", "--launcher", "stub", "--installer", "none"}, "none"},
-		{[]string{"build", "--version", "v1.29", "--arch", "amd64", "--launcher", "stub", "--installer", "stub", "--output", "."}, "is a folder"},
+		{[]string{"build", "--version", "v1.29", "--arch", "amd64", "--launcher", "stub", "--installer", "stub", "--output", "."}, "is a directory"},
 		{[]string{"build", "--version", "v1.29", "--arch", "amd64", "--launcher", "stub", "--installer", "stub", "--output", "no/such/install"}, "no/such"},
 		{[]string{"build", "--version", "v1.29", "--compression", "most"}, "fastest, default, best"},
 		{[]string{"build", "extra"}, "extra"},
@@ -185,20 +184,20 @@ func TestImagesAndVersion(t *testing.T) {
 	}
 }
 
-// Ctrl-C, or a lost session, in the middle of a download leaves no output, says
-// how to go on, and the next run goes on.
+// Ctrl-C or a lost session during a download leaves no output and prints how to continue, and
+// the next run continues.
 func TestInterrupt(t *testing.T) {
 	for s, message := range map[syscall.Signal]string{
 		syscall.SIGINT:  "error: interrupted\nhint: ",
 		syscall.SIGTERM: "error: interrupted by SIGTERM\nhint: ",
-		syscall.SIGHUP:  "error: interrupted by SIGHUP: the session or the terminal is gone\nhint: ",
+		syscall.SIGHUP:  "error: interrupted by SIGHUP: the session or the terminal was closed\nhint: ",
 	} {
 		t.Run(s.String(), func(t *testing.T) { testInterrupt(t, s, message) })
 	}
 }
 
 func testInterrupt(t *testing.T, interruption syscall.Signal, message string) {
-	u := buildtest.New(t, "v1.29.15")
+	u := fakesites.New(t, "v1.29.15")
 	s := newShell(t)
 	began := make(chan struct{})
 	u.Answer = func(w http.ResponseWriter, r *http.Request, target string) bool {
@@ -212,7 +211,7 @@ func testInterrupt(t *testing.T, interruption syscall.Signal, message string) {
 		<-r.Context().Done()
 		return true
 	}
-	// Tests may run under nohup; a handled signal is not ignored in a child.
+	// Tests may run under nohup; a handled signal is not ignored in a child process.
 	signal.Notify(make(chan os.Signal, 1), interruption)
 	c := s.command(buildArgs(u)...)
 	var errs bytes.Buffer
@@ -244,7 +243,7 @@ func testInterrupt(t *testing.T, interruption syscall.Signal, message string) {
 }
 
 func TestErrorsNameFileSumsAndURL(t *testing.T) {
-	u := buildtest.New(t, "v1.29.15")
+	u := fakesites.New(t, "v1.29.15")
 	s := newShell(t)
 	const file = "github.com/opencontainers/runc/releases/download/v1.5.2/runc.amd64"
 	sum := strings.Fields(string(u.Get(strings.TrimSuffix(file, "runc.amd64") + "runc.sha256sum")))[0]

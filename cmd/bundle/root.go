@@ -9,17 +9,17 @@ import (
 func newRootCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bundle",
-		Short: "Make one file that installs Kubernetes where there is no network",
-		Long: `Make one file that installs Kubernetes where there is no network.
+		Short: "Build one file that installs Kubernetes on hosts without a network",
+		Long: `Build one file that installs Kubernetes on hosts without a network.
 
-"bundle build" collects a Kubernetes version's programs and images from where
-upstream publishes them, verifies each, and writes them into one executable
-file. Copy that to the hosts and run it there: ./install init, ./install join.
+"bundle build" downloads the binaries and images of a Kubernetes version from the
+upstream sites, verifies each of them, and writes them into one executable file.
+Copy that file to the hosts and run it there: ./install init, ./install join.
 
-Ctrl-C, SIGTERM, a lost session or closed output interrupt a run; downloads that
-are complete are kept. A second Ctrl-C ends it at once.
+Ctrl-C, SIGTERM, a lost session and a closed output interrupt the command. It keeps
+the downloads. A second Ctrl-C ends it at once.
 
-Exit codes: 0 done, 1 failure, 2 wrong usage, 4 the bundle is missing,
+Exit codes: 0 success, 1 failure, 2 usage error, 4 the bundle is missing,
 truncated or damaged, 130 interrupted.`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
@@ -36,8 +36,7 @@ truncated or damaged, 130 interrupted.`,
 	return cmd
 }
 
-// usageErrors gives the errors that cobra finds in arguments the exit code of
-// wrong usage.
+// usageErrors makes cobra's errors about arguments usage errors (exit code 2).
 func usageErrors(cmd *cobra.Command) {
 	if check := cmd.Args; check != nil {
 		cmd.Args = func(c *cobra.Command, args []string) error {

@@ -27,21 +27,21 @@ import (
 	"time"
 
 	"airlift/bundle"
-	"airlift/bundle/build/buildtest"
 	"airlift/fault"
+	"airlift/scripts/fakesites"
 )
 
-// internet makes the sites of u reachable over https under their real names, for
-// a program with the environment that it returns: every connection goes through a
-// proxy, and the certificates are of a CA that the program trusts.
-func internet(t *testing.T, u *buildtest.Upstream) (env []string, connections *atomic.Int64) {
+// internet makes the sites of u available over https under their real names, for a process
+// with the returned environment: all connections go through a proxy, and the certificates are
+// from a CA that the process trusts.
+func internet(t *testing.T, u *fakesites.Upstream) (env []string, connections *atomic.Int64) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
 	cert := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "the internet"}, DNSNames: append([]string{"index.docker.io"}, buildtest.Hosts...),
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "the internet"}, DNSNames: append([]string{"index.docker.io"}, fakesites.Hosts...),
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
 		KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}
@@ -111,11 +111,11 @@ func (s shell) runWith(env []string, args ...string) (stdout, stderr string, cod
 	return out.String(), errs.String(), fault.Code(c.ProcessState.ExitCode())
 }
 
-// After a build through a mirror, one without asks the sites themselves, and has
-// their contents.
+// After a build through a mirror, a build without it requests everything from the sites, and
+// has their contents.
 func TestPlainBuildAfterOneThroughAMirror(t *testing.T) {
 	const kubelet = "dl.k8s.io/release/v1.29.15/bin/linux/amd64/kubelet"
-	sites, mirror := buildtest.New(t, "v1.29.15"), buildtest.New(t, "v1.29.15")
+	sites, mirror := fakesites.New(t, "v1.29.15"), fakesites.New(t, "v1.29.15")
 	mirror.Put(kubelet, []byte("\x7fELF compiled here"))
 	mirror.Put(kubelet+".sha256", fmt.Appendf(nil, "%x", sha256.Sum256(mirror.Get(kubelet))))
 	s := newShell(t)
@@ -157,7 +157,7 @@ func TestPlainBuildAfterOneThroughAMirror(t *testing.T) {
 	if err != nil || !strings.Contains(string(p), `"url": "https://`+kubelet+`.sha256"`) || strings.Contains(string(p), "127.0.0.1") {
 		t.Errorf("%v\n%s", err, p)
 	}
-	// A second one asks nothing.
+	// A second build requests nothing.
 	before := connections.Load()
 	if _, errs, code := s.runWith(env, plain...); code != 0 || connections.Load() > before {
 		t.Errorf("the second build: %d, %d connections\n%s", code, connections.Load()-before, errs)
@@ -166,7 +166,7 @@ func TestPlainBuildAfterOneThroughAMirror(t *testing.T) {
 
 func TestMirrorsPinsAndOptionalComponents(t *testing.T) {
 	const kubelet = "dl.k8s.io/release/v1.29.15/bin/linux/amd64/kubelet"
-	u := buildtest.New(t, "v1.29.15")
+	u := fakesites.New(t, "v1.29.15")
 	s := newShell(t)
 	out, errs, code := s.run(buildArgs(u)...)
 	if code != 0 {
@@ -204,8 +204,8 @@ func TestMirrorsPinsAndOptionalComponents(t *testing.T) {
 		{[]string{"--checksum", "kublet=sha256:" + wrong}, "did you mean kubelet?"},
 		{[]string{"--checksums", "none"}, "none"},
 		{[]string{"--checksums", "stub"}, "line 1"},
-		{[]string{"--without", "kubelet"}, "optional: crictl"},
-		{[]string{"--require", "nothing"}, "optional: crictl"},
+		{[]string{"--without", "kubelet"}, "optional components: crictl"},
+		{[]string{"--require", "nothing"}, "optional components: crictl"},
 		{[]string{"--require", "crictl", "--without", "crictl"}, "crictl"},
 	} {
 		if _, errs, code := s.run(buildArgs(u, c.args...)...); code != fault.Usage || !strings.Contains(errs, c.want) || !strings.HasPrefix(lastLines(errs, 2), "error: ") {

@@ -14,12 +14,12 @@ func newVerifyCmd() *cobra.Command {
 	return &cobra.Command{
 		Use:   "verify FILE",
 		Short: "Check every byte of a bundle",
-		Long: `Read a bundle from end to end and compare everything in it with its sha256: the
-launcher, the compressed payload, the installer, the manifest, every entry. The images'
-own manifests and configs must agree with the bundle's.
+		Long: `Read the whole bundle and compare everything in it with its sha256: the launcher,
+the compressed payload, the installer, the manifest and every entry. The manifests
+and configs of the images must match the bundle's manifest.
 
-The exit code is 4 if anything is missing or damaged; the message says where in
-the file, and in which entry or part.`,
+The exit code is 4 if anything is missing or damaged. The error names the offset in
+the file, and the entry or part.`,
 		Example: "  bundle verify install",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -42,7 +42,7 @@ the file, and in which entry or part.`,
 			}
 			item.Done("verified")
 			display.Close()
-			fmt.Fprintf(cmd.OutOrStdout(), "%s is whole: its launcher, installer, manifest, %d entries (%s) and payload (%s) match their sha256, and its %d images are complete. Checked in %.1f s.\n",
+			fmt.Fprintf(cmd.OutOrStdout(), "%s is complete: its launcher, installer, manifest, %d entries (%s) and payload (%s) match their sha256, and all %d images are complete. Verified in %.1f s.\n",
 				f.Path(), len(m.Entries), progress.Bytes(m.UnpackedSize()), progress.Bytes(f.PayloadSize()), len(m.Images), time.Since(start).Seconds())
 			return nil
 		},

@@ -18,7 +18,7 @@ var version = ""
 func newVersionCmd() *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
-		Short: "Print the version, and the Kubernetes versions known",
+		Short: "Print the version and the supported Kubernetes versions",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			known := images.Known()
@@ -29,7 +29,7 @@ func newVersionCmd() *cobra.Command {
 	}
 }
 
-// programVersion falls back on what the Go toolchain recorded.
+// programVersion returns version, or else the version that the Go toolchain recorded.
 func programVersion() string {
 	if version != "" {
 		return version

@@ -158,7 +158,7 @@ func TestOutputNobodyReads(t *testing.T) {
 	must(t, err)
 	defer stdin.Close()
 	_ = cmd.Run()
-	if code := cmd.ProcessState.ExitCode(); code != 130 || !strings.Contains(stderr.String(), "nobody reads /dev/stdout") {
+	if code := cmd.ProcessState.ExitCode(); code != 130 || !strings.Contains(stderr.String(), "/dev/stdout was closed") {
 		t.Errorf("exit code %d (%s)\n%s", code, cmd.ProcessState, stderr.String())
 	}
 }

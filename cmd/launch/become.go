@@ -12,10 +12,10 @@ import (
 	"airlift/fault"
 )
 
-// become executes, in this process's place, the program that write writes. It
-// tries one place after the other, as some hosts forbid to execute what is in
-// memory and most have folders that nothing may be executed from. It returns
-// only with an error, at once if that is about the program itself.
+// become replaces this process with the executable that write writes. It tries one place
+// after the other: some hosts forbid execution from memory, and some directories are
+// mounted noexec. It only returns with an error. An error about the executable itself
+// ends it at once.
 func become(places []place, env []string, write func(*os.File) error) error {
 	var failures []string
 	for _, p := range places {
@@ -25,8 +25,8 @@ func become(places []place, env []string, write func(*os.File) error) error {
 		}
 		failures = append(failures, fmt.Sprintf("%s: %v", p.name, err))
 	}
-	return fault.New(fault.Failure, "allow programs to be executed from memory (sysctl vm.memfd_noexec=0) or mount one of these folders without noexec",
-		"starting the installer that is inside this file: %s", strings.Join(failures, "; "))
+	return fault.New(fault.Failure, "allow execution from memory (sysctl vm.memfd_noexec=0), or mount one of these directories without noexec",
+		"starting the installer in this file: %s", strings.Join(failures, "; "))
 }
 
 func (p place) become(env []string, write func(*os.File) error) error {
@@ -51,10 +51,10 @@ func (p place) become(env []string, write func(*os.File) error) error {
 	return os.NewSyscallError("execve", err)
 }
 
-// inMemory makes a file that is in memory and has no name.
+// inMemory creates an unnamed file in memory.
 func inMemory() (*os.File, error) {
 	fd, err := unix.MemfdCreate("install", unix.MFD_CLOEXEC|unix.MFD_EXEC)
-	if errors.Is(err, unix.EINVAL) { // before Linux 6.3 there was no such flag, and none was needed
+	if errors.Is(err, unix.EINVAL) { // Linux before 6.3 has no such flag and needs none
 		fd, err = unix.MemfdCreate("install", unix.MFD_CLOEXEC)
 	}
 	if err != nil {

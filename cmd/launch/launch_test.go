@@ -19,7 +19,7 @@ import (
 	"airlift/fault"
 )
 
-// said is what the probe says; see testdata/probe.
+// said is the output of the probe; see testdata/probe.
 type said struct {
 	PID            int
 	Args           []string
@@ -30,7 +30,7 @@ type said struct {
 	InheritedFiles []string
 }
 
-var programs bundle.Programs
+var programs bundle.Executables
 
 func TestMain(m *testing.M) {
 	dir, err := os.MkdirTemp("", "launch-")
@@ -50,13 +50,13 @@ func TestMain(m *testing.M) {
 		}
 		return b
 	}
-	programs = bundle.Programs{Launcher: build("launch", "."), Installer: build("probe", "./testdata/probe")}
+	programs = bundle.Executables{Launcher: build("launch", "."), Installer: build("probe", "./testdata/probe")}
 	code := m.Run()
 	os.RemoveAll(dir)
 	os.Exit(code)
 }
 
-// carrier writes a bundle file of the launcher and the probe.
+// carrier writes a bundle file with the launcher and the probe.
 func carrier(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "install")
@@ -68,7 +68,7 @@ func carrier(t *testing.T) string {
 	return path
 }
 
-// run runs the command and returns what the probe said.
+// run runs the command and returns the output of the probe.
 func run(t *testing.T, cmd *exec.Cmd, code int) said {
 	t.Helper()
 	var out, errs bytes.Buffer
@@ -112,14 +112,14 @@ func TestInstallerTakesOver(t *testing.T) {
 	if !strings.HasPrefix(s.Exe, "/memfd:install") {
 		t.Errorf("the program is %s", s.Exe)
 	}
-	// Go's runtime keeps the group's limits open.
+	// Go's runtime keeps the files with the cgroup's limits open.
 	s.InheritedFiles = slices.DeleteFunc(s.InheritedFiles, func(name string) bool { return strings.HasPrefix(name, "/sys/fs/cgroup/") })
 	if want := []string{path}; !slices.Equal(s.InheritedFiles, want) {
 		t.Errorf("open files %q, want %q alone", s.InheritedFiles, want)
 	}
 }
 
-// The path in messages is the file's own, however it was started.
+// The path in messages is the path of the file, for every way to start it.
 func TestHoweverItIsStarted(t *testing.T) {
 	path := carrier(t)
 	link := filepath.Join(t.TempDir(), "link")
@@ -145,8 +145,8 @@ func TestHoweverItIsStarted(t *testing.T) {
 	}
 }
 
-// The running installer keeps its file, whatever becomes of the path, and gets
-// the signals.
+// The running installer keeps its file if the path is removed or replaced, and receives
+// signals.
 func TestFileGoneAndSignal(t *testing.T) {
 	path := carrier(t)
 	cmd := exec.Command(path, "wait")
@@ -177,7 +177,7 @@ func TestFileGoneAndSignal(t *testing.T) {
 	}
 }
 
-// A damaged copy is refused in the words that any reader of the file uses.
+// The errors about a damaged copy are those of every reader.
 func TestDamagedCopies(t *testing.T) {
 	path := carrier(t)
 	whole, err := os.ReadFile(path)
@@ -194,11 +194,11 @@ func TestDamagedCopies(t *testing.T) {
 		content []byte
 		want    string
 	}{
-		"launcher alone":    {programs.Launcher, "is a program without a payload"},
-		"cut in the header": {whole[:payload-10], "is an incomplete copy: it ends 54 bytes behind its program"},
+		"launcher alone":    {programs.Launcher, "is an executable without a payload"},
+		"cut in the header": {whole[:payload-10], "is an incomplete copy: it ends 54 bytes after its launcher"},
 		"cut in the middle": {whole[:len(whole)/3*2], "are missing"},
 		"one byte less":     {whole[:len(whole)-1], "1 are missing"},
-		"one byte more":     {append(bytes.Clone(whole), 'x'), "something was appended"},
+		"one byte more":     {append(bytes.Clone(whole), 'x'), "data was appended"},
 	} {
 		damaged := filepath.Join(t.TempDir(), "install")
 		if err := os.WriteFile(damaged, c.content, 0o755); err != nil {
@@ -211,7 +211,7 @@ func TestDamagedCopies(t *testing.T) {
 		}
 		refused(t, name, damaged, want)
 	}
-	// So is a flipped bit, wherever it is in what the launcher reads.
+	// A flipped bit anywhere in what the launcher reads is found.
 	for at := payload; at < payload+int(f.PayloadSize()); at += 9973 {
 		b := bytes.Clone(whole)
 		b[at] ^= 16
@@ -234,14 +234,13 @@ func refused(t *testing.T, name, path, want string) {
 	}
 }
 
-// Where the kernel forbids to execute memory, a folder serves, and nothing
-// stays in it.
+// If the kernel forbids to execute memory, a directory is used, and no file remains in it.
 func TestMemoryIsForbidden(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can forbid to execute memory")
 	}
 	path := carrier(t)
-	// The setting is the process namespace's own.
+	// The kernel parameter is separate for each PID namespace.
 	forbid := func(more string) *exec.Cmd {
 		return exec.Command("unshare", "--pid", "--mount", "--fork", "--mount-proc", "sh", "-c",
 			"echo 2 >/proc/sys/vm/memfd_noexec || exit 99; "+more+` exec "$0" x`, path)
@@ -258,14 +257,14 @@ func TestMemoryIsForbidden(t *testing.T) {
 	if after := files(t); !slices.Equal(before, after) {
 		t.Errorf("before: %q\nafter: %q", before, after)
 	}
-	// And where nothing is allowed, all that was tried is told.
+	// If no place is possible, the error lists all that were tried.
 	var none strings.Builder
 	for _, dir := range []string{"/dev/shm", "/run", "/usr/local/lib", "/var/lib", "/var/tmp"} {
 		fmt.Fprintf(&none, "mount -t tmpfs -o noexec x %s; ", dir)
 	}
 	cmd := forbid(none.String() + "mount --bind /tmp /tmp; mount -o remount,bind,noexec /tmp; mount() { :; };")
 	cmd.Args[len(cmd.Args)-1] = copyTo(t, path, "/root")
-	cmd.Args[len(cmd.Args)-2] = strings.Replace(cmd.Args[len(cmd.Args)-2], " exec ", " ulimit -f 100; exec ", 1) // no room in its own folder
+	cmd.Args[len(cmd.Args)-2] = strings.Replace(cmd.Args[len(cmd.Args)-2], " exec ", " ulimit -f 100; exec ", 1) // no room in its own directory
 	out, _ := cmd.CombinedOutput()
 	if code := cmd.ProcessState.ExitCode(); code != 1 || !strings.Contains(string(out), "memory: memfd_create: permission denied; /dev/shm: mounted noexec; ") ||
 		!strings.Contains(string(out), "/tmp: mounted noexec; /root") || !strings.Contains(string(out), "hint: ") {
@@ -291,7 +290,7 @@ func copyTo(t *testing.T, path, dir string) string {
 	return to
 }
 
-// files lists what is in the folders that serve where memory does not.
+// files lists the files in the directories that are used instead of memory.
 func files(t *testing.T) (all []string) {
 	t.Helper()
 	for _, dir := range []string{"/dev/shm", "/usr/local/lib", "/var/lib"} {
@@ -306,7 +305,7 @@ func files(t *testing.T) (all []string) {
 	return all
 }
 
-// Where the file system has no files without a name, the name is gone at once.
+// If the file system does not support unnamed files, the name is removed at once.
 func TestFileWithoutAName(t *testing.T) {
 	dir := t.TempDir()
 	f, err := unnamed(dir)
@@ -315,7 +314,7 @@ func TestFileWithoutAName(t *testing.T) {
 	}
 	defer f.Close()
 	if entries, _ := os.ReadDir(dir); len(entries) > 0 {
-		t.Errorf("in the folder: %v", entries)
+		t.Errorf("in the directory: %v", entries)
 	}
 	g, err := unlinked(dir)
 	if err != nil {
@@ -323,9 +322,9 @@ func TestFileWithoutAName(t *testing.T) {
 	}
 	defer g.Close()
 	if entries, _ := os.ReadDir(dir); len(entries) > 0 {
-		t.Errorf("in the folder: %v", entries)
+		t.Errorf("in the directory: %v", entries)
 	}
 	if _, err := unnamed(filepath.Join(dir, "none")); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("a folder that is not there: %v", err)
+		t.Errorf("a missing directory: %v", err)
 	}
 }

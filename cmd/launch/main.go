@@ -1,7 +1,7 @@
-// Command launch is the first bytes of every bundle file. It takes the real
-// installer from the payload behind itself and becomes it: same process, same
-// arguments, nothing on the disk. It links a decompressor and little else,
-// because it stands in the file uncompressed.
+// Command launch is the beginning of every bundle file. It decompresses the installer
+// from the payload of its own file and executes it in the same process, with the same
+// arguments and without files on the disk. It links a decompressor and little else,
+// because it is not compressed in the file.
 package main
 
 import (
@@ -23,12 +23,12 @@ func main() {
 func launch(started time.Time) error {
 	path, err := os.Executable()
 	if err != nil {
-		return fmt.Errorf("finding this program's own file: %w", err)
+		return fmt.Errorf("finding this executable: %w", err)
 	}
-	// Not opened by its path, where another file may stand by now.
+	// Not opened by its path, which may refer to another file by now.
 	file, err := os.Open("/proc/self/exe")
 	if err != nil {
-		return fmt.Errorf("opening this program's own file: %w", err)
+		return fmt.Errorf("opening this executable: %w", err)
 	}
 	trailer, err := head.Read(file, path)
 	if err != nil {
@@ -40,7 +40,7 @@ func launch(started time.Time) error {
 	}
 	env, err := head.HandOver(file, path, started)
 	if err != nil {
-		return fmt.Errorf("handing over this program's own file: %w", err)
+		return fmt.Errorf("passing this executable to the installer: %w", err)
 	}
 	return become(places(path), env, func(w *os.File) error {
 		return head.CopyInstaller(w, payload, path, trailer)

@@ -9,15 +9,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A place is where a program can be put that is gone when it ends.
+// A place can hold an executable file that disappears when its process ends.
 type place struct {
 	name   string
 	create func() (*os.File, error)
 }
 
-// places are tried in this order: memory; folders that are memory; folders that
-// programs are at home in, root's alone; folders of everyone's; that of the
-// bundle file at path, which may be on a slow stick.
+// places lists the places in the order in which they are tried: memory, directories in
+// memory, directories that only root may write to, directories for everyone, and the
+// directory of the bundle file at path, which may be on a slow USB drive.
 func places(path string) []place {
 	list := []place{{"memory", inMemory}}
 	for _, dir := range []string{"/dev/shm", "/run", "/usr/local/lib", "/var/lib", "/var/tmp", "/tmp", filepath.Dir(path)} {
@@ -26,8 +26,7 @@ func places(path string) []place {
 	return list
 }
 
-// unnamed makes a file in dir that has no name, so that nothing remains of it
-// whatever happens.
+// unnamed creates an unnamed file in dir, so that nothing remains of it in any case.
 func unnamed(dir string) (*os.File, error) {
 	var fs unix.Statfs_t
 	if err := unix.Statfs(dir, &fs); err != nil {
@@ -38,7 +37,7 @@ func unnamed(dir string) (*os.File, error) {
 	}
 	fd, err := unix.Open(dir, unix.O_TMPFILE|unix.O_EXCL|unix.O_RDWR|unix.O_CLOEXEC, fileMode)
 	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EISDIR) {
-		return unlinked(dir) // FAT, for one, has no files without names
+		return unlinked(dir) // FAT, for example, does not support unnamed files
 	}
 	if err != nil {
 		return nil, os.NewSyscallError("open", err)
@@ -46,11 +45,10 @@ func unnamed(dir string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), dir), nil
 }
 
-// fileMode lets nobody else read or execute what is put in a folder of
-// everyone's.
+// fileMode forbids other users to read or execute the file in a shared directory.
 const fileMode = 0o700
 
-// unlinked makes a file in dir and takes its name away.
+// unlinked creates a file in dir and removes its name.
 func unlinked(dir string) (*os.File, error) {
 	name := filepath.Join(dir, fmt.Sprintf(".airlift-%d", os.Getpid()))
 	f, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_RDWR|unix.O_NOFOLLOW, fileMode)

@@ -23,14 +23,14 @@ func isIndex(mediaType string) bool { return types.MediaType(mediaType).IsIndex(
 
 func isManifest(mediaType string) bool { return types.MediaType(mediaType).IsImage() }
 
-// manifestTypes are what a registry is asked for.
+// manifestTypes are the accepted media types.
 var manifestTypes = strings.Join([]string{
 	string(types.OCIImageIndex), string(types.DockerManifestList),
 	string(types.OCIManifestSchema1), string(types.DockerManifestSchema2),
 }, ", ")
 
-// describe returns the descriptor of an index or a manifest, by what is in it
-// alone: what a registry calls it in a header has no digest.
+// describe returns the descriptor of an index or a manifest. It uses only the content,
+// because no digest covers the registry's headers.
 func describe(body []byte) (bundle.Descriptor, error) {
 	d := bundle.Descriptor{Digest: fmt.Sprintf("sha256:%x", sha256.Sum256(body)), Size: int64(len(body))}
 	var doc struct {
@@ -44,18 +44,18 @@ func describe(body []byte) (bundle.Descriptor, error) {
 	switch {
 	case isIndex(doc.MediaType), isManifest(doc.MediaType):
 		d.MediaType = doc.MediaType
-	// OCI's documents need not name their type.
+	// OCI documents need not have a media type.
 	case doc.MediaType == "" && doc.Manifests != nil && doc.Config == nil:
 		d.MediaType = string(types.OCIImageIndex)
 	case doc.MediaType == "" && doc.Config != nil && doc.Manifests == nil:
 		d.MediaType = string(types.OCIManifestSchema1)
 	default:
-		return d, fmt.Errorf("%s is of type %q, which is neither an image nor an index of images", d.Digest, doc.MediaType)
+		return d, fmt.Errorf("%s is of type %q, not an image or an image index", d.Digest, doc.MediaType)
 	}
 	return d, nil
 }
 
-// printable makes what a registry wrote safe for a terminal.
+// printable makes a registry's text safe for a terminal.
 func printable(s string) string {
 	q := strconv.QuoteToASCII(s)
 	if q == `"`+s+`"` {

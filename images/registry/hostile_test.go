@@ -19,16 +19,15 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
-	"airlift/bundle/build/buildtest"
 	"airlift/bundle/fetch"
 	"airlift/images/registry"
+	"airlift/scripts/fakesites"
 )
 
-// inFlight is more than what socket buffers hold of bytes that were sent and
-// never read.
+// inFlight is more than the bytes that socket buffers hold.
 const inFlight = 16 << 20
 
-// endless answers until the client hangs up.
+// endless answers until the client disconnects.
 func endless(w http.ResponseWriter, sent *atomic.Int64) {
 	chunk := bytes.Repeat([]byte(" "), 64<<10)
 	for {
@@ -40,9 +39,9 @@ func endless(w http.ResponseWriter, sent *atomic.Int64) {
 	}
 }
 
-// Whatever a registry is asked for, it may answer without end.
+// A registry may send an endless answer to any request.
 func TestEndlessAnswersEnd(t *testing.T) {
-	good := buildtest.Image(t, "amd64", "x")
+	good := fakesites.Image(t, "amd64", "x")
 	m, err := good.Manifest()
 	if err != nil {
 		t.Fatal(err)
@@ -76,7 +75,7 @@ func TestEndlessAnswersEnd(t *testing.T) {
 				return true
 			}
 			_, err := r.pull(r.client("amd64"), ref)
-			// Of a ping only the head counts.
+			// The body of a ping is not read.
 			if err == nil && name != "ping" {
 				t.Error("no error")
 			}
@@ -88,7 +87,7 @@ func TestEndlessAnswersEnd(t *testing.T) {
 	}
 }
 
-// raw serves a manifest and blobs as they are, however wrong.
+// raw serves a manifest and blobs unchanged, even if they are wrong.
 func (r *rig) raw(t *testing.T, m v1.Manifest, blobs map[string][]byte) {
 	t.Helper()
 	manifest, err := json.Marshal(m)
@@ -116,7 +115,7 @@ func hashOf(b []byte) v1.Hash {
 	return v1.Hash{Algorithm: "sha256", Hex: fmt.Sprintf("%x", sha256.Sum256(b))}
 }
 
-// imageOf makes an image of one layer.
+// imageOf returns an image with one layer.
 func imageOf(t *testing.T, layer []byte, diffID v1.Hash) (v1.Manifest, map[string][]byte) {
 	t.Helper()
 	config, err := json.Marshal(v1.ConfigFile{Architecture: "amd64", OS: "linux", RootFS: v1.RootFS{Type: "layers", DiffIDs: []v1.Hash{diffID}}})
@@ -130,7 +129,7 @@ func imageOf(t *testing.T, layer []byte, diffID v1.Hash) (v1.Manifest, map[strin
 }
 
 func TestSizesOfDescriptorsHold(t *testing.T) {
-	tar := buildtest.LayerTar(t, "x")
+	tar := fakesites.LayerTar(t, "x")
 	for name, c := range map[string]struct {
 		change func(*v1.Manifest)
 		want   string
@@ -158,8 +157,8 @@ func TestSizesOfDescriptorsHold(t *testing.T) {
 	}
 }
 
-// A layer of a hundred kilobytes that unpacks to more than anybody wants is
-// stopped on the way, and nothing of it is left.
+// A layer of a hundred kilobytes that unpacks to far too much is stopped, and nothing of it
+// remains.
 func TestLayerBombIsStopped(t *testing.T) {
 	r := newRig(t)
 	const unpacked = 96 << 20
@@ -175,7 +174,7 @@ func TestLayerBombIsStopped(t *testing.T) {
 	if err := z.Close(); err != nil {
 		t.Fatal(err)
 	}
-	// Even its diffID is right.
+	// Even its diffID is correct.
 	m, blobs := imageOf(t, bomb.Bytes(), v1.Hash{Algorithm: "sha256", Hex: fmt.Sprintf("%x", h.Sum(nil))})
 	r.raw(t, m, blobs)
 	_, err = r.pull(r.client("amd64"), ref)
@@ -199,12 +198,12 @@ type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
-// A registry that goes silent is given up, whatever was requested.
+// A request to a registry that stops answering fails, for every kind of request.
 func TestSilentRegistryIsGivenUp(t *testing.T) {
 	t.Parallel()
 	for _, asked := range []string{"/v2/", "/manifests/v1"} {
 		r := newRig(t)
-		r.Push(ref, buildtest.Image(t, "amd64", "x"))
+		r.Push(ref, fakesites.Image(t, "amd64", "x"))
 		var times atomic.Int64
 		r.Answer = func(w http.ResponseWriter, q *http.Request, target string) bool {
 			if !strings.HasSuffix(target, asked) {
@@ -220,7 +219,7 @@ func TestSilentRegistryIsGivenUp(t *testing.T) {
 		c, mirrors := r.clientAndMirrors("amd64")
 		mirrors.StallAfter = 500 * time.Millisecond
 		_, err := r.pull(c, ref)
-		if asked == "/manifests/v1" && (err == nil || !strings.Contains(err.Error(), "went silent")) {
+		if asked == "/manifests/v1" && (err == nil || !strings.Contains(err.Error(), "delivered no data")) {
 			t.Errorf("%s: %v", asked, err)
 		}
 		if times.Load() == 0 {
@@ -229,9 +228,9 @@ func TestSilentRegistryIsGivenUp(t *testing.T) {
 	}
 }
 
-// What a manifest is follows from its bytes. A registry's header has no digest.
+// The type of a manifest follows from its bytes, because no digest covers the header.
 func TestTypeFollowsFromTheBytes(t *testing.T) {
-	tar := buildtest.LayerTar(t, "x")
+	tar := fakesites.LayerTar(t, "x")
 	m, blobs := imageOf(t, tar, hashOf(tar))
 	for _, mediaType := range []types.MediaType{types.OCIManifestSchema1, ""} {
 		r := newRig(t)
@@ -248,7 +247,7 @@ func TestTypeFollowsFromTheBytes(t *testing.T) {
 	}
 }
 
-// otherType calls every answer an index.
+// otherType sets the media type of an index in every answer.
 type otherType struct{ http.ResponseWriter }
 
 func (w otherType) Write(b []byte) (int, error) {
@@ -256,16 +255,16 @@ func (w otherType) Write(b []byte) (int, error) {
 	return w.ResponseWriter.Write(b)
 }
 
-// A digest that the user knows takes the place of what a tag means.
+// A digest from the user replaces the digest of the tag.
 func TestPinnedDigest(t *testing.T) {
 	r := newRig(t)
-	right := buildtest.Image(t, "amd64", "right")
+	right := fakesites.Image(t, "amd64", "right")
 	digest, err := right.Digest()
 	if err != nil {
 		t.Fatal(err)
 	}
 	r.Push(ref, right)
-	r.Push(ref, buildtest.Image(t, "amd64", "wrong")) // the tag moved
+	r.Push(ref, fakesites.Image(t, "amd64", "wrong")) // the tag has changed
 	wanted := registry.Wanted{Name: "app", Reference: ref, Fixed: true, Digest: digest.String()}
 	img, err := r.client("amd64").Resolve(t.Context(), wanted)
 	if err != nil || img.Target.Digest != digest.String() || img.Reference != ref || img.Source.Site != "" {
@@ -276,7 +275,7 @@ func TestPinnedDigest(t *testing.T) {
 			t.Errorf("the tag was asked for: %s", q)
 		}
 	}
-	// Nor is the pin remembered as what the tag means.
+	// The pin is not remembered as the digest of the tag.
 	wanted.Digest = ""
 	img, err = r.client("amd64").Resolve(t.Context(), wanted)
 	if err != nil || img.Target.Digest == digest.String() || img.Source.URL != r.URL()+"/registry.k8s.io/v2/team/app/manifests/v1" {

@@ -12,15 +12,16 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"airlift/bundle/fetch"
+	"airlift/bundle/head"
 )
 
-// A Layer names one layer of an image by what the registry has.
+// A Layer is a layer of an image as the registry stores it.
 type Layer struct {
 	DiffID string // of the uncompressed tar
-	Size   int64  // in bytes, as the registry has it: compressed
+	Size   int64  // compressed, in bytes
 }
 
-// Compressed lists the image's layers from the bottom up.
+// Compressed lists the image's layers, the lowest first.
 func (i *Image) Compressed() []Layer {
 	var layers []Layer
 	for n, d := range i.blobs {
@@ -29,14 +30,14 @@ func (i *Image) Compressed() []Layer {
 	return layers
 }
 
-// Cached returns the uncompressed size of a layer, and whether the cache has it.
+// Cached returns the uncompressed size of a layer, and whether it is in the cache.
 func (c *Client) Cached(ctx context.Context, diffID string) (int64, bool, error) {
 	return c.fetch.Cache.Has(ctx, hexOf(diffID))
 }
 
-// Pull brings the image's layer number n, counted from the bottom, into the
-// cache, unless it is there, and fills in its size. The layer is kept
-// uncompressed, checked against its diffID; m sees the bytes as they travel.
+// Pull downloads layer n of the image (the lowest is 0) to the cache, unless it is there,
+// and sets its size. The cache has the uncompressed layer, which was compared with its
+// diffID. m counts the downloaded bytes.
 func (c *Client) Pull(ctx context.Context, img *Image, n int, m fetch.Meter) error {
 	layer, d := &img.Layers[n], img.blobs[n]
 	want := hexOf(layer.DiffID)
@@ -70,12 +71,8 @@ func (c *Client) Pull(ctx context.Context, img *Image, n int, m fetch.Meter) err
 	})
 }
 
-// maxWindow bounds the memory for a layer in zstd: the most that stock "zstd -d"
-// takes.
-const maxWindow = 128 << 20
-
-// decompress returns the tar in a layer. Its first bytes tell how it is
-// compressed; media types do not always tell the truth.
+// decompress returns the tar of a layer. It detects the compression from the first bytes,
+// because media types may be wrong.
 func decompress(r io.Reader) (io.ReadCloser, error) {
 	b := bufio.NewReaderSize(r, 1<<20)
 	magic, err := b.Peek(4)
@@ -86,7 +83,7 @@ func decompress(r io.Reader) (io.ReadCloser, error) {
 	case bytes.HasPrefix(magic, []byte{0x1f, 0x8b}):
 		return gzip.NewReader(b)
 	case bytes.HasPrefix(magic, []byte{0x28, 0xb5, 0x2f, 0xfd}):
-		z, err := zstd.NewReader(b, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxWindow))
+		z, err := zstd.NewReader(b, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(head.MaxWindow))
 		if err != nil {
 			return nil, err
 		}

@@ -1,6 +1,6 @@
-// Package registry brings images from registries into the cache of package
-// fetch, as a bundle holds them: indexes, manifests and configs as upstream's
-// exact bytes, layers uncompressed.
+// Package registry downloads images from registries to the cache of package fetch, in the
+// form of a bundle: indexes, manifests and configs with upstream's exact bytes, layers
+// uncompressed.
 package registry
 
 import (
@@ -37,37 +37,37 @@ type Client struct {
 	sessions map[string]*session // by repository
 }
 
-// New returns a client for linux on arch. Registries are asked through
-// mirrors; what they deliver goes into the cache of f.
+// New returns a client for linux on arch. It sends requests through mirrors and stores
+// downloads in the cache of f.
 func New(f *fetch.Client, mirrors *fetch.Mirrors, arch string) *Client {
 	return &Client{fetch: f, mirrors: mirrors, arch: arch, sessions: map[string]*session{}}
 }
 
-// An Image is a resolved image: its index, manifest and config are in the
-// cache, its layers not yet.
+// An Image is a resolved image: its index, manifest and config are in the cache, its
+// layers may not be.
 type Image struct {
 	bundle.Image // without the sizes of the layers
 
-	// Source is where the reference was resolved to Target. It is empty for an
-	// image that was named by digest.
+	// Source is where the reference was resolved to Target. It is empty for an image
+	// that is named by digest.
 	Source fetch.Source
-	// Site is the registry that this client asks, or its mirror.
+	// Site is the registry, or its mirror.
 	Site string
 
 	repo name.Repository
-	// blobs are the layers as the registry has them, in the order of Layers.
+	// blobs are the layers in the registry, in the order of Layers.
 	blobs []v1.Descriptor
 }
 
-// A session is a repository with permission to pull from it.
+// A session is a repository with the permission to pull from it.
 type session struct {
 	once sync.Once
 	http *http.Client
-	head []remote.Option // for asking whether a tag has moved
+	head []remote.Option // for HEAD requests
 	err  error
 }
 
-// open asks a repository's registry once for the permission to pull.
+// open gets the permission to pull from a repository, once per repository.
 func (c *Client) open(ctx context.Context, repo name.Repository) (*session, error) {
 	c.mu.Lock()
 	s := c.sessions[repo.Name()]
@@ -95,8 +95,8 @@ func (c *Client) open(ctx context.Context, repo name.Repository) (*session, erro
 	return s, s.err
 }
 
-// account is whom to authenticate with: a mirrored registry's mirror, which
-// must not be told the password for the registry itself.
+// account returns the registry to authenticate with. For a mirrored registry this is the
+// mirror, which must not get the registry's password.
 func (c *Client) account(repo name.Repository) authn.Resource {
 	to, ok := c.mirrors.Lookup(repo.RegistryStr())
 	if !ok {
@@ -111,20 +111,20 @@ func (c *Client) account(repo name.Repository) authn.Resource {
 
 // Wanted is an image to resolve.
 type Wanted struct {
-	Name      string // the component's
-	Reference string // in full
-	// Digest, if not empty, is what the reference has to mean: "sha256:<hex>".
-	// Its registry is then asked for that, and not for what the tag means.
+	Name      string // of the component
+	Reference string // full reference
+	// Digest, if not empty, is the required digest: "sha256:<hex>". The registry is then
+	// asked for this digest and not for the tag.
 	Digest string
-	// Fixed tags, as those of released components are, are looked up once and
-	// then remembered.
+	// Fixed means that the tag does not change, like the tags of released components.
+	// It is resolved once and then remembered.
 	Fixed bool
 }
 
-// Resolve finds out what a reference means for the client's platform and
-// fetches everything but the layers.
+// Resolve resolves a reference for the client's platform and downloads everything but the
+// layers.
 //
-// An image that is missing, or not there for the platform, is a
+// If the image does not exist, or not for the platform, the error is a
 // *fetch.MissingError.
 func (c *Client) Resolve(ctx context.Context, w Wanted) (*Image, error) {
 	img, err := c.resolve(ctx, w)
@@ -141,7 +141,7 @@ func (c *Client) resolve(ctx context.Context, w Wanted) (*Image, error) {
 	}
 	if d, ok := ref.(name.Digest); ok {
 		if w.Digest != "" && w.Digest != d.DigestStr() {
-			return nil, fault.New(fault.Usage, "give the same digest in both, or in one alone", "%s is wanted with digest %s", w.Reference, w.Digest)
+			return nil, fault.New(fault.Usage, "use the same digest in both, or give only one", "--checksum requires %s to have digest %s", w.Reference, w.Digest)
 		}
 		w.Digest = d.DigestStr()
 	}
@@ -172,7 +172,7 @@ func (c *Client) resolve(ctx context.Context, w Wanted) (*Image, error) {
 		return nil, fmt.Errorf("reading manifest %s: %w", img.Manifest.Digest, err)
 	}
 	if m.Config.Digest.Algorithm != "sha256" {
-		return nil, fmt.Errorf("manifest %s has no config: it is not a container image", img.Manifest.Digest)
+		return nil, fmt.Errorf("manifest %s has no config, so it is not a container image", img.Manifest.Digest)
 	}
 	if err := checkSizes(m); err != nil {
 		return nil, fmt.Errorf("reading manifest %s: %w", img.Manifest.Digest, err)
@@ -182,11 +182,11 @@ func (c *Client) resolve(ctx context.Context, w Wanted) (*Image, error) {
 	if err := c.config(ctx, img); err != nil || known {
 		return img, err
 	}
-	// Not before: what is wrong with an image may be put right.
+	// Only now: a wrong image may be corrected in the registry.
 	return img, c.remember(ref, memory{img.Target, img.Source})
 }
 
-// checkSizes makes sure that all sizes in a manifest are within bounds.
+// checkSizes checks that all sizes in a manifest are within the limits.
 func checkSizes(m v1.Manifest) error {
 	if m.Config.Size <= 0 || m.Config.Size > bundle.MaxDocument {
 		return fmt.Errorf("the size of config %s is %d, not between 1 and %d", m.Config.Digest, m.Config.Size, bundle.MaxDocument)
@@ -199,8 +199,8 @@ func checkSizes(m v1.Manifest) error {
 	return nil
 }
 
-// byTag returns what a tag points to, the source of that, and whether it was known
-// before.
+// byTag returns the index or manifest that a tag points to, its source, and whether it
+// was in the cache.
 func (c *Client) byTag(ctx context.Context, ref name.Reference, fixed bool) (body []byte, d bundle.Descriptor, source fetch.Source, known bool, err error) {
 	m, known := c.recall(ref)
 	if known && !(fixed && !c.fetch.Refresh) {
@@ -222,22 +222,22 @@ func (c *Client) byTag(ctx context.Context, ref name.Reference, fixed bool) (bod
 	return body, d, source, false, c.store(ctx, d, body)
 }
 
-// unmoved reports whether a tag still points to what it did.
+// unmoved reports whether a tag still points to d.
 func (c *Client) unmoved(ctx context.Context, ref name.Reference, d bundle.Descriptor) (bool, error) {
 	s, err := c.open(ctx, ref.Context())
 	if err != nil {
 		return false, c.explain(ref, err)
 	}
-	// Not every registry answers HEAD well; where it does, it spares
-	// fetching what has not changed.
+	// Not every registry supports HEAD. If it does, an unchanged index or manifest
+	// need not be downloaded again.
 	now, err := remote.Head(ref, append(slices.Clone(s.head), remote.WithContext(ctx))...)
 	return err == nil && now.Digest.String() == d.Digest, nil
 }
 
-// byDigest returns the index or manifest with that digest.
+// byDigest returns the index or manifest with this digest.
 func (c *Client) byDigest(ctx context.Context, repo name.Repository, digest string) (body []byte, d bundle.Descriptor, err error) {
 	if _, err := v1.NewHash(digest); err != nil {
-		return nil, d, fault.Wrap(err, fault.Usage, "a digest looks like sha256:HEX, with 64 hexadecimal digits")
+		return nil, d, fault.Wrap(err, fault.Usage, "write a digest as sha256:HEX with 64 hexadecimal digits")
 	}
 	body, ok, err := c.fetch.Cache.Read(ctx, hexOf(digest))
 	if err != nil {
@@ -255,7 +255,7 @@ func (c *Client) byDigest(ctx context.Context, repo name.Repository, digest stri
 	return body, d, err
 }
 
-// ask asks a registry for an index or a manifest.
+// ask requests an index or a manifest from a registry.
 func (c *Client) ask(ctx context.Context, ref name.Reference) ([]byte, fetch.Source, error) {
 	s, err := c.open(ctx, ref.Context())
 	if err != nil {
@@ -269,14 +269,14 @@ func (c *Client) ask(ctx context.Context, ref name.Reference) ([]byte, fetch.Sou
 	return body, source, nil
 }
 
-// address is where a repository's registry has something.
+// address is the URL of an object in a repository.
 func address(repo name.Repository, kind, id string) string {
 	u := url.URL{Scheme: repo.Scheme(), Host: repo.RegistryStr(), Path: "/v2/" + repo.RepositoryStr() + "/" + kind + "/" + id}
 	return u.String()
 }
 
-// A memory is what the cache remembers of a reference: what it pointed to when an
-// image for the architecture was found there, and the source of that.
+// A memory is what the cache knows about a reference: its target when an image for the
+// architecture was found there, and the source.
 type memory struct {
 	Target bundle.Descriptor `json:"target"`
 	Source fetch.Source      `json:"source"`
@@ -303,7 +303,7 @@ func (c *Client) remember(ref name.Reference, m memory) error {
 func (c *Client) manifest(ctx context.Context, repo name.Repository, d bundle.Descriptor) ([]byte, error) {
 	body, _, err := c.byDigest(ctx, repo, d.Digest)
 	if err == nil && int64(len(body)) != d.Size {
-		err = fmt.Errorf("manifest %s has %d bytes, but its descriptor says %d", d.Digest, len(body), d.Size)
+		err = fmt.Errorf("manifest %s has %d bytes, but its descriptor lists %d", d.Digest, len(body), d.Size)
 	}
 	return body, err
 }
@@ -316,7 +316,7 @@ func (c *Client) store(ctx context.Context, d bundle.Descriptor, b []byte) error
 	return err
 }
 
-// choose picks the manifest of the client's platform from an index.
+// choose returns the manifest of the client's platform in an index.
 func (c *Client) choose(reference string, index []byte) (bundle.Descriptor, error) {
 	var i v1.IndexManifest
 	if err := json.Unmarshal(index, &i); err != nil {
@@ -343,7 +343,7 @@ func (c *Client) unsupported(reference string, has []string) error {
 	return &fetch.MissingError{URL: reference, Why: fmt.Sprintf("has no image for linux/%s, only for %s", c.arch, strings.Join(has, ", "))}
 }
 
-// config fetches an image's config and learns the layers' digests from it.
+// config downloads an image's config and reads the digests of the layers from it.
 func (c *Client) config(ctx context.Context, img *Image) error {
 	b, ok, err := c.fetch.Cache.Read(ctx, hexOf(img.Config.Digest))
 	if !ok && err == nil {
@@ -353,18 +353,18 @@ func (c *Client) config(ctx context.Context, img *Image) error {
 		return err
 	}
 	if int64(len(b)) != img.Config.Size {
-		return fmt.Errorf("config %s has %d bytes, but its descriptor says %d", img.Config.Digest, len(b), img.Config.Size)
+		return fmt.Errorf("config %s has %d bytes, but its descriptor lists %d", img.Config.Digest, len(b), img.Config.Size)
 	}
 	var cfg v1.ConfigFile
 	if err := json.Unmarshal(b, &cfg); err != nil {
 		return fmt.Errorf("reading config %s: %w", img.Config.Digest, err)
 	}
-	// Some tools leave the platform out; wrong is another matter.
+	// Some tools omit the platform. A wrong platform is an error.
 	if cfg.Architecture != "" && (cfg.Architecture != c.arch || cfg.OS != "linux") {
 		return c.unsupported(img.Reference, []string{printable(cfg.OS + "/" + cfg.Architecture)})
 	}
 	if len(cfg.RootFS.DiffIDs) != len(img.blobs) {
-		return fmt.Errorf("config %s lists %d layers, but the manifest %d", img.Config.Digest, len(cfg.RootFS.DiffIDs), len(img.blobs))
+		return fmt.Errorf("config %s lists %d layers, but the manifest lists %d", img.Config.Digest, len(cfg.RootFS.DiffIDs), len(img.blobs))
 	}
 	for _, id := range cfg.RootFS.DiffIDs {
 		img.Layers = append(img.Layers, bundle.Layer{DiffID: id.String()})
@@ -388,7 +388,7 @@ func (c *Client) fetchConfig(ctx context.Context, img *Image) ([]byte, error) {
 	return b, err
 }
 
-// download describes how to get a blob.
+// download describes the download of a blob.
 func (c *Client) download(ctx context.Context, img *Image, d v1.Descriptor, what string, m fetch.Meter) (fetch.Download, error) {
 	s, err := c.open(ctx, img.repo)
 	if err != nil {
@@ -398,8 +398,8 @@ func (c *Client) download(ctx context.Context, img *Image, d v1.Descriptor, what
 	return fetch.Download{Name: what, URL: u, SHA256: d.Digest.Hex, Size: d.Size, HTTP: s.http, Meter: m}, nil
 }
 
-// explain turns a registry's way of saying that something is not there into a
-// *fetch.MissingError, and says what to do about a refusal.
+// explain returns a *fetch.MissingError for the registry's "not found" errors, and adds a
+// hint if access is denied.
 func (c *Client) explain(ref name.Reference, err error) error {
 	code := 0
 	if e := (*transport.Error)(nil); errors.As(err, &e) {
@@ -413,7 +413,7 @@ func (c *Client) explain(ref name.Reference, err error) error {
 		return &fetch.MissingError{URL: ref.Name()}
 	case code == http.StatusUnauthorized, code == http.StatusForbidden:
 		return fault.Wrap(err, fault.Failure,
-			"there is no such image, or it needs a login; credentials are those of docker login "+c.account(ref.Context()).RegistryStr())
+			"check the image's name; if it needs a login, run docker login "+c.account(ref.Context()).RegistryStr())
 	}
 	return err
 }

@@ -19,16 +19,16 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 	"github.com/klauspost/compress/zstd"
 
-	"airlift/bundle/build/buildtest"
 	"airlift/bundle/fetch"
 	"airlift/fault"
 	"airlift/images/registry"
+	"airlift/scripts/fakesites"
 )
 
 const ref = "registry.k8s.io/team/app:v1"
 
 type rig struct {
-	*buildtest.Upstream
+	*fakesites.Upstream
 	cache *fetch.Cache
 	dir   string
 	t     *testing.T
@@ -41,7 +41,7 @@ func newRig(t *testing.T) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &rig{buildtest.New(t, "v1.29.15"), cache, dir, t}
+	return &rig{fakesites.New(t, "v1.29.15"), cache, dir, t}
 }
 
 func (r *rig) client(arch string) *registry.Client {
@@ -103,7 +103,7 @@ func zstdLayer(t *testing.T, tar []byte) v1.Layer {
 	return otherDiffID{static.NewLayer(enc.EncodeAll(tar, nil), types.OCILayerZStd), tar}
 }
 
-// otherDiffID is a layer whose config entry is the digest of tar.
+// otherDiffID is a layer whose config has the digest of tar.
 type otherDiffID struct {
 	v1.Layer
 	tar []byte
@@ -114,12 +114,12 @@ func (l otherDiffID) DiffID() (v1.Hash, error) {
 	return h, err
 }
 
-// However a registry keeps a layer, the cache ends up with its tar.
+// The cache has the uncompressed tar of a layer, for every compression in the registry.
 func TestLayersAreStoredUncompressed(t *testing.T) {
 	r := newRig(t)
-	tars := [][]byte{buildtest.LayerTar(t, "one"), buildtest.LayerTar(t, "two"), buildtest.LayerTar(t, "three")}
-	r.Push(ref, buildtest.ImageOf(t, "amd64",
-		buildtest.GzipLayer(t, tars[0]), zstdLayer(t, tars[1]), buildtest.RawLayer(tars[2])))
+	tars := [][]byte{fakesites.LayerTar(t, "one"), fakesites.LayerTar(t, "two"), fakesites.LayerTar(t, "three")}
+	r.Push(ref, fakesites.ImageOf(t, "amd64",
+		fakesites.GzipLayer(t, tars[0]), zstdLayer(t, tars[1]), fakesites.RawLayer(tars[2])))
 	img, err := r.pull(r.client("amd64"), ref)
 	if err != nil {
 		t.Fatal(err)
@@ -143,7 +143,7 @@ func TestLayersAreStoredUncompressed(t *testing.T) {
 
 func TestIndexIsTheTarget(t *testing.T) {
 	r := newRig(t)
-	r.PushIndex(ref, map[string]v1.Image{"amd64": buildtest.Image(t, "amd64", "x"), "arm64": buildtest.Image(t, "arm64", "x")})
+	r.PushIndex(ref, map[string]v1.Image{"amd64": fakesites.Image(t, "amd64", "x"), "arm64": fakesites.Image(t, "arm64", "x")})
 	for _, arch := range []string{"amd64", "arm64"} {
 		img, err := r.pull(r.client(arch), ref)
 		if err != nil {
@@ -160,7 +160,7 @@ func TestIndexIsTheTarget(t *testing.T) {
 				t.Errorf("%s has content with digest %s", d, got)
 			}
 		}
-		// By digest, too, the index is what the reference means.
+		// The digest also refers to the index.
 		again, err := r.pull(r.client(arch), "registry.k8s.io/team/app@"+img.Target.Digest)
 		if err != nil || again.Target != img.Target || again.Manifest != img.Manifest {
 			t.Errorf("by digest: %+v, %v", again, err)
@@ -170,8 +170,8 @@ func TestIndexIsTheTarget(t *testing.T) {
 
 func TestMissingPlatformListsThoseThereAre(t *testing.T) {
 	r := newRig(t)
-	r.PushIndex(ref, map[string]v1.Image{"arm64": buildtest.Image(t, "arm64", "x")})
-	r.Push("registry.k8s.io/team/single:v1", buildtest.Image(t, "arm64", "x"))
+	r.PushIndex(ref, map[string]v1.Image{"arm64": fakesites.Image(t, "arm64", "x")})
+	r.Push("registry.k8s.io/team/single:v1", fakesites.Image(t, "arm64", "x"))
 	for _, reference := range []string{ref, "registry.k8s.io/team/single:v1"} {
 		_, err := r.pull(r.client("amd64"), reference)
 		if err == nil || !strings.Contains(err.Error(), "linux/amd64, only for linux/arm64") || !strings.Contains(err.Error(), reference) {
@@ -191,7 +191,7 @@ func TestMissingImage(t *testing.T) {
 
 func TestMissingBlob(t *testing.T) {
 	r := newRig(t)
-	r.Push(ref, buildtest.Image(t, "amd64", "x"))
+	r.Push(ref, fakesites.Image(t, "amd64", "x"))
 	r.Answer = func(w http.ResponseWriter, q *http.Request, target string) bool {
 		if !strings.HasPrefix(target, "blobs.example.com") {
 			return false
@@ -205,10 +205,9 @@ func TestMissingBlob(t *testing.T) {
 	}
 }
 
-// A registry that answers with other content than asked for is not believed,
-// wherever that is.
+// Every wrong answer of a registry is an error.
 func TestWrongContentIsRefused(t *testing.T) {
-	good := buildtest.Image(t, "amd64", "x")
+	good := fakesites.Image(t, "amd64", "x")
 	m, err := good.Manifest()
 	if err != nil {
 		t.Fatal(err)
@@ -242,11 +241,11 @@ func TestWrongContentIsRefused(t *testing.T) {
 	}
 }
 
-// A layer that is what its digest says but not what the config says.
+// A layer that matches its digest but not the config.
 func TestLayerMustMatchItsDiffID(t *testing.T) {
 	r := newRig(t)
-	tar := buildtest.LayerTar(t, "real")
-	r.Push(ref, buildtest.ImageOf(t, "amd64", otherDiffID{buildtest.RawLayer(tar), []byte("claimed")}))
+	tar := fakesites.LayerTar(t, "real")
+	r.Push(ref, fakesites.ImageOf(t, "amd64", otherDiffID{fakesites.RawLayer(tar), []byte("claimed")}))
 	_, err := r.pull(r.client("amd64"), ref)
 	var m *fetch.MismatchError
 	if !errors.As(err, &m) || m.Want != fmt.Sprintf("%x", sha256.Sum256([]byte("claimed"))) || !strings.Contains(err.Error(), "uncompressed layer") {
@@ -256,8 +255,8 @@ func TestLayerMustMatchItsDiffID(t *testing.T) {
 
 func TestSharedLayersTravelOnce(t *testing.T) {
 	r := newRig(t)
-	r.Push("registry.k8s.io/a:v1", buildtest.Image(t, "amd64", "a"))
-	r.Push("ghcr.io/b:v1", buildtest.Image(t, "amd64", "b"))
+	r.Push("registry.k8s.io/a:v1", fakesites.Image(t, "amd64", "a"))
+	r.Push("ghcr.io/b:v1", fakesites.Image(t, "amd64", "b"))
 	c := r.client("amd64")
 	for _, reference := range []string{"registry.k8s.io/a:v1", "ghcr.io/b:v1"} {
 		if _, err := r.pull(c, reference); err != nil {
@@ -275,13 +274,13 @@ func TestSharedLayersTravelOnce(t *testing.T) {
 	}
 }
 
-// Tokens: a registry's token service is asked as its answer demands, be it the
-// mirror's own, at a private address and without TLS, or another host's. Blobs
-// that are redirected elsewhere are fetched without the token.
+// Tokens: the client uses the token service that the registry names, the mirror's own (at a
+// private address and without TLS) or that of another host. It downloads redirected blobs
+// without the token.
 func TestTokenAndRedirectedBlobs(t *testing.T) {
 	for _, realm := range []string{"https://ghcr.io/token", "MIRROR/token", "http://localhost:PORT/registry.k8s.io/token"} {
 		r := newRig(t)
-		r.Push(ref, buildtest.Image(t, "amd64", "x"))
+		r.Push(ref, fakesites.Image(t, "amd64", "x"))
 		mirror := r.URL() + "/registry.k8s.io"
 		realm = strings.ReplaceAll(realm, "MIRROR", mirror)
 		realm = strings.ReplaceAll(realm, "PORT", r.URL()[strings.LastIndex(r.URL(), ":")+1:])
@@ -309,11 +308,10 @@ func TestTokenAndRedirectedBlobs(t *testing.T) {
 	}
 }
 
-// A mirror gets the credentials for the mirror, never those for the registry
-// it stands in for.
+// A mirror gets its own credentials, never those of the registry.
 func TestMirrorsDoNotGetTheRegistrysPassword(t *testing.T) {
 	r := newRig(t)
-	r.Push(ref, buildtest.Image(t, "amd64", "x"))
+	r.Push(ref, fakesites.Image(t, "amd64", "x"))
 	config := t.TempDir()
 	t.Setenv("DOCKER_CONFIG", config)
 	host := strings.TrimPrefix(r.URL(), "http://")

@@ -15,24 +15,23 @@ import (
 	"syscall"
 	"testing"
 
-	"airlift/bundle"
-
 	"github.com/opencontainers/go-digest"
 	"github.com/opencontainers/image-spec/specs-go"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"airlift/bundle"
 )
 
-// BenchmarkBundle imports the images of the bundle that AIRLIFT_BUNDLE names,
-// once as the installer does and once as `ctr images import` does from an
-// archive with gzip layers, into a fresh containerd each time:
+// BenchmarkBundle imports the images of the bundle at $AIRLIFT_BUNDLE, once with this
+// package and once with `ctr images import` from an archive with gzip layers, into a fresh
+// containerd each time:
 //
 //	AIRLIFT_BUNDLE=out/install go test -run=NONE -bench=Bundle -benchtime=3x ./images/store
 //
-// It reports seconds per import, until all is on the disk; processor seconds of
-// whoever imports and containerd; and MB of disk. The containerds keep their
-// files below AIRLIFT_STORE_DIR, else /var/tmp. On an ext4 from which many
-// files were removed in the last minutes, creating files is slow; a fresh one,
-// mounted from a file, is not.
+// It reports seconds per import, until everything is on the disk; processor seconds of the
+// importing process and containerd; and MB of disk. The containerds keep their files in
+// AIRLIFT_STORE_DIR or /var/tmp. On an ext4 from which many files were removed recently,
+// creating files is slow; on a new one in a loop device it is not.
 func BenchmarkBundle(b *testing.B) {
 	path := os.Getenv("AIRLIFT_BUNDLE")
 	if path == "" {
@@ -79,8 +78,7 @@ func BenchmarkBundle(b *testing.B) {
 	})
 }
 
-// spentWith returns the processor seconds that this process, what it has run
-// and the daemon have spent.
+// spentWith returns the processor seconds of this process, its children and the daemon.
 func spentWith(t testing.TB, d *daemon) (seconds float64) {
 	t.Helper()
 	for _, who := range []int{syscall.RUSAGE_SELF, syscall.RUSAGE_CHILDREN} {
@@ -96,8 +94,7 @@ func spentWith(t testing.TB, d *daemon) (seconds float64) {
 	return seconds + float64(must(strconv.Atoi(after[12]))+must(strconv.Atoi(after[13])))/perSecond
 }
 
-// gzipArchive makes an OCI archive of a bundle's images with layers as
-// registries have them.
+// gzipArchive writes an OCI archive of a bundle's images with gzip layers, as in a registry.
 func gzipArchive(t testing.TB, path string) string {
 	t.Helper()
 	f, err := bundle.Open(path)
@@ -197,7 +194,7 @@ func gzipArchive(t testing.TB, path string) string {
 	return out
 }
 
-// diskUsage returns the bytes that the files below dir take on the disk.
+// diskUsage returns the disk space of the files below dir, in bytes.
 func diskUsage(t testing.TB, dir string) (total int64) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {

@@ -13,24 +13,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// defaultConfigFile is what containerd reads unless told otherwise.
+// defaultConfigFile is containerd's default.
 const defaultConfigFile = "/etc/containerd/config.toml"
 
-// A configFile is the part of containerd's configuration that its API does
-// not tell.
+// A configFile is the part of containerd's configuration file that its API does not
+// report.
 type configFile struct {
 	Imports []string `toml:"imports"`
 	Plugins map[string]struct {
-		// The CRI plugin's, up to 1.7. Later releases still read it.
+		// Of the CRI plugin, up to 1.7. Later releases still read it.
 		SandboxImage string `toml:"sandbox_image"`
-		// The CRI image plugin's, since 2.0.
+		// Of the CRI image plugin, since 2.0.
 		PinnedImages map[string]string `toml:"pinned_images"`
 	} `toml:"plugins"`
 }
 
-// sandboxImageFromFile returns the pause image that the containerd listening
-// on socket was configured with; "" if its configuration names none, which
-// leaves it with the default of its release.
+// sandboxImageFromFile returns the configured pause image of the containerd that listens
+// on socket, or "" if its configuration has none, which means the default of its release.
 func sandboxImageFromFile(socket string) (string, error) {
 	path, err := configPath(socket)
 	if err != nil {
@@ -46,7 +45,7 @@ func sandboxImageFromFile(socket string) (string, error) {
 		loaded[path] = true
 		b, err := os.ReadFile(path)
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // containerd needs none
+			continue // containerd does not need a configuration file
 		}
 		if err != nil {
 			return "", err
@@ -55,7 +54,7 @@ func sandboxImageFromFile(socket string) (string, error) {
 		if err := toml.Unmarshal(b, &c); err != nil {
 			return "", fmt.Errorf("reading %s: %w", path, err)
 		}
-		// What an imported file says overrides the importing one.
+		// An imported file overrides the importing one.
 		for _, plugin := range []string{"cri", "io.containerd.grpc.v1.cri", "io.containerd.cri.v1.images"} {
 			for _, name := range []string{c.Plugins[plugin].SandboxImage, c.Plugins[plugin].PinnedImages["sandbox"]} {
 				if name != "" {
@@ -77,8 +76,8 @@ func sandboxImageFromFile(socket string) (string, error) {
 	return image, nil
 }
 
-// configPath returns the configuration file of the containerd that listens on
-// socket, as its command line gives it.
+// configPath returns the configuration file of the containerd that listens on socket, from
+// its command line.
 func configPath(socket string) (string, error) {
 	conn, err := net.Dial("unix", socket)
 	if err != nil {
@@ -101,7 +100,7 @@ func configPath(socket string) (string, error) {
 	}
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", peer.Pid))
 	if errors.Is(err, fs.ErrNotExist) {
-		return defaultConfigFile, nil // it listens from another PID namespace
+		return defaultConfigFile, nil // it runs in another PID namespace
 	}
 	if err != nil {
 		return "", err

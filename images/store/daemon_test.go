@@ -13,15 +13,15 @@ import (
 	"testing"
 	"time"
 
-	"airlift/images/store"
-
 	"github.com/containerd/containerd/v2/client"
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
+
+	"airlift/images/store"
 )
 
-// A daemon is a real containerd of the test's own, with a folder and a socket
-// of its own, so that the machine's containerd is never touched.
+// A daemon is a real containerd with its own directory and socket, so the machine's
+// containerd is not used.
 type daemon struct {
 	t           testing.TB
 	release     release
@@ -30,8 +30,8 @@ type daemon struct {
 	cmd         *exec.Cmd
 }
 
-// removeTree removes a containerd's folder. What is still mounted below it (ctr
-// leaves mounts behind with native) is unmounted, never removed through.
+// removeTree removes a containerd's directory. It first unmounts everything below it (ctr
+// leaves mounts with native).
 func removeTree(t testing.TB, dir string) {
 	mounts, err := mountinfo.GetMounts(mountinfo.PrefixFilter(dir))
 	if err != nil {
@@ -48,10 +48,10 @@ func removeTree(t testing.TB, dir string) {
 	}
 }
 
-// pauseInConfig is the sandbox image that the daemons are configured with.
+// pauseInConfig is the sandbox image in the daemons' configuration.
 const pauseInConfig = "registry.example.com/foreign/pause:3.8"
 
-// startDaemon starts a containerd that the test's end stops and removes.
+// startDaemon starts a containerd, which is stopped and removed at the end of the test.
 func startDaemon(t testing.TB, rel release, snapshotter string) *daemon {
 	t.Helper()
 	d := newDaemon(t, rel, snapshotter)
@@ -59,7 +59,7 @@ func startDaemon(t testing.TB, rel release, snapshotter string) *daemon {
 	return d
 }
 
-// newDaemon prepares one that is yet to be started.
+// newDaemon prepares a containerd without starting it.
 func newDaemon(t testing.TB, rel release, snapshotter string) *daemon {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -160,7 +160,7 @@ func (d *daemon) stop() {
 	}
 }
 
-// complaints returns the lines of containerd's log that are no mere chatter.
+// complaints returns the warnings and errors in containerd's log.
 func (d *daemon) complaints() string {
 	b, err := os.ReadFile(d.path("log"))
 	if err != nil {
@@ -193,7 +193,7 @@ func (d *daemon) connect() *store.Store {
 	return s
 }
 
-// client connects without the code under test.
+// client connects without package store.
 func (d *daemon) client(namespace string) *client.Client {
 	d.t.Helper()
 	c, err := client.New(d.socket, client.WithDefaultNamespace(namespace))
@@ -203,19 +203,19 @@ func (d *daemon) client(namespace string) *client.Client {
 	return c
 }
 
-// importTar has ctr import an image the ordinary way.
+// importTar imports an image with ctr.
 func (d *daemon) importTar(namespace, tar string) {
 	d.t.Helper()
 	args := []string{"images", "import", "--snapshotter", d.snapshotter}
 	if !d.release.old() {
-		// Since 2.0 containerd itself imports unless told otherwise, and then
-		// only with the snapshotters of its configuration.
+		// Since 2.0, containerd itself imports by default, and only with the snapshotters
+		// of its configuration.
 		args = append(args, "--local")
 	}
 	d.ctr(namespace, append(args, tar)...)
 }
 
-// ctr runs containerd's own client and returns what it prints.
+// ctr runs containerd's client and returns its output.
 func (d *daemon) ctr(namespace string, args ...string) string {
 	d.t.Helper()
 	cmd := exec.Command(d.release.program(d.t, "ctr"),

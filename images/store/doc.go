@@ -1,8 +1,8 @@
-// Package store puts images into containerd. Layers go straight from the
-// bundle's stream into snapshots; the compressed blobs a pull would keep are
-// never written. Everything else (digests, records, labels) is as after a pull
-// by Kubernetes, so the kubelet sees no difference. The state is the one that
-// containerd's own discard_unpacked_layers leaves behind.
+// Package store imports images into containerd. It unpacks layers directly from the
+// bundle's stream into snapshots and does not store the compressed blobs of a pull.
+// Everything else (digests, records, labels) is the same as after a pull by Kubernetes,
+// so the kubelet sees no difference. The result is the state that containerd's own
+// discard_unpacked_layers leaves.
 //
-// It is the only package that knows containerd's API and the CRI.
+// It is the only package that uses containerd's API and the CRI.
 package store

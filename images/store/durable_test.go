@@ -10,17 +10,17 @@ import (
 	"testing"
 	"time"
 
-	"airlift/bundle"
-	"airlift/images/store"
-
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"golang.org/x/sys/unix"
+
+	"airlift/bundle"
+	"airlift/images/store"
 )
 
-// Layers that somebody else has unpacked are on the disk when the image that
-// adopts them appears: an import that was killed just before its sync, or
-// containerd itself, which does not sync. The machine goes down at that moment:
-// what is on the disk then is what the loop device's file holds.
+// Layers that another process unpacked are on the disk when an image that uses them is
+// published: layers of an import that was killed just before its sync, or of containerd,
+// which does not sync. The test simulates a power cut at that moment: the file of the loop
+// device has what is on the disk.
 func TestAdoptedLayersSurvivePowerCut(t *testing.T) {
 	for name, unpack := range map[string]func(t *testing.T, d *daemon, img v1.Image){
 		"killed import": func(t *testing.T, d *daemon, img v1.Image) {
@@ -79,8 +79,8 @@ func TestAdoptedLayersSurvivePowerCut(t *testing.T) {
 	}
 }
 
-// onLoopDevice puts a containerd's folder on a file system of its own, and
-// returns the file that it is in.
+// onLoopDevice moves a containerd's directory to a separate file system, and returns the
+// file with it.
 func onLoopDevice(t *testing.T, d *daemon) (disk string) {
 	t.Helper()
 	if _, err := os.Stat("/dev/loop-control"); err != nil {
@@ -98,7 +98,7 @@ func onLoopDevice(t *testing.T, d *daemon) (disk string) {
 	return disk
 }
 
-// mountLoop mounts a file. Nothing is written back by itself for a while.
+// mountLoop mounts a file. For a while, the kernel does not write anything back.
 func mountLoop(t *testing.T, disk, dir string) {
 	t.Helper()
 	if err := os.Mkdir(dir, 0o711); err != nil {

@@ -13,8 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"airlift/images/store"
-
 	imagesapi "github.com/containerd/containerd/api/services/images/v1"
 	versionapi "github.com/containerd/containerd/api/services/version/v1"
 	"google.golang.org/grpc"
@@ -22,10 +20,11 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/emptypb"
+
+	"airlift/images/store"
 )
 
-// names fails unless an error says which call got no answer, of whom, and
-// where to look.
+// names fails unless an error names the call, the socket, and the commands to find the cause.
 func names(t *testing.T, err error, socket string, calls ...string) {
 	t.Helper()
 	if err == nil {
@@ -43,7 +42,7 @@ func names(t *testing.T, err error, socket string, calls ...string) {
 	}
 }
 
-// Something accepts connections and never says a word.
+// A server that accepts connections and never answers.
 func TestConnectToSilence(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
 	l, err := net.Listen("unix", socket)
@@ -64,7 +63,7 @@ func TestConnectToSilence(t *testing.T) {
 	names(t, err, socket, "Version/Version")
 }
 
-// A containerd that stops in the middle of everything is noticed by every call.
+// Every call notices a containerd that is stopped.
 func TestStoppedContainerd(t *testing.T) {
 	d := startDaemon(t, ours(t), "overlayfs")
 	d.connect()
@@ -75,11 +74,11 @@ func TestStoppedContainerd(t *testing.T) {
 	}
 	defer s.Close()
 	ctx := t.Context()
-	var p payload
+	var p imageSet
 	img := image(t, "/a", layer(t, text("a", "a")), layer(t, text("big", noise(1, 6<<20))))
 	p.add(t, "registry.example.com/a:1", img, index(t, img))
 	importAll(t, s, &p)
-	var other payload
+	var other imageSet
 	other.add(t, "registry.example.com/b:1", image(t, "/b", layer(t, text("b", noise(2, 5<<20))), layer(t, text("b", "b"))), nil)
 	im, err := s.NewImporter(ctx, other.images, store.ImportOptions{})
 	if err != nil {
@@ -130,7 +129,7 @@ func TestStoppedContainerd(t *testing.T) {
 	assertMissing(t, s, &p)
 }
 
-// slowly serves what Connect asks for, and a list of images after a while.
+// slowly serves what Connect needs, and a list of images after a delay.
 func slowly(t *testing.T, list time.Duration) (socket string) {
 	t.Helper()
 	socket = filepath.Join(t.TempDir(), "s")
@@ -163,10 +162,9 @@ func slowly(t *testing.T, list time.Duration) (socket string) {
 	return socket
 }
 
-// A containerd that is slow, but alive, may take as long as it needs; one that
-// never comes to an answer is given up at last.
+// A slow containerd may take its time; a call that never gets an answer fails.
 func TestSlowContainerd(t *testing.T) {
-	var p payload
+	var p imageSet
 	p.add(t, "registry.example.com/a:1", image(t, "/a", layer(t, text("a", "a"))), nil)
 	missing := func(takes time.Duration, patience store.Patience) (string, error) {
 		socket := slowly(t, takes)

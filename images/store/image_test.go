@@ -11,8 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"airlift/bundle"
-
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
@@ -20,19 +18,20 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"airlift/bundle"
 )
 
-// A payload is what a bundle would carry: images, and the entries and bytes of
-// their blobs in stream order.
-type payload struct {
+// An imageSet is images as in a bundle, and the entries and bytes of their blobs in the
+// order of the stream.
+type imageSet struct {
 	images  []bundle.Image
 	entries []bundle.Entry
 	blobs   map[string][]byte // by entry name
 }
 
-// add appends an image and those of its blobs that are not there yet: index,
-// manifest, config, layers.
-func (p *payload) add(t testing.TB, ref string, img v1.Image, idx v1.ImageIndex) bundle.Image {
+// add appends an image and those of its blobs that are new: index, manifest, config, layers.
+func (p *imageSet) add(t testing.TB, ref string, img v1.Image, idx v1.ImageIndex) bundle.Image {
 	t.Helper()
 	if p.blobs == nil {
 		p.blobs = map[string][]byte{}
@@ -70,7 +69,7 @@ func readAll(t testing.TB, l v1.Layer) []byte {
 	return b
 }
 
-func (p *payload) blob(t testing.TB, h v1.Hash, mediaType string, content []byte) bundle.Descriptor {
+func (p *imageSet) blob(t testing.TB, h v1.Hash, mediaType string, content []byte) bundle.Descriptor {
 	name := bundle.BlobDir + h.Hex
 	if _, known := p.blobs[name]; !known {
 		p.blobs[name] = content
@@ -86,8 +85,8 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// layer makes a layer tar of the given entries; data gives a regular file its
-// content. Owners, times and modes are set where the entry leaves them out.
+// layer returns a layer with these entries; data is the content of a regular file. It sets
+// missing owners, times and modes.
 func layer(t testing.TB, entries ...file) v1.Layer {
 	t.Helper()
 	var buf bytes.Buffer
@@ -142,7 +141,7 @@ func dir(name string) file {
 	return file{tar.Header{Typeflag: tar.TypeDir, Name: name}, ""}
 }
 
-// noise is incompressible content that is the same on every run.
+// noise is incompressible content that is the same in every run.
 func noise(seed uint64, size int) string {
 	b := make([]byte, size)
 	r := rand.New(rand.NewPCG(seed, seed))
@@ -152,8 +151,8 @@ func noise(seed uint64, size int) string {
 	return string(b)
 }
 
-// image makes an image of layers; command goes into the config and so tells
-// images with the same layers apart.
+// image returns an image of layers. command is in the config, so images with the same
+// layers differ.
 func image(t testing.TB, command string, layers ...v1.Layer) v1.Image {
 	t.Helper()
 	img := must(mutate.AppendLayers(empty.Image, layers...))
@@ -164,8 +163,7 @@ func image(t testing.TB, command string, layers ...v1.Layer) v1.Image {
 	}))
 }
 
-// index makes a multi-platform index of img and an image for another platform
-// that is not in the bundle.
+// index returns an index of img and of an image for another platform that is not in the bundle.
 func index(t testing.TB, img v1.Image) v1.ImageIndex {
 	t.Helper()
 	other := must(mutate.ConfigFile(img, &v1.ConfigFile{
@@ -188,7 +186,7 @@ func archive(t testing.TB, d *daemon, ref string, img v1.Image) string {
 	return name
 }
 
-// writeTar writes a tar of a folder.
+// writeTar writes a tar of a directory.
 func writeTar(t testing.TB, name, dir string) {
 	t.Helper()
 	f := must(os.Create(name))
@@ -202,10 +200,10 @@ func writeTar(t testing.TB, name, dir string) {
 	}
 }
 
-// richImage has everything that is hard about layers: whiteouts of files and
-// folders, opaque folders, hard links, one of which a later layer breaks, xattrs and
+// richImage has everything that is difficult in layers: whiteouts of files and
+// directories, opaque directories, hard links, one of which a later layer breaks, xattrs and
 // file capabilities, set-uid, sticky, odd owners, symlinks (dangling, absolute
-// and to folders that a later layer writes through), FIFOs, devices, names
+// and to directories that a later layer writes through), FIFOs, devices, names
 // beyond 255 bytes of path, empty files and layers, and replaced kinds.
 func richImage(t testing.TB, command string) v1.Image {
 	t.Helper()
@@ -219,7 +217,7 @@ func richImage(t testing.TB, command string) v1.Image {
 		text("etc/removed", "goes in the next layer"),
 		text("etc/kept", "stays"),
 		dir("opaque/"), text("opaque/old", "hidden later"), dir("opaque/sub/"), text("opaque/sub/old", "hidden too"),
-		dir("gone/"), dir("gone/deep/"), text("gone/deep/file", "removed with its folder"),
+		dir("gone/"), dir("gone/deep/"), text("gone/deep/file", "removed with its directory"),
 		file{tar.Header{Typeflag: tar.TypeReg, Name: "bin/setuid", Mode: 0o4755}, "#!"},
 		file{tar.Header{Typeflag: tar.TypeReg, Name: "bin/coredns", Mode: 0o755,
 			PAXRecords: map[string]string{"SCHILY.xattr.security.capability": capNetBind}}, "binary"},
@@ -232,7 +230,7 @@ func richImage(t testing.TB, command string) v1.Image {
 		file{tar.Header{Typeflag: tar.TypeSymlink, Name: "etc/dangling", Linkname: "/nowhere/at/all"}, ""},
 		file{tar.Header{Typeflag: tar.TypeChar, Name: "null", Devmajor: 1, Devminor: 3, Mode: 0o666}, ""},
 		file{tar.Header{Typeflag: tar.TypeFifo, Name: "fifo", Mode: 0o640}, ""},
-		text("kind", "a file that becomes a folder"),
+		text("kind", "a file that becomes a directory"),
 		text("empty", ""),
 		dir(long), text(long+"file", "deep"),
 		text("blob", noise(1, 3<<20)),
@@ -243,15 +241,15 @@ func richImage(t testing.TB, command string) v1.Image {
 		text(".wh.gone", ""),
 		text("lib/through-link.so", "written through a symlink of the layer below"),
 		text("etc/new", "linked"), file{tar.Header{Typeflag: tar.TypeLink, Name: "bin/new-link", Linkname: "etc/new"}, ""},
-		file{tar.Header{Typeflag: tar.TypeReg, Name: "private/new", Mode: 0o600, Uid: 65532}, "in a folder that this layer does not list"},
-		text("noted/deep/under/new", "below folders that this layer does not list, one of them in none"),
-		text("through/new", "in a folder by another name"), dir("real/"), file{tar.Header{Typeflag: tar.TypeSymlink, Name: "named", Linkname: "real"}, ""},
+		file{tar.Header{Typeflag: tar.TypeReg, Name: "private/new", Mode: 0o600, Uid: 65532}, "in a directory that this layer does not list"},
+		text("noted/deep/under/new", "below directories that this layer does not list, one of them in none"),
+		text("through/new", "in a directory by another name"), dir("real/"), file{tar.Header{Typeflag: tar.TypeSymlink, Name: "named", Linkname: "real"}, ""},
 		text("named/new", "through a link of this layer's"),
 		file{tar.Header{Typeflag: tar.TypeReg, Name: "bin/setuid", Mode: 0o755}, "replaced, no longer set-uid"},
 	)
 	nothing := layer(t)
 	third := layer(t,
-		text(".wh.kind", ""), dir("kind/"), text("kind/inside", "a folder now"),
+		text(".wh.kind", ""), dir("kind/"), text("kind/inside", "a directory now"),
 		text("noted/.wh.deep", ""), text("real/.wh.new", ""), text("real/own/new", ""),
 		dir("gone/"), text("gone/again", "back, but without the old content"),
 		file{tar.Header{Typeflag: tar.TypeDir, Name: "etc/", Mode: 0o750, Gid: 42}, ""},
@@ -260,7 +258,7 @@ func richImage(t testing.TB, command string) v1.Image {
 	return image(t, command, base, second, nothing, third)
 }
 
-func entryOf(p *payload, dgst string) bundle.Entry {
+func entryOf(p *imageSet, dgst string) bundle.Entry {
 	name := bundle.BlobDir + strings.TrimPrefix(dgst, "sha256:")
 	for _, e := range p.entries {
 		if e.Name == name {

@@ -8,77 +8,72 @@ import (
 	"strings"
 	"sync"
 
-	"airlift/bundle"
-	"airlift/fault"
-
 	"github.com/containerd/containerd/v2/core/content"
 	"github.com/containerd/containerd/v2/core/leases"
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/go-digest"
 	"github.com/opencontainers/image-spec/identity"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"airlift/bundle"
+	"airlift/fault"
 )
 
-// maxDocument is the largest index, manifest or config we take, in bytes. It
-// is the limit registries put on manifests; real ones are a few KiB.
-const maxDocument = 4 << 20
-
-// ImportOptions are the importer's optional settings.
+// ImportOptions are the importer's options.
 type ImportOptions struct {
-	// OnImage is called for each image as soon as pods can use it, from a
-	// goroutine of the importer's. An error ends the import.
+	// OnImage is called, from another goroutine, for each image as soon as pods can use
+	// it. An error ends the import.
 	OnImage func(context.Context, bundle.Image) error
 }
 
-// An Importer takes the blobs of a bundle as they stream by and makes images
-// of them. It is for one goroutine. Behind it another one waits for the disk
-// and for containerd, so that the stream need not.
+// An Importer reads the blobs of a bundle in the order of the stream and creates images
+// from them. One goroutine may use it. Other goroutines wait for the disk and for
+// containerd, so that the stream need not wait.
 //
-// An image is usable as soon as its last blob has passed, in whatever order
-// they come. A layer that is not needed once but several times (the same one
-// on top of different others), or before the layers under it are there, is
-// kept in the content store until Close and unpacked from there.
+// An image is usable soon after its last blob was received, in any order of the blobs. A
+// layer that is needed several times (on top of different layers), or before the layers
+// below it exist, stays in the content store until Close and is unpacked from there.
 type Importer struct {
-	store     *Store
-	lease     leases.Lease
-	lock      *lock
-	publisher *publisher
-	behind    *behind
-	rebase    bool // snapshots get their parents when they are committed
-	inMemory  int  // bytes of small layers that wait for one below them
-	closed    bool
+	store      *Store
+	lease      leases.Lease
+	lock       *lock
+	publisher  *publisher
+	background *background
+	rebase     bool // snapshots get their parents when they are committed
+	inMemory   int  // bytes of small layers that wait for one below them
+	closed     bool
 
-	labels map[digest.Digest]map[string]string // what the documents are labelled with
+	labels map[digest.Digest]map[string]string // labels of the documents
 	links  map[digest.Digest]*link             // snapshots by chain ID
 	layers map[digest.Digest]*deferral         // by diff ID
-	next   []*link                             // whose snapshots are yet to be prepared, in the order they are needed
+	next   []*link                             // without a prepared snapshot, in the order of their use
 
 	mu        sync.Mutex
-	images    []bundle.Image          // not complete yet, in boot order
+	images    []bundle.Image          // incomplete images, in boot order
 	documents map[digest.Digest]stage // indexes, manifests and configs
-	unsynced  string                  // a folder with layers that may not be on the disk yet
+	unsynced  string                  // a directory with layers that may not be on the disk yet
 }
 
-// A stage says how far a part of an image has come.
+// A stage is the progress of one part of an image.
 type stage int
 
 const (
-	lacking stage = iota
-	passed        // taken from the stream, and on its way to containerd
+	lacking  stage = iota
+	received       // read from the stream, but not yet stored
 	stored
 )
 
-// A deferral is a layer and the places where it is to be unpacked.
+// A deferral is a layer with the snapshots that it is to be unpacked into.
 type deferral struct {
 	links  []*link
-	kept   *ocispec.Descriptor // the copy in the content store, if it was needed
-	memory []byte              // instead, of a small one
+	kept   *ocispec.Descriptor // the copy in the content store, if there is one
+	memory []byte              // or the copy in memory, of a small layer
 }
 
-// passed says whether its content is at hand.
-func (d *deferral) passed() bool { return d.kept != nil || d.memory != nil }
+// received reports whether there is a copy of the layer.
+func (d *deferral) received() bool { return d.kept != nil || d.memory != nil }
 
-// open counts the places where it is not unpacked yet.
+// open counts the snapshots that it is not yet unpacked into.
 func (d *deferral) open() (n int) {
 	for _, l := range d.links {
 		if l.stage == lacking {
@@ -88,9 +83,9 @@ func (d *deferral) open() (n int) {
 	return n
 }
 
-// NewImporter begins an import of images: usually those that Missing returned.
-// What containerd has of them already (by whatever means it came) is used. The
-// importer must be closed, also after an error.
+// NewImporter starts the import of images, usually those that Missing returned. It uses
+// parts that containerd already has, from any source. The importer must be closed, also
+// after an error.
 func (s *Store) NewImporter(ctx context.Context, images []bundle.Image, options ImportOptions) (*Importer, error) {
 	lease, lock, err := s.newLease(ctx)
 	if err != nil {
@@ -107,7 +102,7 @@ func (s *Store) NewImporter(ctx context.Context, images []bundle.Image, options 
 		layers:    map[digest.Digest]*deferral{},
 	}
 	im.publisher = newPublisher(im.leased(ctx), s, options.OnImage)
-	im.behind = newBehind(im.leased(ctx))
+	im.background = newBackground(im.leased(ctx))
 	if err := im.begin(ctx); err != nil {
 		return nil, errors.Join(err, im.Close(ctx))
 	}
@@ -118,9 +113,9 @@ func (im *Importer) begin(ctx context.Context) error {
 	for _, img := range im.images {
 		im.plan(img)
 	}
-	// The order matters. What an importer had unpacked when the power failed
-	// may be damaged and must go first. The lease of a killed importer may go
-	// only after ours holds what we need, or its finished layers would go too.
+	// The order matters. What an importer unpacked before a power cut may be damaged
+	// and must be removed first. The lease of a killed importer must stay until our
+	// lease holds what we need, or containerd would remove its finished layers.
 	if err := im.store.dropLeases(ctx, fromEarlierBoot); err != nil {
 		return err
 	}
@@ -139,7 +134,7 @@ func (im *Importer) begin(ctx context.Context) error {
 	return nil
 }
 
-// plan notes what an image is made of.
+// plan lists the parts of an image.
 func (im *Importer) plan(img bundle.Image) {
 	for _, d := range documentsOf(img) {
 		im.documents[d.Digest] = lacking
@@ -171,8 +166,8 @@ func (im *Importer) plan(img bundle.Image) {
 	}
 }
 
-// survey finds out what is there already and puts it under the lease, so that
-// it cannot be collected before it is used.
+// survey finds the parts that containerd already has and adds them to the lease, so that
+// they cannot be garbage collected.
 func (im *Importer) survey(ctx context.Context) error {
 	for dgst := range im.documents {
 		has, err := im.hold(ctx, leases.Resource{ID: dgst.String(), Type: "content"}, func() (bool, error) {
@@ -207,8 +202,8 @@ func (im *Importer) holdSnapshot(ctx context.Context, chainID digest.Digest) (bo
 	})
 }
 
-// hold puts a resource under the lease if it is there, and says whether it is:
-// it may have been collected just before.
+// hold adds a resource to the lease and returns whether it exists: it may have been
+// garbage collected just before.
 func (im *Importer) hold(ctx context.Context, r leases.Resource, there func() (bool, error)) (bool, error) {
 	if has, err := there(); !has || err != nil {
 		return false, err
@@ -219,15 +214,15 @@ func (im *Importer) hold(ctx context.Context, r leases.Resource, there func() (b
 	return there()
 }
 
-// Wants says whether the import still needs the bundle's entry of that name.
-// Entries it does not want can be skipped.
+// Wants reports whether the import still needs the bundle's entry of this name. Other
+// entries can be skipped.
 func (im *Importer) Wants(entry string) bool {
 	dgst, ok := blobDigest(entry)
 	if !ok {
 		return false
 	}
 	if layer, ok := im.layers[dgst]; ok {
-		return !layer.passed() && layer.open() > 0
+		return !layer.received() && layer.open() > 0
 	}
 	im.mu.Lock()
 	defer im.mu.Unlock()
@@ -235,9 +230,8 @@ func (im *Importer) Wants(entry string) bool {
 	return ok && stage == lacking
 }
 
-// Blob takes the content of one of the bundle's entries. An entry that is not
-// wanted is left unread. The error may also be about an earlier one: what Blob
-// has taken is stored later.
+// Blob imports the content of a bundle entry. It does not read an entry that is not
+// wanted. Blobs are stored in the background, so the error may be about an earlier one.
 func (im *Importer) Blob(ctx context.Context, e bundle.Entry, r io.Reader) error {
 	if err := im.failed(); err != nil {
 		return err
@@ -253,7 +247,7 @@ func (im *Importer) Blob(ctx context.Context, e bundle.Entry, r io.Reader) error
 	return im.document(ctx, dgst, r)
 }
 
-// layer unpacks a layer that passes by, and those kept ones that waited for it.
+// layer unpacks a layer, and then those kept layers that waited for it.
 func (im *Importer) layer(ctx context.Context, layer *deferral, e bundle.Entry, r io.Reader) error {
 	if e.Size <= smallLayer {
 		return im.smallLayer(ctx, layer, e, r)
@@ -271,7 +265,7 @@ func (im *Importer) layer(ctx context.Context, layer *deferral, e bundle.Entry, 
 	return im.keep(ctx, layer, e, r)
 }
 
-// keep puts a layer into the content store, to be unpacked from there.
+// keep stores a layer in the content store, to unpack it from there.
 func (im *Importer) keep(ctx context.Context, layer *deferral, e bundle.Entry, r io.Reader) error {
 	desc := ocispec.Descriptor{MediaType: ocispec.MediaTypeImageLayer, Digest: layer.links[0].diffID, Size: e.Size}
 	if err := im.write(ctx, desc, r); err != nil {
@@ -281,13 +275,13 @@ func (im *Importer) keep(ctx context.Context, layer *deferral, e bundle.Entry, r
 	return im.catchUp(ctx)
 }
 
-// catchUp unpacks kept layers as long as one fits on what is there.
+// catchUp unpacks kept layers whose parents exist, as long as there are any.
 func (im *Importer) catchUp(ctx context.Context) error {
 	for progress := true; progress; {
 		progress = false
 		for _, layer := range im.layers {
 			for _, l := range layer.links {
-				if !layer.passed() || l.stage != lacking || !l.ready() {
+				if !layer.received() || l.stage != lacking || !l.ready() {
 					continue
 				}
 				if err := im.applyKept(ctx, l, layer); err != nil {
@@ -303,7 +297,7 @@ func (im *Importer) catchUp(ctx context.Context) error {
 
 func (im *Importer) applyKept(ctx context.Context, l *link, layer *deferral) error {
 	if layer.memory != nil {
-		return im.applyBehind(ctx, l, layer.memory)
+		return im.applyInBackground(ctx, l, layer.memory)
 	}
 	ra, err := im.store.content.ReaderAt(ctx, *layer.kept)
 	if err != nil {
@@ -313,18 +307,17 @@ func (im *Importer) applyKept(ctx context.Context, l *link, layer *deferral) err
 	return im.apply(ctx, l, content.NewReader(ra))
 }
 
-// document takes an index, a manifest or a config, and stores it behind the
-// stream's back.
+// document reads an index, a manifest or a config, and stores it in the background.
 func (im *Importer) document(ctx context.Context, dgst digest.Digest, r io.Reader) error {
-	b, err := io.ReadAll(io.LimitReader(r, maxDocument+1))
+	b, err := io.ReadAll(io.LimitReader(r, bundle.MaxDocument+1))
 	if err != nil {
 		return fmt.Errorf("reading blob %s: %w", dgst, err)
 	}
-	if len(b) > maxDocument {
-		return fault.New(fault.Bundle, damagedHint, "reading blob %s: it is larger than %d bytes", dgst, maxDocument)
+	if len(b) > bundle.MaxDocument {
+		return fault.New(fault.Bundle, damagedHint, "reading blob %s: larger than the limit of %d bytes", dgst, bundle.MaxDocument)
 	}
-	im.setDocument(dgst, passed)
-	return im.behind.start(ctx, int64(len(b)), func(ctx context.Context) error {
+	im.setDocument(dgst, received)
+	return im.background.start(ctx, int64(len(b)), func(ctx context.Context) error {
 		if err := im.writeDocument(ctx, dgst, b); err != nil {
 			return err
 		}
@@ -340,13 +333,13 @@ func (im *Importer) setDocument(dgst digest.Digest, to stage) {
 	im.documents[dgst] = to
 }
 
-// write puts a blob into the content store, which checks its digest.
+// write stores a blob in the content store, which checks its digest.
 func (im *Importer) write(ctx context.Context, desc ocispec.Descriptor, r io.Reader) error {
 	return storing(desc.Digest, content.WriteBlob(ctx, im.store.content, im.upload(desc.Digest), r, desc, content.WithLabels(im.labels[desc.Digest])))
 }
 
-// writeDocument is write for what is in memory: WriteBlob would take a buffer
-// of 1 MiB to copy it.
+// writeDocument is write for bytes in memory. WriteBlob would need a buffer of 1 MiB to
+// copy them.
 func (im *Importer) writeDocument(ctx context.Context, dgst digest.Digest, b []byte) error {
 	desc := ocispec.Descriptor{Digest: dgst, Size: int64(len(b))}
 	w, err := content.OpenWriter(ctx, im.store.content, content.WithRef(im.upload(dgst)), content.WithDescriptor(desc))
@@ -360,7 +353,7 @@ func (im *Importer) writeDocument(ctx context.Context, dgst digest.Digest, b []b
 	return storing(dgst, err)
 }
 
-// commit writes what w lacks of b: nothing if another namespace has it.
+// commit writes the rest of b to w. Nothing is left to write if another namespace has it.
 func commit(ctx context.Context, w content.Writer, desc ocispec.Descriptor, b []byte, labels content.Opt) error {
 	status, err := w.Status()
 	if err != nil {
@@ -372,10 +365,10 @@ func commit(ctx context.Context, w content.Writer, desc ocispec.Descriptor, b []
 	return w.Commit(ctx, desc.Size, desc.Digest, labels)
 }
 
-// upload names an upload, as no other importer does.
+// upload is a unique name for an upload.
 func (im *Importer) upload(dgst digest.Digest) string { return im.lease.ID + "-" + dgst.String() }
 
-// storing makes an error of one about a blob that was to be stored.
+// storing wraps the error of storing a blob.
 func storing(dgst digest.Digest, err error) error {
 	if errdefs.IsFailedPrecondition(err) || errors.Is(err, io.ErrUnexpectedEOF) {
 		err = fault.Wrap(err, fault.Bundle, damagedHint)
@@ -386,7 +379,7 @@ func storing(dgst digest.Digest, err error) error {
 	return nil
 }
 
-// publish hands on the images whose parts are all there.
+// publish passes the complete images to the publisher.
 func (im *Importer) publish() {
 	im.mu.Lock()
 	defer im.mu.Unlock()
@@ -402,8 +395,7 @@ func (im *Importer) publish() {
 	im.images = incomplete
 }
 
-// complete says whether all parts of an image are with containerd. The caller
-// holds im.mu.
+// complete reports whether all parts of an image are stored. The caller holds im.mu.
 func (im *Importer) complete(img bundle.Image) bool {
 	for _, d := range documentsOf(img) {
 		if im.documents[d.Digest] != stored {
@@ -418,7 +410,7 @@ func (im *Importer) complete(img bundle.Image) bool {
 	return true
 }
 
-// Done says whether the import needs nothing more from the stream.
+// Done reports whether the import needs no more entries.
 func (im *Importer) Done() bool {
 	im.mu.Lock()
 	defer im.mu.Unlock()
@@ -435,11 +427,11 @@ func (im *Importer) Done() bool {
 	return true
 }
 
-// Finish waits until everything that has passed is stored, and the images that
-// are complete by that are on the disk and usable. It returns those that lack
-// parts: none after the whole stream, unless the stream lacked something.
+// Finish waits until everything that was received is stored, and until the complete images
+// are on the disk and usable. It returns the incomplete images. After the whole stream
+// there are none, unless parts were missing in the stream.
 func (im *Importer) Finish(ctx context.Context) (incomplete []bundle.Image, err error) {
-	if err := im.behind.finish(ctx); err != nil {
+	if err := im.background.finish(ctx); err != nil {
 		return nil, err
 	}
 	if err := im.publisher.finish(ctx); err != nil {
@@ -450,31 +442,30 @@ func (im *Importer) Finish(ctx context.Context) (incomplete []bundle.Image, err 
 	return im.images, nil
 }
 
-// failed returns an error about something that has passed earlier.
+// failed returns the error of an earlier blob, if there is one.
 func (im *Importer) failed() error {
-	if err := im.behind.failed(); err != nil {
+	if err := im.background.failed(); err != nil {
 		return err
 	}
 	return im.publisher.failed()
 }
 
-// Close ends the import. What was unpacked for images that did not become
-// usable is removed: those that lack parts, and unless Finish was called before
-// some that do not. It works with a cancelled context too. Closing again does
-// nothing.
+// Close ends the import. It removes what was unpacked for images that are not usable:
+// incomplete images and, unless Finish was called before, some complete ones. It also
+// works with a cancelled context. A second Close does nothing.
 func (im *Importer) Close(ctx context.Context) error {
 	if im.closed {
 		return nil
 	}
 	im.closed = true
-	im.behind.stop()
+	im.background.stop()
 	im.publisher.stop()
 	ctx, cancel := afterwards(ctx)
 	defer cancel()
 	return errors.Join(im.store.deleteLease(ctx, im.lease), im.lock.release())
 }
 
-// leased makes everything written with the context the lease's.
+// leased returns a context whose writes are added to the lease.
 func (im *Importer) leased(ctx context.Context) context.Context {
 	return leases.WithLease(ctx, im.lease.ID)
 }
@@ -485,8 +476,7 @@ func blobDigest(entry string) (digest.Digest, bool) {
 	return digest.NewDigestFromEncoded(digest.SHA256, hex), ok
 }
 
-// documentsOf returns the blobs of an image other than its layers, from the
-// one that its reference points at down.
+// documentsOf returns the blobs of an image except its layers, beginning with its target.
 func documentsOf(img bundle.Image) []ocispec.Descriptor {
 	docs := []ocispec.Descriptor{descriptor(img.Target)}
 	if img.Manifest.Digest != img.Target.Digest {
@@ -495,7 +485,7 @@ func documentsOf(img bundle.Image) []ocispec.Descriptor {
 	return append(docs, descriptor(img.Config))
 }
 
-// chainIDs returns the names of the image's snapshots, bottom first.
+// chainIDs returns the names of the image's snapshots, the lowest first.
 func chainIDs(img bundle.Image) []digest.Digest {
 	ids := make([]digest.Digest, len(img.Layers))
 	for i, l := range img.Layers {

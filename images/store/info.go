@@ -13,44 +13,43 @@ import (
 	criapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// defaultSnapshotter is containerd's own default on Linux.
+// defaultSnapshotter is containerd's default on Linux.
 const defaultSnapshotter = "overlayfs"
 
-// Info is what a containerd says about itself.
+// Info is what containerd reports about itself.
 type Info struct {
-	// Version is containerd's own: "2.4.2", "1.6.20~ds1".
+	// Version is containerd's version: "2.4.2", "1.6.20~ds1".
 	Version string
-	// Snapshotter is the one that images are unpacked with: "overlayfs".
+	// Snapshotter is the snapshotter for images: "overlayfs".
 	Snapshotter string
-	// ImageDir is the directory that images are unpacked into, wherever
-	// containerd's root or the snapshotter's is.
+	// ImageDir is the directory that images are unpacked to.
 	ImageDir string
-	// CRI says whether the kubelet can use this containerd at all. When it is
-	// false (the plugin is disabled), the fields below it are empty.
+	// CRI reports whether the CRI plugin is enabled, which the kubelet needs. If it is
+	// false, the following fields are empty.
 	CRI bool
-	// SandboxImage is the pause image pods are started with; "" for the
-	// default of the release, which containerd 2 does not tell.
+	// SandboxImage is the pause image of pods, or "" for the default of the release,
+	// which containerd 2 does not report.
 	SandboxImage string
-	// DefaultRuntime is the runtime handler of pods that name none: "runc".
+	// DefaultRuntime is the runtime handler of pods without a runtime class: "runc".
 	DefaultRuntime string
-	// SystemdCgroup says whether the default runtime uses systemd's cgroup
-	// driver, which must be the kubelet's as well.
+	// SystemdCgroup reports whether the default runtime uses the systemd cgroup driver.
+	// The kubelet must use the same driver.
 	SystemdCgroup bool
-	// RestrictOOMScoreAdj says whether containers start on a host where
-	// containerd may not lower oom_score_adj.
+	// RestrictOOMScoreAdj reports whether containers start on a host where containerd
+	// may not lower oom_score_adj.
 	RestrictOOMScoreAdj bool
-	// Runtime and Network are the CRI's two conditions. Network is false
-	// until a CNI configuration is in place.
+	// Runtime and Network are the CRI's two conditions. Network is false until there is
+	// a CNI configuration.
 	Runtime, Network Condition
 }
 
-// A Condition is a yes or no of the CRI with its reason.
+// A Condition is a condition of the CRI with its reason.
 type Condition struct {
 	Ready   bool
 	Message string
 }
 
-// Info asks containerd about itself.
+// Info returns what containerd reports about itself.
 func (s *Store) Info(ctx context.Context) (Info, error) {
 	info := Info{Version: s.version, CRI: s.hasCRI, Snapshotter: s.snapshotter}
 	if !s.hasCRI {
@@ -58,7 +57,7 @@ func (s *Store) Info(ctx context.Context) (Info, error) {
 	}
 	st, err := s.criRuntime.Status(ctx, &criapi.StatusRequest{Verbose: true})
 	if err != nil {
-		return Info{}, fmt.Errorf("asking containerd for its status: %w", err)
+		return Info{}, fmt.Errorf("getting containerd's status: %w", err)
 	}
 	for _, c := range st.GetStatus().GetConditions() {
 		switch c.Type {
@@ -76,7 +75,7 @@ func (s *Store) Info(ctx context.Context) (Info, error) {
 	if info.SandboxImage == "" {
 		info.SandboxImage, err = sandboxImageFromFile(s.socket)
 		if err != nil {
-			return Info{}, fmt.Errorf("looking for containerd's sandbox image: %w", err)
+			return Info{}, fmt.Errorf("finding containerd's sandbox image: %w", err)
 		}
 	}
 	info.DefaultRuntime = config.Containerd.DefaultRuntimeName
@@ -88,9 +87,9 @@ func (s *Store) Info(ctx context.Context) (Info, error) {
 	return info, err
 }
 
-// criConfig is the part of the CRI plugin's configuration that we use. The
-// plugin shows it as JSON in its verbose status; the field names are those of
-// containerd's internal/cri/config (pkg/cri/config before 2.0).
+// criConfig is the part of the CRI plugin's configuration that Airlift uses. The plugin
+// reports it as JSON in its verbose status; the field names are those of containerd's
+// internal/cri/config (pkg/cri/config before 2.0).
 type criConfig struct {
 	SandboxImage        string `json:"sandboxImage"` // up to 1.7
 	RestrictOOMScoreAdj bool   `json:"restrictOOMScoreAdj"`
@@ -109,14 +108,14 @@ func parseConfig(info map[string]string) (criConfig, error) {
 	var config criConfig
 	text, ok := info["config"]
 	if !ok {
-		return config, errors.New("it shows no configuration")
+		return config, errors.New("containerd reports no configuration")
 	}
 	return config, json.Unmarshal([]byte(text), &config)
 }
 
-// systemdCgroup takes the answer of the CRI's RuntimeConfig where it exists
-// (since 2.0), because that is what the kubelet will go by; else the option of
-// the default criapi.
+// systemdCgroup returns the cgroup driver from the CRI's RuntimeConfig, which the kubelet
+// uses too. containerd before 2.0 does not have it; there it uses the option of the
+// default runtime.
 func (s *Store) systemdCgroup(ctx context.Context, config criConfig) (bool, error) {
 	rc, err := s.criRuntime.RuntimeConfig(ctx, &criapi.RuntimeConfigRequest{})
 	switch {
@@ -125,13 +124,13 @@ func (s *Store) systemdCgroup(ctx context.Context, config criConfig) (bool, erro
 	case status.Code(err) == codes.Unimplemented:
 		return config.Containerd.Runtimes[config.Containerd.DefaultRuntimeName].Options.SystemdCgroup, nil
 	default:
-		return false, fmt.Errorf("asking containerd for its cgroup driver: %w", err)
+		return false, fmt.Errorf("getting containerd's cgroup driver: %w", err)
 	}
 }
 
-// criSnapshotter names the snapshotter that the CRI unpacks images with. Up to
-// 1.7 it is in the plugin's configuration. Since 2.0 only the place of the
-// image file system tells: a folder called after the snapshotter plugin.
+// criSnapshotter returns the snapshotter of the CRI. Up to 1.7 it is in the plugin's
+// configuration. Since 2.0 it only shows in the path of the image file system, a directory
+// with the name of the snapshotter plugin.
 func (s *Store) criSnapshotter(ctx context.Context) (string, error) {
 	st, err := s.criRuntime.Status(ctx, &criapi.StatusRequest{Verbose: true})
 	if err != nil {
@@ -155,12 +154,11 @@ func (s *Store) criSnapshotter(ctx context.Context) (string, error) {
 	return defaultSnapshotter, nil
 }
 
-// imageDir is the directory that the CRI reports as the file system of images,
-// "" where it reports none.
+// imageDir returns the directory that the CRI reports as the image file system, or "".
 func (s *Store) imageDir(ctx context.Context) (string, error) {
 	fs, err := s.criImages.ImageFsInfo(ctx, &criapi.ImageFsInfoRequest{})
 	if err != nil {
-		return "", fmt.Errorf("asking containerd for the directory of its images: %w", err)
+		return "", fmt.Errorf("getting containerd's image directory: %w", err)
 	}
 	for _, f := range fs.GetImageFilesystems() {
 		if dir := f.GetFsId().GetMountpoint(); dir != "" {

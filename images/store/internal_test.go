@@ -13,8 +13,8 @@ import (
 	"github.com/moby/sys/mountinfo"
 )
 
-// Snapshotters that are not plain folders, and user namespaces, need a mount.
-// An overlay mount stands for all: the kernel has to make the whiteout.
+// Snapshotters without plain directories, and user namespaces, need a mount. This test uses
+// an overlay mount: the kernel must create the whiteout.
 func TestUnpackThroughMount(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Fatal("mounting takes root")
@@ -63,7 +63,7 @@ func TestUnpackThroughMount(t *testing.T) {
 	}
 	assertUnmounted(t, at)
 
-	// A failure inside must not leave the mount either.
+	// An error in the function must not leave the mount either.
 	err = withMount(mounts, func(root string) error {
 		at = root
 		return os.ErrDeadlineExceeded
@@ -85,8 +85,8 @@ func assertUnmounted(t *testing.T, dir string) {
 	}
 }
 
-// What installs on isolated hosts must not be able to pull from a registry, so
-// it must not link code that can. containerd's client package would bring it.
+// The installer must not link code that pulls from registries, and containerd's client
+// package has such code.
 func TestLinksNoRegistryCode(t *testing.T) {
 	out, err := exec.Command("go", "list", "-deps", "airlift/images/store").Output()
 	if err != nil {

@@ -14,9 +14,6 @@ import (
 	"strings"
 	"time"
 
-	"airlift/bundle"
-	"airlift/fault"
-
 	"github.com/containerd/containerd/v2/core/mount"
 	"github.com/containerd/containerd/v2/core/snapshots"
 	"github.com/containerd/containerd/v2/pkg/archive"
@@ -24,35 +21,38 @@ import (
 	"github.com/moby/sys/userns"
 	"github.com/opencontainers/go-digest"
 	"golang.org/x/sys/unix"
+
+	"airlift/bundle"
+	"airlift/fault"
 )
 
-// cleanupTimeout bounds what is done after a failure or a cancellation, in
-// place of the context that has ended by then. A slow disk may need minutes to
-// delete a large layer; a containerd that hangs is noticed earlier.
+// cleanupTimeout limits the cleanup after a failure or a cancellation, whose own context
+// has ended. A slow disk may need minutes to delete a large layer. A containerd that hangs
+// is detected earlier.
 const cleanupTimeout = 5 * time.Minute
 
-// damagedHint is for content that is not what its digest says.
-const damagedHint = "the bundle is damaged: copy it again, or check it with `bundle verify`"
+// damagedHint is the hint for content that does not match its digest.
+const damagedHint = "the bundle is damaged: copy it again, or check it with bundle verify"
 
-// afterwards returns a context for cleaning up that outlives ctx.
+// afterwards returns a context for the cleanup after ctx has ended.
 func afterwards(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 }
 
-// A link is one layer on top of the ones below it: one snapshot. Images that
-// share their lower layers share the links.
+// A link is a layer on top of the layers below it: one snapshot. Images with the same
+// lower layers share the links.
 type link struct {
 	diffID  digest.Digest
-	chainID digest.Digest // the snapshot's name; covers the parents too
-	parent  *link         // nil at the bottom
+	chainID digest.Digest // the snapshot's name; it depends on the parents too
+	parent  *link         // nil for the lowest layer
 	image   string        // the first image that needs it, for messages
-	stage   stage         // stored if it was there before; else only the caller of Blob goes by it
+	stage   stage         // stored if it existed before; otherwise only the goroutine that calls Blob uses it
 
-	prepared  *preparation  // nil until somebody wants to unpack into it
-	committed chan struct{} // closed when the snapshot is
+	prepared  *preparation  // nil until the snapshot is being prepared
+	committed chan struct{} // closed when the snapshot is committed
 }
 
-// ready says whether the snapshot below is there, or will be in a moment.
+// ready reports whether the parent exists or is being committed.
 func (l *link) ready() bool { return l.parent == nil || l.parent.stage != lacking }
 
 func (l *link) isCommitted() bool {
@@ -64,7 +64,7 @@ func (l *link) isCommitted() bool {
 	}
 }
 
-// wait returns when the snapshot is committed.
+// wait waits until the snapshot is committed.
 func (l *link) wait(ctx context.Context) error {
 	select {
 	case <-l.committed:
@@ -74,19 +74,19 @@ func (l *link) wait(ctx context.Context) error {
 	}
 }
 
-// A preparation is a snapshot to unpack a layer into.
+// A preparation is a snapshot that a layer is unpacked into.
 type preparation struct {
 	key    string
 	labels snapshots.Opt
 	alone  bool          // it gets its parent when it is committed
-	done   chan struct{} // closed when what follows is known
+	done   chan struct{} // closed when the following fields are set
 	mounts []mount.Mount
-	there  bool // somebody else finished the snapshot in the meantime
+	there  bool // another process has committed the snapshot meanwhile
 	err    error
 }
 
-// preparedAhead is for how many layers to come a snapshot is prepared, so that
-// they need not wait for it.
+// preparedAhead is the number of snapshots that are prepared in advance, so that layers
+// need not wait for them.
 const preparedAhead = 4
 
 // prepareAhead prepares snapshots for the next layers.
@@ -106,21 +106,21 @@ func (im *Importer) prepareAhead() {
 	}
 }
 
-// prepare begins to make a snapshot for a layer. Unless containerd can rebase
-// it, that cannot be before the one below it is committed.
+// prepare starts to create a snapshot for a layer. If containerd cannot rebase snapshots,
+// this waits until the parent is committed.
 func (im *Importer) prepare(l *link) *preparation {
 	if l.prepared != nil {
 		return l.prepared
 	}
 	l.prepared = &preparation{
-		// Key and label are containerd's convention for extractions. The label
-		// also lets a snapshotter that has the layer already say so.
+		// Key and label follow containerd's convention for unpacking. With the label, a
+		// snapshotter can report that it has the layer already.
 		key:    fmt.Sprintf(snapshots.UnpackKeyFormat, im.lease.ID, l.chainID),
 		labels: snapshots.WithLabels(map[string]string{snapshots.LabelSnapshotRef: l.chainID.String()}),
 		done:   make(chan struct{}),
 	}
 	l.prepared.alone = im.rebase && l.parent != nil
-	im.behind.prepare(func(ctx context.Context) {
+	im.background.prepare(func(ctx context.Context) {
 		defer close(l.prepared.done)
 		l.prepared.err = im.makeSnapshot(ctx, l)
 	})
@@ -149,17 +149,16 @@ func (im *Importer) makeSnapshot(ctx context.Context, l *link) (err error) {
 	return nil
 }
 
-// apply unpacks the layer tar r into a new snapshot, to be committed behind the
-// stream's back when the content turns out to be what the link says. On failure
-// nothing remains.
+// apply unpacks the layer tar r into a new snapshot. If the digest matches, the snapshot is
+// committed in the background. On failure it is removed.
 func (im *Importer) apply(ctx context.Context, l *link, r io.Reader) error {
 	if err := im.extract(ctx, l, r); err != nil {
-		// It may be for want of a snapshot below that could not be committed.
+		// The cause may be a parent that could not be committed.
 		return cmp.Or(im.failed(), l.failed(err))
 	}
-	l.stage = passed
+	l.stage = received
 	im.prepareAhead()
-	return im.behind.start(ctx, 0, func(ctx context.Context) error {
+	return im.background.start(ctx, 0, func(ctx context.Context) error {
 		if err := im.commit(ctx, l); err != nil {
 			return l.failed(err)
 		}
@@ -169,23 +168,22 @@ func (im *Importer) apply(ctx context.Context, l *link, r io.Reader) error {
 }
 
 const (
-	// smallLayer is the largest layer, in bytes, that is taken into memory. Images
-	// stand on small ones, and a stream that waited for containerd at each would
-	// stand still more often than not. What the control plane's images stand on
-	// are layers of up to 3.2 MB.
+	// smallLayer is the maximum size in bytes of a layer that is read into memory. The
+	// lower layers of images are small, and a stream that waits for containerd at each
+	// of them mostly waits. The control plane's images begin with layers of up to 3.2 MB.
 	smallLayer = 4 << 20
 
-	// maxInMemory bounds, in bytes, the small layers that stay there because
-	// they are needed again. Those beyond go to the content store.
+	// maxInMemory limits, in bytes, the small layers that stay in memory because they
+	// are needed again. Further ones go to the content store.
 	maxInMemory = 2 << 20
 )
 
-// smallLayer takes a layer into memory.
+// smallLayer reads a layer into memory.
 func (im *Importer) smallLayer(ctx context.Context, layer *deferral, e bundle.Entry, r io.Reader) error {
-	if err := im.behind.room(ctx, e.Size); err != nil {
+	if err := im.background.room(ctx, e.Size); err != nil {
 		return err
 	}
-	b := bytes.NewBuffer(make([]byte, 0, e.Size+bytes.MinRead)) // or it would grow to look for the end
+	b := bytes.NewBuffer(make([]byte, 0, e.Size+bytes.MinRead)) // without MinRead, it would grow before it finds the end
 	if _, err := b.ReadFrom(r); err != nil {
 		return layer.links[0].failed(err)
 	}
@@ -197,7 +195,7 @@ func (im *Importer) smallLayer(ctx context.Context, layer *deferral, e bundle.En
 	return im.catchUp(ctx)
 }
 
-// fits says whether a layer can be unpacked at once wherever it is needed.
+// fits reports whether a layer can be unpacked now for all its snapshots.
 func (d *deferral) fits() bool {
 	for _, l := range d.links {
 		if l.stage == lacking && !l.ready() {
@@ -207,7 +205,7 @@ func (d *deferral) fits() bool {
 	return true
 }
 
-// forget frees the memory of a layer that is not needed again.
+// forget frees the memory of a layer that is no longer needed.
 func (im *Importer) forget(layer *deferral) {
 	if layer.memory != nil && layer.open() == 0 {
 		im.inMemory -= len(layer.memory)
@@ -215,12 +213,12 @@ func (im *Importer) forget(layer *deferral) {
 	}
 }
 
-// applyBehind unpacks a layer behind the stream's back.
-func (im *Importer) applyBehind(ctx context.Context, l *link, b []byte) error {
+// applyInBackground unpacks a layer in the background.
+func (im *Importer) applyInBackground(ctx context.Context, l *link, b []byte) error {
 	im.prepare(l)
-	l.stage = passed
+	l.stage = received
 	im.prepareAhead()
-	return im.behind.start(ctx, int64(len(b)), func(ctx context.Context) error {
+	return im.background.start(ctx, int64(len(b)), func(ctx context.Context) error {
 		err := im.extract(ctx, l, bytes.NewReader(b))
 		if err == nil {
 			err = im.commit(ctx, l)
@@ -254,7 +252,7 @@ func (im *Importer) extract(ctx context.Context, l *link, r io.Reader) error {
 	return err
 }
 
-// commit finishes the snapshot that a layer was unpacked into.
+// commit commits the snapshot of an unpacked layer.
 func (im *Importer) commit(ctx context.Context, l *link) error {
 	p := l.prepared
 	if !p.there {
@@ -273,8 +271,8 @@ func (im *Importer) commit(ctx context.Context, l *link) error {
 			return fmt.Errorf("committing the snapshot: %w", err)
 		}
 	}
-	if folder, _ := plainFolder(p.mounts); folder != "" {
-		im.syncLater(folder)
+	if dir, _ := plainDir(p.mounts); dir != "" {
+		im.syncLater(dir)
 	}
 	im.mu.Lock()
 	defer im.mu.Unlock()
@@ -282,17 +280,17 @@ func (im *Importer) commit(ctx context.Context, l *link) error {
 	return nil
 }
 
-// syncLater notes that a snapshot's directory may not be on the disk yet: the
-// next image to be published waits until it is.
-func (im *Importer) syncLater(folder string) {
+// syncLater records that a snapshot's directory may not be on the disk yet. The next image
+// is published after a sync.
+func (im *Importer) syncLater(dir string) {
 	im.mu.Lock()
 	defer im.mu.Unlock()
-	// The snapshots' own folder is still there when this one is not, because
-	// somebody else's snapshot took its place.
-	im.unsynced = filepath.Dir(filepath.Dir(folder))
+	// The parent directory of all snapshots remains, even if this snapshot is removed
+	// because another process committed the same one.
+	im.unsynced = filepath.Dir(filepath.Dir(dir))
 }
 
-// remove removes a snapshot that is not to be finished.
+// remove removes an uncommitted snapshot.
 func (im *Importer) remove(ctx context.Context, p *preparation) error {
 	ctx, cancel := afterwards(ctx)
 	defer cancel()
@@ -302,11 +300,11 @@ func (im *Importer) remove(ctx context.Context, p *preparation) error {
 	return nil
 }
 
-// adopt uses the snapshot that another importer finished in the meantime.
+// adopt uses the snapshot that another importer committed meanwhile.
 func (im *Importer) adopt(ctx context.Context, l *link) error {
 	has, err := im.holdSnapshot(ctx, l.chainID)
 	if err == nil && !has {
-		err = fmt.Errorf("snapshot %s came and went", l.chainID)
+		err = fmt.Errorf("snapshot %s was created and removed by another process", l.chainID)
 	}
 	if err != nil {
 		return err
@@ -314,32 +312,31 @@ func (im *Importer) adopt(ctx context.Context, l *link) error {
 	return im.syncAdopted(ctx, l)
 }
 
-// syncAdopted makes sure that a snapshot which somebody else has finished is on
-// the disk before an image of it is published. That it is committed says
-// nothing: an importer that was killed may not have come to its sync, and
-// containerd's own unpacking does without.
+// syncAdopted makes sure that a snapshot of another process is on the disk before an image
+// of it is published. It may be committed but not synced: an importer may have been killed
+// before its sync, and containerd itself does not sync.
 func (im *Importer) syncAdopted(ctx context.Context, l *link) error {
 	im.mu.Lock()
-	noted := im.unsynced != "" // all snapshots in plain folders are on one file system
+	noted := im.unsynced != "" // all snapshots in plain directories are on one file system
 	im.mu.Unlock()
 	if noted {
 		return nil
 	}
 	return im.store.view(ctx, l.chainID, func(mounts []mount.Mount) error {
-		if folders := lowerFolders(mounts); len(folders) > 0 {
-			im.syncLater(folders[0])
+		if dirs := lowerDirs(mounts); len(dirs) > 0 {
+			im.syncLater(dirs[0])
 			return nil
 		}
-		return withMount(mounts, syncFS) // it cannot be reached later
+		return withMount(mounts, syncFS) // later it is no longer mounted
 	})
 }
 
-// A verifier is a reader that gives io.EOF only when others have made sure that its
-// content has the sha256 it names: a bundle's digests do.
+// A verifier is a reader that returns io.EOF only after its content was compared with the
+// sha256 it names, as a bundle's digests do.
 type verifier interface{ Verifies() (sha256Hex string) }
 
-// unpackVerified unpacks the layer tar r into what was prepared for it and
-// checks that r, read to its end, has the layer's digest.
+// unpackVerified unpacks the layer tar r into its snapshot and checks that all of r has
+// the layer's digest.
 func (im *Importer) unpackVerified(ctx context.Context, l *link, r io.Reader) error {
 	digester := l.diffID.Algorithm().Digester()
 	v, verified := r.(verifier)
@@ -351,8 +348,8 @@ func (im *Importer) unpackVerified(ctx context.Context, l *link, r io.Reader) er
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	// What follows the archive's end mark belongs to the digest as well. If
-	// unpacking failed, the digest tells a damaged layer from a full disk.
+	// The digest also covers the bytes after the archive's end. If unpacking failed,
+	// the digest distinguishes a damaged layer from a full disk.
 	if _, readErr := io.Copy(io.Discard, r); readErr != nil {
 		return readErr
 	}
@@ -360,14 +357,14 @@ func (im *Importer) unpackVerified(ctx context.Context, l *link, r io.Reader) er
 		return fault.New(fault.Bundle, damagedHint, "content has digest %s", got)
 	}
 	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
-		err = fault.Wrap(err, fault.Failure, "make room on the file system of containerd's root folder (usually /var/lib/containerd) and run it again")
+		err = fault.Wrap(err, fault.Failure, "free some space on the file system of containerd's root directory (usually /var/lib/containerd) and run the command again")
 	}
 	return err
 }
 
-// unpack applies the layer tar r to the file system that was prepared for it.
+// unpack applies the layer tar r to the file system of its snapshot.
 func (im *Importer) unpack(ctx context.Context, l *link, r io.Reader) error {
-	if dir, opts := plainFolder(l.prepared.mounts); dir != "" {
+	if dir, opts := plainDir(l.prepared.mounts); dir != "" {
 		if l.prepared.alone {
 			lower := func(ctx context.Context) ([]string, error) { return im.lower(ctx, l) }
 			opts = append(opts, withParents(ctx, dir, lower))
@@ -378,20 +375,19 @@ func (im *Importer) unpack(ctx context.Context, l *link, r io.Reader) error {
 		if err := applyTo(ctx, root, r); err != nil {
 			return err
 		}
-		return syncFS(root) // it cannot be reached later
+		return syncFS(root) // later it is no longer mounted
 	})
 }
 
-// plainFolder returns the folder that a mount would make writable, and how to
-// apply a layer to it directly; "" where it takes a real mount.
+// plainDir returns the directory that a mount would make writable, and the options to
+// apply a layer to it directly. It returns "" if a real mount is necessary.
 //
-// The usual snapshotters hand out plain folders: native always, overlayfs for
-// the bottom layer (a bind mount) and for the others (the mount's upper
-// folder). Writing there without mounting is what containerd's own applier
-// does for overlayfs; it is faster, and a process that gets killed leaves no
-// mount behind. Whiteouts then have to be written in overlayfs's form, which
-// a user namespace forbids; the kernel does it there.
-func plainFolder(mounts []mount.Mount) (dir string, opts []archive.ApplyOpt) {
+// The usual snapshotters use plain directories: native always, overlayfs for the lowest
+// layer (a bind mount) and for the others (the mount's upper directory). containerd's own
+// applier for overlayfs also writes there without mounting. This is faster, and a killed
+// process leaves no mount. Whiteouts must then be written in overlayfs's form. A user
+// namespace forbids that, but with a mount the kernel writes them.
+func plainDir(mounts []mount.Mount) (dir string, opts []archive.ApplyOpt) {
 	if len(mounts) != 1 {
 		return "", nil
 	}
@@ -414,14 +410,14 @@ func plainFolder(mounts []mount.Mount) (dir string, opts []archive.ApplyOpt) {
 	return dir, opts
 }
 
-// upperOption stands before the folder that an overlay writes to.
+// upperOption precedes the writable directory in the options of an overlay mount.
 const upperOption = "upperdir="
 
 func applyTo(ctx context.Context, root string, r io.Reader, opts ...archive.ApplyOpt) error {
 	_, err := os.Stat(root)
 	if errors.Is(err, fs.ErrNotExist) {
-		return fault.New(fault.Failure, "containerd seems to run in a container or mount namespace of its own; run the installer there",
-			"containerd's snapshot folder %s does not exist here", root)
+		return fault.New(fault.Failure, "if containerd runs in a container or in its own mount namespace, run the installer there",
+			"containerd's snapshot directory %s does not exist on this host", root)
 	}
 	if err != nil {
 		return err
@@ -430,7 +426,7 @@ func applyTo(ctx context.Context, root string, r io.Reader, opts ...archive.Appl
 	return err
 }
 
-// syncFS waits until everything on dir's file system is on the disk.
+// syncFS waits until everything on the file system of dir is on the disk.
 func syncFS(dir string) error {
 	f, err := os.Open(dir)
 	if err != nil {
@@ -443,20 +439,19 @@ func syncFS(dir string) error {
 	return nil
 }
 
-// withMount mounts what mounts describes and calls f with the place. The mount
-// is gone when it returns.
+// withMount mounts mounts at a temporary directory, calls f with it, and unmounts.
 func withMount(mounts []mount.Mount, f func(root string) error) (err error) {
 	root, err := os.MkdirTemp(runDir, "layer-")
 	if err != nil {
 		return err
 	}
 	defer func() {
-		// Remove, not RemoveAll: should the unmount have failed, then what is
-		// in the folder is the layer.
+		// Remove, not RemoveAll: if the unmount failed, the directory still has the
+		// layer.
 		err = errors.Join(err, mount.UnmountMounts(mounts, root, 0), os.Remove(root))
 	}()
-	// Nothing reads the layer before it is committed, so a mount that does not
-	// sync ("volatile") has no use here and some kernels refuse to reuse it.
+	// Nothing reads the layer before it is committed, so a mount without sync
+	// ("volatile") is useless here, and some kernels refuse to use it again.
 	mounts = mount.RemoveVolatileOption(slices.Clone(mounts))
 	if err := mount.All(mounts, root); err != nil {
 		return fmt.Errorf("mounting a snapshot at %s: %w", root, err)

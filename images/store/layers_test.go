@@ -17,25 +17,25 @@ import (
 	"testing"
 	"time"
 
-	"airlift/bundle"
-	"airlift/fault"
-	"airlift/images/store"
-
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
+
+	"airlift/bundle"
+	"airlift/fault"
+	"airlift/images/store"
 )
 
-// crossed are images whose layers meet in every way: shared bottoms, one layer
-// on top of different others, the same layer twice in one image, an empty one
-// in several places, the same layers in another order, no layers at all.
-func crossed(t *testing.T) (payload, map[string]v1.Image) {
+// crossed are images that share layers in every way: shared lower layers, one layer on top
+// of different others, the same layer twice in one image, an empty layer in several places,
+// the same layers in another order, no layers.
+func crossed(t *testing.T) (imageSet, map[string]v1.Image) {
 	t.Helper()
 	a := layer(t, dir("d/"), text("d/a", "a"), text("same", "from a"))
 	b := layer(t, text("b", "b"), text("same", "from b"), text("d/.wh.a", ""))
 	c := layer(t, text("c", noise(3, 100_000)))
 	none := layer(t)
-	var p payload
+	var p imageSet
 	images := map[string]v1.Image{}
 	for name, layers := range map[string][]v1.Layer{
 		"ab": {a, b}, "abc": {a, b, c}, "cba": {c, b, a}, "bac": {b, a, c}, "b": {b},
@@ -58,8 +58,7 @@ func sortedKeys[V any](m map[string]V) []string {
 	return keys
 }
 
-// Whatever the order of the blobs, one pass makes all images, and each has the
-// files that ctr's import gives it.
+// One pass imports all images for any order of the blobs, and each has the files of ctr's import.
 func TestAnyOrderInOnePass(t *testing.T) {
 	onEachSnapshotter(t, func(t *testing.T, d *daemon) {
 		s := d.connect()
@@ -95,7 +94,7 @@ func TestAnyOrderInOnePass(t *testing.T) {
 			if left := d.leases(); len(left) > 0 {
 				t.Errorf("order %d: leases left: %q", i, left)
 			}
-			// No layer stays behind as a blob.
+			// No layer remains as a blob.
 			if blobs, documents := len(d.blobs()), 2*len(images); blobs != documents {
 				t.Errorf("order %d: %d blobs in the content store, want %d documents", i, blobs, documents)
 			}
@@ -109,8 +108,7 @@ func TestAnyOrderInOnePass(t *testing.T) {
 	})
 }
 
-// A layer whose content is not what its digest says must leave nothing behind
-// and name the image.
+// A layer that does not match its digest must leave nothing, and the error names the image.
 func TestDamagedLayer(t *testing.T) {
 	onEachSnapshotter(t, func(t *testing.T, d *daemon) {
 		s := d.connect()
@@ -127,7 +125,7 @@ func TestDamagedLayer(t *testing.T) {
 			{"too long", func(b []byte) []byte { return append(b, 0) }},
 		} {
 			t.Run(test.name, func(t *testing.T) {
-				var p payload
+				var p imageSet
 				b := p.add(t, ref, richImage(t, "/rich"), nil)
 				e := entryOf(&p, b.Layers[1].DiffID)
 				p.blobs[e.Name] = test.damage(slices.Clone(p.blobs[e.Name]))
@@ -157,8 +155,8 @@ func TestDamagedLayer(t *testing.T) {
 	})
 }
 
-// Blobs that go to the content store first are checked as well: documents, and
-// layers that are needed twice.
+// Blobs that go to the content store are also checked: documents, and layers that are
+// needed twice.
 func TestDamagedBlob(t *testing.T) {
 	onEach(t, func(t *testing.T, rel release) {
 		d := startDaemon(t, rel, "overlayfs")
@@ -177,7 +175,7 @@ func TestDamagedBlob(t *testing.T) {
 				"huge":  func(b []byte) []byte { return append(b, make([]byte, 5<<20)...) },
 			} {
 				t.Run(what+" "+how, func(t *testing.T) {
-					var p payload
+					var p imageSet
 					b := p.add(t, "registry.example.com/a:1", img, index(t, img))
 					name := entryOf(&p, pick(b)).Name
 					p.blobs[name] = damage(slices.Clone(p.blobs[name]))
@@ -201,25 +199,25 @@ func TestDamagedBlob(t *testing.T) {
 	})
 }
 
-// Documents that contradict the bundle's manifest would make an image that
-// looks fine until a pod needs it.
+// Documents that do not match the bundle's manifest would make an image that looks complete
+// until a pod needs it.
 func TestContradictingDocuments(t *testing.T) {
 	d := startDaemon(t, ours(t), "overlayfs")
 	s := d.connect()
 	a, b := layer(t, text("a", "a")), layer(t, text("b", "b"))
-	for name, change := range map[string]func(p *payload, img, other bundle.Image) bundle.Image{
-		"names other layers: [sha256:": func(p *payload, img, other bundle.Image) bundle.Image { img.Layers = other.Layers; return img },
-		" names config sha256:": func(p *payload, img, other bundle.Image) bundle.Image {
+	for name, change := range map[string]func(p *imageSet, img, other bundle.Image) bundle.Image{
+		"lists other layers: [sha256:": func(p *imageSet, img, other bundle.Image) bundle.Image { img.Layers = other.Layers; return img },
+		" lists config sha256:": func(p *imageSet, img, other bundle.Image) bundle.Image {
 			img.Config, img.Layers = other.Config, other.Layers
 			return img
 		},
-		" does not contain manifest sha256:": func(p *payload, img, other bundle.Image) bundle.Image {
+		" does not contain manifest sha256:": func(p *imageSet, img, other bundle.Image) bundle.Image {
 			img.Manifest, img.Config, img.Layers = other.Manifest, other.Config, other.Layers
 			return img
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var p payload
+			var p imageSet
 			ia, ib := image(t, "/a", a), image(t, "/b", b)
 			one := p.add(t, "registry.example.com/a:1", ia, index(t, ia))
 			two := p.add(t, "registry.example.com/b:1", ib, index(t, ib))
@@ -258,7 +256,7 @@ func (c *cancelling) Read(b []byte) (int, error) {
 func TestCancelled(t *testing.T) {
 	onEachSnapshotter(t, func(t *testing.T, d *daemon) {
 		s := d.connect()
-		var p payload
+		var p imageSet
 		b := p.add(t, "registry.example.com/rich:v1", richImage(t, "/rich"), nil)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
@@ -285,8 +283,7 @@ func TestCancelled(t *testing.T) {
 	})
 }
 
-// Importers that run at once must not stand in each other's way, nor take the
-// other's lease for an abandoned one.
+// Parallel importers must not disturb each other, nor treat the other's lease as abandoned.
 func TestAtOnce(t *testing.T) {
 	onEachSnapshotter(t, func(t *testing.T, d *daemon) {
 		p, _ := crossed(t)
@@ -303,7 +300,7 @@ func TestAtOnce(t *testing.T) {
 				if err != nil {
 					return err
 				}
-				start.Wait() // all have looked before one begins
+				start.Wait() // all have listed the missing images before one begins
 				if err := p.feed(t.Context(), im, p.entries); err != nil {
 					return err
 				}
@@ -330,7 +327,7 @@ func TestAtOnce(t *testing.T) {
 	})
 }
 
-// sampling notes the largest heap seen while it is read.
+// sampling records the largest heap while it is read.
 type sampling struct {
 	r    io.Reader
 	n    int
@@ -350,7 +347,7 @@ type zeros struct{}
 
 func (zeros) Read(b []byte) (int, error) { clear(b); return len(b), nil }
 
-// bigLayer is a layer tar with one file of the given size, made on the fly.
+// bigLayer is a layer tar with one generated file of the given size.
 func bigLayer(t *testing.T, size int64) io.Reader {
 	t.Helper()
 	var header bytes.Buffer
@@ -361,7 +358,7 @@ func bigLayer(t *testing.T, size int64) io.Reader {
 	return io.MultiReader(&header, io.LimitReader(zeros{}, size+end))
 }
 
-// Memory must not grow with a layer's size, unpacked at once or kept first.
+// Memory must not grow with the size of a layer, whether it is unpacked at once or stored first.
 func TestFlatMemory(t *testing.T) {
 	const size, limit = 128 << 20, 48 << 20
 	h := sha256.New()
@@ -390,7 +387,7 @@ func TestFlatMemory(t *testing.T) {
 			if err := im.Blob(t.Context(), bundle.Entry{Name: bundle.BlobDir + diffID, Size: n, SHA256: diffID}, r); err != nil {
 				t.Fatal(err)
 			}
-			// The snapshots are committed behind the stream; the image lacks its config.
+			// The snapshots are committed in the background; the image has no config.
 			if _, err := im.Finish(t.Context()); err != nil {
 				t.Fatal(err)
 			}
@@ -404,12 +401,12 @@ func TestFlatMemory(t *testing.T) {
 	}
 }
 
-// Where containerd can give a snapshot its parent later, layers need not wait
-// for the ones below them; where it cannot, no snapshot is made too early.
+// If containerd can rebase snapshots, layers do not wait for their parents; otherwise no
+// snapshot is created too early.
 func TestPreparedAhead(t *testing.T) {
 	onEach(t, func(t *testing.T, rel release) {
 		d := startDaemon(t, rel, "overlayfs")
-		var p payload
+		var p imageSet
 		p.add(t, "registry.example.com/rich:v1", richImage(t, "/rich"), nil)
 		im, err := d.connect().NewImporter(t.Context(), p.images, store.ImportOptions{})
 		if err != nil {
@@ -432,8 +429,8 @@ func TestPreparedAhead(t *testing.T) {
 	})
 }
 
-// A full disk must be called that, not a damaged bundle, and must be as empty
-// as before afterwards.
+// The error about a full disk must not blame the bundle, and the space must be free again
+// afterwards.
 func TestDiskFull(t *testing.T) {
 	onEach(t, func(t *testing.T, rel release) {
 		d := newDaemon(t, rel, "overlayfs")
@@ -446,14 +443,14 @@ func TestDiskFull(t *testing.T) {
 		}
 		d.start()
 		s := d.connect()
-		var p payload
+		var p imageSet
 		b := p.add(t, "registry.example.com/a:1", image(t, "/a", layer(t, text("small", "s")), layer(t, text("big", noise(1, 24<<20)))), nil)
 		im, err := s.NewImporter(t.Context(), p.images, store.ImportOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		err = p.feed(t.Context(), im, p.entries)
-		if !errors.Is(err, unix.ENOSPC) || !strings.Contains(err.Error(), b.Layers[1].DiffID) || !strings.Contains(fault.Hint(err), "make room") || fault.ExitCode(err) != fault.Failure {
+		if !errors.Is(err, unix.ENOSPC) || !strings.Contains(err.Error(), b.Layers[1].DiffID) || !strings.Contains(fault.Hint(err), "free some space") || fault.ExitCode(err) != fault.Failure {
 			t.Errorf("err = %v, hint %q, exit code %d", err, fault.Hint(err), fault.ExitCode(err))
 		}
 		if err := im.Close(t.Context()); err != nil {

@@ -17,21 +17,20 @@ import (
 )
 
 const (
-	// leaseLabel marks the leases that importers hold. Its value is the boot
-	// that they were made in.
+	// leaseLabel marks the leases of importers. Its value is the ID of the boot in which
+	// the lease was created.
 	leaseLabel = "airlift.dev/import"
 
-	// leaseExpiry is when containerd may throw away what a killed importer
-	// left behind, if no later one does so first. No import takes a day.
+	// leaseExpiry is when containerd may remove what a killed importer left, if no later
+	// importer does so before. No import takes a day.
 	leaseExpiry = 24 * time.Hour
 
-	// runDir holds one lock file for each running importer.
+	// runDir has one lock file for each running importer.
 	runDir = "/run/airlift"
 )
 
-// A lock is held as long as the importer's process lives, however it ends.
-// That is how a later importer tells the lease of a killed one from one that
-// is in use.
+// A lock is held while the importer's process lives, however it ends. A later importer
+// uses it to distinguish the lease of a killed importer from one in use.
 type lock struct{ file *os.File }
 
 func lockPath(leaseID string) string { return filepath.Join(runDir, leaseID+".lock") }
@@ -55,8 +54,8 @@ func (l *lock) release() error {
 	return errors.Join(os.Remove(l.file.Name()), l.file.Close())
 }
 
-// abandoned says whether nobody holds the lease's lock any more, and removes
-// the lock file if so.
+// abandoned reports whether no process holds the lease's lock, and then removes the lock
+// file.
 func abandoned(lease leases.Lease) (bool, error) {
 	f, err := os.Open(lockPath(lease.ID))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -76,21 +75,20 @@ func abandoned(lease leases.Lease) (bool, error) {
 	return true, os.Remove(f.Name())
 }
 
-// fromEarlierBoot says whether the machine was started anew since the lease
-// was made.
+// fromEarlierBoot reports whether the machine was rebooted since the lease was created.
 func fromEarlierBoot(lease leases.Lease) (bool, error) {
 	boot, err := bootID()
 	return lease.Labels[leaseLabel] != boot, err
 }
 
-// bootID is the kernel's name for the time since it started.
+// bootID returns the kernel's ID of the current boot.
 func bootID() (string, error) {
 	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	return strings.TrimSpace(string(b)), err
 }
 
-// newLease makes a lease that protects everything an importer writes, and
-// the lock that shows the importer is alive.
+// newLease creates a lease that protects everything an importer writes, and the lock that
+// shows that the importer is alive.
 func (s *Store) newLease(ctx context.Context) (leases.Lease, *lock, error) {
 	id := "airlift-" + rand.Text()
 	lock, err := newLock(id)
@@ -109,8 +107,8 @@ func (s *Store) newLease(ctx context.Context) (leases.Lease, *lock, error) {
 	return lease, lock, nil
 }
 
-// dropLeases deletes the leases of importers that are no more, and with them
-// the snapshots that nothing else holds.
+// dropLeases deletes the leases of dead importers, and with them the snapshots that nothing
+// else uses.
 func (s *Store) dropLeases(ctx context.Context, stale func(leases.Lease) (bool, error)) error {
 	held, err := s.leases.List(ctx, fmt.Sprintf("labels.%q", leaseLabel))
 	if err != nil {
@@ -119,7 +117,7 @@ func (s *Store) dropLeases(ctx context.Context, stale func(leases.Lease) (bool, 
 	for _, lease := range held {
 		drop, err := stale(lease)
 		if err != nil {
-			return fmt.Errorf("looking whether lease %s is in use: %w", lease.ID, err)
+			return fmt.Errorf("checking whether lease %s is in use: %w", lease.ID, err)
 		}
 		if drop {
 			if err := s.deleteLease(ctx, lease); err != nil {
@@ -130,8 +128,8 @@ func (s *Store) dropLeases(ctx context.Context, stale func(leases.Lease) (bool, 
 	return nil
 }
 
-// deleteLease deletes a lease and waits until containerd has collected what
-// only the lease kept.
+// deleteLease deletes a lease and waits until containerd has removed what only the lease
+// protected.
 func (s *Store) deleteLease(ctx context.Context, lease leases.Lease) error {
 	err := s.leases.Delete(ctx, lease, leases.SynchronousDelete)
 	if err != nil && !errdefs.IsNotFound(err) {

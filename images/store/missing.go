@@ -4,16 +4,15 @@ import (
 	"context"
 	"fmt"
 
-	"airlift/bundle"
-
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/go-digest"
+
+	"airlift/bundle"
 )
 
-// Missing returns those of the images that are not all there, in their order:
-// recorded under every name with exactly this content, pinned, tied together
-// against garbage collection, unpacked down to the last layer, and known to
-// the CRI. Importing them repairs whatever it was.
+// Missing returns those images that are not complete, in their order. A complete image is
+// recorded under all its names with exactly this content, pinned, labelled for garbage
+// collection, unpacked, and known to the CRI. An import repairs incomplete images.
 func (s *Store) Missing(ctx context.Context, images []bundle.Image) ([]bundle.Image, error) {
 	var missing []bundle.Image
 	for _, img := range images {
@@ -46,7 +45,7 @@ func (s *Store) has(ctx context.Context, img bundle.Image) (bool, error) {
 	if lacks, err := s.missingLabels(ctx, img); len(lacks) > 0 || err != nil {
 		return false, err
 	}
-	// A snapshot holds on to its parents, so the top one stands for all.
+	// A snapshot keeps its parents, so it is enough to check the highest one.
 	if chain := chainIDs(img); len(chain) > 0 {
 		if ok, err := s.hasSnapshot(ctx, chain[len(chain)-1]); !ok || err != nil {
 			return false, err
@@ -63,8 +62,8 @@ func (s *Store) has(ctx context.Context, img bundle.Image) (bool, error) {
 	return true, nil
 }
 
-// recorded says whether containerd has an image record of that name with that
-// target and the CRI's labels.
+// recorded reports whether containerd has an image record with this name and target and
+// with the CRI's labels.
 func (s *Store) recorded(ctx context.Context, name string, target digest.Digest) (bool, error) {
 	rec, err := s.record(ctx, name)
 	if errdefs.IsNotFound(err) {

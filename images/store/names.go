@@ -17,33 +17,33 @@ import (
 	"google.golang.org/protobuf/types/known/fieldmaskpb"
 )
 
-// keptLease is the lease that protects what image names pointed to before an
-// import gave them another target. It ends when they are restored.
+// keptLease protects the previous targets of image names that an import changed, until
+// the names are restored.
 const keptLease = "airlift-kept"
 
-// A Target is what an image name points to.
+// A Target is the target of an image name.
 type Target struct {
 	MediaType string
 	Digest    string
 	Size      int64
-	// Labels are those of the name's labels that an import changes.
+	// Labels are those labels of the name that an import changes.
 	Labels map[string]string
 }
 
-// A NameChange is a name of an image, and what becomes of it.
+// A NameChange is an image name with its targets before and after.
 type NameChange struct {
 	Name   string
-	Before *Target // nil if there was no such name
-	// Set are the digests that it was or will be given.
+	Before *Target // nil if the name did not exist
+	// Set are the digests that the name was or will be set to.
 	Set []string
 }
 
-// BeforeNaming has note called each time before image names are created or
-// changed. An error of note's prevents that. What the names pointed to stays in
-// containerd until RestoreNames.
+// BeforeNaming sets a function that is called each time before image names are created or
+// changed. Its error prevents the change. The previous targets stay in containerd until
+// RestoreNames.
 func (s *Store) BeforeNaming(note func(context.Context, []NameChange) error) { s.beforeNaming = note }
 
-// announce passes names that will change to BeforeNaming's function.
+// announce calls the function of BeforeNaming for names that will change.
 func (s *Store) announce(ctx context.Context, names []string, target digest.Digest) error {
 	if s.beforeNaming == nil {
 		return nil
@@ -77,7 +77,7 @@ func (s *Store) announce(ctx context.Context, names []string, target digest.Dige
 	return nil
 }
 
-// managedLabels are those of a record's labels that an import sets.
+// managedLabels returns those labels of a record that an import sets.
 func managedLabels(labels map[string]string) map[string]string {
 	managed := map[string]string{}
 	for k := range recordLabels {
@@ -88,7 +88,7 @@ func managedLabels(labels map[string]string) map[string]string {
 	return managed
 }
 
-// keep holds a blob and what it refers to until RestoreNames.
+// keep protects a blob and everything it refers to until RestoreNames.
 func (s *Store) keep(ctx context.Context, dgst string) error {
 	if _, err := s.leases.Create(ctx, leases.WithID(keptLease)); err != nil && !errdefs.IsAlreadyExists(err) {
 		return fmt.Errorf("creating lease %s: %w", keptLease, err)
@@ -100,11 +100,10 @@ func (s *Store) keep(ctx context.Context, dgst string) error {
 	return nil
 }
 
-// RestoreNames makes image names point to what they did before, removes those
-// that were not there, and waits until containerd has deleted what nothing
-// refers to any more, also what killed imports have left. Names that were
-// changed since stay as they are: left lists them with the reason. Running it
-// again is safe.
+// RestoreNames restores the previous targets of image names, removes names that did not
+// exist before, and waits until containerd has removed everything unused, also of killed
+// imports. It does not change names that were changed since; left lists them with the
+// reason. It is safe to run it again.
 func (s *Store) RestoreNames(ctx context.Context, changes []NameChange) (left []string, err error) {
 	for _, c := range changes {
 		note, err := s.restoreName(ctx, c)
@@ -118,14 +117,14 @@ func (s *Store) RestoreNames(ctx context.Context, changes []NameChange) (left []
 	if err := errors.Join(s.dropLeases(ctx, fromEarlierBoot), s.dropLeases(ctx, abandoned)); err != nil {
 		return left, err
 	}
-	// A lease's deletion is what containerd can be waited for with.
+	// The deletion of a lease can wait for containerd's garbage collection.
 	if _, err := s.leases.Create(ctx, leases.WithID(keptLease)); err != nil && !errdefs.IsAlreadyExists(err) {
 		return left, fmt.Errorf("creating lease %s: %w", keptLease, err)
 	}
 	return left, s.deleteLease(ctx, leases.Lease{ID: keptLease})
 }
 
-// restoreName restores one name, or returns why it leaves it.
+// restoreName restores a name, or returns the reason why not.
 func (s *Store) restoreName(ctx context.Context, c NameChange) (left string, err error) {
 	rec, err := s.record(ctx, c.Name)
 	if errdefs.IsNotFound(err) {
@@ -157,8 +156,8 @@ func (s *Store) restoreName(ctx context.Context, c NameChange) (left string, err
 	return "", s.resetRecord(ctx, c.Name, target, c.Before.Labels)
 }
 
-// resetRecord gives a record its target and the labels that an import sets; an
-// empty one is removed.
+// resetRecord sets the target of a record and the labels that an import manages. An empty
+// label is removed.
 func (s *Store) resetRecord(ctx context.Context, name string, target ocispec.Descriptor, labels map[string]string) error {
 	img := &imagesapi.Image{Name: name, Labels: map[string]string{}, Target: &types.Descriptor{
 		MediaType: target.MediaType, Digest: target.Digest.String(), Size: target.Size}}

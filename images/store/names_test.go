@@ -7,13 +7,13 @@ import (
 	"strings"
 	"testing"
 
-	"airlift/images/store"
-
 	"github.com/containerd/containerd/v2/core/images"
+
+	"airlift/images/store"
 )
 
-// state is what a containerd has: image names with target and labels, blobs,
-// snapshots and leases.
+// state lists what a containerd has: image names with target and labels, blobs, snapshots
+// and leases.
 func (d *daemon) state() []string {
 	d.t.Helper()
 	all := append(d.blobs(), d.snapshots()...)
@@ -39,7 +39,7 @@ func sameState(t *testing.T, got, want []string) {
 	}
 }
 
-// A ledger that is as short as one can be.
+// A minimal ledger.
 type noted []store.NameChange
 
 func (n *noted) note(_ context.Context, changes []store.NameChange) error {
@@ -47,20 +47,19 @@ func (n *noted) note(_ context.Context, changes []store.NameChange) error {
 	return nil
 }
 
-// ofSomebody puts images into a containerd that are not this project's: one
-// under a name that is given to another image later, and one that has nothing
-// to do with that.
+// ofSomebody imports images that Airlift does not manage: one with a name that another
+// image gets later, and an unrelated one.
 func ofSomebody(t *testing.T, d *daemon) {
 	t.Helper()
 	for ref, text := range map[string]file{pauseInConfig: text("pause", "somebody's"), "example.com/unrelated:1": text("other", "somebody's")} {
 		d.importTar("k8s.io", archive(t, d, ref, image(t, "/x", layer(t, text))))
 	}
-	// The CRI gives them names of its own, in its own time.
+	// The CRI adds its own names, after a while.
 	awaitNames(t, d, pauseInConfig, "example.com/unrelated:1")
-	d.collect() // ctr leaves an index behind
+	d.collect() // ctr leaves an index
 }
 
-// awaitNames waits until the CRI knows images.
+// awaitNames waits until the CRI has the images.
 func awaitNames(t *testing.T, d *daemon, refs ...string) {
 	t.Helper()
 	for _, ref := range refs {
@@ -72,25 +71,25 @@ func awaitNames(t *testing.T, d *daemon, refs ...string) {
 	}
 }
 
-// A containerd that is not ours has after a restoration what it had before,
-// also when garbage was collected in between, or it was restarted.
+// An existing containerd has the same state as before after RestoreNames, also if it
+// collected garbage or was restarted in between.
 func TestRestoreNames(t *testing.T) {
 	onEachSnapshotter(t, func(t *testing.T, d *daemon) {
-		d.connect() // it is up
+		d.connect() // waits until it answers
 		ofSomebody(t, d)
 		before := d.state()
 
 		s := d.connect()
 		var ledger noted
 		s.BeforeNaming(ledger.note)
-		var p payload
+		var p imageSet
 		img := richImage(t, "/rich")
 		p.add(t, "registry.example.com/rich:v1", img, index(t, img))
 		importAll(t, s, &p)
 		if err := s.Tag(t.Context(), "registry.example.com/rich:v1", pauseInConfig); err != nil {
 			t.Fatal(err)
 		}
-		// Doing it again finds everything as it should be.
+		// A second call changes nothing.
 		if err := s.Tag(t.Context(), "registry.example.com/rich:v1", pauseInConfig); err != nil {
 			t.Fatal(err)
 		}
@@ -113,8 +112,7 @@ func TestRestoreNames(t *testing.T) {
 	})
 }
 
-// Killed after the ledger was written, nothing has changed, and restoring does
-// nothing.
+// After a kill between the write to the ledger and the change, RestoreNames changes nothing.
 func TestRestoreWhatWasNotDone(t *testing.T) {
 	d := startDaemon(t, ours(t), "overlayfs")
 	d.connect()
@@ -136,14 +134,14 @@ func TestRestoreWhatWasNotDone(t *testing.T) {
 	sameState(t, d.state(), before)
 }
 
-// What somebody has changed since is left and reported.
+// Names that were changed since are left and reported.
 func TestRestoreLeavesWhatOthersChanged(t *testing.T) {
 	d := startDaemon(t, ours(t), "overlayfs")
 	s := d.connect()
 	ofSomebody(t, d)
 	var ledger noted
 	s.BeforeNaming(ledger.note)
-	var p payload
+	var p imageSet
 	p.add(t, "registry.example.com/a:1", image(t, "/a", layer(t, text("a", "a"))), nil)
 	p.add(t, "registry.example.com/b:1", image(t, "/b", layer(t, text("b", "b"))), nil)
 	importAll(t, s, &p)
@@ -178,7 +176,7 @@ func TestRestoreLeavesWhatOthersChanged(t *testing.T) {
 	}
 }
 
-// What a killed import has left goes at once, not after a day.
+// The remains of a killed import are removed at once, not after a day.
 func TestRestoreRemovesKilledImport(t *testing.T) {
 	d := startDaemon(t, ours(t), "overlayfs")
 	s := d.connect()

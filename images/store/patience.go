@@ -16,26 +16,26 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 )
 
-// Patience says how long containerd may take. A fixed time for each call would
-// be too short for a large layer on a slow disk, or too long to notice a
-// containerd that hangs. So a call that has not been answered for a while is
-// followed by a question that is never slow; only if that is not answered
-// either, containerd hangs.
+// Patience has the time limits for containerd's answers. One time limit for each call
+// would be too short for a large layer on a slow disk, or too long to notice that
+// containerd hangs. So after some time without an answer, a second call asks for
+// containerd's version, which is always fast. Only if that also gets no answer, containerd
+// hangs.
 type Patience struct {
-	// Silence is how long a call may go without an answer before containerd is
-	// asked for its version, and how long it may take to answer that. It is asked
-	// again as often as this time passes.
+	// Silence is the time after which a call without an answer is followed by a request
+	// for the version, and the time limit of that request. It is repeated after the same
+	// time.
 	Silence time.Duration
-	// Call is how long one call may take while containerd answers others.
+	// Call is the time limit of a call while containerd answers others.
 	Call time.Duration
 }
 
-// usualPatience is for machines ten times slower than those that Airlift is
-// measured on, where every answer comes within milliseconds, and a commit of
-// the largest layer within two seconds.
+// usualPatience is enough for machines ten times slower than those of the benchmarks,
+// where every answer comes within milliseconds and the commit of the largest layer within
+// two seconds.
 var usualPatience = Patience{Silence: 30 * time.Second, Call: 15 * time.Minute}
 
-// A noAnswer is the error of a call that was given up.
+// A noAnswer is the error of a call without an answer.
 type noAnswer struct {
 	text string
 	hung bool // containerd answers nothing at all
@@ -44,32 +44,32 @@ type noAnswer struct {
 func (e *noAnswer) Error() string { return e.text }
 func (e *noAnswer) Unwrap() error { return context.DeadlineExceeded }
 
-// GRPCStatus keeps the text where containerd's clients translate errors.
+// GRPCStatus keeps the text when containerd's clients translate the error.
 func (e *noAnswer) GRPCStatus() *status.Status { return status.New(codes.DeadlineExceeded, e.text) }
 
-// hangs says whether err is about a containerd that answers nothing.
+// hangs reports whether err means that containerd answers nothing.
 func hangs(err error) bool {
 	e := (*noAnswer)(nil)
 	return errors.As(err, &e) && e.hung
 }
 
-// versionMethod asks for containerd's version, which it knows by heart.
+// versionMethod returns containerd's version, without access to the disk.
 const versionMethod = "/containerd.services.version.v1.Version/Version"
 
-// A call is one that waits for containerd's answer.
+// A call is a call that waits for containerd's answer.
 type call struct {
 	store  *Store
 	name   string // "Snapshots/Commit"
 	began  time.Time
-	giveUp context.CancelCauseFunc // ends the call, or the stream that it is a message of
-	cause  func() error            // why it was ended
+	giveUp context.CancelCauseFunc // cancels the call, or the stream of the message
+	cause  func() error            // why it was cancelled
 
 	watch *time.Timer
 	ctx   context.Context // ends with the call
 	done  context.CancelFunc
 }
 
-// begin begins to watch a call that is made with ctx and that giveUp ends.
+// begin starts to watch a call with the context ctx; giveUp cancels the call.
 func (s *Store) begin(ctx context.Context, giveUp context.CancelCauseFunc, method string) *call {
 	c := &call{store: s, name: callName(method), began: time.Now(), giveUp: giveUp}
 	c.cause = func() error { return context.Cause(ctx) }
@@ -78,21 +78,21 @@ func (s *Store) begin(ctx context.Context, giveUp context.CancelCauseFunc, metho
 	return c
 }
 
-// callName is a method without its package: "Snapshots/Commit".
+// callName is a method name without its package: "Snapshots/Commit".
 func callName(method string) string {
 	service, name := path.Split(method)
 	service = strings.Trim(service, "/")
 	return service[strings.LastIndex(service, ".")+1:] + "/" + name
 }
 
-// check runs while a call goes unanswered.
+// check runs while a call has no answer.
 func (c *call) check() {
 	for c.ctx.Err() == nil {
 		var err error
 		if time.Since(c.began) > c.store.patience.Call {
-			err = c.unanswered("although it answers other calls", false)
+			err = c.unanswered("but it answers other calls", false)
 		} else if !c.store.alive(c.ctx) {
-			err = c.unanswered("and does not answer other calls either", true)
+			err = c.unanswered("and it does not answer other calls either", true)
 		}
 		if err != nil && c.ctx.Err() == nil {
 			c.giveUp(err)
@@ -105,8 +105,8 @@ func (c *call) check() {
 	}
 }
 
-// alive says whether containerd answers within the time of its patience. A
-// connection that is broken is no silence: the call will see that itself.
+// alive reports whether containerd answers within Patience.Silence. It returns true for a
+// broken connection, because the call itself then fails.
 func (s *Store) alive(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, s.patience.Silence)
 	defer cancel()
@@ -114,7 +114,7 @@ func (s *Store) alive(ctx context.Context) bool {
 	return status.Code(err) != codes.DeadlineExceeded
 }
 
-// end stops watching, and returns the error of a call that ended with err.
+// end stops the watch and returns the call's error.
 func (c *call) end(err error) error {
 	c.watch.Stop()
 	c.done()
@@ -125,28 +125,28 @@ func (c *call) end(err error) error {
 		return e
 	}
 	if code := status.Code(err); code == codes.DeadlineExceeded && !errors.As(err, new(*noAnswer)) {
-		return c.unanswered("in the time that it had", false)
+		return c.unanswered("the time limit", false)
 	}
 	return err
 }
 
 func (c *call) unanswered(detail string, hung bool) error {
-	return &noAnswer{fmt.Sprintf("containerd at %s has not answered %s for %s, %s (see why: systemctl status containerd; journalctl -u containerd)",
+	return &noAnswer{fmt.Sprintf("containerd at %s has not answered %s for %s, %s (find the cause with: systemctl status containerd; journalctl -u containerd)",
 		c.store.socket, c.name, time.Since(c.began).Round(time.Millisecond), detail), hung}
 }
 
-// unary is the way of all calls with one answer.
+// unary intercepts all calls with one answer.
 func (s *Store) unary(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	ctx, cancel := context.WithCancelCause(namespaces.WithNamespace(ctx, namespace))
 	defer cancel(nil)
 	c := s.begin(ctx, cancel, method)
 	if method == versionMethod {
-		c.watch.Stop() // it is what would be asked meanwhile
+		c.watch.Stop() // this is the request that check sends
 	}
 	return c.end(invoke(ctx, method, req, reply, conn, opts...))
 }
 
-// stream is the way of all calls with several messages.
+// stream intercepts all calls with several messages.
 func (s *Store) stream(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 	ctx, cancel := context.WithCancelCause(namespaces.WithNamespace(ctx, namespace))
 	stream, err := open(ctx, desc, conn, method, opts...)
@@ -157,8 +157,8 @@ func (s *Store) stream(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.Cl
 	return &watchedStream{stream, s, method, ctx, cancel}, nil
 }
 
-// A watchedStream is one whose every message is waited for like an answer: how
-// long the whole takes depends on what is read or written.
+// A watchedStream watches each message like a call, because the duration of the whole
+// stream depends on its data.
 type watchedStream struct {
 	grpc.ClientStream
 	store  *Store

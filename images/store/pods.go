@@ -24,17 +24,16 @@ import (
 )
 
 const (
-	// podTimeout is how long the removal of pods goes on after the last one was
-	// removed. Containers are killed at once; the time is for CNI plugins that
-	// have to tidy up.
+	// podTimeout is the maximum time between the removals of two pods. Containers are
+	// killed at once; the time is for the cleanup of CNI plugins.
 	podTimeout = 60 * time.Second
 
-	// podsAtOnce is how many pods are removed at a time. Each one is a few
+	// podsAtOnce is the number of pods that are removed in parallel. Each needs a few
 	// short processes (the shim, the CNI plugins).
 	podsAtOnce = 8
 )
 
-// Pods lists the pods that the CRI has, running or not, as namespace/name.
+// Pods lists the pods of the CRI, running or not, as namespace/name.
 func (s *Store) Pods(ctx context.Context) ([]string, error) {
 	if !s.hasCRI {
 		return nil, nil
@@ -51,13 +50,13 @@ func (s *Store) Pods(ctx context.Context) ([]string, error) {
 	return names, nil
 }
 
-// RemovePods stops and removes all pods with their containers. The kubelet
-// must be stopped, or it starts them again.
+// RemovePods stops and removes all pods and their containers. The kubelet must be stopped,
+// or it starts them again.
 //
-// Pods that the CRI cannot remove (their CNI plugin is gone, say) are killed
-// and deleted under it. The CRI may go on listing those until containerd is
-// started anew, and what their CNI plugin did outside the pod's own network
-// namespace remains.
+// If the CRI cannot remove a pod, for example because its CNI plugin is missing, its
+// containers are killed and deleted through containerd. The CRI may list such pods until
+// containerd is restarted, and changes of their CNI plugin outside the pod's network
+// namespace remain.
 func (s *Store) RemovePods(ctx context.Context) error {
 	if !s.hasCRI {
 		return nil
@@ -72,13 +71,13 @@ func (s *Store) RemovePods(ctx context.Context) error {
 	return nil
 }
 
-// removeSandboxes removes the pods as the kubelet would.
+// removeSandboxes removes the pods through the CRI, as the kubelet does.
 func (s *Store) removeSandboxes(ctx context.Context) error {
 	list, err := s.criRuntime.ListPodSandbox(ctx, &criapi.ListPodSandboxRequest{})
 	if err != nil {
 		return fmt.Errorf("listing pods: %w", err)
 	}
-	// Many pods on a slow machine may take their time, as long as they get fewer.
+	// Many pods on a slow machine may take long, as long as their number decreases.
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	stalled := time.AfterFunc(podTimeout, func() { cancel(fmt.Errorf("no pod was removed for %s", podTimeout)) })
@@ -112,8 +111,8 @@ func (s *Store) removeSandbox(ctx context.Context, id string) error {
 	return err
 }
 
-// killContainers deletes what pods are left, bypassing the CRI. Containers that
-// somebody else runs in the CRI's namespace lack the label that it gives its own.
+// killContainers deletes the remaining pods without the CRI. Other containers in the CRI's
+// namespace do not have its label and stay.
 func (s *Store) killContainers(ctx context.Context) error {
 	list, err := s.containers.List(ctx, &containersapi.ListContainersRequest{Filters: []string{`labels."io.cri-containerd.kind"`}})
 	if err != nil {
@@ -125,7 +124,7 @@ func (s *Store) killContainers(ctx context.Context) error {
 			errs = append(errs, fmt.Errorf("killing container %s: %w", c.ID, err))
 		}
 	}
-	// Since 1.7 containerd has records of sandboxes beside their containers.
+	// Since 1.7 containerd also has records of sandboxes.
 	sandboxes, err := s.sandboxes.List(ctx, &sandboxapi.StoreListRequest{})
 	if err != nil && status.Code(err) != codes.Unimplemented {
 		errs = append(errs, fmt.Errorf("listing sandboxes: %w", err))
@@ -152,7 +151,7 @@ func (s *Store) killContainer(ctx context.Context, c *containersapi.Container) e
 	if _, err := s.tasks.Delete(ctx, &tasksapi.DeleteTaskRequest{ContainerID: c.ID}); ignoreNotFound(err) != nil {
 		return err
 	}
-	// The container's own snapshot becomes garbage with it.
+	// The container's snapshot is garbage collected with it.
 	if _, err := s.containers.Delete(ctx, &containersapi.DeleteContainerRequest{ID: c.ID}); ignoreNotFound(err) != nil {
 		return err
 	}
@@ -163,7 +162,7 @@ func (s *Store) killContainer(ctx context.Context, c *containersapi.Container) e
 	return removeNetNS(&spec)
 }
 
-// ignoreNotFound is for things that are to be gone.
+// ignoreNotFound returns nil for an object that no longer exists.
 func ignoreNotFound(err error) error {
 	if status.Code(err) == codes.NotFound {
 		return nil
@@ -171,8 +170,8 @@ func ignoreNotFound(err error) error {
 	return err
 }
 
-// removeNetNS removes the network namespace that the CRI made for a pod. A pod
-// on the host's network has none, and the pod's containers share one.
+// removeNetNS removes the network namespace that the CRI created for a pod. A pod on the
+// host's network has none; the containers of a pod share one.
 func removeNetNS(spec *specs.Spec) error {
 	if spec.Linux == nil {
 		return nil

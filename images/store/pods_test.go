@@ -7,19 +7,19 @@ import (
 	"strings"
 	"testing"
 
-	"airlift/images/store"
-
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"airlift/images/store"
 )
 
 const (
 	appRef = "registry.example.com/app:1"
 
-	// cgroupParent is where the tests' pods live.
+	// cgroupParent is the cgroup of the tests' pods.
 	cgroupParent = "/airlift-store-test"
 
-	// cniPlugin stands in for every CNI plugin: it has no network to make, and
-	// says so in the words of the CNI specification.
+	// cniPlugin replaces every CNI plugin: it creates no network, and answers as in the CNI
+	// specification.
 	cniPlugin = `#!/bin/sh
 case $CNI_COMMAND in
 ADD) echo "{\"cniVersion\":\"0.4.0\",\"interfaces\":[{\"name\":\"$CNI_IFNAME\",\"sandbox\":\"$CNI_NETNS\"}],\"ips\":[{\"version\":\"4\",\"address\":\"192.0.2.7/24\",\"interface\":0}]}" ;;
@@ -28,9 +28,9 @@ esac
 `
 )
 
-// busyImages are a pause image by the name in containerd's configuration and
-// an application, of the same program.
-func busyImages(t *testing.T) payload {
+// busyImages are a pause image, with the name in containerd's configuration, and an
+// application, with the same binary.
+func busyImages(t *testing.T) imageSet {
 	t.Helper()
 	binary := filepath.Join(t.TempDir(), "busy")
 	t.Setenv("CGO_ENABLED", "0")
@@ -38,7 +38,7 @@ func busyImages(t *testing.T) payload {
 	program := text("busy", string(must(os.ReadFile(binary))))
 	program.Mode = 0o755
 	base := layer(t, program, text("etc/base", "from the base"))
-	var p payload
+	var p imageSet
 	pause, app := image(t, "/busy", base), image(t, "/app", base, layer(t, text("etc/.wh.base", ""), text("etc/app", "from the app")))
 	p.add(t, pauseInConfig, pause, index(t, pause))
 	p.add(t, appRef, app, index(t, app))
@@ -60,7 +60,7 @@ func runPod(t *testing.T, d *daemon, name string, network cri.NamespaceMode) str
 		},
 	}
 	if network == cri.NamespaceMode_POD {
-		sandbox.Hostname = name // on the host's network it has the host's
+		sandbox.Hostname = name // on the host's network it has the host's name
 	}
 	pod, err := runtime.RunPodSandbox(ctx, &cri.RunPodSandboxRequest{Config: sandbox})
 	if err != nil {
@@ -85,7 +85,7 @@ func runPod(t *testing.T, d *daemon, name string, network cri.NamespaceMode) str
 	return container.ContainerId
 }
 
-// removeCgroups removes the folders that runc leaves above its own.
+// removeCgroups removes the parent directories that runc leaves.
 func removeCgroups() {
 	for _, pattern := range []string{"/sys/fs/cgroup" + cgroupParent, "/sys/fs/cgroup/*" + cgroupParent} {
 		dirs, _ := filepath.Glob(pattern)
@@ -105,8 +105,7 @@ func execIn(t *testing.T, d *daemon, container string, command ...string) (stdou
 	return string(out.Stdout), string(out.Stderr)
 }
 
-// assertNoPods asks containerd beside the CRI, which would not show what it
-// has lost sight of.
+// assertNoPods uses containerd's API, because the CRI does not list pods that it has lost.
 func assertNoPods(t *testing.T, d *daemon) {
 	t.Helper()
 	_, runtime := d.cri()
@@ -140,7 +139,7 @@ func TestPodsRunOnImportedImages(t *testing.T) {
 		if _, stderr := execIn(t, d, container, "/busy", "cat", "/etc/base"); !strings.Contains(stderr, "no such file") {
 			t.Errorf("a file that the top layer removed: %q", stderr)
 		}
-		for range 2 { // there is nothing to do the second time
+		for range 2 { // the second time there is nothing to do
 			if err := s.RemovePods(t.Context()); err != nil {
 				t.Fatal(err)
 			}
@@ -160,7 +159,7 @@ func netns(t *testing.T) []string {
 	return names
 }
 
-// Reset must get rid of pods whose CNI plugin is gone or broken.
+// Reset must remove pods whose CNI plugin is missing or broken.
 func TestRemovePodsWithoutCNIPlugin(t *testing.T) {
 	p := busyImages(t)
 	onEach(t, func(t *testing.T, rel release) {
@@ -207,7 +206,7 @@ func TestRemovePodsWithoutCNIPlugin(t *testing.T) {
 				t.Errorf("network namespace %s left", ns)
 			}
 		}
-		// A CRI that was bypassed sees it when it starts anew.
+		// The CRI notices this after a restart.
 		d.restart()
 		d.connect()
 		assertNoPods(t, d)

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// An attempt that the deadline cut off says nothing of why the others failed.
+// The error of an attempt that the deadline interrupted does not replace the earlier error.
 func TestPollSaysWhatItSawBefore(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
@@ -24,7 +24,7 @@ func TestPollSaysWhatItSawBefore(t *testing.T) {
 	if !errors.Is(err, reason) || !errors.Is(err, context.DeadlineExceeded) || strings.Contains(err.Error(), "i/o timeout") {
 		t.Errorf("error is %v", err)
 	}
-	// Unless there were none.
+	// Unless there was no earlier error.
 	err = poll(ctx, time.Millisecond, func(context.Context) error { return reason })
 	if !errors.Is(err, reason) {
 		t.Errorf("error is %v", err)

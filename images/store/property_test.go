@@ -19,8 +19,6 @@ import (
 	"testing"
 	"time"
 
-	"airlift/images/store"
-
 	"github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/core/content"
 	"github.com/containerd/containerd/v2/core/leases"
@@ -31,20 +29,21 @@ import (
 	"github.com/opencontainers/image-spec/identity"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"golang.org/x/sys/unix"
+
+	"airlift/images/store"
 )
 
-// How many stacks of layers TestLayersEqualContainerd compares on each
-// containerd, and from which seed on, other than as usual.
+// Environment variables with the number of stacks that TestLayersEqualContainerd compares
+// on each containerd, and with the first seed.
 const (
 	stacksEnv = "AIRLIFT_STORE_STACKS"
 	seedEnv   = "AIRLIFT_STORE_SEED"
 )
 
-// TestLayersEqualContainerd unpacks random stacks of two or three layers, and
-// compares each snapshot, inode by inode and with every attribute, with what
-// containerd's own diff service makes of the same layers, one after the other.
-// What containerd refuses must be refused. The bundled containerd takes layers
-// that are unpacked before the ones below them, Debian's does not.
+// TestLayersEqualContainerd unpacks random stacks of two or three layers, and compares each
+// snapshot, inode by inode and with every attribute, with the result of containerd's diff
+// service for the same layers. If containerd rejects a layer, Airlift must reject it. The
+// bundled containerd can unpack layers before their parents; Debian's cannot.
 //
 //	AIRLIFT_STORE_STACKS=5000 AIRLIFT_STORE_SEED=1 go test -run TestLayersEqualContainerd ./images/store
 func TestLayersEqualContainerd(t *testing.T) {
@@ -80,8 +79,8 @@ func TestLayersEqualContainerd(t *testing.T) {
 	})
 }
 
-// inMemory mounts a tmpfs, if it takes the attributes that images have: what is
-// compared does not depend on the disk, how long it takes does.
+// inMemory mounts a tmpfs, if it supports the attributes of images. The result does not
+// depend on the disk, but the duration does.
 func inMemory(t *testing.T, dir string) {
 	t.Helper()
 	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "mode=711"); err != nil {
@@ -95,8 +94,8 @@ func inMemory(t *testing.T, dir string) {
 	}
 }
 
-// compareStacks compares the stacks of the given seeds, and returns how many
-// of them were refused.
+// compareStacks compares the stacks of the given seeds, and returns how many of them were
+// rejected.
 func compareStacks(t *testing.T, d *daemon, seeds []uint64) (refused int) {
 	t.Helper()
 	s := d.connect()
@@ -108,7 +107,7 @@ func compareStacks(t *testing.T, d *daemon, seeds []uint64) (refused int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var p payload
+	var p imageSet
 	images := map[uint64]v1.Image{}
 	for _, seed := range seeds {
 		img := randomStack(t, seed).image(t, fmt.Sprintf("/%d", seed))
@@ -120,7 +119,7 @@ func compareStacks(t *testing.T, d *daemon, seeds []uint64) (refused int) {
 			continue
 		}
 		refused++
-		var one payload
+		var one imageSet
 		one.add(t, ref, img, nil)
 		im, err := s.NewImporter(ctx, one.images, store.ImportOptions{})
 		if err != nil {
@@ -152,8 +151,7 @@ func compareStacks(t *testing.T, d *daemon, seeds []uint64) (refused int) {
 	return refused
 }
 
-// unpackWithContainerd has containerd unpack an image's layers as it does for
-// a pull.
+// unpackWithContainerd unpacks an image's layers with containerd, as for a pull.
 func unpackWithContainerd(ctx context.Context, c *client.Client, snapshotter string, img v1.Image) error {
 	sn := c.SnapshotService(snapshotter)
 	var chain []digest.Digest
@@ -173,7 +171,7 @@ func unpackWithContainerd(ctx context.Context, c *client.Client, snapshotter str
 		chain = append(chain, desc.Digest)
 		name := identity.ChainID(chain).String()
 		if _, err := sn.Stat(ctx, name); err == nil {
-			continue // two stacks begin alike
+			continue // two stacks begin with the same layers
 		}
 		mounts, err := sn.Prepare(ctx, "oracle-"+name, parent)
 		if err != nil {
@@ -190,8 +188,8 @@ func unpackWithContainerd(ctx context.Context, c *client.Client, snapshotter str
 	return nil
 }
 
-// unpacked describes the directories behind each of an image's snapshots: for
-// overlayfs what the layer itself brought, whiteouts included.
+// unpacked describes the directories of an image's snapshots: for overlayfs the layer's own
+// files, including whiteouts.
 func (d *daemon) unpacked(namespace string, img v1.Image) []map[string]string {
 	d.t.Helper()
 	var trees []map[string]string
@@ -201,8 +199,7 @@ func (d *daemon) unpacked(namespace string, img v1.Image) []map[string]string {
 	return trees
 }
 
-// snapshotDirs returns the directory of each of an image's snapshots, bottom
-// first.
+// snapshotDirs returns the directory of each of an image's snapshots, the lowest first.
 func (d *daemon) snapshotDirs(namespace string, img v1.Image) (dirs []string) {
 	d.t.Helper()
 	c := d.client(namespace)
@@ -216,7 +213,7 @@ func (d *daemon) snapshotDirs(namespace string, img v1.Image) (dirs []string) {
 		if err != nil {
 			d.t.Fatal(err)
 		}
-		dirs = append(dirs, topFolder(d.t, mounts))
+		dirs = append(dirs, topDir(d.t, mounts))
 		if err := sn.Remove(ctx, "look"); err != nil {
 			d.t.Fatal(err)
 		}
@@ -224,8 +221,8 @@ func (d *daemon) snapshotDirs(namespace string, img v1.Image) (dirs []string) {
 	return dirs
 }
 
-// topFolder is the uppermost directory that a read-only mount shows.
-func topFolder(t testing.TB, mounts []mount.Mount) string {
+// topDir is the highest directory of a read-only mount.
+func topDir(t testing.TB, mounts []mount.Mount) string {
 	t.Helper()
 	if mounts[0].Type == "bind" {
 		return mounts[0].Source
@@ -239,8 +236,8 @@ func topFolder(t testing.TB, mounts []mount.Mount) string {
 	return ""
 }
 
-// rawTree is tree for a snapshot's own directory: with the number of links, and
-// without the times of what the unpacking itself has made, whiteouts for example.
+// rawTree is tree for a snapshot's own directory: with the number of links, and without the
+// times of files that the unpacking created, such as whiteouts.
 func rawTree(t testing.TB, root string) map[string]string {
 	t.Helper()
 	files := tree(t, root)
@@ -253,13 +250,13 @@ func rawTree(t testing.TB, root string) map[string]string {
 			files[name] = strings.Replace(files[name], info.ModTime().UTC().Format(time.RFC3339Nano), "import", 1)
 		}
 		files[name] += fmt.Sprintf(" size=%d nlink=%d", info.Size(), info.Sys().(*syscall.Stat_t).Nlink)
-		if info.IsDir() { // how large one is says what was in it before
+		if info.IsDir() { // its size depends on its earlier entries
 			files[name] = strings.Replace(files[name], fmt.Sprintf(" size=%d ", info.Size()), " ", 1)
 		}
 		if info.Mode()&fs.ModeType == 0 || info.IsDir() {
 			continue
 		}
-		// tree has shown which regular files are one.
+		// tree lists which names are the same regular file.
 		if st := info.Sys().(*syscall.Stat_t); st.Nlink > 1 {
 			for _, other := range sortedKeys(files) {
 				o, err := os.Lstat(filepath.Join(root, other))
@@ -272,7 +269,7 @@ func rawTree(t testing.TB, root string) map[string]string {
 	return files
 }
 
-// A stack is layers on top of each other, bottom first.
+// A stack is layers on top of each other, the lowest first.
 type stack [][]file
 
 func (s stack) image(t testing.TB, command string) v1.Image {
@@ -317,9 +314,9 @@ func (s stack) String() string {
 	return b.String()
 }
 
-// randomStack makes a stack of few names, so that layers and entries meet: a
-// directory that is a link in another layer, or not listed; a file in place of
-// a directory; a name twice.
+// randomStack returns a stack with few names, so that layers and entries interact: a
+// directory that is a link in another layer, or not listed; a file instead of a directory;
+// a name twice.
 func randomStack(t testing.TB, seed uint64) stack {
 	t.Helper()
 	g := generator{Rand: rand.New(rand.NewPCG(seed, seed)), kinds: map[string]byte{}}
@@ -333,12 +330,12 @@ func randomStack(t testing.TB, seed uint64) stack {
 	return s
 }
 
-// A generator makes entries that mostly can be unpacked: it knows roughly what
-// is where, and is careful most of the time.
+// A generator creates entries that can be unpacked in most cases: it records what exists,
+// and avoids most conflicts.
 type generator struct {
 	*rand.Rand
 	layer       int
-	kinds, here map[string]byte // what is where: in all layers, in this one
+	kinds, here map[string]byte // kind by name: in all layers, in this layer
 }
 
 func pick[T any](g *generator, from ...T) T { return from[g.IntN(len(from))] }
@@ -351,8 +348,8 @@ func (g *generator) name() string {
 	return name
 }
 
-// place is a name that an entry can have: nothing but directories and links
-// above it, and for a whiteout nothing in its place.
+// place returns a name for an entry: all its parents are directories or links, and for a
+// whiteout the name does not exist in this layer.
 func (g *generator) place(whiteout bool) string {
 	for {
 		name := g.name()
@@ -363,7 +360,7 @@ func (g *generator) place(whiteout bool) string {
 		for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
 			switch g.kinds[dir] {
 			case 0, tar.TypeDir:
-			case tar.TypeSymlink: // it may lead to a file, or to itself
+			case tar.TypeSymlink: // it may point to a file, or to itself
 				fits = fits && g.IntN(3) == 0
 			default:
 				fits = false
@@ -375,7 +372,7 @@ func (g *generator) place(whiteout bool) string {
 	}
 }
 
-// note remembers what is in a place now.
+// note records the kind of a name.
 func (g *generator) note(name string, kind byte) {
 	for _, known := range []map[string]byte{g.kinds, g.here} {
 		if kind != tar.TypeDir {
@@ -462,8 +459,8 @@ func (g *generator) attributes() map[string]string {
 	return records
 }
 
-// defaultACL gives what is made in a directory other permissions than the
-// umask: user rwx, group r-x, others none.
+// defaultACL gives new files in a directory other permissions than the umask: user rwx,
+// group r-x, others none.
 var defaultACL = func() string {
 	b := binary.LittleEndian.AppendUint32(nil, 2)
 	for _, e := range [][2]uint16{{1, 7}, {4, 5}, {0x20, 0}} {
@@ -474,8 +471,8 @@ var defaultACL = func() string {
 	return string(b)
 }()
 
-// A directory that a layer reaches through a link of its own has the owner and
-// mode that the lower layers give it, and so have those on the way to it.
+// A directory that a layer reaches through its own link has the owner and mode from the
+// lower layers, and so have its parents.
 func TestParentsBehindLink(t *testing.T) {
 	onEachSnapshotter(t, func(t *testing.T, d *daemon) {
 		private := func(name string) file {
@@ -483,7 +480,7 @@ func TestParentsBehindLink(t *testing.T) {
 		}
 		img := image(t, "/linked", layer(t, private("p/"), private("p/q/"), private("p/q/r/")),
 			layer(t, file{tar.Header{Typeflag: tar.TypeSymlink, Name: "a", Linkname: "p/q/r"}, ""}, text("a/f", "in a private directory")))
-		var p payload
+		var p imageSet
 		p.add(t, "registry.example.com/linked:1", img, nil)
 		importAll(t, d.connect(), &p)
 		got := d.contents("k8s.io", img)

@@ -7,28 +7,27 @@ import (
 	"slices"
 	"time"
 
-	"airlift/bundle"
-	"airlift/fault"
-
 	"github.com/containerd/containerd/v2/core/content"
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	criapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"airlift/bundle"
+	"airlift/fault"
 )
 
-// criTimeout bounds the wait for the CRI to notice a new image record. It
-// takes milliseconds; after a failure the CRI tries again within seconds.
+// criTimeout limits the wait until the CRI lists a new image record. This takes
+// milliseconds; after a failure the CRI tries again within seconds.
 const criTimeout = 2 * time.Minute
 
-// publish makes an image of parts that are all there: it ties them together
-// for containerd's garbage collection, records the image under its names and
-// waits until the CRI shows it.
+// publish creates an image from parts that are all stored: it labels them for containerd's
+// garbage collection, records the image under its names and waits until the CRI lists it.
 func (s *Store) publish(ctx context.Context, img bundle.Image) error {
 	if err := s.checkDocuments(ctx, img); err != nil {
 		return err
 	}
-	// Blobs that were there before, by other means, lack some labels.
+	// Blobs from another source may have no labels.
 	labels, err := s.missingLabels(ctx, img)
 	if err != nil {
 		return err
@@ -50,9 +49,9 @@ func (s *Store) publish(ctx context.Context, img bundle.Image) error {
 	return s.awaitCRI(ctx, names)
 }
 
-// setRecords records an image under all its names. That is not interrupted
-// between two of them: under some names only it would hold on to its snapshots
-// and be removed with none of the others.
+// setRecords records an image under all its names. A cancelled context does not interrupt
+// it between two names: with only some of the names, the image would keep its snapshots
+// and no removal of the other names would free them.
 func (s *Store) setRecords(ctx context.Context, names []string, target ocispec.Descriptor) error {
 	if err := s.announce(ctx, names, target.Digest); err != nil {
 		return err
@@ -70,16 +69,16 @@ func (s *Store) setRecords(ctx context.Context, names []string, target ocispec.D
 	return nil
 }
 
-// A gcLabel on a blob keeps what it points at alive as long as the blob lives.
-// Without them containerd would collect an image's parts under its record.
+// A gcLabel on a blob protects what it refers to as long as the blob exists. Without these
+// labels containerd would collect the parts of a recorded image.
 type gcLabel struct {
 	blob       digest.Digest
 	key, value string
 }
 
-// gcLabels returns the way from an image's target to its snapshots. The labels
-// are the ones a pull sets, except those for the layers' blobs, which do not
-// exist (compare containerd's images.ChildGCLabelsFilterLayers).
+// gcLabels returns the labels from an image's target down to its snapshots. They are the
+// labels of a pull, except those for the compressed layers, which do not exist (compare
+// containerd's images.ChildGCLabelsFilterLayers).
 func (s *Store) gcLabels(img bundle.Image) []gcLabel {
 	config := digest.Digest(img.Config.Digest)
 	labels := []gcLabel{{digest.Digest(img.Manifest.Digest), "containerd.io/gc.ref.content.config", config.String()}}
@@ -93,13 +92,13 @@ func (s *Store) gcLabels(img bundle.Image) []gcLabel {
 	return labels
 }
 
-// missingLabels returns those of an image's labels that its blobs lack, the
-// labels of blobs that are not there among them.
+// missingLabels returns the labels that are missing on the image's blobs, including those
+// of missing blobs.
 func (s *Store) missingLabels(ctx context.Context, img bundle.Image) ([]gcLabel, error) {
 	var missing []gcLabel
 	for _, l := range s.gcLabels(img) {
 		info, err := s.content.Info(ctx, l.blob)
-		if errdefs.IsNotFound(err) { // collected since somebody last looked
+		if errdefs.IsNotFound(err) { // collected since the last check
 			missing = append(missing, l)
 			continue
 		}
@@ -113,12 +112,11 @@ func (s *Store) missingLabels(ctx context.Context, img bundle.Image) ([]gcLabel,
 	return missing, nil
 }
 
-// checkDocuments makes sure that containerd will see in the image's blobs what
-// the bundle's manifest says about it. If it saw other layers, the image would
-// look fine until the first pod needs it.
+// checkDocuments checks that the image's documents match the bundle's manifest. With other
+// layers the image would look complete until the first pod needs it.
 func (s *Store) checkDocuments(ctx context.Context, img bundle.Image) error {
 	damaged := func(format string, args ...any) error {
-		return fault.New(fault.Bundle, "the bundle contradicts itself: build it again", format, args...)
+		return fault.New(fault.Bundle, "the bundle is inconsistent: build it again with bundle build", format, args...)
 	}
 	if img.Target.Digest != img.Manifest.Digest {
 		var index ocispec.Index
@@ -136,7 +134,7 @@ func (s *Store) checkDocuments(ctx context.Context, img bundle.Image) error {
 		return err
 	}
 	if manifest.Config.Digest != digest.Digest(img.Config.Digest) {
-		return damaged("manifest %s names config %s, not %s", img.Manifest.Digest, manifest.Config.Digest, img.Config.Digest)
+		return damaged("manifest %s lists config %s, not %s", img.Manifest.Digest, manifest.Config.Digest, img.Config.Digest)
 	}
 	var config ocispec.Image
 	if err := s.readJSON(ctx, img.Config, &config); err != nil {
@@ -145,7 +143,7 @@ func (s *Store) checkDocuments(ctx context.Context, img bundle.Image) error {
 	if !slices.EqualFunc(config.RootFS.DiffIDs, img.Layers, func(d digest.Digest, l bundle.Layer) bool {
 		return d == digest.Digest(l.DiffID)
 	}) {
-		return damaged("config %s names other layers: %s", img.Config.Digest, config.RootFS.DiffIDs)
+		return damaged("config %s lists other layers: %s", img.Config.Digest, config.RootFS.DiffIDs)
 	}
 	return nil
 }
@@ -161,9 +159,9 @@ func (s *Store) readJSON(ctx context.Context, d bundle.Descriptor, v any) error 
 	return nil
 }
 
-// awaitCRI waits until the CRI answers to all names of an image. It learns of
-// new records through events, shortly after they are made; a kubelet that
-// asked in between would try to pull.
+// awaitCRI waits until the CRI knows all names of an image. The CRI learns about new records
+// through events, shortly after they are written. Before that, the kubelet would try to
+// pull the image.
 func (s *Store) awaitCRI(ctx context.Context, names []string) error {
 	if !s.hasCRI {
 		return nil
@@ -174,18 +172,18 @@ func (s *Store) awaitCRI(ctx context.Context, names []string) error {
 		err := poll(ctx, 5*time.Millisecond, func(ctx context.Context) error {
 			known, err := s.criKnows(ctx, name)
 			if err == nil && !known {
-				err = fmt.Errorf("it does not know the image")
+				err = fmt.Errorf("the image is not in its list")
 			}
 			return err
 		})
 		if err != nil {
-			return fmt.Errorf("waiting for the CRI to show %s: %w", name, err)
+			return fmt.Errorf("waiting for the CRI to list %s: %w", name, err)
 		}
 	}
 	return nil
 }
 
-// criKnows says whether the CRI has an image of that name.
+// criKnows reports whether the CRI has an image of this name.
 func (s *Store) criKnows(ctx context.Context, name string) (bool, error) {
 	st, err := s.criImages.ImageStatus(ctx, &criapi.ImageStatusRequest{Image: &criapi.ImageSpec{Image: name}})
 	return st.GetImage() != nil, err

@@ -9,9 +9,9 @@ import (
 	"airlift/bundle"
 )
 
-// A publisher makes usable images, in the background, of parts that are all
-// there: it waits until they are on the disk, and tells containerd. Images that
-// become complete while it waits share the next wait.
+// A publisher makes complete images usable, in the background: it waits until they are on
+// the disk and then records them in containerd. Images that become complete during a sync
+// share the next one.
 type publisher struct {
 	ctx     context.Context
 	cancel  context.CancelFunc
@@ -19,22 +19,21 @@ type publisher struct {
 	onImage func(context.Context, bundle.Image) error // may be nil
 
 	mu       sync.Mutex
-	images   []bundle.Image // complete, not taken up yet
-	unsynced string         // a folder with layers that may not be on the disk yet
+	images   []bundle.Image // complete and waiting
+	unsynced string         // a directory with layers that may not be on the disk yet
 	busy     bool           // a goroutine is publishing
-	idle     chan struct{}  // closed when it has ended; nil if there never was one
-	err      error          // of the first image that failed; none follow it
+	idle     chan struct{}  // closed when that goroutine has ended; nil if there was none
+	err      error          // of the first failed image; no image follows it
 }
 
-// newPublisher returns a publisher that works until ctx ends or it is stopped.
+// newPublisher returns a publisher that works until ctx is cancelled or stop is called.
 func newPublisher(ctx context.Context, s *Store, onImage func(context.Context, bundle.Image) error) *publisher {
 	p := &publisher{store: s, onImage: onImage}
 	p.ctx, p.cancel = context.WithCancel(ctx)
 	return p
 }
 
-// add takes up an image. The folder names a file system where there is
-// something to be synced first; "" if there is nothing.
+// add adds an image. unsynced is a directory on the file system to sync first, or "".
 func (p *publisher) add(img bundle.Image, unsynced string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -48,7 +47,7 @@ func (p *publisher) add(img bundle.Image, unsynced string) {
 	}
 }
 
-// run publishes until there is nothing left to be published.
+// run publishes until no image is waiting.
 func (p *publisher) run(idle chan struct{}) {
 	defer close(idle)
 	for {
@@ -64,8 +63,8 @@ func (p *publisher) run(idle chan struct{}) {
 	}
 }
 
-// take returns what is to be done next, and marks the publisher as no longer
-// busy if that is nothing.
+// take returns the next images to publish. If there are none, it marks the publisher as
+// idle.
 func (p *publisher) take() (images []bundle.Image, unsynced string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -77,9 +76,8 @@ func (p *publisher) take() (images []bundle.Image, unsynced string) {
 	return images, unsynced
 }
 
-// publish makes images usable. containerd's database is on the disk at once, so
-// without the sync a power cut could leave an image that is recorded as
-// complete and has empty files.
+// publish makes images usable. containerd syncs its database at once. Without this sync, a
+// power cut could leave an image that is recorded as complete but has empty files.
 func (p *publisher) publish(images []bundle.Image, unsynced string) error {
 	if unsynced != "" {
 		if err := syncFS(unsynced); err != nil {
@@ -107,7 +105,7 @@ func (p *publisher) failed() error {
 	return p.err
 }
 
-// finish waits until everything that was added is usable, or has failed.
+// finish waits until all added images are usable or failed.
 func (p *publisher) finish(ctx context.Context) error {
 	p.mu.Lock()
 	idle := p.idle
@@ -122,10 +120,10 @@ func (p *publisher) finish(ctx context.Context) error {
 	return p.failed()
 }
 
-// errStopped is why nothing is published after stop.
+// errStopped is the error of images that are added after stop.
 var errStopped = errors.New("the import was closed")
 
-// stop ends publishing and waits for what is under way.
+// stop ends publishing and waits until the current images are done.
 func (p *publisher) stop() {
 	p.cancel()
 	p.mu.Lock()

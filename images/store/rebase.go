@@ -19,9 +19,9 @@ import (
 	"github.com/moby/sys/userns"
 )
 
-// rebases says whether a snapshot can be given its parent when it is committed,
-// so that a layer can be unpacked before the ones below it are: since
-// containerd 2.2 overlayfs can. Only its form of whiteouts is known here.
+// rebases reports whether a snapshot can get its parent when it is committed, so that a
+// layer can be unpacked before its parent. overlayfs supports this since containerd 2.2.
+// This package only writes the whiteouts of overlayfs.
 func (s *Store) rebases(ctx context.Context) (bool, error) {
 	if s.snapshotter != defaultSnapshotter || userns.RunningInUserNS() {
 		return false, nil
@@ -29,7 +29,7 @@ func (s *Store) rebases(ctx context.Context) (bool, error) {
 	filter := "type==io.containerd.snapshotter.v1,id==" + s.snapshotter
 	got, err := introspectionapi.NewIntrospectionClient(s.conn).Plugins(ctx, &introspectionapi.PluginsRequest{Filters: []string{filter}})
 	if err != nil {
-		return false, fmt.Errorf("asking containerd about its snapshotter: %w", err)
+		return false, fmt.Errorf("getting the capabilities of containerd's snapshotter: %w", err)
 	}
 	for _, p := range got.Plugins {
 		if slices.Contains(p.Capabilities, snapshots.RebaseCap) {
@@ -39,46 +39,45 @@ func (s *Store) rebases(ctx context.Context) (bool, error) {
 	return false, nil
 }
 
-// asUpper returns the mounts of a snapshot that has no parent yet as those of
-// one that has, but for the lower folders.
+// asUpper converts the mounts of a snapshot without a parent to those of a snapshot with
+// one, but without the lower directories.
 func asUpper(mounts []mount.Mount) []mount.Mount {
-	dir, _ := plainFolder(mounts)
+	dir, _ := plainDir(mounts)
 	return []mount.Mount{{Type: "overlay", Options: []string{upperOption + dir}}}
 }
 
-// lower waits until the snapshot below is committed, and returns the directories
-// that it is made of, the upper ones first.
+// lower waits until the parent is committed, and returns the directories of its layers, the
+// highest first.
 func (im *Importer) lower(ctx context.Context, l *link) ([]string, error) {
 	select {
 	case <-l.parent.committed:
-		folders, err := im.store.folders(ctx, l.parent.chainID)
-		if err == nil && len(folders) == 0 {
+		dirs, err := im.store.snapshotDirs(ctx, l.parent.chainID)
+		if err == nil && len(dirs) == 0 {
 			err = fmt.Errorf("snapshot %s has no directories on this host", l.parent.chainID)
 		}
-		return folders, err
-	case <-im.behind.ctx.Done(): // it may not come
-		return nil, im.behind.ctx.Err()
+		return dirs, err
+	case <-im.background.ctx.Done(): // the parent may never be committed
+		return nil, im.background.ctx.Err()
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
 }
 
-// withParents is for a layer that is unpacked into upper without the ones below
-// it. Those matter to archive.Apply in one place only: a directory that it has to
-// make because an entry is in it, and the layer has not listed it yet, takes
-// owner, mode, times and attributes from the lower layers. So before such an
-// entry, the directories are made by archive.Apply itself, which is then shown
-// the lower layers. Until there is one, nothing waits for them.
+// withParents is an option to unpack a layer into upper without its parents. archive.Apply
+// needs the parents in one case only: if it has to create a directory that the layer has
+// not listed yet, the directory gets owner, mode, times and attributes from the lower
+// layers. So before such an entry this option waits for the lower layers and lets
+// archive.Apply create the directories with them.
 func withParents(ctx context.Context, upper string, lower func(context.Context) ([]string, error)) archive.ApplyOpt {
 	var parents []string
 	return archive.WithFilter(func(h *tar.Header) (bool, error) {
-		// As Apply looks for it: through the links that are in upper by now.
+		// Apply resolves the path in the same way, through links in upper.
 		dir, err := continuity.RootPath(upper, path.Dir(h.Name))
 		if err != nil {
 			return false, err
 		}
 		if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
-			return true, nil // if this failed, Apply will say so
+			return true, nil // if this failed, Apply returns the error
 		}
 		if parents == nil {
 			if parents, err = lower(ctx); err != nil {
@@ -89,8 +88,8 @@ func withParents(ctx context.Context, upper string, lower func(context.Context) 
 	})
 }
 
-// makeParents makes the directories above an entry of a layer, as archive.Apply
-// makes them, and not the entry.
+// makeParents creates the directories above an entry of a layer with archive.Apply, but not
+// the entry.
 func makeParents(ctx context.Context, upper, name string, parents []string) error {
 	var layer bytes.Buffer
 	w := tar.NewWriter(&layer)

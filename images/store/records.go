@@ -6,8 +6,6 @@ import (
 	"maps"
 	"slices"
 
-	"airlift/bundle"
-
 	imagesapi "github.com/containerd/containerd/api/services/images/v1"
 	"github.com/containerd/containerd/api/types"
 	"github.com/containerd/errdefs"
@@ -16,20 +14,22 @@ import (
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"google.golang.org/protobuf/types/known/fieldmaskpb"
+
+	"airlift/bundle"
 )
 
-// The labels that the CRI gives its own images (containerd's
-// internal/cri/labels). Without "managed" it would add the records it misses
-// by itself; pinned images are left alone by the kubelet's garbage collection.
+// The labels that the CRI sets on its images (containerd's internal/cri/labels). Without
+// "managed" the CRI would add the missing records itself. The kubelet's garbage collection
+// does not remove pinned images.
 var recordLabels = map[string]string{
 	"io.cri-containerd.image":  "managed",
 	"io.cri-containerd.pinned": "pinned",
 }
 
-// recordNames returns the names under which a pull by the CRI records an
-// image: its ID (the config's digest), its name by digest, and, where it has
-// one, its name by tag. The last one is the one that pods ask for. A short
-// name ("nginx") becomes the full one ("docker.io/library/nginx:latest").
+// recordNames returns the names under which a pull by the CRI records an image: its ID (the
+// config's digest), its name with the digest and, if it has one, its name with the tag,
+// which pods use. A short name ("nginx") becomes the full one
+// ("docker.io/library/nginx:latest").
 func recordNames(ref string, target, config digest.Digest) ([]string, error) {
 	named, err := parse(ref)
 	if err != nil {
@@ -41,7 +41,7 @@ func recordNames(ref string, target, config digest.Digest) ([]string, error) {
 	return []string{config.String(), named.Name() + "@" + target.String(), named.String()}, nil
 }
 
-// namesOf is recordNames for an image of a bundle.
+// namesOf returns the recordNames of a bundle's image.
 func namesOf(img bundle.Image) ([]string, error) {
 	return recordNames(img.Reference, digest.Digest(img.Target.Digest), digest.Digest(img.Config.Digest))
 }
@@ -54,7 +54,7 @@ func parse(ref string) (reference.Named, error) {
 	return named, nil
 }
 
-// A record is one name of an image in containerd.
+// A record is an image name in containerd.
 type record struct {
 	name   string
 	target ocispec.Descriptor
@@ -69,7 +69,7 @@ func fromAPI(img *imagesapi.Image) record {
 	}, img.Labels}
 }
 
-// record returns the record of that name, or an error that is
+// record returns the record with this name. If there is none, the error is
 // errdefs.ErrNotFound.
 func (s *Store) record(ctx context.Context, name string) (record, error) {
 	resp, err := s.images.Get(ctx, &imagesapi.GetImageRequest{Name: name})
@@ -79,7 +79,7 @@ func (s *Store) record(ctx context.Context, name string) (record, error) {
 	return fromAPI(resp.Image), nil
 }
 
-// recordsOf returns all records with that target.
+// recordsOf returns all records with this target.
 func (s *Store) recordsOf(ctx context.Context, target digest.Digest) ([]record, error) {
 	resp, err := s.images.List(ctx, &imagesapi.ListImagesRequest{Filters: []string{fmt.Sprintf("target.digest==%q", target)}})
 	if err != nil {
@@ -92,8 +92,8 @@ func (s *Store) recordsOf(ctx context.Context, target digest.Digest) ([]record, 
 	return records, nil
 }
 
-// setRecord makes name point at target, with the CRI's labels. The record is
-// written even if nothing changes: the write is what makes the CRI look.
+// setRecord sets the target of name, with the CRI's labels. It always writes the record,
+// because the CRI only notices a write.
 func (s *Store) setRecord(ctx context.Context, name string, target ocispec.Descriptor) error {
 	img := &imagesapi.Image{Name: name, Labels: recordLabels, Target: &types.Descriptor{
 		MediaType: target.MediaType, Digest: target.Digest.String(), Size: target.Size}}
@@ -111,7 +111,7 @@ func (s *Store) setRecord(ctx context.Context, name string, target ocispec.Descr
 	return nil
 }
 
-// removeRecord removes a record, if it is there, and what only it held.
+// removeRecord removes a record, if it exists, and everything that only it protected.
 func (s *Store) removeRecord(ctx context.Context, name string) error {
 	_, err := s.images.Delete(ctx, &imagesapi.DeleteImageRequest{Name: name, Sync: true})
 	if err = errgrpc.ToNative(err); err != nil && !errdefs.IsNotFound(err) {

@@ -12,9 +12,6 @@ import (
 	"strings"
 	"testing"
 
-	"airlift/bundle"
-	"airlift/images/store"
-
 	"github.com/containerd/containerd/v2/core/content"
 	"github.com/containerd/containerd/v2/core/snapshots"
 	"github.com/google/go-cmp/cmp"
@@ -24,9 +21,12 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"airlift/bundle"
+	"airlift/images/store"
 )
 
-// cri connects to the daemon's CRI without the code under test.
+// cri connects to the daemon's CRI without package store.
 func (d *daemon) cri() (cri.ImageServiceClient, cri.RuntimeServiceClient) {
 	d.t.Helper()
 	conn, err := grpc.NewClient("unix://"+d.socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -37,7 +37,7 @@ func (d *daemon) cri() (cri.ImageServiceClient, cri.RuntimeServiceClient) {
 	return cri.NewImageServiceClient(conn), cri.NewRuntimeServiceClient(conn)
 }
 
-// status is what the CRI says about an image; nil if it does not know it.
+// status is the CRI's status of an image, or nil.
 func (d *daemon) status(name string) *cri.Image {
 	d.t.Helper()
 	images, _ := d.cri()
@@ -70,7 +70,7 @@ func (d *daemon) blobs() []string {
 	return fields(d.ctr("k8s.io", "content", "ls", "--quiet"))
 }
 
-// snapshots lists the keys of the snapshots, finished or not.
+// snapshots lists the keys of the snapshots, committed or not.
 func (d *daemon) snapshots() []string {
 	d.t.Helper()
 	c := d.client("k8s.io")
@@ -86,7 +86,7 @@ func (d *daemon) snapshots() []string {
 	return keys
 }
 
-// topSnapshot is the finished one that no other has for its parent.
+// topSnapshot is the committed snapshot that is not a parent.
 func (d *daemon) topSnapshot() string {
 	d.t.Helper()
 	c := d.client("k8s.io")
@@ -110,7 +110,7 @@ func (d *daemon) topSnapshot() string {
 	return ""
 }
 
-// gcLabels lists the labels of all blobs that matter to garbage collection.
+// gcLabels lists the labels of all blobs that affect garbage collection.
 func (d *daemon) gcLabels() []string {
 	d.t.Helper()
 	c := d.client("k8s.io")
@@ -145,8 +145,8 @@ func fields(text string) []string {
 	return all
 }
 
-// A pull by the CRI itself is the measure: the same records with the same
-// targets, and the same answer to the kubelet.
+// The reference is a pull by the CRI: the same records with the same targets, and the same
+// status for the kubelet.
 func TestRecordsEqualPull(t *testing.T) {
 	onEach(t, func(t *testing.T, rel release) {
 		site := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
@@ -166,7 +166,7 @@ func TestRecordsEqualPull(t *testing.T) {
 			{"tag and digest", host + "/k8s/rich:v1@" + must(idx.Digest()).String(), true},
 		} {
 			t.Run(test.name, func(t *testing.T) {
-				var p payload
+				var p imageSet
 				push := must(name.ParseReference(test.ref))
 				if test.index {
 					p.add(t, test.ref, img, idx)
@@ -198,7 +198,7 @@ func TestRecordsEqualPull(t *testing.T) {
 						t.Errorf("status of %s: pulled %v, imported %v", name, want, got)
 						continue
 					}
-					// Pods ask for both names, and the kubelet compares the IDs.
+					// Pods use both names, and the kubelet compares the IDs.
 					if want.Id != got.Id || !slices.Equal(want.RepoTags, got.RepoTags) || !slices.Equal(want.RepoDigests, got.RepoDigests) || want.Size != got.Size {
 						t.Errorf("status of %s:\npulled   %v\nimported %v", name, want, got)
 					}
@@ -208,13 +208,13 @@ func TestRecordsEqualPull(t *testing.T) {
 					}
 				}
 
-				// A pull on top of an import must find it in order.
+				// A pull after an import must find everything.
 				images, _ = imported.cri()
 				if _, err := images.PullImage(t.Context(), &cri.PullImageRequest{Image: &cri.ImageSpec{Image: test.ref}}); err != nil {
 					t.Errorf("pulling what was imported: %v", err)
 				}
 				compareTrees(t, imported.contents("k8s.io", img), pulled.contents("k8s.io", img))
-				// So must an import on top of a pull, which it only has to pin.
+				// An import after a pull only has to pin the image.
 				s := pulled.connect()
 				assertMissing(t, s, &p, test.ref)
 				importAll(t, s, &p)
@@ -229,7 +229,7 @@ func TestTagAndRemove(t *testing.T) {
 		d := startDaemon(t, rel, "overlayfs")
 		s := d.connect()
 		const ref = "registry.example.com/pause:3.9"
-		var p payload
+		var p imageSet
 		img := image(t, "/pause", layer(t, text("pause", "binary")))
 		p.add(t, ref, img, index(t, img))
 		importAll(t, s, &p)
@@ -305,8 +305,8 @@ func TestInfo(t *testing.T) {
 	})
 }
 
-// containerd 2 does not tell its sandbox image; its files do, in every form
-// that it reads.
+// containerd 2 does not report its sandbox image; its configuration files do, in every form
+// that it supports.
 func TestSandboxImageFromFiles(t *testing.T) {
 	const main, other = "example.com/main:1", "example.com/imported:1"
 	for name, files := range map[string]struct{ config, imported, want string }{
@@ -322,7 +322,7 @@ func TestSandboxImageFromFiles(t *testing.T) {
 			if name == "old" {
 				base = strings.Replace(base, "version = 3", "version = 2", 1)
 			}
-			// A file's own keys come before its tables.
+			// The keys of a file precede its tables.
 			version, tables, _ := strings.Cut(base, "\n")
 			imports, config, _ := strings.Cut(files.config, "\n")
 			if !strings.HasPrefix(imports, "imports") {
@@ -340,7 +340,7 @@ func TestSandboxImageFromFiles(t *testing.T) {
 			if err != nil || info.SandboxImage != files.want {
 				t.Errorf("sandbox image = %q, %v; want %q", info.SandboxImage, err, files.want)
 			}
-			// containerd's own reading of the same files.
+			// containerd's own output for the same files.
 			dump := run(t, d.dir, d.release.program(t, "containerd"), "--config", d.path("config.toml"), "config", "dump")
 			if files.want != "" && !strings.Contains(dump, "sandbox = '"+files.want+"'") {
 				t.Errorf("containerd itself reads:\n%s", dump)
@@ -360,7 +360,7 @@ func TestNoCRI(t *testing.T) {
 		if err != nil || info != (store.Info{Version: d.release.name, Snapshotter: "overlayfs"}) {
 			t.Errorf("info = %+v, %v", info, err)
 		}
-		var p payload
+		var p imageSet
 		p.add(t, "registry.example.com/a:1", image(t, "/a", layer(t, text("a", "a"))), nil)
 		importAll(t, s, &p)
 		assertMissing(t, s, &p)

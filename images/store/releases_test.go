@@ -12,13 +12,13 @@ import (
 	"airlift/scripts/upstream/components"
 )
 
-// A release is a containerd to test against.
+// A release is a containerd for the tests.
 type release struct {
 	name string
-	bin  []string // folders with containerd, ctr, the shim and runc
+	bin  []string // directories with containerd, ctr, the shim and runc
 }
 
-// old says whether it is a containerd 1.x, as distributions still carry it.
+// old reports whether it is a containerd 1.x, which distributions still have.
 func (r release) old() bool { return strings.HasPrefix(r.name, "1.") }
 
 func (r release) program(t testing.TB, name string) string {
@@ -33,7 +33,7 @@ func (r release) program(t testing.TB, name string) string {
 	return ""
 }
 
-// ours is the containerd that bundles carry.
+// ours is the containerd of the bundles.
 func ours(t testing.TB) release {
 	t.Helper()
 	return newRelease(t, bundled(t))
@@ -47,8 +47,8 @@ func newRelease(t testing.TB, bin []string) release {
 	return rel
 }
 
-// onEach runs a test against every containerd we promise to work with: the
-// one that bundles carry, and Debian's own as a host may have it running.
+// onEach runs a test with every supported containerd: that of the bundles, and Debian's,
+// which may already run on a host.
 func onEach(t *testing.T, test func(t *testing.T, rel release)) {
 	t.Run("bundled", func(t *testing.T) { test(t, ours(t)) })
 	t.Run("debian", func(t *testing.T) { test(t, newRelease(t, debian(t))) })
@@ -63,7 +63,7 @@ func onEachSnapshotter(t *testing.T, test func(t *testing.T, d *daemon)) {
 	})
 }
 
-// bundled finds the rig's own build, else programs in the PATH.
+// bundled finds the rig's build, or else binaries in PATH.
 func bundled(t testing.TB) []string {
 	t.Helper()
 	var dirs []string
@@ -80,8 +80,8 @@ func bundled(t testing.TB) []string {
 	return dirs
 }
 
-// debian takes containerd and runc from Debian's packages, unpacked beside the
-// rig's cache. They are not installed: that would start a service.
+// debian unpacks containerd and runc from Debian's packages next to the rig's cache. It
+// does not install them, which would start a service.
 func debian(t testing.TB) []string {
 	t.Helper()
 	if _, err := exec.LookPath("apt-get"); err != nil {

@@ -14,17 +14,17 @@ import (
 	"testing"
 	"time"
 
-	"airlift/bundle"
-	"airlift/images/store"
-
 	"github.com/containerd/containerd/v2/core/content"
 	"github.com/containerd/containerd/v2/core/images"
 	"github.com/containerd/containerd/v2/core/leases"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/opencontainers/go-digest"
+
+	"airlift/bundle"
+	"airlift/images/store"
 )
 
-// collect makes containerd collect garbage now and waits for it.
+// collect runs containerd's garbage collection and waits for it.
 func (d *daemon) collect() {
 	d.t.Helper()
 	c := d.client("k8s.io")
@@ -38,13 +38,12 @@ func (d *daemon) collect() {
 	}
 }
 
-// Each kind of damage that can come to an image must be seen, and importing
-// again must heal it.
+// Missing must find every kind of damage to an image, and an import must repair it.
 func TestMissingSeesDamageAndImportHeals(t *testing.T) {
 	onEachSnapshotter(t, func(t *testing.T, d *daemon) {
 		const ref = "registry.example.com/rich:v1"
 		s := d.connect()
-		var p payload
+		var p imageSet
 		img := richImage(t, "/rich")
 		b := p.add(t, ref, img, index(t, img))
 		importAll(t, s, &p)
@@ -126,15 +125,15 @@ func TestMissingSeesDamageAndImportHeals(t *testing.T) {
 	})
 }
 
-// What is not damaged must not be fetched again.
+// Intact parts must not be imported again.
 func TestOnlyGapsAreWanted(t *testing.T) {
 	onEachSnapshotter(t, func(t *testing.T, d *daemon) {
 		s := d.connect()
 		a, b, c := layer(t, text("a", "a")), layer(t, text("b", "b")), layer(t, text("c", "c"))
-		// Somebody imported an image with the same lower layers by other means.
+		// Another tool imported an image with the same lower layers.
 		other := image(t, "/other", a, b)
 		d.importTar("k8s.io", archive(t, d, "example.com/other:1", other))
-		var p payload
+		var p imageSet
 		img := image(t, "/mine", a, b, c)
 		mine := p.add(t, "registry.example.com/mine:1", img, index(t, img))
 		im, err := s.NewImporter(t.Context(), p.images, store.ImportOptions{})
@@ -151,7 +150,7 @@ func TestOnlyGapsAreWanted(t *testing.T) {
 				t.Errorf("wants %s", name)
 			}
 		}
-		// The other image's record goes while we count on its layers.
+		// The other image's record is removed while the import uses its layers.
 		d.ctr("k8s.io", "images", "rm", "--sync", "example.com/other:1", must(other.ConfigName()).String())
 		d.collect()
 		if err := p.feed(t.Context(), im, p.entries); err != nil {
@@ -183,14 +182,14 @@ func TestOnlyGapsAreWanted(t *testing.T) {
 	})
 }
 
-// Images live on through garbage collection, restarts and the removal of
-// others that share their layers; when the last one goes, everything goes.
+// Images survive garbage collection, restarts and the removal of images that share their
+// layers; with the last image everything is removed.
 func TestGarbageCollection(t *testing.T) {
 	onEachSnapshotter(t, func(t *testing.T, d *daemon) {
 		s := d.connect()
 		base, top := layer(t, text("base", noise(1, 1<<20))), layer(t, text("top", "top"))
 		one, two := image(t, "/one", base), image(t, "/two", base, top)
-		var p payload
+		var p imageSet
 		p.add(t, "registry.example.com/one:1", one, index(t, one))
 		p.add(t, "registry.example.com/two:1", two, index(t, two))
 		importAll(t, s, &p)
@@ -202,8 +201,8 @@ func TestGarbageCollection(t *testing.T) {
 		d.collect()
 		assertMissing(t, s, &p)
 		compareTrees(t, d.contents("k8s.io", two), files)
-		// The state that discard_unpacked_layers leaves: usable, unpacked, and
-		// of the blobs (ctr counts configs and layers) only the layers missing.
+		// The state after discard_unpacked_layers: usable, unpacked, and only the layers
+		// are missing among the blobs (ctr counts configs and layers).
 		for _, ref := range refs(p.images) {
 			line := d.ctr("k8s.io", "images", "check", "--snapshotter", d.snapshotter, "name=="+ref)
 			if !strings.Contains(line, ref) || !strings.HasSuffix(strings.TrimSpace(line), "true") || !strings.Contains(line, "incomplete (1/") {
@@ -226,8 +225,8 @@ func TestGarbageCollection(t *testing.T) {
 	})
 }
 
-// What TestHangingImporter talks to, and where it hangs if not in the middle of
-// the second layer: at the config, with all layers unpacked.
+// The environment of TestHangingImporter: its containerd, and where it hangs, if not in the
+// middle of the second layer: at the config, with all layers unpacked.
 const (
 	hangEnv   = "AIRLIFT_STORE_TEST_HANG_ON"
 	hangAtEnv = "AIRLIFT_STORE_TEST_HANG_AT"
@@ -238,9 +237,9 @@ func killedV1(t *testing.T) v1.Image {
 	return image(t, "/k", layer(t, text("a", noise(1, 1<<20))), layer(t, text("b", noise(2, 1<<20))), layer(t, text("c", "c")))
 }
 
-// killedImage is what the importer that gets killed was importing.
-func killedImage(t *testing.T) (payload, []string) {
-	var p payload
+// killedImage is the image that the killed importer imports.
+func killedImage(t *testing.T) (imageSet, []string) {
+	var p imageSet
 	img := killedV1(t)
 	b := p.add(t, "registry.example.com/k:1", img, index(t, img))
 	var layers []string
@@ -250,8 +249,8 @@ func killedImage(t *testing.T) (payload, []string) {
 	return p, layers
 }
 
-// TestHangingImporter is not a test but the process that TestKilledImporter and
-// others kill: it imports, and in the middle of something it hangs.
+// TestHangingImporter is not a test but the process that TestKilledImporter and others
+// kill: it imports, and hangs in the middle.
 func TestHangingImporter(t *testing.T) {
 	socket := os.Getenv(hangEnv)
 	if socket == "" {
@@ -318,14 +317,14 @@ func startHanging(t *testing.T, d *daemon, at string) (kill func()) {
 	return kill
 }
 
-// A killed importer's finished layers are used, its unfinished ones removed.
+// The committed layers of a killed importer are used, its other snapshots are removed.
 func TestKilledImporter(t *testing.T) {
 	onEachSnapshotter(t, func(t *testing.T, d *daemon) {
 		s := d.connect()
 		kill := startHanging(t, d, "")
-		// The blocked importer must be seen as alive: its things stay while
-		// another importer comes and goes.
-		// The first layer is committed behind the stream, and another prepared.
+		// The blocked importer must count as alive: its snapshots stay while another
+		// importer starts and ends. The first layer is committed in the background, and
+		// another snapshot is prepared.
 		unfinished := func(key string) bool { return strings.HasPrefix(key, "extract-") }
 		isHalf := func(keys []string) bool {
 			return len(keys) > 1 && len(slices.DeleteFunc(slices.Clone(keys), unfinished)) == 1
@@ -337,7 +336,7 @@ func TestKilledImporter(t *testing.T) {
 		if !isHalf(half) {
 			t.Fatalf("snapshots of half an import = %q", half)
 		}
-		var others payload
+		var others imageSet
 		others.add(t, "registry.example.com/other:1", image(t, "/other", layer(t, text("o", "o"))), nil)
 		importAll(t, s, &others)
 		d.collect()
@@ -347,7 +346,7 @@ func TestKilledImporter(t *testing.T) {
 			}
 		}
 
-		whole := d.snapshots() // the others', too
+		whole := d.snapshots() // also those of other images
 		kill()
 		d.restart()
 		s = d.connect()
@@ -382,8 +381,8 @@ func TestKilledImporter(t *testing.T) {
 	})
 }
 
-// What an importer had unpacked when the power failed cannot be trusted: the
-// database says committed, the files may never have reached the disk.
+// What an importer unpacked before a power cut cannot be trusted: the database says
+// committed, but the files may never have been written to the disk.
 func TestPowerCut(t *testing.T) {
 	onEachSnapshotter(t, func(t *testing.T, d *daemon) {
 		s := d.connect()
@@ -395,7 +394,7 @@ func TestPowerCut(t *testing.T) {
 		if err := p.feed(t.Context(), im, p.entries[:len(p.entries)-1]); err != nil {
 			t.Fatal(err)
 		}
-		// The machine goes down: the lease stays as it is, of another boot.
+		// Power cut: the lease stays, with the ID of another boot.
 		c := d.client("k8s.io")
 		defer c.Close()
 		ctx := t.Context()
@@ -446,7 +445,7 @@ func TestPowerCut(t *testing.T) {
 	})
 }
 
-// A lease that no importer comes to delete ends by itself.
+// A lease that no importer deletes expires.
 func TestLeaseExpires(t *testing.T) {
 	d := startDaemon(t, ours(t), "overlayfs")
 	s := d.connect()

@@ -7,8 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"airlift/fault"
-
 	containersapi "github.com/containerd/containerd/api/services/containers/v1"
 	imagesapi "github.com/containerd/containerd/api/services/images/v1"
 	leasesapi "github.com/containerd/containerd/api/services/leases/v1"
@@ -28,35 +26,36 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/emptypb"
 	criapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"airlift/fault"
 )
 
 const (
-	// Socket is where containerd listens unless its configuration says
-	// otherwise.
+	// Socket is the default address of containerd.
 	Socket = "/run/containerd/containerd.sock"
 
-	// namespace is the one the CRI keeps everything in.
+	// namespace is the namespace of the CRI.
 	namespace = "k8s.io"
 
-	// connectTimeout bounds Connect when the caller's context has no deadline.
-	// containerd serves within a second even on slow disks; the rest is for a
-	// daemon that has many containers to recover.
+	// connectTimeout limits Connect if the context has no deadline. containerd answers
+	// within a second even on slow disks; the rest is for a containerd that has to
+	// recover many containers.
 	connectTimeout = 60 * time.Second
 
-	// firstGreeting bounds the first attempt to connect; each later one may take
-	// twice as long as the one before it.
+	// firstGreeting limits the first attempt to connect. Each later attempt may take
+	// twice as long as the one before.
 	firstGreeting = 5 * time.Second
 
-	// maxMessage is the largest message containerd sends, in bytes (its
+	// maxMessage is the maximum size of containerd's messages in bytes (its
 	// defaults.DefaultMaxRecvMsgSize).
 	maxMessage = 16 << 20
 )
 
-// A Store is a running containerd.
+// A Store is a connection to a running containerd.
 //
-// It is made of containerd's API and the thin clients over it. containerd's
-// client package is not used: it brings the code that pulls from registries,
-// which an installer for isolated hosts must not carry.
+// It uses containerd's API and the small clients for it, but not containerd's client
+// package: that has code that pulls from registries, which the installer for isolated hosts
+// must not link.
 type Store struct {
 	socket      string
 	patience    Patience
@@ -78,14 +77,13 @@ type Store struct {
 	criRuntime criapi.RuntimeServiceClient
 }
 
-// Connect waits until containerd answers on socket and, where it serves the
-// CRI, until that is ready too. It gives up when ctx ends or, if ctx has no
-// deadline, after a minute.
+// Connect waits until containerd answers on socket and, if the CRI is enabled, until the
+// CRI is ready too. It waits until ctx ends or, if ctx has no deadline, for a minute.
 func Connect(ctx context.Context, socket string) (*Store, error) {
 	return ConnectWith(ctx, socket, usualPatience)
 }
 
-// ConnectWith is Connect with another patience than usual.
+// ConnectWith is Connect with other time limits.
 func ConnectWith(ctx context.Context, socket string, patience Patience) (*Store, error) {
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc
@@ -95,8 +93,8 @@ func ConnectWith(ctx context.Context, socket string, patience Patience) (*Store,
 	var s *Store
 	limit := firstGreeting
 	err := poll(ctx, 50*time.Millisecond, func(ctx context.Context) (err error) {
-		// A socket that accepts and never answers must not eat the whole wait,
-		// and a slow containerd must come to its answer.
+		// A socket that accepts but never answers must not use up the whole time, and
+		// a slow containerd must get enough time to answer.
 		attempt, cancel := context.WithTimeout(ctx, limit)
 		defer cancel()
 		limit *= 2
@@ -105,15 +103,15 @@ func ConnectWith(ctx context.Context, socket string, patience Patience) (*Store,
 	})
 	if err != nil {
 		return nil, fault.Wrap(fmt.Errorf("connecting to containerd at %s: %w", socket, err), fault.Failure,
-			"see why it does not answer: systemctl status containerd; journalctl -u containerd")
+			"find the cause with: systemctl status containerd; journalctl -u containerd")
 	}
 	return s, nil
 }
 
 // dial tries to connect once.
 func dial(ctx context.Context, socket string, patience Patience) (*Store, error) {
-	// A connection made before the socket is there would wait out gRPC's
-	// backoff, a second at first, before it looks again.
+	// If the socket does not exist, gRPC would wait for its backoff, at first one
+	// second, before it tries again.
 	probe, err := new(net.Dialer).DialContext(ctx, "unix", socket)
 	if err != nil {
 		return nil, err
@@ -144,16 +142,16 @@ func dial(ctx context.Context, socket string, patience Patience) (*Store, error)
 	return s, nil
 }
 
-// greet asks containerd the questions that every use of it needs answered.
+// greet requests what every use of containerd needs.
 func (s *Store) greet(ctx context.Context) error {
 	v, err := versionapi.NewVersionClient(s.conn).Version(ctx, &emptypb.Empty{})
 	if err != nil {
 		return err
 	}
-	s.version = strings.TrimPrefix(v.Version, "v") // upstream builds have it, Debian's not
+	s.version = strings.TrimPrefix(v.Version, "v") // Debian's builds have no v
 	s.snapshotter, err = s.criSnapshotter(ctx)
 	if status.Code(err) == codes.Unimplemented {
-		// The CRI plugin is disabled, as in the containerd that Docker ships.
+		// The CRI plugin is disabled, as in Docker's containerd.
 		s.snapshotter = defaultSnapshotter
 		return nil
 	}
@@ -164,11 +162,11 @@ func (s *Store) greet(ctx context.Context) error {
 // Close closes the connection.
 func (s *Store) Close() error { return s.conn.Close() }
 
-// poll calls try until it returns nil. When ctx ends first, the error says so
-// and carries the last answer of try that was not cut off by that.
+// poll calls try until it returns nil. If ctx ends first, the error has the last error of
+// try that was not caused by that.
 func poll(ctx context.Context, every time.Duration, try func(context.Context) error) error {
 	start := time.Now()
-	// The network knows that a deadline has passed before ctx says so.
+	// A call can see that the deadline has passed before ctx does.
 	ended := func() bool {
 		deadline, ok := ctx.Deadline()
 		return ctx.Err() != nil || ok && !time.Now().Before(deadline)

@@ -6,17 +6,17 @@ import (
 	"slices"
 	"testing"
 
-	"airlift/bundle"
-	"airlift/images/store"
-
 	"github.com/containerd/containerd/v2/core/mount"
 	"github.com/containerd/containerd/v2/core/snapshots"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/opencontainers/go-digest"
 	"github.com/opencontainers/image-spec/identity"
+
+	"airlift/bundle"
+	"airlift/images/store"
 )
 
-func (p *payload) feed(ctx context.Context, im *store.Importer, entries []bundle.Entry) error {
+func (p *imageSet) feed(ctx context.Context, im *store.Importer, entries []bundle.Entry) error {
 	for _, e := range entries {
 		if im.Wants(e.Name) {
 			if err := im.Blob(ctx, e, bytes.NewReader(p.blobs[e.Name])); err != nil {
@@ -28,9 +28,8 @@ func (p *payload) feed(ctx context.Context, im *store.Importer, entries []bundle
 	return err
 }
 
-// importAll imports the payload as the installer would: what is missing, in
-// one pass.
-func importAll(t testing.TB, s *store.Store, p *payload) (imported []string) {
+// importAll imports the missing images in one pass, as the installer does.
+func importAll(t testing.TB, s *store.Store, p *imageSet) (imported []string) {
 	t.Helper()
 	ctx := t.Context()
 	missing, err := s.Missing(ctx, p.images)
@@ -65,7 +64,7 @@ func refs(images []bundle.Image) []string {
 	return r
 }
 
-func assertMissing(t *testing.T, s *store.Store, p *payload, want ...string) {
+func assertMissing(t *testing.T, s *store.Store, p *imageSet, want ...string) {
 	t.Helper()
 	missing, err := s.Missing(t.Context(), p.images)
 	if err != nil {
@@ -76,7 +75,7 @@ func assertMissing(t *testing.T, s *store.Store, p *payload, want ...string) {
 	}
 }
 
-// contents returns the files of an image as a container would see them.
+// contents returns the files of an image as in a container.
 func (d *daemon) contents(namespace string, img v1.Image) map[string]string {
 	d.t.Helper()
 	var diffIDs []digest.Digest
@@ -108,7 +107,7 @@ func TestImportEqualsCtrImport(t *testing.T) {
 	onEachSnapshotter(t, func(t *testing.T, d *daemon) {
 		const ref = "registry.example.com/rich:v1"
 		img := richImage(t, "/rich")
-		var p payload
+		var p imageSet
 		p.add(t, ref, img, index(t, img))
 
 		s := d.connect()

@@ -19,15 +19,15 @@ import (
 	"airlift/images/store"
 )
 
-// write makes a bundle file of the payload. Its launcher is this test's program.
-func (p *payload) write(t *testing.T) string {
+// write writes a bundle file with the images. The test's own executable is the launcher.
+func (p *imageSet) write(t *testing.T) string {
 	t.Helper()
 	m := &bundle.Manifest{
 		FormatVersion: bundle.FormatVersion, Platform: "linux/amd64", KubernetesVersion: "v1.29.15", CNI: "none",
 		Images: p.images, Entries: p.entries,
 	}
 	program := must(os.ReadFile(os.Args[0]))
-	programs := bundle.Programs{Launcher: program, Installer: []byte("no program")}
+	programs := bundle.Executables{Launcher: program, Installer: []byte("no program")}
 	path := filepath.Join(t.TempDir(), "install")
 	_, err := bundle.WriteFile(t.Context(), path, programs, m, bundle.Options{Level: bundle.Fastest}, func(e bundle.Entry) (io.ReadCloser, error) {
 		return io.NopCloser(bytes.NewReader(p.blobs[e.Name])), nil
@@ -115,11 +115,11 @@ func TestFromBundleFile(t *testing.T) {
 	})
 }
 
-// Damage that the bundle's reader finds must come through as what it is.
+// The error about damage that the bundle's reader finds must be returned unchanged.
 func TestFromDamagedBundleFile(t *testing.T) {
 	d := startDaemon(t, ours(t), "overlayfs")
 	s := d.connect()
-	var p payload
+	var p imageSet
 	img := richImage(t, "/rich")
 	p.add(t, "registry.example.com/rich:v1", img, index(t, img))
 	path := p.write(t)
@@ -151,7 +151,7 @@ func TestConnectSaysWhatItSaw(t *testing.T) {
 		t.Errorf("hint = %q", fault.Hint(err))
 	}
 
-	// Something listens but never answers.
+	// A server that listens but never answers.
 	mute := filepath.Join(dir, "mute.sock")
 	l := must(net.Listen("unix", mute))
 	defer l.Close()
@@ -166,7 +166,7 @@ func TestConnectSaysWhatItSaw(t *testing.T) {
 	}
 }
 
-// Connect must notice a containerd that starts late within moments.
+// Connect must notice within moments that containerd has started.
 func TestConnectWaits(t *testing.T) {
 	d := newDaemon(t, ours(t), "overlayfs")
 	connected := make(chan error, 1)

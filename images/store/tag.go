@@ -11,9 +11,8 @@ import (
 	"github.com/containerd/platforms"
 )
 
-// Tag gives an image that is there one more name, pinned as well: the name
-// that a containerd configured by somebody else starts its sandboxes with, for
-// example.
+// Tag gives an existing image an additional, pinned name: for example the name of the
+// sandbox image in the configuration of an existing containerd.
 func (s *Store) Tag(ctx context.Context, existing, name string) error {
 	if err := s.tag(ctx, existing, name); err != nil {
 		return fmt.Errorf("tagging image %q as %q: %w", existing, name, err)
@@ -40,9 +39,9 @@ func (s *Store) tag(ctx context.Context, existing, name string) error {
 	return s.awaitCRI(ctx, names)
 }
 
-// RemoveImages removes images by reference. Content that no other image uses
-// is gone when it returns; other names of the same image stay. A reference
-// that is not there is no error.
+// RemoveImages removes images by reference, and waits until content that no other image
+// uses is removed. Other names of the same image stay. A reference that does not exist is
+// not an error.
 func (s *Store) RemoveImages(ctx context.Context, refs []string) error {
 	for _, ref := range refs {
 		if err := s.removeImage(ctx, ref); err != nil {
@@ -64,8 +63,8 @@ func (s *Store) removeImage(ctx context.Context, ref string) error {
 	if err != nil {
 		return err
 	}
-	// The name by digest goes with the repository's last tag, the ID with the
-	// last name of all.
+	// The name with the digest goes with the repository's last tag; the ID goes with
+	// the last of all names.
 	byDigest := repository + "@" + rec.target.Digest.String()
 	tags, others, ids := 0, 0, []string(nil)
 	for _, r := range same {
@@ -94,8 +93,7 @@ func (s *Store) removeImage(ctx context.Context, ref string) error {
 	return nil
 }
 
-// resolve returns the record of an image reference, and the reference's
-// repository.
+// resolve returns the record of an image reference, and the repository of the reference.
 func (s *Store) resolve(ctx context.Context, ref string) (record, string, error) {
 	named, err := parse(ref)
 	if err != nil {

@@ -15,12 +15,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// began is a time before all imports. The images' own times are older.
+// began is a time before all imports. The times in the images are older.
 var began = time.Now()
 
-// tree describes every file below root in full: kind, mode, owner, size,
-// mtime, device, link target, content, xattrs, and which names are the same
-// inode.
+// tree describes every file below root: kind, mode, owner, size, mtime, device, link
+// target, content, xattrs, and which names are the same inode.
 func tree(t testing.TB, root string) map[string]string {
 	t.Helper()
 	files := map[string]string{}
@@ -35,8 +34,8 @@ func tree(t testing.TB, root string) map[string]string {
 			return err
 		}
 		st := info.Sys().(*syscall.Stat_t)
-		// A folder that a layer writes into without listing it has the time
-		// of the import, which says nothing.
+		// A directory that a layer uses without listing it has the time of the import,
+		// which differs.
 		mtime := "import"
 		if !d.IsDir() || info.ModTime().Before(began) {
 			mtime = info.ModTime().UTC().Format(time.RFC3339Nano)

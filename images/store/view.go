@@ -9,20 +9,19 @@ import (
 	"github.com/opencontainers/go-digest"
 )
 
-// folders are the folders that a finished snapshot is made of, the upper ones
-// first; none where it takes a real mount to see them.
-func (s *Store) folders(ctx context.Context, chainID digest.Digest) (folders []string, err error) {
+// snapshotDirs returns the directories of a committed snapshot and its parents, the highest
+// first, or none if a real mount is necessary.
+func (s *Store) snapshotDirs(ctx context.Context, chainID digest.Digest) (dirs []string, err error) {
 	err = s.view(ctx, chainID, func(mounts []mount.Mount) error {
-		folders = lowerFolders(mounts)
+		dirs = lowerDirs(mounts)
 		return nil
 	})
-	return folders, err
+	return dirs, err
 }
 
-// view calls look with the read-only mounts of a finished snapshot.
+// view calls look with the read-only mounts of a committed snapshot.
 func (s *Store) view(ctx context.Context, chainID digest.Digest, look func([]mount.Mount) error) error {
-	// Nothing refers to the view: should this process be killed now, containerd
-	// collects it.
+	// If this process is killed, containerd's garbage collection removes the view.
 	key := "airlift-view-" + rand.Text()
 	mounts, err := s.snapshots.View(ctx, key, chainID.String())
 	if err != nil {
@@ -31,13 +30,13 @@ func (s *Store) view(ctx context.Context, chainID digest.Digest, look func([]mou
 	err = look(mounts)
 	ctx, cancel := afterwards(ctx)
 	defer cancel()
-	_ = s.snapshots.Remove(ctx, key) // or it is collected
+	_ = s.snapshots.Remove(ctx, key) // otherwise the garbage collection removes it
 	return err
 }
 
-// lowerFolders are the folders that a read-only mount shows, the upper ones
-// first; none where it takes a real mount to see them.
-func lowerFolders(mounts []mount.Mount) []string {
+// lowerDirs returns the directories of a read-only mount, the highest first, or none if a
+// real mount is necessary.
+func lowerDirs(mounts []mount.Mount) []string {
 	if len(mounts) != 1 {
 		return nil
 	}

@@ -9,15 +9,15 @@ import (
 	"time"
 
 	"airlift/scripts/bench/measure"
-	"airlift/scripts/byhand"
+	"airlift/scripts/kubeadm"
 	"airlift/scripts/lab"
 	"airlift/scripts/site"
 )
 
-// benchParts can be asked for one by one.
+// benchParts are the values of --only.
 var benchParts = []string{"size", "build", "nodes", "files", "file-check", "one-core", "slow-disk"}
 
-// labName is the bench's own lab.
+// labName is the lab of the benchmark.
 const labName = "bench"
 
 func bench(ctx context.Context, o options, wanted func(part string) bool) error {
@@ -25,8 +25,8 @@ func bench(ctx context.Context, o options, wanted func(part string) bool) error 
 	if err != nil {
 		return err
 	}
-	// Archives that are missing are made first.
-	kit, err := byhand.Gather(ctx, version, io.Discard)
+	// Write missing image archives first.
+	kit, err := kubeadm.Gather(ctx, version, io.Discard)
 	if err != nil {
 		return err
 	}
@@ -69,8 +69,8 @@ func bench(ctx context.Context, o options, wanted func(part string) bool) error 
 		}
 	}
 	if wanted("files") {
-		say("files that come and go")
-		if err := onFreshHosts(ctx, lab.Options{Hosts: 1}, own, gauge, func(l *lab.Lab) error { return passing(ctx, t, own, l.Hosts[0]) }); err != nil {
+		say("temporary files")
+		if err := onFreshHosts(ctx, lab.Options{Hosts: 1}, own, gauge, func(l *lab.Lab) error { return tempFiles(ctx, t, own, l.Hosts[0]) }); err != nil {
 			return err
 		}
 	}
@@ -79,8 +79,8 @@ func bench(ctx context.Context, o options, wanted func(part string) bool) error 
 			return err
 		}
 	}
-	// The conditions take long, and show what kind of time it is that is
-	// saved; one run of each says that.
+	// These measurements take long and only show trends, so one run of each is
+	// enough.
 	for _, c := range conditions {
 		if !wanted(c.part) {
 			continue
@@ -99,23 +99,23 @@ func bench(ctx context.Context, o options, wanted func(part string) bool) error 
 	return nil
 }
 
-// A way is a way to make nodes of hosts.
+// A way is a way to install nodes: Airlift, or kubeadm by hand.
 type way interface {
 	name() string
-	// carry brings to a host what it is made a node with.
-	carry(ctx context.Context, h *lab.Host) error
-	// runtime gets a host to where images can be imported; images imports
-	// all there are.
+	// copyFiles copies to a host what the installation needs.
+	copyFiles(ctx context.Context, h *lab.Host) error
+	// runtime prepares a host for the import of images; images imports all of
+	// them.
 	runtime(ctx context.Context, h *lab.Host) error
 	images(ctx context.Context, h *lab.Host) error
-	// init makes a control plane of a bare host, and returns how others
-	// join it; ignore is a preflight check to ignore, if not empty.
+	// init installs a control plane and returns the join command; ignore is a
+	// preflight check to ignore, if not empty.
 	init(ctx context.Context, h *lab.Host, ignore string) (join []string, err error)
 	join(ctx context.Context, h *lab.Host, args []string) error
 }
 
-// onFreshHosts boots hosts for one run, brings them what they need, and takes
-// them down afterwards.
+// onFreshHosts boots hosts for one run, copies the files, calls run, and removes the
+// hosts.
 func onFreshHosts(ctx context.Context, o lab.Options, w way, gauge string, run func(*lab.Lab) error) error {
 	if o.Name == "" {
 		o.Name = labName
@@ -129,25 +129,25 @@ func onFreshHosts(ctx context.Context, o lab.Options, w way, gauge string, run f
 			if err := measure.CopyGauge(ctx, gauge, h); err != nil {
 				return err
 			}
-			if err := w.carry(ctx, h); err != nil {
+			if err := w.copyFiles(ctx, h); err != nil {
 				return err
 			}
-			// What was copied does not go on being written meanwhile.
+			// The copy must not be written to the disk during the measurement.
 			if _, err := h.Output(ctx, "sync", "-f", "/"); err != nil {
 				return err
 			}
 		}
 		return run(l)
 	}()
-	// ctx may have ended; the hosts go all the same.
+	// Remove the hosts even if ctx was cancelled.
 	if downErr := l.Down(context.Background()); err == nil {
 		err = downErr
 	}
 	return err
 }
 
-// nodes measures what makes a cluster: images on the third host, init on the
-// first, join on the second, and init again.
+// nodes measures a cluster: the image import on the third host, init on the first, join
+// on the second, and a second init.
 func nodes(ctx context.Context, t *table, w way, l *lab.Lab) error {
 	control, worker, third := l.Hosts[0], l.Hosts[1], l.Hosts[2]
 	if err := importing(ctx, t, w, third, importRow, importDiskRow); err != nil {
@@ -179,8 +179,8 @@ func nodes(ctx context.Context, t *table, w way, l *lab.Lab) error {
 	return nil
 }
 
-// importing measures the import of all images on a host, up to where
-// containerd has them and up to where the disk has them.
+// importing measures the import of all images on a host: until containerd has them, and
+// until they are on the disk.
 func importing(ctx context.Context, t *table, w way, h *lab.Host, usable, onDisk *row) error {
 	if err := w.runtime(ctx, h); err != nil {
 		return err
@@ -203,7 +203,7 @@ func importing(ctx context.Context, t *table, w way, h *lab.Host, usable, onDisk
 	return allImages(ctx, t, h)
 }
 
-// allImages makes sure that containerd has as many images as ever.
+// allImages checks that containerd has the same images as in other runs.
 func allImages(ctx context.Context, t *table, h *lab.Host) error {
 	out, err := h.Output(ctx, "ctr", "-n", "k8s.io", "images", "list")
 	if err != nil {
@@ -212,8 +212,7 @@ func allImages(ctx context.Context, t *table, h *lab.Host) error {
 	return t.sameImages(out)
 }
 
-// initing measures init on a bare host, and what it takes there of memory and
-// of disk.
+// initing measures init on a fresh host, with its memory and disk use.
 func initing(ctx context.Context, t *table, w way, h *lab.Host, r *row, ignore string) (join []string, err error) {
 	disk, err := measure.SampleDisk(h)
 	if err != nil {
@@ -244,7 +243,7 @@ func initing(ctx context.Context, t *table, w way, h *lab.Host, r *row, ignore s
 	return join, t.memory(memoryRow, heldRow, w, h)
 }
 
-// judge begins to wait for a cluster, and returns what ends the wait.
+// judge starts to wait for a cluster, and returns the function that ends the wait.
 func judge(ctx context.Context, control *lab.Host, nodes ...*lab.Host) func() (measure.Ready, error) {
 	type result struct {
 		ready measure.Ready
@@ -263,9 +262,9 @@ func judge(ctx context.Context, control *lab.Host, nodes ...*lab.Host) func() (m
 	}
 }
 
-// again measures a second init on a healthy node, which may change nothing.
+// again measures a second init on a healthy node, which must not change anything.
 func again(ctx context.Context, t *table, w *airlift, h *lab.Host) error {
-	before, err := settings(ctx, h)
+	before, err := hostState(ctx, h)
 	if err != nil {
 		return err
 	}
@@ -274,40 +273,40 @@ func again(ctx context.Context, t *table, w *airlift, h *lab.Host) error {
 		return err
 	}
 	t.seconds(againRow, w, time.Since(started))
-	after, err := settings(ctx, h)
+	after, err := hostState(ctx, h)
 	if err == nil && before != after {
 		err = fmt.Errorf("a second init changed the node:\nbefore:\n%s\nafter:\n%s", before, after)
 	}
 	return err
 }
 
-// settings lists what a second init could have changed: files with the times
-// of their last changes, and the services with their processes.
-func settings(ctx context.Context, h *lab.Host) (string, error) {
+// hostState lists the state that a second init could have changed: files with their modification
+// times, and the services with their processes.
+func hostState(ctx context.Context, h *lab.Host) (string, error) {
 	return h.Output(ctx, "sh", "-ec", `
 		find /etc/kubernetes /etc/containerd /etc/cni /etc/systemd/system /etc/sysctl.d /usr/local/bin /opt/cni/bin \
 			/var/lib/kubelet/config.yaml /var/lib/kubelet/kubeadm-flags.env /var/lib/airlift ! -type d -printf '%p %T@ %s\n' 2>/dev/null | sort
 		for unit in containerd kubelet; do systemctl show --property Id,MainPID,ActiveEnterTimestampMonotonic $unit; done`)
 }
 
-// passing says what files of init's come and go.
-func passing(ctx context.Context, t *table, w *airlift, h *lab.Host) error {
-	p, err := measure.WatchPassing(h)
+// tempFiles counts the files that init creates and removes again.
+func tempFiles(ctx context.Context, t *table, w *airlift, h *lab.Host) error {
+	p, err := measure.WatchTempFiles(h)
 	if err != nil {
 		return err
 	}
 	_, initErr := w.init(ctx, h, "")
-	passed, err := p.Gone()
+	removed, err := p.Stop()
 	if initErr != nil {
 		return initErr
 	}
 	if err != nil {
 		return err
 	}
-	t.count(passingRow, w, len(passed.Paths))
-	t.bytes(passingBytesRow, w, passed.Bytes)
-	for _, path := range passed.Paths {
-		say("  came and went: %s", path)
+	t.count(tempFilesRow, w, len(removed.Paths))
+	t.bytes(tempBytesRow, w, removed.Bytes)
+	for _, path := range removed.Paths {
+		say("  temporary: %s", path)
 	}
 	return nil
 }

@@ -9,13 +9,13 @@ import (
 	"airlift/scripts/lab"
 )
 
-// A condition is a smaller machine, as far as one host notices.
+// A condition limits the hosts, as on a smaller machine.
 type condition struct {
 	part                     string
 	importRow, disk, initRow *row
 	cpus                     string // the CPUs that hosts may use; all if empty
-	diskRate                 int    // bytes a second; as fast as it is if 0
-	ignore                   string // a preflight check that is right, and in the way
+	diskRate                 int    // bytes per second; 0 means no limit
+	ignore                   string // a preflight check that fails because of the limit
 }
 
 var conditions = []condition{
@@ -51,7 +51,7 @@ func (c condition) measure(ctx context.Context, t *table, w way, dir, gauge stri
 			roots = append(roots, root)
 		}
 		if slow != nil {
-			// The hosts are taken down at full speed.
+			// Remove the limit before the hosts are removed.
 			defer func() { err = errors.Join(err, slow.Unlimit()) }()
 			if err := slow.Limit(c.diskRate, roots...); err != nil {
 				return err

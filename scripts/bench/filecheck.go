@@ -12,15 +12,15 @@ import (
 	"airlift/scripts/site"
 )
 
-// slowDriveRate is what a slow USB 2 drive reads, in bytes a second.
+// slowDriveRate is the rate of a slow USB 2 drive, in bytes per second.
 const slowDriveRate = 30e6
 
-// drive is where a host has the slow drive.
+// drive is the mount point of the slow drive on a host.
 const drive = "/mnt/drive"
 
-// fileCheck measures what it costs that init compares the whole file with its
-// digests before it changes anything: with the file on the host's disk, in the
-// page cache as after copying, and on a slow drive.
+// fileCheck measures the cost of comparing the whole file with its digests before init
+// changes anything: with the file in the page cache, as after copying, and with the file
+// on a slow drive.
 func fileCheck(ctx context.Context, t *table, o options, own *airlift, dir, gauge string) (err error) {
 	slow, err := measure.NewSlowDrive(ctx, filepath.Join(dir, "drive"), o.bundle, slowDriveRate)
 	if err != nil {

@@ -14,11 +14,11 @@ import (
 	"airlift/scripts/site"
 )
 
-// joiners is how many hosts join at once.
+// joiners are the numbers of hosts that join in parallel.
 var joiners = []int{1, 4, 8}
 
-// joining measures joins of more and more hosts at once. They leave in between,
-// and then the next ones join.
+// joining measures joins of a growing number of hosts in parallel. The hosts leave the
+// cluster between two measurements.
 func (s *scaling) joining(ctx context.Context) error {
 	most := slices.Max(joiners)
 	say("joins of up to %d hosts at once", most)
@@ -79,7 +79,7 @@ func joinAtOnce(ctx context.Context, l *lab.Lab, hosts []*lab.Host, args []strin
 	}, nil
 }
 
-// leave makes nodes bare hosts again.
+// leave resets nodes.
 func leave(ctx context.Context, l *lab.Lab, hosts []*lab.Host) error {
 	group, inner := errgroup.WithContext(ctx)
 	for _, h := range hosts {

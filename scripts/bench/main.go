@@ -1,10 +1,10 @@
-// Bench runs Airlift and what a person would do by hand, in turns, on fresh
-// lab hosts with the same components, and prints medians and ratios. It is no
-// test: nothing fails for being slow. What goes wrong is an error.
+// Bench installs clusters with Airlift and with kubeadm by hand, alternating, on fresh lab
+// hosts with the same components, and prints medians and ratios. It is not a test: it
+// never fails on time, only on errors.
 //
-// "bench scale" prints how Airlift's cost grows with what is carried, with what
-// is on the host already and with the number of hosts. "bench repeat" makes the same
-// cluster again and again, and prints how the times are spread.
+// "bench scale" prints how Airlift's cost grows with the size of the bundle, with the
+// images on the host and with the number of hosts. "bench repeat" installs the same cluster
+// again and again, and prints how the times vary.
 package main
 
 import (
@@ -21,9 +21,9 @@ import (
 	"airlift/fault"
 )
 
-const usage = `usage: bench [flags]          Airlift beside doing it by hand
-       bench scale [flags]    how Airlift's cost grows
-       bench repeat [flags]   how the times of init and join are spread
+const usage = `usage: bench [flags]          compare Airlift with kubeadm by hand
+       bench scale [flags]    measure how Airlift's cost grows
+       bench repeat [flags]   measure how the times of init and join vary
 
 `
 
@@ -31,16 +31,16 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := command(ctx, os.Args[1:])
 	if err != nil && ctx.Err() != nil {
-		err = fault.Wrap(err, fault.Interrupted, "the lab is down again")
+		err = fault.Wrap(err, fault.Interrupted, "the lab was removed")
 	}
 	stop()
 	fault.Print(os.Stderr, err)
 	os.Exit(int(fault.ExitCode(err)))
 }
 
-// options are what both commands take.
+// options are the flags of all commands.
 type options struct {
-	bundle, tool, rig string // the bundle file; bundle and upstream, the programs
+	bundle, tool, rig string // the bundle file, and the binaries bundle and upstream
 	best              string // a second bundle file
 	runs              int
 	only              string
@@ -65,12 +65,12 @@ func command(ctx context.Context, args []string) error {
 		f.PrintDefaults()
 	}
 	f.StringVar(&o.bundle, "bundle", "out/install", "the bundle `file`")
-	f.StringVar(&o.best, "best", "", "a `file` of the same content, built as small as it gets")
-	f.StringVar(&o.tool, "tool", "bin/bundle", "the `program` that builds bundles")
-	f.StringVar(&o.rig, "upstream", "bin/upstream", "the `program` that stands for the sites on the internet")
-	f.IntVar(&o.runs, "runs", 3, "how `often` each way is measured")
-	f.IntVar(&o.load, "load", 0, "repeat: how many `processes` keep the processors busy")
-	f.DurationVar(&o.slow, "slow", 25*time.Second, "repeat: a run is slow if its last pod is Ready this `long` after join has returned")
+	f.StringVar(&o.best, "best", "", "a `file` with the same contents, built with --compression best")
+	f.StringVar(&o.tool, "tool", "bin/bundle", "the `binary` that builds bundles")
+	f.StringVar(&o.rig, "upstream", "bin/upstream", "the `binary` that serves the upstream components")
+	f.IntVar(&o.runs, "runs", 3, "the `number` of measurements of each")
+	f.IntVar(&o.load, "load", 0, "repeat: the number of `processes` that keep the processors busy")
+	f.DurationVar(&o.slow, "slow", 25*time.Second, "repeat: a run is slow if its last pod is Ready later than this `duration` after join returned")
 	f.StringVar(&o.keep, "keep", "", "repeat: a `directory` for the logs of slow runs")
 	f.StringVar(&o.only, "only", "", "only these `parts`, separated by commas: "+strings.Join(parts, ", "))
 	f.StringVar(&o.json, "json", "", "also write every measurement to this `file`")
@@ -85,16 +85,16 @@ func command(ctx context.Context, args []string) error {
 	}
 	for _, p := range chosen {
 		if !slices.Contains(parts, p) {
-			return fault.New(fault.Usage, "there are "+strings.Join(parts, ", "), "there is no part %q", p)
+			return fault.New(fault.Usage, "parts: "+strings.Join(parts, ", "), "unknown part %q", p)
 		}
 	}
 	if f.NArg() > 0 || o.runs < 1 {
-		return fault.New(fault.Usage, "see bench --help", "%q is not understood", f.Args())
+		return fault.New(fault.Usage, "see bench --help", "unexpected arguments %q", f.Args())
 	}
 	return act(ctx, o, func(part string) bool { return slices.Contains(chosen, part) })
 }
 
-// say tells what is going on.
+// say prints progress.
 func say(format string, args ...any) {
 	fmt.Fprintf(os.Stderr, "%s "+format+"\n", append([]any{time.Now().Format(time.TimeOnly)}, args...)...)
 }

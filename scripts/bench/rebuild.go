@@ -15,11 +15,11 @@ import (
 	"airlift/scripts/site"
 )
 
-// rigTimeout bounds the wait for the rig, which first makes its images.
+// rigTimeout limits the wait for the rig, which may have to build images first.
 const rigTimeout = 20 * time.Minute
 
-// buildAgain measures a build with a warm cache. Where the cache was not, one
-// that is not measured comes first.
+// buildAgain measures a build with a warm cache. If the cache is cold, it first runs a
+// build that is not measured.
 func buildAgain(ctx context.Context, t *table, o options, version, dir string) error {
 	say("second bundle build")
 	log := filepath.Join(dir, "access")
@@ -67,8 +67,8 @@ func buildAgain(ctx context.Context, t *table, o options, version, dir string) e
 	return errors.Join(os.Remove(filepath.Join(dir, "again")), os.Remove(filepath.Join(dir, "again.provenance.json")))
 }
 
-// startRig serves what the sites on the internet serve, and returns the flags
-// that send bundle build there. Each request is a line of the access log.
+// startRig starts the rig and returns the --mirror flags for bundle build. The access log
+// has one line per request.
 func startRig(ctx context.Context, program, version, dir, log string) (stop func(), flags []string, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	deadline := time.AfterFunc(rigTimeout, cancel)
@@ -95,20 +95,19 @@ func startRig(ctx context.Context, program, version, dir, log string) (stop func
 		select {
 		case err := <-ended:
 			cancel()
-			return nil, nil, fmt.Errorf("it ended before it served anything: %w", errors.Join(err, ctx.Err()))
+			return nil, nil, fmt.Errorf("it ended before it was ready: %w", errors.Join(err, ctx.Err()))
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
 }
 
-// requests are those of an access log.
+// requests summarizes an access log.
 type requests struct {
 	count int
-	bytes int64 // that answers with a content sent
+	bytes int64 // sent in successful answers
 }
 
-// readRequests reads a log with a line per request: method, host, path, status
-// and bytes.
+// readRequests reads a log with one line per request: method, host, path, status and bytes.
 func readRequests(log string) (r requests, err error) {
 	data, err := os.ReadFile(log)
 	if err != nil {

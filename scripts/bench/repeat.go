@@ -18,8 +18,8 @@ import (
 // repeatLab is the lab of "bench repeat".
 const repeatLab = "repeat"
 
-// repeat makes a cluster of two fresh hosts again and again, and prints how the
-// times until every pod was Ready are spread: a mean hides a rare long wait.
+// repeat installs a cluster on two fresh hosts again and again, and prints how the times
+// until every pod is Ready vary: a mean hides a rare long wait.
 func repeat(ctx context.Context, o options, _ func(string) bool) error {
 	version, err := site.KubernetesVersion(o.bundle)
 	if err != nil {
@@ -54,7 +54,7 @@ type clusterRun struct {
 	init, join float64
 	pods       float64 // from the start of init until all are Ready
 	last       []string
-	restarted  string // whether init restarted the kubelet to see the static pods
+	restarted  string // whether init restarted the kubelet so that it starts the static pods
 }
 
 func makeCluster(ctx context.Context, own *airlift, o options, number int) (r clusterRun, err error) {
@@ -68,7 +68,7 @@ func makeCluster(ctx context.Context, own *airlift, o options, number int) (r cl
 		}
 	}()
 	for _, h := range l.Hosts {
-		if err := own.carry(ctx, h); err != nil {
+		if err := own.copyFiles(ctx, h); err != nil {
 			return r, err
 		}
 	}
@@ -104,7 +104,7 @@ func makeCluster(ctx context.Context, own *airlift, o options, number int) (r cl
 	return r, nil
 }
 
-// keepLogs writes what says why a run was slow, or failed, to a directory.
+// keepLogs saves the logs of a slow or failed run to a directory.
 func keepLogs(ctx context.Context, l *lab.Lab, dir string, number int, failed error) error {
 	if dir == "" {
 		return failed
@@ -126,8 +126,8 @@ func keepLogs(ctx context.Context, l *lab.Lab, dir string, number int, failed er
 	return failed
 }
 
-// startLoad runs processes that use as much processor time as they get, and one
-// that writes to the disk.
+// startLoad starts processes that use all available processor time, and one that writes to
+// the disk.
 func startLoad(ctx context.Context, processes int) (stop func(), err error) {
 	dir, err := os.MkdirTemp("", "airlift-load-")
 	if err != nil {
@@ -155,7 +155,7 @@ func startLoad(ctx context.Context, processes int) (stop func(), err error) {
 	return stop, nil
 }
 
-// histogram prints how a time is spread over the runs.
+// histogram prints the distribution of a time over the runs.
 func histogram(title string, runs []clusterRun, of func(clusterRun) float64) {
 	var times []float64
 	for _, r := range runs {

@@ -18,7 +18,7 @@ import (
 	"airlift/scripts/site"
 )
 
-// scaleParts can be asked for one by one.
+// scaleParts are the values of --only.
 var scaleParts = []string{"count", "bytes", "shape", "join"}
 
 const (
@@ -26,7 +26,7 @@ const (
 	gib = 1 << 30
 )
 
-// shapes are what is carried beside what every bundle carries.
+// shapes are the images in addition to those of every bundle.
 var shapes = map[string][]shape{
 	"count": {
 		{name: "none"},
@@ -46,10 +46,10 @@ var shapes = map[string][]shape{
 	},
 }
 
-// scaleLab is the lab of bench scale, which may run beside bench.
+// scaleLab is the lab of bench scale, which may run at the same time as bench.
 const scaleLab = "bench-scale"
 
-// A grown is what one shape costs.
+// A grown has the cost of one shape.
 type grown struct {
 	Shape     string  `json:"shape"`
 	Images    int     `json:"images"`
@@ -70,7 +70,7 @@ type grown struct {
 	ExtraDisk float64 `json:"extraDiskMB"`
 	Again     float64 `json:"secondImportSeconds"`
 
-	// Of "count" only: init where the images are already, init again, and the
+	// Only for "count": init with the images imported before, a second init, and the
 	// import of one more bundle.
 	Init       float64 `json:"initSeconds,omitempty"`
 	SecondInit float64 `json:"secondInitSeconds,omitempty"`
@@ -78,14 +78,14 @@ type grown struct {
 	Snapshots  int     `json:"snapshots,omitempty"`
 }
 
-// A joined is what it takes when hosts join at once.
+// A joined has the cost of joins in parallel.
 type joined struct {
 	Hosts    int     `json:"hosts"`
 	First    float64 `json:"firstReturnedSeconds"`
 	Last     float64 `json:"lastReturnedSeconds"`
 	Nodes    float64 `json:"allNodesReadySeconds"`
 	Pods     float64 `json:"allPodsReadySeconds"`
-	CPU      float64 `json:"installerCPUSeconds"` // of each, on average
+	CPU      float64 `json:"installerCPUSeconds"` // mean of each join
 	Resident float64 `json:"residentMB"`          // of the largest
 }
 
@@ -102,8 +102,8 @@ type scaling struct {
 	dir, gauge  string
 	cache       string // of bundle build
 	mirrors     []string
-	other       string // the bundle that is imported last, once it was built
-	otherImport bool   // whether "count" measures that
+	other       string // the bundle that is imported last, when it was built
+	otherImport bool   // whether "count" measures this import
 	scaled
 }
 
@@ -112,7 +112,7 @@ func scale(ctx context.Context, o options, wanted func(part string) bool) error 
 	if err != nil {
 		return err
 	}
-	// Beside the cache, not in a /tmp that may be memory: this gets large.
+	// Next to the cache, because /tmp may be in memory and this gets large.
 	base, err := os.UserCacheDir()
 	if err != nil {
 		return err
@@ -172,8 +172,8 @@ func (s *scaling) part(ctx context.Context, part string) error {
 		}
 		g.Shape, g.Images, g.Layers, g.Files = sh.name, sh.images, sh.images*sh.layers, sh.images*sh.layers*sh.files
 		g.Megabytes = float64(sh.bytes()) / 1e6
-		// The file goes as soon as the host has it: the largest of these fills
-		// a small machine.
+		// Remove the file when it was copied to the host: the largest one fills a small
+		// machine.
 		own := &airlift{bundle: path, version: s.version}
 		err = onFreshHosts(ctx, lab.Options{Name: scaleLab, Hosts: 1}, own, s.gauge, func(l *lab.Lab) error {
 			if err := os.Remove(path); err != nil {
@@ -181,7 +181,7 @@ func (s *scaling) part(ctx context.Context, part string) error {
 			}
 			return s.grow(ctx, &g, own, l.Hosts[0], part == "count")
 		})
-		_ = os.Remove(path) // gone already, unless something failed
+		_ = os.Remove(path) // already removed, unless something failed
 		if err != nil {
 			return fmt.Errorf("%s: %w", sh.name, err)
 		}
@@ -192,11 +192,11 @@ func (s *scaling) part(ctx context.Context, part string) error {
 	return nil
 }
 
-// fillCache starts the rig and downloads what every bundle carries, so that a
-// build that is measured has only a shape's images to fetch. What upstream does
-// not have is asked for each time, so the rig stays.
+// fillCache starts the rig and downloads what every bundle needs, so that a measured build
+// only downloads the images of its shape. Missing optional components are requested in
+// every build, so the rig keeps running.
 func (s *scaling) fillCache(ctx context.Context) (stop func(), err error) {
-	say("filling a cache of its own")
+	say("filling a separate cache")
 	stop, mirrors, err := startRig(ctx, s.rig, s.version, s.dir, filepath.Join(s.dir, "access"))
 	if err != nil {
 		return nil, fmt.Errorf("starting the upstream rig: %w", err)
@@ -229,7 +229,7 @@ func (s *scaling) build(ctx context.Context, sh shape) (path string, g grown, er
 	if err != nil {
 		return "", g, err
 	}
-	// What this shape brought into the cache is not needed again.
+	// Nothing else needs the cached contents of this shape.
 	after, err := files(s.cache)
 	if err != nil {
 		return "", g, err
@@ -244,7 +244,7 @@ func (s *scaling) build(ctx context.Context, sh shape) (path string, g grown, er
 	return path, g, nil
 }
 
-// run runs bundle build, fast: how hard it compresses is another question.
+// run runs bundle build with the fastest compression, which is not measured here.
 func (s *scaling) run(ctx context.Context, args []string) (path string, g grown, err error) {
 	f, err := os.CreateTemp(s.dir, "bundle-")
 	if err != nil {
@@ -319,7 +319,7 @@ func (s *scaling) grow(ctx context.Context, g *grown, own *airlift, h *lab.Host,
 	if err != nil {
 		return err
 	}
-	g.Snapshots = strings.Count(out, "\n") - 1 // its heading
+	g.Snapshots = strings.Count(out, "\n") - 1 // without the heading
 	if u, err = phaseImages(ctx, h, other); err != nil {
 		return err
 	}
@@ -342,7 +342,7 @@ func phaseImages(ctx context.Context, h *lab.Host, installer string) (measure.Us
 }
 
 func (s *scaling) print(out io.Writer) {
-	fmt.Fprintf(out, "Kubernetes %s. Images on top of what every bundle carries; built with --compression fastest, from a registry on this machine.\n", s.Version)
+	fmt.Fprintf(out, "Kubernetes %s. Images in addition to those of every bundle; built with --compression fastest, from a registry on this machine.\n", s.Version)
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	if len(s.Grown) > 0 {
 		fmt.Fprintln(w, "\n\timages\tlayers\tfiles\tMB\tfile MB\tbuild s\tCPU s\tMB\timport s\ton disk s\tCPU s\tresident MB\theld MB\textra disk MB\tagain s\t")
@@ -352,9 +352,9 @@ func (s *scaling) print(out io.Writer) {
 		}
 		_ = w.Flush() // to standard output
 		fmt.Fprintln(out, `
-Build: bundle build that fetches, compresses, writes and verifies; its peak of resident memory. Import: "install init
-phase images" into a containerd that runs, of these images and the base's. Resident is the kernel's peak (VmHWM); held
-is anonymous and shared memory, sampled. Again: the same phase, with nothing to do.`)
+Build: bundle build downloads, compresses, writes and verifies; its peak resident memory. Import: "install init
+phase images" imports these images and those of every bundle into a running containerd. Resident is the kernel's peak
+(VmHWM); held is anonymous and shared memory, sampled. Again: the same phase with nothing to do.`)
 	}
 	var any bool
 	for _, g := range s.Grown {
@@ -374,6 +374,6 @@ is anonymous and shared memory, sampled. Again: the same phase, with nothing to 
 			fmt.Fprintf(w, "%d\t%.1f\t%.1f\t%.1f\t%.1f\t%.1f\t%.0f\t\n", j.Hosts, j.First, j.Last, j.Nodes, j.Pods, j.CPU, j.Resident)
 		}
 		_ = w.Flush() // to standard output
-		fmt.Fprintln(out, "\nAll hosts share this machine's cores: CPU seconds of each are what tells whether a join gets dearer.")
+		fmt.Fprintln(out, "\nAll hosts share this machine's cores. Compare the CPU seconds of each join to see whether a join costs more.")
 	}
 }

@@ -10,15 +10,15 @@ import (
 	"path/filepath"
 	"strings"
 
-	"airlift/scripts/byhand"
+	"airlift/scripts/kubeadm"
 	"airlift/scripts/upstream/components"
 )
 
-// plugins are those of the CNI release that run on a node.
+// plugins are the CNI plugins that a node runs.
 var plugins = []string{"bridge", "host-local", "loopback", "portmap"}
 
-// sizes adds up what has to be carried.
-func sizes(ctx context.Context, t *table, o options, kit *byhand.Kit, releases []byhand.Release) error {
+// sizes sums the sizes of the files to copy to the hosts.
+func sizes(ctx context.Context, t *table, o options, kit *kubeadm.Kit, releases []kubeadm.Release) error {
 	images, err := blobs(kit.Archives)
 	if err != nil {
 		return err
@@ -76,8 +76,8 @@ func fileSize(path string) (int64, error) {
 	return info.Size(), nil
 }
 
-// blobs is the size of what is in image archives, each blob once.
-func blobs(archives []byhand.Archive) (total int64, err error) {
+// blobs returns the size of the blobs in image archives, each blob counted once.
+func blobs(archives []kubeadm.Archive) (total int64, err error) {
 	seen := map[string]bool{}
 	for _, a := range archives {
 		f, err := os.Open(a.Path)

@@ -18,10 +18,10 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// syntheticHost is the registry that synthetic images are named after.
+// syntheticHost is the registry in the names of synthetic images.
 const syntheticHost = "synthetic.example"
 
-// A shape says what synthetic images look like.
+// A shape describes synthetic images.
 type shape struct {
 	name   string
 	images int
@@ -40,22 +40,22 @@ func (s shape) references() (list []string) {
 	return list
 }
 
-// writeLayer writes one layer's tar. The same number always gives the same
-// bytes, and nothing of it is kept.
+// writeLayer writes one layer's tar. The same number always gives the same bytes, so they
+// need not be stored.
 func (s shape) writeLayer(w io.Writer, number int) error {
 	seed := sha256.Sum256(fmt.Appendf(nil, "%s %d", s.name, number))
 	content := newContent(seed)
 	tw := tar.NewWriter(w)
-	const perFolder = 1000
+	const perDir = 1000
 	for i := range s.files {
-		if i%perFolder == 0 {
-			folder := &tar.Header{Typeflag: tar.TypeDir, Name: fmt.Sprintf("data/%d/%d/", number, i/perFolder), Mode: 0o755}
-			if err := tw.WriteHeader(folder); err != nil {
+		if i%perDir == 0 {
+			dir := &tar.Header{Typeflag: tar.TypeDir, Name: fmt.Sprintf("data/%d/%d/", number, i/perDir), Mode: 0o755}
+			if err := tw.WriteHeader(dir); err != nil {
 				return err
 			}
 		}
 		file := &tar.Header{Typeflag: tar.TypeReg, Mode: 0o644, Size: s.size,
-			Name: fmt.Sprintf("data/%d/%d/%d", number, i/perFolder, i)}
+			Name: fmt.Sprintf("data/%d/%d/%d", number, i/perDir, i)}
 		if err := tw.WriteHeader(file); err != nil {
 			return err
 		}
@@ -66,9 +66,9 @@ func (s shape) writeLayer(w io.Writer, number int) error {
 	return tw.Close()
 }
 
-// content is without end, and compresses to some 40 percent: of every four
-// blocks one is random, one is random in half of its bits, and two were there
-// before, except for a few bytes.
+// content is endless data that compresses to about 40 percent: of every four blocks, one is
+// random, one has half of its bits random, and two repeat earlier blocks with a few changed
+// bytes.
 type content struct {
 	random *rand.ChaCha8
 	pool   [16][block]byte
@@ -104,8 +104,8 @@ func (c *content) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// A synthetic is a registry on loopback with the images of a shape, whose layers
-// it makes as they are asked for. They are not compressed.
+// A synthetic is a registry on loopback with the images of a shape. It generates the
+// uncompressed layers for each request.
 type synthetic struct {
 	shape     shape
 	manifests map[string][]byte // by digest
@@ -117,7 +117,7 @@ type synthetic struct {
 	url       string
 }
 
-// descriptor is OCI's (image-spec, descriptor.md).
+// descriptor is an OCI descriptor (image-spec, descriptor.md).
 type descriptor struct {
 	MediaType string `json:"mediaType"`
 	Digest    string `json:"digest"`
@@ -126,7 +126,7 @@ type descriptor struct {
 
 const manifestType = "application/vnd.oci.image.manifest.v1+json"
 
-// serveSynthetic works out what the layers' digests are and serves the images.
+// serveSynthetic computes the layers' digests and serves the images.
 func serveSynthetic(s shape) (*synthetic, error) {
 	r := &synthetic{shape: s, manifests: map[string][]byte{}, tags: map[string]string{}, configs: map[string][]byte{},
 		layers: map[string]int{}, sizes: map[string]int64{}}
@@ -191,10 +191,10 @@ func (r *synthetic) addImage(tag string, diffIDs []string) error {
 
 func digestOf(b []byte) string { return fmt.Sprintf("sha256:%x", sha256.Sum256(b)) }
 
-// ServeHTTP answers what a pull asks: distribution-spec, "Pull".
+// ServeHTTP answers the requests of a pull: distribution-spec, "Pull".
 func (r *synthetic) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	if req.URL.Path == "/v2/" {
-		return // yes, a registry
+		return // 200: this is a registry
 	}
 	kind, reference, _ := strings.Cut(strings.TrimPrefix(req.URL.Path, "/v2/"+r.shape.name+"/"), "/")
 	switch kind {
@@ -211,7 +211,7 @@ func (r *synthetic) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		}
 		w.Header().Set("Content-Length", fmt.Sprint(r.sizes[reference]))
 		if req.Method != http.MethodHead {
-			_ = r.shape.writeLayer(w, number) // else the client has gone
+			_ = r.shape.writeLayer(w, number) // an error means that the client has disconnected
 		}
 	default:
 		http.NotFound(w, req)

@@ -25,7 +25,7 @@ type table struct {
 	Rows    []*line   `json:"rows"`
 
 	notes  []string
-	images string // the images that containerd has after an import
+	images string // the images in containerd after an import
 }
 
 // A line is a row with its measurements.
@@ -66,7 +66,7 @@ func (t *table) seconds(r *row, w way, d time.Duration) { t.add(r, w, d.Seconds(
 func (t *table) bytes(r *row, w way, n int64)           { t.add(r, w, float64(n)/1e6) }
 func (t *table) count(r *row, w way, n int)             { t.add(r, w, float64(n)) }
 
-// memory adds what the commands on a host needed since it was asked last.
+// memory adds the memory of the commands on a host since the last call.
 func (t *table) memory(resident, held *row, w way, h *lab.Host) error {
 	list, err := measure.Usages(h)
 	if err != nil {
@@ -81,12 +81,12 @@ func (t *table) memory(resident, held *row, w way, h *lab.Host) error {
 	return nil
 }
 
-// sameImages makes sure that every import brings the same images.
+// sameImages checks that every import brings the same images.
 func (t *table) sameImages(list string) error {
 	var names []string
 	for line := range strings.Lines(list) {
 		name, _, _ := strings.Cut(line, " ")
-		// Besides tags, some ways of importing name digests and IDs.
+		// Some ways of importing also list digests and IDs.
 		if strings.Contains(name, ":") && !strings.Contains(name, "sha256:") {
 			names = append(names, name)
 		}
@@ -97,13 +97,13 @@ func (t *table) sameImages(list string) error {
 		t.images = all
 	}
 	if all != t.images || all == "" {
-		return fault.New(fault.Failure, "", "an import brought %s; another one brought %s", all, t.images)
+		return fault.New(fault.Failure, "", "an import brought %s, but another one brought %s", all, t.images)
 	}
 	return nil
 }
 
 func (t *table) print(out io.Writer) {
-	fmt.Fprintf(out, "Kubernetes %s on a machine with %d cores; median of %d runs, in turns (least to most); one run of what has no range\n\n",
+	fmt.Fprintf(out, "Kubernetes %s on a machine with %d cores; median of %d alternating runs (least to most); rows without a range: one run\n\n",
 		t.Version, t.Cores, t.Runs)
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "\tby hand\tairlift\tratio")
@@ -118,7 +118,7 @@ func (t *table) print(out io.Writer) {
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", l.Name, l.of.spread(l.ByHand), l.of.spread(l.Airlift), ratio)
 	}
 	_ = w.Flush() // to standard output
-	fmt.Fprintln(out, "\nWhat is counted")
+	fmt.Fprintln(out, "\nWhat is measured")
 	for _, l := range t.Rows {
 		if len(l.ByHand)+len(l.Airlift) > 0 {
 			fmt.Fprintf(out, "- %s: %s\n", l.Name, strings.ReplaceAll(l.of.counted, "\n", "\n  "))
@@ -139,7 +139,7 @@ func writeJSON(file string, v any) error {
 	return os.WriteFile(file, append(data, '\n'), 0o644)
 }
 
-// show is one measurement with its unit.
+// show formats one measurement with its unit.
 func (r *row) show(value float64) string {
 	switch r.unit {
 	case "s", "MB":
@@ -148,7 +148,7 @@ func (r *row) show(value float64) string {
 	return fmt.Sprintf("%.0f", value)
 }
 
-// spread is the median, and the range unless there is none.
+// spread formats the median and, with several measurements, the range.
 func (r *row) spread(list []float64) string {
 	if len(list) == 0 {
 		return ""

@@ -7,42 +7,41 @@ import (
 	"time"
 
 	"airlift/scripts/bench/measure"
-	"airlift/scripts/byhand"
+	"airlift/scripts/kubeadm"
 	"airlift/scripts/lab"
 	"airlift/scripts/site"
 )
 
-// configFile is kubeadm's configuration on a host, the same for both ways.
+// configFile is the path of kubeadm's configuration on a host, the same for both ways.
 const configFile = "/root/kubeadm.yaml"
 
-// byHand is what a skilled person does.
+// byHand installs with kubeadm, as a skilled operator does.
 type byHand struct {
-	kit      *byhand.Kit
-	releases []byhand.Release
+	kit      *kubeadm.Kit
+	releases []kubeadm.Release
 }
 
-// byHandNotes say what that is, under the table.
+// byHandNotes are printed under the table.
 var byHandNotes = []string{
-	`By hand: on a host that has the files and nothing else, programs are unpacked (release archives of containerd and
-the CNI plugins, gunzip of kubelet, kubectl, kubeadm and runc, all at once), settings and units written, containerd
-started, every image archive imported by "ctr -n k8s.io images import" (OCI layouts with upstream's gzip layers; on a
-worker only those of the images it runs), then kubeadm init with a configuration file, kubectl apply of flannel's
-manifest. One command follows the other at once: a person's own time is not counted.`,
-	`Airlift: on a host that has the one file and nothing else, "install init --config" with the same configuration
+	`By hand: the host has only the files. The commands unpack the binaries (release archives of containerd and the CNI
+plugins, gunzip of kubelet, kubectl, kubeadm and runc, in parallel), write configuration and units, start containerd,
+import every image archive with "ctr -n k8s.io images import" (OCI layouts with upstream's gzip layers; a worker imports
+only the images that it runs), and run kubeadm init with a configuration file and kubectl apply with flannel's
+manifest. Each command follows the previous one at once: the operator's time is not counted.`,
+	`Airlift: the host has only the one file. The commands are "install init --config" with the same configuration
 file, and "install join".`,
-	`Copying files to the hosts is not counted for either. They lie there, in the page cache as after copying.`,
-	`Ready is judged for both by the same watch on nodes and pods, from outside the hosts; it counts when everything
-stays Ready for 5 s.`,
-	`Not as upstream's, by hand: crictl and flannel's CNI plugin have no source the benchmark could build from. crictl is
-a stand-in that speaks the same protocol. The plugin is a script that hands flannel's subnet to the bridge plugin, as
-the real one does; it is there from the start, so one image with its archive and one init container are missing.`,
+	`The time to copy files to the hosts is not counted for either. The files are in the page cache, as after copying.`,
+	`Ready means the same for both: one watch on nodes and pods, from outside the hosts, sees everything Ready for 5 s.`,
+	`Not upstream's, by hand: the benchmark has no source for crictl and flannel's CNI plugin. crictl is a stand-in that
+uses the same protocol. The plugin is a script that passes flannel's subnet to the bridge plugin, as the real one does.
+It is installed from the start, so one image with its archive and one init container are missing.`,
 }
 
 func (*byHand) name() string { return "by hand" }
 
-func (b *byHand) carry(ctx context.Context, h *lab.Host) error {
+func (b *byHand) copyFiles(ctx context.Context, h *lab.Host) error {
 	b.kit.Prefix = measure.Gauge
-	return b.kit.CarryReleases(ctx, h, b.releases)
+	return b.kit.CopyReleases(ctx, h, b.releases)
 }
 
 func (b *byHand) runtime(ctx context.Context, h *lab.Host) error {
@@ -63,7 +62,7 @@ func (b *byHand) init(ctx context.Context, h *lab.Host, ignore string) ([]string
 	if err := b.runtime(ctx, h); err != nil {
 		return nil, err
 	}
-	part("unpacking and settings")
+	part("unpacking and configuration")
 	if err := b.images(ctx, h); err != nil {
 		return nil, err
 	}
@@ -72,7 +71,7 @@ func (b *byHand) init(ctx context.Context, h *lab.Host, ignore string) ([]string
 	if ignore != "" {
 		args = []string{"--ignore-preflight-errors", ignore}
 	}
-	done, err := b.kit.Init(ctx, h, byhand.Config(h, byhand.Settings{Version: b.kit.Version}), args...)
+	done, err := b.kit.Init(ctx, h, kubeadm.Config(h, kubeadm.ConfigOptions{Version: b.kit.Version}), args...)
 	if err != nil {
 		return nil, err
 	}
@@ -81,10 +80,10 @@ func (b *byHand) init(ctx context.Context, h *lab.Host, ignore string) ([]string
 		return nil, err
 	}
 	part("kubectl apply")
-	return byhand.JoinArgs(done.Output)
+	return kubeadm.JoinArgs(done.Output)
 }
 
-// parts returns a function that says what has just ended, and how long it took.
+// parts returns a function that prints how long the step took that has just ended.
 func parts() func(what string) {
 	last := time.Now()
 	return func(what string) {
@@ -104,7 +103,7 @@ func (b *byHand) join(ctx context.Context, h *lab.Host, args []string) error {
 	return err
 }
 
-// airlift is the installer.
+// airlift installs with Airlift.
 type airlift struct {
 	bundle  string
 	version string // of Kubernetes
@@ -112,7 +111,7 @@ type airlift struct {
 
 func (*airlift) name() string { return "airlift" }
 
-func (a *airlift) carry(ctx context.Context, h *lab.Host) error {
+func (a *airlift) copyFiles(ctx context.Context, h *lab.Host) error {
 	_, err := h.CopyIn(ctx, a.bundle, site.Installer, 0o755)
 	return err
 }
@@ -141,7 +140,7 @@ func (a *airlift) images(ctx context.Context, h *lab.Host) error {
 }
 
 func (a *airlift) init(ctx context.Context, h *lab.Host, ignore string) ([]string, error) {
-	config := byhand.Config(h, byhand.Settings{Version: a.version})
+	config := kubeadm.Config(h, kubeadm.ConfigOptions{Version: a.version})
 	if err := h.Exec(ctx, strings.NewReader(config), nil, nil, "tee", configFile); err != nil {
 		return nil, err
 	}

@@ -1,8 +1,7 @@
 //go:build linux
 
-// Package crash runs a command and kills it, as kill -9 does, right before one
-// of its system calls: the same one every time. It is for tests of what a crash
-// leaves behind.
+// Package crash runs a command and kills it, as kill -9 does, right before one of its system
+// calls, always the same one. Tests use it to check what a crash leaves behind.
 package crash
 
 import (
@@ -22,20 +21,20 @@ import (
 // A Call is a system call that is about to change a file.
 type Call struct {
 	Name string // as in man 2
-	Path string // of the file that it changes or makes; for a rename the new one
+	Path string // of the changed or created file; for a rename the new path
 }
 
-// Run starts the command and shows each call of its process to at, until that
-// returns true: then the process is killed and does not make the call. Without
-// that, err is nil only if the command succeeded.
+// Run starts the command and passes each system call of its process to at. When at returns
+// true, Run kills the process before it makes the call. Otherwise err is nil only if the
+// command succeeded.
 //
 // Its outputs must be files.
 func Run(cmd *exec.Cmd, at func(Call) bool) (killed bool, err error) {
-	// Everything about a traced process has to come from one thread.
+	// All ptrace calls for a process must come from one thread.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	// It has a process group of its own, by which its threads are told from other
-	// processes that were started on this thread.
+	// The process group distinguishes its threads from other processes that were started
+	// on this thread.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Ptrace: true, Setpgid: true}
 	if err := cmd.Start(); err != nil {
 		return false, err
@@ -46,7 +45,7 @@ func Run(cmd *exec.Cmd, at func(Call) bool) (killed bool, err error) {
 	if _, err := unix.Wait4(pid, &status, 0, nil); err != nil {
 		return false, fmt.Errorf("waiting for %s: %w", cmd.Path, err)
 	}
-	// Threads are followed, other processes are not.
+	// Trace threads, but no other processes.
 	if err := unix.PtraceSetOptions(pid, unix.PTRACE_O_TRACECLONE|unix.PTRACE_O_TRACESYSGOOD|unix.PTRACE_O_EXITKILL); err != nil {
 		return false, fmt.Errorf("tracing %s: %w", cmd.Path, err)
 	}
@@ -63,7 +62,7 @@ func Run(cmd *exec.Cmd, at func(Call) bool) (killed bool, err error) {
 			return killed, fmt.Errorf("waiting for %s: %w", cmd.Path, err)
 		case thread == pid && status.Signaled():
 			if !killed {
-				err = fmt.Errorf("%s was ended by %s", cmd.Path, status.Signal())
+				err = fmt.Errorf("%s was killed by %s", cmd.Path, status.Signal())
 			}
 			return killed, err
 		case thread == pid && status.Exited():
@@ -84,7 +83,7 @@ func Run(cmd *exec.Cmd, at func(Call) bool) (killed bool, err error) {
 				}
 				continue
 			}
-		case s == syscall.SIGTRAP, s == syscall.SIGSTOP && !known[thread]: // the tracer's own
+		case s == syscall.SIGTRAP, s == syscall.SIGSTOP && !known[thread]: // caused by the tracer
 		default:
 			signal = int(s)
 		}
@@ -93,8 +92,7 @@ func Run(cmd *exec.Cmd, at func(Call) bool) (killed bool, err error) {
 	}
 }
 
-// Numbered returns an at for Run: it is true for the nth call, from 1, that
-// matches.
+// Numbered returns an at for Run: it is true for the nth matching call; the first is 1.
 func Numbered(n int, matches func(Call) bool) func(Call) bool {
 	return func(c Call) bool {
 		if matches(c) {
@@ -104,7 +102,7 @@ func Numbered(n int, matches func(Call) bool) func(Call) bool {
 	}
 }
 
-// entered reads the call that a stopped thread is about to make.
+// entered reads the system call that a stopped thread is about to make.
 func entered(thread int) (Call, bool) {
 	// struct ptrace_syscall_info
 	var info [88]byte
@@ -164,7 +162,7 @@ func readString(thread int, address uint64) string {
 	var text strings.Builder
 	buf := make([]byte, 256)
 	for text.Len() < unix.PathMax {
-		// The string may end right before memory that cannot be read.
+		// The memory after the string may not be readable.
 		n, err := memory.ReadAt(buf[:min(len(buf), 4096-int(address%4096))], int64(address))
 		if s, _, ended := strings.Cut(string(buf[:n]), "\x00"); ended || err != nil {
 			return text.String() + s

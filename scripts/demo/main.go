@@ -1,6 +1,5 @@
-// Demo shows the main job for real: two isolated hosts, the one file carried
-// to each, one working cluster, and not a packet that tried to leave. It
-// removes everything it made, also after Ctrl-C.
+// Demo installs a cluster with a real bundle on two isolated hosts, and checks that no packet
+// tried to leave their network. It removes everything it created, also after Ctrl-C.
 package main
 
 import (
@@ -18,8 +17,8 @@ import (
 	"airlift/scripts/site"
 )
 
-// name is the demo's lab; a fixed one, so that the next demo finds what a
-// killed one left behind.
+// name is the demo's lab. It is fixed, so that the next demo finds the remains of a killed
+// one.
 const name = "demo"
 
 func main() {
@@ -33,7 +32,7 @@ func main() {
 	os.Exit(int(fault.ExitCode(err)))
 }
 
-// A part is one thing the demo shows.
+// A part is one step of the demo.
 type part struct {
 	title string
 	show  func(context.Context) error
@@ -60,20 +59,20 @@ func demo(ctx context.Context, path string, keep bool) (err error) {
 		if d.site == nil || keep {
 			return
 		}
-		// ctx may have ended; the hosts go all the same.
+		// Remove the hosts even if ctx was cancelled.
 		if downErr := d.site.Down(context.Background()); err == nil {
 			err = downErr
 		}
-		fmt.Println("\nthe hosts are gone")
+		fmt.Println("\nthe hosts are removed")
 	}()
 	started := time.Now()
 	for i, p := range []part{
 		{"two hosts: Debian and systemd, no default route, no DNS, nothing installed", d.hosts},
-		{"the file, carried to each host", d.carry},
+		{"copy the file to each host", d.copyBundle},
 		{"host1: ./install init", d.init},
 		{"host2: ./install join …", d.joinWorker},
 		{"kubectl get nodes,pods -A -o wide", d.show},
-		{"a Deployment with a pod on each host, a Service asked by its DNS name", d.workload},
+		{"a Deployment with a pod on each host, and requests to its Service by DNS name", d.workload},
 		{"packets that tried to leave the hosts' network", d.escapes},
 	} {
 		fmt.Printf("\n== %d. %s\n\n", i+1, p.title)
@@ -94,8 +93,8 @@ func (d *demonstration) hosts(ctx context.Context) (err error) {
 	return err
 }
 
-func (d *demonstration) carry(ctx context.Context) error {
-	size, err := d.site.Carry(ctx, d.path)
+func (d *demonstration) copyBundle(ctx context.Context) error {
+	size, err := d.site.CopyBundle(ctx, d.path)
 	if err == nil {
 		fmt.Printf("   %s: %.1f MB\n", d.path, float64(size)/1e6)
 	}
@@ -116,8 +115,7 @@ func (d *demonstration) joinWorker(ctx context.Context) error {
 	return err
 }
 
-// show waits for the new node's system pods, so that the listing is of a
-// cluster at rest.
+// show waits for the new node's system pods before it lists nodes and pods.
 func (d *demonstration) show(ctx context.Context) error {
 	for _, what := range []string{"kube-system daemonset/kube-proxy", "kube-system deployment/coredns"} {
 		ns, name, _ := strings.Cut(what, " ")
@@ -136,9 +134,8 @@ func (d *demonstration) show(ctx context.Context) error {
 	return err
 }
 
-// reportUnready prints, every ten seconds until stop, which pods are not Ready,
-// with the conditions that say since when: a wait that takes long shall explain
-// itself.
+// reportUnready prints, every ten seconds until stop is called, which pods are not Ready and
+// since when, so that a long wait explains itself.
 func (d *demonstration) reportUnready(ctx context.Context) (stop func()) {
 	const conditions = `jsonpath={range .items[*]}{.metadata.namespace}/{.metadata.name} on {.spec.nodeName}:{range .status.conditions[*]} {.type}={.status} since {.lastTransitionTime}{end}{"\n"}{end}`
 	ctx, cancel := context.WithCancel(ctx)
@@ -178,12 +175,12 @@ func (d *demonstration) workload(ctx context.Context) error {
 		return err
 	}
 	for _, p := range pods {
-		fmt.Printf("   %s on %s (%s) asked %s\n", p.Name, p.Node, p.IP, d.site.ServiceURL())
+		fmt.Printf("   %s on %s (%s) requested %s\n", p.Name, p.Node, p.IP, d.site.ServiceURL())
 		for _, from := range answered[p.Name] {
 			fmt.Printf("      answered by %s\n", from)
 		}
 		if len(answered[p.Name]) != len(pods) {
-			return fmt.Errorf("%s heard from %d of %d pods", p.Name, len(answered[p.Name]), len(pods))
+			return fmt.Errorf("%s got answers from %d of %d pods", p.Name, len(answered[p.Name]), len(pods))
 		}
 	}
 	return nil

@@ -8,12 +8,11 @@ import (
 	"airlift/fault"
 )
 
-// aptFormat makes apt list its package indexes, one per line. Asking apt saves
-// reading its two formats of source lists, and includes what its
-// configuration adds.
+// aptFormat makes apt list its package indexes, one per line. So this package need not parse
+// apt's two formats of source lists, and apt's configuration is included.
 const aptFormat = "$(IDENTIFIER)|$(REPO_URI)|$(CODENAME)|$(RELEASE)|$(COMPONENT)"
 
-// debianMirror finds where this machine gets the suite from.
+// debianMirror returns the mirror from which this machine gets the suite.
 func debianMirror(ctx context.Context) (uri string, err error) {
 	list, err := output(ctx, "apt-get", "indextargets", "--format", aptFormat)
 	if err != nil {
@@ -27,9 +26,8 @@ func debianMirror(ctx context.Context) (uri string, err error) {
 		"finding a mirror: apt has no source for Debian %s main", suite)
 }
 
-// pickMirror chooses from lines in aptFormat. A suite's updates and security
-// fixes have names of their own ("bookworm-updates"), so an exact match is the
-// main archive.
+// pickMirror chooses from lines in aptFormat. Updates and security fixes have other suite
+// names ("bookworm-updates"), so an exact match is the main archive.
 func pickMirror(list string) (uri string, ok bool) {
 	for line := range strings.Lines(list) {
 		f := strings.Split(strings.TrimSpace(line), "|")
@@ -41,8 +39,8 @@ func pickMirror(list string) (uri string, ok bool) {
 	return "", false
 }
 
-// withAptProxy returns this process's environment, with the proxy that apt is
-// configured to use: debootstrap downloads by itself and only looks there.
+// withAptProxy returns this process's environment with apt's proxy, for debootstrap, which
+// does not read apt's configuration.
 func withAptProxy(ctx context.Context, uri string) ([]string, error) {
 	scheme, _, _ := strings.Cut(uri, "://")
 	out, err := output(ctx, "apt-config", "dump", "--format", "%v%n", "Acquire::"+scheme+"::Proxy")

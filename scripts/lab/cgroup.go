@@ -15,14 +15,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hierarchy is one mounted cgroup tree: a v1 controller, the v1 tree that
-// systemd keeps its units in, or the unified v2 tree.
+// hierarchy is one mounted cgroup hierarchy: a v1 controller, systemd's named v1 hierarchy,
+// or the unified v2 hierarchy.
 type hierarchy struct {
 	mountpoint string
 	key        string // as in the second field of /proc/PID/cgroup; "" is v2
 }
 
-// hierarchies lists the cgroup trees that this machine has mounted.
+// hierarchies lists the mounted cgroup hierarchies of this machine.
 func hierarchies() ([]hierarchy, error) {
 	mounts, err := mountinfo.GetMounts(func(m *mountinfo.Info) (skip, stop bool) {
 		return m.FSType != "cgroup" && m.FSType != "cgroup2", false
@@ -50,8 +50,8 @@ func hierarchies() ([]hierarchy, error) {
 	return found, nil
 }
 
-// mountHas says whether m is the mount of the hierarchy that /proc/PID/cgroup
-// calls key. v1 names its controllers in the mount's options.
+// mountHas reports whether m is the mount of the hierarchy with this key in /proc/PID/cgroup.
+// v1 names its controllers in the mount options.
 func mountHas(m *mountinfo.Info, key string) bool {
 	if key == "" || m.FSType == "cgroup2" {
 		return key == "" && m.FSType == "cgroup2"
@@ -97,10 +97,10 @@ func cgroupDirs(pid string) ([]string, error) {
 	return dirs, nil
 }
 
-// makeCgroups makes a cgroup of the given name in every hierarchy: below this
-// process's own, so that what limits this process limits the hosts too. In a
-// v2 hierarchy that has controllers it is at the root instead, because v2 lets
-// no cgroup but the root have both processes and children with controllers.
+// makeCgroups creates a cgroup with this name in every hierarchy, below the cgroup of this
+// process, so that its limits also apply to the hosts. In a v2 hierarchy with controllers it
+// is at the root instead, because in v2 only the root may have both processes and children
+// with controllers.
 func makeCgroups(name string) ([]string, error) {
 	trees, err := hierarchies()
 	if err != nil {
@@ -132,11 +132,11 @@ func makeCgroups(name string) ([]string, error) {
 	return made, nil
 }
 
-// inheritCpuset copies what a v1 cpuset does not pass on: nothing can enter a
-// cpuset without CPUs and memory nodes.
+// inheritCpuset copies what a v1 cpuset does not inherit: no process can enter a cpuset
+// without CPUs and memory nodes.
 func inheritCpuset(parent, dir string) error {
 	if _, err := os.Stat(filepath.Join(dir, "cgroup.clone_children")); err != nil {
-		return nil // v2 passes them on
+		return nil // v2 inherits them
 	}
 	for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
 		value, err := os.ReadFile(filepath.Join(parent, file))
@@ -153,8 +153,8 @@ func inheritCpuset(parent, dir string) error {
 	return nil
 }
 
-// findCgroups looks in every hierarchy for directories whose name the filter
-// accepts, also those made by a process that is gone.
+// findCgroups returns the cgroups in all hierarchies whose name the filter accepts, including
+// those of processes that have ended.
 func findCgroups(accept func(name string) bool) ([]string, error) {
 	trees, err := hierarchies()
 	if err != nil {
@@ -164,7 +164,7 @@ func findCgroups(accept func(name string) bool) ([]string, error) {
 	for _, h := range trees {
 		_ = filepath.WalkDir(h.mountpoint, func(path string, d fs.DirEntry, err error) error {
 			switch {
-			case err != nil: // cgroups come and go while we look
+			case err != nil: // cgroups are created and removed meanwhile
 				return fs.SkipDir
 			case d.IsDir() && accept(d.Name()):
 				found = append(found, path)
@@ -198,8 +198,8 @@ func processesIn(dirs []string) []int {
 	return pids
 }
 
-// removeCgroups ends every process in the given cgroups and removes them. Only
-// the hosts' own processes are ever in there.
+// removeCgroups kills every process in the given cgroups and removes the cgroups. They only
+// have processes of the hosts.
 func removeCgroups(ctx context.Context, dirs []string) error {
 	for {
 		pids := processesIn(dirs)
@@ -224,8 +224,8 @@ func removeCgroups(ctx context.Context, dirs []string) error {
 	}
 }
 
-// removeTrees removes the given cgroups and those below, children first, and
-// returns the given ones that could not be removed yet.
+// removeTrees removes the given cgroups and their children, children first, and returns the
+// ones that it could not remove yet.
 func removeTrees(dirs []string) (left []string) {
 	for _, dir := range dirs {
 		var tree []string

@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// CopyIn copies a file from this machine to an absolute path on the host, with
-// the given mode, and returns its size in bytes. Missing directories are made.
-// The kernel copies from file to file; nothing of it is held in memory.
+// CopyIn copies a file from this machine to an absolute path on the host, with the given
+// mode, and returns its size in bytes. It creates missing directories. The kernel copies
+// from file to file, without a copy in memory.
 func (h *Host) CopyIn(ctx context.Context, local, remote string, mode fs.FileMode) (int64, error) {
 	n, err := h.copyIn(ctx, local, remote, mode)
 	if err != nil {
@@ -40,7 +40,7 @@ func (h *Host) copyIn(ctx context.Context, local, remote string, mode fs.FileMod
 	defer stop()
 	n, err := io.Copy(to, from)
 	if err == nil {
-		err = to.Chmod(mode) // whatever our umask
+		err = to.Chmod(mode) // regardless of the umask
 	}
 	if cause := context.Cause(ctx); cause != nil {
 		return n, cause
@@ -51,8 +51,8 @@ func (h *Host) copyIn(ctx context.Context, local, remote string, mode fs.FileMod
 	return n, err
 }
 
-// create opens a new file as the host sees its file system: through its mounts,
-// and with absolute symlinks that start at its root, not at ours.
+// create creates a file in the host's file system: through the host's mounts, with absolute
+// symlinks relative to the host's root.
 func (h *Host) create(remote string, mode fs.FileMode) (*os.File, error) {
 	root, err := unix.Open("/proc/"+strconv.Itoa(h.leader())+"/root", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -65,7 +65,7 @@ func (h *Host) create(remote string, mode fs.FileMode) (*os.File, error) {
 		return nil, err
 	}
 	defer unix.Close(dir)
-	// A running program's file cannot be written, only replaced.
+	// A running executable cannot be overwritten, only replaced.
 	if err := unix.Unlinkat(dir, path.Base(remote), 0); err != nil && err != unix.ENOENT {
 		return nil, err
 	}

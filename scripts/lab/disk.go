@@ -7,13 +7,13 @@ import (
 	"path/filepath"
 )
 
-// diskSize is that of a host's disk, in bytes. The file behind it is sparse;
-// a control plane fills about 1.5 GB of it.
+// diskSize is the size of a host's disk in bytes. Its file is sparse; a control plane uses
+// about 1.5 GB.
 const diskSize = 20 << 30
 
-// makeDisk gives the host a disk of its own, so that how full this machine's
-// disk is does not matter: the kubelet takes no pods on one with less than
-// 15 percent free. Without loop devices the host lives in a plain folder.
+// makeDisk creates a separate disk for the host, because the kubelet evicts pods if less than
+// 15 percent of this machine's disk is free. Without loop devices the host uses a plain
+// directory.
 func (h *Host) makeDisk(ctx context.Context) error {
 	if err := os.Mkdir(h.disk(), 0o755); err != nil {
 		return err
@@ -37,10 +37,10 @@ func (h *Host) makeDisk(ctx context.Context) error {
 		return err
 	}
 	for _, argv := range [][]string{
-		// What makes a disk safe in a power cut is not what is tested: the
-		// file goes with the lab.
+		// No journal: the tests do not check how the file system survives a power cut, and the
+		// file is removed with the lab.
 		{"mkfs.ext4", "-q", "-m", "0", "-O", "^has_journal", image},
-		{"mount", "-o", "loop,noatime,discard", image, h.disk()}, // the device goes with the mount
+		{"mount", "-o", "loop,noatime,discard", image, h.disk()}, // umount also removes the device
 	} {
 		if err := run(ctx, argv...); err != nil {
 			return fmt.Errorf("making the disk of %s: %w", h.Name, err)

@@ -13,9 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Down ends every process of the lab and removes its namespaces, cgroups,
-// mounts and files. It goes by the lab's name alone, so it also works on what
-// a killed process left behind, and on nothing at all.
+// Down kills every process of the lab and removes its namespaces, cgroups, mounts and files.
+// It only needs the lab's name, so it also removes the remains of a killed process. It is no
+// error if nothing exists.
 func (l *Lab) Down(ctx context.Context) error {
 	if err := checkName(l.Name); err != nil {
 		return err
@@ -38,7 +38,7 @@ func (l *Lab) Down(ctx context.Context) error {
 	return ignore(os.Remove(stateDir), fs.ErrNotExist)
 }
 
-// DownAll takes every lab on this machine down.
+// DownAll removes every lab on this machine.
 func DownAll(ctx context.Context) error {
 	names, err := List()
 	if err != nil {
@@ -51,8 +51,8 @@ func DownAll(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// down removes what lives in dir, and the cgroups, network namespaces and
-// nspawn's directories whose names begin with prefix.
+// down removes everything in dir, and the cgroups, network namespaces and directories of
+// nspawn whose names begin with prefix.
 func down(ctx context.Context, dir, prefix string) error {
 	if err := endProcesses(ctx, dir, prefix); err != nil {
 		return err
@@ -70,7 +70,7 @@ func down(ctx context.Context, dir, prefix string) error {
 	if err != nil {
 		return err
 	}
-	for _, path := range propagated { // nspawn makes them and never removes them
+	for _, path := range propagated { // nspawn creates them and never removes them
 		if err := os.Remove(path); err != nil {
 			return err
 		}
@@ -78,8 +78,7 @@ func down(ctx context.Context, dir, prefix string) error {
 	if err := unmountBelow(dir); err != nil {
 		return err
 	}
-	// A program that a killed process had started may write its last file, or
-	// make its last cgroup, now.
+	// A child of a killed process may still write its last file, or create its last cgroup.
 	return poll(ctx, dir+" to be empty", func() (bool, error) {
 		if err := os.RemoveAll(dir); err != nil {
 			return false, ignore(err, unix.ENOTEMPTY)
@@ -92,9 +91,8 @@ func down(ctx context.Context, dir, prefix string) error {
 	})
 }
 
-// endProcesses ends everything that runs in the lab and removes its cgroups. A
-// supervisor may be making them at this moment, so it looks again until there
-// are none.
+// endProcesses kills everything that runs in the lab and removes its cgroups. A supervisor
+// may still create cgroups, so it repeats this until there are none.
 func endProcesses(ctx context.Context, dir, prefix string) error {
 	return poll(ctx, "the processes of "+dir+" to end", func() (bool, error) {
 		if err := endSupervisors(dir); err != nil {
@@ -112,7 +110,7 @@ func cgroupsOf(prefix string) ([]string, error) {
 	return findCgroups(func(name string) bool { return strings.HasPrefix(name, prefix) })
 }
 
-// ignore returns err unless it is the one that does not matter.
+// ignore returns err unless it is harmless.
 func ignore(err, harmless error) error {
 	if errors.Is(err, harmless) {
 		return nil
@@ -120,15 +118,15 @@ func ignore(err, harmless error) error {
 	return err
 }
 
-// endSupervisors ends scripts that run hosts. They are normally found in the
-// hosts' cgroups; one that was only just started is not there yet.
+// endSupervisors kills the scripts that run hosts. Usually they are in the hosts' cgroups; a
+// script that was just started is not there yet.
 func endSupervisors(dir string) error {
 	cmdlines, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil {
 		return err
 	}
 	for _, path := range cmdlines {
-		data, _ := os.ReadFile(path) // the process may be gone
+		data, _ := os.ReadFile(path) // the process may have ended
 		argv := strings.Split(strings.TrimSuffix(string(data), "\x00"), "\x00")
 		if len(argv) != 3 || argv[0] != "/bin/sh" || filepath.Dir(argv[1]) != dir || filepath.Dir(argv[2]) != dir {
 			continue
@@ -144,8 +142,8 @@ func endSupervisors(dir string) error {
 	return nil
 }
 
-// unmountBelow undoes every mount in dir, the innermost first. Removing files
-// through a mount that was left would remove what is mounted.
+// unmountBelow unmounts everything in dir, the innermost mount first. To remove files through
+// a remaining mount would delete the mounted files.
 func unmountBelow(dir string) error {
 	mounts, err := mountinfo.GetMounts(mountinfo.PrefixFilter(dir))
 	if err != nil {

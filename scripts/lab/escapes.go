@@ -21,19 +21,19 @@ var watchTemplate = template.Must(template.New("watch.nft").
 	Funcs(template.FuncMap{"join": func(list []string, sep string) string { return strings.Join(list, sep) }}).
 	Parse(watchRules))
 
-// Counts says what the hosts of a lab put on the wire since it came up.
+// Counts has the packets that the hosts of a lab sent since it was started.
 type Counts struct {
 	Inside  uint64 // to an address of a host
-	Link    uint64 // multicast and broadcast that no router passes on
+	Link    uint64 // multicast and broadcast that routers do not forward
 	Cluster uint64 // to Service or pod addresses, unanswered here: 10.96.0.0/12, 10.244.0.0/16
 
-	// Escaped packets were addressed to anything else. They ended at the switch.
+	// Escaped packets had any other destination. The switch dropped them.
 	Escaped   uint64
 	Offenders []Offender // a sample of them
 
-	// NoRoute counts what a host could not even put on the wire, because its
-	// kernel had no route: connection attempts and packets to be forwarded.
-	// Harmless probes count too (resolvers try an address to learn their own).
+	// NoRoute counts what a host could not send because its kernel had no route: connection
+	// attempts and forwarded packets. It includes harmless probes: a resolver tries to
+	// connect to an address to find its own.
 	NoRoute uint64
 }
 
@@ -150,8 +150,8 @@ func parseWatch(listing []byte) (Counts, error) {
 	return c, nil
 }
 
-// parseOffender reads an element of one of the sets that the watch fills; the
-// sets of allowed addresses have elements of another form.
+// parseOffender parses an element of a set of dropped packets; the sets of allowed addresses
+// have elements of another form.
 func parseOffender(set string, raw json.RawMessage) (o Offender, ok bool, err error) {
 	var e struct {
 		Elem struct {
@@ -191,8 +191,7 @@ func protocolName(number string) string {
 	return "protocol " + number
 }
 
-// noRoute returns how often the host's kernel found no route, in this boot and
-// those before it.
+// noRoute returns how often the host's kernel found no route, since the host was created.
 func (h *Host) noRoute(ctx context.Context) (uint64, error) {
 	past, err := os.ReadFile(h.countersFile())
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -207,16 +206,15 @@ func (h *Host) noRoute(ctx context.Context) (uint64, error) {
 	return total + parseNoRoute(now), err
 }
 
-// noRouteCounters are the kernel's counters of packets it had no route for,
-// from processes of the host and, forwarded, from its pods.
+// noRouteCounters are the kernel's counters of packets without a route, from processes of the
+// host and forwarded from its pods.
 var noRouteCounters = map[string]bool{
 	"Ip:OutNoRoutes": true, "IpExt:InNoRoutes": true, // /proc/net/snmp, /proc/net/netstat
 	"Ip6OutNoRoutes": true, "Ip6InNoRoutes": true, // /proc/net/snmp6
 }
 
-// parseNoRoute adds up noRouteCounters in any number of the kernel's listings.
-// snmp and netstat have a line of names and a line of numbers with the same
-// prefix; snmp6 has a name and a number per line.
+// parseNoRoute sums noRouteCounters in the kernel's listings. snmp and netstat have a line of
+// names and a line of numbers with the same prefix; snmp6 has a name and a number per line.
 func parseNoRoute(listing string) (sum uint64) {
 	var names []string
 	for line := range strings.Lines(listing) {

@@ -19,12 +19,12 @@ import (
 	"airlift/fault"
 )
 
-// interruptGrace is how long a program has to clean up after an interrupt.
+// interruptGrace is the time that a command has to clean up after an interrupt.
 const interruptGrace = 10 * time.Second
 
-// Exec runs a program on the host as root, with a plain environment and in
-// /root. The error holds an *exec.ExitError if the program failed. When ctx is
-// cancelled the program gets SIGINT, as from Ctrl-C, and ten seconds.
+// Exec runs a command on the host as root, with a plain environment and in /root. The error
+// wraps an *exec.ExitError if the command failed. When ctx is cancelled, the command gets
+// SIGINT, as from Ctrl-C, and ten seconds to end.
 func (h *Host) Exec(ctx context.Context, stdin io.Reader, stdout, stderr io.Writer, argv ...string) error {
 	enter, err := h.enter(argv)
 	if err != nil {
@@ -46,7 +46,7 @@ func (h *Host) Exec(ctx context.Context, stdin io.Reader, stdout, stderr io.Writ
 		}()
 		return nil
 	}
-	cmd.WaitDelay = interruptGrace + time.Second // for nsenter to follow
+	cmd.WaitDelay = interruptGrace + time.Second // nsenter ends after the command
 	if err := cmd.Run(); err != nil {
 		if ctx.Err() != nil {
 			err = fmt.Errorf("%w (%w)", ctx.Err(), err)
@@ -56,8 +56,8 @@ func (h *Host) Exec(ctx context.Context, stdin io.Reader, stdout, stderr io.Writ
 	return nil
 }
 
-// Output is Exec without input; it returns what the program wrote to standard
-// output. An error holds the end of what it wrote to standard error.
+// Output is Exec without input. It returns the command's standard output. An error includes
+// the end of its standard error.
 func (h *Host) Output(ctx context.Context, argv ...string) (string, error) {
 	var stdout, stderr bytes.Buffer
 	err := h.Exec(ctx, nil, &stdout, &stderr, argv...)
@@ -67,7 +67,7 @@ func (h *Host) Output(ctx context.Context, argv ...string) (string, error) {
 	return stdout.String(), err
 }
 
-// Shell replaces this process by a login shell on the host.
+// Shell replaces this process with a login shell on the host.
 func (h *Host) Shell() error {
 	argv, err := h.enter([]string{"bash", "--login"})
 	if err != nil {
@@ -105,12 +105,12 @@ func (h *Host) enter(argv []string) ([]string, error) {
 	), nil
 }
 
-// signal signals the process group that nsenter leads, but not nsenter: it
-// would die, and the program on the host would be left without a parent.
+// signal signals the process group of nsenter, but not nsenter itself: otherwise nsenter
+// would end and the command on the host would have no parent.
 func (h *Host) signal(nsenter int, signal unix.Signal) {
 	for _, pid := range h.processes() {
 		if group, err := unix.Getpgid(pid); err == nil && group == nsenter && pid != nsenter {
-			_ = unix.Kill(pid, signal) // it may have just ended
+			_ = unix.Kill(pid, signal) // it may have ended
 		}
 	}
 }

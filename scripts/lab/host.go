@@ -22,22 +22,22 @@ type Host struct {
 	Addrs []netip.Prefix // of every interface, in order
 
 	lab   string
-	disks string // folder of its disk's file, the lab's if empty
+	disks string // directory for the file of its disk; the lab's directory if empty
 	nics  []nic
-	flags []string // further flags for systemd-nspawn
+	flags []string // additional flags for systemd-nspawn
 }
 
 func (h *Host) dir() string       { return filepath.Join(stateDir, h.lab) }
 func (h *Host) disk() string      { return filepath.Join(h.dir(), h.Name) }
 func (h *Host) qualified() string { return qualified(h.lab, h.Name) }
 
-// ConsoleLog is the file on this machine that the host's console goes to.
+// ConsoleLog is the file on this machine with the host's console output.
 func (h *Host) ConsoleLog() string { return h.disk() + ".console.log" }
 
 func (h *Host) countersFile() string { return h.disk() + ".counters" }
 
-// install makes the host's disk: a plain directory, because containerd's
-// overlayfs snapshotter cannot have its files on another overlay.
+// install creates the host's disk: a plain directory, because the overlayfs snapshotter of
+// containerd does not work on another overlay.
 func (h *Host) install(ctx context.Context, tarball string) error {
 	if err := h.makeDisk(ctx); err != nil {
 		return err
@@ -53,7 +53,7 @@ func (h *Host) install(ctx context.Context, tarball string) error {
 	if err := os.MkdirAll(filepath.Join(h.disk(), "etc/systemd/system.conf.d"), 0o755); err != nil {
 		return err
 	}
-	// A pod that ignores SIGTERM would hold up every reboot for systemd's 90 s.
+	// A pod that ignores SIGTERM would delay every reboot by systemd's 90 s.
 	const managerConf = "[Manager]\nDefaultTimeoutStopSec=20s\n"
 	for path, content := range map[string][]byte{
 		"etc/hostname":                       []byte(h.Name + "\n"),
@@ -74,8 +74,7 @@ func (h *Host) install(ctx context.Context, tarball string) error {
 	if err := os.Symlink("/"+unitDir+"/lab-host.service", filepath.Join(wants, "lab-host.service")); err != nil {
 		return err
 	}
-	// Nothing to log in to on a console that is a pipe, and nothing to
-	// download from.
+	// The console is a pipe without a login, and there is no network to download from.
 	for _, unit := range []string{"console-getty.service", "apt-daily.timer", "apt-daily-upgrade.timer"} {
 		if err := os.Symlink("/dev/null", filepath.Join(h.disk(), unitDir, unit)); err != nil {
 			return err
@@ -84,9 +83,9 @@ func (h *Host) install(ctx context.Context, tarball string) error {
 	return nil
 }
 
-// leader returns the process on this machine that is the host's process 1, or
-// 0 if the host is not running. It is the one in the host's cgroup that is
-// number 1 one PID namespace further in; the pods' are deeper still.
+// leader returns the process on this machine that is process 1 of the host, or 0 if the host
+// is not running. In the host's cgroup it is the process with number 1 one PID namespace
+// further in; those of pods are deeper.
 func (h *Host) leader() int {
 	depth := len(namespacePIDs("self"))
 	for _, pid := range h.processes() {
@@ -97,7 +96,7 @@ func (h *Host) leader() int {
 	return 0
 }
 
-// processes returns every process of the host, those that run it included.
+// processes returns every process of the host, including the supervisor.
 func (h *Host) processes() []int {
 	dirs, err := findCgroups(func(name string) bool { return name == h.qualified() })
 	if err != nil {
@@ -106,7 +105,7 @@ func (h *Host) processes() []int {
 	return processesIn(dirs)
 }
 
-// namespacePIDs returns a process's numbers, from this PID namespace inwards.
+// namespacePIDs returns a process's PIDs, from this PID namespace inwards.
 func namespacePIDs(pid string) []string {
 	status, _ := os.ReadFile(filepath.Join("/proc", pid, "status"))
 	for line := range strings.Lines(string(status)) {

@@ -1,25 +1,25 @@
 #!/bin/sh
-# Runs one host of a lab for as long as the host lives: plugs its network in,
-# boots it, and does both again whenever it reboots. It outlives the program
-# that started it; whoever takes the lab down finds it in the host's cgroup.
+# Runs one host of a lab: creates its network, boots it, and repeats both after each
+# reboot. It continues after the process that started it has ended. The removal of the
+# lab finds it in the host's cgroup.
 #
 # usage: host.sh HOST.env (written by the lab, see writeEnv)
 set -eu
 . "$1"
 
-# Every hierarchy has a cgroup for the host with two children: this script
-# lives in "supervisor", the booted system below "boot". cgroup v2 wants
-# processes in leaves only, and the system's cgroup namespace begins at "boot".
+# Every hierarchy has a cgroup for the host with two children: this script runs in
+# "supervisor", the booted system below "boot". cgroup v2 allows processes only in
+# leaves, and the system's cgroup namespace begins at "boot".
 enter() {
     for c in $CGROUPS; do echo 0 >"$c/$1/cgroup.procs"; done
 }
 
 make_cgroup() { # parent child
     mkdir -p "$1/$2"
-    for f in cpuset.cpus cpuset.mems; do # v1 starts them empty, and then nothing can enter
+    for f in cpuset.cpus cpuset.mems; do # v1 creates them empty, and then no process can enter
         if [ -e "$1/cgroup.clone_children" ] && [ -e "$1/$f" ]; then cat "$1/$f" >"$1/$2/$f"; fi
     done
-    if [ -e "$1/cgroup.controllers" ]; then # v2 gives children only what it is told to
+    if [ -e "$1/cgroup.controllers" ]; then # v2 enables only the listed controllers for children
         for controller in $(cat "$1/cgroup.controllers"); do
             echo "+$controller" >"$1/cgroup.subtree_control"
         done
@@ -33,9 +33,9 @@ fresh_cgroups() {
     done
 }
 
-# A reboot must not find the interfaces, routes and packet filters of the boot
-# before it, so every boot gets a new namespace. What the old one counted is
-# kept, because the lab's count of escapes covers the whole life of a host.
+# Every boot gets a new network namespace, without the interfaces, routes and nftables
+# rules of the boot before. The counters of the old one are saved, because the lab counts
+# escapes since a host was created.
 plug() {
     unplug
     ip netns add "$NETNS"
@@ -66,9 +66,8 @@ unplug() {
     fi
 }
 
-# Without a machine manager to register with, --keep-unit makes nspawn leave
-# with status 133 when the system inside asks for a reboot, instead of booting
-# it again by itself in the old network namespace.
+# Without a machine manager, --keep-unit makes nspawn exit with status 133 when the system
+# requests a reboot, instead of rebooting it in the old network namespace.
 boot() (
     enter boot
     exec env SYSTEMD_NSPAWN_API_VFS_WRITABLE=1 SYSTEMD_NSPAWN_TMPFS_TMP=0 SYSTEMD_NSPAWN_LOCK=0 \

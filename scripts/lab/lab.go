@@ -1,8 +1,7 @@
-// Package lab runs isolated hosts for end-to-end tests: Debian with systemd in
-// containers that share this machine's kernel and nothing else. The hosts of a
-// lab see each other through a switch (a bridge in a network namespace of its
-// own) and nobody else: they have no default route, no DNS, and no link to
-// this machine's network.
+// Package lab runs isolated hosts for end-to-end tests: Debian with systemd, in containers
+// that share only this machine's kernel. The hosts of a lab are connected by a switch, a
+// bridge in a separate network namespace, and by nothing else: they have no default route, no
+// DNS, and no connection to this machine's network.
 //
 // It needs root, a Debian machine, and cgroups of either version.
 //
@@ -27,37 +26,36 @@ import (
 	"airlift/fault"
 )
 
-// stateDir holds one directory per lab: its description and its hosts' disks.
-// It is fixed, so that any later process finds what an earlier one left.
+// stateDir has one directory per lab: its options and its hosts' disks. The path is fixed, so
+// that every process finds all labs.
 const stateDir = "/var/lib/airlift-lab"
 
-// lockFile is held while a lab comes or goes. It is not in stateDir, which
-// goes with the last lab.
+// lockFile is locked while a lab is created or removed. It is not in stateDir, which is removed
+// with the last lab.
 const lockFile = "/run/lock/airlift-lab"
 
-// bootTimeout is how long a host may take from power-on, or from being asked
-// to reboot, to a running systemd. Boot takes about two seconds; shutting down
-// a host full of pods is what takes longer.
+// bootTimeout limits the time from power-on, or from the request to reboot, until systemd
+// runs. Booting takes about two seconds; shutting down a host with many pods takes longer.
 const bootTimeout = 3 * time.Minute
 
 // Options describe a lab.
 type Options struct {
-	Name  string // up to 20 of a-z, 0-9 and inner dashes; labs with different names do not see each other
+	Name  string // up to 20 of a-z, 0-9 and inner dashes; labs with different names are isolated from each other
 	Hosts int    // called host1, host2, …; 2 if zero
 
-	// ExtraPackages are Debian packages that are preinstalled on every host,
-	// beside a minimal base with systemd.
+	// ExtraPackages are Debian packages on every host, in addition to a minimal system
+	// with systemd.
 	ExtraPackages []string
-	// Interfaces is the number of network interfaces per host, each with an
-	// address in a network of its own; 1 if zero.
+	// Interfaces is the number of network interfaces per host, each in a separate
+	// network; 1 if zero.
 	Interfaces int
-	// NoexecTmp makes /tmp a mount on which nothing can be executed.
+	// NoexecTmp mounts /tmp with noexec.
 	NoexecTmp bool
-	// Disks is the folder for the files behind the hosts' disks, the lab's
-	// own if empty. What is put into another folder stays there after Down.
+	// Disks is the directory for the files behind the hosts' disks; the lab's directory if
+	// empty. Files in another directory remain after Down.
 	Disks string
 
-	// Log is told what goes on, one line at a time; nil for silence.
+	// Log gets progress messages, one line each; it may be nil.
 	Log func(format string, args ...any) `json:"-"`
 }
 
@@ -69,14 +67,14 @@ type Lab struct {
 	options Options
 }
 
-// Dir is where the lab keeps its state on this machine: per host, NAME/ is the
-// disk and NAME.console.log what systemd wrote to the console.
+// Dir is the lab's directory on this machine: per host, NAME/ is the disk and
+// NAME.console.log the console output.
 func (l *Lab) Dir() string { return filepath.Join(stateDir, l.Name) }
 
 func (l *Lab) optionsFile() string { return filepath.Join(l.Dir(), "options.json") }
 
-// Up makes the hosts and returns when systemd on every one has finished
-// booting. If it fails or ctx is cancelled it leaves nothing behind.
+// Up creates the hosts and waits until systemd on each has finished booting. If it fails or ctx
+// is cancelled, it removes everything.
 func Up(ctx context.Context, o Options) (*Lab, error) {
 	o, err := o.completed()
 	if err != nil {
@@ -121,7 +119,7 @@ func (o Options) completed() (Options, error) {
 	return o, nil
 }
 
-// newLab works a lab out from its options, which are all that is kept of it.
+// newLab computes a lab from its options, which are all that is stored of it.
 func newLab(o Options) *Lab {
 	l := &Lab{Name: o.Name, options: o}
 	for i := 1; i <= o.Hosts; i++ {
@@ -138,9 +136,8 @@ func newLab(o Options) *Lab {
 	return l
 }
 
-// claim makes the lab's directory, which is what owning the name means, and
-// writes down the options. It comes before anything else is made, so whatever
-// exists of a lab, its directory does.
+// claim creates the lab's directory, which reserves the name, and writes the options. It comes
+// before everything else, so if anything of a lab exists, its directory exists.
 func (l *Lab) claim(ctx context.Context) error {
 	unlock, err := lock(ctx, lockFile)
 	if err != nil {
@@ -151,7 +148,7 @@ func (l *Lab) claim(ctx context.Context) error {
 		return fmt.Errorf("claiming lab name: %w", err)
 	}
 	if err := os.Mkdir(l.Dir(), 0o700); errors.Is(err, fs.ErrExist) {
-		return fault.New(fault.Failure, "take it down first, or choose another name", "lab %q exists", l.Name)
+		return fault.New(fault.Failure, "remove it with labctl down, or choose another name", "lab %q exists already", l.Name)
 	} else if err != nil {
 		return fmt.Errorf("claiming lab name: %w", err)
 	}
@@ -173,7 +170,7 @@ func Open(name string) (*Lab, error) {
 	var o Options
 	data, err := os.ReadFile((&Lab{Name: name}).optionsFile())
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fault.New(fault.Usage, "list the labs, or start one", "there is no lab %q", name)
+		return nil, fault.New(fault.Usage, "list the labs with labctl list, or start one with labctl up", "there is no lab %q", name)
 	}
 	if err == nil {
 		err = json.Unmarshal(data, &o)
@@ -184,7 +181,7 @@ func Open(name string) (*Lab, error) {
 	return newLab(o), nil
 }
 
-// List returns the names of all labs on this machine, running or left behind.
+// List returns the names of all labs on this machine, running or not.
 func List() ([]string, error) {
 	entries, err := os.ReadDir(stateDir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -234,16 +231,15 @@ func (l *Lab) start(ctx context.Context, tarball string) error {
 	return hosts.Wait()
 }
 
-// makeSwitch makes the namespace that the hosts' network consists of: a bridge
-// per network and the watch over what enters it. The bridges have no address,
-// so the switch itself never says anything.
+// makeSwitch creates the namespace of the hosts' network: one bridge per network, and the
+// rules that count packets. The bridges have no address, so the switch itself sends nothing.
 func (l *Lab) makeSwitch(ctx context.Context) error {
 	ns := l.switchNamespace()
 	if err := run(ctx, "ip", "netns", "add", ns); err != nil {
 		return fmt.Errorf("making switch: %w", err)
 	}
-	// 1 also covers interfaces made later: no link-local addresses here.
-	// Written to the file: sysctl is in a package that a small Debian does not have.
+	// 1 also covers interfaces that are created later: no link-local addresses here.
+	// Written to the file, because a minimal Debian has no sysctl command.
 	if err := run(ctx, "ip", "netns", "exec", ns, "sh", "-c", "echo 1 >/proc/sys/net/ipv6/conf/default/disable_ipv6"); err != nil {
 		return fmt.Errorf("making switch: %w", err)
 	}
@@ -271,8 +267,8 @@ func (l *Lab) hostAddrs() []netip.Addr {
 	return all
 }
 
-// poll calls done every 50 ms until it says so, fails, or ctx ends; then the
-// error says what was waited for.
+// poll calls done every 50 ms until it returns true, fails, or ctx ends; then the error names
+// what it waited for.
 func poll(ctx context.Context, what string, done func() (bool, error)) error {
 	for {
 		ok, err := done()

@@ -19,8 +19,8 @@ import (
 	"airlift/scripts/lab"
 )
 
-// startLabNamed makes this test binary start a lab instead of running tests,
-// so that a test can kill a program that is in the middle of it.
+// startLabNamed makes this test binary start a lab instead of running tests, so that a test
+// can kill it meanwhile.
 const startLabNamed = "AIRLIFT_TEST_START_LAB"
 
 func TestMain(m *testing.M) {
@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// uniqueName keeps test runs on one machine apart.
+// uniqueName gives parallel test runs on one machine different names.
 func uniqueName(kind string) string { return fmt.Sprintf("t%s-%d", kind, os.Getpid()) }
 
 func up(t *testing.T, o lab.Options) *lab.Lab {
@@ -60,7 +60,7 @@ func down(t *testing.T, name string) {
 	}
 }
 
-// traces lists everything on this machine that bears the lab's name.
+// traces lists everything on this machine with the lab's name.
 func traces(name string) (found []string) {
 	for _, pattern := range []string{
 		"/var/lib/airlift-lab/" + name, "/run/netns/*." + name + ".*", "/run/systemd/nspawn/*/*." + name + ".*",
@@ -130,8 +130,7 @@ func TestHostsSeeEachOtherAndNothingElse(t *testing.T) {
 	if got := output(t, one, "cat", "/etc/resolv.conf"); got != "" {
 		t.Errorf("resolv.conf: %s", got)
 	}
-	// Every cable has an end in the switch and an end in a host: none leads to
-	// this machine.
+	// Every veth pair has an end in the switch and an end in a host: none leads to this machine.
 	for _, h := range l.Hosts {
 		if got := interfaces(t, "airlift."+l.Name+"."+h.Name); got != "eth0 lo" {
 			t.Errorf("interfaces of %s: %s", h.Name, got)
@@ -147,7 +146,7 @@ func TestHostsSeeEachOtherAndNothingElse(t *testing.T) {
 	if before.Inside == 0 || before.Escaped != 0 || before.NoRoute != 0 {
 		t.Errorf("after a ping between hosts: %s", before)
 	}
-	// 192.0.2.0/24 and 2001:db8::/32 are for documentation: nobody is there.
+	// 192.0.2.0/24 and 2001:db8::/32 are for documentation: no host uses them.
 	if out, err := one.Output(t.Context(), "ping", "-c1", "-W1", "192.0.2.1"); err == nil {
 		t.Errorf("192.0.2.1 answered: %s", out)
 	}
@@ -157,7 +156,7 @@ func TestHostsSeeEachOtherAndNothingElse(t *testing.T) {
 	}
 }
 
-// The count is worth something only if it counts.
+// A count of zero means something only if escapes are counted.
 func TestEscapesAreSeen(t *testing.T) {
 	l := up(t, lab.Options{Name: uniqueName("esc")})
 	one, two := l.Hosts[0], l.Hosts[1]
@@ -180,7 +179,7 @@ func TestEscapesAreSeen(t *testing.T) {
 	} {
 		before := counts(t, l)
 		output(t, one, append([]string{"ip", "route", "replace", "default"}, c.route...)...)
-		_, _ = one.Output(t.Context(), "bash", "-c", c.send) // fails: nobody answers
+		_, _ = one.Output(t.Context(), "bash", "-c", c.send) // fails without an answer
 		output(t, one, "ip", "route", "del", "default")
 		after := counts(t, l)
 		if after.Escaped <= before.Escaped || !has(after.Offenders, c.want) {
@@ -289,7 +288,7 @@ func TestCopyInFollowsTheHostsSymlinks(t *testing.T) {
 		t.Fatal(err)
 	}
 	// /var/run is a link to /run, which is a mount on the host.
-	for range 2 { // the second time over the first
+	for range 2 { // the second time it replaces the first file
 		n, err := h.CopyIn(t.Context(), local, "/var/run/new/file", 0o751)
 		if err != nil || n != int64(len(content)) {
 			t.Fatalf("%d bytes, %v", n, err)
@@ -319,7 +318,7 @@ func TestExec(t *testing.T) {
 		t.Errorf("environment:\n%s", env)
 	}
 
-	// A program that heeds an interrupt can clean up, one that does not is killed.
+	// A command that handles the interrupt can clean up; one that ignores it is killed.
 	for _, script := range []string{"trap 'echo cleaned; exit 130' INT; while :; do sleep 0.1; done", "trap '' INT; sleep 1000; sleep 1000"} {
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		out, err := h.Output(ctx, "bash", "-c", script)
@@ -373,7 +372,7 @@ func TestDownAfterAKill(t *testing.T) {
 		t.Fatal(err)
 	}
 	name := uniqueName("kill")
-	for _, moment := range []string{ // what exists when it is killed
+	for _, moment := range []string{ // what exists at the time of the kill
 		"/var/lib/airlift-lab/" + name,
 		"/run/netns/*." + name + ".switch",
 		"/var/lib/airlift-lab/" + name + "/host1/usr",
@@ -410,5 +409,5 @@ func TestDownAfterAKill(t *testing.T) {
 		t.Logf("killed at %s: %v, %d traces", moment, killed, len(traces(name)))
 		down(t, name)
 	}
-	down(t, name) // nothing there any more
+	down(t, name) // nothing is left
 }

@@ -17,8 +17,8 @@ import (
 	"airlift/fault"
 )
 
-// Root is a path on this machine that leads to the host's root directory, with
-// the mounts the host sees, for as long as the host is not rebooted.
+// Root is a path on this machine to the host's root directory, with the host's mounts. It is
+// valid until the host reboots.
 func (h *Host) Root() (string, error) {
 	leader := h.leader()
 	if leader == 0 {
@@ -27,8 +27,7 @@ func (h *Host) Root() (string, error) {
 	return "/proc/" + strconv.Itoa(leader) + "/root", nil
 }
 
-// Dial connects to a numeric address from within the host's network. It runs
-// nothing on the host.
+// Dial connects to a numeric address from the host's network, without a process on the host.
 func (h *Host) Dial(ctx context.Context, network, address string) (net.Conn, error) {
 	type result struct {
 		conn net.Conn
@@ -36,8 +35,8 @@ func (h *Host) Dial(ctx context.Context, network, address string) (net.Conn, err
 	}
 	done := make(chan result, 1)
 	go func() {
-		// The thread ends with this goroutine, because it is never unlocked:
-		// no other goroutine gets to run in the host's network.
+		// The thread is never unlocked, so it ends with this goroutine and no other goroutine
+		// runs in the host's network.
 		runtime.LockOSThread()
 		conn, err := h.dial(ctx, network, address)
 		done <- result{conn, err}
@@ -74,8 +73,8 @@ func (h *Host) Pin(cpus string) error {
 			}
 			return nil
 		})
-		// No cgroup may have a CPU that the one above it lacks, so those
-		// below, whose paths are longer, come first.
+		// A cgroup cannot have a CPU that its parent has not, so children, whose paths are
+		// longer, come first.
 		slices.SortFunc(files, func(a, b string) int { return len(b) - len(a) })
 		for _, file := range files {
 			if err := os.WriteFile(file, []byte(cpus), 0o644); err != nil {

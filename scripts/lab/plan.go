@@ -8,15 +8,15 @@ import (
 	"airlift/fault"
 )
 
-// Limits of the address plan: host addresses end in .11 and up, and each
-// further interface takes the next /16 after 10.77.
+// Limits of the address plan: host addresses end in .11 and higher, and each additional
+// interface uses the next /16 after 10.77.
 const (
 	maxHosts      = 200
 	maxInterfaces = 8
 )
 
-// clusterPrefixes are the default Service and pod networks of a cluster
-// installed in the lab. Host addresses stay outside both.
+// clusterPrefixes are the default Service and pod networks of a cluster in the lab. Host
+// addresses are in neither of them.
 var clusterPrefixes = []netip.Prefix{
 	netip.MustParsePrefix("10.96.0.0/12"),
 	netip.MustParsePrefix("10.244.0.0/16"),
@@ -32,17 +32,16 @@ func checkName(name string) error {
 	return nil
 }
 
-// nic is one network interface of a host and the switch bridge it is plugged
-// into.
+// nic is one network interface of a host and its bridge.
 type nic struct {
 	MAC     string
 	Address netip.Prefix
 	Bridge  string
 }
 
-// planNICs returns the interfaces of the host with the given number, counted
-// from 1. The same number always gets the same addresses: labs never see each
-// other, so they share one plan.
+// planNICs returns the interfaces of the host with the given number (the first is 1). The same
+// number always has the same addresses: labs are isolated from each other, so all use one
+// plan.
 func planNICs(number, interfaces int) []nic {
 	nics := make([]nic, interfaces)
 	for i := range nics {
@@ -58,9 +57,9 @@ func planNICs(number, interfaces int) []nic {
 
 func bridgeName(i int) string { return fmt.Sprintf("net%d", i) }
 
-// qualified names a thing that belongs to one host (or to the switch) of one
-// lab: its network namespace, its machine name, its cgroup. Lab names hold no
-// dot, so the parts can be told apart again.
+// qualified is the unique name of an object of one host (or of the switch) of one lab: its
+// network namespace, its machine name, its cgroup. Lab names have no dot, so the parts can be
+// separated again.
 func qualified(lab, part string) string { return "airlift." + lab + "." + part }
 
 const switchPart = "switch"

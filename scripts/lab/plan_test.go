@@ -35,8 +35,8 @@ func TestNames(t *testing.T) {
 			t.Errorf("%q: %v", name, err)
 		}
 	}
-	// A dot would make one lab's names begin with another's, a slash would
-	// leave the state directory.
+	// With a dot, one lab's names could begin with another's; a slash would leave the state
+	// directory.
 	for _, name := range []string{"", "-a", "a-", "a.b", "a/b", "..", "A", "a b", strings.Repeat("x", 21)} {
 		if err := checkName(name); fault.ExitCode(err) != fault.Usage {
 			t.Errorf("%q: %v", name, err)

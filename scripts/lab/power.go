@@ -34,8 +34,8 @@ func (h *Host) Boot(ctx context.Context) error {
 	return nil
 }
 
-// powerOn starts the script that runs the host. The channel gets the error it
-// ends with, should it end while this process is there to see it.
+// powerOn starts the script that runs the host. The channel gets the script's error if it ends
+// while this process runs.
 func (h *Host) powerOn() (<-chan error, error) {
 	cgroups, err := makeCgroups(h.qualified())
 	if err != nil {
@@ -55,7 +55,7 @@ func (h *Host) powerOn() (<-chan error, error) {
 	defer console.Close()
 	cmd := exec.Command("/bin/sh", script, env)
 	cmd.Stdout, cmd.Stderr = console, console
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // a terminal's Ctrl-C is not for the hosts
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // Ctrl-C must not stop the hosts
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
@@ -87,8 +87,8 @@ func (h *Host) environment(cgroups []string) []byte {
 	return b.Bytes()
 }
 
-// waitBooted waits until the host runs with another first process than before
-// and systemd has no more jobs.
+// waitBooted waits until the host runs with another process 1 than before and systemd has no
+// more jobs.
 func (h *Host) waitBooted(ctx context.Context, supervisor <-chan error, before int) error {
 	last := "no process yet"
 	err := poll(ctx, "systemd", func() (bool, error) {
@@ -101,7 +101,7 @@ func (h *Host) waitBooted(ctx context.Context, supervisor <-chan error, before i
 		if leader == 0 || leader == before {
 			return false, nil
 		}
-		// The exit status only repeats the word, and fails before D-Bus is up.
+		// The exit status has no more information, and it fails before D-Bus runs.
 		state, _ := h.Output(ctx, "systemctl", "is-system-running")
 		if state = strings.TrimSpace(state); state != "" {
 			last = state
@@ -119,9 +119,8 @@ func (h *Host) consoleTail() string {
 	return lastLines(string(text), 8)
 }
 
-// Reboot restarts the host and waits until systemd has started everything
-// again. What remains is the disk; interfaces, routes, packet filters, /run
-// and every process are new.
+// Reboot restarts the host and waits until systemd has started everything again. Only the disk
+// remains; interfaces, routes, nftables rules, /run and all processes are new.
 func (h *Host) Reboot(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, bootTimeout)
 	defer cancel()
@@ -144,15 +143,14 @@ func (h *Host) PowerOff(ctx context.Context) error {
 	return nil
 }
 
-// ask has systemctl tell systemd to shut down. Its error alone means nothing:
-// the shutdown may end systemctl before it has its answer.
+// ask requests a shutdown with systemctl. Its error may be harmless: the shutdown can end
+// systemctl before it gets its answer.
 func (h *Host) ask(ctx context.Context, verb string) error {
 	_, err := h.Output(ctx, "systemctl", verb)
 	return err
 }
 
-// PowerCut stops the host without a warning, as pulling its plug does. Boot
-// starts it again.
+// PowerCut stops the host at once, like unplugging it. Boot starts it again.
 func (h *Host) PowerCut(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, bootTimeout)
 	defer cancel()

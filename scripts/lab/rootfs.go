@@ -22,39 +22,39 @@ import (
 
 const suite = "bookworm"
 
-// basePackages is what a host has beside Debian's minimal base.
+// basePackages are the packages of a host in addition to Debian's minimal system.
 var basePackages = []string{
 	"ca-certificates", "conntrack", "curl", "dbus", "ethtool", "iproute2", "iptables",
 	"iputils-ping", "kmod", "mount", "procps", "socat", "systemd", "systemd-sysv", "util-linux",
 }
 
-// rootfsRecipe changes when the way a root file system is made changes, so
-// that tarballs made in another way are not used.
+// rootfsRecipe is the version of the recipe for root file systems. A change makes earlier
+// tarballs unused.
 const rootfsRecipe = "1"
 
-// unused is removed from a new root file system: a host of the lab is never
-// read by people and never reaches a package mirror. It halves the size.
+// unused is removed from a new root file system: lab hosts need no documentation and have no
+// package mirror. This halves the size.
 var unused = []string{
 	"usr/share/doc", "usr/share/info", "usr/share/lintian", "usr/share/locale", "usr/share/man",
 	"var/cache/apt", "var/cache/debconf", "var/lib/apt/lists",
 }
 
-// CacheDir is where root file systems are kept: $AIRLIFT_CACHE/lab, or
-// airlift/lab in the user's cache folder.
+// CacheDir is the directory for root file systems: $AIRLIFT_CACHE/lab, or airlift/lab in the
+// user's cache directory.
 func CacheDir() (string, error) {
 	if dir := os.Getenv("AIRLIFT_CACHE"); dir != "" {
 		return filepath.Join(dir, "lab"), nil
 	}
 	dir, err := os.UserCacheDir()
 	if err != nil {
-		return "", fault.New(fault.Usage, "set AIRLIFT_CACHE", "finding the cache folder: %w", err)
+		return "", fault.New(fault.Usage, "set AIRLIFT_CACHE", "finding the cache directory: %w", err)
 	}
 	return filepath.Join(dir, "airlift", "lab"), nil
 }
 
-// Rootfs returns a tarball (.tar.zst) of Debian with systemd and the extra
-// packages. It is made with debootstrap the first time, which takes a minute
-// or two, and kept. Two processes that want the same one make it once.
+// Rootfs returns a tarball (.tar.zst) of Debian with systemd and the extra packages. The first
+// call creates it with debootstrap, which takes one or two minutes. Two processes that need
+// the same tarball create it once.
 func Rootfs(ctx context.Context, extra []string, log func(string, ...any)) (string, error) {
 	if err := ensureTools(ctx, log); err != nil {
 		return "", err
@@ -77,7 +77,7 @@ func Rootfs(ctx context.Context, extra []string, log func(string, ...any)) (stri
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return "", fmt.Errorf("looking for root file system: %w", err)
 	}
-	log("making a Debian %s root file system with debootstrap (once)", suite)
+	log("creating a Debian %s root file system with debootstrap (once)", suite)
 	if err := makeRootfs(ctx, path, cache, packages, log); err != nil {
 		return "", fmt.Errorf("making root file system: %w", err)
 	}
@@ -93,7 +93,7 @@ func makeRootfs(ctx context.Context, path, cache string, packages []string, log 
 	if err := os.MkdirAll(debs, 0o755); err != nil {
 		return err
 	}
-	tmp := path + ".tmp" // ours while we hold the lock; a killed process may have left it
+	tmp := path + ".tmp" // protected by the lock; a killed process may have left it
 	if err := os.RemoveAll(tmp); err != nil {
 		return err
 	}
@@ -103,8 +103,8 @@ func makeRootfs(ctx context.Context, path, cache string, packages []string, log 
 	defer os.RemoveAll(tmp)
 
 	root := filepath.Join(tmp, "root")
-	// debootstrap starts and mounts a lot. In namespaces of its own, all of that
-	// goes with it.
+	// debootstrap starts processes and mounts file systems. In separate namespaces, all of
+	// them end with it.
 	cmd := exec.CommandContext(ctx, "unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc",
 		"debootstrap", "--variant=minbase", "--cache-dir="+debs,
 		"--include="+strings.Join(packages, ","), suite, root, mirror)
@@ -127,8 +127,7 @@ func makeRootfs(ctx context.Context, path, cache string, packages []string, log 
 	return os.Rename(tarball, path)
 }
 
-// sampler passes on what a talkative program says every ten seconds: enough to
-// see that it goes on.
+// sampler prints one line of a command's output every ten seconds, to show that it still runs.
 type sampler struct {
 	log  func(string, ...any)
 	last time.Time
@@ -142,8 +141,7 @@ func (s *sampler) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// lock takes an exclusive lock on a file, which it makes, and waits for it as
-// long as ctx allows.
+// lock locks a file exclusively, creating it if needed, and waits until ctx ends.
 func lock(ctx context.Context, path string) (unlock func(), err error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, err

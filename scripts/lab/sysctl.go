@@ -11,10 +11,10 @@ import (
 	"strings"
 )
 
-// sharedSysctls are kernel settings that hosts share with this machine and
-// that the kubelet sets to its liking (k8s.io/kubernetes/pkg/kubelet/cm,
-// setupKernelTunables), or that this package raises. They are put back when
-// the last lab is gone: a machine that reboots on an oops surprises its owner.
+// sharedSysctls are kernel parameters that the hosts share with this machine and that the
+// kubelet sets (k8s.io/kubernetes/pkg/kubelet/cm, setupKernelTunables) or this package raises.
+// They are restored with the removal of the last lab: the owner does not expect this machine to
+// reboot on an oops.
 var sharedSysctls = []string{
 	"fs/inotify/max_user_instances",
 	"kernel/keys/root_maxbytes",
@@ -25,15 +25,15 @@ var sharedSysctls = []string{
 	"vm/panic_on_oom",
 }
 
-// inotifyInstances is enough for several hosts full of pods. All of them are
-// one user to the kernel, and its default of 128 ends with "too many open
-// files" (https://kind.sigs.k8s.io/docs/user/known-issues/).
+// inotifyInstances is enough for several hosts with many pods. For the kernel all of them are
+// one user, and its default of 128 causes "too many open files"
+// (https://kind.sigs.k8s.io/docs/user/known-issues/).
 const inotifyInstances = 8192
 
 func sysctlFile() string { return filepath.Join(stateDir, "sysctl.json") }
 
-// borrowSysctls notes this machine's settings, unless an earlier lab did, and
-// raises those that hosts need.
+// borrowSysctls saves this machine's parameters, unless an earlier lab did, and raises those
+// that the hosts need.
 func borrowSysctls() error {
 	if _, err := os.Stat(sysctlFile()); err == nil {
 		return nil
@@ -45,7 +45,7 @@ func borrowSysctls() error {
 			continue
 		}
 		if err != nil {
-			return fmt.Errorf("reading kernel settings: %w", err)
+			return fmt.Errorf("reading kernel parameters: %w", err)
 		}
 		saved[key] = strings.TrimSpace(string(value))
 	}
@@ -54,7 +54,7 @@ func borrowSysctls() error {
 		err = os.WriteFile(sysctlFile(), data, 0o600)
 	}
 	if err != nil {
-		return fmt.Errorf("saving kernel settings: %w", err)
+		return fmt.Errorf("saving kernel parameters: %w", err)
 	}
 	const key = "fs/inotify/max_user_instances"
 	if now, err := strconv.Atoi(saved[key]); err == nil && now < inotifyInstances {
@@ -63,7 +63,7 @@ func borrowSysctls() error {
 	return nil
 }
 
-// returnSysctls undoes borrowSysctls and what hosts changed since.
+// returnSysctls restores the parameters that borrowSysctls saved.
 func returnSysctls() error {
 	data, err := os.ReadFile(sysctlFile())
 	if errors.Is(err, fs.ErrNotExist) {
@@ -74,7 +74,7 @@ func returnSysctls() error {
 		err = json.Unmarshal(data, &saved)
 	}
 	if err != nil {
-		return fmt.Errorf("reading saved kernel settings: %w", err)
+		return fmt.Errorf("reading saved kernel parameters: %w", err)
 	}
 	for key, value := range saved {
 		if err := writeSysctl(key, value); err != nil {

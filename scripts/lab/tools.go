@@ -13,7 +13,7 @@ import (
 	"airlift/fault"
 )
 
-// tools maps the programs the lab calls to the Debian packages that have them.
+// tools maps the commands that the lab uses to their Debian packages.
 var tools = [][2]string{
 	{"debootstrap", "debootstrap"},
 	{"ip", "iproute2"},
@@ -27,7 +27,7 @@ var tools = [][2]string{
 	{"zstd", "zstd"},
 }
 
-// ensureTools installs the packages of missing programs with apt-get.
+// ensureTools installs the packages of missing commands with apt-get.
 func ensureTools(ctx context.Context, log func(string, ...any)) error {
 	missing := func() (programs, packages []string) {
 		for _, t := range tools {
@@ -51,19 +51,18 @@ func ensureTools(ctx context.Context, log func(string, ...any)) error {
 		}
 	}
 	if programs, packages := missing(); len(programs) > 0 {
-		return fault.New(fault.Preflight, "see that they are in PATH",
+		return fault.New(fault.Preflight, "install them and check PATH",
 			"%s still missing after installing %s", strings.Join(programs, ", "), strings.Join(packages, ", "))
 	}
 	return nil
 }
 
-// run runs a program of this machine; an error carries the end of what the
-// program said.
+// run runs a command on this machine; an error includes the end of its output.
 func run(ctx context.Context, argv ...string) error {
 	return runCommand(ctx, exec.CommandContext(ctx, argv[0], argv[1:]...))
 }
 
-// output is run for the programs whose standard output is wanted.
+// output is run for commands whose standard output is needed.
 func output(ctx context.Context, argv ...string) (string, error) {
 	var stdout bytes.Buffer
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
@@ -72,11 +71,10 @@ func output(ctx context.Context, argv ...string) (string, error) {
 	return stdout.String(), err
 }
 
-// runCommand runs a program, made with the same ctx, that is not to outlive
-// this process, not even one that is killed: it would go on making what is
-// being taken down.
+// runCommand runs a command that was created with the same ctx. The command ends with this
+// process, even if this process is killed: it must not create what is being removed.
 func runCommand(ctx context.Context, cmd *exec.Cmd) error {
-	// The kernel sends the signal when the thread ends that started the program.
+	// The kernel sends the signal when the thread ends that started the process.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -87,7 +85,7 @@ func runCommand(ctx context.Context, cmd *exec.Cmd) error {
 	cmd.Stderr = &said
 	if err := cmd.Run(); err != nil {
 		if ctx.Err() != nil {
-			err = ctx.Err() // rather than "killed"
+			err = ctx.Err() // instead of "killed"
 		}
 		return fmt.Errorf("running %s: %w%s", strings.Join(cmd.Args, " "), err, lastLines(said.String(), 8))
 	}

@@ -7,9 +7,8 @@ import (
 	"airlift/scripts/upstream/components"
 )
 
-// BuildCache is the cache of the bundles that are made from the rig. It is never
-// the user's own, airlift/bundle in the user's cache directory: what the rig serves
-// under upstream's names was compiled on this machine.
+// BuildCache is the cache for bundles from the rig. It is not the user's airlift/bundle: the
+// rig serves components under upstream's names that were compiled on this machine.
 func BuildCache() (string, error) {
 	rig, err := components.CacheDir()
 	if err != nil {

@@ -1,6 +1,5 @@
-// Package site is an isolated site with Airlift at work on it: a lab's hosts,
-// the one file carried to each, and what an operator types there. The demo and
-// the end-to-end tests are written in its terms.
+// Package site is an isolated site for the demo and the end-to-end tests: a lab's hosts with
+// the bundle, and the commands of an operator there.
 package site
 
 import (
@@ -14,7 +13,7 @@ import (
 	"airlift/scripts/lab"
 )
 
-// Installer is where the operator puts the file.
+// Installer is the path of the bundle on a host.
 const Installer = "/root/install"
 
 // A Site is a lab whose hosts have the bundle.
@@ -24,7 +23,7 @@ type Site struct {
 	Domain string
 }
 
-// Up boots a lab's hosts. Bring the bundle with Carry.
+// Up boots a lab's hosts. CopyBundle copies the bundle to them.
 func Up(ctx context.Context, o lab.Options) (*Site, error) {
 	l, err := lab.Up(ctx, o)
 	if err != nil {
@@ -33,8 +32,8 @@ func Up(ctx context.Context, o lab.Options) (*Site, error) {
 	return &Site{Lab: l}, nil
 }
 
-// Carry copies the bundle file to every host and returns its size in bytes.
-func (s *Site) Carry(ctx context.Context, bundle string) (size int64, err error) {
+// CopyBundle copies the bundle file to every host and returns its size in bytes.
+func (s *Site) CopyBundle(ctx context.Context, bundle string) (size int64, err error) {
 	for _, h := range s.Hosts {
 		if size, err = h.CopyIn(ctx, bundle, Installer, 0o755); err != nil {
 			return 0, err
@@ -43,8 +42,8 @@ func (s *Site) Carry(ctx context.Context, bundle string) (size int64, err error)
 	return size, nil
 }
 
-// Install runs the installer on a host, with out seeing both of its outputs
-// as they come, and returns all that it wrote.
+// Install runs the installer on a host. It writes both outputs to out as they come, and returns
+// them.
 func Install(ctx context.Context, h *lab.Host, out io.Writer, args ...string) (string, error) {
 	var all bytes.Buffer
 	w := io.MultiWriter(out, &all)
@@ -54,7 +53,7 @@ func Install(ctx context.Context, h *lab.Host, out io.Writer, args ...string) (s
 
 var joinLine = regexp.MustCompile(`(?m)^\s*\./install (join \S+:\d+ --token \S+ --discovery-token-ca-cert-hash \S+)\s*$`)
 
-// JoinArgs finds the join command in what init or token create printed.
+// JoinArgs finds the join command in the output of init or token create.
 func JoinArgs(output string) ([]string, error) {
 	m := joinLine.FindStringSubmatch(output)
 	if m == nil {
@@ -63,8 +62,7 @@ func JoinArgs(output string) ([]string, error) {
 	return strings.Fields(m[1]), nil
 }
 
-// Kubectl runs the kubectl that the bundle brought, as the administrator, on
-// the first host.
+// Kubectl runs the bundle's kubectl as the administrator on the first host.
 func (s *Site) Kubectl(ctx context.Context, args ...string) (string, error) {
 	return s.Hosts[0].Output(ctx, append([]string{"kubectl", "--kubeconfig", "/etc/kubernetes/admin.conf"}, args...)...)
 }

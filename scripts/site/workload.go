@@ -9,8 +9,8 @@ import (
 	"airlift/scripts/upstream/components"
 )
 
-// Workload is a Deployment with a pod on each node, and a Service in front of
-// it. Each pod answers with its own name.
+// Workload is a Deployment with a pod on each node, and a Service for it. Each pod answers with
+// its name.
 const workload = `
 apiVersion: apps/v1
 kind: Deployment
@@ -40,8 +40,8 @@ spec:
   ports: [{port: 80, targetPort: 8080}]
 `
 
-// WorkloadImage is the user's image that the demo's bundle brings along:
-// upstream's own test server, in the version that Kubernetes' tests use.
+// WorkloadImage is the user's image in the demo's bundle: upstream's test server, in the
+// version of Kubernetes' own tests.
 func WorkloadImage(version string) (string, error) {
 	r, err := components.Find(version)
 	if err != nil {
@@ -53,8 +53,8 @@ func WorkloadImage(version string) (string, error) {
 // A Pod is one pod of the workload.
 type Pod struct{ Name, Node, IP string }
 
-// Deploy runs the workload with one pod on each host and returns its pods
-// once they answer.
+// Deploy runs the workload with one pod on each host, waits until all pods answer, and returns
+// them.
 func (s *Site) Deploy(ctx context.Context, version string) ([]Pod, error) {
 	image, err := WorkloadImage(version)
 	if err != nil {
@@ -74,12 +74,12 @@ func (s *Site) Deploy(ctx context.Context, version string) ([]Pod, error) {
 	return pods, s.waitService(ctx, pods)
 }
 
-// serviceTimeout bounds the wait for a new Service to be known everywhere: a
-// ready pod, its EndpointSlice, each node's kube-proxy rules, a name in DNS.
+// serviceTimeout limits the wait until a new Service works everywhere: a ready pod, its
+// EndpointSlice, each node's kube-proxy rules, a name in DNS.
 const serviceTimeout = 30 * time.Second
 
-// waitService waits until the Service answers every pod once. From then on
-// each further question must be answered.
+// waitService waits until every pod got one answer from the Service. After that every request
+// must succeed.
 func (s *Site) waitService(ctx context.Context, pods []Pod) error {
 	ctx, cancel := context.WithTimeout(ctx, serviceTimeout)
 	defer cancel()
@@ -91,7 +91,7 @@ func (s *Site) waitService(ctx context.Context, pods []Pod) error {
 			}
 			select {
 			case <-ctx.Done():
-				return fmt.Errorf("waiting for the Service to answer %s on %s: %w; it last said %s (%v)", p.Name, p.Node, ctx.Err(), out, err)
+				return fmt.Errorf("waiting for the Service to answer %s on %s: %w; last answer: %s (%v)", p.Name, p.Node, ctx.Err(), out, err)
 			case <-time.After(200 * time.Millisecond):
 			}
 		}
@@ -99,8 +99,8 @@ func (s *Site) waitService(ctx context.Context, pods []Pod) error {
 	return nil
 }
 
-// ServiceURL is the workload's Service, by its DNS name; it answers with the
-// name of the pod that was asked.
+// ServiceURL is the URL of the workload's Service, with its DNS name. The answer is the name of
+// a pod.
 func (s *Site) ServiceURL() string {
 	domain := s.Domain
 	if domain == "" {
@@ -125,12 +125,11 @@ func (s *Site) Pods(ctx context.Context) ([]Pod, error) {
 	return pods, nil
 }
 
-// Ask has a pod fetch a URL, with its DNS and its network, and returns the
-// answer.
+// Ask requests a URL from a pod, with the pod's DNS and network, and returns the answer.
 func (s *Site) Ask(ctx context.Context, from Pod, url string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	// netexec's own client: it resolves and dials from within the pod.
+	// netexec's dial endpoint resolves the name and connects from the pod.
 	host, path, _ := strings.Cut(strings.TrimPrefix(url, "http://"), "/")
 	name, port, ok := strings.Cut(host, ":")
 	if !ok {
@@ -140,9 +139,9 @@ func (s *Site) Ask(ctx context.Context, from Pod, url string) (string, error) {
 	return s.Hosts[0].Output(ctx, "curl", "--silent", "--show-error", "--fail", "--max-time", "20", dial)
 }
 
-// AskEach asks the Service from every pod until every pod has answered, and
-// returns the pods that answered each. It gives up after serviceTimeout: a node
-// may know of one of the Service's pods some time before it does of another.
+// AskEach sends requests to the Service from every pod until every pod has answered, and returns
+// the pods that answered each. It fails after serviceTimeout: a node may learn about the
+// Service's pods at different times.
 func (s *Site) AskEach(ctx context.Context, pods []Pod, url string) (map[string][]string, error) {
 	answered := map[string][]string{}
 	deadline := time.Now().Add(serviceTimeout)
@@ -154,7 +153,7 @@ func (s *Site) AskEach(ctx context.Context, pods []Pod, url string) (map[string]
 				return nil, err
 			}
 			if strings.Contains(out, `"errors"`) {
-				return nil, fmt.Errorf("asking %s from %s: %s", url, from.Name, strings.TrimSpace(out))
+				return nil, fmt.Errorf("requesting %s from %s: %s", url, from.Name, strings.TrimSpace(out))
 			}
 			for _, p := range pods {
 				if strings.Contains(out, p.Name) && !seen[p.Name] {

@@ -1,6 +1,6 @@
-// Upstream is a test rig: it builds the real components of a Kubernetes
-// release from their Go modules and serves them on loopback as the real sites
-// do. README.md says what it serves and how faithful that is.
+// Upstream is a test rig: it builds the real components of a Kubernetes release from their
+// Go modules and serves them on loopback as the real sites do. README.md describes what it
+// serves and how it differs.
 package main
 
 import (
@@ -14,13 +14,13 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/spf13/cobra"
+
 	"airlift/fault"
-	"airlift/scripts/upstream/build"
+	"airlift/scripts/upstream/compile"
 	"airlift/scripts/upstream/components"
 	"airlift/scripts/upstream/image"
 	"airlift/scripts/upstream/serve"
-
-	"github.com/spf13/cobra"
 )
 
 func main() {
@@ -62,12 +62,12 @@ func buildCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			b := &build.Builder{Cache: cache, Log: os.Stderr}
+			b := &compile.Builder{Cache: cache, Log: os.Stderr}
 			return b.Build(cmd.Context(), recipes)
 		},
 	}
 	versionFlag(cmd, &versions)
-	cmd.Flags().StringSliceVar(&only, "only", nil, "build only these `components` (a program's name means the component it comes with)")
+	cmd.Flags().StringSliceVar(&only, "only", nil, "build only these `components` (the name of a binary means its component)")
 	return cmd
 }
 
@@ -76,19 +76,19 @@ func serveCommand() *cobra.Command {
 	var listen, mirrorsFile, accessLog string
 	cmd := &cobra.Command{
 		Use:   "serve",
-		Short: "Serve what the real sites serve, until interrupted",
-		Long: `Build what is missing, then serve registry.k8s.io, ghcr.io, dl.k8s.io and
-github.com on loopback until interrupted. When all of it answers, the flags
-that send bundle there are printed, one --mirror HOST=URL per line.`,
+		Short: "Serve the components as the real sites do, until interrupted",
+		Long: `Build missing components, then serve registry.k8s.io, ghcr.io, dl.k8s.io and
+github.com on loopback until interrupted. When all sites are ready, the command
+prints the flags for bundle build, one --mirror HOST=URL per line.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return serveReleases(cmd.Context(), cmd.OutOrStdout(), versions, listen, mirrorsFile, accessLog)
 		},
 	}
 	versionFlag(cmd, &versions)
-	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:0", "loopback `address` of the first site; the others take the ports after it, or free ones for port 0")
+	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:0", "loopback `address` of the first site; the others use the following ports, or free ports if the port is 0")
 	cmd.Flags().StringVar(&mirrorsFile, "mirrors-file", "", "also write the flags to this `file`, atomically, when ready")
-	cmd.Flags().StringVar(&accessLog, "access-log", "", "append a line per request to this `file`: method, host, path, status, bytes")
+	cmd.Flags().StringVar(&accessLog, "access-log", "", "append one line per request to this `file`: method, host, path, status, bytes")
 	return cmd
 }
 
@@ -126,13 +126,13 @@ func serveReleases(ctx context.Context, out io.Writer, versions []string, listen
 		if err := writeFile(mirrorsFile, flags.String()); err != nil {
 			return err
 		}
-		defer os.Remove(mirrorsFile) // what it names is gone with this process
+		defer os.Remove(mirrorsFile) // the servers end with this process
 	}
 	fmt.Fprint(out, flags.String())
 	return server.Wait(ctx)
 }
 
-// prepare builds what is missing and gathers what the sites serve.
+// prepare builds missing components and collects what the sites serve.
 func prepare(ctx context.Context, cache string, list []components.Release) (serve.Content, error) {
 	images := &image.Builder{Cache: cache, Log: os.Stderr}
 	content := serve.Content{
@@ -141,7 +141,7 @@ func prepare(ctx context.Context, cache string, list []components.Release) (serv
 		Blob:      images.Store().Blob,
 	}
 	for _, r := range list {
-		b := &build.Builder{Cache: cache, Log: os.Stderr}
+		b := &compile.Builder{Cache: cache, Log: os.Stderr}
 		if err := b.Build(ctx, r.Recipes()); err != nil {
 			return content, err
 		}
@@ -185,8 +185,8 @@ func writeFile(path, text string) error {
 func pathCommand() *cobra.Command {
 	var versions []string
 	cmd := &cobra.Command{
-		Use:   "path PROGRAM",
-		Short: "Print the path of a built program",
+		Use:   "path BINARY",
+		Short: "Print the path of a built binary",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			for _, v := range versions {
@@ -207,7 +207,7 @@ func versionFlag(cmd *cobra.Command, versions *[]string) {
 	cmd.Flags().StringSliceVar(versions, "version", []string{"v1.29.15"}, "Kubernetes `version` (v1.29.15) or minor (v1.29); may be repeated")
 }
 
-// releases resolves what --version was given.
+// releases parses the values of --version.
 func releases(versions []string) ([]components.Release, error) {
 	var list []components.Release
 	for _, v := range versions {

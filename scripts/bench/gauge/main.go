@@ -1,7 +1,6 @@
-// Gauge runs a command on a lab host and appends to a file what it took, as
-// one line of JSON (measure.Usage). It is the benchmark's, like GNU time, which
-// the hosts do not have; and it also counts memory that no process maps, such
-// as a program in a memfd.
+// Gauge runs a command on a lab host and appends its resource use to a file, as one line of
+// JSON (measure.Usage). It is like GNU time, which the hosts do not have, and it also
+// counts memory that no process maps, such as an executable in a memfd.
 //
 // usage: gauge FILE COMMAND ARG...
 package main
@@ -36,8 +35,8 @@ func main() {
 }
 
 func gauge(file string, argv []string) (status int, err error) {
-	// The command is told of an interrupt as well, and ends first. (Were it
-	// ignored here, the command would ignore it, too.)
+	// The command also gets the interrupt and ends first. (If it were ignored here, the
+	// command would inherit that.)
 	signal.Notify(make(chan os.Signal, 1), os.Interrupt)
 	group, err := ownGroup()
 	if err != nil {
@@ -75,8 +74,8 @@ func gauge(file string, argv []string) (status int, err error) {
 	return cmd.ProcessState.ExitCode(), err
 }
 
-// start starts the command in a cgroup. A shell moves itself there and becomes
-// the command, so that not even its first page is charged elsewhere.
+// start starts the command in a cgroup. A shell enters the cgroup and then executes the
+// command, so that all memory of the command is counted there.
 func start(cmd *exec.Cmd, group string) error {
 	program, err := exec.LookPath(cmd.Args[0])
 	if err != nil {
@@ -88,7 +87,7 @@ func start(cmd *exec.Cmd, group string) error {
 	return cmd.Start()
 }
 
-// ownGroup makes a cgroup that counts memory, for the command.
+// ownGroup creates a cgroup that counts memory, for the command.
 func ownGroup() (string, error) {
 	parent := "/sys/fs/cgroup/memory" // version 1
 	if _, err := os.Stat(parent); err != nil {
@@ -98,12 +97,11 @@ func ownGroup() (string, error) {
 	return dir, os.Mkdir(dir, 0o755)
 }
 
-// interval is how often memory is looked at. A look takes some 50 µs.
+// interval is the time between two samples. A sample takes about 50 µs.
 const interval = 10 * time.Millisecond
 
-// watch returns the most memory that the cgroup had at once until stop is
-// closed, in bytes: pages of processes and of shared memory, and none of the
-// page cache, which the kernel takes back when it needs to.
+// watch returns the peak memory of the cgroup in bytes until stop is closed: anonymous and
+// shared memory, without the page cache, which the kernel can free.
 func watch(group string, stop <-chan struct{}) (peak int64) {
 	for {
 		data, _ := os.ReadFile(filepath.Join(group, "memory.stat"))
@@ -111,7 +109,7 @@ func watch(group string, stop <-chan struct{}) (peak int64) {
 		for line := range strings.Lines(string(data)) {
 			key, value, _ := strings.Cut(strings.TrimSpace(line), " ")
 			switch key {
-			case "rss", "anon", "shmem": // version 1 says rss where 2 says anon
+			case "rss", "anon", "shmem": // rss in version 1 is anon in version 2
 				n, _ := strconv.ParseInt(value, 10, 64)
 				now += n
 			}

@@ -10,12 +10,11 @@ import (
 	"airlift/scripts/lab"
 )
 
-// Where a host can keep files: its disk, and what it has in memory.
+// The file systems of a host: its disk, and those in memory.
 var fileSystems = []string{"/", "/run", "/dev/shm"}
 
-// A Disk samples how much of a host's file systems is used. Its disk is a file
-// system of its own, so nobody else's files are counted. Blocks that are not
-// written out yet count as used, and so do files without a name.
+// A Disk samples the used space of a host's file systems. The host has its own disk, so no
+// other files are counted. Blocks that are not written yet and unlinked files are counted.
 type Disk struct {
 	host  *lab.Host
 	peaks map[string]int64
@@ -23,10 +22,10 @@ type Disk struct {
 	done  chan error
 }
 
-// diskInterval is how often a Disk looks. Three calls take a few µs.
+// diskInterval is the time between two samples. A sample takes a few µs.
 const diskInterval = 5 * time.Millisecond
 
-// SampleDisk begins.
+// SampleDisk starts sampling.
 func SampleDisk(h *lab.Host) (*Disk, error) {
 	d := &Disk{host: h, peaks: map[string]int64{}, stop: make(chan struct{}), done: make(chan error, 1)}
 	root, err := h.Root()
@@ -56,8 +55,8 @@ func (d *Disk) sample(root string) error {
 	}
 }
 
-// Extra ends the sampling and returns by how much what was used at any moment
-// exceeded what is used now, in bytes, and what is used now.
+// Extra ends the sampling. It returns by how much the peak use exceeded the current use, and
+// the current use, in bytes.
 func (d *Disk) Extra() (extra, left int64, err error) {
 	close(d.stop)
 	if err := <-d.done; err != nil {
@@ -78,11 +77,11 @@ func (d *Disk) Extra() (extra, left int64, err error) {
 	return extra, left, nil
 }
 
-// used is what is used of a file system, in bytes.
+// used returns the used space of a file system, in bytes.
 func used(path string) (int64, error) {
 	var s unix.Statfs_t
 	if err := unix.Statfs(path, &s); err != nil {
-		return 0, fmt.Errorf("looking at the space on %s: %w", path, err)
+		return 0, fmt.Errorf("reading the free space on %s: %w", path, err)
 	}
 	return int64(s.Blocks-s.Bfree) * s.Bsize, nil
 }

@@ -1,6 +1,5 @@
-// Package measure looks at what happens on a lab's host while something is
-// installed there, from outside as far as that goes, so that looking costs both
-// ways of installing the same and next to nothing.
+// Package measure measures installations on lab hosts, from outside of the hosts where
+// possible, so that the cost of measuring is small and the same for all of them.
 package measure
 
 import (
@@ -18,21 +17,21 @@ import (
 	"airlift/scripts/lab"
 )
 
-// Usage is what one command took.
+// Usage is the resource use of one command.
 type Usage struct {
 	Command string
 	Wall    time.Duration
-	CPU     time.Duration // user and system, of it and the children it waited for
-	// Resident is the kernel's own peak of the largest of these processes, in
-	// bytes (VmHWM). It counts pages of program files, too.
+	CPU     time.Duration // user and system, with the children it waited for
+	// Resident is the kernel's peak of the largest of its processes, in bytes (VmHWM).
+	// It includes mapped executables.
 	Resident int64
-	// Memory is the peak of all its processes together, in bytes, sampled:
-	// anonymous and shared memory, also what nobody has mapped, such as the
-	// content of a memfd.
+	// Memory is the peak of all its processes together, in bytes, sampled: anonymous
+	// and shared memory, including memory that no process maps, such as the content of
+	// a memfd.
 	Memory int64
 }
 
-// GaugeGroup begins the name of the memory cgroup of a command under gauge.
+// GaugeGroup is the prefix of the names of gauge's memory cgroups.
 const GaugeGroup = "gauge-"
 
 const (
@@ -40,10 +39,10 @@ const (
 	gaugeFile    = "/root/gauge.json"
 )
 
-// Gauge is the prefix that has a command on a host measured.
+// Gauge is the prefix of a measured command on a host.
 var Gauge = []string{gaugeProgram, gaugeFile}
 
-// BuildGauge builds the program for CopyGauge into a folder.
+// BuildGauge builds the binary for CopyGauge in a directory.
 func BuildGauge(ctx context.Context, dir string) (string, error) {
 	program := filepath.Join(dir, "gauge")
 	cmd := exec.CommandContext(ctx, "go", "build", "-o", program, "airlift/scripts/bench/gauge")
@@ -54,13 +53,13 @@ func BuildGauge(ctx context.Context, dir string) (string, error) {
 	return program, nil
 }
 
-// CopyGauge brings the program to a host.
+// CopyGauge copies the binary to a host.
 func CopyGauge(ctx context.Context, program string, h *lab.Host) error {
 	_, err := h.CopyIn(ctx, program, gaugeProgram, 0o755)
 	return err
 }
 
-// Usages returns what the commands under Gauge took since it was asked last.
+// Usages returns the resource use of the commands under Gauge since the last call.
 func Usages(h *lab.Host) ([]Usage, error) {
 	root, err := h.Root()
 	if err != nil {
@@ -85,8 +84,8 @@ func Usages(h *lab.Host) ([]Usage, error) {
 	return list, os.Remove(file)
 }
 
-// Run runs a command on a host under Gauge. An error ends with the end of what
-// the command said.
+// Run runs a command on a host under Gauge. An error includes the end of the command's
+// output.
 func Run(ctx context.Context, h *lab.Host, argv ...string) (output string, u Usage, err error) {
 	var out bytes.Buffer
 	if err := h.Exec(ctx, nil, &out, &out, append(Gauge[:len(Gauge):len(Gauge)], argv...)...); err != nil {

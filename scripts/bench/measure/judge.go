@@ -19,32 +19,31 @@ import (
 	"airlift/scripts/lab"
 )
 
-// Ready is when a cluster got ready, whoever made it.
+// Ready has the times when a cluster became Ready.
 type Ready struct {
-	// Nodes is when the last node became Ready, Pods when everything did:
-	// all nodes and all system pods.
+	// Nodes is when the last node became Ready, Pods when all nodes and all system pods
+	// were Ready.
 	Nodes, Pods time.Time
-	// Relapses counts how often everything was Ready and then was not.
+	// Relapses counts how often everything was Ready and then something was not.
 	Relapses int
-	// Last is what was still missing before everything was Ready.
+	// Last lists what became Ready last.
 	Last []string
 }
 
-// pause is between two tries to reach an API server that is not there yet.
+// pause is the time between two attempts to reach a new API server.
 const pause = 20 * time.Millisecond
 
-// settle is how long everything has to stay Ready to have become Ready. kubeadm
-// restarts the kubelet at the end of init, and its node falls back.
+// settle is how long everything must stay Ready. kubeadm restarts the kubelet at the end of
+// init, and the node becomes NotReady for a moment.
 const settle = 5 * time.Second
 
-// readyTimeout bounds the wait for a cluster.
+// readyTimeout limits the wait for a cluster.
 const readyTimeout = 5 * time.Minute
 
-// AwaitReady watches the cluster of a control plane from the moment it has an
-// API server, until the given nodes and all system pods are Ready: on each node
-// kube-proxy and flannel, on the control plane its static pods, and both pods of
-// CoreDNS. It watches from this machine, so no way of installing has to share
-// the host with it.
+// AwaitReady watches the cluster of a control plane until the given nodes and all system
+// pods are Ready: kube-proxy and flannel on each node, the static pods on the control plane,
+// and both pods of CoreDNS. It watches from this machine, so it uses no resources of the
+// host.
 func AwaitReady(ctx context.Context, control *lab.Host, nodes ...*lab.Host) (Ready, error) {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
@@ -56,7 +55,7 @@ func AwaitReady(ctx context.Context, control *lab.Host, nodes ...*lab.Host) (Rea
 		}
 		select {
 		case <-ctx.Done():
-			return Ready{}, fmt.Errorf("waiting for nodes and system pods to be Ready: %w: %s; the API last said %v", ctx.Err(), j.missing(), err)
+			return Ready{}, fmt.Errorf("waiting for nodes and system pods to be Ready: %w: %s; last answer of the API: %v", ctx.Err(), j.missing(), err)
 		case <-time.After(pause):
 		}
 	}
@@ -70,8 +69,8 @@ type judge struct {
 	ready   Ready
 }
 
-// watch follows nodes and pods until all have been Ready for a while, or the
-// connection is lost.
+// watch watches nodes and pods until all have been Ready for a while, or the connection is
+// lost.
 func (j *judge) watch(ctx context.Context) error {
 	client, err := connect(j.control)
 	if err != nil {
@@ -139,7 +138,7 @@ func (j *judge) take(event watch.Event) {
 	}
 }
 
-// judge notes what has changed at a moment.
+// judge records the changes at a time.
 func (j *judge) judge(now time.Time) {
 	nodes := len(j.unreadyNodes()) == 0
 	if !nodes {
@@ -182,11 +181,10 @@ func (j *judge) unreadyNodes() (list []string) {
 	return list
 }
 
-// coreDNS is how many pods kubeadm's Deployment has.
+// coreDNS is the number of pods in kubeadm's Deployment.
 const coreDNS = 2
 
-// unreadyPods lists the system pods that exist and are not Ready, and those
-// that do not exist yet.
+// unreadyPods lists the system pods that are not Ready or do not exist yet.
 func (j *judge) unreadyPods() (list []string) {
 	dns := 0
 	perNode := map[string]bool{} // "kube-proxy host1"
@@ -236,9 +234,8 @@ func podReady(p *core.Pod) bool {
 	return false
 }
 
-// connect makes a client for the API server on a host, with the host's own
-// administrator's files. super-admin.conf, which newer versions have, works
-// before the roles are there.
+// connect returns a client for the API server on a host, with the host's administrator
+// kubeconfig. super-admin.conf, which newer versions have, works before the roles exist.
 func connect(h *lab.Host) (*kubernetes.Clientset, error) {
 	root, err := h.Root()
 	if err != nil {

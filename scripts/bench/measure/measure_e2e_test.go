@@ -11,7 +11,7 @@ import (
 	"airlift/scripts/lab"
 )
 
-// What is known to happen on a host must be what is measured.
+// The measurements must match what the test does on a host.
 func TestMeasuresWhatHappens(t *testing.T) {
 	l, err := lab.Up(t.Context(), lab.Options{Name: "e2e-measure", Hosts: 1, Log: t.Logf})
 	if err != nil {
@@ -34,13 +34,13 @@ func TestMeasuresWhatHappens(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	passing, err := WatchPassing(h)
+	tempFiles, err := WatchTempFiles(h)
 	if err != nil {
 		t.Fatal(err)
 	}
 
-	// 40 MB in memory of tail's own, 30 MB in shared memory, 50 MB on disk and
-	// 20 MB in /run for a moment; 10 MB stay.
+	// 40 MB of anonymous memory of tail, 30 MB of shared memory, 50 MB on disk and 20 MB in
+	// /run for a moment; 10 MB remain.
 	const mb = 1 << 20
 	_, u, err := Run(t.Context(), h, "sh", "-ec", `
 		head -c 41943040 /dev/zero | tail -c 41943040 >/dev/null
@@ -55,7 +55,7 @@ func TestMeasuresWhatHappens(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	passed, err := passing.Gone()
+	removed, err := tempFiles.Stop()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,21 +77,20 @@ func TestMeasuresWhatHappens(t *testing.T) {
 		t.Errorf("%d MB more were used than in the end, want the 100 that came and went", extra/mb)
 	}
 	for _, path := range []string{"/var/tmp/deep/er/gone", "/run/gone", "/dev/shm/held"} {
-		// A folder that is gone has no path any more.
-		if !slices.Contains(passed.Paths, path) && !slices.Contains(passed.Paths, "/(a folder that is gone)/gone") {
-			t.Errorf("%s came and went; seen were %q", path, passed.Paths)
+		// A removed directory has no path.
+		if !slices.Contains(removed.Paths, path) && !slices.Contains(removed.Paths, "/(a removed directory)/gone") {
+			t.Errorf("%s came and went; seen were %q", path, removed.Paths)
 		}
 	}
-	if slices.Contains(passed.Paths, "/var/tmp/stays") || slices.Contains(passed.Paths, "/var/tmp/unnamed") {
-		t.Errorf("what stays, under another name, has not gone; seen were %q", passed.Paths)
+	if slices.Contains(removed.Paths, "/var/tmp/stays") || slices.Contains(removed.Paths, "/var/tmp/unnamed") {
+		t.Errorf("what stays, under another name, has not gone; seen were %q", removed.Paths)
 	}
-	if passed.Bytes < 50*mb || passed.Bytes > 101*mb {
-		t.Errorf("files of %d MB came and went, want up to 100", passed.Bytes/mb)
+	if removed.Bytes < 50*mb || removed.Bytes > 101*mb {
+		t.Errorf("files of %d MB came and went, want up to 100", removed.Bytes/mb)
 	}
 }
 
-// A slow disk is as slow as it says, also for what a process syncs from a
-// cgroup of its own.
+// A slow disk has the given rate, also for what a process in its own cgroup syncs.
 func TestSlowDisk(t *testing.T) {
 	slow, err := NewSlowDisk(t.Context(), t.TempDir()+"/slow")
 	if err != nil {
@@ -111,7 +110,7 @@ func TestSlowDisk(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	defer down() // before the disk goes
+	defer down() // before the disk is removed
 	h := l.Hosts[0]
 	root := l.Dir() + "/" + h.Name
 	if err := Settle(t.Context(), root); err != nil {
@@ -125,8 +124,7 @@ func TestSlowDisk(t *testing.T) {
 	if _, err := h.Output(t.Context(), "dd", "if=/dev/zero", "of=/var/tmp/file", "bs=1M", "count=200", "conv=fsync"); err != nil {
 		t.Fatal(err)
 	}
-	// The drive's cache may still hold a little. How much slower it was is
-	// the machine's business.
+	// The drive's cache may still have a little. How much slower it was depends on the machine.
 	if least := time.Duration((size-driveCache)/(rate/1e6)) * time.Microsecond; time.Since(started) < least {
 		t.Errorf("200 MB were on the disk after %v, want at least %v", time.Since(started), least)
 	}

@@ -14,36 +14,32 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A SlowDisk is a folder on a file system that takes and gives only so many
-// bytes a second, for the files behind hosts' disks (lab.Options.Disks).
+// A SlowDisk is a directory on a file system with limited read and write rates, for the
+// files behind the hosts' disks (lab.Options.Disks).
 //
-// It is an ext4 on a loop device with a blkio limit. In cgroup v1 such a limit
-// is not for a device but for what one cgroup does to it, and buffered writes
-// are done by the kernel, which is in the root cgroup. So a host's own loop
-// device, whose file is on this one, sends everything that it writes through the
-// kernel's page cache and the one limit of the root cgroup: also what a process
-// in the host syncs.
+// It is an ext4 on a loop device with a blkio limit. In cgroup v1 such a limit applies to
+// one cgroup's use of a device, and buffered writes are done by the kernel in the root
+// cgroup. A host's loop device, whose file is on this file system, sends all writes through
+// the kernel's page cache and the limit of the root cgroup, also those that a process in
+// the host syncs.
 //
-// Between the two there is what a drive has, too, a small cache and a short
-// queue. Without bounds, a process that syncs one block waits for all that others
-// have written: for seconds. With these it waits some 140 ms while somebody else
-// writes as fast as the disk goes. And the host's kernel holds as few dirty pages
-// as one with little memory.
+// Like a real drive, it has a small cache and a short queue. Without these limits, a
+// process that syncs one block waits for all other writes, for seconds. With them it waits
+// about 140 ms while another process writes at the full rate. The number of dirty pages in
+// the host is limited as on a machine with little memory.
 type SlowDisk struct {
-	Dir string // where to put files
+	Dir string // directory for the files
 
 	under   device
-	limited []device // hosts' disks and the one under them
+	limited []device // the hosts' disks and the disk under them
 }
 
 const (
 	slowDiskSize = 24 << 30 // sparse
-	// maxDirty is what may wait in a host to be written, in bytes: the kernel's
-	// default of 20 percent of what is available, in a machine with 1 GB to
-	// spare.
+	// maxDirty limits the bytes in a host that wait to be written: the kernel's default
+	// of 20 percent of the available memory, for 1 GB.
 	maxDirty = 200 << 20
-	// driveCache, queueLength and requestKB are the drive's, and the queue's
-	// to it.
+	// driveCache, queueLength and requestKB describe the drive and its queue.
 	driveCache  = 8 << 20
 	queueLength = 4
 	requestKB   = 128
@@ -63,7 +59,7 @@ func deviceOf(path string) (device, error) {
 	return device(fmt.Sprintf("%d:%d", unix.Major(stat.Dev), unix.Minor(stat.Dev))), nil
 }
 
-// shorten bounds the queue of a device and what may wait for it.
+// shorten limits the queue of a device and the dirty bytes for it.
 func (d device) shorten(dirty int) error {
 	return d.set([][2]string{
 		{"bdi/strict_limit", "1"}, {"bdi/max_bytes", strconv.Itoa(dirty)},
@@ -71,11 +67,11 @@ func (d device) shorten(dirty int) error {
 	})
 }
 
-// restore undoes that. The settings of a loop device outlive its use.
+// restore undoes shorten, because a loop device keeps its parameters after use.
 func (d device) restore() error {
 	return d.set([][2]string{
 		{"bdi/strict_limit", "0"}, {"bdi/max_ratio", "100"},
-		{"queue/nr_requests", "128"}, {"queue/max_sectors_kb", "1280"}, // Linux' defaults for them
+		{"queue/nr_requests", "128"}, {"queue/max_sectors_kb", "1280"}, // the defaults of Linux
 	})
 }
 
@@ -88,7 +84,7 @@ func (d device) set(settings [][2]string) error {
 	return nil
 }
 
-// throttle limits both ways to bytes a second; 0 is no limit.
+// throttle limits reads and writes, in bytes per second each; 0 means no limit.
 func (d device) throttle(bytesPerSecond int) error {
 	for _, way := range []string{"write_bps_device", "read_bps_device"} {
 		if err := os.WriteFile(throttle+way, []byte(string(d)+" "+strconv.Itoa(bytesPerSecond)), 0o644); err != nil {
@@ -98,10 +94,10 @@ func (d device) throttle(bytesPerSecond int) error {
 	return nil
 }
 
-// NewSlowDisk makes one in a folder that it makes. It is not slow yet.
+// NewSlowDisk creates a SlowDisk in a directory, which it creates. It has no limit yet.
 func NewSlowDisk(ctx context.Context, dir string) (*SlowDisk, error) {
 	if _, err := os.Stat(throttle + "write_bps_device"); err != nil {
-		return nil, fmt.Errorf("making a slow disk: it needs cgroup version 1: %w", err)
+		return nil, fmt.Errorf("limiting a disk needs cgroup version 1: %w", err)
 	}
 	s := &SlowDisk{Dir: filepath.Join(dir, "files")}
 	if err := os.MkdirAll(s.Dir, 0o700); err != nil {
@@ -111,7 +107,7 @@ func NewSlowDisk(ctx context.Context, dir string) (*SlowDisk, error) {
 	for _, argv := range [][]string{
 		{"truncate", "--size", strconv.Itoa(slowDiskSize), image},
 		{"mkfs.ext4", "-q", "-m", "0", "-O", "^has_journal", image},
-		// Else the kernel would go on making the file system in the background.
+		// Otherwise the kernel would initialize the file system in the background.
 		{"mount", "-o", "loop,noatime,noinit_itable", image, s.Dir},
 	} {
 		if err := run(ctx, argv...); err != nil {
@@ -125,8 +121,8 @@ func NewSlowDisk(ctx context.Context, dir string) (*SlowDisk, error) {
 	return s, nil
 }
 
-// Limit makes it slow, for the hosts whose root directories on this machine are
-// given: bytes a second, each way.
+// Limit sets the limit, in bytes per second each way, for the hosts with the given root
+// directories on this machine.
 func (s *SlowDisk) Limit(bytesPerSecond int, roots ...string) error {
 	for _, root := range roots {
 		d, err := deviceOf(root)
@@ -145,7 +141,7 @@ func (s *SlowDisk) Limit(bytesPerSecond int, roots ...string) error {
 	return s.under.throttle(bytesPerSecond)
 }
 
-// Unlimit makes it fast again.
+// Unlimit removes the limit.
 func (s *SlowDisk) Unlimit() error {
 	var errs []error
 	for _, d := range s.limited {
@@ -161,7 +157,7 @@ func (s *SlowDisk) Unlimit() error {
 // Remove unmounts and deletes it.
 func (s *SlowDisk) Remove() error {
 	errs := []error{s.Unlimit()}
-	// Not mounted, if making it failed.
+	// It is not mounted if NewSlowDisk failed.
 	if err := unix.Unmount(s.Dir, 0); err != nil && err != unix.EINVAL {
 		errs = append(errs, fmt.Errorf("unmounting the slow disk: %w", err))
 	} else {
@@ -170,8 +166,8 @@ func (s *SlowDisk) Remove() error {
 	return errors.Join(errs...)
 }
 
-// Settle has a file system of this machine write everything out, and the kernel
-// stop making what is left to make of it in the background.
+// Settle writes everything on a file system of this machine to its disk, and waits until
+// the kernel has initialized the file system.
 func Settle(ctx context.Context, root string) error {
 	if err := run(ctx, "mount", "-o", "remount,noinit_itable", root); err != nil {
 		return err

@@ -17,16 +17,16 @@ import (
 	"airlift/scripts/lab"
 )
 
-// A SlowDrive is a drive with one file on it that gives only so many bytes a
-// second, as a USB drive does. It is a loop device, read without this machine's
-// page cache, and limited in the blkio cgroup that commands on a host run in.
+// A SlowDrive is a drive with one file and a limited rate, like a USB drive. It is a loop
+// device that does not use this machine's page cache, with a limit in the blkio cgroup of
+// the commands on a host.
 type SlowDrive struct {
 	dir  string
 	loop string // "/dev/loop3"
-	rate int    // bytes a second
+	rate int    // bytes per second
 }
 
-// NewSlowDrive makes a drive with a copy of file, in a directory that it makes.
+// NewSlowDrive creates a drive with a copy of file, in a directory that it creates.
 func NewSlowDrive(ctx context.Context, dir, file string, bytesPerSecond int) (*SlowDrive, error) {
 	if _, err := os.Stat(throttle + "read_bps_device"); err != nil {
 		return nil, fmt.Errorf("making a slow drive: it needs cgroup version 1: %w", err)
@@ -79,7 +79,7 @@ func copyFile(from, to string) (size int64, err error) {
 	return size, errors.Join(err, out.Close())
 }
 
-// Plug mounts the drive at a directory of a host. Nothing of it is in a cache.
+// Plug mounts the drive at a directory of a host. The page cache has nothing of it.
 func (d *SlowDrive) Plug(ctx context.Context, h *lab.Host, at string) error {
 	var stat unix.Stat_t
 	if err := unix.Stat(d.loop, &stat); err != nil {
@@ -93,7 +93,7 @@ func (d *SlowDrive) Plug(ctx context.Context, h *lab.Host, at string) error {
 	return err
 }
 
-// Unplug unmounts it, which also empties the host's cache of it.
+// Unplug unmounts the drive, which also removes it from the host's page cache.
 func (d *SlowDrive) Unplug(ctx context.Context, h *lab.Host, at string) error {
 	_, err := h.Output(ctx, "sh", "-ec", fmt.Sprintf("umount %[1]s; rm %[1]s.device; rmdir %[1]s", at))
 	return err

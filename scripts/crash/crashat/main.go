@@ -3,8 +3,8 @@
 //
 //	crashat N SUFFIX COMMAND ARG...
 //
-// It exits with 9 when it has killed it, with 0 when the command succeeded
-// before that, and else with 1.
+// It exits with 9 if it killed the command, with 0 if the command succeeded before, and
+// otherwise with 1.
 package main
 
 import (

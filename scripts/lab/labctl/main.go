@@ -29,7 +29,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "hint:", hint)
 	}
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && exit.ExitCode() > 0 {
-		os.Exit(exit.ExitCode()) // that of a program on a host
+		os.Exit(exit.ExitCode()) // of the command on the host
 	}
 	os.Exit(int(fault.ExitCode(err)))
 }
@@ -62,7 +62,7 @@ func up(name *string) *cobra.Command {
 	}
 	cmd.Flags().IntVar(&o.Hosts, "hosts", 2, "number of hosts")
 	cmd.Flags().IntVar(&o.Interfaces, "interfaces", 1, "network interfaces per host")
-	cmd.Flags().StringSliceVar(&o.ExtraPackages, "packages", nil, "further Debian packages on the hosts")
+	cmd.Flags().StringSliceVar(&o.ExtraPackages, "packages", nil, "additional Debian packages on the hosts")
 	cmd.Flags().BoolVar(&o.NoexecTmp, "noexec-tmp", false, "forbid executing files in /tmp")
 	return cmd
 }
@@ -115,7 +115,7 @@ func rootfs() *cobra.Command {
 	var packages []string
 	cmd := &cobra.Command{
 		Use:   "rootfs",
-		Short: "Make the hosts' root file system, unless it is in the cache, and print its path",
+		Short: "Create the hosts' root file system if it is not cached, and print its path",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			path, err := lab.Rootfs(cmd.Context(), packages, logger(cmd))
@@ -126,7 +126,7 @@ func rootfs() *cobra.Command {
 			return err
 		},
 	}
-	cmd.Flags().StringSliceVar(&packages, "packages", nil, "further Debian packages on the hosts")
+	cmd.Flags().StringSliceVar(&packages, "packages", nil, "additional Debian packages on the hosts")
 	return cmd
 }
 
@@ -147,8 +147,8 @@ func shell(name *string) *cobra.Command {
 
 func execute(name *string) *cobra.Command {
 	return &cobra.Command{
-		Use:   "exec HOST -- PROGRAM [ARG...]",
-		Short: "Run a program on a host, as root",
+		Use:   "exec HOST -- COMMAND [ARG...]",
+		Short: "Run a command on a host, as root",
 		Args:  cobra.MinimumNArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			h, err := host(*name, args[0])
@@ -187,7 +187,7 @@ func copyIn(name *string) *cobra.Command {
 func reboot(name *string) *cobra.Command {
 	return &cobra.Command{
 		Use:   "reboot HOST",
-		Short: "Reboot a host and wait until it is up",
+		Short: "Reboot a host and wait until it is running",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			h, err := host(*name, args[0])

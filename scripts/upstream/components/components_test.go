@@ -18,7 +18,7 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// A name in the cache belongs to one recipe, of whichever release.
+// A name in the cache belongs to exactly one recipe of all releases.
 func TestKeys(t *testing.T) {
 	seen := make(map[string]string)
 	for _, release := range releases {

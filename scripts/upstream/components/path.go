@@ -1,7 +1,6 @@
-// Package components knows the upstream components that the test rig builds:
-// their versions, their recipes, and where the cache keeps the results. It
-// builds nothing itself, so tests can import it cheaply to find a real kubeadm
-// or containerd.
+// Package components lists the upstream components that the test rig builds: their
+// versions, their recipes, and the paths of the results in the cache. It builds nothing, so
+// a test can import it to find a real kubeadm or containerd.
 package components
 
 import (
@@ -15,8 +14,8 @@ import (
 	"strings"
 )
 
-// CacheDir returns the rig's cache folder: upstream/ below $AIRLIFT_CACHE, or
-// below airlift/ in the user's cache folder.
+// CacheDir returns the rig's cache directory: upstream/ in $AIRLIFT_CACHE, or in airlift/ in the
+// user's cache directory.
 func CacheDir() (string, error) {
 	if dir := os.Getenv("AIRLIFT_CACHE"); dir != "" {
 		dir, err := filepath.Abs(dir)
@@ -24,20 +23,19 @@ func CacheDir() (string, error) {
 	}
 	dir, err := os.UserCacheDir()
 	if err != nil {
-		return "", fmt.Errorf("finding the cache folder (set AIRLIFT_CACHE): %w", err)
+		return "", fmt.Errorf("finding the cache directory (set AIRLIFT_CACHE): %w", err)
 	}
 	return filepath.Join(dir, "airlift", "upstream"), nil
 }
 
-// Dir returns the folder in cache that holds the recipe's binaries once it
-// has been built.
+// Dir returns the directory in cache for the recipe's binaries.
 func (r Recipe) Dir(cache string) string {
 	return filepath.Join(cache, "bin", r.Name, r.Key())
 }
 
-// Path returns the path of a program built for a Kubernetes version, for
-// example Path("v1.29.15", "kubeadm") or Path("v1.29.15", "ctr"). A program
-// that has not been built is an error that says how to build it.
+// Path returns the path of a binary built for a Kubernetes version, for example
+// Path("v1.29.15", "kubeadm") or Path("v1.29.15", "ctr"). If it is not built, the error has the
+// command that builds it.
 func Path(version, name string) (string, error) {
 	cache, err := CacheDir()
 	if err != nil {
@@ -61,7 +59,7 @@ func Path(version, name string) (string, error) {
 	return path, nil
 }
 
-// Recipe returns the recipe that makes the named program or component.
+// Recipe returns the recipe for the named binary or component.
 func (r Release) Recipe(name string) (Recipe, error) {
 	var known []string
 	for _, recipe := range r.Recipes() {

@@ -8,22 +8,22 @@ import (
 	"strings"
 )
 
-// Recipe says how one component is built. It is plain data, so that its hash
-// can name the result in the cache.
+// Recipe describes how one component is built. It has only data, so that its hash can name the
+// result in the cache.
 type Recipe struct {
 	Name    string
 	Version string // "v1.29.15"
-	Module  string // the Go module it is built from, at Version; empty for a C program
-	Source  string // the C file, inside the Kubernetes module at Version; empty for a Go program
+	Module  string // the Go module to build, at Version; empty for a C binary
+	Source  string // the C file in the Kubernetes module at Version; empty for a Go binary
 
-	// Staging is the version that stands in for the local replacements
-	// (k8s.io/api => ./staging/src/k8s.io/api) of Module's go.mod. Modules
-	// that name real versions beside their local replacements leave it empty.
+	// Staging is the version that replaces the local replacements
+	// (k8s.io/api => ./staging/src/k8s.io/api) of Module's go.mod. It is empty for
+	// modules with real versions next to their local replacements.
 	Staging string
-	Replace map[string]string // further replacements: module path => version
+	Replace map[string]string // additional replacements: module path => version
 
 	Targets []Target
-	Files   map[string]string `json:",omitempty"` // further files of the result: name => path inside Module
+	Files   map[string]string `json:",omitempty"` // additional files of the result: name => path in Module
 	Debian  []string          // Debian packages the compiler needs
 }
 
@@ -31,7 +31,7 @@ type Recipe struct {
 type Target struct {
 	Packages map[string]string // binary name => import path
 	Tags     string
-	LDFlags  string // {commit} and {time} stand for the module version's origin
+	LDFlags  string // {commit} and {time} are replaced by those of the module version
 	PIE      bool
 	CGO      bool
 }
@@ -46,7 +46,7 @@ func (r Recipe) Key() string {
 	return r.Version + "-" + hex.EncodeToString(sum[:6])
 }
 
-// Binaries lists the programs the recipe makes.
+// Binaries lists the recipe's binaries.
 func (r Recipe) Binaries() []string {
 	var names []string
 	for _, t := range r.Targets {
@@ -55,8 +55,7 @@ func (r Recipe) Binaries() []string {
 	return names
 }
 
-// Recipes returns the recipes for everything a release consists of, in the
-// order in which waiting for them hurts least.
+// Recipes returns the recipes for everything in a release, in the best order for waiting users.
 func (r Release) Recipes() []Recipe {
 	list := []Recipe{
 		r.kubernetes("kubeadm", "cmd/kubeadm"),
@@ -81,8 +80,8 @@ func (r Release) Recipes() []Recipe {
 	return list
 }
 
-// EtcdTools names the programs that come with etcd, as far as the module proxy
-// serves them: it has etcd 3.5.24's server, but not its tools.
+// EtcdTools lists the binaries that come with etcd, as far as the module proxy serves them: it
+// has the server of etcd 3.5.24, but not its tools.
 func (r Release) EtcdTools() []string {
 	if strings.HasPrefix(r.Etcd, "3.5.24-") {
 		return nil
@@ -160,8 +159,8 @@ func (r Release) pause() Recipe {
 	}
 }
 
-// containerd is the static release: the plain one wants the btrfs headers and
-// the glibc of the machine it is built on.
+// containerd is the static release: the normal one needs btrfs headers and the glibc of the build
+// machine.
 func containerd() Recipe {
 	const (
 		module = "github.com/containerd/containerd/v2"
@@ -185,8 +184,8 @@ func containerd() Recipe {
 	}
 }
 
-// runc leaves out the libpathrs tag of upstream's Makefile: that library is
-// not in Debian 12, and runc has a Go fallback for it.
+// runc does not use the libpathrs tag of upstream's Makefile: Debian 12 does not have this
+// library, and runc has a replacement in Go.
 func runc() Recipe {
 	return Recipe{
 		Name: "runc", Version: Runc, Module: "github.com/opencontainers/runc",
@@ -226,8 +225,8 @@ func flannel() Recipe {
 	const module = "github.com/flannel-io/flannel"
 	return Recipe{
 		Name: "flanneld", Version: Flannel, Module: module,
-		// The version that flannel's go.mod asks for is not served by the
-		// module proxy; this one is, and has the same API.
+		// The module proxy does not serve the version in flannel's go.mod. This version has the
+		// same API.
 		Replace: map[string]string{"github.com/tencentcloud/tencentcloud-sdk-go/tencentcloud/common": "v1.3.103"},
 		Targets: []Target{{
 			Packages: map[string]string{"flanneld": module},

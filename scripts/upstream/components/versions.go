@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Release is one Kubernetes release and the versions that go with it.
+// Release is a Kubernetes release with the versions of its components.
 type Release struct {
 	Kubernetes string // "v1.29.15"
 	Etcd       string // image tag, "3.5.16-0"; the part before the dash is etcd's own version
@@ -23,9 +23,9 @@ const (
 	Flannel    = "v0.28.4"
 )
 
-// releases holds, per minor, the newest patch that the Go module proxy serves,
-// with what cmd/kubeadm/app/constants/constants.go of that patch names.
-// 1.37.2 is listed by the proxy but not served.
+// releases has, for each minor version, the newest patch version that the Go module proxy
+// serves, with the versions in its cmd/kubeadm/app/constants/constants.go. The proxy lists
+// 1.37.2 but does not serve it.
 var releases = []Release{
 	{"v1.29.15", "3.5.16-0", "v1.11.1", "3.9", "2.47"},
 	{"v1.30.14", "3.5.15-0", "v1.11.3", "3.9", "2.47"},

@@ -15,13 +15,12 @@ import (
 	"strings"
 )
 
-// aptDepends lists a package with everything it needs to run.
+// aptDepends lists a package with all its dependencies.
 var aptDepends = []string{"depends", "--recurse", "--no-recommends", "--no-suggests",
 	"--no-conflicts", "--no-breaks", "--no-replaces", "--no-enhances"}
 
-// unpackDebian downloads Debian packages with apt from the machine's own
-// sources and returns all their files, under merged-/usr names. With closure
-// it takes their dependencies too.
+// unpackDebian downloads Debian packages with apt from this machine's sources and returns their
+// files, under merged-/usr names. With closure it includes their dependencies.
 func unpackDebian(ctx context.Context, closure bool, packages ...string) (*tree, error) {
 	dir, err := os.MkdirTemp("", "upstream-deb-")
 	if err != nil {
@@ -29,7 +28,7 @@ func unpackDebian(ctx context.Context, closure bool, packages ...string) (*tree,
 	}
 	defer os.RemoveAll(dir)
 	if _, err := command(ctx, dir, "apt-cache", "show", packages[0]); err != nil {
-		// A machine that has never run it has no package lists.
+		// On a new machine apt has no package lists.
 		if _, err := command(ctx, dir, "apt-get", "update", "-q"); err != nil {
 			return nil, err
 		}
@@ -46,7 +45,7 @@ func unpackDebian(ctx context.Context, closure bool, packages ...string) (*tree,
 			}
 		}
 	}
-	// apt would hand the download to its own user, who cannot write here.
+	// apt would download as its own user, who cannot write here.
 	args := append([]string{"download", "-q", "-o", "APT::Sandbox::User=root"}, packages...)
 	if _, err := command(ctx, dir, "apt-get", args...); err != nil {
 		return nil, err
@@ -68,8 +67,8 @@ func unpackDebian(ctx context.Context, closure bool, packages ...string) (*tree,
 	return all, nil
 }
 
-// addTar adds the files and links of a package. Packages may still name /bin,
-// /sbin and /lib, which are links into /usr on a merged-/usr system.
+// addTar adds the files and links of a package. Packages may still use /bin, /sbin and
+// /lib, which are links into /usr on a merged-/usr system.
 func (t *tree) addTar(r io.Reader) error {
 	tr := tar.NewReader(r)
 	for {
@@ -91,12 +90,12 @@ func (t *tree) addTar(r io.Reader) error {
 		case tar.TypeSymlink:
 			t.link(name, h.Linkname)
 		case tar.TypeLink:
-			return fmt.Errorf("%s is a hard link, which this program does not unpack", name)
+			return fmt.Errorf("%s is a hard link, which is not supported here", name)
 		}
 	}
 }
 
-// merged returns the name that a path has on a merged-/usr system.
+// merged returns the name of a path on a merged-/usr system.
 func merged(name string) string {
 	name = strings.TrimPrefix(path.Clean(name), "/")
 	for _, dir := range []string{"bin/", "sbin/", "lib/", "lib64/"} {
@@ -107,7 +106,7 @@ func merged(name string) string {
 	return name
 }
 
-// copy moves entries from another tree, those that keep says yes to.
+// copy copies the entries from another tree for which keep returns true.
 func (t *tree) copy(from *tree, keep func(name string) bool) {
 	for name, e := range from.entries {
 		if e.header.Typeflag != tar.TypeDir && keep(name) {
@@ -116,10 +115,9 @@ func (t *tree) copy(from *tree, keep func(name string) bool) {
 	}
 }
 
-// addLibraries copies from another tree the shared libraries and the dynamic
-// loader that the programs in this one need, and what those need in turn. One
-// that cannot be found is an error, so a program in a layer starts. Those that
-// are in a layer below are left out.
+// addLibraries copies from another tree the shared libraries and the dynamic loader that the
+// binaries in this tree need, with their dependencies. A missing library is an error, so that a
+// binary in a layer can start. Libraries in a lower layer are not copied.
 func (t *tree) addLibraries(from *tree, below func(name string) bool) error {
 	var queue []string
 	for name := range t.entries {
@@ -136,7 +134,7 @@ func (t *tree) addLibraries(from *tree, below func(name string) bool) error {
 			for t.entries[file] == nil && !below(file) {
 				e := from.entries[file]
 				if e == nil {
-					return fmt.Errorf("%s needs %s, which no package has", name, file)
+					return fmt.Errorf("%s needs %s, but no package has it", name, file)
 				}
 				t.add(e)
 				queue = append(queue, file)
@@ -156,11 +154,11 @@ func linkTarget(name, target string) string {
 	return path.Join(path.Dir(name), target)
 }
 
-// libraryDir is where Debian puts the shared libraries of amd64.
+// libraryDir is Debian's directory for the shared libraries of amd64.
 const libraryDir = "usr/lib/x86_64-linux-gnu"
 
-// neededBy returns the paths of the libraries and of the loader that an ELF
-// file names, and nothing for other files.
+// neededBy returns the paths of the libraries and of the loader that an ELF file needs, and
+// nothing for other files.
 func neededBy(e *entry) ([]string, error) {
 	if !bytes.HasPrefix(e.data, []byte(elf.ELFMAG)) {
 		return nil, nil

@@ -1,7 +1,6 @@
-// Package image makes container images of the built components, with the
-// names, tags, users, entry points and layering of upstream's, without a
-// container engine. The bytes depend on nothing but the components, Debian's
-// packages and this package.
+// Package image creates container images of the built components, without a container
+// engine. Names, tags, users, entry points and layers are as in upstream's images. The
+// bytes depend only on the components, Debian's packages and this package.
 package image
 
 import (
@@ -13,35 +12,35 @@ import (
 	"path/filepath"
 	"time"
 
-	"airlift/scripts/upstream/components"
-
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/types"
+
+	"airlift/scripts/upstream/components"
 )
 
-// Builder makes images from the components in Cache and keeps their blobs in
-// images/ there.
+// Builder creates images from the components in Cache and stores their blobs in its directory
+// images/.
 type Builder struct {
 	Cache string
 	Log   io.Writer
 }
 
-// Manifest is a manifest or an index as a registry serves it.
+// Manifest is a manifest or an index for a registry.
 type Manifest struct {
 	Repository string   // "coredns/coredns"
 	Tags       []string // none for a single platform's manifest
 	Digest     v1.Hash
 	MediaType  types.MediaType
 	Data       []byte
-	Children   []v1.Descriptor // an index's platforms, including those the rig does not have
+	Children   []v1.Descriptor // the platforms of an index, including those that the rig does not have
 }
 
-// Store returns where the builder's blobs are.
+// Store returns the store of the builder's blobs.
 func (b *Builder) Store() *Store { return &Store{filepath.Join(b.Cache, "images")} }
 
-// Build makes the images of a release, those that are not in the cache yet,
-// and returns for each host its manifests: per image the index and the
-// linux/amd64 manifest. The components must be built.
+// Build creates the images of a release that are not in the cache yet, and returns the
+// manifests of each host: per image the index and the linux/amd64 manifest. The components
+// must be built.
 func (b *Builder) Build(ctx context.Context, r components.Release) (map[string][]Manifest, error) {
 	sites := make(map[string][]Manifest)
 	for _, s := range b.specs(r) {
@@ -106,9 +105,8 @@ func (b *Builder) one(ctx context.Context, s spec) ([]Manifest, error) {
 	}, single}, nil
 }
 
-// absent is the digest by which an index names a platform that the rig does
-// not build. Real indexes list several platforms and clients have to choose;
-// asking for this one is answered with 404.
+// absent is the digest in an index for a platform that the rig does not build. Real indexes list
+// several platforms and clients have to choose; a request for this one gets a 404.
 func absent(s spec, p v1.Platform) v1.Hash {
 	sum := sha256.Sum256([]byte(s.host + "/" + s.repository + ":" + s.tag + " for " + p.String() + " is not built"))
 	return v1.Hash{Algorithm: "sha256", Hex: hex.EncodeToString(sum[:])}

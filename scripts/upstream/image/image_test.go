@@ -15,13 +15,13 @@ import (
 	"strings"
 	"testing"
 
-	"airlift/scripts/upstream/components"
-
 	"golang.org/x/sys/unix"
+
+	"airlift/scripts/upstream/components"
 )
 
-// Every release's images have names, layers of their own and a platform list;
-// the control plane's share their base.
+// The images of every release have names, own layers and a list of platforms; those of the
+// control plane share their base.
 func TestSpecs(t *testing.T) {
 	b := &Builder{Cache: t.TempDir()}
 	for _, version := range []string{"v1.29", "v1.30", "v1.31", "v1.32", "v1.33", "v1.34", "v1.35", "v1.36", "v1.37"} {
@@ -59,8 +59,8 @@ func sample(_ context.Context, t *tree) error {
 	return nil
 }
 
-// The same tree gives the same bytes, once: a second request for a key does
-// not fill the layer again.
+// The same tree gives the same bytes, and a second request for a key does not fill the
+// layer again.
 func TestLayerIsMadeOnce(t *testing.T) {
 	one, two := &Store{t.TempDir()}, &Store{t.TempDir()}
 	first, err := one.layer(t.Context(), "key", sample)
@@ -78,7 +78,7 @@ func TestLayerIsMadeOnce(t *testing.T) {
 	if err != nil || again != first {
 		t.Errorf("asked again: %v, %v", again, err)
 	}
-	// A record whose blob was deleted is not believed.
+	// A record whose blob was deleted is ignored.
 	if err := os.Remove(one.Blob(first.Digest)); err != nil {
 		t.Fatal(err)
 	}
@@ -126,7 +126,7 @@ func TestLayerContents(t *testing.T) {
 	}
 }
 
-// The capability is what setcap itself writes, when the machine has setcap.
+// The capability has the bytes that setcap writes, if the machine has setcap.
 func TestCapabilityMatchesSetcap(t *testing.T) {
 	setcap, err := exec.LookPath("setcap")
 	if err != nil {
@@ -147,7 +147,7 @@ func TestCapabilityMatchesSetcap(t *testing.T) {
 
 func nothing(string) bool { return false }
 
-// ldd is the oracle for which libraries a program needs.
+// ldd is the reference for the libraries of a binary.
 func TestLibrariesAreThoseLddNames(t *testing.T) {
 	program, err := filepath.EvalSymlinks("/bin/tar")
 	if err != nil {
@@ -217,8 +217,8 @@ func TestLibrariesAreThoseLddNames(t *testing.T) {
 	}
 }
 
-// Packages name /bin and /lib; the layer must not, or it would replace the
-// base's links by folders.
+// Packages have files in /bin and /lib; the layer must not, because it would replace the
+// base's links by directories.
 func TestPackagesAreMerged(t *testing.T) {
 	var pkg bytes.Buffer
 	tw := tar.NewWriter(&pkg)

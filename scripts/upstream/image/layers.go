@@ -13,16 +13,14 @@ import (
 	"airlift/scripts/upstream/components"
 )
 
-// A layerSpec is a layer and the key under which the store remembers it. A
-// change to what fill does needs a change to the key.
+// A layerSpec is a layer and its key in the store. Change the key when fill changes.
 type layerSpec struct {
 	key  string
 	fill func(context.Context, *tree) error
 }
 
-// static is the base that nearly every image stands on, layer by layer as
-// gcr.io/distroless/static has it: no shell, no libraries, but users, time
-// zones, port names and certificate authorities.
+// static is the base of nearly every image, with the layers of gcr.io/distroless/static: no
+// shell, no libraries, but users, time zones, port names and certificate authorities.
 func static() []layerSpec {
 	return []layerSpec{
 		{"static root 1", staticRoot},
@@ -58,8 +56,7 @@ func staticRoot(ctx context.Context, t *tree) error {
 	return nil
 }
 
-// certificates joins the certificate authorities as update-ca-certificates
-// does with all of them enabled.
+// certificates concatenates all certificate authorities, as update-ca-certificates does.
 func certificates(ctx context.Context, t *tree) error {
 	debian, err := unpackDebian(ctx, false, "ca-certificates")
 	if err != nil {
@@ -77,18 +74,18 @@ func certificates(ctx context.Context, t *tree) error {
 		bundle.Write(debian.entries[name].data)
 	}
 	if bundle.Len() == 0 {
-		return fmt.Errorf("the package ca-certificates holds no certificates")
+		return fmt.Errorf("the package ca-certificates has no certificates")
 	}
 	t.file("etc/ssl/certs/ca-certificates.crt", 0o644, bundle.Bytes())
 	return nil
 }
 
-// glibc is the C library and its loader, as gcr.io/distroless/base has them.
+// glibc is the C library and its loader, as in gcr.io/distroless/base.
 func glibc() layerSpec {
 	return layerSpec{"glibc 1", fromPackage("libc6", inGlibc)}
 }
 
-// inGlibc says whether a path is in the layer glibc.
+// inGlibc reports whether a path is in the layer glibc.
 func inGlibc(name string) bool {
 	switch path.Dir(name) {
 	case "usr/lib64":
@@ -100,12 +97,10 @@ func inGlibc(name string) bool {
 	return false
 }
 
-// netfilter is what registry.k8s.io/build-image/distroless-iptables adds for
-// kube-proxy: iptables, nft, ipset, conntrack and kmod with their libraries,
-// to stand on glibc.
-// That image chooses between iptables' nft and legacy backends with a script
-// when it starts; here it is always nft, the only backend that recent kernels
-// are sure to have.
+// netfilter is what registry.k8s.io/build-image/distroless-iptables adds for kube-proxy:
+// iptables, nft, ipset, conntrack and kmod with their libraries, on top of glibc. That
+// image selects the nft or legacy backend of iptables with a script at its start; here it
+// is always nft, the only backend that all recent kernels have.
 func netfilter() layerSpec {
 	return layerSpec{"netfilter 2", func(ctx context.Context, t *tree) error {
 		debian, err := unpackDebian(ctx, true, "iptables", "nftables", "ipset", "conntrack", "kmod")
@@ -131,15 +126,15 @@ func netfilter() layerSpec {
 		t.link("usr/bin/lsmod", "kmod")
 		for _, name := range append(programs, "modprobe") {
 			if t.entries["usr/sbin/"+name] == nil && t.entries["usr/bin/"+name] == nil {
-				return fmt.Errorf("no package has the program %s", name)
+				return fmt.Errorf("no package has the binary %s", name)
 			}
 		}
 		return nil
 	}}
 }
 
-// busybox stands in for the Alpine that flannel's and agnhost's images are
-// built on: a shell and the usual small programs, to stand on glibc.
+// busybox replaces Alpine, the base of flannel's and agnhost's images: a shell and the
+// usual small commands, on top of glibc.
 func busybox() layerSpec {
 	return layerSpec{"busybox 2", func(ctx context.Context, t *tree) error {
 		debian, err := unpackDebian(ctx, false, "busybox")
@@ -162,8 +157,8 @@ func busybox() layerSpec {
 	}}
 }
 
-// applets are the names busybox gets. ip is among them because flannel's own
-// image has it (from iproute2).
+// applets are busybox's commands. ip is one of them because flannel's image has it (from
+// iproute2).
 const applets = `ash awk basename cat chmod chown cp cut date dd df dirname du echo env expr false find grep
 	gunzip gzip head hostname id ip kill ln ls md5sum mkdir mktemp mount mv nc netstat nslookup ping ping6
 	printf ps pwd readlink realpath rm rmdir sed seq sh sha256sum sleep sort stat sync tail tar tee test
@@ -177,14 +172,14 @@ func fromPackage(pkg string, keep func(string) bool) func(context.Context, *tree
 		}
 		t.copy(debian, keep)
 		if len(t.entries) == 0 {
-			return fmt.Errorf("the package %s has none of the files expected of it", pkg)
+			return fmt.Errorf("the package %s has none of the expected files", pkg)
 		}
 		return nil
 	}
 }
 
-// programs is a layer with files of built components: path in the image =>
-// "component/file". Those in lowPorts may bind ports below 1024 as any user.
+// programs is a layer with files of built components: path in the image => "component/file". The
+// files in lowPorts may bind ports below 1024 as any user.
 func (b *Builder) programs(r components.Release, files map[string]string, lowPorts ...string) layerSpec {
 	paths := make(map[string]string)
 	key := []string{"programs 1"}
@@ -192,7 +187,7 @@ func (b *Builder) programs(r components.Release, files map[string]string, lowPor
 		component, file, _ := strings.Cut(source, "/")
 		recipe, err := r.Recipe(component)
 		if err != nil {
-			panic(err) // the names are in this package's own tables, which a test walks
+			panic(err) // the names are from this package's tables, which a test checks
 		}
 		paths[name] = filepath.Join(recipe.Dir(b.Cache), file)
 		key = append(key, name+" = "+source+" "+recipe.Key())

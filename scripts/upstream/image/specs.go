@@ -3,23 +3,22 @@ package image
 import (
 	"context"
 
-	"airlift/scripts/upstream/components"
-
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/types"
+
+	"airlift/scripts/upstream/components"
 )
 
-// spec is one image: what it is called and what it is made of.
+// spec is the name and the contents of one image.
 type spec struct {
 	host, repository, tag string
 	kind                  kind
-	others                []v1.Platform // platforms beside linux/amd64 that the index lists
+	others                []v1.Platform // platforms in the index other than linux/amd64
 	layers                []layerSpec
 	config                v1.Config
 }
 
-// kind is a family of media types. registry.k8s.io's images are docker's,
-// flannel's are OCI's.
+// kind is a set of media types. registry.k8s.io uses docker's, flannel uses OCI's.
 type kind struct{ index, manifest, config, layer types.MediaType }
 
 var (
@@ -44,8 +43,8 @@ const (
 	certFile   = "SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt" // set by distroless
 )
 
-// specs lists the images of a release. Each follows the Dockerfile named
-// beside it, as of the version that is built.
+// specs lists the images of a release. Each follows the Dockerfile in its comment, at the
+// version that is built.
 func (b *Builder) specs(r components.Release) []spec {
 	return []spec{
 		b.server(r, "kube-apiserver"),
@@ -60,10 +59,9 @@ func (b *Builder) specs(r components.Release) []spec {
 	}
 }
 
-// server is an image of build/server-image in kubernetes. Upstream's base
-// also holds /go-runner, as the entry point; its module is not served by the
-// module proxy, so it is left out together with the entry point. Manifests
-// made by kubeadm name the command themselves.
+// server is an image of build/server-image in kubernetes. Upstream's base also has
+// /go-runner as the entry point. The module proxy does not serve its module, so the image
+// has no entry point. kubeadm's manifests have the command.
 func (b *Builder) server(r components.Release, name string) spec {
 	path := "usr/local/bin/" + name
 	var lowPorts []string
@@ -131,8 +129,8 @@ func (b *Builder) coreDNS(r components.Release) spec {
 	}
 }
 
-// flannel follows images/Dockerfile in flannel; Debian's busybox and iptables
-// stand in for Alpine's, and strongswan and wireguard-tools are left out.
+// flannel follows images/Dockerfile in flannel, with Debian's busybox and iptables instead
+// of Alpine's, and without strongswan and wireguard-tools.
 func (b *Builder) flannel(r components.Release) spec {
 	layers := append(static(), glibc(), netfilter(), busybox())
 	return spec{
@@ -146,8 +144,8 @@ func (b *Builder) flannel(r components.Release) spec {
 	}
 }
 
-// agnhost follows test/images/agnhost/Dockerfile in kubernetes; busybox
-// stands in for Alpine, so wget and nslookup are there, curl and dig are not.
+// agnhost follows test/images/agnhost/Dockerfile in kubernetes, with busybox instead of
+// Alpine: it has wget and nslookup, but not curl and dig.
 func (b *Builder) agnhost(r components.Release) spec {
 	program := b.programs(r, map[string]string{
 		"agnhost":       "agnhost/agnhost",

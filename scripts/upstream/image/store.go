@@ -17,8 +17,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
-// Store keeps blobs under blobs/sha256/HEX and remembers, under layers/, which
-// layer recipe gave which blob.
+// Store has blobs under blobs/sha256/HEX. Files under layers/ map each layer recipe to its blob.
 type Store struct{ Dir string }
 
 // layer is one layer blob.
@@ -28,13 +27,13 @@ type layer struct {
 	Size   int64   // of the gzip, in bytes
 }
 
-// Blob returns the path that a blob has or would have.
+// Blob returns the path for a blob.
 func (s *Store) Blob(h v1.Hash) string {
 	return filepath.Join(s.Dir, "blobs", h.Algorithm, h.Hex)
 }
 
-// layer returns the layer made before under this key, or makes it. The same
-// key means the same blob, which is how images come to share layers.
+// layer returns the layer for this key, and creates it if needed. The same key means the
+// same blob, so images share layers.
 func (s *Store) layer(ctx context.Context, key string, fill func(context.Context, *tree) error) (layer, error) {
 	sum := sha256.Sum256([]byte(key))
 	record := filepath.Join(s.Dir, "layers", hex.EncodeToString(sum[:])+".json")
@@ -60,7 +59,7 @@ func (s *Store) layer(ctx context.Context, key string, fill func(context.Context
 	return l, writeFile(record, data)
 }
 
-// putLayer stores a tree as a gzip layer at the compression level docker uses.
+// putLayer stores a tree as a gzip layer with docker's compression level.
 func (s *Store) putLayer(t *tree) (layer, error) {
 	var l layer
 	tmp, err := createTemp(filepath.Join(s.Dir, "blobs", "sha256"))
@@ -101,7 +100,7 @@ func sum(h hash.Hash) v1.Hash {
 	return v1.Hash{Algorithm: "sha256", Hex: hex.EncodeToString(h.Sum(nil))}
 }
 
-// writeFile writes a file that is either absent or whole.
+// writeFile writes a file atomically.
 func writeFile(path string, data []byte) error {
 	tmp, err := createTemp(filepath.Dir(path))
 	if err != nil {
@@ -122,7 +121,7 @@ func createTemp(dir string) (*os.File, error) {
 	return os.CreateTemp(dir, ".writing-")
 }
 
-// publish gives a finished temporary file its name.
+// publish renames a complete temporary file.
 func publish(tmp *os.File, path string) error {
 	if err := tmp.Chmod(0o644); err != nil {
 		return err

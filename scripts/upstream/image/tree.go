@@ -11,9 +11,8 @@ import (
 	"time"
 )
 
-// tree is the contents of one layer. Written as a tar it is sorted, with every
-// parent directory present, owned by root and dated 1970, so the same contents
-// give the same bytes.
+// tree is the contents of one layer. Its tar is sorted, has every parent directory, and all
+// entries are owned by root and dated 1970, so the same contents give the same bytes.
 type tree struct {
 	entries map[string]*entry
 }
@@ -21,7 +20,7 @@ type tree struct {
 type entry struct {
 	header tar.Header
 	data   []byte
-	source string // read instead of data, when set
+	source string // if set, read instead of data
 }
 
 func newTree() *tree { return &tree{entries: make(map[string]*entry)} }
@@ -51,8 +50,7 @@ func (t *tree) link(name, target string) {
 	t.add(&entry{header: tar.Header{Typeflag: tar.TypeSymlink, Name: name, Linkname: target, Mode: 0o777}})
 }
 
-// fileFrom adds a file whose contents are read from disk when the layer is
-// written.
+// fileFrom adds a file whose content is read from disk when the layer is written.
 func (t *tree) fileFrom(name, source string) error {
 	info, err := os.Stat(source)
 	if err != nil {
@@ -62,13 +60,13 @@ func (t *tree) fileFrom(name, source string) error {
 	return nil
 }
 
-// capNetBindService is what `setcap cap_net_bind_service=+ep` stores: struct
-// vfs_cap_data of linux/capability.h, revision 2, effective bit set, with bit
-// 10 in the permitted set, little endian.
+// capNetBindService is what `setcap cap_net_bind_service=+ep` stores: struct vfs_cap_data
+// of linux/capability.h, revision 2, effective bit set, with bit 10 in the permitted set,
+// little endian.
 const capNetBindService = "\x01\x00\x00\x02" + "\x00\x04\x00\x00" + "\x00\x00\x00\x00" + "\x00\x00\x00\x00" + "\x00\x00\x00\x00"
 
-// allowLowPorts gives a file that is already in the tree the capability to
-// bind ports below 1024 as any user, in the form docker writes it to layers.
+// allowLowPorts gives a file in the tree the capability to bind ports below 1024 as any user, in
+// docker's form for layers.
 func (t *tree) allowLowPorts(name string) {
 	t.entries[name].header.PAXRecords = map[string]string{"SCHILY.xattr.security.capability": capNetBindService}
 }
@@ -78,7 +76,7 @@ func (t *tree) write(w io.Writer) error {
 	for name := range t.entries {
 		names = append(names, name)
 	}
-	sort.Strings(names) // a directory sorts before what is in it
+	sort.Strings(names) // a directory sorts before its contents
 	tw := tar.NewWriter(w)
 	for _, name := range names {
 		if err := t.entries[name].write(tw); err != nil {

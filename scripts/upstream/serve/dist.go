@@ -13,12 +13,11 @@ import (
 	"airlift/scripts/upstream/components"
 )
 
-// Files returns what the download sites have of a release: for each host,
-// path => file. Archives that are not in the cache yet are written to dist/
-// there. The components must be built.
+// Files returns the files of the download sites for a release: for each host, path => file.
+// It writes missing archives to dist/ in the cache. The components must be built.
 func Files(cache string, r components.Release) (map[string]map[string]File, error) {
 	dl := map[string]File{
-		// Upstream's stable files end without a newline.
+		// Upstream's stable files have no newline at the end.
 		"/release/stable-" + r.Minor()[1:] + ".txt": {Data: []byte(r.Kubernetes)},
 	}
 	for _, name := range []string{"kubelet", "kubectl", "kubeadm"} {
@@ -73,8 +72,8 @@ func Files(cache string, r components.Release) (map[string]map[string]File, erro
 	return map[string]map[string]File{"dl.k8s.io": dl, "github.com": github}, nil
 }
 
-// archive makes a component's release archive as upstream lays it out: every
-// file of the component under prefix, owned by root, after the prefix itself.
+// archive creates a component's release archive with upstream's layout: the prefix, then
+// every file of the component under it, owned by root.
 func archive(cache string, r components.Release, component, prefix, name string) (summed, error) {
 	recipe, err := r.Recipe(component)
 	if err != nil {

@@ -16,15 +16,15 @@ import (
 	"golang.org/x/crypto/openpgp/clearsign" //lint:ignore SA1019 see clearSign
 )
 
-// File is one file of a download site: a path on disk, or else its contents.
+// File is a file of a download site: a path on disk, or its content.
 type File struct {
 	Path string
 	Data []byte
 }
 
-// serve answers GET and HEAD, with ranges, as a CDN does.
+// serve answers GET and HEAD, also for ranges, as a CDN does.
 func (f File) serve(w http.ResponseWriter, req *http.Request) {
-	// Octet streams are what both CDNs say of files of any kind.
+	// The content type of both CDNs for all files.
 	w.Header().Set("Content-Type", "application/octet-stream")
 	if f.Path == "" {
 		http.ServeContent(w, req, "", time.Time{}, bytes.NewReader(f.Data))
@@ -39,7 +39,7 @@ func (f File) serve(w http.ResponseWriter, req *http.Request) {
 	http.ServeContent(w, req, "", time.Time{}, file)
 }
 
-// summed is a file with its sums in hex.
+// summed is a file with its checksums in hex.
 type summed struct {
 	File
 	name, sha256, sha512 string
@@ -63,11 +63,10 @@ func fileWithSums(path string) (summed, error) {
 	}, nil
 }
 
-// clearSign wraps text in an OpenPGP signature, as runc's release script does
-// with its checksum file. The key is made for the occasion: a reader that
-// skips the armour is served well, one that checks the maintainers' signature
-// needs the real site. x/crypto's package is frozen, not broken, and already
-// among the project's dependencies.
+// clearSign adds an OpenPGP signature to text, as runc's release script does for its
+// checksum file. The key is temporary: it serves readers that skip the armour, but not
+// readers that check the maintainers' signature. x/crypto's package is frozen but works, and
+// the project depends on it already.
 func clearSign(text []byte) ([]byte, error) {
 	entity, err := openpgp.NewEntity("airlift test rig", "", "rig@localhost.invalid", nil)
 	if err != nil {

@@ -10,18 +10,17 @@ import (
 	"sort"
 	"strconv"
 
-	"airlift/scripts/upstream/image"
-
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"airlift/scripts/upstream/image"
 )
 
 // registry is the read side of an OCI registry: manifests by tag and digest,
 // blobs, tag lists.
 //
-// go-containerregistry's in-memory registry is not used because it refuses an
-// index that lists a platform it does not hold, which is what every real index
-// looks like to someone who mirrors a single platform. Its client is what the
-// tests check this one with.
+// It does not use go-containerregistry's in-memory registry, which rejects an index with a
+// platform that it does not have, as in every mirror of a single platform. The tests use
+// go-containerregistry's client.
 type registry struct {
 	repositories map[string]*repository
 	blobs        func(v1.Hash) string // digest => path
@@ -56,8 +55,7 @@ func newRegistry(manifests []image.Manifest, blobs func(v1.Hash) string) (*regis
 	return r, nil
 }
 
-// apiPath takes apart /v2/NAME/manifests/REF, /v2/NAME/blobs/DIGEST and
-// /v2/NAME/tags/list.
+// apiPath matches /v2/NAME/manifests/REF, /v2/NAME/blobs/DIGEST and /v2/NAME/tags/list.
 var apiPath = regexp.MustCompile(`^/v2/([a-z0-9/._-]+)/(manifests|blobs|tags)/([^/]+)$`)
 
 func (r *registry) ServeHTTP(w http.ResponseWriter, req *http.Request) {
@@ -115,14 +113,14 @@ func (r *registry) serveBlob(w http.ResponseWriter, req *http.Request, repo *rep
 	File{Path: r.blobs(digest)}.serve(w, req)
 }
 
-// serveTags pages as the distribution specification says: n tags after last.
+// serveTags pages as in the distribution specification: n tags after last.
 func (repo *repository) serveTags(w http.ResponseWriter, req *http.Request, name string) {
 	tags := []string{}
 	for _, m := range repo.manifests {
 		tags = append(tags, m.Tags...)
 	}
 	sort.Strings(tags)
-	tags = slices.Compact(tags) // each manifest is in the map by digest as well
+	tags = slices.Compact(tags) // each manifest is also in the map by digest
 	query := req.URL.Query()
 	if last := query.Get("last"); last != "" {
 		tags = slices.DeleteFunc(tags, func(t string) bool { return t <= last })
@@ -135,8 +133,7 @@ func (repo *repository) serveTags(w http.ResponseWriter, req *http.Request, name
 	json.NewEncoder(w).Encode(map[string]any{"name": name, "tags": tags})
 }
 
-// registryError answers with the error body of the distribution
-// specification.
+// registryError answers with an error in the form of the distribution specification.
 func registryError(w http.ResponseWriter, status int, code, message string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)

@@ -1,6 +1,5 @@
-// Package serve answers on loopback as the sites do that a bundle is made
-// from: registry.k8s.io, ghcr.io, dl.k8s.io and github.com, with the
-// redirects, checksum files and error answers of each.
+// Package serve serves the sites that a bundle is built from on loopback: registry.k8s.io,
+// ghcr.io, dl.k8s.io and github.com, with their redirects, checksum files and errors.
 package serve
 
 import (
@@ -15,7 +14,7 @@ import (
 	"time"
 )
 
-// Mirror is a well-known host and the URL at which it is served here.
+// Mirror is a site and the URL at which it is served here.
 type Mirror struct{ Host, URL string }
 
 // Server is a running set of sites.
@@ -25,11 +24,10 @@ type Server struct {
 	failed  chan error
 }
 
-// Start listens and serves. The address is that of the first site; the others
-// take the ports after it, or free ports when its port is 0. The hosts that
-// sites redirect to are named localhost in the redirects, so that a redirect
-// leads to another host here as well. The access log, which may be
-// nil, gets one line per request: method, host, path, status and bytes.
+// Start listens and serves. The address is that of the first site; the others use the
+// following ports, or free ports if its port is 0. The targets of redirects have the host
+// name localhost, so that a redirect leads to another host, as on the real sites. The access
+// log, which may be nil, gets one line per request: method, host, path, status and bytes.
 func Start(listen string, c Content, accessLog io.Writer) (*Server, error) {
 	sites := c.sites()
 	addresses, err := spread(listen, len(sites))
@@ -69,7 +67,7 @@ func Start(listen string, c Content, accessLog io.Writer) (*Server, error) {
 			if err := server.Serve(listeners[i]); !errors.Is(err, http.ErrServerClosed) {
 				select {
 				case s.failed <- fmt.Errorf("serving %s: %w", site.host, err):
-				default: // one failure is enough to end
+				default: // the first failure is enough
 				}
 			}
 		}()
@@ -77,8 +75,7 @@ func Start(listen string, c Content, accessLog io.Writer) (*Server, error) {
 	return s, nil
 }
 
-// Wait returns when ctx ends, after closing every connection, or when a site
-// fails.
+// Wait returns when ctx ends, after it closed all connections, or when a site fails.
 func (s *Server) Wait(ctx context.Context) error {
 	var err error
 	select {
@@ -91,19 +88,19 @@ func (s *Server) Wait(ctx context.Context) error {
 	return err
 }
 
-// redirectedHost is the name that sites redirect to. It has to differ from the
-// sites' own address, and to be a name: go-containerregistry refuses to follow
-// a redirect from one host to the private IP address of another.
+// redirectedHost is the host name in redirects. It must differ from the sites' address, and
+// it must be a name: go-containerregistry does not follow a redirect from one host to the
+// private IP address of another.
 const redirectedHost = "localhost"
 
-// spread returns the addresses of n sites, the first of which is listen.
+// spread returns the addresses of n sites; the first is listen.
 func spread(listen string, n int) ([]string, error) {
 	host, port, err := net.SplitHostPort(listen)
 	if err != nil {
 		return nil, fmt.Errorf("reading the address %q: %w", listen, err)
 	}
 	if ip := net.ParseIP(host); ip == nil || !ip.IsLoopback() {
-		return nil, fmt.Errorf("%q is not a loopback address: what is served here is for tests on this machine", host)
+		return nil, fmt.Errorf("%q is not a loopback address: the served components are only for tests on this machine", host)
 	}
 	first, err := strconv.ParseUint(port, 10, 16)
 	if err != nil {

@@ -15,9 +15,6 @@ import (
 	"strings"
 	"testing"
 
-	"airlift/scripts/upstream/components"
-	"airlift/scripts/upstream/image"
-
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/random"
@@ -25,12 +22,15 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 	"github.com/google/go-containerregistry/pkg/v1/validate"
+
+	"airlift/scripts/upstream/components"
+	"airlift/scripts/upstream/image"
 )
 
 var release = components.Release{Kubernetes: "v1.29.15", Etcd: "3.5.16-0", CoreDNS: "v1.11.1", Pause: "3.9", Agnhost: "2.47"}
 
-// start serves small random images and small files in the real layout, and
-// returns the URL of each site and the access log's path.
+// start serves small random images and files in the real layout, and returns the URL of
+// each site and the path of the access log.
 func start(t *testing.T) (sites map[string]string, access string) {
 	t.Helper()
 	cache := t.TempDir()
@@ -70,7 +70,7 @@ func start(t *testing.T) (sites map[string]string, access string) {
 	return sites, access
 }
 
-// fillCache fills a cache with one small file per program.
+// fillCache fills a cache with one small file per binary.
 func fillCache(t *testing.T, cache string) string {
 	t.Helper()
 	for _, r := range release.Recipes() {
@@ -90,8 +90,8 @@ func fillCache(t *testing.T, cache string) string {
 	return cache
 }
 
-// randomImage stores an image and returns its index, which lists a platform
-// that is absent, and its manifest.
+// randomImage stores an image and returns its index, which lists a platform that does not
+// exist, and its manifest.
 func randomImage(t *testing.T, blob func(v1.Hash) string, repository string, tags ...string) []image.Manifest {
 	t.Helper()
 	img, err := random.Image(2000, 3)
@@ -213,7 +213,7 @@ func TestTags(t *testing.T) {
 		want             []string
 	}{
 		{"registry.k8s.io", "coredns/coredns", 1000, []string{"v1.11.1", "v1.11.3"}},
-		// The client does not turn pages across registry.k8s.io's redirect.
+		// The client does not follow pages across registry.k8s.io's redirect.
 		{"ghcr.io", "flannel-io/flannel", 1, []string{"v0.28.2", "v0.28.4"}},
 	} {
 		got, err := remote.List(reference(t, sites[c.site], c.repository).Context(), remote.WithPageSize(c.page))
@@ -330,7 +330,7 @@ func TestKubernetesDownloads(t *testing.T) {
 	if resp.StatusCode != http.StatusPartialContent || body != "program kubelet" {
 		t.Errorf("a resumed download: %s %q", resp.Status, body)
 	}
-	// dl.k8s.io sends everything to its CDN, which is the one that knows.
+	// dl.k8s.io redirects everything to its CDN, which answers 404.
 	resp, _ = ask(t, "GET", site+"/release/v1.29.15/bin/linux/arm64/kubelet")
 	if resp.StatusCode != http.StatusFound {
 		t.Errorf("arm64: %s, want 302", resp.Status)
@@ -340,19 +340,19 @@ func TestKubernetesDownloads(t *testing.T) {
 	}
 }
 
-// The checksum files must suit coreutils, whose format they are in.
+// coreutils must accept the checksum files.
 func TestGitHubReleases(t *testing.T) {
 	sites, _ := start(t)
 	site := sites["github.com"]
 	dir := t.TempDir()
-	for _, c := range []struct{ folder, file, sums, tool string }{
+	for _, c := range []struct{ dir, file, sums, tool string }{
 		{"/containerd/containerd/releases/download/v2.4.2/", "containerd-2.4.2-linux-amd64.tar.gz", "containerd-2.4.2-linux-amd64.tar.gz.sha256sum", "sha256sum"},
 		{"/containernetworking/plugins/releases/download/v1.9.1/", "cni-plugins-linux-amd64-v1.9.1.tgz", "cni-plugins-linux-amd64-v1.9.1.tgz.sha256", "sha256sum"},
 		{"/containernetworking/plugins/releases/download/v1.9.1/", "cni-plugins-linux-amd64-v1.9.1.tgz", "cni-plugins-linux-amd64-v1.9.1.tgz.sha512", "sha512sum"},
 		{"/opencontainers/runc/releases/download/v1.5.2/", "runc.amd64", "runc.sha256sum", "sha256sum"},
 	} {
 		for _, name := range []string{c.file, c.sums} {
-			if err := os.WriteFile(filepath.Join(dir, name), []byte(get(t, site+c.folder+name)), 0o644); err != nil {
+			if err := os.WriteFile(filepath.Join(dir, name), []byte(get(t, site+c.dir+name)), 0o644); err != nil {
 				t.Fatal(err)
 			}
 		}

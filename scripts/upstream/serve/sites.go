@@ -9,30 +9,30 @@ import (
 	"path"
 	"strings"
 
-	"airlift/scripts/upstream/image"
-
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"airlift/scripts/upstream/image"
 )
 
-// Content is what the sites have.
+// Content is the content of the sites.
 type Content struct {
 	Manifests map[string][]image.Manifest // host => manifests
 	Files     map[string]map[string]File  // host => path => file
 	Blob      func(v1.Hash) string        // digest => path on disk
 }
 
-// site is one host: a name users know, or a place that the former redirect to.
+// site is one host: a site that users know, or a target of redirects.
 type site struct {
 	host    string
-	cdn     bool // only redirected to, never named by a user
+	cdn     bool // only a target of redirects
 	handler func(at locations) (http.Handler, error)
 }
 
-// locations says at which base URL each host listens.
+// locations are the base URLs of the hosts.
 type locations map[string]string
 
-// Hosts that the well-known sites redirect to. The real ones have region
-// names and change; these are examples of each.
+// The targets of the sites' redirects. The real ones have the names of regions and change;
+// these are examples.
 const (
 	artifactRegistry = "us-west1-docker.pkg.dev"                         // registry.k8s.io: manifests, tags
 	imageBucket      = "prod-registry-k8s-io-us-east-1.s3.amazonaws.com" // registry.k8s.io: blobs
@@ -55,12 +55,11 @@ func (c Content) sites() []site {
 	}
 }
 
-// repositoryPrefix is where registry.k8s.io's images are in its backend.
+// repositoryPrefix is the path of registry.k8s.io's images in its backend.
 const repositoryPrefix = "k8s-artifacts-prod/images/"
 
-// registryK8sIO holds nothing itself: it sends blob requests to a bucket and
-// everything else to its backend, both with 307
-// (kubernetes/registry.k8s.io, cmd/archeio/docs/request-handling.md).
+// registryK8sIO only redirects: requests for blobs to a bucket and all others to its backend,
+// with 307 (kubernetes/registry.k8s.io, cmd/archeio/docs/request-handling.md).
 func (c Content) registryK8sIO(at locations) (http.Handler, error) {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		rest, api := strings.CutPrefix(req.URL.Path, "/v2/")
@@ -96,14 +95,13 @@ func (c Content) artifactRegistry(locations) (http.Handler, error) {
 	return r, nil
 }
 
-// imageBucket is an S3 bucket: no listing, and a missing key is "forbidden"
-// to those who may not list.
+// imageBucket is an S3 bucket: it has no listing, and answers 403 for a missing key.
 func (c Content) imageBucket(locations) (http.Handler, error) {
 	return c.blobs("registry.k8s.io", "/containers/images/", http.StatusForbidden)
 }
 
-// ghcr serves manifests itself, to those who have fetched a token, which
-// anyone may, and sends them on for blobs with a signed URL.
+// ghcr serves manifests to clients with a token, which every client can get, and redirects
+// requests for blobs to a signed URL.
 func (c Content) ghcr(at locations) (http.Handler, error) {
 	r, err := newRegistry(c.Manifests["ghcr.io"], c.Blob)
 	if err != nil {
@@ -115,7 +113,7 @@ func (c Content) ghcr(at locations) (http.Handler, error) {
 		fmt.Fprintf(w, `{"token":%q}`, token(req.FormValue("scope")))
 	})
 	mux.HandleFunc("/v2/", func(w http.ResponseWriter, req *http.Request) {
-		scope := "repository:user/image:pull" // what ghcr.io asks for when no image is named
+		scope := "repository:user/image:pull" // ghcr.io's scope for requests without an image
 		parts := apiPath.FindStringSubmatch(req.URL.Path)
 		if parts != nil {
 			scope = "repository:" + parts[1] + ":pull"
@@ -139,14 +137,13 @@ func (c Content) ghcr(at locations) (http.Handler, error) {
 	return mux, nil
 }
 
-// token is opaque to clients; that it depends on the scope alone lets the
-// server check it without keeping any.
+// token is opaque to clients. It depends only on the scope, so the server need not store it.
 func token(scope string) string {
 	sum := sha256.Sum256([]byte("airlift test rig " + scope))
 	return hex.EncodeToString(sum[:])
 }
 
-// signature is the query of a signed URL, without which a CDN refuses.
+// signature is the query of a signed URL, which the CDN requires.
 func signature(path string) string {
 	sum := sha256.Sum256([]byte("airlift test rig " + path))
 	return url.Values{"se": {"2099-01-01T00:00:00Z"}, "sp": {"r"}, "sig": {hex.EncodeToString(sum[:])}}.Encode()
@@ -170,9 +167,8 @@ func (c Content) packageCDN(locations) (http.Handler, error) {
 	}), nil
 }
 
-// blobs serves the blobs of a registry as an object store does. Object stores
-// refuse a request that carries a header of another kind of authentication
-// beside their own, so a client that takes its registry token along fails.
+// blobs serves the blobs of a registry like an object store. An object store rejects a request
+// with a second kind of authentication, so a client that sends its registry token fails.
 func (c Content) blobs(host, prefix string, missing int) (http.Handler, error) {
 	r, err := newRegistry(c.Manifests[host], c.Blob)
 	if err != nil {
@@ -193,7 +189,7 @@ func (c Content) blobs(host, prefix string, missing int) (http.Handler, error) {
 	}), nil
 }
 
-// dlK8sIO redirects whatever it is asked for; the CDN knows what exists.
+// dlK8sIO redirects every request to the CDN, which answers 404 for missing files.
 func (c Content) dlK8sIO(at locations) (http.Handler, error) {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		http.Redirect(w, req, at[kubernetesCDN]+req.URL.Path, http.StatusFound)
@@ -214,8 +210,8 @@ func (c Content) kubernetesCDN(locations) (http.Handler, error) {
 	}), nil
 }
 
-// github redirects to a signed URL for a release's files and says "Not Found"
-// itself for all else.
+// github redirects requests for release files to a signed URL and answers all others with
+// "Not Found".
 func (c Content) github(at locations) (http.Handler, error) {
 	files := c.Files["github.com"]
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {

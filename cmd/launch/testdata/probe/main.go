@@ -1,5 +1,5 @@
-// Probe stands in for the installer in the launcher's tests: it says what it
-// was given.
+// Probe replaces the installer in the launcher's tests: it prints its arguments, environment
+// and files.
 package main
 
 import (

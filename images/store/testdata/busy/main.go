@@ -1,5 +1,5 @@
-// Command busy is the one program in the images that the tests run. As
-// "busy cat FILE" it prints a file, otherwise it sleeps until SIGTERM.
+// Command busy is the only binary in the tests' images. "busy cat FILE" prints a file;
+// otherwise it sleeps until SIGTERM.
 package main
 
 import (

@@ -1,0 +1,268 @@
+// Package builder builds a bundle on a connected machine: it resolves versions and
+// checksums, downloads, and writes the file.
+package builder
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	"airlift/bundle"
+	"airlift/bundle/fetch"
+	"airlift/fault"
+	"airlift/images"
+	"airlift/images/registry"
+	"airlift/progress"
+)
+
+// Options are the options of a build.
+type Options struct {
+	// Version is a full version ("v1.29.15"), a minor version ("v1.29") or
+	// "stable". A minor version and "stable" mean the newest release.
+	Version string
+	Arch    string // "amd64" or "arm64"
+	CNI     string // "flannel" or "none"
+	// Images are the user's own images, as typed. Every bundle also has the
+	// images of the catalog.
+	Images []string
+	// Output is the file to write.
+	Output string
+	// Executables are the launcher and the installer for Arch.
+	Executables bundle.Executables
+	CacheDir    string
+	Mirrors     []fetch.Mirror
+	// Pins are checksums that the user knows from another source.
+	Pins []Pin
+	// Require lists optional components without which the build fails.
+	// Without lists optional components that are left out.
+	Require, Without []string
+	// Refresh requests facts again instead of using the cached ones.
+	Refresh bool
+	// Level is the compression level; the zero value is the default.
+	Level bundle.Level
+	// Progress shows the progress; nil shows nothing.
+	Progress *progress.Display
+}
+
+// A Result describes the bundle that was written.
+type Result struct {
+	bundle.Summary
+	Path     string
+	Manifest *bundle.Manifest
+	// Provenance is the path of the provenance file.
+	Provenance string
+	LeftOut    []LeftOut
+	Pinned     []string // names of what was compared with the user's checksums
+	// Warnings say which checksums only a mirror supplied.
+	Warnings []string
+	// UnusedMirrors are mirrored hosts that received no request, in a build that
+	// had to download something.
+	UnusedMirrors []string
+}
+
+// A builder is the state of one build.
+type builder struct {
+	Options
+	catalog  *images.Catalog
+	cache    *fetch.Cache
+	mirrors  *fetch.Mirrors
+	fetch    *fetch.Client
+	registry *registry.Client
+
+	release  fetch.Source // of the newest version, if it was requested
+	binaries []*binary
+	images   []*registry.Image
+	leftOut  []LeftOut
+	fetched  atomic.Int64 // bytes downloaded, still compressed
+}
+
+// Run builds a bundle, verifies the written file, and returns its description. On an
+// error Output is unchanged; downloads stay in the cache for the next run.
+func Run(ctx context.Context, o Options) (*Result, error) {
+	b := &builder{Options: o}
+	b.Images = slices.Clone(o.Images)
+	if err := b.prepare(); err != nil {
+		return nil, err
+	}
+	defer o.Progress.Close()
+	if err := b.resolve(ctx); err != nil {
+		return nil, b.explain(err)
+	}
+	if err := b.download(ctx); err != nil {
+		return nil, b.explain(err)
+	}
+	o.Progress.Printf("total: %s downloaded\n", progress.Bytes(b.fetched.Load()))
+	for _, path := range b.cache.Damaged() {
+		o.Progress.Printf("%s was damaged and has been downloaded again\n", path)
+	}
+	m, contents, err := b.manifest()
+	if err != nil {
+		return nil, err
+	}
+	sum, err := b.write(ctx, m, contents)
+	if err != nil {
+		return nil, err
+	}
+	r := &Result{Summary: sum, Path: o.Output, Manifest: m,
+		Provenance: ProvenancePath(o.Output), LeftOut: b.leftOut, Pinned: b.pinnedNames(), Warnings: b.warnings()}
+	if b.fetched.Load() > 0 {
+		r.UnusedMirrors = b.mirrors.Unused()
+	}
+	return r, nil
+}
+
+// prepare checks everything that can be checked without the network.
+func (b *builder) prepare() (err error) {
+	if _, _, err := images.Channel(b.Version); err != nil {
+		return err
+	}
+	if err := images.Supported(b.Arch, b.CNI); err != nil {
+		return err
+	}
+	if err := b.checkOptional(); err != nil {
+		return err
+	}
+	for n, name := range b.Images {
+		if b.Images[n], err = images.Normalize(name); err != nil {
+			return err
+		}
+	}
+	if err := checkExecutable("launcher", b.Executables.Launcher, b.Arch); err != nil {
+		return err
+	}
+	if err := checkExecutable("installer", b.Executables.Installer, b.Arch); err != nil {
+		return err
+	}
+	if err := checkOutput(b.Output); err != nil {
+		return err
+	}
+	if err := checkProvenance(b.Output); err != nil {
+		return err
+	}
+	if err := b.Level.Check(); err != nil {
+		return err
+	}
+	if b.cache, err = fetch.OpenCache(b.CacheDir); err != nil {
+		return fault.Wrap(err, fault.Failure, "choose another directory with --cache-dir")
+	}
+	if b.mirrors, err = fetch.NewMirrors(fetch.Transport(), b.Mirrors); err != nil {
+		return err
+	}
+	b.fetch = fetch.New(b.cache, b.mirrors)
+	b.fetch.Refresh = b.Refresh
+	b.fetch.Note = func(s string) { b.Progress.Printf("  %s\n", s) }
+	b.registry = registry.New(b.fetch, b.mirrors, b.Arch)
+	return nil
+}
+
+// checkOutput finds an unusable output before the downloads start.
+func checkOutput(path string) error {
+	if i, err := os.Stat(path); err == nil && i.IsDir() {
+		return fault.New(fault.Usage, "name the file to write, for example --output "+filepath.Join(path, "install"), "%q is a directory", path)
+	}
+	dir := filepath.Dir(path)
+	probe, err := os.CreateTemp(dir, ".airlift-*")
+	if err != nil {
+		return fault.New(fault.Usage, "choose an existing, writable directory with --output", "writing to %q: %w", dir, err)
+	}
+	probe.Close()
+	return os.Remove(probe.Name())
+}
+
+// newest returns the newest release of Options.Version, for example "v1.29.15" for
+// "v1.29".
+func (b *builder) newest(ctx context.Context) (string, error) {
+	full, channel, err := images.Channel(b.Version)
+	if err != nil || full != "" {
+		return full, err
+	}
+	text, source, err := b.fetch.Text(ctx, channel)
+	if err != nil {
+		hint := "give a full version, for example --version v1.29.15"
+		if last, ok := b.fetch.Recall("newest in " + channel); ok {
+			hint = fmt.Sprintf("give a full version; the last known release is --version %s", last)
+		}
+		return "", fault.Wrap(fmt.Errorf("finding the newest release of %s: %w", b.Version, err), fault.Failure, hint)
+	}
+	full = strings.TrimSpace(text)
+	if _, err := images.For(full, b.Arch, b.CNI); err != nil {
+		return "", fmt.Errorf("reading %s: %w", channel, err)
+	}
+	b.Progress.Printf("newest release of %s: %s\n", b.Version, full)
+	b.release = source
+	return full, b.fetch.Remember("newest in "+channel, full)
+}
+
+// write writes the bundle and verifies it.
+func (b *builder) write(ctx context.Context, m *bundle.Manifest, contents map[string]string) (bundle.Summary, error) {
+	if err := b.checkOutputRoom(); err != nil {
+		return bundle.Summary{}, err
+	}
+	b.Progress.Printf("compression: %s\n", b.Level)
+	item := b.Progress.Item("writing "+b.Output, m.UnpackedSize()+int64(len(b.Executables.Installer)))
+	open := func(e bundle.Entry) (io.ReadCloser, error) { return b.cache.Open(contents[e.Name]) }
+	file := provenanceFile{path: ProvenancePath(b.Output)}
+	defer file.discard()
+	complete := func(s bundle.Summary) error { return file.prepare(b.provenance(m, s)) }
+	sum, err := bundle.WriteFile(ctx, b.Output, b.Executables, m, bundle.Options{Level: b.Level, Complete: complete}, open,
+		func(_ bundle.Entry, n int64) { item.Add(n) })
+	if err == nil {
+		err = file.finish()
+	}
+	if err != nil {
+		item.Failed()
+		return sum, err
+	}
+	item.Done(fmt.Sprintf("%s written, compression ratio %.1f", progress.Bytes(sum.Size), float64(sum.UnpackedSize)/float64(sum.Size)))
+
+	item = b.Progress.Item("verifying "+b.Output, m.UnpackedSize())
+	if err := verify(ctx, b.Output, func(_ bundle.Entry, n int64) { item.Add(n) }); err != nil {
+		item.Failed()
+		return sum, fmt.Errorf("reading the bundle again: %w", err)
+	}
+	item.Done("verified")
+	return sum, nil
+}
+
+func verify(ctx context.Context, path string, p bundle.Progress) error {
+	f, err := bundle.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return f.Verify(ctx, p)
+}
+
+// explain adds a hint to network errors.
+func (b *builder) explain(err error) error {
+	var dns *net.DNSError
+	var op *net.OpError
+	var u *url.Error
+	var size *fetch.SizeError
+	var redirect *fetch.RedirectError
+	if errors.As(err, &size) || errors.As(err, &redirect) {
+		return err // the site was reached, so the network is not the problem
+	}
+	if fault.Hint(err) != "" || !errors.As(err, &dns) && !errors.As(err, &op) && !errors.As(err, &u) {
+		return err
+	}
+	return fault.Wrap(err, fault.Failure, "allow access to "+strings.Join(b.hosts(), ", ")+
+		" and the hosts that they redirect to; use --mirror HOST=URL for a mirror, or HTTPS_PROXY for a proxy")
+}
+
+// hosts lists the sites of the catalog.
+func (b *builder) hosts() []string {
+	hosts := []string{"dl.k8s.io", "github.com", "registry.k8s.io"}
+	if b.CNI == images.Flannel {
+		hosts = append(hosts, "ghcr.io")
+	}
+	return hosts
+}

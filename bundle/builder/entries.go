@@ -1,0 +1,188 @@
+package builder
+
+import (
+	"archive/tar"
+	"bufio"
+	"context"
+	"debug/elf"
+	"encoding/json"
+	"fmt"
+	"io"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/klauspost/compress/gzip"
+
+	"airlift/bundle"
+	"airlift/bundle/fetch"
+	"airlift/images"
+)
+
+func total(entries []bundle.Entry) int64 {
+	var sum int64
+	for _, e := range entries {
+		sum += e.Size
+	}
+	return sum
+}
+
+// A memory is what the cache knows about a published file that was downloaded and
+// verified before.
+type memory struct {
+	SHA256 string       `json:"sha256"`
+	Source fetch.Source `json:"source"`
+}
+
+func memoryKey(bin *binary) string { return "checksum of " + bin.URL + " at " + bin.ChecksumURL }
+
+// recall returns the checksum that an earlier build found for a binary.
+func (b *builder) recall(bin *binary) (m memory, ok bool) {
+	text, ok := b.fetch.Recall(memoryKey(bin))
+	return m, ok && json.Unmarshal([]byte(text), &m) == nil
+}
+
+// entriesKey is the cache's key for the contents of a file with this sha256. It does
+// not depend on the source.
+func entriesKey(bin *binary, sum string) (string, error) {
+	wanted, err := json.Marshal(bin.Contents)
+	return "pieces of sha256:" + sum + " for " + string(wanted), err
+}
+
+// cachedEntries returns the contents of a binary with this sha256, if all of them are
+// in the cache.
+func (b *builder) cachedEntries(ctx context.Context, bin *binary, sum string) (entries []bundle.Entry, err error) {
+	key, err := entriesKey(bin, sum)
+	if err != nil {
+		return nil, err
+	}
+	text, ok := b.cache.Recall(key)
+	if !ok || json.Unmarshal([]byte(text), &entries) != nil {
+		return nil, nil
+	}
+	for _, e := range entries {
+		if _, ok, err := b.cache.Has(ctx, e.SHA256); !ok || err != nil {
+			return nil, err
+		}
+	}
+	return entries, nil
+}
+
+// remember stores the checksum and the contents of a binary that is in the cache.
+func (b *builder) remember(bin *binary) error {
+	key, err := entriesKey(bin, bin.sum)
+	if err != nil {
+		return err
+	}
+	text, err := json.Marshal(bin.entries)
+	if err != nil {
+		return err
+	}
+	if err := b.cache.Remember(key, string(text)); err != nil || bin.pinned {
+		return err
+	}
+	if text, err = json.Marshal(memory{bin.sum, bin.source}); err != nil {
+		return err
+	}
+	return b.fetch.Remember(memoryKey(bin), string(text))
+}
+
+// fetchEntries downloads a published file and unpacks it.
+func (b *builder) fetchEntries(ctx context.Context, d fetch.Download, c images.Contents) ([]bundle.Entry, error) {
+	if c.Entry != "" {
+		size, err := b.fetch.Get(ctx, d)
+		return []bundle.Entry{{Name: c.Entry, Size: size, SHA256: d.SHA256}}, err
+	}
+	var entries []bundle.Entry
+	never := func() (bool, error) { return false, nil }
+	err := b.fetch.Unpack(ctx, d, never, func(f fetch.Verified) (err error) {
+		if entries, err = b.untar(ctx, f, d.URL, c); err != nil {
+			return fmt.Errorf("unpacking %s: %w", d.URL, err)
+		}
+		return nil
+	})
+	return entries, err
+}
+
+// maxMembers limits the number of files from one archive; the largest has twenty.
+const maxMembers = 256
+
+// untar puts the wanted files of a .tar.gz into the cache.
+func (b *builder) untar(ctx context.Context, f fetch.Verified, url string, c images.Contents) ([]bundle.Entry, error) {
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		return nil, err
+	}
+	var entries []bundle.Entry
+	for t := tar.NewReader(fetch.LimitUnpacked(z, "the unpacked "+path.Base(url), f.Size)); ; {
+		h, err := t.Next()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return nil, err
+		}
+		content := bufio.NewReader(t)
+		entry := wants(c, h, content)
+		if entry == "" {
+			continue
+		}
+		if len(entries) == maxMembers {
+			return nil, fmt.Errorf("the archive has more than %d binaries", maxMembers)
+		}
+		sum, size, err := b.cache.Put(ctx, content, "")
+		if err != nil {
+			return nil, err
+		}
+		entries = append(entries, bundle.Entry{Name: entry, Size: size, SHA256: sum})
+	}
+	return inOrder(c, entries)
+}
+
+// wants returns the name of the entry for a file of an archive, or "" if the file is
+// not wanted.
+func wants(c images.Contents, h *tar.Header, content *bufio.Reader) string {
+	name := path.Clean(h.Name)
+	if h.Typeflag != tar.TypeReg {
+		return ""
+	}
+	for _, m := range c.Members {
+		if m.Name == name {
+			return m.Entry
+		}
+	}
+	// Archives also have licences and readmes, some of them marked as
+	// executable.
+	if magic, _ := content.Peek(4); c.Dir != "" && string(magic) == elf.ELFMAG && !strings.Contains(name, "/") {
+		return c.Dir + name
+	}
+	return ""
+}
+
+// inOrder sorts the entries as in the catalog and checks that each is there exactly
+// once.
+func inOrder(c images.Contents, entries []bundle.Entry) ([]bundle.Entry, error) {
+	place := func(e bundle.Entry) int {
+		return slices.IndexFunc(c.Members, func(m images.Member) bool { return m.Entry == e.Name })
+	}
+	slices.SortFunc(entries, func(x, y bundle.Entry) int {
+		if d := place(x) - place(y); d != 0 {
+			return d
+		}
+		return strings.Compare(x.Name, y.Name)
+	})
+	for n := 1; n < len(entries); n++ {
+		if entries[n].Name == entries[n-1].Name {
+			return nil, fmt.Errorf("the archive has %s twice", entries[n].Name)
+		}
+	}
+	for _, m := range c.Members {
+		if !slices.ContainsFunc(entries, func(e bundle.Entry) bool { return e.Name == m.Entry }) {
+			return nil, fmt.Errorf("%s is not in the archive", m.Name)
+		}
+	}
+	if len(entries) == 0 {
+		return nil, fmt.Errorf("the archive has no binaries")
+	}
+	return entries, nil
+}

@@ -1,0 +1,31 @@
+package builder
+
+import (
+	"bytes"
+	"debug/elf"
+
+	"airlift/fault"
+)
+
+// checkExecutable checks that program, the launcher or the installer, is a static Linux
+// executable for the bundle's architecture. Hosts need not have a libc.
+func checkExecutable(name string, program []byte, arch string) error {
+	hint := "use a " + name + " that was built for the bundle's architecture with CGO_ENABLED=0"
+	f, err := elf.NewFile(bytes.NewReader(program))
+	if err != nil {
+		return fault.New(fault.Usage, hint, "reading the %s: %w", name, err)
+	}
+	want, ok := map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}[arch]
+	if ok && f.Machine != want {
+		return fault.New(fault.Usage, hint, "the %s was built for %v, not for %v (%s)", name, f.Machine, want, arch)
+	}
+	if f.Type != elf.ET_EXEC && f.Type != elf.ET_DYN {
+		return fault.New(fault.Usage, hint, "the %s is not an executable (ELF type %v)", name, f.Type)
+	}
+	for _, p := range f.Progs {
+		if p.Type == elf.PT_INTERP {
+			return fault.New(fault.Usage, hint, "the %s is dynamically linked", name)
+		}
+	}
+	return nil
+}

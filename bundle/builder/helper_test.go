@@ -1,0 +1,18 @@
+package builder_test
+
+import (
+	"testing"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"airlift/scripts/fakesites"
+)
+
+func indexOf(t *testing.T, arches ...string) map[string]v1.Image {
+	t.Helper()
+	m := map[string]v1.Image{}
+	for _, a := range arches {
+		m[a] = fakesites.Image(t, a, "user image")
+	}
+	return m
+}

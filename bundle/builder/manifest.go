@@ -1,0 +1,102 @@
+package builder
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"airlift/bundle"
+	"airlift/images"
+	"airlift/images/registry"
+)
+
+// bootOrder is the order in which the first control-plane node needs the entries.
+// It lists components, single binaries of a component, and images. All binaries
+// precede all images, and the user's images come last.
+var bootOrder = []string{
+	"runc", "containerd",
+	"cni/bridge", "cni/host-local", "cni/portmap", "cni/loopback", // a worker is not Ready without these
+	"kubelet", "kubectl", "cni-plugins", "crictl",
+
+	images.Pause, images.Etcd, images.APIServer, images.ControllerManager, images.Scheduler, images.Proxy,
+	images.Flannel, images.CoreDNS,
+}
+
+// smallOrder is a boot order in which similar entries are neighbours, so binaries and
+// images alternate. The kubelet, kubectl and the control plane share much code. A
+// reader of the images must then also decompress the binaries.
+var smallOrder = []string{
+	"runc", "containerd",
+	images.Pause, "cni/bridge", "cni/host-local", "cni/portmap", "cni/loopback",
+	images.Etcd, "kubelet", images.APIServer, images.ControllerManager, images.Scheduler, images.Proxy,
+	"kubectl", images.Flannel, images.CoreDNS,
+	"cni-plugins", "crictl",
+}
+
+// manifest describes the bundle. contents maps the name of each entry to its sha256
+// in the cache.
+func (b *builder) manifest() (m *bundle.Manifest, contents map[string]string, err error) {
+	m = &bundle.Manifest{
+		FormatVersion:     bundle.FormatVersion,
+		Platform:          "linux/" + b.Arch,
+		KubernetesVersion: b.catalog.Version,
+		CNI:               b.CNI,
+	}
+	contents = map[string]string{}
+	order := bootOrder
+	if b.Level == bundle.Best {
+		order = smallOrder
+	}
+	add := func(e bundle.Entry) {
+		if _, ok := contents[e.Name]; !ok {
+			contents[e.Name] = e.SHA256
+			m.Entries = append(m.Entries, e)
+		}
+	}
+	addBinary := func(bin *binary) {
+		c := bundle.Component{Name: bin.Name, Version: bin.Version, URL: bin.URL, Checksum: "sha256:" + bin.sum}
+		for _, p := range bin.entries {
+			add(p)
+			c.Entries = append(c.Entries, p.Name)
+		}
+		m.Components = append(m.Components, c)
+	}
+	addImage := func(img *registry.Image) {
+		// The config precedes the layers, because it lists their diffIDs.
+		for _, d := range []bundle.Descriptor{img.Target, img.Manifest, img.Config} {
+			add(blob(d.Digest, d.Size))
+		}
+		for _, l := range img.Layers {
+			add(blob(l.DiffID, l.Size))
+		}
+		m.Images = append(m.Images, img.Image)
+	}
+	for _, name := range order {
+		for _, bin := range b.binaries {
+			if bin.Name == name && !bin.dropped {
+				addBinary(bin)
+			}
+			for _, p := range bin.entries {
+				if p.Name == name && !bin.dropped {
+					add(p)
+				}
+			}
+		}
+		for _, img := range b.images {
+			if img.Name == name {
+				addImage(img)
+			}
+		}
+	}
+	for _, img := range b.images {
+		if !slices.Contains(order, img.Name) {
+			addImage(img)
+		}
+	}
+	slices.SortFunc(m.Components, func(x, y bundle.Component) int { return cmp.Compare(x.Name, y.Name) })
+	return m, contents, m.Validate()
+}
+
+func blob(digest string, size int64) bundle.Entry {
+	return bundle.Entry{Name: bundle.BlobName(digest), Size: size, SHA256: strings.TrimPrefix(digest, "sha256:")}
+}

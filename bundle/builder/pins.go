@@ -1,0 +1,174 @@
+package builder
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+
+	"airlift/fault"
+	"airlift/images"
+)
+
+// A Pin is a sha256 that the user knows from another source. It replaces the published
+// checksum.
+type Pin struct {
+	// Name is the name of a component ("kubelet", "pause"), the name of a published
+	// file ("runc.amd64") or the end of its path ("linux/amd64/kubelet"), or an
+	// image's reference.
+	Name   string
+	SHA256 string // lower-case hex
+	// File is the path of the list with this pin. A list may also have checksums of
+	// other files.
+	File string
+}
+
+var (
+	pinArgument = regexp.MustCompile(`^(.+)=(?:sha256:)?([0-9a-fA-F]{64})$`)
+	sumLine     = regexp.MustCompile(`^\\?([0-9a-fA-F]{64}) [ *](.+)$`)
+	bsdLine     = regexp.MustCompile(`^SHA256 \((.+)\) = ([0-9a-fA-F]{64})$`)
+)
+
+// hintChecksums is the hint for a file that is not a list of checksums.
+const hintChecksums = "use --checksums with a file in the format of sha256sum"
+
+// ParsePin reads NAME=sha256:HEX.
+func ParsePin(s string) (Pin, error) {
+	m := pinArgument.FindStringSubmatch(s)
+	if m == nil {
+		return Pin{}, fault.New(fault.Usage, "use --checksum NAME=sha256:HEX with 64 hexadecimal digits, for example kubelet=sha256:0123…",
+			"checksum %q is not a name and a sha256", s)
+	}
+	return Pin{Name: m[1], SHA256: strings.ToLower(m[2])}, nil
+}
+
+// ReadPins reads a list in the format of sha256sum.
+func ReadPins(path string) ([]Pin, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fault.Wrap(err, fault.Usage, hintChecksums)
+	}
+	defer f.Close()
+	var pins []Pin
+	lines := bufio.NewScanner(f)
+	for n := 1; lines.Scan(); n++ {
+		line := strings.TrimSpace(lines.Text())
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		pin := Pin{File: path}
+		if m := sumLine.FindStringSubmatch(line); m != nil {
+			pin.SHA256, pin.Name = m[1], m[2]
+		} else if m := bsdLine.FindStringSubmatch(line); m != nil {
+			pin.Name, pin.SHA256 = m[1], m[2]
+		} else {
+			return nil, fault.New(fault.Usage, "each line must have a sha256, two spaces and a name, as in the output of sha256sum", "%s, line %d: no checksum in %q", path, n, line)
+		}
+		pin.SHA256 = strings.ToLower(pin.SHA256)
+		pins = append(pins, pin)
+	}
+	if err := lines.Err(); err != nil {
+		return nil, fault.Wrap(fmt.Errorf("reading %s: %w", path, err), fault.Usage, hintChecksums)
+	}
+	if len(pins) == 0 {
+		return nil, fault.New(fault.Usage, hintChecksums, "%s has no checksums", path)
+	}
+	return pins, nil
+}
+
+// pin assigns the pins to binaries, and returns the pinned digests of images.
+func (b *builder) pin(wanted []images.Image) (digests map[string]string, err error) {
+	digests = map[string]string{}
+	matched := map[string]int{} // matches, by list
+	for _, p := range b.Pins {
+		hit := false
+		for _, bin := range b.binaries {
+			if !p.ofBinary(bin.Binary) {
+				continue
+			}
+			if bin.pinned && bin.sum != p.SHA256 {
+				return nil, p.conflict(bin.sum)
+			}
+			hit, bin.pinned, bin.sum = true, true, p.SHA256
+		}
+		for _, i := range wanted {
+			if !p.ofImage(i) {
+				continue
+			}
+			digest := "sha256:" + p.SHA256
+			if old, ok := digests[i.Reference]; ok && old != digest {
+				return nil, p.conflict(strings.TrimPrefix(old, "sha256:"))
+			}
+			hit, digests[i.Reference] = true, digest
+		}
+		switch {
+		case p.File == "" && !hit:
+			return nil, b.unknown(p, wanted)
+		case hit:
+			matched[p.File]++
+		default:
+			matched[p.File] += 0
+		}
+	}
+	for file, n := range matched {
+		if n == 0 {
+			return nil, fault.New(fault.Usage, "names in this bundle: "+strings.Join(b.known(wanted), ", "), "%s has no checksum for any file or image of this bundle", file)
+		}
+	}
+	return digests, nil
+}
+
+func (p Pin) ofBinary(bin images.Binary) bool {
+	name := strings.TrimPrefix(p.Name, "./")
+	return name == bin.Name || name == bin.URL || strings.HasSuffix(bin.URL, "/"+strings.TrimPrefix(name, "/"))
+}
+
+func (p Pin) ofImage(i images.Image) bool {
+	if p.Name == i.Name || p.Name == i.Reference {
+		return true
+	}
+	full, err := images.Normalize(p.Name)
+	return err == nil && full == i.Reference && strings.Contains(p.Name, ":")
+}
+
+func (p Pin) conflict(other string) error {
+	return fault.New(fault.Usage, "give only one checksum for each name", "%s has two checksums: %s and %s", p.Name, other, p.SHA256)
+}
+
+func (b *builder) known(wanted []images.Image) []string {
+	var names []string
+	for _, bin := range b.binaries {
+		names = append(names, bin.Name)
+	}
+	for _, i := range wanted {
+		names = append(names, i.Name)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+func (b *builder) unknown(p Pin, wanted []images.Image) error {
+	known := b.known(wanted)
+	hint := "names in this bundle: " + strings.Join(known, ", ")
+	if near := fault.Nearest(p.Name, known); near != "" {
+		hint = "did you mean " + near + "? " + hint
+	}
+	return fault.New(fault.Usage, hint, "--checksum names %q, which is not in this bundle", p.Name)
+}
+
+// pinnedNames lists the names of what was compared with the user's checksums.
+func (b *builder) pinnedNames() (names []string) {
+	for _, bin := range b.binaries {
+		if bin.pinned {
+			names = append(names, bin.Name)
+		}
+	}
+	for _, i := range b.images {
+		if vouchedBy(i) != byRegistry {
+			names = append(names, i.Name)
+		}
+	}
+	return names
+}

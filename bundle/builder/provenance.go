@@ -1,0 +1,198 @@
+package builder
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"airlift/bundle"
+	"airlift/bundle/fetch"
+	"airlift/bundle/space"
+	"airlift/fault"
+	"airlift/images/registry"
+)
+
+// ProvenancePath returns the path of the provenance for the bundle at path.
+func ProvenancePath(path string) string { return path + ".provenance.json" }
+
+// A Provenance records who supplied the checksums of a bundle's contents. It is a
+// separate file, so that a build through an honest mirror gives the same bytes as one
+// without a mirror.
+type Provenance struct {
+	FormatVersion     int    `json:"formatVersion"` // 1
+	BundleSHA256      string `json:"bundleSHA256"`
+	BundleSize        int64  `json:"bundleSize"`
+	Platform          string `json:"platform"`
+	KubernetesVersion string `json:"kubernetesVersion"`
+	// Release is the source of the newest version, if it was requested.
+	Release    *fetch.Source         `json:"release,omitempty"`
+	Mirrors    []ProvenanceMirror    `json:"mirrors"`    // sorted by host
+	Components []ProvenanceComponent `json:"components"` // sorted by name
+	Images     []ProvenanceImage     `json:"images"`     // sorted by reference
+	LeftOut    []LeftOut             `json:"leftOut"`    // sorted by name
+}
+
+// A ProvenanceMirror is the value of a --mirror flag.
+type ProvenanceMirror struct {
+	Host string `json:"host"`
+	URL  string `json:"url"`
+}
+
+// A ProvenanceComponent is a published file.
+type ProvenanceComponent struct {
+	Name    string `json:"name"`
+	Version string `json:"version"`
+	URL     string `json:"url"` // upstream's URL
+	// FetchedFrom is the site or mirror of this file in this build. The file may
+	// also have been in the cache already, with the same checksum.
+	FetchedFrom string        `json:"fetchedFrom"`
+	Checksum    string        `json:"checksum"`
+	VouchedBy   string        `json:"vouchedBy"`        // "site" or "--checksum"
+	Source      *fetch.Source `json:"source,omitempty"` // of the checksum, if VouchedBy is "site"
+}
+
+// A ProvenanceImage is an image of the bundle.
+type ProvenanceImage struct {
+	Name        string        `json:"name"`
+	Reference   string        `json:"reference"`
+	FetchedFrom string        `json:"fetchedFrom"`
+	Digest      string        `json:"digest"`           // that the reference resolved to
+	VouchedBy   string        `json:"vouchedBy"`        // "registry", "--checksum" or "reference"
+	Source      *fetch.Source `json:"source,omitempty"` // of the digest, if VouchedBy is "registry"
+}
+
+// LeftOut is an optional component that is not in the bundle.
+type LeftOut struct {
+	Name    string `json:"name"`
+	Version string `json:"version"`
+	URL     string `json:"url"`
+	Why     string `json:"why"`
+}
+
+func vouchedBy(i *registry.Image) string {
+	switch {
+	case i.Source.Site != "":
+		return byRegistry
+	case strings.Contains(i.Reference, "@"):
+		return byReference
+	}
+	return byPin
+}
+
+func (b *builder) provenance(m *bundle.Manifest, s bundle.Summary) Provenance {
+	p := Provenance{
+		FormatVersion: 1, BundleSHA256: s.SHA256, BundleSize: s.Size,
+		Platform: m.Platform, KubernetesVersion: m.KubernetesVersion,
+		Mirrors: []ProvenanceMirror{}, Components: []ProvenanceComponent{}, Images: []ProvenanceImage{},
+		LeftOut: append([]LeftOut{}, b.leftOut...),
+	}
+	if b.release.Site != "" {
+		p.Release = &b.release
+	}
+	for _, m := range b.Mirrors {
+		p.Mirrors = append(p.Mirrors, ProvenanceMirror{m.Host, m.URL.String()})
+	}
+	for _, bin := range b.binaries {
+		if bin.dropped {
+			continue
+		}
+		c := ProvenanceComponent{Name: bin.Name, Version: bin.Version, URL: bin.URL,
+			FetchedFrom: b.site(bin.URL), Checksum: "sha256:" + bin.sum, VouchedBy: byPin}
+		if !bin.pinned {
+			c.VouchedBy, c.Source = bySite, &bin.source
+		}
+		p.Components = append(p.Components, c)
+	}
+	for _, img := range b.images {
+		i := ProvenanceImage{Name: img.Name, Reference: img.Reference, FetchedFrom: img.Site,
+			Digest: img.Target.Digest, VouchedBy: vouchedBy(img)}
+		if i.VouchedBy == byRegistry {
+			i.Source = &img.Source
+		}
+		p.Images = append(p.Images, i)
+	}
+	slices.SortFunc(p.Mirrors, func(x, y ProvenanceMirror) int { return cmp.Compare(x.Host, y.Host) })
+	slices.SortFunc(p.Components, func(x, y ProvenanceComponent) int { return cmp.Compare(x.Name, y.Name) })
+	slices.SortFunc(p.Images, func(x, y ProvenanceImage) int { return cmp.Compare(x.Reference, y.Reference) })
+	slices.SortFunc(p.LeftOut, func(x, y LeftOut) int { return cmp.Compare(x.Name, y.Name) })
+	return p
+}
+
+func (p Provenance) encode() ([]byte, error) {
+	var out bytes.Buffer
+	e := json.NewEncoder(&out)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	err := e.Encode(p)
+	return out.Bytes(), err
+}
+
+// A provenanceFile is written in two steps, so that the file never belongs to another
+// bundle than the one next to it. A build that is killed between the steps leaves a
+// bundle without a provenance.
+type provenanceFile struct {
+	path, temporary string
+}
+
+// prepare writes the file under a temporary name, and removes the provenance of the
+// bundle that is about to be replaced.
+func (f *provenanceFile) prepare(p Provenance) error {
+	content, err := p.encode()
+	if err != nil {
+		return err
+	}
+	tmp, err := os.CreateTemp(filepath.Dir(f.path), "."+filepath.Base(f.path)+".*.partial")
+	if err != nil {
+		return err
+	}
+	f.temporary = tmp.Name()
+	_, err = tmp.Write(content)
+	if err == nil {
+		err = tmp.Chmod(0o644)
+	}
+	if err == nil {
+		err = tmp.Sync()
+	}
+	if cerr := tmp.Close(); err == nil {
+		err = cerr
+	}
+	if err != nil {
+		return space.Explain(filepath.Dir(f.path), fmt.Errorf("writing %s: %w", f.path, err))
+	}
+	if err := os.Remove(f.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("removing the earlier provenance: %w", err)
+	}
+	return nil
+}
+
+// finish renames the file to its final name.
+func (f *provenanceFile) finish() error {
+	if err := os.Rename(f.temporary, f.path); err != nil {
+		return fmt.Errorf("writing %s: %w", f.path, err)
+	}
+	f.temporary = ""
+	return nil
+}
+
+// discard removes the temporary file, if it still exists.
+func (f *provenanceFile) discard() {
+	if f.temporary != "" {
+		os.Remove(f.temporary)
+	}
+}
+
+// checkProvenance finds an unusable path before the downloads start.
+func checkProvenance(output string) error {
+	path := ProvenancePath(output)
+	if i, err := os.Lstat(path); err == nil && !i.Mode().IsRegular() {
+		return fault.New(fault.Usage, "remove it, or choose another --output", "cannot write the provenance: %q is not a regular file", path)
+	}
+	return nil
+}

@@ -1,0 +1,50 @@
+package builder_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"airlift/bundle/builder"
+	"airlift/fault"
+	"airlift/scripts/fakesites"
+	"airlift/scripts/smallfs"
+)
+
+// A file system that is too small is found and named before large downloads.
+func TestFullFileSystems(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(o *builder.Options, dir string)
+		size   int64
+		want   string
+		blobs  bool // whether layers were downloaded
+	}{
+		"cache":             {func(o *builder.Options, dir string) { o.CacheDir = dir }, 256 << 10, "the downloads (estimated)", false},
+		"output":            {func(o *builder.Options, dir string) { o.Output = filepath.Join(dir, "install") }, 64 << 10, "the bundle (estimated)", false},
+		"both on one":       {func(o *builder.Options, dir string) { o.CacheDir, o.Output = dir, filepath.Join(dir, "install") }, 512 << 10, "the downloads and the bundle (estimated)", false},
+		"cache, on the way": {func(o *builder.Options, dir string) { o.CacheDir = dir }, 640 << 10, "bytes free", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			u := fakesites.New(t, version)
+			o := options(t, u)
+			dir := smallfs.Small(t, c.size)
+			c.change(&o, dir)
+			_, err := builder.Run(context.Background(), o)
+			if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "("+dir+", tmpfs)") || !strings.Contains(fault.Hint(err), "--cache-dir") {
+				t.Errorf("err = %v, hint = %q", err, fault.Hint(err))
+			}
+			blobs := false
+			for _, q := range u.Requests() {
+				blobs = blobs || strings.HasSuffix(q, ".tgz")
+			}
+			if blobs != c.blobs {
+				t.Errorf("downloads began: %v", blobs)
+			}
+			if _, err := os.Stat(o.Output); err == nil {
+				t.Error("a bundle was written")
+			}
+		})
+	}
+}

@@ -1,0 +1,132 @@
+// Package airlift tests the structure of the repository.
+package airlift
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// layers lists the packages of the product, the lowest layer first. A package may import
+// only packages of lower layers, in files that are not tests. Give a new package the
+// lowest layer that is possible.
+var layers = [][]string{
+	{"fault", "progress", "bundle/squeeze", "installer/timeline"},
+	{"interrupt", "bundle/head", "bundle/space", "images", "installer/config", "installer/etcd", "installer/patches"},
+	{"bundle", "bundle/fetch", "installer/kubelet", "installer/pki"},
+	{"images/registry", "images/store", "installer/cluster", "installer/render"},
+	{"bundle/builder", "installer/host"},
+	{"installer/preflight"},
+	{"installer"},
+	{"cmd/bundle", "cmd/install", "cmd/launch"},
+}
+
+// testOnly lists the directories for tests and benchmarks. They may import each other and
+// the product. The product must import neither them nor package testing.
+var testOnly = []string{"scripts", "e2e"}
+
+func isTestOnly(name string) bool {
+	return slices.ContainsFunc(testOnly, func(dir string) bool { return name == dir || strings.HasPrefix(name, dir+"/") })
+}
+
+// layer returns the index of a package's layer, or -1.
+func layer(name string) int {
+	return slices.IndexFunc(layers, func(l []string) bool { return slices.Contains(l, name) })
+}
+
+// mayImport reports whether a package of the product may import another package. Names of
+// the repository's packages have no prefix "airlift/".
+func mayImport(from, to string, ours bool) bool {
+	if !ours {
+		return to != "testing" && !strings.HasPrefix(to, "testing/") && to != "net/http/httptest"
+	}
+	return !isTestOnly(to) && layer(to) >= 0 && layer(to) < layer(from)
+}
+
+func TestPackagesImportOnlyLowerLayers(t *testing.T) {
+	seen := map[string]bool{}
+	for _, p := range list(t) {
+		from := strings.TrimPrefix(p.ImportPath, "airlift/")
+		if isTestOnly(from) || len(p.GoFiles) == 0 {
+			continue
+		}
+		seen[from] = true
+		if layer(from) < 0 {
+			t.Errorf("package %s is in no layer: add it to the table in layers_test.go", from)
+			continue
+		}
+		for _, path := range p.Imports {
+			to, ours := strings.CutPrefix(path, "airlift/")
+			if !mayImport(from, to, ours) {
+				t.Errorf("%s imports %s, which is not in a lower layer", from, to)
+			}
+		}
+	}
+	for _, names := range layers {
+		for _, name := range names {
+			if !seen[name] {
+				t.Errorf("package %s in the table of layers does not exist", name)
+			}
+		}
+	}
+}
+
+func TestRuleOfLayers(t *testing.T) {
+	for _, c := range []struct {
+		from, to string
+		ours     bool
+		want     bool
+	}{
+		{"bundle", "bundle/head", true, true},
+		{"bundle/head", "bundle", true, false},
+		{"bundle", "bundle/fetch", true, false}, // the same layer
+		{"bundle", "scripts/lab", true, false},
+		{"bundle", "no/such/package", true, false},
+		{"bundle", "io", false, true},
+		{"bundle", "testing", false, false},
+		{"bundle", "testing/iotest", false, false},
+	} {
+		if got := mayImport(c.from, c.to, c.ours); got != c.want {
+			t.Errorf("mayImport(%q, %q) = %v", c.from, c.to, got)
+		}
+	}
+}
+
+// Build tools and .gitignore files treat directories with this name as output.
+func TestNoDirectoryIsNamedBuild(t *testing.T) {
+	for _, p := range list(t) {
+		if slices.Contains(strings.Split(p.ImportPath, "/"), "build") {
+			t.Errorf("rename the directory of %s", p.ImportPath)
+		}
+	}
+}
+
+type goPackage struct {
+	ImportPath       string
+	GoFiles, Imports []string
+}
+
+// list returns the packages of the repository, with the files for -tags e2e.
+func list(t *testing.T) (packages []goPackage) {
+	t.Helper()
+	cmd := exec.Command("go", "list", "-tags", "e2e", "-json=ImportPath,GoFiles,Imports", "./...")
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list: %v: %s", err, stderr.String())
+	}
+	for d := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var p goPackage
+		if err := d.Decode(&p); errors.Is(err, io.EOF) {
+			return packages
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		packages = append(packages, p)
+	}
+}

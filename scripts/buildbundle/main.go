@@ -1,0 +1,113 @@
+// Buildbundle builds the bundle for the demo and the end-to-end tests: it starts the
+// upstream rig, runs bundle build with --mirror flags, which are the only difference to the
+// internet, and stops the rig.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"airlift/scripts/site"
+)
+
+// readyTimeout limits the wait for the rig, which may have to build images first.
+const readyTimeout = 20 * time.Minute
+
+func main() {
+	version := flag.String("version", "v1.29.15", "Kubernetes version")
+	upstream := flag.String("upstream", "bin/upstream", "the `binary` that serves the upstream components")
+	bundle := flag.String("bundle", "bin/bundle", "the bundle `binary` to test")
+	output := flag.String("output", "out/install", "the file to write")
+	compression := flag.String("compression", "default", "compression `level`: fastest, default or best")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := buildBundle(ctx, *version, *upstream, *bundle, *compression, *output); err != nil {
+		fmt.Fprintln(os.Stderr, "error:", err)
+		os.Exit(1)
+	}
+}
+
+func buildBundle(ctx context.Context, version, upstream, bundle, compression, output string) error {
+	image, err := site.WorkloadImage(version)
+	if err != nil {
+		return err
+	}
+	cache, err := site.BuildCache()
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(output), 0o755); err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "airlift-buildbundle-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	mirrors := filepath.Join(dir, "mirrors")
+	rig := command(ctx, upstream, "serve", "--version", version, "--mirrors-file", mirrors)
+	rig.Stdout = nil // the flags, which are also in the file
+	if err := rig.Start(); err != nil {
+		return err
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- rig.Wait() }()
+	defer func() {
+		cancel()
+		<-ended
+	}()
+	flags, err := waitFor(ctx, mirrors, ended)
+	if err != nil {
+		return fmt.Errorf("starting the upstream rig: %w", err)
+	}
+	args := []string{"build", "--version", version, "--image", image, "--compression", compression, "--output", output, "--cache-dir", cache}
+	if err := command(ctx, bundle, append(args, flags...)...).Run(); err != nil {
+		return fmt.Errorf("%s build: %w", bundle, err)
+	}
+	return nil
+}
+
+// command is a child process that gets an interrupt, as by Ctrl-C, when ctx ends.
+func command(ctx context.Context, name string, args ...string) *exec.Cmd {
+	c := exec.CommandContext(ctx, name, args...)
+	c.Stdout, c.Stderr = os.Stdout, os.Stderr
+	c.Cancel = func() error { return c.Process.Signal(os.Interrupt) }
+	c.WaitDelay = 10 * time.Second
+	return c
+}
+
+// waitFor waits for a file and returns its words.
+func waitFor(ctx context.Context, path string, ended chan error) ([]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
+	defer cancel()
+	for {
+		data, err := os.ReadFile(path)
+		if err == nil {
+			return strings.Fields(string(data)), nil
+		}
+		if !errors.Is(err, os.ErrNotExist) {
+			return nil, err
+		}
+		select {
+		case err := <-ended:
+			ended <- err
+			return nil, fmt.Errorf("it ended before it was ready: %v", err)
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
