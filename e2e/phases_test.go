@@ -3,10 +3,16 @@
 package e2e
 
 import (
+	"crypto/aes"
+	"crypto/cipher"
+	"encoding/base64"
+	"encoding/hex"
+	"regexp"
 	"strings"
 	"testing"
 
 	"airlift/scripts/lab"
+	"airlift/scripts/site"
 )
 
 // TestPhases creates a cluster phase by phase, each in a separate process. Then init finds
@@ -30,10 +36,41 @@ func TestPhases(t *testing.T) {
 	} {
 		out := install(t, h, 0, append([]string{"init", "phase"}, strings.Fields(phase)...)...)
 		t.Logf("%s", out)
+		if strings.HasPrefix(phase, "upload-certs") {
+			keyDecrypts(t, s, out)
+		}
 	}
 	systemIsUp(t, s, 1)
 	contains(t, install(t, h, 0, "init"), "Nothing was changed", "./install join ")
 	manifests := run(t, h, "sh", "-c", "/root/install init phase addon --render-dir /root/addons --kube-proxy-server https://192.0.2.7:8443 && cat /root/addons/kube-proxy.yaml")
 	contains(t, manifests, "server: https://192.0.2.7:8443", "kind: DaemonSet")
 	contains(t, kubectl(t, s, "diff", "-f", "/root/addons/coredns.yaml", "-f", "/root/addons/flannel.yaml"), "")
+}
+
+// keyDecrypts fails unless the certificate key in a phase's output decrypts the
+// certificates in the cluster. kubeadm stores a nonce before each ciphertext.
+func keyDecrypts(t *testing.T, s *site.Site, out string) {
+	t.Helper()
+	key, err := hex.DecodeString(regexp.MustCompile(`\b[0-9a-f]{64}\b`).FindString(out))
+	if err != nil || len(key) != 32 {
+		t.Fatalf("no certificate key in:\n%s", out)
+	}
+	encoded := kubectl(t, s, "get", "secret", "kubeadm-certs", "--namespace=kube-system", "--output=jsonpath={.data.sa\\.key}")
+	data, err := base64.StdEncoding.DecodeString(encoded)
+	if err != nil {
+		t.Fatal(err)
+	}
+	block, err := aes.NewCipher(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	gcm, err := cipher.NewGCM(block)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := gcm.Open(nil, data[:gcm.NonceSize()], data[gcm.NonceSize():], nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	contains(t, string(text), "PRIVATE KEY")
 }

@@ -53,6 +53,7 @@ type Init struct {
 	podsPlaced     time.Time // when etcd and the API server were put in place
 	token          string    // the one that the join command shows
 	certificateKey string    // of the uploaded certificates
+	onePhase       bool      // one phase runs alone
 }
 
 // NewInit returns the run of a plan on a host.
@@ -137,6 +138,7 @@ func (i *Init) RunPhase(ctx context.Context, name string) error {
 	if err := i.plan.bundle.checked(ctx, i.console); err != nil {
 		return err
 	}
+	i.onePhase = true
 	return RunPhase(ctx, i.console, i.Steps(), name)
 }
 
@@ -316,6 +318,9 @@ func (i *Init) uploadCerts(ctx context.Context) error {
 	i.changed(changed)
 	if err != nil {
 		return err
+	}
+	if i.onePhase && !i.options.SkipCertificateKeyPrint {
+		i.console.Summary("The certificate key, for join --control-plane --certificate-key:\n\n    " + i.certificateKey + "\n")
 	}
 	return i.applied(i.client.Apply(ctx, render.UploadCertsRBAC()...))
 }

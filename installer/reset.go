@@ -186,6 +186,7 @@ func (r *Reset) Run(ctx context.Context) error {
 			failed = append(failed, err.Error())
 		}
 		r.console.Summary(left)
+		r.console.close()
 		return fault.New(fault.Failure, "run reset again; if it fails the same way, reboot the host and run it once more",
 			"not everything could be removed:\n  - %s", strings.Join(failed, "\n  - "))
 	}
