@@ -57,6 +57,25 @@ func (b *Bundle) Configure(c *config.Config) error {
 	return nil
 }
 
+// CheckFile starts the check of the bundle file. Preflight, and the first step
+// that uses the file, wait for it. Close ends it.
+func (b *Bundle) CheckFile(ctx context.Context) { b.check = startFileCheck(ctx, b.file) }
+
+// checked waits for the check and returns its result, nil without one.
+func (b *Bundle) checked(ctx context.Context, console *Console) error {
+	if b.check == nil {
+		return nil
+	}
+	return b.check.wait(ctx, console)
+}
+
+// Close ends the check of the file.
+func (b *Bundle) Close() {
+	if b.check != nil {
+		b.check.close()
+	}
+}
+
 // references are the bundle's images by component, without those it does not
 // have.
 func (b *Bundle) references(components ...string) []string {

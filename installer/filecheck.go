@@ -20,22 +20,19 @@ type fileCheck struct {
 	err           error // after done
 }
 
-// CheckFile starts the check of the bundle file. Preflight, and the first step
-// that uses the file, wait for it. Close ends it.
-func (b *Bundle) CheckFile(ctx context.Context) {
+// startFileCheck starts the check of a bundle file.
+func startFileCheck(ctx context.Context, f *bundle.File) *fileCheck {
 	ctx, cancel := context.WithCancel(ctx)
 	c := &fileCheck{done: make(chan struct{}), stop: cancel}
-	b.check = c
-	c.size.Store(b.file.CheckSize())
-	go c.run(ctx, b.file)
+	c.size.Store(f.CheckSize())
+	go c.run(ctx, f)
+	return c
 }
 
-// Close ends the check of the file and waits until it has ended.
-func (b *Bundle) Close() {
-	if b.check != nil {
-		b.check.stop()
-		<-b.check.done
-	}
+// close ends the check and waits until it has ended.
+func (c *fileCheck) close() {
+	c.stop()
+	<-c.done
 }
 
 func (c *fileCheck) run(ctx context.Context, f *bundle.File) {
@@ -50,12 +47,8 @@ func (c *fileCheck) run(ctx context.Context, f *bundle.File) {
 // disk it takes a fraction of a second.
 const barDelay = 500 * time.Millisecond
 
-// checked waits for the check and returns its result, nil without one.
-func (b *Bundle) checked(ctx context.Context, console *Console) error {
-	c := b.check
-	if c == nil {
-		return nil
-	}
+// wait waits for the check and returns its result.
+func (c *fileCheck) wait(ctx context.Context, console *Console) error {
 	defer timeline.Wait(ctx, "bundle", "file-check").End()
 	select {
 	case <-c.done:

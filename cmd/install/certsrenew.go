@@ -1,13 +1,9 @@
 package main
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -110,7 +106,7 @@ func (f *certsFlags) renew(cmd *cobra.Command, names []string) error {
 			return err
 		}
 		for _, file := range made.Files {
-			if err := replace(h, file); err != nil {
+			if err := h.RenewFile(file.Path, file.Data, file.Mode); err != nil {
 				return err
 			}
 		}
@@ -152,40 +148,4 @@ The kubelet stops a static pod whose file is gone, and starts it when the file i
 	if slices.Contains(names, "admin.conf") || slices.Contains(names, "super-admin.conf") {
 		fmt.Fprint(out, "\nCopies of the administrators' kubeconfigs, such as ~/.kube/config, do not renew themselves: copy them again.\n")
 	}
-}
-
-// replace puts a renewed file in the old one's place, with its mode and owner.
-// One that the installer wrote is recorded as before, so that reset knows it
-// again; on a node that something else made, nothing is recorded.
-func replace(h *host.Host, file pki.File) error {
-	at := h.Path(file.Path)
-	mode := file.Mode
-	info, err := os.Stat(at)
-	switch {
-	case err == nil:
-		mode = info.Mode().Perm()
-	case !errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("replacing %s: %w", file.Path, err)
-	}
-	if h.Wrote(file.Path) {
-		if _, err := h.WriteFile(file.Path, file.Data, mode); err != nil {
-			return err
-		}
-	} else if err := host.WriteOutput(at, file.Data, mode); err != nil {
-		return fmt.Errorf("replacing %s: %w", file.Path, err)
-	}
-	if owner, ok := ownerOf(info); ok {
-		if err := os.Chown(at, int(owner.Uid), int(owner.Gid)); err != nil {
-			return fmt.Errorf("giving %s back to its owner: %w", file.Path, err)
-		}
-	}
-	return nil
-}
-
-func ownerOf(info fs.FileInfo) (*syscall.Stat_t, bool) {
-	if info == nil {
-		return nil, false
-	}
-	owner, ok := info.Sys().(*syscall.Stat_t)
-	return owner, ok
 }

@@ -50,12 +50,8 @@ func newestKnown() string {
 // bundledVersion is the Kubernetes version whose kubeadm is followed: the
 // bundle's, which has to be the one that is asked for. Where this file has no
 // payload it is the one asked for, or the newest known; a note on standard
-// error then says which.
-func bundledVersion(cmd *cobra.Command, asked string) (string, error) {
-	m, err := manifest()
-	if err != nil {
-		return "", err
-	}
+// error then says which. m is the bundle's manifest, or nil.
+func bundledVersion(cmd *cobra.Command, m *bundle.Manifest, asked string) (string, error) {
 	if m != nil {
 		return m.KubernetesVersion, config.CheckVersion(asked, m.KubernetesVersion)
 	}
@@ -157,12 +153,16 @@ func readWhole(cmd *cobra.Command, path string, facts func(host.Options) config.
 	if f.Init != nil {
 		asked = f.Init.KubernetesVersion
 	}
-	version, err := bundledVersion(cmd, asked)
+	m, err := manifest()
+	if err != nil {
+		return nil, err
+	}
+	version, err := bundledVersion(cmd, m, asked)
 	if err != nil {
 		return nil, err
 	}
 	cni := images.Flannel
-	if m, err := manifest(); err == nil && m != nil {
+	if m != nil {
 		cni = m.CNI
 	}
 	f.API = config.NewerAPI(f.API, config.APIVersion(version))

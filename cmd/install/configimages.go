@@ -69,11 +69,11 @@ pulled from the registries that they are named after.`,
 // imagesOf returns the images of the bundle, or of the catalog where there is
 // no bundle, in their order.
 func imagesOf(cmd *cobra.Command, c *config.Config) ([]string, error) {
-	kubernetes, err := bundledVersion(cmd, c.KubernetesVersion)
+	m, err := manifest()
 	if err != nil {
 		return nil, err
 	}
-	m, err := manifest()
+	kubernetes, err := bundledVersion(cmd, m, c.KubernetesVersion)
 	if err != nil {
 		return nil, err
 	}

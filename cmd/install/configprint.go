@@ -40,7 +40,11 @@ func newConfigPrintCmd() *cobra.Command {
 			Example: "  ./install config print " + c.name,
 			Args:    noArgs,
 			RunE: func(cmd *cobra.Command, _ []string) error {
-				version, err := bundledVersion(cmd, asked)
+				m, err := manifest()
+				if err != nil {
+					return err
+				}
+				version, err := bundledVersion(cmd, m, asked)
 				if err != nil {
 					return err
 				}

@@ -1,0 +1,39 @@
+package host
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"syscall"
+)
+
+// RenewFile replaces a file, and keeps its mode and owner; a missing one gets
+// mode. A file that Airlift wrote is recorded as before, so that reset knows it
+// again. On a node that another program made, nothing is recorded.
+func (h *Host) RenewFile(path string, data []byte, mode fs.FileMode) error {
+	at := h.Path(path)
+	info, err := os.Stat(at)
+	switch {
+	case err == nil:
+		mode = info.Mode().Perm()
+	case !errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("replacing %s: %w", path, err)
+	}
+	if h.Wrote(path) {
+		if _, err := h.WriteFile(path, data, mode); err != nil {
+			return err
+		}
+	} else if err := WriteOutput(at, data, mode); err != nil {
+		return fmt.Errorf("replacing %s: %w", path, err)
+	}
+	if info == nil {
+		return nil
+	}
+	if owner, ok := info.Sys().(*syscall.Stat_t); ok {
+		if err := os.Chown(at, int(owner.Uid), int(owner.Gid)); err != nil {
+			return fmt.Errorf("giving %s back to its owner: %w", path, err)
+		}
+	}
+	return nil
+}
