@@ -7,7 +7,6 @@ import (
 	"crypto/cipher"
 	"encoding/base64"
 	"encoding/hex"
-	"regexp"
 	"strings"
 	"testing"
 
@@ -51,9 +50,9 @@ func TestPhases(t *testing.T) {
 // certificates in the cluster. kubeadm stores a nonce before each ciphertext.
 func keyDecrypts(t *testing.T, s *site.Site, out string) {
 	t.Helper()
-	key, err := hex.DecodeString(regexp.MustCompile(`\b[0-9a-f]{64}\b`).FindString(out))
-	if err != nil || len(key) != 32 {
-		t.Fatalf("no certificate key in:\n%s", out)
+	key, err := hex.DecodeString(certificateKey(t, out))
+	if err != nil {
+		t.Fatal(err)
 	}
 	encoded := kubectl(t, s, "get", "secret", "kubeadm-certs", "--namespace=kube-system", "--output=jsonpath={.data.sa\\.key}")
 	data, err := base64.StdEncoding.DecodeString(encoded)
