@@ -19,9 +19,6 @@ const (
 	// (util/config).
 	authorizationUnrecordedFrom = 30
 	timeoutUnrecordedFrom       = 30
-	// kubeadm.k8s.io/v1beta4 is what is stored; before it was v1beta3. v1,
-	// which v1.37 can read, is not stored yet (phases/uploadconfig).
-	v1beta4From = 31
 	// etcd is probed at /livez and /readyz (phases/etcd).
 	etcdLivezFrom = 31
 	// Of /etc/pki only the parts with CA certificates are mounted
