@@ -57,6 +57,17 @@ func (c *Config) WriteInit(api string) ([]byte, error) {
 	return write(api, &in, c.Cluster.wire(api))
 }
 
+// Write returns the ClusterConfiguration alone, in the version that the kubeadm of
+// its Kubernetes writes. httpEndpoints: that kubeadm knows etcd.external.httpEndpoints.
+func (c *Cluster) Write(httpEndpoints bool) ([]byte, error) {
+	api := APIVersion(c.KubernetesVersion)
+	out := c.wire(api)
+	if out.Etcd.External != nil && !httpEndpoints {
+		out.Etcd.External.HTTPEndpoints = nil
+	}
+	return write(api, out)
+}
+
 // WriteJoin returns the Config as a JoinConfiguration.
 func (c *Config) WriteJoin(api string) ([]byte, error) {
 	d := c.Discovery

@@ -19,9 +19,6 @@ const (
 	// (util/config).
 	authorizationUnrecordedFrom = 30
 	timeoutUnrecordedFrom       = 30
-	// kubeadm.k8s.io/v1beta4 is stored, as written by config.APIVersion; before,
-	// v1beta3 (phases/uploadconfig).
-	v1beta4From = config.V1Beta4From
 	// etcd is probed at /livez and /readyz (phases/etcd).
 	etcdLivezFrom = 31
 	// Only the directories with CA certificates in /etc/pki are mounted
