@@ -86,7 +86,7 @@ func TestAnotherBundleIsRefused(t *testing.T) {
 		installed, bundle *bundle.Manifest
 		contents          map[string]string
 		interrupted       string   // the binary whose write is interrupted
-		noCluster         bool     // the installation stopped before that
+		noCluster         bool     // the installation stopped before it wrote kubelet.conf
 		refused           []string // substrings of the error and its hint
 	}{
 		"the same bundle":                  {installed: v129, contents: binaries129, bundle: v129},

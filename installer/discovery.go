@@ -20,8 +20,8 @@ type joinedCluster struct {
 	kubeProxy *kubeproxyv1.KubeProxyConfiguration // nil if the cluster has no kube-proxy
 }
 
-// discovery verifies the cluster's CA and fetches the cluster's configuration,
-// before anything on this host changes.
+// discovery finds the cluster and fetches its configuration, before anything on
+// this host changes.
 func (j *Join) discovery(ctx context.Context) error {
 	if err := j.needCluster(ctx); err != nil {
 		return err

@@ -10,10 +10,10 @@ import (
 	"airlift/installer/preflight"
 )
 
-// etcdBytes is what etcd needs on an idle cluster: write-ahead log files of 64
-// MB and a database of some tens of MB. etcd keeps 5 log files and allocates
-// one in advance, each in full size (its wal package: SegmentSizeBytes,
-// filePipeline; embed: DefaultMaxWALs). etcdMaxBytes is the maximum size of the
+// etcdBytes is what etcd needs on an idle cluster: write-ahead log files of 64 MB
+// and a database of some tens of MB. etcd keeps 5 log files and allocates one in
+// advance, each in full size (its wal package: SegmentSizeBytes, filePipeline;
+// embed: DefaultMaxWALs). etcdMaxBytes is the default maximum size of the
 // database, 2 GiB (DefaultQuotaBytes).
 const (
 	etcdBytes    = 6*64_000_000 + 100_000_000

@@ -75,7 +75,8 @@ func DryRunInitPhase(ctx context.Context, p *Plan, o InitOptions, h *host.Host, 
 	})
 }
 
-// drySteps returns the steps that need neither host changes nor a cluster.
+// drySteps returns the steps that can run without changing the host and without a
+// cluster.
 func (i *Init) drySteps() []Step {
 	real := i.Steps()
 	same := func(name string) Step {

@@ -8,8 +8,8 @@ import (
 	"airlift/installer/render"
 )
 
-// drySteps returns the steps that can write their files without changing the
-// host.
+// drySteps returns the steps that can run without changing the host. Those that
+// need the cluster only read from it.
 func (j *Join) drySteps() []Step {
 	real := j.Steps()
 	var steps []Step

@@ -50,8 +50,8 @@ func normalize(counts []uint32, total uint32, log uint) []int {
 			left -= norm[i]
 		}
 	}
-	// Correct the rounding error one by one, each time at the symbol where the
-	// change costs the fewest bits.
+	// Correct the rounding error one by one, each time for the symbol where the
+	// change saves the most bits or costs the fewest.
 	for ; left != 0; left -= sign(left) {
 		best, gain := -1, 0.0
 		for i, n := range counts {

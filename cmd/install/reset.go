@@ -133,8 +133,8 @@ func (p *resetPhase) run(cmd *cobra.Command, name string, _ []string) error {
 	return run.RunPhase(cmd.Context(), name)
 }
 
-// confirm asks the user for confirmation, on a terminal or through a pipe ('yes
-// | install reset').
+// confirm asks the user for confirmation. The answer comes from a terminal or a
+// pipe: 'yes | install reset'.
 func confirm(cmd *cobra.Command, hint string) error {
 	fmt.Fprint(cmd.OutOrStdout(), "This removes the Kubernetes node on this host, and on the last control plane the cluster's data. Go on? [y/N] ")
 	answer, err := readLine(cmd.Context(), cmd.InOrStdin())

@@ -437,8 +437,8 @@ type verified struct {
 
 func (v verified) Verifies() string { return v.sum }
 
-// A binary appears under its name only after Settle. InstallBinary hashes it
-// unless the reader has verified the same digest.
+// A binary appears under its name only after Settle. StageBinary hashes it unless its
+// reader verifies the same digest.
 func TestStagedBinary(t *testing.T) {
 	good := sum("program")
 	for name, c := range map[string]struct {

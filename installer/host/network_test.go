@@ -150,7 +150,7 @@ func TestChoosingTheNodesAddress(t *testing.T) {
 		}, "eth0 10.1.0.5"},
 		{"container runtimes' bridges and the pod network", func(t *testing.T) {
 			nic(t, "eth0", "10.1.0.5/24")
-			up(t, "veth-eth0", "10.203.0.1/32") // as Calico configures the host end of a pod's veth pair
+			up(t, "veth-eth0", "10.203.0.1/32") // a /32 address on a veth interface, as with Calico
 			bridge(t, "docker0", nil, "172.17.0.1/16")
 			bridge(t, "cni0", nil, "10.244.0.1/24")
 			bridge(t, "empty0", nil, "10.9.0.1/24")
