@@ -57,7 +57,7 @@ func TestCluster(t *testing.T) {
 			carryOther(t, control, worker)
 			refusesOther(t, control, "init")
 			refusesOther(t, control, "init", "phase", "control-plane", "all")
-			run(t, control, otherBundle, "token", "list") // which does not depend on the bundle
+			run(t, control, otherBundle, "token", "list") // it does not need this bundle
 		}},
 		{"join with a wrong token", func(t *testing.T) {
 			wrong := append([]string{}, join...)

@@ -80,7 +80,7 @@ func dump(t *testing.T, h *lab.Host) cluster {
 	started := time.Now()
 	resources := slices.DeleteFunc(strings.Fields(kubectlOn(t, h, "api-resources", "--verbs", "list", "-o", "name")),
 		func(name string) bool { return slices.Contains(unlisted, name) })
-	if len(resources) < 30 { // v1.29 has about fifty
+	if len(resources) < 30 { // v1.29 has about fifty resources
 		t.Fatalf("%s lists only the resources %v", h.Name, resources)
 	}
 	text := kubectlOn(t, h, "get", strings.Join(resources, ","), "-A", "-o", "json")
@@ -106,7 +106,7 @@ func dump(t *testing.T, h *lab.Host) cluster {
 	return c
 }
 
-// random are the parts of names and values that differ between any two clusters.
+// random matches the parts of names and values that differ between any two clusters.
 var random = []struct {
 	pattern *regexp.Regexp
 	instead string
@@ -117,7 +117,7 @@ var random = []struct {
 	{regexp.MustCompile(`bootstrap-token-[a-z0-9]{6}`), "bootstrap-token-*"},
 	{regexp.MustCompile(`bootstrap:[a-z0-9]{6}`), "bootstrap:*"},
 	{regexp.MustCompile(`jws-kubeconfig-[a-z0-9]{6}`), "jws-kubeconfig-*"},
-	{regexp.MustCompile(`apiserver-[a-z0-9]{26}`), "apiserver-*"}, // a lease, by the hash of the host's name
+	{regexp.MustCompile(`apiserver-[a-z0-9]{26}`), "apiserver-*"}, // a lease, named by the hash of the host name
 	{regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`), "UID"},
 	{regexp.MustCompile(`"VtepMAC":"[0-9a-f:]+"`), `"VtepMAC":"*"`},
 }
@@ -129,7 +129,7 @@ func plain(s string) string {
 	return s
 }
 
-// title is the name of an object in both clusters.
+// title returns the name that an object has in both clusters.
 func title(object map[string]any) string {
 	meta := object["metadata"].(map[string]any)
 	name, _ := meta["name"].(string)
@@ -165,7 +165,7 @@ func fields(object map[string]any) map[string]string {
 			data[k] = secret(k, string(plainText), created)
 		}
 	}
-	if object["kind"] == "Lease" { // its holder and times
+	if object["kind"] == "Lease" { // skip its holder and times
 		delete(object, "spec")
 	}
 	if object["kind"] == "EndpointSlice" { // in the order in which pods came up
@@ -183,8 +183,8 @@ func fields(object map[string]any) map[string]string {
 	return flat
 }
 
-// secret is the part of a Secret's value that must be the same in two clusters. It replaces
-// a time by the time since the Secret was created, to the minute.
+// secret returns the part of a Secret's value that must be the same in two clusters. It
+// replaces a time by the time since the Secret was created, in minutes.
 func secret(key, value string, created time.Time) string {
 	switch {
 	case key == "token-id" || key == "token-secret":
@@ -201,8 +201,8 @@ func secret(key, value string, created time.Time) string {
 	return value
 }
 
-// meaning replaces a component's configuration by its meaning: explicit zero values are the
-// same as missing fields.
+// meaning replaces a component's configuration by its decoded form, in which explicit
+// zero values are the same as missing fields.
 func meaning[T any](data map[string]any, key string) {
 	text, ok := data[key].(string)
 	if !ok {
@@ -210,7 +210,7 @@ func meaning[T any](data map[string]any, key string) {
 	}
 	var typed T
 	if yaml.UnmarshalStrict([]byte(text), &typed) != nil {
-		return // not the document that usually has this name
+		return // another document than its name suggests
 	}
 	if out, err := yaml.Marshal(typed); err == nil {
 		data[key] = string(out)

@@ -25,7 +25,7 @@ func TestControlPlanes(t *testing.T) {
 		endpointAt(t, h, first)
 		bare[h] = untouched(t, h)
 	}
-	var joinPlane []string // with the certificate key that init printed
+	var joinPlane []string // with the certificate key that init has printed
 	steps := []struct {
 		name string
 		test func(t *testing.T)
@@ -44,7 +44,7 @@ func TestControlPlanes(t *testing.T) {
 				"./etc/kubernetes/manifests/etcd.yaml", "./etc/kubernetes/pki/ca.key", "./etc/kubernetes/bootstrap-kubelet.conf", "./var/lib/kubelet/config.yaml")
 			same(t, bare[second], untouched(t, second))
 
-			// The same with kubeadm's configuration file.
+			// Join with kubeadm's configuration file.
 			run(t, second, "sh", "-c", fmt.Sprintf(`cat >/root/join.yaml <<'END'
 apiVersion: kubeadm.k8s.io/v1beta4
 kind: JoinConfiguration
@@ -63,7 +63,7 @@ END`, joinPlane[1], joinPlane[3], joinPlane[5], joinPlane[len(joinPlane)-1]))
 				"/etc/kubernetes/pki/front-proxy-ca.crt", "/etc/kubernetes/pki/etcd/ca.crt", "--certificate-key")
 			same(t, bare[third], untouched(t, third))
 			carryCerts(t, first, third)
-			// Killed when etcd has the new member, which has not started.
+			// Kill join when etcd has the new member and the member has not started.
 			run(t, third, "sh", "-c", site.Installer+" "+strings.Join(byHand, " ")+` >/dev/null 2>&1 &
 				while kill -0 $! && ! test -e /etc/kubernetes/manifests/etcd.yaml; do sleep 0.02; done; kill -9 $!; wait; test -e /etc/kubernetes/manifests/etcd.yaml`)
 			install(t, third, 0, byHand...)

@@ -16,9 +16,9 @@ import (
 	"airlift/scripts/site"
 )
 
-// TestDocs runs the commands that the documentation has for hosts, in the order of
-// the pages. All pages share two hosts. Commands of a connected machine are run by
-// cmd/bundle's tests.
+// TestDocs runs the commands in the documentation that are for hosts, in the order
+// of the pages. All pages share two hosts. The tests of cmd/bundle run the commands
+// for a connected machine.
 func TestDocs(t *testing.T) {
 	pages, err := docs.Read("..")
 	if err != nil {
@@ -38,10 +38,10 @@ func TestDocs(t *testing.T) {
 	}
 }
 
-// A reader types at the hosts what the pages say.
+// A reader runs the commands of the pages on the hosts.
 type reader struct {
 	site   *site.Site
-	values map[string]string // what the placeholders stand for, from the last output that had it
+	values map[string]string // values of the placeholders, from the last output that had them
 	seen   strings.Builder   // all output so far
 }
 
@@ -59,7 +59,7 @@ func (r *reader) follow(t *testing.T, p docs.Page) (left int) {
 		for _, name := range b.On {
 			h := r.host(name)
 			if h == nil {
-				continue // the connected machine
+				continue // for a connected machine
 			}
 			if !prepared {
 				r.prepare(t, p.Bare)
@@ -86,7 +86,8 @@ func (r *reader) host(name string) *lab.Host {
 	return nil
 }
 
-// prepare makes the hosts what a page begins with: bare, or host1 a control plane.
+// prepare sets the hosts up as a page expects them: bare, or with host1 as a
+// control plane.
 func (r *reader) prepare(t *testing.T, bare bool) {
 	t.Helper()
 	first := r.site.Hosts[0]
@@ -101,8 +102,8 @@ func (r *reader) prepare(t *testing.T, bare bool) {
 	}
 }
 
-// exports has the variables that a page has exported on a host, as a terminal keeps
-// them from one block to the next.
+// exports is a file with the variables that a page has exported on a host. A
+// terminal also keeps them between two blocks.
 const exports = "/root/.exports"
 
 // run runs a block as an operator's shell does, up to the first command that fails.
@@ -128,7 +129,7 @@ func (r *reader) run(t *testing.T, h *lab.Host, script string) (string, error) {
 
 var step = regexp.MustCompile(`^\[ *[0-9]+/[0-9]+\] `)
 
-// quoted wants the steps that a page quotes to be those that were printed.
+// quoted fails unless the steps that a page quotes are those that were printed.
 func (r *reader) quoted(t *testing.T, p docs.Page, b docs.Block) {
 	t.Helper()
 	for line := range strings.Lines(b.Text) {
@@ -144,7 +145,7 @@ var values = map[string]*regexp.Regexp{
 	"KEY":   regexp.MustCompile(`--certificate-key ([0-9a-f]{64})\b`),
 }
 
-// learn remembers what the placeholders stand for from now on.
+// learn stores the new values of the placeholders.
 func (r *reader) learn(output string) {
 	for line := range strings.Lines(output) {
 		for name, value := range values {

@@ -37,8 +37,8 @@ func TestDamagedFile(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
-	// A flipped byte anywhere changes nothing: at both ends of the payload, in the middle
-	// of each part, and at random offsets.
+	// Wherever a byte is flipped, the file is refused and the host does not change: at
+	// both ends of the payload, in the middle of each part, and at random offsets.
 	flips := []int64{f.PayloadOffset() + 1000, f.PayloadOffset() + f.PayloadSize() - 1}
 	for _, p := range f.Parts() {
 		flips = append(flips, p.Offset+p.Size/2)
@@ -76,7 +76,7 @@ func TestDamagedFile(t *testing.T) {
 	})
 }
 
-// flip inverts one byte of the host's copy of the file; twice makes it whole again.
+// flip inverts one byte of the host's copy of the file. A second call restores it.
 func flip(t *testing.T, h *lab.Host, at int64) {
 	t.Helper()
 	text := run(t, h, "od", "--address-radix=n", "--format=u1", fmt.Sprintf("--skip-bytes=%d", at), "--read-bytes=1", site.Installer)

@@ -34,7 +34,8 @@ func TestInterop(t *testing.T) {
 	}
 	own, hand, third := s.Hosts[0], s.Hosts[1], s.Hosts[2]
 	for _, h := range s.Hosts {
-		// As on kubeadm's host, where CoreDNS needs one to start.
+		// kubeadm's host has a nameserver, because its CoreDNS needs one to start. This
+		// host must have the same one.
 		run(t, h, "sh", "-c", "echo nameserver "+kubeadm.Nameserver(h)+" >/etc/resolv.conf")
 	}
 	i := &interop{kit: kit, site: s, own: own, hand: hand, third: third}
@@ -180,7 +181,7 @@ func (i *interop) kubeadmJoinsWorker(t *testing.T) {
 }
 
 func (i *interop) kubeadmJoinsControlPlane(t *testing.T) {
-	// kubeadm would find the address by the default route.
+	// Without this flag, kubeadm would take the address from the default route.
 	i.kubeadmJoin(t, "--control-plane", "--certificate-key", i.key, "--apiserver-advertise-address", i.hand.Addr.String())
 	nodeIsReady(t, i.own, i.hand)
 	twoVoters(t, i.own)
@@ -217,7 +218,7 @@ var questions = [][]string{
 	{"kubeadm", "certs", "check-expiration"},
 	{"kubeadm", "token", "list"},
 	{"kubeadm", "config", "images", "list", "--kubernetes-version", "VERSION"},
-	{"kubeadm", "upgrade", "plan", "VERSION"}, // with a version it does not request the newest one
+	{"kubeadm", "upgrade", "plan", "VERSION"}, // with a version, it does not look up the newest one
 	{"kubeadm", "upgrade", "node", "--dry-run"},
 }
 
@@ -383,8 +384,8 @@ func (i *interop) installJoin(t *testing.T, h *lab.Host, args ...string) {
 	typeInstall(t, h, slices.Concat([]string{"join"}, i.join, []string{"--cni", "none"}, args)...)
 }
 
-// workloadRuns starts the test's workload on every host, sends requests between the hosts by its
-// Service's name, and removes it.
+// workloadRuns starts the test's workload on every host, sends requests between the hosts
+// to its Service, and removes it.
 func (i *interop) workloadRuns(t *testing.T, s *site.Site) {
 	t.Helper()
 	pods, err := s.Deploy(t.Context(), version)
@@ -446,7 +447,8 @@ func twoVoters(t *testing.T, control *lab.Host) {
 	}
 }
 
-// etcdMembers is etcdctl's list: ID, status, name, addresses, whether it is a learner.
+// etcdMembers returns etcdctl's list: ID, status, name, addresses, whether it is a
+// learner.
 func etcdMembers(t *testing.T, control *lab.Host) []string {
 	t.Helper()
 	const pki = "/etc/kubernetes/pki/etcd/"
@@ -515,11 +517,12 @@ var varying = []struct {
 	{regexp.MustCompile(`W\d{4} [\d:.]+`), "WARNING"},
 	{regexp.MustCompile(`\b[a-z0-9]{6}\.[a-z0-9]{16}\b`), "TOKEN"},
 	{regexp.MustCompile(`The token that './install init' made for nodes to join with\.`), "<none>"}, // an intended difference
-	{regexp.MustCompile(` {2,}`), "  "},                                                             // the width of columns depends on their contents
+	{regexp.MustCompile(` {2,}`), "  "},                                                             // column widths depend on the contents
 	{regexp.MustCompile(`(kubelet-config|dryrun|WARNING +)\d+`), "$1*"},
 }
 
-// answer is the part of kubeadm's output that must be the same on two control planes.
+// answer returns the part of kubeadm's output that must be the same on two control
+// planes.
 func answer(out string, h *lab.Host) string {
 	out = strings.NewReplacer(h.Name, "HOST", h.Addr.String(), "ADDRESS").Replace(plain(summary(out)))
 	for _, v := range varying {

@@ -1,7 +1,7 @@
 //go:build e2e
 
-// Package e2e copies a real bundle to isolated hosts and does there what an operator does,
-// including failures. No packet leaves the hosts' network.
+// Package e2e copies a real bundle to isolated hosts and runs there what an operator
+// runs, including failures. No packet leaves the hosts' network.
 package e2e
 
 import (

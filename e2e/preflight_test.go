@@ -20,9 +20,9 @@ type preflightCase struct {
 	name    string // the check
 	setup   string // shell; undo reverts it
 	undo    string
-	role    string // init unless said otherwise
+	role    string // default: init
 	args    string
-	around  string // precedes the command
+	around  string // shell that precedes the command
 	warning bool
 }
 
@@ -102,7 +102,7 @@ func preflightCases() []preflightCase {
 		{name: "ExternalEtcdClientCertificates", setup: fmt.Sprintf(external, "/etc/etcd/none.crt"), args: "--config /root/external.yaml"},
 		{name: "Nameservers", warning: true},
 		{name: "Systemd", setup: "mv /run/systemd/system /run/systemd/away", undo: "mv /run/systemd/away /run/systemd/system"},
-		{name: "KernelLog", setup: "mount --bind /run/systemd/notify /dev/kmsg", undo: "umount /dev/kmsg"}, // a socket cannot be opened
+		{name: "KernelLog", setup: "mount --bind /run/systemd/notify /dev/kmsg", undo: "umount /dev/kmsg"}, // opening a socket fails
 		{name: "DiskSpace", setup: "mount -t tmpfs -o size=10m tmpfs /usr/local", undo: "umount /usr/local"},
 		{name: "DiskSpace", setup: "mkdir /var/lib/etcd; mount -t tmpfs -o size=100m tmpfs /var/lib/etcd", undo: "umount /var/lib/etcd; rmdir /var/lib/etcd"},
 		{name: "DirOwner", setup: "install -d -o 1001 /opt/cni/bin", undo: "rm -r /opt/cni"},

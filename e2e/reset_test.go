@@ -193,7 +193,7 @@ func connectGuest(t *testing.T, h, from *lab.Host) guest {
 			t.Fatal(err)
 		}
 	}
-	// In the form of libcni.
+	// In the format of libcni.
 	run(t, h, "sh", "-c", `mkdir -p -m 0700 /var/lib/cni/results
 		echo '{"kind":"cniCacheV1","containerId":"web","networkName":"site","ifName":"eth0","netns":"/run/netns/cni-site"}' >/var/lib/cni/results/site-web-eth0
 		systemd-run --quiet --unit site-web ip netns exec cni-site socat TCP-LISTEN:80,fork,reuseaddr EXEC:'echo from the site'`)

@@ -16,17 +16,19 @@ import (
 type addons struct {
 	*api
 	options InitOptions
-	// kubeletStarted is when a kubelet that this run has started was healthy.
+	// kubeletStarted is the time at which the kubelet was healthy, if this run
+	// started it.
 	kubeletStarted time.Time
-	// delayed are objects to be created when that kubelet is older.
+	// delayed are objects that applyDelayed creates later.
 	delayed []runtime.Object
 }
 
-// manifestsOnly reports whether the manifests are only printed or written to a
-// directory.
+// manifestsOnly reports whether init only prints the manifests or writes them
+// to a directory.
 func (o InitOptions) manifestsOnly() bool { return o.PrintManifest || o.RenderDir != "" }
 
-// install installs one add-on with an API client that connect finds.
+// install returns a step that installs one add-on. connect gives it an API
+// client.
 func (a *addons) install(name string, connect func(run func(context.Context) error) func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error {
 		objects, err := a.objects(name)
@@ -41,8 +43,8 @@ func (a *addons) install(name string, connect func(run func(context.Context) err
 			return a.render(name, objects)
 		}
 		if a.stream != nil && !a.plan.onePhase {
-			// The kubelet would try to pull an image that is not there yet, and wait
-			// longer each time before it looks again: up to minutes.
+			// Without the image, the kubelet would try to pull it, and wait up
+			// to minutes before the next attempt.
 			if err := a.waitImages(ctx, name); err != nil {
 				return err
 			}
@@ -56,7 +58,7 @@ func (a *addons) install(name string, connect func(run func(context.Context) err
 	}
 }
 
-// objects are an add-on's objects, none for one that is not wanted.
+// objects returns an add-on's objects, none if the add-on is disabled.
 func (a *addons) objects(name string) (objects []runtime.Object, err error) {
 	switch {
 	case name == "coredns" && !a.config.DNS.Disabled:

@@ -15,17 +15,18 @@ import (
 	"airlift/installer/render"
 )
 
-// nodeTimeout bounds waits for this node; the slowest is a first start of all
-// system pods on a small machine.
+// nodeTimeout limits waits for this node. The slowest case is the first start
+// of all system pods on a small machine.
 const nodeTimeout = 5 * time.Minute
 
-// api is what init and join do through the Kubernetes API.
+// api is the part of init and join that uses the Kubernetes API.
 type api struct {
 	*content
 	client *cluster.Client // nil until a step needs it
 }
 
-// apply makes a step of objects that render makes from the configuration.
+// apply returns a step that applies the objects that render builds from the
+// configuration.
 func (a *api) apply(objects func(*config.Config) ([]runtime.Object, error)) func(context.Context) error {
 	return func(ctx context.Context) error {
 		list, err := objects(a.config)
@@ -36,8 +37,8 @@ func (a *api) apply(objects func(*config.Config) ([]runtime.Object, error)) func
 	}
 }
 
-// registered waits until the kubelet has registered the node, and records there
-// which container runtime it uses.
+// registered waits until the kubelet has registered the node. It then annotates
+// the Node with the container runtime's socket, unless the node stores it itself.
 func (a *api) registered(ctx context.Context) error {
 	node := a.config.NodeRegistration
 	if err := a.client.WaitForNode(ctx, node.Name, nodeTimeout, a.report); err != nil {
@@ -59,8 +60,8 @@ func (a *api) markControlPlane(ctx context.Context) error {
 	return err
 }
 
-// podNetwork writes this node's CNI configuration, from the pod CIDR that the
-// controller manager has given it.
+// podNetwork writes this node's CNI configuration. It uses the pod CIDR that
+// the controller manager has assigned to the node.
 func (a *api) podNetwork(ctx context.Context) error {
 	if a.config.CNI == "none" {
 		a.console.Note("left to you (--cni none): the node becomes Ready when a pod network is installed")

@@ -20,8 +20,8 @@ import (
 type Bundle struct {
 	file     *bundle.File
 	manifest *bundle.Manifest
-	images   map[string]string // references by component
-	check    *fileCheck        // nil where the file is not checked
+	images   map[string]string // image references by component
+	check    *fileCheck        // nil if the file is not checked
 }
 
 // OpenBundle reads the manifest of a bundle file.
@@ -37,9 +37,9 @@ func OpenBundle(f *bundle.File) (*Bundle, error) {
 	return b, nil
 }
 
-// Configure sets in c what the bundle decides: the Kubernetes version, the pod
-// network and the images. It refuses a version or a pod network that the bundle
-// does not have.
+// Configure sets in c what the bundle determines: the Kubernetes version, the
+// pod network and the images. It refuses a version or a pod network that the
+// bundle does not contain.
 func (b *Bundle) Configure(c *config.Config) error {
 	if err := config.CheckVersion(c.KubernetesVersion, b.manifest.KubernetesVersion); err != nil {
 		return err
@@ -57,11 +57,12 @@ func (b *Bundle) Configure(c *config.Config) error {
 	return nil
 }
 
-// CheckFile starts the check of the bundle file. Preflight, and the first step
-// that uses the file, wait for it. Close ends it.
+// CheckFile starts the check of the bundle file in the background. Preflight
+// and the first step that uses the file wait for its result. Close stops it.
 func (b *Bundle) CheckFile(ctx context.Context) { b.check = startFileCheck(ctx, b.file) }
 
-// checked waits for the check and returns its result, nil without one.
+// checked waits for the check and returns its result. It returns nil if no
+// check was started.
 func (b *Bundle) checked(ctx context.Context, console *Console) error {
 	if b.check == nil {
 		return nil
@@ -69,15 +70,15 @@ func (b *Bundle) checked(ctx context.Context, console *Console) error {
 	return b.check.wait(ctx, console)
 }
 
-// Close ends the check of the file.
+// Close stops the check of the file.
 func (b *Bundle) Close() {
 	if b.check != nil {
 		b.check.close()
 	}
 }
 
-// references are the bundle's images by component, without those it does not
-// have.
+// references returns the bundle's image references for components. It leaves
+// out components that the bundle does not contain.
 func (b *Bundle) references(components ...string) []string {
 	var refs []string
 	for _, name := range components {
@@ -88,13 +89,13 @@ func (b *Bundle) references(components ...string) []string {
 	return refs
 }
 
-// CheckHost refuses a host that Airlift installed from another bundle, for an
-// upgrade as for a downgrade: binaries would be replaced under what runs, and
-// nothing would restart in the order that an upgrade needs. Images do not
-// matter: a bundle may bring more of them.
+// CheckHost refuses a host that Airlift installed from another bundle. An
+// upgrade or downgrade would replace binaries of running components, and would
+// not restart them in the order that an upgrade needs. Different images are
+// allowed: a bundle may contain additional ones.
 func (b *Bundle) CheckHost(ctx context.Context, h *host.Host) error {
 	var wanted []host.Binary
-	entries := map[string]string{} // by path
+	entries := map[string]string{} // entry names by path
 	for _, e := range b.manifest.Entries {
 		if dest := binaryPath(e.Name); dest != "" {
 			wanted = append(wanted, host.Binary{Path: dest, SHA256: e.SHA256})
@@ -119,7 +120,7 @@ func (b *Bundle) CheckHost(ctx context.Context, h *host.Host) error {
 		"an unfinished installation on this host is from another bundle (this one has Kubernetes %s); these binaries differ:%s", b.manifest.KubernetesVersion, &list)
 }
 
-// version is the version of the component that brought an entry.
+// version returns the version of the component that contains an entry.
 func (b *Bundle) version(entry string) string {
 	for _, c := range b.manifest.Components {
 		if slices.Contains(c.Entries, entry) {
@@ -129,13 +130,13 @@ func (b *Bundle) version(entry string) string {
 	return "another"
 }
 
-// versionTimeout bounds how long a binary may take to print its version.
+// versionTimeout limits how long a binary may take to print its version.
 const versionTimeout = 5 * time.Second
 
 var versionNumber = regexp.MustCompile(`\bv?[0-9]+\.[0-9]+\.[0-9]+[-+.0-9A-Za-z]*`)
 
-// installedVersion is what an installed binary prints for --version, where it
-// is known to, and the start of its digest.
+// installedVersion returns what an installed binary prints for --version, if it
+// supports that flag, and the start of its SHA-256 digest.
 func installedVersion(ctx context.Context, h *host.Host, o host.OtherBinary) string {
 	sum := fmt.Sprintf("sha256 %.12s…", o.SHA256)
 	if !o.Complete {

@@ -15,7 +15,8 @@ import (
 	"airlift/installer/host"
 )
 
-// sample is what a bundle has to say about its binaries, by entry name.
+// sample returns a manifest for binaries with the given contents, by entry
+// name.
 func sample(version string, contents map[string]string) *bundle.Manifest {
 	m := &bundle.Manifest{KubernetesVersion: version}
 	for _, name := range []string{"bin/runc", "bin/containerd", "bin/kubelet", "bin/kubectl", "cni/bridge"} {
@@ -29,8 +30,8 @@ func sample(version string, contents map[string]string) *bundle.Manifest {
 	return m
 }
 
-// aHost is a host with a ledger, and a function that installs binaries on it as
-// a run of the bundle does, of which the last may be interrupted.
+// aHost returns a host directory, and a function that installs a bundle's
+// binaries on it as a run does. The write of one binary may be interrupted.
 func aHost(t *testing.T) (root string, install func(m *bundle.Manifest, contents map[string]string, interrupted string)) {
 	t.Helper()
 	root = t.TempDir()
@@ -59,7 +60,7 @@ func aHost(t *testing.T) (root string, install func(m *bundle.Manifest, contents
 	}
 }
 
-// hostOn opens the host anew, as each run does.
+// hostOn opens the host again, as each run does.
 func hostOn(t *testing.T, root string) *host.Host {
 	t.Helper()
 	h, err := host.Open(root)
@@ -84,9 +85,9 @@ func TestAnotherBundleIsRefused(t *testing.T) {
 	for name, c := range map[string]struct {
 		installed, bundle *bundle.Manifest
 		contents          map[string]string
-		interrupted       string   // the binary whose write was
-		noCluster         bool     // the installation did not get that far
-		refused           []string // words of the error and its hint
+		interrupted       string   // the binary whose write is interrupted
+		noCluster         bool     // the installation stopped before it wrote kubelet.conf
+		refused           []string // substrings of the error and its hint
 	}{
 		"the same bundle":                  {installed: v129, contents: binaries129, bundle: v129},
 		"the same with another image":      {installed: v129, contents: binaries129, bundle: withImage},
@@ -132,8 +133,8 @@ func TestAnotherBundleIsRefused(t *testing.T) {
 	}
 }
 
-// Releases before this check let a bundle replace another one's binaries. Where
-// that was interrupted, the later bundle finishes it.
+// Releases without this check let a bundle replace another bundle's binaries.
+// If that was interrupted, the later bundle may finish it.
 func TestInterruptedReplacementIsFinishedByItsBundle(t *testing.T) {
 	v129, v130 := sample("v1.29.15", binaries129), sample("v1.30.14", binaries130)
 	root, install := aHost(t)
@@ -153,7 +154,7 @@ func TestInterruptedReplacementIsFinishedByItsBundle(t *testing.T) {
 	}
 }
 
-// tree lists a folder with the digests of its files.
+// tree lists the files below a directory with their digests.
 func tree(t *testing.T, root string) string {
 	t.Helper()
 	var list strings.Builder

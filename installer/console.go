@@ -10,24 +10,24 @@ import (
 	"airlift/progress"
 )
 
-// Console tells the person in front of the host what happens, one line at a
-// time. Its lines never need a terminal; bars are drawn only on one.
+// Console prints progress for the user, one line at a time. The lines also suit
+// a file or a pipe; progress bars appear only on a terminal.
 type Console struct {
 	Out io.Writer
-	// Results takes what a program may read: manifests.
+	// Results receives the output that a program may read: manifests.
 	Results io.Writer
-	// TTY says that Out is a terminal.
+	// TTY reports whether Out is a terminal.
 	TTY bool
-	// Verbosity is the -v flag: 0 quiet, 1 every sub-step, 2 every file.
+	// Verbosity is the -v flag. From 1 on, sub-steps, files and objects are
+	// printed too.
 	Verbosity int
-	// Timeline, where there is one, is shown as a table before the closing
-	// words.
+	// Timeline, if not nil, is printed as a table before the summary.
 	Timeline *timeline.Recorder
 
 	summary string
 }
 
-// end mentions only what took long enough to be noticed.
+// end prints how long a step took, if it took more than a second.
 func (c *Console) end(d time.Duration) {
 	if d > time.Second || c.Verbosity > 0 {
 		c.Note("took %s", round(d))
@@ -39,12 +39,12 @@ func (c *Console) Note(format string, args ...any) {
 	fmt.Fprintf(c.Out, "        %s\n", fmt.Sprintf(format, args...))
 }
 
-// Warn prints one line that a person should read.
+// Warn prints a warning.
 func (c *Console) Warn(format string, args ...any) {
 	c.Note("warning: "+format, args...)
 }
 
-// Debug prints a line at verbosity level and above.
+// Debug prints a line if the verbosity is at least level.
 func (c *Console) Debug(level int, format string, args ...any) {
 	if c.Verbosity >= level {
 		c.Note(format, args...)
@@ -58,10 +58,10 @@ func round(d time.Duration) time.Duration {
 	return d.Round(10 * time.Millisecond)
 }
 
-// Summary sets the closing words, printed behind the last step.
+// Summary sets the text that is printed after the last step.
 func (c *Console) Summary(text string) { c.summary = text }
 
-// close prints the timeline and the closing words.
+// close prints the timeline and the summary.
 func (c *Console) close() {
 	if c.Timeline != nil {
 		fmt.Fprintln(c.Out)
@@ -72,12 +72,12 @@ func (c *Console) close() {
 	}
 }
 
-// barInterval is how often a bar is drawn anew.
+// barInterval is the time between two updates of a progress bar.
 const barInterval = 100 * time.Millisecond
 
-// Bytes shows how much of total has moved while a step waits for what: a bar on
-// a terminal, nothing elsewhere. Both may still grow. Call the result when the
-// wait is over.
+// Bytes shows how many of the total bytes are done, while a step waits for
+// what. It draws a bar on a terminal and prints nothing elsewhere. Both numbers
+// may still grow. The caller calls stop when the wait is over.
 func (c *Console) Bytes(what string, moved, total *atomic.Int64) (stop func()) {
 	if !c.TTY || moved.Load() >= total.Load() {
 		return func() {}

@@ -12,17 +12,18 @@ import (
 	"airlift/installer/render"
 )
 
-// controlPlane is this node's: certificates, kubeconfig files and static pods.
+// controlPlane creates this node's certificates, kubeconfig files and static
+// pods.
 type controlPlane struct {
 	*node
-	// hold reports whether a static pod is put in place by a later step. Those that
-	// have been held are in held.
+	// hold reports whether a later step writes the static pod's manifest. The
+	// manifests that wait for that are in held.
 	hold func(pki.File) bool
 	held []pki.File
 }
 
-// certs makes the named certificates, or all of them. With an external etcd
-// there are none for etcd.
+// certs returns a step that creates the named certificates, or all of them.
+// With an external etcd it creates no etcd certificates.
 func (p *controlPlane) certs(names ...string) func(context.Context) error {
 	return func(context.Context) error {
 		made, err := pki.Ensure(p.config, p.files(), time.Now(), names...)
@@ -34,7 +35,8 @@ func (p *controlPlane) certs(names ...string) func(context.Context) error {
 	}
 }
 
-// kubeconfig creates the named kubeconfig files, or all of them, in dir.
+// kubeconfig returns a step that creates the named kubeconfig files in dir, or
+// all of them.
 func (p *controlPlane) kubeconfig(dir string, names ...string) func(context.Context) error {
 	if len(names) == 0 {
 		names = pki.KubeconfigNames()
@@ -57,8 +59,8 @@ func (p *controlPlane) kubeconfig(dir string, names ...string) func(context.Cont
 	}
 }
 
-// etcd writes the static pod of etcd. members are those of a cluster that exists
-// already, with this one.
+// etcd writes the static pod of etcd. When etcd joins an existing cluster,
+// members are all its members, including this one.
 func (p *controlPlane) etcd(members ...render.EtcdMember) error {
 	if err := p.claimEtcd(); err != nil {
 		return err
@@ -73,7 +75,8 @@ func (p *controlPlane) etcd(members ...render.EtcdMember) error {
 	return p.writeStaticPod(pod)
 }
 
-// staticPods writes the named static pods, or all of them but etcd's.
+// staticPods returns a step that writes the named static pods, or all except
+// etcd.
 func (p *controlPlane) staticPods(names ...string) func(context.Context) error {
 	if len(names) == 0 {
 		names = controlPlaneComponents
@@ -92,7 +95,7 @@ func (p *controlPlane) staticPods(names ...string) func(context.Context) error {
 	}
 }
 
-// writeStaticPod writes a static pod with the user's patches.
+// writeStaticPod writes a static pod with the user's patches applied.
 func (p *controlPlane) writeStaticPod(pod *corev1.Pod) error {
 	pod, used, err := p.plan.patches.Pod(pod)
 	if err != nil {
@@ -111,15 +114,15 @@ func (p *controlPlane) writeStaticPod(pod *corev1.Pod) error {
 	return p.write(file)
 }
 
-// isAPIClient reports whether a static pod can do nothing without an API server.
-// Started before that answers it would take its time to start, fail to become the
-// leader and not try again for two seconds; and a kubelet that cannot show it in
-// the API at once does not try again for a minute.
+// isAPIClient reports whether a static pod needs the API server to do anything.
+// A component that starts before the API server answers fails to become the
+// leader and tries again only after two seconds. A kubelet that cannot create
+// the mirror pod at once tries again only after a minute.
 func isAPIClient(pod pki.File) bool {
 	return pod.Path != etcdManifest && pod.Path != apiServerManifest
 }
 
-// placeHeld puts the static pods in place that were held back.
+// placeHeld writes the manifests that were held back.
 func (p *controlPlane) placeHeld() error {
 	err := p.write(p.held...)
 	p.held = nil

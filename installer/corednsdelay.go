@@ -11,14 +11,14 @@ import (
 	"airlift/installer/timeline"
 )
 
-// probePeriod is the period of CoreDNS's readiness probe, which kubeadm's
-// manifest leaves at the API's default.
+// probePeriod is the period of CoreDNS's readiness probe. kubeadm's manifest
+// does not set it, so it is the default of the API.
 const probePeriod = 10 * time.Second
 
-// delayCoreDNS removes CoreDNS's Deployment from its objects. It is created when
-// the kubelet that this run has started is as old as that period. A younger
-// kubelet delays the first probe of a pod by a random part of the period (run in
-// its prober/worker.go): two pods together become Ready sooner if they start a
+// delayCoreDNS takes CoreDNS's Deployment out of the objects if the kubelet
+// that this run started is younger than probePeriod. Such a kubelet delays the
+// first probe of a pod by a random part of the period (run in its
+// prober/worker.go). CoreDNS's two pods become Ready sooner if they start a
 // little later.
 func (a *addons) delayCoreDNS(objects []runtime.Object) []runtime.Object {
 	if a.plan.onePhase || a.config.CNI == "none" || a.plan.skips("wait-node") || time.Since(a.kubeletStarted) > probePeriod {
@@ -33,7 +33,8 @@ func (a *addons) delayCoreDNS(objects []runtime.Object) []runtime.Object {
 	})
 }
 
-// applyDelayed creates what was delayed, when the kubelet is old enough.
+// applyDelayed waits until the kubelet is old enough and creates the delayed
+// objects.
 func (a *addons) applyDelayed(ctx context.Context) error {
 	if len(a.delayed) == 0 {
 		return nil

@@ -10,17 +10,18 @@ import (
 	"airlift/installer/host"
 )
 
-// A joinedCluster is the cluster that join found and trusts. Any step may be the
-// first that needs it: discovery in a whole run, any other when a phase runs alone.
+// A joinedCluster is the cluster that join found and trusts. The first step that
+// needs it finds it: preflight or discovery in a complete run, any other step if
+// a phase runs alone.
 type joinedCluster struct {
 	found     *cluster.Found
-	version   string                              // of its Kubernetes
-	kubelet   []byte                              // its KubeletConfiguration
-	kubeProxy *kubeproxyv1.KubeProxyConfiguration // nil where it has no kube-proxy
+	version   string                              // Kubernetes version of the control plane
+	kubelet   []byte                              // the cluster's KubeletConfiguration
+	kubeProxy *kubeproxyv1.KubeProxyConfiguration // nil if the cluster has no kube-proxy
 }
 
-// discovery learns whom to trust, and from them what the cluster is like,
-// before anything on this host changes.
+// discovery finds the cluster and fetches its configuration, before anything on
+// this host changes.
 func (j *Join) discovery(ctx context.Context) error {
 	if err := j.needCluster(ctx); err != nil {
 		return err
@@ -34,8 +35,8 @@ func (j *Join) discovery(ctx context.Context) error {
 	return nil
 }
 
-// withCluster finds the cluster before a step that no earlier one has found it
-// for.
+// withCluster returns a step that finds the cluster first, unless an earlier
+// step has.
 func (j *Join) withCluster(run func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error {
 		if err := j.needCluster(ctx); err != nil {
@@ -48,7 +49,8 @@ func (j *Join) withCluster(run func(context.Context) error) func(context.Context
 	}
 }
 
-// needCluster finds the cluster, once, and adds its configuration to this node's.
+// needCluster finds the cluster, once, and merges its configuration into this
+// node's.
 func (j *Join) needCluster(ctx context.Context) error {
 	if j.cluster != nil {
 		return nil
@@ -70,8 +72,8 @@ func (j *Join) needCluster(ctx context.Context) error {
 		return err
 	}
 	if j.controlPlane != nil {
-		// What kubeadm's ConfigMap leaves out, as init has filled it; the
-		// pod network's range is not a default there.
+		// The ConfigMap omits defaults: set them as init does. An empty pod
+		// subnet is no default there, so it stays empty.
 		pods := merged.Networking.PodSubnet
 		merged.CompleteInit()
 		merged.Networking.PodSubnet = pods
@@ -91,8 +93,8 @@ func (j *Join) needCluster(ctx context.Context) error {
 	return nil
 }
 
-// findCluster returns the cluster that this host is already a control plane of, or
-// else the one that the user named.
+// findCluster returns the cluster of which this host is a control plane
+// already, or else the cluster that the user named.
 func (j *Join) findCluster(ctx context.Context) (*cluster.Found, *cluster.FetchedConfig, error) {
 	if j.controlPlane != nil {
 		found, fetched, err := j.controlPlane.knownCluster(ctx)
@@ -103,7 +105,7 @@ func (j *Join) findCluster(ctx context.Context) (*cluster.Found, *cluster.Fetche
 	return j.discoverCluster(ctx)
 }
 
-// discoverCluster goes by the token or the file that the user gave.
+// discoverCluster finds the cluster with the user's token or discovery file.
 func (j *Join) discoverCluster(ctx context.Context) (*cluster.Found, *cluster.FetchedConfig, error) {
 	found, err := cluster.Discover(ctx, j.config.Discovery, j.report)
 	if err != nil {
@@ -117,9 +119,9 @@ func (j *Join) discoverCluster(ctx context.Context) (*cluster.Found, *cluster.Fe
 	return found, fetched, err
 }
 
-// needClient gives a control plane the administrator's client as soon as there
-// is one. It goes by the address that the cluster was found at: this host's own
-// API server is the last to come. A worker's is its kubelet's.
+// needClient loads an API client as soon as its kubeconfig exists: admin.conf
+// on a control plane, kubelet.conf on a worker. It uses the address at which
+// the cluster was found, because this host's own API server starts last.
 func (j *Join) needClient() (err error) {
 	switch {
 	case j.client != nil:
@@ -131,8 +133,7 @@ func (j *Join) needClient() (err error) {
 	return err
 }
 
-// checkNodeName fails when somebody else in the cluster goes by this node's
-// name.
+// checkNodeName fails if another node in the cluster has this node's name.
 func (j *Join) checkNodeName(ctx context.Context) error {
 	if j.exists(kubeletConf) {
 		return nil
@@ -144,9 +145,9 @@ func (j *Join) checkNodeName(ctx context.Context) error {
 	return client.CheckNodeNameFree(ctx, j.config.NodeRegistration.Name)
 }
 
-// OwnKubeconfig is the kubeconfig with which this host reaches the cluster that
-// it is a node of, the administrator's before the kubelet's, or "". A phase
-// that is run alone goes by it.
+// OwnKubeconfig returns the path of the kubeconfig with which this host reaches
+// its cluster: admin.conf, else kubelet.conf, else "". Phases that run alone
+// use it.
 func OwnKubeconfig(h *host.Host) string {
 	for _, file := range []string{adminConf, kubeletConf} {
 		if fileExists(h, file) {

@@ -17,8 +17,8 @@ import (
 	"airlift/installer/preflight"
 )
 
-// joining is a host on its way to another control plane, with the cluster's
-// shared certificates in place, and the cluster's CA.
+// joining returns a host that is about to become another control plane, with
+// the cluster's shared certificates in place. It also returns the cluster's CA.
 func joining(t *testing.T, version string) (*controlPlaneJoin, []byte) {
 	t.Helper()
 	cfg := &config.Config{Facts: config.Facts{Hostname: "two", NodeIP: "10.1.2.4", CgroupDriver: "systemd"}, ControlPlane: true}
@@ -105,9 +105,9 @@ func TestControlPlanesHaveOneVersion(t *testing.T) {
 	}
 }
 
-// TestBootstrapServer: the kubelet asks for its certificate at the address that
-// the user gave, and in versions where a control plane's kubelet stays with the
-// API server beside it, there.
+// TestBootstrapServer: the kubelet requests its certificate at the address that
+// the user gave. In versions where a control plane's kubelet uses the local API
+// server, it requests it there.
 func TestBootstrapServer(t *testing.T) {
 	for version, want := range map[string]string{
 		"v1.29.15": "https://10.1.2.100:6443",

@@ -10,28 +10,28 @@ import (
 	"airlift/installer/preflight"
 )
 
-// What etcd needs of its disk before it has any load: write-ahead log files of
-// 64 MB, reserved in full, of which it keeps 5 and one in advance
-// (its wal package: SegmentSizeBytes, filePipeline; embed: DefaultMaxWALs),
-// and a database, of which a small cluster has some tens of MB. The database may
-// grow to 2 GiB (DefaultQuotaBytes).
+// etcdBytes is what etcd needs on an idle cluster: write-ahead log files of 64 MB
+// and a database of some tens of MB. etcd keeps 5 log files and allocates one in
+// advance, each in full size (its wal package: SegmentSizeBytes, filePipeline;
+// embed: DefaultMaxWALs). etcdMaxBytes is the default maximum size of the
+// database, 2 GiB (DefaultQuotaBytes).
 const (
 	etcdBytes    = 6*64_000_000 + 100_000_000
 	etcdMaxBytes = 2 << 30
 )
 
-// What the kubelet leaves free before it evicts pods (evictionHard: imagefs and
-// nodefs.available), in percent.
+// The kubelet evicts pods if less than this is free, in percent (evictionHard:
+// imagefs.available and nodefs.available).
 const (
 	imageEviction = 15
 	nodeEviction  = 10
 )
 
-// smallBytes is more than all files of a few KB in a directory take: the
-// configuration, and the ledger with the originals of replaced ones.
+// smallBytes is enough for a directory of small files: the configuration, or
+// the ledger with copies of the files that Airlift replaced.
 const smallBytes = 1_000_000
 
-// diskSpace sums what will be written where.
+// diskSpace returns how much init or join will write to each directory.
 func (n *node) diskSpace(ctx context.Context) ([]preflight.Space, error) {
 	images, err := n.imageSpace(ctx)
 	if err != nil {
@@ -56,7 +56,7 @@ func (n *node) diskSpace(ctx context.Context) ([]preflight.Space, error) {
 	), nil
 }
 
-// binarySpace sums the binaries that are not there yet.
+// binarySpace returns the space for the binaries that are not installed yet.
 func (n *node) binarySpace() []preflight.Space {
 	var list []preflight.Space
 	for _, e := range n.plan.bundle.manifest.Entries {
@@ -67,8 +67,9 @@ func (n *node) binarySpace() []preflight.Space {
 	return list
 }
 
-// imageSpace sums the layers of the images. A containerd that runs already is
-// asked which it has; on a node of ours they are taken to be there.
+// imageSpace returns the space for the image layers. An existing containerd
+// reports which images it already has. In a repeated run, Airlift's containerd
+// is assumed to have them all.
 func (n *node) imageSpace(ctx context.Context) (preflight.Space, error) {
 	space := preflight.Space{Path: containerdDir, KeepFree: imageEviction}
 	wanted := n.plan.images()
@@ -88,7 +89,7 @@ func (n *node) imageSpace(ctx context.Context) (preflight.Space, error) {
 			if !counted[l.DiffID] {
 				counted[l.DiffID] = true
 				space.Bytes += uint64(l.Size)
-				space.Files++ // at least
+				space.Files++ // a layer has at least one file
 			}
 		}
 	}

@@ -11,7 +11,7 @@ import (
 	"airlift/installer/preflight"
 )
 
-// bytesBelow sums the space by directory.
+// bytesBelow returns the needed bytes by directory.
 func bytesBelow(t *testing.T, n *node) map[string]uint64 {
 	t.Helper()
 	list, err := n.diskSpace(t.Context())
@@ -45,7 +45,7 @@ func TestDiskSpaceByDirectory(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		node *node
-		want map[string]uint64 // 0: nothing may be counted there
+		want map[string]uint64 // 0: no space may be counted there
 	}{
 		"init": {newHost(t, preflight.Init, nil), map[string]uint64{
 			"/usr/local/sbin": 10, "/usr/local/bin": 20, "/opt/cni/bin": 70, "/var/lib/containerd": 112, "/var/lib/etcd": etcdBytes,
@@ -78,7 +78,7 @@ func TestDiskSpaceByDirectory(t *testing.T) {
 			}
 		})
 	}
-	// Where images go is looked at even if nothing is counted.
+	// The image directory is checked even if no bytes are counted for it.
 	n := newHost(t, preflight.Init, func(n *node) {
 		n.runtime, n.plan.bundle = &existingRuntime{info: store.Info{ImageDir: "/data/images"}}, &Bundle{manifest: &bundle.Manifest{}}
 	})

@@ -17,9 +17,9 @@ import (
 	"airlift/installer/render"
 )
 
-// inDirectory runs a dry run of what: run gets a new directory in place of the host.
-// The variables that name kubeadm's own directory (KUBEADM_INIT_DRYRUN_DIR and so
-// on) name the parent of ours, too.
+// inDirectory does the dry run of what: run writes into a new directory instead
+// of the host. KUBEADM_INIT_DRYRUN_DIR and kubeadm's other variables of this
+// kind name the parent of that directory.
 func inDirectory(what string, h *host.Host, c *Console, run func(*machine) error) error {
 	command, _, _ := strings.Cut(what, "-")
 	where := cmp.Or(os.Getenv("KUBEADM_"+strings.ToUpper(command)+"_DRYRUN_DIR"), os.TempDir())
@@ -41,7 +41,7 @@ func inDirectory(what string, h *host.Host, c *Console, run func(*machine) error
 	return nil
 }
 
-// onlyKnown returns those of the phases to skip that steps have.
+// onlyKnown returns the names in skip that exist among the steps.
 func onlyKnown(steps []Step, skip []string) []string {
 	return slices.DeleteFunc(slices.Clone(skip), func(name string) bool {
 		_, ok := find(steps, name)
@@ -49,9 +49,9 @@ func onlyKnown(steps []Step, skip []string) []string {
 	})
 }
 
-// DryRunInit writes what init would write into a new directory: the host's files
-// at their paths below it, the cluster's objects into its directory "cluster".
-// Nothing else is changed.
+// DryRunInit writes what init would write into a new directory: the host's
+// files at their paths below it, and the cluster's objects below "cluster". It
+// changes nothing else.
 func DryRunInit(ctx context.Context, p *Plan, o InitOptions, h *host.Host, c *Console) error {
 	return inDirectory("init", h, c, func(m *machine) error {
 		i := newInit(p, o, m)
@@ -61,7 +61,7 @@ func DryRunInit(ctx context.Context, p *Plan, o InitOptions, h *host.Host, c *Co
 	})
 }
 
-// DryRunInitPhase does the same for one of init's phases.
+// DryRunInitPhase does the same for one phase of init.
 func DryRunInitPhase(ctx context.Context, p *Plan, o InitOptions, h *host.Host, c *Console, phase string) error {
 	if _, ok := find(newInit(p, o, nil).drySteps(), strings.TrimSuffix(phase, "/all")); !ok {
 		c.Summary(fmt.Sprintf("The phase %s writes no files and no objects: with --dry-run it does nothing.\n", phase))
@@ -75,7 +75,8 @@ func DryRunInitPhase(ctx context.Context, p *Plan, o InitOptions, h *host.Host, 
 	})
 }
 
-// drySteps are the steps that can be done without host and cluster.
+// drySteps returns the steps that can run without changing the host and without a
+// cluster.
 func (i *Init) drySteps() []Step {
 	real := i.Steps()
 	same := func(name string) Step {
@@ -113,7 +114,7 @@ func (i *Init) drySteps() []Step {
 	}
 }
 
-// dryObjects writes the objects of a phase as one manifest.
+// dryObjects returns a step that writes the objects of a phase as one manifest.
 func (i *Init) dryObjects(phase string, build func(*config.Config) ([]runtime.Object, error)) func(context.Context) error {
 	return func(context.Context) error {
 		objects, err := build(i.config)

@@ -10,13 +10,14 @@ import (
 	"airlift/installer/host"
 )
 
-// probeTimeout bounds the question to a control plane that may not be there.
+// probeTimeout limits a request to a control plane that may not answer.
 const probeTimeout = 5 * time.Second
 
-// checkRunning refuses to turn a control plane that runs on this host into
-// another one: a different version would be an upgrade without its checks, and
-// different ranges would break what runs. One that does not answer was left
-// half-made, and init goes on with it.
+// checkRunning refuses to change the cluster configuration of a control plane
+// that runs on this host. A different version would be an upgrade without its
+// checks, and different address ranges would break running pods. If the control
+// plane does not answer, an earlier init was incomplete, and this one continues
+// it.
 func (i *Init) checkRunning(ctx context.Context) error {
 	if !i.rerun {
 		return nil
@@ -27,12 +28,12 @@ func (i *Init) checkRunning(ctx context.Context) error {
 	}
 	client, err := loadClient(i.existing, adminConf, i.config.LocalURL(), i.config.Timeouts.KubernetesAPICall)
 	if err != nil {
-		return nil // certs and kubeconfig will say what is wrong with it
+		return nil // the steps certs and kubeconfig report what is wrong with it
 	}
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	if !client.Answers(ctx) {
-		return nil // and FetchConfig would wait until it does
+		return nil // FetchConfig would wait until it answers
 	}
 	running, err := client.FetchConfig(ctx)
 	if err != nil {
@@ -45,9 +46,10 @@ func (i *Init) checkRunning(ctx context.Context) error {
 	return nil
 }
 
-// joined reports whether join has made this host a control plane, or began to: its
-// etcd was started in an existing cluster, or, with everything else in place, has
-// yet to join one. init writes etcd's static pod before the others.
+// joined reports whether join made this host a control plane, or started to.
+// Then etcd's static pod joins an existing cluster, or the other static pods
+// exist and etcd's does not yet. init writes etcd's static pod before the
+// others.
 func joined(h *host.Host) bool {
 	flags, _, err := readStaticPod(h, "etcd")
 	if err != nil {
@@ -60,7 +62,8 @@ func joined(h *host.Host) bool {
 	return err == nil && e != nil
 }
 
-// differences says in which lasting settings a cluster is not the wanted one.
+// differences lists the settings that differ between two cluster
+// configurations, among those that cannot change later.
 func differences(is, want config.Cluster) (list []string) {
 	for _, setting := range []struct{ name, is, want string }{
 		{"Kubernetes version", is.KubernetesVersion, want.KubernetesVersion},

@@ -11,8 +11,9 @@ import (
 	"airlift/installer/host"
 )
 
-// An existingRuntime is a containerd that this host already had. It is used when
-// Kubernetes can run on it, and left as it is.
+// An existingRuntime is a containerd that was on this host before Airlift.
+// Airlift uses it if Kubernetes can run on it, and does not change its
+// configuration.
 type existingRuntime struct {
 	info store.Info
 	pods []string
@@ -20,15 +21,15 @@ type existingRuntime struct {
 
 const runtimeHint = "mend it, or remove it (apt-get purge containerd) and let the bundle bring its own"
 
-// detectRuntime finds out whether the host has a containerd of its own, and
-// whether Kubernetes can use it.
+// detectRuntime finds an existing containerd on this host, and checks whether
+// Kubernetes can use it.
 func (n *node) detectRuntime(ctx context.Context) error {
 	socket := strings.TrimPrefix(n.config.NodeRegistration.CRISocket, "unix://")
 	if n.existing.OwnsRuntime() {
 		return nil
 	}
 	if !fileExists(n.existing, socket) {
-		if strings.TrimPrefix(socket, "/var") != config.ContainerdSocket { // /var/run is /run
+		if strings.TrimPrefix(socket, "/var") != config.ContainerdSocket { // /var/run is a symlink to /run
 			return fault.New(fault.Preflight, "start the container runtime it belongs to, or leave it out: the bundle brings a containerd",
 				"no container runtime listens at the CRI socket %s", socket)
 		}
@@ -68,7 +69,7 @@ func (n *node) detectRuntime(ctx context.Context) error {
 	return nil
 }
 
-// fits returns why Kubernetes cannot run on a containerd.
+// fits returns an error if Kubernetes cannot run on this containerd.
 func fits(info store.Info, facts config.Facts) error {
 	switch {
 	case !info.CRI:
@@ -83,16 +84,15 @@ func fits(info store.Info, facts config.Facts) error {
 	return nil
 }
 
-// defaultSandboxImages are the pause images that containerd releases start
-// pods with unless configured otherwise: 1.6, 1.7, 2.0 and 2.1 onwards
-// (pkg/cri/config and internal/cri/config of each).
+// defaultSandboxImages are the default pause images of containerd releases 1.6,
+// 1.7, 2.0, and 2.1 and later (pkg/cri/config and internal/cri/config of each).
 var defaultSandboxImages = []string{
 	"registry.k8s.io/pause:3.6", "registry.k8s.io/pause:3.8", "registry.k8s.io/pause:3.9",
 	"registry.k8s.io/pause:3.10", "registry.k8s.io/pause:3.10.1", "registry.k8s.io/pause:3.10.2",
 }
 
-// sandboxImages are the names under which the runtime looks for its pause image.
-// One that does not report its configuration gets all the defaults.
+// sandboxImages returns the pause images that the runtime may use. If the
+// runtime does not report its configuration, these are all defaults.
 func (r *existingRuntime) sandboxImages() []string {
 	if r.info.SandboxImage == "" {
 		return defaultSandboxImages
@@ -101,7 +101,7 @@ func (r *existingRuntime) sandboxImages() []string {
 }
 
 // recordNames returns a function that records image names in the ledger before
-// they are created or changed in an existing containerd.
+// an existing containerd creates or changes them.
 func (n *node) recordNames(socket string) func(context.Context, []store.NameChange) error {
 	return func(_ context.Context, changes []store.NameChange) error {
 		var names []host.ImageName

@@ -9,15 +9,15 @@ import (
 	"airlift/installer/timeline"
 )
 
-// A fileCheck compares the whole bundle file with its digests, in the background
-// while the host is checked. Nothing on the host is changed before it has ended.
-// What it reads is in the page cache afterwards, so that reading the file again
-// for its content costs little, also from a USB drive.
+// A fileCheck verifies the digests of the whole bundle file in the background,
+// while preflight checks the host. Nothing on the host changes before it ends.
+// Afterwards the file is in the page cache, so the second read is fast, also
+// from a USB drive.
 type fileCheck struct {
 	checked, size atomic.Int64 // bytes
 	done          chan struct{}
 	stop          context.CancelFunc
-	err           error // after done
+	err           error // valid after done is closed
 }
 
 // startFileCheck starts the check of a bundle file.
@@ -43,8 +43,8 @@ func (c *fileCheck) run(ctx context.Context, f *bundle.File) {
 	span.Set("bytes", c.checked.Load())
 }
 
-// barDelay is how long a check may take before a bar shows how far it is: on a
-// disk it takes a fraction of a second.
+// barDelay is the time before a progress bar appears. From a disk, the check
+// takes a fraction of a second.
 const barDelay = 500 * time.Millisecond
 
 // wait waits for the check and returns its result.

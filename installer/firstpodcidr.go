@@ -10,11 +10,11 @@ import (
 	"airlift/installer/timeline"
 )
 
-// assignPodCIDR gives the first node of a new cluster the pod address ranges
-// that the controller manager would give it. The controller manager takes
-// seconds to become the leader and then, up to v1.30, waits for ten more before
-// it looks at the nodes (nodeipam's listNodes); what it finds there it keeps.
-// Where anything about its ranges is out of the ordinary it is left to it.
+// assignPodCIDR assigns to the first node of a new cluster the pod CIDRs that
+// the controller manager would assign. The controller manager takes seconds to
+// become the leader. Up to v1.30 it then waits ten more seconds before it lists
+// the nodes (nodeipam's listNodes), and it keeps the CIDRs that it finds. If
+// its configuration is unusual, assignPodCIDR does nothing.
 func (a *api) assignPodCIDR(ctx context.Context) error {
 	flags, _, err := readStaticPod(a.host, "kube-controller-manager")
 	if err != nil {
@@ -30,8 +30,8 @@ func (a *api) assignPodCIDR(ctx context.Context) error {
 	return err
 }
 
-// Flags of the controller manager, and its sizes of a node's range where no
-// flag says otherwise (defaultNodeMaskCIDRIPv4 and IPv6 in its core.go).
+// Flags of the controller manager, and its default mask sizes
+// (defaultNodeMaskCIDRIPv4 and defaultNodeMaskCIDRIPv6 in its core.go).
 const (
 	maskSizeFlag     = "node-cidr-mask-size"
 	maskSizeIPv4Flag = "node-cidr-mask-size-ipv4"
@@ -41,9 +41,9 @@ const (
 	defaultMaskSizeIPv6 = 64
 )
 
-// firstPodCIDRs are the ranges that a controller manager with these flags
-// gives to the first node: the first subnet of each cluster CIDR. It is nil
-// where it gives none, or not so.
+// firstPodCIDRs returns the pod CIDRs that a controller manager with these
+// flags assigns to the first node: the first subnet of each cluster CIDR. It
+// returns nil if the controller manager assigns none or uses another method.
 func firstPodCIDRs(flags map[string]string) []string {
 	if flags["allocate-node-cidrs"] != "true" || cmp.Or(flags["cidr-allocator-type"], "RangeAllocator") != "RangeAllocator" {
 		return nil
@@ -63,7 +63,7 @@ func firstPodCIDRs(flags map[string]string) []string {
 			return nil
 		}
 		for _, service := range services {
-			if service.Overlaps(cluster) { // then some subnets are not for nodes
+			if service.Overlaps(cluster) { // the controller manager skips overlapping subnets
 				return nil
 			}
 		}
@@ -72,7 +72,7 @@ func firstPodCIDRs(flags map[string]string) []string {
 	return ranges
 }
 
-// maskSize is the length of a node's prefix within a cluster CIDR.
+// maskSize returns the prefix length of a node's CIDR within a cluster CIDR.
 func maskSize(flags map[string]string, cluster netip.Prefix, dual bool) (size int, ok bool) {
 	name, size := maskSizeIPv4Flag, defaultMaskSizeIPv4
 	if cluster.Addr().Is6() {
@@ -80,7 +80,7 @@ func maskSize(flags map[string]string, cluster netip.Prefix, dual bool) (size in
 	}
 	if flags[maskSizeFlag] != "" {
 		if dual || flags[maskSizeIPv4Flag] != "" || flags[maskSizeIPv6Flag] != "" {
-			return 0, false // the controller manager refuses it
+			return 0, false // the controller manager refuses these flags
 		}
 		name = maskSizeFlag
 	}

@@ -9,8 +9,8 @@ import (
 	"airlift/installer/config"
 )
 
-// imageTimeout bounds the wait for the images. A USB 2 drive reads a bundle
-// in a few seconds; a slow disk writes its 0.5 to 1 GB in a few minutes.
+// imageTimeout limits the wait for the images. A USB 2 drive reads a bundle in a
+// few seconds. A slow disk writes 0.5 to 1 GB of images in a few minutes.
 const imageTimeout = 30 * time.Minute
 
 // waitImages waits for images by component, with a progress bar on a terminal.
@@ -35,8 +35,8 @@ func (c *content) waitImages(ctx context.Context, components ...string) error {
 	return c.nameSandboxImage(ctx)
 }
 
-// importImages starts to import the images into the container runtime that runs
-// on this host: the phase images runs alone.
+// importImages starts the import of the images into the running container
+// runtime. It is for the phase images when it runs alone.
 func (c *content) importImages(ctx context.Context) error {
 	if err := c.inspect(ctx); err != nil {
 		return err
@@ -55,8 +55,8 @@ func (c *content) importImages(ctx context.Context) error {
 	return nil
 }
 
-// nameSandboxImage gives the bundle's pause image the name under which an
-// existing containerd looks for its own, which it could not pull here.
+// nameSandboxImage tags the bundle's pause image with the name that an existing
+// containerd uses for its pause image. That containerd cannot pull it here.
 func (c *content) nameSandboxImage(ctx context.Context) error {
 	if c.runtime == nil {
 		return nil

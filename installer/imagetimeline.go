@@ -11,20 +11,20 @@ import (
 	"airlift/installer/timeline"
 )
 
-// imageTimeline draws the images' lane of the timeline: each from the first
-// byte in the stream that is its own, and not shared with another, to where
-// pods can use it.
+// imageTimeline records the images in the timeline. An image's span starts with
+// the first entry that only this image uses, and ends when pods can use the
+// image.
 type imageTimeline struct {
 	blobs map[string]imageBlob // by entry
 
-	mu    sync.Mutex // images begin in one goroutine and end in another
+	mu    sync.Mutex // spans start and end in different goroutines
 	spans map[string]*timeline.Span
 }
 
-// imageBlob says what a blob is to people, to whom its name says nothing.
+// imageBlob describes a blob for the timeline.
 type imageBlob struct {
 	kind   string   // "layer"
-	images []string // the references it is part of
+	images []string // references of the images that contain it
 }
 
 func newImageTimeline(images []bundle.Image) *imageTimeline {
@@ -50,7 +50,7 @@ func newImageTimeline(images []bundle.Image) *imageTimeline {
 	return t
 }
 
-// comes begins the image that the entry is the first part of.
+// comes starts the span of an image, if the entry belongs to that image alone.
 func (t *imageTimeline) comes(ctx context.Context, entry string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -67,7 +67,7 @@ func (t *imageTimeline) usable(reference string) {
 	t.spans[reference].End()
 }
 
-// name says what an image's entry is: "layer of kube-proxy:v1.29.15".
+// name returns a description of an entry: "layer of kube-proxy:v1.29.15".
 func (t *imageTimeline) name(entry string) string {
 	blob := t.blobs[entry]
 	if len(blob.images) == 0 {
@@ -76,7 +76,7 @@ func (t *imageTimeline) name(entry string) string {
 	return blob.kind + " of " + shortName(blob.images[0])
 }
 
-// shortName leaves out an image's registry: "kube-proxy:v1.29.15".
+// shortName removes the registry from an image name: "kube-proxy:v1.29.15".
 func shortName(name string) string {
 	if strings.HasPrefix(name, bundle.BinDir) || strings.HasPrefix(name, bundle.CNIDir) {
 		return name

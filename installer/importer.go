@@ -12,14 +12,14 @@ import (
 	"airlift/installer/timeline"
 )
 
-// lazyImporter stands between the stream, which starts at once, and
-// containerd, which the stream itself brings. It opens when the runtime step
-// has handed containerd over.
+// lazyImporter imports images from the stream into containerd. The stream
+// starts before containerd, because it also installs containerd. The importer
+// opens when the runtime step passes it a running containerd.
 type lazyImporter struct {
 	p        *bundleStream
 	timeline *imageTimeline
 	store    *store.Store
-	importer *store.Importer // nil until open, and when no image is missing
+	importer *store.Importer // nil before open, and if no image is missing
 	opened   bool
 }
 
@@ -86,7 +86,7 @@ func (im *lazyImporter) meet(ctx context.Context) error {
 	}
 }
 
-// announce ends the waits for an image, after it has got its alias.
+// announce gives an image its alias, and then ends the waits for the image.
 func (im *lazyImporter) announce(ctx context.Context, reference string) error {
 	if alias := im.p.aliases[reference]; alias != "" {
 		if err := im.store.Tag(ctx, reference, alias); err != nil {
@@ -98,7 +98,7 @@ func (im *lazyImporter) announce(ctx context.Context, reference string) error {
 	return nil
 }
 
-// complete says whether nothing more is wanted from the stream.
+// complete reports whether the importer needs nothing more from the stream.
 func (im *lazyImporter) complete() bool {
 	return im.opened && (im.importer == nil || im.importer.Done())
 }
@@ -129,6 +129,6 @@ func (im *lazyImporter) blob(ctx context.Context, e bundle.Entry, r io.Reader) e
 
 func (im *lazyImporter) close(ctx context.Context) {
 	if im.importer != nil {
-		_ = im.importer.Close(ctx) // what remains goes with its lease
+		_ = im.importer.Close(ctx) // containerd removes incomplete content when the lease ends
 	}
 }

@@ -21,24 +21,27 @@ import (
 	"airlift/installer/render"
 )
 
-// InitOptions are what the user asked of init, besides the configuration.
+// InitOptions are the user's options for init that are not part of the
+// configuration.
 type InitOptions struct {
-	// UserToken: the token was given, not generated.
+	// UserToken reports whether the user gave the token. Otherwise init
+	// generated it.
 	UserToken bool
-	// SkipTokenPrint and SkipCertificateKeyPrint leave secrets out of the summary.
+	// SkipTokenPrint and SkipCertificateKeyPrint keep secrets out of the
+	// summary.
 	SkipTokenPrint, SkipCertificateKeyPrint bool
-	// Kubeconfig is how a phase reaches the cluster.
+	// Kubeconfig is the kubeconfig with which a phase reaches the cluster.
 	Kubeconfig string
-	// KubeconfigDir is where the phase kubeconfig writes.
+	// KubeconfigDir is the directory in which the phase kubeconfig writes.
 	KubeconfigDir string
-	// RenderDir and PrintManifest write the add-ons' manifests to a directory or
-	// to standard output and install nothing.
+	// RenderDir and PrintManifest write the add-ons' manifests to a directory
+	// or to standard output. Nothing is installed then.
 	RenderDir     string
 	PrintManifest bool
 }
 
-// joinTokenLife is how long an existing token must still live to be shown in
-// the join command of a second run instead of a new one.
+// joinTokenLife is the minimum remaining lifetime of an existing token. A
+// repeated init shows such a token in the join command instead of a new one.
 const joinTokenLife = 10 * time.Minute
 
 // An Init makes this host the first control plane of a new cluster.
@@ -51,12 +54,12 @@ type Init struct {
 	addons       *addons
 
 	podsPlaced     time.Time // when etcd and the API server were put in place
-	token          string    // the one that the join command shows
-	certificateKey string    // of the uploaded certificates
+	token          string    // the token in the join command
+	certificateKey string    // key of the uploaded certificates
 	onePhase       bool      // one phase runs alone
 }
 
-// NewInit returns the run of a plan on a host.
+// NewInit returns an Init that runs the plan on a host.
 func NewInit(p *Plan, o InitOptions, h *host.Host, c *Console) *Init {
 	return newInit(p, o, newMachine(h, c))
 }
@@ -74,12 +77,12 @@ func newInit(p *Plan, o InitOptions, m *machine) *Init {
 	return i
 }
 
-// InitPhases lists the steps of init, for their names.
+// InitPhases returns the steps of init, for the names of its phases.
 func InitPhases() []Step {
 	return newInit(&Plan{config: new(config.Config)}, InitOptions{}, nil).Steps()
 }
 
-// Steps lists the steps.
+// Steps returns the steps of init in order.
 func (i *Init) Steps() []Step {
 	return []Step{
 		{Name: "preflight", Doc: "check this host", Run: i.preflight},
@@ -119,7 +122,7 @@ func (i *Init) Steps() []Step {
 	}
 }
 
-// each makes one sub-phase of each of pki's names.
+// each returns one sub-phase for each name.
 func each(names []string, run func(...string) func(context.Context) error) []Step {
 	var steps []Step
 	for _, name := range names {
@@ -128,12 +131,12 @@ func each(names []string, run func(...string) func(context.Context) error) []Ste
 	return steps
 }
 
-// Run runs all steps that are not skipped.
+// Run runs all steps except the skipped ones.
 func (i *Init) Run(ctx context.Context) error {
 	return Run(ctx, i.console, i.Steps(), i.plan.config.SkipPhases)
 }
 
-// RunPhase runs one step alone, after the check of the bundle file.
+// RunPhase waits for the check of the bundle file and runs one step alone.
 func (i *Init) RunPhase(ctx context.Context, name string) error {
 	if err := i.plan.bundle.checked(ctx, i.console); err != nil {
 		return err
@@ -142,13 +145,13 @@ func (i *Init) RunPhase(ctx context.Context, name string) error {
 	return RunPhase(ctx, i.console, i.Steps(), name)
 }
 
-// Close ends what runs in the background.
+// Close stops everything that runs in the background.
 func (i *Init) Close() {
 	i.content.close()
 	i.node.close()
 }
 
-// Preflight finds everything that prevents this host from becoming a control
+// Preflight reports everything that prevents this host from becoming a control
 // plane. It changes nothing.
 func (i *Init) Preflight(ctx context.Context) (preflight.Report, error) {
 	if err := i.inspect(ctx); err != nil {
@@ -178,8 +181,8 @@ func (i *Init) prepareRuntime(ctx context.Context) error {
 	return i.runtimeStep.run(ctx, i.proxyConfig(), false)
 }
 
-// proxyConfig is the user's configuration of kube-proxy, nil where there is none
-// and where kube-proxy is not installed.
+// proxyConfig returns the user's kube-proxy configuration. It returns nil if
+// there is none or if kube-proxy is not installed.
 func (i *Init) proxyConfig() *kubeproxyv1.KubeProxyConfiguration {
 	if i.config.Proxy.Disabled || i.plan.skips("addon/kube-proxy") {
 		return nil
@@ -203,16 +206,18 @@ func (i *Init) etcd(context.Context) error {
 	return i.controlPlane.etcd()
 }
 
-// holdsStaticPod reports whether a static pod is put in place by the step images,
-// which waits for its image. The kubelet starts before that, because it takes a
-// while. Without its image, the kubelet would try to pull it, and not look again
-// for ten seconds. Clients of the API server are put in place later still.
+// holdsStaticPod reports whether the manifests of static pods are written after
+// their images are imported. The kubelet starts before that, because its start
+// takes time. If it found a manifest without the image, it would try to pull
+// the image and wait ten seconds before the next attempt. The step images
+// writes etcd's and the API server's manifests. The step wait-control-plane
+// writes the others.
 func (i *Init) holdsStaticPod(pki.File) bool {
 	return i.stream != nil && !i.plan.onePhase && !i.plan.skips("images")
 }
 
-// images waits for the control plane's images and puts etcd and the API server in
-// place as soon as theirs are there.
+// images waits for the control plane's images. It writes etcd's and the API
+// server's manifests as soon as their images are imported.
 func (i *Init) images(ctx context.Context) error {
 	if err := i.waitImages(ctx, "pause"); err != nil {
 		return err
@@ -252,8 +257,9 @@ func (i *Init) startKubelet(ctx context.Context) error {
 	return nil
 }
 
-// withAPI gives a step a client where no earlier step, perhaps skipped, has left
-// one: the administrator's.
+// withAPI returns a step that creates the API client first, unless an earlier
+// step has. It uses --kubeconfig if given, else admin.conf if it exists, else
+// kubelet.conf.
 func (i *Init) withAPI(run func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) (err error) {
 		timeout := i.config.Timeouts.KubernetesAPICall
@@ -273,9 +279,9 @@ func (i *Init) withAPI(run func(context.Context) error) func(context.Context) er
 	}
 }
 
-// waitControlPlane waits for the API and makes the administrator one. It goes
-// by the address this host serves the API on: a load balancer or virtual IP in
-// front of it may come later.
+// waitControlPlane waits for the API and makes the user of admin.conf an
+// administrator. It uses this host's own API address, because a load balancer
+// or virtual IP may not be ready yet.
 func (i *Init) waitControlPlane(ctx context.Context) error {
 	superAdmin, err := loadClient(i.host, superAdminConf, i.config.LocalURL(), i.config.Timeouts.KubernetesAPICall)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -344,7 +350,8 @@ func (i *Init) bootstrapToken(ctx context.Context) error {
 	return i.apply(i.bootstrapObjects)(ctx)
 }
 
-// bootstrapObjects are what nodes need to join, but for the token.
+// bootstrapObjects returns all objects that nodes need to join, except the
+// token.
 func (i *Init) bootstrapObjects(c *config.Config) ([]runtime.Object, error) {
 	ca, err := fs.ReadFile(i.files(), strings.TrimPrefix(path.Join(c.CertificatesDir, "ca.crt"), "/"))
 	if err != nil {
@@ -353,9 +360,11 @@ func (i *Init) bootstrapObjects(c *config.Config) ([]runtime.Object, error) {
 	return append(render.BootstrapRBAC(c), render.ClusterInfo(c, ca)...), nil
 }
 
-// kubeletFinalize has little to do: kubeadm repoints kubelet.conf to the
-// rotatable certificate here and restarts the kubelet, ours was there from the
-// start. One that the user brought, signed by a CA elsewhere, stays as it is.
+// kubeletFinalize only warns if the kubelet cannot renew its certificate. In
+// this step kubeadm changes kubelet.conf to the rotated certificate and
+// restarts the kubelet. Airlift's kubelet.conf names the rotated certificate
+// from the start. If the user provided kubelet.conf, signed by an external CA,
+// it does not change.
 func (i *Init) kubeletFinalize(context.Context) error {
 	data, err := os.ReadFile(i.host.Path(kubeletConf))
 	if err != nil {
@@ -371,7 +380,8 @@ func (i *Init) addon(name string) func(context.Context) error {
 	return i.addons.install(name, i.withAPI)
 }
 
-// podNetwork also gives the first node its pod CIDR.
+// podNetwork assigns the first node its pod CIDR and writes the CNI
+// configuration.
 func (i *Init) podNetwork(ctx context.Context) error {
 	if i.config.CNI != "none" {
 		if err := i.assignPodCIDR(ctx); err != nil {
@@ -403,8 +413,8 @@ func (i *Init) waitSystem(ctx context.Context) error {
 	if !i.config.DNS.Disabled && !i.plan.skips("addon/coredns") {
 		want.Service = "kube-system/kube-dns"
 	}
-	// Where the API came later than etcd's startup probe succeeded, or the
-	// kubelet was there before either, it shows static pods when it starts.
+	// The kubelet retries a mirror pod slowly. If the API server was not ready
+	// in time, a restart of the kubelet creates the missing mirror pods.
 	want.MissingAfter = max(5*time.Second, time.Until(i.podsPlaced.Add(15*time.Second)))
 	want.OnMissing = func() error {
 		i.console.Debug(1, "the kubelet is restarted to show the static pods")
@@ -413,8 +423,8 @@ func (i *Init) waitSystem(ctx context.Context) error {
 	return i.client.WaitForPods(ctx, want, nodeTimeout, i.report)
 }
 
-// staticPodNames are the names under which the kubelet shows this control plane's
-// static pods in the API: real kubeadm's join looks for etcd's.
+// staticPodNames returns the names of this control plane's static pods in the
+// API. kubeadm join looks for etcd's.
 func (i *Init) staticPodNames() []string {
 	components := slices.Clone(controlPlaneComponents)
 	if i.config.Etcd.External == nil {

@@ -21,10 +21,10 @@ type Join struct {
 	controlPlane *controlPlaneJoin // nil on a worker
 
 	cluster       *joinedCluster // nil until it is found
-	kubeletPassed bool           // checkKubelet has found no problem
+	kubeletPassed bool           // checkKubelet found no problem
 }
 
-// NewJoin returns the run of a plan on a host.
+// NewJoin returns a Join that runs the plan on a host.
 func NewJoin(p *Plan, h *host.Host, c *Console) *Join { return newJoin(p, newMachine(h, c)) }
 
 func newJoin(p *Plan, m *machine) *Join {
@@ -40,18 +40,18 @@ func newJoin(p *Plan, m *machine) *Join {
 	return j
 }
 
-// JoinPhases lists the steps of join, for their names: those of a worker, or those
-// of another control plane, which has all.
+// JoinPhases returns the steps of join, for the names of its phases. A control
+// plane has all of them, a worker only some.
 func JoinPhases(controlPlane bool) []Step {
 	return newJoin(&Plan{config: new(config.Config), controlPlane: controlPlane}, nil).Steps()
 }
 
-// Steps lists the steps.
+// Steps returns the steps of join in order.
 //
-// kubeadm has moved its phases between versions: etcd is joined by
-// control-plane-join/etcd up to v1.32, and by etcd-join, while the kubelet is
-// still asking for its certificate, later. Here it is always done at the
-// latter's place, and either name runs it and skips it.
+// kubeadm has moved the phase that joins etcd. Up to v1.32 it is
+// control-plane-join/etcd. Later it is etcd-join, while the kubelet requests
+// its certificate. Airlift always joins etcd at the later position, and accepts
+// both names to run and to skip it.
 func (j *Join) Steps() []Step {
 	control := func(list func(c *controlPlaneJoin) Step) []Step {
 		if j.controlPlane == nil {
@@ -59,9 +59,9 @@ func (j *Join) Steps() []Step {
 		}
 		return []Step{list(j.controlPlane)}
 	}
-	// The cluster's DaemonSets have pods for this node as soon as it is known. The
-	// kubelet would try to pull an image that is not there yet, and wait for longer
-	// each time before it looks again: up to minutes.
+	// The cluster's DaemonSets create pods for this node as soon as it is
+	// registered. Without the images, the kubelet would try to pull them, and
+	// wait up to minutes before the next attempt.
 	images, doc := []string{"pause", "kube-proxy", "flannel"}, "import the images a worker needs"
 	if j.controlPlane != nil {
 		images, doc = append(append(images, "etcd"), controlPlaneComponents...), "import the control plane's images"
@@ -111,8 +111,8 @@ func (j *Join) Steps() []Step {
 	)
 }
 
-// Run runs all steps that are not skipped. A phase that only control planes have
-// may be skipped on a worker too, as in kubeadm.
+// Run runs all steps except the skipped ones. A worker accepts the names of
+// control plane phases too, as kubeadm does.
 func (j *Join) Run(ctx context.Context) error {
 	steps, all := j.Steps(), JoinPhases(true)
 	skip := slices.DeleteFunc(slices.Clone(j.plan.config.SkipPhases), func(name string) bool {
@@ -123,7 +123,7 @@ func (j *Join) Run(ctx context.Context) error {
 	return Run(ctx, j.console, steps, skip)
 }
 
-// RunPhase runs one step alone, after the check of the bundle file.
+// RunPhase waits for the check of the bundle file and runs one step alone.
 func (j *Join) RunPhase(ctx context.Context, name string) error {
 	if err := j.plan.bundle.checked(ctx, j.console); err != nil {
 		return err
@@ -131,13 +131,13 @@ func (j *Join) RunPhase(ctx context.Context, name string) error {
 	return RunPhase(ctx, j.console, j.Steps(), name)
 }
 
-// Close ends what runs in the background.
+// Close stops everything that runs in the background.
 func (j *Join) Close() {
 	j.content.close()
 	j.node.close()
 }
 
-// Preflight finds everything that prevents this host from joining. It changes
+// Preflight reports everything that prevents this host from joining. It changes
 // nothing.
 func (j *Join) Preflight(ctx context.Context) (preflight.Report, error) {
 	if err := j.inspect(ctx); err != nil {
@@ -150,9 +150,9 @@ func (j *Join) Preflight(ctx context.Context) (preflight.Report, error) {
 	return j.checkHost(ctx, kubelet)
 }
 
-// preflight finds the cluster first on a control plane, because it decides what
-// that needs. Problems of the host are reported also when the cluster cannot be
-// found.
+// preflight finds the cluster first on a control plane, because the checks
+// depend on the cluster's configuration. If that fails, it still reports the
+// problems of the host.
 func (j *Join) preflight(ctx context.Context) error {
 	var lost error
 	if j.controlPlane != nil {
@@ -172,8 +172,8 @@ func (j *Join) preflight(ctx context.Context) error {
 	return lost
 }
 
-// checkKubelet checks the kubelet's configuration when the cluster's is known:
-// preflight came before.
+// checkKubelet checks the kubelet's configuration, unless it has passed already.
+// On a worker, preflight runs before the cluster's KubeletConfiguration is known.
 func (j *Join) checkKubelet(ctx context.Context) error {
 	if j.cluster == nil || j.cluster.kubelet == nil || j.kubeletPassed {
 		return nil
@@ -202,7 +202,7 @@ func (j *Join) prepareRuntime(ctx context.Context) error {
 	return j.runtimeStep.run(ctx, j.cluster.kubeProxy, true)
 }
 
-// startKubelet starts the kubelet with what it gets its certificate with.
+// startKubelet starts the kubelet with the credentials for its TLS bootstrap.
 func (j *Join) startKubelet(ctx context.Context) error {
 	if j.plan.onePhase {
 		if err := j.checkNodeName(ctx); err != nil {
@@ -218,17 +218,17 @@ func (j *Join) startKubelet(ctx context.Context) error {
 	if err := j.kubelet.start(ctx, j.cluster.kubelet); err != nil {
 		return err
 	}
-	if j.plan.onePhase && !j.localBootstrap() { // there the phase includes the wait
+	if j.plan.onePhase && !j.localBootstrap() { // then the phase includes the wait
 		return j.waitBootstrap(ctx)
 	}
 	return nil
 }
 
-// writeBootstrap writes the kubelet's credentials for its TLS bootstrap,
-// unless it has its own already.
+// writeBootstrap writes the credentials for the kubelet's TLS bootstrap, unless
+// the kubelet already has its own kubeconfig.
 func (j *Join) writeBootstrap() error {
 	var files []pki.File
-	// The first is where kubelets of this cluster look for it.
+	// Kubelets of this cluster look for the CA at the first path.
 	places := []string{path.Join(j.config.CertificatesDir, "ca.crt"), j.config.CACertPath}
 	for _, ca := range slices.Compact(places) {
 		if !j.exists(ca) || j.controlPlane == nil {
@@ -248,13 +248,13 @@ func (j *Join) writeBootstrap() error {
 	return j.write(files...)
 }
 
-// localBootstrap reports whether this host's kubelet uses the API server on this
-// host, whose etcd has to be joined before the kubelet can get a certificate.
+// localBootstrap reports whether this host's kubelet uses the API server on
+// this host. Then etcd must join before the kubelet can get a certificate.
 func (j *Join) localBootstrap() bool {
 	return j.controlPlane != nil && j.config.ControlPlaneKubeletLocalMode()
 }
 
-// waitBootstrap waits until the kubelet has its certificate and its node.
+// waitBootstrap waits until the kubelet has its client certificate.
 func (j *Join) waitBootstrap(ctx context.Context) error {
 	server := j.cluster.found.Server
 	if j.localBootstrap() {
@@ -269,7 +269,7 @@ func (j *Join) waitBootstrap(ctx context.Context) error {
 			return err
 		}
 	}
-	if j.client == nil { // a worker's
+	if j.client == nil { // on a worker
 		j.client = own
 		j.client.SetTimeout(j.config.Timeouts.KubernetesAPICall)
 	}

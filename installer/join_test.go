@@ -12,7 +12,7 @@ import (
 	"airlift/scripts/upstream/components"
 )
 
-// kubeadmPhases asks real kubeadm for the phases of a command, with their
+// kubeadmPhases returns the phases of a command of real kubeadm, with
 // sub-phases as "name/sub".
 func kubeadmPhases(t *testing.T, version, command string) (phases []string) {
 	t.Helper()
@@ -81,7 +81,7 @@ func TestWorkersHaveNoControlPlanePhases(t *testing.T) {
 	}
 }
 
-// TestEtcdIsSkippedUnderEitherName: --skip-phases means what it means in
+// TestEtcdIsSkippedUnderEitherName: --skip-phases has the same effect as in
 // kubeadm of the bundle's version.
 func TestEtcdIsSkippedUnderEitherName(t *testing.T) {
 	for _, tt := range []struct {

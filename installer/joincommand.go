@@ -11,8 +11,8 @@ import (
 	"airlift/installer/pki"
 )
 
-// showJoinCommand says what to do next: how to use the cluster, and how to add
-// workers and control planes to it.
+// showJoinCommand prints how to use the cluster, and how to add workers and
+// control planes.
 func (i *Init) showJoinCommand(ctx context.Context) error {
 	ca, err := os.ReadFile(i.host.Path(path.Join(i.config.CertificatesDir, "ca.crt")))
 	if err != nil {
@@ -50,7 +50,7 @@ func (i *Init) showJoinCommand(ctx context.Context) error {
 	return nil
 }
 
-// An initSummary is what init says at its end.
+// An initSummary is the text that init prints at its end.
 type initSummary struct {
 	version, join, key, network string
 	unchanged, shared           bool

@@ -12,8 +12,8 @@ import (
 	"airlift/installer/pki"
 )
 
-// Nodes that join trust only the CAs whose hashes they are given, so the join
-// command has that of each.
+// Nodes that join trust only the CAs whose hashes they get. The join command
+// must therefore have the hash of each CA.
 func TestJoinCommandHasTheHashOfEachCA(t *testing.T) {
 	n, ca := joining(t, "v1.29.15")
 	_, next := joining(t, "v1.29.15")
@@ -35,8 +35,8 @@ func TestJoinCommandHasTheHashOfEachCA(t *testing.T) {
 	}
 }
 
-// A kubeconfig that an earlier run left is used only if a given hash matches one
-// of its CAs, whichever comes first.
+// join uses an existing admin.conf only if a given hash matches one of its CAs,
+// in any order.
 func TestKnownClusterIsThePinnedOne(t *testing.T) {
 	n, ca := joining(t, "v1.29.15")
 	_, next := joining(t, "v1.29.15")
@@ -54,7 +54,7 @@ func TestKnownClusterIsThePinnedOne(t *testing.T) {
 	}
 	for hash, refused := range map[string]bool{hashOf(ca): false, strings.ToUpper(hashOf(next)): false, "sha256:" + strings.Repeat("0", 64): true} {
 		n.config.Discovery = config.Discovery{APIServerEndpoint: closed, CACertHashes: []string{hash}}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second) // nothing answers there
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second) // no server answers at that address
 		_, _, err := n.knownCluster(ctx)
 		cancel()
 		if got := fault.ExitCode(err) == fault.Preflight; got != refused {

@@ -18,21 +18,21 @@ import (
 	"airlift/installer/pki"
 )
 
-// controlPlaneJoin is what join does only on another control plane.
+// controlPlaneJoin is the part of join that only another control plane needs.
 type controlPlaneJoin struct {
 	*Join
 	local *controlPlane
 }
 
-// holdsStaticPod reports whether a static pod is put in place after the kubelet has
-// its certificate.
+// holdsStaticPod reports whether a static pod's manifest is written only after
+// the kubelet has its certificate.
 func (c *controlPlaneJoin) holdsStaticPod(pod pki.File) bool {
 	return c.stream != nil && !c.plan.onePhase && isAPIClient(pod) && !c.plan.skips("kubelet-start") && !c.plan.skips("kubelet-wait-bootstrap")
 }
 
-// knownCluster goes by the administrator's kubeconfig that an earlier run has
-// left here, so that a token that has expired since does not stop the rest.
-// Nothing is found where there is none, or it does not serve.
+// knownCluster uses the admin.conf that an earlier run wrote. A join that
+// continues then needs no valid token. It returns nil if there is no admin.conf
+// or if it does not work.
 func (j *controlPlaneJoin) knownCluster(ctx context.Context) (*cluster.Found, *cluster.FetchedConfig, error) {
 	if !fileExists(j.existing, adminConf) {
 		return nil, nil, nil
@@ -68,8 +68,8 @@ func (j *controlPlaneJoin) knownCluster(ctx context.Context) (*cluster.Found, *c
 	return found, fetched, nil
 }
 
-// checkVersion wants the cluster's own version for another control plane:
-// kubeadm would start that one here, and the bundle has just one.
+// checkVersion refuses a cluster of another Kubernetes version. All control
+// planes must run the same version, and a bundle contains only one.
 func (j *controlPlaneJoin) checkVersion(running string) error {
 	if running == j.config.KubernetesVersion {
 		return nil
@@ -79,8 +79,9 @@ func (j *controlPlaneJoin) checkVersion(running string) error {
 		j.config.KubernetesVersion, running)
 }
 
-// checkReady says whether the cluster can have another control plane, and
-// whether this host has, or will get, what they all share.
+// checkReady checks that the cluster can have another control plane, and that
+// this host has, or can download, the certificates that all control planes
+// share.
 func (j *controlPlaneJoin) checkReady(found *cluster.Found) error {
 	if j.config.ControlPlaneEndpoint == "" {
 		return fault.New(fault.Preflight,
@@ -97,7 +98,7 @@ func (j *controlPlaneJoin) checkReady(found *cluster.Found) error {
 	return j.checkCA(found.CA)
 }
 
-// checkCA wants this host's CA to be one of the cluster's that are trusted.
+// checkCA checks that this host's CA is one of the cluster's trusted CAs.
 func (j *controlPlaneJoin) checkCA(trusted []byte) error {
 	data, err := fs.ReadFile(j.files(), strings.TrimPrefix(j.caFile(), "/"))
 	if err != nil {
@@ -108,8 +109,8 @@ func (j *controlPlaneJoin) checkCA(trusted []byte) error {
 
 func (j *controlPlaneJoin) caFile() string { return path.Join(j.config.CertificatesDir, "ca.crt") }
 
-// checkCAData is checkCA for a ca.crt that is not on the host yet. The first
-// certificate in it is the one that this host will sign with.
+// checkCAData is checkCA for a ca.crt that is not on the host yet. This host
+// signs with the first certificate in it.
 func (j *controlPlaneJoin) checkCAData(data, trusted []byte) error {
 	mine, _ := pem.Decode(data)
 	for rest := trusted; mine != nil; {
@@ -128,7 +129,8 @@ func (j *controlPlaneJoin) checkCAData(data, trusted []byte) error {
 	return fault.New(fault.Preflight, hint, "%s is not the CA of the cluster at %s", j.caFile(), j.config.ServerURL())
 }
 
-// downloadCerts fetches what all control planes share, unless it is here.
+// downloadCerts downloads the certificates that all control planes share,
+// unless this host already has them.
 func (j *controlPlaneJoin) downloadCerts(ctx context.Context) error {
 	if j.config.CertificateKey == "" {
 		j.console.Note("without --certificate-key the certificates that were put here by hand are used")
@@ -162,7 +164,7 @@ func (j *controlPlaneJoin) downloadCerts(ctx context.Context) error {
 	return j.write(list...)
 }
 
-// certs makes what is this node's own.
+// certs creates this node's own certificates.
 func (j *controlPlaneJoin) certs(ctx context.Context) error {
 	if err := j.checkCA(j.cluster.found.CA); err != nil {
 		return err
@@ -179,5 +181,5 @@ func (j *controlPlaneJoin) waitAPI(ctx context.Context) error {
 	return local.WaitForAPI(ctx, j.config.APIServer.TimeoutForControlPlane, j.report)
 }
 
-// updateStatus is in the list for its name.
+// updateStatus does nothing: kubeadm keeps this phase for compatibility.
 func (j *controlPlaneJoin) updateStatus(context.Context) error { return nil }

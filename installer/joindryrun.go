@@ -8,7 +8,8 @@ import (
 	"airlift/installer/render"
 )
 
-// drySteps are the steps that can be done without host and cluster.
+// drySteps returns the steps that can run without changing the host. Those that
+// need the cluster only read from it.
 func (j *Join) drySteps() []Step {
 	real := j.Steps()
 	var steps []Step
@@ -34,7 +35,8 @@ func (j *Join) drySteps() []Step {
 	return steps
 }
 
-// DryRunJoin writes the host's files that join would write into a new directory.
+// DryRunJoin writes the files that join would write on the host into a new
+// directory.
 func DryRunJoin(ctx context.Context, p *Plan, h *host.Host, c *Console) error {
 	return inDirectory("join", h, c, func(m *machine) error {
 		j := newJoin(p, m)
@@ -44,7 +46,7 @@ func DryRunJoin(ctx context.Context, p *Plan, h *host.Host, c *Console) error {
 	})
 }
 
-// DryRunJoinPhase does the same for one of join's phases.
+// DryRunJoinPhase does the same for one phase of join.
 func DryRunJoinPhase(ctx context.Context, p *Plan, h *host.Host, c *Console, phase string) error {
 	if _, ok := find(newJoin(p, nil).drySteps(), strings.TrimSuffix(phase, "/all")); !ok {
 		c.Summary("The phase " + phase + " writes no files: with --dry-run it does nothing.\n")
@@ -58,8 +60,8 @@ func DryRunJoinPhase(ctx context.Context, p *Plan, h *host.Host, c *Console, pha
 	})
 }
 
-// dryEtcd writes the static pod as if the cluster had no other member: who they
-// are is known only to etcd.
+// dryEtcd writes the static pod as if the cluster had no other member. Only
+// etcd knows its members, and a dry run does not connect to it.
 func (j *controlPlaneJoin) dryEtcd(context.Context) error {
 	if j.config.Etcd.External != nil {
 		return nil

@@ -12,8 +12,9 @@ import (
 	"airlift/installer/render"
 )
 
-// checkEtcd refuses to add a member to a cluster that is not well: the more
-// members there are, the more must be well to agree.
+// checkEtcd refuses to add a member to an unhealthy etcd cluster. Each
+// additional member can increase the number of members that etcd needs for a
+// quorum.
 func (j *controlPlaneJoin) checkEtcd(ctx context.Context) error {
 	if j.config.Etcd.External != nil {
 		return nil
@@ -26,7 +27,7 @@ func (j *controlPlaneJoin) checkEtcd(ctx context.Context) error {
 	return c.CheckHealthy(ctx, render.EtcdPeerURL(j.config))
 }
 
-// etcdCluster finds the cluster's etcd.
+// etcdCluster connects to the cluster's etcd.
 func (j *controlPlaneJoin) etcdCluster(ctx context.Context) (*etcd.Client, error) {
 	if j.client == nil {
 		return nil, fault.New(fault.Failure, "run the phase control-plane-prepare/kubeconfig first", "there is no %s to ask the cluster with", adminConf)
@@ -38,9 +39,10 @@ func (j *controlPlaneJoin) etcdCluster(ctx context.Context) (*etcd.Client, error
 	return connectEtcd(ctx, j.machine, endpoints, j.config.CertificatesDir, cmp.Or(j.config.Timeouts.EtcdAPICall, etcd.DefaultTimeout))
 }
 
-// joinEtcd makes this host's etcd a member: it is announced as a learner, which
-// the others do not need to agree, started, and given a vote when it has caught
-// up. A run that was stopped in between goes on where that one was.
+// joinEtcd makes this host's etcd a member of the cluster. It adds the member
+// as a learner, which does not count for the quorum, starts it, and promotes it
+// when it has caught up. If an earlier run was interrupted, joinEtcd continues
+// it.
 func (j *controlPlaneJoin) joinEtcd(ctx context.Context) error {
 	if j.config.Etcd.External != nil {
 		j.console.Debug(1, "the cluster's etcd is external")
@@ -71,8 +73,9 @@ func (j *controlPlaneJoin) joinEtcd(ctx context.Context) error {
 	return nil
 }
 
-// skipsEtcd says whether the user left it out, under either version's name.
-// Where it is a phase of its own, control-plane-join is without it.
+// skipsEtcd reports whether the user skips this phase, by the name in any
+// version of kubeadm. Where etcd-join is a separate phase, skipping
+// control-plane-join does not skip it.
 func (j *controlPlaneJoin) skipsEtcd() bool {
 	if j.plan.onePhase {
 		return false
@@ -82,8 +85,8 @@ func (j *controlPlaneJoin) skipsEtcd() bool {
 		!j.localBootstrap() && slices.Contains(skip, "control-plane-join")
 }
 
-// announce makes this host known to the cluster as a learner. written says that
-// the static pod is there for this very membership.
+// announce adds this host to the etcd cluster as a learner. written reports
+// whether the static pod for this membership exists already.
 func (j *controlPlaneJoin) announce(ctx context.Context, c *etcd.Client) (members []etcd.Member, written bool, err error) {
 	peer := render.EtcdPeerURL(j.config)
 	if members, err = c.Members(ctx); err != nil {
@@ -101,7 +104,7 @@ func (j *controlPlaneJoin) announce(ctx context.Context, c *etcd.Client) (member
 		return nil, false, fault.New(fault.Failure, "remove that member on another control plane, then join again: etcdctl member remove "+fmt.Sprintf("%x", own.ID),
 			"etcd still has the member %s from an earlier life of this host, whose data is gone", own)
 	case known && own.Name != "":
-		// It never had a vote, so nobody misses it.
+		// A learner has no vote, so removing it is safe.
 		if _, err := c.Remove(ctx, own); err != nil {
 			return nil, false, err
 		}
@@ -111,12 +114,12 @@ func (j *controlPlaneJoin) announce(ctx context.Context, c *etcd.Client) (member
 	return members, !added && j.exists(etcdManifest), err
 }
 
-// writeEtcd writes the static pod of a member among others.
+// writeEtcd writes the static pod with all members of the cluster.
 func (j *controlPlaneJoin) writeEtcd(members []etcd.Member) error {
 	peer := render.EtcdPeerURL(j.config)
 	var all []render.EtcdMember
 	for _, m := range members {
-		name := cmp.Or(m.Name, fmt.Sprintf("%x", m.ID)) // one that has not started has no name
+		name := cmp.Or(m.Name, fmt.Sprintf("%x", m.ID)) // a member that has not started has no name
 		if m.PeerURL == peer {
 			name = j.config.NodeRegistration.Name
 		}

@@ -18,14 +18,14 @@ import (
 	"airlift/installer/render"
 )
 
-// kubelet is this node's.
+// kubelet installs and starts this node's kubelet.
 type kubelet struct {
 	*content
 	worker bool
 }
 
-// writeFiles writes unit and configuration; cluster is the cluster-wide
-// KubeletConfiguration.
+// writeFiles writes the kubelet's unit and configuration. cluster is the
+// cluster's KubeletConfiguration.
 func (k kubelet) writeFiles(cluster []byte) error {
 	settings, err := render.NodeKubeletConfig(k.config, cluster)
 	if err != nil {
@@ -52,8 +52,8 @@ func (k kubelet) writeFiles(cluster []byte) error {
 	return k.write(files...)
 }
 
-// start writes the kubelet's unit and configuration and starts it, or restarts
-// it when one of them changed.
+// start writes the kubelet's unit and configuration and starts it. It restarts
+// a running kubelet if a file changed.
 func (k kubelet) start(ctx context.Context, cluster []byte) error {
 	before := k.changes
 	if err := k.writeFiles(cluster); err != nil {
@@ -77,9 +77,9 @@ func (k kubelet) start(ctx context.Context, cluster []byte) error {
 	return k.host.Restart(ctx, "kubelet.service")
 }
 
-// waitHealthy waits until the kubelet reports that it is healthy, unless its
-// configuration disables that. So a kubelet that cannot start is reported as such,
-// and not as an API server that does not come up.
+// waitHealthy waits until the kubelet is healthy, unless its configuration
+// disables the health endpoint. A kubelet that cannot start is then reported as
+// such, and not as an API server that does not answer.
 func (k kubelet) waitHealthy(ctx context.Context) error {
 	data, err := os.ReadFile(k.host.Path(config.KubeletConfigFile))
 	if err != nil {

@@ -7,8 +7,7 @@ import (
 	"strings"
 )
 
-// layered is a file system that has each file from the first of several that
-// has it.
+// layered is a file system that opens each file in the first layer that has it.
 type layered []fs.FS
 
 func (l layered) Open(name string) (fs.File, error) {
@@ -22,8 +21,8 @@ func (l layered) Open(name string) (fs.File, error) {
 	return nil, err
 }
 
-// redirected is a file system in which the files directly in the directory
-// from are read from the directory to. Both paths are absolute.
+// redirected is a file system that reads the files directly in the directory
+// from out of the directory to. Both paths are absolute.
 type redirected struct {
 	fs.FS
 	from, to string

@@ -13,18 +13,18 @@ import (
 	"airlift/installer/render"
 )
 
-// A localEtcd is what this host's static pods say about its own etcd.
+// A localEtcd describes this host's own etcd, as its static pods configure it.
 type localEtcd struct {
 	peerURL, clientURL string
 	dataDir            string
 	certificates       string // the directory above etcd/ca.crt
 }
 
-// findEtcd returns nil where this host has no etcd of its own: a worker, or a
-// control plane whose etcd is elsewhere. Its own static pod tells. Join writes
-// the API server's before etcd's: there the ledger, which has claimed etcd's
-// data directory, tells too. An address of this host tells nothing: an external
-// etcd may run on it.
+// findEtcd returns this host's own etcd. It returns nil on a worker and with an
+// external etcd. If etcd's static pod does not exist, join may have stopped
+// after it wrote the API server's. In that case the ledger has a claim on
+// etcd's data directory. The addresses in the API server's flags prove nothing:
+// an external etcd may also run on this host.
 func findEtcd(h *host.Host) (*localEtcd, error) {
 	flags, volumes, err := readStaticPod(h, "etcd")
 	if err != nil {
@@ -55,8 +55,8 @@ func findEtcd(h *host.Host) (*localEtcd, error) {
 	}, nil
 }
 
-// connectEtcd connects with the client certificate that kubeadm creates for health
-// checks.
+// connectEtcd connects with the client certificate that kubeadm creates for
+// etcd health checks.
 func connectEtcd(ctx context.Context, m *machine, endpoints []string, certificates string, timeout time.Duration) (*etcd.Client, error) {
 	file := func(name string) string { return m.host.Path(path.Join(certificates, "etcd", name)) }
 	tls, err := etcd.TLS(file("ca.crt"), file("healthcheck-client.crt"), file("healthcheck-client.key"))

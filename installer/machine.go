@@ -16,17 +16,17 @@ import (
 type machine struct {
 	host *host.Host
 	// existing is the host itself. In a dry run, host is a directory that
-	// receives the files; otherwise both are the same.
+	// receives the files. Otherwise both are the same.
 	existing *host.Host
 	console  *Console
-	changes  int // on the host and in the cluster
+	changes  int // changes on the host and in the cluster
 }
 
 func newMachine(h *host.Host, c *Console) *machine {
 	return &machine{host: h, existing: h, console: c}
 }
 
-// changed counts a change.
+// changed counts a change if yes is true.
 func (m *machine) changed(yes bool) {
 	if yes {
 		m.changes++
@@ -54,7 +54,7 @@ func (m *machine) write(files ...pki.File) error {
 	return nil
 }
 
-// applied counts what changed in the cluster.
+// applied counts the changed objects in the cluster.
 func (m *machine) applied(changed []string, err error) error {
 	for _, c := range changed {
 		m.console.Debug(1, "applied %s", c)
@@ -63,7 +63,8 @@ func (m *machine) applied(changed []string, err error) error {
 	return err
 }
 
-// files are the host's files. A dry run sees its own files on top of them.
+// files returns the host's files. In a dry run, the files that it wrote hide
+// those of the host.
 func (m *machine) files() fs.FS {
 	files := layered{os.DirFS(m.host.Path("/"))}
 	if m.existing != m.host {

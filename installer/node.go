@@ -11,21 +11,21 @@ import (
 	"airlift/installer/preflight"
 )
 
-// A node is this host on its way into a cluster, as init and join share it.
+// A node is the host during init or join.
 type node struct {
 	*machine
 	plan *Plan
-	// config is the plan's, with what the run has learned: about an existing
-	// container runtime and, for join, about the cluster. It is replaced and
-	// never changed.
+	// config is the plan's configuration, plus what the run finds out about an
+	// existing container runtime and, in join, about the cluster. A run
+	// replaces it and never modifies it.
 	config *config.Config
 
-	inspected  bool             // inspect has run
-	rerun      bool             // an earlier run got at least to the certificates
-	runtime    *existingRuntime // nil where the bundle's containerd is used
+	inspected  bool             // inspect has completed
+	rerun      bool             // an earlier run wrote at least a kubeconfig file
+	runtime    *existingRuntime // nil if Airlift uses the bundle's containerd
 	runtimeErr error            // why the existing container runtime cannot be used
-	containerd *store.Store     // connected when it runs
-	// checkEarlier refuses an earlier run that this one cannot continue.
+	containerd *store.Store     // connected once containerd runs
+	// checkEarlier returns an error if this run cannot continue an earlier one.
 	checkEarlier func(context.Context) error
 }
 
@@ -33,15 +33,16 @@ func newNode(p *Plan, m *machine) *node {
 	return &node{machine: m, plan: p, config: p.config, checkEarlier: func(context.Context) error { return nil }}
 }
 
-// close ends the connection to containerd.
+// close closes the connection to containerd.
 func (n *node) close() {
 	if n.containerd != nil {
 		_ = n.containerd.Close()
 	}
 }
 
-// inspect finds out what is on this host already. The first step that needs to
-// know calls it, because preflight may be skipped.
+// inspect finds earlier runs and an existing container runtime on this host.
+// The first step that needs the result calls it, because the user may skip
+// preflight.
 func (n *node) inspect(ctx context.Context) error {
 	if n.inspected {
 		return nil
@@ -57,8 +58,8 @@ func (n *node) inspect(ctx context.Context) error {
 	return nil
 }
 
-// findEarlierRun finds out whether this host is already what it is to become,
-// wholly or in part, and refuses to turn a worker into a control plane or a
+// findEarlierRun finds out whether an earlier run made this host a node,
+// completely or in part. It refuses to turn a worker into a control plane or a
 // control plane into a worker.
 func (n *node) findEarlierRun() error {
 	controlPlane := fileExists(n.existing, adminConf)
@@ -79,10 +80,10 @@ func (n *node) findEarlierRun() error {
 	return nil
 }
 
-// ready waits for the check of the bundle file and inspects the host: nothing
-// is changed before that.
+// ready waits for the check of the bundle file and inspects the host. No step
+// changes the host before that.
 func (n *node) ready(ctx context.Context) error {
-	if err := n.plan.bundle.checked(ctx, n.console); err != nil { // preflight may be skipped
+	if err := n.plan.bundle.checked(ctx, n.console); err != nil { // the user may skip preflight
 		return err
 	}
 	if err := n.inspect(ctx); err != nil {
@@ -91,7 +92,7 @@ func (n *node) ready(ctx context.Context) error {
 	return n.runtimeErr
 }
 
-// binaries are those that the bundle installs on this host.
+// binaries returns the binaries that the bundle installs on this host.
 func (n *node) binaries() []host.Binary {
 	var list []host.Binary
 	for _, e := range n.plan.bundle.manifest.Entries {
@@ -104,9 +105,9 @@ func (n *node) binaries() []host.Binary {
 
 func (n *node) wantsBinary(entry string) bool { return n.plan.wantsBinary(entry, n.runtime != nil) }
 
-// claim records in the ledger what Kubernetes and containerd are about to fill. A
-// directory that is not empty is refused, unless the user ignores its check:
-// then it is used, and reset leaves it.
+// claim records in the ledger the directories that Kubernetes and containerd
+// will fill. It refuses a directory that is not empty, unless the user ignores
+// its check. Then the directory is used, and reset does not remove it.
 func (n *node) claim(claims ...host.Claim) error {
 	for _, c := range claims {
 		err := n.host.Claim(c)
@@ -120,12 +121,13 @@ func (n *node) claim(claims ...host.Claim) error {
 	return nil
 }
 
-// claims are all directories that Kubernetes and containerd fill on this node.
+// claims returns all directories that Kubernetes and containerd fill on this
+// node.
 func (n *node) claims() []host.Claim {
 	return host.Claims(n.config, n.plan.controlPlane, n.runtime == nil)
 }
 
-// claimEtcd claims etcd's data directory, for a phase that runs alone.
+// claimEtcd claims etcd's data directory. It is for a phase that runs alone.
 func (n *node) claimEtcd() error {
 	for _, c := range n.claims() {
 		if c.Contents == host.EtcdData {
@@ -135,9 +137,9 @@ func (n *node) claimEtcd() error {
 	return nil
 }
 
-// claimKubeletCertDir records the kubelet's --cert-dir where it is elsewhere and
-// does not exist yet: the kubelet puts rotated certificates there, which reset
-// has to remove.
+// claimKubeletCertDir claims the kubelet's --cert-dir if it is not the default
+// and does not exist yet. The kubelet writes rotated certificates there, and
+// reset must remove them.
 func (n *node) claimKubeletCertDir() error {
 	dir := n.config.NodeRegistration.KubeletCertDir()
 	if strings.HasPrefix(dir, config.KubeletDir+"/") || n.exists(dir) {

@@ -25,9 +25,10 @@ var (
 // controlPlaneComponents are the static pods of a control plane, without etcd.
 var controlPlaneComponents = []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler"}
 
-// binaryPath is where a binary of the bundle is installed; "" for other
-// entries. The directories are those of containerd's and Kubernetes' own
-// instructions for hosts without a package manager.
+// binaryPath returns the path at which a binary of the bundle is installed, or
+// "" for other entries. The directories are those in the installation
+// instructions of containerd and Kubernetes for hosts without a package
+// manager.
 func binaryPath(entry string) string {
 	switch {
 	case entry == bundle.BinDir+"runc":

@@ -13,26 +13,26 @@ import (
 	"airlift/installer/preflight"
 )
 
-// A Plan is what this host is to become. It is complete before the first step
-// and does not change: what a run learns is in the run.
+// A Plan describes what this host will become. It is complete before the first
+// step and does not change. What a run finds out is stored in the run.
 type Plan struct {
 	config  *config.Config // complete and valid
 	bundle  *Bundle
 	patches *patches.Set
-	// onePhase: one phase runs alone. What it needs of earlier phases must be
-	// on the host.
+	// onePhase reports whether one phase runs alone. The results of earlier
+	// phases must then be on the host.
 	onePhase bool
-	// role is what the host becomes. The rest follows from it.
+	// role is what the host becomes. The following fields depend on it.
 	role         preflight.Role
 	controlPlane bool
-	required     []string // components whose images such a node always needs
+	required     []string // components whose images this role always needs
 }
 
 // Warn receives warnings for the user.
 type Warn func(format string, args ...any)
 
-// PlanInit plans the first control plane of a new cluster. c is complete and
-// valid. onePhase: one phase runs alone.
+// PlanInit plans the first control plane of a new cluster. c must be complete
+// and valid. onePhase reports whether one phase runs alone.
 func PlanInit(b *Bundle, c *config.Config, onePhase bool, warn Warn) (*Plan, error) {
 	p := newPlan(preflight.Init, b, c, onePhase)
 	named, err := p.nameImages(c)
@@ -42,8 +42,9 @@ func PlanInit(b *Bundle, c *config.Config, onePhase bool, warn Warn) (*Plan, err
 	return p, errors.Join(err, p.loadPatches(warn))
 }
 
-// PlanJoin plans a node of an existing cluster: a worker, or another control
-// plane. The run adds the cluster's own configuration when it has found it.
+// PlanJoin plans a node of an existing cluster: a worker or another control
+// plane. The run adds the cluster's configuration when it has found the
+// cluster.
 func PlanJoin(b *Bundle, c *config.Config, onePhase bool, warn Warn) (*Plan, error) {
 	role := preflight.Join
 	if c.ControlPlane {
@@ -62,13 +63,13 @@ func newPlan(role preflight.Role, b *Bundle, c *config.Config, onePhase bool) *P
 	return p
 }
 
-// nameImages returns c with the names that it gives to the bundle's images. It
-// fails where c asks for a version that the bundle does not have.
+// nameImages returns a copy of c with an image name for each component. It
+// fails if c needs an image version that the bundle does not contain.
 func (p *Plan) nameImages(c *config.Config) (*config.Config, error) {
 	needed := maps.Clone(p.bundle.images)
 	maps.DeleteFunc(needed, func(component, _ string) bool {
 		if component == "coredns" {
-			return p.role == preflight.JoinControlPlane // the cluster has its own
+			return p.role == preflight.JoinControlPlane // the cluster has CoreDNS already
 		}
 		return !p.needs(component)
 	})
@@ -82,7 +83,7 @@ func (p *Plan) nameImages(c *config.Config) (*config.Config, error) {
 	return &named, nil
 }
 
-// loadPatches reads the directory of --patches.
+// loadPatches reads the directory that --patches names.
 func (p *Plan) loadPatches(warn Warn) error {
 	if p.config.Patches == "" {
 		return nil
@@ -95,19 +96,20 @@ func (p *Plan) loadPatches(warn Warn) error {
 	return err
 }
 
-// skips reports whether a phase is skipped, by its own name or by its parent's.
+// skips reports whether a phase is skipped, by its own name or by its parent's
+// name.
 func (p *Plan) skips(name string) bool {
 	parent, _, _ := strings.Cut(name, "/")
 	return slices.Contains(p.config.SkipPhases, name) || slices.Contains(p.config.SkipPhases, parent)
 }
 
-// needs reports whether this node runs an image of the bundle. Workers do not
-// need the control plane's.
+// needs reports whether this node runs a component's image. Workers do not need
+// the images of the control plane.
 func (p *Plan) needs(component string) bool {
 	return p.controlPlane || images.Worker(component)
 }
 
-// images are the bundle's images that this node needs.
+// images returns the images in the bundle that this node needs.
 func (p *Plan) images() []bundle.Image {
 	var needed []bundle.Image
 	for _, i := range p.bundle.manifest.Images {
@@ -118,8 +120,8 @@ func (p *Plan) images() []bundle.Image {
 	return needed
 }
 
-// missingImages are the components that a node with the configuration c needs
-// and that the bundle does not have.
+// missingImages returns the components that a node with the configuration c
+// needs and the bundle does not contain.
 func (p *Plan) missingImages(c *config.Config) []string {
 	needed := slices.Clone(p.required)
 	if p.controlPlane && c.Etcd.External == nil {
@@ -137,8 +139,8 @@ func (p *Plan) missingImages(c *config.Config) []string {
 	return slices.DeleteFunc(needed, func(component string) bool { return p.bundle.images[component] != "" })
 }
 
-// aliases are the names that c gives to images, by the bundle's names, where
-// they differ.
+// aliases returns the image names in c that differ from the bundle's names, by
+// the bundle's name.
 func (p *Plan) aliases(c *config.Config) map[string]string {
 	names := map[string]string{}
 	for component, reference := range p.bundle.images {
@@ -149,9 +151,9 @@ func (p *Plan) aliases(c *config.Config) map[string]string {
 	return names
 }
 
-// wantsBinary reports whether an entry of the bundle is installed on this host:
-// kubectl only on control planes, and a container runtime only where the host
-// has none.
+// wantsBinary reports whether an entry of the bundle is installed on this host.
+// kubectl is installed only on control planes. A container runtime is installed
+// only if the host has none.
 func (p *Plan) wantsBinary(entry string, existingRuntime bool) bool {
 	switch name := strings.TrimPrefix(entry, bundle.BinDir); {
 	case name == "kubectl":

@@ -11,9 +11,9 @@ import (
 	"airlift/installer/render"
 )
 
-// checkHost runs all preflight checks on an inspected host, together with the check of
-// the bundle file. clusterKubelet is the cluster's KubeletConfiguration, nil
-// where it is not known yet.
+// checkHost runs all preflight checks on an inspected host, and waits for the
+// check of the bundle file. clusterKubelet is the cluster's
+// KubeletConfiguration, nil if it is not known yet.
 func (n *node) checkHost(ctx context.Context, clusterKubelet []byte) (preflight.Report, error) {
 	kubelet, err := n.kubeletConfig(clusterKubelet)
 	if err != nil {
@@ -27,8 +27,8 @@ func (n *node) checkHost(ctx context.Context, clusterKubelet []byte) (preflight.
 	return n.addFileCheck(ctx, report, err)
 }
 
-// target is what preflight has to know. kubelet is the kubelet's configuration
-// as it will be written, nil if not known yet.
+// target returns the input of the preflight checks. kubelet is this node's
+// kubelet configuration, nil if it is not known yet.
 func (n *node) target(kubelet []byte) preflight.Target {
 	t := preflight.Target{
 		Config: n.config, Role: n.plan.role, Rerun: n.rerun, Root: n.existing.Path("/"),
@@ -41,8 +41,8 @@ func (n *node) target(kubelet []byte) preflight.Target {
 	return t
 }
 
-// kubeletConfig is the configuration of this node's kubelet, made of the
-// cluster's; nil where that is not known yet.
+// kubeletConfig returns the configuration of this node's kubelet, derived from
+// the cluster's. It returns nil if that is not known yet.
 func (n *node) kubeletConfig(cluster []byte) ([]byte, error) {
 	if cluster == nil {
 		return nil, nil
@@ -55,8 +55,8 @@ func (n *node) kubeletConfig(cluster []byte) ([]byte, error) {
 	return settings, err
 }
 
-// addFileCheck adds the result of the bundle file's check to what preflight has
-// found, report and err. A damaged file decides the exit code.
+// addFileCheck adds the result of the bundle file's check to the report and the
+// error of the preflight checks. A damaged file determines the exit code.
 func (n *node) addFileCheck(ctx context.Context, report preflight.Report, err error) (preflight.Report, error) {
 	damaged := n.plan.bundle.checked(ctx, n.console)
 	if damaged == nil || ctx.Err() != nil {
@@ -69,7 +69,7 @@ func (n *node) addFileCheck(ctx context.Context, report preflight.Report, err er
 	return report, damaged
 }
 
-// warn prints a report's warnings, the minor ones only with -v 1.
+// warn prints a report's warnings. It prints minor warnings only with -v 1.
 func (n *node) warn(report preflight.Report) {
 	for _, w := range report.Warnings {
 		if w.Minor && n.console.Verbosity == 0 {

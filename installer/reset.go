@@ -18,19 +18,19 @@ import (
 type Reset struct {
 	*machine
 	config     config.Reset
-	kubeconfig string    // reaches the cluster where this host's etcd does not answer
-	plan       host.Plan // what goes and what stays; nil where nothing was installed
+	kubeconfig string    // used if this host's etcd does not answer
+	plan       host.Plan // what reset removes and keeps; nil if nothing was installed
 
-	lastControlPlane bool     // the cluster ends with this host
-	leftImages       []string // image names that are left, with the reasons
+	lastControlPlane bool     // this host has the cluster's last etcd member
+	leftImages       []string // image names that reset does not restore, with the reasons
 }
 
-// ResetPhases lists the steps of reset, for their names.
+// ResetPhases returns the steps of reset, for the names of its phases.
 func ResetPhases() []Step { return (&Reset{machine: &machine{}}).Steps() }
 
-// Steps lists the steps. The first two run
-// before anything on the host is changed, and end the reset when they fail. Each
-// later one goes on past what it cannot remove, and reports it at its end.
+// Steps returns the steps of reset in order. The first two run before anything
+// on the host changes, and reset stops if one of them fails. Each later step
+// continues if it cannot remove something, and reports it at its end.
 func (r *Reset) Steps() []Step {
 	return []Step{
 		{Name: "preflight", Doc: "look at what is installed here", Run: r.preflight},
@@ -50,9 +50,9 @@ func (r *Reset) Steps() []Step {
 	}
 }
 
-// PlanReset finds out what reset would do. Its plan is empty where nothing was
-// installed. A host that is a node and has no ledger is refused, unless the user
-// asked for that.
+// PlanReset finds out what reset would remove. If nothing was installed, the
+// returned Reset is Empty. It refuses a node that has no ledger, unless the
+// user gave --without-ledger.
 func PlanReset(c config.Reset, kubeconfig string, h *host.Host, console *Console) (*Reset, error) {
 	r := &Reset{machine: newMachine(h, console), config: c, kubeconfig: kubeconfig}
 	recorded := h.Used()
@@ -86,7 +86,7 @@ func PlanReset(c config.Reset, kubeconfig string, h *host.Host, console *Console
 // Empty reports whether nothing was installed on this host.
 func (r *Reset) Empty() bool { return r.plan == nil }
 
-// listed shows a plan's items one on a line.
+// listed returns a plan's items, one per line.
 func listed(plan host.Plan) string {
 	var b strings.Builder
 	for _, i := range plan {
@@ -95,7 +95,7 @@ func listed(plan host.Plan) string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// Describe shows what goes and what stays.
+// Describe returns the text that lists what reset removes and keeps.
 func (r *Reset) Describe() string {
 	var b strings.Builder
 	for _, part := range []struct {
@@ -112,10 +112,10 @@ func (r *Reset) Describe() string {
 	return b.String()
 }
 
-// nothingInstalled is said of a host without a ledger and without a node.
+// nothingInstalled is printed on a host that has no ledger and is no node.
 const nothingInstalled = "Airlift installed nothing on this host: nothing was changed.\n"
 
-// preflight refuses what would end a cluster that others are in.
+// preflight refuses a reset that would break the etcd of other control planes.
 func (r *Reset) preflight(ctx context.Context) error {
 	if r.config.Force || slices.Contains(r.config.SkipPhases, "remove-etcd-member") {
 		return nil
@@ -123,7 +123,7 @@ func (r *Reset) preflight(ctx context.Context) error {
 	return r.checkEtcd(ctx)
 }
 
-// removePods asks the runtime to stop all pods, then kills what remains.
+// removePods asks the runtime to stop all pods, then kills the remaining ones.
 func (r *Reset) removePods(ctx context.Context) error {
 	if r.host.RanNode() && r.exists(r.socket()) {
 		if err := r.removePodsThroughCRI(ctx); err != nil {
@@ -159,13 +159,13 @@ func (r *Reset) removeNetfilter(ctx context.Context) error {
 	return err
 }
 
-// removeInstalled leaves it to the closing words to list what is kept.
+// removeInstalled removes the installed files. The summary lists what it keeps.
 func (r *Reset) removeInstalled(ctx context.Context) error {
 	_, err := r.host.RemoveInstalled(ctx)
 	return err
 }
 
-// Run resets the host, as planned.
+// Run resets the host as planned.
 func (r *Reset) Run(ctx context.Context) error {
 	if r.plan == nil {
 		r.console.Summary(nothingInstalled)
@@ -200,8 +200,8 @@ func (r *Reset) RunPhase(ctx context.Context, name string) error {
 	return RunPhase(ctx, r.console, r.Steps(), name)
 }
 
-// remaining lists what is still there after steps that failed: what the ledger
-// still has, and what stays on purpose.
+// remaining lists what is still on the host after a step failed: the remaining
+// items of the ledger, and what reset keeps on purpose.
 func (r *Reset) remaining() (string, error) {
 	now, err := r.host.Plan()
 	if err != nil {
@@ -224,7 +224,7 @@ func (r *Reset) remaining() (string, error) {
 	return b.String(), nil
 }
 
-// closingWords lists what reset has left.
+// closingWords returns the summary. It lists what reset has kept.
 func (r *Reset) closingWords(name string) string {
 	var b strings.Builder
 	left := r.host.Left(r.plan)
@@ -250,12 +250,12 @@ func (r *Reset) closingWords(name string) string {
 	return b.String()
 }
 
-// beforeChanges are reset's steps that end it when they fail: nothing on the
-// host has been changed then.
+// beforeChanges are the steps that run before anything on the host changes. If
+// one of them fails, reset stops.
 var beforeChanges = []string{"preflight", "remove-etcd-member"}
 
-// runReset runs reset's steps, and returns what failed. Unlike init and join it goes on after a step
-// that failed, because what comes after is worth doing all the same.
+// runReset runs reset's steps and returns the failures. Unlike init and join it
+// continues after a failed step, because the later steps are still useful.
 func runReset(ctx context.Context, c *Console, steps []Step, skip []string) (failed []string, err error) {
 	if skip, err = skipped(steps, skip); err != nil {
 		return nil, err
@@ -283,7 +283,7 @@ func runReset(ctx context.Context, c *Console, steps []Step, skip []string) (fai
 	return failed, nil
 }
 
-// DryRun shows what Run would do, and changes nothing.
+// DryRun prints what Run would do and changes nothing.
 func (r *Reset) DryRun(ctx context.Context) error {
 	defer r.console.close()
 	if r.plan == nil {
@@ -308,7 +308,7 @@ func (r *Reset) DryRun(ctx context.Context) error {
 	return nil
 }
 
-// DryRunPhase shows the same of one phase.
+// DryRunPhase prints what one phase would do and changes nothing.
 func (r *Reset) DryRunPhase(name string) error {
 	s, ok := find(r.Steps(), strings.TrimSuffix(name, "/all"))
 	if !ok {

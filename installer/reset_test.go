@@ -14,7 +14,8 @@ import (
 	"airlift/installer/render"
 )
 
-// hostWith is a host in a folder with static pods as init or join writes them.
+// hostWith returns a host directory with static pods as init or join writes
+// them.
 func hostWith(t *testing.T, change func(*config.Config), members ...render.EtcdMember) *Init {
 	t.Helper()
 	cfg := &config.Config{Facts: config.Facts{Hostname: "one", NodeIP: "10.1.2.3", CgroupDriver: "systemd"},
@@ -103,7 +104,8 @@ func TestEtcdOfThisHost(t *testing.T) {
 	}
 }
 
-// TestResetAsksEtcdFirst: nothing answers here, so only a forced reset goes on.
+// TestResetAsksEtcdFirst: no etcd answers here, so only a forced reset
+// continues.
 func TestResetAsksEtcdFirst(t *testing.T) {
 	n := hostWith(t, func(c *config.Config) { c.Facts.NodeIP = "127.0.0.1" })
 	if err := n.controlPlane.certs()(t.Context()); err != nil {
@@ -129,8 +131,8 @@ func TestResetAsksEtcdFirst(t *testing.T) {
 	}
 }
 
-// TestPlanReset: reset goes by the ledger; without one it changes nothing on a
-// bare host and refuses a node, unless that is asked for.
+// TestPlanReset: reset uses the ledger. Without a ledger it changes nothing on
+// a bare host, and refuses a node unless --without-ledger is given.
 func TestPlanReset(t *testing.T) {
 	at := func(t *testing.T, c config.Reset, files ...string) (*Reset, *host.Host, error) {
 		t.Helper()
@@ -170,7 +172,7 @@ func TestPlanReset(t *testing.T) {
 	if exists := fileExists(h, host.LedgerPath); exists {
 		t.Error("a ledger was written")
 	}
-	// Only its own manifest names etcd's data.
+	// Only etcd's own manifest names its data directory.
 	stacked, _, err := at(t, config.Reset{WithoutLedger: true}, append(made, "/etc/kubernetes/manifests/etcd.yaml")...)
 	if err != nil {
 		t.Fatal(err)
@@ -179,7 +181,7 @@ func TestPlanReset(t *testing.T) {
 	if !strings.Contains(text, "/data/etcd: it contains etcd's data") || strings.Contains(text, "/var/lib/etcd") {
 		t.Errorf("the plan:\n%s", text)
 	}
-	// After steps that failed, what is still there is listed, and nothing else.
+	// After a failed step, reset lists only what is still there.
 	if err := os.RemoveAll(stacked.host.Path("/etc/kubernetes/pki")); err != nil {
 		t.Fatal(err)
 	}

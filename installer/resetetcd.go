@@ -13,12 +13,12 @@ import (
 	"airlift/installer/pki"
 )
 
-// resetEtcdTimeout bounds what reset asks of etcd: it is to end even when the
-// rest of the cluster is in a bad way.
+// resetEtcdTimeout limits reset's calls to etcd. Reset must end even if the
+// rest of the cluster is broken.
 const resetEtcdTimeout = 30 * time.Second
 
-// reachEtcd connects to this host's etcd or, where that does not answer, to
-// those that the API server tells of.
+// reachEtcd connects to this host's etcd. If that does not answer, it connects
+// to the other members, which it finds through the API server.
 func (r *Reset) reachEtcd(ctx context.Context, e *localEtcd) (*etcd.Client, error) {
 	c, err := connectEtcd(ctx, r.machine, []string{e.clientURL}, e.certificates, resetEtcdTimeout)
 	if err != nil && ctx.Err() == nil {
@@ -34,7 +34,8 @@ func (r *Reset) reachEtcd(ctx context.Context, e *localEtcd) (*etcd.Client, erro
 	return c, err
 }
 
-// otherEtcds asks the API, which another host may still serve.
+// otherEtcds asks the API server for the other members. Another host may still
+// serve the API.
 func (r *Reset) otherEtcds(ctx context.Context, e *localEtcd) []string {
 	api, err := loadClient(r.host, cmp.Or(r.kubeconfig, adminConf), "", r.config.Timeouts.KubernetesAPICall)
 	if err != nil {
@@ -49,8 +50,8 @@ func (r *Reset) otherEtcds(ctx context.Context, e *localEtcd) []string {
 	return slices.DeleteFunc(urls, func(u string) bool { return u == e.clientURL })
 }
 
-// checkEtcd refuses a reset that the other control planes would not
-// survive.
+// checkEtcd refuses a reset that would leave the remaining etcd members without
+// a quorum.
 func (r *Reset) checkEtcd(ctx context.Context) error {
 	_, _, err := r.ownMember(ctx, func(c *etcd.Client, m etcd.Member) error { return c.CheckRemove(ctx, m) })
 	if err == nil || ctx.Err() != nil {
@@ -63,16 +64,16 @@ func (r *Reset) checkEtcd(ctx context.Context) error {
 	return fault.Wrap(fmt.Errorf("checking what the reset of this host does to etcd: %w", err), fault.Preflight, hint)
 }
 
-// ownMember finds this host's member and does something with it. found is false
-// where the host has no etcd or the cluster does not know its member; alone
-// says that there is no other.
+// ownMember finds this host's etcd member and calls do with it, unless it is
+// the last member. found is false if the host has no etcd or if the cluster
+// does not know the member. alone reports whether it is the last member.
 func (r *Reset) ownMember(ctx context.Context, do func(*etcd.Client, etcd.Member) error) (found, alone bool, err error) {
 	e, err := findEtcd(r.host)
 	if err != nil || e == nil {
 		return false, false, err
 	}
 	if !r.exists(path.Join(e.certificates, "etcd", "ca.crt")) {
-		return false, false, nil // a run that stopped before anything was announced
+		return false, false, nil // an earlier run stopped before it joined etcd
 	}
 	c, err := r.reachEtcd(ctx, e)
 	if err != nil {
@@ -90,8 +91,8 @@ func (r *Reset) ownMember(ctx context.Context, do func(*etcd.Client, etcd.Member
 	return true, false, do(c, m)
 }
 
-// removeEtcdMember takes this host's member out of the cluster. The last one
-// has nobody to tell. A forced reset goes on without what cannot be had.
+// removeEtcdMember removes this host's member from the etcd cluster, unless it
+// is the last one. A forced reset continues if that fails.
 func (r *Reset) removeEtcdMember(ctx context.Context) error {
 	_, alone, err := r.ownMember(ctx, func(c *etcd.Client, m etcd.Member) error {
 		if err := c.CheckRemove(ctx, m); err != nil {
@@ -114,6 +115,6 @@ func (r *Reset) removeEtcdMember(ctx context.Context) error {
 	return err
 }
 
-// nodeName is the name under which this host is known to its cluster, "" where
-// it is not.
+// nodeName returns this host's node name in its cluster, or "" if it is not a
+// node.
 func (r *Reset) nodeName() string { return pki.NodeName(r.files()) }

@@ -11,18 +11,18 @@ import (
 	"airlift/installer/host"
 )
 
-// restoreImages restores the image names in an existing containerd. What was
-// imported goes with them.
+// restoreImages restores the image names in an existing containerd. containerd
+// then removes the images that no name refers to.
 func (r *Reset) restoreImages(ctx context.Context) error {
 	if r.host.OwnsRuntime() {
-		return nil // all of it goes
+		return nil // reset removes all images
 	}
 	names := map[string][]host.ImageName{} // by socket
 	for _, name := range r.host.ImageNames() {
 		names[name.Socket] = append(names[name.Socket], name)
 	}
 	if r.host.Used() && r.exists(r.socket()) && len(names) == 0 {
-		names[r.socket()] = nil // a killed import may have left something
+		names[r.socket()] = nil // an interrupted import may have left content
 	}
 	for _, socket := range slices.Sorted(maps.Keys(names)) {
 		if err := r.restoreNames(ctx, socket, names[socket]); err != nil {

@@ -17,11 +17,11 @@ import (
 	"airlift/installer/timeline"
 )
 
-// containerdDir is the root of the bundle's containerd.
+// containerdDir is the root directory of Airlift's containerd.
 const containerdDir = "/var/lib/containerd"
 
-// runtimeTimeout bounds the wait for a containerd that was just started; a
-// slow disk takes it some seconds to open its database.
+// runtimeTimeout limits the wait for a containerd that has just started. On a
+// slow disk it needs some seconds to open its database.
 const runtimeTimeout = 60 * time.Second
 
 // runtimeStep is the step runtime: it prepares the kernel and starts containerd.
@@ -29,8 +29,9 @@ type runtimeStep struct {
 	*content
 }
 
-// run runs its parts. proxy is the configuration of this node's kube-proxy, nil
-// where it has none. joins: the kubelet gets its kubeconfig by TLS bootstrap.
+// run runs the parts of the step. proxy is the configuration of kube-proxy on
+// this node, nil if there is none. joins reports whether the kubelet gets its
+// kubeconfig by TLS bootstrap.
 func (r runtimeStep) run(ctx context.Context, proxy *kubeproxyv1.KubeProxyConfiguration, joins bool) error {
 	for _, part := range []Step{
 		{Name: "folders", Run: func(context.Context) error { return r.prepareDirectories(joins) }},
@@ -47,7 +48,8 @@ func (r runtimeStep) run(ctx context.Context, proxy *kubeproxyv1.KubeProxyConfig
 }
 
 // prepareDirectories creates the directories that containerd, the kubelet and
-// kube-proxy's pod would create, so that the ledger has them for reset.
+// kube-proxy would otherwise create. So the ledger has them, and reset can
+// remove them.
 func (r runtimeStep) prepareDirectories(joins bool) error {
 	if err := r.claim(r.claims()...); err != nil {
 		return err
@@ -65,13 +67,14 @@ func (r runtimeStep) prepareDirectories(joins bool) error {
 		}
 	}
 	if joins {
-		// The kubelet writes it after its TLS bootstrap.
+		// The kubelet writes this file after its TLS bootstrap.
 		if err := r.host.ClaimFile(kubeletConf); err != nil {
 			return err
 		}
 	}
 	if r.config.CNI == "flannel" {
-		// Flannel's pod writes it when it is there before the step pod-network.
+		// Flannel's pod writes this file if it runs before the step
+		// pod-network.
 		return r.host.ClaimFile(render.CNIConflistPath)
 	}
 	return nil
@@ -95,7 +98,7 @@ func (r runtimeStep) prepareKernel(ctx context.Context, proxy *kubeproxyv1.KubeP
 	return err
 }
 
-// kernelModules are those that a node and its kube-proxy need.
+// kernelModules returns the kernel modules that a node and its kube-proxy need.
 func kernelModules(proxy *kubeproxyv1.KubeProxyConfiguration) []string {
 	modules := host.NodeModules()
 	if proxy != nil {
@@ -104,7 +107,7 @@ func kernelModules(proxy *kubeproxyv1.KubeProxyConfiguration) []string {
 	return modules
 }
 
-// families reports which address families pods or this node use.
+// families reports which address families the pods or this node use.
 func families(c *config.Config) (ipv4, ipv6 bool) {
 	ipv4, ipv6 = c.Networking.PodSubnet.Families()
 	if ip, err := netip.ParseAddr(c.Facts.NodeIP); err == nil {
@@ -113,9 +116,9 @@ func families(c *config.Config) (ipv4, ipv6 bool) {
 	return ipv4, ipv6
 }
 
-// prepareRoutes gives host processes a way to Services where no default route
-// does: without it the kernel refuses a ClusterIP before kube-proxy's rules
-// see the packet.
+// prepareRoutes adds a route to the Service addresses on a host without a
+// default route. Otherwise the kernel rejects connections of host processes to
+// a ClusterIP before kube-proxy's rules apply.
 func (r runtimeStep) prepareRoutes(ctx context.Context) error {
 	if r.config.Facts.DefaultRoute {
 		return nil
@@ -126,7 +129,7 @@ func (r runtimeStep) prepareRoutes(ctx context.Context) error {
 	return r.host.EnsureServiceRoute(ctx, r.config.Networking.ServiceSubnet.Prefixes(), r.config.Facts.Interface)
 }
 
-// writeContainerd writes configuration and unit.
+// writeContainerd writes containerd's configuration and unit.
 func (r runtimeStep) writeContainerd() error {
 	settings, err := render.ContainerdConfig(r.config)
 	if err != nil {
@@ -152,7 +155,7 @@ func (r runtimeStep) startContainerd(ctx context.Context) error {
 		if err := r.host.Enable(ctx, "containerd.service", true); err != nil {
 			return err
 		}
-		start = r.host.Restart // starts a stopped one; a running one has to read what changed
+		start = r.host.Restart // starts it, or makes a running one read the new files
 	}
 	if err := start(ctx, "containerd.service"); err != nil {
 		return err

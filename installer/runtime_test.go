@@ -12,7 +12,8 @@ import (
 	"airlift/installer/preflight"
 )
 
-// init knows kube-proxy's mode from the user, join from the cluster.
+// init takes kube-proxy's mode from the user's configuration, join from the
+// cluster.
 func TestKernelModulesForKubeProxy(t *testing.T) {
 	ipvs := &kubeproxyv1.KubeProxyConfiguration{Mode: "ipvs", IPVS: kubeproxyv1.KubeProxyIPVSConfiguration{Scheduler: "wlc"}}
 	init := func(c config.Config) *kubeproxyv1.KubeProxyConfiguration {
@@ -39,8 +40,7 @@ func TestKernelModulesForKubeProxy(t *testing.T) {
 	}
 }
 
-// The kubelet's directory for certificates goes with reset where it was made for
-// it, and stays where it was there before.
+// Reset removes the kubelet's certificate directory only if Airlift created it.
 func TestKubeletCertDirIsRecorded(t *testing.T) {
 	for name, c := range map[string]struct {
 		dir    string

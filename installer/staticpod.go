@@ -16,8 +16,8 @@ import (
 	"airlift/installer/host"
 )
 
-// readStaticPod reads a component's flags, and its volumes' host paths by name.
-// Both are nil where the host has no such pod.
+// readStaticPod returns the flags of a static pod, and the host paths of its
+// volumes by volume name. Both are nil if the host has no such pod.
 func readStaticPod(h *host.Host, name string) (flags, volumes map[string]string, err error) {
 	file := path.Join(config.ManifestsDir, name+".yaml")
 	data, err := os.ReadFile(h.Path(file))

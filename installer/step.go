@@ -1,10 +1,9 @@
-// Package installer is the story of a node: init, join and reset as step lists
-// that can be read aloud. Each step is kubeadm's phase of the same name, or one
-// of the few that the isolated host needs besides (unpack, runtime, images,
-// pod-network, wait-node).
+// Package installer runs init, join and reset as lists of steps. Each step is
+// kubeadm's phase of the same name, or one of the few that an isolated host
+// needs in addition (unpack, runtime, images, pod-network, wait-node).
 //
-// What the steps compute comes from render and pki, what they do is done by
-// host, cluster and images/store.
+// Packages render and pki compute what the steps write. Packages host, cluster
+// and images/store make the changes.
 package installer
 
 import (
@@ -18,29 +17,29 @@ import (
 	"airlift/installer/timeline"
 )
 
-// A Step is one phase. It has Run, Steps or both: then Run does in one go what
-// the Steps do one by one, and sees all that is wrong at once. Every Run looks
-// at the world before it changes it, so running it again is safe and resumes
-// what was left.
+// A Step is one phase. It has Run, Steps or both. If it has both, Run does the
+// work of all Steps at once and reports all problems together. Run checks the
+// current state before it changes anything. So a step can run again, and it
+// then continues an interrupted one.
 type Step struct {
 	Name  string // kubeadm's name
-	Doc   string // what it does, for people
+	Doc   string // purpose, for the user
 	Run   func(context.Context) error
-	Steps []Step // sub-phases, named "addon/coredns" from outside
-	// Aliases are what other versions of kubeadm call it.
+	Steps []Step // sub-phases; their full names are "addon/coredns"
+	// Aliases are the step's names in other versions of kubeadm.
 	Aliases []string
-	// Needed says that later steps cannot do without what this one finds or
-	// brings, so it cannot be skipped.
+	// Needed reports whether later steps depend on this step, so that it cannot
+	// be skipped.
 	Needed bool
 }
 
-// called says whether a name that somebody gave is this step's.
+// called reports whether name is the step's name or an alias.
 func (s Step) called(name string) bool {
 	return s.Name == name || slices.Contains(s.Aliases, name)
 }
 
-// Run runs steps in order and stops at the first error. Names in skip
-// ("addon/kube-proxy") are left out; a name that no step has is an error.
+// Run runs steps in order and stops at the first error. It skips the names in
+// skip ("addon/kube-proxy"). A name that no step has is an error.
 func Run(ctx context.Context, c *Console, steps []Step, skip []string) error {
 	skip, err := skipped(steps, skip)
 	if err != nil {
@@ -62,7 +61,7 @@ func Run(ctx context.Context, c *Console, steps []Step, skip []string) error {
 	return nil
 }
 
-// begin prints a step's line: its place among all steps, name and purpose.
+// begin prints a step's line: its number, name and purpose.
 func begin(c *Console, i int, steps []Step) {
 	width := 0
 	for _, s := range steps {
@@ -72,7 +71,7 @@ func begin(c *Console, i int, steps []Step) {
 	fmt.Fprintf(c.Out, "[%*d/%d] %-*s %s\n", len(fmt.Sprint(n)), i+1, n, width, s.Name, s.Doc)
 }
 
-// run runs the step, or its sub-phases, as a span of the timeline in ctx.
+// run runs the step, or its sub-phases, and records it in the timeline.
 func (s Step) run(ctx context.Context, parent string, c *Console, skip []string) (err error) {
 	name := parent + s.Name
 	if slices.Contains(skip, name) {
@@ -102,7 +101,7 @@ func (s Step) run(ctx context.Context, parent string, c *Console, skip []string)
 	return nil
 }
 
-// RunPhase runs a single one of the steps, "certs" or "certs/apiserver".
+// RunPhase runs one of the steps alone: "certs" or "certs/apiserver".
 func RunPhase(ctx context.Context, c *Console, steps []Step, name string) error {
 	s, ok := find(steps, strings.TrimSuffix(name, "/all"))
 	if !ok {
@@ -120,7 +119,7 @@ func RunPhase(ctx context.Context, c *Console, steps []Step, name string) error 
 	return nil
 }
 
-// find finds a step by its name, with its parents' before it.
+// find returns the step with a full name: "certs" or "certs/apiserver".
 func find(steps []Step, name string) (Step, bool) {
 	first, rest, deeper := strings.Cut(name, "/")
 	for _, s := range steps {
@@ -135,7 +134,7 @@ func find(steps []Step, name string) (Step, bool) {
 	return Step{}, false
 }
 
-// Names lists the steps' and sub-steps' names in order.
+// Names returns the names of the steps and their sub-steps in order.
 func Names(steps []Step) []string {
 	var names []string
 	for _, s := range steps {
@@ -147,8 +146,8 @@ func Names(steps []Step) []string {
 	return names
 }
 
-// skipped turns the names that the user gave into the steps' own, and refuses
-// what no step is called and what cannot be left out.
+// skipped replaces aliases in the user's names by the steps' names. It refuses
+// unknown names and steps that cannot be skipped.
 func skipped(steps []Step, given []string) (skip []string, err error) {
 	known := Names(steps)
 	for _, name := range given {

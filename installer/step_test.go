@@ -15,8 +15,8 @@ import (
 	"airlift/scripts/upstream/components"
 )
 
-// TestInitHasKubeadmsPhases asks real kubeadm for its phases: each is a step
-// of ours, by the same name and in the same order.
+// TestInitHasKubeadmsPhases runs real kubeadm to get its phases. init must have
+// each of them, with the same name and in the same order.
 func TestInitHasKubeadmsPhases(t *testing.T) {
 	kubeadm, err := components.Path("v1.29.15", "kubeadm")
 	if err != nil {

@@ -13,7 +13,8 @@ import (
 	"airlift/installer/timeline"
 )
 
-// drawn is what a recorder has, as "row: label", and the labels that failed.
+// drawn returns a recorder's spans as "row: label", and the labels of failed
+// spans.
 func drawn(t *testing.T, r *timeline.Recorder) (spans, failed []string) {
 	t.Helper()
 	var b bytes.Buffer
@@ -91,7 +92,8 @@ func TestFailureIsRecorded(t *testing.T) {
 	}
 }
 
-// TestImagesAreDrawn: a layer that two images share, or one has twice.
+// TestImagesAreDrawn has a layer that two images share, and a layer that occurs
+// twice in one image.
 func TestImagesAreDrawn(t *testing.T) {
 	blob := func(c string) string { return "sha256:" + strings.Repeat(c, 64) }
 	entry := func(c string) string { return bundle.BlobDir + strings.Repeat(c, 64) }
@@ -125,7 +127,7 @@ func TestImagesAreDrawn(t *testing.T) {
 		seen = append(seen, strings.Join(spans, ", "))
 	}
 	it.usable("registry.k8s.io/etcd:3.5")
-	it.usable("registry.k8s.io/coredns/coredns:v1.11") // it was here before: nothing to draw
+	it.usable("registry.k8s.io/coredns/coredns:v1.11") // already in containerd: nothing to draw
 	it.comes(ctx, entry("c"))
 	spans, _ := drawn(t, r)
 	seen = append(seen, strings.Join(spans, ", "))

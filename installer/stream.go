@@ -18,26 +18,26 @@ import (
 	"airlift/installer/timeline"
 )
 
-// A bundleStream reads the bundle once, in the background, and hands every entry to
-// where it belongs: binaries to the host, image blobs to containerd. Steps wait
-// for what they need by name.
+// A bundleStream reads the bundle once, in the background. It writes binaries
+// to the host and imports images into containerd. Steps wait by name for the
+// entries and images that they need.
 type bundleStream struct {
 	file     *bundle.File
 	host     *host.Host
-	binaries map[string]host.Binary // wanted programs by entry name
+	binaries map[string]host.Binary // wanted binaries by entry name
 	images   []bundle.Image         // wanted images
-	aliases  map[string]string      // the second names that images get, by reference
-	never    bool                   // images that are missing are not imported
+	aliases  map[string]string      // additional image names, by reference
+	never    bool                   // imagePullPolicy is Never: do not import missing images
 
 	runtime chan *store.Store // receives containerd once, when it runs
 
-	total, moved atomic.Int64 // bytes of what had to be moved
+	total, moved atomic.Int64 // bytes
 
 	mu      sync.Mutex
-	waiting map[string]chan struct{} // closed when the entry or image is there
+	waiting map[string]chan struct{} // closed when the entry or image is in place
 	done    chan struct{}            // closed when run has returned
-	err     error                    // why it stopped, after done
-	changed atomic.Int64             // programs and images that were not there before
+	err     error                    // why run stopped; valid after done is closed
+	changed atomic.Int64             // number of binaries and images that were new
 }
 
 func newBundleStream(f *bundle.File, m *bundle.Manifest, h *host.Host, wantsBinary func(name string) bool, images []bundle.Image) *bundleStream {
@@ -60,7 +60,7 @@ func newBundleStream(f *bundle.File, m *bundle.Manifest, h *host.Host, wantsBina
 	return p
 }
 
-// start begins streaming; the context ends it.
+// start starts the stream. Canceling the context stops it.
 func (p *bundleStream) start(ctx context.Context, m *bundle.Manifest) {
 	ctx, span := timeline.Start(ctx, timeline.Bundle, "bundle")
 	go func() {
@@ -71,11 +71,11 @@ func (p *bundleStream) start(ctx context.Context, m *bundle.Manifest) {
 	}()
 }
 
-// useRuntime tells the stream which containerd takes the images.
+// useRuntime passes the stream the containerd into which it imports the images.
 func (p *bundleStream) useRuntime(s *store.Store) { p.runtime <- s }
 
-// wait returns when every name (an entry or an image reference) is on the
-// host, or with the error that ended the stream.
+// wait waits until every name (an entry or an image reference) is on the host.
+// It returns an error if the stream ends before that.
 func (p *bundleStream) wait(ctx context.Context, names ...string) error {
 	for _, name := range names {
 		if err := p.waitFor(ctx, name); err != nil {
@@ -106,7 +106,7 @@ func (p *bundleStream) waitFor(ctx context.Context, name string) error {
 	case <-p.done:
 	}
 	select {
-	case <-ch: // arrived just before the stream ended
+	case <-ch: // the entry arrived just before the stream ended
 		return nil
 	default:
 	}
@@ -116,7 +116,7 @@ func (p *bundleStream) waitFor(ctx context.Context, name string) error {
 	return fmt.Errorf("waiting for %s: the bundle ended without it", name)
 }
 
-// finish waits for the stream's end and returns its error.
+// finish waits for the end of the stream and returns its error.
 func (p *bundleStream) finish(ctx context.Context) error {
 	defer timeline.Wait(ctx, "bundle", "the rest").End()
 	select {
@@ -151,7 +151,7 @@ func (p *bundleStream) run(ctx context.Context, m *bundle.Manifest) error {
 	im := &lazyImporter{p: p, timeline: newImageTimeline(p.images)}
 	defer func() { im.close(ctx) }()
 	if len(missing) == 0 {
-		// Nothing to unpack: only containerd knows whether images are missing.
+		// No binary is missing. Only containerd knows whether images are.
 		if err := im.open(ctx); err != nil {
 			return err
 		}
@@ -167,8 +167,8 @@ func (p *bundleStream) run(ctx context.Context, m *bundle.Manifest) error {
 	return im.finish(ctx)
 }
 
-// lookForBinaries returns the programs that this host lacks. Those that it has
-// are read and hashed, on all cores.
+// lookForBinaries returns the binaries that are missing on this host. It hashes
+// the existing ones, on all cores.
 func (p *bundleStream) lookForBinaries() (missing map[string]host.Binary, err error) {
 	missing = map[string]host.Binary{}
 	var mu sync.Mutex
@@ -194,8 +194,8 @@ func (p *bundleStream) lookForBinaries() (missing map[string]host.Binary, err er
 	return missing, err
 }
 
-// stream reads the bundle until nothing more is wanted from it, and waits until
-// what it brought is in its place.
+// stream reads the bundle until nothing more is needed from it. It then waits
+// until all binaries and images are in place.
 func (p *bundleStream) stream(ctx context.Context, missing map[string]host.Binary, im *lazyImporter) error {
 	defer sparingMemory()()
 	settling, ctx := errgroup.WithContext(ctx)
@@ -204,17 +204,19 @@ func (p *bundleStream) stream(ctx context.Context, missing map[string]host.Binar
 	if err == nil {
 		err = im.finish(ctx)
 	}
-	// A program that could not be put in its place ended the reading, too.
+	// If a binary could not be put in place, this is the error that stopped
+	// read.
 	if settleErr := settling.Wait(); settleErr != nil {
 		return settleErr
 	}
 	return err
 }
 
-// programsAtOnce is how many programs may be waiting for the disk at a time.
+// programsAtOnce is how many binaries may wait for the disk at the same time.
 const programsAtOnce = 4
 
-// read reads the bundle. Programs are left to settling once they are written.
+// read reads the bundle. After it has written a binary, settling moves it into
+// place.
 func (p *bundleStream) read(ctx context.Context, missing map[string]host.Binary, im *lazyImporter, settling *errgroup.Group) error {
 	s, err := p.file.Stream(ctx)
 	if err != nil {
@@ -255,7 +257,8 @@ func (p *bundleStream) read(ctx context.Context, missing map[string]host.Binary,
 	return nil
 }
 
-// unwanted says which entries neither an image nor this host needs.
+// unwanted returns a function that reports whether no image and no missing
+// binary needs an entry.
 func (p *bundleStream) unwanted(missing map[string]host.Binary) func(bundle.Entry) bool {
 	wanted := map[string]bool{}
 	for name := range missing {
@@ -272,8 +275,8 @@ func (p *bundleStream) unwanted(missing map[string]host.Binary) func(bundle.Entr
 	return func(e bundle.Entry) bool { return !wanted[e.Name] }
 }
 
-// install writes a program and lets it appear under its name when it is on the
-// disk.
+// install writes a binary to a temporary file. In the background it syncs the
+// file to the disk and then renames it.
 func (p *bundleStream) install(ctx context.Context, e bundle.Entry, b host.Binary, r io.Reader, settling *errgroup.Group) error {
 	ctx, span := timeline.Start(ctx, timeline.Bundle, e.Name)
 	defer span.End()
@@ -293,12 +296,11 @@ func (p *bundleStream) install(ctx context.Context, e bundle.Entry, b host.Binar
 	return nil
 }
 
-// sparingMemory keeps the collector from letting the heap grow to twice its
-// size, as it usually does, while the decoder's window takes most of it. The
-// window has no pointers, so that collecting more often costs little: measured,
-// an import of a gigabyte collects ten times more, each time for some
-// milliseconds. The function it returns ends that, and gives the window's memory
-// back.
+// sparingMemory makes the garbage collector run more often, so that the heap
+// grows by 4 % instead of 100 % between two runs. The decoder's window is most
+// of the heap and has no pointers, so a run is cheap: measured, an import of 1
+// GB has ten times as many runs, each of some milliseconds. The returned
+// function ends this and releases the window's memory.
 func sparingMemory() (end func()) {
 	const percent = 4
 	before := debug.SetGCPercent(percent)
@@ -308,7 +310,7 @@ func sparingMemory() (end func()) {
 	}
 }
 
-// counted counts the bytes that are read of an entry.
+// counted counts the bytes that are read from an entry.
 type counted struct {
 	bundle.Content
 	n *atomic.Int64

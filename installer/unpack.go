@@ -9,15 +9,17 @@ import (
 	"airlift/fault"
 )
 
-// content is what the bundle brings to this host: binaries and images.
+// content installs the contents of the bundle on this host: binaries and
+// images.
 type content struct {
 	*node
 	stream *bundleStream // nil until something is unpacked
 	stop   context.CancelFunc
 }
 
-// unpack starts the bundle stream. Binaries and images arrive in the background,
-// in boot order; the steps that need them wait for them. The host is ready.
+// unpack starts the bundle stream. Binaries and images arrive in the
+// background, in the order in which the host needs them. Steps wait for those
+// that they need. The caller has called ready.
 func (c *content) unpack(ctx context.Context) error {
 	needed := []string{"bin/runc", "bin/containerd", "bin/containerd-shim-runc-v2"}
 	if c.runtime != nil {
@@ -33,7 +35,7 @@ func (c *content) unpack(ctx context.Context) error {
 	return c.stream.wait(ctx, needed...)
 }
 
-// start starts reading the bundle in the background.
+// start starts the bundle stream in the background.
 func (c *content) start(ctx context.Context, wantsBinary func(string) bool, images []bundle.Image) {
 	ctx, c.stop = context.WithCancel(ctx)
 	b := c.plan.bundle
@@ -43,15 +45,15 @@ func (c *content) start(ctx context.Context, wantsBinary func(string) bool, imag
 	c.stream.start(ctx, b.manifest)
 }
 
-// useRuntime gives the stream the containerd that takes the images.
+// useRuntime passes the stream the containerd into which it imports the images.
 func (c *content) useRuntime() {
 	if c.stream != nil {
 		c.stream.useRuntime(c.containerd)
 	}
 }
 
-// waitBinaries waits for binaries of the bundle. Where no stream brings them they
-// must be on the host already.
+// waitBinaries waits for binaries of the bundle. If no stream runs, they must
+// already be installed.
 func (c *content) waitBinaries(ctx context.Context, entries ...string) error {
 	if c.stream != nil {
 		return c.stream.wait(ctx, entries...)
@@ -64,7 +66,7 @@ func (c *content) waitBinaries(ctx context.Context, entries ...string) error {
 	return nil
 }
 
-// finish waits until everything is unpacked and counts what changed.
+// finish waits until everything is unpacked, and counts the changes.
 func (c *content) finish(ctx context.Context) error {
 	if c.stream == nil {
 		return nil
@@ -79,7 +81,7 @@ func (c *content) finish(ctx context.Context) error {
 	return nil
 }
 
-// close ends the stream and waits until it has ended.
+// close stops the stream and waits until it has ended.
 func (c *content) close() {
 	if c.stop != nil {
 		c.stop()

@@ -13,8 +13,8 @@ type blockWriter struct {
 }
 
 func newBlockWriter() *blockWriter {
-	// Literals of which Huffman's code would save less than a sixteenth are
-	// left as they are, which reads quicker.
+	// Literals are not compressed if a Huffman code saves less than a
+	// sixteenth, because uncompressed literals are faster to decode.
 	return &blockWriter{huffman: &huff0.Scratch{WantLogLess: 4}}
 }
 
@@ -23,7 +23,7 @@ const (
 	compressedBlock = 2
 )
 
-// blockHeader stands before every block.
+// blockHeader appends the header of a block.
 func blockHeader(out []byte, last bool, kind, size int) []byte {
 	h := kind<<1 | size<<3
 	if last {
@@ -32,12 +32,12 @@ func blockHeader(out []byte, last bool, kind, size int) []byte {
 	return append(out, byte(h), byte(h>>8), byte(h>>16))
 }
 
-// compress appends what literals and sequences make.
+// compress appends the compressed block of the literals and sequences.
 func (w *blockWriter) compress(out, literals []byte, list []sequence) []byte {
 	return w.sequences(w.literals(out, literals), list)
 }
 
-// Kinds of a literals section.
+// Types of a literals section.
 const (
 	rawLiterals      = 0
 	repeatedLiteral  = 1
@@ -103,7 +103,7 @@ func (w *blockWriter) sequences(out []byte, list []sequence) []byte {
 	}
 	modes := len(out)
 	out = append(out, 0)
-	for k, most := range [...]uint{9, 8, 9} { // the largest tables allowed
+	for k, most := range [...]uint{9, 8, 9} { // maximum table sizes, as powers of two
 		var counts [64]uint32
 		for _, s := range list {
 			counts[s.codes()[k]]++
@@ -116,11 +116,11 @@ func (w *blockWriter) sequences(out []byte, list []sequence) []byte {
 		if first := list[0].codes()[k]; counts[first] == uint32(n) {
 			mode = rle
 			out = append(out, first)
-			w.tables[k] = fseTable{next: append(w.tables[k].next[:0], 0)} // takes no bits
+			w.tables[k] = fseTable{next: append(w.tables[k].next[:0], 0)} // the symbol takes no bits
 		} else {
 			log := max(5, min(most, uint(bits.Len(uint(n)))))
 			if k != 1 {
-				log = max(6, log) // up to 53 symbols must have room
+				log = max(6, log) // the table must have room for up to 53 symbols
 			}
 			norm := normalize(counts[:], uint32(n), log)
 			out = describe(out, norm, log)
@@ -129,7 +129,7 @@ func (w *blockWriter) sequences(out []byte, list []sequence) []byte {
 		out[modes] |= byte(mode << (6 - 2*k))
 	}
 
-	// Decoders read it from the end.
+	// Decoders read the bits from the end.
 	b := bitWriter{out: out}
 	literals, offsets, matches := &w.tables[0], &w.tables[1], &w.tables[2]
 	var literalState, offsetState, matchState uint32
@@ -157,7 +157,8 @@ func (w *blockWriter) sequences(out []byte, list []sequence) []byte {
 	return b.out
 }
 
-// codes are those of the literals' length, the offset and the match's length.
+// codes returns the codes of the literals length, the offset and the match
+// length.
 func (s sequence) codes() [3]uint8 {
 	return [3]uint8{literalCode(s.literals), offsetCode(s.offset), matchCode(s.match)}
 }

@@ -2,10 +2,11 @@ package squeeze
 
 import "math/bits"
 
-// Lengths and offsets are written as a code, which is compressed, and some bits
-// as they are (RFC 8878, 3.1.1.3.2.1.1).
+// Lengths and offsets are encoded as a code, which is compressed, and a number of
+// uncompressed bits (RFC 8878, 3.1.1.3.2.1.1).
 
-// A range of values has one code: base and the 1<<bits-1 that follow it.
+// A codeRange has the values of one code: base and the 1<<bits-1 values that
+// follow it.
 type codeRange struct {
 	base uint32
 	bits uint8
@@ -21,10 +22,10 @@ var matchCodes = ranges(minMatch, []uint8{
 	1, 1, 1, 1, 2, 2, 3, 3, 4, 4, 5, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16,
 })
 
-// minMatch is the shortest match that can be written.
+// minMatch is the minimum match length of the format.
 const minMatch = 3
 
-// maxOffsetCode is of a match 2^31 bytes away, more than any window.
+// maxOffsetCode is the code of a match 2^31 bytes back, farther than any window.
 const maxOffsetCode = 31
 
 func ranges(base uint32, widths []uint8) []codeRange {
@@ -36,13 +37,13 @@ func ranges(base uint32, widths []uint8) []codeRange {
 	return list
 }
 
-// Codes of the lengths that are too short for a rule.
+// Codes of lengths that are too small for the formula.
 var (
 	shortLiteralCodes = codesOf(literalCodes, 0, 64)
 	shortMatchCodes   = codesOf(matchCodes, minMatch, 128)
 )
 
-// codesOf tabulates the codes of n values from base on.
+// codesOf returns the codes of n values, starting at base.
 func codesOf(list []codeRange, base uint32, n int) []uint8 {
 	t := make([]uint8, n)
 	for code, r := range list {
@@ -55,9 +56,9 @@ func codesOf(list []codeRange, base uint32, n int) []uint8 {
 	return t
 }
 
-// literalCode is the code of a run of n literals. From 64 on each code stands
-// for twice as many values as the one before. (A block of nothing but literals
-// has no code for them, and none that needs to be right.)
+// literalCode returns the code of a run of n literals. From 64 on, each code has
+// twice as many values as the previous one. A run of a whole block has no valid
+// code and needs none, because such a block has no sequences.
 func literalCode(n uint32) uint8 {
 	if n < 64 {
 		return shortLiteralCodes[n]
@@ -65,8 +66,8 @@ func literalCode(n uint32) uint8 {
 	return uint8(min(bits.Len32(n)+18, len(literalCodes)-1))
 }
 
-// matchCode is the code of a match of n bytes. From 128 more than the shortest on
-// each code stands for twice as many values as the one before.
+// matchCode returns the code of a match of n bytes. From minMatch+128 on, each
+// code has twice as many values as the previous one.
 func matchCode(n uint32) uint8 {
 	n -= minMatch
 	if n < 128 {

@@ -1,6 +1,6 @@
-// Package squeeze writes zstd frames (RFC 8878) that are smaller than those of
-// the encoder in github.com/klauspost/compress, for what a bundle is made of:
-// large programs that resemble each other from far away. It looks for matches in
-// the whole window and chooses among them by what each way costs in bits, where
-// a quick encoder takes the first good one. Any zstd decoder reads the result.
+// Package squeeze writes zstd frames (RFC 8878). For the contents of a bundle
+// they are smaller than those of the encoder in github.com/klauspost/compress:
+// large binaries, with similar parts that are far apart. It searches the whole
+// window for matches and chooses the combination with the fewest bits. A fast
+// encoder takes the first good match. Any zstd decoder reads the result.
 package squeeze

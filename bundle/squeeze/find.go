@@ -3,48 +3,48 @@ package squeeze
 import "encoding/binary"
 
 const (
-	// blockSize is the most that a zstd block may hold.
+	// blockSize is the maximum size of a zstd block.
 	blockSize = 128 << 10
 
-	// goodEnough is the length in bytes from which on a match is taken without
-	// looking for a better way.
+	// goodEnough is the length in bytes from which a match is used without a
+	// search for a better one.
 	goodEnough = 128
 
-	// long is the length in bytes of a match worth following: within it nothing
-	// is looked for far away, as the same place would be found again.
+	// long is the length in bytes from which a match suppresses the search in the
+	// far table: within the match, that search would find the same place again.
 	long = 24
 
-	// lookahead is how many bytes are hashed at most, and so how near to a
-	// block's end matches are looked for.
+	// lookahead limits how many bytes are hashed. The finder does not look for
+	// matches that start closer to the end of a block.
 	lookahead = 16
 )
 
-// A block is a part of the input on its way through the encoder.
+// A block is a part of the input that passes through the encoder.
 type block struct {
 	start uint64 // position of its first byte
 	size  int
 	last  bool
 
-	// matches found at byte i are all[first[i]:first[i+1]], each longer and
-	// farther than the one before.
+	// The matches at byte i are all[first[i]:first[i+1]]. Each is longer and
+	// farther back than the previous one.
 	first []uint32
 	all   []match
 }
 
-// A match says that from here on length bytes are as distance bytes before.
+// A match is length bytes that are equal to those distance bytes before.
 type match struct {
 	distance, length uint32
 }
 
-// A table remembers in rows, by a hash of the bytes that stand there, where in
-// the input something stood: the latest places first. A place is a position
-// modulo 1<<placeBits, below a tag of further bits of the hash that tells most
-// strangers apart without a look at the input. Whatever else a place may turn
-// out to be, it is compared with the input before it is believed.
+// A table stores where bytes occurred in the input. A hash of the bytes selects
+// a row, which has the latest place first. A place is a position modulo
+// 1<<placeBits. The higher bits are a tag of other hash bits, which excludes most
+// false places without reading the input. The finder compares every remaining
+// place with the input.
 type table struct {
 	places    []uint32
-	rowShift  uint // from a hash to its row
-	width     int  // places in a row
+	rowShift  uint // shift of a hash to the index of its row
+	width     int  // places per row
 	placeBits uint
 }
 
@@ -54,7 +54,7 @@ func newTable(rowBits uint, width int, placeBits uint) table {
 	return table{places, 64 - rowBits, width, placeBits}
 }
 
-// row returns the row of a hash, and what a place of it at position 0 looks like.
+// row returns the row of a hash, and the tag of the hash.
 func (t *table) row(hash uint64) (row []uint32, tag uint32) {
 	at := int(hash>>t.rowShift) * t.width
 	return t.places[at : at+t.width : at+t.width], uint32(hash) << t.placeBits
@@ -67,20 +67,22 @@ func remember(row []uint32, place uint32) {
 	row[0] = place
 }
 
-// A finder looks for matches: short ones in the last 4 MiB, as farther away they
-// cost as much as what they replace, and longer ones in the whole window.
+// A finder finds matches: short ones in the last 4 MiB and longer ones in the
+// whole window. A short match that is farther back costs as many bits as it
+// saves.
 type finder struct {
 	ring      ring
 	window    uint64
 	near, far table
 
-	skip    int    // up to where in the block a match that is good enough reaches
-	held    match  // the longest one of the byte before, less that byte
-	touched uint32 // keeps the compiler from leaving out reads that fetch
+	skip    int    // end of the last match that is good enough
+	held    match  // the longest match of the previous byte, without that byte
+	touched uint32 // so that the compiler keeps the reads that prefetch rows
 }
 
-// How many bytes are hashed, and how far back the places of each table go, as a
-// power of two. The far table hashes nine, and remembers every other position.
+// nearBytes is how many bytes the near table hashes. The far table hashes nine,
+// and stores every other position. nearBits and farBits are how far back the
+// places of each table reach, as a power of two.
 const (
 	nearBytes = 5
 	nearBits  = 22
@@ -88,7 +90,7 @@ const (
 )
 
 func newFinder(r ring, window int) *finder {
-	// Room for every position of the window that is remembered.
+	// The table has room for every position in the window that it stores.
 	const width = 4
 	rows := uint(14)
 	for width<<rows < window/2 {
@@ -97,20 +99,20 @@ func newFinder(r ring, window int) *finder {
 	return &finder{ring: r, window: uint64(window), near: newTable(17, 8, nearBits), far: newTable(rows, width, farBits)}
 }
 
-// An odd number with its bits well mixed, to multiply by.
+// prime is an odd constant with well-mixed bits for multiplicative hashing.
 const prime = 0x9E3779B185EBCA87
 
-// A spot is what the finder looks up for one position.
+// A spot is the finder's lookup for one position.
 type spot struct {
 	nearRow, farRow []uint32
 	nearTag, farTag uint32
 }
 
 // group is how many positions are looked up together, so that the processor
-// fetches their rows side by side instead of waiting for one after the other.
+// fetches their rows in parallel.
 const group = 16
 
-// find fills in the block's matches.
+// find sets the block's matches.
 func (f *finder) find(b *block) {
 	b.all = b.all[:0]
 	f.skip, f.held = 0, match{}
@@ -131,8 +133,8 @@ func (f *finder) find(b *block) {
 	b.first[b.size] = uint32(len(b.all))
 }
 
-// look finds the rows of byte i of the block and has them fetched. It returns
-// false where too little follows to be hashed.
+// look finds the rows of byte i of the block and prefetches them. It returns
+// false if too few bytes follow to compute the hashes.
 func (f *finder) look(b *block, i int, s *spot) bool {
 	at := (b.start + uint64(i)) & f.ring.mask
 	if b.size-i < lookahead || at+lookahead > uint64(len(f.ring.data)) {
@@ -145,7 +147,7 @@ func (f *finder) look(b *block, i int, s *spot) bool {
 	return true
 }
 
-// at looks for matches at byte i of the block.
+// at adds the matches at byte i of the block.
 func (f *finder) at(b *block, i int, s *spot) {
 	pos, left := b.start+uint64(i), b.size-i
 	if i >= f.skip {
@@ -177,8 +179,8 @@ func (f *finder) at(b *block, i int, s *spot) {
 	}
 }
 
-// search adds the places of a row where more than best bytes are as at pos, and
-// returns how many are.
+// search adds the matches at pos from a row that are longer than best bytes. It
+// returns the length of the longest.
 func (f *finder) search(b *block, row []uint32, tag uint32, t *table, pos uint64, left, best int) int {
 	data, mask := f.ring.data, f.ring.mask
 	here := tag | t.place(pos)

@@ -2,14 +2,14 @@ package squeeze
 
 import "math/bits"
 
-// A bitWriter puts bits together, the lowest first.
+// A bitWriter appends bits to bytes, the lowest bit first.
 type bitWriter struct {
 	out   []byte
 	bits  uint64
 	count uint
 }
 
-// add appends the low n bits of v, at most 32.
+// add appends the low n bits of v. n is at most 32.
 func (w *bitWriter) add(v uint32, n uint) {
 	w.bits |= uint64(v) & (1<<n - 1) << w.count
 	w.count += n
@@ -20,7 +20,7 @@ func (w *bitWriter) add(v uint32, n uint) {
 	}
 }
 
-// end fills up the last byte.
+// end completes the last byte.
 func (w *bitWriter) end() {
 	if w.count > 0 {
 		w.out = append(w.out, byte(w.bits))
@@ -31,15 +31,15 @@ func (w *bitWriter) end() {
 // An fseTable encodes symbols with finite state entropy (RFC 8878, 4.1).
 type fseTable struct {
 	log     uint
-	next    []uint16 // states, in the order of their symbols
+	next    []uint16 // states, sorted by symbol
 	symbols [64]struct {
-		bits uint32 // number of bits to write, in the upper half, when the state is added
-		find int32  // from the rest of the state to next
+		bits uint32 // the upper half gives the number of bits to write for a state
+		find int32  // offset in next, to add to the remaining bits of the state
 	}
 }
 
-// normalize scales counts, of total, to a sum of 1<<log, with at least 1 for
-// everything that occurs.
+// normalize scales the counts, whose sum is total, to a sum of 1<<log. Every
+// symbol that occurs gets at least 1.
 func normalize(counts []uint32, total uint32, log uint) []int {
 	size := 1 << log
 	norm := make([]int, len(counts))
@@ -50,15 +50,15 @@ func normalize(counts []uint32, total uint32, log uint) []int {
 			left -= norm[i]
 		}
 	}
-	// What rounding took too much or too little goes where it changes least:
-	// one by one to or from the symbol whose share is farthest off.
+	// Correct the rounding error one by one, each time for the symbol where the
+	// change saves the most bits or costs the fewest.
 	for ; left != 0; left -= sign(left) {
 		best, gain := -1, 0.0
 		for i, n := range counts {
 			if n == 0 || left < 0 && norm[i] == 1 {
 				continue
 			}
-			// The change in bits when the share goes from norm to norm±1.
+			// g is how many bits the step from norm to norm±1 saves.
 			g := float64(n) * float64(sign(left)) / (float64(norm[i]) + 0.5*float64(sign(left)))
 			if best < 0 || g > gain {
 				best, gain = i, g
@@ -76,7 +76,7 @@ func sign(n int) int {
 	return 1
 }
 
-// set makes the table for the shares.
+// set builds the table for the normalized counts.
 func (t *fseTable) set(norm []int, log uint) {
 	size := 1 << log
 	t.log = log
@@ -96,7 +96,7 @@ func (t *fseTable) set(norm []int, log uint) {
 		if n == 0 {
 			continue
 		}
-		most := log // bits that the symbol takes in its lower states
+		most := log // bits that are written for the symbol's lower states
 		if n > 1 {
 			most = log - uint(bits.Len(uint(n-1))-1)
 		}
@@ -110,14 +110,15 @@ func (t *fseTable) set(norm []int, log uint) {
 	}
 }
 
-// begin returns the state that stands for the last symbol.
+// begin returns the initial state, which encodes the last symbol.
 func (t *fseTable) begin(symbol uint8) uint32 {
 	s := &t.symbols[symbol]
 	n := (s.bits + 1<<15) >> 16
 	return uint32(t.next[int32((n<<16-s.bits)>>n)+s.find])
 }
 
-// encode goes from the state of the following symbol to this one's.
+// encode writes bits of the state and returns the state that encodes symbol
+// before it.
 func (t *fseTable) encode(w *bitWriter, state uint32, symbol uint8) uint32 {
 	s := &t.symbols[symbol]
 	n := (state + s.bits) >> 16
@@ -125,7 +126,7 @@ func (t *fseTable) encode(w *bitWriter, state uint32, symbol uint8) uint32 {
 	return uint32(t.next[int32(state>>n)+s.find])
 }
 
-// describe writes the shares (RFC 8878, 4.1.1).
+// describe appends the normalized counts (RFC 8878, 4.1.1).
 func describe(out []byte, norm []int, log uint) []byte {
 	w := bitWriter{out: out}
 	w.add(uint32(log-5), 4)

@@ -6,9 +6,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// huge asks the kernel for large pages under a slice that is read all over the
-// place: most of the time to fetch a row is otherwise spent on finding its page.
-// It is a wish, and the result does not depend on it.
+// huge asks the kernel for huge pages for a slice with random access, because
+// most of the time for a row is otherwise spent on TLB misses. This is only a
+// hint.
 func huge[T any](s []T) {
 	var one T
 	const page = 2 << 20

@@ -2,18 +2,18 @@ package squeeze
 
 import "math"
 
-// A sequence is a run of literals and the match behind it, as zstd writes them.
+// A sequence is a run of literals and the match that follows it, as in zstd.
 type sequence struct {
 	literals uint32 // length of the run
 	match    uint32 // length of the match
-	offset   uint32 // 1 to 3: one of the last three distances; or else the distance plus 3
+	offset   uint32 // 1 to 3: one of the three recent distances; otherwise the distance plus 3
 }
 
-// recent are the last three distances, which are cheap to use again.
+// recent are the last three distances, which need few bits.
 type recent [3]uint32
 
-// after says what they are behind a match that offset tells of and that follows
-// so many literals (RFC 8878, 3.1.1.5).
+// after returns the recent distances after a match with this offset that
+// follows a run of literals (RFC 8878, 3.1.1.5).
 func (r recent) after(offset, literals uint32) recent {
 	if offset > 3 {
 		return recent{offset - 3, r[0], r[1]}
@@ -32,16 +32,16 @@ func (r recent) after(offset, literals uint32) recent {
 	return recent{r[0] - 1, r[0], r[1]}
 }
 
-// A step is the cheapest way found to a byte of the block.
+// A step is the cheapest way to encode the block up to a byte.
 type step struct {
 	price    price
 	match    uint32 // length of the match that ends here; 0: a literal
-	offset   uint32 // as in sequence
+	offset   uint32 // as in sequence.offset
 	literals uint32 // length of the run that ends here
 	recent   recent
 }
 
-// A parser chooses among a block's matches so that the whole is small.
+// A parser chooses matches of a block so that the result is small.
 type parser struct {
 	ring   ring
 	window uint64
@@ -56,15 +56,15 @@ type parser struct {
 func newParser(r ring, window int) *parser {
 	return &parser{
 		ring: r, window: uint64(window), prices: newPrices(),
-		recent: recent{1, 4, 8}, // as every frame begins
+		recent: recent{1, 4, 8}, // initial values of a frame
 		steps:  make([]step, blockSize+1),
 	}
 }
 
-// parse sets literals and sequences to what the block is made of.
+// parse sets literals and sequences to the encoding of the block.
 func (p *parser) parse(b *block) {
 	if b.start == 0 {
-		// Nothing is known of the prices yet: try twice.
+		// There are no counts yet, so the first block is encoded twice.
 		before := p.recent
 		p.walk(b)
 		p.collect(b)
@@ -76,7 +76,7 @@ func (p *parser) parse(b *block) {
 	p.prices.count(p.literals, p.sequences)
 }
 
-// walk finds the cheapest way through the block.
+// walk finds the cheapest encoding of the block.
 func (p *parser) walk(b *block) {
 	pr := p.prices
 	steps := p.steps[:b.size+1]
@@ -95,7 +95,7 @@ func (p *parser) walk(b *block) {
 		}
 		left := b.size - i
 		base := s.price + pr.literalL[0]
-		take, takeOffset := 0, uint32(0) // the match to take without looking further
+		take, takeOffset := 0, uint32(0) // match that is used without a further search
 
 		for k := range uint32(3) {
 			distance := uint32(0)
@@ -138,11 +138,11 @@ func (p *parser) walk(b *block) {
 	p.settle(steps, b.size)
 }
 
-// longest bounds how many lengths of one match are weighed.
+// longest is the maximum length up to which every length of a match is tried.
 const longest = 64
 
-// reach offers the ways that a match opens: to stop after from bytes, or after
-// any more up to n.
+// reach updates the steps that a match leads to, for each match length from
+// from to n.
 func reach(steps []step, from, n int, base price, offset uint32, pr *prices) {
 	offer := func(length int) {
 		s := &steps[length]
@@ -158,7 +158,7 @@ func reach(steps []step, from, n int, base price, offset uint32, pr *prices) {
 	}
 }
 
-// settle works out the recent distances at a step that is final.
+// settle sets the recent distances of a step whose price is final.
 func (p *parser) settle(steps []step, i int) {
 	s := &steps[i]
 	switch {
@@ -171,7 +171,8 @@ func (p *parser) settle(steps []step, i int) {
 	}
 }
 
-// collect walks back from the end and gathers what the way is made of.
+// collect follows the steps back from the end and collects literals and
+// sequences.
 func (p *parser) collect(b *block) {
 	p.literals, p.sequences = p.literals[:0], p.sequences[:0]
 	p.recent = p.steps[b.size].recent

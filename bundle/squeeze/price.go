@@ -5,7 +5,7 @@ import "math"
 // A price is a number of bits, times 256.
 type price = int32
 
-// prices estimate what things cost, by how often they occurred lately.
+// prices estimate the cost of each symbol from its recent frequency.
 type prices struct {
 	literals  [256]uint32
 	literalLs [36]uint32
@@ -13,9 +13,9 @@ type prices struct {
 	offsets   [maxOffsetCode + 1]uint32
 
 	literal  [256]price
-	literalL [blockSize + 1]price     // of a run of literals, by its length
-	matchL   [blockSize + 1]price     // of a match's length
-	offset   [maxOffsetCode + 1]price // by code, with the bits after it
+	literalL [blockSize + 1]price     // of the length of a run of literals
+	matchL   [blockSize + 1]price     // of the length of a match
+	offset   [maxOffsetCode + 1]price // by code, including the extra bits
 }
 
 func newPrices() *prices {
@@ -36,7 +36,7 @@ func newPrices() *prices {
 	return p
 }
 
-// count adds what a block turned out to hold, and halves what was before.
+// count adds the symbols of a block, and halves the earlier counts.
 func (p *prices) count(literals []byte, list []sequence) {
 	halve(p.literals[:])
 	halve(p.literalLs[:])
@@ -78,7 +78,7 @@ func (p *prices) update() {
 	}
 }
 
-// fill makes prices of counts: the fewer, the dearer.
+// fill computes prices from counts: rare symbols cost more bits.
 func fill(list []price, counts []uint32) {
 	sum := 0.0
 	for _, n := range counts {

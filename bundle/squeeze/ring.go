@@ -6,8 +6,8 @@ import (
 )
 
 // A ring holds the last bytes of the input. The byte at position p of the input
-// is at p modulo its length, which is a power of two and at least twice the
-// window: what is written ahead of a reader leaves the reader's window alone.
+// is at p modulo the ring's size, which is a power of two and twice the window.
+// So a writer that is ahead of a reader does not overwrite the reader's window.
 type ring struct {
 	data []byte
 	mask uint64
@@ -25,8 +25,9 @@ func (r *ring) write(pos uint64, p []byte) {
 	copy(r.data, p[n:])
 }
 
-// same is how many bytes, at most limit, are alike from the positions a and b
-// on. It stops at the ring's end, which costs one match per round.
+// same returns how many bytes from positions a and b on are equal, at most
+// limit. It stops at the end of the ring's buffer, which shortens at most one
+// match per cycle through the ring.
 func (r *ring) same(a, b uint64, limit int) int {
 	x, y := r.data[a&r.mask:], r.data[b&r.mask:]
 	limit = min(limit, len(x), len(y))

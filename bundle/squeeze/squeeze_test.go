@@ -30,7 +30,7 @@ func compress(t testing.TB, window int, pieces ...[]byte) []byte {
 	return out.Bytes()
 }
 
-// decoders that nobody here wrote.
+// check decodes packed with the decoder of klauspost/compress.
 func check(t testing.TB, packed, want []byte) {
 	t.Helper()
 	d, err := zstd.NewReader(nil)
@@ -93,7 +93,7 @@ func TestDecodersReadIt(t *testing.T) {
 	}
 }
 
-// Every length has the one code whose range holds it.
+// For every length, the range of its code must contain the length.
 func TestCodes(t *testing.T) {
 	for n := range uint32(blockSize) {
 		if r := literalCodes[literalCode(n)]; n < r.base || n >= r.base+1<<r.bits {
@@ -111,7 +111,7 @@ func TestCodes(t *testing.T) {
 	}
 }
 
-// How the input is cut must not matter.
+// The sizes of the writes must not change the result.
 func TestPiecesDoNotMatter(t *testing.T) {
 	want := inputs(t)["program, and edited"][:3_000_000]
 	whole := compress(t, 1<<20, want)

@@ -10,28 +10,28 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// A Writer compresses what is written to it into one zstd frame. It works in
-// three goroutines at most: the caller's, one that finds matches and one that
-// chooses among them; the bytes do not depend on how they take turns.
+// A Writer compresses its input into one zstd frame. It uses up to three goroutines:
+// the caller's, one that finds matches and one that chooses among them. Their timing
+// does not change the result.
 type Writer struct {
 	ring ring
-	pos  uint64 // of the next byte
+	pos  uint64 // position of the next byte
 	cur  *block
 
 	free   chan *block
-	filled chan *block // to find matches in
-	found  chan *block // to be written
+	filled chan *block // for find
+	found  chan *block // for compress
 	done   chan struct{}
-	err    atomic.Pointer[error] // why writing to the output failed
+	err    atomic.Pointer[error] // the first error of a write to the output
 }
 
-// NewWriter returns a Writer to w whose matches reach back window bytes, a power
-// of two from 1 MiB to 128 MiB.
+// NewWriter returns a Writer that writes to w. Its matches reach back up to window
+// bytes, a power of two from 1 MiB to 128 MiB.
 func NewWriter(w io.Writer, window int) (*Writer, error) {
 	if window < 1<<20 || window > 128<<20 || window&(window-1) != 0 {
 		return nil, fmt.Errorf("a window of %d bytes is not a power of two from 1 MiB to 128 MiB", window)
 	}
-	// Blocks under way are ahead of the oldest by less than half the ring.
+	// All blocks in progress together are smaller than half the ring.
 	const underWay = 6
 	z := &Writer{
 		ring: newRing(window),
@@ -52,7 +52,7 @@ func (z *Writer) next() {
 	z.cur.start, z.cur.size, z.cur.last = z.pos, 0, false
 }
 
-// Write fails if writing to the output has failed.
+// Write returns an error if an earlier write to the output failed.
 func (z *Writer) Write(p []byte) (int, error) {
 	written := 0
 	for len(p) > 0 {
@@ -98,7 +98,8 @@ func (z *Writer) find(f *finder) {
 
 func (z *Writer) compress(w io.Writer, p *parser, window int) {
 	defer close(z.done)
-	// Magic number; a checksum, a window, no size.
+	// The frame header: magic number, checksum flag, window size. It has no content
+	// size.
 	out := []byte{0x28, 0xB5, 0x2F, 0xFD, 1 << 2, byte(bits.Len(uint(window))-1-10) << 3}
 	sum := xxhash.New()
 	bw := newBlockWriter()
@@ -117,7 +118,8 @@ func (z *Writer) compress(w io.Writer, p *parser, window int) {
 			if len(packed) < b.size {
 				out = append(blockHeader(out, b.last, compressedBlock, len(packed)), packed...)
 			} else {
-				// Nothing of this reaches the decoder, so nothing may be built upon.
+				// The decoder gets a raw block, so later blocks must not depend on
+				// this state.
 				p.recent = before
 				bw = newBlockWriter()
 				out = append(append(blockHeader(out, b.last, rawBlock, b.size), content...), wrapped...)

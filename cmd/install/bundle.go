@@ -12,13 +12,13 @@ import (
 	"airlift/fault"
 )
 
-// carrier is the bundle file that the launcher took this program from and
-// carrierPath what it is called; nil where this program was started by itself.
-// launched is for how long the launcher has been at work before. They are taken
-// at once, before anything is started that would inherit them.
+// carrier is the bundle file from which the launcher extracted this program,
+// nil if this program was started directly. carrierPath is its path, and
+// launched is the time since the launcher started. TakeOver must run before this
+// process starts a child, which would inherit the file descriptor.
 var carrier, carrierPath, launched = head.TakeOver()
 
-// openBundle opens the bundle that this program came in.
+// openBundle opens the bundle that contains this program.
 func openBundle() (*bundle.File, error) {
 	f, err := openCarrier()
 	if err != nil {
@@ -37,15 +37,15 @@ func openBundle() (*bundle.File, error) {
 	return f, nil
 }
 
-// openCarrier opens the file anew each time. It goes by the descriptor, as
-// another file may stand at the path by now, or none.
+// openCarrier opens the bundle again on each call. It duplicates the file
+// descriptor, because another file, or none, may be at the path by now.
 func openCarrier() (*bundle.File, error) {
 	if carrier == nil {
 		self, err := os.Executable()
 		if err != nil {
 			return nil, fmt.Errorf("finding this program's own file: %w", err)
 		}
-		return bundle.Open(self) // says what this program lacks
+		return bundle.Open(self) // its error says that this program has no payload
 	}
 	fd, err := unix.FcntlInt(carrier.Fd(), unix.F_DUPFD_CLOEXEC, 3)
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 	"airlift/installer/config"
 )
 
-// clusterTimeout bounds the question to the cluster what its settings are.
-// Certificates must be renewable on a cluster that is down because of them.
+// clusterTimeout limits the request for the cluster's configuration. Users must
+// be able to renew certificates while the cluster is down because they expired.
 const clusterTimeout = 5 * time.Second
 
 func newCertsCmd() *cobra.Command {
@@ -31,7 +31,7 @@ func newCertsCmd() *cobra.Command {
 	return cmd
 }
 
-// warnFunc prints a line that a person should read, apart from the results.
+// warnFunc prints a warning on standard error.
 type warnFunc func(format string, args ...any)
 
 func warner(cmd *cobra.Command) warnFunc {
@@ -40,7 +40,7 @@ func warner(cmd *cobra.Command) warnFunc {
 	}
 }
 
-// certsFlags say which cluster's certificates are meant and where they are.
+// certsFlags are the flags that name the cluster and its certificates.
 type certsFlags struct {
 	configFile, kubeconfig, certDir, rootfs string
 }
@@ -52,7 +52,8 @@ func (f *certsFlags) bind(flags *pflag.FlagSet) {
 	flags.StringVar(&f.rootfs, "rootfs", "/", "a folder to take for the host's root")
 }
 
-// readFile reads the configuration file; without one the Config is empty.
+// readFile reads the configuration file. Without one it returns an empty
+// Config.
 func (f *certsFlags) readFile(warn warnFunc) (*config.Config, error) {
 	if f.configFile == "" {
 		return &config.Config{}, nil
@@ -64,8 +65,9 @@ func (f *certsFlags) readFile(warn warnFunc) (*config.Config, error) {
 	return cfg, err
 }
 
-// load finds the cluster's settings: in the file, or else in the cluster. Where
-// neither is to be had the defaults hold, and a warning says so.
+// load reads the cluster's configuration from the file, or else from the
+// cluster. If the cluster cannot be reached, it uses the defaults and prints a
+// warning.
 func (f *certsFlags) load(ctx context.Context, warn warnFunc) (*config.Config, error) {
 	cfg, err := f.readFile(warn)
 	if err != nil {
@@ -87,7 +89,7 @@ func (f *certsFlags) load(ctx context.Context, warn warnFunc) (*config.Config, e
 	return cfg, f.placeCerts(cfg)
 }
 
-// placeCerts lets --cert-dir win.
+// placeCerts sets the certificates directory to --cert-dir, if given.
 func (f *certsFlags) placeCerts(cfg *config.Config) error {
 	if f.certDir == "" {
 		return nil

@@ -25,8 +25,7 @@ import (
 	"airlift/scripts/oracle"
 )
 
-// certsConfig is the node whose files the tests below work on, and kubeadm's
-// file that says so.
+// certsFile is the kubeadm configuration of the node in the tests below.
 const certsFile = `apiVersion: kubeadm.k8s.io/v1beta4
 kind: InitConfiguration
 localAPIEndpoint: {advertiseAddress: 10.0.0.11}
@@ -39,8 +38,8 @@ controlPlaneEndpoint: k8s.example.com:8443
 encryptionAlgorithm: ECDSA-P256
 `
 
-// controlPlane makes a folder that holds a control plane's files, written as
-// init writes them, and the config file beside them.
+// controlPlane creates a directory with a control plane's files, as init writes
+// them, and a configuration file next to them.
 func controlPlane(t *testing.T, now time.Time, change ...func(*config.Config)) (root, file string) {
 	t.Helper()
 	root = t.TempDir()
@@ -100,7 +99,7 @@ func certificateIn(t *testing.T, data []byte) *x509.Certificate {
 	return cert
 }
 
-// The same words in the same places as kubeadm's.
+// The output has the same words in the same positions as kubeadm's.
 func TestCheckExpirationIsKubeadms(t *testing.T) {
 	root, file := controlPlane(t, time.Now())
 	if err := os.Remove(filepath.Join(root, pkiDir, "etcd/ca.key")); err != nil {
@@ -152,7 +151,8 @@ func TestRenew(t *testing.T) {
 	if code != 0 || strings.Count(stdout, "<expired>") != 11 {
 		t.Errorf("before: exit code %d\n%s", code, stdout)
 	}
-	// One of the files is somebody else's, with a mode and a place of its own.
+	// The user has moved one of the files elsewhere and changed the mode of
+	// another.
 	elsewhere := filepath.Join(root, "elsewhere")
 	if err := os.Rename(filepath.Join(root, "/etc/kubernetes/admin.conf"), elsewhere); err != nil {
 		t.Fatal(err)
@@ -185,7 +185,7 @@ func TestRenew(t *testing.T) {
 		t.Errorf("the key's mode: %v %v", info.Mode(), err)
 	}
 
-	// Reset knows the new files as its own and leaves no key behind.
+	// Reset removes the renewed files and leaves no key behind.
 	h, err := host.Open(root)
 	if err != nil {
 		t.Fatal(err)
@@ -204,8 +204,8 @@ func TestRenew(t *testing.T) {
 	}
 }
 
-// On a node that kubeadm made nothing but the files changes, and kubeadm goes
-// on with them.
+// On a node that kubeadm created, only the renewed files change, and kubeadm
+// still works.
 func TestRenewOnKubeadmsNode(t *testing.T) {
 	root := t.TempDir()
 	file := filepath.Join(root, "kubeadm.yaml")
@@ -248,7 +248,7 @@ func TestRenewOnKubeadmsNode(t *testing.T) {
 	if bytes.Equal(old, renewed) {
 		t.Error("it was not renewed")
 	}
-	phases() // kubeadm checks and keeps what is there
+	phases() // kubeadm verifies and keeps the existing files
 	if !bytes.Equal(renewed, readFile(t, root, pkiDir, "apiserver.crt")) {
 		t.Error("kubeadm made another")
 	}
@@ -305,7 +305,7 @@ func TestRenewWithExternalCA(t *testing.T) {
 	}
 }
 
-// A cluster that is down does not hold up what may bring it back.
+// Renewal must not wait for a cluster that is down.
 func TestRenewOnADeadCluster(t *testing.T) {
 	root, _ := controlPlane(t, time.Now())
 	conf := filepath.Join(root, "/etc/kubernetes/admin.conf")

@@ -80,9 +80,10 @@ cluster's.`,
 	return cmd
 }
 
-// describeNode is the configuration that init would go by on this host: the
-// file's, completed from the bundle and, unless only the cluster's address is
-// of interest and is in the file, from the host.
+// describeNode returns the configuration that init would use on this host. It
+// completes the configuration file with facts about the host and with the
+// bundle's Kubernetes version. If whole is false, only the cluster's address
+// matters, and it skips the host's facts if the file has that address.
 func (f *certsFlags) describeNode(ctx context.Context, whole bool, warn warnFunc) (*config.Config, error) {
 	cfg, err := f.readFile(warn)
 	if err != nil {
@@ -104,7 +105,7 @@ func (f *certsFlags) describeNode(ctx context.Context, whole bool, warn warnFunc
 		}
 	}
 	if cfg.KubernetesVersion == "" {
-		// Without a payload the oldest profile is taken.
+		// Without a bundle the defaults of the oldest supported version apply.
 		if b, err := openBundle(); err == nil {
 			defer b.Close()
 			m, err := b.Manifest()

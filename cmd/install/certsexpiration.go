@@ -49,8 +49,8 @@ of them are managed externally: signed by a CA whose key is not on this host.`,
 	return cmd
 }
 
-// expirations is what `kubeadm certs check-expiration -o json` prints, type by
-// type (kubeadm's output API, v1alpha3).
+// expirations is the output of `kubeadm certs check-expiration -o json`
+// (kubeadm's output API, v1alpha3).
 type expirations struct {
 	metav1.TypeMeta
 	Certificates           []expiration `json:"certificates"`
@@ -100,7 +100,7 @@ func printInfo(cmd *cobra.Command, format string, info expirations) error {
 	return err
 }
 
-// expirationLayout is kubeadm's.
+// expirationLayout is the same as in kubeadm.
 const expirationLayout = "Jan 02, 2006 15:04 MST"
 
 func printExpirations(cmd *cobra.Command, certs, cas []pki.Expiration, now time.Time) error {
@@ -126,8 +126,8 @@ func printExpirations(cmd *cobra.Command, certs, cas []pki.Expiration, now time.
 	return w.Flush()
 }
 
-// residual is the time left, as kubectl shows ages. kubeadm has "<invalid>"
-// for what has expired.
+// residual returns the remaining time in the format of kubectl's ages. For
+// expired certificates, kubeadm prints "<invalid>" instead of "<expired>".
 func residual(end, now time.Time) string {
 	if now.After(end) {
 		return "<expired>"

@@ -58,8 +58,9 @@ restart one after the other.`,
 	return cmd
 }
 
-// renew renews what is named. With "all", what does not exist and what only an
-// external CA could sign is passed over and told of.
+// renew renews the named certificates. With "all", it skips certificates that
+// do not exist or that only an external CA can sign, and prints a warning for
+// each.
 func (f *certsFlags) renew(cmd *cobra.Command, names []string) error {
 	warn := warner(cmd)
 	cfg, err := f.load(cmd.Context(), warn)
@@ -116,8 +117,9 @@ func (f *certsFlags) renew(cmd *cobra.Command, names []string) error {
 	return f.warnOfCAs(cfg, names, warn)
 }
 
-// warnOfCAs tells of CAs that end before what they have just signed: that will
-// be useless then, and a new CA takes more than a renewal.
+// warnOfCAs warns if a CA expires before a certificate that it has just signed.
+// That certificate stops working with its CA, and renewing a CA takes more
+// steps.
 func (f *certsFlags) warnOfCAs(cfg *config.Config, names []string, warn warnFunc) error {
 	certs, cas, err := pki.Expirations(cfg, f.root())
 	if err != nil {
@@ -134,7 +136,7 @@ func (f *certsFlags) warnOfCAs(cfg *config.Config, names []string, warn warnFunc
 	return nil
 }
 
-// sayRestart tells what is still to be done after a renewal.
+// sayRestart prints what the user must still do after a renewal.
 func sayRestart(cmd *cobra.Command, names []string) {
 	out := cmd.OutOrStdout()
 	if pods := pki.Restart(names...); len(pods) > 0 {

@@ -10,8 +10,8 @@ import (
 	"airlift/installer/preflight"
 )
 
-// complete tells the shell what the flags of cmd and of all below it may be
-// followed by. The values are those of init, or of join.
+// complete registers shell completion for flag values, on cmd and its
+// subcommands. The values are those of init or of join.
 func complete(cmd *cobra.Command, phases []string, checks preflight.Target) {
 	for flag, values := range map[string][]string{
 		"skip-phases":             phases,
@@ -20,7 +20,7 @@ func complete(cmd *cobra.Command, phases []string, checks preflight.Target) {
 		"output":                  {"text", "json", "yaml"},
 	} {
 		if cmd.Flags().Lookup(flag) != nil {
-			_ = cmd.RegisterFlagCompletionFunc(flag, listed(values)) // fails only for a flag that is not there
+			_ = cmd.RegisterFlagCompletionFunc(flag, listed(values)) // fails only if the flag does not exist
 		}
 	}
 	for _, sub := range cmd.Commands() {
@@ -28,7 +28,7 @@ func complete(cmd *cobra.Command, phases []string, checks preflight.Target) {
 	}
 }
 
-// listed completes a flag that takes several of values, separated by commas.
+// listed completes a flag that takes a comma-separated list of values.
 func listed(values []string) cobra.CompletionFunc {
 	return func(_ *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
 		before := typed[:strings.LastIndex(typed, ",")+1]
@@ -40,7 +40,7 @@ func listed(values []string) cobra.CompletionFunc {
 	}
 }
 
-// completeAll is complete for init and join.
+// completeAll registers completion on init and join.
 func completeAll(init, join *cobra.Command) {
 	empty := &config.Config{}
 	complete(init, installer.Names(installer.InitPhases()), preflight.Target{Config: empty, Role: preflight.Init})

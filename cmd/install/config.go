@@ -41,16 +41,17 @@ func newConfigCmd() *cobra.Command {
 	return cmd
 }
 
-// newestKnown is the newest Kubernetes version that is known by name only.
+// newestKnown returns the newest Kubernetes minor version in the image catalog,
+// with patch version 0.
 func newestKnown() string {
 	known := images.Known()
 	return known[len(known)-1] + ".0"
 }
 
-// bundledVersion is the Kubernetes version whose kubeadm is followed: the
-// bundle's, which has to be the one that is asked for. Where this file has no
-// payload it is the one asked for, or the newest known; a note on standard
-// error then says which. m is the bundle's manifest, or nil.
+// bundledVersion returns the Kubernetes version that the config commands use.
+// With a bundle it is the bundle's, and asked must match it. Without a bundle
+// it is asked, or else the newest known version, and a note on standard error
+// names it. m is the bundle's manifest, or nil.
 func bundledVersion(cmd *cobra.Command, m *bundle.Manifest, asked string) (string, error) {
 	if m != nil {
 		return m.KubernetesVersion, config.CheckVersion(asked, m.KubernetesVersion)
@@ -68,7 +69,8 @@ func bundledVersion(cmd *cobra.Command, m *bundle.Manifest, asked string) (strin
 	return taken, nil
 }
 
-// manifest is the bundle's, or nil where this program has no payload.
+// manifest returns the bundle's manifest, or nil if this program has no
+// payload.
 func manifest() (*bundle.Manifest, error) {
 	f, err := openBundle()
 	if errors.Is(err, bundle.ErrNoPayload) {
@@ -81,9 +83,9 @@ func manifest() (*bundle.Manifest, error) {
 	return f.Manifest()
 }
 
-// anyHost stands for the host that a file is checked for, which need not be
-// this one: its address is one for documentation (RFC 5737, RFC 3849) that is
-// in none of the cluster's ranges.
+// anyHost returns facts for checking a file that may be for another host. The
+// address is reserved for documentation (RFC 5737, RFC 3849) and is in none of
+// the cluster's ranges.
 func anyHost(o host.Options) config.Facts {
 	f := config.Facts{Hostname: "node"}
 	for _, ip := range []string{"192.0.2.1", "198.51.100.1", "203.0.113.1", "2001:db8::1"} {
@@ -99,8 +101,8 @@ func anyHost(o host.Options) config.Facts {
 	return f
 }
 
-// thisHost is the host that this runs on, with a stand-in's address where there
-// is none or no telling which.
+// thisHost returns facts about this host. If this host has no address, or
+// several that qualify, it uses the address of anyHost.
 func thisHost(o host.Options) config.Facts {
 	f := anyHost(o)
 	if name, err := os.Hostname(); err == nil {
@@ -139,8 +141,9 @@ line. Warnings go to standard error.`,
 	return cmd
 }
 
-// readWhole reads a file with documents of any command, completed for a host,
-// and validates it. API becomes the version to write it in.
+// readWhole reads a file with documents for any command, completes them for a
+// host and validates them. It sets API to the version in which the file can be
+// written.
 func readWhole(cmd *cobra.Command, path string, facts func(host.Options) config.Facts) (*config.File, error) {
 	f, warnings, err := config.Read(path)
 	for _, w := range warnings {

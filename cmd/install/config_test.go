@@ -35,7 +35,7 @@ func configOutput(t *testing.T, args ...string) string {
 	return out
 }
 
-// yamlDocs decodes documents by kind, without what is empty or zero.
+// yamlDocs decodes documents by kind and removes empty and zero values.
 func yamlDocs(t *testing.T, text string) map[string]map[string]any {
 	docs := map[string]map[string]any{}
 	for _, part := range strings.Split(text, "---\n") {
@@ -70,8 +70,8 @@ func dropZeros(value any) (zero bool) {
 	return value == nil
 }
 
-// printDifferences are where the printed defaults are not kubeadm's, by kind
-// and path, each with its reason.
+// printDifferences are the differences between Airlift's defaults and
+// kubeadm's, by kind and path, each with its reason.
 var printDifferences = map[string]string{
 	"ClusterConfiguration.kubernetesVersion":       "the whole version, where kubeadm prints its minor version's first",
 	"ClusterConfiguration.networking.podSubnet":    "the bundle's pod network has a default range",
@@ -113,11 +113,11 @@ func TestPrintedDefaultsAreKubeadms(t *testing.T) {
 			})
 		}
 	}
-	// The differences that matter are explained where they are printed.
+	// The output explains the important differences.
 	if out := configOutput(t, "print", "init-defaults"); !strings.Contains(out, "# - networking.podSubnet") || !strings.Contains(out, "# - New keys are ECDSA-P256") {
 		t.Error(out)
 	}
-	// And without a payload it is said which version is meant.
+	// Without a payload, a note names the assumed version.
 	if _, errs, _ := install(t, "config", "print", "init-defaults"); !strings.Contains(errs, "v1.37.0 is assumed") {
 		t.Error(errs)
 	}
@@ -174,7 +174,7 @@ func TestMigrate(t *testing.T) {
 	if strings.Contains(text, "v1beta3") {
 		t.Error(text)
 	}
-	// kubeadm takes it, and so do we.
+	// kubeadm and Airlift accept the migrated file.
 	if out := kubeadmOutput(t, "v1.37.1", "config", "validate", "--config", result); !strings.Contains(out, "ok") {
 		t.Error(out)
 	}
@@ -195,7 +195,7 @@ func TestValidateByCommand(t *testing.T) {
 	if code != 2 || out != "" || !strings.Contains(errs, path+":15: KubeletConfiguration.maxPod is not known: did you mean maxPods?") {
 		t.Errorf("%d %q %q", code, out, errs)
 	}
-	// Values are checked, too, and warnings are apart.
+	// Values are checked too, and warnings are printed separately.
 	path = writeConfig(t, "apiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\nkubernetesVersion: v1.37.1\ncertificateValidityPeriod: 99999h\nnetworking: {podSubnet: x}\n")
 	_, errs, code = install(t, "config", "validate", "--config", path)
 	if code != 2 || !strings.Contains(errs, path+":5: ") || !strings.Contains(errs, "warning: "+path+":4: ") {
@@ -217,7 +217,7 @@ func TestValidateByCommand(t *testing.T) {
 func TestImagesListIsKubeadmsAndThePodNetwork(t *testing.T) {
 	for _, version := range []string{"v1.29.15", "v1.37.1"} {
 		path := writeConfig(t, strings.Replace(configFile, "v1.37.1", version, 1))
-		if version == "v1.37.1" { // which does not read v1beta3
+		if version == "v1.37.1" { // this kubeadm cannot read v1beta3
 			path = writeConfig(t, configOutput(t, "migrate", "--old-config", path))
 		}
 		for _, args := range [][]string{{"images", "list", "--kubernetes-version", version}, {"images", "list", "--config", path}} {

@@ -7,9 +7,9 @@ import (
 	"airlift/installer/config"
 )
 
-// readConfig fills into, whose fields the flags are bound to, from the file
-// that --config names, if it does. What flags say wins; those that kubeadm does
-// not allow beside a file are refused.
+// readConfig fills into from the file of --config, if there is one. The flags
+// are bound to fields of into. Flags override the file, and flags that kubeadm
+// does not allow together with --config are refused.
 func readConfig[T any](cmd *cobra.Command, path string, into *T, read func(path string) (*T, []string, error)) error {
 	if path == "" {
 		return nil
@@ -38,7 +38,7 @@ func readConfig[T any](cmd *cobra.Command, path string, into *T, read func(path 
 	for f, value := range said {
 		if list, ok := f.Value.(pflag.SliceValue); ok {
 			values := value.([]string)
-			if f.Name == "ignore-preflight-errors" { // those of both, as in kubeadm
+			if f.Name == "ignore-preflight-errors" { // both lists apply, as in kubeadm
 				values = append(list.GetSlice(), values...)
 			}
 			err = list.Replace(values)

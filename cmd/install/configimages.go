@@ -26,7 +26,7 @@ func newConfigImagesCmd() *cobra.Command {
 	return cmd
 }
 
-// imageList is what kubeadm config images list prints for programs.
+// imageList is the output of kubeadm config images list in JSON and YAML.
 type imageList struct {
 	APIVersion string   `json:"apiVersion"`
 	Kind       string   `json:"kind"`
@@ -66,8 +66,8 @@ pulled from the registries that they are named after.`,
 	return cmd
 }
 
-// imagesOf returns the images of the bundle, or of the catalog where there is
-// no bundle, in their order.
+// imagesOf returns the bundle's images in their order. Without a bundle it
+// returns the images of the catalog.
 func imagesOf(cmd *cobra.Command, c *config.Config) ([]string, error) {
 	m, err := manifest()
 	if err != nil {

@@ -36,7 +36,7 @@ they are.`,
 				_, err = cmd.OutOrStdout().Write(data)
 				return err
 			}
-			// It may hold tokens.
+			// The file may contain tokens.
 			if err := host.WriteOutput(newPath, data, 0o600); err != nil {
 				return fmt.Errorf("writing the new configuration %q: %w", newPath, err)
 			}

@@ -60,7 +60,7 @@ func newConfigPrintCmd() *cobra.Command {
 				return err
 			},
 		}
-		if c.name == "init-defaults" { // a node that joins takes the cluster's
+		if c.name == "init-defaults" { // join takes these from the cluster
 			sub.Flags().StringSliceVar(&components, "component-configs", nil, "also print KubeletConfiguration, KubeProxyConfiguration or both")
 		}
 		sub.Flags().StringVar(&asked, "kubernetes-version", "", "the Kubernetes version to print them for (default: the bundle's, and no other where there is a bundle)")
@@ -69,7 +69,7 @@ func newConfigPrintCmd() *cobra.Command {
 	return cmd
 }
 
-// example is a completed Config with kubeadm's example values.
+// example returns a complete Config with kubeadm's example values.
 func example(version string) *config.Config {
 	c := &config.Config{CNI: "flannel", Facts: config.Facts{Hostname: "node", NodeIP: "1.2.3.4", CgroupDriver: "systemd"}}
 	c.Images = map[string]string{"kube-proxy": config.DefaultImageRepository + "/kube-proxy:" + version}
@@ -110,7 +110,8 @@ func resetDefaults(version string) ([]byte, *config.Config, error) {
 	return data, example(version), err
 }
 
-// componentDefaults are the documents that kubelet and kube-proxy would get.
+// componentDefaults returns the configuration documents for the kubelet and
+// kube-proxy.
 func componentDefaults(c *config.Config, kinds []string) ([]byte, error) {
 	var out bytes.Buffer
 	for _, kind := range kinds {
@@ -135,8 +136,7 @@ func componentDefaults(c *config.Config, kinds []string) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// kubeProxyConfig takes the document out of the objects that kube-proxy is
-// installed with.
+// kubeProxyConfig returns the configuration document in kube-proxy's ConfigMap.
 func kubeProxyConfig(c *config.Config) ([]byte, error) {
 	objects, err := render.KubeProxy(c)
 	if err != nil {

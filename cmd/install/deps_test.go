@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestInstallCannotPull holds the line that DESIGN draws: the program for
-// isolated hosts links nothing that could fetch an image or a file.
+// TestInstallCannotPull: install runs on isolated hosts and must not link a
+// package that can fetch an image or a file.
 func TestInstallCannotPull(t *testing.T) {
 	out, err := exec.Command("go", "list", "-deps", ".").CombinedOutput()
 	if err != nil {
@@ -31,10 +31,10 @@ func TestInstallCannotPull(t *testing.T) {
 	}
 }
 
-// TestMethodsAreNotCalledByName: what executes templates calls methods by names
-// that only the running program knows, and then the linker keeps every method of
-// every type, a third of the installer. Built as releases are, it links nothing
-// that does.
+// TestMethodsAreNotCalledByName: a package that executes templates calls
+// methods by names that are known only at run time. The linker must then keep
+// every method of every type, a third of the installer. With the build tags of
+// a release, install links no such package.
 func TestMethodsAreNotCalledByName(t *testing.T) {
 	out, err := exec.Command("go", "build", "-tags", "grpcnotrace", "-o", filepath.Join(t.TempDir(), "install"), "-ldflags", "-dumpdep", ".").CombinedOutput()
 	if err != nil {

@@ -7,7 +7,8 @@ import (
 	"airlift/scripts/docs"
 )
 
-// TestDocumentedFlags looks up every command and flag that the documentation names.
+// TestDocumentedFlags checks that every command and flag in the documentation
+// exists.
 func TestDocumentedFlags(t *testing.T) {
 	pages, err := docs.Read("../..")
 	if err != nil {
@@ -33,7 +34,8 @@ func TestDocumentedFlags(t *testing.T) {
 	}
 }
 
-// TestUnknownFlagsAreFound: the check must see what is not there.
+// TestUnknownFlagsAreFound checks that CheckCall finds commands and flags that
+// do not exist.
 func TestUnknownFlagsAreFound(t *testing.T) {
 	for _, args := range [][]string{{"init", "--no-such"}, {"verify"}, {"init", "phase", "no-such"}, {"certs", "renew", "all", "--no-such=1"}, {"--no-such"}} {
 		if err := docs.CheckCall(newRootCmd(), docs.Call{Name: "install", Args: args}); err == nil {

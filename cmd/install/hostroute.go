@@ -6,7 +6,8 @@ import (
 	"airlift/installer/host"
 )
 
-// newHostRouteCmd is what airlift-service-route.service runs at boot.
+// newHostRouteCmd returns the command that airlift-service-route.service runs
+// at boot.
 func newHostRouteCmd() *cobra.Command {
 	var cidr, dev string
 	cmd := &cobra.Command{

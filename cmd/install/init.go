@@ -22,7 +22,7 @@ const initExample = `  ./install init
   ./install init --dry-run
   ./install init --timeline init.json`
 
-// initFlags are what init and each of its phases take.
+// initFlags are the flags of init and of each of its phases.
 type initFlags struct {
 	cfg        config.Config
 	configFile string
@@ -99,8 +99,8 @@ func (in *initFlags) bind(f *pflag.FlagSet) {
 	f.BoolVar(&cfg.DryRun, "dry-run", false, "write what would be written to a new folder instead (below $KUBEADM_INIT_DRYRUN_DIR, if set), and change nothing")
 }
 
-// open reads the config file, the bundle and the host, and plans the run. The
-// caller calls done at the end.
+// open reads the configuration file, the bundle and the host, and plans the
+// run. The caller must call done at the end.
 func (in *initFlags) open(cmd *cobra.Command) (*opened, error) {
 	ctx, cfg := cmd.Context(), &in.cfg
 	console := console(cmd)
@@ -122,7 +122,7 @@ func (in *initFlags) open(cmd *cobra.Command) (*opened, error) {
 			Token: in.token, TTL: in.tokenTTL, Description: "The token that './install init' made for nodes to join with.",
 		}}
 	}
-	// kubeadm's way to ask for the default.
+	// In kubeadm, an unspecified address selects the default.
 	if ip, err := netip.ParseAddr(cfg.LocalAPIEndpoint.AdvertiseAddress); err == nil && ip.IsUnspecified() {
 		cfg.LocalAPIEndpoint.AdvertiseAddress = ""
 	}

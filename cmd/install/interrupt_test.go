@@ -15,26 +15,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// asking is an install that waits for an answer: its standard output has come
-// to the question of reset.
+// asking is a running install whose reset waits for an answer to its question.
 type asking struct {
 	*exec.Cmd
 	stdin  io.WriteCloser
 	stderr bytes.Buffer
 }
 
-// resetThatAsks runs reset on this machine with a ledger that is seen by nobody
-// else, and is gone with it: without one reset has nothing to ask. dash is to
-// execute it in its own place, after more.
+// resetThatAsks returns a command that runs reset with a temporary ledger, in
+// its own mount namespace. Without a ledger, reset asks nothing. The shell runs
+// more first, and then replaces itself with reset.
 func resetThatAsks(more string) []string {
 	const ledger = `{"version": 2, "entries": [{"kind": "dir", "name": "/var/lib/airlift-example"}]}`
 	script := more + "mount -t tmpfs none /var/lib; mkdir -m 700 /var/lib/airlift; echo '" + ledger + `' >/var/lib/airlift/ledger.json; exec "$0" reset`
-	// Tests may run under nohup; a handled signal is not ignored in a child.
+	// Tests may run under nohup. A child process inherits an ignored signal,
+	// but not a handled one.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 	return []string{"unshare", "--mount", "sh", "-ec", script, os.Args[0]}
 }
 
-// question is how reset's question ends.
+// question is the end of reset's question.
 const question = "[y/N] "
 
 func ask(t *testing.T, argv ...string) *asking {
@@ -64,7 +64,7 @@ func waitFor(t *testing.T, r io.Reader, text string) {
 	}
 }
 
-// ended waits and returns the exit code, -1 for one that a signal ended.
+// ended waits for the exit and returns the exit code, -1 if a signal killed it.
 func (a *asking) ended() (code int, stderr string) {
 	_ = a.Wait()
 	return a.ProcessState.ExitCode(), a.stderr.String()
@@ -90,7 +90,7 @@ func TestSignals(t *testing.T) {
 		}
 	})
 	t.Run("two signals", func(t *testing.T) {
-		// A read from standard input does not end with the first one.
+		// A read from standard input does not end at the first signal.
 		cmd := exec.Command("sh", "-c", `echo ready; exec "$0" config validate --config -`, os.Args[0])
 		cmd.Env = append(os.Environ(), asMain+"=1")
 		var stderr bytes.Buffer
@@ -110,8 +110,8 @@ func TestSignals(t *testing.T) {
 	})
 }
 
-// waitForHandler waits until a process catches SIGHUP, which a Go program does
-// only when it has asked for it, and it reads its standard input.
+// waitForHandler waits until a Go process catches SIGHUP and reads its standard
+// input. A Go program catches SIGHUP only if it calls signal.Notify.
 func waitForHandler(t *testing.T, pid int) {
 	t.Helper()
 	for {
@@ -132,7 +132,7 @@ func waitForHandler(t *testing.T, pid int) {
 	}
 }
 
-// readsInput reports whether a thread of a process is in read(0, …).
+// readsInput reports whether a thread of the process is in read(0, …).
 func readsInput(pid int) bool {
 	threads, _ := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
 	for _, thread := range threads {
@@ -144,7 +144,8 @@ func readsInput(pid int) bool {
 	return false
 }
 
-// TestOutputNobodyReads: a closed pipe does not kill a run, it interrupts it.
+// TestOutputNobodyReads: a closed output pipe interrupts a run and does not
+// kill it.
 func TestOutputNobodyReads(t *testing.T) {
 	r, w, err := os.Pipe()
 	must(t, err)
@@ -154,7 +155,7 @@ func TestOutputNobodyReads(t *testing.T) {
 	cmd.Env = append(os.Environ(), asMain+"=1")
 	var stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = w, &stderr
-	stdin, err := cmd.StdinPipe() // open: reset would wait for an answer
+	stdin, err := cmd.StdinPipe() // stays open: reset would wait for an answer
 	must(t, err)
 	defer stdin.Close()
 	_ = cmd.Run()
@@ -163,7 +164,7 @@ func TestOutputNobodyReads(t *testing.T) {
 	}
 }
 
-// TestTerminalIsClosed closes the terminal on which reset asks.
+// TestTerminalIsClosed closes the terminal while reset waits for an answer.
 func TestTerminalIsClosed(t *testing.T) {
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
 	must(t, err)

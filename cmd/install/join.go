@@ -19,7 +19,7 @@ const joinExample = `  ./install join 10.1.2.3:6443 --token abcdef.0123456789abc
   ./install join --config kubeadm.yaml --timeline join.json
   ./install join --discovery-file cluster-info.yaml --tls-bootstrap-token abcdef.0123456789abcdef`
 
-// joinFlags are what join and each of its phases take.
+// joinFlags are the flags of join and of each of its phases.
 type joinFlags struct {
 	cfg        config.Config
 	configFile string
@@ -107,8 +107,8 @@ func nodeFlags(f *pflag.FlagSet, cfg *config.Config, r *runFlags) {
 	f.BoolVar(&r.skipFileCheck, "skip-file-check", false, "do not compare this file with its digests before anything is changed; for a file that was just compared, by 'bundle verify' or sha256sum")
 }
 
-// open reads the bundle and the host, and plans the run. The caller calls done at
-// the end.
+// open reads the configuration file, the bundle and the host, and plans the
+// run. The caller must call done at the end.
 func (in *joinFlags) open(cmd *cobra.Command, args []string) (*opened, error) {
 	ctx, cfg := cmd.Context(), &in.cfg
 	console := console(cmd)
@@ -149,7 +149,7 @@ func (in *joinFlags) open(cmd *cobra.Command, args []string) (*opened, error) {
 		d.File = installer.OwnKubeconfig(r.host)
 	}
 	cfg.CompleteJoin()
-	if !in.runFlags.changesNothing { // the cluster need not be known to look at the host
+	if !in.runFlags.changesNothing { // preflight does not need to know the cluster
 		err = cfg.ValidateJoin()
 	}
 	if err == nil {
@@ -162,7 +162,7 @@ func (in *joinFlags) open(cmd *cobra.Command, args []string) (*opened, error) {
 	return r, nil
 }
 
-// newJoinPhaseCmd has a command for every phase and sub-phase of join.
+// newJoinPhaseCmd returns the command with all phases and sub-phases of join.
 func newJoinPhaseCmd() *cobra.Command {
 	cmd := newPhaseCmd(installer.JoinPhases(true), oneAddress, func() phaseRun { return new(joinPhase) })
 	cmd.Short = "Run one phase of join"
@@ -171,7 +171,7 @@ func newJoinPhaseCmd() *cobra.Command {
 	return cmd
 }
 
-// joinPhase is one run of one of join's phases.
+// joinPhase runs one phase of join.
 type joinPhase struct{ joinFlags }
 
 func (p *joinPhase) bind(f *pflag.FlagSet, _ string) {
@@ -182,7 +182,7 @@ func (p *joinPhase) bind(f *pflag.FlagSet, _ string) {
 func (p *joinPhase) run(cmd *cobra.Command, name string, args []string) error {
 	p.runFlags.onePhase = true
 	if !slices.Contains(installer.Names(installer.JoinPhases(false)), name) {
-		p.cfg.ControlPlane = true // a worker has no such phase
+		p.cfg.ControlPlane = true // only control planes have this phase
 	}
 	return p.timeline.record(cmd, &p.cfg, func(*timeline.Recorder) error {
 		r, err := p.open(cmd, args)

@@ -76,9 +76,9 @@ ends: prefer short ones.`,
 	return cmd
 }
 
-// describeCluster is the cluster that a user is to reach. On a control plane
-// that is what the administrators' kubeconfig says; kubeadm goes by defaults
-// there, which are wrong where a load balancer stands in front.
+// describeCluster returns the cluster for a user's kubeconfig. On a control
+// plane it reads the address from admin.conf. kubeadm uses its defaults there,
+// which are wrong behind a load balancer.
 func (f *certsFlags) describeCluster(ctx context.Context, warn warnFunc) (*config.Config, error) {
 	admin := filepath.Join(f.rootfs, adminConf)
 	if _, err := os.Stat(admin); f.configFile != "" || err != nil {

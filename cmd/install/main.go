@@ -1,5 +1,5 @@
-// Command install turns an isolated host into a Kubernetes node. It is the
-// first bytes of every bundle file and carries what it installs behind itself.
+// Command install turns an isolated host into a Kubernetes node. The launcher
+// at the start of a bundle file extracts it from the file and starts it.
 package main
 
 import (

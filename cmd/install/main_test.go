@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// The test binary is the program itself when this is set: the tests run the
-// real main, with its exit codes and its two outputs.
+// If this variable is set, the test binary runs the real main. So the tests see
+// its exit codes, standard output and standard error.
 const asMain = "AIRLIFT_TEST_AS_INSTALL"
 
 func TestMain(m *testing.M) {

@@ -11,25 +11,25 @@ import (
 	"airlift/installer/timeline"
 )
 
-// runFlags are how init and join, and their phases, use the bundle and the host.
+// runFlags control how init, join and their phases use the bundle and the host.
 type runFlags struct {
-	skipFileCheck  bool   // do not compare the bundle file with its digests
-	rootfs         string // a directory that stands for the host
+	skipFileCheck  bool   // do not verify the digests of the bundle file
+	rootfs         string // directory to use as the host's root
 	onePhase       bool   // one phase runs alone
-	changesNothing bool   // the host is only looked at
-	anyBundle      bool   // also on a host that was installed from another bundle
+	changesNothing bool   // do not change the host
+	anyBundle      bool   // also accept a host that was installed from another bundle
 }
 
-// opened is what init or join work on.
+// opened is what init and join need to run.
 type opened struct {
 	plan    *installer.Plan
 	bundle  *installer.Bundle
 	host    *host.Host
 	console *installer.Console
-	done    func() // to be called at the end
+	done    func() // the caller calls it at the end
 }
 
-// open opens the bundle and the host, and sets in cfg what they decide.
+// open opens the bundle and the host, and sets in cfg what they determine.
 func (r runFlags) open(ctx context.Context, cfg *config.Config, console *installer.Console, o host.Options) (*opened, error) {
 	ctx, span := timeline.Start(ctx, timeline.Steps, "start-up")
 	defer span.End()
@@ -63,7 +63,7 @@ func (r runFlags) open(ctx context.Context, cfg *config.Config, console *install
 	return &opened{bundle: b, host: h, console: console, done: done}, nil
 }
 
-// openHost opens the host, or the directory that stands for it.
+// openHost opens the host, or the directory that --rootfs names.
 func (r runFlags) openHost() (h *host.Host, unlock func(), err error) {
 	unlock = func() {}
 	switch {
@@ -77,14 +77,15 @@ func (r runFlags) openHost() (h *host.Host, unlock func(), err error) {
 	return h, unlock, err
 }
 
-// inspect refuses a host of another bundle and returns the host's facts.
+// inspect refuses a host that was installed from another bundle, and returns
+// the host's facts.
 func (r runFlags) inspect(ctx context.Context, b *installer.Bundle, h *host.Host, o host.Options) (config.Facts, error) {
 	if !r.anyBundle {
 		if err := b.CheckHost(ctx, h); err != nil {
 			return config.Facts{}, err
 		}
 	}
-	if r.rootfs != "" { // it has files only; the rest of the host is this one
+	if r.rootfs != "" { // the directory has only files; take the other facts from this host
 		var err error
 		if h, err = host.Open("/"); err != nil {
 			return config.Facts{}, err
@@ -93,7 +94,7 @@ func (r runFlags) inspect(ctx context.Context, b *installer.Bundle, h *host.Host
 	return h.Detect(ctx, o)
 }
 
-// openHost opens this host for changes by this process alone, until unlock.
+// openHost opens this host for changes and locks it against other processes.
 func openHost() (h *host.Host, unlock func(), err error) {
 	if os.Geteuid() != 0 {
 		return nil, nil, fault.New(fault.Preflight, "run it with sudo or as root", "[ERROR IsPrivilegedUser]: this needs root")

@@ -10,8 +10,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// TestPlantedOutputs lets root write files that it names into a directory in
-// which another user has prepared links and pipes.
+// TestPlantedOutputs: root writes files into a directory in which another user
+// has prepared links and pipes.
 func TestPlantedOutputs(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("it takes root to make files of another user's")
@@ -26,7 +26,7 @@ kind: ClusterConfiguration
 kubernetesVersion: v1.29.15
 `
 	commands := map[string]struct {
-		name string // what it writes in the directory
+		name string // file that the command writes in the directory
 		args func(config, dir string) []string
 	}{
 		"timeline": {"init.json", func(_, dir string) []string { return []string{"init", "--timeline", dir + "/init.json"} }},
@@ -69,7 +69,8 @@ kubernetesVersion: v1.29.15
 	}
 }
 
-// TestExamplesDoNotWriteToTmp: what people copy from the help must be safe.
+// TestExamplesDoNotWriteToTmp: users copy examples from the help, so the
+// examples must be safe.
 func TestExamplesDoNotWriteToTmp(t *testing.T) {
 	var visit func(cmd *cobra.Command)
 	visit = func(cmd *cobra.Command) {

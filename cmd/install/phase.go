@@ -12,15 +12,15 @@ import (
 	"airlift/installer/timeline"
 )
 
-// A phaseRun is one run of one phase: its flags, and what they come to.
+// A phaseRun holds the flags of one phase and runs it.
 type phaseRun interface {
-	// bind adds the flags; name is "certs/apiserver".
+	// bind adds the flags. name is a full name such as "certs/apiserver".
 	bind(f *pflag.FlagSet, name string)
 	// run runs the phase.
 	run(cmd *cobra.Command, name string, args []string) error
 }
 
-// newInitPhaseCmd has a command for every phase and sub-phase of init.
+// newInitPhaseCmd returns the command with all phases and sub-phases of init.
 func newInitPhaseCmd() *cobra.Command {
 	cmd := newPhaseCmd(installer.InitPhases(), noArgs, func() phaseRun { return new(initPhase) })
 	cmd.Short = "Run one phase of init"
@@ -29,7 +29,7 @@ func newInitPhaseCmd() *cobra.Command {
 	return cmd
 }
 
-// newPhaseCmd has a command for every step and sub-step.
+// newPhaseCmd returns a command with a subcommand for every step and sub-step.
 func newPhaseCmd(steps []installer.Step, args cobra.PositionalArgs, fresh func() phaseRun) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:  "phase NAME",
@@ -53,9 +53,9 @@ func noPhase(cmd *cobra.Command, args []string) error {
 	return fault.New(fault.Usage, "it has: "+strings.Join(names, ", "), "%s has no %q", cmd.CommandPath(), strings.Join(args, " "))
 }
 
-// phaseCmd makes the command of one phase, with those of its sub-phases. As
-// in kubeadm a phase with sub-phases has one more, "all"; by itself it shows
-// them, unless flags say that it is meant.
+// phaseCmd returns the command of one phase, with its sub-phases as
+// subcommands. As in kubeadm, a phase with sub-phases also has the subcommand
+// "all". The phase's own command prints help, or runs "all" if it has flags.
 func phaseCmd(s installer.Step, parent string, args cobra.PositionalArgs, fresh func() phaseRun) *cobra.Command {
 	name, run := parent+s.Name, fresh()
 	cmd := &cobra.Command{
@@ -73,7 +73,7 @@ func phaseCmd(s installer.Step, parent string, args cobra.PositionalArgs, fresh 
 	group := &cobra.Command{
 		Use: s.Name, Aliases: s.Aliases, Short: cmd.Short, Args: noPhase,
 		RunE: func(group *cobra.Command, args []string) error {
-			if group.Flags().NFlag() > 0 { // then it is meant: 'addon --render-dir DIR'
+			if group.Flags().NFlag() > 0 { // run it: 'addon --render-dir DIR'
 				return cmd.RunE(group, args)
 			}
 			return group.Help()
@@ -89,7 +89,7 @@ func phaseCmd(s installer.Step, parent string, args cobra.PositionalArgs, fresh 
 	return group
 }
 
-// initPhase is one run of one of init's phases.
+// initPhase runs one phase of init.
 type initPhase struct{ initFlags }
 
 func (p *initPhase) run(cmd *cobra.Command, name string, _ []string) error {
@@ -112,7 +112,7 @@ func (p *initPhase) run(cmd *cobra.Command, name string, _ []string) error {
 	})
 }
 
-// bind adds the flags of init, and those that only some phases have.
+// bind adds the flags of init, and flags that only some phases have.
 func (p *initPhase) bind(f *pflag.FlagSet, name string) {
 	p.initFlags.bind(f)
 	p.timeline.bind(f)

@@ -35,7 +35,7 @@ file is damaged.`,
 	return cmd
 }
 
-// A nodeFlagSet is the flags of init or of join.
+// A nodeFlagSet holds the flags of init or of join.
 type nodeFlagSet interface {
 	bind(f *pflag.FlagSet)
 	lookOver(cmd *cobra.Command, args []string) (run checker, done func(), err error)
@@ -75,7 +75,7 @@ func preflightCmd(use, short string, args cobra.PositionalArgs, in nodeFlagSet) 
 				return fault.New(fault.Usage, "", "--output %q is neither text nor json", output)
 			}
 			out := cmd.OutOrStdout()
-			cmd.SetOut(cmd.ErrOrStderr()) // where what is said on the way goes
+			cmd.SetOut(cmd.ErrOrStderr()) // messages go to standard error
 			run, done, err := in.lookOver(cmd, args)
 			if err != nil {
 				return err
@@ -89,8 +89,8 @@ func preflightCmd(use, short string, args cobra.PositionalArgs, in nodeFlagSet) 
 	return cmd
 }
 
-// printReport prints what was found on standard output. The error is short: it
-// has been said already.
+// printReport prints the report on standard output. The returned error is
+// short, because the report has the details.
 func printReport(ctx context.Context, out io.Writer, run checker, output string) error {
 	report, err := run.Preflight(ctx)
 	if err != nil && len(report.Errors) == 0 {

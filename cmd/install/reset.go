@@ -19,7 +19,7 @@ import (
 	"airlift/installer/config"
 )
 
-// resetFlags are what reset and each of its phases take.
+// resetFlags are the flags of reset and of each of its phases.
 type resetFlags struct {
 	reset      config.Reset
 	configFile string
@@ -85,8 +85,8 @@ func (in *resetFlags) bind(f *pflag.FlagSet) {
 	f.BoolVar(&r.DryRun, "dry-run", false, "say what would be done, and change nothing")
 }
 
-// open opens the host, finds out what reset would do, and asks for
-// confirmation. The caller calls done at the end.
+// open opens the host, plans the reset and asks for confirmation. The caller
+// must call done at the end.
 func (in *resetFlags) open(cmd *cobra.Command, ask bool) (run *installer.Reset, done func(), err error) {
 	if err := readConfig(cmd, in.configFile, &in.reset, config.ReadReset); err != nil {
 		return nil, nil, err
@@ -116,7 +116,7 @@ func (in *resetFlags) open(cmd *cobra.Command, ask bool) (run *installer.Reset, 
 	return run, unlock, nil
 }
 
-// resetPhase is one run of one of reset's phases.
+// resetPhase runs one phase of reset.
 type resetPhase struct{ resetFlags }
 
 func (p *resetPhase) bind(f *pflag.FlagSet, _ string) { p.resetFlags.bind(f) }
@@ -133,19 +133,19 @@ func (p *resetPhase) run(cmd *cobra.Command, name string, _ []string) error {
 	return run.RunPhase(cmd.Context(), name)
 }
 
-// confirm asks whoever runs reset: at the terminal, or with an answer that is
-// piped in ('yes | install reset').
+// confirm asks the user for confirmation. The answer comes from a terminal or a
+// pipe: 'yes | install reset'.
 func confirm(cmd *cobra.Command, hint string) error {
 	fmt.Fprint(cmd.OutOrStdout(), "This removes the Kubernetes node on this host, and on the last control plane the cluster's data. Go on? [y/N] ")
 	answer, err := readLine(cmd.Context(), cmd.InOrStdin())
 	if ctx := cmd.Context(); ctx.Err() != nil {
 		return ctx.Err()
 	}
-	if errors.Is(err, syscall.EIO) { // a terminal that is gone
+	if errors.Is(err, syscall.EIO) { // the terminal was closed
 		return fault.New(fault.Interrupted, "nothing was changed", "interrupted: the terminal is gone")
 	}
 	if !term.IsTerminal(int(os.Stdin.Fd())) {
-		fmt.Fprintln(cmd.OutOrStdout()) // nobody has pressed return
+		fmt.Fprintln(cmd.OutOrStdout()) // end the line: no user pressed return
 	}
 	if errors.Is(err, io.EOF) && answer == "" {
 		return fault.New(fault.Usage, hint, "reset asks before it removes this node, and nobody answers")
@@ -156,7 +156,7 @@ func confirm(cmd *cobra.Command, hint string) error {
 	return nil
 }
 
-// readLine reads a line, or ends with the context.
+// readLine reads a line. It returns early if the context ends.
 func readLine(ctx context.Context, r io.Reader) (string, error) {
 	type answer struct {
 		line string

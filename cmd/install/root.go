@@ -10,7 +10,7 @@ import (
 	"airlift/installer"
 )
 
-// version is this installer's own; the Makefile sets it.
+// version is the version of this installer. The Makefile sets it.
 var version = "dev"
 
 const rootLong = `install makes this host a Kubernetes node, from this one file, without a network.
@@ -37,7 +37,7 @@ func newRootCmd() *cobra.Command {
 		Args:          noArgs,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cobra.EnableCommandSorting = false // phases are listed in the order they run in
+	cobra.EnableCommandSorting = false // keep phases in the order in which they run
 	cmd.PersistentFlags().IntVarP(&verbosity, "v", "v", 0, "how much to tell: 0, 1 (every sub-step and file) or 2")
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return fault.New(fault.Usage, "see '"+cmd.CommandPath()+" --help'", "%w", err)
@@ -48,7 +48,7 @@ func newRootCmd() *cobra.Command {
 	return cmd
 }
 
-// noArgs refuses arguments as wrong use.
+// noArgs refuses arguments with a usage error.
 func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return fault.New(fault.Usage, "see '"+cmd.CommandPath()+" --help'", "unknown command or argument %q", strings.Join(args, " "))
@@ -56,7 +56,7 @@ func noArgs(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// console prints on the command's output.
+// console returns a Console that prints on the command's output.
 func console(cmd *cobra.Command) *installer.Console {
 	c := &installer.Console{Out: cmd.OutOrStdout(), Results: cmd.OutOrStdout()}
 	c.Verbosity, _ = cmd.Flags().GetInt("v")

@@ -24,16 +24,16 @@ it off the host and open it in chrome://tracing of any Chromium, which needs no
 network, or in https://ui.perfetto.dev. Its directory must belong to root: other
 users could have prepared links in theirs.`
 
-// timelineFlag is --timeline.
+// timelineFlag is the flag --timeline.
 type timelineFlag struct{ file string }
 
 func (t *timelineFlag) bind(f *pflag.FlagSet) {
 	f.StringVar(&t.file, "timeline", "", "write a timeline of the run to this file, for a trace viewer; - is standard output, and what else is said then goes to standard error")
 }
 
-// record runs run with a recorder in cmd's context, and writes the file,
-// whatever run comes to: but for wrong use, which did nothing. That a file
-// cannot be written is found out before run.
+// record runs run with a timeline recorder in cmd's context, and writes the
+// timeline even if run fails. After a usage error it writes none. It checks
+// before run that it can write the file.
 func (t *timelineFlag) record(cmd *cobra.Command, cfg *config.Config, run func(*timeline.Recorder) error) error {
 	out := cmd.OutOrStdout()
 	if t.file == "-" {
@@ -72,7 +72,8 @@ func (t *timelineFlag) record(cmd *cobra.Command, cfg *config.Config, run func(*
 	return failed
 }
 
-// check finds out whether the file can be written, and leaves nothing behind.
+// check returns an error if the file cannot be written. It leaves no file
+// behind.
 func (t *timelineFlag) check() error {
 	if t.file == "" {
 		return nil
@@ -84,8 +85,9 @@ func (t *timelineFlag) check() error {
 	return nil
 }
 
-// commandLine is the command as it may be passed on: with the flags that were
-// given, and the values of those that cannot hold a secret or anybody's names.
+// commandLine returns the command for the timeline file, which users may pass
+// on. It includes the names of all given flags, but only those values that
+// cannot contain secrets or names.
 func commandLine(cmd *cobra.Command) string {
 	words := []string{cmd.CommandPath()}
 	cmd.Flags().Visit(func(f *pflag.Flag) {

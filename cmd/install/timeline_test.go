@@ -24,8 +24,8 @@ func readTrace(t *testing.T, data []byte) trace {
 	return tr
 }
 
-// TestTimelineFile: this program carries no payload, so that every run fails,
-// after the timeline has begun.
+// TestTimelineFile: this program has no payload, so every run fails after the
+// timeline has started.
 func TestTimelineFile(t *testing.T) {
 	secret := "abcdef.0123456789abcdef"
 	dir := t.TempDir()
@@ -68,7 +68,7 @@ func TestTimelineFile(t *testing.T) {
 	if tr := readTrace(t, []byte(stdout)); tr.OtherData["outcome"] != "failed" {
 		t.Errorf("about: %q", tr.OtherData)
 	}
-	// Wrong use did nothing that could be drawn.
+	// A usage error writes no timeline.
 	if _, _, code := install(t, "init", "--config", "/nonexistent.yaml", "--token", secret, "--timeline", file); code != 2 {
 		t.Errorf("exit code %d", code)
 	}

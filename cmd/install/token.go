@@ -112,8 +112,8 @@ func tokenCreate(client func() (*cluster.Client, error)) *cobra.Command {
 	return cmd
 }
 
-// tokensOf reads the tokens of a configuration file, which leaves nothing for
-// the command line to say.
+// tokensOf reads the tokens from a configuration file. The command line cannot
+// have a token then.
 func tokensOf(cmd *cobra.Command, file string, args []string) ([]config.BootstrapToken, error) {
 	if len(args) > 0 {
 		return nil, fault.New(fault.Usage, "take one of them away", "a token and --config cannot be given together")

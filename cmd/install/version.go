@@ -10,7 +10,7 @@ import (
 	"airlift/fault"
 )
 
-// versions is what the version command prints for programs.
+// versions is the output of the version command in JSON and YAML.
 type versions struct {
 	Installer  string            `json:"installer"`
 	Kubernetes string            `json:"kubernetes"`

@@ -17,9 +17,9 @@ import (
 	"airlift/installer/render"
 )
 
-// With an external etcd the client's certificate for it is shared too, under
-// names of its own, wherever it is on the host. kubeadm reads ours and we read
-// kubeadm's.
+// With an external etcd, control planes also share its client certificate,
+// under separate names, wherever the files are on the host. kubeadm and Airlift
+// must read each other's Secret.
 func TestRealCertificatesOfAnExternalEtcd(t *testing.T) {
 	p := realCluster(t)
 	ctx := within(t)
@@ -40,7 +40,7 @@ func TestRealCertificatesOfAnExternalEtcd(t *testing.T) {
 			"caFile": filepath.Join(dir, "etcd-ca.pem"), "certFile": filepath.Join(dir, "client.pem"), "keyFile": filepath.Join(dir, "client-key.pem")}}
 	}
 
-	// kubeadm's Secret and ours have the same keys.
+	// Both Secrets must have the same keys.
 	theirs := NewCertificateKey()
 	p.kubeadm(t, "init", "phase", "upload-certs", "--upload-certs", "--config", writeYAML(t,
 		map[string]any{

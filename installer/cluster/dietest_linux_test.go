@@ -5,7 +5,8 @@ import (
 	"syscall"
 )
 
-// dieWithTest makes the kernel end cmd with the test binary, however that ends.
+// dieWithTest makes the kernel kill cmd when the test binary ends, for whatever
+// reason.
 func dieWithTest(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 }

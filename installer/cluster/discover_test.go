@@ -35,8 +35,8 @@ import (
 	"airlift/installer/render"
 )
 
-// expect fails unless err is a DiscoveryError of that reason, with a hint, that
-// says what is wanted.
+// expect fails unless err is a DiscoveryError with this reason and a hint, and
+// contains all of want.
 func expect(t *testing.T, err error, reason Reason, want ...string) {
 	t.Helper()
 	var refused *DiscoveryError
@@ -62,7 +62,8 @@ func TestRealDiscovery(t *testing.T) {
 	must(admin.EnsureTokens(ctx, []config.BootstrapToken{token}))(t)
 	hash := must(pki.CAHashes(admin.CA()))(t)[0]
 	good := config.Discovery{Token: token.Token, APIServerEndpoint: p.endpoint(), CACertHashes: []string{hash}, Timeout: 20 * time.Second}
-	// The first time waits for the signer.
+	// The first call waits until the controller manager has signed
+	// cluster-info.
 	found := must(Discover(ctx, good, nil))(t)
 	if found.Server != "https://"+p.endpoint() || string(found.CA) != string(admin.CA()) || len(found.Warnings) > 0 {
 		t.Errorf("found %+v", found)
@@ -168,7 +169,7 @@ func TestRealDiscovery(t *testing.T) {
 		found := must(Discover(ctx, d, nil))(t)
 		must(must(New(found.Kubeconfig, ""))(t).FetchConfig(ctx))(t)
 
-		write(found.Kubeconfig) // with its credentials inside
+		write(found.Kubeconfig) // the file contains its credentials
 		d.TLSBootstrapToken = ""
 		found = must(Discover(ctx, d, nil))(t)
 		must(must(New(found.Kubeconfig, ""))(t).FetchConfig(ctx))(t)
@@ -206,13 +207,13 @@ func TestMalformedDiscoveryIsRefusedAtOnce(t *testing.T) {
 	}
 }
 
-// An impostor answers as an API server might, with a certificate and content of
-// the test's choice.
+// An impostor is a server that answers like an API server, with a certificate
+// and content that the test chooses.
 type impostor struct {
 	ca     *x509.Certificate
 	caKey  *ecdsa.PrivateKey
 	leaf   x509.Certificate // template
-	date   time.Time        // of its answers; zero: the true one
+	date   time.Time        // date of its answers; zero: the current time
 	answer func(w http.ResponseWriter, r *http.Request)
 }
 
@@ -250,7 +251,7 @@ func newImpostor(t *testing.T) *impostor {
 	}}
 }
 
-// serve starts it and returns a Discovery that would be right for it.
+// serve starts the server and returns the Discovery that fits it.
 func (i *impostor) serve(t *testing.T) config.Discovery {
 	t.Helper()
 	key := must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
@@ -271,7 +272,7 @@ func (i *impostor) serve(t *testing.T) config.Discovery {
 	}
 }
 
-// clusterInfoAnswer answers with a signed cluster-info that lists these CAs.
+// clusterInfoAnswer answers with a signed cluster-info that lists the CAs.
 func clusterInfoAnswer(t *testing.T, cas ...*x509.Certificate) http.HandlerFunc {
 	kubeconfig := string(pki.ClusterInfoKubeconfig("https://192.0.2.1:6443", bundleOf(cas...)))
 	id, secret, _ := strings.Cut(impostorToken, ".")
@@ -296,7 +297,7 @@ func TestDiscoveryRefusesWrongServers(t *testing.T) {
 	t.Run("replayed cluster-info", func(t *testing.T) {
 		i := newImpostor(t)
 		theirs, _ := newCA(t)
-		i.answer = clusterInfoAnswer(t, theirs) // signed, as taken from the real cluster
+		i.answer = clusterInfoAnswer(t, theirs) // signed, as copied from the real cluster
 		d := i.serve(t)
 		d.CACertHashes = []string{pinOf(theirs)}
 		expect(t, second(Discover(ctx, d, nil)), CertificateInvalid, "not signed by the cluster's CA")
@@ -432,8 +433,8 @@ func TestDiscoveryTellsWhyAHostIsUnreachable(t *testing.T) {
 		t.Errorf("took %s", took)
 	}
 
-	// RFC 2606: never resolves. Whether by "unknown" or, without a name
-	// server, by no answer.
+	// A name that never resolves (RFC 2606). The resolver reports that it is
+	// unknown, or there is no name server to ask.
 	expect(t, second(Discover(ctx, i.discovery("cp.invalid:6443"), nil)), Unreachable, "cp.invalid")
 
 	cancelled, cancel := context.WithCancel(ctx)

@@ -15,9 +15,9 @@ import (
 	"airlift/installer/pki"
 )
 
-// Somebody who knows a join token can sign a cluster-info that lists the real CA
-// (so that a pinned hash matches) and a CA of their own, which signed the
-// certificate of the server that serves it.
+// An attacker who knows a join token can sign a cluster-info with two CAs: the
+// real CA, so that a pinned hash matches, and the attacker's CA, which signed
+// the certificate of the server.
 func TestDiscoveryTrustsOnlyPinnedCAs(t *testing.T) {
 	ctx := context.Background()
 	real, _ := newCA(t)
@@ -47,7 +47,7 @@ func TestDiscoveryTrustsOnlyPinnedCAs(t *testing.T) {
 // While a cluster replaces its CA, cluster-info lists the old and the new one.
 func TestDiscoveryWhileTheCAIsReplaced(t *testing.T) {
 	ctx := context.Background()
-	i := newImpostor(t) // the cluster: its server's certificate is of i.ca
+	i := newImpostor(t) // the real cluster: i.ca signed its server certificate
 	next, _ := newCA(t)
 	absent, _ := newCA(t)
 	i.answer = clusterInfoAnswer(t, next, i.ca)
@@ -82,7 +82,8 @@ func TestDiscoveryWhileTheCAIsReplaced(t *testing.T) {
 			if want := bundleOf(c.trusted...); string(found.CA) != string(want) {
 				t.Errorf("trusted:\n%swant:\n%s", found.CA, want)
 			}
-			// What the kubelet will trust, as Kubernetes' own library reads it.
+			// Read the CAs that the kubelet will trust with Kubernetes' own
+			// library.
 			kubeconfig, err := clientcmd.Load(found.Kubeconfig)
 			if err != nil {
 				t.Fatal(err)
@@ -92,8 +93,8 @@ func TestDiscoveryWhileTheCAIsReplaced(t *testing.T) {
 					t.Errorf("the bootstrap kubeconfig trusts:\n%s", cluster.CertificateAuthorityData)
 				}
 			}
-			// One warning where a CA of the list is not trusted, and the usual
-			// one where none was checked.
+			// One warning if a listed CA is not trusted, and the usual one if no
+			// CA was verified.
 			if want := len(c.trusted) == 1 || c.pins == nil; (len(found.Warnings) == 1) != want {
 				t.Errorf("warnings: %q", found.Warnings)
 			}
@@ -104,7 +105,7 @@ func TestDiscoveryWhileTheCAIsReplaced(t *testing.T) {
 	}
 }
 
-// The user vouches for a discovery file with all of its CAs.
+// With a discovery file, the user vouches for all CAs in it.
 func TestDiscoveryFileWithTwoCAs(t *testing.T) {
 	i := newImpostor(t)
 	next, _ := newCA(t)

@@ -22,7 +22,8 @@ import (
 	"airlift/installer/config"
 )
 
-// fakeClient records what is asked of it. Both of its faces share one store.
+// fakeClient returns a client that records its requests. Its typed and dynamic
+// interfaces share one store.
 func fakeClient(objects ...runtime.Object) (*Client, func() []string) {
 	api := fake.NewClientset(objects...)
 	dyn := dynamicfake.NewSimpleDynamicClient(scheme.Scheme)
@@ -65,8 +66,8 @@ func typed(object runtime.Object) runtime.Object {
 	return out
 }
 
-// These need no upstream binaries; the same is proven on a real API server in
-// real_test.go.
+// This test needs no upstream binaries. real_test.go proves the same with a
+// real API server.
 func TestSecondRunsWriteNothing(t *testing.T) {
 	dir := t.TempDir()
 	cfg := &config.Config{Cluster: config.Cluster{CertificatesDir: dir}}
@@ -75,7 +76,7 @@ func TestSecondRunsWriteNothing(t *testing.T) {
 	}
 	for _, path := range sharedCerts(cfg) {
 		if strings.HasSuffix(path, "etcd/ca.key") {
-			continue // an external CA
+			continue // as with an external CA
 		}
 		if err := os.WriteFile(path, []byte("content of "+path), 0o600); err != nil {
 			t.Fatal(err)
@@ -119,7 +120,8 @@ func TestSecondRunsWriteNothing(t *testing.T) {
 		t.Errorf("etcd/ca.crt = %q", got)
 	}
 
-	// Without the cluster CA's key a control plane could not use them.
+	// Without the cluster CA's key, the uploaded files would be useless for a
+	// control plane.
 	if err := os.Remove(filepath.Join(dir, "ca.key")); err != nil {
 		t.Fatal(err)
 	}

@@ -8,8 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// The prober annotates only a pod that runs and could be ready, at most once a
-// second, and removes the annotation in the end.
+// The prober annotates only a running pod that could be ready, at most once a
+// second. At the end it removes the annotation.
 func TestProber(t *testing.T) {
 	ctx := context.Background()
 	pod := func(name, owner string, phase corev1.PodPhase, probe *corev1.Probe) *corev1.Pod {
@@ -75,7 +75,7 @@ func TestAssignPodCIDRs(t *testing.T) {
 		for _, n := range c.nodes {
 			must(client.api.CoreV1().Nodes().Create(ctx, n, metav1.CreateOptions{}))(t)
 		}
-		for range 2 { // the second time there is nothing to do
+		for range 2 { // the second call has nothing to do
 			changed := must(client.AssignPodCIDRs(ctx, "a", wanted))(t)
 			if changed != c.changed {
 				t.Errorf("%s: changed = %v, want %v", name, changed, c.changed)

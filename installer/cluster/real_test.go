@@ -30,7 +30,7 @@ import (
 	"airlift/scripts/upstream/components"
 )
 
-// within is a context for one test.
+// within returns a context with a timeout for one test.
 func within(t *testing.T) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -48,7 +48,7 @@ func must[T any](value T, err error) func(*testing.T) T {
 	}
 }
 
-// initPhases are the phases of init that are nothing but objects.
+// initPhases returns the phases of init that only apply objects.
 func (p *controlPlane) initPhases() map[string]func() ([]runtime.Object, error) {
 	p.cfg.Images = map[string]string{
 		"coredns":    "registry.k8s.io/coredns/coredns:v1.11.1",
@@ -70,7 +70,7 @@ func (p *controlPlane) initPhases() map[string]func() ([]runtime.Object, error) 
 	}
 }
 
-// init brings the cluster to where a node can join.
+// init sets the cluster up so that a node can join.
 func (p *controlPlane) init(t *testing.T) *Client {
 	t.Helper()
 	ctx := within(t)
@@ -91,7 +91,7 @@ func TestRealAdminGetsItsRights(t *testing.T) {
 	if err != nil && !apierrors.IsNotFound(err) {
 		t.Fatal(err)
 	}
-	// RBAC forgets a moment later.
+	// RBAC applies the deletion a moment later.
 	for {
 		if _, err := admin.api.CoreV1().Nodes().List(ctx, metav1.ListOptions{}); apierrors.IsForbidden(err) {
 			break
@@ -158,7 +158,7 @@ func TestRealApplyRepairsWhatIsOursAndKeepsTheRest(t *testing.T) {
 	}
 }
 
-// addNode registers a node as a kubelet would, without one.
+// addNode registers a node as a kubelet would.
 func (p *controlPlane) addNode(t *testing.T, name string, ready bool) {
 	t.Helper()
 	ctx, api := within(t), p.client(t).api
@@ -212,7 +212,7 @@ func TestRealControlPlaneIsMarkedOnce(t *testing.T) {
 	}
 }
 
-// taints lists a node's taints without the one that every new node gets.
+// taints returns a node's taints, without the taint of every new node.
 func (p *controlPlane) taints(t *testing.T, name string) (list []string) {
 	t.Helper()
 	node := must(p.client(t).api.CoreV1().Nodes().Get(within(t), name, metav1.GetOptions{}))(t)
@@ -253,7 +253,7 @@ func TestRealKubeletIdentityIsEnoughForAJoin(t *testing.T) {
 	ctx := within(t)
 	p.addNode(t, "cp1", false)
 	conf := p.kubeletConf(t)
-	// The kubelet writes the file when it has its certificate.
+	// The kubelet writes the file after it has got its certificate.
 	late := filepath.Join(t.TempDir(), "kubelet.conf")
 	go func() {
 		time.Sleep(500 * time.Millisecond)
@@ -281,7 +281,7 @@ func TestRealKubeletIdentityIsEnoughForAJoin(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Logf("noticed after %s; a poll alone takes up to %s", time.Since(start), watchedInterval)
-	<-becomesReady // the watch may tell before the patch has returned
+	<-becomesReady // the watch may report it before the patch returns
 	if len(states) != 1 || !strings.Contains(states[0], "cni plugin not initialized") {
 		t.Errorf("states: %q", states)
 	}
@@ -364,7 +364,8 @@ func TestRealPodsAreWaitedFor(t *testing.T) {
 	if err := super.WaitForPods(ctx, want, 10*time.Second, nil); err != nil {
 		t.Error(err)
 	}
-	// kube-system has Deployments and DaemonSets whose pods nobody makes here.
+	// In this cluster no pods exist for the Deployments and DaemonSets in
+	// kube-system.
 	must(super.Apply(ctx, must(p.initPhases()["coredns"]())(t)...))(t)
 	err = super.WaitForPods(ctx, Pods{Namespaces: []string{"kube-system"}}, 500*time.Millisecond, nil)
 	if err == nil || !strings.Contains(err.Error(), "deployment kube-system/coredns: 0 of 2 pods ready") {
@@ -405,7 +406,7 @@ func TestRealTokens(t *testing.T) {
 		time.Until(list[i].Expires).Round(time.Minute) != token.TTL {
 		t.Errorf("listed: %+v", list)
 	}
-	// Real kubeadm reads what we wrote.
+	// Real kubeadm must read the tokens that Airlift wrote.
 	out := p.kubeadm(t, "token", "list", "-o", "json")
 	for _, want := range []string{`"token": "tokena.0123456789abcdef"`, `"token": "eterna.0123456789abcdef"`, `"description": "a test's"`} {
 		if !strings.Contains(out, want) {
@@ -422,7 +423,7 @@ func TestRealTokens(t *testing.T) {
 	}
 }
 
-// kubeadm runs the real one against the cluster.
+// kubeadm runs real kubeadm against the cluster.
 func (p *controlPlane) kubeadm(t *testing.T, args ...string) string {
 	t.Helper()
 	program := must(components.Path(realVersion, "kubeadm"))(t)
@@ -441,7 +442,8 @@ func (p *controlPlane) kubeadm(t *testing.T, args ...string) string {
 	return string(out)
 }
 
-// kubeadmConfig is the file that makes kubeadm do for this cluster what we do.
+// kubeadmConfig writes a file with which kubeadm configures this cluster as
+// Airlift does.
 func (p *controlPlane) kubeadmConfig(t *testing.T, certificateKey string) string {
 	t.Helper()
 	return writeYAML(t,
@@ -486,7 +488,7 @@ func TestRealCertificatesInBothDirections(t *testing.T) {
 	if _, err := admin.DownloadCerts(ctx, p.cfg, NewCertificateKey()); err == nil || !strings.Contains(err.Error(), "decrypting") {
 		t.Errorf("with a wrong key: %v", err)
 	}
-	// The Secret goes with its token.
+	// The Secret is deleted with its token.
 	secret := must(admin.api.CoreV1().Secrets("kube-system").Get(ctx, "kubeadm-certs", metav1.GetOptions{}))(t)
 	owner := secret.OwnerReferences[0].Name
 	token := must(parseToken(must(admin.api.CoreV1().Secrets("kube-system").Get(ctx, owner, metav1.GetOptions{}))(t)))(t)
@@ -494,12 +496,12 @@ func TestRealCertificatesInBothDirections(t *testing.T) {
 		t.Errorf("the owner lives for %s and may %q", life, token.Usages)
 	}
 
-	// kubeadm's upload is ours to read,
+	// Airlift must read what kubeadm uploads.
 	theirs := NewCertificateKey()
 	p.kubeadm(t, "init", "phase", "upload-certs", "--upload-certs", "--config", p.kubeadmConfig(t, theirs))
 	p.checkDownload(t, admin, theirs)
 
-	// and ours is kubeadm's, here through a whole join's discovery.
+	// kubeadm must read what Airlift uploads, here in a complete join.
 	ours := NewCertificateKey()
 	must(admin.UploadCerts(ctx, p.cfg, ours))(t)
 	other := *p.cfg
@@ -550,7 +552,7 @@ func joinToken(token string) config.BootstrapToken {
 	}
 }
 
-// Real kubeadm, run over what we applied, must find nothing to change.
+// Real kubeadm must find nothing to change after Airlift.
 func TestRealKubeadmFindsNothingToChange(t *testing.T) {
 	p := realCluster(t)
 	ctx := within(t)
@@ -568,12 +570,12 @@ func TestRealKubeadmFindsNothingToChange(t *testing.T) {
 	for name, content := range p.snapshot(t) {
 		switch name {
 		case "Secret kube-system/bootstrap-token-kubadm":
-			continue // kubeadm was told to make it
+			continue // the file asks kubeadm for this token
 		case "ConfigMap kube-public/cluster-info":
 			content, before[name] = withoutSignatures(content), withoutSignatures(before[name])
 		case "ConfigMap kube-system/kubeadm-config", "ConfigMap kube-system/kubelet-config", "ConfigMap kube-system/kube-proxy":
-			// A component's settings, where kubeadm also writes zero
-			// values; render's tests compare their meaning.
+			// kubeadm also writes zero values here. The tests of package render
+			// compare the meaning.
 			continue
 		}
 		if old, ok := before[name]; !ok {
@@ -584,7 +586,8 @@ func TestRealKubeadmFindsNothingToChange(t *testing.T) {
 	}
 }
 
-// withoutSignatures drops what the bootstrap signer adds to cluster-info.
+// withoutSignatures removes the bootstrap signer's signatures from
+// cluster-info.
 func withoutSignatures(clusterInfo string) string {
 	return regexp.MustCompile(`"jws-kubeconfig-[^"]*":"[^"]*",?`).ReplaceAllString(clusterInfo, "")
 }

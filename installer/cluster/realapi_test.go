@@ -26,8 +26,8 @@ const realVersion = "v1.29.15"
 // documentationAddress belongs to no host (RFC 5737).
 const documentationAddress = "192.0.2.10"
 
-// controlPlane is a real etcd and API server, and on demand a controller
-// manager, on loopback. Nothing of it outlives the test binary.
+// controlPlane is a real etcd and API server on loopback, and on demand a
+// controller manager. All of them end with the test binary.
 type controlPlane struct {
 	dir   string
 	cfg   *config.Config
@@ -85,7 +85,8 @@ func startControlPlane() (*controlPlane, error) {
 		audit: filepath.Join(dir, "audit.log"),
 		cfg: &config.Config{
 			CNI: "flannel",
-			// kubeadm refuses to advertise loopback. Nobody connects here.
+			// kubeadm refuses to advertise loopback. No client uses this
+			// address.
 			LocalAPIEndpoint: config.APIEndpoint{AdvertiseAddress: documentationAddress, BindPort: int32(ports[0])},
 			Facts:            config.Facts{Hostname: "cp1", NodeIP: documentationAddress, CgroupVersion: 2, CgroupDriver: "systemd"},
 		},
@@ -97,7 +98,7 @@ func startControlPlane() (*controlPlane, error) {
 	if err := p.makeFiles(); err != nil {
 		return p, err
 	}
-	// The rest is told where its certificates really are.
+	// The other components need the real directory of their certificates.
 	p.cfg.CertificatesDir = filepath.Join(dir, config.CertificatesDir)
 	pkiFile := func(name string) string { return filepath.Join(p.cfg.CertificatesDir, name) }
 
@@ -158,8 +159,8 @@ func (p *controlPlane) makeFiles() error {
 	return nil
 }
 
-// controllerManager starts the real signer of cluster-info and of CSRs, on
-// first use.
+// controllerManager starts the real controller manager on first use. It signs
+// cluster-info and CSRs.
 func (p *controlPlane) controllerManager(t *testing.T) {
 	t.Helper()
 	p.kcmOnce.Do(func() {
@@ -202,7 +203,7 @@ func (p *controlPlane) stop() {
 	os.RemoveAll(p.dir)
 }
 
-// log is the end of a process's output.
+// log returns the end of a process's output.
 func (p *controlPlane) log(name string) string {
 	data, _ := os.ReadFile(filepath.Join(p.dir, name+".log"))
 	if len(data) > 4000 {
@@ -213,7 +214,7 @@ func (p *controlPlane) log(name string) string {
 
 func (p *controlPlane) endpoint() string { return fmt.Sprintf("127.0.0.1:%d", p.port) }
 
-// client is an administrator in system:masters.
+// client returns a client with the rights of system:masters.
 func (p *controlPlane) client(t *testing.T) *Client {
 	t.Helper()
 	c, err := Load(p.super, "")
@@ -223,8 +224,8 @@ func (p *controlPlane) client(t *testing.T) *Client {
 	return c
 }
 
-// writes runs do and returns the writes that the API server saw from us
-// meanwhile, out of its own audit log: "create secrets kube-system/x".
+// writes runs do and returns Airlift's writes during that time, from the API
+// server's audit log: "create secrets kube-system/x".
 func (p *controlPlane) writes(t *testing.T, do func()) (seen []string) {
 	t.Helper()
 	file, err := os.Open(p.audit)
@@ -258,7 +259,7 @@ func (p *controlPlane) writes(t *testing.T, do func()) (seen []string) {
 	return seen
 }
 
-// twice runs do two times: the first must write, the second must not.
+// twice calls do two times. The first call must write, the second must not.
 func (p *controlPlane) twice(t *testing.T, do func() (changed bool)) {
 	t.Helper()
 	var changed bool

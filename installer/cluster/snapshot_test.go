@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// snapshot is every object of the kinds that init makes, as JSON by name,
-// without what every write changes.
+// snapshot returns all objects of the kinds that init creates, as JSON by name,
+// without the fields that change with every write.
 func (p *controlPlane) snapshot(t *testing.T) map[string]string {
 	t.Helper()
 	ctx, c := within(t), p.client(t)

@@ -9,11 +9,11 @@ import (
 	"airlift/installer/config"
 )
 
-// head is the beginning of a ClusterConfiguration, three lines.
+// head is the start of a ClusterConfiguration, three lines.
 const head = "apiVersion: VERSION\nkind: ClusterConfiguration\nkubernetesVersion: KUBERNETES\n"
 
-// initHead begins a file with a whole ClusterConfiguration, so that the
-// InitConfiguration goes on at line 7.
+// initHead is the start of a file with a ClusterConfiguration. The
+// InitConfiguration continues at line 7.
 const initHead = head + "---\napiVersion: VERSION\nkind: InitConfiguration\n"
 
 const joinHead = "apiVersion: VERSION\nkind: JoinConfiguration\n"
@@ -22,8 +22,8 @@ const resetHead = "apiVersion: VERSION\nkind: ResetConfiguration\n"
 
 const byToken = "discovery: {bootstrapToken: {token: abcdef.0123456789abcdef, apiServerEndpoint: 'h:6443', unsafeSkipCAVerification: true}}\n"
 
-// badFiles are refused, with the line that is wrong and with what helps. Those
-// marked with ours kubeadm takes: why they are refused here is said.
+// badFiles are refused with the line of the error and a hint. If ours is set,
+// kubeadm accepts the file, and ours is the reason why Airlift does not.
 var badFiles = []struct {
 	name, api, text string
 	line            int
@@ -169,7 +169,7 @@ var badFiles = []struct {
 	{"reset's unmount flag", "v1beta4", resetHead + "unmountFlags:\n- MNT_DETACH\n- MNT_NEVER\n", 5, "MNT_NEVER", ""},
 }
 
-// refusal is what config validate finds wrong with a file.
+// refusal returns the error of config validate for a file.
 func refusal(path string) error {
 	f, _, err := config.Read(path)
 	if err != nil {

@@ -10,35 +10,35 @@ import (
 	yamlnode "go.yaml.in/yaml/v3"
 )
 
-// changes is how many files TestOneChangeInAGoodFile tries. 1200 of them took
-// half a minute when this was written, and showed no other difference than the
-// listed ones.
+// changes is the number of files that TestOneChangeInAGoodFile tries. A run
+// with 1200 files took half a minute and showed no differences except those in
+// stricter.
 const changes = 80
 
-// stricter are the refusals that are ours alone, each because the setting could
-// only fail later, or not be what was meant.
+// stricter matches the refusals of Airlift that kubeadm does not share. Each
+// such setting would fail later, or not do what the user meant.
 var stricter = regexp.MustCompile(strings.Join([]string{
 	`is not sha256: and 64 hexadecimal digits`,                  // discovery would fail
 	`extraVolumes\[\d+\]: `,                                     // the kubelet would refuse the pod
 	`extraEnvs\[\d+\]: name`,                                    //
 	`taints\[\d+\]: `,                                           // the node could not register
-	`criSocket "[^"]*" must be unix:// and`,                     // kubeadm puts unix:// before anything
-	`and must be greater than 0s`,                               // nothing would be waited for
-	`mergeMethod|write the name without dashes`,                 // the program would not start
-	`the token ID "[^"]*" is used twice`,                        // one would overwrite the other
+	`criSocket "[^"]*" must be unix:// and`,                     // kubeadm adds unix:// to any value
+	`and must be greater than 0s`,                               // the wait would end at once
+	`mergeMethod|write the name without dashes`,                 // the component would not start
+	`the token ID "[^"]*" is used twice`,                        // one token would overwrite the other
 	`advertiseAddress \S+ cannot be reached`,                    //
-	`ignorePreflightErrors: all cannot be combined`,             // kubeadm says it when it runs
-	`, this host's address, is in the cluster's range|overlap$`, // routes would not tell them apart
-	`has host bits set`,                                         // what is written is not what holds
+	`ignorePreflightErrors: all cannot be combined`,             // kubeadm reports it only at run time
+	`, this host's address, is in the cluster's range|overlap$`, // routes could not tell them apart
+	`has host bits set`,                                         // the effective range differs from the written one
 	`must be a path or begin with|has no host`,                  //
-	`endpoints is empty: give at least one`,                     // as v1.37 says, and v1.29 does not
+	`endpoints is empty: give at least one`,                     // as in v1.37; v1.29 accepts it
 	`httpEndpoints`,                                             //
 	`caCertHashes|certSANs`,                                     //
 }, "|"))
 
-// TestOneChangeInAGoodFile changes good files in one place and asks kubeadm
-// about each: what it refuses is refused, and what it takes is taken but for
-// the listed reasons.
+// TestOneChangeInAGoodFile changes good files in one place and runs kubeadm on
+// each. Airlift must refuse what kubeadm refuses, and accept what kubeadm
+// accepts, except for the refusals in stricter.
 func TestOneChangeInAGoodFile(t *testing.T) {
 	random := rand.New(rand.NewSource(20261121))
 	for n := range changes {
@@ -67,8 +67,8 @@ func TestOneChangeInAGoodFile(t *testing.T) {
 	}
 }
 
-// changed deletes, renames, repeats or replaces one value of a file; the text
-// is empty when that came to nothing.
+// changed deletes, renames, repeats or replaces one value of a file. The result
+// is empty if that changed nothing.
 func changed(text string, random *rand.Rand) (what, result string) {
 	if strings.HasPrefix(text, "{") {
 		return "", ""

@@ -126,10 +126,10 @@ func TestWhatWeUploadIsReadBack(t *testing.T) {
 		}
 		want := c.Cluster
 		if version != "v1.29.15" {
-			// In v1beta4 these are no part of what the cluster shares.
+			// In v1beta4 this field is not part of the cluster's configuration.
 			want.APIServer.TimeoutForControlPlane = 0
 		} else {
-			// And these do not exist in v1beta3.
+			// These fields do not exist in v1beta3.
 			want.CertificateValidityPeriod, want.CACertificateValidityPeriod = 0, 0
 		}
 		if diff := cmp.Diff(want, got); diff != "" {

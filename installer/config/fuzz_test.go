@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// FuzzRead feeds any bytes to all readers: they may refuse, and must not
-// panic, and what they take must be written and read again.
+// FuzzRead passes any bytes to all readers. They must not panic. If a reader
+// accepts the bytes, the result must be writable and readable again.
 func FuzzRead(f *testing.F) {
 	for _, text := range []string{
 		"", "---\n", "{}", "a: &a [*a]", "apiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\nnetworking: {podSubnet: x, podSubnet: y}\n",

@@ -6,7 +6,7 @@ import (
 	"airlift/installer/config"
 )
 
-// The table is features.go of kubeadm v1.29 to v1.37.
+// The table follows features.go of kubeadm v1.29 to v1.37.
 func TestGates(t *testing.T) {
 	type gates = map[string]bool
 	for _, c := range []struct {

@@ -7,12 +7,14 @@ import (
 	"airlift/installer/config"
 )
 
-// TestMixedFlagsAreThoseOfKubeadm asks kubeadm about each flag of its own.
+// TestMixedFlagsAreThoseOfKubeadm compares with kubeadm, for each of kubeadm's
+// flags.
 func TestMixedFlagsAreThoseOfKubeadm(t *testing.T) {
 	path := writeFile(t, inVersion(head+"---\n"+joinHead+byToken, "v1beta3", "v1.29.15"))
 	kubeadm, _ := judge(t, "v1beta3")
 	for command, flags := range map[string]map[string]string{
-		// A phase that fails at once, whatever the flags: it has no such folder.
+		// The directory does not exist, so kubeadm fails early, whatever the
+		// flags.
 		"init": {
 			"apiserver-advertise-address": "192.0.2.1", "apiserver-bind-port": "6443", "apiserver-cert-extra-sans": "a", "cert-dir": "/tmp/none",
 			"certificate-key": "", "control-plane-endpoint": "a", "cri-socket": "unix:///run/none.sock", "dry-run": "true", "feature-gates": "",
@@ -32,12 +34,12 @@ func TestMixedFlagsAreThoseOfKubeadm(t *testing.T) {
 			t.Run(command+"/"+flag, func(t *testing.T) {
 				t.Parallel()
 				args := []string{command, "--config", path, "--" + flag + "=" + value}
-				// It must not get as far as doing something.
+				// kubeadm must not change anything.
 				if flag != "dry-run" {
 					args = append(args, "--dry-run")
 				}
 				if flag != "ignore-preflight-errors" {
-					args = append(args, "--ignore-preflight-errors=none,all") // which is refused after the flags are
+					args = append(args, "--ignore-preflight-errors=none,all") // kubeadm refuses this after it has checked the flags
 				} else {
 					args[len(args)-2] = "--ignore-preflight-errors=none,all"
 				}

@@ -16,8 +16,8 @@ import (
 	"airlift/scripts/upstream/components"
 )
 
-// judge is the kubeadm that reads a version of its API, and the version of
-// Kubernetes that it takes.
+// judge returns the kubeadm that reads a version of its API, and the Kubernetes
+// version that this kubeadm accepts.
 func judge(t *testing.T, api string) (kubeadm, kubernetes string) {
 	kubernetes = "v1.37.1"
 	if api == "v1beta3" {
@@ -30,8 +30,8 @@ func judge(t *testing.T, api string) (kubeadm, kubernetes string) {
 	return kubeadm, kubernetes
 }
 
-// inVersion writes a test file in a version of the API: VERSION and KUBERNETES in it
-// are filled in.
+// inVersion returns a test file for a version of the API. It replaces VERSION and
+// KUBERNETES in the text.
 func inVersion(text, api, kubernetes string) string {
 	return strings.NewReplacer("VERSION", "kubeadm.k8s.io/"+api, "KUBERNETES", kubernetes).Replace(text)
 }
@@ -51,7 +51,8 @@ nodeRegistration:
 localAPIEndpoint: {advertiseAddress: 192.0.2.10}
 `
 
-// goodFiles are read by kubeadm of those versions, and mean the same to us.
+// goodFiles are files that kubeadm reads, in the named versions of its API. Airlift
+// must read the same from them.
 var goodFiles = []struct {
 	name     string
 	versions []string
@@ -305,8 +306,8 @@ diff: {contextLines: 4}
 `},
 }
 
-// TestGoodFilesMeanToUsWhatTheyMeanToKubeadm compares what kubeadm config
-// migrate writes, which is what kubeadm understood, with what we write.
+// TestGoodFilesMeanToUsWhatTheyMeanToKubeadm compares the output of kubeadm config
+// migrate, which shows what kubeadm has read, with Airlift's output.
 func TestGoodFilesMeanToUsWhatTheyMeanToKubeadm(t *testing.T) {
 	for _, f := range goodFiles {
 		for _, api := range f.versions {
@@ -324,7 +325,7 @@ func TestGoodFilesMeanToUsWhatTheyMeanToKubeadm(t *testing.T) {
 				if diff := gocmp.Diff(want, got); diff != "" {
 					t.Errorf("-kubeadm +airlift\n%s", diff)
 				}
-				// And it is read back to the same.
+				// Airlift must read the same from its own output.
 				again := documents(t, migrated(t, writeFile(t, string(migrated(t, path, api))), config.APIVersion(kubernetes)))
 				alike(again, again)
 				if diff := gocmp.Diff(got, again); diff != "" {
@@ -352,7 +353,8 @@ func run(name string, args ...string) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// migrated is a file read, completed as kubeadm completes it, and written.
+// migrated reads a file, completes it as kubeadm does, and returns it as written
+// again.
 func migrated(t *testing.T, path, api string) []byte {
 	f, _, err := config.Read(path)
 	if err != nil {
@@ -368,7 +370,7 @@ func migrated(t *testing.T, path, api string) []byte {
 	facts := config.Facts{Hostname: "host", NodeIP: "192.0.2.1"}
 	if c := f.Init; c != nil {
 		c.Facts = facts
-		c.CNI = "none" // with one there is a default pod subnet
+		c.CNI = "none" // with a CNI there is a default pod subnet
 		c.CompleteInit()
 		if c.EncryptionAlgorithm == "" {
 			c.EncryptionAlgorithm = "RSA-2048" // Airlift's default is ECDSA-P256
@@ -411,10 +413,10 @@ func documents(t *testing.T, data []byte) map[string]map[string]any {
 	return docs
 }
 
-// alike takes out what is allowed to differ:
+// alike removes the allowed differences:
 //   - kubeadm fills in this host's name, address and container runtime, and a
-//     random token; here the last is made when init runs;
-//   - what is not given is null, empty or left out.
+//     random token; Airlift generates the token when init runs;
+//   - a missing value may be null, empty or left out.
 func alike(want, got map[string]map[string]any) {
 	for kind, doc := range want {
 		other := got[kind]
@@ -453,8 +455,8 @@ func remove(doc map[string]any, path []string) {
 	delete(doc, path[len(path)-1])
 }
 
-// tidy takes out nulls and empty mappings and lists; "taints: []" says
-// something.
+// tidy removes nulls, empty maps and empty lists. It keeps "taints: []", which has a
+// meaning.
 func tidy(value any) (empty bool) {
 	switch v := value.(type) {
 	case nil:
@@ -483,7 +485,8 @@ func TestDefaultsAreKubeadms(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				// What kubeadm prints is read, and completing it adds nothing.
+				// Airlift must read kubeadm's output, and completing it must add
+				// nothing.
 				want := documents(t, out)
 				if kubernetes == "v1.29.15" && name == "reset-defaults" {
 					delete(want["ResetConfiguration"], "timeouts")
@@ -492,10 +495,11 @@ func TestDefaultsAreKubeadms(t *testing.T) {
 				alike(want, got)
 				for _, docs := range []map[string]map[string]any{want, got} {
 					for _, doc := range docs {
-						// Printed before the default for the role is known.
+						// kubeadm prints it before it knows the default for the
+						// role.
 						remove(doc, []string{"nodeRegistration", "taints"})
 						if kubernetes == "v1.29.15" {
-							delete(doc, "timeouts") // its v1beta4 was not finished
+							delete(doc, "timeouts") // the v1beta4 of this version was not final
 						}
 					}
 				}

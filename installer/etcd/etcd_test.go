@@ -22,8 +22,8 @@ import (
 	"airlift/scripts/upstream/components"
 )
 
-// The tests run real members on loopback, with certificates as a control plane
-// has them.
+// The tests run real members on loopback, with the same certificates as on a
+// control plane.
 
 type server struct {
 	name, client, peer, dir string
@@ -68,7 +68,7 @@ func newServers(t *testing.T) *servers {
 
 func (s *servers) file(name string) string { return filepath.Join(s.certs, name) }
 
-// make makes a member that is not running yet.
+// make returns a member that does not run yet.
 func (s *servers) make(name string) *server {
 	s.t.Helper()
 	var urls [2]string
@@ -85,7 +85,8 @@ func (s *servers) make(name string) *server {
 	return m
 }
 
-// start runs a member; members are those that it joins, itself included.
+// start starts a member. members are the members of its cluster, including
+// itself.
 func (s *servers) start(m *server, members ...Member) {
 	s.t.Helper()
 	state, cluster := "new", []string{m.name + "=" + m.peer}
@@ -117,7 +118,7 @@ func (s *servers) stop(m *server) {
 	_ = m.cmd.Wait()
 }
 
-// connect makes a client once the first of the members answers.
+// connect returns a client once the first of the members answers.
 func (s *servers) connect(ms ...*server) *Client {
 	s.t.Helper()
 	var urls []string
@@ -137,7 +138,7 @@ func (s *servers) connect(ms ...*server) *Client {
 	}
 }
 
-// grow adds a started, voting member through c.
+// grow uses c to add a voting member, and starts it.
 func (s *servers) grow(c *Client, name string) *server {
 	s.t.Helper()
 	m := s.make(name)
@@ -196,7 +197,7 @@ func TestMembership(t *testing.T) {
 	if err != nil || !added || len(members) != 2 {
 		t.Fatal(members, added, err)
 	}
-	// A run that was stopped here finds the learner that it made.
+	// If a run is interrupted here, the next one finds its learner.
 	again, added, err := c.AddLearner(t.Context(), two.peer)
 	if err != nil || added || len(again) != 2 {
 		t.Fatal(again, added, err)
@@ -204,13 +205,13 @@ func TestMembership(t *testing.T) {
 	if err := c.CheckHealthy(t.Context(), two.peer); err != nil {
 		t.Errorf("a learner that is about to start is no illness: %v", err)
 	}
-	// Nobody else gets in meanwhile, and is told why.
+	// Another learner is refused meanwhile, and the error names the reason.
 	c.Timeout = 2 * time.Second
 	_, _, err = c.AddLearner(t.Context(), "https://127.0.0.1:1")
 	if err == nil || !strings.Contains(err.Error(), "too many learner") {
 		t.Errorf("a second learner: %v", err)
 	}
-	// It cannot be promoted before it runs.
+	// A learner cannot be promoted before it runs.
 	_, err = c.Promote(t.Context(), two.peer)
 	if err == nil || !strings.Contains(err.Error(), "in sync") || !strings.Contains(err.Error(), "gave up after 2s") {
 		t.Errorf("promoting a learner that does not run: %v", err)
@@ -239,7 +240,7 @@ func TestMembership(t *testing.T) {
 		}
 	}
 
-	// One is down: the cluster works, and cannot lose another one.
+	// One member is down: the cluster works, but must not lose another one.
 	s.stop(three)
 	c = s.connect(one, two, three)
 	if err := c.CheckHealthy(t.Context(), ""); err == nil || !strings.Contains(err.Error(), "three (") {
@@ -260,7 +261,7 @@ func TestMembership(t *testing.T) {
 		t.Errorf("removing it again: %v %v", changed, err)
 	}
 
-	// One that is asked to leave by itself says so to the other.
+	// A member that removes itself must tell the other members.
 	four := s.grow(c, "four")
 	own := s.connect(four)
 	if changed, err := own.Remove(t.Context(), s.member(own, four)); err != nil || !changed {
@@ -270,7 +271,8 @@ func TestMembership(t *testing.T) {
 		t.Fatal(s.list(own))
 	}
 
-	// Two are left, one of them dies: no quorum, and that is said too.
+	// Two members are left and one of them dies: the error reports the lost
+	// quorum.
 	s.stop(two)
 	c = s.connect(one)
 	err = c.CheckRemove(t.Context(), s.member(c, one))
@@ -279,7 +281,7 @@ func TestMembership(t *testing.T) {
 	}
 }
 
-// TestOneOfTwoLeaves: each of the two is needed to agree that one goes.
+// TestOneOfTwoLeaves: with two members, both must agree to the removal of one.
 func TestOneOfTwoLeaves(t *testing.T) {
 	s := newServers(t)
 	one := s.make("one")
@@ -333,7 +335,7 @@ func TestSurvives(t *testing.T) {
 		{"the only one", states(nil), 1, true},
 		{"the only one, not running", states(down), 1, true},
 		{"one of two", states(nil, nil), 1, true},
-		{"the dead one of two", states(nil, down), 2, false}, // etcd itself cannot agree to it
+		{"the dead one of two", states(nil, down), 2, false}, // etcd itself cannot commit this
 		{"the living one of two", states(nil, down), 1, false},
 		{"one of three", states(nil, nil, nil), 3, true},
 		{"the dead one of three", states(nil, nil, down), 3, true},

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestOneHome: everyone else knows etcd by this package's types.
+// TestOneHome: other packages use etcd only through this package's types.
 func TestOneHome(t *testing.T) {
 	out, err := exec.Command("go", "list", "-f", `{{.ImportPath}} {{join .Imports " "}}`, "airlift/...").Output()
 	if err != nil {

@@ -32,7 +32,7 @@ func stays(t *testing.T, root string, paths ...string) {
 	}
 }
 
-// reset does what reset does to files, as processes of their own.
+// reset does what the command reset does to files, with a newly opened host.
 func reset(t *testing.T, root string) {
 	t.Helper()
 	inNetwork(t)
@@ -58,14 +58,14 @@ func TestClaims(t *testing.T) {
 			if err := open(t, root).Claim(etcdClaim); err != nil {
 				t.Fatal(err)
 			}
-			write(t, root+"/var/lib/etcd/member/wal/0", "x", 0o600) // the second run finds its own
+			write(t, root+"/var/lib/etcd/member/wal/0", "x", 0o600) // the second run finds its own data
 		}
 		reset(t, root)
 		gone(t, root, "/var/lib/etcd", host.StateDir)
 	})
 	t.Run("an empty one is emptied", func(t *testing.T) {
 		root := t.TempDir()
-		if err := os.MkdirAll(root+"/var/lib/etcd/lost+found", 0o700); err != nil { // a disk of its own
+		if err := os.MkdirAll(root+"/var/lib/etcd/lost+found", 0o700); err != nil { // a mounted disk
 			t.Fatal(err)
 		}
 		if err := open(t, root).Claim(etcdClaim); err != nil {
@@ -88,7 +88,7 @@ func TestClaims(t *testing.T) {
 		if h.Used() {
 			t.Error("it is in the ledger")
 		}
-		// Used all the same, because the user said so.
+		// The user accepts the directory, so it is used.
 		if err := h.Spare(etcdClaim); err != nil {
 			t.Fatal(err)
 		}
@@ -135,9 +135,9 @@ func TestClaims(t *testing.T) {
 	})
 }
 
-// TestResetKeepsTheUsersCertificates: a CA that was put there before init
-// stays, and what Airlift wrote goes, also when it was renewed since, without a
-// copy. The plan says so.
+// TestResetKeepsTheUsersCertificates: a CA that the user provided before init
+// stays. Files that Airlift wrote are removed without a copy, even if they were
+// renewed. The plan lists both.
 func TestResetKeepsTheUsersCertificates(t *testing.T) {
 	root := t.TempDir()
 	write(t, root+"/etc/kubernetes/pki/ca.crt", "the site's", 0o644)
@@ -172,7 +172,8 @@ func TestResetKeepsTheUsersCertificates(t *testing.T) {
 	}
 }
 
-// TestNetworkState: of the CNI state that others share, only this network's goes.
+// TestNetworkState: CNI state is shared, and reset removes only that of Airlift's
+// network.
 func TestNetworkState(t *testing.T) {
 	inNetwork(t)
 	root := t.TempDir()
@@ -208,7 +209,7 @@ func TestNetworkState(t *testing.T) {
 	}
 }
 
-// TestTraces: without a ledger the plan is what kubeadm reset removes.
+// TestTraces: without a ledger, the plan contains what kubeadm reset removes.
 func TestTraces(t *testing.T) {
 	root := t.TempDir()
 	write(t, root+"/var/lib/etcd/member/wal/0", "x", 0o600)

@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// TestNothingIsLeftOfACrashedWrite: a run that was killed while it wrote a
-// program leaves half of it under another name. The next run takes that name
-// again, and reset removes it where there is no next run.
+// TestNothingIsLeftOfACrashedWrite: a run that is killed while it writes a
+// binary leaves a temporary file. The next run uses the same temporary file.
+// Without another run, reset removes it.
 func TestNothingIsLeftOfACrashedWrite(t *testing.T) {
 	for _, again := range []bool{false, true} {
 		root := t.TempDir()
@@ -19,7 +19,7 @@ func TestNothingIsLeftOfACrashedWrite(t *testing.T) {
 		}
 		const path = "/opt/cni/bin/bridge"
 		b := Binary{Path: path, SHA256: digest([]byte("whole"))}
-		// As InstallBinary does it, up to the crash.
+		// The same calls as in InstallBinary, up to the crash.
 		if err := h.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			t.Fatal(err)
 		}

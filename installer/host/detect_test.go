@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// rooted makes a host of a temporary folder with these files; a text that
-// begins with "-> " makes a link.
+// rooted returns a host in a temporary directory with these files. A text that
+// starts with "-> " creates a symbolic link.
 func rooted(t *testing.T, files map[string]string) *Host {
 	t.Helper()
 	root := t.TempDir()

@@ -49,7 +49,8 @@ func read(t *testing.T, path string) string {
 	return string(data)
 }
 
-// tree lists a folder's files with their contents, and its folders.
+// tree returns the files below a directory with their contents, and the
+// directories.
 func tree(t *testing.T, root string) map[string]string {
 	t.Helper()
 	found := map[string]string{}
@@ -117,7 +118,7 @@ func TestResetRestoresTheHostAsItWas(t *testing.T) {
 
 	h := open(t, root)
 	ctx := context.Background()
-	for range 2 { // a second run of init must not take ours for theirs
+	for range 2 { // a second run of init must recognize Airlift's files
 		for path, text := range map[string]string{
 			"/etc/containerd/config.toml":             "ours",
 			"/etc/link":                               "ours",
@@ -135,7 +136,7 @@ func TestResetRestoresTheHostAsItWas(t *testing.T) {
 		if _, err := h.InstallBinary(ctx, host.Binary{Path: "/usr/local/bin/kubelet", SHA256: sum("kubelet")}, strings.NewReader("kubelet")); err != nil {
 			t.Fatal(err)
 		}
-		h = open(t, root) // as the next process would
+		h = open(t, root) // as in the next process
 	}
 	if err := h.Claim(host.Claim{Path: "/run/flannel"}); err != nil {
 		t.Fatal(err)
@@ -150,7 +151,7 @@ func TestResetRestoresTheHostAsItWas(t *testing.T) {
 		t.Fatalf("kept %v, %v", kept, err)
 	}
 	after := tree(t, root)
-	delete(after, "/var") // made to hold the ledger
+	delete(after, "/var") // created for the ledger
 	delete(after, "/var/lib")
 	for path, text := range after {
 		if before[path] != text {
@@ -201,8 +202,8 @@ func TestResetKeepsWhatOthersChanged(t *testing.T) {
 	}
 }
 
-// A crash after the ledger's write and before the file's leaves the older
-// content, which is ours all the same.
+// After a crash between the write of the ledger and the write of the file, the
+// file has its old content. It is still Airlift's file.
 func TestCrashBetweenLedgerAndFile(t *testing.T) {
 	root := t.TempDir()
 	h := open(t, root)
@@ -221,7 +222,7 @@ func TestCrashBetweenLedgerAndFile(t *testing.T) {
 	}
 }
 
-// The ledger must list a file before it can appear.
+// The ledger must list a file before the file exists.
 func TestLedgerIsWrittenFirst(t *testing.T) {
 	root := t.TempDir()
 	h := open(t, root)
@@ -262,7 +263,8 @@ func TestInstallBinary(t *testing.T) {
 		if changed, err := h.InstallBinary(ctx, b(string(program)), bytes.NewReader(program)); err != nil || !changed {
 			t.Fatalf("%t %v", changed, err)
 		}
-		// A running program's file cannot be written ("text file busy").
+		// Linux refuses writes to the file of a running binary ("text file
+		// busy").
 		f, err := os.Open(root + path)
 		if err != nil {
 			t.Fatal(err)
@@ -287,7 +289,7 @@ func TestInstallBinary(t *testing.T) {
 		write(t, root+path, "same", 0o644)
 		h := open(t, root)
 		changed, err := h.InstallBinary(ctx, b("same"), iotest.ErrReader(errors.New("was read")))
-		if err != nil || !changed { // the mode
+		if err != nil || !changed { // the mode has changed
 			t.Fatalf("%t %v", changed, err)
 		}
 		if kept, err := h.RemoveInstalled(ctx); err != nil || len(kept) != 0 {
@@ -427,7 +429,7 @@ func TestParallelWritesAllReachTheLedger(t *testing.T) {
 	}
 }
 
-// verified is content that somebody else compares with a sha256.
+// verified is content whose reader checks a SHA-256 itself.
 type verified struct {
 	io.Reader
 	sum string
@@ -435,13 +437,13 @@ type verified struct {
 
 func (v verified) Verifies() string { return v.sum }
 
-// A program has its name only when it is settled, and is hashed unless its
-// reader has done that for just this sum.
+// A binary appears under its name only after Settle. StageBinary hashes it unless its
+// reader verifies the same digest.
 func TestStagedBinary(t *testing.T) {
 	good := sum("program")
 	for name, c := range map[string]struct {
 		r    io.Reader
-		want string // the error
+		want string // substring of the error
 	}{
 		"good":                      {strings.NewReader("program"), ""},
 		"damaged":                   {strings.NewReader("progrbm"), "its sha256 is"},

@@ -5,14 +5,14 @@ import (
 	"testing"
 )
 
-// The ledger keeps what an image name pointed to at first, however often it is
-// given another target, and whenever a run was killed in between; but what
-// somebody else gave it since counts as what it was.
+// The ledger keeps the original target of an image name, however often Airlift
+// changes the target and wherever a run is killed. If another user changes the
+// target in between, that becomes the original.
 func TestImageNames(t *testing.T) {
 	root := t.TempDir()
 	open := func() *Host {
 		t.Helper()
-		h, err := Open(root) // as a new run would
+		h, err := Open(root) // as in a new run
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -28,11 +28,11 @@ func TestImageNames(t *testing.T) {
 		record, want ImageName
 	}{
 		{name(target("theirs"), "ours"), name(target("theirs"), "ours")},
-		{name(target("theirs"), "ours"), name(target("theirs"), "ours")},         // killed before the act
+		{name(target("theirs"), "ours"), name(target("theirs"), "ours")},         // killed before the change
 		{name(target("ours"), "newer"), name(target("theirs"), "newer", "ours")}, // another bundle
 		{name(target("ours"), "newer"), name(target("theirs"), "newer", "ours")}, // killed again
 		{name(target("another"), "newer"), name(target("another"), "newer", "ours")},
-		{name(nil, "newer"), name(nil, "newer", "ours")}, // somebody removed it
+		{name(nil, "newer"), name(nil, "newer", "ours")}, // a user removed it
 		{name(target("newer"), "newer"), name(nil, "newer", "ours")},
 	} {
 		if err := open().RecordImageNames(step.record); err != nil {
@@ -43,7 +43,7 @@ func TestImageNames(t *testing.T) {
 		}
 	}
 
-	// Another containerd's name is another.
+	// The same name in another containerd is a separate name.
 	other := name(nil, "ours")
 	other.Socket = "/run/other.sock"
 	h := open()
@@ -59,7 +59,7 @@ func TestImageNames(t *testing.T) {
 	if got := open().ImageNames(); len(got) != 1 || got[0].Socket == other.Socket {
 		t.Errorf("the ledger has %+v", got)
 	}
-	// Reset does not end while names are to be restored.
+	// Reset keeps the ledger while it has image names to restore.
 	if _, err := h.RemoveInstalled(t.Context()); err != nil || !open().Used() {
 		t.Errorf("the ledger is gone with a name in it: %v", err)
 	}

@@ -45,7 +45,7 @@ func TestSetSysctls(t *testing.T) {
 	})
 	t.Run("one that cannot be set is an error unless it is right already", func(t *testing.T) {
 		root := t.TempDir()
-		// A folder cannot be written as a file, whoever tries.
+		// Even root cannot write to a directory as if it were a file.
 		write(t, root+"/proc/sys/net/ipv4/ip_forward", "0\n", 0o644)
 		if err := os.Remove(root + "/proc/sys/net/ipv4/ip_forward"); err != nil {
 			t.Fatal(err)

@@ -19,11 +19,11 @@ import (
 	"airlift/scripts/crash"
 )
 
-// A change is one thing that an installer does to a host, in two versions.
+// A change is one kind of change to a host, in two versions.
 type change struct {
 	name    string
-	path    string                          // what it changes
-	prepare func(t *testing.T, root string) // what a user has there
+	path    string                          // path that it changes
+	prepare func(t *testing.T, root string) // creates the user's files
 	do      func(h *host.Host, version string) error
 }
 
@@ -44,10 +44,12 @@ var changes = []change{
 
 func nothing(*testing.T, string) {}
 
-// capability is how the kernel stores cap_net_bind_service=ep beside a file.
+// capability is the value of the extended attribute for
+// cap_net_bind_service=ep.
 var capability = []byte{1, 0, 0, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
 
-// existing makes a file with an owner, a group and a capability.
+// existing returns a function that creates a file with an owner, a group and a
+// capability.
 func existing(path, text string) func(*testing.T, string) {
 	return func(t *testing.T, root string) {
 		write(t, root+path, text, 0o640)
@@ -86,8 +88,8 @@ func writeLink(path string) func(*host.Host, string) error {
 	}
 }
 
-// The test binary makes a change, or resets, when this is set to what and
-// where: it is what TestKilledTwice kills.
+// If the variable actVariable is set, the test binary makes the change that it names,
+// or resets, in the directory that it names. TestKilledTwice kills that process.
 const actVariable = "AIRLIFT_TEST_HOST_ACT"
 
 func init() {
@@ -127,15 +129,16 @@ func act(what, version, root string) error {
 	return fmt.Errorf("there is no change %q", what)
 }
 
-// names are calls that put something in its place; everyCall has also those
-// that only write a file that has another name yet.
+// names are the system calls that create, rename or remove a path. everyCall
+// also has writes to temporary files.
 var (
 	names     = []string{"rename", "symlink", "mkdir", "unlink"}
 	everyCall = append([]string{"write"}, names...)
 )
 
-// killed is act in a process of its own, which is killed right before its nth
-// of these calls, from 1. False means that it made fewer, and all of them.
+// killed runs act in a child process and kills it right before the nth of these
+// calls, counted from 1. It returns false if the child made fewer calls and
+// ended by itself.
 func killed(t *testing.T, calls []string, n int, what, version, root string) bool {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
@@ -155,9 +158,9 @@ func killed(t *testing.T, calls []string, n int, what, version, root string) boo
 	return was
 }
 
-// TestKilledTwice kills each kind of change before everything that it does to
-// a file, and the next run before everything that it puts in its place. After
-// that a run must finish, and a reset must bring back what was there.
+// TestKilledTwice kills each kind of change before each of its calls, and the
+// next run before each call in names. After that a run must complete, and reset
+// must restore the original files.
 func TestKilledTwice(t *testing.T) {
 	for _, c := range changes {
 		for _, first := range []string{"", "one"} {
@@ -211,8 +214,8 @@ func TestKilledTwice(t *testing.T) {
 	}
 }
 
-// everyKill runs a change on copies of a host, and kills each before another of
-// the things that it does to a file.
+// everyKill runs a change on copies of a host, and kills each run before a
+// different call.
 func everyKill(t *testing.T, calls []string, from, what, version string, then func(root string)) {
 	t.Helper()
 	for n := 1; !t.Failed(); n++ {
@@ -228,8 +231,8 @@ func everyKill(t *testing.T, calls []string, from, what, version string, then fu
 	}
 }
 
-// TestLedgerIsReadUnderTheLock lets another installer do its work between the
-// start of a run and the moment at which it takes the lock.
+// TestLedgerIsReadUnderTheLock runs another installer after a run has started
+// and before it takes the lock.
 func TestLedgerIsReadUnderTheLock(t *testing.T) {
 	root := t.TempDir()
 	cmd := exec.Command(os.Args[0])
@@ -261,8 +264,8 @@ func TestLedgerIsReadUnderTheLock(t *testing.T) {
 
 func mustAct(t *testing.T, what, version, root string) {
 	t.Helper()
-	// A process that another test starts now would hold the lock as well until
-	// it is itself.
+	// Between fork and exec, a child that another test starts would hold the
+	// lock too.
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()
 	if err := act(what, version, root); err != nil {
@@ -270,7 +273,7 @@ func mustAct(t *testing.T, what, version, root string) {
 	}
 }
 
-// shows reports whether a path is a file or a link with this content, or a
+// shows reports whether a path is a file or a link with this content, or is a
 // directory.
 func shows(path, content string) bool {
 	if target, err := os.Readlink(path); err == nil {
@@ -291,7 +294,7 @@ func copyTree(t *testing.T, from, to string) {
 	}
 }
 
-// sameState compares what two hosts have, with owners, modes and times.
+// sameState compares two hosts, with owners, modes and times.
 func sameState(t *testing.T, want, got string) {
 	t.Helper()
 	a, b := state(t, want), state(t, got)

@@ -24,9 +24,9 @@ import (
 	"airlift/scripts/lab"
 )
 
-// These tests change a whole machine, so they run on a host of the lab: this
-// test's own program is copied there and runs the parts named below. Started
-// as the boot's unit does it, the program adds a route, as the installer would.
+// These tests change the whole machine, so they run on a lab host. The test
+// binary is copied there and runs the parts below. If the unit starts it at
+// boot, it adds a route as the installer would.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 6 && os.Args[1] == "host-route" {
 		if err := host.AddRoute(context.Background(), os.Args[3], os.Args[5]); err != nil {
@@ -105,7 +105,7 @@ func TestOnLabHost(t *testing.T) {
 	if err := h.Reboot(ctx); err != nil {
 		t.Fatal(err)
 	}
-	// What a reboot must bring back.
+	// A reboot must restore the route.
 	if out := output("ip", "route"); !strings.Contains(out, "10.96.0.0/12 dev eth0") {
 		t.Errorf("no route to the Services after a reboot:\n%s\n%s", out, output("sh", "-c", "systemctl status airlift-service-route.service; true"))
 	}
@@ -131,8 +131,8 @@ func TestOnLabHost(t *testing.T) {
 	}
 }
 
-// A lab host is what LAB.md says: a container with cgroup v1, no
-// CAP_SYS_RESOURCE, no default route, no resolver.
+// A lab host is as LAB.md describes it: a container with cgroup v1, without
+// CAP_SYS_RESOURCE, default route or resolver.
 func TestPartFacts(t *testing.T) {
 	ctx, h := part(t)
 	f, err := h.Detect(ctx, host.Options{AddressFlag: "--x", PodSubnet: config.ParseCIDRs("10.244.0.0/16"), ServiceSubnet: config.ParseCIDRs("10.96.0.0/12")})
@@ -218,10 +218,11 @@ func TestPartSystemd(t *testing.T) {
 	}
 }
 
-// TestPartNode prepares the host as init does; the host is rebooted after it.
+// TestPartNode prepares the host as init does. The test then reboots the host.
 func TestPartNode(t *testing.T) {
 	ctx, h := part(t)
-	// As systemd leaves it in a container, before the lab's own remedy.
+	// In a container, systemd leaves the root mount private. The lab normally
+	// changes that.
 	if err := unix.Mount("", "/", "", unix.MS_PRIVATE|unix.MS_REC, ""); err != nil {
 		t.Fatal(err)
 	}
@@ -312,7 +313,7 @@ func TestPartPods(t *testing.T) {
 	shim := start(shimPath, "-namespace", "k8s.io")
 	other := start(shimPath, "-namespace", "moby")
 
-	reaped := make(chan string, 2) // until then a killed process keeps its id
+	reaped := make(chan string, 2) // until it is reaped, a killed process keeps its ID
 	go func() { reaped <- fmt.Sprint("container: ", container.Wait()) }()
 	go func() { reaped <- fmt.Sprint("shim: ", shim.Wait()) }()
 	for range 2 {

@@ -40,7 +40,8 @@ func TestKubeProxyModules(t *testing.T) {
 	}
 }
 
-// Modules are loaded now, and by systemd-modules-load at every boot.
+// LoadModules loads modules now, and systemd-modules-load loads them at every
+// boot.
 func TestLoadModules(t *testing.T) {
 	var kernel unix.Utsname
 	if err := unix.Uname(&kernel); err != nil {
@@ -49,7 +50,7 @@ func TestLoadModules(t *testing.T) {
 	modules := append(host.NodeModules(), host.KubeProxyModules("ipvs", "lc")...)
 	root := t.TempDir()
 	write(t, root+"/lib/modules/"+unix.ByteSliceToString(kernel.Release[:])+"/modules.dep", "", 0o644)
-	for _, name := range modules { // so that none is asked of this machine
+	for _, name := range modules { // mark all as loaded, so that the test loads none here
 		write(t, root+"/sys/module/"+name+"/refcnt", "0", 0o644)
 	}
 	warnings, err := open(t, root).LoadModules(t.Context(), modules...)

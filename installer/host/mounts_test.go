@@ -15,7 +15,7 @@ import (
 	"airlift/installer/host"
 )
 
-// inMounts runs the rest of the test in a mount namespace of its own.
+// inMounts runs the rest of the test in a new mount namespace.
 func inMounts(t *testing.T) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -38,7 +38,7 @@ func tmpfs(t *testing.T, dir string) {
 	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, ""); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) }) // most are gone by then
+	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) }) // most are unmounted by then
 }
 
 func mounted(t *testing.T, below string) []string {
@@ -60,7 +60,7 @@ func TestUnmount(t *testing.T) {
 	inMounts(t)
 	root := t.TempDir()
 	volume := root + "/var/lib/kubelet/pods/1/volumes/a"
-	tmpfs(t, root+"/var/lib/kubelet") // a disk of its own
+	tmpfs(t, root+"/var/lib/kubelet") // a separate disk
 	tmpfs(t, volume)
 	tmpfs(t, volume+"/nested")
 	tmpfs(t, volume) // mounted twice
@@ -78,7 +78,7 @@ func TestUnmount(t *testing.T) {
 		}
 		t.Cleanup(func() { _ = unix.Unmount(root+name, unix.MNT_DETACH) })
 	}
-	write(t, root+"/run/netns/cni-other", "", 0o444) // another program's, of the same name
+	write(t, root+"/run/netns/cni-other", "", 0o444) // an unrelated file with a CNI-like name
 	write(t, root+"/run/netns/cni-stale", "", 0o444)
 	write(t, root+"/var/lib/cni/results/cbr0-pod1-eth0", `{"kind": "cniCacheV1", "containerId": "pod1", "networkName": "cbr0", "netns": "/var/run/netns/cni-1234"}`, 0o600)
 	write(t, root+"/run/containerd/io.containerd.runtime.v2.task/k8s.io/x/config.json", `{"linux": {"namespaces": [{"type": "network", "path": "/var/run/netns/cni-stale"}]}}`, 0o600)
@@ -118,14 +118,14 @@ func TestUnmount(t *testing.T) {
 	}
 }
 
-// What is mounted below a folder is not ours to delete through the mount.
+// Reset must not delete files of another file system through its mount.
 func TestRemoveStateStopsAtMounts(t *testing.T) {
 	inMounts(t)
 	root := t.TempDir()
 	tmpfs(t, root+"/var/lib/kubelet/pods/1/volumes/data")
 	write(t, root+"/var/lib/kubelet/pods/1/volumes/data/precious", "x", 0o600)
 	write(t, root+"/var/lib/kubelet/config.yaml", "x", 0o600)
-	// Also where the folder is a link to another disk, as on small root disks.
+	// The same must hold if the directory is a link to another disk.
 	if err := os.Rename(root+"/var/lib/kubelet", root+"/data"); err != nil {
 		t.Fatal(err)
 	}

@@ -23,9 +23,9 @@ import (
 	"airlift/installer/host"
 )
 
-// inNetwork runs the rest of the test in a network namespace of its own, so
-// that nothing it does reaches the machine. The thread is never given back to
-// the scheduler: it ends with the test, and the namespace with it.
+// inNetwork runs the rest of the test in a new network namespace, so that the
+// test does not change the machine. The scheduler never reuses the thread: it
+// ends with the test, and the namespace with it.
 func inNetwork(t *testing.T) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -44,8 +44,8 @@ func inNetwork(t *testing.T) {
 	}
 }
 
-// nic adds what looks like a network card: one end of a veth pair, as eth0 is
-// in a container host, or a card in a bridge.
+// nic adds an interface that looks like a network card: one end of a veth pair,
+// like eth0 in a container or a card in a bridge.
 func nic(t *testing.T, name string, addresses ...string) netlink.Link {
 	t.Helper()
 	attrs := netlink.NewLinkAttrs()
@@ -150,7 +150,7 @@ func TestChoosingTheNodesAddress(t *testing.T) {
 		}, "eth0 10.1.0.5"},
 		{"container runtimes' bridges and the pod network", func(t *testing.T) {
 			nic(t, "eth0", "10.1.0.5/24")
-			up(t, "veth-eth0", "10.203.0.1/32") // as Calico gives a pod's end one
+			up(t, "veth-eth0", "10.203.0.1/32") // a /32 address on a veth interface, as with Calico
 			bridge(t, "docker0", nil, "172.17.0.1/16")
 			bridge(t, "cni0", nil, "10.244.0.1/24")
 			bridge(t, "empty0", nil, "10.9.0.1/24")
@@ -220,10 +220,10 @@ func TestDetectAddressTowardsPeer(t *testing.T) {
 		}
 	}
 	for _, o := range []host.Options{
-		{AddressFlag: "--x"},                           // two choices
-		{AddressFlag: "--x", NodeIP: "10.1.0.6"},       // not ours
+		{AddressFlag: "--x"},                           // two candidates
+		{AddressFlag: "--x", NodeIP: "10.1.0.6"},       // not this host's address
 		{AddressFlag: "--x", NodeIP: "10.1.0"},         // not an address
-		{AddressFlag: "--x", Peer: "192.168.0.1:6443"}, // no route, two choices
+		{AddressFlag: "--x", Peer: "192.168.0.1:6443"}, // no route, two candidates
 		{NodeIP: "", PodSubnet: config.ParseCIDRs("10.244.0.0/33"), AddressFlag: "--x"},
 	} {
 		if f, err := h.Detect(ctx, o); fault.ExitCode(err) != fault.Usage {
@@ -240,7 +240,7 @@ func routes(t *testing.T) []string {
 	}
 	var found []string
 	for _, r := range list {
-		if !r.Dst.IP.IsLinkLocalUnicast() { // come and go with the interface
+		if !r.Dst.IP.IsLinkLocalUnicast() { // they come and go with the interface
 			found = append(found, r.Dst.String())
 		}
 	}
@@ -283,7 +283,7 @@ func TestServiceRoute(t *testing.T) {
 	if err := host.AddRoute(ctx, "fd02::/112", "eth0"); err != nil {
 		t.Errorf("IPv6: %v", err)
 	}
-	// What it is for: the kernel finds a way, from the node's own address.
+	// The kernel must now find a route from the node's address.
 	got, err := netlink.RouteGet(net.ParseIP("10.96.0.1"))
 	if err != nil || !got[0].Src.Equal(net.ParseIP("10.1.0.5")) {
 		t.Errorf("route to 10.96.0.1: %v %v", got, err)
@@ -318,7 +318,7 @@ func TestRemoveInterfacesLeavesOthers(t *testing.T) {
 			}
 		}
 	}
-	// Names alone tell nothing.
+	// A name alone does not prove that Airlift created the interface.
 	if err := open(t, root).RemoveInterfaces(context.Background()); err != nil {
 		t.Fatal(err)
 	}
@@ -342,8 +342,8 @@ func TestRemoveInterfacesLeavesOthers(t *testing.T) {
 const node = `{"version": 1, "entries": [
 	{"kind": "owned", "name": "/var/lib/kubelet"}, {"kind": "network", "name": "cbr0"}, {"kind": "chains", "name": "CNI-HOSTPORT-"}]}`
 
-// iptables runs Debian's own program, so that the rules are what kube-proxy
-// and the CNI plugins really leave behind.
+// iptables runs Debian's own iptables, so that the rules are the same that
+// kube-proxy and the CNI plugins create.
 func iptables(t *testing.T, program, rules string) {
 	t.Helper()
 	cmd := exec.Command(program+"-restore", "--noflush")
@@ -401,7 +401,7 @@ COMMIT
 COMMIT
 `, "LAN", lan))
 		before := saved(t, program)
-		// What a node leaves, from iptables-save on one.
+		// The rules that iptables-save prints on a node.
 		iptables(t, program, strings.ReplaceAll(`*mangle
 :KUBE-KUBELET-CANARY - [0:0]
 :KUBE-IPTABLES-HINT - [0:0]
@@ -454,7 +454,7 @@ COMMIT
 		}
 		defer func() {
 			after := saved(t, program)
-			// Tables and counters of ours aside, everything is as before.
+			// Everything else must be as before.
 			if diff := cmp.Diff(before, after); diff != "" {
 				t.Errorf("%s-save differs:\n%s", program, diff)
 			}
@@ -528,8 +528,9 @@ table arp filter {
 	}
 }
 
-// Two CNI users publish ports: what the portmap plugin has for the other one
-// stays, and its shared chains, as long as they are used or were there before.
+// Two CNI networks publish ports. The portmap plugin's chains of the other
+// network must stay. Its shared chains must stay if they are used or existed
+// before init.
 func TestRemoveNetfilterLeavesOthersPorts(t *testing.T) {
 	if _, err := exec.LookPath("iptables-nft-restore"); err != nil {
 		t.Fatalf("this test needs the real iptables: install Debian's package iptables (%v)", err)
@@ -608,7 +609,7 @@ func TestRemoveNetfilterLeavesOthersPorts(t *testing.T) {
 	}
 }
 
-// A node of a large cluster has more rules than one message to the kernel holds.
+// A node of a large cluster has more rules than fit into one netlink message.
 func TestRemoveNetfilterOfALargeCluster(t *testing.T) {
 	inNetwork(t)
 	if _, err := exec.LookPath("iptables-nft-restore"); err != nil {
@@ -619,9 +620,9 @@ func TestRemoveNetfilterOfALargeCluster(t *testing.T) {
 		fmt.Fprintf(&chains, ":KUBE-SVC-%05d - [0:0]\n", i)
 		fmt.Fprintf(&rules, "-A PREROUTING -d 10.96.%d.%d/32 -j KUBE-SVC-%05d\n-A KUBE-SVC-%05d -j KUBE-SVC-%05d\n", i/250, i%250, i, i, (i+1)%5000)
 	}
-	// The last one may not jump back to the first: the kernel refuses loops.
+	// The last chain must not jump to the first: the kernel refuses loops.
 	text := strings.Replace(rules.String(), "-A KUBE-SVC-04999 -j KUBE-SVC-00000\n", "", 1)
-	// Nor may jumps be nested deeper than 16.
+	// The kernel refuses jumps that are nested deeper than 16.
 	text = regexp.MustCompile(`(?m)^-A KUBE-SVC-\d+ -j KUBE-SVC-\d*0\n`).ReplaceAllString(text, "")
 	iptables(t, "iptables-nft", "*nat\n"+chains.String()+text+"-A PREROUTING -d 10.1.0.1/32 -j ACCEPT\nCOMMIT\n")
 	root := t.TempDir()

@@ -23,8 +23,8 @@ func mustDo(t *testing.T, errs ...error) {
 	}
 }
 
-// plant makes what another user may have prepared in a directory of their own
-// or of everybody's, and gives it to them.
+// plantDir, plantLink and plantPipe create what another user could prepare in a
+// directory that this user may write to.
 func plantDir(t *testing.T, path string) {
 	t.Helper()
 	mustDo(t, os.MkdirAll(path, 0o755), os.Chown(path, somebody, somebody))
@@ -40,7 +40,7 @@ func plantPipe(t *testing.T, path string) {
 	mustDo(t, os.MkdirAll(filepath.Dir(path), 0o755), syscall.Mkfifo(path, 0o666), os.Chown(path, somebody, somebody))
 }
 
-// everyWrite are the ways to write a file named dir+"/name" to a host.
+// everyWrite has every kind of write to a host. Each writes dir+"/name".
 var everyWrite = map[string]func(h *host.Host, dir string) error{
 	"file": func(h *host.Host, dir string) error {
 		_, err := h.WriteFile(dir+"/name", []byte("ours"), 0o600)
@@ -57,8 +57,8 @@ var everyWrite = map[string]func(h *host.Host, dir string) error{
 	"directory": func(h *host.Host, dir string) error { return h.MkdirAll(dir+"/name", 0o700) },
 }
 
-// TestNothingIsWrittenWhereOthersCouldPrepareLinks: every kind of write to a
-// host, into directories that are not root's alone.
+// TestNothingIsWrittenWhereOthersCouldPrepareLinks tries every kind of write to
+// a host, in directories that other users may write to.
 func TestNothingIsWrittenWhereOthersCouldPrepareLinks(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("it takes root to make files of another user's")
@@ -96,8 +96,8 @@ func TestNothingIsWrittenWhereOthersCouldPrepareLinks(t *testing.T) {
 	}
 }
 
-// TestRootsOwnLinksAreFollowed: hosts move /var/run, /lib and whole directories
-// to other places.
+// TestRootsOwnLinksAreFollowed: on many hosts, root has moved /var/run, /lib or
+// whole directories and left a link.
 func TestRootsOwnLinksAreFollowed(t *testing.T) {
 	for kind, do := range everyWrite {
 		t.Run(kind, func(t *testing.T) {
@@ -121,8 +121,8 @@ func TestRootsOwnLinksAreFollowed(t *testing.T) {
 	}
 }
 
-// TestPlantedNames: what lies under the name of the temporary file is neither
-// followed nor written to, and a pipe is not waited for.
+// TestPlantedNames: a write must not follow or write to an existing file with
+// the temporary file's name. It must not block on a pipe.
 func TestPlantedNames(t *testing.T) {
 	for kind, do := range everyWrite {
 		if kind == "directory" {
@@ -161,7 +161,8 @@ func TestPlantedNames(t *testing.T) {
 	}
 }
 
-// TestStateIsRootsAlone: the bookkeeping and the lock.
+// TestStateIsRootsAlone checks the state directory with the ledger and the
+// lock.
 func TestStateIsRootsAlone(t *testing.T) {
 	for name, plant := range map[string]func(t *testing.T, root string){
 		"a state directory of another user's": func(t *testing.T, root string) { plantDir(t, root+host.StateDir) },
@@ -195,8 +196,8 @@ func TestStateIsRootsAlone(t *testing.T) {
 	}
 }
 
-// TestOutputs writes files that the user named into a directory of everybody's
-// in which another user was before.
+// TestOutputs writes output files that the user named into a directory that
+// every user may write to, after another user has prepared it.
 func TestOutputs(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("it takes root to make files of another user's")
@@ -204,7 +205,7 @@ func TestOutputs(t *testing.T) {
 	for name, c := range map[string]struct {
 		plant func(t *testing.T, victim, drop string)
 		path  string
-		want  string // in the error; "" for none
+		want  string // substring of the error; "" for no error
 	}{
 		"nothing":          {func(*testing.T, string, string) {}, "out", ""},
 		"a file of root's": {func(t *testing.T, _, drop string) { write(t, drop+"/out", "old", 0o600) }, "out", ""},

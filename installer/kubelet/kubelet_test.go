@@ -22,7 +22,7 @@ func in(version, body string, flags ...config.Arg) Input {
 	return Input{Kubernetes: version, Config: []byte(head + body), Flags: flags, CPUs: 4, MemoryBytes: 8 << 30, PIDs: 32768}
 }
 
-// one checks that there is exactly one problem, and what it is.
+// one checks that there is exactly one problem, and its content.
 func one(t *testing.T, input Input, name string, warning bool, words ...string) {
 	t.Helper()
 	found := Check(input)
@@ -43,19 +43,19 @@ func none(t *testing.T, input Input) {
 	}
 }
 
-// A reservation is held against the machine. The real kubelet does so when it
-// is already at work on the machine's cgroups, so it is not asked.
+// Check compares reservations with the machine. The real kubelet does that only
+// after it has changed the machine's cgroups, so no test runs it.
 func TestMachine(t *testing.T) {
 	one(t, in("v1.29.15", "systemReserved: {cpu: \"3\"}\nkubeReserved: {cpu: 1500m}"), Reserved, false, "systemReserved 3 and kubeReserved 1500m", "has: 4")
 	one(t, in("v1.29.15", "systemReserved: {cpu: \"3\"}\nkubeReserved: {cpu: \"1\"}"), Reserved, true, "all that this machine has")
 	none(t, in("v1.29.15", "systemReserved: {cpu: \"3\"}\nkubeReserved: {cpu: 999m}"))
-	// 100Mi is what the kubelet keeps for eviction when told nothing.
+	// 100Mi is the kubelet's default eviction threshold.
 	one(t, in("v1.29.15", "systemReserved: {memory: 8100Mi}"), Reserved, false, "evictionHard 100Mi", "8Gi")
 	none(t, in("v1.29.15", "systemReserved: {memory: 8000Mi}"))
 	one(t, in("v1.29.15", "systemReserved: {memory: 5Gi}\nevictionHard: {memory.available: 50%}"), Reserved, false, "evictionHard 4Gi")
 	none(t, in("v1.29.15", "systemReserved: {memory: 8100Mi}", config.Arg{Name: "eviction-hard", Value: "nodefs.available<5%"}))
 	one(t, in("v1.29.15", "kubeReserved: {pid: \"40000\"}"), Reserved, false, "pid", "32768")
-	// The list of CPUs replaces the numbers.
+	// The list of CPUs replaces the reserved CPU counts.
 	none(t, in("v1.29.15", "reservedSystemCPUs: 0-1\nsystemReserved: {cpu: \"9\"}\nkubeReserved: {cpu: \"9\"}"))
 	one(t, in("v1.29.15", "reservedSystemCPUs: 2-5"), Reserved, false, "CPU 4")
 	unknown := in("v1.29.15", "systemReserved: {cpu: \"900\", memory: 900Gi}")
@@ -63,9 +63,10 @@ func TestMachine(t *testing.T) {
 	none(t, unknown)
 }
 
-// The rules are those of the minor version.
+// The rules depend on the minor version.
 func TestVersions(t *testing.T) {
-	// Gates: not yet, not any more, locked, and what needs what.
+	// Feature gates: not yet known, removed, locked, and dependent on another
+	// gate.
 	one(t, in("v1.29.15", "featureGates: {ImageVolume: true}"), FeatureGates, false, "it was added in v1.31")
 	one(t, in("v1.37.1", "featureGates: {CSIMigrationPortworx: true}"), FeatureGates, false, "was the last version with it")
 	one(t, in("v1.29.15", "featureGates: {nodeswap: true}"), FeatureGates, false, "did you mean NodeSwap?")
@@ -87,7 +88,7 @@ func TestVersions(t *testing.T) {
 	one(t, in("v1.31.14", "enforceNodeAllocatable: [system-reserved-compressible]\nsystemReservedCgroup: /s"), Configuration, false, "system-reserved-compressible")
 	none(t, in("v1.32.13", "enforceNodeAllocatable: [system-reserved-compressible]\nsystemReservedCgroup: /s"))
 	one(t, in("v1.33.13", "runOnce: true"), Configuration, false, "runOnce")
-	// No version is unknown: the nearest one's rules hold.
+	// For an unknown version, the rules of the nearest version apply.
 	none(t, in("v1.99.0", "podLogsDir: /var/log/x"))
 	none(t, in("v1.20.0", ""))
 	for minor := images.OldestMinor; minor <= images.NewestMinor; minor++ {
@@ -97,7 +98,7 @@ func TestVersions(t *testing.T) {
 	}
 }
 
-// Everything that is wrong is said at once, and the same way every time.
+// Check reports all problems at once, and always in the same way.
 func TestAllAtOnce(t *testing.T) {
 	input := in("v1.29.15", "maxPods: many\nport: 70000\nhairpinMode: x\ntlsMinVersion: x\nfeatureGates: {A: true}\nsystemReserved: {gpu: \"1\"}\nauthentication: {x509: {clientCAFile: /none.crt}}",
 		config.Arg{Name: "node-labels", Value: "kubernetes.io/a=b,c=d e"}, config.Arg{Name: "no-such"}, config.Arg{Name: "sync-frequency", Value: "1"})
@@ -131,7 +132,8 @@ func TestAllAtOnce(t *testing.T) {
 	}
 }
 
-// Files are looked for where the kubelet will look, and those to come count.
+// Check looks for files at the kubelet's paths, and accepts files that a later
+// step creates.
 func TestFiles(t *testing.T) {
 	w := &world{t: t, dir: t.TempDir()}
 	w.files()
@@ -149,7 +151,7 @@ func TestFiles(t *testing.T) {
 	later := with(in("v1.29.15", strings.Replace(ca, "%s", "/etc/kubernetes/pki/ca.crt", 1)))
 	later.WillExist = []string{"/etc/kubernetes/pki/ca.crt"}
 	none(t, later)
-	none(t, with(in("v1.29.15", strings.Replace(ca, "%s", "x/a.crt", 1)))) // beside the configuration file
+	none(t, with(in("v1.29.15", strings.Replace(ca, "%s", "x/a.crt", 1)))) // relative to the configuration file
 	none(t, with(in("v1.29.15", "", config.Arg{Name: "client-ca-file", Value: "etc/a.crt"})))
 	none(t, with(in("v1.29.15", "tlsCertFile: /etc/a.crt\ntlsPrivateKeyFile: /etc/a.key")))
 	one(t, with(in("v1.29.15", "tlsCertFile: /etc/a.crt\ntlsPrivateKeyFile: /etc/b.key")), TLS, false, "not a pair")
@@ -158,8 +160,8 @@ func TestFiles(t *testing.T) {
 	one(t, with(in("v1.29.15", "tlsCertFile: /etc/none\ntlsPrivateKeyFile: /etc/a.key")), TLS, false, "/etc/none: the file does not exist")
 }
 
-// Go's server, which is the kubelet's, does not begin with the suites that are
-// refused for HTTP/2, and does with those that are not.
+// The kubelet uses Go's server, which does not start with suites that HTTP/2
+// forbids. It must start with all others.
 func TestSuites(t *testing.T) {
 	w := &world{t: t, dir: t.TempDir()}
 	w.files()
@@ -172,7 +174,7 @@ func TestSuites(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		l.Close() // a server that begins ends at once
+		l.Close() // so a server that starts also ends at once
 		s := &http.Server{TLSConfig: &tls.Config{CipherSuites: []uint16{suite}, Certificates: []tls.Certificate{pair}}}
 		return !strings.Contains(s.ServeTLS(l, "", "").Error(), "HTTP/2")
 	}

@@ -25,8 +25,8 @@ import (
 
 const oracleVersion = "v1.29.15"
 
-// A world is where the real kubelet runs: alone, without a cluster, and with a
-// container runtime that is not there, so that it always ends.
+// A world runs the real kubelet without a cluster and without a container
+// runtime, so that the kubelet always exits.
 type world struct {
 	t            *testing.T
 	kubelet, dir string
@@ -43,7 +43,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// base is a configuration that a kubelet without a cluster takes.
+// base is a configuration that a kubelet without a cluster accepts.
 const base = `apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 authentication: {anonymous: {enabled: true}, webhook: {enabled: false}%s}
@@ -51,19 +51,19 @@ authorization: {mode: AlwaysAllow}
 failSwapOn: false
 `
 
-// A setting is one line or more of the file, and flags.
+// A setting is one or more lines of the configuration file, and flags.
 type setting struct {
 	name    string
 	config  string
 	flags   []string
-	runtime bool // is only looked at when the runtime has answered
+	runtime bool // the kubelet checks it only after the runtime has answered
 	check   string
-	// refusal is what the kubelet says, ours what Check says.
+	// refusal is in the kubelet's output, ours in Check's.
 	refusal, ours string
 }
 
-// document is the setting as a whole file. Top-level fields of base that the
-// setting has too are left out of base.
+// document returns a complete file with the setting. It leaves out top-level
+// fields of base that the setting also has.
 func (w *world) document(s setting, socket string) string {
 	text := fmt.Sprintf(base, "")
 	if x509, rest, ok := cutLine(s.config, "clientCA: "); ok {
@@ -109,7 +109,7 @@ func (w *world) input(s setting, document string) Input {
 	return in
 }
 
-// ask starts the real kubelet and returns what it said until it ended.
+// ask runs the real kubelet and returns its output.
 func (w *world) ask(t *testing.T, s setting) (input Input, said string) {
 	t.Helper()
 	dir, err := os.MkdirTemp(w.dir, "run")
@@ -131,8 +131,8 @@ func (w *world) ask(t *testing.T, s setting) (input Input, said string) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
-	// It makes folders in /var/lib/kubelet whatever its --root-dir: in a mount
-	// namespace of its own, they are gone with it.
+	// The kubelet creates directories in /var/lib/kubelet whatever its
+	// --root-dir. In a new mount namespace they disappear with the kubelet.
 	alone := []string{"--mount"}
 	if os.Geteuid() != 0 {
 		alone = append(alone, "--map-root-user")
@@ -149,9 +149,9 @@ func (w *world) ask(t *testing.T, s setting) (input Input, said string) {
 	return w.input(s, document), string(out)
 }
 
-// oneAnswer is a container runtime that answers one question for its version,
-// and no more: the kubelet looks at the rest of its settings, and ends before
-// it changes anything on the machine.
+// oneAnswer is a container runtime that answers one request for its version.
+// The kubelet then checks its other settings, and exits before it changes
+// anything on the machine.
 type oneAnswer struct {
 	cri.UnimplementedRuntimeServiceServer
 	cri.UnimplementedImageServiceServer
@@ -184,7 +184,7 @@ func serveRuntime(t *testing.T, dir string) string {
 	return socket
 }
 
-// files writes what settings name.
+// files writes the files that settings refer to.
 func (w *world) files() {
 	w.t.Helper()
 	for _, pair := range []string{"a", "b"} {
@@ -213,8 +213,8 @@ func errorsOf(problems []Problem) (list []Problem) {
 	return list
 }
 
-// What the real kubelet refuses, Check refuses, by the name of the setting and
-// with a fix.
+// Check must refuse what the real kubelet refuses, with the name of the setting
+// and a fix.
 func TestRefused(t *testing.T) {
 	w := newWorld(t)
 	for _, s := range refused {
@@ -238,7 +238,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// What the real kubelet takes, Check is silent about.
+// Check must not report what the real kubelet accepts.
 func TestTaken(t *testing.T) {
 	w := newWorld(t)
 	for _, s := range taken {
@@ -259,13 +259,13 @@ func TestTaken(t *testing.T) {
 	}
 }
 
-// What the real kubelet takes without doing as it is told is a warning.
+// Check must warn about what the real kubelet accepts but ignores.
 func TestWarned(t *testing.T) {
 	w := newWorld(t)
 	for _, s := range warned {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
-			s.flags = append(s.flags, "--v=5") // it then shows its settings
+			s.flags = append(s.flags, "--v=5") // so that the kubelet prints its configuration
 			input, said := w.ask(t, s)
 			if !strings.Contains(said, "service connection") || !strings.Contains(said, s.refusal) {
 				t.Fatalf("the real kubelet does not take it, or does not say %q:\n%s", s.refusal, tail(said))
@@ -285,8 +285,8 @@ func tail(s string) string {
 	return s
 }
 
-// The list of gates and flags read from the sources is the one that the real
-// kubelet prints.
+// The gates and flags that were read from the sources must be those that the
+// real kubelet prints.
 func TestHelp(t *testing.T) {
 	w := newWorld(t)
 	out, err := exec.Command(w.kubelet, "--help").CombinedOutput()
@@ -321,8 +321,8 @@ func TestHelp(t *testing.T) {
 			t.Errorf("gate %s is not the real kubelet's", name)
 		}
 	}
-	// Not in the help: the two without effect are hidden, and the third is in
-	// kubelets built with cloud providers.
+	// These are not in the help. The first two have no effect and are hidden.
+	// The third exists only in kubelets with cloud providers.
 	hidden := []string{"iptables-drop-bit", "iptables-masquerade-bit", "azure-container-registry-config"}
 	for name := range facts().Flags {
 		if _, ok := facts().Flags.at(name, 29); ok && !slices.Contains(flags, name) && !slices.Contains(hidden, name) {

@@ -1,6 +1,6 @@
 package kubelet
 
-// refused are settings that end a kubelet.
+// refused are settings with which a kubelet exits.
 var refused = []setting{
 	// Node labels.
 	{name: "label of kubernetes.io", flags: []string{"--node-labels=kubernetes.io/role=x"}, check: NodeLabels, refusal: "unknown 'kubernetes.io'", ours: "kubernetes.io/role"},
@@ -104,7 +104,7 @@ var refused = []setting{
 	{name: "memoryThrottlingFactor", config: "memoryThrottlingFactor: 1.5", check: Configuration, refusal: "memoryThrottlingFactor", ours: "memoryThrottlingFactor"},
 	{name: "log query", config: "enableSystemLogQuery: true", check: Configuration, refusal: "NodeLogQuery", ours: "NodeLogQuery"},
 	{name: "authorization mode", config: "authorization: {mode: RBAC}", check: Configuration, refusal: "authorization mode", ours: "authorization.mode"},
-	// What the kubelet reads only when it has a runtime.
+	// Settings that the kubelet checks only after the runtime has answered.
 	{name: "eviction signal", runtime: true, config: "evictionHard: {memory.free: 100Mi}", check: Configuration, refusal: "memory.free", ours: "memory.free"},
 	{name: "eviction quantity", runtime: true, config: "evictionHard: {memory.available: lots}", check: Configuration, refusal: "quantities", ours: "memory.available"},
 	{name: "eviction percentage", runtime: true, config: "evictionHard: {nodefs.available: 110%}", check: Configuration, refusal: "nodefs.available", ours: "nodefs.available"},
@@ -147,8 +147,8 @@ var taken = []setting{
 	{name: "no enforcement", config: "cgroupsPerQOS: false\nenforceNodeAllocatable: []"},
 }
 
-// warned are settings that a kubelet starts with, and does not do as they say;
-// refusal is what it says of them.
+// warned are settings that a kubelet accepts but ignores or changes. refusal is
+// in its log.
 var warned = []setting{
 	{name: "unknown field", config: "maxPod: 10", check: Configuration, refusal: "lenient", ours: "maxPod is not a field"},
 	{name: "field of a later version", config: "failCgroupV1: true", check: Configuration, refusal: "failCgroupV1", ours: "failCgroupV1"},

@@ -40,9 +40,9 @@ func load(t *testing.T, files map[string]string) *patches.Set {
 	return set
 }
 
-// The order, the suffixes and the types: each patch sees what the one before
-// it made. What the patches themselves do is compared with kubeadm in package
-// render.
+// TestOrder checks the order, the suffixes and the types. Each patch applies to
+// the result of the previous one. Package render compares the effect of patches
+// with kubeadm.
 func TestOrder(t *testing.T) {
 	files := map[string]string{
 		"kubeletconfiguration.yaml":        "maxPods: 1\npodsPerCore: 1\n",
@@ -129,7 +129,7 @@ func TestProblemsTogether(t *testing.T) {
 	}
 }
 
-// A patch that does not fit the document is an error that names its file.
+// If a patch does not fit the document, the error names the patch file.
 func TestDoesNotFit(t *testing.T) {
 	for name, text := range map[string]string{
 		"etcd+json.yaml":      "- {op: replace, path: /spec/nothing, value: 1}",
@@ -147,7 +147,7 @@ func TestDoesNotFit(t *testing.T) {
 	}
 }
 
-// Directives of a strategic merge are no unknown fields, whatever they meet.
+// Directives of a strategic merge patch do not count as unknown fields.
 func TestDirectives(t *testing.T) {
 	load(t, map[string]string{"etcd.yaml": `
 spec:

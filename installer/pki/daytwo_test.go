@@ -23,8 +23,8 @@ import (
 	"airlift/scripts/oracle"
 )
 
-// kubeadm runs the real one in the node's root folder and returns its standard
-// output.
+// kubeadm runs real kubeadm with the node's root directory and returns its
+// standard output.
 func (n node) kubeadm(version string, args ...string) []byte {
 	n.t.Helper()
 	if err := os.MkdirAll(filepath.Join(n.root, "tmp"), 0o755); err != nil {
@@ -67,7 +67,7 @@ kubernetesVersion: %[2]s
 `, api, version, cluster))
 }
 
-// twin is another node with the same files.
+// twin returns another node with copies of the files.
 func (n node) twin() node {
 	n.t.Helper()
 	other := newNode(n.t)
@@ -77,8 +77,8 @@ func (n node) twin() node {
 	return other
 }
 
-// withoutLinks has the kubelet's files out of the way, which kubeadm's day two
-// does not touch and whose link would lead out of the folder.
+// withoutLinks removes the kubelet's files. kubeadm's certs commands do not use
+// them, and their symbolic link would point out of the root directory.
 func (n node) withoutLinks() node {
 	n.remove("/var/lib/kubelet", "/etc/kubernetes/kubelet.conf")
 	return n
@@ -89,7 +89,7 @@ func (n node) exists(path string) bool {
 	return err == nil
 }
 
-// TestExpirationsEqualKubeadm has kubeadm look at files that we made.
+// TestExpirationsEqualKubeadm runs kubeadm on files that Airlift created.
 func TestExpirationsEqualKubeadm(t *testing.T) {
 	type row struct {
 		Name              string
@@ -102,7 +102,7 @@ func TestExpirationsEqualKubeadm(t *testing.T) {
 		for _, h := range held {
 			r := row{Name: h.Name, ExpirationDate: h.NotAfter, ExternallyManaged: h.External, CAName: h.CA, Missing: h.Missing}
 			if h.Missing {
-				r.CAName = "" // kubeadm leaves it out then
+				r.CAName = "" // kubeadm leaves it out in this case
 			}
 			list = append(list, r)
 		}
@@ -166,7 +166,7 @@ func TestExpirationsEqualKubeadm(t *testing.T) {
 			if test.cluster == "" && !slices.Equal(names, pki.RenewableNames()) {
 				t.Errorf("kubeadm renews %v, we renew %v", names, pki.RenewableNames())
 			}
-			// The older one prints text only.
+			// This version prints only text.
 			n.configure("v1.29.15", test.cluster)
 			text := string(n.kubeadm("v1.29.15", "certs", "check-expiration", "--config", "/kubeadm.yaml"))
 			for _, c := range certs {
@@ -182,7 +182,7 @@ func TestExpirationsEqualKubeadm(t *testing.T) {
 	}
 }
 
-// renewAll is `certs renew all`.
+// renewAll does the same as `certs renew all`.
 func (n node) renewAll(cfg *config.Config, now time.Time) {
 	n.t.Helper()
 	for _, name := range pki.RenewableNames() {
@@ -197,7 +197,7 @@ func (n node) renewAll(cfg *config.Config, now time.Time) {
 	}
 }
 
-// TestRenewEqualsKubeadm renews the same files with kubeadm and by ourselves.
+// TestRenewEqualsKubeadm renews the same files with kubeadm and with Airlift.
 func TestRenewEqualsKubeadm(t *testing.T) {
 	for _, version := range oracle.Versions {
 		for _, algorithm := range []string{"RSA-2048", "ECDSA-P256"} {
@@ -212,14 +212,15 @@ func TestRenewEqualsKubeadm(t *testing.T) {
 				}
 				ours := newNode(t)
 				ours.configure(version, cluster)
-				// Two years old: all but the CAs have expired.
+				// The files are two years old: all certificates except the CAs
+				// have expired.
 				ours.init(cfg, time.Now().Add(-2*config.CertificateValidity))
 				ours.withoutLinks()
 				old, theirs := ours.twin(), ours.twin()
 
 				theirs.kubeadm(version, "certs", "renew", "all", "--config", "/kubeadm.yaml")
 				plain := *cfg
-				plain.APIServer.CertSANs = nil // what is there is the source, not the configuration
+				plain.APIServer.CertSANs = nil // the existing certificate is the source, not the configuration
 				ours.renewAll(&plain, time.Now())
 
 				for file := range ours.snapshot() {
@@ -251,7 +252,7 @@ func TestRenewEqualsKubeadm(t *testing.T) {
 						t.Errorf("%s has mode %v, kubeadm's %v", file, mb, ma)
 					}
 				}
-				// What we renewed is what init would have left.
+				// After the renewal, init must find nothing to write.
 				for _, build := range builders[:2] {
 					result, err := build(cfg, ours.fs(), time.Now())
 					if err != nil || len(result.Files) > 0 {
@@ -272,9 +273,9 @@ func (n node) mode(path string) fs.FileMode {
 	return info.Mode()
 }
 
-// compareRenewed is compareCerts for certificates below an old CA. Newer
-// kubeadms let them begin five minutes ago, older ones and we with the CA: see
-// oracle.Differences.
+// compareRenewed is compareCerts for certificates of an old CA. NotBefore is
+// five minutes ago in newer kubeadms, and the CA's NotBefore in older ones and
+// in Airlift: see oracle.Differences.
 func compareRenewed(t *testing.T, version, name string, theirs, ours *x509.Certificate, sameKind bool) {
 	t.Helper()
 	if version != "v1.29.15" {
@@ -286,8 +287,8 @@ func compareRenewed(t *testing.T, version, name string, theirs, ours *x509.Certi
 	compareCerts(t, name, theirs, ours, sameKind)
 }
 
-// A renewed key is of the kind that the old one was, where nothing else is
-// asked for: kubeadm v1.29's configuration cannot say what a cluster has.
+// A renewed key has the type of the old key, unless the configuration sets
+// another. The configuration of kubeadm v1.29 cannot name the type.
 func TestRenewKeepsTheKind(t *testing.T) {
 	n := newNode(t)
 	cfg := testConfig()
@@ -313,13 +314,15 @@ func TestRenewKeepsTheKind(t *testing.T) {
 	}
 }
 
-// A cluster that is older than the administrators' group gets it by renewal.
+// In clusters from before kubeadm v1.29, renewal replaces system:masters by the
+// administrators' group.
 func TestRenewTakesSystemMastersAway(t *testing.T) {
 	n := newNode(t)
 	cfg := testConfig()
 	cfg.KubernetesVersion = "v1.29.15"
 	n.init(cfg, start)
-	// The same names with the old group in them: a kubeadm before v1.29.
+	// A certificate with the same name and the old group, as from kubeadm
+	// before v1.29.
 	users := newNode(t)
 	for _, f := range []string{"ca.crt", "ca.key"} {
 		users.write(dir+f, n.read(dir+f))
@@ -337,7 +340,7 @@ func TestRenewTakesSystemMastersAway(t *testing.T) {
 	}
 }
 
-// A kubeconfig keeps what others put into it.
+// Renewal keeps what users have added to a kubeconfig.
 func TestRenewKeepsTheRestOfAKubeconfig(t *testing.T) {
 	n := newNode(t)
 	cfg := testConfig()
@@ -409,7 +412,8 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// TestRequestsEqualKubeadm compares keys, requests and kubeconfigs.
+// TestRequestsEqualKubeadm compares keys, signing requests and kubeconfigs with
+// kubeadm's.
 func TestRequestsEqualKubeadm(t *testing.T) {
 	for _, version := range oracle.Versions {
 		t.Run(version, func(t *testing.T) {
@@ -493,7 +497,7 @@ func TestRequestsFitTheHost(t *testing.T) {
 	}
 }
 
-// request is what a signing request asks for.
+// request is the content of a signing request.
 type request struct {
 	Subject, Kind, Signature string
 	DNSNames, IPs            []string

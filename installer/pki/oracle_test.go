@@ -23,10 +23,10 @@ import (
 	"airlift/scripts/oracle"
 )
 
-// TestEqualsKubeadm compares every certificate, key and kubeconfig with those
-// that real kubeadms make for the same config.
+// TestEqualsKubeadm compares every certificate, key and kubeconfig with those that
+// real kubeadms create from the same configuration.
 func TestEqualsKubeadm(t *testing.T) {
-	// The other cases differ in nothing that concerns this package.
+	// For this package, the other cases are the same as one of these.
 	relevant := []string{"plain", "control-plane endpoint", "control-plane endpoint without a port", "extra names",
 		"other ranges and names", "dual-stack", "IPv6", "IPv6 without an endpoint", "external etcd", "external etcd without TLS", "other port", "keys and validity periods"}
 	for _, version := range oracle.Versions {
@@ -43,7 +43,7 @@ func TestEqualsKubeadm(t *testing.T) {
 		}
 		want := len(relevant)
 		if version == oracle.Version {
-			want-- // v1beta3 has no fields for keys and periods
+			want-- // v1beta3 has no fields for key types and validity periods
 		}
 		if ran != want {
 			t.Errorf("%s: ran %d cases of %d: names have changed", version, ran, want)
@@ -54,7 +54,7 @@ func TestEqualsKubeadm(t *testing.T) {
 func compareCase(t *testing.T, c oracle.Case) {
 	kubeadm := oracle.Run(t, c)
 	cfg := c.Config
-	files := make(map[string]pki.File) // by kubeadm's name in its dry-run folder
+	files := make(map[string]pki.File) // by kubeadm's name in its dry-run directory
 	for _, f := range makeAll(t, cfg, time.Now()) {
 		name := strings.TrimPrefix(strings.TrimPrefix(f.Path, cfg.CertificatesDir+"/"), config.KubernetesDir+"/")
 		files[name] = f
@@ -75,7 +75,7 @@ func compareCase(t *testing.T, c oracle.Case) {
 		ours, ok := files[name]
 		switch ext := filepath.Ext(name); {
 		case ext == ".yaml" || ext == ".env":
-			return nil // package render's
+			return nil // package render tests these
 		case !ok:
 			t.Errorf("kubeadm makes %s, we do not", name)
 			return nil
@@ -101,13 +101,14 @@ func compareCase(t *testing.T, c oracle.Case) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The kubelet's two files are the only ones that kubeadm's dry run lacks.
+	// The kubelet's certificate and its link are the only files that are not in
+	// kubeadm's dry run.
 	if want := len(files) - 2; compared != want {
 		t.Errorf("%d files compared, we make %d", compared, want)
 	}
 }
 
-// makeAll is what init does with this package, on an empty host.
+// makeAll returns what init creates with this package on an empty host.
 func makeAll(t *testing.T, cfg *config.Config, now time.Time) []pki.File {
 	t.Helper()
 	host := os.DirFS(t.TempDir())
@@ -122,7 +123,7 @@ func makeAll(t *testing.T, cfg *config.Config, now time.Time) []pki.File {
 	return files
 }
 
-// profile is what matters of a certificate beside its key and its dates.
+// profile has the relevant fields of a certificate, except the key and the dates.
 type profile struct {
 	Subject, Issuer     string
 	DNSNames            []string
@@ -222,8 +223,8 @@ func compareKubeconfigs(t *testing.T, name string, theirs, ours []byte, files ma
 	}
 }
 
-// TestOpenSSLVerifies has a stranger to Go check every chain, for the purpose
-// it serves.
+// TestOpenSSLVerifies verifies every chain with OpenSSL, which shares no code with
+// Go, for the purpose of the certificate.
 func TestOpenSSLVerifies(t *testing.T) {
 	openssl, err := exec.LookPath("openssl")
 	if err != nil {
@@ -260,7 +261,7 @@ func TestOpenSSLVerifies(t *testing.T) {
 				if err != nil {
 					t.Errorf("openssl %s: %v\n%s", strings.Join(args, " "), err, out)
 				}
-				// The key belongs to the certificate: the same public key from both.
+				// The key and the certificate must have the same public key.
 				fromCert, err1 := exec.Command(openssl, "x509", "-noout", "-pubkey", "-in", filepath.Join(p, leaf.cert+".crt")).Output()
 				fromKey, err2 := exec.Command(openssl, "pkey", "-pubout", "-in", filepath.Join(p, leaf.cert+".key")).Output()
 				if err1 != nil || err2 != nil || string(fromCert) != string(fromKey) {
@@ -271,7 +272,7 @@ func TestOpenSSLVerifies(t *testing.T) {
 			if err != nil || string(sa) != read(t, filepath.Join(p, "sa.pub")) {
 				t.Errorf("sa.pub is not sa.key's: %v", err)
 			}
-			// kubeadm's documentation gives this pipe for the hash.
+			// kubeadm's documentation computes the hash with this pipe.
 			pipe := "openssl x509 -pubkey -in " + filepath.Join(p, "ca.crt") + " | openssl pkey -pubin -outform der 2>/dev/null | openssl dgst -sha256 -hex | sed 's/^.* //'"
 			want, err := exec.Command("sh", "-c", pipe).Output()
 			if err != nil {
@@ -392,8 +393,8 @@ func (k anyKubeconfig) user(t *testing.T) map[string]any {
 	return users[0].(map[string]any)["user"].(map[string]any)
 }
 
-// withoutSecrets leaves names, servers and contexts, but takes out the
-// credentials and the CA, which are never equal, and what is empty.
+// withoutSecrets removes the credentials and the CA, which always differ, and empty
+// values. It keeps names, servers and contexts.
 func (k anyKubeconfig) withoutSecrets(t *testing.T) anyKubeconfig {
 	t.Helper()
 	data, err := yaml.Marshal(k)
@@ -407,7 +408,7 @@ func (k anyKubeconfig) withoutSecrets(t *testing.T) anyKubeconfig {
 	for _, c := range plain["clusters"].([]any) {
 		delete(c.(map[string]any)["cluster"].(map[string]any), "certificate-authority-data")
 	}
-	// Newer versions leave this empty field out.
+	// Newer versions omit this empty field.
 	if preferences, ok := plain["preferences"].(map[string]any); ok && len(preferences) == 0 {
 		delete(plain, "preferences")
 	}

@@ -16,8 +16,8 @@ import (
 	"airlift/scripts/oracle"
 )
 
-// TestOneByOne makes everything by its name, in kubeadm's order, and comes to
-// what a whole init makes.
+// TestOneByOne creates each item by its name, in kubeadm's order. The result must
+// be the same as that of a complete init.
 func TestOneByOne(t *testing.T) {
 	cfg := testConfig()
 	whole, n := newNode(t), newNode(t)
@@ -92,8 +92,8 @@ func TestNamesAreChecked(t *testing.T) {
 	}
 }
 
-// TestKubeletClientByName is the list of the releases that kubeadm's change is
-// in, from the releases' own notes.
+// TestKubeletClientByName lists the releases that contain kubeadm's change, from
+// their release notes.
 func TestKubeletClientByName(t *testing.T) {
 	for version, want := range map[string]bool{
 		"v1.29.15": false, "v1.32.13": false, "v1.33.11": false, "v1.33.12": true, "v1.34.7": false, "v1.34.8": true,
@@ -105,7 +105,7 @@ func TestKubeletClientByName(t *testing.T) {
 	}
 }
 
-// With an external CA all that is missing is told in one go.
+// With an external CA, the error lists all missing files at once.
 func TestExternalCATellsAll(t *testing.T) {
 	n := newNode(t)
 	cfg := testConfig()
@@ -130,7 +130,7 @@ func TestExternalCATellsAll(t *testing.T) {
 	}
 }
 
-// As kubeadm: what an external CA signs cannot be shared by --upload-certs.
+// As in kubeadm, --upload-certs needs the key of every CA.
 func TestExternalCAIsNotUploaded(t *testing.T) {
 	n := newNode(t)
 	cfg := testConfig()
@@ -147,7 +147,7 @@ func TestExternalCAIsNotUploaded(t *testing.T) {
 	}
 }
 
-// A clock without a battery starts in 1970; nothing is dated by it.
+// A clock without a battery starts in 1970. No certificate may get a date from it.
 func TestImpossibleClock(t *testing.T) {
 	n := newNode(t)
 	n.init(testConfig(), start)
@@ -163,7 +163,8 @@ func TestImpossibleClock(t *testing.T) {
 	}
 }
 
-// The certificates and kubeconfigs of a control plane that joins.
+// TestJoiningControlPlane checks the certificates and kubeconfigs of a control
+// plane that joins.
 func TestJoiningControlPlane(t *testing.T) {
 	first := newNode(t)
 	first.init(testConfig(), start)
@@ -216,8 +217,8 @@ func TestJoiningControlPlane(t *testing.T) {
 		clusters := kubeconfig(t, f.Data)["clusters"].([]any)
 		servers[filepath.Base(f.Path)] = clusters[0].(map[string]any)["cluster"].(map[string]any)["server"].(string)
 	}
-	// As kubeadm v1.29 and v1.37 (getKubeConfigSpecsBase): the controllers go
-	// by the API server beside them, people by the shared endpoint.
+	// As in kubeadm v1.29 and v1.37 (getKubeConfigSpecsBase), the controllers use
+	// the local API server. Administrators use the shared endpoint.
 	for file, want := range map[string]string{"admin.conf": "https://10.0.0.100:6443",
 		"controller-manager.conf": "https://10.0.0.12:6443", "scheduler.conf": "https://10.0.0.12:6443"} {
 		if servers[file] != want {
@@ -231,7 +232,7 @@ func TestJoiningControlPlane(t *testing.T) {
 
 func second(_ pki.Result, err error) error { return err }
 
-// CheckShared with CAs whose keys are elsewhere, wrong files and an external etcd.
+// CheckShared with external CAs, wrong files and an external etcd.
 func TestCheckShared(t *testing.T) {
 	etcd := &config.ExternalEtcd{Endpoints: []string{"https://10.0.0.9:2379"}, CAFile: "/e/ca.crt", CertFile: "/e/client.crt", KeyFile: "/e/client.key"}
 	for _, test := range []struct {
@@ -296,15 +297,15 @@ func TestCheckShared(t *testing.T) {
 	}
 }
 
-// A CA's file may hold the CAs above it; the first one signs, as with kubeadm,
-// and a kubeconfig may trust any of them.
+// ca.crt may also contain the CAs above the cluster's CA. As in kubeadm, the first
+// one signs.
 func TestIntermediateCA(t *testing.T) {
 	root, n := newNode(t), newNode(t)
 	root.init(testConfig(), start)
 	chain := intermediate(t, root)
 	n.write(dir+"ca.crt", chain.certs)
 	n.write(dir+"ca.key", chain.key)
-	n.init(testConfig(), time.Now().Add(time.Second)) // openssl goes by the machine's time
+	n.init(testConfig(), time.Now().Add(time.Second)) // openssl uses the machine's clock
 	if !bytes.Equal(n.read(dir+"ca.crt"), chain.certs) {
 		t.Error("ca.crt was rewritten")
 	}
@@ -319,7 +320,7 @@ func TestIntermediateCA(t *testing.T) {
 			t.Errorf("%s.conf trusts something else", k)
 		}
 	}
-	// Now kubeadm, over what we made: it keeps everything.
+	// kubeadm must keep everything that Airlift created.
 	n.withoutLinks()
 	before := n.snapshot()
 	for _, version := range oracle.Versions {
@@ -336,7 +337,7 @@ func TestIntermediateCA(t *testing.T) {
 	}
 }
 
-// TestKubeadmsFilesAreKept runs our phases over what kubeadm made.
+// TestKubeadmsFilesAreKept runs Airlift's phases on files that kubeadm created.
 func TestKubeadmsFilesAreKept(t *testing.T) {
 	for _, version := range oracle.Versions {
 		t.Run(version, func(t *testing.T) {
@@ -347,12 +348,13 @@ func TestKubeadmsFilesAreKept(t *testing.T) {
 			n.configure(version, "")
 			n.kubeadm(version, "init", "phase", "certs", "all", "--config", "/kubeadm.yaml")
 			n.kubeadm(version, "init", "phase", "kubeconfig", "all", "--config", "/kubeadm.yaml")
-			// kubeadm runs in the machine's time, to the second.
+			// kubeadm uses the machine's clock, with a resolution of a second.
 			written, kept := n.init(cfg, time.Now().Add(time.Second))
 			if len(written) > 0 || len(kept) != 2*10+2+5 {
 				t.Errorf("wrote %v, kept %d", written, len(kept))
 			}
-			// A control plane that joins makes its keys of the cluster's kind.
+			// A control plane that joins creates keys of the same type as the
+			// cluster's.
 			joining := *cfg
 			joining.ControlPlane = true
 			n.remove(dir+"apiserver.crt", dir+"apiserver.key")
@@ -364,7 +366,8 @@ func TestKubeadmsFilesAreKept(t *testing.T) {
 	}
 }
 
-// Zero periods are those of a cluster that v1beta3 describes: a year, ten years.
+// A v1beta3 configuration has no periods. The defaults are one year, and ten years
+// for CAs.
 func TestPeriods(t *testing.T) {
 	n := newNode(t)
 	cfg := testConfig()
@@ -378,10 +381,10 @@ func TestPeriods(t *testing.T) {
 	}
 }
 
-// chain is an intermediate CA: its certificate with the root's behind it.
+// chain is an intermediate CA: its certificate, followed by that of the root CA.
 type chain struct{ certs, key []byte }
 
-// intermediate has openssl make one below a node's CA.
+// intermediate creates an intermediate CA below a node's CA, with openssl.
 func intermediate(t *testing.T, root node) chain {
 	t.Helper()
 	d := t.TempDir()

@@ -27,7 +27,8 @@ func testConfig() *config.Config {
 	return c
 }
 
-// A node is a host's root folder that the package's results are written to.
+// A node is a host's root directory, to which the tests write the package's
+// results.
 type node struct {
 	t    *testing.T
 	root string
@@ -37,7 +38,7 @@ func newNode(t *testing.T) node { return node{t, t.TempDir()} }
 
 func (n node) fs() fs.FS { return os.DirFS(n.root) }
 
-// run writes what a function returns and says which files were written.
+// run calls build and writes its result to the node.
 func (n node) run(build func(*config.Config, fs.FS, time.Time) (pki.Result, error), cfg *config.Config, now time.Time) (pki.Result, error) {
 	n.t.Helper()
 	result, err := build(cfg, n.fs(), now)
@@ -49,7 +50,7 @@ func (n node) run(build func(*config.Config, fs.FS, time.Time) (pki.Result, erro
 	return result, err
 }
 
-// init does all that an init does, and must succeed.
+// init creates everything that init creates, and fails the test on an error.
 func (n node) init(cfg *config.Config, now time.Time) (written, kept []string) {
 	n.t.Helper()
 	for _, build := range builders {
@@ -65,7 +66,7 @@ func (n node) init(cfg *config.Config, now time.Time) (written, kept []string) {
 	return written, kept
 }
 
-// builders are what init calls, in its order.
+// builders are the functions that init calls, in its order.
 var builders = []func(*config.Config, fs.FS, time.Time) (pki.Result, error){
 	func(c *config.Config, host fs.FS, now time.Time) (pki.Result, error) { return pki.Ensure(c, host, now) },
 	func(c *config.Config, host fs.FS, now time.Time) (pki.Result, error) {
@@ -106,7 +107,7 @@ func TestSecondRunKeepsEverything(t *testing.T) {
 	if len(kept) > 0 {
 		t.Errorf("the first run kept %v", kept)
 	}
-	// 10 certificates with keys, the service-account pair, 4 kubeconfigs,
+	// 10 certificates with keys, the service-account key pair, 4 kubeconfigs,
 	// the kubelet's certificate, its link and its kubeconfig.
 	if len(written) != 2*10+2+4+3 {
 		t.Errorf("the first run wrote %d files: %v", len(written), written)
@@ -115,13 +116,13 @@ func TestSecondRunKeepsEverything(t *testing.T) {
 	if len(again) > 0 {
 		t.Errorf("the second run wrote %v", again)
 	}
-	if want := 2*10 + 2 + 4 + 1; len(kept) != want { // kubelet.conf stands for its certificate
+	if want := 2*10 + 2 + 4 + 1; len(kept) != want { // kubelet.conf counts for its certificate too
 		t.Errorf("the second run kept %d files, want %d: %v", len(kept), want, kept)
 	}
 }
 
-// A run may be stopped between any two writes: the next one completes it, and
-// leaves what was there.
+// If a run is stopped between two writes, the next run completes it and keeps
+// the existing files.
 func TestResumesAfterEveryWrite(t *testing.T) {
 	cfg := testConfig()
 	full := newNode(t)
@@ -182,7 +183,7 @@ func TestBadFilesAreNamed(t *testing.T) {
 		spoil func(n node)
 		cfg   func(*config.Config)
 		now   time.Time
-		file  string // that the message must name
+		file  string // file that the message must name
 		says  string
 	}{
 		{name: "expired certificate", now: start.Add(year), file: dir + "apiserver.crt", says: "expired at 2027-03-01 12:00:00 UTC"},
@@ -287,7 +288,7 @@ func TestBadFilesAreNamed(t *testing.T) {
 	}
 }
 
-// With an external CA nothing can be signed, and nothing needs to be.
+// With an external CA Airlift can sign nothing, and has nothing to sign.
 func TestExternalCA(t *testing.T) {
 	n := newNode(t)
 	n.init(testConfig(), start)
@@ -298,7 +299,7 @@ func TestExternalCA(t *testing.T) {
 	}
 }
 
-// A CA and a service-account key of the user's own are used.
+// Airlift uses an existing CA and service-account key of the user.
 func TestUsersCA(t *testing.T) {
 	users := newNode(t)
 	users.init(testConfig(), start)
@@ -331,8 +332,8 @@ func TestKubeletKeepsRotatedCertificate(t *testing.T) {
 	}
 }
 
-// kubeadm looks for the kubelet's rotated certificate in the last --cert-dir of
-// kubeletExtraArgs (cmd/phases/init/kubeletfinalize.go), in v1.29 as in v1.37.
+// kubeadm uses the last --cert-dir in kubeletExtraArgs for the kubelet's rotated
+// certificate (cmd/phases/init/kubeletfinalize.go), in v1.29 as in v1.37.
 func TestKubeletCertDirIsFollowed(t *testing.T) {
 	n := newNode(t)
 	cfg := testConfig()
@@ -356,7 +357,7 @@ func TestKubeletCertDirIsFollowed(t *testing.T) {
 	}
 }
 
-// A message names the file as the host's administrator knows it.
+// An error names the file by its path on the host.
 func TestUnreadableFile(t *testing.T) {
 	n := newNode(t)
 	n.write(dir+"ca.crt/not-a-file", nil)
@@ -370,7 +371,7 @@ func TestUnreadableFile(t *testing.T) {
 	}
 }
 
-// locked is a file system for somebody else.
+// locked is a file system that the user may not read.
 type locked struct{ fs.FS }
 
 func (locked) Open(name string) (fs.File, error) {
@@ -396,7 +397,8 @@ func TestOverlay(t *testing.T) {
 	}
 }
 
-// TestClientGoLoads has the library that reads kubeconfigs everywhere load ours.
+// TestClientGoLoads: client-go, which most Kubernetes clients use, must load
+// Airlift's kubeconfigs.
 func TestClientGoLoads(t *testing.T) {
 	n := newNode(t)
 	cfg := testConfig()

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// smallDisk mounts a file system of 10 MiB at a host's directory.
+// smallDisk mounts a file system of 10 MiB on a directory of the host.
 func smallDisk(t *testing.T, s *subject, dir, options string) {
 	t.Helper()
 	target := s.host.Path(dir)
@@ -41,7 +41,7 @@ func TestDiskSpaceIsSummedWhereTheBytesGo(t *testing.T) {
 	for name, c := range map[string]struct {
 		prepare func(t *testing.T, s *subject)
 		disk    []Space
-		says    []string // of one problem; none for a fit host
+		says    []string // substrings of the one problem; none for no problem
 		warning bool
 	}{
 		"each on a disk of its own": {

@@ -11,7 +11,8 @@ import (
 	"airlift/installer/config"
 )
 
-// TestDocumented holds docs/preflight.md and the table of checks to each other.
+// TestDocumented checks that docs/preflight.md and the table of checks list the
+// same checks.
 func TestDocumented(t *testing.T) {
 	text, err := os.ReadFile("../../docs/preflight.md")
 	if err != nil {

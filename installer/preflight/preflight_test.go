@@ -32,8 +32,8 @@ const cgroupsV1 = `25 20 0:22 / /sys/fs/cgroup/cpu,cpuacct rw,nosuid - cgroup cg
 31 20 0:28 / /sys/fs/cgroup/systemd ro,nosuid - cgroup cgroup rw,name=systemd
 `
 
-// healthy makes a root file system and a target without problems, but for
-// those of the machine that runs the test.
+// healthy returns a root directory and a target without problems, except for those
+// of the machine that runs the test.
 func healthy(t *testing.T) *subject {
 	t.Helper()
 	root := t.TempDir()
@@ -78,7 +78,7 @@ func healthy(t *testing.T) *subject {
 	return &subject{Target: Target{Config: c, Role: Init, Root: root}, host: h, now: time.Now}
 }
 
-// kernelSettings is a /proc/config.gz with all that is needed, but for one.
+// kernelSettings returns a /proc/config.gz with all required options except one.
 func kernelSettings(t *testing.T, without string) string {
 	t.Helper()
 	var packed bytes.Buffer
@@ -132,7 +132,7 @@ func TestKernelVersion(t *testing.T) {
 	}
 }
 
-// A port that is taken on another address than the one to listen on is free.
+// A port is free if it is in use only on another address.
 func TestPortOfAnAddress(t *testing.T) {
 	s := healthy(t)
 	l, err := net.Listen("tcp", "127.0.0.2:0")
@@ -176,7 +176,7 @@ func freePort(t *testing.T) int32 {
 	return int32(l.Addr().(*net.TCPAddr).Port)
 }
 
-// run makes the one check of that name.
+// runOne runs the check of that name.
 func (s *subject) runOne(t *testing.T, name string) []finding {
 	t.Helper()
 	for _, c := range s.checks() {
@@ -188,14 +188,15 @@ func (s *subject) runOne(t *testing.T, name string) []finding {
 	return nil
 }
 
-// kubeletFlag gives the kubelet a flag of the user's.
+// kubeletFlag returns a function that adds a flag of the user to the kubelet's.
 func kubeletFlag(name, value string) func(*testing.T, *subject) {
 	return func(_ *testing.T, s *subject) {
 		s.Config.NodeRegistration.KubeletExtraArgs = []config.Arg{{Name: name, Value: value}}
 	}
 }
 
-// Settings that say what is so anyway, and a --cert-dir that kubelet.conf follows.
+// Configuration that repeats the defaults, and a --cert-dir that kubelet.conf uses
+// too.
 func TestKubeletSettingsThatAreFollowed(t *testing.T) {
 	for name, change := range map[string]func(*testing.T, *subject){
 		"cert-dir": kubeletFlag("cert-dir", "/data/pki"),
@@ -231,11 +232,11 @@ func kubeletSetting(line string) func(*testing.T, *subject) {
 	}
 }
 
-// The checks of the kubelet's settings can be made alone, with the same
-// --ignore-preflight-errors.
+// The checks of the kubelet's configuration can run alone.
+// --ignore-preflight-errors applies to them too.
 func TestKubeletAlone(t *testing.T) {
 	s := healthy(t)
-	s.Config.Facts.SwapOn = true // not asked for
+	s.Config.Facts.SwapOn = true // a problem that Kubelet does not check
 	kubeletSetting("maxPods: -1")(t, s)
 	report, err := Kubelet(context.Background(), s.Target, nil)
 	if fault.ExitCode(err) != fault.Preflight || len(report.Errors) != 1 || report.Errors[0].Name != "KubeletConfiguration" {
@@ -322,7 +323,7 @@ func TestEachCheck(t *testing.T) {
 				panic(err)
 			}
 			free, total := st.Bavail*uint64(st.Bsize), st.Blocks*uint64(st.Bsize)
-			s.Disk = []Space{{Path: "/var/lib", Bytes: free - min(free, total)/20, KeepFree: 15}} // 5 % of either will be left
+			s.Disk = []Space{{Path: "/var/lib", Bytes: free - min(free, total)/20, KeepFree: 15}} // 5 % of either will be left: less than KeepFree
 		}, says: "the kubelet evicts pods"},
 		{check: "DirOwner", breaks: func(t *testing.T, s *subject) {
 			write(t, s.Root, "/opt/cni/bin/README.md", "from a release archive")
@@ -344,7 +345,7 @@ func TestEachCheck(t *testing.T) {
 		}, says: "v1.27.3"},
 		{check: "FileExisting-crictl", warning: true, breaks: func(t *testing.T, s *subject) { remove(t, s, "/usr/bin/crictl") }, says: "crictl"},
 		{check: "FileContent--proc-sys-net-bridge-bridge-nf-call-iptables", breaks: func(t *testing.T, s *subject) {
-			write(t, s.Root, "/proc/sys/net/bridge/bridge-nf-call-iptables/x", "") // a folder cannot be read as a setting
+			write(t, s.Root, "/proc/sys/net/bridge/bridge-nf-call-iptables/x", "") // a directory cannot be read as a sysctl
 		}, says: "bridge-nf-call-iptables"},
 		{check: "Clock", breaks: func(_ *testing.T, s *subject) { s.now = func() time.Time { return time.Unix(0, 0) } }, says: "1970-01-01"},
 		{check: "KubeletConfiguration", breaks: kubeletSetting("maxPods: -1"), says: "maxPods"},
@@ -410,7 +411,7 @@ func TestPorts(t *testing.T) {
 	defer l.Close()
 	s.Config.LocalAPIEndpoint.BindPort = int32(l.Addr().(*net.TCPAddr).Port)
 	name := fmt.Sprintf("Port-%d", s.Config.LocalAPIEndpoint.BindPort)
-	// Who listens is read from the real /proc.
+	// The check finds listeners in the real /proc.
 	remove(t, s, "/proc")
 	if err := os.Symlink("/proc", s.Root+"/proc"); err != nil {
 		t.Fatal(err)
@@ -444,7 +445,7 @@ func TestRerunAcceptsItsOwn(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// In the ledger: an earlier run that did not get to its end.
+	// The ledger lists the file: an earlier run was interrupted.
 	if found := s.runOne(t, "FileAvailable--etc-kubernetes-manifests-etcd.yaml"); len(found) != 0 {
 		t.Errorf("our own file: %v", found)
 	}
@@ -459,8 +460,8 @@ func TestRerunAcceptsItsOwn(t *testing.T) {
 	}
 }
 
-// TestTakesOverNothing: each directory that a node's programs fill has a check
-// of its own, with what to do and what ignoring it means.
+// TestTakesOverNothing: each directory that Kubernetes and containerd fill has its
+// own check. The check says what to do, and what ignoring it means.
 func TestTakesOverNothing(t *testing.T) {
 	s := healthy(t)
 	s.Config.CNI = "flannel"
@@ -527,7 +528,7 @@ func TestEverythingIsReportedTogether(t *testing.T) {
 	}
 }
 
-// A preflight run looks and touches nothing.
+// A preflight run must not change the host.
 func TestNothingIsChanged(t *testing.T) {
 	s := healthy(t)
 	listing := func() string {

@@ -13,15 +13,15 @@ import (
 	"airlift/scripts/oracle"
 )
 
-// kubeadm reads mergeMethod only in kubeadm.k8s.io/v1, which its init does not
-// take yet: what is expected here comes from its util/arguments.go.
+// kubeadm reads mergeMethod only in kubeadm.k8s.io/v1, which kubeadm init does
+// not accept yet. The expected values follow its util/arguments.go.
 func TestMergeMethod(t *testing.T) {
 	cfg := oracle.Plain(oracle.Newest)
 	cfg.APIServer.ExtraArgs = []config.Arg{
 		{Name: "enable-admission-plugins", Value: ",AlwaysPullImages", MergeMethod: "append"},
 		{Name: "authorization-mode", Value: "Webhook,", MergeMethod: "prepend"},
 		{Name: "secure-port", Value: "7443"},
-		// Not set by kubeadm: see oracle.Differences.
+		// kubeadm does not set this flag: see oracle.Differences.
 		{Name: "audit-log-path", Value: "/var/log/audit.log", MergeMethod: "append"},
 	}
 	cfg.Etcd.Local.ExtraArgs = []config.Arg{{Name: "advertise-client-urls", Value: ",https://etcd.example.com:2379", MergeMethod: "append"}}
@@ -63,7 +63,7 @@ func TestMergeMethod(t *testing.T) {
 	}
 	compare(t, "kubelet flags", "KUBELET_KUBEADM_ARGS=\"--hostname-override=n1.example.com\"\n", string(flags))
 
-	// What is stored has no place for it, with kubeadm either.
+	// The stored configuration has no field for it, as in kubeadm.
 	stored, err := render.ClusterConfiguration(cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -73,8 +73,8 @@ func TestMergeMethod(t *testing.T) {
 	}
 }
 
-// A flag given twice keeps the user's order with every version, which kubeadm
-// can only since v1.32.
+// A repeated flag keeps the user's order in every version. kubeadm does that
+// only since v1.32.
 func TestRepeatedFlags(t *testing.T) {
 	for _, version := range []string{"v1.29.15", "v1.31.14", "v1.37.1"} {
 		cfg := oracle.Plain(oracle.Version)
@@ -90,7 +90,7 @@ func TestRepeatedFlags(t *testing.T) {
 	}
 }
 
-// kube-proxy may reach the API servers another way than everybody else.
+// kube-proxy may have a separate address for the API server.
 func TestProxyServer(t *testing.T) {
 	cfg := oracle.Plain(oracle.Newest)
 	cfg.ControlPlaneEndpoint = "k8s.example.com"
@@ -101,7 +101,7 @@ func TestProxyServer(t *testing.T) {
 	}
 }
 
-// etcd 3.6 has other flags; which etcd it is, its image tells.
+// etcd 3.6 has other flags. The image tag determines the version of etcd.
 func TestEtcdFlagsFollowTheImage(t *testing.T) {
 	const old, new = "--experimental-watch-progress-notify-interval=5s", "--watch-progress-notify-interval=5s"
 	for _, test := range []struct{ version, image, want string }{

@@ -15,8 +15,8 @@ import (
 	"airlift/scripts/upstream/components"
 )
 
-// TestRealPluginsConnectAPod runs the real CNI plugins with our settings, for a
-// pod's network namespace.
+// TestRealPluginsConnectAPod runs the real CNI plugins with Airlift's
+// configuration, for a pod's network namespace.
 func TestRealPluginsConnectAPod(t *testing.T) {
 	bridge, err := components.Path(oracle.Version, "bridge")
 	if err != nil {
@@ -25,7 +25,8 @@ func TestRealPluginsConnectAPod(t *testing.T) {
 	if !inOwnNamespaces(t) {
 		return
 	}
-	// The plugins keep addresses below /var/lib, ip keeps namespaces in /run.
+	// The plugins store addresses below /var/lib, and ip stores namespaces in
+	// /run.
 	for _, dir := range []string{"/run", "/var/lib"} {
 		run(t, "mount", "-t", "tmpfs", "tmpfs", dir)
 	}

@@ -16,8 +16,8 @@ import (
 	"airlift/scripts/upstream/components"
 )
 
-// TestCoreDNSWithoutNameserver shows with the real CoreDNS why the Corefile of
-// a host without a nameserver has no forward: with one it does not start.
+// TestCoreDNSWithoutNameserver shows with the real CoreDNS why the Corefile has
+// no forward on a host without a nameserver: with one, CoreDNS does not start.
 func TestCoreDNSWithoutNameserver(t *testing.T) {
 	coredns, err := components.Path(oracle.Version, "coredns")
 	if err != nil {
@@ -37,8 +37,8 @@ func TestCoreDNSWithoutNameserver(t *testing.T) {
 		cfg := oracle.Plain(oracle.Version)
 		cfg.Facts.Nameservers = nameservers
 		corefile := find[*corev1.ConfigMap](t, must(render.CoreDNS(cfg)), "coredns").Data["Corefile"]
-		// Outside of a cluster it must be told of an API server; nobody
-		// answers there, which does not keep it from starting.
+		// Outside a cluster, CoreDNS needs the address of an API server. It
+		// starts even if none answers there.
 		corefile = strings.Replace(corefile, "pods insecure", "endpoint http://127.0.0.1:1\n       pods insecure", 1)
 		file := filepath.Join(t.TempDir(), "Corefile")
 		if err := os.WriteFile(file, []byte(corefile), 0o644); err != nil {
@@ -57,7 +57,7 @@ func TestCoreDNSWithoutNameserver(t *testing.T) {
 		}
 		var log strings.Builder
 		buffer := make([]byte, 4096)
-		for !strings.Contains(log.String(), "CoreDNS-") { // the banner of a server that has started
+		for !strings.Contains(log.String(), "CoreDNS-") { // the first line of a server that has started
 			n, err := output.Read(buffer)
 			log.Write(buffer[:n])
 			if err != nil {
@@ -65,7 +65,7 @@ func TestCoreDNSWithoutNameserver(t *testing.T) {
 			}
 		}
 		cancel()
-		_ = cmd.Wait() // killed, or gone by itself: the log tells
+		_ = cmd.Wait() // killed or exited; the log shows which
 		return log.String()
 	}
 

@@ -22,8 +22,8 @@ import (
 	"airlift/scripts/upstream/components"
 )
 
-// TestKubeadmReadsOurs gives kubeadm back what we would keep in the cluster:
-// it must know every field, and write the same again.
+// TestKubeadmReadsOurs passes kubeadm the configuration that Airlift stores in
+// the cluster. kubeadm must know every field and write the same configuration.
 func TestKubeadmReadsOurs(t *testing.T) {
 	for _, c := range allCases() {
 		t.Run(c.Config.KubernetesVersion+" "+c.Name, func(t *testing.T) {
@@ -52,7 +52,8 @@ func TestKubeadmReadsOurs(t *testing.T) {
 					oracle.Decode(t, []byte(doc), &want)
 				}
 			}
-			// kubeadm v1.29 adds this default flag when it makes the manifests.
+			// kubeadm v1.29 adds this default flag when it creates the
+			// manifests.
 			if api := want["apiServer"].(map[string]any); api["extraArgs"] == nil && cfg.Minor() == 29 {
 				api["extraArgs"] = map[string]any{"authorization-mode": "Node,RBAC"}
 			}
@@ -63,8 +64,8 @@ func TestKubeadmReadsOurs(t *testing.T) {
 	}
 }
 
-// TestContainerdUnderstands has the real containerd load the file, and expects
-// just what we mean to change of its defaults.
+// TestContainerdUnderstands loads the file with the real containerd. Only the
+// intended values may differ from containerd's defaults.
 func TestContainerdUnderstands(t *testing.T) {
 	containerd, err := components.Path(oracle.Version, "containerd")
 	if err != nil {
@@ -120,8 +121,8 @@ func TestContainerdUnderstands(t *testing.T) {
 	}
 }
 
-// TestFlannelEqualsUpstream compares with the manifest in flannel's own
-// repository; every difference is spelled out here.
+// TestFlannelEqualsUpstream compares with the manifest in flannel's repository.
+// The code below applies every intended difference.
 func TestFlannelEqualsUpstream(t *testing.T) {
 	module := "github.com/flannel-io/flannel@" + components.Flannel
 	out, err := exec.Command("go", "mod", "download", "-json", module).Output()
@@ -144,13 +145,15 @@ func TestFlannelEqualsUpstream(t *testing.T) {
 		}
 	}
 
-	// The CNI settings are the installer's, so nothing copies them.
+	// The installer writes the CNI configuration, so no init container copies
+	// it.
 	settings := want["ConfigMap kube-flannel/kube-flannel-cfg"].(*corev1.ConfigMap)
 	delete(settings.Data, "cni-conf.json")
 	pod := &want["DaemonSet kube-flannel/kube-flannel-ds"].(*appsv1.DaemonSet).Spec.Template.Spec
 	pod.InitContainers = nil
 	pod.Volumes = slices.DeleteFunc(pod.Volumes, func(v corev1.Volume) bool { return v.Name == "cni-plugin" })
-	// The interface by the node's address, the API without kube-proxy.
+	// flannel finds the interface by the node's address, and the API server
+	// without kube-proxy.
 	flanneld := &pod.Containers[0]
 	flanneld.Args = append(flanneld.Args, "--iface=$(NODE_IP)")
 	flanneld.Env = slices.Insert(flanneld.Env, 2,
@@ -158,8 +161,8 @@ func TestFlannelEqualsUpstream(t *testing.T) {
 		corev1.EnvVar{Name: "KUBERNETES_SERVICE_HOST", Value: "10.0.0.11"},
 		corev1.EnvVar{Name: "KUBERNETES_SERVICE_PORT", Value: "6443"})
 
-	// The hook, which TestFlannelHook runs, needs a folder of the init
-	// containers.
+	// The hook of TestFlannelHook needs a directory that upstream mounts only
+	// in its init containers.
 	flanneld.VolumeMounts = append(flanneld.VolumeMounts, corev1.VolumeMount{Name: "cni", MountPath: "/etc/cni/net.d"})
 
 	got := must(render.Flannel(oracle.Plain(oracle.Version)))
@@ -228,8 +231,8 @@ func TestCNIConflist(t *testing.T) {
 	}
 }
 
-// A joining node takes the cluster's document as it is, with fields of a newer
-// Kubernetes too, and adds only what its host decides.
+// A joining node uses the cluster's document, with fields of a newer Kubernetes
+// too. It adds only the values that depend on its host.
 func TestNodeKubeletConfig(t *testing.T) {
 	cluster := []byte("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\ncgroupDriver: systemd\nfromTheFuture: {a: 1}\nmaxPods: 17\n")
 	for _, test := range []struct {
@@ -303,7 +306,7 @@ func TestKubeletFlags(t *testing.T) {
 	}
 }
 
-// A new etcd joins with all members named, itself included.
+// A new etcd joins with the names of all members, including itself.
 func TestEtcdJoins(t *testing.T) {
 	pod, err := render.Etcd(oracle.Plain(oracle.Version),
 		render.EtcdMember{Name: "n0", PeerURL: "https://10.0.0.10:2380"}, render.EtcdMember{Name: "n1", PeerURL: "https://10.0.0.11:2380"})
@@ -317,7 +320,7 @@ func TestEtcdJoins(t *testing.T) {
 	}
 }
 
-// With the CA's key elsewhere, the controller manager must not try to sign.
+// Without the CA's key, the controller manager must not try to sign.
 func TestExternalCA(t *testing.T) {
 	cfg := oracle.Plain(oracle.Version)
 	for _, test := range []struct {

@@ -23,8 +23,8 @@ import (
 	"airlift/scripts/upstream/image"
 )
 
-// TestFlannelHook runs the hook in flannel's image and expects what the
-// installer would have written, and nothing where it has no business.
+// TestFlannelHook runs the hook in flannel's image. The hook must write the
+// same file as the installer, and must not replace other configuration.
 func TestFlannelHook(t *testing.T) {
 	root := flannelRoot(t)
 	const conflist = "etc/cni/net.d/10-flannel.conflist"
@@ -51,8 +51,8 @@ func TestFlannelHook(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// expect runs the hook on a node that has these files, and
-			// compares what its settings are then.
+			// expect runs the hook on a node with these files, and compares the
+			// CNI configuration afterwards.
 			expect := func(what string, before map[string]string, want string, ok bool) {
 				t.Helper()
 				reset(t, root, before)
@@ -80,13 +80,13 @@ func TestFlannelHook(t *testing.T) {
 			expect("settings that come first", with("etc/cni/net.d/05-other.conf", "{}"), "", true)
 			expect("no subnet yet, settings there", map[string]string{conflist: own}, own, true)
 			expect("no subnet yet", none, "", false)
-			// From before this flanneld was started.
+			// The file is older than this flanneld.
 			reset(t, root, subnet)
 			written(t, root, env, -time.Hour)
 			if out, err := hook(t, root, cfg); err == nil || !strings.Contains(out, "no subnet for this node yet") {
 				t.Errorf("an old subnet file: %v\n%s", err, out)
 			}
-			// By a fast flanneld, a tenth of a second after its start.
+			// A fast flanneld writes it a tenth of a second after its start.
 			reset(t, root, subnet)
 			written(t, root, env, time.Second/10)
 			if out, err := hook(t, root, cfg); err != nil {
@@ -96,7 +96,8 @@ func TestFlannelHook(t *testing.T) {
 	}
 }
 
-// hook runs what the kubelet runs after flanneld's start, waiting shortly.
+// hook runs the command that the kubelet runs after flanneld has started, with
+// short waits.
 func hook(t *testing.T, root string, cfg *config.Config) (string, error) {
 	t.Helper()
 	daemon := find[*appsv1.DaemonSet](t, must(render.Flannel(cfg)), "kube-flannel-ds")
@@ -110,7 +111,7 @@ func hook(t *testing.T, root string, cfg *config.Config) (string, error) {
 	return string(out), err
 }
 
-// reset makes a node's folders with just these files.
+// reset creates a node's directories with only these files.
 func reset(t *testing.T, root string, files map[string]string) {
 	t.Helper()
 	for _, dir := range []string{"etc/cni/net.d", "run/flannel", "dev"} {
@@ -121,7 +122,7 @@ func reset(t *testing.T, root string, files map[string]string) {
 			t.Fatal(err)
 		}
 	}
-	// As the kubelet does at a container's start.
+	// The kubelet creates this file when it starts a container.
 	started := filepath.Join(root, "dev/termination-log")
 	files[started] = ""
 	for name, text := range files {
@@ -135,11 +136,11 @@ func reset(t *testing.T, root string, files map[string]string) {
 	}
 }
 
-// containerStart is when the kubelet made the container's termination log, at
-// the start of a second.
+// containerStart is the time at which the kubelet created the container's
+// termination log, at the start of a second.
 var containerStart = time.Now().Add(-time.Minute).Truncate(time.Second)
 
-// written says that a file was written this long after the container's start.
+// written sets the time of a file to a duration after the container's start.
 func written(t *testing.T, root, name string, after time.Duration) {
 	t.Helper()
 	at := containerStart.Add(after)

@@ -16,7 +16,8 @@ import (
 	"airlift/scripts/upstream/components"
 )
 
-// TestKubectlReadsManifests has the real kubectl read the add-ons from a file.
+// TestKubectlReadsManifests reads the add-ons from a file with the real
+// kubectl.
 func TestKubectlReadsManifests(t *testing.T) {
 	kubectl, err := components.Path(oracle.Version, "kubectl")
 	if err != nil {
@@ -35,7 +36,7 @@ func TestKubectlReadsManifests(t *testing.T) {
 			if err := os.WriteFile(file, data, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			// A change that kubectl makes without asking a cluster.
+			// kubectl makes this change without a cluster.
 			cmd := exec.Command(kubectl, "annotate", "--local", "--output", "json", "--filename", file, "seen=yes")
 			cmd.Env = []string{"HOME=" + t.TempDir()}
 			cmd.Stderr = os.Stderr

@@ -7,13 +7,13 @@ import (
 	"testing"
 )
 
-// insideNamespaces tells the test binary that it runs in namespaces of its own.
+// insideNamespaces is set if the test binary runs in new namespaces.
 const insideNamespaces = "AIRLIFT_TEST_NAMESPACES"
 
-// inOwnNamespaces runs the calling test again in a network and a mount
-// namespace of its own, so that nothing of this machine changes. It is true in
-// there; out here it is false when that run is over, and has failed the test
-// if that run did.
+// inOwnNamespaces runs the calling test again in a new network and mount
+// namespace, so that the test does not change this machine. It returns true in
+// that run. In the first run it waits for the other one, fails the test if that
+// failed, and returns false.
 func inOwnNamespaces(t *testing.T) bool {
 	t.Helper()
 	if os.Getenv(insideNamespaces) != "" {

@@ -22,16 +22,15 @@ import (
 	"airlift/scripts/oracle"
 )
 
-// TestEqualsKubeadm is the proof that the package means the same as kubeadm:
-// every case is played through by the real one, of the oldest and of the newest
-// version, and all it makes is compared.
+// TestEqualsKubeadm compares all results of the package with those of real
+// kubeadm, of the oldest and of the newest version, for every case.
 func TestEqualsKubeadm(t *testing.T) {
 	cases := allCases()
 	var mu sync.Mutex
-	ran, showed := 0, map[string][]string{} // what → the versions
+	ran, showed := 0, map[string][]string{} // versions by difference
 	t.Cleanup(func() {
 		if ran < len(cases) {
-			return // only some were asked for with -run
+			return // -run selected only some cases
 		}
 		for _, d := range oracle.Differences {
 			if d.Apply == nil {
@@ -73,7 +72,7 @@ func TestEqualsKubeadm(t *testing.T) {
 				if pod, _, err = set.Pod(pod); err != nil {
 					t.Fatal(err)
 				}
-				got := &corev1.Pod{} // as the kubelet will read it
+				got := &corev1.Pod{} // as the kubelet reads it
 				oracle.Decode(t, encode(t, pod), got)
 				compare(t, "static pod "+name, want.Pods[name], got)
 			}
@@ -111,7 +110,7 @@ func TestEqualsKubeadm(t *testing.T) {
 	}
 }
 
-// allCases are those of every version.
+// allCases returns the cases of every version.
 func allCases() []oracle.Case {
 	var list []oracle.Case
 	for _, version := range oracle.Versions {
@@ -132,8 +131,8 @@ func namedCase(t *testing.T, version, name string) oracle.Case {
 	return oracle.Case{}
 }
 
-// patchSet reads the case's patches as the installer does, without a warning
-// for files that kubeadm uses.
+// patchSet reads the case's patches as the installer does. Only the three files
+// that kubeadm ignores may cause a warning.
 func patchSet(t *testing.T, c oracle.Case) *patches.Set {
 	t.Helper()
 	if len(c.Patches) == 0 {
@@ -157,8 +156,8 @@ func patchSet(t *testing.T, c oracle.Case) *patches.Set {
 	return set
 }
 
-// objects is all that init applies, except for the bootstrap token and the
-// binding of the administrators, which a dry run does not show.
+// objects returns all objects that init applies, except those that a dry run
+// does not show: the bootstrap token and the administrators' binding.
 func objects(t *testing.T, cfg *config.Config, caPEM []byte) []runtime.Object {
 	t.Helper()
 	all := append(render.BootstrapRBAC(cfg), render.ClusterInfo(cfg, caPEM)...)
@@ -195,7 +194,7 @@ func compareObjects(t *testing.T, want map[string]runtime.Object, got []runtime.
 			t.Errorf("%s is made, but not by kubeadm", key)
 			continue
 		}
-		decoded := oracle.Object(t, encode(t, obj)) // with its kind, as it is sent
+		decoded := oracle.Object(t, encode(t, obj)) // with its kind, as the client sends it
 		if m, ok := decoded.(*corev1.ConfigMap); ok {
 			compareConfigMaps(t, key, want[key].(*corev1.ConfigMap), m)
 			continue
@@ -209,8 +208,8 @@ func compareObjects(t *testing.T, want map[string]runtime.Object, got []runtime.
 	}
 }
 
-// compareConfigMaps compares what their documents say, not how they are
-// written; the checksum over the writing must be there on both, or on neither.
+// compareConfigMaps compares the content of documents, not their formatting.
+// The checksum of the formatting must exist in both, or in neither.
 func compareConfigMaps(t *testing.T, key string, want, got *corev1.ConfigMap) {
 	t.Helper()
 	if w, g := oracle.SignedDefaults(t, want), oracle.SignedDefaults(t, got); w != g {

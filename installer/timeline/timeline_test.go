@@ -14,7 +14,7 @@ import (
 	"unicode/utf8"
 )
 
-// clock is one that only moves when told.
+// clock is a clock that moves only when pass is called.
 type clock struct{ now time.Time }
 
 func (c *clock) pass(d time.Duration) { c.now = c.now.Add(d) }
@@ -24,9 +24,9 @@ func fake() (*Recorder, *clock) {
 	return newRecorder(func() time.Time { return c.now }, "", 0), c
 }
 
-// story is a run with everything that can be in one: parts, waits that change
-// their mind, a stream beside the steps that waits itself, work in the
-// bundle stream that overlaps another.
+// story is a run with everything that a timeline can show: sub-steps, waits
+// whose state changes, a stream in parallel with the steps that waits too, and
+// overlapping work in the bundle stream.
 func story(r *Recorder, c *clock) {
 	ctx := r.Context(context.Background())
 	step := func(name string, run func(context.Context)) {
@@ -162,8 +162,8 @@ func TestTableFits80Columns(t *testing.T) {
 	}
 }
 
-// decoded is the Trace Event Format as its specification has it, apart from
-// the types that write it.
+// decoded is the Trace Event Format as specified, independent of the types that
+// write it.
 type decoded struct {
 	TraceEvents []map[string]any  `json:"traceEvents"`
 	OtherData   map[string]string `json:"otherData"`
@@ -187,8 +187,8 @@ func traceOf(t *testing.T, r *Recorder) decoded {
 	return d
 }
 
-// complete lists the X events in which every required field is there, as
-// "row: name start+length", and checks that those of a row nest.
+// complete checks the required fields of all X events, and that the events of a
+// row nest. It returns them as "row: name start+length".
 func (d decoded) complete(t *testing.T) (list []string) {
 	t.Helper()
 	rows := map[float64]string{}
@@ -273,7 +273,8 @@ func TestTrace(t *testing.T) {
 	}
 }
 
-// TestTraceOfAnInterruptedRun: what still ran is in it, up to now.
+// TestTraceOfAnInterruptedRun: the trace contains the unfinished spans, up to
+// now.
 func TestTraceOfAnInterruptedRun(t *testing.T) {
 	r, c := fake()
 	ctx, _ := Start(r.Context(t.Context()), Steps, "images")
@@ -291,7 +292,7 @@ func TestTraceOfAnInterruptedRun(t *testing.T) {
 	}
 }
 
-// TestWhatWasBefore: the run began before there was a recorder.
+// TestWhatWasBefore: the run started before the recorder did.
 func TestWhatWasBefore(t *testing.T) {
 	c := &clock{time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
 	r := newRecorder(func() time.Time { return c.now }, "launch", 200*time.Millisecond)
@@ -308,8 +309,8 @@ func TestWhatWasBefore(t *testing.T) {
 	}
 }
 
-// TestWhatOverlapsGetsRowsOfItsOwn: two steps at once, each with a wait, and a
-// part that outlives its whole.
+// TestWhatOverlapsGetsRowsOfItsOwn has two parallel steps, each with a wait,
+// and a sub-step that ends after its step.
 func TestWhatOverlapsGetsRowsOfItsOwn(t *testing.T) {
 	r, c := fake()
 	ctx := r.Context(t.Context())
@@ -402,8 +403,8 @@ func TestNothingWithoutARecorder(t *testing.T) {
 	}
 }
 
-// TestAWaitRemembersOnlySoMuch, however long it flaps, and still what it saw
-// last.
+// TestAWaitRemembersOnlySoMuch: a wait stores a limited number of states, and
+// always the last one.
 func TestAWaitRemembersOnlySoMuch(t *testing.T) {
 	r, c := fake()
 	w := Wait(r.Context(t.Context()), "x")
