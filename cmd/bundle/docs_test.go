@@ -13,9 +13,9 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
-	"airlift/scripts/fakesites"
 	"airlift/images"
 	"airlift/scripts/docs"
+	"airlift/scripts/fakesites"
 )
 
 // TestDocumentedFlags looks up every command and flag that the documentation names.
