@@ -41,7 +41,7 @@ func (i *Init) checkRunning(ctx context.Context) error {
 	}
 	if diff := differences(running.Cluster, i.config.Cluster); len(diff) > 0 {
 		return fault.New(fault.Preflight, "give the flags it was made with; or, to make a new cluster here and lose this one: ./install reset",
-			"this host already runs a control plane with other settings:\n  - %s", strings.Join(diff, "\n  - "))
+			"this host already runs a control plane with another configuration:\n  - %s", strings.Join(diff, "\n  - "))
 	}
 	return nil
 }

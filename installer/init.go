@@ -86,7 +86,7 @@ func InitPhases() []Step {
 func (i *Init) Steps() []Step {
 	return []Step{
 		{Name: "preflight", Doc: "check this host", Run: i.preflight},
-		{Name: "unpack", Doc: "install the programs from the bundle", Run: i.unpack, Needed: true},
+		{Name: "unpack", Doc: "install the binaries from the bundle", Run: i.unpack, Needed: true},
 		{Name: "runtime", Doc: "prepare the kernel and start containerd", Run: i.prepareRuntime, Needed: true},
 		{Name: "certs", Doc: "make the certificates", Run: i.controlPlane.certs(), Steps: each(pki.Names(), i.controlPlane.certs)},
 		{Name: "kubeconfig", Doc: "make the kubeconfig files", Run: i.kubeconfig(), Steps: each(pki.KubeconfigNames(), i.kubeconfig)},

@@ -70,7 +70,7 @@ func (j *Join) Steps() []Step {
 		[]Step{
 			{Name: "preflight", Doc: "check this host", Run: j.preflight},
 			{Name: "discovery", Doc: "find the cluster and check that it is the right one", Run: j.discovery, Needed: true},
-			{Name: "unpack", Doc: "install the programs from the bundle", Run: j.unpack, Needed: true},
+			{Name: "unpack", Doc: "install the binaries from the bundle", Run: j.unpack, Needed: true},
 			{Name: "runtime", Doc: "prepare the kernel and start containerd", Run: j.withCluster(j.prepareRuntime), Needed: true},
 		},
 		control(func(c *controlPlaneJoin) Step {

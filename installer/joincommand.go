@@ -74,12 +74,12 @@ func (s initSummary) String() string {
 	b.WriteString("\nAdd a worker: carry this file to it and run there, as root:\n\n    " + s.join + "\n")
 	switch {
 	case s.key != "":
-		b.WriteString("\nAdd a control plane likewise:\n\n    " + s.join + " --control-plane --certificate-key " + s.key +
-			"\n\nThe certificates that it takes over are stored in the cluster for two hours,\nencrypted with this key. Keep it as secret as the certificates.\n" +
-			"Later: ./install init phase upload-certs --upload-certs\n")
+		b.WriteString("\nAdd a control plane in the same way:\n\n    " + s.join + " --control-plane --certificate-key " + s.key +
+			"\n\nThe certificates that it needs are stored in the cluster for two hours,\nencrypted with this key. Keep it as secret as the certificates.\n" +
+			"Later, upload them again: ./install init phase upload-certs --upload-certs\n")
 	case s.shared:
-		b.WriteString("\nAdd a control plane likewise, with the certificates from " + "/etc/kubernetes/pki" +
-			" copied to it first\n(ca, sa, front-proxy-ca and etcd/ca, .crt or .pub and .key):\n\n    " + s.join + " --control-plane\n")
+		b.WriteString("\nAdd a control plane in the same way. First copy the certificates from /etc/kubernetes/pki to it\n" +
+			"(ca, sa, front-proxy-ca and etcd/ca, .crt or .pub and .key):\n\n    " + s.join + " --control-plane\n")
 	}
 	return b.String()
 }

@@ -44,7 +44,7 @@ func (r *Reset) Steps() []Step {
 			{Name: "interfaces", Doc: "remove the pod network's interfaces", Run: r.host.RemoveInterfaces},
 			{Name: "netfilter", Doc: "remove packet filter rules", Run: r.removeNetfilter},
 			{Name: "routes", Doc: "remove routes", Run: r.host.RemoveRoutes},
-			{Name: "state", Doc: "remove what programs stored: etcd's data, the kubelet's state, containerd's", Run: r.host.RemoveState},
+			{Name: "state", Doc: "remove stored data: etcd's, the kubelet's, containerd's", Run: r.host.RemoveState},
 			{Name: "installed", Doc: "remove units, certificates, configuration and binaries", Run: r.removeInstalled},
 		}},
 	}
@@ -78,7 +78,7 @@ func PlanReset(c config.Reset, kubeconfig string, h *host.Host, console *Console
 	if !recorded && !c.WithoutLedger {
 		return nil, fault.New(fault.Preflight,
 			"to remove just that: ./install reset --without-ledger, which shows the list again and asks; or use what made this node, such as kubeadm reset",
-			"this host is a node that Airlift has no ledger of: another program made it, or the ledger is lost; what would go:\n%s", listed(r.plan.Of(host.Remove, host.Empty)))
+			"this host is a node without a ledger of Airlift's: another tool created it, or the ledger is lost; reset would remove:\n%s", listed(r.plan.Of(host.Remove, host.Empty)))
 	}
 	return r, nil
 }

@@ -43,7 +43,7 @@ func openCarrier() (*bundle.File, error) {
 	if carrier == nil {
 		self, err := os.Executable()
 		if err != nil {
-			return nil, fmt.Errorf("finding this program's own file: %w", err)
+			return nil, fmt.Errorf("finding the installer's own file: %w", err)
 		}
 		return bundle.Open(self) // its error says that this program has no payload
 	}

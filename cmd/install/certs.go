@@ -49,7 +49,7 @@ func (f *certsFlags) bind(flags *pflag.FlagSet) {
 	flags.StringVar(&f.certDir, "cert-dir", "", "where the certificates are (default: what the configuration says, or "+config.CertificatesDir+")")
 	flags.StringVar(&f.configFile, "config", "", "kubeadm's configuration file (default: the cluster's own configuration)")
 	flags.StringVar(&f.kubeconfig, "kubeconfig", adminConf, "how to reach the cluster, to read its configuration")
-	flags.StringVar(&f.rootfs, "rootfs", "/", "a folder to take for the host's root")
+	flags.StringVar(&f.rootfs, "rootfs", "/", "a directory to use as the host's root")
 }
 
 // readFile reads the configuration file. Without one it returns an empty

@@ -384,7 +384,7 @@ func TestCertsCommandLine(t *testing.T) {
 		{[]string{"certs", "certificate-key", "now"}, 2, `"now"`},
 		{[]string{"kubeconfig", "user"}, 2, "--client-name is missing"},
 		{[]string{"kubeconfig", "user", "--client-name", "x", "--validity-period", "0s"}, 2, "--validity-period 0s"},
-		{[]string{"kubeconfig", "user", "--client-name", "x", "--token", "t", "--org", "o"}, 2, "--org says nothing beside --token"},
+		{[]string{"kubeconfig", "user", "--client-name", "x", "--token", "t", "--org", "o"}, 2, "--org has no effect with --token"},
 		{[]string{"kubeconfig", "user", "--client-name", "x", "--rootfs", root, "--config", file}, 1, "is not on this host"},
 		{[]string{"kubeconfig", "user", "--client-name", "x", "--rootfs", root, "--config", file, "--token", "t"}, 0, ""},
 	} {

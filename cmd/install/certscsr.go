@@ -76,7 +76,7 @@ cluster's.`,
 	f.StringVar(&in.certDir, "cert-dir", "", "where the keys and requests go (default: what the configuration says, or "+config.CertificatesDir+")")
 	f.StringVar(&in.configFile, "config", "", "kubeadm's configuration file")
 	f.StringVar(&kubeconfigDir, "kubeconfig-dir", kubeconfigDir, "where the kubeconfigs and their requests go")
-	f.StringVar(&in.rootfs, "rootfs", "/", "a folder to take for the host's root")
+	f.StringVar(&in.rootfs, "rootfs", "/", "a directory to use as the host's root")
 	return cmd
 }
 

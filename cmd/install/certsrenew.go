@@ -95,7 +95,7 @@ func (f *certsFlags) renew(cmd *cobra.Command, names []string) error {
 			}
 		}
 		if len(names) == 0 {
-			return fault.New(fault.Failure, "name the right folder with --cert-dir, or provide the CA's key", "no certificate here can be renewed")
+			return fault.New(fault.Failure, "give the right directory with --cert-dir, or provide the CA's key", "no certificate here can be renewed")
 		}
 	}
 	for _, name := range names {

@@ -60,7 +60,7 @@ func bundledVersion(cmd *cobra.Command, m *bundle.Manifest, asked string) (strin
 	if v, err := utilversion.ParseSemantic(strings.TrimPrefix(asked, "v")); err == nil {
 		taken = "v" + v.String()
 		if c := (config.Cluster{KubernetesVersion: taken}); v.Major() != 1 || !slices.Contains(images.Known(), fmt.Sprintf("v1.%d", c.Minor())) {
-			return "", fault.New(fault.Usage, "known versions: "+strings.Join(images.Known(), ", "), "Kubernetes %s is not known to this program", asked)
+			return "", fault.New(fault.Usage, "known versions: "+strings.Join(images.Known(), ", "), "Kubernetes %s is not known to this installer", asked)
 		}
 	} else if err := config.CheckVersion(asked, taken); err != nil {
 		return "", err

@@ -88,7 +88,7 @@ func (in *initFlags) bind(f *pflag.FlagSet) {
 	f.StringVar(&cfg.Networking.DNSDomain, "service-dns-domain", config.DefaultDNSDomain, "the domain of Services' names")
 	f.StringVar(&cfg.CNI, "cni", "", "the pod network: flannel or none (default: what the bundle brings)")
 	f.StringVar(&cfg.ProxyServer, "kube-proxy-server", "", "the API server's URL for kube-proxy (default: the control-plane endpoint, else this host's)")
-	f.StringVar(&cfg.Patches, "patches", "", "a folder with patches for the static pods, the kubelet's configuration and CoreDNS: TARGET[SUFFIX][+TYPE].yaml")
+	f.StringVar(&cfg.Patches, "patches", "", "a directory with patches for the static pods, the kubelet's configuration and CoreDNS: TARGET[SUFFIX][+TYPE].yaml")
 	nodeFlags(f, cfg, &in.runFlags)
 	f.StringVar(&in.token, "token", "", "the token that nodes join with, abcdef.0123456789abcdef (default: a new random one)")
 	f.DurationVar(&in.tokenTTL, "token-ttl", config.DefaultTokenTTL, "how long the token lives; 0 means for ever")
@@ -96,7 +96,7 @@ func (in *initFlags) bind(f *pflag.FlagSet) {
 	f.StringVar(&cfg.CertificateKey, "certificate-key", "", "the key that encrypts them, 64 hexadecimal digits (default: a new random one)")
 	f.BoolVar(&in.options.SkipTokenPrint, "skip-token-print", false, "do not show the token at the end")
 	f.BoolVar(&in.options.SkipCertificateKeyPrint, "skip-certificate-key-print", false, "do not show the certificate key at the end")
-	f.BoolVar(&cfg.DryRun, "dry-run", false, "write what would be written to a new folder instead (below $KUBEADM_INIT_DRYRUN_DIR, if set), and change nothing")
+	f.BoolVar(&cfg.DryRun, "dry-run", false, "write the files to a new directory instead (below $KUBEADM_INIT_DRYRUN_DIR, if set), and change nothing")
 }
 
 // open reads the configuration file, the bundle and the host, and plans the

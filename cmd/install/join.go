@@ -94,9 +94,9 @@ func (in *joinFlags) bind(f *pflag.FlagSet) {
 	f.Int32Var(&cfg.LocalAPIEndpoint.BindPort, "apiserver-bind-port", config.DefaultBindPort, "with --control-plane: the port this host's API server listens on")
 	f.StringVar(&in.nodeIP, "node-ip", "", "this node's address (default: the one it reaches the API server from)")
 	f.StringVar(&cfg.CNI, "cni", "", "the pod network: flannel or none (default: what the bundle brings)")
-	f.StringVar(&cfg.Patches, "patches", "", "a folder with patches for the static pods and the kubelet's configuration: TARGET[SUFFIX][+TYPE].yaml")
+	f.StringVar(&cfg.Patches, "patches", "", "a directory with patches for the static pods and the kubelet's configuration: TARGET[SUFFIX][+TYPE].yaml")
 	nodeFlags(f, cfg, &in.runFlags)
-	f.BoolVar(&cfg.DryRun, "dry-run", false, "write what would be written to a new folder instead (below $KUBEADM_JOIN_DRYRUN_DIR, if set), and change nothing")
+	f.BoolVar(&cfg.DryRun, "dry-run", false, "write the files to a new directory instead (below $KUBEADM_JOIN_DRYRUN_DIR, if set), and change nothing")
 }
 
 // nodeFlags are the flags that init and join share.

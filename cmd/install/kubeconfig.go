@@ -52,7 +52,7 @@ ends: prefer short ones.`,
 				warner(cmd)("the certificate is valid for %s, more than the usual year, and cannot be taken back before", u.Validity)
 			}
 			if u.Token != "" && len(u.Groups) > 0 {
-				return fault.New(fault.Usage, "the groups of a token are the token's own", "--org says nothing beside --token")
+				return fault.New(fault.Usage, "the groups of a token are the token's own", "--org has no effect with --token")
 			}
 			cfg, err := in.describeCluster(cmd.Context(), warner(cmd))
 			if err != nil {
@@ -72,7 +72,7 @@ ends: prefer short ones.`,
 	f.DurationVar(&u.Validity, "validity-period", config.CertificateValidity, "how long the certificate is valid from now on")
 	f.StringVar(&u.Token, "token", "", "a token to use instead of a certificate")
 	f.StringVar(&in.configFile, "config", "", "kubeadm's configuration file (default: go by "+adminConf+")")
-	f.StringVar(&in.rootfs, "rootfs", "/", "a folder to take for the host's root")
+	f.StringVar(&in.rootfs, "rootfs", "/", "a directory to use as the host's root")
 	return cmd
 }
 

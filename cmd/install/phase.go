@@ -119,13 +119,13 @@ func (p *initPhase) bind(f *pflag.FlagSet, name string) {
 	first, _, _ := strings.Cut(name, "/")
 	switch first {
 	case "certs", "etcd", "control-plane":
-		f.StringVar(&p.runFlags.rootfs, "rootfs", "", "a folder to write to as if it were the host's root")
+		f.StringVar(&p.runFlags.rootfs, "rootfs", "", "a directory to write to, in place of the host's root")
 	case "kubeconfig":
-		f.StringVar(&p.runFlags.rootfs, "rootfs", "", "a folder to write to as if it were the host's root")
+		f.StringVar(&p.runFlags.rootfs, "rootfs", "", "a directory to write to, in place of the host's root")
 		f.StringVar(&p.options.KubeconfigDir, "kubeconfig-dir", config.KubernetesDir, "where the kubeconfig files go")
 	case "addon":
 		f.BoolVar(&p.options.PrintManifest, "print-manifest", false, "print the manifests instead of applying them")
-		f.StringVar(&p.options.RenderDir, "render-dir", "", "write the manifests to this folder instead of applying them")
+		f.StringVar(&p.options.RenderDir, "render-dir", "", "write the manifests to this directory instead of applying them")
 		fallthrough
 	case "upload-config", "upload-certs", "mark-control-plane", "bootstrap-token", "pod-network", "show-join-command", "wait-control-plane", "wait-node":
 		f.StringVar(&p.options.Kubeconfig, "kubeconfig", adminConf, "how to reach the cluster")
