@@ -15,7 +15,7 @@ import (
 )
 
 // benchParts are the values of --only.
-var benchParts = []string{"size", "build", "nodes", "files", "file-check", "one-core", "slow-disk"}
+var benchParts = []string{"size", "build", "nodes", "file-check"}
 
 // labName is the lab of the benchmark.
 const labName = "bench"
@@ -68,28 +68,9 @@ func bench(ctx context.Context, o options, wanted func(part string) bool) error 
 			}
 		}
 	}
-	if wanted("files") {
-		say("temporary files")
-		if err := onFreshHosts(ctx, lab.Options{Hosts: 1}, own, gauge, func(l *lab.Lab) error { return tempFiles(ctx, t, own, l.Hosts[0]) }); err != nil {
-			return err
-		}
-	}
 	if wanted("file-check") {
 		if err := fileCheck(ctx, t, o, own, dir, gauge); err != nil {
 			return err
-		}
-	}
-	// These measurements take long and only show trends, so one run of each is
-	// enough.
-	for _, c := range conditions {
-		if !wanted(c.part) {
-			continue
-		}
-		for _, w := range []way{hand, own} {
-			say("%s: %s", c.part, w.name())
-			if err := c.measure(ctx, t, w, dir, gauge); err != nil {
-				return fmt.Errorf("%s, %s: %w", c.part, w.name(), err)
-			}
 		}
 	}
 	t.print(os.Stdout)
@@ -108,9 +89,8 @@ type way interface {
 	// them.
 	runtime(ctx context.Context, h *lab.Host) error
 	images(ctx context.Context, h *lab.Host) error
-	// init installs a control plane and returns the join command; ignore is a
-	// preflight check to ignore, if not empty.
-	init(ctx context.Context, h *lab.Host, ignore string) (join []string, err error)
+	// init installs a control plane and returns the join command.
+	init(ctx context.Context, h *lab.Host) (join []string, err error)
 	join(ctx context.Context, h *lab.Host, args []string) error
 }
 
@@ -150,10 +130,10 @@ func onFreshHosts(ctx context.Context, o lab.Options, w way, gauge string, run f
 // on the second, and a second init.
 func nodes(ctx context.Context, t *table, w way, l *lab.Lab) error {
 	control, worker, third := l.Hosts[0], l.Hosts[1], l.Hosts[2]
-	if err := importing(ctx, t, w, third, importRow, importDiskRow); err != nil {
+	if err := importing(ctx, t, w, third); err != nil {
 		return err
 	}
-	join, err := initing(ctx, t, w, control, initRow, "")
+	join, err := initing(ctx, t, w, control)
 	if err != nil {
 		return err
 	}
@@ -170,7 +150,7 @@ func nodes(ctx context.Context, t *table, w way, l *lab.Lab) error {
 	}
 	t.seconds(joinRow, w, end.Nodes.Sub(started))
 	t.seconds(joinPodsRow, w, end.Pods.Sub(started))
-	if err := t.memory(joinMemoryRow, joinHeldRow, w, worker); err != nil {
+	if err := t.memory(joinMemoryRow, w, worker); err != nil {
 		return err
 	}
 	if own, ok := w.(*airlift); ok {
@@ -181,7 +161,7 @@ func nodes(ctx context.Context, t *table, w way, l *lab.Lab) error {
 
 // importing measures the import of all images on a host: until containerd has them, and
 // until they are on the disk.
-func importing(ctx context.Context, t *table, w way, h *lab.Host, usable, onDisk *row) error {
+func importing(ctx context.Context, t *table, w way, h *lab.Host) error {
 	if err := w.runtime(ctx, h); err != nil {
 		return err
 	}
@@ -195,11 +175,11 @@ func importing(ctx context.Context, t *table, w way, h *lab.Host, usable, onDisk
 	if err := w.images(ctx, h); err != nil {
 		return err
 	}
-	t.seconds(usable, w, time.Since(started))
+	t.seconds(importRow, w, time.Since(started))
 	if _, err := h.Output(ctx, "sync", "-f", "/"); err != nil {
 		return err
 	}
-	t.seconds(onDisk, w, time.Since(started))
+	t.seconds(importDiskRow, w, time.Since(started))
 	return allImages(ctx, t, h)
 }
 
@@ -212,15 +192,11 @@ func allImages(ctx context.Context, t *table, h *lab.Host) error {
 	return t.sameImages(out)
 }
 
-// initing measures init on a fresh host, with its memory and disk use.
-func initing(ctx context.Context, t *table, w way, h *lab.Host, r *row, ignore string) (join []string, err error) {
-	disk, err := measure.SampleDisk(h)
-	if err != nil {
-		return nil, err
-	}
+// initing measures init on a fresh host.
+func initing(ctx context.Context, t *table, w way, h *lab.Host) (join []string, err error) {
 	started := time.Now()
 	ready := judge(ctx, h, h)
-	if join, err = w.init(ctx, h, ignore); err != nil {
+	if join, err = w.init(ctx, h); err != nil {
 		return nil, err
 	}
 	returned := time.Since(started)
@@ -228,19 +204,11 @@ func initing(ctx context.Context, t *table, w way, h *lab.Host, r *row, ignore s
 	if err != nil {
 		return nil, err
 	}
-	t.seconds(r, w, end.Pods.Sub(started))
+	t.seconds(initRow, w, end.Pods.Sub(started))
+	t.seconds(initReturnRow, w, returned)
+	t.count(relapseRow, w, end.Relapses)
 	say("    last to be Ready: %s", strings.Join(end.Last, ", "))
-	if r == initRow {
-		t.seconds(initReturnRow, w, returned)
-		t.count(relapseRow, w, end.Relapses)
-	}
-	extra, used, err := disk.Extra()
-	if err != nil || r != initRow {
-		return join, err
-	}
-	t.bytes(extraDiskRow, w, extra)
-	t.bytes(diskRow, w, used)
-	return join, t.memory(memoryRow, heldRow, w, h)
+	return join, t.memory(memoryRow, w, h)
 }
 
 // judge starts to wait for a cluster, and returns the function that ends the wait.
@@ -269,7 +237,7 @@ func again(ctx context.Context, t *table, w *airlift, h *lab.Host) error {
 		return err
 	}
 	started := time.Now()
-	if _, err := w.init(ctx, h, ""); err != nil {
+	if _, err := w.init(ctx, h); err != nil {
 		return err
 	}
 	t.seconds(againRow, w, time.Since(started))
@@ -287,26 +255,4 @@ func hostState(ctx context.Context, h *lab.Host) (string, error) {
 		find /etc/kubernetes /etc/containerd /etc/cni /etc/systemd/system /etc/sysctl.d /usr/local/bin /opt/cni/bin \
 			/var/lib/kubelet/config.yaml /var/lib/kubelet/kubeadm-flags.env /var/lib/airlift ! -type d -printf '%p %T@ %s\n' 2>/dev/null | sort
 		for unit in containerd kubelet; do systemctl show --property Id,MainPID,ActiveEnterTimestampMonotonic $unit; done`)
-}
-
-// tempFiles counts the files that init creates and removes again.
-func tempFiles(ctx context.Context, t *table, w *airlift, h *lab.Host) error {
-	p, err := measure.WatchTempFiles(h)
-	if err != nil {
-		return err
-	}
-	_, initErr := w.init(ctx, h, "")
-	removed, err := p.Stop()
-	if initErr != nil {
-		return initErr
-	}
-	if err != nil {
-		return err
-	}
-	t.count(tempFilesRow, w, len(removed.Paths))
-	t.bytes(tempBytesRow, w, removed.Bytes)
-	for _, path := range removed.Paths {
-		say("  temporary: %s", path)
-	}
-	return nil
 }

@@ -49,20 +49,7 @@ phase "install init phase images", including its start.`)
 	memoryRow = define("MB", false, "memory, init",
 		`The kernel's peak of resident memory of the largest process (VmHWM), including mapped executables. By hand: ctr,
 kubeadm, tar and the like. The memory of containerd is not counted for either.`)
-	heldRow = define("MB", false, "memory, held, init",
-		`Anonymous and shared memory (as in a memfd) of all processes of the command at once, sampled every 10 ms.`)
 	joinMemoryRow = define("MB", false, "memory, join", `As for init.`)
-	joinHeldRow   = define("MB", false, "memory, held, join", `As for init.`)
-
-	extraDiskRow = define("MB", false, "extra disk, init",
-		`The peak use of the host's disk, /run and /dev/shm during init (sampled every 5 ms, including blocks that are not
-written yet and unlinked files), minus the use after init.`)
-	diskRow = define("MB", false, "disk used after init",
-		`Everything on the host, including its operating system and the copied files (row "carried").`)
-	tempFilesRow = define("", false, "temporary files",
-		`Files and directories that "install init" created on disk, in /run or in /dev/shm and removed before it returned,
-recorded with fanotify in a separate run. A file that is renamed to its final name does not count.`)
-	tempBytesRow = define("MB", false, "– their size", `The sum of their sizes when each was last closed.`)
 
 	buildRow = define("s", false, "second build",
 		`"bundle build" with all downloads in its cache: reads, compresses, writes and verifies.`)
@@ -83,12 +70,4 @@ recorded with fanotify in a separate run. A file that is renamed to its final na
 		`As "init, file not checked", with the file on a drive of 30 MB/s and not in the page cache.`)
 	checkedDriveRow = define("s", false, "slow drive: init, checked",
 		`The same, with the check.`)
-
-	oneCoreImportRow     = define("s", true, "one core: import", `As "import", with hosts limited to one core (cpuset).`)
-	oneCoreImportDiskRow = define("s", true, "one core: import, on disk", `As "import, on disk".`)
-	oneCoreInitRow       = define("s", true, "one core: init", `As "init".`)
-	slowImportRow        = define("s", true, "slow disk: import",
-		`As "import", with a host's disk of 50 MB/s each way, and at most 200 MB waiting to be written.`)
-	slowImportDiskRow = define("s", true, "slow disk: import, on disk", `As "import, on disk".`)
-	slowInitRow       = define("s", true, "slow disk: init", `As "init".`)
 )

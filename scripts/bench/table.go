@@ -66,18 +66,17 @@ func (t *table) seconds(r *row, w way, d time.Duration) { t.add(r, w, d.Seconds(
 func (t *table) bytes(r *row, w way, n int64)           { t.add(r, w, float64(n)/1e6) }
 func (t *table) count(r *row, w way, n int)             { t.add(r, w, float64(n)) }
 
-// memory adds the memory of the commands on a host since the last call.
-func (t *table) memory(resident, held *row, w way, h *lab.Host) error {
+// memory adds the largest memory of the commands on a host since the last call.
+func (t *table) memory(r *row, w way, h *lab.Host) error {
 	list, err := measure.Usages(h)
 	if err != nil {
 		return err
 	}
-	var most, all int64
+	var most int64
 	for _, u := range list {
-		most, all = max(most, u.Resident), max(all, u.Memory)
+		most = max(most, u.Memory)
 	}
-	t.bytes(resident, w, most)
-	t.bytes(held, w, all)
+	t.bytes(r, w, most)
 	return nil
 }
 

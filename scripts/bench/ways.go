@@ -57,7 +57,7 @@ func (b *byHand) images(ctx context.Context, h *lab.Host) error {
 	return err
 }
 
-func (b *byHand) init(ctx context.Context, h *lab.Host, ignore string) ([]string, error) {
+func (b *byHand) init(ctx context.Context, h *lab.Host) ([]string, error) {
 	part := parts()
 	if err := b.runtime(ctx, h); err != nil {
 		return nil, err
@@ -67,11 +67,7 @@ func (b *byHand) init(ctx context.Context, h *lab.Host, ignore string) ([]string
 		return nil, err
 	}
 	part("import")
-	var args []string
-	if ignore != "" {
-		args = []string{"--ignore-preflight-errors", ignore}
-	}
-	done, err := b.kit.Init(ctx, h, kubeadm.Config(h, kubeadm.ConfigOptions{Version: b.kit.Version}), args...)
+	done, err := b.kit.Init(ctx, h, kubeadm.Config(h, kubeadm.ConfigOptions{Version: b.kit.Version}))
 	if err != nil {
 		return nil, err
 	}
@@ -139,16 +135,12 @@ func (a *airlift) images(ctx context.Context, h *lab.Host) error {
 	return err
 }
 
-func (a *airlift) init(ctx context.Context, h *lab.Host, ignore string) ([]string, error) {
+func (a *airlift) init(ctx context.Context, h *lab.Host) ([]string, error) {
 	config := kubeadm.Config(h, kubeadm.ConfigOptions{Version: a.version})
 	if err := h.Exec(ctx, strings.NewReader(config), nil, nil, "tee", configFile); err != nil {
 		return nil, err
 	}
-	args := []string{"init", "--config", configFile}
-	if ignore != "" {
-		args = append(args, "--ignore-preflight-errors", ignore)
-	}
-	out, err := a.install(ctx, h, args...)
+	out, err := a.install(ctx, h, "init", "--config", configFile)
 	if err != nil {
 		return nil, err
 	}

@@ -22,9 +22,6 @@ func (h *Host) makeDisk(ctx context.Context) error {
 		return nil
 	}
 	image := h.disk() + ".img"
-	if h.disks != "" {
-		image = filepath.Join(h.disks, h.Name+".img")
-	}
 	f, err := os.Create(image)
 	if err != nil {
 		return err

@@ -22,7 +22,6 @@ type Host struct {
 	Addrs []netip.Prefix // of every interface, in order
 
 	lab   string
-	disks string // directory for the file of its disk; the lab's directory if empty
 	nics  []nic
 	flags []string // additional flags for systemd-nspawn
 }

@@ -51,9 +51,6 @@ type Options struct {
 	Interfaces int
 	// NoexecTmp mounts /tmp with noexec.
 	NoexecTmp bool
-	// Disks is the directory for the files behind the hosts' disks; the lab's directory if
-	// empty. Files in another directory remain after Down.
-	Disks string
 
 	// Log gets progress messages, one line each; it may be nil.
 	Log func(format string, args ...any) `json:"-"`
@@ -123,7 +120,7 @@ func (o Options) completed() (Options, error) {
 func newLab(o Options) *Lab {
 	l := &Lab{Name: o.Name, options: o}
 	for i := 1; i <= o.Hosts; i++ {
-		h := &Host{Name: fmt.Sprintf("host%d", i), lab: o.Name, disks: o.Disks, nics: planNICs(i, o.Interfaces)}
+		h := &Host{Name: fmt.Sprintf("host%d", i), lab: o.Name, nics: planNICs(i, o.Interfaces)}
 		for _, n := range h.nics {
 			h.Addrs = append(h.Addrs, n.Address)
 		}

@@ -2,14 +2,11 @@ package lab
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -55,36 +52,4 @@ func (h *Host) dial(ctx context.Context, network, address string) (net.Conn, err
 		return nil, fmt.Errorf("entering the network of %s: %w", h.Name, err)
 	}
 	return (&net.Dialer{}).DialContext(ctx, network, address)
-}
-
-// Pin lets the host run only on the given CPUs of this machine, in the kernel's
-// notation: "0" or "0-1".
-func (h *Host) Pin(cpus string) error {
-	dirs, err := findCgroups(func(name string) bool { return name == h.qualified() })
-	if err != nil {
-		return err
-	}
-	pinned := false
-	for _, dir := range dirs {
-		var files []string
-		_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-			if err == nil && d.Name() == "cpuset.cpus" {
-				files = append(files, path)
-			}
-			return nil
-		})
-		// A cgroup cannot have a CPU that its parent has not, so children, whose paths are
-		// longer, come first.
-		slices.SortFunc(files, func(a, b string) int { return len(b) - len(a) })
-		for _, file := range files {
-			if err := os.WriteFile(file, []byte(cpus), 0o644); err != nil {
-				return fmt.Errorf("pinning %s to CPUs %s: %w", h.Name, cpus, err)
-			}
-			pinned = true
-		}
-	}
-	if !pinned {
-		return fmt.Errorf("pinning %s to CPUs %s: %w", h.Name, cpus, errors.New("it has no cpuset"))
-	}
-	return nil
 }

@@ -19,20 +19,12 @@ import (
 
 // Usage is the resource use of one command.
 type Usage struct {
-	Command string
-	Wall    time.Duration
-	CPU     time.Duration // user and system, with the children it waited for
-	// Resident is the kernel's peak of the largest of its processes, in bytes (VmHWM).
-	// It includes mapped executables.
-	Resident int64
-	// Memory is the peak of all its processes together, in bytes, sampled: anonymous
-	// and shared memory, including memory that no process maps, such as the content of
-	// a memfd.
+	Wall time.Duration
+	CPU  time.Duration // user and system, with the children it waited for
+	// Memory is the kernel's peak of resident memory of the largest of its processes,
+	// in bytes (VmHWM). It includes mapped executables.
 	Memory int64
 }
-
-// GaugeGroup is the prefix of the names of gauge's memory cgroups.
-const GaugeGroup = "gauge-"
 
 const (
 	gaugeProgram = "/root/gauge"

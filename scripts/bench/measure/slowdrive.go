@@ -17,6 +17,9 @@ import (
 	"airlift/scripts/lab"
 )
 
+// throttle is the prefix of the files with a cgroup's limits.
+const throttle = "/sys/fs/cgroup/blkio/blkio.throttle."
+
 // A SlowDrive is a drive with one file and a limited rate, like a USB drive. It is a loop
 // device that does not use this machine's page cache, with a limit in the blkio cgroup of
 // the commands on a host.
@@ -108,4 +111,11 @@ func (d *SlowDrive) Remove() error {
 		}
 	}
 	return errors.Join(append(errs, os.RemoveAll(d.dir))...)
+}
+
+func run(ctx context.Context, argv ...string) error {
+	if out, err := exec.CommandContext(ctx, argv[0], argv[1:]...).CombinedOutput(); err != nil {
+		return fmt.Errorf("running %s: %w: %s", strings.Join(argv, " "), err, bytes.TrimSpace(out))
+	}
+	return nil
 }
