@@ -133,7 +133,10 @@ func each(names []string, run func(...string) func(context.Context) error) []Ste
 
 // Run runs all steps except the skipped ones.
 func (i *Init) Run(ctx context.Context) error {
-	return Run(ctx, i.console, i.Steps(), i.plan.config.SkipPhases)
+	i.allowEarlyStart()
+	err := Run(ctx, i.console, i.Steps(), i.plan.config.SkipPhases)
+	i.content.close()
+	return i.undoEarlyStart(ctx, err)
 }
 
 // RunPhase waits for the check of the bundle file and runs one step alone.
@@ -240,6 +243,9 @@ func (i *Init) images(ctx context.Context) error {
 }
 
 func (i *Init) startKubelet(ctx context.Context) error {
+	if err := i.endEarlyStart(ctx); err != nil {
+		return err
+	}
 	cluster, err := render.KubeletConfig(i.config)
 	if err != nil {
 		return err

@@ -120,7 +120,10 @@ func (j *Join) Run(ctx context.Context) error {
 		_, known := find(all, name)
 		return known && !here
 	})
-	return Run(ctx, j.console, steps, skip)
+	j.allowEarlyStart()
+	err := Run(ctx, j.console, steps, skip)
+	j.content.close()
+	return j.undoEarlyStart(ctx, err)
 }
 
 // RunPhase waits for the check of the bundle file and runs one step alone.
@@ -204,6 +207,9 @@ func (j *Join) prepareRuntime(ctx context.Context) error {
 
 // startKubelet starts the kubelet with the credentials for its TLS bootstrap.
 func (j *Join) startKubelet(ctx context.Context) error {
+	if err := j.endEarlyStart(ctx); err != nil {
+		return err
+	}
 	if j.plan.onePhase {
 		if err := j.checkNodeName(ctx); err != nil {
 			return err
