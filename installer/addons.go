@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
-	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -16,11 +15,6 @@ import (
 type addons struct {
 	*api
 	options InitOptions
-	// kubeletStarted is the time at which the kubelet was healthy, if this run
-	// started it.
-	kubeletStarted time.Time
-	// delayed are objects that applyDelayed creates later.
-	delayed []runtime.Object
 }
 
 // manifestsOnly reports whether init only prints the manifests or writes them
@@ -48,9 +42,6 @@ func (a *addons) install(name string, connect func(run func(context.Context) err
 			if err := a.waitImages(ctx, name); err != nil {
 				return err
 			}
-		}
-		if name == "coredns" {
-			objects = a.delayCoreDNS(objects)
 		}
 		return connect(func(ctx context.Context) error {
 			return a.applied(a.client.Apply(ctx, objects...))

@@ -250,17 +250,10 @@ func (i *Init) startKubelet(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	before := i.changes
 	if err := i.kubelet.start(ctx, cluster); err != nil {
 		return err
 	}
-	if err := i.kubelet.waitHealthy(ctx); err != nil {
-		return err
-	}
-	if i.changes != before {
-		i.addons.kubeletStarted = time.Now()
-	}
-	return nil
+	return i.kubelet.waitHealthy(ctx)
 }
 
 // withAPI returns a step that creates the API client first, unless an earlier
@@ -398,9 +391,6 @@ func (i *Init) podNetwork(ctx context.Context) error {
 }
 
 func (i *Init) waitSystem(ctx context.Context) error {
-	if err := i.addons.applyDelayed(ctx); err != nil {
-		return err
-	}
 	if err := i.waitNode(ctx); err != nil {
 		return err
 	}
