@@ -42,7 +42,7 @@ func (r *Reset) Steps() []Step {
 			{Name: "runtime", Doc: "stop containerd", Run: r.host.StopRuntime},
 			{Name: "mounts", Doc: "unmount volumes", Run: r.unmount},
 			{Name: "interfaces", Doc: "remove the pod network's interfaces", Run: r.host.RemoveInterfaces},
-			{Name: "netfilter", Doc: "remove packet filter rules", Run: r.removeNetfilter},
+			{Name: "netfilter", Doc: "remove iptables and nftables rules", Run: r.removeNetfilter},
 			{Name: "routes", Doc: "remove routes", Run: r.host.RemoveRoutes},
 			{Name: "state", Doc: "remove stored data: etcd's, the kubelet's, containerd's", Run: r.host.RemoveState},
 			{Name: "installed", Doc: "remove units, certificates, configuration and binaries", Run: r.removeInstalled},

@@ -34,7 +34,7 @@ type runtimeStep struct {
 // kubeconfig by TLS bootstrap.
 func (r runtimeStep) run(ctx context.Context, proxy *kubeproxyv1.KubeProxyConfiguration, joins bool) error {
 	for _, part := range []Step{
-		{Name: "folders", Run: func(context.Context) error { return r.prepareDirectories(joins) }},
+		{Name: "directories", Run: func(context.Context) error { return r.prepareDirectories(joins) }},
 		{Name: "kernel", Run: func(ctx context.Context) error { return r.prepareKernel(ctx, proxy) }},
 		{Name: "routes", Run: r.prepareRoutes},
 		{Name: "containerd", Run: r.startContainerd},
