@@ -62,21 +62,20 @@ func (n *node) inspect(ctx context.Context) error {
 // completely or in part. It refuses to turn a worker into a control plane or a
 // control plane into a worker.
 func (n *node) findEarlierRun() error {
-	controlPlane := fileExists(n.existing, adminConf)
-	worker := !controlPlane && (fileExists(n.existing, kubeletConf) || fileExists(n.existing, bootstrapConf))
-	is, want := controlPlane, "a control plane"
-	if !n.plan.controlPlane {
-		is, want = worker, "a worker"
+	is := ""
+	switch {
+	case !n.existing.Used():
+		return nil
+	case fileExists(n.existing, adminConf):
+		is = aControlPlane
+	case fileExists(n.existing, kubeletConf), fileExists(n.existing, bootstrapConf):
+		is = aWorker
 	}
-	if n.existing.Used() && (controlPlane || worker) && !is {
-		other := "a control plane"
-		if worker {
-			other = "a worker of a cluster"
-		}
+	if is != "" && is != n.plan.role.kind {
 		return fault.New(fault.Preflight, "./install reset --force makes it a bare host again; on a control plane that ends its cluster",
-			"this host is %s already and cannot become %s", other, want)
+			"this host is %s already and cannot become %s", is, n.plan.role.kind)
 	}
-	n.rerun = n.existing.Used() && is
+	n.rerun = is != ""
 	return nil
 }
 
@@ -124,7 +123,7 @@ func (n *node) claim(claims ...host.Claim) error {
 // claims returns all directories that Kubernetes and containerd fill on this
 // node.
 func (n *node) claims() []host.Claim {
-	return host.Claims(n.config, n.plan.controlPlane, n.runtime == nil)
+	return host.Claims(n.config, n.plan.hasEtcd(n.config), n.runtime == nil)
 }
 
 // claimEtcd claims etcd's data directory. It is for a phase that runs alone.

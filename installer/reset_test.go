@@ -10,7 +10,6 @@ import (
 	"airlift/fault"
 	"airlift/installer/config"
 	"airlift/installer/host"
-	"airlift/installer/preflight"
 	"airlift/installer/render"
 )
 
@@ -29,7 +28,7 @@ func hostWith(t *testing.T, change func(*config.Config), members ...render.EtcdM
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := NewInit(newPlan(preflight.Init, new(Bundle), cfg, false), InitOptions{}, h, &Console{Out: new(bytes.Buffer)})
+	n := NewInit(&Plan{role: firstControlPlane, bundle: new(Bundle), config: cfg}, InitOptions{}, h, &Console{Out: new(bytes.Buffer)})
 	if err := n.controlPlane.staticPods()(t.Context()); err != nil {
 		t.Fatal(err)
 	}
