@@ -102,7 +102,7 @@ func (i *Init) drySteps() []Step {
 			objects("upload-config", "kubeadm", "the ClusterConfiguration", render.UploadClusterConfig),
 			objects("upload-config", "kubelet", "the KubeletConfiguration", render.UploadKubeletConfig),
 		}},
-		{Name: "bootstrap-token", Doc: "what lets nodes join", Run: i.dryObjects("bootstrap-token", i.bootstrapObjects)},
+		{Name: "bootstrap-token", Doc: "what lets nodes join", Run: i.dryObjects("bootstrap-token", i.credentials.bootstrapObjects)},
 		addons,
 	}
 }

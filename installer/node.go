@@ -53,9 +53,19 @@ func (n *node) inspect(ctx context.Context) error {
 	if err := n.checkEarlier(ctx); err != nil {
 		return err
 	}
-	n.runtimeErr = n.detectRuntime(ctx)
+	if n.runtime, n.runtimeErr = n.findRuntime(ctx, n.config); n.runtime != nil {
+		n.useRuntime(n.runtime)
+	}
 	n.inspected = true
 	return nil
+}
+
+// useRuntime uses an existing container runtime and its cgroup driver.
+func (n *node) useRuntime(r *existingRuntime) {
+	learned := *n.config
+	learned.Facts.CgroupDriver = r.cgroupDriver()
+	n.config, n.containerd = &learned, r.store
+	n.console.Note("using this host's own containerd %s, %s cgroup driver", r.info.Version, learned.Facts.CgroupDriver)
 }
 
 // findEarlierRun finds out whether an earlier run made this host a node,

@@ -110,19 +110,19 @@ func TestResetAsksEtcdFirst(t *testing.T) {
 	if err := n.controlPlane.certs()(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	r := &Reset{machine: n.machine}
+	r := newReset(config.Reset{}, "", n.machine)
 	err := r.preflight(t.Context())
 	if fault.ExitCode(err) != fault.Preflight || !strings.Contains(err.Error(), "127.0.0.1:2379") || !strings.Contains(fault.Hint(err), "--force") {
 		t.Errorf("error %v, hint %q", err, fault.Hint(err))
 	}
-	if err := r.removeEtcdMember(t.Context()); err == nil {
+	if err := r.etcd.remove(t.Context()); err == nil {
 		t.Error("the member that nobody could be told about is gone")
 	}
-	r.config.Force = true
+	r = newReset(config.Reset{Force: true}, "", n.machine)
 	if err := r.preflight(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if err := r.removeEtcdMember(t.Context()); err != nil {
+	if err := r.etcd.remove(t.Context()); err != nil {
 		t.Error(err)
 	}
 	if out := r.console.Out.(*bytes.Buffer).String(); !strings.Contains(out, "warning: etcd's member stays") {
