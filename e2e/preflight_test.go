@@ -92,6 +92,7 @@ func preflightCases() []preflightCase {
 		{name: "PodNetwork", setup: "ip link add cni0 type bridge", undo: "ip link delete cni0"},
 		{name: "HTTPProxy", warning: true, around: "env HTTPS_PROXY=http://192.0.2.1:3128 /root/install"},
 		{name: "HTTPProxyCIDR", warning: true, around: "env HTTPS_PROXY=http://192.0.2.1:3128 /root/install"},
+		{name: "ControlPlaneEndpoint", args: "--control-plane-endpoint no-such-name:6443"},
 		{name: "CRI", args: "--cri-socket unix:///run/nothing.sock"},
 		{name: "SystemVerification", setup: "mount -o remount,bind,ro /sys/fs/cgroup/memory", undo: "mount -o remount,bind,rw /sys/fs/cgroup/memory"},
 		{name: "Hostname", warning: true, args: "--node-name no-such-name"},

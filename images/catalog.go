@@ -104,10 +104,9 @@ func For(version, arch, cni string) (*Catalog, error) {
 	if err != nil {
 		return nil, err
 	}
-	m, ok := minors[v.minor]
-	if !ok {
-		return nil, fault.New(fault.Usage, "supported minor versions: "+strings.Join(Known(), ", "),
-			"kubernetes version %q is not supported", version)
+	m, err := v.dependencies()
+	if err != nil {
+		return nil, err
 	}
 	if err := Supported(arch, cni); err != nil {
 		return nil, err

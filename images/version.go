@@ -27,7 +27,18 @@ func parse(version string) (release, error) {
 	return release{minor, patch}, nil
 }
 
-var minorVersion = regexp.MustCompile(`^(?:v|stable-)?(1\.(?:0|[1-9]\d{0,2}))$`)
+// dependencies returns the table of the release's minor version. For an unsupported
+// version it returns a usage error with the supported ones.
+func (r release) dependencies() (minor, error) {
+	m, ok := minors[r.minor]
+	if !ok {
+		return minor{}, fault.New(fault.Usage, "supported minor versions: "+strings.Join(Known(), ", "),
+			"kubernetes version %q is not supported", r)
+	}
+	return m, nil
+}
+
+var minorVersion = regexp.MustCompile(`^(?:v|stable-)?1\.(0|[1-9]\d{0,2})$`)
 
 // Channel distinguishes a full version from a release channel. For "v1.29.15" or "1.29.15"
 // it returns the full version and no URL. For "v1.29", "1.29", "stable-1.29" and "stable"
@@ -38,11 +49,12 @@ func Channel(version string) (full, url string, err error) {
 		return "", "https://dl.k8s.io/release/stable.txt", nil
 	}
 	if m := minorVersion.FindStringSubmatch(version); m != nil {
-		// Check the catalog first: an unknown minor version needs no network.
-		if _, err := For("v"+m[1]+".0", "amd64", NoCNI); err != nil {
+		// Check the version first: an unknown minor version needs no network.
+		minor, _ := strconv.Atoi(m[1])
+		if _, err := (release{minor: minor}).dependencies(); err != nil {
 			return "", "", err
 		}
-		return "", "https://dl.k8s.io/release/stable-" + m[1] + ".txt", nil
+		return "", "https://dl.k8s.io/release/stable-1." + m[1] + ".txt", nil
 	}
 	if fullVersion.MatchString(version) {
 		r, err := parse(version)

@@ -17,10 +17,6 @@ type addons struct {
 	options InitOptions
 }
 
-// manifestsOnly reports whether init only prints the manifests or writes them
-// to a directory.
-func (o InitOptions) manifestsOnly() bool { return o.PrintManifest || o.RenderDir != "" }
-
 // install returns a step that installs one add-on. connect gives it an API
 // client.
 func (a *addons) install(name string, connect func(run func(context.Context) error) func(context.Context) error) func(context.Context) error {

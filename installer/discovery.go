@@ -7,6 +7,7 @@ import (
 	kubeproxyv1 "k8s.io/kube-proxy/config/v1alpha1"
 
 	"airlift/installer/cluster"
+	"airlift/installer/config"
 	"airlift/installer/host"
 )
 
@@ -20,9 +21,43 @@ type joinedCluster struct {
 	kubeProxy *kubeproxyv1.KubeProxyConfiguration // nil if the cluster has no kube-proxy
 }
 
+// nodeJoin is the part of join that workers and control planes share.
+type nodeJoin struct {
+	*api
+	runtimeStep runtimeStep
+	kubelet     kubelet
+	role        joinRole
+
+	cluster       *joinedCluster // nil until it is found
+	kubeletPassed bool           // checkKubelet found no problem
+}
+
+// A joinRole is what workers and control planes do differently, apart from their
+// steps.
+type joinRole interface {
+	// findCluster finds the cluster and fetches its configuration.
+	findCluster(context.Context) (*cluster.Found, *cluster.FetchedConfig, error)
+	// useCluster merges the cluster's configuration into the node's. It fails
+	// if the node does not fit the cluster.
+	useCluster(*cluster.Found, config.Cluster) error
+	// clientKubeconfig returns the kubeconfig of the API client, "" if it does
+	// not exist yet.
+	clientKubeconfig() string
+	// bootstrapServer returns the URL at which the kubelet requests its
+	// certificate, "" for the address at which the cluster was found.
+	bootstrapServer() string
+	// keepsCA reports whether a CA file that exists is not replaced.
+	keepsCA() bool
+}
+
+func newNodeJoin(p *Plan, m *machine) *nodeJoin {
+	content := &content{node: newNode(p, m)}
+	return &nodeJoin{api: &api{content: content}, runtimeStep: runtimeStep{content}, kubelet: kubelet{content}}
+}
+
 // discovery finds the cluster and fetches its configuration, before anything on
 // this host changes.
-func (j *Join) discovery(ctx context.Context) error {
+func (j *nodeJoin) discovery(ctx context.Context) error {
 	if err := j.needCluster(ctx); err != nil {
 		return err
 	}
@@ -37,7 +72,7 @@ func (j *Join) discovery(ctx context.Context) error {
 
 // withCluster returns a step that finds the cluster first, unless an earlier
 // step has.
-func (j *Join) withCluster(run func(context.Context) error) func(context.Context) error {
+func (j *nodeJoin) withCluster(run func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error {
 		if err := j.needCluster(ctx); err != nil {
 			return err
@@ -51,38 +86,19 @@ func (j *Join) withCluster(run func(context.Context) error) func(context.Context
 
 // needCluster finds the cluster, once, and merges its configuration into this
 // node's.
-func (j *Join) needCluster(ctx context.Context) error {
+func (j *nodeJoin) needCluster(ctx context.Context) error {
 	if j.cluster != nil {
 		return nil
 	}
-	found, fetched, err := j.findCluster(ctx)
+	found, fetched, err := j.role.findCluster(ctx)
 	if err != nil {
 		return err
 	}
 	for _, w := range slices.Concat(found.Warnings, fetched.Warnings) {
 		j.console.Warn("%s", w)
 	}
-	if j.controlPlane != nil {
-		if err := j.controlPlane.checkVersion(fetched.Cluster.KubernetesVersion); err != nil {
-			return err
-		}
-	}
-	merged := *j.config
-	if err := merged.UseCluster(fetched.Cluster); err != nil {
+	if err := j.role.useCluster(found, fetched.Cluster); err != nil {
 		return err
-	}
-	if j.controlPlane != nil {
-		// The ConfigMap omits defaults: set them as init does. An empty pod
-		// subnet is no default there, so it stays empty.
-		pods := merged.Networking.PodSubnet
-		merged.CompleteInit()
-		merged.Networking.PodSubnet = pods
-	}
-	j.config = &merged
-	if j.controlPlane != nil {
-		if err := j.controlPlane.checkReady(found); err != nil {
-			return err
-		}
 	}
 	named, err := j.plan.nameImages(j.config)
 	if err != nil {
@@ -93,20 +109,8 @@ func (j *Join) needCluster(ctx context.Context) error {
 	return nil
 }
 
-// findCluster returns the cluster of which this host is a control plane
-// already, or else the cluster that the user named.
-func (j *Join) findCluster(ctx context.Context) (*cluster.Found, *cluster.FetchedConfig, error) {
-	if j.controlPlane != nil {
-		found, fetched, err := j.controlPlane.knownCluster(ctx)
-		if found != nil || err != nil {
-			return found, fetched, err
-		}
-	}
-	return j.discoverCluster(ctx)
-}
-
 // discoverCluster finds the cluster with the user's token or discovery file.
-func (j *Join) discoverCluster(ctx context.Context) (*cluster.Found, *cluster.FetchedConfig, error) {
+func (j *nodeJoin) discoverCluster(ctx context.Context) (*cluster.Found, *cluster.FetchedConfig, error) {
 	found, err := cluster.Discover(ctx, j.config.Discovery, j.report)
 	if err != nil {
 		return nil, nil, err
@@ -119,22 +123,18 @@ func (j *Join) discoverCluster(ctx context.Context) (*cluster.Found, *cluster.Fe
 	return found, fetched, err
 }
 
-// needClient loads an API client as soon as its kubeconfig exists: admin.conf
-// on a control plane, kubelet.conf on a worker. It uses the address at which
-// the cluster was found, because this host's own API server starts last.
-func (j *Join) needClient() (err error) {
-	switch {
-	case j.client != nil:
-	case j.controlPlane != nil && j.exists(adminConf):
-		j.client, err = loadClient(j.host, adminConf, j.cluster.found.Server, j.config.Timeouts.KubernetesAPICall)
-	case j.controlPlane == nil && j.exists(kubeletConf) && !j.exists(bootstrapConf):
-		j.client, err = loadClient(j.host, kubeletConf, j.cluster.found.Server, j.config.Timeouts.KubernetesAPICall)
+// needClient loads an API client as soon as its kubeconfig exists. It uses the
+// address at which the cluster was found, because the API server of a new
+// control plane starts last.
+func (j *nodeJoin) needClient() (err error) {
+	if kubeconfig := j.role.clientKubeconfig(); j.client == nil && kubeconfig != "" {
+		j.client, err = loadClient(j.host, kubeconfig, j.cluster.found.Server, j.config.Timeouts.KubernetesAPICall)
 	}
 	return err
 }
 
 // checkNodeName fails if another node in the cluster has this node's name.
-func (j *Join) checkNodeName(ctx context.Context) error {
+func (j *nodeJoin) checkNodeName(ctx context.Context) error {
 	if j.exists(kubeletConf) {
 		return nil
 	}

@@ -14,7 +14,6 @@ import (
 	"airlift/installer/config"
 	"airlift/installer/host"
 	"airlift/installer/pki"
-	"airlift/installer/preflight"
 )
 
 // joining returns a host that is about to become another control plane, with
@@ -30,11 +29,11 @@ func joining(t *testing.T, version string) (*controlPlaneJoin, []byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h, err := host.OpenFolder(t.TempDir())
+	h, err := host.OpenDirectory(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := NewJoin(newPlan(preflight.JoinControlPlane, new(Bundle), cfg, false), h, &Console{Out: new(bytes.Buffer)}).controlPlane
+	n := newControlPlaneJoin(&Plan{role: nextControlPlane, bundle: new(Bundle), config: cfg}, newMachine(h, &Console{Out: new(bytes.Buffer)}))
 	var ca []byte
 	for _, f := range made.Files {
 		switch base := strings.TrimPrefix(f.Path, cfg.CertificatesDir+"/"); base {

@@ -41,8 +41,8 @@ func (n *node) diskSpace(ctx context.Context) ([]preflight.Space, error) {
 	if !n.config.Facts.DefaultRoute && !fileExists(n.existing, host.StubPath) {
 		list = append(list, preflight.Space{Path: path.Dir(host.StubPath), Bytes: uint64(n.plan.bundle.file.Installer().Size), Files: 1})
 	}
-	if etcd := n.config.Etcd; n.plan.controlPlane && etcd.External == nil {
-		dir := cmp.Or(etcd.Local.DataDir, config.EtcdDataDir)
+	if n.plan.hasEtcd(n.config) {
+		dir := cmp.Or(n.config.Etcd.Local.DataDir, config.EtcdDataDir)
 		space := preflight.Space{Path: dir, Bytes: etcdBytes, Grows: etcdMaxBytes, Files: 10}
 		if fileExists(n.existing, path.Join(dir, "member")) {
 			space = preflight.Space{Path: dir}

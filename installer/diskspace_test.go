@@ -8,7 +8,6 @@ import (
 	"airlift/bundle"
 	"airlift/images/store"
 	"airlift/installer/config"
-	"airlift/installer/preflight"
 )
 
 // bytesBelow returns the needed bytes by directory.
@@ -34,10 +33,10 @@ func TestDiskSpaceByDirectory(t *testing.T) {
 			{Name: "kube-proxy", Layers: []bundle.Layer{base, {DiffID: "sha256:proxy", Size: 5}}},
 		},
 	}
-	newHost := func(t *testing.T, role preflight.Role, change func(*node)) *node {
+	newHost := func(t *testing.T, role role, change func(*node)) *node {
 		root, _ := aHost(t)
 		cfg := &config.Config{Facts: config.Facts{DefaultRoute: true}}
-		n := newNode(newPlan(role, &Bundle{manifest: manifest}, cfg, false), newMachine(hostOn(t, root), &Console{Out: new(bytes.Buffer)}))
+		n := newNode(&Plan{role: role, bundle: &Bundle{manifest: manifest}, config: cfg}, newMachine(hostOn(t, root), &Console{Out: new(bytes.Buffer)}))
 		if change != nil {
 			change(n)
 		}
@@ -47,20 +46,20 @@ func TestDiskSpaceByDirectory(t *testing.T) {
 		node *node
 		want map[string]uint64 // 0: no space may be counted there
 	}{
-		"init": {newHost(t, preflight.Init, nil), map[string]uint64{
+		"init": {newHost(t, firstControlPlane, nil), map[string]uint64{
 			"/usr/local/sbin": 10, "/usr/local/bin": 20, "/opt/cni/bin": 70, "/var/lib/containerd": 112, "/var/lib/etcd": etcdBytes,
 			"/var/lib/kubelet": smallBytes, "/etc/kubernetes": smallBytes, "/var/lib/airlift": smallBytes}},
-		"a worker has no etcd": {newHost(t, preflight.Join, nil), map[string]uint64{
+		"a worker has no etcd": {newHost(t, worker, nil), map[string]uint64{
 			"/var/lib/containerd": 105, "/var/lib/etcd": 0, "/usr/local/bin": 20}},
-		"etcd's data elsewhere": {newHost(t, preflight.JoinControlPlane, func(n *node) { n.config.Etcd.Local.DataDir = "/data/etcd" }),
+		"etcd's data elsewhere": {newHost(t, nextControlPlane, func(n *node) { n.config.Etcd.Local.DataDir = "/data/etcd" }),
 			map[string]uint64{"/data/etcd": etcdBytes, "/var/lib/etcd": 0}},
-		"an external etcd": {newHost(t, preflight.Init, func(n *node) { n.config.Etcd.External = &config.ExternalEtcd{} }),
+		"an external etcd": {newHost(t, firstControlPlane, func(n *node) { n.config.Etcd.External = &config.ExternalEtcd{} }),
 			map[string]uint64{"/var/lib/etcd": 0}},
-		"the host's own containerd, elsewhere": {newHost(t, preflight.Init, func(n *node) {
+		"the host's own containerd, elsewhere": {newHost(t, firstControlPlane, func(n *node) {
 			n.runtime = &existingRuntime{info: store.Info{ImageDir: "/data/containerd/io.containerd.snapshotter.v1.overlayfs"}}
 			n.plan.bundle = &Bundle{manifest: &bundle.Manifest{}}
 		}), map[string]uint64{"/data/containerd/io.containerd.snapshotter.v1.overlayfs": 0, "/var/lib/containerd": 0, "/usr/local/sbin": 0}},
-		"what is there already": {newHost(t, preflight.Init, func(n *node) {
+		"what is there already": {newHost(t, firstControlPlane, func(n *node) {
 			for _, file := range []string{"/usr/local/bin/kubelet", "/var/lib/etcd/member/snap/db"} {
 				if _, err := n.host.WriteFile(file, nil, 0o600); err != nil {
 					t.Fatal(err)
@@ -79,7 +78,7 @@ func TestDiskSpaceByDirectory(t *testing.T) {
 		})
 	}
 	// The image directory is checked even if no bytes are counted for it.
-	n := newHost(t, preflight.Init, func(n *node) {
+	n := newHost(t, firstControlPlane, func(n *node) {
 		n.runtime, n.plan.bundle = &existingRuntime{info: store.Info{ImageDir: "/data/images"}}, &Bundle{manifest: &bundle.Manifest{}}
 	})
 	if _, ok := bytesBelow(t, n)["/data/images"]; !ok {

@@ -23,20 +23,13 @@ import (
 func inDirectory(what string, h *host.Host, c *Console, run func(*machine) error) error {
 	command, _, _ := strings.Cut(what, "-")
 	where := cmp.Or(os.Getenv("KUBEADM_"+strings.ToUpper(command)+"_DRYRUN_DIR"), os.TempDir())
-	if err := host.OutputDir(where, 0o700); err != nil {
+	output, err := host.NewDirectory(where, "airlift-"+what+"-dry-run-")
+	if err != nil {
 		return fmt.Errorf("creating a directory in %s for the dry run: %w", where, err)
 	}
-	dir, err := os.MkdirTemp(where, "airlift-"+what+"-dry-run-")
-	if err != nil {
-		return err
-	}
-	output, err := host.OpenFolder(dir)
-	if err != nil {
-		return err
-	}
-	c.Summary(fmt.Sprintf("Nothing was changed. What %s would write is in\n\n    %s\n\nIt may hold new private keys: remove it when you have read it.\n", strings.Replace(what, "-", " ", 1), dir))
+	c.Summary(fmt.Sprintf("Nothing was changed. What %s would write is in\n\n    %s\n\nIt may hold new private keys: remove it when you have read it.\n", strings.Replace(what, "-", " ", 1), output.Path("/")))
 	if err := run(&machine{host: output, existing: h, console: c}); err != nil {
-		return errors.Join(err, os.RemoveAll(dir))
+		return errors.Join(err, output.RemoveDirectory())
 	}
 	return nil
 }
@@ -109,7 +102,7 @@ func (i *Init) drySteps() []Step {
 			objects("upload-config", "kubeadm", "the ClusterConfiguration", render.UploadClusterConfig),
 			objects("upload-config", "kubelet", "the KubeletConfiguration", render.UploadKubeletConfig),
 		}},
-		{Name: "bootstrap-token", Doc: "what lets nodes join", Run: i.dryObjects("bootstrap-token", i.bootstrapObjects)},
+		{Name: "bootstrap-token", Doc: "what lets nodes join", Run: i.dryObjects("bootstrap-token", i.credentials.bootstrapObjects)},
 		addons,
 	}
 }

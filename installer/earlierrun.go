@@ -18,15 +18,15 @@ const probeTimeout = 5 * time.Second
 // checks, and different address ranges would break running pods. If the control
 // plane does not answer, an earlier init was incomplete, and this one continues
 // it.
-func (i *Init) checkRunning(ctx context.Context) error {
-	if !i.rerun {
+func (n *node) checkRunning(ctx context.Context) error {
+	if !n.rerun {
 		return nil
 	}
-	if joined(i.existing) {
+	if joined(n.existing) {
 		return fault.New(fault.Preflight, "run the join command again to finish or to repeat that; ./install reset makes it a bare host again",
 			"this host has joined a cluster as one more control plane, wholly or in part: init would start another cluster with the same CA")
 	}
-	client, err := loadClient(i.existing, adminConf, i.config.LocalURL(), i.config.Timeouts.KubernetesAPICall)
+	client, err := loadClient(n.existing, adminConf, n.config.LocalURL(), n.config.Timeouts.KubernetesAPICall)
 	if err != nil {
 		return nil // the steps certs and kubeconfig report what is wrong with it
 	}
@@ -39,7 +39,7 @@ func (i *Init) checkRunning(ctx context.Context) error {
 	if err != nil {
 		return nil
 	}
-	if diff := differences(running.Cluster, i.config.Cluster); len(diff) > 0 {
+	if diff := differences(running.Cluster, n.config.Cluster); len(diff) > 0 {
 		return fault.New(fault.Preflight, "give the flags it was made with; or, to make a new cluster here and lose this one: ./install reset",
 			"this host already runs a control plane with another configuration:\n  - %s", strings.Join(diff, "\n  - "))
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"airlift/fault"
 	"airlift/images/store"
@@ -15,35 +16,40 @@ import (
 // Airlift uses it if Kubernetes can run on it, and does not change its
 // configuration.
 type existingRuntime struct {
-	info store.Info
-	pods []string
+	info  store.Info
+	pods  []string
+	store *store.Store
 }
 
 const runtimeHint = "mend it, or remove it (apt-get purge containerd) and let the bundle bring its own"
 
-// detectRuntime finds an existing containerd on this host, and checks whether
-// Kubernetes can use it.
-func (n *node) detectRuntime(ctx context.Context) error {
-	socket := strings.TrimPrefix(n.config.NodeRegistration.CRISocket, "unix://")
-	if n.existing.OwnsRuntime() {
-		return nil
+// runtimeTimeout limits the wait for a containerd that has just started. On a
+// slow disk it needs some seconds to open its database.
+const runtimeTimeout = 60 * time.Second
+
+// findRuntime finds an existing containerd on this host, and checks whether
+// Kubernetes can use it. It returns nil if there is none.
+func (m *machine) findRuntime(ctx context.Context, c *config.Config) (*existingRuntime, error) {
+	socket := strings.TrimPrefix(c.NodeRegistration.CRISocket, "unix://")
+	if m.existing.OwnsRuntime() {
+		return nil, nil
 	}
-	if !fileExists(n.existing, socket) {
+	if !fileExists(m.existing, socket) {
 		if strings.TrimPrefix(socket, "/var") != config.ContainerdSocket { // /var/run is a symlink to /run
-			return fault.New(fault.Preflight, "start the container runtime it belongs to, or leave it out: the bundle brings a containerd",
+			return nil, fault.New(fault.Preflight, "start the container runtime it belongs to, or leave it out: the bundle brings a containerd",
 				"no container runtime listens at the CRI socket %s", socket)
 		}
-		return nil
+		return nil, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, runtimeTimeout)
 	defer cancel()
 	s, err := store.Connect(ctx, socket)
 	if err != nil {
-		return fault.Wrap(fmt.Errorf("using this host's container runtime: %w", err), fault.Preflight, runtimeHint)
+		return nil, fault.Wrap(fmt.Errorf("using this host's container runtime: %w", err), fault.Preflight, runtimeHint)
 	}
 	info, err := s.Info(ctx)
 	if err == nil {
-		err = fits(info, n.config.Facts)
+		err = fits(info, c.Facts)
 	}
 	var pods []string
 	if err == nil {
@@ -55,18 +61,18 @@ func (n *node) detectRuntime(ctx context.Context) error {
 		if hint == "" {
 			hint = runtimeHint
 		}
-		return fault.Wrap(fmt.Errorf("using this host's containerd %s: %w", info.Version, err), fault.Preflight, hint)
+		return nil, fault.Wrap(fmt.Errorf("using this host's containerd %s: %w", info.Version, err), fault.Preflight, hint)
 	}
-	s.BeforeNaming(n.recordNames(socket))
-	n.containerd, n.runtime = s, &existingRuntime{info, pods}
-	learned := *n.config
-	learned.Facts.CgroupDriver = "cgroupfs"
-	if info.SystemdCgroup {
-		learned.Facts.CgroupDriver = "systemd"
+	s.BeforeNaming(m.recordNames(socket))
+	return &existingRuntime{info, pods, s}, nil
+}
+
+// cgroupDriver returns the cgroup driver that the kubelet must use too.
+func (r *existingRuntime) cgroupDriver() string {
+	if r.info.SystemdCgroup {
+		return "systemd"
 	}
-	n.config = &learned
-	n.console.Note("using this host's own containerd %s, %s cgroup driver", info.Version, n.config.Facts.CgroupDriver)
-	return nil
+	return "cgroupfs"
 }
 
 // fits returns an error if Kubernetes cannot run on this containerd.
@@ -102,12 +108,12 @@ func (r *existingRuntime) sandboxImages() []string {
 
 // recordNames returns a function that records image names in the ledger before
 // an existing containerd creates or changes them.
-func (n *node) recordNames(socket string) func(context.Context, []store.NameChange) error {
+func (m *machine) recordNames(socket string) func(context.Context, []store.NameChange) error {
 	return func(_ context.Context, changes []store.NameChange) error {
 		var names []host.ImageName
 		for _, c := range changes {
 			names = append(names, host.ImageName{Socket: socket, Name: c.Name, Before: (*host.ImageTarget)(c.Before), Set: c.Set})
 		}
-		return n.host.RecordImageNames(names...)
+		return m.host.RecordImageNames(names...)
 	}
 }

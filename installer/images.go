@@ -51,7 +51,7 @@ func (c *content) importImages(ctx context.Context) error {
 		}
 	}
 	c.start(ctx, func(string) bool { return false }, c.plan.images())
-	c.useRuntime()
+	c.runtimeStarted()
 	return nil
 }
 

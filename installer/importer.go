@@ -16,11 +16,27 @@ import (
 // starts before containerd, because it also installs containerd. The importer
 // opens when the runtime step passes it a running containerd.
 type lazyImporter struct {
-	p        *bundleStream
+	imageRequest
+	arrivals *arrivals
 	timeline *imageTimeline
+	runtime  chan *store.Store // receives containerd once, when it runs
 	store    *store.Store
 	importer *store.Importer // nil before open, and if no image is missing
 	opened   bool
+}
+
+// An imageRequest describes the images that a host needs.
+type imageRequest struct {
+	wanted  []bundle.Image
+	aliases map[string]string // additional image names, by reference
+	never   bool              // imagePullPolicy is Never: do not import missing images
+}
+
+func newLazyImporter(r imageRequest, a *arrivals) *lazyImporter {
+	for _, i := range r.wanted {
+		a.expect(i.Reference)
+	}
+	return &lazyImporter{imageRequest: r, arrivals: a, timeline: newImageTimeline(r.wanted), runtime: make(chan *store.Store, 1)}
 }
 
 // open waits for containerd and asks it which images are missing.
@@ -28,14 +44,14 @@ func (im *lazyImporter) open(ctx context.Context) error {
 	if im.opened {
 		return nil
 	}
-	if len(im.p.images) == 0 {
+	if len(im.wanted) == 0 {
 		im.opened = true
 		return nil
 	}
 	if err := im.meet(ctx); err != nil {
 		return err
 	}
-	missing, err := im.store.Missing(ctx, im.p.images)
+	missing, err := im.store.Missing(ctx, im.wanted)
 	if err != nil {
 		return err
 	}
@@ -43,10 +59,10 @@ func (im *lazyImporter) open(ctx context.Context) error {
 	for _, i := range missing {
 		lacks[i.Reference] = true
 		for _, l := range i.Layers {
-			im.p.total.Add(l.Size)
+			im.arrivals.total.Add(l.Size)
 		}
 	}
-	for _, i := range im.p.images {
+	for _, i := range im.wanted {
 		if lacks[i.Reference] {
 			continue
 		}
@@ -58,7 +74,7 @@ func (im *lazyImporter) open(ctx context.Context) error {
 	if len(missing) == 0 {
 		return nil
 	}
-	if im.p.never {
+	if im.never {
 		var names []string
 		for _, i := range missing {
 			names = append(names, i.Reference)
@@ -68,7 +84,7 @@ func (im *lazyImporter) open(ctx context.Context) error {
 	}
 	im.importer, err = im.store.NewImporter(ctx, missing, store.ImportOptions{
 		OnImage: func(ctx context.Context, i bundle.Image) error {
-			im.p.changed.Add(1)
+			im.arrivals.changed.Add(1)
 			return im.announce(ctx, i.Reference)
 		},
 	})
@@ -79,7 +95,7 @@ func (im *lazyImporter) open(ctx context.Context) error {
 func (im *lazyImporter) meet(ctx context.Context) error {
 	defer timeline.Wait(ctx, "containerd").End()
 	select {
-	case im.store = <-im.p.runtime:
+	case im.store = <-im.runtime:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
@@ -88,13 +104,13 @@ func (im *lazyImporter) meet(ctx context.Context) error {
 
 // announce gives an image its alias, and then ends the waits for the image.
 func (im *lazyImporter) announce(ctx context.Context, reference string) error {
-	if alias := im.p.aliases[reference]; alias != "" {
+	if alias := im.aliases[reference]; alias != "" {
 		if err := im.store.Tag(ctx, reference, alias); err != nil {
 			return err
 		}
 	}
 	im.timeline.usable(reference)
-	im.p.announce(reference)
+	im.arrivals.announce(reference)
 	return nil
 }
 

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/runtime"
 	kubeproxyv1 "k8s.io/kube-proxy/config/v1alpha1"
 
 	"airlift/installer/cluster"
@@ -21,29 +20,6 @@ import (
 	"airlift/installer/render"
 )
 
-// InitOptions are the user's options for init that are not part of the
-// configuration.
-type InitOptions struct {
-	// UserToken reports whether the user gave the token. Otherwise init
-	// generated it.
-	UserToken bool
-	// SkipTokenPrint and SkipCertificateKeyPrint keep secrets out of the
-	// summary.
-	SkipTokenPrint, SkipCertificateKeyPrint bool
-	// Kubeconfig is the kubeconfig with which a phase reaches the cluster.
-	Kubeconfig string
-	// KubeconfigDir is the directory in which the phase kubeconfig writes.
-	KubeconfigDir string
-	// RenderDir and PrintManifest write the add-ons' manifests to a directory
-	// or to standard output. Nothing is installed then.
-	RenderDir     string
-	PrintManifest bool
-}
-
-// joinTokenLife is the minimum remaining lifetime of an existing token. A
-// repeated init shows such a token in the join command instead of a new one.
-const joinTokenLife = 10 * time.Minute
-
 // An Init makes this host the first control plane of a new cluster.
 type Init struct {
 	*api
@@ -52,11 +28,9 @@ type Init struct {
 	kubelet      kubelet
 	controlPlane *controlPlane
 	addons       *addons
+	credentials  *nodeCredentials
 
-	podsPlaced     time.Time // when etcd and the API server were put in place
-	token          string    // the token in the join command
-	certificateKey string    // key of the uploaded certificates
-	onePhase       bool      // one phase runs alone
+	podsPlaced time.Time // when etcd and the API server were put in place
 }
 
 // NewInit returns an Init that runs the plan on a host.
@@ -70,7 +44,7 @@ func newInit(p *Plan, o InitOptions, m *machine) *Init {
 	i := &Init{
 		api: api, options: o, runtimeStep: runtimeStep{content}, kubelet: kubelet{content: content},
 		controlPlane: &controlPlane{node: content.node}, addons: &addons{api: api, options: o},
-		certificateKey: p.config.CertificateKey,
+		credentials: &nodeCredentials{api: api, options: o, certificateKey: p.config.CertificateKey},
 	}
 	i.checkEarlier = i.checkRunning
 	i.controlPlane.hold = i.holdsStaticPod
@@ -105,9 +79,9 @@ func (i *Init) Steps() []Step {
 			{Name: "kubeadm", Doc: "store the ClusterConfiguration", Run: i.withAPI(i.apply(render.UploadClusterConfig))},
 			{Name: "kubelet", Doc: "store the KubeletConfiguration", Run: i.withAPI(i.uploadKubeletConfig)},
 		}},
-		{Name: "upload-certs", Doc: "store the encrypted certificates in the cluster", Run: i.withAPI(i.uploadCerts)},
+		{Name: "upload-certs", Doc: "store the encrypted certificates in the cluster", Run: i.withAPI(i.credentials.uploadCerts)},
 		{Name: "mark-control-plane", Doc: "label and taint this node", Run: i.withAPI(i.markControlPlane)},
-		{Name: "bootstrap-token", Doc: "make the token that nodes join with", Run: i.withAPI(i.bootstrapToken)},
+		{Name: "bootstrap-token", Doc: "make the token that nodes join with", Run: i.withAPI(i.credentials.bootstrapToken)},
 		{Name: "kubelet-finalize", Doc: "check that the kubelet rotates its certificate", Steps: []Step{
 			{Name: "enable-client-cert-rotation", Doc: "check that the kubelet rotates its certificate", Run: i.kubeletFinalize, Aliases: []string{"experimental-cert-rotation"}},
 		}},
@@ -118,7 +92,7 @@ func (i *Init) Steps() []Step {
 		}},
 		{Name: "pod-network", Doc: "connect this node to the pod network", Run: i.withAPI(i.podNetwork)},
 		{Name: "wait-node", Doc: "wait for the node and its system pods", Run: i.withAPI(i.waitSystem)},
-		{Name: "show-join-command", Doc: "say what to do next", Run: i.withAPI(i.showJoinCommand)},
+		{Name: "show-join-command", Doc: "say what to do next", Run: i.withAPI(i.credentials.show)},
 	}
 }
 
@@ -144,7 +118,6 @@ func (i *Init) RunPhase(ctx context.Context, name string) error {
 	if err := i.plan.bundle.checked(ctx, i.console); err != nil {
 		return err
 	}
-	i.onePhase = true
 	return RunPhase(ctx, i.console, i.Steps(), name)
 }
 
@@ -309,54 +282,6 @@ func (i *Init) uploadKubeletConfig(ctx context.Context) error {
 		return err
 	}
 	return i.registered(ctx)
-}
-
-func (i *Init) uploadCerts(ctx context.Context) error {
-	if !i.config.UploadCerts {
-		i.console.Note("skipped: --upload-certs was not given")
-		return nil
-	}
-	if i.certificateKey == "" {
-		i.certificateKey = cluster.NewCertificateKey()
-	}
-	changed, err := i.client.UploadCerts(ctx, i.config, i.certificateKey)
-	i.changed(changed)
-	if err != nil {
-		return err
-	}
-	if i.onePhase && !i.options.SkipCertificateKeyPrint {
-		i.console.Summary("The certificate key, for join --control-plane --certificate-key:\n\n    " + i.certificateKey + "\n")
-	}
-	return i.applied(i.client.Apply(ctx, render.UploadCertsRBAC()...))
-}
-
-func (i *Init) bootstrapToken(ctx context.Context) error {
-	if i.rerun && !i.options.UserToken {
-		token, err := i.client.FindJoinToken(ctx, joinTokenLife)
-		if err != nil {
-			return err
-		}
-		i.token = token
-	}
-	if i.token == "" {
-		if err := i.applied(i.client.EnsureTokens(ctx, i.config.BootstrapTokens)); err != nil {
-			return err
-		}
-		if len(i.config.BootstrapTokens) > 0 {
-			i.token = i.config.BootstrapTokens[0].Token
-		}
-	}
-	return i.apply(i.bootstrapObjects)(ctx)
-}
-
-// bootstrapObjects returns all objects that nodes need to join, except the
-// token.
-func (i *Init) bootstrapObjects(c *config.Config) ([]runtime.Object, error) {
-	ca, err := fs.ReadFile(i.files(), strings.TrimPrefix(path.Join(c.CertificatesDir, "ca.crt"), "/"))
-	if err != nil {
-		return nil, err
-	}
-	return append(render.BootstrapRBAC(c), render.ClusterInfo(c, ca)...), nil
 }
 
 // kubeletFinalize only warns if the kubelet cannot renew its certificate. In

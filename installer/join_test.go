@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"airlift/installer/config"
-	"airlift/installer/preflight"
 	"airlift/scripts/upstream/components"
 )
 
@@ -101,8 +100,8 @@ func TestEtcdIsSkippedUnderEitherName(t *testing.T) {
 		if tt.skip != "" {
 			cfg.SkipPhases = []string{tt.skip}
 		}
-		j := newJoin(newPlan(preflight.JoinControlPlane, new(Bundle), cfg, false), nil)
-		if got := j.controlPlane.skipsEtcd(); got != tt.skips {
+		j := newControlPlaneJoin(&Plan{role: nextControlPlane, bundle: new(Bundle), config: cfg}, nil)
+		if got := j.skipsEtcd(); got != tt.skips {
 			t.Errorf("%s, --skip-phases %s: etcd is skipped: %t", tt.version, tt.skip, got)
 		}
 	}
@@ -110,7 +109,7 @@ func TestEtcdIsSkippedUnderEitherName(t *testing.T) {
 
 func TestSkippedOnAWorker(t *testing.T) {
 	cfg := &config.Config{SkipPhases: []string{"control-plane-prepare", "nonsense"}}
-	j := NewJoin(newPlan(preflight.Join, new(Bundle), cfg, false), nil, &Console{Out: new(strings.Builder)})
+	j := NewJoin(&Plan{role: worker, bundle: new(Bundle), config: cfg}, nil, &Console{Out: new(strings.Builder)})
 	err := j.Run(t.Context())
 	if err == nil || !strings.Contains(err.Error(), `"nonsense"`) {
 		t.Errorf("skipping a phase that only control planes have, and one that nobody has: %v", err)

@@ -3,18 +3,87 @@ package installer
 import (
 	"context"
 	"fmt"
+	"io/fs"
 	"os"
 	"path"
 	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"airlift/installer/cluster"
+	"airlift/installer/config"
 	"airlift/installer/pki"
+	"airlift/installer/render"
 )
 
-// showJoinCommand prints how to use the cluster, and how to add workers and
+// joinTokenLife is the minimum remaining lifetime of an existing token. A
+// repeated init shows such a token in the join command instead of a new one.
+const joinTokenLife = 10 * time.Minute
+
+// nodeCredentials are what other nodes need to join: the token, and for control
+// planes the key of the uploaded certificates.
+type nodeCredentials struct {
+	*api
+	options        InitOptions
+	token          string // the token in the join command
+	certificateKey string // key of the uploaded certificates
+}
+
+// uploadCerts stores the encrypted certificates in the cluster.
+func (n *nodeCredentials) uploadCerts(ctx context.Context) error {
+	if !n.config.UploadCerts {
+		n.console.Note("skipped: --upload-certs was not given")
+		return nil
+	}
+	if n.certificateKey == "" {
+		n.certificateKey = cluster.NewCertificateKey()
+	}
+	changed, err := n.client.UploadCerts(ctx, n.config, n.certificateKey)
+	n.changed(changed)
+	if err != nil {
+		return err
+	}
+	if n.plan.onePhase && !n.options.SkipCertificateKeyPrint {
+		n.console.Summary("The certificate key, for join --control-plane --certificate-key:\n\n    " + n.certificateKey + "\n")
+	}
+	return n.applied(n.client.Apply(ctx, render.UploadCertsRBAC()...))
+}
+
+// bootstrapToken creates the token. A repeated init uses an existing one.
+func (n *nodeCredentials) bootstrapToken(ctx context.Context) error {
+	if n.rerun && !n.options.UserToken {
+		token, err := n.client.FindJoinToken(ctx, joinTokenLife)
+		if err != nil {
+			return err
+		}
+		n.token = token
+	}
+	if n.token == "" {
+		if err := n.applied(n.client.EnsureTokens(ctx, n.config.BootstrapTokens)); err != nil {
+			return err
+		}
+		if len(n.config.BootstrapTokens) > 0 {
+			n.token = n.config.BootstrapTokens[0].Token
+		}
+	}
+	return n.apply(n.bootstrapObjects)(ctx)
+}
+
+// bootstrapObjects returns all objects that nodes need to join, except the
+// token.
+func (n *nodeCredentials) bootstrapObjects(c *config.Config) ([]runtime.Object, error) {
+	ca, err := fs.ReadFile(n.files(), strings.TrimPrefix(path.Join(c.CertificatesDir, "ca.crt"), "/"))
+	if err != nil {
+		return nil, err
+	}
+	return append(render.BootstrapRBAC(c), render.ClusterInfo(c, ca)...), nil
+}
+
+// show prints how to use the cluster, and how to add workers and
 // control planes.
-func (i *Init) showJoinCommand(ctx context.Context) error {
-	ca, err := os.ReadFile(i.host.Path(path.Join(i.config.CertificatesDir, "ca.crt")))
+func (n *nodeCredentials) show(ctx context.Context) error {
+	ca, err := os.ReadFile(n.host.Path(path.Join(n.config.CertificatesDir, "ca.crt")))
 	if err != nil {
 		return err
 	}
@@ -22,31 +91,31 @@ func (i *Init) showJoinCommand(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if i.token == "" {
-		if i.token, err = i.client.FindJoinToken(ctx, joinTokenLife); err != nil {
+	if n.token == "" {
+		if n.token, err = n.client.FindJoinToken(ctx, joinTokenLife); err != nil {
 			return err
 		}
 	}
 	s := initSummary{
-		version:   i.config.KubernetesVersion,
-		unchanged: i.changes == 0,
-		network:   i.config.CNI,
-		shared:    i.config.ControlPlaneEndpoint != "",
+		version:   n.config.KubernetesVersion,
+		unchanged: n.changes == 0,
+		network:   n.config.CNI,
+		shared:    n.config.ControlPlaneEndpoint != "",
 	}
-	token, key := i.token, i.certificateKey
-	if i.options.SkipTokenPrint {
+	token, key := n.token, n.certificateKey
+	if n.options.SkipTokenPrint {
 		token = "<TOKEN>"
 	}
-	if i.options.SkipCertificateKeyPrint && key != "" {
+	if n.options.SkipCertificateKeyPrint && key != "" {
 		key = "<CERTIFICATE KEY>"
 	}
-	if i.token != "" {
-		s.join = cluster.JoinCommand(strings.TrimPrefix(i.config.ServerURL(), "https://"), token, hashes...)
+	if n.token != "" {
+		s.join = cluster.JoinCommand(strings.TrimPrefix(n.config.ServerURL(), "https://"), token, hashes...)
 	}
-	if i.config.UploadCerts {
+	if n.config.UploadCerts {
 		s.key = key
 	}
-	i.console.Summary(s.String())
+	n.console.Summary(s.String())
 	return nil
 }
 

@@ -19,11 +19,11 @@ func TestJoinCommandHasTheHashOfEachCA(t *testing.T) {
 	_, next := joining(t, "v1.29.15")
 	var out bytes.Buffer
 	i := newInit(n.plan, InitOptions{}, n.machine)
-	i.token, i.console.Out = "abcdef.0123456789abcdef", &out
+	i.credentials.token, i.console.Out = "abcdef.0123456789abcdef", &out
 	if err := n.write(pki.File{Path: n.caFile(), Data: append(bytes.Clone(ca), next...), Mode: 0o644}); err != nil {
 		t.Fatal(err)
 	}
-	if err := i.showJoinCommand(t.Context()); err != nil {
+	if err := i.credentials.show(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	i.console.close()

@@ -15,19 +15,109 @@ import (
 
 	"airlift/fault"
 	"airlift/installer/cluster"
+	"airlift/installer/config"
 	"airlift/installer/pki"
 )
 
 // controlPlaneJoin is the part of join that only another control plane needs.
 type controlPlaneJoin struct {
-	*Join
+	*nodeJoin
 	local *controlPlane
+}
+
+func newControlPlaneJoin(p *Plan, m *machine) *controlPlaneJoin {
+	c := &controlPlaneJoin{nodeJoin: newNodeJoin(p, m)}
+	c.role, c.local = c, &controlPlane{node: c.node, hold: c.holdsStaticPod}
+	return c
 }
 
 // holdsStaticPod reports whether a static pod's manifest is written only after
 // the kubelet has its certificate.
 func (c *controlPlaneJoin) holdsStaticPod(pod pki.File) bool {
 	return c.stream != nil && !c.plan.onePhase && isAPIClient(pod) && !c.plan.skips("kubelet-start") && !c.plan.skips("kubelet-wait-bootstrap")
+}
+
+// preflight finds the cluster first, because the checks depend on the cluster's
+// configuration. If that fails, it still reports the problems of the host.
+func (c *controlPlaneJoin) preflight(ctx context.Context) error {
+	lost := c.needCluster(ctx)
+	if ctx.Err() != nil {
+		return lost
+	}
+	err := c.nodeJoin.preflight(ctx)
+	if err == nil {
+		return lost
+	}
+	if lost != nil {
+		c.console.Warn("%s", lost)
+	}
+	return err
+}
+
+// findCluster returns the cluster of which this host is a control plane
+// already, or else the cluster that the user named.
+func (c *controlPlaneJoin) findCluster(ctx context.Context) (*cluster.Found, *cluster.FetchedConfig, error) {
+	found, fetched, err := c.knownCluster(ctx)
+	if found != nil || err != nil {
+		return found, fetched, err
+	}
+	return c.discoverCluster(ctx)
+}
+
+func (c *controlPlaneJoin) useCluster(found *cluster.Found, fetched config.Cluster) error {
+	if err := c.checkVersion(fetched.KubernetesVersion); err != nil {
+		return err
+	}
+	merged := *c.config
+	if err := merged.UseCluster(fetched); err != nil {
+		return err
+	}
+	// The ConfigMap omits defaults: set them as init does. An empty pod subnet
+	// is no default there, so it stays empty.
+	pods := merged.Networking.PodSubnet
+	merged.CompleteInit()
+	merged.Networking.PodSubnet = pods
+	c.config = &merged
+	return c.checkReady(found)
+}
+
+func (c *controlPlaneJoin) clientKubeconfig() string {
+	if c.exists(adminConf) {
+		return adminConf
+	}
+	return ""
+}
+
+// bootstrapServer is this host's own API server in those versions of Kubernetes
+// in which a control plane's kubelet uses it. Then etcd must join before the
+// kubelet can get a certificate.
+func (c *controlPlaneJoin) bootstrapServer() string {
+	if c.config.ControlPlaneKubeletLocalMode() {
+		return c.config.LocalURL()
+	}
+	return ""
+}
+
+// keepsCA is true: the certificates of this host are signed with the CA file
+// that checkReady accepted.
+func (c *controlPlaneJoin) keepsCA() bool { return true }
+
+// startKubelet starts the kubelet. If the phase runs alone, it includes the wait
+// for the kubelet's certificate, unless etcd must join before.
+func (c *controlPlaneJoin) startKubelet(ctx context.Context) error {
+	if err := c.nodeJoin.startKubelet(ctx); err != nil || !c.plan.onePhase || c.bootstrapServer() != "" {
+		return err
+	}
+	return c.waitBootstrap(ctx)
+}
+
+// waitBootstrap waits until the kubelet has its client certificate, and writes
+// the static pods that wait for that.
+func (c *controlPlaneJoin) waitBootstrap(ctx context.Context) error {
+	if err := c.nodeJoin.waitBootstrap(ctx); err != nil {
+		return err
+	}
+	return c.local.placeHeld()
 }
 
 // knownCluster uses the admin.conf that an earlier run wrote. A join that

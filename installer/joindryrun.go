@@ -5,15 +5,13 @@ import (
 	"strings"
 
 	"airlift/installer/host"
-	"airlift/installer/render"
 )
 
 // drySteps returns the steps that can run without changing the host. Those that
 // need the cluster only read from it.
 func (j *Join) drySteps() []Step {
-	real := j.Steps()
 	var steps []Step
-	for _, s := range real {
+	for _, s := range j.steps {
 		switch s.Name {
 		case "preflight", "discovery", "control-plane-prepare":
 		case "runtime":
@@ -26,7 +24,7 @@ func (j *Join) drySteps() []Step {
 				return j.kubelet.writeFiles(j.cluster.kubelet)
 			})
 		case "etcd-join":
-			s.Run = j.withCluster(j.controlPlane.dryEtcd)
+			s.Run = j.withCluster(j.dryEtcd)
 		default:
 			continue
 		}
@@ -58,18 +56,4 @@ func DryRunJoinPhase(ctx context.Context, p *Plan, h *host.Host, c *Console, pha
 		defer j.Close()
 		return RunPhase(ctx, c, j.drySteps(), phase)
 	})
-}
-
-// dryEtcd writes the static pod as if the cluster had no other member. Only
-// etcd knows its members, and a dry run does not connect to it.
-func (j *controlPlaneJoin) dryEtcd(context.Context) error {
-	if j.config.Etcd.External != nil {
-		return nil
-	}
-	j.console.Note("--initial-cluster will also name the members that there are")
-	pod, err := render.Etcd(j.config, render.EtcdMember{Name: j.config.NodeRegistration.Name, PeerURL: render.EtcdPeerURL(j.config)})
-	if err != nil {
-		return err
-	}
-	return j.local.writeStaticPod(pod)
 }

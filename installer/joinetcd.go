@@ -82,7 +82,7 @@ func (j *controlPlaneJoin) skipsEtcd() bool {
 	}
 	skip := j.plan.config.SkipPhases
 	return slices.Contains(skip, "etcd-join") || slices.Contains(skip, "control-plane-join/etcd") ||
-		!j.localBootstrap() && slices.Contains(skip, "control-plane-join")
+		j.bootstrapServer() == "" && slices.Contains(skip, "control-plane-join")
 }
 
 // announce adds this host to the etcd cluster as a learner. written reports
@@ -126,4 +126,18 @@ func (j *controlPlaneJoin) writeEtcd(members []etcd.Member) error {
 		all = append(all, render.EtcdMember{Name: name, PeerURL: m.PeerURL})
 	}
 	return j.local.etcd(all...)
+}
+
+// dryEtcd writes the static pod as if the cluster had no other member. Only
+// etcd knows its members, and a dry run does not connect to it.
+func (j *controlPlaneJoin) dryEtcd(context.Context) error {
+	if j.config.Etcd.External != nil {
+		return nil
+	}
+	j.console.Note("--initial-cluster will also name the members that there are")
+	pod, err := render.Etcd(j.config, render.EtcdMember{Name: j.config.NodeRegistration.Name, PeerURL: render.EtcdPeerURL(j.config)})
+	if err != nil {
+		return err
+	}
+	return j.local.writeStaticPod(pod)
 }

@@ -21,7 +21,6 @@ import (
 // kubelet installs and starts this node's kubelet.
 type kubelet struct {
 	*content
-	worker bool
 }
 
 // writeFiles writes the kubelet's unit and configuration. cluster is the
@@ -36,7 +35,7 @@ func (k kubelet) writeFiles(cluster []byte) error {
 		return err
 	}
 	k.reportPatched("the kubelet's configuration", used)
-	flags, err := render.KubeletFlags(k.config, k.worker)
+	flags, err := render.KubeletFlags(k.config, k.plan.role.registersTaints)
 	if err != nil {
 		return err
 	}

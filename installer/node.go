@@ -54,30 +54,39 @@ func (n *node) inspect(ctx context.Context) error {
 	if err := n.checkEarlier(ctx); err != nil {
 		return err
 	}
-	n.runtimeErr = n.detectRuntime(ctx)
+	if n.runtime, n.runtimeErr = n.findRuntime(ctx, n.config); n.runtime != nil {
+		n.useRuntime(n.runtime)
+	}
 	n.inspected = true
 	return nil
+}
+
+// useRuntime uses an existing container runtime and its cgroup driver.
+func (n *node) useRuntime(r *existingRuntime) {
+	learned := *n.config
+	learned.Facts.CgroupDriver = r.cgroupDriver()
+	n.config, n.containerd = &learned, r.store
+	n.console.Note("using this host's own containerd %s, %s cgroup driver", r.info.Version, learned.Facts.CgroupDriver)
 }
 
 // findEarlierRun finds out whether an earlier run made this host a node,
 // completely or in part. It refuses to turn a worker into a control plane or a
 // control plane into a worker.
 func (n *node) findEarlierRun() error {
-	controlPlane := fileExists(n.existing, adminConf)
-	worker := !controlPlane && (fileExists(n.existing, kubeletConf) || fileExists(n.existing, bootstrapConf))
-	is, want := controlPlane, "a control plane"
-	if !n.plan.controlPlane {
-		is, want = worker, "a worker"
+	is := ""
+	switch {
+	case !n.existing.Used():
+		return nil
+	case fileExists(n.existing, adminConf):
+		is = aControlPlane
+	case fileExists(n.existing, kubeletConf), fileExists(n.existing, bootstrapConf):
+		is = aWorker
 	}
-	if n.existing.Used() && (controlPlane || worker) && !is {
-		other := "a control plane"
-		if worker {
-			other = "a worker of a cluster"
-		}
+	if is != "" && is != n.plan.role.kind {
 		return fault.New(fault.Preflight, "./install reset --force makes it a bare host again; on a control plane that ends its cluster",
-			"this host is %s already and cannot become %s", other, want)
+			"this host is %s already and cannot become %s", is, n.plan.role.kind)
 	}
-	n.rerun = n.existing.Used() && is
+	n.rerun = is != ""
 	return nil
 }
 
@@ -125,7 +134,7 @@ func (n *node) claim(claims ...host.Claim) error {
 // claims returns all directories that Kubernetes and containerd fill on this
 // node.
 func (n *node) claims() []host.Claim {
-	return host.Claims(n.config, n.plan.controlPlane, n.runtime == nil)
+	return host.Claims(n.config, n.plan.hasEtcd(n.config), n.runtime == nil)
 }
 
 // claimEtcd claims etcd's data directory. It is for a phase that runs alone.

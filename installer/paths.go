@@ -22,9 +22,6 @@ var (
 	apiServerManifest = path.Join(config.ManifestsDir, "kube-apiserver.yaml")
 )
 
-// controlPlaneComponents are the static pods of a control plane, without etcd.
-var controlPlaneComponents = []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler"}
-
 // binaryPath returns the path at which a binary of the bundle is installed, or
 // "" for other entries. The directories are those in the installation
 // instructions of containerd and Kubernetes for hosts without a package

@@ -7,10 +7,8 @@ import (
 	"strings"
 
 	"airlift/bundle"
-	"airlift/images"
 	"airlift/installer/config"
 	"airlift/installer/patches"
-	"airlift/installer/preflight"
 )
 
 // A Plan describes what this host will become. It is complete before the first
@@ -22,10 +20,7 @@ type Plan struct {
 	// onePhase reports whether one phase runs alone. The results of earlier
 	// phases must then be on the host.
 	onePhase bool
-	// role is what the host becomes. The following fields depend on it.
-	role         preflight.Role
-	controlPlane bool
-	required     []string // components whose images this role always needs
+	role     role
 }
 
 // Warn receives warnings for the user.
@@ -34,7 +29,7 @@ type Warn func(format string, args ...any)
 // PlanInit plans the first control plane of a new cluster. c must be complete
 // and valid. onePhase reports whether one phase runs alone.
 func PlanInit(b *Bundle, c *config.Config, onePhase bool, warn Warn) (*Plan, error) {
-	p := newPlan(preflight.Init, b, c, onePhase)
+	p := &Plan{config: c, bundle: b, onePhase: onePhase, role: firstControlPlane}
 	named, err := p.nameImages(c)
 	if err == nil {
 		p.config = named
@@ -46,21 +41,8 @@ func PlanInit(b *Bundle, c *config.Config, onePhase bool, warn Warn) (*Plan, err
 // plane. The run adds the cluster's configuration when it has found the
 // cluster.
 func PlanJoin(b *Bundle, c *config.Config, onePhase bool, warn Warn) (*Plan, error) {
-	role := preflight.Join
-	if c.ControlPlane {
-		role = preflight.JoinControlPlane
-	}
-	p := newPlan(role, b, c, onePhase)
+	p := &Plan{config: c, bundle: b, onePhase: onePhase, role: joiningRole(c)}
 	return p, p.loadPatches(warn)
-}
-
-func newPlan(role preflight.Role, b *Bundle, c *config.Config, onePhase bool) *Plan {
-	p := &Plan{config: c, bundle: b, onePhase: onePhase, role: role, required: []string{"pause"}}
-	if role != preflight.Join {
-		p.controlPlane = true
-		p.required = append(p.required, controlPlaneComponents...)
-	}
-	return p
 }
 
 // nameImages returns a copy of c with an image name for each component. It
@@ -68,10 +50,7 @@ func newPlan(role preflight.Role, b *Bundle, c *config.Config, onePhase bool) *P
 func (p *Plan) nameImages(c *config.Config) (*config.Config, error) {
 	needed := maps.Clone(p.bundle.images)
 	maps.DeleteFunc(needed, func(component, _ string) bool {
-		if component == "coredns" {
-			return p.role == preflight.JoinControlPlane // the cluster has CoreDNS already
-		}
-		return !p.needs(component)
+		return !p.role.needs(component) || slices.Contains(p.role.running, component)
 	})
 	names, err := c.ImageNames(needed)
 	if err != nil {
@@ -103,17 +82,11 @@ func (p *Plan) skips(name string) bool {
 	return slices.Contains(p.config.SkipPhases, name) || slices.Contains(p.config.SkipPhases, parent)
 }
 
-// needs reports whether this node runs a component's image. Workers do not need
-// the images of the control plane.
-func (p *Plan) needs(component string) bool {
-	return p.controlPlane || images.Worker(component)
-}
-
 // images returns the images in the bundle that this node needs.
 func (p *Plan) images() []bundle.Image {
 	var needed []bundle.Image
 	for _, i := range p.bundle.manifest.Images {
-		if p.needs(i.Name) {
+		if p.role.needs(i.Name) {
 			needed = append(needed, i)
 		}
 	}
@@ -123,20 +96,30 @@ func (p *Plan) images() []bundle.Image {
 // missingImages returns the components that a node with the configuration c
 // needs and the bundle does not contain.
 func (p *Plan) missingImages(c *config.Config) []string {
-	needed := slices.Clone(p.required)
-	if p.controlPlane && c.Etcd.External == nil {
-		needed = append(needed, "etcd")
+	return slices.DeleteFunc(slices.Clone(p.role.components), func(component string) bool {
+		return !configured(component, c) || p.bundle.images[component] != ""
+	})
+}
+
+// hasEtcd reports whether a node with the configuration c has its own etcd.
+func (p *Plan) hasEtcd(c *config.Config) bool {
+	return slices.Contains(p.role.components, "etcd") && configured("etcd", c)
+}
+
+// configured reports whether a cluster with the configuration c runs a
+// component.
+func configured(component string, c *config.Config) bool {
+	switch component {
+	case "etcd":
+		return c.Etcd.External == nil
+	case "coredns":
+		return !c.DNS.Disabled
+	case "kube-proxy":
+		return !c.Proxy.Disabled
+	case "flannel":
+		return c.CNI == "flannel"
 	}
-	if p.role == preflight.Init && !c.DNS.Disabled {
-		needed = append(needed, "coredns")
-	}
-	if !c.Proxy.Disabled {
-		needed = append(needed, "kube-proxy")
-	}
-	if c.CNI == "flannel" {
-		needed = append(needed, "flannel")
-	}
-	return slices.DeleteFunc(needed, func(component string) bool { return p.bundle.images[component] != "" })
+	return true
 }
 
 // aliases returns the image names in c that differ from the bundle's names, by
@@ -157,7 +140,7 @@ func (p *Plan) aliases(c *config.Config) map[string]string {
 func (p *Plan) wantsBinary(entry string, existingRuntime bool) bool {
 	switch name := strings.TrimPrefix(entry, bundle.BinDir); {
 	case name == "kubectl":
-		return p.controlPlane
+		return p.role.kubectl
 	case name == "runc", name == "ctr", strings.HasPrefix(name, "containerd"):
 		return !existingRuntime
 	}

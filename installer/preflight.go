@@ -31,7 +31,7 @@ func (n *node) checkHost(ctx context.Context, clusterKubelet []byte) (preflight.
 // kubelet configuration, nil if it is not known yet.
 func (n *node) target(kubelet []byte) preflight.Target {
 	t := preflight.Target{
-		Config: n.config, Role: n.plan.role, Rerun: n.rerun, Root: n.existing.Path("/"),
+		Config: n.config, Role: n.plan.role.name, Rerun: n.rerun, Root: n.existing.Path("/"),
 		Binaries: n.binaries(), Runtime: n.runtimeErr,
 		MissingImages: n.plan.missingImages(n.config), Kubelet: kubelet,
 	}

@@ -12,21 +12,28 @@ import (
 	"airlift/images/store"
 	"airlift/installer/config"
 	"airlift/installer/host"
+	"airlift/installer/pki"
 )
 
 // A Reset removes what init or join created on this host.
 type Reset struct {
 	*machine
-	config     config.Reset
-	kubeconfig string    // used if this host's etcd does not answer
-	plan       host.Plan // what reset removes and keeps; nil if nothing was installed
+	config config.Reset
+	plan   host.Plan // what reset removes and keeps; nil if nothing was installed
+	etcd   *etcdReset
+	images *imageReset
+}
 
-	lastControlPlane bool     // this host has the cluster's last etcd member
-	leftImages       []string // image names that reset does not restore, with the reasons
+func newReset(c config.Reset, kubeconfig string, m *machine) *Reset {
+	return &Reset{
+		machine: m, config: c,
+		etcd:   &etcdReset{machine: m, force: c.Force, kubeconfig: kubeconfig, timeout: c.Timeouts.KubernetesAPICall},
+		images: &imageReset{machine: m, socket: socketPath(c)},
+	}
 }
 
 // ResetPhases returns the steps of reset, for the names of its phases.
-func ResetPhases() []Step { return (&Reset{machine: &machine{}}).Steps() }
+func ResetPhases() []Step { return newReset(config.Reset{}, "", new(machine)).Steps() }
 
 // Steps returns the steps of reset in order. The first two run before anything
 // on the host changes, and reset stops if one of them fails. Each later step
@@ -34,15 +41,15 @@ func ResetPhases() []Step { return (&Reset{machine: &machine{}}).Steps() }
 func (r *Reset) Steps() []Step {
 	return []Step{
 		{Name: "preflight", Doc: "look at what is installed here", Run: r.preflight},
-		{Name: "remove-etcd-member", Doc: "take this host's etcd out of the cluster", Run: r.removeEtcdMember},
+		{Name: "remove-etcd-member", Doc: "take this host's etcd out of the cluster", Run: r.etcd.remove},
 		{Name: "stop-kubelet", Doc: "stop the kubelet", Run: r.host.StopKubelet},
 		{Name: "remove-pods", Doc: "stop and remove all pods", Run: r.removePods},
 		{Name: "cleanup-node", Doc: "remove what was installed and made", Steps: []Step{
-			{Name: "images", Doc: "restore the image names in an existing containerd", Run: r.restoreImages},
+			{Name: "images", Doc: "restore the image names in an existing containerd", Run: r.images.restore},
 			{Name: "runtime", Doc: "stop containerd", Run: r.host.StopRuntime},
 			{Name: "mounts", Doc: "unmount volumes", Run: r.unmount},
 			{Name: "interfaces", Doc: "remove the pod network's interfaces", Run: r.host.RemoveInterfaces},
-			{Name: "netfilter", Doc: "remove packet filter rules", Run: r.removeNetfilter},
+			{Name: "netfilter", Doc: "remove iptables and nftables rules", Run: r.removeNetfilter},
 			{Name: "routes", Doc: "remove routes", Run: r.host.RemoveRoutes},
 			{Name: "state", Doc: "remove stored data: etcd's, the kubelet's, containerd's", Run: r.host.RemoveState},
 			{Name: "installed", Doc: "remove units, certificates, configuration and binaries", Run: r.removeInstalled},
@@ -54,7 +61,7 @@ func (r *Reset) Steps() []Step {
 // returned Reset is Empty. It refuses a node that has no ledger, unless the
 // user gave --without-ledger.
 func PlanReset(c config.Reset, kubeconfig string, h *host.Host, console *Console) (*Reset, error) {
-	r := &Reset{machine: newMachine(h, console), config: c, kubeconfig: kubeconfig}
+	r := newReset(c, kubeconfig, newMachine(h, console))
 	recorded := h.Used()
 	if !recorded && !h.IsNode() {
 		return r, nil
@@ -120,12 +127,12 @@ func (r *Reset) preflight(ctx context.Context) error {
 	if r.config.Force || slices.Contains(r.config.SkipPhases, "remove-etcd-member") {
 		return nil
 	}
-	return r.checkEtcd(ctx)
+	return r.etcd.check(ctx)
 }
 
 // removePods asks the runtime to stop all pods, then kills the remaining ones.
 func (r *Reset) removePods(ctx context.Context) error {
-	if r.host.RanNode() && r.exists(r.socket()) {
+	if r.host.RanNode() && r.exists(r.images.socket) {
 		if err := r.removePodsThroughCRI(ctx); err != nil {
 			r.console.Warn("%s; killing what is left", err)
 		}
@@ -133,13 +140,13 @@ func (r *Reset) removePods(ctx context.Context) error {
 	return r.host.KillPods(ctx)
 }
 
-// socket is the path of the container runtime's socket.
-func (r *Reset) socket() string {
-	return strings.TrimPrefix(cmp.Or(r.config.CRISocket, config.ContainerdSocket), "unix://")
+// socketPath returns the path of the container runtime's socket.
+func socketPath(c config.Reset) string {
+	return strings.TrimPrefix(cmp.Or(c.CRISocket, config.ContainerdSocket), "unix://")
 }
 
 func (r *Reset) removePodsThroughCRI(ctx context.Context) error {
-	s, err := store.Connect(ctx, r.socket())
+	s, err := store.Connect(ctx, r.images.socket)
 	if err != nil {
 		return err
 	}
@@ -218,11 +225,15 @@ func (r *Reset) remaining() (string, error) {
 			fmt.Fprintf(&b, "%s\n\n%s\n\n", part.heading, listed(part.items))
 		}
 	}
-	for _, image := range r.leftImages {
+	for _, image := range r.images.left {
 		fmt.Fprintf(&b, "    left: %s\n", image)
 	}
 	return b.String(), nil
 }
+
+// nodeName returns this host's node name in its cluster, or "" if it is not a
+// node.
+func (r *Reset) nodeName() string { return pki.NodeName(r.files()) }
 
 // closingWords returns the summary. It lists what reset has kept.
 func (r *Reset) closingWords(name string) string {
@@ -231,7 +242,7 @@ func (r *Reset) closingWords(name string) string {
 	switch {
 	case r.host.Used():
 		b.WriteString("Phases were skipped: what they would have removed is still listed in " + host.LedgerPath + ". Run reset again to remove it.\n")
-	case len(left) == 0 && len(r.leftImages) == 0:
+	case len(left) == 0 && len(r.images.left) == 0:
 		b.WriteString("This host is as it was before.\n")
 	case r.config.WithoutLedger:
 		b.WriteString("What was listed is removed. These are left:\n\n")
@@ -241,10 +252,10 @@ func (r *Reset) closingWords(name string) string {
 	for _, i := range left {
 		fmt.Fprintf(&b, "    left: %s\n", i)
 	}
-	for _, image := range r.leftImages {
+	for _, image := range r.images.left {
 		fmt.Fprintf(&b, "    left: %s\n", image)
 	}
-	if name != "" && !r.lastControlPlane {
+	if name != "" && !r.etcd.last {
 		fmt.Fprintf(&b, "\nThe cluster still has the Node object. Remove it there: kubectl delete node %s\n", name)
 	}
 	return b.String()

@@ -10,7 +10,6 @@ import (
 	"airlift/fault"
 	"airlift/installer/config"
 	"airlift/installer/host"
-	"airlift/installer/preflight"
 	"airlift/installer/render"
 )
 
@@ -25,11 +24,11 @@ func hostWith(t *testing.T, change func(*config.Config), members ...render.EtcdM
 		change(cfg)
 	}
 	cfg.CompleteInit()
-	h, err := host.OpenFolder(t.TempDir())
+	h, err := host.OpenDirectory(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := NewInit(newPlan(preflight.Init, new(Bundle), cfg, false), InitOptions{}, h, &Console{Out: new(bytes.Buffer)})
+	n := NewInit(&Plan{role: firstControlPlane, bundle: new(Bundle), config: cfg}, InitOptions{}, h, &Console{Out: new(bytes.Buffer)})
 	if err := n.controlPlane.staticPods()(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +76,7 @@ func TestEtcdOfThisHost(t *testing.T) {
 		joined bool
 	}{
 		{"init's", hostWith(t, nil), &localEtcd{"https://10.1.2.3:2380", "https://10.1.2.3:2379", "/var/lib/etcd", "/etc/kubernetes/pki"}, false},
-		{"in other folders", hostWith(t, elsewhere), &localEtcd{"https://10.1.2.3:2380", "https://10.1.2.3:2379", "/data/etcd", "/data/pki"}, false},
+		{"in other directories", hostWith(t, elsewhere), &localEtcd{"https://10.1.2.3:2380", "https://10.1.2.3:2379", "/data/etcd", "/data/pki"}, false},
 		{"join's", hostWith(t, nil, render.EtcdMember{Name: "zero", PeerURL: "https://10.1.2.2:2380"}),
 			&localEtcd{"https://10.1.2.3:2380", "https://10.1.2.3:2379", "/var/lib/etcd", "/etc/kubernetes/pki"}, true},
 		{"join's, stopped before etcd", claimed(gone(hostWith(t, nil), "etcd")),
@@ -111,19 +110,19 @@ func TestResetAsksEtcdFirst(t *testing.T) {
 	if err := n.controlPlane.certs()(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	r := &Reset{machine: n.machine}
+	r := newReset(config.Reset{}, "", n.machine)
 	err := r.preflight(t.Context())
 	if fault.ExitCode(err) != fault.Preflight || !strings.Contains(err.Error(), "127.0.0.1:2379") || !strings.Contains(fault.Hint(err), "--force") {
 		t.Errorf("error %v, hint %q", err, fault.Hint(err))
 	}
-	if err := r.removeEtcdMember(t.Context()); err == nil {
+	if err := r.etcd.remove(t.Context()); err == nil {
 		t.Error("the member that nobody could be told about is gone")
 	}
-	r.config.Force = true
+	r = newReset(config.Reset{Force: true}, "", n.machine)
 	if err := r.preflight(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if err := r.removeEtcdMember(t.Context()); err != nil {
+	if err := r.etcd.remove(t.Context()); err != nil {
 		t.Error(err)
 	}
 	if out := r.console.Out.(*bytes.Buffer).String(); !strings.Contains(out, "warning: etcd's member stays") {

@@ -10,16 +10,24 @@ import (
 
 	"airlift/fault"
 	"airlift/installer/etcd"
-	"airlift/installer/pki"
 )
 
 // resetEtcdTimeout limits reset's calls to etcd. Reset must end even if the
 // rest of the cluster is broken.
 const resetEtcdTimeout = 30 * time.Second
 
+// etcdReset removes this host's member from the etcd cluster.
+type etcdReset struct {
+	*machine
+	force      bool
+	kubeconfig string        // used if this host's etcd does not answer
+	timeout    time.Duration // of a request to the API server
+	last       bool          // this host has the cluster's last member
+}
+
 // reachEtcd connects to this host's etcd. If that does not answer, it connects
 // to the other members, which it finds through the API server.
-func (r *Reset) reachEtcd(ctx context.Context, e *localEtcd) (*etcd.Client, error) {
+func (r *etcdReset) reachEtcd(ctx context.Context, e *localEtcd) (*etcd.Client, error) {
 	c, err := connectEtcd(ctx, r.machine, []string{e.clientURL}, e.certificates, resetEtcdTimeout)
 	if err != nil && ctx.Err() == nil {
 		if others := r.otherEtcds(ctx, e); len(others) > 0 {
@@ -36,8 +44,8 @@ func (r *Reset) reachEtcd(ctx context.Context, e *localEtcd) (*etcd.Client, erro
 
 // otherEtcds asks the API server for the other members. Another host may still
 // serve the API.
-func (r *Reset) otherEtcds(ctx context.Context, e *localEtcd) []string {
-	api, err := loadClient(r.host, cmp.Or(r.kubeconfig, adminConf), "", r.config.Timeouts.KubernetesAPICall)
+func (r *etcdReset) otherEtcds(ctx context.Context, e *localEtcd) []string {
+	api, err := loadClient(r.host, cmp.Or(r.kubeconfig, adminConf), "", r.timeout)
 	if err != nil {
 		return nil
 	}
@@ -50,9 +58,9 @@ func (r *Reset) otherEtcds(ctx context.Context, e *localEtcd) []string {
 	return slices.DeleteFunc(urls, func(u string) bool { return u == e.clientURL })
 }
 
-// checkEtcd refuses a reset that would leave the remaining etcd members without
+// check refuses a reset that would leave the remaining etcd members without
 // a quorum.
-func (r *Reset) checkEtcd(ctx context.Context) error {
+func (r *etcdReset) check(ctx context.Context) error {
 	_, _, err := r.ownMember(ctx, func(c *etcd.Client, m etcd.Member) error { return c.CheckRemove(ctx, m) })
 	if err == nil || ctx.Err() != nil {
 		return err
@@ -67,7 +75,7 @@ func (r *Reset) checkEtcd(ctx context.Context) error {
 // ownMember finds this host's etcd member and calls do with it, unless it is
 // the last member. found is false if the host has no etcd or if the cluster
 // does not know the member. alone reports whether it is the last member.
-func (r *Reset) ownMember(ctx context.Context, do func(*etcd.Client, etcd.Member) error) (found, alone bool, err error) {
+func (r *etcdReset) ownMember(ctx context.Context, do func(*etcd.Client, etcd.Member) error) (found, alone bool, err error) {
 	e, err := findEtcd(r.host)
 	if err != nil || e == nil {
 		return false, false, err
@@ -91,9 +99,9 @@ func (r *Reset) ownMember(ctx context.Context, do func(*etcd.Client, etcd.Member
 	return true, false, do(c, m)
 }
 
-// removeEtcdMember removes this host's member from the etcd cluster, unless it
+// remove removes this host's member from the etcd cluster, unless it
 // is the last one. A forced reset continues if that fails.
-func (r *Reset) removeEtcdMember(ctx context.Context) error {
+func (r *etcdReset) remove(ctx context.Context) error {
 	_, alone, err := r.ownMember(ctx, func(c *etcd.Client, m etcd.Member) error {
 		if err := c.CheckRemove(ctx, m); err != nil {
 			return err
@@ -106,15 +114,11 @@ func (r *Reset) removeEtcdMember(ctx context.Context) error {
 	})
 	switch {
 	case alone:
-		r.lastControlPlane = true
+		r.last = true
 		r.console.Note("this is the cluster's last etcd member: the cluster ends with it")
-	case err != nil && ctx.Err() == nil && r.config.Force:
+	case err != nil && ctx.Err() == nil && r.force:
 		r.console.Warn("etcd's member stays in the cluster, remove it there (etcdctl member remove): %s", err)
 		return nil
 	}
 	return err
 }
-
-// nodeName returns this host's node name in its cluster, or "" if it is not a
-// node.
-func (r *Reset) nodeName() string { return pki.NodeName(r.files()) }

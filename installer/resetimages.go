@@ -11,9 +11,16 @@ import (
 	"airlift/installer/host"
 )
 
-// restoreImages restores the image names in an existing containerd. containerd
+// imageReset restores the image names in an existing containerd.
+type imageReset struct {
+	*machine
+	socket string   // of the container runtime
+	left   []string // image names that are not restored, with the reasons
+}
+
+// restore restores the image names in an existing containerd. containerd
 // then removes the images that no name refers to.
-func (r *Reset) restoreImages(ctx context.Context) error {
+func (r *imageReset) restore(ctx context.Context) error {
 	if r.host.OwnsRuntime() {
 		return nil // reset removes all images
 	}
@@ -21,8 +28,8 @@ func (r *Reset) restoreImages(ctx context.Context) error {
 	for _, name := range r.host.ImageNames() {
 		names[name.Socket] = append(names[name.Socket], name)
 	}
-	if r.host.Used() && r.exists(r.socket()) && len(names) == 0 {
-		names[r.socket()] = nil // an interrupted import may have left content
+	if r.host.Used() && r.exists(r.socket) && len(names) == 0 {
+		names[r.socket] = nil // an interrupted import may have left content
 	}
 	for _, socket := range slices.Sorted(maps.Keys(names)) {
 		if err := r.restoreNames(ctx, socket, names[socket]); err != nil {
@@ -32,7 +39,7 @@ func (r *Reset) restoreImages(ctx context.Context) error {
 	return nil
 }
 
-func (r *Reset) restoreNames(ctx context.Context, socket string, names []host.ImageName) error {
+func (r *imageReset) restoreNames(ctx context.Context, socket string, names []host.ImageName) error {
 	if !r.exists(socket) && !r.exists("/var/lib/containerd") {
 		r.console.Note("containerd was removed, and its images with it")
 		return r.host.ForgetImageNames(names...)
@@ -54,6 +61,6 @@ func (r *Reset) restoreNames(ctx context.Context, socket string, names []host.Im
 	for _, note := range left {
 		r.console.Note("left in place: %s", note)
 	}
-	r.leftImages = append(r.leftImages, left...)
+	r.left = append(r.left, left...)
 	return r.host.ForgetImageNames(names...)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"net/netip"
-	"time"
 
 	kubeproxyv1 "k8s.io/kube-proxy/config/v1alpha1"
 
@@ -20,10 +19,6 @@ import (
 // containerdDir is the root directory of Airlift's containerd.
 const containerdDir = "/var/lib/containerd"
 
-// runtimeTimeout limits the wait for a containerd that has just started. On a
-// slow disk it needs some seconds to open its database.
-const runtimeTimeout = 60 * time.Second
-
 // runtimeStep is the step runtime: it prepares the kernel and starts containerd.
 type runtimeStep struct {
 	*content
@@ -34,7 +29,7 @@ type runtimeStep struct {
 // kubeconfig by TLS bootstrap.
 func (r runtimeStep) run(ctx context.Context, proxy *kubeproxyv1.KubeProxyConfiguration, joins bool) error {
 	for _, part := range []Step{
-		{Name: "folders", Run: func(context.Context) error { return r.prepareDirectories(joins) }},
+		{Name: "directories", Run: func(context.Context) error { return r.prepareDirectories(joins) }},
 		{Name: "kernel", Run: func(ctx context.Context) error { return r.prepareKernel(ctx, proxy) }},
 		{Name: "routes", Run: r.prepareRoutes},
 		{Name: "containerd", Run: r.startContainerd},
@@ -43,7 +38,7 @@ func (r runtimeStep) run(ctx context.Context, proxy *kubeproxyv1.KubeProxyConfig
 			return err
 		}
 	}
-	r.useRuntime()
+	r.runtimeStarted()
 	return nil
 }
 

@@ -9,7 +9,6 @@ import (
 	kubeproxyv1 "k8s.io/kube-proxy/config/v1alpha1"
 
 	"airlift/installer/config"
-	"airlift/installer/preflight"
 )
 
 // init takes kube-proxy's mode from the user's configuration, join from the
@@ -17,7 +16,7 @@ import (
 func TestKernelModulesForKubeProxy(t *testing.T) {
 	ipvs := &kubeproxyv1.KubeProxyConfiguration{Mode: "ipvs", IPVS: kubeproxyv1.KubeProxyIPVSConfiguration{Scheduler: "wlc"}}
 	init := func(c config.Config) *kubeproxyv1.KubeProxyConfiguration {
-		return newInit(newPlan(preflight.Init, new(Bundle), &c, false), InitOptions{}, nil).proxyConfig()
+		return newInit(&Plan{role: firstControlPlane, bundle: new(Bundle), config: &c}, InitOptions{}, nil).proxyConfig()
 	}
 	for name, c := range map[string]struct {
 		proxy *kubeproxyv1.KubeProxyConfiguration
@@ -55,7 +54,7 @@ func TestKubeletCertDirIsRecorded(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			root, _ := aHost(t)
 			cfg := &config.Config{}
-			n := newNode(newPlan(preflight.Init, new(Bundle), cfg, false), newMachine(hostOn(t, root), nil))
+			n := newNode(&Plan{role: firstControlPlane, bundle: new(Bundle), config: cfg}, newMachine(hostOn(t, root), nil))
 			cfg.NodeRegistration.KubeletExtraArgs = []config.Arg{{Name: "cert-dir", Value: c.dir}}
 			if c.exists {
 				if err := os.MkdirAll(n.host.Path(c.dir), 0o700); err != nil {

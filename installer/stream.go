@@ -13,7 +13,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"airlift/bundle"
-	"airlift/images/store"
 	"airlift/installer/host"
 	"airlift/installer/timeline"
 )
@@ -22,41 +21,22 @@ import (
 // to the host and imports images into containerd. Steps wait by name for the
 // entries and images that they need.
 type bundleStream struct {
+	*arrivals
 	file     *bundle.File
 	host     *host.Host
 	binaries map[string]host.Binary // wanted binaries by entry name
-	images   []bundle.Image         // wanted images
-	aliases  map[string]string      // additional image names, by reference
-	never    bool                   // imagePullPolicy is Never: do not import missing images
-
-	runtime chan *store.Store // receives containerd once, when it runs
-
-	total, moved atomic.Int64 // bytes
-
-	mu      sync.Mutex
-	waiting map[string]chan struct{} // closed when the entry or image is in place
-	done    chan struct{}            // closed when run has returned
-	err     error                    // why run stopped; valid after done is closed
-	changed atomic.Int64             // number of binaries and images that were new
+	images   *lazyImporter
 }
 
-func newBundleStream(f *bundle.File, m *bundle.Manifest, h *host.Host, wantsBinary func(name string) bool, images []bundle.Image) *bundleStream {
-	p := &bundleStream{
-		file: f, host: h, images: images,
-		binaries: map[string]host.Binary{},
-		runtime:  make(chan *store.Store, 1),
-		waiting:  map[string]chan struct{}{},
-		done:     make(chan struct{}),
-	}
+func newBundleStream(f *bundle.File, m *bundle.Manifest, h *host.Host, wantsBinary func(name string) bool, images imageRequest) *bundleStream {
+	p := &bundleStream{arrivals: newArrivals(), file: f, host: h, binaries: map[string]host.Binary{}}
 	for _, e := range m.Entries {
 		if dest := binaryPath(e.Name); dest != "" && wantsBinary(e.Name) {
 			p.binaries[e.Name] = host.Binary{Path: dest, SHA256: e.SHA256}
-			p.waiting[e.Name] = make(chan struct{})
+			p.expect(e.Name)
 		}
 	}
-	for _, i := range images {
-		p.waiting[i.Reference] = make(chan struct{})
-	}
+	p.images = newLazyImporter(images, p.arrivals)
 	return p
 }
 
@@ -64,78 +44,11 @@ func newBundleStream(f *bundle.File, m *bundle.Manifest, h *host.Host, wantsBina
 func (p *bundleStream) start(ctx context.Context, m *bundle.Manifest) {
 	ctx, span := timeline.Start(ctx, timeline.Bundle, "bundle")
 	go func() {
-		defer close(p.done)
-		defer span.End()
-		p.err = p.run(ctx, m)
+		err := p.run(ctx, m)
 		span.Set("bytes", p.moved.Load())
+		span.End()
+		p.end(err)
 	}()
-}
-
-// useRuntime passes the stream the containerd into which it imports the images.
-func (p *bundleStream) useRuntime(s *store.Store) { p.runtime <- s }
-
-// wait waits until every name (an entry or an image reference) is on the host.
-// It returns an error if the stream ends before that.
-func (p *bundleStream) wait(ctx context.Context, names ...string) error {
-	for _, name := range names {
-		if err := p.waitFor(ctx, name); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (p *bundleStream) waitFor(ctx context.Context, name string) error {
-	p.mu.Lock()
-	ch := p.waiting[name]
-	p.mu.Unlock()
-	if ch == nil {
-		return fmt.Errorf("waiting for %s: the bundle does not bring it", name)
-	}
-	select {
-	case <-ch:
-		return nil
-	default:
-	}
-	defer timeline.Wait(ctx, "bundle", shortName(name)).End()
-	select {
-	case <-ch:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("waiting for %s: %w", name, ctx.Err())
-	case <-p.done:
-	}
-	select {
-	case <-ch: // the entry arrived just before the stream ended
-		return nil
-	default:
-	}
-	if p.err != nil {
-		return p.err
-	}
-	return fmt.Errorf("waiting for %s: the bundle ended without it", name)
-}
-
-// finish waits for the end of the stream and returns its error.
-func (p *bundleStream) finish(ctx context.Context) error {
-	defer timeline.Wait(ctx, "bundle", "the rest").End()
-	select {
-	case <-p.done:
-		return p.err
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-// announce ends the waits for an entry or an image.
-func (p *bundleStream) announce(name string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	select {
-	case <-p.waiting[name]:
-	default:
-		close(p.waiting[name])
-	}
 }
 
 func (p *bundleStream) run(ctx context.Context, m *bundle.Manifest) error {
@@ -148,23 +61,22 @@ func (p *bundleStream) run(ctx context.Context, m *bundle.Manifest) error {
 			p.total.Add(e.Size)
 		}
 	}
-	im := &lazyImporter{p: p, timeline: newImageTimeline(p.images)}
-	defer func() { im.close(ctx) }()
+	defer func() { p.images.close(ctx) }()
 	if len(missing) == 0 {
 		// No binary is missing. Only containerd knows whether images are.
-		if err := im.open(ctx); err != nil {
+		if err := p.images.open(ctx); err != nil {
 			return err
 		}
 	}
-	if len(missing) > 0 || !im.complete() {
-		if err := p.stream(ctx, missing, im); err != nil {
+	if len(missing) > 0 || !p.images.complete() {
+		if err := p.stream(ctx, missing); err != nil {
 			return err
 		}
 	}
-	if err := im.open(ctx); err != nil {
+	if err := p.images.open(ctx); err != nil {
 		return err
 	}
-	return im.finish(ctx)
+	return p.images.finish(ctx)
 }
 
 // lookForBinaries returns the binaries that are missing on this host. It hashes
@@ -196,13 +108,13 @@ func (p *bundleStream) lookForBinaries() (missing map[string]host.Binary, err er
 
 // stream reads the bundle until nothing more is needed from it. It then waits
 // until all binaries and images are in place.
-func (p *bundleStream) stream(ctx context.Context, missing map[string]host.Binary, im *lazyImporter) error {
+func (p *bundleStream) stream(ctx context.Context, missing map[string]host.Binary) error {
 	defer sparingMemory()()
 	settling, ctx := errgroup.WithContext(ctx)
 	settling.SetLimit(programsAtOnce)
-	err := p.read(ctx, missing, im, settling)
+	err := p.read(ctx, missing, settling)
 	if err == nil {
-		err = im.finish(ctx)
+		err = p.images.finish(ctx)
 	}
 	// If a binary could not be put in place, this is the error that stopped
 	// read.
@@ -217,14 +129,14 @@ const programsAtOnce = 4
 
 // read reads the bundle. After it has written a binary, settling moves it into
 // place.
-func (p *bundleStream) read(ctx context.Context, missing map[string]host.Binary, im *lazyImporter, settling *errgroup.Group) error {
+func (p *bundleStream) read(ctx context.Context, missing map[string]host.Binary, settling *errgroup.Group) error {
 	s, err := p.file.Stream(ctx)
 	if err != nil {
 		return err
 	}
 	defer s.Close()
 	s.Skip(p.unwanted(missing))
-	for len(missing) > 0 || !im.complete() {
+	for len(missing) > 0 || !p.images.complete() {
 		e, content, err := s.Next()
 		if errors.Is(err, io.EOF) {
 			break
@@ -240,11 +152,11 @@ func (p *bundleStream) read(ctx context.Context, missing map[string]host.Binary,
 			delete(missing, e.Name)
 			continue
 		}
-		if err := im.open(ctx); err != nil {
+		if err := p.images.open(ctx); err != nil {
 			return err
 		}
-		if im.wants(e.Name) {
-			if err := im.blob(ctx, e, r); err != nil {
+		if p.images.wants(e.Name) {
+			if err := p.images.blob(ctx, e, r); err != nil {
 				return err
 			}
 		}
@@ -264,7 +176,7 @@ func (p *bundleStream) unwanted(missing map[string]host.Binary) func(bundle.Entr
 	for name := range missing {
 		wanted[name] = true
 	}
-	for _, i := range p.images {
+	for _, i := range p.images.wanted {
 		for _, d := range []bundle.Descriptor{i.Target, i.Manifest, i.Config} {
 			wanted[bundle.BlobName(d.Digest)] = true
 		}

@@ -39,16 +39,19 @@ func (c *content) unpack(ctx context.Context) error {
 func (c *content) start(ctx context.Context, wantsBinary func(string) bool, images []bundle.Image) {
 	ctx, c.stop = context.WithCancel(ctx)
 	b := c.plan.bundle
-	c.stream = newBundleStream(b.file, b.manifest, c.host, wantsBinary, images)
-	c.stream.aliases = c.plan.aliases(c.config)
-	c.stream.never = c.config.NodeRegistration.ImagePullPolicy == corev1.PullNever
+	c.stream = newBundleStream(b.file, b.manifest, c.host, wantsBinary, imageRequest{
+		wanted:  images,
+		aliases: c.plan.aliases(c.config),
+		never:   c.config.NodeRegistration.ImagePullPolicy == corev1.PullNever,
+	})
 	c.stream.start(ctx, b.manifest)
 }
 
-// useRuntime passes the stream the containerd into which it imports the images.
-func (c *content) useRuntime() {
+// runtimeStarted passes the stream the containerd into which it imports the
+// images.
+func (c *content) runtimeStarted() {
 	if c.stream != nil {
-		c.stream.useRuntime(c.containerd)
+		c.stream.images.runtime <- c.containerd
 	}
 }
 

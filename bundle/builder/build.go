@@ -177,13 +177,30 @@ func checkOutput(path string) error {
 	return os.Remove(probe.Name())
 }
 
-// newest returns the newest release of Options.Version, for example "v1.29.15" for
-// "v1.29".
-func (b *builder) newest(ctx context.Context) (string, error) {
-	full, channel, err := images.Channel(b.Version)
-	if err != nil || full != "" {
-		return full, err
+// chooseRelease sets the catalog of the release that Options.Version names:
+// "v1.29.15", or "v1.29" for its newest release.
+func (b *builder) chooseRelease(ctx context.Context) error {
+	version, channel, err := images.Channel(b.Version)
+	if err != nil {
+		return err
 	}
+	if channel != "" {
+		if version, err = b.newest(ctx, channel); err != nil {
+			return err
+		}
+	}
+	if b.catalog, err = images.For(version, b.Arch, b.CNI); channel == "" {
+		return err
+	}
+	if err != nil {
+		return fmt.Errorf("reading %s: %w", channel, err)
+	}
+	b.Progress.Printf("newest release of %s: %s\n", b.Version, version)
+	return b.fetch.Remember("newest in "+channel, version)
+}
+
+// newest returns the version that a channel names.
+func (b *builder) newest(ctx context.Context, channel string) (string, error) {
 	text, source, err := b.fetch.Text(ctx, channel)
 	if err != nil {
 		hint := "give a full version, for example --version v1.29.15"
@@ -192,13 +209,8 @@ func (b *builder) newest(ctx context.Context) (string, error) {
 		}
 		return "", fault.Wrap(fmt.Errorf("finding the newest release of %s: %w", b.Version, err), fault.Failure, hint)
 	}
-	full = strings.TrimSpace(text)
-	if _, err := images.For(full, b.Arch, b.CNI); err != nil {
-		return "", fmt.Errorf("reading %s: %w", channel, err)
-	}
-	b.Progress.Printf("newest release of %s: %s\n", b.Version, full)
 	b.release = source
-	return full, b.fetch.Remember("newest in "+channel, full)
+	return strings.TrimSpace(text), nil
 }
 
 // write writes the bundle and verifies it.

@@ -30,11 +30,7 @@ type binary struct {
 
 // resolve finds the checksums of all binaries and the digests of all images.
 func (b *builder) resolve(ctx context.Context) error {
-	full, err := b.newest(ctx)
-	if err != nil {
-		return err
-	}
-	if b.catalog, err = images.For(full, b.Arch, b.CNI); err != nil {
+	if err := b.chooseRelease(ctx); err != nil {
 		return err
 	}
 	b.chooseBinaries()

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -8,6 +9,7 @@ import (
 
 	"airlift/fault"
 	"airlift/installer"
+	"airlift/installer/cluster"
 )
 
 // version is the version of this installer. The Makefile sets it.
@@ -38,7 +40,8 @@ func newRootCmd() *cobra.Command {
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cobra.EnableCommandSorting = false // keep phases in the order in which they run
-	cmd.PersistentFlags().IntVarP(&verbosity, "v", "v", 0, "how much to tell: 0, 1 (every sub-step and file) or 2")
+	cmd.PersistentFlags().IntVarP(&verbosity, "v", "v", 0, "log verbosity: 0, 1 (every sub-step and file) or 2 (also every request to the API server, on standard error)")
+	cmd.PersistentPreRun = func(cmd *cobra.Command, _ []string) { logRequests(cmd, verbosity) }
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return fault.New(fault.Usage, "see '"+cmd.CommandPath()+" --help'", "%w", err)
 	})
@@ -54,6 +57,16 @@ func noArgs(cmd *cobra.Command, args []string) error {
 		return fault.New(fault.Usage, "see '"+cmd.CommandPath()+" --help'", "unknown command or argument %q", strings.Join(args, " "))
 	}
 	return nil
+}
+
+// logRequests makes the command print its requests to the API server with -v 2.
+func logRequests(cmd *cobra.Command, verbosity int) {
+	if verbosity < 2 {
+		return
+	}
+	cmd.SetContext(cluster.WithRequestLog(cmd.Context(), func(format string, args ...any) {
+		fmt.Fprintf(cmd.ErrOrStderr(), format+"\n", args...)
+	}))
 }
 
 // console returns a Console that prints on the command's output.

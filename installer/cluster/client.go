@@ -76,6 +76,7 @@ func fromREST(cfg *rest.Config) (*Client, error) {
 	// API server protects itself with its priority and fairness queues.
 	cfg.QPS = -1
 	cfg.WarningHandlerWithContext = rest.NoWarnings{}
+	cfg.Wrap(func(t http.RoundTripper) http.RoundTripper { return logged{t} })
 
 	httpClient, err := rest.HTTPClientFor(cfg)
 	if err != nil {

@@ -159,7 +159,7 @@ func get(ctx context.Context, url string, trust *tls.Config) (*http.Response, []
 	req.Header.Set("Accept", "application/json")
 	// The kubelet also uses the environment's proxy.
 	transport := &http.Transport{TLSClientConfig: trust, Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true}
-	resp, err := transport.RoundTrip(req)
+	resp, err := logged{transport}.RoundTrip(req)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -38,12 +38,14 @@ type Claim struct {
 // Check is the name of the claim's preflight check, as kubeadm forms it.
 func (c Claim) Check() string { return "DirAvailable-" + strings.ReplaceAll(c.Path, "/", "-") }
 
-// Claims lists the directories that a node's components fill.
-func Claims(cfg *config.Config, controlPlane, ownRuntime bool) []Claim {
+// Claims lists the directories that a node's components fill. ownEtcd reports
+// whether the node has an etcd of its own, ownRuntime whether it uses the
+// bundle's containerd.
+func Claims(cfg *config.Config, ownEtcd, ownRuntime bool) []Claim {
 	const moveAway = "check whose data it is; if this host was a node before, run `install reset` (or `kubeadm reset`); otherwise move the data away: "
 	away := func(path string) string { return moveAway + "mv " + path + " " + path + ".before" }
 	var list []Claim
-	if controlPlane && cfg.Etcd.External == nil {
+	if ownEtcd {
 		dir := cfg.Etcd.Local.DataDir
 		if dir == "" {
 			dir = config.EtcdDataDir

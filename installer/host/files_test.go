@@ -483,3 +483,38 @@ func TestStagedBinary(t *testing.T) {
 		})
 	}
 }
+
+func TestNewDirectory(t *testing.T) {
+	parent := t.TempDir()
+	one, err := host.NewDirectory(filepath.Join(parent, "missing"), "dry-run-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	two, err := host.NewDirectory(filepath.Join(parent, "missing"), "dry-run-")
+	if err != nil || one.Path("/") == two.Path("/") {
+		t.Fatalf("%s twice, %v", two.Path("/"), err)
+	}
+	if info, err := os.Stat(one.Path("/")); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("%v, %v", info, err)
+	}
+	if _, err := one.WriteFile("/etc/kubernetes/admin.conf", []byte("secret"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := one.RemoveDirectory(); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(one.Path("/")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("not removed: %v", err)
+	}
+
+	machine, err := host.Open(parent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := machine.RemoveDirectory(); err == nil {
+		t.Error("a host was removed")
+	}
+	if _, err := os.Stat(two.Path("/")); err != nil {
+		t.Error(err)
+	}
+}

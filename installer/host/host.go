@@ -7,6 +7,8 @@
 package host
 
 import (
+	"fmt"
+	"os"
 	"path/filepath"
 	"sync"
 )
@@ -35,13 +37,35 @@ func Open(root string) (*Host, error) {
 	return h, nil
 }
 
-// OpenFolder creates a directory that represents a host's root file system, for
-// rendered files: nothing is recorded for reset.
-func OpenFolder(root string) (*Host, error) {
+// OpenDirectory creates a directory that represents a host's root file system,
+// for rendered files: nothing is recorded for reset.
+func OpenDirectory(root string) (*Host, error) {
 	if err := OutputDir(root, 0o755); err != nil {
 		return nil, err
 	}
 	return &Host{root: root, outputOnly: true}, nil
+}
+
+// NewDirectory creates a new directory in parent that represents a host's root
+// file system, as OpenDirectory does. Its name begins with prefix.
+func NewDirectory(parent, prefix string) (*Host, error) {
+	if err := OutputDir(parent, 0o700); err != nil {
+		return nil, err
+	}
+	root, err := os.MkdirTemp(parent, prefix)
+	if err != nil {
+		return nil, err
+	}
+	return OpenDirectory(root)
+}
+
+// RemoveDirectory removes the directory of OpenDirectory or NewDirectory with
+// everything in it.
+func (h *Host) RemoveDirectory() error {
+	if !h.outputOnly {
+		return fmt.Errorf("removing %s: it is a host", h.root)
+	}
+	return os.RemoveAll(h.root)
 }
 
 // Path returns the path in this process for a path of the host.

@@ -17,6 +17,8 @@ type subject struct {
 	Target
 	host *host.Host
 	now  func() time.Time
+	// lookup resolves a name on this host.
+	lookup func(ctx context.Context, name string) ([]string, error)
 }
 
 // A check is one row of the table. run returns its findings, none if the check
@@ -65,6 +67,7 @@ func (s *subject) checks() []check {
 			s.fileAvailable(config.ManifestsDir+"/etcd.yaml"),
 			check{"HTTPProxy", s.proxyTo(c.LocalAPIEndpoint.AdvertiseAddress)},
 			check{"HTTPProxyCIDR", s.proxyToRanges(c.Networking.ServiceSubnet, c.Networking.PodSubnet)},
+			check{"ControlPlaneEndpoint", s.controlPlaneEndpoint},
 		)
 		if c.Etcd.External == nil {
 			list = append(list,
@@ -91,7 +94,7 @@ func (s *subject) checks() []check {
 		}
 	}
 	// An existing runtime that cannot be used is reported by CRI.
-	for _, claim := range host.Claims(c, s.Role.controlPlane(), !s.RuntimeInUse && s.Runtime == nil) {
+	for _, claim := range host.Claims(c, s.Role.controlPlane() && c.Etcd.External == nil, !s.RuntimeInUse && s.Runtime == nil) {
 		list = append(list, s.dirAvailable(claim))
 	}
 	list = append(list,

@@ -158,8 +158,31 @@ func (s *subject) hostname(ctx context.Context) []finding {
 	}
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
-	if _, err := net.DefaultResolver.LookupHost(ctx, name); err != nil {
+	if _, err := s.lookup(ctx, name); err != nil {
 		return warning("add it to /etc/hosts", "the host's name %q cannot be resolved", name)
+	}
+	return nil
+}
+
+// endpointTimeout limits the lookup of the control-plane endpoint's name. It is
+// as long as the resolver's default: 5 s, and one more attempt.
+const endpointTimeout = 10 * time.Second
+
+// controlPlaneEndpoint requires the name of the control-plane endpoint to
+// resolve on this host. Otherwise the kubelet cannot register the node, and
+// init would wait for that until its time limit.
+func (s *subject) controlPlaneEndpoint(ctx context.Context) []finding {
+	endpoint := s.Config.ControlPlaneEndpoint
+	name, _, err := config.SplitEndpoint(endpoint, config.DefaultBindPort)
+	if endpoint == "" || err != nil || net.ParseIP(name) != nil { // an invalid endpoint is refused before
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, endpointTimeout)
+	defer cancel()
+	if _, err := s.lookup(ctx, name); err != nil {
+		return problem("add the address of a control plane, a load balancer or a virtual IP to /etc/hosts on every host, such as: echo '"+
+			s.Config.LocalAPIEndpoint.AdvertiseAddress+" "+name+"' >> /etc/hosts",
+			"the control-plane endpoint's name %q cannot be resolved on this host: %v", name, err)
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"strings"
 	"time"
 
@@ -96,7 +97,7 @@ func run(ctx context.Context, t Target, ignore []string, checks func(*subject) [
 	if err != nil {
 		return Report{}, err
 	}
-	s := &subject{Target: t, host: h, now: time.Now}
+	s := &subject{Target: t, host: h, now: time.Now, lookup: net.DefaultResolver.LookupHost}
 	report := Report{Warnings: []Problem{}, Errors: []Problem{}} // [] and not null in JSON
 	for _, c := range checks(s) {
 		if err := ctx.Err(); err != nil {

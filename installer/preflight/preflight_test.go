@@ -75,7 +75,7 @@ func healthy(t *testing.T) *subject {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &subject{Target: Target{Config: c, Role: Init, Root: root}, host: h, now: time.Now}
+	return &subject{Target: Target{Config: c, Role: Init, Root: root}, host: h, now: time.Now, lookup: onlyLocalhost}
 }
 
 // kernelSettings returns a /proc/config.gz with all required options except one.
@@ -166,6 +166,14 @@ func remove(t *testing.T, s *subject, path string) {
 	}
 }
 
+// onlyLocalhost is a resolver for a host whose /etc/hosts has only localhost.
+func onlyLocalhost(_ context.Context, name string) ([]string, error) {
+	if name == "localhost" {
+		return []string{"127.0.0.1"}, nil
+	}
+	return nil, &net.DNSError{Err: "no such host", Name: name, IsNotFound: true}
+}
+
 func freePort(t *testing.T) int32 {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -247,6 +255,31 @@ func TestKubeletAlone(t *testing.T) {
 	}
 }
 
+// A name that resolves passes, and so does an address: it needs no lookup.
+func TestControlPlaneEndpoint(t *testing.T) {
+	for endpoint, lookups := range map[string]int{"": 0, "10.1.0.9": 0, "10.1.0.9:6443": 0, "[fd00::1]:6443": 0, "k8s.site.example": 1, "k8s.site.example:7443": 1} {
+		s := healthy(t)
+		asked := 0
+		s.lookup = func(_ context.Context, name string) ([]string, error) {
+			if asked++; name != "k8s.site.example" {
+				t.Errorf("%s: looks up %q", endpoint, name)
+			}
+			return []string{"10.1.0.9"}, nil
+		}
+		s.Config.ControlPlaneEndpoint = endpoint
+		if found := s.runOne(t, "ControlPlaneEndpoint"); len(found) != 0 || asked != lookups {
+			t.Errorf("%q: %v, %d lookups", endpoint, found, asked)
+		}
+	}
+
+	s := healthy(t)
+	s.Config.ControlPlaneEndpoint = "k8s.site.example:7443"
+	found := s.runOne(t, "ControlPlaneEndpoint")
+	if len(found) != 1 || found[0].warning || !strings.Contains(found[0].fix, "echo '10.1.0.5 k8s.site.example' >> /etc/hosts") {
+		t.Errorf("%+v", found)
+	}
+}
+
 func TestEachCheck(t *testing.T) {
 	unwritable := func(path string) func(*testing.T, *subject) {
 		return func(t *testing.T, s *subject) { remove(t, s, path) }
@@ -274,6 +307,8 @@ func TestEachCheck(t *testing.T) {
 			breaks: func(t *testing.T, s *subject) { t.Setenv("HTTPS_PROXY", "http://proxy:3128") }, says: "proxy:3128"},
 		{check: "HTTPProxyCIDR", warning: true,
 			breaks: func(t *testing.T, s *subject) { t.Setenv("HTTPS_PROXY", "http://proxy:3128") }, says: "10.96.0.0/12"},
+		{check: "ControlPlaneEndpoint", breaks: func(_ *testing.T, s *subject) { s.Config.ControlPlaneEndpoint = "k8s.site.example:6443" },
+			says: `"k8s.site.example" cannot be resolved on this host`},
 		{check: "CRI", breaks: func(_ *testing.T, s *subject) {
 			s.Runtime = fault.New(fault.Preflight, "enable it", "the CRI plugin is disabled")
 		}, says: "plugin is disabled"},

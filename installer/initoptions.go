@@ -1,0 +1,24 @@
+package installer
+
+// InitOptions are the user's options for init that are not part of the
+// configuration.
+type InitOptions struct {
+	// UserToken reports whether the user gave the token. Otherwise init
+	// generated it.
+	UserToken bool
+	// SkipTokenPrint and SkipCertificateKeyPrint keep secrets out of the
+	// summary.
+	SkipTokenPrint, SkipCertificateKeyPrint bool
+	// Kubeconfig is the kubeconfig with which a phase reaches the cluster.
+	Kubeconfig string
+	// KubeconfigDir is the directory in which the phase kubeconfig writes.
+	KubeconfigDir string
+	// RenderDir and PrintManifest write the add-ons' manifests to a directory
+	// or to standard output. Nothing is installed then.
+	RenderDir     string
+	PrintManifest bool
+}
+
+// manifestsOnly reports whether init only prints the manifests or writes them
+// to a directory.
+func (o InitOptions) manifestsOnly() bool { return o.PrintManifest || o.RenderDir != "" }
