@@ -30,7 +30,7 @@ func joining(t *testing.T, version string) (*controlPlaneJoin, []byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h, err := host.OpenFolder(t.TempDir())
+	h, err := host.OpenDirectory(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}

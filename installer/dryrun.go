@@ -30,7 +30,7 @@ func inDirectory(what string, h *host.Host, c *Console, run func(*machine) error
 	if err != nil {
 		return err
 	}
-	output, err := host.OpenFolder(dir)
+	output, err := host.OpenDirectory(dir)
 	if err != nil {
 		return err
 	}

@@ -25,7 +25,7 @@ func hostWith(t *testing.T, change func(*config.Config), members ...render.EtcdM
 		change(cfg)
 	}
 	cfg.CompleteInit()
-	h, err := host.OpenFolder(t.TempDir())
+	h, err := host.OpenDirectory(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +77,7 @@ func TestEtcdOfThisHost(t *testing.T) {
 		joined bool
 	}{
 		{"init's", hostWith(t, nil), &localEtcd{"https://10.1.2.3:2380", "https://10.1.2.3:2379", "/var/lib/etcd", "/etc/kubernetes/pki"}, false},
-		{"in other folders", hostWith(t, elsewhere), &localEtcd{"https://10.1.2.3:2380", "https://10.1.2.3:2379", "/data/etcd", "/data/pki"}, false},
+		{"in other directories", hostWith(t, elsewhere), &localEtcd{"https://10.1.2.3:2380", "https://10.1.2.3:2379", "/data/etcd", "/data/pki"}, false},
 		{"join's", hostWith(t, nil, render.EtcdMember{Name: "zero", PeerURL: "https://10.1.2.2:2380"}),
 			&localEtcd{"https://10.1.2.3:2380", "https://10.1.2.3:2379", "/var/lib/etcd", "/etc/kubernetes/pki"}, true},
 		{"join's, stopped before etcd", claimed(gone(hostWith(t, nil), "etcd")),

@@ -68,7 +68,7 @@ func (r runFlags) openHost() (h *host.Host, unlock func(), err error) {
 	unlock = func() {}
 	switch {
 	case r.rootfs != "":
-		h, err = host.OpenFolder(r.rootfs)
+		h, err = host.OpenDirectory(r.rootfs)
 	case r.changesNothing:
 		h, err = host.Open("/")
 	default:

@@ -35,9 +35,9 @@ func Open(root string) (*Host, error) {
 	return h, nil
 }
 
-// OpenFolder creates a directory that represents a host's root file system, for
+// OpenDirectory creates a directory that represents a host's root file system, for
 // rendered files: nothing is recorded for reset.
-func OpenFolder(root string) (*Host, error) {
+func OpenDirectory(root string) (*Host, error) {
 	if err := OutputDir(root, 0o755); err != nil {
 		return nil, err
 	}
