@@ -98,12 +98,11 @@ type scaled struct {
 // A scaling is one run of bench scale.
 type scaling struct {
 	options
-	version     string
-	dir, gauge  string
-	cache       string // of bundle build
-	mirrors     []string
-	other       string // the bundle that is imported last, when it was built
-	otherImport bool   // whether "count" measures this import
+	version    string
+	dir, gauge string
+	cache      string // of bundle build
+	mirrors    []string
+	other      string // the bundle that is imported last, when it was built
 	scaled
 }
 
