@@ -1,7 +1,8 @@
 # Airlift: one file that installs Kubernetes on hosts without a network.
 #
 #   make demo    build a bundle and install a cluster on two isolated hosts
-#   make test    unit and integration tests
+#   make unit    the tests that run on any Linux machine: no root, no network, no components
+#   make test    all tests, except those of make e2e
 #   make e2e     end-to-end tests of the operator's path and its failures
 #   make bench   compare the times with kubeadm by hand
 #   make scale   measure how the cost grows
@@ -23,10 +24,14 @@ LDFLAGS  = -s -w -X main.version=$(VERSION)
 GOSTATIC = CGO_ENABLED=0 go build -tags grpcnotrace -trimpath -ldflags '$(LDFLAGS)'
 EMBEDDED = cmd/bundle/embedded
 
+# The linters have fixed versions, so that the same code always gives the same findings.
+STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
+GOVULNCHECK = golang.org/x/vuln/cmd/govulncheck@v1.9.0
+
 # Debian packages that the tests need.
 PACKAGES = iptables iproute2 libcap2-bin nftables openssl zstd
 
-.PHONY: packages all build executables upstream oracles bundle best demo test vet e2e bench scale clean
+.PHONY: packages all build executables upstream oracles bundle best demo unit test vet e2e bench scale clean
 
 all: build
 
@@ -63,14 +68,31 @@ best: build upstream
 demo: bundle
 	go run ./scripts/demo --bundle out/install
 
+# The list of known vulnerabilities is on the internet. Where it cannot be read, nothing is
+# checked, and that is not a failure of the code.
 vet:
+	@files=$$(gofmt -s -l .) && if [ -n "$$files" ]; then echo "run gofmt -s -w on these files:"; echo "$$files"; exit 1; fi
 	go vet ./...
 	go vet -tags e2e ./...
+	go run $(STATICCHECK) -tags e2e ./...
+	GOBIN=$(CURDIR)/bin go install $(GOVULNCHECK)
+	@if timeout 60 bin/govulncheck -version >/dev/null; then bin/govulncheck -tags e2e ./...; else \
+		echo "WARNING: govulncheck cannot read the list of vulnerabilities: they were NOT checked"; fi
 
 # The tests also download Debian's containerd, so apt needs its package lists.
 packages:
 	@apt-cache show containerd >/dev/null 2>&1 || apt-get update -q
 	@dpkg-query --show $(PACKAGES) >/dev/null 2>&1 || apt-get install -q --yes --no-install-recommends $(PACKAGES)
+
+# For each package: its result, and the tests that only make test runs.
+unit:
+	@mkdir -p out
+	@go test -v ./... >out/unit.log 2>&1 || { grep -vE '^ *(=== |--- (PASS|SKIP)|PASS)' out/unit.log; exit 1; }
+	@awk '/^ *--- SKIP: / { split($$3, name, "/"); if (!seen[name[1]]++) list = list " " name[1] } \
+		/^ok/ { print; if (list) print "    NOT RUN, make test does:" list; list = ""; split("", seen) }' out/unit.log
+
+# With AIRLIFT_RIG, the tests that need root, components or tools run or fail: see scripts/rig.
+test e2e: export AIRLIFT_RIG = 1
 
 test: packages oracles vet
 	go test ./...

@@ -2,10 +2,14 @@
 package airlift
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"io"
+	"os"
 	"os/exec"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -105,15 +109,36 @@ func TestNoDirectoryIsNamedBuild(t *testing.T) {
 	}
 }
 
+// Only scripts/rig skips tests, so `make test` runs all of them. Tests with the tag e2e run on
+// two machines and skip the parts of the other one.
+func TestOnlyRigSkipsTests(t *testing.T) {
+	skip := regexp.MustCompile(`\bt\.Skip(f|Now)?\(`)
+	for _, p := range list(t) {
+		if p.ImportPath == "airlift/scripts/rig" {
+			continue
+		}
+		for _, name := range slices.Concat(p.GoFiles, p.TestGoFiles, p.XTestGoFiles) {
+			code, err := os.ReadFile(filepath.Join(p.Dir, name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if skip.Match(code) && !bytes.HasPrefix(code, []byte("//go:build e2e\n")) {
+				t.Errorf("%s/%s skips a test: use scripts/rig", p.Dir, name)
+			}
+		}
+	}
+}
+
 type goPackage struct {
-	ImportPath       string
-	GoFiles, Imports []string
+	ImportPath, Dir           string
+	GoFiles, Imports          []string
+	TestGoFiles, XTestGoFiles []string
 }
 
 // list returns the packages of the repository, with the files for -tags e2e.
 func list(t *testing.T) (packages []goPackage) {
 	t.Helper()
-	cmd := exec.Command("go", "list", "-tags", "e2e", "-json=ImportPath,GoFiles,Imports", "./...")
+	cmd := exec.Command("go", "list", "-tags", "e2e", "-json=ImportPath,Dir,GoFiles,Imports,TestGoFiles,XTestGoFiles", "./...")
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()

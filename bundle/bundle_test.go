@@ -16,6 +16,7 @@ import (
 
 	"airlift/bundle/head"
 	"airlift/fault"
+	"airlift/scripts/rig"
 )
 
 func TestWrittenFileReadsBack(t *testing.T) {
@@ -85,39 +86,47 @@ func TestSummaryAgreesWithTheFile(t *testing.T) {
 // Each level uses the encoder that its description names, and an unusable level fails.
 func TestLevels(t *testing.T) {
 	for _, name := range Levels() {
-		l, err := ParseLevel(name)
-		if err != nil || !strings.HasPrefix(l.String(), name) {
-			t.Errorf("%s: %v, %v", name, l, err)
-		}
-		if err := l.Check(); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
-		s := newSample()
-		s.add("bin/large", bytes.Repeat(s.bytes(50_000), 50)) // beyond the smallest window
-		s.manifest.Components = append(s.manifest.Components, component("zz", "bin/large"))
-		path := filepath.Join(t.TempDir(), "install")
-		p := executables()
-		p.Installer = bytes.Repeat(p.Installer, 6000) // beyond the largest window of the head
-		if _, err := WriteFile(t.Context(), path, p, s.manifest, Options{Level: l}, s.open, nil); err != nil {
-			t.Fatal(err)
-		}
-		f := openFile(t, path)
-		if err := f.Verify(t.Context(), nil); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
-		// Each part has its own window.
-		parts := f.Parts()
-		if len(parts) != 3 {
-			t.Fatalf("%d parts", len(parts))
-		}
-		for _, p := range parts {
-			w, err := f.Window(p)
-			want := map[string]int64{HeadPart: 8 << 20, BinariesPart: 4 << 20, ImagesPart: 1 << 20}[p.Name]
-			if err != nil || w > want || w < want/2 && p.Name != ImagesPart {
-				t.Errorf("%s: part %s: window %d, %v; want %d", name, p.Name, w, err, want)
+		t.Run(name, func(t *testing.T) {
+			if name == "best" {
+				rig.Tool(t, "zstd")
 			}
-		}
-		sh(t, t.TempDir(), "tail -c +%d %s | zstd -tq", f.PayloadOffset()+1, path)
+			l, err := ParseLevel(name)
+			if err != nil || !strings.HasPrefix(l.String(), name) {
+				t.Errorf("%s: %v, %v", name, l, err)
+			}
+			if err := l.Check(); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			s := newSample()
+			s.add("bin/large", bytes.Repeat(s.bytes(50_000), 50)) // beyond the smallest window
+			s.manifest.Components = append(s.manifest.Components, component("zz", "bin/large"))
+			path := filepath.Join(t.TempDir(), "install")
+			p := executables()
+			p.Installer = bytes.Repeat(p.Installer, 6000) // beyond the largest window of the head
+			if _, err := WriteFile(t.Context(), path, p, s.manifest, Options{Level: l}, s.open, nil); err != nil {
+				t.Fatal(err)
+			}
+			f := openFile(t, path)
+			if err := f.Verify(t.Context(), nil); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			// Each part has its own window.
+			parts := f.Parts()
+			if len(parts) != 3 {
+				t.Fatalf("%d parts", len(parts))
+			}
+			for _, p := range parts {
+				w, err := f.Window(p)
+				want := map[string]int64{HeadPart: 8 << 20, BinariesPart: 4 << 20, ImagesPart: 1 << 20}[p.Name]
+				if err != nil || w > want || w < want/2 && p.Name != ImagesPart {
+					t.Errorf("%s: part %s: window %d, %v; want %d", name, p.Name, w, err, want)
+				}
+			}
+			t.Run("zstd reads it", func(t *testing.T) {
+				rig.Tool(t, "zstd")
+				sh(t, t.TempDir(), "tail -c +%d %s | zstd -tq", f.PayloadOffset()+1, path)
+			})
+		})
 	}
 	if _, err := ParseLevel("most"); fault.ExitCode(err) != fault.Usage {
 		t.Errorf("an unknown level: %v", err)
@@ -158,6 +167,7 @@ func TestZstdFails(t *testing.T) {
 // The zstd and tar commands accept the payload and everything after it, from the payload's
 // offset or from the header before it.
 func TestStockToolsUnpackIt(t *testing.T) {
+	rig.Tool(t, "zstd")
 	s := newSample()
 	path := s.write(t)
 	f := openFile(t, path)
@@ -206,7 +216,7 @@ func sh(t *testing.T, dir, format string, args ...any) string {
 }
 
 func TestSameInputsGiveTheSameBytes(t *testing.T) {
-	write := func(s *sample, level Level) []byte {
+	write := func(t *testing.T, s *sample, level Level) []byte {
 		path := filepath.Join(t.TempDir(), "install")
 		if _, err := WriteFile(t.Context(), path, executables(), s.manifest, Options{Level: level}, s.open, nil); err != nil {
 			t.Fatal(err)
@@ -223,15 +233,20 @@ func TestSameInputsGiveTheSameBytes(t *testing.T) {
 	s.manifest.Components = append(s.manifest.Components, component("zz", "bin/large"))
 
 	for _, level := range []Level{Default, Fastest, Best} {
-		want := write(s, level)
-		for _, procs := range []int{1, 2, 8} {
-			old := runtime.GOMAXPROCS(procs)
-			got := write(s, level)
-			runtime.GOMAXPROCS(old)
-			if !bytes.Equal(got, want) {
-				t.Errorf("level %d with GOMAXPROCS=%d gives other bytes", level, procs)
+		t.Run(level.String(), func(t *testing.T) {
+			if level == Best {
+				rig.Tool(t, "zstd")
 			}
-		}
+			want := write(t, s, level)
+			for _, procs := range []int{1, 2, 8} {
+				old := runtime.GOMAXPROCS(procs)
+				got := write(t, s, level)
+				runtime.GOMAXPROCS(old)
+				if !bytes.Equal(got, want) {
+					t.Errorf("GOMAXPROCS=%d gives other bytes", procs)
+				}
+			}
+		})
 	}
 }
 

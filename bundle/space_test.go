@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"airlift/fault"
+	"airlift/scripts/rig"
 	"airlift/scripts/smallfs"
 )
 
@@ -23,6 +24,9 @@ func TestFullFileSystemIsNamed(t *testing.T) {
 		for _, level := range []Level{Fastest, Best} {
 			t.Run(fmt.Sprintf("%d bytes, %v", size, level), func(t *testing.T) {
 				dir := smallfs.Small(t, size)
+				if level == Best {
+					rig.Tool(t, "zstd")
+				}
 				s := large()
 				path := filepath.Join(dir, "install")
 				_, err := WriteFile(t.Context(), path, executables(), s.manifest, Options{Level: level}, s.open, nil)

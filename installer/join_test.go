@@ -8,17 +8,14 @@ import (
 	"testing"
 
 	"airlift/installer/config"
-	"airlift/scripts/upstream/components"
+	"airlift/scripts/rig"
 )
 
 // kubeadmPhases returns the phases of a command of real kubeadm, with
 // sub-phases as "name/sub".
 func kubeadmPhases(t *testing.T, version, command string) (phases []string) {
 	t.Helper()
-	kubeadm, err := components.Path(version, "kubeadm")
-	if err != nil {
-		t.Fatal(err)
-	}
+	kubeadm := rig.Component(t, version, "kubeadm")
 	help, err := exec.Command(kubeadm, command, "--help").Output()
 	if err != nil {
 		t.Fatal(err)

@@ -12,16 +12,13 @@ import (
 
 	"airlift/fault"
 	"airlift/installer/config"
-	"airlift/scripts/upstream/components"
+	"airlift/scripts/rig"
 )
 
 // TestInitHasKubeadmsPhases runs real kubeadm to get its phases. init must have
 // each of them, with the same name and in the same order.
 func TestInitHasKubeadmsPhases(t *testing.T) {
-	kubeadm, err := components.Path("v1.29.15", "kubeadm")
-	if err != nil {
-		t.Fatal(err)
-	}
+	kubeadm := rig.Component(t, "v1.29.15", "kubeadm")
 	help, err := exec.Command(kubeadm, "init", "--help").Output()
 	if err != nil {
 		t.Fatal(err)

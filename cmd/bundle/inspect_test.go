@@ -12,6 +12,7 @@ import (
 
 	"airlift/bundle"
 	"airlift/fault"
+	"airlift/scripts/rig"
 )
 
 // golden is a small complete bundle: two images, three components.
@@ -60,10 +61,13 @@ func TestInspectShowsWhatIsInside(t *testing.T) {
 	if !ok {
 		t.Fatal(out)
 	}
-	list, err := exec.Command("bash", "-o", "pipefail", "-c", line).CombinedOutput()
-	if err != nil || !strings.HasPrefix(string(list), "manifest.json\ninstall\nbin/runc\nbin/kubelet\ncni/bridge\nblobs/sha256/") {
-		t.Errorf("%s: %v\n%s", line, err, list)
-	}
+	t.Run("tar", func(t *testing.T) {
+		rig.Tool(t, "zstd")
+		list, err := exec.Command("bash", "-o", "pipefail", "-c", line).CombinedOutput()
+		if err != nil || !strings.HasPrefix(string(list), "manifest.json\ninstall\nbin/runc\nbin/kubelet\ncni/bridge\nblobs/sha256/") {
+			t.Errorf("%s: %v\n%s", line, err, list)
+		}
+	})
 }
 
 func TestInspectJSON(t *testing.T) {
@@ -106,13 +110,14 @@ func TestInspectJSON(t *testing.T) {
 			t.Errorf("%+v, want it at %d", p, at)
 		}
 		at += p.Size
-		unpack := exec.Command("sh", "-c", "zstd -dc | wc -c")
-		unpack.Stdin = bytes.NewReader(b[p.Offset:][:p.Size])
-		out, err := unpack.Output()
-		var tarred int64
-		if _, scanErr := fmt.Sscan(string(out), &tarred); err != nil || scanErr != nil || tarred < p.UnpackedSize+int64(p.Files)*512 {
-			t.Errorf("%s unpacks to %s, %v; inspect says %d bytes in %d files", p.Name, out, err, p.UnpackedSize, p.Files)
-		}
+		t.Run("zstd unpacks "+p.Name, func(t *testing.T) {
+			unpack := exec.Command(rig.Tool(t, "zstd"), "-dc")
+			unpack.Stdin = bytes.NewReader(b[p.Offset:][:p.Size])
+			out, err := unpack.Output()
+			if tarred := int64(len(out)); err != nil || tarred < p.UnpackedSize+int64(p.Files)*512 {
+				t.Errorf("%d bytes, %v; inspect says %d bytes in %d files", tarred, err, p.UnpackedSize, p.Files)
+			}
+		})
 		files += fmt.Sprint(p.Name, " ", p.Files, "; ")
 	}
 	if at != got.Payload.Offset+got.Payload.Size || files != "head 2; binaries 3; images 7; " {

@@ -23,6 +23,7 @@ import (
 	"airlift/installer/host"
 	"airlift/installer/pki"
 	"airlift/scripts/oracle"
+	"airlift/scripts/rig"
 )
 
 // certsFile is the kubeadm configuration of the node in the tests below.
@@ -176,11 +177,13 @@ func TestRenew(t *testing.T) {
 	if stdout, _, _ := install(t, "certs", "check-expiration", "--rootfs", root, "--config", file); strings.Contains(stdout, "<expired>") || strings.Count(stdout, " 364d ") != 11 {
 		t.Errorf("after:\n%s", stdout)
 	}
-	out, err := exec.Command("openssl", "verify", "-x509_strict", "-purpose", "sslserver", "-verify_hostname", "k8s.example.com",
-		"-CAfile", filepath.Join(root, pkiDir, "ca.crt"), filepath.Join(root, pkiDir, "apiserver.crt")).CombinedOutput()
-	if err != nil {
-		t.Errorf("openssl: %v\n%s", err, out)
-	}
+	t.Run("openssl verifies it", func(t *testing.T) {
+		out, err := exec.Command(rig.Tool(t, "openssl"), "verify", "-x509_strict", "-purpose", "sslserver", "-verify_hostname", "k8s.example.com",
+			"-CAfile", filepath.Join(root, pkiDir, "ca.crt"), filepath.Join(root, pkiDir, "apiserver.crt")).CombinedOutput()
+		if err != nil {
+			t.Errorf("openssl: %v\n%s", err, out)
+		}
+	})
 	if info, err := os.Stat(filepath.Join(root, pkiDir, "apiserver.key")); err != nil || info.Mode().Perm() != 0o640 {
 		t.Errorf("the key's mode: %v %v", info.Mode(), err)
 	}
@@ -264,7 +267,7 @@ func TestRenewWarnsOfAnEndingCA(t *testing.T) {
 
 func TestRenewSome(t *testing.T) {
 	root, file := controlPlane(t, time.Now().Add(-time.Hour))
-	before := readFile(t, root, pkiDir, "etcd/peer.crt")
+	before, began := readFile(t, root, pkiDir, "etcd/peer.crt"), time.Now().Truncate(time.Second)
 	stdout, stderr, code := install(t, "certs", "renew", "apiserver", "scheduler.conf", "--rootfs", root, "--config", file)
 	if code != 0 || !strings.Contains(stdout, "apiserver renewed: "+pkiDir+"apiserver.crt") || !strings.Contains(stdout, "kube-apiserver kube-scheduler") || strings.Contains(stdout, "etcd") {
 		t.Errorf("exit code %d\n%s%s", code, stdout, stderr)
@@ -272,8 +275,8 @@ func TestRenewSome(t *testing.T) {
 	if !bytes.Equal(before, readFile(t, root, pkiDir, "etcd/peer.crt")) {
 		t.Error("etcd's certificate was renewed")
 	}
-	if age := time.Since(certificateIn(t, readFile(t, root, pkiDir, "apiserver.crt")).NotAfter.Add(-config.CertificateValidity)); age > time.Minute {
-		t.Errorf("the new one was made %s ago", age)
+	if made := certificateIn(t, readFile(t, root, pkiDir, "apiserver.crt")).NotAfter.Add(-config.CertificateValidity); made.Before(began) {
+		t.Errorf("the new one is from %s, the renewal began at %s", made, began)
 	}
 }
 
@@ -312,10 +315,9 @@ func TestRenewOnADeadCluster(t *testing.T) {
 	if err := os.WriteFile(conf, bytes.Replace(readFile(t, conf), []byte("https://k8s.example.com:8443"), []byte("https://127.0.0.1:1"), 1), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	start := time.Now()
 	stdout, stderr, code := install(t, "certs", "renew", "all", "--rootfs", root)
-	if took := time.Since(start); code != 0 || took > 4*clusterTimeout || !strings.Contains(stderr, "warning: the cluster's configuration cannot be read") || !strings.Contains(stdout, "apiserver renewed") {
-		t.Errorf("exit code %d after %s\n%s%s", code, took, stdout, stderr)
+	if code != 0 || !strings.Contains(stderr, "warning: the cluster's configuration cannot be read") || !strings.Contains(stdout, "apiserver renewed") {
+		t.Errorf("exit code %d\n%s%s", code, stdout, stderr)
 	}
 }
 
@@ -343,6 +345,7 @@ func TestGenerateCSR(t *testing.T) {
 func TestKubeconfigUser(t *testing.T) {
 	root, file := controlPlane(t, time.Now())
 	for name, args := range map[string][]string{"by admin.conf": nil, "by --config": {"--config", file}} {
+		began := time.Now().Truncate(time.Second)
 		stdout, stderr, code := install(t, append([]string{"kubeconfig", "user", "--rootfs", root, "--client-name", "jane", "--org", "dev,ops", "--validity-period", "24h"}, args...)...)
 		if code != 0 || stderr != "" {
 			t.Fatalf("%s: exit code %d\n%s", name, code, stderr)
@@ -355,8 +358,8 @@ func TestKubeconfigUser(t *testing.T) {
 		if rest.Host != "https://k8s.example.com:8443" || cert.Subject.String() != "CN=jane,O=dev+O=ops" || !bytes.Equal(rest.CAData, readFile(t, root, pkiDir, "ca.crt")) {
 			t.Errorf("%s: %s for %s", name, rest.Host, cert.Subject)
 		}
-		if left := time.Until(cert.NotAfter); left > 24*time.Hour || left < 24*time.Hour-time.Minute {
-			t.Errorf("%s: valid for %s", name, left)
+		if made := cert.NotAfter.Add(-24 * time.Hour); made.Before(began) || made.After(time.Now()) {
+			t.Errorf("%s: valid until %s", name, cert.NotAfter)
 		}
 		var k struct{ Clusters []struct{ Name string } }
 		if err := yaml.Unmarshal([]byte(stdout), &k); err != nil || k.Clusters[0].Name != "kubernetes" {

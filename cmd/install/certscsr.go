@@ -35,9 +35,9 @@ func newCSRCmd() *cobra.Command {
 		Short: "Make keys and signing requests for a CA whose key is elsewhere",
 		Long: `Make keys and certificate signing requests for all certificates that a control
 plane needs, and kubeconfigs with a key but without a certificate, each with a
-request beside it.
+request next to it.
 
-Have each NAME.csr signed and put the certificate beside it as NAME.crt; those
+Have each NAME.csr signed and put the certificate next to it as NAME.crt; those
 for kubeconfigs go, in base64, into the file's field client-certificate-data.
 The requests do not say what a certificate may be used for: give the server
 certificates (apiserver, etcd/server, etcd/peer) server authentication, and all

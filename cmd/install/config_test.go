@@ -10,15 +10,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
 
-	"airlift/scripts/upstream/components"
+	"airlift/scripts/rig"
 )
 
 func kubeadmOutput(t *testing.T, version string, args ...string) string {
 	t.Helper()
-	kubeadm, err := components.Path(version, "kubeadm")
-	if err != nil {
-		t.Fatal(err)
-	}
+	kubeadm := rig.Component(t, version, "kubeadm")
 	out, err := exec.Command(kubeadm, args...).Output()
 	if err != nil {
 		t.Fatalf("kubeadm %v: %v", args, err)

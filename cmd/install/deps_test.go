@@ -1,6 +1,7 @@
 package main
 
 import (
+	"airlift/scripts/rig"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -36,6 +37,7 @@ func TestInstallCannotPull(t *testing.T) {
 // every method of every type, a third of the installer. With the build tags of
 // a release, install links no such package.
 func TestMethodsAreNotCalledByName(t *testing.T) {
+	rig.Needs(t, "half a minute to link the installer")
 	out, err := exec.Command("go", "build", "-tags", "grpcnotrace", "-o", filepath.Join(t.TempDir(), "install"), "-ldflags", "-dumpdep", ".").CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)

@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"testing"
 
+	"airlift/scripts/rig"
 	"golang.org/x/sys/unix"
 )
 
@@ -71,6 +72,7 @@ func (a *asking) ended() (code int, stderr string) {
 }
 
 func TestSignals(t *testing.T) {
+	rig.Root(t) // reset needs root
 	for _, s := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
 		t.Run(fmt.Sprint(s), func(t *testing.T) {
 			a := ask(t, resetThatAsks("")...)
@@ -147,6 +149,7 @@ func readsInput(pid int) bool {
 // TestOutputNobodyReads: a closed output pipe interrupts a run and does not
 // kill it.
 func TestOutputNobodyReads(t *testing.T) {
+	rig.Root(t) // reset needs root
 	r, w, err := os.Pipe()
 	must(t, err)
 	r.Close()
@@ -166,6 +169,7 @@ func TestOutputNobodyReads(t *testing.T) {
 
 // TestTerminalIsClosed closes the terminal while reset waits for an answer.
 func TestTerminalIsClosed(t *testing.T) {
+	rig.Root(t) // reset needs root
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
 	must(t, err)
 	must(t, unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0))

@@ -7,15 +7,14 @@ import (
 	"syscall"
 	"testing"
 
+	"airlift/scripts/rig"
 	"github.com/spf13/cobra"
 )
 
 // TestPlantedOutputs: root writes files into a directory in which another user
 // has prepared links and pipes.
 func TestPlantedOutputs(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("it takes root to make files of another user's")
-	}
+	rig.Root(t) // to create files that belong to another user
 	const config = `apiVersion: kubeadm.k8s.io/v1beta3
 kind: InitConfiguration
 localAPIEndpoint: {advertiseAddress: 192.0.2.1}
@@ -36,7 +35,7 @@ kubernetesVersion: v1.29.15
 		"generate-csr": {"ca.key", func(config, dir string) []string {
 			return []string{"certs", "generate-csr", "--config", config, "--cert-dir", dir, "--kubeconfig-dir", dir}
 		}},
-		"generate-csr in a folder": {"x", func(config, dir string) []string {
+		"generate-csr in a directory": {"x", func(config, dir string) []string {
 			return []string{"certs", "generate-csr", "--config", config, "--rootfs", dir}
 		}},
 	}

@@ -17,6 +17,7 @@ import (
 
 	"airlift/bundle"
 	"airlift/fault"
+	"airlift/scripts/rig"
 )
 
 // said is the output of the probe; see testdata/probe.
@@ -236,9 +237,7 @@ func refused(t *testing.T, name, path, want string) {
 
 // If the kernel forbids to execute memory, a directory is used, and no file remains in it.
 func TestMemoryIsForbidden(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("only root can forbid to execute memory")
-	}
+	rig.Root(t) // to change a kernel parameter
 	path := carrier(t)
 	// The kernel parameter is separate for each PID namespace.
 	forbid := func(more string) *exec.Cmd {

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"airlift/images/store"
+	"airlift/scripts/rig"
 )
 
 // A daemon is a real containerd with its own directory and socket, so the machine's
@@ -49,7 +50,7 @@ func removeTree(t testing.TB, dir string) {
 }
 
 // pauseInConfig is the sandbox image in the daemons' configuration.
-const pauseInConfig = "registry.example.com/foreign/pause:3.8"
+const pauseInConfig = "registry.example.com/other/pause:3.8"
 
 // startDaemon starts a containerd, which is stopped and removed at the end of the test.
 func startDaemon(t testing.TB, rel release, snapshotter string) *daemon {
@@ -62,9 +63,7 @@ func startDaemon(t testing.TB, rel release, snapshotter string) *daemon {
 // newDaemon prepares a containerd without starting it.
 func newDaemon(t testing.TB, rel release, snapshotter string) *daemon {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Fatal("this test runs a containerd, which takes root")
-	}
+	rig.Root(t) // to run a containerd
 	// Not t.TempDir(): /tmp may be a tmpfs, and hosts keep images on disk.
 	dir, err := os.MkdirTemp(cmp.Or(os.Getenv("AIRLIFT_STORE_DIR"), "/var/tmp"), "airlift-store-")
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"airlift/scripts/rig"
 	"github.com/containerd/containerd/v2/core/mount"
 	"github.com/moby/sys/mountinfo"
 )
@@ -16,9 +17,7 @@ import (
 // Snapshotters without plain directories, and user namespaces, need a mount. This test uses
 // an overlay mount: the kernel must create the whiteout.
 func TestUnpackThroughMount(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Fatal("mounting takes root")
-	}
+	rig.Root(t) // to mount
 	base, err := os.MkdirTemp("/var/tmp", "airlift-store-")
 	if err != nil {
 		t.Fatal(err)

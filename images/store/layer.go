@@ -331,15 +331,11 @@ func (im *Importer) syncAdopted(ctx context.Context, l *link) error {
 	})
 }
 
-// A verifier is a reader that returns io.EOF only after its content was compared with the
-// sha256 it names, as a bundle's digests do.
-type verifier interface{ Verifies() (sha256Hex string) }
-
 // unpackVerified unpacks the layer tar r into its snapshot and checks that all of r has
 // the layer's digest.
 func (im *Importer) unpackVerified(ctx context.Context, l *link, r io.Reader) error {
 	digester := l.diffID.Algorithm().Digester()
-	v, verified := r.(verifier)
+	v, verified := r.(bundle.Content)
 	verified = verified && v.Verifies() == l.diffID.Encoded()
 	if !verified {
 		r = io.TeeReader(r, digester.Hash())

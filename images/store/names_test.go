@@ -47,11 +47,11 @@ func (n *noted) note(_ context.Context, changes []store.NameChange) error {
 	return nil
 }
 
-// ofSomebody imports images that Airlift does not manage: one with a name that another
+// importUnmanaged imports images that Airlift does not manage: one with a name that another
 // image gets later, and an unrelated one.
-func ofSomebody(t *testing.T, d *daemon) {
+func importUnmanaged(t *testing.T, d *daemon) {
 	t.Helper()
-	for ref, text := range map[string]file{pauseInConfig: text("pause", "somebody's"), "example.com/unrelated:1": text("other", "somebody's")} {
+	for ref, text := range map[string]file{pauseInConfig: text("pause", "not managed"), "example.com/unrelated:1": text("other", "not managed")} {
 		d.importTar("k8s.io", archive(t, d, ref, image(t, "/x", layer(t, text))))
 	}
 	// The CRI adds its own names, after a while.
@@ -76,7 +76,7 @@ func awaitNames(t *testing.T, d *daemon, refs ...string) {
 func TestRestoreNames(t *testing.T) {
 	onEachSnapshotter(t, func(t *testing.T, d *daemon) {
 		d.connect() // waits until it answers
-		ofSomebody(t, d)
+		importUnmanaged(t, d)
 		before := d.state()
 
 		s := d.connect()
@@ -116,7 +116,7 @@ func TestRestoreNames(t *testing.T) {
 func TestRestoreWhatWasNotDone(t *testing.T) {
 	d := startDaemon(t, ours(t), "overlayfs")
 	d.connect()
-	ofSomebody(t, d)
+	importUnmanaged(t, d)
 	before := d.state()
 	s := d.connect()
 	var ledger noted
@@ -138,7 +138,7 @@ func TestRestoreWhatWasNotDone(t *testing.T) {
 func TestRestoreLeavesWhatOthersChanged(t *testing.T) {
 	d := startDaemon(t, ours(t), "overlayfs")
 	s := d.connect()
-	ofSomebody(t, d)
+	importUnmanaged(t, d)
 	var ledger noted
 	s.BeforeNaming(ledger.note)
 	var p imageSet

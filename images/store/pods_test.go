@@ -187,7 +187,7 @@ func TestRemovePodsWithoutCNIPlugin(t *testing.T) {
 		if got, err := s.Pods(t.Context()); err != nil || !slices.Equal(got, []string{"default/networked"}) {
 			t.Errorf("pods %q, %v", got, err)
 		}
-		d.ctr("k8s.io", "containers", "create", "--snapshotter", "overlayfs", appRef, "somebodys")
+		d.ctr("k8s.io", "containers", "create", "--snapshotter", "overlayfs", appRef, "unmanaged")
 		if err := os.RemoveAll(d.path("cni")); err != nil {
 			t.Fatal(err)
 		}
@@ -197,10 +197,10 @@ func TestRemovePodsWithoutCNIPlugin(t *testing.T) {
 		if left := d.ctr("k8s.io", "tasks", "ls", "--quiet"); left != "" {
 			t.Errorf("tasks left: %s", left)
 		}
-		if left := d.ctr("k8s.io", "containers", "ls", "--quiet"); left != "somebodys\n" {
+		if left := d.ctr("k8s.io", "containers", "ls", "--quiet"); left != "unmanaged\n" {
 			t.Errorf("containers left: %s", left)
 		}
-		d.ctr("k8s.io", "containers", "rm", "somebodys")
+		d.ctr("k8s.io", "containers", "rm", "unmanaged")
 		for _, ns := range netns(t) {
 			if !slices.Contains(before, ns) {
 				t.Errorf("network namespace %s left", ns)

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"airlift/scripts/rig"
 	"airlift/scripts/upstream/components"
 )
 
@@ -63,19 +64,12 @@ func onEachSnapshotter(t *testing.T, test func(t *testing.T, d *daemon)) {
 	})
 }
 
-// bundled finds the rig's build, or else binaries in PATH.
+// bundled finds the rig's build.
 func bundled(t testing.TB) []string {
 	t.Helper()
 	var dirs []string
 	for _, name := range []string{"containerd", "runc"} {
-		path, err := components.Path("v1.29.15", name)
-		if err != nil {
-			var pathErr error
-			if path, pathErr = exec.LookPath(name); pathErr != nil {
-				t.Fatal(err)
-			}
-		}
-		dirs = append(dirs, filepath.Dir(path))
+		dirs = append(dirs, filepath.Dir(rig.Component(t, "v1.29.15", name)))
 	}
 	return dirs
 }
@@ -84,9 +78,7 @@ func bundled(t testing.TB) []string {
 // does not install them, which would start a service.
 func debian(t testing.TB) []string {
 	t.Helper()
-	if _, err := exec.LookPath("apt-get"); err != nil {
-		t.Skip("no apt-get here, so Debian's containerd (1.6 or 1.7) is NOT tested")
-	}
+	rig.Tool(t, "apt-get")
 	upstream, err := components.CacheDir()
 	if err != nil {
 		t.Fatal(err)

@@ -31,9 +31,6 @@ import (
 )
 
 const (
-	// Socket is the default address of containerd.
-	Socket = "/run/containerd/containerd.sock"
-
 	// namespace is the namespace of the CRI.
 	namespace = "k8s.io"
 

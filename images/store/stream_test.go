@@ -157,12 +157,8 @@ func TestConnectSaysWhatItSaw(t *testing.T) {
 	defer l.Close()
 	ctx, cancel = context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
-	start := time.Now()
 	if _, err := store.Connect(ctx, mute); err == nil || !strings.Contains(err.Error(), "mute.sock") {
 		t.Errorf("err = %v", err)
-	}
-	if took := time.Since(start); took > 30*time.Second {
-		t.Errorf("gave up only after %s", took)
 	}
 }
 

@@ -130,18 +130,14 @@ func TestRealDiscovery(t *testing.T) {
 		d.Token = "nobody.0123456789abcdef"
 		start := time.Now()
 		expect(t, second(Discover(ctx, d, nil)), TokenUnknown, `"nobody"`, "expired")
-		if took := time.Since(start); took < signerGrace || took > signerGrace+30*time.Second {
+		if took := time.Since(start); took < signerGrace { // it may have been signed later
 			t.Errorf("took %s", took)
 		}
 	})
 	t.Run("wrong secret", func(t *testing.T) {
 		d := good
 		d.Token = "discov.0000000000000000"
-		start := time.Now()
-		expect(t, second(Discover(ctx, d, nil)), TokenWrong, `"discov"`)
-		if took := time.Since(start); took > signerGrace {
-			t.Errorf("took %s", took)
-		}
+		expect(t, second(Discover(ctx, d, func(s string) { t.Errorf("waits: %s", s) })), TokenWrong, `"discov"`)
 	})
 	t.Run("expired token", func(t *testing.T) {
 		d := good
@@ -418,7 +414,7 @@ func TestDiscoveryTellsWhyAHostIsUnreachable(t *testing.T) {
 	start := time.Now()
 	var states []string
 	expect(t, second(Discover(ctx, i.discovery(closed), func(s string) { states = append(states, s) })), Unreachable, closed, "connection refused")
-	if took := time.Since(start); took < time.Second || took > 30*time.Second {
+	if took := time.Since(start); took < time.Second {
 		t.Errorf("took %s", took)
 	}
 	if len(states) != 1 {
@@ -427,11 +423,7 @@ func TestDiscoveryTellsWhyAHostIsUnreachable(t *testing.T) {
 
 	silent := must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer silent.Close()
-	start = time.Now()
 	expect(t, second(Discover(ctx, i.discovery(silent.Addr().String()), nil)), Unreachable, "no answer in time")
-	if took := time.Since(start); took > 30*time.Second {
-		t.Errorf("took %s", took)
-	}
 
 	// A name that never resolves (RFC 2606). The resolver reports that it is
 	// unknown, or there is no name server to ask.

@@ -27,7 +27,7 @@ import (
 	"airlift/installer/config"
 	"airlift/installer/pki"
 	"airlift/installer/render"
-	"airlift/scripts/upstream/components"
+	"airlift/scripts/rig"
 )
 
 // within returns a context with a timeout for one test.
@@ -138,10 +138,10 @@ func TestRealApplyRepairsWhatIsOursAndKeepsTheRest(t *testing.T) {
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "repair", Namespace: "default"}, Data: map[string][]byte{"ours": []byte("1")}}
 	must(super.Apply(ctx, role, configMap, secret))(t)
 
-	foreign := []byte(`{"metadata":{"labels":{"ours":"2","theirs":"1"}},"data":{"ours":"Mg==","theirs":"MQ=="},"rules":[]}`)
-	must(super.api.RbacV1().Roles("default").Patch(ctx, "repair", types.MergePatchType, foreign, metav1.PatchOptions{}))(t)
-	must(super.api.CoreV1().ConfigMaps("default").Patch(ctx, "repair", types.MergePatchType, foreign, metav1.PatchOptions{}))(t)
-	must(super.api.CoreV1().Secrets("default").Patch(ctx, "repair", types.MergePatchType, foreign, metav1.PatchOptions{}))(t)
+	edited := []byte(`{"metadata":{"labels":{"ours":"2","theirs":"1"}},"data":{"ours":"Mg==","theirs":"MQ=="},"rules":[]}`)
+	must(super.api.RbacV1().Roles("default").Patch(ctx, "repair", types.MergePatchType, edited, metav1.PatchOptions{}))(t)
+	must(super.api.CoreV1().ConfigMaps("default").Patch(ctx, "repair", types.MergePatchType, edited, metav1.PatchOptions{}))(t)
+	must(super.api.CoreV1().Secrets("default").Patch(ctx, "repair", types.MergePatchType, edited, metav1.PatchOptions{}))(t)
 	p.twice(t, func() bool { return len(must(super.Apply(ctx, role, configMap, secret))(t)) == 3 })
 
 	gotRole := must(super.api.RbacV1().Roles("default").Get(ctx, "repair", metav1.GetOptions{}))(t)
@@ -426,7 +426,7 @@ func TestRealTokens(t *testing.T) {
 // kubeadm runs real kubeadm against the cluster.
 func (p *controlPlane) kubeadm(t *testing.T, args ...string) string {
 	t.Helper()
-	program := must(components.Path(realVersion, "kubeadm"))(t)
+	program := rig.Component(t, realVersion, "kubeadm")
 	if args[0] != "join" {
 		args = append(args, "--kubeconfig", p.super)
 	}

@@ -17,6 +17,7 @@ import (
 
 	"airlift/installer/config"
 	"airlift/installer/pki"
+	"airlift/scripts/rig"
 	"airlift/scripts/upstream/components"
 )
 
@@ -58,8 +59,8 @@ func TestMain(m *testing.M) {
 // realCluster starts the control plane once for all tests.
 func realCluster(t *testing.T) *controlPlane {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("-short: tests against a real API server are skipped")
+	for _, name := range []string{"etcd", "kube-apiserver", "kube-controller-manager"} {
+		rig.Component(t, realVersion, name)
 	}
 	realOnce.Do(func() { real, realErr = startControlPlane() })
 	if realErr != nil {

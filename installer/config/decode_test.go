@@ -12,7 +12,7 @@ import (
 
 	"airlift/installer/config"
 	"airlift/installer/render"
-	"airlift/scripts/upstream/components"
+	"airlift/scripts/rig"
 )
 
 func TestClusterConfigurationIsReadInEveryVersion(t *testing.T) {
@@ -139,10 +139,7 @@ func TestWhatWeUploadIsReadBack(t *testing.T) {
 }
 
 func TestKubeadmsDefaultsAreReadWithoutAWarning(t *testing.T) {
-	kubeadm, err := components.Path("v1.29.15", "kubeadm")
-	if err != nil {
-		t.Fatal(err)
-	}
+	kubeadm := rig.Component(t, "v1.29.15", "kubeadm")
 	out, err := exec.Command(kubeadm, "config", "print", "init-defaults").Output()
 	if err != nil {
 		t.Fatal(err)

@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"airlift/installer/config"
-	"airlift/scripts/upstream/components"
+	"airlift/scripts/rig"
 )
 
 // judge returns the kubeadm that reads a version of its API, and the Kubernetes
@@ -23,11 +23,7 @@ func judge(t *testing.T, api string) (kubeadm, kubernetes string) {
 	if api == "v1beta3" {
 		kubernetes = "v1.29.15"
 	}
-	kubeadm, err := components.Path(kubernetes, "kubeadm")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return kubeadm, kubernetes
+	return rig.Component(t, kubernetes, "kubeadm"), kubernetes
 }
 
 // inVersion returns a test file for a version of the API. It replaces VERSION and
@@ -475,10 +471,7 @@ func tidy(value any) (empty bool) {
 
 func TestDefaultsAreKubeadms(t *testing.T) {
 	for _, kubernetes := range []string{"v1.29.15", "v1.37.1"} {
-		kubeadm, err := components.Path(kubernetes, "kubeadm")
-		if err != nil {
-			t.Fatal(err)
-		}
+		kubeadm := rig.Component(t, kubernetes, "kubeadm")
 		for _, name := range []string{"init-defaults", "join-defaults", "reset-defaults"} {
 			t.Run(kubernetes+"/"+name, func(t *testing.T) {
 				out, err := run(kubeadm, "config", "print", name)

@@ -19,7 +19,7 @@ import (
 	"airlift/fault"
 	"airlift/installer/config"
 	"airlift/installer/pki"
-	"airlift/scripts/upstream/components"
+	"airlift/scripts/rig"
 )
 
 // The tests run real members on loopback, with the same certificates as on a
@@ -39,10 +39,7 @@ type servers struct {
 }
 
 func newServers(t *testing.T) *servers {
-	program, err := components.Path("v1.29.15", "etcd")
-	if err != nil {
-		t.Fatal(err)
-	}
+	program := rig.Component(t, "v1.29.15", "etcd")
 	cfg := &config.Config{Facts: config.Facts{Hostname: "host"}}
 	cfg.Facts.NodeIP = "127.0.0.1"
 	cfg.KubernetesVersion = "v1.29.15"
@@ -248,7 +245,7 @@ func TestMembership(t *testing.T) {
 	}
 	err = c.CheckRemove(t.Context(), s.member(c, one))
 	if err == nil || !strings.Contains(err.Error(), "three (") || !strings.Contains(err.Error(), "1 of the 2 other voting members are healthy, 2 are needed") || fault.Hint(err) == "" {
-		t.Errorf("removing a healthy member beside a dead one: %v", err)
+		t.Errorf("removing a healthy member of a cluster with a dead one: %v", err)
 	}
 	if err := c.CheckRemove(t.Context(), s.member(c, three)); err != nil {
 		t.Errorf("removing the dead one: %v", err)
@@ -292,12 +289,8 @@ func TestOneOfTwoLeaves(t *testing.T) {
 	if err := own.CheckRemove(t.Context(), m); err != nil {
 		t.Error(err)
 	}
-	started := time.Now()
 	if changed, err := own.Remove(t.Context(), m); err != nil || !changed {
 		t.Fatal(changed, err)
-	}
-	if took := time.Since(started); took > 10*time.Second {
-		t.Errorf("it took %s", took)
 	}
 	if got := s.list(s.connect(one)); got != "one" {
 		t.Errorf("left are: %s", got)

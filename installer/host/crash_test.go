@@ -37,7 +37,7 @@ func TestNothingIsLeftOfACrashedWrite(t *testing.T) {
 				t.Fatal(err)
 			}
 			if list, _ := os.ReadDir(h.Path(filepath.Dir(path))); len(list) != 1 {
-				t.Errorf("beside the program: %v", list)
+				t.Errorf("next to the binary: %v", list)
 			}
 		}
 		if _, err := h.RemoveInstalled(t.Context()); err != nil {

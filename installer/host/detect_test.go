@@ -46,7 +46,7 @@ func TestResolver(t *testing.T) {
 	}{
 		{"plain", map[string]string{usual: "search x\nnameserver 10.0.0.2\nnameserver fd00::2\n"}, usual, []string{"10.0.0.2", "fd00::2"}},
 		{"systemd-resolved", map[string]string{usual: stub, resolved: "nameserver 10.0.0.3\n"}, resolved, []string{"10.0.0.3"}},
-		{"systemd-resolved beside a file of the owner's", map[string]string{usual: "nameserver 10.0.0.2\n", resolved: "nameserver 10.0.0.3\n"}, usual, []string{"10.0.0.2"}},
+		{"systemd-resolved and a file of the owner's", map[string]string{usual: "nameserver 10.0.0.2\n", resolved: "nameserver 10.0.0.3\n"}, usual, []string{"10.0.0.2"}},
 		{"a local cache only", map[string]string{usual: "nameserver 127.0.0.1\nnameserver ::1\nnameserver fe80::1%eth0\n"}, usual, nil},
 		{"no nameserver", map[string]string{usual: "# nameserver 10.0.0.2\nnameserver\n"}, usual, nil},
 		{"no file", nil, "", nil},
@@ -111,7 +111,7 @@ func TestConntrackWritable(t *testing.T) {
 		want  bool
 	}{
 		{"writable", map[string]string{max: "65536\n"}, true},
-		{"not writable", map[string]string{max + "/folder": ""}, false},
+		{"not writable", map[string]string{max + "/directory": ""}, false},
 		{"module not loaded, first namespace", map[string]string{"/proc/sys/net/core/netdev_max_backlog": "1000"}, true},
 		{"module not loaded, other namespace", map[string]string{"/proc/sys/net/core/somaxconn": "1000"}, false},
 	} {

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"airlift/bundle"
 	"airlift/fault"
 )
 
@@ -231,10 +232,6 @@ type stagedFile struct {
 	path string
 }
 
-// A verifier is a reader that returns io.EOF only after its content was verified
-// against the sha256 that Verifies returns. Readers of a bundle's entries do.
-type verifier interface{ Verifies() (sha256Hex string) }
-
 // stageFile writes r to a temporary file next to path and compares it with the
 // sha256 in hexadecimal, unless that is empty.
 func stageFile(ctx context.Context, path string, r io.Reader, mode fs.FileMode, want string) (_ *stagedFile, err error) {
@@ -253,7 +250,7 @@ func stageFile(ctx context.Context, path string, r io.Reader, mode fs.FileMode, 
 		}
 	}()
 	sum := sha256.New()
-	v, verified := r.(verifier)
+	v, verified := r.(bundle.Content)
 	verified = want == "" || verified && v.Verifies() == want
 	if !verified {
 		r = io.TeeReader(r, sum)

@@ -296,10 +296,10 @@ func TestInstallBinary(t *testing.T) {
 			t.Fatalf("%v %v", kept, err)
 		}
 		if read(t, root+path) != "same" {
-			t.Error("reset removed somebody else's program")
+			t.Error("reset removed a binary that is not Airlift's")
 		}
 	})
-	t.Run("leaves somebody else's alone", func(t *testing.T) {
+	t.Run("leaves other binaries", func(t *testing.T) {
 		root := t.TempDir()
 		write(t, root+path, "theirs", 0o755)
 		_, err := open(t, root).InstallBinary(ctx, b("ours"), strings.NewReader("ours"))
@@ -478,7 +478,7 @@ func TestStagedBinary(t *testing.T) {
 				t.Errorf("%v, %v", info, err)
 			}
 			if list, _ := os.ReadDir(h.Path("/opt/cni/bin")); len(list) != 1 {
-				t.Errorf("beside it: %v", list)
+				t.Errorf("next to it: %v", list)
 			}
 		})
 	}

@@ -17,6 +17,7 @@ import (
 
 	"airlift/installer/host"
 	"airlift/scripts/crash"
+	"airlift/scripts/rig"
 )
 
 // A change is one kind of change to a host, in two versions.
@@ -117,7 +118,7 @@ func act(what, version, root string) error {
 	if what == resetting {
 		kept, err := h.RemoveInstalled(context.Background())
 		if err == nil && len(kept) > 0 {
-			err = fmt.Errorf("reset took for somebody's: %q", kept)
+			err = fmt.Errorf("reset kept, as not managed by Airlift: %q", kept)
 		}
 		return err
 	}
@@ -162,6 +163,7 @@ func killed(t *testing.T, calls []string, n int, what, version, root string) boo
 // next run before each call in names. After that a run must complete, and reset
 // must restore the original files.
 func TestKilledTwice(t *testing.T) {
+	rig.Root(t) // to create files that belong to another user
 	for _, c := range changes {
 		for _, first := range []string{"", "one"} {
 			name := c.name + " on a bare host"

@@ -13,14 +13,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"airlift/installer/host"
+	"airlift/scripts/rig"
 )
 
 // inMounts runs the rest of the test in a new mount namespace.
 func inMounts(t *testing.T) {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("SKIPPED: making a mount namespace needs root")
-	}
+	rig.Root(t) // to create a mount namespace
 	runtime.LockOSThread()
 	if err := unix.Unshare(unix.CLONE_FS | unix.CLONE_NEWNS); err != nil {
 		t.Fatalf("making a mount namespace: %v", err)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
 	"os/exec"
 	"regexp"
 	"runtime"
@@ -21,6 +20,7 @@ import (
 	"airlift/fault"
 	"airlift/installer/config"
 	"airlift/installer/host"
+	"airlift/scripts/rig"
 )
 
 // inNetwork runs the rest of the test in a new network namespace, so that the
@@ -28,9 +28,7 @@ import (
 // ends with the test, and the namespace with it.
 func inNetwork(t *testing.T) {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("SKIPPED: making a network namespace needs root")
-	}
+	rig.Root(t) // to create a network namespace
 	runtime.LockOSThread()
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 		t.Fatalf("making a network namespace: %v", err)
@@ -370,9 +368,7 @@ func saved(t *testing.T, program string) string {
 
 func TestRemoveNetfilterLeavesOthersRules(t *testing.T) {
 	inNetwork(t)
-	if _, err := exec.LookPath("iptables-nft-restore"); err != nil {
-		t.Fatalf("this test compares with the real iptables: install Debian's package iptables (%v)", err)
-	}
+	rig.Tool(t, "iptables-nft-restore")
 	for _, program := range []string{"iptables-nft", "ip6tables-nft"} {
 		pods, lan := "10.244.0.0/16", "10.1.0.0/24"
 		if program == "ip6tables-nft" {
@@ -532,9 +528,7 @@ table arp filter {
 // network must stay. Its shared chains must stay if they are used or existed
 // before init.
 func TestRemoveNetfilterLeavesOthersPorts(t *testing.T) {
-	if _, err := exec.LookPath("iptables-nft-restore"); err != nil {
-		t.Fatalf("this test needs the real iptables: install Debian's package iptables (%v)", err)
-	}
+	rig.Tool(t, "iptables-nft-restore")
 	const mine, theirs = "CNI-DN-111111111111111111111", "CNI-DN-222222222222222222222"
 	rules := func(ours, others bool) string {
 		text := "*nat\n:CNI-HOSTPORT-DNAT - [0:0]\n:CNI-HOSTPORT-MASQ - [0:0]\n:CNI-HOSTPORT-SETMARK - [0:0]\n"
@@ -612,9 +606,7 @@ func TestRemoveNetfilterLeavesOthersPorts(t *testing.T) {
 // A node of a large cluster has more rules than fit into one netlink message.
 func TestRemoveNetfilterOfALargeCluster(t *testing.T) {
 	inNetwork(t)
-	if _, err := exec.LookPath("iptables-nft-restore"); err != nil {
-		t.Fatalf("this test needs the real iptables: install Debian's package iptables (%v)", err)
-	}
+	rig.Tool(t, "iptables-nft-restore")
 	var chains, rules strings.Builder
 	for i := range 5000 {
 		fmt.Fprintf(&chains, ":KUBE-SVC-%05d - [0:0]\n", i)

@@ -12,9 +12,10 @@ import (
 
 	"airlift/fault"
 	"airlift/installer/host"
+	"airlift/scripts/rig"
 )
 
-const somebody = 1000 // a user who is not root
+const otherUser = 1000 // a user who is not root
 
 func mustDo(t *testing.T, errs ...error) {
 	t.Helper()
@@ -27,17 +28,17 @@ func mustDo(t *testing.T, errs ...error) {
 // directory that this user may write to.
 func plantDir(t *testing.T, path string) {
 	t.Helper()
-	mustDo(t, os.MkdirAll(path, 0o755), os.Chown(path, somebody, somebody))
+	mustDo(t, os.MkdirAll(path, 0o755), os.Chown(path, otherUser, otherUser))
 }
 
 func plantLink(t *testing.T, target, path string) {
 	t.Helper()
-	mustDo(t, os.MkdirAll(filepath.Dir(path), 0o755), os.Symlink(target, path), os.Lchown(path, somebody, somebody))
+	mustDo(t, os.MkdirAll(filepath.Dir(path), 0o755), os.Symlink(target, path), os.Lchown(path, otherUser, otherUser))
 }
 
 func plantPipe(t *testing.T, path string) {
 	t.Helper()
-	mustDo(t, os.MkdirAll(filepath.Dir(path), 0o755), syscall.Mkfifo(path, 0o666), os.Chown(path, somebody, somebody))
+	mustDo(t, os.MkdirAll(filepath.Dir(path), 0o755), syscall.Mkfifo(path, 0o666), os.Chown(path, otherUser, otherUser))
 }
 
 // everyWrite has every kind of write to a host. Each writes dir+"/name".
@@ -60,9 +61,7 @@ var everyWrite = map[string]func(h *host.Host, dir string) error{
 // TestNothingIsWrittenWhereOthersCouldPrepareLinks tries every kind of write to
 // a host, in directories that other users may write to.
 func TestNothingIsWrittenWhereOthersCouldPrepareLinks(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("it takes root to make files of another user's")
-	}
+	rig.Root(t) // to create files that belong to another user
 	for name, prepare := range map[string]func(t *testing.T, root string){
 		"a directory of another user's": func(t *testing.T, root string) { plantDir(t, root+"/opt/dir") },
 		"below a directory of another user's": func(t *testing.T, root string) {
@@ -124,6 +123,7 @@ func TestRootsOwnLinksAreFollowed(t *testing.T) {
 // TestPlantedNames: a write must not follow or write to an existing file with
 // the temporary file's name. It must not block on a pipe.
 func TestPlantedNames(t *testing.T) {
+	rig.Root(t) // to create files that belong to another user
 	for kind, do := range everyWrite {
 		if kind == "directory" {
 			continue
@@ -164,6 +164,7 @@ func TestPlantedNames(t *testing.T) {
 // TestStateIsRootsAlone checks the state directory with the ledger and the
 // lock.
 func TestStateIsRootsAlone(t *testing.T) {
+	rig.Root(t) // to create files that belong to another user
 	for name, plant := range map[string]func(t *testing.T, root string){
 		"a state directory of another user's": func(t *testing.T, root string) { plantDir(t, root+host.StateDir) },
 		"a link for a state directory": func(t *testing.T, root string) {
@@ -199,9 +200,7 @@ func TestStateIsRootsAlone(t *testing.T) {
 // TestOutputs writes output files that the user named into a directory that
 // every user may write to, after another user has prepared it.
 func TestOutputs(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("it takes root to make files of another user's")
-	}
+	rig.Root(t) // to create files that belong to another user
 	for name, c := range map[string]struct {
 		plant func(t *testing.T, victim, drop string)
 		path  string
@@ -217,7 +216,7 @@ func TestOutputs(t *testing.T) {
 		"a directory":      {func(t *testing.T, _, drop string) { plantDir(t, drop+"/out") }, "out", "not a regular file"},
 		"a file": {func(t *testing.T, _, drop string) {
 			write(t, drop+"/out", "", 0o666)
-			mustDo(t, os.Chown(drop+"/out", somebody, somebody))
+			mustDo(t, os.Chown(drop+"/out", otherUser, otherUser))
 		}, "out", "belongs to user 1000"},
 		"a parent":           {func(t *testing.T, _, drop string) { plantDir(t, drop+"/dir") }, "dir/out", "the directory /"},
 		"a link to a parent": {func(t *testing.T, victim, drop string) { plantLink(t, filepath.Dir(victim), drop+"/dir") }, "dir/out", "symbolic link that belongs to user 1000"},
@@ -251,7 +250,7 @@ func TestOutputs(t *testing.T) {
 				t.Errorf("the victim is %v: %q", info, read(t, victim))
 			}
 			if list, _ := os.ReadDir(filepath.Dir(victim)); len(list) != 1 {
-				t.Errorf("beside the victim: %v", list)
+				t.Errorf("next to the victim: %v", list)
 			}
 		})
 	}

@@ -14,6 +14,7 @@ import (
 
 	"airlift/images"
 	"airlift/installer/config"
+	"airlift/scripts/rig"
 )
 
 const head = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
@@ -135,6 +136,7 @@ func TestAllAtOnce(t *testing.T) {
 // Check looks for files at the kubelet's paths, and accepts files that a later
 // step creates.
 func TestFiles(t *testing.T) {
+	rig.Tool(t, "openssl")
 	w := &world{t: t, dir: t.TempDir()}
 	w.files()
 	read := func(name string) *fstest.MapFile {
@@ -163,6 +165,7 @@ func TestFiles(t *testing.T) {
 // The kubelet uses Go's server, which does not start with suites that HTTP/2
 // forbids. It must start with all others.
 func TestSuites(t *testing.T) {
+	rig.Tool(t, "openssl")
 	w := &world{t: t, dir: t.TempDir()}
 	w.files()
 	pair, err := tls.LoadX509KeyPair(filepath.Join(w.dir, "a.crt"), filepath.Join(w.dir, "a.key"))

@@ -20,7 +20,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"airlift/installer/config"
-	"airlift/scripts/upstream/components"
+	"airlift/scripts/rig"
 )
 
 const oracleVersion = "v1.29.15"
@@ -34,10 +34,7 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	path, err := components.Path(oracleVersion, "kubelet")
-	if err != nil {
-		t.Fatal(err)
-	}
+	path := rig.Component(t, oracleVersion, "kubelet")
 	w := &world{t: t, kubelet: path, dir: t.TempDir()}
 	w.files()
 	return w

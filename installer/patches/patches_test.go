@@ -16,7 +16,7 @@ import (
 	"airlift/installer/patches"
 )
 
-func folder(t *testing.T, files map[string]string) string {
+func directory(t *testing.T, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
 	for name, text := range files {
@@ -33,7 +33,7 @@ func folder(t *testing.T, files map[string]string) string {
 
 func load(t *testing.T, files map[string]string) *patches.Set {
 	t.Helper()
-	set, warnings, err := patches.Load(folder(t, files))
+	set, warnings, err := patches.Load(directory(t, files))
 	if err != nil || len(warnings) > 0 {
 		t.Fatalf("loading: %v, warnings %q", err, warnings)
 	}
@@ -71,7 +71,7 @@ func TestOrder(t *testing.T) {
 func TestNone(t *testing.T) {
 	set, warnings, err := patches.Load("")
 	if set != nil || warnings != nil || err != nil {
-		t.Errorf("no folder: %v, %q, %v", set, warnings, err)
+		t.Errorf("no directory: %v, %q, %v", set, warnings, err)
 	}
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "etcd"}}
 	if got, used, err := set.Pod(pod); err != nil || got.Name != "etcd" || used != nil {
@@ -83,7 +83,7 @@ func TestNone(t *testing.T) {
 }
 
 func TestProblemsTogether(t *testing.T) {
-	dir := folder(t, map[string]string{
+	dir := directory(t, map[string]string{
 		"etcd+strange.yaml":                "a: b",
 		"etcd+.yaml":                       "a: b",
 		"etcd2+json.yaml":                  "a: b",

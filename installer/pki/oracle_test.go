@@ -21,6 +21,7 @@ import (
 	"airlift/installer/config"
 	"airlift/installer/pki"
 	"airlift/scripts/oracle"
+	"airlift/scripts/rig"
 )
 
 // TestEqualsKubeadm compares every certificate, key and kubeconfig with those that
@@ -226,10 +227,7 @@ func compareKubeconfigs(t *testing.T, name string, theirs, ours []byte, files ma
 // TestOpenSSLVerifies verifies every chain with OpenSSL, which shares no code with
 // Go, for the purpose of the certificate.
 func TestOpenSSLVerifies(t *testing.T) {
-	openssl, err := exec.LookPath("openssl")
-	if err != nil {
-		t.Fatal("openssl is not installed")
-	}
+	openssl := rig.Tool(t, "openssl")
 	for _, algorithm := range []string{"", "RSA-2048", "ECDSA-P384"} {
 		t.Run("algorithm="+algorithm, func(t *testing.T) {
 			t.Parallel()

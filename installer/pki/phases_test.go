@@ -14,6 +14,7 @@ import (
 	"airlift/installer/config"
 	"airlift/installer/pki"
 	"airlift/scripts/oracle"
+	"airlift/scripts/rig"
 )
 
 // TestOneByOne creates each item by its name, in kubeadm's order. The result must
@@ -300,6 +301,7 @@ func TestCheckShared(t *testing.T) {
 // ca.crt may also contain the CAs above the cluster's CA. As in kubeadm, the first
 // one signs.
 func TestIntermediateCA(t *testing.T) {
+	rig.Tool(t, "openssl")
 	root, n := newNode(t), newNode(t)
 	root.init(testConfig(), start)
 	chain := intermediate(t, root)

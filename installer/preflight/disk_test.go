@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"airlift/scripts/rig"
 	"golang.org/x/sys/unix"
 )
 
@@ -17,7 +18,7 @@ func smallDisk(t *testing.T, s *subject, dir, options string) {
 		t.Fatal(err)
 	}
 	if err := unix.Mount("tmpfs", target, "tmpfs", 0, "size=10m"+options); err != nil {
-		t.Fatalf("mounting a file system, which takes root: %v", err)
+		t.Fatalf("mounting a file system: %v", err)
 	}
 	t.Cleanup(func() {
 		if err := unix.Unmount(target, 0); err != nil {
@@ -37,6 +38,7 @@ func link(t *testing.T, s *subject, from, to string) {
 }
 
 func TestDiskSpaceIsSummedWhereTheBytesGo(t *testing.T) {
+	rig.Root(t) // to mount file systems
 	const mb = 1_000_000
 	for name, c := range map[string]struct {
 		prepare func(t *testing.T, s *subject)

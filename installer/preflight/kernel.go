@@ -26,7 +26,7 @@ func (s *subject) system(context.Context) []finding {
 		missing, err = s.missingControllersV2()
 	} else {
 		missing, readOnly, err = s.controllersV1()
-		if minor(s.Config.KubernetesVersion) >= 35 {
+		if s.Config.Minor() >= 35 {
 			found = append(found, warning("boot with systemd.unified_cgroup_hierarchy=1",
 				"this host uses cgroup v1, which Kubernetes %s no longer supports by default: Airlift sets failCgroupV1: false, so that the kubelet starts", s.Config.KubernetesVersion)...)
 		}
@@ -43,14 +43,6 @@ func (s *subject) system(context.Context) []finding {
 			"%s is mounted read-only: cgroups for containers cannot be created", point)...)
 	}
 	return found
-}
-
-func minor(version string) int {
-	var major, minor int
-	if _, err := fmt.Sscanf(version, "v%d.%d", &major, &minor); err != nil {
-		return 0
-	}
-	return minor
 }
 
 // missingControllersV2 requires kubeadm's list for cgroup v2. There, freezer and

@@ -19,7 +19,7 @@ func (s *subject) kernel() []finding {
 		return problem("", "reading the kernel's version: %v", err)
 	}
 	release := unix.ByteSliceToString(name.Release[:])
-	found := kernelVersion(release, minor(s.Config.KubernetesVersion))
+	found := kernelVersion(release, s.Config.Minor())
 	return append(found, s.kernelOptions(release)...)
 }
 

@@ -110,7 +110,7 @@ func (s *subject) proxyTo(address string) func(context.Context) []finding {
 		if address == "" {
 			return nil
 		}
-		target := &url.URL{Scheme: "https", Host: net.JoinHostPort(address, "6443")}
+		target := &url.URL{Scheme: "https", Host: net.JoinHostPort(address, strconv.Itoa(config.DefaultBindPort))}
 		proxy := proxyFor(target)
 		if proxy == "" {
 			return nil

@@ -21,6 +21,7 @@ import (
 	"airlift/fault"
 	"airlift/installer/config"
 	"airlift/installer/host"
+	"airlift/scripts/rig"
 )
 
 const cgroupsV1 = `25 20 0:22 / /sys/fs/cgroup/cpu,cpuacct rw,nosuid - cgroup cgroup rw,cpu,cpuacct
@@ -361,6 +362,7 @@ func TestEachCheck(t *testing.T) {
 			s.Disk = []Space{{Path: "/var/lib", Bytes: free - min(free, total)/20, KeepFree: 15}} // 5 % of either will be left: less than KeepFree
 		}, says: "the kubelet evicts pods"},
 		{check: "DirOwner", breaks: func(t *testing.T, s *subject) {
+			rig.Root(t) // to create a directory that belongs to another user
 			write(t, s.Root, "/opt/cni/bin/README.md", "from a release archive")
 			if err := os.Chown(filepath.Join(s.Root, "/opt/cni/bin"), 1001, 127); err != nil {
 				t.Fatal(err)
@@ -529,9 +531,7 @@ func TestEverythingIsReportedTogether(t *testing.T) {
 	s.Config.Facts.SwapOn = true
 	write(t, s.Root, "/var/lib/etcd/member/wal", "")
 	ctx := context.Background()
-	if os.Geteuid() != 0 {
-		t.Skip("SKIPPED: without root only IsPrivilegedUser is checked")
-	}
+	rig.Root(t) // other users get only the check IsPrivilegedUser
 	report, err := Run(ctx, s.Target, []string{"Systemd", "numcpu"})
 	if fault.ExitCode(err) != fault.Preflight || fault.Hint(err) == "" {
 		t.Fatalf("err = %v (exit code %d)", err, fault.ExitCode(err))

@@ -62,7 +62,7 @@ func (s *subject) runtime(context.Context) []finding {
 // kubelet (the CRI's RuntimeConfig, which containerd has since 2.0), as kubeadm
 // does since 1.37: the kubelet of 1.38 will require it.
 func (s *subject) runtimeVersion(context.Context) []finding {
-	if !s.RuntimeInUse || minor(s.Config.KubernetesVersion) < 37 {
+	if !s.RuntimeInUse || s.Config.Minor() < 37 {
 		return nil
 	}
 	is, err := version.ParseGeneric(s.RuntimeVersion)

@@ -12,16 +12,13 @@ import (
 
 	"airlift/installer/render"
 	"airlift/scripts/oracle"
-	"airlift/scripts/upstream/components"
+	"airlift/scripts/rig"
 )
 
 // TestRealPluginsConnectAPod runs the real CNI plugins with Airlift's
 // configuration, for a pod's network namespace.
 func TestRealPluginsConnectAPod(t *testing.T) {
-	bridge, err := components.Path(oracle.Version, "bridge")
-	if err != nil {
-		t.Fatalf("this test runs the real CNI plugins: %v", err)
-	}
+	bridge := rig.Component(t, oracle.Version, "bridge")
 	if !inOwnNamespaces(t) {
 		return
 	}

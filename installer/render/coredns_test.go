@@ -13,16 +13,13 @@ import (
 
 	"airlift/installer/render"
 	"airlift/scripts/oracle"
-	"airlift/scripts/upstream/components"
+	"airlift/scripts/rig"
 )
 
 // TestCoreDNSWithoutNameserver shows with the real CoreDNS why the Corefile has
 // no forward on a host without a nameserver: with one, CoreDNS does not start.
 func TestCoreDNSWithoutNameserver(t *testing.T) {
-	coredns, err := components.Path(oracle.Version, "coredns")
-	if err != nil {
-		t.Fatalf("this test runs the real CoreDNS: %v", err)
-	}
+	coredns := rig.Component(t, oracle.Version, "coredns")
 	if !inOwnNamespaces(t) {
 		return
 	}

@@ -19,6 +19,7 @@ import (
 	"airlift/installer/config"
 	"airlift/installer/render"
 	"airlift/scripts/oracle"
+	"airlift/scripts/rig"
 	"airlift/scripts/upstream/components"
 )
 
@@ -67,10 +68,7 @@ func TestKubeadmReadsOurs(t *testing.T) {
 // TestContainerdUnderstands loads the file with the real containerd. Only the
 // intended values may differ from containerd's defaults.
 func TestContainerdUnderstands(t *testing.T) {
-	containerd, err := components.Path(oracle.Version, "containerd")
-	if err != nil {
-		t.Fatalf("this test asks real containerd: %v", err)
-	}
+	containerd := rig.Component(t, oracle.Version, "containerd")
 	dump := func(args ...string) []string {
 		cmd := exec.Command(containerd, args...)
 		var stderr bytes.Buffer

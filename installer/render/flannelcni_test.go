@@ -19,6 +19,7 @@ import (
 	"airlift/installer/config"
 	"airlift/installer/render"
 	"airlift/scripts/oracle"
+	"airlift/scripts/rig"
 	"airlift/scripts/upstream/components"
 	"airlift/scripts/upstream/image"
 )
@@ -72,13 +73,13 @@ func TestFlannelHook(t *testing.T) {
 			with := func(name, text string) map[string]string {
 				return map[string]string{env: test.subnetFile, name: text}
 			}
-			expect("no settings", subnet, string(want), true)
-			expect("only settings that come later", with("etc/cni/net.d/87-podman-bridge.conflist", "{}"), string(want), true)
-			expect("the settings of another cluster's node", with(conflist, strings.NewReplacer("244", "245").Replace(string(want))), string(want), true)
+			expect("no configuration", subnet, string(want), true)
+			expect("only configuration that sorts later", with("etc/cni/net.d/87-podman-bridge.conflist", "{}"), string(want), true)
+			expect("the configuration of another cluster's node", with(conflist, strings.NewReplacer("244", "245").Replace(string(want))), string(want), true)
 			own := strings.Replace(string(want), "cbr0", "mine", 1)
-			expect("somebody's own settings for this subnet", with(conflist, own), own, true)
-			expect("settings that come first", with("etc/cni/net.d/05-other.conf", "{}"), "", true)
-			expect("no subnet yet, settings there", map[string]string{conflist: own}, own, true)
+			expect("another configuration for this subnet", with(conflist, own), own, true)
+			expect("configuration that sorts first", with("etc/cni/net.d/05-other.conf", "{}"), "", true)
+			expect("no subnet yet, existing configuration", map[string]string{conflist: own}, own, true)
 			expect("no subnet yet", none, "", false)
 			// The file is older than this flanneld.
 			reset(t, root, subnet)
@@ -152,6 +153,7 @@ func written(t *testing.T, root, name string, after time.Duration) {
 // flannelRoot unpacks flannel's image.
 func flannelRoot(t *testing.T) string {
 	t.Helper()
+	rig.Component(t, oracle.Version, "flanneld")
 	release, err := components.Find(oracle.Version)
 	if err != nil {
 		t.Fatal(err)

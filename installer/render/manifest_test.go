@@ -13,16 +13,13 @@ import (
 	"airlift/installer/config"
 	"airlift/installer/render"
 	"airlift/scripts/oracle"
-	"airlift/scripts/upstream/components"
+	"airlift/scripts/rig"
 )
 
 // TestKubectlReadsManifests reads the add-ons from a file with the real
 // kubectl.
 func TestKubectlReadsManifests(t *testing.T) {
-	kubectl, err := components.Path(oracle.Version, "kubectl")
-	if err != nil {
-		t.Fatalf("this test asks real kubectl: %v", err)
-	}
+	kubectl := rig.Component(t, oracle.Version, "kubectl")
 	for _, version := range oracle.Versions {
 		for name, build := range map[string]func(*config.Config) ([]runtime.Object, error){
 			"coredns": render.CoreDNS, "kube-proxy": render.KubeProxy, "flannel": render.Flannel,

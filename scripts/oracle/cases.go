@@ -68,7 +68,7 @@ func (c Case) InitDocument() string {
 func (c Case) kubeadm() (first, cluster string) {
 	apiVersion := "v1beta3"
 	first, cluster = c.Init, c.Cluster
-	if c.Config.Minor() >= 31 {
+	if c.Config.Minor() >= config.V1Beta4From {
 		apiVersion = "v1beta4"
 		f, k := decodeBody(first), decodeBody(cluster)
 		toV1Beta4(f, k)

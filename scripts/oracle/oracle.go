@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"testing"
 
-	"airlift/scripts/upstream/components"
+	"airlift/scripts/rig"
 )
 
 // Output is the output of one `kubeadm init --dry-run`.
@@ -27,15 +27,10 @@ type Output struct {
 	Log string
 }
 
-// Kubeadm returns the path of a real kubeadm, and fails the test if it has not been
-// built.
+// Kubeadm returns the path of a real kubeadm.
 func Kubeadm(t testing.TB, version string) string {
 	t.Helper()
-	path, err := components.Path(version, "kubeadm")
-	if err != nil {
-		t.Fatalf("this test compares with real kubeadm %s, which `make upstream` builds: %v", version, err)
-	}
-	return path
+	return rig.Component(t, version, "kubeadm")
 }
 
 // Run runs `init --dry-run` of the case's kubeadm version with the case's
@@ -43,6 +38,7 @@ func Kubeadm(t testing.TB, version string) string {
 // changes nothing outside the test's temporary directory.
 func Run(t testing.TB, c Case, args ...string) Output {
 	t.Helper()
+	kubeadm := Kubeadm(t, c.Config.KubernetesVersion)
 	root := t.TempDir()
 	for _, dir := range append([]string{"/etc/ssl/certs", "/tmp"}, c.HostDirs...) {
 		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
@@ -61,7 +57,7 @@ func Run(t testing.TB, c Case, args ...string) Output {
 
 	args = append([]string{"--rootfs", root, "init", "--dry-run", "--config", "/kubeadm.yaml",
 		"--skip-phases", "preflight"}, append(c.Args, args...)...)
-	cmd := exec.Command(Kubeadm(t, c.Config.KubernetesVersion), args...)
+	cmd := exec.Command(kubeadm, args...)
 	// A clean environment: kubeadm copies proxy variables into manifests.
 	cmd.Env = []string{"PATH=/usr/bin:/bin", "HOME=/", "KUBEADM_INIT_DRYRUN_DIR=/dry"}
 	// Without a network its requests to the API server fail at once.

@@ -2,23 +2,20 @@
 package smallfs
 
 import (
-	"errors"
 	"fmt"
 	"testing"
 
+	"airlift/scripts/rig"
 	"golang.org/x/sys/unix"
 )
 
 // Small returns a directory on a separate file system of size bytes, a multiple of 4096.
-// It skips the test if it may not mount one.
+// Only root can mount one.
 func Small(t testing.TB, size int64) string {
 	t.Helper()
+	rig.Root(t)
 	dir := t.TempDir()
-	err := unix.Mount("tmpfs", dir, "tmpfs", 0, fmt.Sprintf("size=%d", size))
-	if errors.Is(err, unix.EPERM) {
-		t.Skip("needs root to mount a file system")
-	}
-	if err != nil {
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, fmt.Sprintf("size=%d", size)); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {

@@ -13,12 +13,14 @@ import (
 	"testing"
 	"time"
 
+	"airlift/scripts/rig"
 	"airlift/scripts/upstream/components"
 )
 
 // proxy creates a module proxy on disk with one module, for the go command.
 func proxy(t *testing.T) {
 	t.Helper()
+	rig.Needs(t, "half a minute to compile")
 	const prefix = "example.com/tiny@v1.2.3/"
 	gomod := "module example.com/tiny\n\ngo 1.24\n\nreplace example.com/part => ./staging/part\n"
 	dir := filepath.Join(t.TempDir(), "example.com/tiny/@v")
@@ -85,7 +87,7 @@ func TestBuildsOnceAndStamps(t *testing.T) {
 		t.Errorf("the program says %q, %v", out, err)
 	}
 	if data, err := os.ReadFile(filepath.Join(tiny.Dir(b.Cache), "notes")); err != nil || string(data) != "notes" {
-		t.Errorf("the file beside it: %q, %v", data, err)
+		t.Errorf("the file next to it: %q, %v", data, err)
 	}
 	if !strings.Contains(log.String(), "built tiny v1.2.3 in ") {
 		t.Errorf("log is %q", log.String())

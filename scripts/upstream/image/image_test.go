@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"airlift/scripts/rig"
 	"airlift/scripts/upstream/components"
 )
 
@@ -126,18 +127,16 @@ func TestLayerContents(t *testing.T) {
 	}
 }
 
-// The capability has the bytes that setcap writes, if the machine has setcap.
+// The capability has the bytes that setcap writes.
 func TestCapabilityMatchesSetcap(t *testing.T) {
-	setcap, err := exec.LookPath("setcap")
-	if err != nil {
-		t.Skip("setcap (Debian: libcap2-bin) is not installed; the value stays unchecked here")
-	}
+	rig.Root(t)
+	setcap := rig.Tool(t, "setcap")
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	if out, err := exec.CommandContext(t.Context(), setcap, "cap_net_bind_service=+ep", file).CombinedOutput(); err != nil {
-		t.Skipf("setcap does not work here: %v: %s", err, out)
+		t.Fatalf("setcap: %v: %s", err, out)
 	}
 	got := getxattr(t, file, "security.capability")
 	if got != capNetBindService {

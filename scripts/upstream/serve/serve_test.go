@@ -281,7 +281,7 @@ func get(t *testing.T, url string) string {
 	return string(body)
 }
 
-func TestObjectStoresRefuseForeignCredentials(t *testing.T) {
+func TestObjectStoresRefuseOtherCredentials(t *testing.T) {
 	sites, _ := start(t)
 	resp, _ := ask(t, "GET", sites["registry.k8s.io"]+"/v2/pause/blobs/sha256:"+strings.Repeat("b", 64))
 	location := resp.Header.Get("Location")
