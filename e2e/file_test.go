@@ -6,11 +6,9 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"testing"
 
 	"airlift/bundle"
-	"airlift/scripts/bench/measure"
 	"airlift/scripts/lab"
 	"airlift/scripts/site"
 )
@@ -61,34 +59,6 @@ func TestDamagedFile(t *testing.T) {
 		})
 	}
 	images := f.Parts()[len(f.Parts())-1]
-	// A slow drive is not waited for. init begins, finds the damage near the end of the file,
-	// and removes what it did.
-	t.Run("on a slow drive", func(t *testing.T) {
-		damaged := damagedCopy(t, images.Offset+images.Size-1000)
-		drive, err := measure.NewSlowDrive(t.Context(), filepath.Join(t.TempDir(), "drive"), damaged, 30e6)
-		if err != nil {
-			t.Skipf("NOT RUN: %v", err)
-		}
-		t.Cleanup(func() {
-			if err := drive.Remove(); err != nil {
-				t.Error(err)
-			}
-		})
-		const at = "/mnt/drive"
-		if err := drive.Plug(t.Context(), h, at); err != nil {
-			t.Fatal(err)
-		}
-		out, err := h.Output(t.Context(), "sh", "-c", filepath.Join(at, filepath.Base(damaged))+" init 2>&1; echo exit code $?")
-		if err != nil {
-			t.Fatal(err)
-		}
-		contains(t, out, "the file is still being read", " of the file do not match their sha256", "what this run did is removed again",
-			"This host is as it was before", "hint: ", "exit code 4")
-		if err := drive.Unplug(t.Context(), h, at); err != nil {
-			t.Fatal(err)
-		}
-		same(t, bare, untouched(t, h))
-	})
 	t.Run("preflight and single phases", func(t *testing.T) {
 		flip(t, h, images.Offset+images.Size/2)
 		contains(t, install(t, h, 4, "preflight", "init"), "BundleFile", " of the file do not match their sha256")
@@ -104,21 +74,6 @@ func TestDamagedFile(t *testing.T) {
 		install(t, h, 0, "init")
 		systemIsUp(t, s, 1)
 	})
-}
-
-// damagedCopy returns a copy of the bundle file with one inverted byte.
-func damagedCopy(t *testing.T, at int64) string {
-	t.Helper()
-	content, err := os.ReadFile(*bundlePath)
-	if err != nil {
-		t.Fatal(err)
-	}
-	content[at] ^= 0xff
-	file := filepath.Join(t.TempDir(), "install")
-	if err := os.WriteFile(file, content, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	return file
 }
 
 // flip inverts one byte of the host's copy of the file. A second call restores it.

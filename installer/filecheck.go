@@ -9,12 +9,10 @@ import (
 	"airlift/installer/timeline"
 )
 
-// A fileCheck verifies the digests of the whole bundle file in the background.
-// It begins before preflight checks the host. Afterwards the file is in the page
-// cache, so the second read is fast, also from a USB drive.
-//
-// Nothing on the host changes before it ends, with one exception: on a bare host
-// a slow drive is not waited for (earlyStart).
+// A fileCheck verifies the digests of the whole bundle file in the background,
+// while preflight checks the host. Nothing on the host changes before it ends.
+// Afterwards the file is in the page cache, so the second read is fast, also
+// from a USB drive.
 type fileCheck struct {
 	checked, size atomic.Int64 // bytes
 	done          chan struct{}
@@ -67,26 +65,4 @@ func (c *fileCheck) wait(ctx context.Context, console *Console) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-}
-
-// slowDrive is how long a bare host waits for the check once preflight is done.
-// A drive that needs longer is slow, such as USB 2 with 30 MB/s.
-const slowDrive = time.Second
-
-// waitShortly waits for the check for at most slowDrive, and reports whether it
-// has ended.
-func (c *fileCheck) waitShortly(ctx context.Context) bool {
-	select {
-	case <-c.done:
-		return true
-	default:
-	}
-	defer timeline.Wait(ctx, "bundle", "file-check").End()
-	select {
-	case <-c.done:
-		return true
-	case <-ctx.Done():
-	case <-time.After(slowDrive):
-	}
-	return false
 }

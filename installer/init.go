@@ -107,10 +107,7 @@ func each(names []string, run func(...string) func(context.Context) error) []Ste
 
 // Run runs all steps except the skipped ones.
 func (i *Init) Run(ctx context.Context) error {
-	i.allowEarlyStart()
-	err := Run(ctx, i.console, i.Steps(), i.plan.config.SkipPhases)
-	i.content.close()
-	return i.undoEarlyStart(ctx, err)
+	return Run(ctx, i.console, i.Steps(), i.plan.config.SkipPhases)
 }
 
 // RunPhase waits for the check of the bundle file and runs one step alone.
@@ -216,9 +213,6 @@ func (i *Init) images(ctx context.Context) error {
 }
 
 func (i *Init) startKubelet(ctx context.Context) error {
-	if err := i.endEarlyStart(ctx); err != nil {
-		return err
-	}
 	cluster, err := render.KubeletConfig(i.config)
 	if err != nil {
 		return err

@@ -97,10 +97,7 @@ func (j *Join) Run(ctx context.Context) error {
 		_, known := find(all, name)
 		return known && !here
 	})
-	j.allowEarlyStart()
-	err := Run(ctx, j.console, j.steps, skip)
-	j.content.close()
-	return j.undoEarlyStart(ctx, err)
+	return Run(ctx, j.console, j.steps, skip)
 }
 
 // RunPhase waits for the check of the bundle file and runs one step alone.

@@ -70,9 +70,6 @@ func (j *nodeJoin) images(ctx context.Context) error {
 
 // startKubelet starts the kubelet with the credentials for its TLS bootstrap.
 func (j *nodeJoin) startKubelet(ctx context.Context) error {
-	if err := j.endEarlyStart(ctx); err != nil {
-		return err
-	}
 	if j.plan.onePhase {
 		if err := j.checkNodeName(ctx); err != nil {
 			return err

@@ -27,7 +27,6 @@ type node struct {
 	containerd *store.Store     // connected once containerd runs
 	// checkEarlier returns an error if this run cannot continue an earlier one.
 	checkEarlier func(context.Context) error
-	early        earlyStart
 }
 
 func newNode(p *Plan, m *machine) *node {
@@ -90,10 +89,10 @@ func (n *node) findEarlierRun() error {
 	return nil
 }
 
-// ready waits for the check of the bundle file, unless the run may start early,
-// and inspects the host. No step changes the host before that.
+// ready waits for the check of the bundle file and inspects the host. No step
+// changes the host before that.
 func (n *node) ready(ctx context.Context) error {
-	if err := n.checkedOrEarly(ctx); err != nil { // the user may skip preflight
+	if err := n.plan.bundle.checked(ctx, n.console); err != nil { // the user may skip preflight
 		return err
 	}
 	if err := n.inspect(ctx); err != nil {

@@ -58,7 +58,7 @@ func (n *node) kubeletConfig(cluster []byte) ([]byte, error) {
 // addFileCheck adds the result of the bundle file's check to the report and the
 // error of the preflight checks. A damaged file determines the exit code.
 func (n *node) addFileCheck(ctx context.Context, report preflight.Report, err error) (preflight.Report, error) {
-	damaged := n.checkedOrEarly(ctx)
+	damaged := n.plan.bundle.checked(ctx, n.console)
 	if damaged == nil || ctx.Err() != nil {
 		return report, errors.Join(err, ctx.Err())
 	}
