@@ -15,7 +15,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 	"golang.org/x/sys/unix"
 
-	"airlift/bundle/squeeze"
+	"airlift/bundle/zstdenc"
 	"airlift/fault"
 )
 
@@ -38,7 +38,7 @@ func newEncoder(ctx context.Context, w io.Writer, size int64, window int, l Leve
 			zstd.WithEncoderConcurrency(2),
 		)
 	}
-	return squeeze.NewWriter(w, window)
+	return zstdenc.NewWriter(w, window)
 }
 
 // zstdProgram is the command of the reference implementation, which compresses better

@@ -1,5 +1,5 @@
 //go:build !linux
 
-package squeeze
+package zstdenc
 
 func huge[T any]([]T) {}

@@ -1,4 +1,4 @@
-package squeeze
+package zstdenc
 
 import (
 	"bytes"
