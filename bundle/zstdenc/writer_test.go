@@ -170,11 +170,3 @@ func TestOutputFails(t *testing.T) {
 		t.Error("a window of 3 MiB was taken")
 	}
 }
-
-func FuzzWriter(f *testing.F) {
-	f.Add([]byte("abcabcabcabcabcabcabcabc"), uint16(300))
-	f.Fuzz(func(t *testing.T, b []byte, repeat uint16) {
-		want := bytes.Repeat(b, 1+int(repeat)%500)
-		check(t, compress(t, 1<<20, want), want)
-	})
-}
