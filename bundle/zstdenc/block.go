@@ -6,10 +6,10 @@ import (
 	"github.com/klauspost/compress/huff0"
 )
 
-// A blockWriter writes blocks (RFC 8878, 3.1.1.2).
+// A blockWriter writes compressed blocks (3.1.1.3).
 type blockWriter struct {
-	huffman *huff0.Scratch
-	tables  [3]fseTable // literal lengths, offsets, match lengths
+	huffman *huff0.Scratch // also the decoder's current Huffman tree
+	tables  [3]fseTable    // for literals lengths, offsets and match lengths
 }
 
 func newBlockWriter() *blockWriter {
@@ -18,12 +18,13 @@ func newBlockWriter() *blockWriter {
 	return &blockWriter{huffman: &huff0.Scratch{WantLogLess: 4}}
 }
 
+// The Block_Types that are used (3.1.1.2.2).
 const (
 	rawBlock        = 0
 	compressedBlock = 2
 )
 
-// blockHeader appends the header of a block.
+// blockHeader appends a Block_Header (3.1.1.2): Last_Block, Block_Type and Block_Size.
 func blockHeader(out []byte, last bool, kind, size int) []byte {
 	h := kind<<1 | size<<3
 	if last {
@@ -32,22 +33,25 @@ func blockHeader(out []byte, last bool, kind, size int) []byte {
 	return append(out, byte(h), byte(h>>8), byte(h>>16))
 }
 
-// compress appends the compressed block of the literals and sequences.
+// compress appends the content of a compressed block.
 func (w *blockWriter) compress(out, literals []byte, list []sequence) []byte {
 	return w.sequences(w.literals(out, literals), list)
 }
 
-// Types of a literals section.
+// Literals_Block_Types (3.1.1.3.1.1).
 const (
-	rawLiterals      = 0
-	repeatedLiteral  = 1
-	huffmanLiterals  = 2
-	treelessLiterals = 3
+	rawLiterals        = 0
+	rleLiterals        = 1
+	compressedLiterals = 2
+	treelessLiterals   = 3 // with the previous Huffman tree
 )
 
+// literals appends the Literals_Section (3.1.1.3.1).
 func (w *blockWriter) literals(out, literals []byte) []byte {
 	n := len(literals)
-	if n >= 64 {
+	if n >= 64 { // fewer would hardly pay for a tree
+		// Size_Format: up to 1 KiB, both sizes have ten bits; format 0 has one stream,
+		// the others four.
 		encode, format, width := huff0.Compress4X, 3, 18
 		switch {
 		case n < 1<<8:
@@ -60,12 +64,13 @@ func (w *blockWriter) literals(out, literals []byte) []byte {
 		packed, reused, err := encode(literals, w.huffman)
 		switch {
 		case err == huff0.ErrUseRLE:
-			return append(plainHeader(out, repeatedLiteral, n), literals[0])
+			return append(plainHeader(out, rleLiterals, n), literals[0])
 		case err == nil && len(packed) < n:
-			kind := huffmanLiterals
+			kind := compressedLiterals
 			if reused {
 				kind = treelessLiterals
 			}
+			// The header has the sizes before and after compression.
 			h := uint64(kind | format<<2 | n<<4)
 			h |= uint64(len(packed)) << (4 + width)
 			for range (4 + 2*width + 7) / 8 {
@@ -78,6 +83,8 @@ func (w *blockWriter) literals(out, literals []byte) []byte {
 	return append(plainHeader(out, rawLiterals, n), literals...)
 }
 
+// plainHeader appends the Literals_Section_Header of raw or RLE literals, in one to three
+// bytes.
 func plainHeader(out []byte, kind, n int) []byte {
 	switch {
 	case n < 1<<5:
@@ -88,9 +95,10 @@ func plainHeader(out []byte, kind, n int) []byte {
 	return append(out, byte(kind|3<<2|n<<4), byte(n>>4), byte(n>>12))
 }
 
+// sequences appends the Sequences_Section (3.1.1.3.2).
 func (w *blockWriter) sequences(out []byte, list []sequence) []byte {
 	n := len(list)
-	switch {
+	switch { // Number_of_Sequences (3.1.1.3.2.1)
 	case n < 128:
 		out = append(out, byte(n))
 	case n < 0x7F00:
@@ -102,34 +110,35 @@ func (w *blockWriter) sequences(out []byte, list []sequence) []byte {
 		return out
 	}
 	modes := len(out)
-	out = append(out, 0)
-	for k, most := range [...]uint{9, 8, 9} { // maximum table sizes, as powers of two
+	out = append(out, 0)                        // Symbol_Compression_Modes, set below
+	for k, maxLog := range [...]uint{9, 8, 9} { // maximum Accuracy_Log of each table
 		var counts [64]uint32
 		for _, s := range list {
 			counts[s.codes()[k]]++
 		}
 		const (
-			rle        = 1
-			compressed = 2
+			rle        = 1 // RLE_Mode
+			compressed = 2 // FSE_Compressed_Mode
 		)
 		mode := compressed
 		if first := list[0].codes()[k]; counts[first] == uint32(n) {
 			mode = rle
 			out = append(out, first)
-			w.tables[k] = fseTable{next: append(w.tables[k].next[:0], 0)} // the symbol takes no bits
+			w.tables[k] = fseTable{next: append(w.tables[k].next[:0], 0)} // one state, of no bits
 		} else {
-			log := max(5, min(most, uint(bits.Len(uint(n)))))
+			log := max(5, min(maxLog, uint(bits.Len(uint(n)))))
 			if k != 1 {
 				log = max(6, log) // the table must have room for up to 53 symbols
 			}
 			norm := normalize(counts[:], uint32(n), log)
-			out = describe(out, norm, log)
-			w.tables[k].set(norm, log)
+			out = appendTable(out, norm, log)
+			w.tables[k].build(norm, log)
 		}
 		out[modes] |= byte(mode << (6 - 2*k))
 	}
 
-	// Decoders read the bits from the end.
+	// The bitstream (3.1.1.3.2.1.2). Decoders read it backwards, so the last sequence comes
+	// first, and what they read first comes last: the initial states, after a final 1 bit.
 	b := bitWriter{out: out}
 	literals, offsets, matches := &w.tables[0], &w.tables[1], &w.tables[2]
 	var literalState, offsetState, matchState uint32
@@ -137,17 +146,17 @@ func (w *blockWriter) sequences(out []byte, list []sequence) []byte {
 		s := list[i]
 		c := s.codes()
 		if i == n-1 {
-			literalState, offsetState, matchState = literals.begin(c[0]), offsets.begin(c[1]), matches.begin(c[2])
+			literalState, offsetState, matchState = literals.initialState(c[0]), offsets.initialState(c[1]), matches.initialState(c[2])
 		} else {
 			offsetState = offsets.encode(&b, offsetState, c[1])
 			matchState = matches.encode(&b, matchState, c[2])
 			literalState = literals.encode(&b, literalState, c[0])
 		}
-		r := literalCodes[c[0]]
+		r := literalsLengthCodes[c[0]]
 		b.add(s.literals-r.base, uint(r.bits))
-		r = matchCodes[c[2]]
+		r = matchLengthCodes[c[2]]
 		b.add(s.match-r.base, uint(r.bits))
-		b.add(s.offset-1<<c[1], uint(c[1]))
+		b.add(s.offsetValue-1<<c[1], uint(c[1]))
 	}
 	b.add(matchState, matches.log)
 	b.add(offsetState, offsets.log)
@@ -157,8 +166,7 @@ func (w *blockWriter) sequences(out []byte, list []sequence) []byte {
 	return b.out
 }
 
-// codes returns the codes of the literals length, the offset and the match
-// length.
+// codes returns the codes of the literals length, the offset and the match length.
 func (s sequence) codes() [3]uint8 {
-	return [3]uint8{literalCode(s.literals), offsetCode(s.offset), matchCode(s.match)}
+	return [3]uint8{literalsLengthCode(s.literals), offsetCode(s.offsetValue), matchLengthCode(s.match)}
 }

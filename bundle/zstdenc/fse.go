@@ -2,7 +2,8 @@ package zstdenc
 
 import "math/bits"
 
-// A bitWriter appends bits to bytes, the lowest bit first.
+// A bitWriter appends bits to bytes, the lowest bit first. This serves FSE tables, which
+// decoders read from the beginning, and bitstreams, which they read from the end (4.1).
 type bitWriter struct {
 	out   []byte
 	bits  uint64
@@ -20,7 +21,7 @@ func (w *bitWriter) add(v uint32, n uint) {
 	}
 }
 
-// end completes the last byte.
+// end completes the last byte with zeros.
 func (w *bitWriter) end() {
 	if w.count > 0 {
 		w.out = append(w.out, byte(w.bits))
@@ -28,18 +29,22 @@ func (w *bitWriter) end() {
 	w.bits, w.count = 0, 0
 }
 
-// An fseTable encodes symbols with finite state entropy (RFC 8878, 4.1).
+// An fseTable encodes symbols with finite state entropy (4.1). A table of 1<<log states has
+// its states at 1<<log to 2<<log-1, so that a state's low log bits are what is written.
 type fseTable struct {
 	log     uint
 	next    []uint16 // states, sorted by symbol
 	symbols [64]struct {
-		bits uint32 // the upper half gives the number of bits to write for a state
-		find int32  // offset in next, to add to the remaining bits of the state
+		// (state + deltaBits) >> 16 is the number of bits to write.
+		deltaBits uint32
+		// The remaining bits of the state + deltaState are the index in next.
+		deltaState int32
 	}
 }
 
-// normalize scales the counts, whose sum is total, to a sum of 1<<log. Every
-// symbol that occurs gets at least 1.
+// normalize scales the counts, whose sum is total, to a sum of 1<<log. Every symbol that
+// occurs gets at least 1, so the format's "less than 1" probability is not used. At least two
+// symbols must occur, and at most 1<<log.
 func normalize(counts []uint32, total uint32, log uint) []int {
 	size := 1 << log
 	norm := make([]int, len(counts))
@@ -76,8 +81,9 @@ func sign(n int) int {
 	return 1
 }
 
-// set builds the table for the normalized counts.
-func (t *fseTable) set(norm []int, log uint) {
+// build builds the table for the normalized counts. It spreads the symbols over the states as
+// a decoder does (4.1.1).
+func (t *fseTable) build(norm []int, log uint) {
 	size := 1 << log
 	t.log = log
 	spread := make([]uint8, size)
@@ -100,8 +106,8 @@ func (t *fseTable) set(norm []int, log uint) {
 		if n > 1 {
 			most = log - uint(bits.Len(uint(n-1))-1)
 		}
-		t.symbols[s].bits = uint32(most<<16) - uint32(n<<most)
-		t.symbols[s].find = int32(first[s] - n)
+		t.symbols[s].deltaBits = uint32(most<<16) - uint32(n<<most)
+		t.symbols[s].deltaState = int32(first[s] - n)
 	}
 	t.next = append(t.next[:0], make([]uint16, size)...)
 	for state, s := range spread {
@@ -110,24 +116,25 @@ func (t *fseTable) set(norm []int, log uint) {
 	}
 }
 
-// begin returns the initial state, which encodes the last symbol.
-func (t *fseTable) begin(symbol uint8) uint32 {
+// initialState returns the state that encodes the last symbol. Encoding begins there, because
+// a decoder reads backwards.
+func (t *fseTable) initialState(symbol uint8) uint32 {
 	s := &t.symbols[symbol]
-	n := (s.bits + 1<<15) >> 16
-	return uint32(t.next[int32((n<<16-s.bits)>>n)+s.find])
+	n := (s.deltaBits + 1<<15) >> 16
+	return uint32(t.next[int32((n<<16-s.deltaBits)>>n)+s.deltaState])
 }
 
-// encode writes bits of the state and returns the state that encodes symbol
-// before it.
+// encode writes bits of the state and returns the state for the symbol that precedes.
 func (t *fseTable) encode(w *bitWriter, state uint32, symbol uint8) uint32 {
 	s := &t.symbols[symbol]
-	n := (state + s.bits) >> 16
+	n := (state + s.deltaBits) >> 16
 	w.add(state, uint(n))
-	return uint32(t.next[int32(state>>n)+s.find])
+	return uint32(t.next[int32(state>>n)+s.deltaState])
 }
 
-// describe appends the normalized counts (RFC 8878, 4.1.1).
-func describe(out []byte, norm []int, log uint) []byte {
+// appendTable appends the description of a table, the normalized counts (4.1.1). Each is
+// written as count+1, in one bit less where the remaining sum allows it.
+func appendTable(out []byte, norm []int, log uint) []byte {
 	w := bitWriter{out: out}
 	w.add(uint32(log-5), 4)
 	remaining, threshold, width := 1<<log+1, 1<<log, log+1
@@ -148,6 +155,8 @@ func describe(out []byte, norm []int, log uint) []byte {
 		if norm[s] > 0 {
 			continue
 		}
+		// A zero is followed by the number of further zeros, in groups of two bits. A
+		// group of 3 means that another group follows.
 		zeros := 0
 		for norm[s+1+zeros] == 0 {
 			zeros++

@@ -21,11 +21,11 @@ const fuzzLimit = 5 << 18
 func FuzzWriter(f *testing.F) {
 	f.Add([]byte("\x00abcabcabcabcabcabcabcabc"), uint8(0), uint32(1000))
 	// Random bytes, then copies from one window back, from one byte less and one more.
-	f.Add([]byte{1, 129, 13, 0, 2, 128, 13, 0, 64, 4, 0, 2, 128, 13, 255, 64, 4, 0, 2, 128, 13, 1, 64, 4, 0}, uint8(0), uint32(77))
+	f.Add([]byte{193, 129, 13, 0, 194, 128, 13, 0, 64, 4, 0, 194, 128, 13, 255, 64, 4, 0, 194, 128, 13, 1, 64, 4, 0}, uint8(0), uint32(77))
 	// Short matches with a literal between them: many sequences in a block.
 	f.Add([]byte{1, 32, 5, 0, 5, 32, 5, 0, 4, 1, 5, 32, 5, 0, 3, 0}, uint8(1), uint32(1))
 	f.Add([]byte{4, 1, 255, 6, 0, 6, 255, 4, 2, 255, 6, 0, 6, 3}, uint8(2), uint32(1<<20))
-	f.Add([]byte{3, 7, 129, 10, 1, 7, 100, 4, 0}, uint8(3), uint32(131072))
+	f.Add([]byte{195, 7, 129, 10, 1, 7, 100, 4, 0}, uint8(3), uint32(131072))
 	f.Fuzz(func(t *testing.T, program []byte, window uint8, chunk uint32) {
 		want := build(program, fuzzLimit)
 		var chunks [][]byte
@@ -78,11 +78,16 @@ func build(program []byte, limit int) []byte {
 			out = append(out, out[len(out)-distance])
 		}
 	}
-	size := func() int { // from a few bytes to more than the smallest window
-		return max(0, number(1)<<(number(1)%14)+int(int8(number(1))))
+	op := 0
+	size := func() int {
+		shift := 9 // up to 64 KiB
+		if op >= 192 {
+			shift = 14 // up to more than the smallest window
+		}
+		return max(0, number(1)<<(number(1)%shift)+int(int8(number(1))))
 	}
 	for len(program) > 0 && len(out) < limit {
-		switch op := number(1); op % 8 {
+		switch op = number(1); op % 8 {
 		case 0: // the other bytes as they are
 			return append(out, program[:min(len(program), limit-len(out))]...)
 		case 1: // random bytes
@@ -103,7 +108,7 @@ func build(program []byte, limit int) []byte {
 		case 5: // short copies from random distances, with literals between them
 			r := rand.New(rand.NewPCG(uint64(len(out)), uint64(op)))
 			distance, n, literals := size(), number(1)%64, number(1)%8
-			for range 5000 {
+			for range 1 + min(5000, distance) {
 				again(1+r.IntN(distance+1), n)
 				for range min(literals, limit-len(out)) {
 					out = append(out, byte(r.Uint32()))

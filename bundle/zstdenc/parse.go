@@ -1,63 +1,86 @@
 package zstdenc
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
-// A sequence is a run of literals and the match that follows it, as in zstd.
+// A sequence is a run of literals and the match that follows it (3.1.1.3.2).
 type sequence struct {
-	literals uint32 // length of the run
-	match    uint32 // length of the match
-	offset   uint32 // 1 to 3: one of the three recent distances; otherwise the distance plus 3
+	literals    uint32 // Literals_Length
+	match       uint32 // Match_Length
+	offsetValue uint32 // Offset_Value: 1 to 3 for a repeat offset, otherwise the distance plus 3
 }
 
-// recent are the last three distances, which need few bits.
-type recent [3]uint32
+// repeatOffsets are the three distances that a sequence can use again for few bits
+// (3.1.1.5).
+type repeatOffsets [3]uint32
 
-// after returns the recent distances after a match with this offset that
-// follows a run of literals (RFC 8878, 3.1.1.5).
-func (r recent) after(offset, literals uint32) recent {
-	if offset > 3 {
-		return recent{offset - 3, r[0], r[1]}
+// initialOffsets are those at the beginning of a frame.
+var initialOffsets = repeatOffsets{1, 4, 8}
+
+// distance returns the distance that Offset_Value k+1 stands for, after a run of literals,
+// or 0 if it stands for none. After no literals, the first offset would only continue the
+// previous match, so the values have another meaning.
+func (r repeatOffsets) distance(k, literals uint32) uint32 {
+	switch {
+	case literals > 0:
+		return r[k]
+	case k < 2:
+		return r[k+1]
+	}
+	return r[0] - 1
+}
+
+// after returns the repeat offsets after a sequence with this Offset_Value and this many
+// literals.
+func (r repeatOffsets) after(value, literals uint32) repeatOffsets {
+	if value > 3 {
+		return repeatOffsets{value - 3, r[0], r[1]}
 	}
 	if literals == 0 {
-		offset++
+		value++
 	}
-	switch offset {
+	switch value {
 	case 1:
 		return r
 	case 2:
-		return recent{r[1], r[0], r[2]}
+		return repeatOffsets{r[1], r[0], r[2]}
 	case 3:
-		return recent{r[2], r[0], r[1]}
+		return repeatOffsets{r[2], r[0], r[1]}
 	}
-	return recent{r[0] - 1, r[0], r[1]}
+	return repeatOffsets{r[0] - 1, r[0], r[1]}
 }
 
-// A step is the cheapest way to encode the block up to a byte.
+// A step is the cheapest known encoding of the block up to a byte. It has only the last
+// literal or match of this encoding; the steps before it have the others.
 type step struct {
-	price    price
-	match    uint32 // length of the match that ends here; 0: a literal
-	offset   uint32 // as in sequence.offset
-	literals uint32 // length of the run that ends here
-	recent   recent
+	price       price
+	match       uint32 // length of the match that ends here; 0: a literal
+	offsetValue uint32 // of that match
+	literals    uint32 // length of the run of literals that ends here
+	repeats     repeatOffsets
 }
 
-// A parser chooses matches of a block so that the result is small.
+// A parser chooses among the matches of a block so that the result is small. This is the
+// search for the shortest path from the block's first byte to its end. Literals and matches
+// are the edges.
 type parser struct {
-	ring   ring
-	window uint64
-	prices *prices
-	recent recent
-	steps  []step
+	ring    ring
+	window  uint64
+	prices  *prices
+	repeats repeatOffsets // after the block that was parsed last
+	steps   []step
 
-	literals  []byte
-	sequences []sequence
+	literals  []byte     // of the block that was parsed last
+	sequences []sequence // of the same block
 }
 
 func newParser(r ring, window int) *parser {
 	return &parser{
 		ring: r, window: uint64(window), prices: newPrices(),
-		recent: recent{1, 4, 8}, // initial values of a frame
-		steps:  make([]step, blockSize+1),
+		repeats: initialOffsets,
+		steps:   make([]step, blockSize+1),
 	}
 }
 
@@ -65,117 +88,109 @@ func newParser(r ring, window int) *parser {
 func (p *parser) parse(b *block) {
 	if b.start == 0 {
 		// There are no counts yet, so the first block is encoded twice.
-		before := p.recent
-		p.walk(b)
+		before := p.repeats
+		p.findCheapest(b)
 		p.collect(b)
 		p.prices.count(p.literals, p.sequences)
-		p.recent = before
+		p.repeats = before
 	}
-	p.walk(b)
+	p.findCheapest(b)
 	p.collect(b)
 	p.prices.count(p.literals, p.sequences)
 }
 
-// walk finds the cheapest encoding of the block.
-func (p *parser) walk(b *block) {
+// findCheapest sets the steps to the cheapest encoding of the block.
+func (p *parser) findCheapest(b *block) {
 	pr := p.prices
 	steps := p.steps[:b.size+1]
 	for i := range steps {
 		steps[i].price = math.MaxInt32
 	}
-	steps[0] = step{price: pr.literalL[0], recent: p.recent}
+	steps[0] = step{price: pr.literalsLength[0], repeats: p.repeats}
 	for i := 0; i < b.size; {
 		s := &steps[i]
-		p.settle(steps, i)
+		setRepeats(steps, i)
 		pos := b.start + uint64(i)
 
-		more := s.price + pr.literal[p.ring.data[pos&p.ring.mask]] + pr.literalL[s.literals+1] - pr.literalL[s.literals]
-		if next := &steps[i+1]; more <= next.price {
-			next.price, next.match, next.literals = more, 0, s.literals+1
+		withLiteral := s.price + pr.literal[p.ring.data[pos&p.ring.mask]] + pr.literalsLength[s.literals+1] - pr.literalsLength[s.literals]
+		if next := &steps[i+1]; withLiteral <= next.price {
+			next.price, next.match, next.literals = withLiteral, 0, s.literals+1
 		}
 		left := b.size - i
-		base := s.price + pr.literalL[0]
-		take, takeOffset := 0, uint32(0) // match that is used without a further search
+		base := s.price + pr.literalsLength[0] // the next run of literals begins after the match
+		nice, niceValue := 0, uint32(0)        // the longest match of at least niceLength bytes
 
 		for k := range uint32(3) {
-			distance := uint32(0)
-			switch {
-			case s.literals > 0:
-				distance = s.recent[k]
-			case k < 2:
-				distance = s.recent[k+1]
-			default:
-				distance = s.recent[0] - 1
-			}
+			distance := s.repeats.distance(k, s.literals)
 			if distance == 0 || uint64(distance) > pos || uint64(distance) > p.window {
 				continue
 			}
-			n := p.ring.same(pos-uint64(distance), pos, left)
+			n := p.ring.matchLength(pos-uint64(distance), pos, left)
 			if n < minMatch {
 				continue
 			}
-			if n >= goodEnough && n > take {
-				take, takeOffset = n, k+1
+			if n >= niceLength && n > nice {
+				nice, niceValue = n, k+1
 			}
-			reach(steps[i:], minMatch, n, base+pr.offset[offsetCode(k+1)], k+1, pr)
+			offerMatches(steps[i:], minMatch, n, base+pr.offset[offsetCode(k+1)], k+1, pr)
 		}
 		from := minMatch
 		for _, m := range b.all[b.first[i]:b.first[i+1]] {
-			offset, n := m.distance+3, int(m.length)
-			if n >= goodEnough && n > take {
-				take, takeOffset = n, offset
+			value, n := m.distance+3, int(m.length)
+			if n >= niceLength && n > nice {
+				nice, niceValue = n, value
 			}
-			reach(steps[i:], from, n, base+pr.offset[offsetCode(offset)], offset, pr)
+			offerMatches(steps[i:], from, n, base+pr.offset[offsetCode(value)], value, pr)
 			from = n + 1
 		}
-		if take == 0 {
+		if nice == 0 {
 			i++
 			continue
 		}
-		reach(steps[i:], take, take, base+pr.offset[offsetCode(takeOffset)], takeOffset, pr)
-		i += take
+		offerMatches(steps[i:], nice, nice, base+pr.offset[offsetCode(niceValue)], niceValue, pr)
+		i += nice
 	}
-	p.settle(steps, b.size)
+	setRepeats(steps, b.size)
 }
 
-// longest is the maximum length up to which every length of a match is tried.
-const longest = 64
+// everyLength is the length of a match up to which every shorter length is tried as well. Of
+// a longer match, also the whole length is tried.
+const everyLength = 64
 
-// reach updates the steps that a match leads to, for each match length from
-// from to n.
-func reach(steps []step, from, n int, base price, offset uint32, pr *prices) {
+// offerMatches updates the steps that a match of n bytes at steps[0] leads to, if it is
+// cheaper, with each length from from on. base is the price without the length.
+func offerMatches(steps []step, from, n int, base price, value uint32, pr *prices) {
 	offer := func(length int) {
 		s := &steps[length]
-		if cost := base + pr.matchL[length]; cost < s.price {
-			s.price, s.match, s.offset, s.literals = cost, uint32(length), offset, 0
+		if cost := base + pr.matchLength[length]; cost < s.price {
+			s.price, s.match, s.offsetValue, s.literals = cost, uint32(length), value, 0
 		}
 	}
-	for length := from; length <= min(n, longest); length++ {
+	for length := from; length <= min(n, everyLength); length++ {
 		offer(length)
 	}
-	if n > longest {
+	if n > everyLength {
 		offer(n)
 	}
 }
 
-// settle sets the recent distances of a step whose price is final.
-func (p *parser) settle(steps []step, i int) {
+// setRepeats sets the repeat offsets of step i, whose price is final.
+func setRepeats(steps []step, i int) {
 	s := &steps[i]
 	switch {
 	case i == 0:
 	case s.match == 0:
-		s.recent = steps[i-1].recent
+		s.repeats = steps[i-1].repeats
 	default:
 		from := &steps[i-int(s.match)]
-		s.recent = from.recent.after(s.offset, from.literals)
+		s.repeats = from.repeats.after(s.offsetValue, from.literals)
 	}
 }
 
-// collect follows the steps back from the end and collects literals and
-// sequences.
+// collect follows the steps back from the end and sets literals and sequences.
 func (p *parser) collect(b *block) {
 	p.literals, p.sequences = p.literals[:0], p.sequences[:0]
-	p.recent = p.steps[b.size].recent
+	p.repeats = p.steps[b.size].repeats
 	for i := b.size; i > 0; {
 		s := p.steps[i]
 		if s.match == 0 {
@@ -183,11 +198,9 @@ func (p *parser) collect(b *block) {
 			continue
 		}
 		i -= int(s.match)
-		p.sequences = append(p.sequences, sequence{p.steps[i].literals, s.match, s.offset})
+		p.sequences = append(p.sequences, sequence{p.steps[i].literals, s.match, s.offsetValue})
 	}
-	for i, j := 0, len(p.sequences)-1; i < j; i, j = i+1, j-1 {
-		p.sequences[i], p.sequences[j] = p.sequences[j], p.sequences[i]
-	}
+	slices.Reverse(p.sequences)
 	at := b.start
 	for _, s := range p.sequences {
 		p.addLiterals(at, int(s.literals))
@@ -196,6 +209,7 @@ func (p *parser) collect(b *block) {
 	p.addLiterals(at, int(b.start+uint64(b.size)-at))
 }
 
+// addLiterals appends n bytes of the input to the literals.
 func (p *parser) addLiterals(at uint64, n int) {
 	from := p.ring.data[at&p.ring.mask:]
 	if n > len(from) {

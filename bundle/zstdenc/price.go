@@ -5,29 +5,33 @@ import "math"
 // A price is a number of bits, times 256.
 type price = int32
 
-// prices estimate the cost of each symbol from its recent frequency.
+// prices estimate the cost of each symbol from its recent frequency. The tables of a
+// block are not known before its sequences are chosen, so earlier blocks stand in.
 type prices struct {
-	literals  [256]uint32
-	literalLs [36]uint32
-	matchLs   [53]uint32
-	offsets   [maxOffsetCode + 1]uint32
+	// How often each literal and each code occurred, recent blocks counting more.
+	literals        [256]uint32
+	literalsLengths [36]uint32
+	matchLengths    [53]uint32
+	offsets         [maxOffsetCode + 1]uint32
 
-	literal  [256]price
-	literalL [blockSize + 1]price     // of the length of a run of literals
-	matchL   [blockSize + 1]price     // of the length of a match
-	offset   [maxOffsetCode + 1]price // by code, including the extra bits
+	// The prices that follow from these counts.
+	literal        [256]price
+	literalsLength [blockSize + 1]price
+	matchLength    [blockSize + 1]price
+	offset         [maxOffsetCode + 1]price // by code, including the additional bits
 }
 
+// newPrices returns prices for the beginning of a frame: short lengths are cheaper.
 func newPrices() *prices {
 	p := new(prices)
 	for i := range p.literals {
 		p.literals[i] = 4
 	}
-	for i := range p.literalLs {
-		p.literalLs[i] = uint32(max(1, 24-i))
+	for i := range p.literalsLengths {
+		p.literalsLengths[i] = uint32(max(1, 24-i))
 	}
-	for i := range p.matchLs {
-		p.matchLs[i] = uint32(max(1, 24-i))
+	for i := range p.matchLengths {
+		p.matchLengths[i] = uint32(max(1, 24-i))
 	}
 	for i := range p.offsets {
 		p.offsets[i] = 4
@@ -39,38 +43,40 @@ func newPrices() *prices {
 // count adds the symbols of a block, and halves the earlier counts.
 func (p *prices) count(literals []byte, list []sequence) {
 	halve(p.literals[:])
-	halve(p.literalLs[:])
-	halve(p.matchLs[:])
+	halve(p.literalsLengths[:])
+	halve(p.matchLengths[:])
 	halve(p.offsets[:])
 	for _, c := range literals {
 		p.literals[c]++
 	}
 	for _, s := range list {
-		p.literalLs[literalCode(s.literals)]++
-		p.matchLs[matchCode(s.match)]++
-		p.offsets[offsetCode(s.offset)]++
+		p.literalsLengths[literalsLengthCode(s.literals)]++
+		p.matchLengths[matchLengthCode(s.match)]++
+		p.offsets[offsetCode(s.offsetValue)]++
 	}
 	p.update()
 }
 
+// halve divides each count by two.
 func halve(counts []uint32) {
 	for i := range counts {
 		counts[i] /= 2
 	}
 }
 
+// update computes the prices from the counts.
 func (p *prices) update() {
 	fill(p.literal[:], p.literals[:])
 	var codes [64]price
-	fill(codes[:], p.literalLs[:])
-	for n := range p.literalL {
-		c := literalCode(uint32(n))
-		p.literalL[n] = codes[c] + price(literalCodes[c].bits)<<8
+	fill(codes[:], p.literalsLengths[:])
+	for n := range p.literalsLength {
+		c := literalsLengthCode(uint32(n))
+		p.literalsLength[n] = codes[c] + price(literalsLengthCodes[c].bits)<<8
 	}
-	fill(codes[:], p.matchLs[:])
-	for n := minMatch; n < len(p.matchL); n++ {
-		c := matchCode(uint32(n))
-		p.matchL[n] = codes[c] + price(matchCodes[c].bits)<<8
+	fill(codes[:], p.matchLengths[:])
+	for n := minMatch; n < len(p.matchLength); n++ {
+		c := matchLengthCode(uint32(n))
+		p.matchLength[n] = codes[c] + price(matchLengthCodes[c].bits)<<8
 	}
 	fill(p.offset[:], p.offsets[:])
 	for c := range p.offset {
@@ -78,7 +84,8 @@ func (p *prices) update() {
 	}
 }
 
-// fill computes prices from counts: rare symbols cost more bits.
+// fill computes prices from counts: the logarithm of the inverse frequency. A symbol that
+// never occurred has half a count.
 func fill(list []price, counts []uint32) {
 	sum := 0.0
 	for _, n := range counts {

@@ -5,9 +5,9 @@ import (
 	"math/bits"
 )
 
-// A ring holds the last bytes of the input. The byte at position p of the input
-// is at p modulo the ring's size, which is a power of two and twice the window.
-// So a writer that is ahead of a reader does not overwrite the reader's window.
+// A ring has the last bytes of the input. The byte at position p of the input is at p
+// modulo the ring's size, which is a power of two and twice the window. So a writer that is
+// ahead of a reader does not overwrite the reader's window.
 type ring struct {
 	data []byte
 	mask uint64
@@ -15,7 +15,7 @@ type ring struct {
 
 func newRing(window int) ring {
 	data := make([]byte, 2*window)
-	huge(data)
+	useHugePages(data)
 	return ring{data: data, mask: uint64(2*window - 1)}
 }
 
@@ -25,10 +25,9 @@ func (r *ring) write(pos uint64, p []byte) {
 	copy(r.data, p[n:])
 }
 
-// same returns how many bytes from positions a and b on are equal, at most
-// limit. It stops at the end of the ring's buffer, which shortens at most one
-// match per cycle through the ring.
-func (r *ring) same(a, b uint64, limit int) int {
+// matchLength returns how many bytes from positions a and b on are equal, at most limit. It
+// stops at the end of the ring's data, which shortens at most one match per cycle.
+func (r *ring) matchLength(a, b uint64, limit int) int {
 	x, y := r.data[a&r.mask:], r.data[b&r.mask:]
 	limit = min(limit, len(x), len(y))
 	x, y = x[:limit], y[:limit]

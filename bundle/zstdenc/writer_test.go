@@ -69,6 +69,7 @@ func inputs(t testing.TB) map[string][]byte {
 	if err != nil {
 		t.Fatal(err)
 	}
+	self = self[:min(len(self), 2<<20)]
 	edited := bytes.Clone(self)
 	for range 20_000 {
 		edited[r.IntN(len(edited))] ^= byte(1 + r.IntN(255))
@@ -97,17 +98,17 @@ func TestDecodersReadIt(t *testing.T) {
 // For every length, the range of its code must contain the length.
 func TestCodes(t *testing.T) {
 	for n := range uint32(blockSize) {
-		if r := literalCodes[literalCode(n)]; n < r.base || n >= r.base+1<<r.bits {
+		if r := literalsLengthCodes[literalsLengthCode(n)]; n < r.base || n >= r.base+1<<r.bits {
 			t.Fatalf("%d literals have the code of %v", n, r)
 		}
-		if r := matchCodes[matchCode(n+minMatch)]; n+minMatch < r.base || n+minMatch >= r.base+1<<r.bits {
+		if r := matchLengthCodes[matchLengthCode(n+minMatch)]; n+minMatch < r.base || n+minMatch >= r.base+1<<r.bits {
 			t.Fatalf("a match of %d has the code of %v", n+minMatch, r)
 		}
 	}
-	if last := literalCodes[35]; last != (codeRange{65536, 16}) {
+	if last := literalsLengthCodes[35]; last != (codeRange{65536, 16}) {
 		t.Errorf("the last code of literals is %v", last)
 	}
-	if last := matchCodes[52]; last != (codeRange{65539, 16}) {
+	if last := matchLengthCodes[52]; last != (codeRange{65539, 16}) {
 		t.Errorf("the last code of matches is %v", last)
 	}
 }
@@ -166,7 +167,30 @@ func TestOutputFails(t *testing.T) {
 			t.Errorf("Close: %v", err)
 		}
 	}
-	if _, err := NewWriter(io.Discard, 3<<20); err == nil {
-		t.Error("a window of 3 MiB was taken")
+	for _, window := range []int{0, -1, 1 << 19, 3 << 20, 256 << 20} {
+		if _, err := NewWriter(io.Discard, window); err == nil {
+			t.Errorf("a window of %d bytes was accepted", window)
+		}
 	}
+}
+
+// A Write after Close must be an error and must not change the frame.
+func TestWriteAfterClose(t *testing.T) {
+	var out bytes.Buffer
+	w, err := NewWriter(&out, MinWindow)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.WriteString(w, "text"); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := io.WriteString(w, "more"); n != 0 || !errors.Is(err, errClosed) {
+			t.Errorf("Write after Close: %d, %v", n, err)
+		}
+	}
+	check(t, out.Bytes(), []byte("text"))
 }

@@ -6,10 +6,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// huge asks the kernel for huge pages for a slice with random access, because
-// most of the time for a row is otherwise spent on TLB misses. This is only a
-// hint.
-func huge[T any](s []T) {
+// useHugePages asks the kernel for huge pages for a slice with random access. With small
+// pages, most of the time of an access is a TLB miss. The kernel may ignore it.
+func useHugePages[T any](s []T) {
 	var one T
 	const page = 2 << 20
 	b := unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(s))), uintptr(len(s))*unsafe.Sizeof(one))

@@ -1,5 +1,0 @@
-//go:build !linux
-
-package zstdenc
-
-func huge[T any]([]T) {}
