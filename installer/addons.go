@@ -29,7 +29,7 @@ func (a *addons) install(name string, connect func(run func(context.Context) err
 		case len(objects) == 0:
 			a.console.Note("%s is not wanted", name)
 			return nil
-		case a.options.manifestsOnly():
+		case a.options.ManifestsOnly():
 			return a.render(name, objects)
 		}
 		if a.stream != nil && !a.plan.onePhase {

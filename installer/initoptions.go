@@ -19,6 +19,6 @@ type InitOptions struct {
 	PrintManifest bool
 }
 
-// manifestsOnly reports whether init only prints the manifests or writes them
+// ManifestsOnly reports whether init only prints the manifests or writes them
 // to a directory.
-func (o InitOptions) manifestsOnly() bool { return o.PrintManifest || o.RenderDir != "" }
+func (o InitOptions) ManifestsOnly() bool { return o.PrintManifest || o.RenderDir != "" }

@@ -173,7 +173,7 @@ func readWhole(cmd *cobra.Command, path string, facts func(host.Options) config.
 	if c := f.Init; c != nil {
 		c.CNI, c.KubernetesVersion = cni, version
 		c.Facts = facts(host.Options{
-			NodeIP: c.LocalAPIEndpoint.AdvertiseAddress, ForOtherHost: true, PodSubnet: c.Networking.PodSubnet, ServiceSubnet: c.Networking.ServiceSubnet,
+			NodeIP: c.LocalAPIEndpoint.ChosenAddress(), ForOtherHost: true, PodSubnet: c.Networking.PodSubnet, ServiceSubnet: c.Networking.ServiceSubnet,
 		})
 		c.CompleteInit()
 		for _, w := range c.Warnings() {
@@ -183,7 +183,7 @@ func readWhole(cmd *cobra.Command, path string, facts func(host.Options) config.
 	}
 	if c := f.Join; c != nil {
 		c.KubernetesVersion = version
-		c.Facts = facts(host.Options{NodeIP: c.LocalAPIEndpoint.AdvertiseAddress, ForOtherHost: true})
+		c.Facts = facts(host.Options{NodeIP: c.LocalAPIEndpoint.ChosenAddress(), ForOtherHost: true})
 		c.CompleteJoin()
 		problems = append(problems, c.ValidateJoin())
 	}

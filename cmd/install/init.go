@@ -1,7 +1,6 @@
 package main
 
 import (
-	"net/netip"
 	"strings"
 	"time"
 
@@ -122,17 +121,13 @@ func (in *initFlags) open(cmd *cobra.Command) (*opened, error) {
 			Token: in.token, TTL: in.tokenTTL, Description: "The token that './install init' made for nodes to join with.",
 		}}
 	}
-	// In kubeadm, an unspecified address selects the default.
-	if ip, err := netip.ParseAddr(cfg.LocalAPIEndpoint.AdvertiseAddress); err == nil && ip.IsUnspecified() {
-		cfg.LocalAPIEndpoint.AdvertiseAddress = ""
-	}
-	manifestsOnly := in.options.PrintManifest || in.options.RenderDir != ""
+	manifestsOnly := in.options.ManifestsOnly()
 	run := in.runFlags
 	run.changesNothing = run.changesNothing || manifestsOnly
 	run.anyBundle = manifestsOnly
 	r, err := run.open(ctx, cfg, console, host.Options{
 		ForOtherHost:  in.runFlags.rootfs != "" || manifestsOnly,
-		NodeIP:        cfg.LocalAPIEndpoint.AdvertiseAddress,
+		NodeIP:        cfg.LocalAPIEndpoint.ChosenAddress(),
 		AddressFlag:   "--apiserver-advertise-address",
 		PodSubnet:     cfg.Networking.PodSubnet,
 		ServiceSubnet: cfg.Networking.ServiceSubnet,

@@ -138,7 +138,7 @@ func (in *joinFlags) open(cmd *cobra.Command, args []string) (*opened, error) {
 		}
 	}
 	o := host.Options{NodeIP: in.nodeIP, AddressFlag: "--node-ip", Peer: d.APIServerEndpoint}
-	if ip := cfg.LocalAPIEndpoint.AdvertiseAddress; cfg.ControlPlane && in.nodeIP == "" && ip != "" {
+	if ip := cfg.LocalAPIEndpoint.ChosenAddress(); cfg.ControlPlane && in.nodeIP == "" && ip != "" {
 		o.NodeIP, o.AddressFlag = ip, "--apiserver-advertise-address"
 	}
 	r, err := in.runFlags.open(ctx, cfg, console, o)

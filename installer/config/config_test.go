@@ -152,3 +152,12 @@ func TestKubeletSkew(t *testing.T) {
 		}
 	}
 }
+
+// An unspecified address selects the default, for init and for join.
+func TestChosenAddress(t *testing.T) {
+	for given, want := range map[string]string{"": "", "0.0.0.0": "", "::": "", "10.1.2.3": "10.1.2.3", "fd00::1": "fd00::1"} {
+		if got := (config.APIEndpoint{AdvertiseAddress: given}).ChosenAddress(); got != want {
+			t.Errorf("%q: %q, want %q", given, got, want)
+		}
+	}
+}

@@ -171,11 +171,19 @@ func (c *Config) completeAlgorithm() {
 // address such as 0.0.0.0 means the default, as in kubeadm.
 func (c *Config) completeAdvertised() {
 	e := &c.LocalAPIEndpoint
-	if ip, err := netip.ParseAddr(e.AdvertiseAddress); err == nil && ip.IsUnspecified() {
-		e.AdvertiseAddress = ""
-	}
+	e.AdvertiseAddress = e.ChosenAddress()
 	setDefault(&e.AdvertiseAddress, c.Facts.NodeIP)
 	setDefault(&e.BindPort, DefaultBindPort)
+}
+
+// ChosenAddress returns the advertise address, or "" if the user left the choice
+// to the installer: by giving none or, as in kubeadm, an unspecified one such as
+// 0.0.0.0.
+func (e APIEndpoint) ChosenAddress() string {
+	if ip, err := netip.ParseAddr(e.AdvertiseAddress); err == nil && ip.IsUnspecified() {
+		return ""
+	}
+	return e.AdvertiseAddress
 }
 
 // completeEndpoint adds the port to the control-plane endpoint, as kubeadm does
