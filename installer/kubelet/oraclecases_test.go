@@ -47,6 +47,7 @@ var refused = []testCase{
 	{name: "cloud provider", flags: []string{"--cloud-provider=aws"}, check: Flags, output: "unknown cloud provider", message: "--cloud-provider"},
 	{name: "node's addresses", runtime: true, flags: []string{"--node-ip=10.0.0.1,10.0.0.2"}, check: Flags, output: "bad --node-ip", message: "--node-ip"},
 	{name: "lock contention", flags: []string{"--exit-on-lock-contention=true"}, check: Flags, output: "lock file", message: "--lock-file"},
+	{name: "lock contention with 1", flags: []string{"--exit-on-lock-contention=1"}, check: Flags, output: "lock file", message: "--lock-file"},
 	// The configuration.
 	{name: "apiVersion", config: "apiVersion: kubelet.config.k8s.io/v1", check: Configuration, output: "kubelet.config.k8s.io/v1", message: "apiVersion"},
 	{name: "kind", config: "kind: KubeProxyConfiguration", check: Configuration, output: "KubeProxyConfiguration", message: "kind"},
