@@ -1,6 +1,7 @@
 package kubelet
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -8,16 +9,18 @@ import (
 	"slices"
 	"strings"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	kubeletv1 "k8s.io/kubelet/config/v1beta1"
 	utiljson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 )
 
-func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
+func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }
 
 // readConfig reads the configuration file.
 func (c *check) readConfig() {
-	c.file, c.merged = make(map[string]any), make(map[string]any)
+	c.merged = make(map[string]any)
 	if len(c.Config) == 0 {
 		return
 	}
@@ -29,63 +32,56 @@ func (c *check) readConfig() {
 		c.fail(Configuration, "correct the YAML", "the KubeletConfiguration cannot be read: %v", err)
 		return
 	}
-	if err := utiljson.UnmarshalCaseSensitivePreserveInts(text, &c.file); err != nil {
+	if err := utiljson.UnmarshalCaseSensitivePreserveInts(text, &c.merged); err != nil {
 		c.fail(Configuration, "write it as name: value, with apiVersion and kind first", "the KubeletConfiguration is not a document of fields: %v", err)
-		c.file = make(map[string]any)
+		c.merged = make(map[string]any)
 		return
 	}
-	want := map[string]string{"apiVersion": kubeletv1.SchemeGroupVersion.String(), "kind": "KubeletConfiguration"}
-	for _, name := range sortedKeys(want) {
-		if got := c.file[name]; got != want[name] {
-			c.fail(Configuration, fmt.Sprintf("write %s: %s", name, want[name]), "%s is %v: the kubelet of v1.%d accepts only %s", name, orNothing(got), c.minor, want[name])
-		}
-	}
-	c.prune(c.file, "")
-	c.merged = clone(c.file)
+	c.wantWord("apiVersion", kubeletv1.SchemeGroupVersion.String())
+	c.wantWord("kind", "KubeletConfiguration")
+	c.prune(c.merged, "")
 }
 
-func orNothing(v any) any {
-	if v == nil {
-		return "missing"
+func (c *check) wantWord(field, want string) {
+	got := "missing"
+	if v := c.merged[field]; v != nil {
+		got = fmt.Sprintf("%q", fmt.Sprint(v))
 	}
-	return fmt.Sprintf("%q", fmt.Sprint(v))
+	if c.merged[field] != want {
+		c.fail(Configuration, "write "+field+": "+want, "%s is %s: the kubelet of v1.%d accepts only %s", field, got, c.minor, want)
+	}
 }
 
 // prune removes the fields that the kubelet of this version does not have, with a
 // warning: the kubelet ignores them with a line in its log.
 func (c *check) prune(m map[string]any, prefix string) {
+	fields := facts()["field"]
 	for _, name := range sortedKeys(m) {
 		path := prefix + name
-		if _, ok := facts().Fields.at(path, c.minor); !ok {
-			fix := fmt.Sprintf("remove %s", path)
-			if hint := facts().Fields.hint(path, c.minor); hint != "" {
-				fix += "; " + hint
-			}
-			c.warn(Configuration, fix, "%s is not a field of the KubeletConfiguration of v1.%d: the kubelet will ignore it", path, c.minor)
+		if _, ok := fields.at(path, c.minor); !ok {
+			c.warn(Configuration, "remove "+path+fields.hint(path, c.minor), "%s is not a field of the KubeletConfiguration of v1.%d: the kubelet will ignore it", path, c.minor)
 			delete(m, name)
-			continue
-		}
-		if !c.within(path) {
-			continue
-		}
-		switch v := m[name].(type) {
-		case map[string]any:
-			c.prune(v, path+".")
-		case []any:
-			for _, e := range v {
-				if item, ok := e.(map[string]any); ok {
-					c.prune(item, path+".")
+		} else if hasFields(path) {
+			if m[name] == nil {
+				delete(m, name) // so that a flag can set its fields
+			}
+			list, ok := m[name].([]any)
+			if !ok {
+				list = []any{m[name]}
+			}
+			for _, e := range list {
+				if inner, ok := e.(map[string]any); ok {
+					c.prune(inner, path+".")
 				}
 			}
 		}
 	}
 }
 
-// within reports whether a field has fields of its own; other fields are values,
-// or maps with the user's names.
-func (c *check) within(path string) bool {
-	for known := range facts().Fields {
-		if strings.HasPrefix(known, path+".") {
+// hasFields reports whether a field has fields. Others have values, or the user's names.
+func hasFields(path string) bool {
+	for field := range facts()["field"] {
+		if strings.HasPrefix(field, path+".") {
 			return true
 		}
 	}
@@ -96,96 +92,50 @@ func (c *check) within(path string) bool {
 // the other, so that each field of the wrong type is reported.
 func (c *check) decode() {
 	for _, name := range sortedKeys(c.merged) {
+		if strings.HasPrefix(name, "--") {
+			continue
+		}
+		next := c.config.DeepCopy()
 		text, err := json.Marshal(map[string]any{name: c.merged[name]})
 		if err == nil {
-			next := c.config.DeepCopy()
-			if err = utiljson.UnmarshalCaseSensitivePreserveInts(text, next); err == nil {
-				c.config = *next
-				continue
-			}
+			err = utiljson.UnmarshalCaseSensitivePreserveInts(text, next)
 		}
-		why := strings.TrimPrefix(err.Error(), "json: ")
-		why = strings.ReplaceAll(why, "Go struct field KubeletConfiguration.", "")
+		if err == nil {
+			c.config = *next
+			continue
+		}
+		why := strings.ReplaceAll(strings.TrimPrefix(err.Error(), "json: "), "Go struct field KubeletConfiguration.", "")
 		c.fail(Configuration, fmt.Sprintf("correct %s in %s: it must be %s", name, c.where(name), typeOf(name)), "%s has a value of the wrong type: %s", c.named(name), why)
 		delete(c.merged, name)
 	}
 }
 
-// lookup finds a field by its path.
-func lookup(m map[string]any, path string) (any, bool) {
-	first, rest, more := strings.Cut(path, ".")
-	v, ok := m[first]
-	if !ok || v == nil {
-		return nil, false
-	}
-	if !more {
-		return v, true
-	}
-	inner, ok := v.(map[string]any)
-	if !ok {
-		return nil, false
-	}
-	return lookup(inner, rest)
-}
-
-// store sets a field by its path.
-func store(m map[string]any, path string, value any) {
-	first, rest, more := strings.Cut(path, ".")
-	if !more {
-		m[first] = value
-		return
-	}
-	inner, ok := m[first].(map[string]any)
-	if !ok {
-		inner = make(map[string]any)
-		m[first] = inner
-	}
-	store(inner, rest, value)
-}
-
-func clone(m map[string]any) map[string]any {
-	out := make(map[string]any, len(m))
-	for k, v := range m {
-		if inner, ok := v.(map[string]any); ok {
-			v = clone(inner)
-		}
-		out[k] = v
-	}
-	return out
-}
-
 // typeOf describes the type of a field.
 func typeOf(name string) string {
-	t := reflect.TypeFor[kubeletv1.KubeletConfiguration]()
-	for i := range t.NumField() {
-		f := t.Field(i)
+	kinds := map[reflect.Kind]string{
+		reflect.Bool: "true or false", reflect.String: "a string", reflect.Slice: "a list",
+		reflect.Map: "a mapping of names to values", reflect.Struct: "a mapping of fields",
+	}
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[kubeletv1.KubeletConfiguration]()) {
 		if tag, _, _ := strings.Cut(f.Tag.Get("json"), ","); tag != name {
 			continue
 		}
-		ft := f.Type
-		if ft.Kind() == reflect.Pointer {
-			ft = ft.Elem()
-		}
-		if ft.Name() == "Duration" {
+		switch t := f.Type; {
+		case t == reflect.TypeFor[metav1.Duration]() || t == reflect.TypeFor[*metav1.Duration]():
 			return "a duration such as 30s or 5m"
-		}
-		switch ft.Kind() {
-		case reflect.Bool:
-			return "true or false"
-		case reflect.String:
-			return "a string"
-		case reflect.Slice:
-			return "a list"
-		case reflect.Map:
-			if ft.Elem().Kind() == reflect.String {
-				return "a mapping of names to values, with numbers in quotes"
-			}
-			return "a mapping of names to values"
-		case reflect.Struct:
-			return "a mapping of fields"
+		case t == reflect.TypeFor[map[string]string]():
+			return "a mapping of names to values, with numbers in quotes"
+		case t.Kind() == reflect.Pointer:
+			return cmp.Or(kinds[t.Elem().Kind()], "a number")
 		default:
-			return "a number"
+			return cmp.Or(kinds[t.Kind()], "a number")
 		}
 	}
 	return "another type"
+}
+
+// value is what an option was set to; nil if it was not.
+func (c *check) value(option string) any {
+	v, _, _ := unstructured.NestedFieldNoCopy(c.merged, strings.Split(option, ".")...)
+	return v
 }

@@ -2,83 +2,72 @@ package kubelet
 
 import (
 	_ "embed"
-	"encoding/json"
 	"maps"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 
 	"airlift/fault"
 )
 
-//go:embed facts/facts.json
-var factsFile []byte
+//go:embed facts/facts.txt
+var factsFile string
 
-// gateFact is a feature gate of a kubelet.
-type gateFact struct {
-	Stage   string   `json:"stage"` // alpha, beta, ga, deprecated
-	Default bool     `json:"default"`
-	Locked  bool     `json:"locked"` // cannot be changed
-	Needs   []string `json:"needs"`  // gates that must be on if this one is
+// A fact is what is true of a feature gate, a flag or a field since a minor version.
+type fact struct {
+	since int
+	is    string // "beta on" of a gate, "int32 deprecated" of a flag; "removed"
+	of    string // the field that a flag sets, the gates that a gate needs
 }
 
-// flagFact is a flag of a kubelet.
-type flagFact struct {
-	Type       string `json:"type"`
-	Field      string `json:"field"` // the field it overrides, by its path
-	Deprecated string `json:"deprecated"`
-}
+// history has the facts of each name, the oldest first.
+type history map[string][]fact
 
-// span is a fact and the minor versions for which it is true.
-type span[T any] struct {
-	From int `json:"from"`
-	To   int `json:"to"`
-	Is   T   `json:"is"`
-}
-
-type history[T any] map[string][]span[T]
-
-type factBook struct {
-	Gates  history[gateFact] `json:"gates"`
-	Flags  history[flagFact] `json:"flags"`
-	Fields history[struct{}] `json:"fields"`
-}
-
-var facts = sync.OnceValue(func() *factBook {
-	b := new(factBook)
-	if err := json.Unmarshal(factsFile, b); err != nil {
-		panic(err) // the file is embedded
+// facts are the histories of gates, flags and fields. A line of the file is
+//
+//	1.30 gate beta on: ContainerCheckpoint ContextualLogging
+//
+// and a name is followed by = if the fact refers to another name.
+var facts = sync.OnceValue(func() map[string]history {
+	all := map[string]history{"gate": {}, "flag": {}, "field": {}}
+	for line := range strings.Lines(factsFile) {
+		head, names, _ := strings.Cut(line, ": ")
+		version, head, _ := strings.Cut(head, " ")
+		kind, is, _ := strings.Cut(head, " ")
+		for _, name := range strings.Fields(names) {
+			name, of, _ := strings.Cut(name, "=")
+			all[kind][name] = append(all[kind][name], fact{minorOf(version), is, of})
+		}
 	}
-	return b
+	return all
 })
 
 // at returns the fact for a name in a minor version.
-func (h history[T]) at(name string, minor int) (T, bool) {
-	for _, s := range h[name] {
-		if s.From <= minor && minor <= s.To {
-			return s.Is, true
+func (h history) at(name string, minor int) (fact, bool) {
+	for _, f := range slices.Backward(h[name]) {
+		if f.since <= minor {
+			return f, f.is != "removed"
 		}
 	}
-	var none T
-	return none, false
+	return fact{}, false
 }
 
 // hint helps with an unknown name: it exists in another minor version, or is
 // similar to a known one.
-func (h history[T]) hint(name string, minor int) string {
-	if spans := h[name]; len(spans) > 0 {
-		if spans[0].From > minor {
-			return "it was added in v1." + itoa(spans[0].From)
+func (h history) hint(name string, minor int) string {
+	if known := h[name]; len(known) > 0 {
+		if known[0].since > minor {
+			return "; it was added in v1." + strconv.Itoa(known[0].since)
 		}
-		return "v1." + itoa(spans[len(spans)-1].To) + " was the last version with it"
+		return "; v1." + strconv.Itoa(known[len(known)-1].since-1) + " was the last version with it"
 	}
-	var here []string
-	for _, known := range slices.Sorted(maps.Keys(h)) {
-		if _, ok := h.at(known, minor); ok {
-			here = append(here, known)
-		}
+	similar := fault.Nearest(name, slices.DeleteFunc(slices.Sorted(maps.Keys(h)), func(known string) bool {
+		_, ok := h.at(known, minor)
+		return !ok
+	}))
+	if similar == "" {
+		return ""
 	}
-	if best := fault.Nearest(name, here); best != "" {
-		return "did you mean " + best + "?"
-	}
-	return ""
+	return "; did you mean " + similar + "?"
 }

@@ -1,66 +1,58 @@
 package kubelet
 
 import (
-	"fmt"
+	"slices"
 	"strings"
 )
 
-// gates checks the feature gates of the flag and the file together.
-func (c *check) gates() {
-	all := facts().Gates
-	for _, name := range sortedKeys(c.config.FeatureGates) {
-		value := c.config.FeatureGates[name]
-		fact, ok := all.at(name, c.minor)
-		if !ok {
-			fix := fmt.Sprintf("remove %s from featureGates and --feature-gates", name)
-			if hint := all.hint(name, c.minor); hint != "" {
-				fix += "; " + hint
-			}
-			c.fail(FeatureGates, fix, "feature gate %s does not exist in the kubelet of v1.%d", name, c.minor)
-			continue
-		}
-		if fact.Locked && value != fact.Default {
-			c.fail(FeatureGates, fmt.Sprintf("remove %s from featureGates and --feature-gates", name), "feature gate %s cannot be %v in v1.%d: it is locked to %v", name, value, c.minor, fact.Default)
-		} else if fact.Stage == "deprecated" {
-			c.warn(FeatureGates, fmt.Sprintf("remove %s before the next upgrade", name), "feature gate %s is deprecated in v1.%d", name, c.minor)
+// beKnownGates checks the feature gates of the flag and the file together.
+func beKnownGates(v value) {
+	all := facts()["gate"]
+	for _, name := range sortedKeys(v.config.FeatureGates) {
+		fix := "remove " + name + " from featureGates and --feature-gates"
+		gate, ok := all.at(name, v.minor)
+		switch set := v.config.FeatureGates[name]; {
+		case !ok:
+			v.fail(v.name, fix+all.hint(name, v.minor), "feature gate %s does not exist in the kubelet of v1.%d", name, v.minor)
+		case gate.has("locked") && set != gate.has("on"):
+			v.fail(v.name, fix, "feature gate %s cannot be %v in v1.%d: it is locked to %v", name, set, v.minor, gate.has("on"))
+		case gate.has("deprecated"):
+			v.warn(v.name, "remove "+name+" before the next upgrade", "feature gate %s is deprecated in v1.%d", name, v.minor)
 		}
 	}
 	for _, name := range sortedKeys(all) {
-		fact, ok := all.at(name, c.minor)
-		if !ok || len(fact.Needs) == 0 || !c.enabled(name) {
+		gate, ok := all.at(name, v.minor)
+		if !ok || gate.of == "" || !v.enabled(name) {
 			continue
 		}
-		var off []string
-		for _, need := range fact.Needs {
-			if !c.enabled(need) {
-				off = append(off, need)
-			}
-		}
-		if len(off) > 0 {
+		if off := slices.DeleteFunc(strings.Split(gate.of, ","), v.enabled); len(off) > 0 {
 			list := strings.Join(off, ", ")
-			c.fail(FeatureGates, fmt.Sprintf("turn on %s too, or turn off %s", list, name), "feature gate %s is on and needs %s, which is off", name, list)
+			v.fail(v.name, "turn on "+list+" too, or turn off "+name, "feature gate %s is on and needs %s, which is off", name, list)
 		}
 	}
 }
 
+// has reports whether a fact contains a word.
+func (f fact) has(word string) bool { return slices.Contains(strings.Fields(f.is), word) }
+
 // enabled reports whether a feature is on. A gate that was removed from this
 // version means that the feature is always on.
 func (c *check) enabled(name string) bool {
-	fact, ok := facts().Gates.at(name, c.minor)
+	gate, ok := facts()["gate"].at(name, c.minor)
 	if !ok {
-		spans := facts().Gates[name]
-		return len(spans) == 0 || spans[len(spans)-1].To < c.minor
+		known := facts()["gate"][name]
+		return len(known) == 0 || known[0].since < c.minor
 	}
-	if fact.Locked {
-		return fact.Default
+	if gate.has("locked") {
+		return gate.has("on")
 	}
-	if v, ok := c.config.FeatureGates[name]; ok {
-		return v
+	if set, ok := c.config.FeatureGates[name]; ok {
+		return set
 	}
-	for stage, group := range map[string]string{"alpha": "AllAlpha", "beta": "AllBeta"} {
-		if v, ok := c.config.FeatureGates[group]; ok && fact.Stage == stage {
-			return v
+	for word, group := range map[string]string{"alpha": "AllAlpha", "beta": "AllBeta"} {
+		if set, ok := c.config.FeatureGates[group]; ok && gate.has(word) {
+			return set
 		}
 	}
-	return fact.Default
+	return gate.has("on")
 }

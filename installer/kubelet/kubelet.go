@@ -3,16 +3,18 @@
 // kubelet that finds a rule broken exits, and systemd restarts it forever; Check
 // reports the same problem before the kubelet starts, by the name of the option.
 //
-// The rules are those of Kubernetes' cmd/kubelet/app and pkg/kubelet. What differs
-// between minor versions (feature gates, flags, fields of the configuration) is in
-// facts/facts.json, which facts/generate.go reads from Kubernetes' sources.
+// The rules are the table in rules.go. The feature gates, flags and fields of each
+// minor version are in facts/facts.txt, which facts/generate.go reads from
+// Kubernetes' sources.
 package kubelet
 
-//go:generate go run facts/generate.go facts/facts.json
+//go:generate go run facts/generate.go facts/facts.txt
 
 import (
+	"cmp"
 	"fmt"
 	"io/fs"
+	"path"
 	"strconv"
 	"strings"
 
@@ -71,24 +73,35 @@ type Input struct {
 	PIDs        int64
 }
 
+// Fixed is an option of the kubelet whose value the installer relies on: it
+// writes, reads or cleans up the path. With another value, the kubelet would not
+// find its files, or reset would leave files behind.
+type Fixed struct {
+	Flag  string // its name, without dashes
+	Value string
+	Why   string // why the installer needs this value
+	Fix   string
+}
+
 // Check returns all problems of a kubelet's flags and configuration. The same input
 // gives the same problems in the same order.
 func Check(in Input) []Problem {
-	c := &check{Input: in, minor: minorOf(in.Kubernetes), from: make(map[string]string)}
+	c := &check{Input: in, minor: minorOf(in.Kubernetes), from: map[string]string{}}
 	c.readConfig()
 	c.readFlags()
 	c.decode()
-	c.fixed()
-	c.gates()
-	c.labels()
-	c.taints()
-	c.numbers()
-	c.choices()
-	c.combinations()
-	c.eviction()
-	c.tls()
-	c.clientCA()
-	c.reserved()
+	for _, f := range in.Fixed {
+		c.fixed(f)
+	}
+	for _, group := range table {
+		for _, r := range group.rules {
+			for _, option := range strings.Split(r.options, " ") {
+				if r.in.first <= c.minor && c.minor <= r.in.last {
+					r.must(value{c, group.check, option, c.value(option)})
+				}
+			}
+		}
+	}
 	return c.problems
 }
 
@@ -96,18 +109,15 @@ func Check(in Input) []Problem {
 type check struct {
 	Input
 	minor int
-	// file is the configuration as written, without fields that the kubelet
-	// does not have; merged is the same with the flags on top.
-	file, merged map[string]any
+	// merged is the configuration as written, without fields that the kubelet
+	// does not have, and with the flags on top. A flag that sets no field is in it
+	// as "--name".
+	merged map[string]any
 	// config is merged as Kubernetes' type, without the kubelet's defaults.
 	config kubeletv1.KubeletConfiguration
 	// from is the flag that set a field, "--max-pods", by the field's path.
-	from map[string]string
-	// flags is the last value of every flag that sets no field, by its name.
-	flags map[string]string
-	// labelPairs are all of --node-labels, in order.
-	labelPairs []string
-	problems   []Problem
+	from     map[string]string
+	problems []Problem
 }
 
 func (c *check) fail(name, fix, format string, args ...any) {
@@ -135,13 +145,37 @@ func (c *check) where(path string) string {
 	return "the KubeletConfiguration"
 }
 
+// fixed checks an option that the installer relies on.
+func (c *check) fixed(f Fixed) {
+	name, option := Flags, "--"+f.Flag
+	flag, _ := facts()["flag"].at(f.Flag, c.minor)
+	given, _ := c.value(cmp.Or(flag.of, option)).(string)
+	if flag.of != "" && c.from[flag.of] == "" {
+		name, option = Configuration, flag.of
+	}
+	if given != "" && normalized(given) != normalized(f.Value) {
+		c.fail(name, f.Fix, "%s is %q, and must be %q: %s", option, given, f.Value, f.Why)
+	}
+}
+
+// normalized is the canonical form of a path or of a socket's URL.
+func normalized(value string) string {
+	value = strings.TrimPrefix(value, "unix://")
+	if !path.IsAbs(value) {
+		return value
+	}
+	value = path.Clean(value)
+	if rest, ok := strings.CutPrefix(value, "/var/run/"); ok { // a link to /run
+		return "/run/" + rest
+	}
+	return value
+}
+
 // minorOf is 29 for "v1.29.15", limited to the range of known versions.
 func minorOf(version string) int {
-	words := strings.Split(strings.TrimPrefix(version, "v"), ".")
-	if len(words) < 2 {
-		return images.NewestMinor
-	}
-	minor, err := strconv.Atoi(words[1])
+	_, rest, _ := strings.Cut(version, ".")
+	digits, _, _ := strings.Cut(rest, ".")
+	minor, err := strconv.Atoi(digits)
 	if err != nil {
 		return images.NewestMinor
 	}

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -93,7 +94,7 @@ func TestVersions(t *testing.T) {
 	none(t, in("v1.99.0", "podLogsDir: /var/log/x"))
 	none(t, in("v1.20.0", ""))
 	for minor := images.OldestMinor; minor <= images.NewestMinor; minor++ {
-		version := "v1." + itoa(minor) + ".0"
+		version := "v1." + strconv.Itoa(minor) + ".0"
 		none(t, in(version, "maxPods: 110\nfailSwapOn: false\ncgroupDriver: systemd\nclusterDNS: [10.96.0.10]\nauthentication: {x509: {clientCAFile: /etc/kubernetes/pki/ca.crt}}\n"+
 			"logging: {flushFrequency: 0, options: {json: {infoBufferSize: \"0\"}}, verbosity: 0}\nmemorySwap: {}\nshutdownGracePeriod: 0s", config.Arg{Name: "node-ip", Value: "10.0.0.1,fd00::1"}))
 	}
@@ -128,7 +129,7 @@ func TestAllAtOnce(t *testing.T) {
 	}
 	for _, text := range []string{"", "a", "[1]", "{", "\x00", "maxPods: {", "null"} {
 		if found := Check(Input{Kubernetes: "v1.29.15", Config: []byte(text)}); text != "" && len(errorsOf(found)) == 0 {
-			t.Errorf("%q: nothing is wrong with it", text)
+			t.Errorf("%q: no problem found", text)
 		}
 	}
 }
@@ -137,7 +138,7 @@ func TestAllAtOnce(t *testing.T) {
 // step creates.
 func TestFiles(t *testing.T) {
 	rig.Tool(t, "openssl")
-	w := &world{t: t, dir: t.TempDir()}
+	w := &realKubelet{t: t, dir: t.TempDir()}
 	w.files()
 	read := func(name string) *fstest.MapFile {
 		data, err := os.ReadFile(filepath.Join(w.dir, name))
@@ -166,7 +167,7 @@ func TestFiles(t *testing.T) {
 // forbids. It must start with all others.
 func TestSuites(t *testing.T) {
 	rig.Tool(t, "openssl")
-	w := &world{t: t, dir: t.TempDir()}
+	w := &realKubelet{t: t, dir: t.TempDir()}
 	w.files()
 	pair, err := tls.LoadX509KeyPair(filepath.Join(w.dir, "a.crt"), filepath.Join(w.dir, "a.key"))
 	if err != nil {

@@ -25,17 +25,17 @@ import (
 
 const oracleVersion = "v1.29.15"
 
-// A world runs the real kubelet without a cluster and without a container
+// A realKubelet runs a kubelet without a cluster and without a container
 // runtime, so that the kubelet always exits.
-type world struct {
+type realKubelet struct {
 	t            *testing.T
 	kubelet, dir string
 }
 
-func newWorld(t *testing.T) *world {
+func newRealKubelet(t *testing.T) *realKubelet {
 	t.Helper()
 	path := rig.Component(t, oracleVersion, "kubelet")
-	w := &world{t: t, kubelet: path, dir: t.TempDir()}
+	w := &realKubelet{t: t, kubelet: path, dir: t.TempDir()}
 	w.files()
 	return w
 }
@@ -48,20 +48,20 @@ authorization: {mode: AlwaysAllow}
 failSwapOn: false
 `
 
-// A setting is one or more lines of the configuration file, and flags.
-type setting struct {
+// A testCase is one or more lines of the configuration file, and flags.
+type testCase struct {
 	name    string
 	config  string
 	flags   []string
 	runtime bool // the kubelet checks it only after the runtime has answered
 	check   string
-	// refusal is in the kubelet's output, ours in Check's.
-	refusal, ours string
+	output  string // part of the real kubelet's output
+	message string // part of the message of Check
 }
 
-// document returns a complete file with the setting. It leaves out top-level
-// fields of base that the setting also has.
-func (w *world) document(s setting, socket string) string {
+// document returns a complete file with the options of a test case. It leaves out top-level
+// fields of base that the test case also has.
+func (w *realKubelet) document(s testCase, socket string) string {
 	text := fmt.Sprintf(base, "")
 	if x509, rest, ok := cutLine(s.config, "clientCA: "); ok {
 		text = fmt.Sprintf(base, ", x509: {clientCAFile: "+x509+"}")
@@ -90,7 +90,7 @@ func cutLine(s, prefix string) (value, rest string, found bool) {
 	return value, strings.Join(others, "\n"), found
 }
 
-func (w *world) input(s setting, document string) Input {
+func (w *realKubelet) input(s testCase, document string) Input {
 	in := Input{
 		Kubernetes: oracleVersion, Config: []byte(document), Root: os.DirFS("/"),
 		CPUs: runtime.NumCPU(), MemoryBytes: 8 << 30, PIDs: 32768,
@@ -107,7 +107,7 @@ func (w *world) input(s setting, document string) Input {
 }
 
 // ask runs the real kubelet and returns its output.
-func (w *world) ask(t *testing.T, s setting) (input Input, said string) {
+func (w *realKubelet) ask(t *testing.T, s testCase) (input Input, output string) {
 	t.Helper()
 	dir, err := os.MkdirTemp(w.dir, "run")
 	if err != nil {
@@ -146,23 +146,23 @@ func (w *world) ask(t *testing.T, s setting) (input Input, said string) {
 	return w.input(s, document), string(out)
 }
 
-// oneAnswer is a container runtime that answers one request for its version.
-// The kubelet then checks its other settings, and exits before it changes
+// oneRequestRuntime is a container runtime that answers one request for its version.
+// The kubelet then checks its other options, and exits before it changes
 // anything on the machine.
-type oneAnswer struct {
+type oneRequestRuntime struct {
 	cri.UnimplementedRuntimeServiceServer
 	cri.UnimplementedImageServiceServer
 	asked atomic.Int32
 }
 
-func (o *oneAnswer) Version(context.Context, *cri.VersionRequest) (*cri.VersionResponse, error) {
+func (o *oneRequestRuntime) Version(context.Context, *cri.VersionRequest) (*cri.VersionResponse, error) {
 	if o.asked.Add(1) > 1 {
-		return nil, errors.New("that was the one answer")
+		return nil, errors.New("no second answer")
 	}
 	return &cri.VersionResponse{Version: "0.1.0", RuntimeName: "one", RuntimeVersion: "1.0.0", RuntimeApiVersion: "v1"}, nil
 }
 
-func (o *oneAnswer) ImageFsInfo(context.Context, *cri.ImageFsInfoRequest) (*cri.ImageFsInfoResponse, error) {
+func (o *oneRequestRuntime) ImageFsInfo(context.Context, *cri.ImageFsInfoRequest) (*cri.ImageFsInfoResponse, error) {
 	return &cri.ImageFsInfoResponse{}, nil
 }
 
@@ -173,7 +173,7 @@ func serveRuntime(t *testing.T, dir string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server, answer := grpc.NewServer(), new(oneAnswer)
+	server, answer := grpc.NewServer(), new(oneRequestRuntime)
 	cri.RegisterRuntimeServiceServer(server, answer)
 	cri.RegisterImageServiceServer(server, answer)
 	go server.Serve(listener)
@@ -181,8 +181,8 @@ func serveRuntime(t *testing.T, dir string) string {
 	return socket
 }
 
-// files writes the files that settings refer to.
-func (w *world) files() {
+// files writes the files that test cases refer to.
+func (w *realKubelet) files() {
 	w.t.Helper()
 	for _, pair := range []string{"a", "b"} {
 		cmd := exec.Command("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
@@ -210,44 +210,44 @@ func errorsOf(problems []Problem) (list []Problem) {
 	return list
 }
 
-// Check must refuse what the real kubelet refuses, with the name of the setting
+// Check must refuse what the real kubelet refuses, with the name of the option
 // and a fix.
 func TestRefused(t *testing.T) {
-	w := newWorld(t)
+	w := newRealKubelet(t)
 	for _, s := range refused {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
-			input, said := w.ask(t, s)
-			i := strings.Index(said, "command failed")
-			if i < 0 || !strings.Contains(said[i:], s.refusal) || strings.Contains(said[i:], "service connection") || strings.Contains(said[i:], "one answer") {
-				t.Fatalf("the real kubelet does not refuse it with %q:\n%s", s.refusal, tail(said))
+			input, output := w.ask(t, s)
+			i := strings.Index(output, "command failed")
+			if i < 0 || !strings.Contains(output[i:], s.output) || strings.Contains(output[i:], "service connection") || strings.Contains(output[i:], "no second answer") {
+				t.Fatalf("the real kubelet does not refuse it with %q:\n%s", s.output, tail(output))
 			}
 			found := errorsOf(Check(input))
 			if !slices.ContainsFunc(found, func(p Problem) bool {
-				return p.Name == s.check && strings.Contains(p.Message, s.ours) && p.Fix != ""
+				return p.Name == s.check && strings.Contains(p.Message, s.message) && p.Fix != ""
 			}) {
-				t.Errorf("Check does not name it: want %s with %q, got %+v", s.check, s.ours, found)
+				t.Errorf("want %s with %q, got %+v", s.check, s.message, found)
 			}
 			if len(found) != 1 {
-				t.Errorf("%d errors for one wrong setting: %+v", len(found), found)
+				t.Errorf("%d errors for one wrong option: %+v", len(found), found)
 			}
 		})
 	}
 }
 
 // Check must not report what the real kubelet accepts.
-func TestTaken(t *testing.T) {
-	w := newWorld(t)
-	for _, s := range taken {
+func TestAccepted(t *testing.T) {
+	w := newRealKubelet(t)
+	for _, s := range accepted {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
-			input, said := w.ask(t, s)
+			input, output := w.ask(t, s)
 			end := "service connection"
 			if s.runtime {
-				end = "one answer"
+				end = "no second answer"
 			}
-			if !strings.Contains(said, end) {
-				t.Fatalf("the real kubelet does not take it:\n%s", tail(said))
+			if !strings.Contains(output, end) {
+				t.Fatalf("the real kubelet does not accept it:\n%s", tail(output))
 			}
 			if found := Check(input); len(found) > 0 {
 				t.Errorf("Check: %+v", found)
@@ -258,18 +258,18 @@ func TestTaken(t *testing.T) {
 
 // Check must warn about what the real kubelet accepts but ignores.
 func TestWarned(t *testing.T) {
-	w := newWorld(t)
+	w := newRealKubelet(t)
 	for _, s := range warned {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
 			s.flags = append(s.flags, "--v=5") // so that the kubelet prints its configuration
-			input, said := w.ask(t, s)
-			if !strings.Contains(said, "service connection") || !strings.Contains(said, s.refusal) {
-				t.Fatalf("the real kubelet does not take it, or does not say %q:\n%s", s.refusal, tail(said))
+			input, output := w.ask(t, s)
+			if !strings.Contains(output, "service connection") || !strings.Contains(output, s.output) {
+				t.Fatalf("the real kubelet does not accept it, or does not print %q:\n%s", s.output, tail(output))
 			}
 			found := Check(input)
-			if len(errorsOf(found)) > 0 || len(found) != 1 || found[0].Name != s.check || !strings.Contains(found[0].Message, s.ours) || found[0].Fix == "" {
-				t.Errorf("want one warning %s with %q, got %+v", s.check, s.ours, found)
+			if len(errorsOf(found)) > 0 || len(found) != 1 || found[0].Name != s.check || !strings.Contains(found[0].Message, s.message) || found[0].Fix == "" {
+				t.Errorf("want one warning %s with %q, got %+v", s.check, s.message, found)
 			}
 		})
 	}
@@ -285,7 +285,7 @@ func tail(s string) string {
 // The gates and flags that were read from the sources must be those that the
 // real kubelet prints.
 func TestHelp(t *testing.T) {
-	w := newWorld(t)
+	w := newRealKubelet(t)
 	out, err := exec.Command(w.kubelet, "--help").CombinedOutput()
 	if err != nil {
 		t.Fatal(err)
@@ -293,36 +293,36 @@ func TestHelp(t *testing.T) {
 	var gates, flags []string
 	for _, m := range regexp.MustCompile(`(?m)(?:^| )([A-Za-z0-9]+)=true\|false \((ALPHA|BETA) - default=(true|false)\)`).FindAllStringSubmatch(string(out), -1) {
 		gates = append(gates, m[1])
-		fact, ok := facts().Gates.at(m[1], 29)
-		if !ok || !strings.EqualFold(fact.Stage, m[2]) || fmt.Sprint(fact.Default) != m[3] {
-			t.Errorf("gate %s is %s, %s; we have %+v, %v", m[1], m[2], m[3], fact, ok)
+		fact, ok := facts()["gate"].at(m[1], 29)
+		if !ok || !fact.has(strings.ToLower(m[2])) || fmt.Sprint(fact.has("on")) != m[3] {
+			t.Errorf("gate %s is %s, %s; facts.txt has %+v, %v", m[1], m[2], m[3], fact, ok)
 		}
 	}
 	for _, m := range regexp.MustCompile(`(?m)^ *(?:-\w, )?--([a-z0-9-]+)(?: (\S+))?  `).FindAllStringSubmatch(string(out), -1) {
 		flags = append(flags, m[1])
-		fact, ok := facts().Flags.at(m[1], 29)
+		fact, ok := facts()["flag"].at(m[1], 29)
 		if !ok {
-			t.Errorf("flag --%s is missing", m[1])
+			t.Errorf("flag --%s is missing in facts.txt", m[1])
 		}
 		for _, kind := range []string{"int32", "duration", "ip"} {
-			if (m[2] == kind) != (fact.Type == kind) && m[2] != "Level" && fact.Type != "string" {
-				t.Errorf("flag --%s is a %q; we have %q", m[1], m[2], fact.Type)
+			if (m[2] == kind) != fact.has(kind) && m[2] != "Level" && !fact.has("string") {
+				t.Errorf("flag --%s is a %q; facts.txt has %q", m[1], m[2], fact.is)
 			}
 		}
 	}
 	if len(gates) < 100 || len(flags) < 140 {
 		t.Fatalf("read %d gates and %d flags of the help", len(gates), len(flags))
 	}
-	for name := range facts().Gates {
-		if fact, ok := facts().Gates.at(name, 29); ok && (fact.Stage == "alpha" || fact.Stage == "beta") && !slices.Contains(gates, name) {
+	for name := range facts()["gate"] {
+		if fact, ok := facts()["gate"].at(name, 29); ok && (fact.has("alpha") || fact.has("beta")) && !slices.Contains(gates, name) {
 			t.Errorf("gate %s is not the real kubelet's", name)
 		}
 	}
 	// These are not in the help. The first two have no effect and are hidden.
 	// The third exists only in kubelets with cloud providers.
 	hidden := []string{"iptables-drop-bit", "iptables-masquerade-bit", "azure-container-registry-config"}
-	for name := range facts().Flags {
-		if _, ok := facts().Flags.at(name, 29); ok && !slices.Contains(flags, name) && !slices.Contains(hidden, name) {
+	for name := range facts()["flag"] {
+		if _, ok := facts()["flag"].at(name, 29); ok && !slices.Contains(flags, name) && !slices.Contains(hidden, name) {
 			t.Errorf("flag --%s is not the real kubelet's", name)
 		}
 	}

@@ -2,245 +2,72 @@ package kubelet
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/utils/cpuset"
 )
 
-// reservable are the resources that can be reserved.
-var reservable = []string{"cpu", "memory", "ephemeral-storage", "pid"}
-
-// reserved compares the reservations with the machine's resources.
-func (c *check) reserved() {
-	k := &c.config
-	system, systemOK := c.quantities("systemReserved", k.SystemReserved)
-	kube, kubeOK := c.quantities("kubeReserved", k.KubeReserved)
-	cpus, cpusOK := c.reservedCPUs()
-	if !systemOK || !kubeOK || !cpusOK {
-		return
-	}
-	if len(cpus) > 0 {
-		// The list replaces the cpu values of both.
-		delete(kube, "cpu")
-		system["cpu"] = *resource.NewQuantity(int64(len(cpus)), resource.DecimalSI)
-	}
-	eviction := c.evictionReserve()
-	total := make(map[string]resource.Quantity)
-	for _, m := range []map[string]resource.Quantity{system, kube, eviction} {
-		for name, q := range m {
-			sum := total[name]
-			sum.Add(q)
-			total[name] = sum
+// beCPUs is for a list of this machine's CPUs.
+func beCPUs(v value) {
+	list := v.config.ReservedSystemCPUs
+	cpus, ok := parseCPUs(list)
+	v.badIf(!ok, "write a list of CPUs such as 0-1,4", ": %q is not a list of CPUs", list)
+	for _, n := range cpus.List() {
+		if v.CPUs > 0 && n >= v.CPUs {
+			v.bad("name only CPUs that this machine has", ": %q names CPU %d; this machine has %d, from 0 to %d", list, n, v.CPUs, v.CPUs-1)
+			return
 		}
 	}
-	machine := map[string]*resource.Quantity{}
-	if c.CPUs > 0 {
-		machine["cpu"] = resource.NewQuantity(int64(c.CPUs), resource.DecimalSI)
-	}
-	if c.MemoryBytes > 0 {
-		machine["memory"] = resource.NewQuantity(int64(c.MemoryBytes), resource.BinarySI)
-	}
-	if c.PIDs > 0 {
-		machine["pid"] = resource.NewQuantity(c.PIDs, resource.DecimalSI)
-	}
-	for _, name := range sortedKeys(machine) {
-		sum, ok := total[name]
-		if !ok {
-			continue
-		}
-		var parts []string
-		for _, part := range []struct {
-			field string
-			m     map[string]resource.Quantity
-		}{{"systemReserved", system}, {"kubeReserved", kube}, {"evictionHard", eviction}} {
-			if q, ok := part.m[name]; ok {
-				at := c.named(part.field)
-				if name == "cpu" && part.field == "systemReserved" && len(cpus) > 0 {
-					at = c.named("reservedSystemCPUs")
-				}
-				parts = append(parts, fmt.Sprintf("%s %s", at, q.String()))
-			}
-		}
-		what := fmt.Sprintf("%s of %s", name, strings.Join(parts, " and "))
-		switch sum.Cmp(*machine[name]) {
-		case 1:
-			c.fail(Reserved, "reserve less: pods get only what is left", "%s is more than this machine has: %s", what, machine[name].String())
-		case 0:
-			c.warn(Reserved, "reserve less: pods get only what is left", "%s is all that this machine has: pods get nothing", what)
-		}
-	}
-	if k.CPUManagerPolicy == "static" {
-		if q := total["cpu"]; q.IsZero() {
-			c.fail(Reserved, "set cpu in systemReserved or kubeReserved, or reservedSystemCPUs", "%s static needs a reservation of CPU greater than zero", c.named("cpuManagerPolicy"))
-		}
-	}
-	c.reservedMemory(total["memory"])
 }
 
-// quantities reads one map of resources.
-func (c *check) quantities(field string, given map[string]string) (map[string]resource.Quantity, bool) {
-	out, good := make(map[string]resource.Quantity), true
-	fix := fmt.Sprintf("correct %s in %s", field, c.where(field))
-	for _, name := range sortedKeys(given) {
-		if !slices.Contains(reservable, name) {
-			c.fail(Reserved, fix, "%s: %q cannot be reserved, only %s", c.named(field), name, strings.Join(reservable, ", "))
-			good = false
-			continue
-		}
-		q, err := resource.ParseQuantity(given[name])
-		if err != nil {
-			c.fail(Reserved, fix, "%s: %s: %q is not a quantity such as 200m, 500Mi or 1Gi", c.named(field), name, given[name])
-			good = false
-			continue
-		}
-		if q.Sign() < 0 {
-			c.fail(Reserved, fix, "%s: %s: %s is negative", c.named(field), name, given[name])
-			good = false
-			continue
-		}
-		out[name] = q
+// parseCPUs reads 0-3,8. No machine has a CPU with a number of six digits, and a long
+// range of them would need much memory.
+func parseCPUs(s string) (cpuset.CPUSet, bool) {
+	if regexp.MustCompile(`[0-9]{6}`).MatchString(s) {
+		return cpuset.New(), false
 	}
-	return out, good
+	cpus, err := cpuset.Parse(s)
+	return cpus, err == nil
 }
 
-// reservedCPUs checks the list of CPUs.
-func (c *check) reservedCPUs() ([]int, bool) {
-	list := c.config.ReservedSystemCPUs
-	if list == "" {
-		return nil, true
-	}
-	at := c.named("reservedSystemCPUs")
-	good := true
-	if c.config.SystemReservedCgroup != "" || c.config.KubeReservedCgroup != "" {
-		c.fail(Reserved, "remove one of them", "%s cannot be used with systemReservedCgroup or kubeReservedCgroup", at)
-		good = false
-	}
-	cpus, err := parseCPUs(list)
-	if err != nil {
-		c.fail(Reserved, "write a list of CPUs such as 0-1,4", "%s: %q: %v", at, list, err)
-		return nil, false
-	}
-	if c.CPUs > 0 {
-		for _, n := range cpus {
-			if n >= c.CPUs {
-				c.fail(Reserved, "name only CPUs that this machine has", "%s: %q names CPU %d; this machine has %d, from 0 to %d", at, list, n, c.CPUs, c.CPUs-1)
-				good = false
-				break
-			}
-		}
-	}
-	return cpus, good
-}
-
-// parseCPUs reads "0-3,8".
-func parseCPUs(s string) ([]int, error) {
-	var list []int
-	for _, e := range strings.Split(s, ",") {
-		first, last, isRange := strings.Cut(e, "-")
-		if !isRange {
-			last = first
-		}
-		a, err := strconv.Atoi(first)
-		b, err2 := strconv.Atoi(last)
-		// The bound is larger than every machine.
-		if err != nil || err2 != nil || a < 0 || b > 1<<16 {
-			return nil, fmt.Errorf("%q is not a CPU or a range of CPUs", e)
-		}
-		if b < a {
-			return nil, fmt.Errorf("the range %q ends before it begins", e)
-		}
-		for n := a; n <= b; n++ {
-			if !slices.Contains(list, n) {
-				list = append(list, n)
-			}
-		}
-	}
-	return list, nil
-}
-
-// evictionReserve is what hard eviction keeps free, which the kubelet adds to the
-// reservations. Malformed thresholds are reported by eviction.
-func (c *check) evictionReserve() map[string]resource.Quantity {
-	out := make(map[string]resource.Quantity)
-	if c.flags["experimental-allocatable-ignore-eviction"] == "true" {
-		return out
-	}
-	hard := c.config.EvictionHard
-	if hard == nil {
-		// pkg/kubelet/eviction, defaults_linux.go.
-		hard = map[string]string{"memory.available": "100Mi"}
-	}
-	for signal, name := range map[string]string{"memory.available": "memory", "pid.available": "pid"} {
-		value, ok := hard[signal]
-		if !ok {
-			continue
-		}
-		if percent, ok := strings.CutSuffix(value, "%"); ok {
-			f, err := strconv.ParseFloat(percent, 64)
-			has := int64(c.MemoryBytes)
-			if name == "pid" {
-				has = c.PIDs
-			}
-			if err == nil && f > 0 && f < 100 && has > 0 {
-				out[name] = *resource.NewQuantity(int64(float64(has)*f/100), resource.BinarySI)
-			}
-		} else if q, err := resource.ParseQuantity(value); err == nil {
-			out[name] = q
-		}
-	}
-	return out
-}
-
-// reservedMemory checks the memory manager's reservations of the NUMA nodes: their
-// sum must equal the memory that is reserved in total.
-func (c *check) reservedMemory(reserved resource.Quantity) {
-	sum := resource.NewQuantity(0, resource.BinarySI)
-	at := c.named("reservedMemory")
+// beMemoryOfNodes is for the memory manager's reservations of the NUMA nodes.
+func beMemoryOfNodes(v value) {
 	seen := make(map[string]bool)
-	for _, r := range c.config.ReservedMemory {
-		for _, name := range sortedKeys(stringKeys(r.Limits)) {
-			q := r.Limits[corev1.ResourceName(name)]
+	for _, r := range v.config.ReservedMemory {
+		for _, name := range sortedKeys(r.Limits) {
+			q := r.Limits[name]
 			key := fmt.Sprintf("NUMA node %d, %s", r.NumaNode, name)
 			switch {
-			case name != "memory" && !strings.HasPrefix(name, corev1.ResourceHugePagesPrefix):
-				c.fail(Reserved, "use memory or hugepages-SIZE", "%s: %s: only memory and hugepages-SIZE can be reserved", at, key)
+			case !isMemory(string(name)):
+				v.bad("use memory or hugepages-SIZE", ": %s: only memory and hugepages-SIZE can be reserved", key)
 			case q.IsZero():
-				c.fail(Reserved, "give it a quantity such as 1Gi, or remove it", "%s: %s is zero", at, key)
+				v.bad("give it a quantity such as 1Gi, or remove it", ": %s is zero", key)
 			case seen[key]:
-				c.fail(Reserved, "write it once", "%s: %s is given twice", at, key)
-			case name == "memory":
-				sum.Add(q)
+				v.bad("write it once", ": %s is given twice", key)
 			}
 			seen[key] = true
 		}
 	}
-	if c.config.MemoryManagerPolicy == "Static" && c.enabled("MemoryManager") && sum.Cmp(reserved) != 0 {
-		c.fail(Reserved, fmt.Sprintf("make the memory of all NUMA nodes in reservedMemory add up to %s", reserved.String()), "%s Static: %s reserves %s of memory, and systemReserved, kubeReserved and evictionHard together reserve %s; both must be equal",
-			c.named("memoryManagerPolicy"), at, sum.String(), reserved.String())
-	}
 }
 
-func stringKeys(l corev1.ResourceList) map[string]resource.Quantity {
-	out := make(map[string]resource.Quantity, len(l))
-	for k, v := range l {
-		out[string(k)] = v
-	}
-	return out
+func isMemory(name string) bool {
+	return name == "memory" || strings.HasPrefix(name, corev1.ResourceHugePagesPrefix)
 }
 
 // parseReservedMemory reads --reserved-memory: 0:memory=1Gi,hugepages-2M=2Gi;1:memory=1Gi.
 func parseReservedMemory(s string) (any, error) {
 	var list []any
-	if s == "" {
-		return list, nil
-	}
-	for _, e := range strings.Split(s, ";") {
+	for e := range strings.SplitSeq(s, ";") {
 		node, limits, ok := strings.Cut(e, ":")
-		n, err := strconv.Atoi(node)
-		if !ok || err != nil {
+		n, err := strconv.ParseInt(node, 10, 32)
+		if s == "" {
+			return list, nil
+		} else if !ok || err != nil {
 			return nil, fmt.Errorf("%q: want NODE:memory=QUANTITY, with the number of a NUMA node", e)
 		}
 		m, err := pairs(limits, "=")
@@ -248,7 +75,7 @@ func parseReservedMemory(s string) (any, error) {
 			return nil, err
 		}
 		for name, q := range m {
-			if name != "memory" && !strings.HasPrefix(name, corev1.ResourceHugePagesPrefix) {
+			if !isMemory(name) {
 				return nil, fmt.Errorf("%q cannot be reserved, only memory and hugepages-SIZE", name)
 			}
 			if _, err := resource.ParseQuantity(q.(string)); err != nil {
@@ -258,4 +85,94 @@ func parseReservedMemory(s string) (any, error) {
 		list = append(list, map[string]any{"numaNode": n, "limits": m})
 	}
 	return list, nil
+}
+
+// leaveSomethingForPods compares the reservations with the machine's resources and with
+// what the managers of CPUs and memory need, if each reservation is valid.
+func leaveSomethingForPods(v value) {
+	if slices.ContainsFunc(v.problems, func(p Problem) bool { return p.Name == Reserved && !p.Warning }) {
+		return
+	}
+	type part struct {
+		field string
+		has   map[string]resource.Quantity
+	}
+	parts := []part{
+		{"systemReserved", quantities(v.config.SystemReserved)},
+		{"kubeReserved", quantities(v.config.KubeReserved)},
+		{"evictionHard", v.evictionReserve()},
+	}
+	if cpus, _ := parseCPUs(v.config.ReservedSystemCPUs); !cpus.IsEmpty() {
+		// The list replaces the numbers of CPUs.
+		delete(parts[0].has, "cpu")
+		delete(parts[1].has, "cpu")
+		parts = append(parts, part{"reservedSystemCPUs", quantities(map[string]string{"cpu": strconv.Itoa(cpus.Size())})})
+	}
+	total := make(map[string]resource.Quantity)
+	for _, machine := range []struct {
+		name string
+		has  *resource.Quantity
+	}{
+		{"cpu", resource.NewQuantity(int64(v.CPUs), resource.DecimalSI)},
+		{"memory", resource.NewQuantity(int64(v.MemoryBytes), resource.BinarySI)},
+		{"pid", resource.NewQuantity(v.PIDs, resource.DecimalSI)},
+	} {
+		var sum resource.Quantity
+		var reserved []string
+		for _, p := range parts {
+			if q, ok := p.has[machine.name]; ok {
+				sum.Add(q)
+				reserved = append(reserved, v.named(p.field)+" "+q.String())
+			}
+		}
+		total[machine.name] = sum
+		if machine.has.IsZero() || reserved == nil || sum.Cmp(*machine.has) < 0 {
+			continue
+		}
+		report, than := v.fail, "is more than this machine has: "+machine.has.String()
+		if sum.Cmp(*machine.has) == 0 {
+			report, than = v.warn, "is all that this machine has: pods get nothing"
+		}
+		report(Reserved, "reserve less: pods get only what is left", "%s of %s %s", machine.name, strings.Join(reserved, " and "), than)
+	}
+	if q := total["cpu"]; v.config.CPUManagerPolicy == "static" && q.IsZero() {
+		v.fail(Reserved, "set cpu in systemReserved or kubeReserved, or reservedSystemCPUs", "%s static needs a reservation of CPU greater than zero", v.named("cpuManagerPolicy"))
+	}
+	var nodes resource.Quantity
+	for _, r := range v.config.ReservedMemory {
+		nodes.Add(r.Limits[corev1.ResourceMemory])
+	}
+	if memory := total["memory"]; v.config.MemoryManagerPolicy == "Static" && v.enabled("MemoryManager") && nodes.Cmp(memory) != 0 {
+		v.fail(Reserved, "make the memory of all NUMA nodes in reservedMemory add up to "+memory.String(), "%s Static: %s reserves %s of memory, and systemReserved, kubeReserved and evictionHard together reserve %s; both must be equal",
+			v.named("memoryManagerPolicy"), v.named("reservedMemory"), nodes.String(), memory.String())
+	}
+}
+
+// quantities parses a map of resources, without what cannot be parsed.
+func quantities(given map[string]string) map[string]resource.Quantity {
+	out := make(map[string]resource.Quantity)
+	for name, s := range given {
+		if q, err := resource.ParseQuantity(s); err == nil {
+			out[name] = q
+		}
+	}
+	return out
+}
+
+// evictionReserve is what hard eviction keeps free, which the kubelet adds to the
+// reservations.
+func (c *check) evictionReserve() map[string]resource.Quantity {
+	hard := c.config.EvictionHard
+	if c.value("--experimental-allocatable-ignore-eviction") == true {
+		return nil
+	} else if hard == nil {
+		hard = map[string]string{"memory.available": "100Mi"} // pkg/kubelet/eviction, defaults_linux.go
+	}
+	out := quantities(map[string]string{"memory": hard["memory.available"], "pid": hard["pid.available"]})
+	for name, machine := range map[string]int64{"memory": int64(c.MemoryBytes), "pid": c.PIDs} {
+		if f, ok := percentage(hard[name+".available"]); ok && f > 0 && f < 100 && machine > 0 {
+			out[name] = *resource.NewQuantity(int64(float64(machine)*f/100), resource.BinarySI)
+		}
+	}
+	return out
 }

@@ -1,27 +1,31 @@
 //go:build ignore
 
-// Generate writes facts.json: the feature gates, flags and configuration fields of
-// the kubelet of each minor version. It parses the sources of Kubernetes in Go's
-// module cache and runs none of them:
+// Generate writes facts.txt: the feature gates, flags and configuration fields of the
+// kubelet of each minor version. It parses the sources of Kubernetes, which the go
+// command downloads, and runs none of them:
 //
-//	go run ./installer/kubelet/facts/generate.go installer/kubelet/facts/facts.json
+//	go run ./installer/kubelet/facts/generate.go installer/kubelet/facts/facts.txt
 package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"go/ast"
 	"go/build"
 	"go/parser"
+	"go/printer"
 	"go/token"
+	"go/types"
 	"log"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
-	"sort"
 	"strconv"
 	"strings"
 )
@@ -29,252 +33,235 @@ import (
 // versions are the Kubernetes releases that Airlift installs, oldest first.
 var versions = []string{"1.29.15", "1.30.14", "1.31.14", "1.32.13", "1.33.13", "1.34.9", "1.35.6", "1.36.3", "1.37.1"}
 
-type gate struct {
-	Stage   string   `json:"stage"`
-	Default bool     `json:"default,omitempty"`
-	Locked  bool     `json:"locked,omitempty"`
-	Needs   []string `json:"needs,omitempty"`
-}
+// facts are what is true of "gate NAME", "flag NAME" and "field NAME", in the words of
+// facts.txt before the colon and after the equals sign.
+type facts map[string]fact
 
-type flag struct {
-	Type       string `json:"type"`
-	Field      string `json:"field,omitempty"`
-	Deprecated string `json:"deprecated,omitempty"`
-}
-
-// A span is one entry and the minor versions for which it is true.
-type span[T any] struct {
-	From int `json:"from"`
-	To   int `json:"to"`
-	T    T   `json:"is"`
-}
-
-type history[T any] map[string][]span[T]
-
-// add records an entry of one minor version. Equal entries of consecutive versions
-// become one span.
-func (h history[T]) add(minor int, name string, entry T) {
-	spans := h[name]
-	if n := len(spans); n > 0 && spans[n-1].To == minor-1 && same(spans[n-1].T, entry) {
-		spans[n-1].To = minor
-		return
-	}
-	h[name] = append(spans, span[T]{From: minor, To: minor, T: entry})
-}
-
-func same(a, b any) bool {
-	x, _ := json.Marshal(a)
-	y, _ := json.Marshal(b)
-	return bytes.Equal(x, y)
-}
+type fact struct{ is, of string }
 
 func main() {
 	log.SetFlags(0)
 	if len(os.Args) != 2 {
 		log.Fatal("usage: generate FILE")
 	}
-	gates, flags, fields := history[gate]{}, history[flag]{}, history[struct{}]{}
-	for _, version := range versions {
-		s := &source{version: version, packages: make(map[string]*pkg)}
-		s.minor, _ = strconv.Atoi(strings.Split(version, ".")[1])
-		for name, g := range s.gates() {
-			gates.add(s.minor, name, g)
-		}
-		goFields := make(map[string]string)
-		s.fields("k8s.io/kubelet/config/v1beta1", "KubeletConfiguration", "", "", goFields)
-		for _, path := range goFields {
-			fields.add(s.minor, path, struct{}{})
-		}
-		for name, f := range s.flags(goFields) {
-			flags.add(s.minor, name, f)
-		}
-	}
 	var out bytes.Buffer
-	fmt.Fprint(&out, "{")
-	section(&out, "gates", gates, ",")
-	section(&out, "flags", flags, ",")
-	section(&out, "fields", fields, "")
-	fmt.Fprintln(&out, "\n}")
+	known := facts{}
+	for _, version := range versions {
+		s := &source{version: version, root: download("k8s.io/kubernetes@v" + version), packages: make(map[string]*pkg)}
+		s.minor, _ = strconv.Atoi(strings.Split(version, ".")[1])
+		mod, err := os.ReadFile(s.root + "/go.mod")
+		if err != nil {
+			log.Fatal(err)
+		}
+		s.mod = string(mod)
+		now := facts{}
+		s.gates(now)
+		s.flags(now, s.fields(now))
+		changes(&out, s.minor, known, now)
+		known = now
+	}
 	if err := os.WriteFile(os.Args[1], out.Bytes(), 0o644); err != nil {
 		log.Fatal(err)
 	}
 }
 
-// section writes one line for each name, so that diffs are readable.
-func section[T any](out *bytes.Buffer, title string, h history[T], end string) {
-	var names []string
-	for name := range h {
-		names = append(names, name)
-	}
-	sort.Strings(names)
-	fmt.Fprintf(out, "\n%q: {", title)
-	for i, name := range names {
-		line, err := json.Marshal(h[name])
-		if err != nil {
-			log.Fatal(err)
+// changes writes what a minor version changed, one line for each kind of change, or more
+// if it would be long.
+func changes(out *bytes.Buffer, minor int, before, now facts) {
+	lines := make(map[string][]string)
+	for of, f := range now {
+		kind, name, _ := strings.Cut(of, " ")
+		if old, ok := before[of]; !ok || old != f {
+			head := strings.TrimSpace(kind + " " + f.is)
+			lines[head] = append(lines[head], strings.TrimSuffix(name+"="+f.of, "="))
 		}
-		comma := ","
-		if i == len(names)-1 {
-			comma = ""
-		}
-		fmt.Fprintf(out, "\n%q: %s%s", name, line, comma)
 	}
-	fmt.Fprintf(out, "\n}%s", end)
+	for of := range before {
+		kind, name, _ := strings.Cut(of, " ")
+		if _, ok := now[of]; !ok {
+			lines[kind+" removed"] = append(lines[kind+" removed"], name)
+		}
+	}
+	for _, head := range slices.Sorted(maps.Keys(lines)) {
+		start := fmt.Sprintf("1.%d %s:", minor, head)
+		line := start
+		for _, entry := range slices.Sorted(slices.Values(lines[head])) {
+			if len(line)+1+len(entry) > 140 && line != start {
+				fmt.Fprintln(out, line)
+				line = start
+			}
+			line += " " + entry
+		}
+		fmt.Fprintln(out, line)
+	}
 }
 
 // source is the source of one release.
 type source struct {
 	version  string
 	minor    int
+	root     string // the directory of Kubernetes' module
+	mod      string // its go.mod
 	packages map[string]*pkg
 }
 
-// pkg is one parsed package.
 type pkg struct {
-	path    string
-	files   []*ast.File
-	imports map[*ast.File]map[string]string // local name to path
-	consts  map[string]*ast.ValueSpec
-	file    map[string]*ast.File // where a constant is
+	path  string
+	files []file
+	decls map[string]decl
 }
 
-var moduleCache = func() string {
-	out, err := exec.Command("go", "env", "GOMODCACHE").Output()
-	if err != nil {
-		log.Fatalf("finding the module cache: %v", err)
-	}
-	return strings.TrimSpace(string(out))
-}()
+type file struct {
+	*pkg
+	syntax  *ast.File
+	imports map[string]string // path by local name
+}
 
-// dir finds the directory of a package in the module cache.
+// A decl is the value of a constant or the definition of a type.
+type decl struct {
+	file
+	expr ast.Expr
+}
+
+// dir finds the directory of a package in the module that Kubernetes' go.mod names; ""
+// for packages of Go.
 func (s *source) dir(path string) string {
-	if rest, ok := strings.CutPrefix(path, "k8s.io/kubernetes"); ok {
-		return filepath.Join(moduleCache, "k8s.io/kubernetes@v"+s.version, rest)
+	if below, ok := strings.CutPrefix(path, "k8s.io/kubernetes"); ok {
+		return s.root + below
 	}
-	if rest, ok := strings.CutPrefix(path, "k8s.io/"); ok {
-		module, below, _ := strings.Cut(rest, "/")
-		return filepath.Join(moduleCache, "k8s.io", module+"@v0."+strings.TrimPrefix(s.version, "1."), below)
-	}
-	// The rest is in another module, with the version in Kubernetes' go.mod.
-	mod, err := os.ReadFile(filepath.Join(s.dir("k8s.io/kubernetes"), "go.mod"))
-	if err != nil {
-		log.Fatal(err)
-	}
-	for module := path; strings.Contains(module, "/"); module = filepath.Dir(module) {
-		found := regexp.MustCompile(`(?m)^\s*` + regexp.QuoteMeta(module) + ` (v\S+)`).FindSubmatch(mod)
-		if found != nil {
-			return filepath.Join(moduleCache, module+"@"+string(found[1]), strings.TrimPrefix(path, module))
+	for module := path; module != "."; module = filepath.Dir(module) {
+		if found := regexp.MustCompile(`(?m)^\s*` + regexp.QuoteMeta(module) + ` (v\S+)`).FindStringSubmatch(s.mod); found != nil {
+			// Kubernetes' own modules are released with it.
+			version := strings.Replace(found[1], "v0.0.0", "v0."+strings.TrimPrefix(s.version, "1."), 1)
+			return download(module+"@"+version) + strings.TrimPrefix(path, module)
 		}
 	}
 	return ""
 }
 
-// load parses the files of a package for Linux; nil if this release does not have
+// download downloads a module, if the module cache does not have it, and returns its
+// directory.
+func download(module string) string {
+	out, err := exec.Command("go", "mod", "download", "-json", module).Output()
+	var found struct{ Dir string }
+	if err != nil || json.Unmarshal(out, &found) != nil {
+		log.Fatalf("downloading %s: %v\n%s", module, err, out)
+	}
+	return found.Dir
+}
+
+// load parses the files of a package for Linux. It is empty if this release does not have
 // the package.
 func (s *source) load(path string) *pkg {
 	if p, ok := s.packages[path]; ok {
 		return p
 	}
-	dir := s.dir(path)
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		s.packages[path] = nil
-		return nil
-	}
+	p := &pkg{path: path, decls: make(map[string]decl)}
+	s.packages[path] = p
 	context := build.Default
 	context.GOOS, context.GOARCH = "linux", "amd64"
-	p := &pkg{path: path, imports: make(map[*ast.File]map[string]string), consts: make(map[string]*ast.ValueSpec), file: make(map[string]*ast.File)}
-	s.packages[path] = p
-	for _, e := range entries {
-		if !strings.HasSuffix(e.Name(), ".go") || strings.HasSuffix(e.Name(), "_test.go") {
-			continue
-		}
-		if ok, err := context.MatchFile(dir, e.Name()); err != nil || !ok {
-			continue
-		}
-		f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(dir, e.Name()), nil, parser.SkipObjectResolution)
+	dir := s.dir(path)
+	found, err := context.ImportDir(dir, 0)
+	if err != nil {
+		return p
+	}
+	for _, base := range found.GoFiles {
+		syntax, err := parser.ParseFile(token.NewFileSet(), filepath.Join(dir, base), nil, parser.SkipObjectResolution)
 		if err != nil {
 			log.Fatal(err)
 		}
+		f := file{p, syntax, make(map[string]string)}
 		p.files = append(p.files, f)
-		names := make(map[string]string)
-		for _, i := range f.Imports {
+		for _, i := range syntax.Imports {
 			to, _ := strconv.Unquote(i.Path.Value)
-			name := filepath.Base(to)
+			local := filepath.Base(to)
 			if i.Name != nil {
-				name = i.Name.Name
+				local = i.Name.Name
 			}
-			names[name] = to
+			f.imports[local] = to
 		}
-		p.imports[f] = names
-		for _, d := range f.Decls {
-			if g, ok := d.(*ast.GenDecl); ok && g.Tok == token.CONST {
-				for _, spec := range g.Specs {
-					v := spec.(*ast.ValueSpec)
-					for _, name := range v.Names {
-						p.consts[name.Name], p.file[name.Name] = v, f
+		ast.Inspect(syntax, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.ValueSpec:
+				for i, id := range n.Names {
+					if i < len(n.Values) {
+						p.decls[id.Name] = decl{f, n.Values[i]}
 					}
 				}
+			case *ast.TypeSpec:
+				p.decls[n.Name.Name] = decl{f, n.Type}
 			}
-		}
+			_, isFunc := n.(*ast.FuncDecl)
+			return !isFunc
+		})
 	}
 	return p
 }
 
-// text is the value of a string expression in a file of a package.
-func (s *source) text(p *pkg, f *ast.File, e ast.Expr) (string, bool) {
+// find finds the declaration of NAME or PACKAGE.NAME, or of what a pointer or a list is of.
+func (s *source) find(f file, e ast.Expr) (d decl, ok bool) {
+	switch e := e.(type) {
+	case *ast.StarExpr:
+		return s.find(f, e.X)
+	case *ast.ArrayType:
+		return s.find(f, e.Elt)
+	case *ast.Ident:
+		d, ok = f.decls[e.Name]
+	case *ast.SelectorExpr:
+		if x, isName := e.X.(*ast.Ident); isName {
+			d, ok = s.load(f.imports[x.Name]).decls[e.Sel.Name]
+		}
+	}
+	return d, ok
+}
+
+// text is the value of a string expression.
+func (s *source) text(f file, e ast.Expr) (string, bool) {
 	switch e := e.(type) {
 	case *ast.BasicLit:
 		t, err := strconv.Unquote(e.Value)
 		return t, err == nil
-	case *ast.Ident:
-		v := p.consts[e.Name]
-		if v == nil {
-			return "", false
-		}
-		for i, name := range v.Names {
-			if name.Name == e.Name && i < len(v.Values) {
-				return s.text(p, p.file[e.Name], v.Values[i])
-			}
-		}
-	case *ast.SelectorExpr:
-		x, ok := e.X.(*ast.Ident)
-		if !ok {
-			return "", false
-		}
-		if other := s.load(p.imports[f][x.Name]); other != nil {
-			return s.text(other, nil, e.Sel)
-		}
-	case *ast.CallExpr: // a conversion
+	case *ast.CallExpr: // a conversion, or version.MustParse
 		if len(e.Args) == 1 {
-			return s.text(p, f, e.Args[0])
+			return s.text(f, e.Args[0])
 		}
+	}
+	if d, ok := s.find(f, e); ok {
+		return s.text(d.file, d.expr)
 	}
 	return "", false
 }
+
+// last is the last word of a name.
+func last(e ast.Expr) string {
+	name := types.ExprString(e)
+	return name[strings.LastIndexByte(name, '.')+1:]
+}
+
+const logs = "k8s.io/component-base/logs/api/v1"
 
 // gatePackages are the packages that register feature gates in the kubelet.
 var gatePackages = []string{
 	"k8s.io/kubernetes/pkg/features",
 	"k8s.io/apiserver/pkg/features",
 	"k8s.io/apiextensions-apiserver/pkg/features",
-	"k8s.io/component-base/logs/api/v1",
+	logs,
 	"k8s.io/component-base/metrics/features",
 	"k8s.io/component-base/zpages/features",
 	"k8s.io/client-go/features",
 }
 
-func (s *source) gates() map[string]gate {
-	all := map[string]gate{"AllAlpha": {Stage: "alpha"}, "AllBeta": {Stage: "beta"}}
+// gates reads the maps of gates to their specifications and to the gates that they need.
+func (s *source) gates(into facts) {
+	into["gate AllAlpha"], into["gate AllBeta"] = fact{is: "alpha"}, fact{is: "beta"}
 	needs := make(map[string][]string)
 	for _, path := range gatePackages {
 		// Before 1.30, only environment variables set client-go's gates.
-		p := s.load(path)
-		if p == nil || strings.HasPrefix(path, "k8s.io/client-go") && s.minor < 30 {
+		if strings.HasPrefix(path, "k8s.io/client-go") && s.minor < 30 {
 			continue
 		}
-		for _, f := range p.files {
-			ast.Inspect(f, func(n ast.Node) bool {
+		for _, f := range s.load(path).files {
+			ast.Inspect(f.syntax, func(n ast.Node) bool {
 				lit, ok := n.(*ast.CompositeLit)
 				if !ok {
 					return true
@@ -284,26 +271,21 @@ func (s *source) gates() map[string]gate {
 					return true
 				}
 				for _, e := range lit.Elts {
-					kv := e.(*ast.KeyValueExpr)
-					name, ok := s.text(p, f, kv.Key)
-					if !ok {
+					entry := e.(*ast.KeyValueExpr)
+					gate, ok := s.text(f, entry.Key)
+					list, isList := entry.Value.(*ast.CompositeLit)
+					if !ok || !isList {
 						continue // the zero key of a converted map
 					}
-					switch value := kv.Value.(type) {
-					case *ast.CompositeLit:
-						switch {
-						case last(m.Value) == "FeatureSpec":
-							all[name] = spec(p, value)
-						case last(m.Value) == "VersionedSpecs":
-							if g, ok := s.versioned(p, value); ok {
-								all[name] = g
-							}
-						default:
-							for _, dep := range value.Elts {
-								if d, ok := s.text(p, f, dep); ok {
-									needs[name] = append(needs[name], d)
-								}
-							}
+					specs := list.Elts
+					if last(m.Value) == "FeatureSpec" {
+						specs = []ast.Expr{list}
+					}
+					for _, e := range specs {
+						if stage := s.stage(f, e); stage != "" {
+							into["gate "+gate] = fact{is: stage}
+						} else if need, ok := s.text(f, e); ok {
+							needs[gate] = append(needs[gate], need)
 						}
 					}
 				}
@@ -311,238 +293,79 @@ func (s *source) gates() map[string]gate {
 			})
 		}
 	}
-	for name, deps := range needs {
-		if g, ok := all[name]; ok {
-			slices.Sort(deps)
-			g.Needs = slices.Compact(deps)
-			all[name] = g
+	for gate, list := range needs {
+		if f, ok := into["gate "+gate]; ok {
+			slices.Sort(list)
+			into["gate "+gate] = fact{f.is, strings.Join(slices.Compact(list), ",")}
 		}
 	}
-	return all
 }
 
-// versioned is the entry for this release.
-func (s *source) versioned(p *pkg, list *ast.CompositeLit) (gate, bool) {
-	var g gate
-	found := false
-	for _, e := range list.Elts {
-		lit, ok := e.(*ast.CompositeLit)
-		if !ok {
-			continue
-		}
-		// A kubelet alone is compatible with the minor version before its own,
-		// and entries that ask for more do not hold for it.
-		since, compatible := 0, 0
-		for _, field := range lit.Elts {
-			kv := field.(*ast.KeyValueExpr)
-			switch last(kv.Key) {
-			case "Version":
-				since = minorIn(kv.Value)
-			case "MinCompatibilityVersion":
-				compatible = minorIn(kv.Value)
-			}
-		}
-		if since <= s.minor && compatible < s.minor {
-			g, found = spec(p, lit), true
-		}
+// stage is a specification in words; "" if it is not for this release. A kubelet alone
+// is compatible with the minor version before its own, and specifications that ask for
+// more do not hold for it.
+func (s *source) stage(f file, e ast.Expr) string {
+	lit, ok := e.(*ast.CompositeLit)
+	if !ok {
+		return ""
 	}
-	return g, found
-}
-
-// minorIn is 37 of version.MustParse("1.37").
-func minorIn(e ast.Expr) int {
-	version, err := strconv.Unquote(e.(*ast.CallExpr).Args[0].(*ast.BasicLit).Value)
-	if err != nil {
-		log.Fatal(err)
-	}
-	minor, err := strconv.Atoi(strings.Split(version, ".")[1])
-	if err != nil {
-		log.Fatal(err)
-	}
-	return minor
-}
-
-func spec(p *pkg, lit *ast.CompositeLit) gate {
-	var g gate
+	var stage, on, locked string
 	for _, e := range lit.Elts {
-		kv, ok := e.(*ast.KeyValueExpr)
+		field, ok := e.(*ast.KeyValueExpr)
 		if !ok {
 			continue
 		}
-		switch last(kv.Key) {
-		case "Default":
-			g.Default = truth(p, kv.Value)
-		case "LockToDefault":
-			g.Locked = truth(p, kv.Value)
-		case "PreRelease":
-			g.Stage = strings.ToLower(last(kv.Value))
+		set := last(field.Value)
+		if d, ok := s.find(f, field.Value); ok && set != "true" {
+			set = cmp.Or(last(d.expr), set) // a constant
+		}
+		text, _ := s.text(f, field.Value)
+		_, digits, _ := strings.Cut(text, ".")
+		minor, _ := strconv.Atoi(digits)
+		switch key := last(field.Key); {
+		case key == "Version" && minor > s.minor, key == "MinCompatibilityVersion" && minor >= s.minor:
+			return ""
+		case key == "PreRelease":
+			stage = strings.ToLower(last(field.Value))
+		case key == "Default" && set == "true":
+			on = " on"
+		case key == "LockToDefault" && set == "true":
+			locked = " locked"
 		}
 	}
-	return g
+	return stage + on + locked
 }
 
-// truth is the value of true, false, or a constant of the package.
-func truth(p *pkg, e ast.Expr) bool {
-	name := last(e)
-	if v := p.consts[name]; v != nil && len(v.Values) == 1 {
-		return last(v.Values[0]) == "true"
+// fields reads the fields of the configuration. It returns their paths in the file by
+// their paths in Go.
+func (s *source) fields(into facts) map[string]string {
+	byGoPath := make(map[string]string)
+	s.fieldsOf(s.load("k8s.io/kubelet/config/v1beta1").decls["KubeletConfiguration"], "", "", byGoPath)
+	for _, path := range byGoPath {
+		into["field "+path] = fact{}
 	}
-	return name == "true"
+	return byGoPath
 }
 
-// last is the last word of a name.
-func last(e ast.Expr) string {
-	switch e := e.(type) {
-	case *ast.Ident:
-		return e.Name
-	case *ast.SelectorExpr:
-		return e.Sel.Name
-	}
-	return ""
-}
-
-// fields collects the fields of a struct, by their path in Go, with their path
-// in the file.
-func (s *source) fields(path, name, goPath, filePath string, into map[string]string) {
-	p := s.load(path)
-	if p == nil {
-		return
-	}
-	for _, f := range p.files {
-		for _, d := range f.Decls {
-			g, ok := d.(*ast.GenDecl)
-			if !ok || g.Tok != token.TYPE {
-				continue
-			}
-			for _, spec := range g.Specs {
-				t := spec.(*ast.TypeSpec)
-				if st, ok := t.Type.(*ast.StructType); ok && t.Name.Name == name {
-					for _, field := range st.Fields.List {
-						s.field(p, f, field, goPath, filePath, into)
-					}
-				}
-			}
-		}
-	}
-}
-
-func (s *source) field(p *pkg, f *ast.File, field *ast.Field, goPath, filePath string, into map[string]string) {
-	if field.Tag == nil {
-		return
-	}
-	tag, _ := strconv.Unquote(field.Tag.Value)
-	found := regexp.MustCompile(`json:"([^"]*)"`).FindStringSubmatch(tag)
-	if found == nil {
-		return
-	}
-	name, options, _ := strings.Cut(found[1], ",")
-	t := field.Type
-	for {
-		if star, ok := t.(*ast.StarExpr); ok {
-			t = star.X
-		} else if list, ok := t.(*ast.ArrayType); ok {
-			t = list.Elt
-		} else {
-			break
-		}
-	}
-	typePath, typeName := p.path, last(t)
-	if sel, ok := t.(*ast.SelectorExpr); ok {
-		typePath = p.imports[f][sel.X.(*ast.Ident).Name]
-	}
-	if strings.Contains(options, "inline") || name == "" && len(field.Names) == 0 {
-		if typeName == "TypeMeta" {
-			into["Kind"], into["APIVersion"] = "kind", "apiVersion"
-			return
-		}
-		s.fields(typePath, typeName, goPath, filePath, into)
-		return
-	}
-	goPath += field.Names[0].Name
-	filePath += name
-	into[goPath] = filePath
-	// These are written as one value.
-	if typeName != "Duration" && typeName != "Time" && typeName != "QuantityValue" && typeName != "TimeOrMetaDuration" {
-		s.fields(typePath, typeName, goPath+".", filePath+".", into)
-	}
-}
-
-// flags collects the flags that the kubelet's command registers. Its packages call the
-// flag set's methods with the name as a literal or a constant.
-func (s *source) flags(fields map[string]string) map[string]flag {
-	all := map[string]flag{"help": {Type: "bool"}, "version": {Type: "optional"}}
-	deprecated := make(map[string]string)
-	// The options of the container runtime were in the second until 1.35.
-	for _, path := range []string{"k8s.io/kubernetes/cmd/kubelet/app/options", "k8s.io/kubernetes/pkg/kubelet/config", "k8s.io/component-base/logs/api/v1"} {
-		p := s.load(path)
-		for _, f := range p.files {
-			for _, d := range f.Decls {
-				fn, ok := d.(*ast.FuncDecl)
-				if !ok || strings.HasSuffix(path, "logs/api/v1") && fn.Name.Name != "addFlags" {
-					continue
-				}
-				ast.Inspect(fn, func(n ast.Node) bool {
-					if call, ok := n.(*ast.CallExpr); ok {
-						s.call(p, f, call, fields, all, deprecated)
-					}
-					return true
-				})
-			}
-		}
-	}
-	for name, why := range deprecated {
-		if g, ok := all[name]; ok {
-			g.Deprecated = why
-			all[name] = g
-		}
-	}
-	return all
-}
-
-func (s *source) call(p *pkg, f *ast.File, call *ast.CallExpr, fields map[string]string, all map[string]flag, deprecated map[string]string) {
-	method := last(call.Fun)
-	switch method {
-	case "register", "registerDeprecated", "pflagRegister":
-		name, ok := s.text(p, f, call.Args[2])
-		if !ok {
-			return
-		}
-		name = strings.ReplaceAll(name, "_", "-")
-		all[name] = flag{Type: "string"}
-		if switches[name] {
-			all[name] = flag{Type: "bool"}
-		}
-		if method == "registerDeprecated" {
-			deprecated[name] = "will be removed"
-		}
-		return
-	case "MarkDeprecated":
-		if name, ok := s.text(p, f, call.Args[0]); ok {
-			why, _ := s.text(p, f, call.Args[1])
-			deprecated[name] = why
-		}
-		return
-	}
-	kind, ok := strings.CutSuffix(method, "Var")
-	if method == "VarP" {
-		kind, ok = "", true
-	}
-	if sel, isSel := call.Fun.(*ast.SelectorExpr); !ok || !isSel || len(call.Args) < 3 || last(sel.X) != "fs" {
-		return
-	}
-	name, ok := s.text(p, f, call.Args[1])
+func (s *source) fieldsOf(d decl, goPath, path string, into map[string]string) {
+	list, ok := d.expr.(*ast.StructType)
 	if !ok {
 		return
 	}
-	target := call.Args[0]
-	kind = strings.ToLower(kind)
-	if kind == "" {
-		kind = kindOf(target)
+	for _, field := range list.Fields.List {
+		if field.Tag == nil {
+			continue
+		}
+		tag, _ := strconv.Unquote(field.Tag.Value)
+		key, options, _ := strings.Cut(reflect.StructTag(tag).Get("json"), ",")
+		inner, _ := s.find(d.file, field.Type)
+		if strings.Contains(options, "inline") || key == "" && len(field.Names) == 0 {
+			s.fieldsOf(inner, goPath, path, into)
+		} else if key != "" && key != "-" {
+			into[goPath+field.Names[0].Name] = path + key
+			s.fieldsOf(inner, goPath+field.Names[0].Name+".", path+key+".", into)
+		}
 	}
-	if kind == "stringslice" {
-		kind = "strings"
-	}
-	all[name] = flag{Type: kind, Field: fields[goField(target, p.path)]}
 }
 
 // kinds are the flag types with a special syntax, by their constructors.
@@ -550,54 +373,72 @@ var kinds = map[string]string{
 	"NewMapStringString": "map", "NewMapStringStringNoSplit": "map", "NewLangleSeparatedMapStringString": "thresholds",
 	"NewMapStringBool": "gates", "NewColonSeparatedMultimapStringString": "headers", "IPVar": "ip", "IPPortVar": "ip:port",
 	"ReservedMemoryVar": "reserved-memory", "RegisterWithTaintsVar": "taints", "bindableNodeLabels": "labels",
-	"VerbosityLevelPflag": "int32", "InfoBufferSize": "quantity", "VModuleConfigurationPflag": "string",
+	"VerbosityLevelPflag": "int32", "InfoBufferSize": "quantity", "VModuleConfigurationPflag": "vmodule", "stringslice": "strings",
 }
 
 // switches are the flags of cadvisor, defined in its own packages, that take no
 // value.
-var switches = map[string]bool{"enable-load-reader": true, "log-cadvisor-usage": true, "storage-driver-secure": true}
+var switches = map[string]string{"enable-load-reader": "bool", "log-cadvisor-usage": "bool", "storage-driver-secure": "bool"}
 
-func kindOf(e ast.Expr) string {
-	kind := "string"
-	ast.Inspect(e, func(n ast.Node) bool {
-		if id, ok := n.(*ast.Ident); ok && kinds[id.Name] != "" && kind == "string" {
-			kind = kinds[id.Name]
+// flags reads the flags that the kubelet's command registers. Its packages call the
+// flag set's methods with the name as a literal or a constant.
+func (s *source) flags(into facts, fields map[string]string) {
+	into["flag help"], into["flag version"] = fact{is: "bool"}, fact{is: "optional"}
+	// The options of the container runtime were in the second until 1.35.
+	for _, path := range []string{"k8s.io/kubernetes/cmd/kubelet/app/options", "k8s.io/kubernetes/pkg/kubelet/config", logs} {
+		for _, f := range s.load(path).files {
+			ast.Inspect(f.syntax, func(n ast.Node) bool {
+				switch n := n.(type) {
+				case *ast.FuncDecl:
+					return path != logs || n.Name.Name == "addFlags"
+				case *ast.CallExpr:
+					s.call(f, n, into, fields)
+				}
+				return true
+			})
 		}
-		return true
-	})
-	return kind
+	}
 }
 
-// goField is the field of the configuration that a flag's target is, by its
-// path in Go: the part after the variable c.
-func goField(e ast.Expr, path string) string {
-	var found string
-	ast.Inspect(e, func(n ast.Node) bool {
-		sel, ok := n.(*ast.SelectorExpr)
-		if !ok || found != "" {
-			return found == ""
-		}
-		var words []string
-		var x ast.Expr = sel
-		for {
-			s, ok := x.(*ast.SelectorExpr)
-			if !ok {
-				break
-			}
-			words = append([]string{s.Sel.Name}, words...)
-			x = s.X
-		}
-		if id, ok := x.(*ast.Ident); ok && id.Name == "c" {
-			found = strings.Join(words, ".")
-			return false
-		}
-		return true
-	})
-	for strings.HasSuffix(found, ".Duration") {
-		found = strings.TrimSuffix(found, ".Duration")
+func (s *source) call(f file, call *ast.CallExpr, into facts, fields map[string]string) {
+	method := last(call.Fun)
+	var args [3]string
+	for i := range min(len(args), len(call.Args)) {
+		args[i], _ = s.text(f, call.Args[i])
 	}
-	if strings.HasSuffix(path, "logs/api/v1") {
-		found = "Logging." + found
+	kind, isVar := strings.CutSuffix(strings.TrimSuffix(method, "P"), "Var")
+	switch {
+	case isVar && args[1] != "" && strings.HasPrefix(types.ExprString(call.Fun), "fs."):
+		kind, field := target(call.Args[0], strings.ToLower(kind))
+		if f.path == logs {
+			field = "Logging." + field
+		}
+		into["flag "+args[1]] = fact{kind, fields[field]}
+	case method == "MarkDeprecated":
+		flag := into["flag "+args[0]]
+		flag.is += " deprecated"
+		if use := regexp.MustCompile(`--[a-z-]+`).FindAllString(args[1], -1); use != nil {
+			flag.is += "; use " + strings.Join(use, " or ")
+		}
+		into["flag "+args[0]] = flag
+	case args[2] != "" && slices.Contains([]string{"register", "registerDeprecated", "pflagRegister"}, method):
+		name := strings.ReplaceAll(args[2], "_", "-")
+		flag := fact{is: cmp.Or(switches[name], "string")}
+		if method == "registerDeprecated" {
+			flag.is += " deprecated"
+		}
+		into["flag "+name] = flag
 	}
-	return found
+}
+
+// target is the type of a flag and the field that it sets, by its path in Go: the part
+// after the variable c.
+func target(e ast.Expr, kind string) (string, string) {
+	var text strings.Builder
+	printer.Fprint(&text, token.NewFileSet(), e)
+	for _, word := range regexp.MustCompile(`\w+`).FindAllString(text.String(), -1) {
+		kind = cmp.Or(kind, kinds[word])
+	}
+	field := regexp.MustCompile(`\bc\.([\w.]*)`).FindStringSubmatch(text.String() + " c. ")
+	return cmp.Or(kinds[kind], kind, "string"), strings.ReplaceAll(field[1], ".Duration", "")
 }
