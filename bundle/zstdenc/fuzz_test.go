@@ -27,7 +27,8 @@ func FuzzWriter(f *testing.F) {
 	f.Add([]byte{4, 1, 255, 6, 0, 6, 255, 4, 2, 255, 6, 0, 6, 3}, uint8(2), uint32(1<<20))
 	f.Add([]byte{195, 7, 129, 10, 1, 7, 100, 4, 0}, uint8(3), uint32(131072))
 	f.Fuzz(func(t *testing.T, program []byte, window uint8, chunk uint32) {
-		want := build(program, fuzzLimit)
+		// go test ends an input after ten seconds.
+		want := build(program[:min(len(program), 200)], fuzzLimit)
 		var chunks [][]byte
 		for rest := want; len(rest) > 0; {
 			n := min(len(rest), 1+int(chunk%(1<<21)))
