@@ -28,8 +28,11 @@ EMBEDDED = cmd/bundle/embedded
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOVULNCHECK = golang.org/x/vuln/cmd/govulncheck@v1.8.0
 
+# make test also runs the quick tests of these packages with the race detector.
+RACE = ./bundle/fetch ./bundle/head ./bundle/space
+
 # Debian packages that the tests need.
-PACKAGES = iptables iproute2 libcap2-bin nftables openssl zstd
+PACKAGES = gcc iptables iproute2 libc6-dev libcap2-bin nftables openssl zstd
 
 .PHONY: packages all build executables upstream oracles bundle best demo unit test vet e2e bench scale clean
 
@@ -95,6 +98,7 @@ unit:
 test e2e: export AIRLIFT_RIG = 1
 
 test: packages oracles vet
+	AIRLIFT_RIG= go test -race $(RACE)
 	go test ./...
 
 e2e: bundle
