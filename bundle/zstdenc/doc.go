@@ -45,7 +45,7 @@
 // command and klauspost/compress. TestDifferential does so for as many bytes as wanted,
 // half of them from files:
 //
-//	go test ./bundle/zstdenc -run TestDifferential -v -timeout 0 -bytes 10000000000 -seed 1 -data /usr,/var/lib
+//	go test -tags compare ./bundle/zstdenc -run TestDifferential -v -timeout 0 -bytes 10000000000 -seed 1 -data /usr,/var/lib
 //
 // FuzzWriter varies the input, the window and the sizes of the writes:
 //
