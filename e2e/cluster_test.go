@@ -111,7 +111,7 @@ func TestCluster(t *testing.T) {
 		}},
 		{"a node of one kind does not become the other", func(t *testing.T) {
 			before := hostState(t, worker)
-			contains(t, install(t, worker, 3, "init"), "a worker of a cluster already", "reset")
+			contains(t, install(t, worker, 3, "init"), "a worker already", "reset")
 			same(t, before, hostState(t, worker))
 			before = hostState(t, control)
 			contains(t, install(t, control, 3, join...), "a control plane already", "reset")
