@@ -19,8 +19,8 @@ type repeatOffsets [3]uint32
 // initialOffsets are those at the beginning of a frame.
 var initialOffsets = repeatOffsets{1, 4, 8}
 
-// distance returns the distance that Offset_Value k+1 stands for, after a run of literals,
-// or 0 if it stands for none. After no literals, the first offset would only continue the
+// distance returns the distance that Offset_Value k+1 means after a run of literals,
+// or 0 if it means none. After no literals, the first offset would only continue the
 // previous match, so the values have another meaning.
 func (r repeatOffsets) distance(k, literals uint32) uint32 {
 	switch {

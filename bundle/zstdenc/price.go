@@ -6,7 +6,7 @@ import "math"
 type price = int32
 
 // prices estimate the cost of each symbol from its recent frequency. The tables of a
-// block are not known before its sequences are chosen, so earlier blocks stand in.
+// block are not known before its sequences are chosen, so those of earlier blocks are used.
 type prices struct {
 	// How often each literal and each code occurred, recent blocks counting more.
 	literals        [256]uint32
