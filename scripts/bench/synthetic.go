@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"fmt"
 	"io"
+	"log"
 	"math/rand/v2"
 	"net/http/httptest"
 	"strings"
@@ -33,7 +34,8 @@ func (s shape) bytes() int64 { return int64(s.images) * int64(s.layers) * int64(
 // serveSynthetic serves a shape's images from a registry on loopback that stores its blobs
 // in dir. It returns their names and the --mirror flag's value for bundle build.
 func serveSynthetic(s shape, dir string) (references []string, mirror string, stop func(), err error) {
-	server := httptest.NewServer(registry.New(registry.WithBlobHandler(registry.NewDiskBlobHandler(dir))))
+	server := httptest.NewServer(registry.New(
+		registry.WithBlobHandler(registry.NewDiskBlobHandler(dir)), registry.Logger(log.New(io.Discard, "", 0))))
 	defer func() {
 		if err != nil {
 			server.Close()
