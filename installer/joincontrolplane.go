@@ -268,7 +268,9 @@ func (j *controlPlaneJoin) waitAPI(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return local.WaitForAPI(ctx, j.config.APIServer.TimeoutForControlPlane, j.report)
+	return j.watched(ctx, j.localAPI(), func(ctx context.Context) error {
+		return local.WaitForAPI(ctx, j.config.APIServer.TimeoutForControlPlane, j.report)
+	})
 }
 
 // updateStatus does nothing: kubeadm keeps this phase for compatibility.

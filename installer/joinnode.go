@@ -111,7 +111,15 @@ func (j *nodeJoin) writeBootstrap() error {
 // waitBootstrap waits until the kubelet has its client certificate.
 func (j *nodeJoin) waitBootstrap(ctx context.Context) error {
 	server := cmp.Or(j.role.bootstrapServer(), j.cluster.found.Server)
-	own, err := cluster.WaitForKubeconfig(ctx, j.host.Path(kubeletConf), server, cmp.Or(j.config.Timeouts.TLSBootstrap, nodeTimeout), j.report)
+	var own *cluster.Client
+	var needs dependency
+	if j.role.bootstrapServer() != "" { // of this host
+		needs = j.localAPI()
+	}
+	err := j.watched(ctx, needs, func(ctx context.Context) (err error) {
+		own, err = cluster.WaitForKubeconfig(ctx, j.host.Path(kubeletConf), server, cmp.Or(j.config.Timeouts.TLSBootstrap, nodeTimeout), j.report)
+		return err
+	})
 	if err != nil {
 		return err
 	}
