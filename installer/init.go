@@ -31,6 +31,7 @@ type Init struct {
 	credentials  *nodeCredentials
 
 	podsPlaced time.Time // when etcd and the API server were put in place
+	replaced   []string  // static pods whose manifests existed and changed
 }
 
 // NewInit returns an Init that runs the plan on a host.
@@ -200,11 +201,16 @@ func (i *Init) images(ctx context.Context) error {
 		if later(pod) {
 			continue
 		}
-		if err := i.waitImages(ctx, strings.TrimSuffix(path.Base(pod.Path), ".yaml")); err != nil {
+		name := strings.TrimSuffix(path.Base(pod.Path), ".yaml")
+		if err := i.waitImages(ctx, name); err != nil {
 			return err
 		}
+		existed, before := i.exists(pod.Path), i.changes
 		if err := i.write(pod); err != nil {
 			return err
+		}
+		if existed && i.changes > before {
+			i.replaced = append(i.replaced, name)
 		}
 	}
 	i.controlPlane.held = slices.DeleteFunc(i.controlPlane.held, func(pod pki.File) bool { return !later(pod) })
@@ -255,6 +261,9 @@ func (i *Init) waitControlPlane(ctx context.Context) error {
 	} else if err != nil {
 		return err
 	}
+	if err := i.replacePods(ctx); err != nil {
+		return err
+	}
 	err = i.watched(ctx, i.localAPI(), func(ctx context.Context) error {
 		return i.client.WaitForAPI(ctx, i.config.APIServer.TimeoutForControlPlane, i.report)
 	})
@@ -272,6 +281,26 @@ func (i *Init) waitControlPlane(ctx context.Context) error {
 		return err
 	}
 	return i.client.EnsureControllerAccounts(ctx)
+}
+
+// replacePods replaces static pods whose manifests changed, if the API server does
+// not answer. A kubelet that has never reached the API server does not stop a
+// static pod whose manifest changed ("skipping delete because sources aren't
+// ready yet"), and the new pod waits for the old one. A restarted kubelet starts
+// the new pod, and does not know the old one.
+func (i *Init) replacePods(ctx context.Context) error {
+	if len(i.replaced) == 0 || i.client.Answers(ctx) {
+		return nil
+	}
+	if err := i.host.Stop(ctx, "kubelet.service"); err != nil {
+		return err
+	}
+	for _, name := range i.replaced {
+		if err := i.containerd.RemovePod(ctx, "kube-system", name+"-"+i.config.NodeRegistration.Name); err != nil {
+			return err
+		}
+	}
+	return i.host.Start(ctx, "kubelet.service")
 }
 
 func (i *Init) uploadKubeletConfig(ctx context.Context) error {
