@@ -29,6 +29,10 @@ const (
 // Airlift may be that of the replaced pod.
 const settleTime = 20 * time.Second
 
+// journalDelay is how long the journal may take to show the last lines of a
+// process that ended. systemd starts the kubelet again after 10 s.
+const journalDelay = 5 * time.Second
+
 // crashLines is how many lines of a log are shown.
 const crashLines = 5
 
@@ -179,13 +183,17 @@ func (c *crashes) seeKubelet(state host.UnitState, tail func() []string) (news [
 	if c.handled[id] {
 		return nil
 	}
+	lines := tail()
+	if len(lines) == 0 && time.Since(state.Exit.Finished) < journalDelay {
+		return nil // the next look has them
+	}
 	c.handled[id] = true
 	how := fmt.Sprintf("exited with code %d", state.Exit.Code)
 	if state.Exit.Signal {
 		how = fmt.Sprintf("was killed by signal %d", state.Exit.Code)
 	}
 	return []end{c.add(end{
-		process: theKubelet, how: how, lines: tail(), log: "journalctl -u kubelet -e",
+		process: theKubelet, how: how, lines: lines, log: "journalctl -u kubelet -e",
 		started: state.Exit.Started, finished: state.Exit.Finished, final: state.Active == "failed",
 	})}
 }

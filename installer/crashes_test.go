@@ -280,6 +280,15 @@ func TestKubeletThatWillNotRecover(t *testing.T) {
 		}
 	}
 
+	// The journal shows the last lines later than systemd shows the end.
+	c = newCrashes(began)
+	if news := c.seeKubelet(ended(1), func() []string { return nil }); len(news) > 0 {
+		t.Errorf("without the log: %v", news)
+	}
+	if news := c.seeKubelet(ended(1), tail); len(news) != 1 {
+		t.Errorf("with the log: %v", news)
+	}
+
 	c = newCrashes(began)
 	failed := ended(1)
 	failed.Active, failed.Sub = "failed", "failed"
