@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io/fs"
 	"os"
-	"path"
 	"slices"
 	"strings"
 	"time"
@@ -30,7 +29,7 @@ type Init struct {
 	addons       *addons
 	credentials  *nodeCredentials
 
-	podsPlaced time.Time // when etcd and the API server were put in place
+	kubeletStarted time.Time
 }
 
 // NewInit returns an Init that runs the plan on a host.
@@ -72,8 +71,8 @@ func (i *Init) Steps() []Step {
 			{Name: "controller-manager", Doc: "write the static pod of the controller manager", Run: i.controlPlane.staticPods("kube-controller-manager")},
 			{Name: "scheduler", Doc: "write the static pod of the scheduler", Run: i.controlPlane.staticPods("kube-scheduler")},
 		}},
-		{Name: "kubelet-start", Doc: "start the kubelet", Run: i.startKubelet},
 		{Name: "images", Doc: "import the control plane's images", Run: i.images},
+		{Name: "kubelet-start", Doc: "start the kubelet", Run: i.startKubelet},
 		{Name: "wait-control-plane", Doc: "wait for a healthy control plane", Run: i.withAPI(i.waitControlPlane)},
 		{Name: "upload-config", Doc: "store the configuration in the cluster", Steps: []Step{
 			{Name: "kubeadm", Doc: "store the ClusterConfiguration", Run: i.withAPI(i.apply(render.UploadClusterConfig))},
@@ -179,37 +178,17 @@ func (i *Init) etcd(context.Context) error {
 	return i.controlPlane.etcd()
 }
 
-// holdsStaticPod reports whether the manifests of static pods are written after
-// their images are imported. The kubelet starts before that, because its start
-// takes time. If it found a manifest without the image, it would try to pull
-// the image and wait ten seconds before the next attempt. The step images
-// writes etcd's and the API server's manifests. The step wait-control-plane
-// writes the others.
-func (i *Init) holdsStaticPod(pki.File) bool {
-	return i.stream != nil && !i.plan.onePhase && !i.plan.skips("images")
+// holdsStaticPod reports whether a static pod's manifest is written only when the
+// API server answers, in the step wait-control-plane.
+func (i *Init) holdsStaticPod(pod pki.File) bool {
+	return i.stream != nil && !i.plan.onePhase && isAPIClient(pod) && !i.plan.skips("wait-control-plane")
 }
 
-// images waits for the control plane's images. It writes etcd's and the API
-// server's manifests as soon as their images are imported.
+// images waits for the control plane's images. The kubelet starts afterwards:
+// for a pod without its image it would try to pull it, and wait ten seconds
+// before it tries again.
 func (i *Init) images(ctx context.Context) error {
-	if err := i.waitImages(ctx, "pause"); err != nil {
-		return err
-	}
-	later := func(pod pki.File) bool { return !i.plan.skips("wait-control-plane") && isAPIClient(pod) }
-	for _, pod := range i.controlPlane.held {
-		if later(pod) {
-			continue
-		}
-		if err := i.waitImages(ctx, strings.TrimSuffix(path.Base(pod.Path), ".yaml")); err != nil {
-			return err
-		}
-		if err := i.write(pod); err != nil {
-			return err
-		}
-	}
-	i.controlPlane.held = slices.DeleteFunc(i.controlPlane.held, func(pod pki.File) bool { return !later(pod) })
-	i.podsPlaced = time.Now()
-	return i.waitImages(ctx, append([]string{"etcd"}, controlPlaneComponents...)...)
+	return i.waitImages(ctx, append([]string{"pause", "etcd"}, controlPlaneComponents...)...)
 }
 
 func (i *Init) startKubelet(ctx context.Context) error {
@@ -220,6 +199,7 @@ func (i *Init) startKubelet(ctx context.Context) error {
 	if err := i.kubelet.start(ctx, cluster); err != nil {
 		return err
 	}
+	i.kubeletStarted = time.Now()
 	return i.kubelet.waitHealthy(ctx)
 }
 
@@ -298,17 +278,6 @@ func (i *Init) addon(name string) func(context.Context) error {
 	return i.addons.install(name, i.withAPI)
 }
 
-// podNetwork assigns the first node its pod CIDR and writes the CNI
-// configuration.
-func (i *Init) podNetwork(ctx context.Context) error {
-	if i.config.CNI != "none" {
-		if err := i.assignPodCIDR(ctx); err != nil {
-			return err
-		}
-	}
-	return i.api.podNetwork(ctx)
-}
-
 func (i *Init) waitSystem(ctx context.Context) error {
 	if err := i.waitNode(ctx); err != nil {
 		return err
@@ -330,7 +299,7 @@ func (i *Init) waitSystem(ctx context.Context) error {
 	}
 	// The kubelet retries a mirror pod slowly. If the API server was not ready
 	// in time, a restart of the kubelet creates the missing mirror pods.
-	want.MissingAfter = max(5*time.Second, time.Until(i.podsPlaced.Add(15*time.Second)))
+	want.MissingAfter = max(5*time.Second, time.Until(i.kubeletStarted.Add(15*time.Second)))
 	want.OnMissing = func() error {
 		i.console.Debug(1, "the kubelet is restarted to show the static pods")
 		return i.host.Restart(ctx, "kubelet.service")
