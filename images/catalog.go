@@ -6,6 +6,7 @@ package images
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"airlift/fault"
@@ -139,6 +140,22 @@ func Known() []string {
 		known = append(known, fmt.Sprintf("v1.%d", minor))
 	}
 	return known
+}
+
+// Newest is the newest minor version of the catalog: "v1.37".
+func Newest() string { return fmt.Sprintf("v1.%d", NewestMinor) }
+
+// NewestRelease returns the newest release that the catalog has of a minor version:
+// "v1.29.15" for "v1.29" and "stable-1.29". For anything else, such as "stable", it returns
+// the newest release of all.
+func NewestRelease(version string) string {
+	number := NewestMinor
+	if m := minorVersion.FindStringSubmatch(version); m != nil {
+		if n, _ := strconv.Atoi(m[1]); n >= OldestMinor && n <= NewestMinor {
+			number = n
+		}
+	}
+	return release{number, minors[number].newest}.String()
 }
 
 // Worker reports whether a worker node needs the image of this name. A worker needs all

@@ -112,6 +112,16 @@ func TestChannel(t *testing.T) {
 	}
 }
 
+func TestNewestRelease(t *testing.T) {
+	for in, want := range map[string]string{
+		"v1.29": "v1.29.15", "stable-1.36": "v1.36.3", "1.30": "v1.30.14", "stable": "v1.37.1", images.Newest(): "v1.37.1",
+	} {
+		if got := images.NewestRelease(in); got != want {
+			t.Errorf("NewestRelease(%q) = %s, want %s", in, got, want)
+		}
+	}
+}
+
 func TestNormalize(t *testing.T) {
 	const digest = "@sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 	for in, want := range map[string]string{

@@ -203,7 +203,7 @@ func (b *builder) chooseRelease(ctx context.Context) error {
 func (b *builder) newest(ctx context.Context, channel string) (string, error) {
 	text, source, err := b.fetch.Text(ctx, channel)
 	if err != nil {
-		hint := "give a full version, for example --version v1.29.15"
+		hint := "give a full version, for example --version " + images.NewestRelease(b.Version)
 		if last, ok := b.fetch.Recall("newest in " + channel); ok {
 			hint = fmt.Sprintf("give a full version; the last known release is --version %s", last)
 		}

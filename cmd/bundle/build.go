@@ -32,7 +32,9 @@ upstream sites, verify every file against its published checksum and every image
 against its digest, and write one file.
 
 --version takes a full version (v1.29.15), a minor version (v1.29) or stable. A
-minor version and stable mean the newest release.
+minor version and stable mean the newest release. Without --version, build takes the
+newest minor version that it knows. If dl.k8s.io has no release of that, the build
+fails and takes no other version.
 
 --mirror HOST=URL sends requests for HOST to URL. Repeat it for each site that you
 mirror: registry.k8s.io, dl.k8s.io, github.com, ghcr.io, the registries of your own
@@ -68,7 +70,8 @@ decompress the binaries. fastest is for tests.
 Downloads are kept in the cache. An interrupted download continues where it
 stopped. A second build of the same version through the same mirrors needs no network.
 Checksums and digests from one list of mirrors are not used with another.`,
-		Example: `  bundle build --version v1.29
+		Example: `  bundle build
+  bundle build --version v1.29
   bundle build --version v1.29.15 --arch arm64 --output install-arm64
   bundle build --version v1.29 --image nginx:1.27 --image ghcr.io/me/app:v2
   bundle build --version v1.29 --compression best
@@ -78,9 +81,6 @@ Checksums and digests from one list of mirrors are not used with another.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			start := time.Now()
 			var err error
-			if o.Version == "" {
-				return fault.New(fault.Usage, "use for example --version v1.29 for the newest patch release of v1.29", "--version is required")
-			}
 			if o.Level, err = bundle.ParseLevel(compression); err != nil {
 				return err
 			}
@@ -102,6 +102,9 @@ Checksums and digests from one list of mirrors are not used with another.`,
 					return err
 				}
 			}
+			if !cmd.Flags().Changed("version") {
+				fmt.Fprintf(cmd.ErrOrStderr(), "note: without --version, the newest known minor version is built: %s\n", o.Version)
+			}
 			o.Progress = progress.New(cmd.ErrOrStderr())
 			r, err := builder.Run(cmd.Context(), o)
 			if err != nil && cmd.Context().Err() != nil {
@@ -121,7 +124,7 @@ Checksums and digests from one list of mirrors are not used with another.`,
 	}
 	optional := strings.Join(images.Optional(), ", ")
 	f := cmd.Flags()
-	f.StringVar(&o.Version, "version", "", "Kubernetes version: v1.29.15, v1.29 or stable (required)")
+	f.StringVar(&o.Version, "version", images.Newest(), "Kubernetes version: v1.29.15, v1.29 or stable")
 	f.StringVar(&o.Arch, "arch", runtime.GOARCH, "CPU architecture of the hosts: amd64 or arm64")
 	f.StringVar(&o.CNI, "cni", images.Flannel, "pod network: flannel, or none to install your own")
 	f.StringVarP(&o.Output, "output", "o", "install", "file to write")
@@ -197,8 +200,8 @@ func printResult(out io.Writer, r *builder.Result, took time.Duration) error {
 	if len(r.Pinned) > 0 {
 		fmt.Fprintf(out, "pinned: %s\n", strings.Join(r.Pinned, ", "))
 	}
-	fmt.Fprintf(w, "%s\nsize\t%s (%d bytes, %s unpacked)\nsha256\t%s\nprovenance\t%s\ntook\t%.1f s\n",
-		r.Path, progress.Bytes(r.Size), r.Size, progress.Bytes(r.UnpackedSize), r.SHA256, r.Provenance, took.Seconds())
+	fmt.Fprintf(w, "%s\nkubernetes\t%s\nsize\t%s (%d bytes, %s unpacked)\nsha256\t%s\nprovenance\t%s\ntook\t%.1f s\n",
+		r.Path, r.Manifest.KubernetesVersion, progress.Bytes(r.Size), r.Size, progress.Bytes(r.UnpackedSize), r.SHA256, r.Provenance, took.Seconds())
 	return w.Flush()
 }
 

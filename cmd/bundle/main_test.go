@@ -12,11 +12,13 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
 
 	"airlift/fault"
+	"airlift/images"
 	"airlift/scripts/fakesites"
 )
 
@@ -129,6 +131,51 @@ func TestBuildInspectVerify(t *testing.T) {
 	}
 }
 
+// Without --version, the newest minor version of the catalog is built. No other version is
+// built instead if its release is not there.
+func TestBuildWithoutVersion(t *testing.T) {
+	newest := images.NewestRelease("stable")
+	minor := newest[:strings.LastIndex(newest, ".")]
+	u := fakesites.New(t, newest, "v1.29.15")
+	s := newShell(t)
+	args := []string{"build", "--arch", "amd64", "--launcher", "stub", "--installer", "stub"}
+	for _, m := range u.Mirrors() {
+		args = append(args, "--mirror", m)
+	}
+	out, errs, code := s.run(args...)
+	if code != 0 {
+		t.Fatalf("exit code %d: %s", code, errs)
+	}
+	if want := "newest known minor version is built: " + minor + "\n"; !strings.Contains(errs, want) {
+		t.Errorf("%q is not in\n%s", want, errs)
+	}
+	if want := "newest release of " + minor + ": " + newest; !strings.Contains(errs, want) {
+		t.Errorf("%q is not in\n%s", want, errs)
+	}
+	if !regexp.MustCompile(`(?m)^kubernetes +` + regexp.QuoteMeta(newest) + `$`).MatchString(out) {
+		t.Errorf("the summary has no line for %s:\n%s", newest, out)
+	}
+	if out, errs, _ := s.run("inspect", "install"); !strings.Contains(out, "Kubernetes "+newest+" ") {
+		t.Errorf("inspect: %s%s", out, errs)
+	}
+
+	channel := "dl.k8s.io/release/stable-" + minor[1:] + ".txt"
+	u.Remove(channel)
+	if err := os.Remove(filepath.Join(s.dir, "install")); err != nil {
+		t.Fatal(err)
+	}
+	_, errs, code = s.run(args...)
+	if code != fault.Failure || !strings.Contains(errs, channel) || !strings.Contains(errs, "--version "+newest) {
+		t.Errorf("without a release of %s: exit code %d\n%s", minor, code, errs)
+	}
+	if _, err := os.Stat(filepath.Join(s.dir, "install")); err == nil {
+		t.Errorf("another version was built:\n%s", errs)
+	}
+	if out, _, _ := s.run("build", "--help"); !strings.Contains(out, `(default "`+minor+`")`) {
+		t.Errorf("the help does not name the default:\n%s", out)
+	}
+}
+
 func lastLines(s string, n int) string {
 	lines := strings.SplitAfter(strings.TrimRight(s, "\n"), "\n")
 	return strings.Join(lines[max(0, len(lines)-n):], "")
@@ -140,7 +187,7 @@ func TestUsageErrors(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"build"}, "--version is required"},
+		{[]string{"build", "--version", "", "--arch", "amd64", "--launcher", "stub", "--installer", "stub"}, `"" is not a Kubernetes version`},
 		{[]string{"build", "--version", "v1.28", "--launcher", "stub", "--installer", "stub"}, "v1.29, v1.30"},
 		{[]string{"build", "--version", "v1.29", "--arch", "riscv64", "--launcher", "stub", "--installer", "stub"}, "amd64, arm64"},
 		{[]string{"build", "--version", "v1.29.15", "--arch", "amd64", "--cni", "calico", "--launcher", "stub", "--installer", "stub"}, "flannel, none"},
