@@ -116,20 +116,20 @@ func For(version, arch, cni string) (*Catalog, error) {
 	full := v.String()
 	c := &Catalog{Version: full, Arch: arch, CNI: cni}
 	for _, i := range []Image{
-		{Pause, "registry.k8s.io/pause:" + own.pause},
-		{Etcd, "registry.k8s.io/etcd:" + own.etcd},
+		{Pause, "registry.k8s.io/pause:" + own.Pause},
+		{Etcd, "registry.k8s.io/etcd:" + own.Etcd},
 		{APIServer, "registry.k8s.io/kube-apiserver:" + full},
 		{ControllerManager, "registry.k8s.io/kube-controller-manager:" + full},
 		{Scheduler, "registry.k8s.io/kube-scheduler:" + full},
 		{Proxy, "registry.k8s.io/kube-proxy:" + full},
 		{Flannel, "ghcr.io/flannel-io/flannel:" + flannelVersion},
-		{CoreDNS, "registry.k8s.io/coredns/coredns:" + own.coredns},
+		{CoreDNS, "registry.k8s.io/coredns/coredns:" + own.CoreDNS},
 	} {
 		if i.Name != Flannel || cni == Flannel {
 			c.Images = append(c.Images, i)
 		}
 	}
-	c.Binaries = binaries(full, m.crictl, arch)
+	c.Binaries = binaries(full, own.Crictl, arch)
 	return c, nil
 }
 

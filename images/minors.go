@@ -25,17 +25,17 @@ type row struct {
 	etcd, coredns, pause string
 }
 
-// at returns the row for a patch version. For a patch version that is newer than the
-// table it returns the newest row: these versions seldom change within a minor version,
-// and a missing image is reported by name.
-func (m minor) at(patch int) row {
+// at returns the versions of a patch version. For a patch version that is newer than the
+// table it returns those of the newest row: these versions seldom change within a minor
+// version, and a missing image is reported by name.
+func (m minor) at(patch int) Versions {
 	r := m.rows[0]
 	for _, next := range m.rows[1:] {
 		if patch >= next.since {
 			r = next
 		}
 	}
-	return r
+	return Versions{Etcd: r.etcd, CoreDNS: r.coredns, Pause: r.pause, Crictl: m.crictl}
 }
 
 var minors = map[int]minor{
