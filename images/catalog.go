@@ -75,6 +75,12 @@ type Catalog struct {
 	CNI      string // Flannel or NoCNI
 	Images   []Image
 	Binaries []Binary
+	// Nearest is the nearest known release, "v1.29.15", if Version is newer than the
+	// known ones. Otherwise it is empty.
+	Nearest string
+	// Assumed lists the components that are then assumed to be as in Nearest:
+	// "etcd 3.5.16-0".
+	Assumed []string
 }
 
 // Arches lists the supported architectures.
@@ -98,23 +104,26 @@ func Supported(arch, cni string) error {
 }
 
 // For returns the catalog of a full Kubernetes version ("v1.29.15"), an architecture in
-// Go's form ("amd64") and a pod network. For an unsupported value it returns a usage
+// Go's form ("amd64") and a pod network. given are versions of components, which a release
+// that is newer than the known ones may need. For an unsupported value For returns a usage
 // error with the supported ones.
-func For(version, arch, cni string) (*Catalog, error) {
+func For(version, arch, cni string, given Versions) (*Catalog, error) {
 	v, err := parse(version)
 	if err != nil {
 		return nil, err
 	}
-	m, err := v.dependencies()
+	own, assumed, err := v.versions(given)
 	if err != nil {
 		return nil, err
 	}
 	if err := Supported(arch, cni); err != nil {
 		return nil, err
 	}
-	own := m.at(v.patch)
 	full := v.String()
-	c := &Catalog{Version: full, Arch: arch, CNI: cni}
+	c := &Catalog{Version: full, Arch: arch, CNI: cni, Assumed: assumed}
+	if near, newer := v.nearest(); newer {
+		c.Nearest = near.String()
+	}
 	for _, i := range []Image{
 		{Pause, "registry.k8s.io/pause:" + own.Pause},
 		{Etcd, "registry.k8s.io/etcd:" + own.Etcd},

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"airlift/bundle"
 	"airlift/bundle/builder"
@@ -35,6 +36,14 @@ against its digest, and write one file.
 minor version and stable mean the newest release. Without --version, build takes the
 newest minor version that it knows. If dl.k8s.io has no release of that, the build
 fails and takes no other version.
+
+Some versions are newer than the known ones ("bundle versions"). A newer patch of a
+known minor version gets the components of its newest known patch; build prints which
+these are. A newer minor version needs --etcd-version, --coredns-version and
+--pause-version, with the versions that its "kubeadm config images list" prints. The
+hosts then apply the rules of the newest known minor version. The flags are also
+allowed for a newer patch. For a known version, a flag that contradicts it is a usage
+error.
 
 --mirror HOST=URL sends requests for HOST to URL. Repeat it for each site that you
 mirror: registry.k8s.io, dl.k8s.io, github.com, ghcr.io, the registries of your own
@@ -74,6 +83,7 @@ Checksums and digests from one list of mirrors are not used with another.`,
   bundle build --version v1.29
   bundle build --version v1.29.15 --arch arm64 --output install-arm64
   bundle build --version v1.29 --image nginx:1.27 --image ghcr.io/me/app:v2
+  bundle build --version v1.38.0 --etcd-version 3.7.1-0 --coredns-version v1.14.7 --pause-version 3.10.2
   bundle build --version v1.29 --compression best
   bundle build --version v1.29 --mirror registry.k8s.io=https://mirror.example.com
   bundle build --version v1.29.15 --checksums SHA256SUMS --checksum pause=sha256:7031c1b283388d2c2e09b57badb803c05ebed362dc88d84b480cc47f72a21097`,
@@ -125,6 +135,7 @@ Checksums and digests from one list of mirrors are not used with another.`,
 	optional := strings.Join(images.Optional(), ", ")
 	f := cmd.Flags()
 	f.StringVar(&o.Version, "version", images.Newest(), "Kubernetes version: v1.29.15, v1.29 or stable")
+	componentFlags(f, &o.Versions)
 	f.StringVar(&o.Arch, "arch", runtime.GOARCH, "CPU architecture of the hosts: amd64 or arm64")
 	f.StringVar(&o.CNI, "cni", images.Flannel, "pod network: flannel, or none to install your own")
 	f.StringVarP(&o.Output, "output", "o", "install", "file to write")
@@ -144,6 +155,17 @@ Checksums and digests from one list of mirrors are not used with another.`,
 		cobra.CheckErr(cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)))
 	}
 	return cmd
+}
+
+// componentFlags adds the flags that give versions of components.
+func componentFlags(f *pflag.FlagSet, v *images.Versions) {
+	for _, c := range []struct {
+		name    string
+		version *string
+		form    string
+	}{{"etcd", &v.Etcd, "3.7.0-0"}, {"coredns", &v.CoreDNS, "v1.14.6"}, {"pause", &v.Pause, "3.10.2"}, {"crictl", &v.Crictl, "v1.36.0"}} {
+		f.StringVar(c.version, c.name+"-version", "", "version of "+c.name+", such as "+c.form+", for a Kubernetes version that is newer than the known ones")
+	}
 }
 
 func defaultCache() (string, error) {

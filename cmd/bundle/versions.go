@@ -84,7 +84,7 @@ func versionsText(out io.Writer) error {
 	for _, c := range images.Common() {
 		common = append(common, c.Name+" "+c.Version)
 	}
-	_, err := fmt.Fprintf(out, "\nAll of them: %s\nOldest: %s. Newest: %s. \"bundle build\" without --version takes the newest release of %s.\n",
+	_, err := fmt.Fprintf(out, "\nAll of these: %s\nOldest: %s. Newest: %s. \"bundle build\" without --version takes the newest release of %s.\n",
 		strings.Join(common, ", "), known[0].First, known[len(known)-1].Last, images.Newest())
 	return err
 }

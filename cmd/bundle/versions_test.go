@@ -38,7 +38,7 @@ func TestVersions(t *testing.T) {
 		}
 		// What is listed is what a bundle has, at both ends of a range.
 		for _, release := range []string{r.First, r.Last} {
-			c, err := images.For(release, "amd64", images.Flannel)
+			c, err := images.For(release, "amd64", images.Flannel, images.Versions{})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -68,18 +68,25 @@ func New(t testing.TB, versions ...string) *Upstream {
 	t.Cleanup(u.push.Close)
 
 	for _, version := range versions {
-		minor := version[:strings.LastIndex(version, ".")]
-		u.Put("dl.k8s.io/release/stable-"+minor[1:]+".txt", []byte(version+"\n"))
-		for _, arch := range images.Arches() {
-			c, err := images.For(version, arch, images.Flannel)
-			if err != nil {
-				t.Fatal(err)
-			}
-			u.add(c)
+		u.Release(version, images.Versions{})
+	}
+	return u
+}
+
+// Release adds the catalog of a version to what is served, as the newest release of its minor
+// version. given are the versions of components that the version needs.
+func (u *Upstream) Release(version string, given images.Versions) {
+	u.t.Helper()
+	minor := version[:strings.LastIndex(version, ".")]
+	u.Put("dl.k8s.io/release/stable-"+minor[1:]+".txt", []byte(version+"\n"))
+	for _, arch := range images.Arches() {
+		c, err := images.For(version, arch, images.Flannel, given)
+		if err != nil {
+			u.t.Fatal(err)
 		}
+		u.add(c)
 	}
 	u.Forget()
-	return u
 }
 
 // add serves the binaries and images of a catalog.
