@@ -4,6 +4,7 @@
 #   make unit    the tests that run on any Linux machine: no root, no network, no components
 #   make test    all tests, except those of make e2e
 #   make e2e     end-to-end tests of the operator's path and its failures
+#   make versions  run Kubernetes versions through those tests, one after the other
 #   make bench   compare the times with kubeadm by hand
 #   make scale   measure how the cost grows
 #
@@ -34,7 +35,7 @@ RACE = ./bundle/fetch ./bundle/head ./bundle/space
 # Debian packages that the tests need.
 PACKAGES = gcc iptables iproute2 libc6-dev libcap2-bin nftables openssl zstd
 
-.PHONY: packages all build executables upstream oracles bundle best demo unit test vet e2e bench scale clean
+.PHONY: packages all build executables upstream oracles bundle best demo unit test vet e2e versions bench scale clean
 
 all: build
 
@@ -103,6 +104,12 @@ test: packages oracles vet
 
 e2e: bundle
 	go test -tags e2e -count 1 -p 1 -parallel 3 -timeout 40m ./scripts/lab ./scripts/bench/measure ./installer/host ./e2e
+
+# Each Kubernetes version through the tests on hosts; the results are in docs/versions.md. This
+# takes hours. It can be stopped and continued. VERSIONS selects some: VERSIONS=v1.36.3,v1.37
+versions: build
+	go build -o bin/upstream ./scripts/upstream
+	go run ./scripts/versions --only "$(VERSIONS)"
 
 # Airlift and kubeadm by hand, alternating, on the same kind of hosts.
 bench: bundle
