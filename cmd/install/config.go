@@ -43,10 +43,7 @@ func newConfigCmd() *cobra.Command {
 
 // newestKnown returns the newest Kubernetes minor version in the image catalog,
 // with patch version 0.
-func newestKnown() string {
-	known := images.Known()
-	return known[len(known)-1] + ".0"
-}
+func newestKnown() string { return images.Newest() + ".0" }
 
 // bundledVersion returns the Kubernetes version that the config commands use.
 // With a bundle it is the bundle's, and asked must match it. Without a bundle

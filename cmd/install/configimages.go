@@ -88,9 +88,12 @@ func imagesOf(cmd *cobra.Command, c *config.Config) ([]string, error) {
 			add(i.Name, i.Reference)
 		}
 	} else {
-		catalog, err := images.For(kubernetes, runtime.GOARCH, images.Flannel)
+		catalog, err := images.For(kubernetes, runtime.GOARCH, images.Flannel, images.Versions{})
 		if err != nil {
 			return nil, err
+		}
+		for _, a := range catalog.Assumptions() {
+			fmt.Fprintln(cmd.ErrOrStderr(), "warning: "+a)
 		}
 		for _, i := range catalog.Images {
 			add(i.Name, i.Reference)

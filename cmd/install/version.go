@@ -8,15 +8,19 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"airlift/fault"
+	"airlift/images"
 )
 
 // versions is the output of the version command in JSON and YAML.
 type versions struct {
-	Installer  string            `json:"installer"`
-	Kubernetes string            `json:"kubernetes"`
-	Platform   string            `json:"platform"`
-	Components map[string]string `json:"components"`
-	Images     []string          `json:"images"`
+	Installer  string `json:"installer"`
+	Kubernetes string `json:"kubernetes"`
+	// NearestKnown is the nearest release that was known when the bundle was built, if
+	// Kubernetes is newer.
+	NearestKnown string            `json:"nearestKnown,omitempty"`
+	Platform     string            `json:"platform"`
+	Components   map[string]string `json:"components"`
+	Images       []string          `json:"images"`
 }
 
 func newVersionCmd() *cobra.Command {
@@ -51,7 +55,10 @@ func printVersion(cmd *cobra.Command, output string) error {
 	if err != nil {
 		return err
 	}
-	v := versions{Installer: version, Kubernetes: m.KubernetesVersion, Platform: m.Platform, Components: map[string]string{}}
+	if output == "" && m.NearestKnown != "" {
+		fmt.Fprintln(out, images.Newer(m.KubernetesVersion, m.NearestKnown))
+	}
+	v := versions{Installer: version, Kubernetes: m.KubernetesVersion, NearestKnown: m.NearestKnown, Platform: m.Platform, Components: map[string]string{}}
 	for _, c := range m.Components {
 		v.Components[c.Name] = c.Version
 		if output == "" {

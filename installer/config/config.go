@@ -43,6 +43,9 @@ type Config struct {
 	ProxyServer string
 	// CNI is the pod network to install: "flannel" or "none".
 	CNI string
+	// NearestKnown is the nearest release that was known when the bundle was built, if
+	// KubernetesVersion is newer: its rules apply. Otherwise it is empty.
+	NearestKnown string
 	// Facts are the detected properties of this host.
 	Facts Facts
 	// Images are the bundle's references by component name: "pause",

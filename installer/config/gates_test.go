@@ -23,6 +23,8 @@ func TestGates(t *testing.T) {
 		{"v1.34.9", gates{"NodeLocalCRISocket": false, "ControlPlaneKubeletLocalMode": false}, false, false},
 		{"v1.36.3", gates{"NodeLocalCRISocket": false, "ControlPlaneKubeletLocalMode": false}, true, true},
 		{"v1.37.1", nil, true, true},
+		// A newer version has the rules of the newest known one.
+		{"v1.38.0", gates{"NodeLocalCRISocket": false, "ControlPlaneKubeletLocalMode": false}, true, true},
 	} {
 		cluster := &config.Cluster{KubernetesVersion: c.version, FeatureGates: c.gates}
 		if socket, local := cluster.NodeLocalCRISocket(), cluster.ControlPlaneKubeletLocalMode(); socket != c.socket || local != c.local {
