@@ -26,7 +26,6 @@ var notKubeadms = []struct{ command, flag, reason string }{
 	{"", "--rootfs", "not done yet"},
 	{"certs check-expiration", "", "not done yet"},
 	{"config", "", "not done yet"},
-	{"init phase control-plane", "", "not done yet"},
 	{"token", "", "not done yet"},
 }
 
