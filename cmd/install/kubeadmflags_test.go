@@ -23,7 +23,6 @@ var notKubeadms = []struct{ command, flag, reason string }{
 	{"", "--skip-headers", "a form of klog's log; install does not log with klog"},
 	{"", "--skip-log-headers", "a form of klog's log; install does not log with klog"},
 	{"", "--vmodule", "klog's verbosity for each of kubeadm's source files; install has -v"},
-	{"", "--rootfs", "not done yet"},
 }
 
 // kubeadmCommand is a command of kubeadm: its aliases, and its flags with their dashes. The
