@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -114,7 +115,7 @@ func TestTokenListIsKubeadms(t *testing.T) {
 	if got, _, code := install(t, "token", "list", "--kubeconfig", kubeconfig, "--experimental-output", "jsonpath={.token}"); code != 0 || !strings.HasPrefix(got, "aaaaaa.") {
 		t.Errorf("--experimental-output: %d %s", code, got)
 	}
-	if got, _, code := install(t, "token", "list", "--kubeconfig", kubeconfig); code != 0 || strings.Count(got, "\n") != 4 || !strings.Contains(got, "cccccc.0123456789abcdef   <forever>     <never>") {
+	if got, _, code := install(t, "token", "list", "--kubeconfig", kubeconfig); code != 0 || strings.Count(got, "\n") != 4 || !regexp.MustCompile(`(?m)^cccccc\.0123456789abcdef +<forever> +<never> `).MatchString(got) {
 		t.Errorf("%d %s", code, got)
 	}
 }
