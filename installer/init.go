@@ -74,13 +74,13 @@ func (i *Init) Steps() []Step {
 		{Name: "images", Doc: "import the control plane's images", Run: i.images},
 		{Name: "kubelet-start", Doc: "start the kubelet", Run: i.startKubelet},
 		{Name: "wait-control-plane", Doc: "wait for a healthy control plane", Run: i.withAPI(i.waitControlPlane)},
-		{Name: "upload-config", Doc: "store the configuration in the cluster", Steps: []Step{
+		{Name: "upload-config", Aliases: []string{"uploadconfig"}, Doc: "store the configuration in the cluster", Steps: []Step{
 			{Name: "kubeadm", Doc: "store the ClusterConfiguration", Run: i.withAPI(i.apply(render.UploadClusterConfig))},
 			{Name: "kubelet", Doc: "store the KubeletConfiguration", Run: i.withAPI(i.uploadKubeletConfig)},
 		}},
 		{Name: "upload-certs", Doc: "store the encrypted certificates in the cluster", Run: i.withAPI(i.credentials.uploadCerts)},
 		{Name: "mark-control-plane", Doc: "label and taint this node", Run: i.withAPI(i.markControlPlane)},
-		{Name: "bootstrap-token", Doc: "make the token that nodes join with", Run: i.withAPI(i.credentials.bootstrapToken)},
+		{Name: "bootstrap-token", Aliases: []string{"bootstraptoken"}, Doc: "make the token that nodes join with", Run: i.withAPI(i.credentials.bootstrapToken)},
 		{Name: "kubelet-finalize", Doc: "check that the kubelet rotates its certificate", Steps: []Step{
 			{Name: "enable-client-cert-rotation", Doc: "check that the kubelet rotates its certificate", Run: i.kubeletFinalize, Aliases: []string{"experimental-cert-rotation"}},
 		}},

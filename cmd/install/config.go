@@ -37,6 +37,7 @@ func newConfigCmd() *cobra.Command {
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
+	cmd.PersistentFlags().String("kubeconfig", adminConf, "has no effect, as in kubeadm: these commands do not use the cluster")
 	cmd.AddCommand(newConfigPrintCmd(), newConfigValidateCmd(), newConfigMigrateCmd(), newConfigImagesCmd())
 	return cmd
 }
@@ -135,6 +136,8 @@ line. Warnings go to standard error.`,
 		},
 	}
 	cmd.Flags().StringVar(&path, "config", "", "the file to check; - is standard input (required)")
+	cmd.Flags().Bool("allow-deprecated-api", false, "has no effect: v1beta3, v1beta4 and v1 are always read")
+	cmd.Flags().Bool("allow-experimental-api", false, "has no effect: v1beta3, v1beta4 and v1 are always read")
 	return cmd
 }
 

@@ -22,6 +22,13 @@ func (c *Cluster) ControlPlaneKubeletLocalMode() bool {
 	return c.gate("ControlPlaneKubeletLocalMode", 31, 33, 35)
 }
 
+// WaitForAllControlPlaneComponents reports whether join of a control plane waits for the
+// controller manager and the scheduler too, not only for the API server: kubeadm's feature
+// gate of that name, which exists since v1.30 and is locked since v1.34.
+func (c *Cluster) WaitForAllControlPlaneComponents() bool {
+	return c.gate("WaitForAllControlPlaneComponents", 30, 33, 34)
+}
+
 // gate is the state of a feature gate, from the minor versions in which it was
 // added, was on by default, and was locked.
 func (c *Cluster) gate(name string, added, on, locked int) bool {
@@ -49,6 +56,14 @@ var featureGates = map[string]struct{ from, to int }{
 	"WaitForAllControlPlaneComponents": {30, 34},
 	"ControlPlaneKubeletLocalMode":     {31, 35},
 	"NodeLocalCRISocket":               {32, 36},
+}
+
+// CheckFeatureGates returns an error (fault.Usage) if kubeadm of this version has no such
+// feature gate, or if Airlift does not implement it.
+func (c *Config) CheckFeatureGates() error {
+	v := &validator{origin: c.origin}
+	v.gates(&c.Cluster)
+	return v.err()
 }
 
 // gates refuses feature gates that kubeadm of this version does not have, and

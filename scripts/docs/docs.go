@@ -164,5 +164,5 @@ func Calls(pages []Page) (calls []Call, flags map[string][]string) {
 // OtherFlags those of Kubernetes' own binaries. All others are install's.
 var (
 	BundleFlags = []string{"arch", "checksum", "checksums", "compression", "coredns-version", "crictl-version", "etcd-version", "image", "mirror", "pause-version", "require", "version", "without"}
-	OtherFlags  = []string{"bootstrap-kubeconfig", "hostname-override", "max-wals", "pod-manifest-path", "quota-backend-bytes", "root-dir", "etcd-servers"}
+	OtherFlags  = []string{"bootstrap-kubeconfig", "hostname-override", "max-wals", "pod-manifest-path", "quota-backend-bytes", "root-dir", "etcd-servers", "vmodule"}
 )
