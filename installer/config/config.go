@@ -43,6 +43,9 @@ type Config struct {
 	ProxyServer string
 	// CNI is the pod network to install: "flannel" or "none".
 	CNI string
+	// Registries are those that containerd on this host reaches in a way of
+	// their own.
+	Registries []Registry
 	// Facts are the detected properties of this host.
 	Facts Facts
 	// Images are the bundle's references by component name: "pause",
