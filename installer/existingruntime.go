@@ -55,6 +55,10 @@ func (m *machine) findRuntime(ctx context.Context, c *config.Config) (*existingR
 	if err == nil {
 		err = fits(info, c.Facts)
 	}
+	if err == nil && len(c.Registries) > 0 {
+		err = fault.New(fault.Preflight, "leave these flags out, and configure its registries yourself, in the directory that its config_path names",
+			"Airlift does not change its configuration, so --registry-mirror, --registry-ca and --registry-auth have no effect")
+	}
 	var pods []string
 	if err == nil {
 		pods, err = s.Pods(ctx)

@@ -46,6 +46,9 @@ type Config struct {
 	// NearestKnown is the nearest release that was known when the bundle was built, if
 	// KubernetesVersion is newer: its rules apply. Otherwise it is empty.
 	NearestKnown string
+	// Registries are those that containerd on this host reaches in a way of
+	// their own.
+	Registries []Registry
 	// Facts are the detected properties of this host.
 	Facts Facts
 	// Images are the bundle's references by component name: "pause",
