@@ -120,6 +120,7 @@ var notOnALabHost = map[string]string{
 	"Mem":                     "hosts of one machine have its memory; TestEachCheck shows it",
 	"UserNamespace":           "a lab host is in none, and could not do its work in one; TestEachCheck shows it",
 	"Clock":                   "hosts of one machine have one clock; TestEachCheck shows it",
+	"NodeAddress":             "it takes a cluster; TestAddressInRange shows it",
 	"CRIPods":                 "it takes a container runtime of the host's own; TestOwnContainerd shows it",
 	"ContainerRuntimeVersion": "it is asked from Kubernetes 1.37 on only; TestEachCheck shows it",
 	"ImagePull":               "this bundle has every image; TestEachCheck shows it",

@@ -41,7 +41,10 @@ func (a *api) apply(objects func(*config.Config) ([]runtime.Object, error)) func
 // the Node with the container runtime's socket, unless the node stores it itself.
 func (a *api) registered(ctx context.Context) error {
 	node := a.config.NodeRegistration
-	if err := a.client.WaitForNode(ctx, node.Name, nodeTimeout, a.report); err != nil {
+	err := a.watched(ctx, dependency{}, func(ctx context.Context) error {
+		return a.client.WaitForNode(ctx, node.Name, nodeTimeout, a.report)
+	})
+	if err != nil {
 		return err
 	}
 	if a.config.NodeLocalCRISocket() {
@@ -90,8 +93,11 @@ func (a *api) waitNode(ctx context.Context) error {
 	if err := a.finish(ctx); err != nil {
 		return err
 	}
+	wait := a.client.WaitForNodeReady
 	if a.config.CNI == "none" {
-		return a.client.WaitForNode(ctx, a.config.NodeRegistration.Name, nodeTimeout, a.report)
+		wait = a.client.WaitForNode
 	}
-	return a.client.WaitForNodeReady(ctx, a.config.NodeRegistration.Name, nodeTimeout, a.report)
+	return a.watched(ctx, dependency{}, func(ctx context.Context) error {
+		return wait(ctx, a.config.NodeRegistration.Name, nodeTimeout, a.report)
+	})
 }

@@ -235,7 +235,10 @@ func (i *Init) waitControlPlane(ctx context.Context) error {
 	} else if err != nil {
 		return err
 	}
-	if err := i.client.WaitForAPI(ctx, i.config.APIServer.TimeoutForControlPlane, i.report); err != nil {
+	err = i.watched(ctx, i.localAPI(), func(ctx context.Context) error {
+		return i.client.WaitForAPI(ctx, i.config.APIServer.TimeoutForControlPlane, i.report)
+	})
+	if err != nil {
 		return err
 	}
 	if err := i.applied(cluster.EnsureAdmin(ctx, i.client, superAdmin, render.ClusterAdmins())); err != nil {
@@ -304,8 +307,28 @@ func (i *Init) waitSystem(ctx context.Context) error {
 		i.console.Debug(1, "the kubelet is restarted to show the static pods")
 		return i.host.Restart(ctx, "kubelet.service")
 	}
-	return i.client.WaitForPods(ctx, want, nodeTimeout, i.report)
+	shown := map[string]bool{}
+	want.OnProblem = func(problem string) {
+		if !shown[problem] {
+			i.console.Warn("%s", problem)
+		}
+		shown[problem] = true
+	}
+	needs := dependency{components: systemContainers, apiAnswers: i.apiAnswers}
+	return i.watched(ctx, needs, func(ctx context.Context) error {
+		return i.client.WaitForPods(ctx, want, nodeTimeout, i.report)
+	})
 }
+
+// apiAnswers reports whether the API server answers at its own address and at the
+// control-plane endpoint, which its clients on this host use.
+func (i *Init) apiAnswers(ctx context.Context) bool {
+	shared, err := loadClient(i.host, adminConf, "", i.config.Timeouts.KubernetesAPICall)
+	return err == nil && i.client.Answers(ctx) && shared.Answers(ctx)
+}
+
+// systemContainers are the containers of all components that Airlift installs.
+var systemContainers = slices.Concat(apiComponents, controlPlaneComponents[1:], []string{"kube-proxy", "kube-flannel", "coredns"})
 
 // staticPodNames returns the names of this control plane's static pods in the
 // API. kubeadm join looks for etcd's.

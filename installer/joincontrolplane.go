@@ -270,7 +270,10 @@ func (j *controlPlaneJoin) waitControlPlane(ctx context.Context) error {
 		return err
 	}
 	timeout := j.config.APIServer.TimeoutForControlPlane
-	if err := local.WaitForAPI(ctx, timeout, j.report); err != nil || !j.config.WaitForAllControlPlaneComponents() {
+	err = j.watched(ctx, j.localAPI(), func(ctx context.Context) error {
+		return local.WaitForAPI(ctx, timeout, j.report)
+	})
+	if err != nil || !j.config.WaitForAllControlPlaneComponents() {
 		return err
 	}
 	for _, c := range []struct {

@@ -65,12 +65,12 @@ func (j *controlPlaneJoin) joinEtcd(ctx context.Context) error {
 			return err
 		}
 	}
-	promoted, err := c.Promote(ctx, render.EtcdPeerURL(j.config))
-	j.changed(promoted)
-	if err != nil {
-		return fault.Wrap(err, fault.Failure, "see what it says: crictl ps -a --name etcd, crictl logs ID; run join again to go on")
-	}
-	return nil
+	err = j.watched(ctx, dependency{components: apiComponents[:1]}, func(ctx context.Context) error {
+		promoted, err := c.Promote(ctx, render.EtcdPeerURL(j.config))
+		j.changed(promoted)
+		return fault.Wrap(err, fault.Failure, "see etcd's log, below /var/log/pods; then run join again to continue")
+	})
+	return err
 }
 
 // skipsEtcd reports whether the user skips this phase, by the name in any

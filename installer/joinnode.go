@@ -30,8 +30,9 @@ func (j *nodeJoin) preflight(ctx context.Context) error {
 	return err
 }
 
-// checkKubelet checks the kubelet's configuration, unless it has passed already.
-// On a worker, preflight runs before the cluster's KubeletConfiguration is known.
+// checkKubelet checks the kubelet's configuration and this node's addresses,
+// unless they have passed already. On a worker, preflight runs before the
+// cluster's configuration is known.
 func (j *nodeJoin) checkKubelet(ctx context.Context) error {
 	if j.cluster == nil || j.cluster.kubelet == nil || j.kubeletPassed {
 		return nil
@@ -40,7 +41,7 @@ func (j *nodeJoin) checkKubelet(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	report, err := preflight.Kubelet(ctx, j.target(settings), j.config.NodeRegistration.IgnorePreflightErrors)
+	report, err := preflight.Discovered(ctx, j.target(settings), j.config.NodeRegistration.IgnorePreflightErrors)
 	j.warn(report)
 	j.kubeletPassed = err == nil
 	return err
@@ -111,7 +112,15 @@ func (j *nodeJoin) writeBootstrap() error {
 // waitBootstrap waits until the kubelet has its client certificate.
 func (j *nodeJoin) waitBootstrap(ctx context.Context) error {
 	server := cmp.Or(j.role.bootstrapServer(), j.cluster.found.Server)
-	own, err := cluster.WaitForKubeconfig(ctx, j.host.Path(kubeletConf), server, cmp.Or(j.config.Timeouts.TLSBootstrap, nodeTimeout), j.report)
+	var own *cluster.Client
+	var needs dependency
+	if j.role.bootstrapServer() != "" { // of this host
+		needs = j.localAPI()
+	}
+	err := j.watched(ctx, needs, func(ctx context.Context) (err error) {
+		own, err = cluster.WaitForKubeconfig(ctx, j.host.Path(kubeletConf), server, cmp.Or(j.config.Timeouts.TLSBootstrap, nodeTimeout), j.report)
+		return err
+	})
 	if err != nil {
 		return err
 	}

@@ -101,5 +101,7 @@ func (k kubelet) waitHealthy(ctx context.Context) error {
 	}
 	url := "http://" + net.JoinHostPort(address, strconv.Itoa(int(port))) + "/healthz"
 	timeout := cmp.Or(k.config.Timeouts.KubeletHealthCheck, config.DefaultKubeletHealthCheckTimeout)
-	return cluster.WaitForKubelet(ctx, url, timeout, k.report)
+	return k.watched(ctx, dependency{}, func(ctx context.Context) error {
+		return cluster.WaitForKubelet(ctx, url, timeout, k.report)
+	})
 }

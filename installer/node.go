@@ -3,6 +3,7 @@ package installer
 import (
 	"context"
 	"strings"
+	"time"
 
 	"airlift/fault"
 	"airlift/images/store"
@@ -25,12 +26,13 @@ type node struct {
 	runtime    *existingRuntime // nil if Airlift uses the bundle's containerd
 	runtimeErr error            // why the existing container runtime cannot be used
 	containerd *store.Store     // connected once containerd runs
+	crashes    *crashes         // how processes of this node ended
 	// checkEarlier returns an error if this run cannot continue an earlier one.
 	checkEarlier func(context.Context) error
 }
 
 func newNode(p *Plan, m *machine) *node {
-	return &node{machine: m, plan: p, config: p.config, checkEarlier: func(context.Context) error { return nil }}
+	return &node{machine: m, plan: p, config: p.config, crashes: newCrashes(time.Now()), checkEarlier: func(context.Context) error { return nil }}
 }
 
 // close closes the connection to containerd.

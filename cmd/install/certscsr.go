@@ -98,7 +98,7 @@ func (f *certsFlags) describeNode(ctx context.Context, whole bool, warn warnFunc
 		cfg.Facts, err = h.Detect(ctx, host.Options{
 			NodeIP:      cfg.LocalAPIEndpoint.AdvertiseAddress,
 			AddressFlag: "localAPIEndpoint.advertiseAddress in the file of --config",
-			PodSubnet:   cfg.Networking.PodSubnet, ServiceSubnet: cfg.Networking.ServiceSubnet,
+			Networking:  cfg.Networking, NewCluster: true, CNI: cfg.CNI,
 		})
 		if err != nil {
 			return nil, err

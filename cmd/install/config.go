@@ -82,21 +82,24 @@ func manifest() (*bundle.Manifest, error) {
 }
 
 // anyHost returns facts for checking a file that may be for another host. The
-// address is reserved for documentation (RFC 5737, RFC 3849) and is in none of
-// the cluster's ranges.
+// address is reserved for documentation (RFC 5737, RFC 3849), has the family of
+// the cluster's ranges and is in none of them.
 func anyHost(o host.Options) config.Facts {
 	f := config.Facts{Hostname: "node"}
 	for _, ip := range []string{"192.0.2.1", "198.51.100.1", "203.0.113.1", "2001:db8::1"} {
-		free := true
-		for _, p := range slices.Concat(o.PodSubnet.Prefixes(), o.ServiceSubnet.Prefixes()) {
-			free = free && !p.Contains(netip.MustParseAddr(ip))
-		}
-		if free {
+		addr := netip.MustParseAddr(ip)
+		if _, taken := o.Networking.RangeOf(addr); !taken && fitsFamily(addr, o) {
 			f.NodeIP = ip
 			break
 		}
 	}
 	return f
+}
+
+// fitsFamily reports whether an address has the family of the cluster's ranges.
+func fitsFamily(addr netip.Addr, o host.Options) bool {
+	family := o.Networking.Family()
+	return family == "" || family == config.FamilyOf(addr)
 }
 
 // thisHost returns facts about this host. If this host has no address, or
@@ -107,6 +110,7 @@ func thisHost(o host.Options) config.Facts {
 		f.Hostname = strings.ToLower(strings.TrimSpace(name))
 	}
 	if all, err := host.Addresses(); err == nil {
+		all = slices.DeleteFunc(all, func(a host.Address) bool { return !fitsFamily(a.IP, o) })
 		if a, err := host.ChooseAddress(all, ""); err == nil {
 			f.NodeIP = a.IP.String()
 		}
@@ -173,7 +177,7 @@ func readWhole(cmd *cobra.Command, path string, facts func(host.Options) config.
 	if c := f.Init; c != nil {
 		c.CNI, c.KubernetesVersion = cni, version
 		c.Facts = facts(host.Options{
-			NodeIP: c.LocalAPIEndpoint.ChosenAddress(), ForOtherHost: true, PodSubnet: c.Networking.PodSubnet, ServiceSubnet: c.Networking.ServiceSubnet,
+			NodeIP: c.LocalAPIEndpoint.ChosenAddress(), ForOtherHost: true, Networking: c.Networking,
 		})
 		c.CompleteInit()
 		for _, w := range c.Warnings() {

@@ -81,9 +81,8 @@ func (in *initFlags) bind(f *pflag.FlagSet) {
 	f.StringVar(&cfg.ImageRepository, "image-repository", config.DefaultImageRepository, "the registry that the control plane's images are named after")
 	f.StringVar(&cfg.KubernetesVersion, "kubernetes-version", "", "must be the bundle's, if given")
 	f.Var(featureGates{&cfg.FeatureGates}, "feature-gates", "kubeadm's feature gates, NAME=true|false, separated by commas")
-	f.Var(&cfg.Networking.PodSubnet, "pod-network-cidr", "the range of pod addresses (default "+config.DefaultPodSubnet+" with the bundle's pod network)")
-	cfg.Networking.ServiceSubnet = config.ParseCIDRs(config.DefaultServiceSubnet)
-	f.Var(&cfg.Networking.ServiceSubnet, "service-cidr", "the range of Service addresses")
+	f.Var(&cfg.Networking.PodSubnet, "pod-network-cidr", "the range of pod addresses (default with the bundle's pod network: "+config.DefaultPodSubnet+", on a host with only IPv6 addresses "+config.DefaultPodSubnetIPv6+")")
+	f.Var(&cfg.Networking.ServiceSubnet, "service-cidr", "the range of Service addresses (default "+config.DefaultServiceSubnet+", on a host with only IPv6 addresses "+config.DefaultServiceSubnetIPv6+")")
 	f.StringVar(&cfg.Networking.DNSDomain, "service-dns-domain", config.DefaultDNSDomain, "the domain of Services' names")
 	f.StringVar(&cfg.CNI, "cni", "", "the pod network: flannel or none (default: what the bundle brings)")
 	f.StringVar(&cfg.ProxyServer, "kube-proxy-server", "", "the API server's URL for kube-proxy (default: the control-plane endpoint, else this host's)")
@@ -126,11 +125,11 @@ func (in *initFlags) open(cmd *cobra.Command) (*opened, error) {
 	run.changesNothing = run.changesNothing || manifestsOnly
 	run.anyBundle = manifestsOnly
 	r, err := run.open(ctx, cfg, console, host.Options{
-		ForOtherHost:  in.runFlags.rootfs != "" || manifestsOnly,
-		NodeIP:        cfg.LocalAPIEndpoint.ChosenAddress(),
-		AddressFlag:   "--apiserver-advertise-address",
-		PodSubnet:     cfg.Networking.PodSubnet,
-		ServiceSubnet: cfg.Networking.ServiceSubnet,
+		ForOtherHost: in.runFlags.rootfs != "" || manifestsOnly,
+		NodeIP:       cfg.LocalAPIEndpoint.ChosenAddress(),
+		AddressFlag:  "--apiserver-advertise-address",
+		Networking:   cfg.Networking,
+		NewCluster:   true,
 	})
 	if err != nil {
 		return nil, err

@@ -92,7 +92,7 @@ func (in *joinFlags) bind(f *pflag.FlagSet) {
 	f.StringVar(&cfg.CertificateKey, "certificate-key", "", "the key to decrypt the uploaded certificates with, as init --upload-certs printed it")
 	f.StringVar(&cfg.LocalAPIEndpoint.AdvertiseAddress, "apiserver-advertise-address", "", "with --control-plane: the address this host's API server is reached at (default: --node-ip)")
 	f.Int32Var(&cfg.LocalAPIEndpoint.BindPort, "apiserver-bind-port", config.DefaultBindPort, "with --control-plane: the port this host's API server listens on")
-	f.StringVar(&in.nodeIP, "node-ip", "", "this node's address (default: the one it reaches the API server from)")
+	f.StringVar(&in.nodeIP, "node-ip", "", "this node's address (default: the one it reaches the API server from); for a dual-stack cluster one of each family, separated by a comma (default: also the one of the other family)")
 	f.StringVar(&cfg.CNI, "cni", "", "the pod network: flannel or none (default: what the bundle brings)")
 	f.StringVar(&cfg.Patches, "patches", "", "a directory with patches for the static pods and the kubelet's configuration: TARGET[SUFFIX][+TYPE].yaml")
 	nodeFlags(f, cfg, &in.runFlags)

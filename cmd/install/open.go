@@ -65,6 +65,7 @@ func (r runFlags) open(ctx context.Context, cfg *config.Config, console *install
 		b.Close()
 		unlock()
 	}
+	o.CNI = cfg.CNI // the bundle's, unless the user gave one
 	if cfg.Facts, err = r.inspect(ctx, b, h, o); err != nil {
 		done()
 		return nil, err

@@ -54,7 +54,7 @@ func (c *Client) WaitForAPI(ctx context.Context, timeout time.Duration, report R
 		what:    "the API server at " + c.server + " to be ready",
 		short:   "the API server",
 		timeout: timeout, report: report,
-		hint: kubeletHint + "; its containers: crictl ps -a, crictl logs ID; their logs: /var/log/pods",
+		hint: kubeletHint + "; the logs of the containers are below /var/log/pods",
 		epilogue: func(ctx context.Context) string {
 			_, state := kubeletHealth(ctx, kubeletHealthURL)
 			return state

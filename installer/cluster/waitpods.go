@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -29,6 +30,9 @@ type Pods struct {
 	// OnMissing is called once if some of Names do not exist after MissingAfter.
 	MissingAfter time.Duration
 	OnMissing    func() error
+	// OnProblem, if set, is called at each look with each container that cannot
+	// start: the pod, the container, the reason.
+	OnProblem func(problem string)
 }
 
 // WaitForPods waits until the pods in want exist and are Ready, and the Service
@@ -89,6 +93,11 @@ func (c *Client) missingPods(ctx context.Context, want Pods, probe *prober) (mis
 			probe.check(ctx, pod, ready)
 			if !ready {
 				missing = append(missing, name+": "+why)
+			}
+			if want.OnProblem != nil {
+				for _, problem := range startProblems(pod) {
+					want.OnProblem("pod " + name + ": " + problem)
+				}
 			}
 		}
 		deployments, err := c.api.AppsV1().Deployments(ns).List(ctx, metav1.ListOptions{})
@@ -172,12 +181,33 @@ func podReady(pod *corev1.Pod) (bool, string) {
 		}
 	}
 	for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
-		if t := s.LastTerminationState.Terminated; t != nil {
+		if t := cmp.Or(s.State.Terminated, s.LastTerminationState.Terminated); t != nil && t.ExitCode != 0 {
 			why = fmt.Sprintf("container %s exited with code %d (%s) and restarted %d times", s.Name, t.ExitCode, t.Reason, s.RestartCount)
-		}
-		if w := s.State.Waiting; w != nil && w.Reason != "PodInitializing" && w.Reason != "ContainerCreating" {
-			return false, strings.TrimSpace(fmt.Sprintf("container %s: %s %s", s.Name, w.Reason, w.Message))
+			if w := s.State.Waiting; w != nil && w.Reason == crashLoop {
+				why += ": " + crashLoop
+			}
 		}
 	}
+	if problems := startProblems(pod); len(problems) > 0 {
+		why = problems[0]
+	}
 	return false, why
+}
+
+// crashLoop is the reason of a container that waits for its next start because
+// it exited.
+const crashLoop = "CrashLoopBackOff"
+
+// startProblems lists the containers that the kubelet cannot start, with its
+// reason and message: an image that cannot be pulled, a ConfigMap that is
+// missing. Containers that started and exited are not among them.
+func startProblems(pod *corev1.Pod) (problems []string) {
+	for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
+		w := s.State.Waiting
+		if w == nil || slices.Contains([]string{"", "PodInitializing", "ContainerCreating", crashLoop}, w.Reason) {
+			continue
+		}
+		problems = append(problems, strings.TrimSpace(fmt.Sprintf("container %s: %s: %s", s.Name, w.Reason, w.Message)))
+	}
+	return problems
 }

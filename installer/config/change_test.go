@@ -18,22 +18,23 @@ const changes = 80
 // stricter matches the refusals of Airlift that kubeadm does not share. Each
 // such setting would fail later, or not do what the user meant.
 var stricter = regexp.MustCompile(strings.Join([]string{
-	`is not sha256: and 64 hexadecimal digits`,                  // discovery would fail
-	`extraVolumes\[\d+\]: `,                                     // the kubelet would refuse the pod
-	`extraEnvs\[\d+\]: name`,                                    //
-	`taints\[\d+\]: `,                                           // the node could not register
-	`criSocket "[^"]*" must be unix:// and`,                     // kubeadm adds unix:// to any value
-	`and must be greater than 0s`,                               // the wait would end at once
-	`mergeMethod|write the name without dashes`,                 // the component would not start
-	`the token ID "[^"]*" is used twice`,                        // one token would overwrite the other
-	`advertiseAddress \S+ cannot be reached`,                    //
-	`ignorePreflightErrors: all cannot be combined`,             // kubeadm reports it only at run time
-	`, this host's address, is in the cluster's range|overlap$`, // routes could not tell them apart
-	`has host bits set`,                                         // the effective range differs from the written one
-	`must be a path or begin with|has no host`,                  //
-	`endpoints is empty: give at least one`,                     // as in v1.37; v1.29 accepts it
-	`httpEndpoints`,                                             //
-	`caCertHashes|certSANs`,                                     //
+	`is not sha256: and 64 hexadecimal digits`,                                    // discovery would fail
+	`extraVolumes\[\d+\]: `,                                                       // the kubelet would refuse the pod
+	`extraEnvs\[\d+\]: name`,                                                      //
+	`taints\[\d+\]: `,                                                             // the node could not register
+	`criSocket "[^"]*" must be unix:// and`,                                       // kubeadm adds unix:// to any value
+	`and must be greater than 0s`,                                                 // the wait would end at once
+	`mergeMethod|write the name without dashes`,                                   // the component would not start
+	`the token ID "[^"]*" is used twice`,                                          // one token would overwrite the other
+	`advertiseAddress \S+ cannot be reached`,                                      //
+	`ignorePreflightErrors: all cannot be combined`,                               // kubeadm reports it only at run time
+	`, this host's address, is in the cluster's range|overlap$`,                   // routes could not tell them apart
+	`the API server needs an address of the family|Services could not reach pods`, // the cluster would not start
+	`has host bits set`,                                                           // the effective range differs from the written one
+	`must be a path or begin with|has no host`,                                    //
+	`endpoints is empty: give at least one`,                                       // as in v1.37; v1.29 accepts it
+	`httpEndpoints`,                                                               //
+	`caCertHashes|certSANs`,                                                       //
 }, "|"))
 
 // TestOneChangeInAGoodFile changes good files in one place and runs kubeadm on

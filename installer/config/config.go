@@ -268,6 +268,8 @@ type Facts struct {
 	SwapOn bool
 	// NodeIP is this node's address, also without a default route.
 	NodeIP string
+	// OtherIP is this node's address of the other family, "" without one.
+	OtherIP string
 	// Interface has the address NodeIP; MTU is the interface's.
 	Interface string
 	MTU       int

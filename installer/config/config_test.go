@@ -1,6 +1,7 @@
 package config_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -49,7 +50,21 @@ func TestBadInitSettingsAreNamed(t *testing.T) {
 		{"pods too small", func(c *config.Config) { c.Networking.PodSubnet = config.ParseCIDRs("10.244.0.0/25") }, "each node gets a /24"},
 		{"pods too large", func(c *config.Config) { c.Networking.PodSubnet = config.ParseCIDRs("10.0.0.0/7") }, "16 bits shorter"},
 		{"overlap", func(c *config.Config) { c.Networking.PodSubnet = config.ParseCIDRs("10.96.0.0/16") }, "overlap"},
-		{"own address inside", func(c *config.Config) { c.Networking.PodSubnet = config.ParseCIDRs("192.0.0.0/16") }, "192.0.2.10, this host's address, is in the cluster's range"},
+		{"own address inside", func(c *config.Config) { c.Networking.PodSubnet = config.ParseCIDRs("192.0.0.0/16") }, "192.0.2.10, this host's address, is in the cluster's range of pod addresses, --pod-network-cidr 192.0.0.0/16: choose another pod range, for example --pod-network-cidr=10.244.0.0/16 "},
+		{"own address inside the Service range", func(c *config.Config) { c.Networking.ServiceSubnet = config.ParseCIDRs("192.0.0.0/16") }, "choose another Service range, for example --service-cidr=10.96.0.0/12 "},
+		{"IPv6 address, IPv4 ranges", func(c *config.Config) {
+			c.Facts.NodeIP, c.Networking.ServiceSubnet = "fd77::5", config.ParseCIDRs("10.96.0.0/12")
+		}, "--apiserver-advertise-address fd77::5 is an IPv6 address and --service-cidr 10.96.0.0/12 is an IPv4 range"},
+		{"IPv6 address, IPv4 pods", func(c *config.Config) {
+			c.Facts.NodeIP, c.Networking.PodSubnet = "fd77::5", config.ParseCIDRs("10.244.0.0/16")
+		}, "fd77::5 is an IPv6 address"},
+		{"IPv4 address, IPv6 first", func(c *config.Config) {
+			c.Networking.ServiceSubnet = config.ParseCIDRs("fd00:10:96::/112,10.96.0.0/12")
+			c.Networking.PodSubnet = config.ParseCIDRs("fd00:10:244::/56,10.244.0.0/16")
+		}, "192.0.2.10 is an IPv4 address"},
+		{"pods of the other family only", func(c *config.Config) {
+			c.Networking.ServiceSubnet, c.Networking.PodSubnet = config.ParseCIDRs("10.96.0.0/12"), config.ParseCIDRs("fd00:10:244::/56")
+		}, "--pod-network-cidr fd00:10:244::/56 has no IPv4 range"},
 		{"not a range", func(c *config.Config) { c.Networking.PodSubnet = config.ParseCIDRs("ten") }, `"ten" is not an address range`},
 		{"two of one family", func(c *config.Config) { c.Networking.PodSubnet = config.ParseCIDRs("10.1.0.0/16,10.2.0.0/16") }, "one IPv4 and one IPv6"},
 		{"advertise loopback", func(c *config.Config) { c.LocalAPIEndpoint.AdvertiseAddress = "127.0.0.1" }, "cannot be reached"},
@@ -86,6 +101,66 @@ func TestAllProblemsAreReportedAtOnce(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v does not say %q", err, want)
 		}
+	}
+}
+
+// The default ranges have the family of the address, or of the range that is
+// given.
+func TestDefaultRangesOfAFamily(t *testing.T) {
+	for _, tt := range []struct {
+		name                           string
+		address, services, pods, cni   string
+		wantServices, wantPods, family string
+	}{
+		{"IPv4", "192.0.2.10", "", "", "flannel", "10.96.0.0/12", "10.244.0.0/16", "IPv4"},
+		{"IPv6", "fd77::5", "", "", "flannel", "fd00:10:96::/112", "fd00:10:244::/56", "IPv6"},
+		{"IPv6 without a pod network", "fd77::5", "", "", "none", "fd00:10:96::/112", "", "IPv6"},
+		{"IPv6, Services given", "fd77::5", "fd01::/112", "", "flannel", "fd01::/112", "fd00:10:244::/56", "IPv6"},
+		{"IPv6, pods given", "fd77::5", "", "fd01::/56", "flannel", "fd00:10:96::/112", "fd01::/56", "IPv6"},
+		{"dual-stack pods", "192.0.2.10", "", "10.1.0.0/16,fd01::/56", "flannel", "10.96.0.0/12", "10.1.0.0/16,fd01::/56", "IPv4"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := initConfig(func(c *config.Config) {
+				c.Facts.NodeIP, c.CNI = tt.address, tt.cni
+				c.Networking.ServiceSubnet, c.Networking.PodSubnet = config.ParseCIDRs(tt.services), config.ParseCIDRs(tt.pods)
+			})
+			if err := c.ValidateInit(); err != nil {
+				t.Fatal(err)
+			}
+			n := c.Networking
+			if n.ServiceSubnet.String() != tt.wantServices || n.PodSubnet.String() != tt.wantPods || string(n.Family()) != tt.family {
+				t.Errorf("Services %s, pods %s, %s", n.ServiceSubnet, n.PodSubnet, n.Family())
+			}
+		})
+	}
+}
+
+// The kubelet of a dual-stack cluster gets an address of each family, in the
+// order of the Service ranges.
+func TestNodeIPs(t *testing.T) {
+	const v4, v6 = "10.96.0.0/12", "fd00:10:96::/112"
+	for _, tt := range []struct {
+		name, ip, other, services, pods, users, want string
+	}{
+		{"single-stack", "192.0.2.10", "fd77::5", v4, "10.244.0.0/16", "", "192.0.2.10"},
+		{"dual-stack", "192.0.2.10", "fd77::5", v4 + "," + v6, "10.244.0.0/16,fd00:10:244::/56", "", "192.0.2.10 fd77::5"},
+		{"only pods", "192.0.2.10", "fd77::5", v4, "10.244.0.0/16,fd00:10:244::/56", "", "192.0.2.10 fd77::5"},
+		{"IPv6 first", "fd77::5", "192.0.2.10", v6 + "," + v4, "", "", "fd77::5 192.0.2.10"},
+		{"IPv6 first, joined by IPv4", "192.0.2.10", "fd77::5", v6 + "," + v4, "", "", "fd77::5 192.0.2.10"},
+		{"no other address", "192.0.2.10", "", v4 + "," + v6, "", "", "192.0.2.10"},
+		{"the other one is in a range", "192.0.2.10", "fd00:10:96::7", v4 + "," + v6, "", "", "192.0.2.10"},
+		{"the user's", "192.0.2.10", "fd77::5", v4 + "," + v6, "", "198.51.100.7", "198.51.100.7"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := &config.Config{Facts: config.Facts{NodeIP: tt.ip, OtherIP: tt.other}}
+			c.Networking.ServiceSubnet, c.Networking.PodSubnet = config.ParseCIDRs(tt.services), config.ParseCIDRs(tt.pods)
+			if tt.users != "" {
+				c.NodeRegistration.KubeletExtraArgs = []config.Arg{{Name: "node-ip", Value: tt.users}}
+			}
+			if got := strings.Trim(fmt.Sprint(c.NodeIPs()), "[]"); got != tt.want {
+				t.Errorf("%s, want %s", got, tt.want)
+			}
+		})
 	}
 }
 

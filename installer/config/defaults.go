@@ -22,6 +22,11 @@ const (
 	// DefaultPodSubnet is the network in flannel's own manifest; kubeadm has
 	// no default because it installs no pod network.
 	DefaultPodSubnet = "10.244.0.0/16"
+	// The defaults of a cluster with IPv6 addresses are those of kind: unique
+	// local addresses, and sizes that the API server and the controller
+	// manager accept. kubeadm has only IPv4 defaults.
+	DefaultServiceSubnetIPv6 = "fd00:10:96::/112"
+	DefaultPodSubnetIPv6     = "fd00:10:244::/56"
 
 	DefaultControlPlaneTimeout = 4 * time.Minute
 	DefaultDiscoveryTimeout    = 5 * time.Minute
@@ -68,16 +73,13 @@ func (c *Config) CompleteInit() {
 	setDefault(&c.ClusterName, DefaultClusterName)
 	setDefault(&c.Cluster.CertificatesDir, CertificatesDir)
 	setDefault(&c.ImageRepository, DefaultImageRepository)
-	c.Networking.ServiceSubnet.setDefault(DefaultServiceSubnet)
 	setDefault(&c.Networking.DNSDomain, DefaultDNSDomain)
-	if c.CNI != "none" {
-		c.Networking.PodSubnet.setDefault(DefaultPodSubnet)
-	}
 	setDefault(&c.Etcd.Local.DataDir, EtcdDataDir)
 	c.completeTimeouts()
 	setDefault(&c.CertificateValidityPeriod, CertificateValidity)
 	setDefault(&c.CACertificateValidityPeriod, CACertificateValidity)
 	c.completeAdvertised()
+	c.completeRanges()
 	c.completeEndpoint()
 	if c.NodeRegistration.Taints == nil {
 		c.NodeRegistration.Taints = []corev1.Taint{ControlPlaneTaint}

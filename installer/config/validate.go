@@ -143,18 +143,28 @@ func (v *validator) certificateKey(path, key string) {
 	}
 }
 
-// localEndpoint checks the address of the first control plane, which must not be
-// in one of the cluster's ranges.
+// localEndpoint checks the address of the first control plane. It must not be in
+// one of the cluster's ranges, and it must have the family of the first Service
+// range: otherwise the API server does not start.
 func (v *validator) localEndpoint(path string, c *Config) {
 	addr := v.advertised(path, c.LocalAPIEndpoint)
 	if !addr.IsValid() {
 		return
 	}
-	for _, p := range slices.Concat(c.Networking.PodSubnet.Prefixes(), c.Networking.ServiceSubnet.Prefixes()) {
-		if p.Contains(addr) {
-			v.addf("%s, this host's address, is in the cluster's range %s: choose another %s or %s", addr, p,
-				v.at("ClusterConfiguration.networking.podSubnet", "--pod-network-cidr"), v.at("ClusterConfiguration.networking.serviceSubnet", "--service-cidr"))
+	var ranges []netip.Prefix
+	for _, r := range c.Networking.Ranges() {
+		ranges = append(ranges, r.Prefix)
+	}
+	for _, r := range c.Networking.Ranges() {
+		if r.Contains(addr) {
+			v.addf("%s, this host's address, is in the cluster's range of %s addresses, %s %s: %s", addr, r.Of,
+				v.at("ClusterConfiguration."+r.Field, r.Flag), r.Prefix, r.Another(append(ranges, netip.PrefixFrom(addr, addr.BitLen()))...))
 		}
+	}
+	if services := c.Networking.ServiceSubnet.Prefixes(); len(services) > 0 && FamilyOf(services[0].Addr()) != FamilyOf(addr) {
+		v.addf("%s %s is an %s address and %s %s is an %s range: the API server needs an address of the family of the first Service range",
+			v.at(path+".advertiseAddress", "--apiserver-advertise-address"), addr, FamilyOf(addr),
+			v.at("ClusterConfiguration.networking.serviceSubnet", "--service-cidr"), services[0], FamilyOf(services[0].Addr()))
 	}
 }
 

@@ -10,12 +10,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"airlift/fault"
+	"airlift/installer/config"
 )
 
 // Address is an address at which other hosts could reach this host.
 type Address struct {
 	Interface string
 	IP        netip.Addr
+	Network   netip.Prefix // that the interface is connected to
 	MTU       int
 	// Default reports whether the host's default route uses this address.
 	Default bool
@@ -54,8 +56,9 @@ func Addresses() ([]Address, error) {
 			if !ok || !ip.IsGlobalUnicast() || a.Flags&unfit != 0 {
 				continue
 			}
+			ones, _ := a.Mask.Size()
 			found = append(found, Address{
-				Interface: link.Attrs().Name, IP: ip, MTU: link.Attrs().MTU,
+				Interface: link.Attrs().Name, IP: ip, Network: netip.PrefixFrom(ip, ones).Masked(), MTU: link.Attrs().MTU,
 				Default: carriesDefault(defaults, link.Attrs().Index, ip),
 			})
 		}
@@ -139,34 +142,59 @@ func carriesDefault(defaults []netlink.Route, index int, ip netip.Addr) bool {
 
 // ChooseAddress chooses the node's address: as in kubeadm the one of the default
 // route, and without a default route the only candidate. IPv4 is preferred.
-// Addresses in an excluded range are not candidates. If several remain, the
-// error (fault.Usage) lists them and names the flag that chooses one.
-func ChooseAddress(candidates []Address, flag string, exclude ...netip.Prefix) (Address, error) {
-	var choices []Address
+// Addresses in one of the cluster's ranges are not candidates. The error
+// (fault.Usage) names the flag to use: if several candidates remain, the one
+// that chooses an address; if an address in a range is the only one, or that of
+// the default route, the one that changes the range.
+func ChooseAddress(candidates []Address, flag string, ranges ...config.Range) (Address, error) {
+	if len(candidates) > 0 && candidates[0].IP.Is4() {
+		candidates = slices.DeleteFunc(slices.Clone(candidates), func(a Address) bool { return !a.IP.Is4() })
+	}
+	var choices, inRange []Address
 	for _, a := range candidates {
-		if !slices.ContainsFunc(exclude, func(p netip.Prefix) bool { return p.Contains(a.IP) }) {
+		if slices.ContainsFunc(ranges, func(r config.Range) bool { return r.Contains(a.IP) }) {
+			inRange = append(inRange, a)
+		} else {
 			choices = append(choices, a)
 		}
 	}
-	if len(choices) == 0 {
+	isDefault := func(a Address) bool { return a.Default }
+	switch i := slices.IndexFunc(inRange, isDefault); {
+	case i >= 0:
+		return Address{}, collision(inRange[i], choices, flag, ranges)
+	case len(choices) == 0 && len(inRange) > 0:
+		return Address{}, collision(inRange[0], nil, flag, ranges)
+	case len(choices) == 0:
 		return Address{}, fault.New(fault.Usage, "give this host an address, or choose one with "+flag,
 			"choosing this node's address: no network interface that is up has a usable address")
 	}
-	if choices[0].IP.Is4() {
-		choices = slices.DeleteFunc(choices, func(a Address) bool { return !a.IP.Is4() })
-	}
-	if i := slices.IndexFunc(choices, func(a Address) bool { return a.Default }); i >= 0 {
+	if i := slices.IndexFunc(choices, isDefault); i >= 0 {
 		return choices[i], nil
 	}
 	if len(choices) > 1 {
-		lines := make([]string, len(choices))
-		for i, a := range choices {
-			lines[i] = "  " + a.String()
-		}
 		return Address{}, fault.New(fault.Usage, fmt.Sprintf("choose one, for example %s=%s", flag, choices[0].IP),
-			"choosing this node's address: there is no default route and there are %d addresses:\n%s", len(choices), strings.Join(lines, "\n"))
+			"choosing this node's address: there is no default route and there are %d addresses:%s", len(choices), list(choices))
 	}
 	return choices[0], nil
+}
+
+// collision is the error for an address in one of the cluster's ranges. others
+// are this host's addresses that are in none.
+func collision(a Address, others []Address, flag string, ranges []config.Range) error {
+	r := ranges[slices.IndexFunc(ranges, func(r config.Range) bool { return r.Contains(a.IP) })]
+	taken := []netip.Prefix{a.Network, netip.PrefixFrom(a.IP, a.IP.BitLen())}
+	for _, other := range others {
+		taken = append(taken, other.Network)
+	}
+	for _, other := range ranges {
+		taken = append(taken, other.Prefix)
+	}
+	hint := r.Another(taken...)
+	if len(others) > 0 {
+		hint += fmt.Sprintf(", or another address of this host: %s=%s", flag, others[0].IP)
+	}
+	return fault.New(fault.Usage, hint, "choosing this node's address: %s (interface %s) is in the cluster's range of %s addresses, %s",
+		a.IP, a.Interface, r.Of, r.Prefix)
 }
 
 // addressTowards returns the source address of packets to a peer.

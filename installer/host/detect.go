@@ -24,7 +24,8 @@ import (
 
 // Options are the user's options that affect detection.
 type Options struct {
-	// NodeIP is the node's address, if the user gave one.
+	// NodeIP is the node's address, if the user gave one, or one of each
+	// family, separated by a comma.
 	NodeIP string
 	// ForOtherHost is set if files are rendered for another host: NodeIP need
 	// not be an address of this one.
@@ -35,9 +36,14 @@ type Options struct {
 	Peer string
 	// AddressFlag is the flag that sets the address, for hints.
 	AddressFlag string
-	// PodSubnet and ServiceSubnet cannot contain the node's address. The
-	// address has the family of the first service range.
-	PodSubnet, ServiceSubnet config.CIDRs
+	// Networking has the cluster's ranges, as far as they are given. None
+	// can contain the node's address, and the address has their family.
+	Networking config.Networking
+	// NewCluster is set for init: ranges that are not given become the
+	// defaults of the address' family.
+	NewCluster bool
+	// CNI is "none" if pods have no default range.
+	CNI string
 }
 
 // Detect collects the facts about this host that rendering needs. It changes
@@ -77,12 +83,46 @@ func (h *Host) Detect(ctx context.Context, o Options) (config.Facts, error) {
 		return f, err
 	}
 	f.DefaultRoute = len(defaults) > 0
+	var other string
+	o.NodeIP, other, _ = strings.Cut(o.NodeIP, ",")
 	address, err := nodeAddress(ctx, o)
 	if err != nil {
 		return f, err
 	}
 	f.NodeIP, f.Interface, f.MTU = address.IP.String(), address.Interface, address.MTU
-	return f, nil
+	f.OtherIP, err = otherAddress(address, other, o)
+	return f, err
+}
+
+// otherAddress returns the node's address of the other family than a's: the
+// user's choice, or one of the same interface, or that of the default route, or
+// the only one. It returns "" if there is none.
+func otherAddress(a Address, given string, o Options) (string, error) {
+	if given != "" {
+		other, err := addressNamed(given, o.AddressFlag)
+		if err == nil && config.FamilyOf(other.IP) == config.FamilyOf(a.IP) {
+			err = fault.New(fault.Usage, "give one address, or one of each family", "reading %s: %s and %s are both %s", o.AddressFlag, a.IP, other.IP, config.FamilyOf(a.IP))
+		}
+		return other.IP.String(), err
+	}
+	if o.ForOtherHost {
+		return "", nil
+	}
+	others, err := Addresses()
+	if err != nil {
+		return "", err
+	}
+	others = slices.DeleteFunc(others, func(b Address) bool { return config.FamilyOf(b.IP) == config.FamilyOf(a.IP) })
+	for _, suits := range []func(Address) bool{
+		func(b Address) bool { return b.Interface == a.Interface },
+		func(b Address) bool { return b.Default },
+		func(Address) bool { return len(others) == 1 },
+	} {
+		if i := slices.IndexFunc(others, suits); i >= 0 {
+			return others[i].IP.String(), nil
+		}
+	}
+	return "", nil
 }
 
 // nodeAddress is the user's choice, or the source address towards the peer, or
@@ -94,7 +134,7 @@ func nodeAddress(ctx context.Context, o Options) (Address, error) {
 	if o.NodeIP != "" {
 		return addressNamed(o.NodeIP, o.AddressFlag)
 	}
-	for _, list := range []config.CIDRs{o.PodSubnet, o.ServiceSubnet} {
+	for _, list := range []config.CIDRs{o.Networking.PodSubnet, o.Networking.ServiceSubnet} {
 		if list.Invalid() != "" {
 			return Address{}, fault.New(fault.Usage, "write it like 10.244.0.0/16", "%q is not an address range", list.Invalid())
 		}
@@ -114,10 +154,39 @@ func nodeAddress(ctx context.Context, o Options) (Address, error) {
 	if err != nil {
 		return Address{}, err
 	}
-	if services := o.ServiceSubnet.Prefixes(); len(services) > 0 && services[0].Addr().Is6() {
-		candidates = slices.DeleteFunc(candidates, func(a Address) bool { return a.IP.Is4() })
+	return chooseForRanges(candidates, o)
+}
+
+// chooseForRanges chooses an address of the family of the cluster's ranges. If
+// no range is given, a host with an IPv4 address gets an IPv4 cluster, and a
+// host with only IPv6 addresses gets an IPv6 cluster.
+func chooseForRanges(candidates []Address, o Options) (Address, error) {
+	ranges, family := o.Networking, o.Networking.Family()
+	switch {
+	case family == "" && len(candidates) > 0:
+		family = config.FamilyOf(candidates[0].IP) // IPv4 comes first
+	case family == "":
+		family = config.IPv4
 	}
-	return ChooseAddress(candidates, o.AddressFlag, slices.Concat(o.PodSubnet.Prefixes(), o.ServiceSubnet.Prefixes())...)
+	if o.NewCluster {
+		ranges = ranges.WithDefaults(family, o.CNI)
+	}
+	usable := slices.DeleteFunc(slices.Clone(candidates), func(a Address) bool { return config.FamilyOf(a.IP) != family })
+	if len(usable) == 0 && len(candidates) > 0 {
+		return Address{}, fault.New(fault.Usage, "give ranges of the family of this host's address, or give none to get the defaults of that family",
+			"choosing this node's address: the cluster's %s range %s is %s, and this host has no %s address; it has:%s",
+			o.Networking.Ranges()[0].Of, o.Networking.Ranges()[0].Prefix, family, family, list(candidates))
+	}
+	return ChooseAddress(usable, o.AddressFlag, ranges.Ranges()...)
+}
+
+// list returns the addresses, one on each line.
+func list(addresses []Address) string {
+	var lines strings.Builder
+	for _, a := range addresses {
+		lines.WriteString("\n  " + a.String())
+	}
+	return lines.String()
 }
 
 // addressNamed finds the interface with the address that the user gave.
@@ -145,12 +214,8 @@ func addressNamed(text, flag string) (Address, error) {
 	if err != nil {
 		return Address{}, err
 	}
-	var lines strings.Builder
-	for _, a := range candidates {
-		lines.WriteString("\n  " + a.String())
-	}
 	return Address{}, fault.New(fault.Usage, "give one of this host's addresses",
-		"reading %s: no interface of this host has the address %q; it has:%s", flag, text, lines.String())
+		"reading %s: no interface of this host has the address %q; it has:%s", flag, text, list(candidates))
 }
 
 // resolvePeer turns "host" or "host:port" into an address. A lookup may take only

@@ -135,7 +135,7 @@ func TestOnLabHost(t *testing.T) {
 // CAP_SYS_RESOURCE, default route or resolver.
 func TestPartFacts(t *testing.T) {
 	ctx, h := part(t)
-	f, err := h.Detect(ctx, host.Options{AddressFlag: "--x", PodSubnet: config.ParseCIDRs("10.244.0.0/16"), ServiceSubnet: config.ParseCIDRs("10.96.0.0/12")})
+	f, err := h.Detect(ctx, host.Options{AddressFlag: "--x", Networking: config.Networking{PodSubnet: config.ParseCIDRs("10.244.0.0/16"), ServiceSubnet: config.ParseCIDRs("10.96.0.0/12")}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/netip"
 	"os/exec"
 	"regexp"
 	"runtime"
@@ -173,7 +172,7 @@ func TestChoosingTheNodesAddress(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			a, err := host.ChooseAddress(candidates, "--apiserver-advertise-address", netip.MustParsePrefix("10.244.0.0/16"))
+			a, err := host.ChooseAddress(candidates, "--apiserver-advertise-address", config.Networking{PodSubnet: config.ParseCIDRs("10.244.0.0/16")}.Ranges()...)
 			if c.want == "" {
 				if fault.ExitCode(err) != fault.Usage || !strings.Contains(fault.Hint(err), "--apiserver-advertise-address") {
 					t.Errorf("chose %v, err = %v", a, err)
@@ -190,6 +189,82 @@ func TestChoosingTheNodesAddress(t *testing.T) {
 			}
 		})
 	}
+}
+
+// init chooses an address of the family of the cluster's ranges, and never one in
+// a range.
+func TestDetectAddressForRanges(t *testing.T) {
+	type m = func(t *testing.T)
+	networking := func(services, pods string) config.Networking {
+		return config.Networking{ServiceSubnet: config.ParseCIDRs(services), PodSubnet: config.ParseCIDRs(pods)}
+	}
+	inServices := m(func(t *testing.T) { nic(t, "eth0", "10.99.0.21/24") })
+	for _, c := range []struct {
+		name        string
+		setup       m
+		networking  config.Networking
+		cni         string
+		want, other string // the addresses
+		fails, hint string
+	}{
+		{name: "in the Service range", setup: inServices,
+			fails: "10.99.0.21 (interface eth0) is in the cluster's range of Service addresses, 10.96.0.0/12", hint: "--service-cidr=172.20.0.0/16 (networking.serviceSubnet"},
+		{name: "in the Service range, and an address of a router advertisement", setup: func(t *testing.T) { nic(t, "eth0", "10.99.0.21/24", "fd77::21/64") },
+			fails: "10.99.0.21 (interface eth0)", hint: "--service-cidr=172.20.0.0/16"},
+		{name: "outside of another Service range", setup: inServices, networking: networking("10.50.0.0/16", ""), want: "10.99.0.21"},
+		{name: "in the pod range", setup: func(t *testing.T) { nic(t, "eth0", "10.244.7.7/24") },
+			fails: "10.244.7.7 (interface eth0) is in the cluster's range of pod addresses, 10.244.0.0/16", hint: "--pod-network-cidr=172.24.0.0/16"},
+		{name: "without a pod range", setup: func(t *testing.T) { nic(t, "eth0", "10.244.7.7/24") }, cni: "none", want: "10.244.7.7"},
+		{name: "the default route's address is in a range", setup: func(t *testing.T) {
+			nic(t, "eth0", "10.99.0.21/24")
+			nic(t, "eth1", "172.20.1.5/16")
+			defaultRoute(t, "eth0", "10.99.0.1", "", 0)
+		}, fails: "10.99.0.21", hint: "--service-cidr=192.168.192.0/18 (networking.serviceSubnet in a configuration file), or another address of this host: --x=172.20.1.5"},
+		{name: "only IPv6", setup: func(t *testing.T) { nic(t, "eth0", "fd77::21/64") }, want: "fd77::21"},
+		{name: "IPv6 in the default range", setup: func(t *testing.T) { nic(t, "eth0", "fd00:10:96::21/64") },
+			fails: "fd00:10:96::21", hint: "--service-cidr=fd00:20:96::/112"},
+		{name: "both, IPv6 ranges", setup: func(t *testing.T) { nic(t, "eth0", "10.1.0.5/24", "fd77::21/64") }, networking: networking("", "fd00:10:244::/56"), want: "fd77::21", other: "10.1.0.5"},
+		{name: "both, no ranges", setup: func(t *testing.T) { nic(t, "eth0", "10.1.0.5/24", "fd77::21/64") }, want: "10.1.0.5", other: "fd77::21"},
+		{name: "the other one of the same interface", setup: func(t *testing.T) {
+			nic(t, "eth0", "fd78::21/64")
+			nic(t, "eth1", "10.1.0.5/24", "fd77::21/64")
+		}, want: "10.1.0.5", other: "fd77::21"},
+		{name: "several others", setup: func(t *testing.T) {
+			nic(t, "eth0", "10.1.0.5/24")
+			nic(t, "eth1", "fd77::21/64")
+			nic(t, "eth2", "fd78::21/64")
+		}, want: "10.1.0.5"},
+		{name: "IPv4, IPv6 ranges", setup: func(t *testing.T) { nic(t, "eth0", "10.1.0.5/24") }, networking: networking("fd00:10:96::/112", ""),
+			fails: "Service range fd00:10:96::/112 is IPv6, and this host has no IPv6 address; it has:\n  eth0 10.1.0.5", hint: "give none"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			inNetwork(t)
+			c.setup(t)
+			f, err := open(t, "/").Detect(t.Context(), host.Options{AddressFlag: "--x", Networking: c.networking, NewCluster: true, CNI: c.cni})
+			if c.fails != "" {
+				if err == nil || !strings.Contains(err.Error(), c.fails) || !strings.Contains(fault.Hint(err), c.hint) || fault.ExitCode(err) != fault.Usage {
+					t.Errorf("%q: %v; hint: %s", f.NodeIP, err, fault.Hint(err))
+				}
+				return
+			}
+			if err != nil || f.NodeIP != c.want || f.OtherIP != c.other {
+				t.Errorf("%q and %q, %v; want %q and %q", f.NodeIP, f.OtherIP, err, c.want, c.other)
+			}
+		})
+	}
+	t.Run("the user's", func(t *testing.T) {
+		inNetwork(t)
+		nic(t, "eth0", "10.1.0.5/24", "fd77::21/64", "fd77::22/64")
+		f, err := open(t, "/").Detect(t.Context(), host.Options{AddressFlag: "--node-ip", NodeIP: "10.1.0.5,fd77::22"})
+		if err != nil || f.NodeIP != "10.1.0.5" || f.OtherIP != "fd77::22" {
+			t.Errorf("%q and %q, %v", f.NodeIP, f.OtherIP, err)
+		}
+		for _, given := range []string{"fd77::21,fd77::22", "10.1.0.5,10.1.0.6"} {
+			if f, err := open(t, "/").Detect(t.Context(), host.Options{AddressFlag: "--node-ip", NodeIP: given}); fault.ExitCode(err) != fault.Usage {
+				t.Errorf("%s: %q and %q, %v", given, f.NodeIP, f.OtherIP, err)
+			}
+		}
+	})
 }
 
 func TestDetectAddressTowardsPeer(t *testing.T) {
@@ -222,7 +297,7 @@ func TestDetectAddressTowardsPeer(t *testing.T) {
 		{AddressFlag: "--x", NodeIP: "10.1.0.6"},       // not this host's address
 		{AddressFlag: "--x", NodeIP: "10.1.0"},         // not an address
 		{AddressFlag: "--x", Peer: "192.168.0.1:6443"}, // no route, two candidates
-		{NodeIP: "", PodSubnet: config.ParseCIDRs("10.244.0.0/33"), AddressFlag: "--x"},
+		{NodeIP: "", Networking: config.Networking{PodSubnet: config.ParseCIDRs("10.244.0.0/33")}, AddressFlag: "--x"},
 	} {
 		if f, err := h.Detect(ctx, o); fault.ExitCode(err) != fault.Usage {
 			t.Errorf("%+v: %s %v", o, f.NodeIP, err)

@@ -28,6 +28,22 @@ type UnitState struct {
 	Result   string // of the last run: "success", "exit-code", …
 	MainPID  uint32
 	Restarts uint32
+	// Exit is how the main process ended; nil while it runs, and before its
+	// first start.
+	Exit *UnitExit
+}
+
+// UnitExit is how the main process of a unit ended.
+type UnitExit struct {
+	Signal            bool  // a signal killed it
+	Code              int32 // its exit code, or the number of the signal
+	Started, Finished time.Time
+}
+
+// Ended reports whether the unit's process has ended without a request: systemd
+// starts it again after a pause, or has given up.
+func (s UnitState) Ended() bool {
+	return s.Exit != nil && (s.Active == "failed" || strings.HasPrefix(s.Sub, "auto-restart"))
 }
 
 // Running reports whether the unit is active, not only activating.
@@ -207,10 +223,25 @@ func (h *Host) Unit(ctx context.Context, unit string) (UnitState, error) {
 			Load: property[string](p, "LoadState"), Active: property[string](p, "ActiveState"), Sub: property[string](p, "SubState"),
 			File: property[string](p, "FragmentPath"), Result: property[string](p, "Result"),
 			MainPID: property[uint32](p, "MainPID"), Restarts: property[uint32](p, "NRestarts"),
+			Exit: unitExit(p),
 		}
 		return nil
 	})
 	return s, err
+}
+
+// unitExit reads how the main process ended, from the properties of a service.
+func unitExit(p map[string]any) *UnitExit {
+	finished := property[uint64](p, "ExecMainExitTimestamp")
+	if finished == 0 {
+		return nil
+	}
+	const exited = 1 // CLD_EXITED of waitid(2); others are signals
+	return &UnitExit{
+		Signal: property[int32](p, "ExecMainCode") != exited, Code: property[int32](p, "ExecMainStatus"),
+		Started:  time.UnixMicro(int64(property[uint64](p, "ExecMainStartTimestamp"))),
+		Finished: time.UnixMicro(int64(finished)),
+	}
 }
 
 func property[T any](properties map[string]any, name string) T {
@@ -232,6 +263,18 @@ func (h *Host) Logs(ctx context.Context, unit string, lines int) string {
 		return "(none in the journal)"
 	}
 	return strings.TrimRight(string(out), "\n")
+}
+
+// LogTail returns the last lines that a unit's processes wrote to the journal,
+// without systemd's lines about the unit and without times. It returns none if
+// the journal cannot be read.
+func (h *Host) LogTail(ctx context.Context, unit string, lines int) []string {
+	out, err := exec.CommandContext(ctx, "journalctl", "--no-pager", "--quiet", "--output=cat",
+		fmt.Sprintf("--lines=%d", lines), "_SYSTEMD_UNIT="+unit).Output()
+	if err != nil || len(out) == 0 {
+		return nil
+	}
+	return strings.Split(strings.TrimRight(string(out), "\n"), "\n")
 }
 
 // booted reports whether this host was booted with systemd (sd_booted(3)).

@@ -95,6 +95,7 @@ func (s *subject) checks() []check {
 		if h, _, err := net.SplitHostPort(c.Discovery.APIServerEndpoint); err == nil {
 			list = append(list, check{"HTTPProxy", s.proxyTo(h)})
 		}
+		list = append(list, check{"NodeAddress", s.nodeAddress})
 	}
 	// An existing runtime that cannot be used is reported by CRI.
 	for _, claim := range host.Claims(c, s.Role.controlPlane() && c.Etcd.External == nil, !s.RuntimeInUse && s.Runtime == nil) {

@@ -124,8 +124,10 @@ func (s *subject) pids() int64 {
 	return least
 }
 
-// Kubelet runs only the checks of the kubelet's configuration. A joining node
-// gets the cluster's KubeletConfiguration after the other checks.
-func Kubelet(ctx context.Context, t Target, ignore []string) (Report, error) {
-	return run(ctx, t, ignore, (*subject).kubeletRules)
+// Discovered runs only the checks that depend on the cluster's configuration. A
+// joining node gets it after the other checks.
+func Discovered(ctx context.Context, t Target, ignore []string) (Report, error) {
+	return run(ctx, t, ignore, func(s *subject) []check {
+		return append(s.kubeletRules(), check{"NodeAddress", s.nodeAddress})
+	})
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -183,6 +184,28 @@ func (s *subject) controlPlaneEndpoint(ctx context.Context) []finding {
 		return problem("add the address of a control plane, a load balancer or a virtual IP to /etc/hosts on every host, such as: echo '"+
 			s.Config.LocalAPIEndpoint.AdvertiseAddress+" "+name+"' >> /etc/hosts",
 			"the control-plane endpoint's name %q cannot be resolved on this host: %v", name, err)
+	}
+	return nil
+}
+
+// nodeAddress requires the addresses of a joining node to be in none of the
+// cluster's ranges, and that of its API server to have the cluster's family. For
+// init, such a configuration is not valid.
+func (s *subject) nodeAddress(context.Context) []finding {
+	c := s.Config
+	if s.Rerun {
+		return nil
+	}
+	for _, ip := range c.NodeIPs() {
+		if r, ok := c.Networking.RangeOf(ip); ok {
+			return problem(fmt.Sprintf("join with another address of this host, --node-ip=ADDRESS, or give it one outside of %s; the ranges of a cluster cannot be changed", r.Prefix),
+				"this node's address %s (interface %s) is in the cluster's range of %s addresses, %s", ip, c.Facts.Interface, r.Of, r.Prefix)
+		}
+	}
+	family := c.Networking.Family()
+	if addr, err := netip.ParseAddr(c.LocalAPIEndpoint.AdvertiseAddress); err == nil && s.Role.controlPlane() && family != "" && config.FamilyOf(addr) != family {
+		return problem("choose an "+string(family)+" address of this host with --apiserver-advertise-address",
+			"the address of this host's API server, %s, is not %s as the cluster's first Service range, %s: the API server would not start", addr, family, c.Networking.ServiceSubnet)
 	}
 	return nil
 }

@@ -241,17 +241,17 @@ func kubeletSetting(line string) func(*testing.T, *subject) {
 	}
 }
 
-// The checks of the kubelet's configuration can run alone.
+// The checks that depend on the cluster can run alone.
 // --ignore-preflight-errors applies to them too.
 func TestKubeletAlone(t *testing.T) {
 	s := healthy(t)
-	s.Config.Facts.SwapOn = true // a problem that Kubelet does not check
+	s.Config.Facts.SwapOn = true // a problem that Discovered does not check
 	kubeletSetting("maxPods: -1")(t, s)
-	report, err := Kubelet(context.Background(), s.Target, nil)
+	report, err := Discovered(context.Background(), s.Target, nil)
 	if fault.ExitCode(err) != fault.Preflight || len(report.Errors) != 1 || report.Errors[0].Name != "KubeletConfiguration" {
 		t.Errorf("%+v %v", report, err)
 	}
-	if report, err := Kubelet(context.Background(), s.Target, []string{"kubeletconfiguration"}); err != nil || len(report.Warnings) != 1 {
+	if report, err := Discovered(context.Background(), s.Target, []string{"kubeletconfiguration"}); err != nil || len(report.Warnings) != 1 {
 		t.Errorf("ignored: %+v %v", report, err)
 	}
 }
@@ -354,6 +354,13 @@ func TestEachCheck(t *testing.T) {
 		}, says: "forwarding"},
 		{check: "Systemd", breaks: func(t *testing.T, s *subject) { remove(t, s, "/run/systemd/system") }, says: "not booted with systemd"},
 		{check: "UserNamespace", breaks: func(t *testing.T, s *subject) { write(t, s.Root, "/proc/self/uid_map", "0 100000 65536\n") }, says: "user namespace"},
+		{check: "NodeAddress", breaks: func(_ *testing.T, s *subject) {
+			s.Role, s.Config.Facts.Interface, s.Config.Networking.ServiceSubnet = Join, "eth0", config.ParseCIDRs("10.0.0.0/12")
+		}, says: "10.1.0.5 (interface eth0) is in the cluster's range of Service addresses, 10.0.0.0/12"},
+		{check: "NodeAddress", breaks: func(_ *testing.T, s *subject) {
+			s.Role, s.Config.LocalAPIEndpoint.AdvertiseAddress = JoinControlPlane, "fd00::5"
+			s.Config.Networking.ServiceSubnet = config.ParseCIDRs("10.96.0.0/12")
+		}, says: "fd00::5, is not IPv4"},
 		{check: "CRIPods", breaks: func(_ *testing.T, s *subject) { s.Pods = []string{"default/web", "kube-system/etcd"} }, says: "has 2 pod(s): default/web, kube-system/etcd;"},
 		{check: "KernelLog", breaks: func(t *testing.T, s *subject) { remove(t, s, "/dev/kmsg") }, says: "/dev/kmsg"},
 		{check: "KernelTunables", breaks: unwritable("/proc/sys/vm/overcommit_memory"), says: "overcommit_memory"},
@@ -430,7 +437,7 @@ func TestEachCheck(t *testing.T) {
 	} {
 		t.Run(c.check, func(t *testing.T) {
 			s := healthy(t)
-			if c.check != "Systemd" && !strings.Contains(c.check, "ipv6") && !(strings.Contains(c.check, "kubelet.conf") || strings.Contains(c.check, "ca.crt")) {
+			if c.check != "Systemd" && c.check != "NodeAddress" && !strings.Contains(c.check, "ipv6") && !(strings.Contains(c.check, "kubelet.conf") || strings.Contains(c.check, "ca.crt")) {
 				if found := s.runOne(t, c.check); len(found) != 0 {
 					t.Fatalf("on a healthy host: %v", found)
 				}

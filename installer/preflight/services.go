@@ -89,7 +89,11 @@ func (s *subject) criPods(context.Context) []finding {
 	if more := len(s.Pods) - podsNamed; more > 0 {
 		names += fmt.Sprintf(" and %d more", more)
 	}
-	return problem("if these pods are needed, use another host; otherwise remove them: crictl rmp --all --force",
+	remove := "with the software that created them"
+	if s.inPath("crictl") {
+		remove = "with: crictl rmp --all --force"
+	}
+	return problem("if these pods are needed, use another host; otherwise remove them "+remove,
 		"the existing container runtime has %d pod(s): %s; the kubelet would remove them", len(s.Pods), names)
 }
 

@@ -402,6 +402,16 @@ func TestKubeletFlags(t *testing.T) {
 			c.Facts.DefaultRoute = false
 			c.NodeRegistration.KubeletExtraArgs = []config.Arg{{Name: "node-ip", Value: "192.0.2.9"}}
 		}, `KUBELET_KUBEADM_ARGS="--container-runtime-endpoint=unix:///run/containerd/containerd.sock --node-ip=192.0.2.9 --pod-infra-container-image=registry.k8s.io/pause:3.9"`},
+		{"both addresses in a dual-stack cluster", false, func(c *config.Config) {
+			c.NodeRegistration.Name = c.Facts.Hostname
+			c.Facts.OtherIP = "fd77::11"
+			c.Networking.ServiceSubnet = config.ParseCIDRs("10.96.0.0/12,fd00:10:96::/112")
+		}, `KUBELET_KUBEADM_ARGS="--container-runtime-endpoint=unix:///run/containerd/containerd.sock --node-ip=10.0.0.11,fd77::11 --pod-infra-container-image=registry.k8s.io/pause:3.9"`},
+		{"an IPv6 address, because the kubelet prefers IPv4", false, func(c *config.Config) {
+			c.NodeRegistration.Name = c.Facts.Hostname
+			c.Facts.NodeIP, c.Facts.OtherIP = "fd77::11", "10.0.0.11"
+			c.Networking = config.Networking{ServiceSubnet: config.ParseCIDRs("fd00:10:96::/112"), PodSubnet: config.ParseCIDRs("fd00:10:244::/56")}
+		}, `KUBELET_KUBEADM_ARGS="--container-runtime-endpoint=unix:///run/containerd/containerd.sock --node-ip=fd77::11 --pod-infra-container-image=registry.k8s.io/pause:3.9"`},
 		{"no pause flag for a kubelet that has lost it", false, func(c *config.Config) {
 			c.KubernetesVersion = "v1.35.6"
 			c.NodeRegistration.Name = c.Facts.Hostname

@@ -2,6 +2,7 @@ package render
 
 import (
 	"fmt"
+	"net/netip"
 	"path"
 	"strconv"
 	"strings"
@@ -124,12 +125,21 @@ func KubeletFlags(cfg *config.Config, worker bool) ([]byte, error) {
 	if node.Name != cfg.Facts.Hostname {
 		args = append(args, config.Arg{Name: "hostname-override", Value: node.Name})
 	}
-	if !cfg.Facts.DefaultRoute && cfg.Facts.NodeIP != "" {
-		// By default the kubelet uses the address of the default route.
-		args = append(args, config.Arg{Name: "node-ip", Value: cfg.Facts.NodeIP})
+	if ips := cfg.NodeIPs(); len(ips) > 1 || len(ips) == 1 && (!cfg.Facts.DefaultRoute || ips[0].Is6()) {
+		// By default the kubelet uses one address, that of the default route,
+		// and prefers IPv4.
+		args = append(args, config.Arg{Name: "node-ip", Value: joined(ips)})
 	}
 	flags := strings.Join(command(cfg, "", args, node.KubeletExtraArgs), " ")
 	return []byte("KUBELET_KUBEADM_ARGS=" + strconv.Quote(flags) + "\n"), nil
+}
+
+func joined(ips []netip.Addr) string {
+	var list []string
+	for _, ip := range ips {
+		list = append(list, ip.String())
+	}
+	return strings.Join(list, ",")
 }
 
 func fill[T comparable](field *T, value T) {

@@ -148,6 +148,7 @@ networking: {podSubnet: 172.16.0.0/16, serviceSubnet: 172.30.0.0/16, dnsDomain: 
 networking: {podSubnet: "10.244.0.0/16,fd00:10:244::/56", serviceSubnet: "10.96.0.0/16,fd00:10:96::/112"}
 `, Config: with(func(c *config.Config) {
 			c.Networking.PodSubnet, c.Networking.ServiceSubnet = config.ParseCIDRs("10.244.0.0/16,fd00:10:244::/56"), config.ParseCIDRs("10.96.0.0/16,fd00:10:96::/112")
+			c.Facts.OtherIP = "fd77::11"
 		})},
 		{Name: "IPv6", Init: `
 localAPIEndpoint: {advertiseAddress: "fd00::11"}

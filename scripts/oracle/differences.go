@@ -161,19 +161,25 @@ var Differences = []Difference{
 			}
 		},
 	}, {
-		What: "without a default route the kubelet gets --node-ip",
-		Why:  "otherwise it uses the address of the default route, and does not register without one",
+		What: "the kubelet gets --node-ip without a default route, with an IPv6 address, and with an address of each family in a dual-stack cluster",
+		Why:  "otherwise it uses one address, that of the default route, and prefers IPv4; without a default route it does not register",
 		Apply: func(w *Want, cfg *config.Config) {
-			if cfg.Facts.DefaultRoute {
+			ips := cfg.NodeIPs()
+			if cfg.Facts.DefaultRoute && len(ips) == 1 && ips[0].Is4() {
 				return
 			}
+			var list []string
+			for _, ip := range ips {
+				list = append(list, ip.String())
+			}
+			nodeIP := "--node-ip=" + strings.Join(list, ",")
 			flags, err := strconv.Unquote(strings.TrimSpace(strings.TrimPrefix(w.KubeletFlags, "KUBELET_KUBEADM_ARGS=")))
 			if err != nil {
 				panic(err)
 			}
-			list := append(strings.Fields(flags), "--node-ip="+cfg.Facts.NodeIP)
-			slices.Sort(list)
-			w.KubeletFlags = "KUBELET_KUBEADM_ARGS=" + strconv.Quote(strings.Join(list, " ")) + "\n"
+			all := append(strings.Fields(flags), nodeIP)
+			slices.Sort(all)
+			w.KubeletFlags = "KUBELET_KUBEADM_ARGS=" + strconv.Quote(strings.Join(all, " ")) + "\n"
 		},
 	},
 }

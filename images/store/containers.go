@@ -1,0 +1,70 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	criapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// A Container is a container of a pod, running or not.
+type Container struct {
+	ID        string
+	Namespace string // of the pod
+	Pod       string
+	PodUID    string // another one for each version of a static pod's manifest
+	Name      string
+	Created   time.Time
+	Exited    bool
+}
+
+// An Exit is how a container ended.
+type Exit struct {
+	Code     int32
+	Reason   string // "Error", "OOMKilled", "StartError", …
+	Message  string // of the runtime, mostly empty
+	Started  time.Time
+	Finished time.Time
+	LogPath  string // the container's log file
+}
+
+// Labels that the kubelet sets (k8s.io/kubelet/pkg/types).
+const (
+	podNameLabel      = "io.kubernetes.pod.name"
+	podNamespaceLabel = "io.kubernetes.pod.namespace"
+	podUIDLabel       = "io.kubernetes.pod.uid"
+)
+
+// Containers lists the containers of the kubelet's pods. Of those that exited, the kubelet
+// keeps the newest of each.
+func (s *Store) Containers(ctx context.Context) ([]Container, error) {
+	if !s.hasCRI {
+		return nil, nil
+	}
+	list, err := s.criRuntime.ListContainers(ctx, &criapi.ListContainersRequest{})
+	if err != nil {
+		return nil, fmt.Errorf("listing containers: %w", err)
+	}
+	var containers []Container
+	for _, c := range list.Containers {
+		containers = append(containers, Container{
+			ID: c.Id, Namespace: c.Labels[podNamespaceLabel], Pod: c.Labels[podNameLabel], PodUID: c.Labels[podUIDLabel],
+			Name: c.GetMetadata().GetName(), Created: time.Unix(0, c.CreatedAt), Exited: c.State == criapi.ContainerState_CONTAINER_EXITED,
+		})
+	}
+	return containers, nil
+}
+
+// Exit returns how a container ended.
+func (s *Store) Exit(ctx context.Context, id string) (Exit, error) {
+	reply, err := s.criRuntime.ContainerStatus(ctx, &criapi.ContainerStatusRequest{ContainerId: id})
+	if err != nil {
+		return Exit{}, fmt.Errorf("getting the status of container %s: %w", id, err)
+	}
+	c := reply.GetStatus()
+	return Exit{
+		Code: c.GetExitCode(), Reason: c.GetReason(), Message: c.GetMessage(),
+		Started: time.Unix(0, c.GetStartedAt()), Finished: time.Unix(0, c.GetFinishedAt()), LogPath: c.GetLogPath(),
+	}, nil
+}
