@@ -36,7 +36,7 @@ STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOVULNCHECK = golang.org/x/vuln/cmd/govulncheck@v1.8.0
 
 # make test also runs the quick tests of these packages with the race detector.
-RACE = ./bundle/... ./images/store ./installer/...
+RACE = ./bundle ./bundle/fetch ./bundle/head ./bundle/space ./images/store ./installer/...
 
 # Debian packages that the tests need.
 PACKAGES = gcc iptables iproute2 libc6-dev libcap2-bin nftables openssl zstd

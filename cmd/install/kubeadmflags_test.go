@@ -35,7 +35,7 @@ type kubeadmCommand struct {
 // TestKubeadmsCommandLine: a script for kubeadm runs with install. Every command, alias and
 // flag in the shell completion of real kubeadm exists here, or has a row in notKubeadms.
 func TestKubeadmsCommandLine(t *testing.T) {
-	needed := map[int]bool{}
+	needed, walked := map[int]bool{}, 0
 	missing := func(t *testing.T, command, flag, what string) {
 		for i, row := range notKubeadms {
 			here := row.command == "" || command == row.command || strings.HasPrefix(command, row.command+" ")
@@ -55,10 +55,11 @@ func TestKubeadmsCommandLine(t *testing.T) {
 			for _, command := range slices.Sorted(maps.Keys(all)) {
 				compareCommand(t, command, all[command], missing)
 			}
+			walked++
 		})
 	}
 	for i, row := range notKubeadms {
-		if !needed[i] && !t.Failed() {
+		if walked == 2 && !needed[i] {
 			t.Errorf("this row is not needed any more: %v", row)
 		}
 	}
