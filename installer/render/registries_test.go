@@ -31,7 +31,6 @@ const basicAuth = "Basic cmVhZGVyOnBhc3N3b3Jk"
 // A siteRegistry is a registry with TLS and a password, on loopback.
 type siteRegistry struct {
 	url    string // of TLS
-	push   string // HOST:PORT of the same registry without TLS and password
 	ca     []byte
 	digest map[string]string // by repository
 }
