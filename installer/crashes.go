@@ -60,16 +60,13 @@ func (e end) short() bool { return e.started.Unix() <= 0 || e.finished.Sub(e.sta
 
 var digits = regexp.MustCompile(`[0-9]+`)
 
-// same reports whether two ends have the same error: the last lines of both logs
-// differ only in numbers, such as times.
-func (e end) same(other end) bool {
-	last := func(e end) string {
-		if len(e.lines) == 0 {
-			return ""
-		}
-		return digits.ReplaceAllString(e.lines[len(e.lines)-1], "0")
+// reason is how the process ended and the last line of its log, without numbers
+// such as times. Ends with the same reason have the same error.
+func (e end) reason() string {
+	if len(e.lines) == 0 {
+		return e.how
 	}
-	return e.how == other.how && last(e) == last(other)
+	return e.how + ": " + digits.ReplaceAllString(e.lines[len(e.lines)-1], "0")
 }
 
 // containers is the part of a container runtime that crashes needs.
@@ -87,10 +84,11 @@ type crashes struct {
 	listed  bool             // the containers have been listed
 	created map[string]bool  // names of the containers that were seen
 	handled map[string]bool  // ends that were seen, by container ID or the kubelet's time
+	shown   map[string]bool  // processes and reasons that the user has seen
 }
 
 func newCrashes(began time.Time) *crashes {
-	return &crashes{began: began, ends: map[string][]end{}, down: map[string]bool{}, created: map[string]bool{}, handled: map[string]bool{}}
+	return &crashes{began: began, ends: map[string][]end{}, down: map[string]bool{}, created: map[string]bool{}, handled: map[string]bool{}, shown: map[string]bool{}}
 }
 
 // componentNamespaces are the namespaces of the cluster's components.
@@ -197,6 +195,15 @@ func (c *crashes) add(e end) end {
 	return e
 }
 
+// isNew reports whether the user has not yet seen that a process ended for this
+// reason.
+func (c *crashes) isNew(e end) bool {
+	id := e.process + " " + e.reason()
+	seen := c.shown[id]
+	c.shown[id] = true
+	return !seen
+}
+
 // forgetAPIClients removes the ends of those components that cannot work without
 // an API server.
 func (c *crashes) forgetAPIClients() {
@@ -214,7 +221,7 @@ func (c *crashes) repeated(process string) (last end, times int, since time.Time
 		if times == 0 {
 			last = e
 		}
-		if !e.short() || !e.same(last) {
+		if !e.short() || e.reason() != last.reason() {
 			break
 		}
 		times, since = times+1, e.finished

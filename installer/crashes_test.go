@@ -124,6 +124,30 @@ func TestContainerThatWillNotRecover(t *testing.T) {
 	}
 }
 
+// The user sees each error once, also if the container has ended twice before the
+// first look.
+func TestEachErrorIsShownOnce(t *testing.T) {
+	root, _ := aHost(t)
+	var out bytes.Buffer
+	n := newNode(&Plan{config: new(config.Config)}, newMachine(hostOn(t, root), &Console{Out: &out}))
+	r := newRuntime(t)
+	n.crashes = newCrashes(r.began)
+	r.ran("kube-apiserver", 0, 0, 1, unknownFlag)
+	first := r.containers[0]
+	r.ran("kube-apiserver", 1, 1, 1, unknownFlag)
+	r.containers = append(r.containers, first)
+	for _, e := range r.see(n.crashes, 2) {
+		n.showEnd(e)
+	}
+	r.ran("kube-apiserver", 12, 12, 1, "another error")
+	for _, e := range r.see(n.crashes, 13) {
+		n.showEnd(e)
+	}
+	if got := out.String(); strings.Count(got, unknownFlag) != 1 || strings.Count(got, "another error") != 1 || strings.Count(got, "warning: ") != 2 {
+		t.Errorf("shown:\n%s", got)
+	}
+}
+
 func TestContainersThatMayRecover(t *testing.T) {
 	for _, tt := range []struct {
 		name string

@@ -89,7 +89,7 @@ func (n *node) look(ctx context.Context, needs dependency) {
 	defer cancel()
 	var news []end
 	if state, err := n.host.Unit(ctx, "kubelet.service"); err == nil {
-		news = n.crashes.seeKubelet(state, func() []string { return n.host.LogTail(ctx, "kubelet.service", crashLines) })
+		news = n.crashes.seeKubelet(state, func() []string { return n.host.LogTail(ctx, "kubelet.service", state.Invocation, crashLines) })
 	}
 	ended, err := n.lookAtContainers(ctx)
 	if err != nil {
@@ -118,9 +118,9 @@ func (n *node) lookAtContainers(ctx context.Context) ([]end, error) {
 	return n.crashes.seeContainers(ctx, n.containerd, time.Now())
 }
 
-// showEnd shows how a process ended, unless it ended in the same way before.
+// showEnd shows how a process ended, once for each reason.
 func (n *node) showEnd(e end) {
-	if _, times, _ := n.crashes.repeated(e.process); times > 1 {
+	if !n.crashes.isNew(e) {
 		n.console.Debug(1, "%s %s again", e.process, e.how)
 		return
 	}
@@ -136,7 +136,7 @@ func (n *node) withMissing(ctx context.Context, err error, needs dependency) err
 	}
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
-	lines := n.host.LogTail(ctx, "kubelet.service", crashLines)
+	lines := n.host.LogTail(ctx, "kubelet.service", "", crashLines)
 	if len(lines) == 0 {
 		return err
 	}

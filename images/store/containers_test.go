@@ -54,6 +54,13 @@ func TestContainerThatExits(t *testing.T) {
 		if exit, err := s.Exit(t.Context(), unable); err != nil || exit.Code != 128 || exit.Reason != "StartError" || !strings.Contains(exit.Message, "no-such-file") {
 			t.Errorf("a container that cannot start: %+v %v", exit, err)
 		}
+
+		if err := s.RemovePod(t.Context(), "kube-system", "ends"); err != nil {
+			t.Fatal(err)
+		}
+		if pods, err := s.Pods(t.Context()); err != nil || !slices.Equal(pods, []string{"default/runs", "kube-system/cannot-start"}) {
+			t.Errorf("pods %q, %v", pods, err)
+		}
 		if err := s.RemovePods(t.Context()); err != nil {
 			t.Fatal(err)
 		}

@@ -103,6 +103,24 @@ func (s *Store) removeSandboxes(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
+// RemovePod stops and removes one pod and its containers, if it exists. The kubelet must be
+// stopped, or it starts them again.
+func (s *Store) RemovePod(ctx context.Context, namespace, name string) error {
+	list, err := s.criRuntime.ListPodSandbox(ctx, &criapi.ListPodSandboxRequest{})
+	if err != nil {
+		return fmt.Errorf("listing pods: %w", err)
+	}
+	for _, pod := range list.Items {
+		if pod.GetMetadata().GetNamespace() != namespace || pod.GetMetadata().GetName() != name {
+			continue
+		}
+		if err := s.removeSandbox(ctx, pod.Id); err != nil {
+			return fmt.Errorf("removing pod %s/%s: %w", namespace, name, err)
+		}
+	}
+	return nil
+}
+
 func (s *Store) removeSandbox(ctx context.Context, id string) error {
 	if _, err := s.criRuntime.StopPodSandbox(ctx, &criapi.StopPodSandboxRequest{PodSandboxId: id}); err != nil {
 		return err

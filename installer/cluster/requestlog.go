@@ -18,6 +18,10 @@ func WithRequestLog(ctx context.Context, log func(format string, args ...any)) c
 // logged is a transport that reports each request to the log in its context.
 type logged struct{ http.RoundTripper }
 
+// WrappedRoundTripper lets client-go cancel a request at its time limit. Without
+// it, client-go prints a warning for each.
+func (l logged) WrappedRoundTripper() http.RoundTripper { return l.RoundTripper }
+
 func (l logged) RoundTrip(r *http.Request) (*http.Response, error) {
 	log, ok := r.Context().Value(requestLogKey{}).(func(string, ...any))
 	if !ok {

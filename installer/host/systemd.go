@@ -2,6 +2,7 @@ package host
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
@@ -21,13 +22,14 @@ const jobTimeout = 90 * time.Second
 
 // UnitState is the state of a unit in systemd.
 type UnitState struct {
-	Load     string // "loaded", "not-found", "masked", …
-	Active   string // "active", "activating", "failed", …
-	Sub      string // "running", "auto-restart", …
-	File     string // where the unit was read from
-	Result   string // of the last run: "success", "exit-code", …
-	MainPID  uint32
-	Restarts uint32
+	Load       string // "loaded", "not-found", "masked", …
+	Active     string // "active", "activating", "failed", …
+	Sub        string // "running", "auto-restart", …
+	File       string // where the unit was read from
+	Result     string // of the last run: "success", "exit-code", …
+	MainPID    uint32
+	Restarts   uint32
+	Invocation string // ID of the last run, as in the journal
 	// Exit is how the main process ended; nil while it runs, and before its
 	// first start.
 	Exit *UnitExit
@@ -223,7 +225,8 @@ func (h *Host) Unit(ctx context.Context, unit string) (UnitState, error) {
 			Load: property[string](p, "LoadState"), Active: property[string](p, "ActiveState"), Sub: property[string](p, "SubState"),
 			File: property[string](p, "FragmentPath"), Result: property[string](p, "Result"),
 			MainPID: property[uint32](p, "MainPID"), Restarts: property[uint32](p, "NRestarts"),
-			Exit: unitExit(p),
+			Invocation: hex.EncodeToString(property[[]byte](p, "InvocationID")),
+			Exit:       unitExit(p),
 		}
 		return nil
 	})
@@ -265,12 +268,15 @@ func (h *Host) Logs(ctx context.Context, unit string, lines int) string {
 	return strings.TrimRight(string(out), "\n")
 }
 
-// LogTail returns the last lines that a unit's processes wrote to the journal,
-// without systemd's lines about the unit and without times. It returns none if
-// the journal cannot be read.
-func (h *Host) LogTail(ctx context.Context, unit string, lines int) []string {
-	out, err := exec.CommandContext(ctx, "journalctl", "--no-pager", "--quiet", "--output=cat",
-		fmt.Sprintf("--lines=%d", lines), "_SYSTEMD_UNIT="+unit).Output()
+// LogTail returns the last lines that a unit's processes wrote to the journal in
+// one run, or in any run if invocation is empty, without systemd's lines about
+// the unit and without times. It returns none if the journal cannot be read.
+func (h *Host) LogTail(ctx context.Context, unit, invocation string, lines int) []string {
+	args := []string{"--no-pager", "--quiet", "--output=cat", fmt.Sprintf("--lines=%d", lines), "_SYSTEMD_UNIT=" + unit}
+	if invocation != "" {
+		args = append(args, "_SYSTEMD_INVOCATION_ID="+invocation)
+	}
+	out, err := exec.CommandContext(ctx, "journalctl", args...).Output()
 	if err != nil || len(out) == 0 {
 		return nil
 	}
