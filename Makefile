@@ -4,15 +4,22 @@
 #   make unit    the tests that run on any Linux machine: no root, no network, no components
 #   make test    all tests, except those of make e2e
 #   make e2e     end-to-end tests of the operator's path and its failures
+#   make versions  run Kubernetes versions through those tests, one after the other
 #   make bench   compare the times with kubeadm by hand
 #   make scale   measure how the cost grows
 #
 # Each target installs what it needs: Debian packages with apt-get, Go modules from the
 # module proxy, and real Kubernetes components, built from their modules into the cache.
 
-KUBERNETES ?= v1.29.15
-# The tests compare rendered objects with kubeadm of KUBERNETES and of this version.
-NEWEST     ?= v1.37.1
+# The tests use the components of OLDEST, and compare rendered objects with kubeadm of both.
+OLDEST     := v1.29.15
+NEWEST     := v1.37.1
+# The version of the demo, of the benchmarks and of make e2e.
+KUBERNETES ?= $(NEWEST)
+# make e2e runs only the tests whose names match this.
+RUN        ?= .
+# The compression level of out/install.
+COMPRESSION ?= default
 CACHE      ?= $(or $(AIRLIFT_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/airlift)
 VERSION    ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 
@@ -29,12 +36,12 @@ STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOVULNCHECK = golang.org/x/vuln/cmd/govulncheck@v1.8.0
 
 # make test also runs the quick tests of these packages with the race detector.
-RACE = ./bundle/fetch ./bundle/head ./bundle/space
+RACE = ./bundle ./bundle/fetch ./bundle/head ./bundle/space ./images/store ./installer/...
 
 # Debian packages that the tests need.
 PACKAGES = gcc iptables iproute2 libc6-dev libcap2-bin nftables openssl zstd
 
-.PHONY: packages all build executables upstream oracles bundle best demo unit test vet e2e bench scale clean
+.PHONY: packages all build executables upstream oracles bundle best demo unit test vet e2e versions bench scale clean
 
 all: build
 
@@ -55,13 +62,15 @@ upstream:
 	go build -o bin/upstream ./scripts/upstream
 	bin/upstream build --version $(KUBERNETES)
 
-# The other kubeadm that the tests compare with.
-oracles: upstream
+# The components that the tests use.
+oracles:
+	go build -o bin/upstream ./scripts/upstream
+	bin/upstream build --version $(OLDEST)
 	bin/upstream build --version $(NEWEST) --only kubeadm
 
 # A bundle built from the test rig instead of the sites on the internet.
 bundle: build upstream
-	go run ./scripts/buildbundle --version $(KUBERNETES) --output out/install
+	go run ./scripts/buildbundle --version $(KUBERNETES) --compression $(COMPRESSION) --output out/install
 
 # The same with the best compression, by the zstd command: this takes minutes and
 # gigabytes of memory. If the file exists, "make bench" has one more row.
@@ -87,10 +96,11 @@ packages:
 	@apt-cache show containerd >/dev/null 2>&1 || apt-get update -q
 	@dpkg-query --show $(PACKAGES) >/dev/null 2>&1 || apt-get install -q --yes --no-install-recommends $(PACKAGES)
 
-# For each package: its result, and the tests that only make test runs.
+# For each package: its result, and the tests that only make test runs. Most of the time
+# goes into linking, which is faster without debugging information.
 unit:
 	@mkdir -p out
-	@go test -v ./... >out/unit.log 2>&1 || { grep -vE '^ *(=== |--- (PASS|SKIP)|PASS)' out/unit.log; exit 1; }
+	@go test -vet=off -ldflags=-w -v ./... >out/unit.log 2>&1 || { grep -vE '^ *(=== |--- (PASS|SKIP)|PASS)' out/unit.log; exit 1; }
 	@awk '/^ *--- SKIP: / { split($$3, name, "/"); if (!seen[name[1]]++) list = list " " name[1] } \
 		/^ok/ { print; if (list) print "    NOT RUN, make test does:" list; list = ""; split("", seen) }' out/unit.log
 
@@ -102,7 +112,13 @@ test: packages oracles vet
 	go test ./...
 
 e2e: bundle
-	go test -tags e2e -count 1 -p 1 -parallel 3 -timeout 40m ./scripts/lab ./scripts/bench/measure ./installer/host ./e2e
+	go test -tags e2e -count 1 -p 1 -parallel 3 -timeout 40m -run '$(RUN)' ./scripts/lab ./scripts/bench/measure ./installer/host ./e2e
+
+# Each Kubernetes version through the tests on hosts; the results are in docs/versions.md. This
+# takes hours. It can be stopped and continued. VERSIONS selects some: VERSIONS=v1.36.3,v1.37
+versions: build
+	go build -o bin/upstream ./scripts/upstream
+	go run ./scripts/versions --only "$(VERSIONS)"
 
 # Airlift and kubeadm by hand, alternating, on the same kind of hosts.
 bench: bundle

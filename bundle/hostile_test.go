@@ -289,6 +289,8 @@ func TestForgedManifests(t *testing.T) {
 		"loose version":        {func(m *Manifest) { m.KubernetesVersion = "v1.29" }, `kubernetesVersion "v1.29"`},
 		"version with newline": {func(m *Manifest) { m.KubernetesVersion = "v1.29.15\n" }, "kubernetesVersion"},
 		"no network":           {func(m *Manifest) { m.CNI = "" }, "cni"},
+		"loose nearest":        {func(m *Manifest) { m.NearestKnown = "v1.28" }, `nearestKnown "v1.28"`},
+		"nearest is the same":  {func(m *Manifest) { m.NearestKnown = m.KubernetesVersion }, `nearestKnown "v1.29.15"`},
 
 		"absolute name":     {func(m *Manifest) { m.Entries[0].Name = "/bin/runc" }, "is not directly in"},
 		"climbing name":     {func(m *Manifest) { m.Entries[0].Name = "bin/../runc" }, "is not directly in"},
@@ -383,6 +385,7 @@ func TestManifestHasOneForm(t *testing.T) {
 		"second value":     {append(bytes.Clone(good), good...), "canonical"},
 		"other space":      {replace("  ", "\t"), "canonical"},
 		"other order":      {replace("\"platform\": \"linux/amd64\",\n  \"kubernetesVersion\": \"v1.29.15\"", "\"kubernetesVersion\": \"v1.29.15\",\n  \"platform\": \"linux/amd64\""), "canonical"},
+		"empty nearest":    {replace("  \"cni\"", "  \"nearestKnown\": \"\",\n  \"cni\""), "canonical"},
 		"escaped letters":  {replace(`"flannel"`, `"fl\u0061nnel"`), "canonical"},
 		"float size":       {replace(`"size": 9000`, `"size": 9e3`), "cannot unmarshal"},
 		"null list":        {replace("\"entries\": [\n        \"bin/kubelet\"\n      ]", `"entries": null`), "belongs to no component"},

@@ -20,6 +20,9 @@ type Manifest struct {
 	Platform string `json:"platform"`
 	// KubernetesVersion is a full version with its v: "v1.29.15".
 	KubernetesVersion string `json:"kubernetesVersion"`
+	// NearestKnown is the nearest release that the writer knew, if KubernetesVersion is
+	// newer than all of them. Otherwise it is empty.
+	NearestKnown string `json:"nearestKnown,omitempty"`
 	// CNI is the pod network in the bundle: "flannel" or "none".
 	CNI string `json:"cni"`
 	// Components are sorted by name.

@@ -55,6 +55,9 @@ func (m *Manifest) Validate() error {
 			return fmt.Errorf("manifest: %s %q does not match %s", f.name, f.value, f.form)
 		}
 	}
+	if m.NearestKnown != "" && (!kubeSemver.MatchString(m.NearestKnown) || m.NearestKnown == m.KubernetesVersion) {
+		return fmt.Errorf("manifest: nearestKnown %q is not another Kubernetes version", m.NearestKnown)
+	}
 	v := validator{entries: map[string]Entry{}, used: map[string]bool{}}
 	if err := v.checkEntries(m.Entries); err != nil {
 		return fmt.Errorf("manifest: %w", err)

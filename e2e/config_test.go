@@ -106,7 +106,7 @@ func TestConfigFile(t *testing.T) {
 	install(t, control, 0, "init", "--config", "/root/kubeadm.yaml", "--upload-certs")
 	get := func(what ...string) string { return kubectl(t, s, append([]string{"get", "-o"}, what...)...) }
 	api := run(t, control, "cat", "/etc/kubernetes/manifests/kube-apiserver.yaml")
-	contains(t, api, "registry.site.example:5000/k8s/kube-apiserver:v1.29.15", "--audit-log-path=/var/log/audit/audit.log", "name: SITE")
+	contains(t, api, "registry.site.example:5000/k8s/kube-apiserver:"+version, "--audit-log-path=/var/log/audit/audit.log", "name: SITE")
 	contains(t, run(t, control, "sh", "-c", "cat /etc/kubernetes/manifests/etcd.yaml"), "--data-dir=/srv/etcd", "--snapshot-count=5000")
 	contains(t, run(t, control, "head", "-c", "4000", "/var/log/audit/audit.log"), `"kind":"Event"`)
 	contains(t, get("yaml", "pod", "-n", "kube-system", "kube-scheduler-first"), "site.example/patched: scheduler")

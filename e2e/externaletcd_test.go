@@ -104,7 +104,7 @@ func runEtcd(t *testing.T, on, client *lab.Host) {
 	put(on, "ca.crt", "server.crt", "server.key", "client.crt", "client.key")
 	put(client, "ca.crt", "client.crt", "client.key")
 	for _, name := range []string{"etcd", "etcdctl"} {
-		path, err := components.Path("v1.29.15", name)
+		path, err := components.Path(version, name)
 		if err != nil {
 			t.Fatal(err)
 		}

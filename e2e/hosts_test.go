@@ -41,6 +41,8 @@ version = 2
 END
 systemctl restart containerd`)
 	config := run(t, h, "cat", "/etc/containerd/config.toml")
+	// The flags for registries would have no effect on it.
+	contains(t, install(t, h, 3, "init", "--registry-mirror", "docker.io=https://mirror.example"), "containerd 1.6", "--registry-mirror", "hint: ")
 	// Existing images: one with the name of this containerd's sandbox image, which init
 	// changes to the bundle's pause image, and an unrelated one.
 	importTiny(t, h, "registry.k8s.io/pause:3.6", "docker.io/library/unrelated:1")

@@ -129,7 +129,7 @@ spec:
 func ownEtcd(t *testing.T, h *lab.Host) {
 	t.Helper()
 	for _, name := range []string{"etcd", "etcdctl"} {
-		path, err := components.Path("v1.29.15", name)
+		path, err := components.Path(version, name)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -165,7 +165,7 @@ type guest struct{ host, from *lab.Host }
 func connectGuest(t *testing.T, h, from *lab.Host) guest {
 	t.Helper()
 	for _, plugin := range []string{"bridge", "host-local", "portmap"} {
-		path, err := components.Path("v1.29.15", plugin)
+		path, err := components.Path(version, plugin)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -6,6 +6,7 @@ package images
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"airlift/fault"
@@ -74,6 +75,12 @@ type Catalog struct {
 	CNI      string // Flannel or NoCNI
 	Images   []Image
 	Binaries []Binary
+	// Nearest is the nearest known release, "v1.29.15", if Version is newer than the
+	// known ones. Otherwise it is empty.
+	Nearest string
+	// Assumed lists the components that are then assumed to be as in Nearest:
+	// "etcd 3.5.16-0".
+	Assumed []string
 }
 
 // Arches lists the supported architectures.
@@ -97,38 +104,41 @@ func Supported(arch, cni string) error {
 }
 
 // For returns the catalog of a full Kubernetes version ("v1.29.15"), an architecture in
-// Go's form ("amd64") and a pod network. For an unsupported value it returns a usage
+// Go's form ("amd64") and a pod network. given are versions of components, which a release
+// that is newer than the known ones may need. For an unsupported value For returns a usage
 // error with the supported ones.
-func For(version, arch, cni string) (*Catalog, error) {
+func For(version, arch, cni string, given Versions) (*Catalog, error) {
 	v, err := parse(version)
 	if err != nil {
 		return nil, err
 	}
-	m, err := v.dependencies()
+	own, assumed, err := v.versions(given)
 	if err != nil {
 		return nil, err
 	}
 	if err := Supported(arch, cni); err != nil {
 		return nil, err
 	}
-	own := m.at(v.patch)
 	full := v.String()
-	c := &Catalog{Version: full, Arch: arch, CNI: cni}
+	c := &Catalog{Version: full, Arch: arch, CNI: cni, Assumed: assumed}
+	if near, newer := v.nearest(); newer {
+		c.Nearest = near.String()
+	}
 	for _, i := range []Image{
-		{Pause, "registry.k8s.io/pause:" + own.pause},
-		{Etcd, "registry.k8s.io/etcd:" + own.etcd},
+		{Pause, "registry.k8s.io/pause:" + own.Pause},
+		{Etcd, "registry.k8s.io/etcd:" + own.Etcd},
 		{APIServer, "registry.k8s.io/kube-apiserver:" + full},
 		{ControllerManager, "registry.k8s.io/kube-controller-manager:" + full},
 		{Scheduler, "registry.k8s.io/kube-scheduler:" + full},
 		{Proxy, "registry.k8s.io/kube-proxy:" + full},
 		{Flannel, "ghcr.io/flannel-io/flannel:" + flannelVersion},
-		{CoreDNS, "registry.k8s.io/coredns/coredns:" + own.coredns},
+		{CoreDNS, "registry.k8s.io/coredns/coredns:" + own.CoreDNS},
 	} {
 		if i.Name != Flannel || cni == Flannel {
 			c.Images = append(c.Images, i)
 		}
 	}
-	c.Binaries = binaries(full, m.crictl, arch)
+	c.Binaries = binaries(full, own.Crictl, arch)
 	return c, nil
 }
 
@@ -139,6 +149,22 @@ func Known() []string {
 		known = append(known, fmt.Sprintf("v1.%d", minor))
 	}
 	return known
+}
+
+// Newest is the newest minor version of the catalog: "v1.37".
+func Newest() string { return fmt.Sprintf("v1.%d", NewestMinor) }
+
+// NewestRelease returns the newest release that the catalog has of a minor version:
+// "v1.29.15" for "v1.29" and "stable-1.29". For anything else, such as "stable", it returns
+// the newest release of all.
+func NewestRelease(version string) string {
+	number := NewestMinor
+	if m := minorVersion.FindStringSubmatch(version); m != nil {
+		if n, _ := strconv.Atoi(m[1]); n >= OldestMinor && n <= NewestMinor {
+			number = n
+		}
+	}
+	return release{number, minors[number].newest}.String()
 }
 
 // Worker reports whether a worker node needs the image of this name. A worker needs all

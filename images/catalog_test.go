@@ -30,7 +30,7 @@ func TestCatalogAgreesWithKubeadm(t *testing.T) {
 		{"v1.36.3", "3.6.8-0", "v1.14.2", "3.10.2"},
 		{"v1.37.1", "3.7.0-0", "v1.14.6", "3.10.2"},
 	} {
-		got, err := images.For(c.version, "amd64", images.Flannel)
+		got, err := images.For(c.version, "amd64", images.Flannel, images.Versions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -59,7 +59,7 @@ func TestEveryKnownMinorVersionHasACatalog(t *testing.T) {
 	}
 	for _, minor := range images.Known() {
 		for _, arch := range images.Arches() {
-			c, err := images.For(minor+".0", arch, images.NoCNI)
+			c, err := images.For(minor+".0", arch, images.NoCNI, images.Versions{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -84,7 +84,7 @@ func TestUnknownIsAUsageErrorThatListsWhatIsKnown(t *testing.T) {
 		{"v1.29.15", "riscv64", "none", "amd64, arm64"},
 		{"v1.29.15", "amd64", "calico", "flannel, none"},
 	} {
-		_, err := images.For(c.version, c.arch, c.cni)
+		_, err := images.For(c.version, c.arch, c.cni, images.Versions{})
 		if fault.ExitCode(err) != fault.Usage || !strings.Contains(fault.Hint(err), c.hint) {
 			t.Errorf("%v: err = %v, hint = %q", c, err, fault.Hint(err))
 		}
@@ -100,14 +100,24 @@ func TestChannel(t *testing.T) {
 		"stable-1.29": {"", "https://dl.k8s.io/release/stable-1.29.txt"},
 		"stable":      {"", "https://dl.k8s.io/release/stable.txt"},
 	} {
-		full, url, err := images.Channel(in)
+		full, url, err := images.Channel(in, images.Versions{})
 		if err != nil || full != want[0] || url != want[1] {
 			t.Errorf("Channel(%q) = %q, %q, %v", in, full, url, err)
 		}
 	}
 	for _, in := range []string{"", "latest", "v1.28", "1.29.", "v1.29.15 ", "v1.29.15-rc.0", "v1.029.1"} {
-		if _, _, err := images.Channel(in); fault.ExitCode(err) != fault.Usage {
+		if _, _, err := images.Channel(in, images.Versions{}); fault.ExitCode(err) != fault.Usage {
 			t.Errorf("Channel(%q): err = %v", in, err)
+		}
+	}
+}
+
+func TestNewestRelease(t *testing.T) {
+	for in, want := range map[string]string{
+		"v1.29": "v1.29.15", "stable-1.36": "v1.36.3", "1.30": "v1.30.14", "stable": "v1.37.1", images.Newest(): "v1.37.1",
+	} {
+		if got := images.NewestRelease(in); got != want {
+			t.Errorf("NewestRelease(%q) = %s, want %s", in, got, want)
 		}
 	}
 }
@@ -132,7 +142,7 @@ func TestNormalize(t *testing.T) {
 }
 
 func TestWorker(t *testing.T) {
-	c, err := images.For("v1.29.15", "amd64", images.Flannel)
+	c, err := images.For("v1.29.15", "amd64", images.Flannel, images.Versions{})
 	if err != nil {
 		t.Fatal(err)
 	}

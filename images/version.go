@@ -27,31 +27,26 @@ func parse(version string) (release, error) {
 	return release{minor, patch}, nil
 }
 
-// dependencies returns the table of the release's minor version. For an unsupported
-// version it returns a usage error with the supported ones.
-func (r release) dependencies() (minor, error) {
-	m, ok := minors[r.minor]
-	if !ok {
-		return minor{}, fault.New(fault.Usage, "supported minor versions: "+strings.Join(Known(), ", "),
-			"kubernetes version %q is not supported", r)
-	}
-	return m, nil
-}
-
 var minorVersion = regexp.MustCompile(`^(?:v|stable-)?1\.(0|[1-9]\d{0,2})$`)
 
 // Channel distinguishes a full version from a release channel. For "v1.29.15" or "1.29.15"
 // it returns the full version and no URL. For "v1.29", "1.29", "stable-1.29" and "stable"
 // it returns the URL of the file that has the newest version in its only line. Anything
-// else is a usage error.
-func Channel(version string) (full, url string, err error) {
+// else is a usage error, and so is a minor version that is not in the catalog without the
+// given versions that it needs.
+func Channel(version string, given Versions) (full, url string, err error) {
 	if version == "stable" {
 		return "", "https://dl.k8s.io/release/stable.txt", nil
 	}
 	if m := minorVersion.FindStringSubmatch(version); m != nil {
-		// Check the version first: an unknown minor version needs no network.
+		// Check first what needs no network. A release that is newer than the known ones
+		// may have given versions.
 		minor, _ := strconv.Atoi(m[1])
-		if _, err := (release{minor: minor}).dependencies(); err != nil {
+		r := release{minor: minor}
+		if known, ok := minors[minor]; ok {
+			r.patch = known.newest + 1
+		}
+		if _, _, err := r.versions(given); err != nil {
 			return "", "", err
 		}
 		return "", "https://dl.k8s.io/release/stable-1." + m[1] + ".txt", nil

@@ -44,7 +44,7 @@ func (b *Bundle) Configure(c *config.Config) error {
 	if err := config.CheckVersion(c.KubernetesVersion, b.manifest.KubernetesVersion); err != nil {
 		return err
 	}
-	c.KubernetesVersion = b.manifest.KubernetesVersion
+	c.KubernetesVersion, c.NearestKnown = b.manifest.KubernetesVersion, b.manifest.NearestKnown
 	switch c.CNI {
 	case "":
 		c.CNI = b.manifest.CNI

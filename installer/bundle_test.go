@@ -12,6 +12,7 @@ import (
 
 	"airlift/bundle"
 	"airlift/fault"
+	"airlift/installer/config"
 	"airlift/installer/host"
 )
 
@@ -170,4 +171,15 @@ func tree(t *testing.T, root string) string {
 		t.Fatal(err)
 	}
 	return list.String()
+}
+
+// The configuration of a node has what the bundle says about an unknown version.
+func TestConfigureTellsOfNewerVersions(t *testing.T) {
+	for _, nearest := range []string{"", "v1.37.1"} {
+		b := &Bundle{manifest: &bundle.Manifest{KubernetesVersion: "v1.38.0", NearestKnown: nearest, CNI: "flannel"}}
+		var c config.Config
+		if err := b.Configure(&c); err != nil || c.KubernetesVersion != "v1.38.0" || c.NearestKnown != nearest {
+			t.Errorf("%q: %q, %q, %v", nearest, c.KubernetesVersion, c.NearestKnown, err)
+		}
+	}
 }

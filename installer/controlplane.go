@@ -20,6 +20,8 @@ type controlPlane struct {
 	// manifests that wait for that are in held.
 	hold func(pki.File) bool
 	held []pki.File
+	// replaced are the static pods whose manifests existed and changed.
+	replaced []string
 }
 
 // certs returns a step that creates the named certificates, or all of them.
@@ -111,7 +113,14 @@ func (p *controlPlane) writeStaticPod(pod *corev1.Pod) error {
 		p.held = append(p.held, file)
 		return nil
 	}
-	return p.write(file)
+	existed, before := p.exists(file.Path), p.changes
+	if err := p.write(file); err != nil {
+		return err
+	}
+	if existed && p.changes > before {
+		p.replaced = append(p.replaced, pod.Name)
+	}
+	return nil
 }
 
 // isAPIClient reports whether a static pod needs the API server to do anything.

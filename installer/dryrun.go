@@ -86,7 +86,7 @@ func (i *Init) drySteps() []Step {
 	}
 	return []Step{
 		same("preflight"),
-		{Name: "runtime", Doc: "containerd's configuration and unit", Run: func(context.Context) error { return i.runtimeStep.writeContainerd() }},
+		{Name: "runtime", Doc: "containerd's configuration and unit", Run: func(context.Context) error { return i.runtimeStep.writeFiles() }},
 		same("certs"), same("kubeconfig"), same("etcd"), same("control-plane"),
 		{Name: "kubelet-start", Doc: "the kubelet's configuration and unit", Run: func(context.Context) error {
 			settings, err := render.KubeletConfig(i.config)

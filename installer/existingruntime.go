@@ -2,6 +2,7 @@ package installer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -44,12 +45,19 @@ func (m *machine) findRuntime(ctx context.Context, c *config.Config) (*existingR
 	ctx, cancel := context.WithTimeout(ctx, runtimeTimeout)
 	defer cancel()
 	s, err := store.Connect(ctx, socket)
+	if other := (*store.NotContainerdError)(nil); errors.As(err, &other) {
+		return nil, fault.Wrap(err, fault.Preflight, "leave --cri-socket out: the bundle brings a containerd, which can run next to "+other.Name)
+	}
 	if err != nil {
 		return nil, fault.Wrap(fmt.Errorf("using this host's container runtime: %w", err), fault.Preflight, runtimeHint)
 	}
 	info, err := s.Info(ctx)
 	if err == nil {
 		err = fits(info, c.Facts)
+	}
+	if err == nil && len(c.Registries) > 0 {
+		err = fault.New(fault.Preflight, "leave these flags out, and configure its registries yourself, in the directory that its config_path names",
+			"Airlift does not change its configuration, so --registry-mirror, --registry-ca and --registry-auth have no effect")
 	}
 	var pods []string
 	if err == nil {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io/fs"
 	"os"
-	"path"
 	"slices"
 	"strings"
 	"time"
@@ -30,8 +29,7 @@ type Init struct {
 	addons       *addons
 	credentials  *nodeCredentials
 
-	podsPlaced time.Time // when etcd and the API server were put in place
-	replaced   []string  // static pods whose manifests existed and changed
+	kubeletStarted time.Time
 }
 
 // NewInit returns an Init that runs the plan on a host.
@@ -73,16 +71,16 @@ func (i *Init) Steps() []Step {
 			{Name: "controller-manager", Doc: "write the static pod of the controller manager", Run: i.controlPlane.staticPods("kube-controller-manager")},
 			{Name: "scheduler", Doc: "write the static pod of the scheduler", Run: i.controlPlane.staticPods("kube-scheduler")},
 		}},
-		{Name: "kubelet-start", Doc: "start the kubelet", Run: i.startKubelet},
 		{Name: "images", Doc: "import the control plane's images", Run: i.images},
+		{Name: "kubelet-start", Doc: "start the kubelet", Run: i.startKubelet},
 		{Name: "wait-control-plane", Doc: "wait for a healthy control plane", Run: i.withAPI(i.waitControlPlane)},
-		{Name: "upload-config", Doc: "store the configuration in the cluster", Steps: []Step{
+		{Name: "upload-config", Aliases: []string{"uploadconfig"}, Doc: "store the configuration in the cluster", Steps: []Step{
 			{Name: "kubeadm", Doc: "store the ClusterConfiguration", Run: i.withAPI(i.apply(render.UploadClusterConfig))},
 			{Name: "kubelet", Doc: "store the KubeletConfiguration", Run: i.withAPI(i.uploadKubeletConfig)},
 		}},
 		{Name: "upload-certs", Doc: "store the encrypted certificates in the cluster", Run: i.withAPI(i.credentials.uploadCerts)},
 		{Name: "mark-control-plane", Doc: "label and taint this node", Run: i.withAPI(i.markControlPlane)},
-		{Name: "bootstrap-token", Doc: "make the token that nodes join with", Run: i.withAPI(i.credentials.bootstrapToken)},
+		{Name: "bootstrap-token", Aliases: []string{"bootstraptoken"}, Doc: "make the token that nodes join with", Run: i.withAPI(i.credentials.bootstrapToken)},
 		{Name: "kubelet-finalize", Doc: "check that the kubelet rotates its certificate", Steps: []Step{
 			{Name: "enable-client-cert-rotation", Doc: "check that the kubelet rotates its certificate", Run: i.kubeletFinalize, Aliases: []string{"experimental-cert-rotation"}},
 		}},
@@ -180,42 +178,17 @@ func (i *Init) etcd(context.Context) error {
 	return i.controlPlane.etcd()
 }
 
-// holdsStaticPod reports whether the manifests of static pods are written after
-// their images are imported. The kubelet starts before that, because its start
-// takes time. If it found a manifest without the image, it would try to pull
-// the image and wait ten seconds before the next attempt. The step images
-// writes etcd's and the API server's manifests. The step wait-control-plane
-// writes the others.
-func (i *Init) holdsStaticPod(pki.File) bool {
-	return i.stream != nil && !i.plan.onePhase && !i.plan.skips("images")
+// holdsStaticPod reports whether a static pod's manifest is written only when the
+// API server answers, in the step wait-control-plane.
+func (i *Init) holdsStaticPod(pod pki.File) bool {
+	return i.stream != nil && !i.plan.onePhase && isAPIClient(pod) && !i.plan.skips("wait-control-plane")
 }
 
-// images waits for the control plane's images. It writes etcd's and the API
-// server's manifests as soon as their images are imported.
+// images waits for the control plane's images. The kubelet starts afterwards:
+// for a pod without its image it would try to pull it, and wait ten seconds
+// before it tries again.
 func (i *Init) images(ctx context.Context) error {
-	if err := i.waitImages(ctx, "pause"); err != nil {
-		return err
-	}
-	later := func(pod pki.File) bool { return !i.plan.skips("wait-control-plane") && isAPIClient(pod) }
-	for _, pod := range i.controlPlane.held {
-		if later(pod) {
-			continue
-		}
-		name := strings.TrimSuffix(path.Base(pod.Path), ".yaml")
-		if err := i.waitImages(ctx, name); err != nil {
-			return err
-		}
-		existed, before := i.exists(pod.Path), i.changes
-		if err := i.write(pod); err != nil {
-			return err
-		}
-		if existed && i.changes > before {
-			i.replaced = append(i.replaced, name)
-		}
-	}
-	i.controlPlane.held = slices.DeleteFunc(i.controlPlane.held, func(pod pki.File) bool { return !later(pod) })
-	i.podsPlaced = time.Now()
-	return i.waitImages(ctx, append([]string{"etcd"}, controlPlaneComponents...)...)
+	return i.waitImages(ctx, append([]string{"pause", "etcd"}, controlPlaneComponents...)...)
 }
 
 func (i *Init) startKubelet(ctx context.Context) error {
@@ -226,6 +199,7 @@ func (i *Init) startKubelet(ctx context.Context) error {
 	if err := i.kubelet.start(ctx, cluster); err != nil {
 		return err
 	}
+	i.kubeletStarted = time.Now()
 	return i.kubelet.waitHealthy(ctx)
 }
 
@@ -289,13 +263,13 @@ func (i *Init) waitControlPlane(ctx context.Context) error {
 // ready yet"), and the new pod waits for the old one. A restarted kubelet starts
 // the new pod, and does not know the old one.
 func (i *Init) replacePods(ctx context.Context) error {
-	if len(i.replaced) == 0 || i.client.Answers(ctx) {
+	if len(i.controlPlane.replaced) == 0 || i.containerd == nil || i.client.Answers(ctx) {
 		return nil
 	}
 	if err := i.host.Stop(ctx, "kubelet.service"); err != nil {
 		return err
 	}
-	for _, name := range i.replaced {
+	for _, name := range i.controlPlane.replaced {
 		if err := i.containerd.RemovePod(ctx, "kube-system", name+"-"+i.config.NodeRegistration.Name); err != nil {
 			return err
 		}
@@ -330,17 +304,6 @@ func (i *Init) addon(name string) func(context.Context) error {
 	return i.addons.install(name, i.withAPI)
 }
 
-// podNetwork assigns the first node its pod CIDR and writes the CNI
-// configuration.
-func (i *Init) podNetwork(ctx context.Context) error {
-	if i.config.CNI != "none" {
-		if err := i.assignPodCIDR(ctx); err != nil {
-			return err
-		}
-	}
-	return i.api.podNetwork(ctx)
-}
-
 func (i *Init) waitSystem(ctx context.Context) error {
 	if err := i.waitNode(ctx); err != nil {
 		return err
@@ -362,7 +325,7 @@ func (i *Init) waitSystem(ctx context.Context) error {
 	}
 	// The kubelet retries a mirror pod slowly. If the API server was not ready
 	// in time, a restart of the kubelet creates the missing mirror pods.
-	want.MissingAfter = max(5*time.Second, time.Until(i.podsPlaced.Add(15*time.Second)))
+	want.MissingAfter = max(5*time.Second, time.Until(i.kubeletStarted.Add(15*time.Second)))
 	want.OnMissing = func() error {
 		i.console.Debug(1, "the kubelet is restarted to show the static pods")
 		return i.host.Restart(ctx, "kubelet.service")

@@ -81,7 +81,7 @@ func controlPlaneSteps(c *controlPlaneJoin) []Step {
 			{Name: "update-status", Doc: "nothing since v1.22, where the ClusterStatus is no more", Run: c.updateStatus},
 			{Name: "mark-control-plane", Doc: "label and taint this node", Run: c.withCluster(c.markControlPlane)},
 		}},
-		{Name: "wait-control-plane", Doc: "wait for a healthy control plane", Run: c.withCluster(c.waitAPI)},
+		{Name: "wait-control-plane", Doc: "wait for a healthy control plane", Run: c.withCluster(c.waitControlPlane)},
 		{Name: "pod-network", Doc: "connect to the pod network", Run: c.withCluster(c.podNetwork)},
 		{Name: "wait-node", Doc: "wait until the node is Ready",
 			Run: c.withCluster(c.waitJoined("This host is now a control plane of the cluster. Use it as root:\n\n    export KUBECONFIG=" + adminConf + "\n    kubectl get nodes\n"))},

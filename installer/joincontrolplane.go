@@ -262,15 +262,36 @@ func (j *controlPlaneJoin) certs(ctx context.Context) error {
 	return j.local.certs()(ctx)
 }
 
-// waitAPI waits for the API server on this host.
-func (j *controlPlaneJoin) waitAPI(ctx context.Context) error {
+// waitControlPlane waits for the API server on this host and, in those versions of Kubernetes
+// in which kubeadm does, for the controller manager and the scheduler.
+func (j *controlPlaneJoin) waitControlPlane(ctx context.Context) error {
 	local, err := loadClient(j.host, adminConf, j.config.LocalURL(), j.config.Timeouts.KubernetesAPICall)
 	if err != nil {
 		return err
 	}
-	return j.watched(ctx, j.localAPI(), func(ctx context.Context) error {
-		return local.WaitForAPI(ctx, j.config.APIServer.TimeoutForControlPlane, j.report)
+	timeout := j.config.APIServer.TimeoutForControlPlane
+	err = j.watched(ctx, j.localAPI(), func(ctx context.Context) error {
+		return local.WaitForAPI(ctx, timeout, j.report)
 	})
+	if err != nil || !j.config.WaitForAllControlPlaneComponents() {
+		return err
+	}
+	for _, c := range []struct {
+		name string
+		port int
+	}{
+		{"kube-controller-manager", config.ControllerManagerPort},
+		{"kube-scheduler", config.SchedulerPort},
+	} {
+		url, err := healthURL(j.host, c.name, c.port)
+		if err != nil {
+			return err
+		}
+		if err := cluster.WaitForComponent(ctx, c.name, url, timeout, j.report); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // updateStatus does nothing: kubeadm keeps this phase for compatibility.

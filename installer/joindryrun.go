@@ -15,7 +15,7 @@ func (j *Join) drySteps() []Step {
 		switch s.Name {
 		case "preflight", "discovery", "control-plane-prepare":
 		case "runtime":
-			s.Run = func(context.Context) error { return j.runtimeStep.writeContainerd() }
+			s.Run = func(context.Context) error { return j.runtimeStep.writeFiles() }
 		case "kubelet-start":
 			s.Run = j.withCluster(func(context.Context) error {
 				if err := j.writeBootstrap(); err != nil {

@@ -23,6 +23,9 @@ type machine struct {
 }
 
 func newMachine(h *host.Host, c *Console) *machine {
+	if h != nil {
+		h.Warn = c.Warn
+	}
 	return &machine{host: h, existing: h, console: c}
 }
 

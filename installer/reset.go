@@ -40,11 +40,11 @@ func ResetPhases() []Step { return newReset(config.Reset{}, "", new(machine)).St
 // continues if it cannot remove something, and reports it at its end.
 func (r *Reset) Steps() []Step {
 	return []Step{
-		{Name: "preflight", Doc: "look at what is installed here", Run: r.preflight},
+		{Name: "preflight", Aliases: []string{"pre-flight"}, Doc: "look at what is installed here", Run: r.preflight},
 		{Name: "remove-etcd-member", Doc: "take this host's etcd out of the cluster", Run: r.etcd.remove},
 		{Name: "stop-kubelet", Doc: "stop the kubelet", Run: r.host.StopKubelet},
 		{Name: "remove-pods", Doc: "stop and remove all pods", Run: r.removePods},
-		{Name: "cleanup-node", Doc: "remove what was installed and made", Steps: []Step{
+		{Name: "cleanup-node", Aliases: []string{"cleanupnode"}, Doc: "remove what was installed and made", Steps: []Step{
 			{Name: "images", Doc: "restore the image names in an existing containerd", Run: r.images.restore},
 			{Name: "runtime", Doc: "stop containerd", Run: r.host.StopRuntime},
 			{Name: "mounts", Doc: "unmount volumes", Run: r.unmount},

@@ -137,9 +137,39 @@ func (r runtimeStep) writeContainerd() error {
 	)
 }
 
+// writeRegistries writes containerd's configuration of registries.
+func (r runtimeStep) writeRegistries() error {
+	for _, registry := range r.config.Registries {
+		dirs := render.RegistryDirs(registry.Host)
+		dir := dirs[len(dirs)-1]
+		for _, d := range dirs {
+			if fileExists(r.existing, d) {
+				dir = d // the one that containerd would use
+				break
+			}
+		}
+		if err := r.write(render.RegistryFiles(registry, dir)...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeFiles writes what a dry run shows of the step.
+func (r runtimeStep) writeFiles() error {
+	if err := r.writeContainerd(); err != nil {
+		return err
+	}
+	return r.writeRegistries()
+}
+
 func (r runtimeStep) startContainerd(ctx context.Context) error {
 	if r.runtime != nil {
 		return nil
+	}
+	// containerd reads these files at each pull: it need not be restarted.
+	if err := r.writeRegistries(); err != nil {
+		return err
 	}
 	before := r.changes
 	if err := r.writeContainerd(); err != nil {

@@ -1,6 +1,8 @@
 package installer
 
 import (
+	"bytes"
+	"net/url"
 	"os"
 	"slices"
 	"strings"
@@ -9,6 +11,7 @@ import (
 	kubeproxyv1 "k8s.io/kube-proxy/config/v1alpha1"
 
 	"airlift/installer/config"
+	"airlift/installer/render"
 )
 
 // init takes kube-proxy's mode from the user's configuration, join from the
@@ -68,5 +71,51 @@ func TestKubeletCertDirIsRecorded(t *testing.T) {
 				t.Errorf("recorded: %v, want %v", got, c.want)
 			}
 		})
+	}
+}
+
+// Registries are written where containerd looks for them first. A run without the
+// flags leaves them, and a run that replaces an edited file warns.
+func TestRegistriesAreWritten(t *testing.T) {
+	root, _ := aHost(t)
+	var out bytes.Buffer
+	write := func(list ...config.Registry) {
+		t.Helper()
+		cfg := &config.Config{Images: map[string]string{"pause": "registry.k8s.io/pause:3.9"}, Registries: list}
+		i := newInit(&Plan{role: firstControlPlane, bundle: new(Bundle), config: cfg}, InitOptions{}, newMachine(hostOn(t, root), &Console{Out: &out}))
+		if err := i.runtimeStep.writeFiles(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	certs := root + render.RegistriesDir
+	if err := os.MkdirAll(certs+"/registry.example_5000_", 0o755); err != nil { // the user's
+		t.Fatal(err)
+	}
+	access := config.RegistryAccess{CA: []byte("ca"), Authorization: "Basic cmVhZGVyOnBhc3N3b3Jk"}
+	one := config.Registry{Host: "registry.example:5000", RegistryAccess: access}
+	two := config.Registry{Host: "docker.io", Mirrors: []config.RegistryMirror{{URL: &url.URL{Scheme: "https", Host: "mirror:5000"}, RegistryAccess: access}}}
+	write(one, two)
+	for path, mode := range map[string]os.FileMode{
+		"/registry.example_5000_/hosts.toml": 0o600, "/registry.example_5000_/registry.example:5000.pem": 0o644,
+		"/docker.io/hosts.toml": 0o600, "/docker.io/mirror:5000.pem": 0o644,
+	} {
+		if info, err := os.Stat(certs + path); err != nil || info.Mode().Perm() != mode {
+			t.Errorf("%s: %v, %v", path, info, err)
+		}
+	}
+	hosts := certs + "/docker.io/hosts.toml"
+	if err := os.WriteFile(hosts, []byte("edited"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	write()
+	if data, err := os.ReadFile(hosts); err != nil || string(data) != "edited" || out.Len() > 0 {
+		t.Errorf("%s, %v; output: %s", data, err, &out)
+	}
+	write(one, two)
+	if data, err := os.ReadFile(hosts + ".airlift-saved"); err != nil || string(data) != "edited" || !strings.Contains(out.String(), "warning: "+render.RegistriesDir+"/docker.io/hosts.toml was edited") {
+		t.Errorf("%s, %v; output: %s", data, err, &out)
+	}
+	if strings.Contains(out.String(), access.Authorization) {
+		t.Errorf("a secret in the output: %s", &out)
 	}
 }

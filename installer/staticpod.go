@@ -1,12 +1,15 @@
 package installer
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"os"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -45,4 +48,18 @@ func readStaticPod(h *host.Host, name string) (flags, volumes map[string]string,
 		}
 	}
 	return flags, volumes, nil
+}
+
+// healthURL returns the address of the health check of a static pod on this host, from its
+// flags. port is the component's default.
+func healthURL(h *host.Host, name string, port int) (string, error) {
+	flags, _, err := readStaticPod(h, name)
+	if err != nil {
+		return "", err
+	}
+	if flags == nil {
+		return "", fmt.Errorf("looking for the static pod of %s: it is not in %s", name, config.ManifestsDir)
+	}
+	address := net.JoinHostPort(cmp.Or(flags["bind-address"], "127.0.0.1"), cmp.Or(flags["secure-port"], strconv.Itoa(port)))
+	return "https://" + address + "/healthz", nil
 }

@@ -26,7 +26,8 @@ type Step struct {
 	Doc   string // purpose, for the user
 	Run   func(context.Context) error
 	Steps []Step // sub-phases; their full names are "addon/coredns"
-	// Aliases are the step's names in other versions of kubeadm.
+	// Aliases are other names of the step: kubeadm's aliases, and its names in
+	// other versions of kubeadm.
 	Aliases []string
 	// Needed reports whether later steps depend on this step, so that it cannot
 	// be skipped.

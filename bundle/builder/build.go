@@ -28,8 +28,11 @@ type Options struct {
 	// Version is a full version ("v1.29.15"), a minor version ("v1.29") or
 	// "stable". A minor version and "stable" mean the newest release.
 	Version string
-	Arch    string // "amd64" or "arm64"
-	CNI     string // "flannel" or "none"
+	// Versions are the versions of components of a release that is newer than the
+	// known ones.
+	Versions images.Versions
+	Arch     string // "amd64" or "arm64"
+	CNI      string // "flannel" or "none"
 	// Images are the user's own images, as typed. Every bundle also has the
 	// images of the catalog.
 	Images []string
@@ -61,7 +64,7 @@ type Result struct {
 	Provenance string
 	LeftOut    []LeftOut
 	Pinned     []string // names of what was compared with the user's checksums
-	// Warnings say which checksums only a mirror supplied.
+	// Warnings say what was assumed, and which checksums only a mirror supplied.
 	Warnings []string
 	// UnusedMirrors are mirrored hosts that received no request, in a build that
 	// had to download something.
@@ -112,7 +115,8 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 		return nil, err
 	}
 	r := &Result{Summary: sum, Path: o.Output, Manifest: m,
-		Provenance: ProvenancePath(o.Output), LeftOut: b.leftOut, Pinned: b.pinnedNames(), Warnings: b.warnings()}
+		Provenance: ProvenancePath(o.Output), LeftOut: b.leftOut, Pinned: b.pinnedNames(),
+		Warnings: append(b.catalog.Assumptions(), b.warnings()...)}
 	if b.fetched.Load() > 0 {
 		r.UnusedMirrors = b.mirrors.Unused()
 	}
@@ -121,11 +125,17 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 
 // prepare checks everything that can be checked without the network.
 func (b *builder) prepare() (err error) {
-	if _, _, err := images.Channel(b.Version); err != nil {
+	full, _, err := images.Channel(b.Version, b.Versions)
+	if err != nil {
 		return err
 	}
 	if err := images.Supported(b.Arch, b.CNI); err != nil {
 		return err
+	}
+	if full != "" {
+		if _, err := images.For(full, b.Arch, b.CNI, b.Versions); err != nil {
+			return err
+		}
 	}
 	if err := b.checkOptional(); err != nil {
 		return err
@@ -180,7 +190,7 @@ func checkOutput(path string) error {
 // chooseRelease sets the catalog of the release that Options.Version names:
 // "v1.29.15", or "v1.29" for its newest release.
 func (b *builder) chooseRelease(ctx context.Context) error {
-	version, channel, err := images.Channel(b.Version)
+	version, channel, err := images.Channel(b.Version, b.Versions)
 	if err != nil {
 		return err
 	}
@@ -189,7 +199,7 @@ func (b *builder) chooseRelease(ctx context.Context) error {
 			return err
 		}
 	}
-	if b.catalog, err = images.For(version, b.Arch, b.CNI); channel == "" {
+	if b.catalog, err = images.For(version, b.Arch, b.CNI, b.Versions); channel == "" {
 		return err
 	}
 	if err != nil {
@@ -203,7 +213,7 @@ func (b *builder) chooseRelease(ctx context.Context) error {
 func (b *builder) newest(ctx context.Context, channel string) (string, error) {
 	text, source, err := b.fetch.Text(ctx, channel)
 	if err != nil {
-		hint := "give a full version, for example --version v1.29.15"
+		hint := "give a full version, for example --version " + images.NewestRelease(b.Version)
 		if last, ok := b.fetch.Recall("newest in " + channel); ok {
 			hint = fmt.Sprintf("give a full version; the last known release is --version %s", last)
 		}

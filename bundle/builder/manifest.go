@@ -40,6 +40,7 @@ func (b *builder) manifest() (m *bundle.Manifest, contents map[string]string, er
 		FormatVersion:     bundle.FormatVersion,
 		Platform:          "linux/" + b.Arch,
 		KubernetesVersion: b.catalog.Version,
+		NearestKnown:      b.catalog.Nearest,
 		CNI:               b.CNI,
 	}
 	contents = map[string]string{}

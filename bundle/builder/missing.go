@@ -2,6 +2,7 @@ package builder
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -92,6 +93,10 @@ func (b *builder) report(s *shortage) error {
 	}
 	slices.Sort(lines)
 	hint := "check names and versions"
+	if len(b.catalog.Assumed) > 0 {
+		hint = fmt.Sprintf("%s is newer than the known versions; assumed as in %s: %s. Give others with --etcd-version, --coredns-version, --pause-version or --crictl-version",
+			b.catalog.Version, b.catalog.Nearest, strings.Join(b.catalog.Assumed, ", "))
+	}
 	if len(b.Mirrors) > 0 {
 		hint += "; if a mirror does not have them, add them to it, or remove its --mirror to use the original site"
 	}

@@ -31,6 +31,10 @@ type Provenance struct {
 	BundleSize        int64  `json:"bundleSize"`
 	Platform          string `json:"platform"`
 	KubernetesVersion string `json:"kubernetesVersion"`
+	// NearestKnown is as in the manifest. Assumed lists the components whose versions
+	// were then assumed to be those of NearestKnown: "etcd 3.6.8-0".
+	NearestKnown string   `json:"nearestKnown,omitempty"`
+	Assumed      []string `json:"assumed,omitempty"`
 	// Release is the source of the newest version, if it was requested.
 	Release    *fetch.Source         `json:"release,omitempty"`
 	Mirrors    []ProvenanceMirror    `json:"mirrors"`    // sorted by host
@@ -90,6 +94,7 @@ func (b *builder) provenance(m *bundle.Manifest, s bundle.Summary) Provenance {
 	p := Provenance{
 		FormatVersion: 1, BundleSHA256: s.SHA256, BundleSize: s.Size,
 		Platform: m.Platform, KubernetesVersion: m.KubernetesVersion,
+		NearestKnown: m.NearestKnown, Assumed: b.catalog.Assumed,
 		Mirrors: []ProvenanceMirror{}, Components: []ProvenanceComponent{}, Images: []ProvenanceImage{},
 		LeftOut: append([]LeftOut{}, b.leftOut...),
 	}

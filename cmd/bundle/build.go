@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"airlift/bundle"
 	"airlift/bundle/builder"
@@ -32,7 +33,17 @@ upstream sites, verify every file against its published checksum and every image
 against its digest, and write one file.
 
 --version takes a full version (v1.29.15), a minor version (v1.29) or stable. A
-minor version and stable mean the newest release.
+minor version and stable mean the newest release. Without --version, build takes the
+newest minor version that it knows. If dl.k8s.io has no release of that, the build
+fails and takes no other version.
+
+Some versions are newer than the known ones ("bundle versions"). A newer patch of a
+known minor version gets the components of its newest known patch; build prints which
+these are. A newer minor version needs --etcd-version, --coredns-version and
+--pause-version, with the versions that its "kubeadm config images list" prints. The
+hosts then apply the rules of the newest known minor version. The flags are also
+allowed for a newer patch. For a known version, a flag that contradicts it is a usage
+error.
 
 --mirror HOST=URL sends requests for HOST to URL. Repeat it for each site that you
 mirror: registry.k8s.io, dl.k8s.io, github.com, ghcr.io, the registries of your own
@@ -68,9 +79,11 @@ decompress the binaries. fastest is for tests.
 Downloads are kept in the cache. An interrupted download continues where it
 stopped. A second build of the same version through the same mirrors needs no network.
 Checksums and digests from one list of mirrors are not used with another.`,
-		Example: `  bundle build --version v1.29
+		Example: `  bundle build
+  bundle build --version v1.29
   bundle build --version v1.29.15 --arch arm64 --output install-arm64
   bundle build --version v1.29 --image nginx:1.27 --image ghcr.io/me/app:v2
+  bundle build --version v1.38.0 --etcd-version 3.7.1-0 --coredns-version v1.14.7 --pause-version 3.10.2
   bundle build --version v1.29 --compression best
   bundle build --version v1.29 --mirror registry.k8s.io=https://mirror.example.com
   bundle build --version v1.29.15 --checksums SHA256SUMS --checksum pause=sha256:7031c1b283388d2c2e09b57badb803c05ebed362dc88d84b480cc47f72a21097`,
@@ -78,9 +91,6 @@ Checksums and digests from one list of mirrors are not used with another.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			start := time.Now()
 			var err error
-			if o.Version == "" {
-				return fault.New(fault.Usage, "use for example --version v1.29 for the newest patch release of v1.29", "--version is required")
-			}
 			if o.Level, err = bundle.ParseLevel(compression); err != nil {
 				return err
 			}
@@ -102,6 +112,9 @@ Checksums and digests from one list of mirrors are not used with another.`,
 					return err
 				}
 			}
+			if !cmd.Flags().Changed("version") {
+				fmt.Fprintf(cmd.ErrOrStderr(), "note: without --version, the newest known minor version is built: %s\n", o.Version)
+			}
 			o.Progress = progress.New(cmd.ErrOrStderr())
 			r, err := builder.Run(cmd.Context(), o)
 			if err != nil && cmd.Context().Err() != nil {
@@ -121,7 +134,8 @@ Checksums and digests from one list of mirrors are not used with another.`,
 	}
 	optional := strings.Join(images.Optional(), ", ")
 	f := cmd.Flags()
-	f.StringVar(&o.Version, "version", "", "Kubernetes version: v1.29.15, v1.29 or stable (required)")
+	f.StringVar(&o.Version, "version", images.Newest(), "Kubernetes version: v1.29.15, v1.29 or stable")
+	componentFlags(f, &o.Versions)
 	f.StringVar(&o.Arch, "arch", runtime.GOARCH, "CPU architecture of the hosts: amd64 or arm64")
 	f.StringVar(&o.CNI, "cni", images.Flannel, "pod network: flannel, or none to install your own")
 	f.StringVarP(&o.Output, "output", "o", "install", "file to write")
@@ -141,6 +155,17 @@ Checksums and digests from one list of mirrors are not used with another.`,
 		cobra.CheckErr(cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)))
 	}
 	return cmd
+}
+
+// componentFlags adds the flags that give versions of components.
+func componentFlags(f *pflag.FlagSet, v *images.Versions) {
+	for _, c := range []struct {
+		name    string
+		version *string
+		form    string
+	}{{"etcd", &v.Etcd, "3.7.0-0"}, {"coredns", &v.CoreDNS, "v1.14.6"}, {"pause", &v.Pause, "3.10.2"}, {"crictl", &v.Crictl, "v1.36.0"}} {
+		f.StringVar(c.version, c.name+"-version", "", "version of "+c.name+", such as "+c.form+", for a Kubernetes version that is newer than the known ones")
+	}
 }
 
 func defaultCache() (string, error) {
@@ -197,8 +222,8 @@ func printResult(out io.Writer, r *builder.Result, took time.Duration) error {
 	if len(r.Pinned) > 0 {
 		fmt.Fprintf(out, "pinned: %s\n", strings.Join(r.Pinned, ", "))
 	}
-	fmt.Fprintf(w, "%s\nsize\t%s (%d bytes, %s unpacked)\nsha256\t%s\nprovenance\t%s\ntook\t%.1f s\n",
-		r.Path, progress.Bytes(r.Size), r.Size, progress.Bytes(r.UnpackedSize), r.SHA256, r.Provenance, took.Seconds())
+	fmt.Fprintf(w, "%s\nkubernetes\t%s\nsize\t%s (%d bytes, %s unpacked)\nsha256\t%s\nprovenance\t%s\ntook\t%.1f s\n",
+		r.Path, r.Manifest.KubernetesVersion, progress.Bytes(r.Size), r.Size, progress.Bytes(r.UnpackedSize), r.SHA256, r.Provenance, took.Seconds())
 	return w.Flush()
 }
 

@@ -51,7 +51,7 @@ func TestDocumentedCommands(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	u := fakesites.New(t, "v1.29.15")
+	u := fakesites.New(t, "v1.29.15", images.NewestRelease("stable"))
 	both := func(seed string) map[string]v1.Image {
 		return map[string]v1.Image{"amd64": fakesites.Image(t, "amd64", seed), "arm64": fakesites.Image(t, "arm64", seed)}
 	}

@@ -12,23 +12,27 @@ import (
 
 func newImagesCmd() *cobra.Command {
 	var version, arch, cni string
+	var given images.Versions
 	cmd := &cobra.Command{
 		Use:     "images",
 		Short:   "List the components and images of a Kubernetes version",
 		Example: "  bundle images --version v1.29.15",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			full, channel, err := images.Channel(version)
+			full, channel, err := images.Channel(version, given)
 			if err != nil {
 				return err
 			}
 			if full == "" {
-				return fault.New(fault.Usage, "give a full version, for example v1.29.15; "+channel+" has the newest one",
+				return fault.New(fault.Usage, "give a full version, for example "+images.NewestRelease(version)+"; "+channel+" has the newest one",
 					"%q is not a full version", version)
 			}
-			c, err := images.For(full, arch, cni)
+			c, err := images.For(full, arch, cni, given)
 			if err != nil {
 				return err
+			}
+			for _, a := range c.Assumptions() {
+				fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s\n", a)
 			}
 			for _, i := range c.Images {
 				fmt.Fprintln(cmd.OutOrStdout(), i.Reference)
@@ -43,5 +47,6 @@ func newImagesCmd() *cobra.Command {
 	f.StringVar(&version, "version", "", "full Kubernetes version (required)")
 	f.StringVar(&arch, "arch", runtime.GOARCH, "CPU architecture of the hosts: amd64 or arm64")
 	f.StringVar(&cni, "cni", images.Flannel, "pod network: flannel or none")
+	componentFlags(f, &given)
 	return cmd
 }

@@ -10,6 +10,7 @@ import (
 
 	"airlift/bundle"
 	"airlift/fault"
+	"airlift/images"
 	"airlift/progress"
 )
 
@@ -119,6 +120,9 @@ func inspectJSON(w io.Writer, f *bundle.File, m *bundle.Manifest, parts []part) 
 func inspectText(w io.Writer, f *bundle.File, m *bundle.Manifest, parts []part) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "Kubernetes %s for %s, pod network: %s\n", m.KubernetesVersion, m.Platform, m.CNI)
+	if m.NearestKnown != "" {
+		fmt.Fprintf(&b, "%s\n", images.Newer(m.KubernetesVersion, m.NearestKnown))
+	}
 
 	// The URL and the checksum are too long for columns.
 	width := len("COMPONENT")

@@ -12,11 +12,13 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
 
 	"airlift/fault"
+	"airlift/images"
 	"airlift/scripts/fakesites"
 )
 
@@ -129,6 +131,96 @@ func TestBuildInspectVerify(t *testing.T) {
 	}
 }
 
+// Without --version, the newest minor version of the catalog is built. No other version is
+// built instead if its release is not there.
+func TestBuildWithoutVersion(t *testing.T) {
+	newest := images.NewestRelease("stable")
+	minor := newest[:strings.LastIndex(newest, ".")]
+	u := fakesites.New(t, newest, "v1.29.15")
+	s := newShell(t)
+	args := []string{"build", "--arch", "amd64", "--launcher", "stub", "--installer", "stub"}
+	for _, m := range u.Mirrors() {
+		args = append(args, "--mirror", m)
+	}
+	out, errs, code := s.run(args...)
+	if code != 0 {
+		t.Fatalf("exit code %d: %s", code, errs)
+	}
+	if want := "newest known minor version is built: " + minor + "\n"; !strings.Contains(errs, want) {
+		t.Errorf("%q is not in\n%s", want, errs)
+	}
+	if want := "newest release of " + minor + ": " + newest; !strings.Contains(errs, want) {
+		t.Errorf("%q is not in\n%s", want, errs)
+	}
+	if !regexp.MustCompile(`(?m)^kubernetes +` + regexp.QuoteMeta(newest) + `$`).MatchString(out) {
+		t.Errorf("the summary has no line for %s:\n%s", newest, out)
+	}
+	if out, errs, _ := s.run("inspect", "install"); !strings.Contains(out, "Kubernetes "+newest+" ") {
+		t.Errorf("inspect: %s%s", out, errs)
+	}
+
+	channel := "dl.k8s.io/release/stable-" + minor[1:] + ".txt"
+	u.Remove(channel)
+	if err := os.Remove(filepath.Join(s.dir, "install")); err != nil {
+		t.Fatal(err)
+	}
+	_, errs, code = s.run(args...)
+	if code != fault.Failure || !strings.Contains(errs, channel) || !strings.Contains(errs, "--version "+newest) {
+		t.Errorf("without a release of %s: exit code %d\n%s", minor, code, errs)
+	}
+	if _, err := os.Stat(filepath.Join(s.dir, "install")); err == nil {
+		t.Errorf("another version was built:\n%s", errs)
+	}
+	if out, _, _ := s.run("build", "--help"); !strings.Contains(out, `(default "`+minor+`")`) {
+		t.Errorf("the help does not name the default:\n%s", out)
+	}
+}
+
+// A version that is newer than the known ones: the build, inspect and the provenance tell what
+// was assumed.
+func TestNewerVersions(t *testing.T) {
+	u := fakesites.New(t, "v1.29.15", "v1.29.99")
+	given := images.Versions{Etcd: "3.8.1-0", CoreDNS: "v1.15.0", Pause: "3.11"}
+	u.Release("v1.38.2", given)
+	s := newShell(t)
+	for version, c := range map[string]struct {
+		flags   []string
+		warning string
+		has     []string
+	}{
+		"v1.29.99": {
+			warning: "warning: Kubernetes v1.29.99 is newer than v1.29.15, the newest known patch of v1.29: components without a given version are assumed to be as in v1.29.15\n" +
+				"warning: assumed as in v1.29.15: etcd 3.5.16-0, coredns v1.11.1, pause 3.9, crictl v1.28.0\n",
+			has: []string{"etcd:3.5.16-0", "kube-apiserver:v1.29.99"},
+		},
+		"v1.38": {
+			flags: []string{"--etcd-version", given.Etcd, "--coredns-version", given.CoreDNS, "--pause-version", given.Pause},
+			warning: "warning: Kubernetes v1.38.2 is newer than v1.37, the newest known minor version: the rules of v1.37 apply to its configuration, feature gates and kubelet\n" +
+				"warning: assumed as in " + images.NewestRelease("stable") + ": crictl v1.36.0\n",
+			has: []string{"etcd:3.8.1-0", "coredns:v1.15.0", "pause:3.11", "kube-apiserver:v1.38.2"},
+		},
+	} {
+		args := append(buildArgs(u, c.flags...), "--version", version)
+		if _, errs, code := s.run(args...); code != 0 || !strings.Contains(errs, c.warning) {
+			t.Fatalf("%s: exit code %d, want\n%s\nin\n%s", version, code, c.warning, errs)
+		}
+		warning, _, _ := strings.Cut(strings.TrimPrefix(c.warning, "warning: "), "\n")
+		out, _, _ := s.run("inspect", "install")
+		for _, want := range append(c.has, warning) {
+			if !strings.Contains(out, want) {
+				t.Errorf("%s: %q is not in\n%s", version, want, out)
+			}
+		}
+		if _, errs, code := s.run("verify", "install"); code != 0 {
+			t.Errorf("%s: verify: %d\n%s", version, code, errs)
+		}
+		out, errs, code := s.run(append([]string{"images", "--arch", "amd64", "--version", strings.Replace(version, "v1.38", "v1.38.2", 1)}, c.flags...)...)
+		if code != 0 || errs != c.warning || !strings.Contains(out, c.has[0]+"\n") {
+			t.Errorf("images of %s: %d\n%s%s", version, code, out, errs)
+		}
+	}
+}
+
 func lastLines(s string, n int) string {
 	lines := strings.SplitAfter(strings.TrimRight(s, "\n"), "\n")
 	return strings.Join(lines[max(0, len(lines)-n):], "")
@@ -140,7 +232,7 @@ func TestUsageErrors(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"build"}, "--version is required"},
+		{[]string{"build", "--version", "", "--arch", "amd64", "--launcher", "stub", "--installer", "stub"}, `"" is not a Kubernetes version`},
 		{[]string{"build", "--version", "v1.28", "--launcher", "stub", "--installer", "stub"}, "v1.29, v1.30"},
 		{[]string{"build", "--version", "v1.29", "--arch", "riscv64", "--launcher", "stub", "--installer", "stub"}, "amd64, arm64"},
 		{[]string{"build", "--version", "v1.29.15", "--arch", "amd64", "--cni", "calico", "--launcher", "stub", "--installer", "stub"}, "flannel, none"},
@@ -151,11 +243,16 @@ func TestUsageErrors(t *testing.T) {
 		{[]string{"build", "--version", "v1.29", "--arch", "amd64", "--launcher", "stub", "--installer", "stub", "--output", "."}, "is a directory"},
 		{[]string{"build", "--version", "v1.29", "--arch", "amd64", "--launcher", "stub", "--installer", "stub", "--output", "no/such/install"}, "no/such"},
 		{[]string{"build", "--version", "v1.29", "--compression", "most"}, "fastest, default, best"},
+		{[]string{"build", "--version", "v1.38.0", "--arch", "amd64", "--launcher", "stub", "--installer", "stub"}, "--etcd-version 3.7.0-0 --coredns-version"},
+		{[]string{"build", "--version", "v1.38", "--arch", "amd64", "--launcher", "stub", "--installer", "stub", "--etcd-version", "3.7.0-0"}, "needs --coredns-version, --pause-version"},
+		{[]string{"build", "--version", "v1.29.15", "--etcd-version", "3.5.17-0", "--arch", "amd64", "--launcher", "stub", "--installer", "stub"}, "remove --etcd-version"},
+		{[]string{"build", "--version", "v1.29", "--pause-version", "v3.9", "--arch", "amd64", "--launcher", "stub", "--installer", "stub"}, "--pause-version 3.9"},
 		{[]string{"build", "extra"}, "extra"},
 		{[]string{"build", "--nonsense"}, "--nonsense"},
 		{[]string{"inspect"}, "--help"},
 		{[]string{"nonsense"}, "nonsense"},
 		{[]string{"images", "--version", "v1.29"}, "full version"},
+		{[]string{"images", "--version", "v1.38.0"}, "needs --etcd-version"},
 	} {
 		out, errs, code := s.run(c.args...)
 		if code != fault.Usage || !strings.Contains(errs, c.want) || !strings.HasPrefix(errs, "error: ") || out != "" {

@@ -31,7 +31,7 @@ truncated or damaged, 130 interrupted.`,
 	cmd.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return fault.Wrap(err, fault.Usage, "see "+c.CommandPath()+" --help")
 	})
-	cmd.AddCommand(newBuildCmd(), newImagesCmd(), newInspectCmd(), newVerifyCmd(), newVersionCmd())
+	cmd.AddCommand(newBuildCmd(), newImagesCmd(), newInspectCmd(), newVerifyCmd(), newVersionCmd(), newVersionsCmd())
 	usageErrors(cmd)
 	return cmd
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"text/tabwriter"
 	"time"
@@ -9,15 +8,12 @@ import (
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
-	"sigs.k8s.io/yaml"
 
-	"airlift/fault"
 	"airlift/installer/pki"
 )
 
 func newCertsExpirationCmd() *cobra.Command {
-	in := &certsFlags{}
-	output := "text"
+	in, output := &certsFlags{}, &outputFlags{}
 	cmd := &cobra.Command{
 		Use:   "check-expiration",
 		Short: "Show when the certificates and kubeconfigs end",
@@ -26,8 +22,9 @@ of them are managed externally: signed by a CA whose key is not on this host.`,
 		Example: "  ./install certs check-expiration\n  ./install certs check-expiration -o json",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if output != "text" && output != "json" && output != "yaml" {
-				return fault.New(fault.Usage, "see '"+cmd.CommandPath()+" --help'", "unknown output format %q: there are text, json and yaml", output)
+			show, err := output.printer()
+			if err != nil {
+				return err
 			}
 			cfg, err := in.load(cmd.Context(), warner(cmd))
 			if err != nil {
@@ -38,19 +35,18 @@ of them are managed externally: signed by a CA whose key is not on this host.`,
 				return err
 			}
 			now := time.Now()
-			if output == "text" {
-				return printExpirations(cmd, certs, cas, now)
+			if show != nil {
+				return show(cmd.OutOrStdout(), expirationInfo(certs, cas, now))
 			}
-			return printInfo(cmd, output, expirationInfo(certs, cas, now))
+			return printExpirations(cmd, certs, cas, now)
 		},
 	}
 	in.bind(cmd.Flags())
-	cmd.Flags().StringVarP(&output, "output", "o", output, "the format: text, json or yaml")
+	output.bind(cmd.Flags())
 	return cmd
 }
 
-// expirations is the output of `kubeadm certs check-expiration -o json`
-// (kubeadm's output API, v1alpha3).
+// expirations is the document that kubeadm certs check-expiration prints.
 type expirations struct {
 	metav1.TypeMeta
 	Certificates           []expiration `json:"certificates"`
@@ -79,25 +75,9 @@ func expirationInfo(certs, cas []pki.Expiration, now time.Time) expirations {
 		return rows
 	}
 	return expirations{
-		TypeMeta:     metav1.TypeMeta{APIVersion: "output.kubeadm.k8s.io/v1alpha3", Kind: "CertificateExpirationInfo"},
+		TypeMeta:     outputType("CertificateExpirationInfo"),
 		Certificates: list(certs), CertificateAuthorities: list(cas),
 	}
-}
-
-func printInfo(cmd *cobra.Command, format string, info expirations) error {
-	encode := func() ([]byte, error) { return yaml.Marshal(info) }
-	if format == "json" {
-		encode = func() ([]byte, error) {
-			data, err := json.MarshalIndent(info, "", "    ")
-			return append(data, '\n'), err
-		}
-	}
-	data, err := encode()
-	if err != nil {
-		return err
-	}
-	_, err = cmd.OutOrStdout().Write(data)
-	return err
 }
 
 // expirationLayout is the same as in kubeadm.

@@ -37,16 +37,14 @@ func newConfigCmd() *cobra.Command {
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
+	cmd.PersistentFlags().String("kubeconfig", adminConf, "has no effect, as in kubeadm: these commands do not use the cluster")
 	cmd.AddCommand(newConfigPrintCmd(), newConfigValidateCmd(), newConfigMigrateCmd(), newConfigImagesCmd())
 	return cmd
 }
 
 // newestKnown returns the newest Kubernetes minor version in the image catalog,
 // with patch version 0.
-func newestKnown() string {
-	known := images.Known()
-	return known[len(known)-1] + ".0"
-}
+func newestKnown() string { return images.Newest() + ".0" }
 
 // bundledVersion returns the Kubernetes version that the config commands use.
 // With a bundle it is the bundle's, and asked must match it. Without a bundle
@@ -142,6 +140,8 @@ line. Warnings go to standard error.`,
 		},
 	}
 	cmd.Flags().StringVar(&path, "config", "", "the file to check; - is standard input (required)")
+	cmd.Flags().Bool("allow-deprecated-api", false, "has no effect: v1beta3, v1beta4 and v1 are always read")
+	cmd.Flags().Bool("allow-experimental-api", false, "has no effect: v1beta3, v1beta4 and v1 are always read")
 	return cmd
 }
 

@@ -84,7 +84,10 @@ var printDifferences = map[string]string{
 
 func TestPrintedDefaultsAreKubeadms(t *testing.T) {
 	for _, version := range []string{"v1.29.15", "v1.37.1"} {
-		for _, what := range []string{"init-defaults", "join-defaults", "reset-defaults"} {
+		for _, what := range []string{"init-defaults", "join-defaults", "reset-defaults", "upgrade-defaults"} {
+			if what == "upgrade-defaults" && version == "v1.29.15" {
+				continue // this kubeadm has none
+			}
 			t.Run(version+"/"+what, func(t *testing.T) {
 				args := []string{"print", what}
 				if what == "init-defaults" {
@@ -108,6 +111,13 @@ func TestPrintedDefaultsAreKubeadms(t *testing.T) {
 					t.Errorf("-kubeadm +airlift\n%s", diff)
 				}
 			})
+		}
+	}
+	// The documents of kubelet and kube-proxy follow those of every command.
+	for _, what := range []string{"init-defaults", "join-defaults", "reset-defaults", "upgrade-defaults"} {
+		docs := yamlDocs(t, configOutput(t, "print", what, "--component-configs", "KubeProxyConfiguration"))
+		if docs["KubeProxyConfiguration"] == nil || docs["KubeletConfiguration"] != nil {
+			t.Errorf("%s: %v", what, docs)
 		}
 	}
 	// The output explains the important differences.
@@ -180,6 +190,25 @@ func TestMigrate(t *testing.T) {
 	}
 	if again := configOutput(t, "migrate", "--old-config", result); again != text {
 		t.Errorf("a second time:\n%s", cmp.Diff(text, again))
+	}
+}
+
+// TestExperimentalAPI: with --allow-experimental-api, kubeadm v1.29 writes v1beta4.
+func TestExperimentalAPI(t *testing.T) {
+	path := writeConfig(t, "apiVersion: kubeadm.k8s.io/v1beta3\nkind: ClusterConfiguration\nkubernetesVersion: v1.29.15\n")
+	for flag, want := range map[string]string{"--allow-experimental-api=false": "kubeadm.k8s.io/v1beta3", "--allow-experimental-api": "kubeadm.k8s.io/v1beta4"} {
+		args := []string{"migrate", "--old-config", path, flag}
+		theirs := kubeadmOutput(t, "v1.29.15", append([]string{"config"}, args...)...)
+		for who, text := range map[string]string{"kubeadm": theirs, "install": configOutput(t, args...)} {
+			if strings.Count(text, "apiVersion: "+want+"\n") != 2 {
+				t.Errorf("%s %s: not %s\n%s", who, flag, want, text)
+			}
+		}
+	}
+	for _, flag := range []string{"--allow-experimental-api", "--allow-deprecated-api", "--kubeconfig=/no/such/file"} {
+		if out := configOutput(t, "validate", "--config", path, flag); out != "ok\n" {
+			t.Errorf("%s: %s", flag, out)
+		}
 	}
 }
 

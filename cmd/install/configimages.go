@@ -1,15 +1,14 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"runtime"
-	"slices"
 
 	"github.com/spf13/cobra"
-	"sigs.k8s.io/yaml"
+	"github.com/spf13/pflag"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"airlift/fault"
+	"airlift/bundle"
 	"airlift/images"
 	"airlift/installer/config"
 )
@@ -22,20 +21,40 @@ func newConfigImagesCmd() *cobra.Command {
 		Args:    noArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newConfigImagesListCmd())
+	cmd.AddCommand(newConfigImagesListCmd(), newConfigImagesPullCmd())
 	return cmd
 }
 
-// imageList is the output of kubeadm config images list in JSON and YAML.
+// imageList is the document that kubeadm config images list prints.
 type imageList struct {
-	APIVersion string   `json:"apiVersion"`
-	Kind       string   `json:"kind"`
-	Images     []string `json:"images"`
+	metav1.TypeMeta
+	Images []string `json:"images"`
+}
+
+// imagesFlags are the flags that choose the images.
+type imagesFlags struct {
+	path string
+	cfg  config.Config
+}
+
+func (in *imagesFlags) bind(f *pflag.FlagSet) {
+	f.StringVar(&in.path, "config", "", "use the registries and tags of this kubeadm configuration file; - is standard input")
+	f.Var(featureGates{&in.cfg.FeatureGates}, "feature-gates", "kubeadm's feature gates, NAME=true|false, separated by commas; none changes the images")
+	f.StringVar(&in.cfg.ImageRepository, "image-repository", "", "the registry that the control plane's images are named after")
+	f.StringVar(&in.cfg.KubernetesVersion, "kubernetes-version", "", "must be the bundle's, if given and if there is a bundle")
+}
+
+// list reads the configuration file and returns the names of the images. m is the bundle's
+// manifest, or nil.
+func (in *imagesFlags) list(cmd *cobra.Command, m *bundle.Manifest) ([]string, error) {
+	if err := readConfig(cmd, in.path, &in.cfg, config.ReadInit); err != nil {
+		return nil, err
+	}
+	return imagesOf(cmd, m, &in.cfg)
 }
 
 func newConfigImagesListCmd() *cobra.Command {
-	var path, output string
-	var flags config.Config
+	in, output := &imagesFlags{}, &outputFlags{}
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List the images that this bundle brings and a cluster uses",
@@ -45,36 +64,76 @@ pulled from the registries that they are named after.`,
 		Example: "  ./install config images list\n  ./install config images list --config kubeadm.yaml -o json",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if !slices.Contains([]string{"text", "json", "yaml"}, output) {
-				return fault.New(fault.Usage, "", "--output %q is none of text, json, yaml", output)
-			}
-			if err := readConfig(cmd, path, &flags, config.ReadInit); err != nil {
-				return err
-			}
-			list, err := imagesOf(cmd, &flags)
+			show, err := output.printer()
 			if err != nil {
 				return err
 			}
-			return printImages(cmd, list, output)
+			m, err := manifest()
+			if err != nil {
+				return err
+			}
+			list, err := in.list(cmd, m)
+			if err != nil {
+				return err
+			}
+			if show != nil {
+				return show(cmd.OutOrStdout(), imageList{TypeMeta: outputType("Images"), Images: list})
+			}
+			return printLines(cmd, list)
 		},
 	}
-	f := cmd.Flags()
-	f.StringVar(&path, "config", "", "kubeadm's configuration file, whose registries and tags are to hold; - is standard input")
-	f.StringVar(&flags.ImageRepository, "image-repository", "", "the registry that the control plane's images are named after")
-	f.StringVar(&flags.KubernetesVersion, "kubernetes-version", "", "must be the bundle's, if given and if there is a bundle")
-	f.StringVarP(&output, "output", "o", "text", "text, json or yaml")
+	in.bind(cmd.Flags())
+	output.bind(cmd.Flags())
+	return cmd
+}
+
+// newConfigImagesPullCmd returns a command that only names the images: scripts for kubeadm
+// run it before init.
+func newConfigImagesPullCmd() *cobra.Command {
+	in := &imagesFlags{}
+	cmd := &cobra.Command{
+		Use:   "pull",
+		Short: "Say which images this file has; nothing needs to be pulled",
+		Long: `Say which images this file has. Nothing is pulled, because the images are in the
+file itself: init and join import them. The command is here for scripts that
+pull before they run init. It fails if a configuration requires an image that the
+file does not have.`,
+		Example: "  ./install config images pull",
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			f, err := openBundle()
+			if err != nil {
+				return err
+			}
+			defer f.Close()
+			m, err := f.Manifest()
+			if err != nil {
+				return err
+			}
+			list, err := in.list(cmd, m)
+			if err != nil {
+				return err
+			}
+			for i := range list {
+				list[i] = "in this file: " + list[i]
+			}
+			return printLines(cmd, append(list, "Nothing to pull. These commands import the images: ./install init, ./install join"))
+		},
+	}
+	in.bind(cmd.Flags())
+	cmd.Flags().StringVar(&in.cfg.NodeRegistration.CRISocket, "cri-socket", "", "has no effect: nothing is pulled")
 	return cmd
 }
 
 // imagesOf returns the bundle's images in their order. Without a bundle it
 // returns the images of the catalog.
-func imagesOf(cmd *cobra.Command, c *config.Config) ([]string, error) {
-	m, err := manifest()
+func imagesOf(cmd *cobra.Command, m *bundle.Manifest, c *config.Config) ([]string, error) {
+	kubernetes, err := bundledVersion(cmd, m, c.KubernetesVersion)
 	if err != nil {
 		return nil, err
 	}
-	kubernetes, err := bundledVersion(cmd, m, c.KubernetesVersion)
-	if err != nil {
+	c.KubernetesVersion = kubernetes
+	if err := c.CheckFeatureGates(); err != nil {
 		return nil, err
 	}
 	brought := map[string]string{}
@@ -88,9 +147,12 @@ func imagesOf(cmd *cobra.Command, c *config.Config) ([]string, error) {
 			add(i.Name, i.Reference)
 		}
 	} else {
-		catalog, err := images.For(kubernetes, runtime.GOARCH, images.Flannel)
+		catalog, err := images.For(kubernetes, runtime.GOARCH, images.Flannel, images.Versions{})
 		if err != nil {
 			return nil, err
+		}
+		for _, a := range catalog.Assumptions() {
+			fmt.Fprintln(cmd.ErrOrStderr(), "warning: "+a)
 		}
 		for _, i := range catalog.Images {
 			add(i.Name, i.Reference)
@@ -111,23 +173,9 @@ func imagesOf(cmd *cobra.Command, c *config.Config) ([]string, error) {
 	return list, nil
 }
 
-func printImages(cmd *cobra.Command, list []string, output string) error {
-	out := cmd.OutOrStdout()
-	doc := imageList{APIVersion: "output.kubeadm.k8s.io/v1alpha3", Kind: "Images", Images: list}
-	switch output {
-	case "json":
-		e := json.NewEncoder(out)
-		e.SetIndent("", "    ")
-		return e.Encode(doc)
-	case "yaml":
-		data, err := yaml.Marshal(doc)
-		if err == nil {
-			_, err = out.Write(data)
-		}
-		return err
-	}
-	for _, reference := range list {
-		if _, err := fmt.Fprintln(out, reference); err != nil {
+func printLines(cmd *cobra.Command, lines []string) error {
+	for _, line := range lines {
+		if _, err := fmt.Fprintln(cmd.OutOrStdout(), line); err != nil {
 			return err
 		}
 	}

@@ -8,12 +8,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"airlift/fault"
+	"airlift/installer/config"
 	"airlift/installer/host"
 	"airlift/installer/pki"
 )
 
 func newConfigMigrateCmd() *cobra.Command {
-	oldPath, newPath := "", ""
+	oldPath, newPath, experimental := "", "", false
 	cmd := &cobra.Command{
 		Use:   "migrate",
 		Short: "Write a configuration file anew, in a current version of kubeadm's format",
@@ -28,7 +29,7 @@ they are.`,
 			if oldPath == "" {
 				return fault.New(fault.Usage, "./install config migrate --old-config old.yaml --new-config new.yaml", "the file to convert is missing")
 			}
-			data, err := migrate(cmd, oldPath)
+			data, err := migrate(cmd, oldPath, experimental)
 			if err != nil {
 				return err
 			}
@@ -45,13 +46,17 @@ they are.`,
 	}
 	cmd.Flags().StringVar(&oldPath, "old-config", "", "the file to convert; - is standard input (required)")
 	cmd.Flags().StringVar(&newPath, "new-config", "", "where to write the result (default: standard output)")
+	cmd.Flags().BoolVar(&experimental, "allow-experimental-api", false, "write v1beta4 also for Kubernetes up to v1.30, whose kubeadm calls it experimental")
 	return cmd
 }
 
-func migrate(cmd *cobra.Command, path string) ([]byte, error) {
+func migrate(cmd *cobra.Command, path string, experimental bool) ([]byte, error) {
 	f, err := readWhole(cmd, path, thisHost)
 	if err != nil {
 		return nil, err
+	}
+	if experimental {
+		f.API = config.NewerAPI(f.API, "v1beta4")
 	}
 	var docs [][]byte
 	add := func(data []byte, e error) {

@@ -30,6 +30,7 @@ func newConfigPrintCmd() *cobra.Command {
 		{"init-defaults", "Print what init takes where nothing else is said", initDefaults},
 		{"join-defaults", "Print what join takes where nothing else is said", joinDefaults},
 		{"reset-defaults", "Print what reset takes where nothing else is said", resetDefaults},
+		{"upgrade-defaults", "Print the defaults of kubeadm's UpgradeConfiguration; install has no upgrade", upgradeDefaults},
 	} {
 		var components []string
 		asked := ""
@@ -60,9 +61,7 @@ func newConfigPrintCmd() *cobra.Command {
 				return err
 			},
 		}
-		if c.name == "init-defaults" { // join takes these from the cluster
-			sub.Flags().StringSliceVar(&components, "component-configs", nil, "also print KubeletConfiguration, KubeProxyConfiguration or both")
-		}
+		sub.Flags().StringSliceVar(&components, "component-configs", nil, "also print KubeletConfiguration, KubeProxyConfiguration or both; only init reads them")
 		sub.Flags().StringVar(&asked, "kubernetes-version", "", "the Kubernetes version to print them for (default: the bundle's, and no other where there is a bundle)")
 		cmd.AddCommand(sub)
 	}
@@ -107,6 +106,11 @@ func resetDefaults(version string) ([]byte, *config.Config, error) {
 	r := &config.Reset{}
 	r.Complete()
 	data, err := r.Write(config.APIVersion(version))
+	return data, example(version), err
+}
+
+func upgradeDefaults(version string) ([]byte, *config.Config, error) {
+	data, err := new(config.Upgrade).Write(config.APIVersion(version))
 	return data, example(version), err
 }
 

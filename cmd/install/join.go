@@ -104,6 +104,9 @@ func nodeFlags(f *pflag.FlagSet, cfg *config.Config, r *runFlags) {
 	f.StringVar(&cfg.NodeRegistration.Name, "node-name", "", "the node's name (default: the host's name)")
 	f.StringVar(&cfg.NodeRegistration.CRISocket, "cri-socket", "", "the container runtime's socket (default unix://"+config.ContainerdSocket+")")
 	f.StringSliceVar(&cfg.NodeRegistration.IgnorePreflightErrors, "ignore-preflight-errors", nil, "checks whose errors become warnings, such as Swap,NumCPU; all for every one")
+	f.StringArrayVar(&r.registries.Mirrors, "registry-mirror", nil, "HOST=URL: pull the images of the registry HOST from URL first; "+config.DefaultRegistry+"=URL for all registries (repeatable)")
+	f.StringArrayVar(&r.registries.CAs, "registry-ca", nil, "FILE or HOST=FILE: trust the CA certificates in FILE, for all registries and mirrors or for HOST (repeatable)")
+	f.StringVar(&r.registries.Auth, "registry-auth", "", "a file with the credentials for registries and mirrors, in the format of docker's config.json")
 	f.BoolVar(&r.skipFileCheck, "skip-file-check", false, "do not compare this file with its digests before anything is changed; for a file that was just compared, by 'bundle verify' or sha256sum")
 }
 

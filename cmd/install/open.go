@@ -18,6 +18,7 @@ type runFlags struct {
 	onePhase       bool   // one phase runs alone
 	changesNothing bool   // do not change the host
 	anyBundle      bool   // also accept a host that was installed from another bundle
+	registries     config.RegistryFlags
 }
 
 // opened is what init and join need to run.
@@ -33,6 +34,14 @@ type opened struct {
 func (r runFlags) open(ctx context.Context, cfg *config.Config, console *installer.Console, o host.Options) (*opened, error) {
 	ctx, span := timeline.Start(ctx, timeline.Steps, "start-up")
 	defer span.End()
+	registries, warnings, err := r.registries.Read()
+	if err != nil {
+		return nil, err
+	}
+	for _, w := range warnings {
+		console.Warn("%s", w)
+	}
+	cfg.Registries = registries
 	f, err := openBundle()
 	if err != nil {
 		return nil, err

@@ -116,9 +116,23 @@ func (p *initPhase) run(cmd *cobra.Command, name string, _ []string) error {
 func (p *initPhase) bind(f *pflag.FlagSet, name string) {
 	p.initFlags.bind(f)
 	p.timeline.bind(f)
-	first, _, _ := strings.Cut(name, "/")
+	first, component, _ := strings.Cut(name, "/")
 	switch first {
-	case "certs", "etcd", "control-plane":
+	case "control-plane":
+		for _, c := range []struct {
+			name string
+			args *[]config.Arg
+		}{
+			{"apiserver", &p.cfg.APIServer.ExtraArgs},
+			{"controller-manager", &p.cfg.ControllerManager.ExtraArgs},
+			{"scheduler", &p.cfg.Scheduler.ExtraArgs},
+		} {
+			if component == "" || component == c.name {
+				f.Var(extraArgs{c.args}, c.name+"-extra-args", "additional or changed arguments of this component, NAME=VALUE, separated by commas")
+			}
+		}
+		fallthrough
+	case "certs", "etcd":
 		f.StringVar(&p.runFlags.rootfs, "rootfs", "", "a directory to write to, in place of the host's root")
 	case "kubeconfig":
 		f.StringVar(&p.runFlags.rootfs, "rootfs", "", "a directory to write to, in place of the host's root")

@@ -29,7 +29,7 @@ Exit codes: 0 done, 1 failed, 2 wrong use, 3 the host does not meet the
 requirements, 4 this file is incomplete or damaged, 130 interrupted.`
 
 func newRootCmd() *cobra.Command {
-	verbosity := 0
+	verbosity, rootfs := 0, ""
 	cmd := &cobra.Command{
 		Use:           "install",
 		Short:         "Make this host a Kubernetes node, without a network",
@@ -41,7 +41,11 @@ func newRootCmd() *cobra.Command {
 	}
 	cobra.EnableCommandSorting = false // keep phases in the order in which they run
 	cmd.PersistentFlags().IntVarP(&verbosity, "v", "v", 0, "log verbosity: 0, 1 (every sub-step and file) or 2 (also every request to the API server, on standard error)")
-	cmd.PersistentPreRun = func(cmd *cobra.Command, _ []string) { logRequests(cmd, verbosity) }
+	cmd.PersistentFlags().StringVar(&rootfs, "rootfs", "", "change the root directory to this one first (chroot)")
+	cmd.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
+		logRequests(cmd, verbosity)
+		return changeRoot(rootfs)
+	}
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return fault.New(fault.Usage, "see '"+cmd.CommandPath()+" --help'", "%w", err)
 	})

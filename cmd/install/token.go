@@ -1,12 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
-	"text/tabwriter"
-	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/client-go/tools/clientcmd"
 
 	"airlift/fault"
 	"airlift/installer/cluster"
@@ -17,26 +17,47 @@ import (
 const adminConf = config.KubernetesDir + "/admin.conf"
 
 func newTokenCmd() *cobra.Command {
-	kubeconfig := adminConf
+	in := &tokenFlags{}
 	cmd := &cobra.Command{
 		Use:   "token",
 		Short: "Manage the tokens that nodes join with",
-		Args:  noArgs,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Long: `Manage the tokens that nodes join with. The kubeconfig is the first of these that
+exists: the files in $KUBECONFIG (without it: ~/.kube/config), ` + adminConf + `.`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.PersistentFlags().StringVar(&kubeconfig, "kubeconfig", kubeconfig, "how to reach the cluster")
-	client := func() (*cluster.Client, error) {
-		c, err := cluster.Load(kubeconfig, "")
-		if err != nil {
-			return nil, fault.Wrap(err, fault.Failure, "run it on a control plane as root, or name a file with --kubeconfig")
-		}
-		return c, nil
-	}
-	cmd.AddCommand(tokenCreate(client), tokenList(client), tokenDelete(client), tokenGenerate())
+	cmd.PersistentFlags().StringVar(&in.kubeconfig, "kubeconfig", "", "the kubeconfig of the cluster (default: see above)")
+	cmd.PersistentFlags().BoolVar(&in.dryRun, "dry-run", false, "let the API server check what would change, and change nothing")
+	cmd.AddCommand(tokenCreate(in), tokenList(in), tokenDelete(in), tokenGenerate())
 	return cmd
 }
 
-func tokenCreate(client func() (*cluster.Client, error)) *cobra.Command {
+// tokenFlags are the flags of all token commands.
+type tokenFlags struct {
+	kubeconfig string
+	dryRun     bool
+}
+
+func (in *tokenFlags) client() (*cluster.Client, error) {
+	c, err := cluster.Load(cmp.Or(in.kubeconfig, userKubeconfig()), "")
+	if err != nil {
+		return nil, fault.Wrap(err, fault.Failure, "run it on a control plane as root, or name a file with --kubeconfig")
+	}
+	if in.dryRun {
+		c.SetDryRun()
+	}
+	return c, nil
+}
+
+// userKubeconfig returns the kubeconfig that kubeadm token uses: of the files in $KUBECONFIG,
+// or ~/.kube/config without it, and then admin.conf, the first that exists.
+func userKubeconfig() string {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.Precedence = append(rules.Precedence, adminConf)
+	return rules.GetDefaultFilename()
+}
+
+func tokenCreate(in *tokenFlags) *cobra.Command {
 	token := config.BootstrapToken{
 		Usages: []string{"signing", "authentication"},
 		Groups: []string{config.NodeTokenGroup},
@@ -76,13 +97,16 @@ func tokenCreate(client func() (*cluster.Client, error)) *cobra.Command {
 					return fault.New(fault.Usage, "0 makes a token that never expires", "--ttl %s is negative", t.TTL)
 				}
 			}
-			c, err := client()
+			c, err := in.client()
 			if err != nil {
 				return err
 			}
 			for _, t := range tokens {
 				if err := c.CreateToken(cmd.Context(), t); err != nil {
 					return err
+				}
+				if in.dryRun { // standard output is for scripts
+					fmt.Fprintf(cmd.ErrOrStderr(), "token %q created (dry run)\n", t.Token[:6])
 				}
 			}
 			if !printJoin {
@@ -137,46 +161,7 @@ func tokensOf(cmd *cobra.Command, file string, args []string) ([]config.Bootstra
 	return cfg.BootstrapTokens, nil
 }
 
-func tokenList(client func() (*cluster.Client, error)) *cobra.Command {
-	return &cobra.Command{
-		Use:   "list",
-		Short: "List the tokens",
-		Args:  noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := client()
-			if err != nil {
-				return err
-			}
-			tokens, broken := c.ListTokens(cmd.Context())
-			w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 3, ' ', 0)
-			fmt.Fprintln(w, "TOKEN\tTTL\tEXPIRES\tUSAGES\tDESCRIPTION\tEXTRA GROUPS")
-			for _, t := range tokens {
-				ttl, expires := "<forever>", "<never>"
-				if !t.Expires.IsZero() {
-					expires = t.Expires.UTC().Format(time.RFC3339)
-					if ttl = "<expired>"; time.Until(t.Expires) > 0 {
-						ttl = time.Until(t.Expires).Round(time.Minute).String()
-					}
-				}
-				fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", t.Token, ttl, expires,
-					orNone(strings.Join(t.Usages, ",")), orNone(t.Description), orNone(strings.Join(t.Groups, ",")))
-			}
-			if err := w.Flush(); err != nil {
-				return err
-			}
-			return broken
-		},
-	}
-}
-
-func orNone(s string) string {
-	if s == "" {
-		return "<none>"
-	}
-	return s
-}
-
-func tokenDelete(client func() (*cluster.Client, error)) *cobra.Command {
+func tokenDelete(in *tokenFlags) *cobra.Command {
 	return &cobra.Command{
 		Use:   "delete TOKEN...",
 		Short: "Delete tokens, named whole or by their first six characters",
@@ -187,7 +172,7 @@ func tokenDelete(client func() (*cluster.Client, error)) *cobra.Command {
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := client()
+			c, err := in.client()
 			if err != nil {
 				return err
 			}
@@ -195,7 +180,11 @@ func tokenDelete(client func() (*cluster.Client, error)) *cobra.Command {
 				if err := c.DeleteToken(cmd.Context(), token); err != nil {
 					return err
 				}
-				fmt.Fprintf(cmd.OutOrStdout(), "token %q deleted\n", strings.SplitN(token, ".", 2)[0])
+				note := ""
+				if in.dryRun {
+					note = " (dry run)"
+				}
+				fmt.Fprintf(cmd.OutOrStdout(), "token %q deleted%s\n", strings.SplitN(token, ".", 2)[0], note)
 			}
 			return nil
 		},

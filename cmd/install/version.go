@@ -3,20 +3,38 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"runtime"
 
 	"github.com/spf13/cobra"
+	utilversion "k8s.io/apimachinery/pkg/util/version"
+	apimachinery "k8s.io/apimachinery/pkg/version"
 	"sigs.k8s.io/yaml"
 
 	"airlift/fault"
+	"airlift/images"
 )
 
 // versions is the output of the version command in JSON and YAML.
 type versions struct {
-	Installer  string            `json:"installer"`
-	Kubernetes string            `json:"kubernetes"`
-	Platform   string            `json:"platform"`
-	Components map[string]string `json:"components"`
-	Images     []string          `json:"images"`
+	ClientVersion apimachinery.Info `json:"clientVersion"` // kubeadm's only field
+	Installer     string            `json:"installer"`
+	Kubernetes    string            `json:"kubernetes"`
+	// NearestKnown is the nearest release that was known when the bundle was built, if
+	// Kubernetes is newer.
+	NearestKnown string            `json:"nearestKnown,omitempty"`
+	Platform     string            `json:"platform"`
+	Components   map[string]string `json:"components"`
+	Images       []string          `json:"images"`
+}
+
+// clientVersion returns what kubeadm of this Kubernetes version prints about itself. The
+// commit and the build date are not known here and stay empty.
+func clientVersion(kubernetes, platform string) apimachinery.Info {
+	info := apimachinery.Info{GitVersion: kubernetes, GoVersion: runtime.Version(), Compiler: runtime.Compiler, Platform: platform}
+	if v, err := utilversion.ParseSemantic(kubernetes); err == nil {
+		info.Major, info.Minor = fmt.Sprint(v.Major()), fmt.Sprint(v.Minor())
+	}
+	return info
 }
 
 func newVersionCmd() *cobra.Command {
@@ -51,7 +69,13 @@ func printVersion(cmd *cobra.Command, output string) error {
 	if err != nil {
 		return err
 	}
-	v := versions{Installer: version, Kubernetes: m.KubernetesVersion, Platform: m.Platform, Components: map[string]string{}}
+	if output == "" && m.NearestKnown != "" {
+		fmt.Fprintln(out, images.Newer(m.KubernetesVersion, m.NearestKnown))
+	}
+	v := versions{
+		ClientVersion: clientVersion(m.KubernetesVersion, m.Platform), Installer: version, Kubernetes: m.KubernetesVersion,
+		NearestKnown: m.NearestKnown, Platform: m.Platform, Components: map[string]string{},
+	}
 	for _, c := range m.Components {
 		v.Components[c.Name] = c.Version
 		if output == "" {

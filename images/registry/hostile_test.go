@@ -200,31 +200,33 @@ func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
 // A request to a registry that stops answering fails, for every kind of request.
 func TestSilentRegistryIsGivenUp(t *testing.T) {
-	t.Parallel()
 	for _, asked := range []string{"/v2/", "/manifests/v1"} {
-		r := newRig(t)
-		r.Push(ref, fakesites.Image(t, "amd64", "x"))
-		var times atomic.Int64
-		r.Answer = func(w http.ResponseWriter, q *http.Request, target string) bool {
-			if !strings.HasSuffix(target, asked) {
-				return false
+		t.Run(asked, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			r.Push(ref, fakesites.Image(t, "amd64", "x"))
+			var times atomic.Int64
+			r.Answer = func(w http.ResponseWriter, q *http.Request, target string) bool {
+				if !strings.HasSuffix(target, asked) {
+					return false
+				}
+				times.Add(1)
+				w.Header().Set("Content-Length", "100")
+				io.WriteString(w, "{")
+				w.(http.Flusher).Flush()
+				<-q.Context().Done()
+				return true
 			}
-			times.Add(1)
-			w.Header().Set("Content-Length", "100")
-			io.WriteString(w, "{")
-			w.(http.Flusher).Flush()
-			<-q.Context().Done()
-			return true
-		}
-		c, mirrors := r.clientAndMirrors("amd64")
-		mirrors.StallAfter = 500 * time.Millisecond
-		_, err := r.pull(c, ref)
-		if asked == "/manifests/v1" && (err == nil || !strings.Contains(err.Error(), "delivered no data")) {
-			t.Errorf("%s: %v", asked, err)
-		}
-		if times.Load() == 0 {
-			t.Errorf("%s was not asked for", asked)
-		}
+			c, mirrors := r.clientAndMirrors("amd64")
+			mirrors.StallAfter = 500 * time.Millisecond
+			_, err := r.pull(c, ref)
+			if asked == "/manifests/v1" && (err == nil || !strings.Contains(err.Error(), "delivered no data")) {
+				t.Errorf("%s: %v", asked, err)
+			}
+			if times.Load() == 0 {
+				t.Errorf("%s was not asked for", asked)
+			}
+		})
 	}
 }
 

@@ -39,7 +39,6 @@ type Importer struct {
 	lock       *lock
 	publisher  *publisher
 	background *background
-	rebase     bool // snapshots get their parents when they are committed
 	inMemory   int  // bytes of small layers that wait for one below them
 	closed     bool
 
@@ -123,10 +122,6 @@ func (im *Importer) begin(ctx context.Context) error {
 		return err
 	}
 	if err := im.store.dropLeases(ctx, abandoned); err != nil {
-		return err
-	}
-	var err error
-	if im.rebase, err = im.store.rebases(ctx); err != nil {
 		return err
 	}
 	im.prepareAhead()

@@ -78,7 +78,6 @@ func (l *link) wait(ctx context.Context) error {
 type preparation struct {
 	key    string
 	labels snapshots.Opt
-	alone  bool          // it gets its parent when it is committed
 	done   chan struct{} // closed when the following fields are set
 	mounts []mount.Mount
 	there  bool // another process has committed the snapshot meanwhile
@@ -106,8 +105,7 @@ func (im *Importer) prepareAhead() {
 	}
 }
 
-// prepare starts to create a snapshot for a layer. If containerd cannot rebase snapshots,
-// this waits until the parent is committed.
+// prepare starts to create a snapshot for a layer, as soon as the parent is committed.
 func (im *Importer) prepare(l *link) *preparation {
 	if l.prepared != nil {
 		return l.prepared
@@ -119,7 +117,6 @@ func (im *Importer) prepare(l *link) *preparation {
 		labels: snapshots.WithLabels(map[string]string{snapshots.LabelSnapshotRef: l.chainID.String()}),
 		done:   make(chan struct{}),
 	}
-	l.prepared.alone = im.rebase && l.parent != nil
 	im.background.prepare(func(ctx context.Context) {
 		defer close(l.prepared.done)
 		l.prepared.err = im.makeSnapshot(ctx, l)
@@ -129,7 +126,7 @@ func (im *Importer) prepare(l *link) *preparation {
 
 func (im *Importer) makeSnapshot(ctx context.Context, l *link) (err error) {
 	parent, p := "", l.prepared
-	if l.parent != nil && !p.alone {
+	if l.parent != nil {
 		if err := l.parent.wait(ctx); err != nil {
 			return err
 		}
@@ -142,9 +139,6 @@ func (im *Importer) makeSnapshot(ctx context.Context, l *link) (err error) {
 	}
 	if err != nil {
 		return fmt.Errorf("preparing a snapshot: %w", err)
-	}
-	if p.alone {
-		p.mounts = asUpper(p.mounts)
 	}
 	return nil
 }
@@ -256,14 +250,7 @@ func (im *Importer) extract(ctx context.Context, l *link, r io.Reader) error {
 func (im *Importer) commit(ctx context.Context, l *link) error {
 	p := l.prepared
 	if !p.there {
-		options := []snapshots.Opt{p.labels}
-		if p.alone {
-			if err := l.parent.wait(ctx); err != nil {
-				return err
-			}
-			options = append(options, snapshots.WithParent(l.parent.chainID.String()))
-		}
-		err := im.store.snapshots.Commit(ctx, l.chainID.String(), p.key, options...)
+		err := im.store.snapshots.Commit(ctx, l.chainID.String(), p.key, p.labels)
 		if errdefs.IsAlreadyExists(err) {
 			err = errors.Join(im.adopt(ctx, l), im.remove(ctx, p))
 		}
@@ -361,10 +348,6 @@ func (im *Importer) unpackVerified(ctx context.Context, l *link, r io.Reader) er
 // unpack applies the layer tar r to the file system of its snapshot.
 func (im *Importer) unpack(ctx context.Context, l *link, r io.Reader) error {
 	if dir, opts := plainDir(l.prepared.mounts); dir != "" {
-		if l.prepared.alone {
-			lower := func(ctx context.Context) ([]string, error) { return im.lower(ctx, l) }
-			opts = append(opts, withParents(ctx, dir, lower))
-		}
 		return applyTo(ctx, dir, r, opts...)
 	}
 	return withMount(l.prepared.mounts, func(root string) error {
@@ -396,7 +379,7 @@ func plainDir(mounts []mount.Mount) (dir string, opts []archive.ApplyOpt) {
 	}
 	opts = append(opts, archive.WithConvertWhiteout(archive.OverlayConvertWhiteout))
 	for _, o := range m.Options {
-		if upper, ok := strings.CutPrefix(o, upperOption); ok {
+		if upper, ok := strings.CutPrefix(o, "upperdir="); ok {
 			dir = upper
 		}
 		if lower, ok := strings.CutPrefix(o, "lowerdir="); ok {
@@ -405,9 +388,6 @@ func plainDir(mounts []mount.Mount) (dir string, opts []archive.ApplyOpt) {
 	}
 	return dir, opts
 }
-
-// upperOption precedes the writable directory in the options of an overlay mount.
-const upperOption = "upperdir="
 
 func applyTo(ctx context.Context, root string, r io.Reader, opts ...archive.ApplyOpt) error {
 	_, err := os.Stat(root)

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"strings"
@@ -88,6 +89,7 @@ func ConnectWith(ctx context.Context, socket string, patience Patience) (*Store,
 		defer cancel()
 	}
 	var s *Store
+	var other *NotContainerdError
 	limit := firstGreeting
 	err := poll(ctx, 50*time.Millisecond, func(ctx context.Context) (err error) {
 		// A socket that accepts but never answers must not use up the whole time, and
@@ -96,8 +98,14 @@ func ConnectWith(ctx context.Context, socket string, patience Patience) (*Store,
 		defer cancel()
 		limit *= 2
 		s, err = dial(attempt, socket, patience)
+		if errors.As(err, &other) {
+			return nil
+		}
 		return err
 	})
+	if other != nil {
+		return nil, other
+	}
 	if err != nil {
 		return nil, fault.Wrap(fmt.Errorf("connecting to containerd at %s: %w", socket, err), fault.Failure,
 			"find the cause with: systemctl status containerd; journalctl -u containerd")
@@ -139,9 +147,23 @@ func dial(ctx context.Context, socket string, patience Patience) (*Store, error)
 	return s, nil
 }
 
+// NotContainerdError is the error of Connect if another container runtime answers.
+type NotContainerdError struct {
+	Socket, Name, Version string
+}
+
+func (e *NotContainerdError) Error() string {
+	return fmt.Sprintf("the container runtime at %s is %s %s, and images can be imported only into containerd", e.Socket, e.Name, e.Version)
+}
+
 // greet requests what every use of containerd needs.
 func (s *Store) greet(ctx context.Context) error {
 	v, err := versionapi.NewVersionClient(s.conn).Version(ctx, &emptypb.Empty{})
+	if status.Code(err) == codes.Unimplemented {
+		if cri, criErr := s.criRuntime.Version(ctx, &criapi.VersionRequest{}); criErr == nil {
+			return &NotContainerdError{s.socket, cri.RuntimeName, cri.RuntimeVersion}
+		}
+	}
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -28,6 +29,9 @@ type Client struct {
 	dyn    dynamic.Interface
 	server string
 	ca     []byte
+	// dryRun is the value of the field dryRun of requests that change tokens; nil means
+	// that they are changed.
+	dryRun []string
 }
 
 // Load creates a client from a kubeconfig file. A non-empty server
@@ -105,6 +109,10 @@ func (c *Client) SetTimeout(d time.Duration) {
 		c.http.Timeout = d
 	}
 }
+
+// SetDryRun makes CreateToken and DeleteToken change nothing: the API server only checks
+// their requests.
+func (c *Client) SetDryRun() { c.dryRun = []string{metav1.DryRunAll} }
 
 // Server is the API server's URL.
 func (c *Client) Server() string { return c.server }

@@ -60,38 +60,6 @@ func (c *Client) AnnotateCRISocket(ctx context.Context, node, socket string) (ch
 	return changed, nil
 }
 
-// AssignPodCIDRs sets the pod CIDRs of the cluster's only node once it is
-// registered, unless it has some. In a cluster with other nodes it changes
-// nothing: another node may already have these ranges.
-func (c *Client) AssignPodCIDRs(ctx context.Context, node string, ranges []string) (changed bool, err error) {
-	err = persist(ctx, func() error {
-		list, err := c.api.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
-		if err != nil {
-			return err
-		}
-		if len(list.Items) != 1 || list.Items[0].Name != node || len(list.Items[0].Spec.PodCIDRs) > 0 {
-			return nil
-		}
-		patch, err := json.Marshal(map[string]any{
-			"metadata": map[string]any{"uid": list.Items[0].UID},
-			"spec":     map[string]any{"podCIDR": ranges[0], "podCIDRs": ranges},
-		})
-		if err != nil {
-			return err
-		}
-		_, err = c.api.CoreV1().Nodes().Patch(ctx, node, types.MergePatchType, patch, metav1.PatchOptions{})
-		if apierrors.IsInvalid(err) || apierrors.IsConflict(err) {
-			return nil // the controller manager set them first; they are immutable
-		}
-		changed = err == nil
-		return err
-	})
-	if err != nil {
-		return changed, fmt.Errorf("assigning pod CIDRs to node %q: %w", node, err)
-	}
-	return changed, nil
-}
-
 // CheckNodeNameFree fails if the cluster has a Ready node with that name: this
 // host would take over its identity. A node that is not Ready may be this host
 // before a reset.

@@ -55,32 +55,3 @@ func TestProber(t *testing.T) {
 		}
 	}
 }
-
-func TestAssignPodCIDRs(t *testing.T) {
-	ctx := context.Background()
-	node := func(name string, ranges ...string) *corev1.Node {
-		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.NodeSpec{PodCIDRs: ranges}}
-	}
-	wanted := []string{"10.244.0.0/24", "fd00::/64"}
-	for name, c := range map[string]struct {
-		nodes   []*corev1.Node
-		changed bool
-	}{
-		"the only node":      {[]*corev1.Node{node("a")}, true},
-		"one that has some":  {[]*corev1.Node{node("a", "10.244.7.0/24")}, false},
-		"one of two":         {[]*corev1.Node{node("a"), node("b", "10.244.0.0/24")}, false},
-		"not registered yet": {nil, false},
-	} {
-		client, _ := fakeClient()
-		for _, n := range c.nodes {
-			must(client.api.CoreV1().Nodes().Create(ctx, n, metav1.CreateOptions{}))(t)
-		}
-		for range 2 { // the second call has nothing to do
-			changed := must(client.AssignPodCIDRs(ctx, "a", wanted))(t)
-			if changed != c.changed {
-				t.Errorf("%s: changed = %v, want %v", name, changed, c.changed)
-			}
-			c.changed = false
-		}
-	}
-}

@@ -413,6 +413,22 @@ func TestRealTokens(t *testing.T) {
 			t.Errorf("kubeadm token list lacks %s:\n%s", want, out)
 		}
 	}
+	dry := p.client(t)
+	dry.SetDryRun()
+	another := eternal
+	another.Token = "dryrun.0123456789abcdef"
+	if err := dry.CreateToken(ctx, another); err != nil {
+		t.Errorf("a dry run of create: %v", err)
+	}
+	if err := dry.CreateToken(ctx, eternal); err == nil || !strings.Contains(err.Error(), "already exists") {
+		t.Errorf("a dry run of create, for a token that exists: %v", err)
+	}
+	if err := dry.DeleteToken(ctx, "tokena"); err != nil {
+		t.Errorf("a dry run of delete: %v", err)
+	}
+	if again := must(super.ListTokens(ctx))(t); len(again) != len(list) {
+		t.Errorf("after dry runs there are %d tokens, before %d", len(again), len(list))
+	}
 	for _, id := range []string{"tokena", eternal.Token} {
 		if err := super.DeleteToken(ctx, id); err != nil {
 			t.Error(err)

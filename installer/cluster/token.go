@@ -99,7 +99,7 @@ func (c *Client) CreateToken(ctx context.Context, token config.BootstrapToken) e
 	if err != nil {
 		return err
 	}
-	_, err = c.api.CoreV1().Secrets(systemNamespace).Create(ctx, secret, metav1.CreateOptions{})
+	_, err = c.api.CoreV1().Secrets(systemNamespace).Create(ctx, secret, metav1.CreateOptions{DryRun: c.dryRun})
 	if apierrors.IsAlreadyExists(err) {
 		return fault.New(fault.Failure, "leave the token out to generate one, or delete the existing one: ./install token delete "+tokenID(token.Token),
 			"a token with ID %q already exists", tokenID(token.Token))
@@ -160,7 +160,7 @@ func (c *Client) DeleteToken(ctx context.Context, tokenOrID string) error {
 	if !bootstraputil.IsValidBootstrapTokenID(id) {
 		return fault.New(fault.Usage, "list the tokens: ./install token list", "%q is not a token ID: it must be 6 lower-case letters or digits", id)
 	}
-	err := c.api.CoreV1().Secrets(systemNamespace).Delete(ctx, bootstraputil.BootstrapTokenSecretName(id), metav1.DeleteOptions{})
+	err := c.api.CoreV1().Secrets(systemNamespace).Delete(ctx, bootstraputil.BootstrapTokenSecretName(id), metav1.DeleteOptions{DryRun: c.dryRun})
 	if apierrors.IsNotFound(err) {
 		return fault.New(fault.Failure, "list the tokens: ./install token list", "no token has the ID %q", id)
 	}

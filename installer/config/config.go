@@ -43,6 +43,12 @@ type Config struct {
 	ProxyServer string
 	// CNI is the pod network to install: "flannel" or "none".
 	CNI string
+	// NearestKnown is the nearest release that was known when the bundle was built, if
+	// KubernetesVersion is newer: its rules apply. Otherwise it is empty.
+	NearestKnown string
+	// Registries are those that containerd on this host reaches in a way of
+	// their own.
+	Registries []Registry
 	// Facts are the detected properties of this host.
 	Facts Facts
 	// Images are the bundle's references by component name: "pause",

@@ -22,6 +22,13 @@ func (c *Cluster) ControlPlaneKubeletLocalMode() bool {
 	return c.gate("ControlPlaneKubeletLocalMode", 31, 33, 35)
 }
 
+// WaitForAllControlPlaneComponents reports whether join of a control plane waits for the
+// controller manager and the scheduler too, not only for the API server: kubeadm's feature
+// gate of that name, which exists since v1.30 and is locked since v1.34.
+func (c *Cluster) WaitForAllControlPlaneComponents() bool {
+	return c.gate("WaitForAllControlPlaneComponents", 30, 33, 34)
+}
+
 // gate is the state of a feature gate, from the minor versions in which it was
 // added, was on by default, and was locked.
 func (c *Cluster) gate(name string, added, on, locked int) bool {
@@ -51,6 +58,14 @@ var featureGates = map[string]struct{ from, to int }{
 	"NodeLocalCRISocket":               {32, 36},
 }
 
+// CheckFeatureGates returns an error (fault.Usage) if kubeadm of this version has no such
+// feature gate, or if Airlift does not implement it.
+func (c *Config) CheckFeatureGates() error {
+	v := &validator{origin: c.origin}
+	v.gates(&c.Cluster)
+	return v.err()
+}
+
 // gates refuses feature gates that kubeadm of this version does not have, and
 // those that Airlift does not implement.
 func (v *validator) gates(c *Cluster) {
@@ -66,7 +81,7 @@ func (v *validator) gates(c *Cluster) {
 		g, ok := featureGates[name]
 		switch {
 		case !ok:
-			v.addf("%s: kubeadm has no such feature gate; those of v1.%d are %s", at, minor, strings.Join(known, ", "))
+			v.addf("%s: kubeadm has no such feature gate; those known for v1.%d are %s", at, minor, strings.Join(known, ", "))
 		case !slices.Contains(known, name) && minor < g.from:
 			v.addf("%s: kubeadm has this feature gate from v1.%d on, and this is %s", at, g.from, c.KubernetesVersion)
 		case !slices.Contains(known, name):

@@ -13,9 +13,10 @@ import (
 // and Airlift's own, for which a file has no field.
 var allowedWithConfig = []string{
 	"config", "ignore-preflight-errors", "dry-run", "kubeconfig", "node-name", "kubeconfig-dir", "upload-certs",
-	"print-manifest", "allow-missing-template-keys", "output", "show-managed-fields", "print-join-command",
+	"print-manifest", "allow-missing-template-keys", "output", "experimental-output", "show-managed-fields", "print-join-command",
 	"rootfs", "v", "log-file", "yes",
 	"cni", "node-ip", "kube-proxy-server", "render-dir", "timeline", "help",
+	"registry-mirror", "registry-ca", "registry-auth",
 }
 
 // CheckMixed refuses flags that may not be given together with --config. changed
@@ -48,11 +49,13 @@ var fieldOfFlag = map[string]string{
 	"apiserver-advertise-address":                 "localAPIEndpoint.advertiseAddress in InitConfiguration, controlPlane.localAPIEndpoint.advertiseAddress in JoinConfiguration",
 	"apiserver-bind-port":                         "localAPIEndpoint.bindPort in InitConfiguration, controlPlane.localAPIEndpoint.bindPort in JoinConfiguration",
 	"apiserver-cert-extra-sans":                   "apiServer.certSANs in ClusterConfiguration",
+	"apiserver-extra-args":                        "apiServer.extraArgs in ClusterConfiguration",
 	"cert-dir":                                    "certificatesDir in ClusterConfiguration or ResetConfiguration",
 	"certificate-key":                             "certificateKey in InitConfiguration, controlPlane.certificateKey in JoinConfiguration",
 	"cleanup-tmp-dir":                             "cleanupTmpDir in ResetConfiguration",
 	"control-plane":                               "controlPlane: {} in JoinConfiguration",
 	"control-plane-endpoint":                      "controlPlaneEndpoint in ClusterConfiguration",
+	"controller-manager-extra-args":               "controllerManager.extraArgs in ClusterConfiguration",
 	"cri-socket":                                  "nodeRegistration.criSocket, or criSocket in ResetConfiguration",
 	"discovery-file":                              "discovery.file.kubeConfigPath in JoinConfiguration",
 	"discovery-timeout":                           "timeouts.discovery in JoinConfiguration",
@@ -65,6 +68,7 @@ var fieldOfFlag = map[string]string{
 	"kubernetes-version":                          "kubernetesVersion in ClusterConfiguration",
 	"patches":                                     "patches.directory in InitConfiguration or JoinConfiguration",
 	"pod-network-cidr":                            "networking.podSubnet in ClusterConfiguration",
+	"scheduler-extra-args":                        "scheduler.extraArgs in ClusterConfiguration",
 	"service-cidr":                                "networking.serviceSubnet in ClusterConfiguration",
 	"service-dns-domain":                          "networking.dnsDomain in ClusterConfiguration",
 	"tls-bootstrap-token":                         "discovery.tlsBootstrapToken in JoinConfiguration",

@@ -22,7 +22,8 @@ import (
 // WriteFile atomically writes a file with this content and mode, and reports
 // whether anything changed: an identical file is not written again. It creates
 // missing parent directories. If it replaces a file that Airlift did not write,
-// reset restores that file.
+// reset restores that file. If it replaces one that was edited since Airlift wrote
+// it, the edited file is saved. Both give a warning.
 func (h *Host) WriteFile(path string, data []byte, mode fs.FileMode) (changed bool, err error) {
 	sum := digest(data)
 	now, info, err := look(h.Path(path))
@@ -47,8 +48,8 @@ func (h *Host) put(path, sum, now string, write func(place string) error) error 
 		return fmt.Errorf("writing %s: %w", path, err)
 	}
 	e := entry{Kind: kindFile, Name: path, SHA256: sum}
-	if now != "" && !h.mayReplace(path, now) {
-		if e.Original, err = h.keepOriginal(path); err != nil {
+	if now != "" {
+		if e.Original, err = h.keepReplaced(path, now); err != nil {
 			return err
 		}
 	}
@@ -59,17 +60,6 @@ func (h *Host) put(path, sum, now string, write func(place string) error) error 
 		return fmt.Errorf("writing %s: %w", path, err)
 	}
 	return h.settled(kindFile, path, sum)
-}
-
-// mayReplace reports whether the file at path, with the given sum, is one that
-// Airlift wrote, even if others changed it since. While a write is pending,
-// unknown content existed before that write and must be kept.
-func (h *Host) mayReplace(path, sum string) bool {
-	if _, made := h.recorded(kindOwned, path); made {
-		return true
-	}
-	e, known := h.recorded(kindFile, path)
-	return known && (!e.Pending || e.wrote(sum))
 }
 
 // MkdirAll creates a directory and its missing parents. Reset removes the

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"airlift/fault"
+	"airlift/installer/config"
 	"airlift/installer/host"
 )
 
@@ -516,5 +517,163 @@ func TestNewDirectory(t *testing.T) {
 	}
 	if _, err := os.Stat(two.Path("/")); err != nil {
 		t.Error(err)
+	}
+}
+
+// A later init or join replaces a file that was edited. It saves the edited file,
+// warns about it, and reset knows the copy.
+func TestRerunSavesEditedFiles(t *testing.T) {
+	const saved = ".airlift-saved"
+	for name, c := range map[string]struct {
+		path  string
+		copy  string // "" if there is none
+		reset bool   // reset removes the copy with its directory
+	}{
+		"containerd's configuration":  {"/etc/containerd/config.toml", "/etc/containerd/config.toml" + saved, false},
+		"a registry's configuration":  {"/etc/containerd/certs.d/docker.io/hosts.toml", "/etc/containerd/certs.d/docker.io/hosts.toml" + saved, false},
+		"a unit":                      {"/etc/systemd/system/containerd.service", "/etc/systemd/system/containerd.service" + saved, false},
+		"a static pod":                {"/etc/kubernetes/manifests/etcd.yaml", "/etc/kubernetes/etcd.yaml" + saved, false},
+		"the kubelet's configuration": {"/var/lib/kubelet/config.yaml", "/var/lib/kubelet/config.yaml" + saved, true},
+		"a kubeconfig":                {"/etc/kubernetes/admin.conf", "", false},
+		"a key":                       {"/etc/kubernetes/pki/ca.key", "", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root := t.TempDir()
+			var warnings []string
+			run := func(text string) {
+				t.Helper()
+				h, unlock, err := host.OpenLocked(root)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer unlock()
+				h.Warn = func(format string, args ...any) { warnings = append(warnings, fmt.Sprintf(format, args...)) }
+				if err := h.Claim(host.Claim{Path: config.KubeletDir}); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := h.WriteFile(c.path, []byte(text), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			run("one")
+			run("two")
+			if len(warnings) != 0 {
+				t.Errorf("warnings about files that nobody edited: %q", warnings)
+			}
+			for _, text := range []string{"edited", "edited", "edited again"} {
+				write(t, root+c.path, text, 0o600)
+				if err := os.Chmod(root+c.path, 0o640); err != nil {
+					t.Fatal(err)
+				}
+				run("two")
+				if got := read(t, root+c.path); got != "two" {
+					t.Errorf("the file is %q", got)
+				}
+			}
+			if c.copy == "" {
+				if len(warnings) != 0 {
+					t.Errorf("warnings: %q", warnings)
+				}
+				if found := find(t, root, saved); len(found) != 0 {
+					t.Errorf("copies: %q", found)
+				}
+				return
+			}
+			if len(warnings) != 3 || !strings.Contains(warnings[0], c.path+" ") || !strings.HasSuffix(warnings[1], " "+c.copy) || !strings.HasSuffix(warnings[2], " "+c.copy+".1") {
+				t.Errorf("warnings: %q", warnings)
+			}
+			if read(t, root+c.copy) != "edited" || read(t, root+c.copy+".1") != "edited again" {
+				t.Error("the copies have other contents")
+			}
+			if found := find(t, root, saved); len(found) != 2 {
+				t.Errorf("copies: %q", found)
+			}
+			if info, err := os.Stat(root + c.copy); err != nil || info.Mode().Perm() != 0o640 {
+				t.Errorf("the copy: %v, %v", info, err)
+			}
+
+			write(t, root+c.path, "edited last", 0o600) // reset saves it under a third name, unless components change such files
+			h := open(t, root)
+			plan, err := h.Plan()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := h.RemoveState(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := h.RemoveInstalled(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if h.Used() {
+				t.Error("reset left a ledger")
+			}
+			left := fmt.Sprint(h.Left(plan))
+			if c.reset {
+				if found := find(t, root, saved); len(found) != 0 || strings.Contains(left, saved) {
+					t.Errorf("copies %q, left %s", found, left)
+				}
+				return
+			}
+			if read(t, root+c.copy) != "edited" || strings.Count(left, c.copy+": ") != 1 || strings.Count(left, c.copy+".1: ") != 1 {
+				t.Errorf("left: %s", left)
+			}
+			if strings.HasPrefix(c.path, config.KubernetesDir) {
+				return
+			}
+			if read(t, root+c.copy+".2") != "edited last" || !strings.Contains(left, c.copy+".2: ") {
+				t.Errorf("left: %s", left)
+			}
+		})
+	}
+}
+
+// A run was killed before the ledger on disk said that its write is done. No file
+// existed before, so other content is an edit and no original.
+func TestEditAfterAKilledRun(t *testing.T) {
+	root := t.TempDir()
+	for _, text := range []string{"one", "two"} { // without the unlock that saves the ledger
+		if _, err := open(t, root).WriteFile("/etc/a.conf", []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		write(t, root+"/etc/a.conf", "edited", 0o644)
+	}
+	if got := read(t, root+"/etc/a.conf.airlift-saved"); got != "edited" {
+		t.Errorf("the copy: %q", got)
+	}
+	kept, err := open(t, root).RemoveInstalled(t.Context())
+	if err != nil || len(kept) != 1 {
+		t.Errorf("kept %q, %v", kept, err)
+	}
+	if _, err := os.Stat(root + "/etc/a.conf"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("reset has restored an edit: %v", err)
+	}
+}
+
+// find lists the files whose names contain a text.
+func find(t *testing.T, root, text string) (found []string) {
+	t.Helper()
+	for path := range tree(t, root) {
+		if strings.Contains(filepath.Base(path), text) {
+			found = append(found, path)
+		}
+	}
+	return found
+}
+
+// The first write replaces a file that existed: the user learns where it is.
+func TestReplacedOriginalIsReported(t *testing.T) {
+	root := t.TempDir()
+	write(t, root+"/etc/crictl.yaml", "theirs", 0o644)
+	h := open(t, root)
+	var warnings []string
+	h.Warn = func(format string, args ...any) { warnings = append(warnings, fmt.Sprintf(format, args...)) }
+	for range 2 {
+		if _, err := h.WriteFile("/etc/crictl.yaml", []byte("ours"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	kept := host.StateDir + "/originals/etc/crictl.yaml"
+	if len(warnings) != 1 || !strings.HasPrefix(warnings[0], "/etc/crictl.yaml existed") || !strings.HasSuffix(warnings[0], " from "+kept) || read(t, root+kept) != "theirs" {
+		t.Errorf("warnings: %q", warnings)
 	}
 }

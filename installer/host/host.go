@@ -20,6 +20,9 @@ type Host struct {
 	// outputOnly is set if root is a directory for rendered files, without a
 	// ledger.
 	outputOnly bool
+	// Warn, if not nil, receives a warning about each file of the user that a
+	// write replaces.
+	Warn func(format string, args ...any)
 
 	mu      sync.Mutex // guards the fields below and the order of ledger writes
 	ledger  ledger

@@ -216,6 +216,54 @@ func TestKilledTwice(t *testing.T) {
 	}
 }
 
+// TestKilledWhileAnEditedFileIsSaved kills a run before each of its calls while it
+// replaces a file that was edited. The edited file is kept, and nothing else.
+func TestKilledWhileAnEditedFileIsSaved(t *testing.T) {
+	start := t.TempDir()
+	for _, dir := range []string{"/etc", "/run", "/var/lib"} {
+		if err := os.MkdirAll(start+dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	bare := tree(t, start)
+	mustAct(t, "a new file", "one", start)
+	write(t, start+"/etc/new.conf", "edited", 0o644)
+	onlyCopies := func(root string) {
+		t.Helper()
+		if _, err := open(t, root).RemoveInstalled(t.Context()); err != nil {
+			t.Error(err)
+		}
+		after, copies := tree(t, root), 0
+		for path, text := range after {
+			if strings.HasPrefix(path, "/etc/new.conf.airlift-saved") && text == "edited" {
+				copies++
+			} else if _, was := bare[path]; !was && path != "/run/airlift.lock" {
+				t.Errorf("left: %s", path)
+			}
+		}
+		if copies == 0 {
+			t.Errorf("the edited file is lost: %v", after)
+		}
+	}
+	kills := 0
+	everyKill(t, everyCall, start, "a new file", "two", func(root string) {
+		kills++
+		reset := filepath.Join(t.TempDir(), "host")
+		copyTree(t, root, reset)
+		onlyCopies(reset)
+
+		mustAct(t, "a new file", "two", root)
+		copies, _ := filepath.Glob(root + "/etc/new.conf.airlift-saved*")
+		if len(copies) != 1 || !shows(root+"/etc/new.conf", "two") || !shows(copies[0], "edited") {
+			t.Errorf("after kill %d and another run: %v", kills, tree(t, root))
+		}
+		onlyCopies(root)
+	})
+	if kills < 5 {
+		t.Errorf("only %d kills", kills)
+	}
+}
+
 // everyKill runs a change on copies of a host, and kills each run before a
 // different call.
 func everyKill(t *testing.T, calls []string, from, what, version string, then func(root string)) {

@@ -22,6 +22,7 @@ const (
 // Kinds of ledger entries.
 const (
 	kindFile    = "file"    // a text file or symbolic link that Airlift wrote
+	kindSaved   = "saved"   // the copy of a file that was edited before Airlift wrote it again; reset keeps it
 	kindBinary  = "binary"  // a binary that Airlift installed
 	kindDir     = "dir"     // a directory that Airlift created; reset removes it if it is empty
 	kindUnit    = "unit"    // a systemd unit that Airlift enabled
@@ -56,7 +57,8 @@ type entry struct {
 	Device   string `json:"device,omitempty"`
 	// Image is what an image name pointed to before, and what Airlift set.
 	Image *imageName `json:"image,omitempty"`
-	// Contents describes for people what components write there.
+	// Contents describes for people what components write there, or is the
+	// path of the edited file that was saved here.
 	Contents string `json:"holds,omitempty"`
 }
 

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"airlift/installer/config"
 )
 
 // keepOriginal saves a copy of an existing file that Airlift did not write, and
@@ -36,6 +38,81 @@ func (h *Host) keepOriginal(path string) (string, error) {
 		return "", fmt.Errorf("saving the original %s: %w", path, err)
 	}
 	return kept, nil
+}
+
+// keepReplaced keeps the file at path, with the given sum, before a write replaces
+// it, unless its content is Airlift's. A file that Airlift did not write is saved
+// as the original, whose path is returned. A file that was edited since Airlift
+// wrote it is saved next to it.
+func (h *Host) keepReplaced(path, now string) (original string, err error) {
+	_, made := h.recorded(kindOwned, path)
+	e, known := h.recorded(kindFile, path)
+	switch {
+	case known && (e.wrote(now) || !e.Pending && isLink(now) && isLink(e.SHA256)):
+		return "", nil // a changed link has no content to lose
+	case known && (!e.Pending || e.Original == "" && !made):
+		return "", h.saveEdited(path, now)
+	case made || h.savedCopy(path, now) != "":
+		return "", nil
+	}
+	// While a write is pending that replaces an original, unknown content existed
+	// before that write.
+	if original, err = h.keepOriginal(path); err == nil && original != "" {
+		h.warn("%s existed before Airlift wrote it; it is replaced, and reset restores it from %s", path, original)
+	}
+	return original, err
+}
+
+// saveEdited copies an edited file, with the given sum, to a free name before it is
+// replaced, and records the copy. It leaves out files that components change
+// themselves; most of those contain keys.
+func (h *Host) saveEdited(path, now string) error {
+	dir := filepath.Dir(path)
+	if h.regenerated(path) && dir != config.ManifestsDir && dir != config.KubeletDir {
+		return nil
+	}
+	if dir == config.ManifestsDir { // the kubelet would run the copy too
+		dir = config.KubernetesDir
+	}
+	saved := h.savedCopy(path, now)
+	if saved == "" {
+		saved = filepath.Join(dir, filepath.Base(freeName(h.Path(filepath.Join(dir, filepath.Base(path))))))
+		place, err := h.place(saved)
+		if err == nil {
+			err = h.record(entry{Kind: kindSaved, Name: saved, Contents: path})
+		}
+		if err == nil {
+			err = copyFile(h.Path(path), place)
+		}
+		if err == nil {
+			err = syncDir(filepath.Dir(place))
+		}
+		if err != nil {
+			return fmt.Errorf("saving the edited %s: %w", path, err)
+		}
+	}
+	h.warn("%s was edited since Airlift wrote it; it is replaced, and the edited file is saved as %s", path, saved)
+	return nil
+}
+
+// savedCopy returns the copy of an edited file with the given sum, or "" if there
+// is none.
+func (h *Host) savedCopy(path, sum string) string {
+	for _, e := range h.entries(kindSaved) {
+		if e.Contents != path {
+			continue
+		}
+		if is, err := sumAt(h.Path(e.Name)); err == nil && is == sum {
+			return e.Name
+		}
+	}
+	return ""
+}
+
+func (h *Host) warn(format string, args ...any) {
+	if h.Warn != nil {
+		h.Warn(format, args...)
+	}
 }
 
 // putBack undoes a file entry: it removes Airlift's content and restores the
@@ -97,18 +174,35 @@ func (h *Host) isOurs(e entry) (bool, error) {
 	return now == original, err
 }
 
+// savedSuffix is added to the name of an edited file.
+const savedSuffix = ".airlift-saved"
+
+// savedName is the ith name under which an edited file is saved, from 0.
+func savedName(path string, i int) string {
+	if i == 0 {
+		return path + savedSuffix
+	}
+	return fmt.Sprintf("%s%s.%d", path, savedSuffix, i)
+}
+
+// freeName returns the first saved name that no file has.
+func freeName(path string) string {
+	for i := 0; ; i++ {
+		if saved := savedName(path, i); !exists(saved) {
+			return saved
+		}
+	}
+}
+
 // saveAside renames a file to a free name and returns that name.
 func saveAside(path string) (string, error) {
-	for i := 0; ; i++ {
-		saved := path + savedSuffix
-		if i > 0 {
-			saved = fmt.Sprintf("%s.%d", saved, i)
-		}
+	for {
+		saved := freeName(path)
 		err := unix.Renameat2(unix.AT_FDCWD, path, unix.AT_FDCWD, saved, unix.RENAME_NOREPLACE)
-		if errors.Is(err, unix.EINVAL) && !exists(saved) { // not every file system supports it
+		if errors.Is(err, unix.EINVAL) { // not every file system supports it
 			err = os.Rename(path, saved)
 		}
-		if !errors.Is(err, unix.EEXIST) && !errors.Is(err, unix.EINVAL) {
+		if !errors.Is(err, unix.EEXIST) {
 			return saved, err
 		}
 	}

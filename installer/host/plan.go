@@ -23,9 +23,6 @@ const (
 	Leave  = "leave"
 )
 
-// savedSuffix is added to the name of an edited file.
-const savedSuffix = ".airlift-saved"
-
 // An Item is one thing on the host, and what reset does with it.
 type Item struct {
 	Act    string
@@ -49,7 +46,7 @@ type Plan []Item
 // RemoveInstalled execute it.
 func (h *Host) Plan() (Plan, error) {
 	plan := Plan{} // not nil: nil means that there is no ledger
-	for _, kind := range []string{kindUnit, kindInterface, kindRoute, kindNetwork, kindContents, kindOwned, kindFile, kindBinary, kindSpared} {
+	for _, kind := range []string{kindUnit, kindInterface, kindRoute, kindNetwork, kindContents, kindOwned, kindFile, kindBinary, kindSaved, kindSpared} {
 		for _, e := range h.entries(kind) {
 			item, err := h.planned(e)
 			if err != nil { // continue with the others
@@ -119,9 +116,15 @@ func (h *Host) planned(e entry) (Item, error) {
 			return Item{}, fmt.Errorf("reading %s: %w", e.Name, err)
 		}
 		if !ours && !h.regenerated(e.Name) {
-			item.Act, item.What, item.Path = Save, e.Name+savedSuffix, e.Name+savedSuffix
+			saved := filepath.Join(filepath.Dir(e.Name), filepath.Base(freeName(path)))
+			item.Act, item.What, item.Path = Save, saved, saved
 			item.Reason = e.Name + " was edited; it is saved under this name"
 		}
+	case kindSaved:
+		if h.inClaimed(e.Name) {
+			return Item{}, nil // it goes with the directory
+		}
+		item.Act, item.Reason = Leave, e.Contents+" was edited, and replaced by a later init or join; this is the edited file"
 	case kindBinary:
 		sum, err := digestFile(path)
 		if err != nil && !errors.Is(err, errNotRegular) {
@@ -144,6 +147,12 @@ func (h *Host) regenerated(path string) bool {
 	if strings.HasPrefix(path, config.KubernetesDir+"/") || slices.Contains([]string{".crt", ".key", ".pub"}, filepath.Ext(path)) {
 		return true
 	}
+	return h.inClaimed(path)
+}
+
+// inClaimed reports whether a path is below a directory whose contents are
+// Airlift's.
+func (h *Host) inClaimed(path string) bool {
 	for dir := filepath.Dir(path); dir != "/" && dir != "."; dir = filepath.Dir(dir) {
 		if h.claimed(dir) {
 			return true
@@ -157,7 +166,7 @@ func (h *Host) regenerated(path string) bool {
 func (h *Host) leftovers() (Plan, error) {
 	listed := map[string]bool{} // what reset removes, and the directories that Airlift created
 	roots := []string{config.KubernetesDir}
-	for _, kind := range []string{kindFile, kindBinary, kindOwned, kindContents, kindSpared, kindDir} {
+	for _, kind := range []string{kindFile, kindBinary, kindSaved, kindOwned, kindContents, kindSpared, kindDir} {
 		for _, e := range h.entries(kind) {
 			listed[e.Name] = true
 			if dir := filepath.Dir(e.Name); slices.Contains([]string{".crt", ".key"}, filepath.Ext(e.Name)) && !slices.Contains(roots, dir) {

@@ -178,7 +178,7 @@ func (h *Host) RemoveInstalled(ctx context.Context) (kept []string, err error) {
 		done(e, h.DisableNow(ctx, e.Name))
 	}
 	files := slices.Concat(newestFirst(kindFile), newestFirst(kindBinary))
-	for _, e := range files {
+	for _, e := range slices.Concat(files, h.entries(kindSaved)) {
 		if err := os.Remove(tempFile(h.Path(e.Name))); !errors.Is(err, fs.ErrNotExist) {
 			fail(err)
 		}
@@ -212,7 +212,7 @@ func (h *Host) RemoveInstalled(ctx context.Context) (kept []string, err error) {
 }
 
 // notes are the kinds of entries for which there is nothing to remove.
-var notes = []string{kindRuntime, kindSpared, kindSysctl, kindModule}
+var notes = []string{kindRuntime, kindSaved, kindSpared, kindSysctl, kindModule}
 
 // removeBinary removes a binary, unless it was replaced.
 func (h *Host) removeBinary(e entry) (note string, err error) {

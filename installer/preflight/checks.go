@@ -81,6 +81,9 @@ func (s *subject) checks() []check {
 			)
 		}
 	}
+	if s.Role == Join {
+		list = append(list, check{"KubernetesVersion", s.kubernetesVersion})
+	}
 	if s.Role != Init {
 		list = append(list,
 			s.fileAvailable(config.KubernetesDir+"/kubelet.conf"),

@@ -294,6 +294,14 @@ func TestEachCheck(t *testing.T) {
 		{check: "NumCPU", breaks: func(_ *testing.T, s *subject) { s.Config.Facts.NumCPU = 1 }, says: "1 CPU"},
 		{check: "Mem", breaks: func(_ *testing.T, s *subject) { s.Config.Facts.MemoryBytes = 1 << 30 }, says: "1024 MB"},
 		{check: "KubernetesVersion", breaks: func(_ *testing.T, s *subject) { s.Config.KubernetesVersion = "1.29" }, says: `"1.29"`},
+		{check: "KubernetesVersion", warning: true, says: "the rules of v1.37 apply",
+			breaks: func(_ *testing.T, s *subject) {
+				s.Config.KubernetesVersion, s.Config.NearestKnown = "v1.38.0", "v1.37.1"
+			}},
+		{check: "KubernetesVersion", warning: true, says: "assumed to be as in v1.29.15",
+			breaks: func(_ *testing.T, s *subject) {
+				s.Role, s.Config.KubernetesVersion, s.Config.NearestKnown = Join, "v1.29.16", "v1.29.15"
+			}},
 		{check: "FileAvailable--etc-kubernetes-manifests-kube-apiserver.yaml",
 			breaks: func(t *testing.T, s *subject) { write(t, s.Root, "/etc/kubernetes/manifests/kube-apiserver.yaml", "") }, says: "already exists"},
 		{check: "FileAvailable--etc-kubernetes-manifests-etcd.yaml",

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 
 	"airlift/fault"
+	"airlift/images"
 	"airlift/installer/config"
 )
 
@@ -35,6 +36,10 @@ func (s *subject) memory(context.Context) []finding {
 func (s *subject) kubernetesVersion(context.Context) []finding {
 	if _, err := version.ParseSemantic(s.Config.KubernetesVersion); err != nil {
 		return problem("use a version like v1.29.15", "%q is not a Kubernetes version: %v", s.Config.KubernetesVersion, err)
+	}
+	if s.Config.NearestKnown != "" {
+		return warning("test this cluster before you rely on it; a newer release of Airlift may know this version",
+			"%s", images.Newer(s.Config.KubernetesVersion, s.Config.NearestKnown))
 	}
 	return nil
 }

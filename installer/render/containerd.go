@@ -2,6 +2,7 @@ package render
 
 import (
 	"fmt"
+	"path"
 
 	"airlift/installer/config"
 )
@@ -10,21 +11,37 @@ import (
 const (
 	ContainerdConfigPath = "/etc/containerd/config.toml"
 	CrictlConfigPath     = "/etc/crictl.yaml"
+	// ContainerdImports are the user's files. Airlift does not write any of
+	// them. containerd's default configuration imports the same files.
+	ContainerdImports = "/etc/containerd/conf.d/*.toml"
+	// RegistriesDir has a directory for each registry that is configured.
+	RegistriesDir = "/etc/containerd/certs.d"
 )
 
 // ContainerdConfig returns the configuration of containerd 2.x: only what differs
-// from its defaults, each with its reason.
+// from its defaults, each with its reason. The path of registries is one directory
+// and not containerd's default list of two: containerd's transfer service accepts
+// only one, and users can switch to it.
 func ContainerdConfig(cfg *config.Config) ([]byte, error) {
 	pause, err := image(cfg, "pause")
 	if err != nil {
 		return nil, err
 	}
-	return fmt.Appendf(nil, `version = 3
+	return fmt.Appendf(nil, `# Airlift writes this file. To add to it or to override it, create files in
+# %s, and restart containerd.
+version = 3
+
+# No such files are needed.
+imports = ['%s']
 
 [plugins.'io.containerd.cri.v1.images']
   snapshotter = 'overlayfs'
   # Images are unpacked as they arrive; their layers need not be kept twice.
   discard_unpacked_layers = true
+
+[plugins.'io.containerd.cri.v1.images'.registry]
+  # A registry's mirrors, CA and credentials are in HOST/hosts.toml.
+  config_path = '%s'
 
 [plugins.'io.containerd.cri.v1.images'.pinned_images]
   # The pause image of this Kubernetes version, never collected as garbage.
@@ -48,7 +65,7 @@ func ContainerdConfig(cfg *config.Config) ([]byte, error) {
 [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
   # The kubelet's cgroupDriver is set to match.
   SystemdCgroup = %t
-`, pause, cfg.Facts.RestrictOOMScoreAdj, config.CNIBinDir, config.CNIConfDir, cgroupDriver(cfg) == "systemd"), nil
+`, path.Dir(ContainerdImports), ContainerdImports, RegistriesDir, pause, cfg.Facts.RestrictOOMScoreAdj, config.CNIBinDir, config.CNIConfDir, cgroupDriver(cfg) == "systemd"), nil
 }
 
 // CrictlConfig is crictl's configuration with the container runtime's socket.

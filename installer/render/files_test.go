@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/pelletier/go-toml/v2"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -69,16 +70,7 @@ func TestKubeadmReadsOurs(t *testing.T) {
 // intended values may differ from containerd's defaults.
 func TestContainerdUnderstands(t *testing.T) {
 	containerd := rig.Component(t, oracle.Version, "containerd")
-	dump := func(args ...string) []string {
-		cmd := exec.Command(containerd, args...)
-		var stderr bytes.Buffer
-		cmd.Stderr = &stderr
-		out, err := cmd.Output()
-		if err != nil {
-			t.Fatalf("containerd %v: %v\n%s", args, err, stderr.String())
-		}
-		return strings.Split(string(out), "\n")
-	}
+	dump := func(args ...string) []string { return strings.Split(string(output(t, containerd, args...)), "\n") }
 	defaults := dump("config", "default")
 	for _, test := range []struct {
 		name    string
@@ -86,9 +78,9 @@ func TestContainerdUnderstands(t *testing.T) {
 		changed []string
 	}{
 		{"modern host", config.Facts{CgroupDriver: "systemd"}, []string{
-			"SystemdCgroup = true", "discard_unpacked_layers = true", "sandbox = 'registry.k8s.io/pause:3.9'"}},
+			"SystemdCgroup = true", "config_path = '/etc/containerd/certs.d'", "discard_unpacked_layers = true", "sandbox = 'registry.k8s.io/pause:3.9'"}},
 		{"poor host", config.Facts{CgroupDriver: "cgroupfs", RestrictOOMScoreAdj: true}, []string{
-			"discard_unpacked_layers = true", "restrict_oom_score_adj = true", "sandbox = 'registry.k8s.io/pause:3.9'"}},
+			"config_path = '/etc/containerd/certs.d'", "discard_unpacked_layers = true", "restrict_oom_score_adj = true", "sandbox = 'registry.k8s.io/pause:3.9'"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			cfg := oracle.Plain(oracle.Version)
@@ -117,6 +109,132 @@ func TestContainerdUnderstands(t *testing.T) {
 			}
 		})
 	}
+}
+
+func output(t *testing.T, program string, args ...string) []byte {
+	t.Helper()
+	cmd := exec.Command(program, args...)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%s %v: %v\n%s", program, args, err, stderr.String())
+	}
+	return out
+}
+
+// The user's files: what a GPU's toolkit writes, a snapshotter, a registry's
+// configuration elsewhere, in the formats of containerd 1 and 2.
+var userFiles = map[string]string{
+	"10-gpu.toml": `version = 3
+[plugins."io.containerd.cri.v1.runtime".containerd]
+  default_runtime_name = "nvidia"
+[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.nvidia]
+  runtime_type = "io.containerd.runc.v2"
+  [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.nvidia.options]
+    BinaryName = "/usr/bin/nvidia-container-runtime"
+    SystemdCgroup = true
+`,
+	"20-old.toml": `version = 2
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.kata]
+  runtime_type = "io.containerd.kata.v2"
+`,
+	"30-proxy.toml": `[proxy_plugins.stargz]
+  type = "snapshot"
+  address = "/run/stargz/stargz.sock"
+`,
+	"40-registry.toml": `version = 3
+[plugins."io.containerd.cri.v1.images".registry]
+  config_path = "/site/certs.d"
+`,
+	"not.read": `version = 99`,
+}
+
+// TestContainerdMergesTheUsersFiles lets the real containerd merge the file with the
+// user's. Airlift's values stay, unless the user overrides them.
+func TestContainerdMergesTheUsersFiles(t *testing.T) {
+	containerd := rig.Component(t, oracle.Version, "containerd")
+	cfg := oracle.Plain(oracle.Version)
+	cfg.Facts = config.Facts{CgroupDriver: "systemd", RestrictOOMScoreAdj: true}
+	data, err := render.ContainerdConfig(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	here := bytes.ReplaceAll(data, []byte(filepath.Dir(render.ContainerdImports)), []byte(dir+"/conf.d"))
+	if bytes.Equal(here, data) {
+		t.Fatalf("no imports:\n%s", data)
+	}
+	file := filepath.Join(dir, "config.toml")
+	if err := os.WriteFile(file, here, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	type runtimeConfig struct {
+		Type    string `toml:"runtime_type"`
+		Options map[string]any
+	}
+	type merged struct {
+		ProxyPlugins map[string]struct{ Type, Address string } `toml:"proxy_plugins"`
+		Plugins      struct {
+			Images struct {
+				Registry struct {
+					ConfigPath string `toml:"config_path"`
+				}
+				Discard bool              `toml:"discard_unpacked_layers"`
+				Pinned  map[string]string `toml:"pinned_images"`
+			} `toml:"io.containerd.cri.v1.images"`
+			Runtime struct {
+				Restrict   bool `toml:"restrict_oom_score_adj"`
+				Containerd struct {
+					Default  string `toml:"default_runtime_name"`
+					Runtimes map[string]runtimeConfig
+				}
+			} `toml:"io.containerd.cri.v1.runtime"`
+		}
+	}
+	dump := func() (m merged) {
+		t.Helper()
+		if err := toml.Unmarshal(output(t, containerd, "--config", file, "config", "dump"), &m); err != nil {
+			t.Fatal(err)
+		}
+		return m
+	}
+	check := func(what string, got, want any) {
+		t.Helper()
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", what, diff)
+		}
+	}
+	own := func(m merged) {
+		t.Helper()
+		check("discard_unpacked_layers", m.Plugins.Images.Discard, true)
+		check("pinned images", m.Plugins.Images.Pinned, map[string]string{"sandbox": cfg.Images["pause"]})
+		check("restrict_oom_score_adj", m.Plugins.Runtime.Restrict, true)
+		runc := m.Plugins.Runtime.Containerd.Runtimes["runc"]
+		check("runc", []any{runc.Type, runc.Options["SystemdCgroup"]}, []any{"io.containerd.runc.v2", true})
+	}
+
+	alone := dump() // without the directory
+	own(alone)
+	check("default runtime", alone.Plugins.Runtime.Containerd.Default, "runc")
+	check("config_path", alone.Plugins.Images.Registry.ConfigPath, render.RegistriesDir)
+
+	for name, text := range userFiles {
+		if err := os.MkdirAll(filepath.Join(dir, "conf.d"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, "conf.d", name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m := dump()
+	own(m)
+	check("default runtime", m.Plugins.Runtime.Containerd.Default, "nvidia")
+	gpu := m.Plugins.Runtime.Containerd.Runtimes["nvidia"]
+	check("GPU", []any{gpu.Type, gpu.Options["BinaryName"], gpu.Options["SystemdCgroup"]}, []any{"io.containerd.runc.v2", "/usr/bin/nvidia-container-runtime", true})
+	check("kata", m.Plugins.Runtime.Containerd.Runtimes["kata"].Type, "io.containerd.kata.v2")
+	check("config_path", m.Plugins.Images.Registry.ConfigPath, "/site/certs.d")
+	check("proxy plugin", m.ProxyPlugins["stargz"], struct{ Type, Address string }{"snapshot", "/run/stargz/stargz.sock"})
 }
 
 // TestFlannelEqualsUpstream compares with the manifest in flannel's repository.

@@ -1,6 +1,6 @@
 // Buildbundle builds the bundle for the demo and the end-to-end tests: it starts the
 // upstream rig, runs bundle build with --mirror flags, which are the only difference to the
-// internet, and stops the rig.
+// internet, and stops the rig. Arguments after the flags are passed to bundle build.
 package main
 
 import (
@@ -31,13 +31,13 @@ func main() {
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := buildBundle(ctx, *version, *upstream, *bundle, *compression, *output); err != nil {
+	if err := buildBundle(ctx, *version, *upstream, *bundle, *compression, *output, flag.Args()...); err != nil {
 		fmt.Fprintln(os.Stderr, "error:", err)
 		os.Exit(1)
 	}
 }
 
-func buildBundle(ctx context.Context, version, upstream, bundle, compression, output string) error {
+func buildBundle(ctx context.Context, version, upstream, bundle, compression, output string, more ...string) error {
 	image, err := site.WorkloadImage(version)
 	if err != nil {
 		return err
@@ -74,7 +74,8 @@ func buildBundle(ctx context.Context, version, upstream, bundle, compression, ou
 		return fmt.Errorf("starting the upstream rig: %w", err)
 	}
 	args := []string{"build", "--version", version, "--image", image, "--compression", compression, "--output", output, "--cache-dir", cache}
-	if err := command(ctx, bundle, append(args, flags...)...).Run(); err != nil {
+	args = append(append(args, flags...), more...)
+	if err := command(ctx, bundle, args...).Run(); err != nil {
 		return fmt.Errorf("%s build: %w", bundle, err)
 	}
 	return nil

@@ -163,6 +163,6 @@ func Calls(pages []Page) (calls []Call, flags map[string][]string) {
 // BundleFlags are flags of bundle that pages name without the command, and
 // OtherFlags those of Kubernetes' own binaries. All others are install's.
 var (
-	BundleFlags = []string{"arch", "checksum", "checksums", "compression", "image", "mirror", "require", "version", "without"}
-	OtherFlags  = []string{"bootstrap-kubeconfig", "hostname-override", "max-wals", "pod-manifest-path", "quota-backend-bytes", "root-dir", "etcd-servers"}
+	BundleFlags = []string{"arch", "checksum", "checksums", "compression", "coredns-version", "crictl-version", "etcd-version", "image", "mirror", "pause-version", "require", "version", "without"}
+	OtherFlags  = []string{"bootstrap-kubeconfig", "hostname-override", "max-wals", "pod-manifest-path", "quota-backend-bytes", "root-dir", "etcd-servers", "vmodule"}
 )

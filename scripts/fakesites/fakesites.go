@@ -53,8 +53,9 @@ type Upstream struct {
 // the last two, as the real ones do.
 var Hosts = []string{"dl.k8s.io", "github.com", "registry.k8s.io", "ghcr.io", "docker.io", "cdn.dl.k8s.io", "blobs.example.com"}
 
-// New serves the catalog of a version for amd64 and arm64.
-func New(t testing.TB, version string) *Upstream {
+// New serves the catalogs of versions for amd64 and arm64. Each is the newest release of its
+// minor version.
+func New(t testing.TB, versions ...string) *Upstream {
 	t.Helper()
 	u := &Upstream{t: t, files: map[string][]byte{}}
 	reg := registry.New(registry.Logger(log.New(io.Discard, "", 0)))
@@ -66,28 +67,45 @@ func New(t testing.TB, version string) *Upstream {
 	u.push = httptest.NewServer(reg)
 	t.Cleanup(u.push.Close)
 
+	for _, version := range versions {
+		u.Release(version, images.Versions{})
+	}
+	return u
+}
+
+// Release adds the catalog of a version to what is served, as the newest release of its minor
+// version. given are the versions of components that the version needs.
+func (u *Upstream) Release(version string, given images.Versions) {
+	u.t.Helper()
 	minor := version[:strings.LastIndex(version, ".")]
 	u.Put("dl.k8s.io/release/stable-"+minor[1:]+".txt", []byte(version+"\n"))
 	for _, arch := range images.Arches() {
-		c, err := images.For(version, arch, images.Flannel)
+		c, err := images.For(version, arch, images.Flannel, given)
 		if err != nil {
-			t.Fatal(err)
+			u.t.Fatal(err)
 		}
-		for _, b := range c.Binaries {
-			u.putBinary(b)
-		}
-		for n, i := range c.Images {
-			// The second is a plain manifest without an index, like some real
-			// images. It has only one platform.
-			if n != 1 {
-				u.PushIndex(i.Reference, map[string]v1.Image{"amd64": Image(t, "amd64", i.Name), "arm64": Image(t, "arm64", i.Name)})
-			} else if arch == "amd64" {
-				u.Push(i.Reference, Image(t, arch, i.Name))
-			}
-		}
+		u.add(c)
 	}
 	u.Forget()
-	return u
+}
+
+// add serves the binaries and images of a catalog.
+func (u *Upstream) add(c *images.Catalog) {
+	u.t.Helper()
+	for _, b := range c.Binaries {
+		if u.Get(strings.TrimPrefix(b.URL, "https://")) == nil { // not of an earlier version
+			u.putBinary(b)
+		}
+	}
+	for n, i := range c.Images {
+		// The second is a plain manifest without an index, like some real
+		// images. It has only one platform.
+		if n != 1 {
+			u.PushIndex(i.Reference, map[string]v1.Image{"amd64": Image(u.t, "amd64", i.Name), "arm64": Image(u.t, "arm64", i.Name)})
+		} else if c.Arch == "amd64" {
+			u.Push(i.Reference, Image(u.t, c.Arch, i.Name))
+		}
+	}
 }
 
 // Mirrors returns the values of --mirror for these sites.

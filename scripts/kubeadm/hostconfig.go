@@ -12,15 +12,32 @@ import (
 
 	"sigs.k8s.io/yaml"
 
+	"airlift/installer/config"
 	"airlift/scripts/lab"
 	"airlift/scripts/upstream/components"
 )
 
-// tolerated are preflight checks that fail on lab hosts for reasons outside of the hosts.
-var tolerated = []string{
+// cgroupV1RefusedFrom is the first minor version that refuses cgroup v1, which lab hosts may
+// have: the kubelet unless its configuration has failCgroupV1: false, and kubeadm's preflight
+// check SystemVerification in any case.
+const cgroupV1RefusedFrom = 35
+
+// refusesCgroupV1 reports whether a Kubernetes version refuses cgroup v1.
+func refusesCgroupV1(version string) bool {
+	c := config.Cluster{KubernetesVersion: version}
+	return c.Minor() >= cgroupV1RefusedFrom
+}
+
+// tolerated returns the preflight checks of kubeadm that fail on lab hosts for reasons outside
+// of the hosts, as the value of --ignore-preflight-errors.
+func (k *Kit) tolerated() string {
 	// kubeadm v1.29 checks https://[10.96.0.1]:1234/, but Go 1.26, which builds it here,
 	// rejects an IPv4 address in brackets.
-	"HTTPProxyCIDR",
+	checks := []string{"HTTPProxyCIDR"}
+	if refusesCgroupV1(k.Version) {
+		checks = append(checks, "SystemVerification")
+	}
+	return strings.Join(checks, ",")
 }
 
 // Nameserver is the address in a host's resolv.conf: with kubeadm's Corefile, CoreDNS does
@@ -135,27 +152,36 @@ type ConfigOptions struct {
 	Endpoint string // controlPlaneEndpoint, if not empty
 }
 
-// Config returns kubeadm's configuration for the first control plane. Lab hosts cannot set
-// the size of conntrack, and do not use systemd's cgroup driver.
+// Config returns kubeadm's configuration for the first control plane, in the version of the API
+// that the kubeadm of the Kubernetes version writes. Lab hosts cannot set the size of conntrack,
+// do not use systemd's cgroup driver, and may have cgroup v1.
 func Config(h *lab.Host, o ConfigOptions) string {
-	endpoint := ""
+	api, address := config.APIVersion(o.Version), h.Addr.String()
+	nodeIP := "{node-ip: " + address + "}"
+	if api != "v1beta3" {
+		nodeIP = "[{name: node-ip, value: " + address + "}]"
+	}
+	endpoint, cgroupV1 := "", ""
 	if o.Endpoint != "" {
 		endpoint = "controlPlaneEndpoint: " + o.Endpoint + "\n"
 	}
-	return `apiVersion: kubeadm.k8s.io/v1beta3
+	if refusesCgroupV1(o.Version) {
+		cgroupV1 = "failCgroupV1: false\n"
+	}
+	return `apiVersion: kubeadm.k8s.io/` + api + `
 kind: InitConfiguration
-localAPIEndpoint: {advertiseAddress: ` + h.Addr.String() + `}
+localAPIEndpoint: {advertiseAddress: ` + address + `}
 nodeRegistration:
-  kubeletExtraArgs: {node-ip: ` + h.Addr.String() + `}
+  kubeletExtraArgs: ` + nodeIP + `
 ---
-apiVersion: kubeadm.k8s.io/v1beta3
+apiVersion: kubeadm.k8s.io/` + api + `
 kind: ClusterConfiguration
 kubernetesVersion: ` + o.Version + "\n" + endpoint + `networking: {podSubnet: 10.244.0.0/16}
 ---
 apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 cgroupDriver: cgroupfs
----
+` + cgroupV1 + `---
 apiVersion: kubeproxy.config.k8s.io/v1alpha1
 kind: KubeProxyConfiguration
 conntrack: {maxPerCore: 0, min: 0}

@@ -26,30 +26,45 @@ func (h *Host) Root() (string, error) {
 
 // Dial connects to a numeric address from the host's network, without a process on the host.
 func (h *Host) Dial(ctx context.Context, network, address string) (net.Conn, error) {
+	return inNetwork(h, func() (net.Conn, error) { return (&net.Dialer{}).DialContext(ctx, network, address) })
+}
+
+// Listen listens at a numeric address in the host's network. This process serves it, not one on
+// the host.
+func (h *Host) Listen(ctx context.Context, network, address string) (net.Listener, error) {
+	return inNetwork(h, func() (net.Listener, error) { return (&net.ListenConfig{}).Listen(ctx, network, address) })
+}
+
+// inNetwork opens a socket in the host's network.
+func inNetwork[T any](h *Host, open func() (T, error)) (T, error) {
 	type result struct {
-		conn net.Conn
-		err  error
+		socket T
+		err    error
 	}
 	done := make(chan result, 1)
 	go func() {
 		// The thread is never unlocked, so it ends with this goroutine and no other goroutine
 		// runs in the host's network.
 		runtime.LockOSThread()
-		conn, err := h.dial(ctx, network, address)
-		done <- result{conn, err}
+		var r result
+		if r.err = h.enterNetwork(); r.err == nil {
+			r.socket, r.err = open()
+		}
+		done <- r
 	}()
 	r := <-done
-	return r.conn, r.err
+	return r.socket, r.err
 }
 
-func (h *Host) dial(ctx context.Context, network, address string) (net.Conn, error) {
+// enterNetwork moves this thread into the host's network.
+func (h *Host) enterNetwork() error {
 	namespace, err := os.Open(filepath.Join("/run/netns", h.qualified()))
+	if err == nil {
+		err = unix.Setns(int(namespace.Fd()), unix.CLONE_NEWNET)
+		_ = namespace.Close()
+	}
 	if err != nil {
-		return nil, fmt.Errorf("entering the network of %s: %w", h.Name, err)
+		return fmt.Errorf("entering the network of %s: %w", h.Name, err)
 	}
-	defer namespace.Close()
-	if err := unix.Setns(int(namespace.Fd()), unix.CLONE_NEWNET); err != nil {
-		return nil, fmt.Errorf("entering the network of %s: %w", h.Name, err)
-	}
-	return (&net.Dialer{}).DialContext(ctx, network, address)
+	return nil
 }

@@ -428,7 +428,7 @@ func newConfig(version string, change func(*config.Config)) *config.Config {
 		},
 		Images: map[string]string{},
 	}
-	catalog, err := images.For(version, "amd64", "flannel")
+	catalog, err := images.For(version, "amd64", "flannel", images.Versions{})
 	if err != nil {
 		panic(err)
 	}

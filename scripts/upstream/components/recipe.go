@@ -118,6 +118,7 @@ func (r Release) kubernetes(name, pkg string) Recipe {
 	return Recipe{
 		Name: name, Version: r.Kubernetes, Module: "k8s.io/kubernetes",
 		Staging: "v0." + numbers[1] + "." + numbers[2],
+		Replace: r.Substitutes(),
 		Targets: []Target{{
 			Packages: map[string]string{name: "k8s.io/kubernetes/" + pkg},
 			LDFlags:  strings.Join(flags, " "),

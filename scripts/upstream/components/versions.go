@@ -2,6 +2,7 @@ package components
 
 import (
 	"fmt"
+	"slices"
 	"sort"
 	"strings"
 )
@@ -37,6 +38,18 @@ var releases = []Release{
 	{"v1.36.3", "3.6.8-0", "v1.14.2", "3.10.2", "2.63.0"},
 	{"v1.37.1", "3.7.0-0", "v1.14.6", "3.10.2", "2.66.1"},
 }
+
+// substitutes has, for a release, the modules of its staging directory that the module proxy
+// does not serve, and the nearest version of the same minor version that it serves.
+var substitutes = map[string]map[string]string{
+	"v1.34.4": {"k8s.io/kube-proxy": "v0.34.2"}, // only types of its configuration
+}
+
+// Substitutes returns the modules of the release that are built from another patch version.
+func (r Release) Substitutes() map[string]string { return substitutes[r.Kubernetes] }
+
+// Releases lists all releases, oldest first.
+func Releases() []Release { return slices.Clone(releases) }
 
 // Find returns the release for a version ("v1.29.15") or a minor ("v1.29").
 func Find(version string) (Release, error) {

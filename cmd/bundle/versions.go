@@ -1,0 +1,90 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"airlift/fault"
+	"airlift/images"
+)
+
+func newVersionsCmd() *cobra.Command {
+	var output string
+	cmd := &cobra.Command{
+		Use:   "versions",
+		Short: "List the known Kubernetes versions and their components",
+		Long: `List the Kubernetes versions that this command knows, oldest first, with the versions
+of their components. No network is needed.
+
+KUBEADM CONFIG lists the versions of kubeadm's configuration that kubeadm of these
+releases reads; those in parentheses only with --allow-experimental-api. install init
+and install join read v1beta3, v1beta4 and v1 for every Kubernetes version.`,
+		Example: `  bundle versions
+  bundle versions --output json | jq -r '.releases[] | select(.minor == "v1.36").etcd'`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			switch output {
+			case "text":
+				return versionsText(cmd.OutOrStdout())
+			case "json":
+				return versionsJSON(cmd.OutOrStdout())
+			}
+			return fault.New(fault.Usage, "use --output text or --output json", "unknown output format %q", output)
+		},
+	}
+	cmd.Flags().StringVarP(&output, "output", "o", "text", `output format: "text" or "json"`)
+	cobra.CheckErr(cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"text", "json"}, cobra.ShellCompDirectiveNoFileComp)))
+	return cmd
+}
+
+// knownVersions is what versions --output json prints.
+type knownVersions struct {
+	Oldest string `json:"oldest"`
+	Newest string `json:"newest"`
+	// Components are the same for every Kubernetes version.
+	Components map[string]string `json:"components"`
+	Releases   []images.Range    `json:"releases"`
+}
+
+func versionsJSON(w io.Writer) error {
+	known := images.Ranges()
+	v := knownVersions{Oldest: known[0].First, Newest: known[len(known)-1].Last, Components: map[string]string{}, Releases: known}
+	for _, c := range images.Common() {
+		v.Components[c.Name] = c.Version
+	}
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
+}
+
+func versionsText(out io.Writer) error {
+	known := images.Ranges()
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(w, "KUBERNETES\tETCD\tCOREDNS\tPAUSE\tCRICTL\tKUBEADM CONFIG\n")
+	for _, r := range known {
+		releases := r.First
+		if r.Last != r.First {
+			releases += " to " + r.Last
+		}
+		apis := strings.Join(r.ConfigAPIs, ", ")
+		if len(r.Experimental) > 0 {
+			apis += " (" + strings.Join(r.Experimental, ", ") + ")"
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", releases, r.Etcd, r.CoreDNS, r.Pause, r.Crictl, apis)
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	var common []string
+	for _, c := range images.Common() {
+		common = append(common, c.Name+" "+c.Version)
+	}
+	_, err := fmt.Fprintf(out, "\nAll of these: %s\nOldest: %s. Newest: %s. \"bundle build\" without --version takes the newest release of %s.\n",
+		strings.Join(common, ", "), known[0].First, known[len(known)-1].Last, images.Newest())
+	return err
+}

@@ -1,0 +1,39 @@
+package main
+
+import (
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"testing"
+
+	"airlift/bundle"
+)
+
+// bundleFile writes a bundle file that runs this test's main.
+func bundleFile(t *testing.T, kubernetes string) string {
+	t.Helper()
+	self, err := os.ReadFile(os.Args[0])
+	must(t, err)
+	path := filepath.Join(t.TempDir(), "install")
+	m := &bundle.Manifest{FormatVersion: bundle.FormatVersion, Platform: "linux/" + runtime.GOARCH, KubernetesVersion: kubernetes, CNI: "none"}
+	open := func(bundle.Entry) (io.ReadCloser, error) { return nil, errors.New("there are no entries") }
+	programs := bundle.Executables{Launcher: self, Installer: []byte("not used")}
+	_, err = bundle.WriteFile(t.Context(), path, programs, m, bundle.Options{Level: bundle.Fastest}, open, nil)
+	must(t, err)
+	return path
+}
+
+// runBundle runs a file of bundleFile.
+func runBundle(t *testing.T, path string, args ...string) (output string, code int) {
+	t.Helper()
+	cmd := exec.Command(path, args...)
+	cmd.Env = append(os.Environ(), asMain+"=1")
+	out, err := cmd.CombinedOutput()
+	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	return string(out), cmd.ProcessState.ExitCode()
+}

@@ -1,0 +1,147 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/jsonpath"
+	"sigs.k8s.io/yaml"
+	"sigs.k8s.io/yaml/kyaml"
+
+	"airlift/fault"
+)
+
+// outputAPI is the version of the documents that kubeadm prints with --output, since v1.31.
+// Earlier ones print v1alpha2, with the same fields.
+const outputAPI = "output.kubeadm.k8s.io/v1alpha3"
+
+func outputType(kind string) metav1.TypeMeta {
+	return metav1.TypeMeta{APIVersion: outputAPI, Kind: kind}
+}
+
+// templateFormats are followed by = and a template, or the file that has it.
+var templateFormats = []string{
+	"jsonpath", "jsonpath-as-json", "jsonpath-file", "go-template", "go-template-file", "template", "templatefile",
+}
+
+// outputFlags are kubeadm's flags for the format of what a command prints.
+type outputFlags struct {
+	format           string
+	allowMissingKeys bool
+}
+
+func (o *outputFlags) bind(f *pflag.FlagSet) {
+	f.StringVarP(&o.format, "output", "o", "text", "text, json, yaml, kyaml, or a template: "+strings.Join(templateFormats, ", ")+", each with =TEMPLATE or =FILE")
+	f.StringVar(&o.format, "experimental-output", "text", "")
+	_ = f.MarkHidden("experimental-output") // the flag's name in kubeadm v1.29; fails only if the flag does not exist
+	f.BoolVar(&o.allowMissingKeys, "allow-missing-template-keys", true, "accept a field that does not exist in a template")
+	f.Bool("show-managed-fields", false, "has no effect, as in kubeadm: these documents have no managed fields")
+}
+
+// A printFunc prints one document.
+type printFunc func(out io.Writer, document any) error
+
+// printer returns what prints documents in the format, or nil for text.
+func (o *outputFlags) printer() (printFunc, error) {
+	format, template, _ := strings.Cut(o.format, "=")
+	switch strings.ToLower(o.format) {
+	case "text":
+		return nil, nil
+	case "json":
+		return printJSON, nil
+	case "yaml":
+		return printYAML(), nil
+	case "kyaml":
+		return func(out io.Writer, document any) error { return new(kyaml.Encoder).FromObject(document, out) }, nil
+	}
+	return o.templatePrinter(format, template)
+}
+
+// templatePrinter returns what fills in a template.
+func (o *outputFlags) templatePrinter(format, template string) (printFunc, error) {
+	if !slices.Contains(templateFormats, format) {
+		return nil, fault.New(fault.Usage, "for example: -o json", "unknown output format %q: the formats are text, json, yaml, kyaml, %s", o.format, strings.Join(templateFormats, ", "))
+	}
+	if template == "" {
+		return nil, fault.New(fault.Usage, "write it after the format: -o "+format+"=…", "--output %s has no template", format)
+	}
+	if strings.HasSuffix(format, "file") {
+		data, err := os.ReadFile(template)
+		if err != nil {
+			return nil, fault.New(fault.Usage, "name a file with a template", "--output %s: %w", o.format, err)
+		}
+		template = string(data)
+	}
+	var execute func(io.Writer, any) error
+	var err error
+	if strings.HasPrefix(format, "jsonpath") {
+		// A JSONPath with a range fails on its second document, so each has its own.
+		execute = func(out io.Writer, value any) error {
+			path := jsonpath.New("output").AllowMissingKeys(o.allowMissingKeys)
+			path.EnableJSONOutput(format == "jsonpath-as-json")
+			if err := path.Parse(template); err != nil {
+				return err
+			}
+			return path.Execute(out, value)
+		}
+		err = jsonpath.New("output").Parse(template)
+	} else {
+		var parsed *goTemplate
+		parsed, err = parseGoTemplate(template, o.allowMissingKeys)
+		execute = parsed.execute
+	}
+	if err != nil {
+		return nil, fault.New(fault.Usage, "", "--output %s: the template is not valid: %w", o.format, err)
+	}
+	return func(out io.Writer, document any) error {
+		value, err := decoded(document)
+		if err != nil {
+			return err
+		}
+		if err := execute(out, value); err != nil {
+			return fault.New(fault.Usage, "", "--output %s: filling in the template: %w", o.format, err)
+		}
+		return nil
+	}, nil
+}
+
+func printJSON(out io.Writer, document any) error {
+	data, err := json.MarshalIndent(document, "", "    ")
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(out, "%s\n", data)
+	return err
+}
+
+// printYAML returns what prints documents as YAML, with a line of three dashes before each
+// but the first.
+func printYAML() printFunc {
+	separator := ""
+	return func(out io.Writer, document any) error {
+		data, err := yaml.Marshal(document)
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintf(out, "%s%s", separator, data)
+		separator = "---\n"
+		return err
+	}
+}
+
+// decoded returns a document as templates see it: its JSON, decoded.
+func decoded(document any) (value any, err error) {
+	data, err := json.Marshal(document)
+	if err != nil {
+		return nil, err
+	}
+	err = json.NewDecoder(bytes.NewReader(data)).Decode(&value)
+	return value, err
+}

@@ -1,0 +1,42 @@
+package main
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"syscall"
+
+	"airlift/fault"
+)
+
+// changeRoot makes dir the root directory of this process, as --rootfs of kubeadm does. All
+// paths of the command line are then paths below dir. It opens this program's file first,
+// because its path may lead nowhere afterwards.
+//
+// Commands that write only files have a --rootfs of their own, which needs no root.
+func changeRoot(dir string) error {
+	if dir == "" {
+		return nil
+	}
+	if carrier == nil {
+		self, err := os.Executable()
+		if err == nil {
+			carrier, err = os.Open(self)
+		}
+		if err != nil {
+			return err
+		}
+		carrierPath = self
+	}
+	err := syscall.Chroot(dir)
+	if err == nil {
+		err = os.Chdir("/")
+	}
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return fault.New(fault.Preflight, "run it with sudo or as root", "changing the root directory to %q: %w", dir, err)
+	case err != nil:
+		return fault.New(fault.Usage, "name the directory that has the host's file system with --rootfs", "changing the root directory to %q: %w", dir, err)
+	}
+	return nil
+}

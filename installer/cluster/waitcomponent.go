@@ -1,0 +1,39 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+)
+
+// WaitForComponent waits until the health check of a component of this host's control plane
+// succeeds. It does not check the certificate: the controller manager and the scheduler sign
+// their own.
+func WaitForComponent(ctx context.Context, name, url string, timeout time.Duration, report Report) error {
+	w := wait{
+		what: "the health check of " + name + " at " + url, short: name, timeout: timeout, report: report,
+		hint: kubeletHint + "; the component's log: /var/log/pods",
+	}
+	transport := &http.Transport{DisableKeepAlives: true, TLSClientConfig: anyServer()}
+	return w.until(ctx, nil, func(ctx context.Context) (bool, string, error) {
+		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+		defer cancel()
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+		if err != nil {
+			return false, "", err
+		}
+		resp, err := transport.RoundTrip(req)
+		if err != nil {
+			return false, name + " does not answer: " + err.Error(), nil
+		}
+		defer resp.Body.Close()
+		if resp.StatusCode == http.StatusOK {
+			return true, "", nil
+		}
+		body, _ := io.ReadAll(io.LimitReader(resp.Body, 200))
+		return false, fmt.Sprintf("%s returned %s: %s", name, resp.Status, strings.TrimSpace(string(body))), nil
+	})
+}

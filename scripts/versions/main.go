@@ -1,0 +1,200 @@
+// Versions takes Kubernetes versions through everything that the tests do with one: it builds the
+// components and a bundle, runs the tests on isolated hosts with that bundle, and writes the
+// results to docs/versions.md. It can be stopped and continued: a step that passed is not run
+// again.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"airlift/fault"
+	"airlift/scripts/upstream/components"
+)
+
+func main() {
+	only := flag.String("only", "", "only these `versions`, separated by commas, such as v1.36.3 or v1.36")
+	steps := flag.String("steps", "", "only these `steps`, separated by commas")
+	again := flag.Bool("again", false, "also run the steps that passed")
+	remove := flag.Bool("remove", false, "remove a version's Kubernetes components and bundle when all of its steps have run")
+	dir := flag.String("dir", "out/versions", "the `directory` for bundles, logs and results")
+	table := flag.String("table", "docs/versions.md", "the `file` to write")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := versions(ctx, options{list(*only), list(*steps), *again, *remove, *dir, *table}, allSteps)
+	if err != nil && ctx.Err() != nil {
+		err = fault.Wrap(err, fault.Interrupted, "run the same command again to continue")
+	}
+	stop()
+	fault.Print(os.Stderr, err)
+	os.Exit(int(fault.ExitCode(err)))
+}
+
+type options struct {
+	only, steps   []string
+	again, remove bool
+	dir, table    string
+}
+
+func list(flag string) []string {
+	return slices.DeleteFunc(strings.Split(flag, ","), func(s string) bool { return s == "" })
+}
+
+// A step is one column of the table. The steps are run in order, and the first failure ends a
+// version.
+type step struct {
+	name    string // also the log's name
+	heading string
+	argv    func(r components.Release, bundle string) []string
+}
+
+var allSteps = []step{
+	{"components", "components built", func(r components.Release, _ string) []string {
+		return []string{"bin/upstream", "build", "--version", r.Kubernetes}
+	}},
+	{"bundle", "bundle built", func(r components.Release, bundle string) []string {
+		return []string{"go", "run", "./scripts/buildbundle", "--version", r.Kubernetes, "--compression", "fastest", "--output", bundle}
+	}},
+	{"cluster", "init, worker, workload and DNS across hosts, reboot, reset", e2e("TestCluster")},
+	{"control-planes", "control planes", e2e("TestControlPlanes")},
+	{"kubeadm", "kubeadm joins and is joined, its output compared", e2e("TestInterop")},
+}
+
+// e2e runs a test of package e2e.
+func e2e(test string) func(components.Release, string) []string {
+	return func(_ components.Release, bundle string) []string {
+		return []string{"go", "test", "-tags", "e2e", "-count", "1", "-timeout", "40m", "-v", "-run", "^" + test + "$", "./e2e", "-bundle", bundle}
+	}
+}
+
+func versions(ctx context.Context, o options, steps []step) error {
+	releases := components.Releases()
+	if len(o.only) > 0 {
+		releases = nil
+		for _, v := range o.only {
+			r, err := components.Find(v)
+			if err != nil {
+				return fault.Wrap(err, fault.Usage, "")
+			}
+			releases = append(releases, r)
+		}
+	}
+	for _, name := range o.steps {
+		var names []string
+		for _, s := range steps {
+			names = append(names, s.name)
+		}
+		if !slices.Contains(names, name) {
+			return fault.New(fault.Usage, "steps: "+strings.Join(names, ", "), "unknown step %q", name)
+		}
+	}
+	dir, err := filepath.Abs(o.dir)
+	if err != nil {
+		return err
+	}
+	var failed []string
+	for _, r := range releases {
+		ok, err := one(ctx, o, steps, r, filepath.Join(dir, r.Kubernetes))
+		if err != nil {
+			return err
+		}
+		if !ok {
+			failed = append(failed, r.Kubernetes)
+		}
+	}
+	if len(failed) > 0 {
+		return fault.New(fault.Failure, "the logs are in "+dir, "failed: %s", strings.Join(failed, ", "))
+	}
+	return nil
+}
+
+// one runs the steps of one version, and reports whether all of them passed.
+func one(ctx context.Context, o options, steps []step, r components.Release, dir string) (bool, error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return false, err
+	}
+	record, err := readRecord(dir)
+	if err != nil {
+		return false, err
+	}
+	passed := true
+	for _, s := range steps {
+		if len(o.steps) > 0 && !slices.Contains(o.steps, s.name) {
+			continue
+		}
+		if record[s.name].Passed && !o.again {
+			fmt.Printf("%s %s: passed before\n", r.Kubernetes, s.name)
+			continue
+		}
+		fmt.Printf("%s %s: running\n", r.Kubernetes, s.name)
+		started := time.Now()
+		err := logged(ctx, filepath.Join(dir, s.name+".log"), s.argv(r, filepath.Join(dir, "install")))
+		if ctx.Err() != nil {
+			return false, ctx.Err()
+		}
+		var exit *exec.ExitError
+		if err != nil && !errors.As(err, &exit) {
+			return false, err // it did not run
+		}
+		record[s.name] = result{Passed: err == nil, Seconds: time.Since(started).Seconds()}
+		fmt.Printf("%s %s: %s\n", r.Kubernetes, s.name, record[s.name])
+		if err := record.write(dir); err != nil {
+			return false, err
+		}
+		if err := writeTable(o.table, filepath.Dir(dir), steps); err != nil {
+			return false, err
+		}
+		if err != nil {
+			passed = false
+			break // the next steps need this one
+		}
+	}
+	if o.remove {
+		return passed, removeComponents(r, dir)
+	}
+	return passed, nil
+}
+
+// logged runs a command with its output in a file. An interrupt reaches the command, which removes
+// its hosts.
+func logged(ctx context.Context, path string, argv []string) error {
+	log, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	c := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	c.Stdout, c.Stderr = log, log
+	c.Cancel = func() error { return c.Process.Signal(os.Interrupt) }
+	c.WaitDelay = 2 * time.Minute
+	return c.Run()
+}
+
+// removeComponents frees the disk: the components that only this version has, and its bundle.
+func removeComponents(r components.Release, dir string) error {
+	cache, err := components.CacheDir()
+	if err != nil {
+		return err
+	}
+	for _, recipe := range r.Recipes() {
+		if recipe.Version == r.Kubernetes {
+			if err := os.RemoveAll(recipe.Dir(cache)); err != nil {
+				return err
+			}
+		}
+	}
+	if err := os.Remove(filepath.Join(dir, "install")); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
+}

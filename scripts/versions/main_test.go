@@ -1,0 +1,55 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"airlift/fault"
+	"airlift/scripts/upstream/components"
+)
+
+// A version that failed continues at the step that failed, and the page has all results.
+func TestContinuesWhereItFailed(t *testing.T) {
+	dir := t.TempDir()
+	count := filepath.Join(dir, "count")
+	may := filepath.Join(dir, "may")
+	sh := func(script string) func(components.Release, string) []string {
+		return func(r components.Release, _ string) []string { return []string{"sh", "-c", script, r.Kubernetes} }
+	}
+	steps := []step{
+		{"first", "the first", sh("echo $0 first >>" + count)},
+		{"second", "the second", sh("echo $0 second >>" + count + "; test -e " + may)},
+		{"third", "the third", sh("echo $0 third >>" + count)},
+	}
+	o := options{only: []string{"v1.36"}, dir: filepath.Join(dir, "versions"), table: filepath.Join(dir, "versions.md")}
+	expect := func(code fault.Code, ran, row string) {
+		t.Helper()
+		os.Remove(count)
+		if err := versions(t.Context(), o, steps); fault.ExitCode(err) != code {
+			t.Errorf("exit code %d, want %d: %v", fault.ExitCode(err), code, err)
+		}
+		if text, _ := os.ReadFile(count); strings.ReplaceAll(string(text), "v1.36.3 ", "") != ran {
+			t.Errorf("ran %q, want %q", text, ran)
+		}
+		page, err := os.ReadFile(o.table)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(string(page), row) || !strings.Contains(string(page), "\n| v1.29.15 | not run | not run | not run | |\n") {
+			t.Errorf("%q is not in\n%s", row, page)
+		}
+	}
+	expect(fault.Failure, "first\nsecond\n", "\n| v1.36.3 | passed, 0 s | failed, 0 s | not run | |\n")
+	if err := os.WriteFile(may, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	expect(0, "second\nthird\n", "\n| v1.36.3 | passed, 0 s | passed, 0 s | passed, 0 s | |\n")
+	o.again = true
+	expect(0, "first\nsecond\nthird\n", "| v1.36.3 |")
+	o.steps = []string{"fourth"}
+	if err := versions(t.Context(), o, steps); fault.ExitCode(err) != fault.Usage || !strings.Contains(fault.Hint(err), "first, second, third") {
+		t.Errorf("%v", err)
+	}
+}
