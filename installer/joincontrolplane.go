@@ -287,7 +287,11 @@ func (j *controlPlaneJoin) waitControlPlane(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if err := cluster.WaitForComponent(ctx, c.name, url, timeout, j.report); err != nil {
+		needs := dependency{components: []string{c.name}, apiAnswers: local.Answers}
+		err = j.watched(ctx, needs, func(ctx context.Context) error {
+			return cluster.WaitForComponent(ctx, c.name, url, timeout, j.report)
+		})
+		if err != nil {
 			return err
 		}
 	}
