@@ -355,7 +355,7 @@ func TestRealPodsAreWaitedFor(t *testing.T) {
 	setStatus(corev1.PodStatus{Phase: corev1.PodPending, ContainerStatuses: []corev1.ContainerStatus{{Name: "c",
 		State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ErrImageNeverPull", Message: "image none is not present"}}}}})
 	err = super.WaitForPods(ctx, want, 500*time.Millisecond, nil)
-	if err == nil || !strings.Contains(err.Error(), "container c: ErrImageNeverPull image none is not present") {
+	if err == nil || !strings.Contains(err.Error(), "container c: ErrImageNeverPull: image none is not present") {
 		t.Errorf("waiting pod: %v", err)
 	}
 	time.AfterFunc(300*time.Millisecond, func() {
