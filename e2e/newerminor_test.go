@@ -41,7 +41,7 @@ func TestNewerMinorVersion(t *testing.T) {
 	}
 	control, worker := s.Hosts[0], s.Hosts[1]
 	contains(t, install(t, control, 0, "version"), rules)
-	contains(t, install(t, control, 0, "preflight", "init"), "KubernetesVersion: "+rules)
+	contains(t, install(t, control, 0, "preflight", "init"), "[WARNING KubernetesVersion]: "+rules)
 	out := install(t, control, 0, "init")
 	contains(t, out, "KubernetesVersion: "+rules)
 	join, err := site.JoinArgs(out)

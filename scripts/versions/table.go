@@ -66,8 +66,7 @@ func replace(path string, data []byte) error {
 	return os.Rename(path+".writing", path)
 }
 
-const page = `<!-- hosts: bare -->
-# Which Kubernetes versions were run?
+const page = `# Which Kubernetes versions were run?
 
 ` + "`make versions`" + ` writes this page. It builds the real components of each version, builds a
 bundle, and runs the tests on isolated Debian hosts with it: ` + "`TestCluster`, `TestControlPlanes`" + `

@@ -24,17 +24,17 @@ const (
 	Flannel    = "v0.28.4"
 )
 
-// releases has, for each minor version, the newest patch version that the Go module proxy
-// serves, with the versions in its cmd/kubeadm/app/constants/constants.go. The proxy lists
-// 1.37.2 but does not serve it.
+// releases has, for each minor version, a patch version of which the Go module proxy serves
+// everything, or nearly everything, with the versions in its
+// cmd/kubeadm/app/constants/constants.go.
 var releases = []Release{
 	{"v1.29.15", "3.5.16-0", "v1.11.1", "3.9", "2.47"},
-	{"v1.30.14", "3.5.15-0", "v1.11.3", "3.9", "2.47"},
+	{"v1.30.4", "3.5.12-0", "v1.11.1", "3.9", "2.47"},
 	{"v1.31.14", "3.5.24-0", "v1.11.3", "3.10", "2.52"},
 	{"v1.32.13", "3.5.24-0", "v1.11.3", "3.10", "2.53"},
 	{"v1.33.13", "3.5.24-0", "v1.12.0", "3.10", "2.53"},
-	{"v1.34.9", "3.6.5-0", "v1.12.1", "3.10.1", "2.56"},
-	{"v1.35.6", "3.6.6-0", "v1.13.1", "3.10.1", "2.59"},
+	{"v1.34.4", "3.6.5-0", "v1.12.1", "3.10.1", "2.56"},
+	{"v1.35.4", "3.6.6-0", "v1.13.1", "3.10.1", "2.59"},
 	{"v1.36.3", "3.6.8-0", "v1.14.2", "3.10.2", "2.63.0"},
 	{"v1.37.1", "3.7.0-0", "v1.14.6", "3.10.2", "2.66.1"},
 }
