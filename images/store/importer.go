@@ -39,7 +39,7 @@ type Importer struct {
 	lock       *lock
 	publisher  *publisher
 	background *background
-	inMemory   int  // bytes of small layers that wait for one below them
+	inMemory   int // bytes of small layers that wait for one below them
 	closed     bool
 
 	labels map[digest.Digest]map[string]string // labels of the documents
