@@ -9,16 +9,6 @@ import (
 	"github.com/opencontainers/go-digest"
 )
 
-// snapshotDirs returns the directories of a committed snapshot and its parents, the highest
-// first, or none if a real mount is necessary.
-func (s *Store) snapshotDirs(ctx context.Context, chainID digest.Digest) (dirs []string, err error) {
-	err = s.view(ctx, chainID, func(mounts []mount.Mount) error {
-		dirs = lowerDirs(mounts)
-		return nil
-	})
-	return dirs, err
-}
-
 // view calls look with the read-only mounts of a committed snapshot.
 func (s *Store) view(ctx context.Context, chainID digest.Digest, look func([]mount.Mount) error) error {
 	// If this process is killed, containerd's garbage collection removes the view.
