@@ -39,6 +39,9 @@ const crashLines = 5
 // theKubelet is the kubelet's name among the processes.
 const theKubelet = "the kubelet"
 
+// apiComponents are the containers of the API server and of its etcd.
+var apiComponents = []string{"etcd", "kube-apiserver"}
+
 // An end is how a process of this node ended: a container or the kubelet.
 type end struct {
 	process           string // "container etcd of pod kube-system/etcd-host1"

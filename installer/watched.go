@@ -31,9 +31,6 @@ func (n *node) localAPI() dependency {
 	return dependency{components: apiComponents[1:]}
 }
 
-// apiComponents are the containers of the API server and of its etcd.
-var apiComponents = []string{"etcd", "kube-apiserver"}
-
 // watched runs a wait. In parallel it looks at the containers of the cluster's
 // components and at the kubelet. It shows how they end, and it ends the wait if
 // one that the wait needs will not recover. If the wait fails, the error has the
