@@ -12,10 +12,10 @@ import (
 )
 
 // notKubeadms are the commands and flags of kubeadm that install does not have, each with
-// the reason. A row with a command alone stands for everything below it; a row without a
-// command stands for the flag of every command.
+// the reason. A row with a command alone means that command and its subcommands; a row
+// without a command means the flag of every command.
 var notKubeadms = []struct{ command, flag, reason string }{
-	{"upgrade", "", "there is no upgrade yet: issue 13"},
+	{"upgrade", "", "there is no upgrade yet"},
 	{"", "--add-dir-header", "a form of klog's log; install does not log with klog"},
 	{"", "--log-file", "klog's log; install prints everything"},
 	{"", "--log-file-max-size", "klog's log; install prints everything"},
