@@ -77,7 +77,16 @@ END`, joinPlane[1], joinPlane[3], joinPlane[5], joinPlane[len(joinPlane)-1]))
 				if got := strings.Count(nodes, " . node-role.kubernetes.io/control-plane\n"); got != 3 {
 					t.Errorf("seen from %s:\n%s", h.Name, nodes)
 				}
-				contains(t, run(t, h, "cat", "/etc/kubernetes/kubelet.conf"), "https://"+endpoint+":6443")
+				// Since v1.33, the kubelet of a control plane uses the API server on its own
+				// host (kubeadm's feature gate ControlPlaneKubeletLocalMode).
+				server, minor := endpoint, 0
+				if _, err := fmt.Sscanf(version, "v1.%d.", &minor); err != nil {
+					t.Fatal(err)
+				}
+				if minor >= 33 {
+					server = h.Addr.String()
+				}
+				contains(t, run(t, h, "cat", "/etc/kubernetes/kubelet.conf"), "server: https://"+server+":6443")
 			}
 		}},
 		{"the first is cut off and the others serve", func(t *testing.T) {
