@@ -73,10 +73,15 @@ END`, joinPlane[1], joinPlane[3], joinPlane[5], joinPlane[len(joinPlane)-1]))
 			systemIsUp(t, s, 3)
 			voters(t, first, 3)
 			for _, h := range s.Hosts {
-				nodes := kubectlAt(t, h, "get", "nodes", "-o", `jsonpath={range .items[*]}{.metadata.name} {.metadata.labels.node-role\.kubernetes\.io/control-plane}. {.spec.taints[*].key}{"\n"}{end}`)
-				if got := strings.Count(nodes, " . node-role.kubernetes.io/control-plane\n"); got != 3 {
-					t.Errorf("seen from %s:\n%s", h.Name, nodes)
-				}
+				// The node controller removes the taint of a node that was not Ready a
+				// moment after the node is Ready.
+				eventually(t, time.Minute, func() string {
+					nodes := kubectlAt(t, h, "get", "nodes", "-o", `jsonpath={range .items[*]}{.metadata.name} {.metadata.labels.node-role\.kubernetes\.io/control-plane}. {.spec.taints[*].key}{"\n"}{end}`)
+					if strings.Count(nodes, " . node-role.kubernetes.io/control-plane\n") != 3 {
+						return "seen from " + h.Name + ":\n" + nodes
+					}
+					return ""
+				})
 				// Since v1.33, the kubelet of a control plane uses the API server on its own
 				// host (kubeadm's feature gate ControlPlaneKubeletLocalMode).
 				server, minor := endpoint, 0
