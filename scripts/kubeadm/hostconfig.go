@@ -28,9 +28,9 @@ func refusesCgroupV1(version string) bool {
 	return c.Minor() >= cgroupV1RefusedFrom
 }
 
-// tolerated returns the preflight checks of kubeadm that fail on lab hosts for reasons outside
+// IgnoredChecks returns the preflight checks of kubeadm that fail on lab hosts for reasons outside
 // of the hosts, as the value of --ignore-preflight-errors.
-func (k *Kit) tolerated() string {
+func (k *Kit) IgnoredChecks() string {
 	// kubeadm v1.29 checks https://[10.96.0.1]:1234/, but Go 1.26, which builds it here,
 	// rejects an IPv4 address in brackets.
 	checks := []string{"HTTPProxyCIDR"}

@@ -149,12 +149,12 @@ func (k *Kit) Init(ctx context.Context, h *lab.Host, config string, args ...stri
 	if _, err := k.command(ctx, h, strings.NewReader(config), "tee", path); err != nil {
 		return Done{}, err
 	}
-	return k.command(ctx, h, nil, append([]string{"kubeadm", "init", "--config", path, "--ignore-preflight-errors", k.tolerated()}, args...)...)
+	return k.command(ctx, h, nil, append([]string{"kubeadm", "init", "--config", path, "--ignore-preflight-errors", k.IgnoredChecks()}, args...)...)
 }
 
 // Join runs kubeadm join with the arguments that init or token create printed.
 func (k *Kit) Join(ctx context.Context, h *lab.Host, args ...string) (Done, error) {
-	return k.command(ctx, h, nil, append([]string{"kubeadm", "join", "--ignore-preflight-errors", k.tolerated()}, args...)...)
+	return k.command(ctx, h, nil, append([]string{"kubeadm", "join", "--ignore-preflight-errors", k.IgnoredChecks()}, args...)...)
 }
 
 // ApplyNetwork installs flannel, on a control plane.

@@ -22,8 +22,19 @@ const (
 	Newest  = "v1.37.1"
 )
 
+// VersionsVariable names the environment variable with the versions, separated by spaces, whose
+// kubeadm is the oracle instead of the oldest and the newest one's. Their kubeadm must be built.
+const VersionsVariable = "AIRLIFT_ORACLES"
+
 // Versions are the Kubernetes versions whose kubeadm is an oracle.
-var Versions = []string{Version, Newest}
+var Versions = versions()
+
+func versions() []string {
+	if list := strings.Fields(os.Getenv(VersionsVariable)); list != nil {
+		return list
+	}
+	return []string{Version, Newest}
+}
 
 // A Case is the same configuration for kubeadm and for Airlift. The bodies
 // are v1beta3, or v1beta4 if v1beta3 does not have the fields.
@@ -77,6 +88,16 @@ func (c Case) kubeadm() (first, cluster string) {
 	head := func(kind string) string { return "apiVersion: kubeadm.k8s.io/" + apiVersion + "\nkind: " + kind + "\n" }
 	return head("InitConfiguration") + first,
 		head("ClusterConfiguration") + "kubernetesVersion: " + c.Config.KubernetesVersion + "\n" + cluster
+}
+
+// keysSince is the first minor version whose kubeadm can name the type of the keys and how long
+// certificates are valid.
+const keysSince = 34
+
+// HasKeys reports whether a version's cases include "keys and validity periods".
+func HasKeys(version string) bool {
+	c := config.Cluster{KubernetesVersion: version}
+	return c.Minor() >= keysSince
 }
 
 // Cases are the configurations that must give the same result as kubeadm. The
@@ -312,7 +333,7 @@ timeouts: {controlPlaneComponentHealthCheck: 9m55s, kubeletHealthCheck: 1m, kube
 				KubernetesAPICall: 2 * time.Minute, EtcdAPICall: 3 * time.Minute, TLSBootstrap: 4 * time.Minute,
 				Discovery: 6 * time.Minute, UpgradeManifests: 7 * time.Minute}
 		})},
-		{Name: "keys and validity periods", since: 34, Cluster: `
+		{Name: "keys and validity periods", since: keysSince, Cluster: `
 encryptionAlgorithm: ECDSA-P384
 certificateValidityPeriod: 720h
 caCertificateValidityPeriod: 43800h30m
@@ -371,7 +392,7 @@ func Plain(version string) *config.Config { return newConfig(version, func(*conf
 func complete(version string, list []Case) []Case {
 	minor := Plain(version).Minor()
 	list = slices.DeleteFunc(list, func(c Case) bool {
-		return minor < c.since || c.until != 0 && minor > c.until
+		return !within(minor, c.since, c.until)
 	})
 	for i := range list {
 		c := &list[i]

@@ -12,10 +12,13 @@ import (
 	"airlift/scripts/upstream/components"
 )
 
+// Variable names the environment variable.
+const Variable = "AIRLIFT_RIG"
+
 // Needs skips the test if AIRLIFT_RIG is not set. what names what the test needs.
 func Needs(t testing.TB, what string) {
 	t.Helper()
-	if os.Getenv("AIRLIFT_RIG") == "" {
+	if os.Getenv(Variable) == "" {
 		t.Skipf("NOT RUN: needs %s; `make test` runs it", what)
 	}
 }

@@ -14,14 +14,15 @@ import (
 func TestContinuesWhereItFailed(t *testing.T) {
 	dir := t.TempDir()
 	count := filepath.Join(dir, "count")
-	may := filepath.Join(dir, "may")
+	may, mayThird := filepath.Join(dir, "may"), filepath.Join(dir, "may-third")
 	sh := func(script string) func(components.Release, string) []string {
 		return func(r components.Release, _ string) []string { return []string{"sh", "-c", script, r.Kubernetes} }
 	}
 	steps := []step{
-		{"first", "the first", sh("echo $0 first >>" + count)},
-		{"second", "the second", sh("echo $0 second >>" + count + "; test -e " + may)},
-		{"third", "the third", sh("echo $0 third >>" + count)},
+		{"first", "the first", true, sh("echo $0 first >>" + count)},
+		{"second", "the second", true, sh("echo $0 second >>" + count + "; test -e " + may)},
+		{"third", "the third", false, sh("echo $0 third >>" + count + "; test -e " + mayThird)},
+		{"last", "the last", false, sh("echo $0 last >>" + count)},
 	}
 	o := options{only: []string{"v1.36"}, dir: filepath.Join(dir, "versions"), table: filepath.Join(dir, "versions.md")}
 	expect := func(code fault.Code, ran, row string) {
@@ -37,19 +38,23 @@ func TestContinuesWhereItFailed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !strings.Contains(string(page), row) || !strings.Contains(string(page), "\n| v1.29.15 | not run | not run | not run | |\n") {
+		if !strings.Contains(string(page), row) || !strings.Contains(string(page), "\n| v1.29.15 | not run | not run | not run | not run | |\n") {
 			t.Errorf("%q is not in\n%s", row, page)
 		}
 	}
-	expect(fault.Failure, "first\nsecond\n", "\n| v1.36.3 | passed, 0 s | failed, 0 s | not run | |\n")
+	expect(fault.Failure, "first\nsecond\n", "\n| v1.36.3 | passed, 0 s | failed, 0 s | not run | not run | |\n")
 	if err := os.WriteFile(may, nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	expect(0, "second\nthird\n", "\n| v1.36.3 | passed, 0 s | passed, 0 s | passed, 0 s | |\n")
+	expect(fault.Failure, "second\nthird\nlast\n", "\n| v1.36.3 | passed, 0 s | passed, 0 s | failed, 0 s | passed, 0 s | |\n")
+	if err := os.WriteFile(mayThird, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	expect(0, "third\n", "\n| v1.36.3 | passed, 0 s | passed, 0 s | passed, 0 s | passed, 0 s | |\n")
 	o.again = true
-	expect(0, "first\nsecond\nthird\n", "| v1.36.3 |")
+	expect(0, "first\nsecond\nthird\nlast\n", "| v1.36.3 |")
 	o.steps = []string{"fourth"}
-	if err := versions(t.Context(), o, steps); fault.ExitCode(err) != fault.Usage || !strings.Contains(fault.Hint(err), "first, second, third") {
+	if err := versions(t.Context(), o, steps); fault.ExitCode(err) != fault.Usage || !strings.Contains(fault.Hint(err), "first, second, third, last") {
 		t.Errorf("%v", err)
 	}
 }

@@ -66,13 +66,15 @@ func replace(path string, data []byte) error {
 	return os.Rename(path+".writing", path)
 }
 
-const page = `# Which Kubernetes versions were run?
+var page = strings.ReplaceAll(`# Which Kubernetes versions were run?
 
-` + "`make versions`" + ` writes this page. It builds the real components of each version, builds a
-bundle, and runs the tests on isolated Debian hosts with it: ` + "`TestCluster`, `TestControlPlanes`" + `
-and ` + "`TestInterop`" + ` of ` + "`e2e`" + `. Each cell has the result and the time of the last run.
+'make versions' writes this page. It builds the real components of each version, compares
+the files and objects of the packages pki and render with those of its kubeadm,
+builds a bundle, and runs the tests on isolated Debian hosts with it: 'TestCluster',
+'TestControlPlanes' and 'TestInterop' of 'e2e'. Each cell has the result and the time of the
+last run.
 
-`
+`, "'", "`")
 
 // writeTable writes the page from the results of all versions below dir.
 func writeTable(path, dir string, steps []step) error {
