@@ -18,6 +18,7 @@ import (
 	kubeletv1 "k8s.io/kubelet/config/v1beta1"
 	"sigs.k8s.io/yaml"
 
+	"airlift/installer/config"
 	"airlift/scripts/kubeadm"
 	"airlift/scripts/lab"
 	"airlift/scripts/site"
@@ -239,11 +240,11 @@ func (i *interop) ask(t *testing.T, h *lab.Host) map[string]string {
 		started := time.Now()
 		err := h.Exec(t.Context(), nil, &out, &out, strings.Fields(line)...)
 		said := out.String()
-		answers[line] = said
 		if q[1] == "upgrade" && q[2] == "node" {
 			changesNothing(t, h, said)
 			said = summary(said)
 		}
+		answers[line] = said
 		transcribe(t, h, line, said)
 		if err != nil {
 			t.Errorf("%s: %v", line, err)
@@ -253,7 +254,31 @@ func (i *interop) ask(t *testing.T, h *lab.Host) map[string]string {
 	return answers
 }
 
-var wouldWrite = regexp.MustCompile(`(?m)^\[dryrun\] Would write file "(\S+)" with content:\n((?:\t.*\n)+)`)
+var wouldWrite = regexp.MustCompile(`^\[dryrun\] Would write file "(\S+)" with content:\n$`)
+
+// filesWritten returns the files that a dry run of kubeadm would write. Up to v1.30 it indents
+// their contents with a tab.
+func filesWritten(dryRun string) map[string]string {
+	files := map[string]string{}
+	file := ""
+	for line := range strings.Lines(dryRun) {
+		if m := wouldWrite.FindStringSubmatch(line); m != nil {
+			file = m[1]
+		} else if isMessage(line) {
+			file = ""
+		} else if file != "" {
+			files[file] += strings.TrimPrefix(line, "\t")
+		}
+	}
+	return files
+}
+
+// isMessage reports whether a line of kubeadm's output is not part of a file or an object.
+func isMessage(line string) bool {
+	return strings.HasPrefix(line, "[") || klogLine.MatchString(line)
+}
+
+var klogLine = regexp.MustCompile(`^[WIE]\d{4} `)
 
 // startupPeriod are the fields of an intended difference: the period of a static pod's
 // startup probe.
@@ -267,16 +292,18 @@ var startupPeriod = []string{
 // unchanged, except for this difference.
 func changesNothing(t *testing.T, h *lab.Host, dryRun string) {
 	t.Helper()
-	files := wouldWrite.FindAllStringSubmatch(dryRun, -1)
-	if len(files) != 4 {
-		t.Errorf("kubeadm would write %d files on %s, want three manifests and the kubelet's configuration", len(files), h.Name)
+	files := filesWritten(dryRun)
+	for _, name := range []string{config.ManifestsDir + "/kube-apiserver.yaml", config.ManifestsDir + "/kube-controller-manager.yaml",
+		config.ManifestsDir + "/kube-scheduler.yaml", "/var/lib/kubelet/config.yaml"} {
+		if files[name] == "" {
+			t.Errorf("kubeadm would not write %s on %s", name, h.Name)
+		}
 	}
-	for _, f := range files {
-		would := document(t, strings.ReplaceAll("\n"+f[2], "\n\t", "\n"))
-		is := document(t, run(t, h, "cat", f[1]))
+	for name, content := range files {
+		would, is := document(t, content), document(t, run(t, h, "cat", name))
 		for _, field := range sortedUnion(would, is) {
 			if would[field] != is[field] && !slices.Contains(startupPeriod, field) {
-				t.Errorf("%s: an upgrade to the same version would change %s in %s: from %q to %q", h.Name, field, f[1], is[field], would[field])
+				t.Errorf("%s: an upgrade to the same version would change %s in %s: from %q to %q", h.Name, field, name, is[field], would[field])
 			}
 		}
 	}
@@ -501,7 +528,7 @@ func typeInstall(t *testing.T, h *lab.Host, args ...string) string {
 func summary(out string) string {
 	var b strings.Builder
 	for line := range strings.Lines(out) {
-		if !strings.HasPrefix(line, "\t") {
+		if isMessage(line) {
 			b.WriteString(line)
 		}
 	}
@@ -518,13 +545,13 @@ var varying = []struct {
 	{regexp.MustCompile(`\b[a-z0-9]{6}\.[a-z0-9]{16}\b`), "TOKEN"},
 	{regexp.MustCompile(`The token that './install init' made for nodes to join with\.`), "<none>"}, // an intended difference
 	{regexp.MustCompile(` {2,}`), "  "},                                                             // column widths depend on the contents
-	{regexp.MustCompile(`(kubelet-config|dryrun|WARNING +)\d+`), "$1*"},
+	{regexp.MustCompile(`(kubelet-config-?|dryrun|WARNING +)[\d-]+`), "$1*"},
 }
 
 // answer returns the part of kubeadm's output that must be the same on two control
 // planes.
 func answer(out string, h *lab.Host) string {
-	out = strings.NewReplacer(h.Name, "HOST", h.Addr.String(), "ADDRESS").Replace(plain(summary(out)))
+	out = strings.NewReplacer(h.Name, "HOST", h.Addr.String(), "ADDRESS").Replace(plain(out))
 	for _, v := range varying {
 		out = v.pattern.ReplaceAllString(out, v.instead)
 	}

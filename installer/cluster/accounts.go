@@ -16,9 +16,9 @@ import (
 // The API server creates them when it starts.
 const controllerRole = "system:controller:"
 
-// neverStarted are controllers that run only with a cloud provider inside the
-// controller manager, which has none since v1.29.
-var neverStarted = []string{"route-controller", "service-controller"}
+// notStarted are controllers that a controller manager does not start: they need a cloud
+// provider inside it, and it has none since v1.29, or --controllers has to name them.
+var notStarted = []string{"route-controller", "service-controller", "selinux-warning-controller"}
 
 // EnsureControllerAccounts creates the service accounts that the controller
 // manager otherwise creates for its controllers on its first start. The
@@ -34,7 +34,7 @@ func (c *Client) EnsureControllerAccounts(ctx context.Context) error {
 			continue
 		}
 		for _, s := range b.Subjects {
-			if s.Kind != rbacv1.ServiceAccountKind || s.Namespace != systemNamespace || slices.Contains(neverStarted, s.Name) {
+			if s.Kind != rbacv1.ServiceAccountKind || s.Namespace != systemNamespace || slices.Contains(notStarted, s.Name) {
 				continue
 			}
 			account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: s.Name, Namespace: s.Namespace}}

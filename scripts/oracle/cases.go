@@ -47,9 +47,7 @@ type Case struct {
 	Args       []string          // more arguments of kubeadm init
 	Config     *config.Config    // the same, completed
 	HostDirs   []string          // directories that exist on the host
-	// since and until are the first and last minor versions whose kubeadm
-	// supports the case; 0 means any.
-	since, until int
+	Minors     Minors            // whose kubeadm supports the case
 }
 
 // The bodies of the plain case.
@@ -269,7 +267,7 @@ etcd: {external: {endpoints: ["http://10.0.0.21:2379"], caFile: "", certFile: ""
 `, Config: with(func(c *config.Config) {
 			c.Etcd.External = &config.ExternalEtcd{Endpoints: []string{"http://10.0.0.21:2379"}}
 		})},
-		{Name: "external etcd with addresses for health checks", since: 35, Cluster: `
+		{Name: "external etcd with addresses for health checks", Minors: Minors{Since: 35}, Cluster: `
 etcd: {external: {endpoints: ["https://10.0.0.21:2379"], httpEndpoints: ["http://10.0.0.21:2381"], caFile: /etc/etcd/ca.crt, certFile: /etc/etcd/client.crt, keyFile: /etc/etcd/client.key}}
 `, Config: with(func(c *config.Config) {
 			c.Etcd.External = &config.ExternalEtcd{Endpoints: []string{"https://10.0.0.21:2379"}, HTTPEndpoints: []string{"http://10.0.0.21:2381"},
@@ -284,7 +282,7 @@ networking: {podSubnet: "fd00:10:244::/56,10.244.0.0/16", serviceSubnet: "fd00:1
 			c.LocalAPIEndpoint = config.APIEndpoint{AdvertiseAddress: "fd00::11", BindPort: 7443}
 			c.Networking.PodSubnet, c.Networking.ServiceSubnet = config.ParseCIDRs("fd00:10:244::/56,10.244.0.0/16"), config.ParseCIDRs("fd00:10:96::/112,10.96.0.0/16")
 		})},
-		{Name: "flags more than once, and variables", since: 31, Cluster: `
+		{Name: "flags more than once, and variables", Minors: Minors{Since: 31}, Cluster: `
 apiServer:
   extraArgs:
   - {name: service-account-issuer, value: https://second.example.com}
@@ -318,13 +316,13 @@ nodeRegistration:
 			c.NodeRegistration.KubeletExtraArgs = []config.Arg{{Name: "v", Value: "5"}, {Name: "node-labels", Value: "z=1"}, {Name: "node-labels", Value: "a=2"}}
 			c.NodeRegistration.ImagePullPolicy, c.NodeRegistration.ImagePullSerial = corev1.PullNever, new(false)
 		})},
-		{Name: "add-ons disabled", since: 31, Cluster: `
+		{Name: "add-ons disabled", Minors: Minors{Since: 31}, Cluster: `
 dns: {disabled: true}
 proxy: {disabled: true}
 `, Config: with(func(c *config.Config) {
 			c.DNS.Disabled, c.Proxy.Disabled = true, true
 		})},
-		{Name: "timeouts", since: 31, Init: `
+		{Name: "timeouts", Minors: Minors{Since: 31}, Init: `
 localAPIEndpoint: {advertiseAddress: 10.0.0.11}
 nodeRegistration: {name: n1, criSocket: "unix:///run/containerd/containerd.sock"}
 timeouts: {controlPlaneComponentHealthCheck: 9m55s, kubeletHealthCheck: 1m, kubernetesAPICall: 2m, etcdAPICall: 3m, tlsBootstrap: 4m, discovery: 6m, upgradeManifests: 7m}
@@ -333,7 +331,7 @@ timeouts: {controlPlaneComponentHealthCheck: 9m55s, kubeletHealthCheck: 1m, kube
 				KubernetesAPICall: 2 * time.Minute, EtcdAPICall: 3 * time.Minute, TLSBootstrap: 4 * time.Minute,
 				Discovery: 6 * time.Minute, UpgradeManifests: 7 * time.Minute}
 		})},
-		{Name: "keys and validity periods", since: keysSince, Cluster: `
+		{Name: "keys and validity periods", Minors: Minors{Since: keysSince}, Cluster: `
 encryptionAlgorithm: ECDSA-P384
 certificateValidityPeriod: 720h
 caCertificateValidityPeriod: 43800h30m
@@ -341,7 +339,7 @@ caCertificateValidityPeriod: 43800h30m
 			c.EncryptionAlgorithm = "ECDSA-P384"
 			c.CertificateValidityPeriod, c.CACertificateValidityPeriod = 720*time.Hour, 43800*time.Hour+30*time.Minute
 		})},
-		{Name: "feature gates", until: 30, Cluster: `
+		{Name: "feature gates", Minors: Minors{Until: 30}, Cluster: `
 featureGates: {PublicKeysECDSA: true, EtcdLearnerMode: false, UpgradeAddonsBeforeControlPlane: true}
 `, Config: with(func(c *config.Config) {
 			c.FeatureGates = map[string]bool{"EtcdLearnerMode": false, "UpgradeAddonsBeforeControlPlane": true}
@@ -392,7 +390,7 @@ func Plain(version string) *config.Config { return newConfig(version, func(*conf
 func complete(version string, list []Case) []Case {
 	minor := Plain(version).Minor()
 	list = slices.DeleteFunc(list, func(c Case) bool {
-		return !within(minor, c.since, c.until)
+		return !c.Minors.Have(version)
 	})
 	for i := range list {
 		c := &list[i]

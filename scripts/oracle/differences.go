@@ -15,33 +15,29 @@ import (
 // A Difference is an intended difference from kubeadm.
 type Difference struct {
 	What, Why string
-	// Since and Until are the first and the last minor version whose kubeadm has this
-	// difference; 0 means any.
-	Since, Until int
+	Minors    // whose kubeadm has the difference
 	// Apply changes kubeadm's output to what Airlift renders. It is nil if
 	// other tests check the difference, in the package that implements it.
 	Apply func(w *Want, cfg *config.Config)
 }
 
-// In reports whether a version's kubeadm has the difference.
-func (d Difference) In(version string) bool {
+// Minors are the minor versions from Since to Until; 0 is no limit.
+type Minors struct{ Since, Until int }
+
+// Have reports whether a version is one of them.
+func (m Minors) Have(version string) bool {
 	c := config.Cluster{KubernetesVersion: version}
-	return within(c.Minor(), d.Since, d.Until)
+	return c.Minor() >= m.Since && (m.Until == 0 || c.Minor() <= m.Until)
 }
 
 // Differs reports whether a version's kubeadm has the difference with that beginning.
 func Differs(version, what string) bool {
 	for _, d := range Differences {
 		if strings.HasPrefix(d.What, what) {
-			return d.In(version)
+			return d.Have(version)
 		}
 	}
 	panic("no such difference: " + what)
-}
-
-// within reports whether a minor version is from since to until; 0 is no limit.
-func within(minor, since, until int) bool {
-	return minor >= since && (until == 0 || minor <= until)
 }
 
 // Differences is the complete list. Everything else must have the same meaning.
@@ -50,9 +46,9 @@ var Differences = []Difference{
 		What: "new keys are ECDSA P-256 unless encryptionAlgorithm says RSA",
 		Why:  "an RSA-2048 key takes up to a second on a small machine and there are fourteen of them; kubeadm has the algorithm behind a feature gate",
 	}, {
-		What:  "with ECDSA chosen, the kubeconfigs' client keys are ECDSA too",
-		Why:   "kubeadm v1.29 ignores the algorithm there (newClientCertConfigFromKubeConfigSpec) and creates RSA keys",
-		Until: 30,
+		What:   "with ECDSA chosen, the kubeconfigs' client keys are ECDSA too",
+		Why:    "kubeadm v1.29 ignores the algorithm there (newClientCertConfigFromKubeConfigSpec) and creates RSA keys",
+		Minors: Minors{Until: 30},
 	}, {
 		What: "kubelet.conf refers to kubelet-client-current.pem from the start",
 		Why:  "kubeadm embeds the certificate, then moves it there in kubelet-finalize and restarts the kubelet; the result is the same",
@@ -63,9 +59,9 @@ var Differences = []Difference{
 		What: "a subject alternative name that is neither an address nor a DNS name is an error",
 		Why:  "kubeadm drops it with a warning, and connections of clients fail",
 	}, {
-		What:  "a certificate becomes valid at the same time as its CA",
-		Why:   "in kubeadm v1.37 it becomes valid five minutes before now, and the clock of a host without a time server may be slower than that",
-		Since: 33,
+		What:   "a certificate becomes valid at the same time as its CA",
+		Why:    "since kubeadm v1.31 it becomes valid five minutes before now, and the clock of a host without a time server may be slower than that",
+		Minors: Minors{Since: 31},
 	}, {
 		What: "without encryptionAlgorithm, renewed keys have the old key's algorithm, and those of a joining control plane the CA's",
 		Why:  "v1beta3 has no field for the algorithm, and kubeadm replaces ECDSA keys by RSA keys one by one",
@@ -85,16 +81,16 @@ var Differences = []Difference{
 		What: "proxy variables of the installer's environment are not copied into static pods and kube-proxy",
 		Why:  "an isolated host has no proxy; users can set extraEnvs",
 	}, {
-		What:  "a flag with a mergeMethod that kubeadm would not set itself gets the user's value",
-		Why:   "kubeadm v1.37 merges only with what it sets, and silently drops the flag (util/arguments.go)",
-		Since: 37,
+		What:   "a flag with a mergeMethod that kubeadm would not set itself gets the user's value",
+		Why:    "kubeadm v1.37 merges only with what it sets, and silently drops the flag (util/arguments.go)",
+		Minors: Minors{Since: 37},
 	}, {
 		What: "a patch that sets a field that does not exist, or whose type only starts with a known type, is an error",
 		Why:  "kubeadm silently drops such a field, and treats +jsonx as +json",
 	}, {
-		What:  "patches for corednsdeployment and kubeproxydaemonset are used with every version",
-		Why:   "kubeadm knows the first since v1.31 and the second since v1.37; nobody uses these file names by accident",
-		Until: 36,
+		What:   "patches for corednsdeployment and kubeproxydaemonset are used with every version",
+		Why:    "kubeadm knows the first since v1.31 and the second since v1.37; nobody uses these file names by accident",
+		Minors: Minors{Until: 36},
 	}, {
 		What: "startup probes of static pods probe every second, with kubeadm's total timeout",
 		Why:  "kubeadm's startup probes probe every ten seconds, first after ten to twenty, and the pods are not Ready until then; a startup probe ends when the pod has started",
@@ -158,9 +154,9 @@ var Differences = []Difference{
 			}
 		},
 	}, {
-		What:  "on cgroup v1 the kubelet gets failCgroupV1: false",
-		Why:   "otherwise a kubelet since v1.35 does not start there; preflight warns of it",
-		Since: 35,
+		What:   "on cgroup v1 the kubelet gets failCgroupV1: false",
+		Why:    "otherwise a kubelet since v1.35 does not start there; preflight warns of it",
+		Minors: Minors{Since: 35},
 		Apply: func(w *Want, cfg *config.Config) {
 			if cfg.Facts.CgroupVersion == 1 {
 				w.Kubelet.FailCgroupV1 = new(false)

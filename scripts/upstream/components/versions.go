@@ -42,6 +42,21 @@ var releases = []Release{
 // substitutes has, for a release, the modules of its staging directory that the module proxy
 // does not serve, and the nearest version of the same minor version that it serves.
 var substitutes = map[string]map[string]string{
+	"v1.31.14": {
+		"k8s.io/cri-client":              "v0.31.12",
+		"k8s.io/csi-translation-lib":     "v0.31.12",
+		"k8s.io/endpointslice":           "v0.31.12",
+		"k8s.io/kube-controller-manager": "v0.31.12",
+		"k8s.io/kube-proxy":              "v0.31.12",
+		"k8s.io/kube-scheduler":          "v0.31.12",
+	},
+	"v1.32.13": {
+		"k8s.io/cri-client":              "v0.32.10",
+		"k8s.io/csi-translation-lib":     "v0.32.10",
+		"k8s.io/kube-controller-manager": "v0.32.10",
+		"k8s.io/kube-proxy":              "v0.32.9",
+		"k8s.io/kube-scheduler":          "v0.32.10",
+	},
 	"v1.34.4": {"k8s.io/kube-proxy": "v0.34.2"}, // only types of its configuration
 }
 
