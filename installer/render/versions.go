@@ -14,11 +14,11 @@ import (
 const (
 	// The ClusterConfiguration no longer contains the default authorization
 	// mode, which is not set together with authorization-config
-	// (phases/controlplane). The startup probes no longer use
-	// apiServer.timeoutForControlPlane, which is not stored either
-	// (util/config).
+	// (phases/controlplane).
 	authorizationUnrecordedFrom = 30
-	timeoutUnrecordedFrom       = 30
+	// v1beta4, which has no apiServer.timeoutForControlPlane, is stored
+	// (apis/kubeadm/v1beta4).
+	timeoutUnrecordedFrom = 31
 	// etcd is probed at /livez and /readyz (phases/etcd).
 	etcdLivezFrom = 31
 	// Only the directories with CA certificates in /etc/pki are mounted

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	kubeproxyv1 "k8s.io/kube-proxy/config/v1alpha1"
@@ -91,6 +92,20 @@ var Differences = []Difference{
 		What:   "patches for corednsdeployment and kubeproxydaemonset are used with every version",
 		Why:    "kubeadm knows the first since v1.31 and the second since v1.37; nobody uses these file names by accident",
 		Minors: Minors{Until: 36},
+	}, {
+		What:   "startup probes of static pods have the user's timeoutForControlPlane",
+		Why:    "kubeadm v1.30 uses four minutes in any case, because it ignores the field when it converts v1beta3",
+		Minors: Minors{Since: 30, Until: 30},
+		Apply: func(w *Want, cfg *config.Config) {
+			for _, pod := range w.Pods {
+				for _, c := range pod.Spec.Containers {
+					if probe := c.StartupProbe; probe != nil {
+						period := time.Duration(probe.PeriodSeconds) * time.Second
+						probe.FailureThreshold = int32((cfg.APIServer.TimeoutForControlPlane + period - 1) / period)
+					}
+				}
+			}
+		},
 	}, {
 		What: "startup probes of static pods probe every second, with kubeadm's total timeout",
 		Why:  "kubeadm's startup probes probe every ten seconds, first after ten to twenty, and the pods are not Ready until then; a startup probe ends when the pod has started",

@@ -58,7 +58,7 @@ func Expect(t testing.TB, c Case) Want {
 		}
 	}
 	for _, d := range Differences {
-		if d.Apply == nil {
+		if d.Apply == nil || !d.Have(c.Config.KubernetesVersion) {
 			continue
 		}
 		before := w.encode(t)
