@@ -63,8 +63,8 @@ func ClusterAdmins() *rbacv1.ClusterRoleBinding {
 
 // BootstrapRBAC lets a joining node with a token read nodes and request its
 // certificate, lets the controller manager approve the request, and lets nodes
-// renew their certificates. Since v1.33 it also lets API servers use the kubelets,
-// because their certificate no longer makes them administrators.
+// renew their certificates. Where API servers are not administrators by their
+// certificate, it also lets them use the kubelets.
 func BootstrapRBAC(cfg *config.Config) []runtime.Object {
 	objects := []runtime.Object{
 		clusterRole("kubeadm:get-nodes", rbacv1.PolicyRule{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"nodes"}}),
@@ -75,7 +75,7 @@ func BootstrapRBAC(cfg *config.Config) []runtime.Object {
 		clusterBinding("kubeadm:node-autoapprove-certificate-rotation",
 			"system:certificates.k8s.io:certificatesigningrequests:selfnodeclient", group(nodesGroup)),
 	}
-	if minor(cfg) >= kubeletAPIAdminFrom {
+	if pki.KubeletClientByName(cfg.KubernetesVersion) {
 		objects = append(objects, clusterBinding("kubeadm:apiserver-kubelet-client", "system:kubelet-api-admin",
 			rbacv1.Subject{Kind: rbacv1.UserKind, Name: "kube-apiserver-kubelet-client"}))
 	}

@@ -32,9 +32,6 @@ const (
 	// The Corefile disables the cache for the cluster's own names
 	// (phases/addons/dns).
 	corednsUncachedFrom = 32
-	// The API server's client certificate for kubelets gets its permissions
-	// from a separate binding (phases/bootstraptoken).
-	kubeletAPIAdminFrom = 33
 	// Probes use a named port (phases/controlplane, etcd, addons/dns).
 	probePortFrom = 34
 	// etcd 3.6 gets its own flags (phases/etcd).
