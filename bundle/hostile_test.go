@@ -431,12 +431,7 @@ func TestInconsistentImages(t *testing.T) {
 				i.Name, i.Reference = fmt.Sprint("keep", n), fmt.Sprint("keep:", n)
 				s.manifest.Images = append(s.manifest.Images, i)
 			}
-			path := filepath.Join(t.TempDir(), "install")
-			_, err := WriteFile(t.Context(), path, executables(), s.manifest, Options{}, s.open, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			wantFault(t, checkFile(t, path), c.want)
+			wantFault(t, checkFile(t, s.write(t)), c.want)
 		})
 	}
 }
