@@ -69,9 +69,8 @@ func replace(path string, data []byte) error {
 const page = `# Which Kubernetes versions were run?
 
 ` + "`make versions`" + ` writes this page. It builds the real components of each version, builds a
-bundle, and runs the tests on isolated Debian hosts with it: ` + "`TestCluster`," + `
-` + "`TestControlPlanes` and `TestInterop` of `e2e`" + `. Each cell has the result and the time of
-the last run.
+bundle, and runs the tests on isolated Debian hosts with it: ` + "`TestCluster`, `TestControlPlanes`" + `
+and ` + "`TestInterop`" + ` of ` + "`e2e`" + `. Each cell has the result and the time of the last run.
 
 `
 
