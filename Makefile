@@ -16,8 +16,9 @@ OLDEST     := v1.29.15
 NEWEST     := v1.37.1
 # The version of the demo, of the benchmarks and of make e2e.
 KUBERNETES ?= $(NEWEST)
-# make e2e runs only the tests whose names match this.
+# make e2e runs only the tests whose names match RUN and do not match SKIP.
 RUN        ?= .
+SKIP       ?=
 # The compression level of out/install.
 COMPRESSION ?= default
 CACHE      ?= $(or $(AIRLIFT_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/airlift)
@@ -35,8 +36,10 @@ EMBEDDED = cmd/bundle/embedded
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOVULNCHECK = golang.org/x/vuln/cmd/govulncheck@v1.8.0
 
-# make test also runs the quick tests of these packages with the race detector.
-RACE = ./bundle ./bundle/fetch ./bundle/head ./bundle/space ./images/store ./installer/...
+# make test also runs the quick tests of these packages, which start goroutines, with the race
+# detector.
+RACE = ./bundle ./bundle/fetch ./images/store \
+	./installer ./installer/cluster ./installer/etcd ./installer/host ./installer/timeline ./progress
 
 # Debian packages that the tests need.
 PACKAGES = gcc iptables iproute2 libc6-dev libcap2-bin nftables openssl zstd
@@ -96,23 +99,23 @@ packages:
 	@apt-cache show containerd >/dev/null 2>&1 || apt-get update -q
 	@dpkg-query --show $(PACKAGES) >/dev/null 2>&1 || apt-get install -q --yes --no-install-recommends $(PACKAGES)
 
-# For each package: its result, and the tests that only make test runs. Most of the time
-# goes into linking, which is faster without debugging information.
+# For each package: its result, and the tests that only make test runs.
 unit:
 	@mkdir -p out
-	@go test -vet=off -ldflags=-w -v ./... >out/unit.log 2>&1 || { grep -vE '^ *(=== |--- (PASS|SKIP)|PASS)' out/unit.log; exit 1; }
+	@go test -vet=off -p 4 -v ./... >out/unit.log 2>&1 || { grep -vE '^ *(=== |--- (PASS|SKIP)|PASS)' out/unit.log; exit 1; }
 	@awk '/^ *--- SKIP: / { split($$3, name, "/"); if (!seen[name[1]]++) list = list " " name[1] } \
 		/^ok/ { print; if (list) print "    NOT RUN, make test does:" list; list = ""; split("", seen) }' out/unit.log
 
 # With AIRLIFT_RIG, the tests that need root, components or tools run or fail: see scripts/rig.
 test e2e: export AIRLIFT_RIG = 1
 
+# -vet=off: make vet has done more. -p 4: some tests only wait.
 test: packages oracles vet
-	AIRLIFT_RIG= go test -race $(RACE)
-	go test ./...
+	AIRLIFT_RIG= go test -vet=off -p 4 -race $(RACE)
+	go test -vet=off -p 4 ./...
 
 e2e: bundle
-	go test -tags e2e -count 1 -p 1 -parallel 3 -timeout 40m -run '$(RUN)' ./scripts/lab ./scripts/bench/measure ./installer/host ./e2e
+	go test -tags e2e -count 1 -p 1 -parallel 3 -timeout 40m -run '$(RUN)' -skip '$(SKIP)' ./scripts/lab ./scripts/bench/measure ./installer/host ./e2e
 
 # Each Kubernetes version through the tests on hosts; the results are in docs/versions.md. This
 # takes hours. It can be stopped and continued. VERSIONS selects some: VERSIONS=v1.36.3,v1.37

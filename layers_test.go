@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -12,6 +13,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -136,22 +138,31 @@ type goPackage struct {
 }
 
 // list returns the packages of the repository, with the files for -tags e2e.
-func list(t *testing.T) (packages []goPackage) {
+func list(t *testing.T) []goPackage {
 	t.Helper()
+	packages, err := listed()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	return packages
+}
+
+// listed runs go list once for all tests.
+var listed = sync.OnceValues(func() (packages []goPackage, err error) {
 	cmd := exec.Command("go", "list", "-tags", "e2e", "-json=ImportPath,Dir,GoFiles,Imports,TestGoFiles,XTestGoFiles", "./...")
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
-		t.Fatalf("go list: %v: %s", err, stderr.String())
+		return nil, fmt.Errorf("%w: %s", err, stderr.String())
 	}
-	for d := json.NewDecoder(strings.NewReader(string(out))); ; {
+	for d := json.NewDecoder(bytes.NewReader(out)); ; {
 		var p goPackage
 		if err := d.Decode(&p); errors.Is(err, io.EOF) {
-			return packages
+			return packages, nil
 		} else if err != nil {
-			t.Fatal(err)
+			return nil, err
 		}
 		packages = append(packages, p)
 	}
-}
+})

@@ -52,6 +52,9 @@ discovery:
   bootstrapToken: {apiServerEndpoint: %q, token: %q, caCertHashes: [%q]}
 controlPlane: {certificateKey: %q}
 END`, joinPlane[1], joinPlane[3], joinPlane[5], joinPlane[len(joinPlane)-1]))
+			// An etcd with a wrong flag never starts. The next run replaces its static pod.
+			run(t, second, "sh", "-c", `mkdir /root/patches && echo 'spec: {containers: [{name: etcd, command: [etcd, --no-such-flag]}]}' >/root/patches/etcd.yaml`)
+			contains(t, install(t, second, 1, append(joinPlane, "--patches", "/root/patches")...), "container etcd", "no-such-flag", "hint: ")
 			install(t, second, 0, "join", "--config", "/root/join.yaml")
 			files := hostState(t, second)
 			contains(t, install(t, second, 0, joinPlane...), "Nothing was changed")

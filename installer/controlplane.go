@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"airlift/installer/cluster"
 	"airlift/installer/config"
 	"airlift/installer/pki"
 	"airlift/installer/render"
@@ -121,6 +122,28 @@ func (p *controlPlane) writeStaticPod(pod *corev1.Pod) error {
 		p.replaced = append(p.replaced, pod.Name)
 	}
 	return nil
+}
+
+// replacePods replaces static pods whose manifests changed, if the API server of
+// this host, which its kubelet uses, does not answer. A kubelet that has never
+// reached the API server does not stop a static pod whose manifest changed
+// ("skipping delete because sources aren't ready yet"), and the new pod waits for
+// the old one. A restarted kubelet starts the new pod, and does not know the old
+// one.
+func (p *controlPlane) replacePods(ctx context.Context, local *cluster.Client) error {
+	if len(p.replaced) == 0 || p.containerd == nil || local.Answers(ctx) {
+		return nil
+	}
+	if err := p.host.Stop(ctx, "kubelet.service"); err != nil {
+		return err
+	}
+	for _, name := range p.replaced {
+		if err := p.containerd.RemovePod(ctx, "kube-system", name+"-"+p.config.NodeRegistration.Name); err != nil {
+			return err
+		}
+	}
+	p.replaced = nil
+	return p.host.Start(ctx, "kubelet.service")
 }
 
 // isAPIClient reports whether a static pod needs the API server to do anything.

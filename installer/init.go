@@ -235,7 +235,7 @@ func (i *Init) waitControlPlane(ctx context.Context) error {
 	} else if err != nil {
 		return err
 	}
-	if err := i.replacePods(ctx); err != nil {
+	if err := i.controlPlane.replacePods(ctx, i.client); err != nil {
 		return err
 	}
 	err = i.watched(ctx, i.localAPI(), func(ctx context.Context) error {
@@ -255,26 +255,6 @@ func (i *Init) waitControlPlane(ctx context.Context) error {
 		return err
 	}
 	return i.client.EnsureControllerAccounts(ctx)
-}
-
-// replacePods replaces static pods whose manifests changed, if the API server does
-// not answer. A kubelet that has never reached the API server does not stop a
-// static pod whose manifest changed ("skipping delete because sources aren't
-// ready yet"), and the new pod waits for the old one. A restarted kubelet starts
-// the new pod, and does not know the old one.
-func (i *Init) replacePods(ctx context.Context) error {
-	if len(i.controlPlane.replaced) == 0 || i.containerd == nil || i.client.Answers(ctx) {
-		return nil
-	}
-	if err := i.host.Stop(ctx, "kubelet.service"); err != nil {
-		return err
-	}
-	for _, name := range i.controlPlane.replaced {
-		if err := i.containerd.RemovePod(ctx, "kube-system", name+"-"+i.config.NodeRegistration.Name); err != nil {
-			return err
-		}
-	}
-	return i.host.Start(ctx, "kubelet.service")
 }
 
 func (i *Init) uploadKubeletConfig(ctx context.Context) error {

@@ -1,6 +1,7 @@
 package installer
 
 import (
+	"os"
 	"os/exec"
 	"regexp"
 	"slices"
@@ -8,6 +9,7 @@ import (
 	"testing"
 
 	"airlift/installer/config"
+	"airlift/installer/render"
 	"airlift/scripts/rig"
 )
 
@@ -110,5 +112,22 @@ func TestSkippedOnAWorker(t *testing.T) {
 	err := j.Run(t.Context())
 	if err == nil || !strings.Contains(err.Error(), `"nonsense"`) {
 		t.Errorf("skipping a phase that only control planes have, and one that nobody has: %v", err)
+	}
+}
+
+// A second run of join renders etcd's static pod with the members that the first has written.
+func TestWrittenMembers(t *testing.T) {
+	want := []render.EtcdMember{{Name: "zero", PeerURL: "https://10.1.2.2:2380"}, {Name: "one", PeerURL: "https://[fd00::3]:2380"}}
+	n := hostWith(t, nil, want...)
+	if got := writtenMembers(n.host); !slices.Equal(got, want) {
+		t.Errorf("members %v, want %v", got, want)
+	}
+	for _, content := range []string{"", "kind: [Pod", "kind: Pod\nspec: {containers: [{name: etcd, command: [etcd, --no-such-flag]}]}\n"} {
+		if err := os.WriteFile(n.host.Path(etcdManifest), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got := writtenMembers(n.host); got != nil {
+			t.Errorf("%q: members %v, want none", content, got)
+		}
 	}
 }

@@ -114,10 +114,26 @@ func (c *controlPlaneJoin) startKubelet(ctx context.Context) error {
 // waitBootstrap waits until the kubelet has its client certificate, and writes
 // the static pods that wait for that.
 func (c *controlPlaneJoin) waitBootstrap(ctx context.Context) error {
+	if err := c.replacePods(ctx); err != nil {
+		return err
+	}
 	if err := c.nodeJoin.waitBootstrap(ctx); err != nil {
 		return err
 	}
 	return c.local.placeHeld()
+}
+
+// replacePods replaces changed static pods if the kubelet uses this host's own
+// API server. A kubelet that uses another one replaces them itself.
+func (c *controlPlaneJoin) replacePods(ctx context.Context) error {
+	if len(c.local.replaced) == 0 || c.bootstrapServer() == "" {
+		return nil
+	}
+	api, err := loadClient(c.host, adminConf, c.config.LocalURL(), c.config.Timeouts.KubernetesAPICall)
+	if err != nil {
+		return err
+	}
+	return c.local.replacePods(ctx, api)
 }
 
 // knownCluster uses the admin.conf that an earlier run wrote. A join that

@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"path"
 	"slices"
+	"strings"
 
 	"airlift/fault"
 	"airlift/installer/etcd"
+	"airlift/installer/host"
 	"airlift/installer/render"
 )
 
@@ -56,14 +58,15 @@ func (j *controlPlaneJoin) joinEtcd(ctx context.Context) error {
 		return err
 	}
 	defer c.Close()
-	members, written, err := j.announce(ctx, c)
+	members, err := j.announce(ctx, c)
 	if err != nil {
 		return err
 	}
-	if !written {
-		if err := j.writeEtcd(members); err != nil {
-			return err
-		}
+	if err := j.local.etcd(members...); err != nil {
+		return err
+	}
+	if err := j.replacePods(ctx); err != nil {
+		return err
 	}
 	err = j.watched(ctx, dependency{components: apiComponents[:1]}, func(ctx context.Context) error {
 		promoted, err := c.Promote(ctx, render.EtcdPeerURL(j.config))
@@ -85,37 +88,43 @@ func (j *controlPlaneJoin) skipsEtcd() bool {
 		j.bootstrapServer() == "" && slices.Contains(skip, "control-plane-join")
 }
 
-// announce adds this host to the etcd cluster as a learner. written reports
-// whether the static pod for this membership exists already.
-func (j *controlPlaneJoin) announce(ctx context.Context, c *etcd.Client) (members []etcd.Member, written bool, err error) {
+// announce adds this host to the etcd cluster as a learner. It returns the
+// members that the static pod names.
+func (j *controlPlaneJoin) announce(ctx context.Context, c *etcd.Client) ([]render.EtcdMember, error) {
 	peer := render.EtcdPeerURL(j.config)
-	if members, err = c.Members(ctx); err != nil {
-		return nil, false, err
+	members, err := c.Members(ctx)
+	if err != nil {
+		return nil, err
 	}
 	own, known := etcd.Find(members, peer)
 	data := j.exists(path.Join(j.config.Etcd.Local.DataDir, "member"))
 	switch {
 	case known && data:
-		return members, j.exists(etcdManifest), nil
+		// etcd does not use the names any more. So they do not change, although
+		// the cluster may have other members by now.
+		if written := writtenMembers(j.host); written != nil {
+			return written, nil
+		}
+		return j.podMembers(members), nil
 	case data:
-		return nil, false, fault.New(fault.Failure, "./install reset --force removes it, then join again",
+		return nil, fault.New(fault.Failure, "./install reset --force removes it, then join again",
 			"%s holds the data of a member that the cluster does not know", j.config.Etcd.Local.DataDir)
 	case known && own.Name != "" && !own.Learner:
-		return nil, false, fault.New(fault.Failure, "remove that member on another control plane, then join again: etcdctl member remove "+fmt.Sprintf("%x", own.ID),
+		return nil, fault.New(fault.Failure, "remove that member on another control plane, then join again: etcdctl member remove "+fmt.Sprintf("%x", own.ID),
 			"etcd still has the member %s from an earlier life of this host, whose data is gone", own)
 	case known && own.Name != "":
 		// A learner has no vote, so removing it is safe.
 		if _, err := c.Remove(ctx, own); err != nil {
-			return nil, false, err
+			return nil, err
 		}
 	}
 	members, added, err := c.AddLearner(ctx, peer)
 	j.changed(added)
-	return members, !added && j.exists(etcdManifest), err
+	return j.podMembers(members), err
 }
 
-// writeEtcd writes the static pod with all members of the cluster.
-func (j *controlPlaneJoin) writeEtcd(members []etcd.Member) error {
+// podMembers returns the members of the cluster as the static pod names them.
+func (j *controlPlaneJoin) podMembers(members []etcd.Member) []render.EtcdMember {
 	peer := render.EtcdPeerURL(j.config)
 	var all []render.EtcdMember
 	for _, m := range members {
@@ -125,7 +134,21 @@ func (j *controlPlaneJoin) writeEtcd(members []etcd.Member) error {
 		}
 		all = append(all, render.EtcdMember{Name: name, PeerURL: m.PeerURL})
 	}
-	return j.local.etcd(all...)
+	return all
+}
+
+// writtenMembers returns the members that the existing static pod names, or nil
+// if there is none, or none that can be read.
+func writtenMembers(h *host.Host) (all []render.EtcdMember) {
+	flags, _, err := readStaticPod(h, "etcd")
+	if err != nil || flags["initial-cluster"] == "" {
+		return nil
+	}
+	for member := range strings.SplitSeq(flags["initial-cluster"], ",") {
+		name, url, _ := strings.Cut(member, "=")
+		all = append(all, render.EtcdMember{Name: name, PeerURL: url})
+	}
+	return all
 }
 
 // dryEtcd writes the static pod as if the cluster had no other member. Only

@@ -78,7 +78,7 @@ func TestTextsAreNotCutShort(t *testing.T) {
 func TestCompressedTextIsBounded(t *testing.T) {
 	var bomb bytes.Buffer
 	z := gzip.NewWriter(&bomb)
-	z.Write(make([]byte, 64<<20))
+	z.Write(make([]byte, 4*maxText))
 	z.Close()
 	s := serve(t, func(n int, w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Encoding", "gzip")

@@ -41,7 +41,7 @@ func newRig(t *testing.T) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &rig{fakesites.New(t, "v1.29.15"), cache, dir, t}
+	return &rig{fakesites.New(t), cache, dir, t}
 }
 
 func (r *rig) client(arch string) *registry.Client {

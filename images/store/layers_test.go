@@ -361,14 +361,14 @@ func bigLayer(t *testing.T, size int64) io.Reader {
 // Memory must not grow with the size of a layer, whether it is unpacked at once or stored first.
 func TestFlatMemory(t *testing.T) {
 	const size, limit = 128 << 20, 48 << 20
+	d := startDaemon(t, ours(t), "overlayfs")
+	s := d.connect()
 	h := sha256.New()
 	n, err := io.Copy(h, bigLayer(t, size))
 	if err != nil {
 		t.Fatal(err)
 	}
 	diffID := fmt.Sprintf("%x", h.Sum(nil))
-	d := startDaemon(t, ours(t), "overlayfs")
-	s := d.connect()
 	for name, layers := range map[string]int{"once": 1, "twice": 2} {
 		t.Run(name, func(t *testing.T) {
 			img := bundle.Image{Reference: "registry.example.com/big:" + name}

@@ -129,6 +129,7 @@ func TestExpirationsEqualKubeadm(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
+			oracle.Kubeadm(t, "v1.37.1") // before the work that it is compared with
 			n := newNode(t)
 			cfg := testConfig()
 			if test.cfg != nil {
@@ -200,6 +201,7 @@ func TestRenewEqualsKubeadm(t *testing.T) {
 		for _, algorithm := range []string{"RSA-2048", "ECDSA-P256"} {
 			t.Run(version+" "+algorithm, func(t *testing.T) {
 				t.Parallel()
+				oracle.Kubeadm(t, version) // before the keys are generated
 				cfg := testConfig()
 				cfg.KubernetesVersion, cfg.EncryptionAlgorithm = version, algorithm
 				cfg.APIServer.CertSANs = []string{"api.example.com", "192.0.2.7", "2001:db8::7"}
@@ -532,6 +534,7 @@ func TestUserKubeconfigEqualsKubeadm(t *testing.T) {
 		} {
 			t.Run(version+" "+name, func(t *testing.T) {
 				t.Parallel()
+				oracle.Kubeadm(t, version)
 				cfg := testConfig()
 				cfg.KubernetesVersion, cfg.EncryptionAlgorithm = version, "RSA-2048"
 				cfg.ControlPlaneEndpoint = "k8s.example.com"

@@ -232,9 +232,17 @@ func program(seed string) []byte {
 // archive returns a .tar.gz.
 func archive(t testing.TB, members map[string][]byte) []byte {
 	t.Helper()
+	return gzipped(t, tarOf(t, members))
+}
+
+func gzipped(t testing.TB, content []byte) []byte {
+	t.Helper()
 	var out bytes.Buffer
-	z := gzip.NewWriter(&out)
-	if _, err := z.Write(tarOf(t, members)); err != nil {
+	z, err := gzip.NewWriterLevel(&out, gzip.BestSpeed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := z.Write(content); err != nil {
 		t.Fatal(err)
 	}
 	if err := z.Close(); err != nil {
@@ -269,17 +277,29 @@ func LayerTar(t testing.TB, seed string) []byte {
 	return tarOf(t, map[string][]byte{"file-" + path.Base(seed): program(seed)})
 }
 
-// Image creates an image of two layers. All images of an architecture share the lower
+// Image returns an image of two layers. All images of an architecture share the lower
 // one.
 func Image(t testing.TB, arch, seed string) v1.Image {
 	t.Helper()
-	return ImageOf(t, arch, GzipLayer(t, LayerTar(t, "base/"+arch)), GzipLayer(t, LayerTar(t, seed+"/"+arch)))
+	key := seed + "/" + arch
+	img, made := madeImages.Load(key)
+	if !made { // at worst, two tests make the same image
+		img = ImageOf(t, arch, GzipLayer(t, LayerTar(t, "base/"+arch)), GzipLayer(t, LayerTar(t, key)))
+		madeImages.Store(key, img)
+	}
+	return img.(v1.Image)
 }
 
-// GzipLayer compresses a layer's tar.
+// madeImages are the images that Image has made, by seed and architecture. All tests need the
+// same ones.
+var madeImages sync.Map
+
+// GzipLayer compresses a layer's tar, once: an uncompressed one would be compressed again for
+// its digest and for each push.
 func GzipLayer(t testing.TB, content []byte) v1.Layer {
 	t.Helper()
-	l, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(content)), nil })
+	packed := gzipped(t, content)
+	l, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(packed)), nil })
 	if err != nil {
 		t.Fatal(err)
 	}
