@@ -126,14 +126,21 @@ var managerRows = []hostRow{
 	{
 		name: "networkd", about: "systemd-networkd manages the interface; it is restarted while the cluster runs",
 		prepare: `n=$(hostname | tr -d a-z)
+			mount -o remount,bind,ro /sys # tells systemd that there is no udev
 			printf "[Match]\nName=eth0\n[Network]\nAddress=10.77.0.1$n/24\n" >/etc/systemd/network/10-eth0.network
-			systemctl enable --now systemd-networkd`,
+			systemctl enable --now systemd-networkd; /lib/systemd/systemd-networkd-wait-online --timeout 30; networkctl --no-pager status eth0`,
 		check: survives("systemctl restart systemd-networkd"),
+	},
+	{
+		name: "wait-online", about: "the network manager waits two minutes for another interface, then network-online.target follows",
+		prepare: `printf '[Unit]\nBefore=network-online.target\n[Service]\nType=oneshot\nExecStart=sh -c "sleep 120; exit 1"\n' >/etc/systemd/system/wait-online.service
+			systemctl daemon-reload; systemctl add-wants network-online.target wait-online.service`,
 	},
 	{
 		name: "networkmanager", about: "NetworkManager manages the interface; it is restarted while the cluster runs",
 		options: withPolkit("network-manager"),
 		prepare: `n=$(hostname | tr -d a-z)
+			mount -o remount,bind,ro /sys # tells NetworkManager that there is no udev
 			systemctl restart NetworkManager
 			nmcli connection add type ethernet ifname eth0 con-name site ipv4.method manual ipv4.addresses 10.77.0.1$n/24 ipv6.method disabled
 			nmcli connection up site; nmcli device status`,
