@@ -6,6 +6,7 @@
 #   make e2e     end-to-end tests of the operator's path and its failures
 #   make hosts   run a cluster on each kind of host that users have
 #   make versions  run Kubernetes versions through those tests, one after the other
+#   make vm      a cluster on two emulated machines with an own kernel
 #   make bench   compare the times with kubeadm by hand
 #   make scale   measure how the cost grows
 #
@@ -45,7 +46,7 @@ RACE = ./bundle ./bundle/fetch ./images/store \
 # Debian packages that the tests need.
 PACKAGES = gcc iptables iproute2 libc6-dev libcap2-bin nftables openssl zstd
 
-.PHONY: packages all build executables upstream oracles bundle best demo unit test vet e2e hosts versions bench scale clean
+.PHONY: packages all build executables upstream oracles bundle best demo unit test vet e2e hosts vm versions bench scale clean
 
 all: build
 
@@ -89,8 +90,8 @@ demo: bundle
 vet:
 	@files=$$(gofmt -s -l .) && if [ -n "$$files" ]; then echo "run gofmt -s -w on these files:"; echo "$$files"; exit 1; fi
 	go vet ./...
-	go vet -tags e2e,compare ./...
-	go run $(STATICCHECK) -tags e2e,compare ./...
+	go vet -tags e2e,compare,vm ./...
+	go run $(STATICCHECK) -tags e2e,compare,vm ./...
 	@if GOBIN=$(CURDIR)/bin go install $(GOVULNCHECK) && timeout 60 bin/govulncheck -version | grep '^DB updated'; then \
 		bin/govulncheck -tags e2e ./...; else \
 		echo "WARNING: govulncheck or its list cannot be downloaded: known vulnerabilities were NOT checked"; fi
@@ -130,6 +131,12 @@ hosts: bundle
 versions: build
 	go build -o bin/upstream ./scripts/upstream
 	go run ./scripts/versions --only "$(VERSIONS)"
+
+# Two emulated machines with Debian's kernel, cgroup v2 and systemd's cgroup driver: a cluster,
+# reboots, power cuts and reset. It needs 8 GB of memory and most of an hour. RUN selects tests.
+vm: bundle
+	@command -v qemu-system-x86_64 >/dev/null || apt-get install -q --yes --no-install-recommends qemu-system-x86
+	go test -tags vm -count 1 -timeout 3h -v -run '$(RUN)' ./scripts/vm -bundle $(CURDIR)/out/install
 
 # Airlift and kubeadm by hand, alternating, on the same kind of hosts.
 bench: bundle

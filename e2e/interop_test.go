@@ -119,7 +119,7 @@ type interop struct {
 func (i *interop) all(hosts ...*lab.Host) *site.Site {
 	l := *i.site.Lab
 	l.Hosts = hosts
-	return &site.Site{Lab: &l}
+	return site.New(&l)
 }
 
 func (i *interop) initOwn(t *testing.T) {

@@ -10,8 +10,10 @@ import (
 	"airlift/installer/host"
 )
 
-// probeTimeout limits a request to a control plane that may not answer.
-const probeTimeout = 5 * time.Second
+// probeTimeout limits requests to a control plane that may not answer. If none
+// runs, the host refuses the connection at once; one on a slow host needs
+// seconds.
+const probeTimeout = 30 * time.Second
 
 // checkRunning refuses to change the cluster configuration of a control plane
 // that runs on this host. A different version would be an upgrade without its

@@ -104,8 +104,6 @@ func (n *node) look(ctx context.Context, needs dependency) {
 // lookAtContainers connects to the container runtime if a phase runs alone.
 func (n *node) lookAtContainers(ctx context.Context) ([]end, error) {
 	if n.containerd == nil {
-		ctx, cancel := context.WithTimeout(ctx, lookInterval)
-		defer cancel()
 		runtime, err := store.Connect(ctx, strings.TrimPrefix(n.config.NodeRegistration.CRISocket, "unix://"))
 		if err != nil {
 			return nil, err

@@ -3,7 +3,6 @@ package cluster
 import (
 	"context"
 	"fmt"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -36,7 +35,7 @@ func EnsureAdmin(ctx context.Context, admin, superAdmin *Client, binding runtime
 	if err != nil {
 		return changed, err
 	}
-	w := wait{what: "the API server to accept admin.conf", timeout: 30 * time.Second}
+	w := wait{what: "the API server to accept admin.conf", timeout: outage}
 	return changed, w.until(ctx, nil, func(ctx context.Context) (bool, string, error) {
 		_, err := admin.resource(u).Get(ctx, u.GetName(), metav1.GetOptions{})
 		return err == nil, fmt.Sprint(err), nil

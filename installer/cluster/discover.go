@@ -39,8 +39,9 @@ const (
 	// While init is still running, cluster-info may be missing, unreadable
 	// for anonymous users, or not signed yet.
 	freshGrace = 60 * time.Second
-	// The bootstrap signer signs for a new token within about a second.
-	signerGrace = 5 * time.Second
+	// The bootstrap signer signs for a new token within about a second, on a
+	// slow host within ten.
+	signerGrace = 15 * time.Second
 	// After boot, a network interface or name server may not be up yet.
 	hostGrace = 10 * time.Second
 )

@@ -7,12 +7,13 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 
+	"airlift/installer/config"
 	"airlift/installer/timeline"
 )
 
 // outage is how long the API server may be unavailable during a step: on a slow
-// host, a failed liveness probe may restart it.
-const outage = 30 * time.Second
+// host, a failed liveness probe may restart it, and its start takes a minute.
+const outage = config.DefaultControlPlaneTimeout
 
 // persist retries do while the API server is unavailable or too busy, but not
 // when it refuses the request. do must be safe to repeat.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"regexp"
 	"time"
 
 	"k8s.io/apimachinery/pkg/watch"
@@ -21,25 +22,45 @@ const pollInterval = 200 * time.Millisecond
 // watchedInterval is the pause between checks when a watch triggers them too.
 const watchedInterval = 2 * time.Second
 
+// progressFactor limits a wait that makes progress, in timeouts.
+const progressFactor = 3
+
+// epilogueTimeout limits the diagnosis after a wait that failed.
+const epilogueTimeout = 10 * time.Second
+
 // A wait is one bounded wait for something to become true.
 type wait struct {
-	what    string // completes "waiting for …"
-	short   string // a shorter text for the timeline
-	hint    string
+	what  string // completes "waiting for …"
+	short string // a shorter text for the timeline
+	hint  string
+	// timeout limits the time without progress, which is a state that was not seen
+	// before: a slow host gets more time as long as something happens. The whole
+	// wait ends after progressFactor times as long.
 	timeout time.Duration
 	// interval is the pause between checks; 0 means the default.
 	interval time.Duration
-	report   Report
+	// attempt limits the first check; 0 means no limit. Each check that runs out
+	// of time doubles it: a slow host answers later, and a server that accepts a
+	// connection and never answers must not use up the whole time.
+	attempt time.Duration
+	report  Report
 	// epilogue, if set, adds a diagnosis to the message of a timeout.
 	epilogue func(context.Context) string
 }
 
-// until calls look until it is done, fails, or the timeout has passed: at once,
-// on every wake, and after each interval without a wake. A timeout reports
-// look's last state; an error of look ends the wait.
+// numbers are ports, times and counters: a state that differs only in these is no
+// progress.
+var numbers = regexp.MustCompile(`[0-9]+`)
+
+// until calls look until it is done, fails, or the timeout has passed without
+// progress: at once, on every wake, and after each interval without a wake. A
+// timeout reports look's last state; an error of look ends the wait.
 func (w wait) until(parent context.Context, wake <-chan struct{}, look func(context.Context) (done bool, state string, err error)) error {
-	ctx, cancel := context.WithTimeout(parent, w.timeout)
-	defer cancel()
+	ctx, giveUp := context.WithCancel(parent)
+	defer giveUp()
+	began := time.Now()
+	timer := time.AfterFunc(w.timeout, giveUp)
+	defer timer.Stop()
 	span := timeline.Wait(parent, cmp.Or(w.short, w.what))
 	defer span.End()
 	span.Set("waiting for", w.what)
@@ -49,18 +70,28 @@ func (w wait) until(parent context.Context, wake <-chan struct{}, look func(cont
 		interval = watchedInterval
 	}
 	interval = cmp.Or(w.interval, interval)
-	last := ""
+	last, limit := "", cmp.Or(w.attempt, w.timeout)
+	seen := map[string]bool{}
 	for {
-		done, state, err := look(ctx)
+		attempt, cancel := context.WithTimeout(ctx, limit)
+		done, state, err := look(attempt)
+		if attempt.Err() != nil {
+			limit *= 2
+		}
+		cancel()
 		if err != nil {
 			return fmt.Errorf("waiting for %s: %w", w.what, err)
 		}
 		if done {
 			return nil
 		}
-		// A request that the deadline ended has no new state.
+		// A request that giveUp ended has no new state.
 		if ctx.Err() == nil && state != last {
 			last = state
+			if s := numbers.ReplaceAllString(state, "0"); !seen[s] {
+				seen[s] = true
+				timer.Reset(min(w.timeout, time.Until(began.Add(progressFactor*w.timeout))))
+			}
 			span.Saw(state)
 			if w.report != nil {
 				w.report(state)
@@ -73,19 +104,21 @@ func (w wait) until(parent context.Context, wake <-chan struct{}, look func(cont
 			if parent.Err() != nil {
 				return fmt.Errorf("waiting for %s: %w", w.what, context.Cause(parent))
 			}
-			return w.timedOut(parent, last)
+			return w.timedOut(parent, time.Since(began), last)
 		}
 	}
 }
 
-func (w wait) timedOut(ctx context.Context, last string) error {
+func (w wait) timedOut(ctx context.Context, after time.Duration, last string) error {
 	if last == "" {
 		last = "nothing"
 	}
 	if w.epilogue != nil {
+		ctx, cancel := context.WithTimeout(ctx, epilogueTimeout)
+		defer cancel()
 		last += "; " + w.epilogue(ctx)
 	}
-	return fault.New(fault.Failure, w.hint, "waiting for %s: gave up after %s; last seen: %s", w.what, w.timeout, last)
+	return fault.New(fault.Failure, w.hint, "waiting for %s: gave up after %s; last seen: %s", w.what, after.Round(time.Second), last)
 }
 
 // watching keeps a watch open until ctx ends and wakes its reader on every

@@ -19,7 +19,7 @@ const kubeletHint = "check the kubelet's log: journalctl -u kubelet -e"
 // WaitForKubelet waits until the health check of this host's kubelet at url
 // succeeds.
 func WaitForKubelet(ctx context.Context, url string, timeout time.Duration, report Report) error {
-	w := wait{what: "the kubelet to be healthy", hint: kubeletHint, timeout: timeout, report: report}
+	w := wait{what: "the kubelet to be healthy", hint: kubeletHint, timeout: timeout, attempt: 2 * time.Second, report: report}
 	return w.until(ctx, nil, func(ctx context.Context) (bool, string, error) {
 		ok, state := kubeletHealth(ctx, url)
 		return ok, state, nil
@@ -28,8 +28,6 @@ func WaitForKubelet(ctx context.Context, url string, timeout time.Duration, repo
 
 // kubeletHealth requests url without a proxy, because it is on loopback.
 func kubeletHealth(ctx context.Context, url string) (ok bool, state string) {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
-	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return false, err.Error()
@@ -53,7 +51,7 @@ func (c *Client) WaitForAPI(ctx context.Context, timeout time.Duration, report R
 	w := wait{
 		what:    "the API server at " + c.server + " to be ready",
 		short:   "the API server",
-		timeout: timeout, report: report,
+		timeout: timeout, attempt: 5 * time.Second, report: report,
 		hint: kubeletHint + "; the logs of the containers are below /var/log/pods",
 		epilogue: func(ctx context.Context) string {
 			_, state := kubeletHealth(ctx, kubeletHealthURL)
@@ -61,8 +59,6 @@ func (c *Client) WaitForAPI(ctx context.Context, timeout time.Duration, report R
 		},
 	}
 	return w.until(ctx, nil, func(ctx context.Context) (bool, string, error) {
-		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-		defer cancel()
 		status := 0
 		result := c.api.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).StatusCode(&status)
 		body, err := result.Raw()

@@ -14,13 +14,11 @@ import (
 // their own.
 func WaitForComponent(ctx context.Context, name, url string, timeout time.Duration, report Report) error {
 	w := wait{
-		what: "the health check of " + name + " at " + url, short: name, timeout: timeout, report: report,
+		what: "the health check of " + name + " at " + url, short: name, timeout: timeout, attempt: 5 * time.Second, report: report,
 		hint: kubeletHint + "; the component's log: /var/log/pods",
 	}
 	transport := &http.Transport{DisableKeepAlives: true, TLSClientConfig: anyServer()}
 	return w.until(ctx, nil, func(ctx context.Context) (bool, string, error) {
-		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-		defer cancel()
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 		if err != nil {
 			return false, "", err

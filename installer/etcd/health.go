@@ -16,8 +16,9 @@ import (
 	"airlift/fault"
 )
 
-// probeTimeout limits the health check of one member.
-const probeTimeout = 3 * time.Second
+// probeTimeout limits the health check of one member. On a slow host, the TLS
+// handshakes of a check take a second.
+const probeTimeout = 10 * time.Second
 
 // A State is the health of a member.
 type State struct {

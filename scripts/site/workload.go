@@ -56,24 +56,27 @@ type Pod struct{ Name, Node, IP string }
 
 // Deploy runs the workload with one pod on each host, waits until all pods answer, and returns
 // them.
-func (s *Site) Deploy(ctx context.Context, version string) ([]Pod, error) {
+func (c *Cluster) Deploy(ctx context.Context, version string) ([]Pod, error) {
 	image, err := WorkloadImage(version)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.Apply(ctx, fmt.Sprintf(workload, image, len(s.Hosts))); err != nil {
+	if err := c.Apply(ctx, fmt.Sprintf(workload, image, c.Nodes)); err != nil {
 		return nil, err
 	}
-	if _, err := s.Kubectl(ctx, "rollout", "status", "deployment/hello", "--timeout", "2m"); err != nil {
-		state, _ := s.Kubectl(ctx, "describe", "pods", "-l", "app=hello")
+	if _, err := c.Kubectl(ctx, "rollout", "status", "deployment/hello", "--timeout", c.limit(2*time.Minute).String()); err != nil {
+		state, _ := c.Kubectl(ctx, "describe", "pods", "-l", "app=hello")
 		return nil, fmt.Errorf("waiting for the workload: %w\n%s", err, state)
 	}
-	pods, err := s.Pods(ctx)
+	pods, err := c.Pods(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return pods, s.waitService(ctx, pods)
+	return pods, c.waitService(ctx, pods)
 }
+
+// limit is a time limit for this cluster.
+func (c *Cluster) limit(d time.Duration) time.Duration { return d * time.Duration(max(1, c.Slow)) }
 
 // serviceTimeout limits the wait until a new Service works everywhere: a ready pod, its
 // EndpointSlice, each node's kube-proxy rules, a name in DNS.
@@ -81,12 +84,12 @@ const serviceTimeout = 30 * time.Second
 
 // waitService waits until every pod got one answer from the Service. After that every request
 // must succeed.
-func (s *Site) waitService(ctx context.Context, pods []Pod) error {
-	ctx, cancel := context.WithTimeout(ctx, serviceTimeout)
+func (c *Cluster) waitService(ctx context.Context, pods []Pod) error {
+	ctx, cancel := context.WithTimeout(ctx, c.limit(serviceTimeout))
 	defer cancel()
 	for _, p := range pods {
 		for {
-			out, err := s.Ask(ctx, p, s.ServiceURL())
+			out, err := c.Ask(ctx, p, c.ServiceURL())
 			if err == nil && !strings.Contains(out, `"errors"`) {
 				break
 			}
@@ -102,8 +105,8 @@ func (s *Site) waitService(ctx context.Context, pods []Pod) error {
 
 // ServiceURL is the URL of the workload's Service, with its DNS name. The answer is the name of
 // a pod.
-func (s *Site) ServiceURL() string {
-	domain := s.Domain
+func (c *Cluster) ServiceURL() string {
+	domain := c.Domain
 	if domain == "" {
 		domain = "cluster.local"
 	}
@@ -111,8 +114,8 @@ func (s *Site) ServiceURL() string {
 }
 
 // Pods lists the workload's pods.
-func (s *Site) Pods(ctx context.Context) ([]Pod, error) {
-	out, err := s.Kubectl(ctx, "get", "pods", "-l", "app=hello",
+func (c *Cluster) Pods(ctx context.Context) ([]Pod, error) {
+	out, err := c.Kubectl(ctx, "get", "pods", "-l", "app=hello",
 		"-o", `jsonpath={range .items[*]}{.metadata.name} {.spec.nodeName} {.status.podIP}{"\n"}{end}`)
 	if err != nil {
 		return nil, err
@@ -127,8 +130,8 @@ func (s *Site) Pods(ctx context.Context) ([]Pod, error) {
 }
 
 // Ask requests a URL from a pod, with the pod's DNS and network, and returns the answer.
-func (s *Site) Ask(ctx context.Context, from Pod, url string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+func (c *Cluster) Ask(ctx context.Context, from Pod, url string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.limit(30*time.Second))
 	defer cancel()
 	// netexec's dial endpoint resolves the name and connects from the pod.
 	host, path, _ := strings.Cut(strings.TrimPrefix(url, "http://"), "/")
@@ -137,19 +140,19 @@ func (s *Site) Ask(ctx context.Context, from Pod, url string) (string, error) {
 		port = "80"
 	}
 	dial := fmt.Sprintf("http://%s/dial?protocol=http&host=%s&port=%s&request=%s&tries=1", net.JoinHostPort(from.IP, "8080"), name, port, path)
-	return s.Hosts[0].Output(ctx, "curl", "--silent", "--show-error", "--fail", "--max-time", "20", dial)
+	return c.Control.Output(ctx, "curl", "--silent", "--show-error", "--fail", "--max-time", fmt.Sprint(c.limit(20*time.Second).Seconds()), dial)
 }
 
 // AskEach sends requests to the Service from every pod until every pod has answered, and returns
 // the pods that answered each. It fails after serviceTimeout: a node may learn about the
 // Service's pods at different times.
-func (s *Site) AskEach(ctx context.Context, pods []Pod, url string) (map[string][]string, error) {
+func (c *Cluster) AskEach(ctx context.Context, pods []Pod, url string) (map[string][]string, error) {
 	answered := map[string][]string{}
-	deadline := time.Now().Add(serviceTimeout)
+	deadline := time.Now().Add(c.limit(serviceTimeout))
 	for _, from := range pods {
 		seen := map[string]bool{}
 		for len(seen) < len(pods) && time.Now().Before(deadline) {
-			out, err := s.Ask(ctx, from, url)
+			out, err := c.Ask(ctx, from, url)
 			if err != nil {
 				return nil, err
 			}

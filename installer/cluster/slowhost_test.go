@@ -1,0 +1,122 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// The times below pass at once: synctest has its own clock.
+
+// An API server that a liveness probe restarts needs a minute on a slow host.
+func TestStepsSurviveTheRestartOfASlowAPIServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		back := time.Now().Add(90 * time.Second)
+		err := persist(t.Context(), func() error {
+			if time.Now().Before(back) {
+				return syscall.ECONNREFUSED
+			}
+			return nil
+		})
+		if err != nil {
+			t.Errorf("gave up: %v", err)
+		}
+	})
+}
+
+// No answer of a slow server comes within the first limit.
+func TestWaitGivesSlowAnswersMoreTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		answer := func(ctx context.Context) (bool, string, error) {
+			select {
+			case <-time.After(12 * time.Second):
+				return true, "", nil
+			case <-ctx.Done():
+				return false, ctx.Err().Error(), nil
+			}
+		}
+		w := wait{what: "a slow server", timeout: time.Minute, attempt: 2 * time.Second}
+		if err := w.until(t.Context(), nil, answer); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A server that accepts a connection and never answers it may answer the next one.
+func TestWaitTriesAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tries := 0
+		hangsOnce := func(ctx context.Context) (bool, string, error) {
+			if tries++; tries == 1 {
+				<-ctx.Done()
+				return false, "no answer", nil
+			}
+			return true, "", nil
+		}
+		began := time.Now()
+		w := wait{what: "a server", timeout: time.Hour, attempt: 2 * time.Second}
+		if err := w.until(t.Context(), nil, hangsOnce); err != nil || time.Since(began) > time.Minute {
+			t.Errorf("after %s: %v", time.Since(began), err)
+		}
+	})
+}
+
+// TestWaitGoesOnWhileSomethingHappens has the states of an API server that started in an emulated
+// machine next to other work: its last check took longer than the others together, and the time
+// limit had passed a few seconds before it was ready.
+func TestWaitGoesOnWhileSomethingHappens(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		start := func(context.Context) (bool, string, error) {
+			switch since := time.Since(began); {
+			case since < 100*time.Second:
+				return false, "connection refused", nil
+			case since < 110*time.Second:
+				return false, "not ready: etcd, poststarthook/rbac/bootstrap-roles", nil
+			case since < 260*time.Second:
+				return false, "not ready: poststarthook/rbac/bootstrap-roles", nil
+			}
+			return true, "", nil
+		}
+		w := wait{what: "the API server", timeout: 4 * time.Minute}
+		if err := w.until(t.Context(), nil, start); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestWaitEndsWithoutProgress(t *testing.T) {
+	for name, c := range map[string]struct {
+		state func(n int) string
+		want  time.Duration
+	}{
+		"the same state":              {func(int) string { return "refused" }, time.Minute},
+		"only numbers change":         {func(n int) string { return fmt.Sprintf("reset by port %d", n) }, time.Minute},
+		"states that were seen":       {func(n int) string { return []string{"refused", "reset"}[n%2] }, time.Minute},
+		"new states without an end":   {func(n int) string { return strings.Repeat("x", n) }, progressFactor * time.Minute},
+		"a look that does not return": {nil, time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				began, n := time.Now(), 0
+				w := wait{what: "something", timeout: time.Minute}
+				err := w.until(t.Context(), nil, func(ctx context.Context) (bool, string, error) {
+					n++
+					if c.state == nil {
+						<-ctx.Done()
+						return false, "", nil
+					}
+					return false, c.state(n), nil
+				})
+				took := time.Since(began).Round(time.Second)
+				if took != c.want || err == nil || !strings.Contains(err.Error(), "gave up after "+took.String()) {
+					t.Errorf("after %s, want %s: %v", took, c.want, err)
+				}
+			})
+		})
+	}
+}
