@@ -5,6 +5,7 @@
 #   make test    all tests, except those of make e2e
 #   make e2e     end-to-end tests of the operator's path and its failures
 #   make versions  run Kubernetes versions through those tests, one after the other
+#   make conformance  run Kubernetes' own conformance tests
 #   make bench   compare the times with kubeadm by hand
 #   make scale   measure how the cost grows
 #
@@ -18,6 +19,10 @@ NEWEST     := v1.37.1
 KUBERNETES ?= $(NEWEST)
 # make e2e runs only the tests whose names match this.
 RUN        ?= .
+# make conformance makes the cluster with airlift or with kubeadm, and runs only the tests whose
+# names match FOCUS.
+BY         ?= airlift
+FOCUS      ?=
 # The compression level of out/install.
 COMPRESSION ?= default
 CACHE      ?= $(or $(AIRLIFT_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/airlift)
@@ -41,7 +46,7 @@ RACE = ./bundle ./bundle/fetch ./bundle/head ./bundle/space ./images/store ./ins
 # Debian packages that the tests need.
 PACKAGES = gcc iptables iproute2 libc6-dev libcap2-bin nftables openssl zstd
 
-.PHONY: packages all build executables upstream oracles bundle best demo unit test vet e2e versions bench scale clean
+.PHONY: packages all build executables upstream oracles bundle best demo unit test vet e2e versions conformance bench scale clean
 
 all: build
 
@@ -119,6 +124,14 @@ e2e: bundle
 versions: build
 	go build -o bin/upstream ./scripts/upstream
 	go run ./scripts/versions --only "$(VERSIONS)"
+
+# Kubernetes' own conformance tests on two hosts; the results are in docs/conformance.md. This takes
+# hours. It can be stopped and continued. BY=kubeadm does the same on a cluster by real kubeadm,
+# and FOCUS='sig-network.*DNS' selects some tests.
+conformance: build
+	go build -o bin/upstream ./scripts/upstream
+	bin/upstream build --version $(KUBERNETES) --conformance
+	go run ./scripts/conformance --version $(KUBERNETES) --by $(BY) --focus '$(FOCUS)'
 
 # Airlift and kubeadm by hand, alternating, on the same kind of hosts.
 bench: bundle

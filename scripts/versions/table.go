@@ -72,6 +72,8 @@ const page = `# Which Kubernetes versions were run?
 bundle, and runs the tests on isolated Debian hosts with it: ` + "`TestCluster`, `TestControlPlanes`" + `
 and ` + "`TestInterop`" + ` of ` + "`e2e`" + `. Each cell has the result and the time of the last run.
 
+Kubernetes' own conformance tests are on [another page](conformance.md).
+
 `
 
 // writeTable writes the page from the results of all versions below dir.

@@ -48,8 +48,7 @@ var substitutes = map[string]map[string]string{
 // sampleAPIServers has the tag of the sample API server's image that the tests of a release use,
 // test/utils/image/manifest.go. The rig makes it for these releases.
 var sampleAPIServers = map[string]string{
-	"v1.29.15": "1.17.7",
-	"v1.37.1":  "1.29.2",
+	"v1.37.1": "1.29.2",
 }
 
 // SampleAPIServer returns the tag of the sample API server's image, or "" if the rig does not make

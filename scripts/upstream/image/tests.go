@@ -101,14 +101,14 @@ func (b *Builder) all(r components.Release) ([]spec, error) {
 	return specs, nil
 }
 
-// agnhostWithTools is agnhost with the commands that its Dockerfile installs, and the user and
-// groups that it creates. It has no registry in /var/registry.
+// agnhostWithTools is agnhost with the commands that its Dockerfile installs, getent, which Alpine
+// has, and the user and groups that the Dockerfile creates. It has no registry in /var/registry.
 func (b *Builder) agnhostWithTools(r components.Release) spec {
 	s := b.agnhost(r)
 	program := s.layers[len(s.layers)-1]
-	tools := debianPrograms("agnhost tools 1",
-		[]string{"bind9-dnsutils", "bind9-host", "curl", "netcat-openbsd", "iproute2", "iperf", "bash", "util-linux", "socat"},
-		[]string{"dig", "host", "nslookup", "curl", "nc.openbsd", "ip", "ss", "iperf", "bash", "ipcs", "socat"},
+	tools := debianPrograms("agnhost tools 2",
+		[]string{"bind9-dnsutils", "bind9-host", "curl", "netcat-openbsd", "iproute2", "iperf", "bash", "util-linux", "socat", "libc-bin"},
+		[]string{"dig", "host", "nslookup", "curl", "nc.openbsd", "ip", "ss", "iperf", "bash", "ipcs", "socat", "getent"},
 		map[string]string{"usr/bin/nc": "nc.openbsd", "usr/local/bin/iperf": "/usr/bin/iperf", "usr/sbin/ip": "/usr/bin/ip"})
 	rest := layerSpec{"agnhost rest 2", func(_ context.Context, t *tree) error {
 		t.dir("uploads", 0o755, 0)
