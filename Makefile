@@ -7,6 +7,7 @@
 #   make hosts   run a cluster on each kind of host that users have
 #   make versions  run Kubernetes versions through those tests, one after the other
 #   make vm      a cluster on two emulated machines with an own kernel
+#   make conformance  run Kubernetes' own conformance tests
 #   make bench   compare the times with kubeadm by hand
 #   make scale   measure how the cost grows
 #
@@ -21,6 +22,10 @@ KUBERNETES ?= $(NEWEST)
 # make e2e runs only the tests whose names match RUN and do not match SKIP.
 RUN        ?= .
 SKIP       ?=
+# make conformance makes the cluster with airlift or with kubeadm, and runs only the tests whose
+# names match FOCUS.
+BY         ?= airlift
+FOCUS      ?=
 # The compression level of out/install.
 COMPRESSION ?= default
 CACHE      ?= $(or $(AIRLIFT_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/airlift)
@@ -46,7 +51,7 @@ RACE = ./bundle ./bundle/fetch ./images/store \
 # Debian packages that the tests need.
 PACKAGES = gcc iptables iproute2 libc6-dev libcap2-bin nftables openssl zstd
 
-.PHONY: packages all build executables upstream oracles bundle best demo unit test vet e2e hosts vm versions bench scale clean
+.PHONY: packages all build executables upstream oracles bundle best demo unit test vet e2e hosts vm versions conformance bench scale clean
 
 all: build
 
@@ -137,6 +142,14 @@ versions: build
 vm: bundle
 	@command -v qemu-system-x86_64 >/dev/null || apt-get install -q --yes --no-install-recommends qemu-system-x86
 	go test -tags vm -count 1 -timeout 3h -v -run '$(RUN)' ./scripts/vm -bundle $(CURDIR)/out/install
+
+# Kubernetes' own conformance tests on two hosts; the results are in docs/conformance.md. This takes
+# hours. It can be stopped and continued. BY=kubeadm does the same on a cluster by real kubeadm,
+# and FOCUS='sig-network.*DNS' selects some tests.
+conformance: build
+	go build -o bin/upstream ./scripts/upstream
+	bin/upstream build --version $(KUBERNETES) --conformance
+	go run ./scripts/conformance --version $(KUBERNETES) --by $(BY) --focus '$(FOCUS)'
 
 # Airlift and kubeadm by hand, alternating, on the same kind of hosts.
 bench: bundle

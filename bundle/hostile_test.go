@@ -302,6 +302,9 @@ func TestForgedManifests(t *testing.T) {
 		"loose nearest":        {func(m *Manifest) { m.NearestKnown = "v1.28" }, `nearestKnown "v1.28"`},
 		"nearest is the same":  {func(m *Manifest) { m.NearestKnown = m.KubernetesVersion }, `nearestKnown "v1.29.15"`},
 
+		"everyNode of a user's image": {func(m *Manifest) { m.Images[0].Name, m.Images[0].EveryNode = m.Images[0].Reference, true },
+			"everyNode is only for images of a control plane"},
+
 		"absolute name":     {func(m *Manifest) { m.Entries[0].Name = "/bin/runc" }, "is not directly in"},
 		"climbing name":     {func(m *Manifest) { m.Entries[0].Name = "bin/../runc" }, "is not directly in"},
 		"dots":              {func(m *Manifest) { m.Entries[0].Name = "bin/.." }, "not a plain file name"},
@@ -395,6 +398,7 @@ func TestManifestHasOneForm(t *testing.T) {
 		"second value":     {append(bytes.Clone(good), good...), "canonical"},
 		"other space":      {replace("  ", "\t"), "canonical"},
 		"other order":      {replace("\"platform\": \"linux/amd64\",\n  \"kubernetesVersion\": \"v1.29.15\"", "\"kubernetesVersion\": \"v1.29.15\",\n  \"platform\": \"linux/amd64\""), "canonical"},
+		"false everyNode":  {replace(`      "target"`, "      \"everyNode\": false,\n      \"target\""), "canonical"},
 		"empty nearest":    {replace("  \"cni\"", "  \"nearestKnown\": \"\",\n  \"cni\""), "canonical"},
 		"escaped letters":  {replace(`"flannel"`, `"fl\u0061nnel"`), "canonical"},
 		"float size":       {replace(`"size": 9000`, `"size": 9e3`), "cannot unmarshal"},

@@ -76,6 +76,9 @@ type Image struct {
 	// Reference is the full name that pods use:
 	// "registry.k8s.io/kube-apiserver:v1.29.15".
 	Reference string `json:"reference"`
+	// EveryNode is set if the user also named this image, and workers have no use for
+	// it otherwise: an image of a control plane.
+	EveryNode bool `json:"everyNode,omitempty"`
 	// Target is the descriptor that the reference resolved to: an index, or a manifest
 	// if upstream has no index.
 	Target Descriptor `json:"target"`

@@ -170,6 +170,9 @@ func (v validator) checkImages(images []Image) error {
 			return fmt.Errorf("image %q (%s) is listed twice", i.Name, i.Reference)
 		}
 		names[i.Name], references[i.Reference] = true, true
+		if i.EveryNode && i.Name == i.Reference {
+			return fmt.Errorf("image %q: everyNode is only for images of a control plane", i.Name)
+		}
 
 		for _, d := range []struct {
 			what string

@@ -3,6 +3,7 @@ package installer
 import (
 	"bytes"
 	"path"
+	"slices"
 	"testing"
 
 	"airlift/bundle"
@@ -51,6 +52,12 @@ func TestDiskSpaceByDirectory(t *testing.T) {
 			"/var/lib/kubelet": smallBytes, "/etc/kubernetes": smallBytes, "/var/lib/airlift": smallBytes}},
 		"a worker has no etcd": {newHost(t, worker, nil), map[string]uint64{
 			"/var/lib/containerd": 105, "/var/lib/etcd": 0, "/usr/local/bin": 20}},
+		"a worker has the etcd that the user named": {newHost(t, worker, func(n *node) {
+			named := *manifest
+			named.Images = slices.Clone(manifest.Images)
+			named.Images[0].EveryNode = true
+			n.plan.bundle = &Bundle{manifest: &named}
+		}), map[string]uint64{"/var/lib/containerd": 112, "/var/lib/etcd": 0}},
 		"etcd's data elsewhere": {newHost(t, nextControlPlane, func(n *node) { n.config.Etcd.Local.DataDir = "/data/etcd" }),
 			map[string]uint64{"/data/etcd": etcdBytes, "/var/lib/etcd": 0}},
 		"an external etcd": {newHost(t, firstControlPlane, func(n *node) { n.config.Etcd.External = &config.ExternalEtcd{} }),

@@ -86,7 +86,7 @@ func (p *Plan) skips(name string) bool {
 func (p *Plan) images() []bundle.Image {
 	var needed []bundle.Image
 	for _, i := range p.bundle.manifest.Images {
-		if p.role.needs(i.Name) {
+		if p.role.needs(i.Name) || i.EveryNode {
 			needed = append(needed, i)
 		}
 	}

@@ -325,7 +325,7 @@ func TestUsersImages(t *testing.T) {
 	u.PushIndex("docker.io/library/web:1", indexOf(t, "amd64", "arm64"))
 	u.Push("docker.io/team/app:latest", fakesites.Image(t, "amd64", "app"))
 	o := options(t, u)
-	o.Images = []string{"web:1", "team/app", "registry.k8s.io/pause:3.9"}
+	o.Images = []string{"web:1", "team/app", "registry.k8s.io/pause:3.9", "registry.k8s.io/etcd:3.5.16-0"}
 	r := run(t, o)
 	var got []string
 	for _, i := range r.Manifest.Images[len(r.Manifest.Images)-2:] {
@@ -333,6 +333,12 @@ func TestUsersImages(t *testing.T) {
 	}
 	if want := []string{"docker.io/library/web:1", "docker.io/team/app:latest"}; !slices.Equal(got, want) {
 		t.Errorf("images = %v, want %v", got, want)
+	}
+	// Workers have no use for etcd unless the user names it.
+	for _, i := range r.Manifest.Images {
+		if i.EveryNode != (i.Name == "etcd") {
+			t.Errorf("%s on every node: %v", i.Name, i.EveryNode)
+		}
 	}
 	// A user's tag may change, so it is resolved again, but nothing is downloaded.
 	u.Forget()

@@ -70,7 +70,9 @@ func (b *builder) manifest() (m *bundle.Manifest, contents map[string]string, er
 		for _, l := range img.Layers {
 			add(blob(l.DiffID, l.Size))
 		}
-		m.Images = append(m.Images, img.Image)
+		i := img.Image
+		i.EveryNode = !images.Worker(i.Name) && slices.Contains(b.Images, i.Reference)
+		m.Images = append(m.Images, i)
 	}
 	for _, name := range order {
 		for _, bin := range b.binaries {

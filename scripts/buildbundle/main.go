@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -23,30 +24,38 @@ import (
 const readyTimeout = 20 * time.Minute
 
 func main() {
-	version := flag.String("version", "v1.29.15", "Kubernetes version")
-	upstream := flag.String("upstream", "bin/upstream", "the `binary` that serves the upstream components")
-	bundle := flag.String("bundle", "bin/bundle", "the bundle `binary` to test")
-	output := flag.String("output", "out/install", "the file to write")
-	compression := flag.String("compression", "default", "compression `level`: fastest, default or best")
+	var o options
+	flag.StringVar(&o.version, "version", "v1.29.15", "Kubernetes version")
+	flag.StringVar(&o.upstream, "upstream", "bin/upstream", "the `binary` that serves the upstream components")
+	flag.StringVar(&o.bundle, "bundle", "bin/bundle", "the bundle `binary` to test")
+	flag.StringVar(&o.output, "output", "out/install", "the file to write")
+	flag.StringVar(&o.compression, "compression", "default", "compression `level`: fastest, default or best")
+	flag.BoolVar(&o.conformance, "conformance", false, "also the images of upstream's own tests")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := buildBundle(ctx, *version, *upstream, *bundle, *compression, *output, flag.Args()...); err != nil {
+	if err := buildBundle(ctx, o, flag.Args()...); err != nil {
 		fmt.Fprintln(os.Stderr, "error:", err)
 		os.Exit(1)
 	}
 }
 
-func buildBundle(ctx context.Context, version, upstream, bundle, compression, output string, more ...string) error {
-	image, err := site.WorkloadImage(version)
+type options struct {
+	version, upstream, bundle, output, compression string
+	conformance                                    bool
+}
+
+func buildBundle(ctx context.Context, o options, more ...string) error {
+	image, err := site.WorkloadImage(o.version)
 	if err != nil {
 		return err
 	}
+	images := []string{image}
 	cache, err := site.BuildCache()
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(filepath.Dir(output), 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Dir(o.output), 0o755); err != nil {
 		return err
 	}
 	dir, err := os.MkdirTemp("", "airlift-buildbundle-")
@@ -58,7 +67,7 @@ func buildBundle(ctx context.Context, version, upstream, bundle, compression, ou
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	mirrors := filepath.Join(dir, "mirrors")
-	rig := command(ctx, upstream, "serve", "--version", version, "--mirrors-file", mirrors)
+	rig := command(ctx, o.upstream, "serve", "--version", o.version, "--mirrors-file", mirrors, "--conformance="+strconv.FormatBool(o.conformance))
 	rig.Stdout = nil // the flags, which are also in the file
 	if err := rig.Start(); err != nil {
 		return err
@@ -73,10 +82,20 @@ func buildBundle(ctx context.Context, version, upstream, bundle, compression, ou
 	if err != nil {
 		return fmt.Errorf("starting the upstream rig: %w", err)
 	}
-	args := []string{"build", "--version", version, "--image", image, "--compression", compression, "--output", output, "--cache-dir", cache}
+	if o.conformance {
+		out, err := exec.CommandContext(ctx, o.upstream, "images", "--version", o.version).Output()
+		if err != nil {
+			return fmt.Errorf("%s images: %w", o.upstream, err)
+		}
+		images = strings.Fields(string(out))
+	}
+	args := []string{"build", "--version", o.version, "--compression", o.compression, "--output", o.output, "--cache-dir", cache}
+	for _, image := range images {
+		args = append(args, "--image", image)
+	}
 	args = append(append(args, flags...), more...)
-	if err := command(ctx, bundle, args...).Run(); err != nil {
-		return fmt.Errorf("%s build: %w", bundle, err)
+	if err := command(ctx, o.bundle, args...).Run(); err != nil {
+		return fmt.Errorf("%s build: %w", o.bundle, err)
 	}
 	return nil
 }

@@ -40,7 +40,8 @@ func TestTheRigHasACacheOfItsOwn(t *testing.T) {
 			arguments := filepath.Join(t.TempDir(), "arguments")
 			rig := script(t, `while [ "$1" != --mirrors-file ]; do shift; done; echo "--mirror dl.k8s.io=http://127.0.0.1:1" >"$2"; trap exit INT; while :; do sleep 0.05; done`)
 			bundle := script(t, `printf '%s\n' "$@" >`+arguments)
-			if err := buildBundle(t.Context(), "v1.29.15", rig, bundle, "fastest", filepath.Join(t.TempDir(), "install")); err != nil {
+			o := options{version: "v1.29.15", upstream: rig, bundle: bundle, output: filepath.Join(t.TempDir(), "install"), compression: "fastest"}
+			if err := buildBundle(t.Context(), o); err != nil {
 				t.Fatal(err)
 			}
 			text, err := os.ReadFile(arguments)
@@ -57,5 +58,23 @@ func TestTheRigHasACacheOfItsOwn(t *testing.T) {
 				t.Errorf("arguments %q; the user's cache is %s", args, users)
 			}
 		})
+	}
+}
+
+// With --conformance, the rig serves the images of upstream's tests, and the bundle has all of them.
+func TestConformanceImages(t *testing.T) {
+	dir := t.TempDir()
+	arguments, served := filepath.Join(dir, "arguments"), filepath.Join(dir, "served")
+	rig := script(t, `if [ "$1" = images ]; then echo one:1; echo two:2; exit; fi
+		echo "$@" >`+served+`
+		while [ "$1" != --mirrors-file ]; do shift; done; echo "--mirror dl.k8s.io=http://127.0.0.1:1" >"$2"; trap exit INT; while :; do sleep 0.05; done`)
+	o := options{version: "v1.37.1", upstream: rig, bundle: script(t, `echo "$@" >`+arguments), output: filepath.Join(dir, "install"), conformance: true}
+	if err := buildBundle(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	for file, want := range map[string]string{served: "--conformance=true", arguments: "--image one:1 --image two:2 --mirror"} {
+		if text, err := os.ReadFile(file); err != nil || !strings.Contains(string(text), want) {
+			t.Errorf("%q is not in %q: %v", want, text, err)
+		}
 	}
 }

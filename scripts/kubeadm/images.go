@@ -30,8 +30,7 @@ type Archive struct {
 func (a Archive) remote() string { return path.Join("/root/images", filepath.Base(a.Path)) }
 
 // archives writes the release's images that are not in the cache yet.
-func archives(ctx context.Context, cache string, release components.Release, log io.Writer) ([]Archive, error) {
-	b := &image.Builder{Cache: cache, Log: log}
+func archives(ctx context.Context, b *image.Builder, release components.Release) ([]Archive, error) {
 	sites, err := b.Build(ctx, release)
 	if err != nil {
 		return nil, err
@@ -43,7 +42,7 @@ func archives(ctx context.Context, cache string, release components.Release, log
 			if !m.MediaType.IsIndex() || len(m.Tags) == 0 || i+1 >= len(manifests) {
 				continue
 			}
-			a, err := writeArchive(cache, host+"/"+m.Repository+":"+m.Tags[0], manifests[i+1], b.Store())
+			a, err := writeArchive(b.Cache, host+"/"+m.Repository+":"+m.Tags[0], manifests[i+1], b.Store())
 			if err != nil {
 				return nil, err
 			}

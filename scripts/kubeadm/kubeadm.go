@@ -23,6 +23,7 @@ import (
 
 	"airlift/scripts/lab"
 	"airlift/scripts/upstream/components"
+	"airlift/scripts/upstream/image"
 )
 
 // A Kit has the files that an operator copies to the hosts.
@@ -54,8 +55,8 @@ const (
 )
 
 // Gather finds the binaries of a Kubernetes version in the rig's cache and writes missing
-// image archives there. The components must be built.
-func Gather(ctx context.Context, version string, log io.Writer) (*Kit, error) {
+// image archives there, also of these images of upstream's tests. The components must be built.
+func Gather(ctx context.Context, version string, log io.Writer, testImages ...string) (*Kit, error) {
 	cache, err := components.CacheDir()
 	if err != nil {
 		return nil, err
@@ -84,7 +85,7 @@ func Gather(ctx context.Context, version string, log io.Writer) (*Kit, error) {
 		return nil, err
 	}
 	k.Programs = append(k.Programs, File{crictl, filepath.Join(binDir, "crictl")})
-	if k.Archives, err = archives(ctx, cache, release, log); err != nil {
+	if k.Archives, err = archives(ctx, &image.Builder{Cache: cache, Log: log, TestImages: testImages}, release); err != nil {
 		return nil, err
 	}
 	k.flannel, err = flannelManifest(ctx)

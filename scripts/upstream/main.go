@@ -43,18 +43,19 @@ func command() *cobra.Command {
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	root.AddCommand(buildCommand(), serveCommand(), pathCommand())
+	root.AddCommand(buildCommand(), serveCommand(), imagesCommand(), pathCommand())
 	return root
 }
 
 func buildCommand() *cobra.Command {
 	var versions, only []string
+	var conformance bool
 	cmd := &cobra.Command{
 		Use:   "build",
 		Short: "Build components into the cache",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			recipes, err := selectRecipes(versions, only)
+			recipes, err := selectRecipes(versions, only, conformance)
 			if err != nil {
 				return err
 			}
@@ -67,12 +68,14 @@ func buildCommand() *cobra.Command {
 		},
 	}
 	versionFlag(cmd, &versions)
+	conformanceFlag(cmd, &conformance)
 	cmd.Flags().StringSliceVar(&only, "only", nil, "build only these `components` (the name of a binary means its component)")
 	return cmd
 }
 
 func serveCommand() *cobra.Command {
 	var versions []string
+	var conformance bool
 	var listen, mirrorsFile, accessLog string
 	cmd := &cobra.Command{
 		Use:   "serve",
@@ -82,17 +85,18 @@ github.com on loopback until interrupted. When all sites are ready, the command
 prints the flags for bundle build, one --mirror HOST=URL per line.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return serveReleases(cmd.Context(), cmd.OutOrStdout(), versions, listen, mirrorsFile, accessLog)
+			return serveReleases(cmd.Context(), cmd.OutOrStdout(), versions, conformance, listen, mirrorsFile, accessLog)
 		},
 	}
 	versionFlag(cmd, &versions)
+	conformanceFlag(cmd, &conformance)
 	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:0", "loopback `address` of the first site; the others use the following ports, or free ports if the port is 0")
 	cmd.Flags().StringVar(&mirrorsFile, "mirrors-file", "", "also write the flags to this `file`, atomically, when ready")
 	cmd.Flags().StringVar(&accessLog, "access-log", "", "append one line per request to this `file`: method, host, path, status, bytes")
 	return cmd
 }
 
-func serveReleases(ctx context.Context, out io.Writer, versions []string, listen, mirrorsFile, accessLog string) error {
+func serveReleases(ctx context.Context, out io.Writer, versions []string, conformance bool, listen, mirrorsFile, accessLog string) error {
 	list, err := releases(versions)
 	if err != nil {
 		return err
@@ -101,7 +105,7 @@ func serveReleases(ctx context.Context, out io.Writer, versions []string, listen
 	if err != nil {
 		return err
 	}
-	content, err := prepare(ctx, cache, list)
+	content, err := prepare(ctx, cache, list, conformance)
 	if err != nil {
 		return err
 	}
@@ -133,7 +137,7 @@ func serveReleases(ctx context.Context, out io.Writer, versions []string, listen
 }
 
 // prepare builds missing components and collects what the sites serve.
-func prepare(ctx context.Context, cache string, list []components.Release) (serve.Content, error) {
+func prepare(ctx context.Context, cache string, list []components.Release, conformance bool) (serve.Content, error) {
 	images := &image.Builder{Cache: cache, Log: os.Stderr}
 	content := serve.Content{
 		Manifests: make(map[string][]image.Manifest),
@@ -142,8 +146,14 @@ func prepare(ctx context.Context, cache string, list []components.Release) (serv
 	}
 	for _, r := range list {
 		b := &compile.Builder{Cache: cache, Log: os.Stderr}
-		if err := b.Build(ctx, r.Recipes()); err != nil {
+		if err := b.Build(ctx, recipes(r, conformance)); err != nil {
 			return content, err
+		}
+		if conformance {
+			var err error
+			if images.TestImages, _, err = images.ListTestImages(ctx, r); err != nil {
+				return content, err
+			}
 		}
 		manifests, err := images.Build(ctx, r)
 		if err != nil {
@@ -182,6 +192,38 @@ func writeFile(path, text string) error {
 	return os.Rename(tmp.Name(), path)
 }
 
+func imagesCommand() *cobra.Command {
+	var versions []string
+	cmd := &cobra.Command{
+		Use:   "images",
+		Short: "Print the images of upstream's own tests that serve --conformance serves",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			list, err := releases(versions)
+			if err != nil {
+				return err
+			}
+			cache, err := components.CacheDir()
+			if err != nil {
+				return err
+			}
+			for _, r := range list {
+				images := &image.Builder{Cache: cache, Log: os.Stderr}
+				made, _, err := images.ListTestImages(cmd.Context(), r)
+				if err != nil {
+					return err
+				}
+				for _, reference := range made {
+					fmt.Fprintln(cmd.OutOrStdout(), reference)
+				}
+			}
+			return nil
+		},
+	}
+	versionFlag(cmd, &versions)
+	return cmd
+}
+
 func pathCommand() *cobra.Command {
 	var versions []string
 	cmd := &cobra.Command{
@@ -207,6 +249,10 @@ func versionFlag(cmd *cobra.Command, versions *[]string) {
 	cmd.Flags().StringSliceVar(versions, "version", []string{"v1.29.15"}, "Kubernetes `version` (v1.29.15) or minor (v1.29); may be repeated")
 }
 
+func conformanceFlag(cmd *cobra.Command, conformance *bool) {
+	cmd.Flags().BoolVar(conformance, "conformance", false, "also upstream's own tests of clusters, and their images")
+}
+
 // releases parses the values of --version.
 func releases(versions []string) ([]components.Release, error) {
 	var list []components.Release
@@ -220,15 +266,24 @@ func releases(versions []string) ([]components.Release, error) {
 	return list, nil
 }
 
-func selectRecipes(versions, only []string) ([]components.Recipe, error) {
+// recipes lists the components of a release, with those of upstream's tests if conformance is set.
+func recipes(r components.Release, conformance bool) []components.Recipe {
+	list := r.Recipes()
+	if conformance {
+		list = append(list, r.ConformanceRecipes()...)
+	}
+	return list
+}
+
+func selectRecipes(versions, only []string, conformance bool) ([]components.Recipe, error) {
 	list, err := releases(versions)
 	if err != nil {
 		return nil, err
 	}
-	var recipes []components.Recipe
+	var selected []components.Recipe
 	for _, r := range list {
 		if len(only) == 0 {
-			recipes = append(recipes, r.Recipes()...)
+			selected = append(selected, recipes(r, conformance)...)
 			continue
 		}
 		for _, name := range only {
@@ -236,8 +291,8 @@ func selectRecipes(versions, only []string) ([]components.Recipe, error) {
 			if err != nil {
 				return nil, fault.Wrap(err, fault.Usage, "")
 			}
-			recipes = append(recipes, recipe)
+			selected = append(selected, recipe)
 		}
 	}
-	return recipes, nil
+	return selected, nil
 }

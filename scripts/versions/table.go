@@ -17,6 +17,8 @@ builds a bundle, and runs the tests on isolated Debian hosts with it: 'TestClust
 'TestControlPlanes' and 'TestInterop' of 'e2e'. Each cell has the result and the time of the
 last run.
 
+The conformance tests of Kubernetes are on [another page](conformance.md).
+
 `, "'", "`")
 
 // writeTable writes the page from the results of all versions below dir.

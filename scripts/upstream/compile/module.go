@@ -81,7 +81,11 @@ func (b *Builder) compileGo(ctx context.Context, r components.Recipe, out string
 	}
 	stamp := strings.NewReplacer("{commit}", commit, "{time}", from.Time.UTC().Format(time.RFC3339))
 	for _, t := range r.Targets {
-		args := []string{"build", "-mod=mod", "-trimpath", "-buildvcs=false", "-ldflags", stamp.Replace(t.LDFlags)}
+		args := []string{"build"}
+		if t.Test {
+			args = []string{"test", "-c"}
+		}
+		args = append(args, "-mod=mod", "-trimpath", "-buildvcs=false", "-ldflags", stamp.Replace(t.LDFlags))
 		if t.Tags != "" {
 			args = append(args, "-tags", t.Tags)
 		}

@@ -23,12 +23,15 @@ func TestKeys(t *testing.T) {
 	seen := make(map[string]string)
 	for _, release := range releases {
 		programs := make(map[string]bool)
-		for _, r := range release.Recipes() {
+		for _, r := range append(release.Recipes(), release.ConformanceRecipes()...) {
 			dir := r.Dir("/cache")
 			if seen[dir] != "" && seen[dir] != r.Key() {
 				t.Errorf("%s stands for two recipes", dir)
 			}
 			seen[dir] = r.Key()
+			if found, err := release.Recipe(r.Name); err != nil || found.Key() != r.Key() {
+				t.Errorf("%s: Recipe(%q) = %s, %v", release.Kubernetes, r.Name, found.Key(), err)
+			}
 			for _, name := range r.Binaries() {
 				if programs[name] {
 					t.Errorf("%s: two components make %s", release.Kubernetes, name)
@@ -36,7 +39,7 @@ func TestKeys(t *testing.T) {
 				programs[name] = true
 			}
 		}
-		for _, name := range []string{"kubeadm", "kubelet", "kubectl", "containerd", "ctr", "containerd-shim-runc-v2", "runc", "etcd", "bridge", "host-local", "flanneld", "coredns", "pause"} {
+		for _, name := range []string{"kubeadm", "kubelet", "kubectl", "containerd", "ctr", "containerd-shim-runc-v2", "runc", "etcd", "bridge", "host-local", "flanneld", "coredns", "pause", "e2e.test", "ginkgo"} {
 			if !programs[name] {
 				t.Errorf("%s has no %s", release.Kubernetes, name)
 			}

@@ -62,7 +62,7 @@ func Path(version, name string) (string, error) {
 // Recipe returns the recipe for the named binary or component.
 func (r Release) Recipe(name string) (Recipe, error) {
 	var known []string
-	for _, recipe := range r.Recipes() {
+	for _, recipe := range append(r.Recipes(), r.ConformanceRecipes()...) {
 		if recipe.Name == name || slices.Contains(recipe.Binaries(), name) {
 			return recipe, nil
 		}

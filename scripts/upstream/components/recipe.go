@@ -34,6 +34,7 @@ type Target struct {
 	LDFlags  string // {commit} and {time} are replaced by those of the module version
 	PIE      bool
 	CGO      bool
+	Test     bool `json:",omitempty"` // the test binary of the only package
 }
 
 // Key names the result of the recipe with this Go toolchain.
@@ -87,6 +88,57 @@ func (r Release) EtcdTools() []string {
 		return nil
 	}
 	return []string{"etcdctl", "etcdutl"}
+}
+
+// ConformanceRecipes returns the recipes that only `make conformance` needs, next to Recipes.
+func (r Release) ConformanceRecipes() []Recipe {
+	list := []Recipe{r.e2eTest(), r.noNewPrivs(), r.testPages()}
+	if r.SampleAPIServer() != "" {
+		list = append(list, r.sampleAPIServer())
+	}
+	return list
+}
+
+// noNewPrivs, testPages and sampleAPIServer are in the images of upstream's tests
+// (test/images/nonewprivs, kitten, nautilus and sample-apiserver).
+func (r Release) noNewPrivs() Recipe {
+	recipe := r.kubernetes("nonewprivs", "test/images/nonewprivs")
+	recipe.Targets[0].Packages = map[string]string{"nnp": "k8s.io/kubernetes/test/images/nonewprivs"}
+	recipe.Targets[0].LDFlags = "-s -w"
+	return recipe
+}
+
+func (r Release) testPages() Recipe {
+	recipe := Recipe{Name: "test-pages", Version: r.Kubernetes, Module: "k8s.io/kubernetes", Files: map[string]string{}}
+	for _, name := range []string{"kitten", "nautilus"} {
+		recipe.Files[name+".jpg"] = "test/images/" + name + "/html/" + name + ".jpg"
+		recipe.Files[name+".json"] = "test/images/" + name + "/html/data.json"
+	}
+	return recipe
+}
+
+func (r Release) sampleAPIServer() Recipe {
+	_, version, _ := strings.Cut(r.SampleAPIServer(), ".") // 1.29.2 is module v0.29.2
+	return Recipe{
+		Name: "sample-apiserver", Version: "v0." + version, Module: "k8s.io/sample-apiserver",
+		Targets: []Target{{
+			Packages: map[string]string{"sample-apiserver": "k8s.io/sample-apiserver"},
+			LDFlags:  "-s -w",
+		}},
+	}
+}
+
+// e2eTest is upstream's own test of a cluster, and ginkgo, which runs its specs in parallel. Both
+// come from one go.mod, because ginkgo refuses tests that were built with another version of it.
+func (r Release) e2eTest() Recipe {
+	recipe := r.kubernetes("e2e.test", "test/e2e")
+	test := recipe.Targets[0]
+	test.Test = true
+	recipe.Targets = []Target{test, {
+		Packages: map[string]string{"ginkgo": "github.com/onsi/ginkgo/v2/ginkgo"},
+		LDFlags:  "-s -w",
+	}}
+	return recipe
 }
 
 func (r Release) agnhost() Recipe {

@@ -60,6 +60,16 @@ var substitutes = map[string]map[string]string{
 	"v1.34.4": {"k8s.io/kube-proxy": "v0.34.2"}, // only types of its configuration
 }
 
+// sampleAPIServers has the tag of the sample API server's image that the tests of a release use,
+// test/utils/image/manifest.go. The rig makes it for these releases.
+var sampleAPIServers = map[string]string{
+	"v1.37.1": "1.29.2",
+}
+
+// SampleAPIServer returns the tag of the sample API server's image, or "" if the rig does not make
+// it for the release.
+func (r Release) SampleAPIServer() string { return sampleAPIServers[r.Kubernetes] }
+
 // Substitutes returns the modules of the release that are built from another patch version.
 func (r Release) Substitutes() map[string]string { return substitutes[r.Kubernetes] }
 

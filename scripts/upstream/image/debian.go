@@ -90,7 +90,11 @@ func (t *tree) addTar(r io.Reader) error {
 		case tar.TypeSymlink:
 			t.link(name, h.Linkname)
 		case tar.TypeLink:
-			return fmt.Errorf("%s is a hard link, which is not supported here", name)
+			target := t.entries[merged(h.Linkname)]
+			if target == nil {
+				return fmt.Errorf("%s is a hard link to %s, which does not precede it", name, h.Linkname)
+			}
+			t.file(name, target.header.Mode, target.data)
 		}
 	}
 }

@@ -23,6 +23,9 @@ import (
 type Builder struct {
 	Cache string
 	Log   io.Writer
+	// TestImages are references of images of upstream's own tests, which are created next to
+	// those of the release. ListTestImages has them.
+	TestImages []string
 }
 
 // Manifest is a manifest or an index for a registry.
@@ -43,10 +46,14 @@ func (b *Builder) Store() *Store { return &Store{filepath.Join(b.Cache, "images"
 // must be built.
 func (b *Builder) Build(ctx context.Context, r components.Release) (map[string][]Manifest, error) {
 	sites := make(map[string][]Manifest)
-	for _, s := range b.specs(r) {
+	specs, err := b.all(r)
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range specs {
 		manifests, err := b.one(ctx, s)
 		if err != nil {
-			return nil, fmt.Errorf("making image %s/%s:%s: %w", s.host, s.repository, s.tag, err)
+			return nil, fmt.Errorf("making image %s: %w", s.reference(), err)
 		}
 		sites[s.host] = append(sites[s.host], manifests...)
 	}
@@ -97,8 +104,8 @@ func (b *Builder) one(ctx context.Context, s spec) ([]Manifest, error) {
 	if data, digest, err = store.putJSON(index); err != nil {
 		return nil, err
 	}
-	fmt.Fprintf(b.Log, "image %s/%s:%s, %d layers, %.1f MB, %.0fs\n",
-		s.host, s.repository, s.tag, len(s.layers), float64(size)/1e6, time.Since(start).Seconds())
+	fmt.Fprintf(b.Log, "image %s, %d layers, %.1f MB, %.0fs\n",
+		s.reference(), len(s.layers), float64(size)/1e6, time.Since(start).Seconds())
 	return []Manifest{{
 		Repository: s.repository, Tags: []string{s.tag}, Digest: digest,
 		MediaType: s.kind.index, Data: data, Children: index.Manifests,

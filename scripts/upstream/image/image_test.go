@@ -226,6 +226,9 @@ func TestPackagesAreMerged(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	if err := tw.WriteHeader(&tar.Header{Name: "./sbin/same", Linkname: "./sbin/tool", Typeflag: tar.TypeLink}); err != nil {
+		t.Fatal(err)
+	}
 	if err := tw.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -233,7 +236,7 @@ func TestPackagesAreMerged(t *testing.T) {
 	if err := tree.addTar(&pkg); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"usr/lib/x86_64-linux-gnu/libc.so.6", "usr/sbin/tool", "etc/conf"} {
+	for _, name := range []string{"usr/lib/x86_64-linux-gnu/libc.so.6", "usr/sbin/tool", "etc/conf", "usr/sbin/same"} {
 		if tree.entries[name] == nil {
 			t.Errorf("%s is missing", name)
 		}

@@ -1,9 +1,11 @@
 package image
 
 import (
+	"archive/tar"
 	"bytes"
 	"context"
 	"fmt"
+	"os"
 	"path"
 	"path/filepath"
 	"slices"
@@ -30,6 +32,13 @@ func static() []layerSpec {
 	}
 }
 
+const (
+	users = "root:x:0:0:root:/root:/sbin/nologin\n" +
+		"nobody:x:65534:65534:nobody:/nonexistent:/sbin/nologin\n" +
+		"nonroot:x:65532:65532:nonroot:/home/nonroot:/sbin/nologin\n"
+	groups = "root:x:0:\nnobody:x:65534:\ntty:x:5:\nstaff:x:50:\nnonroot:x:65532:\n"
+)
+
 func staticRoot(ctx context.Context, t *tree) error {
 	debian, err := unpackDebian(ctx, false, "base-files")
 	if err != nil {
@@ -48,10 +57,8 @@ func staticRoot(ctx context.Context, t *tree) error {
 	t.dir("var/tmp", 0o1777, 0)
 	t.dir("run", 0o755, 0)
 	t.link("var/run", "/run")
-	t.file("etc/passwd", 0o644, []byte("root:x:0:0:root:/root:/sbin/nologin\n"+
-		"nobody:x:65534:65534:nobody:/nonexistent:/sbin/nologin\n"+
-		"nonroot:x:65532:65532:nonroot:/home/nonroot:/sbin/nologin\n"))
-	t.file("etc/group", 0o644, []byte("root:x:0:\nnobody:x:65534:\ntty:x:5:\nstaff:x:50:\nnonroot:x:65532:\n"))
+	t.file("etc/passwd", 0o644, []byte(users))
+	t.file("etc/group", 0o644, []byte(groups))
 	t.file("etc/nsswitch.conf", 0o644, []byte("hosts: files dns\n"))
 	return nil
 }
@@ -133,9 +140,9 @@ func netfilter() layerSpec {
 	}}
 }
 
-// busybox replaces Alpine, the base of flannel's and agnhost's images: a shell and the
+// smallBusybox replaces Alpine, the base of flannel's and agnhost's images: a shell and the
 // usual small commands, on top of glibc.
-func busybox() layerSpec {
+func smallBusybox() layerSpec {
 	return layerSpec{"busybox 2", func(ctx context.Context, t *tree) error {
 		debian, err := unpackDebian(ctx, false, "busybox")
 		if err != nil {
@@ -163,6 +170,81 @@ const applets = `ash awk basename cat chmod chown cp cut date dd df dirname du e
 	gunzip gzip head hostname id ip kill ln ls md5sum mkdir mktemp mount mv nc netstat nslookup ping ping6
 	printf ps pwd readlink realpath rm rmdir sed seq sh sha256sum sleep sort stat sync tail tar tee test
 	timeout top touch tr traceroute true umount uname uniq vi wc wget which whoami xargs yes`
+
+// everyApplet is busybox with all of its commands: Debian's static build.
+func everyApplet() layerSpec {
+	return layerSpec{"busybox-static 1", func(ctx context.Context, t *tree) error {
+		debian, err := unpackDebian(ctx, false, "busybox-static")
+		if err != nil {
+			return err
+		}
+		t.copy(debian, func(name string) bool { return name == "usr/bin/busybox" })
+		if t.entries["usr/bin/busybox"] == nil {
+			return fmt.Errorf("the package busybox-static has no usr/bin/busybox")
+		}
+		names, err := listApplets(ctx, t.entries["usr/bin/busybox"].data)
+		if err != nil {
+			return err
+		}
+		for _, name := range names {
+			if name != "busybox" {
+				t.link("usr/bin/"+name, "busybox")
+			}
+		}
+		return nil
+	}}
+}
+
+// listApplets runs busybox to list its commands.
+func listApplets(ctx context.Context, busybox []byte) ([]string, error) {
+	dir, err := os.MkdirTemp("", "upstream-busybox-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	file := filepath.Join(dir, "busybox")
+	if err := os.WriteFile(file, busybox, 0o700); err != nil {
+		return nil, err
+	}
+	out, err := command(ctx, dir, file, "--list")
+	return strings.Fields(string(out)), err
+}
+
+// debianPrograms is a layer with programs of Debian packages and their libraries, on top of
+// glibc. "awk:mawk" is the program mawk with the name awk.
+func debianPrograms(key string, packages, programs []string, links map[string]string) layerSpec {
+	return layerSpec{key, func(ctx context.Context, t *tree) error {
+		debian, err := unpackDebian(ctx, true, packages...)
+		if err != nil {
+			return err
+		}
+		for _, program := range programs {
+			as, name, renamed := strings.Cut(program, ":")
+			if !renamed {
+				name = as
+			}
+			found := false
+			for _, dir := range []string{"usr/bin/", "usr/sbin/"} {
+				e := debian.entries[dir+name]
+				if e == nil || e.header.Typeflag != tar.TypeReg {
+					continue
+				}
+				found = true
+				t.file("usr/bin/"+as, 0o755, e.data)
+			}
+			if !found {
+				return fmt.Errorf("no package has the binary %s", name)
+			}
+		}
+		if err := t.addLibraries(debian, inGlibc); err != nil {
+			return err
+		}
+		for name, target := range links {
+			t.link(name, target)
+		}
+		return nil
+	}}
+}
 
 func fromPackage(pkg string, keep func(string) bool) func(context.Context, *tree) error {
 	return func(ctx context.Context, t *tree) error {

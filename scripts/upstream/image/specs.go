@@ -18,6 +18,8 @@ type spec struct {
 	config                v1.Config
 }
 
+func (s spec) reference() string { return s.host + "/" + s.repository + ":" + s.tag }
+
 // kind is a set of media types. registry.k8s.io uses docker's, flannel uses OCI's.
 type kind struct{ index, manifest, config, layer types.MediaType }
 
@@ -132,7 +134,7 @@ func (b *Builder) coreDNS(r components.Release) spec {
 // flannel follows images/Dockerfile in flannel, with Debian's busybox and iptables instead
 // of Alpine's, and without strongswan and wireguard-tools.
 func (b *Builder) flannel(r components.Release) spec {
-	layers := append(static(), glibc(), netfilter(), busybox())
+	layers := append(static(), glibc(), netfilter(), smallBusybox())
 	return spec{
 		host: "ghcr.io", repository: "flannel-io/flannel", tag: components.Flannel, kind: oci,
 		others: linux("arm64", "arm", "ppc64le", "riscv64", "s390x"),
@@ -160,7 +162,7 @@ func (b *Builder) agnhost(r components.Release) spec {
 	return spec{
 		host: "registry.k8s.io", repository: "e2e-test-images/agnhost", tag: r.Agnhost, kind: docker,
 		others: linux("arm", "arm64", "ppc64le", "s390x"),
-		layers: append(static(), glibc(), busybox(), rest, program),
+		layers: append(static(), glibc(), smallBusybox(), rest, program),
 		config: v1.Config{
 			WorkingDir: "/", Env: []string{searchPath},
 			ExposedPorts: map[string]struct{}{"80/tcp": {}, "8080/tcp": {}, "8081/tcp": {}, "9376/tcp": {}, "5000/tcp": {}},

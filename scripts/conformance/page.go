@@ -1,0 +1,133 @@
+package main
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"airlift/scripts/upstream/components"
+)
+
+const head = `# Does Kubernetes' own conformance test pass?
+
+` + "`make conformance`" + ` writes this page. It builds ` + "`e2e.test`" + ` and ` + "`ginkgo`" + ` from the module of
+Kubernetes, installs a cluster of two isolated Debian hosts, and runs every test with
+` + "`[Conformance]`" + ` and without ` + "`[Serial]`" + ` in its name from a third host. Pods run on both nodes: the
+run removes the taint of the control plane. Next to the cluster that Airlift installs is one by
+real kubeadm.
+
+This is not a certification. That also needs the serial tests and the images of the Kubernetes
+project.
+
+`
+
+const images = `
+## Images of the tests
+
+The test rig has no registry to pull from. It builds the images as their Dockerfiles say, from
+Debian 12 and Go modules:
+
+| image | different from the image of the Kubernetes project |
+|---|---|
+| all | the base is Debian 12 (glibc), also where it is Alpine (musl) |
+| agnhost | no registry in ` + "`/var/registry`" + `; all tags have the agnhost of the tested release |
+| busybox | Debian's static busybox 1.35 with all commands, for all tags; its ` + "`wget -T`" + ` crashes |
+| nginx, httpd | Debian's nginx 1.22 and apache2 2.4 with the paths of the real images, for all tags |
+| glibc-dns-testing, jessie-dnsutils | Debian 12's dig and host; jessie-dnsutils is Debian 8 |
+| kitten, nautilus, nonewprivs, nonroot, sample-apiserver | only the base |
+
+The tests name more images: of CSI drivers, volume servers and node benchmarks. The rig does not build
+them, because the tests of this page do not use them.
+`
+
+// A cause explains why tests did not pass on the clusters here.
+type cause struct{ test, text string }
+
+// causes has the cause of each test that did not pass, by its name.
+var causes []cause
+
+// ways are the columns of the page.
+var ways = []struct{ by, heading string }{{"airlift", "Airlift"}, {"kubeadm", "kubeadm"}}
+
+// writePage writes the page from the results of all versions below dir.
+func writePage(path, dir string) error {
+	var b, other strings.Builder
+	b.WriteString(head)
+	b.WriteString("| version | cluster by | tests | passed | failed | skipped | not run | time of the tests |\n|---|---|---|---|---|---|---|---|\n")
+	for _, r := range components.Releases() {
+		records := map[string]*record{}
+		for _, w := range ways {
+			rec, err := readRecord(filepath.Join(dir, r.Kubernetes+"-"+w.by))
+			if err != nil {
+				return err
+			}
+			records[w.by] = rec
+			if len(rec.Names) > 0 {
+				fmt.Fprintf(&b, "| %s | %s | %s |\n", r.Kubernetes, w.heading, rec.summary())
+			}
+		}
+		others(&other, r.Kubernetes, records)
+	}
+	if other.Len() > 0 {
+		b.WriteString("\n## Tests that did not pass at once\n\n| version | test | Airlift | kubeadm | cause |\n|---|---|---|---|---|\n" + other.String())
+	}
+	b.WriteString(images)
+	return replace(path, []byte(b.String()))
+}
+
+// summary counts the results.
+func (r *record) summary() string {
+	count := map[string]int{}
+	var seconds float64
+	for _, name := range r.Names {
+		count[r.Tests[name].State]++
+		seconds += r.Tests[name].Seconds
+	}
+	return fmt.Sprintf("%d | %d | %d | %d | %d | %.0f min", len(r.Names), count[passed], count[failing], count[skipped], count[""], seconds/60)
+}
+
+// others writes the tests of a version that did not pass in their first run.
+func others(b *strings.Builder, version string, records map[string]*record) {
+	var names []string
+	for _, rec := range records {
+		for name, r := range rec.Tests {
+			if r.State != passed || r.Failures > 0 {
+				names = append(names, name)
+			}
+		}
+	}
+	slices.Sort(names)
+	for _, name := range slices.Compact(names) {
+		fmt.Fprintf(b, "| %s | %s |", version, cell(name))
+		for _, w := range ways {
+			fmt.Fprintf(b, " %s |", records[w.by].Tests[name])
+		}
+		text := ""
+		for _, c := range causes {
+			if c.test == name {
+				text = c.text
+			}
+		}
+		b.WriteString(strings.TrimRight(" "+cell(text), " ") + " |\n")
+	}
+}
+
+func (r result) String() string {
+	switch {
+	case r.State == "":
+		return "not run"
+	case r.Failures == 0:
+		return r.State
+	case r.State == failing && r.Failures == 1:
+		return "failed once"
+	case r.State == failing:
+		return fmt.Sprintf("failed %d times", r.Failures)
+	}
+	return fmt.Sprintf("%s, failed before: %d", r.State, r.Failures)
+}
+
+// cell makes a text safe for a table.
+func cell(text string) string {
+	return strings.NewReplacer("|", `\|`, "\n", " ", "<", "&lt;").Replace(text)
+}

@@ -1,0 +1,74 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// The states of a test that ran.
+const (
+	passed  = "passed"
+	failing = "failed"
+	skipped = "skipped"
+)
+
+// A result is the last run of a test.
+type result struct {
+	State    string  `json:"state"`
+	Seconds  float64 `json:"seconds"`
+	Message  string  `json:"message,omitempty"`  // of a test that did not pass: why
+	Failures int     `json:"failures,omitempty"` // how often it failed, in all runs
+}
+
+// A record has the results of one Kubernetes version on clusters of one installer.
+type record struct {
+	Names []string          `json:"names"` // of all tests
+	Tests map[string]result `json:"tests"` // by name
+}
+
+const recordName = "results.json"
+
+func readRecord(dir string) (*record, error) {
+	r := &record{Tests: map[string]result{}}
+	data, err := os.ReadFile(filepath.Join(dir, recordName))
+	if errors.Is(err, fs.ErrNotExist) {
+		return r, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := json.Unmarshal(data, r); err != nil {
+		return nil, fmt.Errorf("reading %s: %w", filepath.Join(dir, recordName), err)
+	}
+	return r, nil
+}
+
+func (r *record) add(results map[string]result) {
+	for name, new := range results {
+		new.Failures = r.Tests[name].Failures
+		if new.State == failing {
+			new.Failures++
+		}
+		r.Tests[name] = new
+	}
+}
+
+func (r *record) write(dir string) error {
+	data, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return err
+	}
+	return replace(filepath.Join(dir, recordName), append(data, '\n'))
+}
+
+// replace writes a file as a whole or not at all.
+func replace(path string, data []byte) error {
+	if err := os.WriteFile(path+".writing", data, 0o644); err != nil {
+		return err
+	}
+	return os.Rename(path+".writing", path)
+}
