@@ -4,6 +4,7 @@
 #   make unit    the tests that run on any Linux machine: no root, no network, no components
 #   make test    all tests, except those of make e2e
 #   make e2e     end-to-end tests of the operator's path and its failures
+#   make hosts   run a cluster on each kind of host that users have
 #   make versions  run Kubernetes versions through those tests, one after the other
 #   make bench   compare the times with kubeadm by hand
 #   make scale   measure how the cost grows
@@ -41,7 +42,7 @@ RACE = ./bundle ./bundle/fetch ./bundle/head ./bundle/space ./images/store ./ins
 # Debian packages that the tests need.
 PACKAGES = gcc iptables iproute2 libc6-dev libcap2-bin nftables openssl zstd
 
-.PHONY: packages all build executables upstream oracles bundle best demo unit test vet e2e versions bench scale clean
+.PHONY: packages all build executables upstream oracles bundle best demo unit test vet e2e hosts versions bench scale clean
 
 all: build
 
@@ -112,7 +113,14 @@ test: packages oracles vet
 	go test ./...
 
 e2e: bundle
+	@rm -f out/hosts-not-run
 	go test -tags e2e -count 1 -p 1 -parallel 3 -timeout 40m -run '$(RUN)' ./scripts/lab ./scripts/bench/measure ./installer/host ./e2e
+	@if test -e out/hosts-not-run; then cat out/hosts-not-run; fi
+
+# Each kind of host of TestHosts; the results are in docs/hosts.md. This takes an hour or more.
+# It can be stopped and continued. HOSTS selects some: HOSTS=firewalld,ufw
+hosts: bundle
+	go run ./scripts/hosts --only "$(HOSTS)"
 
 # Each Kubernetes version through the tests on hosts; the results are in docs/versions.md. This
 # takes hours. It can be stopped and continued. VERSIONS selects some: VERSIONS=v1.36.3,v1.37

@@ -27,6 +27,13 @@ var (
 
 func TestMain(m *testing.M) {
 	flag.Parse()
+	if *listHosts {
+		if err := printHostRows(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	path, err := filepath.Abs(*bundlePath)
 	if err == nil {
 		*bundlePath = path

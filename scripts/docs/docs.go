@@ -15,7 +15,7 @@ import (
 var Pages = []string{
 	"README.md", "docs/certificates.md", "docs/preflight.md", "docs/troubleshooting.md", "docs/offline-sites.md",
 	"docs/install.md", "docs/configuration.md", "docs/high-availability.md",
-	"docs/benchmarks.md", "docs/versions.md", "docs/architecture.md", "CONTRIBUTING.md",
+	"docs/benchmarks.md", "docs/versions.md", "docs/hosts.md", "docs/architecture.md", "CONTRIBUTING.md",
 }
 
 // Machine is where blocks of a connected machine run.

@@ -10,15 +10,14 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
-	"time"
 
 	"airlift/fault"
+	"airlift/scripts/results"
 	"airlift/scripts/upstream/components"
 )
 
@@ -72,9 +71,7 @@ var allSteps = []step{
 
 // e2e runs a test of package e2e.
 func e2e(test string) func(components.Release, string) []string {
-	return func(_ components.Release, bundle string) []string {
-		return []string{"go", "test", "-tags", "e2e", "-count", "1", "-timeout", "40m", "-v", "-run", "^" + test + "$", "./e2e", "-bundle", bundle}
-	}
+	return func(_ components.Release, bundle string) []string { return results.E2E("^"+test+"$", bundle) }
 }
 
 func versions(ctx context.Context, o options, steps []step) error {
@@ -120,10 +117,7 @@ func versions(ctx context.Context, o options, steps []step) error {
 
 // one runs the steps of one version, and reports whether all of them passed.
 func one(ctx context.Context, o options, steps []step, r components.Release, dir string) (bool, error) {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return false, err
-	}
-	record, err := readRecord(dir)
+	record, err := results.Open(dir)
 	if err != nil {
 		return false, err
 	}
@@ -132,29 +126,20 @@ func one(ctx context.Context, o options, steps []step, r components.Release, dir
 		if len(o.steps) > 0 && !slices.Contains(o.steps, s.name) {
 			continue
 		}
-		if record[s.name].Passed && !o.again {
+		if record.Of(s.name).Passed && !o.again {
 			fmt.Printf("%s %s: passed before\n", r.Kubernetes, s.name)
 			continue
 		}
 		fmt.Printf("%s %s: running\n", r.Kubernetes, s.name)
-		started := time.Now()
-		err := logged(ctx, filepath.Join(dir, s.name+".log"), s.argv(r, filepath.Join(dir, "install")))
-		if ctx.Err() != nil {
-			return false, ctx.Err()
-		}
-		var exit *exec.ExitError
-		if err != nil && !errors.As(err, &exit) {
-			return false, err // it did not run
-		}
-		record[s.name] = result{Passed: err == nil, Seconds: time.Since(started).Seconds()}
-		fmt.Printf("%s %s: %s\n", r.Kubernetes, s.name, record[s.name])
-		if err := record.write(dir); err != nil {
+		result, err := record.Run(ctx, s.name, s.argv(r, filepath.Join(dir, "install")))
+		if err != nil {
 			return false, err
 		}
+		fmt.Printf("%s %s: %s\n", r.Kubernetes, s.name, result)
 		if err := writeTable(o.table, filepath.Dir(dir), steps); err != nil {
 			return false, err
 		}
-		if err != nil {
+		if !result.Passed {
 			passed = false
 			break // the next steps need this one
 		}
@@ -163,21 +148,6 @@ func one(ctx context.Context, o options, steps []step, r components.Release, dir
 		return passed, removeComponents(r, dir)
 	}
 	return passed, nil
-}
-
-// logged runs a command with its output in a file. An interrupt reaches the command, which removes
-// its hosts.
-func logged(ctx context.Context, path string, argv []string) error {
-	log, err := os.Create(path)
-	if err != nil {
-		return err
-	}
-	defer log.Close()
-	c := exec.CommandContext(ctx, argv[0], argv[1:]...)
-	c.Stdout, c.Stderr = log, log
-	c.Cancel = func() error { return c.Process.Signal(os.Interrupt) }
-	c.WaitDelay = 2 * time.Minute
-	return c.Run()
 }
 
 // removeComponents frees the disk: the components that only this version has, and its bundle.
