@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"os"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -357,7 +358,7 @@ func TestNoCRI(t *testing.T) {
 		d.start()
 		s := d.connect()
 		info, err := s.Info(t.Context())
-		if err != nil || info != (store.Info{Version: d.release.name, Snapshotter: "overlayfs"}) {
+		if err != nil || !reflect.DeepEqual(info, store.Info{Version: d.release.name, Snapshotter: "overlayfs"}) {
 			t.Errorf("info = %+v, %v", info, err)
 		}
 		var p imageSet
