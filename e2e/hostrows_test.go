@@ -44,7 +44,7 @@ type hostRow struct {
 
 // hostRows is the table, one list per kind of difference.
 func hostRows() []hostRow {
-	return slices.Concat(plainRows)
+	return slices.Concat(plainRows, systemRows)
 }
 
 // plainRows are hosts as the lab makes them, to compare the other rows with.
