@@ -296,6 +296,7 @@ func TestInfo(t *testing.T) {
 			SystemdCgroup: true, RestrictOOMScoreAdj: true, Runtime: store.Condition{Ready: true},
 			SandboxImage: pauseInConfig,
 			ImageDir:     d.path("root/io.containerd.snapshotter.v1." + d.snapshotter),
+			CNIBinDirs:   []string{d.path("cni")}, CNIConfDir: d.path("net.d"),
 		}
 		if diff := cmp.Diff(want, info); diff != "" {
 			t.Errorf("info (-want +got):\n%s", diff)
