@@ -17,19 +17,20 @@ var systemRows = []hostRow{
 	{name: "debian-11", about: "Debian 11: systemd 247, iptables 1.8.7", options: lab.Options{Suite: "bullseye"}},
 	{name: "debian-13", about: "Debian 13: systemd 257, /tmp in memory", options: lab.Options{Suite: "trixie"}},
 
-	{name: "docker", about: "Docker 20.10 with Debian's containerd 1.6 and a running container with a published port; containerd must first be configured",
+	{name: "docker", about: "Docker 20.10 with Debian's containerd 1.6 and a running container with a published port; its configuration must first allow Kubernetes: no OOM scores, CNI plugins in /opt/cni/bin",
 		options: lab.Options{ExtraPackages: []string{"busybox-static", "docker.io"}},
 		prepare: tinyImage + `
 			docker import /srv/tiny.tar tiny
-			docker run -d --name web -p 8088:80 tiny /bin/busybox httpd -f -p 80 -h /www` + containerdConfig(""),
+			docker run -d --name web -p 8088:80 tiny /bin/busybox httpd -f -p 80 -h /www` + editContainerd(`s|^  \[plugins."io.containerd.grpc.v1.cri"\]$|&\n    restrict_oom_score_adj = true|`),
 		refused: []string{"CRI", "it starts CNI plugins from /usr/lib/cni", "bin_dir"},
-		fix:     containerdConfig(`bin_dir = "/opt/cni/bin"`),
+		fix:     editContainerd(`s|bin_dir = .*|bin_dir = "/opt/cni/bin"|`),
 		state:   dockerState,
 		check:   still(dockerState),
 	},
 	{name: "podman", about: "podman 4.3 with netavark and a running container with a published port",
 		options: lab.Options{ExtraPackages: []string{"aardvark-dns", "busybox-static", "netavark", "podman"}},
 		prepare: tinyImage + `
+			systemctl stop podman.socket podman.service # it ends by itself some seconds after the boot
 			podman import /srv/tiny.tar localhost/tiny
 			podman run -d --name web -p 8088:80 localhost/tiny /bin/busybox httpd -f -p 80 -h /www`,
 		state: podmanState,
@@ -73,8 +74,8 @@ var systemRows = []hostRow{
 				mount --bind $dir $dir; mount -o remount,bind,nosuid,nodev,noexec $dir
 			done`,
 	},
-	{name: "full-tmp", about: "/tmp and /var/tmp of 4 kB, full",
-		prepare: `for dir in /tmp /var/tmp; do mount -t tmpfs -o size=4k,mode=1777 tmpfs $dir; head -c 4096 /dev/zero >$dir/full; done`,
+	{name: "tiny-tmp", about: "/tmp and /var/tmp of 64 kB (in a full one, runc cannot start the commands of probes and hooks)",
+		prepare: `for dir in /tmp /var/tmp; do mount -t tmpfs -o size=64k,mode=1777 tmpfs $dir; done`,
 	},
 	{name: "read-only-usr", about: "/usr/local mounted read-only: refused until it is mounted read-write",
 		prepare: "mount --bind /usr/local /usr/local; mount -o remount,bind,ro /usr/local",
@@ -116,7 +117,7 @@ var systemRows = []hostRow{
 			printf '[Service]\nExecStart=/usr/local/bin/k3s server\n' >/etc/systemd/system/k3s.service; systemctl daemon-reload
 			echo FLANNEL_NETWORK=10.42.0.0/16 >/run/flannel/subnet.env
 			echo x >/var/lib/cni/networks/cbr0/10.42.0.2
-			ip link add cni0 type bridge; ip link add flannel.1 type dummy`,
+			ip link add cni0 type bridge; ip link add flannel.1 type vxlan id 1 dev eth0 dstport 8472`,
 		refused: []string{"PodNetwork", "interface cni0 exists", "interface flannel.1 exists", "/var/lib/cni/networks/cbr0 contains addresses", "DirAvailable--run-flannel", "Binaries", "/usr/local/bin/ctr"},
 		fix: `
 			ip link delete cni0; ip link delete flannel.1
@@ -149,18 +150,10 @@ const tinyImage = `
 			mkdir -p /srv/tiny/bin /srv/tiny/www /srv/tiny/tmp; cp /bin/busybox /srv/tiny/bin/; hostname >/srv/tiny/www/index.html
 			tar -C /srv/tiny -cf /srv/tiny.tar .`
 
-// containerdConfig configures Debian's containerd for hosts without CAP_SYS_RESOURCE. line is
-// added to the section of CNI.
-func containerdConfig(line string) string {
+// editContainerd edits the configuration of Debian's containerd with sed.
+func editContainerd(edit string) string {
 	return `
-			mkdir -p /etc/containerd
-			cat >/etc/containerd/config.toml <<'END'
-version = 2
-[plugins."io.containerd.grpc.v1.cri"]
-  restrict_oom_score_adj = true
-[plugins."io.containerd.grpc.v1.cri".cni]
-  ` + line + `
-END
+			sed -i '` + edit + `' /etc/containerd/config.toml
 			systemctl restart containerd; sleep 2`
 }
 
