@@ -18,7 +18,8 @@ var systemRows = []hostRow{
 	{name: "debian-13", about: "Debian 13: systemd 257, /tmp in memory", options: lab.Options{Suite: "trixie"}},
 
 	{name: "docker", about: "Docker 20.10 with Debian's containerd 1.6 and a running container with a published port; its configuration must first allow Kubernetes: no OOM scores, CNI plugins in /opt/cni/bin",
-		options: lab.Options{ExtraPackages: []string{"busybox-static", "docker.io"}},
+		// On a disk of its own, untouched does not list containerd's database, which grows.
+		options: lab.Options{ExtraPackages: []string{"busybox-static", "docker.io"}, Disks: disk("ext4").Disks},
 		prepare: tinyImage + `
 			docker import /srv/tiny.tar tiny
 			docker run -d --name web -p 8088:80 tiny /bin/busybox httpd -f -p 80 -h /www` + editContainerd(`s|^  \[plugins."io.containerd.grpc.v1.cri"\]$|&\n    restrict_oom_score_adj = true|`),
