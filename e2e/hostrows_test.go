@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"bytes"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -26,15 +27,18 @@ type hostRow struct {
 
 	options lab.Options // without a name
 	prepare string
-	// refused is what preflight reports on each host as it was prepared: then init and join
-	// exit with 3, or with refusedCode. Afterwards fix runs on each host. Without it the row
-	// ends there.
+	// refused is what init without flags reports on the host as it was prepared. Then it exits
+	// with 3, or with refusedCode; with 3, preflight reports the same for join. Afterwards each
+	// host runs fix, or the command that preflight prints as the fix of the check fixOf. Without
+	// either the row ends there.
 	refused     []string
 	refusedCode int
-	fix         string
+	fix, fixOf  string
 
-	// init and join are additional flags; HOST1 and HOST2 stand for the host's address.
+	// init and join are additional flags.
 	init, join []string
+	// environment is that of init, join and reset, in addition to the plain one.
+	environment []string
 	// state is what reset must restore, in addition to what untouched lists: the output of
 	// this script.
 	state string
@@ -44,7 +48,7 @@ type hostRow struct {
 
 // hostRows is the table, one list per kind of difference.
 func hostRows() []hostRow {
-	return slices.Concat(plainRows, systemRows)
+	return slices.Concat(plainRows, firewallRows, routeRows, nameRows, managerRows, systemRows)
 }
 
 // plainRows are hosts as the lab makes them, to compare the other rows with.
@@ -105,27 +109,34 @@ func (row hostRow) run(t *testing.T) {
 		if code == 0 {
 			code = 3
 		}
-		contains(t, install(t, control, code, row.args(s, control, "init", row.init)...), append(row.refused, "hint: ")...)
-		contains(t, install(t, worker, code, "preflight", "join"), row.refused...)
+		contains(t, row.install(t, control, code, "init"), append(row.refused, "hint: ")...)
+		if code == 3 {
+			row.install(t, worker, code, "preflight", "join")
+		}
 		row.same(t, s, bare)
-		if row.fix == "" {
+		switch {
+		case row.fixOf != "":
+			row.runFixes(t, control, "init")
+			row.runFixes(t, worker, "join")
+		case row.fix != "":
+			row.onEach(t, s, row.fix)
+		default:
 			return
 		}
-		row.onEach(t, s, row.fix)
 		bare = row.listing(t, s)
 	}
 
-	out := install(t, control, 0, row.args(s, control, "init", row.init)...)
-	join, err := site.JoinArgs(out)
-	if err != nil {
-		t.Fatal(err)
-	}
 	t.Cleanup(func() {
 		if t.Failed() {
 			diagnose(t, s)
 		}
 	})
-	install(t, worker, 0, row.args(s, worker, "", append(join, row.join...))...)
+	out := row.install(t, control, 0, append([]string{"init"}, row.init...)...)
+	join, err := site.JoinArgs(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	row.install(t, worker, 0, append(join, row.join...)...)
 	systemIsUp(t, s, 2)
 	pods, err := s.Deploy(t.Context(), version)
 	if err != nil {
@@ -136,22 +147,35 @@ func (row hostRow) run(t *testing.T) {
 		row.check(t, s)
 	}
 	for _, h := range []*lab.Host{worker, control} {
-		install(t, h, 0, "reset", "--force")
+		row.install(t, h, 0, "reset", "--force")
 	}
 	row.same(t, s, bare)
 }
 
-// args is a command of the installer with a row's flags.
-func (row hostRow) args(s *site.Site, h *lab.Host, command string, flags []string) []string {
-	var args []string
-	if command != "" {
-		args = append(args, command)
+// install runs the installer with the row's environment.
+func (row hostRow) install(t *testing.T, h *lab.Host, wantCode int, args ...string) string {
+	t.Helper()
+	if len(row.environment) == 0 {
+		return install(t, h, wantCode, args...)
 	}
-	replace := strings.NewReplacer("HOST1", s.Hosts[0].Addr.String(), "HOST2", s.Hosts[1].Addr.String())
-	for _, f := range flags {
-		args = append(args, replace.Replace(f))
+	var out bytes.Buffer
+	argv := slices.Concat([]string{"env"}, row.environment, []string{site.Installer}, args)
+	if code := exitCode(h.Exec(t.Context(), nil, &out, &out, argv...)); code != wantCode {
+		t.Fatalf("%s: %s: exit code %d, want %d\n%s", h.Name, strings.Join(argv, " "), code, wantCode, out.String())
 	}
-	return args
+	return out.String()
+}
+
+// runFixes runs the commands that preflight prints as fixes of the row's check.
+func (row hostRow) runFixes(t *testing.T, h *lab.Host, role string) {
+	t.Helper()
+	report := preflightOf(t, h, preflightCase{role: role}, 3)
+	for _, p := range slices.Concat(report.Errors, report.Warnings) {
+		if p.Name == row.fixOf {
+			t.Logf("%s: %s\n%s", h.Name, p.Message, p.Fix)
+			run(t, h, "sh", "-ec", p.Fix)
+		}
+	}
 }
 
 func (row hostRow) onEach(t *testing.T, s *site.Site, script string) {
@@ -173,7 +197,10 @@ func (row hostRow) listing(t *testing.T, s *site.Site) []string {
 	const more = `
 		cat /etc/hosts /etc/resolv.conf
 		systemctl list-units --no-legend --plain --type service --state running | awk '{print $1}' | grep -v -e '^user@' -e '^systemd-'
-		if command -v nft >/dev/null; then nft --stateless list ruleset; fi
+		if command -v nft >/dev/null; then
+			# iptables leaves its tables, with empty chains; iptables-save lists their rules.
+			nft list tables | grep -v -E ' ip6? (filter|nat|mangle|raw|security)$' | while read -r table; do nft --stateless list $table; done
+		fi
 		true
 	`
 	var all []string

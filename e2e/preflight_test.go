@@ -84,6 +84,7 @@ func preflightCases() []preflightCase {
 		{name: "IsPrivilegedUser", setup: "ln /root/install /srv/install", undo: "rm /srv/install", around: "setpriv --reuid 65534 --clear-groups --regid 65534 /srv/install"},
 		{name: "NumCPU", around: "taskset -c 0 /root/install"},
 		{name: "Firewalld", warning: true, setup: "systemd-run -q --unit firewalld sleep infinity", undo: "systemctl stop firewalld"},
+		{name: "Firewall", setup: "iptables -A INPUT -p tcp --dport 6443 -j REJECT", undo: "iptables -F INPUT"},
 		{name: "DirAvailable--var-lib-etcd", setup: "mkdir -p /var/lib/etcd/member", undo: "rm -r /var/lib/etcd"},
 		{name: "DirAvailable--var-lib-kubelet", setup: "mkdir -p /var/lib/kubelet/pods", undo: "rm -r /var/lib/kubelet"},
 		{name: "DirAvailable--var-lib-containerd", setup: "mkdir -p /var/lib/containerd/x", undo: "rm -r /var/lib/containerd"},

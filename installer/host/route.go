@@ -41,7 +41,8 @@ func (h *Host) InstallStub(ctx context.Context, sha256 string) error {
 // EnsureServiceRoute adds a route to the Service addresses on a host without a
 // default route: the kernel needs a route before kube-proxy's rules can rewrite
 // a packet. It adds the route now and at every boot, with a unit that runs the
-// installer at StubPath before the kubelet. Ranges with an existing route are
+// installer at StubPath before the kubelet, and when what manages the network is
+// restarted: a route is lost when its interface goes down. Ranges with an existing route are
 // left alone.
 func (h *Host) EnsureServiceRoute(ctx context.Context, serviceSubnets []netip.Prefix, dev string) error {
 	var needed []string
@@ -78,7 +79,8 @@ func routeUnitText(cidrs []string, dev string) string {
 	fmt.Fprintf(&b, `[Unit]
 Description=Route to the Kubernetes Service addresses (%s)
 Wants=network-online.target
-After=network-online.target
+After=network-online.target systemd-networkd.service NetworkManager.service networking.service
+PartOf=systemd-networkd.service NetworkManager.service networking.service
 Before=kubelet.service
 
 [Service]
@@ -118,16 +120,20 @@ func AddRoute(ctx context.Context, cidr, dev string) error {
 	if err != nil {
 		return fmt.Errorf("adding a route to %s: %w", cidr, err)
 	}
-	if err := netlink.RouteAdd(deviceRoute(dst, link)); err != nil && !errors.Is(err, unix.EEXIST) {
+	route := deviceRoute(dst, link)
+	// systemd-networkd removes routes that it does not know, except those of the kernel.
+	route.Protocol = unix.RTPROT_KERNEL
+	if err := netlink.RouteAdd(route); err != nil && !errors.Is(err, unix.EEXIST) {
 		return fmt.Errorf("adding a route to %s on %s: %w", cidr, dev, err)
 	}
 	return nil
 }
 
 // deviceRoute is the route for a range to an interface. Adding and removing use
-// the same attributes: the kernel does not find a route by its range alone.
+// the same attributes: the kernel does not find a route by its range alone. Removing
+// has no protocol, which finds a route of any.
 func deviceRoute(dst *net.IPNet, link netlink.Link) *netlink.Route {
-	route := &netlink.Route{LinkIndex: link.Attrs().Index, Dst: dst, Scope: netlink.SCOPE_LINK, Protocol: unix.RTPROT_STATIC}
+	route := &netlink.Route{LinkIndex: link.Attrs().Index, Dst: dst, Scope: netlink.SCOPE_LINK}
 	if dst.IP.To4() == nil {
 		route.Scope = netlink.SCOPE_UNIVERSE // the only scope of IPv6
 	}

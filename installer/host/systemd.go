@@ -17,8 +17,10 @@ import (
 )
 
 // jobTimeout limits a systemd job if the caller's context has no deadline. 90 s
-// is systemd's DefaultTimeoutStartSec.
-const jobTimeout = 90 * time.Second
+// is systemd's DefaultTimeoutStartSec. A unit that wants network-online.target, as
+// the kubelet's, waits before that for the network manager: systemd-networkd gives
+// up after 120 s, for example if one interface has no cable.
+const jobTimeout = (120 + 90) * time.Second
 
 // UnitState is the state of a unit in systemd.
 type UnitState struct {
@@ -171,6 +173,24 @@ func isNoSuchUnit(err error) bool {
 		strings.Contains(text, "No such file")
 }
 
+// runningJobs names the units whose jobs other jobs may wait for.
+func (h *Host) runningJobs(ctx context.Context) string {
+	var units []string
+	err := h.withSystemd(ctx, func(ctx context.Context, c *dbus.Conn) error {
+		jobs, err := c.ListJobsContext(ctx)
+		for _, j := range jobs {
+			if j.Status == "running" {
+				units = append(units, j.Unit)
+			}
+		}
+		return err
+	})
+	if err != nil {
+		return ""
+	}
+	return strings.Join(units, ", ")
+}
+
 type jobFunc func(c *dbus.Conn, ctx context.Context, unit, mode string, ch chan<- string) (int, error)
 
 // job runs one systemd job and waits for its result.
@@ -207,6 +227,9 @@ func (h *Host) job(ctx context.Context, doing, unit string, start jobFunc) error
 	last := state.String()
 	if err != nil {
 		last = err.Error()
+	}
+	if jobs := h.runningJobs(ctx); jobs != "" {
+		last += "; systemd is still waiting for " + jobs
 	}
 	return fault.New(fault.Failure, "see `systemctl status "+unit+"` and `journalctl -u "+unit+"`",
 		"%s %s: %w; the unit is %s; its last log lines:\n%s", doing, unit, failure, last, h.Logs(ctx, unit, 15))

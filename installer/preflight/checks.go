@@ -19,6 +19,8 @@ type subject struct {
 	now  func() time.Time
 	// lookup resolves a name on this host.
 	lookup func(ctx context.Context, name string) ([]string, error)
+	// rules reads the packet filter rules.
+	rules func() (rules, error)
 }
 
 // A check is one row of the table. run returns its findings, none if the check
@@ -145,6 +147,7 @@ func (s *subject) checks() []check {
 		check{"DirWritable", s.dirWritable},
 		check{"Binaries", s.binaries},
 		check{"PodNetwork", s.podNetwork},
+		check{"Firewall", s.firewall},
 		check{"Clock", s.clock},
 	)
 }

@@ -101,7 +101,8 @@ func run(ctx context.Context, t Target, ignore []string, checks func(*subject) [
 	if err != nil {
 		return Report{}, err
 	}
-	s := &subject{Target: t, host: h, now: time.Now, lookup: net.DefaultResolver.LookupHost}
+	s := &subject{Target: t, host: h, now: time.Now, lookup: net.DefaultResolver.LookupHost,
+		rules: func() (rules, error) { return h.Firewall() }}
 	report := Report{Warnings: []Problem{}, Errors: []Problem{}} // [] and not null in JSON
 	for _, c := range checks(s) {
 		if err := ctx.Err(); err != nil {

@@ -76,7 +76,8 @@ func healthy(t *testing.T) *subject {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &subject{Target: Target{Config: c, Role: Init, Root: root}, host: h, now: time.Now, lookup: onlyLocalhost}
+	return &subject{Target: Target{Config: c, Role: Init, Root: root}, host: h, now: time.Now, lookup: onlyLocalhost,
+		rules: func() (rules, error) { return dropping{}, nil }}
 }
 
 // kernelSettings returns a /proc/config.gz with all required options except one.

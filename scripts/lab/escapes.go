@@ -23,9 +23,9 @@ var watchTemplate = template.Must(template.New("watch.nft").
 
 // Counts has the packets that the hosts of a lab sent since it was started.
 type Counts struct {
-	Inside  uint64 // to an address of a host
+	Inside  uint64 // to an address of a host; for IPv6, to the prefix of the hosts
 	Link    uint64 // multicast and broadcast that routers do not forward
-	Cluster uint64 // to Service or pod addresses, unanswered here: 10.96.0.0/12, 10.244.0.0/16
+	Cluster uint64 // to Service or pod addresses, unanswered here: the default ranges of both families
 
 	// Escaped packets had any other destination. The switch dropped them.
 	Escaped   uint64
@@ -67,7 +67,11 @@ func (o Offender) String() string {
 
 // watch starts counting.
 func (l *Lab) watch(ctx context.Context) error {
-	var data struct{ Hosts, Cluster []string }
+	var data struct {
+		Hosts, Cluster, Cluster6 []string
+		Hosts6                   string
+	}
+	data.Hosts6, data.Cluster6 = hostPrefix6, clusterPrefixes6
 	for _, a := range l.hostAddrs() {
 		data.Hosts = append(data.Hosts, a.String())
 	}

@@ -5,6 +5,8 @@ import (
 	"crypto/rand"
 	_ "embed"
 	"encoding/hex"
+	"errors"
+	"io/fs"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -68,7 +70,12 @@ func (h *Host) install(ctx context.Context, tarball string) error {
 		unitDir + "/lab-host.service":        hostUnit,
 		"etc/systemd/system.conf.d/lab.conf": []byte(managerConf),
 	} {
-		if err := os.WriteFile(filepath.Join(h.disk(), path), content, 0o644); err != nil {
+		path = filepath.Join(h.disk(), path)
+		// A package may have made it a link to a file that exists only while the host runs.
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		if err := os.WriteFile(path, content, 0o644); err != nil {
 			return err
 		}
 	}

@@ -124,6 +124,10 @@ func TestHostsSeeEachOtherAndNothingElse(t *testing.T) {
 	one, two := l.Hosts[0], l.Hosts[1]
 
 	output(t, one, "ping", "-c1", "-W2", two.Addr.String())
+	// IPv6 addresses that a test adds, in the prefix of the hosts.
+	output(t, one, "ip", "address", "add", "fd77::11/64", "dev", "eth0", "nodad")
+	output(t, two, "ip", "address", "add", "fd77::12/64", "dev", "eth0", "nodad")
+	output(t, one, "ping", "-c1", "-W2", "fd77::12")
 	if route := output(t, one, "ip", "route", "show", "default"); route != "" {
 		t.Errorf("default route: %s", route)
 	}

@@ -22,6 +22,12 @@ var clusterPrefixes = []netip.Prefix{
 	netip.MustParsePrefix("10.244.0.0/16"),
 }
 
+// hostPrefix6 is for the IPv6 addresses that a test gives to hosts, and clusterPrefixes6 are a
+// cluster's default networks.
+const hostPrefix6 = "fd77::/32"
+
+var clusterPrefixes6 = []string{"fd00:10:96::/112", "fd00:10:244::/56"}
+
 var validName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,18}[a-z0-9])?$`)
 
 func checkName(name string) error {

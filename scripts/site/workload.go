@@ -3,6 +3,7 @@ package site
 import (
 	"context"
 	"fmt"
+	"net"
 	"strings"
 	"time"
 
@@ -135,7 +136,7 @@ func (s *Site) Ask(ctx context.Context, from Pod, url string) (string, error) {
 	if !ok {
 		port = "80"
 	}
-	dial := fmt.Sprintf("http://%s:8080/dial?protocol=http&host=%s&port=%s&request=%s&tries=1", from.IP, name, port, path)
+	dial := fmt.Sprintf("http://%s/dial?protocol=http&host=%s&port=%s&request=%s&tries=1", net.JoinHostPort(from.IP, "8080"), name, port, path)
 	return s.Hosts[0].Output(ctx, "curl", "--silent", "--show-error", "--fail", "--max-time", "20", dial)
 }
 
