@@ -48,7 +48,7 @@ type hostRow struct {
 
 // hostRows is the table, one list per kind of difference.
 func hostRows() []hostRow {
-	return slices.Concat(plainRows, firewallRows, routeRows, nameRows, managerRows)
+	return slices.Concat(plainRows, firewallRows, routeRows, nameRows, managerRows, systemRows)
 }
 
 // plainRows are hosts as the lab makes them, to compare the other rows with.

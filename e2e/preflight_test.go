@@ -108,6 +108,9 @@ func preflightCases() []preflightCase {
 		{name: "DiskSpace", setup: "mount -t tmpfs -o size=10m tmpfs /usr/local", undo: "umount /usr/local"},
 		{name: "DiskSpace", setup: "mkdir /var/lib/etcd; mount -t tmpfs -o size=100m tmpfs /var/lib/etcd", undo: "umount /var/lib/etcd; rmdir /var/lib/etcd"},
 		{name: "DirOwner", setup: "install -d -o 1001 /opt/cni/bin", undo: "rm -r /opt/cni"},
+		{name: "DirWritable", setup: "mount --bind /usr/local /usr/local; mount -o remount,bind,ro /usr/local", undo: "umount /usr/local"},
+		{name: "PodNetwork", setup: "mkdir -p /etc/cni/net.d; echo {} > /etc/cni/net.d/10-calico.conflist", undo: "rm -r /etc/cni"},
+		{name: "Overlayfs", setup: "mkdir -p /var/lib/containerd /run/o/l /run/o/u /run/o/w; mount -t overlay -o lowerdir=/run/o/l,upperdir=/run/o/u,workdir=/run/o/w overlay /var/lib/containerd", undo: "umount /var/lib/containerd; rmdir /var/lib/containerd"},
 		{name: "Binaries", setup: "echo other > /usr/local/bin/kubelet", undo: "rm /usr/local/bin/kubelet"},
 	} {
 		add(c)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -53,7 +55,7 @@ func (m *machine) findRuntime(ctx context.Context, c *config.Config) (*existingR
 	}
 	info, err := s.Info(ctx)
 	if err == nil {
-		err = fits(info, c.Facts)
+		err = fits(info, c)
 	}
 	if err == nil && len(c.Registries) > 0 {
 		err = fault.New(fault.Preflight, "leave these flags out, and configure its registries yourself, in the directory that its config_path names",
@@ -84,16 +86,22 @@ func (r *existingRuntime) cgroupDriver() string {
 }
 
 // fits returns an error if Kubernetes cannot run on this containerd.
-func fits(info store.Info, facts config.Facts) error {
+func fits(info store.Info, c *config.Config) error {
 	switch {
 	case !info.CRI:
 		return fault.New(fault.Preflight, "take \"cri\" out of disabled_plugins in /etc/containerd/config.toml and restart containerd",
 			"its CRI plugin is disabled")
 	case !info.Runtime.Ready:
 		return fmt.Errorf("it is not ready to run containers: %s", info.Runtime.Message)
-	case facts.RestrictOOMScoreAdj && !info.RestrictOOMScoreAdj:
+	case c.Facts.RestrictOOMScoreAdj && !info.RestrictOOMScoreAdj:
 		return fault.New(fault.Preflight, "set restrict_oom_score_adj = true in the CRI section of /etc/containerd/config.toml and restart containerd",
 			"this host may not lower an OOM score (no CAP_SYS_RESOURCE), and its configuration does not allow for that")
+	case c.CNI == "flannel" && info.CNIConfDir != "" && filepath.Clean(info.CNIConfDir) != config.CNIConfDir:
+		return fault.New(fault.Preflight, "set conf_dir = \""+config.CNIConfDir+"\" in the section cni of the CRI's in /etc/containerd/config.toml and restart containerd",
+			"it reads the pod network's configuration from %s, and Airlift writes it to %s", info.CNIConfDir, config.CNIConfDir)
+	case c.CNI == "flannel" && len(info.CNIBinDirs) > 0 && !slices.Contains(info.CNIBinDirs, config.CNIBinDir):
+		return fault.New(fault.Preflight, "set bin_dir = \""+config.CNIBinDir+"\" in the section cni of the CRI's in /etc/containerd/config.toml and restart containerd",
+			"it starts CNI plugins from %s, and Airlift installs them in %s", strings.Join(info.CNIBinDirs, ", "), config.CNIBinDir)
 	}
 	return nil
 }

@@ -33,10 +33,10 @@ func (n *node) target(kubelet []byte) preflight.Target {
 	t := preflight.Target{
 		Config: n.config, Role: n.plan.role.name, Rerun: n.rerun, Root: n.existing.Path("/"),
 		Binaries: n.binaries(), Runtime: n.runtimeErr,
-		MissingImages: n.plan.missingImages(n.config), Kubelet: kubelet,
+		MissingImages: n.plan.missingImages(n.config), Images: containerdDir, Kubelet: kubelet,
 	}
 	if n.runtime != nil {
-		t.RuntimeInUse, t.RuntimeVersion, t.Pods = true, n.runtime.info.Version, n.runtime.pods
+		t.RuntimeInUse, t.RuntimeVersion, t.Snapshotter, t.Pods = true, n.runtime.info.Version, n.runtime.info.Snapshotter, n.runtime.pods
 	}
 	return t
 }

@@ -38,6 +38,10 @@ type Info struct {
 	// RestrictOOMScoreAdj reports whether containers start on a host where containerd
 	// may not lower oom_score_adj.
 	RestrictOOMScoreAdj bool
+	// CNIBinDirs and CNIConfDir are where the CRI looks for CNI plugins and for their
+	// configuration.
+	CNIBinDirs []string
+	CNIConfDir string
 	// Runtime and Network are the CRI's two conditions. Network is false until there is
 	// a CNI configuration.
 	Runtime, Network Condition
@@ -80,6 +84,7 @@ func (s *Store) Info(ctx context.Context) (Info, error) {
 	}
 	info.DefaultRuntime = config.Containerd.DefaultRuntimeName
 	info.RestrictOOMScoreAdj = config.RestrictOOMScoreAdj
+	info.CNIBinDirs, info.CNIConfDir = config.CNI.binDirs(), config.CNI.ConfDir
 	if info.ImageDir, err = s.imageDir(ctx); err != nil {
 		return Info{}, err
 	}
@@ -91,8 +96,9 @@ func (s *Store) Info(ctx context.Context) (Info, error) {
 // reports it as JSON in its verbose status; the field names are those of containerd's
 // internal/cri/config (pkg/cri/config before 2.0).
 type criConfig struct {
-	SandboxImage        string `json:"sandboxImage"` // up to 1.7
-	RestrictOOMScoreAdj bool   `json:"restrictOOMScoreAdj"`
+	SandboxImage        string     `json:"sandboxImage"` // up to 1.7
+	RestrictOOMScoreAdj bool       `json:"restrictOOMScoreAdj"`
+	CNI                 criNetwork `json:"cni"`
 	Containerd          struct {
 		Snapshotter        string `json:"snapshotter"` // up to 1.7
 		DefaultRuntimeName string `json:"defaultRuntimeName"`
@@ -102,6 +108,19 @@ type criConfig struct {
 			} `json:"options"`
 		} `json:"runtimes"`
 	} `json:"containerd"`
+}
+
+type criNetwork struct {
+	BinDir  string   `json:"binDir"`  // deprecated in 2.1
+	BinDirs []string `json:"binDirs"` // since 2.1
+	ConfDir string   `json:"confDir"`
+}
+
+func (n criNetwork) binDirs() []string {
+	if n.BinDir != "" {
+		return append([]string{n.BinDir}, n.BinDirs...)
+	}
+	return n.BinDirs
 }
 
 func parseConfig(info map[string]string) (criConfig, error) {

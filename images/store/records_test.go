@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"os"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -295,6 +296,7 @@ func TestInfo(t *testing.T) {
 			SystemdCgroup: true, RestrictOOMScoreAdj: true, Runtime: store.Condition{Ready: true},
 			SandboxImage: pauseInConfig,
 			ImageDir:     d.path("root/io.containerd.snapshotter.v1." + d.snapshotter),
+			CNIBinDirs:   []string{d.path("cni")}, CNIConfDir: d.path("net.d"),
 		}
 		if diff := cmp.Diff(want, info); diff != "" {
 			t.Errorf("info (-want +got):\n%s", diff)
@@ -357,7 +359,7 @@ func TestNoCRI(t *testing.T) {
 		d.start()
 		s := d.connect()
 		info, err := s.Info(t.Context())
-		if err != nil || info != (store.Info{Version: d.release.name, Snapshotter: "overlayfs"}) {
+		if err != nil || !reflect.DeepEqual(info, store.Info{Version: d.release.name, Snapshotter: "overlayfs"}) {
 			t.Errorf("info = %+v, %v", info, err)
 		}
 		var p imageSet

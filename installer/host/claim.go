@@ -92,6 +92,10 @@ func (h *Host) claimable(c Claim) ([]entry, error) {
 		return owned, nil
 	}
 	names, err := os.ReadDir(h.Path(path))
+	var info fs.FileInfo
+	if err == nil {
+		info, err = os.Stat(h.Path(path))
+	}
 	if err != nil {
 		return nil, fault.New(fault.Preflight, "make it a directory that root can read", "reading %s: %w", path, err)
 	}
@@ -107,7 +111,7 @@ func (h *Host) claimable(c Claim) ([]entry, error) {
 		entries = append(entries, entry{Kind: kindSpared, Name: filepath.Join(path, name.Name())})
 	}
 	// Record what reset keeps before the entry that empties the directory.
-	return append(entries, entry{Kind: kindContents, Name: path, Contents: c.Contents}), nil
+	return append(entries, entry{Kind: kindContents, Name: path, Contents: c.Contents, Mode: info.Mode() &^ fs.ModeDir}), nil
 }
 
 // lostAndFound is the only entry of a newly formatted disk.

@@ -72,9 +72,15 @@ func TestClaims(t *testing.T) {
 			t.Fatal(err)
 		}
 		write(t, root+"/var/lib/etcd/member/wal/0", "x", 0o600)
+		if err := os.Chmod(root+"/var/lib/etcd", 0o711); err != nil {
+			t.Fatal(err)
+		}
 		reset(t, root)
 		gone(t, root, "/var/lib/etcd/member")
 		stays(t, root, "/var/lib/etcd/lost+found")
+		if info, err := os.Stat(root + "/var/lib/etcd"); err != nil || info.Mode().Perm() != 0o700 {
+			t.Errorf("its mode was 0700 and is %v, %v", info.Mode(), err)
+		}
 	})
 	t.Run("one with another's data is refused, and never removed", func(t *testing.T) {
 		root := t.TempDir()

@@ -65,10 +65,27 @@ func (h *Host) NetworkClaimable(cfg *config.Config) []error {
 	if _, ok := h.recorded(kindNetwork, render.CNINetwork); ok || cfg.CNI != "flannel" {
 		return problems
 	}
+	problems = append(problems, h.earlierCNI()...)
 	dir := filepath.Join(cniNetworks, render.CNINetwork)
 	if names, err := os.ReadDir(h.Path(dir)); err == nil && len(names) > 0 {
 		problems = append(problems, fault.New(fault.Preflight, "if no container has an address from it: rm -r "+dir,
 			"%s contains addresses of another CNI network named %s", dir, render.CNINetwork))
+	}
+	return problems
+}
+
+// earlierCNI returns an error for each CNI configuration that the container runtime
+// would use instead of flannel's: it uses the first file in the directory.
+func (h *Host) earlierCNI() []error {
+	var problems []error
+	files, _ := os.ReadDir(h.Path(config.CNIConfDir))
+	for _, f := range files {
+		if f.Name() >= filepath.Base(render.CNIConflistPath) || !slices.Contains([]string{".conf", ".conflist", ".json"}, filepath.Ext(f.Name())) {
+			continue
+		}
+		path := filepath.Join(config.CNIConfDir, f.Name())
+		problems = append(problems, fault.New(fault.Preflight, "if nothing uses it: mv "+path+" "+path+".before",
+			"%s configures another pod network: the container runtime would use it instead of %s", path, filepath.Base(render.CNIConflistPath)))
 	}
 	return problems
 }

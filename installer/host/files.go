@@ -88,7 +88,11 @@ func (h *Host) MkdirAll(path string, mode fs.FileMode) error {
 	if err := h.record(entry{Kind: kindDir, Name: path}); err != nil {
 		return err
 	}
-	if err := os.Mkdir(place, mode); err != nil && !errors.Is(err, fs.ErrExist) {
+	err = os.Mkdir(place, mode)
+	if err == nil {
+		err = os.Chmod(place, mode) // regardless of the umask
+	}
+	if err != nil && !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("creating directory %s: %w", path, err)
 	}
 	return nil

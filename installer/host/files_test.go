@@ -16,6 +16,7 @@ import (
 	"testing/iotest"
 
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
 
 	"airlift/fault"
 	"airlift/installer/config"
@@ -675,5 +676,24 @@ func TestReplacedOriginalIsReported(t *testing.T) {
 	kept := host.StateDir + "/originals/etc/crictl.yaml"
 	if len(warnings) != 1 || !strings.HasPrefix(warnings[0], "/etc/crictl.yaml existed") || !strings.HasSuffix(warnings[0], " from "+kept) || read(t, root+kept) != "theirs" {
 		t.Errorf("warnings: %q", warnings)
+	}
+}
+
+// A login shell with umask 077 must not give directories that other users enter another mode.
+func TestMkdirAllIgnoresTheUmask(t *testing.T) {
+	root := t.TempDir()
+	h := open(t, root)
+	before := unix.Umask(0o077)
+	defer unix.Umask(before)
+	if err := h.MkdirAll("/opt/cni/bin", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.MkdirAll("/srv/etcd", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for dir, want := range map[string]fs.FileMode{"/opt": 0o755, "/opt/cni": 0o755, "/opt/cni/bin": 0o755, "/srv": 0o755, "/srv/etcd": 0o700} {
+		if info, err := os.Stat(root + dir); err != nil || info.Mode().Perm() != want {
+			t.Errorf("%s: %v, %v, want %v", dir, info.Mode(), err, want)
+		}
 	}
 }

@@ -60,6 +60,8 @@ type entry struct {
 	// Contents describes for people what components write there, or is the
 	// path of the edited file that was saved here.
 	Contents string `json:"holds,omitempty"`
+	// Mode is that of a directory before components filled it.
+	Mode fs.FileMode `json:"mode,omitempty"`
 }
 
 // wrote reports whether Airlift wrote content with the given sum.
@@ -89,7 +91,7 @@ func (e entry) after(old entry) entry {
 
 func (e entry) equal(o entry) bool {
 	return e.Kind == o.Kind && e.Name == o.Name && e.SHA256 == o.SHA256 && e.Pending == o.Pending &&
-		slices.Equal(e.Earlier, o.Earlier) && e.Original == o.Original && e.Device == o.Device && e.Contents == o.Contents
+		slices.Equal(e.Earlier, o.Earlier) && e.Original == o.Original && e.Device == o.Device && e.Contents == o.Contents && e.Mode == o.Mode
 }
 
 func (h *Host) readLedger() error {

@@ -88,7 +88,7 @@ func (h *Host) RemoveState(ctx context.Context) error {
 			case kindNetwork:
 				err = h.removeNetwork(e)
 			case kindContents:
-				err = h.emptyDir(e.Name)
+				err = h.emptyDir(e)
 			case kindOwned:
 				err = h.removeTree(e.Name)
 			}
@@ -101,15 +101,25 @@ func (h *Host) RemoveState(ctx context.Context) error {
 	return errors.Join(failures...)
 }
 
-// emptyDir removes the contents of a directory, except spared ones.
-func (h *Host) emptyDir(dir string) error {
-	names, err := h.toEmpty(dir)
+// emptyDir removes the contents of a directory, except spared ones, and restores its mode:
+// containerd and etcd change that of their data directory.
+func (h *Host) emptyDir(e entry) error {
+	names, err := h.toEmpty(e.Name)
 	if err != nil {
-		return fmt.Errorf("emptying %s: %w", dir, err)
+		return fmt.Errorf("emptying %s: %w", e.Name, err)
 	}
 	var failures []error
 	for _, name := range names {
 		failures = append(failures, h.removeTree(name))
+	}
+	if _, err := os.Stat(h.Path(e.Name)); err == nil && e.Mode != 0 {
+		place, err := h.place(e.Name)
+		if err == nil {
+			err = os.Chmod(place, e.Mode)
+		}
+		if err != nil {
+			failures = append(failures, fmt.Errorf("restoring the mode of %s: %w", e.Name, err))
+		}
 	}
 	return errors.Join(failures...)
 }

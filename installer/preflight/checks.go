@@ -144,6 +144,7 @@ func (s *subject) checks() []check {
 		check{"Overlayfs", s.overlayfs},
 		check{"DiskSpace", s.diskSpace},
 		check{"DirOwner", s.dirOwner},
+		check{"DirWritable", s.dirWritable},
 		check{"Binaries", s.binaries},
 		check{"PodNetwork", s.podNetwork},
 		check{"Firewall", s.firewall},

@@ -25,7 +25,7 @@ func (s *subject) diskSpace(context.Context) []finding {
 		}
 		i := slices.IndexFunc(disks, func(d *disk) bool { return d.device == st.Dev })
 		if i < 0 {
-			d := &disk{device: st.Dev, mount: s.mountPoint(dir, st.Dev)}
+			d := &disk{device: st.Dev, mount: s.hostPath(topmost(dir, func(string) bool { return true }))}
 			if err := unix.Statfs(dir, &d.Statfs_t); err != nil {
 				found = append(found, problem("make it readable for root", "reading the free space of %s: %v", space.Path, err)...)
 				continue
@@ -126,20 +126,4 @@ func (s *subject) existing(path string) string {
 		path = filepath.Dir(path)
 	}
 	return s.host.Path("/")
-}
-
-// mountPoint returns the topmost directory above dir on the same device, as a
-// path of the host.
-func (s *subject) mountPoint(dir string, device uint64) string {
-	for dir != filepath.Dir(dir) {
-		var up unix.Stat_t
-		if unix.Stat(filepath.Dir(dir), &up) != nil || up.Dev != device {
-			break
-		}
-		dir = filepath.Dir(dir)
-	}
-	if rest, err := filepath.Rel(s.host.Path("/"), dir); err == nil && !strings.HasPrefix(rest, "..") {
-		return filepath.Join("/", rest)
-	}
-	return dir
 }

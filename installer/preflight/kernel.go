@@ -11,7 +11,6 @@ import (
 	"strings"
 
 	"github.com/moby/sys/mountinfo"
-	"golang.org/x/sys/unix"
 
 	"airlift/installer/config"
 )
@@ -209,21 +208,4 @@ func (s *subject) userNamespace(context.Context) []finding {
 	}
 	return problem("run the container privileged (LXC: unprivileged = 0)",
 		"this host is a container in a user namespace: the kubelet has too few permissions there")
-}
-
-func (s *subject) overlayfs(context.Context) []finding {
-	data, err := os.ReadFile(s.host.Path("/proc/filesystems"))
-	if err == nil && slices.Contains(strings.Fields(string(data)), "overlay") {
-		return nil
-	}
-	var name unix.Utsname
-	if unix.Uname(&name) == nil {
-		dir := s.host.Path("/lib/modules/" + unix.ByteSliceToString(name.Release[:]))
-		list, err := os.ReadFile(dir + "/modules.dep")
-		if err == nil && strings.Contains(string(list), "/overlay.ko") {
-			return nil
-		}
-	}
-	return problem("use a kernel that has it (CONFIG_OVERLAY_FS), or modprobe overlay on the machine that runs this container",
-		"the kernel has no overlayfs, which container images need")
 }

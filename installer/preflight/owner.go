@@ -15,10 +15,7 @@ import (
 // A release archive that root unpacked may have created such a directory, with
 // the owner from the archive.
 func (s *subject) dirOwner(context.Context) []finding {
-	dirs := []string{
-		host.StateDir, config.KubernetesDir, config.ManifestsDir, s.Config.CertificatesDir, config.KubeletDir, config.CNIConfDir,
-		"/etc/systemd/system", "/etc/sysctl.d", "/etc/modules-load.d",
-	}
+	dirs := s.configDirs()
 	if s.Role.controlPlane() && s.Config.Etcd.External == nil {
 		dirs = append(dirs, s.Config.Etcd.Local.DataDir)
 	}
@@ -37,4 +34,12 @@ func (s *subject) dirOwner(context.Context) []finding {
 		found = append(found, problem(fault.Hint(err), "%v", err)...)
 	}
 	return found
+}
+
+// configDirs are the directories of configuration files and of the ledger.
+func (s *subject) configDirs() []string {
+	return []string{
+		host.StateDir, config.KubernetesDir, config.ManifestsDir, s.Config.CertificatesDir, config.KubeletDir, config.CNIConfDir,
+		"/etc/systemd/system", "/etc/sysctl.d", "/etc/modules-load.d",
+	}
 }

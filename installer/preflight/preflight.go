@@ -48,6 +48,10 @@ type Target struct {
 	RuntimeInUse bool
 	// RuntimeVersion is the version of that containerd: "1.7.29".
 	RuntimeVersion string
+	// Snapshotter is that containerd's snapshotter for images.
+	Snapshotter string
+	// Images is the directory to which the bundle's containerd unpacks images.
+	Images string
 	// Pods are the pods of the host's own container runtime.
 	Pods []string
 	// MissingImages are the components whose images this node needs and the

@@ -50,9 +50,10 @@ func (s *subject) serviceKubelet(ctx context.Context) []finding {
 }
 
 // serviceContainerd does the same for containerd, unless the host's own
-// containerd will be used.
+// containerd will be used, or cannot be: then CRI reports why. To stop it could end
+// the containers of Docker.
 func (s *subject) serviceContainerd(ctx context.Context) []finding {
-	if s.RuntimeInUse {
+	if s.RuntimeInUse || s.Runtime != nil {
 		return nil
 	}
 	return s.service(ctx, "containerd", "/etc/systemd/system/containerd.service")

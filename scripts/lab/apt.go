@@ -12,7 +12,8 @@ import (
 // apt's two formats of source lists, and apt's configuration is included.
 const aptFormat = "$(IDENTIFIER)|$(REPO_URI)|$(CODENAME)|$(RELEASE)|$(COMPONENT)"
 
-// debianMirror returns the mirror from which this machine gets the suite.
+// debianMirror returns the mirror from which this machine gets its Debian. Other releases are
+// on the same one.
 func debianMirror(ctx context.Context) (uri string, err error) {
 	list, err := output(ctx, "apt-get", "indextargets", "--format", aptFormat)
 	if err != nil {
@@ -22,8 +23,8 @@ func debianMirror(ctx context.Context) (uri string, err error) {
 		return uri, nil
 	}
 	return "", fault.New(fault.Preflight,
-		"add a source for Debian "+suite+" main to /etc/apt/sources.list.d",
-		"finding a mirror: apt has no source for Debian %s main", suite)
+		"add a source for Debian "+defaultSuite+" main to /etc/apt/sources.list.d",
+		"finding a mirror: apt has no source for Debian %s main", defaultSuite)
 }
 
 // pickMirror chooses from lines in aptFormat. Updates and security fixes have other suite
@@ -31,7 +32,7 @@ func debianMirror(ctx context.Context) (uri string, err error) {
 func pickMirror(list string) (uri string, ok bool) {
 	for line := range strings.Lines(list) {
 		f := strings.Split(strings.TrimSpace(line), "|")
-		if len(f) != 5 || f[0] != "Packages" || f[4] != "main" || (f[2] != suite && f[3] != suite) {
+		if len(f) != 5 || f[0] != "Packages" || f[4] != "main" || (f[2] != defaultSuite && f[3] != defaultSuite) {
 			continue
 		}
 		return strings.TrimSuffix(f[1], "/"), true

@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
+
+	"airlift/fault"
 )
 
 // diskSize is the size of a host's disk in bytes. Its file is sparse; a control plane uses
@@ -22,15 +25,7 @@ func (h *Host) makeDisk(ctx context.Context) error {
 		return nil
 	}
 	image := h.disk() + ".img"
-	f, err := os.Create(image)
-	if err != nil {
-		return err
-	}
-	if err := f.Truncate(diskSize); err != nil {
-		f.Close()
-		return err
-	}
-	if err := f.Close(); err != nil {
+	if err := makeImage(image, diskSize); err != nil {
 		return err
 	}
 	for _, argv := range [][]string{
@@ -44,4 +39,60 @@ func (h *Host) makeDisk(ctx context.Context) error {
 		}
 	}
 	return os.Remove(filepath.Join(h.disk(), "lost+found"))
+}
+
+func makeImage(path string, size int64) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	if err := f.Truncate(size); err != nil {
+		f.Close()
+		return err
+	}
+	return f.Close()
+}
+
+// A Disk is an additional disk, which a host has from its first boot.
+type Disk struct {
+	Path string // where it is mounted
+	Type string // tmpfs, or a file system that this machine's kernel and mkfs have
+	Size int64  // in bytes; the file is sparse
+	// Mkfs are additional arguments of mkfs.
+	Mkfs []string
+	// Options are options of mount, separated by commas.
+	Options string
+}
+
+func (d Disk) check() error {
+	if filepath.Clean(d.Path) != d.Path || !filepath.IsAbs(d.Path) || d.Path == "/" || d.Type == "" || d.Size <= 0 {
+		return fault.New(fault.Usage, "give it a path, a type and a size", "a disk of type %q and %d bytes at %q is not possible", d.Type, d.Size, d.Path)
+	}
+	return nil
+}
+
+// addDisk mounts a disk before the host's files are written, so that it gets its part of them.
+func (h *Host) addDisk(ctx context.Context, number int, d Disk) error {
+	where := filepath.Join(h.disk(), d.Path)
+	if err := os.MkdirAll(where, 0o755); err != nil {
+		return err
+	}
+	mount := []string{"mount", "-t", d.Type, "-o"}
+	if d.Type == "tmpfs" {
+		mount = append(mount, strings.Trim(fmt.Sprintf("size=%d,mode=755,%s", d.Size, d.Options), ","), "tmpfs", where)
+	} else {
+		image := fmt.Sprintf("%s.disk%d.img", h.disk(), number)
+		if err := makeImage(image, d.Size); err != nil {
+			return err
+		}
+		mkfs := append([]string{"mkfs." + d.Type, "-q"}, d.Mkfs...)
+		if err := run(ctx, append(mkfs, image)...); err != nil {
+			return fmt.Errorf("making the disk of %s for %s: %w", h.Name, d.Path, err)
+		}
+		mount = append(mount, strings.Trim("loop,"+d.Options, ","), image, where)
+	}
+	if err := run(ctx, mount...); err != nil {
+		return fmt.Errorf("mounting the disk of %s at %s: %w", h.Name, d.Path, err)
+	}
+	return nil
 }

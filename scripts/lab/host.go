@@ -25,6 +25,7 @@ type Host struct {
 
 	lab   string
 	nics  []nic
+	disks []Disk
 	flags []string // additional flags for systemd-nspawn
 }
 
@@ -45,6 +46,11 @@ func (h *Host) install(ctx context.Context, tarball string) error {
 	}
 	if err := run(ctx, "tar", "--numeric-owner", "--xattrs", "--zstd", "-C", h.disk(), "-xf", tarball); err != nil {
 		return err
+	}
+	for i, d := range h.disks {
+		if err := h.addDisk(ctx, i, d); err != nil {
+			return err
+		}
 	}
 	id := make([]byte, 16)
 	if _, err := rand.Read(id); err != nil {

@@ -43,6 +43,9 @@ type Options struct {
 	Name  string // up to 20 of a-z, 0-9 and inner dashes; labs with different names are isolated from each other
 	Hosts int    // called host1, host2, …; 2 if zero
 
+	// Suite is the Debian release of the hosts, "bookworm" if empty. It comes from the mirror
+	// that this machine uses.
+	Suite string
 	// ExtraPackages are Debian packages on every host, in addition to a minimal system
 	// with systemd.
 	ExtraPackages []string
@@ -51,6 +54,8 @@ type Options struct {
 	Interfaces int
 	// NoexecTmp mounts /tmp with noexec.
 	NoexecTmp bool
+	// Disks are additional disks of every host.
+	Disks []Disk
 
 	// Log gets progress messages, one line each; it may be nil.
 	Log func(format string, args ...any) `json:"-"`
@@ -80,7 +85,7 @@ func Up(ctx context.Context, o Options) (*Lab, error) {
 	if os.Geteuid() != 0 {
 		return nil, fault.New(fault.Preflight, "run it as root", "hosts need network namespaces, mounts and cgroups")
 	}
-	tarball, err := Rootfs(ctx, o.ExtraPackages, o.Log)
+	tarball, err := Rootfs(ctx, o.Suite, o.ExtraPackages, o.Log)
 	if err != nil {
 		return nil, err
 	}
@@ -110,6 +115,11 @@ func (o Options) completed() (Options, error) {
 		return o, fault.New(fault.Usage, fmt.Sprintf("a lab has up to %d hosts with up to %d interfaces", maxHosts, maxInterfaces),
 			"%d hosts with %d interfaces are not possible", o.Hosts, o.Interfaces)
 	}
+	for _, d := range o.Disks {
+		if err := d.check(); err != nil {
+			return o, err
+		}
+	}
 	if o.Log == nil {
 		o.Log = func(string, ...any) {}
 	}
@@ -120,7 +130,7 @@ func (o Options) completed() (Options, error) {
 func newLab(o Options) *Lab {
 	l := &Lab{Name: o.Name, options: o}
 	for i := 1; i <= o.Hosts; i++ {
-		h := &Host{Name: fmt.Sprintf("host%d", i), lab: o.Name, nics: planNICs(i, o.Interfaces)}
+		h := &Host{Name: fmt.Sprintf("host%d", i), lab: o.Name, nics: planNICs(i, o.Interfaces), disks: o.Disks}
 		for _, n := range h.nics {
 			h.Addrs = append(h.Addrs, n.Address)
 		}

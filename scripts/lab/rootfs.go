@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -20,7 +21,8 @@ import (
 	"airlift/fault"
 )
 
-const suite = "bookworm"
+// defaultSuite is the Debian release of the hosts, and of the machine that runs a lab.
+const defaultSuite = "bookworm"
 
 // basePackages are the packages of a host in addition to Debian's minimal system.
 var basePackages = []string{
@@ -52,10 +54,11 @@ func CacheDir() (string, error) {
 	return filepath.Join(dir, "airlift", "lab"), nil
 }
 
-// Rootfs returns a tarball (.tar.zst) of Debian with systemd and the extra packages. The first
+// Rootfs returns a tarball (.tar.zst) of a Debian release with systemd and the extra packages. The first
 // call creates it with debootstrap, which takes one or two minutes. Two processes that need
 // the same tarball create it once.
-func Rootfs(ctx context.Context, extra []string, log func(string, ...any)) (string, error) {
+func Rootfs(ctx context.Context, suite string, extra []string, log func(string, ...any)) (string, error) {
+	suite = cmp.Or(suite, defaultSuite)
 	if err := ensureTools(ctx, log); err != nil {
 		return "", err
 	}
@@ -78,13 +81,13 @@ func Rootfs(ctx context.Context, extra []string, log func(string, ...any)) (stri
 		return "", fmt.Errorf("looking for root file system: %w", err)
 	}
 	log("creating a Debian %s root file system with debootstrap (once)", suite)
-	if err := makeRootfs(ctx, path, cache, packages, log); err != nil {
+	if err := makeRootfs(ctx, suite, path, cache, packages, log); err != nil {
 		return "", fmt.Errorf("making root file system: %w", err)
 	}
 	return path, nil
 }
 
-func makeRootfs(ctx context.Context, path, cache string, packages []string, log func(string, ...any)) error {
+func makeRootfs(ctx context.Context, suite, path, cache string, packages []string, log func(string, ...any)) error {
 	mirror, err := debianMirror(ctx)
 	if err != nil {
 		return err

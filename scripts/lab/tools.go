@@ -17,7 +17,9 @@ import (
 var tools = [][2]string{
 	{"debootstrap", "debootstrap"},
 	{"ip", "iproute2"},
+	{"mkfs.btrfs", "btrfs-progs"},
 	{"mkfs.ext4", "e2fsprogs"},
+	{"mkfs.xfs", "xfsprogs"},
 	{"mount", "mount"},
 	{"nft", "nftables"},
 	{"nsenter", "util-linux"},

@@ -61,6 +61,7 @@ func up(name *string) *cobra.Command {
 		},
 	}
 	cmd.Flags().IntVar(&o.Hosts, "hosts", 2, "number of hosts")
+	cmd.Flags().StringVar(&o.Suite, "suite", "", "the Debian release of the hosts (default bookworm)")
 	cmd.Flags().IntVar(&o.Interfaces, "interfaces", 1, "network interfaces per host")
 	cmd.Flags().StringSliceVar(&o.ExtraPackages, "packages", nil, "additional Debian packages on the hosts")
 	cmd.Flags().BoolVar(&o.NoexecTmp, "noexec-tmp", false, "forbid executing files in /tmp")
@@ -112,13 +113,14 @@ func list() *cobra.Command {
 }
 
 func rootfs() *cobra.Command {
+	var suite string
 	var packages []string
 	cmd := &cobra.Command{
 		Use:   "rootfs",
 		Short: "Create the hosts' root file system if it is not cached, and print its path",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			path, err := lab.Rootfs(cmd.Context(), packages, logger(cmd))
+			path, err := lab.Rootfs(cmd.Context(), suite, packages, logger(cmd))
 			if err != nil {
 				return err
 			}
@@ -126,6 +128,7 @@ func rootfs() *cobra.Command {
 			return err
 		},
 	}
+	cmd.Flags().StringVar(&suite, "suite", "", "the Debian release (default bookworm)")
 	cmd.Flags().StringSliceVar(&packages, "packages", nil, "additional Debian packages on the hosts")
 	return cmd
 }
