@@ -457,6 +457,13 @@ func allControllersWork(t *testing.T, control *lab.Host) {
 // nodeIsReady waits until a host is a Ready node of control's cluster.
 func nodeIsReady(t *testing.T, control, h *lab.Host) {
 	t.Helper()
+	// kubectl wait fails at once for a node that kubeadm's join did not wait for.
+	eventually(t, time.Minute, func() string {
+		if kubectlOn(t, control, "get", "node", h.Name, "--ignore-not-found", "-o", "name") == "" {
+			return h.Name + " has not registered"
+		}
+		return ""
+	})
 	kubectlOn(t, control, "wait", "--for", "condition=Ready", "node/"+h.Name, "--timeout", "2m")
 	t.Logf("\n%s", kubectlOn(t, control, "get", "nodes", "-o", "wide"))
 }
