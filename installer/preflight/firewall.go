@@ -152,6 +152,9 @@ func (b blocked) findings(summary string, isWarning bool, open func(host.Drop, [
 	if len(what) == 0 {
 		return nil
 	}
+	if slices.ContainsFunc(commands, func(c string) bool { return strings.HasPrefix(c, "firewall-cmd") }) {
+		commands = append(commands, "firewall-cmd --reload") // once, after all changes
+	}
 	fix := strings.Join(commands, " && ")
 	if temporary {
 		fix += " # until the next boot; also add these rules where this host loads its rules from"
@@ -215,7 +218,7 @@ func (s *subject) openFirewalld(ctx context.Context, list []need) []string {
 	if pods {
 		commands = append(commands, "firewall-cmd --permanent --zone=trusted --add-interface="+podBridge+" --add-interface="+podTunnel)
 	}
-	return append(commands, "firewall-cmd --reload")
+	return commands
 }
 
 func openUFW(list []need) (commands []string) {

@@ -56,6 +56,8 @@ func TestFirewall(t *testing.T) {
 			says: []string{"TCP 10250"}, fix: []string{"dport 10250"}, never: "cni0"},
 		{name: "firewalld", role: Init, rules: firewalld, drops: func(p host.Packet) bool { return p.In != "lo" }, cni: "flannel",
 			fix: []string{"firewall-cmd --permanent --add-port=6443/tcp --add-port=10250/tcp --add-port=8472/udp && ", "firewall-cmd --permanent --zone=trusted --add-interface=cni0 --add-interface=flannel.1 && ", "firewall-cmd --reload"}, never: "#"},
+		{name: "firewalld drops in two chains", role: Join, rules: firewalld, drops: func(p host.Packet) bool { return p.In != "lo" }, cni: "flannel",
+			fix: []string{"firewall-cmd --permanent --add-port=10250/tcp --add-port=8472/udp && firewall-cmd --permanent --zone=trusted --add-interface=cni0 --add-interface=flannel.1 && firewall-cmd --reload"}},
 		{name: "ufw", role: Join, rules: dropping{input: iptables.input, forward: host.Drop{Family: "ip", Table: "filter", Chain: "FORWARD"}, chains: []string{"ufw-user-input"}},
 			drops: func(p host.Packet) bool { return p.In != "lo" }, cni: "flannel", tools: "iptables ufw",
 			fix: []string{"ufw allow 10250/tcp && ", "ufw allow 8472/udp", "ufw route allow in on cni0", "ufw route allow out on cni0"}, never: "iptables -I"},

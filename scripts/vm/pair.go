@@ -48,7 +48,7 @@ func Pair(ctx context.Context, o Options) ([2]*Machine, error) {
 	if _, err := exec.LookPath("qemu-system-x86_64"); err != nil {
 		return pair, fault.New(fault.Preflight, "apt-get install --no-install-recommends qemu-system-x86", "emulated machines need QEMU: %w", err)
 	}
-	tarball, err := lab.Rootfs(ctx, append(packages[:len(packages):len(packages)], o.ExtraPackages...), o.Log)
+	tarball, err := lab.Rootfs(ctx, "", append(packages[:len(packages):len(packages)], o.ExtraPackages...), o.Log)
 	if err != nil {
 		return pair, err
 	}
