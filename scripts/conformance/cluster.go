@@ -148,6 +148,9 @@ func byKubeadm(ctx context.Context, release components.Release, control, worker 
 		if _, err := kit.ImportImages(ctx, h, true); err != nil {
 			return err
 		}
+		if _, err := h.Output(ctx, "rm", "-r", "/root/images"); err != nil { // gigabytes
+			return err
+		}
 	}
 	config := kubeadm.Config(control, kubeadm.ConfigOptions{Version: release.Kubernetes})
 	done, err := kit.Init(ctx, control, config)

@@ -85,7 +85,7 @@ func conformance(ctx context.Context, o options) error {
 		return err
 	}
 	selected := slices.DeleteFunc(slices.Clone(all), func(name string) bool {
-		return !focus.MatchString(name) || rec.Tests[name].State == passed && !o.again
+		return causes[name].notRun || !focus.MatchString(name) || rec.Tests[name].State == passed && !o.again
 	})
 	rec.Names = all
 	fmt.Printf("%s by %s: %d conformance tests that are not serial, %d to run\n", release.Kubernetes, o.by, len(all), len(selected))

@@ -65,6 +65,7 @@ more</failure><system-err>the log</system-err></testcase>
 
 // A failure stays on the page when the test passes later, and the page has every version that ran.
 func TestPage(t *testing.T) {
+	const unbuilt = "[sig-api-machinery] Aggregator Should be able to support the 1.17 Sample API Server using the current Aggregator [Conformance]"
 	dir := t.TempDir()
 	write := func(name string, runs ...map[string]result) {
 		t.Helper()
@@ -76,7 +77,7 @@ func TestPage(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		rec.Names = []string{"a", "b|c", "d", "e"}
+		rec.Names = []string{"a", "b|c", "d", "e", unbuilt}
 		for _, r := range runs {
 			rec.add(r)
 		}
@@ -97,10 +98,11 @@ func TestPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, row := range []string{
-		"\n| v1.37.1 | Airlift | 4 | 2 | 0 | 1 | 1 | 2 min |\n",
-		"\n| v1.37.1 | kubeadm | 4 | 0 | 1 | 0 | 3 | 0 min |\n",
+		"\n| v1.37.1 | Airlift | 5 | 2 | 0 | 1 | 2 | 2 min |\n",
+		"\n| v1.37.1 | kubeadm | 5 | 0 | 1 | 0 | 4 | 0 min |\n",
 		"\n| v1.37.1 | b\\|c | passed, failed before: 1 | failed once | |\n",
 		"\n| v1.37.1 | d | skipped | not run | |\n",
+		"\n| v1.37.1 | " + unbuilt + " | not run | not run | the rig does not build the image sample-apiserver:1.17.7 |\n",
 	} {
 		if !strings.Contains(string(text), row) {
 			t.Errorf("%q is not in\n%s", row, text)

@@ -6,6 +6,7 @@ import (
 	"encoding/xml"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -63,10 +64,11 @@ func (c *cluster) run(ctx context.Context, tests []string, processes int, dir st
 		"--focus="+focus(tests), "/usr/local/bin/e2e.test", "--",
 		"--kubeconfig="+kubeconfig, "--provider=skeleton", "--num-nodes=2", "--kubectl-path=/usr/local/bin/kubectl",
 		"--report-dir="+reports, "--report-prefix="+id+"-", "--disable-log-dump")
-	if ctx.Err() != nil {
+	// After an interrupt, the report has the tests that ended before it.
+	text, err := c.tester.Output(context.WithoutCancel(ctx), "cat", report)
+	if err != nil && ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
-	text, err := c.tester.Output(ctx, "cat", report)
 	if err != nil {
 		return nil, fmt.Errorf("running the tests, see %s: %w", log.Name(), errors.Join(ran, err))
 	}
@@ -77,7 +79,11 @@ func (c *cluster) run(ctx context.Context, tests []string, processes int, dir st
 	if err != nil {
 		return nil, fmt.Errorf("reading %s: %w", filepath.Base(report), err)
 	}
-	return results, nil
+	if ctx.Err() != nil {
+		// The interrupt may have failed the tests that ran.
+		maps.DeleteFunc(results, func(_ string, r result) bool { return r.State != passed })
+	}
+	return results, ctx.Err()
 }
 
 // focus is the expression for exactly these tests. ginkgo matches it with the name of the suite
