@@ -28,8 +28,8 @@ func TestPhases(t *testing.T) {
 		same(t, bare, untouched(t, h))
 	})
 	for _, phase := range []string{
-		"preflight", "unpack", "runtime", "certs ca", "certs all", "kubeconfig admin", "kubeconfig all", "kubelet-start", "images",
-		"etcd local", "control-plane apiserver", "control-plane all", "wait-control-plane",
+		"preflight", "unpack", "runtime", "certs ca", "certs all", "kubeconfig admin", "kubeconfig all", "etcd local",
+		"control-plane apiserver", "control-plane all", "images", "kubelet-start", "wait-control-plane",
 		"upload-config kubeadm", "upload-config all", "upload-certs --upload-certs", "mark-control-plane",
 		"bootstrap-token", "kubelet-finalize experimental-cert-rotation", "addon coredns", "addon all", "pod-network", "wait-node", "show-join-command",
 	} {

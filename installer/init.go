@@ -63,8 +63,6 @@ func (i *Init) Steps() []Step {
 		{Name: "runtime", Doc: "prepare the kernel and start containerd", Run: i.prepareRuntime, Needed: true},
 		{Name: "certs", Doc: "make the certificates", Run: i.controlPlane.certs(), Steps: each(pki.Names(), i.controlPlane.certs)},
 		{Name: "kubeconfig", Doc: "make the kubeconfig files", Run: i.kubeconfig(), Steps: each(pki.KubeconfigNames(), i.kubeconfig)},
-		{Name: "kubelet-start", Doc: "start the kubelet", Run: i.startKubelet},
-		{Name: "images", Doc: "import the control plane's images", Run: i.images},
 		{Name: "etcd", Doc: "write the static pod of etcd", Steps: []Step{
 			{Name: "local", Doc: "write the static pod of a local etcd", Run: i.etcd},
 		}},
@@ -73,6 +71,8 @@ func (i *Init) Steps() []Step {
 			{Name: "controller-manager", Doc: "write the static pod of the controller manager", Run: i.controlPlane.staticPods("kube-controller-manager")},
 			{Name: "scheduler", Doc: "write the static pod of the scheduler", Run: i.controlPlane.staticPods("kube-scheduler")},
 		}},
+		{Name: "images", Doc: "import the control plane's images", Run: i.images},
+		{Name: "kubelet-start", Doc: "start the kubelet", Run: i.startKubelet},
 		{Name: "wait-control-plane", Doc: "wait for a healthy control plane", Run: i.withAPI(i.waitControlPlane)},
 		{Name: "upload-config", Aliases: []string{"uploadconfig"}, Doc: "store the configuration in the cluster", Steps: []Step{
 			{Name: "kubeadm", Doc: "store the ClusterConfiguration", Run: i.withAPI(i.apply(render.UploadClusterConfig))},
@@ -184,9 +184,9 @@ func (i *Init) holdsStaticPod(pod pki.File) bool {
 	return i.stream != nil && !i.plan.onePhase && isAPIClient(pod) && !i.plan.skips("wait-control-plane")
 }
 
-// images waits for the control plane's images. The static pods are written
-// afterwards: for a pod without its image the kubelet would try to pull it, and
-// wait ten seconds before it tries again.
+// images waits for the control plane's images. The kubelet starts afterwards:
+// for a pod without its image it would try to pull it, and wait ten seconds
+// before it tries again.
 func (i *Init) images(ctx context.Context) error {
 	return i.waitImages(ctx, append([]string{"pause", "etcd"}, controlPlaneComponents...)...)
 }
