@@ -301,8 +301,8 @@ func changesNothing(t *testing.T, h *lab.Host, dryRun string) {
 	}
 	for name, content := range files {
 		// kubeadm's default goes through /var/run, which is a link to /run.
-		content = strings.ReplaceAll(content, "unix:///var/run/", "unix:///run/")
-		would, is := document(t, content), document(t, run(t, h, "cat", name))
+		socket := strings.NewReplacer("unix:///var/run/", "unix:///run/")
+		would, is := document(t, socket.Replace(content)), document(t, socket.Replace(run(t, h, "cat", name)))
 		for _, field := range sortedUnion(would, is) {
 			if would[field] != is[field] && !slices.Contains(startupPeriod, field) {
 				t.Errorf("%s: an upgrade to the same version would change %s in %s: from %q to %q", h.Name, field, name, is[field], would[field])
