@@ -113,6 +113,8 @@ unit:
 	@awk '/^ *--- SKIP: / { split($$3, name, "/"); if (!seen[name[1]]++) list = list " " name[1] } \
 		/^ok/ { print; if (list) print "    NOT RUN, make test does:" list; list = ""; split("", seen) }' out/unit.log
 
+E2E = go test -tags e2e -count 1 -p 1 -parallel 3 -timeout 40m -run '$(RUN)' -skip '$(SKIP)'
+
 # With AIRLIFT_RIG, the tests that need root, components or tools run or fail: see scripts/rig.
 test e2e: export AIRLIFT_RIG = 1
 
@@ -123,8 +125,9 @@ test: packages oracles vet
 
 e2e: bundle
 	@rm -f out/hosts-not-run
-	go test -tags e2e -count 1 -p 1 -parallel 3 -timeout 40m -run '$(RUN)' -skip '$(SKIP)' ./scripts/lab ./scripts/bench/measure ./installer/host ./e2e
+	$(E2E) ./e2e
 	@if test -e out/hosts-not-run; then cat out/hosts-not-run; fi
+	$(E2E) ./scripts/lab ./scripts/bench/measure ./installer/host
 
 # Each kind of host of TestHosts; the results are in docs/hosts.md. This takes an hour or more.
 # It can be stopped and continued. HOSTS selects some: HOSTS=firewalld,ufw

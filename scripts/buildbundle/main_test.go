@@ -38,7 +38,7 @@ func TestTheRigHasACacheOfItsOwn(t *testing.T) {
 			}
 			users = filepath.Join(users, "airlift", "bundle") // the default of bundle build
 			arguments := filepath.Join(t.TempDir(), "arguments")
-			rig := script(t, `while [ "$1" != --mirrors-file ]; do shift; done; echo "--mirror dl.k8s.io=http://127.0.0.1:1" >"$2"; trap exit INT; while :; do sleep 0.05; done`)
+			rig := script(t, `while [ "$1" != --mirrors-file ]; do shift; done; echo "--mirror dl.k8s.io=http://127.0.0.1:1" >"$2.new"; mv "$2.new" "$2"; trap exit INT; while :; do sleep 0.05; done`)
 			bundle := script(t, `printf '%s\n' "$@" >`+arguments)
 			o := options{version: "v1.29.15", upstream: rig, bundle: bundle, output: filepath.Join(t.TempDir(), "install"), compression: "fastest"}
 			if err := buildBundle(t.Context(), o); err != nil {
@@ -67,7 +67,7 @@ func TestConformanceImages(t *testing.T) {
 	arguments, served := filepath.Join(dir, "arguments"), filepath.Join(dir, "served")
 	rig := script(t, `if [ "$1" = images ]; then echo one:1; echo two:2; exit; fi
 		echo "$@" >`+served+`
-		while [ "$1" != --mirrors-file ]; do shift; done; echo "--mirror dl.k8s.io=http://127.0.0.1:1" >"$2"; trap exit INT; while :; do sleep 0.05; done`)
+		while [ "$1" != --mirrors-file ]; do shift; done; echo "--mirror dl.k8s.io=http://127.0.0.1:1" >"$2.new"; mv "$2.new" "$2"; trap exit INT; while :; do sleep 0.05; done`)
 	o := options{version: "v1.37.1", upstream: rig, bundle: script(t, `echo "$@" >`+arguments), output: filepath.Join(dir, "install"), conformance: true}
 	if err := buildBundle(t.Context(), o); err != nil {
 		t.Fatal(err)
