@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"time"
 
@@ -53,54 +54,71 @@ const (
 
 // checks is the table: kubeadm's checks in its order, then Airlift's own.
 func (s *subject) checks() []check {
-	c := s.Config
 	list := []check{{"IsPrivilegedUser", s.privileged}}
-	if s.Role.controlPlane() {
-		list = append(list,
-			check{"NumCPU", s.cpus},
-			check{"Mem", s.memory},
-			check{"KubernetesVersion", s.kubernetesVersion},
-			s.port(int(c.LocalAPIEndpoint.BindPort), "kube-apiserver", c.APIServer.ExtraArgs...),
-			s.port(config.SchedulerPort, "kube-scheduler", c.Scheduler.ExtraArgs...),
-			s.port(config.ControllerManagerPort, "kube-controller-manager", c.ControllerManager.ExtraArgs...),
-			s.fileAvailable(config.ManifestsDir+"/kube-apiserver.yaml"),
-			s.fileAvailable(config.ManifestsDir+"/kube-controller-manager.yaml"),
-			s.fileAvailable(config.ManifestsDir+"/kube-scheduler.yaml"),
-			s.fileAvailable(config.ManifestsDir+"/etcd.yaml"),
-			check{"HTTPProxy", s.proxyTo(c.LocalAPIEndpoint.AdvertiseAddress)},
-			check{"HTTPProxyCIDR", s.proxyToRanges(c.Networking.ServiceSubnet, c.Networking.PodSubnet)},
-			check{"ControlPlaneEndpoint", s.controlPlaneEndpoint},
-		)
-		if c.Etcd.External == nil {
-			list = append(list,
-				s.port(config.EtcdClientPort, "etcd"),
-				s.port(config.EtcdPeerPort, "etcd"),
-			)
-		} else if s.Role == Init || c.CertificateKey == "" { // otherwise join downloads them later
-			list = append(list,
-				check{"ExternalEtcdClientCertificates", s.externalEtcdCertificates},
-				check{"ExternalEtcdVersion", s.externalEtcdVersion},
-			)
-		}
-	}
-	if s.Role == Join {
+	switch s.Role {
+	case Init:
+		list = slices.Concat(list, s.controlPlaneChecks(), s.etcdChecks(false))
+	case JoinControlPlane:
+		list = slices.Concat(list, s.controlPlaneChecks(), s.etcdChecks(s.Config.CertificateKey != ""),
+			s.joinChecks("kubelet.conf", "bootstrap-kubelet.conf"))
+	case Join:
 		list = append(list, check{"KubernetesVersion", s.kubernetesVersion})
+		list = append(list, s.joinChecks("kubelet.conf", "bootstrap-kubelet.conf", "pki/ca.crt")...)
 	}
-	if s.Role != Init {
-		list = append(list,
-			s.fileAvailable(config.KubernetesDir+"/kubelet.conf"),
-			s.fileAvailable(config.KubernetesDir+"/bootstrap-kubelet.conf"),
-		)
-		if s.Role == Join {
-			list = append(list, s.fileAvailable(config.CertificatesDir+"/ca.crt"))
-		}
-		if h, _, err := net.SplitHostPort(c.Discovery.APIServerEndpoint); err == nil {
-			list = append(list, check{"HTTPProxy", s.proxyTo(h)})
-		}
-		list = append(list, check{"NodeAddress", s.nodeAddress})
+	return append(list, s.nodeChecks()...)
+}
+
+// controlPlaneChecks are the checks of a node that will run a control plane.
+func (s *subject) controlPlaneChecks() []check {
+	c := s.Config
+	return []check{
+		{"NumCPU", s.cpus},
+		{"Mem", s.memory},
+		{"KubernetesVersion", s.kubernetesVersion},
+		s.port(int(c.LocalAPIEndpoint.BindPort), "kube-apiserver", c.APIServer.ExtraArgs...),
+		s.port(config.SchedulerPort, "kube-scheduler", c.Scheduler.ExtraArgs...),
+		s.port(config.ControllerManagerPort, "kube-controller-manager", c.ControllerManager.ExtraArgs...),
+		s.fileAvailable(config.ManifestsDir + "/kube-apiserver.yaml"),
+		s.fileAvailable(config.ManifestsDir + "/kube-controller-manager.yaml"),
+		s.fileAvailable(config.ManifestsDir + "/kube-scheduler.yaml"),
+		s.fileAvailable(config.ManifestsDir + "/etcd.yaml"),
+		{"HTTPProxy", s.proxyTo(c.LocalAPIEndpoint.AdvertiseAddress)},
+		{"HTTPProxyCIDR", s.proxyToRanges(c.Networking.ServiceSubnet, c.Networking.PodSubnet)},
+		{"ControlPlaneEndpoint", s.controlPlaneEndpoint},
 	}
+}
+
+// etcdChecks are the checks of a control plane's etcd. The certificates of an external
+// etcd cannot be checked before join downloads them.
+func (s *subject) etcdChecks(downloaded bool) []check {
+	switch {
+	case s.runsEtcd():
+		return []check{s.port(config.EtcdClientPort, "etcd"), s.port(config.EtcdPeerPort, "etcd")}
+	case downloaded:
+		return nil
+	}
+	return []check{
+		{"ExternalEtcdClientCertificates", s.externalEtcdCertificates},
+		{"ExternalEtcdVersion", s.externalEtcdVersion},
+	}
+}
+
+// joinChecks are the checks of a node that joins a cluster. It writes the files, which
+// are named relative to /etc/kubernetes.
+func (s *subject) joinChecks(files ...string) (list []check) {
+	for _, name := range files {
+		list = append(list, s.fileAvailable(config.KubernetesDir+"/"+name))
+	}
+	if h, _, err := net.SplitHostPort(s.Config.Discovery.APIServerEndpoint); err == nil {
+		list = append(list, check{"HTTPProxy", s.proxyTo(h)})
+	}
+	return append(list, check{"NodeAddress", s.nodeAddress})
+}
+
+// nodeChecks are the checks of every node.
+func (s *subject) nodeChecks() (list []check) {
 	// An existing runtime that cannot be used is reported by CRI.
-	for _, claim := range host.Claims(c, s.Role.controlPlane() && c.Etcd.External == nil, !s.RuntimeInUse && s.Runtime == nil) {
+	for _, claim := range host.Claims(s.Config, s.runsEtcd(), !s.RuntimeInUse && s.Runtime == nil) {
 		list = append(list, s.dirAvailable(claim))
 	}
 	list = append(list,
@@ -131,7 +149,7 @@ func (s *subject) checks() []check {
 		list = append(list, s.bridgeFilter(name))
 	}
 	list = append(list, check{"ImagePull", s.images})
-	if s.Role.controlPlane() {
+	if s.runsAPIServer() {
 		list = append(list, check{"Nameservers", s.nameservers})
 	}
 	list = append(list, s.kubeletRules()...)

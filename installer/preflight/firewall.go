@@ -63,11 +63,11 @@ func (s *subject) required() (list []need) {
 			p := host.Packet{In: c.Facts.Interface, From: anywhere, To: self, Protocol: protocol, Port: uint16(port)}
 			return need{Packet: p, from: anySource, of: of}
 		}
-		if s.Role.controlPlane() {
+		if s.runsAPIServer() {
 			list = append(list, to("tcp", c.LocalAPIEndpoint.BindPort, "API server"))
 		}
 		list = append(list, to("tcp", config.KubeletPort, "kubelet"))
-		if s.Role.controlPlane() && c.Etcd.External == nil {
+		if s.runsEtcd() {
 			for _, port := range []int32{config.EtcdClientPort, config.EtcdPeerPort} {
 				etcd := to("tcp", port, "etcd")
 				etcd.later = s.Role == Init
@@ -79,7 +79,7 @@ func (s *subject) required() (list []need) {
 			continue // another pod network has needs of its own
 		}
 		list = append(list, to("udp", tunnelPort, "pod network"))
-		if s.Role.controlPlane() {
+		if s.runsAPIServer() {
 			api := to("tcp", c.LocalAPIEndpoint.BindPort, "API server")
 			api.In, api.from = podBridge, podSource
 			list = append(list, api)

@@ -46,7 +46,7 @@ func (s *subject) kubeletProblems() ([]kubelet.Problem, error) {
 	}
 	flags := s.Config.NodeRegistration.KubeletExtraArgs
 	// Without a pause image the file cannot be rendered; ImagePull reports that.
-	if file, err := render.KubeletFlags(s.Config, s.Role == Join); err == nil {
+	if file, err := render.KubeletFlags(s.Config, !s.runsAPIServer()); err == nil {
 		_, value, _ := strings.Cut(strings.TrimSpace(string(file)), "=")
 		if value, err = strconv.Unquote(value); err != nil {
 			return nil, err
@@ -95,7 +95,7 @@ func (s *subject) fixedSettings() []kubelet.Fixed {
 			kubelet.Fixed{Flag: "container-runtime-endpoint", Value: node.CRISocket, Why: "Airlift imports images into the container runtime there", Fix: fix},
 			kubelet.Fixed{Flag: "image-service-endpoint", Value: node.CRISocket, Why: "Airlift imports images into the container runtime there", Fix: fix})
 	}
-	if s.Role.controlPlane() {
+	if s.runsAPIServer() {
 		list = append(list, kubelet.Fixed{Flag: "pod-manifest-path", Value: config.ManifestsDir, Why: "Airlift writes the control plane's static pods there", Fix: "remove it"})
 	}
 	return list

@@ -203,7 +203,7 @@ func (s *subject) nodeAddress(context.Context) []finding {
 		}
 	}
 	family := c.Networking.Family()
-	if addr, err := netip.ParseAddr(c.LocalAPIEndpoint.AdvertiseAddress); err == nil && s.Role.controlPlane() && family != "" && config.FamilyOf(addr) != family {
+	if addr, err := netip.ParseAddr(c.LocalAPIEndpoint.AdvertiseAddress); err == nil && s.runsAPIServer() && family != "" && config.FamilyOf(addr) != family {
 		return problem("choose an "+string(family)+" address of this host with --apiserver-advertise-address",
 			"the address of this host's API server, %s, is not %s as the cluster's first Service range, %s: the API server would not start", addr, family, c.Networking.ServiceSubnet)
 	}

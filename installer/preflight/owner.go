@@ -16,7 +16,7 @@ import (
 // the owner from the archive.
 func (s *subject) dirOwner(context.Context) []finding {
 	dirs := s.configDirs()
-	if s.Role.controlPlane() && s.Config.Etcd.External == nil {
+	if s.runsEtcd() {
 		dirs = append(dirs, s.Config.Etcd.Local.DataDir)
 	}
 	for _, b := range s.Binaries {

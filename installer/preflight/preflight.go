@@ -25,8 +25,6 @@ const (
 	JoinControlPlane Role = "join-control-plane"
 )
 
-func (r Role) controlPlane() bool { return r != Join }
-
 // Target is the host to check and what is planned for it.
 type Target struct {
 	Config *config.Config
@@ -61,6 +59,12 @@ type Target struct {
 	// it is not known yet. The flags are always checked.
 	Kubelet []byte
 }
+
+// runsAPIServer reports whether the host will run a control plane.
+func (t Target) runsAPIServer() bool { return t.Role != Join }
+
+// runsEtcd reports whether the host will run a member of the cluster's etcd.
+func (t Target) runsEtcd() bool { return t.runsAPIServer() && t.Config.Etcd.External == nil }
 
 // Space is what will be written below a directory, which need not exist yet.
 type Space struct {
