@@ -26,6 +26,8 @@ SKIP       ?=
 # names match FOCUS.
 BY         ?= airlift
 FOCUS      ?=
+# make hosts, versions and conformance also run what passed before.
+AGAIN      ?=
 # The compression level of out/install.
 COMPRESSION ?= default
 CACHE      ?= $(or $(AIRLIFT_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/airlift)
@@ -132,13 +134,13 @@ e2e: bundle
 # Each kind of host of TestHosts; the results are in docs/hosts.md. This takes an hour or more.
 # It can be stopped and continued. HOSTS selects some: HOSTS=firewalld,ufw
 hosts: bundle
-	go run ./scripts/hosts --only "$(HOSTS)"
+	go run ./scripts/hosts --only "$(HOSTS)" $(if $(AGAIN),--again)
 
 # Each Kubernetes version through the tests on hosts; the results are in docs/versions.md. This
 # takes hours. It can be stopped and continued. VERSIONS selects some: VERSIONS=v1.36.3,v1.37
 versions: build
 	go build -o bin/upstream ./scripts/upstream
-	go run ./scripts/versions --only "$(VERSIONS)"
+	go run ./scripts/versions --only "$(VERSIONS)" $(if $(AGAIN),--again)
 
 # Two emulated machines with Debian's kernel, cgroup v2 and systemd's cgroup driver: a cluster,
 # reboots, power cuts and reset. It needs 8 GB of memory and most of an hour. RUN selects tests.
@@ -152,7 +154,7 @@ vm: bundle
 conformance: build
 	go build -o bin/upstream ./scripts/upstream
 	bin/upstream build --version $(KUBERNETES) --conformance
-	go run ./scripts/conformance --version $(KUBERNETES) --by $(BY) --focus '$(FOCUS)'
+	go run ./scripts/conformance --version $(KUBERNETES) --by $(BY) --focus '$(FOCUS)' $(if $(AGAIN),--again)
 
 # Airlift and kubeadm by hand, alternating, on the same kind of hosts.
 bench: bundle

@@ -28,7 +28,7 @@ type options struct {
 	version, by, focus string
 	processes          int
 	keep, again        bool
-	dir, page          string
+	dir, results, page string
 }
 
 func main() {
@@ -39,7 +39,8 @@ func main() {
 	flag.IntVar(&o.processes, "processes", 4, "the `number` of tests that run at the same time")
 	flag.BoolVar(&o.keep, "keep", false, "leave the hosts running (labctl down --name conformance-airlift removes them)")
 	flag.BoolVar(&o.again, "again", false, "also run the tests that passed")
-	flag.StringVar(&o.dir, "dir", "out/conformance", "the `directory` for logs and results")
+	flag.StringVar(&o.dir, "logs", "out/conformance", "the `directory` for logs")
+	flag.StringVar(&o.results, "results", "docs/results", "the `directory` for results")
 	flag.StringVar(&o.page, "page", "docs/conformance.md", "the `file` to write")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -77,11 +78,11 @@ func conformance(ctx context.Context, o options) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	rec, err := readRecord(dir)
+	rec, err := readRecord(recordFile(o.results, release.Kubernetes, o.by))
 	if err != nil {
 		return err
 	}
-	if err := writePage(o.page, o.dir); err != nil { // before hours of tests
+	if err := writePage(o.page, o.results); err != nil { // before hours of tests
 		return err
 	}
 	selected := slices.DeleteFunc(slices.Clone(all), func(name string) bool {
@@ -123,7 +124,7 @@ func runOnCluster(ctx context.Context, o options, release components.Release, in
 	for batch := range slices.Chunk(tests, perBatch) {
 		results, err := c.run(ctx, batch, o.processes, dir)
 		rec.add(results)
-		if err := errors.Join(rec.write(dir), writePage(o.page, o.dir)); err != nil {
+		if err := errors.Join(rec.write(recordFile(o.results, release.Kubernetes, o.by)), writePage(o.page, o.results)); err != nil {
 			return failed, err
 		}
 		if err != nil {

@@ -67,12 +67,9 @@ more</failure><system-err>the log</system-err></testcase>
 func TestPage(t *testing.T) {
 	const unbuilt = "[sig-api-machinery] Aggregator Should be able to support the 1.17 Sample API Server using the current Aggregator [Conformance]"
 	dir := t.TempDir()
-	write := func(name string, runs ...map[string]result) {
+	write := func(by string, runs ...map[string]result) {
 		t.Helper()
-		where := filepath.Join(dir, name)
-		if err := os.Mkdir(where, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		where := recordFile(dir, "v1.37.1", by)
 		rec, err := readRecord(where)
 		if err != nil {
 			t.Fatal(err)
@@ -85,10 +82,10 @@ func TestPage(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	write("v1.37.1-airlift",
+	write("airlift",
 		map[string]result{"a": {State: passed, Seconds: 60}, "b|c": {State: failing, Seconds: 30}, "d": {State: skipped}},
 		map[string]result{"b|c": {State: passed, Seconds: 60}})
-	write("v1.37.1-kubeadm", map[string]result{"b|c": {State: failing, Seconds: 30}})
+	write("kubeadm", map[string]result{"b|c": {State: failing, Seconds: 30}})
 	page := filepath.Join(dir, "page.md")
 	if err := writePage(page, dir); err != nil {
 		t.Fatal(err)

@@ -2,10 +2,10 @@ package main
 
 import (
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strings"
 
+	"airlift/scripts/results"
 	"airlift/scripts/upstream/components"
 )
 
@@ -57,7 +57,7 @@ var causes = map[string]cause{
 // ways are the columns of the page.
 var ways = []struct{ by, heading string }{{"airlift", "Airlift"}, {"kubeadm", "kubeadm"}}
 
-// writePage writes the page from the results of all versions below dir.
+// writePage writes the page from the results of all versions in dir.
 func writePage(path, dir string) error {
 	var b, other strings.Builder
 	b.WriteString(head)
@@ -65,7 +65,7 @@ func writePage(path, dir string) error {
 	for _, r := range components.Releases() {
 		records := map[string]*record{}
 		for _, w := range ways {
-			rec, err := readRecord(filepath.Join(dir, r.Kubernetes+"-"+w.by))
+			rec, err := readRecord(recordFile(dir, r.Kubernetes, w.by))
 			if err != nil {
 				return err
 			}
@@ -80,7 +80,7 @@ func writePage(path, dir string) error {
 		b.WriteString("\n## Tests that did not pass at once, or are not run\n\n| version | test | Airlift | kubeadm | cause |\n|---|---|---|---|---|\n" + other.String())
 	}
 	b.WriteString(images)
-	return replace(path, []byte(b.String()))
+	return results.Replace(path, []byte(b.String()))
 }
 
 // summary counts the results.

@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"airlift/scripts/results"
 )
 
 // The states of a test that ran.
@@ -30,11 +32,15 @@ type record struct {
 	Tests map[string]result `json:"tests"` // by name
 }
 
-const recordName = "results.json"
+// recordFile is the file with the results of a version on clusters by airlift or kubeadm.
+func recordFile(dir, version, by string) string {
+	return filepath.Join(dir, "conformance-"+version+"-"+by+".json")
+}
 
-func readRecord(dir string) (*record, error) {
+// readRecord reads a file with results. A file that does not exist is an empty record.
+func readRecord(file string) (*record, error) {
 	r := &record{Tests: map[string]result{}}
-	data, err := os.ReadFile(filepath.Join(dir, recordName))
+	data, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return r, nil
 	}
@@ -42,7 +48,7 @@ func readRecord(dir string) (*record, error) {
 		return nil, err
 	}
 	if err := json.Unmarshal(data, r); err != nil {
-		return nil, fmt.Errorf("reading %s: %w", filepath.Join(dir, recordName), err)
+		return nil, fmt.Errorf("reading %s: %w", file, err)
 	}
 	return r, nil
 }
@@ -57,18 +63,10 @@ func (r *record) add(results map[string]result) {
 	}
 }
 
-func (r *record) write(dir string) error {
+func (r *record) write(file string) error {
 	data, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
 		return err
 	}
-	return replace(filepath.Join(dir, recordName), append(data, '\n'))
-}
-
-// replace writes a file as a whole or not at all.
-func replace(path string, data []byte) error {
-	if err := os.WriteFile(path+".writing", data, 0o644); err != nil {
-		return err
-	}
-	return os.Rename(path+".writing", path)
+	return results.Replace(file, append(data, '\n'))
 }

@@ -24,7 +24,8 @@ func main() {
 	only := flag.String("only", "", "only these `rows`, separated by commas, such as firewalld")
 	flag.BoolVar(&o.again, "again", false, "also run the rows that passed")
 	flag.StringVar(&o.bundle, "bundle", "out/install", "the bundle `file`, as make bundle writes it")
-	flag.StringVar(&o.dir, "dir", "out/hosts", "the `directory` for logs and results")
+	flag.StringVar(&o.logs, "logs", "out/hosts", "the `directory` for logs")
+	flag.StringVar(&o.results, "results", "docs/results/hosts.json", "the `file` with the results")
 	flag.StringVar(&o.page, "page", "docs/hosts.md", "the `file` to write")
 	flag.Parse()
 	o.only = slices.DeleteFunc(strings.Split(*only, ","), func(s string) bool { return s == "" })
@@ -42,9 +43,9 @@ func main() {
 }
 
 type options struct {
-	only              []string
-	again             bool
-	bundle, dir, page string
+	only                        []string
+	again                       bool
+	bundle, logs, results, page string
 }
 
 // A row is one of TestHosts.
@@ -82,7 +83,7 @@ func hosts(ctx context.Context, o options, rows []row, command func(test, bundle
 	if err != nil {
 		return err
 	}
-	record, err := results.Open(o.dir)
+	record, err := results.Open(o.results, o.logs)
 	if err != nil {
 		return err
 	}
@@ -115,7 +116,7 @@ func hosts(ctx context.Context, o options, rows []row, command func(test, bundle
 		return err
 	}
 	if len(failed) > 0 {
-		return fault.New(fault.Failure, "the logs are in "+o.dir, "failed: %s", strings.Join(failed, ", "))
+		return fault.New(fault.Failure, "the logs are in "+o.logs, "failed: %s", strings.Join(failed, ", "))
 	}
 	return nil
 }

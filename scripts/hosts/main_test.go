@@ -17,7 +17,7 @@ func TestContinuesWithWhatFailed(t *testing.T) {
 		return []string{"sh", "-c", `echo "$0" >>` + ran + `; test "$0" != '^TestHosts$/^bad$' || test -e ` + may, test, bundle}
 	}
 	rows := []row{{Name: "bad", About: "a bad host"}, {Name: "good", About: "a good host"}, {Name: "other", About: "another host", NotHere: "no such kernel"}}
-	o := options{dir: filepath.Join(dir, "hosts"), page: filepath.Join(dir, "hosts.md")}
+	o := options{logs: filepath.Join(dir, "logs"), results: filepath.Join(dir, "results", "hosts.json"), page: filepath.Join(dir, "hosts.md")}
 	expect := func(code fault.Code, want string, lines ...string) {
 		t.Helper()
 		os.Remove(ran)

@@ -28,11 +28,12 @@ func main() {
 	steps := flag.String("steps", "", "only these `steps`, separated by commas")
 	again := flag.Bool("again", false, "also run the steps that passed")
 	remove := flag.Bool("remove", false, "remove a version's Kubernetes components and bundle when all of its steps have run")
-	dir := flag.String("dir", "out/versions", "the `directory` for bundles, logs and results")
+	dir := flag.String("dir", "out/versions", "the `directory` for bundles and logs")
+	record := flag.String("results", "docs/results/versions.json", "the `file` with the results")
 	table := flag.String("table", "docs/versions.md", "the `file` to write")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := versions(ctx, options{list(*only), list(*steps), *again, *remove, *dir, *table}, allSteps)
+	err := versions(ctx, options{list(*only), list(*steps), *again, *remove, *dir, *record, *table}, allSteps)
 	if err != nil && ctx.Err() != nil {
 		err = fault.Wrap(err, fault.Interrupted, "run the same command again to continue")
 	}
@@ -44,7 +45,8 @@ func main() {
 type options struct {
 	only, steps   []string
 	again, remove bool
-	dir, table    string
+	// dir has a directory for each version, with its logs and its bundle.
+	dir, results, table string
 }
 
 func list(flag string) []string {
@@ -105,9 +107,16 @@ func versions(ctx context.Context, o options, steps []step) error {
 	if err != nil {
 		return err
 	}
+	record, err := results.Open(o.results, dir)
+	if err != nil {
+		return err
+	}
+	if err := writeTable(o.table, record, steps); err != nil { // before hours of tests
+		return err
+	}
 	var failed []string
 	for _, r := range releases {
-		ok, err := one(ctx, o, steps, r, filepath.Join(dir, r.Kubernetes))
+		ok, err := one(ctx, o, steps, r, filepath.Join(dir, r.Kubernetes), record)
 		if err != nil {
 			return err
 		}
@@ -122,27 +131,24 @@ func versions(ctx context.Context, o options, steps []step) error {
 }
 
 // one runs the steps of one version, and reports whether all of them passed.
-func one(ctx context.Context, o options, steps []step, r components.Release, dir string) (bool, error) {
-	record, err := results.Open(dir)
-	if err != nil {
-		return false, err
-	}
+func one(ctx context.Context, o options, steps []step, r components.Release, dir string, record *results.Record) (bool, error) {
 	passed := true
 	for _, s := range steps {
 		if len(o.steps) > 0 && !slices.Contains(o.steps, s.name) {
 			continue
 		}
-		if record.Of(s.name).Passed && !o.again {
+		name := resultName(r, s)
+		if record.Of(name).Passed && !o.again {
 			fmt.Printf("%s %s: passed before\n", r.Kubernetes, s.name)
 			continue
 		}
 		fmt.Printf("%s %s: running\n", r.Kubernetes, s.name)
-		result, err := record.Run(ctx, s.name, s.argv(r, filepath.Join(dir, "install")))
+		result, err := record.Run(ctx, name, s.argv(r, filepath.Join(dir, "install")))
 		if err != nil {
 			return false, err
 		}
 		fmt.Printf("%s %s: %s\n", r.Kubernetes, s.name, result)
-		if err := writeTable(o.table, filepath.Dir(dir), steps); err != nil {
+		if err := writeTable(o.table, record, steps); err != nil {
 			return false, err
 		}
 		if !result.Passed {
@@ -157,6 +163,9 @@ func one(ctx context.Context, o options, steps []step, r components.Release, dir
 	}
 	return passed, nil
 }
+
+// resultName is the name of a step's result, and of its log.
+func resultName(r components.Release, s step) string { return r.Kubernetes + "/" + s.name }
 
 // removeComponents frees the disk: the components that only this version has, and its bundle.
 func removeComponents(r components.Release, dir string) error {

@@ -24,7 +24,7 @@ func TestContinuesWhereItFailed(t *testing.T) {
 		{"third", "the third", false, sh("echo $0 third >>" + count + "; test -e " + mayThird)},
 		{"last", "the last", false, sh("echo $0 last >>" + count)},
 	}
-	o := options{only: []string{"v1.36"}, dir: filepath.Join(dir, "versions"), table: filepath.Join(dir, "versions.md")}
+	o := options{only: []string{"v1.36"}, dir: filepath.Join(dir, "versions"), results: filepath.Join(dir, "versions.json"), table: filepath.Join(dir, "versions.md")}
 	expect := func(code fault.Code, ran, row string) {
 		t.Helper()
 		os.Remove(count)

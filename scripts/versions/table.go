@@ -1,7 +1,6 @@
 package main
 
 import (
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -21,8 +20,8 @@ The conformance tests of Kubernetes are on [another page](conformance.md).
 
 `, "'", "`")
 
-// writeTable writes the page from the results of all versions below dir.
-func writeTable(path, dir string, steps []step) error {
+// writeTable writes the page from the results of all versions.
+func writeTable(path string, record *results.Record, steps []step) error {
 	var b strings.Builder
 	b.WriteString(page)
 	b.WriteString("| version |")
@@ -31,13 +30,9 @@ func writeTable(path, dir string, steps []step) error {
 	}
 	b.WriteString(" modules of another patch |\n|" + strings.Repeat("---|", len(steps)+2) + "\n")
 	for _, r := range components.Releases() {
-		rec, err := results.Open(filepath.Join(dir, r.Kubernetes))
-		if err != nil {
-			return err
-		}
 		b.WriteString("| " + r.Kubernetes + " |")
 		for _, s := range steps {
-			b.WriteString(" " + rec.Of(s.name).String() + " |")
+			b.WriteString(" " + record.Of(resultName(r, s)).String() + " |")
 		}
 		var substitutes []string
 		for module, version := range r.Substitutes() {
