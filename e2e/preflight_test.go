@@ -184,7 +184,7 @@ func TestPreflight(t *testing.T) {
 		run(t, h, "sh", "-c", "mkdir -p /etc/kubernetes/manifests /var/lib/etcd/member && echo {} >/etc/kubernetes/manifests/kube-apiserver.yaml")
 		contains(t, install(t, h, 3, "init"), "FileAvailable--etc-kubernetes-manifests-kube-apiserver.yaml", "DirAvailable--var-lib-etcd", "fix: ")
 		out := install(t, h, 0, "preflight", "init", "--ignore-preflight-errors", "FileAvailable--etc-kubernetes-manifests-kube-apiserver.yaml,DirAvailable--VAR-lib-etcd")
-		contains(t, out, "[WARNING DirAvailable--var-lib-etcd]", "This host is fit.")
+		contains(t, out, "[WARNING DirAvailable--var-lib-etcd]", "All preflight checks passed.")
 		run(t, h, "rm", "-r", "/etc/kubernetes", "/var/lib/etcd")
 	})
 	same(t, bare, untouched(t, h))

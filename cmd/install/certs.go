@@ -23,7 +23,7 @@ func newCertsCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "certs",
 		Aliases: []string{"certificates"},
-		Short:   "Look at and renew this control plane's certificates",
+		Short:   "Show and renew this control plane's certificates",
 		Args:    noArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -46,10 +46,10 @@ type certsFlags struct {
 }
 
 func (f *certsFlags) bind(flags *pflag.FlagSet) {
-	flags.StringVar(&f.certDir, "cert-dir", "", "where the certificates are (default: what the configuration says, or "+config.CertificatesDir+")")
-	flags.StringVar(&f.configFile, "config", "", "kubeadm's configuration file (default: the cluster's own configuration)")
-	flags.StringVar(&f.kubeconfig, "kubeconfig", adminConf, "how to reach the cluster, to read its configuration")
-	flags.StringVar(&f.rootfs, "rootfs", "/", "a directory to use as the host's root")
+	flags.StringVar(&f.certDir, "cert-dir", "", "the `DIRECTORY` of the certificates (default: that of the configuration, or "+config.CertificatesDir+")")
+	flags.StringVar(&f.configFile, "config", "", "kubeadm's configuration `FILE` (default: the configuration stored in the cluster)")
+	flags.StringVar(&f.kubeconfig, "kubeconfig", adminConf, "the kubeconfig `FILE` for reading the configuration from the cluster")
+	flags.StringVar(&f.rootfs, "rootfs", "/", "the `DIRECTORY` to use as the host's root directory")
 }
 
 // readFile reads the configuration file. Without one it returns an empty
@@ -80,7 +80,7 @@ func (f *certsFlags) load(ctx context.Context, warn warnFunc) (*config.Config, e
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
 		default:
-			warn("the cluster's configuration cannot be read, so kubeadm's defaults are taken: %v", err)
+			warn("using kubeadm's defaults, because the cluster's configuration cannot be read: %v", err)
 		}
 	}
 	if cfg.CertificatesDir == "" {

@@ -260,7 +260,7 @@ func TestRenewOnKubeadmsNode(t *testing.T) {
 func TestRenewWarnsOfAnEndingCA(t *testing.T) {
 	root, file := controlPlane(t, time.Now(), func(c *config.Config) { c.CACertificateValidityPeriod = 48 * time.Hour })
 	stdout, stderr, code := install(t, "certs", "renew", "etcd-peer", "--rootfs", root, "--config", file)
-	if code != 0 || strings.Count(stderr, "warning: ") != 1 || !strings.Contains(stderr, "the CA "+pkiDir+"etcd/ca.crt itself ends on") {
+	if code != 0 || strings.Count(stderr, "warning: ") != 1 || !strings.Contains(stderr, "the CA "+pkiDir+"etcd/ca.crt expires on") {
 		t.Errorf("exit code %d\n%s%s", code, stdout, stderr)
 	}
 }
@@ -303,7 +303,7 @@ func TestRenewWithExternalCA(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if stdout, stderr, code = install(t, "certs", "renew", "all", "--rootfs", root, "--config", file); code != 1 || !strings.Contains(stderr, "no certificate here can be renewed") {
+	if stdout, stderr, code = install(t, "certs", "renew", "all", "--rootfs", root, "--config", file); code != 1 || !strings.Contains(stderr, "no certificate in this directory can be renewed") {
 		t.Errorf("nothing: exit code %d\n%s%s", code, stdout, stderr)
 	}
 }
@@ -316,7 +316,7 @@ func TestRenewOnADeadCluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	stdout, stderr, code := install(t, "certs", "renew", "all", "--rootfs", root)
-	if code != 0 || !strings.Contains(stderr, "warning: the cluster's configuration cannot be read") || !strings.Contains(stdout, "apiserver renewed") {
+	if code != 0 || !strings.Contains(stderr, "because the cluster's configuration cannot be read") || !strings.Contains(stdout, "apiserver renewed") {
 		t.Errorf("exit code %d\n%s%s", code, stdout, stderr)
 	}
 }
@@ -378,7 +378,7 @@ func TestCertsCommandLine(t *testing.T) {
 		code   int
 		stderr string
 	}{
-		{[]string{"certs", "renew"}, 2, "needs 'all' or the names"},
+		{[]string{"certs", "renew"}, 2, "requires 'all' or names"},
 		{[]string{"certs", "renew", "ca"}, 2, `unknown certificate "ca"`},
 		{[]string{"certs", "renew", "all", "apiserver"}, 2, `unknown certificate "all"`},
 		{[]string{"certs", "frobnicate"}, 2, `"frobnicate"`},

@@ -16,8 +16,8 @@ import (
 func newCertificateKeyCmd() *cobra.Command {
 	return &cobra.Command{
 		Use:     "certificate-key",
-		Short:   "Print a random key for the certificates that are stored in the cluster",
-		Long:    "Print a random key that 'init --upload-certs --certificate-key KEY' encrypts the certificates with.",
+		Short:   "Print a random key to encrypt uploaded certificates",
+		Long:    "Print a random key for 'init --upload-certs --certificate-key KEY', which encrypts\nthe certificates with it.",
 		Example: "  ./install certs certificate-key",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -32,18 +32,20 @@ func newCSRCmd() *cobra.Command {
 	kubeconfigDir := config.KubernetesDir
 	cmd := &cobra.Command{
 		Use:   "generate-csr",
-		Short: "Make keys and signing requests for a CA whose key is elsewhere",
-		Long: `Make keys and certificate signing requests for all certificates that a control
-plane needs, and kubeconfigs with a key but without a certificate, each with a
-request next to it.
+		Short: "Create keys and certificate signing requests for an external CA",
+		Long: `Create a key and a certificate signing request for each certificate of a control
+plane, and kubeconfigs that have a key and no certificate yet, each with a request
+next to it.
 
-Have each NAME.csr signed and put the certificate next to it as NAME.crt; those
-for kubeconfigs go, in base64, into the file's field client-certificate-data.
-The requests do not say what a certificate may be used for: give the server
-certificates (apiserver, etcd/server, etcd/peer) server authentication, and all
-but apiserver's client authentication. etcd/* and apiserver-etcd-client are
-signed by etcd's CA, front-proxy-client by the front proxy's, the others by the
-cluster's.`,
+Have each NAME.csr signed, and put the certificate next to it as NAME.crt. For a
+kubeconfig, put it in base64 into the field client-certificate-data.
+
+The requests contain no key usages. Sign with these:
+  server authentication  apiserver, etcd/server, etcd/peer
+  client authentication  all except apiserver
+
+etcd's CA signs etcd/* and apiserver-etcd-client, the front proxy's CA signs
+front-proxy-client, and the cluster's CA signs the others.`,
 		Example: "  ./install certs generate-csr --cert-dir /root/pki --kubeconfig-dir /root/pki\n  ./install certs generate-csr --config kubeadm.yaml",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -73,10 +75,10 @@ cluster's.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&in.certDir, "cert-dir", "", "where the keys and requests go (default: what the configuration says, or "+config.CertificatesDir+")")
-	f.StringVar(&in.configFile, "config", "", "kubeadm's configuration file")
-	f.StringVar(&kubeconfigDir, "kubeconfig-dir", kubeconfigDir, "where the kubeconfigs and their requests go")
-	f.StringVar(&in.rootfs, "rootfs", "/", "a directory to use as the host's root")
+	f.StringVar(&in.certDir, "cert-dir", "", "the `DIRECTORY` for keys and requests (default: that of the configuration, or "+config.CertificatesDir+")")
+	f.StringVar(&in.configFile, "config", "", "kubeadm's configuration `FILE`")
+	f.StringVar(&kubeconfigDir, "kubeconfig-dir", kubeconfigDir, "the `DIRECTORY` for kubeconfigs and their requests")
+	f.StringVar(&in.rootfs, "rootfs", "/", "the `DIRECTORY` to use as the host's root directory")
 	return cmd
 }
 

@@ -16,9 +16,9 @@ func newCertsExpirationCmd() *cobra.Command {
 	in, output := &certsFlags{}, &outputFlags{}
 	cmd := &cobra.Command{
 		Use:   "check-expiration",
-		Short: "Show when the certificates and kubeconfigs end",
-		Long: `Show when this control plane's certificates, kubeconfigs and CAs end, and which
-of them are managed externally: signed by a CA whose key is not on this host.`,
+		Short: "Show when certificates and kubeconfigs expire",
+		Long: `Show when this control plane's certificates, kubeconfigs and CAs expire. An
+externally managed certificate is signed by a CA whose key is not on this host.`,
 		Example: "  ./install certs check-expiration\n  ./install certs check-expiration -o json",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -22,32 +22,34 @@ func newCertsRenewCmd() *cobra.Command {
 	}
 	cmd := &cobra.Command{
 		Use:   "renew all|NAME...",
-		Short: "Make certificates anew, for as long again",
-		Long: `Make certificates anew, each with a new key, for the subject, names and usages
-that it has now, whether it has expired or not. What a kubeconfig holds
-otherwise stays as it is. CAs are not renewed, and neither is what the kubelet
-renews itself. One that was off until its certificate ended gets a new one on a
-control plane: remove /etc/kubernetes/kubelet.conf and
-/var/lib/kubelet/pki/kubelet-client-current.pem, run 'install init phase
-kubeconfig kubelet' and then 'systemctl restart kubelet'.
+		Short: "Renew certificates, for the same validity period",
+		Long: `Renew certificates, expired or not. Each gets a new key and keeps its subject,
+names and usages. The rest of a kubeconfig does not change. CAs are not renewed.
 
-The names:` + list.String() + `
+The kubelet renews its own certificates. If a kubelet was offline until its client
+certificate expired, run these commands on a control plane:
 
-The control plane's programs go on with what they have read until they are
-restarted: the command says which and how. On several control planes, renew and
-restart one after the other.`,
+    rm /etc/kubernetes/kubelet.conf /var/lib/kubelet/pki/kubelet-client-current.pem
+    ./install init phase kubeconfig kubelet
+    systemctl restart kubelet
+
+Names of certificates:` + list.String() + `
+
+The components of the control plane use the old certificates until they are
+restarted. The command prints which, and how to restart them. If the cluster has
+several control planes, renew and restart one after the other.`,
 		Example:   "  ./install certs renew all\n  ./install certs renew apiserver admin.conf",
 		ValidArgs: append([]string{"all"}, pki.RenewableNames()...),
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return fault.New(fault.Usage, "see '"+cmd.CommandPath()+" --help' for the names", "certs renew needs 'all' or the names of certificates")
+				return fault.New(fault.Usage, "see '"+cmd.CommandPath()+" --help' for the names", "certs renew requires 'all' or names of certificates")
 			}
 			for _, name := range args {
 				if name == "all" && len(args) == 1 {
 					continue
 				}
 				if !slices.Contains(pki.RenewableNames(), name) {
-					return fault.New(fault.Usage, "there are all, "+strings.Join(pki.RenewableNames(), ", "), "unknown certificate %q", name)
+					return fault.New(fault.Usage, "known names: all, "+strings.Join(pki.RenewableNames(), ", "), "unknown certificate %q", name)
 				}
 			}
 			return nil
@@ -87,15 +89,15 @@ func (f *certsFlags) renew(cmd *cobra.Command, names []string) error {
 		for _, c := range certs {
 			switch {
 			case c.Missing:
-				warn("%s does not exist: left out", c.File)
+				warn("%s does not exist: not renewed", c.File)
 			case c.External:
-				warn("%s is managed externally, the key of the CA %q is not on this host: left out", c.File, c.CA)
+				warn("%s is managed externally, because the key of the CA %q is not on this host: not renewed", c.File, c.CA)
 			default:
 				names = append(names, c.Name)
 			}
 		}
 		if len(names) == 0 {
-			return fault.New(fault.Failure, "give the right directory with --cert-dir, or provide the CA's key", "no certificate here can be renewed")
+			return fault.New(fault.Failure, "set the right directory with --cert-dir, or copy the CA's key to it", "no certificate in this directory can be renewed")
 		}
 	}
 	for _, name := range names {
@@ -113,7 +115,7 @@ func (f *certsFlags) renew(cmd *cobra.Command, names []string) error {
 		}
 		fmt.Fprintf(cmd.OutOrStdout(), "%s renewed: %s\n", name, made.Files[len(made.Files)-1].Path)
 	}
-	sayRestart(cmd, names)
+	printRestart(cmd, names)
 	return f.warnOfCAs(cfg, names, warn)
 }
 
@@ -130,24 +132,25 @@ func (f *certsFlags) warnOfCAs(cfg *config.Config, names []string, warn warnFunc
 			return c.CA == ca.Name && slices.Contains(names, c.Name) && c.NotAfter.After(ca.NotAfter)
 		}
 		if slices.ContainsFunc(certs, outlives) {
-			warn("the CA %s itself ends on %s, before what it has just signed", ca.File, ca.NotAfter.Format(expirationLayout))
+			warn("the CA %s expires on %s, before the certificates that it has just signed", ca.File, ca.NotAfter.Format(expirationLayout))
 		}
 	}
 	return nil
 }
 
-// sayRestart prints what the user must still do after a renewal.
-func sayRestart(cmd *cobra.Command, names []string) {
+// printRestart prints what the user must still do after a renewal.
+func printRestart(cmd *cobra.Command, names []string) {
 	out := cmd.OutOrStdout()
 	if pods := pki.Restart(names...); len(pods) > 0 {
 		fmt.Fprintf(out, `
-These go on with the old ones until they are restarted: %s.
-The kubelet stops a static pod whose file is gone, and starts it when the file is back:
+These components use the old certificates until they are restarted: %s.
+To restart them, move their files away and back, one after the other. The kubelet
+stops and starts the static pods:
 
     cd %s && for pod in %s; do mv $pod.yaml .. && sleep 25 && mv ../$pod.yaml .; done
 `, strings.Join(pods, ", "), config.ManifestsDir, strings.Join(pods, " "))
 	}
 	if slices.Contains(names, "admin.conf") || slices.Contains(names, "super-admin.conf") {
-		fmt.Fprint(out, "\nCopies of the administrators' kubeconfigs, such as ~/.kube/config, do not renew themselves: copy them again.\n")
+		fmt.Fprint(out, "\nCopies of the administrators' kubeconfigs, such as ~/.kube/config, are not renewed: copy them again.\n")
 	}
 }

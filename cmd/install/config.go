@@ -18,17 +18,17 @@ import (
 	"airlift/installer/host"
 )
 
-const configLong = `Print, check and convert configuration files, in kubeadm's own format. Nothing
-here changes this host or needs root.
+const configLong = `Print, validate and convert configuration files in kubeadm's format. These commands
+do not change this host and do not need root.
 
-Files may be written in kubeadm.k8s.io/v1beta3, v1beta4 or v1. What is written
-is in the version that the kubeadm of the bundle's Kubernetes writes: v1beta3 up
-to v1.30, v1beta4 since. A file in a newer version keeps its own.`
+They read kubeadm.k8s.io/v1beta3, v1beta4 and v1. They write the version that the
+bundle's kubeadm would write: v1beta3 up to Kubernetes v1.30, v1beta4 since v1.31.
+A file in a newer version keeps its version.`
 
 func newConfigCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "config",
-		Short: "Print, check and convert configuration files",
+		Short: "Print, validate and convert configuration files",
 		Long:  configLong,
 		Example: `  ./install config print init-defaults > kubeadm.yaml
   ./install config validate --config kubeadm.yaml
@@ -37,7 +37,7 @@ func newConfigCmd() *cobra.Command {
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.PersistentFlags().String("kubeconfig", adminConf, "has no effect, as in kubeadm: these commands do not use the cluster")
+	cmd.PersistentFlags().String("kubeconfig", adminConf, "has no effect, as in kubeadm: these commands do not connect to the cluster")
 	cmd.AddCommand(newConfigPrintCmd(), newConfigValidateCmd(), newConfigMigrateCmd(), newConfigImagesCmd())
 	return cmd
 }
@@ -63,7 +63,7 @@ func bundledVersion(cmd *cobra.Command, m *bundle.Manifest, asked string) (strin
 	} else if err := config.CheckVersion(asked, taken); err != nil {
 		return "", err
 	}
-	fmt.Fprintf(cmd.ErrOrStderr(), "note: this file brings no Kubernetes of its own; %s is assumed\n", taken)
+	fmt.Fprintf(cmd.ErrOrStderr(), "note: this file contains no Kubernetes; assuming %s\n", taken)
 	return taken, nil
 }
 
@@ -122,15 +122,15 @@ func newConfigValidateCmd() *cobra.Command {
 	path := ""
 	cmd := &cobra.Command{
 		Use:   "validate",
-		Short: "Check a configuration file",
-		Long: `Check a configuration file: that it can be read, has no unknown, misplaced or
-repeated field, and that its values are valid. Every problem is named with its
-line. Warnings go to standard error.`,
+		Short: "Validate a configuration file",
+		Long: `Validate a configuration file. The command reports all unknown, misplaced and
+repeated fields and all invalid values, with their lines. Warnings are printed to
+standard error.`,
 		Example: "  ./install config validate --config kubeadm.yaml",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if path == "" {
-				return fault.New(fault.Usage, "./install config validate --config kubeadm.yaml", "the file to check is missing")
+				return fault.New(fault.Usage, "./install config validate --config kubeadm.yaml", "--config is missing")
 			}
 			if _, err := readWhole(cmd, path, anyHost); err != nil {
 				return err
@@ -139,9 +139,9 @@ line. Warnings go to standard error.`,
 			return err
 		},
 	}
-	cmd.Flags().StringVar(&path, "config", "", "the file to check; - is standard input (required)")
-	cmd.Flags().Bool("allow-deprecated-api", false, "has no effect: v1beta3, v1beta4 and v1 are always read")
-	cmd.Flags().Bool("allow-experimental-api", false, "has no effect: v1beta3, v1beta4 and v1 are always read")
+	cmd.Flags().StringVar(&path, "config", "", "the `FILE` to validate; - is standard input (required)")
+	cmd.Flags().Bool("allow-deprecated-api", false, "has no effect: v1beta3, v1beta4 and v1 are always accepted")
+	cmd.Flags().Bool("allow-experimental-api", false, "has no effect: v1beta3, v1beta4 and v1 are always accepted")
 	return cmd
 }
 

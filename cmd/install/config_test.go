@@ -125,7 +125,7 @@ func TestPrintedDefaultsAreKubeadms(t *testing.T) {
 		t.Error(out)
 	}
 	// Without a payload, a note names the assumed version.
-	if _, errs, _ := install(t, "config", "print", "init-defaults"); !strings.Contains(errs, "v1.37.0 is assumed") {
+	if _, errs, _ := install(t, "config", "print", "init-defaults"); !strings.Contains(errs, "assuming v1.37.0") {
 		t.Error(errs)
 	}
 }

@@ -38,10 +38,10 @@ type imagesFlags struct {
 }
 
 func (in *imagesFlags) bind(f *pflag.FlagSet) {
-	f.StringVar(&in.path, "config", "", "use the registries and tags of this kubeadm configuration file; - is standard input")
-	f.Var(featureGates{&in.cfg.FeatureGates}, "feature-gates", "kubeadm's feature gates, NAME=true|false, separated by commas; none changes the images")
-	f.StringVar(&in.cfg.ImageRepository, "image-repository", "", "the registry that the control plane's images are named after")
-	f.StringVar(&in.cfg.KubernetesVersion, "kubernetes-version", "", "must be the bundle's, if given and if there is a bundle")
+	f.StringVar(&in.path, "config", "", "use the registries and tags of this kubeadm configuration `FILE`; - is standard input")
+	f.Var(featureGates{&in.cfg.FeatureGates}, "feature-gates", "kubeadm's feature gates, NAME=true|false, separated by commas; they do not change the images")
+	f.StringVar(&in.cfg.ImageRepository, "image-repository", "", "the registry in the names of the control plane's images")
+	f.StringVar(&in.cfg.KubernetesVersion, "kubernetes-version", "", "the Kubernetes version; with a bundle, only the bundle's is accepted")
 }
 
 // list reads the configuration file and returns the names of the images. m is the bundle's
@@ -57,10 +57,10 @@ func newConfigImagesListCmd() *cobra.Command {
 	in, output := &imagesFlags{}, &outputFlags{}
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "List the images that this bundle brings and a cluster uses",
-		Long: `List the images that this bundle brings, under the names that a configuration
-gives them, without those it leaves out. They are in the file itself: nothing is
-pulled from the registries that they are named after.`,
+		Short: "List the images that this bundle contains and a cluster uses",
+		Long: `List the images that this bundle contains and a cluster with this configuration
+uses, with the names that it uses. The images are in this file: init and join do
+not pull them from the registries in the names.`,
 		Example: "  ./install config images list\n  ./install config images list --config kubeadm.yaml -o json",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -93,11 +93,11 @@ func newConfigImagesPullCmd() *cobra.Command {
 	in := &imagesFlags{}
 	cmd := &cobra.Command{
 		Use:   "pull",
-		Short: "Say which images this file has; nothing needs to be pulled",
-		Long: `Say which images this file has. Nothing is pulled, because the images are in the
-file itself: init and join import them. The command is here for scripts that
-pull before they run init. It fails if a configuration requires an image that the
-file does not have.`,
+		Short: "Print which images this file contains; no image is pulled",
+		Long: `Print which images this file contains. The command pulls no image, because init and
+join import the images from this file. It exists for scripts that pull before they
+run init. It fails if the configuration requires an image that the file does not
+contain.`,
 		Example: "  ./install config images pull",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -17,17 +17,16 @@ func newConfigMigrateCmd() *cobra.Command {
 	oldPath, newPath, experimental := "", "", false
 	cmd := &cobra.Command{
 		Use:   "migrate",
-		Short: "Write a configuration file anew, in a current version of kubeadm's format",
-		Long: `Write a configuration file anew, in a current version of kubeadm's format, with
-everything that was left open filled in: this host's name and address among it.
-That is the configuration that init, join or reset would take from the file on
-this host. Comments are not kept. Documents of kubelet and kube-proxy stay as
-they are.`,
+		Short: "Convert a configuration file to a current version of kubeadm's format",
+		Long: `Convert a configuration file to a current version of kubeadm's format. All defaults
+are filled in, including this host's name and address: the result is what init, join
+or reset would use on this host. Comments are lost. Documents of the kubelet and of
+kube-proxy are copied unchanged.`,
 		Example: "  ./install config migrate --old-config old.yaml --new-config new.yaml",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if oldPath == "" {
-				return fault.New(fault.Usage, "./install config migrate --old-config old.yaml --new-config new.yaml", "the file to convert is missing")
+				return fault.New(fault.Usage, "./install config migrate --old-config old.yaml --new-config new.yaml", "--old-config is missing")
 			}
 			data, err := migrate(cmd, oldPath, experimental)
 			if err != nil {
@@ -44,9 +43,9 @@ they are.`,
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&oldPath, "old-config", "", "the file to convert; - is standard input (required)")
-	cmd.Flags().StringVar(&newPath, "new-config", "", "where to write the result (default: standard output)")
-	cmd.Flags().BoolVar(&experimental, "allow-experimental-api", false, "write v1beta4 also for Kubernetes up to v1.30, whose kubeadm calls it experimental")
+	cmd.Flags().StringVar(&oldPath, "old-config", "", "the `FILE` to convert; - is standard input (required)")
+	cmd.Flags().StringVar(&newPath, "new-config", "", "the `FILE` to write (default: standard output)")
+	cmd.Flags().BoolVar(&experimental, "allow-experimental-api", false, "write v1beta4 also for Kubernetes up to v1.30, where it is experimental")
 	return cmd
 }
 

@@ -18,7 +18,7 @@ func newConfigPrintCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "print",
 		Short:   "Print the default configuration of a command",
-		Long:    "Print the default configuration of a command, as a file to start from. Values\nwhich differ from kubeadm's defaults are explained in it.",
+		Long:    "Print the default configuration of a command, as a file to start from. Comments in\nit explain the values that differ from kubeadm's defaults.",
 		Example: "  ./install config print init-defaults --component-configs KubeletConfiguration\n  ./install config print join-defaults",
 		Args:    noArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
@@ -27,17 +27,17 @@ func newConfigPrintCmd() *cobra.Command {
 		name, short string
 		make        func(version string) ([]byte, *config.Config, error)
 	}{
-		{"init-defaults", "Print what init takes where nothing else is said", initDefaults},
-		{"join-defaults", "Print what join takes where nothing else is said", joinDefaults},
-		{"reset-defaults", "Print what reset takes where nothing else is said", resetDefaults},
-		{"upgrade-defaults", "Print the defaults of kubeadm's UpgradeConfiguration; install has no upgrade", upgradeDefaults},
+		{"init-defaults", "Print the default configuration of init", initDefaults},
+		{"join-defaults", "Print the default configuration of join", joinDefaults},
+		{"reset-defaults", "Print the default configuration of reset", resetDefaults},
+		{"upgrade-defaults", "Print the defaults of kubeadm's UpgradeConfiguration; install has no upgrade command", upgradeDefaults},
 	} {
 		var components []string
 		asked := ""
 		sub := &cobra.Command{
 			Use:     c.name,
 			Short:   c.short,
-			Long:    c.short + ", as kubeadm's documents.\nTokens and addresses in it are examples.",
+			Long:    c.short + ", in kubeadm's format.\nTokens and addresses in it are examples.",
 			Example: "  ./install config print " + c.name,
 			Args:    noArgs,
 			RunE: func(cmd *cobra.Command, _ []string) error {
@@ -61,8 +61,8 @@ func newConfigPrintCmd() *cobra.Command {
 				return err
 			},
 		}
-		sub.Flags().StringSliceVar(&components, "component-configs", nil, "also print KubeletConfiguration, KubeProxyConfiguration or both; only init reads them")
-		sub.Flags().StringVar(&asked, "kubernetes-version", "", "the Kubernetes version to print them for (default: the bundle's, and no other where there is a bundle)")
+		sub.Flags().StringSliceVar(&components, "component-configs", nil, "also print KubeletConfiguration, KubeProxyConfiguration or both; only init uses them")
+		sub.Flags().StringVar(&asked, "kubernetes-version", "", "the Kubernetes version; with a bundle, only the bundle's is accepted")
 		cmd.AddCommand(sub)
 	}
 	return cmd
@@ -81,10 +81,10 @@ func example(version string) *config.Config {
 }
 
 const initNote = `# Where this differs from kubeadm's defaults:
-# - networking.podSubnet is set, for the bundle's pod network (flannel); kubeadm
-#   has no default. Take it away with --cni none.
-# - New keys are %s; kubeadm's are RSA-2048. encryptionAlgorithm, which
-#   exists since v1beta4, chooses another.
+# - networking.podSubnet is set for the bundle's pod network (flannel); kubeadm
+#   has no default. With --cni none, remove it.
+# - New keys are %s; kubeadm's are RSA-2048. To change that, set
+#   encryptionAlgorithm (since v1beta4).
 `
 
 func initDefaults(version string) ([]byte, *config.Config, error) {
@@ -129,7 +129,7 @@ func componentDefaults(c *config.Config, kinds []string) ([]byte, error) {
 		case "KubeProxyConfiguration":
 			data, err = kubeProxyConfig(c)
 		default:
-			return nil, fault.New(fault.Usage, "", "--component-configs %q is neither KubeletConfiguration nor KubeProxyConfiguration", kind)
+			return nil, fault.New(fault.Usage, "", "--component-configs %q: want KubeletConfiguration or KubeProxyConfiguration", kind)
 		}
 		if err != nil {
 			return nil, err

@@ -11,7 +11,7 @@ import (
 // repeated.
 type extraArgs struct{ args *[]config.Arg }
 
-func (extraArgs) Type() string { return "NAME=VALUE,…" }
+func (extraArgs) Type() string { return "NAME=VALUE,..." }
 
 func (e extraArgs) String() string {
 	if e.args == nil {
@@ -29,7 +29,7 @@ func (e extraArgs) Set(text string) error {
 	for _, pair := range strings.Split(text, ",") {
 		name, value, ok := strings.Cut(pair, "=")
 		if name = strings.TrimSpace(name); !ok || name == "" {
-			return fmt.Errorf("%q is not NAME=VALUE; a value with a comma needs a configuration file", pair)
+			return fmt.Errorf("%q is not NAME=VALUE; write a value with a comma into a configuration file", pair)
 		}
 		args = append(args, config.Arg{Name: name, Value: strings.TrimSpace(value)})
 	}

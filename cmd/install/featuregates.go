@@ -11,7 +11,7 @@ import (
 // featureGates is the flag --feature-gates: NAME=true,NAME=false.
 type featureGates struct{ gates *map[string]bool }
 
-func (featureGates) Type() string { return "NAME=bool,…" }
+func (featureGates) Type() string { return "NAME=bool,..." }
 
 func (f featureGates) String() string {
 	if f.gates == nil {

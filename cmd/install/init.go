@@ -36,11 +36,12 @@ func newInitCmd() *cobra.Command {
 	in := &initFlags{}
 	cmd := &cobra.Command{
 		Use:   "init",
-		Short: "Make this host the first control plane of a new cluster",
-		Long: `Make this host the first control plane of a new cluster, with kubeadm's phases.
-Running it again is safe: it finishes what an earlier run left and changes nothing else.
+		Short: "Set up this host as the first control plane of a new cluster",
+		Long: `Set up this host as the first control plane of a new cluster, with kubeadm's phases.
+It is safe to run it again: it finishes what an earlier run left, and changes nothing
+else.
 
---config takes kubeadm's own YAML: InitConfiguration, ClusterConfiguration,
+--config accepts kubeadm's documents: InitConfiguration, ClusterConfiguration,
 KubeletConfiguration and KubeProxyConfiguration. 'install init phase' runs one phase.` + timelineHelp,
 		Example: initExample,
 		Args:    noArgs,
@@ -64,7 +65,7 @@ KubeletConfiguration and KubeProxyConfiguration. 'install init phase' runs one p
 	in.bind(cmd.Flags())
 	f := cmd.Flags()
 	in.timeline.bind(f)
-	f.StringSliceVar(&in.cfg.SkipPhases, "skip-phases", nil, "phases to leave out, such as addon/kube-proxy\nThe phases: "+strings.Join(installer.Names(installer.InitPhases()), ", "))
+	f.StringSliceVar(&in.cfg.SkipPhases, "skip-phases", nil, "phases to skip, such as addon/kube-proxy\nPhases: "+strings.Join(installer.Names(installer.InitPhases()), ", "))
 	cmd.AddCommand(newInitPhaseCmd())
 	return cmd
 }
@@ -72,29 +73,29 @@ KubeletConfiguration and KubeProxyConfiguration. 'install init phase' runs one p
 func (in *initFlags) bind(f *pflag.FlagSet) {
 	cfg := &in.cfg
 	f.SortFlags = false
-	f.StringVar(&in.configFile, "config", "", "kubeadm's configuration file; - is standard input")
-	f.StringVar(&cfg.LocalAPIEndpoint.AdvertiseAddress, "apiserver-advertise-address", "", "the address the API server is reached at (default: this host's, where there is only one sensible choice)")
-	f.Int32Var(&cfg.LocalAPIEndpoint.BindPort, "apiserver-bind-port", config.DefaultBindPort, "the port the API server listens on")
+	f.StringVar(&in.configFile, "config", "", "kubeadm's configuration `FILE`; - is standard input")
+	f.StringVar(&cfg.LocalAPIEndpoint.AdvertiseAddress, "apiserver-advertise-address", "", "the address at which this API server is reachable (default: this host's, if there is only one candidate)")
+	f.Int32Var(&cfg.LocalAPIEndpoint.BindPort, "apiserver-bind-port", config.DefaultBindPort, "the port of the API server")
 	f.StringVar(&cfg.ControlPlaneEndpoint, "control-plane-endpoint", "", "a stable address or DNS name for the whole control plane, with or without a port")
-	f.StringSliceVar(&cfg.APIServer.CertSANs, "apiserver-cert-extra-sans", nil, "more IP addresses and DNS names for the API server's certificate")
-	f.StringVar(&cfg.Cluster.CertificatesDir, "cert-dir", config.CertificatesDir, "where the certificates are kept")
-	f.StringVar(&cfg.ImageRepository, "image-repository", config.DefaultImageRepository, "the registry that the control plane's images are named after")
-	f.StringVar(&cfg.KubernetesVersion, "kubernetes-version", "", "must be the bundle's, if given")
+	f.StringSliceVar(&cfg.APIServer.CertSANs, "apiserver-cert-extra-sans", nil, "additional IP addresses and DNS names in the API server's certificate")
+	f.StringVar(&cfg.Cluster.CertificatesDir, "cert-dir", config.CertificatesDir, "the `DIRECTORY` of the certificates")
+	f.StringVar(&cfg.ImageRepository, "image-repository", config.DefaultImageRepository, "the registry in the names of the control plane's images")
+	f.StringVar(&cfg.KubernetesVersion, "kubernetes-version", "", "the Kubernetes version; only the bundle's is accepted")
 	f.Var(featureGates{&cfg.FeatureGates}, "feature-gates", "kubeadm's feature gates, NAME=true|false, separated by commas")
-	f.Var(&cfg.Networking.PodSubnet, "pod-network-cidr", "the range of pod addresses (default with the bundle's pod network: "+config.DefaultPodSubnet+", on a host with only IPv6 addresses "+config.DefaultPodSubnetIPv6+")")
-	f.Var(&cfg.Networking.ServiceSubnet, "service-cidr", "the range of Service addresses (default "+config.DefaultServiceSubnet+", on a host with only IPv6 addresses "+config.DefaultServiceSubnetIPv6+")")
-	f.StringVar(&cfg.Networking.DNSDomain, "service-dns-domain", config.DefaultDNSDomain, "the domain of Services' names")
-	f.StringVar(&cfg.CNI, "cni", "", "the pod network: flannel or none (default: what the bundle brings)")
-	f.StringVar(&cfg.ProxyServer, "kube-proxy-server", "", "the API server's URL for kube-proxy (default: the control-plane endpoint, else this host's)")
-	f.StringVar(&cfg.Patches, "patches", "", "a directory with patches for the static pods, the kubelet's configuration and CoreDNS: TARGET[SUFFIX][+TYPE].yaml")
+	f.Var(&cfg.Networking.PodSubnet, "pod-network-cidr", "the range of pod addresses (default, with the bundle's pod network: "+config.DefaultPodSubnet+"; on a host with only IPv6 addresses: "+config.DefaultPodSubnetIPv6+")")
+	f.Var(&cfg.Networking.ServiceSubnet, "service-cidr", "the range of Service addresses (default: "+config.DefaultServiceSubnet+"; on a host with only IPv6 addresses: "+config.DefaultServiceSubnetIPv6+")")
+	f.StringVar(&cfg.Networking.DNSDomain, "service-dns-domain", config.DefaultDNSDomain, "the domain of Services")
+	f.StringVar(&cfg.CNI, "cni", "", "the pod network: flannel or none (default: the bundle's)")
+	f.StringVar(&cfg.ProxyServer, "kube-proxy-server", "", "the API server's URL for kube-proxy (default: the control plane endpoint, or this host's API server)")
+	f.StringVar(&cfg.Patches, "patches", "", "a `DIRECTORY` with patches for the static pods, the kubelet's configuration and CoreDNS: TARGET[SUFFIX][+TYPE].yaml")
 	nodeFlags(f, cfg, &in.runFlags)
-	f.StringVar(&in.token, "token", "", "the token that nodes join with, abcdef.0123456789abcdef (default: a new random one)")
-	f.DurationVar(&in.tokenTTL, "token-ttl", config.DefaultTokenTTL, "how long the token lives; 0 means for ever")
-	f.BoolVar(&cfg.UploadCerts, "upload-certs", false, "store the control-plane certificates in the cluster, encrypted, for control planes to join")
-	f.StringVar(&cfg.CertificateKey, "certificate-key", "", "the key that encrypts them, 64 hexadecimal digits (default: a new random one)")
-	f.BoolVar(&in.options.SkipTokenPrint, "skip-token-print", false, "do not show the token at the end")
-	f.BoolVar(&in.options.SkipCertificateKeyPrint, "skip-certificate-key-print", false, "do not show the certificate key at the end")
-	f.BoolVar(&cfg.DryRun, "dry-run", false, "write the files to a new directory instead (below $KUBEADM_INIT_DRYRUN_DIR, if set), and change nothing")
+	f.StringVar(&in.token, "token", "", "the bootstrap token for joining nodes, abcdef.0123456789abcdef (default: a random one)")
+	f.DurationVar(&in.tokenTTL, "token-ttl", config.DefaultTokenTTL, "how long the token is valid; 0 means that it never expires")
+	f.BoolVar(&cfg.UploadCerts, "upload-certs", false, "upload the control plane certificates to the cluster, encrypted, so that other control planes can join")
+	f.StringVar(&cfg.CertificateKey, "certificate-key", "", "the key that encrypts the uploaded certificates, 64 hexadecimal digits (default: a random one)")
+	f.BoolVar(&in.options.SkipTokenPrint, "skip-token-print", false, "do not print the token")
+	f.BoolVar(&in.options.SkipCertificateKeyPrint, "skip-certificate-key-print", false, "do not print the certificate key")
+	f.BoolVar(&cfg.DryRun, "dry-run", false, "only write the files, to a new directory (below $KUBEADM_INIT_DRYRUN_DIR, if set); this host is not changed")
 }
 
 // open reads the configuration file, the bundle and the host, and plans the
@@ -117,7 +118,7 @@ func (in *initFlags) open(cmd *cobra.Command) (*opened, error) {
 			}
 		}
 		cfg.BootstrapTokens = []config.BootstrapToken{{
-			Token: in.token, TTL: in.tokenTTL, Description: "The token that './install init' made for nodes to join with.",
+			Token: in.token, TTL: in.tokenTTL, Description: "Created by './install init' for joining nodes.",
 		}}
 	}
 	manifestsOnly := in.options.ManifestsOnly()

@@ -33,16 +33,15 @@ func newJoinCmd() *cobra.Command {
 	in := &joinFlags{}
 	cmd := &cobra.Command{
 		Use:   "join [HOST:PORT]",
-		Short: "Make this host a node of an existing cluster",
-		Long: `Make this host a worker of an existing cluster or, with --control-plane, another
-control plane. 'install init' prints the command to use. Running it again is
-safe: it finishes what an earlier run left and changes nothing else.
+		Short: "Join this host to an existing cluster",
+		Long: `Join this host to an existing cluster, as a worker or, with --control-plane, as
+another control plane. 'install init' prints the command. It is safe to run it
+again: it finishes what an earlier run left, and changes nothing else.
 
-A control plane takes over the cluster's certificates, downloaded and decrypted
-with --certificate-key, or put below /etc/kubernetes/pki by hand.
+A control plane needs the cluster's certificates: --certificate-key downloads and
+decrypts them, or copy them to /etc/kubernetes/pki first.
 
---config takes kubeadm's own JoinConfiguration. 'install join phase' runs one
-phase.` + timelineHelp,
+--config accepts kubeadm's JoinConfiguration. 'install join phase' runs one phase.` + timelineHelp,
 		Example: joinExample,
 		Args:    oneAddress,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -64,14 +63,14 @@ phase.` + timelineHelp,
 	}
 	in.bind(cmd.Flags())
 	in.timeline.bind(cmd.Flags())
-	cmd.Flags().StringSliceVar(&in.cfg.SkipPhases, "skip-phases", nil, "phases to leave out\nThe phases: "+strings.Join(installer.Names(installer.JoinPhases(true)), ", "))
+	cmd.Flags().StringSliceVar(&in.cfg.SkipPhases, "skip-phases", nil, "phases to skip\nPhases: "+strings.Join(installer.Names(installer.JoinPhases(true)), ", "))
 	cmd.AddCommand(newJoinPhaseCmd())
 	return cmd
 }
 
 func oneAddress(cmd *cobra.Command, args []string) error {
 	if len(args) > 1 {
-		return fault.New(fault.Usage, "see '"+cmd.CommandPath()+" --help'", "join takes one address, got %d", len(args))
+		return fault.New(fault.Usage, "see '"+cmd.CommandPath()+" --help'", "join accepts one address, and got %d", len(args))
 	}
 	return nil
 }
@@ -80,34 +79,34 @@ func (in *joinFlags) bind(f *pflag.FlagSet) {
 	cfg := &in.cfg
 	d := &cfg.Discovery
 	f.SortFlags = false
-	f.StringVar(&in.configFile, "config", "", "kubeadm's configuration file with a JoinConfiguration; - is standard input")
-	f.StringVar(&in.token, "token", "", "the token, as init printed it; for both of the next two")
-	f.StringVar(&d.Token, "discovery-token", "", "the token to find and trust the cluster with")
-	f.StringVar(&d.TLSBootstrapToken, "tls-bootstrap-token", "", "the token the kubelet gets its certificate with")
-	f.StringSliceVar(&d.CACertHashes, "discovery-token-ca-cert-hash", nil, "trust the CA of the cluster that has this hash, and no other CA: sha256:<hex>; repeat it while the cluster has an old and a new CA")
-	f.BoolVar(&d.UnsafeSkipCAVerification, "discovery-token-unsafe-skip-ca-verification", false, "trust whatever CA answers with this token; who has the token can then pose as the cluster")
-	f.StringVar(&d.File, "discovery-file", "", "a kubeconfig, a file or an https:// URL, that tells the cluster's address and CA")
-	f.DurationVar(&d.Timeout, "discovery-timeout", config.DefaultDiscoveryTimeout, "how long to wait for the cluster to answer")
-	f.BoolVar(&cfg.ControlPlane, "control-plane", false, "make it another control plane")
-	f.StringVar(&cfg.CertificateKey, "certificate-key", "", "the key to decrypt the uploaded certificates with, as init --upload-certs printed it")
-	f.StringVar(&cfg.LocalAPIEndpoint.AdvertiseAddress, "apiserver-advertise-address", "", "with --control-plane: the address this host's API server is reached at (default: --node-ip)")
-	f.Int32Var(&cfg.LocalAPIEndpoint.BindPort, "apiserver-bind-port", config.DefaultBindPort, "with --control-plane: the port this host's API server listens on")
-	f.StringVar(&in.nodeIP, "node-ip", "", "this node's address (default: the one it reaches the API server from); for a dual-stack cluster one of each family, separated by a comma (default: also the one of the other family)")
-	f.StringVar(&cfg.CNI, "cni", "", "the pod network: flannel or none (default: what the bundle brings)")
-	f.StringVar(&cfg.Patches, "patches", "", "a directory with patches for the static pods and the kubelet's configuration: TARGET[SUFFIX][+TYPE].yaml")
+	f.StringVar(&in.configFile, "config", "", "kubeadm's configuration `FILE` with a JoinConfiguration; - is standard input")
+	f.StringVar(&in.token, "token", "", "the token that init printed; sets both --discovery-token and --tls-bootstrap-token")
+	f.StringVar(&d.Token, "discovery-token", "", "the token for discovery of the cluster")
+	f.StringVar(&d.TLSBootstrapToken, "tls-bootstrap-token", "", "the token with which the kubelet requests its certificate")
+	f.StringSliceVar(&d.CACertHashes, "discovery-token-ca-cert-hash", nil, "trust only the CA with this hash, sha256:<hex>; repeat it while the cluster has an old and a new CA")
+	f.BoolVar(&d.UnsafeSkipCAVerification, "discovery-token-unsafe-skip-ca-verification", false, "trust any CA; anyone who has the token can then impersonate the cluster")
+	f.StringVar(&d.File, "discovery-file", "", "a kubeconfig with the cluster's address and CA: a file or an https:// URL")
+	f.DurationVar(&d.Timeout, "discovery-timeout", config.DefaultDiscoveryTimeout, "how long to wait for the API server")
+	f.BoolVar(&cfg.ControlPlane, "control-plane", false, "join as another control plane")
+	f.StringVar(&cfg.CertificateKey, "certificate-key", "", "the key that decrypts the uploaded certificates; init --upload-certs printed it")
+	f.StringVar(&cfg.LocalAPIEndpoint.AdvertiseAddress, "apiserver-advertise-address", "", "with --control-plane: the address at which this host's API server is reachable (default: --node-ip)")
+	f.Int32Var(&cfg.LocalAPIEndpoint.BindPort, "apiserver-bind-port", config.DefaultBindPort, "with --control-plane: the port of this host's API server")
+	f.StringVar(&in.nodeIP, "node-ip", "", "this node's address (default: the source address of its connections to the API server); in a dual-stack cluster one of each family, separated by a comma")
+	f.StringVar(&cfg.CNI, "cni", "", "the pod network: flannel or none (default: the bundle's)")
+	f.StringVar(&cfg.Patches, "patches", "", "a `DIRECTORY` with patches for the static pods and the kubelet's configuration: TARGET[SUFFIX][+TYPE].yaml")
 	nodeFlags(f, cfg, &in.runFlags)
-	f.BoolVar(&cfg.DryRun, "dry-run", false, "write the files to a new directory instead (below $KUBEADM_JOIN_DRYRUN_DIR, if set), and change nothing")
+	f.BoolVar(&cfg.DryRun, "dry-run", false, "only write the files, to a new directory (below $KUBEADM_JOIN_DRYRUN_DIR, if set); this host is not changed")
 }
 
 // nodeFlags are the flags that init and join share.
 func nodeFlags(f *pflag.FlagSet, cfg *config.Config, r *runFlags) {
 	f.StringVar(&cfg.NodeRegistration.Name, "node-name", "", "the node's name (default: the host's name)")
 	f.StringVar(&cfg.NodeRegistration.CRISocket, "cri-socket", "", "the container runtime's socket (default unix://"+config.ContainerdSocket+")")
-	f.StringSliceVar(&cfg.NodeRegistration.IgnorePreflightErrors, "ignore-preflight-errors", nil, "checks whose errors become warnings, such as Swap,NumCPU; all for every one")
+	f.StringSliceVar(&cfg.NodeRegistration.IgnorePreflightErrors, "ignore-preflight-errors", nil, "checks whose errors become warnings, such as Swap,NumCPU, or all")
 	f.StringArrayVar(&r.registries.Mirrors, "registry-mirror", nil, "HOST=URL: pull the images of the registry HOST from URL first; "+config.DefaultRegistry+"=URL for all registries (repeatable)")
 	f.StringArrayVar(&r.registries.CAs, "registry-ca", nil, "FILE or HOST=FILE: trust the CA certificates in FILE, for all registries and mirrors or for HOST (repeatable)")
-	f.StringVar(&r.registries.Auth, "registry-auth", "", "a file with the credentials for registries and mirrors, in the format of docker's config.json")
-	f.BoolVar(&r.skipFileCheck, "skip-file-check", false, "do not compare this file with its digests before anything is changed; for a file that was just compared, by 'bundle verify' or sha256sum")
+	f.StringVar(&r.registries.Auth, "registry-auth", "", "a `FILE` with the credentials for registries and mirrors, in the format of docker's config.json")
+	f.BoolVar(&r.skipFileCheck, "skip-file-check", false, "do not verify this file first; use it only after 'bundle verify' or sha256sum")
 }
 
 // open reads the configuration file, the bundle and the host, and plans the
@@ -121,7 +120,7 @@ func (in *joinFlags) open(cmd *cobra.Command, args []string) (*opened, error) {
 	d := &cfg.Discovery
 	if len(args) == 1 {
 		if in.configFile != "" {
-			return nil, fault.New(fault.Usage, "change discovery.bootstrapToken.apiServerEndpoint there", "the address %q cannot be given together with --config, which says it", args[0])
+			return nil, fault.New(fault.Usage, "set discovery.bootstrapToken.apiServerEndpoint in the file", "the address %q cannot be given together with --config", args[0])
 		}
 		d.APIServerEndpoint = args[0]
 	}
@@ -136,7 +135,7 @@ func (in *joinFlags) open(cmd *cobra.Command, args []string) (*opened, error) {
 	if !cfg.ControlPlane {
 		for _, name := range []string{"certificate-key", "apiserver-advertise-address", "apiserver-bind-port"} {
 			if cmd.Flags().Changed(name) {
-				console.Warn("--%s means nothing without --control-plane", name)
+				console.Warn("--%s has no effect without --control-plane", name)
 			}
 		}
 	}
@@ -169,7 +168,7 @@ func (in *joinFlags) open(cmd *cobra.Command, args []string) (*opened, error) {
 func newJoinPhaseCmd() *cobra.Command {
 	cmd := newPhaseCmd(installer.JoinPhases(true), oneAddress, func() phaseRun { return new(joinPhase) })
 	cmd.Short = "Run one phase of join"
-	cmd.Long = "Run one phase of join, or one of its sub-phases, alone. The names are kubeadm's.\nPhases that only control planes have imply --control-plane."
+	cmd.Long = "Run one phase or sub-phase of join. The names are kubeadm's. Phases that only\ncontrol planes have imply --control-plane."
 	cmd.Example = "  ./install join phase control-plane-prepare download-certs 10.1.2.3:6443 --token … --discovery-token-ca-cert-hash sha256:… --certificate-key …\n  ./install join phase control-plane-join all"
 	return cmd
 }

@@ -19,7 +19,7 @@ import (
 func newKubeconfigCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "kubeconfig",
-		Short: "Make kubeconfig files",
+		Short: "Create kubeconfig files",
 		Args:  noArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -32,13 +32,13 @@ func newKubeconfigUserCmd() *cobra.Command {
 	u := pki.User{}
 	cmd := &cobra.Command{
 		Use:   "user",
-		Short: "Print a kubeconfig for one more user",
-		Long: `Print a kubeconfig for one more user, with a client certificate of their own or
-with a token of theirs. The user can do what RBAC lets the name and the groups do.
+		Short: "Print a kubeconfig for another user",
+		Long: `Print a kubeconfig for another user, with a new client certificate or with the
+user's token. RBAC rules for the name and the groups decide what the user may do.
 
-The cluster's name and address are those of --config, or else those of
-` + adminConf + `. A certificate cannot be taken back before it
-ends: prefer short ones.`,
+The cluster's name and address come from --config, or from
+` + adminConf + `. A certificate cannot be revoked before it
+expires: prefer short validity periods.`,
 		Example: "  ./install kubeconfig user --client-name jane --org developers --validity-period 24h > jane.conf\n  ./install kubeconfig user --client-name ci --token TOKEN",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -46,13 +46,13 @@ ends: prefer short ones.`,
 				return fault.New(fault.Usage, "see '"+cmd.CommandPath()+" --help'", "--client-name is missing")
 			}
 			if u.Validity <= 0 {
-				return fault.New(fault.Usage, "give a time such as 24h", "--validity-period %s would end before it begins", u.Validity)
+				return fault.New(fault.Usage, "use a duration such as 24h", "--validity-period %s must be positive", u.Validity)
 			}
 			if u.Validity > config.CertificateValidity && u.Token == "" {
-				warner(cmd)("the certificate is valid for %s, more than the usual year, and cannot be taken back before", u.Validity)
+				warner(cmd)("the certificate is valid for %s, more than the usual year, and cannot be revoked", u.Validity)
 			}
 			if u.Token != "" && len(u.Groups) > 0 {
-				return fault.New(fault.Usage, "the groups of a token are the token's own", "--org has no effect with --token")
+				return fault.New(fault.Usage, "a token has its own groups", "--org has no effect with --token")
 			}
 			cfg, err := in.describeCluster(cmd.Context(), warner(cmd))
 			if err != nil {
@@ -69,10 +69,10 @@ ends: prefer short ones.`,
 	f := cmd.Flags()
 	f.StringVar(&u.Name, "client-name", "", "the user's name")
 	f.StringSliceVar(&u.Groups, "org", nil, "the user's groups, separated by commas")
-	f.DurationVar(&u.Validity, "validity-period", config.CertificateValidity, "how long the certificate is valid from now on")
+	f.DurationVar(&u.Validity, "validity-period", config.CertificateValidity, "how long the certificate is valid")
 	f.StringVar(&u.Token, "token", "", "a token to use instead of a certificate")
-	f.StringVar(&in.configFile, "config", "", "kubeadm's configuration file (default: go by "+adminConf+")")
-	f.StringVar(&in.rootfs, "rootfs", "/", "a directory to use as the host's root")
+	f.StringVar(&in.configFile, "config", "", "kubeadm's configuration `FILE` (default: the cluster of "+adminConf+")")
+	f.StringVar(&in.rootfs, "rootfs", "/", "the `DIRECTORY` to use as the host's root directory")
 	return cmd
 }
 
@@ -90,7 +90,7 @@ func (f *certsFlags) describeCluster(ctx context.Context, warn warnFunc) (*confi
 	}
 	now := k.Contexts[k.CurrentContext]
 	if now == nil || k.Clusters[now.Cluster] == nil {
-		return nil, fault.New(fault.Failure, "say which cluster with --config", "the current context %q of %s names no cluster", k.CurrentContext, adminConf)
+		return nil, fault.New(fault.Failure, "choose the cluster with --config", "the current context %q of %s has no cluster", k.CurrentContext, adminConf)
 	}
 	cfg := &config.Config{}
 	cfg.ClusterName = now.Cluster

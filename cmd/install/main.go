@@ -17,7 +17,7 @@ func main() {
 	cmd.SetErr(interrupt.Output{File: os.Stderr, Lost: cancel})
 	err := cmd.ExecuteContext(ctx)
 	if err != nil && ctx.Err() != nil {
-		err = fault.New(fault.Interrupted, "nothing is half-written; run the same command again to go on", "%w", context.Cause(ctx))
+		err = fault.New(fault.Interrupted, "no file is half-written; run the same command again to continue", "%w", context.Cause(ctx))
 	}
 	if err != nil {
 		fault.Print(os.Stderr, err)

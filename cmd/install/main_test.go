@@ -60,7 +60,7 @@ func TestCommandLine(t *testing.T) {
 		{"timeline among manifests", []string{"init", "phase", "addon", "coredns", "--print-manifest", "--timeline", "-"}, 2, "", []string{"--print-manifest", "hint: "}},
 		{"malformed token", []string{"token", "create", "ABC"}, 2, "", []string{"malformed", "hint: "}},
 		{"negative ttl", []string{"token", "create", "--ttl", "-1h"}, 2, "", []string{"negative"}},
-		{"token delete without a token", []string{"token", "delete"}, 2, "", []string{"needs a token"}},
+		{"token delete without a token", []string{"token", "delete"}, 2, "", []string{"requires a token"}},
 		{"no such kubeconfig", []string{"token", "list", "--kubeconfig", "/nonexistent/admin.conf"}, 1, "", []string{"/nonexistent/admin.conf", "hint: "}},
 		{"version without a payload", []string{"version"}, 4, "install ", []string{"without a payload"}},
 		{"completion", []string{"completion", "bash"}, 0, "bash completion", nil},

@@ -107,7 +107,7 @@ func (r runFlags) inspect(ctx context.Context, b *installer.Bundle, h *host.Host
 // openHost opens this host for changes and locks it against other processes.
 func openHost() (h *host.Host, unlock func(), err error) {
 	if os.Geteuid() != 0 {
-		return nil, nil, fault.New(fault.Preflight, "run it with sudo or as root", "[ERROR IsPrivilegedUser]: this needs root")
+		return nil, nil, fault.New(fault.Preflight, "run it with sudo or as root", "[ERROR IsPrivilegedUser]: this command needs root")
 	}
 	return host.OpenLocked("/")
 }

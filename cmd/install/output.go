@@ -41,8 +41,8 @@ func (o *outputFlags) bind(f *pflag.FlagSet) {
 	f.StringVarP(&o.format, "output", "o", "text", "text, json, yaml, kyaml, or a template: "+strings.Join(templateFormats, ", ")+", each with =TEMPLATE or =FILE")
 	f.StringVar(&o.format, "experimental-output", "text", "")
 	_ = f.MarkHidden("experimental-output") // the flag's name in kubeadm v1.29; fails only if the flag does not exist
-	f.BoolVar(&o.allowMissingKeys, "allow-missing-template-keys", true, "accept a field that does not exist in a template")
-	f.Bool("show-managed-fields", false, "has no effect, as in kubeadm: these documents have no managed fields")
+	f.BoolVar(&o.allowMissingKeys, "allow-missing-template-keys", true, "ignore fields in a template that do not exist")
+	f.Bool("show-managed-fields", false, "has no effect, as in kubeadm: these objects have no managed fields")
 }
 
 // A printFunc prints one document.
@@ -70,12 +70,12 @@ func (o *outputFlags) templatePrinter(format, template string) (printFunc, error
 		return nil, fault.New(fault.Usage, "for example: -o json", "unknown output format %q: the formats are text, json, yaml, kyaml, %s", o.format, strings.Join(templateFormats, ", "))
 	}
 	if template == "" {
-		return nil, fault.New(fault.Usage, "write it after the format: -o "+format+"=…", "--output %s has no template", format)
+		return nil, fault.New(fault.Usage, "write the template after the format: -o "+format+"=…", "--output %s has no template", format)
 	}
 	if strings.HasSuffix(format, "file") {
 		data, err := os.ReadFile(template)
 		if err != nil {
-			return nil, fault.New(fault.Usage, "name a file with a template", "--output %s: %w", o.format, err)
+			return nil, fault.New(fault.Usage, "choose a file with a template", "--output %s: %w", o.format, err)
 		}
 		template = string(data)
 	}

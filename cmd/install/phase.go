@@ -24,7 +24,7 @@ type phaseRun interface {
 func newInitPhaseCmd() *cobra.Command {
 	cmd := newPhaseCmd(installer.InitPhases(), noArgs, func() phaseRun { return new(initPhase) })
 	cmd.Short = "Run one phase of init"
-	cmd.Long = "Run one phase of init, or one of its sub-phases, alone. The names are kubeadm's."
+	cmd.Long = "Run one phase or sub-phase of init. The names are kubeadm's."
 	cmd.Example = "  ./install init phase certs all\n  ./install init phase certs apiserver --config kubeadm.yaml\n  ./install init phase addon coredns --print-manifest"
 	return cmd
 }
@@ -50,7 +50,7 @@ func noPhase(cmd *cobra.Command, args []string) error {
 	for _, sub := range cmd.Commands() {
 		names = append(names, sub.Name())
 	}
-	return fault.New(fault.Usage, "it has: "+strings.Join(names, ", "), "%s has no %q", cmd.CommandPath(), strings.Join(args, " "))
+	return fault.New(fault.Usage, "phases: "+strings.Join(names, ", "), "%s has no phase %q", cmd.CommandPath(), strings.Join(args, " "))
 }
 
 // phaseCmd returns the command of one phase, with its sub-phases as
@@ -95,7 +95,7 @@ type initPhase struct{ initFlags }
 func (p *initPhase) run(cmd *cobra.Command, name string, _ []string) error {
 	p.runFlags.onePhase = true
 	if p.options.PrintManifest && p.timeline.file == "-" {
-		return fault.New(fault.Usage, "name a file for the timeline", "--timeline - and --print-manifest cannot both have standard output")
+		return fault.New(fault.Usage, "choose a file for the timeline", "--timeline - and --print-manifest both write to standard output")
 	}
 	return p.timeline.record(cmd, &p.cfg, func(*timeline.Recorder) error {
 		r, err := p.open(cmd)
@@ -128,20 +128,20 @@ func (p *initPhase) bind(f *pflag.FlagSet, name string) {
 			{"scheduler", &p.cfg.Scheduler.ExtraArgs},
 		} {
 			if component == "" || component == c.name {
-				f.Var(extraArgs{c.args}, c.name+"-extra-args", "additional or changed arguments of this component, NAME=VALUE, separated by commas")
+				f.Var(extraArgs{c.args}, c.name+"-extra-args", "additional arguments of this component, or other values for them: NAME=VALUE, separated by commas")
 			}
 		}
 		fallthrough
 	case "certs", "etcd":
-		f.StringVar(&p.runFlags.rootfs, "rootfs", "", "a directory to write to, in place of the host's root")
+		f.StringVar(&p.runFlags.rootfs, "rootfs", "", "the `DIRECTORY` to use as the host's root directory")
 	case "kubeconfig":
-		f.StringVar(&p.runFlags.rootfs, "rootfs", "", "a directory to write to, in place of the host's root")
-		f.StringVar(&p.options.KubeconfigDir, "kubeconfig-dir", config.KubernetesDir, "where the kubeconfig files go")
+		f.StringVar(&p.runFlags.rootfs, "rootfs", "", "the `DIRECTORY` to use as the host's root directory")
+		f.StringVar(&p.options.KubeconfigDir, "kubeconfig-dir", config.KubernetesDir, "the `DIRECTORY` for kubeconfig files")
 	case "addon":
 		f.BoolVar(&p.options.PrintManifest, "print-manifest", false, "print the manifests instead of applying them")
-		f.StringVar(&p.options.RenderDir, "render-dir", "", "write the manifests to this directory instead of applying them")
+		f.StringVar(&p.options.RenderDir, "render-dir", "", "write the manifests to this `DIRECTORY` instead of applying them")
 		fallthrough
 	case "upload-config", "upload-certs", "mark-control-plane", "bootstrap-token", "pod-network", "show-join-command", "wait-control-plane", "wait-node":
-		f.StringVar(&p.options.Kubeconfig, "kubeconfig", adminConf, "how to reach the cluster")
+		f.StringVar(&p.options.Kubeconfig, "kubeconfig", adminConf, "the kubeconfig `FILE` of the cluster")
 	}
 }

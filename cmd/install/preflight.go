@@ -17,10 +17,10 @@ import (
 func newPreflightCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "preflight",
-		Short: "Check whether this host can become a node, and change nothing",
-		Long: `Check whether this host can become a node, with the same checks and flags as
-init and join, and change nothing. All problems are reported together, each with
-what to do; warnings apart from errors.
+		Short: "Check whether this host can become a node",
+		Long: `Check whether this host can become a node, with the checks and flags of init and
+join. The command changes nothing. It reports all problems at once, warnings and
+errors separately, each with a fix.
 
 Exit codes: 0 all checks passed, perhaps with warnings; 3 a check failed; 4 this
 file is damaged.`,
@@ -72,7 +72,7 @@ func preflightCmd(use, short string, args cobra.PositionalArgs, in nodeFlagSet) 
 		Use: use, Short: short, Args: args,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if output != "text" && output != "json" {
-				return fault.New(fault.Usage, "", "--output %q is neither text nor json", output)
+				return fault.New(fault.Usage, "", "unknown output format %q: use text or json", output)
 			}
 			out := cmd.OutOrStdout()
 			cmd.SetOut(cmd.ErrOrStderr()) // messages go to standard error
@@ -109,11 +109,11 @@ func printReport(ctx context.Context, out io.Writer, run checker, output string)
 		return fault.New(fault.Bundle, fault.Hint(err), "this file is damaged: %d problem(s) must be solved first", len(report.Errors))
 	}
 	if err != nil {
-		return fault.New(fault.Preflight, "a check that you know to be harmless can be passed over: --ignore-preflight-errors="+report.Errors[0].Name,
-			"this host is not fit: %d problem(s) must be solved first", len(report.Errors))
+		return fault.New(fault.Preflight, "to ignore an error that you know to be harmless: --ignore-preflight-errors="+report.Errors[0].Name,
+			"preflight checks failed: %d problem(s) must be solved first", len(report.Errors))
 	}
 	if output == "text" {
-		fmt.Fprintln(out, "This host is fit.")
+		fmt.Fprintln(out, "All preflight checks passed.")
 	}
 	return nil
 }

@@ -31,23 +31,23 @@ func newResetCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "reset",
 		Short: "Remove everything that init or join installed on this host",
-		Long: `Remove everything that init or join installed on this host: stops and removes
-pods, mounts, the pod network's interfaces, iptables and nftables rules and
-routes, and removes certificates, etcd's data, units and binaries.
+		Long: `Remove everything that init or join installed on this host: pods, mounts, the pod
+network's interfaces, iptables and nftables rules, routes, certificates, etcd's
+data, units and binaries.
 
-Airlift keeps a ledger of what it creates. Reset removes what the ledger lists
-and nothing else. At its end it lists what is left, each with the reason. A
-container runtime that was here before is left alone.
+Airlift keeps a ledger of what it creates. Reset removes what the ledger lists, and
+nothing else. At the end it lists what remains, with the reasons. It does not touch
+a container runtime that existed before.
 
-A node that another program made, such as kubeadm, has no ledger. Reset refuses
-it and lists what would go; --without-ledger shows that list, asks, and removes
-just that.
+A node that was not installed by Airlift, for example by kubeadm, has no ledger.
+Reset refuses it and lists what it would remove. With --without-ledger, it shows
+that list, asks for confirmation, and removes what is in the list.
 
-On a control plane with stacked etcd, reset first removes this member from the
-etcd cluster. It refuses what would cost the other control planes their quorum,
-unless it is forced.
+On a control plane with stacked etcd, reset first removes this member from the etcd
+cluster. It refuses if the other control planes would lose their quorum, except with
+--force.
 
-The Node object stays in the cluster: kubectl delete node NAME removes it.`,
+The Node object remains in the cluster. To remove it: kubectl delete node NAME`,
 		Example: "  ./install reset\n  ./install reset --force\n  ./install reset --dry-run",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -63,9 +63,9 @@ The Node object stays in the cluster: kubectl delete node NAME removes it.`,
 		},
 	}
 	in.bind(cmd.Flags())
-	cmd.Flags().StringSliceVar(&in.reset.SkipPhases, "skip-phases", nil, "phases to leave out\nThe phases: "+strings.Join(installer.Names(installer.ResetPhases()), ", "))
+	cmd.Flags().StringSliceVar(&in.reset.SkipPhases, "skip-phases", nil, "phases to skip\nPhases: "+strings.Join(installer.Names(installer.ResetPhases()), ", "))
 	phases := newPhaseCmd(installer.ResetPhases(), noArgs, func() phaseRun { return new(resetPhase) })
-	phases.Short, phases.Long = "Run one phase of reset", "Run one phase of reset alone, without asking."
+	phases.Short, phases.Long = "Run one phase of reset", "Run one phase of reset. It does not ask for confirmation."
 	phases.Example = "  ./install reset phase remove-etcd-member"
 	cmd.AddCommand(phases)
 	return cmd
@@ -74,15 +74,15 @@ The Node object stays in the cluster: kubectl delete node NAME removes it.`,
 func (in *resetFlags) bind(f *pflag.FlagSet) {
 	r := &in.reset
 	f.SortFlags = false
-	f.BoolVarP(&r.Force, "force", "f", false, "do not ask, and do not refuse what costs the other control planes their etcd; removes nothing more")
-	f.BoolVar(&r.WithoutLedger, "without-ledger", false, "reset a node that Airlift has no ledger of: show what would go, and ask, also with --force")
-	f.StringVar(&in.configFile, "config", "", "kubeadm's configuration file with a ResetConfiguration; - is standard input")
-	f.StringVar(&r.CertificatesDir, "cert-dir", config.CertificatesDir, "directory of certificates to empty, with --without-ledger")
-	f.BoolVar(&r.CleanupTmpDir, "cleanup-tmp-dir", false, "also remove /etc/kubernetes/tmp, where kubeadm keeps backups")
+	f.BoolVarP(&r.Force, "force", "f", false, "do not ask for confirmation, and continue if the other control planes would lose their etcd quorum; does not remove more")
+	f.BoolVar(&r.WithoutLedger, "without-ledger", false, "reset a node without a ledger: show what would be removed, and ask for confirmation, even with --force")
+	f.StringVar(&in.configFile, "config", "", "kubeadm's configuration `FILE` with a ResetConfiguration; - is standard input")
+	f.StringVar(&r.CertificatesDir, "cert-dir", config.CertificatesDir, "with --without-ledger: the `DIRECTORY` of certificates to empty")
+	f.BoolVar(&r.CleanupTmpDir, "cleanup-tmp-dir", false, "also remove kubeadm's backups in /etc/kubernetes/tmp")
 	f.StringVar(&r.CRISocket, "cri-socket", "", "the container runtime's socket (default unix://"+config.ContainerdSocket+")")
-	f.StringVar(&in.kubeconfig, "kubeconfig", adminConf, "how to reach the cluster, where this host's etcd does not answer")
-	f.StringSliceVar(&r.IgnorePreflightErrors, "ignore-preflight-errors", nil, "accepted as by kubeadm; its one check here, IsPrivilegedUser, cannot be passed over")
-	f.BoolVar(&r.DryRun, "dry-run", false, "say what would be done, and change nothing")
+	f.StringVar(&in.kubeconfig, "kubeconfig", adminConf, "the kubeconfig `FILE` of the cluster, used if this host's etcd does not respond")
+	f.StringSliceVar(&r.IgnorePreflightErrors, "ignore-preflight-errors", nil, "accepted as by kubeadm; the only check of reset, IsPrivilegedUser, cannot be ignored")
+	f.BoolVar(&r.DryRun, "dry-run", false, "only print what would be done")
 }
 
 // open opens the host, plans the reset and asks for confirmation. The caller
@@ -104,10 +104,10 @@ func (in *resetFlags) open(cmd *cobra.Command, ask bool) (run *installer.Reset, 
 	switch {
 	case err != nil || run.Empty() || in.reset.DryRun:
 	case !recorded:
-		fmt.Fprintf(cmd.OutOrStdout(), "Airlift has no ledger of this node. This is what a node of kubeadm's has.\n%s\n", run.Describe())
-		err = confirm(cmd, "answer it: yes | ./install reset --without-ledger")
+		fmt.Fprintf(cmd.OutOrStdout(), "Airlift has no ledger of this node. kubeadm creates these on a node:\n%s\n", run.Describe())
+		err = confirm(cmd, "answer with: yes | ./install reset --without-ledger")
 	case ask && !in.reset.Force:
-		err = confirm(cmd, "answer it, or run it with --force")
+		err = confirm(cmd, "answer with y, or run it with --force")
 	}
 	if err != nil {
 		unlock()
@@ -136,19 +136,19 @@ func (p *resetPhase) run(cmd *cobra.Command, name string, _ []string) error {
 // confirm asks the user for confirmation. The answer comes from a terminal or a
 // pipe: 'yes | install reset'.
 func confirm(cmd *cobra.Command, hint string) error {
-	fmt.Fprint(cmd.OutOrStdout(), "This removes the Kubernetes node on this host, and on the last control plane the cluster's data. Go on? [y/N] ")
+	fmt.Fprint(cmd.OutOrStdout(), "This removes the Kubernetes node on this host and, on the last control plane, the cluster's data. Continue? [y/N] ")
 	answer, err := readLine(cmd.Context(), cmd.InOrStdin())
 	if ctx := cmd.Context(); ctx.Err() != nil {
 		return ctx.Err()
 	}
 	if errors.Is(err, syscall.EIO) { // the terminal was closed
-		return fault.New(fault.Interrupted, "nothing was changed", "interrupted: the terminal is gone")
+		return fault.New(fault.Interrupted, "nothing was changed", "interrupted: the terminal was closed")
 	}
 	if !term.IsTerminal(int(os.Stdin.Fd())) {
 		fmt.Fprintln(cmd.OutOrStdout()) // end the line: no user pressed return
 	}
 	if errors.Is(err, io.EOF) && answer == "" {
-		return fault.New(fault.Usage, hint, "reset asks before it removes this node, and nobody answers")
+		return fault.New(fault.Usage, hint, "reset needs confirmation, and standard input ended without an answer")
 	}
 	if a := strings.ToLower(strings.TrimSpace(answer)); a != "y" && a != "yes" {
 		return fault.New(fault.Failure, "", "not confirmed: nothing was changed")

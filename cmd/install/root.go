@@ -15,24 +15,24 @@ import (
 // version is the version of this installer. The Makefile sets it.
 var version = "dev"
 
-const rootLong = `install makes this host a Kubernetes node, from this one file, without a network.
+const rootLong = `install makes this host a Kubernetes node. It needs this file and no network.
 
-Everything it needs is in the file itself: programs, images and the steps of
-kubeadm. It needs root, systemd and a kernel that can run containers.
+The file contains the binaries, the images and the steps of kubeadm. The host
+needs root, systemd, and a kernel with overlayfs, cgroups and namespaces.
 
-Ctrl-C, SIGTERM or a lost session interrupt a run where everything is whole: run
-the same command again to go on. So does closed output ('install init | head').
-A second Ctrl-C ends the run at once; it can be run again after that, too. To
-keep a run going when the session ends, start it with nohup or systemd-run.
+Ctrl-C, SIGTERM, a lost session and a closed output ('install init | head')
+interrupt the command between two changes. Run the same command again to
+continue. A second Ctrl-C ends it at once, and it can still be continued. To keep
+it running after the session ends, start it with nohup or systemd-run.
 
-Exit codes: 0 done, 1 failed, 2 wrong use, 3 the host does not meet the
+Exit codes: 0 success, 1 failure, 2 usage error, 3 the host does not meet the
 requirements, 4 this file is incomplete or damaged, 130 interrupted.`
 
 func newRootCmd() *cobra.Command {
 	verbosity, rootfs := 0, ""
 	cmd := &cobra.Command{
 		Use:           "install",
-		Short:         "Make this host a Kubernetes node, without a network",
+		Short:         "Install Kubernetes on this host, without a network",
 		Long:          rootLong,
 		SilenceErrors: true,
 		SilenceUsage:  true,
@@ -40,8 +40,8 @@ func newRootCmd() *cobra.Command {
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cobra.EnableCommandSorting = false // keep phases in the order in which they run
-	cmd.PersistentFlags().IntVarP(&verbosity, "v", "v", 0, "log verbosity: 0, 1 (every sub-step and file) or 2 (also every request to the API server, on standard error)")
-	cmd.PersistentFlags().StringVar(&rootfs, "rootfs", "", "change the root directory to this one first (chroot)")
+	cmd.PersistentFlags().IntVarP(&verbosity, "v", "v", 0, "log verbosity: 0, 1 (each sub-step and file) or 2 (also each request to the API server, on standard error)")
+	cmd.PersistentFlags().StringVar(&rootfs, "rootfs", "", "change the root directory to this `DIRECTORY` first (chroot)")
 	cmd.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
 		logRequests(cmd, verbosity)
 		return changeRoot(rootfs)

@@ -36,7 +36,7 @@ func changeRoot(dir string) error {
 	case errors.Is(err, fs.ErrPermission):
 		return fault.New(fault.Preflight, "run it with sudo or as root", "changing the root directory to %q: %w", dir, err)
 	case err != nil:
-		return fault.New(fault.Usage, "name the directory that has the host's file system with --rootfs", "changing the root directory to %q: %w", dir, err)
+		return fault.New(fault.Usage, "set --rootfs to the directory with the host's file system", "changing the root directory to %q: %w", dir, err)
 	}
 	return nil
 }

@@ -17,18 +17,18 @@ import (
 
 const timelineHelp = `
 
---timeline FILE keeps a timeline of the run, also of one that fails: when each
-step began, how long it took and what it waited for, and what was unpacked and
-imported meanwhile. FILE is JSON in the Trace Event Format. To look at it, copy
-it off the host and open it in chrome://tracing of any Chromium, which needs no
-network, or in https://ui.perfetto.dev. Its directory must belong to root: other
-users could have prepared links in theirs.`
+--timeline FILE writes a timeline of the run, even if it fails: when each step began,
+how long it took, what it waited for, and what was unpacked and imported at the same
+time. FILE is JSON in the Trace Event Format. To view it, copy it from the host and
+open it in chrome://tracing of any Chromium, which needs no network, or in
+https://ui.perfetto.dev. Its directory must belong to root, so that no other user can
+place links in it.`
 
 // timelineFlag is the flag --timeline.
 type timelineFlag struct{ file string }
 
 func (t *timelineFlag) bind(f *pflag.FlagSet) {
-	f.StringVar(&t.file, "timeline", "", "write a timeline of the run to this file, for a trace viewer; - is standard output, and what else is said then goes to standard error")
+	f.StringVar(&t.file, "timeline", "", "write a timeline of the run to this `FILE`, for a trace viewer; with - it goes to standard output, and all other output to standard error")
 }
 
 // record runs run with a timeline recorder in cmd's context, and writes the
@@ -63,11 +63,11 @@ func (t *timelineFlag) record(cmd *cobra.Command, cfg *config.Config, run func(*
 	}
 	switch {
 	case err != nil && failed == nil:
-		return fault.Wrap(fmt.Errorf("writing the timeline: %w", err), fault.Failure, "all steps are done; only their timeline is missing")
+		return fault.Wrap(fmt.Errorf("writing the timeline: %w", err), fault.Failure, "all steps succeeded; only the timeline was not written")
 	case err != nil:
 		fmt.Fprintf(cmd.ErrOrStderr(), "warning: writing the timeline: %s\n", err)
 	case t.file != "-":
-		fmt.Fprintf(cmd.OutOrStdout(), "\nThe timeline is in %s; chrome://tracing and ui.perfetto.dev open it.\n", t.file)
+		fmt.Fprintf(cmd.OutOrStdout(), "\nThe timeline is in %s. Open it in chrome://tracing or https://ui.perfetto.dev.\n", t.file)
 	}
 	return failed
 }
@@ -79,7 +79,7 @@ func (t *timelineFlag) check() error {
 		return nil
 	}
 	if err := host.CheckOutput(t.file); err != nil {
-		hint := cmp.Or(fault.Hint(err), "name a file in a directory that exists")
+		hint := cmp.Or(fault.Hint(err), "choose a file in an existing directory")
 		return fault.New(fault.Usage, "nothing was changed; "+hint+", or - for standard output", "--timeline %q cannot be written: %w", t.file, err)
 	}
 	return nil

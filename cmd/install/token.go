@@ -20,14 +20,14 @@ func newTokenCmd() *cobra.Command {
 	in := &tokenFlags{}
 	cmd := &cobra.Command{
 		Use:   "token",
-		Short: "Manage the tokens that nodes join with",
-		Long: `Manage the tokens that nodes join with. The kubeconfig is the first of these that
-exists: the files in $KUBECONFIG (without it: ~/.kube/config), ` + adminConf + `.`,
+		Short: "Manage bootstrap tokens",
+		Long: `Manage bootstrap tokens, with which nodes join. The commands use the first of these
+kubeconfigs that exists: the files in $KUBECONFIG (default: ~/.kube/config), ` + adminConf + `.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.PersistentFlags().StringVar(&in.kubeconfig, "kubeconfig", "", "the kubeconfig of the cluster (default: see above)")
-	cmd.PersistentFlags().BoolVar(&in.dryRun, "dry-run", false, "let the API server check what would change, and change nothing")
+	cmd.PersistentFlags().StringVar(&in.kubeconfig, "kubeconfig", "", "the kubeconfig `FILE` of the cluster (default: see above)")
+	cmd.PersistentFlags().BoolVar(&in.dryRun, "dry-run", false, "send the requests as a dry run: the API server checks them and changes nothing")
 	cmd.AddCommand(tokenCreate(in), tokenList(in), tokenDelete(in), tokenGenerate())
 	return cmd
 }
@@ -41,7 +41,7 @@ type tokenFlags struct {
 func (in *tokenFlags) client() (*cluster.Client, error) {
 	c, err := cluster.Load(cmp.Or(in.kubeconfig, userKubeconfig()), "")
 	if err != nil {
-		return nil, fault.Wrap(err, fault.Failure, "run it on a control plane as root, or name a file with --kubeconfig")
+		return nil, fault.Wrap(err, fault.Failure, "run it on a control plane as root, or set --kubeconfig")
 	}
 	if in.dryRun {
 		c.SetDryRun()
@@ -65,11 +65,11 @@ func tokenCreate(in *tokenFlags) *cobra.Command {
 	printJoin, certificateKey, configFile := false, "", ""
 	cmd := &cobra.Command{
 		Use:     "create [TOKEN]",
-		Short:   "Make a token, a random one unless it is given",
-		Example: "  ./install token create --print-join-command\n  ./install token create --print-join-command --certificate-key KEY\n\nKEY is what './install init phase upload-certs --upload-certs' printed.",
+		Short:   "Create a bootstrap token (default: a random one)",
+		Example: "  ./install token create --print-join-command\n  ./install token create --print-join-command --certificate-key KEY\n\nKEY is the key that './install init phase upload-certs --upload-certs' prints.",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 1 {
-				return fault.New(fault.Usage, "see 'install token create --help'", "token create takes one token, got %d", len(args))
+				return fault.New(fault.Usage, "see 'install token create --help'", "token create accepts one token, and got %d", len(args))
 			}
 			return nil
 		},
@@ -77,7 +77,7 @@ func tokenCreate(in *tokenFlags) *cobra.Command {
 			tokens := []config.BootstrapToken{token}
 			switch {
 			case certificateKey != "" && !printJoin:
-				return fault.New(fault.Usage, "add it", "--certificate-key says something only with --print-join-command")
+				return fault.New(fault.Usage, "add --print-join-command", "--certificate-key has no effect without --print-join-command")
 			case configFile != "":
 				if tokens, err = tokensOf(cmd, configFile, args); err != nil {
 					return err
@@ -94,7 +94,7 @@ func tokenCreate(in *tokenFlags) *cobra.Command {
 					return err
 				}
 				if t.TTL < 0 {
-					return fault.New(fault.Usage, "0 makes a token that never expires", "--ttl %s is negative", t.TTL)
+					return fault.New(fault.Usage, "use 0 for a token that never expires", "--ttl %s is negative", t.TTL)
 				}
 			}
 			c, err := in.client()
@@ -126,13 +126,13 @@ func tokenCreate(in *tokenFlags) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.BoolVar(&printJoin, "print-join-command", false, "print the whole command to run on a host that is to join")
-	f.StringVar(&certificateKey, "certificate-key", "", "with --print-join-command: print the command for a control plane, with this key of the uploaded certificates")
-	f.StringVar(&configFile, "config", "", "take the tokens from kubeadm's configuration file (bootstrapTokens of InitConfiguration)")
-	f.DurationVar(&token.TTL, "ttl", config.DefaultTokenTTL, "how long the token lives; 0 means for ever")
+	f.BoolVar(&printJoin, "print-join-command", false, "print the command for joining hosts")
+	f.StringVar(&certificateKey, "certificate-key", "", "with --print-join-command: print the command for joining control planes, with this key of the uploaded certificates")
+	f.StringVar(&configFile, "config", "", "create the tokens of kubeadm's configuration `FILE` (bootstrapTokens of InitConfiguration)")
+	f.DurationVar(&token.TTL, "ttl", config.DefaultTokenTTL, "how long the token is valid; 0 means that it never expires")
 	f.StringVar(&token.Description, "description", "", "what the token is for")
-	f.StringSliceVar(&token.Usages, "usages", token.Usages, "what the token may be used for: signing, authentication")
-	f.StringSliceVar(&token.Groups, "groups", token.Groups, "the groups that who uses it belongs to")
+	f.StringSliceVar(&token.Usages, "usages", token.Usages, "the allowed uses of the token: signing, authentication")
+	f.StringSliceVar(&token.Groups, "groups", token.Groups, "the groups of a user who authenticates with the token")
 	return cmd
 }
 
@@ -140,7 +140,7 @@ func tokenCreate(in *tokenFlags) *cobra.Command {
 // have a token then.
 func tokensOf(cmd *cobra.Command, file string, args []string) ([]config.BootstrapToken, error) {
 	if len(args) > 0 {
-		return nil, fault.New(fault.Usage, "take one of them away", "a token and --config cannot be given together")
+		return nil, fault.New(fault.Usage, "remove one of them", "a token and --config cannot be given together")
 	}
 	var cfg config.Config
 	if err := readConfig(cmd, file, &cfg, config.ReadInit); err != nil {
@@ -164,10 +164,10 @@ func tokensOf(cmd *cobra.Command, file string, args []string) ([]config.Bootstra
 func tokenDelete(in *tokenFlags) *cobra.Command {
 	return &cobra.Command{
 		Use:   "delete TOKEN...",
-		Short: "Delete tokens, named whole or by their first six characters",
+		Short: "Delete tokens, given in full or by their ID (the first six characters)",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return fault.New(fault.Usage, "'install token list' shows them", "token delete needs a token")
+				return fault.New(fault.Usage, "'install token list' prints the tokens", "token delete requires a token")
 			}
 			return nil
 		},
@@ -194,7 +194,7 @@ func tokenDelete(in *tokenFlags) *cobra.Command {
 func tokenGenerate() *cobra.Command {
 	return &cobra.Command{
 		Use:   "generate",
-		Short: "Print a random token without making it known to a cluster",
+		Short: "Print a random token; it is not added to a cluster",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			token, err := cluster.NewToken()

@@ -41,12 +41,12 @@ func newVersionCmd() *cobra.Command {
 	output := ""
 	cmd := &cobra.Command{
 		Use:     "version",
-		Short:   "Print the versions of this installer and of what it installs",
+		Short:   "Print the versions of this installer and of its components",
 		Example: "  ./install version\n  ./install version -o short",
 		Args:    noArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return printVersion(cmd, output) },
 	}
-	cmd.Flags().StringVarP(&output, "output", "o", "", "short (Kubernetes' version alone), json or yaml")
+	cmd.Flags().StringVarP(&output, "output", "o", "", "short (only the version of Kubernetes), json or yaml")
 	return cmd
 }
 
@@ -54,7 +54,7 @@ func printVersion(cmd *cobra.Command, output string) error {
 	switch output {
 	case "", "short", "json", "yaml":
 	default:
-		return fault.New(fault.Usage, "", "--output %q is none of short, json, yaml", output)
+		return fault.New(fault.Usage, "", "unknown output format %q: use short, json or yaml", output)
 	}
 	out := cmd.OutOrStdout()
 	if output == "" {
