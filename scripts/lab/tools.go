@@ -29,22 +29,37 @@ var tools = [][2]string{
 	{"zstd", "zstd"},
 }
 
-// ensureTools installs the packages of missing commands with apt-get.
-func ensureTools(ctx context.Context, log func(string, ...any)) error {
-	missing := func() (programs, packages []string) {
-		for _, t := range tools {
-			if _, err := exec.LookPath(t[0]); err != nil {
-				programs, packages = append(programs, t[0]), append(packages, t[1])
-			}
+// toolsLockFile is locked while the tools are installed.
+const toolsLockFile = "/run/lock/airlift-lab-tools"
+
+// missingTools returns the commands that this machine does not have, and their packages.
+func missingTools() (commands, packages []string) {
+	for _, t := range tools {
+		if _, err := exec.LookPath(t[0]); err != nil {
+			commands, packages = append(commands, t[0]), append(packages, t[1])
 		}
-		return programs, packages
 	}
-	programs, packages := missing()
-	if len(programs) == 0 {
+	return commands, packages
+}
+
+// ensureTools installs the packages of missing commands with apt-get. Labs that start at the
+// same time install them once: a second apt-get would fail.
+func ensureTools(ctx context.Context, log func(string, ...any)) error {
+	if commands, _ := missingTools(); len(commands) == 0 {
+		return nil
+	}
+	unlock, err := lock(ctx, toolsLockFile)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	commands, packages := missingTools()
+	if len(commands) == 0 {
 		return nil
 	}
 	log("installing %s with apt-get", strings.Join(packages, ", "))
-	install := append([]string{"apt-get", "install", "--yes", "--no-install-recommends"}, packages...)
+	// Another apt-get of this machine may be running.
+	install := append([]string{"apt-get", "-o", "DPkg::Lock::Timeout=300", "install", "--yes", "--no-install-recommends"}, packages...)
 	for _, argv := range [][]string{{"apt-get", "update"}, install} {
 		cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 		cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
@@ -52,9 +67,9 @@ func ensureTools(ctx context.Context, log func(string, ...any)) error {
 			return fault.Wrap(err, fault.Preflight, "install "+strings.Join(packages, " ")+" yourself")
 		}
 	}
-	if programs, packages := missing(); len(programs) > 0 {
+	if commands, packages = missingTools(); len(commands) > 0 {
 		return fault.New(fault.Preflight, "install them and check PATH",
-			"%s still missing after installing %s", strings.Join(programs, ", "), strings.Join(packages, ", "))
+			"%s still missing after installing %s", strings.Join(commands, ", "), strings.Join(packages, ", "))
 	}
 	return nil
 }
