@@ -191,12 +191,12 @@ func (row hostRow) onEach(t *testing.T, s *site.Site, script string) {
 }
 
 // listing is what a row requires to be the same after reset: files, rules, routes, mounts, units,
-// and running services.
+// and running services. NetworkManager-dispatcher ends by itself some seconds after it had work.
 func (row hostRow) listing(t *testing.T, s *site.Site) []string {
 	t.Helper()
 	const more = `
 		cat /etc/hosts /etc/resolv.conf
-		systemctl list-units --no-legend --plain --type service --state running | awk '{print $1}' | grep -v -e '^user@' -e '^systemd-'
+		systemctl list-units --no-legend --plain --type service --state running | awk '{print $1}' | grep -v -e '^user@' -e '^systemd-' -e '^NetworkManager-dispatcher'
 		if command -v nft >/dev/null; then
 			# iptables leaves its tables, with empty chains; iptables-save lists their rules.
 			nft list tables | grep -v -E ' ip6? (filter|nat|mangle|raw|security)$' | while read -r table; do nft --stateless list $table; done
