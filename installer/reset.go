@@ -40,7 +40,7 @@ func ResetPhases() []Step { return newReset(config.Reset{}, "", new(machine)).St
 // continues if it cannot remove something, and reports it at its end.
 func (r *Reset) Steps() []Step {
 	return []Step{
-		{Name: "preflight", Aliases: []string{"pre-flight"}, Doc: "check what is installed on this host", Run: r.preflight},
+		{Name: "preflight", Aliases: []string{"pre-flight"}, Doc: "check that etcd keeps its quorum", Run: r.preflight},
 		{Name: "remove-etcd-member", Doc: "remove this host's member from the etcd cluster", Run: r.etcd.remove},
 		{Name: "stop-kubelet", Doc: "stop the kubelet", Run: r.host.StopKubelet},
 		{Name: "remove-pods", Doc: "stop and remove all pods", Run: r.removePods},
