@@ -22,35 +22,28 @@ func ParseFlags(file string) []config.Arg {
 		}
 	}
 	var args []config.Arg
-	list := words(line)
-	for i := 0; i < len(list); i++ {
-		word := list[i]
+	for list := words(line); len(list) > 0; list = list[1:] {
+		word := list[0]
 		if word == "--" {
 			continue
 		}
-		if !strings.HasPrefix(word, "-") || word == "-" {
-			args = append(args, config.Arg{Value: word})
-			continue
+		// The flags of one letter are -h, and -v2, -v=2 or -v 2.
+		if level, ok := strings.CutPrefix(word, "-v"); ok {
+			word = strings.TrimSuffix("--v="+strings.TrimPrefix(level, "="), "=")
 		}
 		name, v, given := strings.Cut(strings.TrimLeft(word, "-"), "=")
-		// -v is the only flag of one letter with a value: -v2, -v=2, -v 2.
-		if !strings.HasPrefix(word, "--") && len(name) > 1 && name[0] == 'v' && !given {
-			name, v, given = "v", name[1:], true
-		}
-		if !given && needsNoValue(name) {
+		known := facts()["flag"][canonical(name)]
+		switch {
+		case !strings.HasPrefix(word, "--") && word != "-h":
+			name, v = "", word
+		case !given && len(known) > 0 && (known[0].has("bool") || known[0].has("versionValue")):
 			v = "true"
-		} else if !given && i+1 < len(list) {
-			i++
-			v = list[i]
+		case !given && len(list) > 1:
+			v, list = list[1], list[1:]
 		}
 		args = append(args, config.Arg{Name: name, Value: v})
 	}
 	return args
-}
-
-func needsNoValue(flag string) bool {
-	known := facts()["flag"][canonical(flag)]
-	return len(known) > 0 && (known[0].is == "optional" || strings.HasPrefix(known[0].is, "bool"))
 }
 
 // unquote is the value of one assignment in an EnvironmentFile of systemd.
