@@ -70,7 +70,7 @@ func (c *check) prune(v any, path string) {
 		} else if field.has("struct") {
 			c.prune(fields[name], inner)
 		}
-		if !ok || fields[name] == nil { // null is no value
+		if !ok || field.has("struct") && fields[name] == nil { // so that a flag can set its fields
 			delete(fields, name)
 		}
 	}

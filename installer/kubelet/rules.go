@@ -50,8 +50,8 @@ var table = []struct {
 		{"preloadedImagesVerificationAllowlist", needGate("KubeletEnsureSecretPulledImages")},
 		{"memorySwap.swapBehavior", needGate("NodeSwap")},
 		{"serverTLSBootstrap", needGate("RotateKubeletServerCertificate")},
-		{"shutdownGracePeriod", needGate("GracefulNodeShutdown", beDefaultOr(last(time.Second, forever)))},
-		{"shutdownGracePeriodCriticalPods", needGate("GracefulNodeShutdown", beDefaultOr(last(time.Second, forever)), func(v value) {
+		{"shutdownGracePeriod", needGate("GracefulNodeShutdown", be("0s, or 1s or more", isGracePeriod))},
+		{"shutdownGracePeriodCriticalPods", needGate("GracefulNodeShutdown", be("0s, or 1s or more", isGracePeriod), func(v value) {
 			critical, all := v.config.ShutdownGracePeriodCriticalPods.Duration, v.config.ShutdownGracePeriod.Duration
 			v.badIf(critical > all, "make shutdownGracePeriod longer: it includes shutdownGracePeriodCriticalPods",
 				" is %v, longer than shutdownGracePeriod, %v", critical, all)

@@ -72,7 +72,7 @@ func until(minor int, must func(value)) func(value) {
 // beDefaultOr is for a value that the kubelet replaces by its default if it is zero in
 // the file, but not if a flag sets it to zero.
 func beDefaultOr(must func(value)) func(value) {
-	return when(func(v value) bool { return !isZero(v.is) || v.from[v.option] != "" }, must)
+	return when(func(v value) bool { return v.is != "" && v.is != int64(0) || v.from[v.option] != "" }, must)
 }
 
 // be is for an option with one value, of the type that good takes.
@@ -161,6 +161,8 @@ func isDuration(least, most time.Duration) func(string) bool {
 	}
 }
 
+func isGracePeriod(s string) bool { return isDuration(0, 0)(s) || isDuration(time.Second, forever)(s) }
+
 // isQuantity is for a quantity with one of these signs: -1, 0, 1.
 func isQuantity(signs ...int) func(string) bool {
 	return func(s string) bool {
@@ -225,7 +227,7 @@ func beEnforceable(v value) {
 // beExternal is for the cloud provider.
 func beExternal(report func(v value, wrong bool, fix, format string, args ...any)) func(value) {
 	return func(v value) {
-		report(v, !isZero(v.is) && v.is != "external", `use "external" and install the provider's controller manager`,
+		report(v, v.is != nil && v.is != "" && v.is != "external", `use "external" and install the provider's controller manager`,
 			"=%s: the kubelet has no built-in cloud providers any more", v.is)
 	}
 }
