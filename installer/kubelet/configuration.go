@@ -48,7 +48,8 @@ func (c *check) wantWord(field, want string) {
 		got = show(v)
 	}
 	if got != show(want) {
-		c.fail(Configuration, "write "+field+": "+want, "%s is %s: the kubelet of v1.%d accepts only %s", field, got, c.minor, want)
+		c.fail(Configuration, "write "+field+": "+want,
+			"%s is %s: the kubelet of v1.%d accepts only %s", field, got, c.minor, want)
 	}
 }
 

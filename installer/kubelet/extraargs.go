@@ -30,11 +30,13 @@ func ParseFlags(file string) []config.Arg {
 		// The flags of one letter are -h, and -v2, -v=2 or -v 2.
 		if level, ok := strings.CutPrefix(word, "-v"); ok {
 			word = strings.TrimSuffix("--v="+strings.TrimPrefix(level, "="), "=")
+		} else if word == "-h" {
+			word = "--help"
 		}
 		name, v, given := strings.Cut(strings.TrimLeft(word, "-"), "=")
 		known := facts()["flag"][canonical(name)]
 		switch {
-		case !strings.HasPrefix(word, "--") && word != "-h":
+		case !strings.HasPrefix(word, "--"):
 			name, v = "", word
 		case !given && len(known) > 0 && (known[0].has("bool") || known[0].has("versionValue")):
 			v = "true"

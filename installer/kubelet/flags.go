@@ -44,10 +44,10 @@ var flagTypes = map[string]struct {
 		*m = cliflag.ConfigurationMap{}
 		return m
 	})},
-	"ColonSeparatedMultimapStringString": {",", "", with(cliflag.NewColonSeparatedMultimapStringString)},
-	"LangleSeparatedMapStringString":     {",", "", with(cliflag.NewLangleSeparatedMapStringString)},
-	"MapStringBool":                      {",", "", with(cliflag.NewMapStringBool)},
-	"MapStringString":                    {",", "", with(cliflag.NewMapStringString)},
+	"ColonSeparatedMultimapStringString": {",", "NAME:VALUE,NAME:VALUE", with(cliflag.NewColonSeparatedMultimapStringString)},
+	"LangleSeparatedMapStringString":     {",", "NAME<VALUE,NAME<VALUE", with(cliflag.NewLangleSeparatedMapStringString)},
+	"MapStringBool":                      {",", "NAME=true,NAME=false", with(cliflag.NewMapStringBool)},
+	"MapStringString":                    {",", "NAME=VALUE,NAME=VALUE", with(cliflag.NewMapStringString)},
 	"verbosityLevelPflag":                {"", "a whole number", with(logsapi.VerbosityLevelPflag)},
 	"vmoduleConfigurationPFlag":          {",", "FILE=LEVEL,FILE=LEVEL", with(logsapi.VModuleConfigurationPflag)},
 
@@ -96,12 +96,7 @@ var removedFlags = map[string]string{
 const dockershim = "; it was removed with dockershim in v1.24; configure the container runtime instead"
 
 // canonical is the kubelet's own spelling of a flag's name.
-func canonical(name string) string {
-	if name == "h" {
-		return "help"
-	}
-	return strings.ReplaceAll(strings.TrimLeft(name, "-"), "_", "-")
-}
+func canonical(name string) string { return strings.ReplaceAll(strings.TrimLeft(name, "-"), "_", "-") }
 
 // readFlags applies the flags on top of the configuration file.
 func (c *check) readFlags() {

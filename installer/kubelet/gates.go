@@ -13,9 +13,11 @@ func beKnownGates(v value) {
 		gate, ok := all.at(name, v.minor)
 		switch set := v.config.FeatureGates[name]; {
 		case !ok:
-			v.fail(v.name, fix+all.hint(name, v.minor), "feature gate %s does not exist in the kubelet of v1.%d", name, v.minor)
+			v.fail(v.name, fix+all.hint(name, v.minor),
+				"feature gate %s does not exist in the kubelet of v1.%d", name, v.minor)
 		case gate.has("locked") && set != gate.has("on"):
-			v.fail(v.name, fix, "feature gate %s cannot be %v in v1.%d: it is locked to %v", name, set, v.minor, gate.has("on"))
+			v.fail(v.name, fix, "feature gate %s cannot be %v in v1.%d: it is locked to %v",
+				name, set, v.minor, gate.has("on"))
 		case gate.has("deprecated"):
 			v.warn(v.name, "remove "+name+" before the next upgrade", "feature gate %s is deprecated in v1.%d", name, v.minor)
 		}

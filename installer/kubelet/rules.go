@@ -36,26 +36,15 @@ var table = []struct {
 		{"cpuCFSQuotaPeriod", needGate("CustomCPUCFSQuotaPeriod", last(time.Millisecond, time.Second))},
 		{"crashLoopBackOff.maxContainerRestartPeriod", needGate("KubeletCrashLoopBackOffMax", last(time.Second, 5*time.Minute))},
 		{"defaultPodSysctls", needGate("DefaultPodSysctls")},
-		{"enableSystemLogQuery", needGate("NodeLogQuery", func(v value) {
-			v.badIf(v.is == true && v.value("enableSystemLogHandler") == false, "set enableSystemLogHandler: true",
-				" needs enableSystemLogHandler")
-		})},
-		{"imageMaximumGCAge", needGate("ImageMaximumGCAge", func(v value) {
-			longest := v.config.ImageMaximumGCAge.Duration
-			shortest := cmp.Or(v.config.ImageMinimumGCAge.Duration, 2*time.Minute)
-			v.badIf(longest < 0 || longest > 0 && longest <= shortest, "make it longer, or 0s for no limit",
-				" is %v: it must be longer than imageMinimumGCAge, %v", longest, shortest)
-		})},
+		{"enableSystemLogQuery", needGate("NodeLogQuery")},
+		{"imageMaximumGCAge", needGate("ImageMaximumGCAge")},
 		{"imagePullCredentialsVerificationPolicy", needGate("KubeletEnsureSecretPulledImages")},
 		{"preloadedImagesVerificationAllowlist", needGate("KubeletEnsureSecretPulledImages")},
 		{"memorySwap.swapBehavior", needGate("NodeSwap")},
 		{"serverTLSBootstrap", needGate("RotateKubeletServerCertificate")},
 		{"shutdownGracePeriod", needGate("GracefulNodeShutdown", be("0s, or 1s or more", isGracePeriod))},
-		{"shutdownGracePeriodCriticalPods", needGate("GracefulNodeShutdown", be("0s, or 1s or more", isGracePeriod), func(v value) {
-			critical, all := v.config.ShutdownGracePeriodCriticalPods.Duration, v.config.ShutdownGracePeriod.Duration
-			v.badIf(critical > all, "make shutdownGracePeriod longer: it includes shutdownGracePeriodCriticalPods",
-				" is %v, longer than shutdownGracePeriod, %v", critical, all)
-		})},
+		{"shutdownGracePeriodCriticalPods", needGate("GracefulNodeShutdown", be("0s, or 1s or more", isGracePeriod),
+			beIncluded)},
 		{"shutdownGracePeriodByPodPriority", needGate("GracefulNodeShutdownBasedOnPodPriority", func(v value) {
 			others := v.config.ShutdownGracePeriod.Duration + v.config.ShutdownGracePeriodCriticalPods.Duration
 			v.badIf(!isZero(v.is) && others > 0, "remove one of them",
@@ -123,6 +112,10 @@ var table = []struct {
 				v.ignoredIf(err != nil, "give the address of the cluster's DNS service", ": %v, and pods will not use it", err)
 			}
 		}},
+		{"enableSystemLogQuery", func(v value) {
+			v.badIf(v.is == true && v.value("enableSystemLogHandler") == false, "set enableSystemLogHandler: true",
+				" needs enableSystemLogHandler")
+		}},
 		{"evictionSoft", func(v value) {
 			for _, signal := range sortedKeys(v.config.EvictionSoft) {
 				_, ok := v.config.EvictionSoftGracePeriod[signal]
@@ -135,6 +128,12 @@ var table = []struct {
 			v.badIf(low >= high, "make it smaller",
 				" is %d and %s is %d: the low threshold must be smaller (the defaults are 80 and 85)",
 				low, v.named("imageGCHighThresholdPercent"), high)
+		}},
+		{"imageMaximumGCAge", func(v value) {
+			longest := v.config.ImageMaximumGCAge.Duration
+			shortest := cmp.Or(v.config.ImageMinimumGCAge.Duration, 2*time.Minute)
+			v.badIf(longest < 0 || longest > 0 && longest <= shortest, "make it longer, or 0s for no limit",
+				" is %v: it must be longer than imageMinimumGCAge, %v", longest, shortest)
 		}},
 		{"logging.vmodule", func(v value) {
 			v.badIf(len(v.config.Logging.VModule) > 0 && v.config.Logging.Format == "json", "remove one of them",

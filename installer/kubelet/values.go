@@ -128,8 +128,10 @@ func needGate(gate string, rules ...func(value)) func(value) {
 
 // haveAlso is for an option that needs another one.
 func haveAlso(other string) func(value) {
+	isSet := func(is any) bool { return is != nil && is != "" && is != false }
 	return func(v value) {
-		v.badIf(!isZero(v.is) && isZero(v.value(other)), "set "+other+" too, or remove "+v.option, " is set without %s", other)
+		v.badIf(isSet(v.is) && !isSet(v.value(other)),
+			"set "+other+" too, or remove "+v.option, " is set without %s", other)
 	}
 }
 
@@ -216,18 +218,25 @@ func beEnforceable(v value) {
 				" contains %s, which needs systemReservedCgroup", name)
 		case whole == "kube-reserved" && v.config.KubeReservedCgroup == "":
 			v.bad("set kubeReservedCgroup to a cgroup that exists", " contains %s, which needs kubeReservedCgroup", name)
-		case compressible && slices.Contains(list, whole):
-			v.bad("remove one of them", " contains both %s and %s", whole, name)
-		case v.minor >= 31 && slices.Contains(list[:i], name):
-			v.bad("write it once", " contains %s twice", name)
 		}
+		v.badIf(compressible && slices.Contains(list, whole),
+			"remove one of them", " contains both %s and %s", whole, name)
+		v.badIf(v.minor >= 31 && slices.Contains(list[:i], name), "write it once", " contains %s twice", name)
 	}
+}
+
+// beIncluded is for the part of the shutdown that is for critical pods.
+func beIncluded(v value) {
+	critical, all := v.config.ShutdownGracePeriodCriticalPods.Duration, v.config.ShutdownGracePeriod.Duration
+	v.badIf(critical > all, "make shutdownGracePeriod longer: it includes shutdownGracePeriodCriticalPods",
+		" is %v, longer than shutdownGracePeriod, %v", critical, all)
 }
 
 // beExternal is for the cloud provider.
 func beExternal(report func(v value, wrong bool, fix, format string, args ...any)) func(value) {
 	return func(v value) {
-		report(v, v.is != nil && v.is != "" && v.is != "external", `use "external" and install the provider's controller manager`,
+		report(v, v.is != nil && v.is != "" && v.is != "external",
+			`use "external" and install the provider's controller manager`,
 			"=%s: the kubelet has no built-in cloud providers any more", v.is)
 	}
 }

@@ -166,10 +166,13 @@ func (b *Builder) writeModule(ctx context.Context, r components.Recipe, mod modu
 			old += "@" + rep.Old.Version
 		}
 		edit = append(edit, "-dropreplace="+old)
-		required := func(m struct{ Path string }) bool { return m.Path == rep.Old.Path }
-		if r.Staging != "" && slices.ContainsFunc(parsed.Require, required) { // not only samples in the tree
-			// Also required, because otherwise the binary would report v0.0.0.
-			edit = append(edit, "-replace="+old+"="+rep.Old.Path+"@"+r.Staging, "-require="+rep.Old.Path+"@"+r.Staging)
+		if r.Staging == "" {
+			continue
+		}
+		edit = append(edit, "-replace="+old+"="+rep.Old.Path+"@"+r.Staging)
+		if slices.Contains(parsed.Require, struct{ Path string }{rep.Old.Path}) {
+			// Otherwise the binary would report v0.0.0. What is not required are samples.
+			edit = append(edit, "-require="+rep.Old.Path+"@"+r.Staging)
 		}
 	}
 	for path, version := range r.Replace {
