@@ -7,18 +7,17 @@ import (
 	"airlift/installer/config"
 )
 
+var assignment = regexp.MustCompile(`(?m)^[ \t]*KUBELET_EXTRA_ARGS=(.*)$`)
+
 // ParseFlags parses the kubelet's flags in KUBELET_EXTRA_ARGS, as systemd and the
 // kubelet do: from an EnvironmentFile (or one line of it, or only the value), split
 // at white space outside quotes. A word that is not a flag has no Name.
 func ParseFlags(file string) []config.Arg {
-	const variable = "KUBELET_EXTRA_ARGS="
 	line := file
-	if strings.Contains(file, variable) {
+	if strings.Contains(file, "KUBELET_EXTRA_ARGS=") {
 		line = "" // it may be in a comment
-		for l := range strings.Lines(file) {
-			if v, ok := strings.CutPrefix(strings.TrimSpace(l), variable); ok {
-				line = unquote(v)
-			}
+		for _, found := range assignment.FindAllStringSubmatch(file, -1) {
+			line = unquote(found[1])
 		}
 	}
 	var args []config.Arg

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	cliflag "k8s.io/component-base/cli/flag"
+	"k8s.io/utils/ptr"
 )
 
 // A rule is what the kubelet demands of its options.
@@ -124,7 +125,7 @@ var table = []struct {
 			}
 		}},
 		{"imageGCLowThresholdPercent", func(v value) {
-			low, high := or(v.config.ImageGCLowThresholdPercent, 80), or(v.config.ImageGCHighThresholdPercent, 85)
+			low, high := ptr.Deref(v.config.ImageGCLowThresholdPercent, 80), ptr.Deref(v.config.ImageGCHighThresholdPercent, 85)
 			v.badIf(low >= high, "make it smaller",
 				" is %d and %s is %d: the low threshold must be smaller (the defaults are 80 and 85)",
 				low, v.named("imageGCHighThresholdPercent"), high)
@@ -140,7 +141,7 @@ var table = []struct {
 				" works only with the format text, and %s is json", v.named("logging.format"))
 		}},
 		{"maxParallelImagePulls", func(v value) {
-			v.badIf(or(v.config.MaxParallelImagePulls, 1) > 1 && v.value("serializeImagePulls") == true,
+			v.badIf(ptr.Deref(v.config.MaxParallelImagePulls, 1) > 1 && v.value("serializeImagePulls") == true,
 				"set serializeImagePulls: false", " is %d, and %s is true, which allows one pull at a time",
 				v.is, v.named("serializeImagePulls"))
 		}},
@@ -149,7 +150,7 @@ var table = []struct {
 				" TieredReservation needs the feature gate MemoryQoS")
 		}},
 		{"memoryThrottlingFactor", func(v value) {
-			f := or(v.config.MemoryThrottlingFactor, 1)
+			f := ptr.Deref(v.config.MemoryThrottlingFactor, 1)
 			v.badIf(f <= 0 || f > 1, "", " is %v: it must be greater than 0 and at most 1", f)
 		}},
 		{"runOnce", since(32, func(v value) { v.badIf(v.is == true, "remove it", " was removed in v1.32") })},

@@ -44,14 +44,6 @@ func (v value) ignoredIf(wrong bool, fix, format string, args ...any) {
 	}
 }
 
-// or is what a pointer points to.
-func or[T any](p *T, otherwise T) T {
-	if p == nil {
-		return otherwise
-	}
-	return *p
-}
-
 // when is for a rule that applies only under a condition.
 func when(applies func(value) bool, must func(value)) func(value) {
 	return func(v value) {
