@@ -337,7 +337,7 @@ func TestForgedManifests(t *testing.T) {
 		"components out of order": {func(m *Manifest) { c := m.Components; c[0], c[1] = c[1], c[0] }, "twice or out of order"},
 		"component without entry": {func(m *Manifest) { m.Components[0].Entries = []string{"bin/none"} }, `entry "bin/none" does not exist`},
 		"component with blob":     {func(m *Manifest) { m.Components[0].Entries = []string{m.Entries[3].Name} }, "is an image's blob"},
-		"entry claimed twice":     {func(m *Manifest) { m.Components[0].Entries = []string{"bin/runc"} }, "is claimed twice"},
+		"entry claimed twice":     {func(m *Manifest) { m.Components[0].Entries = []string{"bin/runc"} }, "belongs to two components"},
 		"component no version":    {func(m *Manifest) { m.Components[0].Version = "" }, "version is empty"},
 		"terminal escape":         {func(m *Manifest) { m.Components[0].URL = "https://x/\x1b[2J" }, "not printable ASCII"},
 		"long url":                {func(m *Manifest) { m.Components[0].URL = strings.Repeat("x", 5000) }, "5000 bytes long"},

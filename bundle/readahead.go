@@ -120,7 +120,7 @@ func (a *readAhead) part(name string, entries []Entry, skip []bool) error {
 }
 
 // errLeft means that the stream was closed.
-var errLeft = errors.New("the stream was left")
+var errLeft = errors.New("the stream was closed")
 
 // entry passes on the content of e, or discards it.
 func (a *readAhead) entry(e Entry, skip bool) error {

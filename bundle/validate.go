@@ -148,7 +148,7 @@ func (v validator) checkComponents(components []Component) error {
 				return fmt.Errorf("component %q: entry %q is an image's blob", c.Name, name)
 			}
 			if v.used[name] {
-				return fmt.Errorf("component %q: entry %q is claimed twice", c.Name, name)
+				return fmt.Errorf("component %q: entry %q belongs to two components", c.Name, name)
 			}
 			v.used[name] = true
 		}

@@ -62,7 +62,7 @@ func TestCluster(t *testing.T) {
 		{"join with a wrong token", func(t *testing.T) {
 			wrong := append([]string{}, join...)
 			wrong[3] = "abcdef.0123456789abcdef"
-			contains(t, install(t, worker, 1, wrong...), "the cluster does not know the token", "hint: ", "token create")
+			contains(t, install(t, worker, 1, wrong...), "the cluster has no token", "hint: ", "token create")
 			wrong[3] = strings.Split(join[3], ".")[0] + ".0123456789abcdef"
 			contains(t, install(t, worker, 1, wrong...), "hint: ")
 			same(t, bare[worker], untouched(t, worker))

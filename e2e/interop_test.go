@@ -73,7 +73,7 @@ func TestInterop(t *testing.T) {
 		}},
 		{"install resets kubeadm's own control plane only when told to", func(t *testing.T) {
 			files := hostState(t, hand)
-			contains(t, install(t, hand, 3, "reset", "--force"), "without a ledger", "/etc/kubernetes/pki", "/var/lib/etcd", "--without-ledger")
+			contains(t, install(t, hand, 3, "reset", "--force"), "has no Airlift ledger", "/etc/kubernetes/pki", "/var/lib/etcd", "--without-ledger")
 			contains(t, install(t, hand, 2, "reset", "--force", "--without-ledger"), "yes | ./install reset --without-ledger")
 			same(t, files, hostState(t, hand))
 			contains(t, answered(t, hand, 0, "reset", "--without-ledger"), "Removed:", "left: network interface cni0: ", "left: /etc/kubernetes/tmp: ")

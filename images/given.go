@@ -63,7 +63,7 @@ func (r release) versions(given Versions) (own Versions, assumed []string, err e
 				"%s %q is not a version of %s", flagOf(c.name), value, c.name)
 		case !newer && value != *known:
 			return own, nil, fault.New(fault.Usage, "remove "+flagOf(c.name)+": it is only for releases that are newer than the known ones",
-				"kubernetes %s uses %s %s, and %s is %s", r, c.name, *known, flagOf(c.name), value)
+				"kubernetes %s uses %s %s, but %s is %s", r, c.name, *known, flagOf(c.name), value)
 		case older(c.form, value, *known):
 			return own, nil, fault.New(fault.Usage, fmt.Sprintf(`"kubeadm config images list" of %s prints its versions; those of %s are in "bundle versions"`, r, near),
 				"%s %s is too old or another major version: kubernetes %s is newer than %s, which uses %s %s", flagOf(c.name), value, r, near, c.name, *known)

@@ -100,7 +100,7 @@ func TestGivenVersionsThatCannotBe(t *testing.T) {
 		"an old etcd":      {"v1.38.0", with(func(v *images.Versions) { v.Etcd = "3.6.8-0" }), "too old", "bundle versions"},
 		"another major":    {"v1.38.0", with(func(v *images.Versions) { v.Etcd = "4.0.0-0" }), "another major version", "bundle versions"},
 		"an old crictl":    {"v1.37.2", with(func(v *images.Versions) { v.Crictl = "v1.35.0" }), "--crictl-version v1.35.0 is too old", "bundle versions"},
-		"a contradiction":  {"v1.36.3", images.Versions{Etcd: "3.6.9-0"}, "kubernetes v1.36.3 uses etcd 3.6.8-0, and --etcd-version is 3.6.9-0", "remove --etcd-version"},
+		"a contradiction":  {"v1.36.3", images.Versions{Etcd: "3.6.9-0"}, "kubernetes v1.36.3 uses etcd 3.6.8-0, but --etcd-version is 3.6.9-0", "remove --etcd-version"},
 		"too old, given":   {"v1.28.15", good, "not supported", "v1.29, v1.30"},
 		"too old, nothing": {"v1.28.15", images.Versions{}, "not supported", "v1.29, v1.30"},
 	} {

@@ -27,7 +27,7 @@ func (a *addons) install(name string, connect func(run func(context.Context) err
 		}
 		switch {
 		case len(objects) == 0:
-			a.console.Note("%s is not wanted", name)
+			a.console.Note("skipped: %s is disabled", name)
 			return nil
 		case a.options.ManifestsOnly():
 			return a.render(name, objects)

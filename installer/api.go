@@ -67,7 +67,7 @@ func (a *api) markControlPlane(ctx context.Context) error {
 // the controller manager has assigned to the node.
 func (a *api) podNetwork(ctx context.Context) error {
 	if a.config.CNI == "none" {
-		a.console.Note("left to you (--cni none): the node becomes Ready when a pod network is installed")
+		a.console.Note("skipped (--cni none): the node becomes Ready after you install a pod network")
 		return nil
 	}
 	cidrs, err := a.client.WaitForPodCIDR(ctx, a.config.NodeRegistration.Name, nodeTimeout, a.report)

@@ -62,7 +62,7 @@ func (a *arrivals) waitFor(ctx context.Context, name string) error {
 	ch := a.waiting[name]
 	a.mu.Unlock()
 	if ch == nil {
-		return fmt.Errorf("waiting for %s: the bundle does not bring it", name)
+		return fmt.Errorf("waiting for %s: the bundle does not contain it", name)
 	}
 	select {
 	case <-ch:
@@ -90,7 +90,7 @@ func (a *arrivals) waitFor(ctx context.Context, name string) error {
 
 // finish waits for the end of the stream and returns its error.
 func (a *arrivals) finish(ctx context.Context) error {
-	defer timeline.Wait(ctx, "bundle", "the rest").End()
+	defer timeline.Wait(ctx, "bundle", "remaining entries").End()
 	select {
 	case <-a.done:
 		return a.err

@@ -50,7 +50,7 @@ func (b *Bundle) Configure(c *config.Config) error {
 		c.CNI = b.manifest.CNI
 	case b.manifest.CNI, "none":
 	default:
-		return fault.New(fault.Usage, "it can be left to you with --cni none",
+		return fault.New(fault.Usage, "to install another pod network yourself: --cni none",
 			"--cni %q: this bundle's pod network is %q", c.CNI, b.manifest.CNI)
 	}
 	c.Images = b.images
@@ -112,11 +112,11 @@ func (b *Bundle) CheckHost(ctx context.Context, h *host.Host) error {
 	}
 	if fileExists(h, adminConf) || fileExists(h, kubeletConf) {
 		return fault.New(fault.Preflight,
-			"run the file that this host was installed with; this command cannot upgrade or downgrade. To install this version instead, remove the node first: ./install reset",
+			"run the bundle that installed this host; this command cannot upgrade or downgrade. To install this version instead, remove the node first: ./install reset",
 			"this host was installed from another bundle (this one has Kubernetes %s); these binaries differ:%s", b.manifest.KubernetesVersion, &list)
 	}
 	return fault.New(fault.Preflight,
-		"run the file that the installation was begun with, or remove what it left first: ./install reset",
+		"run the bundle that started this installation, or first remove the installation: ./install reset",
 		"an unfinished installation on this host is from another bundle (this one has Kubernetes %s); these binaries differ:%s", b.manifest.KubernetesVersion, &list)
 }
 

@@ -96,11 +96,11 @@ func TestAnotherBundleIsRefused(t *testing.T) {
 		"the same with fewer binaries":     {installed: v129, contents: binaries129, bundle: sample("v1.29.15", fewer)},
 		"a bare host":                      {installed: &bundle.Manifest{}, bundle: v130},
 		"an interrupted run, the same":     {installed: v129, contents: binaries129, interrupted: "bin/kubelet", noCluster: true, bundle: v129},
-		"an upgrade":                       {installed: v129, contents: binaries129, bundle: v130, refused: []string{"/usr/local/bin/kubelet is v1.29.15", "this bundle has v1.30.14", "installed with", "./install reset"}},
-		"a downgrade":                      {installed: v130, contents: binaries130, bundle: v129, refused: []string{"/usr/local/bin/kubelet is v1.30.14", "this bundle has v1.29.15", "installed with", "./install reset"}},
-		"another build of a CNI plugin":    {installed: v129, contents: binaries129, bundle: sample("v1.29.15", otherCNI), refused: []string{"/opt/cni/bin/bridge", "installed with"}},
-		"an unfinished installation":       {installed: v129, contents: binaries129, noCluster: true, bundle: v130, refused: []string{"unfinished", "begun with", "./install reset"}},
-		"interrupted in the kubelet":       {installed: v129, contents: binaries129, interrupted: "bin/kubelet", noCluster: true, bundle: v130, refused: []string{"/usr/local/bin/kubelet is not complete", "begun with"}},
+		"an upgrade":                       {installed: v129, contents: binaries129, bundle: v130, refused: []string{"/usr/local/bin/kubelet is v1.29.15", "this bundle has v1.30.14", "the bundle that installed this host", "./install reset"}},
+		"a downgrade":                      {installed: v130, contents: binaries130, bundle: v129, refused: []string{"/usr/local/bin/kubelet is v1.30.14", "this bundle has v1.29.15", "the bundle that installed this host", "./install reset"}},
+		"another build of a CNI plugin":    {installed: v129, contents: binaries129, bundle: sample("v1.29.15", otherCNI), refused: []string{"/opt/cni/bin/bridge", "the bundle that installed this host"}},
+		"an unfinished installation":       {installed: v129, contents: binaries129, noCluster: true, bundle: v130, refused: []string{"unfinished", "started this installation", "./install reset"}},
+		"interrupted in the kubelet":       {installed: v129, contents: binaries129, interrupted: "bin/kubelet", noCluster: true, bundle: v130, refused: []string{"/usr/local/bin/kubelet is not complete", "started this installation"}},
 		"every binary that differs, named": {installed: v129, contents: binaries129, bundle: sample("v1.30.14", map[string]string{"bin/runc": "r", "bin/containerd": "c", "bin/kubelet": "k", "cni/bridge": "b"}), refused: []string{"/usr/local/sbin/runc", "/usr/local/bin/containerd", "/usr/local/bin/kubelet", "/opt/cni/bin/bridge"}},
 	} {
 		t.Run(name, func(t *testing.T) {

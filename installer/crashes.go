@@ -251,7 +251,7 @@ func (c *crashes) hopeless(needed []string, now time.Time) error {
 		hint := "correct the cause and run this command again; the whole log: " + last.log
 		switch {
 		case last.final:
-			return fault.New(fault.Failure, hint, "%s %s, and systemd does not start it again%s", last.process, last.how, last.logText())
+			return fault.New(fault.Failure, hint, "%s %s, and systemd does not restart it%s", last.process, last.how, last.logText())
 		case times >= hopelessEnds && now.Sub(since) >= hopelessTime:
 			return fault.New(fault.Failure, hint, "%s %s, %d times in %s with the same error%s",
 				last.process, last.how, times, now.Sub(since).Round(time.Second), last.logText())

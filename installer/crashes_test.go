@@ -293,7 +293,7 @@ func TestKubeletThatWillNotRecover(t *testing.T) {
 	failed := ended(1)
 	failed.Active, failed.Sub = "failed", "failed"
 	c.seeKubelet(failed, tail)
-	if err := c.hopeless(nil, began.Add(2*time.Second)); err == nil || !strings.Contains(err.Error(), "systemd does not start it again") {
+	if err := c.hopeless(nil, began.Add(2*time.Second)); err == nil || !strings.Contains(err.Error(), "systemd does not restart it") {
 		t.Errorf("a unit that failed: %v", err)
 	}
 }

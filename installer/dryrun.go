@@ -27,7 +27,7 @@ func inDirectory(what string, h *host.Host, c *Console, run func(*machine) error
 	if err != nil {
 		return fmt.Errorf("creating a directory in %s for the dry run: %w", where, err)
 	}
-	c.Summary(fmt.Sprintf("Nothing was changed. What %s would write is in\n\n    %s\n\nIt may hold new private keys: remove it when you have read it.\n", strings.Replace(what, "-", " ", 1), output.Path("/")))
+	c.Summary(fmt.Sprintf("Nothing was changed. What %s would write is in\n\n    %s\n\nIt may contain new private keys: remove it after you have read it.\n", strings.Replace(what, "-", " ", 1), output.Path("/")))
 	if err := run(&machine{host: output, existing: h, console: c}); err != nil {
 		return errors.Join(err, output.RemoveDirectory())
 	}
@@ -95,14 +95,14 @@ func (i *Init) drySteps() []Step {
 			}
 			return i.kubelet.writeFiles(settings)
 		}},
-		{Name: "wait-control-plane", Doc: "the administrators' rights", Run: i.dryObjects("wait-control-plane", func(*config.Config) ([]runtime.Object, error) {
+		{Name: "wait-control-plane", Doc: "the ClusterRoleBinding of the administrators", Run: i.dryObjects("wait-control-plane", func(*config.Config) ([]runtime.Object, error) {
 			return []runtime.Object{render.ClusterAdmins()}, nil
 		})},
 		{Name: "upload-config", Doc: "the stored configuration", Steps: []Step{
 			objects("upload-config", "kubeadm", "the ClusterConfiguration", render.UploadClusterConfig),
 			objects("upload-config", "kubelet", "the KubeletConfiguration", render.UploadKubeletConfig),
 		}},
-		{Name: "bootstrap-token", Doc: "what lets nodes join", Run: i.dryObjects("bootstrap-token", i.credentials.bootstrapObjects)},
+		{Name: "bootstrap-token", Doc: "the objects that let nodes join", Run: i.dryObjects("bootstrap-token", i.credentials.bootstrapObjects)},
 		addons,
 	}
 }

@@ -25,8 +25,8 @@ func (n *node) checkRunning(ctx context.Context) error {
 		return nil
 	}
 	if joined(n.existing) {
-		return fault.New(fault.Preflight, "run the join command again to finish or to repeat that; ./install reset makes it a bare host again",
-			"this host has joined a cluster as one more control plane, wholly or in part: init would start another cluster with the same CA")
+		return fault.New(fault.Preflight, "to finish or repeat the join, run the join command again; to remove everything Airlift installed: ./install reset",
+			"this host joined a cluster as an additional control plane, or started to: init would create another cluster with the same CA")
 	}
 	client, err := loadClient(n.existing, adminConf, n.config.LocalURL(), n.config.Timeouts.KubernetesAPICall)
 	if err != nil {
@@ -42,7 +42,7 @@ func (n *node) checkRunning(ctx context.Context) error {
 		return nil
 	}
 	if diff := differences(running.Cluster, n.config.Cluster); len(diff) > 0 {
-		return fault.New(fault.Preflight, "give the flags it was made with; or, to make a new cluster here and lose this one: ./install reset",
+		return fault.New(fault.Preflight, "use the flags that created it; or, to delete this cluster and create a new one: ./install reset",
 			"this host already runs a control plane with another configuration:\n  - %s", strings.Join(diff, "\n  - "))
 	}
 	return nil
@@ -75,7 +75,7 @@ func differences(is, want config.Cluster) (list []string) {
 		{"--service-dns-domain", is.Networking.DNSDomain, want.Networking.DNSDomain},
 	} {
 		if setting.is != setting.want {
-			list = append(list, setting.name+" is "+orNothing(setting.is)+", asked for is "+orNothing(setting.want))
+			list = append(list, setting.name+" is "+orNothing(setting.is)+", and the requested value is "+orNothing(setting.want))
 		}
 	}
 	return list

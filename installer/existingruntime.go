@@ -24,7 +24,7 @@ type existingRuntime struct {
 	store *store.Store
 }
 
-const runtimeHint = "mend it, or remove it (apt-get purge containerd) and let the bundle bring its own"
+const runtimeHint = "repair it, or remove it (apt-get purge containerd) so that Airlift installs the bundle's containerd"
 
 // runtimeTimeout limits the wait for a containerd that has just started. On a
 // slow disk it needs some seconds to open its database.
@@ -39,7 +39,7 @@ func (m *machine) findRuntime(ctx context.Context, c *config.Config) (*existingR
 	}
 	if !fileExists(m.existing, socket) {
 		if strings.TrimPrefix(socket, "/var") != config.ContainerdSocket { // /var/run is a symlink to /run
-			return nil, fault.New(fault.Preflight, "start the container runtime it belongs to, or leave it out: the bundle brings a containerd",
+			return nil, fault.New(fault.Preflight, "start that container runtime, or leave out --cri-socket so that Airlift installs the bundle's containerd",
 				"no container runtime listens at the CRI socket %s", socket)
 		}
 		return nil, nil
@@ -48,7 +48,7 @@ func (m *machine) findRuntime(ctx context.Context, c *config.Config) (*existingR
 	defer cancel()
 	s, err := store.Connect(ctx, socket)
 	if other := (*store.NotContainerdError)(nil); errors.As(err, &other) {
-		return nil, fault.Wrap(err, fault.Preflight, "leave --cri-socket out: the bundle brings a containerd, which can run next to "+other.Name)
+		return nil, fault.Wrap(err, fault.Preflight, "leave out --cri-socket: Airlift then installs the bundle's containerd, which can run next to "+other.Name)
 	}
 	if err != nil {
 		return nil, fault.Wrap(fmt.Errorf("using this host's container runtime: %w", err), fault.Preflight, runtimeHint)
@@ -58,7 +58,7 @@ func (m *machine) findRuntime(ctx context.Context, c *config.Config) (*existingR
 		err = fits(info, c)
 	}
 	if err == nil && len(c.Registries) > 0 {
-		err = fault.New(fault.Preflight, "leave these flags out, and configure its registries yourself, in the directory that its config_path names",
+		err = fault.New(fault.Preflight, "leave out these flags, and configure the registries yourself, in the directory that containerd's config_path names",
 			"Airlift does not change its configuration, so --registry-mirror, --registry-ca and --registry-auth have no effect")
 	}
 	var pods []string
@@ -95,12 +95,12 @@ func fits(info store.Info, c *config.Config) error {
 		return fmt.Errorf("it is not ready to run containers: %s", info.Runtime.Message)
 	case c.Facts.RestrictOOMScoreAdj && !info.RestrictOOMScoreAdj:
 		return fault.New(fault.Preflight, "set restrict_oom_score_adj = true in the CRI section of /etc/containerd/config.toml and restart containerd",
-			"this host may not lower an OOM score (no CAP_SYS_RESOURCE), and its configuration does not allow for that")
+			"this host cannot lower OOM scores (no CAP_SYS_RESOURCE), and its configuration has no restrict_oom_score_adj = true")
 	case c.CNI == "flannel" && info.CNIConfDir != "" && filepath.Clean(info.CNIConfDir) != config.CNIConfDir:
-		return fault.New(fault.Preflight, "set conf_dir = \""+config.CNIConfDir+"\" in the section cni of the CRI's in /etc/containerd/config.toml and restart containerd",
+		return fault.New(fault.Preflight, "set conf_dir = \""+config.CNIConfDir+"\" in the cni section of the CRI plugin in /etc/containerd/config.toml and restart containerd",
 			"it reads the pod network's configuration from %s, and Airlift writes it to %s", info.CNIConfDir, config.CNIConfDir)
 	case c.CNI == "flannel" && len(info.CNIBinDirs) > 0 && !slices.Contains(info.CNIBinDirs, config.CNIBinDir):
-		return fault.New(fault.Preflight, "set bin_dir = \""+config.CNIBinDir+"\" in the section cni of the CRI's in /etc/containerd/config.toml and restart containerd",
+		return fault.New(fault.Preflight, "set bin_dir = \""+config.CNIBinDir+"\" in the cni section of the CRI plugin in /etc/containerd/config.toml and restart containerd",
 			"it starts CNI plugins from %s, and Airlift installs them in %s", strings.Join(info.CNIBinDirs, ", "), config.CNIBinDir)
 	}
 	return nil

@@ -79,8 +79,8 @@ func (im *lazyImporter) open(ctx context.Context) error {
 		for _, i := range missing {
 			names = append(names, i.Reference)
 		}
-		return fault.New(fault.Preflight, "leave imagePullPolicy out, and they are imported from the bundle",
-			"imagePullPolicy is Never, and the container runtime lacks %s", strings.Join(names, ", "))
+		return fault.New(fault.Preflight, "remove imagePullPolicy, so that the images are imported from the bundle",
+			"imagePullPolicy is Never, and the container runtime does not have %s", strings.Join(names, ", "))
 	}
 	im.importer, err = im.store.NewImporter(ctx, missing, store.ImportOptions{
 		OnImage: func(ctx context.Context, i bundle.Image) error {

@@ -58,18 +58,18 @@ func InitPhases() []Step {
 // Steps returns the steps of init in order.
 func (i *Init) Steps() []Step {
 	return []Step{
-		{Name: "preflight", Doc: "check this host", Run: i.preflight},
+		{Name: "preflight", Doc: "run the preflight checks", Run: i.preflight},
 		{Name: "unpack", Doc: "install the binaries from the bundle", Run: i.unpack, Needed: true},
 		{Name: "runtime", Doc: "prepare the kernel and start containerd", Run: i.prepareRuntime, Needed: true},
-		{Name: "certs", Doc: "make the certificates", Run: i.controlPlane.certs(), Steps: each(pki.Names(), i.controlPlane.certs)},
-		{Name: "kubeconfig", Doc: "make the kubeconfig files", Run: i.kubeconfig(), Steps: each(pki.KubeconfigNames(), i.kubeconfig)},
-		{Name: "etcd", Doc: "write the static pod of etcd", Steps: []Step{
-			{Name: "local", Doc: "write the static pod of a local etcd", Run: i.etcd},
+		{Name: "certs", Doc: "create the certificates", Run: i.controlPlane.certs(), Steps: each(pki.Names(), i.controlPlane.certs)},
+		{Name: "kubeconfig", Doc: "create the kubeconfig files", Run: i.kubeconfig(), Steps: each(pki.KubeconfigNames(), i.kubeconfig)},
+		{Name: "etcd", Doc: "write the static pod manifest of etcd", Steps: []Step{
+			{Name: "local", Doc: "write the static pod manifest of a local etcd", Run: i.etcd},
 		}},
-		{Name: "control-plane", Doc: "write the control plane's static pods", Steps: []Step{
-			{Name: "apiserver", Doc: "write the static pod of the API server", Run: i.controlPlane.staticPods("kube-apiserver")},
-			{Name: "controller-manager", Doc: "write the static pod of the controller manager", Run: i.controlPlane.staticPods("kube-controller-manager")},
-			{Name: "scheduler", Doc: "write the static pod of the scheduler", Run: i.controlPlane.staticPods("kube-scheduler")},
+		{Name: "control-plane", Doc: "write the control plane's static pod manifests", Steps: []Step{
+			{Name: "apiserver", Doc: "write the static pod manifest of the API server", Run: i.controlPlane.staticPods("kube-apiserver")},
+			{Name: "controller-manager", Doc: "write the static pod manifest of the controller manager", Run: i.controlPlane.staticPods("kube-controller-manager")},
+			{Name: "scheduler", Doc: "write the static pod manifest of the scheduler", Run: i.controlPlane.staticPods("kube-scheduler")},
 		}},
 		{Name: "images", Doc: "import the control plane's images", Run: i.images},
 		{Name: "kubelet-start", Doc: "start the kubelet", Run: i.startKubelet},
@@ -80,18 +80,18 @@ func (i *Init) Steps() []Step {
 		}},
 		{Name: "upload-certs", Doc: "store the encrypted certificates in the cluster", Run: i.withAPI(i.credentials.uploadCerts)},
 		{Name: "mark-control-plane", Doc: "label and taint this node", Run: i.withAPI(i.markControlPlane)},
-		{Name: "bootstrap-token", Aliases: []string{"bootstraptoken"}, Doc: "make the token that nodes join with", Run: i.withAPI(i.credentials.bootstrapToken)},
+		{Name: "bootstrap-token", Aliases: []string{"bootstraptoken"}, Doc: "create the bootstrap token for joining nodes", Run: i.withAPI(i.credentials.bootstrapToken)},
 		{Name: "kubelet-finalize", Doc: "check that the kubelet rotates its certificate", Steps: []Step{
 			{Name: "enable-client-cert-rotation", Doc: "check that the kubelet rotates its certificate", Run: i.kubeletFinalize, Aliases: []string{"experimental-cert-rotation"}},
 		}},
 		{Name: "addon", Doc: "install CoreDNS, kube-proxy and the pod network", Steps: []Step{
 			{Name: "coredns", Doc: "install CoreDNS", Run: i.addon("coredns")},
 			{Name: "kube-proxy", Doc: "install kube-proxy", Run: i.addon("kube-proxy")},
-			{Name: "flannel", Doc: "install the pod network, where it is flannel", Run: i.addon("flannel")},
+			{Name: "flannel", Doc: "install flannel, if it is the pod network", Run: i.addon("flannel")},
 		}},
 		{Name: "pod-network", Doc: "connect this node to the pod network", Run: i.withAPI(i.podNetwork)},
 		{Name: "wait-node", Doc: "wait for the node and its system pods", Run: i.withAPI(i.waitSystem)},
-		{Name: "show-join-command", Doc: "say what to do next", Run: i.withAPI(i.credentials.show)},
+		{Name: "show-join-command", Doc: "print the next steps", Run: i.withAPI(i.credentials.show)},
 	}
 }
 
@@ -99,7 +99,7 @@ func (i *Init) Steps() []Step {
 func each(names []string, run func(...string) func(context.Context) error) []Step {
 	var steps []Step
 	for _, name := range names {
-		steps = append(steps, Step{Name: name, Doc: "make " + pki.Doc(name), Run: run(name)})
+		steps = append(steps, Step{Name: name, Doc: "create " + pki.Doc(name), Run: run(name)})
 	}
 	return steps
 }
@@ -275,7 +275,7 @@ func (i *Init) kubeletFinalize(context.Context) error {
 		return err
 	}
 	if !strings.Contains(string(data), pki.KubeletCertFile(i.config)) {
-		i.console.Warn("%s brings its own certificate, and the kubelet will not renew it: see 'install certs check-expiration'", kubeletConf)
+		i.console.Warn("%s already contains a certificate, which the kubelet does not renew: see 'install certs check-expiration'", kubeletConf)
 	}
 	return nil
 }
@@ -292,7 +292,7 @@ func (i *Init) waitSystem(ctx context.Context) error {
 		return nil
 	}
 	if i.plan.skips("addon/kube-proxy") || i.config.Proxy.Disabled {
-		i.console.Note("not waiting for pods: without kube-proxy they have no Services")
+		i.console.Note("not waiting for pods: without kube-proxy, they cannot reach Services")
 		return nil
 	}
 	namespaces := []string{"kube-system"}
@@ -307,7 +307,7 @@ func (i *Init) waitSystem(ctx context.Context) error {
 	// in time, a restart of the kubelet creates the missing mirror pods.
 	want.MissingAfter = max(5*time.Second, time.Until(i.podsWritten.Add(15*time.Second)))
 	want.OnMissing = func() error {
-		i.console.Debug(1, "the kubelet is restarted to show the static pods")
+		i.console.Debug(1, "restarting the kubelet, so that it creates the mirror pods of the static pods")
 		return i.host.Restart(ctx, "kubelet.service")
 	}
 	shown := map[string]bool{}

@@ -40,16 +40,16 @@ func JoinPhases(controlPlane bool) []Step {
 // workerSteps returns the steps of a worker's join in order.
 func workerSteps(w *workerJoin) []Step {
 	return []Step{
-		{Name: "preflight", Doc: "check this host", Run: w.preflight},
-		{Name: "discovery", Doc: "find the cluster and check that it is the right one", Run: w.discovery, Needed: true},
+		{Name: "preflight", Doc: "run the preflight checks", Run: w.preflight},
+		{Name: "discovery", Doc: "discover the cluster and verify its CA", Run: w.discovery, Needed: true},
 		{Name: "unpack", Doc: "install the binaries from the bundle", Run: w.unpack, Needed: true},
 		{Name: "runtime", Doc: "prepare the kernel and start containerd", Run: w.withCluster(w.prepareRuntime), Needed: true},
 		{Name: "images", Doc: "import the images a worker needs", Run: w.images},
 		{Name: "kubelet-start", Doc: "start the kubelet", Run: w.withCluster(w.startKubelet)},
-		{Name: "kubelet-wait-bootstrap", Doc: "wait for the kubelet's certificate and its node", Run: w.withCluster(w.waitBootstrap)},
+		{Name: "kubelet-wait-bootstrap", Doc: "wait for the kubelet's certificate and its Node object", Run: w.withCluster(w.waitBootstrap)},
 		{Name: "pod-network", Doc: "connect to the pod network", Run: w.withCluster(w.podNetwork)},
 		{Name: "wait-node", Doc: "wait until the node is Ready",
-			Run: w.withCluster(w.waitJoined("This host is now a node of the cluster. See it from a control plane:\n\n    kubectl get nodes\n"))},
+			Run: w.withCluster(w.waitJoined("This host is now a node of the cluster. To list the nodes, run on a control plane:\n\n    kubectl get nodes\n"))},
 	}
 }
 
@@ -61,24 +61,24 @@ func workerSteps(w *workerJoin) []Step {
 // both names to run and to skip it.
 func controlPlaneSteps(c *controlPlaneJoin) []Step {
 	return []Step{
-		{Name: "preflight", Doc: "check this host", Run: c.preflight},
-		{Name: "discovery", Doc: "find the cluster and check that it is the right one", Run: c.discovery, Needed: true},
+		{Name: "preflight", Doc: "run the preflight checks", Run: c.preflight},
+		{Name: "discovery", Doc: "discover the cluster and verify its CA", Run: c.discovery, Needed: true},
 		{Name: "unpack", Doc: "install the binaries from the bundle", Run: c.unpack, Needed: true},
 		{Name: "runtime", Doc: "prepare the kernel and start containerd", Run: c.withCluster(c.prepareRuntime), Needed: true},
 		{Name: "control-plane-prepare", Doc: "prepare the control plane", Steps: []Step{
 			{Name: "download-certs", Doc: "download the certificates that all control planes share", Run: c.withCluster(c.downloadCerts)},
-			{Name: "certs", Doc: "make this node's certificates", Run: c.withCluster(c.certs)},
-			{Name: "kubeconfig", Doc: "make the kubeconfig files", Run: c.withCluster(c.local.kubeconfig(config.KubernetesDir, "admin", "controller-manager", "scheduler"))},
-			{Name: "control-plane", Doc: "write the control plane's static pods", Run: c.withCluster(c.local.staticPods())},
+			{Name: "certs", Doc: "create this node's certificates", Run: c.withCluster(c.certs)},
+			{Name: "kubeconfig", Doc: "create the kubeconfig files", Run: c.withCluster(c.local.kubeconfig(config.KubernetesDir, "admin", "controller-manager", "scheduler"))},
+			{Name: "control-plane", Doc: "write the control plane's static pod manifests", Run: c.withCluster(c.local.staticPods())},
 		}},
 		{Name: "check-etcd", Doc: "check that the cluster's etcd is healthy", Run: c.withCluster(c.checkEtcd)},
 		{Name: "images", Doc: "import the control plane's images", Run: c.images},
 		{Name: "kubelet-start", Doc: "start the kubelet", Run: c.withCluster(c.startKubelet)},
 		{Name: "etcd-join", Doc: "join etcd", Run: c.withCluster(c.joinEtcd)},
-		{Name: "kubelet-wait-bootstrap", Doc: "wait for the kubelet's certificate and its node", Run: c.withCluster(c.waitBootstrap)},
+		{Name: "kubelet-wait-bootstrap", Doc: "wait for the kubelet's certificate and its Node object", Run: c.withCluster(c.waitBootstrap)},
 		{Name: "control-plane-join", Doc: "make the node a control plane", Steps: []Step{
-			{Name: "etcd", Doc: "join etcd, unless etcd-join has", Run: c.withCluster(c.joinEtcd)},
-			{Name: "update-status", Doc: "nothing since v1.22, where the ClusterStatus is no more", Run: c.updateStatus},
+			{Name: "etcd", Doc: "join etcd, if the phase etcd-join did not", Run: c.withCluster(c.joinEtcd)},
+			{Name: "update-status", Doc: "does nothing: Kubernetes v1.22 removed the ClusterStatus", Run: c.updateStatus},
 			{Name: "mark-control-plane", Doc: "label and taint this node", Run: c.withCluster(c.markControlPlane)},
 		}},
 		{Name: "wait-control-plane", Doc: "wait for a healthy control plane", Run: c.withCluster(c.waitControlPlane)},

@@ -137,18 +137,18 @@ func (s initSummary) String() string {
 		b.WriteString("\nInstall a pod network next; the node is NotReady until then.\n")
 	}
 	if s.join == "" {
-		b.WriteString("\nTo add nodes, make a token: ./install token create --print-join-command\n")
+		b.WriteString("\nTo add nodes, create a token: ./install token create --print-join-command\n")
 		return b.String()
 	}
-	b.WriteString("\nAdd a worker: carry this file to it and run there, as root:\n\n    " + s.join + "\n")
+	b.WriteString("\nTo add a worker, copy this file to it and run there as root:\n\n    " + s.join + "\n")
 	switch {
 	case s.key != "":
-		b.WriteString("\nAdd a control plane in the same way:\n\n    " + s.join + " --control-plane --certificate-key " + s.key +
+		b.WriteString("\nTo add a control plane, copy this file to it and run there as root:\n\n    " + s.join + " --control-plane --certificate-key " + s.key +
 			"\n\nThe certificates that it needs are stored in the cluster for two hours,\nencrypted with this key. Keep it as secret as the certificates.\n" +
-			"Later, upload them again: ./install init phase upload-certs --upload-certs\n")
+			"After two hours, upload them again: ./install init phase upload-certs --upload-certs\n")
 	case s.shared:
-		b.WriteString("\nAdd a control plane in the same way. First copy the certificates from /etc/kubernetes/pki to it\n" +
-			"(ca, sa, front-proxy-ca and etcd/ca, .crt or .pub and .key):\n\n    " + s.join + " --control-plane\n")
+		b.WriteString("\nTo add a control plane, copy to it this file and the certificates from /etc/kubernetes/pki\n" +
+			"(ca, sa, front-proxy-ca and etcd/ca, .crt or .pub and .key). Then run there as root:\n\n    " + s.join + " --control-plane\n")
 	}
 	return b.String()
 }

@@ -155,8 +155,8 @@ func (j *controlPlaneJoin) knownCluster(ctx context.Context) (*cluster.Found, *c
 			return nil, nil, err
 		}
 		if ca, err = pins.Trusted(ca); err != nil {
-			return nil, nil, fault.Wrap(fmt.Errorf("this host belongs to another cluster, by %s: %w", adminConf, err), fault.Preflight,
-				"./install reset --force makes it a bare host again")
+			return nil, nil, fault.Wrap(fmt.Errorf("this host belongs to another cluster, according to %s: %w", adminConf, err), fault.Preflight,
+				"to remove everything Airlift installed: ./install reset --force")
 		}
 	}
 	probe, cancel := context.WithTimeout(ctx, probeTimeout)
@@ -180,7 +180,7 @@ func (j *controlPlaneJoin) checkVersion(running string) error {
 	if running == j.config.KubernetesVersion {
 		return nil
 	}
-	return fault.New(fault.Preflight, "use a bundle made with 'bundle build --version "+running+"', or upgrade the cluster first",
+	return fault.New(fault.Preflight, "use a bundle built with 'bundle build --version "+running+"', or upgrade the cluster first",
 		"this bundle's control plane is %s and the cluster's is %s: all control planes must have one version",
 		j.config.KubernetesVersion, running)
 }
@@ -191,7 +191,7 @@ func (j *controlPlaneJoin) checkVersion(running string) error {
 func (j *controlPlaneJoin) checkReady(found *cluster.Found) error {
 	if j.config.ControlPlaneEndpoint == "" {
 		return fault.New(fault.Preflight,
-			"init the cluster with --control-plane-endpoint, or give it one: on its control plane make a certificate for that name, and set controlPlaneEndpoint in ConfigMap kube-system/kubeadm-config",
+			"create the cluster with --control-plane-endpoint; or add an endpoint: on its control plane, create an API server certificate for that name, and set controlPlaneEndpoint in ConfigMap kube-system/kubeadm-config",
 			"the cluster has no controlPlaneEndpoint, a stable address for more than one control plane")
 	}
 	if j.config.CertificateKey != "" {
@@ -199,7 +199,7 @@ func (j *controlPlaneJoin) checkReady(found *cluster.Found) error {
 	}
 	if err := pki.CheckShared(j.config, j.files(), time.Now()); err != nil {
 		return fault.Wrap(err, fault.Preflight,
-			"copy them from a control plane's "+j.config.CertificatesDir+", or let them be downloaded: give --certificate-key, as 'install init phase upload-certs --upload-certs' prints it on a control plane")
+			"copy them from a control plane's "+j.config.CertificatesDir+", or download them with --certificate-key; to get the key, run on a control plane: ./install init phase upload-certs --upload-certs")
 	}
 	return j.checkCA(found.CA)
 }
@@ -230,7 +230,7 @@ func (j *controlPlaneJoin) checkCAData(data, trusted []byte) error {
 	}
 	hint := "copy the certificates from a control plane of this cluster, or remove them and give --certificate-key"
 	if hashes, err := pki.CAHashes(data); err == nil && len(j.config.Discovery.CACertHashes) > 0 {
-		hint += "; if the cluster is replacing its CA, give --discovery-token-ca-cert-hash " + hashes[0] + " too"
+		hint += "; if the cluster is replacing its CA, pass --discovery-token-ca-cert-hash " + hashes[0] + " too"
 	}
 	return fault.New(fault.Preflight, hint, "%s is not the CA of the cluster at %s", j.caFile(), j.config.ServerURL())
 }
@@ -239,7 +239,7 @@ func (j *controlPlaneJoin) checkCAData(data, trusted []byte) error {
 // unless this host already has them.
 func (j *controlPlaneJoin) downloadCerts(ctx context.Context) error {
 	if j.config.CertificateKey == "" {
-		j.console.Note("without --certificate-key the certificates that were put here by hand are used")
+		j.console.Note("no --certificate-key: using the certificates that are already on this host")
 		return nil
 	}
 	if err := pki.CheckShared(j.config, j.files(), time.Now()); err == nil {

@@ -32,7 +32,7 @@ func (j *controlPlaneJoin) checkEtcd(ctx context.Context) error {
 // etcdCluster connects to the cluster's etcd.
 func (j *controlPlaneJoin) etcdCluster(ctx context.Context) (*etcd.Client, error) {
 	if j.client == nil {
-		return nil, fault.New(fault.Failure, "run the phase control-plane-prepare/kubeconfig first", "there is no %s to ask the cluster with", adminConf)
+		return nil, fault.New(fault.Failure, "run the phase control-plane-prepare/kubeconfig first", "%s does not exist, and join needs it to connect to the cluster", adminConf)
 	}
 	endpoints, err := j.client.EtcdEndpoints(ctx, j.report)
 	if err != nil {
@@ -107,11 +107,11 @@ func (j *controlPlaneJoin) announce(ctx context.Context, c *etcd.Client) ([]rend
 		}
 		return j.podMembers(members), nil
 	case data:
-		return nil, fault.New(fault.Failure, "./install reset --force removes it, then join again",
-			"%s holds the data of a member that the cluster does not know", j.config.Etcd.Local.DataDir)
+		return nil, fault.New(fault.Failure, "remove it with ./install reset --force, then join again",
+			"%s contains the data of a member that is not in the etcd cluster", j.config.Etcd.Local.DataDir)
 	case known && own.Name != "" && !own.Learner:
 		return nil, fault.New(fault.Failure, "remove that member on another control plane, then join again: etcdctl member remove "+fmt.Sprintf("%x", own.ID),
-			"etcd still has the member %s from an earlier life of this host, whose data is gone", own)
+			"etcd still has the member %s from an earlier installation on this host, and its data no longer exists", own)
 	case known && own.Name != "":
 		// A learner has no vote, so removing it is safe.
 		if _, err := c.Remove(ctx, own); err != nil {
@@ -157,7 +157,7 @@ func (j *controlPlaneJoin) dryEtcd(context.Context) error {
 	if j.config.Etcd.External != nil {
 		return nil
 	}
-	j.console.Note("--initial-cluster will also name the members that there are")
+	j.console.Note("--initial-cluster will also contain the existing members")
 	pod, err := render.Etcd(j.config, render.EtcdMember{Name: j.config.NodeRegistration.Name, PeerURL: render.EtcdPeerURL(j.config)})
 	if err != nil {
 		return err

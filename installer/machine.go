@@ -90,7 +90,7 @@ func (m *machine) report(state string) { m.console.Debug(1, "%s", state) }
 // reportKept prints how many files were created and how many were kept.
 func (m *machine) reportKept(r pki.Result) {
 	if len(r.Kept) > 0 && len(r.Files)+len(r.Kept) > 1 {
-		m.console.Note("%d made, %d valid ones kept", len(r.Files), len(r.Kept))
+		m.console.Note("%d created, %d valid ones kept", len(r.Files), len(r.Kept))
 	}
 	for _, f := range r.Kept {
 		m.console.Debug(1, "kept %s", f)

@@ -67,7 +67,7 @@ func (n *node) useRuntime(r *existingRuntime) {
 	learned := *n.config
 	learned.Facts.CgroupDriver = r.cgroupDriver()
 	n.config, n.containerd = &learned, r.store
-	n.console.Note("using this host's own containerd %s, %s cgroup driver", r.info.Version, learned.Facts.CgroupDriver)
+	n.console.Note("using this host's existing containerd %s, %s cgroup driver", r.info.Version, learned.Facts.CgroupDriver)
 }
 
 // findEarlierRun finds out whether an earlier run made this host a node,
@@ -84,7 +84,7 @@ func (n *node) findEarlierRun() error {
 		is = aWorker
 	}
 	if is != "" && is != n.plan.role.kind {
-		return fault.New(fault.Preflight, "./install reset --force makes it a bare host again; on a control plane that ends its cluster",
+		return fault.New(fault.Preflight, "remove the node first: ./install reset --force; on a cluster's only control plane, this deletes the cluster",
 			"this host is %s already and cannot become %s", is, n.plan.role.kind)
 	}
 	n.rerun = is != ""

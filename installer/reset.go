@@ -40,18 +40,18 @@ func ResetPhases() []Step { return newReset(config.Reset{}, "", new(machine)).St
 // continues if it cannot remove something, and reports it at its end.
 func (r *Reset) Steps() []Step {
 	return []Step{
-		{Name: "preflight", Aliases: []string{"pre-flight"}, Doc: "look at what is installed here", Run: r.preflight},
-		{Name: "remove-etcd-member", Doc: "take this host's etcd out of the cluster", Run: r.etcd.remove},
+		{Name: "preflight", Aliases: []string{"pre-flight"}, Doc: "check that etcd keeps its quorum", Run: r.preflight},
+		{Name: "remove-etcd-member", Doc: "remove this host's member from the etcd cluster", Run: r.etcd.remove},
 		{Name: "stop-kubelet", Doc: "stop the kubelet", Run: r.host.StopKubelet},
 		{Name: "remove-pods", Doc: "stop and remove all pods", Run: r.removePods},
-		{Name: "cleanup-node", Aliases: []string{"cleanupnode"}, Doc: "remove what was installed and made", Steps: []Step{
+		{Name: "cleanup-node", Aliases: []string{"cleanupnode"}, Doc: "remove everything Airlift installed", Steps: []Step{
 			{Name: "images", Doc: "restore the image names in an existing containerd", Run: r.images.restore},
 			{Name: "runtime", Doc: "stop containerd", Run: r.host.StopRuntime},
 			{Name: "mounts", Doc: "unmount volumes", Run: r.unmount},
 			{Name: "interfaces", Doc: "remove the pod network's interfaces", Run: r.host.RemoveInterfaces},
 			{Name: "netfilter", Doc: "remove iptables and nftables rules", Run: r.removeNetfilter},
 			{Name: "routes", Doc: "remove routes", Run: r.host.RemoveRoutes},
-			{Name: "state", Doc: "remove stored data: etcd's, the kubelet's, containerd's", Run: r.host.RemoveState},
+			{Name: "state", Doc: "remove the data of etcd, the kubelet and containerd", Run: r.host.RemoveState},
 			{Name: "installed", Doc: "remove units, certificates, configuration and binaries", Run: r.removeInstalled},
 		}},
 	}
@@ -84,8 +84,8 @@ func PlanReset(c config.Reset, kubeconfig string, h *host.Host, console *Console
 	}
 	if !recorded && !c.WithoutLedger {
 		return nil, fault.New(fault.Preflight,
-			"to remove just that: ./install reset --without-ledger, which shows the list again and asks; or use what made this node, such as kubeadm reset",
-			"this host is a node without a ledger of Airlift's: another tool created it, or the ledger is lost; reset would remove:\n%s", listed(r.plan.Of(host.Remove, host.Empty)))
+			"to remove exactly this: ./install reset --without-ledger, which prints the list again and asks for confirmation; or use the tool that created this node, such as kubeadm reset",
+			"this host is a node, but has no Airlift ledger: another tool created it, or the ledger is lost; reset would remove:\n%s", listed(r.plan.Of(host.Remove, host.Empty)))
 	}
 	return r, nil
 }
@@ -110,7 +110,7 @@ func (r *Reset) Describe() string {
 		items   host.Plan
 	}{
 		{"Removed:", r.plan.Of(host.Remove)}, {"Emptied:", r.plan.Of(host.Empty)},
-		{"Edited since, kept under another name:", r.plan.Of(host.Save)}, {"Left:", r.plan.Of(host.Leave)},
+		{"Edited since the installation, kept under another name:", r.plan.Of(host.Save)}, {"Left:", r.plan.Of(host.Leave)},
 	} {
 		if len(part.items) > 0 {
 			fmt.Fprintf(&b, "\n%s\n\n%s\n", part.heading, listed(part.items))
@@ -134,7 +134,7 @@ func (r *Reset) preflight(ctx context.Context) error {
 func (r *Reset) removePods(ctx context.Context) error {
 	if r.host.RanNode() && r.exists(r.images.socket) {
 		if err := r.removePodsThroughCRI(ctx); err != nil {
-			r.console.Warn("%s; killing what is left", err)
+			r.console.Warn("%s; killing the remaining processes", err)
 		}
 	}
 	return r.host.KillPods(ctx)
@@ -243,11 +243,11 @@ func (r *Reset) closingWords(name string) string {
 	case r.host.Used():
 		b.WriteString("Phases were skipped: what they would have removed is still listed in " + host.LedgerPath + ". Run reset again to remove it.\n")
 	case len(left) == 0 && len(r.images.left) == 0:
-		b.WriteString("This host is as it was before.\n")
+		b.WriteString("Everything that Airlift created on this host is removed. Nothing is left.\n")
 	case r.config.WithoutLedger:
-		b.WriteString("What was listed is removed. These are left:\n\n")
+		b.WriteString("Everything listed above is removed. These are left:\n\n")
 	default:
-		b.WriteString("Everything that Airlift created here is removed. These are left:\n\n")
+		b.WriteString("Everything that Airlift created on this host is removed. These are left:\n\n")
 	}
 	for _, i := range left {
 		fmt.Fprintf(&b, "    left: %s\n", i)
@@ -313,7 +313,7 @@ func (r *Reset) DryRun(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return err
 		}
-		fmt.Fprintf(&b, "\nIt would refuse without --force: %s\n", err)
+		fmt.Fprintf(&b, "\nWithout --force, reset would fail: %s\n", err)
 	}
 	r.console.Summary(b.String())
 	return nil

@@ -125,7 +125,7 @@ func TestResetAsksEtcdFirst(t *testing.T) {
 	if err := r.etcd.remove(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if out := r.console.Out.(*bytes.Buffer).String(); !strings.Contains(out, "warning: etcd's member stays") {
+	if out := r.console.Out.(*bytes.Buffer).String(); !strings.Contains(out, "warning: this host's member stays") {
 		t.Errorf("said: %q", out)
 	}
 }

@@ -33,7 +33,7 @@ func (r *etcdReset) reachEtcd(ctx context.Context, e *localEtcd) (*etcd.Client, 
 		if others := r.otherEtcds(ctx, e); len(others) > 0 {
 			var more error
 			if c, more = connectEtcd(ctx, r.machine, others, e.certificates, resetEtcdTimeout); more != nil {
-				err = fmt.Errorf("%w; nor through the API: %w", err, more)
+				err = fmt.Errorf("%w; and connecting to the other members: %w", err, more)
 			} else {
 				err = nil
 			}
@@ -67,9 +67,9 @@ func (r *etcdReset) check(ctx context.Context) error {
 	}
 	hint := fault.Hint(err)
 	if hint == "" {
-		hint = "bring it back (systemctl start kubelet), or go on without asking it: --force; then remove the member on another control plane, etcdctl member remove"
+		hint = "start etcd (systemctl start kubelet); or skip this check with --force, and remove the member on another control plane: etcdctl member remove ID"
 	}
-	return fault.Wrap(fmt.Errorf("checking what the reset of this host does to etcd: %w", err), fault.Preflight, hint)
+	return fault.Wrap(fmt.Errorf("checking how the reset of this host affects etcd: %w", err), fault.Preflight, hint)
 }
 
 // ownMember finds this host's etcd member and calls do with it, unless it is
@@ -108,16 +108,16 @@ func (r *etcdReset) remove(ctx context.Context) error {
 		}
 		_, err := c.Remove(ctx, m)
 		if err == nil {
-			r.console.Note("etcd goes on without %s", m)
+			r.console.Note("removed member %s from the etcd cluster", m)
 		}
 		return err
 	})
 	switch {
 	case alone:
 		r.last = true
-		r.console.Note("this is the cluster's last etcd member: the cluster ends with it")
+		r.console.Note("this is the cluster's last etcd member: reset deletes the cluster")
 	case err != nil && ctx.Err() == nil && r.force:
-		r.console.Warn("etcd's member stays in the cluster, remove it there (etcdctl member remove): %s", err)
+		r.console.Warn("this host's member stays in the etcd cluster; remove it on another control plane (etcdctl member remove ID): %s", err)
 		return nil
 	}
 	return err

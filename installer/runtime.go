@@ -191,7 +191,7 @@ func (r runtimeStep) startContainerd(ctx context.Context) error {
 	var err error
 	r.containerd, err = store.Connect(ctx, config.ContainerdSocket)
 	if err != nil {
-		return fault.Wrap(err, fault.Failure, "journalctl -u containerd says why it does not answer")
+		return fault.Wrap(err, fault.Failure, "see containerd's log: journalctl -u containerd -e")
 	}
 	return nil
 }

@@ -158,7 +158,7 @@ func skipped(steps []Step, given []string) (skip []string, err error) {
 				"--skip-phases %q: there is no such phase", name)
 		}
 		if s.Needed {
-			return nil, fault.New(fault.Usage, "", "--skip-phases %q: it cannot be left out, because later phases need what it brings", name)
+			return nil, fault.New(fault.Usage, "", "--skip-phases %q: this phase cannot be skipped, because later phases need its results", name)
 		}
 		if parent := name[:strings.LastIndex(name, "/")+1]; parent != "" {
 			skip = append(skip, parent+s.Name)

@@ -73,7 +73,7 @@ func TestRun(t *testing.T) {
 		{"skip a sub-step", []string{"two/a"}, steps, "one b three", ""},
 		{"unknown name", []string{"b"}, steps, "", `"b": there is no such phase`},
 		{"stops at an error", nil, []Step{step("one", nil), step("two", errors.New("boom")), step("three", nil)}, "one two", "two: boom"},
-		{"a needed step", []string{"one"}, []Step{{Name: "one", Needed: true, Run: func(context.Context) error { return nil }}}, "", `"one": it cannot be left out`},
+		{"a needed step", []string{"one"}, []Step{{Name: "one", Needed: true, Run: func(context.Context) error { return nil }}}, "", `"one": this phase cannot be skipped`},
 		{"names the sub-step", nil, []Step{step("one", nil, step("a", errors.New("boom")))}, "a", "one: a: boom"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -132,7 +132,7 @@ func TestDifferencesAreNamed(t *testing.T) {
 	want := is
 	want.KubernetesVersion, want.Networking.PodSubnet, want.ControlPlaneEndpoint = "v1.30.1", config.ParseCIDRs("10.60.0.0/16"), "vip:6443"
 	got := strings.Join(differences(is, want), "\n")
-	for _, w := range []string{"v1.29.15, asked for is v1.30.1", "10.244.0.0/16, asked for is 10.60.0.0/16", "--control-plane-endpoint is not set, asked for is vip:6443"} {
+	for _, w := range []string{"v1.29.15, and the requested value is v1.30.1", "10.244.0.0/16, and the requested value is 10.60.0.0/16", "--control-plane-endpoint is not set, and the requested value is vip:6443"} {
 		if !strings.Contains(got, w) {
 			t.Errorf("%q is not in:\n%s", w, got)
 		}

@@ -215,7 +215,7 @@ func (c *Client) resume(ctx context.Context, f *os.File, d Download) error {
 	switch resp.StatusCode {
 	case http.StatusPartialContent:
 		if n, _ := fmt.Sscanf(resp.Header.Get("Content-Range"), "bytes %d-%d/%d", &from, &last, &total); n != 3 || from != have {
-			return restartAfter(f, d.Meter, fmt.Errorf("%s answered with range %q", d.URL, resp.Header.Get("Content-Range")))
+			return restartAfter(f, d.Meter, fmt.Errorf("%s returned range %q", d.URL, resp.Header.Get("Content-Range")))
 		}
 	case http.StatusRequestedRangeNotSatisfiable:
 		if n, _ := fmt.Sscanf(resp.Header.Get("Content-Range"), "bytes */%d", &total); n == 1 && total == have {

@@ -63,7 +63,7 @@ type StatusError struct {
 	retry  string // the header Retry-After
 }
 
-func (e *StatusError) Error() string { return fmt.Sprintf("%s answered %s", e.URL, e.Status) }
+func (e *StatusError) Error() string { return fmt.Sprintf("%s returned %s", e.URL, e.Status) }
 
 // A RedirectError is a redirect of a checksum or manifest from https to plain http,
 // where anyone on the network path can answer.

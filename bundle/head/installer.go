@@ -66,7 +66,7 @@ type target struct {
 	err  error
 }
 
-var errEnough = errors.New("all has been read")
+var errEnough = errors.New("the whole installer has been read")
 
 func (t *target) Write(p []byte) (int, error) {
 	if t.left == 0 {

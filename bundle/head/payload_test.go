@@ -60,7 +60,7 @@ func TestDigests(t *testing.T) {
 	for _, size := range []int{1, PieceSize - 1, PieceSize, PieceSize + 1, 3 * PieceSize, 3*PieceSize + 17} {
 		payload := random(size)
 		path, tr := writePayload(t, payload)
-		script := fmt.Sprintf("set -o pipefail; tail -c +%d %s | head -c %d | split -b %d --filter sha256sum | cut -c 1-64", tr.PayloadOffset+1, path, size, PieceSize)
+		script := fmt.Sprintf("set -o pipefail; head -c %d %s | tail -c %d | split -b %d --filter sha256sum | cut -c 1-64", int(tr.PayloadOffset)+size, path, size, PieceSize)
 		out, err := exec.Command("bash", "-c", script).Output()
 		if err != nil {
 			t.Fatal(err)

@@ -66,7 +66,7 @@ func (r *reader) read() (Trailer, error) {
 		return Trailer{}, r.damaged("it has %d bytes, but its trailer expects %d", r.size, t.FileSize())
 	}
 	if !t.partsFit() {
-		return Trailer{}, r.damaged("by its trailer, the first two parts of the payload have %d and %d bytes of %d", t.HeadSize, t.BinariesSize, t.PayloadSize)
+		return Trailer{}, r.damaged("according to its trailer, the first two parts of the payload have %d and %d bytes of %d", t.HeadSize, t.BinariesSize, t.PayloadSize)
 	}
 	if t.ManifestSize > MaxManifest {
 		return Trailer{}, r.damaged("its manifest has %d bytes, more than the %d allowed", t.ManifestSize, MaxManifest)

@@ -34,8 +34,8 @@ against its digest, and write one file.
 
 --version takes a full version (v1.29.15), a minor version (v1.29) or stable. A
 minor version and stable mean the newest release. Without --version, build takes the
-newest minor version that it knows. If dl.k8s.io has no release of that, the build
-fails and takes no other version.
+newest minor version that it knows. If dl.k8s.io has no release of that minor
+version, the build fails.
 
 Some versions are newer than the known ones ("bundle versions"). A newer patch of a
 known minor version gets the components of its newest known patch; build prints which

@@ -80,7 +80,7 @@ func (s *Store) removeSandboxes(ctx context.Context) error {
 	// Many pods on a slow machine may take long, as long as their number decreases.
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	stalled := time.AfterFunc(podTimeout, func() { cancel(fmt.Errorf("no pod was removed for %s", podTimeout)) })
+	stalled := time.AfterFunc(podTimeout, func() { cancel(fmt.Errorf("no pod was removed within %s", podTimeout)) })
 	defer stalled.Stop()
 	errs := make([]error, len(list.Items))
 	var group errgroup.Group

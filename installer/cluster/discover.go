@@ -166,11 +166,11 @@ func checkSignature(info *corev1.ConfigMap, token string) error {
 			}
 		}
 		return &mayHeal{grace, refuse(TokenUnknown, newTokenHint,
-			"the cluster does not know the token with ID %q: it has expired, or it belongs to another cluster", id)}
+			"the cluster has no token with ID %q: it has expired, or it belongs to another cluster", id)}
 	}
 	if !jws.DetachedTokenIsValid(signature, kubeconfig, id, secret) {
 		return refuse(TokenWrong, "check the part of the token after the dot, or "+newTokenHint,
-			"the cluster knows a token with ID %q, but the secret after the dot does not match", id)
+			"the cluster has a token with ID %q, but the secret after the dot does not match", id)
 	}
 	return nil
 }

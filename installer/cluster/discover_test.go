@@ -401,7 +401,7 @@ func TestDiscoveryTriesAgainWhatMayHeal(t *testing.T) {
 	d.Timeout = 30 * time.Second
 	var states []string
 	must(Discover(context.Background(), d, func(s string) { states = append(states, s) }))(t)
-	if len(states) != 4 || !strings.Contains(states[0], "503") || !strings.Contains(states[1], "Forbidden") || !strings.Contains(states[2], "NotFound") || !strings.Contains(states[3], "does not know the token") {
+	if len(states) != 4 || !strings.Contains(states[0], "503") || !strings.Contains(states[1], "Forbidden") || !strings.Contains(states[2], "NotFound") || !strings.Contains(states[3], "has no token with ID") {
 		t.Errorf("states: %q", states)
 	}
 }

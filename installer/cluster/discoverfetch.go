@@ -133,7 +133,7 @@ func (s infoSource) try(ctx context.Context, trust *tls.Config, accept func(*cor
 	}
 	var configMap corev1.ConfigMap
 	if err := json.Unmarshal(body, &configMap); err != nil || configMap.Kind != "ConfigMap" {
-		return nil, s.notAPIServer("its answer is not a Kubernetes object")
+		return nil, s.notAPIServer("its response is not a Kubernetes object")
 	}
 	info.kubeconfig = configMap.Data[bootstrapapi.KubeConfigKey]
 	if info.kubeconfig == "" && !s.mayBePrivate {

@@ -23,7 +23,7 @@ func DecodeClusterConfiguration(data []byte) (cluster Cluster, warnings []string
 	}
 	version, known := strings.CutPrefix(in.APIVersion, kubeadmGroup+"/")
 	if in.Kind != "ClusterConfiguration" || !known || !slices.Contains(apiVersions, version) {
-		return Cluster{}, nil, fmt.Errorf("decoding ClusterConfiguration: it is a %q of %q, and must be one of kubeadm.k8s.io/v1beta3, v1beta4 or v1", in.Kind, in.APIVersion)
+		return Cluster{}, nil, fmt.Errorf("decoding ClusterConfiguration: apiVersion %q and kind %q are not supported: use ClusterConfiguration of kubeadm.k8s.io/v1beta3, v1beta4 or v1", in.APIVersion, in.Kind)
 	}
 	s := parse("ClusterConfiguration", data)
 	s.check(false)

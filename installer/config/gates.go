@@ -89,7 +89,7 @@ func (v *validator) gates(c *Cluster) {
 		case name == "RootlessControlPlane" && c.FeatureGates[name]:
 			v.addf("%s: the control plane runs as root here; running it as other users is not supported", at)
 		case name == "EtcdLearnerMode" && !c.FeatureGates[name]:
-			v.addf("%s: Airlift always adds an etcd member as a learner, so that the cluster keeps its quorum; remove it", at)
+			v.addf("%s: Airlift always adds an etcd member as a learner, so that the cluster keeps its quorum; remove this feature gate", at)
 		}
 	}
 }

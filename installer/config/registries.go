@@ -112,7 +112,7 @@ func (f RegistryFlags) Read() (list []Registry, warnings []string, err error) {
 		list = append(list, r)
 	}
 	for _, url := range plainURLs(list) {
-		warnings = append(warnings, "the credentials for the mirror "+url+" are sent without encryption; use https if the mirror has it")
+		warnings = append(warnings, "the credentials for the mirror "+url+" are sent without encryption; use https if the mirror supports it")
 	}
 	return list, warnings, nil
 }

@@ -54,7 +54,7 @@ func (v *validator) discoveryToken(path string, d *Discovery) {
 	}
 	v.token(v.at(path+".token", "--token"), d.Token)
 	if len(d.CACertHashes) == 0 && !d.UnsafeSkipCAVerification {
-		v.addf("%s is missing; without it, anyone who answers at that address would be trusted (%s accepts that)",
+		v.addf("%s is missing; without it, join cannot verify the cluster's CA (%s skips this check)",
 			v.at(path+".caCertHashes", "--discovery-token-ca-cert-hash"),
 			v.at(path+".unsafeSkipCAVerification", "--discovery-token-unsafe-skip-ca-verification"))
 	}

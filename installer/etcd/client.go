@@ -90,7 +90,7 @@ func Connect(ctx context.Context, endpoints []string, cfg *tls.Config, report Re
 // Close ends the client's connections.
 func (c *Client) Close() error { return c.api.Close() }
 
-// try runs call until it succeeds, fails for good, or Timeout has passed.
+// try runs call until it succeeds, fails permanently, or Timeout has passed.
 func (c *Client) try(ctx context.Context, what string, call func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()

@@ -139,7 +139,7 @@ func (c *Client) CheckHealthy(ctx context.Context, except string) error {
 		}
 	}
 	if len(unhealthy) > 0 {
-		return fault.New(fault.Failure, "start that control plane; if it is lost for good, remove its member: etcdctl member remove ID",
+		return fault.New(fault.Failure, "start that control plane; if it is lost permanently, remove its member: etcdctl member remove ID",
 			"etcd is not healthy:\n  - %s", strings.Join(unhealthy, "\n  - "))
 	}
 	return nil

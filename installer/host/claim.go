@@ -39,10 +39,10 @@ type Claim struct {
 func (c Claim) Check() string { return "DirAvailable-" + strings.ReplaceAll(c.Path, "/", "-") }
 
 // Claims lists the directories that a node's components fill. ownEtcd reports
-// whether the node has an etcd of its own, ownRuntime whether it uses the
+// whether the node has a stacked etcd, ownRuntime whether it uses the
 // bundle's containerd.
 func Claims(cfg *config.Config, ownEtcd, ownRuntime bool) []Claim {
-	const moveAway = "check whose data it is; if this host was a node before, run `install reset` (or `kubeadm reset`); otherwise move the data away: "
+	const moveAway = "check which software owns the data; if this host was a node before, run `install reset` (or `kubeadm reset`); otherwise move the data away: "
 	away := func(path string) string { return moveAway + "mv " + path + " " + path + ".before" }
 	var list []Claim
 	if ownEtcd {
@@ -59,9 +59,9 @@ func Claims(cfg *config.Config, ownEtcd, ownRuntime bool) []Claim {
 		const data = "/var/lib/containerd"
 		list = append(list,
 			Claim{Path: data, Contents: "containerd's images and containers",
-				Fix: "if this host's own containerd is only stopped, start it, so that init uses it: systemctl start containerd; otherwise move its data away: mv " + data + " " + data + ".before"},
+				Fix: "if this host has its own containerd and it is stopped, start it so that init uses it: systemctl start containerd; otherwise move its data away: mv " + data + " " + data + ".before"},
 			Claim{Path: "/run/containerd", Contents: "containerd's running state",
-				Fix: "if this host's own containerd is only stopped, start it, so that init uses it: systemctl start containerd; otherwise remove its leftovers: rm -r /run/containerd"})
+				Fix: "if this host has its own containerd and it is stopped, start it so that init uses it: systemctl start containerd; otherwise remove its leftovers: rm -r /run/containerd"})
 	}
 	if cfg.CNI == "flannel" {
 		list = append(list, Claim{Path: "/run/flannel", Contents: "flannel's subnet file", Fix: "stop the flanneld that uses it, then: rm -r /run/flannel"})
@@ -106,7 +106,7 @@ func (h *Host) claimable(c Claim) ([]entry, error) {
 		}
 		if !slices.Contains(c.Allowed, name.Name()) {
 			return nil, fault.New(fault.Preflight, c.Fix,
-				"%s is not empty (it contains %s): init or join would take over data that Airlift did not create", path, name.Name())
+				"%s is not empty (it contains %s): init or join would use data that Airlift did not create", path, name.Name())
 		}
 		entries = append(entries, entry{Kind: kindSpared, Name: filepath.Join(path, name.Name())})
 	}

@@ -119,7 +119,7 @@ func (h *Host) HasBinary(b Binary) (bool, error) {
 		return false, nil
 	}
 	return false, fault.New(fault.Preflight, "remove it, or move it away, if nothing else on this host needs it",
-		"version conflict: %s exists, is not the bundle's (sha256 %.12s…, want %.12s…) and was not installed by Airlift",
+		"version conflict: %s exists, differs from the bundle's (sha256 %.12s…, want %.12s…) and was not installed by Airlift",
 		b.Path, sum, b.SHA256)
 }
 

@@ -66,7 +66,7 @@ func NewDirectory(parent, prefix string) (*Host, error) {
 // everything in it.
 func (h *Host) RemoveDirectory() error {
 	if !h.outputOnly {
-		return fmt.Errorf("removing %s: it is a host", h.root)
+		return fmt.Errorf("removing %s: it is the root directory of a host", h.root)
 	}
 	return os.RemoveAll(h.root)
 }

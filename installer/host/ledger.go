@@ -101,7 +101,7 @@ func (h *Host) readLedger() error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("reading the ledger of what was installed: %w", err)
+		return fmt.Errorf("reading the ledger: %w", err)
 	}
 	if err := json.Unmarshal(data, &h.ledger); err != nil {
 		return fault.New(fault.Failure, "it lists what Airlift installed on this host; to continue without it: mv "+LedgerPath+" "+LedgerPath+".before",
@@ -109,7 +109,7 @@ func (h *Host) readLedger() error {
 	}
 	if h.ledger.Version > ledgerVersion {
 		return fault.New(fault.Failure, "use the installer that wrote it, or a newer one",
-			"reading %s: its version is %d, this installer knows %d", LedgerPath, h.ledger.Version, ledgerVersion)
+			"reading %s: its version is %d, this installer supports up to %d", LedgerPath, h.ledger.Version, ledgerVersion)
 	}
 	return nil
 }

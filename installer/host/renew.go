@@ -32,7 +32,7 @@ func (h *Host) RenewFile(path string, data []byte, mode fs.FileMode) error {
 	}
 	if owner, ok := info.Sys().(*syscall.Stat_t); ok {
 		if err := os.Chown(at, int(owner.Uid), int(owner.Gid)); err != nil {
-			return fmt.Errorf("giving %s back to its owner: %w", path, err)
+			return fmt.Errorf("restoring the owner of %s: %w", path, err)
 		}
 	}
 	return nil

@@ -7,50 +7,44 @@ import (
 	"airlift/installer/config"
 )
 
+var assignment = regexp.MustCompile(`(?m)^[ \t]*KUBELET_EXTRA_ARGS=(.*)$`)
+
 // ParseFlags parses the kubelet's flags in KUBELET_EXTRA_ARGS, as systemd and the
 // kubelet do: from an EnvironmentFile (or one line of it, or only the value), split
 // at white space outside quotes. A word that is not a flag has no Name.
 func ParseFlags(file string) []config.Arg {
-	const variable = "KUBELET_EXTRA_ARGS="
 	line := file
-	if strings.Contains(file, variable) {
+	if strings.Contains(file, "KUBELET_EXTRA_ARGS=") {
 		line = "" // it may be in a comment
-		for l := range strings.Lines(file) {
-			if v, ok := strings.CutPrefix(strings.TrimSpace(l), variable); ok {
-				line = unquote(v)
-			}
+		for _, found := range assignment.FindAllStringSubmatch(file, -1) {
+			line = unquote(found[1])
 		}
 	}
 	var args []config.Arg
-	list := words(line)
-	for i := 0; i < len(list); i++ {
-		word := list[i]
+	for list := words(line); len(list) > 0; list = list[1:] {
+		word := list[0]
 		if word == "--" {
 			continue
 		}
-		if !strings.HasPrefix(word, "-") || word == "-" {
-			args = append(args, config.Arg{Value: word})
-			continue
+		// The flags of one letter are -h, and -v2, -v=2 or -v 2.
+		if level, ok := strings.CutPrefix(word, "-v"); ok {
+			word = strings.TrimSuffix("--v="+strings.TrimPrefix(level, "="), "=")
+		} else if word == "-h" {
+			word = "--help"
 		}
 		name, v, given := strings.Cut(strings.TrimLeft(word, "-"), "=")
-		// -v is the only flag of one letter with a value: -v2, -v=2, -v 2.
-		if !strings.HasPrefix(word, "--") && len(name) > 1 && name[0] == 'v' && !given {
-			name, v, given = "v", name[1:], true
-		}
-		if !given && needsNoValue(name) {
+		known := facts()["flag"][canonical(name)]
+		switch {
+		case !strings.HasPrefix(word, "--"):
+			name, v = "", word
+		case !given && len(known) > 0 && (known[0].has("bool") || known[0].has("versionValue")):
 			v = "true"
-		} else if !given && i+1 < len(list) {
-			i++
-			v = list[i]
+		case !given && len(list) > 1:
+			v, list = list[1], list[1:]
 		}
 		args = append(args, config.Arg{Name: name, Value: v})
 	}
 	return args
-}
-
-func needsNoValue(flag string) bool {
-	known := facts()["flag"][canonical(flag)]
-	return len(known) > 0 && (known[0].is == "optional" || strings.HasPrefix(known[0].is, "bool"))
 }
 
 // unquote is the value of one assignment in an EnvironmentFile of systemd.

@@ -17,9 +17,12 @@ var factsFile string
 // A fact is what is true of a feature gate, a flag or a field since a minor version.
 type fact struct {
 	since int
-	is    string // "beta on" of a gate, "int32 deprecated" of a flag; "removed"
+	is    string // "beta on" of a gate, "int32 deprecated" of a flag, "bool" of a field; "removed"
 	of    string // the field that a flag sets, the gates that a gate needs
 }
+
+// has reports whether a fact contains a word.
+func (f fact) has(word string) bool { return slices.Contains(strings.Fields(f.is), word) }
 
 // history has the facts of each name, the oldest first.
 type history map[string][]fact
@@ -35,9 +38,10 @@ var facts = sync.OnceValue(func() map[string]history {
 		head, names, _ := strings.Cut(line, ": ")
 		version, head, _ := strings.Cut(head, " ")
 		kind, is, _ := strings.Cut(head, " ")
+		minor := minorOf(version)
 		for _, name := range strings.Fields(names) {
 			name, of, _ := strings.Cut(name, "=")
-			all[kind][name] = append(all[kind][name], fact{minorOf(version), is, of})
+			all[kind][name] = append(all[kind][name], fact{minor, is, of})
 		}
 	}
 	return all
@@ -56,10 +60,9 @@ func (h history) at(name string, minor int) (fact, bool) {
 // hint helps with an unknown name: it exists in another minor version, or is
 // similar to a known one.
 func (h history) hint(name string, minor int) string {
-	if known := h[name]; len(known) > 0 {
-		if known[0].since > minor {
-			return "; it was added in v1." + strconv.Itoa(known[0].since)
-		}
+	if known := h[name]; len(known) > 0 && known[0].since > minor {
+		return "; it was added in v1." + strconv.Itoa(known[0].since)
+	} else if len(known) > 0 {
 		return "; v1." + strconv.Itoa(known[len(known)-1].since-1) + " was the last version with it"
 	}
 	similar := fault.Nearest(name, slices.DeleteFunc(slices.Sorted(maps.Keys(h)), func(known string) bool {

@@ -13,27 +13,25 @@ func beKnownGates(v value) {
 		gate, ok := all.at(name, v.minor)
 		switch set := v.config.FeatureGates[name]; {
 		case !ok:
-			v.fail(v.name, fix+all.hint(name, v.minor), "feature gate %s does not exist in the kubelet of v1.%d", name, v.minor)
+			v.fail(v.name, fix+all.hint(name, v.minor),
+				"feature gate %s does not exist in the kubelet of v1.%d", name, v.minor)
 		case gate.has("locked") && set != gate.has("on"):
-			v.fail(v.name, fix, "feature gate %s cannot be %v in v1.%d: it is locked to %v", name, set, v.minor, gate.has("on"))
+			v.fail(v.name, fix, "feature gate %s cannot be %v in v1.%d: it is locked to %v",
+				name, set, v.minor, gate.has("on"))
 		case gate.has("deprecated"):
 			v.warn(v.name, "remove "+name+" before the next upgrade", "feature gate %s is deprecated in v1.%d", name, v.minor)
 		}
 	}
 	for _, name := range sortedKeys(all) {
-		gate, ok := all.at(name, v.minor)
-		if !ok || gate.of == "" || !v.enabled(name) {
-			continue
-		}
-		if off := slices.DeleteFunc(strings.Split(gate.of, ","), v.enabled); len(off) > 0 {
-			list := strings.Join(off, ", ")
-			v.fail(v.name, "turn on "+list+" too, or turn off "+name, "feature gate %s is on and needs %s, which is off", name, list)
+		if gate, ok := all.at(name, v.minor); ok && gate.of != "" && v.enabled(name) {
+			off := strings.Join(slices.DeleteFunc(strings.Split(gate.of, ","), v.enabled), ", ")
+			if off != "" {
+				v.fail(v.name, "turn on "+off+" too, or turn off "+name,
+					"feature gate %s is on and needs %s, which is off", name, off)
+			}
 		}
 	}
 }
-
-// has reports whether a fact contains a word.
-func (f fact) has(word string) bool { return slices.Contains(strings.Fields(f.is), word) }
 
 // enabled reports whether a feature is on. A gate that was removed from this
 // version means that the feature is always on.
@@ -43,16 +41,15 @@ func (c *check) enabled(name string) bool {
 		known := facts()["gate"][name]
 		return len(known) == 0 || known[0].since < c.minor
 	}
-	if gate.has("locked") {
-		return gate.has("on")
+	set, isSet := c.config.FeatureGates[name]
+	if !isSet && gate.has("alpha") {
+		set, isSet = c.config.FeatureGates["AllAlpha"]
 	}
-	if set, ok := c.config.FeatureGates[name]; ok {
+	if !isSet && gate.has("beta") {
+		set, isSet = c.config.FeatureGates["AllBeta"]
+	}
+	if isSet && !gate.has("locked") {
 		return set
-	}
-	for word, group := range map[string]string{"alpha": "AllAlpha", "beta": "AllBeta"} {
-		if set, ok := c.config.FeatureGates[group]; ok && gate.has(word) {
-			return set
-		}
 	}
 	return gate.has("on")
 }

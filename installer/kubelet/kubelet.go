@@ -4,8 +4,8 @@
 // reports the same problem before the kubelet starts, by the name of the option.
 //
 // The rules are the table in rules.go. The feature gates, flags and fields of each
-// minor version are in facts/facts.txt, which facts/generate.go reads from
-// Kubernetes' sources.
+// minor version are in facts/facts.txt, which facts/generate.go gets from Kubernetes'
+// own code.
 package kubelet
 
 //go:generate go run facts/generate.go facts/facts.txt
@@ -15,9 +15,9 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
-	"strconv"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/util/version"
 	kubeletv1 "k8s.io/kubelet/config/v1beta1"
 
 	"airlift/images"
@@ -95,10 +95,8 @@ func Check(in Input) []Problem {
 	}
 	for _, group := range table {
 		for _, r := range group.rules {
-			for _, option := range strings.Split(r.options, " ") {
-				if r.in.first <= c.minor && c.minor <= r.in.last {
-					r.must(value{c, group.check, option, c.value(option)})
-				}
+			for _, option := range strings.Fields(r.options) {
+				r.must(value{c, group.check, option, c.value(option)})
 			}
 		}
 	}
@@ -132,7 +130,7 @@ func (c *check) warn(name, fix, format string, args ...any) {
 // path in the KubeletConfiguration.
 func (c *check) named(path string) string {
 	if flag := c.from[path]; flag != "" {
-		return fmt.Sprintf("%s (%s)", flag, path)
+		return flag + " (" + path + ")"
 	}
 	return path
 }
@@ -172,12 +170,10 @@ func normalized(value string) string {
 }
 
 // minorOf is 29 for "v1.29.15", limited to the range of known versions.
-func minorOf(version string) int {
-	_, rest, _ := strings.Cut(version, ".")
-	digits, _, _ := strings.Cut(rest, ".")
-	minor, err := strconv.Atoi(digits)
+func minorOf(text string) int {
+	v, err := version.ParseGeneric(text)
 	if err != nil {
 		return images.NewestMinor
 	}
-	return max(images.OldestMinor, min(minor, images.NewestMinor))
+	return max(images.OldestMinor, min(int(v.Minor()), images.NewestMinor))
 }

@@ -150,7 +150,7 @@ func TestFiles(t *testing.T) {
 	root := fstest.MapFS{"etc/a.crt": read("a.crt"), "etc/a.key": read("a.key"), "etc/b.key": read("b.key"), "var/lib/kubelet/x/a.crt": read("a.crt")}
 	with := func(i Input) Input { i.Root = root; return i }
 	ca := "authentication: {x509: {clientCAFile: %s}}"
-	one(t, with(in("v1.29.15", strings.Replace(ca, "%s", "/etc/kubernetes/pki/ca.crt", 1))), ClientCA, false, "/etc/kubernetes/pki/ca.crt: the file does not exist")
+	one(t, with(in("v1.29.15", strings.Replace(ca, "%s", "/etc/kubernetes/pki/ca.crt", 1))), ClientCA, false, "/etc/kubernetes/pki/ca.crt: file does not exist")
 	later := with(in("v1.29.15", strings.Replace(ca, "%s", "/etc/kubernetes/pki/ca.crt", 1)))
 	later.WillExist = []string{"/etc/kubernetes/pki/ca.crt"}
 	none(t, later)
@@ -160,7 +160,7 @@ func TestFiles(t *testing.T) {
 	one(t, with(in("v1.29.15", "tlsCertFile: /etc/a.crt\ntlsPrivateKeyFile: /etc/b.key")), TLS, false, "not a pair")
 	one(t, with(in("v1.29.15", "tlsCertFile: /etc/a.crt")), TLS, false, "without tlsPrivateKeyFile")
 	one(t, with(in("v1.29.15", "tlsPrivateKeyFile: /etc/a.key")), TLS, false, "without tlsCertFile")
-	one(t, with(in("v1.29.15", "tlsCertFile: /etc/none\ntlsPrivateKeyFile: /etc/a.key")), TLS, false, "/etc/none: the file does not exist")
+	one(t, with(in("v1.29.15", "tlsCertFile: /etc/none\ntlsPrivateKeyFile: /etc/a.key")), TLS, false, "/etc/none: file does not exist")
 }
 
 // The kubelet uses Go's server, which does not start with suites that HTTP/2

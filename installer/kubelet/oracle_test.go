@@ -19,7 +19,6 @@ import (
 	"google.golang.org/grpc"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"airlift/installer/config"
 	"airlift/scripts/rig"
 )
 
@@ -96,12 +95,7 @@ func (w *realKubelet) input(s testCase, document string) Input {
 		CPUs: runtime.NumCPU(), MemoryBytes: 8 << 30, PIDs: 32768,
 	}
 	for _, f := range s.flags {
-		name, value, ok := strings.Cut(strings.ReplaceAll(f, "DIR", w.dir), "=")
-		if !ok && !strings.HasPrefix(name, "-") {
-			in.Flags = append(in.Flags, config.Arg{Value: name})
-			continue
-		}
-		in.Flags = append(in.Flags, config.Arg{Name: strings.TrimPrefix(name, "--"), Value: value})
+		in.Flags = append(in.Flags, ParseFlags(`"`+strings.ReplaceAll(f, "DIR", w.dir)+`"`)...)
 	}
 	return in
 }
@@ -304,9 +298,16 @@ func TestHelp(t *testing.T) {
 		if !ok {
 			t.Errorf("flag --%s is missing in facts.txt", m[1])
 		}
-		for _, kind := range []string{"int32", "duration", "ip"} {
-			if (m[2] == kind) != fact.has(kind) && m[2] != "Level" && !fact.has("string") {
+		for shown, kind := range map[string]string{"int32": "int32", "duration": "duration", "ip": "IPVar"} {
+			if (m[2] == shown) != fact.has(kind) && m[2] != "Level" {
 				t.Errorf("flag --%s is a %q; facts.txt has %q", m[1], m[2], fact.is)
+			}
+		}
+	}
+	for name, history := range facts()["flag"] {
+		for _, fact := range history {
+			if is, _, _ := strings.Cut(fact.is, " "); is != "removed" && flagTypes[is].parse == nil {
+				t.Errorf("flag --%s is a %q, which flagTypes does not have", name, is)
 			}
 		}
 	}

@@ -3,47 +3,29 @@ package kubelet
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
+	kubeletapis "k8s.io/kubelet/pkg/apis"
 )
 
-// kubeletLabels and kubeletNamespaces are the labels in kubernetes.io and k8s.io that a
-// kubelet may set on its own node (k8s.io/kubelet/pkg/apis, well_known_labels.go;
-// the same from 1.29 to 1.37).
-var (
-	kubeletLabels = []string{
-		"beta.kubernetes.io/arch", "beta.kubernetes.io/instance-type", "beta.kubernetes.io/os",
-		"failure-domain.beta.kubernetes.io/region", "failure-domain.beta.kubernetes.io/zone",
-		"kubernetes.io/arch", "kubernetes.io/hostname", "kubernetes.io/os",
-		"node.kubernetes.io/instance-type", "topology.kubernetes.io/region", "topology.kubernetes.io/zone",
-	}
-	kubeletNamespaces = []string{"kubelet.kubernetes.io", "node.kubernetes.io"}
-)
+// reserved are the labels of which a kubelet may set only some on its own node.
+var reserved = regexp.MustCompile(`^([^/]+\.)?(kubernetes|k8s)\.io/`)
 
-// under reports whether a namespace is one of names or below it.
-func under(namespace string, names ...string) bool {
-	return slices.ContainsFunc(names, func(name string) bool {
-		return namespace == name || strings.HasSuffix(namespace, "."+name)
-	})
-}
-
-// beOwnLabels checks key=value,key=value.
 func beOwnLabels(v value) {
-	list, _ := v.is.([]any)
-	for _, pair := range list {
-		key, label, _ := strings.Cut(pair.(string), "=")
-		key, label = strings.TrimSpace(key), strings.TrimSpace(label)
-		if why := invalid("label", key, label); why != "" {
-			v.bad("correct it in --node-labels: key=value,key=value", ": %s", why)
-		}
-		namespace, _, ok := strings.Cut(key, "/")
-		if !ok || !under(namespace, "kubernetes.io", "k8s.io") || slices.Contains(kubeletLabels, key) || under(namespace, kubeletNamespaces...) {
-			continue
-		}
-		v.bad(fmt.Sprintf("remove it from --node-labels, and when the node has joined: kubectl label node NAME %s=%s; or use a namespace of your own, or node.kubernetes.io", key, label),
-			": a kubelet may not set %s: of kubernetes.io and k8s.io it may set labels of %s, and %s", key, strings.Join(kubeletNamespaces, " and "), strings.Join(kubeletLabels, ", "))
+	labels, _ := v.is.(map[string]any)
+	for _, key := range sortedKeys(labels) {
+		label := labels[key].(string)
+		why := invalid("label", key, label)
+		v.badIf(why != "", "correct it in --node-labels: key=value,key=value", ": %s", why)
+		v.badIf(reserved.MatchString(key) && !kubeletapis.IsKubeletLabel(key),
+			fmt.Sprintf("remove it from --node-labels, and when the node has joined: kubectl label node NAME %s=%s; "+
+				"or use a namespace of your own, or node.kubernetes.io", key, label),
+			": a kubelet may not set %s: of kubernetes.io and k8s.io it may set labels of %s, and %s", key,
+			strings.Join(kubeletapis.KubeletLabelNamespaces(), " and "), strings.Join(kubeletapis.KubeletLabels(), ", "))
 	}
 }
 
@@ -59,17 +41,17 @@ func invalid(of, key, text string) string {
 }
 
 // invalidTaint returns what is wrong with a taint.
-func invalidTaint(key, text, effect string) string {
-	effects := []string{"NoSchedule", "PreferNoSchedule", "NoExecute"}
-	if effect != "" && !slices.Contains(effects, effect) {
-		return fmt.Sprintf("%q is not a taint's effect: use one of %s", effect, strings.Join(effects, ", "))
+func invalidTaint(t corev1.Taint) string {
+	effects := []corev1.TaintEffect{"NoSchedule", "PreferNoSchedule", "NoExecute"}
+	if t.Effect != "" && !slices.Contains(effects, t.Effect) {
+		return fmt.Sprintf("%q is not a taint's effect: use one of %v", t.Effect, effects)
 	}
-	return invalid("taint", key, text)
+	return invalid("taint", t.Key, t.Value)
 }
 
 func beTaints(v value) {
 	for i, t := range v.config.RegisterWithTaints {
-		why := invalidTaint(t.Key, t.Value, string(t.Effect))
+		why := invalidTaint(t)
 		v.badIf(why != "", "", "[%d]: %s", i, why)
 		v.badIf(t.TimeAdded != nil, "remove timeAdded", "[%d]: the kubelet may not set timeAdded", i)
 	}
@@ -77,8 +59,7 @@ func beTaints(v value) {
 
 // parseTaints reads --register-with-taints: key=value:effect,key:effect.
 func parseTaints(s string) (any, error) {
-	var list []any
-	seen := make(map[string]bool)
+	var taints []corev1.Taint
 	for spec := range strings.SplitSeq(s, ",") {
 		// A spec that ends in - removes a taint, and the kubelet ignores it.
 		if s == "" || strings.HasSuffix(spec, "-") {
@@ -86,16 +67,15 @@ func parseTaints(s string) (any, error) {
 		}
 		before, effect, _ := strings.Cut(spec, ":")
 		key, text, _ := strings.Cut(before, "=")
-		switch why := invalidTaint(key, text, effect); {
-		case effect == "":
+		taint := corev1.Taint{Key: key, Value: text, Effect: corev1.TaintEffect(effect)}
+		if effect == "" {
 			return nil, fmt.Errorf("%q: want key=value:effect", spec)
-		case why != "":
+		} else if why := invalidTaint(taint); why != "" {
 			return nil, errors.New(why)
-		case seen[key+":"+effect]:
+		} else if slices.ContainsFunc(taints, func(t corev1.Taint) bool { return t.MatchTaint(&taint) }) {
 			return nil, fmt.Errorf("%s:%s is given twice", key, effect)
 		}
-		seen[key+":"+effect] = true
-		list = append(list, map[string]any{"key": key, "value": text, "effect": effect})
+		taints = append(taints, taint)
 	}
-	return list, nil
+	return taints, nil
 }

@@ -9,6 +9,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	cliflag "k8s.io/component-base/cli/flag"
+	kubeletv1 "k8s.io/kubelet/config/v1beta1"
 	"k8s.io/utils/cpuset"
 )
 
@@ -17,12 +19,13 @@ func beCPUs(v value) {
 	list := v.config.ReservedSystemCPUs
 	cpus, ok := parseCPUs(list)
 	v.badIf(!ok, "write a list of CPUs such as 0-1,4", ": %q is not a list of CPUs", list)
-	for _, n := range cpus.List() {
-		if v.CPUs > 0 && n >= v.CPUs {
-			v.bad("name only CPUs that this machine has", ": %q names CPU %d; this machine has %d, from 0 to %d", list, n, v.CPUs, v.CPUs-1)
-			return
-		}
+	all := cpus.List()
+	if i := slices.IndexFunc(all, func(n int) bool { return n >= v.CPUs }); v.CPUs > 0 && i >= 0 {
+		v.bad("name only CPUs that this machine has",
+			": %q names CPU %d; this machine has %d, from 0 to %d", list, all[i], v.CPUs, v.CPUs-1)
 	}
+	v.badIf(list != "" && v.config.SystemReservedCgroup+v.config.KubeReservedCgroup != "",
+		"remove one of them", " cannot be used with systemReservedCgroup or kubeReservedCgroup")
 }
 
 // parseCPUs reads 0-3,8. No machine has a CPU with a number of six digits, and a long
@@ -42,47 +45,35 @@ func beMemoryOfNodes(v value) {
 		for _, name := range sortedKeys(r.Limits) {
 			q := r.Limits[name]
 			key := fmt.Sprintf("NUMA node %d, %s", r.NumaNode, name)
-			switch {
-			case !isMemory(string(name)):
-				v.bad("use memory or hugepages-SIZE", ": %s: only memory and hugepages-SIZE can be reserved", key)
-			case q.IsZero():
-				v.bad("give it a quantity such as 1Gi, or remove it", ": %s is zero", key)
-			case seen[key]:
-				v.bad("write it once", ": %s is given twice", key)
-			}
+			isMemory := name == corev1.ResourceMemory || strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix)
+			v.badIf(!isMemory, "use memory or hugepages-SIZE", ": %s: only memory and hugepages-SIZE can be reserved", key)
+			v.badIf(q.IsZero(), "give it a quantity such as 1Gi, or remove it", ": %s is zero", key)
+			v.badIf(seen[key], "write it once", ": %s is given twice", key)
 			seen[key] = true
 		}
 	}
 }
 
-func isMemory(name string) bool {
-	return name == "memory" || strings.HasPrefix(name, corev1.ResourceHugePagesPrefix)
-}
-
 // parseReservedMemory reads --reserved-memory: 0:memory=1Gi,hugepages-2M=2Gi;1:memory=1Gi.
 func parseReservedMemory(s string) (any, error) {
-	var list []any
-	for e := range strings.SplitSeq(s, ";") {
-		node, limits, ok := strings.Cut(e, ":")
+	var list []kubeletv1.MemoryReservation
+	for _, e := range strings.FieldsFunc(s, func(r rune) bool { return r == ';' }) {
+		node, text, ok := strings.Cut(e, ":")
 		n, err := strconv.ParseInt(node, 10, 32)
-		if s == "" {
-			return list, nil
-		} else if !ok || err != nil {
+		if !ok || err != nil {
 			return nil, fmt.Errorf("%q: want NODE:memory=QUANTITY, with the number of a NUMA node", e)
 		}
-		m, err := pairs(limits, "=")
-		if err != nil {
+		var given map[string]string
+		if err := cliflag.NewMapStringString(&given).Set(text); err != nil {
 			return nil, err
 		}
-		for name, q := range m {
-			if !isMemory(name) {
-				return nil, fmt.Errorf("%q cannot be reserved, only memory and hugepages-SIZE", name)
-			}
-			if _, err := resource.ParseQuantity(q.(string)); err != nil {
-				return nil, fmt.Errorf("%s: %q is not a quantity such as 1Gi", name, q)
+		limits := corev1.ResourceList{}
+		for _, name := range sortedKeys(given) {
+			if limits[corev1.ResourceName(name)], err = resource.ParseQuantity(given[name]); err != nil {
+				return nil, fmt.Errorf("%s: %q is not a quantity such as 1Gi", name, given[name])
 			}
 		}
-		list = append(list, map[string]any{"numaNode": n, "limits": m})
+		list = append(list, kubeletv1.MemoryReservation{NumaNode: int32(n), Limits: limits})
 	}
 	return list, nil
 }
@@ -93,86 +84,67 @@ func leaveSomethingForPods(v value) {
 	if slices.ContainsFunc(v.problems, func(p Problem) bool { return p.Name == Reserved && !p.Warning }) {
 		return
 	}
-	type part struct {
-		field string
-		has   map[string]resource.Quantity
-	}
-	parts := []part{
-		{"systemReserved", quantities(v.config.SystemReserved)},
-		{"kubeReserved", quantities(v.config.KubeReserved)},
-		{"evictionHard", v.evictionReserve()},
-	}
-	if cpus, _ := parseCPUs(v.config.ReservedSystemCPUs); !cpus.IsEmpty() {
-		// The list replaces the numbers of CPUs.
-		delete(parts[0].has, "cpu")
-		delete(parts[1].has, "cpu")
-		parts = append(parts, part{"reservedSystemCPUs", quantities(map[string]string{"cpu": strconv.Itoa(cpus.Size())})})
-	}
 	total := make(map[string]resource.Quantity)
 	for _, machine := range []struct {
 		name string
-		has  *resource.Quantity
+		has  int64
+		unit resource.Format
 	}{
-		{"cpu", resource.NewQuantity(int64(v.CPUs), resource.DecimalSI)},
-		{"memory", resource.NewQuantity(int64(v.MemoryBytes), resource.BinarySI)},
-		{"pid", resource.NewQuantity(v.PIDs, resource.DecimalSI)},
+		{"cpu", int64(v.CPUs), resource.DecimalSI},
+		{"memory", int64(v.MemoryBytes), resource.BinarySI},
+		{"pid", v.PIDs, resource.DecimalSI},
 	} {
-		var sum resource.Quantity
-		var reserved []string
-		for _, p := range parts {
-			if q, ok := p.has[machine.name]; ok {
-				sum.Add(q)
-				reserved = append(reserved, v.named(p.field)+" "+q.String())
-			}
-		}
+		has := resource.NewQuantity(machine.has, machine.unit)
+		options, sum := v.reservations(machine.name, *has)
 		total[machine.name] = sum
-		if machine.has.IsZero() || reserved == nil || sum.Cmp(*machine.has) < 0 {
-			continue
+		reserved, fix := strings.Join(options, " and "), "reserve less: pods get only what is left"
+		if more := sum.Cmp(*has); machine.has > 0 && more > 0 {
+			v.fail(Reserved, fix, "%s of %s is more than this machine has: %v", machine.name, reserved, has)
+		} else if machine.has > 0 && more == 0 {
+			v.warn(Reserved, fix, "%s of %s is all that this machine has: pods get nothing", machine.name, reserved)
 		}
-		report, than := v.fail, "is more than this machine has: "+machine.has.String()
-		if sum.Cmp(*machine.has) == 0 {
-			report, than = v.warn, "is all that this machine has: pods get nothing"
-		}
-		report(Reserved, "reserve less: pods get only what is left", "%s of %s %s", machine.name, strings.Join(reserved, " and "), than)
 	}
 	if q := total["cpu"]; v.config.CPUManagerPolicy == "static" && q.IsZero() {
-		v.fail(Reserved, "set cpu in systemReserved or kubeReserved, or reservedSystemCPUs", "%s static needs a reservation of CPU greater than zero", v.named("cpuManagerPolicy"))
+		v.fail(Reserved, "set cpu in systemReserved or kubeReserved, or reservedSystemCPUs",
+			"%s static needs a reservation of CPU greater than zero", v.named("cpuManagerPolicy"))
 	}
 	var nodes resource.Quantity
 	for _, r := range v.config.ReservedMemory {
 		nodes.Add(r.Limits[corev1.ResourceMemory])
 	}
 	if memory := total["memory"]; v.config.MemoryManagerPolicy == "Static" && v.enabled("MemoryManager") && nodes.Cmp(memory) != 0 {
-		v.fail(Reserved, "make the memory of all NUMA nodes in reservedMemory add up to "+memory.String(), "%s Static: %s reserves %s of memory, and systemReserved, kubeReserved and evictionHard together reserve %s; both must be equal",
-			v.named("memoryManagerPolicy"), v.named("reservedMemory"), nodes.String(), memory.String())
+		v.fail(Reserved, "make the memory of all NUMA nodes in reservedMemory add up to "+memory.String(),
+			"%s Static: %s reserves %s of memory, and systemReserved, kubeReserved and evictionHard together reserve %s; "+
+				"both must be equal", v.named("memoryManagerPolicy"), v.named("reservedMemory"), nodes.String(), memory.String())
 	}
 }
 
-// quantities parses a map of resources, without what cannot be parsed.
-func quantities(given map[string]string) map[string]resource.Quantity {
-	out := make(map[string]resource.Quantity)
-	for name, s := range given {
-		if q, err := resource.ParseQuantity(s); err == nil {
-			out[name] = q
+// reservations lists the options that reserve a resource, with how much, and adds it up.
+func (c *check) reservations(name string, machine resource.Quantity) (options []string, sum resource.Quantity) {
+	add := func(option, quantity string) {
+		if q, err := resource.ParseQuantity(quantity); err == nil {
+			sum.Add(q)
+			options = append(options, c.named(option)+" "+q.String())
 		}
 	}
-	return out
-}
-
-// evictionReserve is what hard eviction keeps free, which the kubelet adds to the
-// reservations.
-func (c *check) evictionReserve() map[string]resource.Quantity {
+	if cpus, _ := parseCPUs(c.config.ReservedSystemCPUs); name == "cpu" && !cpus.IsEmpty() {
+		add("reservedSystemCPUs", strconv.Itoa(cpus.Size())) // it replaces the numbers of CPUs
+		return options, sum
+	}
+	add("systemReserved", c.config.SystemReserved[name])
+	add("kubeReserved", c.config.KubeReserved[name])
+	// What hard eviction keeps free is reserved too.
 	hard := c.config.EvictionHard
-	if c.value("--experimental-allocatable-ignore-eviction") == true {
-		return nil
-	} else if hard == nil {
+	if hard == nil {
 		hard = map[string]string{"memory.available": "100Mi"} // pkg/kubelet/eviction, defaults_linux.go
 	}
-	out := quantities(map[string]string{"memory": hard["memory.available"], "pid": hard["pid.available"]})
-	for name, machine := range map[string]int64{"memory": int64(c.MemoryBytes), "pid": c.PIDs} {
-		if f, ok := percentage(hard[name+".available"]); ok && f > 0 && f < 100 && machine > 0 {
-			out[name] = *resource.NewQuantity(int64(float64(machine)*f/100), resource.BinarySI)
-		}
+	threshold := hard[name+".available"]
+	if f, ok := percentage(threshold); ok && f > 0 && f < 100 {
+		part := int64(float64(machine.Value()) * f / 100)
+		threshold = resource.NewQuantity(part, resource.BinarySI).String()
 	}
-	return out
+	if c.value("--experimental-allocatable-ignore-eviction") != true {
+		add("evictionHard", threshold)
+	}
+	return options, sum
 }

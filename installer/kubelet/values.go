@@ -1,6 +1,7 @@
 package kubelet
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"net"
@@ -11,8 +12,60 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/resource"
-	cliflag "k8s.io/component-base/cli/flag"
 )
+
+// A value is what an option was set to, for one rule.
+type value struct {
+	*check
+	name, option string
+	// is has the type that it has in the file: string, int64, float64, bool, []any or
+	// map[string]any. It is nil if the option is not set.
+	is any
+}
+
+// bad reports what is wrong with a value. The option comes before the message. An
+// empty fix tells the user where to correct the value.
+func (v value) bad(fix, format string, args ...any) {
+	fix = cmp.Or(fix, "correct "+v.option+" in "+v.where(v.option))
+	v.fail(v.name, fix, "%s%s", v.named(v.option), fmt.Sprintf(format, args...))
+}
+
+func (v value) badIf(wrong bool, fix, format string, args ...any) {
+	if wrong {
+		v.bad(fix, format, args...)
+	}
+}
+
+// ignoredIf warns of a value with which the kubelet starts.
+func (v value) ignoredIf(wrong bool, fix, format string, args ...any) {
+	if wrong {
+		v.bad(fix, format, args...)
+		v.problems[len(v.problems)-1].Warning = true
+	}
+}
+
+// when is for a rule that applies only under a condition.
+func when(applies func(value) bool, must func(value)) func(value) {
+	return func(v value) {
+		if applies(v) {
+			must(v)
+		}
+	}
+}
+
+func since(minor int, must func(value)) func(value) {
+	return when(func(v value) bool { return v.minor >= minor }, must)
+}
+
+func until(minor int, must func(value)) func(value) {
+	return when(func(v value) bool { return v.minor <= minor }, must)
+}
+
+// beDefaultOr is for a value that the kubelet replaces by its default if it is zero in
+// the file, but not if a flag sets it to zero.
+func beDefaultOr(must func(value)) func(value) {
+	return when(func(v value) bool { return v.is != "" && v.is != int64(0) || v.from[v.option] != "" }, must)
+}
 
 // be is for an option with one value, of the type that good takes.
 func be[T any](want string, good func(T) bool) func(value) {
@@ -41,51 +94,27 @@ func last(least, most time.Duration) func(value) {
 	if most == forever {
 		want = fmt.Sprintf("%v or more", least)
 	}
-	return be(want, func(s string) bool {
-		d, err := time.ParseDuration(s)
-		return err == nil && least <= d && d <= most
-	})
+	return be(want, isDuration(least, most))
 }
 
-// beDefaultOr is for a value that the kubelet replaces by its default if it is zero in
-// the file, but not if a flag sets it to zero.
-func beDefaultOr(must func(value)) func(value) {
+// isZero reports whether a value can mean the same as no value.
+func isZero(is any) bool {
+	return slices.Contains([]string{"null", "false", `""`, "[]", "{}"}, show(is)) || equal(is, "0s")
+}
+
+// needGate is for a field that can only be set if a feature gate is on, and then follows
+// other rules. An empty tracing is set, and the default of cpuCFSQuotaPeriod is not.
+func needGate(gate string, rules ...func(value)) func(value) {
 	return func(v value) {
-		if v.is != "" && v.is != int64(0) || v.from[v.option] != "" {
-			must(v)
-		}
-	}
-}
-
-// isZero reports whether a value that is not a number means the same as no value.
-func isZero(v any) bool {
-	switch v := v.(type) {
-	case string:
-		d, err := time.ParseDuration(v)
-		return v == "" || err == nil && d == 0
-	case []any:
-		return len(v) == 0
-	case map[string]any:
-		return len(v) == 0
-	}
-	return v == nil || v == false
-}
-
-// withGate is for a rule that applies only if a feature gate is on.
-func withGate(gate string, must func(value)) func(value) {
-	return func(v value) {
+		isDefault := isZero(v.is) || v.option == "cpuCFSQuotaPeriod" && equal(v.is, "100ms")
 		if v.enabled(gate) {
-			must(v)
+			for _, must := range rules {
+				must(v)
+			}
+		} else if !isDefault || v.option == "tracing" && v.is != nil {
+			v.bad("remove it, or set featureGates: {"+gate+": true}",
+				" needs the feature gate %s, which is off in v1.%d", gate, v.minor)
 		}
-	}
-}
-
-// needGate is for a field that can only be set if a feature gate is on. An empty
-// tracing is set, and the default of cpuCFSQuotaPeriod is not.
-func needGate(gate string) func(value) {
-	return func(v value) {
-		set := !isZero(v.is) && !(v.option == "cpuCFSQuotaPeriod" && equal(v.is, "100ms")) || v.option == "tracing" && v.is != nil
-		v.badIf(set && !v.enabled(gate), "remove it, or set featureGates: {"+gate+": true}", " needs the feature gate %s, which is off in v1.%d", gate, v.minor)
 	}
 }
 
@@ -93,7 +122,8 @@ func needGate(gate string) func(value) {
 func haveAlso(other string) func(value) {
 	isSet := func(is any) bool { return is != nil && is != "" && is != false }
 	return func(v value) {
-		v.badIf(isSet(v.is) && !isSet(v.value(other)), "set "+other+" too, or remove "+v.option, " is set without %s", other)
+		v.badIf(isSet(v.is) && !isSet(v.value(other)),
+			"set "+other+" too, or remove "+v.option, " is set without %s", other)
 	}
 }
 
@@ -118,40 +148,21 @@ var (
 	}
 )
 
-func isGracePeriod(s string) bool {
-	d, err := time.ParseDuration(s)
-	return err == nil && (d == 0 || d >= time.Second)
+func isDuration(least, most time.Duration) func(string) bool {
+	return func(s string) bool {
+		d, err := time.ParseDuration(s)
+		return err == nil && least <= d && d <= most
+	}
 }
 
-func isSize(s string) bool {
-	_, err := resource.ParseQuantity(s)
-	return s == "" || err == nil
-}
+func isGracePeriod(s string) bool { return isDuration(0, 0)(s) || isDuration(time.Second, forever)(s) }
 
-func isTLSVersion(s string) bool {
-	_, err := cliflag.TLSVersion(s)
-	return err == nil
-}
-
-func isAmount(s string) bool { // a quantity that is not negative
-	q, err := resource.ParseQuantity(s)
-	return err == nil && q.Sign() >= 0
-}
-
-func isThreshold(s string) bool {
-	_, ok := percentage(s)
-	q, err := resource.ParseQuantity(s)
-	return ok || err == nil && q.Sign() > 0
-}
-
-func isReclaim(s string) bool {
-	f, ok := percentage(s)
-	return ok && f > 0 || isAmount(s)
-}
-
-func isPeriod(s string) bool {
-	d, err := time.ParseDuration(s)
-	return err == nil && d >= 0
+// isQuantity is for a quantity with one of these signs: -1, 0, 1.
+func isQuantity(signs ...int) func(string) bool {
+	return func(s string) bool {
+		q, err := resource.ParseQuantity(s)
+		return err == nil && slices.Contains(signs, q.Sign())
+	}
 }
 
 // percentage is 12.5 for 12.5%; not ok if it is not from 0% to 100%.
@@ -161,14 +172,24 @@ func percentage(s string) (float64, bool) {
 	return f, ok && err == nil && f >= 0 && f <= 100
 }
 
+func isThreshold(s string) bool {
+	_, ok := percentage(s)
+	return ok || isQuantity(1)(s)
+}
+
+func isReclaim(s string) bool {
+	f, ok := percentage(s)
+	return ok && f > 0 || isQuantity(0, 1)(s)
+}
+
 func isWholePercentage(s string) bool {
-	digits, ok := strings.CutSuffix(s, "%")
-	n, err := strconv.Atoi(digits)
-	return ok && err == nil && n >= 0 && n <= 100
+	_, err := strconv.Atoi(strings.TrimSuffix(s, "%"))
+	_, ok := percentage(s)
+	return ok && err == nil
 }
 
 func isCleanPath(s string) bool {
-	return s == "" || path.IsAbs(s) && path.Clean(s) == s && !strings.ContainsFunc(s, func(r rune) bool { return r > 127 })
+	return path.IsAbs(s) && path.Clean(s) == s && !strings.ContainsFunc(s, func(r rune) bool { return r > 127 })
 }
 
 func beEnforceable(v value) {
@@ -178,19 +199,37 @@ func beEnforceable(v value) {
 		known = append(known, "system-reserved-compressible", "kube-reserved-compressible")
 	}
 	for i, name := range list {
+		whole, compressible := strings.CutSuffix(name, "-compressible")
 		switch {
 		case !slices.Contains(known, name):
 			v.bad("", " contains %q: it must be one of %s", name, strings.Join(known, ", "))
 		case name == "none" && len(list) > 1:
 			v.bad("remove the other values", " contains none and other values")
-		case strings.HasPrefix(name, "system-reserved") && v.config.SystemReservedCgroup == "":
-			v.bad("set systemReservedCgroup to a cgroup that exists, such as /system.slice", " contains %s, which needs systemReservedCgroup", name)
-		case strings.HasPrefix(name, "kube-reserved") && v.config.KubeReservedCgroup == "":
+		case whole == "system-reserved" && v.config.SystemReservedCgroup == "":
+			v.bad("set systemReservedCgroup to a cgroup that exists, such as /system.slice",
+				" contains %s, which needs systemReservedCgroup", name)
+		case whole == "kube-reserved" && v.config.KubeReservedCgroup == "":
 			v.bad("set kubeReservedCgroup to a cgroup that exists", " contains %s, which needs kubeReservedCgroup", name)
 		}
+		v.badIf(compressible && slices.Contains(list, whole),
+			"remove one of them", " contains both %s and %s", whole, name)
 		v.badIf(v.minor >= 31 && slices.Contains(list[:i], name), "write it once", " contains %s twice", name)
-		whole, ok := strings.CutSuffix(name, "-compressible")
-		v.badIf(ok && slices.Contains(list, whole), "remove one of them", " contains both %s and %s", whole, name)
+	}
+}
+
+// beIncluded is for the part of the shutdown that is for critical pods.
+func beIncluded(v value) {
+	critical, all := v.config.ShutdownGracePeriodCriticalPods.Duration, v.config.ShutdownGracePeriod.Duration
+	v.badIf(critical > all, "make shutdownGracePeriod longer: it includes shutdownGracePeriodCriticalPods",
+		" is %v, longer than shutdownGracePeriod, %v", critical, all)
+}
+
+// beExternal is for the cloud provider.
+func beExternal(report func(v value, wrong bool, fix, format string, args ...any)) func(value) {
+	return func(v value) {
+		report(v, v.is != nil && v.is != "" && v.is != "external",
+			`use "external" and install the provider's controller manager`,
+			"=%s: the kubelet has no built-in cloud providers any more", v.is)
 	}
 }
 
@@ -215,5 +254,6 @@ func beNodeAddresses(v value) {
 	}
 	oneOfEach := len(ips) == 2 && (ips[0].To4() == nil) != (ips[1].To4() == nil)
 	v.badIf(len(ips) > 1 && !oneOfEach, fix, "=%s: it must be one address, or one of IPv4 and one of IPv6", list)
-	v.badIf(oneOfEach && (ips[0].IsUnspecified() || ips[1].IsUnspecified()), fix, "=%s: 0.0.0.0 and :: cannot be one of two addresses", list)
+	v.badIf(oneOfEach && (ips[0].IsUnspecified() || ips[1].IsUnspecified()), fix,
+		"=%s: 0.0.0.0 and :: cannot be one of two addresses", list)
 }

@@ -386,7 +386,7 @@ func noAuthority(file string, cfg *config.Config) error {
 	return fault.New(fault.Failure, "run the certs phase first", "%s does not exist", file)
 }
 
-const sharedHint = "join with --certificate-key ('install init phase upload-certs --upload-certs' on a control plane prints it), or copy the files from another control plane"
+const sharedHint = "copy the files from another control plane, or join with --certificate-key; to get the key, run there: ./install init phase upload-certs --upload-certs"
 
 func noSharedKey(file string) error {
 	return fault.New(fault.Failure, sharedHint, "%s does not exist; all control planes share it", file)

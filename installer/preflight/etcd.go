@@ -74,7 +74,7 @@ func etcdVersion(ctx context.Context, client *http.Client, endpoint string) (*ve
 		return nil, fmt.Errorf("it returned %s", resp.Status)
 	}
 	if err := json.NewDecoder(http.MaxBytesReader(nil, resp.Body, 1<<16)).Decode(&answer); err != nil {
-		return nil, fmt.Errorf("its answer is not etcd's: %w", err)
+		return nil, fmt.Errorf("its response is not etcd's: %w", err)
 	}
 	return version.ParseSemantic(answer.Server)
 }

@@ -82,7 +82,7 @@ func (s *subject) fixedSettings() []kubelet.Fixed {
 		{Flag: "root-dir", Value: config.KubeletDir, Why: "reset unmounts and removes pods' volumes only there",
 			Fix: "remove it; to use another disk, mount it at " + config.KubeletDir},
 		{Flag: "cert-dir", Value: certs, Why: "kubelet.conf refers to the certificate there",
-			Fix: "set cert-dir in nodeRegistration.kubeletExtraArgs, which kubelet.conf follows, and not in " + defaultKubelet},
+			Fix: "set cert-dir in nodeRegistration.kubeletExtraArgs, which Airlift also writes to kubelet.conf, and not in " + defaultKubelet},
 		{Flag: "hostname-override", Value: node.Name, Why: "that is the node's name in its certificate",
 			Fix: "remove it, and set the node's name with --node-name or nodeRegistration.name"},
 	}

@@ -73,7 +73,7 @@ func (s *subject) service(ctx context.Context, name, ours string) []finding {
 	case state.Running():
 		return problem("systemctl disable --now "+unit+", or remove the package that installed it", "%s is already running, from %s", unit, state.File)
 	}
-	return warning("remove the package that installed it; or, to use this host's own containerd, start it first",
+	return warning("remove the package that installed it; or, to use this host's existing containerd, start it first",
 		"%s already exists, in %s: the bundle's unit replaces it until reset", unit, state.File)
 }
 

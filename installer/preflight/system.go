@@ -38,7 +38,7 @@ func (s *subject) kubernetesVersion(context.Context) []finding {
 		return problem("use a version like v1.29.15", "%q is not a Kubernetes version: %v", s.Config.KubernetesVersion, err)
 	}
 	if s.Config.NearestKnown != "" {
-		return warning("test this cluster before you rely on it; a newer release of Airlift may know this version",
+		return warning("test this cluster before you rely on it; a newer release of Airlift may support this version",
 			"%s", images.Newer(s.Config.KubernetesVersion, s.Config.NearestKnown))
 	}
 	return nil

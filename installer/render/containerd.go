@@ -48,7 +48,7 @@ imports = ['%s']
   sandbox = '%s'
 
 [plugins.'io.containerd.cri.v1.runtime']
-  # True where this host may not lower an OOM score: without it no container
+  # True if this host cannot lower OOM scores: without it, no container
   # of a system pod would start.
   restrict_oom_score_adj = %t
 

@@ -55,7 +55,7 @@ func (r *Recorder) WriteTable(w io.Writer, all bool) error {
 		fmt.Fprintf(&b, "%7s %7s  %s\n", "", seconds(rest), others(hidden))
 	}
 	if len(aside) > 0 {
-		fmt.Fprintf(&b, "%7s %7s  meanwhile:\n", "", "")
+		fmt.Fprintf(&b, "%7s %7s  in parallel:\n", "", "")
 	}
 	for _, row := range aside {
 		t.line(&b, width, row)

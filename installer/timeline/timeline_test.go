@@ -94,7 +94,7 @@ func TestTable(t *testing.T) {
   0.0 s   2.0 s  unpack     ##........  bundle: bin/containerd
   2.0 s   7.0 s  wait-node  ..########  5.0 s pods: coredns (2)
           0.0 s  another step
-                 meanwhile:
+                 in parallel:
   0.0 s   8.0 s  bundle     ########..  0.4 s containerd
   7.0 s   1.0 s  left over  .......#..
   8.0 s   1.0 s  another    ........##
@@ -107,7 +107,7 @@ func TestTable(t *testing.T) {
   2.0 s   0.0 s    ca         ..#.......
   2.0 s   0.0 s    apiserver  ..#.......
   2.0 s   7.0 s  wait-node    ..########  5.0 s pods: coredns (2)
-                 meanwhile:
+                 in parallel:
   0.0 s   8.0 s  bundle       ########..  0.4 s containerd
   7.0 s   1.0 s  left over    .......#..
   8.0 s   1.0 s  another      ........##
@@ -262,7 +262,7 @@ func TestTrace(t *testing.T) {
 	if a := args["pods: coredns (2)"]; a["last seen"] != "coredns: Pending" {
 		t.Errorf("pods: %v", a)
 	}
-	if a := args["bundle"]; a["begun by"] != "unpack" {
+	if a := args["bundle"]; a["started by"] != "unpack" {
 		t.Errorf("bundle: %v", a)
 	}
 	if a := args["bin/containerd"]; a["bytes"] != 42.0 {

@@ -78,7 +78,7 @@ func (s *Span) events(thread int) []event {
 		args["unfinished"] = true
 	}
 	if s.parent != nil && s.top() {
-		args["begun by"] = s.parent.name
+		args["started by"] = s.parent.name
 	}
 	if n := len(s.states); n > 0 {
 		args["last seen"] = s.states[n-1].text

@@ -80,7 +80,7 @@ func makeCluster(ctx context.Context, own *airlift, o options, number int) (r cl
 		return r, fmt.Errorf("%w:\n%s", err, out)
 	}
 	r.init = time.Since(started).Seconds()
-	if strings.Contains(out, "the kubelet is restarted") {
+	if strings.Contains(out, "restarting the kubelet") {
 		r.restarted = " (init restarted the kubelet)"
 	}
 	args, err := site.JoinArgs(out)

@@ -33,6 +33,7 @@ func proxy(t *testing.T) {
 		"go.mod":            gomod,
 		"go.sum":            "",
 		"notes.txt":         "notes",
+		"answer/answer.go":  "package answer\n\nconst Text = \"42\"\n",
 		"cmd/hello/main.go": "package main\n\nvar version, commit string\n\nfunc main() { println(version, commit) }\n",
 	} {
 		w, err := zw.Create(prefix + name)
@@ -99,6 +100,22 @@ func TestBuildsOnceAndStamps(t *testing.T) {
 	leftovers, err := filepath.Glob(filepath.Join(b.Cache, "tmp", "*"))
 	if err != nil || len(leftovers) > 0 {
 		t.Errorf("left behind: %q, %v", leftovers, err)
+	}
+}
+
+// A recipe can have the source of a command, which can import the module's packages.
+func TestCommandOfTheCaller(t *testing.T) {
+	proxy(t)
+	b := &Builder{Cache: t.TempDir(), Log: new(bytes.Buffer)}
+	recipe := tiny
+	recipe.Name, recipe.Files = "ask", nil
+	recipe.Main = "package main\n\nimport \"example.com/tiny/answer\"\n\nfunc main() { println(answer.Text) }\n"
+	recipe.Targets = []components.Target{{Packages: map[string]string{"ask": "main.go"}}}
+	if err := b.Build(t.Context(), []components.Recipe{recipe}); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command(filepath.Join(recipe.Dir(b.Cache), "ask")).CombinedOutput(); err != nil || string(out) != "42\n" {
+		t.Errorf("the command prints %q, %v", out, err)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -61,6 +62,11 @@ func (b *Builder) compileGo(ctx context.Context, r components.Recipe, out string
 	defer os.RemoveAll(dir)
 	if err := b.writeModule(ctx, r, mod, dir); err != nil {
 		return fmt.Errorf("writing go.mod: %w", err)
+	}
+	if r.Main != "" {
+		if err := os.WriteFile(filepath.Join(dir, "main.go"), []byte(r.Main), 0o644); err != nil {
+			return err
+		}
 	}
 	for name, path := range r.Files {
 		data, err := os.ReadFile(filepath.Join(mod.Dir, path))
@@ -142,6 +148,7 @@ func (b *Builder) writeModule(ctx context.Context, r components.Recipe, mod modu
 		return err
 	}
 	var parsed struct {
+		Require []struct{ Path string }
 		Replace []struct {
 			Old, New struct{ Path, Version string }
 		}
@@ -159,9 +166,13 @@ func (b *Builder) writeModule(ctx context.Context, r components.Recipe, mod modu
 			old += "@" + rep.Old.Version
 		}
 		edit = append(edit, "-dropreplace="+old)
-		if r.Staging != "" {
-			// Also required, because otherwise the binary would report v0.0.0.
-			edit = append(edit, "-replace="+old+"="+rep.Old.Path+"@"+r.Staging, "-require="+rep.Old.Path+"@"+r.Staging)
+		if r.Staging == "" {
+			continue
+		}
+		edit = append(edit, "-replace="+old+"="+rep.Old.Path+"@"+r.Staging)
+		if slices.Contains(parsed.Require, struct{ Path string }{rep.Old.Path}) {
+			// Otherwise the binary would report v0.0.0. What is not required are samples.
+			edit = append(edit, "-require="+rep.Old.Path+"@"+r.Staging)
 		}
 	}
 	for path, version := range r.Replace {

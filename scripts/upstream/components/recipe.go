@@ -22,6 +22,7 @@ type Recipe struct {
 	Staging string
 	Replace map[string]string // additional replacements: module path => version
 
+	Main    string `json:",omitempty"` // the source of a command that uses Module; Targets build main.go
 	Targets []Target
 	Files   map[string]string `json:",omitempty"` // additional files of the result: name => path in Module
 	Debian  []string          // Debian packages the compiler needs
@@ -176,6 +177,14 @@ func (r Release) kubernetes(name, pkg string) Recipe {
 			LDFlags:  strings.Join(flags, " "),
 		}},
 	}
+}
+
+// Command is the recipe for a command of the caller that imports packages of this release.
+func (r Release) Command(name, source string) Recipe {
+	recipe := r.kubernetes(name, "")
+	recipe.Main = source
+	recipe.Targets[0].Packages = map[string]string{name: "main.go"}
+	return recipe
 }
 
 func (r Release) etcd(name, dir string) Recipe {

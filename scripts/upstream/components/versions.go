@@ -42,22 +42,32 @@ var releases = []Release{
 // substitutes has, for a release, the modules of its staging directory that the module proxy
 // does not serve, and the nearest version of the same minor version that it serves.
 var substitutes = map[string]map[string]string{
+	"v1.30.14": {"k8s.io/sample-apiserver": "v0.30.10"},
 	"v1.31.14": {
-		"k8s.io/cri-client":              "v0.31.12",
+		"k8s.io/cri-client":              "v0.31.4",
 		"k8s.io/csi-translation-lib":     "v0.31.12",
-		"k8s.io/endpointslice":           "v0.31.12",
-		"k8s.io/kube-controller-manager": "v0.31.12",
-		"k8s.io/kube-proxy":              "v0.31.12",
-		"k8s.io/kube-scheduler":          "v0.31.12",
+		"k8s.io/endpointslice":           "v0.31.4",
+		"k8s.io/kube-controller-manager": "v0.31.5",
+		"k8s.io/kube-proxy":              "v0.31.5",
+		"k8s.io/kube-scheduler":          "v0.31.10",
+		"k8s.io/sample-apiserver":        "v0.31.3",
 	},
 	"v1.32.13": {
 		"k8s.io/cri-client":              "v0.32.10",
 		"k8s.io/csi-translation-lib":     "v0.32.10",
-		"k8s.io/kube-controller-manager": "v0.32.10",
-		"k8s.io/kube-proxy":              "v0.32.9",
+		"k8s.io/endpointslice":           "v0.32.6",
+		"k8s.io/kube-controller-manager": "v0.32.6",
+		"k8s.io/kube-proxy":              "v0.32.7",
 		"k8s.io/kube-scheduler":          "v0.32.10",
+		"k8s.io/sample-apiserver":        "v0.32.5",
 	},
 	"v1.34.4": {"k8s.io/kube-proxy": "v0.34.2"}, // only types of its configuration
+	"v1.35.6": {
+		"k8s.io/externaljwt":      "v0.35.5",
+		"k8s.io/kube-proxy":       "v0.35.5",
+		"k8s.io/mount-utils":      "v0.35.4",
+		"k8s.io/sample-apiserver": "v0.35.4",
+	},
 }
 
 // sampleAPIServers has the tag of the sample API server's image that the tests of a release use,
