@@ -317,6 +317,7 @@ func diagnose(t *testing.T, s *site.Site) {
 		{"kubectl", "--kubeconfig", "/etc/kubernetes/admin.conf", "get", "nodes,pods", "-A", "-o", "wide"},
 		{"sh", "-c", "journalctl -u kubelet --no-pager -n 40 -o cat | cut -c1-300"},
 		{"sh", "-c", "journalctl -u containerd --no-pager -n 20 -o cat | cut -c1-300"},
+		{"sh", "-c", "ip -brief address; ip route; journalctl -u airlift-service-route --no-pager -n 20 -o short-precise"},
 	} {
 		for _, h := range s.Hosts {
 			ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)

@@ -151,7 +151,7 @@ var managerRows = []hostRow{
 		options: lab.Options{ExtraPackages: []string{"ifupdown"}},
 		prepare: `n=$(hostname | tr -d a-z)
 			printf "auto lo\niface lo inet loopback\nauto eth0\niface eth0 inet static\n  address 10.77.0.1$n/24\n" >/etc/network/interfaces
-			ip address flush dev eth0 # ifupdown fails to add an address that exists
+			ip -4 address flush dev eth0 # ifupdown fails to add an address that exists
 			systemctl restart networking`,
 		check: survives("systemctl restart networking"),
 	},

@@ -71,7 +71,12 @@ func (h *Host) EnsureServiceRoute(ctx context.Context, serviceSubnets []netip.Pr
 	if err != nil {
 		return err
 	}
-	return h.Enable(ctx, routeUnit, changed)
+	if err := h.Enable(ctx, routeUnit, changed); err != nil {
+		return err
+	}
+	// The route exists, so nothing waits for the unit. But systemd restarts a unit with
+	// PartOf only if it was started.
+	return h.StartSoon(ctx, routeUnit)
 }
 
 func routeUnitText(cidrs []string, dev string) string {

@@ -132,6 +132,16 @@ func (h *Host) Start(ctx context.Context, unit string) error {
 	return h.job(ctx, "starting", unit, (*dbus.Conn).StartUnitContext)
 }
 
+// StartSoon asks systemd to start a unit, and does not wait for it.
+func (h *Host) StartSoon(ctx context.Context, unit string) error {
+	return h.withSystemd(ctx, func(ctx context.Context, c *dbus.Conn) error {
+		if _, err := c.StartUnitContext(ctx, unit, "replace", nil); err != nil {
+			return fmt.Errorf("starting %s: %w", unit, err)
+		}
+		return nil
+	})
+}
+
 // Restart stops a unit if it runs, starts it and waits until it is active.
 func (h *Host) Restart(ctx context.Context, unit string) error {
 	return h.job(ctx, "restarting", unit, (*dbus.Conn).RestartUnitContext)
