@@ -39,7 +39,7 @@ func forgedFiles(t *testing.T) (fs []forgedFile, manifest []byte) {
 
 // The indexes at which the parts begin in forgedFiles.
 const (
-	programsAt = 2
+	binariesAt = 2
 	blobsAt    = 5
 )
 
@@ -67,7 +67,7 @@ func pack(t *testing.T, fs []forgedFile, last bool) []byte {
 // packed returns the three sections of the tar of fs, divided correctly.
 func packed(t *testing.T, fs []forgedFile) [][]byte {
 	t.Helper()
-	return [][]byte{pack(t, fs[:programsAt], false), pack(t, fs[programsAt:blobsAt], false), pack(t, fs[blobsAt:], true)}
+	return [][]byte{pack(t, fs[:binariesAt], false), pack(t, fs[binariesAt:blobsAt], false), pack(t, fs[blobsAt:], true)}
 }
 
 func TestForgedPayloads(t *testing.T) {
@@ -87,10 +87,10 @@ func TestForgedPayloads(t *testing.T) {
 		return parts
 	}
 	first := func(change func(fs []forgedFile) []forgedFile) [][]byte {
-		return with(0, compress(pack(t, change(fresh()[:programsAt:programsAt]), false)))
+		return with(0, compress(pack(t, change(fresh()[:binariesAt:binariesAt]), false)))
 	}
 	middle := func(change func(fs []forgedFile) []forgedFile) [][]byte {
-		return with(1, compress(pack(t, change(fresh()[programsAt:blobsAt:blobsAt]), false)))
+		return with(1, compress(pack(t, change(fresh()[binariesAt:blobsAt:blobsAt]), false)))
 	}
 	images := func(change func(fs []forgedFile) []forgedFile) [][]byte {
 		return with(2, compress(pack(t, change(fresh()[blobsAt:]), true)))
@@ -105,7 +105,7 @@ func TestForgedPayloads(t *testing.T) {
 		want  string
 	}{
 		{"not zstd", with(0, []byte("plain text, not compressed")), `its payload's part "head"`},
-		{"programs are not zstd", with(1, []byte("plain text, not compressed")), `its payload's part "binaries"`},
+		{"binaries are not zstd", with(1, []byte("plain text, not compressed")), `its payload's part "binaries"`},
 		{"a byte of images", with(2, []byte{0x28}), `its payload's part "images": unexpected EOF`},
 		{"no manifest", first(func(fs []forgedFile) []forgedFile { return fs[1:] }), `entry "manifest.json": the tar has "install" at its position`},
 		{"no installer", first(func(fs []forgedFile) []forgedFile { return fs[:1] }), `entry "install": the payload's part "head" ends before it`},
@@ -127,15 +127,15 @@ func TestForgedPayloads(t *testing.T) {
 			fs[0].Size--
 			return fs
 		}), `entry "manifest.json": it has`},
-		{"a program in the head", first(func(fs []forgedFile) []forgedFile { return append(fs, fresh()[2]) }), `its payload's part "head" continues after its last entry`},
-		{"a tar's end in the head", with(0, compress(pack(t, fresh()[:programsAt], true))), `its payload's part "head" continues after its last entry`},
-		{"a tar's end in the programs", with(1, compress(pack(t, fresh()[programsAt:blobsAt], true))), `its payload's part "binaries" continues after its last entry`},
+		{"a binary in the head", first(func(fs []forgedFile) []forgedFile { return append(fs, fresh()[2]) }), `its payload's part "head" continues after its last entry`},
+		{"a tar's end in the head", with(0, compress(pack(t, fresh()[:binariesAt], true))), `its payload's part "head" continues after its last entry`},
+		{"a tar's end in the binaries", with(1, compress(pack(t, fresh()[binariesAt:blobsAt], true))), `its payload's part "binaries" continues after its last entry`},
 
-		{"a program less", middle(func(fs []forgedFile) []forgedFile { return fs[:2] }), `entry "cni/bridge": the payload's part "binaries" ends before it`},
-		{"a program more", middle(func(fs []forgedFile) []forgedFile { return append(fs, forgedFile{*tarHeader("bin/more", 0), nil}) }), `its payload's part "binaries" continues after its last entry`},
-		{"a program twice", middle(func(fs []forgedFile) []forgedFile { return append(fs[:1], fs...) }), `entry "bin/kubelet": the tar has "bin/runc" at its position`},
-		{"a blob among programs", middle(func(fs []forgedFile) []forgedFile { return append(fs, fresh()[blobsAt]) }), `its payload's part "binaries" continues after its last entry`},
-		{"a program among blobs", images(func(fs []forgedFile) []forgedFile { return append(fresh()[2:3], fs...) }), `the tar has "bin/runc" at its position`},
+		{"a binary less", middle(func(fs []forgedFile) []forgedFile { return fs[:2] }), `entry "cni/bridge": the payload's part "binaries" ends before it`},
+		{"a binary more", middle(func(fs []forgedFile) []forgedFile { return append(fs, forgedFile{*tarHeader("bin/more", 0), nil}) }), `its payload's part "binaries" continues after its last entry`},
+		{"a binary twice", middle(func(fs []forgedFile) []forgedFile { return append(fs[:1], fs...) }), `entry "bin/kubelet": the tar has "bin/runc" at its position`},
+		{"a blob among binaries", middle(func(fs []forgedFile) []forgedFile { return append(fs, fresh()[blobsAt]) }), `its payload's part "binaries" continues after its last entry`},
+		{"a binary among blobs", images(func(fs []forgedFile) []forgedFile { return append(fresh()[2:3], fs...) }), `the tar has "bin/runc" at its position`},
 		{"other order", middle(func(fs []forgedFile) []forgedFile { fs[0], fs[1] = fs[1], fs[0]; return fs }), `entry "bin/runc": the tar has "bin/kubelet" at its position`},
 		{"a climbing name", middle(func(fs []forgedFile) []forgedFile { fs[0].Name = "../bin/runc"; return fs }), `the tar has "../bin/runc" at its position`},
 		{"a directory", middle(func(fs []forgedFile) []forgedFile {
@@ -176,7 +176,7 @@ func TestForgedPayloads(t *testing.T) {
 		{"an end cut short", with(2, compress(whole[2][:len(whole[2])-1])), "its payload"},
 
 		{"megabytes in the head", with(0, zeros), `entry "manifest.json"`},
-		{"megabytes in the programs", with(1, zeros), `entry "bin/runc"`},
+		{"megabytes in the binaries", with(1, zeros), `entry "bin/runc"`},
 		{"megabytes in the images", with(2, zeros), `entry "blobs/sha256/`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -223,20 +223,20 @@ func TestShiftedParts(t *testing.T) {
 	h, b := len(payload[0]), len(payload[1])
 	for _, c := range []struct {
 		name           string
-		head, programs int
+		head, binaries int
 	}{
 		{"a byte too little", h - 1, b},
 		{"a byte too much", h + 1, b},
-		{"programs a byte too little", h, b - 1},
-		{"programs a byte too much", h, b + 1},
+		{"binaries a byte too little", h, b - 1},
+		{"binaries a byte too much", h, b + 1},
 		{"the head is one byte", 1, h + b - 1},
 		{"the head is all but the images' last byte", len(whole) - 1, 0},
-		{"the programs are the head's", h + b, 0},
-		{"the programs are the images'", h, 0},
-		{"the images are the programs'", h, len(whole) - h - 1},
+		{"the binaries are the head's", h + b, 0},
+		{"the binaries are the images'", h, 0},
+		{"the images are the binaries'", h, len(whole) - h - 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			wantFault(t, check(t, forge(manifest, whole[:c.head], whole[c.head:c.head+c.programs], whole[c.head+c.programs:])), "is damaged")
+			wantFault(t, check(t, forge(manifest, whole[:c.head], whole[c.head:c.head+c.binaries], whole[c.head+c.binaries:])), "is damaged")
 		})
 	}
 	// A manifest without binaries, and a part binaries that unpacks to nothing.
@@ -248,7 +248,7 @@ func TestShiftedParts(t *testing.T) {
 	first := pack(t, []forgedFile{{*tarHeader(ManifestName, int64(len(manifest))), manifest}, fs[1]}, false)
 	last := compress(make([]byte, tarEnd))
 	if err := check(t, forge(manifest, compress(first), nil, last)); err != nil {
-		t.Error("without programs:", err)
+		t.Error("without binaries:", err)
 	}
 	wantFault(t, check(t, forge(manifest, compress(first), compress([]byte{0}), last)), `its payload's part "binaries" has`)
 }

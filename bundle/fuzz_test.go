@@ -52,14 +52,14 @@ func FuzzStream(f *testing.F) {
 	f.Add(payload, tr.HeadSize-1, tr.BinariesSize+1)
 	f.Add(payload, tr.HeadSize+tr.BinariesSize, uint64(0))
 	f.Add([]byte{}, uint64(0), uint64(0))
-	f.Fuzz(func(t *testing.T, payload []byte, first, programs uint64) {
+	f.Fuzz(func(t *testing.T, payload []byte, first, binaries uint64) {
 		forged := forge(manifest, payload, nil, nil)
 		at := len(forged) - head.TrailerSize
 		tr, err := head.DecodeTrailer(forged[at:])
 		if err != nil {
 			t.Fatal(err)
 		}
-		tr.HeadSize, tr.BinariesSize = first, programs
+		tr.HeadSize, tr.BinariesSize = first, binaries
 		path := filepath.Join(t.TempDir(), "install")
 		if err := os.WriteFile(path, append(forged[:at], tr.Encode()...), 0o755); err != nil {
 			t.Fatal(err)

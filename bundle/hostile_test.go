@@ -258,7 +258,7 @@ func TestForgedTrailers(t *testing.T) {
 		"no images":          {func(t *head.Trailer) { t.BinariesSize = t.PayloadSize - t.HeadSize }, "the first two parts of the payload have"},
 		"large head":         {func(t *head.Trailer) { t.HeadSize = t.PayloadSize }, "the first two parts of the payload have"},
 		"head overflows":     {func(t *head.Trailer) { t.HeadSize = 1<<64 - 1 }, "the first two parts of the payload have"},
-		"programs overflow":  {func(t *head.Trailer) { t.BinariesSize = 1<<64 - 1 }, "the first two parts of the payload have"},
+		"binaries overflow":  {func(t *head.Trailer) { t.BinariesSize = 1<<64 - 1 }, "the first two parts of the payload have"},
 		"sum overflows":      {func(t *head.Trailer) { t.HeadSize = 2; t.BinariesSize = 1<<64 - 1 }, "the first two parts of the payload have"},
 		"huge installer":     {func(t *head.Trailer) { t.InstallerSize = 1 << 41 }, "its installer has 2199023255552 bytes"},
 		"huge manifest":      {func(t *head.Trailer) { t.ManifestSize = 1 << 40 }, "its manifest has 1099511627776 bytes"},
@@ -326,7 +326,7 @@ func TestForgedManifests(t *testing.T) {
 			m.Entries[3].SHA256 = hex
 		}, "differs from the name"},
 		"blob without digest": {func(m *Manifest) { m.Entries[3].Name = BlobDir + "base" }, "not named by a sha256"},
-		"unclaimed program": {func(m *Manifest) {
+		"unclaimed binary": {func(m *Manifest) {
 			m.Entries = append([]Entry{{"bin/x", 1, hex}}, m.Entries...)
 		}, `entry "bin/x" belongs to no component and no image`},
 		"unclaimed blob": {func(m *Manifest) {

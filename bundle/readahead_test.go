@@ -21,11 +21,11 @@ func many(t *testing.T) (*sample, *File) {
 	t.Helper()
 	s := newSample()
 	for i := range 3 * chunksAhead {
-		name := fmt.Sprintf("bin/program-%03d", i)
-		s.program(name, 700+i)
+		name := fmt.Sprintf("bin/binary-%03d", i)
+		s.binary(name, 700+i)
 		s.manifest.Components[1].Entries = append(s.manifest.Components[1].Entries, name)
 	}
-	s.program("bin/unread", 3*chunkSize) // longer than one chunk
+	s.binary("bin/unread", 3*chunkSize) // longer than one chunk
 	s.manifest.Components[1].Entries = append(s.manifest.Components[1].Entries, "bin/unread")
 	return s, openFile(t, s.write(t))
 }
@@ -93,7 +93,7 @@ func wantEntries(t *testing.T, s *sample, st *Stream, names ...string) error {
 
 func TestSkip(t *testing.T) {
 	s, f := many(t)
-	wanted := []string{"bin/program-020", "cni/bridge", "bin/unread", BlobName(s.manifest.Images[0].Layers[0].DiffID)}
+	wanted := []string{"bin/binary-020", "cni/bridge", "bin/unread", BlobName(s.manifest.Images[0].Layers[0].DiffID)}
 	if err := wantEntries(t, s, wanting(t, f, wanted...), wanted...); err != io.EOF {
 		t.Errorf("after the last: %v", err)
 	}
@@ -139,7 +139,7 @@ func TestSkippedPartsAreNotRead(t *testing.T) {
 		parts  map[string]bool
 	}{
 		"images":   {layers, map[string]bool{ImagesPart: true, BinariesPart: false}},
-		"programs": {tools, map[string]bool{ImagesPart: false, BinariesPart: true}},
+		"binaries": {tools, map[string]bool{ImagesPart: false, BinariesPart: true}},
 		"both":     {append(tools, layers...), map[string]bool{ImagesPart: true, BinariesPart: true}},
 		"nothing":  {nil, map[string]bool{ImagesPart: false, BinariesPart: false}},
 	} {
@@ -186,7 +186,7 @@ func TestSkippedPartsAreNotRead(t *testing.T) {
 // One decoder reads all parts, also after it left a part early.
 func TestPartsOfDifferentWindows(t *testing.T) {
 	s := newSample()
-	s.program("bin/large", 5<<20)
+	s.binary("bin/large", 5<<20)
 	s.manifest.Components[1].Entries = append(s.manifest.Components[1].Entries, "bin/large")
 	layer := s.layer(3 << 20)
 	s.image("large", "example.com/large:v1", false, layer)

@@ -38,12 +38,12 @@ func newSample() *sample {
 		content: map[string][]byte{},
 		random:  rand.New(rand.NewPCG(1, 2)),
 	}
-	s.program("bin/runc", 9_000)
-	s.program("bin/kubelet", 20_001)
+	s.binary("bin/runc", 9_000)
+	s.binary("bin/kubelet", 20_001)
 	base := s.layer(10_240)
 	s.image("pause", "registry.k8s.io/pause:3.9", true, base)
 	s.image("etcd", "registry.k8s.io/etcd:3.5.16-0", false, base, s.layer(11_264))
-	s.program("cni/bridge", 0)
+	s.binary("cni/bridge", 0)
 	s.manifest.Components = []Component{
 		component("cni-plugins", "cni/bridge"), component("kubelet", "bin/kubelet"), component("runc", "bin/runc"),
 	}
@@ -53,8 +53,8 @@ func newSample() *sample {
 // large has a binary and a layer that are longer than some pieces of the payload.
 func large() *sample {
 	s := newSample()
-	s.program("bin/large", 1<<20)
-	s.program("bin/last", 1<<20)
+	s.binary("bin/large", 1<<20)
+	s.binary("bin/last", 1<<20)
 	s.manifest.Components = append(s.manifest.Components, component("zy", "bin/large"), component("zz", "bin/last"))
 	s.image("large", "example.com/large:v1", false, s.layer(1<<20), s.layer(1<<20))
 	return s
@@ -84,7 +84,7 @@ func (s *sample) bytes(size int) []byte {
 	return b
 }
 
-func (s *sample) program(name string, size int) { s.add(name, s.bytes(size)) }
+func (s *sample) binary(name string, size int) { s.add(name, s.bytes(size)) }
 
 func (s *sample) layer(size int) Layer {
 	b := s.bytes(size)
@@ -130,10 +130,10 @@ func stub() []byte {
 	b := make([]byte, size)
 	copy(b, "\x7fELF\x02\x01\x01")
 	le := binary.LittleEndian
-	le.PutUint64(b[32:], 64)       // e_phoff
-	le.PutUint16(b[54:], 56)       // e_phentsize
-	le.PutUint16(b[56:], 1)        // e_phnum
-	le.PutUint64(b[64+32:], size)  // p_filesz
+	le.PutUint64(b[32:], 64)      // e_phoff
+	le.PutUint16(b[54:], 56)      // e_phentsize
+	le.PutUint16(b[56:], 1)       // e_phnum
+	le.PutUint64(b[64+32:], size) // p_filesz
 	copy(b[64+56:], "the program") // so that every byte has a known value
 	return b
 }

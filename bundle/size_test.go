@@ -109,7 +109,7 @@ func BenchmarkStream(b *testing.B) {
 	}{
 		{"everything", nil},
 		{"entries", func(Entry) bool { return false }},
-		{"programs", isBlob},
+		{"binaries", isBlob},
 		{"images", func(e Entry) bool { return !isBlob(e) }},
 	} {
 		b.Run(c.name, func(b *testing.B) {

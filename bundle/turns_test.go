@@ -64,13 +64,13 @@ func TestInTurns(t *testing.T) {
 }
 
 // cutAt returns a file whose trailer has this size for the part binaries.
-func cutAt(t *testing.T, whole []byte, programs uint64) []byte {
+func cutAt(t *testing.T, whole []byte, binaries uint64) []byte {
 	t.Helper()
 	at := len(whole) - head.TrailerSize
 	tr, err := head.DecodeTrailer(whole[at:])
 	if err != nil {
 		t.Fatal(err)
 	}
-	tr.BinariesSize = programs
+	tr.BinariesSize = binaries
 	return append(bytes.Clone(whole[:at]), tr.Encode()...)
 }

@@ -388,7 +388,7 @@ func TestExecutablesMustFit(t *testing.T) {
 	}{
 		"installer of another architecture": {func(p *bundle.Executables) { p.Installer = other }, "the installer was built for EM_AARCH64"},
 		"launcher of another architecture":  {func(p *bundle.Executables) { p.Launcher = other }, "the launcher was built for EM_AARCH64"},
-		"installer that is no program":      {func(p *bundle.Executables) { p.Installer = script }, "reading the installer"},
+		"installer that is no executable":   {func(p *bundle.Executables) { p.Installer = script }, "reading the installer"},
 		"no launcher":                       {func(p *bundle.Executables) { p.Launcher = nil }, "reading the launcher"},
 	} {
 		o := options(t, u)

@@ -7,11 +7,11 @@ import (
 	"airlift/fault"
 )
 
-// checkExecutable checks that program, the launcher or the installer, is a static Linux
+// checkExecutable checks that the launcher or the installer is a static Linux
 // executable for the bundle's architecture. Hosts need not have a libc.
-func checkExecutable(name string, program []byte, arch string) error {
+func checkExecutable(name string, executable []byte, arch string) error {
 	hint := "use a " + name + " that was built for the bundle's architecture with CGO_ENABLED=0"
-	f, err := elf.NewFile(bytes.NewReader(program))
+	f, err := elf.NewFile(bytes.NewReader(executable))
 	if err != nil {
 		return fault.New(fault.Usage, hint, "reading the %s: %w", name, err)
 	}

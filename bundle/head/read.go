@@ -86,19 +86,19 @@ func (r *reader) read() (Trailer, error) {
 
 // diagnose finds out why the file has no trailer at its end.
 func (r *reader) diagnose() error {
-	program, ok := ELFEnd(r.file)
+	launcher, ok := ELFEnd(r.file)
 	if !ok {
 		return r.notBundle("it is not an executable with a payload")
 	}
-	if r.size < program {
-		return r.truncated(fmt.Sprintf("it has %d bytes, but its launcher alone has %d", r.size, program))
+	if r.size < launcher {
+		return r.truncated(fmt.Sprintf("it has %d bytes, but its launcher alone has %d", r.size, launcher))
 	}
-	if r.size == program {
+	if r.size == launcher {
 		return fault.New(fault.Bundle, "use the file that bundle build wrote; tools such as strip remove the payload",
 			"%s is an executable %w", r.path, ErrNoPayload)
 	}
 	var b [HeaderSize]byte
-	if n, err := r.file.ReadAt(b[:], program); errors.Is(err, io.EOF) {
+	if n, err := r.file.ReadAt(b[:], launcher); errors.Is(err, io.EOF) {
 		if bytes.HasPrefix(Header{}.Encode(), b[:min(n, 16)]) { // all headers are the same up to the magic
 			return r.truncated(fmt.Sprintf("it ends %d bytes after its launcher", n))
 		}

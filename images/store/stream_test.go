@@ -26,10 +26,10 @@ func (p *imageSet) write(t *testing.T) string {
 		FormatVersion: bundle.FormatVersion, Platform: "linux/amd64", KubernetesVersion: "v1.29.15", CNI: "none",
 		Images: p.images, Entries: p.entries,
 	}
-	program := must(os.ReadFile(os.Args[0]))
-	programs := bundle.Executables{Launcher: program, Installer: []byte("no program")}
+	binary := must(os.ReadFile(os.Args[0]))
+	executables := bundle.Executables{Launcher: binary, Installer: []byte("not a binary")}
 	path := filepath.Join(t.TempDir(), "install")
-	_, err := bundle.WriteFile(t.Context(), path, programs, m, bundle.Options{Level: bundle.Fastest}, func(e bundle.Entry) (io.ReadCloser, error) {
+	_, err := bundle.WriteFile(t.Context(), path, executables, m, bundle.Options{Level: bundle.Fastest}, func(e bundle.Entry) (io.ReadCloser, error) {
 		return io.NopCloser(bytes.NewReader(p.blobs[e.Name])), nil
 	}, nil)
 	if err != nil {
