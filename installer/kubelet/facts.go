@@ -11,7 +11,7 @@ import (
 	"airlift/fault"
 )
 
-//go:embed facts/facts.txt
+//go:embed facts.txt
 var factsFile string
 
 // A fact is what is true of a feature gate, a flag or a field since a minor version.

@@ -4,11 +4,11 @@
 // reports the same problem before the kubelet starts, by the name of the option.
 //
 // The rules are the table in rules.go. The feature gates, flags and fields of each
-// minor version are in facts/facts.txt, which facts/generate.go gets from Kubernetes'
-// own code.
+// minor version are in facts.txt, which scripts/kubeletfacts gets from Kubernetes' own
+// code.
 package kubelet
 
-//go:generate go run facts/generate.go facts/facts.txt
+//go:generate go run airlift/scripts/kubeletfacts facts.txt
 
 import (
 	"cmp"

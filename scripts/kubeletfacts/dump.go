@@ -1,7 +1,7 @@
 //go:build ignore
 
 // Dump prints the feature gates, flags and configuration fields of the kubelet of one
-// release, in the words of facts.txt. Generate compiles it with that release's packages.
+// release, in the words of facts.txt. Kubeletfacts compiles it with that release's packages.
 package main
 
 import (

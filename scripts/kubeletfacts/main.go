@@ -1,10 +1,8 @@
-//go:build ignore
-
-// Generate writes facts.txt: the feature gates, flags and configuration fields of the
-// kubelet of each minor version. It compiles dump.go with the packages of each release,
-// which takes minutes, and runs it:
+// Kubeletfacts writes facts.txt of package installer/kubelet: the feature gates, flags and
+// configuration fields of the kubelet of each minor version. It compiles dump.go with the
+// packages of each release, which takes minutes, and runs it. "go generate" calls it:
 //
-//	go run ./installer/kubelet/facts/generate.go installer/kubelet/facts/facts.txt
+//	go generate ./installer/kubelet
 package main
 
 import (
@@ -36,7 +34,7 @@ var versions = []string{
 func main() {
 	log.SetFlags(0)
 	if len(os.Args) != 2 {
-		log.Fatal("usage: generate FILE")
+		log.Fatal("usage: kubeletfacts FILE")
 	}
 	cache, err := components.CacheDir()
 	check(err)
