@@ -106,7 +106,7 @@ vet:
 # The tests also download Debian's containerd, so apt needs its package lists.
 packages:
 	@apt-cache show containerd >/dev/null 2>&1 || apt-get update -q
-	@dpkg-query --show $(PACKAGES) >/dev/null 2>&1 || apt-get install -q --yes --no-install-recommends $(PACKAGES)
+	@! dpkg-query --show --showformat '$${db:Status-Status}\n' $(PACKAGES) 2>&1 | grep -qvx installed || apt-get install -q --yes --no-install-recommends $(PACKAGES)
 
 # For each package: its result, and the tests that only make test runs.
 unit:
