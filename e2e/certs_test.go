@@ -70,7 +70,7 @@ func TestCertificates(t *testing.T) {
 		}
 		return ""
 	})
-	contains(t, table, "warning: the cluster's configuration cannot be read")
+	contains(t, table, "because the cluster's configuration cannot be read")
 
 	processes := func() string { return run(t, h, "sh", "-c", "pgrep -x 'kube-scheduler|kube-controller' || true") }
 	before := processes()
