@@ -130,10 +130,10 @@ func stub() []byte {
 	b := make([]byte, size)
 	copy(b, "\x7fELF\x02\x01\x01")
 	le := binary.LittleEndian
-	le.PutUint64(b[32:], 64)      // e_phoff
-	le.PutUint16(b[54:], 56)      // e_phentsize
-	le.PutUint16(b[56:], 1)       // e_phnum
-	le.PutUint64(b[64+32:], size) // p_filesz
+	le.PutUint64(b[32:], 64)       // e_phoff
+	le.PutUint16(b[54:], 56)       // e_phentsize
+	le.PutUint16(b[56:], 1)        // e_phnum
+	le.PutUint64(b[64+32:], size)  // p_filesz
 	copy(b[64+56:], "the program") // so that every byte has a known value
 	return b
 }
