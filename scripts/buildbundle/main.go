@@ -28,6 +28,7 @@ func main() {
 	flag.StringVar(&o.version, "version", "v1.29.15", "Kubernetes version")
 	flag.StringVar(&o.upstream, "upstream", "bin/upstream", "the `binary` that serves the upstream components")
 	flag.StringVar(&o.bundle, "bundle", "bin/bundle", "the bundle `binary` to test")
+	flag.StringVar(&o.arch, "arch", "amd64", "CPU `architecture` of the hosts: amd64 or arm64")
 	flag.StringVar(&o.output, "output", "out/install", "the file to write")
 	flag.StringVar(&o.compression, "compression", "default", "compression `level`: fastest, default or best")
 	flag.BoolVar(&o.conformance, "conformance", false, "also the images of upstream's own tests")
@@ -41,8 +42,8 @@ func main() {
 }
 
 type options struct {
-	version, upstream, bundle, output, compression string
-	conformance                                    bool
+	version, arch, upstream, bundle, output, compression string
+	conformance                                          bool
 }
 
 func buildBundle(ctx context.Context, o options, more ...string) error {
@@ -67,7 +68,7 @@ func buildBundle(ctx context.Context, o options, more ...string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	mirrors := filepath.Join(dir, "mirrors")
-	rig := command(ctx, o.upstream, "serve", "--version", o.version, "--mirrors-file", mirrors, "--conformance="+strconv.FormatBool(o.conformance))
+	rig := command(ctx, o.upstream, "serve", "--version", o.version, "--arch", o.arch, "--mirrors-file", mirrors, "--conformance="+strconv.FormatBool(o.conformance))
 	rig.Stdout = nil // the flags, which are also in the file
 	if err := rig.Start(); err != nil {
 		return err
@@ -89,7 +90,7 @@ func buildBundle(ctx context.Context, o options, more ...string) error {
 		}
 		images = strings.Fields(string(out))
 	}
-	args := []string{"build", "--version", o.version, "--compression", o.compression, "--output", o.output, "--cache-dir", cache}
+	args := []string{"build", "--version", o.version, "--arch", o.arch, "--compression", o.compression, "--output", o.output, "--cache-dir", cache}
 	for _, image := range images {
 		args = append(args, "--image", image)
 	}

@@ -85,7 +85,7 @@ func Up(ctx context.Context, o Options) (*Lab, error) {
 	if os.Geteuid() != 0 {
 		return nil, fault.New(fault.Preflight, "run it as root", "hosts need network namespaces, mounts and cgroups")
 	}
-	tarball, err := Rootfs(ctx, o.Suite, o.ExtraPackages, o.Log)
+	tarball, err := Rootfs(ctx, o.Suite, "", o.ExtraPackages, o.Log)
 	if err != nil {
 		return nil, err
 	}

@@ -54,11 +54,12 @@ func CacheDir() (string, error) {
 	return filepath.Join(dir, "airlift", "lab"), nil
 }
 
-// Rootfs returns a tarball (.tar.zst) of a Debian release with systemd and the extra packages. The first
-// call creates it with debootstrap, which takes one or two minutes. Two processes that need
-// the same tarball create it once.
-func Rootfs(ctx context.Context, suite string, extra []string, log func(string, ...any)) (string, error) {
-	suite = cmp.Or(suite, defaultSuite)
+// Rootfs returns a tarball (.tar.zst) of a Debian release with systemd and the extra packages. An
+// empty suite or arch is that of this machine. The first call creates it with debootstrap,
+// which takes one or two minutes, and ten for another architecture. Two processes that need the
+// same tarball create it once.
+func Rootfs(ctx context.Context, suite, arch string, extra []string, log func(string, ...any)) (string, error) {
+	suite, arch = cmp.Or(suite, defaultSuite), cmp.Or(arch, runtime.GOARCH)
 	if err := ensureTools(ctx, log); err != nil {
 		return "", err
 	}
@@ -67,7 +68,7 @@ func Rootfs(ctx context.Context, suite string, extra []string, log func(string, 
 		return "", err
 	}
 	packages := slices.Compact(slices.Sorted(slices.Values(append(slices.Clone(basePackages), extra...))))
-	sum := sha256.Sum256([]byte(rootfsRecipe + " " + suite + " " + runtime.GOARCH + " " + strings.Join(packages, ",")))
+	sum := sha256.Sum256([]byte(rootfsRecipe + " " + suite + " " + arch + " " + strings.Join(packages, ",")))
 	path := filepath.Join(cache, fmt.Sprintf("rootfs-%s-%s.tar.zst", suite, hex.EncodeToString(sum[:6])))
 
 	unlock, err := lock(ctx, path+".lock")
@@ -80,14 +81,19 @@ func Rootfs(ctx context.Context, suite string, extra []string, log func(string, 
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return "", fmt.Errorf("looking for root file system: %w", err)
 	}
-	log("creating a Debian %s root file system with debootstrap (once)", suite)
-	if err := makeRootfs(ctx, suite, path, cache, packages, log); err != nil {
+	log("creating a Debian %s root file system for %s with debootstrap (once)", suite, arch)
+	if arch != runtime.GOARCH {
+		if err := emulate(ctx, arch, log); err != nil {
+			return "", err
+		}
+	}
+	if err := makeRootfs(ctx, suite, arch, path, cache, packages, log); err != nil {
 		return "", fmt.Errorf("making root file system: %w", err)
 	}
 	return path, nil
 }
 
-func makeRootfs(ctx context.Context, suite, path, cache string, packages []string, log func(string, ...any)) error {
+func makeRootfs(ctx context.Context, suite, arch, path, cache string, packages []string, log func(string, ...any)) error {
 	mirror, err := debianMirror(ctx)
 	if err != nil {
 		return err
@@ -109,7 +115,7 @@ func makeRootfs(ctx context.Context, suite, path, cache string, packages []strin
 	// debootstrap starts processes and mounts file systems. In separate namespaces, all of
 	// them end with it.
 	cmd := exec.CommandContext(ctx, "unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc",
-		"debootstrap", "--variant=minbase", "--cache-dir="+debs,
+		"debootstrap", "--arch="+arch, "--variant=minbase", "--cache-dir="+debs,
 		"--include="+strings.Join(packages, ","), suite, root, mirror)
 	if cmd.Env, err = withAptProxy(ctx, mirror); err != nil {
 		return err

@@ -49,13 +49,14 @@ func command() *cobra.Command {
 
 func buildCommand() *cobra.Command {
 	var versions, only []string
+	var arch string
 	var conformance bool
 	cmd := &cobra.Command{
 		Use:   "build",
 		Short: "Build components into the cache",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			recipes, err := selectRecipes(versions, only, conformance)
+			recipes, err := selectRecipes(versions, arch, only, conformance)
 			if err != nil {
 				return err
 			}
@@ -68,6 +69,7 @@ func buildCommand() *cobra.Command {
 		},
 	}
 	versionFlag(cmd, &versions)
+	archFlag(cmd, &arch)
 	conformanceFlag(cmd, &conformance)
 	cmd.Flags().StringSliceVar(&only, "only", nil, "build only these `components` (the name of a binary means its component)")
 	return cmd
@@ -76,7 +78,7 @@ func buildCommand() *cobra.Command {
 func serveCommand() *cobra.Command {
 	var versions []string
 	var conformance bool
-	var listen, mirrorsFile, accessLog string
+	var arch, listen, mirrorsFile, accessLog string
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Serve the components as the real sites do, until interrupted",
@@ -85,10 +87,11 @@ github.com on loopback until interrupted. When all sites are ready, the command
 prints the flags for bundle build, one --mirror HOST=URL per line.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return serveReleases(cmd.Context(), cmd.OutOrStdout(), versions, conformance, listen, mirrorsFile, accessLog)
+			return serveReleases(cmd.Context(), cmd.OutOrStdout(), versions, arch, conformance, listen, mirrorsFile, accessLog)
 		},
 	}
 	versionFlag(cmd, &versions)
+	archFlag(cmd, &arch)
 	conformanceFlag(cmd, &conformance)
 	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:0", "loopback `address` of the first site; the others use the following ports, or free ports if the port is 0")
 	cmd.Flags().StringVar(&mirrorsFile, "mirrors-file", "", "also write the flags to this `file`, atomically, when ready")
@@ -96,8 +99,8 @@ prints the flags for bundle build, one --mirror HOST=URL per line.`,
 	return cmd
 }
 
-func serveReleases(ctx context.Context, out io.Writer, versions []string, conformance bool, listen, mirrorsFile, accessLog string) error {
-	list, err := releases(versions)
+func serveReleases(ctx context.Context, out io.Writer, versions []string, arch string, conformance bool, listen, mirrorsFile, accessLog string) error {
+	list, err := releases(versions, arch)
 	if err != nil {
 		return err
 	}
@@ -199,7 +202,7 @@ func imagesCommand() *cobra.Command {
 		Short: "Print the images of upstream's own tests that serve --conformance serves",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			list, err := releases(versions)
+			list, err := releases(versions, "amd64")
 			if err != nil {
 				return err
 			}
@@ -253,11 +256,18 @@ func conformanceFlag(cmd *cobra.Command, conformance *bool) {
 	cmd.Flags().BoolVar(conformance, "conformance", false, "also upstream's own tests of clusters, and their images")
 }
 
-// releases parses the values of --version.
-func releases(versions []string) ([]components.Release, error) {
+func archFlag(cmd *cobra.Command, arch *string) {
+	cmd.Flags().StringVar(arch, "arch", "amd64", "CPU `architecture` of the components: amd64, or arm64, which is cross-compiled")
+}
+
+// releases parses the values of --version and --arch.
+func releases(versions []string, arch string) ([]components.Release, error) {
 	var list []components.Release
 	for _, v := range versions {
 		r, err := components.Find(v)
+		if err == nil {
+			r, err = r.For(arch)
+		}
 		if err != nil {
 			return nil, fault.Wrap(err, fault.Usage, "")
 		}
@@ -275,8 +285,8 @@ func recipes(r components.Release, conformance bool) []components.Recipe {
 	return list
 }
 
-func selectRecipes(versions, only []string, conformance bool) ([]components.Recipe, error) {
-	list, err := releases(versions)
+func selectRecipes(versions []string, arch string, only []string, conformance bool) ([]components.Recipe, error) {
+	list, err := releases(versions, arch)
 	if err != nil {
 		return nil, err
 	}

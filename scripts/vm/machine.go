@@ -8,6 +8,7 @@
 package vm
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,14 +16,15 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
 )
 
-// memory of one machine, in MiB.
-const memory = 3584
+// defaultMemory of one machine, in MiB.
+const defaultMemory = 3584
 
 // bootTimeout limits the time until systemd runs. It takes about 20 seconds.
 const bootTimeout = 10 * time.Minute
@@ -35,7 +37,9 @@ type Machine struct {
 	// Append is added to the kernel's command line, Flags to QEMU's.
 	Append string
 	Flags  []string
+	Memory int // MiB; the default if 0
 
+	hardware   hardware
 	dir        string // disk, kernel, sockets, console log
 	usb        string // the image of the read-only disk
 	mac        string
@@ -43,6 +47,19 @@ type Machine struct {
 	agent      *agent
 	qemu       *exec.Cmd
 	off        chan struct{} // closed when QEMU has ended
+}
+
+// hardware is what QEMU emulates for an architecture.
+type hardware struct {
+	qemu, debian string // QEMU's binary, and its Debian package
+	flags        []string
+	console      string // the kernel's name of the serial port
+}
+
+var hardwares = map[string]hardware{
+	"amd64": {"qemu-system-x86_64", "qemu-system-x86", []string{"-machine", "q35", "-cpu", "max"}, "ttyS0"},
+	// A newer processor would authenticate pointers, which is slow to emulate.
+	"arm64": {"qemu-system-aarch64", "qemu-system-arm", []string{"-machine", "virt", "-cpu", "cortex-a72"}, "ttyAMA0"},
 }
 
 func (m *Machine) file(name string) string { return filepath.Join(m.dir, name) }
@@ -57,35 +74,35 @@ func (m *Machine) PowerOn(ctx context.Context) error {
 		return err
 	}
 	defer log.Close()
-	cmd := exec.Command("qemu-system-x86_64", append(m.arguments(), m.Flags...)...)
+	cmd := exec.Command(m.hardware.qemu, append(m.arguments(), m.Flags...)...)
 	cmd.Stdout, cmd.Stderr = log, log
 	m.qemu, m.off = cmd, make(chan struct{})
 	if err := startChild(cmd, m.off); err != nil {
 		return fmt.Errorf("powering on %s: %w", m.Name, err)
 	}
 	m.agent = &agent{socket: m.file("agent.sock")}
-	return m.waitBooted(ctx, "")
+	return m.WaitBooted(ctx, "")
 }
 
 func (m *Machine) arguments() []string {
-	return []string{
+	return append(slices.Clone(m.hardware.flags),
 		"-name", m.Name, "-nodefaults", "-no-user-config", "-display", "none",
-		"-machine", "q35", "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2", "-m", fmt.Sprint(memory),
+		"-accel", "tcg,thread=multi", "-smp", "2", "-m", fmt.Sprint(cmp.Or(m.Memory, defaultMemory)),
 		"-kernel", m.file("vmlinuz"), "-initrd", m.file("initrd.img"),
-		"-append", strings.TrimSpace("root=LABEL=root rw console=ttyS0 net.ifnames=1 " + m.Append),
-		"-chardev", "file,id=console,append=on,path=" + m.ConsoleLog(), "-serial", "chardev:console",
+		"-append", strings.TrimSpace("root=LABEL=root rw console="+m.hardware.console+" net.ifnames=1 "+m.Append),
+		"-chardev", "file,id=console,append=on,path="+m.ConsoleLog(), "-serial", "chardev:console",
 		// The page cache of this machine survives the end of QEMU, that of the emulated machine
 		// does not. So it may ignore flushes, and a power cut still loses what was not flushed.
-		"-drive", "file=" + m.file("disk.img") + ",format=raw,if=none,id=disk,cache=unsafe,discard=unmap",
+		"-drive", "file="+m.file("disk.img")+",format=raw,if=none,id=disk,cache=unsafe,discard=unmap",
 		"-device", "virtio-blk-pci,drive=disk",
-		"-drive", "file=" + m.usb + ",format=raw,if=none,id=usb,readonly=on",
+		"-drive", "file="+m.usb+",format=raw,if=none,id=usb,readonly=on",
 		"-device", "virtio-blk-pci,drive=usb,serial=bundle",
 		"-netdev", fmt.Sprintf("socket,id=cable,udp=127.0.0.1:%d,localaddr=127.0.0.1:%d", m.peer, m.port),
-		"-device", "virtio-net-pci,netdev=cable,mac=" + m.mac,
+		"-device", "virtio-net-pci,netdev=cable,mac="+m.mac,
 		"-object", "rng-random,id=rng,filename=/dev/urandom", "-device", "virtio-rng-pci,rng=rng",
-		"-chardev", "socket,id=agent,server=on,wait=off,path=" + m.file("agent.sock"),
+		"-chardev", "socket,id=agent,server=on,wait=off,path="+m.file("agent.sock"),
 		"-device", "virtio-serial-pci", "-device", "virtserialport,chardev=agent,name=org.qemu.guest_agent.0",
-	}
+	)
 }
 
 // startChild starts a process that ends with this one, and closes ended when it has ended.
@@ -130,16 +147,16 @@ func (m *Machine) Reboot(ctx context.Context) error {
 	}
 	// The machine may go down before it answers.
 	_, _ = m.agent.start([]string{"systemctl", "reboot"}, nil)
-	return m.waitBooted(ctx, before)
+	return m.WaitBooted(ctx, before)
 }
 
 func (m *Machine) bootID(ctx context.Context) (string, error) {
 	return m.Output(ctx, "cat", "/proc/sys/kernel/random/boot_id")
 }
 
-// waitBooted waits until the machine runs with another boot ID than before and systemd has no
+// WaitBooted waits until the machine runs with another boot ID than before and systemd has no
 // more jobs.
-func (m *Machine) waitBooted(ctx context.Context, before string) error {
+func (m *Machine) WaitBooted(ctx context.Context, before string) error {
 	ctx, cancel := context.WithTimeout(ctx, bootTimeout)
 	defer cancel()
 	last := "no answer"

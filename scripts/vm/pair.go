@@ -18,8 +18,8 @@ import (
 	"airlift/scripts/site"
 )
 
-// packages are on every machine in addition to those of the lab's hosts.
-var packages = []string{"linux-image-cloud-amd64", "initramfs-tools", "qemu-guest-agent", "udev"}
+// packages are on every machine in addition to its kernel and to those of the lab's hosts.
+var packages = []string{"initramfs-tools", "qemu-guest-agent", "udev"}
 
 // diskSize is the size of a machine's disk in bytes. Its file is sparse.
 const diskSize = "10G"
@@ -34,6 +34,7 @@ func lockThread() { runtime.LockOSThread() }
 type Options struct {
 	Dir    string // an empty directory for disks and logs
 	Bundle string // the bundle file
+	Arch   string // "amd64" or "arm64"
 	// ExtraPackages are Debian packages on both machines.
 	ExtraPackages []string
 	Log           func(format string, args ...any)
@@ -45,10 +46,15 @@ func Pair(ctx context.Context, o Options) ([2]*Machine, error) {
 	if os.Geteuid() != 0 {
 		return pair, fault.New(fault.Preflight, "run it as root", "root file systems need root")
 	}
-	if _, err := exec.LookPath("qemu-system-x86_64"); err != nil {
-		return pair, fault.New(fault.Preflight, "apt-get install --no-install-recommends qemu-system-x86", "emulated machines need QEMU: %w", err)
+	hardware, ok := hardwares[o.Arch]
+	if !ok {
+		return pair, fault.New(fault.Usage, "use amd64 or arm64", "unknown architecture %q", o.Arch)
 	}
-	tarball, err := lab.Rootfs(ctx, "", append(packages[:len(packages):len(packages)], o.ExtraPackages...), o.Log)
+	if _, err := exec.LookPath(hardware.qemu); err != nil {
+		return pair, fault.New(fault.Preflight, "apt-get install --no-install-recommends "+hardware.debian, "emulated machines need QEMU: %w", err)
+	}
+	extra := append([]string{"linux-image-cloud-" + o.Arch}, packages...)
+	tarball, err := lab.Rootfs(ctx, "", o.Arch, append(extra, o.ExtraPackages...), o.Log)
 	if err != nil {
 		return pair, err
 	}
@@ -62,11 +68,11 @@ func Pair(ctx context.Context, o Options) ([2]*Machine, error) {
 	}
 	for i := range pair {
 		pair[i] = &Machine{
-			Name: fmt.Sprintf("vm%d", i+1),
-			Addr: netip.PrefixFrom(netip.AddrFrom4([4]byte{192, 168, 122, byte(11 + i)}), 24),
-			dir:  filepath.Join(o.Dir, fmt.Sprintf("vm%d", i+1)),
-			mac:  fmt.Sprintf("52:54:00:00:00:%02x", 11+i),
-			usb:  usb, port: ports[i], peer: ports[1-i],
+			Name:     fmt.Sprintf("vm%d", i+1),
+			Addr:     netip.PrefixFrom(netip.AddrFrom4([4]byte{192, 168, 122, byte(11 + i)}), 24),
+			dir:      filepath.Join(o.Dir, fmt.Sprintf("vm%d", i+1)),
+			mac:      fmt.Sprintf("52:54:00:00:00:%02x", 11+i),
+			hardware: hardware, usb: usb, port: ports[i], peer: ports[1-i],
 		}
 		if err := pair[i].makeDisk(ctx, tarball); err != nil {
 			return pair, fmt.Errorf("making the disk of %s: %w", pair[i].Name, err)
@@ -168,7 +174,7 @@ func (m *Machine) configure(root string) error {
 		"multi-user.target.wants/systemd-networkd.service": "/lib/systemd/system/systemd-networkd.service",
 		// There is no network to download from, and nobody logs in.
 		"apt-daily.timer": "/dev/null", "apt-daily-upgrade.timer": "/dev/null",
-		"serial-getty@ttyS0.service": "/dev/null", "getty@tty1.service": "/dev/null",
+		"serial-getty@" + m.hardware.console + ".service": "/dev/null", "getty@tty1.service": "/dev/null",
 	} {
 		link = filepath.Join(root, units, link)
 		if err := os.MkdirAll(filepath.Dir(link), 0o755); err != nil {

@@ -18,6 +18,7 @@ import (
 
 var (
 	bundlePath = flag.String("bundle", "../../out/install", "the bundle file, as 'make bundle' writes it")
+	arch       = flag.String("arch", "amd64", "CPU architecture of the machines and of the bundle: amd64 or arm64")
 	extra      = flag.String("packages", "", "additional Debian packages, separated by commas")
 	cmdline    = flag.String("cmdline", "", "addition to the kernel's command line")
 	qemuFlags  = flag.String("qemu", "", "additional flags of QEMU, separated by spaces")
@@ -27,11 +28,14 @@ var (
 const slow = 10
 
 // machines creates a pair of machines that are switched off.
-func machines(t *testing.T) (a, b *vm.Machine) {
+func machines(t *testing.T, change ...func(*vm.Options)) (a, b *vm.Machine) {
 	t.Helper()
-	o := vm.Options{Dir: t.TempDir(), Bundle: *bundlePath, Log: t.Logf}
+	o := vm.Options{Dir: t.TempDir(), Bundle: *bundlePath, Arch: *arch, Log: t.Logf}
 	if *extra != "" {
 		o.ExtraPackages = strings.Split(*extra, ",")
+	}
+	for _, c := range change {
+		c(&o)
 	}
 	pair, err := vm.Pair(t.Context(), o)
 	if err != nil {
@@ -79,14 +83,14 @@ func TestMachines(t *testing.T) {
 	install(t, b, join...)
 	systemIsUp(t, a, 2)
 	systemdDriver(t, b)
-	answersAcross(t, a)
+	answers(t, a, 2)
 
 	timed(t, "reboot of both", func() error { return vm.RebootAll(t.Context(), a, b) })
 	timed(t, "everything is back", func() error {
 		systemIsUp(t, a, 2)
 		return nil
 	})
-	answersAcross(t, a)
+	answers(t, a, 2)
 
 	for _, m := range []*vm.Machine{b, a} {
 		install(t, m, "reset", "--force")
@@ -94,7 +98,7 @@ func TestMachines(t *testing.T) {
 	}
 	install(t, b, joinArgs(t, install(t, a, "init"))...)
 	systemIsUp(t, a, 2)
-	answersAcross(t, a)
+	answers(t, a, 2)
 }
 
 // cutDuring starts init and cuts the power as soon as a command on the machine succeeds.
@@ -228,22 +232,22 @@ func systemdDriver(t *testing.T, m *vm.Machine) {
 	}
 }
 
-// answersAcross runs a workload with a pod on each machine and requests its Service by its DNS
-// name from each.
-func answersAcross(t *testing.T, control *vm.Machine) {
+// answers runs a workload with a pod on each node and requests its Service by its DNS name from
+// each.
+func answers(t *testing.T, control *vm.Machine, nodes int) {
 	t.Helper()
 	version, err := site.KubernetesVersion(*bundlePath)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := site.Cluster{Control: control, Nodes: 2, Slow: slow}
-	timed(t, "workload across machines", func() error {
+	c := site.Cluster{Control: control, Nodes: nodes, Slow: slow}
+	timed(t, fmt.Sprintf("workload on %d nodes", nodes), func() error {
 		pods, err := c.Deploy(t.Context(), version)
 		if err != nil {
 			return err
 		}
-		if len(pods) != 2 || pods[0].Node == pods[1].Node {
-			return fmt.Errorf("the pods are not on two machines: %v", pods)
+		if len(pods) != nodes || pods[0].Node == pods[nodes-1].Node && nodes > 1 {
+			return fmt.Errorf("the pods are not on %d nodes: %v", nodes, pods)
 		}
 		answered, err := c.AskEach(t.Context(), pods, c.ServiceURL())
 		for _, p := range pods {

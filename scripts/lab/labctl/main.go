@@ -120,7 +120,7 @@ func rootfs() *cobra.Command {
 		Short: "Create the hosts' root file system if it is not cached, and print its path",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			path, err := lab.Rootfs(cmd.Context(), suite, packages, logger(cmd))
+			path, err := lab.Rootfs(cmd.Context(), suite, "", packages, logger(cmd))
 			if err != nil {
 				return err
 			}

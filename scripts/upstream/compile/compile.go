@@ -9,6 +9,8 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -20,6 +22,15 @@ import (
 type Builder struct {
 	Cache string
 	Log   io.Writer
+
+	apt sync.Mutex // a second apt-get would fail
+	log sync.Mutex
+}
+
+func (b *Builder) logf(format string, args ...any) {
+	b.log.Lock()
+	defer b.log.Unlock()
+	fmt.Fprintf(b.Log, format+"\n", args...)
 }
 
 // Build builds the recipes that are not in the cache yet. If several processes call it, one
@@ -40,19 +51,36 @@ func (b *Builder) Build(ctx context.Context, recipes []components.Recipe) error 
 	if missing, err = b.missing(recipes); err != nil { // the previous holder of the lock may have built them
 		return err
 	}
-	var packages []string
-	for _, r := range missing {
-		packages = append(packages, r.Debian...)
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var both sync.WaitGroup
+	for _, queue := range queues(missing) {
+		both.Go(func() {
+			for _, r := range queue {
+				if err := b.one(ctx, r); err != nil {
+					cancel(fmt.Errorf("building %s %s: %w", r.Name, r.Version, err))
+					return
+				}
+			}
+		})
 	}
-	if err := b.install(ctx, packages); err != nil {
-		return err
-	}
-	for _, r := range missing {
-		if err := b.one(ctx, r); err != nil {
-			return fmt.Errorf("building %s %s: %w", r.Name, r.Version, err)
+	both.Wait()
+	return context.Cause(ctx)
+}
+
+// queues splits recipes into two lists that are built at the same time: while one downloads or
+// links, the other compiles. Recipes of Kubernetes share most packages, and go would compile
+// these twice at the same time.
+func queues(recipes []components.Recipe) [2][]components.Recipe {
+	var lists [2][]components.Recipe
+	for _, r := range recipes {
+		i := 0
+		if r.Module != "k8s.io/kubernetes" {
+			i = 1
 		}
+		lists[i] = append(lists[i], r)
 	}
-	return nil
+	return lists
 }
 
 func (b *Builder) missing(recipes []components.Recipe) ([]components.Recipe, error) {
@@ -72,6 +100,7 @@ func (b *Builder) missing(recipes []components.Recipe) ([]components.Recipe, err
 // is complete.
 func (b *Builder) one(ctx context.Context, r components.Recipe) error {
 	start := time.Now()
+	what := strings.TrimSpace(r.Name + " " + r.Version + " " + r.Arch)
 	final := r.Dir(b.Cache)
 	if err := os.MkdirAll(filepath.Dir(final), 0o755); err != nil {
 		return err
@@ -82,11 +111,15 @@ func (b *Builder) one(ctx context.Context, r components.Recipe) error {
 	}
 	defer os.RemoveAll(tmp)
 
-	fmt.Fprintf(b.Log, "building %s %s\n", r.Name, r.Version)
+	b.logf("building %s", what)
+	tools, err := b.toolchain(ctx, r)
+	if err != nil {
+		return err
+	}
 	if r.Source != "" {
-		err = b.compileC(ctx, r, tmp)
+		err = b.compileC(ctx, r, tools, tmp)
 	} else {
-		err = b.compileGo(ctx, r, tmp)
+		err = b.compileGo(ctx, r, tools, tmp)
 	}
 	if err != nil {
 		return err
@@ -108,7 +141,7 @@ func (b *Builder) one(ctx context.Context, r components.Recipe) error {
 	if err := os.Rename(tmp, final); err != nil {
 		return err
 	}
-	fmt.Fprintf(b.Log, "built %s %s in %.0fs (%.0f MB)\n", r.Name, r.Version, time.Since(start).Seconds(), float64(size)/1e6)
+	b.logf("built %s in %.0fs (%.0f MB)", what, time.Since(start).Seconds(), float64(size)/1e6)
 	return nil
 }
 
@@ -143,7 +176,7 @@ func (b *Builder) lock(ctx context.Context) (unlock func(), err error) {
 			return nil, fmt.Errorf("locking %s: %w", path, err)
 		}
 		if !waited {
-			fmt.Fprintf(b.Log, "waiting for another build that holds %s\n", path)
+			b.logf("waiting for another build that holds %s", path)
 		}
 		select {
 		case <-ctx.Done():

@@ -50,7 +50,7 @@ func (b *Builder) download(ctx context.Context, modpath, version string) (module
 // compileGo builds in a temporary module that requires the recipe's module. It starts with a copy
 // of upstream's go.mod and go.sum, so that every dependency has upstream's version. go checks
 // modules that are not in go.sum (the staging modules) against the checksum database.
-func (b *Builder) compileGo(ctx context.Context, r components.Recipe, out string) error {
+func (b *Builder) compileGo(ctx context.Context, r components.Recipe, tools toolchain, out string) error {
 	mod, from, err := b.download(ctx, r.Module, r.Version)
 	if err != nil {
 		return err
@@ -102,6 +102,7 @@ func (b *Builder) compileGo(ctx context.Context, r components.Recipe, out string
 		if t.CGO {
 			env = []string{"CGO_ENABLED=1"}
 		}
+		env = append(env, tools.env...)
 		for _, call := range outputs(t, out) {
 			if _, err := b.run(ctx, dir, env, "go", append(args[:len(args):len(args)], call...)...); err != nil {
 				return err
@@ -183,7 +184,7 @@ func (b *Builder) writeModule(ctx context.Context, r components.Recipe, mod modu
 }
 
 // compileC compiles a single-file C binary of the Kubernetes module.
-func (b *Builder) compileC(ctx context.Context, r components.Recipe, out string) error {
+func (b *Builder) compileC(ctx context.Context, r components.Recipe, tools toolchain, out string) error {
 	mod, _, err := b.download(ctx, "k8s.io/kubernetes", r.Version)
 	if err != nil {
 		return err
@@ -192,10 +193,10 @@ func (b *Builder) compileC(ctx context.Context, r components.Recipe, out string)
 		for name := range t.Packages {
 			bin := filepath.Join(out, name)
 			args := append(strings.Fields(t.LDFlags), "-o", bin, filepath.Join(mod.Dir, r.Source))
-			if _, err := b.run(ctx, out, nil, "gcc", args...); err != nil {
+			if _, err := b.run(ctx, out, nil, tools.cc, args...); err != nil {
 				return err
 			}
-			if _, err := b.run(ctx, out, nil, "strip", bin); err != nil {
+			if _, err := b.run(ctx, out, nil, tools.strip, bin); err != nil {
 				return err
 			}
 		}

@@ -44,6 +44,8 @@ func tail(s string, n int) string {
 
 // install installs the Debian packages that are not installed yet.
 func (b *Builder) install(ctx context.Context, packages []string) error {
+	b.apt.Lock()
+	defer b.apt.Unlock()
 	slices.Sort(packages)
 	var missing []string
 	for _, p := range slices.Compact(packages) {
@@ -55,7 +57,7 @@ func (b *Builder) install(ctx context.Context, packages []string) error {
 	if len(missing) == 0 {
 		return nil
 	}
-	fmt.Fprintf(b.Log, "installing Debian packages %s\n", strings.Join(missing, " "))
+	b.logf("installing Debian packages %s", strings.Join(missing, " "))
 	env := []string{"DEBIAN_FRONTEND=noninteractive"}
 	if _, err := b.run(ctx, "/", env, "apt-get", "update", "-q"); err != nil {
 		return err

@@ -78,3 +78,23 @@ func TestPath(t *testing.T) {
 		t.Errorf("unknown: %v", err)
 	}
 }
+
+// Components of two architectures have different places in the cache.
+func TestArchitectures(t *testing.T) {
+	here, err := Find("v1.37.1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	there, err := here.For("arm64")
+	if err != nil || there.Arch() != "arm64" || here.Arch() != "amd64" {
+		t.Fatalf("arm64 is %s, the other is %s: %v", there.Arch(), here.Arch(), err)
+	}
+	for i, r := range there.Recipes() {
+		if r.Arch != "arm64" || r.Key() == here.Recipes()[i].Key() {
+			t.Errorf("%s for %q has the key of amd64", r.Name, r.Arch)
+		}
+	}
+	if _, err := here.For("mips"); err == nil || !strings.Contains(err.Error(), `"mips"`) {
+		t.Errorf("mips: %v", err)
+	}
+}

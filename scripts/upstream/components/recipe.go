@@ -26,6 +26,7 @@ type Recipe struct {
 	Targets []Target
 	Files   map[string]string `json:",omitempty"` // additional files of the result: name => path in Module
 	Debian  []string          // Debian packages the compiler needs
+	Arch    string            `json:",omitempty"` // the architecture, if it is not amd64
 }
 
 // Target is one call of the compiler.
@@ -79,6 +80,16 @@ func (r Release) Recipes() []Recipe {
 	for _, tool := range r.EtcdTools() {
 		list = append(list, r.etcd(tool, tool))
 	}
+	return r.forArch(list)
+}
+
+// forArch makes recipes for the release's architecture.
+func (r Release) forArch(list []Recipe) []Recipe {
+	for i := range list {
+		if r.arm64 {
+			list[i].Arch = "arm64"
+		}
+	}
 	return list
 }
 
@@ -97,7 +108,7 @@ func (r Release) ConformanceRecipes() []Recipe {
 	if r.SampleAPIServer() != "" {
 		list = append(list, r.sampleAPIServer())
 	}
-	return list
+	return r.forArch(list)
 }
 
 // noNewPrivs, testPages and sampleAPIServer are in the images of upstream's tests

@@ -14,6 +14,30 @@ type Release struct {
 	CoreDNS    string // image tag, "v1.11.1"
 	Pause      string // image tag, "3.9"
 	Agnhost    string // image tag, test/utils/image/manifest.go of the release
+
+	arm64 bool // cross-compiled
+}
+
+// For returns the release for another CPU architecture, "amd64" or "arm64".
+func (r Release) For(arch string) (Release, error) {
+	if arch != "amd64" && arch != "arm64" {
+		return r, fmt.Errorf("unknown architecture %q; known: amd64 arm64", arch)
+	}
+	r.arm64 = arch == "arm64"
+	return r, nil
+}
+
+// Arch is the CPU architecture of the release's components: amd64, unless For says otherwise.
+func (r Release) Arch() string {
+	if r.arm64 {
+		return "arm64"
+	}
+	return "amd64"
+}
+
+// Triplet is the name of an architecture in Debian's library directories and of its compiler.
+func Triplet(arch string) string {
+	return map[string]string{"amd64": "x86_64-linux-gnu", "arm64": "aarch64-linux-gnu"}[arch]
 }
 
 // These do not depend on the Kubernetes release.
@@ -28,15 +52,15 @@ const (
 // everything, or nearly everything, with the versions in its
 // cmd/kubeadm/app/constants/constants.go.
 var releases = []Release{
-	{"v1.29.15", "3.5.16-0", "v1.11.1", "3.9", "2.47"},
-	{"v1.30.4", "3.5.12-0", "v1.11.1", "3.9", "2.47"},
-	{"v1.31.14", "3.5.24-0", "v1.11.3", "3.10", "2.52"},
-	{"v1.32.13", "3.5.24-0", "v1.11.3", "3.10", "2.53"},
-	{"v1.33.13", "3.5.24-0", "v1.12.0", "3.10", "2.53"},
-	{"v1.34.4", "3.6.5-0", "v1.12.1", "3.10.1", "2.56"},
-	{"v1.35.4", "3.6.6-0", "v1.13.1", "3.10.1", "2.59"},
-	{"v1.36.3", "3.6.8-0", "v1.14.2", "3.10.2", "2.63.0"},
-	{"v1.37.1", "3.7.0-0", "v1.14.6", "3.10.2", "2.66.1"},
+	{Kubernetes: "v1.29.15", Etcd: "3.5.16-0", CoreDNS: "v1.11.1", Pause: "3.9", Agnhost: "2.47"},
+	{Kubernetes: "v1.30.4", Etcd: "3.5.12-0", CoreDNS: "v1.11.1", Pause: "3.9", Agnhost: "2.47"},
+	{Kubernetes: "v1.31.14", Etcd: "3.5.24-0", CoreDNS: "v1.11.3", Pause: "3.10", Agnhost: "2.52"},
+	{Kubernetes: "v1.32.13", Etcd: "3.5.24-0", CoreDNS: "v1.11.3", Pause: "3.10", Agnhost: "2.53"},
+	{Kubernetes: "v1.33.13", Etcd: "3.5.24-0", CoreDNS: "v1.12.0", Pause: "3.10", Agnhost: "2.53"},
+	{Kubernetes: "v1.34.4", Etcd: "3.6.5-0", CoreDNS: "v1.12.1", Pause: "3.10.1", Agnhost: "2.56"},
+	{Kubernetes: "v1.35.4", Etcd: "3.6.6-0", CoreDNS: "v1.13.1", Pause: "3.10.1", Agnhost: "2.59"},
+	{Kubernetes: "v1.36.3", Etcd: "3.6.8-0", CoreDNS: "v1.14.2", Pause: "3.10.2", Agnhost: "2.63.0"},
+	{Kubernetes: "v1.37.1", Etcd: "3.7.0-0", CoreDNS: "v1.14.6", Pause: "3.10.2", Agnhost: "2.66.1"},
 }
 
 // substitutes has, for a release, the modules of its staging directory that the module proxy

@@ -9,54 +9,29 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path"
 	"path/filepath"
 	"strings"
+
+	"airlift/scripts/upstream/components"
+	"airlift/scripts/upstream/debian"
 )
 
-// aptDepends lists a package with all its dependencies.
-var aptDepends = []string{"depends", "--recurse", "--no-recommends", "--no-suggests",
-	"--no-conflicts", "--no-breaks", "--no-replaces", "--no-enhances"}
-
-// unpackDebian downloads Debian packages with apt from this machine's sources and returns their
-// files, under merged-/usr names. With closure it includes their dependencies.
-func unpackDebian(ctx context.Context, closure bool, packages ...string) (*tree, error) {
+// unpackDebian returns the files of Debian packages for the architecture of a tree, under
+// merged-/usr names. With dependencies it includes the packages that they need.
+func (t *tree) unpackDebian(ctx context.Context, dependencies bool, packages ...string) (*tree, error) {
 	dir, err := os.MkdirTemp("", "upstream-deb-")
 	if err != nil {
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	if _, err := command(ctx, dir, "apt-cache", "show", packages[0]); err != nil {
-		// On a new machine apt has no package lists.
-		if _, err := command(ctx, dir, "apt-get", "update", "-q"); err != nil {
-			return nil, err
-		}
-	}
-	if closure {
-		out, err := command(ctx, dir, "apt-cache", append(aptDepends, packages...)...)
-		if err != nil {
-			return nil, err
-		}
-		packages = nil
-		for line := range strings.Lines(string(out)) {
-			if !strings.HasPrefix(line, " ") && !strings.HasPrefix(line, "<") {
-				packages = append(packages, strings.TrimSpace(line))
-			}
-		}
-	}
-	// apt would download as its own user, who cannot write here.
-	args := append([]string{"download", "-q", "-o", "APT::Sandbox::User=root"}, packages...)
-	if _, err := command(ctx, dir, "apt-get", args...); err != nil {
-		return nil, err
-	}
-	debs, err := filepath.Glob(filepath.Join(dir, "*.deb"))
+	debs, err := debian.Download(ctx, dir, t.arch, dependencies, packages...)
 	if err != nil {
 		return nil, err
 	}
-	all := newTree()
+	all := newTree(t.arch)
 	for _, deb := range debs {
-		data, err := command(ctx, dir, "dpkg-deb", "--fsys-tarfile", deb)
+		data, err := debian.Run(ctx, dir, "dpkg-deb", "--fsys-tarfile", deb)
 		if err != nil {
 			return nil, err
 		}
@@ -130,7 +105,7 @@ func (t *tree) addLibraries(from *tree, below func(name string) bool) error {
 	for len(queue) > 0 {
 		name := queue[0]
 		queue = queue[1:]
-		needed, err := neededBy(t.entries[name])
+		needed, err := t.neededBy(t.entries[name])
 		if err != nil {
 			return fmt.Errorf("reading %s: %w", name, err)
 		}
@@ -158,12 +133,12 @@ func linkTarget(name, target string) string {
 	return path.Join(path.Dir(name), target)
 }
 
-// libraryDir is Debian's directory for the shared libraries of amd64.
-const libraryDir = "usr/lib/x86_64-linux-gnu"
+// libraryDir is Debian's directory for shared libraries.
+func (t *tree) libraryDir() string { return "usr/lib/" + components.Triplet(t.arch) }
 
 // neededBy returns the paths of the libraries and of the loader that an ELF file needs, and
 // nothing for other files.
-func neededBy(e *entry) ([]string, error) {
+func (t *tree) neededBy(e *entry) ([]string, error) {
 	if !bytes.HasPrefix(e.data, []byte(elf.ELFMAG)) {
 		return nil, nil
 	}
@@ -178,7 +153,7 @@ func neededBy(e *entry) ([]string, error) {
 	}
 	var paths []string
 	for _, name := range names {
-		paths = append(paths, path.Join(libraryDir, name))
+		paths = append(paths, path.Join(t.libraryDir(), name))
 	}
 	for _, p := range f.Progs {
 		if p.Type == elf.PT_INTERP {
@@ -190,19 +165,4 @@ func neededBy(e *entry) ([]string, error) {
 		}
 	}
 	return paths, nil
-}
-
-func command(ctx context.Context, dir, name string, args ...string) ([]byte, error) {
-	var stdout, stderr bytes.Buffer
-	cmd := exec.CommandContext(ctx, name, args...)
-	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "LC_ALL=C.UTF-8", "DEBIAN_FRONTEND=noninteractive")
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	if err := cmd.Run(); err != nil {
-		if cause := context.Cause(ctx); cause != nil {
-			return nil, cause
-		}
-		return nil, fmt.Errorf("running %s %s: %w: %s", name, strings.Join(args, " "), err, strings.TrimSpace(stderr.String()))
-	}
-	return stdout.Bytes(), nil
 }

@@ -42,7 +42,7 @@ type Manifest struct {
 func (b *Builder) Store() *Store { return &Store{filepath.Join(b.Cache, "images")} }
 
 // Build creates the images of a release that are not in the cache yet, and returns the
-// manifests of each host: per image the index and the linux/amd64 manifest. The components
+// manifests of each host: per image the index and the manifest of the release's architecture. The components
 // must be built.
 func (b *Builder) Build(ctx context.Context, r components.Release) (map[string][]Manifest, error) {
 	sites := make(map[string][]Manifest)
@@ -51,6 +51,7 @@ func (b *Builder) Build(ctx context.Context, r components.Release) (map[string][
 		return nil, err
 	}
 	for _, s := range specs {
+		s.setArch(r.Arch())
 		manifests, err := b.one(ctx, s)
 		if err != nil {
 			return nil, fmt.Errorf("making image %s: %w", s.reference(), err)
@@ -64,7 +65,7 @@ func (b *Builder) one(ctx context.Context, s spec) ([]Manifest, error) {
 	start := time.Now()
 	store := b.Store()
 	config := v1.ConfigFile{
-		Architecture: "amd64",
+		Architecture: s.arch,
 		OS:           "linux",
 		Created:      v1.Time{Time: time.Unix(0, 0).UTC()},
 		Config:       s.config,
@@ -73,7 +74,7 @@ func (b *Builder) one(ctx context.Context, s spec) ([]Manifest, error) {
 	manifest := v1.Manifest{SchemaVersion: 2, MediaType: s.kind.manifest}
 	var size int64
 	for _, spec := range s.layers {
-		l, err := store.layer(ctx, spec.key, spec.fill)
+		l, err := store.layer(ctx, s.arch, spec.key, spec.fill)
 		if err != nil {
 			return nil, err
 		}
@@ -94,7 +95,7 @@ func (b *Builder) one(ctx context.Context, s spec) ([]Manifest, error) {
 
 	index := v1.IndexManifest{SchemaVersion: 2, MediaType: s.kind.index, Manifests: []v1.Descriptor{{
 		MediaType: s.kind.manifest, Size: int64(len(data)), Digest: digest,
-		Platform: &v1.Platform{OS: "linux", Architecture: "amd64"},
+		Platform: &v1.Platform{OS: "linux", Architecture: s.arch},
 	}}}
 	for _, p := range s.others {
 		index.Manifests = append(index.Manifests, v1.Descriptor{

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"os"
@@ -15,6 +16,7 @@ import (
 	"strings"
 	"testing"
 
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"golang.org/x/sys/unix"
 
 	"airlift/scripts/rig"
@@ -64,18 +66,18 @@ func sample(_ context.Context, t *tree) error {
 // layer again.
 func TestLayerIsMadeOnce(t *testing.T) {
 	one, two := &Store{t.TempDir()}, &Store{t.TempDir()}
-	first, err := one.layer(t.Context(), "key", sample)
+	first, err := one.layer(t.Context(), "amd64", "key", sample)
 	if err != nil {
 		t.Fatal(err)
 	}
-	second, err := two.layer(t.Context(), "key", sample)
+	second, err := two.layer(t.Context(), "amd64", "key", sample)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if first != second {
 		t.Errorf("two stores made %v and %v of the same tree", first, second)
 	}
-	again, err := one.layer(t.Context(), "key", func(context.Context, *tree) error { return errors.New("filled again") })
+	again, err := one.layer(t.Context(), "amd64", "key", func(context.Context, *tree) error { return errors.New("filled again") })
 	if err != nil || again != first {
 		t.Errorf("asked again: %v, %v", again, err)
 	}
@@ -83,14 +85,14 @@ func TestLayerIsMadeOnce(t *testing.T) {
 	if err := os.Remove(one.Blob(first.Digest)); err != nil {
 		t.Fatal(err)
 	}
-	if again, err = one.layer(t.Context(), "key", sample); err != nil || again != first {
+	if again, err = one.layer(t.Context(), "amd64", "key", sample); err != nil || again != first {
 		t.Errorf("after losing the blob: %v, %v", again, err)
 	}
 }
 
 func TestLayerContents(t *testing.T) {
 	store := &Store{t.TempDir()}
-	l, err := store.layer(t.Context(), "key", sample)
+	l, err := store.layer(t.Context(), "amd64", "key", sample)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,7 +158,7 @@ func TestLibrariesAreThoseLddNames(t *testing.T) {
 	if err != nil {
 		t.Fatalf("running ldd %s: %v", program, err)
 	}
-	from := newTree()
+	from := newTree("amd64")
 	var want []string
 	for field := range strings.FieldsSeq(string(out)) {
 		if !strings.HasPrefix(field, "/") {
@@ -181,7 +183,7 @@ func TestLibrariesAreThoseLddNames(t *testing.T) {
 	}
 	from.file("usr/lib/x86_64-linux-gnu/libunrelated.so.1", 0o644, nil)
 
-	layer := newTree()
+	layer := newTree("amd64")
 	data, err := os.ReadFile(program)
 	if err != nil {
 		t.Fatal(err)
@@ -202,14 +204,14 @@ func TestLibrariesAreThoseLddNames(t *testing.T) {
 		t.Errorf("took %q, ldd says %q", got, want)
 	}
 
-	layer = newTree()
+	layer = newTree("amd64")
 	layer.file("usr/bin/tar", 0o755, data)
-	if err := layer.addLibraries(newTree(), func(name string) bool { return strings.HasPrefix(name, "usr/lib") }); err != nil {
+	if err := layer.addLibraries(newTree("amd64"), func(name string) bool { return strings.HasPrefix(name, "usr/lib") }); err != nil {
 		t.Errorf("with all libraries below: %v", err)
 	}
 
 	delete(from.entries, want[0])
-	layer = newTree()
+	layer = newTree("amd64")
 	layer.file("usr/bin/tar", 0o755, data)
 	if err := layer.addLibraries(from, nothing); err == nil || !strings.Contains(err.Error(), want[0]) {
 		t.Errorf("without %s: got error %v", want[0], err)
@@ -232,7 +234,7 @@ func TestPackagesAreMerged(t *testing.T) {
 	if err := tw.Close(); err != nil {
 		t.Fatal(err)
 	}
-	tree := newTree()
+	tree := newTree("amd64")
 	if err := tree.addTar(&pkg); err != nil {
 		t.Fatal(err)
 	}
@@ -257,4 +259,41 @@ func getxattr(t *testing.T, file, name string) string {
 		t.Fatal(err)
 	}
 	return string(buf[:n])
+}
+
+// An image of arm64 is the only one of its index that the rig has, and shares no layer with amd64.
+func TestArchitectures(t *testing.T) {
+	b := &Builder{Cache: t.TempDir(), Log: io.Discard}
+	s := spec{
+		host: "registry.example", repository: "server", tag: "v1", kind: oci, others: linux("arm64", "s390x"),
+		layers: []layerSpec{{"server", func(_ context.Context, t *tree) error {
+			t.file("arch", 0o644, []byte(t.arch))
+			return nil
+		}}},
+	}
+	layers := make(map[string]string)
+	for arch, want := range map[string][]string{"amd64": {"amd64", "arm64", "s390x"}, "arm64": {"arm64", "amd64", "s390x"}} {
+		s := s
+		s.setArch(arch)
+		manifests, err := b.one(t.Context(), s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var platforms []string
+		for _, child := range manifests[0].Children {
+			platforms = append(platforms, child.Platform.Architecture)
+		}
+		if !slices.Equal(platforms, want) || manifests[0].Children[0].Digest != manifests[1].Digest {
+			t.Errorf("%s: the index has %q with %s first, want %q with %s", arch, platforms,
+				manifests[0].Children[0].Digest, want, manifests[1].Digest)
+		}
+		var manifest v1.Manifest
+		if err := json.Unmarshal(manifests[1].Data, &manifest); err != nil {
+			t.Fatal(err)
+		}
+		layers[arch] = manifest.Layers[0].Digest.String()
+	}
+	if layers["amd64"] == layers["arm64"] {
+		t.Error("both architectures have the same layer")
+	}
 }

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"airlift/scripts/upstream/components"
+	"airlift/scripts/upstream/debian"
 )
 
 // A layerSpec is a layer and its key in the store. Change the key when fill changes.
@@ -40,7 +41,7 @@ const (
 )
 
 func staticRoot(ctx context.Context, t *tree) error {
-	debian, err := unpackDebian(ctx, false, "base-files")
+	debian, err := t.unpackDebian(ctx, false, "base-files")
 	if err != nil {
 		return err
 	}
@@ -65,7 +66,7 @@ func staticRoot(ctx context.Context, t *tree) error {
 
 // certificates concatenates all certificate authorities, as update-ca-certificates does.
 func certificates(ctx context.Context, t *tree) error {
-	debian, err := unpackDebian(ctx, false, "ca-certificates")
+	debian, err := t.unpackDebian(ctx, false, "ca-certificates")
 	if err != nil {
 		return err
 	}
@@ -95,10 +96,10 @@ func glibc() layerSpec {
 // inGlibc reports whether a path is in the layer glibc.
 func inGlibc(name string) bool {
 	switch path.Dir(name) {
-	case "usr/lib64":
-		return path.Base(name) == "ld-linux-x86-64.so.2"
-	case libraryDir:
-		return slices.Contains([]string{"ld-linux-x86-64.so.2", "libc.so.6", "libdl.so.2", "libm.so.6",
+	case "usr/lib64", "usr/lib":
+		return strings.HasPrefix(path.Base(name), "ld-linux-")
+	case "usr/lib/" + components.Triplet("amd64"), "usr/lib/" + components.Triplet("arm64"):
+		return slices.Contains([]string{"ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1", "libc.so.6", "libdl.so.2", "libm.so.6",
 			"libnss_dns.so.2", "libnss_files.so.2", "libpthread.so.0", "libresolv.so.2", "librt.so.1"}, path.Base(name))
 	}
 	return false
@@ -110,13 +111,13 @@ func inGlibc(name string) bool {
 // is always nft, the only backend that all recent kernels have.
 func netfilter() layerSpec {
 	return layerSpec{"netfilter 2", func(ctx context.Context, t *tree) error {
-		debian, err := unpackDebian(ctx, true, "iptables", "nftables", "ipset", "conntrack", "kmod")
+		debian, err := t.unpackDebian(ctx, true, "iptables", "nftables", "ipset", "conntrack", "kmod")
 		if err != nil {
 			return err
 		}
 		programs := []string{"xtables-nft-multi", "nft", "ipset", "conntrack", "kmod"}
 		t.copy(debian, func(name string) bool {
-			return strings.HasPrefix(name, libraryDir+"/xtables/") ||
+			return strings.HasPrefix(name, t.libraryDir()+"/xtables/") ||
 				path.Dir(name) == "usr/sbin" && slices.Contains(programs, path.Base(name)) ||
 				path.Dir(name) == "usr/bin" && slices.Contains(programs, path.Base(name))
 		})
@@ -144,7 +145,7 @@ func netfilter() layerSpec {
 // usual small commands, on top of glibc.
 func smallBusybox() layerSpec {
 	return layerSpec{"busybox 2", func(ctx context.Context, t *tree) error {
-		debian, err := unpackDebian(ctx, false, "busybox")
+		debian, err := t.unpackDebian(ctx, false, "busybox")
 		if err != nil {
 			return err
 		}
@@ -174,7 +175,7 @@ const applets = `ash awk basename cat chmod chown cp cut date dd df dirname du e
 // everyApplet is busybox with all of its commands: Debian's static build.
 func everyApplet() layerSpec {
 	return layerSpec{"busybox-static 1", func(ctx context.Context, t *tree) error {
-		debian, err := unpackDebian(ctx, false, "busybox-static")
+		debian, err := t.unpackDebian(ctx, false, "busybox-static")
 		if err != nil {
 			return err
 		}
@@ -206,7 +207,7 @@ func listApplets(ctx context.Context, busybox []byte) ([]string, error) {
 	if err := os.WriteFile(file, busybox, 0o700); err != nil {
 		return nil, err
 	}
-	out, err := command(ctx, dir, file, "--list")
+	out, err := debian.Run(ctx, dir, file, "--list")
 	return strings.Fields(string(out)), err
 }
 
@@ -214,7 +215,7 @@ func listApplets(ctx context.Context, busybox []byte) ([]string, error) {
 // glibc. "awk:mawk" is the program mawk with the name awk.
 func debianPrograms(key string, packages, programs []string, links map[string]string) layerSpec {
 	return layerSpec{key, func(ctx context.Context, t *tree) error {
-		debian, err := unpackDebian(ctx, true, packages...)
+		debian, err := t.unpackDebian(ctx, true, packages...)
 		if err != nil {
 			return err
 		}
@@ -248,7 +249,7 @@ func debianPrograms(key string, packages, programs []string, links map[string]st
 
 func fromPackage(pkg string, keep func(string) bool) func(context.Context, *tree) error {
 	return func(ctx context.Context, t *tree) error {
-		debian, err := unpackDebian(ctx, false, pkg)
+		debian, err := t.unpackDebian(ctx, false, pkg)
 		if err != nil {
 			return err
 		}

@@ -2,6 +2,7 @@ package image
 
 import (
 	"context"
+	"slices"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/types"
@@ -13,9 +14,18 @@ import (
 type spec struct {
 	host, repository, tag string
 	kind                  kind
-	others                []v1.Platform // platforms in the index other than linux/amd64
+	arch                  string
+	others                []v1.Platform // platforms in the index that the rig does not have
 	layers                []layerSpec
 	config                v1.Config
+}
+
+// setArch makes an image of one architecture, and puts the others into the index.
+func (s *spec) setArch(arch string) {
+	s.arch = arch
+	s.others = slices.DeleteFunc(append(linux("amd64"), s.others...), func(p v1.Platform) bool {
+		return p.OS == "linux" && p.Architecture == arch
+	})
 }
 
 func (s spec) reference() string { return s.host + "/" + s.repository + ":" + s.tag }

@@ -32,9 +32,12 @@ func (s *Store) Blob(h v1.Hash) string {
 	return filepath.Join(s.Dir, "blobs", h.Algorithm, h.Hex)
 }
 
-// layer returns the layer for this key, and creates it if needed. The same key means the
-// same blob, so images share layers.
-func (s *Store) layer(ctx context.Context, key string, fill func(context.Context, *tree) error) (layer, error) {
+// layer returns the layer for this key and architecture, and creates it if needed. The same key
+// means the same blob, so images share layers.
+func (s *Store) layer(ctx context.Context, arch, key string, fill func(context.Context, *tree) error) (layer, error) {
+	if arch != "amd64" {
+		key = arch + " " + key
+	}
 	sum := sha256.Sum256([]byte(key))
 	record := filepath.Join(s.Dir, "layers", hex.EncodeToString(sum[:])+".json")
 	var l layer
@@ -46,7 +49,7 @@ func (s *Store) layer(ctx context.Context, key string, fill func(context.Context
 	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return l, err
 	}
-	t := newTree()
+	t := newTree(arch)
 	if err := fill(ctx, t); err != nil {
 		return l, err
 	}

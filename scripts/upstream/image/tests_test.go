@@ -88,7 +88,7 @@ func TestNoNewPrivsIsSetuid(t *testing.T) {
 		t.Fatal(err)
 	}
 	layers := b.noNewPrivs(release).layers
-	tree := newTree()
+	tree := newTree("amd64")
 	if err := layers[len(layers)-1].fill(t.Context(), tree); err != nil {
 		t.Fatal(err)
 	}
@@ -139,7 +139,7 @@ func TestDebianProgramsStart(t *testing.T) {
 				if strings.Contains(layer.key, "programs 1") {
 					continue // components, which are static
 				}
-				tree := newTree()
+				tree := newTree("amd64")
 				if err := layer.fill(t.Context(), tree); err != nil {
 					t.Fatal(err)
 				}

@@ -14,6 +14,7 @@ import (
 // tree is the contents of one layer. Its tar is sorted, has every parent directory, and all
 // entries are owned by root and dated 1970, so the same contents give the same bytes.
 type tree struct {
+	arch    string // of its binaries
 	entries map[string]*entry
 }
 
@@ -23,7 +24,7 @@ type entry struct {
 	source string // if set, read instead of data
 }
 
-func newTree() *tree { return &tree{entries: make(map[string]*entry)} }
+func newTree(arch string) *tree { return &tree{arch: arch, entries: make(map[string]*entry)} }
 
 func (t *tree) add(e *entry) {
 	t.parents(e.header.Name)

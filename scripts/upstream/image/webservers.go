@@ -61,7 +61,7 @@ exec apache2 -f /usr/local/apache2/conf/httpd.conf -DFOREGROUND "$@"
 // nginx has the paths of library/nginx, with Debian's nginx.
 func (b *Builder) nginx(components.Release) spec {
 	server := layerSpec{"nginx 1", func(ctx context.Context, t *tree) error {
-		debian, err := unpackDebian(ctx, true, "nginx")
+		debian, err := t.unpackDebian(ctx, true, "nginx")
 		if err != nil {
 			return err
 		}
@@ -87,7 +87,7 @@ func (b *Builder) nginx(components.Release) spec {
 // httpd has the paths of library/httpd, with Debian's apache2.
 func (b *Builder) httpd(components.Release) spec {
 	server := layerSpec{"httpd 1", func(ctx context.Context, t *tree) error {
-		debian, err := unpackDebian(ctx, true, "apache2-bin", "media-types")
+		debian, err := t.unpackDebian(ctx, true, "apache2-bin", "media-types")
 		if err != nil {
 			return err
 		}

@@ -29,17 +29,17 @@ func Files(cache string, r components.Release) (map[string]map[string]File, erro
 		if err != nil {
 			return nil, err
 		}
-		path := "/release/" + r.Kubernetes + "/bin/linux/amd64/" + name
+		path := "/release/" + r.Kubernetes + "/bin/linux/" + r.Arch() + "/" + name
 		dl[path] = program.File
 		dl[path+".sha256"] = File{Data: []byte(program.sha256)}
 		dl[path+".sha512"] = File{Data: []byte(program.sha512)}
 	}
 
-	containerd, err := archive(cache, r, "containerd", "bin/", "containerd-"+components.Containerd[1:]+"-linux-amd64.tar.gz")
+	containerd, err := archive(cache, r, "containerd", "bin/", "containerd-"+components.Containerd[1:]+"-linux-"+r.Arch()+".tar.gz")
 	if err != nil {
 		return nil, err
 	}
-	plugins, err := archive(cache, r, "cni-plugins", "./", "cni-plugins-linux-amd64-"+components.CNIPlugins+".tgz")
+	plugins, err := archive(cache, r, "cni-plugins", "./", "cni-plugins-linux-"+r.Arch()+"-"+components.CNIPlugins+".tgz")
 	if err != nil {
 		return nil, err
 	}
@@ -51,7 +51,7 @@ func Files(cache string, r components.Release) (map[string]map[string]File, erro
 	if err != nil {
 		return nil, err
 	}
-	runcSums, err := clearSign([]byte(runc.sha256 + "  runc.amd64\n"))
+	runcSums, err := clearSign([]byte(runc.sha256 + "  runc." + r.Arch() + "\n"))
 	if err != nil {
 		return nil, err
 	}
@@ -66,7 +66,7 @@ func Files(cache string, r components.Release) (map[string]map[string]File, erro
 		pluginsURL:                   plugins.File,
 		pluginsURL + ".sha256":       {Data: []byte(plugins.sha256 + "  " + plugins.name + "\n")},
 		pluginsURL + ".sha512":       {Data: []byte(plugins.sha512 + "  " + plugins.name + "\n")},
-		runcURL + "runc.amd64":       runc.File,
+		runcURL + "runc." + r.Arch(): runc.File,
 		runcURL + "runc.sha256sum":   {Data: runcSums},
 	}
 	return map[string]map[string]File{"dl.k8s.io": dl, "github.com": github}, nil
