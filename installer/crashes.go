@@ -53,7 +53,20 @@ type end struct {
 	final             bool // it is not started again
 }
 
-func (e end) String() string { return e.process + " " + e.how + e.logText() }
+func (e end) String() string {
+	text := e.process + " " + e.how + e.logText()
+	if slices.ContainsFunc(e.lines, lostLease.MatchString) {
+		text += "\n  " + slowHost
+	}
+	return text
+}
+
+// lostLease is the last message of a controller manager or scheduler that could not renew its
+// lease in time, which is 10 s by default.
+var lostLease = regexp.MustCompile(`(?i)leaderelection lost`)
+
+const slowHost = "This host was too slow for it and the API server. It starts again by itself. If it ends repeatedly, " +
+	"set leader-elect-lease-duration: 60s and leader-elect-renew-deadline: 45s in the extraArgs of controllerManager and scheduler (--config)"
 
 func (e end) logText() string {
 	if len(e.lines) == 0 {

@@ -124,6 +124,23 @@ func TestContainerThatWillNotRecover(t *testing.T) {
 	}
 }
 
+// A host that is too slow for the leases of the control plane gets a way out.
+func TestLostLease(t *testing.T) {
+	r := newRuntime(t)
+	c := newCrashes(r.began)
+	r.ran("kube-controller-manager", 0, 90, 1, `E1123 01:40:19.994680       1 controllermanager.go:413] "leaderelection lost/stopped"`)
+	r.ran("kube-scheduler", 0, 90, 1, `E1123 01:42:56.421272       1 server.go:337] "Leaderelection lost"`)
+	r.ran("etcd", 0, 90, 1, "no space left on device")
+	for _, e := range r.see(c, 91) {
+		if has := strings.Contains(e.String(), "leader-elect-renew-deadline"); has != (e.component != "etcd") {
+			t.Errorf("the flag is in the text of %s: %v\n%s", e.component, has, e)
+		}
+	}
+	if n := len(c.ends); n != 3 {
+		t.Errorf("%d ends, want 3", n)
+	}
+}
+
 // The user sees each error once, also if the container has ended twice before the
 // first look.
 func TestEachErrorIsShownOnce(t *testing.T) {
