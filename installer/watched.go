@@ -12,7 +12,8 @@ import (
 	"airlift/images/store"
 )
 
-// lookInterval is the time between two looks at the processes of this node.
+// lookInterval is the pause between two looks at the processes of this node, at least: on a slow
+// host it is ten times as long as a look.
 const lookInterval = time.Second
 
 // A dependency is what a wait depends on, in addition to the kubelet.
@@ -60,15 +61,16 @@ func (n *node) watched(ctx context.Context, needs dependency, wait func(context.
 // watch looks at the processes of this node until ctx ends. It calls giveUp if
 // one that is needed will not recover.
 func (n *node) watch(ctx context.Context, needs dependency, giveUp context.CancelCauseFunc) {
-	tick := time.NewTicker(lookInterval)
-	defer tick.Stop()
+	pause := lookInterval
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-tick.C:
+		case <-time.After(pause):
 		}
+		began := time.Now()
 		n.look(ctx, needs)
+		pause = max(lookInterval, 10*time.Since(began))
 		if err := n.crashes.hopeless(needs.components, time.Now()); err != nil {
 			giveUp(err)
 			return

@@ -19,15 +19,19 @@ import (
 type prober struct {
 	client *Client
 	probed map[types.NamespacedName]time.Time // time of the last trigger
+	// interval is the time between two triggers of a pod. On a slow host each costs so much that
+	// many delay what they probe: then it is longer, up to the kubelet's own interval.
+	interval time.Duration
 }
 
 const (
 	probeAnnotation = "airlift.dev/ready"
 	probeInterval   = time.Second
+	kubeletInterval = 10 * time.Second // the default of periodSeconds
 )
 
 func (c *Client) newProber() *prober {
-	return &prober{client: c, probed: map[types.NamespacedName]time.Time{}}
+	return &prober{client: c, probed: map[types.NamespacedName]time.Time{}, interval: probeInterval}
 }
 
 // check triggers a probe of a pod that is not ready, and removes the annotation
@@ -39,9 +43,10 @@ func (p *prober) check(ctx context.Context, pod *corev1.Pod, ready bool) {
 	case ready && probed:
 		p.annotate(ctx, name, nil)
 		delete(p.probed, name)
-	case !ready && probeable(pod) && time.Since(last) >= probeInterval:
-		p.annotate(ctx, name, time.Now().UTC().Format(time.RFC3339Nano))
+	case !ready && probeable(pod) && time.Since(last) >= p.interval:
 		p.probed[name] = time.Now()
+		p.annotate(ctx, name, p.probed[name].UTC().Format(time.RFC3339Nano))
+		p.interval = min(max(probeInterval, 10*time.Since(p.probed[name])), kubeletInterval)
 	}
 }
 

@@ -120,3 +120,34 @@ func TestWaitEndsWithoutProgress(t *testing.T) {
 		})
 	}
 }
+
+// Checks leave a slow host most of its time, also if every one of them is woken. On a fast host a
+// wake is answered soon.
+func TestChecksLeaveTimeToASlowHost(t *testing.T) {
+	for _, c := range []struct {
+		check       time.Duration // how long one takes
+		least, most int           // checks in a minute
+	}{
+		{10 * time.Millisecond, 1000, 1200},
+		{200 * time.Millisecond, 50, 60},
+		{time.Second, 12, 12},
+		{5 * time.Second, 6, 7},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			wake := make(chan struct{}, 1)
+			began, checks := time.Now(), 0
+			err := wait{what: "a pod", timeout: 2 * time.Minute}.until(t.Context(), wake, func(context.Context) (bool, string, error) {
+				checks++
+				time.Sleep(c.check)
+				select {
+				case wake <- struct{}{}: // something has changed meanwhile
+				default:
+				}
+				return time.Since(began) >= time.Minute, "not ready", nil
+			})
+			if err != nil || checks < c.least || checks > c.most+1 {
+				t.Errorf("checks of %v: %d in a minute, want %d to %d (%v)", c.check, checks, c.least, c.most, err)
+			}
+		})
+	}
+}

@@ -19,6 +19,13 @@ type Report func(state string)
 // pollInterval is the pause between checks, and before a failed watch is reopened.
 const pollInterval = 200 * time.Millisecond
 
+// After each check a wait rests restFactor times as long as the check took, but at most maxRest.
+// On a slow host the checks would otherwise take the time of what they wait for.
+const (
+	restFactor = 4
+	maxRest    = 5 * time.Second
+)
+
 // watchedInterval is the pause between checks when a watch triggers them too.
 const watchedInterval = 2 * time.Second
 
@@ -53,8 +60,8 @@ type wait struct {
 var numbers = regexp.MustCompile(`[0-9]+`)
 
 // until calls look until it is done, fails, or the timeout has passed without
-// progress: at once, on every wake, and after each interval without a wake. A
-// timeout reports look's last state; an error of look ends the wait.
+// progress: at once, on every wake, and after each interval without a wake, with
+// a rest after each. A timeout reports look's last state; an error of look ends the wait.
 func (w wait) until(parent context.Context, wake <-chan struct{}, look func(context.Context) (done bool, state string, err error)) error {
 	ctx, giveUp := context.WithCancel(parent)
 	defer giveUp()
@@ -73,6 +80,7 @@ func (w wait) until(parent context.Context, wake <-chan struct{}, look func(cont
 	last, limit := "", cmp.Or(w.attempt, w.timeout)
 	seen := map[string]bool{}
 	for {
+		looked := time.Now()
 		attempt, cancel := context.WithTimeout(ctx, limit)
 		done, state, err := look(attempt)
 		if attempt.Err() != nil {
@@ -97,16 +105,25 @@ func (w wait) until(parent context.Context, wake <-chan struct{}, look func(cont
 				w.report(state)
 			}
 		}
-		select {
-		case <-wake:
-		case <-time.After(interval):
-		case <-ctx.Done():
-			if parent.Err() != nil {
-				return fmt.Errorf("waiting for %s: %w", w.what, context.Cause(parent))
-			}
-			return w.timedOut(parent, time.Since(began), last)
+		rest := min(restFactor*time.Since(looked), maxRest)
+		if pause(ctx, nil, rest) && pause(ctx, wake, interval-rest) {
+			continue
 		}
+		if parent.Err() != nil {
+			return fmt.Errorf("waiting for %s: %w", w.what, context.Cause(parent))
+		}
+		return w.timedOut(parent, time.Since(began), last)
 	}
+}
+
+// pause waits for a time or a wake. It reports false if ctx ended.
+func pause(ctx context.Context, wake <-chan struct{}, d time.Duration) bool {
+	select {
+	case <-wake:
+	case <-time.After(d):
+	case <-ctx.Done():
+	}
+	return ctx.Err() == nil
 }
 
 func (w wait) timedOut(ctx context.Context, after time.Duration, last string) error {
