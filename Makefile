@@ -148,7 +148,7 @@ versions: build
 # reboots, power cuts and reset. It needs 8 GB of memory and most of an hour. RUN selects tests.
 QEMU = qemu-system-$(if $(filter arm64,$(ARCH)),arm,x86)
 vm: bundle
-	@dpkg --status $(QEMU) >/dev/null 2>&1 || apt-get install -q --yes --no-install-recommends $(QEMU)
+	@dpkg-query --show --showformat '$${db:Status-Status}\n' $(QEMU) 2>&1 | grep -qx installed || apt-get install -q --yes --no-install-recommends $(QEMU)
 	go test -tags vm -count 1 -timeout 3h -v -run '$(RUN)' ./scripts/vm -bundle $(CURDIR)/$(BUNDLE) -arch $(ARCH)
 
 # Kubernetes' own conformance tests on two hosts; the results are in docs/conformance.md. This takes

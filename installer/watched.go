@@ -12,9 +12,12 @@ import (
 	"airlift/images/store"
 )
 
-// lookInterval is the pause between two looks at the processes of this node, at least: on a slow
-// host it is ten times as long as a look.
-const lookInterval = time.Second
+// lookInterval is the pause between two looks at the processes of this node. On a slow host it is
+// ten times as long as a look, at most maxLookInterval.
+const (
+	lookInterval    = time.Second
+	maxLookInterval = 10 * time.Second
+)
 
 // A dependency is what a wait depends on, in addition to the kubelet.
 type dependency struct {
@@ -70,7 +73,7 @@ func (n *node) watch(ctx context.Context, needs dependency, giveUp context.Cance
 		}
 		began := time.Now()
 		n.look(ctx, needs)
-		pause = max(lookInterval, 10*time.Since(began))
+		pause = min(max(lookInterval, 10*time.Since(began)), maxLookInterval)
 		if err := n.crashes.hopeless(needs.components, time.Now()); err != nil {
 			giveUp(err)
 			return

@@ -7,11 +7,13 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"strings"
 
 	"airlift/fault"
 )
 
-// binfmtDir is where the kernel lists the interpreters of foreign binaries.
+// binfmtDir is where the kernel lists the interpreters of binaries for other architectures.
 const binfmtDir = "/proc/sys/fs/binfmt_misc"
 
 // emulators has the user-mode emulator of QEMU for an architecture, and the first bytes of its ELF
@@ -45,11 +47,12 @@ func emulate(ctx context.Context, arch string, log func(string, ...any)) error {
 			return err
 		}
 	}
-	if _, err := os.Stat(binfmtDir + "/qemu-aarch64"); err == nil {
+	name := strings.TrimSuffix(e.binary, "-static")
+	if _, err := os.Stat(filepath.Join(binfmtDir, name)); err == nil {
 		return nil // the package has registered it
 	}
 	// F: the kernel opens the emulator now, so it also works in a chroot.
-	rule := fmt.Sprintf(":qemu-aarch64:M::%s:%s:%s:F", e.magic, e.mask, path)
+	rule := fmt.Sprintf(":%s:M::%s:%s:%s:F", name, e.magic, e.mask, path)
 	if err := os.WriteFile(binfmtDir+"/register", []byte(rule), 0o200); err != nil && !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("registering %s: %w", e.binary, err)
 	}

@@ -60,6 +60,7 @@ var kinds = []struct {
 func TestKinds(t *testing.T) {
 	for _, k := range kinds {
 		t.Run(k.name, func(t *testing.T) {
+			t.Log(k.about)
 			m, _ := machines(t, func(o *vm.Options) { o.ExtraPackages = append(o.ExtraPackages, k.packages...) })
 			m.Append = strings.TrimSpace(m.Append + " " + k.cmdline)
 			if k.memory > 0 {
