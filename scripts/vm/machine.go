@@ -63,6 +63,11 @@ var hardwares = map[string]hardware{
 	"arm64": {"qemu-system-aarch64", "qemu-system-arm", []string{"-machine", "virt", "-cpu", "cortex-a72"}, "ttyAMA0"},
 }
 
+// cheap are kernel parameters that leave out what is expensive to emulate. Mitigations of
+// processor bugs make a system call ten times slower. QEMU translates code again at each new
+// address, so random addresses make the start of a process four times slower.
+const cheap = "mitigations=off norandmaps"
+
 func (m *Machine) file(name string) string { return filepath.Join(m.dir, name) }
 
 // ConsoleLog is the file on this machine with the output of the serial console.
@@ -90,7 +95,7 @@ func (m *Machine) arguments() []string {
 		"-name", m.Name, "-nodefaults", "-no-user-config", "-display", "none",
 		"-accel", "tcg,thread=multi", "-smp", "2", "-m", fmt.Sprint(cmp.Or(m.Memory, defaultMemory)),
 		"-kernel", m.file("vmlinuz"), "-initrd", m.file("initrd.img"),
-		"-append", strings.TrimSpace("root=LABEL=root rw console="+m.hardware.console+" net.ifnames=1 "+m.Append),
+		"-append", strings.TrimSpace("root=LABEL=root rw console="+m.hardware.console+" net.ifnames=1 "+cheap+" "+m.Append),
 		"-chardev", "file,id=console,append=on,path="+m.ConsoleLog(), "-serial", "chardev:console",
 		// The page cache of this machine survives the end of QEMU, that of the emulated machine
 		// does not. So it may ignore flushes, and a power cut still loses what was not flushed.
