@@ -51,6 +51,9 @@ imports = ['%s']
   # True if this host cannot lower OOM scores: without it, no container
   # of a system pod would start.
   restrict_oom_score_adj = %t
+  # containerd asks every container for its usage in this period, by default every second.
+  # The kubelet itself measures every ten seconds.
+  stats_collect_period = '10s'
 
 [plugins.'io.containerd.cri.v1.runtime'.cni]
   bin_dirs = ['%s']

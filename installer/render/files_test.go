@@ -83,9 +83,9 @@ func TestContainerdUnderstands(t *testing.T) {
 		changed []string
 	}{
 		{"modern host", config.Facts{CgroupDriver: "systemd"}, []string{
-			"SystemdCgroup = true", "config_path = '/etc/containerd/certs.d'", "discard_unpacked_layers = true", "sandbox = 'registry.k8s.io/pause:3.9'"}},
+			"SystemdCgroup = true", "config_path = '/etc/containerd/certs.d'", "discard_unpacked_layers = true", "sandbox = 'registry.k8s.io/pause:3.9'", "stats_collect_period = '10s'"}},
 		{"poor host", config.Facts{CgroupDriver: "cgroupfs", RestrictOOMScoreAdj: true}, []string{
-			"config_path = '/etc/containerd/certs.d'", "discard_unpacked_layers = true", "restrict_oom_score_adj = true", "sandbox = 'registry.k8s.io/pause:3.9'"}},
+			"config_path = '/etc/containerd/certs.d'", "discard_unpacked_layers = true", "restrict_oom_score_adj = true", "sandbox = 'registry.k8s.io/pause:3.9'", "stats_collect_period = '10s'"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			cfg := oracle.Plain(oracle.Version)
