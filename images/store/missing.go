@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/go-digest"
@@ -16,7 +17,7 @@ import (
 func (s *Store) Missing(ctx context.Context, images []bundle.Image) ([]bundle.Image, error) {
 	var missing []bundle.Image
 	for _, img := range images {
-		ok, err := s.has(ctx, img)
+		ok, err := s.has(ctx, img, targetsOf(images, img.Config.Digest))
 		if err != nil {
 			return nil, fmt.Errorf("looking for image %s: %w", img.Reference, err)
 		}
@@ -27,13 +28,29 @@ func (s *Store) Missing(ctx context.Context, images []bundle.Image) ([]bundle.Im
 	return missing, nil
 }
 
-func (s *Store) has(ctx context.Context, img bundle.Image) (bool, error) {
+// targetsOf returns the targets of the images with this config. They have the same ID, so only
+// one of them has the record with the ID as its name.
+func targetsOf(images []bundle.Image, config string) (targets []digest.Digest) {
+	for _, img := range images {
+		if img.Config.Digest == config {
+			targets = append(targets, digest.Digest(img.Target.Digest))
+		}
+	}
+	return targets
+}
+
+// has reports whether an image is complete. sameID are the targets of all images with its ID.
+func (s *Store) has(ctx context.Context, img bundle.Image, sameID []digest.Digest) (bool, error) {
 	names, err := namesOf(img)
 	if err != nil {
 		return false, err
 	}
 	for _, name := range names {
-		if ok, err := s.recorded(ctx, name, digest.Digest(img.Target.Digest)); !ok || err != nil {
+		targets := []digest.Digest{digest.Digest(img.Target.Digest)}
+		if name == img.Config.Digest {
+			targets = sameID
+		}
+		if ok, err := s.recorded(ctx, name, targets); !ok || err != nil {
 			return false, err
 		}
 	}
@@ -62,9 +79,9 @@ func (s *Store) has(ctx context.Context, img bundle.Image) (bool, error) {
 	return true, nil
 }
 
-// recorded reports whether containerd has an image record with this name and target and
-// with the CRI's labels.
-func (s *Store) recorded(ctx context.Context, name string, target digest.Digest) (bool, error) {
+// recorded reports whether containerd has an image record with this name, one of these
+// targets, and the CRI's labels.
+func (s *Store) recorded(ctx context.Context, name string, targets []digest.Digest) (bool, error) {
 	rec, err := s.record(ctx, name)
 	if errdefs.IsNotFound(err) {
 		return false, nil
@@ -77,5 +94,5 @@ func (s *Store) recorded(ctx context.Context, name string, target digest.Digest)
 			return false, nil
 		}
 	}
-	return rec.target.Digest == target, nil
+	return slices.Contains(targets, rec.target.Digest), nil
 }

@@ -18,7 +18,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/registry"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/types"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -378,5 +382,28 @@ func TestBadReference(t *testing.T) {
 	_, err := s.Missing(t.Context(), []bundle.Image{{Reference: "Not A Reference"}})
 	if err == nil || !strings.Contains(err.Error(), `"Not A Reference"`) {
 		t.Errorf("err = %v", err)
+	}
+}
+
+// Images with the same config and different manifests have the same ID: an image, and its copy
+// in another registry, whose layers were compressed again.
+func TestImagesWithTheSameID(t *testing.T) {
+	t.Parallel()
+	d := startDaemon(t, ours(t), "overlayfs")
+	img := mutate.MediaType(must(mutate.AppendLayers(empty.Image, layer(t, text("hello", "hello")))), types.OCIManifestSchema1)
+	copied := mutate.Annotations(img, map[string]string{"copied": "yes"}).(v1.Image)
+	var p imageSet
+	p.add(t, "registry.example/app:1", img, nil)
+	p.add(t, "mirror.example/app:1", copied, nil)
+	if p.images[0].Config != p.images[1].Config || p.images[0].Target == p.images[1].Target {
+		t.Fatal("the images have other configs, or the same manifest")
+	}
+	s := d.connect()
+	importAll(t, s, &p)
+	assertMissing(t, s, &p)
+	for _, i := range p.images {
+		if d.status(i.Reference) == nil {
+			t.Errorf("the CRI does not know %s", i.Reference)
+		}
 	}
 }

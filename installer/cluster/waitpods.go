@@ -174,7 +174,7 @@ func podReady(pod *corev1.Pod) (bool, string) {
 	why := string(pod.Status.Phase)
 	for _, cond := range pod.Status.Conditions {
 		if cond.Type == corev1.PodReady && cond.Status == corev1.ConditionTrue {
-			return true, ""
+			return steady(pod)
 		}
 		if cond.Type == corev1.PodScheduled && cond.Status == corev1.ConditionFalse {
 			why = "not scheduled: " + cond.Message
@@ -192,6 +192,26 @@ func podReady(pod *corev1.Pod) (bool, string) {
 		why = problems[0]
 	}
 	return false, why
+}
+
+// steadyAfter is how long a container must run after it failed. A container without a
+// readiness probe is Ready as soon as it starts, also in a crash loop. The kubelet waits 10 s
+// or more between two starts, so a shorter time would see the same start again.
+const steadyAfter = 10 * time.Second
+
+// steady reports whether the containers that failed before have run long enough since. The
+// clock of the pod's node may differ from this host's: a start in the future is long ago.
+func steady(pod *corev1.Pod) (bool, string) {
+	for _, s := range pod.Status.ContainerStatuses {
+		t, r := s.LastTerminationState.Terminated, s.State.Running
+		if t == nil || t.ExitCode == 0 || r == nil {
+			continue
+		}
+		if age := time.Since(r.StartedAt.Time); age >= 0 && age < steadyAfter {
+			return false, fmt.Sprintf("container %s exited with code %d (%s) and restarted %d times, most recently less than %s ago", s.Name, t.ExitCode, t.Reason, s.RestartCount, steadyAfter)
+		}
+	}
+	return true, ""
 }
 
 // crashLoop is the reason of a container that waits for its next start because
