@@ -66,7 +66,7 @@ type Output struct {
 
 func (o Output) Write(p []byte) (int, error) {
 	n, err := o.File.Write(p)
-	if errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.EIO) {
+	if closed(err) {
 		o.Lost(fmt.Errorf("interrupted: %s was closed", o.File.Name()))
 	}
 	return n, err

@@ -16,8 +16,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"airlift/bundle/space"
 )
 
@@ -140,7 +138,7 @@ func (c *Cache) Read(ctx context.Context, sum string) ([]byte, bool, error) {
 // Put stores the content of r and returns its sha256 and size. If want is not empty and
 // the sha256 differs, the content is not stored and the error is a *MismatchError.
 func (c *Cache) Put(ctx context.Context, r io.Reader, want string) (sum string, size int64, err error) {
-	f, err := os.CreateTemp(filepath.Join(c.dir, "partial"), "new.*")
+	f, err := createTemp(filepath.Join(c.dir, "partial"))
 	if err != nil {
 		return "", 0, c.writing(err)
 	}
@@ -160,6 +158,25 @@ func (c *Cache) Put(ctx context.Context, r io.Reader, want string) (sum string, 
 		return "", 0, &MismatchError{Want: want, Got: sum}
 	}
 	return sum, size, c.keep(f, sum, size)
+}
+
+// Temporary writes r to a file that has no name and disappears when it is closed.
+func (c *Cache) Temporary(ctx context.Context, r io.Reader) (f *os.File, err error) {
+	if f, err = createTemp(filepath.Join(c.dir, "partial")); err != nil {
+		return nil, c.writing(err)
+	}
+	err = os.Remove(f.Name())
+	if err == nil {
+		_, err = io.Copy(f, reader{ctx, r})
+	}
+	if err == nil {
+		_, err = f.Seek(0, io.SeekStart)
+	}
+	if err != nil {
+		f.Close()
+		return nil, space.Explain(c.dir, err)
+	}
+	return f, nil
 }
 
 // keep moves a complete, verified file to the contents. f must still be open: closing
@@ -232,16 +249,16 @@ func (c *Cache) partial(ctx context.Context, sum, site string, waiting func()) (
 	slow := time.AfterFunc(5*time.Second, waiting)
 	defer slow.Stop()
 	for {
-		f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o644)
+		f, err := openFile(name)
 		if err != nil {
 			return nil, c.writing(err)
 		}
-		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if err == nil && sameFile(f, name) {
+		locked, err := tryLock(f)
+		if locked && sameFile(f, name) {
 			return f, nil
 		}
 		f.Close()
-		if err != nil && !errors.Is(err, unix.EWOULDBLOCK) {
+		if err != nil {
 			return nil, fmt.Errorf("locking %s: %w", name, err)
 		}
 		select {

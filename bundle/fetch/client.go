@@ -4,6 +4,7 @@ package fetch
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -29,6 +30,8 @@ type Client struct {
 	mirrors *Mirrors
 	// backoff is the wait after the first failure, maxBackoff the longest wait.
 	backoff, maxBackoff time.Duration
+	// maxRetryAfter is the longest wait that a site may ask for.
+	maxRetryAfter time.Duration
 }
 
 // New returns a client that stores downloads in cache and sends requests through
@@ -39,6 +42,7 @@ func New(cache *Cache, mirrors *Mirrors) *Client {
 		Cache:   cache,
 		mirrors: mirrors,
 		backoff: time.Second / 2, maxBackoff: 15 * time.Second,
+		maxRetryAfter: 5 * time.Minute,
 	}
 }
 
@@ -87,19 +91,18 @@ func (c *Client) retry(ctx context.Context, try func() (advanced bool, err error
 		if advanced {
 			failed = 1
 		}
-		var status *StatusError
-		var resp *http.Response
-		if errors.As(err, &status) {
-			resp = &http.Response{StatusCode: status.Code, Header: http.Header{"Retry-After": {status.retry}}}
-		}
-		if !temporary(ctx, resp, err) {
+		cause := err
+		if !temporary(ctx, err) {
 			return err
 		}
 		if failed == attempts {
-			return fmt.Errorf("gave up after %d attempts: %w", attempts, err)
+			return Final(fmt.Errorf("gave up after %d attempts: %w", attempts, err))
 		}
-		wait := min(retryablehttp.DefaultBackoff(c.backoff, c.maxBackoff, failed-1, resp), c.maxBackoff)
-		c.note("%v; retrying in %v", err, wait)
+		wait, err := c.wait(err, failed)
+		if err != nil {
+			return err
+		}
+		c.note("%v; retrying in %v", cause, wait)
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
@@ -115,27 +118,36 @@ func (c *Client) note(format string, args ...any) {
 }
 
 // temporary reports whether a retry may help.
-func temporary(ctx context.Context, resp *http.Response, err error) bool {
+func temporary(ctx context.Context, err error) bool {
 	var missing *MissingError
 	var mismatch *MismatchError
 	var size *SizeError
 	var redirect *RedirectError
 	var local *localError
+	var final *finalError
 	var dns *net.DNSError
+	var certificate *tls.CertificateVerificationError
+	var notTLS tls.RecordHeaderError
+	var status *StatusError
 	switch {
 	case errors.As(err, &dns) && dns.IsNotFound:
 		return false // the name does not exist, or there is no network
 	case errors.As(err, &missing), errors.As(err, &mismatch), errors.As(err, &size),
-		errors.As(err, &redirect), errors.As(err, &local):
+		errors.As(err, &redirect), errors.As(err, &local), errors.As(err, &final),
+		errors.As(err, &certificate), errors.As(err, &notTLS):
 		return false
-	case resp != nil:
-		again, _ := retryablehttp.DefaultRetryPolicy(ctx, resp, nil)
-		return again || resp.StatusCode == http.StatusRequestTimeout
+	case errors.As(err, &status):
+		return temporaryStatus(ctx, status.Code)
 	case errors.Is(err, errStalled), errors.Is(err, io.ErrUnexpectedEOF):
 		return true
 	}
 	again, _ := retryablehttp.DefaultRetryPolicy(ctx, nil, err)
 	return again
+}
+
+func temporaryStatus(ctx context.Context, code int) bool {
+	again, _ := retryablehttp.DefaultRetryPolicy(ctx, &http.Response{StatusCode: code}, nil)
+	return again || code == http.StatusRequestTimeout
 }
 
 // A Question is a request for a small document.
@@ -157,7 +169,7 @@ func (c *Client) Ask(ctx context.Context, q Question) (answer []byte, source Sou
 		q.Max = maxAnswer
 	}
 	err = c.retry(ctx, func() (bool, error) {
-		answer, source, err = c.askOnce(allow(ctx, q.Max), q)
+		answer, source, err = c.askOnce(Allow(ctx, q.Max), q)
 		return false, err
 	})
 	return answer, source, err

@@ -195,7 +195,7 @@ func (c *Client) resume(ctx context.Context, f *os.File, d Download) error {
 		}
 		have = 0
 	}
-	req, err := http.NewRequestWithContext(allow(ctx, d.most()), http.MethodGet, d.URL, nil)
+	req, err := http.NewRequestWithContext(Allow(ctx, d.most()), http.MethodGet, d.URL, nil)
 	if err != nil {
 		return err
 	}

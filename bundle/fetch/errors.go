@@ -78,3 +78,11 @@ type localError struct{ err error }
 
 func (e *localError) Error() string { return e.err.Error() }
 func (e *localError) Unwrap() error { return e.err }
+
+// Final marks an error that a retry does not change.
+func Final(err error) error { return &finalError{err} }
+
+type finalError struct{ err error }
+
+func (e *finalError) Error() string { return e.err.Error() }
+func (e *finalError) Unwrap() error { return e.err }

@@ -68,8 +68,8 @@ func (l *limited) Read(p []byte) (int, error) {
 
 type limitKey struct{}
 
-// allow sets the size limit for the answer to a request with this context.
-func allow(ctx context.Context, n int64) context.Context {
+// Allow sets the size limit for the answer to a request with this context.
+func Allow(ctx context.Context, n int64) context.Context {
 	return context.WithValue(ctx, limitKey{}, n)
 }
 

@@ -166,11 +166,15 @@ var realm = regexp.MustCompile(`realm="([^"]*)"`)
 
 // rewrite returns the mirror's URL for u. It puts the mirror's path before the path of
 // the request. A mirror path that begins with /v2, the path of the registry API,
-// replaces the /v2 of the request.
+// replaces the /v2 of the request to a repository.
 func (r *rule) rewrite(u *url.URL) *url.URL {
 	to := *u
 	to.Scheme, to.Host = r.URL.Scheme, r.URL.Host
 	path, raw := u.Path, u.EscapedPath()
+	if r.isAPI() && path == "/v2/" {
+		to.Path, to.RawPath = path, "" // the API itself, which is at the root of every registry
+		return &to
+	}
 	if r.isAPI() {
 		path, raw = strings.TrimPrefix(path, "/v2"), strings.TrimPrefix(raw, "/v2")
 	}

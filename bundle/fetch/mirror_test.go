@@ -90,6 +90,7 @@ func TestMirrorsRewriteRequestsAndRedirects(t *testing.T) {
 		{"https://dl.example/absolute", []string{"/dl/absolute auth=secret", "/cdn/file auth="}},
 		{"https://dl.example/relative", []string{"/dl/relative auth=secret", "/dl/moved auth=secret"}},
 		{"https://dl.example/outside", []string{"/dl/outside auth=secret", "/elsewhere auth="}},
+		{"https://reg.example/v2/", []string{"/v2/ auth=secret"}},
 		{"https://reg.example/v2/pause/manifests/3.9", []string{"/v2/proxy/pause/manifests/3.9 auth=secret"}},
 		{"https://index.docker.io/v2/x", []string{"/hub/v2/x auth=secret"}},
 	} {

@@ -63,9 +63,12 @@ func (d *Digester) Encode() (frame []byte, sum [sha256.Size]byte) {
 	if d.n > 0 {
 		d.end()
 	}
-	frame = append(digestsHeader(len(d.sums)), d.sums...)
+	frame = EncodeDigests(d.sums)
 	return frame, sha256.Sum256(frame)
 }
+
+// EncodeDigests returns the frame with the digests sums, one after the other.
+func EncodeDigests(sums []byte) (frame []byte) { return append(digestsHeader(len(sums)), sums...) }
 
 func digestsHeader(size int) []byte {
 	return binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint32(nil, skippableMagic), uint32(size))
@@ -83,15 +86,29 @@ type Payload struct {
 // carry fault.Bundle and name path.
 func OpenPayload(file io.ReaderAt, path string, t Trailer) (*Payload, error) {
 	frame := make([]byte, DigestsSize(t.PayloadSize))
-	at := int64(t.PayloadOffset + t.PayloadSize)
+	at := t.DigestsOffset()
 	if _, err := file.ReadAt(frame, at); err != nil {
 		return nil, ReadError(path, err)
 	}
-	digests := frame[digestsHeaderSize:]
-	if sha256.Sum256(frame) != t.DigestsSHA256 || !bytes.Equal(frame[:digestsHeaderSize], digestsHeader(len(digests))) {
+	if !t.HasDigests(frame) {
 		return nil, Damaged(path, "the digests of its payload (%d bytes at offset %d) do not match their sha256", len(frame), at)
 	}
-	return &Payload{file: file, offset: int64(t.PayloadOffset), size: int64(t.PayloadSize), digests: digests}, nil
+	return NewPayload(file, t, frame), nil
+}
+
+// DigestsOffset is the offset of the frame with the digests in the file, in bytes.
+func (t Trailer) DigestsOffset() int64 { return int64(t.PayloadOffset + t.PayloadSize) }
+
+// HasDigests reports whether frame has the digests of the payload.
+func (t Trailer) HasDigests(frame []byte) bool {
+	return uint64(len(frame)) == DigestsSize(t.PayloadSize) && sha256.Sum256(frame) == t.DigestsSHA256 &&
+		bytes.Equal(frame[:digestsHeaderSize], digestsHeader(len(frame)-digestsHeaderSize))
+}
+
+// NewPayload returns the payload of file, whose trailer is t, with digests from elsewhere:
+// frame has the size of the frame with the digests.
+func NewPayload(file io.ReaderAt, t Trailer, frame []byte) *Payload {
+	return &Payload{file: file, offset: int64(t.PayloadOffset), size: int64(t.PayloadSize), digests: frame[digestsHeaderSize:]}
 }
 
 // Section reads size bytes at an offset in the file. The range must be within the

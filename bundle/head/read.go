@@ -27,26 +27,29 @@ var ErrNoPayload = errors.New("without a payload")
 // distinguishes a truncated or padded copy from a complete one. Its errors carry
 // fault.Bundle and name path.
 func Read(file *os.File, path string) (Trailer, error) {
-	r := reader{file: file, path: path}
+	i, err := file.Stat()
+	if err != nil {
+		return Trailer{}, fault.Wrap(err, fault.Bundle, "")
+	}
+	if !i.Mode().IsRegular() {
+		return Trailer{}, fault.New(fault.Bundle, "", "%s is not a regular file", path)
+	}
+	return ReadAt(file, i.Size(), path)
+}
+
+// ReadAt is Read for a file of size bytes that is not one file on the disk.
+func ReadAt(file io.ReaderAt, size int64, path string) (Trailer, error) {
+	r := reader{file: file, path: path, size: size}
 	return r.read()
 }
 
 type reader struct {
-	file *os.File
+	file io.ReaderAt
 	path string
 	size int64
 }
 
 func (r *reader) read() (Trailer, error) {
-	i, err := r.file.Stat()
-	if err != nil {
-		return Trailer{}, fault.Wrap(err, fault.Bundle, "")
-	}
-	if !i.Mode().IsRegular() {
-		return Trailer{}, fault.New(fault.Bundle, "", "%s is not a regular file", r.path)
-	}
-	r.size = i.Size()
-
 	var tail [TrailerSize]byte
 	n := min(r.size, TrailerSize)
 	if _, err := r.file.ReadAt(tail[TrailerSize-n:], r.size-n); err != nil {

@@ -3,12 +3,10 @@
 package space
 
 import (
-	"errors"
 	"fmt"
 	"path/filepath"
 
 	"github.com/moby/sys/mountinfo"
-	"golang.org/x/sys/unix"
 
 	"airlift/fault"
 )
@@ -27,7 +25,7 @@ func Check(dir, what string, need int64) error {
 // Explain adds the file system of dir to an error that means that it is full, and returns
 // any other error unchanged.
 func Explain(dir string, err error) error {
-	if !errors.Is(err, unix.ENOSPC) && !errors.Is(err, unix.EDQUOT) || fault.Hint(err) != "" {
+	if !full(err) || fault.Hint(err) != "" {
 		return err
 	}
 	free, ferr := Free(dir)
@@ -39,21 +37,6 @@ func Explain(dir string, err error) error {
 
 func hint(dir string) string {
 	return "free some space there (df " + dir + "), or choose another directory: --output for the bundle, --cache-dir for the downloads"
-}
-
-// Free returns the number of bytes that an unprivileged user can still write below dir.
-func Free(dir string) (int64, error) {
-	var st unix.Statfs_t
-	if err := unix.Statfs(dir, &st); err != nil {
-		return 0, fmt.Errorf("reading the free space of %s: %w", dir, err)
-	}
-	return int64(st.Bavail) * st.Bsize, nil
-}
-
-// Shared reports whether two directories are on one file system.
-func Shared(a, b string) bool {
-	var x, y unix.Stat_t
-	return unix.Stat(a, &x) == nil && unix.Stat(b, &y) == nil && x.Dev == y.Dev
 }
 
 // name returns the mount point and the type of dir's file system, or dir if they are not

@@ -6,6 +6,7 @@ package registry
 import (
 	"bytes"
 	"context"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,7 +16,6 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
@@ -23,12 +23,16 @@ import (
 
 	"airlift/bundle"
 	"airlift/bundle/fetch"
-	"airlift/bundle/head"
 	"airlift/fault"
+	"airlift/images/oci"
 )
 
 // A Client pulls images for one platform.
 type Client struct {
+	// AuthFile has the credentials, in the format of docker's config.json. If it is
+	// empty, they are in the files of docker and podman.
+	AuthFile string
+
 	fetch   *fetch.Client
 	mirrors *fetch.Mirrors
 	arch    string
@@ -77,36 +81,15 @@ func (c *Client) open(ctx context.Context, repo name.Repository) (*session, erro
 	}
 	c.mu.Unlock()
 	s.once.Do(func() {
-		auth, err := authn.Resolve(ctx, authn.DefaultKeychain, c.account(repo))
+		tr, err := c.logIn(ctx, repo)
 		if err != nil {
-			s.err = fmt.Errorf("reading registry credentials: %w", err)
+			s.err = err
 			return
 		}
-		base := transport.NewRetry(c.mirrors, transport.WithRetryStatusCodes(
-			http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout))
-		tr, err := transport.NewWithContext(ctx, repo.Registry, auth, base, []string{repo.Scope(transport.PullScope)})
-		if err != nil {
-			s.err = fmt.Errorf("logging in: %w", err)
-			return
-		}
-		s.http = &http.Client{Transport: tr}
+		s.http = &http.Client{Transport: sessionTransport{tr}}
 		s.head = []remote.Option{remote.WithTransport(tr)}
 	})
 	return s, s.err
-}
-
-// account returns the registry to authenticate with. For a mirrored registry this is the
-// mirror, which must not get the registry's password.
-func (c *Client) account(repo name.Repository) authn.Resource {
-	to, ok := c.mirrors.Lookup(repo.RegistryStr())
-	if !ok {
-		return repo
-	}
-	reg, err := name.NewRegistry(to.Host)
-	if err != nil {
-		return repo.Registry
-	}
-	return reg
 }
 
 // Wanted is an image to resolve.
@@ -147,7 +130,7 @@ func (c *Client) resolve(ctx context.Context, w Wanted) (*Image, error) {
 	}
 	img := &Image{repo: ref.Context()}
 	img.Name, img.Reference = w.Name, w.Reference
-	img.Site = c.mirrors.Site(&url.URL{Scheme: img.repo.Scheme(), Host: img.repo.RegistryStr()})
+	img.Site = c.mirrors.Site(&url.URL{Scheme: "https", Host: img.repo.RegistryStr()})
 	var body []byte
 	known := true
 	if w.Digest != "" {
@@ -159,44 +142,25 @@ func (c *Client) resolve(ctx context.Context, w Wanted) (*Image, error) {
 		return nil, err
 	}
 	img.Manifest = img.Target
-	if isIndex(img.Target.MediaType) {
-		if img.Manifest, err = c.choose(w.Reference, body); err != nil {
+	if oci.IsIndex(img.Target.MediaType) {
+		if img.Manifest, err = oci.Choose(w.Reference, body, c.arch); err != nil {
 			return nil, err
 		}
 		if body, err = c.manifest(ctx, img.repo, img.Manifest); err != nil {
 			return nil, err
 		}
 	}
-	var m v1.Manifest
-	if err := json.Unmarshal(body, &m); err != nil {
-		return nil, fmt.Errorf("reading manifest %s: %w", img.Manifest.Digest, err)
+	m, err := oci.ReadManifest(img.Manifest.Digest, body)
+	if err != nil {
+		return nil, err
 	}
-	if m.Config.Digest.Algorithm != "sha256" {
-		return nil, fmt.Errorf("manifest %s has no config, so it is not a container image", img.Manifest.Digest)
-	}
-	if err := checkSizes(m); err != nil {
-		return nil, fmt.Errorf("reading manifest %s: %w", img.Manifest.Digest, err)
-	}
-	img.Config = descriptor(m.Config)
+	img.Config = oci.Descriptor(m.Config)
 	img.blobs = m.Layers
 	if err := c.config(ctx, img); err != nil || known {
 		return img, err
 	}
 	// Only now: a wrong image may be corrected in the registry.
 	return img, c.remember(ref, memory{img.Target, img.Source})
-}
-
-// checkSizes checks that all sizes in a manifest are within the limits.
-func checkSizes(m v1.Manifest) error {
-	if m.Config.Size <= 0 || m.Config.Size > bundle.MaxDocument {
-		return fmt.Errorf("the size of config %s is %d, not between 1 and %d", m.Config.Digest, m.Config.Size, bundle.MaxDocument)
-	}
-	for _, l := range m.Layers {
-		if l.Size <= 0 || l.Size > head.MaxEntry {
-			return fmt.Errorf("the size of layer %s is %d, not between 1 and %d", l.Digest, l.Size, int64(head.MaxEntry))
-		}
-	}
-	return nil
 }
 
 // byTag returns the index or manifest that a tag points to, its source, and whether it
@@ -216,7 +180,7 @@ func (c *Client) byTag(ctx context.Context, ref name.Reference, fixed bool) (bod
 	if err != nil {
 		return nil, d, source, false, err
 	}
-	if d, err = describe(body); err != nil {
+	if d, err = oci.Describe(body); err != nil {
 		return nil, d, source, false, err
 	}
 	return body, d, source, false, c.store(ctx, d, body)
@@ -239,7 +203,7 @@ func (c *Client) byDigest(ctx context.Context, repo name.Repository, digest stri
 	if _, err := v1.NewHash(digest); err != nil {
 		return nil, d, fault.Wrap(err, fault.Usage, "write a digest as sha256:HEX with 64 hexadecimal digits")
 	}
-	body, ok, err := c.fetch.Cache.Read(ctx, hexOf(digest))
+	body, ok, err := c.fetch.Cache.Read(ctx, oci.Hex(digest))
 	if err != nil {
 		return nil, d, err
 	}
@@ -251,7 +215,7 @@ func (c *Client) byDigest(ctx context.Context, repo name.Repository, digest stri
 			return nil, d, err
 		}
 	}
-	d, err = describe(body)
+	d, err = oci.Describe(body)
 	return body, d, err
 }
 
@@ -262,16 +226,17 @@ func (c *Client) ask(ctx context.Context, ref name.Reference) ([]byte, fetch.Sou
 		return nil, fetch.Source{}, c.explain(ref, err)
 	}
 	u := address(ref.Context(), "manifests", ref.Identifier())
-	body, source, err := c.fetch.Ask(ctx, fetch.Question{URL: u, Accept: manifestTypes, Max: bundle.MaxDocument, HTTP: s.http})
+	body, source, err := c.fetch.Ask(ctx, fetch.Question{URL: u, Accept: strings.Join(oci.ManifestTypes, ", "), Max: bundle.MaxDocument, HTTP: s.http})
 	if err != nil {
 		return nil, source, c.explain(ref, err)
 	}
 	return body, source, nil
 }
 
-// address is the URL of an object in a repository.
+// address is the URL of an object in a repository. Plain http is possible through a mirror
+// only.
 func address(repo name.Repository, kind, id string) string {
-	u := url.URL{Scheme: repo.Scheme(), Host: repo.RegistryStr(), Path: "/v2/" + repo.RepositoryStr() + "/" + kind + "/" + id}
+	u := url.URL{Scheme: "https", Host: repo.RegistryStr(), Path: "/v2/" + repo.RepositoryStr() + "/" + kind + "/" + id}
 	return u.String()
 }
 
@@ -309,67 +274,24 @@ func (c *Client) manifest(ctx context.Context, repo name.Repository, d bundle.De
 }
 
 func (c *Client) store(ctx context.Context, d bundle.Descriptor, b []byte) error {
-	_, _, err := c.fetch.Cache.Put(ctx, bytes.NewReader(b), hexOf(d.Digest))
+	_, _, err := c.fetch.Cache.Put(ctx, bytes.NewReader(b), oci.Hex(d.Digest))
 	if mismatch := (*fetch.MismatchError)(nil); errors.As(err, &mismatch) {
 		mismatch.Name = "manifest " + d.Digest
 	}
 	return err
 }
 
-// choose returns the manifest of the client's platform in an index.
-func (c *Client) choose(reference string, index []byte) (bundle.Descriptor, error) {
-	var i v1.IndexManifest
-	if err := json.Unmarshal(index, &i); err != nil {
-		return bundle.Descriptor{}, fmt.Errorf("reading index: %w", err)
-	}
-	var has []string
-	for _, m := range i.Manifests {
-		// Build attestations are listed as platform unknown/unknown.
-		if m.Platform == nil || m.Platform.OS == "unknown" {
-			continue
-		}
-		if m.Platform.OS == "linux" && m.Platform.Architecture == c.arch && isManifest(string(m.MediaType)) {
-			return descriptor(m), nil
-		}
-		if p := printable(m.Platform.OS + "/" + m.Platform.Architecture); !slices.Contains(has, p) {
-			has = append(has, p)
-		}
-	}
-	slices.Sort(has)
-	return bundle.Descriptor{}, c.unsupported(reference, has)
-}
-
-func (c *Client) unsupported(reference string, has []string) error {
-	return &fetch.MissingError{URL: reference, Why: fmt.Sprintf("has no image for linux/%s, only for %s", c.arch, strings.Join(has, ", "))}
-}
-
 // config downloads an image's config and reads the digests of the layers from it.
 func (c *Client) config(ctx context.Context, img *Image) error {
-	b, ok, err := c.fetch.Cache.Read(ctx, hexOf(img.Config.Digest))
+	b, ok, err := c.fetch.Cache.Read(ctx, oci.Hex(img.Config.Digest))
 	if !ok && err == nil {
 		b, err = c.fetchConfig(ctx, img)
 	}
 	if err != nil {
 		return err
 	}
-	if int64(len(b)) != img.Config.Size {
-		return fmt.Errorf("config %s has %d bytes, but its descriptor lists %d", img.Config.Digest, len(b), img.Config.Size)
-	}
-	var cfg v1.ConfigFile
-	if err := json.Unmarshal(b, &cfg); err != nil {
-		return fmt.Errorf("reading config %s: %w", img.Config.Digest, err)
-	}
-	// Some tools omit the platform. A wrong platform is an error.
-	if cfg.Architecture != "" && (cfg.Architecture != c.arch || cfg.OS != "linux") {
-		return c.unsupported(img.Reference, []string{printable(cfg.OS + "/" + cfg.Architecture)})
-	}
-	if len(cfg.RootFS.DiffIDs) != len(img.blobs) {
-		return fmt.Errorf("config %s lists %d layers, but the manifest lists %d", img.Config.Digest, len(cfg.RootFS.DiffIDs), len(img.blobs))
-	}
-	for _, id := range cfg.RootFS.DiffIDs {
-		img.Layers = append(img.Layers, bundle.Layer{DiffID: id.String()})
-	}
-	return nil
+	img.Layers, err = oci.ReadConfig(img.Reference, img.Config, b, len(img.blobs), c.arch)
+	return err
 }
 
 func (c *Client) fetchConfig(ctx context.Context, img *Image) ([]byte, error) {
@@ -408,12 +330,19 @@ func (c *Client) explain(ref name.Reference, err error) error {
 	if e := (*fetch.StatusError)(nil); errors.As(err, &e) {
 		code = e.Code
 	}
+	host := c.account(ref.Context()).host
+	var unknown x509.UnknownAuthorityError
+	var plain *plainError
 	switch {
+	case errors.As(err, &unknown):
+		return fault.Wrap(err, fault.Failure, "trust the registry's CA with --registry-ca "+host+"=FILE")
+	case errors.As(err, &plain):
+		return fault.Wrap(err, fault.Failure, "check the registry's name and port; if it has no TLS, allow plain http with --mirror "+host+"=http://"+host)
 	case code == http.StatusNotFound, fetch.NotThere(err):
 		return &fetch.MissingError{URL: ref.Name()}
 	case code == http.StatusUnauthorized, code == http.StatusForbidden:
 		return fault.Wrap(err, fault.Failure,
-			"check the image's name; if it needs a login, run docker login "+c.account(ref.Context()).RegistryStr())
+			"check the image's name; if it needs a login, run docker login "+host)
 	}
 	return err
 }

@@ -111,6 +111,20 @@ func (r Release) ConformanceRecipes() []Recipe {
 	return r.forArch(list)
 }
 
+// TestRecipes returns the recipes for programs that only tests use.
+func (r Release) TestRecipes() []Recipe { return r.forArch([]Recipe{distribution()}) }
+
+func distribution() Recipe {
+	const module = "github.com/distribution/distribution/v3"
+	return Recipe{
+		Name: "registry", Version: Distribution, Module: module,
+		Targets: []Target{{
+			Packages: map[string]string{"registry": module + "/cmd/registry"},
+			LDFlags:  "-s -w -X " + module + "/version.version=" + Distribution,
+		}},
+	}
+}
+
 // noNewPrivs, testPages and sampleAPIServer are in the images of upstream's tests
 // (test/images/nonewprivs, kitten, nautilus and sample-apiserver).
 func (r Release) noNewPrivs() Recipe {

@@ -46,6 +46,9 @@ const (
 	Runc       = "v1.5.2" // containerd v2.4.2: script/setup/runc-version
 	CNIPlugins = "v1.9.1" // containerd v2.4.2: go.mod
 	Flannel    = "v0.28.4"
+
+	// Distribution is a registry for tests.
+	Distribution = "v3.1.2"
 )
 
 // releases has, for each minor version, a patch version of which the Go module proxy serves

@@ -1,0 +1,148 @@
+package local
+
+import (
+	"archive/tar"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+
+	"airlift/bundle/fetch"
+	"airlift/images/oci"
+)
+
+const (
+	maxArchiveFiles = 100_000
+	maxArchiveLinks = 10 // from one link to the next
+)
+
+// An archive is a tar with random access.
+type archive struct {
+	name    string // in messages
+	file    *os.File
+	members map[string]member
+}
+
+type member struct {
+	offset, size int64
+	link         string // the name of another member; empty for a regular file
+}
+
+// openArchive opens a tar, which may be compressed with gzip or zstd.
+func openArchive(ctx context.Context, cache *fetch.Cache, name string) (*archive, error) {
+	i, err := os.Stat(name)
+	if err != nil {
+		return nil, err
+	}
+	if !i.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is not a regular file", name)
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	return readArchive(ctx, cache, name, f)
+}
+
+// readArchive reads the members of the tar in f. It closes f.
+func readArchive(ctx context.Context, cache *fetch.Cache, name string, f *os.File) (*archive, error) {
+	f, err := uncompressed(ctx, cache, name, f)
+	if err != nil {
+		return nil, fmt.Errorf("reading %s: %w", name, err)
+	}
+	a := &archive{name: name, file: f, members: map[string]member{}}
+	if err := a.index(ctx); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("reading %s: %w", name, err)
+	}
+	return a, nil
+}
+
+// uncompressed returns f, or a temporary file with its decompressed content.
+func uncompressed(ctx context.Context, cache *fetch.Cache, name string, f *os.File) (*os.File, error) {
+	fail := func(err error) (*os.File, error) { f.Close(); return nil, err }
+	compressed, err := oci.Compressed(f)
+	if err != nil {
+		return fail(err)
+	}
+	if !compressed {
+		return f, nil
+	}
+	i, err := f.Stat()
+	if err != nil {
+		return fail(err)
+	}
+	r, err := oci.Decompress(f)
+	if err != nil {
+		return fail(err)
+	}
+	defer r.Close()
+	out, err := cache.Temporary(ctx, fetch.LimitUnpacked(r, name, i.Size()))
+	if err != nil {
+		return fail(err)
+	}
+	f.Close()
+	return out, nil
+}
+
+// index reads the headers. archive/tar reads no further than the end of a header, so the
+// position of the file is then the beginning of the content.
+func (a *archive) index(ctx context.Context) error {
+	if _, err := a.file.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	for t := tar.NewReader(a.file); ; {
+		h, err := t.Next()
+		if err == io.EOF && len(a.members) > 0 {
+			return nil
+		}
+		if err == io.EOF || errors.Is(err, tar.ErrHeader) && len(a.members) == 0 {
+			return errors.New("it is not a tar archive")
+		}
+		if err == nil {
+			err = ctx.Err()
+		}
+		if err != nil {
+			return err
+		}
+		if len(a.members) == maxArchiveFiles {
+			return fmt.Errorf("it has more than %d files", maxArchiveFiles)
+		}
+		name := path.Clean("/" + h.Name)[1:]
+		switch h.Typeflag {
+		case tar.TypeReg:
+			at, err := a.file.Seek(0, io.SeekCurrent)
+			if err != nil {
+				return err
+			}
+			a.members[name] = member{offset: at, size: h.Size}
+		case tar.TypeSymlink:
+			a.members[name] = member{link: path.Join("/", path.Dir(name), h.Linkname)[1:]}
+		case tar.TypeLink:
+			a.members[name] = member{link: path.Clean("/" + h.Linkname)[1:]}
+		default: // a directory
+			a.members[name+"/"] = member{}
+		}
+	}
+}
+
+func (a *archive) path(name string) string { return a.name + ": " + name }
+
+func (a *archive) open(name string) (io.ReadCloser, int64, error) {
+	for range maxArchiveLinks {
+		m, ok := a.members[name]
+		if !ok {
+			return nil, 0, fs.ErrNotExist
+		}
+		if m.link == "" {
+			return io.NopCloser(io.NewSectionReader(a.file, m.offset, m.size)), m.size, nil
+		}
+		name = m.link
+	}
+	return nil, 0, fmt.Errorf("%s: too many links", a.path(name))
+}
+
+func (a *archive) Close() error { return a.file.Close() }

@@ -1,0 +1,113 @@
+package local
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/distribution/reference"
+
+	"airlift/fault"
+	"airlift/images"
+)
+
+// An entry is one image of a source with all of its names.
+type entry struct {
+	full []string // full references
+	tags []string // other names
+}
+
+func (e entry) is(name string) bool {
+	if slices.Contains(e.tags, name) || slices.Contains(e.full, name) {
+		return true
+	}
+	full, err := images.Normalize(name)
+	return err == nil && slices.Contains(e.full, full)
+}
+
+func (e entry) names() []string { return append(slices.Clone(e.full), e.tags...) }
+
+// A choice is an entry, by its position, and a reference for it.
+type choice struct {
+	entry     int
+	reference string
+}
+
+// choose returns the entries that spec names, each with a reference. An entry with several
+// references is chosen for each.
+func choose(entries []entry, spec Spec) ([]choice, error) {
+	var found []int
+	position, err := strconv.Atoi(strings.TrimPrefix(spec.Select, "@"))
+	for n, e := range entries {
+		switch {
+		case spec.Select == "", e.is(spec.Select),
+			strings.HasPrefix(spec.Select, "@") && err == nil && n == position:
+			found = append(found, n)
+		}
+	}
+	if len(found) == 0 {
+		return nil, fault.New(fault.Usage, "images there: "+listNames(entries), "it has no image %q", spec.Select)
+	}
+	if len(found) > 1 && spec.Reference != "" {
+		return nil, fault.New(fault.Usage, "name one of them: "+listNames(entries), "%q is a name for one image, but there are %d", spec.Reference, len(found))
+	}
+	if len(found) > 1 && spec.Select != "" {
+		return nil, fault.New(fault.Usage, "use a full name: "+listNames(entries), "%d images have the name %q", len(found), spec.Select)
+	}
+	if spec.Reference != "" {
+		return []choice{{found[0], spec.Reference}}, nil
+	}
+	var choices []choice
+	for _, n := range found {
+		e := entries[n]
+		if len(e.full) == 0 {
+			example := spec
+			if example.Select = fmt.Sprintf("@%d", n); len(e.tags) > 0 {
+				example.Select = e.tags[0]
+			}
+			return nil, fault.New(fault.Usage, "add the name that pods use: --image "+example.String()+"=registry.example/app:1",
+				"image %s has no name that pods can use", example.Select)
+		}
+		for _, full := range e.full {
+			if spec.Select == "" || !e.is(spec.Select) || slices.Contains(e.tags, spec.Select) || (entry{full: []string{full}}).is(spec.Select) {
+				choices = append(choices, choice{n, full})
+			}
+		}
+	}
+	return choices, nil
+}
+
+func listNames(entries []entry) string {
+	var list []string
+	for n, e := range entries {
+		names := e.names()
+		if len(names) == 0 {
+			names = []string{fmt.Sprintf("@%d", n)}
+		}
+		list = append(list, names...)
+	}
+	slices.Sort(list)
+	if list = slices.Compact(list); len(list) > 20 {
+		list = append(list[:20], "…")
+	}
+	if len(list) == 0 {
+		return "none"
+	}
+	return strings.Join(list, ", ")
+}
+
+// fullName returns the reference in a layout's annotation if it has a registry and a tag.
+// Other texts, such as a plain tag, are no full name.
+func fullName(s string) (string, bool) {
+	ref, err := reference.Parse(s)
+	if err != nil {
+		return "", false
+	}
+	tagged, ok := ref.(reference.NamedTagged)
+	if !ok {
+		return "", false
+	}
+	host, _, ok := strings.Cut(tagged.Name(), "/")
+	return ref.String(), ok && (host == "localhost" || strings.ContainsAny(host, ".:"))
+}

@@ -1,0 +1,120 @@
+package local
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"airlift/bundle"
+	"airlift/bundle/fetch"
+	"airlift/fault"
+)
+
+// A Reader puts images of local sources into a cache.
+type Reader struct {
+	Cache *fetch.Cache
+	// Arch is the architecture of the images, "amd64". The operating system is linux.
+	Arch string
+	// Namespace is containerd's namespace.
+	Namespace string
+}
+
+// An Image is an image whose contents are in the cache.
+type Image struct {
+	bundle.Image // Name is empty
+	// Kind is the kind of its source: "oci-archive".
+	Kind string
+}
+
+// Read puts the images that spec names into the cache, layers included. Every blob is
+// compared with its digest, every layer with its diffID.
+func (r *Reader) Read(ctx context.Context, spec Spec) ([]*Image, error) {
+	list, err := r.read(ctx, spec)
+	if err != nil {
+		return nil, fmt.Errorf("reading %s: %w", spec, err)
+	}
+	return list, nil
+}
+
+func (r *Reader) read(ctx context.Context, spec Spec) ([]*Image, error) {
+	f, err := r.open(ctx, spec)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if spec.Kind == DockerDaemon || spec.Kind == Containerd {
+		spec.Select = "" // the archive has only this image
+	}
+	found, err := find(f, spec)
+	if err != nil {
+		return nil, err
+	}
+	var list []*Image
+	for _, c := range found {
+		img := &Image{Kind: spec.Kind}
+		img.Reference = c.reference
+		if err := c.read(ctx, r, f, &img.Image); err != nil {
+			return nil, err
+		}
+		list = append(list, img)
+	}
+	return list, nil
+}
+
+// open opens the files of a source.
+func (r *Reader) open(ctx context.Context, spec Spec) (files, error) {
+	switch spec.Kind {
+	case DockerDaemon:
+		return r.save(ctx, spec.Select)
+	case Containerd:
+		return r.export(ctx, spec.Select)
+	case OCIArchive, DockerArchive:
+		if i, err := os.Stat(spec.Path); err == nil && i.IsDir() {
+			return nil, fault.New(fault.Usage, "use oci:"+spec.Path+" for a directory", "%q is a directory, not an archive", spec.Path)
+		}
+		a, err := openArchive(ctx, r.Cache, spec.Path)
+		if err != nil {
+			return nil, err
+		}
+		return a, nil
+	}
+	if i, err := os.Stat(spec.Path); err == nil && !i.IsDir() {
+		return nil, fault.New(fault.Usage, "use oci-archive: or docker-archive: for a file", "%q is not a directory", spec.Path)
+	}
+	return directory(spec.Path), nil
+}
+
+// Check finds a source that does not exist, before anything is read.
+func (s Spec) Check() error {
+	if s.Path == "" {
+		return nil
+	}
+	if _, err := os.Stat(s.Path); err != nil {
+		return fault.Wrap(fmt.Errorf("reading %s: %w", s, err), fault.Usage, "check the path; the text after the first colon of the path is a tag: "+form[s.Kind])
+	}
+	return nil
+}
+
+// find lists the images of a source that spec names.
+func find(f files, spec Spec) ([]candidate, error) {
+	if has(f, indexFile) { // also in archives of a recent docker
+		return findInLayout(f, spec)
+	}
+	docker := has(f, dockerFile)
+	switch {
+	case docker && spec.Kind == OCIArchive:
+		return nil, fault.New(fault.Usage, "use docker-archive:"+spec.Path, "%s has no %s; it is an archive of docker save", spec.Path, indexFile)
+	case docker:
+		return findInDocker(f, spec)
+	case spec.Kind == DockerArchive:
+		return nil, fmt.Errorf("%s is missing, so it is not an archive of docker save", f.path(dockerFile))
+	}
+	return nil, fmt.Errorf("%s is missing, so it is not an OCI image layout", f.path(indexFile))
+}
+
+// A candidate is an image that was found in a source.
+type candidate struct {
+	reference string
+	// read puts the image into the cache and describes it.
+	read func(ctx context.Context, r *Reader, f files, img *bundle.Image) error
+}

@@ -1,0 +1,92 @@
+package registry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
+
+	"airlift/bundle/fetch"
+)
+
+// logIn returns a transport that has the permission to pull from a repository. It renews
+// the permission when it expires.
+func (c *Client) logIn(ctx context.Context, repo name.Repository) (http.RoundTripper, error) {
+	auth, err := credentials(c.account(repo), c.AuthFile)
+	if err != nil {
+		return nil, err
+	}
+	host := repo.RegistryStr()
+	_, mirrored := c.mirrors.Lookup(host)
+	base := &loginTransport{host: host, mirrored: mirrored, requests: c.mirrors, logins: c.fetch.Patient(c.mirrors)}
+	tr, err := transport.NewWithContext(ctx, repo.Registry, auth, base, []string{c.scope(repo)})
+	if err != nil {
+		return nil, fmt.Errorf("logging in: %w", err)
+	}
+	return tr, nil
+}
+
+// scope is the permission to pull from a repository. A mirror knows the repository by the
+// path that requests to it have.
+func (c *Client) scope(repo name.Repository) string {
+	a := c.account(repo)
+	return "repository:" + a.path + ":" + transport.PullScope
+}
+
+// account returns the account to authenticate with. For a mirrored registry this is one at
+// the mirror, which must not get the registry's password.
+func (c *Client) account(repo name.Repository) account {
+	a := account{repo.RegistryStr(), repo.RepositoryStr()}
+	if to, ok := c.mirrors.Lookup(a.host); ok {
+		a.host = to.Host
+		if prefix, ok := strings.CutPrefix(to.Path, "/v2/"); ok {
+			a.path = prefix + "/" + a.path
+		}
+	}
+	return a
+}
+
+type requestKey struct{}
+
+// A sessionTransport marks the requests of package fetch, so that a loginTransport can tell
+// them from the requests that go-containerregistry adds.
+type sessionTransport struct{ base http.RoundTripper }
+
+func (t sessionTransport) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := t.base.RoundTrip(req.WithContext(context.WithValue(req.Context(), requestKey{}, req.URL)))
+	if denied := (*transport.Error)(nil); errors.As(err, &denied) {
+		return nil, fetch.Final(fmt.Errorf("logging in: %w", err))
+	}
+	return resp, err
+}
+
+// A loginTransport is below go-containerregistry's. Requests for tokens have the context of
+// the request that needs one, but not its limits, and package fetch does not retry them.
+type loginTransport struct {
+	host             string // the registry
+	mirrored         bool
+	requests, logins http.RoundTripper
+}
+
+func (t *loginTransport) RoundTrip(req *http.Request) (*http.Response, error) {
+	// go-containerregistry tries http for hosts that look private.
+	if req.URL.Scheme == "http" && req.URL.Host == t.host && !t.mirrored {
+		return nil, fetch.Final(&plainError{t.host})
+	}
+	if u, ok := req.Context().Value(requestKey{}).(*url.URL); ok && u == req.URL {
+		return t.requests.RoundTrip(req)
+	}
+	return t.logins.RoundTrip(req)
+}
+
+// A plainError is a request over plain http that was not sent.
+type plainError struct{ host string }
+
+func (e *plainError) Error() string {
+	return fmt.Sprintf("plain http needs --mirror %s=http://%s", e.host, e.host)
+}
