@@ -1,0 +1,364 @@
+package charts
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/Masterminds/semver/v3"
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
+	"sigs.k8s.io/yaml"
+
+	"airlift/bundle/fetch"
+	"airlift/fault"
+)
+
+const (
+	// maxIndex is the maximum size of a repository's index in bytes. Large ones have 20 MB.
+	maxIndex = 128 << 20
+	// maxArchive is the maximum size of a chart's archive in bytes. Helm unpacks at most 100 MiB.
+	maxArchive = 64 << 20
+)
+
+// A Client gets charts from repositories and registries. Credentials are those of docker's
+// configuration, also for repositories.
+type Client struct {
+	mirrors *fetch.Mirrors
+	indexes map[string]*index     // by URL
+	charts  map[string]archive    // by repository, name and version
+	pins    map[Download]Download // by what is wanted
+	// downloads are those of charts.
+	downloads []Download
+}
+
+// An archive is a downloaded chart.
+type archive struct {
+	content []byte
+	from    string // URL
+	version string
+}
+
+// New returns a client that sends every request through mirrors. It is not safe for parallel
+// use.
+func New(mirrors *fetch.Mirrors) *Client {
+	return &Client{mirrors: mirrors, indexes: map[string]*index{}, charts: map[string]archive{}}
+}
+
+// An index is the part of a repository's index.yaml that is needed.
+type index struct {
+	Entries map[string][]struct {
+		Version string   `json:"version"`
+		URLs    []string `json:"urls"`
+		Digest  string   `json:"digest"`
+	} `json:"entries"`
+}
+
+// download returns a chart of a repository, or of a registry if repository is empty. A chart
+// that is used twice is downloaded once.
+func (c *Client) download(ctx context.Context, repository, chart, version string) (archive, error) {
+	key := repository + "\n" + chart + "\n" + version
+	if a, ok := c.charts[key]; ok {
+		return a, nil
+	}
+	var a archive
+	var err error
+	want := wanted(repository, chart, version)
+	if pin, ok := c.pins[want]; ok {
+		a, err = c.pinned(ctx, repository, pin)
+	} else if repository == "" {
+		a, err = c.fromRegistry(ctx, chart, version)
+	} else {
+		a, err = c.fromRepository(ctx, repository, chart, version)
+	}
+	if err != nil {
+		return archive{}, err
+	}
+	c.charts[key] = a
+	c.note(want, a)
+	return a, nil
+}
+
+// fromRepository downloads a chart from a repository.
+func (c *Client) fromRepository(ctx context.Context, repository, chart, version string) (a archive, err error) {
+	base, err := url.Parse(strings.TrimSuffix(repository, "/") + "/")
+	if err != nil || base.Scheme != "https" && base.Scheme != "http" || base.Host == "" {
+		return a, fault.New(fault.Usage, "write the URL of the directory that contains index.yaml: https://charts.example.com",
+			"repository %q is not an http or https URL", repository)
+	}
+	idx, err := c.index(ctx, base)
+	if err != nil {
+		return a, err
+	}
+	entries, ok := idx.Entries[chart]
+	if !ok {
+		names := make([]string, 0, len(idx.Entries))
+		for n := range idx.Entries {
+			names = append(names, n)
+		}
+		slices.Sort(names)
+		hint := "the repository has " + strings.Join(names, ", ")
+		if near := fault.Nearest(chart, names); near != "" {
+			hint = "did you mean " + near + "?"
+		} else if len(names) > 20 {
+			hint = fmt.Sprintf("the repository has %d charts, for example %s", len(names), strings.Join(names[:20], ", "))
+		}
+		return a, fault.New(fault.Usage, hint, "repository %s has no chart %q", base.Redacted(), chart)
+	}
+	var versions []string
+	for _, e := range entries {
+		versions = append(versions, e.Version)
+	}
+	chosen, err := choose(versions, version)
+	if err != nil {
+		return a, fmt.Errorf("chart %q of %s: %w", chart, base.Redacted(), err)
+	}
+	e := entries[slices.Index(versions, chosen)]
+	if len(e.URLs) == 0 {
+		return a, fmt.Errorf("chart %q %s of %s has no URL in index.yaml", chart, chosen, base.Redacted())
+	}
+	if strings.HasPrefix(e.URLs[0], ociScheme) {
+		ref, tag := e.URLs[0], ""
+		if i := strings.LastIndex(ref, ":"); i > strings.LastIndex(ref, "/") {
+			ref, tag = ref[:i], ref[i+1:]
+		}
+		return c.fromRegistry(ctx, ref, strings.ReplaceAll(tag, "_", "+"))
+	}
+	at, err := base.Parse(e.URLs[0])
+	if err != nil {
+		return a, fmt.Errorf("chart %q %s of %s: %w", chart, chosen, base.Redacted(), err)
+	}
+	a.content, err = c.get(ctx, at, base, maxArchive)
+	if err != nil {
+		return a, fmt.Errorf("downloading chart %q %s: %w", chart, chosen, err)
+	}
+	if got := digestOf(a.content); e.Digest != "" && strings.TrimPrefix(e.Digest, "sha256:") != strings.TrimPrefix(got, "sha256:") {
+		return a, fault.New(fault.Failure, "try again; if it stays, ask who runs the repository",
+			"chart %q %s from %s has digest %s, but index.yaml lists %s", chart, chosen, at.Redacted(), got, e.Digest)
+	}
+	a.from, a.version = at.Redacted(), chosen
+	return a, nil
+}
+
+func (c *Client) index(ctx context.Context, base *url.URL) (*index, error) {
+	at := base.JoinPath("index.yaml")
+	if idx, ok := c.indexes[at.String()]; ok {
+		return idx, nil
+	}
+	content, err := c.get(ctx, at, base, maxIndex)
+	if err != nil {
+		return nil, fault.Wrap(fmt.Errorf("reading the chart repository: %w", err), fault.Failure,
+			"check the URL: it is the directory that contains index.yaml")
+	}
+	var idx index
+	if err := yaml.Unmarshal(content, &idx); err != nil {
+		return nil, fmt.Errorf("reading %s: %w", at.Redacted(), err)
+	}
+	c.indexes[at.String()] = &idx
+	return &idx, nil
+}
+
+// get downloads a file. Only a file of the repository's own host gets the credentials.
+func (c *Client) get(ctx context.Context, at, repository *url.URL, limit int64) ([]byte, error) {
+	req, err := http.NewRequestWithContext(fetch.Allow(ctx, limit), http.MethodGet, at.String(), http.NoBody)
+	if err != nil {
+		return nil, err
+	}
+	if at.Host == repository.Host && at.Scheme == "https" {
+		if err := c.logIn(ctx, req); err != nil {
+			return nil, err
+		}
+	}
+	base := transport.NewRetry(c.mirrors, transport.WithRetryStatusCodes(
+		http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout))
+	client := &http.Client{Transport: base, CheckRedirect: func(to *http.Request, via []*http.Request) error {
+		if len(via) >= 10 {
+			return errors.New("stopped after 10 redirects")
+		}
+		if via[0].URL.Scheme == "https" && to.URL.Scheme != "https" {
+			return &fetch.RedirectError{From: via[0].URL.Redacted(), To: to.URL.Redacted()}
+		}
+		return nil
+	}}
+	resp, err := client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return nil, &fetch.StatusError{URL: at.Redacted(), Status: resp.Status}
+	}
+	return io.ReadAll(resp.Body)
+}
+
+// logIn adds the credentials for the host, or for its mirror.
+func (c *Client) logIn(ctx context.Context, req *http.Request) error {
+	if req.URL.User != nil {
+		return nil // net/http sends them
+	}
+	reg, err := name.NewRegistry(c.account(req.URL.Host))
+	if err != nil {
+		return nil // no host name that docker's configuration could have
+	}
+	auth, err := authn.Resolve(ctx, authn.DefaultKeychain, reg)
+	if err != nil {
+		return fmt.Errorf("reading credentials: %w", err)
+	}
+	account, err := authn.Authorization(ctx, auth)
+	if err != nil {
+		return fmt.Errorf("reading credentials: %w", err)
+	}
+	switch {
+	case account.RegistryToken != "":
+		req.Header.Set("Authorization", "Bearer "+account.RegistryToken)
+	case account.Username != "" || account.Password != "":
+		req.SetBasicAuth(account.Username, account.Password)
+	}
+	return nil
+}
+
+// account returns the host to authenticate with. A mirror must not get another site's
+// password.
+func (c *Client) account(host string) string {
+	if to, ok := c.mirrors.Lookup(host); ok {
+		return to.Host
+	}
+	return host
+}
+
+// Media types of a chart's archive in a registry.
+var chartLayers = []string{"application/vnd.cncf.helm.chart.content.v1.tar+gzip", "application/tar+gzip"}
+
+// fromRegistry pulls a chart from a registry.
+func (c *Client) fromRegistry(ctx context.Context, from, version string) (a archive, err error) {
+	repo, err := name.NewRepository(strings.TrimPrefix(from, ociScheme), name.StrictValidation)
+	if err != nil {
+		return a, fault.New(fault.Usage, "write it as oci://registry.example.com/charts/app and give the version apart", "chart %q: %w", from, err)
+	}
+	options, err := c.registryOptions(ctx, repo)
+	if err != nil {
+		return a, err
+	}
+	tag := strings.ReplaceAll(version, "+", "_")
+	if _, err := semver.StrictNewVersion(version); err != nil {
+		tags, err := remote.List(repo, append(options, remote.WithContext(ctx))...)
+		if err != nil {
+			return a, fmt.Errorf("listing the versions of %s: %w", from, err)
+		}
+		for i := range tags {
+			tags[i] = strings.ReplaceAll(tags[i], "_", "+")
+		}
+		chosen, err := choose(tags, version)
+		if err != nil {
+			return a, fmt.Errorf("chart %q: %w", from, err)
+		}
+		tag = strings.ReplaceAll(chosen, "+", "_")
+	}
+	ref := repo.Tag(tag)
+	image, err := remote.Image(ref, append(options, remote.WithContext(ctx))...)
+	if err != nil {
+		return a, fault.Wrap(fmt.Errorf("pulling chart %s%s: %w", ociScheme, ref, err), fault.Failure, "check the name and the version of the chart")
+	}
+	manifest, err := image.Manifest()
+	if err != nil {
+		return a, fmt.Errorf("pulling chart %s%s: %w", ociScheme, ref, err)
+	}
+	layer, err := chartLayer(manifest)
+	if err != nil {
+		return a, fault.New(fault.Usage, "give the name of a chart", "%s%s %w", ociScheme, ref, err)
+	}
+	if a.content, err = c.blob(ctx, repo, layer.Digest.String(), layer.Size, options); err != nil {
+		return a, fmt.Errorf("pulling chart %s%s: %w", ociScheme, ref, err)
+	}
+	a.from, a.version = ociScheme+ref.String(), strings.ReplaceAll(tag, "_", "+")
+	return a, nil
+}
+
+// registryOptions returns the options for requests to the registry of repo, with its
+// credentials.
+func (c *Client) registryOptions(ctx context.Context, repo name.Repository) ([]remote.Option, error) {
+	reg, err := name.NewRegistry(c.account(repo.RegistryStr()))
+	if err != nil {
+		reg = repo.Registry
+	}
+	auth, err := authn.Resolve(ctx, authn.DefaultKeychain, reg)
+	if err != nil {
+		return nil, fmt.Errorf("reading registry credentials: %w", err)
+	}
+	return []remote.Option{remote.WithTransport(c.mirrors), remote.WithAuth(auth)}, nil
+}
+
+// blob pulls the archive with this digest, of at most limit bytes.
+func (c *Client) blob(ctx context.Context, repo name.Repository, digest string, limit int64, options []remote.Option) ([]byte, error) {
+	layer, err := remote.Layer(repo.Digest(digest), append(options, remote.WithContext(fetch.Allow(ctx, limit)))...)
+	if err != nil {
+		return nil, err
+	}
+	compressed, err := layer.Compressed() // compares the digest
+	if err != nil {
+		return nil, err
+	}
+	defer compressed.Close()
+	return io.ReadAll(compressed)
+}
+
+func chartLayer(m *v1.Manifest) (v1.Descriptor, error) {
+	for _, l := range m.Layers {
+		if slices.Contains(chartLayers, string(l.MediaType)) {
+			if l.Size <= 0 || l.Size > maxArchive {
+				return l, fmt.Errorf("has an archive of %d bytes, not between 1 and %d", l.Size, maxArchive)
+			}
+			return l, nil
+		}
+	}
+	return v1.Descriptor{}, errors.New("is not a Helm chart")
+}
+
+// choose returns the newest version in the range, or the newest release for an empty one.
+func choose(versions []string, wanted string) (string, error) {
+	if slices.Contains(versions, wanted) {
+		return wanted, nil
+	}
+	constraint := wanted
+	if constraint == "" {
+		constraint = "*" // without pre-releases, as Helm
+	}
+	within, err := semver.NewConstraint(constraint)
+	if err != nil {
+		return "", fault.New(fault.Usage, `write a version such as 1.2.3 or a range such as "~1.2"`, "version %q: %w", wanted, err)
+	}
+	var best *semver.Version
+	var newest []*semver.Version
+	for _, v := range versions {
+		parsed, err := semver.NewVersion(v)
+		if err != nil {
+			continue
+		}
+		newest = append(newest, parsed)
+		if within.Check(parsed) && (best == nil || parsed.GreaterThan(best)) {
+			best = parsed
+		}
+	}
+	if best == nil {
+		slices.SortFunc(newest, func(a, b *semver.Version) int { return b.Compare(a) })
+		hint := "the list of versions is empty: check the name of the chart"
+		if len(newest) > 0 {
+			newest = newest[:min(len(newest), 5)]
+			var list []string
+			for _, v := range newest {
+				list = append(list, v.Original())
+			}
+			hint = "the newest versions are " + strings.Join(list, ", ")
+		}
+		return "", fault.New(fault.Usage, hint, "there is no version %q", wanted)
+	}
+	return best.Original(), nil
+}

@@ -1,0 +1,79 @@
+package charts
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	helm "helm.sh/helm/v4/pkg/chart/v2"
+	"helm.sh/helm/v4/pkg/chart/v2/loader"
+
+	"airlift/fault"
+)
+
+// maxDepth limits charts that depend on charts.
+const maxDepth = 10
+
+// complete downloads the dependencies that are not in the chart's directory charts, and
+// theirs. A version in Chart.lock wins over the range in Chart.yaml.
+func (c *Client) complete(ctx context.Context, chart *helm.Chart, dir string, depth int) error {
+	if depth > maxDepth {
+		return fault.New(fault.Usage, "correct the dependencies in Chart.yaml", "chart %q: dependencies are nested more than %d deep", chart.Name(), maxDepth)
+	}
+	for _, d := range chart.Metadata.Dependencies {
+		if slices.ContainsFunc(chart.Dependencies(), func(have *helm.Chart) bool { return have.Name() == d.Name }) {
+			continue
+		}
+		version := d.Version
+		if chart.Lock != nil {
+			for _, l := range chart.Lock.Dependencies {
+				if l.Name == d.Name && l.Repository == d.Repository {
+					version = l.Version
+				}
+			}
+		}
+		sub, subdir, err := c.dependency(ctx, d, version, dir)
+		if err != nil {
+			return fmt.Errorf("chart %q: dependency %q: %w", chart.Name(), d.Name, err)
+		}
+		if sub.Name() != d.Name {
+			return fault.New(fault.Usage, "correct the dependencies in Chart.yaml", "chart %q: dependency %q is the chart %q", chart.Name(), d.Name, sub.Name())
+		}
+		if err := c.complete(ctx, sub, subdir, depth+1); err != nil {
+			return err
+		}
+		chart.AddDependency(sub)
+	}
+	return nil
+}
+
+func (c *Client) dependency(ctx context.Context, d *helm.Dependency, version, dir string) (*helm.Chart, string, error) {
+	switch {
+	case strings.HasPrefix(d.Repository, "file://"):
+		if dir == "" {
+			return nil, "", fault.New(fault.Usage, "give the chart's directory, or an archive with its dependencies: helm package --dependency-update",
+				"repository %q is a path, and the chart is an archive", d.Repository)
+		}
+		at := filepath.Join(dir, strings.TrimPrefix(d.Repository, "file://"))
+		s, err := c.loadDirectory(Chart{Name: at})
+		return s.chart, at, err
+	case strings.HasPrefix(d.Repository, ociScheme):
+		a, err := c.download(ctx, "", strings.TrimSuffix(d.Repository, "/")+"/"+d.Name, version)
+		return loaded(a, err)
+	case strings.HasPrefix(d.Repository, "http://"), strings.HasPrefix(d.Repository, "https://"):
+		a, err := c.download(ctx, d.Repository, d.Name, version)
+		return loaded(a, err)
+	}
+	return nil, "", fault.New(fault.Usage, "run: helm dependency update CHART", "it is not in the directory charts, and repository %q is no URL", d.Repository)
+}
+
+func loaded(a archive, err error) (*helm.Chart, string, error) {
+	if err != nil {
+		return nil, "", err
+	}
+	chart, err := loader.LoadArchive(bytes.NewReader(a.content))
+	return chart, "", err
+}

@@ -1,0 +1,34 @@
+package charts
+
+import (
+	"fmt"
+	"slices"
+
+	release "helm.sh/helm/v4/pkg/release/v1"
+)
+
+// hooksOf returns the hooks for an event in the order in which Helm runs them: by weight,
+// then by kind and name of the template as Helm sorted them.
+func hooksOf(hooks []*release.Hook, event release.HookEvent) (found []*release.Hook) {
+	for _, h := range hooks {
+		if slices.Contains(h.Events, event) {
+			found = append(found, h)
+		}
+	}
+	slices.SortStableFunc(found, func(a, b *release.Hook) int { return a.Weight - b.Weight })
+	return found
+}
+
+// hookNotes tells what Helm would do with a hook and a host does not.
+func hookNotes(hooks []*release.Hook, event release.HookEvent) (notes []string) {
+	for _, h := range hooks {
+		switch {
+		case h.Kind != "Job" && h.Kind != "Pod":
+		case event == release.HookPreInstall:
+			notes = append(notes, fmt.Sprintf("%s %s is a pre-install hook: Helm waits until it has succeeded, the hosts do not", h.Kind, h.Name))
+		default:
+			notes = append(notes, fmt.Sprintf("%s %s is a post-install hook: it starts when it is applied, and restarts until what it needs is ready", h.Kind, h.Name))
+		}
+	}
+	return notes
+}

@@ -1,0 +1,101 @@
+package charts
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	helm "helm.sh/helm/v4/pkg/chart/v2"
+	"helm.sh/helm/v4/pkg/chart/v2/loader"
+
+	"airlift/fault"
+)
+
+const ociScheme = "oci://"
+
+// A source is a loaded chart and where it came from.
+type source struct {
+	chart  *helm.Chart
+	digest string // of the archive, or empty
+	url    string // or empty
+	dir    string // or empty
+}
+
+// load reads or downloads a chart, without its dependencies.
+func (c *Client) load(ctx context.Context, want Chart) (source, error) {
+	var s source
+	var a archive
+	var err error
+	switch {
+	case want.Name == "":
+		return s, fault.New(fault.Usage, "name a directory, a .tgz file, an oci:// URL, or a chart and its repository", "the chart has no name")
+	case want.Repository != "":
+		a, err = c.download(ctx, want.Repository, want.Name, want.Version)
+	case strings.HasPrefix(want.Name, ociScheme):
+		a, err = c.download(ctx, "", want.Name, want.Version)
+	case strings.Contains(want.Name, "://"):
+		return s, fault.New(fault.Usage, "give the URL of the repository (the directory of its index.yaml), the chart's name and its version", "chart %q is not an oci:// URL", want.Name)
+	case want.Version != "":
+		return s, fault.New(fault.Usage, "remove the version: the chart's own is used", "chart %q is on this machine, but a version (%q) is given", want.Name, want.Version)
+	default:
+		info, statErr := os.Stat(want.Name)
+		if statErr != nil {
+			return s, fault.Wrap(statErr, fault.Usage, "name a directory or a .tgz file, or add the repository of the chart")
+		}
+		if info.IsDir() {
+			return c.loadDirectory(want)
+		}
+		a.content, err = os.ReadFile(want.Name)
+	}
+	if err != nil {
+		return s, err
+	}
+	s.url, s.digest = a.from, digestOf(a.content)
+	if want.Digest != "" && want.Digest != s.digest {
+		return s, fault.New(fault.Failure, "if the change is intended, update the lock file; otherwise ask who publishes the chart",
+			"chart %q has digest %s, but %s is required", want.Name, s.digest, want.Digest)
+	}
+	s.chart, err = loader.LoadArchive(bytes.NewReader(a.content))
+	return s, broken(err, want.Name)
+}
+
+func (c *Client) loadDirectory(want Chart) (s source, err error) {
+	if want.Digest != "" {
+		return s, fault.New(fault.Usage, `give an archive instead: "helm package DIRECTORY" makes one`, "chart %q is a directory, which has no digest", want.Name)
+	}
+	if _, err := os.Stat(filepath.Join(want.Name, "Chart.yaml")); err != nil {
+		return s, fault.New(fault.Usage, "give the directory that contains Chart.yaml", "%q is not a Helm chart: %w", want.Name, err)
+	}
+	s.dir = want.Name
+	s.chart, err = loader.LoadDir(want.Name)
+	return s, broken(err, want.Name)
+}
+
+func broken(err error, name string) error {
+	if err == nil {
+		return nil
+	}
+	return fault.New(fault.Usage, `see what Helm reports: "helm lint CHART"`, "chart %q: %w", name, err)
+}
+
+// installable returns an error for a chart that Helm would not install.
+func installable(c *helm.Chart) error {
+	if kind := c.Metadata.Type; kind != "" && kind != "application" {
+		return fault.New(fault.Usage, "give a chart that uses it", "chart %q is a %s chart, which has no objects of its own", c.Name(), kind)
+	}
+	return nil
+}
+
+// described returns the chart's name and version.
+func described(c *helm.Chart) string { return fmt.Sprintf("%s %s", c.Name(), c.Metadata.Version) }
+
+// digestOf returns the sha256 of an archive: "sha256:<hex>".
+func digestOf(content []byte) string {
+	sum := sha256.Sum256(content)
+	return "sha256:" + hex.EncodeToString(sum[:])
+}

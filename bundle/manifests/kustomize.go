@@ -1,0 +1,168 @@
+package manifests
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"sigs.k8s.io/kustomize/api/konfig"
+	"sigs.k8s.io/kustomize/api/krusty"
+	"sigs.k8s.io/kustomize/kyaml/filesys"
+	"sigs.k8s.io/yaml"
+
+	"airlift/fault"
+)
+
+// isKustomization reports whether a file has the name of a kustomization.
+func isKustomization(name string) bool {
+	return slices.Contains(konfig.RecognizedKustomizationFileNames(), filepath.Base(name))
+}
+
+// kustomizationIn returns the path of the directory's kustomization, or "".
+func kustomizationIn(dir string) string {
+	for _, base := range konfig.RecognizedKustomizationFileNames() {
+		name := filepath.Join(dir, base)
+		if info, err := os.Stat(name); err == nil && info.Mode().IsRegular() {
+			return name
+		}
+	}
+	return ""
+}
+
+func hasKustomization(dir string) bool { return kustomizationIn(dir) != "" }
+
+// readKustomization returns the objects that "kustomize build" prints for the directory, in
+// that order. Kustomize could download or clone what a kustomization refers to, so such
+// references are refused before it runs.
+func readKustomization(dir string) ([]*Object, error) {
+	if err := (&localOnly{seen: map[string]bool{}}).directory(dir); err != nil {
+		return nil, err
+	}
+	options := krusty.MakeDefaultOptions()
+	// The default of the command: the kustomization's sortOptions, or kustomize's own order.
+	options.Reorder = krusty.ReorderOptionUnspecified
+	resources, err := krusty.MakeKustomizer(options).Run(filesys.MakeFsOnDisk(), dir)
+	if err != nil {
+		return nil, fault.New(fault.Usage, "see what kustomize reports: kubectl kustomize "+dir, "kustomization %q: %w", dir, err)
+	}
+	var objects []*Object
+	for _, r := range resources.Resources() {
+		text, err := r.AsYAML()
+		if err != nil {
+			return nil, fmt.Errorf("kustomization %q: encoding %s: %w", dir, r.CurId(), err)
+		}
+		more, err := Decode(dir, text)
+		if err != nil {
+			return nil, err
+		}
+		for _, o := range more {
+			o.Line = 0
+		}
+		objects = append(objects, more...)
+	}
+	return objects, nil
+}
+
+// remote matches what kustomize downloads or clones, also if a local file has that name.
+// Source: NewRepoSpecFromURL and IsRemoteFile in sigs.k8s.io/kustomize/api v0.21.2.
+var remote = regexp.MustCompile(`(?i)(^|=)((git::)?(ssh|https?|file)://|git::|github\.com[/:]|[a-z][a-z0-9-]*@[^/]+[:/])`)
+
+// referring are the fields of a kustomization, and of the configuration of a generator or
+// transformer, that refer to files and directories.
+var referring = []string{
+	"bases", "components", "configurations", "crds", "env", "envs", "files", "generators", "patchesStrategicMerge",
+	"path", "resources", "targetFilePath", "transformers", "validators", "valuesFile", "additionalValuesFiles",
+}
+
+// localOnly looks for references to other machines in a kustomization and everything that
+// it refers to.
+type localOnly struct{ seen map[string]bool }
+
+func (l *localOnly) directory(dir string) error {
+	name := kustomizationIn(dir)
+	if name == "" || l.seen[name] {
+		return nil
+	}
+	l.seen[name] = true
+	content, err := os.ReadFile(name)
+	if err != nil {
+		return err
+	}
+	return l.configuration(name, content)
+}
+
+// configuration looks at documents that are a kustomization or configure a generator or a
+// transformer.
+func (l *localOnly) configuration(name string, content []byte) (err error) {
+	for _, d := range split(content) {
+		var value map[string]any
+		if yaml.Unmarshal(d.text, &value) != nil {
+			continue // kustomize reports it better
+		}
+		if value["helmCharts"] != nil || value["helmChartInflationGenerator"] != nil {
+			return fault.New(fault.Usage, "list the chart as a chart", "%q renders a Helm chart, which would be downloaded", name)
+		}
+		walk(nil, value, func(p path, v any) bool {
+			s, ok := v.(string)
+			if ok && err == nil && refers(p) {
+				err = l.reference(name, p, s)
+			}
+			return err == nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// refers reports whether the value at the path is a reference to a file or a directory.
+func refers(p path) bool { return slices.Contains(referring, p.key()) }
+
+func (l *localOnly) reference(name string, p path, s string) error {
+	if strings.Contains(s, "\n") {
+		return l.configuration(name, []byte(s))
+	}
+	if remote.MatchString(s) {
+		return fault.New(fault.Usage, "copy it next to the kustomization and write the path of the copy", "%q: %s %q is not on this machine", name, p, s)
+	}
+	local := filepath.Join(filepath.Dir(name), s)
+	info, err := os.Stat(local)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil // kustomize reports it, or it is the KEY=PATH of a file
+	case err != nil:
+		return err
+	case info.IsDir():
+		return l.directory(local)
+	case l.seen[local] || !slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(local)):
+		return nil
+	}
+	l.seen[local] = true
+	content, err := os.ReadFile(local)
+	if err != nil {
+		return err
+	}
+	return l.configurationsIn(local, content)
+}
+
+// configurationsIn looks at those documents of a file with objects that configure a built-in
+// generator or transformer of kustomize.
+func (l *localOnly) configurationsIn(name string, content []byte) error {
+	for _, d := range split(content) {
+		var header struct {
+			APIVersion string `json:"apiVersion"`
+		}
+		if yaml.Unmarshal(d.text, &header) == nil && header.APIVersion == "builtin" {
+			if err := l.configuration(name, d.text); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,63 @@
+package manifests_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"airlift/bundle/manifests"
+	"airlift/fault"
+)
+
+func TestReadKustomization(t *testing.T) {
+	dir := write(t, map[string]string{
+		"base/kustomization.yaml":    "resources: [a.yaml]\n",
+		"base/a.yaml":                deployment,
+		"overlay/kustomization.yaml": "resources: [../base]\nnamePrefix: x-\nimages: [{name: nginx, newName: registry.example.com/nginx, newTag: \"1.28\"}]\nconfigMapGenerator: [{name: c, literals: [\"url=https://example.com\"]}]\ngeneratorOptions: {disableNameSuffixHash: true}\n",
+	})
+	objects, err := manifests.Read(dir + "/overlay/kustomization.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := dir + "/overlay "
+	if diff := cmp.Diff([]string{at + "v1 ConfigMap x-c", at + "apps/v1 Deployment ns/x-app"}, describe(objects)); diff != "" {
+		t.Error(diff)
+	}
+	found, err := manifests.Images(objects)
+	if err != nil || len(found) != 7 || found[1].Reference != "registry.example.com/nginx:1.28" {
+		t.Errorf("images: %v, %v", found, err)
+	}
+}
+
+// A kustomization may not make kustomize use the network, on any way that it has.
+func TestRemoteKustomization(t *testing.T) {
+	for name, files := range map[string]map[string]string{
+		"https":       {"kustomization.yaml": "resources: [\"https://github.com/team/app/config?ref=v1\"]\n"},
+		"github":      {"kustomization.yaml": "resources: [github.com/team/app]\n"},
+		"local name":  {"kustomization.yaml": "resources: [github.com/team/app]\n", "github.com/team/app/kustomization.yaml": "resources: []\n"},
+		"ssh":         {"kustomization.yml": "bases: ['git@example.com:team/app.git']\n"},
+		"component":   {"Kustomization": "components: ['ssh://git@example.com/team/app']\n"},
+		"base":        {"kustomization.yaml": "resources: [b]\n", "b/kustomization.yaml": "resources: [http://example.com/a.yaml]\n"},
+		"patch":       {"kustomization.yaml": "patches: [{path: https://example.com/p.yaml}]\n"},
+		"files":       {"kustomization.yaml": "configMapGenerator: [{name: a, files: ['k=https://example.com/f']}]\n"},
+		"crds":        {"kustomization.yaml": "crds: [https://example.com/f]\n"},
+		"openapi":     {"kustomization.yaml": "openapi: {path: https://example.com/f}\n"},
+		"replacement": {"kustomization.yaml": "replacements: [{path: https://example.com/f}]\n"},
+		"generator":   {"kustomization.yaml": "generators: [g.yaml]\n", "g.yaml": "apiVersion: builtin\nkind: ConfigMapGenerator\nmetadata: {name: a}\nfiles: ['https://example.com/f']\n"},
+		"inline":      {"kustomization.yaml": "generators:\n- |\n  apiVersion: builtin\n  kind: ConfigMapGenerator\n  metadata: {name: a}\n  files: ['https://example.com/f']\n"},
+		"chart":       {"kustomization.yaml": "helmCharts: [{name: a, repo: https://example.com}]\n"},
+	} {
+		_, err := manifests.Read(write(t, files))
+		if err == nil || !strings.Contains(err.Error(), "is not on this machine") && !strings.Contains(err.Error(), "which would be downloaded") || fault.Hint(err) == "" {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestBrokenKustomization(t *testing.T) {
+	_, err := manifests.Read(write(t, map[string]string{"kustomization.yaml": "resources: [missing.yaml]\n"}))
+	if err == nil || !strings.Contains(err.Error(), "missing.yaml") || !strings.Contains(fault.Hint(err), "kubectl kustomize") {
+		t.Error(err)
+	}
+}

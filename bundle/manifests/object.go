@@ -1,0 +1,114 @@
+package manifests
+
+import (
+	"fmt"
+	"strings"
+
+	"airlift/fault"
+)
+
+// An Object is one Kubernetes object and where it was read.
+type Object struct {
+	// File is the file's path, as Read was given it. For objects of a kustomization it is
+	// the directory, for those of a chart the template.
+	File string
+	// Line is the first line of the object in File, from 1. It is 0 if there is none: a
+	// kustomization computes its objects.
+	Line int
+
+	APIVersion, Kind string
+	// Namespace is empty if the object names none.
+	Namespace string
+	Name      string
+
+	// Content is the whole object as JSON values: map[string]any, []any, string, bool, nil,
+	// int64 and float64.
+	Content map[string]any
+}
+
+// String returns the object's kind, namespace and name: "Deployment traefik/traefik".
+func (o *Object) String() string {
+	if o.Namespace == "" {
+		return o.Kind + " " + o.Name
+	}
+	return o.Kind + " " + o.Namespace + "/" + o.Name
+}
+
+// Position returns the file and the line: "site/app.yaml:12".
+func (o *Object) Position() string { return position(o.File, o.Line) }
+
+func position(file string, line int) string {
+	if line == 0 {
+		return file
+	}
+	return fmt.Sprintf("%s:%d", file, line)
+}
+
+// group returns the API group, which is empty for the core objects.
+func (o *Object) group() string {
+	group, _, ok := strings.Cut(o.APIVersion, "/")
+	if !ok {
+		return ""
+	}
+	return group
+}
+
+// identity is what the API tells objects apart by. The version is no part of it: an object
+// exists in all versions of its group.
+type identity struct{ group, kind, namespace, name string }
+
+func (o *Object) identity() identity {
+	namespace := o.Namespace
+	if namespace == "" {
+		namespace = "default"
+	}
+	return identity{o.group(), o.Kind, namespace, o.Name}
+}
+
+// Unique returns an error if two of the objects are the same object. An object without a
+// namespace is treated as one in "default".
+func Unique(objects []*Object) error {
+	first := map[identity]*Object{}
+	for _, o := range objects {
+		if f, ok := first[o.identity()]; ok {
+			return fault.New(fault.Usage, "remove one of them: the second would replace the first",
+				"%s: %s is also at %s", o.Position(), o, f.Position())
+		}
+		first[o.identity()] = o
+	}
+	return nil
+}
+
+// newObject checks content and names its object.
+func newObject(file string, line int, content map[string]any) (*Object, error) {
+	o := &Object{File: file, Line: line, Content: content}
+	at := o.Position()
+	o.APIVersion, _ = content["apiVersion"].(string)
+	o.Kind, _ = content["kind"].(string)
+	metadata, _ := content["metadata"].(map[string]any)
+	o.Name, _ = metadata["name"].(string)
+	o.Namespace, _ = metadata["namespace"].(string)
+	switch {
+	case o.Kind == "":
+		return nil, fault.New(fault.Usage, noKindHint(file, content), "%s: the document has no kind", at)
+	case o.APIVersion == "":
+		return nil, fault.New(fault.Usage, `add apiVersion: "kubectl explain `+strings.ToLower(o.Kind)+`" prints it as VERSION`,
+			"%s: the %s has no apiVersion", at, o.Kind)
+	case strings.HasPrefix(o.APIVersion, "kustomize.config.k8s.io/"):
+		return nil, fault.New(fault.Usage, "give the directory of the kustomization itself", "%s: a %s cannot be applied", at, o.Kind)
+	case o.Name == "" && metadata["generateName"] != nil:
+		return nil, fault.New(fault.Usage, "write name instead of generateName: each time the objects are applied, generateName creates another one",
+			"%s: the %s has generateName %q and no name", at, o.Kind, metadata["generateName"])
+	case o.Name == "":
+		return nil, fault.New(fault.Usage, "write metadata.name as a string", "%s: the %s has no name", at, o.Kind)
+	case o.Namespace == "" && metadata["namespace"] != nil && metadata["namespace"] != "":
+		return nil, fault.New(fault.Usage, fmt.Sprintf("write the namespace in quotes: in YAML, %v is no string", metadata["namespace"]),
+			"%s: the namespace of the %s is %v", at, o, metadata["namespace"])
+	}
+	for field, value := range map[string]string{"apiVersion": o.APIVersion, "kind": o.Kind, "metadata.name": o.Name, "metadata.namespace": o.Namespace} {
+		if strings.Contains(value, "{{") {
+			return nil, notRendered(at, field+" "+fmt.Sprintf("%q", value))
+		}
+	}
+	return o, unrendered(o)
+}
