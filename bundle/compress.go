@@ -11,9 +11,9 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 
 	"github.com/klauspost/compress/zstd"
-	"golang.org/x/sys/unix"
 
 	"airlift/bundle/zstdenc"
 	"airlift/fault"
@@ -106,7 +106,7 @@ func (p *zstdProcess) Close() error {
 	_ = p.input.Close() // it fails if zstd has ended, and then wait returns the reason
 	if err := p.wait(); err != nil {
 		if strings.Contains(p.messages.String(), "No space left on device") {
-			err = errors.Join(err, unix.ENOSPC)
+			err = errors.Join(err, syscall.ENOSPC)
 		}
 		if p.output.err != nil { // zstd itself only reports a closed pipe
 			err = errors.Join(err, p.output.err)

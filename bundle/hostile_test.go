@@ -286,6 +286,18 @@ func withManifest(manifest []byte) []byte {
 	return forge(manifest, compress(b.Bytes()), nil, compress(make([]byte, tarEnd)))
 }
 
+// siteFile returns a change that adds a file, with content of its own if it names no entry.
+func siteFile(f SiteFile) func(*Manifest) {
+	return func(m *Manifest) {
+		hex := strings.Repeat("cd", 32)
+		if f.Entry == "" {
+			f.Entry = FileName(hex)
+		}
+		m.Entries = append(m.Entries, Entry{f.Entry, 1, hex})
+		m.Files = append(m.Files, f)
+	}
+}
+
 func TestForgedManifests(t *testing.T) {
 	hex := strings.Repeat("ab", 32)
 	for name, c := range map[string]struct {
@@ -304,6 +316,35 @@ func TestForgedManifests(t *testing.T) {
 
 		"everyNode of a user's image": {func(m *Manifest) { m.Images[0].Name, m.Images[0].EveryNode = m.Images[0].Reference, true },
 			"everyNode is only for images of a control plane"},
+
+		"manifest without entry": {func(m *Manifest) { m.Manifests = []SiteManifest{{Name: "app"}} }, `entry "manifests/app.yaml" does not exist`},
+		"manifest by a path":     {func(m *Manifest) { m.Manifests = []SiteManifest{{Name: "../app"}} }, `manifest name "../app"`},
+		"unclaimed manifest": {func(m *Manifest) {
+			m.Entries = append(m.Entries, Entry{"manifests/app.yaml", 1, hex})
+		}, `nothing in the bundle uses the entry "manifests/app.yaml"`},
+		"huge manifest": {func(m *Manifest) {
+			m.Manifests = []SiteManifest{{Name: "app"}}
+			m.Entries = append(m.Entries, Entry{"manifests/app.yaml", MaxManifest + 1, hex})
+		}, "16777217 bytes are more"},
+		"manifest twice": {func(m *Manifest) {
+			m.Manifests = []SiteManifest{{Name: "app"}, {Name: "app"}}
+			m.Entries = append(m.Entries, Entry{"manifests/app.yaml", 1, hex})
+		}, `manifest "app" is listed twice`},
+		"loose namespace":   {func(m *Manifest) { m.Manifests = []SiteManifest{{Name: "app", Namespace: "a/b"}} }, `namespace "a/b"`},
+		"default namespace": {func(m *Manifest) { m.Manifests = []SiteManifest{{Name: "app", Namespace: "default"}} }, `namespace "default" is the default`},
+		"relative file":     {siteFile(SiteFile{"etc/motd", "0644", "", ""}), `file "etc/motd" is not a clean absolute path`},
+		"climbing file":     {siteFile(SiteFile{"/etc/../motd", "0644", "", ""}), `file "/etc/../motd" is not a clean absolute path`},
+		"setuid file":       {siteFile(SiteFile{"/etc/motd", "4755", "", ""}), `mode "4755"`},
+		"file of some":      {siteFile(SiteFile{"/etc/motd", "0644", "some", ""}), `nodes "some"`},
+		"file without entry": {func(m *Manifest) {
+			m.Files = []SiteFile{{"/etc/motd", "0644", "", "files/" + hex}}
+		}, "entry \"files/" + hex + "\" does not exist"},
+		"file that is a binary": {func(m *Manifest) {
+			m.Files = []SiteFile{{"/etc/motd", "0644", "", m.Entries[0].Name}}
+		}, "does not exist in files/"},
+		"files by another name": {siteFile(SiteFile{"/etc/motd", "0644", "", "files/motd"}), "not named by a sha256"},
+		"unit without file":     {func(m *Manifest) { m.Units = []SiteUnit{{Name: "x.service"}} }, `unit "x.service": no file "/etc/systemd/system/x.service"`},
+		"unit by a path":        {func(m *Manifest) { m.Units = []SiteUnit{{Name: "../x.service"}} }, "is not a systemd unit's name"},
 
 		"absolute name":     {func(m *Manifest) { m.Entries[0].Name = "/bin/runc" }, "is not directly in"},
 		"climbing name":     {func(m *Manifest) { m.Entries[0].Name = "bin/../runc" }, "is not directly in"},
@@ -328,15 +369,15 @@ func TestForgedManifests(t *testing.T) {
 		"blob without digest": {func(m *Manifest) { m.Entries[3].Name = BlobDir + "base" }, "not named by a sha256"},
 		"unclaimed binary": {func(m *Manifest) {
 			m.Entries = append([]Entry{{"bin/x", 1, hex}}, m.Entries...)
-		}, `entry "bin/x" belongs to no component and no image`},
+		}, `nothing in the bundle uses the entry "bin/x"`},
 		"unclaimed blob": {func(m *Manifest) {
 			m.Entries = append(m.Entries, Entry{BlobDir + hex, 1, hex})
-		}, "belongs to no component and no image"},
+		}, "nothing in the bundle uses the entry"},
 
 		"component twice":         {func(m *Manifest) { m.Components[1].Name = m.Components[0].Name }, "twice or out of order"},
 		"components out of order": {func(m *Manifest) { c := m.Components; c[0], c[1] = c[1], c[0] }, "twice or out of order"},
 		"component without entry": {func(m *Manifest) { m.Components[0].Entries = []string{"bin/none"} }, `entry "bin/none" does not exist`},
-		"component with blob":     {func(m *Manifest) { m.Components[0].Entries = []string{m.Entries[3].Name} }, "is an image's blob"},
+		"component with blob":     {func(m *Manifest) { m.Components[0].Entries = []string{m.Entries[3].Name} }, "is not in bin"},
 		"entry claimed twice":     {func(m *Manifest) { m.Components[0].Entries = []string{"bin/runc"} }, "belongs to two components"},
 		"component no version":    {func(m *Manifest) { m.Components[0].Version = "" }, "version is empty"},
 		"terminal escape":         {func(m *Manifest) { m.Components[0].URL = "https://x/\x1b[2J" }, "not printable ASCII"},
@@ -402,7 +443,7 @@ func TestManifestHasOneForm(t *testing.T) {
 		"empty nearest":    {replace("  \"cni\"", "  \"nearestKnown\": \"\",\n  \"cni\""), "canonical"},
 		"escaped letters":  {replace(`"flannel"`, `"fl\u0061nnel"`), "canonical"},
 		"float size":       {replace(`"size": 9000`, `"size": 9e3`), "cannot unmarshal"},
-		"null list":        {replace("\"entries\": [\n        \"bin/kubelet\"\n      ]", `"entries": null`), "belongs to no component"},
+		"null list":        {replace("\"entries\": [\n        \"bin/kubelet\"\n      ]", `"entries": null`), "nothing in the bundle uses the entry"},
 		"overflowing size": {replace(`"size": 9000`, `"size": 99999999999999999999`), "cannot unmarshal"},
 		"deeply nested":    {bytes.Repeat([]byte("["), 1<<20), "exceeded max depth"},
 	} {

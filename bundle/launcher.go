@@ -11,3 +11,6 @@ import (
 func (f *File) Launcher() *io.SectionReader {
 	return io.NewSectionReader(f.file, 0, f.PayloadOffset()-head.HeaderSize)
 }
+
+// Reader reads the whole file, from its first byte. It is valid until the file is closed.
+func (f *File) Reader() *io.SectionReader { return io.NewSectionReader(f.file, 0, f.Size()) }

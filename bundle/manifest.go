@@ -29,9 +29,16 @@ type Manifest struct {
 	Components []Component `json:"components"`
 	// Images are in boot order.
 	Images []Image `json:"images"`
+	// Manifests are the site's own manifests, in the order in which init applies them.
+	Manifests []SiteManifest `json:"manifests,omitempty"`
+	// Files are the site's own files for the hosts, sorted by path.
+	Files []SiteFile `json:"files,omitempty"`
+	// Units are the systemd units of Files that are enabled and started, sorted by name.
+	Units []SiteUnit `json:"units,omitempty"`
 	// Entries are the payload's entries in the tar's order, without the manifest and
 	// the installer, which precede them. Binaries and then blobs are in boot order; at
-	// the level Best they alternate.
+	// the level Best they alternate. Manifests and small files precede the blobs, large
+	// files follow them.
 	Entries []Entry `json:"entries"`
 }
 
@@ -48,9 +55,11 @@ type Entry struct {
 
 // Directories of the payload.
 const (
-	BinDir  = "bin/"          // binaries for the host's PATH
-	CNIDir  = "cni/"          // CNI plugins
-	BlobDir = "blobs/sha256/" // image indexes, manifests, configs and uncompressed layers
+	BinDir      = "bin/"          // binaries for the host's PATH
+	CNIDir      = "cni/"          // CNI plugins
+	ManifestDir = "manifests/"    // the site's own manifests, as NAME.yaml
+	FileDir     = "files/"        // the site's own files, each named by its sha256
+	BlobDir     = "blobs/sha256/" // image indexes, manifests, configs and uncompressed layers
 )
 
 // A Component is upstream software with its own version: "kubelet", "containerd",
@@ -104,6 +113,54 @@ type Layer struct {
 	DiffID string `json:"diffID"` // "sha256:<hex>" of the uncompressed tar
 	Size   int64  `json:"size"`   // of the uncompressed tar, in bytes
 }
+
+// A SiteManifest is a YAML file with Kubernetes objects that init applies.
+type SiteManifest struct {
+	// Name is unique in the bundle: "calico". The entry is "manifests/calico.yaml".
+	Name string `json:"name"`
+	// Chart is the Helm chart from which the objects were rendered, with its version:
+	// "ingress-nginx 4.13.2". It is empty for a manifest.
+	Chart string `json:"chart,omitempty"`
+	// Namespace is the namespace of objects that name none. It is created if it does
+	// not exist. Empty means "default".
+	Namespace string `json:"namespace,omitempty"`
+}
+
+// A SiteFile is a file that init and join write to the host.
+type SiteFile struct {
+	// Path is absolute.
+	Path string `json:"path"`
+	// Mode is the permissions as four octal digits: "0644".
+	Mode string `json:"mode"`
+	// Nodes are the nodes that get the file: ControlPlanes, Workers, or all if empty.
+	Nodes string `json:"nodes,omitempty"`
+	// Entry is the name of the file's entry: "files/<hex>".
+	Entry string `json:"entry"`
+}
+
+// A SiteUnit is a systemd unit that init and join enable and start.
+type SiteUnit struct {
+	// Name is the unit's file name: "exporter.service". The bundle has the file
+	// UnitDir + Name for the same nodes.
+	Name string `json:"name"`
+	// Nodes are as in SiteFile.
+	Nodes string `json:"nodes,omitempty"`
+}
+
+// Values of the field Nodes of a SiteFile or SiteUnit.
+const (
+	ControlPlanes = "control-plane"
+	Workers       = "worker"
+)
+
+// UnitDir is the directory of systemd units on the hosts.
+const UnitDir = "/etc/systemd/system/"
+
+// Entry returns the name of the manifest's entry.
+func (s SiteManifest) Entry() string { return ManifestDir + s.Name + ".yaml" }
+
+// FileName returns the name of the entry for a file with this sha256 in lower-case hex.
+func FileName(hex string) string { return FileDir + hex }
 
 // BlobName returns the name of the entry for the blob with this digest,
 // "sha256:<hex>".

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/hex"
 	"fmt"
+	"io"
 	"os"
 	"sync"
 
@@ -19,7 +20,8 @@ var ErrNoPayload = head.ErrNoPayload
 // the same time.
 type File struct {
 	path    string
-	file    *os.File
+	file    io.ReaderAt
+	close   func() error
 	trailer head.Trailer
 	payload *head.Payload
 
@@ -42,21 +44,38 @@ func Open(path string) (*File, error) {
 // OpenFile is Open for a file that is already open; path is used in errors. The File owns
 // file, which is closed if there is an error.
 func OpenFile(file *os.File, path string) (*File, error) {
-	t, err := head.Read(file, path)
+	i, err := file.Stat()
+	if err == nil && !i.Mode().IsRegular() {
+		err = fmt.Errorf("%s is not a regular file", path)
+	}
 	if err != nil {
 		file.Close()
+		return nil, fault.Wrap(err, fault.Bundle, "")
+	}
+	f, err := OpenAt(file, i.Size(), path)
+	if err != nil {
+		file.Close()
+		return nil, err
+	}
+	f.close = file.Close
+	return f, nil
+}
+
+// OpenAt is Open for size bytes that need not be one file on the disk.
+func OpenAt(file io.ReaderAt, size int64, path string) (*File, error) {
+	t, err := head.ReadAt(file, size, path)
+	if err != nil {
 		return nil, err
 	}
 	p, err := head.OpenPayload(file, path, t)
 	if err != nil {
-		file.Close()
 		return nil, err
 	}
-	return &File{path: path, file: file, trailer: t, payload: p}, nil
+	return &File{path: path, file: file, close: func() error { return nil }, trailer: t, payload: p}, nil
 }
 
 // Close closes the file. Open Streams then fail.
-func (f *File) Close() error { return f.file.Close() }
+func (f *File) Close() error { return f.close() }
 
 // Path is the path that the file was opened with.
 func (f *File) Path() string { return f.path }
@@ -72,6 +91,9 @@ func (f *File) PayloadSize() int64 { return int64(f.trailer.PayloadSize) }
 
 // ManifestSize is the manifest's size in bytes.
 func (f *File) ManifestSize() int64 { return int64(f.trailer.ManifestSize) }
+
+// ManifestSHA256 is the sha256 of the manifest, in lower-case hex.
+func (f *File) ManifestSHA256() string { return hexOf(f.trailer.ManifestSHA256) }
 
 // DigestsSHA256 is the sha256 of the payload's digests, in lower-case hex.
 func (f *File) DigestsSHA256() string { return hexOf(f.trailer.DigestsSHA256) }

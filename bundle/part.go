@@ -10,7 +10,7 @@ import (
 // the others.
 const (
 	HeadPart     = "head"     // manifest and installer
-	BinariesPart = "binaries" // BinDir and CNIDir, if all of their entries precede the blobs
+	BinariesPart = "binaries" // BinDir and CNIDir, if all of their entries precede the others
 	ImagesPart   = "images"   // the other entries, and the end of the tar
 )
 
@@ -76,14 +76,14 @@ func (f *File) Window(p Part) (int64, error) {
 	return int64(h.WindowSize), nil
 }
 
-// partsOf returns the entries of a valid manifest by part. If binaries and blobs
+// partsOf returns the entries of a valid manifest by part. If binaries and other entries
 // alternate, all entries are in one part.
 func partsOf(entries []Entry) iter.Seq2[string, []Entry] {
-	n := slices.IndexFunc(entries, isBlob)
+	n := slices.IndexFunc(entries, func(e Entry) bool { return !isBinary(e) })
 	if n < 0 {
 		n = len(entries)
 	}
-	if slices.ContainsFunc(entries[n:], func(e Entry) bool { return !isBlob(e) }) {
+	if slices.ContainsFunc(entries[n:], isBinary) {
 		n = 0
 	}
 	return func(yield func(string, []Entry) bool) {
@@ -91,4 +91,6 @@ func partsOf(entries []Entry) iter.Seq2[string, []Entry] {
 	}
 }
 
-func isBlob(e Entry) bool { return strings.HasPrefix(e.Name, BlobDir) }
+func isBinary(e Entry) bool {
+	return strings.HasPrefix(e.Name, BinDir) || strings.HasPrefix(e.Name, CNIDir)
+}

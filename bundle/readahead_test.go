@@ -101,7 +101,7 @@ func TestSkip(t *testing.T) {
 
 // A watched file records which of its bytes were read.
 type watched struct {
-	file *os.File
+	file io.ReaderAt
 	read []bool
 }
 

@@ -69,7 +69,7 @@ func (s *sample) add(name string, b []byte) {
 	s.content[name] = b
 	e := Entry{Name: name, Size: int64(len(b)), SHA256: sha(b)}
 	at := len(s.manifest.Entries)
-	if n := slices.IndexFunc(s.manifest.Entries, isBlob); n >= 0 && !isBlob(e) {
+	if n := slices.IndexFunc(s.manifest.Entries, func(e Entry) bool { return !isBinary(e) }); n >= 0 && isBinary(e) {
 		at = n
 	}
 	s.manifest.Entries = slices.Insert(s.manifest.Entries, at, e)

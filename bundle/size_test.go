@@ -109,8 +109,8 @@ func BenchmarkStream(b *testing.B) {
 	}{
 		{"everything", nil},
 		{"entries", func(Entry) bool { return false }},
-		{"binaries", isBlob},
-		{"images", func(e Entry) bool { return !isBlob(e) }},
+		{"binaries", func(e Entry) bool { return !isBinary(e) }},
+		{"images", isBinary},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			size := int64(0)

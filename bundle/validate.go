@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"path"
 	"regexp"
+	"slices"
 	"strings"
 
 	"airlift/bundle/head"
@@ -19,6 +20,10 @@ const (
 	// maxDocuments limits their sum.
 	MaxDocument  = 4 << 20
 	maxDocuments = 64 << 20
+
+	// MaxManifest is the maximum size of one of the site's manifests in bytes. Readers hold
+	// it in memory. Larger ones can be divided.
+	MaxManifest = 16 << 20
 
 	// maxName is the maximum length of an entry name in bytes, as on every file
 	// system.
@@ -37,8 +42,8 @@ var (
 )
 
 // Validate checks that m is consistent: names are safe as paths, digests are well formed,
-// every blob of an image exists with the expected size, every entry belongs to an image
-// or a component, and nothing is listed twice. It does not read the entries' content.
+// every blob of an image exists with the expected size, something uses every entry, and
+// nothing is listed twice. It does not read the entries' content.
 func (m *Manifest) Validate() error {
 	if m.FormatVersion != FormatVersion {
 		return fmt.Errorf("manifest: formatVersion is %d, want %d", m.FormatVersion, FormatVersion)
@@ -68,9 +73,12 @@ func (m *Manifest) Validate() error {
 	if err := v.checkImages(m.Images); err != nil {
 		return fmt.Errorf("manifest: %w", err)
 	}
+	if err := v.checkSite(m); err != nil {
+		return fmt.Errorf("manifest: %w", err)
+	}
 	for _, e := range m.Entries {
 		if !v.used[e.Name] {
-			return fmt.Errorf("manifest: entry %q belongs to no component and no image", e.Name)
+			return fmt.Errorf("manifest: nothing in the bundle uses the entry %q", e.Name)
 		}
 	}
 	return nil
@@ -78,7 +86,7 @@ func (m *Manifest) Validate() error {
 
 type validator struct {
 	entries map[string]Entry // by name
-	used    map[string]bool  // names of entries that belong to a component or an image
+	used    map[string]bool  // names of entries that something uses
 }
 
 func (v validator) checkEntries(entries []Entry) error {
@@ -98,7 +106,7 @@ func (v validator) checkEntries(entries []Entry) error {
 		if !hex64.MatchString(e.SHA256) {
 			return fmt.Errorf("entry %q: sha256 %q is not 64 lower-case hex digits", e.Name, e.SHA256)
 		}
-		if dir, base := path.Split(e.Name); dir == BlobDir && base != e.SHA256 {
+		if dir, base := path.Split(e.Name); named(dir) && base != e.SHA256 {
 			return fmt.Errorf("entry %q: sha256 %q differs from the name", e.Name, e.SHA256)
 		}
 		v.entries[e.Name] = e
@@ -111,15 +119,20 @@ func (v validator) checkEntries(entries []Entry) error {
 func checkEntryName(name string) error {
 	dir, base := path.Split(name)
 	switch {
-	case dir != BinDir && dir != CNIDir && dir != BlobDir:
-		return fmt.Errorf("entry %q is not directly in %s, %s or %s", name, BinDir, CNIDir, BlobDir)
+	case !slices.Contains(dirs, dir):
+		return fmt.Errorf("entry %q is not directly in %s", name, strings.Join(dirs, ", "))
 	case !fileName.MatchString(base) || len(name) > maxName:
 		return fmt.Errorf("entry %q is not a plain file name", name)
-	case dir == BlobDir && !hex64.MatchString(base):
+	case named(dir) && !hex64.MatchString(base):
 		return fmt.Errorf("entry %q is not named by a sha256", name)
 	}
 	return nil
 }
+
+var dirs = []string{BinDir, CNIDir, ManifestDir, FileDir, BlobDir}
+
+// named reports whether the entries of dir are named by their sha256.
+func named(dir string) bool { return dir == BlobDir || dir == FileDir }
 
 func (v validator) checkComponents(components []Component) error {
 	last := ""
@@ -144,8 +157,8 @@ func (v validator) checkComponents(components []Component) error {
 			if _, ok := v.entries[name]; !ok {
 				return fmt.Errorf("component %q: entry %q does not exist", c.Name, name)
 			}
-			if strings.HasPrefix(name, BlobDir) {
-				return fmt.Errorf("component %q: entry %q is an image's blob", c.Name, name)
+			if !isBinary(v.entries[name]) {
+				return fmt.Errorf("component %q: entry %q is not in %s or %s", c.Name, name, BinDir, CNIDir)
 			}
 			if v.used[name] {
 				return fmt.Errorf("component %q: entry %q belongs to two components", c.Name, name)

@@ -174,13 +174,3 @@ func sumFile(ctx context.Context, f *os.File) (int64, string, error) {
 	n, err := io.Copy(sum, contextReader{ctx, f})
 	return n, hex.EncodeToString(sum.Sum(nil)), err
 }
-
-// syncDir makes a rename in dir persistent.
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	return d.Sync()
-}

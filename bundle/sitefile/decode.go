@@ -1,0 +1,137 @@
+package sitefile
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"airlift/fault"
+)
+
+// types are the mappings of a document, by the names that the decoder's errors have.
+var types = map[string]reflect.Type{}
+
+func init() {
+	for _, t := range []reflect.Type{reflect.TypeFor[document](), reflect.TypeFor[componentVersions](), reflect.TypeFor[manifest](),
+		reflect.TypeFor[chart](), reflect.TypeFor[file](), reflect.TypeFor[unit]()} {
+		types[t.String()] = t
+	}
+}
+
+// decode reads a document: one, without unknown fields, duplicate keys or empty list items.
+func (r *reader) decode(data []byte) (doc document) {
+	d := yaml.NewDecoder(bytes.NewReader(data))
+	d.KnownFields(true)
+	err := d.Decode(&doc)
+	switch bad := (*yaml.TypeError)(nil); {
+	case errors.Is(err, io.EOF):
+		r.problem(1, "begin with the lines apiVersion: "+APIVersion+" and kind: "+Kind, "the file is empty")
+	case errors.As(err, &bad):
+		for _, text := range bad.Errors {
+			r.decoderError(text)
+		}
+	case err != nil:
+		r.decoderError(strings.TrimPrefix(err.Error(), "yaml: "))
+	default:
+		var next yaml.Node
+		if err := d.Decode(&next); !errors.Is(err, io.EOF) {
+			r.problem(max(next.Line, 1), "write each bundle in a file of its own", "the file has a second document after ---")
+		}
+	}
+	if err == nil || errors.As(err, new(*yaml.TypeError)) {
+		// The decoder drops empty items of lists.
+		if yaml.Unmarshal(data, &r.root) == nil {
+			r.refuseEmptyItems(&r.root)
+		}
+	}
+	return doc
+}
+
+func (r *reader) refuseEmptyItems(n *yaml.Node) {
+	for _, child := range n.Content {
+		if n.Kind == yaml.SequenceNode && child.ShortTag() == "!!null" {
+			r.problem(child.Line, "remove the dash, or write a value after it", "an item of a list is empty")
+		}
+		r.refuseEmptyItems(child)
+	}
+}
+
+// lineOf returns the line of an item of the list with this name.
+func (r *reader) lineOf(list string, n int) int {
+	if len(r.root.Content) == 0 {
+		return 1
+	}
+	top := r.root.Content[0]
+	for i := 0; i+1 < len(top.Content); i += 2 {
+		if items := top.Content[i+1]; top.Content[i].Value == list {
+			if items.Kind == yaml.AliasNode {
+				items = items.Alias
+			}
+			if n < len(items.Content) {
+				return items.Content[n].Line
+			}
+		}
+	}
+	return 1
+}
+
+var (
+	errorLine    = regexp.MustCompile(`^line (\d+): (.*)$`)
+	unknownField = regexp.MustCompile(`^field (.+) not found in type (\S+)$`)
+	wrongKind    = regexp.MustCompile(`^cannot unmarshal .* into (\S+)$`)
+	writtenTwice = regexp.MustCompile(`^mapping key (.+) already defined at line (\d+)$`)
+)
+
+// decoderError explains an error of the YAML decoder in words of the file.
+func (r *reader) decoderError(err string) {
+	line, hint := 1, "correct the YAML: indent with spaces, and put values with : or # in quotes"
+	if m := errorLine.FindStringSubmatch(err); m != nil {
+		line, _ = strconv.Atoi(m[1])
+		err = m[2]
+	}
+	if m := unknownField.FindStringSubmatch(err); m != nil {
+		names := fieldsOf(types[m[2]])
+		err, hint = fmt.Sprintf("there is no field %q here", m[1]), "fields here: "+strings.Join(names, ", ")
+		if near := fault.Nearest(m[1], names); near != "" {
+			hint = "did you mean " + near + "? " + hint
+		}
+	} else if m := wrongKind.FindStringSubmatch(err); m != nil {
+		err, hint = wanted(m[1])
+	} else if m := writtenTwice.FindStringSubmatch(err); m != nil {
+		err, hint = fmt.Sprintf("the field %s is written twice, first at line %s", m[1], m[2]), "remove one of them"
+	} else if value, ok := strings.CutPrefix(err, "this is the boolean "); ok { // a text's own errors
+		value, _, _ = strings.Cut(value, ",")
+		hint = fmt.Sprintf("write %q, with the quotes", value)
+	} else if strings.HasPrefix(err, "this is ") {
+		hint = "see the example that \"bundle init\" writes"
+	}
+	r.problem(line, hint, "%s", err)
+}
+
+// wanted describes the kind of value that a Go type needs.
+func wanted(name string) (err, hint string) {
+	if strings.HasPrefix(name, "[]") {
+		return "this must be a list", "write each item on a line of its own, after a dash and a space"
+	}
+	return "this must be a mapping", "fields here: " + strings.Join(fieldsOf(types[strings.TrimPrefix(name, "*")]), ", ")
+}
+
+// fieldsOf lists the fields of a mapping as they are written.
+func fieldsOf(t reflect.Type) (names []string) {
+	if t == nil {
+		return nil
+	}
+	for n := range t.NumField() {
+		names = append(names, t.Field(n).Tag.Get("yaml"))
+	}
+	slices.Sort(names)
+	return names
+}

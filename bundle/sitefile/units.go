@@ -1,0 +1,58 @@
+package sitefile
+
+import (
+	"bufio"
+	"os"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// unitTypes are the types of units that systemd reads from files and that can be enabled. The
+// kubelet does not start on a host with swap, so .swap is not among them.
+var unitTypes = []string{"service", "socket", "timer", "path", "mount", "automount", "target", "slice"}
+
+var unitName = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9:_.@-]*$`)
+
+func (r *reader) checkUnitName(t text) bool {
+	kind := strings.TrimPrefix(path.Ext(t.Value), ".")
+	base := strings.TrimSuffix(t.Value, "."+kind)
+	switch {
+	case !slices.Contains(unitTypes, kind):
+		r.problem(t.Line, "end the name with one of ."+strings.Join(unitTypes, ", .")+"; list other files in files", "unit %q is not of a supported type", t.Value)
+	case !unitName.MatchString(base) || len(t.Value) > 255:
+		r.problem(t.Line, "use letters, digits and : _ . @ - only, at most 255, for example exporter.service", "%q is not a unit's name", t.Value)
+	case strings.HasSuffix(base, "@"):
+		r.problem(t.Line, "add name: with an instance, such as "+base+"1."+kind+"; list the template itself in files with path: /etc/systemd/system/"+t.Value, "unit %q is a template, which cannot be started", t.Value)
+	default:
+		return true
+	}
+	return false
+}
+
+// checkInstallSection refuses a unit that systemd would not start after a reboot.
+func (r *reader) checkInstallSection(source text, name string) {
+	if source.Value == "" {
+		return
+	}
+	f, err := os.Open(source.Value)
+	if err != nil {
+		return // reported before
+	}
+	defer f.Close()
+	lines := bufio.NewScanner(f)
+	lines.Buffer(nil, 1<<20) // systemd's limit for a line
+	for section := ""; lines.Scan(); {
+		line := strings.TrimSpace(lines.Text())
+		if strings.HasPrefix(line, "[") {
+			section = line
+		}
+		key, _, ok := strings.Cut(line, "=")
+		if ok && section == "[Install]" && slices.Contains([]string{"WantedBy", "RequiredBy", "UpheldBy", "Also", "Alias"}, strings.TrimSpace(key)) {
+			return
+		}
+	}
+	r.problem(source.Line, "add a section [Install], for example with WantedBy=multi-user.target. If another unit starts it, list it in files with path: /etc/systemd/system/"+name,
+		"unit %q cannot be enabled: %q has no [Install] section that names a unit", name, source.Value)
+}
