@@ -1,0 +1,172 @@
+// Package compare finds what is different in two bundles.
+package compare
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"strings"
+
+	"airlift/bundle"
+)
+
+// A Report is what two bundles have in different forms. All lists are sorted by name.
+type Report struct {
+	Different  bool     `json:"different"`
+	Old        Side     `json:"old"`
+	New        Side     `json:"new"`
+	Components []Change `json:"components"` // versions; checksums if the versions are equal
+	Images     []Change `json:"images"`     // digests, by reference
+	Modules    []Binary `json:"modules"`
+	Manifests  []Change `json:"manifests"` // sha256
+	Files      []Change `json:"files"`     // sha256, mode and nodes
+	Units      []Change `json:"units"`     // nodes
+	// SharedLayers is the size of the layers that both bundles have, in bytes.
+	SharedLayers int64 `json:"sharedLayers"`
+}
+
+// A Side describes one of the bundles. Sizes are in bytes.
+type Side struct {
+	File              string `json:"file"`
+	Platform          string `json:"platform"`
+	KubernetesVersion string `json:"kubernetesVersion"`
+	CNI               string `json:"cni"`
+	Size              int64  `json:"size"`
+	UnpackedSize      int64  `json:"unpackedSize"` // of the entries
+	Layers            int64  `json:"layers"`       // of all layers, uncompressed
+	InstallerSHA256   string `json:"installerSHA256"`
+}
+
+// A Change is something with different values. Old or New is empty if that bundle does not
+// have it.
+type Change struct {
+	Name string `json:"name"`
+	Old  string `json:"old,omitempty"`
+	New  string `json:"new,omitempty"`
+}
+
+// Files compares two bundles.
+func Files(ctx context.Context, before, after *bundle.File) (*Report, error) {
+	x, err := before.Manifest()
+	if err != nil {
+		return nil, err
+	}
+	y, err := after.Manifest()
+	if err != nil {
+		return nil, err
+	}
+	r := &Report{Old: side(before, x), New: side(after, y), SharedLayers: shared(x, y),
+		Components: changes(components(x), components(y)), Images: changes(digests(x), digests(y)),
+		Manifests: changes(manifests(x), manifests(y)), Files: changes(files(x), files(y)), Units: changes(units(x), units(y))}
+	for name, values := range components(x) {
+		// Another checksum of the same version is worth a line.
+		if other, ok := components(y)[name]; ok && values == other {
+			if old, now := checksum(x, name), checksum(y, name); old != now {
+				r.Components = append(r.Components, Change{name, old, now})
+			}
+		}
+	}
+	slices.SortFunc(r.Components, func(a, b Change) int { return cmp.Compare(a.Name, b.Name) })
+	if r.Modules, err = modules(ctx, before, after, x, y); err != nil {
+		return nil, err
+	}
+	old, now := r.Old, r.New
+	old.File, old.Size, now.File, now.Size = "", 0, "", 0 // another compression is no difference
+	r.Different = old != now || len(r.Components)+len(r.Images)+len(r.Manifests)+len(r.Files)+len(r.Units)+len(r.Modules) > 0
+	return r, nil
+}
+
+func side(f *bundle.File, m *bundle.Manifest) Side {
+	s := Side{File: f.Path(), Platform: m.Platform, KubernetesVersion: m.KubernetesVersion, CNI: m.CNI,
+		Size: f.Size(), UnpackedSize: m.UnpackedSize(), InstallerSHA256: f.Installer().SHA256}
+	for _, size := range layers(m) {
+		s.Layers += size
+	}
+	return s
+}
+
+// layers returns the sizes of the layers by their diffIDs.
+func layers(m *bundle.Manifest) map[string]int64 {
+	all := map[string]int64{}
+	for _, i := range m.Images {
+		for _, l := range i.Layers {
+			all[l.DiffID] = l.Size
+		}
+	}
+	return all
+}
+
+func shared(x, y *bundle.Manifest) (n int64) {
+	other := layers(y)
+	for id, size := range layers(x) {
+		if _, ok := other[id]; ok {
+			n += size
+		}
+	}
+	return n
+}
+
+func components(m *bundle.Manifest) map[string]string {
+	all := map[string]string{}
+	for _, c := range m.Components {
+		all[c.Name] = c.Version
+	}
+	return all
+}
+
+func checksum(m *bundle.Manifest, name string) string {
+	n := slices.IndexFunc(m.Components, func(c bundle.Component) bool { return c.Name == name })
+	return m.Components[n].Checksum
+}
+
+func digests(m *bundle.Manifest) map[string]string {
+	all := map[string]string{}
+	for _, i := range m.Images {
+		all[i.Reference] = i.Target.Digest
+	}
+	return all
+}
+
+func manifests(m *bundle.Manifest) map[string]string {
+	all := map[string]string{}
+	for _, s := range m.Manifests {
+		e, _ := m.Entry(s.Entry())
+		all[s.Name] = joined(s.Chart, s.Namespace, e.SHA256)
+	}
+	return all
+}
+
+func files(m *bundle.Manifest) map[string]string {
+	all := map[string]string{}
+	for _, f := range m.Files {
+		all[f.Path] = joined(f.Mode, f.Nodes, strings.TrimPrefix(f.Entry, bundle.FileDir))
+	}
+	return all
+}
+
+func units(m *bundle.Manifest) map[string]string {
+	all := map[string]string{}
+	for _, u := range m.Units {
+		all[u.Name] = cmp.Or(u.Nodes, "all")
+	}
+	return all
+}
+
+// joined joins the values that are not empty.
+func joined(values ...string) string {
+	return strings.Join(slices.DeleteFunc(values, func(s string) bool { return s == "" }), " ")
+}
+
+// changes lists the names whose values differ.
+func changes(x, y map[string]string) []Change {
+	list := []Change{}
+	all := maps.Clone(x)
+	maps.Copy(all, y)
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		if x[name] != y[name] {
+			list = append(list, Change{name, x[name], y[name]})
+		}
+	}
+	return list
+}

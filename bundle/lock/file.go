@@ -1,0 +1,150 @@
+package lock
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"airlift/fault"
+)
+
+// maxFile is the maximum size of the file in bytes. One with 1000 images has 200 kB.
+const maxFile = 16 << 20
+
+var hex = regexp.MustCompile(`^[0-9a-f]{64}$`)
+
+// Path returns the path of the lock for the bundle.yaml at path: bundle.lock next to it, or
+// app.lock for app.yaml.
+func Path(path string) string {
+	return strings.TrimSuffix(path, filepath.Ext(path)) + ".lock"
+}
+
+// Read reads the file at path. The error of a file that does not exist is fs.ErrNotExist.
+func Read(path string) (*Lock, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fault.Wrap(err, fault.Usage, "create it with bundle update")
+	}
+	defer f.Close()
+	content, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err != nil {
+		return nil, fault.Wrap(err, fault.Usage, "allow this user to read it")
+	}
+	l, err := decode(content)
+	if err != nil {
+		return nil, fault.New(fault.Usage, "restore the file, or resolve everything again with bundle update", "reading %s: %w", path, err)
+	}
+	return l, nil
+}
+
+func decode(content []byte) (*Lock, error) {
+	if len(content) > maxFile {
+		return nil, fmt.Errorf("the file has more than %d bytes", maxFile)
+	}
+	// Another version may have other fields.
+	var version struct{ FormatVersion int }
+	if err := json.Unmarshal(content, &version); err != nil {
+		return nil, err
+	}
+	if version.FormatVersion != FormatVersion {
+		return nil, fmt.Errorf("formatVersion %d is not supported, only %d", version.FormatVersion, FormatVersion)
+	}
+	var l Lock
+	d := json.NewDecoder(bytes.NewReader(content))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&l); err != nil {
+		return nil, err
+	}
+	return &l, l.check()
+}
+
+// check finds what would pin nothing: a checksum that is none, or two for one name.
+func (l *Lock) check() error {
+	seen := map[string]bool{}
+	var errs []error
+	entry := func(kind, key, sum string) {
+		name := kind + " " + strings.TrimRight(strings.ReplaceAll(key, "\x00", " "), " ")
+		if seen[kind+key] {
+			errs = append(errs, fmt.Errorf("%s is listed twice", name))
+		}
+		seen[kind+key] = true
+		if !hex.MatchString(sum) {
+			errs = append(errs, fmt.Errorf("%s has no sha256, but %q", name, sum))
+		}
+	}
+	digest := func(kind, key, digest string) {
+		sum, ok := strings.CutPrefix(digest, "sha256:")
+		if !ok {
+			sum = digest + " without sha256:"
+		}
+		entry(kind, key, sum)
+	}
+	for _, c := range l.Components {
+		entry("component", c.key(), c.SHA256)
+	}
+	for _, i := range l.Images {
+		digest("image", i.key(), i.Digest)
+	}
+	for _, c := range l.Charts {
+		digest("chart", c.key(), c.Digest)
+	}
+	for _, m := range l.Manifests {
+		entry("manifest", m.key(), m.SHA256)
+	}
+	for _, s := range l.Sources {
+		entry("source", s.key(), s.SHA256)
+	}
+	return errors.Join(errs...)
+}
+
+// Write replaces the file at path in one step. Equal content is not written again.
+func Write(path string, l *Lock) error {
+	content, err := l.Encode()
+	if err != nil {
+		return err
+	}
+	if old, err := os.ReadFile(path); err == nil && bytes.Equal(old, content) {
+		return nil
+	}
+	if i, err := os.Lstat(path); err == nil && !i.Mode().IsRegular() {
+		return fault.New(fault.Usage, "remove it, or choose another file with --lock", "cannot write the lock: %q is not a regular file", path)
+	}
+	if err := replace(path, content); err != nil {
+		return fault.Wrap(fmt.Errorf("writing %s: %w", path, err), fault.Failure, "choose a file in an existing, writable directory with --lock")
+	}
+	return nil
+}
+
+func replace(path string, content []byte) error {
+	tmp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*.partial")
+	if err != nil {
+		return err
+	}
+	_, err = tmp.Write(content)
+	if err == nil {
+		err = tmp.Chmod(0o644)
+	}
+	if err == nil {
+		err = tmp.Sync()
+	}
+	if cerr := tmp.Close(); err == nil {
+		err = cerr
+	}
+	if err == nil {
+		err = os.Rename(tmp.Name(), path)
+	}
+	if err != nil {
+		os.Remove(tmp.Name())
+	}
+	return err
+}
+
+// Missing reports whether err means that there is no file.
+func Missing(err error) bool { return errors.Is(err, fs.ErrNotExist) }

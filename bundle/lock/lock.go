@@ -1,0 +1,139 @@
+// Package lock is the file bundle.lock: what the versions, tags and sources of a bundle
+// resolved to, so that a later build resolves nothing again. docs/lock.md describes it.
+package lock
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"slices"
+)
+
+// FormatVersion is the only version of the format that this package reads and writes.
+const FormatVersion = 1
+
+// A Lock is the content of the file. All lists are sorted, and there are no times.
+type Lock struct {
+	FormatVersion int `json:"formatVersion"`
+	// Platform, KubernetesVersion and CNI are as in the manifest of a bundle.
+	Platform          string      `json:"platform"`
+	KubernetesVersion string      `json:"kubernetesVersion"`
+	CNI               string      `json:"cni"`
+	Components        []Component `json:"components"` // by name
+	// LeftOut are optional components that their sites did not have.
+	LeftOut []Absent `json:"leftOut,omitempty"` // by name
+	Images  []Image  `json:"images"`            // by reference
+	// Charts are the charts that were downloaded, also as dependencies of others.
+	Charts    []Chart    `json:"charts,omitempty"`    // by source, name and wanted
+	Manifests []Manifest `json:"manifests,omitempty"` // by name
+	// Sources are files of the user: values of charts, archives of charts, files and
+	// systemd units for the hosts.
+	Sources []Source `json:"sources,omitempty"` // by path
+}
+
+// A Component is a published file.
+type Component struct {
+	Name    string `json:"name"`
+	Version string `json:"version"`
+	URL     string `json:"url"`    // upstream's
+	SHA256  string `json:"sha256"` // of the published file, lower-case hex
+}
+
+// Absent is an optional component that is not in the bundle.
+type Absent struct {
+	Name    string `json:"name"`
+	Version string `json:"version"`
+	URL     string `json:"url"`
+}
+
+// An Image is an image with the digest of its index, or of its manifest if it has no index.
+type Image struct {
+	Reference string `json:"reference"`
+	Digest    string `json:"digest"` // "sha256:<hex>"
+}
+
+// A Chart is a chart of a repository or a registry.
+type Chart struct {
+	Source string `json:"source"`         // URL of the repository, or "oci://REGISTRY/REPOSITORY"
+	Name   string `json:"name,omitempty"` // in a repository
+	// Wanted is the version, or the range of versions, that Version was chosen for.
+	Wanted  string `json:"wanted"`
+	Version string `json:"version"`
+	URL     string `json:"url"`    // of the archive
+	Digest  string `json:"digest"` // of the archive: "sha256:<hex>"
+}
+
+// A Manifest is a manifest of the bundle.
+type Manifest struct {
+	Name string `json:"name"`
+	// SHA256 is that of the objects as in the bundle, lower-case hex. It depends on all
+	// sources of the manifest, and not on their comments and their order of fields.
+	SHA256 string `json:"sha256"`
+}
+
+// A Source is a file of the user.
+type Source struct {
+	Path   string `json:"path"`   // as in bundle.yaml
+	SHA256 string `json:"sha256"` // lower-case hex
+}
+
+// Sort puts all lists in their order and removes what is listed twice.
+func (l *Lock) Sort() {
+	l.Components = sorted(l.Components, Component.key)
+	l.LeftOut = sorted(l.LeftOut, Absent.key)
+	l.Images = sorted(l.Images, Image.key)
+	l.Charts = sorted(l.Charts, Chart.key)
+	l.Manifests = sorted(l.Manifests, Manifest.key)
+	l.Sources = sorted(l.Sources, Source.key)
+}
+
+func sorted[T comparable](list []T, key func(T) string) []T {
+	list = slices.Clone(list)
+	slices.SortStableFunc(list, func(x, y T) int { return cmp.Compare(key(x), key(y)) })
+	return slices.Compact(list)
+}
+
+func (c Component) key() string { return c.Name }
+func (a Absent) key() string    { return a.Name }
+func (i Image) key() string     { return i.Reference }
+func (c Chart) key() string     { return c.Source + "\x00" + c.Name + "\x00" + c.Wanted }
+func (m Manifest) key() string  { return m.Name }
+func (s Source) key() string    { return s.Path }
+
+// Encode returns the content of the file. Equal locks have equal bytes.
+func (l Lock) Encode() ([]byte, error) {
+	l.Sort()
+	if l.Components == nil {
+		l.Components = []Component{}
+	}
+	if l.Images == nil {
+		l.Images = []Image{}
+	}
+	var out bytes.Buffer
+	e := json.NewEncoder(&out)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	err := e.Encode(l)
+	return out.Bytes(), err
+}
+
+// Component returns the component called name.
+func (l *Lock) Component(name string) (Component, bool) {
+	return find(l.Components, name, Component.key)
+}
+
+// Absent reports whether the file at url was left out.
+func (l *Lock) Absent(url string) bool {
+	return slices.ContainsFunc(l.LeftOut, func(a Absent) bool { return a.URL == url })
+}
+
+// Image returns the image with this reference.
+func (l *Lock) Image(reference string) (Image, bool) { return find(l.Images, reference, Image.key) }
+
+func find[T any](list []T, name string, key func(T) string) (found T, ok bool) {
+	n := slices.IndexFunc(list, func(t T) bool { return key(t) == name })
+	if n < 0 {
+		return found, false
+	}
+	return list[n], true
+}

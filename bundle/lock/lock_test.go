@@ -1,0 +1,99 @@
+package lock
+
+import (
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+var sum, other = strings.Repeat("a", 64), strings.Repeat("b", 64)
+
+func sample() *Lock {
+	return &Lock{FormatVersion: 1, Platform: "linux/amd64", KubernetesVersion: "v1.29.15", CNI: "flannel",
+		Components: []Component{{"runc", "v1.2", "https://runc", sum}, {"kubelet", "v1.29.15", "https://kubelet", sum}},
+		Images:     []Image{{"docker.io/b:1", "sha256:" + sum}, {"docker.io/a:1", "sha256:" + sum}},
+		Charts:     []Chart{{"https://charts", "web", "1.x", "1.2.3", "https://charts/web.tgz", "sha256:" + sum}},
+		Manifests:  []Manifest{{"web", sum}},
+		Sources:    []Source{{"motd", sum}, {"motd", sum}}}
+}
+
+func TestFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "bundle.lock")
+	if _, err := Read(path); !Missing(err) {
+		t.Errorf("%v", err)
+	}
+	if err := Write(path, sample()); err != nil {
+		t.Fatal(err)
+	}
+	got, err := Read(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := sample()
+	want.Sort()
+	if !reflect.DeepEqual(got, want) || got.Components[0].Name != "kubelet" || len(got.Sources) != 1 {
+		t.Errorf("%+v", got)
+	}
+	before, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := Write(path, got); err != nil {
+		t.Fatal(err)
+	}
+	if after, err := os.Stat(path); err != nil || !os.SameFile(before, after) {
+		t.Error("equal content was written again")
+	}
+	if list, err := os.ReadDir(filepath.Dir(path)); err != nil || len(list) != 1 {
+		t.Errorf("%v, %v", list, err)
+	}
+}
+
+func TestDamagedFiles(t *testing.T) {
+	content, err := sample().Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, change := range [][2]string{
+		{`"formatVersion": 1`, `"formatVersion": 2`}, {`"cni"`, `"cnj"`}, {sum, "a"}, {"sha256:" + sum, sum},
+		{`"docker.io/b:1"`, `"docker.io/a:1"`}, {"{", "<<<<<<< HEAD\n{"},
+	} {
+		if _, err := decode([]byte(strings.Replace(string(content), change[0], change[1], 1))); err == nil {
+			t.Errorf("%q instead of %q is accepted", change[1], change[0])
+		}
+	}
+}
+
+func TestDifferences(t *testing.T) {
+	after := sample()
+	after.KubernetesVersion = "v1.30.0"
+	after.Components[1] = Component{"kubelet", "v1.30.0", "https://kubelet/30", other}
+	after.Components[0].SHA256 = other
+	after.Images[0].Digest = "sha256:" + other
+	after.Images = after.Images[:1]
+	after.Charts[0].Version, after.Charts[0].Digest = "1.3.0", "sha256:"+other
+	after.Sources = nil
+	var lines []string
+	for _, d := range Differences(sample(), after) {
+		lines = append(lines, d.String())
+	}
+	want := []string{"kubernetesVersion: v1.29.15 → v1.30.0", "component kubelet version: v1.29.15 → v1.30.0", "component runc sha256: " + sum + " → " + other,
+		"image docker.io/a:1: sha256:" + sum + " → none", "image docker.io/b:1: sha256:" + sum + " → sha256:" + other,
+		"chart https://charts web 1.x version: 1.2.3 → 1.3.0", "source motd sha256: " + sum + " → none"}
+	if !reflect.DeepEqual(lines, want) {
+		t.Errorf("%s", strings.Join(lines, "\n"))
+	}
+	if list := Differences(sample(), sample()); list != nil {
+		t.Errorf("%v", list)
+	}
+}
+
+func TestPath(t *testing.T) {
+	for path, want := range map[string]string{"bundle.yaml": "bundle.lock", "site/app.yml": "site/app.lock", "./x": "./x.lock"} {
+		if got := Path(path); got != want {
+			t.Errorf("%s: %s", path, got)
+		}
+	}
+}

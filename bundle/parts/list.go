@@ -1,0 +1,49 @@
+package parts
+
+import (
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"airlift/fault"
+)
+
+// appendLine appends a line in the format of sha256sum.
+func appendLine(list, sum []byte, path string) []byte {
+	return fmt.Appendf(list, "%x  %s\n", sum, filepath.Base(path))
+}
+
+// maxList limits the size of a list in bytes.
+const maxList = 1 << 20
+
+// readList reads the list of the file at base: the sha256 in hex by file name. It returns
+// nil if there is none.
+func readList(base string) (map[string]string, error) {
+	f, err := os.Open(ListPath(base))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fault.Wrap(err, fault.Bundle, "")
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxList))
+	if err != nil {
+		return nil, fault.Wrap(err, fault.Bundle, "")
+	}
+	sums := map[string]string{}
+	for line := range strings.Lines(string(text)) {
+		line = strings.TrimRight(line, "\r\n")
+		sum, name, ok := strings.Cut(line, "  ")
+		if b, err := hex.DecodeString(sum); !ok || err != nil || len(b) != 32 {
+			return nil, fault.New(fault.Bundle, "copy the list again", "%s is damaged: %q is not a line of sha256sum", ListPath(base), line)
+		}
+		sums[name] = strings.ToLower(sum)
+	}
+	return sums, nil
+}

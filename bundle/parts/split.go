@@ -1,0 +1,166 @@
+package parts
+
+import (
+	"bufio"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"airlift/bundle/space"
+	"airlift/fault"
+)
+
+// Split writes content in parts of at most size bytes for the file at base, and the list of
+// their checksums. It returns the paths of the parts. written is called with the number of
+// bytes that were written.
+//
+// It refuses to overwrite files, also parts of another split, which cat would join too. All
+// files get their names when everything is on the disk. On an error, or when ctx is
+// cancelled, it removes what it has written.
+func Split(ctx context.Context, content *io.SectionReader, base string, size int64, written func(n int64)) (paths []string, err error) {
+	number := int((content.Size() + size - 1) / size)
+	if (content.Size()+size-1)/size > Max {
+		return nil, fault.New(fault.Usage, "choose a larger --size", "%d parts of %d bytes are more than the %d allowed", (content.Size()+size-1)/size, size, Max)
+	}
+	if err := checkFree(base); err != nil {
+		return nil, err
+	}
+	dir := filepath.Dir(base)
+	if err := space.Check(dir, "the parts", content.Size()); err != nil {
+		return nil, err
+	}
+	s := splitter{ctx: ctx, content: content, whole: sha256.New(), written: written}
+	defer func() {
+		if err != nil {
+			s.remove()
+			err = space.Explain(dir, fmt.Errorf("splitting into %s: %w", base, err))
+		}
+	}()
+	var list []byte
+	for n := 1; n <= number; n++ {
+		path := Path(base, n)
+		sum, err := s.part(path, min(size, content.Size()-int64(n-1)*size))
+		if err != nil {
+			return nil, err
+		}
+		list = appendLine(list, sum, path)
+		paths = append(paths, path)
+	}
+	list = appendLine(list, s.whole.Sum(nil), base)
+	if err := s.file(ListPath(base), func(w io.Writer) error { _, err := w.Write(list); return err }); err != nil {
+		return nil, err
+	}
+	return paths, s.name(base)
+}
+
+// checkFree returns an error if a part or the list exists.
+func checkFree(base string) error {
+	taken := []string{ListPath(base)}
+	list, err := os.ReadDir(filepath.Dir(base))
+	if err != nil {
+		return fault.Wrap(err, fault.Usage, "name an existing directory with --output")
+	}
+	for _, e := range list {
+		path := filepath.Join(filepath.Dir(base), e.Name())
+		if b, n, ok := Parse(path); ok && n > 0 && filepath.Clean(b) == filepath.Clean(base) {
+			taken = append(taken, path)
+		}
+	}
+	for _, path := range taken {
+		if _, err := os.Lstat(path); err == nil {
+			return fault.New(fault.Usage, "remove the earlier parts and their list, or choose another path with --output", "%q exists", path)
+		} else if !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+// A splitter writes files under temporary names.
+type splitter struct {
+	ctx     context.Context
+	content io.Reader
+	whole   hash.Hash // of all parts together
+	written func(n int64)
+	files   []output
+}
+
+// An output is a file of the splitter: its path, and the name that it has now.
+type output struct{ path, now string }
+
+// part writes the next size bytes of the content.
+func (s *splitter) part(path string, size int64) (sum []byte, err error) {
+	h := sha256.New()
+	err = s.file(path, func(w io.Writer) error {
+		out := bufio.NewWriterSize(w, 1<<20)
+		buf := make([]byte, 1<<20)
+		for left := size; left > 0; {
+			if err := s.ctx.Err(); err != nil {
+				return err
+			}
+			n, err := io.ReadFull(s.content, buf[:min(left, int64(len(buf)))])
+			if err != nil {
+				return err
+			}
+			h.Write(buf[:n])
+			s.whole.Write(buf[:n])
+			if _, err := out.Write(buf[:n]); err != nil {
+				return err
+			}
+			left -= int64(n)
+			s.written(int64(n))
+		}
+		return out.Flush()
+	})
+	return h.Sum(nil), err
+}
+
+// file writes and syncs a file under a temporary name.
+func (s *splitter) file(path string, write func(io.Writer) error) (err error) {
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*.partial")
+	if err != nil {
+		return err
+	}
+	s.files = append(s.files, output{path, f.Name()})
+	err = write(f)
+	_ = f.Chmod(0o644) // some file systems of drives have no modes
+	if err == nil {
+		err = f.Sync()
+	}
+	return errors.Join(err, f.Close())
+}
+
+// name gives all files their names.
+func (s *splitter) name(base string) error {
+	if err := s.ctx.Err(); err != nil {
+		return err
+	}
+	if err := checkFree(base); err != nil {
+		return err
+	}
+	for i := range s.files {
+		f := &s.files[i]
+		if err := os.Rename(f.now, f.path); err != nil {
+			return err
+		}
+		f.now = f.path
+	}
+	if dir, err := os.Open(filepath.Dir(base)); err == nil {
+		_ = dir.Sync() // not every file system supports it
+		dir.Close()
+	}
+	return nil
+}
+
+// remove removes what was written.
+func (s *splitter) remove() {
+	for _, f := range s.files {
+		os.Remove(f.now)
+	}
+}

@@ -1,0 +1,182 @@
+package repair
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"airlift/bundle/head"
+	"airlift/bundle/space"
+	"airlift/fault"
+)
+
+// A Result describes a repair.
+type Result struct {
+	Rewritten []Range // in order
+	Removed   int64   // bytes after the file's end
+	Lost      []Range // damaged in every copy
+}
+
+// Bytes is the number of bytes that were rewritten.
+func (r Result) Bytes() (n int64) {
+	for _, d := range r.Rewritten {
+		n += d.Len()
+	}
+	return n
+}
+
+// A Stage announces what is compared next, and how many bytes. The result is called with
+// the number of bytes that were compared.
+type Stage func(what string, size int64) (compared func(n int64))
+
+// Repair rewrites the damaged sections of the file, and only these. Each section comes from
+// the first of copies in which it is intact.
+//
+// It writes in place, without a journal: a section is written only if it is damaged, and
+// only with bytes that were compared with the reference in memory. So a repair that is
+// interrupted leaves each section as it was, repaired, or still damaged, and finds the rest
+// when it runs again. The trailer is written last, when everything else is on the disk.
+//
+// On an error, the result has what was rewritten before.
+func Repair(ctx context.Context, file *os.File, copies []Copy, stage Stage) (*Result, error) {
+	i, err := file.Stat()
+	if err != nil {
+		return &Result{}, err
+	}
+	target := Copy{file.Name(), i.Size(), file}
+	ref, err := findReference(target, copies)
+	if err != nil {
+		return &Result{}, err
+	}
+	if missing := ref.size() - target.Size; missing > 0 {
+		if err := space.Check(filepath.Dir(file.Name()), "the missing bytes", missing); err != nil {
+			return &Result{}, err
+		}
+	}
+	w := &writer{reference: ref, file: file, copies: copies, result: &Result{}}
+	if err := w.repair(ctx, target, stage); err != nil {
+		return w.result, fmt.Errorf("repairing %s: %w", file.Name(), err)
+	}
+	return w.result, nil
+}
+
+// A writer repairs one file.
+type writer struct {
+	reference
+	file   *os.File
+	copies []Copy
+	result *Result
+}
+
+func (w *writer) repair(ctx context.Context, target Copy, stage Stage) error {
+	damage, err := w.survey(ctx, target, stage("comparing "+target.Name, w.surveySize()))
+	if err != nil {
+		return err
+	}
+	if damage.launcher {
+		if err := w.repairLauncher(ctx); err != nil {
+			return err
+		}
+	}
+	if damage.header {
+		r := Range{First: w.launcher(), Last: w.launcher() + head.HeaderSize - 1, What: "header"}
+		if err := w.write(r, w.header()); err != nil {
+			return err
+		}
+	}
+	for _, n := range damage.pieces {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := w.repairPiece(n); err != nil {
+			return err
+		}
+	}
+	end := w.size() - head.TrailerSize
+	if damage.digests {
+		if err := w.write(Range{First: w.trailer.DigestsOffset(), Last: end - 1, What: "digests"}, w.frame); err != nil {
+			return err
+		}
+	}
+	if target.Size > w.size() {
+		if err := w.file.Truncate(w.size()); err != nil {
+			return err
+		}
+		w.result.Removed = target.Size - w.size()
+	}
+	if err := w.file.Sync(); err != nil {
+		return err
+	}
+	if damage.trailer {
+		if err := w.write(Range{First: end, Last: w.size() - 1, What: "trailer"}, w.trailer.Encode()); err != nil {
+			return err
+		}
+	}
+	return w.file.Sync()
+}
+
+// repairLauncher writes the launcher of the first copy in which it is intact. There are no
+// digests for sections of the launcher.
+func (w *writer) repairLauncher(ctx context.Context) error {
+	r := Range{Last: w.launcher() - 1, What: "launcher"}
+	for _, c := range w.copies {
+		sum, err := w.sumLauncher(ctx, c)
+		if err != nil {
+			return err
+		}
+		if sum != w.trailer.LauncherSHA256 {
+			continue
+		}
+		buf := make([]byte, min(head.PieceSize, r.Len()))
+		for at := int64(0); at < r.Len(); at += head.PieceSize {
+			b := buf[:min(head.PieceSize, r.Len()-at)]
+			if _, err := c.ReadAt(b, at); err != nil {
+				return head.ReadError(c.Name, err)
+			}
+			if _, err := w.file.WriteAt(b, at); err != nil {
+				return err
+			}
+		}
+		r.From = c.Name
+		w.result.Rewritten = add(w.result.Rewritten, r)
+		return nil
+	}
+	w.result.Lost = add(w.result.Lost, r)
+	return nil
+}
+
+func (w *writer) repairPiece(n int64) error {
+	r, buf := w.piece(n), make([]byte, head.PieceSize)
+	for _, c := range w.copies {
+		piece, err := w.payload(c).ReadPiece(n, buf)
+		if err != nil {
+			continue // damaged or missing there
+		}
+		r.From = c.Name
+		return w.write(r, piece)
+	}
+	w.result.Lost = add(w.result.Lost, r)
+	return nil
+}
+
+func (w *writer) write(r Range, b []byte) error {
+	if _, err := w.file.WriteAt(b, r.First); err != nil {
+		return space.Explain(filepath.Dir(w.file.Name()), err)
+	}
+	w.result.Rewritten = add(w.result.Rewritten, r)
+	return nil
+}
+
+// Err returns an error if sections could not be repaired.
+func (r Result) Err(path string) error {
+	if len(r.Lost) == 0 {
+		return nil
+	}
+	var n int64
+	for _, l := range r.Lost {
+		n += l.Len()
+	}
+	return fault.New(fault.Bundle, "run the command again with another copy: --from is repeatable",
+		"%s is still damaged: %d bytes in %d section(s), the first is %v; no copy has them intact", path, n, len(r.Lost), r.Lost[0])
+}

@@ -1,0 +1,58 @@
+package repair
+
+import (
+	"context"
+
+	"airlift/bundle/head"
+)
+
+// A Report is the damage of one file.
+type Report struct {
+	Ranges []Range // in order; adjacent damaged pieces are one range
+	Pieces int64   // damaged pieces of the payload
+	Of     int64   // all pieces of the payload
+	// DigestsDamaged means that the digests do not match the trailer. Then each listed piece,
+	// or its digest, is damaged.
+	DigestsDamaged bool
+}
+
+// Bytes is the size of all damaged ranges.
+func (r Report) Bytes() (n int64) {
+	for _, d := range r.Ranges {
+		n += d.Len()
+	}
+	return n
+}
+
+// ScanSize is the number of bytes that Scan compares, or 0 if it will fail.
+func ScanSize(c Copy) int64 {
+	t, ok := c.trailerBefore(c.Size)
+	if !ok {
+		return 0
+	}
+	return reference{trailer: t}.surveySize()
+}
+
+// Scan lists all damage in a file, by the file's own trailer and digests. Without an intact
+// trailer nothing can be compared; the error tells why there is none, and carries
+// fault.Bundle. compared is called with the number of bytes that were compared.
+func Scan(ctx context.Context, c Copy, compared func(n int64)) (*Report, error) {
+	t, ok := c.trailerBefore(c.Size)
+	if ok && int64(t.FileSize()) == c.Size {
+		if frame, ok := c.digests(t); ok {
+			return scan(ctx, c, reference{t, frame}, compared)
+		}
+	}
+	if _, err := head.ReadAt(c, c.Size, c.Name); err != nil {
+		return nil, err
+	}
+	return nil, head.Damaged(c.Name, "the digests of its payload cannot be read")
+}
+
+func scan(ctx context.Context, c Copy, r reference, compared func(n int64)) (*Report, error) {
+	d, err := r.survey(ctx, c, compared)
+	if err != nil {
+		return nil, err
+	}
+	return &Report{Ranges: r.ranges(d), Pieces: int64(len(d.pieces)), Of: r.payload(c).Pieces(), DigestsDamaged: d.digests}, nil
+}

@@ -1,0 +1,109 @@
+package sbom
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"airlift/fault"
+)
+
+// A Format is a file format for the list.
+type Format string
+
+// The formats.
+const (
+	SPDX      Format = "spdx-json"
+	CycloneDX Format = "cyclonedx-json"
+)
+
+// Formats lists the names of the formats.
+func Formats() []string { return []string{string(SPDX), string(CycloneDX)} }
+
+// ParseFormat returns the format called name.
+func ParseFormat(name string) (Format, error) {
+	if !slices.Contains(Formats(), name) {
+		return "", fault.New(fault.Usage, "use one of "+strings.Join(Formats(), ", "), "unknown SBOM format %q", name)
+	}
+	return Format(name), nil
+}
+
+// Path returns the path of the list of the bundle at path.
+func (f Format) Path(path string) string {
+	if f == SPDX {
+		return path + ".spdx.json"
+	}
+	return path + ".cdx.json"
+}
+
+// Encode returns the list in a format. created is its time of creation.
+func (c *Contents) Encode(f Format, created time.Time) ([]byte, error) {
+	if f == SPDX {
+		return c.spdx(created)
+	}
+	return c.cycloneDX(created)
+}
+
+// unique encodes a document twice: first without an identifier, then with an identifier
+// that follows from all the rest. So different documents have different identifiers, and
+// the same document always has the same one.
+func unique(encode func(w *bytes.Buffer, sum []byte) error) ([]byte, error) {
+	var b bytes.Buffer
+	if err := encode(&b, make([]byte, sha256.Size)); err != nil {
+		return nil, err
+	}
+	sum := sha256.Sum256(b.Bytes())
+	b.Reset()
+	err := encode(&b, sum[:])
+	return b.Bytes(), err
+}
+
+// Created is the time of creation in a list: that of SOURCE_DATE_EPOCH, in seconds since
+// 1970, or 1970, so that the same file gives the same list.
+//
+// https://reproducible-builds.org/specs/source-date-epoch/
+func Created() (time.Time, error) {
+	value := os.Getenv("SOURCE_DATE_EPOCH")
+	if value == "" {
+		return time.Unix(0, 0).UTC(), nil
+	}
+	seconds, err := strconv.ParseInt(value, 10, 64)
+	if err != nil || seconds < 0 || seconds > 253402300799 { // the end of 9999
+		return time.Time{}, fault.New(fault.Usage, "set it to seconds since 1970, or unset it", "SOURCE_DATE_EPOCH is %q", value)
+	}
+	return time.Unix(seconds, 0).UTC(), nil
+}
+
+// WriteFile writes a list next to the bundle at path: to a temporary file, which is synced
+// and renamed.
+func WriteFile(path string, f Format, content []byte) (err error) {
+	path = f.Path(path)
+	tmp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*.partial")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			os.Remove(tmp.Name())
+		}
+	}()
+	_, err = tmp.Write(content)
+	if err == nil {
+		err = tmp.Chmod(0o644)
+	}
+	if err == nil {
+		err = tmp.Sync()
+	}
+	if cerr := tmp.Close(); err == nil {
+		err = cerr
+	}
+	if err == nil {
+		err = os.Rename(tmp.Name(), path)
+	}
+	return err
+}

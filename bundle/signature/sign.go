@@ -1,0 +1,66 @@
+package signature
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+
+	"aead.dev/minisign"
+
+	"airlift/bundle"
+)
+
+// Sign signs the bundle f and writes the signature to path. read is called with the number
+// of bytes that were read; it may be nil. It returns the trusted comment.
+//
+// The same file and key give the same signature: the comment has no time.
+func Sign(ctx context.Context, f *bundle.File, key SecretKey, path string, read func(n int64)) (comment string, err error) {
+	m, err := f.Manifest()
+	if err != nil {
+		return "", err
+	}
+	comment = trustedComment(f.Path(), m.KubernetesVersion, f.Size())
+	r := minisign.NewReader(&counted{ctx, f.Reader(), read})
+	if _, err := io.Copy(io.Discard, r); err != nil {
+		return "", fmt.Errorf("reading %s: %w", f.Path(), err)
+	}
+	text := r.SignWithComments(key.key, comment, "signature of an Airlift bundle, key "+key.ID())
+	if err := ctx.Err(); err != nil {
+		return "", err
+	}
+	return comment, replace(path, text, 0o644)
+}
+
+const sizeField = "size:"
+
+// trustedComment is what the signature states about the file, in minisign's form: fields
+// separated by tabs. "hashed" is minisign's own.
+func trustedComment(path, kubernetes string, size int64) string {
+	name := strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f {
+			return '_' // a line break would end the comment
+		}
+		return r
+	}, filepath.Base(path))
+	return fmt.Sprintf("file:%s\tkubernetes:%s\t%s%d\thashed", name, kubernetes, sizeField, size)
+}
+
+// A counted reader counts what is read, and ends with the context's error.
+type counted struct {
+	ctx  context.Context
+	r    io.Reader
+	read func(n int64)
+}
+
+func (c *counted) Read(p []byte) (int, error) {
+	if err := c.ctx.Err(); err != nil {
+		return 0, err
+	}
+	n, err := c.r.Read(p)
+	if c.read != nil && n > 0 {
+		c.read(int64(n))
+	}
+	return n, err
+}

@@ -1,0 +1,112 @@
+package signature
+
+import (
+	"context"
+	"crypto/ed25519"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"strconv"
+	"strings"
+	"unicode"
+
+	"aead.dev/minisign"
+
+	"airlift/bundle/head"
+	"airlift/fault"
+)
+
+// Verify compares the content of the file called path with its signature in the file
+// signaturePath, which must be by key. read is called with the number of bytes that were
+// read; it may be nil. It returns the trusted comment, without control characters.
+//
+// The errors carry fault.Bundle. It decodes nothing in the file.
+func Verify(ctx context.Context, content *io.SectionReader, path, signaturePath string, key PublicKey, read func(n int64)) (comment string, err error) {
+	text, s, err := readSignature(path, signaturePath)
+	if err != nil {
+		return "", err
+	}
+	if s.KeyID != key.key.ID() {
+		return "", fault.New(fault.Bundle, "use the public key of the person who signed the file, or have the file signed with the required key",
+			"%s is signed with another key: the signature is by key %s, required is key %s", path, keyID(s.KeyID), key.ID())
+	}
+	if s.Algorithm != minisign.HashEdDSA {
+		return "", fault.New(fault.Bundle, "sign the file again with bundle sign, or with minisign -S without -l",
+			"the signature %s has minisign's legacy format, which is not prehashed", signaturePath)
+	}
+	// The comment's own signature needs only the signature file, so it comes first.
+	if !commentIsSigned(s, key) {
+		return "", fault.New(fault.Bundle, "copy the signature again, or have the file signed again",
+			"the signature %s was changed: it does not match key %s", signaturePath, key.ID())
+	}
+	if size, ok := signedSize(s.TrustedComment); ok && content.Size() != size {
+		return "", fault.New(fault.Bundle, "copy the file again",
+			"%s is not the file that was signed: it has %d bytes, the signed file has %d", path, content.Size(), size)
+	}
+	r := minisign.NewReader(&counted{ctx, io.NewSectionReader(content, 0, content.Size()), read})
+	if _, err := io.Copy(io.Discard, r); err != nil {
+		if ctx.Err() != nil {
+			return "", ctx.Err()
+		}
+		return "", head.ReadError(path, err)
+	}
+	if !r.Verify(key.key, text) {
+		return "", fault.New(fault.Bundle, "do not run it; copy the file again. 'bundle verify FILE' shows accidental damage",
+			"%s is not the file that was signed: it was changed or damaged (key %s)", path, key.ID())
+	}
+	return printable(s.TrustedComment), nil
+}
+
+func readSignature(path, signaturePath string) (text []byte, s minisign.Signature, err error) {
+	text, err = readSmall(signaturePath)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, s, fault.New(fault.Bundle, "copy the signature to "+signaturePath+", or name it with --signature; to sign a file: bundle sign FILE --key KEY",
+			"%s is not signed: there is no file %s", path, signaturePath)
+	}
+	if err != nil {
+		return nil, s, fault.New(fault.Bundle, "", "reading the signature: %w", err)
+	}
+	if err := s.UnmarshalText(text); err != nil {
+		return nil, s, fault.New(fault.Bundle, "copy the signature again, or have the file signed again", "%s is not a complete minisign signature", signaturePath)
+	}
+	return text, s, nil
+}
+
+// commentIsSigned reports whether key signed the trusted comment together with the
+// signature of the file.
+func commentIsSigned(s minisign.Signature, key PublicKey) bool {
+	b, err := base64.StdEncoding.DecodeString(key.key.String())
+	if err != nil || len(b) < ed25519.PublicKeySize {
+		return false
+	}
+	public := ed25519.PublicKey(b[len(b)-ed25519.PublicKeySize:]) // algorithm and key ID precede it
+	return ed25519.Verify(public, fmt.Appendf(s.Signature[:], "%s", s.TrustedComment), s.CommentSignature[:])
+}
+
+// signedSize returns the file's size in a trusted comment. Signatures by minisign itself
+// have none.
+func signedSize(comment string) (size int64, ok bool) {
+	for field := range strings.SplitSeq(comment, "\t") {
+		if digits, found := strings.CutPrefix(field, sizeField); found {
+			size, err := strconv.ParseInt(digits, 10, 64)
+			return size, err == nil
+		}
+	}
+	return 0, false
+}
+
+// printable replaces tabs and control characters, so that a comment cannot change the
+// terminal.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == '\t':
+			return ' '
+		case !unicode.IsPrint(r):
+			return unicode.ReplacementChar
+		}
+		return r
+	}, s)
+}
