@@ -4,6 +4,7 @@ package builder
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -16,9 +17,14 @@ import (
 	"sync/atomic"
 
 	"airlift/bundle"
+	"airlift/bundle/charts"
 	"airlift/bundle/fetch"
+	"airlift/bundle/lock"
+	"airlift/bundle/sbom"
+	"airlift/bundle/signature"
 	"airlift/fault"
 	"airlift/images"
+	"airlift/images/local"
 	"airlift/images/registry"
 	"airlift/progress"
 )
@@ -33,15 +39,25 @@ type Options struct {
 	Versions images.Versions
 	Arch     string // "amd64" or "arm64"
 	CNI      string // "flannel" or "none"
-	// Images are the user's own images, as typed. Every bundle also has the
-	// images of the catalog.
+	// Images are the user's own images, as typed: in a registry, or in a source of
+	// package local. Every bundle also has the images of the catalog.
 	Images []string
+	// Namespace is containerd's namespace, for images of a local containerd.
+	Namespace string
+	// Site is the site's own software.
+	Site Site
 	// Output is the file to write.
 	Output string
 	// Executables are the launcher and the installer for Arch.
 	Executables bundle.Executables
 	CacheDir    string
 	Mirrors     []fetch.Mirror
+	// CAs are the values of --registry-ca: FILE, HOST=FILE, or a directory as docker's
+	// certs.d. They hold for all sites.
+	CAs []string
+	// AuthFile has the credentials for registries. If it is empty, they are in the files
+	// of docker and podman.
+	AuthFile string
 	// Pins are checksums that the user knows from another source.
 	Pins []Pin
 	// Require lists optional components without which the build fails.
@@ -51,6 +67,16 @@ type Options struct {
 	Refresh bool
 	// Level is the compression level; the zero value is the default.
 	Level bundle.Level
+	// SBOM lists the formats in which a list of the software is written next to the bundle.
+	SBOM []sbom.Format
+	// Key signs the bundle; nil leaves it unsigned.
+	Key *signature.SecretKey
+	// Lock pins what an earlier build resolved; nil pins nothing. LockPath is its path, for
+	// messages.
+	Lock     *lock.Lock
+	LockPath string
+	// Resolved, if set, gets what was resolved, before the bundle is written.
+	Resolved func(*lock.Lock) error
 	// Progress shows the progress; nil shows nothing.
 	Progress *progress.Display
 }
@@ -62,9 +88,17 @@ type Result struct {
 	Manifest *bundle.Manifest
 	// Provenance is the path of the provenance file.
 	Provenance string
-	LeftOut    []LeftOut
-	Pinned     []string // names of what was compared with the user's checksums
-	// Warnings say what was assumed, and which checksums only a mirror supplied.
+	// Signature is the path of the signature, if the bundle is signed.
+	Signature string
+	// SBOMs are the paths of the lists of the software.
+	SBOMs   []string
+	LeftOut []LeftOut
+	Pinned  []string // names of what was compared with the user's checksums
+	// Complete is the result of the check that no pod of the manifests needs an image that
+	// is not in the bundle. It is empty without manifests.
+	Complete string
+	// Warnings say what was assumed, which checksums only a mirror supplied, and which
+	// images the manifests may need as well.
 	Warnings []string
 	// UnusedMirrors are mirrored hosts that received no request, in a build that
 	// had to download something.
@@ -82,7 +116,11 @@ type builder struct {
 
 	release  fetch.Source // of the newest version, if it was requested
 	binaries []*binary
-	images   []*registry.Image
+	local    []local.Spec // of Images
+	images   []*image
+	objects  objects
+	content  siteContent
+	charts   *charts.Client
 	leftOut  []LeftOut
 	fetched  atomic.Int64 // bytes downloaded, still compressed
 }
@@ -93,6 +131,9 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	b := &builder{Options: o}
 	b.Images = slices.Clone(o.Images)
 	if err := b.prepare(); err != nil {
+		return nil, err
+	}
+	if err := b.prepareOutput(); err != nil {
 		return nil, err
 	}
 	defer o.Progress.Close()
@@ -106,17 +147,32 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	for _, path := range b.cache.Damaged() {
 		o.Progress.Printf("%s was damaged and has been downloaded again\n", path)
 	}
-	m, contents, err := b.manifest()
+	m, err := b.manifest()
 	if err != nil {
 		return nil, err
 	}
-	sum, err := b.write(ctx, m, contents)
+	if o.Resolved != nil {
+		l, err := b.lock()
+		if err == nil {
+			err = o.Resolved(l)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	sum, err := b.write(ctx, m)
 	if err != nil {
 		return nil, err
 	}
 	r := &Result{Summary: sum, Path: o.Output, Manifest: m,
 		Provenance: ProvenancePath(o.Output), LeftOut: b.leftOut, Pinned: b.pinnedNames(),
-		Warnings: append(b.catalog.Assumptions(), b.warnings()...)}
+		Complete: b.objects.complete, Warnings: slices.Concat(b.catalog.Assumptions(), b.warnings(), b.objects.warnings)}
+	if o.Key != nil {
+		r.Signature = signature.Path(o.Output)
+	}
+	for _, format := range o.SBOM {
+		r.SBOMs = append(r.SBOMs, format.Path(o.Output))
+	}
 	if b.fetched.Load() > 0 {
 		r.UnusedMirrors = b.mirrors.Unused()
 	}
@@ -140,11 +196,20 @@ func (b *builder) prepare() (err error) {
 	if err := b.checkOptional(); err != nil {
 		return err
 	}
-	for n, name := range b.Images {
-		if b.Images[n], err = images.Normalize(name); err != nil {
-			return err
-		}
+	if err := b.parseImages(); err != nil {
+		return err
 	}
+	if err := b.checkFiles(); err != nil {
+		return err
+	}
+	if b.Lock != nil && b.Refresh {
+		return fault.New(fault.Usage, "resolve everything again with "+b.updateCommand(), "--refresh requests nothing again, because %s pins everything", b.LockPath)
+	}
+	return b.connect()
+}
+
+// prepareOutput checks what is only needed to write a bundle.
+func (b *builder) prepareOutput() error {
 	if err := checkExecutable("launcher", b.Executables.Launcher, b.Arch); err != nil {
 		return err
 	}
@@ -157,19 +222,34 @@ func (b *builder) prepare() (err error) {
 	if err := checkProvenance(b.Output); err != nil {
 		return err
 	}
-	if err := b.Level.Check(); err != nil {
+	if err := checkSBOMs(b.Output, b.SBOM); err != nil {
 		return err
 	}
+	if err := checkSignature(b.Output); err != nil {
+		return err
+	}
+	return b.Level.Check()
+}
+
+// connect opens the cache and creates the clients for sites and registries.
+func (b *builder) connect() (err error) {
 	if b.cache, err = fetch.OpenCache(b.CacheDir); err != nil {
 		return fault.Wrap(err, fault.Failure, "choose another directory with --cache-dir")
 	}
-	if b.mirrors, err = fetch.NewMirrors(fetch.Transport(), b.Mirrors); err != nil {
+	trust, err := fetch.NewTrust(b.CAs)
+	if err != nil {
+		return err
+	}
+	if b.mirrors, err = fetch.NewMirrors(trust.Transport(), b.Mirrors); err != nil {
 		return err
 	}
 	b.fetch = fetch.New(b.cache, b.mirrors)
 	b.fetch.Refresh = b.Refresh
 	b.fetch.Note = func(s string) { b.Progress.Printf("  %s\n", s) }
 	b.registry = registry.New(b.fetch, b.mirrors, b.Arch)
+	b.registry.AuthFile = b.AuthFile
+	b.charts = charts.New(b.mirrors)
+	b.pinCharts()
 	return nil
 }
 
@@ -192,6 +272,12 @@ func checkOutput(path string) error {
 func (b *builder) chooseRelease(ctx context.Context) error {
 	version, channel, err := images.Channel(b.Version, b.Versions)
 	if err != nil {
+		return err
+	}
+	if channel != "" && b.Lock != nil {
+		if version, err = b.lockedVersion(); err == nil {
+			b.catalog, err = images.For(version, b.Arch, b.CNI, b.Versions)
+		}
 		return err
 	}
 	if channel != "" {
@@ -224,17 +310,24 @@ func (b *builder) newest(ctx context.Context, channel string) (string, error) {
 }
 
 // write writes the bundle and verifies it.
-func (b *builder) write(ctx context.Context, m *bundle.Manifest, contents map[string]string) (bundle.Summary, error) {
+func (b *builder) write(ctx context.Context, m *bundle.Manifest) (bundle.Summary, error) {
 	if err := b.checkOutputRoom(); err != nil {
 		return bundle.Summary{}, err
 	}
 	b.Progress.Printf("compression: %s\n", b.Level)
 	item := b.Progress.Item("writing "+b.Output, m.UnpackedSize()+int64(len(b.Executables.Installer)))
-	open := func(e bundle.Entry) (io.ReadCloser, error) { return b.cache.Open(contents[e.Name]) }
 	file := provenanceFile{path: ProvenancePath(b.Output)}
 	defer file.discard()
-	complete := func(s bundle.Summary) error { return file.prepare(b.provenance(m, s)) }
-	sum, err := bundle.WriteFile(ctx, b.Output, b.Executables, m, bundle.Options{Level: b.Level, Complete: complete}, open,
+	complete := func(s bundle.Summary) error {
+		if err := file.prepare(b.provenance(m, s)); err != nil {
+			return err
+		}
+		if err := b.removeSBOMs(); err != nil {
+			return err
+		}
+		return b.removeSignature()
+	}
+	sum, err := bundle.WriteFile(ctx, b.Output, b.Executables, m, bundle.Options{Level: b.Level, Complete: complete}, b.open,
 		func(_ bundle.Entry, n int64) { item.Add(n) })
 	if err == nil {
 		err = file.finish()
@@ -245,22 +338,34 @@ func (b *builder) write(ctx context.Context, m *bundle.Manifest, contents map[st
 	}
 	item.Done(fmt.Sprintf("%s written, compression ratio %.1f", progress.Bytes(sum.Size), float64(sum.UnpackedSize)/float64(sum.Size)))
 
-	item = b.Progress.Item("verifying "+b.Output, m.UnpackedSize())
-	if err := verify(ctx, b.Output, func(_ bundle.Entry, n int64) { item.Add(n) }); err != nil {
-		item.Failed()
-		return sum, fmt.Errorf("reading the bundle again: %w", err)
-	}
-	item.Done("verified")
-	return sum, nil
+	return sum, b.verifyAndSign(ctx, m)
 }
 
-func verify(ctx context.Context, path string, p bundle.Progress) error {
-	f, err := bundle.Open(path)
+// open opens the content of an entry: the site's own, or content of the cache.
+func (b *builder) open(e bundle.Entry) (io.ReadCloser, error) {
+	if open, ok := b.content.open[e.Name]; ok {
+		return open()
+	}
+	return b.cache.Open(e.SHA256)
+}
+
+// verifyAndSign reads the written bundle again. Only what was verified is signed.
+func (b *builder) verifyAndSign(ctx context.Context, m *bundle.Manifest) error {
+	f, err := bundle.Open(b.Output)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	return f.Verify(ctx, p)
+	item := b.Progress.Item("verifying "+b.Output, m.UnpackedSize())
+	if err := f.Verify(ctx, func(_ bundle.Entry, n int64) { item.Add(n) }); err != nil {
+		item.Failed()
+		return fmt.Errorf("reading the bundle again: %w", err)
+	}
+	item.Done("verified")
+	if err := b.writeSBOMs(ctx, f); err != nil {
+		return err
+	}
+	return b.sign(ctx, f)
 }
 
 // explain adds a hint to network errors.
@@ -272,6 +377,10 @@ func (b *builder) explain(err error) error {
 	var redirect *fetch.RedirectError
 	if errors.As(err, &size) || errors.As(err, &redirect) {
 		return err // the site was reached, so the network is not the problem
+	}
+	var unknown x509.UnknownAuthorityError
+	if fault.Hint(err) == "" && errors.As(err, &unknown) {
+		return fault.Wrap(err, fault.Failure, "trust the site's CA with --registry-ca FILE; a proxy that intercepts TLS has a CA of its own")
 	}
 	if fault.Hint(err) != "" || !errors.As(err, &dns) && !errors.As(err, &op) && !errors.As(err, &u) {
 		return err

@@ -7,7 +7,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"airlift/bundle/fetch"
-	"airlift/images/registry"
 	"airlift/progress"
 )
 
@@ -43,8 +42,8 @@ func (b *builder) download(ctx context.Context) error {
 	}
 	// A shared layer was pulled for one of its images. The others need its size.
 	for _, img := range b.images {
-		for n := range img.Layers {
-			if err := b.registry.Pull(ctx, img, n, nil); err != nil {
+		for n := range img.compressed() {
+			if err := b.registry.Pull(ctx, img.registry, n, nil); err != nil {
 				return err
 			}
 		}
@@ -54,10 +53,13 @@ func (b *builder) download(ctx context.Context) error {
 
 // getLayers starts the downloads of the image's layers that are neither cached nor
 // downloaded for an earlier image. The last download prints the image's line.
-func (b *builder) getLayers(ctx context.Context, g *errgroup.Group, img *registry.Image, claimed map[string]bool) error {
+func (b *builder) getLayers(ctx context.Context, g *errgroup.Group, img *image, claimed map[string]bool) error {
+	if img.registry == nil {
+		return nil // in the cache
+	}
 	var todo []int
 	var size, cached int64
-	for n, layer := range img.Compressed() {
+	for n, layer := range img.compressed() {
 		have, ok, err := b.registry.Cached(ctx, layer.DiffID)
 		if err != nil {
 			return err
@@ -78,7 +80,7 @@ func (b *builder) getLayers(ctx context.Context, g *errgroup.Group, img *registr
 	left.Store(int64(len(todo)))
 	for _, n := range todo {
 		g.Go(func() error {
-			if err := b.registry.Pull(ctx, img, n, meter{item, &b.fetched, true}); err != nil {
+			if err := b.registry.Pull(ctx, img.registry, n, meter{item, &b.fetched, true}); err != nil {
 				item.Failed()
 				return err
 			}
@@ -101,6 +103,8 @@ func (b *builder) getBinary(ctx context.Context, bin *binary) error {
 	d := fetch.Download{Name: label(bin), URL: bin.URL, SHA256: bin.sum, Vouched: "published at " + bin.source.URL, Meter: meter{item, &b.fetched, false}}
 	if bin.pinned {
 		d.Vouched = "pinned by --checksum"
+	} else if bin.locked {
+		d.Vouched = "pinned by " + b.LockPath
 	}
 	var err error
 	if bin.entries, err = b.fetchEntries(ctx, d, bin.Contents); err != nil {

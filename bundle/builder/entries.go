@@ -78,7 +78,7 @@ func (b *builder) remember(bin *binary) error {
 	if err != nil {
 		return err
 	}
-	if err := b.cache.Remember(key, string(text)); err != nil || bin.pinned {
+	if err := b.cache.Remember(key, string(text)); err != nil || bin.pinned || bin.locked {
 		return err
 	}
 	if text, err = json.Marshal(memory{bin.sum, bin.source}); err != nil {

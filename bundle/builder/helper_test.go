@@ -1,6 +1,8 @@
 package builder_test
 
 import (
+	"net/http"
+	"strings"
 	"testing"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -15,4 +17,13 @@ func indexOf(t *testing.T, arches ...string) map[string]v1.Image {
 		m[a] = fakesites.Image(t, a, "user image")
 	}
 	return m
+}
+
+// noCrictl answers that there is no crictl.
+func noCrictl(w http.ResponseWriter, r *http.Request, target string) bool {
+	if !strings.Contains(target, "cri-tools") {
+		return false
+	}
+	http.NotFound(w, r)
+	return true
 }

@@ -7,7 +7,6 @@ import (
 
 	"airlift/bundle"
 	"airlift/images"
-	"airlift/images/registry"
 )
 
 // bootOrder is the order in which the first control-plane node needs the entries.
@@ -33,24 +32,23 @@ var smallOrder = []string{
 	"cni-plugins", "crictl",
 }
 
-// manifest describes the bundle. contents maps the name of each entry to its sha256
-// in the cache.
-func (b *builder) manifest() (m *bundle.Manifest, contents map[string]string, err error) {
-	m = &bundle.Manifest{
+// manifest describes the bundle.
+func (b *builder) manifest() (*bundle.Manifest, error) {
+	m := &bundle.Manifest{
 		FormatVersion:     bundle.FormatVersion,
 		Platform:          "linux/" + b.Arch,
 		KubernetesVersion: b.catalog.Version,
 		NearestKnown:      b.catalog.Nearest,
 		CNI:               b.CNI,
 	}
-	contents = map[string]string{}
+	added := map[string]bool{} // names of entries
 	order := bootOrder
 	if b.Level == bundle.Best {
 		order = smallOrder
 	}
 	add := func(e bundle.Entry) {
-		if _, ok := contents[e.Name]; !ok {
-			contents[e.Name] = e.SHA256
+		if !added[e.Name] {
+			added[e.Name] = true
 			m.Entries = append(m.Entries, e)
 		}
 	}
@@ -62,7 +60,7 @@ func (b *builder) manifest() (m *bundle.Manifest, contents map[string]string, er
 		}
 		m.Components = append(m.Components, c)
 	}
-	addImage := func(img *registry.Image) {
+	addImage := func(img *image) {
 		// The config precedes the layers, because it lists their diffIDs.
 		for _, d := range []bundle.Descriptor{img.Target, img.Manifest, img.Config} {
 			add(blob(d.Digest, d.Size))
@@ -70,7 +68,7 @@ func (b *builder) manifest() (m *bundle.Manifest, contents map[string]string, er
 		for _, l := range img.Layers {
 			add(blob(l.DiffID, l.Size))
 		}
-		i := img.Image
+		i := *img.Image
 		i.EveryNode = !images.Worker(i.Name) && slices.Contains(b.Images, i.Reference)
 		m.Images = append(m.Images, i)
 	}
@@ -97,7 +95,11 @@ func (b *builder) manifest() (m *bundle.Manifest, contents map[string]string, er
 		}
 	}
 	slices.SortFunc(m.Components, func(x, y bundle.Component) int { return cmp.Compare(x.Name, y.Name) })
-	return m, contents, m.Validate()
+	if err := b.checkBinaries(m.Entries); err != nil {
+		return nil, err
+	}
+	b.content.describe(m, b.Site.Units)
+	return m, m.Validate()
 }
 
 func blob(digest string, size int64) bundle.Entry {

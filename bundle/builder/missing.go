@@ -39,7 +39,7 @@ func (s *shortage) note(of any, err error) error {
 
 // mayLeaveOut reports whether a binary is optional and the user did not require it.
 func (b *builder) mayLeaveOut(bin *binary) bool {
-	return bin.Optional && !bin.pinned && !slices.Contains(b.Require, bin.Name)
+	return bin.Optional && !bin.pinned && b.Lock == nil && !slices.Contains(b.Require, bin.Name)
 }
 
 func (b *builder) leaveOut(c images.Binary, why string) {
@@ -96,6 +96,9 @@ func (b *builder) report(s *shortage) error {
 	if len(b.catalog.Assumed) > 0 {
 		hint = fmt.Sprintf("%s is newer than the known versions; assumed as in %s: %s. Give others with --etcd-version, --coredns-version, --pause-version or --crictl-version",
 			b.catalog.Version, b.catalog.Nearest, strings.Join(b.catalog.Assumed, ", "))
+	}
+	if b.Lock != nil {
+		hint += "; resolve everything again with " + b.updateCommand()
 	}
 	if len(b.Mirrors) > 0 {
 		hint += "; if a mirror does not have them, add them to it, or remove its --mirror to use the original site"

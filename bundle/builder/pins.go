@@ -166,7 +166,7 @@ func (b *builder) pinnedNames() (names []string) {
 		}
 	}
 	for _, i := range b.images {
-		if vouchedBy(i) != byRegistry {
+		if by := vouchedBy(i); by == byPin || by == byReference {
 			names = append(names, i.Name)
 		}
 	}

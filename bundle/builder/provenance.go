@@ -16,7 +16,6 @@ import (
 	"airlift/bundle/fetch"
 	"airlift/bundle/space"
 	"airlift/fault"
-	"airlift/images/registry"
 )
 
 // ProvenancePath returns the path of the provenance for the bundle at path.
@@ -41,6 +40,17 @@ type Provenance struct {
 	Components []ProvenanceComponent `json:"components"` // sorted by name
 	Images     []ProvenanceImage     `json:"images"`     // sorted by reference
 	LeftOut    []LeftOut             `json:"leftOut"`    // sorted by name
+	// Charts are the charts of the bundle's manifests, in their order.
+	Charts []ProvenanceChart `json:"charts,omitempty"`
+}
+
+// A ProvenanceChart is a Helm chart that was rendered.
+type ProvenanceChart struct {
+	Manifest string `json:"manifest"` // name in the bundle
+	Chart    string `json:"chart"`
+	Version  string `json:"version"`
+	URL      string `json:"url,omitempty"`    // of the archive, if it was downloaded
+	Digest   string `json:"digest,omitempty"` // of the archive: "sha256:<hex>"
 }
 
 // A ProvenanceMirror is the value of a --mirror flag.
@@ -58,17 +68,19 @@ type ProvenanceComponent struct {
 	// also have been in the cache already, with the same checksum.
 	FetchedFrom string        `json:"fetchedFrom"`
 	Checksum    string        `json:"checksum"`
-	VouchedBy   string        `json:"vouchedBy"`        // "site" or "--checksum"
+	VouchedBy   string        `json:"vouchedBy"`        // "site", "lock" or "--checksum"
 	Source      *fetch.Source `json:"source,omitempty"` // of the checksum, if VouchedBy is "site"
 }
 
 // A ProvenanceImage is an image of the bundle.
 type ProvenanceImage struct {
-	Name        string        `json:"name"`
-	Reference   string        `json:"reference"`
+	Name      string `json:"name"`
+	Reference string `json:"reference"`
+	// FetchedFrom is a registry or its mirror, or the kind of a local source:
+	// "oci-archive". The path of a local source is not recorded.
 	FetchedFrom string        `json:"fetchedFrom"`
 	Digest      string        `json:"digest"`           // that the reference resolved to
-	VouchedBy   string        `json:"vouchedBy"`        // "registry", "--checksum" or "reference"
+	VouchedBy   string        `json:"vouchedBy"`        // "registry", "lock", "--checksum", "reference" or "local"
 	Source      *fetch.Source `json:"source,omitempty"` // of the digest, if VouchedBy is "registry"
 }
 
@@ -80,9 +92,15 @@ type LeftOut struct {
 	Why     string `json:"why"`
 }
 
-func vouchedBy(i *registry.Image) string {
+func vouchedBy(i *image) string {
 	switch {
-	case i.Source.Site != "":
+	case i.local != nil && !i.pinned:
+		return byLocal
+	case i.local != nil:
+		return byPin
+	case i.locked:
+		return byLock
+	case i.registry.Source.Site != "":
 		return byRegistry
 	case strings.Contains(i.Reference, "@"):
 		return byReference
@@ -96,7 +114,7 @@ func (b *builder) provenance(m *bundle.Manifest, s bundle.Summary) Provenance {
 		Platform: m.Platform, KubernetesVersion: m.KubernetesVersion,
 		NearestKnown: m.NearestKnown, Assumed: b.catalog.Assumed,
 		Mirrors: []ProvenanceMirror{}, Components: []ProvenanceComponent{}, Images: []ProvenanceImage{},
-		LeftOut: append([]LeftOut{}, b.leftOut...),
+		LeftOut: append([]LeftOut{}, b.leftOut...), Charts: b.objects.charts,
 	}
 	if b.release.Site != "" {
 		p.Release = &b.release
@@ -110,16 +128,18 @@ func (b *builder) provenance(m *bundle.Manifest, s bundle.Summary) Provenance {
 		}
 		c := ProvenanceComponent{Name: bin.Name, Version: bin.Version, URL: bin.URL,
 			FetchedFrom: b.site(bin.URL), Checksum: "sha256:" + bin.sum, VouchedBy: byPin}
-		if !bin.pinned {
+		if bin.locked {
+			c.VouchedBy = byLock
+		} else if !bin.pinned {
 			c.VouchedBy, c.Source = bySite, &bin.source
 		}
 		p.Components = append(p.Components, c)
 	}
 	for _, img := range b.images {
-		i := ProvenanceImage{Name: img.Name, Reference: img.Reference, FetchedFrom: img.Site,
+		i := ProvenanceImage{Name: img.Name, Reference: img.Reference, FetchedFrom: img.site(),
 			Digest: img.Target.Digest, VouchedBy: vouchedBy(img)}
 		if i.VouchedBy == byRegistry {
-			i.Source = &img.Source
+			i.Source = &img.registry.Source
 		}
 		p.Images = append(p.Images, i)
 	}

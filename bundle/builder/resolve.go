@@ -23,19 +23,35 @@ type binary struct {
 	images.Binary
 	sum     string         // the sha256 of the file
 	pinned  bool           // sum is from --checksum or --checksums
-	source  fetch.Source   // of the sum, if it is not pinned
+	locked  bool           // sum is from the lock
+	source  fetch.Source   // of the sum, if it is neither pinned nor locked
 	entries []bundle.Entry // its entries in the bundle; nil until they are in the cache
 	dropped bool           // optional and left out
 }
 
-// resolve finds the checksums of all binaries and the digests of all images.
+// resolve reads the site's sources, and finds the checksums of all binaries and the digests of all images.
 func (b *builder) resolve(ctx context.Context) error {
 	if err := b.chooseRelease(ctx); err != nil {
 		return err
 	}
+	// A manifest may name an image of a local source.
+	local, err := b.readLocal(ctx)
+	if err != nil {
+		return err
+	}
+	if err := b.readSite(ctx); err != nil {
+		return err
+	}
 	b.chooseBinaries()
 	wanted := b.wanted()
+	if err := b.checkComplete(wanted); err != nil {
+		return err
+	}
 	digests, err := b.pin(wanted)
+	if err != nil {
+		return err
+	}
+	inLock, err := b.applyLock(wanted, local, digests)
 	if err != nil {
 		return err
 	}
@@ -48,11 +64,18 @@ func (b *builder) resolve(ctx context.Context) error {
 	for _, bin := range b.binaries {
 		g.Go(func() error { return missing.note(bin, b.resolveBinary(ctx, bin)) })
 	}
-	b.images = make([]*registry.Image, len(wanted))
+	b.images = make([]*image, len(wanted))
 	for n, i := range wanted {
 		g.Go(func() (err error) {
-			b.images[n], err = b.registry.Resolve(ctx, registry.Wanted{
+			if l := local[i.Reference]; l != nil {
+				b.images[n], err = takeLocal(l, i, digests[i.Reference])
+				return err
+			}
+			img, err := b.registry.Resolve(ctx, registry.Wanted{
 				Name: i.Name, Reference: i.Reference, Digest: digests[i.Reference], Fixed: n < len(b.catalog.Images)})
+			if err == nil {
+				b.images[n] = &image{Image: &img.Image, registry: img, locked: inLock[i.Reference]}
+			}
 			return missing.note(i, err)
 		})
 	}
@@ -67,16 +90,18 @@ func (b *builder) chooseBinaries() {
 	for _, c := range b.catalog.Binaries {
 		if slices.Contains(b.Without, c.Name) {
 			b.leaveOut(c, "--without "+c.Name)
+		} else if b.Lock != nil && b.Lock.Absent(c.URL) && !slices.Contains(b.Require, c.Name) {
+			b.leaveOut(c, "as in "+b.LockPath)
 		} else {
 			b.binaries = append(b.binaries, &binary{Binary: c})
 		}
 	}
 }
 
-// resolveBinary finds a binary's checksum: from the user, from the cache if all of its
+// resolveBinary finds a binary's checksum: from the user or the lock, from the cache if all of its
 // contents are there (releases do not change), or else from its site.
 func (b *builder) resolveBinary(ctx context.Context, bin *binary) (err error) {
-	if bin.pinned {
+	if bin.pinned || bin.locked {
 		bin.entries, err = b.cachedEntries(ctx, bin, bin.sum)
 		return err
 	}

@@ -45,22 +45,29 @@ func (b *builder) toDownload(ctx context.Context) (n int64, err error) {
 
 // estimate is about the size of the bundle while it is written. Layers take about
 // half of their size in a registry, and are on the disk twice until the bundle is
-// complete. Binaries take a fifth of their size.
+// complete. Binaries and the site's own files take a fifth of their size.
 func (b *builder) estimate() (n int64) {
 	_ = b.eachLayer(func(_ string, compressed int64) error {
 		n += compressed
 		return nil
 	})
+	for _, img := range b.images {
+		for _, l := range img.Layers {
+			if img.local != nil {
+				n += l.Size / 5
+			}
+		}
+	}
 	for _, bin := range b.binaries {
 		n += total(bin.entries) / 5
 	}
-	return n
+	return n + b.content.size()/5
 }
 
 func (b *builder) eachLayer(do func(diffID string, compressed int64) error) error {
 	seen := map[string]bool{}
 	for _, img := range b.images {
-		for _, l := range img.Compressed() {
+		for _, l := range img.compressed() {
 			if seen[l.DiffID] {
 				continue
 			}

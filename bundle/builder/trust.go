@@ -15,6 +15,8 @@ const (
 	byRegistry  = "registry"   // the registry resolved the tag
 	byPin       = "--checksum" // the user gave it
 	byReference = "reference"  // the digest in an image's own name
+	byLock      = "lock"       // the lock
+	byLocal     = "local"      // the archive, layout, Docker or containerd that has the image
 )
 
 // unconfirmed counts the facts that only one site or mirror supplied.
@@ -40,13 +42,13 @@ func (b *builder) warnings() []string {
 		vouched(b.release, func(u *unconfirmed) { u.versions++ })
 	}
 	for _, bin := range b.binaries {
-		if !bin.pinned && !bin.dropped {
+		if !bin.pinned && !bin.locked && !bin.dropped {
 			vouched(bin.source, func(u *unconfirmed) { u.files++ })
 		}
 	}
 	for _, i := range b.images {
 		if vouchedBy(i) == byRegistry {
-			vouched(i.Source, func(u *unconfirmed) { u.tags++ })
+			vouched(i.registry.Source, func(u *unconfirmed) { u.tags++ })
 		}
 	}
 	var list []string

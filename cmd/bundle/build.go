@@ -3,34 +3,48 @@ package main
 import (
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
-	"runtime"
 	"strings"
 	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"airlift/bundle"
 	"airlift/bundle/builder"
-	"airlift/bundle/fetch"
+	"airlift/bundle/sbom"
+	"airlift/bundle/signature"
 	"airlift/fault"
-	"airlift/images"
 	"airlift/progress"
 )
 
 func newBuildCmd() *cobra.Command {
-	var o builder.Options
-	var mirrors, checksums, lists []string
-	var launcher, installer, compression string
+	var b buildFlags
+	var launcher, installer, signKey string
+	var sboms []string
+	var locked bool
+	var password passwordFlag
 	cmd := &cobra.Command{
 		Use:   "build",
 		Short: "Build a bundle",
 		Long: `Build a bundle: download the binaries and images of a Kubernetes version from the
 upstream sites, verify every file against its published checksum and every image
 against its digest, and write one file.
+
+--file reads these options from a bundle.yaml; "bundle init" writes an example. The file
+can also list the site's own software: Kubernetes manifests and Helm charts, which init
+applies, and files and systemd units for the hosts. The images of their workloads are
+added to the bundle. The build fails if a pod of these workloads would contact a
+registry at the site. A flag replaces the value of the file; lists are added to it.
+
+A build with --file writes bundle.lock next to bundle.yaml, if it does not exist: the
+Kubernetes version, and the checksum of every component, image, chart and file. If it
+exists, the build uses it and resolves no version, tag or checksum again. It fails if
+the lock does not fit bundle.yaml, and lists the differences; "bundle update" writes the
+lock again. --lock FILE uses another file, also without --file. --locked fails if there
+is no lock.
+
+--images-from FILE|DIR|CHART adds the images that Kubernetes manifests, a kustomization
+or a Helm chart name, and not the objects: use it for what you apply yourself.
 
 --version takes a full version (v1.29.15), a minor version (v1.29) or stable. A
 minor version and stable mean the newest release. Without --version, build takes the
@@ -45,13 +59,29 @@ hosts then apply the rules of the newest known minor version. The flags are also
 allowed for a newer patch. For a known version, a flag that contradicts it is a usage
 error.
 
+--image NAME adds an image from its registry. It also takes images from these sources:
+  oci:DIR[:TAG]               an OCI image layout
+  oci-archive:FILE[:TAG]      an OCI image layout as a tar archive
+  docker-archive:FILE[:NAME]  an archive of docker save
+  docker-daemon:NAME          the local Docker, at DOCKER_HOST
+  containerd:NAME             the local containerd; runs ctr
+Archives may be compressed. Without TAG or NAME, all images of the source are added. Add
+=NAME for the name that pods use, if the source does not have it:
+oci:build:v1=registry.example/app:1. docker://NAME is the same as NAME.
+
 --mirror HOST=URL sends requests for HOST to URL. Repeat it for each site that you
 mirror: registry.k8s.io, dl.k8s.io, github.com, ghcr.io, the registries of your own
 images, and the hosts that these redirect to. The URL's path is put before the
 request's path. For a registry, a URL path that begins with /v2 replaces the /v2 of
 the request: for a proxy project of Harbor, use
---mirror registry.k8s.io=https://harbor.example.com/v2/k8s. Credentials for
-registries are read from docker's config file.
+--mirror registry.k8s.io=https://harbor.example.com/v2/k8s. A registry has plain http
+only through a mirror: --mirror HOST=http://HOST.
+
+Credentials for registries are read from the file of --registry-auth or
+REGISTRY_AUTH_FILE, or else from those that docker login and podman login write, with
+their credential helpers. --registry-ca FILE trusts the CA certificates in FILE, next to
+the system's; HOST=FILE limits them to one host. --registry-ca DIR reads DIR/HOST/*.crt, as
+in docker's certs.d. /etc/docker/certs.d and /etc/containers/certs.d are read in any case.
 
 A checksum from a mirror detects damage. It does not prove that the file is
 upstream's, because the mirror supplies both; bundle build warns about this.
@@ -70,6 +100,11 @@ crictl is optional. If its site answers that the file does not exist (404, 410),
 bundle is built without it. With --require crictl that is an error; --without crictl
 always leaves it out. Every other failure is an error.
 
+--sign-key FILE signs the bundle with a minisign secret key ("bundle keygen"): the
+signature is OUTPUT.minisig. The key is opened before anything is downloaded. Without
+--sign-key, the signature of an earlier file OUTPUT is removed.
+` + passwordHelp + `
+
 --compression sets the compression level. default uses the built-in encoder. best
 runs the zstd command found in PATH at its highest level and places similar files
 next to each other. The file is smaller, but the build takes many times the
@@ -82,41 +117,49 @@ Checksums and digests from one list of mirrors are not used with another.`,
 		Example: `  bundle build
   bundle build --version v1.29
   bundle build --version v1.29.15 --arch arm64 --output install-arm64
+  bundle build --file bundle.yaml
+  bundle build --file bundle.yaml --locked
   bundle build --version v1.29 --image nginx:1.27 --image ghcr.io/me/app:v2
+  bundle build --version v1.29 --image docker-archive:app.tar --image oci:build:v1=registry.example/app:1
+  bundle build --version v1.29 --images-from app.yaml --images-from charts/ingress
   bundle build --version v1.38.0 --etcd-version 3.7.1-0 --coredns-version v1.14.7 --pause-version 3.10.2
   bundle build --version v1.29 --compression best
+  bundle build --version v1.29 --image registry.example:5000/app:1 --registry-ca registry.example:5000=ca.pem
+  bundle build --version v1.29 --sign-key airlift.key
+  bundle build --version v1.29 --sbom spdx-json,cyclonedx-json
   bundle build --version v1.29 --mirror registry.k8s.io=https://mirror.example.com
   bundle build --version v1.29.15 --checksums SHA256SUMS --checksum pause=sha256:7031c1b283388d2c2e09b57badb803c05ebed362dc88d84b480cc47f72a21097`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			start := time.Now()
-			var err error
-			if o.Level, err = bundle.ParseLevel(compression); err != nil {
+			o, err := b.options(cmd)
+			if err != nil {
 				return err
 			}
-			for _, s := range mirrors {
-				m, err := fetch.ParseMirror(s)
+			if err := b.useLock(o, locked); err != nil {
+				return err
+			}
+			for _, name := range sboms {
+				format, err := sbom.ParseFormat(name)
 				if err != nil {
 					return err
 				}
-				o.Mirrors = append(o.Mirrors, m)
-			}
-			if o.Pins, err = pins(checksums, lists); err != nil {
-				return err
+				o.SBOM = append(o.SBOM, format)
 			}
 			if o.Executables, err = executables(launcher, installer, o.Arch); err != nil {
 				return err
 			}
-			if o.CacheDir == "" {
-				if o.CacheDir, err = defaultCache(); err != nil {
+			if signKey != "" {
+				key, err := signature.ReadSecretKey(signKey, func() (string, error) { return password.existing(cmd.Context(), signKey) })
+				if err != nil {
 					return err
 				}
-			}
-			if !cmd.Flags().Changed("version") {
-				fmt.Fprintf(cmd.ErrOrStderr(), "note: without --version, the newest known minor version is built: %s\n", o.Version)
+				o.Key = &key
+			} else if password.file != "" {
+				return fault.New(fault.Usage, "add --sign-key FILE", "--password-file needs --sign-key")
 			}
 			o.Progress = progress.New(cmd.ErrOrStderr())
-			r, err := builder.Run(cmd.Context(), o)
+			r, err := builder.Run(cmd.Context(), *o)
 			if err != nil && cmd.Context().Err() != nil {
 				return fault.Wrap(err, fault.Interrupted, "downloads are kept; run the same command again to continue")
 			}
@@ -129,74 +172,27 @@ Checksums and digests from one list of mirrors are not used with another.`,
 			for _, host := range r.UnusedMirrors {
 				fmt.Fprintf(cmd.ErrOrStderr(), "note: --mirror %s was not used: the build requested nothing from that host\n", host)
 			}
-			return printResult(cmd.OutOrStdout(), r, time.Since(start))
+			return printResult(cmd.OutOrStdout(), r, b.lockLine, time.Since(start))
 		},
 	}
-	optional := strings.Join(images.Optional(), ", ")
 	f := cmd.Flags()
-	f.StringVar(&o.Version, "version", images.Newest(), "Kubernetes version: v1.29.15, v1.29 or stable")
-	componentFlags(f, &o.Versions)
-	f.StringVar(&o.Arch, "arch", runtime.GOARCH, "CPU architecture of the hosts: amd64 or arm64")
-	f.StringVar(&o.CNI, "cni", images.Flannel, "pod network: flannel, or none to install your own")
-	f.StringVarP(&o.Output, "output", "o", "install", "file to write")
-	f.StringArrayVar(&o.Images, "image", nil, "add this image to the bundle (repeatable)")
-	f.StringArrayVar(&mirrors, "mirror", nil, "HOST=URL: send requests for HOST to URL (repeatable)")
-	f.StringArrayVar(&checksums, "checksum", nil, "NAME=sha256:HEX: checksum that a file or image must have (repeatable)")
-	f.StringArrayVar(&lists, "checksums", nil, "file with checksums in the format of sha256sum (repeatable)")
-	f.StringArrayVar(&o.Require, "require", nil, "fail if this optional component is not available: "+optional+" (repeatable)")
-	f.StringArrayVar(&o.Without, "without", nil, "leave out this optional component: "+optional+" (repeatable)")
-	f.StringVar(&o.CacheDir, "cache-dir", "", "directory for downloads (default airlift/bundle in the user's cache directory)")
-	f.BoolVar(&o.Refresh, "refresh", false, "request versions, checksums and digests again instead of using the cached ones")
-	f.StringVar(&compression, "compression", "default", "compression level: fastest, default or best (see above)")
+	b.bind(cmd)
+	f.StringVarP(&b.o.Output, "output", "o", "install", "file to write")
+	f.BoolVar(&locked, "locked", false, "fail if there is no lock (see above)")
+	f.BoolVar(&b.o.Refresh, "refresh", false, "request versions, checksums and digests again instead of using the cached ones")
+	f.StringVar(&signKey, "sign-key", "", "sign the bundle with the secret key in this `FILE`")
+	password.bind(f)
+	f.StringSliceVar(&sboms, "sbom", nil, "list the software in the bundle next to it, in these formats: spdx-json, cyclonedx-json (bundle sbom)")
+	f.StringVar(&b.compression, "compression", "default", "compression level: fastest, default or best (see above)")
 	f.StringVar(&installer, "installer", "", "binary of ./cmd/install to use instead of the built-in one")
 	f.StringVar(&launcher, "launcher", "", "binary of ./cmd/launch to use instead of the built-in one")
-	for flag, values := range map[string][]string{"arch": images.Arches(), "cni": images.CNIs(), "compression": bundle.Levels(), "version": images.Known(),
-		"require": images.Optional(), "without": images.Optional()} {
-		cobra.CheckErr(cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)))
-	}
+	complete(cmd, "compression", bundle.Levels())
+	complete(cmd, "sbom", sbom.Formats())
 	return cmd
 }
 
-// componentFlags adds the flags that give versions of components.
-func componentFlags(f *pflag.FlagSet, v *images.Versions) {
-	for _, c := range []struct {
-		name    string
-		version *string
-		form    string
-	}{{"etcd", &v.Etcd, "3.7.0-0"}, {"coredns", &v.CoreDNS, "v1.14.6"}, {"pause", &v.Pause, "3.10.2"}, {"crictl", &v.Crictl, "v1.36.0"}} {
-		f.StringVar(c.version, c.name+"-version", "", "version of "+c.name+", such as "+c.form+", for a Kubernetes version that is newer than the known ones")
-	}
-}
-
-func defaultCache() (string, error) {
-	dir, err := os.UserCacheDir()
-	if err != nil {
-		return "", fault.Wrap(fmt.Errorf("finding the user's cache directory: %w", err), fault.Usage, "choose a directory with --cache-dir")
-	}
-	return filepath.Join(dir, "airlift", "bundle"), nil
-}
-
-// pins parses the values of --checksum and --checksums.
-func pins(checksums, lists []string) (all []builder.Pin, err error) {
-	for _, s := range checksums {
-		p, err := builder.ParsePin(s)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, p)
-	}
-	for _, path := range lists {
-		list, err := builder.ReadPins(path)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, list...)
-	}
-	return all, nil
-}
-
 // printResult prints a table of the contents, and the summary of the bundle.
-func printResult(out io.Writer, r *builder.Result, took time.Duration) error {
+func printResult(out io.Writer, r *builder.Result, lockLine string, took time.Duration) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(w, "\nCOMPONENT\tVERSION\tSIZE\n")
 	size := func(entries []string) (n int64) {
@@ -215,6 +211,9 @@ func printResult(out io.Writer, r *builder.Result, took time.Duration) error {
 	if err := w.Flush(); err != nil {
 		return err
 	}
+	if err := siteTables(out, r.Manifest); err != nil {
+		return err
+	}
 	fmt.Fprintf(out, "\n")
 	for _, l := range r.LeftOut {
 		fmt.Fprintf(out, "left out: %s %s (%s)\n", l.Name, l.Version, l.Why)
@@ -222,8 +221,20 @@ func printResult(out io.Writer, r *builder.Result, took time.Duration) error {
 	if len(r.Pinned) > 0 {
 		fmt.Fprintf(out, "pinned: %s\n", strings.Join(r.Pinned, ", "))
 	}
+	if r.Complete != "" {
+		fmt.Fprintf(out, "complete: %s\n", r.Complete)
+	}
 	fmt.Fprintf(w, "%s\nkubernetes\t%s\nsize\t%s (%d bytes, %s unpacked)\nsha256\t%s\nprovenance\t%s\ntook\t%.1f s\n",
 		r.Path, r.Manifest.KubernetesVersion, progress.Bytes(r.Size), r.Size, progress.Bytes(r.UnpackedSize), r.SHA256, r.Provenance, took.Seconds())
+	if lockLine != "" {
+		fmt.Fprintf(w, "lock\t%s\n", lockLine)
+	}
+	if r.Signature != "" {
+		fmt.Fprintf(w, "signature\t%s\n", r.Signature)
+	}
+	for _, path := range r.SBOMs {
+		fmt.Fprintf(w, "sbom\t%s\n", path)
+	}
 	return w.Flush()
 }
 

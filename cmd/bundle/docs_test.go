@@ -11,7 +11,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
 
 	"airlift/images"
 	"airlift/scripts/docs"
@@ -66,11 +70,16 @@ func TestDocumentedCommands(t *testing.T) {
 			if err := os.WriteFile(filepath.Join(s.dir, "SHA256SUMS"), []byte(kubelet+"  kubelet\n"), 0o644); err != nil {
 				t.Fatal(err)
 			}
+			s.sourcesOfImages(t)
+			seen := ""
 			for _, b := range p.Blocks {
+				if b.Lang == "text" && strings.HasPrefix(b.Text, "MANIFEST") && !strings.Contains(seen, b.Text) {
+					t.Errorf("%s:%d: no command has printed\n%s\nin\n%s", p.Path, b.Line, b.Text, seen)
+				}
 				if !slices.Contains(b.On, docs.Machine) {
 					continue
 				}
-				script := b.Text
+				script := b.Script()
 				for _, m := range u.Mirrors() {
 					host, _, _ := strings.Cut(m, "=")
 					script = regexp.MustCompile(regexp.QuoteMeta(host)+`=https://[a-z]+\.example/k8s`).ReplaceAllLiteralString(script, m)
@@ -79,11 +88,32 @@ func TestDocumentedCommands(t *testing.T) {
 				script = strings.ReplaceAll(script, "pause:3.9=sha256:HEX", "pause:3.9=sha256:"+s.pauseDigest(t))
 				c := exec.Command("bash", "-eux", "-o", "pipefail", "-c", script)
 				c.Dir, c.Env = s.dir, append(s.command().Env, env...)
-				if out, err := c.CombinedOutput(); err != nil {
+				out, err := c.CombinedOutput()
+				if err != nil {
 					t.Fatalf("%s:%d: %v\n%s", p.Path, b.Line, err, out)
 				}
+				seen += string(out)
 			}
 		})
+	}
+}
+
+// sourcesOfImages makes the archive app.tar and the OCI image layout build.
+func (s shell) sourcesOfImages(t *testing.T) {
+	t.Helper()
+	tag, err := name.NewTag("registry.example/app:1")
+	if err == nil {
+		err = tarball.WriteToFile(filepath.Join(s.dir, "app.tar"), tag, fakesites.Image(t, "amd64", "app"))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	build, err := layout.Write(filepath.Join(s.dir, "build"), empty.Index)
+	if err == nil {
+		err = build.AppendImage(fakesites.Image(t, "amd64", "web"), layout.WithAnnotations(map[string]string{"org.opencontainers.image.ref.name": "v1"}))
+	}
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -105,6 +135,7 @@ func (s shell) bundleInPath(t *testing.T) {
 case "$*" in
 build*--arch\ arm64*) set -- "$@" --launcher stub-arm64 --installer stub-arm64;;
 build*) set -- "$@" --arch amd64 --launcher stub --installer stub;;
+update*) set -- "$@" --arch amd64;;
 esac
 exec %q "$@"
 `, self)

@@ -20,8 +20,8 @@ func newInspectCmd() *cobra.Command {
 		Use:   "inspect FILE",
 		Short: "Show the contents of a bundle",
 		Long: `Show the contents of a bundle: the Kubernetes version, every component with its
-upstream URL and checksum, every image with its digest, and the command that lists
-the files with tar.
+upstream URL and checksum, every image with its digest, the site's own manifests,
+files and systemd units, and the command that lists the files with tar.
 
 inspect reads only the manifest and compares it with its sha256. "bundle verify"
 reads the whole file.`,
@@ -152,6 +152,10 @@ func inspectText(w io.Writer, f *bundle.File, m *bundle.Manifest, parts []part) 
 		}
 		fmt.Fprintf(&b, "%-*s  %6d  %9s\n", width, i.Reference, len(i.Layers), progress.Bytes(size))
 		fmt.Fprintf(&b, "  %s\n", i.Target.Digest)
+	}
+
+	if err := siteTables(&b, m); err != nil {
+		return err
 	}
 
 	unpacked := m.UnpackedSize() + f.Installer().Size

@@ -150,14 +150,15 @@ func TestVerify(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name, path, want string
+		list             string // of the damage, on standard output
 	}{
-		{"a flipped bit", damaged(func(b []byte) []byte { b[24_000] ^= 1; return b }), `is damaged: its payload's part "head": bytes 264 to `},
-		{"cut short", damaged(func(b []byte) []byte { return b[:30_000] }), fmt.Sprintf("is an incomplete copy: it has 30000 of %d bytes; %d are missing", len(whole), len(whole)-30_000)},
-		{"absent", filepath.Join(t.TempDir(), "none"), "no such file"},
-		{"something else", "inspect_test.go", "is not a bundle"},
+		{"a flipped bit", damaged(func(b []byte) []byte { b[24_000] ^= 1; return b }), `is damaged: its payload's part "head": bytes 264 to `, "1 of 1 pieces of the payload"},
+		{"cut short", damaged(func(b []byte) []byte { return b[:30_000] }), fmt.Sprintf("is an incomplete copy: it has 30000 of %d bytes; %d are missing", len(whole), len(whole)-30_000), ""},
+		{"absent", filepath.Join(t.TempDir(), "none"), "no such file", ""},
+		{"something else", "inspect_test.go", "is not a bundle", ""},
 	} {
 		out, err := command(t, "verify", c.path)
-		if fault.ExitCode(err) != fault.Bundle || !strings.Contains(err.Error(), c.want) || out != "" {
+		if fault.ExitCode(err) != fault.Bundle || !strings.Contains(err.Error(), c.want) || !strings.Contains(out, c.list) || (out == "") != (c.list == "") {
 			t.Errorf("%s: %q, exit code %d, %v; want 4 and %q", c.name, out, fault.ExitCode(err), err, c.want)
 		}
 	}

@@ -16,11 +16,15 @@ func newRootCmd() *cobra.Command {
 upstream sites, verifies each of them, and writes them into one executable file.
 Copy that file to the hosts and run it there: ./install init, ./install join.
 
+"bundle init" writes an example of a bundle.yaml, which describes a bundle with the
+site's own manifests, charts, files and systemd units. "bundle build --file" writes a
+lock next to it, so that later builds give the same bundle; "bundle update" renews the lock.
+
 Ctrl-C, SIGTERM, a lost session and a closed output interrupt the command. It keeps
 the downloads. A second Ctrl-C ends it at once.
 
-Exit codes: 0 success, 1 failure, 2 usage error, 4 the bundle is missing,
-truncated or damaged, 130 interrupted.`,
+Exit codes: 0 success, 1 failure, 2 usage error, 4 the bundle is missing, truncated
+or damaged, or not signed by the required key, 130 interrupted.`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          cobra.NoArgs,
@@ -31,7 +35,7 @@ truncated or damaged, 130 interrupted.`,
 	cmd.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return fault.Wrap(err, fault.Usage, "see "+c.CommandPath()+" --help")
 	})
-	cmd.AddCommand(newBuildCmd(), newImagesCmd(), newInspectCmd(), newVerifyCmd(), newVersionCmd(), newVersionsCmd())
+	cmd.AddCommand(newBuildCmd(), newDiffCmd(), newImagesCmd(), newInitCmd(), newInspectCmd(), newKeygenCmd(), newManCmd(), newRepairCmd(), newSBOMCmd(), newSignCmd(), newSplitCmd(), newUpdateCmd(), newVerifyCmd(), newVersionCmd(), newVersionsCmd())
 	usageErrors(cmd)
 	return cmd
 }

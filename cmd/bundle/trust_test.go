@@ -221,3 +221,30 @@ func TestMirrorsPinsAndOptionalComponents(t *testing.T) {
 		t.Errorf("%d\n%s%s", code, out, errs)
 	}
 }
+
+// --registry-ca trusts a CA for all sites and registries, also through a proxy.
+func TestBuildWithAPrivateCA(t *testing.T) {
+	u := fakesites.New(t, "v1.29.15")
+	env, connections := internet(t, u)
+	var ca string
+	for n, v := range env {
+		if path, ok := strings.CutPrefix(v, "SSL_CERT_FILE="); ok {
+			ca, env[n] = path, "SSL_CERT_FILE=/dev/null"
+		}
+	}
+	s := newShell(t)
+	build := []string{"build", "--version", "v1.29.15", "--arch", "amd64", "--launcher", "stub", "--installer", "stub"}
+	_, errs, code := s.runWith(env, build...)
+	if code != fault.Failure || !strings.Contains(errs, "unknown authority") || !strings.Contains(lastLines(errs, 1), "--registry-ca ") {
+		t.Errorf("without the CA: exit code %d: %s", code, errs)
+	}
+	_, errs, code = s.runWith(env, append(build, "--registry-ca", ca)...)
+	if code != 0 || connections.Load() == 0 {
+		t.Errorf("exit code %d, %d connections: %s", code, connections.Load(), errs)
+	}
+	for _, value := range []string{"absent.pem", "=" + ca, filepath.Join(s.dir, "stub")} {
+		if _, errs, code = s.runWith(env, append(build, "--registry-ca", value)...); code != fault.Usage || !strings.Contains(errs, "--registry-ca") {
+			t.Errorf("%s: exit code %d: %s", value, code, errs)
+		}
+	}
+}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"runtime"
 	"runtime/debug"
@@ -9,24 +10,49 @@ import (
 	"github.com/spf13/cobra"
 
 	"airlift/bundle"
+	"airlift/fault"
 	"airlift/images"
 )
 
 // version is set by the linker for releases.
 var version = ""
 
+// versionInfo is what version --output json prints.
+type versionInfo struct {
+	Version  string `json:"version"`
+	Go       string `json:"go"`
+	Platform string `json:"platform"` // "linux/amd64"
+	Format   int    `json:"format"`   // of the bundles that this command writes
+	// Oldest and Newest are the Kubernetes minor versions.
+	Oldest string `json:"oldest"`
+	Newest string `json:"newest"`
+}
+
 func newVersionCmd() *cobra.Command {
-	return &cobra.Command{
+	var output string
+	cmd := &cobra.Command{
 		Use:   "version",
 		Short: "Print the version and the supported Kubernetes versions",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			known := images.Known()
-			fmt.Fprintf(cmd.OutOrStdout(), "bundle %s (%s, %s/%s)\nbundle format %d\nKubernetes %s to %s\n",
-				programVersion(), runtime.Version(), runtime.GOOS, runtime.GOARCH, bundle.FormatVersion, known[0], known[len(known)-1])
-			return nil
+			v := versionInfo{programVersion(), runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH, bundle.FormatVersion, known[0], known[len(known)-1]}
+			switch output {
+			case "text":
+				_, err := fmt.Fprintf(cmd.OutOrStdout(), "bundle %s (%s, %s)\nbundle format %d\nKubernetes %s to %s\n",
+					v.Version, v.Go, v.Platform, v.Format, v.Oldest, v.Newest)
+				return err
+			case "json":
+				e := json.NewEncoder(cmd.OutOrStdout())
+				e.SetIndent("", "  ")
+				return e.Encode(v)
+			}
+			return fault.New(fault.Usage, "use --output text or --output json", "unknown output format %q", output)
 		},
 	}
+	cmd.Flags().StringVarP(&output, "output", "o", "text", `output format: "text" or "json"`)
+	cobra.CheckErr(cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"text", "json"}, cobra.ShellCompDirectiveNoFileComp)))
+	return cmd
 }
 
 // programVersion returns version, or else the version that the Go toolchain recorded.

@@ -1,0 +1,53 @@
+package builder
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"airlift/bundle"
+	"airlift/bundle/signature"
+	"airlift/fault"
+)
+
+// removeSignature removes the signature of the bundle that is about to be replaced, so
+// that a signature never belongs to another bundle than the one next to it.
+func (b *builder) removeSignature() error {
+	path := signature.Path(b.Output)
+	err := os.Remove(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("removing the earlier signature: %w", err)
+	}
+	if b.Key == nil {
+		b.Progress.Printf("%s was removed: it signed the earlier file. To sign the new one: bundle sign %s --key KEY\n", path, b.Output)
+	}
+	return nil
+}
+
+// sign signs the written bundle, if there is a key.
+func (b *builder) sign(ctx context.Context, f *bundle.File) error {
+	if b.Key == nil {
+		return nil
+	}
+	item := b.Progress.Item("signing "+b.Output, f.Size())
+	if _, err := signature.Sign(ctx, f, *b.Key, signature.Path(b.Output), item.Add); err != nil {
+		item.Failed()
+		return fmt.Errorf("signing the bundle: %w", err)
+	}
+	item.Done("signed, key " + b.Key.ID())
+	return nil
+}
+
+// checkSignature finds an unusable path before the downloads start.
+func checkSignature(output string) error {
+	path := signature.Path(output)
+	if i, err := os.Lstat(path); err == nil && !i.Mode().IsRegular() {
+		return fault.New(fault.Usage, "remove it, or choose another --output", "cannot write the signature: %q is not a regular file", path)
+	}
+	return nil
+}

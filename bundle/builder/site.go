@@ -1,0 +1,100 @@
+package builder
+
+import (
+	"path"
+	"strings"
+
+	"airlift/bundle"
+	"airlift/fault"
+	"airlift/images"
+)
+
+// A Site is the site's own software.
+type Site struct {
+	// Manifests are in the order in which init applies them.
+	Manifests []Manifest
+	// Files have different paths.
+	Files []File
+	// Units are units of Files.
+	Units []bundle.SiteUnit
+	// ImagesFrom are manifests and charts that are not in the bundle, but whose images are:
+	// their paths.
+	ImagesFrom []string
+	// Written has the paths of sources as the user wrote them, by the path that is opened.
+	Written map[string]string
+}
+
+// A Manifest is a source of Kubernetes objects: either Path or Chart is set.
+type Manifest struct {
+	// Name is the manifest's name in the bundle, a DNS label.
+	Name string
+	// Path is a YAML file, a directory of YAML files, or a directory with a kustomization.
+	Path  string
+	Chart *Chart
+	// Namespace is the namespace of objects that name none.
+	Namespace string
+	// IfNotPresent replaces the imagePullPolicy Always.
+	IfNotPresent bool
+	// At is where the user wrote it, for messages: "bundle.yaml:12".
+	At string
+}
+
+// A Chart is a Helm chart with its values.
+type Chart struct {
+	// Source is a directory, an archive, oci://REGISTRY/REPOSITORY, or the URL of a chart
+	// repository. Name is the chart's name there.
+	Source, Name string
+	// Version is the chart's version. It is empty for a chart of this machine.
+	Version string
+	// Digest, if not empty, is the sha256 that the archive must have: "sha256:<hex>".
+	Digest string
+	// Release is the name of the release.
+	Release string
+	// Values are files, Set are KEY=VALUE.
+	Values, Set []string
+}
+
+// A File is a file for the hosts.
+type File struct {
+	// SiteFile has no Entry yet.
+	bundle.SiteFile
+	// Source is the path of the content on this machine.
+	Source string
+	// At is where the user wrote it, for messages.
+	At string
+}
+
+// cniConfigDir is the directory of the pod network's configuration on the hosts.
+const cniConfigDir = "/etc/cni/net.d"
+
+// checkFiles refuses files that would replace the bundle's pod network.
+func (b *builder) checkFiles() error {
+	for _, f := range b.Site.Files {
+		if path.Dir(f.Path) == cniConfigDir && b.CNI != images.NoCNI {
+			return fault.New(fault.Usage, "remove the file, or use --cni none", "%s: %q would replace the configuration of the pod network %s", f.At, f.Path, b.CNI)
+		}
+	}
+	return nil
+}
+
+// checkBinaries refuses files that would replace binaries of the bundle.
+func (b *builder) checkBinaries(entries []bundle.Entry) error {
+	for _, e := range entries {
+		var dirs []string
+		switch dir, _ := path.Split(e.Name); dir {
+		case bundle.BinDir:
+			dirs = []string{"/usr/local/bin", "/usr/local/sbin"}
+		case bundle.CNIDir:
+			dirs = []string{"/opt/cni/bin"}
+		}
+		for _, f := range b.Site.Files {
+			dir, name := path.Split(f.Path)
+			for _, d := range dirs {
+				if strings.TrimSuffix(dir, "/") == d && name == path.Base(e.Name) {
+					return fault.New(fault.Usage, "choose another path", "%s: %q would replace a binary of the bundle", f.At, f.Path)
+				}
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,165 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"airlift/bundle"
+	"airlift/bundle/builder"
+	"airlift/bundle/fetch"
+	"airlift/bundle/lock"
+	"airlift/fault"
+	"airlift/images"
+)
+
+// buildFlags are the flags that choose the contents of a bundle: those that bundle build and
+// bundle update have in common.
+type buildFlags struct {
+	o                         builder.Options
+	mirrors, checksums, lists []string
+	compression, file         string
+	lock                      string
+	lockLine                  string // what the build did with the lock, for the result
+}
+
+// bind adds the flags to a command.
+func (b *buildFlags) bind(cmd *cobra.Command) {
+	optional := strings.Join(images.Optional(), ", ")
+	f := cmd.Flags()
+	f.StringVarP(&b.file, "file", "f", "", "bundle.yaml that describes the bundle (see above)")
+	f.StringVar(&b.o.Version, "version", images.Newest(), "Kubernetes version: v1.29.15, v1.29 or stable")
+	componentFlags(f, &b.o.Versions)
+	f.StringVar(&b.o.Arch, "arch", runtime.GOARCH, "CPU architecture of the hosts: amd64 or arm64")
+	f.StringVar(&b.o.CNI, "cni", images.Flannel, "pod network: flannel, or none to install your own")
+	f.StringArrayVar(&b.o.Images, "image", nil, "add this image, or the images of a source such as oci-archive:FILE, to the bundle (see above; repeatable)")
+	f.StringArrayVar(&b.o.Site.ImagesFrom, "images-from", nil, "add the images that these manifests or this chart name: a file or a directory (repeatable)")
+	f.StringVar(&b.o.Namespace, "containerd-namespace", cmp.Or(os.Getenv("CONTAINERD_NAMESPACE"), "default"), "containerd's namespace, for --image containerd:NAME; Kubernetes uses k8s.io")
+	f.StringArrayVar(&b.mirrors, "mirror", nil, "HOST=URL: send requests for HOST to URL (repeatable)")
+	f.StringArrayVar(&b.o.CAs, "registry-ca", nil, "FILE, HOST=FILE or DIR: trust these CA certificates too, for all sites or for HOST (repeatable)")
+	f.StringVar(&b.o.AuthFile, "registry-auth", "", "a `FILE` with the credentials for registries, in the format of docker's config.json")
+	f.StringArrayVar(&b.checksums, "checksum", nil, "NAME=sha256:HEX: checksum that a file or image must have (repeatable)")
+	f.StringArrayVar(&b.lists, "checksums", nil, "file with checksums in the format of sha256sum (repeatable)")
+	f.StringArrayVar(&b.o.Require, "require", nil, "fail if this optional component is not available: "+optional+" (repeatable)")
+	f.StringArrayVar(&b.o.Without, "without", nil, "leave out this optional component: "+optional+" (repeatable)")
+	f.StringVar(&b.o.CacheDir, "cache-dir", "", "directory for downloads (default airlift/bundle in the user's cache directory)")
+	f.StringVar(&b.lock, "lock", "", "`FILE` with the lock (default bundle.lock next to the bundle.yaml of --file)")
+	cobra.CheckErr(cmd.MarkFlagFilename("file", "yaml", "yml"))
+	cobra.CheckErr(cmd.MarkFlagFilename("lock", "lock"))
+	complete(cmd, "arch", images.Arches())
+	complete(cmd, "cni", images.CNIs())
+	complete(cmd, "version", images.Known())
+	complete(cmd, "require", images.Optional())
+	complete(cmd, "without", images.Optional())
+}
+
+// complete makes the shell complete a flag with values.
+func complete(cmd *cobra.Command, flag string, values []string) {
+	cobra.CheckErr(cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)))
+}
+
+// options returns the options of a build, with the values of --file.
+func (b *buildFlags) options(cmd *cobra.Command) (*builder.Options, error) {
+	o := &b.o
+	for _, s := range b.mirrors {
+		m, err := fetch.ParseMirror(s)
+		if err != nil {
+			return nil, err
+		}
+		o.Mirrors = append(o.Mirrors, m)
+	}
+	var err error
+	if o.Pins, err = pins(b.checksums, b.lists); err != nil {
+		return nil, err
+	}
+	versionGiven := cmd.Flags().Changed("version")
+	if b.file != "" {
+		f, err := useFile(b.file, cmd.Flags().Changed, o, &b.compression)
+		if err != nil {
+			return nil, err
+		}
+		versionGiven = versionGiven || f.Version != ""
+	}
+	if o.Level, err = bundle.ParseLevel(cmp.Or(b.compression, "default")); err != nil {
+		return nil, err
+	}
+	if o.CacheDir == "" {
+		if o.CacheDir, err = defaultCache(); err != nil {
+			return nil, err
+		}
+	}
+	o.LockPath = b.lock
+	if b.lock == "" && b.file != "" {
+		o.LockPath = lock.Path(b.file)
+	}
+	if !versionGiven {
+		fmt.Fprintf(cmd.ErrOrStderr(), "note: without --version, the newest known minor version is built: %s\n", o.Version)
+	}
+	return o, nil
+}
+
+// useLock makes a build use the lock, or write it if it does not exist. A build without
+// --file and --lock has none.
+func (b *buildFlags) useLock(o *builder.Options, must bool) error {
+	if o.LockPath == "" {
+		if must {
+			return fault.New(fault.Usage, "add --file bundle.yaml or --lock FILE", "--locked needs a lock")
+		}
+		return nil
+	}
+	l, err := lock.Read(o.LockPath)
+	if err == nil {
+		o.Lock, b.lockLine = l, o.LockPath+" (used)"
+		return nil
+	}
+	if !lock.Missing(err) || must {
+		return err
+	}
+	b.lockLine = o.LockPath + " (written)"
+	o.Resolved = func(l *lock.Lock) error { return lock.Write(o.LockPath, l) }
+	return nil
+}
+
+// componentFlags adds the flags that give versions of components.
+func componentFlags(f *pflag.FlagSet, v *images.Versions) {
+	for _, c := range []struct {
+		name    string
+		version *string
+		form    string
+	}{{"etcd", &v.Etcd, "3.7.0-0"}, {"coredns", &v.CoreDNS, "v1.14.6"}, {"pause", &v.Pause, "3.10.2"}, {"crictl", &v.Crictl, "v1.36.0"}} {
+		f.StringVar(c.version, c.name+"-version", "", "version of "+c.name+", such as "+c.form+", for a Kubernetes version that is newer than the known ones")
+	}
+}
+
+func defaultCache() (string, error) {
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		return "", fault.Wrap(fmt.Errorf("finding the user's cache directory: %w", err), fault.Usage, "choose a directory with --cache-dir")
+	}
+	return filepath.Join(dir, "airlift", "bundle"), nil
+}
+
+// pins parses the values of --checksum and --checksums.
+func pins(checksums, lists []string) (all []builder.Pin, err error) {
+	for _, s := range checksums {
+		p, err := builder.ParsePin(s)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, p)
+	}
+	for _, path := range lists {
+		list, err := builder.ReadPins(path)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, list...)
+	}
+	return all, nil
+}

@@ -1,0 +1,103 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+
+	"github.com/spf13/pflag"
+	"golang.org/x/term"
+
+	"airlift/fault"
+)
+
+// passwordVariable is the environment variable with the password of the secret key.
+const passwordVariable = "AIRLIFT_KEY_PASSWORD"
+
+const passwordHelp = `The password of the secret key is read from the terminal. Without a terminal, set
+` + passwordVariable + ` or use --password-file; its first line is the password.`
+
+// A passwordFlag says where the password of a secret key comes from.
+type passwordFlag struct{ file string }
+
+func (p *passwordFlag) bind(f *pflag.FlagSet) {
+	f.StringVar(&p.file, "password-file", "", "`FILE` with the password of the secret key (default: "+passwordVariable+", or the terminal)")
+}
+
+// given returns the password in the file or the environment variable.
+func (p *passwordFlag) given() (password string, ok bool, err error) {
+	if p.file != "" {
+		text, err := os.ReadFile(p.file)
+		if err != nil {
+			return "", false, fault.New(fault.Usage, "name a readable file with --password-file", "reading the password: %w", err)
+		}
+		line, _, _ := bytes.Cut(text, []byte("\n"))
+		return string(bytes.TrimSuffix(line, []byte("\r"))), true, nil
+	}
+	password, ok = os.LookupEnv(passwordVariable)
+	return password, ok, nil
+}
+
+// existing returns the password of an existing key.
+func (p *passwordFlag) existing(ctx context.Context, path string) (string, error) {
+	password, ok, err := p.given()
+	if ok || err != nil {
+		return password, err
+	}
+	return prompt(ctx, "Password of "+path+": ")
+}
+
+// chosen returns the password for a new key, which must not be empty.
+func (p *passwordFlag) chosen(ctx context.Context) (string, error) {
+	password, ok, err := p.given()
+	if err != nil {
+		return "", err
+	}
+	if !ok {
+		if password, err = prompt(ctx, "Password for the new secret key: "); err != nil {
+			return "", err
+		}
+		again, err := prompt(ctx, "The same password again: ")
+		if err != nil {
+			return "", err
+		}
+		if password != again {
+			return "", fault.New(fault.Usage, "run the command again", "the two passwords differ")
+		}
+	}
+	if password == "" {
+		return "", fault.New(fault.Usage, "choose a password, or use --no-password for a key that is not encrypted", "the password is empty")
+	}
+	return password, nil
+}
+
+// prompt reads a password from the terminal, without showing it.
+func prompt(ctx context.Context, question string) (string, error) {
+	terminal := int(os.Stdin.Fd())
+	before, err := term.GetState(terminal)
+	if err != nil {
+		return "", fault.New(fault.Usage, "set "+passwordVariable+" or use --password-file", "the secret key has a password, and standard input is not a terminal")
+	}
+	fmt.Fprint(os.Stderr, question)
+	defer fmt.Fprintln(os.Stderr)
+	type answer struct {
+		password []byte
+		err      error
+	}
+	read := make(chan answer, 1)
+	go func() {
+		p, err := term.ReadPassword(terminal)
+		read <- answer{p, err}
+	}()
+	select {
+	case a := <-read:
+		if a.err != nil {
+			return "", fmt.Errorf("reading the password: %w", a.err)
+		}
+		return string(a.password), nil
+	case <-ctx.Done():
+		_ = term.Restore(terminal, before) // or the terminal would not show what is typed
+		return "", ctx.Err()
+	}
+}

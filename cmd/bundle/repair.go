@@ -1,0 +1,183 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"airlift/bundle"
+	"airlift/bundle/parts"
+	"airlift/bundle/repair"
+	"airlift/fault"
+	"airlift/progress"
+)
+
+func newRepairCmd() *cobra.Command {
+	var from []string
+	cmd := &cobra.Command{
+		Use:   "repair FILE --from COPY",
+		Short: "Repair a damaged bundle from other copies",
+		Long: `Compare the bundle with its digests, piece by piece, and rewrite what is damaged or
+missing with bytes from other copies. The copies may be damaged too, in other places.
+Repeat --from for several copies. A copy may be in parts ("bundle split"): name any part.
+
+Every piece is compared with its digest before it is written, and intact pieces are not
+written. An interrupted repair can be run again. Copies of another bundle are refused:
+both trailers must be equal, or, if the trailer of FILE is damaged, its digests or its
+manifest must match the copy's trailer.
+
+repair proves that FILE is what was built. It does not prove who built it: check the
+signature or the sha256 afterwards.
+
+The exit code is 4 if the file is still damaged.`,
+		Example: `  bundle repair install --from /media/usb/install
+  bundle repair install --from copy1 --from copy2
+  bundle repair install --from /media/usb/install.001`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(from) == 0 {
+				return fault.New(fault.Usage, "bundle repair "+shellQuote(args[0])+" --from COPY", "--from is required")
+			}
+			return repairFile(cmd.Context(), cmd.OutOrStdout(), progress.New(cmd.ErrOrStderr()), args[0], from)
+		},
+	}
+	cmd.Flags().StringArrayVar(&from, "from", nil, "another `COPY` of the same bundle (required, repeatable)")
+	return cmd
+}
+
+func repairFile(ctx context.Context, out io.Writer, display *progress.Display, path string, from []string) error {
+	defer display.Close()
+	file, err := openForRepair(path)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	copies, done, err := openCopies(file, from)
+	if err != nil {
+		return err
+	}
+	defer done()
+	var item *progress.Item
+	stage := func(what string, size int64) func(int64) {
+		item = display.Item(what, size)
+		return item.Add
+	}
+	result, err := repair.Repair(ctx, file, copies, stage)
+	if item != nil {
+		item.Failed()
+		display.Close()
+	}
+	for _, r := range result.Rewritten {
+		source := "computed from the trailer"
+		if r.From != "" {
+			source = "from " + r.From
+		}
+		fmt.Fprintf(out, "rewritten: %s, %s\n", r, source)
+	}
+	if result.Removed > 0 {
+		fmt.Fprintf(out, "removed: %d bytes after the end\n", result.Removed)
+	}
+	for _, r := range result.Lost {
+		fmt.Fprintf(out, "still damaged: %s\n", r)
+	}
+	if err == nil {
+		err = result.Err(path)
+	}
+	if err == nil {
+		err = checkRepaired(ctx, path)
+	}
+	if ctx.Err() != nil {
+		return fault.Wrap(err, fault.Interrupted, "run the same command again: it repairs the rest")
+	}
+	if err != nil {
+		return err
+	}
+	if len(result.Rewritten) == 0 && result.Removed == 0 {
+		fmt.Fprintf(out, "%s is complete: nothing was changed.\n", path)
+		return nil
+	}
+	fmt.Fprintf(out, "%s is complete again: %d bytes in %d section(s) were rewritten, %d bytes were removed.\n", path, result.Bytes(), len(result.Rewritten), result.Removed)
+	return nil
+}
+
+// openForRepair opens the file that is repaired, for reading and writing.
+func openForRepair(path string) (*os.File, error) {
+	i, err := os.Stat(path)
+	if err == nil && !i.Mode().IsRegular() {
+		return nil, fault.New(fault.Usage, "name a file that bundle build wrote", "%q is not a regular file", path)
+	}
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, fault.New(fault.Bundle, "to get a complete file, copy it: cp COPY "+shellQuote(path), "%w", err)
+	case err != nil:
+		return nil, fault.New(fault.Failure, "repair a copy on a drive that you can write to", "%w", err)
+	}
+	return f, nil
+}
+
+// openCopies opens the copies that file is repaired from. The caller must call done.
+func openCopies(file *os.File, from []string) (copies []repair.Copy, done func(), err error) {
+	var closers []func()
+	done = func() {
+		for _, end := range closers {
+			end()
+		}
+	}
+	own, err := file.Stat()
+	if err != nil {
+		return nil, done, err
+	}
+	for _, path := range from {
+		c, end, err := openCopy(path, own)
+		if err != nil {
+			done()
+			return nil, nil, err
+		}
+		closers = append(closers, end)
+		copies = append(copies, c)
+	}
+	return copies, done, nil
+}
+
+// openCopy opens a copy, or the parts of one, which must not be the file own.
+func openCopy(path string, own os.FileInfo) (c repair.Copy, done func(), err error) {
+	if base, ok := isPart(path); ok {
+		s, err := parts.Open(base)
+		if err != nil {
+			return c, nil, err
+		}
+		return repair.Copy{Name: "the parts of " + base, Size: s.Size(), ReaderAt: s}, s.Close, nil
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return c, nil, fault.New(fault.Usage, "name another copy with --from", "%w", err)
+	}
+	i, err := f.Stat()
+	if err == nil && !i.Mode().IsRegular() {
+		err = fault.New(fault.Usage, "name another copy with --from", "%q is not a regular file", path)
+	}
+	if err == nil && os.SameFile(own, i) {
+		err = fault.New(fault.Usage, "name another copy with --from", "%q is the file that is repaired", path)
+	}
+	if err != nil {
+		f.Close()
+		return c, nil, err
+	}
+	return repair.Copy{Name: path, Size: i.Size(), ReaderAt: f}, func() { f.Close() }, nil
+}
+
+// checkRepaired compares the whole file with its digests.
+func checkRepaired(ctx context.Context, path string) error {
+	f, err := bundle.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return f.Check(ctx, nil)
+}

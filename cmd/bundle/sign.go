@@ -1,0 +1,69 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"airlift/bundle"
+	"airlift/bundle/signature"
+	"airlift/fault"
+	"airlift/progress"
+)
+
+func newSignCmd() *cobra.Command {
+	var keyFile, output string
+	var password passwordFlag
+	cmd := &cobra.Command{
+		Use:   "sign FILE",
+		Short: "Sign a bundle",
+		Long: `Sign a bundle with a minisign secret key. The signature is a separate file,
+FILE.minisig; an existing one is replaced. The bundle does not change. Before it is
+signed, its bytes are compared with its digests.
+
+The signature covers the whole file and a trusted comment: the file's name, the
+Kubernetes version and the size. "bundle verify --key" checks it, and so does
+minisign -V on a machine without Airlift.
+
+` + passwordHelp,
+		Example: `  bundle sign install --key airlift.key
+  minisign -Vm install -p airlift.pub`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx := cmd.Context()
+			f, err := bundle.Open(args[0])
+			if err != nil {
+				return err
+			}
+			defer f.Close()
+			if keyFile == "" {
+				return fault.New(fault.Usage, "bundle sign "+shellQuote(args[0])+" --key airlift.key", "--key is required")
+			}
+			key, err := signature.ReadSecretKey(keyFile, func() (string, error) { return password.existing(ctx, keyFile) })
+			if err != nil {
+				return err
+			}
+			if err := f.Check(ctx, nil); err != nil {
+				return err
+			}
+			display := progress.New(cmd.ErrOrStderr())
+			defer display.Close()
+			item := display.Item("signing "+f.Path(), f.Size())
+			path := cmp.Or(output, signature.Path(f.Path()))
+			comment, err := signature.Sign(ctx, f, key, path, item.Add)
+			if err != nil {
+				item.Failed()
+				return err
+			}
+			item.Done("signed")
+			fmt.Fprintf(cmd.OutOrStdout(), "signature        %s\nkey ID           %s\ntrusted comment  %s\n", path, key.ID(), comment)
+			return nil
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&keyFile, "key", "", "`FILE` with the secret key (required)")
+	f.StringVarP(&output, "output", "o", "", "`PATH` of the signature (default FILE.minisig)")
+	password.bind(f)
+	return cmd
+}
