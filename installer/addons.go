@@ -69,17 +69,22 @@ func (a *addons) render(name string, objects []runtime.Object) error {
 	if err != nil {
 		return err
 	}
-	if a.options.PrintManifest {
-		_, err := fmt.Fprintf(a.console.Results, "---\n%s", data)
+	return a.options.renderTo(a.console, name, data)
+}
+
+// renderTo prints a manifest, or writes it to RenderDir.
+func (o InitOptions) renderTo(c *Console, name string, data []byte) error {
+	if o.PrintManifest {
+		_, err := fmt.Fprintf(c.Results, "---\n%s", data)
 		return err
 	}
-	if err := host.OutputDir(a.options.RenderDir, 0o755); err != nil {
+	if err := host.OutputDir(o.RenderDir, 0o755); err != nil {
 		return fmt.Errorf("writing to --render-dir: %w", err)
 	}
-	file := filepath.Join(a.options.RenderDir, name+".yaml")
+	file := filepath.Join(o.RenderDir, name+".yaml")
 	if err := host.WriteOutput(file, data, 0o644); err != nil {
 		return fmt.Errorf("writing to --render-dir: %w", err)
 	}
-	a.console.Note("wrote %s", file)
+	c.Note("wrote %s", file)
 	return nil
 }

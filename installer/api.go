@@ -40,13 +40,10 @@ func (a *api) apply(objects func(*config.Config) ([]runtime.Object, error)) func
 // registered waits until the kubelet has registered the node. It then annotates
 // the Node with the container runtime's socket, unless the node stores it itself.
 func (a *api) registered(ctx context.Context) error {
-	node := a.config.NodeRegistration
-	err := a.watched(ctx, dependency{}, func(ctx context.Context) error {
-		return a.client.WaitForNode(ctx, node.Name, nodeTimeout, a.report)
-	})
-	if err != nil {
+	if err := a.waitRegistered(ctx); err != nil {
 		return err
 	}
+	node := a.config.NodeRegistration
 	if a.config.NodeLocalCRISocket() {
 		return nil
 	}
@@ -55,8 +52,20 @@ func (a *api) registered(ctx context.Context) error {
 	return err
 }
 
-// markControlPlane labels and taints the node.
+func (a *api) waitRegistered(ctx context.Context) error {
+	return a.watched(ctx, dependency{}, func(ctx context.Context) error {
+		return a.client.WaitForNode(ctx, a.config.NodeRegistration.Name, nodeTimeout, a.report)
+	})
+}
+
+// markControlPlane labels and taints the node. If the phase runs alone, right
+// after kubelet-start, the node may not be registered yet.
 func (a *api) markControlPlane(ctx context.Context) error {
+	if a.plan.onePhase {
+		if err := a.waitRegistered(ctx); err != nil {
+			return err
+		}
+	}
 	node := a.config.NodeRegistration
 	changed, err := a.client.MarkControlPlane(ctx, node.Name, node.Taints)
 	a.changed(changed)

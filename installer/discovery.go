@@ -24,6 +24,7 @@ type joinedCluster struct {
 // nodeJoin is the part of join that workers and control planes share.
 type nodeJoin struct {
 	*api
+	site        siteFiles
 	runtimeStep runtimeStep
 	kubelet     kubelet
 	role        joinRole
@@ -52,7 +53,7 @@ type joinRole interface {
 
 func newNodeJoin(p *Plan, m *machine) *nodeJoin {
 	content := &content{node: newNode(p, m)}
-	return &nodeJoin{api: &api{content: content}, runtimeStep: runtimeStep{content}, kubelet: kubelet{content}}
+	return &nodeJoin{api: &api{content: content}, site: siteFiles{content}, runtimeStep: runtimeStep{content}, kubelet: kubelet{content}}
 }
 
 // discovery finds the cluster and fetches its configuration, before anything on

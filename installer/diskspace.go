@@ -5,6 +5,7 @@ import (
 	"context"
 	"path"
 
+	"airlift/bundle"
 	"airlift/installer/config"
 	"airlift/installer/host"
 	"airlift/installer/preflight"
@@ -38,6 +39,7 @@ func (n *node) diskSpace(ctx context.Context) ([]preflight.Space, error) {
 		return nil, err
 	}
 	list := append(n.binarySpace(), images)
+	list = append(list, n.siteSpace()...)
 	if !n.config.Facts.DefaultRoute && !fileExists(n.existing, host.StubPath) {
 		list = append(list, preflight.Space{Path: path.Dir(host.StubPath), Bytes: uint64(n.plan.bundle.file.Installer().Size), Files: 1})
 	}
@@ -62,6 +64,20 @@ func (n *node) binarySpace() []preflight.Space {
 	for _, e := range n.plan.bundle.manifest.Entries {
 		if dest := binaryPath(e.Name); dest != "" && n.wantsBinary(e.Name) && !fileExists(n.existing, dest) {
 			list = append(list, preflight.Space{Path: path.Dir(dest), Bytes: uint64(e.Size), Files: 1})
+		}
+	}
+	return list
+}
+
+// siteSpace returns the space for the site's own files that are not there yet.
+func (n *node) siteSpace() (list []preflight.Space) {
+	sizes := map[string]int64{}
+	for _, e := range n.plan.bundle.manifest.Entries {
+		sizes[e.Name] = e.Size
+	}
+	for _, f := range n.hostFiles() {
+		if !fileExists(n.existing, f.Path) {
+			list = append(list, preflight.Space{Path: path.Dir(f.Path), Bytes: uint64(sizes[bundle.FileName(f.SHA256)]), Files: 1})
 		}
 	}
 	return list

@@ -86,6 +86,7 @@ func (i *Init) drySteps() []Step {
 	}
 	return []Step{
 		same("preflight"),
+		{Name: "files", Doc: "the site's own files", Run: i.site.writeAll, Empty: same("files").Empty},
 		{Name: "runtime", Doc: "containerd's configuration and unit", Run: func(context.Context) error { return i.runtimeStep.writeFiles() }},
 		same("certs"), same("kubeconfig"), same("etcd"), same("control-plane"),
 		{Name: "kubelet-start", Doc: "the kubelet's configuration and unit", Run: func(context.Context) error {
@@ -104,7 +105,22 @@ func (i *Init) drySteps() []Step {
 		}},
 		{Name: "bootstrap-token", Doc: "the objects that let nodes join", Run: i.dryObjects("bootstrap-token", i.credentials.bootstrapObjects)},
 		addons,
+		{Name: "manifests", Doc: "the site's own manifests", Run: i.dryManifests, Empty: same("manifests").Empty},
 	}
+}
+
+// dryManifests writes the site's manifests.
+func (i *Init) dryManifests(ctx context.Context) error {
+	for _, m := range i.plan.siteManifests() {
+		data, err := i.manifests.document(ctx, m.Entry())
+		if err != nil {
+			return err
+		}
+		if err := i.write(pki.File{Path: "/cluster/manifests-" + m.Name + ".yaml", Data: data, Mode: 0o600}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // dryObjects returns a step that writes the objects of a phase as one manifest.

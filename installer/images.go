@@ -50,7 +50,7 @@ func (c *content) importImages(ctx context.Context) error {
 			return fault.Wrap(err, fault.Failure, "run 'install init phase runtime' first")
 		}
 	}
-	c.start(ctx, func(string) bool { return false }, c.plan.images())
+	c.start(ctx, func(string) bool { return false }, c.plan.images(), siteRequest{})
 	c.runtimeStarted()
 	return nil
 }

@@ -81,5 +81,8 @@ func shortName(name string) string {
 	if strings.HasPrefix(name, bundle.BinDir) || strings.HasPrefix(name, bundle.CNIDir) {
 		return name
 	}
+	if strings.HasPrefix(name, bundle.FileDir) { // it is named by its sha256
+		return "the site's files"
+	}
 	return path.Base(name)
 }

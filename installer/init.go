@@ -23,6 +23,8 @@ import (
 type Init struct {
 	*api
 	options      InitOptions
+	site         siteFiles
+	manifests    *manifests
 	runtimeStep  runtimeStep
 	kubelet      kubelet
 	controlPlane *controlPlane
@@ -41,7 +43,7 @@ func newInit(p *Plan, o InitOptions, m *machine) *Init {
 	content := &content{node: newNode(p, m)}
 	api := &api{content: content}
 	i := &Init{
-		api: api, options: o, runtimeStep: runtimeStep{content}, kubelet: kubelet{content: content},
+		api: api, options: o, site: siteFiles{content}, manifests: &manifests{api: api, options: o}, runtimeStep: runtimeStep{content}, kubelet: kubelet{content: content},
 		controlPlane: &controlPlane{node: content.node}, addons: &addons{api: api, options: o},
 		credentials: &nodeCredentials{api: api, options: o, certificateKey: p.config.CertificateKey},
 	}
@@ -60,6 +62,7 @@ func (i *Init) Steps() []Step {
 	return []Step{
 		{Name: "preflight", Doc: "run the preflight checks", Run: i.preflight},
 		{Name: "unpack", Doc: "install the binaries from the bundle", Run: i.unpack, Needed: true},
+		{Name: "files", Doc: "write the site's own files", Run: i.site.write, Empty: len(i.plan.siteFiles()) == 0},
 		{Name: "runtime", Doc: "prepare the kernel and start containerd", Run: i.prepareRuntime, Needed: true},
 		{Name: "certs", Doc: "create the certificates", Run: i.controlPlane.certs(), Steps: each(pki.Names(), i.controlPlane.certs)},
 		{Name: "kubeconfig", Doc: "create the kubeconfig files", Run: i.kubeconfig(), Steps: each(pki.KubeconfigNames(), i.kubeconfig)},
@@ -72,6 +75,7 @@ func (i *Init) Steps() []Step {
 			{Name: "scheduler", Doc: "write the static pod manifest of the scheduler", Run: i.controlPlane.staticPods("kube-scheduler")},
 		}},
 		{Name: "images", Doc: "import the control plane's images", Run: i.images},
+		{Name: "units", Doc: "start the site's own systemd units", Run: i.site.startUnits, Empty: len(i.plan.siteUnits()) == 0},
 		{Name: "kubelet-start", Doc: "start the kubelet", Run: i.startKubelet},
 		{Name: "wait-control-plane", Doc: "wait for a healthy control plane", Run: i.withAPI(i.waitControlPlane)},
 		{Name: "upload-config", Aliases: []string{"uploadconfig"}, Doc: "store the configuration in the cluster", Steps: []Step{
@@ -90,7 +94,9 @@ func (i *Init) Steps() []Step {
 			{Name: "flannel", Doc: "install flannel, if it is the pod network", Run: i.addon("flannel")},
 		}},
 		{Name: "pod-network", Doc: "connect this node to the pod network", Run: i.withAPI(i.podNetwork)},
+		{Name: "manifests", Doc: "apply the site's own manifests", Run: i.manifests.run(i.withAPI), Empty: len(i.plan.siteManifests()) == 0},
 		{Name: "wait-node", Doc: "wait for the node and its system pods", Run: i.withAPI(i.waitSystem)},
+		{Name: "wait-manifests", Doc: "wait for the workloads of the site's manifests", Run: i.withAPI(i.manifests.wait), Empty: len(i.plan.siteManifests()) == 0},
 		{Name: "show-join-command", Doc: "print the next steps", Run: i.withAPI(i.credentials.show)},
 	}
 }

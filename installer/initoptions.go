@@ -13,10 +13,13 @@ type InitOptions struct {
 	Kubeconfig string
 	// KubeconfigDir is the directory in which the phase kubeconfig writes.
 	KubeconfigDir string
-	// RenderDir and PrintManifest write the add-ons' manifests to a directory
+	// RenderDir and PrintManifest write the add-ons' or the site's manifests to a directory
 	// or to standard output. Nothing is installed then.
 	RenderDir     string
 	PrintManifest bool
+	// ForceConflicts also replaces fields of the site's manifests that others have
+	// changed in the cluster.
+	ForceConflicts bool
 }
 
 // ManifestsOnly reports whether init only prints the manifests or writes them

@@ -14,6 +14,8 @@ func (j *Join) drySteps() []Step {
 	for _, s := range j.steps {
 		switch s.Name {
 		case "preflight", "discovery", "control-plane-prepare":
+		case "files":
+			s.Run = j.site.writeAll
 		case "runtime":
 			s.Run = func(context.Context) error { return j.runtimeStep.writeFiles() }
 		case "kubelet-start":

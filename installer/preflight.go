@@ -32,7 +32,7 @@ func (n *node) checkHost(ctx context.Context, clusterKubelet []byte) (preflight.
 func (n *node) target(kubelet []byte) preflight.Target {
 	t := preflight.Target{
 		Config: n.config, Role: n.plan.role.name, Rerun: n.rerun, Root: n.existing.Path("/"),
-		Binaries: n.binaries(), Runtime: n.runtimeErr,
+		Binaries: n.binaries(), Files: n.hostFiles(), Runtime: n.runtimeErr,
 		MissingImages: n.plan.missingImages(n.config), Images: containerdDir, Kubelet: kubelet,
 	}
 	if n.runtime != nil {

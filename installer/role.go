@@ -17,6 +17,7 @@ type role struct {
 	components []string // components that a node of this role runs, where the configuration has them
 	running    []string // components that the cluster of a joining node runs already
 	kubectl    bool     // kubectl is installed
+	manifests  bool     // the site's manifests are applied
 	// registersTaints reports whether the kubelet registers the node with its
 	// taints. The step mark-control-plane sets those of a control plane.
 	registersTaints bool
@@ -42,7 +43,7 @@ var (
 		running:    []string{"coredns"},
 	}
 	firstControlPlane = role{
-		name: preflight.Init, kind: aControlPlane, kubectl: true,
+		name: preflight.Init, kind: aControlPlane, kubectl: true, manifests: true,
 		components: slices.Concat(nextControlPlane.components, []string{"coredns"}),
 	}
 )

@@ -176,7 +176,11 @@ func (r runtimeStep) startContainerd(ctx context.Context) error {
 		return err
 	}
 	start := r.host.EnableNow
-	if r.changes != before {
+	stale, err := r.runtimeStale(ctx)
+	if err != nil {
+		return err
+	}
+	if r.changes != before || stale {
 		if err := r.host.Enable(ctx, "containerd.service", true); err != nil {
 			return err
 		}
@@ -188,7 +192,6 @@ func (r runtimeStep) startContainerd(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, runtimeTimeout)
 	defer cancel()
 	defer timeline.Wait(ctx, "containerd to answer").End()
-	var err error
 	r.containerd, err = store.Connect(ctx, config.ContainerdSocket)
 	if err != nil {
 		return fault.Wrap(err, fault.Failure, "see containerd's log: journalctl -u containerd -e")

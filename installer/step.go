@@ -1,6 +1,7 @@
 // Package installer runs init, join and reset as lists of steps. Each step is
-// kubeadm's phase of the same name, or one of the few that an isolated host
-// needs in addition (unpack, runtime, images, pod-network, wait-node).
+// kubeadm's phase of the same name, or one of the few that an isolated host or
+// the site's own content need in addition (unpack, files, runtime, images, units,
+// pod-network, manifests, wait-node, wait-manifests).
 //
 // Packages render and pki compute what the steps write. Packages host, cluster
 // and images/store make the changes.
@@ -29,6 +30,9 @@ type Step struct {
 	// Aliases are other names of the step: kubeadm's aliases, and its names in
 	// other versions of kubeadm.
 	Aliases []string
+	// Empty reports that there is nothing to do, because the bundle has no such
+	// content. Run leaves such a step out.
+	Empty bool
 	// Needed reports whether later steps depend on this step, so that it cannot
 	// be skipped.
 	Needed bool
@@ -46,6 +50,7 @@ func Run(ctx context.Context, c *Console, steps []Step, skip []string) error {
 	if err != nil {
 		return err
 	}
+	steps = slices.DeleteFunc(slices.Clone(steps), func(s Step) bool { return s.Empty })
 	for i, s := range steps {
 		begin(c, i, steps)
 		if slices.Contains(skip, s.Name) {
@@ -111,6 +116,11 @@ func RunPhase(ctx context.Context, c *Console, steps []Step, name string) error 
 	full := s
 	full.Name = strings.TrimSuffix(name, "/all")
 	begin(c, 0, []Step{full})
+	if s.Empty {
+		c.Note("nothing to do: this bundle has no such content")
+		c.close()
+		return nil
+	}
 	started := time.Now()
 	if err := s.run(ctx, "", c, nil); err != nil {
 		return fmt.Errorf("%s: %w", name, err)

@@ -26,9 +26,10 @@ type bundleStream struct {
 	host     *host.Host
 	binaries map[string]host.Binary // wanted binaries by entry name
 	images   *lazyImporter
+	site     *siteImporter
 }
 
-func newBundleStream(f *bundle.File, m *bundle.Manifest, h *host.Host, wantsBinary func(name string) bool, images imageRequest) *bundleStream {
+func newBundleStream(f *bundle.File, m *bundle.Manifest, h *host.Host, wantsBinary func(name string) bool, images imageRequest, site siteRequest) *bundleStream {
 	p := &bundleStream{arrivals: newArrivals(), file: f, host: h, binaries: map[string]host.Binary{}}
 	for _, e := range m.Entries {
 		if dest := binaryPath(e.Name); dest != "" && wantsBinary(e.Name) {
@@ -37,6 +38,7 @@ func newBundleStream(f *bundle.File, m *bundle.Manifest, h *host.Host, wantsBina
 		}
 	}
 	p.images = newLazyImporter(images, p.arrivals)
+	p.site = newSiteImporter(site, p.arrivals, h)
 	return p
 }
 
@@ -56,19 +58,22 @@ func (p *bundleStream) run(ctx context.Context, m *bundle.Manifest) error {
 	if err != nil {
 		return err
 	}
+	if err := p.site.look(); err != nil {
+		return err
+	}
 	for _, e := range m.Entries {
-		if _, ok := missing[e.Name]; ok {
+		if _, ok := missing[e.Name]; ok || p.site.wants(e.Name) {
 			p.total.Add(e.Size)
 		}
 	}
 	defer func() { p.images.close(ctx) }()
-	if len(missing) == 0 {
-		// No binary is missing. Only containerd knows whether images are.
+	if len(missing) == 0 && p.site.complete() {
+		// Nothing else is missing. Only containerd knows whether images are.
 		if err := p.images.open(ctx); err != nil {
 			return err
 		}
 	}
-	if len(missing) > 0 || !p.images.complete() {
+	if len(missing) > 0 || !p.site.complete() || !p.images.complete() {
 		if err := p.stream(ctx, missing); err != nil {
 			return err
 		}
@@ -136,7 +141,7 @@ func (p *bundleStream) read(ctx context.Context, missing map[string]host.Binary,
 	}
 	defer s.Close()
 	s.Skip(p.unwanted(missing))
-	for len(missing) > 0 || !p.images.complete() {
+	for len(missing) > 0 || !p.site.complete() || !p.images.complete() {
 		e, content, err := s.Next()
 		if errors.Is(err, io.EOF) {
 			break
@@ -150,6 +155,12 @@ func (p *bundleStream) read(ctx context.Context, missing map[string]host.Binary,
 				return err
 			}
 			delete(missing, e.Name)
+			continue
+		}
+		if p.site.wants(e.Name) { // before containerd runs, if the entry precedes the images
+			if err := p.site.take(ctx, e, r); err != nil {
+				return err
+			}
 			continue
 		}
 		if err := p.images.open(ctx); err != nil {
@@ -166,11 +177,14 @@ func (p *bundleStream) read(ctx context.Context, missing map[string]host.Binary,
 			return fmt.Errorf("unpacking: the bundle ended without %s", name)
 		}
 	}
+	if !p.site.complete() {
+		return errors.New("unpacking: the bundle ended without all of the site's files and manifests")
+	}
 	return nil
 }
 
-// unwanted returns a function that reports whether no image and no missing
-// binary needs an entry.
+// unwanted returns a function that reports whether no image, no missing binary
+// and nothing of the site needs an entry.
 func (p *bundleStream) unwanted(missing map[string]host.Binary) func(bundle.Entry) bool {
 	wanted := map[string]bool{}
 	for name := range missing {
@@ -183,6 +197,12 @@ func (p *bundleStream) unwanted(missing map[string]host.Binary) func(bundle.Entr
 		for _, l := range i.Layers {
 			wanted[bundle.BlobName(l.DiffID)] = true
 		}
+	}
+	for name := range p.site.missing {
+		wanted[name] = true
+	}
+	for _, name := range p.site.manifests {
+		wanted[name] = true
 	}
 	return func(e bundle.Entry) bool { return !wanted[e.Name] }
 }

@@ -28,22 +28,22 @@ func (c *content) unpack(ctx context.Context) error {
 		return err
 	}
 	if c.plan.onePhase {
-		c.start(ctx, c.wantsBinary, nil)
+		c.start(ctx, c.wantsBinary, nil, siteRequest{})
 		return c.stream.finish(ctx)
 	}
-	c.start(ctx, c.wantsBinary, c.plan.images())
+	c.start(ctx, c.wantsBinary, c.plan.images(), c.siteRequest())
 	return c.stream.wait(ctx, needed...)
 }
 
 // start starts the bundle stream in the background.
-func (c *content) start(ctx context.Context, wantsBinary func(string) bool, images []bundle.Image) {
+func (c *content) start(ctx context.Context, wantsBinary func(string) bool, images []bundle.Image, site siteRequest) {
 	ctx, c.stop = context.WithCancel(ctx)
 	b := c.plan.bundle
 	c.stream = newBundleStream(b.file, b.manifest, c.host, wantsBinary, imageRequest{
 		wanted:  images,
 		aliases: c.plan.aliases(c.config),
 		never:   c.config.NodeRegistration.ImagePullPolicy == corev1.PullNever,
-	})
+	}, site)
 	c.stream.start(ctx, b.manifest)
 }
 
@@ -69,7 +69,7 @@ func (c *content) waitBinaries(ctx context.Context, entries ...string) error {
 	return nil
 }
 
-// finish waits until everything is unpacked, and counts the changes.
+// finish waits until everything is unpacked, and counts the changes, once.
 func (c *content) finish(ctx context.Context) error {
 	if c.stream == nil {
 		return nil
@@ -77,10 +77,11 @@ func (c *content) finish(ctx context.Context) error {
 	stop := c.console.Bytes("unpacking", &c.stream.moved, &c.stream.total)
 	err := c.stream.finish(ctx)
 	stop()
+	c.useFiles(ctx)
 	if err != nil {
 		return err
 	}
-	c.changes += int(c.stream.changed.Load())
+	c.changes += int(c.stream.changed.Swap(0))
 	return nil
 }
 

@@ -36,7 +36,8 @@ func newJoinCmd() *cobra.Command {
 		Short: "Join this host to an existing cluster",
 		Long: `Join this host to an existing cluster, as a worker or, with --control-plane, as
 another control plane. 'install init' prints the command. It is safe to run it
-again: it finishes what an earlier run left, and changes nothing else.
+again: it finishes what an earlier run left, and changes nothing else. If this file
+has the site's own files and systemd units for such a node, join installs them, too.
 
 A control plane needs the cluster's certificates: --certificate-key downloads and
 decrypts them, or copy them to /etc/kubernetes/pki first.

@@ -137,11 +137,14 @@ func (p *initPhase) bind(f *pflag.FlagSet, name string) {
 	case "kubeconfig":
 		f.StringVar(&p.runFlags.rootfs, "rootfs", "", "the `DIRECTORY` to use as the host's root directory")
 		f.StringVar(&p.options.KubeconfigDir, "kubeconfig-dir", config.KubernetesDir, "the `DIRECTORY` for kubeconfig files")
+	case "manifests":
+		f.BoolVar(&p.options.ForceConflicts, "force-conflicts", false, "also replace fields that others have changed in the cluster")
+		fallthrough
 	case "addon":
 		f.BoolVar(&p.options.PrintManifest, "print-manifest", false, "print the manifests instead of applying them")
 		f.StringVar(&p.options.RenderDir, "render-dir", "", "write the manifests to this `DIRECTORY` instead of applying them")
 		fallthrough
-	case "upload-config", "upload-certs", "mark-control-plane", "bootstrap-token", "pod-network", "show-join-command", "wait-control-plane", "wait-node":
+	case "upload-config", "upload-certs", "mark-control-plane", "bootstrap-token", "pod-network", "show-join-command", "wait-control-plane", "wait-node", "wait-manifests":
 		f.StringVar(&p.options.Kubeconfig, "kubeconfig", adminConf, "the kubeconfig `FILE` of the cluster")
 	}
 }

@@ -26,10 +26,12 @@ continue. A second Ctrl-C ends it at once, and it can still be continued. To kee
 it running after the session ends, start it with nohup or systemd-run.
 
 Exit codes: 0 success, 1 failure, 2 usage error, 3 the host does not meet the
-requirements, 4 this file is incomplete or damaged, 130 interrupted.`
+requirements, 4 this file is incomplete or damaged, or not signed by the required
+key, 130 interrupted.`
 
 func newRootCmd() *cobra.Command {
 	verbosity, rootfs := 0, ""
+	var required requiredKey
 	cmd := &cobra.Command{
 		Use:           "install",
 		Short:         "Install Kubernetes on this host, without a network",
@@ -42,8 +44,12 @@ func newRootCmd() *cobra.Command {
 	cobra.EnableCommandSorting = false // keep phases in the order in which they run
 	cmd.PersistentFlags().IntVarP(&verbosity, "v", "v", 0, "log verbosity: 0, 1 (each sub-step and file) or 2 (also each request to the API server, on standard error)")
 	cmd.PersistentFlags().StringVar(&rootfs, "rootfs", "", "change the root directory to this `DIRECTORY` first (chroot)")
+	required.bind(cmd.PersistentFlags())
 	cmd.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
 		logRequests(cmd, verbosity)
+		if err := required.check(cmd); err != nil {
+			return err
+		}
 		return changeRoot(rootfs)
 	}
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
@@ -51,7 +57,7 @@ func newRootCmd() *cobra.Command {
 	})
 	init, join := newInitCmd(), newJoinCmd()
 	completeAll(init, join)
-	cmd.AddCommand(init, join, newPreflightCmd(), newResetCmd(), newTokenCmd(), newCertsCmd(), newKubeconfigCmd(), newConfigCmd(), newVersionCmd(), newHostRouteCmd())
+	cmd.AddCommand(init, join, newPreflightCmd(), newStatusCmd(), newResetCmd(), newTokenCmd(), newCertsCmd(), newKubeconfigCmd(), newConfigCmd(), newVersionCmd(), newHostRouteCmd())
 	return cmd
 }
 

@@ -33,13 +33,15 @@ func (h *Host) WriteFile(path string, data []byte, mode fs.FileMode) (changed bo
 	if now == sum && info.Mode().Perm() == mode.Perm() {
 		return false, h.settled(kindFile, path, sum)
 	}
-	return true, h.put(path, sum, now, func(place string) error { return replaceFile(place, data, mode) })
+	e := entry{Kind: kindFile, Name: path, SHA256: sum}
+	return true, h.put(e, now, h.warn, func(place string) error { return replaceFile(place, data, mode) })
 }
 
-// put records that the file or link at path gets the content with the given sum,
-// calls write, and records that the write is done. now is the sum of the current
-// content, "" if there is none.
-func (h *Host) put(path, sum, now string, write func(place string) error) error {
+// put records e, the file or link that is written, calls write, and records that the
+// write is done. now is the sum of the current content, "" if there is none. warn
+// receives a warning about each file of the user that the write replaces.
+func (h *Host) put(e entry, now string, warn warnFunc, write func(place string) error) error {
+	path := e.Name
 	if err := h.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
@@ -47,9 +49,8 @@ func (h *Host) put(path, sum, now string, write func(place string) error) error 
 	if err != nil {
 		return fmt.Errorf("writing %s: %w", path, err)
 	}
-	e := entry{Kind: kindFile, Name: path, SHA256: sum}
 	if now != "" {
-		if e.Original, err = h.keepReplaced(path, now); err != nil {
+		if e.Original, err = h.keepReplaced(path, now, warn); err != nil {
 			return err
 		}
 	}
@@ -59,7 +60,7 @@ func (h *Host) put(path, sum, now string, write func(place string) error) error 
 	if err := write(place); err != nil {
 		return fmt.Errorf("writing %s: %w", path, err)
 	}
-	return h.settled(kindFile, path, sum)
+	return h.settled(kindFile, path, e.SHA256)
 }
 
 // MkdirAll creates a directory and its missing parents. Reset removes the

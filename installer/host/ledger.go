@@ -52,6 +52,8 @@ type entry struct {
 	// one of them.
 	Pending bool     `json:"pending,omitempty"`
 	Earlier []string `json:"earlier,omitempty"`
+	// Site is set for one of the site's own files: components do not change it.
+	Site bool `json:"site,omitempty"`
 	// Original is where the replaced file was saved.
 	Original string `json:"original,omitempty"`
 	Device   string `json:"device,omitempty"`
@@ -91,7 +93,7 @@ func (e entry) after(old entry) entry {
 
 func (e entry) equal(o entry) bool {
 	return e.Kind == o.Kind && e.Name == o.Name && e.SHA256 == o.SHA256 && e.Pending == o.Pending &&
-		slices.Equal(e.Earlier, o.Earlier) && e.Original == o.Original && e.Device == o.Device && e.Contents == o.Contents && e.Mode == o.Mode
+		slices.Equal(e.Earlier, o.Earlier) && e.Site == o.Site && e.Original == o.Original && e.Device == o.Device && e.Contents == o.Contents && e.Mode == o.Mode
 }
 
 func (h *Host) readLedger() error {

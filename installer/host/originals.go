@@ -44,21 +44,21 @@ func (h *Host) keepOriginal(path string) (string, error) {
 // it, unless its content is Airlift's. A file that Airlift did not write is saved
 // as the original, whose path is returned. A file that was edited since Airlift
 // wrote it is saved next to it.
-func (h *Host) keepReplaced(path, now string) (original string, err error) {
+func (h *Host) keepReplaced(path, now string, warn warnFunc) (original string, err error) {
 	_, made := h.recorded(kindOwned, path)
 	e, known := h.recorded(kindFile, path)
 	switch {
 	case known && (e.wrote(now) || !e.Pending && isLink(now) && isLink(e.SHA256)):
 		return "", nil // a changed link has no content to lose
 	case known && (!e.Pending || e.Original == "" && !made):
-		return "", h.saveEdited(path, now)
+		return "", h.saveEdited(path, now, warn)
 	case made || h.savedCopy(path, now) != "":
 		return "", nil
 	}
 	// While a write is pending that replaces an original, unknown content existed
 	// before that write.
 	if original, err = h.keepOriginal(path); err == nil && original != "" {
-		h.warn("%s existed before Airlift wrote it; it is replaced, and reset restores it from %s", path, original)
+		warn("%s existed before Airlift wrote it; it is replaced, and reset restores it from %s", path, original)
 	}
 	return original, err
 }
@@ -66,7 +66,7 @@ func (h *Host) keepReplaced(path, now string) (original string, err error) {
 // saveEdited copies an edited file, with the given sum, to a free name before it is
 // replaced, and records the copy. It leaves out files that components change
 // themselves; most of those contain keys.
-func (h *Host) saveEdited(path, now string) error {
+func (h *Host) saveEdited(path, now string, warn warnFunc) error {
 	dir := filepath.Dir(path)
 	if h.regenerated(path) && dir != config.ManifestsDir && dir != config.KubeletDir {
 		return nil
@@ -91,7 +91,7 @@ func (h *Host) saveEdited(path, now string) error {
 			return fmt.Errorf("saving the edited %s: %w", path, err)
 		}
 	}
-	h.warn("%s was edited since Airlift wrote it; it is replaced, and the edited file is saved as %s", path, saved)
+	warn("%s was edited since Airlift wrote it; it is replaced, and the edited file is saved as %s", path, saved)
 	return nil
 }
 
@@ -108,6 +108,9 @@ func (h *Host) savedCopy(path, sum string) string {
 	}
 	return ""
 }
+
+// A warnFunc receives a warning for the user.
+type warnFunc = func(format string, args ...any)
 
 func (h *Host) warn(format string, args ...any) {
 	if h.Warn != nil {

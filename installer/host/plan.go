@@ -144,6 +144,9 @@ func (h *Host) planned(e entry) (Item, error) {
 // is no user's edit to save: certificates and kubeconfigs are renewed, static
 // pods are upgraded, and claimed directories change all the time.
 func (h *Host) regenerated(path string) bool {
+	if e, ok := h.recorded(kindFile, path); ok && e.Site {
+		return false
+	}
 	if strings.HasPrefix(path, config.KubernetesDir+"/") || slices.Contains([]string{".crt", ".key", ".pub"}, filepath.Ext(path)) {
 		return true
 	}
@@ -169,7 +172,7 @@ func (h *Host) leftovers() (Plan, error) {
 	for _, kind := range []string{kindFile, kindBinary, kindSaved, kindOwned, kindContents, kindSpared, kindDir} {
 		for _, e := range h.entries(kind) {
 			listed[e.Name] = true
-			if dir := filepath.Dir(e.Name); slices.Contains([]string{".crt", ".key"}, filepath.Ext(e.Name)) && !slices.Contains(roots, dir) {
+			if dir := filepath.Dir(e.Name); !e.Site && slices.Contains([]string{".crt", ".key"}, filepath.Ext(e.Name)) && !slices.Contains(roots, dir) {
 				roots = append(roots, dir) // the certificates directory is configurable
 			}
 			if e.Kind == kindDir {

@@ -20,7 +20,7 @@ func (h *Host) WriteSymlink(path, target string) (changed bool, err error) {
 	if now == sum {
 		return false, h.settled(kindFile, path, sum)
 	}
-	return true, h.put(path, sum, now, func(place string) error { return replaceLink(place, target) })
+	return true, h.put(entry{Kind: kindFile, Name: path, SHA256: sum}, now, h.warn, func(place string) error { return replaceLink(place, target) })
 }
 
 // replaceLink atomically replaces path by a symbolic link.

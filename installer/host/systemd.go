@@ -28,10 +28,15 @@ type UnitState struct {
 	Active     string // "active", "activating", "failed", …
 	Sub        string // "running", "auto-restart", …
 	File       string // where the unit was read from
+	Type       string // of a service: "simple", "oneshot", …
 	Result     string // of the last run: "success", "exit-code", …
 	MainPID    uint32
 	Restarts   uint32
 	Invocation string // ID of the last run, as in the journal
+	// Stale reports whether a file of the unit changed since systemd read it.
+	Stale bool
+	// Since is when the unit became active; zero if it never was.
+	Since time.Time
 	// Exit is how the main process ended; nil while it runs, and before its
 	// first start.
 	Exit *UnitExit
@@ -256,10 +261,14 @@ func (h *Host) Unit(ctx context.Context, unit string) (UnitState, error) {
 		}
 		s = UnitState{
 			Load: property[string](p, "LoadState"), Active: property[string](p, "ActiveState"), Sub: property[string](p, "SubState"),
-			File: property[string](p, "FragmentPath"), Result: property[string](p, "Result"),
+			File: property[string](p, "FragmentPath"), Type: property[string](p, "Type"), Result: property[string](p, "Result"),
+			Stale:   property[bool](p, "NeedDaemonReload"),
 			MainPID: property[uint32](p, "MainPID"), Restarts: property[uint32](p, "NRestarts"),
 			Invocation: hex.EncodeToString(property[[]byte](p, "InvocationID")),
 			Exit:       unitExit(p),
+		}
+		if active := property[uint64](p, "ActiveEnterTimestamp"); active != 0 {
+			s.Since = time.UnixMicro(int64(active))
 		}
 		return nil
 	})

@@ -164,6 +164,7 @@ func (s *subject) nodeChecks() (list []check) {
 		check{"DirOwner", s.dirOwner},
 		check{"DirWritable", s.dirWritable},
 		check{"Binaries", s.binaries},
+		check{"SiteFiles", s.siteFiles},
 		check{"PodNetwork", s.podNetwork},
 		check{"Firewall", s.firewall},
 		check{"Clock", s.clock},

@@ -39,6 +39,8 @@ type Target struct {
 	// Binaries are the binaries to install. An existing other version that
 	// Airlift did not install is a problem.
 	Binaries []host.Binary
+	// Files are the site's own files for this host.
+	Files []host.SiteFile
 	// Runtime is the error of the host's own container runtime, if it has one
 	// and it does not work.
 	Runtime error

@@ -1,0 +1,44 @@
+package preflight
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"airlift/installer/host"
+)
+
+func TestSiteFiles(t *testing.T) {
+	s := healthy(t)
+	for _, dir := range []string{"/etc/site/dir.conf", "/opt"} {
+		if err := os.MkdirAll(s.host.Path(dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(t, s.host.Path("/"), "/opt/file", "a file")
+	write(t, s.host.Path("/"), "/etc/site/old.conf", "an older file")
+	s.Config.CertificatesDir = "/etc/kubernetes/pki"
+	s.Binaries = []host.Binary{{Path: "/usr/local/bin/kubelet"}}
+	for path, want := range map[string]string{
+		"/etc/site/new.conf":                     "",
+		"/etc/site/old.conf":                     "", // it is kept as a copy
+		"/etc/site/dir.conf":                     "not a regular file",
+		"/opt/file/below":                        "not a directory",
+		"/etc/kubernetes/admin.conf":             "belongs to Kubernetes",
+		"/var/lib/kubelet/config.json":           "belongs to Kubernetes",
+		"/var/lib/airlift/ledger.json":           "belongs to Kubernetes",
+		"/usr/local/bin/kubelet":                 "belongs to Kubernetes",
+		"/usr/local/bin/kubelet-helper":          "",
+		"/etc/systemd/system/containerd.service": "belongs to Kubernetes",
+		"/etc/containerd/conf.d/site.toml":       "",
+	} {
+		s.Files = []host.SiteFile{{Path: path, Mode: 0o644}}
+		found := s.runOne(t, "SiteFiles")
+		switch {
+		case want == "" && len(found) > 0:
+			t.Errorf("%s: %+v", path, found)
+		case want != "" && (len(found) != 1 || !strings.Contains(found[0].message, want) || found[0].fix == ""):
+			t.Errorf("%s: %+v, want %q", path, found, want)
+		}
+	}
+}
