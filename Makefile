@@ -10,6 +10,7 @@
 #   make conformance  run Kubernetes' own conformance tests
 #   make bench   compare the times with kubeadm by hand
 #   make scale   measure how the cost grows
+#   make release VERSION=v0.1.0  write the files of a release
 #
 # Each target installs what it needs: Debian packages with apt-get, Go modules from the
 # module proxy, and real Kubernetes components, built from their modules into the cache.
@@ -41,7 +42,8 @@ export AIRLIFT_CACHE := $(CACHE)
 LDFLAGS  = -s -w -X main.version=$(VERSION)
 # Without the tag, gRPC's request tracing links html/template. The linker must then keep
 # every method of every type, which is a third of the installer.
-GOSTATIC = CGO_ENABLED=0 go build -tags grpcnotrace -trimpath -ldflags '$(LDFLAGS)'
+# -buildvcs=false: the state of the clone would change the bytes; VERSION is stamped instead.
+GOSTATIC = CGO_ENABLED=0 go build -buildvcs=false -tags grpcnotrace -trimpath -ldflags '$(LDFLAGS)'
 EMBEDDED = cmd/bundle/embedded
 
 # The linters have fixed versions, so that the same code always gives the same findings.
@@ -54,9 +56,9 @@ RACE = ./bundle ./bundle/fetch ./images/store \
 	./installer ./installer/cluster ./installer/etcd ./installer/host ./installer/timeline ./progress
 
 # Debian packages that the tests need.
-PACKAGES = gcc iptables iproute2 libc6-dev libcap2-bin nftables openssl zstd
+PACKAGES = gcc iptables iproute2 libc6-dev libcap2-bin minisign nftables openssl skopeo zstd
 
-.PHONY: packages all build executables upstream oracles bundle best demo unit test vet e2e hosts vm versions conformance bench scale clean
+.PHONY: packages all build executables upstream oracles bundle best demo unit test vet e2e hosts vm versions conformance bench scale release reproducible clean
 
 all: build
 
@@ -69,7 +71,7 @@ executables:
 	for arch in amd64 arm64; do \
 		GOARCH=$$arch $(GOSTATIC) -o $(EMBEDDED)/launcher-linux-$$arch ./cmd/launch && \
 		GOARCH=$$arch $(GOSTATIC) -o $(EMBEDDED)/installer-linux-$$arch ./cmd/install && \
-		gzip -fn $(EMBEDDED)/launcher-linux-$$arch $(EMBEDDED)/installer-linux-$$arch || exit; \
+		go run ./scripts/release gzip $(EMBEDDED)/launcher-linux-$$arch $(EMBEDDED)/installer-linux-$$arch || exit; \
 	done
 
 # The real components of Kubernetes, built from Go modules (a test rig).
@@ -81,7 +83,7 @@ upstream:
 oracles:
 	go build -o bin/upstream ./scripts/upstream
 	bin/upstream build --version $(OLDEST)
-	bin/upstream build --version $(NEWEST) --only kubeadm
+	bin/upstream build --version $(NEWEST) --only kubeadm,containerd,registry
 
 # A bundle built from the test rig instead of the sites on the internet.
 bundle: build upstream
@@ -166,6 +168,29 @@ bench: bundle
 # How the cost grows with the bundle, with the images on the host, and with the hosts.
 scale: bundle
 	go run ./scripts/bench scale --bundle out/install
+
+# The files of a release in out/release, with the same bytes on any machine. VERSION=v0.1.0 is
+# required. Variables that change the compiler's output have fixed values.
+release: export GOFLAGS =
+release: export GOEXPERIMENT =
+release: export GOAMD64 = v1
+release: export GOARM64 = v8.0
+release: executables
+	go run ./scripts/release --version $(VERSION)
+
+# Builds a release of the last commit in two directories, the second with an empty build cache,
+# and compares the checksums. This takes many minutes, so make test does not do it.
+reproducible: VERSION = v0.0.0
+reproducible:
+	@work=$$(mktemp -d) && trap 'rm -rf "$$work"' EXIT && \
+	export SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) && \
+	for name in a another; do \
+		mkdir "$$work/$$name" && git archive HEAD | tar -x -C "$$work/$$name" || exit; \
+	done && \
+	$(MAKE) -C "$$work/a" release VERSION=$(VERSION) && \
+	GOCACHE=$$work/cache $(MAKE) -C "$$work/another" release VERSION=$(VERSION) && \
+	diff "$$work/a/out/release/SHA256SUMS" "$$work/another/out/release/SHA256SUMS" && \
+	echo "Both builds have the same bytes."
 
 clean:
 	rm -rf bin out $(EMBEDDED)/*.gz

@@ -28,7 +28,7 @@ func TestNamesInCIExist(t *testing.T) {
 			tests[m[1]] = true
 		}
 	}
-	lists := regexp.MustCompile(`(?m)^(newest|left_out)='(.*)'$`).FindAllStringSubmatch(string(script), -1)
+	lists := regexp.MustCompile(`(?m)^(oldest|left_out)='(.*)'$`).FindAllStringSubmatch(string(script), -1)
 	if len(lists) != 2 {
 		t.Fatalf("%d lists of tests in .ci/run, want 2", len(lists))
 	}

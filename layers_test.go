@@ -22,12 +22,13 @@ import (
 // lowest layer that is possible.
 var layers = [][]string{
 	{"fault", "progress", "bundle/zstdenc", "installer/timeline"},
-	{"interrupt", "bundle/head", "bundle/space", "images", "installer/config", "installer/etcd", "installer/patches"},
+	{"interrupt", "bundle/head", "bundle/lock", "bundle/space", "images", "installer/config", "installer/etcd", "installer/patches"},
 	{"bundle", "bundle/fetch", "installer/kubelet", "installer/pki"},
-	{"images/registry", "images/store", "installer/cluster", "installer/render"},
-	{"bundle/builder", "installer/host"},
-	{"installer/preflight"},
-	{"installer"},
+	{"images/oci"},
+	{"bundle/compare", "bundle/manifests", "bundle/parts", "bundle/repair", "bundle/sbom", "bundle/signature", "images/local", "images/registry", "images/store", "installer/cluster", "installer/render"},
+	{"bundle/charts", "installer/host"},
+	{"bundle/builder", "installer/preflight"},
+	{"bundle/sitefile", "installer"},
 	{"cmd/bundle", "cmd/install", "cmd/launch"},
 }
 

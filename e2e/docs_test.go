@@ -65,11 +65,7 @@ func (r *reader) follow(t *testing.T, p docs.Page) (left int) {
 				r.prepare(t, p.Bare)
 				prepared = true
 			}
-			script := b.Text
-			if b.File != "" {
-				script = fmt.Sprintf("mkdir -p %s\ncat > %s <<'END OF FILE'\n%sEND OF FILE\n", path.Dir(b.File), b.File, b.Text)
-			}
-			if out, err := r.run(t, h, script); err != nil {
+			if out, err := r.run(t, h, b.Script()); err != nil {
 				t.Fatalf("%s:%d: on %s: %v\n%s", p.Path, b.Line, name, err, out)
 			}
 		}

@@ -13,9 +13,10 @@ import (
 
 // Pages are the pages whose commands are run, in the order in which e2e takes them.
 var Pages = []string{
-	"README.md", "docs/certificates.md", "docs/preflight.md", "docs/troubleshooting.md", "docs/offline-sites.md",
-	"docs/install.md", "docs/configuration.md", "docs/high-availability.md",
+	"README.md", "docs/certificates.md", "docs/preflight.md", "docs/troubleshooting.md", "docs/offline-sites.md", "docs/images.md", "docs/drives.md", "docs/sbom.md", "docs/site.md", "docs/lock.md",
+	"docs/install.md", "docs/configuration.md", "docs/site-host.md", "docs/high-availability.md",
 	"docs/benchmarks.md", "docs/versions.md", "docs/hosts.md", "docs/real-machines.md", "docs/conformance.md",
+	"docs/images-found.md",
 	"docs/architecture.md", "CONTRIBUTING.md",
 }
 
@@ -43,7 +44,7 @@ type Block struct {
 var (
 	hostsComment = regexp.MustCompile(`^<!-- hosts: (bare|cluster) -->$`)
 	runComment   = regexp.MustCompile(`^<!-- run: ((?:machine|host[0-9])(?: host[0-9])*) -->$`)
-	fileComment  = regexp.MustCompile(`^<!-- file: (host[0-9]) (\S+) -->$`)
+	fileComment  = regexp.MustCompile(`^<!-- file: (machine|host[0-9]) (\S+) -->$`)
 	notComment   = regexp.MustCompile(`^<!-- not run: (.+) -->$`)
 	span         = regexp.MustCompile("`([^`]+)`")
 )
@@ -100,6 +101,14 @@ func parse(path, text string) (Page, error) {
 		p.Spans = append(p.Spans, strings.Join(strings.Fields(m[1]), " "))
 	}
 	return p, nil
+}
+
+// Script returns the shell script that runs the block, or writes its file.
+func (b *Block) Script() string {
+	if b.File == "" {
+		return b.Text
+	}
+	return fmt.Sprintf("mkdir -p %s\ncat > %s <<'END OF FILE'\n%sEND OF FILE\n", filepath.Dir(b.File), b.File, b.Text)
 }
 
 func (b *Block) describe(comment string) {
@@ -162,8 +171,8 @@ func Calls(pages []Page) (calls []Call, flags map[string][]string) {
 }
 
 // BundleFlags are flags of bundle that pages name without the command, and
-// OtherFlags those of Kubernetes' own binaries. All others are install's.
+// OtherFlags those of Kubernetes' own binaries and of Helm. All others are install's.
 var (
-	BundleFlags = []string{"arch", "checksum", "checksums", "compression", "coredns-version", "crictl-version", "etcd-version", "image", "mirror", "pause-version", "require", "version", "without"}
-	OtherFlags  = []string{"bootstrap-kubeconfig", "hostname-override", "max-wals", "pod-manifest-path", "quota-backend-bytes", "root-dir", "etcd-servers", "vmodule"}
+	BundleFlags = []string{"arch", "checksum", "checksums", "compression", "containerd-namespace", "coredns-version", "crictl-version", "etcd-version", "file", "from", "image", "images-from", "key", "lock", "locked", "mirror", "no-password", "password-file", "pause-version", "refresh", "registry-auth", "registry-ca", "require", "size", "version", "without"}
+	OtherFlags  = []string{"bootstrap-kubeconfig", "hostname-override", "max-wals", "pod-manifest-path", "quota-backend-bytes", "root-dir", "etcd-servers", "set", "vmodule"}
 )
