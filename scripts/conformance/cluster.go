@@ -29,8 +29,8 @@ type installer func(ctx context.Context, release components.Release, control, wo
 var installers = map[string]installer{"airlift": byAirlift, "kubeadm": byKubeadm}
 
 // startCluster returns a cluster, also with an error if hosts have to be removed.
-func startCluster(ctx context.Context, name string, release components.Release, install installer, dir string) (*cluster, error) {
-	s, err := site.Up(ctx, lab.Options{Name: name, Hosts: 3, Log: func(format string, args ...any) {
+func startCluster(ctx context.Context, name string, kept bool, release components.Release, install installer, dir string) (*cluster, error) {
+	s, err := site.Up(ctx, lab.Options{Name: name, Hosts: 3, Kept: kept, Log: func(format string, args ...any) {
 		fmt.Printf(format+"\n", args...)
 	}})
 	if err != nil {

@@ -105,13 +105,13 @@ func conformance(ctx context.Context, o options) error {
 
 // runOnCluster makes a cluster, runs the tests on it and removes it. It returns how many failed.
 func runOnCluster(ctx context.Context, o options, release components.Release, install installer, tests []string, dir string, rec *record) (failed int, err error) {
-	name := "conformance-" + o.by // fixed, so that the next run finds the remains of a killed one
+	name := "conformance-" + o.by // fixed, so that the next run replaces kept hosts
 	if old, err := lab.Open(name); err == nil {
 		if err := old.Down(ctx); err != nil {
 			return 0, err
 		}
 	}
-	c, err := startCluster(ctx, name, release, install, dir)
+	c, err := startCluster(ctx, name, o.keep, release, install, dir)
 	if c != nil && !o.keep {
 		defer func() {
 			// Also remove the hosts if ctx was cancelled.

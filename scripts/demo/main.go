@@ -40,13 +40,14 @@ type part struct {
 
 type demonstration struct {
 	path    string
+	keep    bool
 	version string
 	site    *site.Site
 	join    []string
 }
 
 func demo(ctx context.Context, path string, keep bool) (err error) {
-	d := &demonstration{path: path}
+	d := &demonstration{path: path, keep: keep}
 	if d.version, err = site.KubernetesVersion(path); err != nil {
 		return err
 	}
@@ -87,7 +88,7 @@ func demo(ctx context.Context, path string, keep bool) (err error) {
 }
 
 func (d *demonstration) hosts(ctx context.Context) (err error) {
-	d.site, err = site.Up(ctx, lab.Options{Name: name, Hosts: 2, Log: func(format string, args ...any) {
+	d.site, err = site.Up(ctx, lab.Options{Name: name, Hosts: 2, Kept: d.keep, Log: func(format string, args ...any) {
 		fmt.Printf("   "+format+"\n", args...)
 	}})
 	return err

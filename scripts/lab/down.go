@@ -28,6 +28,7 @@ func (l *Lab) Down(ctx context.Context) error {
 	if err := down(ctx, l.Dir(), qualified(l.Name, "")); err != nil {
 		return fmt.Errorf("taking lab %s down: %w", l.Name, err)
 	}
+	l.process.Close() // it is nil in another process, and then this does nothing
 	others, err := List()
 	if err != nil || len(others) > 0 {
 		return err

@@ -56,6 +56,9 @@ type Options struct {
 	NoexecTmp bool
 	// Disks are additional disks of every host.
 	Disks []Disk
+	// Kept keeps the lab after the process that starts it. Otherwise, if that
+	// process is killed, the next Up removes the lab.
+	Kept bool
 
 	// Log gets progress messages, one line each; it may be nil.
 	Log func(format string, args ...any) `json:"-"`
@@ -67,6 +70,7 @@ type Lab struct {
 	Hosts []*Host
 
 	options Options
+	process *os.File // has the lock of the process that started the lab
 }
 
 // Dir is the lab's directory on this machine: per host, NAME/ is the disk and
@@ -154,10 +158,16 @@ func (l *Lab) claim(ctx context.Context) error {
 	if err := os.MkdirAll(stateDir, 0o700); err != nil {
 		return fmt.Errorf("claiming lab name: %w", err)
 	}
+	if err := removeAbandoned(ctx, l.options.Log); err != nil {
+		return err
+	}
 	if err := os.Mkdir(l.Dir(), 0o700); errors.Is(err, fs.ErrExist) {
 		return fault.New(fault.Failure, "remove it with labctl down, or choose another name", "lab %q exists already", l.Name)
 	} else if err != nil {
 		return fmt.Errorf("claiming lab name: %w", err)
+	}
+	if err := l.holdProcessLock(); err != nil {
+		return err
 	}
 	options, err := json.Marshal(l.options)
 	if err == nil {

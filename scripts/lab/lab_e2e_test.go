@@ -20,12 +20,15 @@ import (
 )
 
 // startLabNamed makes this test binary start a lab instead of running tests, so that a test
-// can kill it meanwhile.
-const startLabNamed = "AIRLIFT_TEST_START_LAB"
+// can kill it meanwhile. It keeps the lab if keepLab is set.
+const (
+	startLabNamed = "AIRLIFT_TEST_START_LAB"
+	keepLab       = "AIRLIFT_TEST_KEEP_LAB"
+)
 
 func TestMain(m *testing.M) {
 	if name := os.Getenv(startLabNamed); name != "" {
-		if _, err := lab.Up(context.Background(), lab.Options{Name: name}); err != nil {
+		if _, err := lab.Up(context.Background(), lab.Options{Name: name, Hosts: 1, Kept: os.Getenv(keepLab) != ""}); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -414,4 +417,39 @@ func TestDownAfterAKill(t *testing.T) {
 		down(t, name)
 	}
 	down(t, name) // nothing is left
+}
+
+func TestUpRemovesLabsOfEndedProcesses(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	start := func(kind string, env ...string) (name string) {
+		name = uniqueName(kind)
+		t.Cleanup(func() { down(t, name) })
+		cmd := exec.Command(self)
+		cmd.Env = append(os.Environ(), append(env, startLabNamed+"="+name)...)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		return name
+	}
+	used := up(t, lab.Options{Name: uniqueName("used"), Hosts: 1})
+	kept := start("kept", keepLab+"=yes")
+	ended := start("ended")
+	// The name of the lab whose process ended is free, and its hosts are gone.
+	again := up(t, lab.Options{Name: ended, Hosts: 1})
+	output(t, again.Hosts[0], "true")
+	for _, name := range []string{used.Name, kept} {
+		l, err := lab.Open(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		output(t, l.Hosts[0], "true")
+	}
+	ended2 := start("ended2")
+	up(t, lab.Options{Name: uniqueName("next"), Hosts: 1})
+	if left := traces(ended2); len(left) > 0 {
+		t.Errorf("left of a lab whose process ended:\n%s", strings.Join(left, "\n"))
+	}
 }

@@ -54,7 +54,7 @@ func up(name *string) *cobra.Command {
 		Short: "Start a lab",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			o.Name = *name
+			o.Name, o.Kept = *name, true
 			o.Log = logger(cmd)
 			_, err := lab.Up(cmd.Context(), o)
 			return err
