@@ -102,7 +102,7 @@ spec:
 ---
 apiVersion: v1
 kind: ConfigMap
-metadata: {name: settings, namespace: {{ .Release.Namespace }}}
+metadata: {name: web-config, namespace: {{ .Release.Namespace }}}
 data: {mode: plain}
 `
 
@@ -346,13 +346,13 @@ func TestSiteContent(t *testing.T) {
 		}},
 		{"edits are kept in the cluster, and saved on the host", func(t *testing.T) {
 			kubectl(t, s, "scale", "-n", "web", "deployment", "front", "--replicas=1")
-			kubectl(t, s, "patch", "-n", "web", "configmap", "settings", "--patch", `{"data": {"mode": "edited", "more": "yes"}}`)
+			kubectl(t, s, "patch", "-n", "web", "configmap", "web-config", "--patch", `{"data": {"mode": "edited", "more": "yes"}}`)
 			run(t, control, "sh", "-c", "echo edited >>/etc/site/exporter.conf")
 			before := pid(control)
 			out := install(t, control, 0, "init")
 			contains(t, out, "Deployment.apps web/front: .spec.replicas was changed by \"kubectl\" and is kept: it is 1, and 2 in the manifest",
-				"ConfigMap web/settings: .data.mode was changed by \"kubectl-patch\" and is kept", "--force-conflicts", "/etc/site/exporter.conf was edited since Airlift wrote it")
-			contains(t, kubectl(t, s, "get", "-n", "web", "configmap", "settings", "-o", "jsonpath={.data}"), `"mode":"edited"`, `"more":"yes"`)
+				"ConfigMap web/web-config: .data.mode was changed by \"kubectl-patch\" and is kept", "--force-conflicts", "/etc/site/exporter.conf was edited since Airlift wrote it")
+			contains(t, kubectl(t, s, "get", "-n", "web", "configmap", "web-config", "-o", "jsonpath={.data}"), `"mode":"edited"`, `"more":"yes"`)
 			contains(t, kubectl(t, s, "get", "-n", "web", "deployment", "front", "-o", "jsonpath={.spec.replicas}"), "1")
 			contains(t, run(t, control, "cat", "/etc/site/exporter.conf.airlift-saved"), "edited")
 			if after := pid(control); after == before {
@@ -360,7 +360,7 @@ func TestSiteContent(t *testing.T) {
 			}
 			onNode(t, control)
 			contains(t, install(t, control, 0, "init", "phase", "manifests", "--force-conflicts"), "web (web 1.2.3): 4 objects, 2 created or changed")
-			contains(t, kubectl(t, s, "get", "-n", "web", "configmap", "settings", "-o", "jsonpath={.data}"), `"mode":"plain"`, `"more":"yes"`)
+			contains(t, kubectl(t, s, "get", "-n", "web", "configmap", "web-config", "-o", "jsonpath={.data}"), `"mode":"plain"`, `"more":"yes"`)
 			contains(t, kubectl(t, s, "get", "-n", "web", "deployment", "front", "-o", "jsonpath={.spec.replicas}"), "2")
 		}},
 		{"a unit that fails is reported with its log", func(t *testing.T) {

@@ -97,7 +97,7 @@ type Result struct {
 	// Complete is the result of the check that no pod of the manifests needs an image that
 	// is not in the bundle. It is empty without manifests.
 	Complete string
-	// Warnings say what was assumed, which checksums only a mirror supplied, and which
+	// Warnings report what was assumed, which checksums only a mirror supplied, and which
 	// images the manifests may need as well.
 	Warnings []string
 	// UnusedMirrors are mirrored hosts that received no request, in a build that

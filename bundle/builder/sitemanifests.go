@@ -20,7 +20,7 @@ type objects struct {
 	byName          map[string]*manifests.Object // applied, by group, kind, namespace and name
 	// of names the manifests and the paths for messages.
 	of []string
-	// complete is what checkComplete found. warnings are about images that programs of the
+	// complete is what checkComplete found. warnings are about images that containers of the
 	// site may need.
 	complete string
 	warnings []string

@@ -49,6 +49,6 @@ type Rendering struct {
 	// Objects are in the order in which a host applies them. File is the template, and Line
 	// is 0, because a line of the result is none of the template.
 	Objects []*manifests.Object
-	// Notes tell the user what is different from an installation with Helm.
+	// Notes report what is different from an installation with Helm.
 	Notes []string
 }

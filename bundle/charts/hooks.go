@@ -19,7 +19,7 @@ func hooksOf(hooks []*release.Hook, event release.HookEvent) (found []*release.H
 	return found
 }
 
-// hookNotes tells what Helm would do with a hook and a host does not.
+// hookNotes lists what Helm does with a hook and install does not.
 func hookNotes(hooks []*release.Hook, event release.HookEvent) (notes []string) {
 	for _, h := range hooks {
 		switch {

@@ -16,11 +16,11 @@ import (
 	"airlift/fault"
 )
 
-// Trust says which certificates to trust, next to the system's, and which to present.
+// Trust has the CAs to trust, next to the system's, and the client certificates to present.
 type Trust struct {
-	all     [][]byte            // PEM, for all hosts
-	of      map[string][][]byte // PEM, by host
-	folders []string            // directories with one directory for each host
+	all      [][]byte            // PEM, for all hosts
+	of       map[string][][]byte // PEM, by host
+	hostDirs []string            // directories with one directory for each host
 }
 
 const caHint = "use --registry-ca FILE, --registry-ca HOST=FILE for one host, or --registry-ca DIR with files DIR/HOST/ca.crt, as in docker's certs.d"
@@ -28,9 +28,9 @@ const caHint = "use --registry-ca FILE, --registry-ca HOST=FILE for one host, or
 // NewTrust reads the values of --registry-ca: FILE, HOST=FILE, or a directory in the form
 // of docker's certs.d. The directories of docker and podman count too.
 func NewTrust(values []string) (*Trust, error) {
-	t := &Trust{of: map[string][][]byte{}, folders: []string{"/etc/docker/certs.d", "/etc/containers/certs.d"}}
+	t := &Trust{of: map[string][][]byte{}, hostDirs: []string{"/etc/docker/certs.d", "/etc/containers/certs.d"}}
 	if dir, err := os.UserConfigDir(); err == nil {
-		t.folders = append(t.folders, filepath.Join(dir, "containers", "certs.d"))
+		t.hostDirs = append(t.hostDirs, filepath.Join(dir, "containers", "certs.d"))
 	}
 	for _, value := range values {
 		host, file := "", value
@@ -41,7 +41,7 @@ func NewTrust(values []string) (*Trust, error) {
 			}
 		}
 		if i, err := os.Stat(file); err == nil && i.IsDir() && host == "" {
-			t.folders = append(t.folders, file)
+			t.hostDirs = append(t.hostDirs, file)
 			continue
 		}
 		certificates, err := readCA(file)
@@ -77,8 +77,8 @@ func (t *Trust) config(host string) (*tls.Config, error) {
 	pems := append([][]byte{}, t.all...)
 	pems = append(pems, t.of[host]...)
 	var own []tls.Certificate
-	for _, folder := range t.folders {
-		more, pairs, err := readHostFolder(filepath.Join(folder, host))
+	for _, dir := range t.hostDirs {
+		more, pairs, err := readHostDir(filepath.Join(dir, host))
 		if err != nil {
 			return nil, fault.Wrap(err, fault.Failure, "each certificate NAME.cert needs its key NAME.key; CA certificates are in files NAME.crt")
 		}
@@ -101,9 +101,9 @@ func (t *Trust) config(host string) (*tls.Config, error) {
 	return c, nil
 }
 
-// readHostFolder reads a directory as docker does: CA certificates in *.crt, certificates of
+// readHostDir reads a directory as docker does: CA certificates in *.crt, certificates of
 // clients in *.cert and their keys in *.key.
-func readHostFolder(dir string) (cas [][]byte, own []tls.Certificate, err error) {
+func readHostDir(dir string) (cas [][]byte, own []tls.Certificate, err error) {
 	files, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
 		return nil, nil, nil
@@ -131,7 +131,7 @@ func readHostFolder(dir string) (cas [][]byte, own []tls.Certificate, err error)
 	return cas, own, nil
 }
 
-// Transport returns a transport that trusts what t says.
+// Transport returns a transport that uses t.
 func (t *Trust) Transport() http.RoundTripper {
 	return &trusting{trust: t, usual: Transport(), hosts: map[string]http.RoundTripper{}}
 }

@@ -17,7 +17,7 @@ type Problem struct {
 	Field string
 	// Why is the reason, Hint what to do.
 	Why, Hint string
-	// Maybe is set if the field is not in a workload: what it means is up to a program in
+	// Maybe is set if the field is not in a workload: its meaning depends on a controller in
 	// the cluster. Print such a problem as a warning.
 	Maybe bool
 }

@@ -35,7 +35,7 @@ type Image struct {
 // ReplicaSet, Deployment, StatefulSet, DaemonSet, Job and CronJob, with init containers,
 // ephemeral containers and image volumes. An image that cannot be parsed is an error.
 //
-// Images that a program in the cluster uses later are not in the result: see Maybe.
+// Images that a controller in the cluster uses later are not in the result: see Maybe.
 func Images(objects []*Object) ([]Image, error) {
 	var found []Image
 	for _, o := range objects {

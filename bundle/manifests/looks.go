@@ -12,7 +12,7 @@ import (
 	"airlift/images"
 )
 
-// confidence is what the name of a value tells about it.
+// confidence is how likely a value is an image, judged by its name.
 type confidence int
 
 const (
@@ -24,7 +24,7 @@ const (
 // noImages are names that contain "image" and have other values.
 var noImages = regexp.MustCompile(`(?i)image[-_]?(pull|registr|repo|tag|version|digest|gc|size|type|format|streams?|polic|secret|class|family|id$|os$|width|height)`)
 
-// confidenceOf returns what the name of a field, flag or variable tells.
+// confidenceOf judges the name of a field, flag or variable.
 func confidenceOf(name string) confidence {
 	lower := strings.ToLower(strings.TrimLeft(name, "-"))
 	switch {

@@ -289,8 +289,8 @@ spec: {image: "a:2", imagePullPolicy: Always}
 	want := []string{
 		`app.yaml:2: Pod a: spec.containers[0].imagePullPolicy: "always" is not a pull policy, so the API server refuses the object | write imagePullPolicy: IfNotPresent`,
 		`maybe app.yaml:7: Cache b: spec.image: image "a:2" is not in the bundle: the bundle has docker.io/library/a:1 | write docker.io/library/a:1, or add the image to the bundle: --image docker.io/library/a:2`,
-		`maybe app.yaml:2: Pod a: spec.containers[0].args[0]: --image-pull-policy=Always: pods that the program creates contact the registry | write IfNotPresent`,
-		`maybe app.yaml:7: Cache b: spec.imagePullPolicy: it is Always: pods that a program makes from it contact the registry | write IfNotPresent`,
+		`maybe app.yaml:2: Pod a: spec.containers[0].args[0]: --image-pull-policy=Always: pods that the container creates contact the registry | write IfNotPresent`,
+		`maybe app.yaml:7: Cache b: spec.imagePullPolicy: it is Always: pods that a controller creates from it contact the registry | write IfNotPresent`,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)

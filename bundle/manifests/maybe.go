@@ -21,7 +21,7 @@ import (
 //   - ConfigMaps and Secrets: text, and YAML or JSON with such fields or whole pods;
 //   - default values in CustomResourceDefinitions, and annotations.
 //
-// It does not see an image that is compiled into a program, or that a program makes up from
+// It does not see an image that is compiled into a binary, or that a binary composes from
 // a version.
 //
 // A full reference with registry and tag or digest is found everywhere. A shorter one

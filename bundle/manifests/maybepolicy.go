@@ -5,10 +5,10 @@ import (
 	"slices"
 )
 
-// policyFlag matches an argument that gives a program a pull policy.
+// policyFlag matches an argument that sets a pull policy.
 var policyFlag = regexp.MustCompile(`(?i)^--?[a-z0-9.-]*pull-?policy=always$`)
 
-// maybePolicies returns pull policies that a program in the cluster may use for pods.
+// maybePolicies returns pull policies that a controller may use for pods.
 func maybePolicies(objects []*Object) (problems []Problem) {
 	for _, o := range objects {
 		if o.Kind == "CustomResourceDefinition" {
@@ -25,10 +25,10 @@ func maybePolicies(objects []*Object) (problems []Problem) {
 			switch {
 			case !ok || own[field]:
 			case s == Always && slices.Contains([]string{"imagePullPolicy", "pullPolicy"}, key):
-				problems = append(problems, Problem{o, field, "it is Always: pods that a program makes from it contact the registry",
+				problems = append(problems, Problem{o, field, "it is Always: pods that a controller creates from it contact the registry",
 					"write IfNotPresent", true})
 			case policyFlag.MatchString(s):
-				problems = append(problems, Problem{o, field, s + ": pods that the program creates contact the registry",
+				problems = append(problems, Problem{o, field, s + ": pods that the container creates contact the registry",
 					"write IfNotPresent", true})
 			}
 			return true

@@ -34,7 +34,7 @@ type Part struct {
 // Missing reports whether the part does not exist.
 func (p Part) Missing() bool { return p.file == nil }
 
-// Open opens the parts of the file at base that exist. The list tells how many there are;
+// Open opens the parts of the file at base that exist. The list has their number;
 // without a list, the last one that exists is treated as the last.
 func Open(base string) (s *Set, err error) {
 	sums, err := readList(base)

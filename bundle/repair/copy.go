@@ -51,7 +51,7 @@ func (c Copy) trailerBefore(end int64) (t head.Trailer, ok bool) {
 }
 
 // trailer returns the trailer at the end of the file. If data was appended, the size of
-// another file may tell where it is.
+// another file may have its position.
 func (c Copy) trailer(others []Copy) (t head.Trailer, ok bool) {
 	if t, ok = c.trailerBefore(c.Size); ok {
 		return t, true

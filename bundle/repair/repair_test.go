@@ -54,8 +54,8 @@ func newOriginal(t *testing.T, seed uint64) original {
 	open := func(e bundle.Entry) (io.ReadCloser, error) {
 		return io.NopCloser(bytes.NewReader(contents[e.Name])), nil
 	}
-	programs := bundle.Executables{Launcher: bytes.Repeat([]byte("launcher"), 50_000), Installer: []byte("the installer")}
-	if _, err := bundle.WriteFile(t.Context(), o.path, programs, m, bundle.Options{Level: bundle.Fastest}, open, nil); err != nil {
+	executables := bundle.Executables{Launcher: bytes.Repeat([]byte("launcher"), 50_000), Installer: []byte("the installer")}
+	if _, err := bundle.WriteFile(t.Context(), o.path, executables, m, bundle.Options{Level: bundle.Fastest}, open, nil); err != nil {
 		t.Fatal(err)
 	}
 	var err error

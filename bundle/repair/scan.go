@@ -34,7 +34,7 @@ func ScanSize(c Copy) int64 {
 }
 
 // Scan lists all damage in a file, by the file's own trailer and digests. Without an intact
-// trailer nothing can be compared; the error tells why there is none, and carries
+// trailer nothing can be compared; the error has the reason, and carries
 // fault.Bundle. compared is called with the number of bytes that were compared.
 func Scan(ctx context.Context, c Copy, compared func(n int64)) (*Report, error) {
 	t, ok := c.trailerBefore(c.Size)

@@ -41,7 +41,7 @@ func (c *Contents) spdx(created time.Time) ([]byte, error) {
 		}
 	}
 	return unique(func(w *bytes.Buffer, sum []byte) error {
-		// SPDX's own site stands for tools without one. Nothing is there.
+		// Tools without a site use SPDX's own. Nothing is there.
 		doc.DocumentNamespace = "https://spdx.org/spdxdocs/" + name + "-" + hex.EncodeToString(sum)
 		return spdxjson.Write(doc, w, spdxjson.Indent(" "), spdxjson.EscapeHTML(false))
 	})

@@ -68,7 +68,7 @@ func bothSign(t *testing.T, dir, secret, public, password string) {
 			t.Errorf("with a wrong password: %v", err)
 		}
 	}
-	ours := func() { signWith(t, path, key) }
+	own := func() { signWith(t, path, key) }
 	theirs := func() {
 		if out, err := minisign(t, password+"\n", "-S", "-s", secret, "-m", path, "-t", "by minisign"); err != nil {
 			t.Fatalf("%v\n%s", err, out)
@@ -77,7 +77,7 @@ func bothSign(t *testing.T, dir, secret, public, password string) {
 	for name, c := range map[string]struct {
 		sign    func()
 		comment string
-	}{"our signature": {ours, "kubernetes:v1.29.15"}, "its signature": {theirs, "by minisign"}} {
+	}{"our signature": {own, "kubernetes:v1.29.15"}, "its signature": {theirs, "by minisign"}} {
 		c.sign()
 		out, err := minisign(t, "", "-V", "-p", public, "-m", path)
 		if err != nil || !strings.Contains(out, c.comment) {

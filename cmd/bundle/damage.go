@@ -43,7 +43,7 @@ func printDamage(ctx context.Context, out io.Writer, display *progress.Display, 
 	return true
 }
 
-// describe says what a damaged range holds of a part.
+// describe returns what a damaged range contains of a part.
 func describe(ctx context.Context, f *bundle.File, p bundle.Part, r repair.Range, first map[string]string) string {
 	if entry, ok := first[p.Name]; ok {
 		return fmt.Sprintf("part %q, after %s", p.Name, entry)

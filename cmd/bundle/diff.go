@@ -29,7 +29,7 @@ only one bundle has. Their versions show which fixes a new bundle brings; "go" i
 version of Go. Binaries without build information are not listed.
 
 diff reads the entries that differ, and compares them with their sha256. The exit code
-is 0 with and without differences; "different" of --output json tells which.`,
+is 0 with and without differences; read "different" of --output json.`,
 		Example: `  bundle diff install.old install
   bundle diff install.old install --output json | jq .different`,
 		Args: cobra.ExactArgs(2),

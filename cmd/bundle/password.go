@@ -18,7 +18,7 @@ const passwordVariable = "AIRLIFT_KEY_PASSWORD"
 const passwordHelp = `The password of the secret key is read from the terminal. Without a terminal, set
 ` + passwordVariable + ` or use --password-file; its first line is the password.`
 
-// A passwordFlag says where the password of a secret key comes from.
+// A passwordFlag is the source of the password of a secret key.
 type passwordFlag struct{ file string }
 
 func (p *passwordFlag) bind(f *pflag.FlagSet) {

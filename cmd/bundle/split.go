@@ -25,7 +25,7 @@ list FILE.sha256 with their checksums and that of FILE. At the site, cat joins t
 and sha256sum checks them. FILE does not change. It is compared with its digests first.
 
 SIZE is a number of bytes, or has a unit: K, M, G are powers of 1024, KB, MB, GB powers of
-1000. These names stand for media:
+1000. These names are sizes of media:
 
   fat32  4294967295, the largest file on FAT32 (one byte less than 4G)
   cd     700000000, for a CD-R of 80 minutes
@@ -75,7 +75,7 @@ Existing files are not overwritten. An interrupted split removes what it has wri
 	return cmd
 }
 
-// splitResult tells what was written, and how to join it.
+// splitResult is the list of the files written, and how to join them.
 func splitResult(base string, paths []string) string {
 	var b strings.Builder
 	for _, p := range append(paths, parts.ListPath(base)) {

@@ -53,7 +53,7 @@ func (c *Client) account(repo name.Repository) account {
 
 type requestKey struct{}
 
-// A sessionTransport marks the requests of package fetch, so that a loginTransport can tell
+// A sessionTransport marks the requests of package fetch, so that a loginTransport can distinguish
 // them from the requests that go-containerregistry adds.
 type sessionTransport struct{ base http.RoundTripper }
 

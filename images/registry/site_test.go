@@ -94,18 +94,18 @@ var basic = base64.StdEncoding.EncodeToString([]byte(siteregistry.User + ":" + s
 func TestPrivateCA(t *testing.T) {
 	s := startSite(t, siteregistry.Options{})
 	s.Push("public/app:1", fakesites.Image(t, "amd64", "app"))
-	folder := t.TempDir()
+	dir := t.TempDir()
 	ca, err := os.ReadFile(s.CA)
 	if err == nil {
-		err = os.MkdirAll(filepath.Join(folder, s.Host), 0o755)
+		err = os.MkdirAll(filepath.Join(dir, s.Host), 0o755)
 	}
 	if err == nil {
-		err = os.WriteFile(filepath.Join(folder, s.Host, "ca.crt"), ca, 0o644)
+		err = os.WriteFile(filepath.Join(dir, s.Host, "ca.crt"), ca, 0o644)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, value := range []string{s.CA, s.Host + "=" + s.CA, folder} {
+	for _, value := range []string{s.CA, s.Host + "=" + s.CA, dir} {
 		s.cas = []string{value}
 		if err := s.pull("public/app:1"); err != nil {
 			t.Errorf("%s: %v", value, err)

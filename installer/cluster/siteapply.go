@@ -27,7 +27,7 @@ const SiteFieldManager = "airlift"
 
 // A Site applies the site's own manifests by server-side apply, and looks at their objects.
 // The manifests are not Airlift's: the API server merges them with what others wrote, and a
-// field that somebody else has changed since is kept.
+// field that another manager has changed since is kept.
 type Site struct {
 	client *Client
 	mapper *restmapper.DeferredDiscoveryRESTMapper

@@ -38,14 +38,14 @@ func leaveOut(want, have *unstructured.Unstructured, conflict error) (fields []s
 			if i < 0 {
 				return
 			}
-			ours, ok := lookUp(want.Object, p)
+			applied, ok := lookUp(want.Object, p)
 			if !ok {
 				return
 			}
 			theirs, _ := lookUp(have.Object, p)
 			remove(want.Object, p)
 			names = slices.Delete(names, i, i+1)
-			fields = append(fields, fmt.Sprintf("%s was changed by %q and is kept%s", p.String(), m.Manager, values(theirs, ours)))
+			fields = append(fields, fmt.Sprintf("%s was changed by %q and is kept%s", p.String(), m.Manager, values(theirs, applied)))
 		})
 	}
 	if len(names) > 0 {

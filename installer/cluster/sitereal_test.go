@@ -66,7 +66,7 @@ kind: List
 items:
 - apiVersion: v1
   kind: ConfigMap
-  metadata: {name: settings, namespace: kube-public, creationTimestamp: null}
+  metadata: {name: web-config, namespace: kube-public, creationTimestamp: null}
   data: {a: "1", b: "2"}
 - apiVersion: rbac.authorization.k8s.io/v1
   kind: ClusterRole
@@ -98,7 +98,7 @@ func TestRealManifestIsAppliedOnce(t *testing.T) {
 	}
 	want := []string{
 		"CustomResourceDefinition.apiextensions.k8s.io widgets.example.com", "Widget.example.com web/w1", "Deployment.apps web/front",
-		"ConfigMap kube-public/settings", "ClusterRole.rbac.authorization.k8s.io web-reader",
+		"ConfigMap kube-public/web-config", "ClusterRole.rbac.authorization.k8s.io web-reader",
 	}
 	if !slices.Equal(applied.Objects, want) {
 		t.Errorf("objects %q, want %q", applied.Objects, want)
@@ -129,13 +129,13 @@ func TestRealManifestIsAppliedOnce(t *testing.T) {
 	next := strings.Replace(webManifest, `data: {a: "1", b: "2"}`, `data: {a: "3"}`, 1)
 	next = next[strings.Index(next, "---"):] // without the Widget
 	changed, entry, err := site.ApplyRecorded(ctx, parsed(t, "web", "web", next), "bundle2", time.Unix(1e9, 0))
-	if err != nil || !slices.Equal(changed.Changed, []string{"ConfigMap kube-public/settings"}) {
+	if err != nil || !slices.Equal(changed.Changed, []string{"ConfigMap kube-public/web-config"}) {
 		t.Errorf("next version: %+v, %v", changed, err)
 	}
 	if !slices.Equal(entry.Former, []string{"Widget.example.com web/w1"}) || entry.Bundle != "bundle2" {
 		t.Errorf("inventory of the next version: %+v", entry)
 	}
-	data := must(client.api.CoreV1().ConfigMaps("kube-public").Get(ctx, "settings", metav1.GetOptions{}))(t).Data
+	data := must(client.api.CoreV1().ConfigMaps("kube-public").Get(ctx, "web-config", metav1.GetOptions{}))(t).Data
 	if len(data) != 1 || data["a"] != "3" {
 		t.Errorf("data = %v: a key that the manifest no longer has stays", data)
 	}
@@ -236,7 +236,7 @@ func TestRealKindsAppearLater(t *testing.T) {
 	_, err = short.Apply(ctx, parsed(t, "never", "", "{apiVersion: never.example.com/v1, kind: Never, metadata: {name: n1}}"))
 	for _, want := range []string{`manifest "never"`, "Never n1", "gave up after", "no matches for kind"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("a kind that never appears: %v, lacks %q", err, want)
+			t.Errorf("a kind that never appears: %v, does not contain %q", err, want)
 		}
 	}
 }
@@ -285,7 +285,7 @@ func TestRealMistakesAreReportedAtOnce(t *testing.T) {
 		_, err := p.client(t).Site(2*time.Second, nil).Apply(ctx, parsed(t, "bad", "", text))
 		for _, want := range wants {
 			if err == nil || !strings.Contains(err.Error(), want) {
-				t.Errorf("%s: %v, lacks %q", text, err, want)
+				t.Errorf("%s: %v, does not contain %q", text, err, want)
 			}
 		}
 		if !strings.Contains(text, "nowhere") && time.Since(began) > 1500*time.Millisecond {
@@ -340,7 +340,7 @@ spec: {template: {spec: {restartPolicy: Never, containers: [{name: once, image: 
 		t.Helper()
 		for _, want := range wants {
 			if err == nil || !strings.Contains(err.Error(), want) {
-				t.Errorf("%v, lacks %q", err, want)
+				t.Errorf("%v, does not contain %q", err, want)
 			}
 		}
 	}

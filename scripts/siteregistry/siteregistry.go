@@ -77,7 +77,7 @@ func (r *Registry) Log() string { return r.log.String() }
 // Start starts a registry, which is stopped at the end of the test.
 func Start(t testing.TB, o Options) *Registry {
 	t.Helper()
-	program := rig.Component(t, "v1.37.1", "registry")
+	binary := rig.Component(t, "v1.37.1", "registry")
 	dir := t.TempDir()
 	r := &Registry{t: t, ca: newAuthority(t), log: &log{}, root: filepath.Join(dir, "storage"), CA: filepath.Join(dir, "ca.pem")}
 	write(t, r.CA, r.ca.pem())
@@ -100,7 +100,7 @@ func Start(t testing.TB, o Options) *Registry {
 		config += fmt.Sprintf("auth:\n  token:\n    realm: %s\n    service: %s\n    issuer: %s\n    rootcertbundle: %s\n", r.Tokens.Realm, r.Host, issuer, r.CA)
 	}
 	write(t, filepath.Join(dir, "config.yml"), []byte(config))
-	c := exec.Command(program, "serve", filepath.Join(dir, "config.yml"))
+	c := exec.Command(binary, "serve", filepath.Join(dir, "config.yml"))
 	c.Stdout, c.Stderr = r.log, r.log
 	c.Env = append(os.Environ(), "OTEL_TRACES_EXPORTER=none")
 	if err := c.Start(); err != nil {

@@ -111,7 +111,7 @@ func (r Release) ConformanceRecipes() []Recipe {
 	return r.forArch(list)
 }
 
-// TestRecipes returns the recipes for programs that only tests use.
+// TestRecipes returns the recipes for components that only tests use.
 func (r Release) TestRecipes() []Recipe { return r.forArch([]Recipe{distribution()}) }
 
 func distribution() Recipe {
