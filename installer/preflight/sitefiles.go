@@ -2,14 +2,11 @@ package preflight
 
 import (
 	"context"
-	"path"
-	"slices"
 	"strings"
 
+	"airlift/bundle/hostpath"
 	"airlift/fault"
-	"airlift/installer/config"
 	"airlift/installer/host"
-	"airlift/installer/render"
 )
 
 // siteFiles requires that the site's own files can be written, and do not replace what
@@ -17,8 +14,8 @@ import (
 func (s *subject) siteFiles(context.Context) []finding {
 	var found []finding
 	for _, f := range s.Files {
-		if s.owned(f.Path) {
-			found = append(found, problem("build the bundle with another path", "the bundle's file %s: this path belongs to Kubernetes or to Airlift", f.Path)...)
+		if owner := s.owner(f.Path); owner != "" {
+			found = append(found, problem("build the bundle with another path", "the bundle's file %s: %s", f.Path, owner)...)
 			continue
 		}
 		if err := s.host.SiteFileFits(f); err != nil {
@@ -28,17 +25,29 @@ func (s *subject) siteFiles(context.Context) []finding {
 	return found
 }
 
-// owned reports whether Airlift or a component of the node writes to a path.
-func (s *subject) owned(file string) bool {
-	dirs := []string{host.StateDir, path.Dir(host.StubPath), config.KubernetesDir, config.KubeletDir, s.Config.CertificatesDir}
+// owner returns a sentence about who owns a path on this host, or "" if it is free. It also
+// knows the directories that the configuration chooses.
+func (s *subject) owner(file string) string {
+	for _, b := range s.Binaries {
+		if file == b.Path {
+			return "this binary belongs to Airlift"
+		}
+	}
+	for _, dir := range s.ownedDirs() {
+		if file == dir || strings.HasPrefix(file, dir+"/") {
+			return "this directory belongs to Kubernetes"
+		}
+	}
+	return hostpath.Owner(file)
+}
+
+func (s *subject) ownedDirs() []string {
+	var dirs []string
+	if s.Config.CertificatesDir != "" {
+		dirs = append(dirs, s.Config.CertificatesDir)
+	}
 	for _, c := range host.Claims(s.Config, true, true) {
 		dirs = append(dirs, c.Path)
 	}
-	files := []string{render.ContainerdConfigPath, render.CrictlConfigPath, render.CNIConflistPath, render.ContainerdUnitPath, render.KubeletUnitPath, render.KubeletDropInPath}
-	for _, b := range s.Binaries {
-		files = append(files, b.Path)
-	}
-	return slices.Contains(files, file) || slices.ContainsFunc(dirs, func(dir string) bool {
-		return dir != "" && (file == dir || strings.HasPrefix(file, dir+"/"))
-	})
+	return dirs
 }

@@ -17,7 +17,7 @@ func TestSiteFiles(t *testing.T) {
 	}
 	write(t, s.host.Path("/"), "/opt/file", "a file")
 	write(t, s.host.Path("/"), "/etc/site/old.conf", "an older file")
-	s.Config.CertificatesDir = "/etc/kubernetes/pki"
+	s.Config.CertificatesDir = "/srv/pki"
 	s.Binaries = []host.Binary{{Path: "/usr/local/bin/kubelet"}}
 	for path, want := range map[string]string{
 		"/etc/site/new.conf":                     "",
@@ -26,10 +26,11 @@ func TestSiteFiles(t *testing.T) {
 		"/opt/file/below":                        "not a directory",
 		"/etc/kubernetes/admin.conf":             "belongs to Kubernetes",
 		"/var/lib/kubelet/config.json":           "belongs to Kubernetes",
-		"/var/lib/airlift/ledger.json":           "belongs to Kubernetes",
-		"/usr/local/bin/kubelet":                 "belongs to Kubernetes",
+		"/var/lib/airlift/ledger.json":           "belongs to Airlift",
+		"/usr/local/bin/kubelet":                 "belongs to Airlift",
+		"/srv/pki/ca.crt":                        "belongs to Kubernetes", // certificatesDir
 		"/usr/local/bin/kubelet-helper":          "",
-		"/etc/systemd/system/containerd.service": "belongs to Kubernetes",
+		"/etc/systemd/system/containerd.service": "belongs to Airlift",
 		"/etc/containerd/conf.d/site.toml":       "",
 	} {
 		s.Files = []host.SiteFile{{Path: path, Mode: 0o644}}
