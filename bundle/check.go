@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"airlift/bundle/head"
+	"airlift/interrupt"
 )
 
 // Check reads the whole file and compares the launcher and the compressed payload with
@@ -82,7 +83,7 @@ func (f *File) CheckSize() int64 { return f.Launcher().Size() + f.PayloadSize() 
 func (f *File) checkLauncher(ctx context.Context) error {
 	launcher := f.Launcher()
 	sum := sha256.New()
-	if _, err := io.Copy(sum, contextReader{ctx, launcher}); err != nil {
+	if _, err := io.Copy(sum, interrupt.Reader(ctx, launcher)); err != nil {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}

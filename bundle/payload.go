@@ -19,6 +19,7 @@ import (
 
 	"airlift/bundle/head"
 	"airlift/bundle/space"
+	"airlift/interrupt"
 )
 
 // Progress is called with each n bytes of an entry that were processed, by one goroutine
@@ -80,7 +81,7 @@ func (w *payloadWriter) write(ctx context.Context, t *head.Trailer, entries []En
 	if _, err := images.Seek(0, io.SeekStart); err != nil {
 		return err
 	}
-	_, err = io.Copy(out, contextReader{ctx, images})
+	_, err = io.Copy(out, interrupt.Reader(ctx, images))
 	t.PayloadSize = uint64(size)
 	return err
 }
@@ -164,7 +165,7 @@ func (w *payloadWriter) add(ctx context.Context, t *tar.Writer, e Entry) error {
 			return len(p), nil
 		}))
 	}
-	src := contextReader{ctx, r}
+	src := interrupt.Reader(ctx, r)
 	n, err := io.CopyBuffer(struct{ io.Writer }{out}, io.LimitReader(src, e.Size), make([]byte, 256<<10))
 	if err != nil {
 		return err

@@ -13,6 +13,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"airlift/bundle/head"
+	"airlift/interrupt"
 )
 
 // An unpacker reads the entries of the payload's parts and checks that they are those of
@@ -48,7 +49,7 @@ func (u *unpacker) begin(p Part) error {
 		return u.failed(err)
 	}
 	content := u.file.payload.Section(p.Offset, p.Size)
-	if err := u.zstd.Reset(newFrameReader(contextReader{u.ctx, content}, frame)); err != nil {
+	if err := u.zstd.Reset(newFrameReader(interrupt.Reader(u.ctx, content), frame)); err != nil {
 		return u.failed(err)
 	}
 	u.part, u.pos = p, boundedReader{r: u.zstd}

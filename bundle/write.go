@@ -11,9 +11,11 @@ import (
 	"os"
 	"path/filepath"
 
+	"airlift/bundle/atomicfile"
 	"airlift/bundle/head"
 	"airlift/bundle/space"
 	"airlift/fault"
+	"airlift/interrupt"
 )
 
 // Options are the options of WriteFile. The zero value has the defaults.
@@ -63,18 +65,13 @@ func writeFile(ctx context.Context, path string, executables Executables, m *Man
 	if i, err := os.Stat(path); err == nil && !i.Mode().IsRegular() {
 		return Summary{}, fault.New(fault.Usage, "choose another path with --output", "%q is not a regular file", path)
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*.partial")
+	f, err := atomicfile.Create(path)
 	if err != nil {
 		return Summary{}, err
 	}
-	defer func() {
-		f.Close()
-		if err != nil {
-			os.Remove(f.Name())
-		}
-	}()
+	defer f.Discard()
 
-	t, err := writeParts(ctx, f, executables, m, manifest, o, open, p)
+	t, err := writeParts(ctx, f.File, executables, m, manifest, o, open, p)
 	if err != nil {
 		return Summary{}, err
 	}
@@ -84,16 +81,10 @@ func writeFile(ctx context.Context, path string, executables Executables, m *Man
 		UnpackedSize:  int64(t.InstallerSize) + m.UnpackedSize(),
 	}
 	// Read the file again instead of hashing while writing: the header was written last.
-	if s.Size, s.SHA256, err = sumFile(ctx, f); err != nil {
+	if s.Size, s.SHA256, err = sumFile(ctx, f.File); err != nil {
 		return Summary{}, err
 	}
-	if err := f.Chmod(0o755); err != nil {
-		return Summary{}, err
-	}
-	if err := f.Sync(); err != nil {
-		return Summary{}, err
-	}
-	if err := f.Close(); err != nil {
+	if err := f.Finish(0o755); err != nil {
 		return Summary{}, err
 	}
 	if err := ctx.Err(); err != nil {
@@ -104,7 +95,7 @@ func writeFile(ctx context.Context, path string, executables Executables, m *Man
 			return Summary{}, err
 		}
 	}
-	if err := os.Rename(f.Name(), path); err != nil {
+	if err := f.Replace(); err != nil {
 		return Summary{}, err
 	}
 	return s, syncDir(filepath.Dir(path))
@@ -171,6 +162,6 @@ func sumFile(ctx context.Context, f *os.File) (int64, string, error) {
 		return 0, "", err
 	}
 	sum := sha256.New()
-	n, err := io.Copy(sum, contextReader{ctx, f})
+	n, err := io.Copy(sum, interrupt.Reader(ctx, f))
 	return n, hex.EncodeToString(sum.Sum(nil)), err
 }

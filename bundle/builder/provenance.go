@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"airlift/bundle"
+	"airlift/bundle/atomicfile"
 	"airlift/bundle/fetch"
 	"airlift/bundle/space"
 	"airlift/fault"
@@ -163,7 +164,8 @@ func (p Provenance) encode() ([]byte, error) {
 // bundle than the one next to it. A build that is killed between the steps leaves a
 // bundle without a provenance.
 type provenanceFile struct {
-	path, temporary string
+	path string
+	file *atomicfile.File // nil before prepare
 }
 
 // prepare writes the file under a temporary name, and removes the provenance of the
@@ -173,20 +175,11 @@ func (f *provenanceFile) prepare(p Provenance) error {
 	if err != nil {
 		return err
 	}
-	tmp, err := os.CreateTemp(filepath.Dir(f.path), "."+filepath.Base(f.path)+".*.partial")
-	if err != nil {
+	if f.file, err = atomicfile.Create(f.path); err != nil {
 		return err
 	}
-	f.temporary = tmp.Name()
-	_, err = tmp.Write(content)
-	if err == nil {
-		err = tmp.Chmod(0o644)
-	}
-	if err == nil {
-		err = tmp.Sync()
-	}
-	if cerr := tmp.Close(); err == nil {
-		err = cerr
+	if _, err = f.file.Write(content); err == nil {
+		err = f.file.Finish(0o644)
 	}
 	if err != nil {
 		return space.Explain(filepath.Dir(f.path), fmt.Errorf("writing %s: %w", f.path, err))
@@ -199,17 +192,16 @@ func (f *provenanceFile) prepare(p Provenance) error {
 
 // finish renames the file to its final name.
 func (f *provenanceFile) finish() error {
-	if err := os.Rename(f.temporary, f.path); err != nil {
+	if err := f.file.Replace(); err != nil {
 		return fmt.Errorf("writing %s: %w", f.path, err)
 	}
-	f.temporary = ""
 	return nil
 }
 
 // discard removes the temporary file, if it still exists.
 func (f *provenanceFile) discard() {
-	if f.temporary != "" {
-		os.Remove(f.temporary)
+	if f.file != nil {
+		f.file.Discard()
 	}
 }
 

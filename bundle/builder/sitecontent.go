@@ -15,6 +15,7 @@ import (
 
 	"airlift/bundle"
 	"airlift/fault"
+	"airlift/interrupt"
 )
 
 // smallFile is the size in bytes up to which a file precedes the images in the payload, so
@@ -96,7 +97,7 @@ func readFile(ctx context.Context, path string) (e bundle.Entry, content []byte,
 	}
 	if e.Size > smallFile {
 		start = bytes.Buffer{}
-		n, err := io.Copy(sum, contextReader{ctx, f})
+		n, err := io.Copy(sum, interrupt.Reader(ctx, f))
 		if err != nil {
 			return e, nil, err
 		}
@@ -147,19 +148,6 @@ func (u *unchanged) Read(p []byte) (int, error) {
 }
 
 func (u *unchanged) Close() error { return u.file.Close() }
-
-// contextReader returns the context's error after the context was cancelled.
-type contextReader struct {
-	ctx context.Context
-	r   io.Reader
-}
-
-func (r contextReader) Read(p []byte) (int, error) {
-	if err := r.ctx.Err(); err != nil {
-		return 0, err
-	}
-	return r.r.Read(p)
-}
 
 func hexSum(content []byte) string {
 	sum := sha256.Sum256(content)

@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"strings"
 
+	"airlift/bundle/atomicfile"
 	"airlift/fault"
 )
 
@@ -116,34 +117,10 @@ func Write(path string, l *Lock) error {
 	if i, err := os.Lstat(path); err == nil && !i.Mode().IsRegular() {
 		return fault.New(fault.Usage, "remove it, or choose another file with --lock", "cannot write the lock: %q is not a regular file", path)
 	}
-	if err := replace(path, content); err != nil {
+	if err := atomicfile.Write(path, content, 0o644); err != nil {
 		return fault.Wrap(fmt.Errorf("writing %s: %w", path, err), fault.Failure, "choose a file in an existing, writable directory with --lock")
 	}
 	return nil
-}
-
-func replace(path string, content []byte) error {
-	tmp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*.partial")
-	if err != nil {
-		return err
-	}
-	_, err = tmp.Write(content)
-	if err == nil {
-		err = tmp.Chmod(0o644)
-	}
-	if err == nil {
-		err = tmp.Sync()
-	}
-	if cerr := tmp.Close(); err == nil {
-		err = cerr
-	}
-	if err == nil {
-		err = os.Rename(tmp.Name(), path)
-	}
-	if err != nil {
-		os.Remove(tmp.Name())
-	}
-	return err
 }
 
 // Missing reports whether err means that there is no file.

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"airlift/bundle/atomicfile"
 	"airlift/bundle/space"
 	"airlift/fault"
 )
@@ -88,11 +89,8 @@ type splitter struct {
 	content io.Reader
 	whole   hash.Hash // of all parts together
 	written func(n int64)
-	files   []output
+	files   []*atomicfile.File
 }
-
-// An output is a file of the splitter: its path, and the name that it has now.
-type output struct{ path, now string }
 
 // part writes the next size bytes of the content.
 func (s *splitter) part(path string, size int64) (sum []byte, err error) {
@@ -123,17 +121,15 @@ func (s *splitter) part(path string, size int64) (sum []byte, err error) {
 
 // file writes and syncs a file under a temporary name.
 func (s *splitter) file(path string, write func(io.Writer) error) (err error) {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*.partial")
+	f, err := atomicfile.Create(path)
 	if err != nil {
 		return err
 	}
-	s.files = append(s.files, output{path, f.Name()})
-	err = write(f)
-	_ = f.Chmod(0o644) // some file systems of drives have no modes
-	if err == nil {
-		err = f.Sync()
+	s.files = append(s.files, f)
+	if err := write(f); err != nil {
+		return err
 	}
-	return errors.Join(err, f.Close())
+	return f.Finish(0o644)
 }
 
 // name gives all files their names.
@@ -144,12 +140,10 @@ func (s *splitter) name(base string) error {
 	if err := checkFree(base); err != nil {
 		return err
 	}
-	for i := range s.files {
-		f := &s.files[i]
-		if err := os.Rename(f.now, f.path); err != nil {
+	for _, f := range s.files {
+		if err := f.Replace(); err != nil {
 			return err
 		}
-		f.now = f.path
 	}
 	if dir, err := os.Open(filepath.Dir(base)); err == nil {
 		_ = dir.Sync() // not every file system supports it
@@ -161,6 +155,6 @@ func (s *splitter) name(base string) error {
 // remove removes what was written.
 func (s *splitter) remove() {
 	for _, f := range s.files {
-		os.Remove(f.now)
+		f.Remove()
 	}
 }

@@ -4,12 +4,12 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"airlift/bundle/atomicfile"
 	"airlift/fault"
 )
 
@@ -79,31 +79,7 @@ func Created() (time.Time, error) {
 	return time.Unix(seconds, 0).UTC(), nil
 }
 
-// WriteFile writes a list next to the bundle at path: to a temporary file, which is synced
-// and renamed.
-func WriteFile(path string, f Format, content []byte) (err error) {
-	path = f.Path(path)
-	tmp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*.partial")
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			os.Remove(tmp.Name())
-		}
-	}()
-	_, err = tmp.Write(content)
-	if err == nil {
-		err = tmp.Chmod(0o644)
-	}
-	if err == nil {
-		err = tmp.Sync()
-	}
-	if cerr := tmp.Close(); err == nil {
-		err = cerr
-	}
-	if err == nil {
-		err = os.Rename(tmp.Name(), path)
-	}
-	return err
+// WriteFile writes a list next to the bundle at path.
+func WriteFile(path string, f Format, content []byte) error {
+	return atomicfile.Write(f.Path(path), content, 0o644)
 }

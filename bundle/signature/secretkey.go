@@ -4,11 +4,14 @@ import (
 	"bytes"
 	"crypto/rand"
 	"encoding/base64"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 
 	"aead.dev/minisign"
 
+	"airlift/bundle/atomicfile"
 	"airlift/fault"
 )
 
@@ -91,18 +94,30 @@ func WriteKeyPair(secretPath, publicPath, password string) (PublicKey, error) {
 	if err != nil {
 		return PublicKey{}, fmt.Errorf("encoding the secret key: %w", err)
 	}
-	if err := writeNew(secretPath, append(text, '\n'), 0o600); err != nil {
+	if err := writeKey(secretPath, append(text, '\n'), 0o600); err != nil {
 		return PublicKey{}, err
 	}
 	text, err = public.MarshalText()
 	if err == nil {
-		err = writeNew(publicPath, append(text, '\n'), 0o644)
+		err = writeKey(publicPath, append(text, '\n'), 0o644)
 	}
 	if err != nil {
 		os.Remove(secretPath)
 		return PublicKey{}, err
 	}
 	return PublicKey{public}, nil
+}
+
+// writeKey writes a file that must not exist yet.
+func writeKey(path string, content []byte, mode fs.FileMode) error {
+	err := atomicfile.WriteNew(path, content, mode)
+	if errors.Is(err, fs.ErrExist) {
+		return exists(path)
+	}
+	if err != nil {
+		return fmt.Errorf("writing %s: %w", path, err)
+	}
+	return nil
 }
 
 func exists(path string) error {

@@ -10,6 +10,7 @@ import (
 	"aead.dev/minisign"
 
 	"airlift/bundle"
+	"airlift/bundle/atomicfile"
 )
 
 // Sign signs the bundle f and writes the signature to path. read is called with the number
@@ -30,7 +31,7 @@ func Sign(ctx context.Context, f *bundle.File, key SecretKey, path string, read 
 	if err := ctx.Err(); err != nil {
 		return "", err
 	}
-	return comment, replace(path, text, 0o644)
+	return comment, atomicfile.Write(path, text, 0o644)
 }
 
 const sizeField = "size:"

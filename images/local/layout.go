@@ -17,6 +17,7 @@ import (
 	"airlift/bundle/fetch"
 	"airlift/fault"
 	"airlift/images/oci"
+	"airlift/interrupt"
 )
 
 // indexFile lists the images of an OCI image layout.
@@ -226,7 +227,7 @@ func verify(ctx context.Context, f files, name string, d v1.Descriptor) error {
 		return fmt.Errorf("%s has %d bytes, but its descriptor lists %d", f.path(name), size, d.Size)
 	}
 	h := sha256.New()
-	if _, err := io.Copy(h, contextReader{ctx, content}); err != nil {
+	if _, err := io.Copy(h, interrupt.Reader(ctx, content)); err != nil {
 		return fmt.Errorf("reading %s: %w", f.path(name), err)
 	}
 	if got := fmt.Sprintf("%x", h.Sum(nil)); got != d.Digest.Hex {
@@ -252,16 +253,4 @@ func blobFile(digest string) (string, error) {
 		return "", fmt.Errorf("digest %s is not a sha256", digest)
 	}
 	return "blobs/sha256/" + h.Hex, nil
-}
-
-type contextReader struct {
-	ctx context.Context
-	r   io.Reader
-}
-
-func (c contextReader) Read(p []byte) (int, error) {
-	if err := c.ctx.Err(); err != nil {
-		return 0, err
-	}
-	return c.r.Read(p)
 }

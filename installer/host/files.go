@@ -17,6 +17,7 @@ import (
 
 	"airlift/bundle"
 	"airlift/fault"
+	"airlift/interrupt"
 )
 
 // WriteFile atomically writes a file with this content and mode, and reports
@@ -187,19 +188,6 @@ func (s *StagedBinary) Settle() error {
 	return s.host.settled(kindBinary, s.binary.Path, s.binary.SHA256)
 }
 
-// contextReader stops reading when the context ends.
-type contextReader struct {
-	ctx context.Context
-	r   io.Reader
-}
-
-func (c *contextReader) Read(p []byte) (int, error) {
-	if err := c.ctx.Err(); err != nil {
-		return 0, err
-	}
-	return c.r.Read(p)
-}
-
 func replaceFile(path string, data []byte, mode fs.FileMode) error {
 	f, err := stageBytes(path, data, mode)
 	if err != nil {
@@ -250,7 +238,7 @@ func stageFile(ctx context.Context, path string, r io.Reader, mode fs.FileMode, 
 	if !verified {
 		r = io.TeeReader(r, sum)
 	}
-	if _, err = io.CopyBuffer(struct{ io.Writer }{f}, &contextReader{ctx, r}, make([]byte, 64<<10)); err != nil {
+	if _, err = io.CopyBuffer(struct{ io.Writer }{f}, interrupt.Reader(ctx, r), make([]byte, 64<<10)); err != nil {
 		return nil, err
 	}
 	if got := hex.EncodeToString(sum.Sum(nil)); !verified && got != want {

@@ -1,0 +1,100 @@
+// Package atomicfile writes files that are complete as soon as they have their names. A crash
+// or an error leaves the earlier file, or none.
+package atomicfile
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// A File is written under a temporary name in the directory of its path.
+type File struct {
+	*os.File
+	path    string
+	renamed bool
+}
+
+// Create creates a temporary file for path, with mode 0600: ".NAME.*.partial". The caller must
+// call Discard.
+func Create(path string) (*File, error) {
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*.partial")
+	if err != nil {
+		return nil, err
+	}
+	return &File{File: f, path: path}, nil
+}
+
+// Finish sets the mode, syncs the content and closes the file, which keeps its temporary name.
+// File systems without modes, such as FAT, are no error.
+func (f *File) Finish(mode fs.FileMode) error {
+	_ = f.Chmod(mode)
+	return errors.Join(f.Sync(), f.Close())
+}
+
+// Replace gives the finished file its name. It replaces a file that has the name.
+func (f *File) Replace() error {
+	if err := os.Rename(f.Name(), f.path); err != nil {
+		return err
+	}
+	f.renamed = true
+	return nil
+}
+
+// PlaceNew gives the finished file its name. An existing file is not replaced; the error is
+// then fs.ErrExist.
+func (f *File) PlaceNew() error {
+	// Unlike a rename, a link never replaces a file.
+	err := os.Link(f.Name(), f.path)
+	if err == nil || errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	// FAT has no links.
+	if _, err := os.Lstat(f.path); err == nil {
+		return &fs.PathError{Op: "create", Path: f.path, Err: fs.ErrExist}
+	}
+	return f.Replace()
+}
+
+// Discard closes the file and removes it, unless it has its name. A deferred call does no harm.
+func (f *File) Discard() {
+	if !f.renamed {
+		f.Remove()
+	}
+}
+
+// Remove closes the file and removes it under the name that it has.
+func (f *File) Remove() {
+	f.Close()
+	name := f.Name()
+	if f.renamed {
+		name = f.path
+	}
+	os.Remove(name)
+}
+
+// Write replaces the file at path.
+func Write(path string, content []byte, mode fs.FileMode) error {
+	return write(path, content, mode, (*File).Replace)
+}
+
+// WriteNew writes a file that must not exist; if it does, the error is fs.ErrExist.
+func WriteNew(path string, content []byte, mode fs.FileMode) error {
+	return write(path, content, mode, (*File).PlaceNew)
+}
+
+func write(path string, content []byte, mode fs.FileMode, place func(*File) error) error {
+	f, err := Create(path)
+	if err != nil {
+		return err
+	}
+	defer f.Discard()
+	if _, err := f.Write(content); err != nil {
+		return err
+	}
+	if err := f.Finish(mode); err != nil {
+		return err
+	}
+	return place(f)
+}
