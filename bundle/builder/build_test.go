@@ -5,9 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"debug/elf"
-	"encoding/binary"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -24,20 +22,8 @@ import (
 
 const version = "v1.29.15"
 
-// stub returns the smallest ELF header that is accepted as a static executable.
-func stub(t *testing.T, machine elf.Machine) []byte {
-	t.Helper()
-	h := elf.Header64{Type: uint16(elf.ET_EXEC), Machine: uint16(machine), Version: 1, Ehsize: 64, Phentsize: 56, Shentsize: 64}
-	copy(h.Ident[:], "\x7fELF\x02\x01\x01")
-	var b bytes.Buffer
-	if err := binary.Write(&b, binary.LittleEndian, h); err != nil {
-		t.Fatal(err)
-	}
-	return b.Bytes()
-}
-
 func executables(t *testing.T, machine elf.Machine) bundle.Executables {
-	return bundle.Executables{Launcher: stub(t, machine), Installer: stub(t, machine)}
+	return bundle.Executables{Launcher: fakesites.Executable(t, machine), Installer: fakesites.Executable(t, machine)}
 }
 
 func options(t *testing.T, u *fakesites.Upstream) builder.Options {
@@ -137,31 +123,8 @@ func TestBundleHoldsUpstreamsBytes(t *testing.T) {
 	t.Parallel()
 	u := fakesites.New(t, version)
 	r := run(t, options(t, u))
-	f, err := bundle.Open(r.Path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	s, err := f.Stream(context.Background())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	for {
-		e, content, err := s.Next()
-		if err == io.EOF {
-			break
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		got, err := io.ReadAll(content)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if e.Name == "bin/kubelet" && !bytes.Equal(got, u.Get("dl.k8s.io/release/v1.29.15/bin/linux/amd64/kubelet")) {
-			t.Error("kubelet differs from what was published")
-		}
+	if got := content(t, r.Path)["bin/kubelet"]; got != string(u.Get("dl.k8s.io/release/v1.29.15/bin/linux/amd64/kubelet")) {
+		t.Error("kubelet differs from what was published")
 	}
 	for _, c := range r.Manifest.Components {
 		if strings.Contains(c.URL, "127.0.0.1") {
@@ -381,7 +344,7 @@ func TestArm64(t *testing.T) {
 func TestExecutablesMustFit(t *testing.T) {
 	t.Parallel()
 	u := fakesites.New(t, version)
-	other, script := stub(t, elf.EM_AARCH64), []byte("#!/bin/sh\n")
+	other, script := fakesites.Executable(t, elf.EM_AARCH64), []byte("#!/bin/sh\n")
 	for name, c := range map[string]struct {
 		change func(*bundle.Executables)
 		want   string

@@ -27,7 +27,7 @@ func lockedSite(t *testing.T) (*fakesites.Upstream, builder.Options) {
 	o.Site = site(t)
 	dir := t.TempDir()
 	values := filepath.Join(dir, "values.yaml")
-	writeFiles(t, dir, map[string]string{"values.yaml": "image: nginx:1.27\n"})
+	fakesites.WriteFiles(t, dir, map[string]string{"values.yaml": "image: nginx:1.27\n"})
 	o.Site.Written = map[string]string{values: "values.yaml"}
 	o.Site.Manifests = append(o.Site.Manifests, builder.Manifest{Name: "chart", Namespace: "late",
 		Chart: &builder.Chart{Source: "https://github.com/site/charts", Name: "web", Version: "1.2.3", Release: "late", Values: []string{values}}})
@@ -117,7 +117,7 @@ func TestLockDrift(t *testing.T) {
 	o.Lock = pinned
 	o.Images = []string{"docker.io/team/tool:v1"}
 	o.Without = []string{"crictl"}
-	writeFiles(t, filepath.Dir(o.Site.Manifests[0].Path), map[string]string{"motd": "changed\n", "config/a.yaml": "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: b}\n"})
+	fakesites.WriteFiles(t, filepath.Dir(o.Site.Manifests[0].Path), map[string]string{"motd": "changed\n", "config/a.yaml": "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: b}\n"})
 	u.Forget()
 	_, err = builder.Run(context.Background(), o)
 	if fault.ExitCode(err) != fault.Failure || !strings.Contains(fault.Hint(err), "bundle update") {

@@ -47,27 +47,13 @@ func siteUpstream(t *testing.T) *fakesites.Upstream {
 	return u
 }
 
-// writeFiles writes files below dir, by name.
-func writeFiles(t *testing.T, dir string, files map[string]string) {
-	t.Helper()
-	for name, content := range files {
-		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
 var large = strings.Repeat("large file\n", 200_000)
 
 // site returns a site whose sources are in a directory of its own.
 func site(t *testing.T) builder.Site {
 	t.Helper()
 	dir := t.TempDir()
-	writeFiles(t, dir, map[string]string{
+	fakesites.WriteFiles(t, dir, map[string]string{
 		"app.yaml": deployment, "config/a.yaml": "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n",
 		"motd": "hello\n", "large": large, "a.service": "[Install]\nWantedBy=multi-user.target\n",
 	})
@@ -222,19 +208,19 @@ func TestSiteRefusals(t *testing.T) {
 		hint   string
 	}{
 		"a pod that always pulls": {func(o *builder.Options, dir string) {
-			writeFiles(t, dir, map[string]string{"always.yaml": always})
+			fakesites.WriteFiles(t, dir, map[string]string{"always.yaml": always})
 			o.Site.Manifests[0].Path = filepath.Join(dir, "always.yaml")
 		}, []string{"the manifests need a registry at the site:\n", "always.yaml:1: Deployment web: spec.template.spec.containers[0].imagePullPolicy", "is Always", "(write imagePullPolicy: IfNotPresent)"}, "imagePullPolicy: IfNotPresent"},
 		"an image that is none": {func(o *builder.Options, dir string) {
-			writeFiles(t, dir, map[string]string{"bad.yaml": strings.Replace(deployment, "nginx:1.27", "Not An Image", 1)})
+			fakesites.WriteFiles(t, dir, map[string]string{"bad.yaml": strings.Replace(deployment, "nginx:1.27", "Not An Image", 1)})
 			o.Site.Manifests[0].Path = filepath.Join(dir, "bad.yaml")
 		}, []string{"bad.yaml:1: Deployment web: spec.template.spec.containers[0].image", "Not An Image"}, "registry.example.com/team/app"},
 		"no objects": {func(o *builder.Options, dir string) {
-			writeFiles(t, dir, map[string]string{"none.yaml": "# nothing\n"})
+			fakesites.WriteFiles(t, dir, map[string]string{"none.yaml": "# nothing\n"})
 			o.Site.Manifests[0].Path = filepath.Join(dir, "none.yaml")
 		}, []string{`bundle.yaml:3: manifest "web": `, "has no Kubernetes objects"}, "manifests"},
 		"one object in two manifests": {func(o *builder.Options, dir string) {
-			writeFiles(t, dir, map[string]string{"other.yaml": strings.Replace(deployment, "1.27", "1.28", 1)})
+			fakesites.WriteFiles(t, dir, map[string]string{"other.yaml": strings.Replace(deployment, "1.27", "1.28", 1)})
 			o.Site.Manifests[1] = builder.Manifest{Name: "config", Namespace: "web", Path: filepath.Join(dir, "other.yaml"), At: "bundle.yaml:5"}
 		}, []string{`bundle.yaml:5: manifest "config": `, "other.yaml:1: Deployment web is also at ", "app.yaml:1, with another spec.template.spec.containers[0].image"}, "remove one"},
 		"no such file for images": {func(o *builder.Options, dir string) {
@@ -274,7 +260,7 @@ func TestSiteObjectTwice(t *testing.T) {
 	o.Site = site(t)
 	o.Site.Manifests[1].Path, o.Site.Manifests[1].Namespace = o.Site.Manifests[0].Path, "web"
 	run(t, o)
-	writeFiles(t, filepath.Dir(o.Site.Manifests[0].Path), map[string]string{"other.yaml": strings.Replace(deployment, "name: wait", "name: hold", 1)})
+	fakesites.WriteFiles(t, filepath.Dir(o.Site.Manifests[0].Path), map[string]string{"other.yaml": strings.Replace(deployment, "name: wait", "name: hold", 1)})
 	o.Site.Manifests[1].Path, o.Site.Manifests[1].Namespace = filepath.Join(filepath.Dir(o.Site.Manifests[0].Path), "other.yaml"), "other"
 	run(t, o)
 }
@@ -285,7 +271,7 @@ func TestSitePullPolicy(t *testing.T) {
 	u := siteUpstream(t)
 	o := options(t, u)
 	o.Site = site(t)
-	writeFiles(t, filepath.Dir(o.Site.Manifests[0].Path), map[string]string{
+	fakesites.WriteFiles(t, filepath.Dir(o.Site.Manifests[0].Path), map[string]string{
 		"app.yaml": strings.Replace(deployment, "image: nginx:1.27", "image: nginx:1.27\n        imagePullPolicy: Always", 1)})
 	o.Site.Manifests[0].IfNotPresent = true
 	if got := content(t, run(t, o).Path)["manifests/web.yaml"]; !strings.Contains(got, "imagePullPolicy: IfNotPresent") || strings.Contains(got, "Always") {
@@ -314,7 +300,7 @@ func TestImagesFrom(t *testing.T) {
 	u := siteUpstream(t)
 	o := options(t, u)
 	dir := t.TempDir()
-	writeFiles(t, dir, map[string]string{"app.yaml": strings.Replace(deployment, "image: nginx:1.27", "image: nginx:1.27\n        imagePullPolicy: Always", 1)})
+	fakesites.WriteFiles(t, dir, map[string]string{"app.yaml": strings.Replace(deployment, "image: nginx:1.27", "image: nginx:1.27\n        imagePullPolicy: Always", 1)})
 	o.Site.ImagesFrom = []string{dir}
 	r := run(t, o)
 	if len(r.Manifest.Manifests) > 0 || !slices.ContainsFunc(r.Manifest.Images, func(i bundle.Image) bool { return i.Reference == "docker.io/library/nginx:1.27" }) {
@@ -336,7 +322,7 @@ func TestSiteFileChanges(t *testing.T) {
 		source := o.Site.Files[0].Source
 		// The files are read before the first request.
 		u.Answer = func(http.ResponseWriter, *http.Request, string) bool {
-			once.Do(func() { writeFiles(t, "/", map[string]string{source: change}) })
+			once.Do(func() { fakesites.WriteFiles(t, "/", map[string]string{source: change}) })
 			return false
 		}
 		_, err := builder.Run(context.Background(), o)

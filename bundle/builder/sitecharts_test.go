@@ -83,9 +83,9 @@ func TestSiteCharts(t *testing.T) {
 	u.Push("docker.io/team/other:v1", fakesites.Image(t, "amd64", "other"))
 	digest := putChart(t, u)
 	dir := t.TempDir()
-	writeFiles(t, dir, map[string]string{"crd.yaml": definition, "values.yaml": "image: other\n", "web.tgz": string(chartArchive(t))})
+	fakesites.WriteFiles(t, dir, map[string]string{"crd.yaml": definition, "values.yaml": "image: other\n", "web.tgz": string(chartArchive(t))})
 	for name, content := range chart {
-		writeFiles(t, dir, map[string]string{filepath.Join("chart", name): content})
+		fakesites.WriteFiles(t, dir, map[string]string{filepath.Join("chart", name): content})
 	}
 	o := options(t, u)
 	o.Site.Manifests = []builder.Manifest{

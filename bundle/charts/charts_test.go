@@ -31,6 +31,7 @@ import (
 	"airlift/bundle/fetch"
 	"airlift/bundle/manifests"
 	"airlift/fault"
+	"airlift/scripts/fakesites"
 )
 
 func client(t *testing.T, mirrors ...fetch.Mirror) *charts.Client {
@@ -114,21 +115,6 @@ func with(chart map[string]string, changes map[string]string) map[string]string 
 	return all
 }
 
-func write(t *testing.T, files map[string]string) string {
-	t.Helper()
-	dir := t.TempDir()
-	for name, content := range files {
-		name = filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(name, []byte(content), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return dir
-}
-
 // pack returns the chart's archive.
 func pack(t *testing.T, name string, files map[string]string) []byte {
 	t.Helper()
@@ -197,7 +183,7 @@ func find(t *testing.T, r *charts.Rendering, configMap string) map[string]any {
 }
 
 func TestRenderDirectory(t *testing.T) {
-	r := render(t, client(t), charts.Chart{Name: write(t, app), Release: "r", Namespace: "ns", APIVersions: []string{"monitoring.coreos.com/v1"}})
+	r := render(t, client(t), charts.Chart{Name: fakesites.Files(t, app), Release: "r", Namespace: "ns", APIVersions: []string{"monitoring.coreos.com/v1"}})
 	want := []string{
 		"CustomResourceDefinition things.example.com", "ServiceAccount first", "Job second",
 		"ServiceAccount app", "ConfigMap facts", "Deployment ns/r-app", "Job after",
@@ -225,9 +211,9 @@ func TestRenderDirectory(t *testing.T) {
 }
 
 func TestValues(t *testing.T) {
-	file := filepath.Join(write(t, map[string]string{"v.yaml": "sub: {enabled: true, text: file}\nimage: file\n"}), "v.yaml")
+	file := filepath.Join(fakesites.Files(t, map[string]string{"v.yaml": "sub: {enabled: true, text: file}\nimage: file\n"}), "v.yaml")
 	r := render(t, client(t), charts.Chart{
-		Name: write(t, app), ValueFiles: []string{file}, Values: map[string]any{"image": "values"}, Set: []string{"image=set:1"},
+		Name: fakesites.Files(t, app), ValueFiles: []string{file}, Values: map[string]any{"image": "values"}, Set: []string{"image=set:1"},
 	})
 	if got := find(t, r, "sub")["text"]; got != "file" {
 		t.Errorf("text %v", got)
@@ -278,7 +264,7 @@ func TestRandomChart(t *testing.T) {
 			"templates/random.yaml": "apiVersion: v1\nkind: Secret\nmetadata: {name: random}\ndata: {x: {{ " + expression + " }}}\n",
 			"templates/sum.yaml":    "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: a, annotations: {sum: {{ include (print $.Template.BasePath \"/random.yaml\") . | sha256sum }}}}\nspec: {}\n",
 		})
-		_, err := client(t).Render(context.Background(), charts.Chart{Name: write(t, chart), KubernetesVersion: kubernetes})
+		_, err := client(t).Render(context.Background(), charts.Chart{Name: fakesites.Files(t, chart), KubernetesVersion: kubernetes})
 		if err == nil || !strings.Contains(err.Error(), "chart app 1.2.3 generates another value each time it is rendered: "+want) ||
 			!strings.Contains(fault.Hint(err), "app/templates/random.yaml") {
 			t.Errorf("%s: %v (hint %q)", expression, err, fault.Hint(err))
@@ -286,7 +272,7 @@ func TestRandomChart(t *testing.T) {
 	}
 	// A value that is set makes it a chart like others.
 	chart := with(app, map[string]string{"templates/random.yaml": "apiVersion: v1\nkind: Secret\nmetadata: {name: random}\ndata: {x: {{ .Values.password | default (randAlpha 9) }}}\n"})
-	render(t, client(t), charts.Chart{Name: write(t, chart), Set: []string{"password=x"}})
+	render(t, client(t), charts.Chart{Name: fakesites.Files(t, chart), Set: []string{"password=x"}})
 }
 
 func TestRefusedCharts(t *testing.T) {
@@ -312,7 +298,7 @@ func TestRefusedCharts(t *testing.T) {
 		"dependency":  {missing, charts.Chart{}, `dependency "sub": it is not in the directory charts`},
 		"digest":      {app, charts.Chart{Digest: "sha256:00"}, "is a directory, which has no digest"},
 	} {
-		c.chart.Name = write(t, c.files)
+		c.chart.Name = fakesites.Files(t, c.files)
 		if c.chart.KubernetesVersion == "" {
 			c.chart.KubernetesVersion = kubernetes
 		}
@@ -326,7 +312,7 @@ func TestRefusedCharts(t *testing.T) {
 // Helm would download the other document, past the mirrors.
 func TestRemoteSchema(t *testing.T) {
 	chart := with(app, map[string]string{"values.schema.json": `{"properties": {"image": {"$ref": "https://example.com/image.json"}}}`})
-	r := render(t, client(t), charts.Chart{Name: write(t, chart)})
+	r := render(t, client(t), charts.Chart{Name: fakesites.Files(t, chart)})
 	if !strings.Contains(strings.Join(r.Notes, "\n"), "refers to https://example.com/image.json and was not used") {
 		t.Errorf("notes %v", r.Notes)
 	}
@@ -415,7 +401,7 @@ func TestRepositoryPassword(t *testing.T) {
 	other := record(map[string][]byte{"/app.tgz": archive})
 	own := record(map[string][]byte{"/index.yaml": []byte("entries: {app: [{version: 1.2.3, urls: ['" + other.URL + "/app.tgz']}]}\n")})
 	host := strings.TrimPrefix(own.URL, "https://")
-	config := write(t, map[string]string{"config.json": `{"auths": {"` + host + `": {"username": "alice", "password": "secret"}}}`})
+	config := fakesites.Files(t, map[string]string{"config.json": `{"auths": {"` + host + `": {"username": "alice", "password": "secret"}}}`})
 	t.Setenv("DOCKER_CONFIG", config)
 	mirrors, err := fetch.NewMirrors(own.Client().Transport, nil)
 	if err != nil {
@@ -472,7 +458,7 @@ func TestRegistry(t *testing.T) {
 		"near/Chart.yaml":       "apiVersion: v2\nname: near\nversion: 1.0.0\n",
 		"near/templates/a.yaml": "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: near}\n",
 	}
-	r := render(t, client(t), charts.Chart{Name: write(t, parent)})
+	r := render(t, client(t), charts.Chart{Name: fakesites.Files(t, parent)})
 	if got := names(r); !slices.Contains(got, "ConfigMap near") || !slices.Contains(got, "ConfigMap facts") {
 		t.Errorf("objects %v", got)
 	}

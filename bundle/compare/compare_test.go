@@ -6,7 +6,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"debug/elf"
-	"encoding/binary"
 	"fmt"
 	"os"
 	"os/exec"
@@ -48,17 +47,6 @@ func binaries(t *testing.T) (old, now []byte, want compare.Change) {
 	return old, bytes.ReplaceAll(old, m[0], line), compare.Change{Name: "github.com/klauspost/compress", Old: "v" + string(m[1]), New: "v" + string(other)}
 }
 
-func stub(t *testing.T) []byte {
-	t.Helper()
-	h := elf.Header64{Type: uint16(elf.ET_EXEC), Machine: uint16(elf.EM_X86_64), Version: 1, Ehsize: 64, Phentsize: 56, Shentsize: 64}
-	copy(h.Ident[:], "\x7fELF\x02\x01\x01")
-	var b bytes.Buffer
-	if err := binary.Write(&b, binary.LittleEndian, h); err != nil {
-		t.Fatal(err)
-	}
-	return b.Bytes()
-}
-
 func build(t *testing.T, u *fakesites.Upstream, file string) *bundle.File {
 	t.Helper()
 	dir := t.TempDir()
@@ -67,7 +55,7 @@ func build(t *testing.T, u *fakesites.Upstream, file string) *bundle.File {
 		t.Fatal(err)
 	}
 	o := builder.Options{Version: version, Arch: "amd64", CNI: "none", Output: filepath.Join(dir, "install"), CacheDir: filepath.Join(dir, "cache"),
-		Executables: bundle.Executables{Launcher: stub(t), Installer: stub(t)}, Level: bundle.Fastest, Images: []string{"docker.io/team/app:v1"}}
+		Executables: bundle.Executables{Launcher: fakesites.Executable(t, elf.EM_X86_64), Installer: fakesites.Executable(t, elf.EM_X86_64)}, Level: bundle.Fastest, Images: []string{"docker.io/team/app:v1"}}
 	o.Site.Files = []builder.File{{SiteFile: bundle.SiteFile{Path: "/etc/motd", Mode: "0644"}, Source: motd}}
 	for _, s := range u.Mirrors() {
 		m, err := fetch.ParseMirror(s)

@@ -8,10 +8,11 @@ import (
 
 	"airlift/bundle/manifests"
 	"airlift/fault"
+	"airlift/scripts/fakesites"
 )
 
 func TestReadKustomization(t *testing.T) {
-	dir := write(t, map[string]string{
+	dir := fakesites.Files(t, map[string]string{
 		"base/kustomization.yaml":    "resources: [a.yaml]\n",
 		"base/a.yaml":                deployment,
 		"overlay/kustomization.yaml": "resources: [../base]\nnamePrefix: x-\nimages: [{name: nginx, newName: registry.example.com/nginx, newTag: \"1.28\"}]\nconfigMapGenerator: [{name: c, literals: [\"url=https://example.com\"]}]\ngeneratorOptions: {disableNameSuffixHash: true}\n",
@@ -48,7 +49,7 @@ func TestRemoteKustomization(t *testing.T) {
 		"inline":      {"kustomization.yaml": "generators:\n- |\n  apiVersion: builtin\n  kind: ConfigMapGenerator\n  metadata: {name: a}\n  files: ['https://example.com/f']\n"},
 		"chart":       {"kustomization.yaml": "helmCharts: [{name: a, repo: https://example.com}]\n"},
 	} {
-		_, err := manifests.Read(write(t, files))
+		_, err := manifests.Read(fakesites.Files(t, files))
 		if err == nil || !strings.Contains(err.Error(), "is not on this machine") && !strings.Contains(err.Error(), "which would be downloaded") || fault.Hint(err) == "" {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -56,7 +57,7 @@ func TestRemoteKustomization(t *testing.T) {
 }
 
 func TestBrokenKustomization(t *testing.T) {
-	_, err := manifests.Read(write(t, map[string]string{"kustomization.yaml": "resources: [missing.yaml]\n"}))
+	_, err := manifests.Read(fakesites.Files(t, map[string]string{"kustomization.yaml": "resources: [missing.yaml]\n"}))
 	if err == nil || !strings.Contains(err.Error(), "missing.yaml") || !strings.Contains(fault.Hint(err), "kubectl kustomize") {
 		t.Error(err)
 	}

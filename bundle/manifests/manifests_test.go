@@ -1,8 +1,6 @@
 package manifests_test
 
 import (
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -10,23 +8,8 @@ import (
 
 	"airlift/bundle/manifests"
 	"airlift/fault"
+	"airlift/scripts/fakesites"
 )
-
-// write writes files, whose names may have directories, and returns their directory.
-func write(t *testing.T, files map[string]string) string {
-	t.Helper()
-	dir := t.TempDir()
-	for name, content := range files {
-		name = filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(name, []byte(content), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return dir
-}
 
 func decode(t *testing.T, text string) []*manifests.Object {
 	t.Helper()
@@ -107,7 +90,7 @@ func configMap(name string) string {
 }
 
 func TestReadDirectory(t *testing.T) {
-	dir := write(t, map[string]string{
+	dir := fakesites.Files(t, map[string]string{
 		"b.yml": configMap("b"), "a.yaml": configMap("a"), "sub/c.json": `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c"}}`,
 		"readme.md": "text", ".hidden.yaml": "x", ".git/d.yaml": "x",
 	})
@@ -132,7 +115,7 @@ func TestRefusedFiles(t *testing.T) {
 		"chart":         {map[string]string{"Chart.yaml": "name: x\nversion: 1.0.0\n"}, "the document has no kind"},
 		"kustomization": {map[string]string{"a/kustomization.yaml": "resources: []\n"}, "is a kustomization, but "},
 	} {
-		_, err := manifests.Read(write(t, c.files))
+		_, err := manifests.Read(fakesites.Files(t, c.files))
 		if err == nil || !strings.Contains(err.Error(), c.want) || fault.Hint(err) == "" {
 			t.Errorf("%s: %v (hint %q)", name, err, fault.Hint(err))
 		}

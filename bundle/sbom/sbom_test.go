@@ -6,7 +6,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"debug/elf"
-	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -18,6 +17,7 @@ import (
 	"testing"
 
 	"airlift/bundle"
+	"airlift/scripts/fakesites"
 	"airlift/scripts/rig"
 )
 
@@ -83,7 +83,7 @@ func bundleOf(t *testing.T, kubelet []byte, layers ...[]byte) *bundle.File {
 	}
 	m.Images = []bundle.Image{image}
 
-	stub := elfStub(t)
+	stub := fakesites.Executable(t, elf.EM_X86_64)
 	path := filepath.Join(t.TempDir(), "install")
 	open := func(e bundle.Entry) (io.ReadCloser, error) {
 		return io.NopCloser(bytes.NewReader(content[e.Name])), nil
@@ -97,17 +97,6 @@ func bundleOf(t *testing.T, kubelet []byte, layers ...[]byte) *bundle.File {
 	}
 	t.Cleanup(func() { f.Close() })
 	return f
-}
-
-func elfStub(t *testing.T) []byte {
-	t.Helper()
-	h := elf.Header64{Type: uint16(elf.ET_EXEC), Machine: uint16(elf.EM_X86_64), Version: 1, Ehsize: 64, Phentsize: 56, Shentsize: 64}
-	copy(h.Ident[:], "\x7fELF\x02\x01\x01")
-	var b bytes.Buffer
-	if err := binary.Write(&b, binary.LittleEndian, h); err != nil {
-		t.Fatal(err)
-	}
-	return b.Bytes()
 }
 
 func read(t *testing.T, f *bundle.File) *Contents {

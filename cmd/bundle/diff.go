@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
@@ -11,12 +10,11 @@ import (
 
 	"airlift/bundle"
 	"airlift/bundle/compare"
-	"airlift/fault"
 	"airlift/progress"
 )
 
 func newDiffCmd() *cobra.Command {
-	var output string
+	var output *outputFormat
 	cmd := &cobra.Command{
 		Use:   "diff OLD NEW",
 		Short: "Show what is different in two bundles",
@@ -34,9 +32,6 @@ is 0 with and without differences; read "different" of --output json.`,
   bundle diff install.old install --output json | jq .different`,
 		Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if output != "text" && output != "json" {
-				return fault.New(fault.Usage, "use --output text or --output json", "unknown output format %q", output)
-			}
 			before, err := bundle.Open(args[0])
 			if err != nil {
 				return err
@@ -51,17 +46,13 @@ is 0 with and without differences; read "different" of --output json.`,
 			if err != nil {
 				return err
 			}
-			if output == "json" {
-				e := json.NewEncoder(cmd.OutOrStdout())
-				e.SetEscapeHTML(false)
-				e.SetIndent("", "  ")
-				return e.Encode(r)
+			if *output == "json" {
+				return printJSON(cmd.OutOrStdout(), r)
 			}
 			return diffText(cmd.OutOrStdout(), r)
 		},
 	}
-	cmd.Flags().StringVarP(&output, "output", "o", "text", `output format: "text" or "json"`)
-	complete(cmd, "output", []string{"text", "json"})
+	output = addOutputFlag(cmd)
 	return cmd
 }
 

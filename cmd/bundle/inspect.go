@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
@@ -9,13 +8,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"airlift/bundle"
-	"airlift/fault"
 	"airlift/images"
 	"airlift/progress"
 )
 
 func newInspectCmd() *cobra.Command {
-	var output string
+	var output *outputFormat
 	cmd := &cobra.Command{
 		Use:   "inspect FILE",
 		Short: "Show the contents of a bundle",
@@ -29,9 +27,6 @@ reads the whole file.`,
   bundle inspect install --output json | jq -r '.manifest.images[].reference'`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if output != "text" && output != "json" {
-				return fault.New(fault.Usage, "use --output text or --output json", "unknown output format %q", output)
-			}
 			f, err := bundle.Open(args[0])
 			if err != nil {
 				return err
@@ -45,13 +40,13 @@ reads the whole file.`,
 			if err != nil {
 				return err
 			}
-			if output == "json" {
+			if *output == "json" {
 				return inspectJSON(cmd.OutOrStdout(), f, m, parts)
 			}
 			return inspectText(cmd.OutOrStdout(), f, m, parts)
 		},
 	}
-	cmd.Flags().StringVarP(&output, "output", "o", "text", `output format: "text" or "json"`)
+	output = addOutputFlag(cmd)
 	return cmd
 }
 
@@ -104,10 +99,7 @@ func partsOf(f *bundle.File, m *bundle.Manifest) ([]part, error) {
 }
 
 func inspectJSON(w io.Writer, f *bundle.File, m *bundle.Manifest, parts []part) error {
-	e := json.NewEncoder(w)
-	e.SetEscapeHTML(false)
-	e.SetIndent("", "  ")
-	return e.Encode(inspection{
+	return printJSON(w, inspection{
 		File:         f.Path(),
 		Size:         f.Size(),
 		Payload:      payload{f.PayloadOffset(), f.PayloadSize(), f.DigestsSHA256(), parts},

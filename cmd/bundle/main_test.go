@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"debug/elf"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/http"
@@ -39,13 +38,7 @@ type shell struct {
 func newShell(t *testing.T) shell {
 	t.Helper()
 	s := shell{t, t.TempDir()}
-	h := elf.Header64{Type: uint16(elf.ET_EXEC), Machine: uint16(elf.EM_X86_64), Version: 1, Ehsize: 64, Phentsize: 56, Shentsize: 64}
-	copy(h.Ident[:], "\x7fELF\x02\x01\x01")
-	var b bytes.Buffer
-	if err := binary.Write(&b, binary.LittleEndian, h); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(s.dir, "stub"), b.Bytes(), 0o755); err != nil {
+	if err := os.WriteFile(filepath.Join(s.dir, "stub"), fakesites.Executable(t, elf.EM_X86_64), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	return s

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"runtime"
 	"runtime/debug"
@@ -10,7 +9,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"airlift/bundle"
-	"airlift/fault"
 	"airlift/images"
 )
 
@@ -29,7 +27,7 @@ type versionInfo struct {
 }
 
 func newVersionCmd() *cobra.Command {
-	var output string
+	var output *outputFormat
 	cmd := &cobra.Command{
 		Use:   "version",
 		Short: "Print the version and the supported Kubernetes versions",
@@ -37,21 +35,15 @@ func newVersionCmd() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			known := images.Known()
 			v := versionInfo{programVersion(), runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH, bundle.FormatVersion, known[0], known[len(known)-1]}
-			switch output {
-			case "text":
-				_, err := fmt.Fprintf(cmd.OutOrStdout(), "bundle %s (%s, %s)\nbundle format %d\nKubernetes %s to %s\n",
-					v.Version, v.Go, v.Platform, v.Format, v.Oldest, v.Newest)
-				return err
-			case "json":
-				e := json.NewEncoder(cmd.OutOrStdout())
-				e.SetIndent("", "  ")
-				return e.Encode(v)
+			if *output == "json" {
+				return printJSON(cmd.OutOrStdout(), v)
 			}
-			return fault.New(fault.Usage, "use --output text or --output json", "unknown output format %q", output)
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "bundle %s (%s, %s)\nbundle format %d\nKubernetes %s to %s\n",
+				v.Version, v.Go, v.Platform, v.Format, v.Oldest, v.Newest)
+			return err
 		},
 	}
-	cmd.Flags().StringVarP(&output, "output", "o", "text", `output format: "text" or "json"`)
-	cobra.CheckErr(cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"text", "json"}, cobra.ShellCompDirectiveNoFileComp)))
+	output = addOutputFlag(cmd)
 	return cmd
 }
 

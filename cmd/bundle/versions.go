@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
@@ -9,12 +8,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"airlift/fault"
 	"airlift/images"
 )
 
 func newVersionsCmd() *cobra.Command {
-	var output string
+	var output *outputFormat
 	cmd := &cobra.Command{
 		Use:   "versions",
 		Short: "List the known Kubernetes versions and their components",
@@ -28,17 +26,13 @@ and install join read v1beta3, v1beta4 and v1 for every Kubernetes version.`,
   bundle versions --output json | jq -r '.releases[] | select(.minor == "v1.36").etcd'`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			switch output {
-			case "text":
-				return versionsText(cmd.OutOrStdout())
-			case "json":
+			if *output == "json" {
 				return versionsJSON(cmd.OutOrStdout())
 			}
-			return fault.New(fault.Usage, "use --output text or --output json", "unknown output format %q", output)
+			return versionsText(cmd.OutOrStdout())
 		},
 	}
-	cmd.Flags().StringVarP(&output, "output", "o", "text", `output format: "text" or "json"`)
-	cobra.CheckErr(cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"text", "json"}, cobra.ShellCompDirectiveNoFileComp)))
+	output = addOutputFlag(cmd)
 	return cmd
 }
 
@@ -57,9 +51,7 @@ func versionsJSON(w io.Writer) error {
 	for _, c := range images.Common() {
 		v.Components[c.Name] = c.Version
 	}
-	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
-	return e.Encode(v)
+	return printJSON(w, v)
 }
 
 func versionsText(out io.Writer) error {

@@ -137,7 +137,7 @@ func TestDockerArchiveDigestIsOfTheContents(t *testing.T) {
 	}
 	// This digest is in people's --checksum flags.
 	var m v1.Manifest
-	if err := json.Unmarshal(r.cached(want.Manifest.Digest), &m); err != nil {
+	if err := json.Unmarshal(fakesites.Cached(t, r.cache, want.Manifest.Digest), &m); err != nil {
 		t.Fatal(err)
 	}
 	for n, l := range m.Layers {

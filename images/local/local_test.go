@@ -61,20 +61,6 @@ func (r *rig) one(arch, source string) *local.Image {
 	return list[0]
 }
 
-func (r *rig) cached(digest string) []byte {
-	r.t.Helper()
-	f, err := r.cache.Open(strings.TrimPrefix(digest, "sha256:"))
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	defer f.Close()
-	b, err := io.ReadAll(f)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	return b
-}
-
 // sameLayers compares the cached layers with those of the original.
 func (r *rig) sameLayers(got *local.Image, want v1.Image) {
 	r.t.Helper()
@@ -94,7 +80,7 @@ func (r *rig) sameLayers(got *local.Image, want v1.Image) {
 		if err != nil {
 			r.t.Fatal(err)
 		}
-		if !bytes.Equal(r.cached(got.Layers[n].DiffID), tar) || got.Layers[n].Size != int64(len(tar)) {
+		if !bytes.Equal(fakesites.Cached(r.t, r.cache, got.Layers[n].DiffID), tar) || got.Layers[n].Size != int64(len(tar)) {
 			r.t.Errorf("layer %d differs", n)
 		}
 	}
@@ -102,7 +88,7 @@ func (r *rig) sameLayers(got *local.Image, want v1.Image) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	if !bytes.Equal(r.cached(got.Config.Digest), config) {
+	if !bytes.Equal(fakesites.Cached(r.t, r.cache, got.Config.Digest), config) {
 		r.t.Error("the config differs")
 	}
 }

@@ -80,20 +80,6 @@ func (r *rig) pull(c *registry.Client, reference string) (*registry.Image, error
 	return img, nil
 }
 
-func (r *rig) content(digest string) []byte {
-	r.t.Helper()
-	f, err := r.cache.Open(strings.TrimPrefix(digest, "sha256:"))
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	defer f.Close()
-	b, err := io.ReadAll(f)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	return b
-}
-
 func zstdLayer(t *testing.T, tar []byte) v1.Layer {
 	t.Helper()
 	enc, err := zstd.NewWriter(nil)
@@ -128,7 +114,7 @@ func TestLayersAreStoredUncompressed(t *testing.T) {
 		if want := fmt.Sprintf("sha256:%x", sha256.Sum256(tar)); img.Layers[n].DiffID != want || img.Layers[n].Size != int64(len(tar)) {
 			t.Errorf("layer %d is %+v, want %s of %d bytes", n, img.Layers[n], want, len(tar))
 		}
-		if !bytes.Equal(r.content(img.Layers[n].DiffID), tar) {
+		if !bytes.Equal(fakesites.Cached(t, r.cache, img.Layers[n].DiffID), tar) {
 			t.Errorf("layer %d differs", n)
 		}
 	}
@@ -152,11 +138,11 @@ func TestIndexIsTheTarget(t *testing.T) {
 		if !types.MediaType(img.Target.MediaType).IsIndex() || img.Target == img.Manifest {
 			t.Errorf("target is %+v", img.Target)
 		}
-		if !strings.Contains(string(r.content(img.Config.Digest)), `"architecture":"`+arch+`"`) {
+		if !strings.Contains(string(fakesites.Cached(t, r.cache, img.Config.Digest)), `"architecture":"`+arch+`"`) {
 			t.Errorf("%s: the config is of another architecture", arch)
 		}
 		for _, d := range []string{img.Target.Digest, img.Manifest.Digest} {
-			if got := fmt.Sprintf("sha256:%x", sha256.Sum256(r.content(d))); got != d {
+			if got := fmt.Sprintf("sha256:%x", sha256.Sum256(fakesites.Cached(t, r.cache, d))); got != d {
 				t.Errorf("%s has content with digest %s", d, got)
 			}
 		}
