@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
@@ -104,6 +106,11 @@ apiVersion: v1
 kind: ConfigMap
 metadata: {name: web-config, namespace: {{ .Release.Namespace }}}
 data: {mode: plain}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: capabilities, namespace: {{ .Release.Namespace }}}
+data: {versions: {{ .Capabilities.APIVersions | join " " | quote }}}
 `
 
 // localImage is the name of an image that is only in an OCI layout.
@@ -248,6 +255,33 @@ func unpack(t *testing.T, f *bundle.File, files map[string]string) {
 	}
 }
 
+// servedVersions returns the API versions of Kubernetes' own groups and their kinds, sorted, as
+// the API server lists them.
+func servedVersions(t *testing.T, s *site.Site) []string {
+	t.Helper()
+	found := map[string]bool{}
+	for _, version := range strings.Fields(kubectl(t, s, "api-versions")) {
+		if version == "example.com/v1" {
+			continue
+		}
+		found[version] = true
+		path := "/apis/" + version
+		if version == "v1" {
+			path = "/api/v1"
+		}
+		var list struct{ Resources []struct{ Name, Kind string } }
+		if err := json.Unmarshal([]byte(kubectl(t, s, "get", "--raw", path)), &list); err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range list.Resources {
+			if !strings.Contains(r.Name, "/") { // the kinds of subresources are of other groups
+				found[version+"/"+r.Kind] = true
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(found))
+}
+
 // TestSiteContent installs a bundle with the site's own manifests, files and a systemd unit:
 // a control plane, then a worker on which the workload starts. A second init changes nothing,
 // edits are kept or saved, and reset leaves the hosts as they were.
@@ -291,7 +325,7 @@ func TestSiteContent(t *testing.T) {
 		{"init on a control plane alone", func(t *testing.T) {
 			out := install(t, control, 0, "init")
 			contains(t, out, "] files ", "] units ", "] manifests ", "/etc/motd existed before", "kinds: 2 objects, 2 created or changed",
-				"web (web 1.2.3): 4 objects, 5 created or changed", "Deployment.apps web/front: the cluster has only control planes with taints")
+				"web (web 1.2.3): 5 objects, 6 created or changed", "Deployment.apps web/front: the cluster has only control planes with taints")
 			if join, err = site.JoinArgs(out); err != nil {
 				t.Fatal(err)
 			}
@@ -301,7 +335,13 @@ func TestSiteContent(t *testing.T) {
 			}
 			contains(t, kubectl(t, s, "get", "sites.example.com", "here", "-o", "jsonpath={.spec.rack}"), "3")
 			contains(t, kubectl(t, s, "get", "-n", "web", "job", "once", "-o", "jsonpath={.status.succeeded}"), "1")
-			contains(t, install(t, control, 0, "status"), "control-plane, "+version+", Ready", "web 1.2.3", "applied", "3/4", "Not ready:", "Deployment.apps web/front: the cluster has only")
+			contains(t, install(t, control, 0, "status"), "control-plane, "+version+", Ready", "web 1.2.3", "applied", "4/5", "Not ready:", "Deployment.apps web/front: the cluster has only")
+		}},
+		{"the chart was rendered with the API versions that the cluster serves", func(t *testing.T) {
+			rendered := strings.Fields(kubectl(t, s, "get", "-n", "web", "configmap", "capabilities", "-o", "jsonpath={.data.versions}"))
+			if diff := cmp.Diff(servedVersions(t, s), rendered); diff != "" {
+				t.Errorf("- served, + rendered:\n%s", diff)
+			}
 		}},
 		{"a worker starts the workload", func(t *testing.T) {
 			contains(t, install(t, worker, 0, join...), "] files ", "] units ", "/etc/motd existed before")
@@ -335,7 +375,7 @@ func TestSiteContent(t *testing.T) {
 		}},
 		{"a second init and join change nothing", func(t *testing.T) {
 			before, inventory := pid(control), kubectl(t, s, "get", "-n", "kube-system", "configmap", "airlift-manifests", "-o", "yaml")
-			contains(t, install(t, control, 0, "init"), "kinds: 2 objects, nothing to change", "web (web 1.2.3): 4 objects, nothing to change", "Nothing was changed")
+			contains(t, install(t, control, 0, "init"), "kinds: 2 objects, nothing to change", "web (web 1.2.3): 5 objects, nothing to change", "Nothing was changed")
 			contains(t, install(t, worker, 0, join...), "Nothing was changed")
 			if after := pid(control); after != before {
 				t.Errorf("exporter was restarted: %s, %s", before, after)
@@ -359,7 +399,7 @@ func TestSiteContent(t *testing.T) {
 				t.Error("exporter was not restarted although a file that its unit names was written")
 			}
 			onNode(t, control)
-			contains(t, install(t, control, 0, "init", "phase", "manifests", "--force-conflicts"), "web (web 1.2.3): 4 objects, 2 created or changed")
+			contains(t, install(t, control, 0, "init", "phase", "manifests", "--force-conflicts"), "web (web 1.2.3): 5 objects, 2 created or changed")
 			contains(t, kubectl(t, s, "get", "-n", "web", "configmap", "web-config", "-o", "jsonpath={.data}"), `"mode":"plain"`, `"more":"yes"`)
 			contains(t, kubectl(t, s, "get", "-n", "web", "deployment", "front", "-o", "jsonpath={.spec.replicas}"), "2")
 		}},

@@ -100,7 +100,7 @@ data:
     {{- end }}
   script: |
     docker run --rm quay.io/team/tool:v7 https://quay.io/team/no:v1 ./a/b:v1
-  options.json: '{"image": "team/json:v3"}'
+  sidecar.json: '{"image": "team/json:v3"}'
   scan.repository: mirror.gcr.io/team/scan
   scan.tag: "1.0"
   nginx.conf: "proxy_pass http://app.example.com/path:8080;"
@@ -108,7 +108,7 @@ data:
 			`data["helperPod.yaml"].spec.containers[0].image docker.io/library/busybox:latest`,
 			`data["scan.repository"] mirror.gcr.io/team/scan:1.0`,
 			"data.script quay.io/team/tool:v7",
-			`data["options.json"].image docker.io/team/json:v3`,
+			`data["sidecar.json"].image docker.io/team/json:v3`,
 			"data.template docker.io/team/app:v1",
 		}},
 		{"istio", `
