@@ -25,6 +25,13 @@ type Manifest struct {
 	NearestKnown string `json:"nearestKnown,omitempty"`
 	// CNI is the pod network in the bundle: "flannel" or "none".
 	CNI string `json:"cni"`
+	// Only lists the content of an additional bundle, which has no Kubernetes and is for
+	// existing nodes: OnlyImages, OnlyManifests or both, in this order. It is empty for a
+	// bundle that installs nodes.
+	Only []string `json:"only,omitempty"`
+	// Base is the bundle whose layers an additional bundle leaves out. It is nil if all
+	// layers are in this bundle.
+	Base *Base `json:"base,omitempty"`
 	// Components are sorted by name.
 	Components []Component `json:"components"`
 	// Images are in boot order.
@@ -40,6 +47,23 @@ type Manifest struct {
 	// the level Best they alternate. Manifests and small files precede the blobs, large
 	// files follow them.
 	Entries []Entry `json:"entries"`
+}
+
+// Values of the field Only.
+const (
+	OnlyImages    = "images"
+	OnlyManifests = "manifests"
+)
+
+// Additional reports whether the bundle has no Kubernetes.
+func (m *Manifest) Additional() bool { return len(m.Only) > 0 }
+
+// A Base identifies another bundle by its manifest.
+type Base struct {
+	// ManifestSHA256 is the sha256 of the base's manifest, lower-case hex.
+	ManifestSHA256 string `json:"manifestSHA256"`
+	// Layers are the diffIDs of layers of Images that are only in the base, sorted.
+	Layers []string `json:"layers"`
 }
 
 // An Entry is one file of the payload.

@@ -63,14 +63,20 @@ func (m *Manifest) Validate() error {
 	if m.NearestKnown != "" && (!kubeSemver.MatchString(m.NearestKnown) || m.NearestKnown == m.KubernetesVersion) {
 		return fmt.Errorf("manifest: nearestKnown %q is not another Kubernetes version", m.NearestKnown)
 	}
-	v := validator{entries: map[string]Entry{}, used: map[string]bool{}}
+	v := validator{entries: map[string]Entry{}, used: map[string]bool{}, inBase: map[string]bool{}}
 	if err := v.checkEntries(m.Entries); err != nil {
 		return fmt.Errorf("manifest: %w", err)
 	}
 	if err := v.checkComponents(m.Components); err != nil {
 		return fmt.Errorf("manifest: %w", err)
 	}
+	if err := v.checkAdditional(m); err != nil {
+		return fmt.Errorf("manifest: %w", err)
+	}
 	if err := v.checkImages(m.Images); err != nil {
+		return fmt.Errorf("manifest: %w", err)
+	}
+	if err := v.checkBase(m.Base); err != nil {
 		return fmt.Errorf("manifest: %w", err)
 	}
 	if err := v.checkSite(m); err != nil {
@@ -87,6 +93,7 @@ func (m *Manifest) Validate() error {
 type validator struct {
 	entries map[string]Entry // by name
 	used    map[string]bool  // names of entries that something uses
+	inBase  map[string]bool  // diffIDs of layers that only the base has; true once an image uses it
 }
 
 func (v validator) checkEntries(entries []Entry) error {
@@ -206,6 +213,10 @@ func (v validator) checkImages(images []Image) error {
 			return fmt.Errorf("image %q: target and manifest are one blob with two media types", i.Name)
 		}
 		for n, l := range i.Layers {
+			if _, ok := v.inBase[l.DiffID]; ok && l.Size >= 0 && l.Size <= head.MaxEntry {
+				v.inBase[l.DiffID] = true
+				continue
+			}
 			if err := v.useBlob(fmt.Sprintf("layer %d", n+1), l.DiffID, l.Size); err != nil {
 				return fmt.Errorf("image %q: %w", i.Name, err)
 			}
