@@ -43,7 +43,12 @@ func TestMain(m *testing.M) {
 		fmt.Fprintf(os.Stderr, "no bundle to test: %v\nmake bundle builds it; make e2e does both\n", err)
 		os.Exit(1)
 	}
-	os.Exit(m.Run())
+	code := m.Run()
+	if err := writeDurations("../out/e2e-durations.txt"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
 }
 
 // up boots a site for the test and removes it at the end. Tests run in parallel, because
@@ -55,6 +60,7 @@ func up(t *testing.T, o lab.Options) *site.Site {
 		t.Fatal("the lab needs root")
 	}
 	o.Log = t.Logf
+	measure(t)
 	started := time.Now()
 	s, err := site.Up(t.Context(), o)
 	if err != nil {
