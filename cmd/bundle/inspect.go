@@ -17,9 +17,10 @@ func newInspectCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "inspect FILE",
 		Short: "Show the contents of a bundle",
-		Long: `Show the contents of a bundle: the Kubernetes version, every component with its
-upstream URL and checksum, every image with its digest, the site's own manifests,
-files and systemd units, and the command that lists the files with tar.
+		Long: `Show the contents of a bundle as a tree, with the unpacked size of each part and its
+share of the whole: every component with its upstream URL and checksum, every image with
+its digest, the site's own manifests, files and systemd units. The command that lists the
+files with tar follows.
 
 inspect reads only the manifest and compares it with its sha256. "bundle verify"
 reads the whole file.`,
@@ -116,43 +117,10 @@ func inspectText(w io.Writer, f *bundle.File, m *bundle.Manifest, parts []part) 
 		fmt.Fprintf(&b, "%s\n", images.Newer(m.KubernetesVersion, m.NearestKnown))
 	}
 
-	// The URL and the checksum are too long for columns.
-	width := len("COMPONENT")
-	for _, c := range m.Components {
-		width = max(width, len(c.Name))
-	}
-	fmt.Fprintf(&b, "\n%-*s  %-12s  %9s\n", width, "COMPONENT", "VERSION", "SIZE")
-	for _, c := range m.Components {
-		var size int64
-		for _, name := range c.Entries {
-			e, _ := m.Entry(name)
-			size += e.Size
-		}
-		fmt.Fprintf(&b, "%-*s  %-12s  %9s\n", width, c.Name, c.Version, progress.Bytes(size))
-		fmt.Fprintf(&b, "  %s\n  %s\n", c.URL, c.Checksum)
-	}
-
-	width = len("IMAGE")
-	for _, i := range m.Images {
-		width = max(width, len(i.Reference))
-	}
-	fmt.Fprintf(&b, "\n%-*s  LAYERS  %9s\n", width, "IMAGE", "SIZE")
-	for _, i := range m.Images {
-		var size int64
-		for _, l := range i.Layers {
-			size += l.Size
-		}
-		fmt.Fprintf(&b, "%-*s  %6d  %9s\n", width, i.Reference, len(i.Layers), progress.Bytes(size))
-		fmt.Fprintf(&b, "  %s\n", i.Target.Digest)
-	}
-
-	if err := siteTables(&b, m); err != nil {
-		return err
-	}
+	b.WriteString("\n" + treeText(contents(f, m)))
 
 	unpacked := m.UnpackedSize() + f.Installer().Size
-	fmt.Fprintf(&b, "\ninstaller of %s and %d entries, %s unpacked (layers that images share are stored once)\n",
-		progress.Bytes(f.Installer().Size), len(m.Entries), progress.Bytes(unpacked))
+	fmt.Fprintf(&b, "\n%d entries; layers that images share are stored once\n", len(m.Entries))
 	fmt.Fprintf(&b, "payload of %s, compression ratio %.1f, in parts that can be read separately:\n",
 		progress.Bytes(f.PayloadSize()), float64(unpacked)/float64(f.PayloadSize()))
 	for _, p := range parts {

@@ -46,9 +46,10 @@ func TestInspectShowsWhatIsInside(t *testing.T) {
 	}
 	for _, want := range []string{
 		"Kubernetes v1.29.15 for linux/amd64, pod network: flannel\n",
-		"kubelet      v1.0.0          20.0 kB\n  https://example.com/kubelet\n  sha256:",
-		"registry.k8s.io/etcd:3.5.16-0       2    21.5 kB\n  sha256:",
-		"installer of 3.0 kB and 10 entries, 55.0 kB unpacked", "compression ratio 1.0, in parts",
+		"\nunpacked                               55.0 kB  100 %\n├─ installer                            3.0 kB    5 %\n├─ binaries                            29.0 kB   53 %\n",
+		"│  ├─ kubelet v1.0.0                   20.0 kB   36 %\n│  │     https://example.com/kubelet\n│  │     sha256:",
+		"   └─ registry.k8s.io/etcd:3.5.16-0    21.5 kB   39 %  2 layers, 10.2 kB in other images too\n",
+		"10 entries; layers", "compression ratio 1.0, in parts",
 		"\n  binaries    29.2 kB,   29.0 kB unpacked, 3 files, window 1.0 MB\n",
 		"\n  images      ", " 7 files, window",
 	} {
