@@ -183,6 +183,9 @@ func (s *Store) greet(ctx context.Context) error {
 // are pinned already stay pinned.
 func (s *Store) LeaveUnpinned() { s.unpinned = true }
 
+// Socket returns the path of containerd's socket.
+func (s *Store) Socket() string { return s.socket }
+
 // Close closes the connection.
 func (s *Store) Close() error { return s.conn.Close() }
 
