@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -231,7 +232,10 @@ const (
 // layer is that of an image in the full bundle, and of one that has this layer on top of another.
 func importBundles(t *testing.T) (full, onTop, moved *Bundle) {
 	t.Helper()
-	lower, upper := layerTar(t, "lower", strings.Repeat("lower", 2<<20)), layerTar(t, "upper", "upper")
+	// Incompressible, and larger than two pieces of the payload.
+	content := make([]byte, 1<<20)
+	_, _ = rand.NewChaCha8([32]byte{}).Read(content)
+	lower, upper := layerTar(t, "lower", string(content)), layerTar(t, "upper", "upper")
 	f := newImageBundle()
 	f.add(t, "pause", "registry.k8s.io/pause:3.10", nil, layerTar(t, "pause", "pause"))
 	f.add(t, oldApp, oldApp, nil, lower, layerTar(t, "old", "old"))
@@ -405,5 +409,53 @@ func TestKubeletSocket(t *testing.T) {
 		if got, err := newMachine(h, &Console{}).kubeletSocket(); err != nil || got != c.want {
 			t.Errorf("%s: %q, %v, want %q", name, got, err, c.want)
 		}
+	}
+}
+
+// TestImportOfADamagedBase: a flipped byte in the base is found before anything changes.
+func TestImportOfADamagedBase(t *testing.T) {
+	root := aNode(t)
+	full, onTop, _ := importBundles(t)
+	path := full.file.Path()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data[full.file.PayloadOffset()+full.file.PayloadSize()/2] ^= 1 // in the lower layer
+	damaged := filepath.Join(t.TempDir(), "damaged")
+	if err := os.WriteFile(damaged, data, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	f, err := bundle.Open(damaged)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	base, err := OpenBundle(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	base.CheckFile(t.Context())
+	defer base.Close()
+	_, _, err = runImport(t, root, onTop, ImportOptions{Base: base})
+	wantFault(t, "a damaged base", err, fault.Bundle, damaged)
+	if ledger := hostOn(t, root).ImageNames(); len(ledger) > 0 {
+		t.Errorf("the import changed %v", ledger)
+	}
+
+	// Each piece is compared again when it is read.
+	unchecked, err := OpenBundle(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, imported, err := runImport(t, root, onTop, ImportOptions{Base: unchecked})
+	wantFault(t, "a damaged base that was not checked", err, fault.Bundle, damaged)
+	withImages(t, root, onTop, nil, func(n *NodeImages) {
+		if list, err := n.List(t.Context()); err != nil || len(list) > 0 {
+			t.Errorf("after the error: %q, %v; the run was to import %q", namesOf(list), err, imported)
+		}
+	})
+	if _, _, err := runImport(t, root, onTop, ImportOptions{Base: full}); err != nil {
+		t.Errorf("after the error, with a good base: %v", err)
 	}
 }
