@@ -99,8 +99,14 @@ func (n *node) imageSpace(ctx context.Context) (preflight.Space, error) {
 	case n.rerun:
 		return space, nil
 	}
+	return layerSpace(space.Path, wanted), nil
+}
+
+// layerSpace returns the space for the layers of images below a directory.
+func layerSpace(dir string, images []bundle.Image) preflight.Space {
+	space := preflight.Space{Path: dir, KeepFree: imageEviction}
 	counted := map[string]bool{}
-	for _, i := range wanted {
+	for _, i := range images {
 		for _, l := range i.Layers {
 			if !counted[l.DiffID] {
 				counted[l.DiffID] = true
@@ -109,5 +115,5 @@ func (n *node) imageSpace(ctx context.Context) (preflight.Space, error) {
 			}
 		}
 	}
-	return space, nil
+	return space
 }

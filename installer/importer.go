@@ -2,6 +2,7 @@ package installer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -30,6 +31,13 @@ type imageRequest struct {
 	wanted  []bundle.Image
 	aliases map[string]string // additional image names, by reference
 	never   bool              // imagePullPolicy is Never: do not import missing images
+	base    *baseLayers       // nil unless the bundle leaves out layers
+}
+
+// baseLayers are layers that a bundle leaves out, and the file that has them.
+type baseLayers struct {
+	file   *bundle.File
+	layers []string // diffIDs
 }
 
 func newLazyImporter(r imageRequest, a *arrivals) *lazyImporter {
@@ -88,7 +96,38 @@ func (im *lazyImporter) open(ctx context.Context) error {
 			return im.announce(ctx, i.Reference)
 		},
 	})
-	return err
+	if err != nil || im.base == nil {
+		return err
+	}
+	return im.readBase(ctx)
+}
+
+// readBase reads those layers from the base that the importer needs. Upper layers may precede
+// lower ones, which the bundle has: the importer keeps them until then.
+func (im *lazyImporter) readBase(ctx context.Context) error {
+	defer sparingMemory()()
+	s, err := im.base.file.Stream(ctx)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	wanted := map[string]bool{}
+	for _, diffID := range im.base.layers {
+		wanted[bundle.BlobName(diffID)] = im.wants(bundle.BlobName(diffID))
+	}
+	s.Skip(func(e bundle.Entry) bool { return !wanted[e.Name] })
+	for {
+		e, content, err := s.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if err := im.blob(ctx, e, counted{content, &im.arrivals.moved}); err != nil {
+			return err
+		}
+	}
 }
 
 // meet waits for containerd.

@@ -69,29 +69,22 @@ func (s *manifests) show(m bundle.SiteManifest, applied cluster.Applied, recorde
 	if m.Chart != "" {
 		name += " (" + m.Chart + ")"
 	}
-	s.console.Note("%s: %s, %s", name, objects(len(applied.Objects)), what)
+	s.console.Note("%s: %s, %s", name, count(len(applied.Objects), "object"), what)
 	for _, kept := range applied.Kept {
 		s.console.Warn("%s", kept)
 	}
 	if len(applied.Kept) > 0 {
-		s.console.Note("to replace these fields: ./install init phase manifests --force-conflicts")
+		s.console.Note("to replace these fields: %s --force-conflicts", s.plan.bundle.applyCommand())
 	}
 	for _, l := range applied.Later {
 		s.console.Warn("%s is not applied yet: %s", l.Object, l.Why)
 	}
 	if len(applied.Later) > 0 {
-		s.console.Note("after a worker has joined: ./install init phase manifests")
+		s.console.Note("after a worker has joined: %s", s.plan.bundle.applyCommand())
 	}
 	for _, former := range recorded.Former {
 		s.console.Note("%s is no longer in the manifest; it is not deleted", former)
 	}
-}
-
-func objects(n int) string {
-	if n == 1 {
-		return "1 object"
-	}
-	return fmt.Sprintf("%d objects", n)
 }
 
 // wait waits for the workloads of the manifests.

@@ -27,6 +27,8 @@ const (
 type Status struct {
 	Node      cluster.NodeState `json:"node"`
 	Manifests []ManifestStatus  `json:"manifests"`
+
+	apply string // the command that applies the manifests of this bundle
 }
 
 // A ManifestStatus is the state of one of the site's manifests in the cluster.
@@ -48,18 +50,12 @@ func ReadStatus(ctx context.Context, b *Bundle, h *host.Host, kubeconfig string)
 		return nil, fault.New(fault.Failure, "run it with sudo or as root", "%s does not have this node's name, or cannot be read", kubeletConf)
 	case name == "":
 		return nil, fault.New(fault.Failure, "run it on a control plane", "this host is not a node of a cluster")
-	case kubeconfig == adminConf && !fileExists(h, adminConf):
-		return nil, fault.New(fault.Failure, "run it on a control plane, or set --kubeconfig", "this host is a worker: it has no kubeconfig of an administrator")
 	}
-	client, err := cluster.Load(kubeconfig, "")
+	client, err := adminClient(ctx, h, kubeconfig)
 	if err != nil {
-		return nil, fault.Wrap(err, fault.Failure, "run it on a control plane as root, or set --kubeconfig")
+		return nil, err
 	}
-	if !client.Answers(ctx) {
-		return nil, fault.New(fault.Failure, "see the kubelet's log: journalctl -u kubelet -e; and those of the containers below /var/log/pods",
-			"the API server at %s does not answer", client.Server())
-	}
-	s := &Status{Manifests: []ManifestStatus{}}
+	s := &Status{Manifests: []ManifestStatus{}, apply: b.applyCommand()}
 	if s.Node, err = client.Node(ctx, name); err != nil {
 		return nil, err
 	}
@@ -98,6 +94,26 @@ func ReadStatus(ctx context.Context, b *Bundle, h *host.Host, kubeconfig string)
 		}
 	}
 	return s, nil
+}
+
+// adminClient connects to the cluster with the kubeconfig of an administrator.
+func adminClient(ctx context.Context, h *host.Host, kubeconfig string) (*cluster.Client, error) {
+	if kubeconfig == adminConf && !fileExists(h, adminConf) {
+		is := "not a node of a cluster"
+		if fileExists(h, kubeletConf) {
+			is = "a worker"
+		}
+		return nil, fault.New(fault.Failure, "run it on a control plane, or set --kubeconfig", "this host is %s: it has no kubeconfig of an administrator", is)
+	}
+	client, err := cluster.Load(kubeconfig, "")
+	if err != nil {
+		return nil, fault.Wrap(err, fault.Failure, "run it on a control plane as root, or set --kubeconfig")
+	}
+	if !client.Answers(ctx) {
+		return nil, fault.New(fault.Failure, "see the kubelet's log: journalctl -u kubelet -e; and those of the containers below /var/log/pods",
+			"the API server at %s does not answer", client.Server())
+	}
+	return client, nil
 }
 
 func statusOf(name string, e cluster.InventoryEntry) ManifestStatus {
@@ -149,6 +165,6 @@ func (s *Status) Write(out io.Writer) {
 	if slices.ContainsFunc(s.Manifests, func(m ManifestStatus) bool {
 		return len(m.Later) > 0 || m.State == stateDifferent || m.State == stateMissing
 	}) {
-		fmt.Fprintln(out, "\nTo apply the manifests of this bundle: ./install init phase manifests")
+		fmt.Fprintf(out, "\nTo apply the manifests of this bundle: %s\n", s.apply)
 	}
 }

@@ -13,7 +13,8 @@ import (
 
 func TestStatusIsWritten(t *testing.T) {
 	s := Status{
-		Node: cluster.NodeState{Name: "host1", Role: "control-plane", Version: "v1.37.1", Ready: true},
+		apply: "./install init phase manifests",
+		Node:  cluster.NodeState{Name: "host1", Role: "control-plane", Version: "v1.37.1", Ready: true},
 		Manifests: []ManifestStatus{
 			{Name: "ingress", Chart: "ingress-nginx 4.13.2", State: stateApplied, Applied: "2026-11-23T03:46:18Z", Objects: []cluster.ObjectState{{Object: "Service web/a", Ready: true}}},
 			{Name: "app", State: stateDifferent, Objects: []cluster.ObjectState{{Object: "Service web/b", Ready: true}, {Object: "Deployment.apps web/b", Reason: "0 of 1 pods ready\n  a line of a log"}}},

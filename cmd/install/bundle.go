@@ -31,7 +31,7 @@ func openBundle() (*bundle.File, error) {
 	}
 	if here := runtime.GOOS + "/" + runtime.GOARCH; m.Platform != here {
 		_ = f.Close()
-		return nil, fault.New(fault.Bundle, "build one with 'bundle build --arch "+runtime.GOARCH+"'",
+		return nil, fault.New(fault.Preflight, "build one with 'bundle build --arch "+runtime.GOARCH+"'",
 			"this bundle is for %s, this host is %s", m.Platform, here)
 	}
 	return f, nil

@@ -15,13 +15,22 @@ import (
 // bundleFile writes a bundle file that runs this test's main.
 func bundleFile(t *testing.T, kubernetes string) string {
 	t.Helper()
+	return bundleWith(t, bundle.Manifest{KubernetesVersion: kubernetes})
+}
+
+// bundleWith writes a bundle file with this manifest and no entries.
+func bundleWith(t *testing.T, m bundle.Manifest) string {
+	t.Helper()
 	self, err := os.ReadFile(os.Args[0])
 	must(t, err)
 	path := filepath.Join(t.TempDir(), "install")
-	m := &bundle.Manifest{FormatVersion: bundle.FormatVersion, Platform: "linux/" + runtime.GOARCH, KubernetesVersion: kubernetes, CNI: "none"}
+	m.FormatVersion, m.CNI = bundle.FormatVersion, "none"
+	if m.Platform == "" {
+		m.Platform = "linux/" + runtime.GOARCH
+	}
 	open := func(bundle.Entry) (io.ReadCloser, error) { return nil, errors.New("there are no entries") }
 	programs := bundle.Executables{Launcher: self, Installer: []byte("not used")}
-	_, err = bundle.WriteFile(t.Context(), path, programs, m, bundle.Options{Level: bundle.Fastest}, open, nil)
+	_, err = bundle.WriteFile(t.Context(), path, programs, &m, bundle.Options{Level: bundle.Fastest}, open, nil)
 	must(t, err)
 	return path
 }

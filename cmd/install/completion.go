@@ -40,9 +40,13 @@ func listed(values []string) cobra.CompletionFunc {
 	}
 }
 
-// completeAll registers completion on init and join.
-func completeAll(init, join *cobra.Command) {
+// completeAll registers completion on init, join, and the commands for a running cluster.
+func completeAll(init, join, apply *cobra.Command, others ...*cobra.Command) {
 	empty := &config.Config{}
 	complete(init, installer.Names(installer.InitPhases()), preflight.Target{Config: empty, Role: preflight.Init})
 	complete(join, installer.Names(installer.JoinPhases(true)), preflight.Target{Config: empty, Role: preflight.JoinControlPlane})
+	complete(apply, installer.Names(installer.ApplyPhases()), preflight.Target{Config: empty, Role: preflight.Init})
+	for _, cmd := range others {
+		complete(cmd, nil, preflight.Target{Config: empty, Role: preflight.Init})
+	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"airlift/bundle"
 	"airlift/images"
+	"airlift/installer"
 	"airlift/installer/config"
 )
 
@@ -69,6 +70,9 @@ not pull them from the registries in the names.`,
 				return err
 			}
 			m, err := manifest()
+			if err == nil && m != nil {
+				err = installer.NeedsKubernetes(m, cmd.CommandPath())
+			}
 			if err != nil {
 				return err
 			}
@@ -107,6 +111,9 @@ contain.`,
 			}
 			defer f.Close()
 			m, err := f.Manifest()
+			if err == nil {
+				err = installer.NeedsKubernetes(m, cmd.CommandPath())
+			}
 			if err != nil {
 				return err
 			}

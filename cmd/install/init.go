@@ -124,6 +124,7 @@ func (in *initFlags) open(cmd *cobra.Command) (*opened, error) {
 	}
 	manifestsOnly := in.options.ManifestsOnly()
 	run := in.runFlags
+	run.command = cmd.CommandPath()
 	run.changesNothing = run.changesNothing || manifestsOnly
 	run.anyBundle = manifestsOnly
 	r, err := run.open(ctx, cfg, console, host.Options{

@@ -144,6 +144,7 @@ func (in *joinFlags) open(cmd *cobra.Command, args []string) (*opened, error) {
 	if ip := cfg.LocalAPIEndpoint.ChosenAddress(); cfg.ControlPlane && in.nodeIP == "" && ip != "" {
 		o.NodeIP, o.AddressFlag = ip, "--apiserver-advertise-address"
 	}
+	in.runFlags.command = cmd.CommandPath()
 	r, err := in.runFlags.open(ctx, cfg, console, o)
 	if err != nil {
 		return nil, err

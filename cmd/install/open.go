@@ -13,6 +13,7 @@ import (
 
 // runFlags control how init, join and their phases use the bundle and the host.
 type runFlags struct {
+	command        string // for messages: "init"
 	skipFileCheck  bool   // do not verify the digests of the bundle file
 	rootfs         string // directory to use as the host's root
 	onePhase       bool   // one phase runs alone
@@ -48,6 +49,9 @@ func (r runFlags) open(ctx context.Context, cfg *config.Config, console *install
 	}
 	b, err := installer.OpenBundle(f)
 	if err != nil {
+		return nil, err
+	}
+	if err := b.NeedsKubernetes(r.command); err != nil {
 		return nil, err
 	}
 	if err := b.Configure(cfg); err != nil {

@@ -105,9 +105,9 @@ func (in *resetFlags) open(cmd *cobra.Command, ask bool) (run *installer.Reset, 
 	case err != nil || run.Empty() || in.reset.DryRun:
 	case !recorded:
 		fmt.Fprintf(cmd.OutOrStdout(), "Airlift has no ledger of this node. kubeadm creates these on a node:\n%s\n", run.Describe())
-		err = confirm(cmd, "answer with: yes | ./install reset --without-ledger")
+		err = confirm(cmd, resetQuestion, "answer with: yes | ./install reset --without-ledger")
 	case ask && !in.reset.Force:
-		err = confirm(cmd, "answer with y, or run it with --force")
+		err = confirm(cmd, resetQuestion, "answer with y, or run it with --force")
 	}
 	if err != nil {
 		unlock()
@@ -133,10 +133,12 @@ func (p *resetPhase) run(cmd *cobra.Command, name string, _ []string) error {
 	return run.RunPhase(cmd.Context(), name)
 }
 
+const resetQuestion = "This removes the Kubernetes node on this host and, on the last control plane, the cluster's data. Continue?"
+
 // confirm asks the user for confirmation. The answer comes from a terminal or a
 // pipe: 'yes | install reset'.
-func confirm(cmd *cobra.Command, hint string) error {
-	fmt.Fprint(cmd.OutOrStdout(), "This removes the Kubernetes node on this host and, on the last control plane, the cluster's data. Continue? [y/N] ")
+func confirm(cmd *cobra.Command, question, hint string) error {
+	fmt.Fprint(cmd.OutOrStdout(), question+" [y/N] ")
 	answer, err := readLine(cmd.Context(), cmd.InOrStdin())
 	if ctx := cmd.Context(); ctx.Err() != nil {
 		return ctx.Err()
@@ -148,7 +150,7 @@ func confirm(cmd *cobra.Command, hint string) error {
 		fmt.Fprintln(cmd.OutOrStdout()) // end the line: no user pressed return
 	}
 	if errors.Is(err, io.EOF) && answer == "" {
-		return fault.New(fault.Usage, hint, "reset needs confirmation, and standard input ended without an answer")
+		return fault.New(fault.Usage, hint, "%s needs confirmation, and standard input ended without an answer", cmd.Name())
 	}
 	if a := strings.ToLower(strings.TrimSpace(answer)); a != "y" && a != "yes" {
 		return fault.New(fault.Failure, "", "not confirmed: nothing was changed")

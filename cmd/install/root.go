@@ -56,8 +56,9 @@ func newRootCmd() *cobra.Command {
 		return fault.New(fault.Usage, "see '"+cmd.CommandPath()+" --help'", "%w", err)
 	})
 	init, join := newInitCmd(), newJoinCmd()
-	completeAll(init, join)
-	cmd.AddCommand(init, join, newPreflightCmd(), newStatusCmd(), newResetCmd(), newTokenCmd(), newCertsCmd(), newKubeconfigCmd(), newConfigCmd(), newVersionCmd(), newHostRouteCmd())
+	apply, bring, images := newApplyCmd(), newImportCmd(), newImagesCmd()
+	completeAll(init, join, apply, bring, images)
+	cmd.AddCommand(init, join, newPreflightCmd(), bring, apply, images, newStatusCmd(), newResetCmd(), newTokenCmd(), newCertsCmd(), newKubeconfigCmd(), newConfigCmd(), newVersionCmd(), newHostRouteCmd())
 	return cmd
 }
 

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"runtime"
+	"strings"
 
 	"github.com/spf13/cobra"
 	utilversion "k8s.io/apimachinery/pkg/util/version"
@@ -19,6 +20,9 @@ type versions struct {
 	ClientVersion apimachinery.Info `json:"clientVersion"` // kubeadm's only field
 	Installer     string            `json:"installer"`
 	Kubernetes    string            `json:"kubernetes"`
+	// Only lists what an additional bundle has: "images", "manifests". Kubernetes is the
+	// version that it was built for.
+	Only []string `json:"only,omitempty"`
 	// NearestKnown is the nearest release that was known when the bundle was built, if
 	// Kubernetes is newer.
 	NearestKnown string            `json:"nearestKnown,omitempty"`
@@ -69,11 +73,14 @@ func printVersion(cmd *cobra.Command, output string) error {
 	if err != nil {
 		return err
 	}
+	if output == "" && m.Additional() {
+		fmt.Fprintf(out, "only %s, for Kubernetes %s\n", strings.Join(m.Only, " and "), m.KubernetesVersion)
+	}
 	if output == "" && m.NearestKnown != "" {
 		fmt.Fprintln(out, images.Newer(m.KubernetesVersion, m.NearestKnown))
 	}
 	v := versions{
-		ClientVersion: clientVersion(m.KubernetesVersion, m.Platform), Installer: version, Kubernetes: m.KubernetesVersion,
+		ClientVersion: clientVersion(m.KubernetesVersion, m.Platform), Installer: version, Kubernetes: m.KubernetesVersion, Only: m.Only,
 		NearestKnown: m.NearestKnown, Platform: m.Platform, Components: map[string]string{},
 	}
 	for _, c := range m.Components {

@@ -12,8 +12,9 @@ import (
 )
 
 // Missing returns those images that are not complete, in their order. A complete image is
-// recorded under all its names with exactly this content, pinned, labelled for garbage
-// collection, unpacked, and known to the CRI. An import repairs incomplete images.
+// recorded under all its names with exactly this content, pinned (unless LeaveUnpinned was
+// called), labelled for garbage collection, unpacked, and known to the CRI. An import repairs
+// incomplete images.
 func (s *Store) Missing(ctx context.Context, images []bundle.Image) ([]bundle.Image, error) {
 	var missing []bundle.Image
 	for _, img := range images {
@@ -89,10 +90,5 @@ func (s *Store) recorded(ctx context.Context, name string, targets []digest.Dige
 	if err != nil {
 		return false, err
 	}
-	for k, v := range recordLabels {
-		if rec.labels[k] != v {
-			return false, nil
-		}
-	}
-	return slices.Contains(targets, rec.target.Digest), nil
+	return s.labelled(rec) && slices.Contains(targets, rec.target.Digest), nil
 }

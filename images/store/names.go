@@ -8,7 +8,6 @@ import (
 	"slices"
 
 	imagesapi "github.com/containerd/containerd/api/services/images/v1"
-	"github.com/containerd/containerd/api/types"
 	"github.com/containerd/containerd/v2/core/leases"
 	"github.com/containerd/errdefs"
 	"github.com/containerd/errdefs/pkg/errgrpc"
@@ -56,7 +55,7 @@ func (s *Store) announce(ctx context.Context, names []string, target digest.Dige
 			changes = append(changes, NameChange{Name: name, Set: []string{target.String()}})
 		case err != nil:
 			return fmt.Errorf("looking for image record %s: %w", name, err)
-		case rec.target.Digest != target || !maps.Equal(managedLabels(rec.labels), recordLabels):
+		case rec.target.Digest != target || !s.labelled(rec):
 			before := &Target{rec.target.MediaType, rec.target.Digest.String(), rec.target.Size, managedLabels(rec.labels)}
 			changes = append(changes, NameChange{Name: name, Before: before, Set: []string{target.String()}})
 		}
@@ -159,8 +158,7 @@ func (s *Store) restoreName(ctx context.Context, c NameChange) (left string, err
 // resetRecord sets the target of a record and the labels that an import manages. An empty
 // label is removed.
 func (s *Store) resetRecord(ctx context.Context, name string, target ocispec.Descriptor, labels map[string]string) error {
-	img := &imagesapi.Image{Name: name, Labels: map[string]string{}, Target: &types.Descriptor{
-		MediaType: target.MediaType, Digest: target.Digest.String(), Size: target.Size}}
+	img := &imagesapi.Image{Name: name, Labels: map[string]string{}, Target: toAPI(target)}
 	fields := []string{"target"}
 	for _, label := range slices.Sorted(maps.Keys(recordLabels)) {
 		img.Labels[label] = labels[label]

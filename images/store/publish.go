@@ -43,7 +43,7 @@ func (s *Store) publish(ctx context.Context, img bundle.Image) error {
 	if err != nil {
 		return err
 	}
-	if err := s.setRecords(ctx, names, descriptor(img.Target)); err != nil {
+	if err := s.setRecords(ctx, names, descriptor(img.Target), kindOf(img)); err != nil {
 		return err
 	}
 	return s.awaitCRI(ctx, names)
@@ -52,7 +52,7 @@ func (s *Store) publish(ctx context.Context, img bundle.Image) error {
 // setRecords records an image under all its names. A cancelled context does not interrupt
 // it between two names: with only some of the names, the image would keep its snapshots
 // and no removal of the other names would free them.
-func (s *Store) setRecords(ctx context.Context, names []string, target ocispec.Descriptor) error {
+func (s *Store) setRecords(ctx context.Context, names []string, target ocispec.Descriptor, kind string) error {
 	if err := s.announce(ctx, names, target.Digest); err != nil {
 		return err
 	}
@@ -62,7 +62,7 @@ func (s *Store) setRecords(ctx context.Context, names []string, target ocispec.D
 	ctx, cancel := afterwards(ctx)
 	defer cancel()
 	for _, name := range names {
-		if err := s.setRecord(ctx, name, target); err != nil {
+		if err := s.setRecord(ctx, name, target, kind); err != nil {
 			return err
 		}
 	}

@@ -18,12 +18,51 @@ import (
 	"airlift/bundle"
 )
 
+// pinnedLabel is the CRI's label of pinned images.
+const pinnedLabel = "io.cri-containerd.pinned"
+
 // The labels that the CRI sets on its images (containerd's internal/cri/labels). Without
 // "managed" the CRI would add the missing records itself. The kubelet's garbage collection
 // does not remove pinned images.
 var recordLabels = map[string]string{
-	"io.cri-containerd.image":  "managed",
-	"io.cri-containerd.pinned": "pinned",
+	"io.cri-containerd.image": "managed",
+	pinnedLabel:               "pinned",
+}
+
+// importedLabel marks the records that Airlift created. Its value is the kind of the image.
+const importedLabel = "airlift.dev/imported"
+
+// Kinds of imported images.
+const (
+	Kubernetes = "kubernetes" // a component of Kubernetes
+	Site       = "site"       // the site's own
+)
+
+// kindOf returns the kind of a bundle's image.
+func kindOf(img bundle.Image) string {
+	if img.Name == img.Reference {
+		return Site
+	}
+	return Kubernetes
+}
+
+// labels returns those of recordLabels that an import sets.
+func (s *Store) labels() map[string]string {
+	set := maps.Clone(recordLabels)
+	if s.unpinned {
+		delete(set, pinnedLabel)
+	}
+	return set
+}
+
+// labelled reports whether a record has the labels that an import sets.
+func (s *Store) labelled(r record) bool {
+	for k, v := range s.labels() {
+		if r.labels[k] != v {
+			return false
+		}
+	}
+	return true
 }
 
 // recordNames returns the names under which a pull by the CRI records an image: its ID (the
@@ -69,6 +108,10 @@ func fromAPI(img *imagesapi.Image) record {
 	}, img.Labels}
 }
 
+func toAPI(d ocispec.Descriptor) *types.Descriptor {
+	return &types.Descriptor{MediaType: d.MediaType, Digest: d.Digest.String(), Size: d.Size}
+}
+
 // record returns the record with this name. If there is none, the error is
 // errdefs.ErrNotFound.
 func (s *Store) record(ctx context.Context, name string) (record, error) {
@@ -93,14 +136,17 @@ func (s *Store) recordsOf(ctx context.Context, target digest.Digest) ([]record, 
 }
 
 // setRecord sets the target of name, with the CRI's labels. It always writes the record,
-// because the CRI only notices a write.
-func (s *Store) setRecord(ctx context.Context, name string, target ocispec.Descriptor) error {
-	img := &imagesapi.Image{Name: name, Labels: recordLabels, Target: &types.Descriptor{
-		MediaType: target.MediaType, Digest: target.Digest.String(), Size: target.Size}}
+// because the CRI only notices a write. A new record gets the label of imported images; kind
+// may be empty.
+func (s *Store) setRecord(ctx context.Context, name string, target ocispec.Descriptor, kind string) error {
+	img := &imagesapi.Image{Name: name, Labels: s.labels(), Target: toAPI(target)}
+	if kind != "" {
+		img.Labels[importedLabel] = kind
+	}
 	_, err := s.images.Create(ctx, &imagesapi.CreateImageRequest{Image: img})
 	if errdefs.IsAlreadyExists(errgrpc.ToNative(err)) {
 		fields := []string{"target"}
-		for _, label := range slices.Sorted(maps.Keys(recordLabels)) {
+		for _, label := range slices.Sorted(maps.Keys(s.labels())) {
 			fields = append(fields, "labels."+label)
 		}
 		_, err = s.images.Update(ctx, &imagesapi.UpdateImageRequest{Image: img, UpdateMask: &fieldmaskpb.FieldMask{Paths: fields}})

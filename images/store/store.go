@@ -62,6 +62,7 @@ type Store struct {
 	snapshotter string
 	hasCRI      bool
 
+	unpinned     bool
 	beforeNaming func(context.Context, []NameChange) error // may be nil
 
 	content    content.Store
@@ -177,6 +178,13 @@ func (s *Store) greet(ctx context.Context) error {
 	s.hasCRI = err == nil
 	return err
 }
+
+// LeaveUnpinned makes imports leave images to the kubelet's garbage collection. Images that
+// are pinned already stay pinned.
+func (s *Store) LeaveUnpinned() { s.unpinned = true }
+
+// Socket returns the path of containerd's socket.
+func (s *Store) Socket() string { return s.socket }
 
 // Close closes the connection.
 func (s *Store) Close() error { return s.conn.Close() }

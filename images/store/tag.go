@@ -33,7 +33,7 @@ func (s *Store) tag(ctx context.Context, existing, name string) error {
 	if err != nil {
 		return err
 	}
-	if err := s.setRecords(ctx, names, rec.target); err != nil {
+	if err := s.setRecords(ctx, names, rec.target, rec.labels[importedLabel]); err != nil {
 		return err
 	}
 	return s.awaitCRI(ctx, names)

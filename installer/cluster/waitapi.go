@@ -3,6 +3,7 @@ package cluster
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/version"
 )
 
 const kubeletHint = "check the kubelet's log: journalctl -u kubelet -e"
@@ -78,6 +80,22 @@ func (c *Client) Answers(ctx context.Context) bool {
 	status := 0
 	c.api.Discovery().RESTClient().Get().AbsPath("/version").Do(ctx).StatusCode(&status)
 	return status != 0
+}
+
+// Version returns the API server's version: "v1.37.1".
+func (c *Client) Version(ctx context.Context) (string, error) {
+	var answer version.Info
+	err := persist(ctx, func() error {
+		body, err := c.api.Discovery().RESTClient().Get().AbsPath("/version").Do(ctx).Raw()
+		if err != nil {
+			return err
+		}
+		return json.Unmarshal(body, &answer)
+	})
+	if err != nil {
+		return "", fmt.Errorf("reading the version of the API server: %w", err)
+	}
+	return answer.GitVersion, nil
 }
 
 // failedChecks lists the failed checks in an answer of /readyz: lines that start

@@ -40,6 +40,11 @@ func (s *subject) diskSpace(context.Context) []finding {
 	return found
 }
 
+// CheckSpace runs the check DiskSpace alone.
+func CheckSpace(ctx context.Context, root string, disk ...Space) (Report, error) {
+	return run(ctx, Target{Root: root, Disk: disk}, nil, func(s *subject) []check { return []check{{"DiskSpace", s.diskSpace}} })
+}
+
 // A disk is a mounted file system and what will be written to it.
 type disk struct {
 	unix.Statfs_t

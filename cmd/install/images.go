@@ -1,0 +1,228 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"airlift/bundle"
+	"airlift/fault"
+	"airlift/installer"
+	"airlift/installer/host"
+)
+
+func newImagesCmd() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "images",
+		Short: "List, import and remove the images of this node",
+		Long: `List, import and remove images in the containerd of this node. The commands work with
+any bundle file.`,
+		Example: "  ./install images list\n  ./more images import\n  ./install images prune --dry-run",
+		Args:    noArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newImagesListCmd(), newImportCmd(), newImagesPruneCmd(), newImagesUnpinCmd())
+	return cmd
+}
+
+// nodeImageList is the document that the images commands print with --output.
+type nodeImageList struct {
+	Images []installer.NodeImage `json:"images"`
+}
+
+// nodeImagesFlags are the flags that the images commands share.
+type nodeImagesFlags struct {
+	output outputFlags
+	keep   []string
+}
+
+func (in *nodeImagesFlags) bind(f *pflag.FlagSet) {
+	f.SortFlags = false
+	in.output.bind(f)
+}
+
+// bindKeep adds the flag of those that choose what this file does not contain.
+func (in *nodeImagesFlags) bindKeep(f *pflag.FlagSet, what string) {
+	f.StringArrayVar(&in.keep, "keep", nil, "also "+what+" the images of this bundle `FILE` (repeatable)")
+}
+
+// nodeImagesRun is what a command does with the images of this node. show is nil for text.
+type nodeImagesRun func(ctx context.Context, images *installer.NodeImages, show printFunc) error
+
+// with opens this file, those to keep and the containerd of this node. A command that changes
+// nothing does not lock the host.
+func (in *nodeImagesFlags) with(cmd *cobra.Command, changes bool, run nodeImagesRun) error {
+	show, err := in.output.printer()
+	if err != nil {
+		return err
+	}
+	c := console(cmd)
+	if show != nil {
+		c.Out = cmd.ErrOrStderr()
+	}
+	f, err := openBundle()
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	b, err := installer.OpenBundle(f)
+	if err != nil {
+		return err
+	}
+	var keep []*installer.Bundle
+	for _, path := range in.keep {
+		f, err := bundle.Open(path)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		other, err := installer.OpenBundle(f)
+		if err != nil {
+			return err
+		}
+		keep = append(keep, other)
+	}
+	open, unlock := host.Open, func() {}
+	if changes {
+		open = func(string) (h *host.Host, err error) {
+			h, unlock, err = openHost()
+			return h, err
+		}
+	}
+	h, err := open("/")
+	if err != nil {
+		return err
+	}
+	defer func() { unlock() }()
+	images, err := installer.OpenNodeImages(cmd.Context(), b, keep, h, c)
+	if err != nil {
+		return err
+	}
+	defer images.Close()
+	return run(cmd.Context(), images, show)
+}
+
+func newImagesListCmd() *cobra.Command {
+	in := &nodeImagesFlags{}
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List the images of this node",
+		Long: `List the images in the containerd of this node: whether they are pinned, how many
+containers and pods use them, running or not, whether this file contains them, and
+whether Airlift imported them, as images of Kubernetes or of the site.`,
+		Example: "  ./install images list\n  ./install images list -o json",
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return in.with(cmd, false, func(ctx context.Context, images *installer.NodeImages, show printFunc) error {
+				list, err := images.List(ctx)
+				if err != nil {
+					return err
+				}
+				if show != nil {
+					return show(cmd.OutOrStdout(), nodeImageList{list})
+				}
+				return installer.WriteNodeImages(cmd.OutOrStdout(), list)
+			})
+		},
+	}
+	in.bind(cmd.Flags())
+	return cmd
+}
+
+func newImagesPruneCmd() *cobra.Command {
+	in, force, dryRun := &nodeImagesFlags{}, false, false
+	cmd := &cobra.Command{
+		Use:   "prune",
+		Short: "Remove images that nothing uses and this file does not contain",
+		Long: `Remove images from the containerd of this node that Airlift imported, that no container
+uses, and that this file does not contain. The command prints them and asks for
+confirmation.
+
+It never removes an image of Kubernetes, the image of pods (pause), or an image that
+something else than Airlift pulled, imported or named.
+
+No container on this node uses the images, but a pod that starts here later may. It
+then fails until the image is imported again. So name the other bundles whose images
+the cluster uses with --keep.`,
+		Example: "  ./more images prune --keep ./install --dry-run\n  ./more images prune --keep ./install\n  ./install images prune --force",
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return in.with(cmd, !dryRun, func(ctx context.Context, images *installer.NodeImages, show printFunc) error {
+				list, err := images.Prunable(ctx)
+				if err != nil {
+					return err
+				}
+				results := cmd.OutOrStdout()
+				if show != nil {
+					cmd.SetOut(cmd.ErrOrStderr())
+				}
+				out := cmd.OutOrStdout()
+				switch {
+				case len(list) == 0:
+					fmt.Fprintln(out, "Nothing to remove.")
+				case dryRun:
+					fmt.Fprintln(out, "Nothing was changed. These images would be removed:")
+					err = installer.WriteNodeImages(out, list)
+				default:
+					if err = installer.WriteNodeImages(out, list); err == nil && !force {
+						err = confirm(cmd, "These images are removed from this node. Continue?", "answer with y, or run it with --force")
+					}
+					if err == nil {
+						err = images.Prune(ctx, list)
+					}
+				}
+				if err != nil || show == nil {
+					return err
+				}
+				return show(results, nodeImageList{list})
+			})
+		},
+	}
+	in.bind(cmd.Flags())
+	in.bindKeep(cmd.Flags(), "keep")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only print which images would be removed")
+	cmd.Flags().BoolVarP(&force, "force", "f", false, "do not ask for confirmation")
+	return cmd
+}
+
+func newImagesUnpinCmd() *cobra.Command {
+	in, all := &nodeImagesFlags{}, false
+	cmd := &cobra.Command{
+		Use:   "unpin [IMAGE...]",
+		Short: "Leave images to the kubelet's garbage collection",
+		Long: `Remove the label of pinned images from images of this node. The kubelet then removes
+them when no container uses them and the disk is almost full. 'import' and init pin
+those of their file again.`,
+		Example: "  ./install images unpin registry.example/app:1\n  ./more images unpin --all --keep ./install",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			switch {
+			case all == (len(args) > 0):
+				return fault.New(fault.Usage, "for example: ./install images unpin registry.example/app:1", "unpin needs names of images, or --all")
+			case !all && len(in.keep) > 0:
+				return fault.New(fault.Usage, "leave out --keep", "--keep has no effect without --all")
+			}
+			return in.with(cmd, true, func(ctx context.Context, images *installer.NodeImages, show printFunc) error {
+				list, err := images.Unpinnable(ctx, args)
+				if err != nil {
+					return err
+				}
+				if err := images.Unpin(ctx, list); err != nil {
+					return err
+				}
+				if show != nil {
+					return show(cmd.OutOrStdout(), nodeImageList{list})
+				}
+				if len(list) == 0 {
+					fmt.Fprintln(cmd.OutOrStdout(), "Nothing to do: none of the images is pinned.")
+				}
+				return nil
+			})
+		},
+	}
+	in.bind(cmd.Flags())
+	cmd.Flags().BoolVar(&all, "all", false, "all of the site's own images that Airlift imported and that this file does not contain")
+	in.bindKeep(cmd.Flags(), "leave pinned")
+	return cmd
+}

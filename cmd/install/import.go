@@ -1,0 +1,127 @@
+package main
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	"airlift/bundle"
+	"airlift/fault"
+	"airlift/installer"
+	"airlift/installer/config"
+	"airlift/installer/timeline"
+)
+
+// importFlags are the flags of import.
+type importFlags struct {
+	base          string
+	pin           bool
+	skipFileCheck bool
+	output        outputFlags
+	timeline      timelineFlag
+}
+
+// imported is the document that import prints with --output.
+type imported struct {
+	Imported []string `json:"imported"`
+}
+
+func newImportCmd() *cobra.Command {
+	in := &importFlags{}
+	cmd := &cobra.Command{
+		Use:   "import",
+		Short: "Import the site's own images in this file into this node",
+		Long: `Import the site's own images in this file into the containerd of this node, for images
+that a running cluster needs later. Run it on every node whose pods use them. It
+checks everything as init does, and does not restart anything. It is safe to run it
+again: it finishes what an earlier run left, and changes nothing else.
+
+The images are those that init and join also import, except the images of Kubernetes.
+They are pinned: the kubelet's garbage collection never removes them, because no node
+could pull them again. With --pin=false, the kubelet removes images that no container
+uses when the disk is almost full.
+
+If this file was built with a base, it leaves out layers that the base has. They are
+on every node that imported the images of the base. On any other node, --base names
+the base's file, from which the missing layers are read.` + timelineHelp,
+		Example: "  ./more import\n  ./more import --base ./install\n  ./more import --pin=false",
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			show, err := in.output.printer()
+			if err != nil {
+				return err
+			}
+			if show != nil && in.timeline.file == "-" {
+				return fault.New(fault.Usage, "choose a file for the timeline", "--timeline - and --output both write to standard output")
+			}
+			cfg := &config.Config{}
+			return in.timeline.record(cmd, cfg, func(*timeline.Recorder) error { return in.run(cmd, cfg, show) })
+		},
+	}
+	f := cmd.Flags()
+	f.SortFlags = false
+	f.StringVar(&in.base, "base", "", "the bundle `FILE` that this file was built on, for layers that this node does not have")
+	f.BoolVar(&in.pin, "pin", true, "keep the images out of the kubelet's garbage collection")
+	f.BoolVar(&in.skipFileCheck, "skip-file-check", false, "do not verify the files first; use it only after 'bundle verify' or sha256sum")
+	in.output.bind(f)
+	in.timeline.bind(f)
+	return cmd
+}
+
+// run imports the images. It sets the Kubernetes version in cfg, for the timeline.
+func (in *importFlags) run(cmd *cobra.Command, cfg *config.Config, show printFunc) error {
+	ctx, c := cmd.Context(), console(cmd)
+	if show != nil {
+		c.Out = cmd.ErrOrStderr()
+	}
+	f, err := openBundle()
+	if err != nil {
+		return err
+	}
+	b, done, err := in.open(ctx, f)
+	if err != nil {
+		return err
+	}
+	defer done()
+	cfg.KubernetesVersion = b.KubernetesVersion()
+	o := installer.ImportOptions{Unpinned: !in.pin}
+	if in.base != "" {
+		f, err := bundle.Open(in.base)
+		if err != nil {
+			return err
+		}
+		base, done, err := in.open(ctx, f)
+		if err != nil {
+			return err
+		}
+		defer done()
+		if err := b.AcceptsBase(base); err != nil {
+			return err
+		}
+		o.Base = base
+	}
+	h, unlock, err := openHost()
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	run := installer.NewImport(b, o, h, c)
+	defer run.Close()
+	if err := run.Run(ctx); err != nil || show == nil {
+		return err
+	}
+	return show(cmd.OutOrStdout(), imported{run.Imported()})
+}
+
+// open reads the manifest of a bundle file, and starts to verify the file.
+func (in *importFlags) open(ctx context.Context, f *bundle.File) (*installer.Bundle, func(), error) {
+	b, err := installer.OpenBundle(f)
+	if err != nil {
+		_ = f.Close()
+		return nil, nil, err
+	}
+	if !in.skipFileCheck {
+		b.CheckFile(ctx)
+	}
+	return b, func() { b.Close(); _ = f.Close() }, nil
+}

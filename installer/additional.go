@@ -1,0 +1,54 @@
+package installer
+
+import (
+	"slices"
+	"strings"
+
+	"airlift/bundle"
+	"airlift/fault"
+)
+
+// NeedsKubernetes refuses an additional bundle, which has no Kubernetes.
+func (b *Bundle) NeedsKubernetes(command string) error { return NeedsKubernetes(b.manifest, command) }
+
+// NeedsKubernetes refuses the manifest of an additional bundle.
+func NeedsKubernetes(m *bundle.Manifest, command string) error {
+	if !m.Additional() {
+		return nil
+	}
+	var use []string
+	for _, only := range m.Only {
+		switch only {
+		case bundle.OnlyImages:
+			use = append(use, "'import' on every node")
+		case bundle.OnlyManifests:
+			use = append(use, "'apply' on a control plane")
+		}
+	}
+	return fault.New(fault.Usage, "use the file that installed the cluster; with this file, run "+strings.Join(use, ", then "),
+		"this file has only %s and no Kubernetes: '%s' needs all of a bundle", strings.Join(m.Only, " and "), command)
+}
+
+// KubernetesVersion returns the version that the bundle has, or was built for.
+func (b *Bundle) KubernetesVersion() string { return b.manifest.KubernetesVersion }
+
+// siteImages returns the images that are not part of Kubernetes.
+func (b *Bundle) siteImages() []bundle.Image {
+	return slices.DeleteFunc(slices.Clone(b.manifest.Images), func(i bundle.Image) bool { return i.Name != i.Reference })
+}
+
+// hasID reports whether the bundle has an image, by the digest of its config.
+func (b *Bundle) hasID(id string) bool {
+	return slices.ContainsFunc(b.manifest.Images, func(i bundle.Image) bool { return i.Config.Digest == id })
+}
+
+// command returns a command of this bundle's file as a user types it.
+func (b *Bundle) command(verb string) string { return b.file.Path() + " " + verb }
+
+// applyCommand returns the command that applies the bundle's manifests.
+func (b *Bundle) applyCommand() string {
+	if b.manifest.Additional() {
+		return b.command("apply")
+	}
+	return "./install init phase manifests"
+}

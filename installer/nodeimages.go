@@ -1,0 +1,175 @@
+package installer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"airlift/fault"
+	"airlift/images"
+	"airlift/images/store"
+	"airlift/installer/host"
+	"airlift/progress"
+)
+
+// A NodeImage is an image in the containerd of this node.
+type NodeImage struct {
+	// References are its names, those with a tag first.
+	References []string `json:"references"`
+	ID         string   `json:"id"`     // digest of its config
+	Digest     string   `json:"digest"` // of its index, or of its manifest if there is no index
+	Size       int64    `json:"size"`   // of its compressed layers, in bytes, as crictl prints it
+	Pinned     bool     `json:"pinned"`
+	Containers int      `json:"containers"` // that use it, running or not
+	InBundle   bool     `json:"inBundle"`
+	// Imported is "kubernetes" or "site" for an image that Airlift imported.
+	Imported string `json:"imported,omitempty"`
+
+	image store.Image
+}
+
+// NodeImages looks at the images in the containerd of this node, and changes them.
+type NodeImages struct {
+	*machine
+	bundle  *Bundle
+	keep    []*Bundle // bundles whose images are not pruned, in addition to bundle
+	runtime *store.Store
+}
+
+// OpenNodeImages connects to the containerd of this node.
+func OpenNodeImages(ctx context.Context, b *Bundle, keep []*Bundle, h *host.Host, c *Console) (*NodeImages, error) {
+	n := &NodeImages{machine: newMachine(h, c), bundle: b, keep: keep}
+	var err error
+	n.runtime, err = n.nodeRuntime(ctx)
+	return n, err
+}
+
+// Close closes the connection to containerd.
+func (n *NodeImages) Close() { _ = n.runtime.Close() }
+
+// List lists the images.
+func (n *NodeImages) List(ctx context.Context) ([]NodeImage, error) {
+	all, err := n.runtime.Images(ctx)
+	if err != nil {
+		return nil, err
+	}
+	list := []NodeImage{}
+	for _, i := range all {
+		img := NodeImage{
+			References: slices.Clone(i.Names), ID: i.ID, Digest: i.Digest, Size: i.Size, Pinned: i.Pinned, Containers: i.Containers,
+			InBundle: n.bundle.hasID(i.ID), Imported: i.Kind, image: i,
+		}
+		slices.SortStableFunc(img.References, func(a, b string) int { return strings.Count(a, "@") - strings.Count(b, "@") })
+		list = append(list, img)
+	}
+	return list, nil
+}
+
+// Prunable lists the site's own images that Airlift imported, that no container uses and that
+// neither this bundle nor one of those to keep contains.
+func (n *NodeImages) Prunable(ctx context.Context) ([]NodeImage, error) {
+	list, err := n.List(ctx)
+	return slices.DeleteFunc(list, func(i NodeImage) bool {
+		return i.Imported != store.Site || i.image.Sandbox || i.Containers > 0 || n.kept(i.ID)
+	}), err
+}
+
+// kept reports whether one of the bundles has an image.
+func (n *NodeImages) kept(id string) bool {
+	return n.bundle.hasID(id) || slices.ContainsFunc(n.keep, func(b *Bundle) bool { return b.hasID(id) })
+}
+
+// Prune removes images from containerd, and their names from the ledger.
+func (n *NodeImages) Prune(ctx context.Context, list []NodeImage) error {
+	if err := n.needsLedger(); err != nil {
+		return err
+	}
+	for _, i := range list {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := n.runtime.Remove(ctx, i.image); err != nil {
+			return err
+		}
+		var gone []host.ImageName
+		for _, name := range n.host.ImageNames() {
+			if name.Socket == n.runtime.Socket() && name.Before == nil && (name.Name == i.ID || slices.Contains(i.References, name.Name)) {
+				gone = append(gone, name)
+			}
+		}
+		if err := n.host.ForgetImageNames(gone...); err != nil {
+			return err
+		}
+		n.console.Note("removed %s", i.image.Name())
+	}
+	return nil
+}
+
+// Unpinnable returns the images of these names that are pinned. Without names these are the
+// site's own images that Airlift imported and that this bundle does not contain.
+func (n *NodeImages) Unpinnable(ctx context.Context, names []string) ([]NodeImage, error) {
+	list, err := n.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	chosen := slices.DeleteFunc(slices.Clone(list), func(i NodeImage) bool { return i.Imported != store.Site || n.kept(i.ID) || i.image.Sandbox })
+	if len(names) > 0 {
+		chosen, err = named(list, names)
+	}
+	return slices.DeleteFunc(chosen, func(i NodeImage) bool { return !i.Pinned }), err
+}
+
+// named returns the images of these names, in their order.
+func named(list []NodeImage, names []string) (chosen []NodeImage, err error) {
+	var errs []error
+	for _, name := range names {
+		full, err := images.Normalize(name)
+		if err != nil && !strings.HasPrefix(name, "sha256:") {
+			errs = append(errs, err)
+			continue
+		}
+		i := slices.IndexFunc(list, func(i NodeImage) bool { return i.ID == name || slices.Contains(i.References, full) })
+		switch {
+		case i < 0:
+			errs = append(errs, fault.New(fault.Usage, "list the images: ./install images list", "image %q is not in containerd", name))
+		case list[i].image.Sandbox:
+			errs = append(errs, fault.New(fault.Preflight, "", "image %q is not unpinned: every pod needs it, and the kubelet could not pull it again", name))
+		case !slices.ContainsFunc(chosen, func(c NodeImage) bool { return c.ID == list[i].ID }):
+			chosen = append(chosen, list[i])
+		}
+	}
+	if len(errs) > 0 {
+		return nil, errors.Join(errs...)
+	}
+	return chosen, nil
+}
+
+// Unpin leaves images to the kubelet's garbage collection.
+func (n *NodeImages) Unpin(ctx context.Context, list []NodeImage) error {
+	for _, i := range list {
+		if err := n.runtime.Unpin(ctx, i.image); err != nil {
+			return err
+		}
+		n.console.Note("unpinned %s", i.image.Name())
+	}
+	return nil
+}
+
+// WriteNodeImages prints images as a table.
+func WriteNodeImages(out io.Writer, list []NodeImage) error {
+	table := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
+	fmt.Fprintln(table, "IMAGE\tDIGEST\tSIZE\tPINNED\tCONTAINERS\tIN THIS FILE\tIMPORTED")
+	yes := map[bool]string{true: "yes", false: "no"}
+	for _, i := range list {
+		imported := i.Imported
+		if imported == "" {
+			imported = "-"
+		}
+		fmt.Fprintf(table, "%s\t%.19s\t%s\t%s\t%d\t%s\t%s\n", i.image.Name(), i.Digest, progress.Bytes(i.Size), yes[i.Pinned], i.Containers, yes[i.InBundle], imported)
+	}
+	return table.Flush()
+}
