@@ -35,6 +35,9 @@ func (m *Manifest) Encode() ([]byte, error) {
 // for empty lists, and with one newline at the end.
 func (m *Manifest) canonical() []byte {
 	c := *m
+	if m.Base != nil {
+		c.Base = &Base{m.Base.ManifestSHA256, append([]string{}, m.Base.Layers...)}
+	}
 	c.Components = append([]Component{}, m.Components...)
 	for i := range c.Components {
 		c.Components[i].Entries = append([]string{}, c.Components[i].Entries...)

@@ -1,6 +1,7 @@
 package bundle
 
 import (
+	"slices"
 	"strings"
 
 	"airlift/bundle/head"
@@ -57,6 +58,23 @@ const (
 
 // Additional reports whether the bundle has no Kubernetes.
 func (m *Manifest) Additional() bool { return len(m.Only) > 0 }
+
+// OnlyInBase returns the layers that are not in an additional bundle, but in its base: their
+// sizes by diffID.
+func (m *Manifest) OnlyInBase() map[string]int64 {
+	sizes := map[string]int64{}
+	if m.Base == nil {
+		return sizes
+	}
+	for _, i := range m.Images {
+		for _, l := range i.Layers {
+			if _, ok := slices.BinarySearch(m.Base.Layers, l.DiffID); ok {
+				sizes[l.DiffID] = l.Size
+			}
+		}
+	}
+	return sizes
+}
 
 // A Base identifies another bundle by its manifest.
 type Base struct {

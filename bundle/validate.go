@@ -63,7 +63,7 @@ func (m *Manifest) Validate() error {
 	if m.NearestKnown != "" && (!kubeSemver.MatchString(m.NearestKnown) || m.NearestKnown == m.KubernetesVersion) {
 		return fmt.Errorf("manifest: nearestKnown %q is not another Kubernetes version", m.NearestKnown)
 	}
-	v := validator{entries: map[string]Entry{}, used: map[string]bool{}, inBase: map[string]bool{}}
+	v := validator{entries: map[string]Entry{}, used: map[string]bool{}, inBase: map[string]int64{}}
 	if err := v.checkEntries(m.Entries); err != nil {
 		return fmt.Errorf("manifest: %w", err)
 	}
@@ -93,7 +93,7 @@ func (m *Manifest) Validate() error {
 type validator struct {
 	entries map[string]Entry // by name
 	used    map[string]bool  // names of entries that something uses
-	inBase  map[string]bool  // diffIDs of layers that only the base has; true once an image uses it
+	inBase  map[string]int64 // sizes of the layers that only the base has, by diffID; unused before an image uses it
 }
 
 func (v validator) checkEntries(entries []Entry) error {
@@ -213,11 +213,7 @@ func (v validator) checkImages(images []Image) error {
 			return fmt.Errorf("image %q: target and manifest are one blob with two media types", i.Name)
 		}
 		for n, l := range i.Layers {
-			if _, ok := v.inBase[l.DiffID]; ok && l.Size >= 0 && l.Size <= head.MaxEntry {
-				v.inBase[l.DiffID] = true
-				continue
-			}
-			if err := v.useBlob(fmt.Sprintf("layer %d", n+1), l.DiffID, l.Size); err != nil {
+			if err := v.useLayer(fmt.Sprintf("layer %d", n+1), l); err != nil {
 				return fmt.Errorf("image %q: %w", i.Name, err)
 			}
 		}

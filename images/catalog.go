@@ -142,6 +142,19 @@ func For(version, arch, cni string, given Versions) (*Catalog, error) {
 	return c, nil
 }
 
+// Nothing returns the catalog of a bundle without Kubernetes, for clusters of a full version
+// and hosts of an architecture. The version may be newer than the known ones.
+func Nothing(version, arch string) (*Catalog, error) {
+	v, err := parse(version)
+	if err == nil {
+		err = v.supported()
+	}
+	if err == nil {
+		err = Supported(arch, NoCNI)
+	}
+	return &Catalog{Version: v.String(), Arch: arch, CNI: NoCNI}, err
+}
+
 // Known lists the minor versions of the catalog, oldest first: "v1.29", ….
 func Known() []string {
 	var known []string

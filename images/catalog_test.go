@@ -159,3 +159,30 @@ func TestWorker(t *testing.T) {
 		t.Error("a worker does not get the user's images")
 	}
 }
+
+// A bundle without components may be for any later version of Kubernetes.
+func TestNothing(t *testing.T) {
+	for version, want := range map[string]string{"v1.29.15": "v1.29.15", "1.99.0": "v1.99.0"} {
+		c, err := images.Nothing(version, "amd64")
+		if err != nil || c.Version != want || c.Nearest != "" || len(c.Images)+len(c.Binaries) > 0 {
+			t.Errorf("%s: %+v, %v", version, c, err)
+		}
+	}
+	for _, bad := range [][2]string{{"v1.28.9", "amd64"}, {"v1.29", "amd64"}, {"v1.29.15", "riscv64"}} {
+		if _, err := images.Nothing(bad[0], bad[1]); fault.ExitCode(err) != fault.Usage {
+			t.Errorf("%q: %v", bad, err)
+		}
+	}
+	for version, want := range map[string][2]string{
+		"v1.99": {"", "https://dl.k8s.io/release/stable-1.99.txt"}, "stable": {"", "https://dl.k8s.io/release/stable.txt"}, "1.99.1": {"v1.99.1", ""},
+	} {
+		if full, url, err := images.Release(version); err != nil || full != want[0] || url != want[1] {
+			t.Errorf("%s: %q, %q, %v", version, full, url, err)
+		}
+	}
+	for _, bad := range []string{"v1.28", "newest", "v2.0"} {
+		if _, _, err := images.Release(bad); fault.ExitCode(err) != fault.Usage {
+			t.Errorf("%s: %v", bad, err)
+		}
+	}
+}

@@ -39,9 +39,8 @@ func (r release) nearest() (n release, newer bool) {
 // catalog, the given ones. What is not given is then assumed to be as in the nearest release;
 // assumed lists it.
 func (r release) versions(given Versions) (own Versions, assumed []string, err error) {
-	if r.minor < OldestMinor {
-		return own, nil, fault.New(fault.Usage, "supported minor versions: "+strings.Join(Known(), ", "),
-			"kubernetes version %q is not supported", r)
+	if err := r.supported(); err != nil {
+		return own, nil, err
 	}
 	near, newer := r.nearest()
 	own = minors[near.minor].at(r.patch)
@@ -104,7 +103,7 @@ func (c *Catalog) Assumptions() []string {
 // Newer describes what it means that version is newer than nearest, the nearest known
 // release.
 func Newer(version, nearest string) string {
-	minor := nearest[:strings.LastIndex(nearest, ".")]
+	minor := MinorOf(nearest)
 	if strings.HasPrefix(version, minor+".") {
 		return fmt.Sprintf("Kubernetes %s is newer than %s, the newest known patch of %s: components without a given version are assumed to be as in %s",
 			version, nearest, minor, nearest)

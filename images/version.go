@@ -35,9 +35,6 @@ var minorVersion = regexp.MustCompile(`^(?:v|stable-)?1\.(0|[1-9]\d{0,2})$`)
 // else is a usage error, and so is a minor version that is not in the catalog without the
 // given versions that it needs.
 func Channel(version string, given Versions) (full, url string, err error) {
-	if version == "stable" {
-		return "", "https://dl.k8s.io/release/stable.txt", nil
-	}
 	if m := minorVersion.FindStringSubmatch(version); m != nil {
 		// Check first what needs no network. A release that is newer than the known ones
 		// may have given versions.
@@ -49,7 +46,19 @@ func Channel(version string, given Versions) (full, url string, err error) {
 		if _, _, err := r.versions(given); err != nil {
 			return "", "", err
 		}
-		return "", "https://dl.k8s.io/release/stable-1." + m[1] + ".txt", nil
+	}
+	return Release(version)
+}
+
+// Release is Channel for a bundle without components: any minor version may be newer than
+// those of the catalog.
+func Release(version string) (full, url string, err error) {
+	if version == "stable" {
+		return "", "https://dl.k8s.io/release/stable.txt", nil
+	}
+	if m := minorVersion.FindStringSubmatch(version); m != nil {
+		minor, _ := strconv.Atoi(m[1])
+		return "", "https://dl.k8s.io/release/stable-1." + m[1] + ".txt", release{minor: minor}.supported()
 	}
 	if fullVersion.MatchString(version) {
 		r, err := parse(version)
@@ -57,4 +66,16 @@ func Channel(version string, given Versions) (full, url string, err error) {
 	}
 	return "", "", fault.New(fault.Usage, "give a full version (v1.29.15), a minor version (v1.29) or stable; supported minor versions: "+strings.Join(Known(), ", "),
 		"%q is not a Kubernetes version", version)
+}
+
+// MinorOf returns the minor version of a full version: "v1.29" for "v1.29.15".
+func MinorOf(full string) string { return full[:strings.LastIndex(full, ".")] }
+
+// supported returns a usage error for a version that is older than the catalog.
+func (r release) supported() error {
+	if r.minor < OldestMinor {
+		return fault.New(fault.Usage, "supported minor versions: "+strings.Join(Known(), ", "),
+			"kubernetes version %q is not supported", r)
+	}
+	return nil
 }

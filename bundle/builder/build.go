@@ -39,6 +39,12 @@ type Options struct {
 	Versions images.Versions
 	Arch     string // "amd64" or "arm64"
 	CNI      string // "flannel" or "none"
+	// Only lists the kinds of content of an additional bundle, which has no Kubernetes:
+	// bundle.OnlyImages, bundle.OnlyManifests or both. It is empty for a bundle that
+	// installs nodes.
+	Only []string
+	// Base is the path of the bundle whose layers an additional bundle leaves out.
+	Base string
 	// Images are the user's own images, as typed: in a registry, or in a source of
 	// package local. Every bundle also has the images of the catalog.
 	Images []string
@@ -86,6 +92,8 @@ type Result struct {
 	bundle.Summary
 	Path     string
 	Manifest *bundle.Manifest
+	// Base is the path of the base, if the bundle has one.
+	Base string
 	// Provenance is the path of the provenance file.
 	Provenance string
 	// Signature is the path of the signature, if the bundle is signed.
@@ -109,6 +117,7 @@ type Result struct {
 type builder struct {
 	Options
 	catalog  *images.Catalog
+	base     base
 	cache    *fetch.Cache
 	mirrors  *fetch.Mirrors
 	fetch    *fetch.Client
@@ -164,9 +173,9 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Result{Summary: sum, Path: o.Output, Manifest: m,
+	r := &Result{Summary: sum, Path: o.Output, Manifest: m, Base: o.Base,
 		Provenance: ProvenancePath(o.Output), LeftOut: b.leftOut, Pinned: b.pinnedNames(),
-		Complete: b.objects.complete, Warnings: slices.Concat(b.catalog.Assumptions(), b.warnings(), b.objects.warnings)}
+		Complete: b.objects.complete, Warnings: b.allWarnings()}
 	if o.Key != nil {
 		r.Signature = signature.Path(o.Output)
 	}
@@ -181,7 +190,10 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 
 // prepare checks everything that can be checked without the network.
 func (b *builder) prepare() (err error) {
-	full, _, err := images.Channel(b.Version, b.Versions)
+	if err := b.checkOnly(); err != nil {
+		return err
+	}
+	full, _, err := b.channel()
 	if err != nil {
 		return err
 	}
@@ -189,9 +201,12 @@ func (b *builder) prepare() (err error) {
 		return err
 	}
 	if full != "" {
-		if _, err := images.For(full, b.Arch, b.CNI, b.Versions); err != nil {
+		if _, err := b.catalogOf(full); err != nil {
 			return err
 		}
+	}
+	if err := b.readBase(); err != nil {
+		return err
 	}
 	if err := b.checkOptional(); err != nil {
 		return err
@@ -248,6 +263,7 @@ func (b *builder) connect() (err error) {
 	b.fetch.Note = func(s string) { b.Progress.Printf("  %s\n", s) }
 	b.registry = registry.New(b.fetch, b.mirrors, b.Arch)
 	b.registry.AuthFile = b.AuthFile
+	b.registry.Have = b.base.layers
 	b.charts = charts.New(b.mirrors)
 	b.pinCharts()
 	return nil
@@ -270,13 +286,13 @@ func checkOutput(path string) error {
 // chooseRelease sets the catalog of the release that Options.Version names:
 // "v1.29.15", or "v1.29" for its newest release.
 func (b *builder) chooseRelease(ctx context.Context) error {
-	version, channel, err := images.Channel(b.Version, b.Versions)
+	version, channel, err := b.channel()
 	if err != nil {
 		return err
 	}
 	if channel != "" && b.Lock != nil {
 		if version, err = b.lockedVersion(); err == nil {
-			b.catalog, err = images.For(version, b.Arch, b.CNI, b.Versions)
+			b.catalog, err = b.catalogOf(version)
 		}
 		return err
 	}
@@ -285,7 +301,7 @@ func (b *builder) chooseRelease(ctx context.Context) error {
 			return err
 		}
 	}
-	if b.catalog, err = images.For(version, b.Arch, b.CNI, b.Versions); channel == "" {
+	if b.catalog, err = b.catalogOf(version); channel == "" {
 		return err
 	}
 	if err != nil {
@@ -389,8 +405,18 @@ func (b *builder) explain(err error) error {
 		" and the hosts that they redirect to; use --mirror HOST=URL for a mirror, or HTTPS_PROXY for a proxy")
 }
 
-// hosts lists the sites of the catalog.
+// hosts lists the sites of the catalog, or those of an additional bundle.
 func (b *builder) hosts() []string {
+	if b.additional() {
+		hosts := []string{"dl.k8s.io"} // for the newest version
+		for _, reference := range b.Images {
+			host, _, _ := strings.Cut(reference, "/")
+			if !slices.Contains(hosts, host) {
+				hosts = append(hosts, host)
+			}
+		}
+		return hosts
+	}
 	hosts := []string{"dl.k8s.io", "github.com", "registry.k8s.io"}
 	if b.CNI == images.Flannel {
 		hosts = append(hosts, "ghcr.io")

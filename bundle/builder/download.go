@@ -51,7 +51,7 @@ func (b *builder) download(ctx context.Context) error {
 	return nil
 }
 
-// getLayers starts the downloads of the image's layers that are neither cached nor
+// getLayers starts the downloads of the image's layers that are neither in the base nor cached nor
 // downloaded for an earlier image. The last download prints the image's line.
 func (b *builder) getLayers(ctx context.Context, g *errgroup.Group, img *image, claimed map[string]bool) error {
 	if img.registry == nil {
@@ -59,7 +59,12 @@ func (b *builder) getLayers(ctx context.Context, g *errgroup.Group, img *image, 
 	}
 	var todo []int
 	var size, cached int64
+	state := "all layers are in the base"
 	for n, layer := range img.compressed() {
+		if _, ok := b.base.layers[layer.DiffID]; ok {
+			continue
+		}
+		state = "in the cache"
 		have, ok, err := b.registry.Cached(ctx, layer.DiffID)
 		if err != nil {
 			return err
@@ -72,7 +77,7 @@ func (b *builder) getLayers(ctx context.Context, g *errgroup.Group, img *image, 
 		}
 	}
 	if len(todo) == 0 {
-		b.Progress.Item(img.Reference, cached).Done("in the cache")
+		b.Progress.Item(img.Reference, cached).Done(state)
 		return nil
 	}
 	item := b.Progress.Item(img.Reference, size)

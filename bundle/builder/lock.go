@@ -30,7 +30,7 @@ func Resolve(ctx context.Context, o Options) (*lock.Lock, []string, error) {
 		return nil, nil, b.explain(err)
 	}
 	l, err := b.lock()
-	return l, slices.Concat(b.catalog.Assumptions(), b.warnings(), b.objects.warnings), err
+	return l, b.allWarnings(), err
 }
 
 // lock describes what was resolved.
@@ -44,7 +44,7 @@ func (b *builder) lock() (*lock.Lock, error) {
 
 // lockWith describes the build with these images.
 func (b *builder) lockWith(list []lock.Image) (*lock.Lock, error) {
-	l := &lock.Lock{FormatVersion: lock.FormatVersion, Platform: "linux/" + b.Arch, KubernetesVersion: b.catalog.Version, CNI: b.CNI, Images: list}
+	l := &lock.Lock{FormatVersion: lock.FormatVersion, Platform: "linux/" + b.Arch, KubernetesVersion: b.catalog.Version, CNI: b.CNI, Only: b.Only, Base: b.base.sha256, Images: list}
 	for _, bin := range b.binaries {
 		if !bin.dropped {
 			l.Components = append(l.Components, lock.Component{Name: bin.Name, Version: bin.Version, URL: bin.URL, SHA256: bin.sum})

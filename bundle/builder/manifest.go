@@ -2,6 +2,7 @@ package builder
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 
@@ -40,8 +41,10 @@ func (b *builder) manifest() (*bundle.Manifest, error) {
 		KubernetesVersion: b.catalog.Version,
 		NearestKnown:      b.catalog.Nearest,
 		CNI:               b.CNI,
+		Only:              b.Only,
 	}
-	added := map[string]bool{} // names of entries
+	onlyInBase := map[string]bool{} // diffIDs
+	added := map[string]bool{}      // names of entries
 	order := bootOrder
 	if b.Level == bundle.Best {
 		order = smallOrder
@@ -66,7 +69,11 @@ func (b *builder) manifest() (*bundle.Manifest, error) {
 			add(blob(d.Digest, d.Size))
 		}
 		for _, l := range img.Layers {
-			add(blob(l.DiffID, l.Size))
+			if _, ok := b.base.layers[l.DiffID]; ok {
+				onlyInBase[l.DiffID] = true
+			} else {
+				add(blob(l.DiffID, l.Size))
+			}
 		}
 		i := *img.Image
 		i.EveryNode = !images.Worker(i.Name) && slices.Contains(b.Images, i.Reference)
@@ -93,6 +100,9 @@ func (b *builder) manifest() (*bundle.Manifest, error) {
 		if !slices.Contains(order, img.Name) {
 			addImage(img)
 		}
+	}
+	if b.base.manifest != nil {
+		m.Base = &bundle.Base{ManifestSHA256: b.base.sha256, Layers: slices.Sorted(maps.Keys(onlyInBase))}
 	}
 	slices.SortFunc(m.Components, func(x, y bundle.Component) int { return cmp.Compare(x.Name, y.Name) })
 	if err := b.checkBinaries(m.Entries); err != nil {

@@ -31,6 +31,10 @@ type Provenance struct {
 	BundleSize        int64  `json:"bundleSize"`
 	Platform          string `json:"platform"`
 	KubernetesVersion string `json:"kubernetesVersion"`
+	// Only and Base are as in the manifest of an additional bundle. Base is the sha256 of
+	// the base's manifest.
+	Only []string `json:"only,omitempty"`
+	Base string   `json:"base,omitempty"`
 	// NearestKnown is as in the manifest. Assumed lists the components whose versions
 	// were then assumed to be those of NearestKnown: "etcd 3.6.8-0".
 	NearestKnown string   `json:"nearestKnown,omitempty"`
@@ -113,6 +117,7 @@ func (b *builder) provenance(m *bundle.Manifest, s bundle.Summary) Provenance {
 	p := Provenance{
 		FormatVersion: 1, BundleSHA256: s.SHA256, BundleSize: s.Size,
 		Platform: m.Platform, KubernetesVersion: m.KubernetesVersion,
+		Only: m.Only, Base: b.base.sha256,
 		NearestKnown: m.NearestKnown, Assumed: b.catalog.Assumed,
 		Mirrors: []ProvenanceMirror{}, Components: []ProvenanceComponent{}, Images: []ProvenanceImage{},
 		LeftOut: append([]LeftOut{}, b.leftOut...), Charts: b.objects.charts,

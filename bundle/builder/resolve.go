@@ -47,6 +47,9 @@ func (b *builder) resolve(ctx context.Context) error {
 	if err := b.checkComplete(wanted); err != nil {
 		return err
 	}
+	if err := b.describeContent(wanted); err != nil {
+		return err
+	}
 	digests, err := b.pin(wanted)
 	if err != nil {
 		return err
@@ -55,8 +58,6 @@ func (b *builder) resolve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	b.Progress.Printf("Kubernetes %s for linux/%s, pod network %s: %d components, %d images\n",
-		b.catalog.Version, b.Arch, b.CNI, len(b.binaries), len(wanted))
 
 	var missing shortage
 	g, ctx := errgroup.WithContext(ctx)

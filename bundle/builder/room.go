@@ -53,7 +53,7 @@ func (b *builder) estimate() (n int64) {
 	})
 	for _, img := range b.images {
 		for _, l := range img.Layers {
-			if img.local != nil {
+			if _, ok := b.base.layers[l.DiffID]; img.local != nil && !ok {
 				n += l.Size / 5
 			}
 		}
@@ -64,11 +64,12 @@ func (b *builder) estimate() (n int64) {
 	return n + b.content.size()/5
 }
 
+// eachLayer calls do for each layer of the bundle that comes from a registry.
 func (b *builder) eachLayer(do func(diffID string, compressed int64) error) error {
 	seen := map[string]bool{}
 	for _, img := range b.images {
 		for _, l := range img.compressed() {
-			if seen[l.DiffID] {
+			if _, ok := b.base.layers[l.DiffID]; ok || seen[l.DiffID] {
 				continue
 			}
 			seen[l.DiffID] = true

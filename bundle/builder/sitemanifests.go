@@ -15,7 +15,7 @@ import (
 
 // objects are the Kubernetes objects that the user named.
 type objects struct {
-	// applied are those of the manifests in the bundle, others those of ImagesFrom.
+	// applied are those of the manifests in the bundle, others those whose images alone it has.
 	applied, others []*manifests.Object
 	byName          map[string]*manifests.Object // applied, by group, kind, namespace and name
 	// of names the manifests and the paths for messages.
@@ -76,7 +76,7 @@ func (b *builder) readSite(ctx context.Context) error {
 		return err
 	}
 	for _, i := range named {
-		if !slices.Contains(b.Images, i.Reference) {
+		if b.carries(bundle.OnlyImages) && !slices.Contains(b.Images, i.Reference) {
 			b.Images = append(b.Images, i.Reference)
 		}
 	}
@@ -90,6 +90,11 @@ func (b *builder) readManifest(ctx context.Context, r *objectReader, m Manifest)
 	}
 	if m.IfNotPresent {
 		manifests.SetPullPolicy(got.objects)
+	}
+	if !b.carries(bundle.OnlyManifests) {
+		b.objects.others = append(b.objects.others, got.objects...)
+		b.noteAll(m.Name, got.notes)
+		return nil
 	}
 	content, err := manifests.Encode(got.objects)
 	if err != nil {
@@ -116,12 +121,18 @@ func (b *builder) checkComplete(wanted []images.Image) error {
 	if len(b.objects.of) == 0 {
 		return nil
 	}
-	var set []string
+	set, place := b.base.onEveryNode(), "the bundle"
 	for _, i := range wanted {
 		set = append(set, i.Reference)
 	}
+	if !b.carries(bundle.OnlyImages) && b.Base != "" {
+		place = "the base"
+	}
 	var lines []string
 	for _, p := range manifests.Check(b.objects.applied, set) {
+		if p.Missing && !b.carries(bundle.OnlyImages) {
+			p.Hint = b.addImages()
+		}
 		if p.Maybe {
 			b.warn(p)
 		} else {
@@ -136,13 +147,13 @@ func (b *builder) checkComplete(wanted []images.Image) error {
 		return fault.New(fault.Usage, "correct the manifests; imagePullPolicy: IfNotPresent of a manifest in the file of --file replaces Always in its workloads",
 			"the manifests need a registry at the site:%s", strings.Join(lines, ""))
 	}
-	b.objects.complete = fmt.Sprintf("every image that the workloads in %s name is in the bundle", strings.Join(b.objects.of, ", "))
+	b.objects.complete = fmt.Sprintf("every image that the workloads in %s name is in %s", strings.Join(b.objects.of, ", "), place)
 	switch {
 	case len(b.objects.applied) == 0:
 	case len(b.objects.others) == 0:
 		b.objects.complete += ", and they contact no registry"
 	default:
-		b.objects.complete += ", and those that init applies contact no registry"
+		b.objects.complete += ", and those of the bundle's manifests contact no registry"
 	}
 	return nil
 }

@@ -22,6 +22,11 @@ const (
 // unconfirmed counts the facts that only one site or mirror supplied.
 type unconfirmed struct{ files, tags, versions int }
 
+// allWarnings returns the warnings about what was resolved.
+func (b *builder) allWarnings() []string {
+	return slices.Concat(b.catalog.Assumptions(), b.otherVersion(), b.warnings(), b.objects.warnings)
+}
+
 // warnings returns a warning for each mirror, and for each site over plain http, that
 // supplied checksums.
 func (b *builder) warnings() []string {

@@ -32,9 +32,11 @@ type Side struct {
 	Platform          string `json:"platform"`
 	KubernetesVersion string `json:"kubernetesVersion"`
 	CNI               string `json:"cni"`
+	Only              string `json:"only,omitempty"` // of an additional bundle: "images, manifests"
+	Base              string `json:"base,omitempty"` // sha256 of the base's manifest
 	Size              int64  `json:"size"`
 	UnpackedSize      int64  `json:"unpackedSize"` // of the entries
-	Layers            int64  `json:"layers"`       // of all layers, uncompressed
+	Layers            int64  `json:"layers"`       // of all layers in the file, uncompressed
 	InstallerSHA256   string `json:"installerSHA256"`
 }
 
@@ -79,19 +81,24 @@ func Files(ctx context.Context, before, after *bundle.File) (*Report, error) {
 
 func side(f *bundle.File, m *bundle.Manifest) Side {
 	s := Side{File: f.Path(), Platform: m.Platform, KubernetesVersion: m.KubernetesVersion, CNI: m.CNI,
-		Size: f.Size(), UnpackedSize: m.UnpackedSize(), InstallerSHA256: f.Installer().SHA256}
+		Size: f.Size(), UnpackedSize: m.UnpackedSize(), InstallerSHA256: f.Installer().SHA256, Only: strings.Join(m.Only, ", ")}
+	if m.Base != nil {
+		s.Base = m.Base.ManifestSHA256
+	}
 	for _, size := range layers(m) {
 		s.Layers += size
 	}
 	return s
 }
 
-// layers returns the sizes of the layers by their diffIDs.
+// layers returns the sizes of the layers in the file by their diffIDs.
 func layers(m *bundle.Manifest) map[string]int64 {
-	all := map[string]int64{}
+	all, elsewhere := map[string]int64{}, m.OnlyInBase()
 	for _, i := range m.Images {
 		for _, l := range i.Layers {
-			all[l.DiffID] = l.Size
+			if _, ok := elsewhere[l.DiffID]; !ok {
+				all[l.DiffID] = l.Size
+			}
 		}
 	}
 	return all

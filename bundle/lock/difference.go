@@ -30,6 +30,8 @@ func Differences(before, after *Lock) (list []Difference) {
 	add("platform", before.Platform, after.Platform)
 	add("kubernetesVersion", before.KubernetesVersion, after.KubernetesVersion)
 	add("cni", before.CNI, after.CNI)
+	add("only", strings.Join(before.Only, ", "), strings.Join(after.Only, ", "))
+	add("base", before.Base, after.Base)
 	compare(before.Components, after.Components, Component.key, func(name string, x, y Component) {
 		name = "component " + name
 		if x.Version != y.Version {

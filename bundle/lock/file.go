@@ -87,6 +87,9 @@ func (l *Lock) check() error {
 		}
 		entry(kind, key, sum)
 	}
+	if l.Base != "" {
+		entry("base", "", l.Base)
+	}
 	for _, c := range l.Components {
 		entry("component", c.key(), c.SHA256)
 	}

@@ -15,11 +15,14 @@ const FormatVersion = 1
 // A Lock is the content of the file. All lists are sorted, and there are no times.
 type Lock struct {
 	FormatVersion int `json:"formatVersion"`
-	// Platform, KubernetesVersion and CNI are as in the manifest of a bundle.
-	Platform          string      `json:"platform"`
-	KubernetesVersion string      `json:"kubernetesVersion"`
-	CNI               string      `json:"cni"`
-	Components        []Component `json:"components"` // by name
+	// Platform, KubernetesVersion, CNI and Only are as in the manifest of a bundle.
+	Platform          string   `json:"platform"`
+	KubernetesVersion string   `json:"kubernetesVersion"`
+	CNI               string   `json:"cni"`
+	Only              []string `json:"only,omitempty"`
+	// Base is the sha256 of the manifest of the base, lower-case hex.
+	Base       string      `json:"base,omitempty"`
+	Components []Component `json:"components"` // by name
 	// LeftOut are optional components that their sites did not have.
 	LeftOut []Absent `json:"leftOut,omitempty"` // by name
 	Images  []Image  `json:"images"`            // by reference

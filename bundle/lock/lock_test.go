@@ -12,6 +12,7 @@ var sum, other = strings.Repeat("a", 64), strings.Repeat("b", 64)
 
 func sample() *Lock {
 	return &Lock{FormatVersion: 1, Platform: "linux/amd64", KubernetesVersion: "v1.29.15", CNI: "flannel",
+		Only: []string{"images"}, Base: other,
 		Components: []Component{{"runc", "v1.2", "https://runc", sum}, {"kubelet", "v1.29.15", "https://kubelet", sum}},
 		Images:     []Image{{"docker.io/b:1", "sha256:" + sum}, {"docker.io/a:1", "sha256:" + sum}},
 		Charts:     []Chart{{"https://charts", "web", "1.x", "1.2.3", "https://charts/web.tgz", "sha256:" + sum}},
@@ -58,7 +59,7 @@ func TestDamagedFiles(t *testing.T) {
 	}
 	for _, change := range [][2]string{
 		{`"formatVersion": 1`, `"formatVersion": 2`}, {`"cni"`, `"cnj"`}, {sum, "a"}, {"sha256:" + sum, sum},
-		{`"docker.io/b:1"`, `"docker.io/a:1"`}, {"{", "<<<<<<< HEAD\n{"},
+		{`"base": "`, `"base": "sha256:`}, {`"docker.io/b:1"`, `"docker.io/a:1"`}, {"{", "<<<<<<< HEAD\n{"},
 	} {
 		if _, err := decode([]byte(strings.Replace(string(content), change[0], change[1], 1))); err == nil {
 			t.Errorf("%q instead of %q is accepted", change[1], change[0])
@@ -69,6 +70,7 @@ func TestDamagedFiles(t *testing.T) {
 func TestDifferences(t *testing.T) {
 	after := sample()
 	after.KubernetesVersion = "v1.30.0"
+	after.Only, after.Base = []string{"images", "manifests"}, sum
 	after.Components[1] = Component{"kubelet", "v1.30.0", "https://kubelet/30", other}
 	after.Components[0].SHA256 = other
 	after.Images[0].Digest = "sha256:" + other
@@ -79,7 +81,7 @@ func TestDifferences(t *testing.T) {
 	for _, d := range Differences(sample(), after) {
 		lines = append(lines, d.String())
 	}
-	want := []string{"kubernetesVersion: v1.29.15 → v1.30.0", "component kubelet version: v1.29.15 → v1.30.0", "component runc sha256: " + sum + " → " + other,
+	want := []string{"kubernetesVersion: v1.29.15 → v1.30.0", "only: images → images, manifests", "base: " + other + " → " + sum, "component kubelet version: v1.29.15 → v1.30.0", "component runc sha256: " + sum + " → " + other,
 		"image docker.io/a:1: sha256:" + sum + " → none", "image docker.io/b:1: sha256:" + sum + " → sha256:" + other,
 		"chart https://charts web 1.x version: 1.2.3 → 1.3.0", "source motd sha256: " + sum + " → none"}
 	if !reflect.DeepEqual(lines, want) {

@@ -20,6 +20,8 @@ type Problem struct {
 	// Maybe is set if the field is not in a workload: its meaning depends on a controller in
 	// the cluster. Print such a problem as a warning.
 	Maybe bool
+	// Missing is set if the image is not in the set.
+	Missing bool
 }
 
 // String returns the problem in one line, without the hint.
@@ -63,7 +65,7 @@ func Check(objects []*Object, set []string) (problems []Problem) {
 	}
 	for _, image := range Maybe(objects) {
 		if why, hint := have.missing(image.Written, image.Reference); why != "" {
-			problems = append(problems, Problem{image.Object, image.Field, why, hint, true})
+			problems = append(problems, Problem{image.Object, image.Field, why, hint, true, true})
 		}
 	}
 	return append(problems, maybePolicies(objects)...)
@@ -73,10 +75,10 @@ func (s slot) check(o *Object, have inventory) (problems []Problem) {
 	image, err := s.imageOf(o)
 	if err != nil {
 		return []Problem{{o, s.field.String(), "the image is missing or cannot be parsed",
-			"write an image as registry.example.com/team/app:v1.2.3", false}}
+			"write an image as registry.example.com/team/app:v1.2.3", false, false}}
 	}
 	if why, hint := have.missing(image.Written, image.Reference); why != "" {
-		problems = append(problems, Problem{o, image.Field, why, hint, false})
+		problems = append(problems, Problem{o, image.Field, why, hint, false, true})
 	}
 	field := s.field[:len(s.field)-1].with(s.policy).String()
 	switch image.PullPolicy {
@@ -86,10 +88,10 @@ func (s slot) check(o *Object, have inventory) (problems []Problem) {
 		if image.Default {
 			why = fmt.Sprintf("%s is not set, and the default for %q is Always: each start of the container contacts the registry", s.policy, image.Written)
 		}
-		problems = append(problems, Problem{o, field, why, "write " + s.policy + ": IfNotPresent", false})
+		problems = append(problems, Problem{o, field, why, "write " + s.policy + ": IfNotPresent", false, false})
 	default:
 		problems = append(problems, Problem{o, field, fmt.Sprintf("%q is not a pull policy, so the API server refuses the object", image.PullPolicy),
-			"write " + s.policy + ": IfNotPresent", false})
+			"write " + s.policy + ": IfNotPresent", false, false})
 	}
 	return problems
 }

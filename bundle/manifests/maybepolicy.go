@@ -26,10 +26,10 @@ func maybePolicies(objects []*Object) (problems []Problem) {
 			case !ok || own[field]:
 			case s == Always && slices.Contains([]string{"imagePullPolicy", "pullPolicy"}, key):
 				problems = append(problems, Problem{o, field, "it is Always: pods that a controller creates from it contact the registry",
-					"write IfNotPresent", true})
+					"write IfNotPresent", true, false})
 			case policyFlag.MatchString(s):
 				problems = append(problems, Problem{o, field, s + ": pods that the container creates contact the registry",
-					"write IfNotPresent", true})
+					"write IfNotPresent", true, false})
 			}
 			return true
 		})

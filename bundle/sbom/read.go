@@ -105,6 +105,9 @@ func (r *reader) stream(ctx context.Context, processed func(int64)) error {
 			layers[bundle.BlobName(l.DiffID)] = l.DiffID
 		}
 	}
+	if n := len(r.manifest.OnlyInBase()); n > 0 {
+		r.contents.Warnings = append(r.contents.Warnings, fmt.Sprintf("%d layers are only in the base, so their packages are not listed", n))
+	}
 	s, err := r.file.Stream(ctx)
 	if err != nil {
 		return err
@@ -165,11 +168,18 @@ const launcherName = "launch"
 // collect makes the list from what was read. sum is the file's sha256.
 func (r *reader) collect(sum string) error {
 	m := r.manifest
-	r.contents.Root = &Item{ID: "bundle", Kind: Bundle, Name: "airlift-kubernetes-" + strings.ReplaceAll(m.Platform, "/", "-"), Version: m.KubernetesVersion, SHA256: sum,
-		PURL:       purl("generic", "", "airlift-kubernetes", m.KubernetesVersion, map[string]string{"checksum": "sha256:" + sum, "platform": m.Platform}),
+	name := "airlift-kubernetes"
+	if m.Additional() {
+		name = "airlift-additional"
+	}
+	r.contents.Root = &Item{ID: "bundle", Kind: Bundle, Name: name + "-" + strings.ReplaceAll(m.Platform, "/", "-"), Version: m.KubernetesVersion, SHA256: sum,
+		PURL:       purl("generic", "", name, m.KubernetesVersion, map[string]string{"checksum": "sha256:" + sum, "platform": m.Platform}),
 		Properties: []Property{{"platform", m.Platform}, {"cni", m.CNI}}}
 	for _, w := range r.contents.Warnings {
 		r.contents.Root.Properties = append(r.contents.Root.Properties, Property{"incomplete", w})
+	}
+	if m.Base != nil {
+		r.contents.Root.Properties = append(r.contents.Root.Properties, Property{"baseManifestSHA256", m.Base.ManifestSHA256})
 	}
 	for _, step := range []func() error{r.airlift, r.components, r.images, r.manifests, r.files} {
 		if err := step(); err != nil {

@@ -66,21 +66,36 @@ func (r *reader) refuseEmptyItems(n *yaml.Node) {
 
 // lineOf returns the line of an item of the list with this name.
 func (r *reader) lineOf(list string, n int) int {
-	if len(r.root.Content) == 0 {
+	_, items := r.field(list)
+	if items != nil && items.Kind == yaml.AliasNode {
+		items = items.Alias
+	}
+	if items == nil || n >= len(items.Content) {
 		return 1
+	}
+	return items.Content[n].Line
+}
+
+// lineOfField returns the line of a field of the document.
+func (r *reader) lineOfField(name string) int {
+	if key, _ := r.field(name); key != nil {
+		return key.Line
+	}
+	return 1
+}
+
+// field returns the name and the value of a field of the document, nil if it is not written.
+func (r *reader) field(name string) (key, value *yaml.Node) {
+	if len(r.root.Content) == 0 {
+		return nil, nil
 	}
 	top := r.root.Content[0]
 	for i := 0; i+1 < len(top.Content); i += 2 {
-		if items := top.Content[i+1]; top.Content[i].Value == list {
-			if items.Kind == yaml.AliasNode {
-				items = items.Alias
-			}
-			if n < len(items.Content) {
-				return items.Content[n].Line
-			}
+		if top.Content[i].Value == name {
+			return top.Content[i], top.Content[i+1]
 		}
 	}
-	return 1
+	return nil, nil
 }
 
 var (

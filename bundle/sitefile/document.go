@@ -17,6 +17,10 @@ type document struct {
 	Architecture text `yaml:"architecture"`
 	// CNI is the pod network, flannel or none, as --cni.
 	CNI text `yaml:"cni"`
+	// Only lists what an additional bundle has: images, manifests or both, as --only.
+	Only []text `yaml:"only"`
+	// Base is the bundle whose layers an additional bundle leaves out, as --base.
+	Base text `yaml:"base"`
 	// ComponentVersions are for a Kubernetes version that is newer than the known ones,
 	// as --etcd-version and the others.
 	ComponentVersions componentVersions `yaml:"componentVersions"`

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -14,6 +15,7 @@ import (
 
 	"airlift/bundle/sitefile"
 	"airlift/images"
+	"airlift/scripts/fakesites"
 )
 
 // uncommented removes comments from the example as its text describes.
@@ -47,13 +49,26 @@ func TestExample(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "ca.pem"), ca, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	// The versions of components are those of a newer release.
-	f, err = read(t, dir, strings.Replace(whole, "kubernetesVersion: v1.37", "kubernetesVersion: v1.37.99", 1))
+	// The versions of components are those of a newer release, and no component is for an
+	// additional bundle.
+	additional := regexp.MustCompile(`(?m)^(only|base): .*\n`)
+	f, err = read(t, dir, additional.ReplaceAllString(strings.Replace(whole, "kubernetesVersion: v1.37", "kubernetesVersion: v1.37.99", 1), ""))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if len(f.Site.Manifests) != 4 || len(f.Site.Files) != 2 || len(f.Site.Units) != 1 || len(f.Images) != 2 || len(f.CAs) != 1 || len(f.Pins) != 2 {
 		t.Errorf("%+v", f)
+	}
+}
+
+// The fields of an additional bundle, with those that the example does not exclude.
+func TestExampleOfAnAdditionalBundle(t *testing.T) {
+	dir := t.TempDir()
+	fakesites.WriteFiles(t, dir, map[string]string{"install.base": "base\n"})
+	text := regexp.MustCompile(`(?m)^#(only|base): `).ReplaceAllString(string(sitefile.Example), "$1: ")
+	f, err := read(t, dir, text)
+	if err != nil || !slices.Equal(f.Only, []string{"images", "manifests"}) || f.Base != filepath.Join(dir, "install.base") {
+		t.Errorf("%+v, %v", f, err)
 	}
 }
 

@@ -1,6 +1,7 @@
 package sitefile
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"slices"
@@ -18,6 +19,8 @@ import (
 // relative to the working directory, or absolute.
 type File struct {
 	Version, Arch, CNI  string
+	Only                []string
+	Base                string
 	Versions            images.Versions
 	Images              []string
 	Mirrors             []fetch.Mirror
@@ -54,6 +57,7 @@ func Read(path string, overridden func(flag string) bool) (*File, error) {
 	if doc.Output.Value != "" {
 		f.Output = r.resolve(doc.Output.Value)
 	}
+	r.readOnly(doc, f, overridden)
 	r.checkVersion(doc, f, overridden)
 	r.checkChoices(doc, overridden)
 	r.readImages(doc, f)
@@ -87,19 +91,15 @@ var ofFile = strings.NewReplacer("--etcd-version", "componentVersions.etcd", "--
 // checkVersion checks the Kubernetes version with the versions of the components, unless
 // flags replace some of them: then the builder checks the combination.
 func (r *reader) checkVersion(doc document, f *File, overridden func(flag string) bool) {
-	given := doc.ComponentVersions
-	line := doc.KubernetesVersion.Line
-	for _, t := range []text{given.Etcd, given.CoreDNS, given.Pause, given.Crictl} {
-		if line == 0 {
-			line = t.Line
-		}
-	}
+	line := cmp.Or(doc.KubernetesVersion.Line, doc.ComponentVersions.line())
 	if line == 0 || slices.ContainsFunc([]string{"version", "etcd-version", "coredns-version", "pause-version", "crictl-version"}, overridden) {
 		return
 	}
 	version := doc.KubernetesVersion.or(images.Newest())
 	full, _, err := images.Channel(version, f.Versions)
-	if err == nil && full != "" {
+	if additional(doc, overridden) {
+		full, _, err = images.Release(version)
+	} else if err == nil && full != "" {
 		_, err = images.For(full, images.Arches()[0], images.NoCNI, f.Versions)
 	}
 	if err != nil {

@@ -46,6 +46,14 @@ is no lock.
 --images-from FILE|DIR|CHART adds the images that Kubernetes manifests, a kustomization
 or a Helm chart name, and not the objects: use it for what you apply yourself.
 
+--only images,manifests builds an additional bundle: images and manifests for nodes that
+another bundle has installed. It contains no Kubernetes, and no component is downloaded.
+--version is the version of the clusters, for which charts are rendered. --only images
+leaves out the manifests, but not their images. --only manifests leaves out the images,
+so the images that the manifests name must be in the bundle of --base. --base FILE names
+the bundle that the nodes were installed from, or a copy: layers of images that it has are
+left out and not downloaded. The default of --output is then "more".
+
 --version takes a full version (v1.29.15), a minor version (v1.29) or stable. A
 minor version and stable mean the newest release. Without --version, build takes the
 newest minor version that it knows. If dl.k8s.io has no release of that minor
@@ -122,6 +130,8 @@ Checksums and digests from one list of mirrors are not used with another.`,
   bundle build --version v1.29 --image nginx:1.27 --image ghcr.io/me/app:v2
   bundle build --version v1.29 --image docker-archive:app.tar --image oci:build:v1=registry.example/app:1
   bundle build --version v1.29 --images-from app.yaml --images-from charts/ingress
+  bundle build --only images --version v1.29 --image nginx:1.28 --output more
+  bundle build --only images,manifests --file more.yaml --base install --output more
   bundle build --version v1.38.0 --etcd-version 3.7.1-0 --coredns-version v1.14.7 --pause-version 3.10.2
   bundle build --version v1.29 --compression best
   bundle build --version v1.29 --image registry.example:5000/app:1 --registry-ca registry.example:5000=ca.pem
@@ -194,7 +204,11 @@ Checksums and digests from one list of mirrors are not used with another.`,
 // printResult prints a table of the contents, and the summary of the bundle.
 func printResult(out io.Writer, r *builder.Result, lockLine string, took time.Duration) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(w, "\nCOMPONENT\tVERSION\tSIZE\n")
+	if len(r.Manifest.Components) > 0 {
+		fmt.Fprintf(w, "\nCOMPONENT\tVERSION\tSIZE\n")
+	} else if len(r.Manifest.Images) > 0 {
+		fmt.Fprintf(w, "\nIMAGE\tVERSION\tSIZE\n")
+	}
 	size := func(entries []string) (n int64) {
 		for _, name := range entries {
 			e, _ := r.Manifest.Entry(name)
@@ -226,6 +240,9 @@ func printResult(out io.Writer, r *builder.Result, lockLine string, took time.Du
 	}
 	fmt.Fprintf(w, "%s\nkubernetes\t%s\nsize\t%s (%d bytes, %s unpacked)\nsha256\t%s\nprovenance\t%s\ntook\t%.1f s\n",
 		r.Path, r.Manifest.KubernetesVersion, progress.Bytes(r.Size), r.Size, progress.Bytes(r.UnpackedSize), r.SHA256, r.Provenance, took.Seconds())
+	if r.Manifest.Base != nil {
+		fmt.Fprintf(w, "base\t%s; left out: %s that it has\n", r.Base, layersIn(r.Manifest.OnlyInBase()))
+	}
 	if lockLine != "" {
 		fmt.Fprintf(w, "lock\t%s\n", lockLine)
 	}
@@ -236,6 +253,18 @@ func printResult(out io.Writer, r *builder.Result, lockLine string, took time.Du
 		fmt.Fprintf(w, "sbom\t%s\n", path)
 	}
 	return w.Flush()
+}
+
+// layersIn describes layers, given by their sizes: "2 layers (34.1 MB)".
+func layersIn(sizes map[string]int64) string {
+	var sum int64
+	for _, size := range sizes {
+		sum += size
+	}
+	if len(sizes) == 1 {
+		return "1 layer (" + progress.Bytes(sum) + ")"
+	}
+	return fmt.Sprintf("%d layers (%s)", len(sizes), progress.Bytes(sum))
 }
 
 func layers(i bundle.Image) (n int64) {

@@ -25,6 +25,7 @@ func useFile(path string, changed func(flag string) bool, o *builder.Options, co
 		{"cni", f.CNI, &o.CNI},
 		{"compression", f.Compression, compression},
 		{"output", f.Output, &o.Output},
+		{"base", f.Base, &o.Base},
 		{"etcd-version", f.Versions.Etcd, &o.Versions.Etcd},
 		{"coredns-version", f.Versions.CoreDNS, &o.Versions.CoreDNS},
 		{"pause-version", f.Versions.Pause, &o.Versions.Pause},
@@ -33,6 +34,9 @@ func useFile(path string, changed func(flag string) bool, o *builder.Options, co
 		if v.value != "" && !changed(v.flag) {
 			*v.to = v.value
 		}
+	}
+	if !changed("only") {
+		o.Only = f.Only
 	}
 	of := func(host string) func(fetch.Mirror) bool { return func(m fetch.Mirror) bool { return m.Host == host } }
 	for _, m := range f.Mirrors {

@@ -38,6 +38,8 @@ func (b *buildFlags) bind(cmd *cobra.Command) {
 	componentFlags(f, &b.o.Versions)
 	f.StringVar(&b.o.Arch, "arch", runtime.GOARCH, "CPU architecture of the hosts: amd64 or arm64")
 	f.StringVar(&b.o.CNI, "cni", images.Flannel, "pod network: flannel, or none to install your own")
+	f.StringSliceVar(&b.o.Only, "only", nil, "build an additional bundle, without Kubernetes: images, manifests or both (see above)")
+	f.StringVar(&b.o.Base, "base", "", "bundle `FILE` whose image layers an additional bundle leaves out")
 	f.StringArrayVar(&b.o.Images, "image", nil, "add this image, or the images of a source such as oci-archive:FILE, to the bundle (see above; repeatable)")
 	f.StringArrayVar(&b.o.Site.ImagesFrom, "images-from", nil, "add the images that these manifests or this chart name: a file or a directory (repeatable)")
 	f.StringVar(&b.o.Namespace, "containerd-namespace", cmp.Or(os.Getenv("CONTAINERD_NAMESPACE"), "default"), "containerd's namespace, for --image containerd:NAME; Kubernetes uses k8s.io")
@@ -54,10 +56,14 @@ func (b *buildFlags) bind(cmd *cobra.Command) {
 	cobra.CheckErr(cmd.MarkFlagFilename("lock", "lock"))
 	complete(cmd, "arch", images.Arches())
 	complete(cmd, "cni", images.CNIs())
+	complete(cmd, "only", bundle.ContentKinds())
 	complete(cmd, "version", images.Known())
 	complete(cmd, "require", images.Optional())
 	complete(cmd, "without", images.Optional())
 }
+
+// additionalOutput is the default of --output for an additional bundle.
+const additionalOutput = "more"
 
 // complete makes the shell complete a flag with values.
 func complete(cmd *cobra.Command, flag string, values []string) {
@@ -78,13 +84,25 @@ func (b *buildFlags) options(cmd *cobra.Command) (*builder.Options, error) {
 	if o.Pins, err = pins(b.checksums, b.lists); err != nil {
 		return nil, err
 	}
-	versionGiven := cmd.Flags().Changed("version")
+	changed := cmd.Flags().Changed
+	if changed("only") && len(o.Only) == 0 {
+		return nil, fault.New(fault.Usage, "write --only "+strings.Join(bundle.ContentKinds(), ",")+", or remove the flag", "--only is empty")
+	}
+	versionGiven, outputGiven := changed("version"), changed("output")
 	if b.file != "" {
-		f, err := useFile(b.file, cmd.Flags().Changed, o, &b.compression)
+		f, err := useFile(b.file, changed, o, &b.compression)
 		if err != nil {
 			return nil, err
 		}
-		versionGiven = versionGiven || f.Version != ""
+		versionGiven, outputGiven = versionGiven || f.Version != "", outputGiven || f.Output != ""
+	}
+	if len(o.Only) > 0 {
+		if changed("cni") {
+			return nil, fault.New(fault.Usage, "remove --cni or --only", "an additional bundle has no pod network")
+		}
+		if !outputGiven {
+			o.Output = additionalOutput // and never replace the bundle that installs nodes
+		}
 	}
 	if o.Level, err = bundle.ParseLevel(cmp.Or(b.compression, "default")); err != nil {
 		return nil, err
@@ -99,7 +117,11 @@ func (b *buildFlags) options(cmd *cobra.Command) (*builder.Options, error) {
 		o.LockPath = lock.Path(b.file)
 	}
 	if !versionGiven {
-		fmt.Fprintf(cmd.ErrOrStderr(), "note: without --version, the newest known minor version is built: %s\n", o.Version)
+		what := "the newest known minor version is built"
+		if len(o.Only) > 0 {
+			what = "the bundle is for clusters of the newest known minor version"
+		}
+		fmt.Fprintf(cmd.ErrOrStderr(), "note: without --version, %s: %s\n", what, o.Version)
 	}
 	return o, nil
 }

@@ -73,6 +73,7 @@ func diffText(w io.Writer, r *compare.Report) error {
 	var heads []compare.Change
 	for _, c := range []compare.Change{{Name: "kubernetes", Old: r.Old.KubernetesVersion, New: r.New.KubernetesVersion},
 		{Name: "platform", Old: r.Old.Platform, New: r.New.Platform}, {Name: "pod network", Old: r.Old.CNI, New: r.New.CNI},
+		{Name: "only", Old: r.Old.Only, New: r.New.Only}, {Name: "base", Old: r.Old.Base, New: r.New.Base},
 		{Name: "installer", Old: "sha256:" + r.Old.InstallerSHA256, New: "sha256:" + r.New.InstallerSHA256}} {
 		if c.Old != c.New {
 			heads = append(heads, c)

@@ -112,7 +112,11 @@ func inspectJSON(w io.Writer, f *bundle.File, m *bundle.Manifest, parts []part) 
 
 func inspectText(w io.Writer, f *bundle.File, m *bundle.Manifest, parts []part) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "Kubernetes %s for %s, pod network: %s\n", m.KubernetesVersion, m.Platform, m.CNI)
+	if m.Additional() {
+		additionalText(&b, m)
+	} else {
+		fmt.Fprintf(&b, "Kubernetes %s for %s, pod network: %s\n", m.KubernetesVersion, m.Platform, m.CNI)
+	}
 	if m.NearestKnown != "" {
 		fmt.Fprintf(&b, "%s\n", images.Newer(m.KubernetesVersion, m.NearestKnown))
 	}
@@ -137,6 +141,16 @@ func inspectText(w io.Writer, f *bundle.File, m *bundle.Manifest, parts []part) 
 		f.PayloadOffset()+1, shellQuote(f.Path())) // tail counts bytes from 1
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// additionalText describes a bundle without Kubernetes and its base.
+func additionalText(b *strings.Builder, m *bundle.Manifest) {
+	fmt.Fprintf(b, "additional bundle without Kubernetes: %s for clusters of Kubernetes %s (built for %s) on %s\n",
+		strings.Join(m.Only, " and "), images.MinorOf(m.KubernetesVersion), m.KubernetesVersion, m.Platform)
+	if m.Base != nil {
+		fmt.Fprintf(b, "base: the bundle whose manifest has sha256 %s; only there: %s\n",
+			m.Base.ManifestSHA256, layersIn(m.OnlyInBase()))
+	}
 }
 
 func shellQuote(s string) string {

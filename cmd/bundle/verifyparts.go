@@ -86,7 +86,11 @@ func verifyParts(cmd *cobra.Command, args []string, key *signatureFlags) error {
 	}
 	display.Close()
 	key.print(out)
-	fmt.Fprintf(out, "All %d parts are complete. Together they are a bundle with Kubernetes %s, of %s.\n", len(set.Parts), m.KubernetesVersion, progress.Bytes(set.Size()))
+	what := "a bundle with Kubernetes "
+	if m.Additional() {
+		what = "an additional bundle for Kubernetes "
+	}
+	fmt.Fprintf(out, "All %d parts are complete. Together they are %s%s, of %s.\n", len(set.Parts), what, m.KubernetesVersion, progress.Bytes(set.Size()))
 	return nil
 }
 

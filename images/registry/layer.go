@@ -23,19 +23,21 @@ func (i *Image) Compressed() []Layer {
 	return layers
 }
 
-// Cached returns the uncompressed size of a layer, and whether it is in the cache.
+// Cached returns the uncompressed size of a layer, and whether it is in Have or in the cache.
 func (c *Client) Cached(ctx context.Context, diffID string) (int64, bool, error) {
+	if size, ok := c.Have[diffID]; ok {
+		return size, true, nil
+	}
 	return c.fetch.Cache.Has(ctx, oci.Hex(diffID))
 }
 
-// Pull downloads layer n of the image (the lowest is 0) to the cache, unless it is there,
-// and sets its size. The cache has the uncompressed layer, which was compared with its
+// Pull downloads layer n of the image (the lowest is 0) to the cache, unless it is there
+// or in Have, and sets its size. The cache has the uncompressed layer, which was compared with its
 // diffID. m counts the downloaded bytes.
 func (c *Client) Pull(ctx context.Context, img *Image, n int, m fetch.Meter) error {
 	layer, d := &img.Layers[n], img.blobs[n]
-	want := oci.Hex(layer.DiffID)
 	already := func() (ok bool, err error) {
-		layer.Size, ok, err = c.fetch.Cache.Has(ctx, want)
+		layer.Size, ok, err = c.Cached(ctx, layer.DiffID)
 		return ok, err
 	}
 	if ok, err := already(); ok || err != nil {

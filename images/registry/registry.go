@@ -32,6 +32,8 @@ type Client struct {
 	// AuthFile has the credentials, in the format of docker's config.json. If it is
 	// empty, they are in the files of docker and podman.
 	AuthFile string
+	// Have has the sizes, by diffID, of layers that need no download.
+	Have map[string]int64
 
 	fetch   *fetch.Client
 	mirrors *fetch.Mirrors
