@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Maybe returns what looks like an image outside of the image fields of workloads. Programs
+// Maybe returns what looks like an image outside of the image fields of workloads. Controllers
 // in the cluster may create pods with these images: operators, device plugins, autoscalers.
 // It looks at
 //
@@ -238,16 +238,18 @@ func (f *finder) parts(p path, v map[string]any) {
 	if hub, _ := text("hub"); hub != "" && tag != "" {
 		f.hub(p, v, hub, tag)
 	}
-	// NVIDIA's form: a repository of images, the image's name, and its version.
-	if name, ok := v["image"].(string); ok && name != "" && key == "repository" && !strings.ContainsAny(name, "/:@") {
-		repository += "/" + name
+	// NVIDIA's form: a repository of images, the image's name, and its version. The field of a
+	// controller that knows the version itself is reported without one.
+	inParts := false
+	if name, ok := v["image"].(string); ok && name != "" && key == "repository" && !strings.ContainsAny(name, "/:@") && !strings.Contains(repository, "//") {
+		repository = strings.TrimSuffix(repository, "/") + "/" + name
 		f.joined[p.with("image").String()], f.joined[p.with("repository").String()] = true, true
-		key, tagKey = "image", ""
+		key, tagKey, inParts = "image", "", true
 		if strings.HasPrefix(tag, "sha256:") {
 			tag, digest = "", tag
 		}
 	}
-	if repository == "" || tag == "" && digest == "" {
+	if repository == "" || tag == "" && digest == "" && !inParts {
 		return
 	}
 	if strings.Contains(lastElement(repository), ":") || strings.Contains(repository, "@") {
@@ -264,7 +266,7 @@ func (f *finder) parts(p path, v map[string]any) {
 	if tag != "" {
 		written += ":" + tag
 	}
-	if tag == "" {
+	if tag == "" && digest != "" {
 		if !strings.Contains(digest, ":") {
 			digest = "sha256:" + digest
 		}

@@ -71,6 +71,8 @@ spec:
   driver: {repository: nvcr.io/nvidia, image: driver, version: "580.1"}
   toolkit: {repository: nvcr.io/nvidia/k8s, image: toolkit, version: "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"}
   chart: {repository: "https://charts.example.com", version: 1.0.0}
+  source: {repository: "https://git.example.com/team", image: memcached, version: 1.0.0}
+  unversioned: {repository: quay.io/team/tools, image: tool}
   path: /a/b:v1
   host: example.com/path
   api: monitoring.coreos.com/v1
@@ -81,7 +83,9 @@ spec:
 			"spec.exporter.image.repository docker.io/oliver/exporter:v1.62.0",
 			"spec.image docker.io/library/redis:latest",
 			"spec.prometheus.image quay.io/prometheus/prometheus:v3.1.0",
+			"spec.source.image docker.io/library/memcached:latest",
 			"spec.toolkit.image nvcr.io/nvidia/k8s/toolkit@sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
+			"spec.unversioned.image quay.io/team/tools/tool:latest",
 		}},
 		{"config map with a pod", `
 apiVersion: v1
