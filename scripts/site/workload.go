@@ -2,6 +2,7 @@ package site
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"strings"
@@ -68,11 +69,7 @@ func (c *Cluster) Deploy(ctx context.Context, version string) ([]Pod, error) {
 		state, _ := c.Kubectl(ctx, "describe", "pods", "-l", "app=hello")
 		return nil, fmt.Errorf("waiting for the workload: %w\n%s", err, state)
 	}
-	pods, err := c.Pods(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return pods, c.waitService(ctx, pods)
+	return c.waitService(ctx)
 }
 
 // limit is a time limit for this cluster.
@@ -82,25 +79,44 @@ func (c *Cluster) limit(d time.Duration) time.Duration { return d * time.Duratio
 // EndpointSlice, each node's kube-proxy rules, a name in DNS.
 const serviceTimeout = 30 * time.Second
 
-// waitService waits until every pod got one answer from the Service. After that every request
-// must succeed.
-func (c *Cluster) waitService(ctx context.Context, pods []Pod) error {
+// waitService waits until every pod got one answer from the Service, and returns the pods. After
+// that every request must succeed. It lists the pods before each round: after a reboot the API
+// server has their earlier addresses until the kubelets start them again.
+func (c *Cluster) waitService(ctx context.Context) ([]Pod, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.limit(serviceTimeout))
 	defer cancel()
-	for _, p := range pods {
-		for {
-			out, err := c.Ask(ctx, p, c.ServiceURL())
-			if err == nil && !strings.Contains(out, `"errors"`) {
-				break
-			}
-			select {
-			case <-ctx.Done():
-				return fmt.Errorf("waiting for the Service to answer %s on %s: %w; last answer: %s (%v)", p.Name, p.Node, ctx.Err(), out, err)
-			case <-time.After(200 * time.Millisecond):
-			}
+	for {
+		pods, err := c.allAnswer(ctx)
+		if err == nil {
+			return pods, nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("waiting for the Service to answer every pod: %w; at last: %w", ctx.Err(), err)
+		case <-time.After(200 * time.Millisecond):
 		}
 	}
-	return nil
+}
+
+// allAnswer asks the Service once from each pod. A request to an address that no pod has any more
+// gets no answer, so each has only a part of the time.
+func (c *Cluster) allAnswer(ctx context.Context) ([]Pod, error) {
+	pods, err := c.Pods(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range pods {
+		once, cancel := context.WithTimeout(ctx, c.limit(serviceTimeout)/10)
+		out, err := c.Ask(once, p, c.ServiceURL())
+		cancel()
+		if err == nil && strings.Contains(out, `"errors"`) {
+			err = errors.New(strings.TrimSpace(out))
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s on %s: %w", p.Name, p.Node, err)
+		}
+	}
+	return pods, nil
 }
 
 // ServiceURL is the URL of the workload's Service, with its DNS name. The answer is the name of
