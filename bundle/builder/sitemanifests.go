@@ -121,7 +121,11 @@ func (b *builder) checkComplete(wanted []images.Image) error {
 	if len(b.objects.of) == 0 {
 		return nil
 	}
-	set, place := b.base.onEveryNode(), "the bundle"
+	var set []string
+	place := "the bundle"
+	for _, i := range b.base.onEveryNode() {
+		set = append(set, i.Reference)
+	}
 	for _, i := range wanted {
 		set = append(set, i.Reference)
 	}
