@@ -278,6 +278,28 @@ func TestBase(t *testing.T) {
 	}
 }
 
+// Charts see the CustomResourceDefinitions that the base's manifests have.
+func TestBaseWithDefinitions(t *testing.T) {
+	t.Parallel()
+	u := siteUpstream(t)
+	dir := fakesites.Files(t, map[string]string{"crd.yaml": definition})
+	for name, content := range chart {
+		fakesites.WriteFiles(t, dir, map[string]string{filepath.Join("chart", name): content})
+	}
+	o := options(t, u)
+	o.Site.Manifests = []builder.Manifest{{Name: "crd", Path: filepath.Join(dir, "crd.yaml")}}
+	full := run(t, o)
+	o = options(t, u)
+	o.Only = []string{bundle.OnlyImages, bundle.OnlyManifests}
+	o.Site.Manifests = []builder.Manifest{{Name: "web", Chart: &builder.Chart{Source: filepath.Join(dir, "chart"), Release: "web"}}}
+	for base, want := range map[string]bool{"": false, full.Path: true} {
+		o.Base = base
+		if text := content(t, run(t, o).Path)["manifests/web.yaml"]; strings.Contains(text, "kind: Thing\n") != want || !strings.Contains(text, "kind: Deployment\n") {
+			t.Errorf("base %q: %s", base, text)
+		}
+	}
+}
+
 // Layers of images that are not in a registry are left out, too.
 func TestBaseOfLocalImages(t *testing.T) {
 	t.Parallel()
