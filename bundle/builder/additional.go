@@ -76,7 +76,7 @@ func (b *builder) checkOnly() (err error) {
 type base struct {
 	manifest *bundle.Manifest
 	sha256   string           // of the manifest
-	layers   map[string]int64 // sizes by diffID
+	layers   map[string]int64 // sizes of the layers that all nodes have, by diffID
 }
 
 // readBase reads the manifest of the base.
@@ -105,7 +105,7 @@ func (b *builder) readBase() error {
 		}
 	}
 	b.base = base{manifest: m, sha256: f.ManifestSHA256(), layers: map[string]int64{}}
-	for _, i := range m.Images {
+	for _, i := range b.base.onEveryNode() {
 		for _, l := range i.Layers {
 			b.base.layers[l.DiffID] = l.Size
 		}
@@ -113,14 +113,15 @@ func (b *builder) readBase() error {
 	return nil
 }
 
-// onEveryNode lists the references of the base's images that all nodes have.
-func (s base) onEveryNode() (list []string) {
+// onEveryNode lists the base's images that all nodes have. Workers do not import those of a
+// control plane, so neither these images nor their layers can be expected on a node.
+func (s base) onEveryNode() (list []bundle.Image) {
 	if s.manifest == nil {
 		return nil
 	}
 	for _, i := range s.manifest.Images {
 		if i.EveryNode || images.Worker(i.Name) {
-			list = append(list, i.Reference)
+			list = append(list, i)
 		}
 	}
 	return list

@@ -188,6 +188,19 @@ func otherMinor(warning string) bool {
 	return strings.HasPrefix(warning, "the bundle is for Kubernetes v1.30.1, but the base installs v1.29.15")
 }
 
+// A build without a network names the sites of the images, and none of Kubernetes.
+func TestAdditionalWithoutNetwork(t *testing.T) {
+	t.Parallel()
+	u := siteUpstream(t)
+	o := additional(t, u)
+	o.Images = append(o.Images, "quay.io/team/app:v1")
+	u.Close()
+	_, err := builder.Run(context.Background(), o)
+	if hint := fault.Hint(err); err == nil || !strings.Contains(hint, "allow access to dl.k8s.io, docker.io, quay.io, registry.k8s.io and the hosts") {
+		t.Errorf("err = %v, hint = %s", err, hint)
+	}
+}
+
 // Layers of the base are neither downloaded nor in the file; all else of their images is.
 func TestBase(t *testing.T) {
 	t.Parallel()
@@ -202,8 +215,9 @@ func TestBase(t *testing.T) {
 
 	toolLayers, toolIDs := layersOf(t, fakesites.Image(t, "amd64", "tool"))
 	_, etcdIDs := layersOf(t, fakesites.Image(t, "amd64", "etcd"))
+	// The lowest layer is that of all images. Workers do not have the upper one of etcd.
 	_, nginxIDs := layersOf(t, fakesites.Image(t, "amd64", "user image"))
-	inBase := []string{toolIDs[0], etcdIDs[1], nginxIDs[1]} // the lowest layer is that of all images
+	inBase := []string{toolIDs[0], nginxIDs[1]}
 	slices.Sort(inBase)
 	if !reflect.DeepEqual(m.Base, &bundle.Base{ManifestSHA256: baseSHA256, Layers: inBase}) {
 		t.Errorf("base %+v, want %s and %q", m.Base, baseSHA256, inBase)
@@ -213,15 +227,17 @@ func TestBase(t *testing.T) {
 			t.Errorf("layer %s of the base is in the file", id)
 		}
 	}
-	if _, ok := m.Entry(bundle.BlobName(toolIDs[1])); !ok {
-		t.Error("the layer that only the new image has is not in the file")
+	for _, id := range []string{toolIDs[1], etcdIDs[1]} {
+		if _, ok := m.Entry(bundle.BlobName(id)); !ok {
+			t.Errorf("layer %s, which not all nodes have, is not in the file", id)
+		}
 	}
 	sizes := m.OnlyInBase()
-	if r.Base != full.Path || len(sizes) != 3 || sizes[toolIDs[0]] != int64(len(fakesites.LayerTar(t, "base/amd64"))) {
+	if r.Base != full.Path || len(sizes) != 2 || sizes[toolIDs[0]] != int64(len(fakesites.LayerTar(t, "base/amd64"))) {
 		t.Errorf("base %s, left out: %v", r.Base, sizes)
 	}
-	// Requested are one layer, and the config of each image.
-	if list := requestsWith(u, "GET blobs.example.com"); len(list) != 4 {
+	// Requested are two layers, and the config of each image.
+	if list := requestsWith(u, "GET blobs.example.com"); len(list) != 5 {
 		t.Errorf("blobs: %q", list)
 	}
 	if n := len(requestsWith(u, "GET blobs.example.com/v2/team/tool/blobs/"+toolLayers[1])); n != 1 {
@@ -230,7 +246,7 @@ func TestBase(t *testing.T) {
 	if list := requestsWith(u, toolLayers[0]); len(list) > 0 {
 		t.Errorf("a layer of the base was requested: %q", list)
 	}
-	for path, want := range map[string]string{r.Provenance: `"base": "` + baseSHA256 + `"`, r.SBOMs[0]: "3 layers are only in the base, so their packages are not listed"} {
+	for path, want := range map[string]string{r.Provenance: `"base": "` + baseSHA256 + `"`, r.SBOMs[0]: "2 layers are only in the base, so their packages are not listed"} {
 		if text, err := os.ReadFile(path); err != nil || !strings.Contains(string(text), want) {
 			t.Errorf("%s: %v\n%s", path, err, text)
 		}
@@ -259,6 +275,28 @@ func TestBase(t *testing.T) {
 	again.Version = "v1.30.1"
 	if w := run(t, again).Warnings; !slices.ContainsFunc(w, otherMinor) {
 		t.Errorf("warnings %q", w)
+	}
+}
+
+// Charts see the CustomResourceDefinitions that the base's manifests have.
+func TestBaseWithDefinitions(t *testing.T) {
+	t.Parallel()
+	u := siteUpstream(t)
+	dir := fakesites.Files(t, map[string]string{"crd.yaml": definition})
+	for name, content := range chart {
+		fakesites.WriteFiles(t, dir, map[string]string{filepath.Join("chart", name): content})
+	}
+	o := options(t, u)
+	o.Site.Manifests = []builder.Manifest{{Name: "crd", Path: filepath.Join(dir, "crd.yaml")}}
+	full := run(t, o)
+	o = options(t, u)
+	o.Only = []string{bundle.OnlyImages, bundle.OnlyManifests}
+	o.Site.Manifests = []builder.Manifest{{Name: "web", Chart: &builder.Chart{Source: filepath.Join(dir, "chart"), Release: "web"}}}
+	for base, want := range map[string]bool{"": false, full.Path: true} {
+		o.Base = base
+		if text := content(t, run(t, o).Path)["manifests/web.yaml"]; strings.Contains(text, "kind: Thing\n") != want || !strings.Contains(text, "kind: Deployment\n") {
+			t.Errorf("base %q: %s", base, text)
+		}
 	}
 }
 

@@ -43,7 +43,8 @@ type Options struct {
 	// bundle.OnlyImages, bundle.OnlyManifests or both. It is empty for a bundle that
 	// installs nodes.
 	Only []string
-	// Base is the path of the bundle whose layers an additional bundle leaves out.
+	// Base is the path of the bundle whose layers an additional bundle leaves out, if all
+	// nodes have them.
 	Base string
 	// Images are the user's own images, as typed: in a registry, or in a source of
 	// package local. Every bundle also has the images of the catalog.

@@ -55,7 +55,11 @@ func (o *objects) apply(m Manifest, list []*manifests.Object) error {
 // readSite reads the site's manifests and files, and adds the images of the workloads to
 // Images.
 func (b *builder) readSite(ctx context.Context) error {
-	r := objectReader{charts: b.charts, version: b.catalog.Version}
+	apis, err := b.apisOfBase(ctx)
+	if err != nil {
+		return fmt.Errorf("reading the manifests of the base: %w", err)
+	}
+	r := objectReader{charts: b.charts, version: b.catalog.Version, apis: apis}
 	for _, m := range b.Site.Manifests {
 		if err := b.readManifest(ctx, &r, m); err != nil {
 			return fmt.Errorf("%s: manifest %q: %w", m.At, m.Name, err)
@@ -121,7 +125,11 @@ func (b *builder) checkComplete(wanted []images.Image) error {
 	if len(b.objects.of) == 0 {
 		return nil
 	}
-	set, place := b.base.onEveryNode(), "the bundle"
+	var set []string
+	place := "the bundle"
+	for _, i := range b.base.onEveryNode() {
+		set = append(set, i.Reference)
+	}
 	for _, i := range wanted {
 		set = append(set, i.Reference)
 	}

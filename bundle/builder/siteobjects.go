@@ -15,7 +15,8 @@ import (
 type objectReader struct {
 	charts  *charts.Client
 	version string // of Kubernetes
-	// apis are the API versions of the CustomResourceDefinitions that were read.
+	// apis are the API versions of the CustomResourceDefinitions that were read, and of those
+	// in the base.
 	apis []string
 }
 

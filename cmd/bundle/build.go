@@ -51,8 +51,8 @@ another bundle has installed. It contains no Kubernetes, and no component is dow
 --version is the version of the clusters, for which charts are rendered. --only images
 leaves out the manifests, but not their images. --only manifests leaves out the images,
 so the images that the manifests name must be in the bundle of --base. --base FILE names
-the bundle that the nodes were installed from, or a copy: layers of images that it has are
-left out and not downloaded. The default of --output is then "more".
+the bundle that the nodes were installed from, or a copy: layers that it brought to every
+node are left out and not downloaded. The default of --output is then "more".
 
 --version takes a full version (v1.29.15), a minor version (v1.29) or stable. A
 minor version and stable mean the newest release. Without --version, build takes the

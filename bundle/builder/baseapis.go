@@ -1,0 +1,55 @@
+package builder
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"airlift/bundle"
+	"airlift/bundle/manifests"
+	"airlift/fault"
+)
+
+// apisOfBase returns the API versions of the CustomResourceDefinitions in the base's manifests,
+// which charts of an additional bundle see as those of earlier manifests.
+func (b *builder) apisOfBase(ctx context.Context) (apis []string, err error) {
+	if b.base.manifest == nil || !slices.ContainsFunc(b.base.manifest.Entries, isManifest) {
+		return nil, nil
+	}
+	f, err := bundle.Open(b.Base)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if f.ManifestSHA256() != b.base.sha256 {
+		return nil, fault.New(fault.Failure, "run the command again", "%q changed while the bundle was built", b.Base)
+	}
+	s, err := f.Stream(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close()
+	s.Skip(func(e bundle.Entry) bool { return !isManifest(e) })
+	for {
+		e, content, err := s.Next()
+		if err == io.EOF {
+			return apis, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		text, err := io.ReadAll(content) // at most bundle.MaxManifest
+		if err != nil {
+			return nil, err
+		}
+		objects, err := manifests.Decode(e.Name, text)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", b.Base, err)
+		}
+		apis = append(apis, apisOf(objects)...)
+	}
+}
+
+func isManifest(e bundle.Entry) bool { return strings.HasPrefix(e.Name, bundle.ManifestDir) }
