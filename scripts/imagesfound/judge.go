@@ -12,7 +12,7 @@ import (
 
 var (
 	// imageKey matches a line of YAML or JSON whose key ends with image.
-	imageKey = regexp.MustCompile(`(?m)^[ \t]*(?:- )?["']?(?:[A-Za-z]*I|i)mage["']?:[ \t]*["']?([^"'\s#,{}\[\]]+)`)
+	imageKey = regexp.MustCompile(`^[ \t]*(?:- )?["']?(?:[A-Za-z]*I|i)mage["']?:[ \t]*["']?([^"'\s#,{}\[\]]+)`)
 	// inRegistry matches an image in a public registry, anywhere in the text.
 	inRegistry = regexp.MustCompile(`(?:^|[^A-Za-z0-9./-])((?:mirror\.gcr\.io|docker\.io|quay\.io|ghcr\.io|registry\.k8s\.io|gcr\.io|public\.ecr\.aws|mcr\.microsoft\.com|nvcr\.io|docker\.elastic\.co|icr\.io|cr\.fluentbit\.io|cr\.l5d\.io|[a-z0-9-]+\.pkg\.dev)/[a-z0-9._/-]+(?::[A-Za-z0-9_][A-Za-z0-9_.-]*(?:@sha256:[0-9a-f]{64})?|@sha256:[0-9a-f]{64}))`)
 	// definition matches a CustomResourceDefinition. Of these, only default values are images:
@@ -30,9 +30,14 @@ func judged(text []byte) (found []string) {
 			found = append(found, ref)
 		}
 	}
-	for _, m := range imageKey.FindAllSubmatch(text, -1) {
-		if s := string(m[1]); s != "auto" && s != "null" && s != "true" && s != "false" && !strings.Contains(s, "{{") && s != "|" && s != ">" {
-			add(s)
+	lines := strings.Split(string(text), "\n")
+	for i, line := range lines {
+		m := imageKey.FindStringSubmatch(line)
+		if m == nil {
+			continue
+		}
+		if s := m[1]; s != "auto" && s != "null" && s != "true" && s != "false" && !strings.Contains(s, "{{") && s != "|" && s != ">" {
+			add(whole(lines, i, s))
 		}
 	}
 	for _, m := range inRegistry.FindAllSubmatch(text, -1) {
@@ -40,6 +45,41 @@ func judged(text []byte) (found []string) {
 	}
 	slices.Sort(found)
 	return slices.Compact(found)
+}
+
+// whole returns the image that line i of the text names. If it is a name only, and its block has
+// a repository and a version, these are parts of it: the custom resources of NVIDIA's operator.
+func whole(lines []string, i int, name string) string {
+	if strings.ContainsAny(name, "/:@") {
+		return name
+	}
+	repository, version := inBlock(lines, i, "repository:"), inBlock(lines, i, "version:")
+	switch {
+	case repository == "" || version == "":
+		return name
+	case strings.HasPrefix(version, "sha256:"):
+		return repository + "/" + name + "@" + version
+	}
+	return repository + "/" + name + ":" + version
+}
+
+// inBlock returns the value of a key in the block of YAML that line i is in.
+func inBlock(lines []string, i int, key string) string {
+	indent := func(line string) int { return len(line) - len(strings.TrimLeft(line, " ")) }
+	depth := indent(lines[i])
+	first, end := i, i
+	for first > 0 && indent(lines[first-1]) >= depth {
+		first--
+	}
+	for end < len(lines) && indent(lines[end]) >= depth {
+		end++
+	}
+	for _, line := range lines[first:end] {
+		if value, ok := strings.CutPrefix(line[depth:], key); ok {
+			return strings.Trim(strings.TrimSpace(value), `"'`)
+		}
+	}
+	return ""
 }
 
 // hookLine matches the annotation of a hook.

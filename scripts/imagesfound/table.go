@@ -91,7 +91,8 @@ func document(rows []row) string {
 use: arguments, environment variables, custom resources, ConfigMaps. "Missed" are those that
 a search of the text finds and Airlift does not. The text is the output of "helm template" or
 "kubectl kustomize", or the file itself. The search takes each line with a key that ends with
-"image", and each name in a public registry. "Same" compares Airlift's objects with that output.
+"image", and each name in a public registry. It joins a name without a registry with a
+"repository" and a "version" of the same block. "Same" compares Airlift's objects with that output.
 
 A chart is refused if it generates passwords or certificates: its values have to set them. Where
 "same" is "no", the chart asks which API versions the cluster has: "helm template" does not know
