@@ -118,8 +118,8 @@ const localImage = "registry.site.example/tools/once:1"
 
 // carrySite builds a bundle with "bundle build --file", and replaces the hosts' bundle by it.
 // Its images are from the release's registries, from the site's registry with a CA of its own,
-// and from a directory.
-func carrySite(t *testing.T, image string, hosts ...*lab.Host) {
+// and from a directory. The result is a bundle that follows it later.
+func carrySite(t *testing.T, image string, hosts ...*lab.Host) additional {
 	t.Helper()
 	registry := siteregistry.Start(t, siteregistry.Options{Auth: "token"})
 	agnhost := imageInBundle(t, image)
@@ -172,11 +172,15 @@ systemdUnits:
 		t.Fatalf("building the bundle: %v\n%s", err, out)
 	}
 	contains(t, string(out), "every image that the workloads in kinds, web name is in the bundle")
+	later := buildAdditional(t, registry, agnhost, path)
 	for _, h := range hosts {
-		if _, err := h.CopyIn(t.Context(), path, "/root/install", 0o755); err != nil {
-			t.Fatal(err)
+		for source, target := range map[string]string{path: "/root/install", later.path: "/root/more"} {
+			if _, err := h.CopyIn(t.Context(), source, target, 0o755); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
+	return later
 }
 
 // imageInBundle returns an image of the tested bundle.
@@ -255,28 +259,22 @@ func unpack(t *testing.T, f *bundle.File, files map[string]string) {
 	}
 }
 
-// servedVersions returns the API versions of Kubernetes' own groups and their kinds, sorted, as
-// the API server lists them.
+// servedVersions returns the API versions and their kinds, sorted, as the API server lists them.
 func servedVersions(t *testing.T, s *site.Site) []string {
 	t.Helper()
 	found := map[string]bool{}
 	for _, version := range strings.Fields(kubectl(t, s, "api-versions")) {
-		if version == "example.com/v1" {
-			continue
-		}
 		found[version] = true
 		path := "/apis/" + version
 		if version == "v1" {
 			path = "/api/v1"
 		}
-		var list struct{ Resources []struct{ Name, Kind string } }
+		var list struct{ Resources []struct{ Kind string } }
 		if err := json.Unmarshal([]byte(kubectl(t, s, "get", "--raw", path)), &list); err != nil {
 			t.Fatal(err)
 		}
 		for _, r := range list.Resources {
-			if !strings.Contains(r.Name, "/") { // the kinds of subresources are of other groups
-				found[version+"/"+r.Kind] = true
-			}
+			found[version+"/"+r.Kind] = true // as Helm does, also for subresources
 		}
 	}
 	return slices.Sorted(maps.Keys(found))
@@ -292,7 +290,7 @@ func TestSiteContent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	carrySite(t, image, s.Hosts...)
+	later := carrySite(t, image, s.Hosts...)
 	const motd = "/etc/motd"
 	before := map[*lab.Host]string{}
 	for _, h := range s.Hosts {
@@ -339,6 +337,7 @@ func TestSiteContent(t *testing.T) {
 		}},
 		{"the chart was rendered with the API versions that the cluster serves", func(t *testing.T) {
 			rendered := strings.Fields(kubectl(t, s, "get", "-n", "web", "configmap", "capabilities", "-o", "jsonpath={.data.versions}"))
+			slices.Sort(rendered)
 			if diff := cmp.Diff(servedVersions(t, s), rendered); diff != "" {
 				t.Errorf("- served, + rendered:\n%s", diff)
 			}
@@ -409,6 +408,41 @@ func TestSiteContent(t *testing.T) {
 			run(t, worker, "sh", "-c", "mv /usr/bin/sleep.before /usr/bin/sleep && systemctl reset-failed exporter")
 			install(t, worker, 0, join...)
 			onNode(t, worker)
+		}},
+		{"an additional bundle is refused before its images are on the node", func(t *testing.T) {
+			contains(t, more(t, worker, 2, "init"), "and no Kubernetes", "hint: ")
+			contains(t, more(t, control, 3, "apply"), later.image, "import")
+		}},
+		{"an additional bundle brings an image and a manifest", func(t *testing.T) {
+			for _, h := range s.Hosts {
+				contains(t, more(t, h, 0, "import"), later.image)
+				contains(t, more(t, h, 0, "import"), "Nothing to do")
+			}
+			contains(t, more(t, control, 0, "apply"), "later: 1 objects, 1 created or changed")
+			eventually(t, time.Minute, func() string {
+				ready := kubectl(t, s, "get", "-n", "web", "daemonset", "later", "-o", "jsonpath={.status.numberReady}")
+				if ready != "2" {
+					return ready + " pods are ready"
+				}
+				return ""
+			})
+			for pod := range strings.FieldsSeq(kubectl(t, s, "get", "-n", "web", "pods", "-l", "app=later", "-o", "jsonpath={.items[*].metadata.name}")) {
+				contains(t, kubectl(t, s, "exec", "-n", "web", pod, "--", "cat", "/later.txt"), "only the additional bundle")
+			}
+			contains(t, install(t, control, 0, "status"), "later", "web 1.2.3")
+			contains(t, install(t, control, 0, "init"), "Nothing was changed")
+		}},
+		{"images are listed, unpinned and pruned", func(t *testing.T) {
+			list := more(t, worker, 0, "images", "list")
+			contains(t, list, later.image)
+			contains(t, more(t, worker, 0, "images", "unpin", later.image), later.image)
+			contains(t, install(t, worker, 0, "images", "prune", "--dry-run"), "Nothing to remove.")
+			kubectl(t, s, "delete", "-n", "web", "daemonset", "later", "--wait", "--cascade=foreground")
+			contains(t, install(t, worker, 0, "images", "prune", "--force"), later.image)
+			if out := install(t, worker, 0, "images", "list"); strings.Contains(out, later.image) {
+				t.Errorf("it was not removed:\n%s", out)
+			}
+			contains(t, install(t, worker, 0, "images", "list"), "agnhost", "pause")
 		}},
 		{"reset leaves what was there before", func(t *testing.T) {
 			for _, h := range []*lab.Host{worker, control} {

@@ -47,6 +47,8 @@ func served(minor int) common.VersionSet {
 	found := map[string]bool{
 		// The aggregator's types are not in client-go.
 		"apiregistration.k8s.io/v1": true, "apiregistration.k8s.io/v1/APIService": true,
+		// Subresources have kinds of other groups, and are listed with their resource's.
+		"apps/v1/Scale": true, "v1/Scale": true, "v1/Eviction": true, "v1/TokenRequest": true,
 	}
 	for kind := range known.AllKnownTypes() {
 		if !isServed(known, kind, minor) {
@@ -64,9 +66,19 @@ func served(minor int) common.VersionSet {
 	return list
 }
 
+// notResources are kinds with a lifecycle that no resource has, or only subresources of other
+// groups.
+var notResources = []string{
+	"authentication.k8s.io/v1/TokenRequest", "autoscaling/v1/Scale", "policy/v1/Eviction",
+	"v1/PodLogOptions", "v1/RangeAllocation", "v1/SerializedReference",
+}
+
 func isServed(known *runtime.Scheme, kind schema.GroupVersionKind, minor int) bool {
 	flowControl := kind.Group == "flowcontrol.apiserver.k8s.io" && kind.Version == "v1beta3"
 	if !stable.MatchString(kind.Version) && !flowControl {
+		return false
+	}
+	if slices.Contains(notResources, kind.GroupVersion().String()+"/"+kind.Kind) {
 		return false
 	}
 	object, err := known.New(kind)
