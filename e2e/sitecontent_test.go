@@ -418,7 +418,7 @@ func TestSiteContent(t *testing.T) {
 				contains(t, more(t, h, 0, "import"), later.image)
 				contains(t, more(t, h, 0, "import"), "Nothing to do")
 			}
-			contains(t, more(t, control, 0, "apply"), "later: 1 objects, 1 created or changed")
+			contains(t, more(t, control, 0, "apply"), "later: 1 object, 1 created or changed")
 			eventually(t, time.Minute, func() string {
 				ready := kubectl(t, s, "get", "-n", "web", "daemonset", "later", "-o", "jsonpath={.status.numberReady}")
 				if ready != "2" {
@@ -438,7 +438,13 @@ func TestSiteContent(t *testing.T) {
 			contains(t, more(t, worker, 0, "images", "unpin", later.image), later.image)
 			contains(t, install(t, worker, 0, "images", "prune", "--dry-run"), "Nothing to remove.")
 			kubectl(t, s, "delete", "-n", "web", "daemonset", "later", "--wait", "--cascade=foreground")
-			contains(t, install(t, worker, 0, "images", "prune", "--force"), later.image)
+			eventually(t, time.Minute, func() string { // the kubelet removes the container later
+				if out := install(t, worker, 0, "images", "prune", "--dry-run"); !strings.Contains(out, later.image) {
+					return out
+				}
+				return ""
+			})
+			contains(t, install(t, worker, 0, "images", "prune", "--force"), "removed "+later.image)
 			if out := install(t, worker, 0, "images", "list"); strings.Contains(out, later.image) {
 				t.Errorf("it was not removed:\n%s", out)
 			}

@@ -159,7 +159,7 @@ func (n *NodeImages) Unpin(ctx context.Context, list []NodeImage) error {
 	return nil
 }
 
-// WriteNodeImages prints images as a table.
+// WriteNodeImages prints images as a table, with a row for each further name of an image.
 func WriteNodeImages(out io.Writer, list []NodeImage) error {
 	table := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
 	fmt.Fprintln(table, "IMAGE\tDIGEST\tSIZE\tPINNED\tCONTAINERS\tIN THIS FILE\tIMPORTED")
@@ -170,6 +170,11 @@ func WriteNodeImages(out io.Writer, list []NodeImage) error {
 			imported = "-"
 		}
 		fmt.Fprintf(table, "%s\t%.19s\t%s\t%s\t%d\t%s\t%s\n", i.image.Name(), i.Digest, progress.Bytes(i.Size), yes[i.Pinned], i.Containers, yes[i.InBundle], imported)
+		for _, name := range i.References {
+			if name != i.image.Name() && !strings.Contains(name, "@") {
+				fmt.Fprintf(table, "%s\t(the same image)\t\t\t\t\t\n", name)
+			}
+		}
 	}
 	return table.Flush()
 }
