@@ -98,7 +98,7 @@ func (r *reader) checkVersion(doc document, f *File, overridden func(flag string
 	version := doc.KubernetesVersion.or(images.Newest())
 	full, _, err := images.Channel(version, f.Versions)
 	if additional(doc, overridden) {
-		full, _, err = images.Release(version)
+		_, _, err = images.Release(version)
 	} else if err == nil && full != "" {
 		_, err = images.For(full, images.Arches()[0], images.NoCNI, f.Versions)
 	}
