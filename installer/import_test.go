@@ -122,7 +122,7 @@ func aNode(t *testing.T) (root string) {
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	containerd := rig.Component(t, "v1.29.15", "containerd")
 	socket := filepath.Join(dir, "c.sock")
-	settings := fmt.Sprintf(`version = 3
+	configuration := fmt.Sprintf(`version = 3
 root = %q
 state = %q
 [grpc]
@@ -148,7 +148,7 @@ conf_dir = %q
 			t.Fatal(err)
 		}
 	}
-	write(cfg, settings, 0o600)
+	write(cfg, configuration, 0o600)
 	cmd := exec.Command(containerd, "--config", cfg)
 	cmd.Env = append(os.Environ(), "PATH="+filepath.Dir(containerd)+":"+filepath.Dir(rig.Component(t, "v1.29.15", "runc"))+":"+os.Getenv("PATH"))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}

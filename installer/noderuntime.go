@@ -87,13 +87,13 @@ func (m *machine) kubeletSocket() (string, error) {
 		if err != nil {
 			return "", err
 		}
-		var settings struct {
+		var written struct {
 			ContainerRuntimeEndpoint string `json:"containerRuntimeEndpoint"`
 		}
-		if err := yaml.Unmarshal(data, &settings); err != nil {
+		if err := yaml.Unmarshal(data, &written); err != nil {
 			return "", fmt.Errorf("reading %s: %w", path, err)
 		}
-		endpoint = settings.ContainerRuntimeEndpoint
+		endpoint = written.ContainerRuntimeEndpoint
 	}
 	if endpoint == "" {
 		return config.ContainerdSocket, nil

@@ -29,8 +29,8 @@ func bundleWith(t *testing.T, m bundle.Manifest) string {
 		m.Platform = "linux/" + runtime.GOARCH
 	}
 	open := func(bundle.Entry) (io.ReadCloser, error) { return nil, errors.New("there are no entries") }
-	programs := bundle.Executables{Launcher: self, Installer: []byte("not used")}
-	_, err = bundle.WriteFile(t.Context(), path, programs, &m, bundle.Options{Level: bundle.Fastest}, open, nil)
+	executables := bundle.Executables{Launcher: self, Installer: []byte("not used")}
+	_, err = bundle.WriteFile(t.Context(), path, executables, &m, bundle.Options{Level: bundle.Fastest}, open, nil)
 	must(t, err)
 	return path
 }

@@ -161,7 +161,7 @@ func TestReplacedImageInUse(t *testing.T) {
 	})
 }
 
-// An image that somebody else gave a name, or had before the import, is not Airlift's.
+// An image that already existed, or that got a name from another tool, is not Airlift's.
 func TestImagesThatOthersNamed(t *testing.T) {
 	d := startDaemon(t, ours(t), "overlayfs")
 	s := d.connect()
