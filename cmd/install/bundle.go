@@ -45,7 +45,7 @@ func openCarrier() (*bundle.File, error) {
 		if err != nil {
 			return nil, fmt.Errorf("finding the installer's own file: %w", err)
 		}
-		return bundle.Open(self) // its error says that this program has no payload
+		return bundle.Open(self) // its error reports that this executable has no payload
 	}
 	fd, err := unix.FcntlInt(carrier.Fd(), unix.F_DUPFD_CLOEXEC, 3)
 	if err != nil {

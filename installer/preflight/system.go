@@ -53,7 +53,7 @@ func (s *subject) swap(context.Context) []finding {
 	if k := s.Config.Kubelet; k != nil && k.FailSwapOn != nil && !*k.FailSwapOn {
 		return warning("", "swap is on, and the kubelet is configured to accept that")
 	}
-	return problem("swapoff -a, and remove swap from /etc/fstab", "swap is on: the kubelet would not start")
+	return problem("swapoff -a, and remove swap from /etc/fstab; or set failSwapOn: false in a KubeletConfiguration", "swap is on: the kubelet would not start")
 }
 
 func (s *subject) runtime(context.Context) []finding {

@@ -15,7 +15,7 @@ import (
 )
 
 // benchParts are the values of --only.
-var benchParts = []string{"size", "build", "nodes", "file-check"}
+var benchParts = []string{"size", "build", "nodes", "additional", "file-check"}
 
 // labName is the lab of the benchmark.
 const labName = "bench"
@@ -66,6 +66,11 @@ func bench(ctx context.Context, o options, wanted func(part string) bool) error 
 					return fmt.Errorf("%s: %w", w.name(), err)
 				}
 			}
+		}
+	}
+	if wanted("additional") {
+		if err := additional(ctx, t, o, own, dir, gauge); err != nil {
+			return err
 		}
 	}
 	if wanted("file-check") {

@@ -62,6 +62,15 @@ kubeadm, tar and the like. The memory of containerd is not counted for either.`)
 	buildMemoryRow = define("MB", false, "– memory",
 		`The kernel's peak of resident memory.`)
 
+	initImportRow = define("s", false, "init's import",
+		`As "import, on disk".`)
+	initImportMemoryRow = define("MB", false, "– memory",
+		`The kernel's peak of resident memory. The memory of containerd is not counted.`)
+	moreImportRow = define("s", false, "import of an additional bundle",
+		`"more import" of a file with the same images and without Kubernetes, also with sync.`)
+	moreImportMemoryRow = define("MB", false, "– its memory",
+		`As for init's import.`)
+
 	uncheckedInitRow = define("s", false, "init, file not checked",
 		`As "init", with --skip-file-check.`)
 	checkedInitRow = define("s", false, "init, file checked",

@@ -28,7 +28,7 @@ var kinds = []struct {
 		prepare: `
 			dd if=/dev/zero of=/swapfile bs=1M count=256 status=none
 			chmod 600 /swapfile && mkswap /swapfile >/dev/null && swapon /swapfile
-			printf '%s\n' 'apiVersion: kubelet.config.k8s.io/v1beta1' 'kind: KubeletConfiguration' 'failSwapOn: false' >/root/swap.yaml`,
+			` + acceptSwap,
 		refused: "swap is on", args: []string{"--config", "/root/swap.yaml"},
 		check: `swapon --show | grep -q swapfile && grep -q 'failSwapOn: false' /var/lib/kubelet/config.yaml`,
 	},
@@ -36,7 +36,7 @@ var kinds = []struct {
 		name: "zram", about: "swap on zram: refused, unless the kubelet accepts it",
 		prepare: `
 			modprobe zram && echo 256M >/sys/block/zram0/disksize && mkswap /dev/zram0 >/dev/null && swapon /dev/zram0
-			printf '%s\n' 'apiVersion: kubelet.config.k8s.io/v1beta1' 'kind: KubeletConfiguration' 'failSwapOn: false' >/root/swap.yaml`,
+			` + acceptSwap,
 		refused: "swap is on", args: []string{"--config", "/root/swap.yaml"},
 		check: `swapon --show | grep -q zram`,
 	},
@@ -51,10 +51,15 @@ var kinds = []struct {
 		prepare: `
 			sed -i s/^SELINUX=.*/SELINUX=enforcing/ /etc/selinux/config
 			fixfiles -f relabel >/dev/null 2>&1
-			systemctl --no-block reboot`,
+			systemd-run --quiet --on-active=10 systemctl reboot`,
 		check: `test "$(getenforce)" = Enforcing`,
 	},
 }
+
+// acceptSwap writes a configuration file with which the kubelet starts although swap is on.
+const acceptSwap = `
+	printf '%s\n' 'apiVersion: kubeadm.k8s.io/v1beta4' 'kind: ClusterConfiguration' --- \
+		'apiVersion: kubelet.config.k8s.io/v1beta1' 'kind: KubeletConfiguration' 'failSwapOn: false' >/root/swap.yaml`
 
 // TestKinds installs a node on each kind of machine, with a workload, and resets it.
 func TestKinds(t *testing.T) {

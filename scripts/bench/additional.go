@@ -1,0 +1,100 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	"airlift/bundle"
+	"airlift/scripts/bench/measure"
+	"airlift/scripts/lab"
+	"airlift/scripts/site"
+)
+
+// moreFile is the path of the additional bundle on a host.
+const moreFile = "/root/more"
+
+// additional measures the import of an additional bundle next to the import that init does. Both
+// import the same images on a host with an empty containerd, so the times compare bytes with bytes.
+func additional(ctx context.Context, t *table, o options, own *airlift, dir, gauge string) error {
+	say("building an additional bundle with the same images")
+	more := filepath.Join(dir, "more")
+	if err := buildAdditional(ctx, o, own.version, dir, more); err != nil {
+		return err
+	}
+	for i := range o.runs {
+		say("additional bundle: run %d of %d", i+1, o.runs)
+		err := onFreshHosts(ctx, lab.Options{Hosts: 2}, own, gauge, func(l *lab.Lab) error {
+			for n, c := range []struct {
+				seconds, memory *row
+				command         []string
+			}{
+				{initImportRow, initImportMemoryRow, []string{site.Installer, "init", "phase", "images"}},
+				{moreImportRow, moreImportMemoryRow, []string{moreFile, "import"}},
+			} {
+				h := l.Hosts[n]
+				if _, err := h.CopyIn(ctx, more, moreFile, 0o755); err != nil {
+					return err
+				}
+				if err := own.runtime(ctx, h); err != nil {
+					return err
+				}
+				if _, err := h.Output(ctx, "sync", "-f", "/"); err != nil {
+					return err
+				}
+				started := time.Now()
+				_, used, err := measure.Run(ctx, h, c.command...)
+				if err != nil {
+					return err
+				}
+				if _, err := h.Output(ctx, "sync", "-f", "/"); err != nil {
+					return err
+				}
+				t.seconds(c.seconds, own, time.Since(started))
+				t.bytes(c.memory, own, used.Memory)
+				if err := allImages(ctx, t, h); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// buildAdditional builds a bundle without Kubernetes that has the images of the bundle to measure.
+func buildAdditional(ctx context.Context, o options, version, dir, output string) (err error) {
+	f, err := bundle.Open(o.bundle)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	m, err := f.Manifest()
+	if err != nil {
+		return err
+	}
+	stop, mirrors, err := startRig(ctx, o.rig, version, dir, os.DevNull)
+	if err != nil {
+		return fmt.Errorf("starting the upstream rig: %w", err)
+	}
+	defer stop()
+	cache, err := site.BuildCache()
+	if err != nil {
+		return err
+	}
+	args := append([]string{"build", "--version", version, "--only", "images", "--output", output, "--cache-dir", cache}, mirrors...)
+	for _, image := range m.Images {
+		args = append(args, "--image", image.Reference)
+	}
+	if out, err := exec.CommandContext(ctx, o.tool, args...).CombinedOutput(); err != nil {
+		return fmt.Errorf("running %s build: %w: %s", o.tool, err, out)
+	}
+	return nil
+}
