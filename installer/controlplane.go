@@ -3,12 +3,14 @@ package installer
 import (
 	"context"
 	"path"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"airlift/installer/cluster"
 	"airlift/installer/config"
+	"airlift/installer/etcd"
 	"airlift/installer/pki"
 	"airlift/installer/render"
 )
@@ -21,7 +23,8 @@ type controlPlane struct {
 	// manifests that wait for that are in held.
 	hold func(pki.File) bool
 	held []pki.File
-	// replaced are the static pods whose manifests existed and changed.
+	// replaced are the static pods to replace: their manifests existed and changed, or etcd
+	// cannot continue with its data.
 	replaced []string
 }
 
@@ -71,11 +74,27 @@ func (p *controlPlane) etcd(members ...render.EtcdMember) error {
 	if err := p.host.MkdirAll(p.config.Etcd.Local.DataDir, 0o700); err != nil {
 		return err
 	}
+	if len(members) == 0 && etcd.FirstStartInterrupted(p.host.Path(p.config.Etcd.Local.DataDir)) {
+		p.console.Note("etcd was interrupted at its first start: it starts again with an empty data directory")
+		p.replaced = append(p.replaced, etcdPod)
+	}
 	pod, err := render.Etcd(p.config, members...)
 	if err != nil {
 		return err
 	}
 	return p.writeStaticPod(pod)
+}
+
+const etcdPod = "etcd"
+
+// removeInterruptedEtcd removes what the interrupted first start of etcd left. etcd must not
+// run: if it was only slow, it has written entries by now, and they stay.
+func (p *controlPlane) removeInterruptedEtcd() error {
+	dir := p.config.Etcd.Local.DataDir
+	if !etcd.FirstStartInterrupted(p.host.Path(dir)) {
+		return nil
+	}
+	return p.host.RemoveTree(path.Join(dir, "member"))
 }
 
 // staticPods returns a step that writes the named static pods, or all except
@@ -118,7 +137,7 @@ func (p *controlPlane) writeStaticPod(pod *corev1.Pod) error {
 	if err := p.write(file); err != nil {
 		return err
 	}
-	if existed && p.changes > before {
+	if existed && p.changes > before && !slices.Contains(p.replaced, pod.Name) {
 		p.replaced = append(p.replaced, pod.Name)
 	}
 	return nil
@@ -140,6 +159,11 @@ func (p *controlPlane) replacePods(ctx context.Context, local *cluster.Client) e
 	for _, name := range p.replaced {
 		if err := p.containerd.RemovePod(ctx, "kube-system", name+"-"+p.config.NodeRegistration.Name); err != nil {
 			return err
+		}
+		if name == etcdPod {
+			if err := p.removeInterruptedEtcd(); err != nil {
+				return err
+			}
 		}
 	}
 	p.replaced = nil

@@ -86,6 +86,16 @@ func (s *servers) make(name string) *server {
 // itself.
 func (s *servers) start(m *server, members ...Member) {
 	s.t.Helper()
+	m.cmd = s.command(m, members...)
+	m.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := m.cmd.Start(); err != nil {
+		s.t.Fatal(err)
+	}
+	cmd := m.cmd
+	s.t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+}
+
+func (s *servers) command(m *server, members ...Member) *exec.Cmd {
 	state, cluster := "new", []string{m.name + "=" + m.peer}
 	if members != nil {
 		state, cluster = "existing", nil
@@ -96,18 +106,12 @@ func (s *servers) start(m *server, members ...Member) {
 			cluster = append(cluster, o.Name+"="+o.PeerURL)
 		}
 	}
-	m.cmd = exec.Command(s.program, "--name", m.name, "--data-dir", m.dir, "--log-level", "error",
+	return exec.Command(s.program, "--name", m.name, "--data-dir", m.dir, "--log-level", "error",
 		"--listen-client-urls", m.client, "--advertise-client-urls", m.client,
 		"--listen-peer-urls", m.peer, "--initial-advertise-peer-urls", m.peer,
 		"--initial-cluster", strings.Join(cluster, ","), "--initial-cluster-state", state,
 		"--cert-file", s.file("etcd/server.crt"), "--key-file", s.file("etcd/server.key"), "--trusted-ca-file", s.file("etcd/ca.crt"), "--client-cert-auth",
 		"--peer-cert-file", s.file("etcd/peer.crt"), "--peer-key-file", s.file("etcd/peer.key"), "--peer-trusted-ca-file", s.file("etcd/ca.crt"), "--peer-client-cert-auth")
-	m.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := m.cmd.Start(); err != nil {
-		s.t.Fatal(err)
-	}
-	cmd := m.cmd
-	s.t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
 }
 
 func (s *servers) stop(m *server) {

@@ -18,3 +18,11 @@ func (h *Host) Remove(path string) error {
 	}
 	return h.forget(kindFile, path)
 }
+
+// RemoveTree removes a directory with everything in it, which a component of Kubernetes wrote.
+func (h *Host) RemoveTree(path string) error {
+	if err := os.RemoveAll(h.Path(path)); err != nil {
+		return fmt.Errorf("removing %s: %w", path, err)
+	}
+	return nil
+}

@@ -66,6 +66,12 @@ var releases = []Release{
 	{Kubernetes: "v1.37.1", Etcd: "3.7.0-0", CoreDNS: "v1.14.6", Pause: "3.10.2", Agnhost: "2.66.1"},
 }
 
+// patches are further patch versions of these minor versions, for what happens between two: a
+// delta, an upgrade.
+var patches = []Release{
+	{Kubernetes: "v1.37.2", Etcd: "3.7.0-0", CoreDNS: "v1.14.6", Pause: "3.10.2", Agnhost: "2.66.1"},
+}
+
 // substitutes has, for a release, the modules of its staging directory that the module proxy
 // does not serve, and the nearest version of the same minor version that it serves.
 var substitutes = map[string]map[string]string{
@@ -116,7 +122,7 @@ func Releases() []Release { return slices.Clone(releases) }
 // Find returns the release for a version ("v1.29.15") or a minor ("v1.29").
 func Find(version string) (Release, error) {
 	var known []string
-	for _, r := range releases {
+	for _, r := range append(Releases(), patches...) {
 		if version == r.Kubernetes || version == r.Minor() {
 			return r, nil
 		}
