@@ -58,7 +58,7 @@ RACE = ./bundle ./bundle/fetch ./images/store \
 # Debian packages that the tests need.
 PACKAGES = gcc iptables iproute2 libc6-dev libcap2-bin minisign nftables openssl skopeo zstd
 
-.PHONY: packages all build executables upstream oracles bundle best demo unit test vet e2e hosts vm versions conformance bench scale release reproducible clean
+.PHONY: packages all build executables upstream oracles bundle best newer demo unit test vet e2e hosts vm versions conformance bench scale release reproducible clean
 
 all: build
 
@@ -161,9 +161,13 @@ conformance: build
 	bin/upstream build --version $(KUBERNETES) --conformance
 	go run ./scripts/conformance --version $(KUBERNETES) --by $(BY) --focus '$(FOCUS)' $(if $(AGAIN),--again)
 
+# A bundle of a newer patch version. If the file exists, "make bench" also measures the delta to it.
+newer:
+	$(MAKE) bundle KUBERNETES=v1.37.2 BUNDLE=out/newer
+
 # Airlift and kubeadm by hand, alternating, on the same kind of hosts.
 bench: bundle
-	go run ./scripts/bench --bundle out/install $(addprefix --best ,$(wildcard out/best))
+	go run ./scripts/bench --bundle out/install $(addprefix --best ,$(wildcard out/best)) $(addprefix --newer ,$(wildcard out/newer))
 
 # How the cost grows with the bundle, with the images on the host, and with the hosts.
 scale: bundle

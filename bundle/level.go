@@ -33,6 +33,17 @@ func ParseLevel(name string) (Level, error) {
 	return 0, fault.New(fault.Usage, "choose one of "+strings.Join(Levels(), ", "), "unknown compression %q", name)
 }
 
+// Name is the name that ParseLevel accepts.
+func (l Level) Name() string {
+	switch l {
+	case Fastest:
+		return "fastest"
+	case Best:
+		return "best"
+	}
+	return "default"
+}
+
 // Check reports whether this machine can use the level.
 func (l Level) Check() error {
 	if l != Best {
@@ -44,11 +55,8 @@ func (l Level) Check() error {
 
 // String describes how the level compresses.
 func (l Level) String() string {
-	switch l {
-	case Fastest:
-		return "fastest"
-	case Best:
+	if l == Best {
 		return fmt.Sprintf("best, with '%s'", strings.Join(append([]string{zstdProgram}, bestArguments(maxWindow)...), " "))
 	}
-	return "default"
+	return l.Name()
 }

@@ -15,7 +15,7 @@ import (
 )
 
 // benchParts are the values of --only.
-var benchParts = []string{"size", "build", "nodes", "additional", "file-check"}
+var benchParts = []string{"size", "build", "delta", "nodes", "additional", "file-check"}
 
 // labName is the lab of the benchmark.
 const labName = "bench"
@@ -54,6 +54,11 @@ func bench(ctx context.Context, o options, wanted func(part string) bool) error 
 	}
 	if wanted("build") {
 		if err := buildAgain(ctx, t, o, version, dir); err != nil {
+			return err
+		}
+	}
+	if wanted("delta") && o.newer != "" {
+		if err := deltas(ctx, t, o, dir); err != nil {
 			return err
 		}
 	}

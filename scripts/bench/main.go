@@ -42,6 +42,7 @@ func main() {
 type options struct {
 	bundle, tool, rig string // the bundle file, and the binaries bundle and upstream
 	best              string // a second bundle file
+	newer             string // a bundle file of a newer version
 	runs              int
 	only              string
 	json              string
@@ -66,6 +67,7 @@ func command(ctx context.Context, args []string) error {
 	}
 	f.StringVar(&o.bundle, "bundle", "out/install", "the bundle `file`")
 	f.StringVar(&o.best, "best", "", "a `file` with the same contents, built with --compression best")
+	f.StringVar(&o.newer, "newer", "", "a bundle `file` of a newer version, for the delta between both")
 	f.StringVar(&o.tool, "tool", "bin/bundle", "the `binary` that builds bundles")
 	f.StringVar(&o.rig, "upstream", "bin/upstream", "the `binary` that serves the upstream components")
 	f.IntVar(&o.runs, "runs", 3, "the `number` of measurements of each")

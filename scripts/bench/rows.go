@@ -71,6 +71,15 @@ kubeadm, tar and the like. The memory of containerd is not counted for either.`)
 	moreImportMemoryRow = define("MB", false, "– its memory",
 		`As for init's import.`)
 
+	newerRow = define("MB", false, "newer bundle",
+		`The file given by --newer.`)
+	deltaRow = define("MB", false, "delta",
+		`What "bundle delta" writes for it, from the measured bundle.`)
+	deltaTimeRow   = define("s", false, "– to make it", `With the proof that it works.`)
+	deltaMemoryRow = define("MB", false, "– memory", `The kernel's peak of resident memory.`)
+	patchTimeRow   = define("s", false, "– to apply it", `"bundle patch", until the newer bundle is there again.`)
+	patchMemoryRow = define("MB", false, "– memory", `The kernel's peak of resident memory.`)
+
 	uncheckedInitRow = define("s", false, "init, file not checked",
 		`As "init", with --skip-file-check.`)
 	checkedInitRow = define("s", false, "init, file checked",

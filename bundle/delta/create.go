@@ -1,0 +1,361 @@
+package delta
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/klauspost/compress/zstd"
+
+	"airlift/bundle"
+	"airlift/bundle/atomicfile"
+	"airlift/bundle/space"
+	"airlift/fault"
+	"airlift/interrupt"
+)
+
+// Larger contents are not compared with older ones, because both are in memory then.
+const maxCompared = 512 << 20
+
+// The windows of the frames: about the memory that each needs when the delta is applied.
+const (
+	stepWindow     = 1 << 20
+	addedWindow    = 8 << 20
+	insertedWindow = 32 << 20
+)
+
+// A Stage is called when a part of the work begins, with the number of bytes to process; it
+// returns a function to report processed ones.
+type Stage func(what string, size int64) func(n int64)
+
+// Options are the options of Create.
+type Options struct {
+	Bundle string // the version of the bundle command
+	Stage  Stage
+}
+
+// Create writes the delta from old to new to path, and proves that Apply returns new. An existing
+// file is replaced.
+func Create(ctx context.Context, old, new *bundle.File, path string, o Options) (Header, error) {
+	h, err := create(ctx, old, new, path, o)
+	return h, space.Explain(filepath.Dir(path), err)
+}
+
+func create(ctx context.Context, old, new *bundle.File, path string, o Options) (Header, error) {
+	h := Header{FormatVersion: formatVersion, Bundle: o.Bundle}
+	before, err := old.Manifest()
+	if err != nil {
+		return h, err
+	}
+	after, err := new.Manifest()
+	if err != nil {
+		return h, err
+	}
+	if before.Platform != after.Platform {
+		return h, fault.New(fault.Usage, "give two bundles for the same platform", "%s is for %s, and %s is for %s", old.Path(), before.Platform, new.Path(), after.Platform)
+	}
+	if h.Old, err = side(old); err != nil {
+		return h, err
+	}
+	if h.New, err = side(new); err != nil {
+		return h, err
+	}
+	add := o.Stage("reading "+new.Path(), new.Size())
+	if h.New.SHA256, err = sum(ctx, new); err != nil {
+		return h, err
+	}
+	add(new.Size())
+	if h.Old.is(new) {
+		return h, fault.New(fault.Usage, "give the file that a site has, and the file that it needs", "%s and %s have the same contents", old.Path(), new.Path())
+	}
+	level, err := new.Level(ctx)
+	if err != nil {
+		return h, err
+	}
+	h.Compression = level.Name()
+
+	w, err := newWriter(ctx, old, before, new, after, path, o.Stage)
+	if err != nil {
+		return h, err
+	}
+	defer w.close()
+	if err := w.writeAll(ctx); err != nil {
+		return h, err
+	}
+	h.Contents = w.contents
+
+	f, err := atomicfile.Create(path)
+	if err != nil {
+		return h, err
+	}
+	defer f.Discard()
+	if err := write(f, h, io.NewSectionReader(w.body.File, 0, w.size)); err != nil {
+		return h, fmt.Errorf("writing %s: %w", path, err)
+	}
+	if err := f.Sync(); err != nil {
+		return h, err
+	}
+	// The proof: what a site will do.
+	d, err := Open(ctx, f.Name())
+	if err != nil {
+		return h, err
+	}
+	defer d.Close()
+	if _, err := d.apply(ctx, old, filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".proof"), o.Stage, true); err != nil {
+		return h, fmt.Errorf("applying the delta to prove that it works: %w", err)
+	}
+	if err := f.Finish(0o644); err != nil {
+		return h, err
+	}
+	return h, f.Replace()
+}
+
+// A writer writes the frames of a delta.
+type writer struct {
+	old, new      *bundle.File
+	before, after *bundle.Manifest
+	similar       map[string]string
+	spool         *spool // contents of old that are references
+	body          *atomicfile.File
+	size          int64
+	contents      []Content
+	stage         Stage
+}
+
+func newWriter(ctx context.Context, old *bundle.File, before *bundle.Manifest, new *bundle.File, after *bundle.Manifest, path string, stage Stage) (*writer, error) {
+	w := &writer{old: old, new: new, before: before, after: after, similar: references(before, after), stage: stage}
+	var err error
+	if w.spool, err = newSpool(path); err != nil {
+		return nil, err
+	}
+	if w.body, err = atomicfile.Create(path); err != nil {
+		w.close()
+		return nil, err
+	}
+	_ = os.Remove(w.body.Name()) // so that a crash leaves nothing; Windows cannot
+	needed := map[string]bool{}
+	for _, e := range w.wanted() {
+		needed[w.similar[e.Name]] = true
+	}
+	if err := unpack(ctx, old, w.spool, needed, stage); err != nil {
+		w.close()
+		return nil, err
+	}
+	return w, nil
+}
+
+func (w *writer) close() {
+	w.spool.close()
+	if w.body != nil {
+		w.body.Discard()
+	}
+}
+
+// wanted lists the entries that the old bundle does not have.
+func (w *writer) wanted() (list []bundle.Entry) {
+	has := bySHA256(w.before)
+	for _, e := range w.after.Entries {
+		if has[e.SHA256] == "" {
+			list = append(list, e)
+		}
+	}
+	return list
+}
+
+// bySHA256 returns the names of a manifest's entries by their sha256.
+func bySHA256(m *bundle.Manifest) map[string]string {
+	names := map[string]string{}
+	for _, e := range m.Entries {
+		names[e.SHA256] = e.Name
+	}
+	return names
+}
+
+// unpack copies the launcher, the manifest, the installer and the needed entries of a bundle.
+func unpack(ctx context.Context, f *bundle.File, s *spool, needed map[string]bool, stage Stage) error {
+	m, err := f.Manifest()
+	if err != nil {
+		return err
+	}
+	var size int64
+	for _, e := range m.Entries {
+		if needed[e.Name] {
+			size += e.Size
+		}
+	}
+	if err := space.Check(filepath.Dir(s.file.Name()), "the contents of "+f.Path(), size); err != nil {
+		return err
+	}
+	add := stage("unpacking "+f.Path(), size)
+	manifest, err := m.Encode()
+	if err != nil {
+		return err
+	}
+	var installer bytes.Buffer
+	if err := f.CopyInstaller(ctx, &installer); err != nil {
+		return err
+	}
+	for name, r := range map[string]io.Reader{launcherName: f.Launcher(), bundle.ManifestName: bytes.NewReader(manifest), bundle.InstallerName: &installer} {
+		if err := s.add(name, r); err != nil {
+			return err
+		}
+	}
+	stream, err := f.Stream(ctx)
+	if err != nil {
+		return err
+	}
+	defer stream.Close()
+	stream.Skip(func(e bundle.Entry) bool { return !needed[e.Name] })
+	for {
+		e, content, err := stream.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err == nil {
+			err = s.add(e.Name, io.TeeReader(content, progress(add)))
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// progress reports written bytes.
+type progress func(int64)
+
+func (p progress) Write(b []byte) (int, error) {
+	p(int64(len(b)))
+	return len(b), nil
+}
+
+// writeAll writes all contents: launcher, manifest, installer, and the entries in their order.
+func (w *writer) writeAll(ctx context.Context) error {
+	manifest, err := w.after.Encode()
+	if err != nil {
+		return err
+	}
+	var installer bytes.Buffer
+	if err := w.new.CopyInstaller(ctx, &installer); err != nil {
+		return err
+	}
+	launcher := w.new.Launcher()
+	for _, c := range []struct {
+		name string
+		r    io.Reader
+		size int64
+	}{{launcherName, launcher, launcher.Size()}, {bundle.ManifestName, bytes.NewReader(manifest), int64(len(manifest))}, {bundle.InstallerName, &installer, int64(installer.Len())}} {
+		if err := w.write(ctx, c.name, c.name, c.r, c.size); err != nil {
+			return err
+		}
+	}
+	wanted, size := map[string]bool{}, int64(0)
+	for _, e := range w.wanted() {
+		wanted[e.Name] = true
+		size += e.Size
+	}
+	add := w.stage("comparing with "+w.old.Path(), size)
+	stream, err := w.new.Stream(ctx)
+	if err != nil {
+		return err
+	}
+	defer stream.Close()
+	stream.Skip(func(e bundle.Entry) bool { return !wanted[e.Name] })
+	for {
+		e, content, err := stream.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err == nil {
+			err = w.write(ctx, e.Name, w.similar[e.Name], io.TeeReader(content, progress(add)), e.Size)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// write writes the frames of one content.
+func (w *writer) write(ctx context.Context, name, similar string, r io.Reader, size int64) error {
+	c := Content{Name: name, Size: size}
+	var reference []byte
+	if old := w.spool.at[similar]; old != nil && old.Size() > 0 && old.Size() <= maxCompared && size <= maxCompared {
+		c.Reference, reference = similar, make([]byte, old.Size())
+		if _, err := old.ReadAt(reference, 0); err != nil {
+			return err
+		}
+	}
+	if reference == nil {
+		return w.whole(c, r)
+	}
+	wanted, err := io.ReadAll(interrupt.Reader(ctx, r))
+	if err != nil {
+		return err
+	}
+	var list, sums, inserted []byte
+	at, last := 0, 0
+	for _, s := range steps(reference, wanted) {
+		if s.copied+s.inserted == 0 {
+			continue
+		}
+		list = binary.AppendVarint(list, int64(s.from-last))
+		list = binary.AppendUvarint(list, uint64(s.copied))
+		list = binary.AppendUvarint(list, uint64(s.inserted))
+		last = s.from + s.copied
+		sums = difference(sums, reference[s.from:last], wanted[at:at+s.copied])
+		at += s.copied
+		inserted = append(inserted, wanted[at:at+s.inserted]...)
+		at += s.inserted
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	for _, f := range []struct {
+		size    *int64
+		content []byte
+		window  int
+	}{{&c.Steps, list, stepWindow}, {&c.Added, sums, addedWindow}, {&c.Inserted, inserted, insertedWindow}} {
+		if *f.size, err = w.frame(bytes.NewReader(f.content), f.window); err != nil {
+			return err
+		}
+	}
+	w.contents = append(w.contents, c)
+	return nil
+}
+
+// whole writes the frames of a content without a reference.
+func (w *writer) whole(c Content, r io.Reader) (err error) {
+	var list []byte
+	if c.Size > 0 {
+		list = binary.AppendUvarint(binary.AppendUvarint(binary.AppendVarint(nil, 0), 0), uint64(c.Size))
+	}
+	if c.Steps, err = w.frame(bytes.NewReader(list), stepWindow); err != nil {
+		return err
+	}
+	if c.Inserted, err = w.frame(r, insertedWindow); err != nil {
+		return err
+	}
+	w.contents = append(w.contents, c)
+	return nil
+}
+
+// frame appends a zstd frame to the body and returns its size.
+func (w *writer) frame(r io.Reader, window int) (int64, error) {
+	begin := w.size
+	out := io.NewOffsetWriter(w.body, begin)
+	z, err := zstd.NewWriter(out, zstd.WithEncoderLevel(zstd.SpeedBestCompression), zstd.WithWindowSize(window), zstd.WithEncoderConcurrency(1))
+	if err != nil {
+		return 0, err
+	}
+	_, err = io.Copy(z, r)
+	if err := errors.Join(err, z.Close()); err != nil {
+		return 0, err
+	}
+	n, err := out.Seek(0, io.SeekCurrent)
+	w.size += n
+	return n, err
+}

@@ -1,0 +1,176 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"airlift/bundle"
+	"airlift/bundle/delta"
+	"airlift/fault"
+	"airlift/progress"
+)
+
+// deltaSuffix is appended to the name of the new bundle.
+const deltaSuffix = ".delta"
+
+func newDeltaCmd() *cobra.Command {
+	var output string
+	cmd := &cobra.Command{
+		Use:   "delta OLD NEW",
+		Short: "Write what a newer bundle has and an older one does not",
+		Long: `Write a small file with what the bundle NEW has and the bundle OLD does not. With it and
+OLD, "bundle patch" writes NEW again, with the same bytes: the checksum and the signature
+of NEW apply to the result.
+
+Changed binaries and layers are stored as differences to those of OLD. Everything else of
+NEW comes from OLD, and is compressed again. So NEW must be compressed by this version of
+bundle: "fastest" and "default" always work, "best" only with the same version of the zstd
+command.
+
+At the end, delta proves its work: it applies the delta to OLD and compares the sha256 of
+the result with that of NEW. That takes about as long as the compression of NEW did.`,
+		Example: `  bundle delta install-v1.37.1 install-v1.37.2
+  bundle delta old/install new/install --output /media/usb/install.delta`,
+		Args: cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			old, now, err := openTwo(args[0], args[1])
+			if err != nil {
+				return err
+			}
+			defer func() { _ = errors.Join(old.Close(), now.Close()) }()
+			display := progress.New(cmd.ErrOrStderr())
+			defer display.Close()
+			path := cmp.Or(output, now.Path()+deltaSuffix)
+			if err := notOneOf(path, old, now); err != nil {
+				return err
+			}
+			h, err := delta.Create(cmd.Context(), old, now, path, delta.Options{Bundle: version, Stage: stages(display)})
+			if err != nil {
+				return err
+			}
+			display.Close()
+			i, err := os.Stat(path)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), `%s: %s, %.1f%% of %s
+At a site that has %s:
+    bundle patch OLD %s --output NEW
+    sha256 of the result: %s
+`, path, progress.Bytes(i.Size()), 100*float64(i.Size())/float64(now.Size()), now.Path(), h.Old, filepath.Base(path), h.New.SHA256)
+			return nil
+		},
+	}
+	cmd.Flags().StringVarP(&output, "output", "o", "", "the delta's `FILE` (default NEW"+deltaSuffix+")")
+	return cmd
+}
+
+func newPatchCmd() *cobra.Command {
+	var output string
+	cmd := &cobra.Command{
+		Use:   "patch OLD DELTA",
+		Short: "Write the newer bundle from an older one and a delta",
+		Long: `Write the bundle of which "bundle delta" made DELTA. OLD must be the bundle that the delta
+names. The result has the same bytes as the original: patch compares its sha256 before
+the file gets its name, and its signature applies.
+
+patch needs as much time and memory as the compression of the bundle, and free space for
+the bundle and for what it unpacks from OLD. With the default compression that is minutes.
+OLD does not change, unless --output names it. An interrupted patch leaves nothing.`,
+		Example: `  bundle patch install-v1.37.1 install-v1.37.2.delta
+  bundle patch install /media/usb/install.delta --output install.new`,
+		Args: cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			path := output
+			if path == "" {
+				name, ok := strings.CutSuffix(args[1], deltaSuffix)
+				if !ok {
+					return fault.New(fault.Usage, "add --output NEW", "%q does not end in %s, so the result has no name", args[1], deltaSuffix)
+				}
+				path = filepath.Base(name)
+			}
+			if output == "" && sameFile(path, args[0]) {
+				return fault.New(fault.Usage, "add --output NEW; --output "+shellQuote(path)+" replaces the older bundle", "the result would replace %s", args[0])
+			}
+			return patch(cmd.Context(), cmd, args[0], args[1], path)
+		},
+	}
+	cmd.Flags().StringVarP(&output, "output", "o", "", "the `FILE` of the new bundle (default DELTA without "+deltaSuffix+", in this directory)")
+	return cmd
+}
+
+func patch(ctx context.Context, cmd *cobra.Command, oldPath, deltaPath, path string) error {
+	d, err := delta.Open(ctx, deltaPath)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	old, err := bundle.Open(oldPath)
+	if err != nil {
+		return err
+	}
+	defer old.Close()
+	if sameFile(path, deltaPath) {
+		return fault.New(fault.Usage, "choose another path with --output", "the result would replace the delta %s", deltaPath)
+	}
+	display := progress.New(cmd.ErrOrStderr())
+	defer display.Close()
+	s, err := d.Apply(ctx, old, path, stages(display))
+	if err != nil {
+		return err
+	}
+	display.Close()
+	fmt.Fprintf(cmd.OutOrStdout(), "%s: Kubernetes %s, %s\nsha256: %s, as the original. Its signature applies; to check it: bundle verify %s --key KEY\n",
+		path, d.New.KubernetesVersion, progress.Bytes(s.Size), s.SHA256, shellQuote(path))
+	return nil
+}
+
+// openTwo opens an older and a newer bundle.
+func openTwo(oldPath, newPath string) (old, now *bundle.File, err error) {
+	if old, err = bundle.Open(oldPath); err != nil {
+		return nil, nil, err
+	}
+	if now, err = bundle.Open(newPath); err != nil {
+		old.Close()
+		return nil, nil, err
+	}
+	return old, now, nil
+}
+
+// notOneOf refuses to replace a bundle by the delta.
+func notOneOf(path string, bundles ...*bundle.File) error {
+	for _, b := range bundles {
+		if sameFile(path, b.Path()) {
+			return fault.New(fault.Usage, "choose another path with --output", "the delta would replace the bundle %s", b.Path())
+		}
+	}
+	return nil
+}
+
+func sameFile(a, b string) bool {
+	x, err := os.Stat(a)
+	if err != nil {
+		return false
+	}
+	y, err := os.Stat(b)
+	return err == nil && os.SameFile(x, y)
+}
+
+// stages shows one line for each part of the work.
+func stages(display *progress.Display) delta.Stage {
+	var last *progress.Item
+	return func(what string, size int64) func(int64) {
+		if last != nil {
+			last.Done("done")
+		}
+		last = display.Item(what, size)
+		return last.Add
+	}
+}
