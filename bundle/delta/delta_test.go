@@ -54,9 +54,9 @@ func noise(seed uint64, n int) []byte {
 	return b
 }
 
-// program is like machine code: words that do not compress, with an address every 12 bytes that
+// machineCode is like a binary: words that do not compress, with an address every 12 bytes that
 // depends on where the code is.
-func program(n int, inserted []byte, at int) []byte {
+func machineCode(n int, inserted []byte, at int) []byte {
 	code := noise(3, n)
 	for i := 0; i+12 <= n; i += 12 {
 		address := uint32(0x400000 + i*3)
@@ -75,8 +75,8 @@ func TestDelta(t *testing.T) {
 		t.Run(level.Name(), func(t *testing.T) {
 			dir := t.TempDir()
 			runc, data := noise(1, 300_000), noise(2, 500_000)
-			old := write(t, filepath.Join(dir, "old"), "linux/amd64", bundle.Fastest, program(2_000_000, nil, 0), runc, data)
-			now := write(t, filepath.Join(dir, "new"), "linux/amd64", level, program(2_000_000, []byte("a few more instructions, in the middle"), 800_004), runc, append(data, "more"...))
+			old := write(t, filepath.Join(dir, "old"), "linux/amd64", bundle.Fastest, machineCode(2_000_000, nil, 0), runc, data)
+			now := write(t, filepath.Join(dir, "new"), "linux/amd64", level, machineCode(2_000_000, []byte("a few more instructions, in the middle"), 800_004), runc, append(data, "more"...))
 			path := filepath.Join(dir, "delta")
 			h, err := delta.Create(t.Context(), old, now, path, delta.Options{Bundle: "test", Stage: stage})
 			if err != nil {
@@ -202,8 +202,8 @@ func FuzzForged(f *testing.F) {
 	var whole []byte
 	f.Fuzz(func(t *testing.T, at uint32, flip byte) {
 		if whole == nil {
-			old := write(t, filepath.Join(dir, "old"), "linux/amd64", bundle.Fastest, program(9000, nil, 0), noise(1, 300), noise(2, 500))
-			now := write(t, filepath.Join(dir, "new"), "linux/amd64", bundle.Fastest, program(9000, []byte("more"), 2400), noise(1, 300), noise(2, 600))
+			old := write(t, filepath.Join(dir, "old"), "linux/amd64", bundle.Fastest, machineCode(9000, nil, 0), noise(1, 300), noise(2, 500))
+			now := write(t, filepath.Join(dir, "new"), "linux/amd64", bundle.Fastest, machineCode(9000, []byte("more"), 2400), noise(1, 300), noise(2, 600))
 			if _, err := delta.Create(t.Context(), old, now, filepath.Join(dir, "delta"), delta.Options{Stage: stage}); err != nil {
 				t.Fatal(err)
 			}

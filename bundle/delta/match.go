@@ -82,7 +82,7 @@ func common(a, b []byte) int {
 // steps returns how to make wanted from the reference.
 //
 // The search follows an alignment, a difference between offsets, as long as most bytes are
-// equal, because an insertion in a program moves everything after it and changes only the
+// equal, because an insertion in a binary moves everything after it and changes only the
 // addresses in between.
 func steps(reference, wanted []byte) []step {
 	x := newIndex(reference)

@@ -44,7 +44,7 @@ func TestDeltaAndPatch(t *testing.T) {
 	for _, c := range []struct {
 		args []string
 		code fault.Code
-		says string
+		want string
 	}{
 		{[]string{"delta", "old", "new", "--output", "old"}, fault.Usage, "would replace the bundle"},
 		{[]string{"delta", "old"}, fault.Usage, "accepts 2 arg(s)"},
@@ -54,8 +54,8 @@ func TestDeltaAndPatch(t *testing.T) {
 		{[]string{"patch", "old", "new.delta", "--output", "new.delta"}, fault.Usage, "would replace the delta"},
 		{[]string{"patch", "new", "new.delta"}, fault.Usage, "would replace new"},
 	} {
-		if _, errs, code := s.run(c.args...); code != c.code || !strings.Contains(errs, c.says) {
-			t.Errorf("%q: exit code %d, want %d and %q:\n%s", c.args, code, c.code, c.says, errs)
+		if _, errs, code := s.run(c.args...); code != c.code || !strings.Contains(errs, c.want) {
+			t.Errorf("%q: exit code %d, want %d and %q:\n%s", c.args, code, c.code, c.want, errs)
 		}
 	}
 	if _, err := os.Stat(filepath.Join(s.dir, "other")); err == nil {
