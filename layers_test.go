@@ -21,7 +21,7 @@ import (
 // only packages of lower layers, in files that are not tests. Give a new package the
 // lowest layer that is possible.
 var layers = [][]string{
-	{"fault", "progress", "bundle/atomicfile", "bundle/hostpath", "bundle/zstdenc", "installer/timeline"},
+	{"fault", "progress", "bundle/atomicfile", "bundle/events", "bundle/hostpath", "bundle/zstdenc", "installer/timeline"},
 	{"interrupt", "bundle/head", "bundle/lock", "bundle/space", "images", "installer/config", "installer/etcd", "installer/patches"},
 	{"bundle", "bundle/fetch", "installer/kubelet", "installer/pki"},
 	{"images/oci"},

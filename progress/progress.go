@@ -15,7 +15,8 @@ import (
 // A Display shows items and, on a terminal, a bar for the sum of all items so far. Several
 // goroutines may use it. A nil *Display shows nothing.
 type Display struct {
-	out io.Writer
+	out   io.Writer
+	lines func(string) // instead of out
 
 	mu      sync.Mutex
 	bar     *Bar // nil if there is no terminal
@@ -32,6 +33,9 @@ func New(w io.Writer) *Display {
 	}
 	return d
 }
+
+// Lines passes the lines of Printf to f, and shows nothing of the items.
+func Lines(f func(line string)) *Display { return &Display{lines: f} }
 
 // An Item is one transfer, such as a file or an image.
 type Item struct {
@@ -88,6 +92,9 @@ func (i *Item) Done(note string) {
 	}
 	size := max(i.total, i.done)
 	d.end(i)
+	if d.lines != nil {
+		return
+	}
 	d.Printf("  %-50s %9s  %s\n", i.name, Bytes(size), note)
 }
 
@@ -120,6 +127,10 @@ func (d *Display) Printf(format string, args ...any) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if d.lines != nil {
+		d.lines(strings.TrimSpace(fmt.Sprintf(format, args...)))
+		return
+	}
 	if d.bar != nil {
 		d.bar.Clear()
 	}

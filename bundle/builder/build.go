@@ -18,6 +18,7 @@ import (
 
 	"airlift/bundle"
 	"airlift/bundle/charts"
+	"airlift/bundle/events"
 	"airlift/bundle/fetch"
 	"airlift/bundle/lock"
 	"airlift/bundle/sbom"
@@ -86,6 +87,8 @@ type Options struct {
 	Resolved func(*lock.Lock) error
 	// Progress shows the progress; nil shows nothing.
 	Progress *progress.Display
+	// Events gets the progress for other software; nil for none.
+	Events *events.Stream
 }
 
 // A Result describes the bundle that was written.
@@ -112,6 +115,9 @@ type Result struct {
 	// UnusedMirrors are mirrored hosts that received no request, in a build that
 	// had to download something.
 	UnusedMirrors []string
+	// Downloaded is the number of bytes of components and layers that were downloaded,
+	// still compressed.
+	Downloaded int64
 }
 
 // A builder is the state of one build.
@@ -138,6 +144,7 @@ type builder struct {
 // Run builds a bundle, verifies the written file, and returns its description. On an
 // error Output is unchanged; downloads stay in the cache for the next run.
 func Run(ctx context.Context, o Options) (*Result, error) {
+	o.Events = o.Events.On("linux/" + o.Arch)
 	b := &builder{Options: o}
 	b.Images = slices.Clone(o.Images)
 	if err := b.prepare(); err != nil {
@@ -147,9 +154,11 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 		return nil, err
 	}
 	defer o.Progress.Close()
+	o.Events.Phase(events.Resolve)
 	if err := b.resolve(ctx); err != nil {
 		return nil, b.explain(err)
 	}
+	o.Events.Phase(events.Download)
 	if err := b.download(ctx); err != nil {
 		return nil, b.explain(err)
 	}
@@ -176,7 +185,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	}
 	r := &Result{Summary: sum, Path: o.Output, Manifest: m, Base: o.Base,
 		Provenance: ProvenancePath(o.Output), LeftOut: b.leftOut, Pinned: b.pinnedNames(),
-		Complete: b.objects.complete, Warnings: b.allWarnings()}
+		Complete: b.objects.complete, Warnings: b.allWarnings(), Downloaded: b.fetched.Load()}
 	if o.Key != nil {
 		r.Signature = signature.Path(o.Output)
 	}
@@ -266,6 +275,7 @@ func (b *builder) connect() (err error) {
 	b.registry.AuthFile = b.AuthFile
 	b.registry.Have = b.base.layers
 	b.charts = charts.New(b.mirrors)
+	b.watchCharts()
 	b.pinCharts()
 	return nil
 }
@@ -331,6 +341,7 @@ func (b *builder) write(ctx context.Context, m *bundle.Manifest) (bundle.Summary
 	if err := b.checkOutputRoom(); err != nil {
 		return bundle.Summary{}, err
 	}
+	b.Events.Phase(events.Write)
 	b.Progress.Printf("compression: %s\n", b.Level)
 	item := b.Progress.Item("writing "+b.Output, m.UnpackedSize()+int64(len(b.Executables.Installer)))
 	file := provenanceFile{path: ProvenancePath(b.Output)}
@@ -373,6 +384,7 @@ func (b *builder) verifyAndSign(ctx context.Context, m *bundle.Manifest) error {
 		return err
 	}
 	defer f.Close()
+	b.Events.Phase(events.Verify)
 	item := b.Progress.Item("verifying "+b.Output, m.UnpackedSize())
 	if err := f.Verify(ctx, func(_ bundle.Entry, n int64) { item.Add(n) }); err != nil {
 		item.Failed()

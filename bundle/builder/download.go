@@ -6,8 +6,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"airlift/bundle/events"
 	"airlift/bundle/fetch"
-	"airlift/progress"
 )
 
 // download puts everything that was resolved into the cache.
@@ -59,12 +59,12 @@ func (b *builder) getLayers(ctx context.Context, g *errgroup.Group, img *image, 
 	}
 	var todo []int
 	var size, cached int64
-	state := "all layers are in the base"
+	from, state := events.Base, "all layers are in the base"
 	for n, layer := range img.compressed() {
 		if _, ok := b.base.layers[layer.DiffID]; ok {
 			continue
 		}
-		state = "in the cache"
+		from, state = events.Cache, "in the cache"
 		have, ok, err := b.registry.Cached(ctx, layer.DiffID)
 		if err != nil {
 			return err
@@ -77,20 +77,21 @@ func (b *builder) getLayers(ctx context.Context, g *errgroup.Group, img *image, 
 		}
 	}
 	if len(todo) == 0 {
-		b.Progress.Item(img.Reference, cached).Done(state)
+		b.present(events.Image, img.Reference, img.site(), from, cached, img.Target.Digest, state)
 		return nil
 	}
-	item := b.Progress.Item(img.Reference, size)
+	item := b.transfer(events.Image, img.Reference, img.site(), size)
 	left := new(atomic.Int64)
 	left.Store(int64(len(todo)))
 	for _, n := range todo {
 		g.Go(func() error {
-			if err := b.registry.Pull(ctx, img.registry, n, meter{item, &b.fetched, true}); err != nil {
+			item.started()
+			if err := b.registry.Pull(ctx, img.registry, n, item); err != nil {
 				item.Failed()
 				return err
 			}
 			if left.Add(-1) == 0 {
-				item.Done("pulled, digests verified")
+				item.Done(img.Target.Digest, "pulled, digests verified")
 			}
 			return nil
 		})
@@ -100,12 +101,12 @@ func (b *builder) getLayers(ctx context.Context, g *errgroup.Group, img *image, 
 
 // getBinary puts one published file, or its wanted contents, into the cache.
 func (b *builder) getBinary(ctx context.Context, bin *binary) error {
-	item := b.Progress.Item(label(bin), total(bin.entries))
 	if bin.entries != nil {
-		item.Done("in the cache")
+		b.present(events.Component, label(bin), b.site(bin.URL), events.Cache, total(bin.entries), "sha256:"+bin.sum, "in the cache")
 		return nil
 	}
-	d := fetch.Download{Name: label(bin), URL: bin.URL, SHA256: bin.sum, Vouched: "published at " + bin.source.URL, Meter: meter{item, &b.fetched, false}}
+	item := b.transfer(events.Component, label(bin), b.site(bin.URL), 0)
+	d := fetch.Download{Name: label(bin), URL: bin.URL, SHA256: bin.sum, Vouched: "published at " + bin.source.URL, Meter: item}
 	if bin.pinned {
 		d.Vouched = "pinned by --checksum"
 	} else if bin.locked {
@@ -116,25 +117,6 @@ func (b *builder) getBinary(ctx context.Context, bin *binary) error {
 		item.Failed()
 		return err
 	}
-	item.Done("downloaded, sha256 verified")
+	item.Done("sha256:"+bin.sum, "downloaded, sha256 verified")
 	return b.remember(bin)
-}
-
-// A meter adds a download to its progress item and to the total. For a layer, the
-// item is the whole image, whose size is known before.
-type meter struct {
-	item  *progress.Item
-	sum   *atomic.Int64
-	known bool
-}
-
-func (m meter) SetTotal(n int64) {
-	if !m.known {
-		m.item.SetTotal(n)
-	}
-}
-
-func (m meter) Add(n int64) {
-	m.sum.Add(n)
-	m.item.Add(n)
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"airlift/bundle"
+	"airlift/bundle/events"
 	"airlift/fault"
 	"airlift/images"
 	"airlift/images/local"
@@ -75,8 +76,19 @@ func (b *builder) readLocal(ctx context.Context) (map[string]*local.Image, error
 			b.Images = append(b.Images, img.Reference)
 		}
 		item.Done(fmt.Sprintf("%s: read, digests verified", strings.Join(names, ", ")))
+		for _, img := range list {
+			b.Events.DownloadFinished(events.DownloadFinished{Kind: events.Image, Name: img.Reference, Source: img.Kind,
+				From: events.Local, Size: layersSize(img.Layers), Digest: img.Target.Digest})
+		}
 	}
 	return found, nil
+}
+
+func layersSize(layers []bundle.Layer) (n int64) {
+	for _, l := range layers {
+		n += l.Size
+	}
+	return n
 }
 
 // takeLocal returns the image of a local source for i.

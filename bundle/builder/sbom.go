@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 
 	"airlift/bundle"
+	"airlift/bundle/events"
 	"airlift/bundle/sbom"
 	"airlift/bundle/space"
 	"airlift/fault"
@@ -50,6 +51,7 @@ func (b *builder) writeSBOMs(ctx context.Context, f *bundle.File) error {
 	if err != nil {
 		return err
 	}
+	b.Events.Phase(events.List)
 	item := b.Progress.Item("listing the software in "+b.Output, sbom.Size(f, m))
 	c, err := sbom.Read(ctx, f, item.Add)
 	if err != nil {
@@ -57,7 +59,7 @@ func (b *builder) writeSBOMs(ctx context.Context, f *bundle.File) error {
 		return err
 	}
 	for _, w := range c.Warnings {
-		b.Progress.Printf("warning: %s\n", w)
+		b.printWarning(w)
 	}
 	for _, format := range b.SBOM {
 		content, err := c.Encode(format, created)

@@ -8,6 +8,7 @@ import (
 	"os"
 
 	"airlift/bundle"
+	"airlift/bundle/events"
 	"airlift/bundle/signature"
 	"airlift/fault"
 )
@@ -34,6 +35,7 @@ func (b *builder) sign(ctx context.Context, f *bundle.File) error {
 	if b.Key == nil {
 		return nil
 	}
+	b.Events.Phase(events.Sign)
 	item := b.Progress.Item("signing "+b.Output, f.Size())
 	if _, err := signature.Sign(ctx, f, *b.Key, signature.Path(b.Output), item.Add); err != nil {
 		item.Failed()

@@ -38,6 +38,10 @@ type Client struct {
 	pins    map[Download]Download // by what is wanted
 	// downloads are those of charts.
 	downloads []Download
+	// Started, if set, is called before a chart is downloaded. Version, URL and Digest are
+	// not known yet. Finished gets all of them, and the size in bytes.
+	Started  func(Download)
+	Finished func(d Download, size int64)
 }
 
 // An archive is a downloaded chart.
@@ -72,6 +76,9 @@ func (c *Client) download(ctx context.Context, repository, chart, version string
 	var a archive
 	var err error
 	want := wanted(repository, chart, version)
+	if c.Started != nil {
+		c.Started(want)
+	}
 	if pin, ok := c.pins[want]; ok {
 		a, err = c.pinned(ctx, repository, pin)
 	} else if repository == "" {

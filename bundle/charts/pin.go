@@ -59,6 +59,9 @@ func (c *Client) Downloads() []Download {
 func (c *Client) note(d Download, a archive) {
 	d.Version, d.URL, d.Digest = a.version, withoutUser(a.from), digestOf(a.content)
 	c.downloads = append(c.downloads, d)
+	if c.Finished != nil {
+		c.Finished(d, int64(len(a.content)))
+	}
 }
 
 // pinned downloads the archive of a pin: a registry's by its digest, a repository's from its

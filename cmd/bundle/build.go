@@ -19,7 +19,7 @@ import (
 
 func newBuildCmd() *cobra.Command {
 	var b buildFlags
-	var launcher, installer, signKey string
+	var launcher, installer, signKey, format string
 	var sboms []string
 	var locked bool
 	var password passwordFlag
@@ -113,6 +113,13 @@ signature is OUTPUT.minisig. The key is opened before anything is downloaded. Wi
 --sign-key, the signature of an earlier file OUTPUT is removed.
 ` + passwordHelp + `
 
+--progress json is for CI systems: the standard output then has one JSON object on each
+line, and nothing else. Other commands print JSON with --output json, but --output of
+build is the file to write. The field "event" is start, phase, downloadStarted,
+downloadFinished, note, warning, result or error; the last line is result, or error with
+the hint and the exit code. docs/lock.md lists the fields. The error is also printed on
+the standard error.
+
 --compression sets the compression level. default uses the built-in encoder. best
 runs the zstd command found in PATH at its highest level and places similar files
 next to each other. The file is smaller, but the build takes many times the
@@ -136,12 +143,16 @@ Checksums and digests from one list of mirrors are not used with another.`,
   bundle build --version v1.29 --compression best
   bundle build --version v1.29 --image registry.example:5000/app:1 --registry-ca registry.example:5000=ca.pem
   bundle build --version v1.29 --sign-key airlift.key
+  bundle build --version v1.29 --progress json > events.jsonl
   bundle build --version v1.29 --sbom spdx-json,cyclonedx-json
   bundle build --version v1.29 --mirror registry.k8s.io=https://mirror.example.com
   bundle build --version v1.29.15 --checksums SHA256SUMS --checksum pause=sha256:7031c1b283388d2c2e09b57badb803c05ebed362dc88d84b480cc47f72a21097`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			start := time.Now()
+			if err := b.chooseProgress(cmd, format); err != nil {
+				return err
+			}
 			o, err := b.options(cmd)
 			if err != nil {
 				return err
@@ -168,7 +179,8 @@ Checksums and digests from one list of mirrors are not used with another.`,
 			} else if password.file != "" {
 				return fault.New(fault.Usage, "add --sign-key FILE", "--password-file needs --sign-key")
 			}
-			o.Progress = progress.New(cmd.ErrOrStderr())
+			o.Progress, o.Events = b.progress, b.events
+			b.events.Start([]string{"linux/" + o.Arch})
 			r, err := builder.Run(cmd.Context(), *o)
 			if err != nil && cmd.Context().Err() != nil {
 				return fault.Wrap(err, fault.Interrupted, "downloads are kept; run the same command again to continue")
@@ -177,10 +189,14 @@ Checksums and digests from one list of mirrors are not used with another.`,
 				return err
 			}
 			for _, w := range r.Warnings {
-				fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s\n", w)
+				b.warn(cmd, w)
 			}
 			for _, host := range r.UnusedMirrors {
-				fmt.Fprintf(cmd.ErrOrStderr(), "note: --mirror %s was not used: the build requested nothing from that host\n", host)
+				b.note(cmd, fmt.Sprintf("--mirror %s was not used: the build requested nothing from that host", host))
+			}
+			if b.events != nil {
+				b.events.On("linux/" + o.Arch).Result(resultEvent(r, o.LockPath))
+				return b.events.Err()
 			}
 			return printResult(cmd.OutOrStdout(), r, b.lockLine, time.Since(start))
 		},
@@ -188,6 +204,8 @@ Checksums and digests from one list of mirrors are not used with another.`,
 	f := cmd.Flags()
 	b.bind(cmd)
 	f.StringVarP(&b.o.Output, "output", "o", "install", "file to write")
+	f.StringVar(&format, progressFlag, progressText, "how to show the progress and the result: text, or json for one JSON object on each line (see above)")
+	complete(cmd, progressFlag, []string{progressText, progressJSON})
 	f.BoolVar(&locked, "locked", false, "fail if there is no lock (see above)")
 	f.BoolVar(&b.o.Refresh, "refresh", false, "request versions, checksums and digests again instead of using the cached ones")
 	f.StringVar(&signKey, "sign-key", "", "sign the bundle with the secret key in this `FILE`")

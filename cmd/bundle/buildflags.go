@@ -13,10 +13,12 @@ import (
 
 	"airlift/bundle"
 	"airlift/bundle/builder"
+	"airlift/bundle/events"
 	"airlift/bundle/fetch"
 	"airlift/bundle/lock"
 	"airlift/fault"
 	"airlift/images"
+	"airlift/progress"
 )
 
 // buildFlags are the flags that choose the contents of a bundle: those that bundle build and
@@ -27,6 +29,8 @@ type buildFlags struct {
 	compression, file         string
 	lock                      string
 	lockLine                  string // what the build did with the lock, for the result
+	progress                  *progress.Display
+	events                    *events.Stream // nil without --progress json
 }
 
 // bind adds the flags to a command.
@@ -121,7 +125,7 @@ func (b *buildFlags) options(cmd *cobra.Command) (*builder.Options, error) {
 		if len(o.Only) > 0 {
 			what = "the bundle is for clusters of the newest known minor version"
 		}
-		fmt.Fprintf(cmd.ErrOrStderr(), "note: without --version, %s: %s\n", what, o.Version)
+		b.note(cmd, fmt.Sprintf("without --version, %s: %s", what, o.Version))
 	}
 	return o, nil
 }

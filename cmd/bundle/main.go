@@ -19,10 +19,11 @@ func run() fault.Code {
 	cmd := newRootCmd()
 	cmd.SetOut(interrupt.Output{File: os.Stdout, Lost: cancel})
 	cmd.SetErr(interrupt.Output{File: os.Stderr, Lost: cancel})
-	err := cmd.ExecuteContext(ctx)
+	called, err := cmd.ExecuteContextC(ctx)
 	if err != nil && ctx.Err() != nil {
 		err = fault.New(fault.Interrupted, fault.Hint(err), "%w", context.Cause(ctx))
 	}
+	errorEvent(called, err)
 	fault.Print(os.Stderr, err)
 	return fault.ExitCode(err)
 }

@@ -1,0 +1,74 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"airlift/bundle/builder"
+	"airlift/bundle/events"
+	"airlift/fault"
+	"airlift/progress"
+)
+
+// The flag of bundle build that chooses how progress is shown, and its values.
+const (
+	progressFlag = "progress"
+	progressText = "text"
+	progressJSON = "json"
+)
+
+// chooseProgress sets where the progress of a build goes.
+func (b *buildFlags) chooseProgress(cmd *cobra.Command, format string) error {
+	switch format {
+	case progressText:
+		b.progress = progress.New(cmd.ErrOrStderr())
+	case progressJSON:
+		b.events = events.New(cmd.OutOrStdout())
+		b.progress = progress.Lines(b.events.Note)
+	default:
+		return fault.New(fault.Usage, "use --progress text or --progress json", "unknown progress format %q", format)
+	}
+	return nil
+}
+
+// note prints a note, as an event or on the standard error.
+func (b *buildFlags) note(cmd *cobra.Command, text string) {
+	if b.events != nil {
+		b.events.Note(text)
+		return
+	}
+	fmt.Fprintf(cmd.ErrOrStderr(), "note: %s\n", text)
+}
+
+// warn prints a warning, as an event or on the standard error.
+func (b *buildFlags) warn(cmd *cobra.Command, text string) {
+	if b.events != nil {
+		b.events.Warning(text)
+		return
+	}
+	fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s\n", text)
+}
+
+func resultEvent(r *builder.Result, lockPath string) events.Result {
+	e := events.Result{Path: r.Path, Size: r.Size, SHA256: r.SHA256, UnpackedSize: r.UnpackedSize,
+		KubernetesVersion: r.Manifest.KubernetesVersion, Downloaded: r.Downloaded,
+		Components: len(r.Manifest.Components), Images: len(r.Manifest.Images), Manifests: len(r.Manifest.Manifests),
+		Files: len(r.Manifest.Files), Units: len(r.Manifest.Units), LeftOut: []string{},
+		Provenance: r.Provenance, Signature: r.Signature, SBOMs: r.SBOMs, Lock: lockPath, Base: r.Base}
+	for _, c := range r.LeftOut {
+		e.LeftOut = append(e.LeftOut, c.Name+" "+c.Version)
+	}
+	return e
+}
+
+// errorEvent ends the stream of a command with --progress json that failed. cmd is the
+// command that was called.
+func errorEvent(cmd *cobra.Command, err error) {
+	if err == nil || cmd == nil {
+		return
+	}
+	if f := cmd.Flags().Lookup(progressFlag); f != nil && f.Value.String() == progressJSON {
+		events.New(cmd.OutOrStdout()).Error(events.Error{Message: err.Error(), Hint: fault.Hint(err), ExitCode: int(fault.ExitCode(err))})
+	}
+}
