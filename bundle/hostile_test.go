@@ -345,6 +345,24 @@ func TestForgedManifests(t *testing.T) {
 		"files by another name": {siteFile(SiteFile{"/etc/motd", "0644", "", "files/motd"}), "not named by a sha256"},
 		"unit without file":     {func(m *Manifest) { m.Units = []SiteUnit{{Name: "x.service"}} }, `unit "x.service": no file "/etc/systemd/system/x.service"`},
 		"unit by a path":        {func(m *Manifest) { m.Units = []SiteUnit{{Name: "../x.service"}} }, "is not a systemd unit's name"},
+		"sbom without entry":    {func(m *Manifest) { m.SBOMs = []SBOM{{"a", "sbom/a"}} }, `sbom "a": entry "sbom/a" does not exist in sbom/`},
+		"sbom that is a binary": {func(m *Manifest) { m.SBOMs = []SBOM{{"a", m.Entries[0].Name}} }, "does not exist in sbom/"},
+		"unclaimed sbom": {func(m *Manifest) {
+			m.Entries = append(m.Entries, Entry{"sbom/a", 1, hex})
+		}, `nothing in the bundle uses the entry "sbom/a"`},
+		"sbom of two formats": {func(m *Manifest) {
+			m.Entries = append(m.Entries, Entry{"sbom/a", 1, hex})
+			m.SBOMs = []SBOM{{"a", "sbom/a"}, {"b", "sbom/a"}}
+		}, `sbom "b": entry "sbom/a" belongs to two formats`},
+		"sboms out of order": {func(m *Manifest) {
+			m.Entries = append(m.Entries, Entry{"sbom/a", 1, hex}, Entry{"sbom/b", 1, hex})
+			m.SBOMs = []SBOM{{"b", "sbom/a"}, {"a", "sbom/b"}}
+		}, `sbom "a" is listed twice or out of order`},
+		"huge sbom": {func(m *Manifest) {
+			m.Entries = append(m.Entries, Entry{"sbom/a", 1 << 30, hex})
+			m.SBOMs = []SBOM{{"a", "sbom/a"}}
+		}, "more than the 268435456 allowed"},
+		"sbom of a format with spaces": {func(m *Manifest) { m.SBOMs = []SBOM{{"a b", "sbom/a"}} }, `sbom format "a b"`},
 
 		"absolute name":     {func(m *Manifest) { m.Entries[0].Name = "/bin/runc" }, "is not directly in"},
 		"climbing name":     {func(m *Manifest) { m.Entries[0].Name = "bin/../runc" }, "is not directly in"},

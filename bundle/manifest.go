@@ -43,10 +43,12 @@ type Manifest struct {
 	Files []SiteFile `json:"files,omitempty"`
 	// Units are the systemd units of Files that are enabled and started, sorted by name.
 	Units []SiteUnit `json:"units,omitempty"`
+	// SBOMs are lists of the software in the bundle, sorted by format.
+	SBOMs []SBOM `json:"sboms,omitempty"`
 	// Entries are the payload's entries in the tar's order, without the manifest and
 	// the installer, which precede them. Binaries and then blobs are in boot order; at
 	// the level Best they alternate. Manifests and small files precede the blobs, large
-	// files follow them.
+	// files follow them. The SBOMs are last.
 	Entries []Entry `json:"entries"`
 }
 
@@ -102,6 +104,7 @@ const (
 	ManifestDir = "manifests/"    // the site's own manifests, as NAME.yaml
 	FileDir     = "files/"        // the site's own files, each named by its sha256
 	BlobDir     = "blobs/sha256/" // image indexes, manifests, configs and uncompressed layers
+	SBOMDir     = "sbom/"         // lists of the software in the bundle
 )
 
 // A Component is upstream software with its own version: "kubelet", "containerd",
@@ -194,6 +197,24 @@ const (
 	ControlPlanes = "control-plane"
 	Workers       = "worker"
 )
+
+// An SBOM is a list of the software in the bundle.
+type SBOM struct {
+	// Format is the format: "cyclonedx-json" or "spdx-json".
+	Format string `json:"format"`
+	// Entry is the name of the list's entry: "sbom/bundle.spdx.json".
+	Entry string `json:"entry"`
+}
+
+// SBOM returns the name of the entry with the list in a format.
+func (m *Manifest) SBOM(format string) (entry string, ok bool) {
+	for _, s := range m.SBOMs {
+		if s.Format == format {
+			return s.Entry, true
+		}
+	}
+	return "", false
+}
 
 // UnitDir is the directory of systemd units on the hosts.
 const UnitDir = "/etc/systemd/system/"

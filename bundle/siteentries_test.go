@@ -27,6 +27,9 @@ func siteSample() *sample {
 		{"/srv/unit", "0644", "", FileName(sha(unit))},
 	}
 	s.manifest.Units = []SiteUnit{{"a.service", Workers}}
+	add("sbom/a.json", []byte("{}"))
+	add("sbom/b.json", []byte("{}"))
+	s.manifest.SBOMs = []SBOM{{"a", "sbom/b.json"}, {"b-1", "sbom/a.json"}}
 	return s
 }
 
@@ -63,5 +66,6 @@ func TestVerifySiteEntries(t *testing.T) {
 	for _, f := range s.manifest.Files {
 		wantFault(t, check(t, file(f.Entry)), `entry "`+f.Entry+`": its sha256`)
 	}
+	wantFault(t, check(t, file("sbom/a.json")), `entry "sbom/a.json": its sha256`)
 	wantFault(t, check(t, file("manifests/app.yaml")), `entry "manifests/app.yaml": its sha256`)
 }

@@ -82,6 +82,9 @@ func (m *Manifest) Validate() error {
 	if err := v.checkSite(m); err != nil {
 		return fmt.Errorf("manifest: %w", err)
 	}
+	if err := v.checkSBOMs(m.SBOMs); err != nil {
+		return fmt.Errorf("manifest: %w", err)
+	}
 	for _, e := range m.Entries {
 		if !v.used[e.Name] {
 			return fmt.Errorf("manifest: nothing in the bundle uses the entry %q", e.Name)
@@ -136,7 +139,7 @@ func checkEntryName(name string) error {
 	return nil
 }
 
-var dirs = []string{BinDir, CNIDir, ManifestDir, FileDir, BlobDir}
+var dirs = []string{BinDir, CNIDir, ManifestDir, FileDir, BlobDir, SBOMDir}
 
 // named reports whether the entries of dir are named by their sha256.
 func named(dir string) bool { return dir == BlobDir || dir == FileDir }

@@ -133,7 +133,8 @@ func TestAdditional(t *testing.T) {
 	for _, e := range m.Entries {
 		got = append(got, e.Name)
 	}
-	if !slices.Equal(got, names) || len(got) != 2+3*3+4-2 { // tool and etcd have no index
+	names = append(names, sbom.CycloneDX.Entry(), sbom.SPDX.Entry())
+	if !slices.Equal(got, names) || len(got) != 2+3*3+4-2+2 { // tool and etcd have no index
 		t.Errorf("%d entries %q\nwant %q", len(got), got, names)
 	}
 	all := content(t, r.Path)
@@ -311,7 +312,7 @@ func TestBaseOfLocalImages(t *testing.T) {
 	u.Forget()
 	m := run(t, o).Manifest
 	_, ids := layersOf(t, fakesites.Image(t, "amd64", "registry.example/a:1"))
-	if len(m.Images) != 2 || !slices.Equal(m.Base.Layers, ids[:1]) || len(m.Entries) != 2*3 {
+	if len(m.Images) != 2 || !slices.Equal(m.Base.Layers, ids[:1]) || len(m.Entries) != 2*3+2 {
 		t.Errorf("%+v", m)
 	}
 	if list := u.Requests(); len(list) > 0 {
@@ -353,7 +354,7 @@ func TestOnlyManifests(t *testing.T) {
 		"app.yaml": strings.Replace(deployment, "registry.k8s.io/etcd:3.5.16-0", "registry.k8s.io/pause:3.9", 1)})
 	o.Base = full.Path
 	r := run(t, o)
-	if m := r.Manifest; !slices.Equal(m.Only, []string{"manifests"}) || len(m.Images)+len(m.Base.Layers) > 0 || len(m.Entries) != 2 {
+	if m := r.Manifest; !slices.Equal(m.Only, []string{"manifests"}) || len(m.Images)+len(m.Base.Layers) > 0 || len(m.Entries) != 2+2 {
 		t.Errorf("%+v", m)
 	}
 	if !strings.Contains(r.Complete, "every image that the workloads in web, config name is in the base, and they contact no registry") {
@@ -364,7 +365,7 @@ func TestOnlyManifests(t *testing.T) {
 	}
 	// Manifests without workloads need no base.
 	o.Base, o.Site.Manifests = "", o.Site.Manifests[1:]
-	if m := run(t, o).Manifest; m.Base != nil || len(m.Entries) != 1 {
+	if m := run(t, o).Manifest; m.Base != nil || len(m.Entries) != 1+2 {
 		t.Errorf("%+v", m)
 	}
 }

@@ -75,7 +75,8 @@ type Options struct {
 	Refresh bool
 	// Level is the compression level; the zero value is the default.
 	Level bundle.Level
-	// SBOM lists the formats in which a list of the software is written next to the bundle.
+	// SBOM lists the formats in which the list of the software is also written next to the
+	// bundle, which contains all formats.
 	SBOM []sbom.Format
 	// Key signs the bundle; nil leaves it unsigned.
 	Key *signature.SecretKey
@@ -178,6 +179,9 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 		if err != nil {
 			return nil, err
 		}
+	}
+	if err := b.addSBOMs(ctx, m); err != nil {
+		return nil, err
 	}
 	sum, err := b.write(ctx, m)
 	if err != nil {
@@ -391,7 +395,7 @@ func (b *builder) verifyAndSign(ctx context.Context, m *bundle.Manifest) error {
 		return fmt.Errorf("reading the bundle again: %w", err)
 	}
 	item.Done("verified")
-	if err := b.writeSBOMs(ctx, f); err != nil {
+	if err := b.writeSBOMs(); err != nil {
 		return err
 	}
 	return b.sign(ctx, f)

@@ -1,18 +1,22 @@
 package builder
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"airlift/bundle"
 	"airlift/bundle/events"
 	"airlift/bundle/sbom"
 	"airlift/bundle/space"
 	"airlift/fault"
+	"airlift/interrupt"
 )
 
 // checkSBOMs finds an unusable path or time before the downloads start.
@@ -38,39 +42,79 @@ func (b *builder) removeSBOMs() error {
 	return nil
 }
 
-// writeSBOMs lists the software in the written bundle.
-func (b *builder) writeSBOMs(ctx context.Context, f *bundle.File) error {
-	if len(b.SBOM) == 0 {
-		return nil
-	}
+// addSBOMs lists the software in the bundle that the manifest describes, and adds the lists as
+// its last entries: a host that imports images has then read all that it needs.
+func (b *builder) addSBOMs(ctx context.Context, m *bundle.Manifest) error {
+	b.Events.Phase(events.List)
 	created, err := sbom.Created()
 	if err != nil {
 		return err
 	}
-	m, err := f.Manifest()
-	if err != nil {
-		return err
-	}
-	b.Events.Phase(events.List)
-	item := b.Progress.Item("listing the software in "+b.Output, sbom.Size(f, m))
-	c, err := sbom.Read(ctx, f, item.Add)
+	item := b.Progress.Item("listing the software", m.UnpackedSize())
+	c, err := b.list(ctx, m, item.Add)
 	if err != nil {
 		item.Failed()
-		return err
+		return fmt.Errorf("listing the software: %w", err)
 	}
 	for _, w := range c.Warnings {
 		b.printWarning(w)
 	}
-	for _, format := range b.SBOM {
+	for _, name := range slices.Sorted(slices.Values(sbom.Formats())) {
+		format := sbom.Format(name)
 		content, err := c.Encode(format, created)
+		if err != nil {
+			item.Failed()
+			return fmt.Errorf("listing the software as %s: %w", format, err)
+		}
+		b.content.keep(format.Entry(), content)
+		m.SBOMs = append(m.SBOMs, bundle.SBOM{Format: name, Entry: format.Entry()})
+		m.Entries = append(m.Entries, bundle.Entry{Name: format.Entry(), Size: int64(len(content)), SHA256: hexSum(content)})
+	}
+	item.Done(fmt.Sprintf("%d packages and files", len(c.Items)))
+	return m.Validate()
+}
+
+// list reads the contents of the bundle from where they are before it is written.
+func (b *builder) list(ctx context.Context, m *bundle.Manifest, processed func(int64)) (*sbom.Contents, error) {
+	rest := m.Entries
+	var open io.Closer = io.NopCloser(nil)
+	defer func() { open.Close() }()
+	installer := b.Executables.Installer
+	return sbom.List(sbom.Source{
+		Manifest: m, Launcher: bytes.NewReader(b.Executables.Launcher),
+		Installer:     bundle.Entry{Name: bundle.InstallerName, Size: int64(len(installer)), SHA256: hexSum(installer)},
+		CopyInstaller: func(w io.Writer) error { _, err := w.Write(installer); return err },
+		Next: func() (bundle.Entry, io.Reader, error) {
+			open.Close()
+			if len(rest) == 0 {
+				return bundle.Entry{}, nil, io.EOF
+			}
+			e := rest[0]
+			rest = rest[1:]
+			r, err := b.open(e)
+			if err != nil {
+				return e, nil, err
+			}
+			open = r
+			return e, interrupt.Reader(ctx, r), nil
+		},
+	}, processed)
+}
+
+// writeSBOMs writes the bundle's lists next to it.
+func (b *builder) writeSBOMs() error {
+	for _, format := range b.SBOM {
+		r, err := b.content.open[format.Entry()]()
+		if err != nil {
+			return err
+		}
+		content, err := io.ReadAll(r)
 		if err == nil {
 			err = sbom.WriteFile(b.Output, format, content)
 		}
 		if err != nil {
-			item.Failed()
 			return space.Explain(filepath.Dir(b.Output), fmt.Errorf("writing %s: %w", format.Path(b.Output), err))
 		}
 	}
-	item.Done(fmt.Sprintf("%d packages and files", len(c.Items)))
 	return nil
 }

@@ -1,6 +1,7 @@
 package builder_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io/fs"
@@ -8,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"airlift/bundle"
 	"airlift/bundle/builder"
 	"airlift/bundle/sbom"
 	"airlift/fault"
@@ -24,9 +26,31 @@ func TestSBOMNeverListsAnotherBundle(t *testing.T) {
 	if len(r.SBOMs) != 2 {
 		t.Fatalf("lists: %q", r.SBOMs)
 	}
-	for _, path := range r.SBOMs {
-		if b, err := os.ReadFile(path); err != nil || !strings.Contains(string(b), r.SHA256) {
-			t.Errorf("%s does not have the sha256 of the bundle: %v", path, err)
+	f, err := bundle.Open(r.Path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for n, path := range r.SBOMs {
+		inside, err := sbom.Embedded(t.Context(), f, o.SBOM[n])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b, err := os.ReadFile(path); err != nil || !bytes.Equal(b, inside) || len(b) == 0 {
+			t.Errorf("%s is not the list in the bundle: %v", path, err)
+		}
+	}
+	// The list from the cache is that from the file, and its entries are the last.
+	c, err := sbom.Read(t.Context(), f, nil)
+	if err == nil {
+		err = c.Compare(t.Context(), f)
+	}
+	if err != nil {
+		t.Error(err)
+	}
+	for n, e := range r.Manifest.Entries {
+		if last := n >= len(r.Manifest.Entries)-2; strings.HasPrefix(e.Name, bundle.SBOMDir) != last {
+			t.Errorf("entry %d of %d is %s", n+1, len(r.Manifest.Entries), e.Name)
 		}
 	}
 	// Another bundle without lists removes both.

@@ -141,10 +141,10 @@ func TestSite(t *testing.T) {
 			kinds = append(kinds, kind)
 		}
 	}
-	if want := []string{"bin", "manifests", "files", "blobs", "files"}; !slices.Equal(kinds, want) {
+	if want := []string{"bin", "manifests", "files", "blobs", "files", "sbom"}; !slices.Equal(kinds, want) {
 		t.Errorf("%q", kinds)
 	}
-	if last := m.Entries[len(m.Entries)-1]; last.Size != int64(len(large)) {
+	if last := m.Entries[len(m.Entries)-3]; last.Size != int64(len(large)) {
 		t.Errorf("the last entry is %+v", last)
 	}
 	// The images of the workloads are there, also those that only control planes have else.

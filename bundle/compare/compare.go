@@ -35,7 +35,7 @@ type Side struct {
 	Only              string `json:"only,omitempty"` // of an additional bundle: "images, manifests"
 	Base              string `json:"base,omitempty"` // sha256 of the base's manifest
 	Size              int64  `json:"size"`
-	UnpackedSize      int64  `json:"unpackedSize"` // of the entries
+	UnpackedSize      int64  `json:"unpackedSize"` // of the entries without the SBOM
 	Layers            int64  `json:"layers"`       // of all layers in the file, uncompressed
 	InstallerSHA256   string `json:"installerSHA256"`
 }
@@ -82,6 +82,10 @@ func Files(ctx context.Context, before, after *bundle.File) (*Report, error) {
 func side(f *bundle.File, m *bundle.Manifest) Side {
 	s := Side{File: f.Path(), Platform: m.Platform, KubernetesVersion: m.KubernetesVersion, CNI: m.CNI,
 		Size: f.Size(), UnpackedSize: m.UnpackedSize(), InstallerSHA256: f.Installer().SHA256, Only: strings.Join(m.Only, ", ")}
+	for _, list := range m.SBOMs { // they follow from the rest, and from the release of bundle
+		e, _ := m.Entry(list.Entry)
+		s.UnpackedSize -= e.Size
+	}
 	if m.Base != nil {
 		s.Base = m.Base.ManifestSHA256
 	}

@@ -44,7 +44,7 @@ type Start struct {
 const (
 	Resolve  = "resolve"  // read the site's sources; find versions, checksums and digests
 	Download = "download" // download what is not in the cache
-	List     = "list"     // list the software for the SBOM
+	List     = "list"     // list the software, for the SBOM
 	Write    = "write"    // compress and write the file
 	Verify   = "verify"   // read the file again
 	Sign     = "sign"     // sign the file

@@ -3,12 +3,14 @@ package sbom
 import (
 	"bytes"
 	"crypto/sha256"
+	"encoding/json"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"airlift/bundle"
 	"airlift/bundle/atomicfile"
 	"airlift/fault"
 )
@@ -41,6 +43,9 @@ func (f Format) Path(path string) string {
 	return path + ".cdx.json"
 }
 
+// Entry is the name of the list's entry in a bundle.
+func (f Format) Entry() string { return f.Path(bundle.SBOMDir + "bundle") }
+
 // Encode returns the list in a format. created is its time of creation.
 func (c *Contents) Encode(f Format, created time.Time) ([]byte, error) {
 	if f == SPDX {
@@ -61,6 +66,21 @@ func unique(encode func(w *bytes.Buffer, sum []byte) error) ([]byte, error) {
 	b.Reset()
 	err := encode(&b, sum[:])
 	return b.Bytes(), err
+}
+
+// CreatedIn returns the time of creation in a list.
+func CreatedIn(f Format, list []byte) (time.Time, error) {
+	var doc struct {
+		CreationInfo struct{ Created string } // SPDX
+		Metadata     struct{ Timestamp string }
+	}
+	if err := json.Unmarshal(list, &doc); err != nil {
+		return time.Time{}, err
+	}
+	if f == SPDX {
+		return time.Parse(time.RFC3339, doc.CreationInfo.Created)
+	}
+	return time.Parse(time.RFC3339, doc.Metadata.Timestamp)
 }
 
 // Created is the time of creation in a list: that of SOURCE_DATE_EPOCH, in seconds since

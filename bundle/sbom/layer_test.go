@@ -48,7 +48,7 @@ func TestUpperLayersReplaceAndRemove(t *testing.T) {
 func TestLayersThatAreNoTars(t *testing.T) {
 	whole := tarOf(t, tarFile{name: status, content: deb("x")}, tarFile{name: "etc/x", content: strings.Repeat("x", 5000)})
 	c := read(t, bundleOf(t, nil, []byte(strings.Repeat("no tar", 500)), whole[:3000]))
-	if len(c.Warnings) != 2 || len(c.Root.Properties) != 4 {
+	if len(c.Warnings) != 2 || len(c.Root.Properties) != 5 {
 		t.Errorf("warnings %q", c.Warnings)
 	}
 }

@@ -12,18 +12,27 @@ import (
 	"slices"
 	"strings"
 
-	"golang.org/x/sync/errgroup"
-
 	"airlift/bundle"
+	"airlift/fault"
 )
 
-// Size is the number of bytes that Read reports to its progress function.
-func Size(f *bundle.File, m *bundle.Manifest) int64 { return f.Size() + m.UnpackedSize() }
+// A Source is what a list is made from: a bundle file, or the contents of one that will be
+// written.
+type Source struct {
+	Manifest *bundle.Manifest
+	Launcher io.ReaderAt
+	// Installer is the manifest's first neighbour in the file, which it does not list.
+	Installer bundle.Entry
+	// CopyInstaller writes the installer's content.
+	CopyInstaller func(io.Writer) error
+	// Next returns the entries of the manifest in any order, and then io.EOF. Entries may be
+	// missing if nothing can be found in them.
+	Next func() (bundle.Entry, io.Reader, error)
+}
 
 // A reader collects the contents of one bundle.
 type reader struct {
-	file     *bundle.File
-	manifest *bundle.Manifest
+	Source
 	spool    *spool
 	contents *Contents
 
@@ -31,91 +40,79 @@ type reader struct {
 	layers   map[string]*layer    // by diff ID
 }
 
-// Read lists the contents of a bundle. It reads the file once, one entry at a time.
-// processed is called with numbers of bytes, by several goroutines at a time; it may be nil.
+// Read lists the contents of a bundle file. It reads the payload once, one entry at a time.
+// processed is called with numbers of bytes, whose sum is at most that of the entries; it may
+// be nil.
 func Read(ctx context.Context, f *bundle.File, processed func(n int64)) (*Contents, error) {
-	if processed == nil {
-		processed = func(int64) {}
-	}
 	m, err := f.Manifest()
 	if err != nil {
 		return nil, err
+	}
+	s, err := f.Stream(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close()
+	s.Skip(func(e bundle.Entry) bool { return strings.HasPrefix(e.Name, bundle.SBOMDir) })
+	c, err := List(Source{
+		Manifest: m, Launcher: f.Launcher(), Installer: f.Installer(),
+		CopyInstaller: func(w io.Writer) error { return f.CopyInstaller(ctx, w) },
+		Next:          func() (bundle.Entry, io.Reader, error) { return s.Next() },
+	}, processed)
+	if err != nil && fault.ExitCode(err) == fault.Failure {
+		err = fmt.Errorf("reading %s: %w", f.Path(), err)
+	}
+	return c, err
+}
+
+// List lists the software in a source. processed is as in Read.
+func List(from Source, processed func(n int64)) (*Contents, error) {
+	if processed == nil {
+		processed = func(int64) {}
 	}
 	s, err := newSpool()
 	if err != nil {
 		return nil, err
 	}
 	defer s.close()
-	r := &reader{file: f, manifest: m, spool: s, contents: &Contents{byID: map[string]*Item{}},
+	r := &reader{Source: from, spool: s, contents: &Contents{byID: map[string]*Item{}},
 		binaries: map[string]*goBinary{}, layers: map[string]*layer{}}
-
-	var sum string
-	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() (err error) {
-		sum, err = hash(ctx, f.Reader(), processed)
-		return err
-	})
-	g.Go(func() error { return r.stream(ctx, processed) })
-	if err := g.Wait(); err != nil {
+	if err := r.stream(processed); err != nil {
 		return nil, err
 	}
-	if err := r.collect(sum); err != nil {
-		return nil, fmt.Errorf("reading %s: %w", f.Path(), err)
+	if err := r.collect(); err != nil {
+		return nil, err
 	}
 	r.contents.sort()
 	return r.contents, nil
 }
 
-// hash returns the sha256 of r in hex.
-func hash(ctx context.Context, r io.Reader, processed func(int64)) (string, error) {
-	sum := sha256.New()
-	for buf := make([]byte, 1<<20); ; {
-		if err := ctx.Err(); err != nil {
-			return "", err
-		}
-		n, err := r.Read(buf)
-		sum.Write(buf[:n])
-		processed(int64(n))
-		if err == io.EOF {
-			return hex.EncodeToString(sum.Sum(nil)), nil
-		}
-		if err != nil {
-			return "", err
-		}
-	}
-}
-
 // stream reads the installer and every entry.
-func (r *reader) stream(ctx context.Context, processed func(int64)) error {
-	if r.file.Installer().Size <= maxBinary {
+func (r *reader) stream(processed func(int64)) error {
+	if r.Installer.Size <= maxBinary {
 		err := r.spool.empty()
 		if err == nil {
-			err = r.file.CopyInstaller(ctx, r.spool.file)
+			err = r.CopyInstaller(r.spool.file)
 		}
 		if err != nil {
 			return err
 		}
 		r.binaries[bundle.InstallerName] = r.own(r.spool.file)
 	}
-	r.binaries[launcherName] = r.own(r.file.Launcher())
+	r.binaries[launcherName] = r.own(r.Launcher)
 
 	layers := map[string]string{} // diff ID by entry name
-	for _, i := range r.manifest.Images {
+	for _, i := range r.Manifest.Images {
 		for _, l := range i.Layers {
 			layers[bundle.BlobName(l.DiffID)] = l.DiffID
 		}
 	}
-	if n := len(r.manifest.OnlyInBase()); n > 0 {
+	if n := len(r.Manifest.OnlyInBase()); n > 0 {
 		r.contents.Warnings = append(r.contents.Warnings, fmt.Sprintf("%d layers are only in the base, so their packages are not listed", n))
 	}
-	s, err := r.file.Stream(ctx)
-	if err != nil {
-		return err
-	}
-	defer s.Close()
 	reader := &layerReader{spool: r.spool, warnings: &r.contents.Warnings}
 	for {
-		e, content, err := s.Next()
+		e, content, err := r.Next()
 		if err == io.EOF {
 			return nil
 		}
@@ -165,16 +162,17 @@ func (c counting) Read(p []byte) (int, error) {
 
 const launcherName = "launch"
 
-// collect makes the list from what was read. sum is the file's sha256.
-func (r *reader) collect(sum string) error {
-	m := r.manifest
+// collect makes the list from what was read. It cannot have the file's sha256, because the file
+// contains the list.
+func (r *reader) collect() error {
+	m := r.Manifest
 	name := "airlift-kubernetes"
 	if m.Additional() {
 		name = "airlift-additional"
 	}
-	r.contents.Root = &Item{ID: "bundle", Kind: Bundle, Name: name + "-" + strings.ReplaceAll(m.Platform, "/", "-"), Version: m.KubernetesVersion, SHA256: sum,
-		PURL:       purl("generic", "", name, m.KubernetesVersion, map[string]string{"checksum": "sha256:" + sum, "platform": m.Platform}),
-		Properties: []Property{{"platform", m.Platform}, {"cni", m.CNI}}}
+	r.contents.Root = &Item{ID: "bundle", Kind: Bundle, Name: name + "-" + strings.ReplaceAll(m.Platform, "/", "-"), Version: m.KubernetesVersion,
+		PURL:       purl("generic", "", name, m.KubernetesVersion, map[string]string{"platform": m.Platform}),
+		Properties: []Property{{"platform", m.Platform}, {"cni", m.CNI}, {"entriesSHA256", entriesSum(m)}}}
 	for _, w := range r.contents.Warnings {
 		r.contents.Root.Properties = append(r.contents.Root.Properties, Property{"incomplete", w})
 	}
@@ -187,6 +185,18 @@ func (r *reader) collect(sum string) error {
 		}
 	}
 	return nil
+}
+
+// entriesSum identifies all other contents of the bundle: the sha256 of a text with a line
+// for each entry, as sha256sum prints it, in the order of the manifest.
+func entriesSum(m *bundle.Manifest) string {
+	sum := sha256.New()
+	for _, e := range m.Entries {
+		if !strings.HasPrefix(e.Name, bundle.SBOMDir) {
+			fmt.Fprintf(sum, "%s  %s\n", e.SHA256, e.Name)
+		}
+	}
+	return hex.EncodeToString(sum.Sum(nil))
 }
 
 // top adds an item that the bundle contains.
@@ -203,7 +213,7 @@ func (r *reader) airlift() error {
 	for _, name := range []string{launcherName, bundle.InstallerName} {
 		item := Item{Kind: Binary, Name: "airlift " + name, PURL: purl("generic", "airlift", name, "", nil)}
 		if name == bundle.InstallerName {
-			item.SHA256 = r.file.Installer().SHA256
+			item.SHA256 = r.Installer.SHA256
 		}
 		i, err := r.top(name, item)
 		if err == nil {
@@ -217,7 +227,7 @@ func (r *reader) airlift() error {
 }
 
 func (r *reader) components() error {
-	for _, c := range r.manifest.Components {
+	for _, c := range r.Manifest.Components {
 		component, err := r.top("component/"+c.Name, Item{Kind: Component, Name: c.Name, Version: c.Version, URL: c.URL,
 			PURL:       purl("generic", "", c.Name, c.Version, map[string]string{"checksum": c.Checksum, "download_url": c.URL}),
 			Properties: []Property{{"downloadChecksum", c.Checksum}}})
@@ -225,7 +235,7 @@ func (r *reader) components() error {
 			return err
 		}
 		for _, name := range c.Entries {
-			e, _ := r.manifest.Entry(name)
+			e, _ := r.Manifest.Entry(name)
 			item := Item{Kind: Binary, Name: path.Base(name), Version: c.Version, SHA256: e.SHA256,
 				PURL:       purl("generic", c.Name, path.Base(name), c.Version, map[string]string{"checksum": "sha256:" + e.SHA256}),
 				Properties: []Property{{"entry", name}}}
@@ -263,8 +273,8 @@ func (r *reader) modules(binary *Item, b *goBinary) error {
 }
 
 func (r *reader) images() error {
-	arch := strings.Split(r.manifest.Platform, "/")[1]
-	for _, i := range r.manifest.Images {
+	arch := strings.Split(r.Manifest.Platform, "/")[1]
+	for _, i := range r.Manifest.Images {
 		repository, tag := repositoryOf(i.Reference)
 		image, err := r.top("image/"+i.Reference, Item{Kind: Image, Name: i.Reference, Version: i.Target.Digest,
 			SHA256: strings.TrimPrefix(i.Target.Digest, "sha256:"),
@@ -325,8 +335,8 @@ func (r *reader) rootfs(image *Item, root *rootfs) error {
 
 // manifests adds the site's manifests and charts.
 func (r *reader) manifests() error {
-	for _, s := range r.manifest.Manifests {
-		e, _ := r.manifest.Entry(s.Entry())
+	for _, s := range r.Manifest.Manifests {
+		e, _ := r.Manifest.Entry(s.Entry())
 		item := Item{Kind: Manifest, Name: s.Entry(), SHA256: e.SHA256,
 			PURL: purl("generic", "", s.Name, "", map[string]string{"checksum": "sha256:" + e.SHA256})}
 		manifest, err := r.top(s.Entry(), item)
@@ -350,8 +360,8 @@ func (r *reader) manifests() error {
 
 // files adds the site's files.
 func (r *reader) files() error {
-	for _, s := range r.manifest.Files {
-		e, _ := r.manifest.Entry(s.Entry)
+	for _, s := range r.Manifest.Files {
+		e, _ := r.Manifest.Entry(s.Entry)
 		i, err := r.top("file"+s.Path, Item{Kind: File, Name: s.Path, SHA256: e.SHA256,
 			PURL:       purl("generic", "", path.Base(s.Path), "", map[string]string{"checksum": "sha256:" + e.SHA256}),
 			Properties: []Property{{"mode", s.Mode}, {"nodes", cmp.Or(s.Nodes, "all")}}})

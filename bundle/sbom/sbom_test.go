@@ -56,6 +56,12 @@ func hexSum(b []byte) string { s := sha256.Sum256(b); return hex.EncodeToString(
 // bundleOf writes a bundle with one kubelet, and one image with the layers.
 func bundleOf(t *testing.T, kubelet []byte, layers ...[]byte) *bundle.File {
 	t.Helper()
+	return bundleWith(t, nil, kubelet, layers...)
+}
+
+// bundleWith writes such a bundle that has lists, by format.
+func bundleWith(t *testing.T, lists map[Format][]byte, kubelet []byte, layers ...[]byte) *bundle.File {
+	t.Helper()
 	content := map[string][]byte{}
 	m := &bundle.Manifest{FormatVersion: bundle.FormatVersion, Platform: "linux/amd64", KubernetesVersion: "v1.29.15", CNI: "none",
 		Components: []bundle.Component{{Name: "kubelet", Version: "v1.29.15", URL: "https://dl.k8s.io/kubelet",
@@ -82,6 +88,12 @@ func bundleOf(t *testing.T, kubelet []byte, layers ...[]byte) *bundle.File {
 		image.Layers = append(image.Layers, bundle.Layer{DiffID: d.Digest, Size: d.Size})
 	}
 	m.Images = []bundle.Image{image}
+	for _, format := range []Format{CycloneDX, SPDX} {
+		if lists[format] != nil {
+			add(format.Entry(), lists[format])
+			m.SBOMs = append(m.SBOMs, bundle.SBOM{Format: string(format), Entry: format.Entry()})
+		}
+	}
 
 	stub := fakesites.Executable(t, elf.EM_X86_64)
 	path := filepath.Join(t.TempDir(), "install")

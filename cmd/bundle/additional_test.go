@@ -76,7 +76,7 @@ func TestBuildAdditional(t *testing.T) {
 
 	out, _, _ = s.run("inspect", "site/more")
 	has(t, "inspect", out, "additional bundle without Kubernetes: images and manifests for clusters of Kubernetes v1.29 (built for v1.29.15) on linux/amd64\n",
-		"base: the bundle whose manifest has sha256 "+f.ManifestSHA256()+"; only there: 1 layer (", "├─ images ", "└─ manifests ", "more in the base\n", "docker.io/team/tool:v1")
+		"base: the bundle whose manifest has sha256 "+f.ManifestSHA256()+"; only there: 1 layer (", "├─ images ", "├─ manifests ", "more in the base\n", "docker.io/team/tool:v1")
 	if strings.Contains(out, "COMPONENT") || strings.Contains(out, "pod network") {
 		t.Error(out)
 	}

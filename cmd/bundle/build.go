@@ -210,7 +210,7 @@ Checksums and digests from one list of mirrors are not used with another.`,
 	f.BoolVar(&b.o.Refresh, "refresh", false, "request versions, checksums and digests again instead of using the cached ones")
 	f.StringVar(&signKey, "sign-key", "", "sign the bundle with the secret key in this `FILE`")
 	password.bind(f)
-	f.StringSliceVar(&sboms, "sbom", nil, "list the software in the bundle next to it, in these formats: spdx-json, cyclonedx-json (bundle sbom)")
+	f.StringSliceVar(&sboms, "sbom", nil, "also write the bundle's list of its software next to it, in these formats: spdx-json, cyclonedx-json (bundle sbom)")
 	f.StringVar(&b.compression, "compression", "default", "compression level: fastest, default or best (see above)")
 	f.StringVar(&installer, "installer", "", "binary of ./cmd/install to use instead of the built-in one")
 	f.StringVar(&launcher, "launcher", "", "binary of ./cmd/launch to use instead of the built-in one")

@@ -98,7 +98,7 @@ func TestEvents(t *testing.T) {
 	for _, p := range of[events.Phase](list) {
 		phases = append(phases, p.Phase)
 	}
-	if want := []string{"resolve", "download", "write", "verify", "list"}; !slices.Equal(phases, want) {
+	if want := []string{"resolve", "download", "list", "write", "verify"}; !slices.Equal(phases, want) {
 		t.Errorf("phases %v, want %v", phases, want)
 	}
 	r, ok := list[len(list)-1].(events.Result)

@@ -98,7 +98,7 @@ func TestBuildFile(t *testing.T) {
 		t.Error(errs)
 	}
 	out, errs, code = s.run("inspect", "site/site.bundle")
-	has(t, "inspect"+errs, out, "pod network: none\n", "├─ manifests ", "  namespace web\n", "└─ files ",
+	has(t, "inspect"+errs, out, "pod network: none\n", "├─ manifests ", "  namespace web\n", "├─ files ",
 		"├─ /etc/motd ", "6 B    0 %  mode 0644, only on each control-plane\n", "└─ /etc/systemd/system/exporter.service ", "37 B    0 %  mode 0644, a unit that is started\n")
 	if code != 0 {
 		t.Error(code)

@@ -86,6 +86,7 @@ func contents(f *bundle.File, m *bundle.Manifest) branch {
 	root.add(imageTree(m))
 	root.add(manifestTree(m))
 	root.add(fileTree(m))
+	root.add(sbomTree(m))
 	return root
 }
 
@@ -180,6 +181,16 @@ func fileTree(m *bundle.Manifest) branch {
 			b.note += ", a unit that is started"
 		}
 		all.branches = append(all.branches, b)
+	}
+	return all
+}
+
+func sbomTree(m *bundle.Manifest) branch {
+	all := branch{name: "SBOM"}
+	for _, s := range m.SBOMs {
+		e, _ := m.Entry(s.Entry)
+		all.size += e.Size
+		all.branches = append(all.branches, branch{name: s.Format, size: e.Size, note: s.Entry})
 	}
 	return all
 }
