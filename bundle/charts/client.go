@@ -272,7 +272,7 @@ func (c *Client) fromRegistry(ctx context.Context, from, version string) (a arch
 	ref := repo.Tag(tag)
 	image, err := remote.Image(ref, append(options, remote.WithContext(ctx))...)
 	if err != nil {
-		return a, fault.Wrap(fmt.Errorf("pulling chart %s%s: %w", ociScheme, ref, err), fault.Failure, "check the name and the version of the chart")
+		return a, notThere(fmt.Errorf("pulling chart %s%s: %w", ociScheme, ref, err), "check the name and the version of the chart")
 	}
 	manifest, err := image.Manifest()
 	if err != nil {
@@ -282,11 +282,21 @@ func (c *Client) fromRegistry(ctx context.Context, from, version string) (a arch
 	if err != nil {
 		return a, fault.New(fault.Usage, "give the name of a chart", "%s%s %w", ociScheme, ref, err)
 	}
-	if a.content, err = c.blob(ctx, repo, layer.Digest.String(), layer.Size, options); err != nil {
+	if a.content, err = c.blob(ctx, repo, layer.Digest.String(), options); err != nil {
 		return a, fmt.Errorf("pulling chart %s%s: %w", ociScheme, ref, err)
 	}
 	a.from, a.version = ociScheme+ref.String(), strings.ReplaceAll(tag, "_", "+")
 	return a, nil
+}
+
+// notThere adds a hint to err if a registry answered that it does not have the content. Other
+// errors, such as an unknown CA, get the hints of the builder.
+func notThere(err error, hint string) error {
+	var answer *transport.Error
+	if errors.As(err, &answer) && answer.StatusCode == http.StatusNotFound {
+		return fault.Wrap(err, fault.Failure, hint)
+	}
+	return err
 }
 
 // registryOptions returns the options for requests to the registry of repo, with its
@@ -303,9 +313,10 @@ func (c *Client) registryOptions(ctx context.Context, repo name.Repository) ([]r
 	return []remote.Option{remote.WithTransport(c.mirrors), remote.WithAuth(auth)}, nil
 }
 
-// blob pulls the archive with this digest, of at most limit bytes.
-func (c *Client) blob(ctx context.Context, repo name.Repository, digest string, limit int64, options []remote.Option) ([]byte, error) {
-	layer, err := remote.Layer(repo.Digest(digest), append(options, remote.WithContext(fetch.Allow(ctx, limit)))...)
+// blob pulls the archive with this digest, of at most maxArchive bytes.
+func (c *Client) blob(ctx context.Context, repo name.Repository, digest string, options []remote.Option) ([]byte, error) {
+	// The limit is also that of the registry's token, which may be larger than a small chart.
+	layer, err := remote.Layer(repo.Digest(digest), append(options, remote.WithContext(fetch.Allow(ctx, maxArchive)))...)
 	if err != nil {
 		return nil, err
 	}

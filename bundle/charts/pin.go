@@ -75,10 +75,11 @@ func (c *Client) pinned(ctx context.Context, repository string, pin Download) (a
 		}
 		options, err := c.registryOptions(ctx, tag.Repository)
 		if err == nil {
-			a.content, err = c.blob(ctx, tag.Repository, pin.Digest, maxArchive, options)
+			a.content, err = c.blob(ctx, tag.Repository, pin.Digest, options)
 		}
 		if err != nil {
-			return a, fault.Wrap(fmt.Errorf("pulling chart %s with the pinned digest %s: %w", pin.URL, pin.Digest, err), fault.Failure, "")
+			return a, notThere(fmt.Errorf("pulling chart %s with the pinned digest %s: %w", pin.URL, pin.Digest, err),
+				"the registry no longer has this archive; choose another one with bundle update")
 		}
 		return a, nil
 	}
