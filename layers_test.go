@@ -25,7 +25,7 @@ var layers = [][]string{
 	{"interrupt", "bundle/head", "bundle/lock", "bundle/space", "images", "installer/config", "installer/etcd", "installer/patches"},
 	{"bundle", "bundle/fetch", "installer/kubelet", "installer/pki"},
 	{"images/oci"},
-	{"bundle/compare", "bundle/delta", "bundle/manifests", "bundle/parts", "bundle/repair", "bundle/sbom", "bundle/signature", "images/local", "images/registry", "images/store", "installer/cluster", "installer/render"},
+	{"bundle/compare", "bundle/delta", "bundle/manifests", "bundle/parts", "bundle/repair", "bundle/sbom", "bundle/signature", "bundle/upstreamsig", "images/local", "images/registry", "images/store", "installer/cluster", "installer/render"},
 	{"bundle/charts", "installer/host"},
 	{"bundle/builder", "installer/preflight"},
 	{"bundle/sitefile", "installer"},

@@ -314,6 +314,8 @@ func TestForgedManifests(t *testing.T) {
 		"loose nearest":        {func(m *Manifest) { m.NearestKnown = "v1.28" }, `nearestKnown "v1.28"`},
 		"nearest is the same":  {func(m *Manifest) { m.NearestKnown = m.KubernetesVersion }, `nearestKnown "v1.29.15"`},
 
+		"control characters in a signer": {func(m *Manifest) { m.Components[0].SignedBy = "a\x1b[2J" }, "signedBy"},
+		"long signer":                    {func(m *Manifest) { m.Images[0].SignedBy = strings.Repeat("a", 4097) }, "signedBy"},
 		"everyNode of a user's image": {func(m *Manifest) { m.Images[0].Name, m.Images[0].EveryNode = m.Images[0].Reference, true },
 			"everyNode is only for images of a control plane"},
 

@@ -118,6 +118,9 @@ type Component struct {
 	// Checksum is "sha256:<hex>" of the downloaded file (for an archive, of the
 	// archive). The provenance file names the source of the checksum.
 	Checksum string `json:"checksum"`
+	// SignedBy is the account whose signature of the downloaded file was verified when the
+	// bundle was built: "NAME (ISSUER)". It is empty if none was verified.
+	SignedBy string `json:"signedBy,omitempty"`
 	// Entries are the names of the component's entries.
 	Entries []string `json:"entries"`
 }
@@ -133,6 +136,8 @@ type Image struct {
 	// EveryNode is set if the user also named this image, and workers have no use for
 	// it otherwise: an image of a control plane.
 	EveryNode bool `json:"everyNode,omitempty"`
+	// SignedBy is as in Component, for the signature of Target.
+	SignedBy string `json:"signedBy,omitempty"`
 	// Target is the descriptor that the reference resolved to: an index, or a manifest
 	// if upstream has no index.
 	Target Descriptor `json:"target"`

@@ -163,6 +163,9 @@ func (v validator) checkComponents(components []Component) error {
 		if err := checkDigest("checksum", c.Checksum); err != nil {
 			return fmt.Errorf("component %q: %w", c.Name, err)
 		}
+		if err := checkSigner(c.SignedBy); err != nil {
+			return fmt.Errorf("component %q: %w", c.Name, err)
+		}
 		for _, name := range c.Entries {
 			if _, ok := v.entries[name]; !ok {
 				return fmt.Errorf("component %q: entry %q does not exist", c.Name, name)
@@ -195,6 +198,9 @@ func (v validator) checkImages(images []Image) error {
 		names[i.Name], references[i.Reference] = true, true
 		if i.EveryNode && i.Name == i.Reference {
 			return fmt.Errorf("image %q: everyNode is only for images of a control plane", i.Name)
+		}
+		if err := checkSigner(i.SignedBy); err != nil {
+			return fmt.Errorf("image %q: %w", i.Name, err)
 		}
 
 		for _, d := range []struct {
@@ -248,6 +254,14 @@ func checkDigest(what, digest string) error {
 		return fmt.Errorf("%s: %q is not sha256: and 64 lower-case hex digits", what, digest)
 	}
 	return nil
+}
+
+// checkSigner accepts no signer, or the text of one.
+func checkSigner(s string) error {
+	if s == "" {
+		return nil
+	}
+	return checkText("signedBy", s)
 }
 
 // checkText accepts only printable ASCII, so that no text can send control characters to

@@ -68,6 +68,11 @@ type Options struct {
 	AuthFile string
 	// Pins are checksums that the user knows from another source.
 	Pins []Pin
+	// VerifySignatures is VerifyOff, VerifyIfPresent or VerifyRequire; empty is VerifyOff.
+	VerifySignatures string
+	// TrustedRoot is the path of sigstore's trusted root. If it is empty, the public one is
+	// downloaded.
+	TrustedRoot string
 	// Require lists optional components without which the build fails.
 	// Without lists optional components that are left out.
 	Require, Without []string
@@ -107,6 +112,9 @@ type Result struct {
 	SBOMs   []string
 	LeftOut []LeftOut
 	Pinned  []string // names of what was compared with the user's checksums
+	// Signatures reports which signatures of upstream were verified, and what was only compared
+	// with a checksum. It is nil if none were to be verified.
+	Signatures *Signatures
 	// Complete is the result of the check that no pod of the manifests needs an image that
 	// is not in the bundle. It is empty without manifests.
 	Complete string
@@ -139,6 +147,7 @@ type builder struct {
 	content  siteContent
 	charts   *charts.Client
 	leftOut  []LeftOut
+	signed   *Signatures
 	fetched  atomic.Int64 // bytes downloaded, still compressed
 }
 
@@ -158,6 +167,9 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	o.Events.Phase(events.Resolve)
 	if err := b.resolve(ctx); err != nil {
 		return nil, b.explain(err)
+	}
+	if err := b.verifySignatures(ctx); err != nil {
+		return nil, err
 	}
 	o.Events.Phase(events.Download)
 	if err := b.download(ctx); err != nil {
@@ -188,7 +200,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 		return nil, err
 	}
 	r := &Result{Summary: sum, Path: o.Output, Manifest: m, Base: o.Base,
-		Provenance: ProvenancePath(o.Output), LeftOut: b.leftOut, Pinned: b.pinnedNames(),
+		Provenance: ProvenancePath(o.Output), LeftOut: b.leftOut, Pinned: b.pinnedNames(), Signatures: b.signed,
 		Complete: b.objects.complete, Warnings: b.allWarnings(), Downloaded: b.fetched.Load()}
 	if o.Key != nil {
 		r.Signature = signature.Path(o.Output)
@@ -229,6 +241,9 @@ func (b *builder) prepare() (err error) {
 		return err
 	}
 	if err := b.checkFiles(); err != nil {
+		return err
+	}
+	if err := b.checkSignatureOptions(); err != nil {
 		return err
 	}
 	if b.Lock != nil && b.Refresh {

@@ -21,6 +21,7 @@ type image struct {
 	local    *local.Image
 	pinned   bool // the user required its digest
 	locked   bool // the lock has its digest
+	signed   signed
 }
 
 // parseImages separates the user's images: those in registries stay in b.Images.

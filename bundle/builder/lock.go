@@ -29,6 +29,9 @@ func Resolve(ctx context.Context, o Options) (*lock.Lock, []string, error) {
 	if err := b.resolve(ctx); err != nil {
 		return nil, nil, b.explain(err)
 	}
+	if err := b.verifySignatures(ctx); err != nil {
+		return nil, nil, err
+	}
 	l, err := b.lock()
 	return l, b.allWarnings(), err
 }
@@ -37,7 +40,7 @@ func Resolve(ctx context.Context, o Options) (*lock.Lock, []string, error) {
 func (b *builder) lock() (*lock.Lock, error) {
 	var list []lock.Image
 	for _, i := range b.images {
-		list = append(list, lock.Image{Reference: i.Reference, Digest: i.Target.Digest})
+		list = append(list, lock.Image{Reference: i.Reference, Digest: i.Target.Digest, SignedBy: i.signed.by})
 	}
 	return b.lockWith(list)
 }
@@ -47,7 +50,7 @@ func (b *builder) lockWith(list []lock.Image) (*lock.Lock, error) {
 	l := &lock.Lock{FormatVersion: lock.FormatVersion, Platform: "linux/" + b.Arch, KubernetesVersion: b.catalog.Version, CNI: b.CNI, Only: b.Only, Base: b.base.sha256, Images: list}
 	for _, bin := range b.binaries {
 		if !bin.dropped {
-			l.Components = append(l.Components, lock.Component{Name: bin.Name, Version: bin.Version, URL: bin.URL, SHA256: bin.sum})
+			l.Components = append(l.Components, lock.Component{Name: bin.Name, Version: bin.Version, URL: bin.URL, SHA256: bin.sum, SignedBy: bin.signed.by})
 		}
 	}
 	for _, c := range b.leftOut {
@@ -137,6 +140,7 @@ func (b *builder) applyLock(wanted []images.Image, found map[string]*local.Image
 	for _, bin := range b.binaries {
 		if c, ok := b.Lock.Component(bin.Name); ok && !bin.pinned && c.URL == bin.URL {
 			bin.sum, bin.locked = c.SHA256, true
+			bin.signed.by = b.expected(c.SignedBy)
 		}
 	}
 	taken = map[string]bool{}
@@ -145,6 +149,7 @@ func (b *builder) applyLock(wanted []images.Image, found map[string]*local.Image
 		now := lock.Image{Reference: i.Reference, Digest: digests[i.Reference]}
 		_, named, _ := strings.Cut(i.Reference, "@")
 		pinned, ok := b.Lock.Image(i.Reference)
+		now.SignedBy = b.expected(pinned.SignedBy)
 		switch {
 		case found[i.Reference] != nil:
 			now.Digest = found[i.Reference].Target.Digest

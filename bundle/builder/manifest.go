@@ -56,7 +56,7 @@ func (b *builder) manifest() (*bundle.Manifest, error) {
 		}
 	}
 	addBinary := func(bin *binary) {
-		c := bundle.Component{Name: bin.Name, Version: bin.Version, URL: bin.URL, Checksum: "sha256:" + bin.sum}
+		c := bundle.Component{Name: bin.Name, Version: bin.Version, URL: bin.URL, Checksum: "sha256:" + bin.sum, SignedBy: bin.signed.by}
 		for _, p := range bin.entries {
 			add(p)
 			c.Entries = append(c.Entries, p.Name)
@@ -76,6 +76,7 @@ func (b *builder) manifest() (*bundle.Manifest, error) {
 			}
 		}
 		i := *img.Image
+		i.SignedBy = img.signed.by
 		i.EveryNode = !images.Worker(i.Name) && slices.Contains(b.Images, i.Reference)
 		m.Images = append(m.Images, i)
 	}

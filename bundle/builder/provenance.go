@@ -40,11 +40,13 @@ type Provenance struct {
 	NearestKnown string   `json:"nearestKnown,omitempty"`
 	Assumed      []string `json:"assumed,omitempty"`
 	// Release is the source of the newest version, if it was requested.
-	Release    *fetch.Source         `json:"release,omitempty"`
-	Mirrors    []ProvenanceMirror    `json:"mirrors"`    // sorted by host
-	Components []ProvenanceComponent `json:"components"` // sorted by name
-	Images     []ProvenanceImage     `json:"images"`     // sorted by reference
-	LeftOut    []LeftOut             `json:"leftOut"`    // sorted by name
+	Release *fetch.Source `json:"release,omitempty"`
+	// VerifySignatures is as in the options, if it is not VerifyOff.
+	VerifySignatures string                `json:"verifySignatures,omitempty"`
+	Mirrors          []ProvenanceMirror    `json:"mirrors"`    // sorted by host
+	Components       []ProvenanceComponent `json:"components"` // sorted by name
+	Images           []ProvenanceImage     `json:"images"`     // sorted by reference
+	LeftOut          []LeftOut             `json:"leftOut"`    // sorted by name
 	// Charts are the charts of the bundle's manifests, in their order.
 	Charts []ProvenanceChart `json:"charts,omitempty"`
 }
@@ -75,6 +77,9 @@ type ProvenanceComponent struct {
 	Checksum    string        `json:"checksum"`
 	VouchedBy   string        `json:"vouchedBy"`        // "site", "lock" or "--checksum"
 	Source      *fetch.Source `json:"source,omitempty"` // of the checksum, if VouchedBy is "site"
+	// SignedBy is as in the manifest. Signature is upstream's URL of the signature.
+	SignedBy  string `json:"signedBy,omitempty"`
+	Signature string `json:"signature,omitempty"`
 }
 
 // A ProvenanceImage is an image of the bundle.
@@ -87,6 +92,9 @@ type ProvenanceImage struct {
 	Digest      string        `json:"digest"`           // that the reference resolved to
 	VouchedBy   string        `json:"vouchedBy"`        // "registry", "lock", "--checksum", "reference" or "local"
 	Source      *fetch.Source `json:"source,omitempty"` // of the digest, if VouchedBy is "registry"
+	// SignedBy is as in the manifest. Signature is the repository that has the signature.
+	SignedBy  string `json:"signedBy,omitempty"`
+	Signature string `json:"signature,omitempty"`
 }
 
 // LeftOut is an optional component that is not in the bundle.
@@ -122,6 +130,9 @@ func (b *builder) provenance(m *bundle.Manifest, s bundle.Summary) Provenance {
 		Mirrors: []ProvenanceMirror{}, Components: []ProvenanceComponent{}, Images: []ProvenanceImage{},
 		LeftOut: append([]LeftOut{}, b.leftOut...), Charts: b.objects.charts,
 	}
+	if b.verifies() {
+		p.VerifySignatures = b.VerifySignatures
+	}
 	if b.release.Site != "" {
 		p.Release = &b.release
 	}
@@ -133,7 +144,8 @@ func (b *builder) provenance(m *bundle.Manifest, s bundle.Summary) Provenance {
 			continue
 		}
 		c := ProvenanceComponent{Name: bin.Name, Version: bin.Version, URL: bin.URL,
-			FetchedFrom: b.site(bin.URL), Checksum: "sha256:" + bin.sum, VouchedBy: byPin}
+			FetchedFrom: b.site(bin.URL), Checksum: "sha256:" + bin.sum, VouchedBy: byPin,
+			SignedBy: bin.signed.by, Signature: bin.signed.where}
 		if bin.locked {
 			c.VouchedBy = byLock
 		} else if !bin.pinned {
@@ -143,7 +155,8 @@ func (b *builder) provenance(m *bundle.Manifest, s bundle.Summary) Provenance {
 	}
 	for _, img := range b.images {
 		i := ProvenanceImage{Name: img.Name, Reference: img.Reference, FetchedFrom: img.site(),
-			Digest: img.Target.Digest, VouchedBy: vouchedBy(img)}
+			Digest: img.Target.Digest, VouchedBy: vouchedBy(img),
+			SignedBy: img.signed.by, Signature: img.signed.where}
 		if i.VouchedBy == byRegistry {
 			i.Source = &img.registry.Source
 		}

@@ -27,6 +27,7 @@ type binary struct {
 	source  fetch.Source   // of the sum, if it is neither pinned nor locked
 	entries []bundle.Entry // its entries in the bundle; nil until they are in the cache
 	dropped bool           // optional and left out
+	signed  signed
 }
 
 // resolve reads the site's sources, and finds the checksums of all binaries and the digests of all images.

@@ -24,7 +24,7 @@ type unconfirmed struct{ files, tags, versions int }
 
 // allWarnings returns the warnings about what was resolved.
 func (b *builder) allWarnings() []string {
-	return slices.Concat(b.catalog.Assumptions(), b.otherVersion(), b.warnings(), b.objects.warnings)
+	return slices.Concat(b.catalog.Assumptions(), b.otherVersion(), b.warnings(), b.signed.warnings(), b.objects.warnings)
 }
 
 // warnings returns a warning for each mirror, and for each site over plain http, that

@@ -3,6 +3,7 @@
 package fetch
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -154,6 +155,9 @@ func temporaryStatus(ctx context.Context, code int) bool {
 type Question struct {
 	URL    string
 	Accept string // the header, if not empty
+	// JSON, if not empty, is sent with POST. The request must not change anything, because it
+	// may be repeated.
+	JSON []byte
 	// Max is the size limit of the answer; 0 means the usual limit.
 	Max int64
 	// HTTP replaces the client's own HTTP client, for sites that need credentials.
@@ -176,9 +180,16 @@ func (c *Client) Ask(ctx context.Context, q Question) (answer []byte, source Sou
 }
 
 func (c *Client) askOnce(ctx context.Context, q Question) ([]byte, Source, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, q.URL, nil)
+	method := http.MethodGet
+	if len(q.JSON) > 0 {
+		method = http.MethodPost
+	}
+	req, err := http.NewRequestWithContext(ctx, method, q.URL, bytes.NewReader(q.JSON))
 	if err != nil {
 		return nil, Source{}, err
+	}
+	if len(q.JSON) > 0 {
+		req.Header.Set("Content-Type", "application/json")
 	}
 	if q.Accept != "" {
 		req.Header.Set("Accept", q.Accept)

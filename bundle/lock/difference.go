@@ -40,12 +40,16 @@ func Differences(before, after *Lock) (list []Difference) {
 		}
 		add(name+" url", x.URL, y.URL)
 		add(name+" sha256", x.SHA256, y.SHA256)
+		add(name+" signedBy", x.SignedBy, y.SignedBy)
 	})
 	compare(before.LeftOut, after.LeftOut, Absent.key, func(name string, x, y Absent) {
 		add("left out "+name, x.Version, y.Version)
 	})
 	compare(before.Images, after.Images, Image.key, func(name string, x, y Image) {
 		add("image "+name, x.Digest, y.Digest)
+		if x.Digest != "" && y.Digest != "" {
+			add("image "+name+" signedBy", x.SignedBy, y.SignedBy)
+		}
 	})
 	compare(before.Charts, after.Charts, Chart.key, func(name string, x, y Chart) {
 		name = "chart " + name

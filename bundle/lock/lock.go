@@ -40,6 +40,8 @@ type Component struct {
 	Version string `json:"version"`
 	URL     string `json:"url"`    // upstream's
 	SHA256  string `json:"sha256"` // of the published file, lower-case hex
+	// SignedBy is as in the manifest of a bundle.
+	SignedBy string `json:"signedBy,omitempty"`
 }
 
 // Absent is an optional component that is not in the bundle.
@@ -53,6 +55,8 @@ type Absent struct {
 type Image struct {
 	Reference string `json:"reference"`
 	Digest    string `json:"digest"` // "sha256:<hex>"
+	// SignedBy is as in the manifest of a bundle.
+	SignedBy string `json:"signedBy,omitempty"`
 }
 
 // A Chart is a chart of a repository or a registry.

@@ -13,8 +13,8 @@ var sum, other = strings.Repeat("a", 64), strings.Repeat("b", 64)
 func sample() *Lock {
 	return &Lock{FormatVersion: 1, Platform: "linux/amd64", KubernetesVersion: "v1.29.15", CNI: "flannel",
 		Only: []string{"images"}, Base: other,
-		Components: []Component{{"runc", "v1.2", "https://runc", sum}, {"kubelet", "v1.29.15", "https://kubelet", sum}},
-		Images:     []Image{{"docker.io/b:1", "sha256:" + sum}, {"docker.io/a:1", "sha256:" + sum}},
+		Components: []Component{{"runc", "v1.2", "https://runc", sum, ""}, {"kubelet", "v1.29.15", "https://kubelet", sum, "me (https://issuer)"}},
+		Images:     []Image{{"docker.io/b:1", "sha256:" + sum, ""}, {"docker.io/a:1", "sha256:" + sum, ""}},
 		Charts:     []Chart{{"https://charts", "web", "1.x", "1.2.3", "https://charts/web.tgz", "sha256:" + sum}},
 		Manifests:  []Manifest{{"web", sum}},
 		Sources:    []Source{{"motd", sum}, {"motd", sum}}}
@@ -71,9 +71,9 @@ func TestDifferences(t *testing.T) {
 	after := sample()
 	after.KubernetesVersion = "v1.30.0"
 	after.Only, after.Base = []string{"images", "manifests"}, sum
-	after.Components[1] = Component{"kubelet", "v1.30.0", "https://kubelet/30", other}
-	after.Components[0].SHA256 = other
-	after.Images[0].Digest = "sha256:" + other
+	after.Components[1] = Component{"kubelet", "v1.30.0", "https://kubelet/30", other, ""}
+	after.Components[0].SHA256, after.Components[0].SignedBy = other, "me"
+	after.Images[0].Digest, after.Images[0].SignedBy = "sha256:"+other, "me"
 	after.Images = after.Images[:1]
 	after.Charts[0].Version, after.Charts[0].Digest = "1.3.0", "sha256:"+other
 	after.Sources = nil
@@ -81,8 +81,8 @@ func TestDifferences(t *testing.T) {
 	for _, d := range Differences(sample(), after) {
 		lines = append(lines, d.String())
 	}
-	want := []string{"kubernetesVersion: v1.29.15 → v1.30.0", "only: images → images, manifests", "base: " + other + " → " + sum, "component kubelet version: v1.29.15 → v1.30.0", "component runc sha256: " + sum + " → " + other,
-		"image docker.io/a:1: sha256:" + sum + " → none", "image docker.io/b:1: sha256:" + sum + " → sha256:" + other,
+	want := []string{"kubernetesVersion: v1.29.15 → v1.30.0", "only: images → images, manifests", "base: " + other + " → " + sum, "component kubelet version: v1.29.15 → v1.30.0", "component runc sha256: " + sum + " → " + other, "component runc signedBy: none → me",
+		"image docker.io/a:1: sha256:" + sum + " → none", "image docker.io/b:1: sha256:" + sum + " → sha256:" + other, "image docker.io/b:1 signedBy: none → me",
 		"chart https://charts web 1.x version: 1.2.3 → 1.3.0", "source motd sha256: " + sum + " → none"}
 	if !reflect.DeepEqual(lines, want) {
 		t.Errorf("%s", strings.Join(lines, "\n"))

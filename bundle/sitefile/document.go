@@ -42,6 +42,10 @@ type document struct {
 	Checksums []text `yaml:"checksums"`
 	// ChecksumFiles are files in the format of sha256sum, as --checksums.
 	ChecksumFiles []text `yaml:"checksumFiles"`
+	// VerifySignatures is require, if-present or off, as --verify-signatures.
+	VerifySignatures text `yaml:"verifySignatures"`
+	// TrustedRoot is a trusted_root.json of sigstore, as --trusted-root.
+	TrustedRoot text `yaml:"trustedRoot"`
 	// Require and Without name optional components, as the flags.
 	Require []text `yaml:"require"`
 	Without []text `yaml:"without"`

@@ -28,6 +28,8 @@ type File struct {
 	Pins                []builder.Pin
 	Require, Without    []string
 	Compression, Output string
+	VerifySignatures    string
+	TrustedRoot         string
 	Site                builder.Site
 }
 
@@ -52,10 +54,13 @@ func Read(path string, overridden func(flag string) bool) (*File, error) {
 		Versions: images.Versions{Etcd: doc.ComponentVersions.Etcd.Value, CoreDNS: doc.ComponentVersions.CoreDNS.Value,
 			Pause: doc.ComponentVersions.Pause.Value, Crictl: doc.ComponentVersions.Crictl.Value},
 		Require: values(doc.Require), Without: values(doc.Without),
-		Compression: doc.Compression.Value,
+		Compression: doc.Compression.Value, VerifySignatures: doc.VerifySignatures.Value,
 	}
 	if doc.Output.Value != "" {
 		f.Output = r.resolve(doc.Output.Value)
+	}
+	if doc.TrustedRoot.Value != "" {
+		f.TrustedRoot = r.resolve(doc.TrustedRoot.Value)
 	}
 	r.readOnly(doc, f, overridden)
 	r.checkVersion(doc, f, overridden)
@@ -122,6 +127,7 @@ func (r *reader) checkChoices(doc document, overridden func(flag string) bool) {
 		{"arch", "architecture", doc.Architecture, images.Arches()},
 		{"cni", "cni", doc.CNI, images.CNIs()},
 		{"compression", "compression", doc.Compression, bundle.Levels()},
+		{"verify-signatures", "verifySignatures", doc.VerifySignatures, builder.SignatureModes()},
 	} {
 		if !overridden(c.flag) {
 			choice(c.name, c.text, c.allowed)

@@ -95,6 +95,8 @@ mirrors: [dl.k8s.io=https://mirror.example.com/k8s]
 checksums: [kubelet=sha256:`+strings.Repeat("cd", 32)+`]
 checksumFiles: [SHA256SUMS]
 require: [crictl]
+verifySignatures: require
+trustedRoot: root.json
 compression: best
 output: out/site
 `)
@@ -102,7 +104,7 @@ output: out/site
 		t.Fatal(err)
 	}
 	in := func(name string) string { return filepath.Join(dir, name) }
-	if f.Version != "v1.29" || f.Arch != "arm64" || f.CNI != "none" || f.Compression != "best" || f.Output != in("out/site") ||
+	if f.Version != "v1.29" || f.Arch != "arm64" || f.CNI != "none" || f.Compression != "best" || f.VerifySignatures != "require" || f.TrustedRoot != in("root.json") || f.Output != in("out/site") ||
 		!slices.Equal(f.Images, []string{"docker.io/library/nginx:1.27", "registry.k8s.io/pause:3.9", "oci-archive:" + in("oci-archive") + ":v1=app:1", "docker-daemon:app:2"}) ||
 		len(f.Mirrors) != 1 || f.Mirrors[0].Host != "dl.k8s.io" || len(f.Pins) != 2 || f.Pins[1].File != in("SHA256SUMS") || !slices.Equal(f.Require, []string{"crictl"}) {
 		t.Errorf("%+v", f)
@@ -180,6 +182,7 @@ func TestRefusals(t *testing.T) {
 		"architecture":          {"architecture: riscv64\n", "3", `architecture "riscv64" is not supported`, "amd64, arm64"},
 		"pod network":           {"cni: calico\n", "3", `cni "calico" is not supported`, "flannel, none"},
 		"compression":           {"compression: most\n", "3", `compression "most" is not supported`, "fastest, default, best"},
+		"signatures":            {"verifySignatures: yes\n", "3", `verifySignatures "yes" is not supported`, "require, if-present, off"},
 		"require":               {"require: [kubelet]\n", "3", `require "kubelet" is not supported`, "crictl"},
 		"require and without":   {"require: [crictl]\nwithout: [crictl]\n", "3", `require and without both name "crictl"`, "remove it"},
 		"image":                 {"images:\n- Not An Image\n", "4", `image "Not An Image"`, "registry.example.com/team/app:v1.2.3"},

@@ -100,6 +100,18 @@ of its manifest if it has no index. --checksums FILE reads a list in the format 
 sha256sum; entries for other files are ignored. The published checksum of a pinned
 file is not requested. --image NAME@sha256:HEX also pins.
 
+--verify-signatures require verifies the signatures (sigstore, cosign) that Kubernetes
+publishes for kubelet, kubectl and every image on registry.k8s.io, against the accounts
+of its release engineering. The build fails, with all names, if one is missing or wrong.
+if-present skips signatures that cannot be found, and prints which; a wrong one is still
+an error. Other components and images were only compared with a checksum or digest; the
+build lists them. The manifest of the bundle records who signed, so a bundle with
+verified signatures has another sha256. off, the default, requests no signatures.
+
+The trusted root has the keys of sigstore's CA and logs. It is downloaded from
+tuf-repo-cdn.sigstore.dev, and kept in the cache; --trusted-root FILE reads it from a
+trusted_root.json. The signatures of binaries are looked up at rekor.sigstore.dev.
+
 OUTPUT.provenance.json records which site, mirror or flag supplied the checksum of
 each file and image. It is not part of the bundle, so a bundle built through an honest
 mirror has the same sha256 as one built without a mirror.
@@ -144,6 +156,7 @@ Checksums and digests from one list of mirrors are not used with another.`,
   bundle build --version v1.29 --image registry.example:5000/app:1 --registry-ca registry.example:5000=ca.pem
   bundle build --version v1.29 --sign-key airlift.key
   bundle build --version v1.29 --progress json > events.jsonl
+  bundle build --version v1.29 --verify-signatures require
   bundle build --version v1.29 --sbom spdx-json,cyclonedx-json
   bundle build --version v1.29 --mirror registry.k8s.io=https://mirror.example.com
   bundle build --version v1.29.15 --checksums SHA256SUMS --checksum pause=sha256:7031c1b283388d2c2e09b57badb803c05ebed362dc88d84b480cc47f72a21097`,
@@ -253,6 +266,7 @@ func printResult(out io.Writer, r *builder.Result, lockLine string, took time.Du
 	if len(r.Pinned) > 0 {
 		fmt.Fprintf(out, "pinned: %s\n", strings.Join(r.Pinned, ", "))
 	}
+	printSignatures(out, r.Signatures)
 	if r.Complete != "" {
 		fmt.Fprintf(out, "complete: %s\n", r.Complete)
 	}
@@ -271,6 +285,19 @@ func printResult(out io.Writer, r *builder.Result, lockLine string, took time.Du
 		fmt.Fprintf(w, "sbom\t%s\n", path)
 	}
 	return w.Flush()
+}
+
+// printSignatures prints what was verified, and what was only compared with a checksum.
+func printSignatures(out io.Writer, s *builder.Signatures) {
+	if s == nil {
+		return
+	}
+	if len(s.Verified) > 0 {
+		fmt.Fprintf(out, "signature verified: %s\n", strings.Join(s.Verified, ", "))
+	}
+	if len(s.OnlyChecksum) > 0 {
+		fmt.Fprintf(out, "only checksum or digest compared: %s\n", strings.Join(s.OnlyChecksum, ", "))
+	}
 }
 
 // layersIn describes layers, given by their sizes: "2 layers (34.1 MB)".

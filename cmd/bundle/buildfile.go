@@ -26,6 +26,8 @@ func useFile(path string, changed func(flag string) bool, o *builder.Options, co
 		{"compression", f.Compression, compression},
 		{"output", f.Output, &o.Output},
 		{"base", f.Base, &o.Base},
+		{"verify-signatures", f.VerifySignatures, &o.VerifySignatures},
+		{"trusted-root", f.TrustedRoot, &o.TrustedRoot},
 		{"etcd-version", f.Versions.Etcd, &o.Versions.Etcd},
 		{"coredns-version", f.Versions.CoreDNS, &o.Versions.CoreDNS},
 		{"pause-version", f.Versions.Pause, &o.Versions.Pause},

@@ -93,7 +93,7 @@ func contents(f *bundle.File, m *bundle.Manifest) branch {
 func binaries(m *bundle.Manifest) branch {
 	all := branch{name: "binaries"}
 	for _, c := range m.Components {
-		b := branch{name: c.Name + " " + c.Version, details: []string{c.URL, c.Checksum}}
+		b := branch{name: c.Name + " " + c.Version, details: signed([]string{c.URL, c.Checksum}, c.SignedBy)}
 		for _, name := range c.Entries {
 			e, _ := m.Entry(name)
 			b.size += e.Size
@@ -102,6 +102,14 @@ func binaries(m *bundle.Manifest) branch {
 		all.add(b)
 	}
 	return all
+}
+
+// signed adds a line about the signature that was verified, if there is one.
+func signed(details []string, by string) []string {
+	if by != "" {
+		details = append(details, "signed by "+by)
+	}
+	return details
 }
 
 // imageTree counts a layer that several images have once in the sum, and in each image.
@@ -119,7 +127,7 @@ func imageTree(m *bundle.Manifest) branch {
 		}
 	}
 	for _, i := range m.Images {
-		b := branch{name: i.Reference, details: []string{i.Target.Digest}}
+		b := branch{name: i.Reference, details: signed([]string{i.Target.Digest}, i.SignedBy)}
 		shared, inBase := int64(0), int64(0)
 		for _, l := range i.Layers {
 			if _, ok := m.Entry(bundle.BlobName(l.DiffID)); !ok {

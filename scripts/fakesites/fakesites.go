@@ -353,6 +353,16 @@ func (u *Upstream) PushIndex(reference string, byArch map[string]v1.Image) {
 	}
 }
 
+// Digest returns the digest of an image or index.
+func (u *Upstream) Digest(reference string) v1.Hash {
+	u.t.Helper()
+	d, err := remote.Head(u.ref(reference))
+	if err != nil {
+		u.t.Fatal(err)
+	}
+	return d.Digest
+}
+
 // ref returns the image's name in the one registry that serves all hosts.
 func (u *Upstream) ref(reference string) name.Reference {
 	u.t.Helper()

@@ -1,0 +1,135 @@
+package registry
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"airlift/bundle/fetch"
+)
+
+// A Signature is a document that a registry has about an image, as cosign stores it.
+type Signature struct {
+	// Document is what was signed, if Annotations has the signature, or a document with
+	// the signature.
+	Document    []byte
+	Annotations map[string]string
+}
+
+const (
+	// maxSignatures limits the number of signatures of an image.
+	maxSignatures = 16
+	// maxSignature limits the size of a signature. Those of Kubernetes have less than 1 KiB,
+	// bundles about 10 KiB.
+	maxSignature = 1 << 20
+)
+
+// Signatures returns the signatures of an image's target in the repository: the layers of the
+// image with the tag sha256-HEX.sig, and of the referrers whose artifact type begins with
+// referrerType. The list is empty if the registry has none.
+func (c *Client) Signatures(ctx context.Context, img *Image, referrerType string) ([]Signature, error) {
+	hash, err := v1.NewHash(img.Target.Digest)
+	if err != nil {
+		return nil, err
+	}
+	list, err := c.layersOf(ctx, img, img.repo.Tag("sha256-"+hash.Hex+".sig"))
+	if err != nil {
+		return nil, fmt.Errorf("reading the signatures of %s: %w", img.Reference, err)
+	}
+	referrers, err := c.referrers(ctx, img, hash)
+	if err != nil {
+		return nil, fmt.Errorf("reading the referrers of %s: %w", img.Reference, err)
+	}
+	for _, d := range referrers {
+		if !strings.HasPrefix(d.ArtifactType, referrerType) || len(list) >= maxSignatures {
+			continue
+		}
+		more, err := c.layersOf(ctx, img, img.repo.Digest(d.Digest.String()))
+		if err != nil {
+			return nil, fmt.Errorf("reading the signatures of %s: %w", img.Reference, err)
+		}
+		for _, s := range more {
+			list = append(list, Signature{Document: s.Document})
+		}
+	}
+	return list, nil
+}
+
+// referrers lists what refers to the image. A registry without the referrers API has them in
+// an index with the tag sha256-HEX.
+func (c *Client) referrers(ctx context.Context, img *Image, hash v1.Hash) ([]v1.Descriptor, error) {
+	s, err := c.open(ctx, img.repo)
+	if err != nil {
+		return nil, c.explain(img.repo.Digest(hash.String()), err)
+	}
+	q := fetch.Question{URL: address(img.repo, "referrers", hash.String()), Accept: "application/vnd.oci.image.index.v1+json", HTTP: s.http}
+	body, _, err := c.fetch.Ask(ctx, q)
+	var status *fetch.StatusError
+	if fetch.NotThere(err) || errors.As(err, &status) && status.Code < 500 {
+		body, _, err = c.ask(ctx, img.repo.Tag("sha256-"+hash.Hex))
+	}
+	if fetch.NotThere(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	index, err := v1.ParseIndexManifest(bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	return index.Manifests, nil
+}
+
+// layersOf returns the layers of an image with signatures, or nothing if it does not exist.
+func (c *Client) layersOf(ctx context.Context, img *Image, ref name.Reference) (list []Signature, err error) {
+	body, _, err := c.ask(ctx, ref)
+	if fetch.NotThere(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if d, ok := ref.(name.Digest); ok && d.DigestStr() != digestOf(body) {
+		return nil, fmt.Errorf("%s has the digest %s", ref, digestOf(body))
+	}
+	m, err := v1.ParseManifest(bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	for _, layer := range m.Layers[:min(len(m.Layers), maxSignatures)] {
+		content, err := c.small(ctx, img, layer)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, Signature{content, layer.Annotations})
+	}
+	return list, nil
+}
+
+// small downloads a small blob.
+func (c *Client) small(ctx context.Context, img *Image, d v1.Descriptor) ([]byte, error) {
+	if d.Size < 1 || d.Size > maxSignature {
+		return nil, fmt.Errorf("%s has %d bytes, not between 1 and %d", d.Digest, d.Size, maxSignature)
+	}
+	s, err := c.open(ctx, img.repo)
+	if err != nil {
+		return nil, err
+	}
+	body, _, err := c.fetch.Ask(ctx, fetch.Question{URL: address(img.repo, "blobs", d.Digest.String()), Max: d.Size, HTTP: s.http})
+	if err != nil {
+		return nil, err
+	}
+	if digestOf(body) != d.Digest.String() {
+		return nil, fmt.Errorf("%s has the digest %s", d.Digest, digestOf(body))
+	}
+	return body, nil
+}
+
+func digestOf(b []byte) string { return fmt.Sprintf("sha256:%x", sha256.Sum256(b)) }
