@@ -112,6 +112,7 @@ type subject struct {
 	name, digest string
 	where        string // upstream's URL of the signature
 	who          upstreamsig.Identity
+	image        bool
 	find         func(context.Context) ([]upstreamsig.Material, error)
 	result       *signed
 }
@@ -142,7 +143,7 @@ func (b *builder) subjects() (list []subject, others []string) {
 		if n := strings.LastIndex(repository, ":"); n > strings.LastIndex(repository, "/") {
 			repository = repository[:n]
 		}
-		list = append(list, subject{name: img.Reference, digest: img.Target.Digest, where: repository, who: who, result: &img.signed,
+		list = append(list, subject{name: img.Reference, digest: img.Target.Digest, where: repository, who: who, image: true, result: &img.signed,
 			find: func(ctx context.Context) ([]upstreamsig.Material, error) { return b.ofImage(ctx, img.registry) }})
 	}
 	return list, others
@@ -277,6 +278,11 @@ func (b *builder) verifyOne(ctx context.Context, v *upstreamsig.Verifier, s subj
 		return err
 	}
 	m, err := v.Any(found, s.digest, s.who)
+	// Anyone may add a signature or a statement to an image, where a registry permits it. So
+	// that of another account is as good as none.
+	if errors.Is(err, upstreamsig.ErrNone) || s.image && errors.Is(err, upstreamsig.ErrIdentity) {
+		return err
+	}
 	if err != nil {
 		return &invalidError{err}
 	}

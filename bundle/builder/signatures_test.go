@@ -142,9 +142,6 @@ func TestRefusedSignatures(t *testing.T) {
 			late.Late = time.Hour
 			s.SignFile(u, dl+"kubelet", late)
 		}, upstreamsig.ErrExpired.Error()},
-		"image, signed by the account of binaries": {func(t *testing.T, u *fakesites.Upstream, s *fakesigstore.Sigstore) {
-			s.SignImage(u, pause, fakesigstore.BinarySigner)
-		}, upstreamsig.ErrIdentity.Error()},
 		"image, signed with another CA": {func(t *testing.T, u *fakesites.Upstream, _ *fakesigstore.Sigstore) {
 			fakesigstore.New(t).SignImage(u, pause, fakesigstore.ImageSigner)
 		}, upstreamsig.ErrCertificate.Error()},
@@ -194,6 +191,31 @@ func TestMissingSignatures(t *testing.T) {
 	}
 	if by := imageOf(t, r.Manifest, "pause").SignedBy; by == "" {
 		t.Error("pause has no verified signature")
+	}
+}
+
+// Images may have signatures of any account, and statements that are no signatures. Only
+// with the right one, they are signed.
+func TestOtherSignaturesOfImages(t *testing.T) {
+	t.Parallel()
+	u, s, o := signedUpstream(t)
+	digest := u.Digest(pause)
+	u.Push("registry.k8s.io/pause:"+fakesigstore.Tag(digest), s.Image("registry.k8s.io/pause", digest.String(), fakesigstore.BinarySigner))
+	_, err := builder.Run(context.Background(), o)
+	if err == nil || !strings.Contains(err.Error(), pause+": "+upstreamsig.ErrIdentity.Error()) {
+		t.Errorf("%v", err)
+	}
+	o.VerifySignatures = builder.VerifyIfPresent
+	if r := run(t, o); len(r.Signatures.Missing) != 1 || imageOf(t, r.Manifest, "pause").SignedBy != "" {
+		t.Errorf("%+v", r.Signatures)
+	}
+	// cosign's newer form, next to the other signature and a statement.
+	of := u.Descriptor(pause)
+	u.Push("registry.k8s.io/pause:statement", s.Referrer(of, s.Bundle(digest.String(), "https://slsa.dev/provenance/v1", fakesigstore.ImageSigner)))
+	u.Push("registry.k8s.io/pause:signature", s.Referrer(of, s.Bundle(digest.String(), fakesigstore.SignType, fakesigstore.ImageSigner)))
+	o.VerifySignatures = builder.VerifyRequire
+	if r := run(t, o); imageOf(t, r.Manifest, "pause").SignedBy == "" {
+		t.Errorf("%+v", r.Signatures)
 	}
 }
 

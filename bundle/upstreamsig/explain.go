@@ -17,6 +17,7 @@ import (
 
 // The reasons why a signature proves nothing. Errors of this package wrap one of them.
 var (
+	ErrNone        = errors.New("there is no signature")
 	ErrForm        = errors.New("the signature is malformed")
 	ErrContent     = errors.New("the signature is for other content")
 	ErrSignature   = errors.New("the signature is not the one that was made")
@@ -63,8 +64,8 @@ func explainContent(b *bundle.Bundle, cert *x509.Certificate, signed []byte) err
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrForm, err)
 	}
-	if content.MessageSignatureContent() == nil {
-		return nil // the signed statement names the image, and the library compares it
+	if e := content.EnvelopeContent(); e != nil {
+		return explainStatement(e, signed)
 	}
 	if matches(cert, content.Signature(), signed) == nil {
 		return nil
@@ -82,6 +83,20 @@ func explainContent(b *bundle.Bundle, cert *x509.Certificate, signed []byte) err
 		}
 	}
 	return fmt.Errorf("%w: it does not match sha256 %x", ErrContent, signed)
+}
+
+// explainStatement compares the image that a signed statement names.
+func explainStatement(e verify.EnvelopeContent, signed []byte) error {
+	s, err := e.Statement()
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrForm, err)
+	}
+	for _, subject := range s.GetSubject() {
+		if subject.GetDigest()["sha256"] == hex.EncodeToString(signed) {
+			return nil
+		}
+	}
+	return fmt.Errorf("%w: it does not name sha256 %x", ErrContent, signed)
 }
 
 // matches compares a signature with the sha256 of the content. Fulcio's certificates for

@@ -4,6 +4,8 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
+
+	"github.com/sigstore/sigstore-go/pkg/bundle"
 )
 
 // Annotations of cosign's older form: each layer of the image sha256-HEX.sig is a payload,
@@ -65,6 +67,25 @@ const statementType = "cosign container image signature"
 // signType is the type of a signature in cosign's newer form. An attestation, such as a list
 // of the software, has another type and does not vouch for the image.
 const signType = "https://sigstore.dev/cosign/sign/v1"
+
+// checkEnvelope returns an error for a bundle with another statement than a signature.
+func checkEnvelope(b *bundle.Bundle) error {
+	content, err := b.SignatureContent()
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrForm, err)
+	}
+	if content.EnvelopeContent() == nil {
+		return nil
+	}
+	s, err := content.EnvelopeContent().Statement()
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrForm, err)
+	}
+	if s.GetPredicateType() != signType {
+		return fmt.Errorf("%w: a statement about the image has the type %.100q", ErrNone, s.GetPredicateType())
+	}
+	return nil
+}
 
 // checkPayload compares the digest in a payload with that of the image.
 func checkPayload(payload []byte, digest string) error {

@@ -41,21 +41,18 @@ func NewVerifier(trustedRoot []byte) (*Verifier, error) {
 // Any returns the first of the signatures that proves that who signed the file or image with
 // this digest, "sha256:HEX". Images may have signatures of several accounts.
 func (v *Verifier) Any(list []Material, digest string, who Identity) (Material, error) {
-	var first error
+	reason := ErrNone
 	for _, m := range list {
 		err := v.verify(m, digest, who)
 		if err == nil {
 			return m, nil
 		}
 		// A signature of another account is only the reason if there is no other reason.
-		if first == nil || errors.Is(first, ErrIdentity) {
-			first = err
+		if errors.Is(reason, ErrNone) || errors.Is(reason, ErrIdentity) && !errors.Is(err, ErrNone) {
+			reason = err
 		}
 	}
-	if first == nil {
-		first = errors.New("there is no signature")
-	}
-	return Material{}, first
+	return Material{}, reason
 }
 
 func (v *Verifier) verify(m Material, digest string, who Identity) error {
@@ -71,16 +68,16 @@ func (v *Verifier) verify(m Material, digest string, who Identity) error {
 	if err := b.UnmarshalJSON(m.Bundle); err != nil {
 		return fmt.Errorf("%w: %w", ErrForm, err)
 	}
+	if err := checkEnvelope(&b); err != nil {
+		return err
+	}
 	id, err := verify.NewShortCertificateIdentity(who.Issuer, "", who.Name, "")
 	if err != nil {
 		return err
 	}
-	result, err := v.lib.Verify(&b, verify.NewPolicy(verify.WithArtifactDigest("sha256", signed), verify.WithCertificateIdentity(id)))
+	_, err = v.lib.Verify(&b, verify.NewPolicy(verify.WithArtifactDigest("sha256", signed), verify.WithCertificateIdentity(id)))
 	if err != nil {
 		return v.explain(&b, signed, who, err)
-	}
-	if result.Statement != nil && result.Statement.GetPredicateType() != signType {
-		return fmt.Errorf("%w: the signed statement has the type %.100q", ErrForm, result.Statement.GetPredicateType())
 	}
 	if len(m.Payload) > 0 {
 		return checkPayload(m.Payload, digest)

@@ -140,16 +140,24 @@ func (s *Sigstore) Sign(sum [sha256.Size]byte, a Account) Signed {
 	}
 	cert := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.certificate(key, a)})
 	body := entryBody(sum[:], sig, cert)
-	signed := Signed{Signature: sig, Certificate: cert, body: base64.StdEncoding.EncodeToString(body),
-		time: s.start.Add(time.Second + a.Late).Unix(), logID: hex.EncodeToString(logID(s.t, s.logKey))}
-	payload := s.json(map[string]any{"body": signed.body, "integratedTime": signed.time, "logID": signed.logID, "logIndex": logIndex})
-	promise := sha256.Sum256(payload)
-	if signed.promise, err = ecdsa.SignASN1(rand.Reader, s.logKey, promise[:]); err != nil {
-		s.t.Fatal(err)
-	}
+	signed := s.enter(Signed{Signature: sig, Certificate: cert}, body, a)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.entries[string(query(body))] = s.answer(signed, body)
+	return signed
+}
+
+// enter adds the log's part to a signature.
+func (s *Sigstore) enter(signed Signed, body []byte, a Account) Signed {
+	s.t.Helper()
+	signed.body = base64.StdEncoding.EncodeToString(body)
+	signed.time, signed.logID = s.start.Add(time.Second+a.Late).Unix(), hex.EncodeToString(logID(s.t, s.logKey))
+	payload := s.json(map[string]any{"body": signed.body, "integratedTime": signed.time, "logID": signed.logID, "logIndex": logIndex})
+	promise := sha256.Sum256(payload)
+	var err error
+	if signed.promise, err = ecdsa.SignASN1(rand.Reader, s.logKey, promise[:]); err != nil {
+		s.t.Fatal(err)
+	}
 	return signed
 }
 
@@ -202,20 +210,27 @@ func (s *Sigstore) retrieve(w http.ResponseWriter, r *http.Request) {
 func (s *Sigstore) answer(signed Signed, body []byte) []byte {
 	verification := map[string]any{"signedEntryTimestamp": signed.promise}
 	if !s.WithoutProofs {
-		leaf := sha256.Sum256(append([]byte{0}, body...))
-		signer, err := signature.LoadECDSASignerVerifier(s.logKey, crypto.SHA256)
-		if err != nil {
-			s.t.Fatal(err)
-		}
-		checkpoint, err := util.CreateAndSignCheckpoint(context.Background(), "rekor.invalid", 1193050959916656506, 1, leaf[:], signer)
-		if err != nil {
-			s.t.Fatal(err)
-		}
-		verification["inclusionProof"] = map[string]any{"checkpoint": string(checkpoint), "hashes": []string{}, "logIndex": 0,
-			"rootHash": hex.EncodeToString(leaf[:]), "treeSize": 1}
+		leaf, checkpoint := s.tree(body)
+		verification["inclusionProof"] = map[string]any{"checkpoint": checkpoint, "hashes": []string{}, "logIndex": 0,
+			"rootHash": hex.EncodeToString(leaf), "treeSize": 1}
 	}
 	return s.json([]any{map[string]any{"24296fb24b8ad77a": map[string]any{"body": signed.body, "integratedTime": signed.time,
 		"logID": signed.logID, "logIndex": logIndex, "verification": verification}}})
+}
+
+// tree returns the root of a log with one entry, and its signed checkpoint.
+func (s *Sigstore) tree(body []byte) (rootHash []byte, checkpoint string) {
+	s.t.Helper()
+	leaf := sha256.Sum256(append([]byte{0}, body...))
+	signer, err := signature.LoadECDSASignerVerifier(s.logKey, crypto.SHA256)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	text, err := util.CreateAndSignCheckpoint(context.Background(), "rekor.invalid", 1193050959916656506, 1, leaf[:], signer)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return leaf[:], string(text)
 }
 
 // Annotations are those of cosign for a signature of an image, with the log entry.

@@ -353,14 +353,20 @@ func (u *Upstream) PushIndex(reference string, byArch map[string]v1.Image) {
 	}
 }
 
-// Digest returns the digest of an image or index.
-func (u *Upstream) Digest(reference string) v1.Hash {
+// Descriptor returns the descriptor of an image or index.
+func (u *Upstream) Descriptor(reference string) v1.Descriptor {
 	u.t.Helper()
 	d, err := remote.Head(u.ref(reference))
 	if err != nil {
 		u.t.Fatal(err)
 	}
-	return d.Digest
+	return *d
+}
+
+// Digest returns the digest of an image or index.
+func (u *Upstream) Digest(reference string) v1.Hash {
+	u.t.Helper()
+	return u.Descriptor(reference).Digest
 }
 
 // ref returns the image's name in the one registry that serves all hosts.
