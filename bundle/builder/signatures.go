@@ -338,7 +338,7 @@ func (b *builder) inLog(ctx context.Context, d *upstreamsig.Detached) ([]upstrea
 
 // ofImage requests the signatures of an image.
 func (b *builder) ofImage(ctx context.Context, img *registry.Image) ([]upstreamsig.Material, error) {
-	documents, err := b.registry.Signatures(ctx, img, upstreamsig.BundleType)
+	documents, err := b.registry.Signatures(ctx, img.Reference, img.Target.Digest, upstreamsig.BundleType)
 	if err != nil {
 		return nil, err
 	}

@@ -30,29 +30,34 @@ const (
 	maxSignature = 1 << 20
 )
 
-// Signatures returns the signatures of an image's target in the repository: the layers of the
+// Signatures returns the signatures of an image or index in its repository: the layers of the
 // image with the tag sha256-HEX.sig, and of the referrers whose artifact type begins with
 // referrerType. The list is empty if the registry has none.
-func (c *Client) Signatures(ctx context.Context, img *Image, referrerType string) ([]Signature, error) {
-	hash, err := v1.NewHash(img.Target.Digest)
+func (c *Client) Signatures(ctx context.Context, reference, digest, referrerType string) ([]Signature, error) {
+	ref, err := name.ParseReference(reference)
 	if err != nil {
 		return nil, err
 	}
-	list, err := c.layersOf(ctx, img, img.repo.Tag("sha256-"+hash.Hex+".sig"))
+	hash, err := v1.NewHash(digest)
 	if err != nil {
-		return nil, fmt.Errorf("reading the signatures of %s: %w", img.Reference, err)
+		return nil, err
 	}
-	referrers, err := c.referrers(ctx, img, hash)
+	repo := ref.Context()
+	list, err := c.layersOf(ctx, repo.Tag("sha256-"+hash.Hex+".sig"))
 	if err != nil {
-		return nil, fmt.Errorf("reading the referrers of %s: %w", img.Reference, err)
+		return nil, fmt.Errorf("reading the signatures of %s: %w", reference, err)
+	}
+	referrers, err := c.referrers(ctx, repo, hash)
+	if err != nil {
+		return nil, fmt.Errorf("reading the referrers of %s: %w", reference, err)
 	}
 	for _, d := range referrers {
 		if !strings.HasPrefix(d.ArtifactType, referrerType) || len(list) >= maxSignatures {
 			continue
 		}
-		more, err := c.layersOf(ctx, img, img.repo.Digest(d.Digest.String()))
+		more, err := c.layersOf(ctx, repo.Digest(d.Digest.String()))
 		if err != nil {
-			return nil, fmt.Errorf("reading the signatures of %s: %w", img.Reference, err)
+			return nil, fmt.Errorf("reading the signatures of %s: %w", reference, err)
 		}
 		for _, s := range more {
 			list = append(list, Signature{Document: s.Document})
@@ -63,16 +68,16 @@ func (c *Client) Signatures(ctx context.Context, img *Image, referrerType string
 
 // referrers lists what refers to the image. A registry without the referrers API has them in
 // an index with the tag sha256-HEX.
-func (c *Client) referrers(ctx context.Context, img *Image, hash v1.Hash) ([]v1.Descriptor, error) {
-	s, err := c.open(ctx, img.repo)
+func (c *Client) referrers(ctx context.Context, repo name.Repository, hash v1.Hash) ([]v1.Descriptor, error) {
+	s, err := c.open(ctx, repo)
 	if err != nil {
-		return nil, c.explain(img.repo.Digest(hash.String()), err)
+		return nil, c.explain(repo.Digest(hash.String()), err)
 	}
-	q := fetch.Question{URL: address(img.repo, "referrers", hash.String()), Accept: "application/vnd.oci.image.index.v1+json", HTTP: s.http}
+	q := fetch.Question{URL: address(repo, "referrers", hash.String()), Accept: "application/vnd.oci.image.index.v1+json", HTTP: s.http}
 	body, _, err := c.fetch.Ask(ctx, q)
 	var status *fetch.StatusError
 	if fetch.NotThere(err) || errors.As(err, &status) && status.Code < 500 {
-		body, _, err = c.ask(ctx, img.repo.Tag("sha256-"+hash.Hex))
+		body, _, err = c.ask(ctx, repo.Tag("sha256-"+hash.Hex))
 	}
 	if fetch.NotThere(err) {
 		return nil, nil
@@ -88,7 +93,7 @@ func (c *Client) referrers(ctx context.Context, img *Image, hash v1.Hash) ([]v1.
 }
 
 // layersOf returns the layers of an image with signatures, or nothing if it does not exist.
-func (c *Client) layersOf(ctx context.Context, img *Image, ref name.Reference) (list []Signature, err error) {
+func (c *Client) layersOf(ctx context.Context, ref name.Reference) (list []Signature, err error) {
 	body, _, err := c.ask(ctx, ref)
 	if fetch.NotThere(err) {
 		return nil, nil
@@ -104,7 +109,7 @@ func (c *Client) layersOf(ctx context.Context, img *Image, ref name.Reference) (
 		return nil, err
 	}
 	for _, layer := range m.Layers[:min(len(m.Layers), maxSignatures)] {
-		content, err := c.small(ctx, img, layer)
+		content, err := c.small(ctx, ref.Context(), layer)
 		if err != nil {
 			return nil, err
 		}
@@ -114,15 +119,15 @@ func (c *Client) layersOf(ctx context.Context, img *Image, ref name.Reference) (
 }
 
 // small downloads a small blob.
-func (c *Client) small(ctx context.Context, img *Image, d v1.Descriptor) ([]byte, error) {
+func (c *Client) small(ctx context.Context, repo name.Repository, d v1.Descriptor) ([]byte, error) {
 	if d.Size < 1 || d.Size > maxSignature {
 		return nil, fmt.Errorf("%s has %d bytes, not between 1 and %d", d.Digest, d.Size, maxSignature)
 	}
-	s, err := c.open(ctx, img.repo)
+	s, err := c.open(ctx, repo)
 	if err != nil {
 		return nil, err
 	}
-	body, _, err := c.fetch.Ask(ctx, fetch.Question{URL: address(img.repo, "blobs", d.Digest.String()), Max: d.Size, HTTP: s.http})
+	body, _, err := c.fetch.Ask(ctx, fetch.Question{URL: address(repo, "blobs", d.Digest.String()), Max: d.Size, HTTP: s.http})
 	if err != nil {
 		return nil, err
 	}

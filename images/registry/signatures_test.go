@@ -69,7 +69,7 @@ func TestSignatures(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if list, err := c.Signatures(t.Context(), img, bundleType); err != nil || len(list) != 0 {
+			if list, err := c.Signatures(t.Context(), ref, img.Target.Digest, bundleType); err != nil || len(list) != 0 {
 				t.Errorf("without signatures: %v, %v", list, err)
 			}
 
@@ -82,7 +82,7 @@ func TestSignatures(t *testing.T) {
 				t.Fatal(err)
 			}
 			push("sha256-"+hash.Hex+".sig", old)
-			list, err := c.Signatures(t.Context(), img, bundleType)
+			list, err := c.Signatures(t.Context(), ref, img.Target.Digest, bundleType)
 			var got []string
 			for _, s := range list {
 				got = append(got, string(s.Document)+" "+s.Annotations["key"])

@@ -20,7 +20,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"sync"
-	"testing"
 	"time"
 
 	"github.com/sigstore/rekor/pkg/util"
@@ -29,9 +28,17 @@ import (
 	"github.com/sigstore/sigstore/pkg/signature"
 )
 
+// TB is the part of testing.TB that this package needs. The rig's mirror has one of its own.
+type TB interface {
+	Helper()
+	Fatal(args ...any)
+	Cleanup(func())
+	TempDir() string
+}
+
 // A Sigstore signs for accounts that tests choose.
 type Sigstore struct {
-	t testing.TB
+	t TB
 
 	ca, issuer        *x509.Certificate
 	issuerKey         *ecdsa.PrivateKey
@@ -46,7 +53,7 @@ type Sigstore struct {
 }
 
 // New creates the keys and starts the transparency log.
-func New(t testing.TB) *Sigstore {
+func New(t TB) *Sigstore {
 	t.Helper()
 	s := &Sigstore{t: t, entries: map[string][]byte{}, start: time.Now().Add(-90 * time.Second)}
 	s.ValidUntil = s.start.Add(time.Hour)
@@ -102,7 +109,7 @@ func (s *Sigstore) TrustedRoot() []byte {
 }
 
 // logID is the sha256 of a log's key, its name in entries.
-func logID(t testing.TB, key *ecdsa.PrivateKey) []byte {
+func logID(t TB, key *ecdsa.PrivateKey) []byte {
 	t.Helper()
 	der, err := x509.MarshalPKIXPublicKey(key.Public())
 	if err != nil {

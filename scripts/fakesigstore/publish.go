@@ -21,7 +21,13 @@ import (
 // Files returns the contents of FILE.sig and FILE.cert for a file, as on dl.k8s.io.
 func (s *Sigstore) Files(content []byte, a Account) (sig, cert []byte) {
 	s.t.Helper()
-	signed := s.Sign(sha256.Sum256(content), a)
+	return s.FilesOf(sha256.Sum256(content), a)
+}
+
+// FilesOf is Files for a sha256.
+func (s *Sigstore) FilesOf(sum [sha256.Size]byte, a Account) (sig, cert []byte) {
+	s.t.Helper()
+	signed := s.Sign(sum, a)
 	return encode(signed.Signature), encode(signed.Certificate)
 }
 

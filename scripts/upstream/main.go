@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"airlift/fault"
+	"airlift/scripts/fakesigstore"
 	"airlift/scripts/upstream/compile"
 	"airlift/scripts/upstream/components"
 	"airlift/scripts/upstream/image"
@@ -78,16 +79,19 @@ func buildCommand() *cobra.Command {
 func serveCommand() *cobra.Command {
 	var versions []string
 	var conformance bool
-	var arch, listen, mirrorsFile, accessLog string
+	var arch, listen, mirrorsFile, accessLog, trustedRoot string
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Serve the components as the real sites do, until interrupted",
 		Long: `Build missing components, then serve registry.k8s.io, ghcr.io, dl.k8s.io and
 github.com on loopback until interrupted. When all sites are ready, the command
-prints the flags for bundle build, one --mirror HOST=URL per line.`,
+prints the flags for bundle build, one --mirror HOST=URL per line.
+
+With --sign FILE, the sites also have the signatures of Kubernetes, made with temporary
+keys, and the transparency log is served. The trusted root is written to FILE.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return serveReleases(cmd.Context(), cmd.OutOrStdout(), versions, arch, conformance, listen, mirrorsFile, accessLog)
+			return serveReleases(cmd.Context(), cmd.OutOrStdout(), versions, arch, conformance, listen, mirrorsFile, accessLog, trustedRoot)
 		},
 	}
 	versionFlag(cmd, &versions)
@@ -96,10 +100,11 @@ prints the flags for bundle build, one --mirror HOST=URL per line.`,
 	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:0", "loopback `address` of the first site; the others use the following ports, or free ports if the port is 0")
 	cmd.Flags().StringVar(&mirrorsFile, "mirrors-file", "", "also write the flags to this `file`, atomically, when ready")
 	cmd.Flags().StringVar(&accessLog, "access-log", "", "append one line per request to this `file`: method, host, path, status, bytes")
+	cmd.Flags().StringVar(&trustedRoot, "sign", "", "also serve signatures, and write the trusted root to this `file`")
 	return cmd
 }
 
-func serveReleases(ctx context.Context, out io.Writer, versions []string, arch string, conformance bool, listen, mirrorsFile, accessLog string) error {
+func serveReleases(ctx context.Context, out io.Writer, versions []string, arch string, conformance bool, listen, mirrorsFile, accessLog, trustedRoot string) error {
 	list, err := releases(versions, arch)
 	if err != nil {
 		return err
@@ -121,11 +126,26 @@ func serveReleases(ctx context.Context, out io.Writer, versions []string, arch s
 		defer f.Close()
 		log = f
 	}
+	var flags strings.Builder
+	if trustedRoot != "" {
+		blobs, err := os.MkdirTemp("", "airlift-signatures-")
+		if err != nil {
+			return err
+		}
+		defer os.RemoveAll(blobs)
+		keys := fakesigstore.New(process{})
+		if content, err = content.Signed(keys, blobs); err != nil {
+			return err
+		}
+		if err := writeFile(trustedRoot, string(keys.TrustedRoot())); err != nil {
+			return err
+		}
+		fmt.Fprintf(&flags, "--mirror %s\n--trusted-root %s\n", keys.Mirror(), trustedRoot)
+	}
 	server, err := serve.Start(listen, content, log)
 	if err != nil {
 		return err
 	}
-	var flags strings.Builder
 	for _, m := range server.Mirrors {
 		fmt.Fprintf(&flags, "--mirror %s=%s\n", m.Host, m.URL)
 	}
@@ -138,6 +158,14 @@ func serveReleases(ctx context.Context, out io.Writer, versions []string, arch s
 	fmt.Fprint(out, flags.String())
 	return server.Wait(ctx)
 }
+
+// process ends if the keys cannot be made. Its servers end with it.
+type process struct{}
+
+func (process) Helper()           {}
+func (process) Cleanup(func())    {}
+func (process) TempDir() string   { return os.TempDir() }
+func (process) Fatal(args ...any) { panic(fmt.Sprint(args...)) }
 
 // prepare builds missing components and collects what the sites serve.
 func prepare(ctx context.Context, cache string, list []components.Release, conformance bool) (serve.Content, error) {
