@@ -148,6 +148,7 @@ type builder struct {
 	charts   *charts.Client
 	leftOut  []LeftOut
 	signed   *Signatures
+	rootSum  string       // sha256 of the file TrustedRoot, lower-case hex
 	fetched  atomic.Int64 // bytes downloaded, still compressed
 }
 

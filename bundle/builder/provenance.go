@@ -42,11 +42,13 @@ type Provenance struct {
 	// Release is the source of the newest version, if it was requested.
 	Release *fetch.Source `json:"release,omitempty"`
 	// VerifySignatures is as in the options, if it is not VerifyOff.
-	VerifySignatures string                `json:"verifySignatures,omitempty"`
-	Mirrors          []ProvenanceMirror    `json:"mirrors"`    // sorted by host
-	Components       []ProvenanceComponent `json:"components"` // sorted by name
-	Images           []ProvenanceImage     `json:"images"`     // sorted by reference
-	LeftOut          []LeftOut             `json:"leftOut"`    // sorted by name
+	VerifySignatures string `json:"verifySignatures,omitempty"`
+	// TrustedRoot is the sha256 of the file Options.TrustedRoot, if there is one.
+	TrustedRoot string                `json:"trustedRoot,omitempty"`
+	Mirrors     []ProvenanceMirror    `json:"mirrors"`    // sorted by host
+	Components  []ProvenanceComponent `json:"components"` // sorted by name
+	Images      []ProvenanceImage     `json:"images"`     // sorted by reference
+	LeftOut     []LeftOut             `json:"leftOut"`    // sorted by name
 	// Charts are the charts of the bundle's manifests, in their order.
 	Charts []ProvenanceChart `json:"charts,omitempty"`
 }
@@ -131,7 +133,7 @@ func (b *builder) provenance(m *bundle.Manifest, s bundle.Summary) Provenance {
 		LeftOut: append([]LeftOut{}, b.leftOut...), Charts: b.objects.charts,
 	}
 	if b.verifies() {
-		p.VerifySignatures = b.VerifySignatures
+		p.VerifySignatures, p.TrustedRoot = b.VerifySignatures, b.rootSum
 	}
 	if b.release.Site != "" {
 		p.Release = &b.release

@@ -87,6 +87,7 @@ func (b *builder) readRoot() (*upstreamsig.Verifier, error) {
 	if err != nil {
 		return nil, fault.Wrap(fmt.Errorf("reading the trusted root: %w", err), fault.Usage, hintRoot)
 	}
+	b.rootSum = hexSum(text)
 	v, err := upstreamsig.NewVerifier(text)
 	if err != nil {
 		return nil, fault.Wrap(fmt.Errorf("--trusted-root %s: %w", b.TrustedRoot, err), fault.Usage, hintRoot)

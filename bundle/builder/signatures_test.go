@@ -63,6 +63,11 @@ func TestRequiredSignatures(t *testing.T) {
 	if want := []string{"runc", "containerd", "cni-plugins", "crictl"}; !slices.Equal(r.Signatures.OnlyChecksum[:4], want) {
 		t.Errorf("only checksum: %q", r.Signatures.OnlyChecksum)
 	}
+	for _, w := range r.Warnings {
+		if strings.Contains(w, "dl.k8s.io") || strings.Contains(w, "registry.k8s.io") {
+			t.Errorf("a warning about verified contents: %s", w)
+		}
+	}
 	// The file itself has it, in canonical form.
 	f, err := bundle.Open(o.Output)
 	if err != nil {
@@ -92,6 +97,9 @@ func TestRequiredSignatures(t *testing.T) {
 	}
 	if err != nil {
 		t.Fatal(err)
+	}
+	if root, err := os.ReadFile(o.TrustedRoot); err != nil || p.TrustedRoot != fmt.Sprintf("%x", sha256.Sum256(root)) {
+		t.Errorf("trusted root %q, %v", p.TrustedRoot, err)
 	}
 	kubelet := p.Components[slices.IndexFunc(p.Components, func(c builder.ProvenanceComponent) bool { return c.Name == "kubelet" })]
 	if p.VerifySignatures != "require" || kubelet.Signature != "https://"+dl+"kubelet.sig" || !strings.HasPrefix(kubelet.SignedBy, fakesigstore.BinarySigner.Name) {

@@ -19,7 +19,8 @@ const (
 	byLocal     = "local"      // the archive, layout, Docker or containerd that has the image
 )
 
-// unconfirmed counts the facts that only one site or mirror supplied.
+// unconfirmed counts the facts that only one site or mirror supplied. A verified signature
+// confirms a checksum or digest.
 type unconfirmed struct{ files, tags, versions int }
 
 // allWarnings returns the warnings about what was resolved.
@@ -47,12 +48,12 @@ func (b *builder) warnings() []string {
 		vouched(b.release, func(u *unconfirmed) { u.versions++ })
 	}
 	for _, bin := range b.binaries {
-		if !bin.pinned && !bin.locked && !bin.dropped {
+		if !bin.pinned && !bin.locked && !bin.dropped && bin.signed.by == "" {
 			vouched(bin.source, func(u *unconfirmed) { u.files++ })
 		}
 	}
 	for _, i := range b.images {
-		if vouchedBy(i) == byRegistry {
+		if vouchedBy(i) == byRegistry && i.signed.by == "" {
 			vouched(i.registry.Source, func(u *unconfirmed) { u.tags++ })
 		}
 	}
