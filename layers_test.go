@@ -23,10 +23,11 @@ import (
 var layers = [][]string{
 	{"fault", "progress", "bundle/atomicfile", "bundle/events", "bundle/hostpath", "bundle/zstdenc", "installer/timeline"},
 	{"interrupt", "bundle/head", "bundle/lock", "bundle/space", "images", "installer/config", "installer/etcd", "installer/patches"},
+	{"bundle/encoder"},
 	{"bundle", "bundle/fetch", "installer/kubelet", "installer/pki"},
 	{"images/oci"},
-	{"bundle/compare", "bundle/delta", "bundle/manifests", "bundle/parts", "bundle/repair", "bundle/sbom", "bundle/signature", "bundle/upstreamsig", "images/local", "images/registry", "images/store", "installer/cluster", "installer/render"},
-	{"bundle/charts", "installer/host"},
+	{"bundle/blobs", "bundle/compare", "bundle/delta", "bundle/manifests", "bundle/parts", "bundle/repair", "bundle/sbom", "bundle/signature", "bundle/upstreamsig", "images/local", "images/registry", "images/store", "installer/cluster", "installer/render"},
+	{"bundle/charts", "bundle/ociarchive", "bundle/push", "installer/host"},
 	{"bundle/builder", "installer/preflight"},
 	{"bundle/sitefile", "installer"},
 	{"cmd/bundle", "cmd/install", "cmd/launch"},

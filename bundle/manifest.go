@@ -162,6 +162,9 @@ type Descriptor struct {
 type Layer struct {
 	DiffID string `json:"diffID"` // "sha256:<hex>" of the uncompressed tar
 	Size   int64  `json:"size"`   // of the uncompressed tar, in bytes
+	// Compressed is upstream's blob of the layer. It is nil if upstream's blob is the tar
+	// itself, or if the writer did not have it: the layer is in the base.
+	Compressed *Compressed `json:"compressed,omitempty"`
 }
 
 // A SiteManifest is a YAML file with Kubernetes objects that init applies.

@@ -63,7 +63,7 @@ func (m *Manifest) Validate() error {
 	if m.NearestKnown != "" && (!kubeSemver.MatchString(m.NearestKnown) || m.NearestKnown == m.KubernetesVersion) {
 		return fmt.Errorf("manifest: nearestKnown %q is not another Kubernetes version", m.NearestKnown)
 	}
-	v := validator{entries: map[string]Entry{}, used: map[string]bool{}, inBase: map[string]int64{}}
+	v := validator{entries: map[string]Entry{}, used: map[string]bool{}, inBase: map[string]int64{}, compressed: map[string]described{}}
 	if err := v.checkEntries(m.Entries); err != nil {
 		return fmt.Errorf("manifest: %w", err)
 	}
@@ -97,6 +97,8 @@ type validator struct {
 	entries map[string]Entry // by name
 	used    map[string]bool  // names of entries that something uses
 	inBase  map[string]int64 // sizes of the layers that only the base has, by diffID; unused before an image uses it
+	// compressed are the compressed layers, by digest.
+	compressed map[string]described
 }
 
 func (v validator) checkEntries(entries []Entry) error {
@@ -223,6 +225,9 @@ func (v validator) checkImages(images []Image) error {
 		}
 		for n, l := range i.Layers {
 			if err := v.useLayer(fmt.Sprintf("layer %d", n+1), l); err != nil {
+				return fmt.Errorf("image %q: %w", i.Name, err)
+			}
+			if err := v.checkCompressed(fmt.Sprintf("layer %d", n+1), l); err != nil {
 				return fmt.Errorf("image %q: %w", i.Name, err)
 			}
 		}

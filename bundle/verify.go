@@ -120,5 +120,10 @@ func checkImage(i Image, platform string, content func(Descriptor) []byte) error
 	if !slices.Equal(config.RootFS.DiffIDs, diffIDs) || len(manifest.Layers) != len(diffIDs) {
 		return fmt.Errorf("config %s lists other layers", i.Config.Digest)
 	}
+	for n, l := range i.Layers {
+		if c, listed := l.Compressed, manifest.Layers[n]; c != nil && (c.Digest != listed.Digest || c.Size != listed.Size) {
+			return fmt.Errorf("manifest %s lists the layer %s, not %s", i.Manifest.Digest, listed.Digest, c.Digest)
+		}
+	}
 	return nil
 }

@@ -77,6 +77,8 @@ type base struct {
 	manifest *bundle.Manifest
 	sha256   string           // of the manifest
 	layers   map[string]int64 // sizes of the layers that all nodes have, by diffID
+	// compressed describes the compressed blobs of these layers, by digest.
+	compressed map[string]*bundle.Compressed
 }
 
 // readBase reads the manifest of the base.
@@ -104,10 +106,13 @@ func (b *builder) readBase() error {
 			return fault.New(fault.Usage, "choose another file with --output", "the output %q is the base", b.Output)
 		}
 	}
-	b.base = base{manifest: m, sha256: f.ManifestSHA256(), layers: map[string]int64{}}
+	b.base = base{manifest: m, sha256: f.ManifestSHA256(), layers: map[string]int64{}, compressed: map[string]*bundle.Compressed{}}
 	for _, i := range b.base.onEveryNode() {
 		for _, l := range i.Layers {
 			b.base.layers[l.DiffID] = l.Size
+			if l.Compressed != nil {
+				b.base.compressed[l.Compressed.Digest] = l.Compressed
+			}
 		}
 	}
 	return nil

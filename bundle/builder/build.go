@@ -78,6 +78,8 @@ type Options struct {
 	Require, Without []string
 	// Refresh requests facts again instead of using the cached ones.
 	Refresh bool
+	// KeepCompressed also puts the compressed layers into the bundle that no encoder gives.
+	KeepCompressed bool
 	// Level is the compression level; the zero value is the default.
 	Level bundle.Level
 	// SBOM lists the formats in which the list of the software is also written next to the
@@ -293,7 +295,8 @@ func (b *builder) connect() (err error) {
 	b.fetch.Note = func(s string) { b.Progress.Printf("  %s\n", s) }
 	b.registry = registry.New(b.fetch, b.mirrors, b.Arch)
 	b.registry.AuthFile = b.AuthFile
-	b.registry.Have = b.base.layers
+	b.registry.Have, b.registry.HaveCompressed = b.base.layers, b.base.compressed
+	b.registry.Keep = b.KeepCompressed
 	b.charts = charts.New(b.mirrors)
 	b.watchCharts()
 	b.pinCharts()

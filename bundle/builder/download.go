@@ -23,7 +23,7 @@ func (b *builder) download(ctx context.Context) error {
 			g.Go(func() error { return missing.note(bin, b.getBinary(gctx, bin)) })
 		}
 	}
-	claimed := map[string]bool{} // layers, by diffID, that are downloaded for an earlier image
+	claimed := map[string]bool{} // blobs of layers, by digest, that are downloaded for an earlier image
 	var err error
 	for _, img := range b.images {
 		if err = b.getLayers(gctx, g, img, claimed); err != nil {
@@ -65,13 +65,13 @@ func (b *builder) getLayers(ctx context.Context, g *errgroup.Group, img *image, 
 			continue
 		}
 		from, state = events.Cache, "in the cache"
-		have, ok, err := b.registry.Cached(ctx, layer.DiffID)
+		have, ok, err := b.registry.Cached(ctx, layer)
 		if err != nil {
 			return err
 		}
 		cached += have
-		if !ok && !claimed[layer.DiffID] {
-			claimed[layer.DiffID] = true
+		if !ok && !claimed[layer.Digest] {
+			claimed[layer.Digest] = true
 			todo = append(todo, n)
 			size += layer.Size
 		}

@@ -54,7 +54,7 @@ func (b *builder) parseImages() error {
 // and adds their references to b.Images.
 func (b *builder) readLocal(ctx context.Context) (map[string]*local.Image, error) {
 	found := map[string]*local.Image{}
-	r := local.Reader{Cache: b.cache, Arch: b.Arch, Namespace: b.Namespace}
+	r := local.Reader{Cache: b.cache, Arch: b.Arch, Namespace: b.Namespace, Keep: b.KeepCompressed}
 	for _, spec := range b.local {
 		item := b.Progress.Item(spec.String(), 0)
 		list, err := r.Read(ctx, spec)

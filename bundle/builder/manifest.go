@@ -110,6 +110,7 @@ func (b *builder) manifest() (*bundle.Manifest, error) {
 		return nil, err
 	}
 	b.content.describe(m, b.Site.Units)
+	b.addKept(m)
 	return m, m.Validate()
 }
 

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 
 	"airlift/bundle/space"
+	"airlift/images/registry"
 )
 
 // checkRoom compares the free space of cache and output with what the build will
@@ -33,10 +34,10 @@ func (b *builder) checkOutputRoom() error {
 // toDownload is the minimum size of the missing layers in the cache. The cache keeps
 // them uncompressed, so they take more.
 func (b *builder) toDownload(ctx context.Context) (n int64, err error) {
-	err = b.eachLayer(func(diffID string, compressed int64) error {
-		_, have, err := b.registry.Cached(ctx, diffID)
+	err = b.eachLayer(func(l registry.Layer) error {
+		_, have, err := b.registry.Cached(ctx, l)
 		if !have {
-			n += compressed
+			n += l.Size
 		}
 		return err
 	})
@@ -47,8 +48,8 @@ func (b *builder) toDownload(ctx context.Context) (n int64, err error) {
 // half of their size in a registry, and are on the disk twice until the bundle is
 // complete. Binaries and the site's own files take a fifth of their size.
 func (b *builder) estimate() (n int64) {
-	_ = b.eachLayer(func(_ string, compressed int64) error {
-		n += compressed
+	_ = b.eachLayer(func(l registry.Layer) error {
+		n += l.Size
 		return nil
 	})
 	for _, img := range b.images {
@@ -65,7 +66,7 @@ func (b *builder) estimate() (n int64) {
 }
 
 // eachLayer calls do for each layer of the bundle that comes from a registry.
-func (b *builder) eachLayer(do func(diffID string, compressed int64) error) error {
+func (b *builder) eachLayer(do func(registry.Layer) error) error {
 	seen := map[string]bool{}
 	for _, img := range b.images {
 		for _, l := range img.compressed() {
@@ -73,7 +74,7 @@ func (b *builder) eachLayer(do func(diffID string, compressed int64) error) erro
 				continue
 			}
 			seen[l.DiffID] = true
-			if err := do(l.DiffID, l.Size); err != nil {
+			if err := do(l); err != nil {
 				return err
 			}
 		}

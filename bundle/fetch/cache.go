@@ -126,6 +126,11 @@ func (c *Cache) Damaged() []string {
 // Open opens the content with this sha256.
 func (c *Cache) Open(sum string) (*os.File, error) { return os.Open(c.path(sum)) }
 
+// Opener returns a function that opens the content with this sha256 from its beginning.
+func (c *Cache) Opener(sum string) func() (io.ReadCloser, error) {
+	return func() (io.ReadCloser, error) { return c.Open(sum) }
+}
+
 // Read returns small content, such as an image's manifest.
 func (c *Cache) Read(ctx context.Context, sum string) ([]byte, bool, error) {
 	if _, ok, err := c.Has(ctx, sum); !ok || err != nil {

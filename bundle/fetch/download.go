@@ -65,6 +65,7 @@ func (c *Client) Get(ctx context.Context, d Download) (int64, error) {
 // Verified is a downloaded file with the expected sha256.
 type Verified struct {
 	io.Reader
+	io.ReaderAt
 	Size int64
 }
 
@@ -82,7 +83,7 @@ func (c *Client) Unpack(ctx context.Context, d Download, already func() (bool, e
 		if _, err := f.Seek(0, io.SeekStart); err != nil {
 			return err
 		}
-		if err := use(Verified{reader{ctx, f}, size}); err != nil {
+		if err := use(Verified{reader{ctx, f}, f, size}); err != nil {
 			return err
 		}
 		return os.Remove(f.Name())

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"sync/atomic"
 	"time"
 )
 
@@ -85,7 +86,13 @@ func roundTrip(base http.RoundTripper, req *http.Request, patience time.Duration
 	ctx, cancel := context.WithCancelCause(req.Context())
 	w := &watch{ctx: ctx, cancel: cancel, after: patience, url: req.URL.Redacted()}
 	w.timer = time.AfterFunc(patience, func() { cancel(errStalled) })
-	resp, err := base.RoundTrip(req.WithContext(ctx))
+	sent := req.WithContext(ctx)
+	if req.Body != nil && req.Body != http.NoBody {
+		sent.Body = &sending{ReadCloser: req.Body, watch: w}
+		w.sending.Store(true)
+	}
+	resp, err := base.RoundTrip(sent)
+	w.sending.Store(false)
 	w.timer.Stop()
 	if err != nil {
 		err = w.explain(err)
@@ -128,6 +135,22 @@ type watch struct {
 	timer  *time.Timer
 	after  time.Duration
 	url    string
+	// sending is set until an answer arrives.
+	sending atomic.Bool
+}
+
+// A sending is the content of a request. An upload may take long, but not without progress.
+type sending struct {
+	io.ReadCloser
+	watch *watch
+}
+
+func (s *sending) Read(p []byte) (int, error) {
+	n, err := s.ReadCloser.Read(p)
+	if s.watch.sending.Load() {
+		s.watch.timer.Reset(s.watch.after)
+	}
+	return n, err
 }
 
 func (w *watch) explain(err error) error {

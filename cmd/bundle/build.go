@@ -132,6 +132,11 @@ downloadFinished, note, warning, result or error; the last line is result, or er
 the hint and the exit code. docs/lock.md lists the fields. The error is also printed on
 the standard error.
 
+Layers are in the bundle uncompressed. The build finds out which encoder gives upstream's
+compressed layer, so that "bundle push" can push it with upstream's digest, and prints for
+how many layers that is known. --keep-compressed-layers also puts the others into the
+bundle as upstream compressed them.
+
 --compression sets the compression level. default uses the built-in encoder. best
 runs the zstd command found in PATH at its highest level and places similar files
 next to each other. The file is smaller, but the build takes many times the
@@ -221,6 +226,7 @@ Checksums and digests from one list of mirrors are not used with another.`,
 	complete(cmd, progressFlag, []string{progressText, progressJSON})
 	f.BoolVar(&locked, "locked", false, "fail if there is no lock (see above)")
 	f.BoolVar(&b.o.Refresh, "refresh", false, "request versions, checksums and digests again instead of using the cached ones")
+	f.BoolVar(&b.o.KeepCompressed, "keep-compressed-layers", false, "also put layers into the bundle as upstream compressed them, if no encoder gives the same bytes (bundle push)")
 	f.StringVar(&signKey, "sign-key", "", "sign the bundle with the secret key in this `FILE`")
 	password.bind(f)
 	f.StringSliceVar(&sboms, "sbom", nil, "also write the bundle's list of its software next to it, in these formats: spdx-json, cyclonedx-json (bundle sbom)")
@@ -263,6 +269,9 @@ func printResult(out io.Writer, r *builder.Result, lockLine string, took time.Du
 	for _, l := range r.LeftOut {
 		fmt.Fprintf(out, "left out: %s %s (%s)\n", l.Name, l.Version, l.Why)
 	}
+	if n, kept, of := r.Manifest.Reproduced(); of > 0 {
+		fmt.Fprintf(out, "push: %d of %d layers' compressed blobs can be reproduced%s\n", n, of, keptNote(kept))
+	}
 	if len(r.Pinned) > 0 {
 		fmt.Fprintf(out, "pinned: %s\n", strings.Join(r.Pinned, ", "))
 	}
@@ -298,6 +307,13 @@ func printSignatures(out io.Writer, s *builder.Signatures) {
 	if len(s.OnlyChecksum) > 0 {
 		fmt.Fprintf(out, "only checksum or digest compared: %s\n", strings.Join(s.OnlyChecksum, ", "))
 	}
+}
+
+func keptNote(kept int) string {
+	if kept == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", %d are kept", kept)
 }
 
 // layersIn describes layers, given by their sizes: "2 layers (34.1 MB)".

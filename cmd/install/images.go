@@ -16,14 +16,14 @@ import (
 func newImagesCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "images",
-		Short: "List, import and remove the images of this node",
+		Short: "List, import, export and remove images",
 		Long: `List, import and remove images in the containerd of this node. The commands work with
 any bundle file.`,
 		Example: "  ./install images list\n  ./more images import\n  ./install images prune --dry-run",
 		Args:    noArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newImagesListCmd(), newImportCmd(), newImagesPruneCmd(), newImagesUnpinCmd())
+	cmd.AddCommand(newImagesExportCmd(), newImagesListCmd(), newImportCmd(), newImagesPruneCmd(), newImagesUnpinCmd())
 	return cmd
 }
 

@@ -191,7 +191,15 @@ func (r *Reader) layer(ctx context.Context, f files, d v1.Descriptor, layer *bun
 	if err := verify(ctx, f, name, d); err != nil {
 		return err
 	}
-	return r.store(ctx, f, name, "layer "+d.Digest.String(), layer)
+	if err := r.store(ctx, f, name, "layer "+d.Digest.String(), layer); err != nil {
+		return err
+	}
+	open := func() (io.ReadCloser, error) {
+		content, _, err := f.open(name)
+		return content, err
+	}
+	layer.Compressed, err = oci.DescribeCompressed(ctx, r.Cache, open, layer.DiffID, d.Digest.String(), d.Size, r.Keep)
+	return err
 }
 
 // store decompresses a layer to the cache, unless it is there, and sets its size.

@@ -17,6 +17,8 @@ type Reader struct {
 	Arch string
 	// Namespace is containerd's namespace.
 	Namespace string
+	// Keep stores the compressed layers that no encoder gives.
+	Keep bool
 }
 
 // An Image is an image whose contents are in the cache.

@@ -3,7 +3,9 @@ package registry
 import (
 	"context"
 	"fmt"
+	"io"
 
+	"airlift/bundle"
 	"airlift/bundle/fetch"
 	"airlift/images/oci"
 )
@@ -11,33 +13,45 @@ import (
 // A Layer is a layer of an image as the registry stores it.
 type Layer struct {
 	DiffID string // of the uncompressed tar
-	Size   int64  // compressed, in bytes
+	Digest string // of the blob
+	Size   int64  // of the blob, in bytes
 }
 
 // Compressed lists the image's layers, the lowest first.
 func (i *Image) Compressed() []Layer {
 	var layers []Layer
 	for n, d := range i.blobs {
-		layers = append(layers, Layer{i.Layers[n].DiffID, d.Size})
+		layers = append(layers, Layer{i.Layers[n].DiffID, d.Digest.String(), d.Size})
 	}
 	return layers
 }
 
-// Cached returns the uncompressed size of a layer, and whether it is in Have or in the cache.
-func (c *Client) Cached(ctx context.Context, diffID string) (int64, bool, error) {
-	if size, ok := c.Have[diffID]; ok {
-		return size, true, nil
+// Cached returns the uncompressed size of a layer, and whether it needs no download: it is in
+// Have, or the cache has it and the description of its compressed blob.
+func (c *Client) Cached(ctx context.Context, l Layer) (int64, bool, error) {
+	size, _, ok, err := c.cached(ctx, l)
+	return size, ok, err
+}
+
+func (c *Client) cached(ctx context.Context, l Layer) (size int64, compressed *bundle.Compressed, ok bool, err error) {
+	if size, ok := c.Have[l.DiffID]; ok {
+		return size, c.HaveCompressed[l.Digest], true, nil
 	}
-	return c.fetch.Cache.Has(ctx, oci.Hex(diffID))
+	if size, ok, err = c.fetch.Cache.Has(ctx, oci.Hex(l.DiffID)); !ok || err != nil {
+		return size, nil, false, err
+	}
+	compressed, ok, err = oci.RecallCompressed(ctx, c.fetch.Cache, l.DiffID, l.Digest, c.Keep)
+	return size, compressed, ok, err
 }
 
 // Pull downloads layer n of the image (the lowest is 0) to the cache, unless it is there
-// or in Have, and sets its size. The cache has the uncompressed layer, which was compared with its
-// diffID. m counts the downloaded bytes.
+// or in Have, and sets its size and the description of its compressed blob. The cache has the
+// uncompressed layer, which was compared with its diffID. m counts the downloaded bytes.
 func (c *Client) Pull(ctx context.Context, img *Image, n int, m fetch.Meter) error {
 	layer, d := &img.Layers[n], img.blobs[n]
+	l := img.Compressed()[n]
 	already := func() (ok bool, err error) {
-		layer.Size, ok, err = c.Cached(ctx, layer.DiffID)
+		layer.Size, layer.Compressed, ok, err = c.cached(ctx, l)
 		return ok, err
 	}
 	if ok, err := already(); ok || err != nil {
@@ -49,7 +63,13 @@ func (c *Client) Pull(ctx context.Context, img *Image, n int, m fetch.Meter) err
 		return fmt.Errorf("downloading %s: %w", what, err)
 	}
 	return c.fetch.Unpack(ctx, dl, already, func(r fetch.Verified) (err error) {
-		layer.Size, err = oci.StoreLayer(ctx, c.fetch.Cache, r, layer.DiffID, d.Size, what, dl.URL)
-		return err
+		if layer.Size, err = oci.StoreLayer(ctx, c.fetch.Cache, r, layer.DiffID, d.Size, what, dl.URL); err != nil {
+			return err
+		}
+		open := func() (io.ReadCloser, error) { return io.NopCloser(io.NewSectionReader(r, 0, r.Size)), nil }
+		if layer.Compressed, err = oci.DescribeCompressed(ctx, c.fetch.Cache, open, layer.DiffID, l.Digest, r.Size, c.Keep); err != nil {
+			return fmt.Errorf("comparing %s with the output of encoders: %w", what, err)
+		}
+		return nil
 	})
 }

@@ -14,28 +14,29 @@ import (
 	"airlift/bundle/fetch"
 )
 
-// logIn returns a transport that has the permission to pull from a repository. It renews
-// the permission when it expires.
-func (c *Client) logIn(ctx context.Context, repo name.Repository) (http.RoundTripper, error) {
+// logIn returns a transport that has a permission in a repository. It renews the permission
+// when it expires.
+// action is transport.PullScope or transport.PushScope.
+func (c *Client) logIn(ctx context.Context, repo name.Repository, action string) (http.RoundTripper, error) {
 	auth, err := credentials(c.account(repo), c.AuthFile)
 	if err != nil {
 		return nil, err
 	}
 	host := repo.RegistryStr()
 	_, mirrored := c.mirrors.Lookup(host)
-	base := &loginTransport{host: host, mirrored: mirrored, requests: c.mirrors, logins: c.fetch.Patient(c.mirrors)}
-	tr, err := transport.NewWithContext(ctx, repo.Registry, auth, base, []string{c.scope(repo)})
+	base := &loginTransport{host: host, mirrored: mirrored, secure: action == transport.PushScope, requests: c.mirrors, logins: c.fetch.Patient(c.mirrors)}
+	tr, err := transport.NewWithContext(ctx, repo.Registry, auth, base, []string{c.scope(repo, action)})
 	if err != nil {
 		return nil, fmt.Errorf("logging in: %w", err)
 	}
 	return tr, nil
 }
 
-// scope is the permission to pull from a repository. A mirror knows the repository by the
+// scope is a permission in a repository. A mirror knows the repository by the
 // path that requests to it have.
-func (c *Client) scope(repo name.Repository) string {
+func (c *Client) scope(repo name.Repository, action string) string {
 	a := c.account(repo)
-	return "repository:" + a.path + ":" + transport.PullScope
+	return "repository:" + a.path + ":" + action
 }
 
 // account returns the account to authenticate with. For a mirrored registry this is one at
@@ -71,9 +72,16 @@ type loginTransport struct {
 	host             string // the registry
 	mirrored         bool
 	requests, logins http.RoundTripper
+	// secure sends requests over https that go-containerregistry would send over http,
+	// because the host looks private. The ping, which fails then, is not one of them.
+	secure bool
 }
 
 func (t *loginTransport) RoundTrip(req *http.Request) (*http.Response, error) {
+	if t.secure && req.URL.Scheme == "http" && req.URL.Host == t.host && req.URL.Path != "/v2/" {
+		req = req.Clone(req.Context())
+		req.URL.Scheme = "https"
+	}
 	// go-containerregistry tries http for hosts that look private.
 	if req.URL.Scheme == "http" && req.URL.Host == t.host && !t.mirrored {
 		return nil, fetch.Final(&plainError{t.host})

@@ -34,6 +34,10 @@ type Client struct {
 	AuthFile string
 	// Have has the sizes, by diffID, of layers that need no download.
 	Have map[string]int64
+	// HaveCompressed describes the compressed blobs of layers in Have, by digest.
+	HaveCompressed map[string]*bundle.Compressed
+	// Keep stores the compressed blobs that no encoder gives.
+	Keep bool
 
 	fetch   *fetch.Client
 	mirrors *fetch.Mirrors
@@ -83,7 +87,7 @@ func (c *Client) open(ctx context.Context, repo name.Repository) (*session, erro
 	}
 	c.mu.Unlock()
 	s.once.Do(func() {
-		tr, err := c.logIn(ctx, repo)
+		tr, err := c.logIn(ctx, repo, transport.PullScope)
 		if err != nil {
 			s.err = err
 			return

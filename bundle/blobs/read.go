@@ -1,0 +1,61 @@
+package blobs
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+
+	"airlift/bundle"
+	"airlift/fault"
+)
+
+// Documents reads the indexes, manifests and configs of images, by digest.
+func Documents(ctx context.Context, f *bundle.File, images []bundle.Image) (map[string][]byte, error) {
+	wanted := map[string]string{} // digest by entry name
+	for _, i := range images {
+		for _, d := range []bundle.Descriptor{i.Target, i.Manifest, i.Config} {
+			wanted[bundle.BlobName(d.Digest)] = d.Digest
+		}
+	}
+	found := map[string][]byte{}
+	return found, each(ctx, f, func(e bundle.Entry) bool { return wanted[e.Name] != "" }, func(e bundle.Entry, content bundle.Content) (err error) {
+		found[wanted[e.Name]], err = io.ReadAll(content) // the manifest limits the size
+		return err
+	})
+}
+
+// each calls use for the wanted entries of a bundle, in their order.
+func each(ctx context.Context, f *bundle.File, wanted func(bundle.Entry) bool, use func(bundle.Entry, bundle.Content) error) error {
+	s, err := f.Stream(ctx)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	s.Skip(func(e bundle.Entry) bool { return !wanted(e) })
+	for {
+		e, content, err := s.Next()
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if err := use(e, content); err != nil {
+			return err
+		}
+	}
+}
+
+// Layers returns the descriptors of an image's layers in its manifest.
+func Layers(f *bundle.File, i bundle.Image, manifest []byte) ([]bundle.Descriptor, error) {
+	var m struct{ Layers []bundle.Descriptor }
+	err := json.Unmarshal(manifest, &m)
+	if err == nil && len(m.Layers) != len(i.Layers) {
+		err = fmt.Errorf("it lists %d layers, and the bundle %d", len(m.Layers), len(i.Layers))
+	}
+	if err != nil {
+		return nil, fault.New(fault.Bundle, "run bundle verify", "%s is inconsistent: image %q: manifest %s: %w", f.Path(), i.Reference, i.Manifest.Digest, err)
+	}
+	return m.Layers, nil
+}

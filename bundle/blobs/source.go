@@ -1,0 +1,206 @@
+package blobs
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"airlift/bundle"
+	"airlift/bundle/encoder"
+	"airlift/fault"
+	"airlift/interrupt"
+)
+
+// A Bundle is a bundle whose blobs are wanted. Base is the base of an additional bundle, nil if
+// layers that are only in the base are not wanted.
+type Bundle struct {
+	File, Base *bundle.File
+	manifest   *bundle.Manifest
+	inBase     map[string]int64
+	kept       map[string]bool
+	impossible []impossible
+}
+
+// An impossible blob is one that cannot be made.
+type impossible struct {
+	digest, why string
+	images      []string
+}
+
+// Open reads the manifest of a bundle. base may be nil.
+func Open(file, base *bundle.File) (*Bundle, error) {
+	m, err := file.Manifest()
+	if err != nil {
+		return nil, err
+	}
+	b := &Bundle{File: file, Base: base, manifest: m, inBase: m.OnlyInBase(), kept: m.KeptBlobs()}
+	switch {
+	case base == nil:
+	case m.Base == nil:
+		return nil, fault.New(fault.Usage, "leave out --base", "%s was built without a base", file.Path())
+	case m.Base.ManifestSHA256 != base.ManifestSHA256():
+		return nil, fault.New(fault.Usage, "use the bundle that was the base of the build, or a copy", "%s is not the base of %s", base.Path(), file.Path())
+	}
+	return b, nil
+}
+
+// Manifest returns the manifest of the bundle.
+func (b *Bundle) Manifest() *bundle.Manifest { return b.manifest }
+
+// A Source is where the blob of a layer comes from.
+type Source struct {
+	bundle.Descriptor
+	entry    string
+	recipe   encoder.Recipe
+	compress bool // entry is uncompressed, and recipe compresses it
+	inBase   bool
+}
+
+const whyBase = "is only in the base"
+
+// Source returns the source of the blob d, which is layer l of an image. It returns nil if there
+// is none; Refusal then reports it.
+func (b *Bundle) Source(image string, l bundle.Layer, d bundle.Descriptor) *Source {
+	s := &Source{Descriptor: d, entry: bundle.BlobName(l.DiffID)}
+	_, s.inBase = b.inBase[l.DiffID]
+	switch {
+	case s.inBase && b.Base == nil:
+		return b.refuse(image, d, whyBase)
+	case d.Digest == l.DiffID:
+	case b.kept[bundle.BlobName(d.Digest)]:
+		s.entry, s.inBase = bundle.BlobName(d.Digest), false
+	case l.Compressed == nil:
+		return b.refuse(image, d, "the build did not have upstream's blob")
+	default:
+		if s.recipe, s.compress = l.Compressed.Recipe(); !s.compress {
+			return b.refuse(image, d, "no encoder gives upstream's blob")
+		}
+	}
+	return s
+}
+
+func (b *Bundle) refuse(image string, d bundle.Descriptor, why string) *Source {
+	at := slices.IndexFunc(b.impossible, func(i impossible) bool { return i.digest == d.Digest })
+	if at < 0 {
+		at = len(b.impossible)
+		b.impossible = append(b.impossible, impossible{digest: d.Digest, why: why})
+	}
+	if i := &b.impossible[at]; !slices.Contains(i.images, image) {
+		i.images = append(i.images, image)
+	}
+	return nil
+}
+
+// Refusal returns an error that lists the blobs without a source. done is "pushed".
+func (b *Bundle) Refusal(done string) error {
+	if len(b.impossible) == 0 {
+		return nil
+	}
+	var lines []string
+	base := 0
+	for _, i := range b.impossible {
+		if i.why == whyBase {
+			base++
+		}
+		lines = append(lines, fmt.Sprintf("  %s of %s: %s", i.digest, strings.Join(i.images, ", "), i.why))
+	}
+	hint := "build the bundle again with --keep-compressed-layers"
+	if base > 0 {
+		hint = "add --base FILE, the bundle that was the base of the build"
+	}
+	what := "1 layer"
+	if len(lines) > 1 {
+		what = fmt.Sprintf("%d layers", len(lines))
+	}
+	return fault.New(fault.Failure, hint, "%s of %s cannot be %s with upstream's digest; nothing was %s:\n%s",
+		what, b.File.Path(), done, done, strings.Join(lines, "\n"))
+}
+
+// Make calls use with the content of each blob, in the order of the bundle. The content has the
+// digest of the blob.
+func (b *Bundle) Make(ctx context.Context, sources []*Source, use func(*Source, *io.SectionReader) error) error {
+	for _, f := range []*bundle.File{b.File, b.Base} {
+		byEntry := map[string][]*Source{}
+		for _, s := range sources {
+			if s.inBase == (f == b.Base) {
+				byEntry[s.entry] = append(byEntry[s.entry], s)
+			}
+		}
+		if len(byEntry) == 0 {
+			continue
+		}
+		err := each(ctx, f, func(e bundle.Entry) bool { return byEntry[e.Name] != nil }, func(e bundle.Entry, content bundle.Content) error {
+			return makeAll(ctx, content, byEntry[e.Name], use)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// makeAll makes the blobs of one layer. Upstream may have compressed it in several ways.
+func makeAll(ctx context.Context, content io.Reader, sources []*Source, use func(*Source, *io.SectionReader) error) error {
+	var spools []*os.File
+	defer func() {
+		for _, f := range spools {
+			f.Close()
+		}
+	}()
+	var writers []io.Writer
+	var closers []io.Closer
+	var sums []*counter
+	for _, s := range sources {
+		f, err := spool()
+		if err != nil {
+			return err
+		}
+		spools = append(spools, f)
+		sum := &counter{hash: sha256.New(), w: f, most: s.Size}
+		sums = append(sums, sum)
+		if !s.compress {
+			writers = append(writers, sum)
+			continue
+		}
+		z, err := s.recipe.NewWriter(sum)
+		if err != nil {
+			return err
+		}
+		writers, closers = append(writers, z), append(closers, z)
+	}
+	_, err := io.Copy(io.MultiWriter(writers...), interrupt.Reader(ctx, content))
+	for _, c := range closers {
+		if cerr := c.Close(); err == nil {
+			err = cerr
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("compressing the layer %s: %w", sources[0].Digest, err)
+	}
+	for n, s := range sources {
+		if got := fmt.Sprintf("sha256:%x", sums[n].hash.Sum(nil)); got != s.Digest {
+			return fault.New(fault.Failure, "use the release of Airlift that built the file, or build it again with this one",
+				"compressing the layer %s: %s gives other bytes in this release: %s", s.Digest, s.recipe.Encoder, got)
+		}
+		if err := use(s, io.NewSectionReader(spools[n], 0, s.Size)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// spool creates a file for a compressed layer, which disappears when it is closed.
+func spool() (*os.File, error) {
+	f, err := os.CreateTemp("", "airlift-layer-*")
+	if err == nil {
+		err = os.Remove(f.Name())
+	}
+	if err != nil {
+		return nil, fault.Wrap(fmt.Errorf("creating a file for a layer: %w", err), fault.Failure, "set TMPDIR to a directory with free space")
+	}
+	return f, nil
+}

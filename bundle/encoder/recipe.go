@@ -1,0 +1,213 @@
+package encoder
+
+import (
+	"compress/flate"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+
+	kflate "github.com/klauspost/compress/flate"
+	"github.com/klauspost/compress/zstd"
+	"github.com/klauspost/pgzip"
+)
+
+// A Recipe describes how to compress a layer.
+type Recipe struct {
+	// Encoder is the name of an encoder with its options: "go-gzip-6".
+	Encoder string
+	// Header is the header of a gzip blob. It is empty for zstd.
+	Header []byte
+}
+
+// Families of encoders. The numbers that follow are the level and, for pgzip, the size of a
+// block in bytes.
+const (
+	goGzip        = "go-gzip"         // compress/gzip of Go: docker, buildkit, containerd, ko
+	klauspostGzip = "klauspost-gzip"  // github.com/klauspost/compress/gzip
+	pGzip         = "klauspost-pgzip" // github.com/klauspost/pgzip: podman, buildah, skopeo
+	klauspostZstd = "klauspost-zstd"  // github.com/klauspost/compress/zstd
+)
+
+// pgzipBlocks are the sizes of blocks in use: that of the library, that of its first versions,
+// and that of pigz.
+var pgzipBlocks = []int{1 << 20, 250_000, 128 << 10}
+
+// gzipLevels are in the order in which they are tried. The first is the default of Go.
+var gzipLevels = []int{6, 9, 1, 5, 4, 3, 7, 8, 2, -2, 0}
+
+// Names lists the names of all encoders.
+func Names() (names []string) {
+	for _, family := range []string{goGzip, klauspostGzip} {
+		for _, level := range gzipLevels {
+			names = append(names, family+"-"+strconv.Itoa(level))
+		}
+	}
+	for _, block := range pgzipBlocks {
+		for _, level := range gzipLevels {
+			names = append(names, fmt.Sprintf("%s-%d-%d", pGzip, level, block))
+		}
+	}
+	for level := 1; level <= 4; level++ {
+		names = append(names, fmt.Sprintf("%s-%d", klauspostZstd, level))
+	}
+	return names
+}
+
+// Known reports whether this package has the encoder.
+func Known(name string) bool { return slices.Contains(Names(), name) }
+
+// options returns the family and the numbers of an encoder's name.
+func options(name string) (family string, numbers []int) {
+	for _, f := range []string{goGzip, klauspostGzip, pGzip, klauspostZstd} {
+		if rest, ok := strings.CutPrefix(name, f+"-"); ok {
+			family = f
+			// A level may be negative: "--2".
+			for rest != "" {
+				n := strings.Index(rest[1:], "-") + 1
+				if n == 0 {
+					n = len(rest)
+				}
+				number, _ := strconv.Atoi(rest[:n])
+				numbers = append(numbers, number)
+				rest = strings.TrimPrefix(rest[n:], "-")
+			}
+			return family, numbers
+		}
+	}
+	return "", nil
+}
+
+// NewWriter returns a writer that compresses to w. The caller must Close it.
+func (r Recipe) NewWriter(w io.Writer) (io.WriteCloser, error) {
+	if !Known(r.Encoder) {
+		return nil, fmt.Errorf("the encoder %q is not known", r.Encoder)
+	}
+	family, n := options(r.Encoder)
+	if family == klauspostZstd {
+		// More goroutines would not change the output.
+		return zstd.NewWriter(w, zstd.WithEncoderLevel(zstd.EncoderLevel(n[0])), zstd.WithEncoderConcurrency(1))
+	}
+	if _, err := w.Write(r.Header); err != nil {
+		return nil, err
+	}
+	switch family {
+	case goGzip:
+		body, err := flate.NewWriter(w, n[0])
+		return &gzipWriter{w: w, body: body}, err
+	case klauspostGzip:
+		body, err := kflate.NewWriter(w, n[0])
+		return &gzipWriter{w: w, body: body}, err
+	}
+	// pgzip writes the header and the trailer itself.
+	z, err := pgzip.NewWriterLevel(&skipper{w: w, skip: pgzipHeader}, n[0])
+	if err != nil {
+		return nil, err
+	}
+	return z, z.SetConcurrency(n[1], 1)
+}
+
+// pgzipHeader is the size of the header that pgzip writes without a name, comment or extra
+// field.
+const pgzipHeader = 10
+
+// A skipper leaves out the first bytes.
+type skipper struct {
+	w    io.Writer
+	skip int
+}
+
+func (s *skipper) Write(p []byte) (int, error) {
+	n := min(s.skip, len(p))
+	if s.skip -= n; n == len(p) {
+		return n, nil
+	}
+	written, err := s.w.Write(p[n:])
+	return n + written, err
+}
+
+// A gzipWriter writes the body and the trailer of a gzip member.
+type gzipWriter struct {
+	w    io.Writer
+	body io.WriteCloser
+	crc  uint32
+	size uint32
+}
+
+func (g *gzipWriter) Write(p []byte) (int, error) {
+	g.crc = crc32.Update(g.crc, crc32.IEEETable, p)
+	g.size += uint32(len(p))
+	return g.body.Write(p)
+}
+
+func (g *gzipWriter) Close() error {
+	if err := g.body.Close(); err != nil {
+		return err
+	}
+	var trailer [8]byte
+	binary.LittleEndian.PutUint32(trailer[:4], g.crc)
+	binary.LittleEndian.PutUint32(trailer[4:], g.size)
+	_, err := g.w.Write(trailer[:])
+	return err
+}
+
+// maxHeader limits the header of a gzip blob: a name and a comment are short.
+const maxHeader = 512
+
+var errHeader = errors.New("not a gzip header of at most 512 bytes")
+
+// gzipHeaderSize returns the size of the gzip header at the beginning of b (RFC 1952).
+func gzipHeaderSize(b []byte) (int, error) {
+	const (
+		hasCRC = 1 << (iota + 1)
+		hasExtra
+		hasName
+		hasComment
+	)
+	if len(b) < 10 || b[0] != 0x1f || b[1] != 0x8b || b[2] != 8 {
+		return 0, errHeader
+	}
+	flags, n := b[3], 10
+	if flags&hasExtra != 0 {
+		if len(b) < n+2 {
+			return 0, errHeader
+		}
+		n += 2 + int(binary.LittleEndian.Uint16(b[n:]))
+	}
+	for _, field := range []byte{hasName, hasComment} {
+		if flags&field == 0 {
+			continue
+		}
+		if n > len(b) {
+			return 0, errHeader
+		}
+		end := slices.Index(b[n:], 0)
+		if end < 0 {
+			return 0, errHeader
+		}
+		n += end + 1
+	}
+	if flags&hasCRC != 0 {
+		n += 2
+	}
+	if n > len(b) || n > maxHeader {
+		return 0, errHeader
+	}
+	return n, nil
+}
+
+// CheckHeader checks that header is exactly the header of a gzip blob.
+func CheckHeader(header []byte) error {
+	n, err := gzipHeaderSize(header)
+	if err == nil && n != len(header) {
+		err = errHeader
+	}
+	return err
+}
+
+// HasHeader reports whether the encoder writes gzip.
+func HasHeader(name string) bool { return Known(name) && !strings.HasPrefix(name, klauspostZstd) }
