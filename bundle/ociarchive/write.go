@@ -69,6 +69,12 @@ func Write(ctx context.Context, w io.Writer, b *blobs.Bundle, images []bundle.Im
 	if err != nil {
 		return err
 	}
+	if text, err = dockerManifest(b, images, documents); err == nil {
+		err = a.add("manifest.json", text)
+	}
+	if err != nil {
+		return err
+	}
 	for _, i := range images {
 		for _, d := range []bundle.Descriptor{i.Target, i.Manifest, i.Config} {
 			if err := a.blob(d.Digest, d.Size, bytes.NewReader(documents[d.Digest])); err != nil {
@@ -107,12 +113,41 @@ func sources(b *blobs.Bundle, images []bundle.Image, documents map[string][]byte
 	return list, b.Refusal("exported")
 }
 
+// A dockerImage is an image of manifest.json, which docker load reads. skopeo finds images with
+// docker's media types only there.
+type dockerImage struct {
+	Config   string
+	RepoTags []string
+	Layers   []string
+}
+
+func dockerManifest(b *blobs.Bundle, images []bundle.Image, documents map[string][]byte) ([]byte, error) {
+	var list []dockerImage
+	for _, i := range images {
+		layers, err := blobs.Layers(b.File, i, documents[i.Manifest.Digest])
+		if err != nil {
+			return nil, err
+		}
+		d := dockerImage{Config: blobPath(i.Config.Digest), RepoTags: []string{}, Layers: []string{}}
+		if !strings.Contains(i.Reference, "@") {
+			d.RepoTags = append(d.RepoTags, i.Reference)
+		}
+		for _, l := range layers {
+			d.Layers = append(d.Layers, blobPath(l.Digest))
+		}
+		list = append(list, d)
+	}
+	return json.Marshal(list)
+}
+
+func blobPath(digest string) string { return "blobs/sha256/" + strings.TrimPrefix(digest, "sha256:") }
+
 func (a *archive) blob(digest string, size int64, content io.Reader) error {
 	if a.written[digest] {
 		return nil
 	}
 	a.written[digest] = true
-	if err := a.header("blobs/sha256/"+strings.TrimPrefix(digest, "sha256:"), size); err != nil {
+	if err := a.header(blobPath(digest), size); err != nil {
 		return err
 	}
 	_, err := io.Copy(a.tar, content)

@@ -25,7 +25,7 @@ func newImagesExportCmd() *cobra.Command {
 		Use:   "export FILE|- [IMAGE...]",
 		Short: "Write images of this file to an OCI archive",
 		Long: `Write images of this file to an OCI image layout in a tar archive, which other tools
-read: 'ctr images import', 'skopeo copy oci-archive:…', 'podman load'. Without IMAGE, all
+read: 'ctr images import', 'skopeo copy oci-archive:…'. Without IMAGE, all
 images are written. - is the standard output. containerd is not needed.
 
 The images have upstream's digests. Layers are in this file uncompressed, so export
