@@ -131,6 +131,7 @@ test: packages oracles vet
 
 e2e: bundle
 	@rm -f out/hosts-not-run
+	bin/upstream build --version $(KUBERNETES) --add-ons
 	$(E2E) ./e2e
 	@if test -e out/hosts-not-run; then cat out/hosts-not-run; fi
 	$(E2E) ./scripts/lab ./scripts/bench/measure ./installer/host

@@ -37,7 +37,8 @@ type Manifest struct {
 	Components []Component `json:"components"`
 	// Images are in boot order.
 	Images []Image `json:"images"`
-	// Manifests are the site's own manifests, in the order in which init applies them.
+	// Manifests are those of add-ons and then the site's own, in the order in which init
+	// applies them.
 	Manifests []SiteManifest `json:"manifests,omitempty"`
 	// Files are the site's own files for the hosts, sorted by path.
 	Files []SiteFile `json:"files,omitempty"`
@@ -174,6 +175,9 @@ type SiteManifest struct {
 	// Chart is the Helm chart from which the objects were rendered, with its version:
 	// "ingress-nginx 4.13.2". It is empty for a manifest.
 	Chart string `json:"chart,omitempty"`
+	// AddOn is the version of the optional add-on whose objects these are: "v0.9.0". The
+	// manifest has the add-on's name. It is empty for the site's own manifests.
+	AddOn string `json:"addOn,omitempty"`
 	// Namespace is the namespace of objects that name none. It is created if it does
 	// not exist. Empty means "default".
 	Namespace string `json:"namespace,omitempty"`
@@ -247,6 +251,11 @@ func (m *Manifest) Entry(name string) (Entry, bool) {
 		}
 	}
 	return Entry{}, false
+}
+
+// HasAddOn reports whether the bundle has an optional add-on.
+func (m *Manifest) HasAddOn(name string) bool {
+	return slices.ContainsFunc(m.Manifests, func(s SiteManifest) bool { return s.AddOn != "" && s.Name == name })
 }
 
 // UnpackedSize is the sum of the entries' sizes in bytes.

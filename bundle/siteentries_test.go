@@ -2,6 +2,7 @@ package bundle
 
 import (
 	"bytes"
+	"strings"
 	"testing"
 )
 
@@ -68,4 +69,26 @@ func TestVerifySiteEntries(t *testing.T) {
 	}
 	wantFault(t, check(t, file("sbom/a.json")), `entry "sbom/a.json": its sha256`)
 	wantFault(t, check(t, file("manifests/app.yaml")), `entry "manifests/app.yaml": its sha256`)
+}
+
+// The version of an add-on is a text, and its objects are of no chart.
+func TestAddOnInManifest(t *testing.T) {
+	for _, c := range []struct {
+		manifest SiteManifest
+		want     string
+	}{
+		{SiteManifest{Name: "app", AddOn: "v1.0.0"}, ""},
+		{SiteManifest{Name: "app", AddOn: "v1.0.0", Chart: "app 1.0.0"}, "both a chart and an add-on"},
+		{SiteManifest{Name: "app", AddOn: "v1\n"}, "addOn"},
+	} {
+		s := siteSample()
+		s.manifest.Manifests = []SiteManifest{c.manifest}
+		err := s.manifest.Validate()
+		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%+v: %v", c.manifest, err)
+		}
+		if s.manifest.HasAddOn("app") != true || s.manifest.HasAddOn("other") {
+			t.Errorf("%+v: HasAddOn", c.manifest)
+		}
+	}
 }

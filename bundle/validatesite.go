@@ -60,6 +60,14 @@ func (v validator) checkManifest(s SiteManifest) error {
 			return fmt.Errorf("manifest %q: %w", s.Name, err)
 		}
 	}
+	if s.AddOn != "" {
+		if err := checkText("addOn", s.AddOn); err != nil {
+			return fmt.Errorf("manifest %q: %w", s.Name, err)
+		}
+	}
+	if s.AddOn != "" && s.Chart != "" {
+		return fmt.Errorf("manifest %q has both a chart and an add-on", s.Name)
+	}
 	if s.Namespace == "default" {
 		return fmt.Errorf("manifest %q: namespace %q is the default and must be left out", s.Name, s.Namespace)
 	}

@@ -52,6 +52,8 @@ type Options struct {
 	Images []string
 	// Namespace is containerd's namespace, for images of a local containerd.
 	Namespace string
+	// AddOns are names of optional add-ons of the catalog.
+	AddOns []string
 	// Site is the site's own software.
 	Site Site
 	// Output is the file to write.
@@ -227,6 +229,9 @@ func (b *builder) prepare() (err error) {
 		return err
 	}
 	if err := images.Supported(b.Arch, b.CNI); err != nil {
+		return err
+	}
+	if err := b.checkAddOns(); err != nil {
 		return err
 	}
 	if full != "" {

@@ -24,13 +24,15 @@ type Site struct {
 	Written map[string]string
 }
 
-// A Manifest is a source of Kubernetes objects: either Path or Chart is set.
+// A Manifest is a source of Kubernetes objects: one of Path, Chart and AddOn is set.
 type Manifest struct {
 	// Name is the manifest's name in the bundle, a DNS label.
 	Name string
 	// Path is a YAML file, a directory of YAML files, or a directory with a kustomization.
 	Path  string
 	Chart *Chart
+	// AddOn, if not nil, is an add-on of the catalog. Then Path and Chart are empty.
+	AddOn *images.AddOn
 	// Namespace is the namespace of objects that name none.
 	Namespace string
 	// IfNotPresent replaces the imagePullPolicy Always.

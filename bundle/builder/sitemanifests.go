@@ -52,7 +52,7 @@ func (o *objects) apply(m Manifest, list []*manifests.Object) error {
 	return nil
 }
 
-// readSite reads the site's manifests and files, and adds the images of the workloads to
+// readSite reads the manifests of the add-ons, and the site's manifests and files, and adds the images of the workloads to
 // Images.
 func (b *builder) readSite(ctx context.Context) error {
 	apis, err := b.apisOfBase(ctx)
@@ -60,7 +60,11 @@ func (b *builder) readSite(ctx context.Context) error {
 		return fmt.Errorf("reading the manifests of the base: %w", err)
 	}
 	r := objectReader{charts: b.charts, version: b.catalog.Version, apis: apis}
-	for _, m := range b.Site.Manifests {
+	own, err := b.addOns()
+	if err != nil {
+		return err
+	}
+	for _, m := range slices.Concat(own, b.Site.Manifests) {
 		if err := b.readManifest(ctx, &r, m); err != nil {
 			return fmt.Errorf("%s: manifest %q: %w", m.At, m.Name, err)
 		}
@@ -112,6 +116,9 @@ func (b *builder) readManifest(ctx context.Context, r *objectReader, m Manifest)
 	if got.chart != nil {
 		to.Chart = got.chart.Chart + " " + got.chart.Version
 		b.objects.charts = append(b.objects.charts, *got.chart)
+	}
+	if m.AddOn != nil {
+		to.AddOn = m.AddOn.Version
 	}
 	if to.Namespace == "default" {
 		to.Namespace = "" // the manifest's only form

@@ -29,9 +29,12 @@ type reading struct {
 
 // read returns the objects of a manifest.
 func (r *objectReader) read(ctx context.Context, m Manifest) (got reading, err error) {
-	if m.Chart == nil {
+	switch {
+	case m.AddOn != nil:
+		got.objects, err = readAddOn(*m.AddOn)
+	case m.Chart == nil:
 		got.objects, err = manifests.Read(m.Path)
-	} else {
+	default:
 		got, err = r.render(ctx, m)
 	}
 	if err == nil {

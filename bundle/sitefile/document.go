@@ -25,6 +25,8 @@ type document struct {
 	// as --etcd-version and the others.
 	ComponentVersions componentVersions `yaml:"componentVersions"`
 
+	// AddOns are optional software of the catalog, as --addon.
+	AddOns []text `yaml:"addons"`
 	// Images are references, as --image. The images that Manifests name need not be listed.
 	Images []text `yaml:"images"`
 	// Manifests are applied by init in this order.

@@ -22,6 +22,7 @@ type File struct {
 	Only                []string
 	Base                string
 	Versions            images.Versions
+	AddOns              []string
 	Images              []string
 	Mirrors             []fetch.Mirror
 	CAs                 []string
@@ -53,7 +54,7 @@ func Read(path string, overridden func(flag string) bool) (*File, error) {
 		Version: doc.KubernetesVersion.Value, Arch: doc.Architecture.Value, CNI: doc.CNI.Value,
 		Versions: images.Versions{Etcd: doc.ComponentVersions.Etcd.Value, CoreDNS: doc.ComponentVersions.CoreDNS.Value,
 			Pause: doc.ComponentVersions.Pause.Value, Crictl: doc.ComponentVersions.Crictl.Value},
-		Require: values(doc.Require), Without: values(doc.Without),
+		AddOns: values(doc.AddOns), Require: values(doc.Require), Without: values(doc.Without),
 		Compression: doc.Compression.Value, VerifySignatures: doc.VerifySignatures.Value,
 	}
 	if doc.Output.Value != "" {
@@ -65,6 +66,7 @@ func Read(path string, overridden func(flag string) bool) (*File, error) {
 	r.readOnly(doc, f, overridden)
 	r.checkVersion(doc, f, overridden)
 	r.checkChoices(doc, overridden)
+	r.checkAddOns(doc, overridden)
 	r.readImages(doc, f)
 	r.readMirrors(doc, f)
 	r.readCAs(doc, f)
@@ -141,6 +143,24 @@ func (r *reader) checkChoices(doc document, overridden func(flag string) bool) {
 	}
 	for _, t := range doc.Without {
 		choice("without", t, images.Optional())
+	}
+}
+
+// checkAddOns checks the add-ons. Whether flags add others is for the builder.
+func (r *reader) checkAddOns(doc document, overridden func(flag string) bool) {
+	cni := doc.CNI.or(images.Flannel)
+	if overridden("cni") || !slices.Contains(images.CNIs(), cni) {
+		cni = images.Flannel
+	}
+	first := map[string]int{} // lines by name
+	for _, t := range doc.AddOns {
+		if err := images.CheckAddOns([]string{t.Value}, cni); err != nil {
+			r.problem(t.Line, fault.Hint(err), "%v", err)
+		}
+		if line, twice := first[t.Value]; twice {
+			r.problem(t.Line, "remove one of them", "the add-on %q is written twice, first at line %d", t.Value, line)
+		}
+		first[t.Value] = t.Line
 	}
 }
 

@@ -43,6 +43,9 @@ the lock does not fit bundle.yaml, and lists the differences; "bundle update" wr
 lock again. --lock FILE uses another file, also without --file. --locked fails if there
 is no lock.
 
+--addon adds optional software of the catalog, which init applies before the site's own
+manifests. "bundle versions" lists it with its versions.
+
 --images-from FILE|DIR|CHART adds the images that Kubernetes manifests, a kustomization
 or a Helm chart name, and not the objects: use it for what you apply yourself.
 
@@ -159,6 +162,7 @@ Checksums and digests from one list of mirrors are not used with another.`,
   bundle build --version v1.38.0 --etcd-version 3.7.1-0 --coredns-version v1.14.7 --pause-version 3.10.2
   bundle build --version v1.29 --compression best
   bundle build --version v1.29 --image registry.example:5000/app:1 --registry-ca registry.example:5000=ca.pem
+  bundle build --version v1.37 --addon network-policy,local-path-storage,metrics-server
   bundle build --version v1.29 --sign-key airlift.key
   bundle build --version v1.29 --progress json > events.jsonl
   bundle build --version v1.29 --verify-signatures require

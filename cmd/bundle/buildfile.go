@@ -47,6 +47,7 @@ func useFile(path string, changed func(flag string) bool, o *builder.Options, co
 		}
 	}
 	o.Images = append(f.Images, o.Images...)
+	o.AddOns = append(f.AddOns, o.AddOns...)
 	o.Pins = append(f.Pins, o.Pins...)
 	o.CAs = append(f.CAs, o.CAs...)
 	o.Require = append(f.Require, o.Require...)

@@ -10,6 +10,7 @@ import (
 	"airlift/bundle"
 	"airlift/bundle/sitefile"
 	"airlift/fault"
+	"airlift/images"
 	"airlift/scripts/fakesites"
 )
 
@@ -218,5 +219,40 @@ func TestInit(t *testing.T) {
 	}
 	if _, errs, code := s.run(args...); code != 0 {
 		t.Errorf("%d: %s", code, errs)
+	}
+}
+
+// Add-ons of the file and of the flag are in one table, which is not that of the site's manifests.
+func TestBuildAddOns(t *testing.T) {
+	u := siteSites(t)
+	list, err := images.AddOns("v1.29.15")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range list {
+		u.Push(a.Image, fakesites.Image(t, "amd64", a.Image))
+	}
+	s := siteShell(t, u)
+	text, err := os.ReadFile(filepath.Join(s.dir, "site/bundle.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.writeAll(map[string]string{"site/bundle.yaml": string(text) + "addons: [metrics-server]\n"})
+	stubs := []string{"--launcher", "stub", "--installer", "stub"}
+	out, errs, code := s.run(append([]string{"build", "--file", "site/bundle.yaml", "--addon", "local-path-storage"}, stubs...)...)
+	if code != 0 {
+		t.Fatalf("exit code %d: %s", code, errs)
+	}
+	has(t, "summary", out, "ADD-ON              VERSION  SIZE\nlocal-path-storage  v0.0.30  ", "metrics-server      v0.7.2   ", "MANIFEST  CHART  NAMESPACE  SIZE\nweb  ",
+		"complete: every image that the workloads in local-path-storage, metrics-server, web name is in the bundle")
+	out, errs, _ = s.run("inspect", "site/site.bundle")
+	has(t, "inspect"+errs, out, "├─ metrics-server ", "  add-on v0.7.2\n")
+	if text, err := os.ReadFile(filepath.Join(s.dir, "site/bundle.lock")); err != nil || !strings.Contains(string(text), list[2].Image) {
+		t.Errorf("the lock does not pin %s: %v", list[2].Image, err)
+	}
+	for addOn, want := range map[string]string{"dashboard": "known add-ons: network-policy, local-path-storage, metrics-server", "network-policy": "remove it"} {
+		if _, errs, code := s.run(append([]string{"build", "--file", "site/bundle.yaml", "--addon", addOn}, stubs...)...); code != fault.Usage || !strings.Contains(errs, want) {
+			t.Errorf("%s: exit code %d: %s", addOn, code, errs)
+		}
 	}
 }

@@ -162,6 +162,9 @@ func manifestTree(m *bundle.Manifest) branch {
 		if s.Chart != "" {
 			b.note += ", chart " + s.Chart
 		}
+		if s.AddOn != "" {
+			b.note = "add-on " + s.AddOn
+		}
 		all.size += b.size
 		all.branches = append(all.branches, b)
 	}

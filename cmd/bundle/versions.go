@@ -21,7 +21,10 @@ of their components. No network is needed.
 
 KUBEADM CONFIG lists the versions of kubeadm's configuration that kubeadm of these
 releases reads; those in parentheses only with --allow-experimental-api. install init
-and install join read v1beta3, v1beta4 and v1 for every Kubernetes version.`,
+and install join read v1beta3, v1beta4 and v1 for every Kubernetes version.
+
+ADD-ON lists the optional software that "bundle build --addon" adds, in its version for the
+newest release.`,
 		Example: `  bundle versions
   bundle versions --output json | jq -r '.releases[] | select(.minor == "v1.36").etcd'`,
 		Args: cobra.NoArgs,
@@ -42,7 +45,9 @@ type knownVersions struct {
 	Newest string `json:"newest"`
 	// Components are the same for every Kubernetes version.
 	Components map[string]string `json:"components"`
-	Releases   []images.Range    `json:"releases"`
+	// AddOns are the optional add-ons for the newest release.
+	AddOns   []images.AddOn `json:"addOns"`
+	Releases []images.Range `json:"releases"`
 }
 
 func versionsJSON(w io.Writer) error {
@@ -50,6 +55,10 @@ func versionsJSON(w io.Writer) error {
 	v := knownVersions{Oldest: known[0].First, Newest: known[len(known)-1].Last, Components: map[string]string{}, Releases: known}
 	for _, c := range images.Common() {
 		v.Components[c.Name] = c.Version
+	}
+	var err error
+	if v.AddOns, err = images.AddOns(v.Newest); err != nil {
+		return err
 	}
 	return printJSON(w, v)
 }
@@ -76,7 +85,17 @@ func versionsText(out io.Writer) error {
 	for _, c := range images.Common() {
 		common = append(common, c.Name+" "+c.Version)
 	}
-	_, err := fmt.Fprintf(out, "\nAll of these: %s\nOldest: %s. Newest: %s. \"bundle build\" without --version takes the newest release of %s.\n",
-		strings.Join(common, ", "), known[0].First, known[len(known)-1].Last, images.Newest())
-	return err
+	if _, err := fmt.Fprintf(out, "\nAll of these: %s\nOldest: %s. Newest: %s. \"bundle build\" without --version takes the newest release of %s.\n",
+		strings.Join(common, ", "), known[0].First, known[len(known)-1].Last, images.Newest()); err != nil {
+		return err
+	}
+	addOns, err := images.AddOns(known[len(known)-1].Last)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(w, "\nADD-ON\tVERSION\t\n")
+	for _, a := range addOns {
+		fmt.Fprintf(w, "%s\t%s\t%s\n", a.Name, a.Version, a.About)
+	}
+	return w.Flush()
 }

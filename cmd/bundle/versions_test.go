@@ -68,6 +68,7 @@ func TestVersions(t *testing.T) {
 	for _, want := range []string{
 		"\nv1.29.11 to v1.29.15  3.5.16-0  v1.11.1  3.9     v1.28.0  v1beta3 (v1beta4)\n",
 		"containerd v2.4.2, runc v1.5.2, cni-plugins v1.9.1, flannel v0.28.4\n",
+		"\nnetwork-policy      v1.1.1   enforces NetworkPolicy objects, with the pod network flannel (kube-network-policies)\n",
 		"Oldest: v1.29.0. Newest: " + known.Newest + ".",
 	} {
 		if code != 0 || !strings.Contains(out, want) {

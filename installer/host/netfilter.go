@@ -17,10 +17,10 @@ import (
 
 // kubernetesChains are the name prefixes of the chains that kubelet, kube-proxy
 // and flannel create in iptables' tables; kubernetesTables are their own nftables
-// tables. On a host that Airlift made a node, they belong to that node.
+// tables, and that of the add-on network-policy. On a host that Airlift made a node, they belong to that node.
 var (
 	kubernetesChains = []string{"KUBE-", "FLANNEL-"}
-	kubernetesTables = []string{"kube-proxy", "flannel-ipv4", "flannel-ipv6"}
+	kubernetesTables = []string{"kube-proxy", "flannel-ipv4", "flannel-ipv6", "kube-network-policies"}
 )
 
 // The portmap plugin creates a chain for each container in iptables' table nat,

@@ -537,6 +537,16 @@ table ip kube-proxy {
   chain services {
   }
 }
+table inet kube-network-policies {
+  set podips-v4 {
+    type ipv4_addr
+    elements = { 10.244.1.7 }
+  }
+  chain postrouting {
+    type filter hook postrouting priority 95;
+    ip saddr @podips-v4 counter
+  }
+}
 table inet cni_plugins_masquerade {
   chain masq_checks {
     type nat hook postrouting priority 100;
@@ -592,7 +602,7 @@ table arp filter {
 			t.Errorf("table %s is gone:\n%s", table, out)
 		}
 	}
-	for _, table := range []string{"kube-proxy"} {
+	for _, table := range []string{"kube-proxy", "kube-network-policies"} {
 		if strings.Contains(string(out), table) {
 			t.Errorf("table %s is left:\n%s", table, out)
 		}

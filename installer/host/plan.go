@@ -12,6 +12,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"airlift/images"
 	"airlift/installer/config"
 )
 
@@ -259,6 +260,9 @@ func (h *Host) leftovers() (Plan, error) {
 		if exists(h.Path(dir)) {
 			plan = append(plan, Item{Act: Leave, What: dir, Path: dir, Reason: "logs are kept"})
 		}
+	}
+	if exists(h.Path(images.VolumesDir)) {
+		plan = append(plan, Item{Act: Leave, What: images.VolumesDir, Path: images.VolumesDir, Reason: "volumes of the add-on " + images.LocalPathStorage + " are kept; when nobody needs their data: rm -r " + images.VolumesDir})
 	}
 	return plan, nil
 }

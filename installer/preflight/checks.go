@@ -166,6 +166,7 @@ func (s *subject) nodeChecks() (list []check) {
 		check{"Binaries", s.binaries},
 		check{"SiteFiles", s.siteFiles},
 		check{"PodNetwork", s.podNetwork},
+		check{"NetworkPolicy", s.networkPolicy},
 		check{"Firewall", s.firewall},
 		check{"Clock", s.clock},
 	)

@@ -2,6 +2,7 @@ package preflight
 
 import (
 	"compress/gzip"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -68,29 +69,62 @@ func (s *subject) kernelOptions(release string) []finding {
 		return []finding{{warning: true, minor: true, fix: "no action needed",
 			message: "the kernel's build configuration is not available (no /proc/config.gz, no /boot/config-" + release + ")"}}
 	}
-	has := map[string]bool{}
-	for _, line := range strings.Split(text, "\n") {
-		if name, value, ok := strings.Cut(strings.TrimSpace(line), "="); ok && (value == "y" || value == "m") {
-			has[strings.TrimPrefix(name, "CONFIG_")] = true
-		}
-	}
 	needs := append([]string{}, kernelNeeds...)
 	if s.Config.Facts.CgroupVersion == 2 {
 		needs = append(needs, kernelNeedsV2...)
 	} else {
 		needs = append(needs, kernelNeedsV1...)
 	}
-	var missing []string
+	if missing := missingOptions(text, needs); len(missing) > 0 {
+		return problem("use a kernel with these options", "the kernel was built without %s", strings.Join(missing, ", "))
+	}
+	return nil
+}
+
+// missingOptions returns the needed options that a kernel's build configuration does not have.
+func missingOptions(text string, needs []string) (missing []string) {
+	has := map[string]bool{}
+	for _, line := range strings.Split(text, "\n") {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), "="); ok && (value == "y" || value == "m") {
+			has[strings.TrimPrefix(name, "CONFIG_")] = true
+		}
+	}
 	for _, option := range needs {
 		one, other, _ := strings.Cut(option, "|")
 		if !has[one] && !has[other] {
 			missing = append(missing, "CONFIG_"+one)
 		}
 	}
-	if len(missing) == 0 {
+	return missing
+}
+
+// policyNeeds are the kernel options of the add-on network-policy: nftables rules that send
+// packets to a process, its connection to the kernel, and the list of connections with labels.
+var policyNeeds = []string{"NFT_QUEUE", "NETFILTER_NETLINK_QUEUE", "NFT_CT", "NF_CONNTRACK_LABELS", "NF_CT_NETLINK"}
+
+// networkPolicy requires what the add-on needs to enforce policies. Without it, its pods run and
+// are Ready, and all traffic passes. A kernel without a readable build configuration passes.
+func (s *subject) networkPolicy(context.Context) []finding {
+	if !s.NetworkPolicy {
 		return nil
 	}
-	return problem("use a kernel with these options", "the kernel was built without %s", strings.Join(missing, ", "))
+	var name unix.Utsname
+	if err := unix.Uname(&name); err != nil {
+		return problem("", "reading the kernel's version: %v", err)
+	}
+	text, err := s.kernelConfig(unix.ByteSliceToString(name.Release[:]))
+	if err != nil {
+		return problem("make the file readable, or move it away", "reading the kernel's build configuration: %v", err)
+	}
+	if text == "" {
+		return warning("no action needed if the kernel has the module nft_queue: modinfo nft_queue",
+			"the kernel's build configuration is not available: whether the add-on network-policy can enforce policies is not known")
+	}
+	if missing := missingOptions(text, policyNeeds); len(missing) > 0 {
+		return problem("use a kernel with these options, or a bundle without the add-on",
+			"the add-on network-policy would not enforce policies here: the kernel was built without %s", strings.Join(missing, ", "))
+	}
+	return nil
 }
 
 // kernelConfig finds the kernel's build configuration; "" if there is none.

@@ -57,6 +57,8 @@ type Target struct {
 	// MissingImages are the components whose images this node needs and the
 	// bundle does not have.
 	MissingImages []string
+	// NetworkPolicy is set if the bundle has the add-on that enforces NetworkPolicy objects.
+	NetworkPolicy bool
 	// Kubelet is the KubeletConfiguration as it will be written, YAML; nil if
 	// it is not known yet. The flags are always checked.
 	Kubelet []byte

@@ -32,6 +32,7 @@ func main() {
 	flag.StringVar(&o.output, "output", "out/install", "the file to write")
 	flag.StringVar(&o.compression, "compression", "default", "compression `level`: fastest, default or best")
 	flag.BoolVar(&o.conformance, "conformance", false, "also the images of upstream's own tests")
+	flag.StringVar(&o.addOns, "addon", "", "optional add-ons, as the flag of bundle build")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -42,8 +43,8 @@ func main() {
 }
 
 type options struct {
-	version, arch, upstream, bundle, output, compression string
-	conformance                                          bool
+	version, arch, upstream, bundle, output, compression, addOns string
+	conformance                                                  bool
 }
 
 func buildBundle(ctx context.Context, o options, more ...string) error {
@@ -68,7 +69,7 @@ func buildBundle(ctx context.Context, o options, more ...string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	mirrors := filepath.Join(dir, "mirrors")
-	rig := command(ctx, o.upstream, "serve", "--version", o.version, "--arch", o.arch, "--mirrors-file", mirrors, "--conformance="+strconv.FormatBool(o.conformance))
+	rig := command(ctx, o.upstream, "serve", "--version", o.version, "--arch", o.arch, "--mirrors-file", mirrors, "--conformance="+strconv.FormatBool(o.conformance), "--add-ons="+strconv.FormatBool(o.addOns != ""))
 	rig.Stdout = nil // the flags, which are also in the file
 	if err := rig.Start(); err != nil {
 		return err
@@ -93,6 +94,9 @@ func buildBundle(ctx context.Context, o options, more ...string) error {
 	args := []string{"build", "--version", o.version, "--arch", o.arch, "--compression", o.compression, "--output", o.output, "--cache-dir", cache}
 	for _, image := range images {
 		args = append(args, "--image", image)
+	}
+	if o.addOns != "" {
+		args = append(args, "--addon", o.addOns)
 	}
 	args = append(append(args, flags...), more...)
 	if err := command(ctx, o.bundle, args...).Run(); err != nil {

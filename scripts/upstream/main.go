@@ -51,13 +51,13 @@ func command() *cobra.Command {
 func buildCommand() *cobra.Command {
 	var versions, only []string
 	var arch string
-	var conformance bool
+	var conformance, addOns bool
 	cmd := &cobra.Command{
 		Use:   "build",
 		Short: "Build components into the cache",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			recipes, err := selectRecipes(versions, arch, only, conformance)
+			recipes, err := selectRecipes(versions, arch, only, conformance, addOns)
 			if err != nil {
 				return err
 			}
@@ -72,13 +72,14 @@ func buildCommand() *cobra.Command {
 	versionFlag(cmd, &versions)
 	archFlag(cmd, &arch)
 	conformanceFlag(cmd, &conformance)
+	addOnsFlag(cmd, &addOns)
 	cmd.Flags().StringSliceVar(&only, "only", nil, "build only these `components` (the name of a binary means its component)")
 	return cmd
 }
 
 func serveCommand() *cobra.Command {
 	var versions []string
-	var conformance bool
+	var conformance, addOns bool
 	var arch, listen, mirrorsFile, accessLog, trustedRoot string
 	cmd := &cobra.Command{
 		Use:   "serve",
@@ -91,12 +92,13 @@ With --sign FILE, the sites also have the signatures of Kubernetes, made with te
 keys, and the transparency log is served. The trusted root is written to FILE.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return serveReleases(cmd.Context(), cmd.OutOrStdout(), versions, arch, conformance, listen, mirrorsFile, accessLog, trustedRoot)
+			return serveReleases(cmd.Context(), cmd.OutOrStdout(), versions, arch, conformance, addOns, listen, mirrorsFile, accessLog, trustedRoot)
 		},
 	}
 	versionFlag(cmd, &versions)
 	archFlag(cmd, &arch)
 	conformanceFlag(cmd, &conformance)
+	addOnsFlag(cmd, &addOns)
 	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:0", "loopback `address` of the first site; the others use the following ports, or free ports if the port is 0")
 	cmd.Flags().StringVar(&mirrorsFile, "mirrors-file", "", "also write the flags to this `file`, atomically, when ready")
 	cmd.Flags().StringVar(&accessLog, "access-log", "", "append one line per request to this `file`: method, host, path, status, bytes")
@@ -104,7 +106,7 @@ keys, and the transparency log is served. The trusted root is written to FILE.`,
 	return cmd
 }
 
-func serveReleases(ctx context.Context, out io.Writer, versions []string, arch string, conformance bool, listen, mirrorsFile, accessLog, trustedRoot string) error {
+func serveReleases(ctx context.Context, out io.Writer, versions []string, arch string, conformance, addOns bool, listen, mirrorsFile, accessLog, trustedRoot string) error {
 	list, err := releases(versions, arch)
 	if err != nil {
 		return err
@@ -113,7 +115,7 @@ func serveReleases(ctx context.Context, out io.Writer, versions []string, arch s
 	if err != nil {
 		return err
 	}
-	content, err := prepare(ctx, cache, list, conformance)
+	content, err := prepare(ctx, cache, list, conformance, addOns)
 	if err != nil {
 		return err
 	}
@@ -168,8 +170,8 @@ func (process) TempDir() string   { return os.TempDir() }
 func (process) Fatal(args ...any) { panic(fmt.Sprint(args...)) }
 
 // prepare builds missing components and collects what the sites serve.
-func prepare(ctx context.Context, cache string, list []components.Release, conformance bool) (serve.Content, error) {
-	images := &image.Builder{Cache: cache, Log: os.Stderr}
+func prepare(ctx context.Context, cache string, list []components.Release, conformance, addOns bool) (serve.Content, error) {
+	images := &image.Builder{Cache: cache, Log: os.Stderr, AddOns: addOns}
 	content := serve.Content{
 		Manifests: make(map[string][]image.Manifest),
 		Files:     make(map[string]map[string]serve.File),
@@ -177,7 +179,7 @@ func prepare(ctx context.Context, cache string, list []components.Release, confo
 	}
 	for _, r := range list {
 		b := &compile.Builder{Cache: cache, Log: os.Stderr}
-		if err := b.Build(ctx, recipes(r, conformance)); err != nil {
+		if err := b.Build(ctx, recipes(r, conformance, addOns)); err != nil {
 			return content, err
 		}
 		if conformance {
@@ -284,6 +286,10 @@ func conformanceFlag(cmd *cobra.Command, conformance *bool) {
 	cmd.Flags().BoolVar(conformance, "conformance", false, "also upstream's own tests of clusters, and their images")
 }
 
+func addOnsFlag(cmd *cobra.Command, addOns *bool) {
+	cmd.Flags().BoolVar(addOns, "add-ons", false, "also the optional add-ons of the catalog, and their images")
+}
+
 func archFlag(cmd *cobra.Command, arch *string) {
 	cmd.Flags().StringVar(arch, "arch", "amd64", "CPU `architecture` of the components: amd64, or arm64, which is cross-compiled")
 }
@@ -304,16 +310,20 @@ func releases(versions []string, arch string) ([]components.Release, error) {
 	return list, nil
 }
 
-// recipes lists the components of a release, with those of upstream's tests if conformance is set.
-func recipes(r components.Release, conformance bool) []components.Recipe {
+// recipes lists the components of a release, with those of upstream's tests if conformance is set,
+// and with the optional add-ons if addOns is set.
+func recipes(r components.Release, conformance, addOns bool) []components.Recipe {
 	list := r.Recipes()
+	if addOns {
+		list = append(list, r.AddOnRecipes()...)
+	}
 	if conformance {
 		list = append(list, r.ConformanceRecipes()...)
 	}
 	return list
 }
 
-func selectRecipes(versions []string, arch string, only []string, conformance bool) ([]components.Recipe, error) {
+func selectRecipes(versions []string, arch string, only []string, conformance, addOns bool) ([]components.Recipe, error) {
 	list, err := releases(versions, arch)
 	if err != nil {
 		return nil, err
@@ -321,7 +331,7 @@ func selectRecipes(versions []string, arch string, only []string, conformance bo
 	var selected []components.Recipe
 	for _, r := range list {
 		if len(only) == 0 {
-			selected = append(selected, recipes(r, conformance)...)
+			selected = append(selected, recipes(r, conformance, addOns)...)
 			continue
 		}
 		for _, name := range only {

@@ -24,7 +24,7 @@ func TestKeys(t *testing.T) {
 	seen := make(map[string]string)
 	for _, release := range releases {
 		programs := make(map[string]bool)
-		for _, r := range slices.Concat(release.Recipes(), release.ConformanceRecipes(), release.TestRecipes()) {
+		for _, r := range slices.Concat(release.Recipes(), release.AddOnRecipes(), release.ConformanceRecipes(), release.TestRecipes()) {
 			dir := r.Dir("/cache")
 			if seen[dir] != "" && seen[dir] != r.Key() {
 				t.Errorf("%s stands for two recipes", dir)

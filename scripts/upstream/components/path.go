@@ -62,7 +62,7 @@ func Path(version, name string) (string, error) {
 // Recipe returns the recipe for the named binary or component.
 func (r Release) Recipe(name string) (Recipe, error) {
 	var known []string
-	for _, recipe := range slices.Concat(r.Recipes(), r.ConformanceRecipes(), r.TestRecipes()) {
+	for _, recipe := range slices.Concat(r.Recipes(), r.AddOnRecipes(), r.ConformanceRecipes(), r.TestRecipes()) {
 		if recipe.Name == name || slices.Contains(recipe.Binaries(), name) {
 			return recipe, nil
 		}

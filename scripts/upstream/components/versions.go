@@ -47,6 +47,11 @@ const (
 	CNIPlugins = "v1.9.1" // containerd v2.4.2: go.mod
 	Flannel    = "v0.28.4"
 
+	// Optional add-ons.
+	NetworkPolicies      = "v1.1.1"
+	MetricsServer        = "v0.9.0"
+	LocalPathProvisioner = "v0.0.30"
+
 	// Distribution is a registry for tests.
 	Distribution = "v3.1.2"
 )

@@ -33,7 +33,7 @@ func TestSpecs(t *testing.T) {
 			t.Fatal(err)
 		}
 		seen := make(map[string]bool)
-		for _, s := range b.specs(release) {
+		for _, s := range append(b.specs(release), b.addOns(release)...) {
 			ref := s.host + "/" + s.repository + ":" + s.tag
 			if seen[ref] || s.tag == "" || len(s.layers) == 0 || len(s.others) == 0 {
 				t.Errorf("%s: %s is listed twice or lacks something", version, ref)

@@ -89,6 +89,9 @@ func (b *Builder) testImage(r components.Release, reference string) *spec {
 // all returns the images of a release and TestImages, which replace those of the same name.
 func (b *Builder) all(r components.Release) ([]spec, error) {
 	specs := b.specs(r)
+	if b.AddOns {
+		specs = append(specs, b.addOns(r)...)
+	}
 	if _, missing := b.makes(r, b.TestImages); len(missing) > 0 {
 		return nil, fmt.Errorf("the rig does not make the images %s", strings.Join(missing, " "))
 	}

@@ -49,6 +49,7 @@ func start(t *testing.T) (sites map[string]string, access string) {
 		Manifests: map[string][]image.Manifest{
 			"registry.k8s.io": append(randomImage(t, blob, "pause", "3.9"), randomImage(t, blob, "coredns/coredns", "v1.11.1", "v1.11.3")...),
 			"ghcr.io":         randomImage(t, blob, "flannel-io/flannel", "v0.28.2", "v0.28.4"),
+			"docker.io":       randomImage(t, blob, "rancher/local-path-provisioner", "v0.0.30"),
 		},
 		Files: files,
 		Blob:  blob,
@@ -157,6 +158,7 @@ func TestPullsThroughRedirects(t *testing.T) {
 	for site, ref := range map[string]string{
 		"registry.k8s.io": "coredns/coredns:v1.11.1",
 		"ghcr.io":         "flannel-io/flannel:v0.28.4",
+		"docker.io":       "rancher/local-path-provisioner:v0.0.30",
 	} {
 		img, err := remote.Image(reference(t, sites[site], ref), remote.WithPlatform(v1.Platform{OS: "linux", Architecture: "amd64"}))
 		if err != nil {
@@ -177,6 +179,8 @@ func TestPullsThroughRedirects(t *testing.T) {
 		"GET ghcr.io /v2/ 401",
 		"GET ghcr.io /token 200",
 		"GET " + packageCDN + " /ghcr1/blobs/sha256:",
+		"GET docker.io /token 200",
+		"GET " + hubCDN + " /registry-v2/blobs/sha256:",
 	} {
 		if !strings.Contains(string(log), want) {
 			t.Errorf("no request %q in the access log:\n%s", want, log)

@@ -39,10 +39,11 @@ const (
 	packageCDN       = "pkg-containers.githubusercontent.com"            // ghcr.io: blobs
 	kubernetesCDN    = "cdn.dl.k8s.io"                                   // dl.k8s.io
 	releaseCDN       = "release-assets.githubusercontent.com"            // github.com
+	hubCDN           = "production.cloudfront.docker.com"                // docker.io: blobs
 )
 
 func (c Content) sites() []site {
-	return []site{
+	list := []site{
 		{"registry.k8s.io", false, c.registryK8sIO},
 		{"ghcr.io", false, c.ghcr},
 		{"dl.k8s.io", false, c.dlK8sIO},
@@ -53,6 +54,10 @@ func (c Content) sites() []site {
 		{kubernetesCDN, true, c.kubernetesCDN},
 		{releaseCDN, true, c.releaseCDN},
 	}
+	if len(c.Manifests["docker.io"]) > 0 { // add-ons
+		list = append(list, site{"docker.io", false, c.hub}, site{hubCDN, true, c.hubCDN})
+	}
+	return list
 }
 
 // repositoryPrefix is the path of registry.k8s.io's images in its backend.
@@ -100,10 +105,19 @@ func (c Content) imageBucket(locations) (http.Handler, error) {
 	return c.blobs("registry.k8s.io", "/containers/images/", http.StatusForbidden)
 }
 
-// ghcr serves manifests to clients with a token, which every client can get, and redirects
-// requests for blobs to a signed URL.
 func (c Content) ghcr(at locations) (http.Handler, error) {
-	r, err := newRegistry(c.Manifests["ghcr.io"], c.Blob)
+	return c.withTokens("ghcr.io", "ghcr.io", at["ghcr.io"], at[packageCDN]+"/ghcr1/blobs/")
+}
+
+// hub is Docker Hub. The real one issues tokens at another host, auth.docker.io.
+func (c Content) hub(at locations) (http.Handler, error) {
+	return c.withTokens("docker.io", "registry.docker.io", at["docker.io"], at[hubCDN]+hubBlobs)
+}
+
+// withTokens serves the manifests of a host to clients with a token, which every client can get
+// at realm, and redirects requests for blobs to a signed URL.
+func (c Content) withTokens(host, service, realm, blobs string) (http.Handler, error) {
+	r, err := newRegistry(c.Manifests[host], c.Blob)
 	if err != nil {
 		return nil, err
 	}
@@ -120,15 +134,14 @@ func (c Content) ghcr(at locations) (http.Handler, error) {
 		}
 		bearer, ok := strings.CutPrefix(req.Header.Get("Authorization"), "Bearer ")
 		if !ok || parts != nil && bearer != token(scope) {
-			w.Header().Set("Www-Authenticate", fmt.Sprintf(`Bearer realm="%s/token",service="ghcr.io",scope="%s"`, at["ghcr.io"], scope))
+			w.Header().Set("Www-Authenticate", fmt.Sprintf(`Bearer realm="%s/token",service="%s",scope="%s"`, realm, service, scope))
 			registryError(w, http.StatusUnauthorized, "UNAUTHORIZED", "authentication required")
 			return
 		}
 		if parts != nil && parts[2] == "blobs" {
 			repo := r.repositories[parts[1]]
 			if repo != nil && repo.blobs[parts[3]] {
-				target := at[packageCDN] + "/ghcr1/blobs/" + parts[3] + "?" + signature(parts[3])
-				http.Redirect(w, req, target, http.StatusTemporaryRedirect)
+				http.Redirect(w, req, blobs+parts[3]+"?"+signature(parts[3]), http.StatusTemporaryRedirect)
 				return
 			}
 		}
@@ -154,7 +167,17 @@ func signed(req *http.Request, path string) bool {
 }
 
 func (c Content) packageCDN(locations) (http.Handler, error) {
-	blobs, err := c.blobs("ghcr.io", "/ghcr1/blobs/", http.StatusNotFound)
+	return c.signedBlobs("ghcr.io", "/ghcr1/blobs/")
+}
+
+// hubBlobs is the path of Docker Hub's blobs in its CDN.
+const hubBlobs = "/registry-v2/blobs/"
+
+func (c Content) hubCDN(locations) (http.Handler, error) { return c.signedBlobs("docker.io", hubBlobs) }
+
+// signedBlobs serves the blobs of a registry to requests with a signed URL.
+func (c Content) signedBlobs(host, prefix string) (http.Handler, error) {
+	blobs, err := c.blobs(host, prefix, http.StatusNotFound)
 	if err != nil {
 		return nil, err
 	}

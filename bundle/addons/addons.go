@@ -1,0 +1,26 @@
+// Package addons has the Kubernetes objects of the optional add-ons in the catalog. They are
+// Airlift's own text, with the permissions, flags and paths that each project documents.
+package addons
+
+import (
+	"bytes"
+	"embed"
+	"fmt"
+
+	"airlift/images"
+)
+
+//go:embed *.yaml
+var files embed.FS
+
+// imageField is what the files have for the add-on's image.
+const imageField = "ADD-ON-IMAGE"
+
+// Objects returns the objects of an add-on as YAML.
+func Objects(a images.AddOn) ([]byte, error) {
+	text, err := files.ReadFile(a.Name + ".yaml")
+	if err != nil {
+		return nil, fmt.Errorf("reading the objects of the add-on %s: %w", a.Name, err)
+	}
+	return bytes.ReplaceAll(text, []byte(imageField), []byte(a.Image)), nil
+}

@@ -1,0 +1,54 @@
+package images_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"airlift/fault"
+	"airlift/images"
+)
+
+// metrics-server's README lists the Kubernetes versions that each of its minor versions supports:
+// 0.7 from 1.27, 0.8 from 1.31, 0.9 from 1.34.
+func TestAddOnsFitTheRelease(t *testing.T) {
+	for version, want := range map[string]string{
+		"v1.29.15": "v0.7.2", "v1.30.4": "v0.7.2", "v1.31.0": "v0.8.0", "v1.33.13": "v0.8.0", "v1.34.0": "v0.9.0", "v1.37.1": "v0.9.0", "v1.99.0": "v0.9.0",
+	} {
+		list, err := images.AddOns(version)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var names []string
+		for _, a := range list {
+			names = append(names, a.Name)
+			if a.Name == images.MetricsServer && a.Version != want {
+				t.Errorf("%s: metrics-server %s, want %s", version, a.Version, want)
+			}
+			if normal, err := images.Normalize(a.Image); err != nil || normal != a.Image || !strings.HasSuffix(a.Image, ":"+a.Version) || a.About == "" {
+				t.Errorf("%s: %+v (%v)", version, a, err)
+			}
+		}
+		if !slices.Equal(names, images.AddOnNames()) {
+			t.Errorf("%s: %v", version, names)
+		}
+	}
+	if _, err := images.AddOns("v1"); err == nil {
+		t.Error("v1 is not a release")
+	}
+}
+
+func TestCheckAddOns(t *testing.T) {
+	if err := images.CheckAddOns(images.AddOnNames(), images.Flannel); err != nil {
+		t.Error(err)
+	}
+	if err := images.CheckAddOns([]string{images.MetricsServer}, images.NoCNI); err != nil {
+		t.Error(err)
+	}
+	for name, cni := range map[string]string{"metrics": images.Flannel, images.NetworkPolicy: images.NoCNI} {
+		err := images.CheckAddOns([]string{name}, cni)
+		if fault.ExitCode(err) != fault.Usage || fault.Hint(err) == "" || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s with %s: %v (%s)", name, cni, err, fault.Hint(err))
+		}
+	}
+}

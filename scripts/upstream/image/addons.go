@@ -1,0 +1,43 @@
+package image
+
+import (
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"airlift/scripts/upstream/components"
+)
+
+// addOns lists the images of the catalog's optional add-ons. Each follows the Dockerfile of its
+// project, at the version that is built.
+func (b *Builder) addOns(r components.Release) []spec {
+	return []spec{b.networkPolicies(r), b.metricsServer(r), b.localPathProvisioner(r)}
+}
+
+func (b *Builder) networkPolicies(r components.Release) spec {
+	return spec{
+		host: "registry.k8s.io", repository: "networking/kube-network-policies", tag: components.NetworkPolicies, kind: docker,
+		others: linux("arm64", "s390x"),
+		layers: append(static(), b.programs(r, map[string]string{"usr/bin/netpol": "kube-network-policies/kube-network-policies"})),
+		config: v1.Config{User: "0", WorkingDir: "/", Env: []string{searchPath, certFile}, Cmd: []string{"/bin/netpol"}},
+	}
+}
+
+func (b *Builder) metricsServer(r components.Release) spec {
+	return spec{
+		host: "registry.k8s.io", repository: "metrics-server/metrics-server", tag: components.MetricsServer, kind: docker,
+		others: linux("arm", "arm64", "ppc64le", "s390x"),
+		layers: append(static(), b.programs(r, map[string]string{"metrics-server": "metrics-server/metrics-server"})),
+		config: v1.Config{User: "65534", WorkingDir: "/", Env: []string{searchPath, certFile}, Entrypoint: []string{"/metrics-server"}},
+	}
+}
+
+// localPathProvisioner has Debian's busybox instead of Alpine. The provisioner runs the same image
+// to create and remove the directory of a volume.
+func (b *Builder) localPathProvisioner(r components.Release) spec {
+	layers := append(static(), glibc(), smallBusybox())
+	return spec{
+		host: "docker.io", repository: "rancher/local-path-provisioner", tag: components.LocalPathProvisioner, kind: oci,
+		others: linux("arm", "arm64", "riscv64"),
+		layers: append(layers, b.programs(r, map[string]string{"usr/bin/local-path-provisioner": "local-path-provisioner/local-path-provisioner"})),
+		config: v1.Config{WorkingDir: "/", Env: []string{searchPath}, Cmd: []string{"local-path-provisioner"}},
+	}
+}
