@@ -1,0 +1,67 @@
+//go:build vm
+
+package vm_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"airlift/images"
+	"airlift/scripts/site"
+	"airlift/scripts/vm"
+)
+
+// TestNetworkPolicy installs a bundle with the add-on network-policy on two machines. Their kernel
+// is Debian's, which can send packets to a process (NFT_QUEUE); the lab's may not. A NetworkPolicy
+// denies and allows traffic between pods of both machines, and reset leaves nothing of it.
+func TestNetworkPolicy(t *testing.T) {
+	version, err := site.KubernetesVersion(*bundlePath)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "install")
+	build := exec.CommandContext(t.Context(), "go", "run", "./scripts/buildbundle", "--version", version, "--compression", "fastest", "--output", path,
+		"--addon", images.NetworkPolicy)
+	build.Dir, build.Stdout, build.Stderr = "../..", os.Stderr, os.Stderr
+	if err := build.Run(); err != nil {
+		t.Fatal(err)
+	}
+	a, b := machines(t, func(o *vm.Options) { o.Bundle = path })
+	timed(t, "power on", func() error { return vm.PowerOnAll(t.Context(), a, b) })
+	before := map[*vm.Machine]string{a: files(t, a), b: files(t, b)}
+	install(t, b, joinArgs(t, install(t, a, "init"))...)
+	systemIsUp(t, a, 2)
+	c := site.Cluster{Control: a, Nodes: 2, Slow: slow}
+	pods, err := c.Deploy(t.Context(), version)
+	if err != nil {
+		t.Fatal(err)
+	}
+	timed(t, "policies", func() error { return c.CheckPolicies(t.Context(), pods[0], pods[1], t.Logf) })
+	for _, m := range []*vm.Machine{a, b} {
+		if n := queueRules(t, m); n == "0" {
+			t.Errorf("%s: no rule sends packets to a process", m.Name)
+		}
+	}
+	for _, m := range []*vm.Machine{b, a} {
+		install(t, m, "reset", "--force")
+		if n := queueRules(t, m); n != "0" {
+			t.Errorf("%s: %s rules are left", m.Name, n)
+		}
+		same(t, before[m], files(t, m))
+	}
+}
+
+// queueRules returns how many rules use the kernel module that sends packets to a process.
+func queueRules(t *testing.T, m *vm.Machine) string {
+	t.Helper()
+	for line := range strings.Lines(run(t, m, "cat", "/proc/modules")) {
+		if f := strings.Fields(line); f[0] == "nft_queue" {
+			t.Logf("%s: %s", m.Name, strings.TrimSpace(line))
+			return f[2]
+		}
+	}
+	return "0"
+}
