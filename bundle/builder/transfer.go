@@ -18,8 +18,7 @@ type transfer struct {
 	begin  sync.Once
 
 	about events.DownloadStarted
-	known bool         // the size was known before
-	size  atomic.Int64 // from the site
+	known bool // the size was known before
 	got   atomic.Int64
 }
 

@@ -273,15 +273,15 @@ func printResult(out io.Writer, r *builder.Result, lockLine string, took time.Du
 	for _, l := range r.LeftOut {
 		fmt.Fprintf(out, "left out: %s %s (%s)\n", l.Name, l.Version, l.Why)
 	}
-	if n, kept, of := r.Manifest.Reproduced(); of > 0 {
-		fmt.Fprintf(out, "push: %d of %d layers' compressed blobs can be reproduced%s\n", n, of, keptNote(kept))
-	}
 	if len(r.Pinned) > 0 {
 		fmt.Fprintf(out, "pinned: %s\n", strings.Join(r.Pinned, ", "))
 	}
 	printSignatures(out, r.Signatures)
 	if r.Complete != "" {
 		fmt.Fprintf(out, "complete: %s\n", r.Complete)
+	}
+	if n, kept, of := r.Manifest.Reproduced(); of > 0 {
+		fmt.Fprintf(out, "push: %d of %d layers' compressed blobs can be reproduced%s\n", n, of, keptNote(kept))
 	}
 	fmt.Fprintf(w, "%s\nkubernetes\t%s\nsize\t%s (%d bytes, %s unpacked)\nsha256\t%s\nprovenance\t%s\ntook\t%.1f s\n",
 		r.Path, r.Manifest.KubernetesVersion, progress.Bytes(r.Size), r.Size, progress.Bytes(r.UnpackedSize), r.SHA256, r.Provenance, took.Seconds())
