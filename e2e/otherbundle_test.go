@@ -40,7 +40,7 @@ func carryOther(t *testing.T, hosts ...*lab.Host) {
 	}
 	const runc = "#!/bin/sh\necho runc version 9.9.9\n"
 	m := *manifest
-	m.Images = nil
+	m.Images, m.SBOMs = nil, nil
 	m.Entries = []bundle.Entry{{Name: "bin/runc", Size: int64(len(runc)), SHA256: fmt.Sprintf("%x", sha256.Sum256([]byte(runc)))}}
 	m.Components = nil
 	for _, c := range manifest.Components {
