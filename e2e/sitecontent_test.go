@@ -462,20 +462,6 @@ func TestSiteContent(t *testing.T) {
 				same(t, before[h], untouched(t, h))
 			}
 		}},
-		{"a node without the layers of the base reads them from its file, also after kill -9", func(t *testing.T) {
-			for _, phase := range []string{"unpack", "runtime"} {
-				install(t, worker, 0, "init", "phase", phase)
-			}
-			contains(t, more(t, worker, 3, "import"), "layers that this node does not have", "import --base FILE")
-			run(t, worker, "sh", "-c", "for t in 0.2 0.4 0.6 0.8 1.2; do timeout -s KILL $t /root/more import --base "+site.Installer+"; done; true")
-			more(t, worker, 0, "import", "--base", site.Installer)
-			contains(t, more(t, worker, 0, "import", "--base", site.Installer), "Nothing to do")
-			contains(t, run(t, worker, "ctr", "-n", "k8s.io", "images", "check", "name=="+later.image), "complete", "true")
-			run(t, worker, "sh", "-ec", `mkdir /tmp/later && ctr -n k8s.io images mount `+later.image+` /tmp/later >&2
-				cat /tmp/later/later.txt && ls /tmp/later/agnhost; ctr -n k8s.io images unmount --rm /tmp/later >&2; rmdir /tmp/later`)
-			install(t, worker, 0, "reset", "--force")
-			same(t, before[worker], untouched(t, worker))
-		}},
 	}
 	for _, step := range steps {
 		if !t.Run(step.name, step.test) {
