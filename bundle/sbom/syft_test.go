@@ -17,7 +17,7 @@ import (
 // and package URLs. CycloneDX's files and containers are no packages there.
 //
 // testdata/syft needs two modules that not every proxy has: docker/cli in another release, and a
-// stand-in for the parser of licences, which the lists do not use. Syft writes package URLs
+// replacement of the parser of licences, which the lists do not use. Syft writes package URLs
 // with more escapes.
 func TestSyftReadsTheLists(t *testing.T) {
 	reader := syftReader(t)

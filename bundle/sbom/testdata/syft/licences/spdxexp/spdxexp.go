@@ -1,4 +1,4 @@
-// Package spdxexp stands in for a module that is not served here. syft uses it for licences.
+// Package spdxexp replaces a module that the module proxy does not serve. syft uses it for licences.
 package spdxexp
 
 import "errors"
