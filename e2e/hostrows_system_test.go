@@ -128,7 +128,8 @@ var systemRows = []hostRow{
 
 	{name: "broken-run", about: "what a broken run of Airlift leaves", notHere: "TestInterrupted and TestKilled show it: kills at any time, a lost session, a power cut"},
 	{name: "no-sys-resource", about: "no CAP_SYS_RESOURCE", notHere: "as a row of its own: no host of the lab has it, so every row shows it"},
-	{name: "swap", about: "swap or zram on", notHere: "hosts of the lab share the swap of the machine; TestPreflight shows the refusal with a list of the kernel that has swap"},
+	{name: "swap", about: "swap or zram on", notHere: "hosts of the lab share the swap of the machine; TestPreflight shows the refusal with a list of the kernel that has swap. TestKinds on emulated machines with swap and with zram passed on 2026-11-23: refused; with failSwapOn: false init, a workload, reset"},
+	{name: "selinux", about: "SELinux enforcing, with Debian's policy packages", notHere: "hosts of the lab share the kernel of the machine, which has no SELinux. TestKinds on an emulated machine passed on 2026-11-23: init, a workload, reset"},
 	{name: "clock", about: "a clock two hours off", notHere: "a container has no wall clock of its own: time namespaces have only the monotonic ones, and libfaketime has no effect on static binaries; TestDiscoveryRefusesWrongServers shows how join names the difference. TestClocks on emulated machines passed on 2026-11-23"},
 	{name: "1-gb", about: "1 GB of memory", notHere: "hosts of the lab have the memory of the machine; TestEachCheck shows the refusal. TestKinds on an emulated machine with 1 GB passed on 2026-11-23: init, a workload, reset"},
 	{name: "zfs", about: "/var/lib/containerd on zfs", notHere: "neither the kernel nor Debian's main archive has it"},
