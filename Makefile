@@ -101,8 +101,8 @@ demo: bundle
 # checked, and that is not a failure of the code.
 vet:
 	@files=$$(gofmt -s -l .) && if [ -n "$$files" ]; then echo "run gofmt -s -w on these files:"; echo "$$files"; exit 1; fi
-	go vet -tags e2e,compare,vm ./...
-	go run $(STATICCHECK) -tags e2e,compare,vm ./...
+	go vet -tags e2e,compare,vm,conformance ./...
+	go run $(STATICCHECK) -tags e2e,compare,vm,conformance ./...
 	@if GOBIN=$(CURDIR)/bin go install $(GOVULNCHECK) && timeout 60 bin/govulncheck -version | grep '^DB updated'; then \
 		bin/govulncheck -tags e2e ./...; else \
 		echo "WARNING: govulncheck or its list cannot be downloaded: known vulnerabilities were NOT checked"; fi
@@ -160,6 +160,7 @@ vm: bundle
 conformance: build
 	go build -o bin/upstream ./scripts/upstream
 	bin/upstream build --version $(KUBERNETES) --conformance
+	AIRLIFT_RIG=1 go test -tags conformance ./scripts/upstream/image
 	go run ./scripts/conformance --version $(KUBERNETES) --by $(BY) --focus '$(FOCUS)' $(if $(AGAIN),--again)
 
 # A bundle of a newer patch version. If the file exists, "make bench" also measures the delta to it.
