@@ -121,6 +121,9 @@ unit:
 
 E2E = go test -tags e2e -count 1 -p 1 -parallel 3 -timeout 40m -run '$(RUN)' -skip '$(SKIP)'
 
+# Not empty if RUN and SKIP select TestAddOns, which needs more components.
+RUNS_ADD_ONS = $(if $(findstring TestAddOns,$(SKIP)),,$(or $(filter .,$(RUN)),$(findstring TestAddOns,$(RUN))))
+
 # With AIRLIFT_RIG, the tests that need root, components or tools run or fail: see scripts/rig.
 test e2e: export AIRLIFT_RIG = 1
 
@@ -131,7 +134,7 @@ test: packages oracles vet
 
 e2e: bundle
 	@rm -f out/hosts-not-run
-	bin/upstream build --version $(KUBERNETES) --add-ons
+	$(if $(RUNS_ADD_ONS),bin/upstream build --version $(KUBERNETES) --add-ons)
 	$(E2E) ./e2e
 	@if test -e out/hosts-not-run; then cat out/hosts-not-run; fi
 	$(E2E) ./scripts/lab ./scripts/bench/measure ./installer/host
