@@ -21,14 +21,14 @@ import (
 // only packages of lower layers, in files that are not tests. Give a new package the
 // lowest layer that is possible.
 var layers = [][]string{
-	{"fault", "progress", "bundle/atomicfile", "bundle/events", "bundle/hostpath", "bundle/zstdenc", "installer/timeline"},
+	{"fault", "progress", "bundle/atomicfile", "bundle/events", "bundle/hostpath", "bundle/zstdenc", "installer/staticpod", "installer/timeline"},
 	{"interrupt", "bundle/head", "bundle/lock", "bundle/space", "images", "installer/config", "installer/etcd", "installer/patches"},
 	{"bundle/encoder"},
 	{"bundle", "bundle/addons", "bundle/fetch", "installer/kubelet", "installer/pki"},
 	{"images/oci"},
 	{"bundle/blobs", "bundle/compare", "bundle/delta", "bundle/manifests", "bundle/parts", "bundle/repair", "bundle/sbom", "bundle/signature", "bundle/upstreamsig", "images/local", "images/registry", "images/store", "installer/cluster", "installer/render"},
 	{"bundle/charts", "bundle/ociarchive", "bundle/push", "installer/host"},
-	{"bundle/builder", "installer/preflight"},
+	{"bundle/builder", "installer/preflight", "installer/status"},
 	{"bundle/sitefile", "installer"},
 	{"cmd/bundle", "cmd/install", "cmd/launch"},
 }

@@ -307,7 +307,8 @@ func hostState(t *testing.T, h *lab.Host) string {
 	t.Helper()
 	return run(t, h, "sh", "-c", `
 		find /etc/kubernetes /etc/containerd /etc/systemd/system /etc/cni /etc/sysctl.d /var/lib/airlift /var/lib/kubelet/config.yaml \
-			/var/lib/kubelet/kubeadm-flags.env /var/lib/kubelet/pki /usr/local /opt/cni -printf '%p %T@ %m %s\n'
+			/var/lib/kubelet/kubeadm-flags.env /var/lib/kubelet/pki /usr/local /opt/cni \
+			! -path /var/lib/airlift ! -path /var/lib/airlift/runs.json -printf '%p %T@ %m %s\n'
 		systemctl show -p MainPID -p NRestarts kubelet containerd`)
 }
 

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"airlift/fault"
+	"airlift/installer/cluster"
 	"airlift/installer/config"
 	"airlift/installer/host"
 )
@@ -130,4 +131,24 @@ func (a *Apply) checkImages(ctx context.Context) error {
 	}
 	a.console.Note("this node has the images of this file; every other node needs them too: %s", b.command("import"))
 	return nil
+}
+
+// adminClient connects to the cluster with the kubeconfig of an administrator.
+func adminClient(ctx context.Context, h *host.Host, kubeconfig string) (*cluster.Client, error) {
+	if kubeconfig == adminConf && !fileExists(h, adminConf) {
+		is := "not a node of a cluster"
+		if fileExists(h, kubeletConf) {
+			is = "a worker"
+		}
+		return nil, fault.New(fault.Failure, "run it on a control plane, or set --kubeconfig", "this host is %s: it has no kubeconfig of an administrator", is)
+	}
+	client, err := cluster.Load(kubeconfig, "")
+	if err != nil {
+		return nil, fault.Wrap(err, fault.Failure, "run it on a control plane as root, or set --kubeconfig")
+	}
+	if !client.Answers(ctx) {
+		return nil, fault.New(fault.Failure, "see the kubelet's log: journalctl -u kubelet -e; and those of the containers below /var/log/pods",
+			"the API server at %s does not answer", client.Server())
+	}
+	return client, nil
 }

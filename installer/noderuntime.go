@@ -6,17 +6,13 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"regexp"
-	"strings"
 
 	utilversion "k8s.io/apimachinery/pkg/util/version"
-	"sigs.k8s.io/yaml"
 
 	"airlift/bundle"
 	"airlift/fault"
 	"airlift/images/store"
-	"airlift/installer/config"
-	"airlift/installer/render"
+	"airlift/installer/status"
 )
 
 // isNode reports whether this host is a node of a cluster.
@@ -65,41 +61,9 @@ func (m *machine) needsLedger() error {
 		"Airlift did not install this node: it has no ledger, in which changes are recorded for reset")
 }
 
-// endpointFlag is the kubelet's flag for the container runtime's socket.
-var endpointFlag = regexp.MustCompile(`--container-runtime-endpoint[= ]"?([^\s"]+)`)
-
 // kubeletSocket returns the path of the socket that the kubelet's flags or its configuration
 // name. Flags precede the configuration.
-func (m *machine) kubeletSocket() (string, error) {
-	flags, err := m.optional(config.KubeletFlagsFile)
-	if err != nil {
-		return "", err
-	}
-	endpoint := ""
-	for _, match := range endpointFlag.FindAllSubmatch(flags, -1) {
-		endpoint = string(match[1]) // the last one counts
-	}
-	for _, path := range []string{config.KubeletConfigFile, render.KubeletInstanceConfigPath} {
-		if endpoint != "" {
-			break
-		}
-		data, err := m.optional(path)
-		if err != nil {
-			return "", err
-		}
-		var written struct {
-			ContainerRuntimeEndpoint string `json:"containerRuntimeEndpoint"`
-		}
-		if err := yaml.Unmarshal(data, &written); err != nil {
-			return "", fmt.Errorf("reading %s: %w", path, err)
-		}
-		endpoint = written.ContainerRuntimeEndpoint
-	}
-	if endpoint == "" {
-		return config.ContainerdSocket, nil
-	}
-	return strings.TrimPrefix(endpoint, "unix://"), nil
-}
+func (m *machine) kubeletSocket() (string, error) { return status.RuntimeSocket(m.host) }
 
 // optional reads a file of the host. A file that does not exist is empty.
 func (m *machine) optional(path string) ([]byte, error) {

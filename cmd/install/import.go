@@ -107,7 +107,7 @@ func (in *importFlags) run(cmd *cobra.Command, cfg *config.Config, show printFun
 	defer unlock()
 	run := installer.NewImport(b, o, h, c)
 	defer run.Close()
-	if err := run.Run(ctx); err != nil || show == nil {
+	if err := recorded(cmd, h, b.KubernetesVersion(), func() error { return run.Run(ctx) }); err != nil || show == nil {
 		return err
 	}
 	return show(cmd.OutOrStdout(), imported{run.Imported()})

@@ -59,7 +59,7 @@ KubeletConfiguration and KubeProxyConfiguration. 'install init phase' runs one p
 				r.console.Timeline = rec
 				run := installer.NewInit(r.plan, in.options, r.host, r.console)
 				defer run.Close()
-				return run.Run(cmd.Context())
+				return recorded(cmd, r.host, in.cfg.KubernetesVersion, func() error { return run.Run(cmd.Context()) })
 			})
 		},
 	}

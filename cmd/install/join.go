@@ -58,7 +58,7 @@ decrypts them, or copy them to /etc/kubernetes/pki first.
 				r.console.Timeline = rec
 				run := installer.NewJoin(r.plan, r.host, r.console)
 				defer run.Close()
-				return run.Run(cmd.Context())
+				return recorded(cmd, r.host, in.cfg.KubernetesVersion, func() error { return run.Run(cmd.Context()) })
 			})
 		},
 	}
@@ -199,6 +199,6 @@ func (p *joinPhase) run(cmd *cobra.Command, name string, args []string) error {
 		}
 		run := installer.NewJoin(r.plan, r.host, r.console)
 		defer run.Close()
-		return run.RunPhase(cmd.Context(), name)
+		return recorded(cmd, r.host, p.cfg.KubernetesVersion, func() error { return run.RunPhase(cmd.Context(), name) })
 	})
 }

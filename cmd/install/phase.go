@@ -108,7 +108,7 @@ func (p *initPhase) run(cmd *cobra.Command, name string, _ []string) error {
 		}
 		run := installer.NewInit(r.plan, p.options, r.host, r.console)
 		defer run.Close()
-		return run.RunPhase(cmd.Context(), name)
+		return recorded(cmd, r.host, p.cfg.KubernetesVersion, func() error { return run.RunPhase(cmd.Context(), name) })
 	})
 }
 

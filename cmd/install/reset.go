@@ -17,6 +17,7 @@ import (
 	"airlift/fault"
 	"airlift/installer"
 	"airlift/installer/config"
+	"airlift/installer/host"
 )
 
 // resetFlags are the flags of reset and of each of its phases.
@@ -51,7 +52,7 @@ The Node object remains in the cluster. To remove it: kubectl delete node NAME`,
 		Example: "  ./install reset\n  ./install reset --force\n  ./install reset --dry-run",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			run, done, err := in.open(cmd, true)
+			run, h, done, err := in.open(cmd, true)
 			if err != nil {
 				return err
 			}
@@ -59,7 +60,7 @@ The Node object remains in the cluster. To remove it: kubectl delete node NAME`,
 			if in.reset.DryRun {
 				return run.DryRun(cmd.Context())
 			}
-			return run.Run(cmd.Context())
+			return recorded(cmd, h, "", func() error { return run.Run(cmd.Context()) })
 		},
 	}
 	in.bind(cmd.Flags())
@@ -87,17 +88,17 @@ func (in *resetFlags) bind(f *pflag.FlagSet) {
 
 // open opens the host, plans the reset and asks for confirmation. The caller
 // must call done at the end.
-func (in *resetFlags) open(cmd *cobra.Command, ask bool) (run *installer.Reset, done func(), err error) {
+func (in *resetFlags) open(cmd *cobra.Command, ask bool) (run *installer.Reset, h *host.Host, done func(), err error) {
 	if err := readConfig(cmd, in.configFile, &in.reset, config.ReadReset); err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	in.reset.Complete()
 	if err := in.reset.ValidateReset(); err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	h, unlock, err := openHost()
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	recorded := h.Used()
 	run, err = installer.PlanReset(in.reset, in.kubeconfig, h, console(cmd))
@@ -111,9 +112,9 @@ func (in *resetFlags) open(cmd *cobra.Command, ask bool) (run *installer.Reset, 
 	}
 	if err != nil {
 		unlock()
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
-	return run, unlock, nil
+	return run, h, unlock, nil
 }
 
 // resetPhase runs one phase of reset.
@@ -122,7 +123,7 @@ type resetPhase struct{ resetFlags }
 func (p *resetPhase) bind(f *pflag.FlagSet, _ string) { p.resetFlags.bind(f) }
 
 func (p *resetPhase) run(cmd *cobra.Command, name string, _ []string) error {
-	run, done, err := p.open(cmd, false)
+	run, h, done, err := p.open(cmd, false)
 	if err != nil {
 		return err
 	}
@@ -130,7 +131,7 @@ func (p *resetPhase) run(cmd *cobra.Command, name string, _ []string) error {
 	if p.reset.DryRun {
 		return run.DryRunPhase(name)
 	}
-	return run.RunPhase(cmd.Context(), name)
+	return recorded(cmd, h, "", func() error { return run.RunPhase(cmd.Context(), name) })
 }
 
 const resetQuestion = "This removes the Kubernetes node on this host and, on the last control plane, the cluster's data. Continue?"

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -17,6 +18,10 @@ type Container struct {
 	Name      string
 	Created   time.Time
 	Exited    bool
+	// Attempt counts the starts of the container in this pod: 0 for the first.
+	Attempt uint32
+	// Image is the image's name in the pod, or the ID of its image.
+	Image string
 }
 
 // An Exit is how a container ended.
@@ -51,6 +56,7 @@ func (s *Store) Containers(ctx context.Context) ([]Container, error) {
 		containers = append(containers, Container{
 			ID: c.Id, Namespace: c.Labels[podNamespaceLabel], Pod: c.Labels[podNameLabel], PodUID: c.Labels[podUIDLabel],
 			Name: c.GetMetadata().GetName(), Created: time.Unix(0, c.CreatedAt), Exited: c.State == criapi.ContainerState_CONTAINER_EXITED,
+			Attempt: c.GetMetadata().GetAttempt(), Image: cmp.Or(c.GetImage().GetUserSpecifiedImage(), c.GetImage().GetImage()),
 		})
 	}
 	return containers, nil

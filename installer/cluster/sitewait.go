@@ -110,6 +110,8 @@ type NodeState struct {
 	Version string `json:"version"`
 	Ready   bool   `json:"ready"`
 	Reason  string `json:"reason,omitempty"` // if it is not Ready
+	// Addresses are its internal addresses.
+	Addresses []string `json:"addresses,omitempty"`
 }
 
 // Node returns the state of a node.

@@ -26,7 +26,8 @@ type Host struct {
 
 	mu      sync.Mutex // guards the fields below and the order of ledger writes
 	ledger  ledger
-	unsaved bool // ledger has changes that are not on disk
+	unsaved bool       // ledger has changes that are not on disk
+	run     *RunRecord // the command that changes this host; nil if it is not recorded
 }
 
 // Open returns the host whose root file system is at root ("/" for this

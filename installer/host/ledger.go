@@ -237,7 +237,11 @@ func (h *Host) writeLedger(entries []entry) error {
 	if err := syncDir(h.Path(StateDir)); err != nil {
 		return fmt.Errorf("writing the ledger: %w", err)
 	}
+	first := len(h.ledger.Entries) == 0
 	h.ledger, h.unsaved = next, false
+	if first && h.run != nil {
+		h.writeRun()
+	}
 	return nil
 }
 

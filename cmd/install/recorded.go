@@ -1,0 +1,29 @@
+package main
+
+import (
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"airlift/fault"
+	"airlift/installer/host"
+)
+
+// recorded runs a command that changes this host, and records for 'install status' when it
+// began, how long it took and how it ended. The host must be locked. Flags and arguments are
+// not recorded, because they may be secrets.
+func recorded(cmd *cobra.Command, h *host.Host, kubernetes string, run func() error) error {
+	_, name, _ := strings.Cut(cmd.CommandPath(), " ")
+	h.BeginRun(host.RunRecord{Command: name, Version: kubernetes, Began: time.Now().UTC().Truncate(time.Millisecond)})
+	err := run()
+	code, message := fault.ExitCode(err), ""
+	if err != nil {
+		message, _, _ = strings.Cut(err.Error(), "\n")
+		if cmd.Context().Err() != nil {
+			code = fault.Interrupted
+		}
+	}
+	h.EndRun(time.Now(), int(code), message)
+	return err
+}

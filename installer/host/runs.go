@@ -1,0 +1,98 @@
+package host
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"time"
+)
+
+// runsPath lists the last commands that changed this host. It is next to the
+// ledger: without a ledger there is no list, and reset removes both.
+const runsPath = StateDir + "/runs.json"
+
+// maxRuns is how many runs are kept.
+const maxRuns = 20
+
+// A RunRecord is one command that changed this host, or began to.
+type RunRecord struct {
+	Command string    `json:"command"` // without flags and arguments, which may be secrets: "init"
+	Version string    `json:"version"` // the Kubernetes version of its bundle
+	Began   time.Time `json:"began"`
+	// Seconds is how long it took. It is missing, like the exit code, for a
+	// run that was killed or has not ended yet.
+	Seconds  float64 `json:"seconds,omitempty"`
+	ExitCode *int    `json:"exitCode,omitempty"`
+	Error    string  `json:"error,omitempty"` // the first line
+}
+
+// Ended reports whether the run ended, with or without an error.
+func (r RunRecord) Ended() bool { return r.ExitCode != nil }
+
+// BeginRun records that a command begins to change this host. On a host without
+// a ledger it is recorded with the ledger's first entry, so that a refused
+// command leaves nothing. The host must be locked.
+func (h *Host) BeginRun(r RunRecord) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.run = &r
+	if len(h.ledger.Entries) > 0 {
+		h.writeRun()
+	}
+}
+
+// EndRun records how the command ended. It writes nothing if the host has no
+// list of runs: nothing was installed, or reset has removed it. The record is
+// only for people, so a list that cannot be written is no error.
+func (h *Host) EndRun(now time.Time, exitCode int, message string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.run == nil {
+		return
+	}
+	h.run.Seconds, h.run.ExitCode, h.run.Error = now.Sub(h.run.Began).Seconds(), &exitCode, message
+	if _, err := os.Lstat(h.Path(runsPath)); err == nil {
+		h.writeRun()
+	}
+	h.run = nil
+}
+
+// writeRun adds the current run to the list, or replaces its record there. The
+// caller holds h.mu.
+func (h *Host) writeRun() {
+	if h.outputOnly {
+		return
+	}
+	list, err := h.Runs()
+	if err != nil {
+		list = nil // a damaged list is replaced
+	}
+	if n := len(list); n > 0 && list[n-1].Began.Equal(h.run.Began) {
+		list = list[:n-1]
+	}
+	list = append(list, *h.run)
+	data, err := json.MarshalIndent(list[max(0, len(list)-maxRuns):], "", "  ")
+	if err != nil {
+		return
+	}
+	if place, err := h.place(runsPath); err == nil {
+		_ = replaceFile(place, append(data, '\n'), 0o600)
+	}
+}
+
+// Runs lists the last commands that changed this host, oldest first.
+func (h *Host) Runs() (list []RunRecord, err error) {
+	data, err := os.ReadFile(h.Path(runsPath))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(data, &list)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading %s: %w", runsPath, err)
+	}
+	return list, nil
+}

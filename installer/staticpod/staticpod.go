@@ -1,0 +1,102 @@
+// Package staticpod reads the static pods of this host: the components of a control plane.
+package staticpod
+
+import (
+	"cmp"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"sigs.k8s.io/yaml"
+)
+
+// A Pod is a static pod's manifest.
+type Pod struct {
+	Name  string // of the file, without .yaml
+	Image string // of its first container
+	// Flags are those of its containers, without the dashes.
+	Flags map[string]string
+	// Volumes are the host's paths by the names of the volumes.
+	Volumes map[string]string
+	// Health is the URL of its readiness or liveness probe; "" without one.
+	Health string
+	// Err is why the manifest cannot be read.
+	Err error
+}
+
+// Read reads a static pod's manifest.
+func Read(file string) (*Pod, error) {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	var pod corev1.Pod
+	if err := yaml.Unmarshal(data, &pod); err != nil {
+		return nil, err
+	}
+	p := &Pod{Name: strings.TrimSuffix(filepath.Base(file), ".yaml"), Flags: map[string]string{}, Volumes: map[string]string{}}
+	for i, c := range pod.Spec.Containers {
+		for _, arg := range slices.Concat(c.Command, c.Args) {
+			if key, value, ok := strings.Cut(strings.TrimLeft(arg, "-"), "="); ok && strings.HasPrefix(arg, "-") {
+				p.Flags[key] = value
+			}
+		}
+		if i == 0 {
+			p.Image, p.Health = c.Image, health(&c)
+		}
+	}
+	for _, v := range pod.Spec.Volumes {
+		if v.HostPath != nil {
+			p.Volumes[v.Name] = v.HostPath.Path
+		}
+	}
+	return p, nil
+}
+
+// All reads the manifests in a directory, in order of their names. One that cannot be read
+// has an Err.
+func All(dir string) ([]*Pod, error) {
+	files, err := filepath.Glob(filepath.Join(dir, "*.yaml"))
+	if err != nil {
+		return nil, err
+	}
+	var list []*Pod
+	for _, file := range files {
+		p, err := Read(file)
+		if err != nil {
+			p = &Pod{Name: strings.TrimSuffix(filepath.Base(file), ".yaml"), Err: fmt.Errorf("reading %s: %w", file, err)}
+		}
+		list = append(list, p)
+	}
+	return list, nil
+}
+
+// health returns the URL of the probe that reports whether a container works.
+func health(c *corev1.Container) string {
+	for _, probe := range []*corev1.Probe{c.ReadinessProbe, c.LivenessProbe} {
+		if probe == nil || probe.HTTPGet == nil {
+			continue
+		}
+		get := probe.HTTPGet
+		port := get.Port.String()
+		if get.Port.Type == intstr.String {
+			i := slices.IndexFunc(c.Ports, func(p corev1.ContainerPort) bool { return p.Name == get.Port.StrVal })
+			if i < 0 {
+				continue
+			}
+			port = fmt.Sprint(c.Ports[i].ContainerPort)
+		}
+		u := url.URL{Scheme: strings.ToLower(cmp.Or(string(get.Scheme), "HTTP")), Host: net.JoinHostPort(cmp.Or(get.Host, "127.0.0.1"), port), Path: get.Path}
+		if path, query, ok := strings.Cut(get.Path, "?"); ok {
+			u.Path, u.RawQuery = path, query
+		}
+		return u.String()
+	}
+	return ""
+}

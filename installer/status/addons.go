@@ -1,0 +1,29 @@
+package status
+
+import (
+	"context"
+
+	"airlift/installer/cluster"
+)
+
+// An AddOn is one that init installs: coredns, kube-proxy, kube-flannel. Optional add-ons are
+// manifests.
+type AddOn = cluster.AddOnState
+
+func (r *Reader) readAddOns(ctx context.Context) (found result, err error) {
+	client, err := r.admin()
+	if err != nil {
+		return found, err
+	}
+	list, err := client.AddOns(ctx)
+	if err != nil {
+		return found, err
+	}
+	found.set = func(s *Status) { s.AddOns = append(s.AddOns, list...) }
+	for _, a := range list {
+		if a.Ready < a.Wanted {
+			found.problem("kubectl get pods -A -o wide; kubectl describe pod -n NAMESPACE NAME", "%s has %d of %d pods ready: %s", a.Name, a.Ready, a.Wanted, a.Reason)
+		}
+	}
+	return found, nil
+}

@@ -1,0 +1,115 @@
+package status
+
+import (
+	"cmp"
+	"context"
+	"crypto/x509"
+	"encoding/pem"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"airlift/installer/config"
+	"airlift/installer/pki"
+)
+
+// A Certificate is a certificate on this host.
+type Certificate struct {
+	Name    string    `json:"name"` // kubeadm's, or kubelet-client and kubelet-serving
+	File    string    `json:"file"`
+	CA      string    `json:"ca,omitempty"` // empty for a CA
+	Expires time.Time `json:"expires"`
+	// Seconds until then, negative if it has expired.
+	Seconds  int64 `json:"seconds"`
+	External bool  `json:"external"` // the key of its CA is not on this host
+	Missing  bool  `json:"missing"`
+}
+
+// expiresSoon is when status warns. kubelets renew their certificates earlier.
+const expiresSoon = 30 * 24 * time.Hour
+
+func (r *Reader) readCertificates(context.Context) (found result, err error) {
+	if r.node.role == NoNode {
+		return found, notHere{"this host is not a node of a cluster"}
+	}
+	now := time.Now()
+	var list []Certificate
+	if r.node.role == ControlPlane {
+		certs, authorities, failed := pki.Expirations(r.pkiConfig(), os.DirFS(r.Host.Path("/")))
+		err = failed
+		for _, e := range slices.Concat(certs, authorities) {
+			c := Certificate{Name: e.Name, File: e.File, CA: e.CA, External: e.External, Missing: e.Missing}
+			if !e.Missing {
+				c.Expires, c.Seconds = e.NotAfter, int64(e.NotAfter.Sub(now)/time.Second)
+			}
+			list = append(list, c)
+		}
+	}
+	list = append(list, r.kubeletCertificates(now)...)
+	slices.SortStableFunc(list, func(a, b Certificate) int { return cmp.Compare(a.Seconds, b.Seconds) })
+	found.set = func(s *Status) { s.Certificates = list }
+	for _, c := range list {
+		left := time.Duration(c.Seconds) * time.Second
+		fix := "./install certs renew " + c.Name
+		switch {
+		case c.CA == "":
+			fix = "see docs/certificates.md: a new CA needs more steps"
+		case strings.HasPrefix(c.Name, "kubelet-"):
+			fix = "the kubelet renews it while the API server answers; if it has expired, see docs/certificates.md"
+		case c.External:
+			fix = "have it signed again by its CA: ./install certs generate-csr"
+		}
+		switch {
+		case c.Missing: // super-admin.conf exists on the first control plane only
+		case left <= 0:
+			found.problem(fix, "the certificate %s has expired, %s ago", c.Name, days(-left))
+		case left < expiresSoon:
+			found.warn(fix, "the certificate %s expires in %s", c.Name, days(left))
+		}
+	}
+	return found, err
+}
+
+// pkiConfig returns where the certificates of this control plane are, by its static pods.
+func (r *Reader) pkiConfig() *config.Config {
+	cfg := &config.Config{Cluster: config.Cluster{CertificatesDir: config.CertificatesDir}}
+	api := r.node.pod("kube-apiserver")
+	if api == nil || api.Err != nil {
+		return cfg
+	}
+	if ca := api.Flags["client-ca-file"]; ca != "" {
+		cfg.Cluster.CertificatesDir = path.Dir(ca)
+	}
+	if r.node.pod("etcd") == nil {
+		cfg.Etcd.External = &config.ExternalEtcd{
+			Endpoints: strings.Split(api.Flags["etcd-servers"], ","), CAFile: api.Flags["etcd-cafile"], CertFile: api.Flags["etcd-certfile"], KeyFile: api.Flags["etcd-keyfile"],
+		}
+	}
+	return cfg
+}
+
+// kubeletCertificates returns those that the kubelet manages, as far as they exist.
+func (r *Reader) kubeletCertificates(now time.Time) (list []Certificate) {
+	for name, file := range map[string]string{"kubelet-client": "kubelet-client-current.pem", "kubelet-serving": "kubelet-server-current.pem"} {
+		file = path.Join(config.KubeletPKIDir, file)
+		data, err := os.ReadFile(r.Host.Path(file))
+		if err != nil {
+			continue
+		}
+		for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
+			if block.Type != "CERTIFICATE" {
+				continue
+			}
+			if cert, err := x509.ParseCertificate(block.Bytes); err == nil {
+				list = append(list, Certificate{
+					Name: name, File: file, CA: "ca", Expires: cert.NotAfter.UTC(), Seconds: int64(cert.NotAfter.Sub(now) / time.Second),
+					External: r.node.role == Worker,
+				})
+			}
+			break
+		}
+	}
+	return list
+}

@@ -1,0 +1,104 @@
+package status
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"strings"
+	"sync"
+
+	"airlift/installer/etcd"
+)
+
+// Etcd is the cluster's stacked etcd.
+type Etcd struct {
+	Members []EtcdMember `json:"members"`
+}
+
+// An EtcdMember is one member of etcd.
+type EtcdMember struct {
+	Name    string `json:"name"`
+	ID      string `json:"id"` // hexadecimal, as etcdctl prints it
+	URL     string `json:"url,omitempty"`
+	Version string `json:"version,omitempty"`
+	Leader  bool   `json:"leader"`
+	Learner bool   `json:"learner"`
+	Healthy bool   `json:"healthy"`
+	Reason  string `json:"reason,omitempty"` // if it is not healthy
+	Bytes   int64  `json:"bytes,omitempty"`  // size of its database
+	InUse   int64  `json:"inUse,omitempty"`  // the rest is free after a defragmentation
+}
+
+// etcdQuota is the default maximum size of etcd's database (its DefaultQuotaBytes).
+const etcdQuota = 2 << 30
+
+func (r *Reader) readEtcd(ctx context.Context) (found result, err error) {
+	switch {
+	case r.node.role == NoNode:
+		return found, notHere{"this host is not a node of a cluster"}
+	case r.node.role == Worker:
+		return found, notHere{"this host is a worker"}
+	}
+	p := r.node.pod("etcd")
+	if p == nil {
+		return found, notHere{"the cluster has an external etcd"}
+	}
+	if p.Err != nil {
+		return found, p.Err
+	}
+	client, err := r.connectEtcd(ctx, p.Flags["advertise-client-urls"], path.Dir(p.Flags["trusted-ca-file"]))
+	if err != nil {
+		return found, err
+	}
+	defer client.Close()
+	client.Timeout = partTimeout
+	members, err := client.Members(ctx)
+	if err != nil {
+		return found, err
+	}
+	e := &Etcd{Members: make([]EtcdMember, len(members))}
+	states := client.Health(ctx, members)
+	var wg sync.WaitGroup
+	for i, s := range states {
+		m := &e.Members[i]
+		*m = EtcdMember{Name: s.Name, ID: fmt.Sprintf("%x", s.ID), Learner: s.Learner, Healthy: s.Err == nil}
+		if len(s.ClientURLs) > 0 {
+			m.URL = s.ClientURLs[0]
+		}
+		if s.Err != nil {
+			m.Reason = oneLine(s.Err)
+			continue
+		}
+		wg.Go(func() {
+			if size, err := client.SizeOf(ctx, s.Member); err == nil {
+				m.Version, m.Leader, m.Bytes, m.InUse = size.Version, size.Leader, size.Bytes, size.InUse
+			}
+		})
+	}
+	wg.Wait()
+	found.set = func(s *Status) { s.Etcd = e }
+	for _, m := range e.Members {
+		switch {
+		case !m.Healthy:
+			found.problem("start that control plane; see etcd's log below /var/log/pods there", "etcd's member %s is not healthy: %s", m.Name, m.Reason)
+		case m.Learner:
+			found.warn("it becomes a voter when its join ends: run that join again", "etcd's member %s is a learner", m.Name)
+		case m.Bytes > etcdQuota/10*8:
+			found.warn("defragment it", "the database of etcd's member %s has %s, its default limit is %s", m.Name, bytes(m.Bytes), bytes(etcdQuota))
+		}
+	}
+	return found, nil
+}
+
+func (r *Reader) connectEtcd(ctx context.Context, urls, dir string) (*etcd.Client, error) {
+	if urls == "" {
+		return nil, errors.New("etcd's static pod has no --advertise-client-urls")
+	}
+	file := func(name string) string { return r.Host.Path(path.Join(dir, name)) }
+	tls, err := etcd.TLS(file("ca.crt"), file("healthcheck-client.crt"), file("healthcheck-client.key"))
+	if err != nil {
+		return nil, err
+	}
+	return etcd.Connect(ctx, strings.Split(urls, ","), tls, nil)
+}

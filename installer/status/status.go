@@ -1,0 +1,200 @@
+// Package status reads the state of this host as a node: what 'install status' shows. It
+// changes nothing, and also works while parts of the node do not.
+package status
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"airlift/bundle"
+	"airlift/fault"
+	"airlift/installer/cluster"
+	"airlift/installer/host"
+)
+
+// partTimeout limits each part, also one whose source hangs. The parts are read in
+// parallel.
+const partTimeout = 4 * time.Second
+
+// A Status is the state of this host. Its JSON is documented in docs/status.md: fields are
+// only added.
+type Status struct {
+	// Healthy is true if there are no problems.
+	Healthy  bool      `json:"healthy"`
+	Problems []Problem `json:"problems"`
+	Warnings []Problem `json:"warnings"`
+
+	Node         Node          `json:"node"`
+	Components   []Component   `json:"components"`
+	Versions     Versions      `json:"versions"`
+	Certificates []Certificate `json:"certificates"`
+	Etcd         *Etcd         `json:"etcd,omitempty"`
+	Images       *Images       `json:"images,omitempty"`
+	AddOns       []AddOn       `json:"addOns"`
+	Manifests    []Manifest    `json:"manifests"`
+	LastBackup   *Backup       `json:"lastBackup,omitempty"`
+	LastRun      *Run          `json:"lastRun,omitempty"`
+	// Unknown has, by the name of a part, why it could not be read.
+	Unknown map[string]string `json:"unknown"`
+
+	apply string // the command that applies the manifests of this bundle
+	now   time.Time
+}
+
+// A Problem is something that is wrong.
+type Problem struct {
+	Part    string `json:"part"`
+	Message string `json:"message"`
+	Fix     string `json:"fix,omitempty"` // what to type
+}
+
+// Roles of a host.
+const (
+	ControlPlane = "control-plane"
+	Worker       = "worker"
+	NoNode       = "none"
+)
+
+// Contents describes the file that the command runs from.
+type Contents struct {
+	Kubernetes string // its version; "" if there is no file
+	Airlift    string
+	Manifests  []cluster.SiteManifest
+	// Images returns those that a node of a role needs.
+	Images func(role string) []bundle.Image
+	// HasImage reports whether the file has an image, by a name as in a pod.
+	HasImage func(name string) bool
+	// Apply is the command that applies its manifests.
+	Apply string
+}
+
+// A Reader reads the status of a host.
+type Reader struct {
+	Host *host.Host
+	// Contents of the file. Its functions may be nil.
+	Contents Contents
+	// Kubeconfig is that of an administrator; "" for the one on a control plane.
+	Kubeconfig string
+
+	node nodeFiles
+	api  func() (*cluster.Client, error) // one connection for all parts
+}
+
+// A notHere is the reason why a host of this kind does not have a part. It is no problem.
+type notHere struct{ why string }
+
+func (e notHere) Error() string { return e.why }
+
+// A result is what a part found.
+type result struct {
+	set                func(*Status)
+	problems, warnings []Problem
+}
+
+func (r *result) problem(fix, format string, args ...any) {
+	r.problems = append(r.problems, Problem{Message: fmt.Sprintf(format, args...), Fix: fix})
+}
+
+func (r *result) warn(fix, format string, args ...any) {
+	r.warnings = append(r.warnings, Problem{Message: fmt.Sprintf(format, args...), Fix: fix})
+}
+
+// A part is read in parallel with the others.
+type part struct {
+	name string
+	read func(context.Context) (result, error)
+}
+
+// parts are in the order in which their problems are shown.
+func (r *Reader) parts() []part {
+	return []part{
+		{"node", r.readNode},
+		{"components", r.readComponents},
+		{"api", r.readAPI},
+		{"etcd", r.readEtcd},
+		{"certificates", r.readCertificates},
+		{"images", r.readImages},
+		{"addOns", r.readAddOns},
+		{"manifests", r.readManifests},
+		{"versions", r.readVersions},
+		{"lastBackup", r.readBackup},
+		{"lastRun", r.readRun},
+	}
+}
+
+// Read reads all parts. It returns an error only if ctx ends.
+func (r *Reader) Read(ctx context.Context) (*Status, error) {
+	r.node = readNodeFiles(r.Host)
+	s := &Status{
+		Problems: []Problem{}, Warnings: []Problem{}, Components: []Component{}, Certificates: []Certificate{}, AddOns: []AddOn{}, Manifests: []Manifest{},
+		Unknown: map[string]string{}, apply: r.Contents.Apply, now: time.Now(),
+	}
+	limited, cancel := context.WithTimeout(ctx, partTimeout)
+	defer cancel()
+	r.api = sync.OnceValues(func() (*cluster.Client, error) { return r.connect(limited) })
+
+	type answer struct {
+		result
+		err error
+	}
+	parts := r.parts()
+	answers := make([]chan answer, len(parts))
+	for i, p := range parts {
+		answers[i] = make(chan answer, 1)
+		go func() {
+			found, err := p.read(limited)
+			answers[i] <- answer{found, err}
+		}()
+	}
+	// A part whose source hangs, such as a file system, is left behind.
+	end := time.After(partTimeout + 200*time.Millisecond)
+	for i, p := range parts {
+		var a answer
+		select {
+		case a = <-answers[i]:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-end:
+			a.err = fmt.Errorf("no answer within %s", partTimeout)
+			end = closed
+		}
+		s.add(p.name, a.result, a.err)
+	}
+	s.Healthy = len(s.Problems) == 0
+	return s, ctx.Err()
+}
+
+// closed is a channel that is always ready: the time is over for the following parts, too.
+var closed = func() <-chan time.Time { c := make(chan time.Time); close(c); return c }()
+
+// add adds what a part found. Several parts fail with the same error while the API server is
+// away, which is one problem.
+func (s *Status) add(name string, found result, err error) {
+	if found.set != nil {
+		found.set(s)
+	}
+	for i := range found.problems {
+		found.problems[i].Part = name
+	}
+	for i := range found.warnings {
+		found.warnings[i].Part = name
+	}
+	s.Problems, s.Warnings = append(s.Problems, found.problems...), append(s.Warnings, found.warnings...)
+	if err == nil {
+		return
+	}
+	message := oneLine(err)
+	s.Unknown[name] = message
+	same := func(p Problem) bool { return p.Message == message }
+	if !errors.As(err, new(notHere)) && !slices.ContainsFunc(s.Problems, same) {
+		s.Problems = append(s.Problems, Problem{Part: name, Message: message, Fix: fault.Hint(err)})
+	}
+}
+
+// oneLine returns an error's text in one line.
+func oneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }

@@ -1,0 +1,244 @@
+package status
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"airlift/installer/cluster"
+	"airlift/installer/host"
+)
+
+func code(n int) *int { return &n }
+
+// healthy is the status of a control plane on which nothing is wrong.
+func healthy() *Status {
+	now := time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
+	ago := func(d time.Duration) *time.Time { t := now.Add(-d); return &t }
+	return &Status{
+		Healthy: true, now: now, Unknown: map[string]string{},
+		Node: Node{
+			Name: "host1", Role: ControlPlane, Version: "v1.37.1", Ready: true, Addresses: []string{"10.77.0.11"},
+			OS: "Debian GNU/Linux 12 (bookworm)", Kernel: "6.1.0", Architecture: "amd64", UptimeSeconds: 90061,
+		},
+		Components: []Component{
+			{Name: "containerd", Kind: unit, Version: "2.4.2", State: "running", Since: ago(25 * time.Hour), Healthy: true},
+			{Name: "etcd", Kind: staticPod, Version: "3.7.0-0", State: "running", Since: ago(24 * time.Hour), Restarts: 1, Healthy: true},
+		},
+		Versions: Versions{File: FileVersion{"v1.37.1", "dev"}, Host: HostVersions{Kubelet: "v1.37.1"}, API: "v1.37.1", Cluster: []NodeVersion{{"host1", "v1.37.1"}}},
+		Certificates: []Certificate{
+			{Name: "super-admin.conf", Missing: true},
+			{Name: "apiserver", Seconds: 364 * 86400}, {Name: "admin.conf", Seconds: 364 * 86400}, {Name: "ca", Seconds: 3649 * 86400},
+		},
+		Etcd:       &Etcd{Members: []EtcdMember{{Name: "host1", Healthy: true, Leader: true, Bytes: 5 << 20}}},
+		Images:     &Images{Imported: 8, Bytes: 312 << 20},
+		AddOns:     []AddOn{{Name: "coredns", Version: "v1.14.6", Ready: 2, Wanted: 2}, {Name: "kube-proxy", Version: "v1.37.1", Ready: 2, Wanted: 2}},
+		LastRun:    &Run{Command: "init", Began: now.Add(-72 * time.Hour), Seconds: 43.2, ExitCode: code(0)},
+		LastBackup: &Backup{File: "/var/backups/etcd/1.db", Time: now.Add(-3 * time.Hour), Bytes: 5 << 20},
+	}
+}
+
+func TestText(t *testing.T) {
+	var out strings.Builder
+	healthy().Write(&out, 80)
+	want := `node host1: control-plane, v1.37.1, Ready
+addresses     10.77.0.11
+system        Debian GNU/Linux 12 (bookworm), kernel 6.1.0, amd64, up 25h
+
+COMPONENT    VERSION   STATE     FOR   RESTARTS   HEALTHY
+containerd   2.4.2     running   25h   0          yes
+etcd         3.7.0-0   running   24h   1          yes
+
+versions      this file v1.37.1, this host v1.37.1, API server v1.37.1
+certificates  apiserver expires in 364d, admin.conf expires in 364d, 1 more
+              later
+etcd          1 of 1 members healthy, database 5.2 MB
+images        8 imported by Airlift, 327.2 MB, none of this file missing
+add-ons       coredns v1.14.6 2/2, kube-proxy v1.37.1 2/2
+last backup   3h ago, /var/backups/etcd/1.db, 5.2 MB
+last run      init, 3d ago, succeeded after 43s
+manifests     none
+
+Nothing is wrong.
+`
+	if out.String() != want {
+		t.Errorf("got:\n%s\nwant:\n%s", out.String(), want)
+	}
+}
+
+func TestTextOfProblems(t *testing.T) {
+	s := healthy()
+	s.Healthy, s.Node.Ready, s.Node.Reason = false, false, "unknown: the API server at https://10.77.0.11:6443 does not answer"
+	s.Etcd, s.LastBackup, s.LastRun.ExitCode = nil, nil, code(130)
+	s.Unknown["etcd"] = "connecting to etcd: no member answers"
+	s.Manifests = []Manifest{{Name: "app", State: stateDifferent, Objects: []cluster.ObjectState{{Object: "Service web/a", Ready: true}, {Object: "Deployment.apps web/b"}}}}
+	s.Problems = []Problem{{Part: "components", Message: "kube-apiserver is not healthy: it exited with code 1; the last line of its log: unknown flag: --no-such-flag", Fix: "see its log below /var/log/pods"}}
+	for width, want := range map[int][]string{
+		80: {
+			"node host1: control-plane, v1.37.1, Ready is unknown: the API server at\n  https://10.77.0.11:6443 does not answer\n",
+			"etcd          unknown: connecting to etcd: no member answers\n",
+			"last backup   none\n", "failed after 43s with exit code 130",
+			"app        -       different   1/2     -\n",
+			"Wrong:\n  - kube-apiserver is not healthy: it exited with code 1; the last line of its\n    log: unknown flag: --no-such-flag\n    fix: see its log below /var/log/pods\n",
+		},
+		0: {"  - kube-apiserver is not healthy: it exited with code 1; the last line of its log: unknown flag: --no-such-flag\n"},
+	} {
+		var out strings.Builder
+		s.Write(&out, width)
+		for _, w := range want {
+			if !strings.Contains(out.String(), w) {
+				t.Errorf("width %d: %q is not in:\n%s", width, w, out.String())
+			}
+		}
+		for line := range strings.Lines(out.String()) {
+			if width > 0 && len([]rune(line)) > width+1 {
+				t.Errorf("longer than %d: %s", width, line)
+			}
+		}
+		if strings.Contains(out.String(), "Nothing is wrong") {
+			t.Errorf("width %d: something is wrong", width)
+		}
+	}
+}
+
+// TestFields: scripts use these fields, so they stay.
+func TestFields(t *testing.T) {
+	data, err := json.Marshal(healthy())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var document map[string]any
+	if err := json.Unmarshal(data, &document); err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile("../../docs/status.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for field, value := range document {
+		if !strings.Contains(string(page), "| `"+field+"` |") {
+			t.Errorf("docs/status.md does not have the field %s", field)
+		}
+		if list, ok := value.([]any); ok && len(list) > 0 {
+			value = list[0]
+		}
+		if inner, ok := value.(map[string]any); ok {
+			for name := range inner {
+				if !strings.Contains(string(page), "`"+name+"`") {
+					t.Errorf("docs/status.md does not have the field %s of %s", name, field)
+				}
+			}
+		}
+	}
+}
+
+func write(t *testing.T, root string, files map[string]string) {
+	t.Helper()
+	for name, text := range files {
+		file := filepath.Join(root, name)
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func read(t *testing.T, root string) *Status {
+	t.Helper()
+	h, err := host.Open(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	s, err := (&Reader{Host: h}).Read(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(began); took > 5*time.Second {
+		t.Errorf("it took %s", took)
+	}
+	return s
+}
+
+func hasProblem(s *Status, part, message string) bool {
+	for _, p := range s.Problems {
+		if p.Part == part && strings.Contains(p.Message, message) {
+			return true
+		}
+	}
+	return false
+}
+
+func TestHostThatIsNoNode(t *testing.T) {
+	s := read(t, t.TempDir())
+	if s.Healthy || len(s.Problems) != 1 || !hasProblem(s, "node", "not a node") || s.Node.Role != NoNode || s.Node.Kernel == "" {
+		t.Errorf("%+v", s)
+	}
+	var out strings.Builder
+	s.Write(&out, 80)
+	if !strings.Contains(out.String(), "not a node of a cluster") || !strings.Contains(out.String(), "./install init") {
+		t.Error(out.String())
+	}
+}
+
+// TestBrokenControlPlane: nothing answers, or it never answers; each part has its reason, and
+// none takes long.
+func TestBrokenControlPlane(t *testing.T) {
+	hang := make(chan struct{})
+	hanging := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-hang }))
+	defer hanging.Close()
+	defer close(hang)
+	root := t.TempDir()
+	write(t, root, map[string]string{
+		"etc/kubernetes/manifests/kube-apiserver.yaml": `spec: {containers: [{image: "registry.k8s.io/kube-apiserver:v1.37.1", livenessProbe: {httpGet: {port: 1, path: /livez}}}]}`,
+		"etc/kubernetes/manifests/kube-scheduler.yaml": `spec: [`,
+		"etc/kubernetes/admin.conf":                    `{clusters: [{name: c, cluster: {server: "` + hanging.URL + `"}}], users: [{name: u, user: {}}], contexts: [{name: x, context: {cluster: c, user: u}}], current-context: x}`,
+		"var/lib/airlift/runs.json":                    `[{"command": "init", "began": "2026-11-23T12:00:00Z"}]`,
+		"var/lib/kubelet/config.yaml":                  "healthzPort: 1\n",
+	})
+	s := read(t, root)
+	if s.Healthy || s.Node.Role != ControlPlane || s.Node.Ready || !strings.HasPrefix(s.Node.Reason, "unknown: ") {
+		t.Errorf("%+v", s.Node)
+	}
+	for part, message := range map[string]string{"components": "kube-scheduler is not healthy: reading ", "api": "does not answer", "images": "does not exist"} {
+		if !hasProblem(s, part, message) {
+			t.Errorf("%s has no problem %q: %+v", part, message, s.Problems)
+		}
+	}
+	if s.Unknown["addOns"] == "" || s.Unknown["manifests"] == "" {
+		t.Errorf("unknown: %v", s.Unknown)
+	}
+	if n := strings.Count(strings.Join(messages(s), "\n"), "API server at"); n != 1 {
+		t.Errorf("the API server is in %d problems: %v", n, messages(s))
+	}
+	if s.LastRun == nil || s.LastRun.Ended() || len(s.Warnings) != 1 {
+		t.Errorf("last run %+v, warnings %+v", s.LastRun, s.Warnings)
+	}
+}
+
+func messages(s *Status) (list []string) {
+	for _, p := range s.Problems {
+		list = append(list, p.Message)
+	}
+	return list
+}
+
+func TestManifests(t *testing.T) {
+	list := manifests([]cluster.SiteManifest{{Name: "a", SHA256: "1"}, {Name: "b", SHA256: "1"}, {Name: "c", SHA256: "1"}, {Name: "d", SHA256: "1"}}, map[string]cluster.InventoryEntry{
+		"a": {SHA256: "1", Applied: "now"}, "b": {SHA256: "2", Applied: "now"}, "c": {SHA256: "1"}, "e": {SHA256: "1", Applied: "now", Chart: "x 1"},
+	})
+	var states []string
+	for _, m := range list {
+		states = append(states, m.Name+" "+m.State)
+	}
+	if got, want := strings.Join(states, ", "), "a applied, b different, c incomplete, d not applied, e not in this bundle"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
