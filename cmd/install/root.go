@@ -58,7 +58,7 @@ func newRootCmd() *cobra.Command {
 	init, join := newInitCmd(), newJoinCmd()
 	apply, bring, images := newApplyCmd(), newImportCmd(), newImagesCmd()
 	completeAll(init, join, apply, bring, images)
-	cmd.AddCommand(init, join, newPreflightCmd(), bring, apply, images, newStatusCmd(), newResetCmd(), newTokenCmd(), newCertsCmd(), newKubeconfigCmd(), newConfigCmd(), newVersionCmd(), newHostRouteCmd())
+	cmd.AddCommand(init, join, newPreflightCmd(), bring, apply, images, newStatusCmd(), newDoctorCmd(), newResetCmd(), newTokenCmd(), newCertsCmd(), newKubeconfigCmd(), newConfigCmd(), newVersionCmd(), newHostRouteCmd())
 	return cmd
 }
 

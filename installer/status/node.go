@@ -139,6 +139,9 @@ func (r *Reader) connect(ctx context.Context) (*cluster.Client, error) {
 	return client, nil
 }
 
+// Connect connects to the API server, after Read.
+func (r *Reader) Connect(ctx context.Context) (*cluster.Client, error) { return r.connect(ctx) }
+
 // admin connects to the API server as an administrator.
 func (r *Reader) admin() (*cluster.Client, error) {
 	if r.Kubeconfig == "" && r.node.role == Worker && !exists(r.Host, adminConf) {

@@ -1,0 +1,139 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"airlift/fault"
+	"airlift/installer/doctor"
+	"airlift/installer/host"
+	"airlift/progress"
+)
+
+// Defaults of the doctor's flags.
+const (
+	doctorSince   = 24 * time.Hour
+	doctorMaxSize = 64
+)
+
+func newDoctorCmd() *cobra.Command {
+	since, maxSize, kubeconfig := doctorSince, int64(doctorMaxSize), ""
+	cmd := &cobra.Command{
+		Use:   "doctor [FILE|-]",
+		Short: "Find out what is wrong, and write an archive for a remote engineer",
+		Long: `Find out what is wrong with this node, print it, and write an archive for an engineer
+who cannot log in. The summary has the suspicions, causes first: what was seen, why it
+matters, and what to type.
+
+The archive has units, logs, container states, events, objects of kube-system, dates and
+names of certificates, addresses, routes, rules, sysctls, disks, clocks, the ledger, the
+results of the preflight checks, and the status. It has no private keys, tokens, passwords,
+Secrets or logs of the site's own pods: what looks like a secret is replaced by
+"[redacted]". docs/status.md lists the contents. Look at it before you send it.
+
+FILE ends with .tar.gz, .tgz or .tar.zst; the default is doctor-HOST-TIME.tar.gz in
+the current directory. - is the standard output, as .tar.gz. The command changes nothing
+else, and also works while the API server or containerd is down or hangs, after an init
+that failed, on a worker, and on a host that is not a node. It needs root for most of it.
+
+Exit codes: 0 the archive is complete, with or without suspicions; 1 it could not be
+written.`,
+		Example: "  ./install doctor\n  ./install doctor /root/host1.tar.zst --since 2h\n  ./install doctor - | ssh HOST 'cat > host1.tar.gz'",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return fault.New(fault.Usage, "see '"+cmd.CommandPath()+" --help'", "doctor writes one file, and got %d names", len(args))
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if since <= 0 || maxSize <= 0 {
+				return fault.New(fault.Usage, "for example: --since 2h --max-size 64", "--since and --max-size must be greater than 0")
+			}
+			name := ""
+			if len(args) == 1 {
+				name = args[0]
+			}
+			if err := checkArchive(cmd, name); err != nil {
+				return err
+			}
+			r, done, err := openStatus(cmd, kubeconfig)
+			if err != nil {
+				return err
+			}
+			defer done()
+			d := &doctor.Doctor{Host: r.Host, Reader: r, Options: doctor.Options{Since: since, MaxSize: maxSize << 20}}
+			if verbosity, _ := cmd.Flags().GetInt("v"); verbosity > 0 {
+				d.Progress = func(what string) { fmt.Fprintf(cmd.ErrOrStderr(), "gathering %s\n", what) }
+			}
+			fmt.Fprintln(cmd.ErrOrStderr(), "Gathering facts about this host. This takes up to a minute.")
+			report, err := d.Gather(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return writeReport(cmd, report, name)
+		},
+	}
+	cmd.Flags().SortFlags = false
+	cmd.Flags().DurationVar(&since, "since", since, "how far back logs go")
+	cmd.Flags().Int64Var(&maxSize, "max-size", maxSize, "the size of all files together, in `MiB` before they are compressed; of a file that is too large, the end is kept")
+	cmd.Flags().StringVar(&kubeconfig, "kubeconfig", "", "the kubeconfig `FILE` of the cluster (default: "+adminConf+" on a control plane, the kubelet's on a worker)")
+	return cmd
+}
+
+// checkArchive refuses a name before anything is gathered.
+func checkArchive(cmd *cobra.Command, name string) error {
+	switch name {
+	case "":
+		return nil
+	case "-":
+		if f, ok := cmd.OutOrStdout().(interface{ Fd() uintptr }); ok && term.IsTerminal(int(f.Fd())) {
+			return fault.New(fault.Usage, "write to a file, or to a pipe: ./install doctor - > host1.tar.gz", "the archive is not for a terminal")
+		}
+		return nil
+	}
+	if err := doctor.CheckName(name); err != nil {
+		return err
+	}
+	if err := host.CheckOutput(name); err != nil {
+		return fault.Wrap(fmt.Errorf("writing %s: %w", name, err), fault.Usage, fault.Hint(err))
+	}
+	return nil
+}
+
+// writeReport writes the archive, then the summary. A file is written at once, so that an
+// interrupted command leaves none.
+func writeReport(cmd *cobra.Command, report *doctor.Report, name string) error {
+	if name == "-" {
+		fmt.Fprint(cmd.ErrOrStderr(), report.Summary())
+		return report.WriteArchive(cmd.OutOrStdout(), ".tar.gz")
+	}
+	if name == "" {
+		name = report.FileName()
+	}
+	var archive bytes.Buffer
+	if err := report.WriteArchive(&archive, name); err != nil {
+		return err
+	}
+	if err := cmd.Context().Err(); err != nil {
+		return err
+	}
+	if err := host.WriteOutput(name, archive.Bytes(), 0o600); err != nil {
+		fmt.Fprint(cmd.OutOrStdout(), report.Summary())
+		return fault.Wrap(fmt.Errorf("writing %s: %w", name, err), fault.Failure, "choose another file system: ./install doctor /run/host.tar.gz; or a pipe: ./install doctor - | ssh …")
+	}
+	if path, err := filepath.Abs(name); err == nil {
+		name = path
+	}
+	fmt.Fprint(cmd.OutOrStdout(), report.Summary())
+	fmt.Fprintf(cmd.OutOrStdout(), "\nThe archive is %s: %d files, %s. Look at it before you send it: tar -tf %s\n", name, len(report.Entries), progress.Bytes(int64(archive.Len())), name)
+	if os.Geteuid() != 0 {
+		warner(cmd)("this user is not root, so much is missing")
+	}
+	return nil
+}

@@ -1,0 +1,104 @@
+package doctor
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// commands returns a source with what stock commands print, each after its command line. A
+// command that this host does not have is named.
+func commands(name string, list ...string) source {
+	return source{name, func(ctx context.Context) ([]byte, error) {
+		var out bytes.Buffer
+		for _, line := range list {
+			fmt.Fprintf(&out, "$ %s\n", line)
+			out.Write(output(ctx, strings.Fields(line)))
+			out.WriteByte('\n')
+			if err := ctx.Err(); err != nil {
+				return out.Bytes(), err
+			}
+		}
+		return out.Bytes(), nil
+	}}
+}
+
+// output returns what a command prints, or why it could not run.
+func output(ctx context.Context, args []string) []byte {
+	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
+	cmd.WaitDelay = time.Second
+	cmd.Env = append(os.Environ(), "LC_ALL=C", "PAGER=cat", "SYSTEMD_COLORS=0")
+	var out tail
+	cmd.Stdout, cmd.Stderr = &out, &out
+	err := cmd.Run()
+	switch {
+	case errors.Is(err, exec.ErrNotFound):
+		return fmt.Appendf(nil, "(this host has no command %s)\n", args[0])
+	case err != nil:
+		return fmt.Appendf(out.kept, "(%v)\n", err)
+	}
+	return out.kept
+}
+
+// A tail keeps the end of what is written to it.
+type tail struct{ kept []byte }
+
+func (t *tail) Write(p []byte) (int, error) {
+	t.kept = append(t.kept, p...)
+	if len(t.kept) > 2*entryLimit {
+		t.kept = bytes.Clone(t.kept[len(t.kept)-entryLimit:])
+	}
+	return len(p), nil
+}
+
+// file returns a source with a file of the host, which need not exist.
+func (d *Doctor) file(name, path string) source {
+	return source{name, func(context.Context) ([]byte, error) { return d.readEnd(path) }}
+}
+
+// files returns a source for each file that a pattern matches, below a directory in the
+// archive.
+func (d *Doctor) files(directory string, patterns ...string) (list []source) {
+	for _, pattern := range patterns {
+		found, _ := filepath.Glob(d.Host.Path(pattern)) // the patterns are ours
+		slices.Sort(found)
+		for _, file := range found {
+			path := strings.TrimPrefix(file, strings.TrimSuffix(d.Host.Path("/"), "/"))
+			list = append(list, d.file(directory+path, path))
+		}
+	}
+	return list
+}
+
+// readEnd reads the end of a file of the host. A file that does not exist is empty.
+func (d *Doctor) readEnd(path string) ([]byte, error) {
+	f, err := os.Open(d.Host.Path(path))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil || !info.Mode().IsRegular() {
+		return nil, err
+	}
+	if size := info.Size(); size > entryLimit {
+		if _, err := f.Seek(size-entryLimit, 0); err != nil {
+			return nil, err
+		}
+	}
+	var out tail
+	_, err = io.Copy(&out, f)
+	return out.kept, err
+}

@@ -1,0 +1,23 @@
+package doctor
+
+import "airlift/installer/host"
+
+// configuration is what the node's components are configured with, and the ledger.
+func (d *Doctor) configuration() []source {
+	return append([]source{
+		d.file("airlift/ledger.json", host.LedgerPath),
+		d.file("airlift/runs.json", host.StateDir+"/runs.json"),
+	}, d.files("files",
+		"/etc/kubernetes/manifests/*.yaml",
+		"/etc/kubernetes/*.conf", // the keys in them are redacted
+		"/var/lib/kubelet/config.yaml", "/var/lib/kubelet/instance-config.yaml", "/var/lib/kubelet/kubeadm-flags.env",
+		"/etc/default/kubelet", "/etc/sysconfig/kubelet",
+		"/etc/containerd/*.toml", "/etc/containerd/conf.d/*.toml", "/etc/containerd/certs.d/*/hosts.toml",
+		"/etc/cni/net.d/*", "/run/flannel/subnet.env",
+		"/etc/systemd/system/kubelet.service", "/etc/systemd/system/kubelet.service.d/*.conf",
+		"/etc/systemd/system/containerd.service", "/etc/systemd/system/containerd.service.d/*.conf",
+		"/usr/lib/systemd/system/kubelet.service", "/usr/lib/systemd/system/kubelet.service.d/*.conf",
+		"/etc/sysctl.d/*.conf", "/etc/modules-load.d/*.conf",
+		"/etc/hosts", "/etc/resolv.conf", "/etc/nsswitch.conf", "/etc/fstab", "/etc/os-release",
+	)...)
+}

@@ -1,0 +1,123 @@
+package doctor
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"airlift/images/store"
+	"airlift/installer/status"
+)
+
+// logsDir has the logs of all containers of this node, also of earlier ones that the kubelet
+// has kept. It can be read while containerd hangs.
+const logsDir = "/var/log/pods"
+
+// componentNamespaces are those whose logs are gathered: other logs are the site's own.
+var componentNamespaces = []string{"kube-system", "kube-flannel"}
+
+// containers describes the containers and images of this node.
+func (d *Doctor) containers(examined) []source {
+	return []source{
+		{"containers/list.txt", d.listContainers},
+		{"containers/images.txt", d.listImages},
+		commands("containers/ctr.txt", "ctr version", "ctr plugins ls", "ctr -n k8s.io tasks ls", "crictl info"),
+	}
+}
+
+func (d *Doctor) runtime(ctx context.Context) (*store.Store, error) {
+	socket, err := status.RuntimeSocket(d.Host)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := os.Stat(d.Host.Path(socket)); err != nil {
+		return nil, fmt.Errorf("the container runtime does not run: %w", err)
+	}
+	return store.Connect(ctx, socket)
+}
+
+func (d *Doctor) listContainers(ctx context.Context) ([]byte, error) {
+	runtime, err := d.runtime(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer runtime.Close()
+	list, err := runtime.Containers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(list, func(a, b store.Container) int { return b.Created.Compare(a.Created) })
+	var out bytes.Buffer
+	table := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "CREATED\tNAMESPACE\tPOD\tCONTAINER\tATTEMPT\tSTATE\tEXIT\tREASON\tENDED\tID")
+	for _, c := range list {
+		state, code, reason, ended := "running", "-", "-", "-"
+		if c.Exited {
+			state = "exited"
+			if exit, err := runtime.Exit(ctx, c.ID); err == nil {
+				code, reason, ended = fmt.Sprint(exit.Code), exit.Reason+" "+exit.Message, exit.Finished.UTC().Format(time.RFC3339)
+			}
+		}
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s\t%s\t%.13s\n", c.Created.UTC().Format(time.RFC3339), c.Namespace, c.Pod, c.Name, c.Attempt, state, code,
+			strings.Join(strings.Fields(reason), " "), ended, c.ID)
+	}
+	_ = table.Flush() // a buffer takes everything
+	info, err := runtime.Info(ctx)
+	fmt.Fprintf(&out, "\n%+v\n", info)
+	return out.Bytes(), err
+}
+
+func (d *Doctor) listImages(ctx context.Context) ([]byte, error) {
+	runtime, err := d.runtime(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer runtime.Close()
+	list, err := runtime.Images(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var out bytes.Buffer
+	table := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "IMAGE\tID\tBYTES\tPINNED\tCONTAINERS\tIMPORTED")
+	for _, i := range list {
+		fmt.Fprintf(table, "%s\t%.19s\t%d\t%t\t%d\t%s\n", i.Name(), i.ID, i.Size, i.Pinned, i.Containers, i.Kind)
+	}
+	_ = table.Flush() // a buffer takes everything
+	return out.Bytes(), nil
+}
+
+// containerLogs are the logs of the components' containers, with those of earlier attempts.
+func (d *Doctor) containerLogs() (list []source) {
+	for _, namespace := range componentNamespaces {
+		files, _ := filepath.Glob(d.Host.Path(filepath.Join(logsDir, namespace+"_*", "*", "*.log"))) // the pattern is ours
+		slices.Sort(files)
+		for _, file := range files {
+			path := strings.TrimPrefix(file, strings.TrimSuffix(d.Host.Path("/"), "/"))
+			list = append(list, source{"logs" + strings.TrimPrefix(path, logsDir), func(context.Context) ([]byte, error) {
+				text, err := d.readEnd(path)
+				return after(text, d.began.Add(-d.Options.Since)), err
+			}})
+		}
+	}
+	return list
+}
+
+// after returns the lines of a container's log since a time. Each line begins with its own.
+func after(log []byte, since time.Time) []byte {
+	for len(log) > 0 {
+		line, rest, _ := bytes.Cut(log, []byte("\n"))
+		stamp, _, _ := bytes.Cut(line, []byte(" "))
+		if at, err := time.Parse(time.RFC3339Nano, string(stamp)); err == nil && !at.Before(since) {
+			return log
+		}
+		log = rest
+	}
+	return nil
+}

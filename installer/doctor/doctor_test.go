@@ -1,0 +1,216 @@
+package doctor
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"airlift/installer/host"
+	"airlift/installer/preflight"
+	"airlift/installer/status"
+)
+
+func write(t *testing.T, root, name, text string) {
+	t.Helper()
+	file := filepath.Join(root, name)
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// gather runs the doctor on a root directory.
+func gather(t *testing.T, root string) *Report {
+	t.Helper()
+	h, err := host.Open(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &Doctor{Host: h, Reader: &status.Reader{Host: h}, Options: Options{Since: time.Minute, MaxSize: 64 << 20}}
+	report, err := d.Gather(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return report
+}
+
+// TestArchive: stock tar lists and extracts the archive, its entries are owned by no one, and
+// no planted secret is in it.
+func TestArchive(t *testing.T) {
+	texts, secrets := planted(t)
+	all := strings.Join(texts, "\n")
+	root := t.TempDir()
+	now := time.Now().UTC().Format(time.RFC3339Nano)
+	for _, name := range []string{
+		"etc/kubernetes/admin.conf", "etc/kubernetes/bootstrap-kubelet.conf", "etc/kubernetes/manifests/app.yaml", "var/lib/kubelet/kubeadm-flags.env",
+		"etc/containerd/config.toml", "etc/containerd/certs.d/registry.example/hosts.toml", "etc/systemd/system/kubelet.service.d/10-env.conf",
+		"etc/cni/net.d/10-x.conflist", "var/lib/airlift/runs.json", "etc/hosts", "etc/kubernetes/pki/apiserver.crt", "etc/kubernetes/pki/ca.key", "var/lib/kubelet/pki/kubelet-client-current.pem",
+	} {
+		write(t, root, name, all)
+	}
+	certificate, err := exec.Command("sh", "-c", "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout /dev/null -subj /CN=kube-apiserver -days 1 2>/dev/null").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, root, "etc/kubernetes/pki/apiserver.crt", string(certificate))
+	write(t, root, "var/log/pods/kube-system_app_1/app/0.log", now+" stderr F "+strings.ReplaceAll(all, "\n", "\n"+now+" stderr F "))
+	write(t, root, "var/log/pods/site_app_1/app/0.log", now+" stderr F a log of the site's own\n")
+	report := gather(t, root)
+	if len(report.Suspicions) == 0 {
+		t.Error("a host with manifests and without a kubelet is not suspicious")
+	}
+	for _, name := range []string{"x.tar.gz", "x.tar.zst"} {
+		var archive bytes.Buffer
+		if err := report.WriteArchive(&archive, name); err != nil {
+			t.Fatal(err)
+		}
+		dir := t.TempDir()
+		file := filepath.Join(dir, name)
+		if err := os.WriteFile(file, archive.Bytes(), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		list, err := exec.Command("tar", "-tvf", file).CombinedOutput()
+		if err != nil {
+			t.Fatalf("tar: %v\n%s", err, list)
+		}
+		for line := range strings.Lines(string(list)) {
+			if !strings.Contains(line, "nobody/nogroup") || !strings.HasPrefix(line, "-rw-------") && !strings.HasPrefix(line, "drwx------") || !strings.Contains(line, " doctor-") {
+				t.Error(line)
+			}
+		}
+		for _, want := range []string{"/summary.txt\n", "/status.json\n", "/suspicions.json\n", "/preflight.json\n", "/certificates.txt\n", "/files/etc/containerd/config.toml\n",
+			"/logs/kube-system_app_1/app/0.log\n", "/network/nftables.txt\n", "/units/kubelet.txt\n", "/journal/kernel.txt\n", "/host/disk.txt\n", "/airlift/runs.json\n"} {
+			if !strings.Contains(string(list), want) {
+				t.Errorf("%s: %s is not in\n%s", name, want, list)
+			}
+		}
+		if strings.Contains(string(list), "site_app") || strings.Contains(string(list), "ca.key") {
+			t.Errorf("%s has files that it should not have:\n%s", name, list)
+		}
+		if out, err := exec.Command("tar", "-C", dir, "--no-same-owner", "-xf", file).CombinedOutput(); err != nil {
+			t.Fatalf("tar: %v\n%s", err, out)
+		}
+		for _, secret := range secrets {
+			if out, err := exec.Command("grep", "-rlF", "--exclude="+name, "--", secret, dir).Output(); err == nil {
+				t.Errorf("%q is in %s", secret, out)
+			}
+		}
+	}
+}
+
+func TestReadOne(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	never := make(chan struct{})
+	defer close(never)
+	if got := string(readOne(ctx, source{"x", func(context.Context) ([]byte, error) { <-never; return nil, nil }})); !strings.Contains(got, "no answer within") {
+		t.Errorf("a source that hangs: %q", got)
+	}
+	if got := string(readOne(t.Context(), source{"x", func(context.Context) ([]byte, error) { return []byte("part\n"), errors.New("broken") }})); got != "part\n(not complete: broken)\n" {
+		t.Errorf("a source that fails: %q", got)
+	}
+	if got := string(readOne(t.Context(), commands("x", "no-such-command-here --flag"))); !strings.Contains(got, "this host has no command no-such-command-here") {
+		t.Errorf("a command that is missing: %q", got)
+	}
+	if got := string(readOne(t.Context(), commands("x", "sh -c false"))); !strings.Contains(got, "exit status 1") {
+		t.Errorf("a command that fails: %q", got)
+	}
+}
+
+func TestCancelledGather(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	h, err := host.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &Doctor{Host: h, Reader: &status.Reader{Host: h}, Options: Options{Since: time.Minute, MaxSize: 1 << 20}}
+	if report, err := d.Gather(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v, %v", report, err)
+	}
+}
+
+func TestFit(t *testing.T) {
+	entries := []Entry{{"a", make([]byte, 2000)}, {"b", append(make([]byte, 3000), "end"...)}, {"c", make([]byte, 10)}, {"d", nil}}
+	kept, left := fit(entries, 4100)
+	if len(kept) != 2 || strings.Join(left, " ") != "c" {
+		t.Fatalf("%d kept, without %v", len(kept), left)
+	}
+	if b := string(kept[1].Content); !strings.HasPrefix(b, "(903 bytes are left out here)\n") || !strings.HasSuffix(b, "end") {
+		t.Errorf("%.40q", b)
+	}
+}
+
+func TestAfter(t *testing.T) {
+	log := "2026-11-23T10:00:00.5Z stderr F old\n2026-11-23T11:00:00.5Z stderr F new\nno time\n"
+	since := time.Date(2026, 11, 23, 10, 30, 0, 0, time.UTC)
+	if got := string(after([]byte(log), since)); got != "2026-11-23T11:00:00.5Z stderr F new\nno time\n" {
+		t.Errorf("%q", got)
+	}
+}
+
+// unhealthy returns a component that is not healthy.
+func unhealthy(name, kind, state, reason string) status.Component {
+	return status.Component{Name: name, Kind: kind, State: state, Reason: reason}
+}
+
+// TestFirstSuspicion: the cause comes before what follows from it.
+func TestFirstSuspicion(t *testing.T) {
+	api := status.Problem{Part: "api", Message: "the API server at https://10.0.0.1:6443 does not answer: refused"}
+	apiDown := unhealthy("kube-apiserver", "static-pod", "exited", "it exited with code 1; the last line of its log: Error: unknown flag: --no-such-flag")
+	scheduler := unhealthy("kube-scheduler", "static-pod", "exited", "it exited with code 1; the last line of its log: leaderelection lost")
+	for name, c := range map[string]struct {
+		e    examined
+		want string
+		saw  string
+	}{
+		"nothing":   {e: examined{status: &status.Status{}}},
+		"disk":      {e: examined{status: &status.Status{Components: []status.Component{apiDown}}, disks: []disk{{mount: "/var/lib/etcd", free: 1, total: 1000}}}, want: "disk-full"},
+		"inodes":    {e: examined{status: &status.Status{}, disks: []disk{{mount: "/", free: 100, total: 1000, inodes: 1000, inodesFree: 1}}}, want: "no-inodes"},
+		"read-only": {e: examined{status: &status.Status{}, disks: []disk{{mount: "/", free: 100, total: 1000, readOnly: true}}}, want: "read-only"},
+		"API server": {e: examined{status: &status.Status{Problems: []status.Problem{api}, Components: []status.Component{scheduler, apiDown}}},
+			want: "component-kube-apiserver", saw: "unknown flag: --no-such-flag"},
+		"containerd": {e: examined{status: &status.Status{Problems: []status.Problem{api}, Components: []status.Component{
+			unhealthy("kubelet", "unit", "running", "it does not answer"), unhealthy("containerd", "unit", "dead", "its unit is inactive (dead)"), unhealthy("etcd", "static-pod", "unknown", "the container runtime does not run")}}},
+			want: "component-containerd"},
+		"kubelet": {e: examined{status: &status.Status{Problems: []status.Problem{{Part: "api", Message: "the node is not Ready: Kubelet stopped posting node status."}}, Components: []status.Component{
+			unhealthy("kubelet", "unit", "failed", "its unit is failed")}}, logs: map[string][]string{"kubelet": {"E1 running with swap on is not supported"}}}, want: "component-kubelet", saw: "swap on is not supported"},
+		"certificate": {e: examined{status: &status.Status{Problems: []status.Problem{{Part: "certificates", Message: "the certificate apiserver has expired"}}, Components: []status.Component{apiDown}}}, want: "certificate"},
+		"clock": {e: examined{status: &status.Status{Problems: []status.Problem{{Part: "certificates", Message: "the certificate apiserver has expired"}}},
+			clock: clocks{later: "/var/lib/airlift/ledger.json was written", laterAt: time.Now().Add(time.Hour)}}, want: "clock-behind"},
+		"clock of the API": {e: examined{status: &status.Status{}, clock: clocks{api: -time.Hour}}, want: "clock-differs", saw: "1h0m0s behind"},
+		"clock of a node":  {e: examined{status: &status.Status{}, clock: clocks{nodes: map[string]time.Duration{"host2": time.Hour}}}, want: "node-clock-differs", saw: "host2"},
+		"firewall": {e: examined{status: &status.Status{Problems: []status.Problem{api}}, checks: preflight.Report{Warnings: []preflight.Problem{
+			{Name: "Firewall", Message: "this host's firewall drops traffic that this node needs: TCP 6443"}}}}, want: "firewall"},
+		"swap":     {e: examined{status: &status.Status{}, checks: preflight.Report{Errors: []preflight.Problem{{Name: "Swap", Message: "swap is on"}}}}, want: "preflight-Swap"},
+		"images":   {e: examined{status: &status.Status{Images: &status.Images{Missing: []string{"pause"}}, Problems: []status.Problem{{Part: "images", Message: "x"}, {Part: "addOns", Message: "coredns has 0"}}}}, want: "images-missing"},
+		"drivers":  {e: examined{status: &status.Status{}, node: nodeFacts{kubeletDriver: "systemd", runtimeDriver: "cgroupfs", runtimeMajor: 1}}, want: "cgroup-driver"},
+		"leftover": {e: examined{status: &status.Status{Problems: []status.Problem{{Part: "node", Message: "not a node"}}}, node: nodeFacts{leftovers: []string{"KUBE-SERVICES"}}}, want: "leftover-rules"},
+		"DNS":      {e: examined{status: &status.Status{Problems: []status.Problem{{Part: "addOns", Message: "coredns has 0 of 2 pods ready"}}}}, want: "add-on"},
+		"a run":    {e: examined{status: &status.Status{Warnings: []status.Problem{{Part: "lastRun", Message: "init failed"}}}}, want: "last-run"},
+	} {
+		list := suspect(c.e)
+		switch {
+		case c.want == "" && len(list) > 0:
+			t.Errorf("%s: %+v", name, list)
+		case c.want == "":
+		case len(list) == 0 || list[0].Name != c.want:
+			t.Errorf("%s: want %s, got %+v", name, c.want, list)
+		case !strings.Contains(list[0].Saw, c.saw):
+			t.Errorf("%s: %q is not in %q", name, c.saw, list[0].Saw)
+		}
+		for _, s := range list {
+			if s.Saw == "" || s.Why == "" || s.Name == "" {
+				t.Errorf("%s: not complete: %+v", name, s)
+			}
+		}
+	}
+}
