@@ -19,6 +19,9 @@ import (
 // has kept. It can be read while containerd hangs.
 const logsDir = "/var/log/pods"
 
+// runtimeTimeout limits the connection to a containerd that hangs.
+const runtimeTimeout = 5 * time.Second
+
 // componentNamespaces are those whose logs are gathered: other logs are the site's own.
 var componentNamespaces = []string{"kube-system", "kube-flannel"}
 
@@ -39,6 +42,8 @@ func (d *Doctor) runtime(ctx context.Context) (*store.Store, error) {
 	if _, err := os.Stat(d.Host.Path(socket)); err != nil {
 		return nil, fmt.Errorf("the container runtime does not run: %w", err)
 	}
+	ctx, cancel := context.WithTimeout(ctx, runtimeTimeout)
+	defer cancel()
 	return store.Connect(ctx, socket)
 }
 

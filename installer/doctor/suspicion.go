@@ -140,6 +140,10 @@ func (s *suspicions) components(e examined) {
 		}
 		saw := fmt.Sprintf("%s is not healthy: %s", c.Name, c.Reason)
 		lines := e.logs[c.Name]
+		stopped := c.Kind == "unit" && strings.HasSuffix(c.Reason, "inactive (dead)")
+		if stopped {
+			lines = nil // it did not fail
+		}
 		if len(lines) > 0 {
 			saw += "\nthe last lines of its log:\n  " + strings.Join(lines, "\n  ")
 		}
@@ -173,6 +177,9 @@ func (s *suspicions) components(e examined) {
 		// What fails only because something else does comes after that.
 		if c.Kind != "unit" && c.State == "unknown" || strings.Contains(c.Reason, "does not answer") && c.State == "unknown" {
 			at = aSymptom
+		}
+		if stopped {
+			fix = "systemctl start " + c.Name
 		}
 		if known != nil {
 			why, fix = known.why, known.fix+"; "+fix

@@ -172,14 +172,20 @@ func (r *Reader) runtime(ctx context.Context) (*store.Store, error) {
 	if !exists(r.Host, socket) {
 		return nil, fmt.Errorf("the container runtime does not run: %s does not exist", socket)
 	}
+	ctx, cancel := context.WithTimeout(ctx, runtimeTimeout)
+	defer cancel()
 	return store.Connect(ctx, socket)
 }
+
+// runtimeTimeout leaves the other sources of a part some time if containerd hangs.
+const runtimeTimeout = 3 * time.Second
 
 // containers lists the static pods of this node and the containers of the cluster's
 // components, whether they run or not.
 func (r *Reader) containers(ctx context.Context) (list []Component, err error) {
 	newest := map[string]store.Container{}
 	starts := map[string]uint32{}
+	health := r.health(ctx)
 	runtime, err := r.runtime(ctx)
 	var all []store.Container
 	if err == nil {
@@ -216,7 +222,7 @@ func (r *Reader) containers(ctx context.Context) (list []Component, err error) {
 		}
 		// The health check needs no container runtime.
 		if p.Err == nil && p.Health != "" && (c.Healthy || err != nil) {
-			if failed := cluster.Health(ctx, p.Health); failed != nil {
+			if failed := health(p.Name); failed != nil {
 				c.Healthy, c.Reason = false, oneLine(failed)
 			} else {
 				c.State, c.Healthy, c.Reason = "running", true, ""
@@ -239,6 +245,21 @@ func (r *Reader) containers(ctx context.Context) (list []Component, err error) {
 		err = nil // the health checks of the static pods show more, and containerd's row has the reason
 	}
 	return append(list, others...), err
+}
+
+// health starts the health checks of the static pods, which do not need the container runtime.
+// The result waits for the check of one.
+func (r *Reader) health(ctx context.Context) func(name string) error {
+	checks := map[string]chan error{}
+	for _, p := range r.node.pods {
+		if p.Err != nil || p.Health == "" {
+			continue
+		}
+		done := make(chan error, 1)
+		checks[p.Name] = done
+		go func() { done <- cluster.Health(ctx, p.Health) }()
+	}
+	return func(name string) error { return <-checks[name] }
 }
 
 // describe sets what the runtime knows of a container. done reports that the container has
