@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -23,6 +24,11 @@ type seen struct {
 	Warnings   []struct{ Part, Message string }
 	Unknown    map[string]string
 	suspicions []struct{ Name, Saw, Why, Fix string }
+}
+
+// has reports whether there is a suspicion of a name.
+func (s seen) has(name string) bool {
+	return slices.ContainsFunc(s.suspicions, func(one struct{ Name, Saw, Why, Fix string }) bool { return one.Name == name })
 }
 
 // look runs status and doctor.
@@ -50,8 +56,8 @@ func look(t *testing.T, h *lab.Host) (s seen) {
 
 // TestDoctor breaks a real control plane in one way at a time. The first suspicion is the cause.
 func TestDoctor(t *testing.T) {
-	s := up(t, lab.Options{Name: "e2e-doctor", Hosts: 1})
-	h := s.Hosts[0]
+	s := up(t, lab.Options{Name: "e2e-doctor", Hosts: 2})
+	h, worker := s.Hosts[0], s.Hosts[1]
 	sh := func(script string) string { t.Helper(); return run(t, h, "sh", "-ec", script) }
 	contains(t, install(t, h, 1, "status"), "not a node of a cluster")
 	out := install(t, h, 0, "init")
@@ -163,6 +169,53 @@ func TestDoctor(t *testing.T) {
 			healthy(t)
 		})
 	}
+	t.Run("an interrupted doctor leaves no file", func(t *testing.T) {
+		contains(t, sh("mkdir /root/left; cd /root/left; timeout --preserve-status -s INT 0.6 ../install doctor x.tar.gz >/root/printed 2>&1 || echo code $?; ls -A | wc -l; cat /root/printed"), "code 130", "\n0\n", "error: interrupted")
+	})
+	t.Run("a damaged ledger", func(t *testing.T) {
+		sh("cp /var/lib/airlift/ledger.json /root/ && echo '{' > /var/lib/airlift/ledger.json")
+		if now := look(t, h); now.code != 1 || !now.has("ledger") {
+			t.Errorf("%+v", now)
+		}
+		sh("cp /root/ledger.json /var/lib/airlift/ledger.json")
+	})
+	t.Run("a join that failed", func(t *testing.T) {
+		wrong := slices.Clone(join)
+		wrong[3] = "abcdef.0123456789abcdef"
+		install(t, worker, 1, wrong...)
+		if now := look(t, worker); now.code != 1 || !now.has("no-node") {
+			t.Errorf("%+v", now)
+		}
+	})
+	t.Run("a worker", func(t *testing.T) {
+		install(t, worker, 0, join...)
+		eventually(t, time.Minute, func() string {
+			if now := look(t, worker); now.code != 0 || len(now.suspicions) > 0 {
+				return fmt.Sprintf("%+v", now)
+			}
+			return ""
+		})
+		contains(t, install(t, worker, 0, "status"), "worker, "+version+", Ready", "kube-proxy", "etcd          unknown: this host is a worker", "last run      join, ")
+		sh("mv /etc/kubernetes/manifests/kube-apiserver.yaml /root/")
+		var now seen
+		eventually(t, time.Minute, func() string {
+			if now = look(t, worker); now.code != 1 || len(now.suspicions) == 0 || now.suspicions[0].Name != "api-unreachable" {
+				return fmt.Sprintf("%+v", now)
+			}
+			return ""
+		})
+		if now.took > 6*time.Second || now.Unknown["api"] == "" {
+			t.Errorf("%+v", now)
+		}
+		sh("mv /root/kube-apiserver.yaml /etc/kubernetes/manifests/")
+		eventually(t, 2*time.Minute, func() string {
+			if now := look(t, worker); now.code != 0 {
+				return fmt.Sprintf("%+v", now)
+			}
+			return ""
+		})
+		install(t, worker, 0, "reset", "--force")
+	})
 	install(t, h, 0, "reset", "--force")
 	contains(t, install(t, h, 1, "status"), "not a node of a cluster")
 }

@@ -1,11 +1,12 @@
 package main
 
 import (
-	"airlift/scripts/rig"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"airlift/scripts/rig"
 )
 
 // TestInstallCannotPull: install runs on isolated hosts and must not link a

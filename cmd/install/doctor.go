@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -62,10 +63,7 @@ written.`,
 			if err := checkArchive(cmd, name); err != nil {
 				return err
 			}
-			r, done, err := openStatus(cmd, kubeconfig)
-			if err != nil {
-				return err
-			}
+			r, done := openStatus(cmd, kubeconfig)
 			defer done()
 			d := &doctor.Doctor{Host: r.Host, Reader: r, Options: doctor.Options{Since: since, MaxSize: maxSize << 20}}
 			if verbosity, _ := cmd.Flags().GetInt("v"); verbosity > 0 {
@@ -101,7 +99,7 @@ func checkArchive(cmd *cobra.Command, name string) error {
 		return err
 	}
 	if err := host.CheckOutput(name); err != nil {
-		return fault.Wrap(fmt.Errorf("writing %s: %w", name, err), fault.Usage, fault.Hint(err))
+		return fault.Wrap(fmt.Errorf("writing %s: %w", name, err), fault.Usage, cmp.Or(fault.Hint(err), "choose a file in an existing directory"))
 	}
 	return nil
 }

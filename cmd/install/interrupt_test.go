@@ -12,8 +12,9 @@ import (
 	"syscall"
 	"testing"
 
-	"airlift/scripts/rig"
 	"golang.org/x/sys/unix"
+
+	"airlift/scripts/rig"
 )
 
 // asking is a running install whose reset waits for an answer to its question.

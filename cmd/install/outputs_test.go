@@ -7,8 +7,9 @@ import (
 	"syscall"
 	"testing"
 
-	"airlift/scripts/rig"
 	"github.com/spf13/cobra"
+
+	"airlift/scripts/rig"
 )
 
 // TestPlantedOutputs: root writes files into a directory in which another user

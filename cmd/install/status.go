@@ -32,10 +32,7 @@ is not a node.`,
 			if err != nil {
 				return err
 			}
-			r, done, err := openStatus(cmd, kubeconfig)
-			if err != nil {
-				return err
-			}
+			r, done := openStatus(cmd, kubeconfig)
 			defer done()
 			s, err := r.Read(cmd.Context())
 			if err != nil {
@@ -57,25 +54,25 @@ is not a node.`,
 	return cmd
 }
 
-// openStatus opens what the status is read from. An installer without a bundle works, too.
-func openStatus(cmd *cobra.Command, kubeconfig string) (r *status.Reader, done func(), err error) {
-	h, err := host.Open("/")
-	if err != nil {
-		return nil, nil, err
+// openStatus opens what the status is read from. It also works with a damaged ledger, and for
+// an installer without a bundle.
+func openStatus(cmd *cobra.Command, kubeconfig string) (r *status.Reader, done func()) {
+	h, damaged := host.Open("/")
+	if damaged != nil {
+		h = host.OpenDamaged("/")
 	}
-	r = &status.Reader{Host: h, Kubeconfig: kubeconfig, Contents: status.Contents{Airlift: version}}
+	r = &status.Reader{Host: h, Ledger: damaged, Kubeconfig: kubeconfig, Contents: status.Contents{Airlift: version}}
 	f, err := openBundle()
-	if err != nil {
-		warner(cmd)("images and manifests are not compared with this file: %v", err)
-		return r, func() {}, nil
-	}
-	b, err := installer.OpenBundle(f)
-	if err != nil {
+	if err == nil {
+		var b *installer.Bundle
+		if b, err = installer.OpenBundle(f); err == nil {
+			r.Contents = b.Contents(version)
+			return r, func() { _ = f.Close() }
+		}
 		_ = f.Close()
-		return nil, nil, err
 	}
-	r.Contents = b.Contents(version)
-	return r, func() { _ = f.Close() }, nil
+	warner(cmd)("images and manifests are not compared with this file: %v", err)
+	return r, func() {}
 }
 
 // textWidth is the width of the terminal, at least 80 columns; 0 for a pipe or a file, whose

@@ -41,6 +41,10 @@ func Open(root string) (*Host, error) {
 	return h, nil
 }
 
+// OpenDamaged returns the host whose root file system is at root without its
+// ledger, for reading only: to look at a host whose ledger is damaged.
+func OpenDamaged(root string) *Host { return &Host{root: root} }
+
 // OpenDirectory creates a directory that represents a host's root file system,
 // for rendered files: nothing is recorded for reset.
 func OpenDirectory(root string) (*Host, error) {

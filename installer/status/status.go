@@ -76,6 +76,8 @@ type Contents struct {
 // A Reader reads the status of a host.
 type Reader struct {
 	Host *host.Host
+	// Ledger is why the ledger of the host cannot be read, if it cannot.
+	Ledger error
 	// Contents of the file. Its functions may be nil.
 	Contents Contents
 	// Kubeconfig is that of an administrator; "" for the one on a control plane.

@@ -28,13 +28,17 @@ func (s *Status) Write(out io.Writer, width int) {
 	s.writeNode(p)
 	s.writeComponents(p)
 	p.row("versions", s.versions())
-	p.row("certificates", s.certificates())
-	p.row("etcd", s.etcd())
-	p.row("images", s.images())
-	p.row("add-ons", s.addOns())
+	if s.Node.Role != NoNode {
+		p.row("certificates", s.certificates())
+		p.row("etcd", s.etcd())
+		p.row("images", s.images())
+		p.row("add-ons", s.addOns())
+	}
 	p.row("last backup", s.backup())
 	p.row("last run", s.run())
-	s.writeManifests(p)
+	if s.Node.Role != NoNode {
+		s.writeManifests(p)
+	}
 	p.list("Wrong", s.Problems)
 	p.list("Warnings", s.Warnings)
 	if s.Healthy {
