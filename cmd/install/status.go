@@ -1,6 +1,9 @@
 package main
 
 import (
+	"errors"
+	"io/fs"
+
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
@@ -60,6 +63,9 @@ func openStatus(cmd *cobra.Command, kubeconfig string) (r *status.Reader, done f
 	h, damaged := host.Open("/")
 	if damaged != nil {
 		h = host.OpenDamaged("/")
+		if errors.Is(damaged, fs.ErrPermission) {
+			damaged = fault.Wrap(damaged, fault.Failure, "run it with sudo or as root")
+		}
 	}
 	r = &status.Reader{Host: h, Ledger: damaged, Kubeconfig: kubeconfig, Contents: status.Contents{Airlift: version}}
 	f, err := openBundle()
