@@ -7,6 +7,7 @@ func (d *Doctor) configuration() []source {
 	return append([]source{
 		d.file("airlift/ledger.json", host.LedgerPath),
 		d.file("airlift/runs.json", host.StateDir+"/runs.json"),
+		d.file("airlift/backup.json", host.StateDir+"/backup.json"),
 	}, d.files("files",
 		"/etc/kubernetes/manifests/*.yaml",
 		"/etc/kubernetes/*.conf", // the keys in them are redacted

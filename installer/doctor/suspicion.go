@@ -262,6 +262,8 @@ func (s *suspicions) node(e examined) {
 			s.add(aSymptom, "api-unreachable", why, "run this command on the control plane, too; curl -k https://HOST:6443/livez", "%s", p.Message)
 		case p.Part == "components" && !strings.Contains(p.Message, " is not healthy: "):
 			s.add(aSymptom, "containers-unknown", "the state of the containers cannot be seen", "systemctl status containerd", "%s", p.Message)
+		case p.Part == "lastBackup":
+			s.add(aRun, "backup", "without a backup, a lost control plane cannot be restored", p.Fix, "%s", p.Message)
 		case p.Part == "lastRun":
 			s.add(aConfiguration, "ledger", "the ledger lists what Airlift installed: init, join and reset need it", p.Fix, "%s", p.Message)
 		case p.Part == "images" && e.status.Images == nil, p.Part == "versions":

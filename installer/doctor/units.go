@@ -7,7 +7,7 @@ import (
 )
 
 // nodeUnits are those that a node needs.
-var nodeUnits = []string{"kubelet", "containerd", "airlift-service-route"}
+var nodeUnits = []string{"kubelet", "containerd", "airlift-service-route", "airlift-backup"}
 
 // since is the beginning of what is gathered from logs, as journalctl reads it.
 func (d *Doctor) since() string {

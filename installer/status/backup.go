@@ -2,21 +2,46 @@ package status
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"time"
 
 	"airlift/installer/host"
 )
 
-// A Backup is the last snapshot of etcd that was written on this host.
-type Backup = host.Backup
+// backupPath has the result of the last backup that 'install etcd snapshot', or its timer,
+// wrote on this host.
+const backupPath = host.StateDir + "/backup.json"
+
+// A Backup is the last backup of the cluster that was written on this host.
+type Backup struct {
+	Path  string    `json:"path"`
+	Time  time.Time `json:"time"`
+	Size  int64     `json:"size,omitempty"`
+	Error string    `json:"error,omitempty"` // why it failed
+}
 
 func (r *Reader) readBackup(context.Context) (found result, err error) {
-	last, err := r.Host.LastBackup()
-	if err != nil || last == nil {
-		return found, err
+	data, err := os.ReadFile(r.Host.Path(backupPath))
+	if errors.Is(err, fs.ErrNotExist) {
+		return found, nil
+	}
+	last := &Backup{}
+	if err == nil {
+		err = json.Unmarshal(data, last)
+	}
+	if err != nil {
+		return found, fmt.Errorf("reading %s: %w", backupPath, err)
 	}
 	found.set = func(s *Status) { s.LastBackup = last }
-	if !exists(r.Host, last.File) {
-		found.warn("", "the last snapshot of etcd, %s, is not there any more", last.File)
+	switch {
+	case last.Error != "":
+		found.problem("write one after the cause is removed: ./install etcd snapshot FILE", "the last backup, %s, failed: %s", last.Path, last.Error)
+	case !exists(r.Host, last.Path):
+		found.warn("", "the last backup, %s, is not there any more", last.Path)
 	}
 	return found, nil
 }

@@ -39,7 +39,7 @@ func healthy() *Status {
 		Images:     &Images{Imported: 8, Bytes: 312 << 20},
 		AddOns:     []AddOn{{Name: "coredns", Version: "v1.14.6", Ready: 2, Wanted: 2}, {Name: "kube-proxy", Version: "v1.37.1", Ready: 2, Wanted: 2}},
 		LastRun:    &Run{Command: "init", Began: now.Add(-72 * time.Hour), Seconds: 43.2, ExitCode: code(0)},
-		LastBackup: &Backup{File: "/var/backups/etcd/1.db", Time: now.Add(-3 * time.Hour), Bytes: 5 << 20},
+		LastBackup: &Backup{Path: "/var/backups/etcd/1.tar", Time: now.Add(-3 * time.Hour), Size: 5 << 20},
 	}
 }
 
@@ -60,7 +60,7 @@ certificates  apiserver expires in 364d, admin.conf expires in 364d, 1 more
 etcd          1 of 1 members healthy, database 5.2 MB
 images        8 imported by Airlift, 327.2 MB, none of this file missing
 add-ons       coredns v1.14.6 2/2, kube-proxy v1.37.1 2/2
-last backup   3h ago, /var/backups/etcd/1.db, 5.2 MB
+last backup   3h ago, /var/backups/etcd/1.tar, 5.2 MB
 last run      init, 3d ago, succeeded after 43s
 manifests     none
 
@@ -228,6 +228,27 @@ func messages(s *Status) (list []string) {
 		list = append(list, p.Message)
 	}
 	return list
+}
+
+func TestLastBackup(t *testing.T) {
+	root := t.TempDir()
+	write(t, root, map[string]string{
+		"var/backups/1.tar":           "x",
+		"var/lib/airlift/backup.json": `{"time": "2026-11-23T12:00:00Z", "path": "/var/backups/1.tar", "size": 5, "snapshot": {"hash": 1}}`,
+	})
+	if s := read(t, root); s.LastBackup == nil || s.LastBackup.Size != 5 || s.LastBackup.Path != "/var/backups/1.tar" || len(s.Warnings) != 0 || hasProblem(s, "lastBackup", "") {
+		t.Errorf("%+v, %+v", s.LastBackup, s.Warnings)
+	}
+	if err := os.Remove(filepath.Join(root, "var/backups/1.tar")); err != nil {
+		t.Fatal(err)
+	}
+	if s := read(t, root); len(s.Warnings) != 1 {
+		t.Errorf("%+v", s.Warnings)
+	}
+	write(t, root, map[string]string{"var/lib/airlift/backup.json": `{"time": "2026-11-23T12:00:00Z", "path": "/var/backups/1.tar", "error": "no space left on device"}`})
+	if s := read(t, root); !hasProblem(s, "lastBackup", "no space left on device") || !strings.HasSuffix(s.backup(), "failed") {
+		t.Errorf("%+v", s.Problems)
+	}
 }
 
 func TestManifests(t *testing.T) {

@@ -237,7 +237,11 @@ func (s *Status) addOns() string {
 
 func (s *Status) backup() string {
 	if b := s.LastBackup; b != nil {
-		return fmt.Sprintf("%s ago, %s, %s", days(s.now.Sub(b.Time)), b.File, bytes(b.Bytes))
+		text := days(s.now.Sub(b.Time)) + " ago, " + b.Path
+		if b.Error != "" {
+			return text + ", failed"
+		}
+		return text + ", " + bytes(b.Size)
 	}
 	return s.unknown("lastBackup", "none")
 }
