@@ -25,9 +25,9 @@ interrupt the command between two changes. Run the same command again to
 continue. A second Ctrl-C ends it at once, and it can still be continued. To keep
 it running after the session ends, start it with nohup or systemd-run.
 
-Exit codes: 0 success, 1 failure, 2 usage error, 3 the host does not meet the
-requirements, 4 this file is incomplete or damaged, or not signed by the required
-key, 130 interrupted.`
+Exit codes: 0 success, 1 failure (of status: something is wrong), 2 usage error, 3 the
+host does not meet the requirements, 4 this file is incomplete or damaged, or not signed
+by the required key, 130 interrupted.`
 
 func newRootCmd() *cobra.Command {
 	verbosity, rootfs := 0, ""

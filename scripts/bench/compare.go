@@ -263,6 +263,6 @@ func again(ctx context.Context, t *table, w *airlift, h *lab.Host) error {
 func hostState(ctx context.Context, h *lab.Host) (string, error) {
 	return h.Output(ctx, "sh", "-ec", `
 		find /etc/kubernetes /etc/containerd /etc/cni /etc/systemd/system /etc/sysctl.d /usr/local/bin /opt/cni/bin \
-			/var/lib/kubelet/config.yaml /var/lib/kubelet/kubeadm-flags.env /var/lib/airlift ! -type d -printf '%p %T@ %s\n' 2>/dev/null | sort
+			/var/lib/kubelet/config.yaml /var/lib/kubelet/kubeadm-flags.env /var/lib/airlift ! -type d ! -name runs.json -printf '%p %T@ %s\n' 2>/dev/null | sort
 		for unit in containerd kubelet; do systemctl show --property Id,MainPID,ActiveEnterTimestampMonotonic $unit; done`)
 }
