@@ -212,7 +212,10 @@ func (r *Report) Summary() string {
 		b.WriteString("\nNothing suspicious was found.\n")
 	}
 	for i, s := range r.Suspicions {
-		fmt.Fprintf(&b, "\n%d. %s\n   why it matters: %s\n   what to type:   %s\n", i+1, strings.ReplaceAll(s.Saw, "\n", "\n   "), s.Why, s.Fix)
+		fmt.Fprintf(&b, "\n%d. %s\n   why it matters: %s\n", i+1, strings.ReplaceAll(s.Saw, "\n", "\n   "), s.Why)
+		if s.Fix != "" {
+			fmt.Fprintf(&b, "   what to type:   %s\n", s.Fix)
+		}
 	}
 	if len(r.LeftOut) > 0 {
 		fmt.Fprintf(&b, "\nThe size limit left no room for: %s\n", strings.Join(r.LeftOut, ", "))

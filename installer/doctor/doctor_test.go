@@ -106,6 +106,35 @@ func TestArchive(t *testing.T) {
 	}
 }
 
+func TestSummary(t *testing.T) {
+	r := Report{
+		Host: "host1", Began: time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC), LeftOut: []string{"journal/kernel.txt"},
+		Suspicions: []Suspicion{{Saw: "the disk is full\nlast line", Why: "etcd stops", Fix: "df -h"}, {Saw: "a pod", Why: "it is not ready"}},
+	}
+	want := `host1, 2026-11-23 12:00:00 UTC
+
+1. the disk is full
+   last line
+   why it matters: etcd stops
+   what to type:   df -h
+
+2. a pod
+   why it matters: it is not ready
+
+The size limit left no room for: journal/kernel.txt
+`
+	if got := r.Summary(); got != want {
+		t.Errorf("got:\n%s\nwant:\n%s", got, want)
+	}
+	r.Suspicions, r.LeftOut = nil, nil
+	if got := r.Summary(); got != "host1, 2026-11-23 12:00:00 UTC\n\nNothing suspicious was found.\n" {
+		t.Errorf("%q", got)
+	}
+	if name := r.FileName(); name != "doctor-host1-20261123T120000Z.tar.gz" {
+		t.Error(name)
+	}
+}
+
 func TestReadOne(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
