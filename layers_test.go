@@ -22,7 +22,7 @@ import (
 // lowest layer that is possible.
 var layers = [][]string{
 	{"fault", "progress", "bundle/atomicfile", "bundle/events", "bundle/hostpath", "bundle/zstdenc", "installer/staticpod", "installer/timeline"},
-	{"interrupt", "bundle/head", "bundle/lock", "bundle/space", "images", "installer/config", "installer/etcd", "installer/patches"},
+	{"interrupt", "bundle/head", "bundle/lock", "bundle/space", "images", "installer/config", "installer/corefile", "installer/etcd", "installer/patches"},
 	{"bundle/encoder"},
 	{"bundle", "bundle/addons", "bundle/fetch", "installer/kubelet", "installer/pki"},
 	{"images/oci"},

@@ -18,8 +18,20 @@ import (
 // TestInitHasKubeadmsPhases runs real kubeadm to get its phases. init must have
 // each of them, with the same name and in the same order.
 func TestInitHasKubeadmsPhases(t *testing.T) {
-	kubeadm := rig.Component(t, "v1.29.15", "kubeadm")
-	help, err := exec.Command(kubeadm, "init", "--help").Output()
+	hasKubeadmsPhases(t, InitPhases(), 10, rig.Component(t, "v1.29.15", "kubeadm"), "init")
+}
+
+// TestUpgradeHasKubeadmsPhases does the same for upgrade. kubeadm v1.29 has no phases of apply.
+func TestUpgradeHasKubeadmsPhases(t *testing.T) {
+	kubeadm := rig.Component(t, "v1.37.1", "kubeadm")
+	hasKubeadmsPhases(t, UpgradeApplyPhases(), 7, kubeadm, "upgrade", "apply")
+	hasKubeadmsPhases(t, UpgradeNodePhases(), 5, kubeadm, "upgrade", "node")
+}
+
+// hasKubeadmsPhases compares steps with the phases, at least this many, in the help of a command.
+func hasKubeadmsPhases(t *testing.T, steps []Step, least int, kubeadm string, command ...string) {
+	t.Helper()
+	help, err := exec.Command(kubeadm, append(command, "--help")...).Output()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,10 +44,10 @@ func TestInitHasKubeadmsPhases(t *testing.T) {
 	for _, m := range regexp.MustCompile(`(?m)^([a-z][a-z-]*) `).FindAllStringSubmatch(list, -1) {
 		phases = append(phases, m[1])
 	}
-	if len(phases) < 10 {
+	if len(phases) < least {
 		t.Fatalf("only %q found in:\n%s", phases, list)
 	}
-	ours := Names(InitPhases())
+	ours := Names(steps)
 	last := -1
 	for _, p := range phases {
 		i := slices.Index(ours, p)

@@ -25,6 +25,15 @@ type dependency struct {
 	// apiAnswers, if set, reports whether the API server answers. While it does
 	// not, its clients may end, and recover later.
 	apiAnswers func(context.Context) bool
+	// only is set if the ends of other components, and of processes that were started before
+	// since, are ordinary: they are printed with -v 1.
+	only  bool
+	since time.Time
+}
+
+// ordinary reports whether a wait with these needs expects the end of a process.
+func (d dependency) ordinary(e end) bool {
+	return d.only && e.process != theKubelet && (!slices.Contains(d.components, e.component) || e.started.Before(d.since))
 }
 
 // localAPI returns the components that the API server of this node needs.
@@ -99,6 +108,10 @@ func (n *node) look(ctx context.Context, needs dependency) {
 	}
 	news = append(news, ended...)
 	for _, e := range news {
+		if needs.ordinary(e) {
+			n.console.Debug(1, "%s %s", e.process, e.how)
+			continue
+		}
 		n.showEnd(e)
 	}
 	if needs.apiAnswers != nil && len(n.crashes.ends) > 0 && !needs.apiAnswers(ctx) {

@@ -56,9 +56,9 @@ func newRootCmd() *cobra.Command {
 		return fault.New(fault.Usage, "see '"+cmd.CommandPath()+" --help'", "%w", err)
 	})
 	init, join := newInitCmd(), newJoinCmd()
-	apply, bring, images := newApplyCmd(), newImportCmd(), newImagesCmd()
-	completeAll(init, join, apply, bring, images)
-	cmd.AddCommand(init, join, newPreflightCmd(), bring, apply, images, newStatusCmd(), newDoctorCmd(), newResetCmd(), newTokenCmd(), newCertsCmd(), newKubeconfigCmd(), newConfigCmd(), newVersionCmd(), newHostRouteCmd())
+	apply, bring, images, upgrade := newApplyCmd(), newImportCmd(), newImagesCmd(), newUpgradeCmd()
+	completeAll(init, join, apply, bring, images, upgrade)
+	cmd.AddCommand(init, join, upgrade, newPreflightCmd(), bring, apply, images, newStatusCmd(), newDoctorCmd(), newResetCmd(), newTokenCmd(), newCertsCmd(), newKubeconfigCmd(), newConfigCmd(), newVersionCmd(), newHostRouteCmd())
 	return cmd
 }
 

@@ -74,3 +74,13 @@ func (s *Store) Exit(ctx context.Context, id string) (Exit, error) {
 		Started: time.Unix(0, c.GetStartedAt()), Finished: time.Unix(0, c.GetFinishedAt()), LogPath: c.GetLogPath(),
 	}, nil
 }
+
+// StopContainer stops a container: its process gets the signal to end and this time before it is
+// killed. The kubelet starts the container of a running pod again.
+func (s *Store) StopContainer(ctx context.Context, id string, grace time.Duration) error {
+	_, err := s.criRuntime.StopContainer(ctx, &criapi.StopContainerRequest{ContainerId: id, Timeout: int64(grace / time.Second)})
+	if ignoreNotFound(err) != nil {
+		return fmt.Errorf("stopping container %s: %w", id, err)
+	}
+	return nil
+}

@@ -9,6 +9,13 @@ import (
 	"time"
 )
 
+// WaitForContainer waits until look reports that the kubelet has started the container of a
+// component. state is what look sees.
+func WaitForContainer(ctx context.Context, name string, timeout time.Duration, report Report, look func(context.Context) (done bool, state string, err error)) error {
+	w := wait{what: "the kubelet to start the new container of " + name, short: name + "'s container", hint: kubeletHint, timeout: timeout, report: report}
+	return w.until(ctx, nil, look)
+}
+
 // WaitForComponent waits until the health check of a component of this host's control plane
 // succeeds. It does not check the certificate: the controller manager and the scheduler sign
 // their own.

@@ -24,6 +24,20 @@ func (c *Client) WaitForNodeReady(ctx context.Context, name string, timeout time
 	return c.waitForNode(ctx, name, "to be Ready", timeout, report, nodeReady)
 }
 
+// WaitForNodeVersion waits until the node's kubelet reports a version, and until it is Ready if
+// ready is set.
+func (c *Client) WaitForNodeVersion(ctx context.Context, name, version string, ready bool, timeout time.Duration, report Report) error {
+	return c.waitForNode(ctx, name, "to report "+version, timeout, report, func(node *corev1.Node) (bool, string) {
+		if is := node.Status.NodeInfo.KubeletVersion; is != version {
+			return false, "its kubelet is " + is
+		}
+		if !ready {
+			return true, ""
+		}
+		return nodeReady(node)
+	})
+}
+
 // WaitForPodCIDR waits until the controller manager has assigned the node its
 // pod CIDRs, and returns them.
 func (c *Client) WaitForPodCIDR(ctx context.Context, name string, timeout time.Duration, report Report) (cidrs []string, err error) {

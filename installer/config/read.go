@@ -69,8 +69,8 @@ type File struct {
 	Components [][]byte
 }
 
-// Upgrade is kubeadm's UpgradeConfiguration. It is only validated and converted:
-// Airlift has no upgrade.
+// Upgrade is kubeadm's UpgradeConfiguration, for validation and conversion. A run of upgrade reads
+// an UpgradeRun.
 type Upgrade struct {
 	wire   upgradeConfiguration
 	origin *origin

@@ -68,7 +68,7 @@ type resetConfiguration struct {
 	Timeouts              *wireTimeouts `json:"timeouts,omitempty"`
 }
 
-// upgradeConfiguration is only validated and converted: Airlift has no upgrade.
+// upgradeConfiguration has fields that Airlift does not use: a bundle has one version.
 type upgradeConfiguration struct {
 	metav1.TypeMeta `json:",inline"`
 	Apply           struct {

@@ -38,8 +38,11 @@ type servers struct {
 	all     []*server
 }
 
-func newServers(t *testing.T) *servers {
-	program := rig.Component(t, "v1.29.15", "etcd")
+func newServers(t *testing.T) *servers { return newServersOf(t, "v1.29.15") }
+
+// newServersOf uses the etcd of a Kubernetes version.
+func newServersOf(t *testing.T, version string) *servers {
+	program := rig.Component(t, version, "etcd")
 	cfg := &config.Config{Facts: config.Facts{Hostname: "host"}}
 	cfg.Facts.NodeIP = "127.0.0.1"
 	cfg.KubernetesVersion = "v1.29.15"

@@ -22,6 +22,38 @@ func WriteOutput(path string, data []byte, mode fs.FileMode) error {
 	return replaceFile(place, data, mode)
 }
 
+// An Output is a file that the user named, while it is written under a temporary name in the
+// same directory. The caller must call Commit or Discard.
+type Output struct{ file *stagedFile }
+
+// CreateOutput begins a file that the user named, with mode 0600.
+func CreateOutput(path string) (*Output, error) {
+	place, err := outputPlace(path)
+	if err != nil {
+		return nil, err
+	}
+	f, err := stageBytes(place, nil, 0o600)
+	if failed := (*fs.PathError)(nil); errors.As(err, &failed) {
+		return nil, failed.Err // without the path of the temporary file
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &Output{f}, nil
+}
+
+// Name returns the temporary name, for reading what was written.
+func (o *Output) Name() string { return o.file.Name() }
+
+func (o *Output) Write(p []byte) (int, error) { return o.file.Write(p) }
+
+// Commit writes the content to the disk and gives the file its name. It replaces a file that
+// has the name.
+func (o *Output) Commit() error { return o.file.settle() }
+
+// Discard removes the file, unless it has its name.
+func (o *Output) Discard() { o.file.discard() }
+
 // CheckOutput checks whether WriteOutput could write a file, and leaves nothing
 // behind.
 func CheckOutput(path string) error {

@@ -37,7 +37,7 @@ func CoreDNS(cfg *config.Config) ([]runtime.Object, error) {
 			rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"endpoints", "services", "pods", "namespaces"}, Verbs: watch},
 			rbacv1.PolicyRule{APIGroups: []string{"discovery.k8s.io"}, Resources: []string{"endpointslices"}, Verbs: watch}),
 		clusterBinding("system:coredns", "system:coredns", account(metav1.NamespaceSystem, name)),
-		configMap(metav1.NamespaceSystem, name, "Corefile", []byte(corefile(cfg))),
+		configMap(metav1.NamespaceSystem, name, "Corefile", []byte(Corefile(cfg))),
 		&appsv1.Deployment{
 			TypeMeta:   metav1.TypeMeta{APIVersion: "apps/v1", Kind: "Deployment"},
 			ObjectMeta: deploymentMeta,
@@ -147,10 +147,10 @@ func coreDNSPod(cfg *config.Config, image string) corev1.PodSpec {
 	}
 }
 
-// corefile is kubeadm's Corefile. Without a nameserver on the host it has no
+// Corefile is kubeadm's Corefile. Without a nameserver on the host it has no
 // forward: CoreDNS does not start with an empty one. CoreDNS then answers only
 // names within the cluster, and all others fail at once.
-func corefile(cfg *config.Config) string {
+func Corefile(cfg *config.Config) string {
 	lines := []string{
 		".:53 {",
 		"    errors",

@@ -111,7 +111,7 @@ func KubeletFlags(cfg *config.Config, worker bool) ([]byte, error) {
 	if !cfg.NodeLocalCRISocket() {
 		args = append(args, config.Arg{Name: "container-runtime-endpoint", Value: node.CRISocket})
 	}
-	if minor(cfg) < pauseFlagGoneFrom {
+	if minor(cfg) < PauseFlagGoneFrom {
 		// Keeps the kubelet from collecting the image as garbage.
 		args = append(args, config.Arg{Name: "pod-infra-container-image", Value: pause})
 	}

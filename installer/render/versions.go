@@ -38,8 +38,8 @@ const (
 	etcd36FlagsFrom = 34
 	// etcd.external.httpEndpoints exists (apis/kubeadm/v1beta4).
 	httpEndpointsFrom = 35
-	// The kubelet has no flag --pod-infra-container-image (phases/kubelet).
-	pauseFlagGoneFrom = 35
+	// PauseFlagGoneFrom: the kubelet has no flag --pod-infra-container-image (phases/kubelet).
+	PauseFlagGoneFrom = 35
 	// The kubelet does not start on cgroup v1 unless failCgroupV1 is false
 	// (pkg/kubelet/apis/config/v1beta1/defaults.go).
 	cgroupV1RefusedFrom = 35

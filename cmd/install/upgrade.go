@@ -1,0 +1,245 @@
+package main
+
+import (
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"airlift/fault"
+	"airlift/installer"
+	"airlift/installer/config"
+	"airlift/installer/host"
+	"airlift/installer/timeline"
+)
+
+const upgradeLong = `Upgrade a cluster to the Kubernetes version of this file, node by node: the first
+control plane with 'upgrade apply', every other node with 'upgrade node'. Each file
+has one version. The next minor version can be reached, and none can be skipped.
+
+Everything is in place before anything stops. A component of the control plane that
+does not become healthy gets its former manifest back. An interrupted upgrade is
+finished by the same command, or undone with 'upgrade undo'.`
+
+func newUpgradeCmd() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "upgrade",
+		Short: "Upgrade this node and its cluster to the version of this file",
+		Long:  upgradeLong,
+		Args:  noArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newUpgradeApplyCmd(), newUpgradeNodeCmd(), newUpgradeUndoCmd())
+	return cmd
+}
+
+// upgradeFlags are the flags of upgrade apply, upgrade node and their phases.
+type upgradeFlags struct {
+	options       installer.UpgradeOptions
+	configFile    string
+	yes           bool
+	skipFileCheck bool
+	timeline      timelineFlag
+}
+
+func newUpgradeApplyCmd() *cobra.Command {
+	in := &upgradeFlags{}
+	cmd := &cobra.Command{
+		Use:   "apply [VERSION]",
+		Short: "Upgrade the first control plane, and with it the cluster",
+		Long: `Upgrade the first control plane, and with it what the cluster has once: the stored
+configuration and the add-ons. Then run 'upgrade node' on every other node.
+
+The order is kubeadm's: etcd, API server, controller manager and scheduler, each
+healthy before the next; the stored configuration; CoreDNS, kube-proxy and the pod
+network; at last containerd and the kubelet, after the node's pods have moved to
+other nodes. Before, the images are imported and etcd's data is saved.
+
+CoreDNS, kube-proxy and flannel are postponed while a node does not have their new
+images: run the command again after the last node.
+
+It is safe to run it again: it finishes what an earlier run left, and changes nothing
+else. The version is that of this file; if VERSION is given, it must be the same.` + timelineHelp,
+		Example: "  ./install upgrade apply\n  ./install upgrade apply v1.37.2 --yes\n  ./install upgrade apply --drain=false --certificate-renewal=false",
+		Args:    oneVersion,
+		RunE:    func(cmd *cobra.Command, args []string) error { return in.run(cmd, "", args) },
+	}
+	in.bind(cmd.Flags(), installer.UpgradeApplyPhases())
+	cmd.Flags().BoolVarP(&in.yes, "yes", "y", false, "do not ask for confirmation")
+	phases := newPhaseCmd(installer.UpgradeApplyPhases(), oneVersion, func() phaseRun { return new(upgradePhase) })
+	phases.Short, phases.Long = "Run one phase of upgrade apply", "Run one phase or sub-phase of upgrade apply. The names are kubeadm's. It does not ask for confirmation."
+	phases.Example = "  ./install upgrade apply phase addon all"
+	cmd.AddCommand(phases)
+	return cmd
+}
+
+func newUpgradeNodeCmd() *cobra.Command {
+	in := &upgradeFlags{options: installer.UpgradeOptions{Node: true}}
+	cmd := &cobra.Command{
+		Use:   "node",
+		Short: "Upgrade another node, after 'upgrade apply' on the first control plane",
+		Long: `Upgrade another node of the cluster to the version of this file, after 'upgrade apply'
+on the first control plane: another control plane with its static pods, or a worker.
+Upgrade one node after the other, control planes first.
+
+It is safe to run it again: it finishes what an earlier run left, and changes nothing
+else.` + timelineHelp,
+		Example: "  ./install upgrade node\n  ./install upgrade node --drain=false",
+		Args:    noArgs,
+		RunE:    func(cmd *cobra.Command, args []string) error { return in.run(cmd, "", args) },
+	}
+	in.bind(cmd.Flags(), installer.UpgradeNodePhases())
+	phases := newPhaseCmd(installer.UpgradeNodePhases(), noArgs, func() phaseRun {
+		return &upgradePhase{upgradeFlags{options: installer.UpgradeOptions{Node: true}}}
+	})
+	phases.Short, phases.Long = "Run one phase of upgrade node", "Run one phase or sub-phase of upgrade node. The names are kubeadm's."
+	phases.Example = "  ./install upgrade node phase unpack"
+	cmd.AddCommand(phases)
+	return cmd
+}
+
+// oneVersion accepts at most one argument.
+func oneVersion(cmd *cobra.Command, args []string) error {
+	if len(args) > 1 {
+		return fault.New(fault.Usage, "see '"+cmd.CommandPath()+" --help'", "%s accepts one version, and got %d", cmd.Name(), len(args))
+	}
+	return nil
+}
+
+func (in *upgradeFlags) bind(f *pflag.FlagSet, steps []installer.Step) {
+	o := &in.options
+	f.SortFlags = false
+	f.StringVar(&in.configFile, "config", "", "kubeadm's configuration `FILE` with an UpgradeConfiguration; - is standard input")
+	f.BoolVar(&o.CertificateRenewal, "certificate-renewal", true, "renew the certificates of the components that are replaced")
+	f.BoolVar(&o.EtcdUpgrade, "etcd-upgrade", true, "also upgrade etcd")
+	f.BoolVar(&o.Drain, "drain", true, "move this node's pods to other nodes before containerd and the kubelet are replaced")
+	f.StringVar(&o.Patches, "patches", "", "a `DIRECTORY` with patches for the static pods, the kubelet's configuration and CoreDNS: TARGET[SUFFIX][+TYPE].yaml")
+	f.StringSliceVar(&o.IgnorePreflightErrors, "ignore-preflight-errors", nil, "checks whose errors become warnings, or all")
+	f.StringVar(&o.Kubeconfig, "kubeconfig", "", "the kubeconfig `FILE` of the cluster (default: "+adminConf+" on a control plane, else that of the kubelet)")
+	f.BoolVar(&in.skipFileCheck, "skip-file-check", false, "do not verify this file first; use it only after 'bundle verify' or sha256sum")
+	if steps != nil {
+		f.BoolVar(&o.DryRun, "dry-run", false, "only run the checks, and write the files that would change to a new directory (below $KUBEADM_UPGRADE_DRYRUN_DIR, if set)")
+		f.StringSliceVar(&o.SkipPhases, "skip-phases", nil, "phases to skip\nPhases: "+strings.Join(installer.Names(steps), ", "))
+	}
+	in.timeline.bind(f)
+}
+
+// run runs the upgrade, or one phase of it.
+func (in *upgradeFlags) run(cmd *cobra.Command, phase string, args []string) error {
+	cfg := &config.Config{}
+	return in.timeline.record(cmd, cfg, func(rec *timeline.Recorder) error {
+		c := console(cmd)
+		if phase == "" {
+			c.Timeline = rec
+		}
+		run, done, err := in.open(cmd, c, cfg, phase != "", args)
+		if err != nil {
+			return err
+		}
+		defer done()
+		if in.options.DryRun {
+			return run.DryRun(cmd.Context())
+		}
+		if phase != "" {
+			return run.RunPhase(cmd.Context(), phase)
+		}
+		return run.Run(cmd.Context())
+	})
+}
+
+// open reads the configuration file, and opens the bundle and the host. The caller must call
+// done at the end. It sets the Kubernetes version in cfg, for the timeline.
+func (in *upgradeFlags) open(cmd *cobra.Command, c *installer.Console, cfg *config.Config, onePhase bool, args []string) (run *installer.Upgrade, done func(), err error) {
+	read := config.ReadUpgradeApply
+	if in.options.Node {
+		read = config.ReadUpgradeNode
+	}
+	if err := readConfig(cmd, in.configFile, &in.options.UpgradeRun, read); err != nil {
+		return nil, nil, err
+	}
+	f, err := openBundle()
+	if err != nil {
+		return nil, nil, err
+	}
+	b, err := installer.OpenBundle(f)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := b.NeedsKubernetes(cmd.CommandPath()); err != nil {
+		return nil, nil, err
+	}
+	cfg.KubernetesVersion = b.KubernetesVersion()
+	for _, requested := range append(args, in.options.KubernetesVersion) {
+		if err := config.CheckVersion(requested, b.KubernetesVersion()); err != nil {
+			return nil, nil, err
+		}
+	}
+	if !in.skipFileCheck {
+		b.CheckFile(cmd.Context())
+	}
+	h, unlock, err := openHost()
+	if err != nil {
+		b.Close()
+		return nil, nil, err
+	}
+	run = installer.NewUpgrade(b, in.options, onePhase, h, c)
+	if !in.options.Node && !onePhase && !in.yes && !in.options.DryRun {
+		err = confirm(cmd, "This upgrades this control plane and the cluster to Kubernetes "+b.KubernetesVersion()+". Continue?", "answer with y, or run it with --yes")
+	}
+	done = func() {
+		run.Close()
+		b.Close()
+		unlock()
+	}
+	if err != nil {
+		done()
+		return nil, nil, err
+	}
+	return run, done, nil
+}
+
+// upgradePhase runs one phase of upgrade apply or upgrade node.
+type upgradePhase struct{ upgradeFlags }
+
+func (p *upgradePhase) bind(f *pflag.FlagSet, _ string) { p.upgradeFlags.bind(f, nil) }
+
+func (p *upgradePhase) run(cmd *cobra.Command, name string, args []string) error {
+	return p.upgradeFlags.run(cmd, name, args)
+}
+
+func newUpgradeUndoCmd() *cobra.Command {
+	yes := false
+	cmd := &cobra.Command{
+		Use:   "undo",
+		Short: "Go back to what the last upgrade of this node replaced",
+		Long: `Go back to the manifests, binaries and configuration that the last upgrade of this
+node replaced. They are kept in ` + host.UpgradeDir + ` until the next upgrade. Renewed
+certificates stay. After 'upgrade apply', also the stored configuration and the
+add-ons go back.
+
+It refuses when a newer minor version of etcd has run: etcd cannot read data of a
+newer version. Then restore the snapshot from before the upgrade.`,
+		Example: "  ./install upgrade undo\n  ./install upgrade undo --yes",
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			h, unlock, err := openHost()
+			if err != nil {
+				return err
+			}
+			defer unlock()
+			run, err := installer.NewUpgradeUndo(h, console(cmd))
+			if err != nil {
+				return err
+			}
+			defer run.Close()
+			if !yes {
+				if err := confirm(cmd, "This undoes "+run.Describe()+". Continue?", "answer with y, or run it with --yes"); err != nil {
+					return err
+				}
+			}
+			return run.Run(cmd.Context())
+		},
+	}
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask for confirmation")
+	return cmd
+}

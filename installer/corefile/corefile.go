@@ -1,0 +1,61 @@
+// Package corefile migrates a Corefile from one version of CoreDNS to another. It is the home
+// of CoreDNS's own library for that.
+package corefile
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/coredns/corefile-migration/migration"
+)
+
+// A Migration is what an upgrade of CoreDNS does with a Corefile.
+type Migration struct {
+	// Corefile is the migrated one. It is the given one if nothing must change.
+	Corefile string
+	// Changes are the plugins and options that changed or are deprecated, for people.
+	Changes []string
+	// Unknown are plugins that the library does not know. They are kept as they are.
+	Unknown []string
+}
+
+// Changed reports whether the Corefile must change.
+func (m Migration) Changed(from string) bool { return m.Corefile != from }
+
+// IsDefault reports whether a Corefile is the unchanged default of some kubeadm.
+func IsDefault(corefile string) bool { return migration.Default("", corefile) }
+
+// Migrate migrates a Corefile between two versions of CoreDNS, such as "v1.11.1". As in kubeadm, it
+// changes only what was removed and what has another default. An error means that the versions
+// or the Corefile are not understood: then the Corefile and CoreDNS must stay as they are.
+func Migrate(from, to, corefile string) (Migration, error) {
+	m := Migration{Corefile: corefile}
+	from, to = strings.TrimPrefix(from, "v"), strings.TrimPrefix(to, "v")
+	if from == to {
+		return m, nil
+	}
+	notices, err := migration.Deprecated(from, to, corefile)
+	if err != nil {
+		return m, fmt.Errorf("migrating the Corefile from CoreDNS %s to %s: %w", from, to, err)
+	}
+	required := false
+	for _, n := range notices {
+		m.Changes = append(m.Changes, n.ToString())
+		required = required || n.Severity == "removed" || n.Severity == "newdefault"
+	}
+	unknown, err := migration.Unsupported(from, to, corefile)
+	if err != nil {
+		return m, fmt.Errorf("migrating the Corefile from CoreDNS %s to %s: %w", from, to, err)
+	}
+	for _, n := range unknown {
+		m.Unknown = append(m.Unknown, n.ToString())
+	}
+	if !required {
+		return m, nil
+	}
+	m.Corefile, err = migration.Migrate(from, to, corefile, false)
+	if err != nil {
+		return Migration{Corefile: corefile}, fmt.Errorf("migrating the Corefile from CoreDNS %s to %s: %w", from, to, err)
+	}
+	return m, nil
+}

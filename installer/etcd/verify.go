@@ -1,0 +1,127 @@
+package etcd
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"os"
+
+	"go.etcd.io/bbolt"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"google.golang.org/protobuf/proto"
+)
+
+const (
+	// keyBucket has one entry for each revision of each key.
+	keyBucket = "key"
+	// A key of that bucket is the main revision, "_" and the sub-revision, and for a
+	// deletion one more byte.
+	revisionLength, deletionLength = 17, 18
+	// sector is the unit of the database's size; a snapshot has its sha256 after that.
+	sector = 512
+)
+
+// ErrDamaged is the cause of errors about a snapshot whose content is not what etcd wrote.
+var ErrDamaged = errors.New("the snapshot is damaged")
+
+// VerifySnapshot reads the snapshot at path: it compares the checksum that etcd appends,
+// checks the structure of the database, and counts the keys.
+func VerifySnapshot(path string) (Snapshot, error) {
+	s, err := readSnapshot(path)
+	if err != nil {
+		return Snapshot{}, fmt.Errorf("verifying the snapshot of etcd: %w", err)
+	}
+	return s, nil
+}
+
+func readSnapshot(path string) (s Snapshot, err error) {
+	if s.Size, err = compareChecksum(path); err != nil {
+		return s, err
+	}
+	db, err := bbolt.Open(path, 0, &bbolt.Options{ReadOnly: true})
+	if err != nil {
+		return s, fmt.Errorf("%w: %w", ErrDamaged, err)
+	}
+	defer db.Close()
+	err = db.View(func(tx *bbolt.Tx) error {
+		var first error
+		for err := range tx.Check() { // the channel must be read to its end
+			if first == nil {
+				first = err
+			}
+		}
+		if first != nil {
+			return first
+		}
+		return s.read(tx)
+	})
+	if err != nil {
+		return s, fmt.Errorf("%w: %w", ErrDamaged, err)
+	}
+	return s, nil
+}
+
+// compareChecksum returns the size of a snapshot whose sha256, at its end, is correct.
+func compareChecksum(path string) (size int64, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return 0, err
+	}
+	size = info.Size()
+	if size <= sha256.Size || size%sector != sha256.Size {
+		return 0, fmt.Errorf("%w: it ends early: it has %d bytes, and no checksum at the end", ErrDamaged, size)
+	}
+	sum := sha256.New()
+	if _, err := io.CopyN(sum, f, size-sha256.Size); err != nil {
+		return 0, err
+	}
+	want, err := io.ReadAll(f)
+	if err != nil {
+		return 0, err
+	}
+	if got := sum.Sum(nil); !bytes.Equal(got, want) {
+		return 0, fmt.Errorf("%w: its sha256 is %x, want %x", ErrDamaged, got, want)
+	}
+	return size, nil
+}
+
+// read sets the hash, the revision and the number of keys.
+func (s *Snapshot) read(tx *bbolt.Tx) error {
+	hash := crc32.New(crc32.MakeTable(crc32.Castagnoli))
+	keys := map[string]bool{}
+	err := tx.ForEach(func(name []byte, b *bbolt.Bucket) error {
+		hash.Write(name)
+		return b.ForEach(func(k, v []byte) error {
+			hash.Write(k)
+			hash.Write(v)
+			if string(name) != keyBucket {
+				return nil
+			}
+			if len(k) != revisionLength && len(k) != deletionLength {
+				return fmt.Errorf("the revision %x has %d bytes", k, len(k))
+			}
+			s.Revision = int64(binary.BigEndian.Uint64(k))
+			var kv mvccpb.KeyValue
+			if err := proto.Unmarshal(v, &kv); err != nil {
+				return fmt.Errorf("reading revision %d: %w", s.Revision, err)
+			}
+			if len(k) == deletionLength {
+				delete(keys, string(kv.GetKey()))
+			} else {
+				keys[string(kv.GetKey())] = true
+			}
+			return nil
+		})
+	})
+	s.Hash, s.Keys = hash.Sum32(), len(keys)
+	return err
+}

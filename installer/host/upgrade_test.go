@@ -1,0 +1,97 @@
+package host
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestUpgradeKeepsAndRestores replaces a binary, a file and a missing file, twice, and goes back.
+func TestUpgradeKeepsAndRestores(t *testing.T) {
+	ctx := context.Background()
+	h, _, err := OpenLocked(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	const kubelet, conf, added = "/usr/local/bin/kubelet", "/etc/kubernetes/a.yaml", "/var/lib/kubelet/new.yaml"
+	binary := func(content string) Binary { return Binary{kubelet, digest([]byte(content))} }
+	if _, err := h.InstallBinary(ctx, binary("old"), strings.NewReader("old")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.WriteFile(conf, []byte("old"), 0o640); err != nil {
+		t.Fatal(err)
+	}
+	stage := func(content string) {
+		t.Helper()
+		if err := h.PrepareUpgrade(kubelet); err != nil {
+			t.Fatal(err)
+		}
+		b := binary(content)
+		b.Path = StagedPath(kubelet)
+		if _, err := h.InstallBinary(ctx, b, strings.NewReader(content)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stage("new")
+	for range 2 { // an interrupted run is repeated
+		if _, err := h.InstallStaged(ctx, binary("new")); err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range []string{conf, added} {
+			if err := h.KeepFormer(f); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := h.WriteFile(f, []byte("new"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if data, _ := os.ReadFile(h.Path(kubelet)); string(data) != "new" {
+		t.Errorf("the kubelet is %q", data)
+	}
+	if data, err := h.ReadFormer(conf); err != nil || string(data) != "old" {
+		t.Errorf("%q, %v", data, err)
+	}
+	if err := h.RemoveStaged(); err != nil {
+		t.Fatal(err)
+	}
+	if exists(h.Path(StagedPath(kubelet))) || h.Wrote(StagedPath(kubelet)) {
+		t.Error("the staged binary is still there")
+	}
+	paths, err := h.Former()
+	slices.Sort(paths)
+	if want := []string{conf, kubelet, added}; err != nil || !slices.Equal(paths, want) {
+		t.Errorf("former %q, want %q: %v", paths, want, err)
+	}
+	for i := range 2 {
+		for _, f := range paths {
+			if changed, err := h.RestoreFormer(ctx, f); err != nil || changed != (i == 0) {
+				t.Errorf("%s, time %d: %v, %v", f, i, changed, err)
+			}
+		}
+	}
+	for f, want := range map[string]string{kubelet: "old", conf: "old", added: ""} {
+		if data, _ := os.ReadFile(h.Path(f)); string(data) != want {
+			t.Errorf("%s is %q, want %q", f, data, want)
+		}
+	}
+	if info, err := os.Stat(h.Path(conf)); err != nil || info.Mode().Perm() != 0o640 {
+		t.Errorf("%v, %v", info, err)
+	}
+	if err := h.RemoveUpgrade(); err != nil {
+		t.Fatal(err)
+	}
+	if names, _ := os.ReadDir(h.Path(UpgradeDir)); len(names) != 0 {
+		t.Errorf("left: %v", names)
+	}
+	// Reset removes what the upgrade made.
+	if _, err := h.RemoveInstalled(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if names, err := filepath.Glob(h.Path("/*/*/*")); err != nil || len(names) != 0 {
+		t.Errorf("after reset: %q, %v", names, err)
+	}
+}

@@ -1,0 +1,290 @@
+package installer
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/url"
+	"os"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"sigs.k8s.io/yaml"
+
+	"airlift/fault"
+	"airlift/images/store"
+	"airlift/installer/cluster"
+	"airlift/installer/config"
+	"airlift/installer/host"
+	"airlift/installer/pki"
+)
+
+// stopGrace is how long a component may take to end before it is killed: the kubelet's default
+// for a pod.
+const stopGrace = 30 * time.Second
+
+// StaticPods changes and restarts the components of this host's control plane, one at a time:
+// each is healthy before the next.
+type StaticPods struct {
+	*node
+	timeout time.Duration // limits a wait without progress
+	begun   time.Time     // when the current component was changed or stopped
+}
+
+// NewStaticPods returns the StaticPods of a host.
+func NewStaticPods(c *config.Config, h *host.Host, console *Console) (*StaticPods, error) {
+	m := newMachine(h, console)
+	socket, err := m.kubeletSocket()
+	if err != nil {
+		return nil, err
+	}
+	own := *c
+	own.NodeRegistration.CRISocket = socket
+	return newStaticPods(newNode(&Plan{config: &own}, m)), nil
+}
+
+func newStaticPods(n *node) *StaticPods {
+	return &StaticPods{node: n, timeout: cmp.Or(n.config.Timeouts.UpgradeManifests, config.DefaultUpgradeManifestsTimeout)}
+}
+
+// Close closes the connection to the container runtime.
+func (s *StaticPods) Close() { s.node.close() }
+
+// Names returns the components that are static pods of this host, in the order in which they
+// are changed and restarted.
+func (s *StaticPods) Names() (names []string) {
+	for _, name := range staticPodOrder {
+		if s.exists(manifestPath(name)) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// staticPodOrder is the order in which static pods are changed and restarted.
+var staticPodOrder = slices.Concat([]string{etcdPod}, controlPlaneComponents)
+
+func manifestPath(component string) string { return path.Join(config.ManifestsDir, component+".yaml") }
+
+// Replace writes the manifest of a component's static pod, and waits until the kubelet has
+// replaced the pod and the component is healthy. If that fails, it puts the manifest former
+// back and waits for that. It also waits for a manifest that an interrupted run has written.
+func (s *StaticPods) Replace(ctx context.Context, component string, manifest, former []byte) (changed bool, err error) {
+	before, err := s.containersOf(ctx, component)
+	if err != nil {
+		return false, err
+	}
+	s.begun = time.Now()
+	file := pki.File{Path: manifestPath(component), Data: manifest, Mode: 0o600}
+	count := s.changes
+	if err := s.write(file); err != nil {
+		return false, err
+	}
+	changed = s.changes > count
+	err = s.started(ctx, component, before)
+	if err == nil || ctx.Err() != nil || former == nil || bytes.Equal(former, manifest) {
+		return changed, err
+	}
+	s.console.Warn("%s is not healthy with its new manifest: its former manifest is put back", component)
+	return changed, s.putBack(ctx, component, former, err)
+}
+
+// putBack writes the former manifest of a component and waits for it. It returns an error in
+// any case: why the new manifest failed, and whether the former one works.
+func (s *StaticPods) putBack(ctx context.Context, component string, former []byte, why error) error {
+	before, err := s.containersOf(ctx, component)
+	s.begun = time.Now()
+	if err == nil {
+		err = s.write(pki.File{Path: manifestPath(component), Data: former, Mode: 0o600})
+	}
+	if err == nil {
+		// The ends of the failed container do not count for the former one.
+		s.crashes = newCrashes(time.Now())
+		err = s.started(ctx, component, before)
+	}
+	if err != nil {
+		return fault.Wrap(fmt.Errorf("%w\nputting the former manifest of %s back: %w", why, component, err), fault.ExitCode(why), fault.Hint(why))
+	}
+	return fault.Wrap(fmt.Errorf("%w\nthe former manifest of %s is in place again, and it is healthy", why, component), fault.ExitCode(why), fault.Hint(why))
+}
+
+// Restart restarts components without a change of their manifests, in the order of Names.
+// Each is healthy before the next is stopped.
+func (s *StaticPods) Restart(ctx context.Context, components ...string) error {
+	for _, name := range s.Names() {
+		if !slices.Contains(components, name) {
+			continue
+		}
+		if err := s.restart(ctx, name); err != nil {
+			return fmt.Errorf("restarting %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+func (s *StaticPods) restart(ctx context.Context, component string) error {
+	before, err := s.containersOf(ctx, component)
+	if err != nil {
+		return err
+	}
+	s.begun = time.Now()
+	running := false
+	for _, c := range before {
+		if c.Exited {
+			continue
+		}
+		running = true
+		if err := s.containerd.StopContainer(ctx, c.ID, stopGrace); err != nil {
+			return err
+		}
+	}
+	// The kubelet may start a container that failed only after minutes, that of a new pod
+	// sandbox at once.
+	if !running && len(before) > 0 {
+		if err := s.containerd.RemovePod(ctx, before[0].Namespace, before[0].Pod); err != nil {
+			return err
+		}
+	}
+	for i := range before {
+		before[i].Exited = true // none of them is the new one
+	}
+	if err := s.waitContainer(ctx, component, func(c store.Container) bool {
+		return !slices.ContainsFunc(before, func(b store.Container) bool { return b.ID == c.ID })
+	}); err != nil {
+		return err
+	}
+	return s.waitHealthy(ctx, component)
+}
+
+// started waits until a container of the component's current manifest runs, and is healthy.
+// before are the containers before the manifest was written.
+func (s *StaticPods) started(ctx context.Context, component string, before []store.Container) error {
+	info, err := os.Stat(s.host.Path(manifestPath(component)))
+	if err != nil {
+		return err
+	}
+	// The kubelet gives the pod of another manifest another UID. An interrupted run may have
+	// written the manifest: then the container is newer than the file.
+	isNew := func(c store.Container) bool {
+		return !c.Created.Before(info.ModTime()) ||
+			!slices.ContainsFunc(before, func(b store.Container) bool { return b.PodUID == c.PodUID })
+	}
+	if err := s.waitContainer(ctx, component, isNew); err != nil {
+		return err
+	}
+	return s.waitHealthy(ctx, component)
+}
+
+// waitContainer waits until the component has a running container that isNew accepts, and no
+// other one.
+func (s *StaticPods) waitContainer(ctx context.Context, component string, isNew func(store.Container) bool) error {
+	return s.watched(ctx, s.onlyOf(component), func(ctx context.Context) error {
+		return cluster.WaitForContainer(ctx, component, s.timeout, s.report, func(ctx context.Context) (bool, string, error) {
+			list, err := s.containersOf(ctx, component)
+			if err != nil {
+				return false, err.Error(), nil
+			}
+			list = slices.DeleteFunc(list, func(c store.Container) bool { return c.Exited })
+			switch {
+			case len(list) == 0:
+				return false, "no container runs", nil
+			case slices.ContainsFunc(list, func(c store.Container) bool { return !isNew(c) }):
+				return false, "the former container still runs", nil
+			}
+			return true, "", nil
+		})
+	})
+}
+
+// onlyOf is the dependency of a wait for a component that is replaced. Components that use it may
+// end meanwhile, and start again by themselves.
+func (s *StaticPods) onlyOf(component string) dependency {
+	return dependency{components: []string{component}, only: true, since: s.begun}
+}
+
+// containersOf lists the containers of a component, running or not.
+func (s *StaticPods) containersOf(ctx context.Context, component string) ([]store.Container, error) {
+	if s.containerd == nil {
+		runtime, err := store.Connect(ctx, strings.TrimPrefix(s.config.NodeRegistration.CRISocket, "unix://"))
+		if err != nil {
+			return nil, err
+		}
+		s.containerd = runtime
+	}
+	list, err := s.containerd.Containers(ctx)
+	return slices.DeleteFunc(list, func(c store.Container) bool {
+		return c.Namespace != "kube-system" || c.Name != component || !strings.HasPrefix(c.Pod, component+"-")
+	}), err
+}
+
+// waitHealthy waits until the component's own health check succeeds, which its manifest names
+// for the kubelet.
+func (s *StaticPods) waitHealthy(ctx context.Context, component string) error {
+	data, err := os.ReadFile(s.host.Path(manifestPath(component)))
+	if err != nil {
+		return err
+	}
+	check, err := healthCheck(data)
+	if err != nil {
+		return fmt.Errorf("reading %s: %w", manifestPath(component), err)
+	}
+	if check == "" {
+		return nil
+	}
+	return s.watched(ctx, s.onlyOf(component), func(ctx context.Context) error {
+		return cluster.WaitForComponent(ctx, component, check, s.timeout, s.report)
+	})
+}
+
+// healthCheck returns the URL of the health check in a static pod's manifest: that of its
+// readiness, startup or liveness probe, or "" if it has none over HTTP.
+func healthCheck(manifest []byte) (string, error) {
+	var pod corev1.Pod
+	if err := yaml.Unmarshal(manifest, &pod); err != nil {
+		return "", err
+	}
+	if len(pod.Spec.Containers) == 0 {
+		return "", errors.New("it has no container")
+	}
+	c := pod.Spec.Containers[0]
+	for _, probe := range []*corev1.Probe{c.ReadinessProbe, c.StartupProbe, c.LivenessProbe} {
+		if probe == nil || probe.HTTPGet == nil {
+			continue
+		}
+		get := probe.HTTPGet
+		port := get.Port.IntVal
+		if get.Port.Type == intstr.String {
+			i := slices.IndexFunc(c.Ports, func(p corev1.ContainerPort) bool { return p.Name == get.Port.StrVal })
+			if i < 0 {
+				return "", fmt.Errorf("its probe names the port %q, and it has none of that name", get.Port.StrVal)
+			}
+			port = c.Ports[i].ContainerPort
+		}
+		u, err := url.Parse(get.Path)
+		if err != nil {
+			return "", err
+		}
+		u.Scheme = strings.ToLower(cmp.Or(string(get.Scheme), "http"))
+		u.Host = net.JoinHostPort(cmp.Or(get.Host, "127.0.0.1"), strconv.Itoa(int(port)))
+		return u.String(), nil
+	}
+	return "", nil
+}
+
+// readManifest reads the manifest of a component; nil if the host has none.
+func (m *machine) readManifest(component string) ([]byte, error) {
+	data, err := os.ReadFile(m.existing.Path(manifestPath(component)))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return data, err
+}

@@ -1,0 +1,140 @@
+package installer
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"airlift/bundle"
+	"airlift/fault"
+	"airlift/installer/cluster"
+	"airlift/installer/host"
+)
+
+func TestKeptFlags(t *testing.T) {
+	for _, c := range []struct {
+		minor       int
+		flags, want string
+	}{
+		{34, `KUBELET_KUBEADM_ARGS="--pod-infra-container-image=registry.k8s.io/pause:3.9"`, ""},
+		{35, `KUBELET_KUBEADM_ARGS="--node-ip=10.1.2.3"`, ""},
+		{35, `KUBELET_KUBEADM_ARGS="--pod-infra-container-image=registry.k8s.io/pause:3.9"`, `KUBELET_KUBEADM_ARGS=""`},
+		{35, `KUBELET_KUBEADM_ARGS="--pod-infra-container-image=registry.k8s.io/pause:3.9 --node-ip=10.1.2.3"`, `KUBELET_KUBEADM_ARGS="--node-ip=10.1.2.3"`},
+		{35, `KUBELET_KUBEADM_ARGS="--v=2 --pod-infra-container-image=registry.k8s.io/pause:3.9 --node-ip=10.1.2.3"`, `KUBELET_KUBEADM_ARGS="--v=2 --node-ip=10.1.2.3"`},
+	} {
+		if got := string(keptFlags([]byte(c.flags), c.minor)); got != c.want {
+			t.Errorf("%d, %s: %q, want %q", c.minor, c.flags, got, c.want)
+		}
+	}
+}
+
+func TestOverlay(t *testing.T) {
+	got, err := overlay([]byte("a: 1\nb: 2\n"), []byte("kind: KubeletConfiguration\nb: 3\n"))
+	if err != nil || string(got) != "a: 1\nb: 3\n" {
+		t.Errorf("%q, %v", got, err)
+	}
+	if _, err := overlay([]byte("a: 1\n"), []byte("{")); err == nil {
+		t.Error("no error")
+	}
+}
+
+func TestImageVersion(t *testing.T) {
+	older := []string{"registry.k8s.io/etcd:3.5.9-0", "registry.k8s.io/etcd:3.5.16-0", "localhost:5000/etcd:3.5.16-1", "registry.k8s.io/etcd:3.6.0-0"}
+	for i := 1; i < len(older); i++ {
+		a, b := imageVersion(older[i-1]), imageVersion(older[i])
+		if a == nil || b == nil || !a.LessThan(b) {
+			t.Errorf("%s (%v) is not older than %s (%v)", older[i-1], a, older[i], b)
+		}
+	}
+	for _, image := range []string{"etcd", "etcd:latest"} {
+		if v := imageVersion(image); v != nil {
+			t.Errorf("%s: %v", image, v)
+		}
+	}
+}
+
+func TestCheckUpgradeVersion(t *testing.T) {
+	for _, c := range []struct {
+		node     bool
+		from, to string
+		want     string // in the error
+	}{
+		{false, "v1.37.1", "v1.37.2", ""},
+		{false, "v1.37.2", "v1.37.2", ""},
+		{false, "v1.36.9", "v1.37.2", ""},
+		{false, "v1.35.9", "v1.37.2", "cannot be skipped"},
+		{false, "v1.37.2", "v1.37.1", "cannot be downgraded"},
+		{true, "v1.37.2", "v1.37.2", ""},
+		{true, "v1.37.1", "v1.37.2", "needs the cluster's version"},
+		{true, "v1.37.2", "v1.37.1", "needs the cluster's version"},
+	} {
+		u := &Upgrade{options: UpgradeOptions{Node: c.node}, bundle: &Bundle{manifest: &bundle.Manifest{KubernetesVersion: c.to}}}
+		err := u.checkVersion(c.from, c.to)
+		switch {
+		case c.want == "" && err != nil:
+			t.Errorf("%+v: %v", c, err)
+		case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want) || fault.ExitCode(err) != fault.Preflight || fault.Hint(err) == ""):
+			t.Errorf("%+v: %v", c, err)
+		}
+	}
+}
+
+// TestUndoOfEtcd refuses to go back to an older minor version of etcd.
+func TestUndoOfEtcd(t *testing.T) {
+	for _, c := range []struct {
+		from, to string
+		refused  bool
+	}{
+		{"3.5.16-0", "3.5.24-0", false},
+		{"3.5.24-0", "3.6.5-0", true},
+	} {
+		root := t.TempDir()
+		h, _, err := host.OpenLocked(root)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pod := func(tag string) []byte {
+			return []byte("spec: {containers: [{image: 'registry.k8s.io/etcd:" + tag + "'}]}\n")
+		}
+		if _, err := h.WriteFile(etcdManifest, pod(c.from), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s := &upgradeState{From: "v1.33.1", To: "v1.34.1", EtcdFrom: "registry.k8s.io/etcd:" + c.from, Snapshot: "/the/snapshot.db"}
+		if err := s.write(h); err != nil {
+			t.Fatal(err)
+		}
+		if err := h.KeepFormer(etcdManifest); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := NewUpgradeUndo(h, &Console{}); err != nil {
+			t.Errorf("before etcd was replaced: %v", err)
+		}
+		if _, err := h.WriteFile(etcdManifest, pod(c.to), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, err = NewUpgradeUndo(h, &Console{})
+		switch {
+		case !c.refused && err != nil:
+			t.Error(err)
+		case c.refused && (err == nil || fault.ExitCode(err) != fault.Preflight || !strings.Contains(fault.Hint(err), "/the/snapshot.db")):
+			t.Errorf("%v, hint %q", err, fault.Hint(err))
+		}
+		if read, err := readUpgradeState(h); err != nil || read.From != s.From || read.EtcdFrom != s.EtcdFrom {
+			t.Errorf("%+v, %v", read, err)
+		}
+		if err := os.WriteFile(filepath.Join(root, host.UpgradeDir, "state.json"), []byte("{"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := NewUpgradeUndo(h, &Console{}); err == nil {
+			t.Error("a damaged state is accepted")
+		}
+	}
+}
+
+func TestNewerMinors(t *testing.T) {
+	nodes := []cluster.UpgradeNode{{Name: "self", KubeletVersion: "v1.30.4"}, {Name: "old", KubeletVersion: "v1.29.1"}, {Name: "patch", KubeletVersion: "v1.29.99"}, {Name: "new", KubeletVersion: "v1.30.0"}}
+	if got := newerMinors(nodes, "self", "v1.29.15"); len(got) != 1 || got[0] != "new" {
+		t.Errorf("%q", got)
+	}
+}

@@ -1,0 +1,239 @@
+package installer
+
+import (
+	"context"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"airlift/fault"
+	"airlift/installer/cluster"
+	"airlift/installer/config"
+	"airlift/installer/host"
+	"airlift/installer/pki"
+	"airlift/installer/render"
+)
+
+// An UpgradeUndo puts back what the last upgrade of this node replaced.
+type UpgradeUndo struct {
+	*machine
+	state *upgradeState
+	paths []string // of the files that are put back
+	pods  *StaticPods
+}
+
+// NewUpgradeUndo returns the UpgradeUndo of this host. It refuses an upgrade that cannot be undone.
+func NewUpgradeUndo(h *host.Host, c *Console) (*UpgradeUndo, error) {
+	u := &UpgradeUndo{machine: newMachine(h, c)}
+	var err error
+	if u.state, err = readUpgradeState(h); err != nil {
+		return nil, err
+	}
+	if u.state == nil {
+		return nil, fault.New(fault.Preflight, "", "there is nothing to undo: this host keeps nothing of an upgrade")
+	}
+	if u.paths, err = h.Former(); err != nil {
+		return nil, err
+	}
+	if err := u.checkEtcd(); err != nil {
+		return nil, err
+	}
+	u.pods, err = NewStaticPods(&config.Config{}, h, c)
+	return u, err
+}
+
+// checkEtcd refuses to go back to an older minor version of etcd once the newer one runs: it may
+// have changed the version of the stored data, which the older one then refuses.
+func (u *UpgradeUndo) checkEtcd() error {
+	if !slices.Contains(u.paths, etcdManifest) || u.state.EtcdFrom == "" {
+		return nil
+	}
+	now, err := u.readManifest(etcdPod)
+	if err != nil || now == nil {
+		return err
+	}
+	is, err := imageOf(now)
+	if err != nil {
+		return err
+	}
+	a, b := imageVersion(u.state.EtcdFrom), imageVersion(is)
+	if a != nil && b != nil && a.Major() == b.Major() && a.Minor() == b.Minor() {
+		return nil
+	}
+	hint := "restore the snapshot from before the upgrade"
+	if u.state.Snapshot != "" {
+		hint += ": " + u.state.Snapshot
+	}
+	return fault.New(fault.Preflight, hint, "the upgrade cannot be undone: etcd runs as %s, which may have changed the version of its data, and %s cannot read that", is, u.state.EtcdFrom)
+}
+
+// Close closes the connection to the container runtime.
+func (u *UpgradeUndo) Close() { u.pods.Close() }
+
+// Describe returns what is undone, for people.
+func (u *UpgradeUndo) Describe() string {
+	return fmt.Sprintf("the upgrade of this node from %s to %s", u.state.From, u.state.To)
+}
+
+// Steps returns the steps of undo in order: the reverse of an upgrade.
+func (u *UpgradeUndo) Steps() []Step {
+	return []Step{
+		{Name: "preflight", Doc: "check the versions of the other nodes", Run: u.preflight},
+		{Name: "control-plane", Doc: "put the former static pods back, one by one", Run: u.controlPlane},
+		{Name: "objects", Doc: "put the former configuration and add-ons back", Run: u.objects},
+		{Name: "node", Doc: "put the former binaries and configuration back", Run: u.node},
+		{Name: "uncordon", Doc: "allow pods on this node again", Run: u.uncordon},
+		{Name: "finish", Doc: "forget the upgrade", Run: func(context.Context) error { return u.host.RemoveUpgrade() }},
+	}
+}
+
+// Run runs all steps.
+func (u *UpgradeUndo) Run(ctx context.Context) error {
+	u.console.Summary(fmt.Sprintf("This node has Kubernetes %s again.\n", u.state.From))
+	return Run(ctx, u.console, u.Steps(), nil)
+}
+
+// preflight refuses to make the API server older than the kubelet of another node. Without an API
+// server, it cannot know.
+func (u *UpgradeUndo) preflight(ctx context.Context) error {
+	if !u.isControlPlane() {
+		return nil
+	}
+	client, err := u.client()
+	if err != nil {
+		return err
+	}
+	probe, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	if !client.Answers(probe) {
+		u.console.Warn("the API server does not answer: the versions of the other nodes are not checked")
+		return nil
+	}
+	nodes, err := client.UpgradeNodes(ctx)
+	if err != nil {
+		return err
+	}
+	if newer := newerMinors(nodes, pki.NodeName(u.files()), u.state.From); len(newer) > 0 {
+		return fault.New(fault.Preflight, "run ./install upgrade undo on these nodes before", "the kubelets of these nodes would be newer than the API server, %s: %s", u.state.From, strings.Join(newer, ", "))
+	}
+	return nil
+}
+
+// newerMinors returns the nodes other than self whose kubelet has a newer minor version.
+func newerMinors(nodes []cluster.UpgradeNode, self, version string) (newer []string) {
+	limit := (&config.Cluster{KubernetesVersion: version}).Minor()
+	for _, n := range nodes {
+		if n.Name != self && (&config.Cluster{KubernetesVersion: n.KubeletVersion}).Minor() > limit {
+			newer = append(newer, n.Name)
+		}
+	}
+	return newer
+}
+
+func (u *UpgradeUndo) controlPlane(ctx context.Context) error {
+	for _, name := range slices.Backward(u.pods.Names()) {
+		if !slices.Contains(u.paths, manifestPath(name)) {
+			continue
+		}
+		former, err := u.host.ReadFormer(manifestPath(name))
+		if err != nil {
+			return err
+		}
+		u.console.Note("%s", name)
+		if _, err := u.pods.Replace(ctx, name, former, nil); err != nil {
+			return fmt.Errorf("putting the former manifest of %s back: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// client connects to the API server of this node, or to that of the cluster on a worker.
+func (u *UpgradeUndo) client() (*cluster.Client, error) {
+	if !u.isControlPlane() {
+		return loadClient(u.host, kubeletConf, "", 0)
+	}
+	return loadClient(u.host, adminConf, "", 0)
+}
+
+func (u *UpgradeUndo) objects(ctx context.Context) error {
+	if len(u.state.Objects) == 0 {
+		return nil
+	}
+	client, err := u.client()
+	if err != nil {
+		return err
+	}
+	if err := client.WaitForAPI(ctx, config.DefaultUpgradeManifestsTimeout, u.report); err != nil {
+		return err
+	}
+	for _, data := range u.state.Objects {
+		changed, err := client.ReplaceObject(ctx, data)
+		if err != nil {
+			return err
+		}
+		u.changed(changed)
+	}
+	return nil
+}
+
+// node puts the former binaries and files back, and restarts containerd and the kubelet if they
+// changed.
+func (u *UpgradeUndo) node(ctx context.Context) error {
+	for _, p := range u.paths {
+		if path.Dir(p) == config.ManifestsDir {
+			continue
+		}
+		changed, err := u.host.RestoreFormer(ctx, p)
+		if err != nil {
+			return err
+		}
+		if changed {
+			u.console.Debug(1, "put %s back", p)
+		}
+		u.changed(changed)
+	}
+	// Also after an interruption between a file and its restart.
+	for _, unit := range []struct {
+		name  string
+		files []string
+	}{
+		{"containerd.service", []string{"/usr/local/bin/containerd", render.ContainerdConfigPath, render.ContainerdUnitPath}},
+		{"kubelet.service", []string{"/usr/local/bin/kubelet", config.KubeletConfigFile, config.KubeletFlagsFile, kubeletConf, render.KubeletUnitPath, render.KubeletDropInPath}},
+	} {
+		var files []string
+		for _, f := range unit.files {
+			if slices.Contains(u.paths, f) {
+				files = append(files, f)
+			}
+		}
+		if len(files) == 0 {
+			continue
+		}
+		stale, err := u.host.StartedBefore(ctx, unit.name, files...)
+		if err != nil {
+			return err
+		}
+		if !stale {
+			continue
+		}
+		if err := u.host.DaemonReload(ctx); err != nil {
+			return err
+		}
+		if err := u.host.Restart(ctx, unit.name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (u *UpgradeUndo) uncordon(ctx context.Context) error {
+	if !u.state.Cordoned {
+		return nil
+	}
+	client, err := u.client()
+	if err != nil {
+		return err
+	}
+	return client.SetUnschedulable(ctx, pki.NodeName(u.files()), false)
+}
