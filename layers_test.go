@@ -29,6 +29,7 @@ var layers = [][]string{
 	{"bundle/blobs", "bundle/compare", "bundle/delta", "bundle/manifests", "bundle/parts", "bundle/repair", "bundle/sbom", "bundle/signature", "bundle/upstreamsig", "images/local", "images/registry", "images/store", "installer/cluster", "installer/render"},
 	{"bundle/charts", "bundle/ociarchive", "bundle/push", "installer/host"},
 	{"bundle/builder", "installer/preflight", "installer/status"},
+	{"installer/upgradecheck"},
 	{"bundle/sitefile", "installer", "installer/doctor"},
 	{"cmd/bundle", "cmd/install", "cmd/launch"},
 }

@@ -6,13 +6,12 @@ import (
 	"fmt"
 	"strings"
 
-	utilversion "k8s.io/apimachinery/pkg/util/version"
-
 	"airlift/fault"
 	"airlift/installer/cluster"
 	"airlift/installer/config"
 	"airlift/installer/host"
 	"airlift/installer/pki"
+	"airlift/installer/upgradecheck"
 )
 
 // UpgradeOptions are the user's options for an upgrade.
@@ -324,47 +323,23 @@ func (u *Upgrade) preflight(ctx context.Context) error {
 		return err
 	}
 	from, to := u.stored.Cluster.KubernetesVersion, u.bundle.KubernetesVersion()
-	if err := u.checkVersion(from, to); err != nil {
-		return err
-	}
 	if u.state != nil && !u.state.Finished && u.state.To != to {
 		return fault.New(fault.Preflight, "finish it with that file, or go back: ./install upgrade undo", "an upgrade of this node to %s was not finished", u.state.To)
 	}
-	if _, err := u.pending(); err != nil { // binaries that Airlift did not install
+	command := upgradecheck.Apply
+	if u.options.Node {
+		command = upgradecheck.Node
+	}
+	t, err := u.checkTarget(ctx, command) // finds binaries that Airlift did not install, too
+	if err != nil {
 		return err
 	}
-	if u.pods != nil {
-		if err := u.checkEtcd(ctx); err != nil {
-			return err
-		}
+	report, err := u.runChecks(ctx, t)
+	u.warn(report)
+	if err != nil {
+		return err
 	}
 	u.console.Note("the cluster has %s, this node's kubelet %s, this file %s", from, u.self.KubeletVersion, to)
-	return nil
-}
-
-// checkVersion refuses a version to which the cluster, or this node, cannot be upgraded.
-func (u *Upgrade) checkVersion(from, to string) error {
-	is, err := utilversion.ParseSemantic(from)
-	if err != nil {
-		return fmt.Errorf("reading the version of the cluster: %w", err)
-	}
-	want, err := utilversion.ParseSemantic(to)
-	if err != nil {
-		return err
-	}
-	switch {
-	case u.options.Node && !want.EqualTo(is):
-		hint := "use the file with " + from
-		if is.LessThan(want) {
-			hint = "upgrade the first control plane before: ./install upgrade apply"
-		}
-		return fault.New(fault.Preflight, hint, "the cluster has Kubernetes %s and this file has %s: upgrade node needs the cluster's version", from, to)
-	case want.LessThan(is):
-		return fault.New(fault.Preflight, "use a file with Kubernetes "+from+" or newer; to go back after an upgrade: ./install upgrade undo", "the cluster has Kubernetes %s, and this file the older %s: a cluster cannot be downgraded", from, to)
-	case want.Major() != is.Major() || want.Minor() > is.Minor()+1:
-		return fault.New(fault.Preflight, fmt.Sprintf("first upgrade to v1.%d, with a file built with 'bundle build --version v1.%d'", is.Minor()+1, is.Minor()+1),
-			"the cluster has Kubernetes %s, and this file %s: a minor version cannot be skipped", from, to)
-	}
 	return nil
 }
 
@@ -413,23 +388,6 @@ func (u *Upgrade) summary(ctx context.Context) {
 		text += "\nAfter the last node, upgrade the add-ons on a control plane:\n\n    ./install upgrade apply\n"
 	}
 	u.console.Summary(text)
-}
-
-// checkEtcd refuses to upgrade a control plane while its etcd cluster is not healthy.
-func (u *Upgrade) checkEtcd(ctx context.Context) error {
-	if u.config.Etcd.External != nil || u.state != nil && !u.state.Finished {
-		return nil
-	}
-	e, err := findEtcd(u.existing)
-	if err != nil || e == nil {
-		return err
-	}
-	c, err := connectEtcd(ctx, u.machine, []string{e.clientURL}, e.certificates, u.config.Timeouts.EtcdAPICall)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	return fault.Wrap(c.CheckHealthy(ctx, ""), fault.Preflight, "repair etcd before the upgrade: its members must all be healthy")
 }
 
 // work reports whether this node has something to upgrade, or to finish.

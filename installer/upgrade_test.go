@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"airlift/bundle"
 	"airlift/fault"
 	"airlift/installer/cluster"
 	"airlift/installer/host"
@@ -50,32 +49,6 @@ func TestImageVersion(t *testing.T) {
 	for _, image := range []string{"etcd", "etcd:latest"} {
 		if v := imageVersion(image); v != nil {
 			t.Errorf("%s: %v", image, v)
-		}
-	}
-}
-
-func TestCheckUpgradeVersion(t *testing.T) {
-	for _, c := range []struct {
-		node     bool
-		from, to string
-		want     string // in the error
-	}{
-		{false, "v1.37.1", "v1.37.2", ""},
-		{false, "v1.37.2", "v1.37.2", ""},
-		{false, "v1.36.9", "v1.37.2", ""},
-		{false, "v1.35.9", "v1.37.2", "cannot be skipped"},
-		{false, "v1.37.2", "v1.37.1", "cannot be downgraded"},
-		{true, "v1.37.2", "v1.37.2", ""},
-		{true, "v1.37.1", "v1.37.2", "needs the cluster's version"},
-		{true, "v1.37.2", "v1.37.1", "needs the cluster's version"},
-	} {
-		u := &Upgrade{options: UpgradeOptions{Node: c.node}, bundle: &Bundle{manifest: &bundle.Manifest{KubernetesVersion: c.to}}}
-		err := u.checkVersion(c.from, c.to)
-		switch {
-		case c.want == "" && err != nil:
-			t.Errorf("%+v: %v", c, err)
-		case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want) || fault.ExitCode(err) != fault.Preflight || fault.Hint(err) == ""):
-			t.Errorf("%+v: %v", c, err)
 		}
 	}
 }

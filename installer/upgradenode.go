@@ -199,7 +199,7 @@ func (u *Upgrade) kubeletConfig(context.Context) error {
 	return err
 }
 
-// kubeletFiles returns the files with the kubelet's configuration and flags.
+// kubeletFiles returns the files with this node's kubelet configuration, KubeletConfigFile first.
 func (u *Upgrade) kubeletFiles() ([]pki.File, error) {
 	shared, err := u.clusterKubelet()
 	if err != nil {

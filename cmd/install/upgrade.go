@@ -29,7 +29,7 @@ func newUpgradeCmd() *cobra.Command {
 		Args:  noArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newUpgradeApplyCmd(), newUpgradeNodeCmd(), newUpgradeUndoCmd())
+	cmd.AddCommand(newUpgradePlanCmd(), newUpgradeDiffCmd(), newUpgradeApplyCmd(), newUpgradeNodeCmd(), newUpgradeUndoCmd())
 	return cmd
 }
 

@@ -16,7 +16,7 @@ var allowedWithConfig = []string{
 	"print-manifest", "allow-missing-template-keys", "output", "experimental-output", "show-managed-fields", "print-join-command",
 	"rootfs", "v", "log-file", "yes",
 	"cni", "node-ip", "kube-proxy-server", "render-dir", "timeline", "help",
-	"registry-mirror", "registry-ca", "registry-auth", "drain",
+	"registry-mirror", "registry-ca", "registry-auth", "drain", "context-lines", "diff",
 }
 
 // CheckMixed refuses flags that may not be given together with --config. changed

@@ -1,6 +1,7 @@
 package kubelet
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 )
@@ -9,17 +10,9 @@ import (
 func beKnownGates(v value) {
 	all := facts()["gate"]
 	for _, name := range sortedKeys(v.config.FeatureGates) {
-		fix := "remove " + name + " from featureGates and --feature-gates"
-		gate, ok := all.at(name, v.minor)
-		switch set := v.config.FeatureGates[name]; {
-		case !ok:
-			v.fail(v.name, fix+all.hint(name, v.minor),
-				"feature gate %s does not exist in the kubelet of v1.%d", name, v.minor)
-		case gate.has("locked") && set != gate.has("on"):
-			v.fail(v.name, fix, "feature gate %s cannot be %v in v1.%d: it is locked to %v",
-				name, set, v.minor, gate.has("on"))
-		case gate.has("deprecated"):
-			v.warn(v.name, "remove "+name+" before the next upgrade", "feature gate %s is deprecated in v1.%d", name, v.minor)
+		if p, bad := gateProblem(name, v.config.FeatureGates[name], v.minor, " in the kubelet of"); bad {
+			p.Name = v.name
+			v.problems = append(v.problems, p)
 		}
 	}
 	for _, name := range sortedKeys(all) {
@@ -52,4 +45,35 @@ func (c *check) enabled(name string) bool {
 		return set
 	}
 	return gate.has("on")
+}
+
+// gateProblem checks one feature gate. in precedes the version in the message.
+func gateProblem(name string, set bool, minor int, in string) (p Problem, bad bool) {
+	all := facts()["gate"]
+	gate, ok := all.at(name, minor)
+	fix := "remove " + name + " from featureGates and --feature-gates"
+	switch {
+	case !ok:
+		return Problem{FeatureGates, fmt.Sprintf("feature gate %s does not exist%s v1.%d", name, in, minor), fix + all.hint(name, minor), false}, true
+	case gate.has("locked") && set != gate.has("on"):
+		return Problem{FeatureGates, fmt.Sprintf("feature gate %s cannot be %v in v1.%d: it is locked to %v", name, set, minor, gate.has("on")), fix, false}, true
+	case gate.has("deprecated"):
+		return Problem{FeatureGates, fmt.Sprintf("feature gate %s is deprecated in v1.%d", name, minor), "remove " + name + " before the next upgrade", true}, true
+	}
+	return Problem{}, false
+}
+
+// GateProblems checks feature gates of another component of a Kubernetes version: all components
+// register those of Kubernetes' common code. Gates that no kubelet has had are not checked.
+func GateProblems(kubernetes string, gates map[string]bool) (problems []Problem) {
+	minor := minorOf(kubernetes)
+	for _, name := range sortedKeys(gates) {
+		if len(facts()["gate"][name]) == 0 {
+			continue
+		}
+		if p, bad := gateProblem(name, gates[name], minor, " in"); bad {
+			problems = append(problems, p)
+		}
+	}
+	return problems
 }

@@ -13,9 +13,9 @@ import (
 	"airlift/installer/render"
 )
 
-// defaultKubelet is the administrator's file with flags for the kubelet, as in
+// DefaultKubelet is the administrator's file with flags for the kubelet, as in
 // the Kubernetes packages.
-const defaultKubelet = "/etc/default/kubelet"
+const DefaultKubelet = "/etc/default/kubelet"
 
 // kubeletRules are the checks of the kubelet's start-up rules.
 func (s *subject) kubeletRules() []check {
@@ -40,7 +40,7 @@ func (s *subject) kubeletRules() []check {
 // kubeletProblems applies the kubelet's rules to its configuration and flags:
 // those of kubeadm-flags.env, and after them the administrator's.
 func (s *subject) kubeletProblems() ([]kubelet.Problem, error) {
-	own, err := os.ReadFile(s.host.Path(defaultKubelet))
+	own, err := os.ReadFile(s.host.Path(DefaultKubelet))
 	if err != nil && !os.IsNotExist(err) {
 		return nil, err
 	}
@@ -82,7 +82,7 @@ func (s *subject) fixedSettings() []kubelet.Fixed {
 		{Flag: "root-dir", Value: config.KubeletDir, Why: "reset unmounts and removes pods' volumes only there",
 			Fix: "remove it; to use another disk, mount it at " + config.KubeletDir},
 		{Flag: "cert-dir", Value: certs, Why: "kubelet.conf refers to the certificate there",
-			Fix: "set cert-dir in nodeRegistration.kubeletExtraArgs, which Airlift also writes to kubelet.conf, and not in " + defaultKubelet},
+			Fix: "set cert-dir in nodeRegistration.kubeletExtraArgs, which Airlift also writes to kubelet.conf, and not in " + DefaultKubelet},
 		{Flag: "hostname-override", Value: node.Name, Why: "that is the node's name in its certificate",
 			Fix: "remove it, and set the node's name with --node-name or nodeRegistration.name"},
 	}

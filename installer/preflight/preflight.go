@@ -111,24 +111,32 @@ func run(ctx context.Context, t Target, ignore []string, checks func(*subject) [
 	}
 	s := &subject{Target: t, host: h, now: time.Now, lookup: net.DefaultResolver.LookupHost,
 		rules: func() (rules, error) { return h.Firewall() }}
-	report := Report{Warnings: []Problem{}, Errors: []Problem{}} // [] and not null in JSON
+	report := NewReport()
 	for _, c := range checks(s) {
 		if err := ctx.Err(); err != nil {
 			return report, err
 		}
 		for _, f := range c.run(ctx) {
-			p := Problem{Name: c.name, Message: f.message, Fix: f.fix, Minor: f.minor}
-			if f.warning || Ignored(c.name, ignore) {
-				report.Warnings = append(report.Warnings, p)
-			} else {
-				report.Errors = append(report.Errors, p)
-			}
+			report.Add(Problem{Name: c.name, Message: f.message, Fix: f.fix, Minor: f.minor}, f.warning, ignore)
 		}
 		if c.name == "IsPrivilegedUser" && len(report.Errors) > 0 {
 			break // without root, the other checks would mislead
 		}
 	}
-	return report, report.err()
+	return report, report.Err("checking this host")
+}
+
+// NewReport returns a report without findings, whose lists are [] and not null in JSON.
+func NewReport() Report { return Report{Warnings: []Problem{}, Errors: []Problem{}} }
+
+// Add adds a problem to the warnings, if it is one or if the user ignores its check, or else to
+// the errors.
+func (r *Report) Add(p Problem, warning bool, ignore []string) {
+	if warning || Ignored(p.Name, ignore) {
+		r.Warnings = append(r.Warnings, p)
+	} else {
+		r.Errors = append(r.Errors, p)
+	}
 }
 
 // Ignored reports whether --ignore-preflight-errors names a check.
@@ -141,7 +149,9 @@ func Ignored(name string, ignore []string) bool {
 	return false
 }
 
-func (r Report) err() error {
+// Err returns one error (fault.Preflight) that lists all errors with their fixes, or nil. what
+// is what was done: "checking this host".
+func (r Report) Err(what string) error {
 	if len(r.Errors) == 0 {
 		return nil
 	}
@@ -151,7 +161,7 @@ func (r Report) err() error {
 		p.write(&b, "ERROR")
 	}
 	return fault.New(fault.Preflight, "to ignore an error that you know to be harmless: --ignore-preflight-errors="+r.Errors[0].Name,
-		"checking this host: %d problem(s) must be solved first:%s", len(r.Errors), b.String())
+		"%s: %d problem(s) must be solved first:%s", what, len(r.Errors), b.String())
 }
 
 // Write prints the report, warnings first.

@@ -1,0 +1,192 @@
+package cluster
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/scheme"
+)
+
+// A RemovedAPI is a version of a built-in kind that a minor version of Kubernetes no longer
+// serves.
+type RemovedAPI struct {
+	Group, Version, Kind string
+	// Removed is the first minor version without it: 32.
+	Removed int
+	// Replacement is "GROUP/VERSION, KIND"; empty if there is none.
+	Replacement string
+}
+
+func (a RemovedAPI) groupVersion() string {
+	return schema.GroupVersion{Group: a.Group, Version: a.Version}.String()
+}
+
+// An APIUse is a use of an API that the new version no longer serves.
+type APIUse struct {
+	API         string `json:"api"`              // "flowcontrol.apiserver.k8s.io/v1beta3"
+	Kind        string `json:"kind"`             // or the resource, if only requests are known
+	Object      string `json:"object,omitempty"` // namespace/name, or name; empty for requests
+	By          string `json:"by,omitempty"`     // the field manager
+	Removed     string `json:"removed"`          // "v1.32"
+	Replacement string `json:"replacement,omitempty"`
+}
+
+// RemovedAPIs lists the versions of built-in kinds that the minor version from serves and the
+// minor version to does not, sorted. The source is k8s.io/api: its generated methods
+// APILifecycleRemoved and APILifecycleReplacement.
+func RemovedAPIs(from, to int) (list []RemovedAPI) {
+	for kind := range scheme.Scheme.AllKnownTypes() {
+		if strings.HasSuffix(kind.Kind, "List") {
+			continue
+		}
+		object, err := scheme.Scheme.New(kind)
+		if err != nil {
+			continue
+		}
+		life, ok := object.(interface{ APILifecycleRemoved() (major, minor int) })
+		if !ok || !reflect.ValueOf(object).MethodByName("GetObjectMeta").IsValid() {
+			continue
+		}
+		if major, minor := life.APILifecycleRemoved(); major != 1 || minor <= from || minor > to {
+			continue
+		} else if a := (RemovedAPI{Group: kind.Group, Version: kind.Version, Kind: kind.Kind, Removed: minor}); true {
+			if next, ok := object.(interface {
+				APILifecycleReplacement() schema.GroupVersionKind
+			}); ok {
+				r := next.APILifecycleReplacement()
+				a.Replacement = r.GroupVersion().String() + ", " + r.Kind
+			}
+			list = append(list, a)
+		}
+	}
+	slices.SortFunc(list, func(a, b RemovedAPI) int {
+		return cmp.Or(cmp.Compare(a.Removed, b.Removed), strings.Compare(a.groupVersion(), b.groupVersion()), strings.Compare(a.Kind, b.Kind))
+	})
+	return list
+}
+
+// APIUses finds objects that were written with an API that is removed between two minor
+// versions, and requests to such APIs since the API server started. Custom resources are not
+// examined: their versions do not depend on Kubernetes'.
+func (c *Client) APIUses(ctx context.Context, from, to int) (uses []APIUse, err error) {
+	for _, a := range RemovedAPIs(from, to) {
+		found, err := c.objectsOf(ctx, a)
+		if err != nil {
+			return nil, err
+		}
+		uses = append(uses, found...)
+	}
+	if c.http == nil {
+		return uses, nil
+	}
+	var metrics []byte
+	err = persist(ctx, func() (err error) {
+		metrics, err = c.api.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
+		return err
+	})
+	if apierrors.IsForbidden(err) {
+		return uses, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the API server's metrics: %w", err)
+	}
+	for _, u := range requestedAPIs(metrics, from, to) {
+		if !slices.ContainsFunc(uses, func(o APIUse) bool { return o.API == u.API }) {
+			uses = append(uses, u)
+		}
+	}
+	return uses, nil
+}
+
+// objectsOf lists the objects of a kind that were last written with an API version that is
+// removed later.
+func (c *Client) objectsOf(ctx context.Context, a RemovedAPI) (uses []APIUse, err error) {
+	var served *metav1.APIResourceList
+	err = persist(ctx, func() (err error) {
+		served, err = c.api.Discovery().ServerResourcesForGroupVersion(a.groupVersion())
+		return err
+	})
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("listing the resources of %s: %w", a.groupVersion(), err)
+	}
+	for _, r := range served.APIResources {
+		if r.Kind != a.Kind || strings.Contains(r.Name, "/") || !slices.Contains(r.Verbs, "list") {
+			continue
+		}
+		var list *unstructured.UnstructuredList
+		err := persist(ctx, func() (err error) {
+			list, err = c.dyn.Resource(schema.GroupVersionResource{Group: a.Group, Version: a.Version, Resource: r.Name}).List(ctx, metav1.ListOptions{})
+			return err
+		})
+		if apierrors.IsForbidden(err) || apierrors.IsNotFound(err) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("listing the %s of %s: %w", r.Name, a.groupVersion(), err)
+		}
+		for _, o := range list.Items {
+			if by, ok := writtenWith(&o, a.groupVersion()); ok {
+				name := strings.TrimPrefix(o.GetNamespace()+"/"+o.GetName(), "/")
+				uses = append(uses, APIUse{a.groupVersion(), a.Kind, name, by, minorName(a.Removed), a.Replacement})
+			}
+		}
+	}
+	return uses, nil
+}
+
+// ownManagers are field managers of Kubernetes' components, which change with the upgrade.
+var ownManagers = regexp.MustCompile(`^(kube-apiserver|kube-controller-manager|kube-scheduler|kubelet|api-priority-and-fairness-.*)$`)
+
+// writtenWith reports whether a user's client wrote an object with an API version, and which.
+func writtenWith(o *unstructured.Unstructured, groupVersion string) (by string, ok bool) {
+	var applied metav1.TypeMeta
+	if last := o.GetAnnotations()["kubectl.kubernetes.io/last-applied-configuration"]; json.Unmarshal([]byte(last), &applied) == nil && applied.APIVersion == groupVersion {
+		return "kubectl apply", true
+	}
+	for _, m := range o.GetManagedFields() {
+		if m.APIVersion == groupVersion && m.Subresource == "" && !ownManagers.MatchString(m.Manager) {
+			return m.Manager, true
+		}
+	}
+	return "", false
+}
+
+var metricLabel = regexp.MustCompile(`([a-z_]+)="([^"]*)"`)
+
+// requestedAPIs reads the metric apiserver_requested_deprecated_apis.
+func requestedAPIs(metrics []byte, from, to int) (uses []APIUse) {
+	for lines := bufio.NewScanner(bytes.NewReader(metrics)); lines.Scan(); {
+		line, ok := strings.CutPrefix(lines.Text(), "apiserver_requested_deprecated_apis{")
+		if !ok {
+			continue
+		}
+		labels := map[string]string{}
+		for _, m := range metricLabel.FindAllStringSubmatch(line, -1) {
+			labels[m[1]] = m[2]
+		}
+		var minor int
+		if _, err := fmt.Sscanf(labels["removed_release"], "1.%d", &minor); err != nil || minor <= from || minor > to {
+			continue
+		}
+		api := schema.GroupVersion{Group: labels["group"], Version: labels["version"]}.String()
+		uses = append(uses, APIUse{API: api, Kind: labels["resource"], Removed: minorName(minor)})
+	}
+	return uses
+}
+
+func minorName(minor int) string { return fmt.Sprintf("v1.%d", minor) }

@@ -1,0 +1,211 @@
+package upgradecheck
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"airlift/fault"
+	"airlift/installer/cluster"
+	"airlift/installer/config"
+	"airlift/installer/etcd"
+	"airlift/installer/kubelet"
+	"airlift/installer/pki"
+	"airlift/installer/preflight"
+)
+
+var now = time.Date(2026, 5, 1, 0, 0, 0, 0, time.UTC)
+
+// sound returns a target without problems: one control plane and one worker.
+func sound(t *testing.T) *Target {
+	t.Helper()
+	image := func(name, tag string) string { return "registry.k8s.io/" + name + ":" + tag }
+	files := fstest.MapFS{}
+	for _, name := range []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"} {
+		files["etc/kubernetes/manifests/"+name+".yaml"] = &fstest.MapFile{Data: []byte("kind: Pod")}
+	}
+	return &Target{
+		Command: Plan, From: "v1.37.1", To: "v1.37.2", Platform: "linux/amd64", HostPlatform: "linux/amd64",
+		Drain: true, Root: t.TempDir(), Files: files, NodeName: "cp", ControlPlane: true, Now: now,
+		Config: &config.Config{Cluster: config.Cluster{KubernetesVersion: "v1.37.2"}},
+		Cluster: &cluster.UpgradeFacts{
+			ServerVersion: "v1.37.1",
+			Nodes: []cluster.NodeFacts{
+				{Name: "cp", ControlPlane: true, Ready: true, Kubelet: "v1.37.1"},
+				{Name: "worker", Ready: true, Open: true, Kubelet: "v1.37.1"},
+			},
+			Components: []cluster.ComponentFacts{
+				{Name: "coredns", Image: image("coredns/coredns", "v1.14.6")},
+				{Name: "etcd", Node: "cp", Image: image("etcd", "3.7.0-0")},
+				{Name: "kube-apiserver", Node: "cp", Image: image("kube-apiserver", "v1.37.1")},
+				{Name: "kube-controller-manager", Node: "cp", Image: image("kube-controller-manager", "v1.37.1")},
+				{Name: "kube-scheduler", Node: "cp", Image: image("kube-scheduler", "v1.37.1")},
+			},
+		},
+		Etcd:         &Etcd{Members: []EtcdMember{{State: etcd.State{Member: etcd.Member{Name: "cp"}}, Version: "3.7.0"}}},
+		Certificates: []pki.Expiration{{Name: "apiserver", File: "/etc/kubernetes/pki/apiserver.crt", CA: "ca", NotAfter: now.AddDate(1, 0, 0)}},
+	}
+}
+
+func versions(from, to string) func(*Target) {
+	return func(t *Target) {
+		t.From, t.To, t.Config.KubernetesVersion = from, to, to
+		for i := range t.Cluster.Nodes {
+			t.Cluster.Nodes[i].Kubelet = from
+		}
+		for i, c := range t.Cluster.Components {
+			if slices.Contains(controlPlane, c.Name) {
+				t.Cluster.Components[i].Image = "registry.k8s.io/" + c.Name + ":" + from
+			}
+		}
+	}
+}
+
+// Each case breaks one thing. The report must have the check's name, the message and a fix.
+func TestEachCheck(t *testing.T) {
+	args := func(name, value string) []config.Arg { return []config.Arg{{Name: name, Value: value}} }
+	budget := cluster.BudgetFacts{Name: "default/web", Pods: []string{"default/web-1"}, Nodes: []string{"cp"}, Healthy: 1, Desired: 1, Never: true}
+	cert := func(c pki.Expiration, left time.Duration) func(*Target) {
+		return func(t *Target) {
+			c.File, c.NotAfter = "/etc/kubernetes/pki/"+c.Name+".crt", now.Add(left)
+			t.Certificates = []pki.Expiration{c}
+		}
+	}
+	const day = 24 * time.Hour
+	for name, c := range map[string]struct {
+		change  func(*Target)
+		check   string
+		message string
+		fix     string
+		warning bool
+	}{
+		"older":                {versions("v1.37.1", "v1.29.15"), "KubernetesVersion", "older than the cluster's v1.37.1", "a later v1.37, or v1.38", false},
+		"older patch":          {versions("v1.37.2", "v1.37.1"), "KubernetesVersion", "a downgrade is not possible", "higher than v1.37.2", false},
+		"same":                 {versions("v1.37.1", "v1.37.1"), "KubernetesVersion", "nothing to upgrade", "v1.38", false},
+		"skipped minor":        {versions("v1.35.4", "v1.37.1"), "KubernetesVersion", "cannot skip a minor version", "bundle build --version 1.36", false},
+		"release candidate":    {versions("v1.37.1", "v1.37.2-rc.1"), "KubernetesVersion", "release candidate", "--allow-release-candidate-upgrades", false},
+		"alpha":                {versions("v1.37.1", "v1.38.0-alpha.1"), "KubernetesVersion", "not a released version", "--allow-experimental-upgrades", false},
+		"node before apply":    {func(t *Target) { t.Command = Node }, "KubernetesVersion", "nodes are upgraded to the cluster's version", "./install upgrade apply", false},
+		"apply of an older":    {func(t *Target) { versions("v1.37.2", "v1.37.1")(t); t.Command = Apply }, "KubernetesVersion", "a downgrade is not possible", "./install upgrade undo", false},
+		"node with an older":   {func(t *Target) { versions("v1.37.2", "v1.37.1")(t); t.Command = Node }, "KubernetesVersion", "nodes are upgraded to the cluster's version", "use the file with v1.37.2", false},
+		"old kubelet":          {func(t *Target) { t.Cluster.Nodes[1].Kubelet = "v1.33.0" }, "VersionSkew", "the kubelet of node worker is v1.33.0", "v1.34 or later", false},
+		"new kubelet":          {func(t *Target) { t.Cluster.Nodes[1].Kubelet = "v1.38.0" }, "VersionSkew", "must not be newer", "later one", false},
+		"old control plane":    {func(t *Target) { t.Cluster.Components[2].Image = "x/kube-apiserver:v1.35.0" }, "VersionSkew", "differ by one minor", "upgrade node", false},
+		"new control plane":    {func(t *Target) { t.Cluster.Components[2].Image = "x/kube-apiserver:v1.38.0" }, "VersionSkew", "newer than v1.37.2", "later one", false},
+		"control plane down":   {func(t *Target) { t.Cluster.Nodes[0].Ready = false }, "ControlPlaneNodesReady", "control plane cp is not Ready", "kubectl describe node cp", false},
+		"worker down":          {func(t *Target) { t.Cluster.Nodes[1].Ready = false }, "NodesReady", "node worker is not Ready", "kubectl", true},
+		"cordoned":             {func(t *Target) { t.Cluster.Nodes[0].Unschedulable = true }, "NodesReady", "cordoned already", "kubectl uncordon cp", true},
+		"another node":         {func(t *Target) { t.NodeName = "x" }, "NodesReady", `no node "x"`, "run it on a node", false},
+		"no manifest":          {func(t *Target) { delete(t.Files.(fstest.MapFS), "etc/kubernetes/manifests/etcd.yaml") }, "StaticPodManifest", "etcd.yaml", "restore it", false},
+		"no image":             {func(t *Target) { t.MissingImages = []string{"flannel"} }, "ImagePull", "an image of flannel", "--cni flannel", false},
+		"another tag":          {func(t *Target) { t.ImageNames = errors.New("the configuration requires etcd 3.5.0") }, "ImagePull", "etcd 3.5.0", "imageTag", false},
+		"architecture":         {func(t *Target) { t.Platform = "linux/arm64" }, "Architecture", "this file is for linux/arm64", "--platform linux/amd64", false},
+		"etcd away":            {func(t *Target) { t.Etcd = &Etcd{Err: errors.New("no member answers")} }, "EtcdHealth", "no member answers", "log", false},
+		"etcd unhealthy":       {func(t *Target) { t.Etcd.Members[0].Err = errors.New("it has no leader") }, "EtcdHealth", "it has no leader", "start that control plane", false},
+		"etcd learner":         {func(t *Target) { t.Etcd.Members[0].Learner = true }, "EtcdHealth", "a learner", "join command", false},
+		"etcd full":            {func(t *Target) { t.Etcd.Members[0].Alarm = "NOSPACE" }, "EtcdHealth", "NOSPACE", "defragment", false},
+		"etcd corrupt":         {func(t *Target) { t.Etcd.Members[0].Alarm = "CORRUPT" }, "EtcdHealth", "CORRUPT", "restore", false},
+		"expired":              {cert(pki.Expiration{Name: "apiserver", CA: "ca"}, -day), "Certificates", "expired on 2026-04-30", "certs renew apiserver", false},
+		"expired CA":           {cert(pki.Expiration{Name: "ca"}, -day), "Certificates", "the CA", "docs/certificates.md", false},
+		"expired, external CA": {cert(pki.Expiration{Name: "apiserver", CA: "ca", External: true}, -day), "Certificates", "not on this host", "external CA ca", false},
+		"expired, kubelet":     {cert(pki.Expiration{Name: "kubelet.conf", CA: "ca", External: true}, -day), "Certificates", "expired", "docs/certificates.md", false},
+		"ends soon":            {cert(pki.Expiration{Name: "apiserver", CA: "ca"}, 3*day), "Certificates", "ends on 2026-05-04", "renews it", true},
+		"CA ends soon":         {cert(pki.Expiration{Name: "ca"}, 3*day), "Certificates", "does not renew it", "replace the CA", true},
+		"kubeadm's gate":       {func(t *Target) { t.Config.FeatureGates = map[string]bool{"EtcdLearnerMode": true} }, "FeatureGates", "EtcdLearnerMode", "kubeadm-config", false},
+		"gate gone":            {func(t *Target) { t.Config.APIServer.ExtraArgs = args("feature-gates", "CloudDualStackNodeIPs=true") }, "FeatureGates", "kube-apiserver: feature gate CloudDualStackNodeIPs does not exist in v1.37", "apiServer.extraArgs", false},
+		"flag gone":            {func(t *Target) { t.Config.APIServer.ExtraArgs = args("cloud-provider", "external") }, "RemovedFlags", "no flag --cloud-provider since v1.33", "apiServer.extraArgs", false},
+		"object": {func(t *Target) {
+			t.Uses = []cluster.APIUse{{API: "a/v1beta1", Kind: "K", Object: "x", By: "helm", Removed: "v1.37", Replacement: "a/v1, K"}}
+		}, "RemovedAPIs", `K x was written by "helm" with a/v1beta1`, "use a/v1, K", true},
+		"requests": {func(t *Target) { t.Uses = []cluster.APIUse{{API: "a/v1beta1", Kind: "ks", Removed: "v1.37"}} }, "RemovedAPIs", "a client requests ks of a/v1beta1", "audit log", true},
+		"kubelet's flag": {func(t *Target) {
+			t.KubeletProblems = []kubelet.Problem{{Name: kubelet.Flags, Message: "--x does not exist", Fix: "remove it"}}
+		}, "KubeletFlags", "--x", "remove it", false},
+		"budget here": {func(t *Target) { t.Cluster.Budgets = []cluster.BudgetFacts{budget} }, "Drain", "never allows the eviction of default/web-1", "--drain=false", false},
+		"budget elsewhere": {func(t *Target) {
+			b := budget
+			b.Nodes = []string{"worker"}
+			t.Cluster.Nodes[0].Open = true
+			t.Cluster.Budgets = []cluster.BudgetFacts{b}
+		}, "Drain", "drain of worker cannot end", "--drain=false", true},
+		"budget for now": {func(t *Target) { b := budget; b.Never = false; t.Cluster.Budgets = []cluster.BudgetFacts{b} }, "Drain", "allows no eviction of default/web-1 now", "Ready", true},
+		"bare pod elsewhere": {func(t *Target) {
+			t.Cluster.Nodes[0].Open = true
+			t.Cluster.Pods = []cluster.PodFacts{{Name: "default/bare", Node: "worker", Bare: true}}
+		}, "Drain", "default/bare on worker has no controller", "delete it", true},
+		"bare pod": {func(t *Target) { t.Cluster.Pods = []cluster.PodFacts{{Name: "default/bare", Node: "cp", Bare: true}} }, "Drain", "default/bare on cp has no controller", "delete it", false},
+		"emptyDir": {func(t *Target) {
+			t.Cluster.Pods = []cluster.PodFacts{{Name: "default/web", Node: "cp", EmptyDirs: []string{"data"}}}
+		}, "Drain", "emptyDir volumes (data)", "save its data", true},
+		"disk": {func(t *Target) { t.Disk = []preflight.Space{{Path: "/var", Bytes: 1 << 60}} }, "DiskSpace", "MB are needed", "free space", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			target := sound(t)
+			c.change(target)
+			report, err := Run(t.Context(), target, nil)
+			list := report.Errors
+			if c.warning {
+				list = report.Warnings
+			}
+			if !slices.ContainsFunc(list, func(p preflight.Problem) bool {
+				return p.Name == c.check && strings.Contains(p.Message, c.message) && strings.Contains(p.Fix, c.fix)
+			}) {
+				t.Errorf("not found: %+v", report)
+			}
+			if others := len(report.Errors) + len(report.Warnings); others != 1 {
+				t.Errorf("%d findings: %+v", others, report)
+			}
+			if !slices.Contains(Names(), c.check) {
+				t.Errorf("Names has no %s", c.check)
+			}
+			if c.warning != (err == nil) || err != nil && fault.ExitCode(err) != fault.Preflight {
+				t.Errorf("error %v", err)
+			}
+			if report, err = Run(t.Context(), target, []string{"all"}); err != nil || len(report.Errors) > 0 {
+				t.Errorf("ignored: %v", err)
+			}
+		})
+	}
+}
+
+func TestNothingIsFound(t *testing.T) {
+	for name, change := range map[string]func(*Target){
+		"patch":            func(*Target) {},
+		"next minor":       versions("v1.36.3", "v1.37.1"),
+		"kubelets at N-3":  func(t *Target) { t.Cluster.Nodes[1].Kubelet = "v1.34.0" },
+		"experimental":     func(t *Target) { versions("v1.37.1", "v1.38.0-beta.0")(t); t.AllowExperimental = true },
+		"rc":               func(t *Target) { versions("v1.37.1", "v1.38.0-rc.0")(t); t.AllowRC = true },
+		"unfinished":       func(t *Target) { t.From = "v1.37.2" },
+		"apply again":      func(t *Target) { versions("v1.37.2", "v1.37.2")(t); t.Command = Apply },
+		"node after apply": func(t *Target) { t.Command, t.From = Node, "v1.37.2" },
+		"other node": func(t *Target) {
+			t.Command = Apply
+			t.Cluster.Pods = []cluster.PodFacts{{Name: "default/bare", Node: "worker", Bare: true}}
+			t.Cluster.Budgets = []cluster.BudgetFacts{{Name: "default/web", Nodes: []string{"worker"}, Never: true}}
+		},
+		"no other node": func(t *Target) {
+			t.Cluster.Nodes[1].Open = false
+			t.Cluster.Pods = []cluster.PodFacts{{Name: "default/bare", Node: "cp", Bare: true}}
+		},
+		"no drain": func(t *Target) {
+			t.Drain = false
+			t.Cluster.Pods = []cluster.PodFacts{{Name: "default/bare", Node: "cp", Bare: true}}
+		},
+		"a worker's permissions": func(t *Target) {
+			t.Command, t.From, t.ControlPlane, t.Etcd = Node, "v1.37.2", false, nil
+			t.Cluster, t.NodeName = nil, "cp"
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			target := sound(t)
+			change(target)
+			report, err := Run(t.Context(), target, nil)
+			if err != nil || len(report.Warnings) > 0 {
+				t.Errorf("%v %+v", err, report)
+			}
+		})
+	}
+}

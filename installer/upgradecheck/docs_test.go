@@ -1,0 +1,35 @@
+package upgradecheck
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"airlift/installer/kubelet"
+)
+
+// TestDocumented checks that docs/upgrade-plan.md and the table list the same checks.
+func TestDocumented(t *testing.T) {
+	text, err := os.ReadFile("../../docs/upgrade-plan.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var documented []string
+	for line := range strings.Lines(string(text)) {
+		if name, ok := strings.CutPrefix(line, "| `"); ok {
+			name, _, _ = strings.Cut(name, "`")
+			documented = append(documented, name)
+		}
+	}
+	for _, name := range Names() {
+		if !slices.Contains(documented, name) && !slices.Contains(kubelet.Names(), name) {
+			t.Errorf("%s is not in the document", name)
+		}
+	}
+	for _, name := range documented {
+		if !slices.Contains(Names(), name) {
+			t.Errorf("%s is not a check", name)
+		}
+	}
+}

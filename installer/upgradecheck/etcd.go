@@ -1,0 +1,25 @@
+package upgradecheck
+
+// etcdHealth checks that all members of etcd are healthy voters without an alarm. A member that
+// restarts during an upgrade must not cost the quorum.
+func (t *Target) etcdHealth() (found []finding) {
+	if t.Etcd == nil {
+		return nil
+	}
+	if t.Etcd.Err != nil {
+		return []finding{problem("see the log of etcd below /var/log/pods", "etcd cannot be checked: %v", t.Etcd.Err)}
+	}
+	for _, m := range t.Etcd.Members {
+		switch {
+		case m.Alarm == "NOSPACE":
+			found = append(found, problem("compact and defragment etcd, then: etcdctl alarm disarm", "etcd's member %s has the alarm NOSPACE: its database has reached its maximum size, and etcd accepts no writes", m.Member))
+		case m.Alarm != "":
+			found = append(found, problem("restore that member from another one or from a snapshot", "etcd's member %s has the alarm %s", m.Member, m.Alarm))
+		case m.Err != nil:
+			found = append(found, problem("start that control plane; if it is lost permanently, remove its member: etcdctl member remove ID", "etcd's member %s is not healthy: %v", m.Member, m.Err))
+		case m.Learner:
+			found = append(found, problem("finish the join of that control plane: run its join command again; or remove the member: etcdctl member remove ID", "etcd's member %s is a learner: it has no vote yet", m.Member))
+		}
+	}
+	return found
+}

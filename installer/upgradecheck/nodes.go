@@ -1,0 +1,83 @@
+package upgradecheck
+
+import (
+	"io/fs"
+	"path"
+	"strings"
+
+	"airlift/installer/config"
+)
+
+// controlPlanesReady is kubeadm's check: all control planes must be Ready.
+func (t *Target) controlPlanesReady() (found []finding) {
+	if t.Cluster == nil {
+		return nil
+	}
+	for _, n := range t.Cluster.Nodes {
+		if n.ControlPlane && !n.Ready {
+			found = append(found, problem("start its kubelet and its static pods, or remove the node if it is lost; see: kubectl describe node "+n.Name,
+				"control plane %s is not Ready: %s", n.Name, n.Reason))
+		}
+	}
+	return found
+}
+
+// nodesReady warns of workers that are not Ready: they can be upgraded later.
+func (t *Target) nodesReady() (found []finding) {
+	if t.Cluster == nil {
+		return nil
+	}
+	for _, n := range t.Cluster.Nodes {
+		if !n.ControlPlane && !n.Ready {
+			found = append(found, warning("see: kubectl describe node "+n.Name, "node %s is not Ready: %s", n.Name, n.Reason))
+		}
+	}
+	if n, ok := t.nodeOf(t.NodeName); !ok && len(t.Cluster.Nodes) > 0 {
+		found = append(found, problem("run it on a node of the cluster", "the cluster has no node %q, which is this host's name in kubelet.conf", t.NodeName))
+	} else if n.Unschedulable {
+		found = append(found, warning("to undo that after the upgrade: kubectl uncordon "+n.Name, "node %s is cordoned already: it stays so after the upgrade", n.Name))
+	}
+	return found
+}
+
+// staticPods is kubeadm's check: a control plane has all its static pods.
+func (t *Target) staticPods() (found []finding) {
+	if !t.ControlPlane {
+		return nil
+	}
+	names := controlPlane
+	if t.Config.Etcd.External == nil {
+		names = append([]string{"etcd"}, names...)
+	}
+	for _, name := range names {
+		file := path.Join(config.ManifestsDir, name+".yaml")
+		if _, err := fs.Stat(t.Files, strings.TrimPrefix(file, "/")); err != nil {
+			found = append(found, problem("restore it with the file that installed this control plane: ./install init, or the join command",
+				"the static pod manifest %s cannot be read: %v", file, err))
+		}
+	}
+	return found
+}
+
+// images compares the bundle's images with those that the cluster's configuration needs.
+func (t *Target) images() (found []finding) {
+	if t.ImageNames != nil {
+		found = append(found, problem("remove imageTag from ConfigMap kube-system/kubeadm-config, or build a file with that image", "%v", t.ImageNames))
+	}
+	for _, name := range t.MissingImages {
+		fix := "build the file again with this component"
+		if name == "flannel" {
+			fix = "build the file with the pod network of this cluster: bundle build --cni flannel"
+		}
+		found = append(found, problem(fix, "the cluster needs an image of %s, and this file has none", name))
+	}
+	return found
+}
+
+// architecture compares the bundle's platform with this host's.
+func (t *Target) architecture() []finding {
+	if t.Platform == t.HostPlatform {
+		return nil
+	}
+	return []finding{problem("use a file for this host: bundle build --platform "+t.HostPlatform, "this file is for %s, and this host is %s", t.Platform, t.HostPlatform)}
+}

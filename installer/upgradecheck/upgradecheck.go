@@ -1,0 +1,163 @@
+// Package upgradecheck checks, before anything is changed, whether a cluster and this host can
+// be upgraded to a bundle's Kubernetes version. It reports all problems at once, each with a
+// fix, in the form of package preflight. Checks that kubeadm upgrade has too have kubeadm's
+// names. The checks compute from a Target, which package installer reads.
+package upgradecheck
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"time"
+
+	"airlift/installer/cluster"
+	"airlift/installer/config"
+	"airlift/installer/etcd"
+	"airlift/installer/kubelet"
+	"airlift/installer/pki"
+	"airlift/installer/preflight"
+)
+
+// A Command is what will run after the checks.
+type Command string
+
+const (
+	Plan  Command = "plan"  // nothing: all findings of the cluster are reported
+	Apply Command = "apply" // the upgrade of the first control plane
+	Node  Command = "node"  // the upgrade of another node, after apply
+)
+
+// A Target is what the checks look at. The checks only read it.
+type Target struct {
+	Command Command
+	// From is the cluster's Kubernetes version, and To is the bundle's.
+	From, To string
+	// Platform is the bundle's: "linux/amd64". HostPlatform is this host's.
+	Platform, HostPlatform string
+	// AllowExperimental allows alpha, beta and release candidates, AllowRC only the last.
+	AllowExperimental, AllowRC bool
+	// Drain is set if the pods of a node are evicted before its kubelet is replaced.
+	Drain bool
+	// Continues is set if an earlier run of this upgrade was interrupted. What it may have left is
+	// a warning.
+	Continues bool
+	// Root is the host's root file system, for the free space; Files are its files.
+	Root  string
+	Files fs.FS
+	// NodeName is this host's node, and ControlPlane is set if it runs a control plane.
+	NodeName     string
+	ControlPlane bool
+	// Config is the configuration of this node, with the version To.
+	Config *config.Config
+	// MissingImages are the components whose images this node needs and the bundle does not
+	// have. ImageNames is why the configured image names cannot be used.
+	MissingImages []string
+	ImageNames    error
+	// Cluster is nil if this host's kubeconfig may not read it.
+	Cluster *cluster.UpgradeFacts
+	// Uses are the uses of APIs that To no longer serves.
+	Uses []cluster.APIUse
+	// Etcd is nil with an external etcd and on a worker.
+	Etcd *Etcd
+	// Certificates are those of this host, CAs included.
+	Certificates []pki.Expiration
+	// KubeletProblems are what the new kubelet would refuse.
+	KubeletProblems []kubelet.Problem
+	// Disk is how much will be written to which directories.
+	Disk []preflight.Space
+	Now  time.Time
+}
+
+// Etcd is the state of the stacked etcd.
+type Etcd struct {
+	Members []EtcdMember
+	// Err is why the members cannot be listed.
+	Err error
+}
+
+// An EtcdMember is the state of a member.
+type EtcdMember struct {
+	etcd.State
+	Version string
+	Bytes   int64  // the size of its database
+	Alarm   string // "NOSPACE", "CORRUPT" or empty
+}
+
+// A check is one row of the table. run returns its findings, none if the check passed.
+type check struct {
+	name string
+	run  func(*Target) []finding
+	// health is set if an interrupted upgrade may be the cause.
+	health bool
+}
+
+type finding struct {
+	message, fix string
+	warning      bool
+}
+
+func problem(fix, format string, args ...any) finding {
+	return finding{message: fmt.Sprintf(format, args...), fix: fix}
+}
+
+func warning(fix, format string, args ...any) finding {
+	return finding{message: fmt.Sprintf(format, args...), fix: fix, warning: true}
+}
+
+// checks is the table: kubeadm's checks in its order, then Airlift's own.
+func checks() []check {
+	list := []check{
+		{"ControlPlaneNodesReady", (*Target).controlPlanesReady, true},
+		{"StaticPodManifest", (*Target).staticPods, false},
+		{"KubernetesVersion", (*Target).version, false},
+		{"VersionSkew", (*Target).skew, false},
+		{"ImagePull", (*Target).images, false},
+		{"Architecture", (*Target).architecture, false},
+		{"EtcdHealth", (*Target).etcdHealth, true},
+		{"Certificates", (*Target).certificates, false},
+		{"FeatureGates", (*Target).featureGates, false},
+		{"RemovedFlags", (*Target).removedFlags, false},
+		{"RemovedAPIs", (*Target).removedAPIs, false},
+	}
+	for _, name := range kubelet.Names() {
+		list = append(list, check{name, func(t *Target) []finding { return t.kubelet(name) }, false})
+	}
+	return append(list,
+		check{"NodesReady", (*Target).nodesReady, false},
+		check{"Drain", (*Target).drain, true},
+	)
+}
+
+// diskSpace is the name of preflight's check, which Run calls.
+const diskSpace = "DiskSpace"
+
+// Names lists the names of all checks, in their order.
+func Names() (names []string) {
+	for _, c := range checks() {
+		names = append(names, c.name)
+	}
+	return append(names, diskSpace)
+}
+
+// Run runs all checks. Errors of the checks in ignore become warnings; "all" means every check,
+// and case does not matter. If errors remain, it returns one error (fault.Preflight) that lists
+// them with their fixes.
+func Run(ctx context.Context, t *Target, ignore []string) (preflight.Report, error) {
+	report := preflight.NewReport()
+	for _, c := range checks() {
+		for _, f := range c.run(t) {
+			report.Add(preflight.Problem{Name: c.name, Message: f.message, Fix: f.fix}, f.warning || t.Continues && c.health, ignore)
+		}
+	}
+	space, err := preflight.CheckSpace(ctx, t.Root, t.Disk...)
+	if err != nil && len(space.Errors) == 0 {
+		return report, err
+	}
+	for _, p := range space.Warnings {
+		report.Add(p, true, ignore)
+	}
+	for _, p := range space.Errors {
+		report.Add(p, false, ignore)
+	}
+	return report, report.Err("checking the upgrade")
+}
