@@ -31,6 +31,9 @@ type Init struct {
 	addons       *addons
 	credentials  *nodeCredentials
 
+	// onlyThisNode makes init wait only for the pods of this node: others may be lost.
+	onlyThisNode bool
+
 	podsWritten time.Time // when the kubelet had the static pods of etcd and the API server
 }
 
@@ -306,6 +309,9 @@ func (i *Init) waitSystem(ctx context.Context) error {
 		namespaces = append(namespaces, "kube-flannel")
 	}
 	want := cluster.Pods{Namespaces: namespaces, Names: i.staticPodNames()}
+	if i.onlyThisNode {
+		want.Node = i.config.NodeRegistration.Name
+	}
 	if !i.config.DNS.Disabled && !i.plan.skips("addon/coredns") {
 		want.Service = "kube-system/kube-dns"
 	}

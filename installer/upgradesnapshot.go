@@ -27,7 +27,7 @@ func (u *Upgrade) snapshot(ctx context.Context) error {
 	if err := u.host.PrepareUpgrade(); err != nil {
 		return err
 	}
-	saved, err := saveSnapshot(ctx, u.machine, e, path.Clean(u.host.Path(upgradeSnapshot)))
+	saved, err := saveSnapshot(ctx, u.machine, path.Clean(u.host.Path(upgradeSnapshot)))
 	if err != nil {
 		return err
 	}

@@ -15,15 +15,7 @@ func readConfig[T any](cmd *cobra.Command, path string, into *T, read func(path 
 		return nil
 	}
 	var changed []string
-	said := map[*pflag.Flag]any{}
-	cmd.Flags().Visit(func(f *pflag.Flag) {
-		changed = append(changed, f.Name)
-		if list, ok := f.Value.(pflag.SliceValue); ok {
-			said[f] = list.GetSlice()
-		} else {
-			said[f] = f.Value.String()
-		}
-	})
+	cmd.Flags().Visit(func(f *pflag.Flag) { changed = append(changed, f.Name) })
 	if err := config.CheckMixed(changed); err != nil {
 		return err
 	}
@@ -31,6 +23,19 @@ func readConfig[T any](cmd *cobra.Command, path string, into *T, read func(path 
 	if err != nil {
 		return err
 	}
+	return fillConfig(cmd, into, file, warnings)
+}
+
+// fillConfig fills into from a file. The flags, which are bound to fields of into, override it.
+func fillConfig[T any](cmd *cobra.Command, into, file *T, warnings []string) (err error) {
+	said := map[*pflag.Flag]any{}
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		if list, ok := f.Value.(pflag.SliceValue); ok {
+			said[f] = list.GetSlice()
+		} else {
+			said[f] = f.Value.String()
+		}
+	})
 	for _, w := range warnings {
 		console(cmd).Warn("%s", w)
 	}

@@ -30,6 +30,8 @@ type initFlags struct {
 	options    installer.InitOptions
 	runFlags   runFlags
 	timeline   timelineFlag
+	// read replaces the reading of configFile, for etcd restore.
+	read func(cmd *cobra.Command) error
 }
 
 func newInitCmd() *cobra.Command {
@@ -107,7 +109,11 @@ func (in *initFlags) open(cmd *cobra.Command) (*opened, error) {
 	if in.options.PrintManifest {
 		console.Out = cmd.ErrOrStderr()
 	}
-	if err := readConfig(cmd, in.configFile, cfg, config.ReadInit); err != nil {
+	read := func(cmd *cobra.Command) error { return readConfig(cmd, in.configFile, cfg, config.ReadInit) }
+	if in.read != nil {
+		read = in.read
+	}
+	if err := read(cmd); err != nil {
 		return nil, err
 	}
 	in.options.UserToken = in.token != "" || len(cfg.BootstrapTokens) > 0

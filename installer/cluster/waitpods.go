@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"airlift/installer/timeline"
@@ -22,6 +23,9 @@ type Pods struct {
 	// Namespaces in which every pod must be Ready and every Deployment and
 	// DaemonSet must have all of its pods.
 	Namespaces []string
+	// Node limits the wait to the pods of a node, among them one of each DaemonSet. Pods of
+	// nodes that are lost never become Ready. Deployments and Service do not count then.
+	Node string
 	// Service is the "namespace/name" of a Service that must have a ready endpoint; empty for none.
 	Service string
 	// Names of pods, "namespace/name", that must exist: no Deployment shows
@@ -77,6 +81,7 @@ const doesNotExist = ": does not exist"
 // missingPods lists what is not there or not ready yet, one line each.
 func (c *Client) missingPods(ctx context.Context, want Pods, probe *prober) (missing []string, err error) {
 	unseen := slices.Clone(want.Names)
+	var owners []types.UID
 	for _, ns := range want.Namespaces {
 		pods, err := c.api.CoreV1().Pods(ns).List(ctx, metav1.ListOptions{})
 		if err != nil {
@@ -84,8 +89,11 @@ func (c *Client) missingPods(ctx context.Context, want Pods, probe *prober) (mis
 		}
 		for i := range pods.Items {
 			pod := &pods.Items[i]
-			if isReplaced(pod) {
+			if isReplaced(pod) || want.Node != "" && pod.Spec.NodeName != want.Node {
 				continue
+			}
+			if owner := metav1.GetControllerOf(pod); owner != nil {
+				owners = append(owners, owner.UID)
 			}
 			name := qualified(pod.Namespace, pod.Name)
 			unseen = slices.DeleteFunc(unseen, func(s string) bool { return s == name })
@@ -105,7 +113,7 @@ func (c *Client) missingPods(ctx context.Context, want Pods, probe *prober) (mis
 			return nil, err
 		}
 		for _, d := range deployments.Items {
-			if have, all := d.Status.ReadyReplicas, replicas(d); have < all || d.Status.ObservedGeneration < d.Generation {
+			if have, all := d.Status.ReadyReplicas, replicas(d); want.Node == "" && (have < all || d.Status.ObservedGeneration < d.Generation) {
 				missing = append(missing, fmt.Sprintf("deployment %s/%s: %d of %d pods ready", ns, d.Name, have, all))
 			}
 		}
@@ -115,12 +123,18 @@ func (c *Client) missingPods(ctx context.Context, want Pods, probe *prober) (mis
 		}
 		for _, d := range daemonSets.Items {
 			s := d.Status
+			if want.Node != "" {
+				if !slices.Contains(owners, d.UID) {
+					missing = append(missing, fmt.Sprintf("daemonset %s/%s: no pod on node %s", ns, d.Name, want.Node))
+				}
+				continue
+			}
 			if s.NumberReady < s.DesiredNumberScheduled || s.ObservedGeneration < d.Generation {
 				missing = append(missing, fmt.Sprintf("daemonset %s/%s: %d of %d pods ready", ns, d.Name, s.NumberReady, s.DesiredNumberScheduled))
 			}
 		}
 	}
-	if namespace, name, ok := strings.Cut(want.Service, "/"); ok {
+	if namespace, name, ok := strings.Cut(want.Service, "/"); ok && want.Node == "" {
 		leads, err := c.hasEndpoint(ctx, namespace, name)
 		if err != nil {
 			return nil, err

@@ -26,6 +26,15 @@ func ReadInit(path string) (*Config, []string, error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	return s.readInit()
+}
+
+// ParseInit is ReadInit for a file in memory. name is for messages.
+func ParseInit(name string, data []byte) (*Config, []string, error) {
+	return parse(name, data).readInit()
+}
+
+func (s *source) readInit() (*Config, []string, error) {
 	s.check(false)
 	s.need([]string{"InitConfiguration", "ClusterConfiguration"}, "KubeletConfiguration", "KubeProxyConfiguration")
 	c := s.init()

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+
 	"airlift/scripts/rig"
 )
 
@@ -108,4 +110,103 @@ func TestDamagedSnapshot(t *testing.T) {
 			t.Errorf("%s: %+v, %v", name, got, err)
 		}
 	}
+}
+
+// TestRestore restores with a new member, and compares the keys and values.
+func TestRestore(t *testing.T) {
+	for _, version := range []string{"v1.29.15", "v1.37.1"} {
+		t.Run(version, func(t *testing.T) {
+			s := newServersOf(t, version)
+			old := s.make("one")
+			s.start(old)
+			c := s.connect(old)
+			fill(t, c)
+			want, err := c.api.Get(t.Context(), "", clientv3.WithPrefix())
+			if err != nil {
+				t.Fatal(err)
+			}
+			path := s.snapshot(c)
+			_, oldID, err := c.Status(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.stop(old)
+
+			m := s.make("two")
+			db := DatabasePath(m.dir)
+			if err := os.MkdirAll(filepath.Dir(db), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			f, err := os.Create(db)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := errors.Join(WriteDatabase(f, path), f.Close(), Restore(m.dir, "two", m.peer, "token")); err != nil {
+				t.Fatal(err)
+			}
+			if FirstStartInterrupted(m.dir) {
+				t.Error("the restored data look like those of an interrupted first start")
+			}
+			s.start(m)
+			c = s.connect(m)
+			got, err := c.api.Get(t.Context(), "", clientv3.WithPrefix())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(got.Kvs) != len(want.Kvs) {
+				t.Fatalf("%d keys, want %d", len(got.Kvs), len(want.Kvs))
+			}
+			for i, kv := range want.Kvs {
+				if g := got.Kvs[i]; string(g.GetKey()) != string(kv.GetKey()) || string(g.GetValue()) != string(kv.GetValue()) || g.GetModRevision() != kv.GetModRevision() {
+					t.Errorf("%s, want %s", g, kv)
+				}
+			}
+			if got.Header.GetRevision() < want.Header.GetRevision()+revisionBump {
+				t.Errorf("revision %d after %d", got.Header.GetRevision(), want.Header.GetRevision())
+			}
+			// A watch from a revision before the backup must start again.
+			w := <-c.api.Watch(t.Context(), "/registry/", clientv3.WithPrefix(), clientv3.WithRev(want.Header.GetRevision()+1))
+			if w.CompactRevision == 0 {
+				t.Errorf("a watch from the old revision continues: %+v", w)
+			}
+			list, id, err := c.Status(t.Context())
+			if err != nil || len(list) != 1 || list[0].Name != "two" || list[0].Err != nil || !list[0].Leader || id == oldID {
+				t.Errorf("%+v, cluster %x after %x, %v", list, id, oldID, err)
+			}
+			// The restored member accepts writes, and another member can join.
+			if _, err := c.api.Put(t.Context(), "/registry/after", "restore"); err != nil {
+				t.Fatal(err)
+			}
+			third := s.make("three")
+			members, _, err := c.AddLearner(t.Context(), third.peer)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.start(third, members...)
+			if _, err := c.Promote(t.Context(), third.peer); err != nil {
+				t.Fatal(err)
+			}
+			if err := c.WaitHealthy(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			for _, m := range mustMembers(t, c) {
+				if err := c.Defrag(t.Context(), m); err != nil {
+					t.Error(err)
+				}
+			}
+			list, _, err = c.Status(t.Context())
+			if err != nil || len(list) != 2 || list[0].DBSize == 0 || list[0].DBInUse == 0 || list[1].Revision != list[0].Revision {
+				t.Errorf("%+v, %v", list, err)
+			}
+		})
+	}
+}
+
+func mustMembers(t *testing.T, c *Client) []Member {
+	t.Helper()
+	members, err := c.Members(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return members
 }

@@ -54,6 +54,15 @@ func (o *Output) Commit() error { return o.file.settle() }
 // Discard removes the file, unless it has its name.
 func (o *Output) Discard() { o.file.discard() }
 
+// RemoveOutput removes a file that WriteOutput or an Output wrote.
+func RemoveOutput(path string) error {
+	place, err := outputPlace(path)
+	if err != nil {
+		return err
+	}
+	return os.Remove(place)
+}
+
 // CheckOutput checks whether WriteOutput could write a file, and leaves nothing
 // behind.
 func CheckOutput(path string) error {

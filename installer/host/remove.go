@@ -26,3 +26,15 @@ func (h *Host) RemoveTree(path string) error {
 	}
 	return nil
 }
+
+// Rename gives a file or directory that a run prepared its final name.
+func (h *Host) Rename(from, to string) error {
+	place, err := h.place(to)
+	if err == nil {
+		err = os.Rename(h.Path(from), place)
+	}
+	if err != nil {
+		return fmt.Errorf("creating %s: %w", to, err)
+	}
+	return nil
+}

@@ -14,7 +14,7 @@ import (
 // Pages are the pages whose commands are run, in the order in which e2e takes them.
 var Pages = []string{
 	"README.md", "docs/certificates.md", "docs/preflight.md", "docs/troubleshooting.md", "docs/status.md", "docs/offline-sites.md", "docs/images.md", "docs/drives.md", "docs/sbom.md", "docs/site.md", "docs/lock.md",
-	"docs/install.md", "docs/upgrade.md", "docs/upgrade-plan.md", "docs/configuration.md", "docs/site-host.md", "docs/high-availability.md",
+	"docs/install.md", "docs/upgrade.md", "docs/upgrade-plan.md", "docs/configuration.md", "docs/site-host.md", "docs/high-availability.md", "docs/backup.md",
 	"docs/benchmarks.md", "docs/versions.md", "docs/hosts.md", "docs/real-machines.md", "docs/conformance.md",
 	"docs/images-found.md",
 	"docs/architecture.md", "CONTRIBUTING.md",
@@ -174,5 +174,5 @@ func Calls(pages []Page) (calls []Call, flags map[string][]string) {
 // OtherFlags those of Kubernetes' own binaries and of Helm. All others are install's.
 var (
 	BundleFlags = []string{"addon", "arch", "check", "checksum", "checksums", "compression", "containerd-namespace", "coredns-version", "crictl-version", "etcd-version", "file", "from", "image", "images-from", "keep-compressed-layers", "key", "lock", "locked", "mirror", "no-password", "only", "password-file", "pause-version", "progress", "refresh", "registry-auth", "registry-ca", "require", "sbom", "sign-key", "size", "trusted-root", "verify-signatures", "version", "without"}
-	OtherFlags  = []string{"bootstrap-kubeconfig", "hostname-override", "kubelet-insecure-tls", "max-wals", "pod-manifest-path", "quota-backend-bytes", "root-dir", "etcd-servers", "set", "vmodule"}
+	OtherFlags  = []string{"bootstrap-kubeconfig", "encryption-provider-config", "hostname-override", "kubelet-insecure-tls", "max-wals", "pod-manifest-path", "quota-backend-bytes", "root-dir", "etcd-servers", "set", "vmodule"}
 )

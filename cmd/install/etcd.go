@@ -1,0 +1,74 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+
+	"airlift/installer"
+	"airlift/installer/host"
+)
+
+func newEtcdCmd() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "etcd",
+		Short: "Back up, restore, defragment and show the cluster's etcd",
+		Args:  noArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newEtcdSnapshotCmd(), newEtcdRestoreCmd(), newEtcdDefragCmd(), newEtcdStatusCmd())
+	return cmd
+}
+
+func newEtcdStatusCmd() *cobra.Command {
+	output := &outputFlags{}
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Show etcd's members and the last backup",
+		Long: `Show each member of etcd: its role, version, size of the database and the part of it that
+is in use, revision, raft index, alarms and health; and the last backup that this host
+wrote. Run it as root on a control plane. It changes nothing, and succeeds also if a
+member is not healthy.`,
+		Example: "  ./install etcd status\n  ./install etcd status -o json",
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			show, err := output.printer()
+			if err != nil {
+				return err
+			}
+			h, err := host.Open("/")
+			if err != nil {
+				return err
+			}
+			status, err := installer.ReadEtcdStatus(cmd.Context(), h, console(cmd))
+			if err != nil {
+				return err
+			}
+			if show != nil {
+				return show(cmd.OutOrStdout(), status)
+			}
+			status.Write(cmd.OutOrStdout())
+			return nil
+		},
+	}
+	output.bind(cmd.Flags())
+	return cmd
+}
+
+func newEtcdDefragCmd() *cobra.Command {
+	return &cobra.Command{
+		Use:   "defrag",
+		Short: "Defragment etcd's databases, one member after the other",
+		Long: `Defragment the database of each member of etcd, which returns free space to the file
+system. A member answers no request meanwhile. So it is done one member after the
+other, the leader last, and stops if a member is not healthy before or after that.`,
+		Example: "  ./install etcd defrag",
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			h, unlock, err := openHost()
+			if err != nil {
+				return err
+			}
+			defer unlock()
+			return installer.DefragEtcd(cmd.Context(), h, console(cmd))
+		},
+	}
+}

@@ -1,0 +1,109 @@
+package main
+
+import (
+	"filippo.io/age"
+	"github.com/spf13/cobra"
+
+	"airlift/fault"
+	"airlift/installer"
+	"airlift/installer/backup"
+	"airlift/installer/config"
+)
+
+// etcdRestoreFlags are the flags of etcd restore: a part of init's, and those of the backup.
+type etcdRestoreFlags struct {
+	initFlags
+	identities []string
+	passphrase bool
+}
+
+func newEtcdRestoreCmd() *cobra.Command {
+	in := &etcdRestoreFlags{}
+	cmd := &cobra.Command{
+		Use:   "restore FILE",
+		Short: "Create the cluster of a backup again, with this host as its first control plane",
+		Long: `Create the cluster of a backup again, with this host as its first control plane. The host
+must not be part of a cluster; its name and addresses may differ from those of the lost
+hosts. It is init with the CAs, the keys and etcd's data of the backup: it accepts the
+same configuration, creates new certificates for the new addresses, and updates what the
+cluster knows of them. Nodes of lost control planes are removed.
+
+Then the other control planes and new workers join as usual, with the command that it
+prints. Workers that still run continue if the control-plane endpoint is a name or an
+address that now leads to this host; others join again after './install reset'.
+
+The file must have the backup's minor version of Kubernetes. Everything in the backup is
+checked before this host changes. An interrupted run is continued by the same command.`,
+		Example: `  ./install etcd restore /mnt/backup/cluster.tar
+  ./install etcd restore /mnt/backup/cluster.tar.age --identity key.txt --control-plane-endpoint k8s.site.example`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return fault.New(fault.Usage, "see '"+cmd.CommandPath()+" --help'", "etcd restore requires one file")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error { return in.run(cmd, args[0]) },
+	}
+	f, cfg := cmd.Flags(), &in.cfg
+	f.SortFlags = false
+	f.StringArrayVar(&in.identities, "identity", nil, "a `FILE` with the secret key of age that decrypts the backup (repeatable)")
+	f.BoolVar(&in.passphrase, "passphrase", false, "decrypt it with a passphrase, which is read from the terminal")
+	f.StringVar(&cfg.LocalAPIEndpoint.AdvertiseAddress, "apiserver-advertise-address", "", "the address at which this API server is reachable (default: this host's, if there is only one candidate)")
+	f.StringVar(&cfg.ControlPlaneEndpoint, "control-plane-endpoint", "", "a stable address or DNS name for the whole control plane (default: the backup's)")
+	f.StringSliceVar(&cfg.APIServer.CertSANs, "apiserver-cert-extra-sans", nil, "additional IP addresses and DNS names in the API server's certificate (default: the backup's)")
+	f.StringVar(&cfg.Patches, "patches", "", "a `DIRECTORY` with patches, as for init")
+	nodeFlags(f, cfg, &in.runFlags)
+	f.StringVar(&in.token, "token", "", "the bootstrap token for joining nodes, abcdef.0123456789abcdef (default: a random one)")
+	f.DurationVar(&in.tokenTTL, "token-ttl", config.DefaultTokenTTL, "how long the token is valid; 0 means that it never expires")
+	f.BoolVar(&cfg.UploadCerts, "upload-certs", false, "upload the control plane certificates to the cluster, encrypted, so that other control planes can join")
+	f.StringVar(&cfg.CertificateKey, "certificate-key", "", "the key that encrypts the uploaded certificates, 64 hexadecimal digits (default: a random one)")
+	return cmd
+}
+
+func (in *etcdRestoreFlags) run(cmd *cobra.Command, path string) error {
+	identities, err := backup.Identities(in.identities)
+	if err != nil {
+		return err
+	}
+	if in.passphrase {
+		passphrase, err := readPassphrase(cmd, "Passphrase of "+path+": ")
+		if err != nil {
+			return err
+		}
+		identity, err := age.NewScryptIdentity(passphrase)
+		if err != nil {
+			return fault.New(fault.Usage, "", "--passphrase: %w", err)
+		}
+		identities = append(identities, identity)
+	}
+	file, err := installer.OpenBackup(cmd.Context(), path, identities)
+	if err != nil {
+		return err
+	}
+	f, err := openBundle()
+	if err != nil {
+		return err
+	}
+	b, err := installer.OpenBundle(f)
+	if err != nil {
+		return err
+	}
+	if err := file.CheckVersion(b); err != nil {
+		return err
+	}
+	in.read = func(cmd *cobra.Command) error {
+		cfg, warnings, err := file.Config()
+		if err != nil {
+			return err
+		}
+		return fillConfig(cmd, &in.cfg, cfg, warnings)
+	}
+	r, err := in.open(cmd)
+	if err != nil {
+		return err
+	}
+	defer r.done()
+	run := installer.NewRestore(r.plan, in.options, file, r.host, r.console)
+	defer run.Close()
+	return run.Run(cmd.Context())
+}

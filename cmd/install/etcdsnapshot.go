@@ -1,0 +1,130 @@
+package main
+
+import (
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"airlift/fault"
+	"airlift/installer"
+	"airlift/installer/backup"
+)
+
+// etcdSnapshotFlags are the flags of etcd snapshot.
+type etcdSnapshotFlags struct {
+	recipients, recipientsFiles []string
+	passphrase, force           bool
+	every                       string
+	keep                        int
+	scheduled                   bool // the timer's service runs it
+	kubeconfig                  string
+}
+
+func newEtcdSnapshotCmd() *cobra.Command {
+	in := &etcdSnapshotFlags{}
+	cmd := &cobra.Command{
+		Use:   "snapshot FILE|DIRECTORY",
+		Short: "Save a backup of the cluster to a file, now or at intervals",
+		Long: `Save a backup of the cluster to one file, from which './install etcd restore' creates the
+cluster again, also on other hosts. Run it as root on a control plane.
+
+The file is a tar archive with a manifest, a verified snapshot of etcd, the keys that all
+control planes share (the CAs, the service account key), and the configuration. It has all
+secrets of the cluster: keep it safe, or encrypt it with age (--recipient). Its mode is
+0600. An interrupted run leaves no file.
+
+With --every the argument is a directory: a systemd timer on this host writes a new file
+to it at this interval, and removes the oldest ones. The first one is written at once.
+'--every off' removes the timer. Reset removes it, too, and keeps the files.`,
+		Example: `  ./install etcd snapshot /mnt/backup/cluster.tar
+  ./install etcd snapshot /mnt/backup/cluster.tar.age --recipient age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p
+  ./install etcd snapshot /mnt/backup --every 6h --keep 8
+  ./install etcd snapshot --every off`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 || len(args) == 0 && in.every == "off" {
+				return nil
+			}
+			return fault.New(fault.Usage, "see '"+cmd.CommandPath()+" --help'", "etcd snapshot requires one file, or with --every one directory")
+		},
+		RunE: func(cmd *cobra.Command, args []string) error { return in.run(cmd, args) },
+	}
+	f := cmd.Flags()
+	f.SortFlags = false
+	f.StringArrayVar(&in.recipients, "recipient", nil, "encrypt the file with age to this public `KEY`, age1… (repeatable)")
+	f.StringArrayVar(&in.recipientsFiles, "recipients-file", nil, "encrypt it to the public keys in this `FILE`, one on each line (repeatable)")
+	f.BoolVar(&in.passphrase, "passphrase", false, "encrypt it with a passphrase, which is read from the terminal")
+	f.BoolVar(&in.force, "force", false, "replace an existing file")
+	f.StringVar(&in.every, "every", "", "write a backup at this `INTERVAL`, such as 6h, with a systemd timer; off removes the timer")
+	f.IntVar(&in.keep, "keep", 8, "with --every: how many backups to keep in the directory")
+	f.StringVar(&in.kubeconfig, "kubeconfig", adminConf, "the kubeconfig `FILE` of the cluster")
+	f.BoolVar(&in.scheduled, "scheduled", false, "write to the directory, as the timer does")
+	_ = f.MarkHidden("scheduled") // it fails only if the flag does not exist
+	return cmd
+}
+
+func (in *etcdSnapshotFlags) run(cmd *cobra.Command, args []string) error {
+	var interval time.Duration
+	if in.every != "" && in.every != "off" {
+		var err error
+		if interval, err = time.ParseDuration(in.every); err != nil || interval < time.Minute {
+			return fault.New(fault.Usage, "for example: --every 6h", "--every %q is not an interval of at least one minute", in.every)
+		}
+	}
+	if in.keep < 1 {
+		return fault.New(fault.Usage, "for example: --keep 8", "--keep %d: at least one backup must be kept", in.keep)
+	}
+	if in.passphrase && (in.every != "" || in.scheduled || len(in.recipients)+len(in.recipientsFiles) > 0) {
+		return fault.New(fault.Usage, "use --recipient", "--passphrase cannot be combined with --every or with recipients")
+	}
+	recipients, err := backup.Recipients(in.recipients, in.recipientsFiles)
+	if err != nil {
+		return err
+	}
+	h, unlock, err := openHost()
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	c := console(cmd)
+	if in.every == "off" {
+		return installer.StopBackups(cmd.Context(), h, c)
+	}
+	path, err := filepath.Abs(args[0])
+	if err != nil {
+		return err
+	}
+	if in.passphrase {
+		recipient, err := passphraseRecipient(cmd)
+		if err != nil {
+			return err
+		}
+		recipients = append(recipients, recipient)
+	}
+	b := installer.NewBackup(h, c)
+	b.Recipients, b.Kubeconfig = recipients, in.kubeconfig
+	switch {
+	case interval > 0:
+		f, err := openBundle()
+		if err != nil {
+			return err
+		}
+		bundle, err := installer.OpenBundle(f)
+		if err != nil {
+			return err
+		}
+		keys, err := backup.RecipientLines(in.recipients, in.recipientsFiles)
+		if err != nil {
+			return err
+		}
+		return b.Schedule(cmd.Context(), bundle, installer.BackupSchedule{Directory: path, Every: interval, Keep: in.keep, Recipients: keys})
+	case in.scheduled:
+		return b.SaveInDirectory(cmd.Context(), path, in.keep)
+	}
+	if err := b.Save(cmd.Context(), path, in.force); err != nil {
+		return err
+	}
+	fmt.Fprintf(cmd.OutOrStdout(), "%s\n", b.Summary)
+	return nil
+}

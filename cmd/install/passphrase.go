@@ -1,0 +1,43 @@
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"filippo.io/age"
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"airlift/fault"
+)
+
+// readPassphrase reads a line from the terminal, without showing it.
+func readPassphrase(cmd *cobra.Command, prompt string) (string, error) {
+	fd := int(os.Stdin.Fd())
+	if !term.IsTerminal(fd) {
+		return "", fault.New(fault.Usage, "run it on a terminal, or use keys of age: --recipient and --identity", "a passphrase is read only from a terminal")
+	}
+	fmt.Fprint(cmd.ErrOrStderr(), prompt)
+	text, err := term.ReadPassword(fd)
+	fmt.Fprintln(cmd.ErrOrStderr())
+	if err != nil {
+		return "", fmt.Errorf("reading the passphrase: %w", err)
+	}
+	return string(text), nil
+}
+
+// passphraseRecipient reads a new passphrase twice.
+func passphraseRecipient(cmd *cobra.Command) (age.Recipient, error) {
+	first, err := readPassphrase(cmd, "Passphrase for the backup: ")
+	if err != nil {
+		return nil, err
+	}
+	again, err := readPassphrase(cmd, "The same passphrase again: ")
+	if err != nil {
+		return nil, err
+	}
+	if first == "" || first != again {
+		return nil, fault.New(fault.Usage, "run the command again", "the passphrases are empty or differ")
+	}
+	return age.NewScryptRecipient(first)
+}

@@ -1,0 +1,19 @@
+package installer
+
+import (
+	"context"
+	"io"
+)
+
+// cancelled is a writer that returns the context's error after ctx was cancelled.
+type cancelled struct {
+	ctx context.Context
+	w   io.Writer
+}
+
+func (c cancelled) Write(p []byte) (int, error) {
+	if err := c.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return c.w.Write(p)
+}

@@ -1,0 +1,110 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// HasFlannel reports whether the cluster's pod network is the flannel that init installs.
+func (c *Client) HasFlannel(ctx context.Context) (bool, error) {
+	err := persist(ctx, func() error {
+		_, err := c.api.AppsV1().DaemonSets("kube-flannel").Get(ctx, "kube-flannel-ds", metav1.GetOptions{})
+		return err
+	})
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("looking for flannel in the cluster: %w", err)
+	}
+	return true, nil
+}
+
+// RemoveOtherControlPlanes deletes the Nodes of all control planes but one, with their pods,
+// which no kubelet can stop any more. It returns their names, and those of the workers.
+func (c *Client) RemoveOtherControlPlanes(ctx context.Context, keep string) (removed, workers []string, err error) {
+	var nodes *corev1.NodeList
+	err = persist(ctx, func() (err error) {
+		nodes, err = c.api.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+		return err
+	})
+	if err != nil {
+		return nil, nil, fmt.Errorf("listing the nodes of the cluster: %w", err)
+	}
+	for _, n := range nodes.Items {
+		if n.Name == keep {
+			continue
+		}
+		if _, ok := n.Labels[controlPlaneLabel]; !ok {
+			workers = append(workers, n.Name)
+			continue
+		}
+		if err := c.removeNode(ctx, n.Name); err != nil {
+			return removed, workers, fmt.Errorf("removing node %q from the cluster: %w", n.Name, err)
+		}
+		removed = append(removed, n.Name)
+	}
+	return removed, workers, nil
+}
+
+// removeNode deletes a Node and its pods. That a part of them does not exist is no error.
+func (c *Client) removeNode(ctx context.Context, name string) error {
+	var pods *corev1.PodList
+	err := persist(ctx, func() (err error) {
+		pods, err = c.api.CoreV1().Pods("").List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + name})
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	gone := func(remove func() error) error {
+		err := persist(ctx, remove)
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return err
+	}
+	if err := gone(func() error { return c.api.CoreV1().Nodes().Delete(ctx, name, metav1.DeleteOptions{}) }); err != nil {
+		return err
+	}
+	for _, p := range pods.Items {
+		now := int64(0)
+		err := gone(func() error {
+			return c.api.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{GracePeriodSeconds: &now})
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// RestartDaemonPods deletes the pods of a node that belong to DaemonSets in these namespaces, so
+// that new ones start with the current templates and ConfigMaps. It returns their names.
+func (c *Client) RestartDaemonPods(ctx context.Context, node string, namespaces ...string) (restarted []string, err error) {
+	for _, ns := range namespaces {
+		var pods *corev1.PodList
+		err := persist(ctx, func() (err error) {
+			pods, err = c.api.CoreV1().Pods(ns).List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + node})
+			return err
+		})
+		if err != nil {
+			return restarted, fmt.Errorf("listing the pods of node %q: %w", node, err)
+		}
+		for _, p := range pods.Items {
+			if owner := metav1.GetControllerOf(&p); owner == nil || owner.Kind != "DaemonSet" {
+				continue
+			}
+			err := persist(ctx, func() error { return c.api.CoreV1().Pods(ns).Delete(ctx, p.Name, metav1.DeleteOptions{}) })
+			if err != nil && !apierrors.IsNotFound(err) {
+				return restarted, fmt.Errorf("restarting pod %s: %w", qualified(ns, p.Name), err)
+			}
+			restarted = append(restarted, qualified(ns, p.Name))
+		}
+	}
+	return restarted, nil
+}

@@ -1,0 +1,266 @@
+package installer
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"filippo.io/age"
+	"sigs.k8s.io/yaml"
+
+	"airlift/bundle/space"
+	"airlift/fault"
+	"airlift/installer/backup"
+	"airlift/installer/cluster"
+	"airlift/installer/config"
+	"airlift/installer/etcd"
+	"airlift/installer/host"
+	"airlift/installer/pki"
+)
+
+// A Backup saves this cluster's etcd, its shared keys and its configuration to one file.
+type Backup struct {
+	*machine
+	Recipients []age.Recipient // who can decrypt it; none means that it is not encrypted
+	Kubeconfig string          // of an administrator
+	Summary    string          // of what was saved, for people
+}
+
+// NewBackup returns a Backup of a host's cluster.
+func NewBackup(h *host.Host, c *Console) *Backup {
+	return &Backup{machine: newMachine(h, c), Kubeconfig: adminConf}
+}
+
+// A BackupRecord is the result of the last backup on this host.
+type BackupRecord struct {
+	Time     time.Time      `json:"time"`
+	Path     string         `json:"path"`
+	Size     int64          `json:"size,omitempty"`
+	Snapshot *etcd.Snapshot `json:"snapshot,omitempty"`
+	Error    string         `json:"error,omitempty"`
+}
+
+// backupRecordPath has the BackupRecord.
+const backupRecordPath = host.StateDir + "/backup.json"
+
+// Save writes a verified backup to a file that the user named. It replaces an existing file
+// only with force.
+func (b *Backup) Save(ctx context.Context, file string, force bool) error {
+	r := BackupRecord{Time: time.Now().UTC().Truncate(time.Second), Path: file}
+	s, err := b.save(ctx, file, force)
+	if err != nil {
+		r.Error = err.Error()
+	} else {
+		r.Snapshot = &s
+		if info, err := os.Stat(file); err == nil {
+			r.Size = info.Size()
+		}
+	}
+	return errors.Join(err, b.record(r))
+}
+
+// record stores the result, except on a host that Airlift did not install.
+func (b *Backup) record(r BackupRecord) error {
+	if !b.host.Used() {
+		return nil
+	}
+	data, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return err
+	}
+	_, err = b.host.WriteFile(backupRecordPath, append(data, '\n'), 0o600)
+	return err
+}
+
+// lastBackup returns the result of the last backup on this host, nil if there is none.
+func lastBackup(h *host.Host) (*BackupRecord, error) {
+	data, err := os.ReadFile(h.Path(backupRecordPath))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	r := &BackupRecord{}
+	if err := json.Unmarshal(data, r); err != nil {
+		return nil, fmt.Errorf("reading %s: %w", backupRecordPath, err)
+	}
+	return r, nil
+}
+
+func (b *Backup) save(ctx context.Context, file string, force bool) (etcd.Snapshot, error) {
+	var none etcd.Snapshot
+	if _, err := os.Lstat(file); err == nil && !force {
+		return none, fault.New(fault.Usage, "choose another name, or replace it with --force", "%s exists", file)
+	}
+	c, e, err := localEtcdClient(ctx, b.machine)
+	if err != nil {
+		return none, err
+	}
+	defer c.Close()
+	m, files, err := b.describe(ctx, c, e)
+	if err != nil {
+		return none, err
+	}
+	temporary := host.StateDir
+	if !b.exists(temporary) {
+		temporary = filepath.Dir(file)
+	}
+	snapshot, err := host.CreateOutput(b.host.Path(temporary + "/etcd-snapshot.db"))
+	if err != nil {
+		return none, fmt.Errorf("writing to %s: %w", temporary, err)
+	}
+	defer snapshot.Discard()
+	if m.Snapshot, err = takeSnapshot(ctx, c, snapshot); err != nil {
+		return none, space.Explain(temporary, err)
+	}
+	out, err := host.CreateOutput(file)
+	if err != nil {
+		return none, fmt.Errorf("writing %s: %w", file, err)
+	}
+	defer out.Discard()
+	if err := backup.Write(cancelled{ctx, out}, m, snapshot.Name(), files, b.Recipients...); err != nil {
+		return none, fmt.Errorf("writing %s: %w", file, space.Explain(filepath.Dir(file), err))
+	}
+	if err := out.Commit(); err != nil {
+		return none, fmt.Errorf("writing %s: %w", file, err)
+	}
+	b.Summary = fmt.Sprintf("%s: %d keys at revision %d, %d files, hash %08x, verified", file, m.Snapshot.Keys, m.Snapshot.Revision, len(files), m.Snapshot.Hash)
+	return m.Snapshot, nil
+}
+
+const etcdHint = "see the kubelet's log: journalctl -u kubelet -e; and that of etcd below /var/log/pods"
+
+// ownEtcd is findEtcd for commands that need a control plane with its own etcd.
+func ownEtcd(h *host.Host) (*localEtcd, error) {
+	e, err := findEtcd(h)
+	if err == nil && e == nil {
+		err = fault.New(fault.Failure, "run it as root on a control plane; an external etcd has its own tools", "this host has no etcd: %s does not exist", etcdManifest)
+	}
+	return e, err
+}
+
+// describe returns the manifest and the small files of the archive. It also checks the free
+// space, as far as it is known.
+func (b *Backup) describe(ctx context.Context, c *etcd.Client, e *localEtcd) (m backup.Manifest, files []backup.File, err error) {
+	members, id, err := c.Status(ctx)
+	if err != nil {
+		return m, nil, err
+	}
+	m = backup.Manifest{Created: time.Now(), Node: pki.NodeName(b.files()), EtcdClusterID: fmt.Sprintf("%016x", id), CNI: "none"}
+	for _, s := range members {
+		m.Members = append(m.Members, backup.Member{Name: s.Name, PeerURL: s.PeerURL})
+		if slices.Contains(s.ClientURLs, e.clientURL) {
+			m.EtcdVersion = s.Version
+			if err := space.Check(b.host.Path(path.Dir(host.StateDir)), "the snapshot of etcd", s.DBSize); err != nil {
+				return m, nil, fault.Wrap(err, fault.Failure, "free some space in "+path.Dir(host.StateDir))
+			}
+		}
+	}
+	client, err := adminClient(ctx, b.host, b.Kubeconfig)
+	if err != nil {
+		return m, nil, err
+	}
+	fetched, err := client.FetchConfig(ctx)
+	if err != nil {
+		return m, nil, err
+	}
+	m.KubernetesVersion, m.ClusterName, m.ControlPlaneEndpoint = fetched.Cluster.KubernetesVersion, fetched.Cluster.ClusterName, fetched.Cluster.ControlPlaneEndpoint
+	if flannel, err := client.HasFlannel(ctx); err != nil {
+		return m, nil, err
+	} else if flannel {
+		m.CNI = "flannel"
+	}
+	certificates := cmp.Or(fetched.Cluster.CertificatesDir, config.CertificatesDir)
+	if files, err = b.sharedFiles(certificates); err != nil {
+		return m, nil, err
+	}
+	if m.CACertHash, err = caHash(files[0].Data); err != nil {
+		return m, nil, err
+	}
+	document, err := b.configuration(fetched, m.Node)
+	if err != nil {
+		return m, nil, err
+	}
+	return m, append([]backup.File{{Name: backup.ConfigName, Data: document}}, files...), nil
+}
+
+// sharedNames are the files that all control planes share. Those after the first may be
+// missing: with an external CA, its key is elsewhere.
+var sharedNames = []string{"ca.crt", "ca.key", "etcd/ca.crt", "etcd/ca.key", "front-proxy-ca.crt", "front-proxy-ca.key", "sa.key", "sa.pub"}
+
+func (b *Backup) sharedFiles(dir string) (files []backup.File, err error) {
+	for i, name := range sharedNames {
+		data, err := os.ReadFile(b.host.Path(path.Join(dir, name)))
+		if errors.Is(err, fs.ErrNotExist) && i > 0 {
+			b.console.Warn("%s is not on this host, so the backup does not have it", path.Join(dir, name))
+			continue
+		}
+		if err != nil {
+			return nil, fault.Wrap(fmt.Errorf("reading the cluster's keys: %w", err), fault.Failure, "run it as root on a control plane")
+		}
+		files = append(files, backup.File{Name: backup.PKIDir + name, Data: data})
+	}
+	return files, nil
+}
+
+// caHash is the hash of the first CA certificate.
+func caHash(caPEM []byte) (string, error) {
+	hashes, err := pki.CAHashes(caPEM)
+	if err != nil || len(hashes) == 0 {
+		return "", fmt.Errorf("reading the cluster's CA: %w", err)
+	}
+	return hashes[0], nil
+}
+
+// nodeFields are the fields of a KubeletConfiguration that depend on the node's host.
+var nodeFields = []string{"cgroupDriver", "resolvConf", "failCgroupV1", "containerRuntimeEndpoint", "staticPodPath"}
+
+// configuration returns kubeadm's documents from which init would create this cluster.
+func (b *Backup) configuration(fetched *cluster.FetchedConfig, node string) ([]byte, error) {
+	flags, _, err := readStaticPod(b.host, "kube-apiserver")
+	if err != nil {
+		return nil, err
+	}
+	if file := flags["encryption-provider-config"]; file != "" {
+		b.console.Warn("the API server encrypts data with the keys in %s, which are not in the backup: keep a copy of that file", file)
+	}
+	c := config.Config{Cluster: fetched.Cluster}
+	c.NodeRegistration.Name = node
+	c.LocalAPIEndpoint.AdvertiseAddress = flags["advertise-address"]
+	if port, err := strconv.ParseInt(flags["secure-port"], 10, 32); err == nil {
+		c.LocalAPIEndpoint.BindPort = int32(port)
+	}
+	text, err := c.WriteInit(config.APIVersion(c.KubernetesVersion))
+	if err != nil {
+		return nil, err
+	}
+	documents := []string{string(text)}
+	kubelet := map[string]any{}
+	if err := yaml.Unmarshal(fetched.Kubelet, &kubelet); err != nil {
+		return nil, fmt.Errorf("reading the cluster's KubeletConfiguration: %w", err)
+	}
+	for _, name := range nodeFields {
+		delete(kubelet, name)
+	}
+	for _, one := range []any{kubelet, fetched.KubeProxy} {
+		text, err := yaml.Marshal(one)
+		if err != nil {
+			return nil, err
+		}
+		if string(text) != "null\n" {
+			documents = append(documents, string(text))
+		}
+	}
+	return []byte(strings.Join(documents, "---\n")), nil
+}

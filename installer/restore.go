@@ -1,0 +1,325 @@
+package installer
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"strings"
+
+	"filippo.io/age"
+
+	"airlift/bundle/space"
+	"airlift/fault"
+	"airlift/installer/backup"
+	"airlift/installer/config"
+	"airlift/installer/etcd"
+	"airlift/installer/host"
+	"airlift/installer/pki"
+	"airlift/installer/render"
+)
+
+// A BackupFile is a backup that was read to its end and found complete.
+type BackupFile struct {
+	*backup.Backup
+	Path       string
+	identities []age.Identity
+}
+
+// OpenBackup reads and checks a backup. It changes nothing.
+func OpenBackup(ctx context.Context, path string, identities []age.Identity) (*BackupFile, error) {
+	f := &BackupFile{Path: path, identities: identities}
+	var err error
+	f.Backup, err = f.read(ctx, cancelled{ctx, discard{}})
+	return f, err
+}
+
+type discard struct{}
+
+func (discard) Write(p []byte) (int, error) { return len(p), nil }
+
+// read reads the file and writes its snapshot to w.
+func (f *BackupFile) read(ctx context.Context, w cancelled) (*backup.Backup, error) {
+	in, err := os.Open(f.Path)
+	if err != nil {
+		return nil, fault.New(fault.Usage, "name a file that 'install etcd snapshot' wrote", "reading the backup: %w", err)
+	}
+	defer in.Close()
+	b, err := backup.Read(in, w, f.identities...)
+	if err != nil {
+		return nil, backupFault(f.Path, err)
+	}
+	return b, nil
+}
+
+// backupFault adds a hint to an error about a backup.
+func backupFault(path string, err error) error {
+	code, hint := fault.Bundle, "copy the file again, or use another backup"
+	switch {
+	case errors.Is(err, backup.ErrEncrypted):
+		code, hint = fault.Usage, "give the key with --identity FILE, or --passphrase"
+	case errors.Is(err, backup.ErrOtherKey):
+		code, hint = fault.Usage, "give the key of one of its recipients with --identity FILE, or the right passphrase"
+	case errors.Is(err, backup.ErrNotBackup):
+		code, hint = fault.Usage, "name a file that 'install etcd snapshot' wrote"
+	}
+	return fault.New(code, hint, "reading the backup %s: %w", path, err)
+}
+
+// Config returns the configuration of init that creates the cluster of the backup on another
+// host: the cluster's, without what belongs to the node that wrote it.
+func (f *BackupFile) Config() (*config.Config, []string, error) {
+	c, warnings, err := config.ParseInit(f.Path+": "+backup.ConfigName, f.Files[backup.ConfigName])
+	if err != nil {
+		return nil, nil, err
+	}
+	if c.Etcd.External != nil {
+		return nil, nil, fault.New(fault.Usage, "restore it with the tools of that etcd", "the cluster of this backup uses an external etcd")
+	}
+	c.KubernetesVersion, c.CNI = "", f.Manifest.CNI
+	port := c.LocalAPIEndpoint.BindPort
+	c.LocalAPIEndpoint, c.NodeRegistration, c.BootstrapTokens = config.APIEndpoint{BindPort: port}, config.NodeRegistration{}, nil
+	return c, warnings, nil
+}
+
+// CheckVersion refuses a backup of another minor version of Kubernetes.
+func (f *BackupFile) CheckVersion(b *Bundle) error {
+	is, want := config.Cluster{KubernetesVersion: b.KubernetesVersion()}, config.Cluster{KubernetesVersion: f.Manifest.KubernetesVersion}
+	if is.Minor() == want.Minor() {
+		return nil
+	}
+	return fault.New(fault.Preflight, fmt.Sprintf("use a file with Kubernetes v1.%d, and upgrade afterwards", want.Minor()),
+		"the backup %s is of Kubernetes %s, and this file has %s: objects and etcd's data are those of a minor version", f.Path, want.KubernetesVersion, is.KubernetesVersion)
+}
+
+// A Restore is an init whose keys and etcd data come from a backup.
+type Restore struct {
+	*Init
+	backup *BackupFile
+}
+
+// NewRestore returns a Restore that runs the plan on a host.
+func NewRestore(p *Plan, o InitOptions, f *BackupFile, h *host.Host, c *Console) *Restore {
+	r := &Restore{Init: NewInit(p, o, h, c), backup: f}
+	r.checkEarlier, r.onlyThisNode = r.checkFresh, true
+	return r
+}
+
+// Steps returns the steps of init, with those of the restore between them.
+func (r *Restore) Steps() []Step {
+	steps := r.Init.Steps()
+	insert := func(after string, s Step) {
+		i := slices.IndexFunc(steps, func(s Step) bool { return s.Name == after })
+		steps = slices.Insert(steps, i+1, s)
+	}
+	insert("runtime", Step{Name: "restore-etcd", Doc: "restore etcd's data from the backup", Run: r.restoreEtcd, Needed: true})
+	insert("runtime", Step{Name: "restore-certs", Doc: "restore the cluster's CAs and keys from the backup", Run: r.restoreCerts, Needed: true})
+	insert("kubelet-finalize", Step{Name: "remove-old-nodes", Doc: "remove the control planes of the lost cluster", Run: r.withAPI(r.removeOldNodes)})
+	insert("addon", Step{Name: "restart-daemons", Doc: "restart this node's system pods with the new addresses", Run: r.withAPI(r.restartDaemons)})
+	return append(steps, Step{Name: "finish", Doc: "complete the restore", Run: r.finish, Needed: true})
+}
+
+// Run runs all steps.
+func (r *Restore) Run(ctx context.Context) error {
+	return Run(ctx, r.console, r.Steps(), r.plan.config.SkipPhases)
+}
+
+// restoreMark is written before the first change and removed after the last step. So a run
+// that was interrupted can be continued, and a complete one is not run again.
+type restoreMark struct {
+	// Backup is the checksum of the backup's snapshot.
+	Backup string `json:"backup"`
+	Node   string `json:"node"`
+	Peer   string `json:"peerURL"`
+	// Token is part of the IDs of the new etcd cluster.
+	Token string `json:"token"`
+}
+
+const restoreMarkPath = host.StateDir + "/restore.json"
+
+// mark returns the mark of this run.
+func (r *Restore) mark() restoreMark {
+	m := restoreMark{Node: r.config.NodeRegistration.Name, Peer: render.EtcdPeerURL(r.config)}
+	for _, e := range r.backup.Manifest.Entries {
+		if e.Name == backup.SnapshotName {
+			m.Backup = e.SHA256
+		}
+	}
+	return m
+}
+
+// earlierMark returns the mark of an earlier run, nil if there is none.
+func (r *Restore) earlierMark() (*restoreMark, error) {
+	data, err := os.ReadFile(r.existing.Path(restoreMarkPath))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	m := &restoreMark{}
+	if err := json.Unmarshal(data, m); err != nil {
+		return nil, fmt.Errorf("reading %s: %w", restoreMarkPath, err)
+	}
+	return m, nil
+}
+
+// checkFresh refuses a host that has a node already, unless this restore was interrupted.
+func (r *Restore) checkFresh(context.Context) error {
+	earlier, err := r.earlierMark()
+	if err != nil {
+		return err
+	}
+	const reset = "remove what is on this host first: ./install reset"
+	if earlier != nil {
+		is := r.mark()
+		is.Token = earlier.Token
+		if is != *earlier {
+			return fault.New(fault.Preflight, "run the same command again; or "+reset, "another restore was interrupted on this host: of another backup, or with another node name or address")
+		}
+		return nil
+	}
+	ca := path.Join(r.config.CertificatesDir, "ca.crt")
+	if data, err := os.ReadFile(r.existing.Path(ca)); err == nil {
+		if hash, err := caHash(data); err != nil || hash != r.backup.Manifest.CACertHash {
+			return fault.New(fault.Preflight, reset, "the backup is of another cluster: %s on this host is not its CA (%s)", ca, r.backup.Manifest.CACertHash)
+		}
+	}
+	for _, file := range []string{adminConf, kubeletConf, bootstrapConf, etcdManifest, apiServerManifest, path.Join(r.config.Etcd.Local.DataDir, "member")} {
+		if fileExists(r.existing, file) {
+			return fault.New(fault.Preflight, reset, "this host is part of a cluster: %s exists. A restore needs a host without one", file)
+		}
+	}
+	return nil
+}
+
+// restoreCerts writes the shared keys and certificates.
+func (r *Restore) restoreCerts(context.Context) error {
+	earlier, err := r.earlierMark()
+	if err != nil {
+		return err
+	}
+	if earlier == nil {
+		m := r.mark()
+		m.Token = rand.Text()
+		data, err := json.Marshal(m)
+		if err != nil {
+			return err
+		}
+		if _, err := r.host.WriteFile(restoreMarkPath, append(data, '\n'), 0o600); err != nil {
+			return err
+		}
+	}
+	var files []pki.File
+	for _, e := range r.backup.Manifest.Entries {
+		name, ok := strings.CutPrefix(e.Name, backup.PKIDir)
+		if !ok || !slices.Contains(sharedNames, name) {
+			continue
+		}
+		f := pki.File{Path: path.Join(r.config.CertificatesDir, name), Data: r.backup.Files[e.Name], Mode: 0o644}
+		if strings.HasSuffix(name, ".key") {
+			f.Mode = 0o600
+		}
+		files = append(files, f)
+	}
+	return r.write(files...)
+}
+
+// restoreEtcd creates etcd's data directory. Its part "member" appears complete, or not at all.
+func (r *Restore) restoreEtcd(ctx context.Context) error {
+	dir := r.config.Etcd.Local.DataDir
+	if r.exists(path.Join(dir, "member")) {
+		r.console.Note("etcd's data were restored by an earlier run")
+		return nil
+	}
+	if err := r.controlPlane.claimEtcd(); err != nil {
+		return err
+	}
+	if err := r.host.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	earlier, err := r.earlierMark()
+	if err != nil {
+		return err
+	}
+	work := path.Join(dir, ".airlift-restore")
+	if err := r.host.RemoveTree(work); err != nil {
+		return err
+	}
+	if err := host.OutputDir(r.host.Path(path.Dir(etcd.DatabasePath(work))), 0o700); err != nil {
+		return err
+	}
+	if err := r.writeSnapshot(ctx, work); err != nil {
+		return space.Explain(dir, err)
+	}
+	if err := etcd.Restore(r.host.Path(work), earlier.Node, earlier.Peer, earlier.Token); err != nil {
+		return err
+	}
+	if err := r.host.Rename(path.Join(work, "member"), path.Join(dir, "member")); err != nil {
+		return err
+	}
+	r.changed(true)
+	s := r.backup.Manifest.Snapshot
+	r.console.Note("%d keys at revision %d, saved on %s", s.Keys, s.Revision, r.backup.Manifest.Created.Format("2006-01-02 15:04 MST"))
+	return r.host.RemoveTree(work)
+}
+
+// writeSnapshot writes the snapshot in the backup, verifies it, and writes its database.
+func (r *Restore) writeSnapshot(ctx context.Context, work string) error {
+	snapshot, err := host.CreateOutput(r.host.Path(path.Join(work, "snapshot.db")))
+	if err != nil {
+		return err
+	}
+	defer snapshot.Discard()
+	if _, err := r.backup.read(ctx, cancelled{ctx, snapshot}); err != nil {
+		return err
+	}
+	is, err := etcd.VerifySnapshot(snapshot.Name())
+	if err != nil {
+		return err
+	}
+	if want := r.backup.Manifest.Snapshot; is != want {
+		return fault.New(fault.Bundle, "use another backup", "the snapshot in the backup is %+v, want %+v", is, want)
+	}
+	db, err := host.CreateOutput(r.host.Path(etcd.DatabasePath(work)))
+	if err != nil {
+		return err
+	}
+	defer db.Discard()
+	if err := etcd.WriteDatabase(db, snapshot.Name()); err != nil {
+		return err
+	}
+	return db.Commit()
+}
+
+// removeOldNodes removes the Nodes of the control planes that the backup knows. Workers may
+// still run: they are listed.
+func (r *Restore) removeOldNodes(ctx context.Context) error {
+	removed, workers, err := r.client.RemoveOtherControlPlanes(ctx, r.config.NodeRegistration.Name)
+	for _, name := range removed {
+		r.console.Note("removed node %s", name)
+		r.changed(true)
+	}
+	for _, name := range workers {
+		r.console.Note("kept worker %s; if that host is lost: kubectl delete node %s", name, name)
+	}
+	return err
+}
+
+// restartDaemons restarts kube-proxy and flannel on this node. Their DaemonSets are in the
+// backup, so they started before init has replaced the address of the API server.
+func (r *Restore) restartDaemons(ctx context.Context) error {
+	restarted, err := r.client.RestartDaemonPods(ctx, r.config.NodeRegistration.Name, "kube-system", "kube-flannel")
+	for _, name := range restarted {
+		r.console.Debug(1, "restarted %s", name)
+	}
+	return err
+}
+
+// finish removes the mark: from now on, the host is a node as after init.
+func (r *Restore) finish(context.Context) error { return r.host.Remove(restoreMarkPath) }

@@ -1,0 +1,203 @@
+package installer
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	kubeproxyv1 "k8s.io/kube-proxy/config/v1alpha1"
+	"sigs.k8s.io/yaml"
+
+	"airlift/bundle"
+	"airlift/fault"
+	"airlift/installer/backup"
+	"airlift/installer/cluster"
+	"airlift/installer/config"
+	"airlift/installer/etcd"
+	"airlift/installer/host"
+	"airlift/installer/render"
+)
+
+// backedUp returns the configuration in a backup of the cluster that hostWith describes.
+func backedUp(t *testing.T, change func(*config.Config)) []byte {
+	t.Helper()
+	n := hostWith(t, change)
+	cfg := *n.plan.config
+	cfg.Images["kube-proxy"] = "p:1"
+	text, err := render.ClusterConfiguration(&cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fetched := &cluster.FetchedConfig{}
+	if fetched.Cluster, _, err = config.DecodeClusterConfiguration(text); err != nil {
+		t.Fatal(err)
+	}
+	if fetched.Kubelet, err = render.KubeletConfig(&cfg); err != nil {
+		t.Fatal(err)
+	}
+	objects, err := render.KubeProxy(&cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range objects {
+		if m, ok := o.(*corev1.ConfigMap); ok {
+			fetched.KubeProxy = &kubeproxyv1.KubeProxyConfiguration{}
+			if err := yaml.Unmarshal([]byte(m.Data["config.conf"]), fetched.KubeProxy); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	b := NewBackup(n.host, &Console{Out: new(bytes.Buffer)})
+	document, err := b.configuration(fetched, "one")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return document
+}
+
+// TestConfigurationOfBackup restores the configuration of a cluster on another host.
+func TestConfigurationOfBackup(t *testing.T) {
+	for _, version := range []string{"v1.29.15", "v1.37.1"} {
+		document := backedUp(t, func(c *config.Config) {
+			c.KubernetesVersion = version
+			c.ControlPlaneEndpoint, c.ClusterName = "k8s.site.example:6443", "site"
+			_ = c.Networking.ServiceSubnet.Set("10.20.0.0/16")
+			c.APIServer.CertSANs = []string{"extra.example"}
+		})
+		f := &BackupFile{Path: "backup.tar", Backup: &backup.Backup{
+			Manifest: backup.Manifest{CNI: "flannel", KubernetesVersion: version}, Files: map[string][]byte{backup.ConfigName: document},
+		}}
+		c, warnings, err := f.Config()
+		if err != nil || len(warnings) > 0 {
+			t.Fatalf("%v %v\n%s", err, warnings, document)
+		}
+		c.Facts = config.Facts{Hostname: "two", NodeIP: "10.9.9.9", CgroupDriver: "cgroupfs"}
+		c.KubernetesVersion = version
+		c.CompleteInit()
+		if err := c.ValidateInit(); err != nil {
+			t.Fatalf("%v\n%s", err, document)
+		}
+		if c.NodeRegistration.Name != "two" || c.LocalAPIEndpoint.AdvertiseAddress != "10.9.9.9" || c.ControlPlaneEndpoint != "k8s.site.example:6443" || c.ClusterName != "site" ||
+			c.Networking.ServiceSubnet.String() != "10.20.0.0/16" || len(c.APIServer.CertSANs) != 1 || c.CNI != "flannel" {
+			t.Errorf("%+v", c)
+		}
+		if c.Kubelet == nil || c.Kubelet.CgroupDriver != "" || c.Kubelet.StaticPodPath != "" || c.KubeProxy == nil {
+			t.Errorf("the backup has values of the old host, or none of the cluster: %+v %+v", c.Kubelet, c.KubeProxy)
+		}
+		for bundled, fits := range map[string]bool{version: true, version[:len("v1.37")] + ".99": true, "v1.33.1": false} {
+			b := &Bundle{manifest: &bundle.Manifest{KubernetesVersion: bundled}}
+			if err := f.CheckVersion(b); (err == nil) != fits {
+				t.Errorf("backup of %s, bundle of %s: %v", version, bundled, err)
+			}
+		}
+	}
+}
+
+// restoring returns a restore onto an empty host directory.
+func restoring(t *testing.T) *Restore {
+	t.Helper()
+	n := hostWith(t, nil)
+	h, err := host.OpenDirectory(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &BackupFile{Backup: &backup.Backup{Manifest: backup.Manifest{CACertHash: "sha256:ab", Entries: []backup.Entry{{Name: backup.SnapshotName, SHA256: "cd"}}}}}
+	return NewRestore(n.plan, InitOptions{}, f, h, &Console{Out: new(bytes.Buffer)})
+}
+
+// TestRestoreNeedsAHostWithoutCluster: only an interrupted restore of the same backup continues.
+func TestRestoreNeedsAHostWithoutCluster(t *testing.T) {
+	if err := restoring(t).checkFresh(t.Context()); err != nil {
+		t.Errorf("an empty host: %v", err)
+	}
+	for _, file := range []string{adminConf, kubeletConf, etcdManifest, "/var/lib/etcd/member/x"} {
+		r := restoring(t)
+		put(t, r, file, "x")
+		if err := r.checkFresh(t.Context()); err == nil || fault.ExitCode(err) != fault.Preflight || !strings.Contains(fault.Hint(err), "reset") {
+			t.Errorf("with %s: %v", file, err)
+		}
+	}
+	r := restoring(t)
+	put(t, r, "/etc/kubernetes/pki/ca.crt", "x")
+	if err := r.checkFresh(t.Context()); err == nil || !strings.Contains(err.Error(), "another cluster") {
+		t.Errorf("with another CA: %v", err)
+	}
+
+	r = restoring(t)
+	if err := r.restoreCerts(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	put(t, r, adminConf, "x")
+	if err := r.checkFresh(t.Context()); err != nil {
+		t.Errorf("interrupted: %v", err)
+	}
+	r.backup.Manifest.Entries[0].SHA256 = "ef"
+	if err := r.checkFresh(t.Context()); err == nil || !strings.Contains(err.Error(), "another restore") {
+		t.Errorf("another backup after an interruption: %v", err)
+	}
+	if err := r.finish(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.checkFresh(t.Context()); err == nil {
+		t.Error("a complete restore is run again")
+	}
+}
+
+func put(t *testing.T, r *Restore, file, text string) {
+	t.Helper()
+	path := r.host.Path(file)
+	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestPrune removes only the oldest backups of this cluster.
+func TestPrune(t *testing.T) {
+	dir := t.TempDir()
+	snapshot := filepath.Join(t.TempDir(), "snapshot.db")
+	if err := os.WriteFile(snapshot, []byte("data"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var archive bytes.Buffer
+	if err := backup.Write(&archive, backup.Manifest{Created: time.Now(), Snapshot: etcd.Snapshot{}}, snapshot, nil); err != nil {
+		t.Fatal(err)
+	}
+	const prefix = backupPrefix + "aaaaaaaaaaaa-"
+	keep := []string{
+		prefix + "20260103T000000Z.tar", prefix + "20260104T000000Z.tar.age", // the newest two
+		backupPrefix + "bbbbbbbbbbbb-20250101T000000Z.tar", // another cluster
+		"20250101T000000Z.tar", prefix + "copy.tar", prefix + "20250101T000000Z.txt",
+	}
+	for _, name := range append(keep, prefix+"20260101T000000Z.tar", prefix+"20260102T000000Z.tar") {
+		data := archive.Bytes()
+		if strings.HasSuffix(name, ".age") {
+			data = []byte("age-encryption.org/v1\n")
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// The name alone is not enough.
+	keep = append(keep, prefix+"20240101T000000Z.tar")
+	if err := os.WriteFile(filepath.Join(dir, prefix+"20240101T000000Z.tar"), []byte("text"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b := &Backup{machine: &machine{console: &Console{Out: new(bytes.Buffer)}}}
+	if err := b.prune(dir, prefix, 2); err != nil {
+		t.Fatal(err)
+	}
+	list, err := os.ReadDir(dir)
+	if err != nil || len(list) != len(keep) {
+		t.Errorf("%v, %v", list, err)
+	}
+	for _, name := range keep {
+		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
+			t.Error(err)
+		}
+	}
+}
