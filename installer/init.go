@@ -208,7 +208,7 @@ func (i *Init) startKubelet(ctx context.Context) error {
 	if err := i.kubelet.start(ctx, cluster); err != nil {
 		return err
 	}
-	return i.kubelet.waitHealthy(ctx)
+	return i.kubelet.waitKubelet(ctx)
 }
 
 // withAPI returns a step that creates the API client first, unless an earlier

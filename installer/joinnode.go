@@ -133,7 +133,7 @@ func (j *nodeJoin) waitBootstrap(ctx context.Context) error {
 		j.client = own
 		j.client.SetTimeout(j.config.Timeouts.KubernetesAPICall)
 	}
-	if err := j.kubelet.waitHealthy(ctx); err != nil {
+	if err := j.kubelet.waitKubelet(ctx); err != nil {
 		return err
 	}
 	return j.registered(ctx)

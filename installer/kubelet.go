@@ -1,17 +1,8 @@
 package installer
 
 import (
-	"cmp"
 	"context"
-	"fmt"
-	"net"
-	"os"
-	"strconv"
 
-	kubeletv1 "k8s.io/kubelet/config/v1beta1"
-	"sigs.k8s.io/yaml"
-
-	"airlift/installer/cluster"
 	"airlift/installer/config"
 	"airlift/installer/patches"
 	"airlift/installer/pki"
@@ -74,34 +65,4 @@ func (k kubelet) start(ctx context.Context, cluster []byte) error {
 		return err
 	}
 	return k.host.Restart(ctx, "kubelet.service")
-}
-
-// waitHealthy waits until the kubelet is healthy, unless its configuration
-// disables the health endpoint. A kubelet that cannot start is then reported as
-// such, and not as an API server that does not answer.
-func (k kubelet) waitHealthy(ctx context.Context) error {
-	data, err := os.ReadFile(k.host.Path(config.KubeletConfigFile))
-	if err != nil {
-		return err
-	}
-	var settings kubeletv1.KubeletConfiguration
-	if err := yaml.Unmarshal(data, &settings); err != nil {
-		return fmt.Errorf("reading %s: %w", config.KubeletConfigFile, err)
-	}
-	port := int32(config.KubeletHealthzPort)
-	if settings.HealthzPort != nil {
-		port = *settings.HealthzPort
-	}
-	if port == 0 {
-		return nil
-	}
-	address := cmp.Or(settings.HealthzBindAddress, "127.0.0.1")
-	if ip := net.ParseIP(address); ip != nil && ip.IsUnspecified() {
-		address = "localhost"
-	}
-	url := "http://" + net.JoinHostPort(address, strconv.Itoa(int(port))) + "/healthz"
-	timeout := cmp.Or(k.config.Timeouts.KubeletHealthCheck, config.DefaultKubeletHealthCheckTimeout)
-	return k.watched(ctx, dependency{}, func(ctx context.Context) error {
-		return cluster.WaitForKubelet(ctx, url, timeout, k.report)
-	})
 }

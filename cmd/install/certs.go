@@ -43,6 +43,7 @@ func warner(cmd *cobra.Command) warnFunc {
 // certsFlags are the flags that name the cluster and its certificates.
 type certsFlags struct {
 	configFile, kubeconfig, certDir, rootfs string
+	restart                                 bool // only of renew
 }
 
 func (f *certsFlags) bind(flags *pflag.FlagSet) {

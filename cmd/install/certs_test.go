@@ -169,7 +169,7 @@ func TestRenew(t *testing.T) {
 	if code != 0 {
 		t.Fatalf("exit code %d\n%s%s", code, stdout, stderr)
 	}
-	for _, want := range append(pki.RenewableNames(), "etcd kube-apiserver kube-controller-manager kube-scheduler", "~/.kube/config") {
+	for _, want := range append(pki.RenewableNames(), "etcd, kube-apiserver, kube-controller-manager, kube-scheduler", "~/.kube/config") {
 		if !strings.Contains(stdout, want) {
 			t.Errorf("it does not say %q:\n%s", want, stdout)
 		}
@@ -269,7 +269,7 @@ func TestRenewSome(t *testing.T) {
 	root, file := controlPlane(t, time.Now().Add(-time.Hour))
 	before, began := readFile(t, root, pkiDir, "etcd/peer.crt"), time.Now().Truncate(time.Second)
 	stdout, stderr, code := install(t, "certs", "renew", "apiserver", "scheduler.conf", "--rootfs", root, "--config", file)
-	if code != 0 || !strings.Contains(stdout, "apiserver renewed: "+pkiDir+"apiserver.crt") || !strings.Contains(stdout, "kube-apiserver kube-scheduler") || strings.Contains(stdout, "etcd") {
+	if code != 0 || !strings.Contains(stdout, "apiserver renewed: "+pkiDir+"apiserver.crt") || !strings.Contains(stdout, "kube-apiserver, kube-scheduler") || strings.Contains(stdout, "etcd") {
 		t.Errorf("exit code %d\n%s%s", code, stdout, stderr)
 	}
 	if !bytes.Equal(before, readFile(t, root, pkiDir, "etcd/peer.crt")) {

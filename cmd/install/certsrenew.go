@@ -1,7 +1,11 @@
 package main
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -9,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"airlift/fault"
+	"airlift/installer"
 	"airlift/installer/config"
 	"airlift/installer/host"
 	"airlift/installer/pki"
@@ -26,19 +31,21 @@ func newCertsRenewCmd() *cobra.Command {
 		Long: `Renew certificates, expired or not. Each gets a new key and keeps its subject,
 names and usages. The rest of a kubeconfig does not change. CAs are not renewed.
 
-The kubelet renews its own certificates. If a kubelet was offline until its client
-certificate expired, run these commands on a control plane:
-
-    rm /etc/kubernetes/kubelet.conf /var/lib/kubelet/pki/kubelet-client-current.pem
-    ./install init phase kubeconfig kubelet
-    systemctl restart kubelet
+The kubelet renews its own client certificate. One that was offline until it expired
+cannot: 'all' then renews it too. A worker has no key to sign with. Remove its
+kubelet.conf and join it again, with a new token ('install token create').
 
 Names of certificates:` + list.String() + `
 
 The components of the control plane use the old certificates until they are
-restarted. The command prints which, and how to restart them. If the cluster has
-several control planes, renew and restart one after the other.`,
-		Example:   "  ./install certs renew all\n  ./install certs renew apiserver admin.conf",
+restarted. --restart restarts them: the kubelet if its certificate was renewed, then
+etcd, the API server, the controller manager and the scheduler, each when the one
+before is healthy. Without --restart, the command prints which must be restarted.
+
+If the cluster has several control planes, run it on one after the other. If their
+certificates have expired, run it on all of them within a few minutes: etcd is healthy
+only when most of its members are.`,
+		Example:   "  ./install certs renew all --restart\n  ./install certs renew apiserver admin.conf",
 		ValidArgs: append([]string{"all"}, pki.RenewableNames()...),
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -57,6 +64,7 @@ several control planes, renew and restart one after the other.`,
 		RunE: func(cmd *cobra.Command, args []string) error { return in.renew(cmd, args) },
 	}
 	in.bind(cmd.Flags())
+	cmd.Flags().BoolVar(&in.restart, "restart", false, "restart the components that use the renewed certificates, one after the other, and wait until each is healthy")
 	return cmd
 }
 
@@ -64,6 +72,9 @@ several control planes, renew and restart one after the other.`,
 // do not exist or that only an external CA can sign, and prints a warning for
 // each.
 func (f *certsFlags) renew(cmd *cobra.Command, names []string) error {
+	if f.restart && f.rootfs != "/" {
+		return fault.New(fault.Usage, "remove one of them; renew in the directory, and restart on the host itself", "--restart restarts components of this host, and --rootfs %s is not this host", f.rootfs)
+	}
 	warn := warner(cmd)
 	cfg, err := f.load(cmd.Context(), warn)
 	if err != nil {
@@ -84,7 +95,8 @@ func (f *certsFlags) renew(cmd *cobra.Command, names []string) error {
 		}
 		defer unlock()
 	}
-	if all := names[0] == "all"; all {
+	all := names[0] == "all"
+	if all {
 		names = nil
 		for _, c := range certs {
 			switch {
@@ -115,8 +127,49 @@ func (f *certsFlags) renew(cmd *cobra.Command, names []string) error {
 		}
 		fmt.Fprintf(cmd.OutOrStdout(), "%s renewed: %s\n", name, made.Files[len(made.Files)-1].Path)
 	}
-	printRestart(cmd, names)
+	kubelet := false
+	if all {
+		if kubelet, err = f.renewKubelet(cmd, cfg, h); err != nil {
+			return err
+		}
+	}
+	if f.restart {
+		err = restartAfter(cmd, cfg, h, kubelet, names)
+	} else {
+		printRestart(cmd, kubelet, names)
+	}
+	if err != nil {
+		return err
+	}
+	printCopies(cmd, names)
 	return f.warnOfCAs(cfg, names, warn)
+}
+
+// renewKubelet renews the kubelet's client certificate if it has expired. On a host without a
+// kubelet there is nothing to renew.
+func (f *certsFlags) renewKubelet(cmd *cobra.Command, cfg *config.Config, h *host.Host) (renewed bool, err error) {
+	if _, err := os.Stat(h.Path(config.KubernetesDir + "/kubelet.conf")); errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	made, err := pki.RenewKubelet(cfg, f.root(), time.Now())
+	if err != nil {
+		return false, err
+	}
+	for _, file := range made.Files {
+		if file.Link != "" {
+			err = h.RenewLink(file.Path, file.Link)
+		} else {
+			err = h.RenewFile(file.Path, file.Data, file.Mode)
+		}
+		if err != nil {
+			return false, err
+		}
+	}
+	if len(made.Files) == 0 {
+		return false, nil
+	}
+	fmt.Fprintf(cmd.OutOrStdout(), "kubelet.conf renewed: %s\n", made.Files[len(made.Files)-1].Path)
+	return true, nil
 }
 
 // warnOfCAs warns if a CA expires before a certificate that it has just signed.
@@ -138,19 +191,56 @@ func (f *certsFlags) warnOfCAs(cfg *config.Config, names []string, warn warnFunc
 	return nil
 }
 
-// printRestart prints what the user must still do after a renewal.
-func printRestart(cmd *cobra.Command, names []string) {
+// restartAfter restarts what uses the renewed certificates. The kubelet comes first, because it
+// starts the others.
+func restartAfter(cmd *cobra.Command, cfg *config.Config, h *host.Host, kubelet bool, names []string) error {
+	pods, err := installer.NewStaticPods(cfg, h, console(cmd))
+	if err != nil {
+		return err
+	}
+	defer pods.Close()
+	restart := func(name string, do func() error) error {
+		started := time.Now()
+		if err := do(); err != nil {
+			return fault.Wrap(fmt.Errorf("the certificates are renewed, but not all components use them: restarting %s: %w", name, err),
+				fault.ExitCode(err), cmp.Or(fault.Hint(err), "run the same command again"))
+		}
+		fmt.Fprintf(cmd.OutOrStdout(), "%s restarted, healthy after %s\n", name, time.Since(started).Round(100*time.Millisecond))
+		return nil
+	}
+	if kubelet {
+		if err := restart("kubelet", func() error { return pods.RestartKubelet(cmd.Context()) }); err != nil {
+			return err
+		}
+	}
+	use := pki.Restart(names...)
+	for _, name := range pods.Names() {
+		if !slices.Contains(use, name) {
+			continue
+		}
+		if err := restart(name, func() error { return pods.Restart(cmd.Context(), name) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// printRestart prints what the user must still restart after a renewal.
+func printRestart(cmd *cobra.Command, kubelet bool, names []string) {
 	out := cmd.OutOrStdout()
+	if kubelet {
+		fmt.Fprint(out, "\nThe kubelet uses the old certificate until it is restarted:\n\n    systemctl restart kubelet\n")
+	}
 	if pods := pki.Restart(names...); len(pods) > 0 {
 		fmt.Fprintf(out, `
 These components use the old certificates until they are restarted: %s.
-To restart them, move their files away and back, one after the other. The kubelet
-stops and starts the static pods:
-
-    cd %s && for pod in %s; do mv $pod.yaml .. && sleep 25 && mv ../$pod.yaml .; done
-`, strings.Join(pods, ", "), config.ManifestsDir, strings.Join(pods, " "))
+The same command with --restart renews once more and restarts them, one after the other.
+`, strings.Join(pods, ", "))
 	}
+}
+
+func printCopies(cmd *cobra.Command, names []string) {
 	if slices.Contains(names, "admin.conf") || slices.Contains(names, "super-admin.conf") {
-		fmt.Fprint(out, "\nCopies of the administrators' kubeconfigs, such as ~/.kube/config, are not renewed: copy them again.\n")
+		fmt.Fprint(cmd.OutOrStdout(), "\nCopies of the administrators' kubeconfigs, such as ~/.kube/config, are not renewed: copy them again.\n")
 	}
 }

@@ -37,3 +37,15 @@ func (h *Host) RenewFile(path string, data []byte, mode fs.FileMode) error {
 	}
 	return nil
 }
+
+// RenewLink lets a symbolic link that may not be Airlift's refer to another file, with one rename.
+func (h *Host) RenewLink(path, target string) error {
+	if h.Wrote(path) {
+		_, err := h.WriteSymlink(path, target)
+		return err
+	}
+	if err := replaceLink(h.Path(path), target); err != nil {
+		return fmt.Errorf("replacing %s: %w", path, err)
+	}
+	return nil
+}

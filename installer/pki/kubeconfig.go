@@ -259,9 +259,7 @@ func KubeletClient(cfg *config.Config, host fs.FS, now time.Time) (Result, error
 		if err != nil {
 			return Result{}, fmt.Errorf("creating the kubelet's client certificate: %w", err)
 		}
-		// The name is that of client-go's certificate store
-		// (util/certificate/certificate_store.go).
-		dated := path.Join(path.Dir(certFile), "kubelet-client-"+now.Format("2006-01-02-15-04-05")+".pem")
+		dated := datedCertFile(certFile, now)
 		result.Files = append(result.Files,
 			File{Path: dated, Data: append(certPEM, keyPEM...), Mode: keyMode},
 			File{Path: certFile, Link: dated})

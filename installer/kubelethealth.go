@@ -1,0 +1,54 @@
+package installer
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+
+	kubeletv1 "k8s.io/kubelet/config/v1beta1"
+	"sigs.k8s.io/yaml"
+
+	"airlift/installer/cluster"
+	"airlift/installer/config"
+)
+
+// waitKubelet waits until the kubelet is healthy, unless its configuration
+// disables the health endpoint. A kubelet that cannot start is then reported as
+// such, and not as an API server that does not answer.
+func (n *node) waitKubelet(ctx context.Context) error {
+	data, err := os.ReadFile(n.host.Path(config.KubeletConfigFile))
+	if err != nil {
+		return err
+	}
+	var settings kubeletv1.KubeletConfiguration
+	if err := yaml.Unmarshal(data, &settings); err != nil {
+		return fmt.Errorf("reading %s: %w", config.KubeletConfigFile, err)
+	}
+	port := int32(config.KubeletHealthzPort)
+	if settings.HealthzPort != nil {
+		port = *settings.HealthzPort
+	}
+	if port == 0 {
+		return nil
+	}
+	address := cmp.Or(settings.HealthzBindAddress, "127.0.0.1")
+	if ip := net.ParseIP(address); ip != nil && ip.IsUnspecified() {
+		address = "localhost"
+	}
+	url := "http://" + net.JoinHostPort(address, strconv.Itoa(int(port))) + "/healthz"
+	timeout := cmp.Or(n.config.Timeouts.KubeletHealthCheck, config.DefaultKubeletHealthCheckTimeout)
+	return n.watched(ctx, dependency{}, func(ctx context.Context) error {
+		return cluster.WaitForKubelet(ctx, url, timeout, n.report)
+	})
+}
+
+// RestartKubelet restarts the kubelet of this host and waits until it is healthy.
+func (s *StaticPods) RestartKubelet(ctx context.Context) error {
+	if err := s.host.Restart(ctx, "kubelet.service"); err != nil {
+		return err
+	}
+	return s.waitKubelet(ctx)
+}

@@ -1,0 +1,83 @@
+package pki
+
+import (
+	"fmt"
+	"io/fs"
+	"path"
+	"time"
+
+	"airlift/fault"
+	"airlift/installer/config"
+)
+
+// RenewKubelet renews the kubelet's client certificate if it has expired, and returns no files if
+// it has not: a kubelet renews its own while it runs, and only one that was offline until then
+// cannot. The new certificate is in another dated file, to which the link then points, as when
+// the kubelet renews it. In a kubelet.conf that contains the certificate, it is replaced there.
+//
+// A missing kubelet.conf, and a CA whose key is not on this host, are errors.
+func RenewKubelet(cfg *config.Config, host fs.FS, now time.Time) (Result, error) {
+	if err := checkClock(now); err != nil {
+		return Result{}, err
+	}
+	file := path.Join(config.KubernetesDir, "kubelet.conf")
+	data, err := read(host, file)
+	if err != nil {
+		return Result{}, err
+	}
+	if data == nil {
+		return Result{}, fault.New(fault.Failure, "create it with 'install init phase kubeconfig kubelet'", "%s does not exist", file)
+	}
+	_, u, err := parseKubeconfig(file, data)
+	if err != nil {
+		return Result{}, err
+	}
+	certPEM, certFile := u.CertData, file
+	if u.CertFile != "" {
+		certFile = u.CertFile
+		if certPEM, err = read(host, certFile); err != nil {
+			return Result{}, err
+		}
+	}
+	if certPEM == nil { // a bootstrap token, or a file that does not exist
+		return Result{}, nil
+	}
+	certs, err := parseCerts(certPEM)
+	if err != nil {
+		return Result{}, unusable(certFile, err)
+	}
+	old := certs[0]
+	if now.Before(old.NotAfter) {
+		return Result{}, nil
+	}
+	ca, err := clusterCA(cfg, host, now)
+	if err != nil {
+		return Result{}, err
+	}
+	if ca.external() {
+		return Result{}, fault.New(fault.Failure, "remove kubelet.conf and join this node again with a new token ('install token create' on a control plane)",
+			"the kubelet's client certificate, %s, has expired, and the key of the CA %s is not on this host", certFile, ca.path)
+	}
+	newCert, key, err := issuePEM(cfg, ca, renewed(cfg, "kubelet", old), now)
+	if err != nil {
+		return Result{}, fmt.Errorf("renewing %s: %w", certFile, err)
+	}
+	if u.CertFile == "" {
+		data, err := withClient(data, encodePEM(certType, ca.cert.Raw), newCert, key)
+		if err != nil {
+			return Result{}, unusable(file, err)
+		}
+		return Result{Files: []File{{Path: file, Data: data, Mode: keyMode}}}, nil
+	}
+	dated := datedCertFile(certFile, now)
+	return Result{Files: []File{
+		{Path: dated, Data: append(newCert, key...), Mode: keyMode},
+		{Path: certFile, Link: dated},
+	}}, nil
+}
+
+// datedCertFile is the file of a certificate that current links to. The name is that of
+// client-go's certificate store (util/certificate/certificate_store.go).
+func datedCertFile(current string, now time.Time) string {
+	return path.Join(path.Dir(current), "kubelet-client-"+now.Format("2006-01-02-15-04-05")+".pem")
+}
