@@ -141,11 +141,32 @@ func TestCertificates(t *testing.T) {
 	if table := install(t, h, 0, "certs", "check-expiration"); strings.Count(table, " 364d ") != 11 {
 		t.Errorf("after the renewal:\n%s", table)
 	}
-	install(t, h, 0, "certs", "renew", "scheduler.conf", "--restart")
+	contains(t, install(t, h, 0, "certs", "renew", "all", "--due", "--restart"), "no certificate is due")
+	contains(t, install(t, worker, 1, "certs", "auto"), "this host is not a control plane")
+
+	// The timer's service renews what is due, and reset removes both.
+	contains(t, install(t, h, 0, "certs", "auto"), "started")
+	contains(t, install(t, h, 0, "certs", "auto"), "runs already")
+	contains(t, run(t, h, "systemctl", "list-timers", "airlift-certs-renew.timer"), "airlift-certs-renew.service")
+	run(t, h, "sed", "-i", "s/20s/2000h/", "/root/short.yaml")
+	install(t, h, 0, "certs", "renew", "scheduler.conf", "--config", "/root/short.yaml")
+	run(t, h, "systemctl", "start", "airlift-certs-renew.service")
+	log := run(t, h, "journalctl", "--unit", "airlift-certs-renew.service", "--no-pager", "--output", "cat")
+	contains(t, log, "scheduler.conf renewed", "kube-scheduler restarted")
+	if strings.Contains(log, "apiserver renewed") {
+		t.Errorf("a certificate was renewed that was not due:\n%s", log)
+	}
+	if holder := kubectl(t, s, "-n", "kube-system", "get", "lease", "airlift-certs-renew", "-o", "jsonpath={.spec.holderIdentity}"); holder != "" {
+		t.Errorf("the Lease is still held by %s", holder)
+	}
+	contains(t, install(t, h, 0, "certs", "auto", "--off"), "removed")
+	run(t, h, "sh", "-c", "! systemctl cat airlift-certs-renew.timer")
+	install(t, h, 0, "certs", "auto")
 	systemIsUp(t, s, 2)
 	install(t, worker, 0, "reset", "--force")
 	install(t, h, 0, "reset", "--force")
 	run(t, h, "sh", "-c", "! find / -xdev -name '*.airlift-saved' | grep .")
+	run(t, h, "sh", "-c", "! find /etc/systemd /usr/local/lib -name '*airlift*' | grep .")
 }
 
 const kubeletCert = "/var/lib/kubelet/pki/kubelet-client-current.pem"

@@ -27,7 +27,7 @@ func newCertsCmd() *cobra.Command {
 		Args:    noArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newCertsExpirationCmd(), newCertsRenewCmd(), newCertificateKeyCmd(), newCSRCmd())
+	cmd.AddCommand(newCertsExpirationCmd(), newCertsRenewCmd(), newCertsAutoCmd(), newCertificateKeyCmd(), newCSRCmd())
 	return cmd
 }
 
@@ -43,7 +43,7 @@ func warner(cmd *cobra.Command) warnFunc {
 // certsFlags are the flags that name the cluster and its certificates.
 type certsFlags struct {
 	configFile, kubeconfig, certDir, rootfs string
-	restart                                 bool // only of renew
+	restart, due                            bool // only of renew
 }
 
 func (f *certsFlags) bind(flags *pflag.FlagSet) {

@@ -65,6 +65,7 @@ only when most of its members are.`,
 	}
 	in.bind(cmd.Flags())
 	cmd.Flags().BoolVar(&in.restart, "restart", false, "restart the components that use the renewed certificates, one after the other, and wait until each is healthy")
+	cmd.Flags().BoolVar(&in.due, "due", false, "with all: renew only certificates of which less than a third of the validity period is left")
 	return cmd
 }
 
@@ -75,6 +76,10 @@ func (f *certsFlags) renew(cmd *cobra.Command, names []string) error {
 	if f.restart && f.rootfs != "/" {
 		return fault.New(fault.Usage, "remove one of them; renew in the directory, and restart on the host itself", "--restart restarts components of this host, and --rootfs %s is not this host", f.rootfs)
 	}
+	all := names[0] == "all"
+	if f.due && !all {
+		return fault.New(fault.Usage, "use 'certs renew all --due', or leave --due out", "--due chooses the certificates itself, and %s was given", strings.Join(names, ", "))
+	}
 	warn := warner(cmd)
 	cfg, err := f.load(cmd.Context(), warn)
 	if err != nil {
@@ -83,6 +88,21 @@ func (f *certsFlags) renew(cmd *cobra.Command, names []string) error {
 	certs, _, err := pki.Expirations(cfg, f.root())
 	if err != nil {
 		return err
+	}
+	if f.due {
+		now, period := time.Now(), pki.ValidityPeriod(cfg)
+		if certs = slices.DeleteFunc(certs, func(c pki.Expiration) bool { return c.Missing || c.External || !c.Due(now, period) }); len(certs) == 0 {
+			fmt.Fprintln(cmd.OutOrStdout(), "no certificate is due: more than a third of the validity period is left")
+			return nil
+		}
+	}
+	if f.restart {
+		expired := slices.ContainsFunc(certs, func(c pki.Expiration) bool { return !c.Missing && time.Now().After(c.NotAfter) })
+		release, err := f.takeTurn(cmd, expired)
+		if err != nil {
+			return err
+		}
+		defer release()
 	}
 	h, err := host.Open(f.rootfs)
 	if err != nil {
@@ -95,7 +115,6 @@ func (f *certsFlags) renew(cmd *cobra.Command, names []string) error {
 		}
 		defer unlock()
 	}
-	all := names[0] == "all"
 	if all {
 		names = nil
 		for _, c := range certs {

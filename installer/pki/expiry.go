@@ -46,6 +46,17 @@ func Expirations(cfg *config.Config, host fs.FS) (certificates, authorities []Ex
 	return certificates, authorities, nil
 }
 
+// Due reports whether less than a third of a validity period is left. The certificate itself does
+// not have that period: it begins with its CA.
+func (h Expiration) Due(now time.Time, period time.Duration) bool {
+	return h.NotAfter.Sub(now) < period/3
+}
+
+// ValidityPeriod is the validity period of certificates that are renewed now.
+func ValidityPeriod(cfg *config.Config) time.Duration {
+	return validity(cfg.CertificateValidityPeriod, config.CertificateValidity)
+}
+
 // RenewableNames are the names that Renew knows, sorted. The kubelet's
 // certificates are not among them: it renews them itself.
 func RenewableNames() []string {

@@ -1,0 +1,62 @@
+package cluster
+
+import (
+	"context"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+)
+
+// TakeLease takes a Lease in kube-system for holder, and returns who has it afterwards. Another
+// holder keeps it until it is dropped, or until it is older than the duration with which it was
+// taken: then its holder did not finish.
+func (c *Client) TakeLease(ctx context.Context, name, holder string, duration time.Duration, now time.Time) (has string, err error) {
+	leases := c.api.CoordinationV1().Leases(systemNamespace)
+	spec := coordinationv1.LeaseSpec{
+		HolderIdentity:       ptr.To(holder),
+		LeaseDurationSeconds: ptr.To(int32(duration / time.Second)),
+		AcquireTime:          ptr.To(metav1.NewMicroTime(now)),
+		RenewTime:            ptr.To(metav1.NewMicroTime(now)),
+	}
+	found, err := leases.Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		_, err = leases.Create(ctx, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}, metav1.CreateOptions{})
+	case err != nil:
+		return "", err
+	default:
+		if other := ptr.Deref(found.Spec.HolderIdentity, ""); other != "" && other != holder && !expiredLease(found.Spec, now) {
+			return other, nil
+		}
+		found.Spec = spec
+		_, err = leases.Update(ctx, found, metav1.UpdateOptions{})
+	}
+	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
+		found, err := leases.Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return "", err
+		}
+		return ptr.Deref(found.Spec.HolderIdentity, ""), nil
+	}
+	return holder, err
+}
+
+func expiredLease(spec coordinationv1.LeaseSpec, now time.Time) bool {
+	renewed := ptr.Deref(spec.RenewTime, metav1.MicroTime{})
+	return now.After(renewed.Add(time.Duration(ptr.Deref(spec.LeaseDurationSeconds, 0)) * time.Second))
+}
+
+// DropLease gives up a Lease that TakeLease took.
+func (c *Client) DropLease(ctx context.Context, name, holder string) error {
+	leases := c.api.CoordinationV1().Leases(systemNamespace)
+	found, err := leases.Get(ctx, name, metav1.GetOptions{})
+	if err != nil || ptr.Deref(found.Spec.HolderIdentity, "") != holder {
+		return err
+	}
+	found.Spec.HolderIdentity = nil
+	_, err = leases.Update(ctx, found, metav1.UpdateOptions{})
+	return err
+}

@@ -1,0 +1,120 @@
+package host
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+)
+
+// A Timer is a systemd timer, with its service, that runs the installer at StubPath.
+type Timer struct {
+	Name  string // of both units, without the suffix
+	About string
+	// Calendar is when it runs, in the format of systemd.time(7). A host that was off at that time
+	// runs it when it is on again.
+	Calendar string
+	// Spread distributes the starts of hosts: each starts by a time of its own later, which is
+	// at most this long and stays the same.
+	Spread time.Duration
+	Args   []string // of the installer
+}
+
+func (t Timer) service() string { return t.Name + ".service" }
+func (t Timer) unit() string    { return t.Name + ".timer" }
+
+// UnitPath is the path of the timer's unit.
+func (t Timer) UnitPath() string { return "/etc/systemd/system/" + t.unit() }
+
+func (t Timer) servicePath() string { return "/etc/systemd/system/" + t.service() }
+
+func (t Timer) serviceText() string {
+	return fmt.Sprintf(`[Unit]
+Description=%s
+After=network-online.target containerd.service kubelet.service
+
+[Service]
+Type=oneshot
+ExecStart=%s %s
+`, t.About, StubPath, strings.Join(t.Args, " "))
+}
+
+func (t Timer) timerText() string {
+	return fmt.Sprintf(`[Unit]
+Description=%s
+
+[Timer]
+OnCalendar=%s
+RandomizedDelaySec=%d
+FixedRandomDelay=true
+Persistent=true
+
+[Install]
+WantedBy=timers.target
+`, t.About, t.Calendar, int(t.Spread/time.Second))
+}
+
+// EnsureTimer copies the running installer to StubPath, and enables the timer. Reset removes them.
+func (h *Host) EnsureTimer(ctx context.Context, t Timer) (changed bool, err error) {
+	sum, err := ownSum()
+	if err != nil {
+		return false, err
+	}
+	if err := h.InstallStub(ctx, sum); err != nil {
+		return false, err
+	}
+	for path, text := range map[string]string{t.servicePath(): t.serviceText(), t.UnitPath(): t.timerText()} {
+		wrote, err := h.WriteFile(path, []byte(text), 0o644)
+		if err != nil {
+			return false, err
+		}
+		changed = changed || wrote
+	}
+	if changed {
+		if err := h.DaemonReload(ctx); err != nil {
+			return false, err
+		}
+	}
+	if err := h.Enable(ctx, t.unit(), changed); err != nil {
+		return false, err
+	}
+	if changed { // a timer that runs keeps its old times
+		return true, h.Restart(ctx, t.unit())
+	}
+	return false, h.Start(ctx, t.unit())
+}
+
+// RemoveTimer removes the units of a timer, and leaves the installer at StubPath, which other
+// units may run.
+func (h *Host) RemoveTimer(ctx context.Context, t Timer) error {
+	if err := h.DisableNow(ctx, t.unit()); err != nil {
+		return err
+	}
+	if err := h.forget(kindUnit, t.unit()); err != nil {
+		return err
+	}
+	for _, path := range []string{t.UnitPath(), t.servicePath()} {
+		if err := h.Remove(path); err != nil {
+			return err
+		}
+	}
+	return h.DaemonReload(ctx)
+}
+
+// ownSum is the sha256 of the running installer.
+func ownSum() (string, error) {
+	self, err := os.Open("/proc/self/exe")
+	if err != nil {
+		return "", fmt.Errorf("reading the installer's own binary: %w", err)
+	}
+	defer self.Close()
+	sum := sha256.New()
+	if _, err := io.Copy(sum, self); err != nil {
+		return "", fmt.Errorf("reading the installer's own binary: %w", err)
+	}
+	return hex.EncodeToString(sum.Sum(nil)), nil
+}
