@@ -17,7 +17,6 @@ import (
 	"airlift/fault"
 	"airlift/images/store"
 	"airlift/installer/config"
-	"airlift/installer/etcd"
 	"airlift/installer/host"
 	kubeletrules "airlift/installer/kubelet"
 	"airlift/installer/pki"
@@ -102,27 +101,8 @@ func (u *Upgrade) etcdState(ctx context.Context) *upgradecheck.Etcd {
 		return state
 	}
 	defer c.Close()
-	state.Members, state.Err = etcdMembers(ctx, c)
+	state.Members, _, state.Err = c.Status(ctx)
 	return state
-}
-
-func etcdMembers(ctx context.Context, c *etcd.Client) (list []upgradecheck.EtcdMember, err error) {
-	members, err := c.Members(ctx)
-	if err != nil {
-		return nil, err
-	}
-	alarms, err := c.Alarms(ctx)
-	if err != nil {
-		return nil, err
-	}
-	for _, s := range c.Health(ctx, members) {
-		m := upgradecheck.EtcdMember{State: s, Alarm: alarms[s.ID]}
-		if s.Err == nil {
-			m.Version, m.Bytes, m.Err = c.Database(ctx, s.Member)
-		}
-		list = append(list, m)
-	}
-	return list, nil
 }
 
 // certificates lists the certificates of this host with their CAs, the kubelet's included.
@@ -202,7 +182,7 @@ func (u *Upgrade) upgradeSpace(ctx context.Context, e *upgradecheck.Etcd) ([]pre
 	if e != nil {
 		for _, m := range e.Members {
 			if m.Name == u.config.NodeRegistration.Name {
-				state.Bytes += uint64(m.Bytes)
+				state.Bytes += uint64(m.DBSize)
 			}
 		}
 	}

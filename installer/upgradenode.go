@@ -177,7 +177,7 @@ func (u *Upgrade) kubeconfig(ctx context.Context) error {
 	if err := u.host.Restart(ctx, "kubelet.service"); err != nil {
 		return err
 	}
-	return u.kubeletStep.waitHealthy(ctx)
+	return u.kubeletStep.waitKubelet(ctx)
 }
 
 // clusterKubelet returns the KubeletConfiguration that all nodes share.
@@ -396,7 +396,7 @@ func (u *Upgrade) upgradeKubelet(ctx context.Context) error {
 		return err
 	}
 	if restarted {
-		if err := u.kubeletStep.waitHealthy(ctx); err != nil {
+		if err := u.kubeletStep.waitKubelet(ctx); err != nil {
 			return err
 		}
 	}

@@ -196,33 +196,3 @@ func checkQuorum(states []State, gone Member) error {
 	}
 	return nil
 }
-
-// Alarms lists the alarms that members have raised: "NOSPACE", "CORRUPT".
-func (c *Client) Alarms(ctx context.Context) (byMember map[uint64]string, err error) {
-	byMember = map[uint64]string{}
-	err = c.try(ctx, "listing etcd's alarms", func(ctx context.Context) error {
-		resp, err := c.api.AlarmList(ctx)
-		if err != nil {
-			return err
-		}
-		for _, a := range resp.Alarms {
-			byMember[a.MemberID] = a.Alarm.String()
-		}
-		return nil
-	})
-	return byMember, err
-}
-
-// Database returns the version of etcd of a member, and the size of its database.
-func (c *Client) Database(ctx context.Context, m Member) (version string, size int64, err error) {
-	if len(m.ClientURLs) == 0 {
-		return "", 0, errors.New("it has not started yet")
-	}
-	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
-	defer cancel()
-	status, err := c.api.Status(ctx, m.ClientURLs[0])
-	if err != nil {
-		return "", 0, err
-	}
-	return status.Version, status.DbSize, nil
-}

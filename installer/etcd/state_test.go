@@ -1,32 +1,28 @@
 package etcd
 
 import (
+	"slices"
 	"testing"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
-// TestAlarms reads the alarms and the database of a real etcd.
-func TestAlarms(t *testing.T) {
+// TestStatusHasAlarms reads the alarms and the database of a real etcd.
+func TestStatusHasAlarms(t *testing.T) {
 	s := newServers(t)
 	one := s.make("one")
 	s.start(one)
 	c := s.connect(one)
 	m := s.member(c, one)
-	if alarms, err := c.Alarms(t.Context()); err != nil || len(alarms) > 0 {
-		t.Errorf("%v %v", alarms, err)
-	}
-	if version, size, err := c.Database(t.Context(), m); err != nil || version == "" || size == 0 {
-		t.Errorf("%q %d %v", version, size, err)
+	list, _, err := c.Status(t.Context())
+	if err != nil || len(list) != 1 || len(list[0].Alarms) > 0 || list[0].Version == "" || list[0].DBSize == 0 {
+		t.Errorf("%+v %v", list, err)
 	}
 	raise := &etcdserverpb.AlarmRequest{Action: etcdserverpb.AlarmRequest_ACTIVATE, MemberID: m.ID, Alarm: etcdserverpb.AlarmType_NOSPACE}
 	if _, err := etcdserverpb.NewMaintenanceClient(c.api.ActiveConnection()).Alarm(t.Context(), raise); err != nil {
 		t.Fatal(err)
 	}
-	if alarms, err := c.Alarms(t.Context()); err != nil || alarms[m.ID] != "NOSPACE" {
-		t.Errorf("%v %v", alarms, err)
-	}
-	if _, _, err := c.Database(t.Context(), Member{}); err == nil {
-		t.Error("a member without URLs has a database")
+	if list, _, err = c.Status(t.Context()); err != nil || !slices.Equal(list[0].Alarms, []string{"NOSPACE"}) {
+		t.Errorf("%+v %v", list, err)
 	}
 }

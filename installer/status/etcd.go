@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"path"
 	"strings"
-	"sync"
 
 	"airlift/installer/etcd"
 )
@@ -53,30 +52,22 @@ func (r *Reader) readEtcd(ctx context.Context) (found result, err error) {
 	}
 	defer client.Close()
 	client.Timeout = partTimeout
-	members, err := client.Members(ctx)
+	members, _, err := client.Status(ctx)
 	if err != nil {
 		return found, err
 	}
 	e := &Etcd{Members: make([]EtcdMember, len(members))}
-	states := client.Health(ctx, members)
-	var wg sync.WaitGroup
-	for i, s := range states {
+	for i, s := range members {
 		m := &e.Members[i]
-		*m = EtcdMember{Name: s.Name, ID: fmt.Sprintf("%x", s.ID), Learner: s.Learner, Healthy: s.Err == nil}
+		*m = EtcdMember{Name: s.Name, ID: fmt.Sprintf("%x", s.ID), Learner: s.Learner, Healthy: s.Err == nil,
+			Version: s.Version, Leader: s.Leader, Bytes: s.DBSize, InUse: s.DBInUse}
 		if len(s.ClientURLs) > 0 {
 			m.URL = s.ClientURLs[0]
 		}
 		if s.Err != nil {
 			m.Reason = oneLine(s.Err)
-			continue
 		}
-		wg.Go(func() {
-			if size, err := client.SizeOf(ctx, s.Member); err == nil {
-				m.Version, m.Leader, m.Bytes, m.InUse = size.Version, size.Leader, size.Bytes, size.InUse
-			}
-		})
 	}
-	wg.Wait()
 	found.set = func(s *Status) { s.Etcd = e }
 	for _, m := range e.Members {
 		switch {

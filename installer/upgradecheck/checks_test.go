@@ -45,7 +45,7 @@ func sound(t *testing.T) *Target {
 				{Name: "kube-scheduler", Node: "cp", Image: image("kube-scheduler", "v1.37.1")},
 			},
 		},
-		Etcd:         &Etcd{Members: []EtcdMember{{State: etcd.State{Member: etcd.Member{Name: "cp"}}, Version: "3.7.0"}}},
+		Etcd:         &Etcd{Members: []etcd.Status{{Member: etcd.Member{Name: "cp"}, Version: "3.7.0"}}},
 		Certificates: []pki.Expiration{{Name: "apiserver", File: "/etc/kubernetes/pki/apiserver.crt", CA: "ca", NotAfter: now.AddDate(1, 0, 0)}},
 	}
 }
@@ -106,8 +106,8 @@ func TestEachCheck(t *testing.T) {
 		"etcd away":            {func(t *Target) { t.Etcd = &Etcd{Err: errors.New("no member answers")} }, "EtcdHealth", "no member answers", "log", false},
 		"etcd unhealthy":       {func(t *Target) { t.Etcd.Members[0].Err = errors.New("it has no leader") }, "EtcdHealth", "it has no leader", "start that control plane", false},
 		"etcd learner":         {func(t *Target) { t.Etcd.Members[0].Learner = true }, "EtcdHealth", "a learner", "join command", false},
-		"etcd full":            {func(t *Target) { t.Etcd.Members[0].Alarm = "NOSPACE" }, "EtcdHealth", "NOSPACE", "defragment", false},
-		"etcd corrupt":         {func(t *Target) { t.Etcd.Members[0].Alarm = "CORRUPT" }, "EtcdHealth", "CORRUPT", "restore", false},
+		"etcd full":            {func(t *Target) { t.Etcd.Members[0].Alarms = []string{"NOSPACE"} }, "EtcdHealth", "NOSPACE", "defragment", false},
+		"etcd corrupt":         {func(t *Target) { t.Etcd.Members[0].Alarms = []string{"CORRUPT"} }, "EtcdHealth", "CORRUPT", "restore", false},
 		"expired":              {cert(pki.Expiration{Name: "apiserver", CA: "ca"}, -day), "Certificates", "expired on 2026-04-30", "certs renew apiserver", false},
 		"expired CA":           {cert(pki.Expiration{Name: "ca"}, -day), "Certificates", "the CA", "docs/certificates.md", false},
 		"expired, external CA": {cert(pki.Expiration{Name: "apiserver", CA: "ca", External: true}, -day), "Certificates", "not on this host", "external CA ca", false},

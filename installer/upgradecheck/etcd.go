@@ -1,5 +1,10 @@
 package upgradecheck
 
+import (
+	"slices"
+	"strings"
+)
+
 // etcdHealth checks that all members of etcd are healthy voters without an alarm. A member that
 // restarts during an upgrade must not cost the quorum.
 func (t *Target) etcdHealth() (found []finding) {
@@ -11,10 +16,10 @@ func (t *Target) etcdHealth() (found []finding) {
 	}
 	for _, m := range t.Etcd.Members {
 		switch {
-		case m.Alarm == "NOSPACE":
+		case slices.Contains(m.Alarms, "NOSPACE"):
 			found = append(found, problem("compact and defragment etcd, then: etcdctl alarm disarm", "etcd's member %s has the alarm NOSPACE: its database has reached its maximum size, and etcd accepts no writes", m.Member))
-		case m.Alarm != "":
-			found = append(found, problem("restore that member from another one or from a snapshot", "etcd's member %s has the alarm %s", m.Member, m.Alarm))
+		case len(m.Alarms) > 0:
+			found = append(found, problem("restore that member from another one or from a snapshot", "etcd's member %s has the alarm %s", m.Member, strings.Join(m.Alarms, ", ")))
 		case m.Err != nil:
 			found = append(found, problem("start that control plane; if it is lost permanently, remove its member: etcdctl member remove ID", "etcd's member %s is not healthy: %v", m.Member, m.Err))
 		case m.Learner:

@@ -70,17 +70,9 @@ type Target struct {
 
 // Etcd is the state of the stacked etcd.
 type Etcd struct {
-	Members []EtcdMember
+	Members []etcd.Status
 	// Err is why the members cannot be listed.
 	Err error
-}
-
-// An EtcdMember is the state of a member.
-type EtcdMember struct {
-	etcd.State
-	Version string
-	Bytes   int64  // the size of its database
-	Alarm   string // "NOSPACE", "CORRUPT" or empty
 }
 
 // A check is one row of the table. run returns its findings, none if the check passed.
