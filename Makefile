@@ -121,8 +121,8 @@ unit:
 
 E2E = go test -tags e2e -count 1 -p 1 -parallel 3 -timeout 40m -run '$(RUN)' -skip '$(SKIP)'
 
-# Not empty if RUN and SKIP select TestAddOns, which needs more components.
-RUNS_ADD_ONS = $(if $(findstring TestAddOns,$(SKIP)),,$(or $(filter .,$(RUN)),$(findstring TestAddOns,$(RUN))))
+# Not empty if RUN and SKIP select the test: some need more components, or a second bundle.
+runs = $(if $(findstring $(1),$(SKIP)),,$(or $(filter .,$(RUN)),$(findstring $(1),$(RUN))))
 
 # With AIRLIFT_RIG, the tests that need root, components or tools run or fail: see scripts/rig.
 test e2e: export AIRLIFT_RIG = 1
@@ -134,7 +134,8 @@ test: packages oracles vet
 
 e2e: bundle
 	@rm -f out/hosts-not-run
-	$(if $(RUNS_ADD_ONS),bin/upstream build --version $(KUBERNETES) --add-ons)
+	$(if $(call runs,TestAddOns),bin/upstream build --version $(KUBERNETES) --add-ons)
+	$(if $(call runs,TestUpgrade),$(MAKE) newer)
 	$(E2E) ./e2e
 	@if test -e out/hosts-not-run; then cat out/hosts-not-run; fi
 	$(E2E) ./scripts/lab ./scripts/bench/measure ./installer/host
@@ -166,9 +167,10 @@ conformance: build
 	AIRLIFT_RIG=1 go test -tags conformance ./scripts/upstream/image
 	go run ./scripts/conformance --version $(KUBERNETES) --by $(BY) --focus '$(FOCUS)' $(if $(AGAIN),--again)
 
-# A bundle of a newer patch version. If the file exists, "make bench" also measures the delta to it.
+# A bundle of the version to which the tests upgrade: a patch of the newest minor version, or the
+# minor version after the oldest. If the file exists, "make bench" also measures the delta to it.
 newer:
-	$(MAKE) bundle KUBERNETES=v1.37.2 BUNDLE=out/newer
+	$(MAKE) bundle KUBERNETES=$(if $(filter $(OLDEST),$(KUBERNETES)),v1.30.4,v1.37.2) BUNDLE=out/newer
 
 # Airlift and kubeadm by hand, alternating, on the same kind of hosts.
 bench: bundle
