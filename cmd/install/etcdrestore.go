@@ -105,5 +105,5 @@ func (in *etcdRestoreFlags) run(cmd *cobra.Command, path string) error {
 	defer r.done()
 	run := installer.NewRestore(r.plan, in.options, file, r.host, r.console)
 	defer run.Close()
-	return run.Run(cmd.Context())
+	return recorded(cmd, r.host, in.cfg.KubernetesVersion, func() error { return run.Run(cmd.Context()) })
 }

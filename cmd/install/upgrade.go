@@ -132,7 +132,7 @@ func (in *upgradeFlags) run(cmd *cobra.Command, phase string, args []string) err
 		if phase == "" {
 			c.Timeline = rec
 		}
-		run, done, err := in.open(cmd, c, cfg, phase != "", args)
+		run, h, done, err := in.open(cmd, c, cfg, phase != "", args)
 		if err != nil {
 			return err
 		}
@@ -140,47 +140,49 @@ func (in *upgradeFlags) run(cmd *cobra.Command, phase string, args []string) err
 		if in.options.DryRun {
 			return run.DryRun(cmd.Context())
 		}
-		if phase != "" {
-			return run.RunPhase(cmd.Context(), phase)
-		}
-		return run.Run(cmd.Context())
+		return recorded(cmd, h, cfg.KubernetesVersion, func() error {
+			if phase != "" {
+				return run.RunPhase(cmd.Context(), phase)
+			}
+			return run.Run(cmd.Context())
+		})
 	})
 }
 
 // open reads the configuration file, and opens the bundle and the host. The caller must call
 // done at the end. It sets the Kubernetes version in cfg, for the timeline.
-func (in *upgradeFlags) open(cmd *cobra.Command, c *installer.Console, cfg *config.Config, onePhase bool, args []string) (run *installer.Upgrade, done func(), err error) {
+func (in *upgradeFlags) open(cmd *cobra.Command, c *installer.Console, cfg *config.Config, onePhase bool, args []string) (run *installer.Upgrade, h *host.Host, done func(), err error) {
 	read := config.ReadUpgradeApply
 	if in.options.Node {
 		read = config.ReadUpgradeNode
 	}
 	if err := readConfig(cmd, in.configFile, &in.options.UpgradeRun, read); err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	f, err := openBundle()
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	b, err := installer.OpenBundle(f)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	if err := b.NeedsKubernetes(cmd.CommandPath()); err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	cfg.KubernetesVersion = b.KubernetesVersion()
 	for _, requested := range append(args, in.options.KubernetesVersion) {
 		if err := config.CheckVersion(requested, b.KubernetesVersion()); err != nil {
-			return nil, nil, err
+			return nil, nil, nil, err
 		}
 	}
 	if !in.skipFileCheck {
 		b.CheckFile(cmd.Context())
 	}
-	h, unlock, err := openHost()
-	if err != nil {
+	var unlock func()
+	if h, unlock, err = openHost(); err != nil {
 		b.Close()
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	run = installer.NewUpgrade(b, in.options, onePhase, h, c)
 	if !in.options.Node && !onePhase && !in.yes && !in.options.DryRun {
@@ -193,9 +195,9 @@ func (in *upgradeFlags) open(cmd *cobra.Command, c *installer.Console, cfg *conf
 	}
 	if err != nil {
 		done()
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
-	return run, done, nil
+	return run, h, done, nil
 }
 
 // upgradePhase runs one phase of upgrade apply or upgrade node.
@@ -237,7 +239,7 @@ newer version. Then restore the snapshot from before the upgrade.`,
 					return err
 				}
 			}
-			return run.Run(cmd.Context())
+			return recorded(cmd, h, "", func() error { return run.Run(cmd.Context()) })
 		},
 	}
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask for confirmation")
