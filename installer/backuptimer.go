@@ -16,13 +16,10 @@ import (
 	"airlift/installer/host"
 )
 
-// The timer that writes backups, and its service.
-const (
-	backupTimer      = "airlift-backup.timer"
-	backupService    = "airlift-backup.service"
-	unitDir          = "/etc/systemd/system/"
-	backupRecipients = "/etc/airlift-backup-recipients"
-)
+// backupTimer writes backups.
+var backupTimer = host.Timer{Name: "airlift-backup", About: "Backup of the Kubernetes cluster"}
+
+const backupRecipients = "/etc/airlift-backup-recipients"
 
 // backupPrefix begins the names of scheduled backups. The start of the hash of the cluster's
 // CA follows, and the time: so the name of an encrypted one also identifies its cluster.
@@ -40,7 +37,7 @@ type BackupSchedule struct {
 }
 
 // Schedule writes a backup now, and installs the timer that writes more.
-func (b *Backup) Schedule(ctx context.Context, bundle *Bundle, s BackupSchedule) error {
+func (b *Backup) Schedule(ctx context.Context, s BackupSchedule) error {
 	if !b.host.Used() {
 		return fault.New(fault.Failure, "run 'install etcd snapshot' from a timer of your own", "Airlift did not install this host, so reset could not remove the timer")
 	}
@@ -50,73 +47,36 @@ func (b *Backup) Schedule(ctx context.Context, bundle *Bundle, s BackupSchedule)
 	if err := b.SaveInDirectory(ctx, s.Directory, s.Keep); err != nil {
 		return err
 	}
-	if err := b.host.InstallStub(ctx, bundle.file.Installer().SHA256); err != nil {
-		return err
-	}
-	command := fmt.Sprintf(`%s etcd snapshot "%s" --scheduled --keep %d`, host.StubPath, s.Directory, s.Keep)
+	timer := backupTimer
+	timer.Command = fmt.Sprintf(`etcd snapshot "%s" --scheduled --keep %d`, s.Directory, s.Keep)
 	if s.Recipients != "" {
 		if _, err := b.host.WriteFile(backupRecipients, []byte(s.Recipients), 0o644); err != nil {
 			return err
 		}
-		command += " --recipients-file " + backupRecipients
+		timer.Command += " --recipients-file " + backupRecipients
 	}
-	service := fmt.Sprintf(`[Unit]
-Description=Backup of the Kubernetes cluster
-After=kubelet.service
-
-[Service]
-Type=oneshot
-ExecStart=%s
-Nice=10
-TimeoutStartSec=1h
-`, command)
-	timer := fmt.Sprintf(`[Unit]
-Description=Backup of the Kubernetes cluster, every %s
-
-[Timer]
-OnActiveSec=%d
-OnUnitActiveSec=%d
-AccuracySec=1min
-
-[Install]
-WantedBy=timers.target
-`, s.Every, int(s.Every.Seconds()), int(s.Every.Seconds()))
-	written := false
-	for name, text := range map[string]string{backupService: service, backupTimer: timer} {
-		changed, err := b.host.WriteFile(unitDir+name, []byte(text), 0o644)
-		if err != nil {
-			return err
-		}
-		written = written || changed
-	}
-	if err := b.host.Enable(ctx, backupTimer, written); err != nil {
+	seconds := int(s.Every.Seconds())
+	timer.Schedule = fmt.Sprintf("OnActiveSec=%d\nOnUnitActiveSec=%d\nAccuracySec=1min", seconds, seconds)
+	if _, err := b.host.EnsureTimer(ctx, timer); err != nil {
 		return err
 	}
-	if err := b.host.Restart(ctx, backupTimer); err != nil {
-		return err
-	}
-	fmt.Fprintf(b.console.Out, "%s writes a backup to %s every %s and keeps %d; see: systemctl list-timers %s\n", backupTimer, s.Directory, s.Every, s.Keep, backupTimer)
+	fmt.Fprintf(b.console.Out, "%s writes a backup to %s every %s and keeps %d; see: systemctl list-timers %s\n", timer.Unit(), s.Directory, s.Every, s.Keep, timer.Unit())
 	return nil
 }
 
 // StopBackups removes the timer. It keeps the backups.
 func StopBackups(ctx context.Context, h *host.Host, c *Console) error {
-	if !fileExists(h, unitDir+backupTimer) {
+	if !fileExists(h, backupTimer.UnitPath()) {
 		fmt.Fprintln(c.Out, "This host has no timer for backups.")
 		return nil
 	}
-	if err := h.DisableNow(ctx, backupTimer); err != nil {
+	if err := h.RemoveTimer(ctx, backupTimer); err != nil {
 		return err
 	}
-	for _, path := range []string{unitDir + backupTimer, unitDir + backupService, backupRecipients} {
-		if err := h.Remove(path); err != nil {
-			return err
-		}
-	}
-	if err := h.DaemonReload(ctx); err != nil {
+	if err := h.Remove(backupRecipients); err != nil {
 		return err
 	}
-	fmt.Fprintf(c.Out, "%s was removed. The backups were kept.\n", backupTimer)
+	fmt.Fprintf(c.Out, "%s was removed. The backups were kept.\n", backupTimer.Unit())
 	return nil
 }
 

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -19,9 +18,8 @@ import (
 var certsTimer = host.Timer{
 	Name:     "airlift-certs-renew",
 	About:    "Renew the certificates of this control plane that are due",
-	Calendar: "*-*-* 00:00:00",
-	Spread:   6 * time.Hour,
-	Args:     []string{"certs", "renew", "all", "--due", "--restart"},
+	Schedule: "OnCalendar=*-*-* 00:00:00\nRandomizedDelaySec=6h\nFixedRandomDelay=true\nPersistent=true",
+	Command:  "certs renew all --due --restart",
 }
 
 func newCertsAutoCmd() *cobra.Command {

@@ -106,19 +106,11 @@ func (in *etcdSnapshotFlags) run(cmd *cobra.Command, args []string) error {
 	b.Recipients, b.Kubeconfig = recipients, in.kubeconfig
 	switch {
 	case interval > 0:
-		f, err := openBundle()
-		if err != nil {
-			return err
-		}
-		bundle, err := installer.OpenBundle(f)
-		if err != nil {
-			return err
-		}
 		keys, err := backup.RecipientLines(in.recipients, in.recipientsFiles)
 		if err != nil {
 			return err
 		}
-		return b.Schedule(cmd.Context(), bundle, installer.BackupSchedule{Directory: path, Every: interval, Keep: in.keep, Recipients: keys})
+		return b.Schedule(cmd.Context(), installer.BackupSchedule{Directory: path, Every: interval, Keep: in.keep, Recipients: keys})
 	case in.scheduled:
 		return b.SaveInDirectory(cmd.Context(), path, in.keep)
 	}

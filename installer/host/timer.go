@@ -7,28 +7,24 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strings"
-	"time"
 )
 
 // A Timer is a systemd timer, with its service, that runs the installer at StubPath.
 type Timer struct {
 	Name  string // of both units, without the suffix
 	About string
-	// Calendar is when it runs, in the format of systemd.time(7). A host that was off at that time
-	// runs it when it is on again.
-	Calendar string
-	// Spread distributes the starts of hosts: each starts by a time of its own later, which is
-	// at most this long and stays the same.
-	Spread time.Duration
-	Args   []string // of the installer
+	// Schedule has the options of systemd.timer(5) that start it, one on each line.
+	Schedule string
+	Command  string // arguments of the installer, as in a unit's ExecStart
 }
 
 func (t Timer) service() string { return t.Name + ".service" }
-func (t Timer) unit() string    { return t.Name + ".timer" }
+
+// Unit is the name of the timer's unit.
+func (t Timer) Unit() string { return t.Name + ".timer" }
 
 // UnitPath is the path of the timer's unit.
-func (t Timer) UnitPath() string { return "/etc/systemd/system/" + t.unit() }
+func (t Timer) UnitPath() string { return "/etc/systemd/system/" + t.Unit() }
 
 func (t Timer) servicePath() string { return "/etc/systemd/system/" + t.service() }
 
@@ -40,7 +36,9 @@ After=network-online.target containerd.service kubelet.service
 [Service]
 Type=oneshot
 ExecStart=%s %s
-`, t.About, StubPath, strings.Join(t.Args, " "))
+Nice=10
+TimeoutStartSec=1h
+`, t.About, StubPath, t.Command)
 }
 
 func (t Timer) timerText() string {
@@ -48,14 +46,11 @@ func (t Timer) timerText() string {
 Description=%s
 
 [Timer]
-OnCalendar=%s
-RandomizedDelaySec=%d
-FixedRandomDelay=true
-Persistent=true
+%s
 
 [Install]
 WantedBy=timers.target
-`, t.About, t.Calendar, int(t.Spread/time.Second))
+`, t.About, t.Schedule)
 }
 
 // EnsureTimer copies the running installer to StubPath, and enables the timer. Reset removes them.
@@ -79,22 +74,22 @@ func (h *Host) EnsureTimer(ctx context.Context, t Timer) (changed bool, err erro
 			return false, err
 		}
 	}
-	if err := h.Enable(ctx, t.unit(), changed); err != nil {
+	if err := h.Enable(ctx, t.Unit(), changed); err != nil {
 		return false, err
 	}
 	if changed { // a timer that runs keeps its old times
-		return true, h.Restart(ctx, t.unit())
+		return true, h.Restart(ctx, t.Unit())
 	}
-	return false, h.Start(ctx, t.unit())
+	return false, h.Start(ctx, t.Unit())
 }
 
 // RemoveTimer removes the units of a timer, and leaves the installer at StubPath, which other
 // units may run.
 func (h *Host) RemoveTimer(ctx context.Context, t Timer) error {
-	if err := h.DisableNow(ctx, t.unit()); err != nil {
+	if err := h.DisableNow(ctx, t.Unit()); err != nil {
 		return err
 	}
-	if err := h.forget(kindUnit, t.unit()); err != nil {
+	if err := h.forget(kindUnit, t.Unit()); err != nil {
 		return err
 	}
 	for _, path := range []string{t.UnitPath(), t.servicePath()} {
