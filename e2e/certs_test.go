@@ -132,7 +132,7 @@ func TestCertificates(t *testing.T) {
 
 	// A worker has nothing to sign with: it joins again.
 	eventually(t, 2*time.Minute, func() string {
-		if out := nodes(); !regexp.MustCompile(`(?m)^`+worker.Name+` +NotReady `).MatchString(out) {
+		if out := nodes(); !regexp.MustCompile(`(?m)^` + worker.Name + ` +NotReady `).MatchString(out) {
 			return out
 		}
 		return ""

@@ -109,7 +109,7 @@ func carryPlan(t *testing.T, h *lab.Host, name string, change func(*bundle.Manif
 func planState(t *testing.T, h *lab.Host) string {
 	t.Helper()
 	return hostState(t, h) + run(t, h, "sh", "-c", `
-		find /etc/kubernetes /var/lib/airlift /var/lib/kubelet -maxdepth 3 -type f -not -path '*/pods/*' -not -path '*/device-plugins/*' -not -path '*/plugins*' -not -name '*_state' | sort | xargs sha256sum
+		find /etc/kubernetes /var/lib/airlift /var/lib/kubelet -maxdepth 3 -type f -not -path '*/pods/*' -not -path '*/device-plugins/*' -not -path '*/plugins*' -not -name '*_state' -not -name runs.json | sort | xargs sha256sum
 		ctr -n k8s.io images ls -q | sort`)
 }
 

@@ -55,7 +55,7 @@ func (d *Doctor) readClocks(ctx context.Context) clocks {
 		c.apiErr = err
 		return c
 	}
-	c.api = there.Sub(time.Now()).Round(time.Second)
+	c.api = time.Until(there).Round(time.Second)
 	list, err := client.NodeClocks(ctx)
 	if err != nil {
 		return c // a worker may not list nodes
