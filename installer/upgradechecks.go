@@ -95,7 +95,9 @@ func (u *Upgrade) etcdState(ctx context.Context) *upgradecheck.Etcd {
 		state.Err = err
 		return state
 	}
-	c, err := connectEtcd(ctx, u.machine, []string{e.clientURL}, e.certificates, probeTimeout)
+	reader := *u.machine
+	reader.host = u.existing // a dry run has no certificates of its own
+	c, err := connectEtcd(ctx, &reader, []string{e.clientURL}, e.certificates, probeTimeout)
 	if err != nil {
 		state.Err = err
 		return state
