@@ -220,7 +220,7 @@ func (u *Upgrade) checkNode() error {
 	return nil
 }
 
-// localConfig returns what the files of this host say about the node.
+// localConfig returns what is in the files of this host about the node.
 func (u *Upgrade) localConfig() (*config.Config, error) {
 	c := &config.Config{Timeouts: u.options.Timeouts, Patches: u.options.Patches, SkipPhases: u.options.SkipPhases, DryRun: u.options.DryRun}
 	if err := u.bundle.Configure(c); err != nil {
@@ -359,7 +359,7 @@ func (u *Upgrade) finished(ctx context.Context) error {
 	return nil
 }
 
-// summary tells the user what comes next.
+// summary prints the next steps.
 func (u *Upgrade) summary(ctx context.Context) {
 	to := u.bundle.KubernetesVersion()
 	text := fmt.Sprintf("This node has Kubernetes %s.\n", to)

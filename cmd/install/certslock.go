@@ -25,7 +25,7 @@ const (
 
 // takeTurn waits until no other control plane restarts its components. Without an API it does not
 // wait: expired certificates may be why there is none. If none has expired, it is an error with
-// --due, because nobody watches that command.
+// --due, because no one watches that command.
 func (f *certsFlags) takeTurn(cmd *cobra.Command, expired bool) (release func(), err error) {
 	ctx := cmd.Context()
 	holder := pki.NodeName(os.DirFS("/"))

@@ -65,7 +65,7 @@ func ReadManifest(r io.Reader, identities ...age.Identity) (*Manifest, error) {
 	return readManifest(archive)
 }
 
-// begin returns the archive, if its first entry is the manifest. tar cannot tell a file that
+// begin returns the archive, if its first entry is the manifest. tar cannot distinguish a file that
 // ends early from a short file of another kind.
 func begin(plain io.Reader) (*tar.Reader, error) {
 	r := bufio.NewReader(plain)

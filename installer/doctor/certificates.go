@@ -22,7 +22,7 @@ func (d *Doctor) certificates() []source {
 		for _, pattern := range []string{
 			"/etc/kubernetes/pki/*.crt", "/etc/kubernetes/pki/etcd/*.crt", "/etc/kubernetes/*.conf", "/var/lib/kubelet/pki/*",
 		} {
-			found, _ := filepath.Glob(d.Host.Path(pattern)) // the patterns are ours
+			found, _ := filepath.Glob(d.Host.Path(pattern)) // the patterns are valid
 			for _, file := range found {
 				d.describeCertificates(&out, file)
 			}

@@ -69,7 +69,7 @@ func (d *Doctor) file(name, path string) source {
 // archive.
 func (d *Doctor) files(directory string, patterns ...string) (list []source) {
 	for _, pattern := range patterns {
-		found, _ := filepath.Glob(d.Host.Path(pattern)) // the patterns are ours
+		found, _ := filepath.Glob(d.Host.Path(pattern)) // the patterns are valid
 		slices.Sort(found)
 		for _, file := range found {
 			path := strings.TrimPrefix(file, strings.TrimSuffix(d.Host.Path("/"), "/"))

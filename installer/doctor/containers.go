@@ -101,7 +101,7 @@ func (d *Doctor) listImages(ctx context.Context) ([]byte, error) {
 // containerLogs are the logs of the components' containers, with those of earlier attempts.
 func (d *Doctor) containerLogs() (list []source) {
 	for _, namespace := range componentNamespaces {
-		files, _ := filepath.Glob(d.Host.Path(filepath.Join(logsDir, namespace+"_*", "*", "*.log"))) // the pattern is ours
+		files, _ := filepath.Glob(d.Host.Path(filepath.Join(logsDir, namespace+"_*", "*", "*.log"))) // the pattern is valid
 		slices.Sort(files)
 		for _, file := range files {
 			path := strings.TrimPrefix(file, strings.TrimSuffix(d.Host.Path("/"), "/"))
