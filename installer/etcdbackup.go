@@ -56,8 +56,11 @@ const backupRecordPath = host.StateDir + "/backup.json"
 // Save writes a verified backup to a file that the user named. It replaces an existing file
 // only with force.
 func (b *Backup) Save(ctx context.Context, file string, force bool) error {
+	if _, err := os.Lstat(file); err == nil && !force {
+		return fault.New(fault.Usage, "choose another name, or replace it with --force", "%s exists", file)
+	}
 	r := BackupRecord{Time: time.Now().UTC().Truncate(time.Second), Path: file}
-	s, err := b.save(ctx, file, force)
+	s, err := b.save(ctx, file)
 	if err != nil {
 		r.Error = err.Error()
 	} else {
@@ -98,11 +101,8 @@ func lastBackup(h *host.Host) (*BackupRecord, error) {
 	return r, nil
 }
 
-func (b *Backup) save(ctx context.Context, file string, force bool) (etcd.Snapshot, error) {
+func (b *Backup) save(ctx context.Context, file string) (etcd.Snapshot, error) {
 	var none etcd.Snapshot
-	if _, err := os.Lstat(file); err == nil && !force {
-		return none, fault.New(fault.Usage, "choose another name, or replace it with --force", "%s exists", file)
-	}
 	c, e, err := localEtcdClient(ctx, b.machine)
 	if err != nil {
 		return none, err
