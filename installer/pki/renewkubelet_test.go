@@ -50,7 +50,7 @@ func TestRenewKubelet(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if s := pair.Leaf.Subject.String(); s != "CN=system:node:host1,O=system:nodes" {
+			if s := pair.Leaf.Subject.String(); s != "CN=system:node:"+cfg.NodeRegistration.Name+",O=system:nodes" {
 				t.Errorf("subject %s", s)
 			}
 			if usage := pair.Leaf.ExtKeyUsage; len(usage) != 1 || usage[0] != x509.ExtKeyUsageClientAuth {
