@@ -15,6 +15,21 @@ import (
 	"airlift/scripts/site"
 )
 
+// encryption writes a configuration of init with which the API server encrypts Secrets in etcd.
+const encryption = `mkdir -p /etc/site && key=$(head -c 32 /dev/urandom | base64) && umask 077 && cat >/etc/site/keys.yaml <<END
+apiVersion: apiserver.config.k8s.io/v1
+kind: EncryptionConfiguration
+resources: [{resources: [secrets], providers: [{aescbc: {keys: [{name: one, secret: $key}]}}]}]
+END
+cat >/root/init.yaml <<END
+apiVersion: kubeadm.k8s.io/v1beta4
+kind: ClusterConfiguration
+apiServer:
+  extraArgs: [{name: encryption-provider-config, value: /etc/site/keys.yaml}]
+  extraVolumes: [{name: site, hostPath: /etc/site, mountPath: /etc/site, readOnly: true}]
+END
+`
+
 // TestEtcdBackup creates a cluster with a worker, saves a backup, destroys all its control
 // planes, and restores it on a host with another name and address. The steps depend on each
 // other.
@@ -28,11 +43,13 @@ func TestEtcdBackup(t *testing.T) {
 		test func(t *testing.T)
 	}{
 		{"a cluster with objects", func(t *testing.T) {
-			join, err := site.JoinArgs(install(t, first, 0, "init"))
+			run(t, first, "sh", "-c", encryption)
+			join, err := site.JoinArgs(install(t, first, 0, "init", "--config", "/root/init.yaml"))
 			if err != nil {
 				t.Fatal(err)
 			}
 			install(t, second, 0, join...)
+			kubectl(t, s, "create", "secret", "generic", "sealed", "--from-literal=word=kept")
 			run(t, first, "sh", "-c", `export KUBECONFIG=/etc/kubernetes/admin.conf; for i in $(seq 50); do
 				printf -- '---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: saved-%s, namespace: default}\ndata: {n: "%s"}\n' $i $i; done | kubectl apply -f - >/dev/null`)
 			s.Nodes = 2
@@ -47,7 +64,7 @@ func TestEtcdBackup(t *testing.T) {
 			contains(t, install(t, first, 0, "etcd", "snapshot", file), "keys at revision", "verified")
 			contains(t, install(t, first, 2, "etcd", "snapshot", file), "exists", "--force")
 			contains(t, install(t, first, 0, "etcd", "status"), file)
-			contains(t, run(t, first, "sh", "-c", "stat -c %a "+file+"; tar -tf "+file), "600\n", "manifest.json\n", "pki/ca.key\n", "config/kubeadm.yaml\n", "etcd/snapshot.db\n")
+			contains(t, run(t, first, "sh", "-c", "stat -c %a "+file+"; tar -tf "+file), "600\n", "manifest.json\n", "pki/ca.key\n", "config/kubeadm.yaml\n", "files/etc/site/keys.yaml\n", "etcd/snapshot.db\n")
 			kubectl(t, s, "create", "configmap", "too-late")
 			objects = kubectl(t, s, "get", "configmaps,deployments,services,serviceaccounts,secrets", "-A", "--no-headers", "-o", "custom-columns=KIND:.kind,NS:.metadata.namespace,NAME:.metadata.name,UID:.metadata.uid")
 			backup = run(t, first, "cat", file)
@@ -111,6 +128,9 @@ func TestEtcdBackup(t *testing.T) {
 			t.Logf("%d objects are there again, with their UIDs", found)
 			if len(missing) > 0 || found < 60 {
 				t.Errorf("%d found, missing: %v", found, missing)
+			}
+			if got := kubectlAt(t, third, "get", "secret", "sealed", "-o", "jsonpath={.data.word}"); got != "a2VwdA==" {
+				t.Errorf("the encrypted Secret has %q", got)
 			}
 			if strings.Contains(got, "too-late") {
 				t.Error("an object is there that was created after the backup")

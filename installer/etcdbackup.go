@@ -3,7 +3,6 @@ package installer
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -77,28 +76,12 @@ func (b *Backup) record(r BackupRecord) error {
 	if !b.host.Used() {
 		return nil
 	}
-	data, err := json.MarshalIndent(r, "", "  ")
-	if err != nil {
-		return err
-	}
-	_, err = b.host.WriteFile(backupRecordPath, append(data, '\n'), 0o600)
-	return err
+	return writeRecord(b.host, backupRecordPath, r)
 }
 
 // lastBackup returns the result of the last backup on this host, nil if there is none.
 func lastBackup(h *host.Host) (*BackupRecord, error) {
-	data, err := os.ReadFile(h.Path(backupRecordPath))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	r := &BackupRecord{}
-	if err := json.Unmarshal(data, r); err != nil {
-		return nil, fmt.Errorf("reading %s: %w", backupRecordPath, err)
-	}
-	return r, nil
+	return readRecord[BackupRecord](h, backupRecordPath)
 }
 
 func (b *Backup) save(ctx context.Context, file string) (etcd.Snapshot, error) {
@@ -188,7 +171,12 @@ func (b *Backup) describe(ctx context.Context, c *etcd.Client, e *localEtcd) (m 
 	if m.CACertHash, err = caHash(files[0].Data); err != nil {
 		return m, nil, err
 	}
-	document, err := b.configuration(fetched, m.Node)
+	others, err := b.componentFiles(&fetched.Cluster, files)
+	if err != nil {
+		return m, nil, err
+	}
+	files = append(files, others...)
+	document, err := b.configuration(fetched, m.Node, files)
 	if err != nil {
 		return m, nil, err
 	}
@@ -227,12 +215,12 @@ func caHash(caPEM []byte) (string, error) {
 var nodeFields = []string{"cgroupDriver", "resolvConf", "failCgroupV1", "containerRuntimeEndpoint", "staticPodPath"}
 
 // configuration returns kubeadm's documents from which init would create this cluster.
-func (b *Backup) configuration(fetched *cluster.FetchedConfig, node string) ([]byte, error) {
+func (b *Backup) configuration(fetched *cluster.FetchedConfig, node string, files []backup.File) ([]byte, error) {
 	flags, _, err := readStaticPod(b.host, "kube-apiserver")
 	if err != nil {
 		return nil, err
 	}
-	if file := flags["encryption-provider-config"]; file != "" {
+	if file := flags["encryption-provider-config"]; file != "" && !slices.ContainsFunc(files, func(f backup.File) bool { return path.Base(f.Name) == path.Base(file) }) {
 		b.console.Warn("the API server encrypts data with the keys in %s, which are not in the backup: keep a copy of that file", file)
 	}
 	c := config.Config{Cluster: fetched.Cluster}

@@ -3,10 +3,8 @@ package installer
 import (
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path"
 	"slices"
@@ -118,6 +116,7 @@ func (r *Restore) Steps() []Step {
 		steps = slices.Insert(steps, i+1, s)
 	}
 	insert("runtime", Step{Name: "restore-etcd", Doc: "restore etcd's data from the backup", Run: r.restoreEtcd, Needed: true})
+	insert("runtime", Step{Name: "restore-files", Doc: "restore the files that the control plane's flags name", Run: r.restoreFiles, Needed: true})
 	insert("runtime", Step{Name: "restore-certs", Doc: "restore the cluster's CAs and keys from the backup", Run: r.restoreCerts, Needed: true})
 	insert("kubelet-finalize", Step{Name: "remove-old-nodes", Doc: "remove the control planes of the lost cluster", Run: r.withAPI(r.removeOldNodes)})
 	insert("addon", Step{Name: "restart-daemons", Doc: "restart this node's system pods with the new addresses", Run: r.withAPI(r.restartDaemons)})
@@ -155,18 +154,7 @@ func (r *Restore) mark() restoreMark {
 
 // earlierMark returns the mark of an earlier run, nil if there is none.
 func (r *Restore) earlierMark() (*restoreMark, error) {
-	data, err := os.ReadFile(r.existing.Path(restoreMarkPath))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	m := &restoreMark{}
-	if err := json.Unmarshal(data, m); err != nil {
-		return nil, fmt.Errorf("reading %s: %w", restoreMarkPath, err)
-	}
-	return m, nil
+	return readRecord[restoreMark](r.existing, restoreMarkPath)
 }
 
 // checkFresh refuses a host that has a node already, unless this restore was interrupted.
@@ -207,11 +195,7 @@ func (r *Restore) restoreCerts(context.Context) error {
 	if earlier == nil {
 		m := r.mark()
 		m.Token = rand.Text()
-		data, err := json.Marshal(m)
-		if err != nil {
-			return err
-		}
-		if _, err := r.host.WriteFile(restoreMarkPath, append(data, '\n'), 0o600); err != nil {
+		if err := writeRecord(r.host, restoreMarkPath, m); err != nil {
 			return err
 		}
 	}

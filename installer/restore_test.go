@@ -53,7 +53,7 @@ func backedUp(t *testing.T, change func(*config.Config)) []byte {
 		}
 	}
 	b := NewBackup(n.host, &Console{Out: new(bytes.Buffer)})
-	document, err := b.configuration(fetched, "one")
+	document, err := b.configuration(fetched, "one", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -199,5 +199,75 @@ func TestPrune(t *testing.T) {
 		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// TestFilesOfComponents: a backup has the files that the flags of the control plane name, and a
+// restore writes them where no file is.
+func TestFilesOfComponents(t *testing.T) {
+	const keys, policy, plugin = "/etc/site/keys.yaml", "/srv/audit.yaml", "/etc/kubernetes/pki/plugin.yaml"
+	change := func(c *config.Config) {
+		c.APIServer.ExtraVolumes = []config.HostPathMount{
+			{Name: "site", HostPath: "/etc/site", MountPath: "/conf"},
+			{Name: "audit", HostPath: policy, MountPath: "/audit/policy.yaml"},
+			{Name: "log", HostPath: "/var/log/audit", MountPath: "/log"},
+		}
+		c.APIServer.ExtraArgs = []config.Arg{
+			{Name: "encryption-provider-config", Value: "/conf/keys.yaml"},
+			{Name: "audit-policy-file", Value: "/audit/policy.yaml"},
+			{Name: "audit-log-path", Value: "/log/audit.log"},
+			{Name: "admission-control-config-file", Value: plugin},
+			{Name: "service-account-key-file", Value: "/etc/kubernetes/pki/sa.pub"},
+			{Name: "tls-cert-file", Value: "/conf/../../etc/shadow"},
+		}
+	}
+	n := hostWith(t, change)
+	root := t.TempDir()
+	h, err := host.OpenDirectory(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range []string{keys, policy, plugin, "/var/log/audit/audit.log", "/etc/site/other", "/etc/kubernetes/pki/sa.pub", "/etc/shadow"} {
+		if err := os.MkdirAll(filepath.Dir(h.Path(file)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(h.Path(file), []byte(file), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b := NewBackup(h, &Console{Out: new(bytes.Buffer)})
+	files, err := b.componentFiles(&n.plan.config.Cluster, []backup.File{{Name: "pki/sa.pub"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := restoring(t)
+	change(r.config)
+	r.backup.Files = map[string][]byte{"files/etc/passwd": []byte("no flag names it")}
+	var names []string
+	for _, f := range files {
+		names = append(names, f.Name)
+		r.backup.Files[f.Name] = f.Data
+	}
+	if got := strings.Join(names, " "); got != "files/etc/kubernetes/pki/plugin.yaml files/etc/site/keys.yaml files/srv/audit.yaml" {
+		t.Errorf("the backup has %s", got)
+	}
+	put(t, r, policy, "the user's")
+	if err := r.restoreFiles(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for file, want := range map[string]string{keys: keys, plugin: plugin, policy: "the user's"} {
+		info, err := os.Stat(r.host.Path(file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if data, err := os.ReadFile(r.host.Path(file)); err != nil || string(data) != want || file == keys && info.Mode() != 0o600 {
+			t.Errorf("%s: %q, mode %v, %v", file, data, info.Mode(), err)
+		}
+	}
+	if _, err := os.Stat(r.host.Path("/etc/passwd")); err == nil {
+		t.Error("a file was restored that no flag names")
+	}
+	if out := r.console.Out.(*bytes.Buffer).String(); !strings.Contains(out, policy+" exists and differs") {
+		t.Errorf("printed %q", out)
 	}
 }

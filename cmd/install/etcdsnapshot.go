@@ -31,9 +31,10 @@ func newEtcdSnapshotCmd() *cobra.Command {
 cluster again, also on other hosts. Run it as root on a control plane.
 
 The file is a tar archive with a manifest, a verified snapshot of etcd, the keys that all
-control planes share (the CAs, the service account key), and the configuration. It has all
-secrets of the cluster: keep it safe, or encrypt it with age (--recipient). Its mode is
-0600. An interrupted run leaves no file.
+control planes share (the CAs, the service account key), the configuration, and the files
+that flags of the control plane name (--encryption-provider-config). It has all secrets of
+the cluster: keep it safe, or encrypt it with age (--recipient). Its mode is 0600. An
+interrupted run leaves no file.
 
 With --every the argument is a directory: a systemd timer on this host writes a new file
 to it at this interval, and removes the oldest ones. The first one is written at once.

@@ -20,6 +20,8 @@ const (
 	ConfigName   = "config/kubeadm.yaml"
 	// PKIDir is the directory of the shared keys and certificates, with kubeadm's names.
 	PKIDir = "pki/"
+	// FilesDir is the directory of other files, with their paths on the host.
+	FilesDir = "files/"
 )
 
 // A Manifest describes a backup.

@@ -19,8 +19,8 @@ import (
 const (
 	// ageHeader begins each file that age wrote.
 	ageHeader = "age-encryption.org/v1\n"
-	// maxFile limits the manifest, and each file but the snapshot.
-	maxFile = 4 << 20
+	// MaxFile limits the manifest, and each file but the snapshot.
+	MaxFile = 4 << 20
 )
 
 // A Backup is the content of an archive, without the snapshot.
@@ -119,7 +119,7 @@ func readManifest(archive *tar.Reader) (*Manifest, error) {
 		return nil, ErrTruncated
 	case err != nil:
 		return nil, ErrNotBackup
-	case header.Name != ManifestName || header.Size > maxFile:
+	case header.Name != ManifestName || header.Size > MaxFile:
 		return nil, ErrNotBackup
 	}
 	data, err := io.ReadAll(archive)
@@ -143,7 +143,7 @@ func (b *Backup) read(archive *tar.Reader, w io.Writer) error {
 	}
 	b.Manifest = *m
 	for _, e := range m.Entries {
-		if path.Clean("/"+e.Name) != "/"+e.Name || e.Name != SnapshotName && e.Size > maxFile {
+		if path.Clean("/"+e.Name) != "/"+e.Name || e.Name != SnapshotName && e.Size > MaxFile {
 			return fmt.Errorf("%w: the entry %q is not allowed", ErrDamaged, e.Name)
 		}
 		header, err := archive.Next()
