@@ -32,6 +32,28 @@ import (
 // for a pod.
 const stopGrace = 30 * time.Second
 
+// apiServerGrace is stopGrace of an API server, from the moment at which it accepts no more
+// connections. It ends by itself only when all clients have closed their watches, or after a
+// minute (ShutdownTimeout of k8s.io/apiserver), so the kubelet always waits for the whole of its
+// 30 seconds. The requests of others are answered long before.
+const apiServerGrace = 5 * time.Second
+
+// graceOf returns how long this host's component may take to end.
+func (s *StaticPods) graceOf(component string) time.Duration {
+	if component != "kube-apiserver" {
+		return stopGrace
+	}
+	flags, _, err := readStaticPod(s.existing, component)
+	if err != nil {
+		return stopGrace
+	}
+	delay, err := time.ParseDuration(cmp.Or(flags["shutdown-delay-duration"], "0s"))
+	if err != nil {
+		return stopGrace
+	}
+	return min(stopGrace, delay+apiServerGrace)
+}
+
 // StaticPods changes and restarts the components of this host's control plane, one at a time:
 // each is healthy before the next.
 type StaticPods struct {
@@ -85,11 +107,16 @@ func (s *StaticPods) Replace(ctx context.Context, component string, manifest, fo
 	}
 	s.begun = time.Now()
 	file := pki.File{Path: manifestPath(component), Data: manifest, Mode: 0o600}
-	count := s.changes
+	count, grace := s.changes, s.graceOf(component)
 	if err := s.write(file); err != nil {
 		return false, err
 	}
 	changed = s.changes > count
+	if changed && grace < stopGrace {
+		if err := s.stop(ctx, before, grace); err != nil {
+			return changed, err
+		}
+	}
 	err = s.started(ctx, component, before)
 	if err == nil || ctx.Err() != nil || former == nil || bytes.Equal(former, manifest) {
 		return changed, err
@@ -137,19 +164,12 @@ func (s *StaticPods) restart(ctx context.Context, component string) error {
 		return err
 	}
 	s.begun = time.Now()
-	running := false
-	for _, c := range before {
-		if c.Exited {
-			continue
-		}
-		running = true
-		if err := s.containerd.StopContainer(ctx, c.ID, stopGrace); err != nil {
-			return err
-		}
+	if err := s.stop(ctx, before, s.graceOf(component)); err != nil {
+		return err
 	}
 	// The kubelet may start a container that failed only after minutes, that of a new pod
 	// sandbox at once.
-	if !running && len(before) > 0 {
+	if len(before) > 0 && !slices.ContainsFunc(before, running) {
 		if err := s.containerd.RemovePod(ctx, before[0].Namespace, before[0].Pod); err != nil {
 			return err
 		}
@@ -163,6 +183,21 @@ func (s *StaticPods) restart(ctx context.Context, component string) error {
 		return err
 	}
 	return s.waitHealthy(ctx, component)
+}
+
+func running(c store.Container) bool { return !c.Exited }
+
+// stop stops those containers that run.
+func (s *StaticPods) stop(ctx context.Context, containers []store.Container, grace time.Duration) error {
+	for _, c := range containers {
+		if !running(c) {
+			continue
+		}
+		if err := s.containerd.StopContainer(ctx, c.ID, grace); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // started waits until a container of the component's current manifest runs, and is healthy.
