@@ -7,18 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
-	"net/url"
 	"os"
 	"path"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
-
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/intstr"
-	"sigs.k8s.io/yaml"
 
 	"airlift/fault"
 	"airlift/images/store"
@@ -26,6 +19,7 @@ import (
 	"airlift/installer/config"
 	"airlift/installer/host"
 	"airlift/installer/pki"
+	"airlift/installer/staticpod"
 )
 
 // stopGrace is how long a component may take to end before it is killed: the kubelet's default
@@ -264,55 +258,16 @@ func (s *StaticPods) containersOf(ctx context.Context, component string) ([]stor
 // waitHealthy waits until the component's own health check succeeds, which its manifest names
 // for the kubelet.
 func (s *StaticPods) waitHealthy(ctx context.Context, component string) error {
-	data, err := os.ReadFile(s.host.Path(manifestPath(component)))
-	if err != nil {
-		return err
-	}
-	check, err := healthCheck(data)
+	pod, err := staticpod.Read(s.host.Path(manifestPath(component)))
 	if err != nil {
 		return fmt.Errorf("reading %s: %w", manifestPath(component), err)
 	}
-	if check == "" {
+	if pod.Health == "" {
 		return nil
 	}
 	return s.watched(ctx, s.onlyOf(component), func(ctx context.Context) error {
-		return cluster.WaitForComponent(ctx, component, check, s.timeout, s.report)
+		return cluster.WaitForComponent(ctx, component, pod.Health, s.timeout, s.report)
 	})
-}
-
-// healthCheck returns the URL of the health check in a static pod's manifest: that of its
-// readiness, startup or liveness probe, or "" if it has none over HTTP.
-func healthCheck(manifest []byte) (string, error) {
-	var pod corev1.Pod
-	if err := yaml.Unmarshal(manifest, &pod); err != nil {
-		return "", err
-	}
-	if len(pod.Spec.Containers) == 0 {
-		return "", errors.New("it has no container")
-	}
-	c := pod.Spec.Containers[0]
-	for _, probe := range []*corev1.Probe{c.ReadinessProbe, c.StartupProbe, c.LivenessProbe} {
-		if probe == nil || probe.HTTPGet == nil {
-			continue
-		}
-		get := probe.HTTPGet
-		port := get.Port.IntVal
-		if get.Port.Type == intstr.String {
-			i := slices.IndexFunc(c.Ports, func(p corev1.ContainerPort) bool { return p.Name == get.Port.StrVal })
-			if i < 0 {
-				return "", fmt.Errorf("its probe names the port %q, and it has none of that name", get.Port.StrVal)
-			}
-			port = c.Ports[i].ContainerPort
-		}
-		u, err := url.Parse(get.Path)
-		if err != nil {
-			return "", err
-		}
-		u.Scheme = strings.ToLower(cmp.Or(string(get.Scheme), "http"))
-		u.Host = net.JoinHostPort(cmp.Or(get.Host, "127.0.0.1"), strconv.Itoa(int(port)))
-		return u.String(), nil
-	}
-	return "", nil
 }
 
 // readManifest reads the manifest of a component; nil if the host has none.

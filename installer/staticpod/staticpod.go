@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -24,7 +25,7 @@ type Pod struct {
 	Flags map[string]string
 	// Volumes are the host's paths by the names of the volumes.
 	Volumes map[string]string
-	// Health is the URL of its readiness or liveness probe; "" without one.
+	// Health is the URL of its readiness, startup or liveness probe; "" if none is over HTTP.
 	Health string
 	// Err is why the manifest cannot be read.
 	Err error
@@ -36,11 +37,15 @@ func Read(file string) (*Pod, error) {
 	if err != nil {
 		return nil, err
 	}
+	return parse(strings.TrimSuffix(filepath.Base(file), ".yaml"), data)
+}
+
+func parse(name string, manifest []byte) (*Pod, error) {
 	var pod corev1.Pod
-	if err := yaml.Unmarshal(data, &pod); err != nil {
+	if err := yaml.Unmarshal(manifest, &pod); err != nil {
 		return nil, err
 	}
-	p := &Pod{Name: strings.TrimSuffix(filepath.Base(file), ".yaml"), Flags: map[string]string{}, Volumes: map[string]string{}}
+	p := &Pod{Name: name, Flags: map[string]string{}, Volumes: map[string]string{}}
 	for i, c := range pod.Spec.Containers {
 		for _, arg := range slices.Concat(c.Command, c.Args) {
 			if key, value, ok := strings.Cut(strings.TrimLeft(arg, "-"), "="); ok && strings.HasPrefix(arg, "-") {
@@ -79,23 +84,25 @@ func All(dir string) ([]*Pod, error) {
 
 // health returns the URL of the probe that reports whether a container works.
 func health(c *corev1.Container) string {
-	for _, probe := range []*corev1.Probe{c.ReadinessProbe, c.LivenessProbe} {
+	for _, probe := range []*corev1.Probe{c.ReadinessProbe, c.StartupProbe, c.LivenessProbe} {
 		if probe == nil || probe.HTTPGet == nil {
 			continue
 		}
 		get := probe.HTTPGet
-		port := get.Port.String()
+		port := get.Port.IntVal
 		if get.Port.Type == intstr.String {
 			i := slices.IndexFunc(c.Ports, func(p corev1.ContainerPort) bool { return p.Name == get.Port.StrVal })
 			if i < 0 {
-				continue
+				continue // the API refuses such a pod
 			}
-			port = fmt.Sprint(c.Ports[i].ContainerPort)
+			port = c.Ports[i].ContainerPort
 		}
-		u := url.URL{Scheme: strings.ToLower(cmp.Or(string(get.Scheme), "HTTP")), Host: net.JoinHostPort(cmp.Or(get.Host, "127.0.0.1"), port), Path: get.Path}
-		if path, query, ok := strings.Cut(get.Path, "?"); ok {
-			u.Path, u.RawQuery = path, query
+		u, err := url.Parse(get.Path)
+		if err != nil {
+			continue
 		}
+		u.Scheme = strings.ToLower(cmp.Or(string(get.Scheme), "http"))
+		u.Host = net.JoinHostPort(cmp.Or(get.Host, "127.0.0.1"), strconv.Itoa(int(port)))
 		return u.String()
 	}
 	return ""

@@ -1,4 +1,4 @@
-package installer
+package staticpod
 
 import (
 	"os"
@@ -39,22 +39,30 @@ func TestHealthCheck(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got, err := healthCheck(data); err != nil || got != want[version] {
+			if got, err := healthOf(data); err != nil || got != want[version] {
 				t.Errorf("%s %s: %q, %v, want %q", version, name, got, err, want[version])
 			}
 		}
 	}
 	for manifest, want := range map[string]string{
+		"{}":                         "",
 		"{spec: {containers: [{}]}}": "",
+		"{spec: {containers: [{livenessProbe: {httpGet: {port: none}}}]}}":                     "",
 		"{spec: {containers: [{livenessProbe: {httpGet: {host: '::1', path: /a, port: 1}}}]}}": "http://[::1]:1/a",
 	} {
-		if got, err := healthCheck([]byte(manifest)); err != nil || got != want {
+		if got, err := healthOf([]byte(manifest)); err != nil || got != want {
 			t.Errorf("%s: %q, %v", manifest, got, err)
 		}
 	}
-	for _, manifest := range []string{"{", "{}", "{spec: {containers: [{livenessProbe: {httpGet: {port: none}}}]}}"} {
-		if got, err := healthCheck([]byte(manifest)); err == nil {
-			t.Errorf("%s: %q", manifest, got)
-		}
+	if got, err := healthOf([]byte("{")); err == nil {
+		t.Errorf("no YAML: %q", got)
 	}
+}
+
+func healthOf(manifest []byte) (string, error) {
+	p, err := parse("one", manifest)
+	if err != nil {
+		return "", err
+	}
+	return p.Health, nil
 }
