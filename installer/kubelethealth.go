@@ -13,19 +13,16 @@ import (
 
 	"airlift/installer/cluster"
 	"airlift/installer/config"
+	"airlift/installer/host"
 )
 
 // waitKubelet waits until the kubelet is healthy, unless its configuration
 // disables the health endpoint. A kubelet that cannot start is then reported as
 // such, and not as an API server that does not answer.
 func (n *node) waitKubelet(ctx context.Context) error {
-	data, err := os.ReadFile(n.host.Path(config.KubeletConfigFile))
+	settings, err := kubeletConfiguration(n.host)
 	if err != nil {
 		return err
-	}
-	var settings kubeletv1.KubeletConfiguration
-	if err := yaml.Unmarshal(data, &settings); err != nil {
-		return fmt.Errorf("reading %s: %w", config.KubeletConfigFile, err)
 	}
 	port := int32(config.KubeletHealthzPort)
 	if settings.HealthzPort != nil {
@@ -43,6 +40,19 @@ func (n *node) waitKubelet(ctx context.Context) error {
 	return n.watched(ctx, dependency{}, func(ctx context.Context) error {
 		return cluster.WaitForKubelet(ctx, url, timeout, n.report)
 	})
+}
+
+// kubeletConfiguration reads the configuration of a host's kubelet.
+func kubeletConfiguration(h *host.Host) (*kubeletv1.KubeletConfiguration, error) {
+	data, err := os.ReadFile(h.Path(config.KubeletConfigFile))
+	if err != nil {
+		return nil, err
+	}
+	c := &kubeletv1.KubeletConfiguration{}
+	if err := yaml.Unmarshal(data, c); err != nil {
+		return nil, fmt.Errorf("reading %s: %w", config.KubeletConfigFile, err)
+	}
+	return c, nil
 }
 
 // RestartKubelet restarts the kubelet of this host and waits until it is healthy.

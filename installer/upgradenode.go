@@ -13,7 +13,6 @@ import (
 	"strings"
 	"time"
 
-	kubeletv1 "k8s.io/kubelet/config/v1beta1"
 	"sigs.k8s.io/yaml"
 
 	"airlift/fault"
@@ -139,15 +138,11 @@ func (u *Upgrade) optional(path string) ([]byte, error) {
 
 // cgroupDriver returns the cgroup driver in the kubelet's configuration.
 func (u *Upgrade) cgroupDriver() (string, error) {
-	data, err := os.ReadFile(u.existing.Path(config.KubeletConfigFile))
+	c, err := kubeletConfiguration(u.existing)
 	if err != nil {
 		return "", err
 	}
-	var settings kubeletv1.KubeletConfiguration
-	if err := yaml.Unmarshal(data, &settings); err != nil {
-		return "", fmt.Errorf("reading %s: %w", config.KubeletConfigFile, err)
-	}
-	return settings.CgroupDriver, nil
+	return c.CgroupDriver, nil
 }
 
 // kubeconfig makes the kubelet of a control plane use the API server of its own host, in the
@@ -399,10 +394,24 @@ func (u *Upgrade) upgradeKubelet(ctx context.Context) error {
 		if err := u.kubeletStep.waitKubelet(ctx); err != nil {
 			return err
 		}
+		if err := u.settled(ctx); err != nil {
+			return err
+		}
 	}
 	return u.watched(ctx, dependency{}, func(ctx context.Context) error {
 		return u.client.WaitForNodeVersion(ctx, u.config.NodeRegistration.Name, u.bundle.KubernetesVersion(), u.config.CNI != "none", nodeTimeout, u.report)
 	})
+}
+
+// settled waits for the static pods of a control plane after the start of another kubelet.
+func (u *Upgrade) settled(ctx context.Context) error {
+	if u.pods == nil {
+		return nil
+	}
+	if err := u.pods.WaitSettled(ctx, u.client, u.config.NodeRegistration.Name); err != nil {
+		return err
+	}
+	return u.waitAPI(ctx)
 }
 
 // drain moves the pods of this node to other nodes, if its kubelet or its runtime is to be

@@ -223,8 +223,25 @@ func (u *UpgradeUndo) node(ctx context.Context) error {
 		if err := u.host.Restart(ctx, unit.name); err != nil {
 			return err
 		}
+		if unit.name == "kubelet.service" {
+			if err := u.settled(ctx); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
+}
+
+// settled waits for the former kubelet, and for the static pods of a control plane.
+func (u *UpgradeUndo) settled(ctx context.Context) error {
+	if err := u.pods.waitKubelet(ctx); err != nil || !u.isControlPlane() {
+		return err
+	}
+	client, err := u.client()
+	if err != nil {
+		return err
+	}
+	return u.pods.WaitSettled(ctx, client, pki.NodeName(u.files()))
 }
 
 func (u *UpgradeUndo) uncordon(ctx context.Context) error {

@@ -1,0 +1,52 @@
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// configSource is the annotation that a kubelet gives its pods (ConfigSourceAnnotationKey of
+// k8s.io/kubernetes/pkg/kubelet/types). That of a static pod is "file".
+const configSource = "kubernetes.io/config.source"
+
+// WaitForStaticPodUIDs asks a node's kubelet, through the API server, for the UIDs of its static
+// pods by the names of components, and waits until it knows all of them. The UID is a hash of the
+// pod as this kubelet reads its manifest.
+func (c *Client) WaitForStaticPodUIDs(ctx context.Context, node string, components []string, timeout time.Duration, report Report) (uids map[string]string, err error) {
+	w := wait{what: "the kubelet to read the manifests of the static pods", short: "the static pods", hint: kubeletHint, timeout: timeout, attempt: 10 * time.Second, report: report}
+	err = w.until(ctx, nil, func(ctx context.Context) (bool, string, error) {
+		data, err := c.api.CoreV1().RESTClient().Get().Resource("nodes").Name(node).SubResource("proxy").Suffix("pods").DoRaw(ctx)
+		if err != nil {
+			return false, err.Error(), nil
+		}
+		if uids, err = staticPodUIDs(data, node); err != nil {
+			return false, "", err
+		}
+		for _, name := range components {
+			if uids[name] == "" {
+				return false, "it has not read that of " + name, nil
+			}
+		}
+		return true, "", nil
+	})
+	return uids, err
+}
+
+func staticPodUIDs(podList []byte, node string) (map[string]string, error) {
+	var list corev1.PodList
+	if err := json.Unmarshal(podList, &list); err != nil {
+		return nil, fmt.Errorf("reading the pods of the kubelet of %s: %w", node, err)
+	}
+	uids := map[string]string{}
+	for _, pod := range list.Items {
+		if pod.Annotations[configSource] == "file" && pod.Namespace == "kube-system" {
+			uids[strings.TrimSuffix(pod.Name, "-"+node)] = string(pod.UID)
+		}
+	}
+	return uids, nil
+}
