@@ -96,13 +96,13 @@ spec:
 `
 
 // asker requests the Service and the API server ten times a second. It logs each answer that
-// does not come, with the time.
+// does not come, with the time and curl's exit code and message.
 const asker = `
 count() {
 	n=0; failed=0
 	while test ! -e /run/asker-stop; do
 		n=$((n+1))
-		curl --silent --fail --insecure --max-time 3 --output /dev/null "$2" || { failed=$((failed+1)); date +%s.%N >>/run/asker-$1-failed; }
+		why=$(curl --silent --show-error --fail --insecure --max-time 3 --output /dev/null "$2" 2>&1) || { failed=$((failed+1)); echo "$(date +%s.%N) $? $why" >>/run/asker-$1-failed; }
 		echo $n $failed >/run/asker-$1
 		sleep 0.1
 	done
@@ -320,7 +320,7 @@ func TestUpgradeFails(t *testing.T) {
 			if got := kubectl(t, s, "get", "nodes", "-o", "jsonpath={.items[*].status.nodeInfo.kubeletVersion}"); got != version {
 				t.Errorf("kubelet: %s", got)
 			}
-			contains(t, install(t, h, 0, "init"), "Nothing was changed")
+			contains(t, install(t, h, 0, "init", "-v", "1"), "Nothing was changed")
 		}},
 	}
 	for _, step := range steps {

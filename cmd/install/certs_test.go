@@ -188,11 +188,15 @@ func TestRenew(t *testing.T) {
 		t.Errorf("the key's mode: %v %v", info.Mode(), err)
 	}
 
-	// Reset removes the renewed files and leaves no key behind.
 	h, err := host.Open(root)
 	if err != nil {
 		t.Fatal(err)
 	}
+	if runs, err := h.Runs(); err != nil || len(runs) != 1 || runs[0].Command != "certs renew" || !runs[0].Ended() || *runs[0].ExitCode != 0 {
+		t.Errorf("the recorded runs: %+v (%v)", runs, err)
+	}
+
+	// Reset removes the renewed files and leaves no key behind.
 	if _, err := h.RemoveInstalled(context.Background()); err != nil {
 		t.Fatal(err)
 	}

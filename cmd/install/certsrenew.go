@@ -115,6 +115,13 @@ func (f *certsFlags) renew(cmd *cobra.Command, names []string) error {
 		}
 		defer unlock()
 	}
+	return recorded(cmd, h, "", func() error { return f.renewOn(cmd, h, cfg, certs, names, warn) })
+}
+
+// renewOn renews the named certificates, or with "all" those of certs that can be renewed.
+func (f *certsFlags) renewOn(cmd *cobra.Command, h *host.Host, cfg *config.Config, certs []pki.Expiration, names []string, warn warnFunc) error {
+	all := names[0] == "all"
+	var err error
 	if all {
 		names = nil
 		for _, c := range certs {

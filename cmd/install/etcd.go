@@ -68,7 +68,7 @@ other, the leader last, and stops if a member is not healthy before or after tha
 				return err
 			}
 			defer unlock()
-			return installer.DefragEtcd(cmd.Context(), h, console(cmd))
+			return recorded(cmd, h, "", func() error { return installer.DefragEtcd(cmd.Context(), h, console(cmd)) })
 		},
 	}
 }

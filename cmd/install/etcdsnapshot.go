@@ -10,6 +10,7 @@ import (
 	"airlift/fault"
 	"airlift/installer"
 	"airlift/installer/backup"
+	"airlift/installer/host"
 )
 
 // etcdSnapshotFlags are the flags of etcd snapshot.
@@ -88,23 +89,27 @@ func (in *etcdSnapshotFlags) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	defer unlock()
-	c := console(cmd)
-	if in.every == "off" {
-		return installer.StopBackups(cmd.Context(), h, c)
-	}
-	path, err := filepath.Abs(args[0])
-	if err != nil {
-		return err
-	}
+	b := installer.NewBackup(h, console(cmd))
+	b.Recipients, b.Kubeconfig = recipients, in.kubeconfig
 	if in.passphrase {
 		recipient, err := passphraseRecipient(cmd)
 		if err != nil {
 			return err
 		}
-		recipients = append(recipients, recipient)
+		b.Recipients = append(b.Recipients, recipient)
 	}
-	b := installer.NewBackup(h, c)
-	b.Recipients, b.Kubeconfig = recipients, in.kubeconfig
+	return recorded(cmd, h, "", func() error { return in.save(cmd, args, h, b, interval) })
+}
+
+// save saves a backup, or changes the timer that does.
+func (in *etcdSnapshotFlags) save(cmd *cobra.Command, args []string, h *host.Host, b *installer.Backup, interval time.Duration) error {
+	if in.every == "off" {
+		return installer.StopBackups(cmd.Context(), h, console(cmd))
+	}
+	path, err := filepath.Abs(args[0])
+	if err != nil {
+		return err
+	}
 	switch {
 	case interval > 0:
 		keys, err := backup.RecipientLines(in.recipients, in.recipientsFiles)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"time"
 )
 
@@ -13,7 +14,8 @@ import (
 // ledger: without a ledger there is no list, and reset removes both.
 const runsPath = StateDir + "/runs.json"
 
-// maxRuns is how many runs are kept.
+// maxRuns is how many runs are kept. The last run of each command is kept longer: a backup
+// every hour does not push the last upgrade out of the list.
 const maxRuns = 20
 
 // A RunRecord is one command that changed this host, or began to.
@@ -73,13 +75,28 @@ func (h *Host) writeRun() {
 		list = list[:n-1]
 	}
 	list = append(list, *h.run)
-	data, err := json.MarshalIndent(list[max(0, len(list)-maxRuns):], "", "  ")
+	data, err := json.MarshalIndent(newest(list), "", "  ")
 	if err != nil {
 		return
 	}
 	if place, err := h.place(runsPath); err == nil {
 		_ = replaceFile(place, append(data, '\n'), 0o600)
 	}
+}
+
+// newest returns maxRuns of the runs: without the oldest that have a later run of the same command.
+func newest(list []RunRecord) []RunRecord {
+	for len(list) > maxRuns {
+		i := slices.IndexFunc(list, func(r RunRecord) bool {
+			last := len(list) - 1
+			for list[last].Command != r.Command {
+				last--
+			}
+			return !list[last].Began.Equal(r.Began)
+		})
+		list = slices.Delete(list, max(0, i), max(0, i)+1)
+	}
+	return list
 }
 
 // Runs lists the last commands that changed this host, oldest first.

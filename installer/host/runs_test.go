@@ -49,7 +49,7 @@ func TestRuns(t *testing.T) {
 		begin("import")
 		h.EndRun(began.Add(time.Second), 1, "no space")
 	}
-	if list := runs(); len(list) != maxRuns || list[0].Command != "import" || list[maxRuns-1].Error != "no space" {
+	if list := runs(); len(list) != maxRuns || list[0].Command != "init" || list[1].Command != "import" || list[maxRuns-1].Error != "no space" {
 		t.Errorf("%d runs: %+v", len(list), list)
 	}
 
