@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"airlift/fault"
+	"airlift/images/store"
 	"airlift/installer/cluster"
 	"airlift/installer/host"
 )
@@ -109,5 +110,34 @@ func TestNewerMinors(t *testing.T) {
 	nodes := []cluster.UpgradeNode{{Name: "self", KubeletVersion: "v1.30.4"}, {Name: "old", KubeletVersion: "v1.29.1"}, {Name: "patch", KubeletVersion: "v1.29.99"}, {Name: "new", KubeletVersion: "v1.30.0"}}
 	if got := newerMinors(nodes, "self", "v1.29.15"); len(got) != 1 || got[0] != "new" {
 		t.Errorf("%q", got)
+	}
+}
+
+// TestUpgradeKeepsImageNames: undo gets the names that had another image, once each.
+func TestUpgradeKeepsImageNames(t *testing.T) {
+	h, unlock, err := host.OpenLocked(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unlock()
+	s := &upgradeState{From: "v1.37.1", To: "v1.37.2"}
+	before := &store.Target{Digest: "sha256:a"}
+	for range 2 { // the second run of an interrupted upgrade
+		err := s.keepNames([]store.NameChange{
+			{Name: "app:latest", Before: before, Set: []string{"sha256:b"}},
+			{Name: "new:1", Set: []string{"sha256:c"}},
+			{Name: "labelled:1", Before: before, Set: []string{before.Digest}},
+		}, h)
+		if err != nil {
+			t.Fatal(err)
+		}
+		before = &store.Target{Digest: "sha256:b"}
+	}
+	read, err := readUpgradeState(h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := read.ImageNames; len(n) != 1 || n[0].Name != "app:latest" || n[0].Before.Digest != "sha256:a" {
+		t.Errorf("recorded: %+v", n)
 	}
 }

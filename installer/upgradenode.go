@@ -73,6 +73,9 @@ func (u *Upgrade) unpack(ctx context.Context) error {
 	if err := u.connectRuntime(ctx); err != nil {
 		return err
 	}
+	if err := u.keepNames(ctx); err != nil {
+		return err
+	}
 	return u.stage(ctx, func(entry string) bool { return wanted[binaryPath(entry)] })
 }
 

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 
+	"airlift/images/store"
 	"airlift/installer/host"
 )
 
@@ -24,6 +25,8 @@ type upgradeState struct {
 	Cordoned bool `json:"cordoned,omitempty"`
 	// Objects are the former objects in the cluster that undo puts back, as JSON.
 	Objects []json.RawMessage `json:"objects,omitempty"`
+	// ImageNames are the image names that had another image before.
+	ImageNames []store.NameChange `json:"imageNames,omitempty"`
 	// Finished is set when all steps have run.
 	Finished bool `json:"finished,omitempty"`
 }
@@ -47,4 +50,14 @@ func (s *upgradeState) write(h *host.Host) error {
 		return err
 	}
 	return h.WriteUpgrade(append(data, '\n'))
+}
+
+// keepNames records the image names that get another image.
+func (s *upgradeState) keepNames(changes []store.NameChange, h *host.Host) error {
+	more := moved(s.ImageNames, changes)
+	if len(more) == 0 {
+		return nil
+	}
+	s.ImageNames = append(s.ImageNames, more...)
+	return s.write(h)
 }

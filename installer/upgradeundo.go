@@ -83,6 +83,7 @@ func (u *UpgradeUndo) Steps() []Step {
 		{Name: "control-plane", Doc: "put the former static pods back, one by one", Run: u.controlPlane},
 		{Name: "objects", Doc: "put the former configuration and add-ons back", Run: u.objects},
 		{Name: "node", Doc: "put the former binaries and configuration back", Run: u.node},
+		{Name: "images", Doc: "put the former images of names back that changed", Run: u.undoNames},
 		{Name: "uncordon", Doc: "allow pods on this node again", Run: u.uncordon},
 		{Name: "finish", Doc: "forget the upgrade", Run: func(context.Context) error { return u.host.RemoveUpgrade() }},
 	}

@@ -22,19 +22,19 @@ const keptLease = "airlift-kept"
 
 // A Target is the target of an image name.
 type Target struct {
-	MediaType string
-	Digest    string
-	Size      int64
+	MediaType string `json:"mediaType"`
+	Digest    string `json:"digest"`
+	Size      int64  `json:"size"`
 	// Labels are those labels of the name that an import changes.
-	Labels map[string]string
+	Labels map[string]string `json:"labels,omitempty"`
 }
 
 // A NameChange is an image name with its targets before and after.
 type NameChange struct {
-	Name   string
-	Before *Target // nil if the name did not exist
+	Name   string  `json:"name"`
+	Before *Target `json:"before,omitempty"` // nil if the name did not exist
 	// Set are the digests that the name was or will be set to.
-	Set []string
+	Set []string `json:"set"`
 }
 
 // BeforeNaming sets a function that is called each time before image names are created or
@@ -104,6 +104,26 @@ func (s *Store) keep(ctx context.Context, dgst string) error {
 // imports. It does not change names that were changed since; left lists them with the
 // reason. It is safe to run it again.
 func (s *Store) RestoreNames(ctx context.Context, changes []NameChange) (left []string, err error) {
+	if left, err = s.UndoNames(ctx, changes); err != nil {
+		return left, err
+	}
+	if err := errors.Join(s.dropLeases(ctx, fromEarlierBoot), s.dropLeases(ctx, abandoned)); err != nil {
+		return left, err
+	}
+	// The deletion of a lease can wait for containerd's garbage collection.
+	if _, err := s.leases.Create(ctx, leases.WithID(keptLease)); err != nil && !errdefs.IsAlreadyExists(err) {
+		return left, fmt.Errorf("creating lease %s: %w", keptLease, err)
+	}
+	return left, s.DropKept(ctx)
+}
+
+// DropKept lets containerd remove the previous targets of image names that an import changed.
+func (s *Store) DropKept(ctx context.Context) error {
+	return s.deleteLease(ctx, leases.Lease{ID: keptLease})
+}
+
+// UndoNames restores names as RestoreNames does. Previous targets of other names stay.
+func (s *Store) UndoNames(ctx context.Context, changes []NameChange) (left []string, err error) {
 	for _, c := range changes {
 		note, err := s.restoreName(ctx, c)
 		if err != nil {
@@ -113,14 +133,7 @@ func (s *Store) RestoreNames(ctx context.Context, changes []NameChange) (left []
 			left = append(left, fmt.Sprintf("image name %s: %s", c.Name, note))
 		}
 	}
-	if err := errors.Join(s.dropLeases(ctx, fromEarlierBoot), s.dropLeases(ctx, abandoned)); err != nil {
-		return left, err
-	}
-	// The deletion of a lease can wait for containerd's garbage collection.
-	if _, err := s.leases.Create(ctx, leases.WithID(keptLease)); err != nil && !errdefs.IsAlreadyExists(err) {
-		return left, fmt.Errorf("creating lease %s: %w", keptLease, err)
-	}
-	return left, s.deleteLease(ctx, leases.Lease{ID: keptLease})
+	return left, nil
 }
 
 // restoreName restores a name, or returns the reason why not.
