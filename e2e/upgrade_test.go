@@ -269,7 +269,7 @@ func TestUpgrade(t *testing.T) {
 			same(t, before, hostState(t, control)+hostState(t, worker))
 		}},
 		{"upgrade apply", func(t *testing.T) {
-			newer(t, control, 0, "upgrade", "apply", "--yes")
+			contains(t, newer(t, control, 0, "upgrade", "apply", "--yes"), "is postponed until these nodes have its image: host2", "./install upgrade apply")
 			u.have(t, to, version)
 		}},
 		{"upgrade node", func(t *testing.T) {
@@ -311,7 +311,7 @@ func TestUpgradeControlPlanes(t *testing.T) {
 			u.have(t, version, version, version, version, version)
 		}},
 		{"the control planes", func(t *testing.T) {
-			contains(t, newer(t, u.control, 0, "upgrade", "apply", "--yes"), "kube-proxy is postponed until these control planes are upgraded: host2, host3")
+			contains(t, newer(t, u.control, 0, "upgrade", "apply", "--yes"), "kube-proxy is postponed until these control planes are upgraded: host2, host3", "The last control plane upgrades the add-ons")
 			u.have(t, to, version, version, version, version)
 			contains(t, newer(t, u.Hosts[1], 0, "upgrade", "node"), "kube-proxy is postponed until these control planes are upgraded: host3")
 			out := newer(t, u.Hosts[2], 0, "upgrade", "node")

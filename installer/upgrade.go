@@ -39,6 +39,7 @@ type Upgrade struct {
 	plans  map[string][]byte   // new manifests of static pods, by component
 	// addonsLeft is set if an add-on waits until other nodes are upgraded.
 	addonsLeft bool
+	imagesLeft []string // workers that have no image of such an add-on yet
 }
 
 // NewUpgrade returns an Upgrade to the version of a bundle.
@@ -384,8 +385,13 @@ func (u *Upgrade) summary(ctx context.Context) {
 	case u.changes > 0:
 		text += "All nodes have it.\n"
 	}
-	if len(left) > 0 && u.postponed() {
-		text += "\nAfter the last node, upgrade the add-ons on a control plane:\n\n    ./install upgrade apply\n"
+	switch {
+	case len(left) == 0 || !u.addonsLeft:
+	case len(u.imagesLeft) == 0:
+		text += "\nThe last control plane upgrades the add-ons.\n"
+	default:
+		text += "\nThese nodes do not have the images of the add-ons: " + strings.Join(u.imagesLeft, ", ") +
+			".\nAfter the last node, upgrade the add-ons on a control plane:\n\n    ./install upgrade apply\n"
 	}
 	u.console.Summary(text)
 }

@@ -104,44 +104,48 @@ func (u *Upgrade) addonReady(ctx context.Context, name string, now *cluster.Work
 	if err != nil {
 		return false, err
 	}
-	var old []string
-	for node, image := range servers {
-		if node != u.config.NodeRegistration.Name && image != u.config.Images["kube-apiserver"] {
-			old = append(old, node)
-		}
-	}
-	if len(old) > 0 {
-		slices.Sort(old)
-		u.postpone("%s is postponed until these control planes are upgraded: %s", name, strings.Join(old, ", "))
-		return false, nil
-	}
-	image := u.config.Images[name]
-	if slices.Contains(now.Images, image) {
-		return true, nil
-	}
 	nodes, err := u.client.UpgradeNodes(ctx)
 	if err != nil {
 		return false, err
 	}
-	var without []string
+	image := u.config.Images[name]
+	var old, without, workers []string
 	for _, n := range nodes {
-		if n.Name != u.config.NodeRegistration.Name && n.KubeletVersion != u.bundle.KubernetesVersion() && !n.HasImage(image) {
-			without = append(without, n.Name)
+		server, plane := servers[n.Name]
+		if n.Name == u.config.NodeRegistration.Name {
+			continue
+		}
+		if plane && server != u.config.Images["kube-apiserver"] {
+			old = append(old, n.Name)
+		}
+		if n.KubeletVersion == u.bundle.KubernetesVersion() || n.HasImage(image) || slices.Contains(now.Images, image) {
+			continue
+		}
+		without = append(without, n.Name)
+		if !plane {
+			workers = append(workers, n.Name)
 		}
 	}
-	if len(without) > 0 {
-		u.postpone("%s is postponed until these nodes have its image: %s", name, strings.Join(without, ", "))
-		return false, nil
+	switch {
+	case len(old) > 0:
+		u.postpone(workers, "%s is postponed until these control planes are upgraded: %s", name, strings.Join(old, ", "))
+	case len(without) > 0:
+		u.postpone(workers, "%s is postponed until these nodes have its image: %s", name, strings.Join(without, ", "))
 	}
-	return true, nil
+	return len(old) == 0 && len(without) == 0, nil
 }
 
-func (u *Upgrade) postpone(format string, args ...any) {
+// postpone prints why an add-on is not upgraded now. The upgrade of the last control plane does
+// it, unless a worker has no image then.
+func (u *Upgrade) postpone(workers []string, format string, args ...any) {
 	u.console.Note(format, args...)
 	u.addonsLeft = true
+	for _, w := range workers {
+		if !slices.Contains(u.imagesLeft, w) {
+			u.imagesLeft = append(u.imagesLeft, w)
+		}
+	}
 }
-
-func (u *Upgrade) postponed() bool { return u.addonsLeft }
 
 // coreDNS upgrades CoreDNS. It keeps the number of replicas and a user's Corefile.
 func (u *Upgrade) coreDNS(ctx context.Context) error {

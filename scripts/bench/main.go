@@ -67,7 +67,7 @@ func command(ctx context.Context, args []string) error {
 	}
 	f.StringVar(&o.bundle, "bundle", "out/install", "the bundle `file`")
 	f.StringVar(&o.best, "best", "", "a `file` with the same contents, built with --compression best")
-	f.StringVar(&o.newer, "newer", "", "a bundle `file` of a newer version, for the delta between both")
+	f.StringVar(&o.newer, "newer", "", "a bundle `file` of a newer version, for the delta between both and for upgrades")
 	f.StringVar(&o.tool, "tool", "bin/bundle", "the `binary` that builds bundles")
 	f.StringVar(&o.rig, "upstream", "bin/upstream", "the `binary` that serves the upstream components")
 	f.IntVar(&o.runs, "runs", 3, "the `number` of measurements of each")

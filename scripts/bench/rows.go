@@ -71,6 +71,16 @@ kubeadm, tar and the like. The memory of containerd is not counted for either.`)
 	moreImportMemoryRow = define("MB", false, "– its memory",
 		`As for init's import.`)
 
+	upgradeRow = define("s", true, "upgrade, control plane",
+		`From the start of the first command until the node has the newer version and it and all system pods are Ready.
+By hand: ctr import, kubeadm upgrade apply, drain, kubelet and kubectl, uncordon. Airlift: "upgrade apply".`)
+	upgradeReturnRow = define("s", true, "– returned",
+		`Until the last command returns.`)
+	upgradeNodeRow = define("s", true, "upgrade, worker",
+		`The same for the second node: "kubeadm upgrade node" or "upgrade node".`)
+	upgradeNodeReturnRow = define("s", true, "– worker, returned",
+		`Until the last command returns.`)
+
 	newerRow = define("MB", false, "newer bundle",
 		`The file given by --newer.`)
 	deltaRow = define("MB", false, "delta",

@@ -1,0 +1,137 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"airlift/scripts/bench/measure"
+	"airlift/scripts/kubeadm"
+	"airlift/scripts/lab"
+	"airlift/scripts/site"
+)
+
+// newerFile is the path of the newer bundle on a host.
+const newerFile = "/root/newer"
+
+// upgrades measures the upgrade of a control plane and a worker with the newer version, with Airlift
+// and by hand, in turns.
+func upgrades(ctx context.Context, t *table, o options, hand *byHand, own *airlift, gauge string) error {
+	version, err := site.KubernetesVersion(o.newer)
+	if err != nil {
+		return err
+	}
+	next, err := kubeadm.Gather(ctx, version, io.Discard)
+	if err != nil {
+		return err
+	}
+	ways := []upgradeWay{
+		{
+			way:    hand,
+			carry:  func(h *lab.Host) error { return next.CopyNext(ctx, h) },
+			images: func(h *lab.Host, plane bool) error { _, err := next.ImportImages(ctx, h, plane); return err },
+			upgrade: func(h, control *lab.Host) error {
+				_, err := next.Upgrade(ctx, h, kubeadm.Upgrade{Control: control, Drain: true}, parts())
+				return err
+			},
+		}, {
+			way:   own,
+			carry: func(h *lab.Host) error { _, err := h.CopyIn(ctx, o.newer, newerFile, 0o755); return err },
+			images: func(h *lab.Host, plane bool) error {
+				if plane {
+					return nil // upgrade apply imports them
+				}
+				_, _, err := measure.Run(ctx, h, newerFile, "upgrade", "node", "phase", "unpack")
+				return err
+			},
+			upgrade: func(h, control *lab.Host) error {
+				command := []string{newerFile, "upgrade", "node"}
+				if h == control {
+					command = []string{newerFile, "upgrade", "apply", "--yes"}
+				}
+				_, _, err := measure.Run(ctx, h, command...)
+				return err
+			},
+		},
+	}
+	t.tell("Upgrade: of a control plane and a worker, from the version of the table to " + version + `. By hand: containerd, runc
+and the CNI plugins are not replaced. The images are imported on the worker first, because add-ons run there, too. The files of the newer version are on the hosts before, also their binaries, unpacked.`)
+	for i := range o.runs {
+		for _, w := range ways {
+			say("upgrade: run %d of %d: %s", i+1, o.runs, w.name())
+			err := onFreshHosts(ctx, lab.Options{Hosts: 2}, w.way, gauge, func(l *lab.Lab) error {
+				return upgrading(ctx, t, w, l, version)
+			})
+			if err != nil {
+				return fmt.Errorf("%s: %w", w.name(), err)
+			}
+		}
+	}
+	return nil
+}
+
+// An upgradeWay is a way to upgrade nodes.
+type upgradeWay struct {
+	way
+	carry   func(h *lab.Host) error // copies the files of the newer version
+	images  func(h *lab.Host, controlPlane bool) error
+	upgrade func(h, control *lab.Host) error
+}
+
+// upgrading measures the upgrade of a new cluster of two hosts.
+func upgrading(ctx context.Context, t *table, w upgradeWay, l *lab.Lab, version string) error {
+	control, worker := l.Hosts[0], l.Hosts[1]
+	join, err := w.init(ctx, control)
+	if err != nil {
+		return err
+	}
+	if err := w.join(ctx, worker, join); err != nil {
+		return err
+	}
+	if _, err := judge(ctx, control, control, worker)(); err != nil {
+		return err
+	}
+	for _, h := range l.Hosts {
+		if err := w.carry(h); err != nil {
+			return err
+		}
+		if _, err := h.Output(ctx, "sync", "-f", "/"); err != nil {
+			return err
+		}
+	}
+	started := time.Now()
+	if err := w.images(worker, false); err != nil {
+		return err
+	}
+	imported := time.Since(started)
+	started = time.Now()
+	if err := w.images(control, true); err != nil {
+		return err
+	}
+	if err := w.upgradeOne(ctx, t, control, l, version, started, upgradeReturnRow, upgradeRow); err != nil {
+		return err
+	}
+	return w.upgradeOne(ctx, t, worker, l, version, time.Now().Add(-imported), upgradeNodeReturnRow, upgradeNodeRow)
+}
+
+// upgradeOne upgrades a node and measures the time since a start.
+func (w upgradeWay) upgradeOne(ctx context.Context, t *table, h *lab.Host, l *lab.Lab, version string, started time.Time, returned, ready *row) error {
+	if err := w.upgrade(h, l.Hosts[0]); err != nil {
+		return err
+	}
+	t.seconds(returned, w.way, time.Since(started))
+	end, err := judge(ctx, l.Hosts[0], l.Hosts...)()
+	if err != nil {
+		return err
+	}
+	out, err := l.Hosts[0].Output(ctx, "kubectl", "--kubeconfig", "/etc/kubernetes/admin.conf", "get", "node", h.Name, "-o", "jsonpath={.status.nodeInfo.kubeletVersion}")
+	if err != nil {
+		return err
+	}
+	if out != version {
+		return fmt.Errorf("the kubelet of %s has version %s after the upgrade, not %s", h.Name, out, version)
+	}
+	t.seconds(ready, w.way, end.Pods.Sub(started))
+	return nil
+}
