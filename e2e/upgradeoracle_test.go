@@ -16,7 +16,17 @@ import (
 
 // upgradeDifferences are the intended differences between a cluster that Airlift has upgraded and
 // one that kubeadm has, in addition to those of new clusters. They are the complete list.
-var upgradeDifferences = []liveDifference{}
+var upgradeDifferences = []liveDifference{
+	{
+		What:  "the startup probes in the manifests",
+		Why:   "as in the pods: they probe every second",
+		Where: `File /etc/kubernetes/manifests/\S+ spec\.containers\[0\]\.startupProbe\.(failureThreshold|initialDelaySeconds|periodSeconds)`,
+	}, {
+		What:  "the container runtime's socket in the kubelet's configuration",
+		Why:   "/var/run, which kubeadm's default goes through, is a link to /run",
+		Where: `File /var/lib/kubelet/\S+ (kubelet\.)?(containerRuntimeEndpoint|content)`,
+	},
+}
 
 // TestUpgradeOracle upgrades a cluster with Airlift and an equal one with real kubeadm, and compares
 // the files of the control planes and all objects.

@@ -152,7 +152,26 @@ func (u *Upgrade) controlPlane(ctx context.Context) error {
 			done = append(done, name)
 		}
 	}
+	if err := u.renewEtcd(); err != nil {
+		return err
+	}
 	return u.renewAdmins(done)
+}
+
+// renewEtcd renews the certificates of an etcd that this upgrade does not replace, once. etcd reads
+// them without a restart.
+func (u *Upgrade) renewEtcd() error {
+	if u.state == nil || u.state.Finished || u.state.EtcdRenewed || u.config.Etcd.External != nil || !u.options.EtcdUpgrade {
+		return nil
+	}
+	if former, err := u.host.ReadFormer(manifestPath(etcdPod)); err != nil || former != nil {
+		return err // it was replaced, after its certificates
+	}
+	if err := u.renew(componentCerts[etcdPod]...); err != nil {
+		return err
+	}
+	u.state.EtcdRenewed = true
+	return u.state.write(u.host)
 }
 
 // replace replaces one static pod. It renews the component's certificates before.

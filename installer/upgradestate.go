@@ -19,6 +19,8 @@ type upgradeState struct {
 	// EtcdFrom and EtcdTo are etcd's images; empty without an etcd on this host.
 	EtcdFrom string `json:"etcdFrom,omitempty"`
 	EtcdTo   string `json:"etcdTo,omitempty"`
+	// EtcdRenewed is set when an etcd that is not replaced has new certificates.
+	EtcdRenewed bool `json:"etcdRenewed,omitempty"`
 	// Snapshot is the file with etcd's data from before the upgrade.
 	Snapshot string `json:"snapshot,omitempty"`
 	// Cordoned is set while this run has made the node unschedulable.
