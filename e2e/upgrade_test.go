@@ -77,9 +77,8 @@ spec:
       - name: steady
         image: %s
         imagePullPolicy: Never
-        args: [netexec, --http-port=8080]
-        readinessProbe: {httpGet: {path: /healthz, port: 8080}, periodSeconds: 1}
-        lifecycle: {preStop: {sleep: {seconds: 5}}}
+        args: [netexec, --http-port=8080, --delay-shutdown=5]
+        readinessProbe: {httpGet: {path: /healthz, port: 8080}, periodSeconds: 1, timeoutSeconds: 5}
 ---
 apiVersion: policy/v1
 kind: PodDisruptionBudget
@@ -166,11 +165,7 @@ func (u *upgraded) create(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	workload := fmt.Sprintf(steadyWorkload, image)
-	if strings.HasPrefix(version, "v1.29.") { // it has no preStop.sleep
-		workload = strings.Replace(workload, "        lifecycle: {preStop: {sleep: {seconds: 5}}}\n", "", 1)
-	}
-	if err := u.Apply(t.Context(), workload); err != nil {
+	if err := u.Apply(t.Context(), fmt.Sprintf(steadyWorkload, image)); err != nil {
 		t.Fatal(err)
 	}
 	kubectl(t, u.Site, "rollout", "status", "deployment/steady", "--timeout=2m")
@@ -209,6 +204,7 @@ func (u *upgraded) answered(t *testing.T) {
 			t.Logf("%s: %s: %d requests, %d failed, longest gap %s", h.Name, name, requests, failed, time.Duration(gap)*time.Millisecond)
 			if name == "service" && (failed > 0 || requests < 100) {
 				t.Errorf("%d of %d requests to the Service failed:\n%s", failed, requests, run(t, h, "sh", "-c", "cat /run/asker-service-failed; true"))
+				t.Logf("\n%s", kubectl(t, u.Site, "get", "events", "-n", "default", "--sort-by", ".lastTimestamp", "-o", "wide"))
 			}
 			if name == "api" && u.planes > 1 && failed > 0 {
 				t.Logf("no API server answered:\n%s", run(t, h, "cat", "/run/asker-api-failed"))

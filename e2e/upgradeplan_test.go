@@ -161,7 +161,7 @@ func TestUpgradePlan(t *testing.T) {
 			change       func(*bundle.Manifest)
 			check, wants string
 		}{
-			"older":   {func(m *bundle.Manifest) { m.KubernetesVersion = "v1.29.15" }, "KubernetesVersion", "a downgrade is not possible"},
+			"older":   {func(m *bundle.Manifest) { m.KubernetesVersion = "v1.28.15" }, "KubernetesVersion", "a downgrade is not possible"},
 			"same":    {func(m *bundle.Manifest) { m.KubernetesVersion = version }, "KubernetesVersion", "nothing to upgrade"},
 			"skipped": {func(m *bundle.Manifest) { m.KubernetesVersion = "v1.39.0" }, "KubernetesVersion", "cannot skip a minor version"},
 			"images": {func(m *bundle.Manifest) {
@@ -186,7 +186,8 @@ func TestUpgradePlan(t *testing.T) {
 			fmt.Sprintf(pod, "bare-here", control.Name, image), fmt.Sprintf(pod, "bare-there", worker.Name, image),
 			`{"apiVersion":"policy/v1","kind":"PodDisruptionBudget","metadata":{"name":"never"},"spec":{"minAvailable":1,"selector":{"matchLabels":{"app":"bare-here"}}}}`,
 		}
-		run(t, control, "sh", "-c", "printf '%s' '"+strings.Join(documents, "\n---\n")+"' | kubectl --kubeconfig /etc/kubernetes/admin.conf apply -f -")
+		list := `{"apiVersion":"v1","kind":"List","items":[` + strings.Join(documents, ",") + "]}"
+		run(t, control, "sh", "-c", "printf '%s' '"+list+"' | kubectl --kubeconfig /etc/kubernetes/admin.conf apply -f -")
 		eventually(t, time.Minute, func() string {
 			if out, err := s.Kubectl(t.Context(), "get", "poddisruptionbudget", "never", "-o", "jsonpath={.status.expectedPods}/{.status.currentHealthy}"); err != nil || out != "1/1" {
 				return fmt.Sprintf("%s (%v)", out, err)
