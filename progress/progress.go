@@ -84,18 +84,21 @@ func (i *Item) Add(bytes int64) {
 	d.draw()
 }
 
-// Done ends the item and prints its line: its name, its size and note.
+// Done ends the item and prints its line: its name, its size if it has one, and note.
 func (i *Item) Done(note string) {
 	d := i.d
 	if d == nil {
 		return
 	}
-	size := max(i.total, i.done)
+	size := ""
+	if bytes := max(i.total, i.done); bytes > 0 {
+		size = Bytes(bytes)
+	}
 	d.end(i)
 	if d.lines != nil {
 		return
 	}
-	d.Printf("  %-50s %9s  %s\n", i.name, Bytes(size), note)
+	d.Printf("  %-50s %9s  %s\n", i.name, size, note)
 }
 
 // Failed ends the item without a line; the caller prints the error.

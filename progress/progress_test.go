@@ -26,6 +26,7 @@ func work(d *progress.Display) {
 	b.Done("downloaded")
 	a.Done("pulled")
 	d.Item("third", 10).Failed()
+	d.Item("fourth", 0).Done("2 of 2 verified")
 	d.Close()
 }
 
@@ -34,7 +35,8 @@ func TestPlainLinesWithoutATerminal(t *testing.T) {
 	work(progress.New(&out))
 	want := "a line\n" +
 		"  second                                                2.0 MB  downloaded\n" +
-		"  first                                                 1.0 kB  pulled\n"
+		"  first                                                 1.0 kB  pulled\n" +
+		"  fourth                                                        2 of 2 verified\n"
 	if out.String() != want {
 		t.Errorf("got\n%s\nwant\n%s", out.String(), want)
 	}
