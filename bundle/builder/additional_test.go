@@ -450,9 +450,11 @@ func TestAdditionalLock(t *testing.T) {
 	if err := lock.Write(path, l); err != nil {
 		t.Fatal(err)
 	}
-	if o.Lock, err = lock.Read(path); err != nil {
+	all, err := lock.Read(path)
+	if err != nil {
 		t.Fatal(err)
 	}
+	o.Lock = all[0]
 	u.Push("docker.io/library/nginx:1.27", fakesites.Image(t, "amd64", "a new nginx"))
 	u.Put("dl.k8s.io/release/stable-1.29.txt", []byte("v1.29.16\n"))
 	u.Forget()

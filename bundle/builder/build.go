@@ -93,7 +93,7 @@ type Options struct {
 	// messages.
 	Lock     *lock.Lock
 	LockPath string
-	// Resolved, if set, gets what was resolved, before the bundle is written.
+	// Resolved, if set, gets what was resolved, before a bundle is written.
 	Resolved func(*lock.Lock) error
 	// Progress shows the progress; nil shows nothing.
 	Progress *progress.Display
@@ -149,6 +149,7 @@ type builder struct {
 	images   []*image
 	objects  objects
 	content  siteContent
+	contents *bundle.Manifest // when everything is downloaded
 	charts   *charts.Client
 	leftOut  []LeftOut
 	signed   *Signatures
@@ -159,64 +160,11 @@ type builder struct {
 // Run builds a bundle, verifies the written file, and returns its description. On an
 // error Output is unchanged; downloads stay in the cache for the next run.
 func Run(ctx context.Context, o Options) (*Result, error) {
-	o.Events = o.Events.On("linux/" + o.Arch)
-	b := &builder{Options: o}
-	b.Images = slices.Clone(o.Images)
-	if err := b.prepare(); err != nil {
-		return nil, err
-	}
-	if err := b.prepareOutput(); err != nil {
-		return nil, err
-	}
-	defer o.Progress.Close()
-	o.Events.Phase(events.Resolve)
-	if err := b.resolve(ctx); err != nil {
-		return nil, b.explain(err)
-	}
-	if err := b.verifySignatures(ctx); err != nil {
-		return nil, err
-	}
-	o.Events.Phase(events.Download)
-	if err := b.download(ctx); err != nil {
-		return nil, b.explain(err)
-	}
-	o.Progress.Printf("total: %s downloaded\n", progress.Bytes(b.fetched.Load()))
-	for _, path := range b.cache.Damaged() {
-		o.Progress.Printf("%s was damaged and has been downloaded again\n", path)
-	}
-	m, err := b.manifest()
+	results, err := RunAll(ctx, []Options{o})
 	if err != nil {
 		return nil, err
 	}
-	if o.Resolved != nil {
-		l, err := b.lock()
-		if err == nil {
-			err = o.Resolved(l)
-		}
-		if err != nil {
-			return nil, err
-		}
-	}
-	if err := b.addSBOMs(ctx, m); err != nil {
-		return nil, err
-	}
-	sum, err := b.write(ctx, m)
-	if err != nil {
-		return nil, err
-	}
-	r := &Result{Summary: sum, Path: o.Output, Manifest: m, Base: o.Base,
-		Provenance: ProvenancePath(o.Output), LeftOut: b.leftOut, Pinned: b.pinnedNames(), Signatures: b.signed,
-		Complete: b.objects.complete, Warnings: b.allWarnings(), Downloaded: b.fetched.Load()}
-	if o.Key != nil {
-		r.Signature = signature.Path(o.Output)
-	}
-	for _, format := range o.SBOM {
-		r.SBOMs = append(r.SBOMs, format.Path(o.Output))
-	}
-	if b.fetched.Load() > 0 {
-		r.UnusedMirrors = b.mirrors.Unused()
-	}
-	return r, nil
+	return results[0], nil
 }
 
 // prepare checks everything that can be checked without the network.

@@ -77,7 +77,7 @@ func TestLockedBuilds(t *testing.T) {
 		o := o
 		dir := t.TempDir()
 		o.CacheDir, o.Output = filepath.Join(dir, "cache"), filepath.Join(dir, "install")
-		o.Lock, o.Resolved = pinned, nil
+		o.Lock, o.Resolved = pinned.Of("linux/amd64"), nil
 		r := run(t, o)
 		if list := asked(u); len(list) > 0 {
 			t.Errorf("a locked build requested %q", list)
@@ -100,7 +100,7 @@ func TestLockedBuilds(t *testing.T) {
 
 	u.Put("dl.k8s.io/release/stable-1.29.txt", []byte(version+"\n"))
 	u.Put("dl.k8s.io/release/"+version+"/bin/linux/amd64/kubelet", []byte("another kubelet"))
-	o.Lock, o.CacheDir = pinned, t.TempDir()
+	o.Lock, o.CacheDir = pinned[0], t.TempDir()
 	if _, err := builder.Run(context.Background(), o); err == nil || !strings.Contains(err.Error(), "kubelet") || !strings.Contains(err.Error(), o.LockPath) {
 		t.Errorf("a changed kubelet: %v", err)
 	}

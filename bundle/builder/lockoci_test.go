@@ -64,10 +64,11 @@ func TestLockedChartsOfARegistry(t *testing.T) {
 	if asked := resolving.FindAllString(r.Log(), -1); len(asked) < 3 {
 		t.Fatalf("a build without a lock requested only %q", asked)
 	}
-	pinned, err := lock.Read(o.LockPath)
+	all, err := lock.Read(o.LockPath)
 	if err != nil {
 		t.Fatal(err)
 	}
+	pinned := all[0]
 	digest := "sha256:" + fmt.Sprintf("%x", sha256.Sum256(archive))
 	want := []lock.Chart{
 		{Source: source, Wanted: "1.2.3+b1", Version: "1.2.3+b1", URL: source + ":1.2.3_b1", Digest: digest},

@@ -28,7 +28,7 @@ func Path(path string) string {
 }
 
 // Read reads the file at path. The error of a file that does not exist is fs.ErrNotExist.
-func Read(path string) (*Lock, error) {
+func Read(path string) (Platforms, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, fault.Wrap(err, fault.Usage, "create it with bundle update")
@@ -45,7 +45,7 @@ func Read(path string) (*Lock, error) {
 	return l, nil
 }
 
-func decode(content []byte) (*Lock, error) {
+func decode(content []byte) (Platforms, error) {
 	if len(content) > maxFile {
 		return nil, fmt.Errorf("the file has more than %d bytes", maxFile)
 	}
@@ -54,16 +54,50 @@ func decode(content []byte) (*Lock, error) {
 	if err := json.Unmarshal(content, &version); err != nil {
 		return nil, err
 	}
-	if version.FormatVersion != FormatVersion {
-		return nil, fmt.Errorf("formatVersion %d is not supported, only %d", version.FormatVersion, FormatVersion)
+	switch version.FormatVersion {
+	case FormatVersion:
+		var l Lock
+		if err := strictly(content, &l); err != nil {
+			return nil, err
+		}
+		return Platforms{&l}, l.check()
+	case SeveralFormatVersion:
+		var all several
+		if err := strictly(content, &all); err != nil {
+			return nil, err
+		}
+		return all.locks()
 	}
-	var l Lock
+	return nil, fmt.Errorf("formatVersion %d is not supported, only %d and %d", version.FormatVersion, FormatVersion, SeveralFormatVersion)
+}
+
+func strictly(content []byte, to any) error {
 	d := json.NewDecoder(bytes.NewReader(content))
 	d.DisallowUnknownFields()
-	if err := d.Decode(&l); err != nil {
-		return nil, err
+	return d.Decode(to)
+}
+
+// locks returns the checked locks.
+func (s several) locks() (all Platforms, err error) {
+	if len(s.Platforms) == 0 {
+		return nil, errors.New("the list platforms is empty")
 	}
-	return &l, l.check()
+	var errs []error
+	for n := range s.Platforms {
+		l := &s.Platforms[n]
+		switch {
+		case l.FormatVersion != 0:
+			errs = append(errs, fmt.Errorf("%s has a formatVersion of its own", l.Platform))
+		case all.Of(l.Platform) != nil:
+			errs = append(errs, fmt.Errorf("platform %s is listed twice", l.Platform))
+		}
+		if err := l.check(); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", l.Platform, err))
+		}
+		l.FormatVersion = FormatVersion
+		all = append(all, l)
+	}
+	return all, errors.Join(errs...)
 }
 
 // check finds what would pin nothing: a checksum that is none, or two for one name.
@@ -109,8 +143,8 @@ func (l *Lock) check() error {
 }
 
 // Write replaces the file at path in one step. Equal content is not written again.
-func Write(path string, l *Lock) error {
-	content, err := l.Encode()
+func Write(path string, locks ...*Lock) error {
+	content, err := Platforms(locks).Encode()
 	if err != nil {
 		return err
 	}

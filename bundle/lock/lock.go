@@ -3,18 +3,19 @@
 package lock
 
 import (
-	"bytes"
 	"cmp"
-	"encoding/json"
 	"slices"
 )
 
-// FormatVersion is the only version of the format that this package reads and writes.
-const FormatVersion = 1
+// Versions of the format: of a file for one platform, which is a Lock, and of a file for several.
+const (
+	FormatVersion        = 1
+	SeveralFormatVersion = 2
+)
 
-// A Lock is the content of the file. All lists are sorted, and there are no times.
+// A Lock is what a bundle for one platform resolved to. All lists are sorted, and there are no times.
 type Lock struct {
-	FormatVersion int `json:"formatVersion"`
+	FormatVersion int `json:"formatVersion,omitempty"` // not of one of several
 	// Platform, KubernetesVersion, CNI and Only are as in the manifest of a bundle.
 	Platform          string   `json:"platform"`
 	KubernetesVersion string   `json:"kubernetesVersion"`
@@ -107,8 +108,8 @@ func (c Chart) key() string     { return c.Source + "\x00" + c.Name + "\x00" + c
 func (m Manifest) key() string  { return m.Name }
 func (s Source) key() string    { return s.Path }
 
-// Encode returns the content of the file. Equal locks have equal bytes.
-func (l Lock) Encode() ([]byte, error) {
+// normal returns the lock in the form in which it is written.
+func (l Lock) normal() Lock {
 	l.Sort()
 	if l.Components == nil {
 		l.Components = []Component{}
@@ -116,12 +117,7 @@ func (l Lock) Encode() ([]byte, error) {
 	if l.Images == nil {
 		l.Images = []Image{}
 	}
-	var out bytes.Buffer
-	e := json.NewEncoder(&out)
-	e.SetEscapeHTML(false)
-	e.SetIndent("", "  ")
-	err := e.Encode(l)
-	return out.Bytes(), err
+	return l
 }
 
 // Component returns the component called name.

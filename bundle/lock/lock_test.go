@@ -28,10 +28,11 @@ func TestFile(t *testing.T) {
 	if err := Write(path, sample()); err != nil {
 		t.Fatal(err)
 	}
-	got, err := Read(path)
+	all, err := Read(path)
 	if err != nil {
 		t.Fatal(err)
 	}
+	got := all.Of("linux/amd64")
 	want := sample()
 	want.Sort()
 	if !reflect.DeepEqual(got, want) || got.Components[0].Name != "kubelet" || len(got.Sources) != 1 {
@@ -52,13 +53,47 @@ func TestFile(t *testing.T) {
 	}
 }
 
+// A file for several platforms has each lock as a file for one of them has it.
+func TestSeveralPlatforms(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "bundle.lock")
+	arm, amd := sample(), sample()
+	arm.Platform, arm.Images = "linux/arm64", arm.Images[:1]
+	if err := Write(path, arm, amd); err != nil {
+		t.Fatal(err)
+	}
+	all, err := Read(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	arm.Sort()
+	amd.Sort()
+	if len(all) != 2 || !reflect.DeepEqual(all.Of("linux/arm64"), arm) || !reflect.DeepEqual(all[0], amd) || all.Of("linux/riscv64") != nil {
+		t.Errorf("%+v", all)
+	}
+	one, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if other, err := (Platforms{amd, arm}).Encode(); err != nil || string(other) != string(one) {
+		t.Errorf("the order of the platforms changes the bytes: %v", err)
+	}
+	for _, change := range [][2]string{
+		{"linux/arm64", "linux/amd64"}, {`"platform":`, `"formatVersion": 1, "platform":`}, {`"formatVersion": 2`, `"formatVersion": 1`},
+		{`"platforms": [`, `"platforms": [], "x": [`}, {sum, "a"},
+	} {
+		if _, err := decode([]byte(strings.Replace(string(one), change[0], change[1], 1))); err == nil {
+			t.Errorf("%q instead of %q is accepted", change[1], change[0])
+		}
+	}
+}
+
 func TestDamagedFiles(t *testing.T) {
-	content, err := sample().Encode()
+	content, err := Platforms{sample()}.Encode()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, change := range [][2]string{
-		{`"formatVersion": 1`, `"formatVersion": 2`}, {`"cni"`, `"cnj"`}, {sum, "a"}, {"sha256:" + sum, sum},
+		{`"formatVersion": 1`, `"formatVersion": 2`}, {`"formatVersion": 1`, `"formatVersion": 3`}, {`"cni"`, `"cnj"`}, {sum, "a"}, {"sha256:" + sum, sum},
 		{`"base": "`, `"base": "sha256:`}, {`"docker.io/b:1"`, `"docker.io/a:1"`}, {"{", "<<<<<<< HEAD\n{"},
 	} {
 		if _, err := decode([]byte(strings.Replace(string(content), change[0], change[1], 1))); err == nil {

@@ -125,6 +125,8 @@ func (r *reader) decoderError(err string) {
 	} else if value, ok := strings.CutPrefix(err, "this is the boolean "); ok { // a text's own errors
 		value, _, _ = strings.Cut(value, ",")
 		hint = fmt.Sprintf("write %q, with the quotes", value)
+	} else if strings.HasPrefix(err, "this must be true ") {
+		hint = "write true, or remove the line"
 	} else if strings.HasPrefix(err, "this is ") {
 		hint = "see the example that \"bundle init\" writes"
 	}

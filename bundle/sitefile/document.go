@@ -13,8 +13,8 @@ type document struct {
 
 	// KubernetesVersion is v1.29.15, v1.29 or stable, as --version.
 	KubernetesVersion text `yaml:"kubernetesVersion"`
-	// Architecture is amd64 or arm64, as --arch.
-	Architecture text `yaml:"architecture"`
+	// Architectures are amd64, arm64 or both, as --arch. There is a bundle for each.
+	Architectures []text `yaml:"architectures"`
 	// CNI is the pod network, flannel or none, as --cni.
 	CNI text `yaml:"cni"`
 	// Only lists what an additional bundle has: images, manifests or both, as --only.
@@ -52,6 +52,8 @@ type document struct {
 	Require []text `yaml:"require"`
 	Without []text `yaml:"without"`
 
+	// KeepCompressedLayers is true or false, as --keep-compressed-layers.
+	KeepCompressedLayers boolean `yaml:"keepCompressedLayers"`
 	// Compression is fastest, default or best, as --compression.
 	Compression text `yaml:"compression"`
 	// Output is the file to write, as --output.

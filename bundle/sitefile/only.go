@@ -19,20 +19,20 @@ func (r *reader) readOnly(doc document, f *File, overridden func(flag string) bo
 	if doc.Only != nil && len(doc.Only) == 0 && !overridden("only") {
 		r.problem(r.lineOfField("only"), "list "+strings.Join(bundle.ContentKinds(), ", ")+" or both, or remove the line", "only is an empty list")
 	}
-	first := map[string]int{} // lines by value
 	for _, t := range doc.Only {
 		if _, err := builder.ParseOnly([]string{t.Value}); err != nil && !overridden("only") {
 			r.problem(t.Line, "write one of "+strings.Join(bundle.ContentKinds(), ", "), "only %q is not supported", t.Value)
 		}
-		if line, twice := first[t.Value]; twice {
-			r.problem(t.Line, "remove one of them", "%q is written twice, first at line %d", t.Value, line)
-		}
-		first[t.Value] = t.Line
 	}
+	r.refuseTwice("content", doc.Only)
 	f.Only = values(doc.Only)
 	if doc.Base.Value != "" && !overridden("base") {
 		f.Base = r.resolve(doc.Base.Value)
-		r.checkExists(doc.Base, f.Base)
+		if !overridden("arch") {
+			for _, base := range builder.PerArch(f.Base, f.Arches) {
+				r.checkExists(doc.Base, base)
+			}
+		}
 	}
 	if !additional(doc, overridden) {
 		if doc.Base.Value != "" {

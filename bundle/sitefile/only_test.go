@@ -11,7 +11,7 @@ import (
 )
 
 func TestOnly(t *testing.T) {
-	dir := fakesites.Files(t, map[string]string{"base": "base\n", "app.yaml": "kind: Pod\n"})
+	dir := fakesites.Files(t, map[string]string{"base": "base\n", "two-amd64": "base\n", "two-arm64": "base\n", "app.yaml": "kind: Pod\n"})
 	const manifests = "manifests:\n- {name: app, path: app.yaml}\n"
 	for name, c := range map[string]struct {
 		text  string
@@ -29,6 +29,7 @@ func TestOnly(t *testing.T) {
 		"another base":   {"only: [images]\nbase: none\n", []string{"base"}, []string{"images"}, ""},
 		"a flag":         {"only: [files]\nimages: [nginx]\n", []string{"only"}, []string{"files"}, ""},
 		"an empty list":  {"only: []\n", []string{"only"}, nil, ""},
+		"two bases":      {"only: [images]\nbase: two\narchitectures: [amd64, arm64]\n", nil, []string{"images"}, filepath.Join(dir, "two")},
 		"base of a flag": {"base: base\n", []string{"only"}, nil, filepath.Join(dir, "base")},
 	} {
 		f, err := read(t, dir, head+c.text, c.flags...)
@@ -49,10 +50,11 @@ func TestOnlyErrors(t *testing.T) {
 		{"only: images\n", nil, ":3: this must be a list", "after a dash"},
 		{"only: []\n", nil, ":3: only is an empty list", "images, manifests or both"},
 		{"only: [images, units]\n", nil, `:3: only "units" is not supported`, "images, manifests"},
-		{"only:\n- images\n- images\n", nil, `:5: "images" is written twice, first at line 4`, "remove one"},
+		{"only:\n- images\n- images\n", nil, `:5: the content "images" is written twice, first at line 4`, "remove one"},
 		{"only: [yes]\n", nil, `:3: only "yes" is not supported`, "images, manifests"},
 		{"only: [true]\n", nil, ":3: this is the boolean true", "quotes"},
 		{"only: [images]\nbase: none\n", nil, "none\" does not exist", "relative to the directory of"},
+		{"only: [images]\nbase: half\narchitectures: [amd64, arm64]\n", nil, "half-arm64\" does not exist", "relative to the directory of"},
 		{"\nbase: app.yaml\n", nil, ":4: base is only for additional bundles", "only: [images, manifests]"},
 		{"only: [manifests]\nimages:\n- nginx\n", nil, ":4: images is not for this additional bundle", "only does not list images"},
 		{"only: [images]\nkubernetesVersion: v1.20\n", nil, ":4: kubernetes version \"v1.20.0\" is not supported", "v1.29"},

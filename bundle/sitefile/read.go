@@ -18,7 +18,8 @@ import (
 // A File has the values of a bundle.yaml, checked. What is not written is empty. Paths are
 // relative to the working directory, or absolute.
 type File struct {
-	Version, Arch, CNI  string
+	Version, CNI        string
+	Arches              []string
 	Only                []string
 	Base                string
 	Versions            images.Versions
@@ -29,6 +30,7 @@ type File struct {
 	Pins                []builder.Pin
 	Require, Without    []string
 	Compression, Output string
+	KeepCompressed      bool
 	VerifySignatures    string
 	TrustedRoot         string
 	Site                builder.Site
@@ -51,11 +53,11 @@ func Read(path string, overridden func(flag string) bool) (*File, error) {
 		return nil, r.err() // further problems may follow from these
 	}
 	f := &File{
-		Version: doc.KubernetesVersion.Value, Arch: doc.Architecture.Value, CNI: doc.CNI.Value,
+		Version: doc.KubernetesVersion.Value, Arches: values(doc.Architectures), CNI: doc.CNI.Value,
 		Versions: images.Versions{Etcd: doc.ComponentVersions.Etcd.Value, CoreDNS: doc.ComponentVersions.CoreDNS.Value,
 			Pause: doc.ComponentVersions.Pause.Value, Crictl: doc.ComponentVersions.Crictl.Value},
 		AddOns: values(doc.AddOns), Require: values(doc.Require), Without: values(doc.Without),
-		Compression: doc.Compression.Value, VerifySignatures: doc.VerifySignatures.Value,
+		Compression: doc.Compression.Value, VerifySignatures: doc.VerifySignatures.Value, KeepCompressed: bool(doc.KeepCompressedLayers),
 	}
 	if doc.Output.Value != "" {
 		f.Output = r.resolve(doc.Output.Value)
@@ -126,7 +128,6 @@ func (r *reader) checkChoices(doc document, overridden func(flag string) bool) {
 		text
 		allowed []string
 	}{
-		{"arch", "architecture", doc.Architecture, images.Arches()},
 		{"cni", "cni", doc.CNI, images.CNIs()},
 		{"compression", "compression", doc.Compression, bundle.Levels()},
 		{"verify-signatures", "verifySignatures", doc.VerifySignatures, builder.SignatureModes()},
@@ -134,6 +135,12 @@ func (r *reader) checkChoices(doc document, overridden func(flag string) bool) {
 		if !overridden(c.flag) {
 			choice(c.name, c.text, c.allowed)
 		}
+	}
+	if !overridden("arch") {
+		for _, t := range doc.Architectures {
+			choice("architecture", t, images.Arches())
+		}
+		r.refuseTwice("architecture", doc.Architectures)
 	}
 	for _, t := range doc.Require {
 		choice("require", t, images.Optional())
@@ -152,13 +159,20 @@ func (r *reader) checkAddOns(doc document, overridden func(flag string) bool) {
 	if overridden("cni") || !slices.Contains(images.CNIs(), cni) {
 		cni = images.Flannel
 	}
-	first := map[string]int{} // lines by name
 	for _, t := range doc.AddOns {
 		if err := images.CheckAddOns([]string{t.Value}, cni); err != nil {
 			r.problem(t.Line, fault.Hint(err), "%v", err)
 		}
+	}
+	r.refuseTwice("add-on", doc.AddOns)
+}
+
+// refuseTwice refuses a value that is in a list twice.
+func (r *reader) refuseTwice(what string, list []text) {
+	first := map[string]int{} // lines by value
+	for _, t := range list {
 		if line, twice := first[t.Value]; twice {
-			r.problem(t.Line, "remove one of them", "the add-on %q is written twice, first at line %d", t.Value, line)
+			r.problem(t.Line, "remove one of them", "the %s %q is written twice, first at line %d", what, t.Value, line)
 		}
 		first[t.Value] = t.Line
 	}

@@ -27,7 +27,7 @@ func directory(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	for name, content := range map[string]string{
-		"app.yaml": "kind: Pod\n", "motd": "hello\n", "empty": "", "values.yaml": "a: 1\n", "chart/Chart.yaml": "name: c\n",
+		"app.yaml": "kind: Pod\n", "half-amd64": "base\n", "motd": "hello\n", "empty": "", "values.yaml": "a: 1\n", "chart/Chart.yaml": "name: c\n",
 		"exporter.service": service, "tick.timer": "[Timer]\n[Install]\nWantedBy=timers.target\n",
 		"oneshot.service": "[Service]\nExecStart=/bin/true\n", "worker@.service": service,
 		"SHA256SUMS": strings.Repeat("ab", 32) + "  kubelet\n", "nosums": "hello\n",
@@ -63,7 +63,7 @@ func read(t *testing.T, dir, text string, flags ...string) (*sitefile.File, erro
 func TestRead(t *testing.T) {
 	dir := directory(t)
 	f, err := read(t, dir, head+`kubernetesVersion: v1.29
-architecture: arm64
+architectures: [arm64, amd64]
 cni: none
 images: [nginx:1.27, "registry.k8s.io/pause:3.9", "oci-archive:oci-archive:v1=app:1", "docker-daemon:app:2"]
 manifests:
@@ -97,6 +97,7 @@ checksumFiles: [SHA256SUMS]
 require: [crictl]
 verifySignatures: require
 trustedRoot: root.json
+keepCompressedLayers: true
 compression: best
 output: out/site
 `)
@@ -104,7 +105,7 @@ output: out/site
 		t.Fatal(err)
 	}
 	in := func(name string) string { return filepath.Join(dir, name) }
-	if f.Version != "v1.29" || f.Arch != "arm64" || f.CNI != "none" || f.Compression != "best" || f.VerifySignatures != "require" || f.TrustedRoot != in("root.json") || f.Output != in("out/site") ||
+	if f.Version != "v1.29" || !slices.Equal(f.Arches, []string{"arm64", "amd64"}) || !f.KeepCompressed || f.CNI != "none" || f.Compression != "best" || f.VerifySignatures != "require" || f.TrustedRoot != in("root.json") || f.Output != in("out/site") ||
 		!slices.Equal(f.Images, []string{"docker.io/library/nginx:1.27", "registry.k8s.io/pause:3.9", "oci-archive:" + in("oci-archive") + ":v1=app:1", "docker-daemon:app:2"}) ||
 		len(f.Mirrors) != 1 || f.Mirrors[0].Host != "dl.k8s.io" || len(f.Pins) != 2 || f.Pins[1].File != in("SHA256SUMS") || !slices.Equal(f.Require, []string{"crictl"}) {
 		t.Errorf("%+v", f)
@@ -170,6 +171,9 @@ func TestRefusals(t *testing.T) {
 		"mapping as a text":         {"images:\n- name: nginx\n", "4", "this is a mapping, but must be one value", ""},
 		"text as a mapping":         {"componentVersions: 3.9\n", "3", "this must be a mapping", "coredns, crictl, etcd, pause"},
 		"text as a chart":           {"manifests:\n- name: a\n  chart: ./chart\n", "5", "this must be a mapping", "source"},
+		"quoted true":               {"keepCompressedLayers: \"true\"\n", "3", "this must be true or false", "write true"},
+		"yes":                       {"keepCompressedLayers: yes\n", "3", "this must be true or false", "remove the line"},
+		"list as a boolean":         {"keepCompressedLayers: [true]\n", "3", "this must be true or false", "write true"},
 		"boolean":                   {"output: true\n", "3", "this is the boolean true", `"true"`},
 		"empty item":                {"images:\n- nginx\n-\n", "5", "an item of a list is empty", "remove the dash"},
 		"empty file item":           {"files:\n-\n", "4", "an item of a list is empty", "remove the dash"},
@@ -179,7 +183,10 @@ func TestRefusals(t *testing.T) {
 		"newer minor":            {"kubernetesVersion: v1.99.0\n", "3", "needs componentVersions.etcd", "componentVersions.etcd 3."},
 		"version of etcd":        {"componentVersions:\n  etcd: new\n", "4", `componentVersions.etcd "new" is not a version of etcd`, "componentVersions.etcd"},
 		"contradicting version":  {"kubernetesVersion: v1.29.15\ncomponentVersions:\n  pause: 3.10\n", "3", "componentVersions.pause is 3.10", "remove componentVersions.pause"},
-		"architecture":           {"architecture: riscv64\n", "3", `architecture "riscv64" is not supported`, "amd64, arm64"},
+		"architecture":           {"architectures: [amd64, riscv64]\n", "3", `architecture "riscv64" is not supported`, "amd64, arm64"},
+		"one architecture":       {"architectures: amd64\n", "3", "this must be a list", "after a dash"},
+		"singular":               {"architecture: amd64\n", "3", `there is no field "architecture" here`, "did you mean architectures?"},
+		"architecture twice":     {"architectures:\n- amd64\n- amd64\n", "5", `the architecture "amd64" is written twice, first at line 4`, "remove one"},
 		"pod network":            {"cni: calico\n", "3", `cni "calico" is not supported`, "flannel, none"},
 		"add-on":                 {"addons: [dashboard]\n", "3", `add-on "dashboard" does not exist`, "metrics-server"},
 		"add-on twice":           {"addons:\n- metrics-server\n- metrics-server\n", "5", `the add-on "metrics-server" is written twice, first at line 4`, "remove one"},
@@ -290,7 +297,7 @@ func TestAllProblemsAtOnce(t *testing.T) {
 
 // A value that a flag replaces is not checked.
 func TestOverridden(t *testing.T) {
-	text := head + "kubernetesVersion: v1.99.0\narchitecture: riscv64\ncni: calico\ncompression: most\n"
+	text := head + "kubernetesVersion: v1.99.0\narchitectures: [riscv64]\ncni: calico\ncompression: most\n"
 	if _, err := read(t, directory(t), text, "version", "arch", "cni", "compression"); err != nil {
 		t.Error(err)
 	}

@@ -30,7 +30,7 @@ func moreShell(t *testing.T) (shell, *fakesites.Upstream) {
 	s.writeAll(map[string]string{"site/more.yaml": `apiVersion: airlift/v1
 kind: Bundle
 kubernetesVersion: v1.29.15
-architecture: amd64
+architectures: [amd64]
 only: [images, manifests]
 base: ../install
 compression: fastest

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -16,6 +17,9 @@ import (
 	"airlift/fault"
 	"airlift/progress"
 )
+
+// keepCompressedFlag is the flag of bundle build for layers as upstream compressed them.
+const keepCompressedFlag = "keep-compressed-layers"
 
 func newBuildCmd() *cobra.Command {
 	var b buildFlags
@@ -45,6 +49,11 @@ is no lock.
 
 --addon adds optional software of the catalog, which init applies before the site's own
 manifests. "bundle versions" lists it with its versions.
+
+--arch amd64,arm64 builds a bundle for each architecture, from one bundle.yaml and with
+one lock. All of them are resolved, checked and downloaded before the first file is
+written. The names of the files of --output, --base, --launcher and --installer then get
+-amd64 and -arm64.
 
 --images-from FILE|DIR|CHART adds the images that Kubernetes manifests, a kustomization
 or a Helm chart name, and not the objects: use it for what you apply yourself.
@@ -151,7 +160,7 @@ stopped. A second build of the same version through the same mirrors needs no ne
 Checksums and digests from one list of mirrors are not used with another.`,
 		Example: `  bundle build
   bundle build --version v1.29
-  bundle build --version v1.29.15 --arch arm64 --output install-arm64
+  bundle build --version v1.29.15 --arch amd64,arm64
   bundle build --file bundle.yaml
   bundle build --file bundle.yaml --locked
   bundle build --version v1.29 --image nginx:1.27 --image ghcr.io/me/app:v2
@@ -175,52 +184,50 @@ Checksums and digests from one list of mirrors are not used with another.`,
 			if err := b.chooseProgress(cmd, format); err != nil {
 				return err
 			}
-			o, err := b.options(cmd)
-			if err != nil {
-				return err
-			}
-			if err := b.useLock(o, locked); err != nil {
-				return err
-			}
 			for _, name := range sboms {
 				format, err := sbom.ParseFormat(name)
 				if err != nil {
 					return err
 				}
-				o.SBOM = append(o.SBOM, format)
+				b.o.SBOM = append(b.o.SBOM, format)
 			}
-			if o.Executables, err = executables(launcher, installer, o.Arch); err != nil {
+			list, err := b.options(cmd)
+			if err != nil {
 				return err
 			}
+			if err := b.useLock(list, locked); err != nil {
+				return err
+			}
+			launchers, installers := builder.PerArch(launcher, b.arches), builder.PerArch(installer, b.arches)
+			for n, arch := range b.arches {
+				if list[n].Executables, err = executables(launchers[n], installers[n], arch); err != nil {
+					return err
+				}
+			}
+			var key *signature.SecretKey
 			if signKey != "" {
-				key, err := signature.ReadSecretKey(signKey, func() (string, error) { return password.existing(cmd.Context(), signKey) })
+				read, err := signature.ReadSecretKey(signKey, func() (string, error) { return password.existing(cmd.Context(), signKey) })
 				if err != nil {
 					return err
 				}
-				o.Key = &key
+				key = &read
 			} else if password.file != "" {
 				return fault.New(fault.Usage, "add --sign-key FILE", "--password-file needs --sign-key")
 			}
-			o.Progress, o.Events = b.progress, b.events
-			b.events.Start([]string{"linux/" + o.Arch})
-			r, err := builder.Run(cmd.Context(), *o)
+			var platforms []string
+			for n := range list {
+				list[n].Key, list[n].Progress, list[n].Events = key, b.progress, b.events
+				platforms = append(platforms, "linux/"+list[n].Arch)
+			}
+			b.events.Start(platforms)
+			results, err := builder.RunAll(cmd.Context(), list)
 			if err != nil && cmd.Context().Err() != nil {
 				return fault.Wrap(err, fault.Interrupted, "downloads are kept; run the same command again to continue")
 			}
 			if err != nil {
 				return err
 			}
-			for _, w := range r.Warnings {
-				b.warn(cmd, w)
-			}
-			for _, host := range r.UnusedMirrors {
-				b.note(cmd, fmt.Sprintf("--mirror %s was not used: the build requested nothing from that host", host))
-			}
-			if b.events != nil {
-				b.events.On("linux/" + o.Arch).Result(resultEvent(r, o.LockPath))
-				return b.events.Err()
-			}
-			return printResult(cmd.OutOrStdout(), r, b.lockLine, time.Since(start))
+			return b.report(cmd, list, results, time.Since(start))
 		},
 	}
 	f := cmd.Flags()
@@ -230,7 +237,7 @@ Checksums and digests from one list of mirrors are not used with another.`,
 	complete(cmd, progressFlag, []string{progressText, progressJSON})
 	f.BoolVar(&locked, "locked", false, "fail if there is no lock (see above)")
 	f.BoolVar(&b.o.Refresh, "refresh", false, "request versions, checksums and digests again instead of using the cached ones")
-	f.BoolVar(&b.o.KeepCompressed, "keep-compressed-layers", false, "also put layers into the bundle as upstream compressed them, if no encoder gives the same bytes (bundle push)")
+	f.BoolVar(&b.o.KeepCompressed, keepCompressedFlag, false, "also put layers into the bundle as upstream compressed them, if no encoder gives the same bytes (bundle push)")
 	f.StringVar(&signKey, "sign-key", "", "sign the bundle with the secret key in this `FILE`")
 	password.bind(f)
 	f.StringSliceVar(&sboms, "sbom", nil, "also write the bundle's list of its software next to it, in these formats: spdx-json, cyclonedx-json (bundle sbom)")
@@ -240,6 +247,32 @@ Checksums and digests from one list of mirrors are not used with another.`,
 	complete(cmd, "compression", bundle.Levels())
 	complete(cmd, "sbom", sbom.Formats())
 	return cmd
+}
+
+// report prints what was built, or ends the stream of events.
+func (b *buildFlags) report(cmd *cobra.Command, list []builder.Options, results []*builder.Result, took time.Duration) error {
+	unused := results[0].UnusedMirrors // by no architecture
+	warned := map[string]bool{}
+	for _, r := range results {
+		unused = slices.DeleteFunc(slices.Clone(unused), func(host string) bool { return !slices.Contains(r.UnusedMirrors, host) })
+		for _, w := range r.Warnings {
+			if !warned[w] {
+				b.warn(cmd, w)
+			}
+			warned[w] = true
+		}
+	}
+	for _, host := range unused {
+		b.note(cmd, fmt.Sprintf("--mirror %s was not used: the build requested nothing from that host", host))
+	}
+	for n, r := range results {
+		if b.events != nil {
+			b.events.On("linux/" + list[n].Arch).Result(resultEvent(r, list[n].LockPath))
+		} else if err := printResult(cmd.OutOrStdout(), r, b.lockLine, took); err != nil {
+			return err
+		}
+	}
+	return b.events.Err()
 }
 
 // printResult prints a table of the contents, and the summary of the bundle.

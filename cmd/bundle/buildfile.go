@@ -11,7 +11,7 @@ import (
 // useFile takes the values of the bundle.yaml at path into the options. changed reports
 // whether a flag is set: such a flag replaces the value of the file, and lists are added. It returns
 // the file.
-func useFile(path string, changed func(flag string) bool, o *builder.Options, compression *string) (*sitefile.File, error) {
+func useFile(path string, changed func(flag string) bool, o *builder.Options, compression *string, arches *[]string) (*sitefile.File, error) {
 	f, err := sitefile.Read(path, changed)
 	if err != nil {
 		return nil, err
@@ -21,7 +21,6 @@ func useFile(path string, changed func(flag string) bool, o *builder.Options, co
 		to          *string
 	}{
 		{"version", f.Version, &o.Version},
-		{"arch", f.Arch, &o.Arch},
 		{"cni", f.CNI, &o.CNI},
 		{"compression", f.Compression, compression},
 		{"output", f.Output, &o.Output},
@@ -39,6 +38,12 @@ func useFile(path string, changed func(flag string) bool, o *builder.Options, co
 	}
 	if !changed("only") {
 		o.Only = f.Only
+	}
+	if !changed("arch") && len(f.Arches) > 0 {
+		*arches = f.Arches
+	}
+	if !changed(keepCompressedFlag) {
+		o.KeepCompressed = f.KeepCompressed
 	}
 	of := func(host string) func(fetch.Mirror) bool { return func(m fetch.Mirror) bool { return m.Host == host } }
 	for _, m := range f.Mirrors {

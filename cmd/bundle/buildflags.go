@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -25,6 +26,7 @@ import (
 // bundle update have in common.
 type buildFlags struct {
 	o                         builder.Options
+	arches                    []string
 	mirrors, checksums, lists []string
 	compression, file         string
 	lock                      string
@@ -40,7 +42,7 @@ func (b *buildFlags) bind(cmd *cobra.Command) {
 	f.StringVarP(&b.file, "file", "f", "", "bundle.yaml that describes the bundle (see above)")
 	f.StringVar(&b.o.Version, "version", images.Newest(), "Kubernetes version: v1.29.15, v1.29 or stable")
 	componentFlags(f, &b.o.Versions)
-	f.StringVar(&b.o.Arch, "arch", runtime.GOARCH, "CPU architecture of the hosts: amd64 or arm64")
+	f.StringSliceVar(&b.arches, "arch", []string{runtime.GOARCH}, "CPU architectures of the hosts: amd64, arm64 or both (see above)")
 	f.StringVar(&b.o.CNI, "cni", images.Flannel, "pod network: flannel, or none to install your own")
 	f.StringSliceVar(&b.o.Only, "only", nil, "build an additional bundle, without Kubernetes: images, manifests or both (see above)")
 	f.StringVar(&b.o.Base, "base", "", "bundle `FILE` whose image layers an additional bundle leaves out")
@@ -80,8 +82,8 @@ func complete(cmd *cobra.Command, flag string, values []string) {
 	cobra.CheckErr(cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)))
 }
 
-// options returns the options of a build, with the values of --file.
-func (b *buildFlags) options(cmd *cobra.Command) (*builder.Options, error) {
+// options returns the options of a build for each architecture, with the values of --file.
+func (b *buildFlags) options(cmd *cobra.Command) ([]builder.Options, error) {
 	o := &b.o
 	for _, s := range b.mirrors {
 		m, err := fetch.ParseMirror(s)
@@ -100,7 +102,7 @@ func (b *buildFlags) options(cmd *cobra.Command) (*builder.Options, error) {
 	}
 	versionGiven, outputGiven := changed("version"), changed("output")
 	if b.file != "" {
-		f, err := useFile(b.file, changed, o, &b.compression)
+		f, err := useFile(b.file, changed, o, &b.compression, &b.arches)
 		if err != nil {
 			return nil, err
 		}
@@ -133,28 +135,64 @@ func (b *buildFlags) options(cmd *cobra.Command) (*builder.Options, error) {
 		}
 		b.note(cmd, fmt.Sprintf("without --version, %s: %s", what, o.Version))
 	}
-	return o, nil
+	return b.perArch()
+}
+
+// perArch returns the options for each architecture.
+func (b *buildFlags) perArch() (list []builder.Options, err error) {
+	if len(b.arches) == 0 {
+		return nil, fault.New(fault.Usage, "write --arch "+strings.Join(images.Arches(), ",")+", or remove the flag", "--arch is empty")
+	}
+	outputs, bases := builder.PerArch(b.o.Output, b.arches), builder.PerArch(b.o.Base, b.arches)
+	for n, arch := range b.arches {
+		if slices.Contains(b.arches[:n], arch) {
+			return nil, fault.New(fault.Usage, "name each architecture once", "--arch names %s twice", arch)
+		}
+		if err := images.Supported(arch, images.NoCNI); err != nil {
+			return nil, err
+		}
+		o := b.o
+		o.Arch, o.Output, o.Base = arch, outputs[n], bases[n]
+		list = append(list, o)
+	}
+	return list, nil
 }
 
 // useLock makes a build use the lock, or write it if it does not exist. A build without
 // --file and --lock has none.
-func (b *buildFlags) useLock(o *builder.Options, must bool) error {
-	if o.LockPath == "" {
+func (b *buildFlags) useLock(list []builder.Options, must bool) error {
+	path := list[0].LockPath
+	if path == "" {
 		if must {
 			return fault.New(fault.Usage, "add --file bundle.yaml or --lock FILE", "--locked needs a lock")
 		}
 		return nil
 	}
-	l, err := lock.Read(o.LockPath)
+	locks, err := lock.Read(path)
 	if err == nil {
-		o.Lock, b.lockLine = l, o.LockPath+" (used)"
+		b.lockLine = path + " (used)"
+		for n := range list {
+			platform := "linux/" + list[n].Arch
+			if list[n].Lock = locks.Of(platform); list[n].Lock == nil {
+				return fault.New(fault.Failure, "add it with \"bundle update\" with the same flags, or use another lock with --lock FILE",
+					"%s does not fit this build: it has no %s, only %s", path, platform, strings.Join(locks.Names(), ", "))
+			}
+		}
 		return nil
 	}
 	if !lock.Missing(err) || must {
 		return err
 	}
-	b.lockLine = o.LockPath + " (written)"
-	o.Resolved = func(l *lock.Lock) error { return lock.Write(o.LockPath, l) }
+	b.lockLine = path + " (written)"
+	var resolved []*lock.Lock
+	for n := range list {
+		list[n].Resolved = func(l *lock.Lock) error {
+			if resolved = append(resolved, l); len(resolved) < len(list) {
+				return nil
+			}
+			return lock.Write(path, resolved...)
+		}
+	}
 	return nil
 }
 

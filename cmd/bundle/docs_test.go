@@ -133,6 +133,7 @@ func (s shell) bundleInPath(t *testing.T) {
 	arm64[18] = 183 // e_machine: EM_AARCH64
 	script := fmt.Sprintf(`#!/bin/sh
 case "$*" in
+build*--arch\ amd64,arm64*) set -- "$@" --launcher stub --installer stub;;
 build*--arch\ arm64*) set -- "$@" --launcher stub-arm64 --installer stub-arm64;;
 build*) set -- "$@" --arch amd64 --launcher stub --installer stub;;
 update*) set -- "$@" --arch amd64;;
@@ -142,7 +143,7 @@ exec %q "$@"
 	if err := os.Mkdir(filepath.Join(s.dir, "bin"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for name, content := range map[string]string{"stub-arm64": string(arm64), "bin/bundle": script} {
+	for name, content := range map[string]string{"stub-amd64": string(amd64), "stub-arm64": string(arm64), "bin/bundle": script} {
 		if err := os.WriteFile(filepath.Join(s.dir, name), []byte(content), 0o755); err != nil {
 			t.Fatal(err)
 		}

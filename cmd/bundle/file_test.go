@@ -47,7 +47,7 @@ func siteShell(t *testing.T, u *fakesites.Upstream) shell {
 		"site/bundle.yaml": `apiVersion: airlift/v1
 kind: Bundle
 kubernetesVersion: v1.29.15
-architecture: amd64
+architectures: [amd64]
 cni: none
 compression: fastest
 output: site.bundle
@@ -171,7 +171,7 @@ func TestBuildFileErrors(t *testing.T) {
 		s.writeAll(map[string]string{
 			"site/field.yaml":  "apiVersion: airlift/v1\nkind: Bundle\nmanifest: []\n",
 			"site/owned.yaml":  "apiVersion: airlift/v1\nkind: Bundle\nfiles:\n- {path: /etc/kubernetes/x, source: motd}\n",
-			"site/always.yaml": "apiVersion: airlift/v1\nkind: Bundle\nkubernetesVersion: v1.29.15\narchitecture: amd64\nmanifests:\n- {name: a, path: latest.yaml}\n",
+			"site/always.yaml": "apiVersion: airlift/v1\nkind: Bundle\nkubernetesVersion: v1.29.15\narchitectures: [amd64]\nmanifests:\n- {name: a, path: latest.yaml}\n",
 			"site/latest.yaml": strings.Replace(pod, ":1.27", ":latest", 1),
 		})
 		out, errs, code := s.run("build", "-f", filepath.Join("site", c.file), "--launcher", "stub", "--installer", "stub")

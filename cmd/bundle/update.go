@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -32,29 +33,41 @@ The lock is replaced in one step; on an error it is unchanged.`,
 			if b.file == "" && b.lock == "" {
 				b.file = defaultFile
 			}
-			o, err := b.options(cmd)
+			list, err := b.options(cmd)
 			if err != nil {
 				return err
 			}
-			before, err := lock.Read(o.LockPath)
+			path := list[0].LockPath
+			before, err := lock.Read(path)
 			if err != nil && !lock.Missing(err) {
 				fmt.Fprintf(cmd.ErrOrStderr(), "note: the earlier lock cannot be compared: %v\n", err)
 			}
-			o.Progress = progress.New(cmd.ErrOrStderr())
-			after, warnings, err := builder.Resolve(cmd.Context(), *o)
-			if err != nil && cmd.Context().Err() != nil {
-				return fault.Wrap(err, fault.Interrupted, "run the same command again; the lock is unchanged")
+			var after lock.Platforms
+			var warnings []string
+			display := progress.New(cmd.ErrOrStderr())
+			for _, o := range list {
+				o.Progress = display
+				l, more, err := builder.Resolve(cmd.Context(), o)
+				if err != nil && cmd.Context().Err() != nil {
+					return fault.Wrap(err, fault.Interrupted, "run the same command again; the lock is unchanged")
+				}
+				if err != nil {
+					return err
+				}
+				if first := append(after, l)[0]; first.KubernetesVersion != l.KubernetesVersion {
+					return fault.New(fault.Failure, "run the same command again; the lock is unchanged", "%s is %s for %s, and %s for %s",
+						o.Version, first.KubernetesVersion, first.Platform, l.KubernetesVersion, l.Platform)
+				}
+				after, warnings = append(after, l), append(warnings, more...)
 			}
-			if err != nil {
+			if err := lock.Write(path, after...); err != nil {
 				return err
 			}
-			if err := lock.Write(o.LockPath, after); err != nil {
-				return err
-			}
-			for _, w := range warnings {
+			slices.Sort(warnings)
+			for _, w := range slices.Compact(warnings) {
 				fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s\n", w)
 			}
-			return printChanges(cmd.OutOrStdout(), o.LockPath, before, after)
+			return printChanges(cmd.OutOrStdout(), path, before, after)
 		},
 	}
 	b.bind(cmd)
@@ -62,17 +75,39 @@ The lock is replaced in one step; on an error it is unchanged.`,
 }
 
 // printChanges prints what is different in the lock. before is nil if there was none.
-func printChanges(out io.Writer, path string, before, after *lock.Lock) error {
+func printChanges(out io.Writer, path string, before, after lock.Platforms) error {
 	if before == nil {
-		_, err := fmt.Fprintf(out, "%s was written: Kubernetes %s, %d components, %d images\n", path, after.KubernetesVersion, len(after.Components), len(after.Images))
-		return err
+		for _, l := range after {
+			fmt.Fprintf(out, "%s was written: Kubernetes %s for %s, %d components, %d images\n", path, l.KubernetesVersion, l.Platform, len(l.Components), len(l.Images))
+		}
+		return nil
 	}
-	list := lock.Differences(before, after)
-	for _, d := range list {
-		fmt.Fprintln(out, d)
+	changed := false
+	for _, l := range before {
+		if after.Of(l.Platform) == nil && len(before)+len(after) > 2 {
+			fmt.Fprintf(out, "%s: removed\n", l.Platform)
+			changed = true
+		}
+	}
+	for _, l := range after {
+		platform, old := "", before.Of(l.Platform)
+		if len(before)+len(after) > 2 {
+			platform = l.Platform + " "
+		} else {
+			old = before[0]
+		}
+		if old == nil {
+			fmt.Fprintf(out, "%s: added\n", l.Platform)
+			changed = true
+			continue
+		}
+		for _, d := range lock.Differences(old, l) {
+			fmt.Fprintf(out, "%s%s\n", platform, d)
+			changed = true
+		}
 	}
 	result := "is up to date"
-	if len(list) > 0 {
+	if changed {
 		result = "was written"
 	}
 	_, err := fmt.Fprintf(out, "%s %s\n", path, result)

@@ -1,0 +1,158 @@
+package main
+
+import (
+	"debug/elf"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"airlift/bundle"
+	"airlift/bundle/events"
+	"airlift/fault"
+	"airlift/scripts/fakesites"
+)
+
+// archesShell is a siteShell whose bundle.yaml names both architectures, with sites that serve
+// them, and the arguments of its build.
+func archesShell(t *testing.T) (*fakesites.Upstream, shell, []string) {
+	t.Helper()
+	u := siteSites(t)
+	pushBoth(t, u, "registry.k8s.io/etcd:3.5.16-0", "docker.io/library/nginx:1.27")
+	s := siteShell(t, u)
+	path := filepath.Join(s.dir, "site/bundle.yaml")
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.writeAll(map[string]string{
+		"site/bundle.yaml": strings.Replace(string(text), "architectures: [amd64]", "architectures: [amd64, arm64]\nkeepCompressedLayers: true", 1),
+		"both-amd64":       string(fakesites.Executable(t, elf.EM_X86_64)), "both-arm64": string(fakesites.Executable(t, elf.EM_AARCH64)),
+	})
+	return u, s, []string{"build", "--file", "site/bundle.yaml", "--launcher", "both", "--installer", "both"}
+}
+
+func pushBoth(t *testing.T, u *fakesites.Upstream, references ...string) {
+	t.Helper()
+	for _, ref := range references {
+		u.PushIndex(ref, map[string]v1.Image{"amd64": fakesites.Image(t, "amd64", ref), "arm64": fakesites.Image(t, "arm64", ref)})
+	}
+}
+
+func files(t *testing.T, dir string) (names []string) {
+	t.Helper()
+	list, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range list {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
+func platformOf(t *testing.T, path string) string {
+	t.Helper()
+	f, err := bundle.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	m, err := f.Manifest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m.Platform
+}
+
+// One command builds a file for each architecture, with one lock. What one of them has not fails
+// the build before any file is written.
+func TestSeveralArchitectures(t *testing.T) {
+	u, s, build := archesShell(t)
+	site := filepath.Join(s.dir, "site")
+	sources := files(t, site)
+	_, errs, code := s.run(build...)
+	has(t, "an image for amd64 only", errs, "docker.io/team/tool:v1", "linux/arm64")
+	if code != fault.Failure || !slices.Equal(files(t, site), sources) {
+		t.Fatalf("exit code %d, %v", code, files(t, site))
+	}
+
+	pushBoth(t, u, "docker.io/team/tool:v1")
+	out, errs, code := s.run(append(build, "--progress", "json", "--refresh")...)
+	if code != 0 {
+		t.Fatalf("exit code %d: %s%s", code, out, errs)
+	}
+	list := decodeEvents(t, out)
+	results := of[events.Result](list)
+	if p := list[0].(events.Start).Platforms; len(results) != 2 || !slices.Equal(p, []string{"linux/amd64", "linux/arm64"}) {
+		t.Fatalf("platforms %v, results %+v", p, results)
+	}
+	sums := map[string]string{}
+	for n, arch := range []string{"amd64", "arm64"} {
+		path := filepath.Join(site, "site.bundle-"+arch)
+		if results[n].Path != "site/site.bundle-"+arch || results[n].Platform != "linux/"+arch || platformOf(t, path) != "linux/"+arch {
+			t.Errorf("%+v", results[n])
+		}
+		if _, err := os.Stat(path + ".provenance.json"); err != nil {
+			t.Error(err)
+		}
+		sums[arch] = results[n].SHA256
+		if out, errs, code := s.run("verify", path); code != 0 {
+			t.Errorf("%s: %s%s", arch, out, errs)
+		}
+	}
+
+	// Both builds use the lock, also alone and under another name.
+	u.Push("docker.io/team/tool:v1", fakesites.Image(t, "amd64", "a new tool"))
+	out, errs, code = s.run(append(build, "--locked")...)
+	has(t, errs, out, "site.bundle-amd64\n", "site.bundle-arm64\n", "site/bundle.lock (used)", sums["amd64"], sums["arm64"])
+	if code != 0 {
+		t.Fatal(code)
+	}
+	out, errs, code = s.run("build", "--file", "site/bundle.yaml", "--locked", "--arch", "arm64", "--output", "one", "--launcher", "both-arm64", "--installer", "both-arm64")
+	has(t, errs, out, "\none\n", sums["arm64"])
+	if code != 0 {
+		t.Fatal(code)
+	}
+}
+
+func TestUpdateSeveralArchitectures(t *testing.T) {
+	u, s, build := archesShell(t)
+	pushBoth(t, u, "docker.io/team/tool:v1")
+	update := []string{"update", "--file", "site/bundle.yaml"}
+	out, errs, code := s.run(append(update, "--arch", "amd64")...)
+	has(t, errs, out, "site/bundle.lock was written: Kubernetes v1.29.15 for linux/amd64, ")
+	if code != 0 {
+		t.Fatal(code)
+	}
+	u.Forget()
+	_, errs, code = s.run(build...)
+	has(t, "lock of one", errs, "site/bundle.lock does not fit this build: it has no linux/arm64, only linux/amd64", "bundle update")
+	if code != fault.Failure || len(u.Requests()) > 0 {
+		t.Errorf("exit code %d, requests %v", code, u.Requests())
+	}
+	if out, errs, code = s.run(update...); out != "linux/arm64: added\nsite/bundle.lock was written\n" || code != 0 {
+		t.Errorf("%d: %s%s", code, out, errs)
+	}
+	if out, errs, code = s.run(update...); out != "site/bundle.lock is up to date\n" || code != 0 {
+		t.Errorf("%d: %s%s", code, out, errs)
+	}
+	s.writeAll(map[string]string{"site/motd": "new\n"})
+	out, errs, _ = s.run(update...)
+	has(t, errs, out, "linux/amd64 source motd sha256: ", "linux/arm64 source motd sha256: ")
+	if out, errs, code = s.run(append(update, "--arch", "arm64")...); out != "linux/amd64: removed\nsite/bundle.lock was written\n" || code != 0 {
+		t.Errorf("%d: %s%s", code, out, errs)
+	}
+}
+
+func TestArchErrors(t *testing.T) {
+	s := newShell(t)
+	for arch, want := range map[string]string{"amd64,amd64": "--arch names amd64 twice", "": "--arch is empty", "amd64,riscv64": "riscv64"} {
+		if _, errs, code := s.run("build", "--version", "v1.29.15", "--arch", arch, "--launcher", "stub", "--installer", "stub"); code != fault.Usage || !strings.Contains(errs, want) {
+			t.Errorf("--arch %q: exit code %d: %s", arch, code, errs)
+		}
+	}
+}
