@@ -436,19 +436,23 @@ func TestSiteContent(t *testing.T) {
 			list := more(t, worker, 0, "images", "list")
 			contains(t, list, later.image)
 			contains(t, more(t, worker, 0, "images", "unpin", later.image), later.image)
-			contains(t, install(t, worker, 0, "images", "prune", "--dry-run"), "Nothing to remove.")
+			contains(t, install(t, worker, 3, "images", "prune", "--dry-run"), "--kubeconfig FILE", "--keep FILE")
+			const admin = "/root/prune-admin.conf"
+			run(t, worker, "sh", "-c", "umask 077; echo "+strings.TrimSpace(run(t, control, "base64", "-w0", "/etc/kubernetes/admin.conf"))+" | base64 -d > "+admin)
+			contains(t, install(t, worker, 0, "images", "prune", "--dry-run", "--kubeconfig", admin), "Nothing to remove.")
 			kubectl(t, s, "delete", "-n", "web", "daemonset", "later", "--wait", "--cascade=foreground")
 			eventually(t, time.Minute, func() string { // the kubelet removes the container later
-				if out := install(t, worker, 0, "images", "prune", "--dry-run"); !strings.Contains(out, later.image) {
+				if out := install(t, worker, 0, "images", "prune", "--dry-run", "--kubeconfig", admin); !strings.Contains(out, later.image) {
 					return out
 				}
 				return ""
 			})
-			contains(t, install(t, worker, 0, "images", "prune", "--force"), "removed "+later.image)
+			contains(t, install(t, worker, 0, "images", "prune", "--force", "--kubeconfig", admin), "removed "+later.image)
 			if out := install(t, worker, 0, "images", "list"); strings.Contains(out, later.image) {
 				t.Errorf("it was not removed:\n%s", out)
 			}
 			contains(t, install(t, worker, 0, "images", "list"), "agnhost", "pause")
+			run(t, worker, "rm", admin)
 		}},
 		{"reset leaves what was there before", func(t *testing.T) {
 			for _, h := range []*lab.Host{worker, control} {

@@ -341,9 +341,31 @@ func TestPruneUnpinAndReset(t *testing.T) {
 		if err != nil || !slices.Equal(namesOf(list), []string{other}) {
 			t.Errorf("prunable with the full bundle kept: %q, %v", namesOf(list), err)
 		}
+		if err := n.AskCluster(t.Context(), filepath.Join(root, "none.conf")); err != nil {
+			t.Errorf("with the full bundle kept, the cluster is not necessary: %v", err)
+		}
 	})
 	withImages(t, root, onTop, nil, func(n *NodeImages) {
+		wantFault(t, "prune that knows nothing of the cluster", n.AskCluster(t.Context(), filepath.Join(root, "none.conf")), fault.Preflight, "none.conf")
+		n.needs([]string{"--image", "not an image", oldApp})
 		list, err := n.Prunable(t.Context())
+		if err != nil || !slices.Equal(namesOf(list), []string{other}) {
+			t.Errorf("prunable while a workload names an image: %q, %v", namesOf(list), err)
+		}
+		all, err := n.List(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, i := range all { // by tag and digest, as in a pod
+			if i.image.Name() == oldApp {
+				n.needs([]string{oldApp + "@" + i.Digest})
+			}
+		}
+		if list, err = n.Prunable(t.Context()); err != nil || !slices.Equal(namesOf(list), []string{other}) {
+			t.Errorf("prunable while a workload names a digest: %q, %v", namesOf(list), err)
+		}
+		n.needs(nil)
+		list, err = n.Prunable(t.Context())
 		if err != nil || !slices.Equal(namesOf(list), []string{oldApp, other}) {
 			t.Fatalf("prunable: %q, %v", namesOf(list), err)
 		}

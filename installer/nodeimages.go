@@ -38,6 +38,7 @@ type NodeImages struct {
 	bundle  *Bundle
 	keep    []*Bundle // bundles whose images are not pruned, in addition to bundle
 	runtime *store.Store
+	needed  map[string]bool // full names that the cluster's workloads may need
 }
 
 // OpenNodeImages connects to the containerd of this node.
@@ -69,12 +70,63 @@ func (n *NodeImages) List(ctx context.Context) ([]NodeImage, error) {
 	return list, nil
 }
 
-// Prunable lists the site's own images that Airlift imported, that no container uses and that
-// neither this bundle nor one of those to keep contains.
+// AskCluster finds out which images the cluster's workloads need, on every node and also if no pod
+// runs. If that fails, the files to keep must name them.
+func (n *NodeImages) AskCluster(ctx context.Context, kubeconfig string) error {
+	client, err := adminClient(ctx, n.host, kubeconfig)
+	var list []string
+	if err == nil {
+		list, err = client.NamedImages(ctx)
+	}
+	if err != nil && len(n.keep) > 0 {
+		n.console.Warn("which images the cluster's workloads need is not known here, so only --keep protects them: %v", err)
+		return nil
+	}
+	if err != nil {
+		return fault.New(fault.Preflight, "give an administrator's kubeconfig with --kubeconfig FILE, or name every other file whose images the cluster uses with --keep FILE",
+			"finding the images that the cluster's workloads need: %w", err)
+	}
+	n.needs(list)
+	return nil
+}
+
+// needs sets the images that are needed, in the form that containerd uses. What is no name of an
+// image is ignored.
+func (n *NodeImages) needs(list []string) {
+	n.needed = map[string]bool{}
+	for _, name := range list {
+		full, err := images.Normalize(name)
+		if err != nil {
+			continue
+		}
+		// Next to a digest, a tag has no effect.
+		if tagged, digest, ok := strings.Cut(full, "@"); ok {
+			if tag := strings.LastIndex(tagged, ":"); tag > strings.LastIndex(tagged, "/") {
+				full = tagged[:tag] + "@" + digest
+			}
+		}
+		n.needed[full] = true
+	}
+}
+
+// Prunable lists the site's own images that Airlift imported, that no container uses, that no
+// workload needs, and that neither this bundle nor one of those to keep contains. It reports the
+// other images that no container uses, if their reason is not that a bundle contains them.
 func (n *NodeImages) Prunable(ctx context.Context) ([]NodeImage, error) {
 	list, err := n.List(ctx)
 	return slices.DeleteFunc(list, func(i NodeImage) bool {
-		return i.Imported != store.Site || i.image.Sandbox || i.Containers > 0 || n.kept(i.ID)
+		if i.Imported == store.Kubernetes || i.image.Sandbox || i.Containers > 0 || n.kept(i.ID) {
+			return true
+		}
+		if slices.ContainsFunc(i.References, func(name string) bool { return n.needed[name] }) {
+			n.console.Note("kept %s: no container on this node uses it, but a workload of the cluster names it", i.image.Name())
+			return true
+		}
+		if i.Imported != store.Site {
+			n.console.Note("kept %s: no container on this node uses it, but it has no label of Airlift at one of its names; if nothing needs it: crictl rmi %s", i.image.Name(), i.image.Name())
+			return true
+		}
+		return false
 	}), err
 }
 

@@ -132,24 +132,30 @@ whether Airlift imported them, as images of Kubernetes or of the site.`,
 }
 
 func newImagesPruneCmd() *cobra.Command {
-	in, force, dryRun := &nodeImagesFlags{}, false, false
+	in, force, dryRun, kubeconfig := &nodeImagesFlags{}, false, false, ""
 	cmd := &cobra.Command{
 		Use:   "prune",
-		Short: "Remove images that nothing uses and this file does not contain",
-		Long: `Remove images from the containerd of this node that Airlift imported, that no container
-uses, and that this file does not contain. The command prints them and asks for
-confirmation.
+		Short: "Remove images that nothing needs",
+		Long: `Remove images from the containerd of this node that Airlift imported and that nothing
+needs: no container on this node uses them, no workload of the cluster names them, and
+this file does not contain them. The command prints them and asks for confirmation.
 
 It never removes an image of Kubernetes, the image of pods (pause), or an image that
 something else than Airlift pulled, imported or named.
 
-No container on this node uses the images, but a pod that starts here later may. It
-then fails until the image is imported again. So name the other bundles whose images
-the cluster uses with --keep.`,
-		Example: "  ./more images prune --keep ./install --dry-run\n  ./more images prune --keep ./install\n  ./install images prune --force",
+Which images workloads name, the API server lists: pods, and the templates of
+Deployments and of all other controllers, also those without pods. On a control plane
+the command reads admin.conf. A worker has no such kubeconfig: give an administrator's
+with --kubeconfig, or name every other file whose images the cluster uses with --keep.
+Without both, nothing is removed. An operator may need images that only its code
+names: name their files with --keep as well.`,
+		Example: "  ./install images prune --dry-run\n  ./more images prune\n  ./more images prune --kubeconfig admin.conf --force\n  ./more images prune --keep ./install",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return in.with(cmd, !dryRun, func(ctx context.Context, images *installer.NodeImages, show printFunc) error {
+				if err := images.AskCluster(ctx, kubeconfig); err != nil {
+					return err
+				}
 				list, err := images.Prunable(ctx)
 				if err != nil {
 					return err
@@ -182,6 +188,7 @@ the cluster uses with --keep.`,
 	}
 	in.bind(cmd.Flags())
 	in.bindKeep(cmd.Flags(), "keep")
+	cmd.Flags().StringVar(&kubeconfig, "kubeconfig", adminConf, "the kubeconfig `FILE` of an administrator of the cluster")
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only print which images would be removed")
 	cmd.Flags().BoolVarP(&force, "force", "f", false, "do not ask for confirmation")
 	return cmd
