@@ -138,7 +138,7 @@ func (u *Upgrade) controlPlane(ctx context.Context) error {
 			continue
 		}
 		replaced, err := u.replace(ctx, name)
-		if err == nil && replaced {
+		if err == nil && replaced && !u.apiServerIsNext(name) {
 			err = u.waitAPI(ctx)
 		}
 		if err != nil {
@@ -172,6 +172,17 @@ func (u *Upgrade) renewEtcd() error {
 	}
 	u.state.EtcdRenewed = true
 	return u.state.write(u.host)
+}
+
+// apiServerIsNext reports whether this node's API server is replaced right after a component. An API
+// server whose etcd was away connects again after up to two minutes (gRPC's backoff), and no step
+// before needs it.
+func (u *Upgrade) apiServerIsNext(component string) bool {
+	if component != etcdPod || u.plans["kube-apiserver"] == nil {
+		return false
+	}
+	next, err := u.replaces("kube-apiserver")
+	return err == nil && next
 }
 
 // replace replaces one static pod. It renews the component's certificates before.
