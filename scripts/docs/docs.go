@@ -174,5 +174,5 @@ func Calls(pages []Page) (calls []Call, flags map[string][]string) {
 // OtherFlags those of Kubernetes' own binaries and of Helm. All others are install's.
 var (
 	BundleFlags = []string{"addon", "arch", "check", "checksum", "checksums", "compression", "containerd-namespace", "coredns-version", "crictl-version", "etcd-version", "file", "from", "image", "images-from", "keep-compressed-layers", "key", "lock", "locked", "mirror", "no-password", "only", "password-file", "pause-version", "progress", "refresh", "registry-auth", "registry-ca", "require", "sbom", "sign-key", "size", "trusted-root", "verify-signatures", "version", "without"}
-	OtherFlags  = []string{"audit-policy-file", "bootstrap-kubeconfig", "encryption-provider-config", "hostname-override", "kubelet-insecure-tls", "max-wals", "pod-manifest-path", "quota-backend-bytes", "root-dir", "etcd-servers", "set", "vmodule"}
+	OtherFlags  = []string{"audit-policy-file", "bootstrap-kubeconfig", "encryption-provider-config", "hostname-override", "kubelet-insecure-tls", "max-wals", "pod-manifest-path", "quota-backend-bytes", "root-dir", "etcd-servers", "set", "shutdown-delay-duration", "vmodule"}
 )
