@@ -444,6 +444,12 @@ func (u *Upgrade) drain(ctx context.Context) error {
 	if err := u.begin(); err != nil {
 		return err
 	}
+	// Without a leader, an evicted pod stays in the Services and is not created on another node.
+	if err := u.client.WaitForControllerManager(ctx, leaderTimeout, u.report); ctx.Err() != nil {
+		return err
+	} else if err != nil {
+		u.console.Warn("%v", err)
+	}
 	if !self.Unschedulable {
 		u.state.Cordoned = true
 		if err := u.state.write(u.host); err != nil {
@@ -470,6 +476,9 @@ func (u *Upgrade) drain(ctx context.Context) error {
 	}
 	return d.Run(ctx)
 }
+
+// leaderTimeout is longer than a lease lasts, 15 s. With --leader-elect=false nobody renews it.
+const leaderTimeout = 30 * time.Second
 
 // drainTimeout limits a drain without progress. Pods may need their whole grace period.
 const drainTimeout = 10 * time.Minute
