@@ -116,6 +116,7 @@ ask() {
 	done
 }
 rm -f /run/asker-*
+until curl --silent --fail --max-time 3 --output /dev/null http://10.96.77.77/hostname; do sleep 0.2; done
 ask service http://10.96.77.77/hostname &
 `
 
