@@ -414,7 +414,19 @@ func (u *Upgrade) settled(ctx context.Context) error {
 	if err := u.pods.WaitSettled(ctx, u.client, u.config.NodeRegistration.Name); err != nil {
 		return err
 	}
-	return u.waitAPI(ctx)
+	if err := u.waitAPI(ctx); err != nil {
+		return err
+	}
+	return u.waitLeader(ctx)
+}
+
+// waitLeader waits for a controller manager that leads. Without one, an evicted pod stays in the
+// Services and is not created on another node. It ends with an error only if ctx ends.
+func (u *Upgrade) waitLeader(ctx context.Context) error {
+	if err := u.client.WaitForControllerManager(ctx, leaderTimeout, u.report); err != nil && ctx.Err() == nil {
+		u.console.Warn("%v", err)
+	}
+	return ctx.Err()
 }
 
 // drain moves the pods of this node to other nodes, if its kubelet or its runtime is to be
@@ -444,11 +456,8 @@ func (u *Upgrade) drain(ctx context.Context) error {
 	if err := u.begin(); err != nil {
 		return err
 	}
-	// Without a leader, an evicted pod stays in the Services and is not created on another node.
-	if err := u.client.WaitForControllerManager(ctx, leaderTimeout, u.report); ctx.Err() != nil {
+	if err := u.waitLeader(ctx); err != nil {
 		return err
-	} else if err != nil {
-		u.console.Warn("%v", err)
 	}
 	if !self.Unschedulable {
 		u.state.Cordoned = true
