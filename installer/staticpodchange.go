@@ -54,6 +54,8 @@ type StaticPods struct {
 	*node
 	timeout time.Duration // limits a wait without progress
 	begun   time.Time     // when the current component was changed or stopped
+	// apiServerFollows is set if the API server is replaced right after etcd.
+	apiServerFollows bool
 }
 
 // NewStaticPods returns the StaticPods of a host.
@@ -108,6 +110,11 @@ func (s *StaticPods) Replace(ctx context.Context, component string, manifest, fo
 	changed = s.changes > count
 	if changed && grace < stopGrace {
 		if err := s.stop(ctx, before, grace); err != nil {
+			return changed, err
+		}
+	}
+	if changed && component == etcdPod && s.apiServerFollows {
+		if err := s.stopAPIServer(ctx, before); err != nil {
 			return changed, err
 		}
 	}
@@ -192,6 +199,30 @@ func (s *StaticPods) stop(ctx context.Context, containers []store.Container, gra
 		}
 	}
 	return nil
+}
+
+// stopAPIServer stops this host's API server when its etcd has ended. Before the kubelet starts the
+// new etcd, it asks for the Pod object of the former one. An API server without etcd answers
+// that after half a minute; one that waits for etcd at its start refuses it at once.
+func (s *StaticPods) stopAPIServer(ctx context.Context, etcd []store.Container) error {
+	ended := func(ctx context.Context) (bool, string, error) {
+		list, err := s.containersOf(ctx, etcdPod)
+		if err != nil {
+			return false, err.Error(), nil
+		}
+		runs := func(c store.Container) bool {
+			return running(c) && slices.ContainsFunc(etcd, func(former store.Container) bool { return former.ID == c.ID })
+		}
+		return !slices.ContainsFunc(list, runs), "the former container still runs", nil
+	}
+	if err := cluster.WaitForContainer(ctx, etcdPod, s.timeout, s.report, ended); err != nil {
+		return err
+	}
+	list, err := s.containersOf(ctx, "kube-apiserver")
+	if err != nil {
+		return err
+	}
+	return s.stop(ctx, list, apiServerGrace)
 }
 
 // started waits until a container of the component's current manifest runs, and is healthy.

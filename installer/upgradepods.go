@@ -137,8 +137,9 @@ func (u *Upgrade) controlPlane(ctx context.Context) error {
 		if u.plans[name] == nil {
 			continue
 		}
+		u.pods.apiServerFollows = u.apiServerIsNext(name)
 		replaced, err := u.replace(ctx, name)
-		if err == nil && replaced && !u.apiServerIsNext(name) {
+		if err == nil && replaced && !u.pods.apiServerFollows {
 			err = u.waitAPI(ctx)
 		}
 		if err != nil {
