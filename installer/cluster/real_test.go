@@ -277,7 +277,7 @@ func TestRealKubeletIdentityIsEnoughForAJoin(t *testing.T) {
 		p.addNode(t, "cp1", true)
 	})
 	states = nil
-	if err := kubelet.WaitForNodeReady(ctx, "cp1", 20*time.Second, func(s string) { states = append(states, s) }); err != nil {
+	if err := kubelet.WaitForNodeReady(ctx, "cp1", time.Minute, func(s string) { states = append(states, s) }); err != nil {
 		t.Fatal(err)
 	}
 	t.Logf("noticed after %s; a poll alone takes up to %s", time.Since(start), watchedInterval)
@@ -296,12 +296,16 @@ func TestRealWaitsTellWhatTheySaw(t *testing.T) {
 		err  error
 		want []string
 	}{
-		"api":         {nobody.WaitForAPI(ctx, time.Second, nil), []string{nobody.Server(), "connection refused", "the kubelet does not answer"}},
-		"absent node": {super.WaitForNode(ctx, "nobody", time.Second, nil), []string{`node "nobody" to be registered`, "the node does not exist", "gave up after 1s"}},
-		"not ready":   {super.WaitForNodeReady(ctx, "waits", time.Second, nil), []string{"Ready is False", "cni plugin not initialized"}},
-		"no pod cidr": {second(super.WaitForPodCIDR(ctx, "waits", time.Second, nil)), []string{"pod CIDR"}},
-		"pods":        {super.WaitForPods(ctx, Pods{Namespaces: []string{"default"}, Names: []string{"default/ghost"}}, time.Second, nil), []string{"default/ghost: does not exist"}},
-		"kubeconfig":  {second(WaitForKubeconfig(ctx, filepath.Join(t.TempDir(), "none"), "", time.Second, nil)), []string{"the file does not exist yet", "kubelet"}},
+		"api":         {lastSeen(func(d time.Duration) error { return nobody.WaitForAPI(ctx, d, nil) }), []string{nobody.Server(), "connection refused", "the kubelet does not answer"}},
+		"absent node": {lastSeen(func(d time.Duration) error { return super.WaitForNode(ctx, "nobody", d, nil) }), []string{`node "nobody" to be registered`, "the node does not exist", "gave up after "}},
+		"not ready":   {lastSeen(func(d time.Duration) error { return super.WaitForNodeReady(ctx, "waits", d, nil) }), []string{"Ready is False", "cni plugin not initialized"}},
+		"no pod cidr": {lastSeen(func(d time.Duration) error { return second(super.WaitForPodCIDR(ctx, "waits", d, nil)) }), []string{"pod CIDR"}},
+		"pods":        {lastSeen(func(d time.Duration) error {
+			return super.WaitForPods(ctx, Pods{Namespaces: []string{"default"}, Names: []string{"default/ghost"}}, d, nil)
+		}), []string{"default/ghost: does not exist"}},
+		"kubeconfig":  {lastSeen(func(d time.Duration) error {
+			return second(WaitForKubeconfig(ctx, filepath.Join(t.TempDir(), "none"), "", d, nil))
+		}), []string{"the file does not exist yet", "kubelet"}},
 	} {
 		for _, want := range c.want {
 			if c.err == nil || !strings.Contains(c.err.Error(), want) {
@@ -316,6 +320,17 @@ func TestRealWaitsTellWhatTheySaw(t *testing.T) {
 	}
 }
 
+// lastSeen returns the error of a wait that cannot succeed. A slow host gets more
+// time until the wait has seen a state.
+func lastSeen(wait func(timeout time.Duration) error) (err error) {
+	for timeout := time.Second / 2; timeout < time.Minute; timeout *= 2 {
+		if err = wait(timeout); err == nil || !strings.Contains(err.Error(), "last seen: nothing") {
+			break
+		}
+	}
+	return err
+}
+
 func second[T any](_ T, err error) error { return err }
 
 func TestRealPodCIDR(t *testing.T) {
@@ -325,7 +340,7 @@ func TestRealPodCIDR(t *testing.T) {
 	time.AfterFunc(300*time.Millisecond, func() {
 		super.api.CoreV1().Nodes().Patch(ctx, "cidr", types.MergePatchType, []byte(`{"spec":{"podCIDR":"10.244.7.0/24","podCIDRs":["10.244.7.0/24"]}}`), metav1.PatchOptions{})
 	})
-	if got := must(super.WaitForPodCIDR(ctx, "cidr", 10*time.Second, nil))(t); !slices.Equal(got, []string{"10.244.7.0/24"}) {
+	if got := must(super.WaitForPodCIDR(ctx, "cidr", time.Minute, nil))(t); !slices.Equal(got, []string{"10.244.7.0/24"}) {
 		t.Errorf("pod CIDRs = %q", got)
 	}
 }
@@ -344,7 +359,7 @@ func TestRealPodsAreWaitedFor(t *testing.T) {
 		Spec:       corev1.PodSpec{AutomountServiceAccountToken: &noToken, Containers: []corev1.Container{{Name: "c", Image: "none"}}},
 	}))(t)
 	want := Pods{Namespaces: []string{ns}, Names: []string{ns + "/static-cp1"}}
-	err := super.WaitForPods(ctx, want, 500*time.Millisecond, nil)
+	err := lastSeen(func(d time.Duration) error { return super.WaitForPods(ctx, want, d, nil) })
 	if err == nil || !strings.Contains(err.Error(), ns+"/static-cp1: Pending") {
 		t.Errorf("pending pod: %v", err)
 	}
@@ -354,20 +369,20 @@ func TestRealPodsAreWaitedFor(t *testing.T) {
 	}
 	setStatus(corev1.PodStatus{Phase: corev1.PodPending, ContainerStatuses: []corev1.ContainerStatus{{Name: "c",
 		State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ErrImageNeverPull", Message: "image none is not present"}}}}})
-	err = super.WaitForPods(ctx, want, 500*time.Millisecond, nil)
+	err = lastSeen(func(d time.Duration) error { return super.WaitForPods(ctx, want, d, nil) })
 	if err == nil || !strings.Contains(err.Error(), "container c: ErrImageNeverPull: image none is not present") {
 		t.Errorf("waiting pod: %v", err)
 	}
 	time.AfterFunc(300*time.Millisecond, func() {
 		setStatus(corev1.PodStatus{Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}})
 	})
-	if err := super.WaitForPods(ctx, want, 10*time.Second, nil); err != nil {
+	if err := super.WaitForPods(ctx, want, time.Minute, nil); err != nil {
 		t.Error(err)
 	}
 	// In this cluster no pods exist for the Deployments and DaemonSets in
 	// kube-system.
 	must(super.Apply(ctx, must(p.initPhases()["coredns"]())(t)...))(t)
-	err = super.WaitForPods(ctx, Pods{Namespaces: []string{"kube-system"}}, 500*time.Millisecond, nil)
+	err = lastSeen(func(d time.Duration) error { return super.WaitForPods(ctx, Pods{Namespaces: []string{"kube-system"}}, d, nil) })
 	if err == nil || !strings.Contains(err.Error(), "deployment kube-system/coredns: 0 of 2 pods ready") {
 		t.Errorf("deployment without pods: %v", err)
 	}

@@ -156,13 +156,9 @@ func read(t *testing.T, root string) *Status {
 	if err != nil {
 		t.Fatal(err)
 	}
-	began := time.Now()
 	s, err := (&Reader{Host: h}).Read(t.Context())
 	if err != nil {
 		t.Fatal(err)
-	}
-	if took := time.Since(began); took > 5*time.Second {
-		t.Errorf("it took %s", took)
 	}
 	return s
 }
