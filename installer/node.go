@@ -88,7 +88,7 @@ func (n *node) findEarlierRun() error {
 			"this host is %s already and cannot become %s", is, n.plan.role.kind)
 	}
 	n.rerun = is != ""
-	return nil
+	return rotationInProgress(n.existing, n.config)
 }
 
 // ready waits for the check of the bundle file and inspects the host. No step

@@ -159,6 +159,22 @@ func (s *StaticPods) Restart(ctx context.Context, components ...string) error {
 	return nil
 }
 
+// RestartOlder restarts a component, unless its container was created after a time. It waits until
+// the component is healthy in any case.
+func (s *StaticPods) RestartOlder(ctx context.Context, component string, than time.Time) (restarted bool, err error) {
+	list, err := s.containersOf(ctx, component)
+	if err != nil {
+		return false, err
+	}
+	list = slices.DeleteFunc(list, func(c store.Container) bool { return !running(c) })
+	older := func(c store.Container) bool { return !c.Created.After(than) }
+	if len(list) == 0 || slices.ContainsFunc(list, older) {
+		return true, s.restart(ctx, component)
+	}
+	s.begun = time.Now()
+	return false, s.waitHealthy(ctx, component)
+}
+
 func (s *StaticPods) restart(ctx context.Context, component string) error {
 	before, err := s.containersOf(ctx, component)
 	if err != nil {

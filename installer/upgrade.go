@@ -323,6 +323,9 @@ func (u *Upgrade) preflight(ctx context.Context) error {
 	if err := u.learn(ctx); err != nil {
 		return err
 	}
+	if err := rotationInProgress(u.existing, u.config); err != nil {
+		return err
+	}
 	from, to := u.stored.Cluster.KubernetesVersion, u.bundle.KubernetesVersion()
 	if u.state != nil && !u.state.Finished && u.state.To != to {
 		return fault.New(fault.Preflight, "finish it with that file, or go back: ./install upgrade undo", "an upgrade of this node to %s was not finished", u.state.To)

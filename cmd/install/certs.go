@@ -27,7 +27,7 @@ func newCertsCmd() *cobra.Command {
 		Args:    noArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newCertsExpirationCmd(), newCertsRenewCmd(), newCertsAutoCmd(), newCertificateKeyCmd(), newCSRCmd())
+	cmd.AddCommand(newCertsExpirationCmd(), newCertsRenewCmd(), newCertsAutoCmd(), newRotateCACmd(), newCertificateKeyCmd(), newCSRCmd())
 	return cmd
 }
 

@@ -300,10 +300,10 @@ func TestRealWaitsTellWhatTheySaw(t *testing.T) {
 		"absent node": {lastSeen(func(d time.Duration) error { return super.WaitForNode(ctx, "nobody", d, nil) }), []string{`node "nobody" to be registered`, "the node does not exist", "gave up after "}},
 		"not ready":   {lastSeen(func(d time.Duration) error { return super.WaitForNodeReady(ctx, "waits", d, nil) }), []string{"Ready is False", "cni plugin not initialized"}},
 		"no pod cidr": {lastSeen(func(d time.Duration) error { return second(super.WaitForPodCIDR(ctx, "waits", d, nil)) }), []string{"pod CIDR"}},
-		"pods":        {lastSeen(func(d time.Duration) error {
+		"pods": {lastSeen(func(d time.Duration) error {
 			return super.WaitForPods(ctx, Pods{Namespaces: []string{"default"}, Names: []string{"default/ghost"}}, d, nil)
 		}), []string{"default/ghost: does not exist"}},
-		"kubeconfig":  {lastSeen(func(d time.Duration) error {
+		"kubeconfig": {lastSeen(func(d time.Duration) error {
 			return second(WaitForKubeconfig(ctx, filepath.Join(t.TempDir(), "none"), "", d, nil))
 		}), []string{"the file does not exist yet", "kubelet"}},
 	} {
@@ -382,7 +382,9 @@ func TestRealPodsAreWaitedFor(t *testing.T) {
 	// In this cluster no pods exist for the Deployments and DaemonSets in
 	// kube-system.
 	must(super.Apply(ctx, must(p.initPhases()["coredns"]())(t)...))(t)
-	err = lastSeen(func(d time.Duration) error { return super.WaitForPods(ctx, Pods{Namespaces: []string{"kube-system"}}, d, nil) })
+	err = lastSeen(func(d time.Duration) error {
+		return super.WaitForPods(ctx, Pods{Namespaces: []string{"kube-system"}}, d, nil)
+	})
 	if err == nil || !strings.Contains(err.Error(), "deployment kube-system/coredns: 0 of 2 pods ready") {
 		t.Errorf("deployment without pods: %v", err)
 	}

@@ -33,7 +33,7 @@ func (h *Host) EnsureUnit(ctx context.Context, unit string, files ...string) (ch
 	if err := h.Enable(ctx, unit, false); err != nil {
 		return false, err
 	}
-	newest, err := h.newest(files)
+	newest, err := h.Newest(files)
 	if err != nil {
 		return false, err
 	}
@@ -48,8 +48,8 @@ func (h *Host) EnsureUnit(ctx context.Context, unit string, files ...string) (ch
 	return true, h.Start(ctx, unit)
 }
 
-// newest returns when the file that changed last was written.
-func (h *Host) newest(files []string) (newest time.Time, err error) {
+// Newest returns when the file that changed last was written.
+func (h *Host) Newest(files []string) (newest time.Time, err error) {
 	for _, f := range files {
 		info, err := os.Stat(h.Path(f))
 		if err != nil {
@@ -64,7 +64,7 @@ func (h *Host) newest(files []string) (newest time.Time, err error) {
 
 // StartedBefore reports whether a unit runs since a time before one of the files was written.
 func (h *Host) StartedBefore(ctx context.Context, unit string, files ...string) (bool, error) {
-	newest, err := h.newest(files)
+	newest, err := h.Newest(files)
 	if err != nil || newest.IsZero() {
 		return false, err
 	}

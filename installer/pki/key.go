@@ -116,6 +116,15 @@ func encodePEM(kind string, der []byte) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
 }
 
+// encodeCerts encodes certificates one after the other, as in a CA file.
+func encodeCerts(certs []*x509.Certificate) []byte {
+	var data []byte
+	for _, cert := range certs {
+		data = append(data, encodePEM(certType, cert.Raw)...)
+	}
+	return data
+}
+
 // parseKey returns the first private key in data.
 func parseKey(data []byte) (crypto.Signer, error) {
 	for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {

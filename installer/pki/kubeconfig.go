@@ -203,7 +203,7 @@ func ensureKubeconfig(cfg *config.Config, host fs.FS, now time.Time, id identity
 	if err != nil {
 		return Result{}, fmt.Errorf("creating %s: %w", file, err)
 	}
-	data := newKubeconfig(id.servers[0], cfg.ClusterName, encodePEM(certType, ca.cert.Raw),
+	data := newKubeconfig(id.servers[0], cfg.ClusterName, ca.trusted(),
 		id.client.CommonName, user{CertData: certPEM, KeyData: keyPEM}).encode()
 	return Result{Files: []File{{Path: file, Data: data, Mode: keyMode}}}, nil
 }
@@ -264,7 +264,7 @@ func KubeletClient(cfg *config.Config, host fs.FS, now time.Time) (Result, error
 			File{Path: dated, Data: append(certPEM, keyPEM...), Mode: keyMode},
 			File{Path: certFile, Link: dated})
 	}
-	data := newKubeconfig(id.servers[0], cfg.ClusterName, encodePEM(certType, ca.cert.Raw),
+	data := newKubeconfig(id.servers[0], cfg.ClusterName, ca.trusted(),
 		id.client.CommonName, user{CertFile: certFile, KeyFile: certFile}).encode()
 	result.Files = append(result.Files, File{Path: file, Data: data, Mode: keyMode})
 	return result, nil

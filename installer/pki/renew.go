@@ -81,7 +81,7 @@ func Renew(cfg *config.Config, host fs.FS, now time.Time, name string) (Result, 
 	}
 	certPEM := encodePEM(certType, cert.Raw)
 	if h.isKubeconfig() {
-		data, err := withClient(data, encodePEM(certType, ca.cert.Raw), certPEM, keyPEM)
+		data, err := withClient(data, ca.trusted(), certPEM, keyPEM)
 		if err != nil {
 			return Result{}, unusable(h.File, err)
 		}
@@ -135,22 +135,30 @@ func withClient(data, caPEM, certPEM, keyPEM []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	cluster, err := named(doc, "clusters", "cluster", ctx["cluster"])
-	if err != nil {
+	if err := setTrust(doc, ctx, caPEM); err != nil {
 		return nil, err
 	}
 	user, err := named(doc, "users", "user", ctx["user"])
 	if err != nil {
 		return nil, err
 	}
-	if _, byFile := cluster["certificate-authority"]; !byFile {
-		cluster["certificate-authority-data"] = base64.StdEncoding.EncodeToString(caPEM)
-	}
 	user["client-certificate-data"] = base64.StdEncoding.EncodeToString(certPEM)
 	user["client-key-data"] = base64.StdEncoding.EncodeToString(keyPEM)
 	delete(user, "client-certificate")
 	delete(user, "client-key")
 	return yaml.Marshal(doc)
+}
+
+// setTrust sets the CA of a context's cluster, unless the cluster names a file.
+func setTrust(doc, ctx map[string]any, caPEM []byte) error {
+	cluster, err := named(doc, "clusters", "cluster", ctx["cluster"])
+	if err != nil {
+		return err
+	}
+	if _, byFile := cluster["certificate-authority"]; !byFile {
+		cluster["certificate-authority-data"] = base64.StdEncoding.EncodeToString(caPEM)
+	}
+	return nil
 }
 
 // named returns the entry of a kubeconfig's list with this name.

@@ -1,6 +1,7 @@
 package pki
 
 import (
+	"crypto/x509"
 	"fmt"
 	"io/fs"
 	"path"
@@ -17,6 +18,18 @@ import (
 //
 // A missing kubelet.conf, and a CA whose key is not on this host, are errors.
 func RenewKubelet(cfg *config.Config, host fs.FS, now time.Time) (Result, error) {
+	return renewKubelet(cfg, host, now, func(cert *x509.Certificate) (bool, error) { return !now.Before(cert.NotAfter), nil })
+}
+
+// ReissueKubelet is RenewKubelet for a certificate that the first CA in ca.crt has not signed.
+func ReissueKubelet(cfg *config.Config, host fs.FS, now time.Time) (Result, error) {
+	return renewKubelet(cfg, host, now, func(cert *x509.Certificate) (bool, error) {
+		ca, err := clusterCA(cfg, host, now)
+		return err == nil && cert.CheckSignatureFrom(ca.cert) != nil, err
+	})
+}
+
+func renewKubelet(cfg *config.Config, host fs.FS, now time.Time, due func(*x509.Certificate) (bool, error)) (Result, error) {
 	if err := checkClock(now); err != nil {
 		return Result{}, err
 	}
@@ -47,8 +60,8 @@ func RenewKubelet(cfg *config.Config, host fs.FS, now time.Time) (Result, error)
 		return Result{}, unusable(certFile, err)
 	}
 	old := certs[0]
-	if now.Before(old.NotAfter) {
-		return Result{}, nil
+	if yes, err := due(old); err != nil || !yes {
+		return Result{}, err
 	}
 	ca, err := clusterCA(cfg, host, now)
 	if err != nil {
@@ -56,14 +69,14 @@ func RenewKubelet(cfg *config.Config, host fs.FS, now time.Time) (Result, error)
 	}
 	if ca.external() {
 		return Result{}, fault.New(fault.Failure, "remove kubelet.conf and join this node again with a new token ('install token create' on a control plane)",
-			"the kubelet's client certificate, %s, has expired, and the key of the CA %s is not on this host", certFile, ca.path)
+			"the kubelet's client certificate, %s, must be renewed, and the key of the CA %s is not on this host", certFile, ca.path)
 	}
 	newCert, key, err := issuePEM(cfg, ca, renewed(cfg, "kubelet", old), now)
 	if err != nil {
 		return Result{}, fmt.Errorf("renewing %s: %w", certFile, err)
 	}
 	if u.CertFile == "" {
-		data, err := withClient(data, encodePEM(certType, ca.cert.Raw), newCert, key)
+		data, err := withClient(data, ca.trusted(), newCert, key)
 		if err != nil {
 			return Result{}, unusable(file, err)
 		}

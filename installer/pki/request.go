@@ -129,7 +129,7 @@ func UserKubeconfig(cfg *config.Config, host fs.FS, now time.Time, u User) ([]by
 	if err != nil {
 		return nil, err
 	}
-	caPEM := encodePEM(certType, ca.cert.Raw)
+	caPEM := ca.trusted()
 	if u.Token != "" {
 		return newKubeconfig(cfg.ServerURL(), cfg.ClusterName, caPEM, u.Name, user{Token: u.Token}).encode(), nil
 	}

@@ -1,6 +1,7 @@
 package pki
 
 import (
+	"bytes"
 	"crypto"
 	"crypto/rand"
 	"crypto/x509"
@@ -46,6 +47,19 @@ func (a authority) external() bool { return a.cert != nil && a.key == nil }
 // knows reports whether cert is the CA's certificate or that of an issuer.
 func (a authority) knows(cert *x509.Certificate) bool {
 	return cert.Equal(a.cert) || slices.ContainsFunc(a.issuers, cert.Equal)
+}
+
+// trusted is what a kubeconfig trusts: the CA and, while the CA is being rotated, the one that it
+// replaces or that replaces it, which has the same name. Issuers of an intermediate CA are not
+// part of it, as in kubeadm.
+func (a authority) trusted() []byte {
+	certs := []*x509.Certificate{a.cert}
+	for _, c := range a.issuers {
+		if bytes.Equal(c.RawSubject, a.cert.RawSubject) {
+			certs = append(certs, c)
+		}
+	}
+	return encodeCerts(certs)
 }
 
 // validity is d, or def if the configuration has none, as with kubeadm's v1beta3.

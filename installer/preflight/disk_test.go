@@ -6,8 +6,9 @@ import (
 	"strings"
 	"testing"
 
-	"airlift/scripts/rig"
 	"golang.org/x/sys/unix"
+
+	"airlift/scripts/rig"
 )
 
 // smallDisk mounts a file system of 10 MiB on a directory of the host.

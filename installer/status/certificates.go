@@ -50,12 +50,16 @@ func (r *Reader) readCertificates(context.Context) (found result, err error) {
 	list = append(list, r.kubeletCertificates(now)...)
 	slices.SortStableFunc(list, func(a, b Certificate) int { return cmp.Compare(a.Seconds, b.Seconds) })
 	found.set = func(s *Status) { s.Certificates = list }
+	rotation := path.Join(r.pkiConfig().CertificatesDir, pki.RotationDir)
+	if _, err := os.Stat(r.Host.Path(rotation)); err == nil {
+		found.warn("./install certs rotate-ca status", "the CAs are being rotated: %s exists", rotation)
+	}
 	for _, c := range list {
 		left := time.Duration(c.Seconds) * time.Second
 		fix := "./install certs renew " + c.Name
 		switch {
 		case c.CA == "":
-			fix = "see docs/certificates.md: a new CA needs more steps"
+			fix = "replace it before that, on all nodes: ./install certs rotate-ca --help"
 		case strings.HasPrefix(c.Name, "kubelet-"):
 			fix = "the kubelet renews it while the API server answers; if it has expired, see docs/certificates.md"
 		case c.External:

@@ -1,0 +1,175 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"path/filepath"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"airlift/fault"
+	"airlift/installer"
+	"airlift/installer/cluster"
+)
+
+const rotateCALong = `Replace the CAs of the cluster, of the front proxy and of etcd by new ones, while the
+cluster runs. Every node goes through three stages. Run each on all nodes, control planes
+first, before the next:
+
+  distribute  all nodes trust the former and the next CAs
+  issue       the next CAs sign all certificates
+  finish      all nodes trust the next CAs alone
+
+A stage that would leave a node behind is refused, and the node is named. A command that was
+interrupted is run again, and finishes. Until the first node has begun with issue, 'cancel'
+on all nodes goes back.
+
+Each stage restarts the components of a control plane, one by one, and the kubelet. Pods keep
+running, but those of the add-ons are restarted, because they read the CA when they start.
+
+The CAs' keys must be on the control planes. The key of service account tokens is not
+replaced. Make a backup first: ./install etcd snapshot.`
+
+func newRotateCACmd() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "rotate-ca",
+		Short: "Replace the cluster's CAs, in three stages on all nodes",
+		Long:  rotateCALong,
+		Args:  noArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(
+		newRotationStageCmd(installer.RotationDistribute, "Let this node trust the former and the next CAs", `Let this node trust the former and the next CAs. On the first control plane it also creates
+the next CAs; the others get them through the cluster, encrypted with a key that is derived
+from the former CA's. A worker gets only certificates.`),
+		newRotationStageCmd(installer.RotationIssue, "Let the next CAs sign this node's certificates", `Let the next CAs sign this node's certificates, when all nodes trust them. The first control
+plane restarts the pods of the add-ons before, because they would not trust its API server.
+A worker requests its kubelet's certificate from the cluster.`),
+		newRotationStageCmd(installer.RotationFinish, "Let this node trust the next CAs alone", `Let this node trust the next CAs alone, when all certificates have their signature. After
+the last node, it removes what the rotation needed. If that is a worker, run it on a control
+plane once more. Kubeconfigs of users with a certificate of the former CA do not work any more.`),
+		newRotationStageCmd(installer.RotationCancel, "Let this node trust the former CAs alone again", `Let this node trust the former CAs alone again. It is possible until the first node has begun
+with the stage issue.`),
+		newRotationStatusCmd(),
+	)
+	return cmd
+}
+
+func newRotationStageCmd(stage, short, long string) *cobra.Command {
+	options := installer.RotationOptions{Stage: stage}
+	cmd := &cobra.Command{
+		Use:     stage,
+		Short:   short,
+		Long:    long + "\n\nIt is safe to run it again: it finishes what an interrupted run left.",
+		Example: "  ./install certs rotate-ca " + stage,
+		Args:    noArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return runRotation(cmd, options) },
+	}
+	f := cmd.Flags()
+	f.StringVar(&options.Kubeconfig, "kubeconfig", "", "the kubeconfig `FILE` of the cluster (default: "+adminConf+" on a control plane, else that of the kubelet)")
+	f.StringVar(&options.CertificatesDir, "cert-dir", "", "the `DIRECTORY` of the certificates (default: that of the cluster's configuration)")
+	f.BoolVar(&options.RestartWorkloads, "restart-workloads", false, "where pods are restarted, also restart the Deployments, DaemonSets and StatefulSets of all namespaces, and not only the add-ons")
+	return cmd
+}
+
+func runRotation(cmd *cobra.Command, options installer.RotationOptions) error {
+	h, unlock, err := openHost()
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if options.CertificatesDir != "" {
+		if options.CertificatesDir, err = filepath.Abs(options.CertificatesDir); err != nil {
+			return fmt.Errorf("finding --cert-dir: %w", err)
+		}
+	}
+	r, err := installer.NewCARotation(cmd.Context(), options, h, console(cmd))
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	if r.ControlPlane() {
+		lock := certsFlags{kubeconfig: r.Kubeconfig(), rootfs: "/"}
+		release, err := lock.takeTurn(cmd, false)
+		if err != nil {
+			return err
+		}
+		defer release()
+	}
+	return recorded(cmd, h, "", func() error { return r.Run(cmd.Context()) })
+}
+
+// A rotationStatus is the state of the rotation of the CAs.
+type rotationStatus struct {
+	Rotating bool                   `json:"rotating"`
+	Stage    string                 `json:"stage,omitempty"`
+	NextCA   string                 `json:"nextCAHash,omitempty"`
+	Nodes    []cluster.RotationNode `json:"nodes,omitempty"`
+}
+
+func newRotationStatusCmd() *cobra.Command {
+	kubeconfig, output := "", &outputFlags{}
+	cmd := &cobra.Command{
+		Use:     "status",
+		Short:   "Show the stage of each node, and what to run next",
+		Long:    "Show which stage each node has reached, and what to run next. Run it on a control plane.",
+		Example: "  ./install certs rotate-ca status\n  ./install certs rotate-ca status -o json",
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			show, err := output.printer()
+			if err != nil {
+				return err
+			}
+			s, err := readRotation(cmd.Context(), kubeconfig)
+			if err != nil {
+				return err
+			}
+			if show != nil {
+				return show(cmd.OutOrStdout(), s)
+			}
+			return s.write(cmd.OutOrStdout())
+		},
+	}
+	output.bind(cmd.Flags())
+	cmd.Flags().StringVar(&kubeconfig, "kubeconfig", adminConf, "the kubeconfig `FILE` of the cluster")
+	return cmd
+}
+
+func readRotation(ctx context.Context, kubeconfig string) (*rotationStatus, error) {
+	c, err := cluster.Load(kubeconfig, "")
+	if err != nil {
+		return nil, fault.Wrap(err, fault.Failure, "run it on a control plane as root, or set --kubeconfig")
+	}
+	state, err := c.Rotation(ctx)
+	if err != nil || state == nil {
+		return &rotationStatus{}, err
+	}
+	nodes, err := c.RotationNodes(ctx, state.ID)
+	return &rotationStatus{Rotating: true, Stage: state.Stage, NextCA: state.ID, Nodes: nodes}, err
+}
+
+func (s *rotationStatus) write(out io.Writer) error {
+	if !s.Rotating {
+		fmt.Fprintln(out, "no rotation of the CAs is going on")
+		return nil
+	}
+	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
+	fmt.Fprintln(w, "NODE\tROLE\tREADY\tSTAGE")
+	for _, n := range s.Nodes {
+		role, stage := "worker", "-"
+		if n.ControlPlane {
+			role = "control plane"
+		}
+		if n.Stage != "" {
+			stage = n.Stage
+		}
+		fmt.Fprintf(w, "%s\t%s\t%t\t%s\n", n.Name, role, n.Ready, stage)
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "\nThe stage of the cluster is %q. The next CA: %s\n%s", s.Stage, s.NextCA, installer.NextRotationStep(s.Stage, s.Nodes))
+	return nil
+}

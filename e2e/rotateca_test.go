@@ -1,0 +1,144 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"airlift/scripts/lab"
+	"airlift/scripts/site"
+)
+
+// TestRotateCA replaces the CAs of two control planes and a worker while a workload answers.
+func TestRotateCA(t *testing.T) {
+	s := up(t, lab.Options{Name: "e2e-rotateca", Hosts: 3})
+	u := &upgraded{Site: s, control: s.Hosts[0], worker: s.Hosts[2], planes: 2}
+	first, second, worker := s.Hosts[0], s.Hosts[1], s.Hosts[2]
+	rotate := func(t *testing.T, h *lab.Host, wantCode int, args ...string) string {
+		t.Helper()
+		return install(t, h, wantCode, append([]string{"certs", "rotate-ca"}, args...)...)
+	}
+	const pki = "/etc/kubernetes/pki/"
+	certs := func(h *lab.Host, file string) string { // the subject keys in a file, one line each
+		return run(t, h, "sh", "-c", `awk '/BEGIN CERT/{n++} {print > "/tmp/ca-" n ".pem"}' `+file+` && for f in /tmp/ca-*.pem; do openssl x509 -in $f -noout -pubkey | sha256sum; done; rm /tmp/ca-*`)
+	}
+	// killed runs a stage until it is not killed any more.
+	killed := func(t *testing.T, h *lab.Host, stage string) {
+		runs := 0
+		for seconds := 4; ; seconds += 7 {
+			runs++
+			_, err := h.Output(t.Context(), "timeout", "-s", "KILL", fmt.Sprint(seconds), site.Installer, "certs", "rotate-ca", stage)
+			if err == nil {
+				break
+			}
+			if code := exitCode(err); code != 137 && code != -1 {
+				t.Fatalf("run %d: %v", runs, err)
+			}
+		}
+		t.Logf("%s on %s: %d runs", stage, h.Name, runs)
+	}
+	state := func() string {
+		return run(t, first, "sh", "-c", "cd /etc/kubernetes && sha256sum pki/*.crt pki/*.key pki/etcd/* manifests/* *.conf; ls -R pki")
+	}
+	var former, next, before string
+	inOrder(t, s, []stage{
+		{"a cluster", u.create},
+		{"bad input changes nothing", func(t *testing.T) {
+			before = state()
+			contains(t, rotate(t, first, 3, "issue"), "no rotation of the CAs is going on", "rotate-ca distribute")
+			contains(t, rotate(t, worker, 3, "distribute"), "this host is a worker")
+			contains(t, rotate(t, first, 3, "cancel"), "no rotation")
+			contains(t, rotate(t, first, 0, "status"), "no rotation")
+			run(t, first, "mv", pki+"etcd/ca.key", "/root/etcd-ca.key")
+			contains(t, rotate(t, first, 1, "distribute"), "etcd/ca.crt", "managed externally")
+			run(t, first, "mv", "/root/etcd-ca.key", pki+"etcd/ca.key")
+			same(t, before, state())
+		}},
+		{"a rotation that is cancelled", func(t *testing.T) {
+			rotate(t, first, 0, "distribute")
+			contains(t, install(t, first, 3, "init"), "are being rotated", "rotate-ca status")
+			contains(t, rotate(t, first, 0, "status"), "host1", "distribute", "host2", "host3")
+			contains(t, rotate(t, first, 0, "cancel"), "The rotation is cancelled")
+			same(t, before, state())
+			contains(t, rotate(t, first, 0, "status"), "no rotation")
+			run(t, first, "cp", "/etc/kubernetes/admin.conf", "/root/former.conf")
+		}},
+		{"distribute", func(t *testing.T) {
+			former = certs(first, pki+"ca.crt")
+			killed(t, first, "distribute")
+			contains(t, rotate(t, first, 0, "distribute"), "has reached this stage already", "host2", "host3")
+			contains(t, rotate(t, first, 3, "issue"), `these nodes have not reached the stage "distribute": host2, host3`)
+			rotate(t, second, 0, "distribute")
+			rotate(t, worker, 0, "distribute")
+			for _, h := range s.Hosts {
+				both := certs(h, pki+"ca.crt")
+				if next = strings.TrimPrefix(both, former); next == both || next == "" {
+					t.Fatalf("%s trusts\n%s", h.Name, both)
+				}
+			}
+			same(t, run(t, first, "cat", pki+"rotation/next/etcd/ca.key"), run(t, second, "cat", pki+"rotation/next/etcd/ca.key"))
+			contains(t, rotate(t, first, 0, "status"), "All nodes have reached it", "rotate-ca issue")
+		}},
+		{"issue", func(t *testing.T) {
+			contains(t, rotate(t, worker, 3, "issue"), `the stage "issue" has not begun`)
+			killed(t, first, "issue")
+			contains(t, rotate(t, first, 3, "cancel"), "cannot be cancelled any more")
+			contains(t, rotate(t, first, 3, "finish"), `these nodes have not reached the stage "issue"`)
+			killed(t, second, "issue")
+			rotate(t, worker, 0, "issue")
+			// Everything that is served or shown has the signature of the next CA.
+			run(t, first, "sh", "-c", "cp "+pki+"rotation/next/ca.crt /root/next.crt; cp "+pki+"rotation/next/etcd/ca.crt /root/next-etcd.crt")
+			for _, h := range []*lab.Host{first, second} {
+				run(t, first, "sh", "-c", "openssl s_client -verify_return_error -CAfile /root/next.crt -connect "+h.Addr.String()+":6443 </dev/null")
+				run(t, first, "sh", "-c", "openssl s_client -verify_return_error -CAfile /root/next-etcd.crt -cert "+pki+"etcd/healthcheck-client.crt -key "+pki+"etcd/healthcheck-client.key -connect "+h.Addr.String()+":2379 </dev/null")
+				run(t, h, "sh", "-c", "openssl verify -CAfile "+pki+"rotation/next/ca.crt "+kubeletCert)
+			}
+			run(t, worker, "sh", "-c", "awk '/BEGIN/{n++} n==1' "+pki+"ca.crt >/root/next.crt; openssl verify -CAfile /root/next.crt "+kubeletCert)
+		}},
+		{"finish", func(t *testing.T) {
+			killed(t, first, "finish")
+			contains(t, rotate(t, first, 0, "finish"), "host2", "host3")
+			rotate(t, worker, 0, "finish")
+			contains(t, rotate(t, second, 0, "finish"), "The CAs are rotated")
+			for _, h := range s.Hosts {
+				same(t, next, certs(h, pki+"ca.crt"))
+				run(t, h, "sh", "-c", "! ls "+pki+"rotation")
+			}
+			contains(t, rotate(t, first, 0, "status"), "no rotation")
+			objects := kubectl(t, s, "get", "secrets,configmaps,roles,rolebindings,nodes", "-A", "-o", "yaml")
+			if strings.Contains(objects, "airlift-ca-rotation") || strings.Contains(objects, "airlift.dev/ca-rotation") {
+				t.Error("objects of the rotation are left")
+			}
+			out, err := first.Output(t.Context(), "kubectl", "--kubeconfig", "/root/former.conf", "--insecure-skip-tls-verify", "get", "nodes")
+			if err == nil {
+				t.Errorf("a client certificate of the former CA is accepted:\n%s", out)
+			}
+			for _, name := range []string{"kube-root-ca.crt", "extension-apiserver-authentication"} {
+				data := kubectl(t, s, "-n", "kube-system", "get", "configmap", name, "-o", `jsonpath={.data.ca\.crt}{.data.client-ca-file}`)
+				if n := strings.Count(data, "BEGIN"); n != 1 {
+					t.Errorf("%s has %d certificates", name, n)
+				}
+			}
+			systemIsUp(t, s, 3)
+			voters(t, first, 2)
+		}},
+		{"every request was answered", u.answered},
+		{"a new node joins", func(t *testing.T) {
+			install(t, worker, 0, "reset", "--force")
+			kubectl(t, s, "delete", "node", worker.Name)
+			join := strings.Fields(install(t, first, 0, "token", "create", "--print-join-command"))
+			install(t, worker, 0, join[slices.Index(join, "join"):]...)
+			systemIsUp(t, s, 3)
+			contains(t, install(t, first, 0, "init", "--control-plane-endpoint", endpoint+":6443"), "Nothing was changed")
+		}},
+		{"reset", func(t *testing.T) {
+			for _, h := range []*lab.Host{worker, second, first} {
+				install(t, h, 0, "reset", "--force")
+				run(t, h, "sh", "-c", "! ls -d /etc/kubernetes")
+			}
+		}},
+	})
+}

@@ -1,0 +1,209 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"airlift/fault"
+)
+
+// rotationName names the ConfigMap, the Secret, the Role and the RoleBinding in kube-system that
+// exist while the CAs are rotated. The ConfigMap has the state and the certificates of the
+// cluster's CAs, the Secret the next CAs with their keys, encrypted.
+const rotationName = "airlift-ca-rotation"
+
+// rotationAnnotation is the stage that a Node has reached: "STAGE HASH-OF-THE-NEXT-CA".
+const rotationAnnotation = "airlift.dev/ca-rotation"
+
+// A CARotation is the rotation of the cluster's CAs that is going on.
+type CARotation struct {
+	Stage string // the furthest that any node may reach
+	// ID is the hash of the next CA, as --discovery-token-ca-cert-hash has it.
+	ID           string
+	Former, Next []byte // certificates of the cluster's CA, PEM
+	// FormerFrontProxy is the certificate of the front proxy's former CA, PEM.
+	FormerFrontProxy []byte
+}
+
+// Rotation reads the rotation; nil if none is going on. A kubelet's permissions suffice.
+func (c *Client) Rotation(ctx context.Context) (*CARotation, error) {
+	var found *corev1.ConfigMap
+	err := persist(ctx, func() (err error) {
+		found, err = c.api.CoreV1().ConfigMaps(systemNamespace).Get(ctx, rotationName, metav1.GetOptions{})
+		return err
+	})
+	// Without the ConfigMap there is no Role that allows a kubelet to read it.
+	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the state of the rotation: %w", err)
+	}
+	d := found.Data
+	return &CARotation{
+		Stage: d["stage"], ID: d["id"],
+		Former: []byte(d["former.crt"]), Next: []byte(d["next.crt"]), FormerFrontProxy: []byte(d["former-front-proxy.crt"]),
+	}, nil
+}
+
+// StoreRotation stores the state of the rotation, where nodes may read it.
+func (c *Client) StoreRotation(ctx context.Context, r *CARotation) (changed []string, err error) {
+	meta := metav1.ObjectMeta{Namespace: systemNamespace, Name: rotationName}
+	return c.Apply(ctx,
+		&rbacv1.Role{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{{
+			Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: []string{rotationName},
+		}}},
+		&rbacv1.RoleBinding{ObjectMeta: meta,
+			RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: rotationName},
+			Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: "system:nodes"}}},
+		&corev1.ConfigMap{ObjectMeta: meta, Data: map[string]string{
+			"stage": r.Stage, "id": r.ID,
+			"former.crt": string(r.Former), "next.crt": string(r.Next), "former-front-proxy.crt": string(r.FormerFrontProxy),
+		}},
+	)
+}
+
+// StoreNextCAs stores the next CAs for the other control planes, encrypted with key. It keeps
+// those that are stored already.
+func (c *Client) StoreNextCAs(ctx context.Context, key string, files map[string][]byte) (changed bool, err error) {
+	if stored, err := c.NextCAs(ctx, key); err != nil || stored != nil {
+		return false, err
+	}
+	aead, err := certsCipher(key)
+	if err != nil {
+		return false, err
+	}
+	data := map[string][]byte{}
+	for name, value := range files {
+		data[name] = seal(aead, value)
+	}
+	_, err = c.Apply(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: systemNamespace, Name: rotationName}, Data: data})
+	return err == nil, err
+}
+
+// NextCAs returns what StoreNextCAs has stored; nil if it has stored nothing.
+func (c *Client) NextCAs(ctx context.Context, key string) (map[string][]byte, error) {
+	aead, err := certsCipher(key)
+	if err != nil {
+		return nil, err
+	}
+	var secret *corev1.Secret
+	err = persist(ctx, func() (err error) {
+		secret, err = c.api.CoreV1().Secrets(systemNamespace).Get(ctx, rotationName, metav1.GetOptions{})
+		return err
+	})
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the next CAs: %w", err)
+	}
+	files := map[string][]byte{}
+	for name, sealed := range secret.Data {
+		if files[name], err = unseal(aead, sealed); err != nil {
+			return nil, fault.New(fault.Failure, "all control planes must have the same "+`key of the CA; compare: sha256sum /etc/kubernetes/pki/ca.key`,
+				"decrypting %q of Secret %s/%s: %w", name, systemNamespace, rotationName, err)
+		}
+	}
+	return files, nil
+}
+
+// RemoveRotation deletes what the rotation has stored in the cluster, the annotations of the
+// Nodes first. What does not exist is no error.
+func (c *Client) RemoveRotation(ctx context.Context) error {
+	nodes, err := c.RotationNodes(ctx, "")
+	if err != nil {
+		return err
+	}
+	for _, n := range nodes {
+		patch := []byte(`{"metadata":{"annotations":{"` + rotationAnnotation + `":null}}}`)
+		if err := c.mergePatchNode(ctx, n.Name, patch); err != nil {
+			return err
+		}
+	}
+	o := metav1.DeleteOptions{}
+	for _, remove := range []func() error{
+		func() error { return c.api.CoreV1().Secrets(systemNamespace).Delete(ctx, rotationName, o) },
+		func() error { return c.api.RbacV1().RoleBindings(systemNamespace).Delete(ctx, rotationName, o) },
+		func() error { return c.api.RbacV1().Roles(systemNamespace).Delete(ctx, rotationName, o) },
+		func() error { return c.api.CoreV1().ConfigMaps(systemNamespace).Delete(ctx, rotationName, o) },
+	} {
+		if err := persist(ctx, remove); err != nil && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("removing the state of the rotation: %w", err)
+		}
+	}
+	return nil
+}
+
+// A RotationNode is a node and the stage that it has reached.
+type RotationNode struct {
+	Name         string `json:"name"`
+	ControlPlane bool   `json:"controlPlane"`
+	Ready        bool   `json:"ready"`
+	Stage        string `json:"stage"` // "" if it has reached none
+}
+
+// RotationNodes lists the nodes, control planes first. Stages of another rotation do not count.
+func (c *Client) RotationNodes(ctx context.Context, id string) (nodes []RotationNode, err error) {
+	var list *corev1.NodeList
+	err = persist(ctx, func() (err error) {
+		list, err = c.api.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("listing the nodes: %w", err)
+	}
+	for _, n := range list.Items {
+		nodes = append(nodes, rotationNode(&n, id))
+	}
+	slices.SortStableFunc(nodes, func(a, b RotationNode) int {
+		switch {
+		case a.ControlPlane == b.ControlPlane:
+			return strings.Compare(a.Name, b.Name)
+		case a.ControlPlane:
+			return -1
+		}
+		return 1
+	})
+	return nodes, nil
+}
+
+// RotationNode returns one node. A kubelet's permissions suffice for its own.
+func (c *Client) RotationNode(ctx context.Context, name, id string) (RotationNode, error) {
+	var found *corev1.Node
+	err := persist(ctx, func() (err error) {
+		found, err = c.api.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+		return err
+	})
+	if err != nil {
+		return RotationNode{}, fmt.Errorf("reading node %q: %w", name, err)
+	}
+	return rotationNode(found, id), nil
+}
+
+func rotationNode(n *corev1.Node, id string) RotationNode {
+	ready, _ := nodeReady(n)
+	_, controlPlane := n.Labels[controlPlaneLabel]
+	node := RotationNode{Name: n.Name, ControlPlane: controlPlane, Ready: ready}
+	if stage, of, _ := strings.Cut(n.Annotations[rotationAnnotation], " "); of == id {
+		node.Stage = stage
+	}
+	return node
+}
+
+// SetRotationStage records the stage that a node has reached. The kubelet's permissions suffice.
+func (c *Client) SetRotationStage(ctx context.Context, node, id, stage string) (changed bool, err error) {
+	return c.patchNode(ctx, node, func(n *corev1.Node) {
+		if n.Annotations == nil {
+			n.Annotations = map[string]string{}
+		}
+		n.Annotations[rotationAnnotation] = stage + " " + id
+	})
+}

@@ -1,0 +1,234 @@
+package pki
+
+import (
+	"crypto"
+	"crypto/hkdf"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/hex"
+	"fmt"
+	"io/fs"
+	"path"
+	"strings"
+	"time"
+
+	"airlift/fault"
+	"airlift/installer/config"
+)
+
+// While the CAs are rotated, both pairs of each CA are kept below these directories of the
+// certificates directory. The controller manager signs with a pair there: it does not sign with
+// a file of two certificates (pkg/controller/certificates/signer/ca_provider.go).
+const (
+	RotationDir = "rotation"
+	FormerCAs   = RotationDir + "/former"
+	NextCAs     = RotationDir + "/next"
+)
+
+// NewCAs returns the pairs that a rotation needs below FormerCAs and NextCAs: copies of the
+// present CAs, and next CAs with the same names and kinds of keys. received are the next CAs of
+// another control plane, as NextCAFiles returns them; without any, new ones are created.
+// Existing pairs are kept. An external CA, and one that has expired, are errors.
+func NewCAs(cfg *config.Config, host fs.FS, now time.Time, received map[string][]byte) (Result, error) {
+	if err := checkClock(now); err != nil {
+		return Result{}, err
+	}
+	var result Result
+	var p problems
+	for _, c := range authorities(cfg) {
+		former, err := formerCA(cfg, host, c, now, &result)
+		if err == nil {
+			err = nextCA(cfg, host, c, former, now, received, &result)
+		}
+		p.add(err)
+	}
+	if err := p.err(); err != nil {
+		return Result{}, err
+	}
+	return result, nil
+}
+
+// authorities are the CAs that this cluster's control planes have.
+func authorities(cfg *config.Config) (list []Certificate) {
+	for _, c := range fixed(cfg) {
+		if c.CA == "" {
+			list = append(list, c)
+		}
+	}
+	return list
+}
+
+// formerCA returns the pair below FormerCAs, and adds it to the result if it does not exist.
+func formerCA(cfg *config.Config, host fs.FS, c Certificate, now time.Time, result *Result) (authority, error) {
+	at := within(FormerCAs, c)
+	former, err := loadAuthority(cfg, host, at, now)
+	if err != nil || former.cert != nil && former.key != nil {
+		return former, err
+	}
+	if former, err = rotatable(cfg, host, c, now); err != nil {
+		return former, err
+	}
+	return former, addPair(cfg, at, former, result)
+}
+
+// nextCA adds the pair below NextCAs to the result if it does not exist.
+func nextCA(cfg *config.Config, host fs.FS, c Certificate, former authority, now time.Time, received map[string][]byte, result *Result) error {
+	at := within(NextCAs, c)
+	next, err := loadAuthority(cfg, host, at, now)
+	if err != nil || next.cert != nil && next.key != nil {
+		return err
+	}
+	if received != nil {
+		return receive(cfg, at, c, received, result)
+	}
+	if next.key, err = existingKey(host, at.keyPath(cfg)); err != nil {
+		return err
+	}
+	if next.key == nil {
+		if next.key, err = newKey(algorithmOf(former.cert.PublicKey)); err != nil {
+			return fmt.Errorf("creating the next CA %s: %w", c.Name, err)
+		}
+	}
+	at.CommonName = former.cert.Subject.CommonName
+	if next, err = newAuthority(cfg, at, next.key, now); err != nil {
+		return fmt.Errorf("creating the next CA %s: %w", c.Name, err)
+	}
+	return addPair(cfg, at, next, result)
+}
+
+// rotatable loads a CA of which the former pair has not been copied yet.
+func rotatable(cfg *config.Config, host fs.FS, c Certificate, now time.Time) (authority, error) {
+	a, err := loadAuthority(cfg, host, c, now)
+	switch {
+	case err != nil:
+		return a, err
+	case a.cert == nil:
+		return a, noAuthority(c.certPath(cfg), cfg)
+	case a.external():
+		return a, fault.New(fault.Failure, "rotate it where its key is; then replace the certificates on each node",
+			"the CA %s cannot be rotated here: its key is not on this host, it is managed externally", a.path)
+	case len(a.issuers) > 0:
+		return a, fault.New(fault.Failure, "an intermediate CA is rotated where its issuer's key is; after a rotation by hand, remove the former certificate from the file",
+			"the CA %s cannot be rotated here: its file has %d certificates, and must have one", a.path, 1+len(a.issuers))
+	}
+	return a, nil
+}
+
+// existingKey returns the key that an interrupted run left without its certificate, if any.
+func existingKey(host fs.FS, file string) (crypto.Signer, error) {
+	data, err := read(host, file)
+	if err != nil || data == nil {
+		return nil, err
+	}
+	key, err := parseKey(data)
+	if err != nil {
+		return nil, unusable(file, err)
+	}
+	return key, nil
+}
+
+// addPair adds a pair to the result. The key is first: an interrupted run must leave no
+// certificate without its key, which would look like an external CA.
+func addPair(cfg *config.Config, c Certificate, a authority, result *Result) error {
+	keyPEM, err := encodeKey(a.key)
+	if err != nil {
+		return fmt.Errorf("writing %s: %w", c.keyPath(cfg), err)
+	}
+	result.Files = append(result.Files,
+		File{Path: c.keyPath(cfg), Data: keyPEM, Mode: keyMode},
+		File{Path: c.certPath(cfg), Data: encodePEM(certType, a.cert.Raw), Mode: certMode})
+	return nil
+}
+
+// receive adds the pair of another control plane to the result.
+func receive(cfg *config.Config, at, c Certificate, received map[string][]byte, result *Result) error {
+	certPEM, keyPEM := received[secretKey(c.Base+".crt")], received[secretKey(c.Base+".key")]
+	certs, err := parseCerts(certPEM)
+	if err != nil {
+		return fmt.Errorf("reading the next CA %s: %w", c.Name, err)
+	}
+	key, err := parseKey(keyPEM)
+	if err != nil {
+		return fmt.Errorf("reading the key of the next CA %s: %w", c.Name, err)
+	}
+	if !matches(certs[0].PublicKey, key) {
+		return fmt.Errorf("reading the next CA %s: its key does not match", c.Name)
+	}
+	return addPair(cfg, at, authority{cert: certs[0], key: key}, result)
+}
+
+// NextCAFiles returns the pairs below NextCAs for other control planes, by names that are
+// valid as keys of a Secret: "ca.crt", "etcd-ca.key".
+func NextCAFiles(cfg *config.Config, host fs.FS) (map[string][]byte, error) {
+	files := map[string][]byte{}
+	for _, c := range authorities(cfg) {
+		at := within(NextCAs, c)
+		for name, file := range map[string]string{c.Base + ".crt": at.certPath(cfg), c.Base + ".key": at.keyPath(cfg)} {
+			data, err := read(host, file)
+			if err == nil && data == nil {
+				err = noRotation(file)
+			}
+			if err != nil {
+				return nil, err
+			}
+			files[secretKey(name)] = data
+		}
+	}
+	return files, nil
+}
+
+func secretKey(name string) string { return strings.ReplaceAll(name, "/", "-") }
+
+// RotationKey returns the key that encrypts the next CAs on the way to other control planes:
+// AES-256 in hexadecimal, derived from the key of the former CA, which only they have.
+func RotationKey(cfg *config.Config, host fs.FS, now time.Time) (string, error) {
+	former, err := loadAuthority(cfg, host, within(FormerCAs, row("ca")), now)
+	if err == nil && former.key == nil {
+		former, err = rotatable(cfg, host, row("ca"), now)
+	}
+	if err != nil {
+		return "", err
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(former.key)
+	if err != nil {
+		return "", fmt.Errorf("encoding the key of %s: %w", former.path, err)
+	}
+	key, err := hkdf.Key(sha256.New, der, nil, "airlift: the next CAs of a rotation", 32)
+	return hex.EncodeToString(key), err
+}
+
+// RotationCAs returns the certificates of the former and of the next cluster CA. Both are nil
+// if no rotation has begun on this host.
+func RotationCAs(cfg *config.Config, host fs.FS) (former, next []byte, err error) {
+	if former, err = read(host, within(FormerCAs, row("ca")).certPath(cfg)); err != nil {
+		return nil, nil, err
+	}
+	next, err = read(host, within(NextCAs, row("ca")).certPath(cfg))
+	return former, next, err
+}
+
+// FormerFrontProxyCA returns the certificate of the front proxy's former CA.
+func FormerFrontProxyCA(cfg *config.Config, host fs.FS) ([]byte, error) {
+	return read(host, within(FormerCAs, row("front-proxy-ca")).certPath(cfg))
+}
+
+// RotationFiles returns the paths of all files of a rotation on a control plane.
+func RotationFiles(cfg *config.Config) (files []string) {
+	for _, dir := range []string{FormerCAs, NextCAs} {
+		for _, c := range authorities(cfg) {
+			at := within(dir, c)
+			files = append(files, at.certPath(cfg), at.keyPath(cfg))
+		}
+	}
+	return files
+}
+
+// within is a CA whose pair is in a directory of the certificates directory.
+func within(dir string, c Certificate) Certificate {
+	c.Base = path.Join(dir, c.Base)
+	return c
+}
+
+func noRotation(file string) error {
+	return fault.New(fault.Failure, "begin with 'install certs rotate-ca distribute' on this control plane", "%s does not exist: no rotation of the CAs has begun on this host", file)
+}
