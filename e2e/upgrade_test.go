@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"airlift/installer"
 	"airlift/installer/config"
 	"airlift/scripts/kubeadm"
 	"airlift/scripts/lab"
@@ -384,20 +385,22 @@ func TestUpgradeFails(t *testing.T) {
 			same(t, before, images(t))
 			systemIsUp(t, s, 1)
 		}},
-		{"killed at any moment, the same command finishes", func(t *testing.T) {
+		{"killed at every step, the same command finishes", func(t *testing.T) {
 			contains(t, newer(t, h, 0, "upgrade", "apply", "--dry-run"), "kube-scheduler is replaced", "Nothing was changed")
-			runs := 0
-			for seconds := 6; ; seconds += 9 {
-				runs++
-				_, err := h.Output(t.Context(), "timeout", "-s", "KILL", fmt.Sprint(seconds), newerFile, "upgrade", "apply", "--yes", "--skip-file-check")
-				if err == nil {
-					break
-				}
-				if code := exitCode(err); code != 137 && code != -1 {
-					t.Fatalf("run %d: %v", runs, err)
+			steps := len(installer.UpgradeApplyPhases())
+			for step := 1; step <= steps; step++ {
+				for _, after := range []string{"0", "1.5"} {
+					// The process is killed when it has printed the step's line, or a moment later.
+					script := fmt.Sprintf(`%s upgrade apply --yes --skip-file-check >/root/killed.log 2>&1 & pid=$!
+until grep -q '^\[ *%d/' /root/killed.log; do kill -0 $pid 2>/dev/null || break; sleep 0.02; done
+sleep %s; kill -9 $pid 2>/dev/null; wait $pid; echo "exit $?"`, newerFile, step, after)
+					out := run(t, h, "sh", "-c", script)
+					if !strings.Contains(out, "exit 137") && !strings.Contains(out, "exit 0") {
+						t.Fatalf("step %d, %s s later: %s\n%s", step, after, out, run(t, h, "cat", "/root/killed.log"))
+					}
 				}
 			}
-			t.Logf("%d runs", runs)
+			newer(t, h, 0, "upgrade", "apply", "--yes")
 			if got := kubectl(t, s, "get", "nodes", "-o", "jsonpath={.items[*].status.nodeInfo.kubeletVersion}"); got != to {
 				t.Errorf("kubelet: %s", got)
 			}

@@ -198,7 +198,7 @@ func (r *CARotation) begin(ctx context.Context) error {
 
 // sameRotation refuses to go on with the CAs of another rotation.
 func (r *CARotation) sameRotation() error {
-	_, next, err := pki.RotationCAs(r.config, r.files())
+	_, next, err := pki.RotationCAs(r.config, r.files(), "ca")
 	if err != nil || next == nil {
 		return err
 	}
@@ -227,7 +227,7 @@ func (r *CARotation) reached(stage string) (bool, error) {
 	if r.options.Stage != RotationCancel {
 		return rotationRank(stage) >= rotationRank(r.options.Stage), nil
 	}
-	_, next, err := pki.RotationCAs(r.config, r.files())
+	_, next, err := pki.RotationCAs(r.config, r.files(), "ca")
 	return stage == RotationCancel || r.isControlPlane() && next == nil, err
 }
 

@@ -55,10 +55,10 @@ func (r *CARotation) nextCAs(ctx context.Context) error {
 		return err
 	}
 	state := &cluster.CARotation{Stage: RotationDistribute}
-	if state.Former, state.Next, err = pki.RotationCAs(r.config, r.files()); err != nil {
+	if state.Former, state.Next, err = pki.RotationCAs(r.config, r.files(), "ca"); err != nil {
 		return err
 	}
-	if state.FormerFrontProxy, err = pki.FormerFrontProxyCA(r.config, r.files()); err != nil {
+	if state.FormerFrontProxy, state.NextFrontProxy, err = pki.RotationCAs(r.config, r.files(), "front-proxy-ca"); err != nil {
 		return err
 	}
 	if state.ID, err = rotationID(state.Next); err != nil {
@@ -360,10 +360,10 @@ func (r *CARotation) cleanup(ctx context.Context) error {
 	if err := r.client.WaitForPublishedCA(ctx, published, r.waiting()); err != nil {
 		return err
 	}
+	if err := r.forgetUnused(ctx); err != nil {
+		return err
+	}
 	if r.options.Stage == RotationFinish {
-		if err := r.forgetFormer(ctx); err != nil {
-			return err
-		}
 		if err := r.restartWorkloads(ctx); err != nil {
 			return err
 		}
@@ -375,11 +375,13 @@ func (r *CARotation) cleanup(ctx context.Context) error {
 	return r.client.RemoveRotation(ctx)
 }
 
-// forgetFormer removes the former CAs from what extension API servers trust.
-func (r *CARotation) forgetFormer(ctx context.Context) error {
-	return r.applied(r.client.EditExtensionCAs(ctx, func(bundle []byte) ([]byte, error) {
-		return pki.WithoutCerts(bundle, r.state.Former, r.state.FormerFrontProxy)
-	}))
+// forgetUnused removes the CAs that nobody uses any more from what extension API servers trust.
+func (r *CARotation) forgetUnused(ctx context.Context) error {
+	unused := [][]byte{r.state.Former, r.state.FormerFrontProxy}
+	if r.options.Stage == RotationCancel {
+		unused = [][]byte{r.state.Next, r.state.NextFrontProxy}
+	}
+	return r.applied(r.client.EditExtensionCAs(ctx, func(bundle []byte) ([]byte, error) { return pki.WithoutCerts(bundle, unused...) }))
 }
 
 // removePairs removes the pairs of the rotation from this host. The keys of CAs that are not used

@@ -28,8 +28,8 @@ type CARotation struct {
 	// ID is the hash of the next CA, as --discovery-token-ca-cert-hash has it.
 	ID           string
 	Former, Next []byte // certificates of the cluster's CA, PEM
-	// FormerFrontProxy is the certificate of the front proxy's former CA, PEM.
-	FormerFrontProxy []byte
+	// FormerFrontProxy and NextFrontProxy are certificates of the front proxy's CA, PEM.
+	FormerFrontProxy, NextFrontProxy []byte
 }
 
 // Rotation reads the rotation; nil if none is going on. A kubelet's permissions suffice.
@@ -49,7 +49,8 @@ func (c *Client) Rotation(ctx context.Context) (*CARotation, error) {
 	d := found.Data
 	return &CARotation{
 		Stage: d["stage"], ID: d["id"],
-		Former: []byte(d["former.crt"]), Next: []byte(d["next.crt"]), FormerFrontProxy: []byte(d["former-front-proxy.crt"]),
+		Former: []byte(d["former.crt"]), Next: []byte(d["next.crt"]),
+		FormerFrontProxy: []byte(d["former-front-proxy.crt"]), NextFrontProxy: []byte(d["next-front-proxy.crt"]),
 	}, nil
 }
 
@@ -65,7 +66,8 @@ func (c *Client) StoreRotation(ctx context.Context, r *CARotation) (changed []st
 			Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: "system:nodes"}}},
 		&corev1.ConfigMap{ObjectMeta: meta, Data: map[string]string{
 			"stage": r.Stage, "id": r.ID,
-			"former.crt": string(r.Former), "next.crt": string(r.Next), "former-front-proxy.crt": string(r.FormerFrontProxy),
+			"former.crt": string(r.Former), "next.crt": string(r.Next),
+			"former-front-proxy.crt": string(r.FormerFrontProxy), "next-front-proxy.crt": string(r.NextFrontProxy),
 		}},
 	)
 }

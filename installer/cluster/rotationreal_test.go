@@ -27,7 +27,7 @@ func TestRealRotationState(t *testing.T) {
 	if r, err := kubelet.Rotation(ctx); err != nil || r != nil {
 		t.Errorf("without a rotation: %+v, %v", r, err)
 	}
-	want := &CARotation{Stage: "distribute", ID: "sha256:a", Former: []byte("former\n"), Next: []byte("next\n"), FormerFrontProxy: []byte("front\n")}
+	want := &CARotation{Stage: "distribute", ID: "sha256:a", Former: []byte("former\n"), Next: []byte("next\n"), FormerFrontProxy: []byte("front\n"), NextFrontProxy: []byte("next front\n")}
 	p.twice(t, func() bool { return len(must(super.StoreRotation(ctx, want))(t)) > 0 })
 	var got *CARotation
 	eventually(t, func() bool { // the authorizer learns of the Role a moment later

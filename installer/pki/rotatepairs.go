@@ -197,19 +197,14 @@ func RotationKey(cfg *config.Config, host fs.FS, now time.Time) (string, error) 
 	return hex.EncodeToString(key), err
 }
 
-// RotationCAs returns the certificates of the former and of the next cluster CA. Both are nil
-// if no rotation has begun on this host.
-func RotationCAs(cfg *config.Config, host fs.FS) (former, next []byte, err error) {
-	if former, err = read(host, within(FormerCAs, row("ca")).certPath(cfg)); err != nil {
+// RotationCAs returns the certificates of the former and of the next CA with this name. Both are
+// nil if no rotation has begun on this host.
+func RotationCAs(cfg *config.Config, host fs.FS, name string) (former, next []byte, err error) {
+	if former, err = read(host, within(FormerCAs, row(name)).certPath(cfg)); err != nil {
 		return nil, nil, err
 	}
-	next, err = read(host, within(NextCAs, row("ca")).certPath(cfg))
+	next, err = read(host, within(NextCAs, row(name)).certPath(cfg))
 	return former, next, err
-}
-
-// FormerFrontProxyCA returns the certificate of the front proxy's former CA.
-func FormerFrontProxyCA(cfg *config.Config, host fs.FS) ([]byte, error) {
-	return read(host, within(FormerCAs, row("front-proxy-ca")).certPath(cfg))
 }
 
 // RotationFiles returns the paths of all files of a rotation on a control plane.
