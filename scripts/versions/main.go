@@ -58,23 +58,26 @@ type step struct {
 	name    string // also the log's name
 	heading string
 	needed  bool // by the next steps, which do not run if it fails
+	// file, if set, is what the step writes into the version's directory. A step that passed is
+	// run again if it is gone.
+	file string
 	argv    func(r components.Release, bundle string) []string
 }
 
 var allSteps = []step{
-	{"components", "components built", true, func(r components.Release, _ string) []string {
+	{name: "components", heading: "components built", needed: true, argv: func(r components.Release, _ string) []string {
 		return []string{"bin/upstream", "build", "--version", r.Kubernetes}
 	}},
-	{"oracle", "files and objects as this kubeadm makes them", false, func(r components.Release, _ string) []string {
+	{name: "oracle", heading: "files and objects as this kubeadm makes them", argv: func(r components.Release, _ string) []string {
 		return []string{"env", rig.Variable + "=1", oracle.VersionsVariable + "=" + r.Kubernetes,
 			"go", "test", "-count", "1", "-v", "-run", "Kubeadm", "./installer/pki", "./installer/render"}
 	}},
-	{"bundle", "bundle built", true, func(r components.Release, bundle string) []string {
+	{name: "bundle", heading: "bundle built", needed: true, file: "install", argv: func(r components.Release, bundle string) []string {
 		return []string{"go", "run", "./scripts/buildbundle", "--version", r.Kubernetes, "--compression", "fastest", "--output", bundle}
 	}},
-	{"cluster", "init, worker, workload and DNS across hosts, reboot, reset", false, e2e("TestCluster")},
-	{"control-planes", "control planes", false, e2e("TestControlPlanes")},
-	{"kubeadm", "kubeadm joins and is joined, its output compared", false, e2e("TestInterop")},
+	{name: "cluster", heading: "init, worker, workload and DNS across hosts, reboot, reset", argv: e2e("TestCluster")},
+	{name: "control-planes", heading: "control planes", argv: e2e("TestControlPlanes")},
+	{name: "kubeadm", heading: "kubeadm joins and is joined, its output compared", argv: e2e("TestInterop")},
 }
 
 // e2e runs a test of package e2e.
@@ -138,7 +141,7 @@ func one(ctx context.Context, o options, steps []step, r components.Release, dir
 			continue
 		}
 		name := resultName(r, s)
-		if record.Of(name).Passed && !o.again {
+		if record.Of(name).Passed && !o.again && s.hasFile(dir) {
 			fmt.Printf("%s %s: passed before\n", r.Kubernetes, s.name)
 			continue
 		}
@@ -162,6 +165,15 @@ func one(ctx context.Context, o options, steps []step, r components.Release, dir
 		return passed, removeComponents(r, dir)
 	}
 	return passed, nil
+}
+
+// hasFile reports whether the file that the step writes is there.
+func (s step) hasFile(dir string) bool {
+	if s.file == "" {
+		return true
+	}
+	_, err := os.Stat(filepath.Join(dir, s.file))
+	return err == nil
 }
 
 // resultName is the name of a step's result, and of its log.

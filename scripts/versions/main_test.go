@@ -19,10 +19,10 @@ func TestContinuesWhereItFailed(t *testing.T) {
 		return func(r components.Release, _ string) []string { return []string{"sh", "-c", script, r.Kubernetes} }
 	}
 	steps := []step{
-		{"first", "the first", true, sh("echo $0 first >>" + count)},
-		{"second", "the second", true, sh("echo $0 second >>" + count + "; test -e " + may)},
-		{"third", "the third", false, sh("echo $0 third >>" + count + "; test -e " + mayThird)},
-		{"last", "the last", false, sh("echo $0 last >>" + count)},
+		{name: "first", heading: "the first", needed: true, argv: sh("echo $0 first >>" + count)},
+		{name: "second", heading: "the second", needed: true, argv: sh("echo $0 second >>" + count + "; test -e " + may)},
+		{name: "third", heading: "the third", argv: sh("echo $0 third >>" + count + "; test -e " + mayThird)},
+		{name: "last", heading: "the last", argv: sh("echo $0 last >>" + count)},
 	}
 	o := options{only: []string{"v1.36"}, dir: filepath.Join(dir, "versions"), results: filepath.Join(dir, "versions.json"), table: filepath.Join(dir, "versions.md")}
 	expect := func(code fault.Code, ran, row string) {
@@ -51,6 +51,13 @@ func TestContinuesWhereItFailed(t *testing.T) {
 		t.Fatal(err)
 	}
 	expect(0, "third\n", "\n| v1.36.3 | passed, 0 s | passed, 0 s | passed, 0 s | passed, 0 s | |\n")
+	// A file that was removed since is made again.
+	steps[0].file = "made"
+	expect(0, "first\n", "| v1.36.3 |")
+	if err := os.WriteFile(filepath.Join(o.dir, "v1.36.3", "made"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	expect(0, "", "| v1.36.3 |")
 	o.again = true
 	expect(0, "first\nsecond\nthird\nlast\n", "| v1.36.3 |")
 	o.steps = []string{"fourth"}
