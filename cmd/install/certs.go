@@ -23,7 +23,7 @@ func newCertsCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "certs",
 		Aliases: []string{"certificates"},
-		Short:   "Show and renew this control plane's certificates",
+		Short:   "Show, renew and replace certificates and CAs",
 		Args:    noArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}

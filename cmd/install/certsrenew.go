@@ -29,7 +29,8 @@ func newCertsRenewCmd() *cobra.Command {
 		Use:   "renew all|NAME...",
 		Short: "Renew certificates, for the same validity period",
 		Long: `Renew certificates, expired or not. Each gets a new key and keeps its subject,
-names and usages. The rest of a kubeconfig does not change. CAs are not renewed.
+names and usages. The rest of a kubeconfig does not change. CAs are not renewed: see
+'certs rotate-ca'.
 
 The kubelet renews its own client certificate. One that was offline until it expired
 cannot: 'all' then renews it too. A worker has no key to sign with. Remove its
