@@ -48,7 +48,7 @@ var liveDifferences = []liveDifference{
 		What:   "the container runtime's socket is named by its own path",
 		Why:    "/var/run, which kubeadm's default goes through, is a link to /run",
 		Where:  `Node HOST metadata\.annotations\.kubeadm\.alpha\.kubernetes\.io/cri-socket`,
-		Minors: oracle.Minors{Until: 36},
+		Minors: oracle.Minors{Until: 33},
 	}, {
 		What:   "keys are ECDSA P-256",
 		Why:    "they are made faster; the configuration names the type since v1.31",
