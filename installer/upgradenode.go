@@ -417,13 +417,13 @@ func (u *Upgrade) settled(ctx context.Context) error {
 	if err := u.waitAPI(ctx); err != nil {
 		return err
 	}
-	return u.waitLeader(ctx)
+	return u.waitControllers(ctx)
 }
 
-// waitLeader waits for a controller manager that leads. Without one, an evicted pod stays in the
-// Services and is not created on another node. It ends with an error only if ctx ends.
-func (u *Upgrade) waitLeader(ctx context.Context) error {
-	if err := u.client.WaitForControllerManager(ctx, leaderTimeout, u.report); err != nil && ctx.Err() == nil {
+// waitControllers waits for a controller manager that acts. Without one, an evicted pod stays in
+// the Services and is not created on another node. It ends with an error only if ctx ends.
+func (u *Upgrade) waitControllers(ctx context.Context) error {
+	if err := u.client.WaitForControllerManager(ctx, controllersTimeout, u.report); err != nil && ctx.Err() == nil {
 		u.console.Warn("%v", err)
 	}
 	return ctx.Err()
@@ -456,7 +456,7 @@ func (u *Upgrade) drain(ctx context.Context) error {
 	if err := u.begin(); err != nil {
 		return err
 	}
-	if err := u.waitLeader(ctx); err != nil {
+	if err := u.waitControllers(ctx); err != nil {
 		return err
 	}
 	if !self.Unschedulable {
@@ -486,8 +486,9 @@ func (u *Upgrade) drain(ctx context.Context) error {
 	return d.Run(ctx)
 }
 
-// leaderTimeout is longer than a lease lasts, 15 s. With --leader-elect=false nobody renews it.
-const leaderTimeout = 30 * time.Second
+// controllersTimeout is longer than a lease lasts, 15 s, and a slow host needs to start the
+// controllers.
+const controllersTimeout = 90 * time.Second
 
 // drainTimeout limits a drain without progress. Pods may need their whole grace period.
 const drainTimeout = 10 * time.Minute

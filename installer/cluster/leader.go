@@ -2,34 +2,63 @@ package cluster
 
 import (
 	"context"
+	"fmt"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// leaderRenewals is how often the leader must renew its lease while somebody watches. Between the
-// first and the last time, a new leader starts its controllers.
-const leaderRenewals = 2
+// probeLabel marks the Services that WaitForControllerManager creates.
+const probeLabel = "airlift.dev/controller-probe"
 
-// WaitForControllerManager waits until a controller manager acts: the one that was the leader may
-// have ended without giving its lease back, and the next waits until it expires. A lease that does
-// not exist or may not be read is no reason to wait.
+// WaitForControllerManager waits until a controller manager acts, and above all keeps the
+// endpoints of Services up to date. The one that was the leader may have ended without giving its
+// lease back, and a new leader needs seconds to start its controllers. Meanwhile a pod that ends
+// stays in its Services. So it creates a Service without pods in kube-system, waits for its
+// EndpointSlice, and deletes it. A client that may not create Services does not wait.
 func (c *Client) WaitForControllerManager(ctx context.Context, timeout time.Duration, report Report) error {
-	var last time.Time
-	renewals := -1 // the first look finds what may be old
-	w := wait{what: "a controller manager to be the leader", timeout: timeout, report: report}
-	return w.until(ctx, nil, func(ctx context.Context) (bool, string, error) {
-		lease, err := c.api.CoordinationV1().Leases(systemNamespace).Get(ctx, "kube-controller-manager", metav1.GetOptions{})
-		switch {
-		case apierrors.IsNotFound(err), apierrors.IsForbidden(err):
-			return true, "", nil
-		case err != nil:
-			return false, err.Error(), nil
-		case lease.Spec.RenewTime != nil && !lease.Spec.RenewTime.Time.Equal(last):
-			last = lease.Spec.RenewTime.Time
-			renewals++
-		}
-		return renewals >= leaderRenewals, "its lease in kube-system is not renewed", nil
+	services := c.api.CoreV1().Services(systemNamespace)
+	var probe *corev1.Service
+	err := persist(ctx, func() (err error) {
+		probe, err = services.Create(ctx, &corev1.Service{
+			ObjectMeta: metav1.ObjectMeta{GenerateName: "airlift-probe-", Labels: map[string]string{probeLabel: ""}},
+			Spec: corev1.ServiceSpec{
+				ClusterIP: corev1.ClusterIPNone, Selector: map[string]string{probeLabel: "none"},
+				Ports: []corev1.ServicePort{{Port: 1}},
+			},
+		}, metav1.CreateOptions{})
+		return err
 	})
+	if apierrors.IsForbidden(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("creating a Service without pods, to see whether a controller manager acts: %w", err)
+	}
+	defer c.removeProbes(context.WithoutCancel(ctx))
+	w := wait{what: "a controller manager to act", timeout: timeout, report: report}
+	return w.until(ctx, nil, func(ctx context.Context) (bool, string, error) {
+		slices, err := c.api.DiscoveryV1().EndpointSlices(systemNamespace).List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + probe.Name})
+		if err != nil {
+			return false, err.Error(), nil
+		}
+		return len(slices.Items) > 0, "the new Service " + probe.Name + " has no EndpointSlice yet", nil
+	})
+}
+
+// removeProbes removes the Services of this and of interrupted runs.
+func (c *Client) removeProbes(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	services := c.api.CoreV1().Services(systemNamespace)
+	list, err := services.List(ctx, metav1.ListOptions{LabelSelector: probeLabel})
+	if err != nil {
+		return // the next run removes them
+	}
+	for _, s := range list.Items {
+		_ = services.Delete(ctx, s.Name, metav1.DeleteOptions{})
+	}
 }

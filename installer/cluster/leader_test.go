@@ -6,38 +6,54 @@ import (
 	"testing"
 	"time"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 )
 
-// TestWaitForControllerManager: the lease of a leader that has ended is not enough.
+// The endpoint controller of a controller manager that acts creates an EndpointSlice. The real
+// one does in the tests of upgrades.
 func TestWaitForControllerManager(t *testing.T) {
 	ctx := context.Background()
-	none, _ := fakeClient()
-	if err := none.WaitForControllerManager(ctx, time.Second, nil); err != nil {
-		t.Errorf("without a lease: %v", err)
+	c, _ := fakeClient()
+	probes := func() int {
+		list, err := c.api.CoreV1().Services("kube-system").List(ctx, metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(list.Items)
 	}
-	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "kube-controller-manager", Namespace: "kube-system"}}
-	lease.Spec.RenewTime = &metav1.MicroTime{Time: time.Now()}
-	c, _ := fakeClient(lease)
-	if err := c.WaitForControllerManager(ctx, time.Second, nil); err == nil || !strings.Contains(err.Error(), "its lease in kube-system is not renewed") {
-		t.Errorf("a lease that nobody renews: %v", err)
+	if err := c.WaitForControllerManager(ctx, time.Second, nil); err == nil || !strings.Contains(err.Error(), "has no EndpointSlice yet") {
+		t.Errorf("nobody acts: %v", err)
+	}
+	if n := probes(); n != 0 {
+		t.Errorf("%d Services are left", n)
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- c.WaitForControllerManager(ctx, time.Minute, nil) }()
-	for i := 1; ; i++ {
-		select {
-		case err := <-ended:
-			if err != nil || i <= leaderRenewals {
-				t.Errorf("after %d renewals: %v", i-1, err)
-			}
-			return
-		case <-time.After(400 * time.Millisecond):
-		}
-		next := lease.DeepCopy()
-		next.Spec.RenewTime = &metav1.MicroTime{Time: time.Now()}
-		if _, err := c.api.CoordinationV1().Leases("kube-system").Update(ctx, next, metav1.UpdateOptions{}); err != nil {
-			t.Fatal(err)
-		}
+	for probes() == 0 {
+		time.Sleep(10 * time.Millisecond)
+	}
+	// The fake API generates no names: the Service's is empty.
+	slice := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Name: "s", Labels: map[string]string{discoveryv1.LabelServiceName: ""}}}
+	if _, err := c.api.DiscoveryV1().EndpointSlices("kube-system").Create(ctx, slice, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if n := probes(); n != 0 {
+		t.Errorf("%d Services are left", n)
+	}
+
+	c.api.(*fake.Clientset).PrependReactor("create", "services", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "services"}, "", nil)
+	})
+	if err := c.WaitForControllerManager(ctx, time.Minute, nil); err != nil {
+		t.Errorf("a client that may not create Services: %v", err)
 	}
 }
