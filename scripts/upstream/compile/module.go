@@ -177,10 +177,42 @@ func (b *Builder) writeModule(ctx context.Context, r components.Recipe, mod modu
 		}
 	}
 	for path, version := range r.Replace {
-		edit = append(edit, "-replace="+path+"="+path+"@"+version)
+		if !strings.Contains(version, "@") {
+			version = path + "@" + version
+		}
+		edit = append(edit, "-replace="+path+"="+version)
+	}
+	for path, local := range r.Local {
+		if err := b.writeLocal(ctx, filepath.Join(dir, path), path, local); err != nil {
+			return err
+		}
+		edit = append(edit, "-replace="+path+"=./"+path)
 	}
 	_, err = b.run(ctx, dir, nil, "go", edit...)
 	return err
+}
+
+// writeLocal writes a module into a directory.
+func (b *Builder) writeLocal(ctx context.Context, dir, path string, local components.LocalModule) error {
+	if local.Version != "" {
+		mod, _, err := b.download(ctx, path, local.Version)
+		if err != nil {
+			return err
+		}
+		if err := os.CopyFS(dir, os.DirFS(mod.Dir)); err != nil {
+			return err
+		}
+	}
+	for name, text := range local.Files {
+		name = filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // compileC compiles a single-file C binary of the Kubernetes module.

@@ -1,9 +1,11 @@
 package components
 
+import "strings"
+
 // AddOnRecipes returns the recipes for the optional add-ons of the catalog, next to Recipes. They
 // are the same for every release.
 func (r Release) AddOnRecipes() []Recipe {
-	return r.forArch([]Recipe{networkPolicies(), metricsServer(), localPathProvisioner()})
+	return r.forArch([]Recipe{networkPolicies(), metricsServer(), localPathProvisioner(), traefik()})
 }
 
 // networkPolicies follows the target build-standard in the Makefile of kube-network-policies.
@@ -41,3 +43,46 @@ func localPathProvisioner() Recipe {
 		}},
 	}
 }
+
+// traefik follows the target binary in Traefik's Makefile. The module has no web UI, which the
+// release compiles with yarn: in its directory there is only a note.
+func traefik() Recipe {
+	const (
+		module = "github.com/traefik/traefik/v3"
+		stamp  = " -X " + module + "/pkg/version."
+		ext    = "github.com/traefik/traefik/dynamic/ext"
+	)
+	return Recipe{
+		Name: "traefik", Version: Traefik, Module: module,
+		// The module proxy does not serve the revision in Traefik's go.mod.
+		Replace: map[string]string{"github.com/abbot/go-http-auth": "github.com/containous/go-http-auth@v0.4.1-0.20200324110947-a37a7636d23e"},
+		Local: map[string]LocalModule{
+			// A directory of Traefik's repository: types that extend its configuration, with
+			// nothing in them.
+			ext: {Files: map[string]string{
+				"go.mod": "module " + ext + "\n",
+				"ext.go": "package ext\n\ntype (\n\tHTTP   struct{}\n\tRouter struct{}\n)\n",
+			}},
+			// The client of ACME certificates without the DNS services of 200 companies: the
+			// module proxy does not serve 14 of their modules.
+			"github.com/go-acme/lego/v5": {Version: "v5.4.1", Files: map[string]string{"providers/dns/zz_gen_dns_providers.go": noDNSProviders}},
+		},
+		Targets: []Target{{
+			Packages: map[string]string{"traefik": module + "/cmd/traefik"},
+			LDFlags:  "-s -w" + stamp + "Version=" + strings.TrimPrefix(Traefik, "v") + stamp + "Codename=cheddar" + stamp + "BuildDate={time}",
+		}},
+	}
+}
+
+const noDNSProviders = `package dns
+
+import (
+	"fmt"
+
+	"github.com/go-acme/lego/v5/challenge"
+)
+
+func NewDNSChallengeProviderByName(name string) (challenge.Provider, error) {
+	return nil, fmt.Errorf("this binary has no DNS provider %q", name)
+}
+`

@@ -20,13 +20,22 @@ type Recipe struct {
 	// (k8s.io/api => ./staging/src/k8s.io/api) of Module's go.mod. It is empty for
 	// modules with real versions next to their local replacements.
 	Staging string
-	Replace map[string]string // additional replacements: module path => version
+	Replace map[string]string // additional replacements: module path => version, or path@version
+
+	// Local has modules that are built from a directory instead of the module proxy.
+	Local map[string]LocalModule `json:",omitempty"`
 
 	Main    string `json:",omitempty"` // the source of a command that uses Module; Targets build main.go
 	Targets []Target
 	Files   map[string]string `json:",omitempty"` // additional files of the result: name => path in Module
 	Debian  []string          // Debian packages the compiler needs
 	Arch    string            `json:",omitempty"` // the architecture, if it is not amd64
+}
+
+// A LocalModule is a module with other files: a copy of Version, if it has one, with Files.
+type LocalModule struct {
+	Version string
+	Files   map[string]string // path => text
 }
 
 // Target is one call of the compiler.

@@ -51,6 +51,7 @@ const (
 	NetworkPolicies      = "v1.1.1"
 	MetricsServer        = "v0.9.0"
 	LocalPathProvisioner = "v0.0.30"
+	Traefik              = "v3.7.13"
 
 	// Distribution is a registry for tests.
 	Distribution = "v3.1.2"

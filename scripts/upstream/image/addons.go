@@ -9,7 +9,7 @@ import (
 // addOns lists the images of the catalog's optional add-ons. Each follows the Dockerfile of its
 // project, at the version that is built.
 func (b *Builder) addOns(r components.Release) []spec {
-	return []spec{b.networkPolicies(r), b.metricsServer(r), b.localPathProvisioner(r)}
+	return []spec{b.networkPolicies(r), b.metricsServer(r), b.localPathProvisioner(r), b.traefik(r)}
 }
 
 func (b *Builder) networkPolicies(r components.Release) spec {
@@ -39,5 +39,19 @@ func (b *Builder) localPathProvisioner(r components.Release) spec {
 		others: linux("arm", "arm64", "riscv64"),
 		layers: append(layers, b.programs(r, map[string]string{"usr/bin/local-path-provisioner": "local-path-provisioner/local-path-provisioner"})),
 		config: v1.Config{WorkingDir: "/", Env: []string{searchPath}, Cmd: []string{"local-path-provisioner"}},
+	}
+}
+
+// traefik has no shell: Traefik runs none of Alpine's commands.
+func (b *Builder) traefik(r components.Release) spec {
+	return spec{
+		host: "docker.io", repository: "library/traefik", tag: components.Traefik, kind: oci,
+		others: linux("arm", "arm64", "ppc64le", "riscv64", "s390x"),
+		layers: append(static(), b.programs(r, map[string]string{"traefik": "traefik/traefik"})),
+		config: v1.Config{
+			WorkingDir: "/", Env: []string{searchPath},
+			ExposedPorts: map[string]struct{}{"80/tcp": {}}, Volumes: map[string]struct{}{"/tmp": {}},
+			Entrypoint: []string{"/traefik"},
+		},
 	}
 }
