@@ -75,7 +75,7 @@ func addOnsOfRig(t *testing.T) (names []string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rig := map[string]string{images.NetworkPolicy: components.NetworkPolicies, images.LocalPathStorage: components.LocalPathProvisioner, images.MetricsServer: components.MetricsServer}
+	rig := map[string]string{images.NetworkPolicy: components.NetworkPolicies, images.LocalPathStorage: components.LocalPathProvisioner, images.MetricsServer: components.MetricsServer, images.Ingress: components.Traefik}
 	for _, a := range list {
 		if rig[a.Name] == a.Version {
 			names = append(names, a.Name)
@@ -131,7 +131,7 @@ func TestAddOns(t *testing.T) {
 		{"init applies the add-ons and waits for them", func(t *testing.T) {
 			out := install(t, control, 0, append([]string{"init"}, ignore...)...)
 			for _, name := range names {
-				contains(t, out, name+": "+map[string]string{images.NetworkPolicy: "4", images.LocalPathStorage: "9", images.MetricsServer: "9"}[name]+" objects")
+				contains(t, out, name+": "+map[string]string{images.NetworkPolicy: "4", images.LocalPathStorage: "9", images.MetricsServer: "9", images.Ingress: "18"}[name]+" objects")
 			}
 			if join, err = site.JoinArgs(out); err != nil {
 				t.Fatal(err)
@@ -169,6 +169,7 @@ func TestAddOns(t *testing.T) {
 			})
 			contains(t, install(t, control, 0, "status"), "metrics-server", "applied")
 		}},
+		{"routes and Ingresses answer on the ports of both nodes", func(t *testing.T) { answersAtNodes(t, s, image) }},
 		{"policies are enforced", func(t *testing.T) {
 			if !enforces {
 				t.Log("NOT RUN on this kernel: it has no NFT_QUEUE. scripts/vm runs it on another kernel")

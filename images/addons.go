@@ -1,6 +1,7 @@
 package images
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -12,7 +13,11 @@ const (
 	NetworkPolicy    = "network-policy"
 	LocalPathStorage = "local-path-storage"
 	MetricsServer    = "metrics-server"
+	Ingress          = "ingress"
 )
+
+// IngressPorts are the ports of each node on which the add-on ingress serves HTTP and HTTPS.
+var IngressPorts = []int{80, 443}
 
 // VolumesDir is the directory on the hosts in which local-path-storage keeps volumes.
 const VolumesDir = "/opt/local-path-provisioner"
@@ -26,7 +31,7 @@ type AddOn struct {
 }
 
 // An addOn has the versions of an add-on, each from a minor version of Kubernetes on. They are
-// sorted by it; the first is for the oldest that is known. Sources are the projects' own lists of
+// sorted by it; older releases have no add-on of this name. Sources are the projects' own lists of
 // supported versions.
 type addOn struct {
 	name, repository, about string
@@ -49,6 +54,9 @@ var addOns = []addOn{
 	{MetricsServer, "registry.k8s.io/metrics-server/metrics-server",
 		"the metrics API, for kubectl top and for autoscaling (metrics-server)",
 		[]addOnVersion{{OldestMinor, "v0.7.2"}, {31, "v0.8.0"}, {34, "v0.9.0"}}},
+	{Ingress, "docker.io/library/traefik",
+		"the Gateway API and Ingress, on ports 80 and 443 of each node (Traefik)",
+		[]addOnVersion{{31, "v3.7.13"}}}, // the Gateway API has rules in CEL with isIP
 }
 
 // AddOns lists the optional add-ons for a full Kubernetes version, in the order in which init
@@ -60,15 +68,23 @@ func AddOns(version string) ([]AddOn, error) {
 	}
 	var list []AddOn
 	for _, a := range addOns {
-		own := a.versions[0].version
-		for _, v := range a.versions[1:] {
+		own := ""
+		for _, v := range a.versions {
 			if r.minor >= v.since {
 				own = v.version
 			}
 		}
-		list = append(list, AddOn{Name: a.name, Version: own, Image: a.repository + ":" + own, About: a.about})
+		if own != "" {
+			list = append(list, AddOn{Name: a.name, Version: own, Image: a.repository + ":" + own, About: a.about})
+		}
 	}
 	return list, nil
+}
+
+// AddOnSince returns the oldest minor version of Kubernetes that an add-on supports, "v1.31".
+func AddOnSince(name string) string {
+	n := slices.IndexFunc(addOns, func(a addOn) bool { return a.name == name })
+	return fmt.Sprintf("v1.%d", addOns[n].versions[0].since)
 }
 
 // AddOnNames lists the names of the optional add-ons.

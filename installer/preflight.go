@@ -35,7 +35,7 @@ func (n *node) target(kubelet []byte) preflight.Target {
 		Config: n.config, Role: n.plan.role.name, Rerun: n.rerun, Root: n.existing.Path("/"),
 		Binaries: n.binaries(), Files: n.hostFiles(), Runtime: n.runtimeErr,
 		MissingImages: n.plan.missingImages(n.config), Images: containerdDir, Kubelet: kubelet,
-		NetworkPolicy: n.plan.content().HasAddOn(images.NetworkPolicy),
+		NetworkPolicy: n.plan.content().HasAddOn(images.NetworkPolicy), Ingress: n.plan.content().HasAddOn(images.Ingress),
 	}
 	if n.runtime != nil {
 		t.RuntimeInUse, t.RuntimeVersion, t.Snapshotter, t.Pods = true, n.runtime.info.Version, n.runtime.info.Snapshotter, n.runtime.pods

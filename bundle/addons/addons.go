@@ -13,6 +13,13 @@ import (
 //go:embed *.yaml
 var files embed.FS
 
+// gatewayAPI has the CustomResourceDefinitions of the Gateway API's standard channel, in the version
+// that Traefik's documentation names, without the descriptions of fields. A test compares them with
+// the module sigs.k8s.io/gateway-api, and writes the file with -update.
+//
+//go:embed crds/gateway-api.yaml
+var gatewayAPI []byte
+
 // imageField is what the files have for the add-on's image.
 const imageField = "ADD-ON-IMAGE"
 
@@ -21,6 +28,9 @@ func Objects(a images.AddOn) ([]byte, error) {
 	text, err := files.ReadFile(a.Name + ".yaml")
 	if err != nil {
 		return nil, fmt.Errorf("reading the objects of the add-on %s: %w", a.Name, err)
+	}
+	if a.Name == images.Ingress {
+		text = append(bytes.Clone(gatewayAPI), text...)
 	}
 	return bytes.ReplaceAll(text, []byte(imageField), []byte(a.Image)), nil
 }

@@ -19,17 +19,44 @@ import (
 // upstreams are the projects' own manifests, in their modules at the catalog's version, and what
 // is different here on purpose.
 var upstreams = map[string]struct {
-	module, path   string
-	without, added []string // of the container's command and arguments
+	module         string
+	paths          []string
+	kind           string   // the only kind of facts to compare; empty for all
+	without, added []string // facts; all in added are arguments
 }{
-	images.NetworkPolicy: {"sigs.k8s.io/kube-network-policies", "install.yaml",
+	images.NetworkPolicy: {"sigs.k8s.io/kube-network-policies", []string{"install.yaml"}, "",
 		// At level 2 each packet is in the log. The number of the queue is the default.
 		[]string{"--v=2", "--nfqueue-id=98", "--hostname-override=$(MY_NODE_NAME)"},
 		[]string{"--hostname-override=$(NODE_NAME)", "--metrics-bind-address=127.0.0.1:9080"}},
-	images.LocalPathStorage: {"github.com/rancher/local-path-provisioner", "deploy/local-path-storage.yaml", []string{"--debug"}, nil},
-	images.MetricsServer: {"sigs.k8s.io/metrics-server", "manifests/base",
+	images.LocalPathStorage: {"github.com/rancher/local-path-provisioner", []string{"deploy/local-path-storage.yaml"}, "", []string{"--debug"}, nil},
+	images.MetricsServer: {"sigs.k8s.io/metrics-server", []string{"manifests/base"}, "",
 		[]string{"--kubelet-preferred-address-types=InternalIP,ExternalIP,Hostname"},
 		[]string{"--kubelet-insecure-tls", "--kubelet-preferred-address-types=InternalIP"}},
+	// The module has manifests for permissions, and only examples for the rest.
+	images.Ingress: {"github.com/traefik/traefik/v3", []string{
+		"docs/content/reference/dynamic-configuration/kubernetes-gateway-rbac.yml",
+		"docs/content/reference/dynamic-configuration/kubernetes-crd-rbac.yml",
+	}, "permissions", notForIngress(), nil},
+}
+
+// notForIngress returns the permissions that Traefik needs for what the add-on does not use: kinds
+// of Traefik's own, the API group of Ingress before Kubernetes v1.22, TCP routes of the experimental
+// channel, the names of pods in traces.
+func notForIngress() (list []string) {
+	all := func(verbs, resources string) {
+		for resource := range strings.FieldsSeq(resources) {
+			for verb := range strings.FieldsSeq(verbs) {
+				list = append(list, "ClusterRole "+verb+" "+resource)
+			}
+		}
+	}
+	all("get", "/pods")
+	all("get list watch", "extensions/ingresses extensions/ingressclasses gateway.networking.k8s.io/tcproutes")
+	all("update", "extensions/ingresses/status gateway.networking.k8s.io/tcproutes/status gateway.networking.k8s.io/referencegrants/status")
+	for kind := range strings.FieldsSeq("middlewares middlewaretcps ingressroutes traefikservices ingressroutetcps ingressrouteudps tlsoptions tlsstores serverstransports serverstransporttcps") {
+		all("get list watch", "traefik.io/"+kind)
+	}
+	return list
 }
 
 // TestUpstreamsFacts compares the objects with the projects' own manifests: permissions, arguments,
@@ -38,21 +65,38 @@ func TestUpstreamsFacts(t *testing.T) {
 	for a, own := range objects(t, images.NewestRelease("stable")) {
 		t.Run(a.Name, func(t *testing.T) {
 			u := upstreams[a.Name]
-			their := moduleObjects(t, u.module+"@"+a.Version, u.path)
-			want, got := facts(their), facts(own)
-			for _, arg := range u.without {
-				n := slices.Index(want["arguments"], arg)
-				if n < 0 {
-					t.Fatalf("%s does not have %q any more", u.path, arg)
-				}
-				want["arguments"] = slices.Delete(want["arguments"], n, n+1)
+			var their []*manifests.Object
+			for _, path := range u.paths {
+				their = append(their, moduleObjects(t, u.module+"@"+a.Version, path)...)
 			}
-			want["arguments"] = slices.Sorted(slices.Values(append(want["arguments"], u.added...)))
+			want, got := facts(their), facts(own)
+			for _, fact := range u.without {
+				if !remove(want, fact) {
+					t.Fatalf("%s does not have %q any more", u.paths, fact)
+				}
+			}
+			if len(u.added) > 0 {
+				want["arguments"] = slices.Sorted(slices.Values(append(want["arguments"], u.added...)))
+			}
+			if u.kind != "" {
+				want, got = map[string][]string{u.kind: want[u.kind]}, map[string][]string{u.kind: got[u.kind]}
+			}
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("- %s, + Airlift:\n%s", u.module, diff)
 			}
 		})
 	}
+}
+
+// remove removes a fact.
+func remove(from map[string][]string, fact string) bool {
+	for kind, list := range from {
+		if n := slices.Index(list, fact); n >= 0 {
+			from[kind] = slices.Delete(list, n, n+1)
+			return true
+		}
+	}
+	return false
 }
 
 // moduleObjects returns the objects of a file or of the files in a directory of a module.

@@ -39,12 +39,21 @@ func (b *builder) addOns() (list []Manifest, err error) {
 		return nil, nil
 	}
 	known, err := images.AddOns(b.catalog.Version)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range b.AddOns {
+		if !slices.ContainsFunc(known, func(a images.AddOn) bool { return a.Name == name }) {
+			return nil, fault.New(fault.Usage, "remove it, or build a bundle of a newer version of Kubernetes",
+				"the add-on %s needs Kubernetes %s or later, and this bundle has %s", name, images.AddOnSince(name), b.catalog.Version)
+		}
+	}
 	for _, a := range known {
 		if slices.Contains(b.AddOns, a.Name) {
 			list = append(list, Manifest{Name: a.Name, AddOn: &a, At: "--addon " + a.Name})
 		}
 	}
-	return list, err
+	return list, nil
 }
 
 // readAddOn returns the objects of an add-on.

@@ -100,6 +100,8 @@ func TestBadAddOns(t *testing.T) {
 		"unknown": {func(o *builder.Options) { o.AddOns = []string{"dashboard"} }, `add-on "dashboard" does not exist`},
 		"another pod network": {func(o *builder.Options) { o.AddOns, o.CNI = []string{images.NetworkPolicy}, images.NoCNI },
 			"only for the pod network flannel"},
+		"a release that is too old": {func(o *builder.Options) { o.AddOns = []string{images.Ingress} },
+			"the add-on ingress needs Kubernetes v1.31 or later, and this bundle has " + version},
 		"policies later": {func(o *builder.Options) {
 			o.AddOns, o.Only = []string{images.NetworkPolicy}, []string{bundle.OnlyImages, bundle.OnlyManifests}
 		}, "needs a bundle that installs nodes"},

@@ -171,7 +171,7 @@ Checksums and digests from one list of mirrors are not used with another.`,
   bundle build --version v1.38.0 --etcd-version 3.7.1-0 --coredns-version v1.14.7 --pause-version 3.10.2
   bundle build --version v1.29 --compression best
   bundle build --version v1.29 --image registry.example:5000/app:1 --registry-ca registry.example:5000=ca.pem
-  bundle build --version v1.37 --addon network-policy,local-path-storage,metrics-server
+  bundle build --version v1.37 --addon local-path-storage,metrics-server,ingress
   bundle build --version v1.29 --sign-key airlift.key
   bundle build --version v1.29 --progress json > events.jsonl
   bundle build --version v1.29 --verify-signatures require

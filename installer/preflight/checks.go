@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"airlift/images"
 	"airlift/installer/config"
 	"airlift/installer/host"
 )
@@ -142,6 +143,11 @@ func (s *subject) nodeChecks() (list []check) {
 		check{"Service-Containerd", s.serviceContainerd},
 		s.port(config.KubeletPort, "kubelet"),
 	)
+	if s.Ingress {
+		for _, number := range images.IngressPorts {
+			list = append(list, s.port(number, "traefik"))
+		}
+	}
 	for _, name := range s.forwarding() {
 		list = append(list, s.fileContent(name, "1"))
 	}

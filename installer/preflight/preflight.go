@@ -59,6 +59,8 @@ type Target struct {
 	MissingImages []string
 	// NetworkPolicy is set if the bundle has the add-on that enforces NetworkPolicy objects.
 	NetworkPolicy bool
+	// Ingress is set if the bundle has the add-on that serves the IngressPorts of each node.
+	Ingress bool
 	// Kubelet is the KubeletConfiguration as it will be written, YAML; nil if
 	// it is not known yet. The flags are always checked.
 	Kubelet []byte

@@ -656,3 +656,19 @@ func TestNamesAreKubeadms(t *testing.T) {
 		}
 	}
 }
+
+// The add-on ingress takes ports of every node: what listens there would no longer be reached.
+func TestPortsOfIngress(t *testing.T) {
+	s := healthy(t)
+	for _, role := range []Role{Init, Join, JoinControlPlane} {
+		for _, addOn := range []bool{false, true} {
+			target := s.Target
+			target.Role, target.Ingress = role, addOn
+			for _, name := range []string{"Port-80", "Port-443"} {
+				if slices.Contains(Names(target), name) != addOn {
+					t.Errorf("%s, with the add-on: %v: %v", role, addOn, Names(target))
+				}
+			}
+		}
+	}
+}
