@@ -128,6 +128,7 @@ func TestAddOns(t *testing.T) {
 			same(t, before[control], untouched(t, control))
 			ignore = []string{"--ignore-preflight-errors", "NetworkPolicy"}
 		}},
+		{"preflight refuses a host that serves port 80", func(t *testing.T) { refusesUsedPort(t, control) }},
 		{"init applies the add-ons and waits for them", func(t *testing.T) {
 			out := install(t, control, 0, append([]string{"init"}, ignore...)...)
 			for _, name := range names {

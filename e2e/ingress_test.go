@@ -64,6 +64,14 @@ spec:
     http: {paths: [{path: /, pathType: Prefix, backend: {service: {name: shop, port: {number: 8000}}}}]}
 `
 
+// refusesUsedPort runs the preflight checks while another process listens on port 80.
+func refusesUsedPort(t *testing.T, h *lab.Host) {
+	run(t, h, "systemd-run", "--quiet", "--unit=web", "socat", "TCP-LISTEN:80,fork", "EXEC:cat")
+	run(t, h, "sh", "-c", "until ss -ltn | grep -q ':80 '; do sleep 0.1; done")
+	contains(t, install(t, h, 3, "preflight", "init"), "Port-80", "port 80 is in use by socat")
+	run(t, h, "sh", "-c", "systemctl stop web; systemctl reset-failed web 2>/dev/null || true")
+}
+
 // answersAtNodes requests the workload from each host at both nodes.
 func answersAtNodes(t *testing.T, s *site.Site, image string) {
 	if err := s.Apply(t.Context(), fmt.Sprintf(routedWorkload, image)); err != nil {
@@ -87,7 +95,7 @@ func answersAtNodes(t *testing.T, s *site.Site, image string) {
 	}
 	get := func(from, to *lab.Host, host string, arguments ...string) string {
 		arguments = append([]string{"curl", "--silent", "--show-error", "--max-time", "10", "--write-out", " %{http_code}",
-			"--resolve", host + ":80:" + to.IP, "--resolve", host + ":443:" + to.IP}, arguments...)
+			"--resolve", host + ":80:" + to.Addr.String(), "--resolve", host + ":443:" + to.Addr.String()}, arguments...)
 		out, err := from.Output(t.Context(), arguments...)
 		if err != nil {
 			return fmt.Sprintf("%v: %s", err, out)
@@ -108,6 +116,7 @@ func answersAtNodes(t *testing.T, s *site.Site, image string) {
 			want(pod+" 200", from, to, host, "http://"+host+"/hostname")
 		}
 		want("404 page not found\n 404", from, to, "other.site.example", "http://other.site.example/hostname")
+		want(pod+" 200", from, to, "ingress.site.example", "--insecure", "https://ingress.site.example/hostname")
 	})
 
 	certificate, key := selfSigned(t, "route.site.example")

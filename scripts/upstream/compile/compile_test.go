@@ -119,6 +119,26 @@ func TestCommandOfTheCaller(t *testing.T) {
 	}
 }
 
+// A recipe can have other files for a module, and modules that the proxy does not serve.
+func TestLocalModules(t *testing.T) {
+	proxy(t)
+	b := &Builder{Cache: t.TempDir(), Log: new(bytes.Buffer)}
+	recipe := tiny
+	recipe.Name, recipe.Files = "local", nil
+	recipe.Local = map[string]components.LocalModule{
+		"example.com/tiny": {Version: "v1.2.3", Files: map[string]string{"answer/answer.go": "package answer\n\nconst Text = \"43\"\n"}},
+		"example.com/part": {Files: map[string]string{"go.mod": "module example.com/part\n", "part.go": "package part\n\nconst Text = \"44\"\n"}},
+	}
+	recipe.Main = "package main\n\nimport (\n\t\"example.com/part\"\n\t\"example.com/tiny/answer\"\n)\n\nfunc main() { println(answer.Text, part.Text) }\n"
+	recipe.Targets = []components.Target{{Packages: map[string]string{"local": "main.go"}}}
+	if err := b.Build(t.Context(), []components.Recipe{recipe}); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command(filepath.Join(recipe.Dir(b.Cache), "local")).CombinedOutput(); err != nil || string(out) != "43 44\n" {
+		t.Errorf("the command prints %q, %v", out, err)
+	}
+}
+
 // If two processes need the same component, one builds it.
 func TestTwoAtOnce(t *testing.T) {
 	proxy(t)
