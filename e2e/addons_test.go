@@ -132,7 +132,7 @@ func TestAddOns(t *testing.T) {
 		{"init applies the add-ons and waits for them", func(t *testing.T) {
 			out := install(t, control, 0, append([]string{"init"}, ignore...)...)
 			for _, name := range names {
-				contains(t, out, name+": "+map[string]string{images.NetworkPolicy: "4", images.LocalPathStorage: "9", images.MetricsServer: "9", images.Ingress: "18"}[name]+" objects")
+				contains(t, out, name+": "+map[string]string{images.NetworkPolicy: "4", images.LocalPathStorage: "9", images.MetricsServer: "9", images.Ingress: "20"}[name]+" objects")
 			}
 			if join, err = site.JoinArgs(out); err != nil {
 				t.Fatal(err)

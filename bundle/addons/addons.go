@@ -13,9 +13,9 @@ import (
 //go:embed *.yaml
 var files embed.FS
 
-// gatewayAPI has the CustomResourceDefinitions of the Gateway API's standard channel, in the version
-// that Traefik's documentation names, without the descriptions of fields. A test compares them with
-// the module sigs.k8s.io/gateway-api, and writes the file with -update.
+// gatewayAPI is the Gateway API's standard channel, in the version that Traefik's documentation names:
+// CustomResourceDefinitions without the descriptions of fields, and the policy that protects them. A
+// test compares them with the module sigs.k8s.io/gateway-api, and writes the file with -update.
 //
 //go:embed crds/gateway-api.yaml
 var gatewayAPI []byte
