@@ -1,0 +1,136 @@
+package installer
+
+import (
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"airlift/fault"
+	"airlift/installer/cluster"
+	"airlift/installer/config"
+	"airlift/installer/host"
+)
+
+// rotating returns a CARotation of a host that is a control plane or a worker.
+func rotating(t *testing.T, stage string, controlPlane bool) *CARotation {
+	t.Helper()
+	root := t.TempDir()
+	if controlPlane {
+		manifest := filepath.Join(root, apiServerManifest)
+		if err := os.MkdirAll(filepath.Dir(manifest), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(manifest, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h, err := host.OpenDirectory(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &config.Config{Cluster: config.Cluster{CertificatesDir: "/etc/kubernetes/pki"}}
+	return &CARotation{machine: newMachine(h, &Console{Out: io.Discard}), options: RotationOptions{Stage: stage}, config: c}
+}
+
+func TestStagesOfARotation(t *testing.T) {
+	for _, c := range []struct {
+		stage        string
+		controlPlane bool
+		now, self    string // stages of the cluster and of this node
+		says         string // "" if the node may enter
+	}{
+		{"distribute", true, "distribute", "", ""},
+		{"distribute", false, "distribute", "", ""},
+		{"distribute", false, "issue", "", ""}, // it joined later
+		{"issue", true, "distribute", "distribute", ""},
+		{"issue", true, "distribute", "", `this node has not reached the stage "distribute"`},
+		{"issue", false, "distribute", "distribute", `the stage "issue" has not begun`},
+		{"issue", false, "issue", "distribute", ""},
+		{"finish", true, "issue", "issue", ""},
+		{"finish", true, "issue", "distribute", `this node has not reached the stage "issue"`},
+		{"finish", false, "issue", "issue", `the stage "finish" has not begun`},
+		{"cancel", true, "distribute", "", ""},
+		{"cancel", true, "issue", "distribute", "cannot be cancelled any more"},
+		{"cancel", false, "distribute", "distribute", `the stage "cancel" has not begun`},
+		{"cancel", false, "cancel", "distribute", ""},
+		{"distribute", true, "cancel", "distribute", "is being cancelled"},
+		{"issue", true, "cancel", "distribute", "is being cancelled"},
+	} {
+		r := rotating(t, c.stage, c.controlPlane)
+		r.state = &cluster.CARotation{Stage: c.now}
+		err := r.mayEnter(c.self)
+		switch {
+		case c.says == "" && err != nil:
+			t.Errorf("%+v: %v", c, err)
+		case c.says != "" && (err == nil || !strings.Contains(err.Error(), c.says) || fault.ExitCode(err) != fault.Preflight || fault.Hint(err) == ""):
+			t.Errorf("%+v: %v", c, err)
+		}
+	}
+	for _, c := range []struct {
+		stage        string
+		controlPlane bool
+		says         string
+	}{
+		{"issue", true, "no rotation of the CAs is going on"},
+		{"distribute", false, "this host is a worker"},
+		{"cancel", true, "no rotation of the CAs is going on"},
+	} {
+		if err := rotating(t, c.stage, c.controlPlane).begin(t.Context()); err == nil || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%+v: %v", c, err)
+		}
+	}
+}
+
+func TestNextRotationStep(t *testing.T) {
+	nodes := func(stages ...string) (list []cluster.RotationNode) {
+		for i, s := range stages {
+			list = append(list, cluster.RotationNode{Name: string(rune('a' + i)), Stage: s})
+		}
+		return list
+	}
+	for _, c := range []struct {
+		stage string
+		nodes []cluster.RotationNode
+		want  []string
+	}{
+		{"distribute", nodes("distribute", "", "issue"), []string{"Run on these nodes", "\n    b\n", "rotate-ca distribute"}},
+		{"distribute", nodes("distribute", "distribute"), []string{"All nodes have reached it", "rotate-ca issue"}},
+		{"issue", nodes("issue", "finish"), []string{"rotate-ca finish"}},
+		{"finish", nodes("finish", "issue"), []string{"\n    b\n", "rotate-ca finish"}},
+		{"finish", nodes("finish", "finish"), []string{"Run on a control plane", "rotate-ca finish"}},
+		{"cancel", nodes("cancel", "distribute", ""), []string{"\n    b\n", "rotate-ca cancel"}},
+		{"cancel", nodes("cancel", ""), []string{"Run on a control plane", "rotate-ca cancel"}},
+	} {
+		got := NextRotationStep(c.stage, c.nodes)
+		for _, want := range c.want {
+			if !strings.Contains(got, want) {
+				t.Errorf("%s: %q does not contain %q", c.stage, got, want)
+			}
+		}
+	}
+}
+
+// The flags of the controller manager's signer change, and everything else stays.
+func TestSignerOfARotation(t *testing.T) {
+	const manifest = "# a comment\n    - --cluster-signing-cert-file=/etc/kubernetes/pki/ca.crt\n    - '--cluster-signing-key-file=/etc/kubernetes/pki/ca.key'\n    - --root-ca-file=/etc/kubernetes/pki/ca.crt\n"
+	sign := func(stage, manifest string) string {
+		r, data := rotating(t, stage, true), []byte(manifest)
+		data = r.withSigner(data, "cluster-signing-cert-file", "ca.crt")
+		return string(r.withSigner(data, "cluster-signing-key-file", "ca.key"))
+	}
+	replaced := func(dir string) string {
+		return strings.NewReplacer("cert-file=/etc/kubernetes/pki/", "cert-file=/etc/kubernetes/pki/"+dir, "key-file=/etc/kubernetes/pki/", "key-file=/etc/kubernetes/pki/"+dir).Replace(manifest)
+	}
+	former, next := sign(RotationDistribute, manifest), sign(RotationIssue, sign(RotationDistribute, manifest))
+	for got, want := range map[string]string{former: replaced("rotation/former/"), next: replaced("rotation/next/"), sign(RotationFinish, next): manifest, sign(RotationCancel, former): manifest} {
+		if got != want {
+			t.Errorf("got\n%s\nwant\n%s", got, want)
+		}
+	}
+	const own = "    - --cluster-signing-cert-file=/etc/site/ca.crt\n"
+	if got := sign(RotationDistribute, own); got != own {
+		t.Errorf("a signer of the user's: %s", got)
+	}
+}
