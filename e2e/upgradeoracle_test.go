@@ -12,6 +12,7 @@ import (
 
 	"airlift/scripts/kubeadm"
 	"airlift/scripts/lab"
+	"airlift/scripts/oracle"
 )
 
 // upgradeDifferences are the intended differences between a cluster that Airlift has upgraded and
@@ -25,6 +26,11 @@ var upgradeDifferences = []liveDifference{
 		What:  "the container runtime's socket in the kubelet's configuration",
 		Why:   "/var/run, which kubeadm's default goes through, is a link to /run",
 		Where: `File /var/lib/kubelet/\S+ (kubelet\.)?(containerRuntimeEndpoint|content)`,
+	}, {
+		What:   "etcd's certificates, where the cluster has a newer etcd than the new version: v1.29.15 than v1.30.4",
+		Why:    "kubeadm keeps that etcd, and then does not renew its certificates; they would expire before the next upgrade",
+		Where:  `File /etc/kubernetes/pki/etcd/(healthcheck-client|peer|server)\.(crt|key) written by the upgrade`,
+		Minors: oracle.Minors{Since: 30, Until: 30},
 	},
 }
 
