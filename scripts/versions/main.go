@@ -61,7 +61,7 @@ type step struct {
 	// file, if set, is what the step writes into the version's directory. A step that passed is
 	// run again if it is gone.
 	file string
-	argv    func(r components.Release, bundle string) []string
+	argv func(r components.Release, bundle string) []string
 }
 
 var allSteps = []step{
