@@ -8,15 +8,18 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sync/errgroup"
+
 	"airlift/scripts/lab"
 	"airlift/scripts/site"
 )
 
-// TestRotateCA replaces the CAs of two control planes and a worker while a workload answers.
+// TestRotateCA replaces the CAs of three control planes and a worker while a workload answers.
 func TestRotateCA(t *testing.T) {
-	s := up(t, lab.Options{Name: "e2e-rotateca", Hosts: 3})
-	u := &upgraded{Site: s, control: s.Hosts[0], worker: s.Hosts[2], planes: 2}
-	first, second, worker := s.Hosts[0], s.Hosts[1], s.Hosts[2]
+	s := up(t, lab.Options{Name: "e2e-rotateca", Hosts: 4})
+	u := &upgraded{Site: s, control: s.Hosts[0], worker: s.Hosts[3], planes: 3}
+	first, second, third, worker := s.Hosts[0], s.Hosts[1], s.Hosts[2], s.Hosts[3]
+	planes := s.Hosts[:u.planes]
 	rotate := func(t *testing.T, h *lab.Host, wantCode int, args ...string) string {
 		t.Helper()
 		return install(t, h, wantCode, append([]string{"certs", "rotate-ca"}, args...)...)
@@ -60,7 +63,7 @@ func TestRotateCA(t *testing.T) {
 		{"a rotation that is cancelled", func(t *testing.T) {
 			rotate(t, first, 0, "distribute")
 			contains(t, install(t, first, 3, "init"), "are being rotated", "rotate-ca status")
-			contains(t, rotate(t, first, 0, "status"), "host1", "distribute", "host2", "host3")
+			contains(t, rotate(t, first, 0, "status"), "host1", "distribute", "host2", "host3", "host4")
 			contains(t, rotate(t, first, 0, "cancel"), "The rotation is cancelled")
 			same(t, before, state())
 			contains(t, rotate(t, first, 0, "status"), "no rotation")
@@ -69,17 +72,20 @@ func TestRotateCA(t *testing.T) {
 		{"distribute", func(t *testing.T) {
 			former = certs(first, pki+"ca.crt")
 			killed(t, first, "distribute")
-			contains(t, rotate(t, first, 0, "distribute"), "has reached this stage already", "host2", "host3")
-			contains(t, rotate(t, first, 3, "issue"), `these nodes have not reached the stage "distribute": host2, host3`)
-			rotate(t, second, 0, "distribute")
-			rotate(t, worker, 0, "distribute")
+			contains(t, rotate(t, first, 0, "distribute"), "has reached this stage already", "host2", "host3", "host4")
+			contains(t, rotate(t, first, 3, "issue"), `these nodes have not reached the stage "distribute": host2, host3, host4`)
+			for _, h := range s.Hosts[1:] {
+				rotate(t, h, 0, "distribute")
+			}
 			for _, h := range s.Hosts {
 				both := certs(h, pki+"ca.crt")
 				if next = strings.TrimPrefix(both, former); next == both || next == "" {
 					t.Fatalf("%s trusts\n%s", h.Name, both)
 				}
 			}
-			same(t, run(t, first, "cat", pki+"rotation/next/etcd/ca.key"), run(t, second, "cat", pki+"rotation/next/etcd/ca.key"))
+			for _, h := range planes[1:] {
+				same(t, run(t, first, "cat", pki+"rotation/next/etcd/ca.key"), run(t, h, "cat", pki+"rotation/next/etcd/ca.key"))
+			}
 			contains(t, rotate(t, first, 0, "status"), "All nodes have reached it", "rotate-ca issue")
 		}},
 		{"issue", func(t *testing.T) {
@@ -88,10 +94,11 @@ func TestRotateCA(t *testing.T) {
 			contains(t, rotate(t, first, 3, "cancel"), "cannot be cancelled any more")
 			contains(t, rotate(t, first, 3, "finish"), `these nodes have not reached the stage "issue"`)
 			killed(t, second, "issue")
+			rotate(t, third, 0, "issue")
 			rotate(t, worker, 0, "issue")
 			// Everything that is served or shown has the signature of the next CA.
 			run(t, first, "sh", "-c", "cp "+pki+"rotation/next/ca.crt /root/next.crt; cp "+pki+"rotation/next/etcd/ca.crt /root/next-etcd.crt")
-			for _, h := range []*lab.Host{first, second} {
+			for _, h := range planes {
 				run(t, first, "sh", "-c", "openssl s_client -verify_return_error -CAfile /root/next.crt -connect "+h.Addr.String()+":6443 </dev/null")
 				run(t, first, "sh", "-c", "openssl s_client -verify_return_error -CAfile /root/next-etcd.crt -cert "+pki+"etcd/healthcheck-client.crt -key "+pki+"etcd/healthcheck-client.key -connect "+h.Addr.String()+":2379 </dev/null")
 				run(t, h, "sh", "-c", "openssl verify -CAfile "+pki+"rotation/next/ca.crt "+kubeletCert)
@@ -100,9 +107,17 @@ func TestRotateCA(t *testing.T) {
 		}},
 		{"finish", func(t *testing.T) {
 			killed(t, first, "finish")
-			contains(t, rotate(t, first, 0, "finish"), "host2", "host3")
+			contains(t, rotate(t, first, 0, "finish"), "host2", "host3", "host4")
 			rotate(t, worker, 0, "finish")
-			contains(t, rotate(t, second, 0, "finish"), "The CAs are rotated")
+			rotate(t, third, 0, "finish")
+			pods := func() string { return kubectl(t, s, "get", "pods", "-l", "app=steady", "-o", "name") }
+			running := pods()
+			contains(t, rotate(t, second, 0, "finish", "--restart-workloads"), "The CAs are rotated")
+			for _, pod := range strings.Fields(pods()) {
+				if strings.Contains(running, pod) {
+					t.Errorf("%s was not restarted", pod)
+				}
+			}
 			for _, h := range s.Hosts {
 				same(t, next, certs(h, pki+"ca.crt"))
 				run(t, h, "sh", "-c", "! ls "+pki+"rotation")
@@ -120,8 +135,8 @@ func TestRotateCA(t *testing.T) {
 				data := kubectl(t, s, "-n", "kube-system", "get", "configmap", name, "-o", "jsonpath={.data."+field+"}")
 				same(t, strings.TrimSpace(run(t, first, "cat", pki+"ca.crt")), strings.TrimSpace(data))
 			}
-			systemIsUp(t, s, 3)
-			voters(t, first, 2)
+			systemIsUp(t, s, 4)
+			voters(t, first, 3)
 		}},
 		{"every request was answered", u.answered},
 		{"a new node joins", func(t *testing.T) {
@@ -129,12 +144,41 @@ func TestRotateCA(t *testing.T) {
 			kubectl(t, s, "delete", "node", worker.Name)
 			join := strings.Fields(install(t, first, 0, "token", "create", "--print-join-command"))
 			install(t, worker, 0, join[slices.Index(join, "join"):]...)
-			systemIsUp(t, s, 3)
+			systemIsUp(t, s, 4)
 			kubectl(t, s, "-n", "kube-system", "scale", "deployment/coredns", "--replicas=2") // as init makes it
 			contains(t, install(t, first, 0, "init", "--control-plane-endpoint", endpoint+":6443", "-v", "1"), "Nothing was changed")
 		}},
+		{"control planes renew certificates in turns", func(t *testing.T) {
+			for _, h := range planes {
+				run(t, h, "sh", "-c", `printf '%s\n' 'apiVersion: kubeadm.k8s.io/v1beta4' 'kind: ClusterConfiguration' 'certificateValidityPeriod: 2000h' > /root/short.yaml`)
+				install(t, h, 0, "certs", "renew", "scheduler.conf", "--config", "/root/short.yaml")
+				install(t, h, 0, "certs", "auto")
+			}
+			var all errgroup.Group // the three nights begin at once
+			for _, h := range planes {
+				all.Go(func() error {
+					_, err := h.Output(t.Context(), "systemctl", "start", "airlift-certs-renew.service")
+					return err
+				})
+			}
+			if err := all.Wait(); err != nil {
+				t.Error(err)
+			}
+			waited := 0
+			for _, h := range planes {
+				log := run(t, h, "journalctl", "--unit", "airlift-certs-renew.service", "--no-pager", "--output", "cat")
+				contains(t, log, "scheduler.conf renewed", "kube-scheduler restarted")
+				if strings.Contains(log, "waiting for host") {
+					waited++
+				}
+			}
+			if waited != 2 {
+				t.Errorf("%d of 3 control planes waited for another one, not 2", waited)
+			}
+			systemIsUp(t, s, 4)
+		}},
 		{"reset", func(t *testing.T) {
-			for _, h := range []*lab.Host{worker, second, first} {
+			for _, h := range []*lab.Host{worker, third, second, first} {
 				install(t, h, 0, "reset", "--force")
 				run(t, h, "sh", "-c", "! ls -d /etc/kubernetes")
 			}
