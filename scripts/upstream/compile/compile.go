@@ -7,8 +7,10 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -83,6 +85,18 @@ func queues(recipes []components.Recipe) [2][]components.Recipe {
 	return lists
 }
 
+// substitutes names the modules that a recipe takes from another version, for the log.
+func substitutes(r components.Recipe) string {
+	var list []string
+	for _, module := range slices.Sorted(maps.Keys(r.Replace)) {
+		list = append(list, module+" "+r.Replace[module])
+	}
+	if len(list) == 0 {
+		return ""
+	}
+	return ", with " + strings.Join(list, ", ")
+}
+
 func (b *Builder) missing(recipes []components.Recipe) ([]components.Recipe, error) {
 	var missing []components.Recipe
 	for _, r := range recipes {
@@ -111,7 +125,7 @@ func (b *Builder) one(ctx context.Context, r components.Recipe) error {
 	}
 	defer os.RemoveAll(tmp)
 
-	b.logf("building %s", what)
+	b.logf("building %s%s", what, substitutes(r))
 	tools, err := b.toolchain(ctx, r)
 	if err != nil {
 		return err

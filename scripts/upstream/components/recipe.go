@@ -102,11 +102,11 @@ func (r Release) forArch(list []Recipe) []Recipe {
 	return list
 }
 
-// EtcdTools lists the binaries that come with etcd, as far as the module proxy serves them: it
-// has the server of etcd 3.5.24, but not its tools.
+// EtcdTools lists the binaries that come with etcd, as far as the module proxy serves them: not
+// etcdutl 3.5.24.
 func (r Release) EtcdTools() []string {
 	if strings.HasPrefix(r.Etcd, "3.5.24-") {
-		return nil
+		return []string{"etcdctl"}
 	}
 	return []string{"etcdctl", "etcdutl"}
 }
@@ -205,7 +205,7 @@ func (r Release) kubernetes(name, pkg string) Recipe {
 	return Recipe{
 		Name: name, Version: r.Kubernetes, Module: "k8s.io/kubernetes",
 		Staging: "v0." + numbers[1] + "." + numbers[2],
-		Replace: r.Substitutes(),
+		Replace: r.substitutesOf("k8s.io/"),
 		Targets: []Target{{
 			Packages: map[string]string{name: "k8s.io/kubernetes/" + pkg},
 			LDFlags:  strings.Join(flags, " "),
@@ -224,8 +224,12 @@ func (r Release) Command(name, source string) Recipe {
 func (r Release) etcd(name, dir string) Recipe {
 	version, _, _ := strings.Cut(r.Etcd, "-")
 	module := "go.etcd.io/etcd/" + dir + "/v3"
+	var replace map[string]string
+	if name == "etcdctl" {
+		replace = r.substitutesOf("go.etcd.io/etcd/")
+	}
 	return Recipe{
-		Name: name, Version: "v" + version, Module: module,
+		Name: name, Version: "v" + version, Module: module, Replace: replace,
 		Targets: []Target{{
 			Packages: map[string]string{name: module},
 			LDFlags:  "-s -w -X go.etcd.io/etcd/api/v3/version.GitSHA={commit}",

@@ -78,11 +78,13 @@ var patches = []Release{
 	{Kubernetes: "v1.37.2", Etcd: "3.7.0-0", CoreDNS: "v1.14.6", Pause: "3.10.2", Agnhost: "2.66.1"},
 }
 
-// substitutes has, for a release, the modules of its staging directory that the module proxy
-// does not serve, and the nearest version of the same minor version that it serves.
+// substitutes has, for a release, the modules that the module proxy does not serve, or whose
+// checksum it does not serve, and the nearest version of the same minor version that it serves:
+// modules of the staging directory, and etcdutl, which etcdctl 3.5 contains.
 var substitutes = map[string]map[string]string{
 	"v1.30.14": {"k8s.io/sample-apiserver": "v0.30.10"},
 	"v1.31.14": {
+		"go.etcd.io/etcd/etcdutl/v3":         "v3.5.21",
 		"k8s.io/cluster-bootstrap":           "v0.31.5",
 		"k8s.io/cri-client":                  "v0.31.4",
 		"k8s.io/csi-translation-lib":         "v0.31.12",
@@ -96,6 +98,7 @@ var substitutes = map[string]map[string]string{
 		"k8s.io/sample-apiserver":            "v0.31.4",
 	},
 	"v1.32.13": {
+		"go.etcd.io/etcd/etcdutl/v3":     "v3.5.21",
 		"k8s.io/csi-translation-lib":     "v0.32.11",
 		"k8s.io/endpointslice":           "v0.32.5",
 		"k8s.io/kube-controller-manager": "v0.32.6",
@@ -103,7 +106,8 @@ var substitutes = map[string]map[string]string{
 		"k8s.io/kube-scheduler":          "v0.32.10",
 		"k8s.io/sample-apiserver":        "v0.32.5",
 	},
-	"v1.34.4": {"k8s.io/kube-proxy": "v0.34.2"}, // only types of its configuration
+	"v1.33.13": {"go.etcd.io/etcd/etcdutl/v3": "v3.5.21"},
+	"v1.34.4":  {"k8s.io/kube-proxy": "v0.34.2"}, // only types of its configuration
 	"v1.35.6": {
 		"k8s.io/externaljwt":      "v0.35.5",
 		"k8s.io/kube-proxy":       "v0.35.5",
@@ -124,6 +128,20 @@ func (r Release) SampleAPIServer() string { return sampleAPIServers[r.Kubernetes
 
 // Substitutes returns the modules of the release that are built from another patch version.
 func (r Release) Substitutes() map[string]string { return substitutes[r.Kubernetes] }
+
+// substitutesOf returns the substitutes whose module path begins with prefix; nil if there are none.
+func (r Release) substitutesOf(prefix string) map[string]string {
+	var of map[string]string
+	for module, version := range r.Substitutes() {
+		if strings.HasPrefix(module, prefix) {
+			if of == nil {
+				of = make(map[string]string)
+			}
+			of[module] = version
+		}
+	}
+	return of
+}
 
 // Releases lists all releases, oldest first.
 func Releases() []Release { return slices.Clone(releases) }
