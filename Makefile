@@ -39,11 +39,16 @@ VERSION    ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo d
 
 export AIRLIFT_CACHE := $(CACHE)
 
+# Tests, tools and the commands themselves are compiled in one way, so that each package is
+# compiled once, except for the race detector, which needs cgo. -buildvcs=false: the state of the
+# clone would change the bytes; VERSION is stamped instead.
+export CGO_ENABLED := 0
+export GOFLAGS := -trimpath -buildvcs=false
+
 LDFLAGS  = -s -w -X main.version=$(VERSION)
 # Without the tag, gRPC's request tracing links html/template. The linker must then keep
 # every method of every type, which is a third of the installer.
-# -buildvcs=false: the state of the clone would change the bytes; VERSION is stamped instead.
-GOSTATIC = CGO_ENABLED=0 go build -buildvcs=false -tags grpcnotrace -trimpath -ldflags '$(LDFLAGS)'
+GOSTATIC = go build -tags grpcnotrace -ldflags '$(LDFLAGS)'
 EMBEDDED = cmd/bundle/embedded
 
 # The linters have fixed versions, so that the same code always gives the same findings.
@@ -129,7 +134,7 @@ test e2e: export AIRLIFT_RIG = 1
 
 # -vet=off: make vet has done more. -p 4: some tests only wait.
 test: packages oracles vet
-	AIRLIFT_RIG= go test -vet=off -p 4 -race $(RACE)
+	AIRLIFT_RIG= CGO_ENABLED=1 go test -vet=off -p 4 -race $(RACE)
 	go test -vet=off -p 4 ./...
 
 e2e: bundle
@@ -182,7 +187,6 @@ scale: bundle
 
 # The files of a release in out/release, with the same bytes on any machine. VERSION=v0.1.0 is
 # required. Variables that change the compiler's output have fixed values.
-release: export GOFLAGS =
 release: export GOEXPERIMENT =
 release: export GOAMD64 = v1
 release: export GOARM64 = v8.0
