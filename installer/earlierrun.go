@@ -42,7 +42,7 @@ func (n *node) checkRunning(ctx context.Context) error {
 		return nil
 	}
 	if diff := differences(running.Cluster, n.config.Cluster); len(diff) > 0 {
-		return fault.New(fault.Preflight, "use the flags that created it; or, to delete this cluster and create a new one: ./install reset",
+		return fault.New(fault.Preflight, "use the same flags as for its creation; or, to delete this cluster and create a new one: ./install reset",
 			"this host already runs a control plane with another configuration:\n  - %s", strings.Join(diff, "\n  - "))
 	}
 	return nil

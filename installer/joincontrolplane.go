@@ -181,7 +181,7 @@ func (j *controlPlaneJoin) checkVersion(running string) error {
 		return nil
 	}
 	return fault.New(fault.Preflight, "use a bundle built with 'bundle build --version "+running+"', or upgrade the cluster first",
-		"this bundle's control plane is %s and the cluster's is %s: all control planes must have one version",
+		"this bundle's control plane is %s and the cluster's is %s: all control planes must have the same version",
 		j.config.KubernetesVersion, running)
 }
 

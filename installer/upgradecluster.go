@@ -71,7 +71,7 @@ func (u *Upgrade) uploadCluster(ctx context.Context) error {
 func (u *Upgrade) uploadKubelet(ctx context.Context) error {
 	objects, err := render.UploadKubeletConfig(u.config)
 	if err == nil && !u.stored.DefaultKubelet {
-		u.console.Debug(1, "ConfigMap kube-system/kubelet-config has values of the user: it is kept")
+		u.console.Debug(1, "ConfigMap kube-system/kubelet-config was changed by the user: it is kept")
 		objects = withoutConfigMaps(objects)
 	}
 	return u.store(ctx, objects, err)
@@ -181,7 +181,7 @@ func (u *Upgrade) coreDNS(ctx context.Context) error {
 				keep = true
 			}
 			for _, plugin := range m.Unknown {
-				u.console.Warn("the Corefile is kept as it is where CoreDNS' migration does not know it: %s", plugin)
+				u.console.Warn("the migration does not know parts of the Corefile, which are not changed: %s", plugin)
 			}
 			o.Data = map[string]string{"Corefile": m.Corefile}
 			if m.Changed(text) {
