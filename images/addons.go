@@ -103,7 +103,7 @@ func CheckAddOns(names []string, cni string) error {
 		}
 	}
 	if cni != Flannel && slices.Contains(names, NetworkPolicy) {
-		return fault.New(fault.Usage, "remove it: use the policies of your own pod network, or the pod network flannel",
+		return fault.New(fault.Usage, "remove it, and use the policies of your own pod network, or the pod network flannel",
 			"the add-on %s is only for the pod network %s", NetworkPolicy, Flannel)
 	}
 	return nil

@@ -67,7 +67,7 @@ func (c *Client) dependency(ctx context.Context, d *helm.Dependency, version, di
 		a, err := c.download(ctx, d.Repository, d.Name, version)
 		return loaded(a, err)
 	}
-	return nil, "", fault.New(fault.Usage, "run: helm dependency update CHART", "it is not in the directory charts, and repository %q is no URL", d.Repository)
+	return nil, "", fault.New(fault.Usage, "run: helm dependency update CHART", "it is not in the directory charts, and repository %q is not a URL", d.Repository)
 }
 
 func loaded(a archive, err error) (*helm.Chart, string, error) {

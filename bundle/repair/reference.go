@@ -44,7 +44,7 @@ func findReference(target Copy, copies []Copy) (r reference, err error) {
 	}
 	if !own && !fromTarget && !r.provedByManifest(target) {
 		return r, fault.New(fault.Bundle, "copy the whole file instead: cp "+by.Name+" "+target.Name,
-			"%s cannot be proved to be a copy of %s: its trailer, digests and manifest are damaged, or it is another bundle", target.Name, by.Name)
+			"cannot verify that %s is a copy of %s: its trailer, digests and manifest are damaged, or it is another bundle", target.Name, by.Name)
 	}
 	return r, nil
 }
