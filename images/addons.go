@@ -22,7 +22,7 @@ var IngressPorts = []int{80, 443}
 // VolumesDir is the directory on the hosts in which local-path-storage keeps volumes.
 const VolumesDir = "/opt/local-path-provisioner"
 
-// An AddOn is optional software of the cluster that a bundle has only on request.
+// An AddOn is optional software for the cluster. A bundle contains it only if the user adds it.
 type AddOn struct {
 	Name    string `json:"name"`    // "metrics-server"
 	Version string `json:"version"` // "v0.9.0"

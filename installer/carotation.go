@@ -151,8 +151,8 @@ func (r *CARotation) Steps() []Step {
 	return append(steps, Step{Name: "record", Doc: "record the stage of this node, and clean up on the last node", Run: r.record})
 }
 
-// preflight refuses a stage that would leave a node behind. It changes nothing but the state that
-// is stored in the cluster.
+// preflight refuses a stage if some nodes have not completed the previous one. It changes only
+// the state that is stored in the cluster.
 func (r *CARotation) preflight(ctx context.Context) (err error) {
 	if r.state, err = r.client.Rotation(ctx); err != nil {
 		return err
@@ -185,7 +185,7 @@ func (r *CARotation) preflight(ctx context.Context) (err error) {
 	return r.enter(ctx)
 }
 
-// begin begins a rotation. The new CAs, which the step after this one creates, name it.
+// begin starts a rotation. The new CAs, which the step after this one creates, name it.
 func (r *CARotation) begin(ctx context.Context) error {
 	switch {
 	case r.options.Stage != RotationDistribute:
@@ -196,7 +196,7 @@ func (r *CARotation) begin(ctx context.Context) error {
 	return r.checkEtcd(ctx)
 }
 
-// sameRotation refuses to go on with the CAs of another rotation.
+// sameRotation refuses to continue with the CAs of another rotation.
 func (r *CARotation) sameRotation() error {
 	_, next, err := pki.RotationCAs(r.config, r.files(), "ca")
 	if err != nil || next == nil {
@@ -275,7 +275,7 @@ func (r *CARotation) waiting() cluster.Waiting {
 	return cluster.Waiting{Timeout: rotationTimeout, Report: r.report}
 }
 
-// noneBehind refuses to go on while nodes have not reached a stage, and names them.
+// noneBehind refuses to continue while nodes have not reached a stage, and names them.
 func (r *CARotation) noneBehind(ctx context.Context, stage string) error {
 	nodes, err := r.client.RotationNodes(ctx, r.state.ID)
 	if err != nil {

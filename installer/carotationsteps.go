@@ -375,7 +375,7 @@ func (r *CARotation) cleanup(ctx context.Context) error {
 	return r.client.RemoveRotation(ctx)
 }
 
-// forgetUnused removes the CAs that nobody uses any more from what extension API servers trust.
+// forgetUnused removes the unused CAs from the bundles that extension API servers trust.
 func (r *CARotation) forgetUnused(ctx context.Context) error {
 	unused := [][]byte{r.state.Former, r.state.FormerFrontProxy}
 	if r.options.Stage == RotationCancel {
@@ -384,8 +384,8 @@ func (r *CARotation) forgetUnused(ctx context.Context) error {
 	return r.applied(r.client.EditExtensionCAs(ctx, func(bundle []byte) ([]byte, error) { return pki.WithoutCerts(bundle, unused...) }))
 }
 
-// removePairs removes the pairs of the rotation from this host. The keys of CAs that are not used
-// any more are among them.
+// removePairs removes the pairs of the rotation from this host, with the keys of CAs that are no
+// longer used.
 func (r *CARotation) removePairs() error {
 	for _, file := range pki.RotationFiles(r.config) {
 		if err := r.host.Remove(file); err != nil {

@@ -64,7 +64,7 @@ func joined(h *host.Host) bool {
 	return err == nil && e != nil
 }
 
-// differences lists the settings that differ between two cluster
+// differences lists the fields that differ between two cluster
 // configurations, among those that cannot change later.
 func differences(is, want config.Cluster) (list []string) {
 	for _, setting := range []struct{ name, is, want string }{

@@ -96,7 +96,7 @@ func (u *Upgrade) etcdState(ctx context.Context) *upgradecheck.Etcd {
 		return state
 	}
 	reader := *u.machine
-	reader.host = u.existing // a dry run has no certificates of its own
+	reader.host = u.existing // a dry run has no certificates
 	c, err := connectEtcd(ctx, &reader, []string{e.clientURL}, e.certificates, probeTimeout)
 	if err != nil {
 		state.Err = err

@@ -16,7 +16,7 @@ import (
 	"airlift/installer/render"
 )
 
-// undoneObjects are the objects that undo puts back.
+// undoneObjects are the objects that undo restores.
 var undoneObjects = []cluster.ObjectName{
 	{APIVersion: "v1", Kind: "ConfigMap", Namespace: "kube-system", Name: "kubeadm-config"},
 	{APIVersion: "v1", Kind: "ConfigMap", Namespace: "kube-system", Name: "kubelet-config"},
@@ -206,7 +206,7 @@ func (u *Upgrade) coreDNS(ctx context.Context) error {
 	return u.store(ctx, objects, err)
 }
 
-// defaultCorefile reports whether nobody has changed a Corefile: it is the default of some
+// defaultCorefile reports whether a Corefile is unchanged: it is the default of some
 // kubeadm, or Airlift's of the version that the cluster had.
 func (u *Upgrade) defaultCorefile(text string) bool {
 	if corefile.IsDefault(text) {

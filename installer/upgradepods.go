@@ -126,7 +126,7 @@ func (u *Upgrade) replaces(component string) (bool, error) {
 }
 
 // controlPlane replaces the static pods whose manifests changed: etcd first, each healthy
-// before the next. If one fails, all that this run replaced are put back, except etcd.
+// before the next. If one fails, all that this run replaced are restored, except etcd.
 func (u *Upgrade) controlPlane(ctx context.Context) error {
 	if u.pods == nil {
 		u.console.Note("nothing to do: this node is not a control plane")

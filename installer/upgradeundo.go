@@ -15,11 +15,11 @@ import (
 	"airlift/installer/render"
 )
 
-// An UpgradeUndo puts back what the last upgrade of this node replaced.
+// An UpgradeUndo restores the files and objects that the last upgrade of this node replaced.
 type UpgradeUndo struct {
 	*machine
 	state *upgradeState
-	paths []string // of the files that are put back
+	paths []string // of the files to restore
 	pods  *StaticPods
 }
 

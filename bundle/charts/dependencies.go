@@ -17,8 +17,8 @@ import (
 // maxDepth limits charts that depend on charts.
 const maxDepth = 10
 
-// complete downloads the dependencies that are not in the chart's directory charts, and
-// theirs. A version in Chart.lock wins over the range in Chart.yaml.
+// complete downloads the dependencies that are not in the chart's directory charts, and their
+// dependencies. A version in Chart.lock takes precedence over the range in Chart.yaml.
 func (c *Client) complete(ctx context.Context, chart *helm.Chart, dir string, depth int) error {
 	if depth > maxDepth {
 		return fault.New(fault.Usage, "correct the dependencies in Chart.yaml", "chart %q: dependencies are nested more than %d deep", chart.Name(), maxDepth)

@@ -82,7 +82,7 @@ func Files(ctx context.Context, before, after *bundle.File) (*Report, error) {
 func side(f *bundle.File, m *bundle.Manifest) Side {
 	s := Side{File: f.Path(), Platform: m.Platform, KubernetesVersion: m.KubernetesVersion, CNI: m.CNI,
 		Size: f.Size(), UnpackedSize: m.UnpackedSize(), InstallerSHA256: f.Installer().SHA256, Only: strings.Join(m.Only, ", ")}
-	for _, list := range m.SBOMs { // they follow from the rest, and from the release of bundle
+	for _, list := range m.SBOMs { // they are computed from the other contents by a release of bundle
 		e, _ := m.Entry(list.Entry)
 		s.UnpackedSize -= e.Size
 	}

@@ -15,7 +15,7 @@ import (
 const digestsHeaderSize = 8
 
 // findReference returns the reference for repairing target with copies. It refuses copies
-// of another bundle, and a target that cannot be proved to be a copy of the same one.
+// of another bundle, and a target that cannot be verified as a copy of the same one.
 func findReference(target Copy, copies []Copy) (r reference, err error) {
 	t, own := target.trailer(copies)
 	found, by := own, target

@@ -144,7 +144,7 @@ func openTwo(oldPath, newPath string) (old, now *bundle.File, err error) {
 	return old, now, nil
 }
 
-// notOneOf refuses to replace a bundle by the delta.
+// notOneOf refuses to replace a bundle with the delta.
 func notOneOf(path string, bundles ...*bundle.File) error {
 	for _, b := range bundles {
 		if sameFile(path, b.Path()) {

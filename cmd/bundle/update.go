@@ -74,7 +74,7 @@ The lock is replaced in one step; on an error it is unchanged.`,
 	return cmd
 }
 
-// printChanges prints what is different in the lock. before is nil if there was none.
+// printChanges prints the differences in the lock. before is nil if there was none.
 func printChanges(out io.Writer, path string, before, after lock.Platforms) error {
 	if before == nil {
 		for _, l := range after {

@@ -39,7 +39,7 @@ layers that this file does not have.`,
 			if len(args) == 0 {
 				return fault.New(fault.Usage, "for example: ./install images export images.tar", "export needs the name of a file, or - for standard output")
 			}
-			f, err := openCarrier()
+			f, err := openOwnFile()
 			if err != nil {
 				return err
 			}

@@ -33,7 +33,7 @@ func (r *requiredKey) check(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	f, err := openCarrier()
+	f, err := openOwnFile()
 	if err != nil {
 		return err
 	}

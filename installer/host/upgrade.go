@@ -135,7 +135,7 @@ func (h *Host) Former() (paths []string, err error) {
 	return paths, nil
 }
 
-// RestoreFormer puts the previous file at a path back, or removes the new one if there was none.
+// RestoreFormer restores the previous file at a path, or removes the new one if there was none.
 func (h *Host) RestoreFormer(ctx context.Context, path string) (changed bool, err error) {
 	kept := filepath.Join(formerDir, path)
 	if exists(h.Path(kept + absentSuffix)) {
