@@ -286,7 +286,7 @@ func (r *CARotation) restartWorkloads(ctx context.Context) error {
 	}
 	if r.options.RestartWorkloads {
 		if err := r.client.WaitForRollouts(ctx, r.waiting(), namespaces...); err != nil && ctx.Err() == nil {
-			r.console.Warn("%v", err) // a workload of the site that was not Ready before is no reason to stop
+			r.console.Warn("%v", err) // a workload of the site that was not Ready before is not a reason to stop
 		}
 		return ctx.Err()
 	}

@@ -73,7 +73,7 @@ func (c *controlPlaneJoin) useCluster(found *cluster.Found, fetched config.Clust
 		return err
 	}
 	// The ConfigMap omits defaults: set them as init does. An empty pod subnet
-	// is no default there, so it stays empty.
+	// is not a default there, so it stays empty.
 	pods := merged.Networking.PodSubnet
 	merged.CompleteInit()
 	merged.Networking.PodSubnet = pods

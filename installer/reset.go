@@ -119,7 +119,7 @@ func (r *Reset) Describe() string {
 	return b.String()
 }
 
-// nothingInstalled is printed on a host that has no ledger and is no node.
+// nothingInstalled is printed on a host that has no ledger and is not a node.
 const nothingInstalled = "Airlift installed nothing on this host: nothing was changed.\n"
 
 // preflight refuses a reset that would break the etcd of other control planes.

@@ -74,7 +74,7 @@ func Files(ctx context.Context, before, after *bundle.File) (*Report, error) {
 		return nil, err
 	}
 	old, now := r.Old, r.New
-	old.File, old.Size, now.File, now.Size = "", 0, "", 0 // another compression is no difference
+	old.File, old.Size, now.File, now.Size = "", 0, "", 0 // another compression is not a difference
 	r.Different = old != now || len(r.Components)+len(r.Images)+len(r.Manifests)+len(r.Files)+len(r.Units)+len(r.Modules) > 0
 	return r, nil
 }

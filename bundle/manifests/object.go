@@ -53,7 +53,7 @@ func (o *Object) group() string {
 	return group
 }
 
-// identity is what the API identifies an object by. The version is no part of it: an object
+// identity is what the API identifies an object by. The version is not part of it: an object
 // exists in all versions of its group.
 type identity struct{ group, kind, namespace, name string }
 

@@ -98,7 +98,7 @@ func listNames(entries []entry) string {
 }
 
 // fullName returns the reference in a layout's annotation if it has a registry and a tag.
-// Other texts, such as a plain tag, are no full name.
+// Other texts, such as a plain tag, are not full names.
 func fullName(s string) (string, bool) {
 	ref, err := reference.Parse(s)
 	if err != nil {

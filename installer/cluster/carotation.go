@@ -118,7 +118,7 @@ func (c *Client) NextCAs(ctx context.Context, key string) (map[string][]byte, er
 }
 
 // RemoveRotation deletes what the rotation has stored in the cluster, the annotations of the
-// Nodes first. What does not exist is no error.
+// Nodes first. What does not exist is not an error.
 func (c *Client) RemoveRotation(ctx context.Context) error {
 	nodes, err := c.RotationNodes(ctx, "")
 	if err != nil {

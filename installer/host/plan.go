@@ -142,7 +142,7 @@ func (h *Host) planned(e entry) (Item, error) {
 }
 
 // regenerated reports whether components rewrite a file, so that changed content
-// is no user's edit to save: certificates and kubeconfigs are renewed, static
+// is not a user's edit to save: certificates and kubeconfigs are renewed, static
 // pods are upgraded, and claimed directories change all the time.
 func (h *Host) regenerated(path string) bool {
 	if e, ok := h.recorded(kindFile, path); ok && e.Site {
