@@ -41,9 +41,9 @@ func newEncoder(ctx context.Context, w io.Writer, size int64, window int, l Leve
 	return zstdenc.NewWriter(w, window)
 }
 
-// zstdProgram is the command of the reference implementation, which compresses better
+// zstdCommand is the command of the reference implementation, which compresses better
 // and slower than the built-in encoder.
-const zstdProgram = "zstd"
+const zstdCommand = "zstd"
 
 // bestArguments select the highest level with this window. The number of threads does
 // not change the bytes.
@@ -64,7 +64,7 @@ type zstdProcess struct {
 // size of the input.
 func startZstd(ctx context.Context, w io.Writer, size int64, window int) (*zstdProcess, error) {
 	args := append(bestArguments(window), "--quiet", "--stdout", "--stream-size="+strconv.FormatInt(size, 10))
-	p := &zstdProcess{command: exec.CommandContext(ctx, zstdProgram, args...)}
+	p := &zstdProcess{command: exec.CommandContext(ctx, zstdCommand, args...)}
 	p.command.Stdout, p.command.Stderr = w, &p.messages
 	if _, ok := w.(*os.File); !ok { // a process writes to a file directly
 		p.output.Writer = w

@@ -64,7 +64,7 @@ func (v validator) checkCompressed(what string, l Layer) error {
 		return fmt.Errorf("%s: compressed: size %d is not between 1 and %d", what, c.Size, int64(head.MaxEntry))
 	}
 	if other, ok := v.compressed[c.Digest]; ok && other != compressedLayer(l) {
-		return fmt.Errorf("%s: compressed %s is described in two ways", what, c.Digest)
+		return fmt.Errorf("%s: compressed %s has two descriptions", what, c.Digest)
 	}
 	v.compressed[c.Digest] = compressedLayer(l)
 	e, kept := v.entries[BlobName(c.Digest)]

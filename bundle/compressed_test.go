@@ -73,7 +73,7 @@ func TestCompressedIsValidated(t *testing.T) {
 			for _, layer := range l {
 				layer.Compressed = &Compressed{digestOf("a"), 10, "go-gzip-6", gzipHeader}
 			}
-		}, "described in two ways"},
+		}, "two descriptions"},
 	} {
 		m, layers := compressedSample()
 		c.set(m, layers)

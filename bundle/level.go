@@ -49,14 +49,14 @@ func (l Level) Check() error {
 	if l != Best {
 		return nil
 	}
-	_, err := exec.LookPath(zstdProgram)
+	_, err := exec.LookPath(zstdCommand)
 	return fault.Wrap(err, fault.Failure, "install zstd, or use --compression default")
 }
 
 // String describes how the level compresses.
 func (l Level) String() string {
 	if l == Best {
-		return fmt.Sprintf("best, with '%s'", strings.Join(append([]string{zstdProgram}, bestArguments(maxWindow)...), " "))
+		return fmt.Sprintf("best, with '%s'", strings.Join(append([]string{zstdCommand}, bestArguments(maxWindow)...), " "))
 	}
 	return l.Name()
 }

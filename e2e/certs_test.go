@@ -152,7 +152,7 @@ func TestCertificates(t *testing.T) {
 
 	// The timer's service renews what is due, and reset removes both.
 	contains(t, install(t, h, 0, "certs", "auto"), "started")
-	contains(t, install(t, h, 0, "certs", "auto"), "runs already")
+	contains(t, install(t, h, 0, "certs", "auto"), "is already active")
 	contains(t, run(t, h, "systemctl", "list-timers", "airlift-certs-renew.timer"), "airlift-certs-renew.service")
 	run(t, h, "sed", "-i", "s/20s/2000h/", "/root/short.yaml")
 	install(t, h, 0, "certs", "renew", "scheduler.conf", "--config", "/root/short.yaml")

@@ -98,7 +98,7 @@ func TestEtcdBackup(t *testing.T) {
 			before := untouched(t, third)
 			run(t, third, "sh", "-c", "head -c 100000 "+file+" >/root/short; yes text | head -c 5000 >/root/text; cp "+file+" /root/bit; printf X | dd of=/root/bit bs=1 seek=300000 conv=notrunc")
 			contains(t, install(t, third, 4, "etcd", "restore", "/root/short"), "ends early")
-			contains(t, install(t, third, 2, "etcd", "restore", "/root/text"), "not a backup")
+			contains(t, install(t, third, 2, "etcd", "restore", "/root/text"), "not an Airlift backup")
 			contains(t, install(t, third, 4, "etcd", "restore", "/root/bit"), "damaged")
 			contains(t, install(t, third, 2, "etcd", "restore", "/root/missing"), "no such file")
 			same(t, before, untouched(t, third))

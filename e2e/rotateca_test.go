@@ -51,7 +51,7 @@ func TestRotateCA(t *testing.T) {
 		{"a cluster", u.create},
 		{"bad input changes nothing", func(t *testing.T) {
 			before = state()
-			contains(t, rotate(t, first, 3, "issue"), "no rotation of the CAs is going on", "rotate-ca distribute")
+			contains(t, rotate(t, first, 3, "issue"), "no rotation of the CAs is in progress", "rotate-ca distribute")
 			contains(t, rotate(t, worker, 3, "distribute"), "this host is a worker")
 			contains(t, rotate(t, first, 3, "cancel"), "no rotation")
 			contains(t, rotate(t, first, 0, "status"), "no rotation")
@@ -96,7 +96,7 @@ func TestRotateCA(t *testing.T) {
 			killed(t, second, "issue")
 			rotate(t, third, 0, "issue")
 			rotate(t, worker, 0, "issue")
-			// Everything that is served or shown has the signature of the next CA.
+			// Everything that is served or shown has the signature of the new CA.
 			run(t, first, "sh", "-c", "cp "+pki+"rotation/next/ca.crt /root/next.crt; cp "+pki+"rotation/next/etcd/ca.crt /root/next-etcd.crt")
 			for _, h := range planes {
 				run(t, first, "sh", "-c", "openssl s_client -verify_return_error -CAfile /root/next.crt -connect "+h.Addr.String()+":6443 </dev/null")
@@ -129,7 +129,7 @@ func TestRotateCA(t *testing.T) {
 			}
 			out, err := first.Output(t.Context(), "kubectl", "--kubeconfig", "/root/former.conf", "--insecure-skip-tls-verify", "get", "nodes")
 			if err == nil {
-				t.Errorf("a client certificate of the former CA is accepted:\n%s", out)
+				t.Errorf("a client certificate of the old CA is accepted:\n%s", out)
 			}
 			for name, field := range map[string]string{"kube-root-ca.crt": `ca\.crt`, "extension-apiserver-authentication": "client-ca-file"} {
 				data := kubectl(t, s, "-n", "kube-system", "get", "configmap", name, "-o", "jsonpath={.data."+field+"}")

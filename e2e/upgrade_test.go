@@ -378,10 +378,10 @@ func TestUpgradeFails(t *testing.T) {
 	}
 	before := images(t)
 	inOrder(t, s, []stage{
-		{"a scheduler that cannot start is put back", func(t *testing.T) {
+		{"a scheduler that cannot start is restored", func(t *testing.T) {
 			run(t, h, "sh", "-c", `mkdir -p /root/patches && printf '%s' '[{"op":"add","path":"/spec/containers/0/command/-","value":"--no-such-flag"}]' >/root/patches/kube-scheduler+json.json`)
 			out := newer(t, h, 1, "upgrade", "apply", "--yes", "--patches", "/root/patches")
-			contains(t, out, "unknown flag: --no-such-flag", "kube-scheduler", "is in place again", "upgrade undo")
+			contains(t, out, "unknown flag: --no-such-flag", "kube-scheduler", "is restored", "upgrade undo")
 			same(t, before, images(t))
 			systemIsUp(t, s, 1)
 		}},

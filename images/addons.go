@@ -22,7 +22,7 @@ var IngressPorts = []int{80, 443}
 // VolumesDir is the directory on the hosts in which local-path-storage keeps volumes.
 const VolumesDir = "/opt/local-path-provisioner"
 
-// An AddOn is optional software of the cluster that a bundle has only on request.
+// An AddOn is optional software for the cluster. A bundle contains it only if the user adds it.
 type AddOn struct {
 	Name    string `json:"name"`    // "metrics-server"
 	Version string `json:"version"` // "v0.9.0"
@@ -103,7 +103,7 @@ func CheckAddOns(names []string, cni string) error {
 		}
 	}
 	if cni != Flannel && slices.Contains(names, NetworkPolicy) {
-		return fault.New(fault.Usage, "remove it: use the policies of your own pod network, or the pod network flannel",
+		return fault.New(fault.Usage, "remove it, and use the policies of your own pod network, or the pod network flannel",
 			"the add-on %s is only for the pod network %s", NetworkPolicy, Flannel)
 	}
 	return nil

@@ -65,7 +65,7 @@ func (r release) versions(given Versions) (own Versions, assumed []string, err e
 				"kubernetes %s uses %s %s, but %s is %s", r, c.name, *known, flagOf(c.name), value)
 		case older(c.form, value, *known):
 			return own, nil, fault.New(fault.Usage, fmt.Sprintf(`"kubeadm config images list" of %s prints its versions; those of %s are in "bundle versions"`, r, near),
-				"%s %s is too old or another major version: kubernetes %s is newer than %s, which uses %s %s", flagOf(c.name), value, r, near, c.name, *known)
+				"%s %s is too old or has another major version: kubernetes %s is newer than %s, which uses %s %s", flagOf(c.name), value, r, near, c.name, *known)
 		default:
 			*known = value
 		}

@@ -8,7 +8,7 @@ package images
 //
 // Each row names the first patch version that it applies to. The rows were read from the
 // k8s.io/kubernetes modules of the patch versions in the comments. They match what the
-// CHANGELOG of each release says about etcd, CoreDNS and pause.
+// CHANGELOG of each release lists for etcd, CoreDNS and pause.
 
 // OldestMinor and NewestMinor are the Kubernetes minor versions that Airlift
 // installs.

@@ -26,7 +26,7 @@ func NeedsKubernetes(m *bundle.Manifest, command string) error {
 		}
 	}
 	return fault.New(fault.Usage, "use the file that installed the cluster; with this file, run "+strings.Join(use, ", then "),
-		"this file has only %s and no Kubernetes: '%s' needs all of a bundle", strings.Join(m.Only, " and "), command)
+		"this file has only %s and no Kubernetes: '%s' needs a full bundle", strings.Join(m.Only, " and "), command)
 }
 
 // KubernetesVersion returns the version that the bundle has, or was built for.

@@ -91,7 +91,7 @@ func (a *Apply) preflight(ctx context.Context) error {
 	}
 	if want := b.manifest.KubernetesVersion; !sameMinor(version, want) {
 		if !a.options.IgnoreVersion {
-			return fault.New(fault.Preflight, "build it again for this cluster: 'bundle build --version "+version+"'; or, if the manifests suit both versions: "+b.command("apply --ignore-version"),
+			return fault.New(fault.Preflight, "build it again for this cluster: 'bundle build --version "+version+"'; or, if the manifests work with both versions: "+b.command("apply --ignore-version"),
 				"the API server has Kubernetes %s, and the manifests of this file were rendered for %s", version, want)
 		}
 		a.console.Warn("the API server has Kubernetes %s, and the manifests of this file were rendered for %s", version, want)
@@ -109,7 +109,7 @@ func (a *Apply) checkImages(ctx context.Context) error {
 		return nil
 	}
 	if !a.isNode() {
-		a.console.Warn("this host is not a node: whether the images of this file were imported is not checked")
+		a.console.Warn("this host is not a node, so the check for imported images is skipped")
 		return nil
 	}
 	var err error

@@ -49,7 +49,7 @@ func (b *Backup) componentFiles(c *config.Cluster, shared []backup.File) (files 
 			return nil, err
 		}
 		if info.Size() > backup.MaxFile {
-			b.console.Warn("%s is larger than %d bytes, so the backup does not have it: keep a copy", file, backup.MaxFile)
+			b.console.Warn("%s is larger than %d bytes, so it is not in the backup: keep a copy", file, backup.MaxFile)
 			continue
 		}
 		name, ok := strings.CutPrefix(file, cmp.Or(c.CertificatesDir, config.CertificatesDir)+"/")

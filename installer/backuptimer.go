@@ -39,10 +39,10 @@ type BackupSchedule struct {
 // Schedule writes a backup now, and installs the timer that writes more.
 func (b *Backup) Schedule(ctx context.Context, s BackupSchedule) error {
 	if !b.host.Used() {
-		return fault.New(fault.Failure, "run 'install etcd snapshot' from a timer of your own", "Airlift did not install this host, so reset could not remove the timer")
+		return fault.New(fault.Failure, "run 'install etcd snapshot' from your own timer", "Airlift did not install this host, so reset could not remove the timer")
 	}
 	if strings.ContainsAny(s.Directory, "%\"\\\n") {
-		return fault.New(fault.Usage, "choose another directory", "the path %q has characters that a systemd unit cannot have", s.Directory)
+		return fault.New(fault.Usage, "choose another directory", "the path %q has characters that are not allowed in a systemd unit", s.Directory)
 	}
 	if err := b.SaveInDirectory(ctx, s.Directory, s.Keep); err != nil {
 		return err
@@ -67,7 +67,7 @@ func (b *Backup) Schedule(ctx context.Context, s BackupSchedule) error {
 // StopBackups removes the timer. It keeps the backups.
 func StopBackups(ctx context.Context, h *host.Host, c *Console) error {
 	if !fileExists(h, backupTimer.UnitPath()) {
-		fmt.Fprintln(c.Out, "This host has no timer for backups.")
+		fmt.Fprintln(c.Out, "This host has no backup timer.")
 		return nil
 	}
 	if err := h.RemoveTimer(ctx, backupTimer); err != nil {

@@ -19,10 +19,10 @@ import (
 // node may begin a stage before all have reached the one before. Until RotationIssue has begun,
 // RotationCancel goes back.
 const (
-	RotationDistribute = "distribute" // trust the former and the next CAs
-	RotationIssue      = "issue"      // the next CAs sign all certificates
-	RotationFinish     = "finish"     // trust the next CAs alone
-	RotationCancel     = "cancel"     // trust the former CAs alone again
+	RotationDistribute = "distribute" // trust the old and the new CAs
+	RotationIssue      = "issue"      // the new CAs sign all certificates
+	RotationFinish     = "finish"     // trust only the new CAs
+	RotationCancel     = "cancel"     // trust only the old CAs again
 )
 
 var rotationOrder = []string{RotationDistribute, RotationIssue, RotationFinish}
@@ -91,7 +91,7 @@ func (r *CARotation) checkNode() error {
 	}
 	upgrade, err := readUpgradeState(r.existing)
 	if err == nil && upgrade != nil && !upgrade.Finished {
-		err = fault.New(fault.Preflight, "finish the upgrade first, or go back: ./install upgrade undo", "an upgrade of this node to %s was not finished", upgrade.To)
+		err = fault.New(fault.Preflight, "finish the upgrade first, or undo it: ./install upgrade undo", "an upgrade of this node to %s was not finished", upgrade.To)
 	}
 	return err
 }
@@ -130,15 +130,15 @@ func (r *CARotation) Steps() []Step {
 		}})
 	}
 	trust := map[string]string{
-		RotationDistribute: "trust the former and the next CAs", RotationIssue: "sign all certificates with the next CAs",
-		RotationFinish: "trust the next CAs alone", RotationCancel: "trust the former CAs alone again",
+		RotationDistribute: "trust the old and the new CAs", RotationIssue: "sign all certificates with the new CAs",
+		RotationFinish: "trust only the new CAs", RotationCancel: "trust only the old CAs again",
 	}[r.options.Stage]
 	if r.isControlPlane() {
 		switch r.options.Stage {
 		case RotationDistribute:
-			add("next-cas", "create the next CAs, or get them from the cluster", r.nextCAs)
+			add("next-cas", "create the new CAs, or get them from the cluster", r.nextCAs)
 		case RotationIssue:
-			add("workloads", "restart the pods that do not trust the next CA yet", r.restartWorkloads)
+			add("workloads", "restart the pods that do not trust the new CA yet", r.restartWorkloads)
 		}
 		add("certs", trust, r.certs)
 		add("control-plane", "restart the static pods, one by one", r.controlPlane)
@@ -148,11 +148,11 @@ func (r *CARotation) Steps() []Step {
 		add("certs", trust, r.workerCerts)
 		add("kubelet", "restart the kubelet", r.restartKubelet)
 	}
-	return append(steps, Step{Name: "record", Doc: "record the stage of this node, and clean up after the last one", Run: r.record})
+	return append(steps, Step{Name: "record", Doc: "record the stage of this node, and clean up on the last node", Run: r.record})
 }
 
-// preflight refuses a stage that would leave a node behind. It changes nothing but the state that
-// is stored in the cluster.
+// preflight refuses a stage if some nodes have not completed the previous one. It changes only
+// the state that is stored in the cluster.
 func (r *CARotation) preflight(ctx context.Context) (err error) {
 	if r.state, err = r.client.Rotation(ctx); err != nil {
 		return err
@@ -185,18 +185,18 @@ func (r *CARotation) preflight(ctx context.Context) (err error) {
 	return r.enter(ctx)
 }
 
-// begin begins a rotation. The next CAs, which the step after this one creates, name it.
+// begin starts a rotation. The new CAs, which the step after this one creates, name it.
 func (r *CARotation) begin(ctx context.Context) error {
 	switch {
 	case r.options.Stage != RotationDistribute:
-		return fault.New(fault.Preflight, "begin on a control plane: ./install certs rotate-ca distribute", "no rotation of the CAs is going on")
+		return fault.New(fault.Preflight, "start on a control plane: ./install certs rotate-ca distribute", "no rotation of the CAs is in progress")
 	case !r.isControlPlane():
-		return fault.New(fault.Preflight, "begin on a control plane, and then run it here", "no rotation of the CAs is going on, and this host is a worker")
+		return fault.New(fault.Preflight, "start on a control plane, and then run it here", "no rotation of the CAs is in progress, and this host is a worker")
 	}
 	return r.checkEtcd(ctx)
 }
 
-// sameRotation refuses to go on with the CAs of another rotation.
+// sameRotation refuses to continue with the CAs of another rotation.
 func (r *CARotation) sameRotation() error {
 	_, next, err := pki.RotationCAs(r.config, r.files(), "ca")
 	if err != nil || next == nil {
@@ -204,13 +204,13 @@ func (r *CARotation) sameRotation() error {
 	}
 	id, err := rotationID(next)
 	if err == nil && id != r.state.ID {
-		err = fault.New(fault.Preflight, "move that directory away, if it is of an earlier rotation that was restored from a backup",
+		err = fault.New(fault.Preflight, "if it belongs to an earlier rotation and was restored from a backup, move that directory away",
 			"%s has the CAs of another rotation (%s) than the cluster (%s)", path.Join(r.config.CertificatesDir, pki.RotationDir), id, r.state.ID)
 	}
 	return err
 }
 
-// rotationID names a rotation by the hash of the next CA.
+// rotationID names a rotation by the hash of the new CA.
 func rotationID(next []byte) (string, error) {
 	hashes, err := pki.CAHashes(next)
 	if err != nil {
@@ -238,8 +238,8 @@ func (r *CARotation) mayEnter(self string) error {
 	case now == RotationCancel && want != RotationCancel:
 		return fault.New(fault.Preflight, "run on every node: ./install certs rotate-ca cancel", "the rotation is being cancelled")
 	case want == RotationCancel && now != RotationDistribute && now != RotationCancel:
-		return fault.New(fault.Preflight, "go on: ./install certs rotate-ca issue, and then finish, on every node",
-			"the rotation cannot be cancelled any more: the stage %q has begun, and the next CAs sign certificates", now)
+		return fault.New(fault.Preflight, "continue: ./install certs rotate-ca issue, and then finish, on every node",
+			"the rotation cannot be cancelled any more: the stage %q has begun, and the new CAs sign certificates", now)
 	case want != RotationCancel && rotationRank(self) < rotationRank(want)-1:
 		before := rotationOrder[rotationRank(want)-1]
 		return fault.New(fault.Preflight, "run here first: ./install certs rotate-ca "+before, "this node has not reached the stage %q", before)
@@ -275,14 +275,14 @@ func (r *CARotation) waiting() cluster.Waiting {
 	return cluster.Waiting{Timeout: rotationTimeout, Report: r.report}
 }
 
-// noneBehind refuses to go on while nodes have not reached a stage, and names them.
+// noneBehind refuses to continue while nodes have not reached a stage, and names them.
 func (r *CARotation) noneBehind(ctx context.Context, stage string) error {
 	nodes, err := r.client.RotationNodes(ctx, r.state.ID)
 	if err != nil {
 		return err
 	}
 	if left := behind(nodes, stage); len(left) > 0 {
-		return fault.New(fault.Preflight, "run on each of them: ./install certs rotate-ca "+stage+"; of one that is gone: kubectl delete node NAME",
+		return fault.New(fault.Preflight, "run on each of them: ./install certs rotate-ca "+stage+"; remove a node that is gone: kubectl delete node NAME",
 			"these nodes have not reached the stage %q: %s", stage, strings.Join(left, ", "))
 	}
 	return nil
@@ -343,7 +343,7 @@ func (r *CARotation) summary(ctx context.Context) {
 	text := fmt.Sprintf("%s has reached the stage %q.\n", r.node, r.options.Stage)
 	nodes, err := r.client.RotationNodes(ctx, r.state.ID)
 	if err != nil { // a worker may not list the nodes
-		r.console.Summary(text + "\nSee on a control plane what is next: ./install certs rotate-ca status\n")
+		r.console.Summary(text + "\nTo see what to run next, on a control plane: ./install certs rotate-ca status\n")
 		return
 	}
 	r.console.Summary(text + NextRotationStep(r.options.Stage, nodes))
@@ -351,19 +351,19 @@ func (r *CARotation) summary(ctx context.Context) {
 
 // rotationEnds is what is printed after the last stage of the last node.
 var rotationEnds = map[string]string{
-	RotationFinish: `The CAs are rotated: all nodes trust the next CAs alone.
+	RotationFinish: `The CAs are rotated: all nodes trust only the new CAs.
 
-Kubeconfigs with certificates of the former CA do not work any more: copies of admin.conf,
-and those of 'install kubeconfig user'. Create them again.
+Kubeconfigs with certificates of the old CA no longer work: copies of admin.conf, and
+those of 'install kubeconfig user'. Create them again.
 `,
-	RotationCancel: "The rotation is cancelled: all nodes trust the former CAs alone.\n",
+	RotationCancel: "The rotation is cancelled: all nodes trust only the old CAs.\n",
 }
 
 // NextRotationStep describes what to run, and where, in a stage of the rotation.
 func NextRotationStep(stage string, nodes []cluster.RotationNode) string {
 	left := behind(nodes, stage)
 	if stage == RotationCancel && len(left) == 0 || stage == RotationFinish && len(left) == 0 {
-		return "\nRun on a control plane, to remove what the rotation needed:\n\n    ./install certs rotate-ca " + stage + "\n"
+		return "\nTo remove the files and objects of the rotation, run on a control plane:\n\n    ./install certs rotate-ca " + stage + "\n"
 	}
 	if len(left) > 0 {
 		return "\nRun on these nodes, control planes first:\n\n    " + strings.Join(left, "\n    ") + "\n\n    ./install certs rotate-ca " + stage + "\n"

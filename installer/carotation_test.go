@@ -73,9 +73,9 @@ func TestStagesOfARotation(t *testing.T) {
 		controlPlane bool
 		says         string
 	}{
-		{"issue", true, "no rotation of the CAs is going on"},
+		{"issue", true, "no rotation of the CAs is in progress"},
 		{"distribute", false, "this host is a worker"},
-		{"cancel", true, "no rotation of the CAs is going on"},
+		{"cancel", true, "no rotation of the CAs is in progress"},
 	} {
 		if err := rotating(t, c.stage, c.controlPlane).begin(t.Context()); err == nil || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%+v: %v", c, err)
@@ -99,9 +99,9 @@ func TestNextRotationStep(t *testing.T) {
 		{"distribute", nodes("distribute", "distribute"), []string{"All nodes have reached it", "rotate-ca issue"}},
 		{"issue", nodes("issue", "finish"), []string{"rotate-ca finish"}},
 		{"finish", nodes("finish", "issue"), []string{"\n    b\n", "rotate-ca finish"}},
-		{"finish", nodes("finish", "finish"), []string{"Run on a control plane", "rotate-ca finish"}},
+		{"finish", nodes("finish", "finish"), []string{"run on a control plane", "rotate-ca finish"}},
 		{"cancel", nodes("cancel", "distribute", ""), []string{"\n    b\n", "rotate-ca cancel"}},
-		{"cancel", nodes("cancel", ""), []string{"Run on a control plane", "rotate-ca cancel"}},
+		{"cancel", nodes("cancel", ""), []string{"run on a control plane", "rotate-ca cancel"}},
 	} {
 		got := NextRotationStep(c.stage, c.nodes)
 		for _, want := range c.want {

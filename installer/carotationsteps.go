@@ -24,8 +24,8 @@ import (
 
 const controllerManager = "kube-controller-manager"
 
-// nextCAs puts the former and the next CAs on this host. The first control plane creates the
-// next CAs, and stores them for the others.
+// nextCAs puts the old and the new CAs on this host. The first control plane creates the
+// new CAs, and stores them for the others.
 func (r *CARotation) nextCAs(ctx context.Context) error {
 	key, err := pki.RotationKey(r.config, r.files(), time.Now())
 	if err != nil {
@@ -36,7 +36,7 @@ func (r *CARotation) nextCAs(ctx context.Context) error {
 		return err
 	}
 	if r.state != nil && received == nil {
-		return fault.New(fault.Failure, "run it on the control plane where the rotation began", "the cluster does not have the next CAs")
+		return fault.New(fault.Failure, "run it on the control plane where the rotation began", "the cluster does not have the new CAs")
 	}
 	made, err := pki.NewCAs(r.config, r.files(), time.Now(), received)
 	if err != nil {
@@ -80,7 +80,7 @@ func (r *CARotation) signer() string {
 	return ""
 }
 
-// certs changes the CAs on this control plane, and lets the next CAs sign its certificates.
+// certs changes the CAs on this control plane, and lets the new CAs sign its certificates.
 func (r *CARotation) certs(ctx context.Context) error {
 	// The controller manager must not read a ca.crt with two certificates.
 	if r.options.Stage == RotationDistribute {
@@ -104,7 +104,7 @@ func (r *CARotation) certs(ctx context.Context) error {
 	return nil
 }
 
-// reissue renews the certificates on this control plane that the next CAs have not signed.
+// reissue renews the certificates on this control plane that the new CAs have not signed.
 func (r *CARotation) reissue(ctx context.Context) error {
 	names, err := pki.Reissuable(r.config, r.files(), time.Now())
 	if err != nil {
@@ -128,7 +128,7 @@ func (r *CARotation) reissue(ctx context.Context) error {
 		}
 	}
 	if len(names) > 0 {
-		r.console.Note("%d certificates have a new key and the signature of the next CAs", len(names))
+		r.console.Note("%d certificates have a new key and are signed by the new CAs", len(names))
 	}
 	return nil
 }
@@ -173,7 +173,7 @@ func (r *CARotation) withSigner(manifest []byte, flag, name string) []byte {
 	return pattern.ReplaceAllFunc(manifest, func(arg []byte) []byte {
 		key, value, _ := bytes.Cut(arg, []byte("="))
 		if !slices.Contains([]string{own(""), own(pki.FormerCAs), own(pki.NextCAs)}, string(value)) {
-			r.console.Warn("%s signs with %s (--%s), which is not one of the CAs that are rotated: it keeps it", controllerManager, value, flag)
+			r.console.Warn("%s signs with %s (--%s), which is not one of the rotated CAs: this flag is not changed", controllerManager, value, flag)
 			return arg
 		}
 		return fmt.Appendf(nil, "%s=%s", key, own(r.signer()))
@@ -286,7 +286,7 @@ func (r *CARotation) restartWorkloads(ctx context.Context) error {
 	}
 	if r.options.RestartWorkloads {
 		if err := r.client.WaitForRollouts(ctx, r.waiting(), namespaces...); err != nil && ctx.Err() == nil {
-			r.console.Warn("%v", err) // a workload of the site that was not Ready before is no reason to stop
+			r.console.Warn("%v", err) // a workload of the site that was not Ready before is not a reason to stop
 		}
 		return ctx.Err()
 	}
@@ -295,9 +295,9 @@ func (r *CARotation) restartWorkloads(ctx context.Context) error {
 		return err
 	}
 	if len(others) > 0 {
-		effect := "may not trust the next CA"
+		effect := "may not trust the new CA"
 		if r.options.Stage == RotationFinish {
-			effect = "may trust the former CA"
+			effect = "may trust the old CA"
 		}
 		r.console.Warn("pods of these workloads have a token, and %s until they are restarted (kubectl rollout restart, or --restart-workloads): %s", effect, strings.Join(others, ", "))
 	}
@@ -319,7 +319,7 @@ func (r *CARotation) workerCerts(ctx context.Context) error {
 		if signed, err := pki.KubeletSignedBy(r.files(), r.state.Next); err != nil {
 			return err
 		} else if !signed {
-			return fault.New(fault.Failure, "run here first: ./install certs rotate-ca issue", "the next CA has not signed the kubelet's client certificate")
+			return fault.New(fault.Failure, "run here first: ./install certs rotate-ca issue", "the new CA has not signed the kubelet's client certificate")
 		}
 	}
 	if err := r.renew(made.Files...); err != nil || r.options.Stage != RotationIssue {
@@ -337,7 +337,7 @@ func (r *CARotation) workerCerts(ctx context.Context) error {
 		return err
 	} else if !signed {
 		return fault.New(fault.Failure, "run on all control planes first: ./install certs rotate-ca issue; then here again",
-			"the controller manager that leads still signs with the former CA")
+			"the controller manager that is the leader still signs with the old CA")
 	}
 	if made, err = request.Files(r.files(), time.Now(), certPEM); err != nil {
 		return err
@@ -375,7 +375,7 @@ func (r *CARotation) cleanup(ctx context.Context) error {
 	return r.client.RemoveRotation(ctx)
 }
 
-// forgetUnused removes the CAs that nobody uses any more from what extension API servers trust.
+// forgetUnused removes the unused CAs from the bundles that extension API servers trust.
 func (r *CARotation) forgetUnused(ctx context.Context) error {
 	unused := [][]byte{r.state.Former, r.state.FormerFrontProxy}
 	if r.options.Stage == RotationCancel {
@@ -384,8 +384,8 @@ func (r *CARotation) forgetUnused(ctx context.Context) error {
 	return r.applied(r.client.EditExtensionCAs(ctx, func(bundle []byte) ([]byte, error) { return pki.WithoutCerts(bundle, unused...) }))
 }
 
-// removePairs removes the pairs of the rotation from this host. The keys of CAs that are not used
-// any more are among them.
+// removePairs removes the pairs of the rotation from this host, with the keys of CAs that are no
+// longer used.
 func (r *CARotation) removePairs() error {
 	for _, file := range pki.RotationFiles(r.config) {
 		if err := r.host.Remove(file); err != nil {
@@ -402,5 +402,5 @@ func rotationInProgress(h *host.Host, c *config.Config) error {
 	if !fileExists(h, dir) {
 		return nil
 	}
-	return fault.New(fault.Preflight, "see what is next: ./install certs rotate-ca status", "the CAs of this control plane are being rotated: %s exists", dir)
+	return fault.New(fault.Preflight, "see what to run next: ./install certs rotate-ca status", "the CAs of this control plane are being rotated: %s exists", dir)
 }

@@ -14,7 +14,7 @@ import (
 // a file or a pipe; progress bars appear only on a terminal.
 type Console struct {
 	Out io.Writer
-	// Results receives the output that a program may read: manifests.
+	// Results receives the output that a script may read: manifests.
 	Results io.Writer
 	// TTY reports whether Out is a terminal.
 	TTY bool

@@ -65,7 +65,7 @@ func (e end) String() string {
 // lease in time, which is 10 s by default.
 var lostLease = regexp.MustCompile(`(?i)leaderelection lost`)
 
-const slowHost = "This host was too slow for it and the API server. It starts again by itself. If it ends repeatedly, " +
+const slowHost = "This host was too slow for it and the API server. It restarts automatically. If it exits repeatedly, " +
 	"set leader-elect-lease-duration: 60s and leader-elect-renew-deadline: 45s in the extraArgs of controllerManager and scheduler (--config)"
 
 func (e end) logText() string {

@@ -27,7 +27,7 @@ func inDirectory(what string, h *host.Host, c *Console, run func(*machine) error
 	if err != nil {
 		return fmt.Errorf("creating a directory in %s for the dry run: %w", where, err)
 	}
-	c.Summary(fmt.Sprintf("Nothing was changed. What %s would write is in\n\n    %s\n\nIt may contain new private keys: remove it after you have read it.\n", strings.Replace(what, "-", " ", 1), output.Path("/")))
+	c.Summary(fmt.Sprintf("Nothing was changed. The files that %s would write are in\n\n    %s\n\nThey may contain new private keys: remove the directory after you have read them.\n", strings.Replace(what, "-", " ", 1), output.Path("/")))
 	if err := run(&machine{host: output, existing: h, console: c}); err != nil {
 		return errors.Join(err, output.RemoveDirectory())
 	}

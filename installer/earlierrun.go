@@ -42,7 +42,7 @@ func (n *node) checkRunning(ctx context.Context) error {
 		return nil
 	}
 	if diff := differences(running.Cluster, n.config.Cluster); len(diff) > 0 {
-		return fault.New(fault.Preflight, "use the flags that created it; or, to delete this cluster and create a new one: ./install reset",
+		return fault.New(fault.Preflight, "use the same flags as for its creation; or, to delete this cluster and create a new one: ./install reset",
 			"this host already runs a control plane with another configuration:\n  - %s", strings.Join(diff, "\n  - "))
 	}
 	return nil
@@ -64,7 +64,7 @@ func joined(h *host.Host) bool {
 	return err == nil && e != nil
 }
 
-// differences lists the settings that differ between two cluster
+// differences lists the fields that differ between two cluster
 // configurations, among those that cannot change later.
 func differences(is, want config.Cluster) (list []string) {
 	for _, setting := range []struct{ name, is, want string }{

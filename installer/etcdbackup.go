@@ -191,7 +191,7 @@ func (b *Backup) sharedFiles(dir string) (files []backup.File, err error) {
 	for i, name := range sharedNames {
 		data, err := os.ReadFile(b.host.Path(path.Join(dir, name)))
 		if errors.Is(err, fs.ErrNotExist) && i > 0 {
-			b.console.Warn("%s is not on this host, so the backup does not have it", path.Join(dir, name))
+			b.console.Warn("%s is not on this host, so it is not in the backup", path.Join(dir, name))
 			continue
 		}
 		if err != nil {

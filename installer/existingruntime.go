@@ -39,7 +39,7 @@ func (m *machine) findRuntime(ctx context.Context, c *config.Config) (*existingR
 	}
 	if !fileExists(m.existing, socket) {
 		if strings.TrimPrefix(socket, "/var") != config.ContainerdSocket { // /var/run is a symlink to /run
-			return nil, fault.New(fault.Preflight, "start that container runtime, or leave out --cri-socket so that Airlift installs the bundle's containerd",
+			return nil, fault.New(fault.Preflight, "start that container runtime, or remove --cri-socket so that Airlift installs the bundle's containerd",
 				"no container runtime listens at the CRI socket %s", socket)
 		}
 		return nil, nil
@@ -48,7 +48,7 @@ func (m *machine) findRuntime(ctx context.Context, c *config.Config) (*existingR
 	defer cancel()
 	s, err := store.Connect(ctx, socket)
 	if other := (*store.NotContainerdError)(nil); errors.As(err, &other) {
-		return nil, fault.Wrap(err, fault.Preflight, "leave out --cri-socket: Airlift then installs the bundle's containerd, which can run next to "+other.Name)
+		return nil, fault.Wrap(err, fault.Preflight, "remove --cri-socket: Airlift then installs the bundle's containerd, which can run in parallel with "+other.Name)
 	}
 	if err != nil {
 		return nil, fault.Wrap(fmt.Errorf("using this host's container runtime: %w", err), fault.Preflight, runtimeHint)
@@ -58,7 +58,7 @@ func (m *machine) findRuntime(ctx context.Context, c *config.Config) (*existingR
 		err = fits(info, c)
 	}
 	if err == nil && len(c.Registries) > 0 {
-		err = fault.New(fault.Preflight, "leave out these flags, and configure the registries yourself, in the directory that containerd's config_path names",
+		err = fault.New(fault.Preflight, "remove these flags, and configure the registries yourself, in the directory of containerd's config_path",
 			"Airlift does not change its configuration, so --registry-mirror, --registry-ca and --registry-auth have no effect")
 	}
 	var pods []string
@@ -89,7 +89,7 @@ func (r *existingRuntime) cgroupDriver() string {
 func fits(info store.Info, c *config.Config) error {
 	switch {
 	case !info.CRI:
-		return fault.New(fault.Preflight, "take \"cri\" out of disabled_plugins in /etc/containerd/config.toml and restart containerd",
+		return fault.New(fault.Preflight, "remove \"cri\" from disabled_plugins in /etc/containerd/config.toml and restart containerd",
 			"its CRI plugin is disabled")
 	case !info.Runtime.Ready:
 		return fmt.Errorf("it is not ready to run containers: %s", info.Runtime.Message)

@@ -41,9 +41,9 @@ func (b *Bundle) AcceptsBase(base *Bundle) error {
 	want := b.manifest.Base
 	switch {
 	case want == nil:
-		return fault.New(fault.Usage, "leave out --base", "--base %q has no effect: this file has all layers of its images", base.file.Path())
+		return fault.New(fault.Usage, "remove --base", "--base %q has no effect: this file has all layers of its images", base.file.Path())
 	case base.id() != want.ManifestSHA256:
-		return fault.New(fault.Usage, "give the file that this one was built on",
+		return fault.New(fault.Usage, "use the bundle that was the base of this file",
 			"--base %q is another bundle: the sha256 of its manifest is %s, and this file needs %s", base.file.Path(), base.id(), want.ManifestSHA256)
 	}
 	return nil
@@ -128,12 +128,12 @@ func (i *Import) checkLeftOut(ctx context.Context) error {
 		fmt.Fprintf(&list, "\n  - image %s: layer %s, %s", l.Image, l.DiffID, progress.Bytes(l.Size))
 	}
 	if i.options.Base == nil {
-		return fault.New(fault.Preflight, "give the file that this one was built on: "+i.bundle.command("import --base FILE")+"; the sha256 of its manifest is "+base.ManifestSHA256,
+		return fault.New(fault.Preflight, "use the bundle that was the base of this file: "+i.bundle.command("import --base FILE")+"; the sha256 of its manifest is "+base.ManifestSHA256,
 			"this file leaves out layers that this node does not have:%s", &list)
 	}
 	for _, l := range leftOut {
 		if _, ok := i.options.Base.manifest.Entry(bundle.BlobName(l.DiffID)); !ok {
-			return fault.New(fault.Bundle, "first import the images of the file that "+i.options.Base.file.Path()+" was built on, or build this file again without --base",
+			return fault.New(fault.Bundle, "first import the images of the file that "+i.options.Base.file.Path()+" has as its base, or build this file again without --base",
 				"%s does not have all layers that this node needs:%s", i.options.Base.file.Path(), &list)
 		}
 	}
@@ -163,7 +163,7 @@ func (i *Import) importImages(ctx context.Context) error {
 	switch {
 	case len(i.missing) > 0:
 	case present == 0:
-		i.console.Summary("Nothing to do: this file has no images of the site's own.\n")
+		i.console.Summary("Nothing to do: this file has none of the site's own images.\n")
 		return nil
 	default:
 		i.console.Summary(fmt.Sprintf("Nothing to do: this node has all images of this file (%d).\n%s", present, i.next()))
@@ -177,7 +177,7 @@ func (i *Import) importImages(ctx context.Context) error {
 	}
 	also := ""
 	if present > 0 {
-		also = fmt.Sprintf("; %d were there", present)
+		also = fmt.Sprintf("; %d already existed", present)
 	}
 	i.console.Summary(fmt.Sprintf("%s imported%s.\n%s", count(len(i.missing), "image"), also, i.next()))
 	return nil

@@ -144,7 +144,7 @@ func (s initSummary) String() string {
 	switch {
 	case s.key != "":
 		b.WriteString("\nTo add a control plane, copy this file to it and run there as root:\n\n    " + s.join + " --control-plane --certificate-key " + s.key +
-			"\n\nThe certificates that it needs are stored in the cluster for two hours,\nencrypted with this key. Keep it as secret as the certificates.\n" +
+			"\n\nThe certificates that it needs are stored in the cluster for two hours,\nencrypted with this key. Keep the key secret.\n" +
 			"After two hours, upload them again: ./install init phase upload-certs --upload-certs\n")
 	case s.shared:
 		b.WriteString("\nTo add a control plane, copy to it this file and the certificates from /etc/kubernetes/pki\n" +

@@ -73,7 +73,7 @@ func (c *controlPlaneJoin) useCluster(found *cluster.Found, fetched config.Clust
 		return err
 	}
 	// The ConfigMap omits defaults: set them as init does. An empty pod subnet
-	// is no default there, so it stays empty.
+	// is not a default there, so it stays empty.
 	pods := merged.Networking.PodSubnet
 	merged.CompleteInit()
 	merged.Networking.PodSubnet = pods
@@ -181,7 +181,7 @@ func (j *controlPlaneJoin) checkVersion(running string) error {
 		return nil
 	}
 	return fault.New(fault.Preflight, "use a bundle built with 'bundle build --version "+running+"', or upgrade the cluster first",
-		"this bundle's control plane is %s and the cluster's is %s: all control planes must have one version",
+		"this bundle's control plane is %s and the cluster's is %s: all control planes must have the same version",
 		j.config.KubernetesVersion, running)
 }
 

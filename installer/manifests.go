@@ -90,7 +90,7 @@ func (s *manifests) show(m bundle.SiteManifest, applied cluster.Applied, recorde
 // wait waits for the workloads of the manifests.
 func (s *manifests) wait(ctx context.Context) error {
 	if s.plan.skips("manifests") {
-		s.console.Note("skipped: the phase manifests is skipped")
+		s.console.Note("skipped, because the phase manifests is skipped")
 		return nil
 	}
 	inventory, err := s.client.Inventory(ctx)

@@ -79,7 +79,7 @@ func (n *NodeImages) AskCluster(ctx context.Context, kubeconfig string) error {
 		list, err = client.NamedImages(ctx)
 	}
 	if err != nil && len(n.keep) > 0 {
-		n.console.Warn("which images the cluster's workloads need is not known here, so only --keep protects them: %v", err)
+		n.console.Warn("cannot find out which images the cluster's workloads need, so only --keep protects them: %v", err)
 		return nil
 	}
 	if err != nil {
@@ -123,7 +123,7 @@ func (n *NodeImages) Prunable(ctx context.Context) ([]NodeImage, error) {
 			return true
 		}
 		if i.Imported != store.Site {
-			n.console.Note("kept %s: no container on this node uses it, but it has no label of Airlift at one of its names; if nothing needs it: crictl rmi %s", i.image.Name(), i.image.Name())
+			n.console.Note("kept %s: no container on this node uses it, but one of its names has no Airlift label; if nothing needs it: crictl rmi %s", i.image.Name(), i.image.Name())
 			return true
 		}
 		return false
@@ -189,7 +189,7 @@ func named(list []NodeImage, names []string) (chosen []NodeImage, err error) {
 		case i < 0:
 			errs = append(errs, fault.New(fault.Usage, "list the images: ./install images list", "image %q is not in containerd", name))
 		case list[i].image.Sandbox:
-			errs = append(errs, fault.New(fault.Preflight, "", "image %q is not unpinned: every pod needs it, and the kubelet could not pull it again", name))
+			errs = append(errs, fault.New(fault.Preflight, "", "image %q stays pinned: every pod needs it, and the kubelet could not pull it again", name))
 		case !slices.ContainsFunc(chosen, func(c NodeImage) bool { return c.ID == list[i].ID }):
 			chosen = append(chosen, list[i])
 		}

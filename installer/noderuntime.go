@@ -26,7 +26,7 @@ func (m *machine) nodeRuntime(ctx context.Context) (*store.Store, error) {
 			"this host is not a node of a cluster: %s does not exist", kubeletConf)
 	}
 	if os.Geteuid() != 0 {
-		return nil, fault.New(fault.Preflight, "run it with sudo or as root", "[ERROR IsPrivilegedUser]: the container runtime answers only root")
+		return nil, fault.New(fault.Preflight, "run it with sudo or as root", "[ERROR IsPrivilegedUser]: only root can connect to the container runtime")
 	}
 	socket, err := m.kubeletSocket()
 	if err != nil {

@@ -119,7 +119,7 @@ func (r *Reset) Describe() string {
 	return b.String()
 }
 
-// nothingInstalled is printed on a host that has no ledger and is no node.
+// nothingInstalled is printed on a host that has no ledger and is not a node.
 const nothingInstalled = "Airlift installed nothing on this host: nothing was changed.\n"
 
 // preflight refuses a reset that would break the etcd of other control planes.
@@ -241,7 +241,7 @@ func (r *Reset) closingWords(name string) string {
 	left := r.host.Left(r.plan)
 	switch {
 	case r.host.Used():
-		b.WriteString("Phases were skipped: what they would have removed is still listed in " + host.LedgerPath + ". Run reset again to remove it.\n")
+		b.WriteString("Phases were skipped: the files and objects that they remove are still listed in " + host.LedgerPath + ". Run reset again to remove it.\n")
 	case len(left) == 0 && len(r.images.left) == 0:
 		b.WriteString("Everything that Airlift created on this host is removed. Nothing is left.\n")
 	case r.config.WithoutLedger:

@@ -62,7 +62,7 @@ func backupFault(path string, err error) error {
 	case errors.Is(err, backup.ErrEncrypted):
 		code, hint = fault.Usage, "give the key with --identity FILE, or --passphrase"
 	case errors.Is(err, backup.ErrOtherKey):
-		code, hint = fault.Usage, "give the key of one of its recipients with --identity FILE, or the right passphrase"
+		code, hint = fault.Usage, "give the key of one of its recipients with --identity FILE, or the correct passphrase"
 	case errors.Is(err, backup.ErrNotBackup):
 		code, hint = fault.Usage, "name a file that 'install etcd snapshot' wrote"
 	}
@@ -92,7 +92,7 @@ func (f *BackupFile) CheckVersion(b *Bundle) error {
 		return nil
 	}
 	return fault.New(fault.Preflight, fmt.Sprintf("use a file with Kubernetes v1.%d, and upgrade afterwards", want.Minor()),
-		"the backup %s is of Kubernetes %s, and this file has %s: objects and etcd's data are those of a minor version", f.Path, want.KubernetesVersion, is.KubernetesVersion)
+		"the backup %s is of Kubernetes %s, and this file has %s: a backup can be restored only with the same minor version", f.Path, want.KubernetesVersion, is.KubernetesVersion)
 }
 
 // A Restore is an init whose keys and etcd data come from a backup.
@@ -116,7 +116,7 @@ func (r *Restore) Steps() []Step {
 		steps = slices.Insert(steps, i+1, s)
 	}
 	insert("runtime", Step{Name: "restore-etcd", Doc: "restore etcd's data from the backup", Run: r.restoreEtcd, Needed: true})
-	insert("runtime", Step{Name: "restore-files", Doc: "restore the files that the control plane's flags name", Run: r.restoreFiles, Needed: true})
+	insert("runtime", Step{Name: "restore-files", Doc: "restore the files that the control plane's flags refer to", Run: r.restoreFiles, Needed: true})
 	insert("runtime", Step{Name: "restore-certs", Doc: "restore the cluster's CAs and keys from the backup", Run: r.restoreCerts, Needed: true})
 	insert("kubelet-finalize", Step{Name: "remove-old-nodes", Doc: "remove the control planes of the lost cluster", Run: r.withAPI(r.removeOldNodes)})
 	insert("addon", Step{Name: "restart-daemons", Doc: "restart this node's system pods with the new addresses", Run: r.withAPI(r.restartDaemons)})
@@ -168,7 +168,7 @@ func (r *Restore) checkFresh(context.Context) error {
 		is := r.mark()
 		is.Token = earlier.Token
 		if is != *earlier {
-			return fault.New(fault.Preflight, "run the same command again; or "+reset, "another restore was interrupted on this host: of another backup, or with another node name or address")
+			return fault.New(fault.Preflight, "run the same command again; or "+reset, "another restore was interrupted on this host: from a different backup, or with a different node name or address")
 		}
 		return nil
 	}
@@ -180,7 +180,7 @@ func (r *Restore) checkFresh(context.Context) error {
 	}
 	for _, file := range []string{adminConf, kubeletConf, bootstrapConf, etcdManifest, apiServerManifest, path.Join(r.config.Etcd.Local.DataDir, "member")} {
 		if fileExists(r.existing, file) {
-			return fault.New(fault.Preflight, reset, "this host is part of a cluster: %s exists. A restore needs a host without one", file)
+			return fault.New(fault.Preflight, reset, "this host is part of a cluster: %s exists. A restore needs a host that is not part of a cluster", file)
 		}
 	}
 	return nil
@@ -218,7 +218,7 @@ func (r *Restore) restoreCerts(context.Context) error {
 func (r *Restore) restoreEtcd(ctx context.Context) error {
 	dir := r.config.Etcd.Local.DataDir
 	if r.exists(path.Join(dir, "member")) {
-		r.console.Note("etcd's data were restored by an earlier run")
+		r.console.Note("an earlier run has restored etcd's data")
 		return nil
 	}
 	if err := r.controlPlane.claimEtcd(); err != nil {

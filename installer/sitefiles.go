@@ -74,7 +74,7 @@ func (c *content) useFiles(ctx context.Context) {
 			continue
 		}
 		if err := c.host.Reapply(ctx, service.unit); err != nil {
-			c.console.Warn("the files in %s are used from the next boot on: %v", service.dir, err)
+			c.console.Warn("the files in %s take effect at the next boot: %v", service.dir, err)
 		}
 	}
 }

@@ -122,12 +122,12 @@ func (s *StaticPods) Replace(ctx context.Context, component string, manifest, fo
 	if err == nil || ctx.Err() != nil || former == nil || bytes.Equal(former, manifest) {
 		return changed, err
 	}
-	s.console.Warn("%s is not healthy with its new manifest: its former manifest is put back", component)
+	s.console.Warn("%s is not healthy with its new manifest: restoring its previous manifest", component)
 	return changed, s.putBack(ctx, component, former, err)
 }
 
-// putBack writes the former manifest of a component and waits for it. It returns an error in
-// any case: why the new manifest failed, and whether the former one works.
+// putBack writes the previous manifest of a component and waits for it. It returns an error in
+// any case: why the new manifest failed, and whether the previous one works.
 func (s *StaticPods) putBack(ctx context.Context, component string, former []byte, why error) error {
 	before, err := s.containersOf(ctx, component)
 	s.begun = time.Now()
@@ -135,14 +135,14 @@ func (s *StaticPods) putBack(ctx context.Context, component string, former []byt
 		err = s.write(pki.File{Path: manifestPath(component), Data: former, Mode: 0o600})
 	}
 	if err == nil {
-		// The ends of the failed container do not count for the former one.
+		// The ends of the failed container do not count for the previous one.
 		s.crashes = newCrashes(time.Now())
 		err = s.started(ctx, component, before)
 	}
 	if err != nil {
-		return fault.Wrap(fmt.Errorf("%w\nputting the former manifest of %s back: %w", why, component, err), fault.ExitCode(why), fault.Hint(why))
+		return fault.Wrap(fmt.Errorf("%w\nrestoring the previous manifest of %s: %w", why, component, err), fault.ExitCode(why), fault.Hint(why))
 	}
-	return fault.Wrap(fmt.Errorf("%w\nthe former manifest of %s is in place again, and it is healthy", why, component), fault.ExitCode(why), fault.Hint(why))
+	return fault.Wrap(fmt.Errorf("%w\nthe previous manifest of %s is restored, and it is healthy", why, component), fault.ExitCode(why), fault.Hint(why))
 }
 
 // Restart restarts components without a change of their manifests, in the order of Names.
@@ -218,7 +218,7 @@ func (s *StaticPods) stop(ctx context.Context, containers []store.Container, gra
 }
 
 // stopAPIServer stops this host's API server when its etcd has ended. Before the kubelet starts the
-// new etcd, it asks for the Pod object of the former one. An API server without etcd answers
+// new etcd, it asks for the Pod object of the previous one. An API server without etcd answers
 // that after half a minute; one that waits for etcd at its start refuses it at once.
 func (s *StaticPods) stopAPIServer(ctx context.Context, etcd []store.Container) error {
 	ended := func(ctx context.Context) (bool, string, error) {
@@ -229,7 +229,7 @@ func (s *StaticPods) stopAPIServer(ctx context.Context, etcd []store.Container) 
 		runs := func(c store.Container) bool {
 			return running(c) && slices.ContainsFunc(etcd, func(former store.Container) bool { return former.ID == c.ID })
 		}
-		return !slices.ContainsFunc(list, runs), "the former container still runs", nil
+		return !slices.ContainsFunc(list, runs), "the previous container still runs", nil
 	}
 	if err := cluster.WaitForContainer(ctx, etcdPod, s.timeout, s.report, ended); err != nil {
 		return err
@@ -274,7 +274,7 @@ func (s *StaticPods) waitContainer(ctx context.Context, component string, isNew 
 			case len(list) == 0:
 				return false, "no container runs", nil
 			case slices.ContainsFunc(list, func(c store.Container) bool { return !isNew(c) }):
-				return false, "the former container still runs", nil
+				return false, "the previous container still runs", nil
 			}
 			return true, "", nil
 		})

@@ -116,7 +116,7 @@ func (p *bundleStream) lookForBinaries() (missing map[string]host.Binary, err er
 func (p *bundleStream) stream(ctx context.Context, missing map[string]host.Binary) error {
 	defer sparingMemory()()
 	settling, ctx := errgroup.WithContext(ctx)
-	settling.SetLimit(programsAtOnce)
+	settling.SetLimit(binariesAtOnce)
 	err := p.read(ctx, missing, settling)
 	if err == nil {
 		err = p.images.finish(ctx)
@@ -129,8 +129,8 @@ func (p *bundleStream) stream(ctx context.Context, missing map[string]host.Binar
 	return err
 }
 
-// programsAtOnce is how many binaries may wait for the disk at the same time.
-const programsAtOnce = 4
+// binariesAtOnce is how many binaries may wait for the disk at the same time.
+const binariesAtOnce = 4
 
 // read reads the bundle. After it has written a binary, settling moves it into
 // place.

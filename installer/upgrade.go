@@ -128,7 +128,7 @@ func (u *Upgrade) explain(err error) error {
 	if err == nil || u.state == nil || u.state.Finished {
 		return err
 	}
-	how := "to continue, run the same command again; to go back: ./install upgrade undo"
+	how := "to continue, run the same command again; to undo it: ./install upgrade undo"
 	if hint := fault.Hint(err); hint != "" {
 		how = hint + "; then, " + how
 	}
@@ -216,7 +216,7 @@ func (u *Upgrade) checkNode() error {
 	case !u.existing.Used():
 		return fault.New(fault.Preflight, "upgrade it with the tool that installed it", "Airlift did not install this node: it has no ledger, in which changes are recorded")
 	case !u.options.Node && !u.isControlPlane():
-		return fault.New(fault.Preflight, "run it on a control plane first; then, on this host: ./install upgrade node", "this host is a worker, and upgrade apply begins on a control plane")
+		return fault.New(fault.Preflight, "run it on a control plane first; then, on this host: ./install upgrade node", "this host is a worker, and upgrade apply must run on a control plane")
 	}
 	return nil
 }
@@ -328,7 +328,7 @@ func (u *Upgrade) preflight(ctx context.Context) error {
 	}
 	from, to := u.stored.Cluster.KubernetesVersion, u.bundle.KubernetesVersion()
 	if u.state != nil && !u.state.Finished && u.state.To != to {
-		return fault.New(fault.Preflight, "finish it with that file, or go back: ./install upgrade undo", "an upgrade of this node to %s was not finished", u.state.To)
+		return fault.New(fault.Preflight, "finish it with that file, or undo it: ./install upgrade undo", "an upgrade of this node to %s was not finished", u.state.To)
 	}
 	command := upgradecheck.Apply
 	if u.options.Node {

@@ -96,7 +96,7 @@ func (u *Upgrade) etcdState(ctx context.Context) *upgradecheck.Etcd {
 		return state
 	}
 	reader := *u.machine
-	reader.host = u.existing // a dry run has no certificates of its own
+	reader.host = u.existing // a dry run has no certificates
 	c, err := connectEtcd(ctx, &reader, []string{e.clientURL}, e.certificates, probeTimeout)
 	if err != nil {
 		state.Err = err
@@ -164,7 +164,7 @@ func (u *Upgrade) kubeletProblems() ([]kubeletrules.Problem, error) {
 }
 
 // upgradeSpace returns how much the upgrade of this node writes: the missing images, the new
-// binaries and copies of the former ones, and a snapshot of etcd.
+// binaries and copies of the previous ones, and a snapshot of etcd.
 func (u *Upgrade) upgradeSpace(ctx context.Context, e *upgradecheck.Etcd) ([]preflight.Space, error) {
 	state := preflight.Space{Path: host.UpgradeDir, Bytes: smallBytes, Files: 50}
 	pending, err := u.pending()
@@ -177,7 +177,7 @@ func (u *Upgrade) upgradeSpace(ctx context.Context, e *upgradecheck.Etcd) ([]pre
 	}
 	list := []preflight.Space{}
 	for _, b := range pending {
-		state.Bytes += 2 * uint64(sizes[b.Path]) // staged, and the former one
+		state.Bytes += 2 * uint64(sizes[b.Path]) // staged, and the previous one
 		state.Files += 2
 		list = append(list, preflight.Space{Path: path.Dir(b.Path), Bytes: uint64(sizes[b.Path]), Files: 1})
 	}

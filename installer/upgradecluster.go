@@ -16,7 +16,7 @@ import (
 	"airlift/installer/render"
 )
 
-// undoneObjects are the objects that undo puts back.
+// undoneObjects are the objects that undo restores.
 var undoneObjects = []cluster.ObjectName{
 	{APIVersion: "v1", Kind: "ConfigMap", Namespace: "kube-system", Name: "kubeadm-config"},
 	{APIVersion: "v1", Kind: "ConfigMap", Namespace: "kube-system", Name: "kubelet-config"},
@@ -71,7 +71,7 @@ func (u *Upgrade) uploadCluster(ctx context.Context) error {
 func (u *Upgrade) uploadKubelet(ctx context.Context) error {
 	objects, err := render.UploadKubeletConfig(u.config)
 	if err == nil && !u.stored.DefaultKubelet {
-		u.console.Debug(1, "ConfigMap kube-system/kubelet-config has values of the user: it is kept")
+		u.console.Debug(1, "ConfigMap kube-system/kubelet-config was changed by the user: it is kept")
 		objects = withoutConfigMaps(objects)
 	}
 	return u.store(ctx, objects, err)
@@ -181,7 +181,7 @@ func (u *Upgrade) coreDNS(ctx context.Context) error {
 				keep = true
 			}
 			for _, plugin := range m.Unknown {
-				u.console.Warn("the Corefile is kept as it is where CoreDNS' migration does not know it: %s", plugin)
+				u.console.Warn("the migration does not know parts of the Corefile, which are not changed: %s", plugin)
 			}
 			o.Data = map[string]string{"Corefile": m.Corefile}
 			if m.Changed(text) {
@@ -206,7 +206,7 @@ func (u *Upgrade) coreDNS(ctx context.Context) error {
 	return u.store(ctx, objects, err)
 }
 
-// defaultCorefile reports whether nobody has changed a Corefile: it is the default of some
+// defaultCorefile reports whether a Corefile is unchanged: it is the default of some
 // kubeadm, or Airlift's of the version that the cluster had.
 func (u *Upgrade) defaultCorefile(text string) bool {
 	if corefile.IsDefault(text) {

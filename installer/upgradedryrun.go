@@ -34,7 +34,7 @@ func (u *Upgrade) drySteps() []Step {
 			{Name: "kubeadm", Doc: "the ClusterConfiguration", Run: u.with(u.dryObjects("upload-config-kubeadm", render.UploadClusterConfig))},
 			{Name: "kubelet", Doc: "the KubeletConfiguration", Run: u.with(func(ctx context.Context) error {
 				if !u.stored.DefaultKubelet {
-					u.console.Note("the KubeletConfiguration has values of the user: it is kept")
+					u.console.Note("the KubeletConfiguration was changed by the user: it is kept")
 					return nil
 				}
 				return u.dryObjects("upload-config-kubelet", render.UploadKubeletConfig)(ctx)

@@ -109,7 +109,7 @@ func (u *Upgrade) stage(ctx context.Context, wants func(entry string) bool) erro
 	return u.nameSandboxImage(ctx)
 }
 
-// writeKept writes files, and keeps the former ones for undo. It reports whether one changed.
+// writeKept writes files, and keeps the previous ones for undo. It reports whether one changed.
 func (u *Upgrade) writeKept(files ...pki.File) (changed bool, err error) {
 	for _, f := range files {
 		now, err := u.optional(f.Path)
@@ -307,7 +307,7 @@ func (u *Upgrade) upgradeRuntime(ctx context.Context) error {
 		return err
 	}
 	if u.runtime != nil {
-		u.console.Note("this host's own containerd is not changed")
+		u.console.Note("this host's existing containerd is not changed")
 		return nil
 	}
 	files, err := u.runtimeFiles()

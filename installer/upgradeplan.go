@@ -227,7 +227,7 @@ func (u *Upgrade) plannedFiles() (files []pki.File, err error) {
 		pki.File{Path: render.KubeletDropInPath, Data: []byte(render.KubeletDropIn)},
 	)
 	if !fileExists(u.existing, render.ContainerdConfigPath) || !slices.ContainsFunc(u.binaries(), func(b host.Binary) bool { return path.Base(b.Path) == "containerd" && fileExists(u.existing, b.Path) }) {
-		return files, nil // this host's own containerd is not changed
+		return files, nil // this host's existing containerd is not changed
 	}
 	settings, err := render.ContainerdConfig(u.config)
 	return append(files,

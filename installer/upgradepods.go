@@ -80,7 +80,7 @@ func (u *Upgrade) olderEtcd(manifest []byte) (string, error) {
 	}
 	a, b := imageVersion(is), imageVersion(want)
 	if a != nil && b != nil && b.LessThan(a) {
-		return fmt.Sprintf("this host has %s, and this file the older %s", is, want), nil
+		return fmt.Sprintf("this host has %s, and this file has the older %s", is, want), nil
 	}
 	return "", nil
 }
@@ -126,7 +126,7 @@ func (u *Upgrade) replaces(component string) (bool, error) {
 }
 
 // controlPlane replaces the static pods whose manifests changed: etcd first, each healthy
-// before the next. If one fails, all that this run replaced are put back, except etcd.
+// before the next. If one fails, all that this run replaced are restored, except etcd.
 func (u *Upgrade) controlPlane(ctx context.Context) error {
 	if u.pods == nil {
 		u.console.Note("nothing to do: this node is not a control plane")
@@ -235,7 +235,7 @@ func (u *Upgrade) waitAPI(ctx context.Context) error {
 	})
 }
 
-// putBack puts the former manifests of components back, the last one first, and returns why.
+// putBack restores the previous manifests of components, the last one first, and returns why.
 func (u *Upgrade) putBack(ctx context.Context, components []string, why error) error {
 	var back []string
 	for _, name := range slices.Backward(components) {
@@ -245,14 +245,14 @@ func (u *Upgrade) putBack(ctx context.Context, components []string, why error) e
 			_, err = u.pods.Replace(ctx, name, former, nil)
 		}
 		if err != nil {
-			return fault.Wrap(fmt.Errorf("%w\nputting the former manifest of %s back: %w", why, name, err), fault.ExitCode(why), fault.Hint(why))
+			return fault.Wrap(fmt.Errorf("%w\nrestoring the previous manifest of %s: %w", why, name, err), fault.ExitCode(why), fault.Hint(why))
 		}
 		back = append(back, name)
 	}
 	if len(back) == 0 {
 		return why
 	}
-	return fault.Wrap(fmt.Errorf("%w\nthe former manifests of %s are in place again, too", why, strings.Join(back, ", ")), fault.ExitCode(why), fault.Hint(why))
+	return fault.Wrap(fmt.Errorf("%w\nthe previous manifests of %s are restored too", why, strings.Join(back, ", ")), fault.ExitCode(why), fault.Hint(why))
 }
 
 // renew renews certificates. It leaves out those that another CA signs.

@@ -25,7 +25,7 @@ type upgradeState struct {
 	Snapshot string `json:"snapshot,omitempty"`
 	// Cordoned is set while this run has made the node unschedulable.
 	Cordoned bool `json:"cordoned,omitempty"`
-	// Objects are the former objects in the cluster that undo puts back, as JSON.
+	// Objects are the previous objects in the cluster that undo restores, as JSON.
 	Objects []json.RawMessage `json:"objects,omitempty"`
 	// ImageNames are the image names that had another image before.
 	ImageNames []store.NameChange `json:"imageNames,omitempty"`

@@ -15,11 +15,11 @@ import (
 	"airlift/installer/render"
 )
 
-// An UpgradeUndo puts back what the last upgrade of this node replaced.
+// An UpgradeUndo restores the files and objects that the last upgrade of this node replaced.
 type UpgradeUndo struct {
 	*machine
 	state *upgradeState
-	paths []string // of the files that are put back
+	paths []string // of the files to restore
 	pods  *StaticPods
 }
 
@@ -31,7 +31,7 @@ func NewUpgradeUndo(h *host.Host, c *Console) (*UpgradeUndo, error) {
 		return nil, err
 	}
 	if u.state == nil {
-		return nil, fault.New(fault.Preflight, "", "there is nothing to undo: this host keeps nothing of an upgrade")
+		return nil, fault.New(fault.Preflight, "", "there is nothing to undo: this host has no saved files of an upgrade")
 	}
 	if u.paths, err = h.Former(); err != nil {
 		return nil, err
@@ -80,12 +80,12 @@ func (u *UpgradeUndo) Describe() string {
 func (u *UpgradeUndo) Steps() []Step {
 	return []Step{
 		{Name: "preflight", Doc: "check the versions of the other nodes", Run: u.preflight},
-		{Name: "control-plane", Doc: "put the former static pods back, one by one", Run: u.controlPlane},
-		{Name: "objects", Doc: "put the former configuration and add-ons back", Run: u.objects},
-		{Name: "node", Doc: "put the former binaries and configuration back", Run: u.node},
-		{Name: "images", Doc: "put the former images of names back that changed", Run: u.undoNames},
+		{Name: "control-plane", Doc: "restore the previous static pods, one by one", Run: u.controlPlane},
+		{Name: "objects", Doc: "restore the previous configuration and add-ons", Run: u.objects},
+		{Name: "node", Doc: "restore the previous binaries and configuration", Run: u.node},
+		{Name: "images", Doc: "restore the image names that changed", Run: u.undoNames},
 		{Name: "uncordon", Doc: "allow pods on this node again", Run: u.uncordon},
-		{Name: "finish", Doc: "forget the upgrade", Run: func(context.Context) error { return u.host.RemoveUpgrade() }},
+		{Name: "finish", Doc: "remove the saved files of the upgrade", Run: func(context.Context) error { return u.host.RemoveUpgrade() }},
 	}
 }
 
@@ -108,7 +108,7 @@ func (u *UpgradeUndo) preflight(ctx context.Context) error {
 	probe, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	if !client.Answers(probe) {
-		u.console.Warn("the API server does not answer: the versions of the other nodes are not checked")
+		u.console.Warn("the API server does not answer, so the versions of the other nodes are not checked")
 		return nil
 	}
 	nodes, err := client.UpgradeNodes(ctx)
@@ -116,7 +116,7 @@ func (u *UpgradeUndo) preflight(ctx context.Context) error {
 		return err
 	}
 	if newer := newerMinors(nodes, pki.NodeName(u.files()), u.state.From); len(newer) > 0 {
-		return fault.New(fault.Preflight, "run ./install upgrade undo on these nodes before", "the kubelets of these nodes would be newer than the API server, %s: %s", u.state.From, strings.Join(newer, ", "))
+		return fault.New(fault.Preflight, "first run ./install upgrade undo on these nodes", "the kubelets of these nodes would be newer than the API server, %s: %s", u.state.From, strings.Join(newer, ", "))
 	}
 	return nil
 }
@@ -143,7 +143,7 @@ func (u *UpgradeUndo) controlPlane(ctx context.Context) error {
 		}
 		u.console.Note("%s", name)
 		if _, err := u.pods.Replace(ctx, name, former, nil); err != nil {
-			return fmt.Errorf("putting the former manifest of %s back: %w", name, err)
+			return fmt.Errorf("restoring the previous manifest of %s: %w", name, err)
 		}
 	}
 	return nil
@@ -178,7 +178,7 @@ func (u *UpgradeUndo) objects(ctx context.Context) error {
 	return nil
 }
 
-// node puts the former binaries and files back, and restarts containerd and the kubelet if they
+// node restores the previous binaries and files, and restarts containerd and the kubelet if they
 // changed.
 func (u *UpgradeUndo) node(ctx context.Context) error {
 	for _, p := range u.paths {
@@ -190,7 +190,7 @@ func (u *UpgradeUndo) node(ctx context.Context) error {
 			return err
 		}
 		if changed {
-			u.console.Debug(1, "put %s back", p)
+			u.console.Debug(1, "restored %s", p)
 		}
 		u.changed(changed)
 	}
@@ -233,7 +233,7 @@ func (u *UpgradeUndo) node(ctx context.Context) error {
 	return nil
 }
 
-// settled waits for the former kubelet, and for the static pods of a control plane.
+// settled waits for the previous kubelet, and for the static pods of a control plane.
 func (u *UpgradeUndo) settled(ctx context.Context) error {
 	if err := u.pods.waitKubelet(ctx); err != nil || !u.isControlPlane() {
 		return err

@@ -72,5 +72,5 @@ func (o Output) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// WriteString must use Write, too.
+// WriteString must also use Write.
 func (o Output) WriteString(s string) (int, error) { return o.Write([]byte(s)) }

@@ -27,7 +27,7 @@ func Create(path string) (*File, error) {
 }
 
 // Finish sets the mode, syncs the content and closes the file, which keeps its temporary name.
-// File systems without modes, such as FAT, are no error.
+// File systems without modes, such as FAT, are not an error.
 func (f *File) Finish(mode fs.FileMode) error {
 	_ = f.Chmod(mode)
 	return errors.Join(f.Sync(), f.Close())

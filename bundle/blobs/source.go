@@ -41,7 +41,7 @@ func Open(file, base *bundle.File) (*Bundle, error) {
 	switch {
 	case base == nil:
 	case m.Base == nil:
-		return nil, fault.New(fault.Usage, "leave out --base", "%s was built without a base", file.Path())
+		return nil, fault.New(fault.Usage, "remove --base", "%s was built without a base", file.Path())
 	case m.Base.ManifestSHA256 != base.ManifestSHA256():
 		return nil, fault.New(fault.Usage, "use the bundle that was the base of the build, or a copy", "%s is not the base of %s", base.Path(), file.Path())
 	}
@@ -74,10 +74,10 @@ func (b *Bundle) Source(image string, l bundle.Layer, d bundle.Descriptor) *Sour
 	case b.kept[bundle.BlobName(d.Digest)]:
 		s.entry, s.inBase = bundle.BlobName(d.Digest), false
 	case l.Compressed == nil:
-		return b.refuse(image, d, "the build did not have upstream's blob")
+		return b.refuse(image, d, "upstream's compressed blob was not available to the build")
 	default:
 		if s.recipe, s.compress = l.Compressed.Recipe(); !s.compress {
-			return b.refuse(image, d, "no encoder gives upstream's blob")
+			return b.refuse(image, d, "no encoder reproduces upstream's compressed blob")
 		}
 	}
 	return s
@@ -184,7 +184,7 @@ func makeAll(ctx context.Context, content io.Reader, sources []*Source, use func
 	for n, s := range sources {
 		if got := fmt.Sprintf("sha256:%x", sums[n].hash.Sum(nil)); got != s.Digest {
 			return fault.New(fault.Failure, "use the release of Airlift that built the file, or build it again with this one",
-				"compressing the layer %s: %s gives other bytes in this release: %s", s.Digest, s.recipe.Encoder, got)
+				"compressing the layer %s: %s produces different bytes in this release: %s", s.Digest, s.recipe.Encoder, got)
 		}
 		if err := use(s, io.NewSectionReader(spools[n], 0, s.Size)); err != nil {
 			return err

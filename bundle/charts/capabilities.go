@@ -88,7 +88,7 @@ func isServed(known *runtime.Scheme, kind schema.GroupVersionKind, minor int) bo
 	if kind.Group == "apiextensions.k8s.io" {
 		return kind.Kind == "CustomResourceDefinition"
 	}
-	// Options of requests have no lifecycle. They are no objects.
+	// Options of requests have no lifecycle. They are not objects.
 	introduced, ok := object.(interface{ APILifecycleIntroduced() (int, int) })
 	if !ok || meta.IsListType(object) {
 		return false

@@ -265,7 +265,7 @@ func TestRandomChart(t *testing.T) {
 			"templates/sum.yaml":    "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: a, annotations: {sum: {{ include (print $.Template.BasePath \"/random.yaml\") . | sha256sum }}}}\nspec: {}\n",
 		})
 		_, err := client(t).Render(context.Background(), charts.Chart{Name: fakesites.Files(t, chart), KubernetesVersion: kubernetes})
-		if err == nil || !strings.Contains(err.Error(), "chart app 1.2.3 generates another value each time it is rendered: "+want) ||
+		if err == nil || !strings.Contains(err.Error(), "chart app 1.2.3 generates a new value each time it is rendered: "+want) ||
 			!strings.Contains(fault.Hint(err), "app/templates/random.yaml") {
 			t.Errorf("%s: %v (hint %q)", expression, err, fault.Hint(err))
 		}

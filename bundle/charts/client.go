@@ -148,7 +148,7 @@ func (c *Client) fromRepository(ctx context.Context, repository, chart, version 
 		return a, fmt.Errorf("downloading chart %q %s: %w", chart, chosen, err)
 	}
 	if got := digestOf(a.content); e.Digest != "" && strings.TrimPrefix(e.Digest, "sha256:") != strings.TrimPrefix(got, "sha256:") {
-		return a, fault.New(fault.Failure, "try again; if it stays, ask who runs the repository",
+		return a, fault.New(fault.Failure, "try again; if it fails again, ask the operator of the repository",
 			"chart %q %s from %s has digest %s, but index.yaml lists %s", chart, chosen, at.Redacted(), got, e.Digest)
 	}
 	a.from, a.version = at.Redacted(), chosen
@@ -248,7 +248,7 @@ var chartLayers = []string{"application/vnd.cncf.helm.chart.content.v1.tar+gzip"
 func (c *Client) fromRegistry(ctx context.Context, from, version string) (a archive, err error) {
 	repo, err := name.NewRepository(strings.TrimPrefix(from, ociScheme), name.StrictValidation)
 	if err != nil {
-		return a, fault.New(fault.Usage, "write it as oci://registry.example.com/charts/app and give the version apart", "chart %q: %w", from, err)
+		return a, fault.New(fault.Usage, "write it as oci://registry.example.com/charts/app and give the version separately", "chart %q: %w", from, err)
 	}
 	options, err := c.registryOptions(ctx, repo)
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 // maxDepth limits charts that depend on charts.
 const maxDepth = 10
 
-// complete downloads the dependencies that are not in the chart's directory charts, and
-// theirs. A version in Chart.lock wins over the range in Chart.yaml.
+// complete downloads the dependencies that are not in the chart's directory charts, and their
+// dependencies. A version in Chart.lock takes precedence over the range in Chart.yaml.
 func (c *Client) complete(ctx context.Context, chart *helm.Chart, dir string, depth int) error {
 	if depth > maxDepth {
 		return fault.New(fault.Usage, "correct the dependencies in Chart.yaml", "chart %q: dependencies are nested more than %d deep", chart.Name(), maxDepth)
@@ -67,7 +67,7 @@ func (c *Client) dependency(ctx context.Context, d *helm.Dependency, version, di
 		a, err := c.download(ctx, d.Repository, d.Name, version)
 		return loaded(a, err)
 	}
-	return nil, "", fault.New(fault.Usage, "run: helm dependency update CHART", "it is not in the directory charts, and repository %q is no URL", d.Repository)
+	return nil, "", fault.New(fault.Usage, "run: helm dependency update CHART", "it is not in the directory charts, and repository %q is not a URL", d.Repository)
 }
 
 func loaded(a archive, err error) (*helm.Chart, string, error) {

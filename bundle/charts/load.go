@@ -57,7 +57,7 @@ func (c *Client) load(ctx context.Context, want Chart) (source, error) {
 	}
 	s.url, s.digest = a.from, digestOf(a.content)
 	if want.Digest != "" && want.Digest != s.digest {
-		return s, fault.New(fault.Failure, "if the change is intended, update the lock file; otherwise ask who publishes the chart",
+		return s, fault.New(fault.Failure, "if the change is intended, update the lock file; otherwise ask the publisher of the chart",
 			"chart %q has digest %s, but %s is required", want.Name, s.digest, want.Digest)
 	}
 	s.chart, err = loader.LoadArchive(bytes.NewReader(a.content))
@@ -66,7 +66,7 @@ func (c *Client) load(ctx context.Context, want Chart) (source, error) {
 
 func (c *Client) loadDirectory(want Chart) (s source, err error) {
 	if want.Digest != "" {
-		return s, fault.New(fault.Usage, `give an archive instead: "helm package DIRECTORY" makes one`, "chart %q is a directory, which has no digest", want.Name)
+		return s, fault.New(fault.Usage, `give an archive instead: "helm package DIRECTORY" creates one`, "chart %q is a directory, which has no digest", want.Name)
 	}
 	if _, err := os.Stat(filepath.Join(want.Name, "Chart.yaml")); err != nil {
 		return s, fault.New(fault.Usage, "give the directory that contains Chart.yaml", "%q is not a Helm chart: %w", want.Name, err)

@@ -15,7 +15,7 @@ func withoutRemoteSchemas(chart *helm.Chart) (notes []string) {
 	if len(chart.Schema) > 0 && json.Unmarshal(chart.Schema, &schema) == nil {
 		if ref := remoteReference(schema); ref != "" {
 			chart.Schema = nil
-			notes = append(notes, fmt.Sprintf("chart %s: its schema of the values refers to %s and was not used", described(chart), ref))
+			notes = append(notes, fmt.Sprintf("chart %s: the schema of its values refers to %s and was not used", described(chart), ref))
 		}
 	}
 	for _, d := range chart.Dependencies() {

@@ -74,7 +74,7 @@ func Files(ctx context.Context, before, after *bundle.File) (*Report, error) {
 		return nil, err
 	}
 	old, now := r.Old, r.New
-	old.File, old.Size, now.File, now.Size = "", 0, "", 0 // another compression is no difference
+	old.File, old.Size, now.File, now.Size = "", 0, "", 0 // another compression is not a difference
 	r.Different = old != now || len(r.Components)+len(r.Images)+len(r.Manifests)+len(r.Files)+len(r.Units)+len(r.Modules) > 0
 	return r, nil
 }
@@ -82,7 +82,7 @@ func Files(ctx context.Context, before, after *bundle.File) (*Report, error) {
 func side(f *bundle.File, m *bundle.Manifest) Side {
 	s := Side{File: f.Path(), Platform: m.Platform, KubernetesVersion: m.KubernetesVersion, CNI: m.CNI,
 		Size: f.Size(), UnpackedSize: m.UnpackedSize(), InstallerSHA256: f.Installer().SHA256, Only: strings.Join(m.Only, ", ")}
-	for _, list := range m.SBOMs { // they follow from the rest, and from the release of bundle
+	for _, list := range m.SBOMs { // they are computed from the other contents by a release of bundle
 		e, _ := m.Entry(list.Entry)
 		s.UnpackedSize -= e.Size
 	}

@@ -101,7 +101,7 @@ func imageName(i bundle.Image) string {
 	return name
 }
 
-// readLayer finds the Go binaries in the tar of a layer. A layer that is no tar has none.
+// readLayer finds the Go binaries in the tar of a layer. A layer that is not a tar has none.
 func readLayer(content bundle.Content, found func(path string, info map[string]string)) error {
 	source := &source{r: content}
 	t := tar.NewReader(source)

@@ -32,7 +32,7 @@ func (d *File) apply(ctx context.Context, old *bundle.File, path string, stage S
 		if err != nil {
 			return s, err
 		}
-		return s, fault.New(fault.Usage, "give the bundle of which the delta was made", "%s needs another older bundle: %v; %s is: %v", d.path, d.Old, old.Path(), is)
+		return s, fault.New(fault.Usage, "use the bundle from which the delta was created", "%s needs another older bundle: %v; %s is: %v", d.path, d.Old, old.Path(), is)
 	}
 	before, err := old.Manifest()
 	if err != nil {
@@ -106,7 +106,7 @@ func (d *File) apply(ctx context.Context, old *bundle.File, path string, stage S
 	add := stage("compressing "+path, after.UnpackedSize())
 	options := bundle.Options{Level: level, Complete: func(s bundle.Summary) error {
 		if s.SHA256 != d.New.SHA256 {
-			return fault.New(fault.Bundle, "use the version of bundle that made the delta: "+d.Bundle,
+			return fault.New(fault.Bundle, "use the version of bundle that created the delta: "+d.Bundle,
 				"the result has the sha256 %s and not %s: this version of bundle compresses differently", s.SHA256, d.New.SHA256)
 		}
 		if prove {

@@ -71,7 +71,7 @@ func create(ctx context.Context, old, new *bundle.File, path string, o Options) 
 	}
 	add(new.Size())
 	if h.Old.is(new) {
-		return h, fault.New(fault.Usage, "give the file that a site has, and the file that it needs", "%s and %s have the same contents", old.Path(), new.Path())
+		return h, fault.New(fault.Usage, "give the old file that the site has, and the new file", "%s and %s have the same contents", old.Path(), new.Path())
 	}
 	level, err := new.Level(ctx)
 	if err != nil {
@@ -107,7 +107,7 @@ func create(ctx context.Context, old, new *bundle.File, path string, o Options) 
 	}
 	defer d.Close()
 	if _, err := d.apply(ctx, old, filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".proof"), o.Stage, true); err != nil {
-		return h, fmt.Errorf("applying the delta to prove that it works: %w", err)
+		return h, fmt.Errorf("applying the delta to check it: %w", err)
 	}
 	if err := f.Finish(0o644); err != nil {
 		return h, err

@@ -106,7 +106,7 @@ func (d *File) read(ctx context.Context) error {
 		return fault.New(fault.Usage, "name a file that bundle delta wrote", "%s is not a delta", d.path)
 	}
 	if v := binary.LittleEndian.Uint32(b[len(magic):]); v != formatVersion {
-		return fault.New(fault.Bundle, "use the version of bundle that made the delta", "%s has format version %d, this command reads version %d", d.path, v, formatVersion)
+		return fault.New(fault.Bundle, "use the version of bundle that created the delta", "%s has format version %d, this command reads version %d", d.path, v, formatVersion)
 	}
 	size := int64(binary.LittleEndian.Uint32(b[len(magic)+4:]))
 	body := int64(preludeSize) + size
@@ -173,7 +173,7 @@ func (d *File) validate(begin, end int64) error {
 		}
 	}
 	if begin != end {
-		return fmt.Errorf("%d bytes belong to nothing", end-begin)
+		return fmt.Errorf("%d bytes belong to no entry", end-begin)
 	}
 	return nil
 }

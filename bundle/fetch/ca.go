@@ -72,7 +72,7 @@ func readCA(file string) ([]byte, error) {
 }
 
 // config returns the TLS configuration for a host, with its port if it has one. It is nil
-// if the host needs none of its own.
+// if the host does not need its own.
 func (t *Trust) config(host string) (*tls.Config, error) {
 	pems := append([][]byte{}, t.all...)
 	pems = append(pems, t.of[host]...)
@@ -136,7 +136,7 @@ func (t *Trust) Transport() http.RoundTripper {
 	return &trusting{trust: t, usual: Transport(), hosts: map[string]http.RoundTripper{}}
 }
 
-// A trusting transport has a transport for each host with certificates of its own, because a
+// A trusting transport has a transport for each host with its own certificates, because a
 // transport has one TLS configuration.
 type trusting struct {
 	trust *Trust

@@ -45,7 +45,7 @@ type versionError uint32
 func (v versionError) Error() string { return fmt.Sprintf("format version %d", uint32(v)) }
 
 // A Header is between launcher and payload. It has the size of the whole file, so that
-// a reader of a truncated copy can tell how much is missing.
+// a reader of a truncated copy can report how much is missing.
 type Header struct {
 	FileSize uint64 // in bytes
 }

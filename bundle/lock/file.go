@@ -87,7 +87,7 @@ func (s several) locks() (all Platforms, err error) {
 		l := &s.Platforms[n]
 		switch {
 		case l.FormatVersion != 0:
-			errs = append(errs, fmt.Errorf("%s has a formatVersion of its own", l.Platform))
+			errs = append(errs, fmt.Errorf("%s has its own formatVersion", l.Platform))
 		case all.Of(l.Platform) != nil:
 			errs = append(errs, fmt.Errorf("platform %s is listed twice", l.Platform))
 		}

@@ -90,7 +90,7 @@ func (s slot) check(o *Object, have inventory) (problems []Problem) {
 		}
 		problems = append(problems, Problem{o, field, why, "write " + s.policy + ": IfNotPresent", false, false})
 	default:
-		problems = append(problems, Problem{o, field, fmt.Sprintf("%q is not a pull policy, so the API server refuses the object", image.PullPolicy),
+		problems = append(problems, Problem{o, field, fmt.Sprintf("%q is not a pull policy, so the API server rejects the object", image.PullPolicy),
 			"write " + s.policy + ": IfNotPresent", false, false})
 	}
 	return problems
@@ -133,7 +133,7 @@ func lastElement(p string) string { return p[strings.LastIndex(p, "/")+1:] }
 // missing explains why an image is not in the inventory, or returns "".
 func (v inventory) missing(written, ref string) (why, hint string) {
 	if ref == "" {
-		return fmt.Sprintf("%q is replaced in the cluster by another image", written), "list the image that replaces it in the bundle"
+		return fmt.Sprintf("%q is replaced with another image in the cluster", written), "list the image that replaces it in the bundle"
 	}
 	if v.all[ref] {
 		return "", ""

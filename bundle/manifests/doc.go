@@ -5,7 +5,7 @@
 //
 //	objects, err := manifests.Read("site/app")       // a file, a directory, a kustomization
 //	images, err := manifests.Images(objects)         // what the bundle must contain
-//	maybe := manifests.Maybe(objects)                // what an operator may ask for later
+//	maybe := manifests.Maybe(objects)                // images that an operator may use later
 //	changes := manifests.SetPullPolicy(objects)      // Always becomes IfNotPresent
 //	problems := manifests.Check(objects, references) // must be empty, except those with Maybe
 //	yaml, err := manifests.Encode(objects)           // the entry of the bundle

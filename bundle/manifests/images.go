@@ -57,7 +57,7 @@ func (s slot) imageOf(o *Object) (Image, error) {
 	written, _ := s.holder[s.image].(string)
 	if written == "" {
 		return Image{}, fault.New(fault.Usage, "write an image as registry.example.com/team/app:v1.2.3",
-			"%s: %s: %s of %q is missing or no string", o.Position(), o, s.field, s.name)
+			"%s: %s: %s of %q is missing or not a string", o.Position(), o, s.field, s.name)
 	}
 	ref, err := images.Normalize(written)
 	if err != nil {

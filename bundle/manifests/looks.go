@@ -93,7 +93,7 @@ func looksLikeImage(s string, c confidence) (string, bool) {
 	}
 }
 
-// plainWord reports whether a value in a field named image is no image: true, auto, none.
+// plainWord reports whether a value in a field named image is not an image: true, auto, none.
 func plainWord(s string) bool {
 	return slices.Contains([]string{"true", "false", "auto", "none", "default", "null", "yes", "no", "enabled", "disabled"}, s) || onlyDigits.MatchString(s)
 }

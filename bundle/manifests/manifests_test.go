@@ -192,7 +192,7 @@ func TestImagesOfEachKind(t *testing.T) {
 
 func TestRefusedImages(t *testing.T) {
 	for image, want := range map[string]string{
-		"''": `is missing or no string`, "7": `is missing or no string`, "Nginx": `image "Nginx": `, "a b": `image "a b": `,
+		"''": `is missing or not a string`, "7": `is missing or not a string`, "Nginx": `image "Nginx": `, "a b": `image "a b": `,
 	} {
 		_, err := manifests.Images(decode(t, "{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{name: c, image: "+image+"}]}}"))
 		if err == nil || !strings.HasPrefix(err.Error(), "app.yaml:1: Pod a: spec.containers[0].image") || !strings.Contains(err.Error(), want) || fault.Hint(err) == "" {
@@ -270,7 +270,7 @@ metadata: {name: b}
 spec: {image: "a:2", imagePullPolicy: Always}
 `), []string{"a:1"}))
 	want := []string{
-		`app.yaml:2: Pod a: spec.containers[0].imagePullPolicy: "always" is not a pull policy, so the API server refuses the object | write imagePullPolicy: IfNotPresent`,
+		`app.yaml:2: Pod a: spec.containers[0].imagePullPolicy: "always" is not a pull policy, so the API server rejects the object | write imagePullPolicy: IfNotPresent`,
 		`maybe app.yaml:7: Cache b: spec.image: image "a:2" is not in the bundle: the bundle has docker.io/library/a:1 | write docker.io/library/a:1, or add the image to the bundle: --image docker.io/library/a:2`,
 		`maybe app.yaml:2: Pod a: spec.containers[0].args[0]: --image-pull-policy=Always: pods that the container creates contact the registry | write IfNotPresent`,
 		`maybe app.yaml:7: Cache b: spec.imagePullPolicy: it is Always: pods that a controller creates from it contact the registry | write IfNotPresent`,

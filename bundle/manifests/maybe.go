@@ -36,7 +36,7 @@ func Maybe(objects []*Object) []Image {
 				found = append(found, Image{Object: o, Field: s.field.String(), Written: "auto"})
 				continue
 			}
-			// The pod's own images are no findings, but f must not report them either.
+			// The pod's own images are not findings, but f must not report them either.
 			if image, err := s.imageOf(o); err == nil {
 				f.seen[image.Reference] = true
 			}

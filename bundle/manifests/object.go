@@ -53,7 +53,7 @@ func (o *Object) group() string {
 	return group
 }
 
-// identity is what the API identifies an object by. The version is no part of it: an object
+// identity is what the API identifies an object by. The version is not part of it: an object
 // exists in all versions of its group.
 type identity struct{ group, kind, namespace, name string }
 
@@ -97,12 +97,12 @@ func newObject(file string, line int, content map[string]any) (*Object, error) {
 	case strings.HasPrefix(o.APIVersion, "kustomize.config.k8s.io/"):
 		return nil, fault.New(fault.Usage, "give the directory of the kustomization itself", "%s: a %s cannot be applied", at, o.Kind)
 	case o.Name == "" && metadata["generateName"] != nil:
-		return nil, fault.New(fault.Usage, "write name instead of generateName: each time the objects are applied, generateName creates another one",
+		return nil, fault.New(fault.Usage, "write name instead of generateName: with generateName, each apply creates another object",
 			"%s: the %s has generateName %q and no name", at, o.Kind, metadata["generateName"])
 	case o.Name == "":
 		return nil, fault.New(fault.Usage, "write metadata.name as a string", "%s: the %s has no name", at, o.Kind)
 	case o.Namespace == "" && metadata["namespace"] != nil && metadata["namespace"] != "":
-		return nil, fault.New(fault.Usage, fmt.Sprintf("write the namespace in quotes: in YAML, %v is no string", metadata["namespace"]),
+		return nil, fault.New(fault.Usage, fmt.Sprintf("write the namespace in quotes: in YAML, %v is not a string", metadata["namespace"]),
 			"%s: the namespace of the %s is %v", at, o, metadata["namespace"])
 	}
 	for field, value := range map[string]string{"apiVersion": o.APIVersion, "kind": o.Kind, "metadata.name": o.Name, "metadata.namespace": o.Namespace} {

@@ -71,7 +71,7 @@ func at(content map[string]any, p path) map[string]any {
 	return content
 }
 
-// objectsIn returns the elements of a list. Those that are no objects are nil.
+// objectsIn returns the elements of a list. Those that are not objects are nil.
 func objectsIn(list any) []map[string]any {
 	elements, _ := list.([]any)
 	found := make([]map[string]any, len(elements))

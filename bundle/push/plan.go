@@ -21,7 +21,7 @@ type image struct {
 }
 
 // repositoryOf returns the repository and the tag under target for a reference of the bundle.
-// The name of upstream's registry is a part of the path, so that no two images get one name.
+// The name of upstream's registry is a part of the path, so that each image has a unique name.
 func repositoryOf(target, ref string) (repository, tag string, err error) {
 	named, err := reference.ParseNormalizedNamed(ref)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 const digestsHeaderSize = 8
 
 // findReference returns the reference for repairing target with copies. It refuses copies
-// of another bundle, and a target that cannot be proved to be a copy of the same one.
+// of another bundle, and a target that cannot be verified as a copy of the same one.
 func findReference(target Copy, copies []Copy) (r reference, err error) {
 	t, own := target.trailer(copies)
 	found, by := own, target
@@ -44,7 +44,7 @@ func findReference(target Copy, copies []Copy) (r reference, err error) {
 	}
 	if !own && !fromTarget && !r.provedByManifest(target) {
 		return r, fault.New(fault.Bundle, "copy the whole file instead: cp "+by.Name+" "+target.Name,
-			"%s cannot be proved to be a copy of %s: its trailer, digests and manifest are damaged, or it is another bundle", target.Name, by.Name)
+			"cannot verify that %s is a copy of %s: its trailer, digests and manifest are damaged, or it is another bundle", target.Name, by.Name)
 	}
 	return r, nil
 }

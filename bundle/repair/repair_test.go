@@ -239,12 +239,12 @@ func TestRefusals(t *testing.T) {
 		want   string
 	}{
 		"another bundle":                    {damaged, [][]byte{other.content}, "are different bundles"},
-		"another bundle, file without end":  {noEnd, [][]byte{other.content}, "cannot be proved to be a copy"},
+		"another bundle, file without end":  {noEnd, [][]byte{other.content}, "cannot verify that"},
 		"copies of two bundles":             {noEnd, [][]byte{o.content, other.content}, "are different bundles"},
-		"no proof":                          {noProof, [][]byte{o.content}, "cannot be proved to be a copy"},
+		"no proof":                          {noProof, [][]byte{o.content}, "cannot verify that"},
 		"no trailer":                        {noEnd, [][]byte{noEnd}, "no copy has an intact trailer"},
-		"not a bundle":                      {[]byte("text"), [][]byte{o.content}, "cannot be proved to be a copy"},
-		"an empty file":                     {nil, [][]byte{o.content}, "cannot be proved to be a copy"},
+		"not a bundle":                      {[]byte("text"), [][]byte{o.content}, "cannot verify that"},
+		"an empty file":                     {nil, [][]byte{o.content}, "cannot verify that"},
 		"another bundle with a bad trailer": {damaged, [][]byte{flipped}, "is still damaged"},
 	} {
 		var copies []repair.Copy

@@ -89,10 +89,10 @@ func (c *Contents) compare(format Format, found []byte) string {
 		}
 	}
 	if parts == nil {
-		return "it lists the same items with other facts"
+		return "it lists the same items with different fields"
 	}
 	if len(more) > 0 {
-		parts[len(parts)-1] += ", that the contents do not have"
+		parts[len(parts)-1] += " that are not in the contents"
 	}
 	return strings.Join(parts, "; ")
 }

@@ -42,7 +42,7 @@ func TestEmbedded(t *testing.T) {
 		"none":           {nil, "contains no SBOM"},
 		"other contents": {map[Format][]byte{SPDX: list(SPDX, other)}, `sbom/bundle.spdx.json`},
 		"a package more": {map[Format][]byte{CycloneDX: list(CycloneDX, other)}, `lists 2 items, for example "busybox 1.37-r1"`},
-		"a fact":         {map[Format][]byte{SPDX: bytes.Replace(whole[SPDX], []byte("mode: 0600"), []byte("mode: 0666"), 1)}, "other facts"},
+		"a fact":         {map[Format][]byte{SPDX: bytes.Replace(whole[SPDX], []byte("mode: 0600"), []byte("mode: 0666"), 1)}, "different fields"},
 		"no JSON":        {map[Format][]byte{SPDX: []byte("{")}, "cannot be read"},
 		"no time":        {map[Format][]byte{SPDX: []byte("{}")}, "cannot be read"},
 	} {

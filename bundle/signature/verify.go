@@ -29,7 +29,7 @@ func Verify(ctx context.Context, content *io.SectionReader, path, signaturePath 
 		return "", err
 	}
 	if s.KeyID != key.key.ID() {
-		return "", fault.New(fault.Bundle, "use the public key of the person who signed the file, or have the file signed with the required key",
+		return "", fault.New(fault.Bundle, "use the public key of the signer, or have the file signed with the required key",
 			"%s is signed with another key: the signature is by key %s, required is key %s", path, keyID(s.KeyID), key.ID())
 	}
 	if s.Algorithm != minisign.HashEdDSA {

@@ -43,7 +43,7 @@ func (r *reader) decode(data []byte) (doc document) {
 	default:
 		var next yaml.Node
 		if err := d.Decode(&next); !errors.Is(err, io.EOF) {
-			r.problem(max(next.Line, 1), "write each bundle in a file of its own", "the file has a second document after ---")
+			r.problem(max(next.Line, 1), "write each bundle in its own file", "the file has a second document after ---")
 		}
 	}
 	if err == nil || errors.As(err, new(*yaml.TypeError)) {
@@ -136,7 +136,7 @@ func (r *reader) decoderError(err string) {
 // wanted describes the kind of value that a Go type needs.
 func wanted(name string) (err, hint string) {
 	if strings.HasPrefix(name, "[]") {
-		return "this must be a list", "write each item on a line of its own, after a dash and a space"
+		return "this must be a list", "write each item on its own line, after a dash and a space"
 	}
 	return "this must be a mapping", "fields here: " + strings.Join(fieldsOf(types[strings.TrimPrefix(name, "*")]), ", ")
 }

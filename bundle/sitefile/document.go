@@ -25,7 +25,7 @@ type document struct {
 	// as --etcd-version and the others.
 	ComponentVersions componentVersions `yaml:"componentVersions"`
 
-	// AddOns are optional software of the catalog, as --addon.
+	// AddOns are add-ons of the catalog, as --addon.
 	AddOns []text `yaml:"addons"`
 	// Images are references, as --image. The images that Manifests name need not be listed.
 	Images []text `yaml:"images"`

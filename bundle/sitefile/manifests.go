@@ -74,7 +74,7 @@ func (r *reader) readChart(name string, line int, m manifest) *builder.Chart {
 		r.problem(line, "add source: with a directory, an archive, oci://REGISTRY/REPOSITORY or the URL of a chart repository", "the chart of manifest %s has no source", name)
 		return to
 	case remote && !oci && !strings.HasPrefix(to.Source, "https://") && !strings.HasPrefix(to.Source, "http://"):
-		r.problem(c.Source.Line, "begin it with https://, http:// or oci://, or write the path of a directory or an archive", "%q is not a source of charts", c.Source.Value)
+		r.problem(c.Source.Line, "start it with https://, http:// or oci://, or write the path of a directory or an archive", "%q is not a source of charts", c.Source.Value)
 	case remote && c.Version.Value == "":
 		r.problem(c.Source.Line, "add version: with the chart's version, so that the same file gives the same bundle", "the chart of manifest %s has no version", name)
 	case remote && !exactVersion.MatchString(c.Version.Value):

@@ -164,7 +164,7 @@ func TestRefusals(t *testing.T) {
 		"other kind":                {"", "2", `kind "Cluster" is not supported`, "write kind: Bundle"},
 		"no kind":                   {"", "1", "the file has no kind", "add the line kind: Bundle"},
 		"empty file":                {"", "1", "the file is empty", "apiVersion: airlift/v1"},
-		"second document":           {"---\nkind: Pod\n", "3", "a second document", "a file of its own"},
+		"second document":           {"---\nkind: Pod\n", "3", "a second document", "its own file"},
 		"tab":                       {"files:\n\t- path: /etc/motd\n", "4", "cannot start any token", "indent with spaces"},
 		"list as a text":            {"images: nginx\n", "3", "this must be a list", "after a dash"},
 		"text as a list":            {"cni: [none]\n", "3", "this is a list, but must be one value", "bundle init"},

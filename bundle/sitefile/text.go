@@ -24,7 +24,7 @@ func (t *text) UnmarshalYAML(n *yaml.Node) error {
 	case n.Kind != yaml.ScalarNode:
 		return bad("this is a mapping, but must be one value")
 	case n.ShortTag() == "!!bool":
-		return bad(fmt.Sprintf("this is the boolean %s, but must be a text", n.Value))
+		return bad(fmt.Sprintf("this is the boolean %s, but must be a string", n.Value))
 	}
 	*t = text{n.Value, n.Line}
 	return nil

@@ -20,7 +20,7 @@ var (
 	ErrNone        = errors.New("there is no signature")
 	ErrForm        = errors.New("the signature is malformed")
 	ErrContent     = errors.New("the signature is for other content")
-	ErrSignature   = errors.New("the signature is not the one that was made")
+	ErrSignature   = errors.New("the signature is not valid")
 	ErrIdentity    = errors.New("another account signed")
 	ErrIssuer      = errors.New("another service confirmed the account")
 	ErrCertificate = errors.New("the certificate is not from the trusted root")

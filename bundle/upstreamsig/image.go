@@ -65,7 +65,7 @@ type statement struct {
 const statementType = "cosign container image signature"
 
 // signType is the type of a signature in cosign's newer form. An attestation, such as a list
-// of the software, has another type and does not vouch for the image.
+// of the software, has another type and does not sign the image itself.
 const signType = "https://sigstore.dev/cosign/sign/v1"
 
 // checkEnvelope returns an error for a bundle with another statement than a signature.

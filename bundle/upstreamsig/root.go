@@ -24,7 +24,7 @@ const RootURL = tuf.DefaultMirror
 //
 // anchor is the first root metadata that is trusted; nil means the one in sigstore's library.
 // It may be old: each later one is signed by its predecessor, and only the last one must not
-// have expired. The last one is in dir, too, and the next call begins with it.
+// have expired. The last one is also in dir, and the next call starts with it.
 func FetchRoot(ctx context.Context, f *fetch.Client, dir string, anchor []byte) ([]byte, error) {
 	if anchor == nil {
 		anchor = tuf.DefaultRoot()

@@ -42,38 +42,37 @@ registry at the site. A flag replaces the value of the file; lists are added to 
 
 A build with --file writes bundle.lock next to bundle.yaml, if it does not exist: the
 Kubernetes version, and the checksum of every component, image, chart and file. If it
-exists, the build uses it and resolves no version, tag or checksum again. It fails if
-the lock does not fit bundle.yaml, and lists the differences; "bundle update" writes the
-lock again. --lock FILE uses another file, also without --file. --locked fails if there
-is no lock.
+exists, the build uses the versions and checksums in it. It fails if the lock does not
+fit bundle.yaml, and lists the differences; "bundle update" updates the lock. --lock
+FILE uses another file, also without --file. --locked fails if there is no lock.
 
---addon adds optional software of the catalog, which init applies before the site's own
-manifests. "bundle versions" lists it with its versions.
+--addon adds an add-on of the catalog, which init applies before the site's own
+manifests. "bundle versions" lists the add-ons and their versions.
 
 --arch amd64,arm64 builds a bundle for each architecture, from one bundle.yaml and with
 one lock. All of them are resolved, checked and downloaded before the first file is
-written. The names of the files of --output, --base, --launcher and --installer then get
--amd64 and -arm64.
+written. The build then appends -amd64 and -arm64 to the file names of --output, --base,
+--launcher and --installer.
 
---images-from FILE|DIR|CHART adds the images that Kubernetes manifests, a kustomization
-or a Helm chart name, and not the objects: use it for what you apply yourself.
+--images-from FILE|DIR|CHART reads Kubernetes manifests, a kustomization or a Helm chart,
+and adds only their images. Use it for objects that you apply yourself.
 
 --only images,manifests builds an additional bundle: images and manifests for nodes that
 another bundle has installed. It contains no Kubernetes, and no component is downloaded.
 --version is the version of the clusters, for which charts are rendered. --only images
 leaves out the manifests, but not their images. --only manifests leaves out the images,
-so the images that the manifests name must be in the bundle of --base. --base FILE names
-the bundle that the nodes were installed from, or a copy: layers that it brought to every
-node are left out and not downloaded. The default of --output is then "more".
+so the bundle of --base must contain the images of the manifests. --base FILE is the
+bundle that the nodes were installed from, or a copy: its layers are already on every
+node, so they are left out and not downloaded. The default of --output is then "more".
 
 --version takes a full version (v1.29.15), a minor version (v1.29) or stable. A
-minor version and stable mean the newest release. Without --version, build takes the
+minor version and stable mean the newest release. Without --version, build uses the
 newest minor version that it knows. If dl.k8s.io has no release of that minor
 version, the build fails.
 
-Some versions are newer than the known ones ("bundle versions"). A newer patch of a
-known minor version gets the components of its newest known patch; build prints which
-these are. A newer minor version needs --etcd-version, --coredns-version and
+Some versions are newer than the known ones ("bundle versions"). For a newer patch of a
+known minor version, build uses the components of the newest known patch, and prints
+them. A newer minor version needs --etcd-version, --coredns-version and
 --pause-version, with the versions that its "kubeadm config images list" prints. The
 hosts then apply the rules of the newest known minor version. The flags are also
 allowed for a newer patch. For a known version, a flag that contradicts it is a usage
@@ -94,14 +93,15 @@ mirror: registry.k8s.io, dl.k8s.io, github.com, ghcr.io, the registries of your 
 images, and the hosts that these redirect to. The URL's path is put before the
 request's path. For a registry, a URL path that begins with /v2 replaces the /v2 of
 the request: for a proxy project of Harbor, use
---mirror registry.k8s.io=https://harbor.example.com/v2/k8s. A registry has plain http
-only through a mirror: --mirror HOST=http://HOST.
+--mirror registry.k8s.io=https://harbor.example.com/v2/k8s. For a registry without TLS,
+use --mirror HOST=http://HOST.
 
-Credentials for registries are read from the file of --registry-auth or
-REGISTRY_AUTH_FILE, or else from those that docker login and podman login write, with
-their credential helpers. --registry-ca FILE trusts the CA certificates in FILE, next to
-the system's; HOST=FILE limits them to one host. --registry-ca DIR reads DIR/HOST/*.crt, as
-in docker's certs.d. /etc/docker/certs.d and /etc/containers/certs.d are read in any case.
+Registry credentials are read from the file of --registry-auth or REGISTRY_AUTH_FILE.
+Without one, they are read from the files that docker login and podman login write, with
+their credential helpers. --registry-ca FILE trusts the CA certificates in FILE, in
+addition to the system's; HOST=FILE limits them to one host. --registry-ca DIR reads
+DIR/HOST/*.crt, as in docker's certs.d. /etc/docker/certs.d and /etc/containers/certs.d
+are always read.
 
 A checksum from a mirror detects damage. It does not prove that the file is
 upstream's, because the mirror supplies both; bundle build warns about this.
@@ -114,13 +114,14 @@ file is not requested. --image NAME@sha256:HEX also pins.
 
 --verify-signatures require verifies the signatures (sigstore, cosign) that Kubernetes
 publishes for kubelet, kubectl and every image on registry.k8s.io, against the accounts
-of its release engineering. The build fails, with all names, if one is missing or wrong.
-if-present skips signatures that cannot be found, and prints which; a wrong one is still
-an error. Other components and images were only compared with a checksum or digest; the
-build lists them. The manifest of the bundle records who signed, so a bundle with
-verified signatures has another sha256. off, the default, requests no signatures.
+of its release engineering team. If signatures are missing or wrong, the build fails and
+lists them. if-present skips signatures that cannot be found, and lists them; a wrong one
+is still an error. For other components and images, only the checksum or digest is
+compared; the build lists them. The manifest of the bundle records the signers, so a
+bundle with verified signatures has a different sha256. off, the default, requests no
+signatures.
 
-The trusted root has the keys of sigstore's CA and logs. It is downloaded from
+The trusted root contains the keys of sigstore's CA and logs. It is downloaded from
 tuf-repo-cdn.sigstore.dev, and kept in the cache; --trusted-root FILE reads it from a
 trusted_root.json. The signatures of binaries are looked up at rekor.sigstore.dev.
 
@@ -137,17 +138,17 @@ signature is OUTPUT.minisig. The key is opened before anything is downloaded. Wi
 --sign-key, the signature of an earlier file OUTPUT is removed.
 ` + passwordHelp + `
 
---progress json is for CI systems: the standard output then has one JSON object on each
+--progress json is for CI systems: standard output then has one JSON object on each
 line, and nothing else. Other commands print JSON with --output json, but --output of
 build is the file to write. The field "event" is start, phase, downloadStarted,
 downloadFinished, note, warning, result or error; the last line is result, or error with
 the hint and the exit code. docs/lock.md lists the fields. The error is also printed on
 the standard error.
 
-Layers are in the bundle uncompressed. The build finds out which encoder gives upstream's
+A bundle stores layers uncompressed. The build detects which encoder reproduces upstream's
 compressed layer, so that "bundle push" can push it with upstream's digest, and prints for
-how many layers that is known. --keep-compressed-layers also puts the others into the
-bundle as upstream compressed them.
+how many layers it found one. --keep-compressed-layers also stores the other layers as
+upstream compressed them.
 
 --compression sets the compression level. default uses the built-in encoder. best
 runs the zstd command found in PATH at its highest level and places similar files
@@ -157,7 +158,7 @@ decompress the binaries. fastest is for tests.
 
 Downloads are kept in the cache. An interrupted download continues where it
 stopped. A second build of the same version through the same mirrors needs no network.
-Checksums and digests from one list of mirrors are not used with another.`,
+With other mirrors, checksums and digests are requested again.`,
 		Example: `  bundle build
   bundle build --version v1.29
   bundle build --version v1.29.15 --arch amd64,arm64
@@ -233,14 +234,14 @@ Checksums and digests from one list of mirrors are not used with another.`,
 	f := cmd.Flags()
 	b.bind(cmd)
 	f.StringVarP(&b.o.Output, "output", "o", "install", "file to write")
-	f.StringVar(&format, progressFlag, progressText, "how to show the progress and the result: text, or json for one JSON object on each line (see above)")
+	f.StringVar(&format, progressFlag, progressText, "format of the progress and the result: text, or json for one JSON object on each line (see above)")
 	complete(cmd, progressFlag, []string{progressText, progressJSON})
 	f.BoolVar(&locked, "locked", false, "fail if there is no lock (see above)")
 	f.BoolVar(&b.o.Refresh, "refresh", false, "request versions, checksums and digests again instead of using the cached ones")
-	f.BoolVar(&b.o.KeepCompressed, keepCompressedFlag, false, "also put layers into the bundle as upstream compressed them, if no encoder gives the same bytes (bundle push)")
+	f.BoolVar(&b.o.KeepCompressed, keepCompressedFlag, false, "also store layers as upstream compressed them, if no encoder reproduces the same bytes (for bundle push)")
 	f.StringVar(&signKey, "sign-key", "", "sign the bundle with the secret key in this `FILE`")
 	password.bind(f)
-	f.StringSliceVar(&sboms, "sbom", nil, "also write the bundle's list of its software next to it, in these formats: spdx-json, cyclonedx-json (bundle sbom)")
+	f.StringSliceVar(&sboms, "sbom", nil, "also write the bundle's SBOM next to it, in these formats: spdx-json, cyclonedx-json (see bundle sbom)")
 	f.StringVar(&b.compression, "compression", "default", "compression level: fastest, default or best (see above)")
 	f.StringVar(&installer, "installer", "", "binary of ./cmd/install to use instead of the built-in one")
 	f.StringVar(&launcher, "launcher", "", "binary of ./cmd/launch to use instead of the built-in one")

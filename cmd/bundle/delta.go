@@ -24,18 +24,18 @@ func newDeltaCmd() *cobra.Command {
 	var output string
 	cmd := &cobra.Command{
 		Use:   "delta OLD NEW",
-		Short: "Write what a newer bundle has and an older one does not",
-		Long: `Write a small file with what the bundle NEW has and the bundle OLD does not. With it and
-OLD, "bundle patch" writes NEW again, with the same bytes: the checksum and the signature
-of NEW apply to the result.
+		Short: "Write the difference between two bundles to a small file",
+		Long: `Write the difference between the bundles OLD and NEW to a small file, the delta. From OLD
+and the delta, "bundle patch" creates NEW with the same bytes: the checksum and the
+signature of NEW are valid for the result.
 
 Changed binaries and layers are stored as differences to those of OLD. Everything else of
 NEW comes from OLD, and is compressed again. So NEW must be compressed by this version of
 bundle: "fastest" and "default" always work, "best" only with the same version of the zstd
 command.
 
-At the end, delta proves its work: it applies the delta to OLD and compares the sha256 of
-the result with that of NEW. That takes about as long as the compression of NEW did.`,
+At the end, delta checks its result: it applies the delta to OLD and compares the sha256
+with that of NEW. That takes about as long as the compression of NEW.`,
 		Example: `  bundle delta install-v1.37.1 install-v1.37.2
   bundle delta old/install new/install --output /media/usb/install.delta`,
 		Args: cobra.ExactArgs(2),
@@ -76,14 +76,14 @@ func newPatchCmd() *cobra.Command {
 	var output string
 	cmd := &cobra.Command{
 		Use:   "patch OLD DELTA",
-		Short: "Write the newer bundle from an older one and a delta",
-		Long: `Write the bundle of which "bundle delta" made DELTA. OLD must be the bundle that the delta
-names. The result has the same bytes as the original: patch compares its sha256 before
-the file gets its name, and its signature applies.
+		Short: "Create the newer bundle from the older one and a delta",
+		Long: `Create the newer bundle from OLD and DELTA, a file of "bundle delta". OLD must be the same
+bundle as for "bundle delta". The result has the same bytes as the original, so its
+signature is valid: patch compares the sha256 before it renames the file to its final name.
 
 patch needs as much time and memory as the compression of the bundle, and free space for
-the bundle and for what it unpacks from OLD. With the default compression that is minutes.
-OLD does not change, unless --output names it. An interrupted patch leaves nothing.`,
+the bundle and for what it unpacks from OLD. With the default compression it takes minutes.
+OLD does not change, unless --output names it. An interrupted patch leaves no files.`,
 		Example: `  bundle patch install-v1.37.1 install-v1.37.2.delta
   bundle patch install /media/usb/install.delta --output install.new`,
 		Args: cobra.ExactArgs(2),
@@ -127,7 +127,7 @@ func patch(ctx context.Context, cmd *cobra.Command, oldPath, deltaPath, path str
 		return err
 	}
 	display.Close()
-	fmt.Fprintf(cmd.OutOrStdout(), "%s: Kubernetes %s, %s\nsha256: %s, as the original. Its signature applies; to check it: bundle verify %s --key KEY\n",
+	fmt.Fprintf(cmd.OutOrStdout(), "%s: Kubernetes %s, %s\nsha256: %s, the same as the original's. To check the signature: bundle verify %s --key KEY\n",
 		path, d.New.KubernetesVersion, progress.Bytes(s.Size), s.SHA256, shellQuote(path))
 	return nil
 }
@@ -144,7 +144,7 @@ func openTwo(oldPath, newPath string) (old, now *bundle.File, err error) {
 	return old, now, nil
 }
 
-// notOneOf refuses to replace a bundle by the delta.
+// notOneOf refuses to replace a bundle with the delta.
 func notOneOf(path string, bundles ...*bundle.File) error {
 	for _, b := range bundles {
 		if sameFile(path, b.Path()) {

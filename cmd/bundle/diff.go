@@ -17,8 +17,8 @@ func newDiffCmd() *cobra.Command {
 	var output *outputFormat
 	cmd := &cobra.Command{
 		Use:   "diff OLD NEW",
-		Short: "Show what is different in two bundles",
-		Long: `Show what is different in two bundles: the Kubernetes version, components, images by
+		Short: "Show the differences between two bundles",
+		Long: `Show the differences between two bundles: the Kubernetes version, components, images by
 reference, the Go modules of binaries, the site's own manifests, files and systemd
 units, and how many bytes of layers both bundles have.
 

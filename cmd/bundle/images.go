@@ -24,7 +24,7 @@ func newImagesCmd() *cobra.Command {
 				return err
 			}
 			if full == "" {
-				return fault.New(fault.Usage, "give a full version, for example "+images.NewestRelease(version)+"; "+channel+" has the newest one",
+				return fault.New(fault.Usage, "give a full version, for example "+images.NewestRelease(version)+"; "+channel+" is the newest one",
 					"%q is not a full version", version)
 			}
 			c, err := images.For(full, arch, cni, given)

@@ -15,7 +15,7 @@ func newKeygenCmd() *cobra.Command {
 	var password passwordFlag
 	cmd := &cobra.Command{
 		Use:   "keygen",
-		Short: "Create a key pair that signs bundles",
+		Short: "Create a key pair for signing bundles",
 		Long: `Create a key pair in minisign's format: NAME.key is the secret key, which signs
 bundles, and NAME.pub is the public key, which checks signatures. Keep the secret
 key on the machine that builds; take the public key to the sites. Existing files are

@@ -50,7 +50,7 @@ func writeMan(dir string, cmd *cobra.Command) error {
 func manPage(cmd *cobra.Command) []byte {
 	var b bytes.Buffer
 	page := strings.ReplaceAll(cmd.CommandPath(), " ", "-")
-	fmt.Fprintf(&b, ".TH %s 1 \"\" \"Airlift %s\" \"Airlift\"\n", roff(strings.ToUpper(page)), roff(programVersion()))
+	fmt.Fprintf(&b, ".TH %s 1 \"\" \"Airlift %s\" \"Airlift\"\n", roff(strings.ToUpper(page)), roff(commandVersion()))
 	fmt.Fprintf(&b, ".SH NAME\n%s \\- %s\n", roff(page), roff(cmd.Short))
 	fmt.Fprintf(&b, ".SH SYNOPSIS\n.B %s\n", roff(cmd.UseLine()))
 	long := cmd.Long

@@ -27,20 +27,21 @@ func newPushCmd() *cobra.Command {
 REGISTRY/PREFIX/HOST/PATH: registry.k8s.io/pause:3.10 to
 registry.example/mirror/registry.k8s.io/pause:3.10. A port of HOST is written with a dash.
 
-Layers are in the bundle uncompressed. push compresses them as upstream did. If it cannot
-do that for a layer, and the registry does not have the layer, push lists these layers
-and pushes nothing: build the bundle with --keep-compressed-layers.
+A bundle stores layers uncompressed. push compresses them as upstream did. If it cannot
+do that for some layers that the registry does not have, push lists these layers and
+pushes nothing: build the bundle with --keep-compressed-layers.
 
 A bundle has the manifests of one platform. If upstream's image is an index of several
 platforms, push uploads the manifest of the bundle's platform and then the index. Some
-registries refuse an index without all of its manifests, for example distribution with its
-default configuration. The tag then names the manifest of the platform, and images that
-are named by the digest of the index cannot be pulled. push prints this digest.
+registries, such as distribution with its default configuration, refuse an index without
+all of its manifests. The tag then points to the manifest of the platform, and the image
+cannot be pulled by the digest of the index. push prints this digest.
 
-push may be repeated: what the registry has is not sent again. --base FILE names the base
-of an additional bundle, whose layers the bundle does not have.
+It is safe to run push again: layers that the registry has are not sent again. --base FILE
+is the base of an additional bundle; push reads from it the layers that the bundle does
+not have.
 
-Credentials, CAs and plain http are as for "bundle build": --registry-auth,
+Credentials, CAs and plain http work as in "bundle build": --registry-auth,
 --registry-ca and --mirror HOST=http://HOST.`,
 		Example: `  bundle push install registry.example/mirror
   bundle push install registry.example:5000 --registry-ca ca.pem
@@ -68,7 +69,7 @@ Credentials, CAs and plain http are as for "bundle build": --registry-auth,
 			defer client.display.Close()
 			r, err := push.Run(cmd.Context(), o)
 			if err != nil && cmd.Context().Err() != nil {
-				return fault.Wrap(err, fault.Interrupted, "run the same command again: what the registry has is not sent again")
+				return fault.Wrap(err, fault.Interrupted, "run the same command again: layers that the registry has are not sent again")
 			}
 			if err != nil {
 				return err
@@ -137,7 +138,7 @@ func printPushed(out io.Writer, r *push.Result) error {
 	}
 	fmt.Fprintf(out, "\n%d images; layers: %d sent (%s), %d were in the registry\n", len(r.Images), r.Sent, progress.Bytes(r.Bytes), r.Present)
 	if others > 0 {
-		fmt.Fprintf(out, "The registry refused %d indexes without the manifests of other platforms. Their tags name the\nmanifest of this platform, and the digest of upstream's index is not in the registry:\n", others)
+		fmt.Fprintf(out, "The registry refused %d indexes without the manifests of other platforms. Their tags point to the\nmanifest of this platform, and the digest of upstream's index is not in the registry:\n", others)
 		for _, i := range r.Images {
 			if i.Digest != i.Upstream {
 				fmt.Fprintf(out, "  %s: %s\n", i.Reference, i.Upstream)

@@ -116,7 +116,7 @@ func TestSplitAndVerifyParts(t *testing.T) {
 	s.want(0, "", "verify", "install.002", "install.001")
 	s.want(fault.Usage, "is not a part of", "verify", "install.002", "install")
 	s.want(fault.Bundle, "does not exist", "verify", "install.099")
-	s.want(fault.Usage, "one file too many", "verify", "install", "install.001")
+	s.want(fault.Usage, "verify accepts one file", "verify", "install", "install.001")
 
 	// The signature is that of the whole file.
 	s.want(0, "", "keygen", "--no-password")

@@ -28,12 +28,12 @@ func newSBOMCmd() *cobra.Command {
 
 "bundle build" writes the lists into the file, as sbom/bundle.spdx.json and
 sbom/bundle.cdx.json. This command prints them unchanged. For a file without them, it
-makes the list. --check makes the lists again from all other contents of the file, and
+generates the list. --check generates the lists from all other contents of the file, and
 compares them. The exit code is 4 if they differ. Use the release of bundle that built
 the file: another one may find more.
 
-A list depends only on the contents: the same bundle has the same bytes. The creation time
-is 1970, or that in SOURCE_DATE_EPOCH when the bundle was built.`,
+A list depends only on the contents: the same bundle gives the same bytes. The creation
+time is 1970, or the value of SOURCE_DATE_EPOCH at the time of the build.`,
 		Example: `  bundle sbom install > install.spdx.json
   bundle sbom install --output cyclonedx-json > install.cdx.json
   bundle sbom install --check`,

@@ -17,13 +17,13 @@ func newUpdateCmd() *cobra.Command {
 	var b buildFlags
 	cmd := &cobra.Command{
 		Use:   "update",
-		Short: "Write bundle.lock again",
-		Long: `Write bundle.lock again: request the newest version of a channel, published checksums,
+		Short: "Update bundle.lock",
+		Long: `Update bundle.lock: request the newest version of a channel, published checksums,
 the digests of tags and charts, read the site's own sources, and print what changed.
 No image layer and no component is downloaded.
 
-The flags are those of "bundle build" that choose the contents of a bundle. Give update the
-flags that the build gets. The default of --file is bundle.yaml, unless --lock is given.
+Use the same flags as for "bundle build": update has all that select the contents of a
+bundle. The default of --file is bundle.yaml, unless --lock is given.
 The lock is replaced in one step; on an error it is unchanged.`,
 		Example: `  bundle update
   bundle update --file site/bundle.yaml
@@ -74,7 +74,7 @@ The lock is replaced in one step; on an error it is unchanged.`,
 	return cmd
 }
 
-// printChanges prints what is different in the lock. before is nil if there was none.
+// printChanges prints the differences in the lock. before is nil if there was none.
 func printChanges(out io.Writer, path string, before, after lock.Platforms) error {
 	if before == nil {
 		for _, l := range after {

@@ -26,8 +26,8 @@ func newVerifyCmd() *cobra.Command {
 the compressed payload, the installer, the manifest and every entry. The manifests
 and configs of the images must match the bundle's manifest.
 
-With --key, the file's signature is checked first. It must be by that key. Without
---key, verify finds damage, but no forgery.
+With --key, the file's signature is checked first. It must be made with that key. Without
+--key, verify detects damage, but not a forged file.
 
 The parts of a file ("bundle split") are compared with the list next to them. Name the
 parts, or the list FILE.sha256 for all of them. For a damaged part, verify lists the
@@ -50,7 +50,7 @@ becomes unreadable. "bundle repair" repairs them with another copy.`,
 				return verifyParts(cmd, args, &key)
 			}
 			if len(args) > 1 {
-				return fault.New(fault.Usage, "run it once for each file", "%q is one file too many", args[1])
+				return fault.New(fault.Usage, "run it once for each file", "verify accepts one file, and got %q too", args[1])
 			}
 			file, err := os.Open(args[0])
 			if err != nil {

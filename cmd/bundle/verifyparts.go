@@ -18,7 +18,7 @@ import (
 )
 
 // isPart reports whether path names a part or the list of a split bundle, and returns the
-// path of the whole file. A whole bundle may have such a name, too.
+// path of the whole file. A whole bundle may also have such a name.
 func isPart(path string) (base string, ok bool) {
 	base, number, ok := parts.Parse(path)
 	if !ok {

@@ -34,7 +34,7 @@ func newVersionCmd() *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			known := images.Known()
-			v := versionInfo{programVersion(), runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH, bundle.FormatVersion, known[0], known[len(known)-1]}
+			v := versionInfo{commandVersion(), runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH, bundle.FormatVersion, known[0], known[len(known)-1]}
 			if *output == "json" {
 				return printJSON(cmd.OutOrStdout(), v)
 			}
@@ -47,8 +47,8 @@ func newVersionCmd() *cobra.Command {
 	return cmd
 }
 
-// programVersion returns version, or else the version that the Go toolchain recorded.
-func programVersion() string {
+// commandVersion returns version, or else the version that the Go toolchain recorded.
+func commandVersion() string {
 	if version != "" {
 		return version
 	}

@@ -23,7 +23,7 @@ KUBEADM CONFIG lists the versions of kubeadm's configuration that kubeadm of the
 releases reads; those in parentheses only with --allow-experimental-api. install init
 and install join read v1beta3, v1beta4 and v1 for every Kubernetes version.
 
-ADD-ON lists the optional software that "bundle build --addon" adds, in its version for the
+ADD-ON lists the software that "bundle build --addon" adds, with its version for the
 newest release.`,
 		Example: `  bundle versions
   bundle versions --output json | jq -r '.releases[] | select(.minor == "v1.36").etcd'`,

@@ -28,11 +28,12 @@ func newApplyCmd() *cobra.Command {
 manifests and wait-manifests of init do. Run it on one control plane, after 'import'
 on every node. It is safe to run it again: it changes only what is different.
 
-The cluster's inventory keeps what other files applied. A manifest of the same name
-replaces the earlier one: objects that it no longer has are listed, and not deleted.
+Manifests that other files applied stay in the cluster's inventory. A manifest of the
+same name replaces the earlier one: objects that it no longer contains are listed, but
+not deleted.
 
-It refuses a cluster of another minor version of Kubernetes, and manifests whose
-images are in this file and were not imported on this node.` + timelineHelp,
+The command fails if the cluster has another minor version of Kubernetes, or if images
+of the manifests are in this file but were not imported on this node.` + timelineHelp,
 		Example: "  ./more apply\n  ./more apply --print-manifest\n  ./more apply --force-conflicts",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -46,7 +47,7 @@ images are in this file and were not imported on this node.` + timelineHelp,
 	f, o := cmd.Flags(), &in.options
 	f.SortFlags = false
 	f.StringVar(&o.Kubeconfig, "kubeconfig", adminConf, "the kubeconfig `FILE` of the cluster")
-	f.BoolVar(&o.ForceConflicts, "force-conflicts", false, "also replace fields that others have changed in the cluster")
+	f.BoolVar(&o.ForceConflicts, "force-conflicts", false, "also replace fields that other field managers have changed")
 	f.BoolVar(&o.IgnoreVersion, "ignore-version", false, "also apply to a cluster of another minor version of Kubernetes")
 	f.BoolVar(&o.PrintManifest, "print-manifest", false, "print the manifests instead of applying them")
 	f.StringVar(&o.RenderDir, "render-dir", "", "write the manifests to this `DIRECTORY` instead of applying them")

@@ -12,15 +12,15 @@ import (
 	"airlift/fault"
 )
 
-// carrier is the bundle file from which the launcher extracted this program,
-// nil if this program was started directly. carrierPath is its path, and
+// ownFile is the bundle file from which the launcher extracted this installer, or
+// nil if the installer was started directly. ownPath is its path, and
 // launched is the time since the launcher started. TakeOver must run before this
 // process starts a child, which would inherit the file descriptor.
-var carrier, carrierPath, launched = head.TakeOver()
+var ownFile, ownPath, launched = head.TakeOver()
 
-// openBundle opens the bundle that contains this program.
+// openBundle opens the bundle that contains this installer.
 func openBundle() (*bundle.File, error) {
-	f, err := openCarrier()
+	f, err := openOwnFile()
 	if err != nil {
 		return nil, err
 	}
@@ -37,19 +37,19 @@ func openBundle() (*bundle.File, error) {
 	return f, nil
 }
 
-// openCarrier opens the bundle again on each call. It duplicates the file
-// descriptor, because another file, or none, may be at the path by now.
-func openCarrier() (*bundle.File, error) {
-	if carrier == nil {
+// openOwnFile opens the bundle again on each call. It duplicates the file
+// descriptor, because the path may no longer refer to the same file.
+func openOwnFile() (*bundle.File, error) {
+	if ownFile == nil {
 		self, err := os.Executable()
 		if err != nil {
 			return nil, fmt.Errorf("finding the installer's own file: %w", err)
 		}
 		return bundle.Open(self) // its error reports that this executable has no payload
 	}
-	fd, err := unix.FcntlInt(carrier.Fd(), unix.F_DUPFD_CLOEXEC, 3)
+	fd, err := unix.FcntlInt(ownFile.Fd(), unix.F_DUPFD_CLOEXEC, 3)
 	if err != nil {
-		return nil, fault.New(fault.Bundle, "", "opening %s: %w", carrierPath, err)
+		return nil, fault.New(fault.Bundle, "", "opening %s: %w", ownPath, err)
 	}
-	return bundle.OpenFile(os.NewFile(uintptr(fd), carrierPath), carrierPath)
+	return bundle.OpenFile(os.NewFile(uintptr(fd), ownPath), ownPath)
 }

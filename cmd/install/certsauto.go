@@ -31,9 +31,9 @@ func newCertsAutoCmd() *cobra.Command {
 is left, and restart the components that use them.
 
 A systemd timer on this host runs 'certs renew all --due --restart'. Run this command on
-each control plane. Each starts at another time between midnight and six o'clock, and
-waits while another control plane restarts its components: a Lease in kube-system shows
-which. The timer uses a copy of this installer in ` + host.StubPath + `.
+each control plane. Each control plane starts at a different time between midnight and
+six o'clock, and waits while another one restarts its components: a Lease in kube-system
+names that one. The timer uses a copy of this installer in ` + host.StubPath + `.
 
 To see when it runs and what it did:
 
@@ -60,13 +60,13 @@ To see when it runs and what it did:
 				return fault.New(fault.Failure, "run it on each control plane; kubelets renew their own certificates", "this host is not a control plane: %s/kube-apiserver.yaml does not exist", config.ManifestsDir)
 			}
 			if !h.Used() {
-				return fault.New(fault.Failure, "run 'install certs renew all --due --restart' from a timer of your own", "Airlift did not make this control plane, so reset could not remove the timer")
+				return fault.New(fault.Failure, "run 'install certs renew all --due --restart' from your own timer", "Airlift did not install this control plane, so reset could not remove the timer")
 			}
 			changed, err := h.EnsureTimer(cmd.Context(), certsTimer)
 			if err != nil {
 				return err
 			}
-			done := "runs already"
+			done := "is already active"
 			if changed {
 				done = "started"
 			}

@@ -56,10 +56,10 @@ func (f *certsFlags) takeTurn(cmd *cobra.Command, expired bool) (release func(),
 				}
 			}, nil
 		case time.Since(started) > certsLeaseDuration:
-			return nil, fault.New(fault.Failure, "look at its 'journalctl -u airlift-certs-renew', or run the command later", "another control plane, %s, restarts its components", has)
+			return nil, fault.New(fault.Failure, "see 'journalctl -u airlift-certs-renew' there, or run the command later", "another control plane, %s, is restarting its components", has)
 		}
 		if has != printed {
-			warner(cmd)("waiting for %s, which restarts its components", has)
+			warner(cmd)("waiting for %s, which is restarting its components", has)
 			printed = has
 		}
 		select {

@@ -32,16 +32,16 @@ func newCertsRenewCmd() *cobra.Command {
 names and usages. The rest of a kubeconfig does not change. CAs are not renewed: see
 'certs rotate-ca'.
 
-The kubelet renews its own client certificate. One that was offline until it expired
-cannot: 'all' then renews it too. A worker has no key to sign with. Remove its
-kubelet.conf and join it again, with a new token ('install token create').
+The kubelet renews its own client certificate. If it was offline until the certificate
+expired, 'all' renews it on a control plane. A worker does not have the CA's key: remove
+its kubelet.conf and join it again, with a new token ('install token create').
 
 Names of certificates:` + list.String() + `
 
 The components of the control plane use the old certificates until they are
-restarted. --restart restarts them: the kubelet if its certificate was renewed, then
-etcd, the API server, the controller manager and the scheduler, each when the one
-before is healthy. Without --restart, the command prints which must be restarted.
+restarted. --restart restarts them one after the other, and waits until each is healthy:
+the kubelet if its certificate was renewed, then etcd, the API server, the controller
+manager and the scheduler. Without --restart, the command prints which must be restarted.
 
 If the cluster has several control planes, run it on one after the other. If their
 certificates have expired, run it on all of them within a few minutes: etcd is healthy
@@ -66,7 +66,7 @@ only when most of its members are.`,
 	}
 	in.bind(cmd.Flags())
 	cmd.Flags().BoolVar(&in.restart, "restart", false, "restart the components that use the renewed certificates, one after the other, and wait until each is healthy")
-	cmd.Flags().BoolVar(&in.due, "due", false, "with all: renew only certificates of which less than a third of the validity period is left")
+	cmd.Flags().BoolVar(&in.due, "due", false, "with all: renew only certificates that have less than a third of their validity period left")
 	return cmd
 }
 
@@ -79,7 +79,7 @@ func (f *certsFlags) renew(cmd *cobra.Command, names []string) error {
 	}
 	all := names[0] == "all"
 	if f.due && !all {
-		return fault.New(fault.Usage, "use 'certs renew all --due', or leave --due out", "--due chooses the certificates itself, and %s was given", strings.Join(names, ", "))
+		return fault.New(fault.Usage, "use 'certs renew all --due', or remove --due", "--due selects the certificates itself, and %s was given", strings.Join(names, ", "))
 	}
 	warn := warner(cmd)
 	cfg, err := f.load(cmd.Context(), warn)
@@ -136,7 +136,7 @@ func (f *certsFlags) renewOn(cmd *cobra.Command, h *host.Host, cfg *config.Confi
 			}
 		}
 		if len(names) == 0 {
-			return fault.New(fault.Failure, "set the right directory with --cert-dir, or copy the CA's key to it", "no certificate in this directory can be renewed")
+			return fault.New(fault.Failure, "set the correct directory with --cert-dir, or copy the CA's key to it", "no certificate in this directory can be renewed")
 		}
 	}
 	for _, name := range names {

@@ -14,19 +14,19 @@ import (
 	"airlift/installer/cluster"
 )
 
-const rotateCALong = `Replace the CAs of the cluster, of the front proxy and of etcd by new ones, while the
-cluster runs. Every node goes through three stages. Run each on all nodes, control planes
-first, before the next:
+const rotateCALong = `Replace the CAs of the cluster, of the front proxy and of etcd with new ones, while the
+cluster runs. There are three stages. Run each stage on all nodes, control planes first,
+before you start the next one:
 
-  distribute  all nodes trust the former and the next CAs
-  issue       the next CAs sign all certificates
-  finish      all nodes trust the next CAs alone
+  distribute  all nodes trust the old and the new CAs
+  issue       the new CAs sign all certificates
+  finish      all nodes trust only the new CAs
 
-A stage that would leave a node behind is refused, and the node is named. A command that was
-interrupted is run again, and finishes. Until the first node has begun with issue, 'cancel'
-on all nodes goes back.
+A stage fails, and lists the nodes, if some nodes have not completed the previous one. Run
+an interrupted command again to finish it. Until the first node starts the stage issue, run
+'cancel' on all nodes to keep the old CAs.
 
-Each stage restarts the components of a control plane, one by one, and the kubelet. Pods keep
+Each stage restarts the kubelet and, one by one, the components of a control plane. Pods keep
 running, but those of the add-ons are restarted, because they read the CA when they start.
 
 The CAs' keys must be on the control planes. The key of service account tokens is not
@@ -41,17 +41,17 @@ func newRotateCACmd() *cobra.Command {
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(
-		newRotationStageCmd(installer.RotationDistribute, "Let this node trust the former and the next CAs", `Let this node trust the former and the next CAs. On the first control plane it also creates
-the next CAs; the others get them through the cluster, encrypted with a key that is derived
-from the former CA's. A worker gets only certificates.`),
-		newRotationStageCmd(installer.RotationIssue, "Let the next CAs sign this node's certificates", `Let the next CAs sign this node's certificates, when all nodes trust them. The first control
-plane restarts the pods of the add-ons before, because they would not trust its API server.
+		newRotationStageCmd(installer.RotationDistribute, "Let this node trust the old and the new CAs", `Let this node trust the old and the new CAs. On the first control plane it also creates
+the new CAs; the others get them through the cluster, encrypted with a key that is derived
+from the old CA's. A worker gets only certificates.`),
+		newRotationStageCmd(installer.RotationIssue, "Let the new CAs sign this node's certificates", `Let the new CAs sign this node's certificates, when all nodes trust them. The first control
+plane restarts the pods of the add-ons first, because they would not trust its API server.
 A worker requests its kubelet's certificate from the cluster.`),
-		newRotationStageCmd(installer.RotationFinish, "Let this node trust the next CAs alone", `Let this node trust the next CAs alone, when all certificates have their signature. After
-the last node, it removes what the rotation needed. If that is a worker, run it on a control
-plane once more. Kubeconfigs of users with a certificate of the former CA do not work any more.`),
-		newRotationStageCmd(installer.RotationCancel, "Let this node trust the former CAs alone again", `Let this node trust the former CAs alone again. It is possible until the first node has begun
-with the stage issue.`),
+		newRotationStageCmd(installer.RotationFinish, "Let this node trust only the new CAs", `Let this node trust only the new CAs, when they have signed all certificates. On the last
+node, it also removes the files and objects of the rotation. If that is a worker, run it on a
+control plane once more. Kubeconfigs with a certificate of the old CA no longer work.`),
+		newRotationStageCmd(installer.RotationCancel, "Let this node trust only the old CAs again", `Let this node trust only the old CAs again. This is possible until the first node starts
+the stage issue.`),
 		newRotationStatusCmd(),
 	)
 	return cmd
@@ -70,7 +70,7 @@ func newRotationStageCmd(stage, short, long string) *cobra.Command {
 	f := cmd.Flags()
 	f.StringVar(&options.Kubeconfig, "kubeconfig", "", "the kubeconfig `FILE` of the cluster (default: "+adminConf+" on a control plane, else that of the kubelet)")
 	f.StringVar(&options.CertificatesDir, "cert-dir", "", "the `DIRECTORY` of the certificates (default: that of the cluster's configuration)")
-	f.BoolVar(&options.RestartWorkloads, "restart-workloads", false, "where pods are restarted, also restart the Deployments, DaemonSets and StatefulSets of all namespaces, and not only the add-ons")
+	f.BoolVar(&options.RestartWorkloads, "restart-workloads", false, "where add-ons are restarted, also restart the Deployments, DaemonSets and StatefulSets of all namespaces")
 	return cmd
 }
 
@@ -152,7 +152,7 @@ func readRotation(ctx context.Context, kubeconfig string) (*rotationStatus, erro
 
 func (s *rotationStatus) write(out io.Writer) error {
 	if !s.Rotating {
-		fmt.Fprintln(out, "no rotation of the CAs is going on")
+		fmt.Fprintln(out, "no rotation of the CAs is in progress")
 		return nil
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
@@ -170,6 +170,6 @@ func (s *rotationStatus) write(out io.Writer) error {
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "\nThe stage of the cluster is %q. The next CA: %s\n%s", s.Stage, s.NextCA, installer.NextRotationStep(s.Stage, s.Nodes))
+	fmt.Fprintf(out, "\nThe cluster is at the stage %q. The new CA: %s\n%s", s.Stage, s.NextCA, installer.NextRotationStep(s.Stage, s.Nodes))
 	return nil
 }

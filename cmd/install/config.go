@@ -67,7 +67,7 @@ func bundledVersion(cmd *cobra.Command, m *bundle.Manifest, asked string) (strin
 	return taken, nil
 }
 
-// manifest returns the bundle's manifest, or nil if this program has no
+// manifest returns the bundle's manifest, or nil if this installer has no
 // payload.
 func manifest() (*bundle.Manifest, error) {
 	f, err := openBundle()

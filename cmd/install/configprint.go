@@ -30,7 +30,7 @@ func newConfigPrintCmd() *cobra.Command {
 		{"init-defaults", "Print the default configuration of init", initDefaults},
 		{"join-defaults", "Print the default configuration of join", joinDefaults},
 		{"reset-defaults", "Print the default configuration of reset", resetDefaults},
-		{"upgrade-defaults", "Print the defaults of kubeadm's UpgradeConfiguration; install has no upgrade command", upgradeDefaults},
+		{"upgrade-defaults", "Print the default configuration of upgrade apply and upgrade node", upgradeDefaults},
 	} {
 		var components []string
 		asked := ""

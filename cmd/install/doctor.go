@@ -29,26 +29,27 @@ func newDoctorCmd() *cobra.Command {
 		Use:   "doctor [FILE|-]",
 		Short: "Find out what is wrong, and write an archive for a remote engineer",
 		Long: `Find out what is wrong with this node, print it, and write an archive for an engineer
-who cannot log in. The summary has the suspicions, causes first: what was seen, why it
-matters, and what to type.
+who cannot log in. The summary lists suspected problems, causes first: what was seen, why
+it matters, and what to type.
 
 The archive has units, logs, container states, events, objects of kube-system, dates and
-names of certificates, addresses, routes, rules, sysctls, disks, clocks, the ledger, the
-results of the preflight checks, and the status. It has no private keys, tokens, passwords,
-Secrets or logs of the site's own pods: what looks like a secret is replaced by
-"[redacted]". docs/status.md lists the contents. Look at it before you send it.
+names of certificates, addresses, routes, iptables and nftables rules, sysctls, disks,
+clocks, the ledger, the results of the preflight checks, and the status. It has no private
+keys, tokens, passwords, Secrets or logs of the site's own pods: values that look like a
+secret are replaced with "[redacted]". docs/status.md lists the contents. Look at it before
+you send it.
 
 FILE ends with .tar.gz, .tgz or .tar.zst; the default is doctor-HOST-TIME.tar.gz in
-the current directory. - is the standard output, as .tar.gz. The command changes nothing
-else, and also works while the API server or containerd is down or hangs, after an init
-that failed, on a worker, and on a host that is not a node. It needs root for most of it.
+the current directory. - is standard output, as .tar.gz. The command changes nothing else.
+It also works while the API server or containerd is down or hangs, after a failed init,
+on a worker, and on a host that is not a node. Most of the facts need root.
 
-Exit codes: 0 the archive is complete, with or without suspicions; 1 it could not be
-written.`,
+Exit codes: 0 the archive was written, with or without suspected problems; 1 it could not
+be written.`,
 		Example: "  ./install doctor\n  ./install doctor /root/host1.tar.zst --since 2h\n  ./install doctor - | ssh HOST 'cat > host1.tar.gz'",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 1 {
-				return fault.New(fault.Usage, "see '"+cmd.CommandPath()+" --help'", "doctor writes one file, and got %d names", len(args))
+				return fault.New(fault.Usage, "see '"+cmd.CommandPath()+" --help'", "doctor accepts one file, and got %d", len(args))
 			}
 			return nil
 		},
@@ -79,7 +80,7 @@ written.`,
 	}
 	cmd.Flags().SortFlags = false
 	cmd.Flags().DurationVar(&since, "since", since, "how far back logs go")
-	cmd.Flags().Int64Var(&maxSize, "max-size", maxSize, "the size of all files together, in `MiB` before they are compressed; of a file that is too large, the end is kept")
+	cmd.Flags().Int64Var(&maxSize, "max-size", maxSize, "the maximum size of all files together, in `MiB` before compression; of a file that is too large, only the end is kept")
 	cmd.Flags().StringVar(&kubeconfig, "kubeconfig", "", "the kubeconfig `FILE` of the cluster (default: "+adminConf+" on a control plane, the kubelet's on a worker)")
 	return cmd
 }
@@ -91,7 +92,7 @@ func checkArchive(cmd *cobra.Command, name string) error {
 		return nil
 	case "-":
 		if f, ok := cmd.OutOrStdout().(interface{ Fd() uintptr }); ok && term.IsTerminal(int(f.Fd())) {
-			return fault.New(fault.Usage, "write to a file, or to a pipe: ./install doctor - > host1.tar.gz", "the archive is not for a terminal")
+			return fault.New(fault.Usage, "write to a file, or to a pipe: ./install doctor - > host1.tar.gz", "the archive cannot be written to a terminal")
 		}
 		return nil
 	}
@@ -131,7 +132,7 @@ func writeReport(cmd *cobra.Command, report *doctor.Report, name string) error {
 	fmt.Fprint(cmd.OutOrStdout(), report.Summary())
 	fmt.Fprintf(cmd.OutOrStdout(), "\nThe archive is %s: %d files, %s. Look at it before you send it: tar -tf %s\n", name, len(report.Entries), progress.Bytes(int64(archive.Len())), name)
 	if os.Geteuid() != 0 {
-		warner(cmd)("this user is not root, so much is missing")
+		warner(cmd)("this user is not root, so the archive is incomplete")
 	}
 	return nil
 }

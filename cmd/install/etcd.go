@@ -25,8 +25,8 @@ func newEtcdStatusCmd() *cobra.Command {
 		Short: "Show etcd's members and the last backup",
 		Long: `Show each member of etcd: its role, version, size of the database and the part of it that
 is in use, revision, raft index, alarms and health; and the last backup that this host
-wrote. Run it as root on a control plane. It changes nothing, and succeeds also if a
-member is not healthy.`,
+wrote. Run it as root on a control plane. It changes nothing. The exit code is 0 even if
+a member is not healthy.`,
 		Example: "  ./install etcd status\n  ./install etcd status -o json",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -58,8 +58,8 @@ func newEtcdDefragCmd() *cobra.Command {
 		Use:   "defrag",
 		Short: "Defragment etcd's databases, one member after the other",
 		Long: `Defragment the database of each member of etcd, which returns free space to the file
-system. A member answers no request meanwhile. So it is done one member after the
-other, the leader last, and stops if a member is not healthy before or after that.`,
+system. A member answers no requests during that time, so the command defragments one
+member after the other, the leader last. It stops if a member is not healthy.`,
 		Example: "  ./install etcd defrag",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

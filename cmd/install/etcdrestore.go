@@ -21,16 +21,16 @@ func newEtcdRestoreCmd() *cobra.Command {
 	in := &etcdRestoreFlags{}
 	cmd := &cobra.Command{
 		Use:   "restore FILE",
-		Short: "Create the cluster of a backup again, with this host as its first control plane",
-		Long: `Create the cluster of a backup again, with this host as its first control plane. The host
-must not be part of a cluster; its name and addresses may differ from those of the lost
-hosts. It is init with the CAs, the keys and etcd's data of the backup: it accepts the
-same configuration, creates new certificates for the new addresses, and updates what the
-cluster knows of them. Nodes of lost control planes are removed.
+		Short: "Restore a cluster from a backup, with this host as its first control plane",
+		Long: `Restore a cluster from a backup, with this host as its first control plane. The host must
+not be part of a cluster; its name and addresses may differ from those of the lost hosts.
+The command runs init with the CAs, the keys and etcd's data of the backup. It accepts the
+same configuration, creates new certificates for the new addresses, and updates the
+addresses in the cluster's objects. Nodes of lost control planes are removed.
 
-Then the other control planes and new workers join as usual, with the command that it
-prints. Workers that still run continue if the control-plane endpoint is a name or an
-address that now leads to this host; others join again after './install reset'.
+Then join the other control planes and new workers as usual, with the command that it
+prints. Existing workers continue if the control-plane endpoint, a name or an address, now
+points to this host. On others, run './install reset' and join them again.
 
 The file must have the backup's minor version of Kubernetes. Everything in the backup is
 checked before this host changes. An interrupted run is continued by the same command.`,
@@ -46,7 +46,7 @@ checked before this host changes. An interrupted run is continued by the same co
 	}
 	f, cfg := cmd.Flags(), &in.cfg
 	f.SortFlags = false
-	f.StringArrayVar(&in.identities, "identity", nil, "a `FILE` with the secret key of age that decrypts the backup (repeatable)")
+	f.StringArrayVar(&in.identities, "identity", nil, "a `FILE` with the age secret key that decrypts the backup (repeatable)")
 	f.BoolVar(&in.passphrase, "passphrase", false, "decrypt it with a passphrase, which is read from the terminal")
 	f.StringVar(&cfg.LocalAPIEndpoint.AdvertiseAddress, "apiserver-advertise-address", "", "the address at which this API server is reachable (default: this host's, if there is only one candidate)")
 	f.StringVar(&cfg.ControlPlaneEndpoint, "control-plane-endpoint", "", "a stable address or DNS name for the whole control plane (default: the backup's)")

@@ -28,18 +28,18 @@ func newEtcdSnapshotCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "snapshot FILE|DIRECTORY",
 		Short: "Save a backup of the cluster to a file, now or at intervals",
-		Long: `Save a backup of the cluster to one file, from which './install etcd restore' creates the
-cluster again, also on other hosts. Run it as root on a control plane.
+		Long: `Save a backup of the cluster to one file, from which './install etcd restore' restores the
+cluster, also on other hosts. Run it as root on a control plane.
 
 The file is a tar archive with a manifest, a verified snapshot of etcd, the keys that all
 control planes share (the CAs, the service account key), the configuration, and the files
-that flags of the control plane name (--encryption-provider-config). It has all secrets of
-the cluster: keep it safe, or encrypt it with age (--recipient). Its mode is 0600. An
-interrupted run leaves no file.
+that flags of the control plane refer to (--encryption-provider-config). It contains all
+secrets of the cluster: keep it safe, or encrypt it with age (--recipient). Its mode is
+0600. An interrupted run leaves no file.
 
 With --every the argument is a directory: a systemd timer on this host writes a new file
 to it at this interval, and removes the oldest ones. The first one is written at once.
-'--every off' removes the timer. Reset removes it, too, and keeps the files.`,
+'--every off' removes the timer. Reset also removes it, and keeps the files.`,
 		Example: `  ./install etcd snapshot /mnt/backup/cluster.tar
   ./install etcd snapshot /mnt/backup/cluster.tar.age --recipient age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p
   ./install etcd snapshot /mnt/backup --every 6h --keep 8

@@ -13,7 +13,7 @@ import (
 // A goTemplate is a template in the language of Go's text/template, for decoded JSON: maps,
 // lists, strings, numbers, booleans and nil.
 //
-// Only the parser is text/template's. A program that links its evaluator, which calls methods
+// Only the parser is text/template's. A binary that links its evaluator, which calls methods
 // by name, keeps every method of every type: a third more of the installer
 // (TestMethodsAreNotCalledByName).
 type goTemplate struct {

@@ -140,15 +140,15 @@ func newImagesPruneCmd() *cobra.Command {
 needs: no container on this node uses them, no workload of the cluster names them, and
 this file does not contain them. The command prints them and asks for confirmation.
 
-It never removes an image of Kubernetes, the image of pods (pause), or an image that
-something else than Airlift pulled, imported or named.
+It never removes an image of Kubernetes, the pause image, or an image that was pulled,
+imported or tagged by something other than Airlift.
 
-Which images workloads name, the API server lists: pods, and the templates of
-Deployments and of all other controllers, also those without pods. On a control plane
-the command reads admin.conf. A worker has no such kubeconfig: give an administrator's
-with --kubeconfig, or name every other file whose images the cluster uses with --keep.
-Without both, nothing is removed. An operator may need images that only its code
-names: name their files with --keep as well.`,
+The command asks the API server which images workloads name: pods, and the templates of
+Deployments and of all other controllers, also those without pods. On a control plane it
+reads admin.conf. A worker has no such kubeconfig: use --kubeconfig with that of an
+administrator, or --keep with every other file whose images the cluster uses. Without
+both, nothing is removed. An operator may need images that only its code names: use
+--keep for their files as well.`,
 		Example: "  ./install images prune --dry-run\n  ./more images prune\n  ./more images prune --kubeconfig admin.conf --force\n  ./more images prune --keep ./install",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -198,17 +198,17 @@ func newImagesUnpinCmd() *cobra.Command {
 	in, all := &nodeImagesFlags{}, false
 	cmd := &cobra.Command{
 		Use:   "unpin [IMAGE...]",
-		Short: "Leave images to the kubelet's garbage collection",
-		Long: `Remove the label of pinned images from images of this node. The kubelet then removes
-them when no container uses them and the disk is almost full. 'import' and init pin
-those of their file again.`,
+		Short: "Let the kubelet's garbage collection remove images",
+		Long: `Remove the pinned label from images of this node. The kubelet then removes these images
+when no container uses them and the disk is almost full. 'import' and init pin the images
+of their file again.`,
 		Example: "  ./install images unpin registry.example/app:1\n  ./more images unpin --all --keep ./install",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case all == (len(args) > 0):
 				return fault.New(fault.Usage, "for example: ./install images unpin registry.example/app:1", "unpin needs names of images, or --all")
 			case !all && len(in.keep) > 0:
-				return fault.New(fault.Usage, "leave out --keep", "--keep has no effect without --all")
+				return fault.New(fault.Usage, "remove --keep", "--keep has no effect without --all")
 			}
 			return in.with(cmd, true, func(ctx context.Context, images *installer.NodeImages, show printFunc) error {
 				list, err := images.Unpinnable(ctx, args)

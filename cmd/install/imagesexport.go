@@ -28,18 +28,18 @@ func newImagesExportCmd() *cobra.Command {
 read: 'ctr images import', 'skopeo copy oci-archive:…'. Without IMAGE, all
 images are written. - is the standard output. containerd is not needed.
 
-The images have upstream's digests. Layers are in this file uncompressed, so export
-compresses them as upstream did. If it cannot do that for a layer, it lists these layers
+The images have upstream's digests. This file stores layers uncompressed, so export
+compresses them as upstream did. If it cannot do that for some layers, it lists them
 and writes nothing: build the bundle with 'bundle build --keep-compressed-layers'.
 
-If this file was built with a base, --base names the base's file, from which the layers are
-read that this file does not have.`,
+If this file was built with a base, --base FILE is that base. export reads from it the
+layers that this file does not have.`,
 		Example: "  ./install images export images.tar\n  ./install images export - registry.k8s.io/pause:3.10 | ctr -n k8s.io images import -\n  ./more images export more.tar --base ./install",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return fault.New(fault.Usage, "for example: ./install images export images.tar", "export needs the name of a file, or - for the standard output")
+				return fault.New(fault.Usage, "for example: ./install images export images.tar", "export needs the name of a file, or - for standard output")
 			}
-			f, err := openCarrier()
+			f, err := openOwnFile()
 			if err != nil {
 				return err
 			}
@@ -62,7 +62,7 @@ read that this file does not have.`,
 			return exportImages(cmd.Context(), cmd, b, images, args[0])
 		},
 	}
-	cmd.Flags().StringVar(&base, "base", "", "the bundle `FILE` that this file was built on")
+	cmd.Flags().StringVar(&base, "base", "", "the bundle `FILE` that was the base of this file")
 	return cmd
 }
 
@@ -101,7 +101,7 @@ func exportImages(ctx context.Context, cmd *cobra.Command, b *blobs.Bundle, imag
 	if path == "-" {
 		out := cmd.OutOrStdout()
 		if f, ok := out.(interface{ Fd() uintptr }); ok && term.IsTerminal(int(f.Fd())) {
-			return fault.New(fault.Usage, "write to a file, or to a pipe: ./install images export - | ctr -n k8s.io images import -", "the archive is not for a terminal")
+			return fault.New(fault.Usage, "write to a file, or to a pipe: ./install images export - | ctr -n k8s.io images import -", "the archive cannot be written to a terminal")
 		}
 		return interrupted(ociarchive.Write(ctx, out, b, images, nil))
 	}

@@ -42,8 +42,8 @@ could pull them again. With --pin=false, the kubelet removes images that no cont
 uses when the disk is almost full.
 
 If this file was built with a base, it leaves out layers that the base has. They are
-on every node that imported the images of the base. On any other node, --base names
-the base's file, from which the missing layers are read.` + timelineHelp,
+on every node that imported the images of the base. On any other node, use --base FILE:
+import reads the missing layers from the base.` + timelineHelp,
 		Example: "  ./more import\n  ./more import --base ./install\n  ./more import --pin=false",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -60,8 +60,8 @@ the base's file, from which the missing layers are read.` + timelineHelp,
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
-	f.StringVar(&in.base, "base", "", "the bundle `FILE` that this file was built on, for layers that this node does not have")
-	f.BoolVar(&in.pin, "pin", true, "keep the images out of the kubelet's garbage collection")
+	f.StringVar(&in.base, "base", "", "the bundle `FILE` that was the base of this file, for layers that this node does not have")
+	f.BoolVar(&in.pin, "pin", true, "protect the images from the kubelet's garbage collection")
 	f.BoolVar(&in.skipFileCheck, "skip-file-check", false, "do not verify the files first; use it only after 'bundle verify' or sha256sum")
 	in.output.bind(f)
 	in.timeline.bind(f)

@@ -41,8 +41,8 @@ func newInitCmd() *cobra.Command {
 		Short: "Set up this host as the first control plane of a new cluster",
 		Long: `Set up this host as the first control plane of a new cluster, with kubeadm's phases.
 It is safe to run it again: it finishes what an earlier run left, and changes nothing
-else. If this file has the site's own files, systemd units and manifests, init installs
-them, too.
+else. If this file has the site's own files, systemd units and manifests, init also
+installs them.
 
 --config accepts kubeadm's documents: InitConfiguration, ClusterConfiguration,
 KubeletConfiguration and KubeProxyConfiguration. 'install init phase' runs one phase.` + timelineHelp,

@@ -37,7 +37,7 @@ func newJoinCmd() *cobra.Command {
 		Long: `Join this host to an existing cluster, as a worker or, with --control-plane, as
 another control plane. 'install init' prints the command. It is safe to run it
 again: it finishes what an earlier run left, and changes nothing else. If this file
-has the site's own files and systemd units for such a node, join installs them, too.
+has the site's own files and systemd units for such a node, join also installs them.
 
 A control plane needs the cluster's certificates: --certificate-key downloads and
 decrypts them, or copy them to /etc/kubernetes/pki first.
@@ -85,7 +85,7 @@ func (in *joinFlags) bind(f *pflag.FlagSet) {
 	f.StringVar(&d.Token, "discovery-token", "", "the token for discovery of the cluster")
 	f.StringVar(&d.TLSBootstrapToken, "tls-bootstrap-token", "", "the token with which the kubelet requests its certificate")
 	f.StringSliceVar(&d.CACertHashes, "discovery-token-ca-cert-hash", nil, "trust only the CA with this hash, sha256:<hex>; repeat it while the cluster has an old and a new CA")
-	f.BoolVar(&d.UnsafeSkipCAVerification, "discovery-token-unsafe-skip-ca-verification", false, "trust any CA; anyone who has the token can then impersonate the cluster")
+	f.BoolVar(&d.UnsafeSkipCAVerification, "discovery-token-unsafe-skip-ca-verification", false, "do not verify the cluster's CA; anyone who has the token can then impersonate the cluster")
 	f.StringVar(&d.File, "discovery-file", "", "a kubeconfig with the cluster's address and CA: a file or an https:// URL")
 	f.DurationVar(&d.Timeout, "discovery-timeout", config.DefaultDiscoveryTimeout, "how long to wait for the API server")
 	f.BoolVar(&cfg.ControlPlane, "control-plane", false, "join as another control plane")

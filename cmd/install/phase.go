@@ -128,7 +128,7 @@ func (p *initPhase) bind(f *pflag.FlagSet, name string) {
 			{"scheduler", &p.cfg.Scheduler.ExtraArgs},
 		} {
 			if component == "" || component == c.name {
-				f.Var(extraArgs{c.args}, c.name+"-extra-args", "additional arguments of this component, or other values for them: NAME=VALUE, separated by commas")
+				f.Var(extraArgs{c.args}, c.name+"-extra-args", "additional arguments of this component, or new values for existing ones: NAME=VALUE, separated by commas")
 			}
 		}
 		fallthrough
@@ -138,7 +138,7 @@ func (p *initPhase) bind(f *pflag.FlagSet, name string) {
 		f.StringVar(&p.runFlags.rootfs, "rootfs", "", "the `DIRECTORY` to use as the host's root directory")
 		f.StringVar(&p.options.KubeconfigDir, "kubeconfig-dir", config.KubernetesDir, "the `DIRECTORY` for kubeconfig files")
 	case "manifests":
-		f.BoolVar(&p.options.ForceConflicts, "force-conflicts", false, "also replace fields that others have changed in the cluster")
+		f.BoolVar(&p.options.ForceConflicts, "force-conflicts", false, "also replace fields that other field managers have changed")
 		fallthrough
 	case "addon":
 		f.BoolVar(&p.options.PrintManifest, "print-manifest", false, "print the manifests instead of applying them")

@@ -18,7 +18,7 @@ import (
 type requiredKey struct{ key, signature string }
 
 func (r *requiredKey) bind(f *pflag.FlagSet) {
-	f.StringVar(&r.key, "require-key", "", "stop unless this file is signed by the public key in this `FILE`; check a file that you do not trust with minisign before you run it")
+	f.StringVar(&r.key, "require-key", "", "fail if this file is not signed by the public key in this `FILE`; check a file that you do not trust with minisign before you run it")
 	f.StringVar(&r.signature, "signature", "", "with --require-key: the `FILE` with the signature (default: this file's path with .minisig)")
 }
 
@@ -33,7 +33,7 @@ func (r *requiredKey) check(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	f, err := openCarrier()
+	f, err := openOwnFile()
 	if err != nil {
 		return err
 	}

@@ -82,7 +82,7 @@ func (in *resetFlags) bind(f *pflag.FlagSet) {
 	f.BoolVar(&r.CleanupTmpDir, "cleanup-tmp-dir", false, "also remove kubeadm's backups in /etc/kubernetes/tmp")
 	f.StringVar(&r.CRISocket, "cri-socket", "", "the container runtime's socket (default unix://"+config.ContainerdSocket+")")
 	f.StringVar(&in.kubeconfig, "kubeconfig", adminConf, "the kubeconfig `FILE` of the cluster, used if this host's etcd does not respond")
-	f.StringSliceVar(&r.IgnorePreflightErrors, "ignore-preflight-errors", nil, "accepted as by kubeadm; the only check of reset, IsPrivilegedUser, cannot be ignored")
+	f.StringSliceVar(&r.IgnorePreflightErrors, "ignore-preflight-errors", nil, "has no effect: the only check of reset, IsPrivilegedUser, cannot be ignored")
 	f.BoolVar(&r.DryRun, "dry-run", false, "only print what would be done")
 }
 

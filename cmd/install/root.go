@@ -17,8 +17,8 @@ var version = "dev"
 
 const rootLong = `install makes this host a Kubernetes node. It needs this file and no network.
 
-The file contains the binaries, the images and the steps of kubeadm. The host
-needs root, systemd, and a kernel with overlayfs, cgroups and namespaces.
+The file contains the binaries and the images, and runs the phases of kubeadm. You need
+root. The host needs systemd, and a kernel with overlayfs, cgroups and namespaces.
 
 Ctrl-C, SIGTERM, a lost session and a closed output ('install init | head')
 interrupt the command between two changes. Run the same command again to

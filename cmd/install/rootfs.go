@@ -10,23 +10,23 @@ import (
 )
 
 // changeRoot makes dir the root directory of this process, as --rootfs of kubeadm does. All
-// paths of the command line are then paths below dir. It opens this program's file first,
-// because its path may lead nowhere afterwards.
+// paths of the command line are then paths below dir. It opens the installer's file first,
+// because its path may not exist in the new root directory.
 //
-// Commands that write only files have a --rootfs of their own, which needs no root.
+// Commands that write only files have their own --rootfs, which needs no root.
 func changeRoot(dir string) error {
 	if dir == "" {
 		return nil
 	}
-	if carrier == nil {
+	if ownFile == nil {
 		self, err := os.Executable()
 		if err == nil {
-			carrier, err = os.Open(self)
+			ownFile, err = os.Open(self)
 		}
 		if err != nil {
 			return err
 		}
-		carrierPath = self
+		ownPath = self
 	}
 	err := syscall.Chroot(dir)
 	if err == nil {

@@ -128,7 +128,7 @@ func tokenCreate(in *tokenFlags) *cobra.Command {
 	f := cmd.Flags()
 	f.BoolVar(&printJoin, "print-join-command", false, "print the command for joining hosts")
 	f.StringVar(&certificateKey, "certificate-key", "", "with --print-join-command: print the command for joining control planes, with this key of the uploaded certificates")
-	f.StringVar(&configFile, "config", "", "create the tokens of kubeadm's configuration `FILE` (bootstrapTokens of InitConfiguration)")
+	f.StringVar(&configFile, "config", "", "create the tokens in kubeadm's configuration `FILE` (bootstrapTokens of InitConfiguration)")
 	f.DurationVar(&token.TTL, "ttl", config.DefaultTokenTTL, "how long the token is valid; 0 means that it never expires")
 	f.StringVar(&token.Description, "description", "", "what the token is for")
 	f.StringSliceVar(&token.Usages, "usages", token.Usages, "the allowed uses of the token: signing, authentication")

@@ -15,11 +15,11 @@ import (
 
 const upgradeLong = `Upgrade a cluster to the Kubernetes version of this file, node by node: the first
 control plane with 'upgrade apply', every other node with 'upgrade node'. Each file
-has one version. The next minor version can be reached, and none can be skipped.
+has one version. Upgrade one minor version at a time; none can be skipped.
 
-Everything is in place before anything stops. A component of the control plane that
-does not become healthy gets its former manifest back. An interrupted upgrade is
-finished by the same command, or undone with 'upgrade undo'.`
+All new files are in place before anything stops. If a component of the control plane
+does not become healthy, its previous manifest is restored. To finish an interrupted
+upgrade, run the same command again; to undo it, run 'upgrade undo'.`
 
 func newUpgradeCmd() *cobra.Command {
 	cmd := &cobra.Command{
@@ -47,13 +47,13 @@ func newUpgradeApplyCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "apply [VERSION]",
 		Short: "Upgrade the first control plane, and with it the cluster",
-		Long: `Upgrade the first control plane, and with it what the cluster has once: the stored
-configuration and the add-ons. Then run 'upgrade node' on every other node.
+		Long: `Upgrade the first control plane, the configuration stored in the cluster, and the
+add-ons. Then run 'upgrade node' on every other node.
 
-The order is kubeadm's: etcd, API server, controller manager and scheduler, each
-healthy before the next; the stored configuration; CoreDNS, kube-proxy and the pod
-network; at last containerd and the kubelet, after the node's pods have moved to
-other nodes. Before, the images are imported and etcd's data is saved.
+First, the images are imported and etcd's data is saved. Then the order is kubeadm's:
+etcd, API server, controller manager and scheduler, each healthy before the next; the
+stored configuration; CoreDNS, kube-proxy and the pod network; finally containerd and
+the kubelet, after the node's pods have moved to other nodes.
 
 CoreDNS, kube-proxy and flannel are postponed while a node does not have their new
 images: run the command again after the last node.
@@ -213,14 +213,14 @@ func newUpgradeUndoCmd() *cobra.Command {
 	yes := false
 	cmd := &cobra.Command{
 		Use:   "undo",
-		Short: "Go back to what the last upgrade of this node replaced",
-		Long: `Go back to the manifests, binaries and configuration that the last upgrade of this
+		Short: "Undo the last upgrade of this node",
+		Long: `Restore the manifests, binaries and configuration that the last upgrade of this
 node replaced. They are kept in ` + host.UpgradeDir + ` until the next upgrade. Renewed
-certificates stay. After 'upgrade apply', also the stored configuration and the
-add-ons go back.
+certificates stay. After 'upgrade apply', the stored configuration and the add-ons
+are restored too.
 
-It refuses when a newer minor version of etcd has run: etcd cannot read data of a
-newer version. Then restore the snapshot from before the upgrade.`,
+It fails if a newer minor version of etcd has run: etcd cannot read data of a newer
+version. Then restore the snapshot from before the upgrade.`,
 		Example: "  ./install upgrade undo\n  ./install upgrade undo --yes",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

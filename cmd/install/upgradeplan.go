@@ -23,7 +23,7 @@ func (in *planFlags) bind(f *pflag.FlagSet) {
 	f.SortFlags = false
 	f.StringVar(&in.configFile, "config", "", "kubeadm's configuration `FILE` with an UpgradeConfiguration; - is standard input")
 	f.StringVar(&o.Kubeconfig, "kubeconfig", "", "the kubeconfig `FILE` of the cluster (default: "+adminConf+")")
-	f.StringVar(&o.Patches, "patches", "", "the `DIRECTORY` with the patches that 'upgrade apply' will get")
+	f.StringVar(&o.Patches, "patches", "", "the `DIRECTORY` with the patches for 'upgrade apply'")
 	f.BoolVar(&o.EtcdUpgrade, "etcd-upgrade", true, "also plan the upgrade of etcd")
 	f.IntVarP(&o.Context, "context-lines", "c", 3, "how many lines to show around each change in a diff")
 }
@@ -66,7 +66,7 @@ func newUpgradePlanCmd() *cobra.Command {
 	in, output, diff := &planFlags{}, &outputFlags{}, false
 	cmd := &cobra.Command{
 		Use:   "plan [VERSION]",
-		Short: "Show what an upgrade would change, and what keeps it from succeeding",
+		Short: "Show what an upgrade would change, and what prevents it",
 		Long: `Show what an upgrade to the version of this file would change, and check whether it
 can succeed: the versions of all nodes and components, the files and the stored
 configuration that change, and all problems at once, each with a fix. Run it on a
@@ -98,7 +98,7 @@ Exit codes: 0 the upgrade can begin, perhaps with warnings; 3 a check failed.`,
 	o := &in.options
 	f.BoolVar(&o.AllowExperimental, "allow-experimental-upgrades", false, "allow alpha and beta versions and release candidates")
 	f.BoolVar(&o.AllowRC, "allow-release-candidate-upgrades", false, "allow release candidates")
-	f.BoolVar(&o.Drain, "drain", true, "check what moving the pods of each node to other nodes meets")
+	f.BoolVar(&o.Drain, "drain", true, "check whether the pods of each node can move to other nodes")
 	f.StringSliceVar(&o.IgnorePreflightErrors, "ignore-preflight-errors", nil, "checks whose errors become warnings, or all")
 	f.BoolVar(&o.PrintConfig, "print-config", false, "also print the ClusterConfiguration that the upgrade stores")
 	f.BoolVar(&diff, "diff", false, "also print the differences, as 'upgrade diff' does")

@@ -50,7 +50,7 @@ func choose(entries []entry, spec Spec) ([]choice, error) {
 		return nil, fault.New(fault.Usage, "images there: "+listNames(entries), "it has no image %q", spec.Select)
 	}
 	if len(found) > 1 && spec.Reference != "" {
-		return nil, fault.New(fault.Usage, "name one of them: "+listNames(entries), "%q is a name for one image, but there are %d", spec.Reference, len(found))
+		return nil, fault.New(fault.Usage, "name one of them: "+listNames(entries), "%q names one image, but the source has %d", spec.Reference, len(found))
 	}
 	if len(found) > 1 && spec.Select != "" {
 		return nil, fault.New(fault.Usage, "use a full name: "+listNames(entries), "%d images have the name %q", len(found), spec.Select)
@@ -98,7 +98,7 @@ func listNames(entries []entry) string {
 }
 
 // fullName returns the reference in a layout's annotation if it has a registry and a tag.
-// Other texts, such as a plain tag, are no full name.
+// Other texts, such as a plain tag, are not full names.
 func fullName(s string) (string, bool) {
 	ref, err := reference.Parse(s)
 	if err != nil {

@@ -36,7 +36,7 @@ func (r *Reader) export(ctx context.Context, image string) (files, error) {
 	return a, nil
 }
 
-var errUnknownFlag = errors.New("ctr does not know a flag")
+var errUnknownFlag = errors.New("this version of ctr does not know a flag")
 
 // runExport returns a file with the output of ctr images export.
 func (r *Reader) runExport(ctx context.Context, ctr, image string, flags ...string) (*os.File, error) {

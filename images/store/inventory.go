@@ -169,7 +169,7 @@ func (s *Store) Remove(ctx context.Context, img Image) error {
 	case i < 0:
 		return nil
 	case all[i].Containers > 0 || !slices.Equal(all[i].Names, img.Names):
-		return fmt.Errorf("removing image %s: it was used or named in the meantime", img.Name())
+		return fmt.Errorf("removing image %s: it is in use now, or its names have changed", img.Name())
 	}
 	// The ID is the last: with it, an interrupted removal can be continued.
 	for _, name := range append(slices.Clone(img.Names), img.ID) {

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// tailSize is how many bytes at the end of a log are read. A Go program that panics writes
+// tailSize is how many bytes at the end of a log are read. A Go process that panics writes
 // the stacks of its goroutines after the error.
 const tailSize = 256 << 10
 

@@ -141,7 +141,7 @@ func (s *Store) restoreName(ctx context.Context, c NameChange) (left string, err
 	rec, err := s.record(ctx, c.Name)
 	if errdefs.IsNotFound(err) {
 		if c.Before != nil {
-			return "it was removed since Airlift set it", nil
+			return "it was removed after Airlift set it", nil
 		}
 		return "", nil
 	}
@@ -151,7 +151,7 @@ func (s *Store) restoreName(ctx context.Context, c NameChange) (left string, err
 	now := rec.target.Digest.String()
 	switch {
 	case !slices.Contains(c.Set, now) && (c.Before == nil || c.Before.Digest != now):
-		return fmt.Sprintf("it was changed since Airlift set it, and now points to %s", now), nil
+		return fmt.Sprintf("it was changed after Airlift set it, and now points to %s", now), nil
 	case c.Before == nil:
 		_, err := s.images.Delete(ctx, &imagesapi.DeleteImageRequest{Name: c.Name})
 		if err = errgrpc.ToNative(err); errdefs.IsNotFound(err) {

@@ -167,7 +167,7 @@ func TestRestoreLeavesWhatOthersChanged(t *testing.T) {
 		if now, err := c.ImageService().Get(t.Context(), name); err != nil || now.Target.Digest != other.Target.Digest {
 			t.Errorf("%s is %v, %v", name, now, err)
 		}
-		if !strings.Contains(strings.Join(left, "\n"), "image name "+name+": it was changed since Airlift set it, and now points to "+other.Target.Digest.String()) {
+		if !strings.Contains(strings.Join(left, "\n"), "image name "+name+": it was changed after Airlift set it, and now points to "+other.Target.Digest.String()) {
 			t.Errorf("left %q", left)
 		}
 	}

@@ -62,7 +62,7 @@ type Entry struct {
 // The kinds of errors of Read.
 var (
 	// ErrNotBackup is the cause of errors about a file that is something else.
-	ErrNotBackup = errors.New("it is not a backup of Airlift")
+	ErrNotBackup = errors.New("it is not an Airlift backup")
 	// ErrTruncated is the cause of errors about a file that ends early.
 	ErrTruncated = errors.New("the file ends early")
 	// ErrDamaged is the cause of errors about content with another checksum.
@@ -70,5 +70,5 @@ var (
 	// ErrEncrypted is the cause of errors about an encrypted file that is read without a key.
 	ErrEncrypted = errors.New("the file is encrypted")
 	// ErrOtherKey is the cause of errors about a file that is encrypted to other keys.
-	ErrOtherKey = errors.New("the file is encrypted to another key")
+	ErrOtherKey = errors.New("the file is encrypted for another key")
 )

@@ -16,7 +16,7 @@ func Recipients(arguments, files []string) (list []age.Recipient, err error) {
 	for _, text := range arguments {
 		found, err := age.ParseRecipients(strings.NewReader(text))
 		if err != nil || len(found) != 1 {
-			return nil, fault.New(fault.Usage, "give a public key as age-keygen prints it: age1…", "--recipient %q is not a recipient of age", text)
+			return nil, fault.New(fault.Usage, "give a public key as age-keygen prints it: age1…", "--recipient %q is not an age recipient", text)
 		}
 		list = append(list, found...)
 	}

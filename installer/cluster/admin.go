@@ -26,7 +26,7 @@ func EnsureAdmin(ctx context.Context, admin, superAdmin *Client, binding runtime
 	}
 	if superAdmin == nil {
 		return nil, fault.Wrap(err, fault.Failure,
-			"admin.conf's group has no rights, and this host has no super-admin.conf to grant them: restore super-admin.conf, or as another administrator run: kubectl create clusterrolebinding kubeadm:cluster-admins --clusterrole=cluster-admin --group=kubeadm:cluster-admins")
+			"admin.conf's group has no permissions, and this host has no super-admin.conf to grant them: restore super-admin.conf, or as another administrator run: kubectl create clusterrolebinding kubeadm:cluster-admins --clusterrole=cluster-admin --group=kubeadm:cluster-admins")
 	}
 	if changed, err = superAdmin.Apply(ctx, binding); err != nil {
 		return changed, err

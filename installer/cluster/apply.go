@@ -24,7 +24,7 @@ import (
 // server defaults, status, and additions by others (a signature in
 // cluster-info, a label) are not compared. Otherwise the given fields are sent
 // as a JSON merge patch, which keeps all other fields. Lists are compared and
-// replaced as a whole, and so is the data of a Secret: nobody else writes there,
+// replaced as a whole, and so is the data of a Secret: no other client writes it,
 // and an old key could still grant access. Server-side apply would need no
 // read, but it owns fields permanently and makes a later kubectl edit conflict.
 func (c *Client) Apply(ctx context.Context, objects ...runtime.Object) (changed []string, err error) {

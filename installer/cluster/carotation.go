@@ -16,7 +16,7 @@ import (
 
 // rotationName names the ConfigMap, the Secret, the Role and the RoleBinding in kube-system that
 // exist while the CAs are rotated. The ConfigMap has the state and the certificates of the
-// cluster's CAs, the Secret the next CAs with their keys, encrypted.
+// cluster's CAs, the Secret the new CAs with their keys, encrypted.
 const rotationName = "airlift-ca-rotation"
 
 // rotationAnnotation is the stage that a Node has reached: "STAGE HASH-OF-THE-NEXT-CA".
@@ -25,7 +25,7 @@ const rotationAnnotation = "airlift.dev/ca-rotation"
 // A CARotation is the rotation of the cluster's CAs that is going on.
 type CARotation struct {
 	Stage string // the furthest that any node may reach
-	// ID is the hash of the next CA, as --discovery-token-ca-cert-hash has it.
+	// ID is the hash of the new CA, as --discovery-token-ca-cert-hash has it.
 	ID           string
 	Former, Next []byte // certificates of the cluster's CA, PEM
 	// FormerFrontProxy and NextFrontProxy are certificates of the front proxy's CA, PEM.
@@ -72,7 +72,7 @@ func (c *Client) StoreRotation(ctx context.Context, r *CARotation) (changed []st
 	)
 }
 
-// StoreNextCAs stores the next CAs for the other control planes, encrypted with key. It keeps
+// StoreNextCAs stores the new CAs for the other control planes, encrypted with key. It keeps
 // those that are stored already.
 func (c *Client) StoreNextCAs(ctx context.Context, key string, files map[string][]byte) (changed bool, err error) {
 	if stored, err := c.NextCAs(ctx, key); err != nil || stored != nil {
@@ -105,7 +105,7 @@ func (c *Client) NextCAs(ctx context.Context, key string) (map[string][]byte, er
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("reading the next CAs: %w", err)
+		return nil, fmt.Errorf("reading the new CAs: %w", err)
 	}
 	files := map[string][]byte{}
 	for name, sealed := range secret.Data {
@@ -118,7 +118,7 @@ func (c *Client) NextCAs(ctx context.Context, key string) (map[string][]byte, er
 }
 
 // RemoveRotation deletes what the rotation has stored in the cluster, the annotations of the
-// Nodes first. What does not exist is no error.
+// Nodes first. What does not exist is not an error.
 func (c *Client) RemoveRotation(ctx context.Context) error {
 	nodes, err := c.RotationNodes(ctx, "")
 	if err != nil {

@@ -64,7 +64,7 @@ const (
 // belong to the sender and are not trusted. cluster-info is then fetched again
 // over a connection that only the pinned CAs verify, and must be identical.
 //
-// With a discovery file, the user vouches for the file and its CA.
+// With a discovery file, the user is responsible for the file and its CA.
 //
 // Temporary failures (no answer yet, init still running) are retried until
 // d.Timeout; all others fail at once.
@@ -195,7 +195,7 @@ func clusterCA(kubeconfig string) ([]byte, error) {
 	return ca, nil
 }
 
-// discoverByFile uses a kubeconfig that the user vouches for.
+// discoverByFile uses a kubeconfig that the user supplies and trusts.
 func discoverByFile(ctx context.Context, d config.Discovery, report Report) (*Found, error) {
 	cfg, err := loadDiscoveryFile(ctx, d)
 	if err != nil {

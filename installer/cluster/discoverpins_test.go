@@ -56,12 +56,12 @@ func TestDiscoveryWhileTheCAIsReplaced(t *testing.T) {
 		pins    []*x509.Certificate
 		trusted []*x509.Certificate
 	}{
-		"one hash":                     {[]*x509.Certificate{i.ca}, []*x509.Certificate{i.ca}},
-		"both hashes":                  {[]*x509.Certificate{i.ca, next}, []*x509.Certificate{next, i.ca}},
-		"a hash of no CA in the list":  {[]*x509.Certificate{absent, i.ca}, []*x509.Certificate{i.ca}},
-		"no hash, the check given up":  {nil, []*x509.Certificate{next, i.ca}},
-		"the hash of the next CA only": {[]*x509.Certificate{next}, nil},
-		"only a hash of no CA":         {[]*x509.Certificate{absent}, nil},
+		"one hash":                    {[]*x509.Certificate{i.ca}, []*x509.Certificate{i.ca}},
+		"both hashes":                 {[]*x509.Certificate{i.ca, next}, []*x509.Certificate{next, i.ca}},
+		"a hash of no CA in the list": {[]*x509.Certificate{absent, i.ca}, []*x509.Certificate{i.ca}},
+		"no hash, the check given up": {nil, []*x509.Certificate{next, i.ca}},
+		"the hash of the new CA only": {[]*x509.Certificate{next}, nil},
+		"only a hash of no CA":        {[]*x509.Certificate{absent}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := good

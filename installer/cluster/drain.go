@@ -101,7 +101,7 @@ func (d *Drain) Run(ctx context.Context) error {
 		for _, p := range pods {
 			name := p.Namespace + "/" + p.Name
 			if p.DeletionTimestamp != nil {
-				state = append(state, name+" is ending")
+				state = append(state, name+" is terminating")
 				continue
 			}
 			reason, err := d.evict(ctx, &p)

@@ -10,8 +10,8 @@ import (
 )
 
 // Health makes one request to the health check of a component of this host. It does not
-// check the certificate, and uses no proxy. A component that answers anybody else's requests
-// with "forbidden" is healthy.
+// check the certificate, and uses no proxy. A component that answers unauthorized requests with
+// "forbidden" is healthy.
 func Health(ctx context.Context, url string) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {

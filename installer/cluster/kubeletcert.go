@@ -64,7 +64,7 @@ func (c *Client) KubeletCertificate(ctx context.Context, csrPEM []byte, with Wai
 		}
 		certPEM = r.Status.Certificate
 		if approved {
-			return len(certPEM) > 0, "it is approved, and not signed yet", nil
+			return len(certPEM) > 0, "it is approved, but not signed yet", nil
 		}
 		return false, "it is not approved yet", nil
 	})

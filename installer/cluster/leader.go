@@ -36,10 +36,10 @@ func (c *Client) WaitForControllerManager(ctx context.Context, timeout time.Dura
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("creating a Service without pods, to see whether a controller manager acts: %w", err)
+		return fmt.Errorf("creating a Service without pods, to check that a controller manager is active: %w", err)
 	}
 	defer c.removeProbes(context.WithoutCancel(ctx))
-	w := wait{what: "a controller manager to act", timeout: timeout, report: report}
+	w := wait{what: "an active controller manager", timeout: timeout, report: report}
 	return w.until(ctx, nil, func(ctx context.Context) (bool, string, error) {
 		slices, err := c.api.DiscoveryV1().EndpointSlices(systemNamespace).List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + probe.Name})
 		if err != nil {

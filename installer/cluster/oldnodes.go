@@ -51,7 +51,7 @@ func (c *Client) RemoveOtherControlPlanes(ctx context.Context, keep string) (rem
 	return removed, workers, nil
 }
 
-// removeNode deletes a Node and its pods. That a part of them does not exist is no error.
+// removeNode deletes a Node and its pods. That a part of them does not exist is not an error.
 func (c *Client) removeNode(ctx context.Context, name string) error {
 	var pods *corev1.PodList
 	err := persist(ctx, func() (err error) {

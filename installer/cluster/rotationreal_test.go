@@ -55,10 +55,10 @@ func TestRealRotationState(t *testing.T) {
 		t.Errorf("%q", stored)
 	}
 	if _, err := super.NextCAs(ctx, strings.Repeat("cd", 32)); err == nil {
-		t.Error("another key decrypts the next CAs")
+		t.Error("another key decrypts the new CAs")
 	}
 	if _, err := kubelet.NextCAs(ctx, key); err == nil {
-		t.Error("a kubelet may read the next CAs")
+		t.Error("a kubelet may read the new CAs")
 	}
 	for range 2 {
 		if err := super.RemoveRotation(ctx); err != nil {

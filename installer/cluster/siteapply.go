@@ -91,7 +91,7 @@ func (s *Site) Apply(ctx context.Context, m *SiteManifest) (Applied, error) {
 // cannot be changed, such as the pod template of a Job.
 func hintOf(o *unstructured.Unstructured, err error) string {
 	if apierrors.IsInvalid(err) && strings.Contains(err.Error(), "field is immutable") {
-		return "if it may be created again: kubectl delete " + strings.ToLower(o.GetKind()) + " " + o.GetName() + ", in its namespace; then run this command again"
+		return "if it can be deleted and created again: kubectl delete " + strings.ToLower(o.GetKind()) + " " + o.GetName() + ", in its namespace; then run this command again"
 	}
 	if hint := fault.Hint(err); hint != "" {
 		return hint
@@ -240,7 +240,7 @@ func (s *Site) applyOnce(ctx context.Context, resource dynamic.ResourceInterface
 		}
 		kept = append(kept, fields...)
 	}
-	return fmt.Errorf("fields that others have changed cannot be left out: %s", strings.Join(kept, ", "))
+	return fmt.Errorf("fields that other field managers have changed cannot be left out: %s", strings.Join(kept, ", "))
 }
 
 // sameObject reports whether two versions of an object differ only in what the API server

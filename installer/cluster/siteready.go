@@ -28,7 +28,7 @@ type Readiness struct {
 	Failed bool
 }
 
-// ready looks at an object in the cluster. Kinds without a state of their own are ready when
+// ready looks at an object in the cluster. Kinds without their own state are ready when
 // they exist.
 func (s *Site) ready(ctx context.Context, o *unstructured.Unstructured, namespace string, inBundle func(image string) bool) (Readiness, error) {
 	resource, _, err := s.resource(o, namespace)

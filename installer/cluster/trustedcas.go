@@ -35,7 +35,7 @@ func (c *Client) WaitForPublishedCA(ctx context.Context, right func(bundle strin
 	const name = "kube-root-ca.crt"
 	wait := wait{
 		what: "the controller manager to publish the CAs to all pods", timeout: w.Timeout, report: w.Report,
-		hint: "see the log of the controller manager that leads: kubectl -n kube-system logs -l component=kube-controller-manager",
+		hint: "see the log of the controller manager that is the leader: kubectl -n kube-system logs -l component=kube-controller-manager",
 	}
 	return wait.until(ctx, nil, func(ctx context.Context) (bool, string, error) {
 		m, err := c.api.CoreV1().ConfigMaps(systemNamespace).Get(ctx, name, metav1.GetOptions{})

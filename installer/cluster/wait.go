@@ -19,8 +19,8 @@ type Report func(state string)
 // pollInterval is the pause between checks, and before a failed watch is reopened.
 const pollInterval = 200 * time.Millisecond
 
-// After each check a wait rests restFactor times as long as the check took, but at most maxRest.
-// On a slow host the checks would otherwise take the time of what they wait for.
+// After each check a wait pauses restFactor times as long as the check took, but at most maxRest.
+// On a slow host the checks would otherwise take processor time from the process that they wait for.
 const (
 	restFactor = 4
 	maxRest    = 5 * time.Second
@@ -61,7 +61,7 @@ var numbers = regexp.MustCompile(`[0-9]+`)
 
 // until calls look until it is done, fails, or the timeout has passed without
 // progress: at once, on every wake, and after each interval without a wake, with
-// a rest after each. A timeout reports look's last state; an error of look ends the wait.
+// a pause after each. A timeout reports look's last state; an error of look ends the wait.
 func (w wait) until(parent context.Context, wake <-chan struct{}, look func(context.Context) (done bool, state string, err error)) error {
 	ctx, giveUp := context.WithCancel(parent)
 	defer giveUp()

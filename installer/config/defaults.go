@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// Defaults, kubeadm's own unless said otherwise.
+// Defaults, kubeadm's own unless a comment states otherwise.
 const (
 	DefaultClusterName     = "kubernetes"
 	DefaultImageRepository = "registry.k8s.io"

@@ -68,7 +68,7 @@ func orTrue(b *bool) bool { return b == nil || *b }
 // CompleteUpgrade sets the defaults for an upgrade of a node. The cluster's configuration, Facts
 // and, on a control plane, LocalAPIEndpoint must be set.
 func (c *Config) CompleteUpgrade(controlPlane bool) {
-	// The stored configuration omits defaults. An empty pod subnet is no default there, so it
+	// The stored configuration omits defaults. An empty pod subnet is not a default there, so it
 	// stays empty.
 	pods := c.Networking.PodSubnet
 	if controlPlane {

@@ -13,7 +13,7 @@ import (
 	"airlift/fault"
 )
 
-// nobody owns the entries: an archive that root unpacks must not make files of root's.
+// The user nobody owns the entries: when root unpacks the archive, root must not own the files.
 const nobody = 65534
 
 // FileName is the default name of the archive.

@@ -107,7 +107,7 @@ func (d *Doctor) readLogs(ctx context.Context, s *status.Status) map[string][]st
 	return logs
 }
 
-// chatter matches lines of a unit's log that are no errors.
+// chatter matches lines of a unit's log that are not errors.
 var chatter = regexp.MustCompile(`^(?:I[0-9]{4} |Flag --)|level=(?:info|debug|warning)|See https://kubernetes.io/docs`)
 
 // unitLog returns the last lines of a unit's log that look like errors, or else the last ones.

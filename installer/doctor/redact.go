@@ -49,11 +49,11 @@ var rules = []rule{
 // block matches a name whose value is the following, deeper lines, as in YAML.
 var block = regexp.MustCompile(`(?i)^(\s*-?\s*)["']?` + secretName + `["']?\s*:\s*[|>][-+0-9]*\s*$`)
 
-// plain matches a name with a value without quotes. Values that are no secrets are kept: see
+// plain matches a name with a value without quotes. Values that are not secrets are kept: see
 // harmless.
 var plain = regexp.MustCompile(`(?i)(\b` + secretName + `["']?[ \t]*[:=][ \t]*)([^\s"'\\,;}\]{\[|>&][^\s,;}\]"']*)`)
 
-// harmless matches values that help and are no secret: yes or no, a path, nothing.
+// harmless matches values that help and are not secret: yes or no, a path, nothing.
 var harmless = regexp.MustCompile(`(?i)^(true|false|yes|no|on|off|null|none|nil|~|enabled|disabled|/[^\s]*|unix:.*|\[redacted.*|<[a-z ]+>)$`)
 
 // encoded matches what may be base64, as in kubeconfigs.

@@ -75,7 +75,7 @@ const setClock = "timedatectl set-time 'YYYY-MM-DD HH:MM:SS'; or start a time se
 
 func (s *suspicions) clock(e examined) {
 	c := e.clock
-	const why = "certificates and tokens are refused outside of their time, and etcd's and the nodes' leases depend on it"
+	const why = "certificates and tokens are rejected outside of their validity period, and the leases of etcd and of the nodes depend on the clock"
 	if c.later != "" {
 		s.add(aClock, "clock-behind", why, setClock, "this host's clock shows %s, but %s at %s", c.here.UTC().Format(time.RFC3339), c.later, c.laterAt.UTC().Format(time.RFC3339))
 	}
@@ -121,7 +121,7 @@ func (s *suspicions) checks(e examined) {
 		case p.Name == "Firewall" && strings.Contains(p.Message, "that this node needs"):
 			s.add(aFirewall, "firewall", "other nodes, pods or this host itself cannot reach what listens there", p.Fix, "%s", p.Message)
 		case p.Name == "Preflight":
-			s.add(aSymptom, "preflight", "without the checks, causes in this host's configuration stay hidden", "ip address; hostname", "%s", p.Message)
+			s.add(aSymptom, "preflight", "without the checks, problems in this host's configuration are not found", "ip address; hostname", "%s", p.Message)
 		}
 	}
 	for _, p := range e.checks.Errors {
@@ -129,7 +129,7 @@ func (s *suspicions) checks(e examined) {
 		if p.Name == "IsPrivilegedUser" {
 			at = aClock // nothing else can be trusted
 		}
-		s.add(at, "preflight-"+p.Name, "the preflight check "+p.Name+" fails, and init and join would refuse this host", cmp.Or(p.Fix, "./install preflight init"), "%s", p.Message)
+		s.add(at, "preflight-"+p.Name, "the preflight check "+p.Name+" fails, so init and join would fail on this host", cmp.Or(p.Fix, "./install preflight init"), "%s", p.Message)
 	}
 }
 
@@ -159,7 +159,7 @@ func (s *suspicions) components(e examined) {
 		case c.Name == "kube-apiserver":
 			at, why = anAPI, "kubelets, controllers and kubectl need the API server"
 		case c.Name == "coredns":
-			at, why = aDNS, "names of Services do not resolve in pods"
+			at, why = aDNS, "pods cannot resolve the names of Services"
 		default:
 			why = "it is a component of the cluster"
 		}
@@ -191,18 +191,18 @@ func (s *suspicions) components(e examined) {
 func (s *suspicions) runtime(e examined) {
 	n := e.node
 	if n.kubeletDriver != "" && n.runtimeDriver != "" && n.kubeletDriver != n.runtimeDriver && n.runtimeMajor < 2 {
-		s.add(aConfiguration, "cgroup-driver", "two managers of one cgroup tree end containers at random, or the kubelet cannot start pods",
+		s.add(aConfiguration, "cgroup-driver", "with two managers of one cgroup tree, containers are killed at random, or the kubelet cannot start pods",
 			"set cgroupDriver: "+n.runtimeDriver+" in /var/lib/kubelet/config.yaml; systemctl restart kubelet", "the kubelet uses the cgroup driver %s, containerd uses %s", n.kubeletDriver, n.runtimeDriver)
 	}
 	if len(n.leftovers) > 0 {
-		s.add(aLeftover, "leftover-rules", "rules of a former cluster redirect or drop packets of the next one", "./install reset; or reboot, if no file loads the rules again",
+		s.add(aLeftover, "leftover-rules", "rules of a previous cluster redirect or drop packets of the next one", "./install reset; or reboot, if no file loads the rules again",
 			"this host is not a node, and has rules of Kubernetes: %s", strings.Join(n.leftovers, ", "))
 	}
 	if n.memoryFree > 0 && n.memoryFree < 100<<20 {
-		s.add(aPressure, "memory", "the kernel ends processes, and the kubelet evicts pods", "free -m; ps aux --sort=-rss | head", "only %d MB of memory are available", n.memoryFree>>20)
+		s.add(aPressure, "memory", "the kernel kills processes, and the kubelet evicts pods", "free -m; ps aux --sort=-rss | head", "only %d MB of memory are available", n.memoryFree>>20)
 	}
 	if n.oomKills != "" {
-		s.add(aPressure, "oom", "a process of the node may be among them", "journalctl -k | grep -i 'killed process'", "the kernel ended a process for lack of memory: %s", n.oomKills)
+		s.add(aPressure, "oom", "a process of the node may be among them", "journalctl -k | grep -i 'killed process'", "the kernel killed a process because memory was full: %s", n.oomKills)
 	}
 }
 
@@ -224,7 +224,7 @@ func (s *suspicions) etcd(e examined) {
 	}
 	for _, p := range e.status.Warnings {
 		if p.Part == "etcd" {
-			s.add(aPressure, "etcd-warning", "etcd refuses writes above its limit; a learner has no vote", p.Fix, "%s", p.Message)
+			s.add(aPressure, "etcd-warning", "etcd rejects writes above its limit; a learner has no vote", p.Fix, "%s", p.Message)
 		}
 	}
 }
@@ -275,7 +275,7 @@ func (s *suspicions) node(e examined) {
 func (s *suspicions) run(e examined) {
 	for _, p := range e.status.Warnings {
 		if p.Part == "lastRun" {
-			s.add(aRun, "last-run", "what it had to do may be half done; it continues where it stopped", p.Fix, "%s", p.Message)
+			s.add(aRun, "last-run", "its changes may be incomplete; the same command continues where it stopped", p.Fix, "%s", p.Message)
 		}
 	}
 }

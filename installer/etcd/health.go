@@ -179,7 +179,7 @@ func checkQuorum(states []State, gone Member) error {
 	if others == 0 || gone.Learner {
 		return nil
 	}
-	const hint = "restore those members first; with --force, reset continues, and you must then repair the cluster yourself"
+	const hint = "restore those members first; or use --force, and repair the cluster afterwards"
 	now, quorum := healthy, voters/2+1
 	if self == nil && voters > others {
 		now++

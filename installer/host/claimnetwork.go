@@ -219,7 +219,7 @@ func (h *Host) removeNetwork(e entry) error {
 	}
 	var failures []error
 	for _, a := range list {
-		// A pod's loopback interface is recorded as a network of its own.
+		// A pod's loopback interface is recorded as a separate network.
 		if a.Network == e.Name || ids[a.Container] {
 			failures = append(failures, h.removeTree(a.file))
 		}

@@ -173,7 +173,7 @@ func chooseForRanges(candidates []Address, o Options) (Address, error) {
 	}
 	usable := slices.DeleteFunc(slices.Clone(candidates), func(a Address) bool { return config.FamilyOf(a.IP) != family })
 	if len(usable) == 0 && len(candidates) > 0 {
-		return Address{}, fault.New(fault.Usage, "give ranges of the family of this host's address, or give none to get the defaults of that family",
+		return Address{}, fault.New(fault.Usage, "give ranges of the family of this host's address, or give none to use the defaults of that family",
 			"choosing this node's address: the cluster's %s range %s is %s, and this host has no %s address; it has:%s",
 			o.Networking.Ranges()[0].Of, o.Networking.Ranges()[0].Prefix, family, family, list(candidates))
 	}

@@ -71,7 +71,7 @@ func (h *Host) MkdirAll(path string, mode fs.FileMode) error {
 	info, err := os.Stat(h.Path(path))
 	if err == nil {
 		if !info.IsDir() {
-			return fmt.Errorf("creating directory %s: a file of that name exists", path)
+			return fmt.Errorf("creating directory %s: a file with that name exists", path)
 		}
 		return nil
 	}

@@ -12,7 +12,7 @@ import (
 )
 
 // A Firewall has the nftables rules of the kernel, where iptables-nft, firewalld
-// and ufw also keep theirs. It does not see rules of iptables-legacy.
+// and ufw also keep their rules. It does not see rules of iptables-legacy.
 type Firewall struct {
 	conn   *nftables.Conn
 	chains []*nftables.Chain
@@ -60,7 +60,7 @@ var families = map[nftables.TableFamily]string{
 }
 
 // Drops returns the base chains that certainly drop a packet. A chain is not in
-// the list if that depends on something that the packet does not tell, such as a
+// the list if that depends on something that is not in the packet, such as a
 // rate limit.
 func (f *Firewall) Drops(p Packet) ([]Drop, error) {
 	hook, family := nftables.ChainHookInput, nftables.TableFamilyIPv4

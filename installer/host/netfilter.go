@@ -35,7 +35,7 @@ type ruleFilter struct {
 	kubernetes bool            // chains of Kubernetes and flannel
 	networks   []string        // CNI networks
 	containers map[string]bool // with addresses in those networks
-	hostPorts  bool            // the portmap plugin's shared chains, if nobody else uses them
+	hostPorts  bool            // the portmap plugin's shared chains, if no other software uses them
 }
 
 func (h *Host) ruleFilter() (f ruleFilter, err error) {

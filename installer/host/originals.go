@@ -91,7 +91,7 @@ func (h *Host) saveEdited(path, now string, warn warnFunc) error {
 			return fmt.Errorf("saving the edited %s: %w", path, err)
 		}
 	}
-	warn("%s was edited since Airlift wrote it; it is replaced, and the edited file is saved as %s", path, saved)
+	warn("%s was edited after Airlift wrote it; it is replaced, and the edited file is saved as %s", path, saved)
 	return nil
 }
 

@@ -115,7 +115,7 @@ func OutputDir(path string, mode fs.FileMode) error {
 
 // outputFault adds a hint to an error about a path that the user chose.
 func outputFault(err error) error {
-	hint := "choose a path in a directory of your own"
+	hint := "choose a path in a directory that you own"
 	if os.Geteuid() == 0 {
 		hint = "choose a path in a directory that root owns, such as /root"
 	}

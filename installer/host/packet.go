@@ -23,7 +23,7 @@ type Packet struct {
 	Port     uint16 // 0 for any
 }
 
-// match tells whether a rule matches a packet.
+// match is the result of comparing a rule with a packet.
 type match int
 
 const (

@@ -132,7 +132,7 @@ func (h *Host) planned(e entry) (Item, error) {
 			return Item{}, fmt.Errorf("reading %s: %w", e.Name, err)
 		}
 		if err != nil || !e.wrote(sum) {
-			item.Act, item.Reason = Leave, "it was replaced since Airlift installed it"
+			item.Act, item.Reason = Leave, "it was replaced after Airlift installed it"
 		}
 	}
 	if e.Original != "" && item.Act == Remove {
@@ -142,7 +142,7 @@ func (h *Host) planned(e entry) (Item, error) {
 }
 
 // regenerated reports whether components rewrite a file, so that changed content
-// is no user's edit to save: certificates and kubeconfigs are renewed, static
+// is not a user's edit to save: certificates and kubeconfigs are renewed, static
 // pods are upgraded, and claimed directories change all the time.
 func (h *Host) regenerated(path string) bool {
 	if e, ok := h.recorded(kindFile, path); ok && e.Site {
@@ -254,7 +254,7 @@ func (h *Host) leftovers() (Plan, error) {
 		kernelState = append(kernelState, "the shared mount /")
 	}
 	if len(kernelState) > 0 {
-		plan = append(plan, Item{Act: Leave, What: strings.Join(kernelState, ", "), Reason: "other software may rely on them by now; a reboot reverts them"})
+		plan = append(plan, Item{Act: Leave, What: strings.Join(kernelState, ", "), Reason: "other software may use them now; a reboot reverts them"})
 	}
 	for _, dir := range []string{"/var/log/pods", "/var/log/containers"} {
 		if exists(h.Path(dir)) {
@@ -262,7 +262,7 @@ func (h *Host) leftovers() (Plan, error) {
 		}
 	}
 	if exists(h.Path(images.VolumesDir)) {
-		plan = append(plan, Item{Act: Leave, What: images.VolumesDir, Path: images.VolumesDir, Reason: "volumes of the add-on " + images.LocalPathStorage + " are kept; when nobody needs their data: rm -r " + images.VolumesDir})
+		plan = append(plan, Item{Act: Leave, What: images.VolumesDir, Path: images.VolumesDir, Reason: "volumes of the add-on " + images.LocalPathStorage + " are kept; if their data is no longer needed: rm -r " + images.VolumesDir})
 	}
 	return plan, nil
 }

@@ -9,8 +9,8 @@ import (
 )
 
 // RenewFile replaces a file, and keeps its mode and owner; a missing one gets
-// mode. A file that Airlift wrote is recorded as before, so that reset knows it
-// again. On a node that another program made, nothing is recorded.
+// mode. A file that Airlift wrote is recorded again, so that reset recognizes
+// it. On a node that Airlift did not install, nothing is recorded.
 func (h *Host) RenewFile(path string, data []byte, mode fs.FileMode) error {
 	at := h.Path(path)
 	info, err := os.Stat(at)

@@ -47,7 +47,7 @@ func (h *Host) BeginRun(r RunRecord) {
 
 // EndRun records how the command ended. It writes nothing if the host has no
 // list of runs: nothing was installed, or reset has removed it. The record is
-// only for people, so a list that cannot be written is no error.
+// only for people, so a list that cannot be written is not an error.
 func (h *Host) EndRun(now time.Time, exitCode int, message string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

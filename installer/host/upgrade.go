@@ -41,7 +41,7 @@ func (h *Host) PrepareUpgrade(paths ...string) error {
 	return nil
 }
 
-// InstallStaged replaces a binary with the staged one, and keeps the former one. It does
+// InstallStaged replaces a binary with the staged one, and keeps the previous one. It does
 // nothing if the binary is installed already.
 func (h *Host) InstallStaged(ctx context.Context, b Binary) (changed bool, err error) {
 	has, err := h.HasBinary(b)
@@ -104,7 +104,7 @@ func (h *Host) KeepFormer(path string) error {
 	return nil
 }
 
-// ReadFormer reads the former file at a path; nil if none is kept.
+// ReadFormer reads the previous file at a path; nil if none is kept.
 func (h *Host) ReadFormer(path string) ([]byte, error) {
 	data, err := os.ReadFile(h.Path(filepath.Join(formerDir, path)))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -113,7 +113,7 @@ func (h *Host) ReadFormer(path string) ([]byte, error) {
 	return data, err
 }
 
-// Former lists the paths of the files of which the former one is kept, or recorded as absent.
+// Former lists the paths of the files of which the previous one is kept, or recorded as absent.
 func (h *Host) Former() (paths []string, err error) {
 	root := h.Path(formerDir)
 	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
@@ -135,7 +135,7 @@ func (h *Host) Former() (paths []string, err error) {
 	return paths, nil
 }
 
-// RestoreFormer puts the former file at a path back, or removes the new one if there was none.
+// RestoreFormer restores the previous file at a path, or removes the new one if there was none.
 func (h *Host) RestoreFormer(ctx context.Context, path string) (changed bool, err error) {
 	kept := filepath.Join(formerDir, path)
 	if exists(h.Path(kept + absentSuffix)) {
@@ -191,7 +191,7 @@ func (h *Host) RemoveUpgrade() error {
 	if err := h.RemoveStaged(); err != nil {
 		return err
 	}
-	// The state goes last: without it, the former files would be those of no upgrade.
+	// The state goes last: without it, the previous files would be those of no upgrade.
 	for _, path := range []string{formerDir, upgradeState} {
 		if err := os.RemoveAll(h.Path(path)); err != nil {
 			return fmt.Errorf("removing %s: %w", path, err)

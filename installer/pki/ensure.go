@@ -285,7 +285,7 @@ func loadAuthority(cfg *config.Config, host fs.FS, c Certificate, now time.Time)
 	case !a.cert.IsCA:
 		return authority{}, unusable(certPath, errors.New("it is not a CA certificate"))
 	case a.cert.KeyUsage != 0 && a.cert.KeyUsage&x509.KeyUsageCertSign == 0:
-		return authority{}, unusable(certPath, errors.New("it may not be used to sign certificates"))
+		return authority{}, unusable(certPath, errors.New("its key usage does not allow signing certificates"))
 	}
 	if err := current(a.cert, now); err != nil {
 		return authority{}, unusable(certPath, err)
@@ -342,7 +342,7 @@ func check(c Certificate, certPEM, keyPEM []byte, ca authority, now time.Time, c
 	}
 	for _, usage := range c.Usages {
 		if !slices.Contains(cert.ExtKeyUsage, usage) && !slices.Contains(cert.ExtKeyUsage, x509.ExtKeyUsageAny) {
-			return unusable(certPath, fmt.Errorf("it may not be used for %s", usageNames[usage]))
+			return unusable(certPath, fmt.Errorf("its key usage does not allow %s", usageNames[usage]))
 		}
 	}
 	return nil

@@ -261,7 +261,7 @@ func TestCheckShared(t *testing.T) {
 			n.write("/e/ca.crt", []byte("x"))
 			n.write("/e/client.crt", first.read(dir+"apiserver.crt"))
 			n.write("/e/client.key", first.read(dir+"apiserver-etcd-client.key"))
-		}, says: []string{"/e/ca.crt exists but cannot be used", "/e/client.crt exists but cannot be used: it may not be used for client authentication", "/e/client.key exists but cannot be used: it is not the key of /e/client.crt"}},
+		}, says: []string{"/e/ca.crt exists but cannot be used", "/e/client.crt exists but cannot be used: its key usage does not allow client authentication", "/e/client.key exists but cannot be used: it is not the key of /e/client.crt"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			first, n := newNode(t), newNode(t)

@@ -210,7 +210,7 @@ func TestBadFilesAreNamed(t *testing.T) {
 			cfg: func(c *config.Config) { c.LocalAPIEndpoint.AdvertiseAddress = "10.0.0.99" }},
 		{name: "new name", file: dir + "apiserver.crt", says: `not valid for the name "api.example.com"`,
 			cfg: func(c *config.Config) { c.APIServer.CertSANs = []string{"api.example.com"} }},
-		{name: "wrong usage", file: dir + "apiserver-kubelet-client.crt", says: "may not be used for client authentication", spoil: func(n node) {
+		{name: "wrong usage", file: dir + "apiserver-kubelet-client.crt", says: "its key usage does not allow client authentication", spoil: func(n node) {
 			n.write(dir+"apiserver-kubelet-client.crt", n.read(dir+"apiserver.crt"))
 			n.write(dir+"apiserver-kubelet-client.key", n.read(dir+"apiserver.key"))
 		}},

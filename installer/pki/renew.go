@@ -56,7 +56,7 @@ func Renew(cfg *config.Config, host fs.FS, now time.Time, name string) (Result, 
 	case err != nil:
 		return Result{}, err
 	case ca.cert == nil:
-		return Result{}, fault.New(fault.Failure, "give the right directory with --cert-dir", "%s cannot be renewed: its CA, %s, does not exist", h.File, row(h.CA).certPath(cfg))
+		return Result{}, fault.New(fault.Failure, "set the correct directory with --cert-dir", "%s cannot be renewed: its CA, %s, does not exist", h.File, row(h.CA).certPath(cfg))
 	case ca.external():
 		return Result{}, fault.New(fault.Failure, "have that CA sign a new one ('install certs generate-csr' creates the requests), or provide the CA's key",
 			"%s cannot be renewed here: the key of the CA %s is not on this host, it is managed externally", h.File, ca.path)

@@ -111,7 +111,7 @@ func newRequest(c Certificate, key crypto.Signer) ([]byte, error) {
 	return x509.CreateCertificateRequest(rand.Reader, template, key)
 }
 
-// A User is a person or a program that gets a kubeconfig.
+// A User is a person or a service that gets a kubeconfig.
 type User struct {
 	Name   string
 	Groups []string // the certificate's organizations

@@ -29,20 +29,20 @@ func DistributeCAs(cfg *config.Config, host fs.FS, now time.Time) (Result, error
 }
 
 // SwitchCAs returns the files with which this control plane trusts both CAs, and signs with the
-// next. Reissuable then names what the next CA must sign. A host that does not trust the next CA
+// next. Reissuable then names what the new CA must sign. A host that does not trust the new CA
 // yet is an error.
 func SwitchCAs(cfg *config.Config, host fs.FS, now time.Time) (Result, error) {
 	return rotateTo(cfg, host, now, func(r rotated) (authority, []*x509.Certificate, error) {
 		if !slices.ContainsFunc(r.present, r.next.cert.Equal) {
-			return authority{}, nil, fault.New(fault.Failure, "distribute the next CAs first: ./install certs rotate-ca distribute",
-				"%s does not contain the next CA", r.certPath(cfg))
+			return authority{}, nil, fault.New(fault.Failure, "distribute the new CAs first: ./install certs rotate-ca distribute",
+				"%s does not contain the new CA", r.certPath(cfg))
 		}
 		return r.next, []*x509.Certificate{r.next.cert, r.former.cert}, nil
 	})
 }
 
-// FinishCAs returns the files with which this control plane trusts the next CAs alone. A
-// certificate on this host that no next CA has signed is an error, which lists all of them.
+// FinishCAs returns the files with which this control plane trusts the new CAs alone. A
+// certificate on this host that no new CA has signed is an error, which lists all of them.
 func FinishCAs(cfg *config.Config, host fs.FS, now time.Time) (Result, error) {
 	left, err := Reissuable(cfg, host, now)
 	if err != nil {
@@ -51,23 +51,23 @@ func FinishCAs(cfg *config.Config, host fs.FS, now time.Time) (Result, error) {
 	return rotateTo(cfg, host, now, func(r rotated) (authority, []*x509.Certificate, error) {
 		switch {
 		case len(r.present) == 0 || !r.present[0].Equal(r.next.cert):
-			return authority{}, nil, fault.New(fault.Failure, "sign with the next CA first: ./install certs rotate-ca issue",
-				"%s does not begin with the next CA", r.certPath(cfg))
+			return authority{}, nil, fault.New(fault.Failure, "sign with the new CA first: ./install certs rotate-ca issue",
+				"%s does not begin with the new CA", r.certPath(cfg))
 		case len(left) > 0:
-			return authority{}, nil, fault.New(fault.Failure, "sign with the next CA first: ./install certs rotate-ca issue",
-				"the next CAs have not signed %v", left)
+			return authority{}, nil, fault.New(fault.Failure, "sign with the new CA first: ./install certs rotate-ca issue",
+				"the new CAs have not signed %v", left)
 		}
 		return r.next, []*x509.Certificate{r.next.cert}, nil
 	})
 }
 
-// CancelCAs returns the files with which this control plane trusts the former CAs alone again. A
-// host that signs with the next CA is an error: its certificates would not be valid any more.
+// CancelCAs returns the files with which this control plane trusts the old CAs alone again. A
+// host that signs with the new CA is an error: its certificates would not be valid any more.
 func CancelCAs(cfg *config.Config, host fs.FS, now time.Time) (Result, error) {
 	return rotateTo(cfg, host, now, func(r rotated) (authority, []*x509.Certificate, error) {
 		if len(r.present) > 0 && r.present[0].Equal(r.next.cert) {
-			return authority{}, nil, fault.New(fault.Failure, "go on with the rotation: ./install certs rotate-ca issue, and then finish",
-				"the rotation cannot be cancelled any more: %s begins with the next CA", r.certPath(cfg))
+			return authority{}, nil, fault.New(fault.Failure, "continue the rotation: ./install certs rotate-ca issue, and then finish",
+				"the rotation cannot be cancelled any more: %s begins with the new CA", r.certPath(cfg))
 		}
 		return r.former, []*x509.Certificate{r.former.cert}, nil
 	})
@@ -133,7 +133,7 @@ func rotatedCAs(cfg *config.Config, host fs.FS, now time.Time) ([]rotated, error
 }
 
 // Reissuable returns the names of RenewableNames, and "kubelet", whose certificates exist on this
-// host and are not signed by the next CA.
+// host and are not signed by the new CA.
 func Reissuable(cfg *config.Config, host fs.FS, now time.Time) (names []string, err error) {
 	cas, err := rotatedCAs(cfg, host, now)
 	if err != nil {

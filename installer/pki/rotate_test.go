@@ -29,7 +29,7 @@ var stages = map[string]func(*config.Config, fs.FS, time.Time) (pki.Result, erro
 	"cancel":     pki.CancelCAs,
 }
 
-// reissueAll renews what the next CAs have not signed.
+// reissueAll renews what the new CAs have not signed.
 func reissueAll(cfg *config.Config, host fs.FS, now time.Time) (all pki.Result, err error) {
 	names, err := pki.Reissuable(cfg, host, now)
 	for _, name := range names {
@@ -137,7 +137,7 @@ func TestRotateCAs(t *testing.T) {
 			n.signedBy(formerDir)
 			for _, ca := range []string{"ca.crt", "front-proxy-ca.crt", "etcd/ca.crt"} {
 				if bytes.Equal(n.read(formerDir+ca), n.read(nextDir+ca)) {
-					t.Errorf("the next CA %s is the former one", ca)
+					t.Errorf("the new CA %s is the old one", ca)
 				}
 			}
 			n.stage(cfg, all, "switch", "reissue")
@@ -200,7 +200,7 @@ func TestCancelRotation(t *testing.T) {
 	n.trusts(dir + "ca.crt")
 }
 
-// The other control planes get the next CAs, and a worker only their certificates.
+// The other control planes get the new CAs, and a worker only their certificates.
 func TestRotationOfOtherNodes(t *testing.T) {
 	rig.Tool(t, "openssl")
 	first, cfg := newNode(t), testConfig()
@@ -239,7 +239,7 @@ func TestRotationOfOtherNodes(t *testing.T) {
 		t.Errorf("a key of another CA: %v", err)
 	}
 
-	// A worker: no keys, and a request that the next CA signs.
+	// A worker: no keys, and a request that the new CA signs.
 	worker := newNode(t)
 	for _, file := range []string{dir + "ca.crt", "/etc/kubernetes/kubelet.conf", kubeletCert} {
 		worker.write(file, first.read(file))
@@ -300,8 +300,8 @@ func TestRotationRefusals(t *testing.T) {
 		"no CA":              {func(n node) { n.remove(dir + "ca.crt") }, "new", "ca.crt"},
 		"two certificates":   {func(n node) { n.write(dir+"ca.crt", append(n.read(dir+"ca.crt"), n.read(dir+"etcd/ca.crt")...)) }, "new", "2 certificates"},
 		"not begun":          {func(node) {}, "distribute", "no rotation of the CAs has begun"},
-		"switch too early":   {func(n node) { n.stage(cfg, all, "new") }, "switch", "does not contain the next CA"},
-		"finish too early":   {func(n node) { n.stage(cfg, all, "new", "distribute") }, "finish", "does not begin with the next CA"},
+		"switch too early":   {func(n node) { n.stage(cfg, all, "new") }, "switch", "does not contain the new CA"},
+		"finish too early":   {func(n node) { n.stage(cfg, all, "new", "distribute") }, "finish", "does not begin with the new CA"},
 		"certificates left":  {func(n node) { n.stage(cfg, all, "new", "distribute", "switch") }, "finish", "admin.conf"},
 		"cancel too late":    {func(n node) { n.stage(cfg, all, "new", "distribute", "switch") }, "cancel", "cannot be cancelled any more"},
 		"a key that is lost": {func(n node) { n.stage(cfg, all, "new"); n.remove(nextDir + "ca.key") }, "distribute", "rotation"},

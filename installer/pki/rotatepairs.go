@@ -26,7 +26,7 @@ const (
 )
 
 // NewCAs returns the pairs that a rotation needs below FormerCAs and NextCAs: copies of the
-// present CAs, and next CAs with the same names and kinds of keys. received are the next CAs of
+// present CAs, and new CAs with the same names and kinds of keys. received are the new CAs of
 // another control plane, as NextCAFiles returns them; without any, new ones are created.
 // Existing pairs are kept. An external CA, and one that has expired, are errors.
 func NewCAs(cfg *config.Config, host fs.FS, now time.Time, received map[string][]byte) (Result, error) {
@@ -86,17 +86,17 @@ func nextCA(cfg *config.Config, host fs.FS, c Certificate, former authority, now
 	}
 	if next.key == nil {
 		if next.key, err = newKey(algorithmOf(former.cert.PublicKey)); err != nil {
-			return fmt.Errorf("creating the next CA %s: %w", c.Name, err)
+			return fmt.Errorf("creating the new CA %s: %w", c.Name, err)
 		}
 	}
 	at.CommonName = former.cert.Subject.CommonName
 	if next, err = newAuthority(cfg, at, next.key, now); err != nil {
-		return fmt.Errorf("creating the next CA %s: %w", c.Name, err)
+		return fmt.Errorf("creating the new CA %s: %w", c.Name, err)
 	}
 	return addPair(cfg, at, next, result)
 }
 
-// rotatable loads a CA of which the former pair has not been copied yet.
+// rotatable loads a CA of which the previous pair has not been copied yet.
 func rotatable(cfg *config.Config, host fs.FS, c Certificate, now time.Time) (authority, error) {
 	a, err := loadAuthority(cfg, host, c, now)
 	switch {
@@ -108,7 +108,7 @@ func rotatable(cfg *config.Config, host fs.FS, c Certificate, now time.Time) (au
 		return a, fault.New(fault.Failure, "rotate it where its key is; then replace the certificates on each node",
 			"the CA %s cannot be rotated here: its key is not on this host, it is managed externally", a.path)
 	case len(a.issuers) > 0:
-		return a, fault.New(fault.Failure, "an intermediate CA is rotated where its issuer's key is; after a rotation by hand, remove the former certificate from the file",
+		return a, fault.New(fault.Failure, "rotate an intermediate CA where its issuer's key is; after a manual rotation, remove the old certificate from the file",
 			"the CA %s cannot be rotated here: its file has %d certificates, and must have one", a.path, 1+len(a.issuers))
 	}
 	return a, nil
@@ -145,14 +145,14 @@ func receive(cfg *config.Config, at, c Certificate, received map[string][]byte, 
 	certPEM, keyPEM := received[secretKey(c.Base+".crt")], received[secretKey(c.Base+".key")]
 	certs, err := parseCerts(certPEM)
 	if err != nil {
-		return fmt.Errorf("reading the next CA %s: %w", c.Name, err)
+		return fmt.Errorf("reading the new CA %s: %w", c.Name, err)
 	}
 	key, err := parseKey(keyPEM)
 	if err != nil {
-		return fmt.Errorf("reading the key of the next CA %s: %w", c.Name, err)
+		return fmt.Errorf("reading the key of the new CA %s: %w", c.Name, err)
 	}
 	if !matches(certs[0].PublicKey, key) {
-		return fmt.Errorf("reading the next CA %s: its key does not match", c.Name)
+		return fmt.Errorf("reading the new CA %s: its key does not match", c.Name)
 	}
 	return addPair(cfg, at, authority{cert: certs[0], key: key}, result)
 }
@@ -179,8 +179,8 @@ func NextCAFiles(cfg *config.Config, host fs.FS) (map[string][]byte, error) {
 
 func secretKey(name string) string { return strings.ReplaceAll(name, "/", "-") }
 
-// RotationKey returns the key that encrypts the next CAs on the way to other control planes:
-// AES-256 in hexadecimal, derived from the key of the former CA, which only they have.
+// RotationKey returns the key that encrypts the new CAs on the way to other control planes:
+// AES-256 in hexadecimal, derived from the key of the old CA, which only they have.
 func RotationKey(cfg *config.Config, host fs.FS, now time.Time) (string, error) {
 	former, err := loadAuthority(cfg, host, within(FormerCAs, row("ca")), now)
 	if err == nil && former.key == nil {
@@ -197,7 +197,7 @@ func RotationKey(cfg *config.Config, host fs.FS, now time.Time) (string, error) 
 	return hex.EncodeToString(key), err
 }
 
-// RotationCAs returns the certificates of the former and of the next CA with this name. Both are
+// RotationCAs returns the certificates of the old and of the new CA with this name. Both are
 // nil if no rotation has begun on this host.
 func RotationCAs(cfg *config.Config, host fs.FS, name string) (former, next []byte, err error) {
 	if former, err = read(host, within(FormerCAs, row(name)).certPath(cfg)); err != nil {
@@ -225,5 +225,5 @@ func within(dir string, c Certificate) Certificate {
 }
 
 func noRotation(file string) error {
-	return fault.New(fault.Failure, "begin with 'install certs rotate-ca distribute' on this control plane", "%s does not exist: no rotation of the CAs has begun on this host", file)
+	return fault.New(fault.Failure, "start with 'install certs rotate-ca distribute' on this control plane", "%s does not exist: no rotation of the CAs has begun on this host", file)
 }

@@ -77,7 +77,7 @@ func checkEtcdClient(etcd *config.ExternalEtcd, host fs.FS, now time.Time) error
 		p.add(unusable(etcd.CertFile, err))
 	}
 	if usages := certs[0].ExtKeyUsage; len(usages) > 0 && !slices.Contains(usages, x509.ExtKeyUsageClientAuth) && !slices.Contains(usages, x509.ExtKeyUsageAny) {
-		p.add(unusable(etcd.CertFile, errors.New("it may not be used for client authentication")))
+		p.add(unusable(etcd.CertFile, errors.New("its key usage does not allow client authentication")))
 	}
 	if key, err := parseKey(keyPEM); err != nil {
 		p.add(unusable(etcd.KeyFile, err))

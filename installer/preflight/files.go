@@ -60,7 +60,7 @@ func (s *subject) iptables(context.Context) []finding {
 	if s.inPath("iptables") {
 		return nil
 	}
-	return warning("install it if you do not trust the other machines in this network",
+	return warning("install iptables if other machines in this network are not trusted",
 		"iptables is not in PATH: the kubelet cannot set its rule against forged packets to 127.0.0.1")
 }
 

@@ -76,7 +76,7 @@ func (s *subject) required() (list []need) {
 		}
 		list = append(list, need{Packet: host.Packet{In: "lo", From: loopback, To: loopback, Protocol: "tcp"}, from: localSource})
 		if c.CNI != "flannel" {
-			continue // another pod network has needs of its own
+			continue // another pod network uses other ports
 		}
 		list = append(list, to("udp", tunnelPort, "pod network"))
 		if s.runsAPIServer() {

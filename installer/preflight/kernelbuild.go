@@ -118,7 +118,7 @@ func (s *subject) networkPolicy(context.Context) []finding {
 	}
 	if text == "" {
 		return warning("no action needed if the kernel has the module nft_queue: modinfo nft_queue",
-			"the kernel's build configuration is not available: whether the add-on network-policy can enforce policies is not known")
+			"the kernel's build configuration is not available, so the check for the add-on network-policy is skipped")
 	}
 	if missing := missingOptions(text, policyNeeds); len(missing) > 0 {
 		return problem("use a kernel with these options, or a bundle without the add-on",

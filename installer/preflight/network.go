@@ -215,7 +215,7 @@ func (s *subject) firewalld(ctx context.Context) []finding {
 	if err != nil || !state.Running() { // without systemd, the check Systemd fails
 		return nil
 	}
-	return []finding{{warning: true, minor: true, message: "firewalld is active; the check Firewall reports what it drops of this node's traffic",
+	return []finding{{warning: true, minor: true, message: "firewalld is active; the check Firewall reports which of this node's traffic it drops",
 		fix: "no action needed"}}
 }
 

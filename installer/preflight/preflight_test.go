@@ -388,13 +388,13 @@ func TestEachCheck(t *testing.T) {
 		{check: "DirWritable", breaks: func(t *testing.T, s *subject) {
 			bind(t, s, "/usr/local", unix.MS_RDONLY)
 			s.Disk = []Space{{Path: "/usr/local/bin", Bytes: 1}}
-		}, says: "the file system at /usr/local is mounted read-only, and files are to be written to /usr/local/bin"},
+		}, says: "the file system at /usr/local is mounted read-only, and files must be written to /usr/local/bin"},
 		{check: "DirWritable", breaks: func(t *testing.T, s *subject) { bind(t, s, "/etc", unix.MS_RDONLY) },
-			says: "the file system at /etc is mounted read-only, and files are to be written to /etc/cni/net.d, /etc/kubernetes, "},
+			says: "the file system at /etc is mounted read-only, and files must be written to /etc/cni/net.d, /etc/kubernetes, "},
 		{check: "DirWritable", breaks: func(t *testing.T, s *subject) {
 			bind(t, s, "/opt", unix.MS_NOEXEC)
 			s.Binaries = []host.Binary{{Path: "/opt/cni/bin/bridge"}}
-		}, says: "the file system at /opt is mounted noexec, and binaries in /opt/cni/bin are to be executed"},
+		}, says: "the file system at /opt is mounted noexec, and binaries in /opt/cni/bin must be executable"},
 		{check: "PodNetwork", breaks: func(t *testing.T, s *subject) {
 			s.Config.CNI = "flannel"
 			write(t, s.Root, "/etc/cni/net.d/10-containerd-net.conflist", "{}")

@@ -36,7 +36,7 @@ func (s *subject) kubeletVersion(ctx context.Context) []finding {
 		case err != nil || perr != nil || werr != nil:
 			found = append(found, warning("remove it", "%s does not print its version; %s will be used", path, ownKubelet)...)
 		case is.Major() != want.Major() || is.Minor() != want.Minor():
-			found = append(found, warning("remove it (Debian: apt-get purge kubelet), so that nobody starts it by mistake",
+			found = append(found, warning("remove it (Debian: apt-get purge kubelet), so that it is not started by mistake",
 				"%s is %s and the bundle's Kubernetes is %s; %s will be used", path, name, s.Config.KubernetesVersion, ownKubelet)...)
 		}
 	}

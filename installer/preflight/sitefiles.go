@@ -10,7 +10,7 @@ import (
 )
 
 // siteFiles requires that the site's own files can be written, and do not replace what
-// Airlift or a component writes. `bundle build` refuses such paths, too.
+// Airlift or a component writes. `bundle build` also refuses such paths.
 func (s *subject) siteFiles(context.Context) []finding {
 	var found []finding
 	for _, f := range s.Files {

@@ -22,8 +22,8 @@ func (s *subject) dirWritable(context.Context) []finding {
 		binaries = append(binaries, filepath.Dir(b.Path))
 	}
 	return append(
-		s.mountedWith(unix.ST_RDONLY, dirs, "mounted read-only, and files are to be written to %s", "mount -o remount,rw %[1]s, or mount a writable file system at %[2]s"),
-		s.mountedWith(unix.ST_NOEXEC, binaries, "mounted noexec, and binaries in %s are to be executed", "mount -o remount,exec %[1]s, or mount a file system without noexec at %[2]s")...)
+		s.mountedWith(unix.ST_RDONLY, dirs, "mounted read-only, and files must be written to %s", "mount -o remount,rw %[1]s, or mount a writable file system at %[2]s"),
+		s.mountedWith(unix.ST_NOEXEC, binaries, "mounted noexec, and binaries in %s must be executable", "mount -o remount,exec %[1]s, or mount a file system without noexec at %[2]s")...)
 }
 
 // mountedWith returns a finding for each mount point with a flag that has some of

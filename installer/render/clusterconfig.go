@@ -15,7 +15,7 @@ func ClusterConfiguration(cfg *config.Config) ([]byte, error) {
 	c := cfg.Cluster
 	c.EncryptionAlgorithm = cmp.Or(c.EncryptionAlgorithm, pki.DefaultAlgorithm)
 	if c.ControlPlaneEndpoint != "" {
-		// With the port that it stands for, as kubeadm completes it.
+		// With the default port, as kubeadm completes it.
 		c.ControlPlaneEndpoint = strings.TrimPrefix(cfg.ServerURL(), "https://")
 	}
 	c.APIServer.TimeoutForControlPlane = 0

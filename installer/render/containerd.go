@@ -36,7 +36,7 @@ imports = ['%s']
 
 [plugins.'io.containerd.cri.v1.images']
   snapshotter = 'overlayfs'
-  # Images are unpacked as they arrive; their layers need not be kept twice.
+  # Images are unpacked on import, so the compressed layers are not kept.
   discard_unpacked_layers = true
 
 [plugins.'io.containerd.cri.v1.images'.registry]

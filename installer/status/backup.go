@@ -41,7 +41,7 @@ func (r *Reader) readBackup(context.Context) (found result, err error) {
 	case last.Error != "":
 		found.problem("write one after the cause is removed: ./install etcd snapshot FILE", "the last backup, %s, failed: %s", last.Path, last.Error)
 	case !exists(r.Host, last.Path):
-		found.warn("", "the last backup, %s, is not there any more", last.Path)
+		found.warn("", "the last backup, %s, no longer exists", last.Path)
 	}
 	return found, nil
 }

@@ -87,7 +87,7 @@ type Reader struct {
 	api  func() (*cluster.Client, error) // one connection for all parts
 }
 
-// A notHere is the reason why a host of this kind does not have a part. It is no problem.
+// A notHere is the reason why a host of this kind does not have a part. It is not a problem.
 type notHere struct{ why string }
 
 func (e notHere) Error() string { return e.why }

@@ -14,11 +14,11 @@ import (
 )
 
 // A Lane is a group of rows in the timeline. Spans of one lane that overlap
-// without nesting get rows of their own.
+// without nesting get separate rows.
 type Lane string
 
 // The lanes, from top to bottom. Steps are the steps that the user sees. Work
-// that runs in parallel has a lane of its own, so that its waits do not count
+// that runs in parallel has its own lane, so that its waits do not count
 // as waits of the step that started it.
 const (
 	Steps  Lane = "steps"
@@ -62,7 +62,7 @@ type Span struct {
 	// Guarded by rec.mu. Times count from the recorder's beginning.
 	begin, end time.Duration
 	ended      bool
-	awaited    string // which of the things that name stands for
+	awaited    string // which of the things that name covers
 	states     []state
 	details    map[string]any
 }

@@ -35,7 +35,7 @@ func (t *Target) nodesReady() (found []finding) {
 	if n, ok := t.nodeOf(t.NodeName); !ok && len(t.Cluster.Nodes) > 0 {
 		found = append(found, problem("run it on a node of the cluster", "the cluster has no node %q, which is this host's name in kubelet.conf", t.NodeName))
 	} else if n.Unschedulable {
-		found = append(found, warning("to undo that after the upgrade: kubectl uncordon "+n.Name, "node %s is cordoned already: it stays so after the upgrade", n.Name))
+		found = append(found, warning("to undo that after the upgrade: kubectl uncordon "+n.Name, "node %s is already cordoned: it stays cordoned after the upgrade", n.Name))
 	}
 	return found
 }
@@ -79,5 +79,5 @@ func (t *Target) architecture() []finding {
 	if t.Platform == t.HostPlatform {
 		return nil
 	}
-	return []finding{problem("use a file for this host: bundle build --platform "+t.HostPlatform, "this file is for %s, and this host is %s", t.Platform, t.HostPlatform)}
+	return []finding{problem("use a file for this host: bundle build --arch "+strings.TrimPrefix(t.HostPlatform, "linux/"), "this file is for %s, and this host is %s", t.Platform, t.HostPlatform)}
 }

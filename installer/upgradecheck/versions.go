@@ -37,7 +37,7 @@ func (t *Target) version() []finding {
 			found = append(found, problem(hint, "this file has Kubernetes %s, and the cluster is %s: nodes are upgraded to the cluster's version", t.To, t.From))
 		}
 	case to.LessThan(from):
-		found = append(found, problem(fmt.Sprintf("use a file with a version higher than %s: a later v1.%d, or %s; to go back after an upgrade: ./install upgrade undo", t.From, from.Minor(), next),
+		found = append(found, problem(fmt.Sprintf("use a file with a version higher than %s: a later v1.%d, or %s; to undo an upgrade: ./install upgrade undo", t.From, from.Minor(), next),
 			"this file has Kubernetes %s, which is older than the cluster's %s: a downgrade is not possible", t.To, t.From))
 	case to.Major() != from.Major() || to.Minor() > from.Minor()+1:
 		found = append(found, problem(fmt.Sprintf("upgrade with a file of %s first, then of each minor version up to v1.%d: bundle build --version %s", next, to.Minor(), next[1:]),

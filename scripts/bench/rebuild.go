@@ -116,7 +116,7 @@ func readRequests(log string) (r requests, err error) {
 	for line := range strings.Lines(string(data)) {
 		fields := strings.Fields(line)
 		if len(fields) < 5 {
-			return r, fmt.Errorf("reading the access log: %q is no request", line)
+			return r, fmt.Errorf("reading the access log: %q is not a request", line)
 		}
 		status, n := fields[len(fields)-2], fields[len(fields)-1]
 		size, err := strconv.ParseInt(n, 10, 64)

@@ -85,9 +85,9 @@ By hand: ctr import, kubeadm upgrade apply, drain, kubelet and kubectl, uncordon
 		`The file given by --newer.`)
 	deltaRow = define("MB", false, "delta",
 		`What "bundle delta" writes for it, from the measured bundle.`)
-	deltaTimeRow   = define("s", false, "– to make it", `With the proof that it works.`)
+	deltaTimeRow   = define("s", false, "– to create it", `Including its check.`)
 	deltaMemoryRow = define("MB", false, "– memory", `The kernel's peak of resident memory.`)
-	patchTimeRow   = define("s", false, "– to apply it", `"bundle patch", until the newer bundle is there again.`)
+	patchTimeRow   = define("s", false, "– to apply it", `"bundle patch", until the newer bundle is written.`)
 	patchMemoryRow = define("MB", false, "– memory", `The kernel's peak of resident memory.`)
 
 	uncheckedInitRow = define("s", false, "init, file not checked",

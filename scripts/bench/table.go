@@ -80,7 +80,7 @@ func (t *table) memory(r *row, w way, h *lab.Host) error {
 	return nil
 }
 
-// sameImages checks that every import brings the same images.
+// sameImages checks that every import creates the same images.
 func (t *table) sameImages(list string) error {
 	var names []string
 	for line := range strings.Lines(list) {
@@ -96,7 +96,7 @@ func (t *table) sameImages(list string) error {
 		t.images = all
 	}
 	if all != t.images || all == "" {
-		return fault.New(fault.Failure, "", "an import brought %s, but another one brought %s", all, t.images)
+		return fault.New(fault.Failure, "", "an import created %s, but another one created %s", all, t.images)
 	}
 	return nil
 }

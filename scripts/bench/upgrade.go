@@ -56,7 +56,7 @@ func upgrades(ctx context.Context, t *table, o options, hand *byHand, own *airli
 		},
 	}
 	t.tell("Upgrade: of a control plane and a worker, from the version of the table to " + version + `. By hand: containerd, runc
-and the CNI plugins are not replaced. The images are imported on the worker first, because add-ons run there, too. The files of the newer version are on the hosts before, also their binaries, unpacked.`)
+and the CNI plugins are not replaced. The images are imported on the worker first, because add-ons also run there. The files of the newer version, with unpacked binaries, are on the hosts before the measurement.`)
 	for i := range o.runs {
 		for _, w := range ways {
 			say("upgrade: run %d of %d: %s", i+1, o.runs, w.name())

@@ -14,8 +14,8 @@ const head = `# Does Kubernetes' own conformance test pass?
 ` + "`make conformance`" + ` writes this page. It builds ` + "`e2e.test`" + ` and ` + "`ginkgo`" + ` from the module of
 Kubernetes, installs a cluster of two isolated Debian hosts, and runs every test with
 ` + "`[Conformance]`" + ` and without ` + "`[Serial]`" + ` in its name from a third host. Pods run on both nodes: the
-run removes the taint of the control plane. Next to the cluster that Airlift installs is one by
-real kubeadm.
+run removes the taint of the control plane. The same tests also run on a cluster that real kubeadm
+installs.
 
 This is not a certification. That also needs the serial tests and the images of the Kubernetes
 project.
@@ -25,20 +25,20 @@ project.
 const images = `
 ## Images of the tests
 
-The test rig has no registry to pull from. It builds the images as their Dockerfiles say, from
+The test rig has no registry to pull from. It builds the images according to their Dockerfiles, from
 Debian 12 and Go modules:
 
 | image | different from the image of the Kubernetes project |
 |---|---|
-| all | the base is Debian 12 (glibc), also where it is Alpine (musl) |
+| all | the base is Debian 12 (glibc), also if upstream's base is Alpine (musl) |
 | agnhost | no registry in ` + "`/var/registry`" + `; all tags have the agnhost of the tested release |
 | busybox | Debian's static busybox 1.35 with all commands, for all tags; its ` + "`wget -T`" + ` crashes |
 | nginx, httpd | Debian's nginx 1.22 and apache2 2.4 with the paths of the real images, for all tags |
 | glibc-dns-testing, jessie-dnsutils | Debian 12's dig and host; jessie-dnsutils is Debian 8 |
 | kitten, nautilus, nonewprivs, nonroot, sample-apiserver | only the base |
 
-The tests name more images: of CSI drivers, volume servers and node benchmarks. The rig does not build
-them, because the tests of this page do not use them.
+The tests also refer to images of CSI drivers, volume servers and node benchmarks. The rig does not
+build them, because the tests of this page do not use them.
 `
 
 // A cause explains why a test did not pass on the clusters here, or why it is not run.

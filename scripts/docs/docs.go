@@ -31,7 +31,7 @@ type Page struct {
 	Spans  []string // code spans outside of blocks
 }
 
-// A Block is a fenced block with a comment before it that tells what it is for.
+// A Block is a fenced block with a comment before it that defines its use.
 type Block struct {
 	Line  int
 	Lang  string

@@ -43,7 +43,7 @@ func child(cmd *cobra.Command, name string) *cobra.Command {
 	return nil
 }
 
-// HasFlag tells whether the command or one below it has the flag.
+// HasFlag reports whether the command or one of its subcommands has the flag.
 func HasFlag(cmd *cobra.Command, name string) bool {
 	if cmd.Flags().Lookup(name) != nil || cmd.PersistentFlags().Lookup(name) != nil {
 		return true

@@ -28,7 +28,7 @@ import (
 	"github.com/sigstore/sigstore/pkg/signature"
 )
 
-// TB is the part of testing.TB that this package needs. The rig's mirror has one of its own.
+// TB is the part of testing.TB that this package needs. The rig's mirror has its own one.
 type TB interface {
 	Helper()
 	Fatal(args ...any)

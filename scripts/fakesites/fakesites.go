@@ -195,13 +195,13 @@ func (u *Upstream) putBinary(b images.Binary) {
 	var content []byte
 	switch c := b.Contents; {
 	case c.Entry != "":
-		content = program(b.URL)
+		content = fakeBinary(b.URL)
 	case c.Dir != "":
-		content = archive(u.t, map[string][]byte{"./bridge": program("bridge" + b.URL), "./host-local": program("host-local" + b.URL), "./static": program("static" + b.URL), "./README.md": []byte("read me")})
+		content = archive(u.t, map[string][]byte{"./bridge": fakeBinary("bridge" + b.URL), "./host-local": fakeBinary("host-local" + b.URL), "./static": fakeBinary("static" + b.URL), "./README.md": []byte("read me")})
 	default:
 		members := map[string][]byte{"LICENSE": []byte("licence")}
 		for _, m := range c.Members {
-			members[m.Name] = program(m.Name + b.URL)
+			members[m.Name] = fakeBinary(m.Name + b.URL)
 		}
 		content = archive(u.t, members)
 	}
@@ -216,9 +216,9 @@ func (u *Upstream) putBinary(b images.Binary) {
 	u.Put(sums, append(u.Get(sums), line+"\n"...))
 }
 
-// program returns deterministic bytes for a seed. They differ from those of any other
+// fakeBinary returns deterministic bytes for a seed. They differ from those of any other
 // seed and compress about as well as a binary.
-func program(seed string) []byte {
+func fakeBinary(seed string) []byte {
 	sum := sha256.Sum256([]byte(seed))
 	r := rand.New(rand.NewChaCha8(sum))
 	b := make([]byte, 20_000+r.IntN(60_000))
@@ -274,7 +274,7 @@ func tarOf(t testing.TB, members map[string][]byte) []byte {
 // LayerTar returns the uncompressed tar of a layer with one file.
 func LayerTar(t testing.TB, seed string) []byte {
 	t.Helper()
-	return tarOf(t, map[string][]byte{"file-" + path.Base(seed): program(seed)})
+	return tarOf(t, map[string][]byte{"file-" + path.Base(seed): fakeBinary(seed)})
 }
 
 // Image returns an image of two layers. All images of an architecture share the lower

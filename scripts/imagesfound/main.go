@@ -169,7 +169,7 @@ func output(name string, arguments ...string) ([]byte, error) {
 func exists(name string) bool { _, err := os.Stat(name); return err == nil }
 
 // extract writes a path of the clone's newest commit to a directory. A kustomization may refer
-// to its neighbours, so a directory that is no chart comes with all that is next to it.
+// to its neighbours, so a directory that is not a chart comes with all that is next to it.
 func extract(clone, path, dir string) error {
 	if path != "." {
 		if _, err := exec.Command("git", "-C", clone, "cat-file", "-e", "HEAD:"+path+"/Chart.yaml").Output(); err != nil {

@@ -94,12 +94,12 @@ a search of the text finds and Airlift does not. The text is the output of "helm
 "image", and each name in a public registry. It joins a name without a registry with a
 "repository" and a "version" of the same block. "Same" compares Airlift's objects with that output.
 
-A chart is refused if it generates passwords or certificates: its values have to set them. Where
-"same" is "no", the chart asks which API versions the cluster has: "helm template" does not know
+A chart is refused if it generates passwords or certificates: its values must set them. If
+"same" is "no", the chart checks which API versions the cluster has: "helm template" does not know
 policy/v1/PodDisruptionBudget and apiregistration.k8s.io/v1, which each supported version serves.
 
-An image that is compiled into an operator, or that it makes up from a version, is in no text
-and in no column.
+The search cannot find an image name that is compiled into an operator, or that an operator
+creates from a version.
 
 `+"`go run ./scripts/imagesfound` writes this page."+`
 

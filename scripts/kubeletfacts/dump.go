@@ -59,7 +59,7 @@ func typeOf(t reflect.Type) (is string, inner reflect.Type) {
 		return typeOf(t.Elem())
 	}
 	if reflect.PointerTo(t).Implements(reflect.TypeFor[json.Marshaler]()) {
-		return t.Name(), nil // it has an own format
+		return t.Name(), nil // it has its own format
 	}
 	switch t.Kind() {
 	case reflect.Struct:

@@ -77,7 +77,7 @@ func (h *Host) Shell() error {
 }
 
 // enterScript moves a process into the host's cgroups and then into its
-// namespaces. usage: sh -c … sh CGROUP... -- PROGRAM ARG...
+// namespaces. usage: sh -c … sh CGROUP... -- COMMAND ARG...
 const enterScript = `while [ "$1" != -- ]; do echo 0 >"$1/cgroup.procs"; shift; done; shift; exec "$@"`
 
 // enter wraps a command so that it runs on the host.

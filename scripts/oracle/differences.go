@@ -22,7 +22,7 @@ type Difference struct {
 	Apply func(w *Want, cfg *config.Config)
 }
 
-// Minors are the minor versions from Since to Until; 0 is no limit.
+// Minors are the minor versions from Since to Until; 0 means no limit.
 type Minors struct{ Since, Until int }
 
 // Have reports whether a version is one of them.

@@ -62,7 +62,7 @@ func Open(file, logs string) (*Record, error) {
 // Of is the result of a name, without a date if there is none.
 func (r *Record) Of(name string) Result { return r.results[name] }
 
-// Run runs a command and records its result. A command that fails is no error. An interrupt
+// Run runs a command and records its result. A command that fails is not an error. An interrupt
 // reaches the command, which removes its hosts, and records nothing.
 func (r *Record) Run(ctx context.Context, name string, argv []string) (Result, error) {
 	log := filepath.Join(r.logs, name+".log")

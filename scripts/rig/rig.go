@@ -1,4 +1,4 @@
-// Package rig lets a test say what it needs from the machine: root, a real component of
+// Package rig lets a test declare what it needs from the machine: root, a real component of
 // Kubernetes, or a tool. Without AIRLIFT_RIG in the environment, such a test is skipped by
 // name, so plain `go test ./...` gives the same result on every machine. `make test` sets
 // AIRLIFT_RIG, and then whatever is missing fails the test.

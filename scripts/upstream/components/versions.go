@@ -27,7 +27,7 @@ func (r Release) For(arch string) (Release, error) {
 	return r, nil
 }
 
-// Arch is the CPU architecture of the release's components: amd64, unless For says otherwise.
+// Arch is the CPU architecture of the release's components: amd64, unless For sets another one.
 func (r Release) Arch() string {
 	if r.arm64 {
 		return "arm64"

@@ -16,7 +16,7 @@ func (b *Builder) networkPolicies(r components.Release) spec {
 	return spec{
 		host: "registry.k8s.io", repository: "networking/kube-network-policies", tag: components.NetworkPolicies, kind: docker,
 		others: linux("arm64", "s390x"),
-		layers: append(static(), b.programs(r, map[string]string{"usr/bin/netpol": "kube-network-policies/kube-network-policies"})),
+		layers: append(static(), b.binaries(r, map[string]string{"usr/bin/netpol": "kube-network-policies/kube-network-policies"})),
 		config: v1.Config{User: "0", WorkingDir: "/", Env: []string{searchPath, certFile}, Cmd: []string{"/bin/netpol"}},
 	}
 }
@@ -25,7 +25,7 @@ func (b *Builder) metricsServer(r components.Release) spec {
 	return spec{
 		host: "registry.k8s.io", repository: "metrics-server/metrics-server", tag: components.MetricsServer, kind: docker,
 		others: linux("arm", "arm64", "ppc64le", "s390x"),
-		layers: append(static(), b.programs(r, map[string]string{"metrics-server": "metrics-server/metrics-server"})),
+		layers: append(static(), b.binaries(r, map[string]string{"metrics-server": "metrics-server/metrics-server"})),
 		config: v1.Config{User: "65534", WorkingDir: "/", Env: []string{searchPath, certFile}, Entrypoint: []string{"/metrics-server"}},
 	}
 }
@@ -37,7 +37,7 @@ func (b *Builder) localPathProvisioner(r components.Release) spec {
 	return spec{
 		host: "docker.io", repository: "rancher/local-path-provisioner", tag: components.LocalPathProvisioner, kind: oci,
 		others: linux("arm", "arm64", "riscv64"),
-		layers: append(layers, b.programs(r, map[string]string{"usr/bin/local-path-provisioner": "local-path-provisioner/local-path-provisioner"})),
+		layers: append(layers, b.binaries(r, map[string]string{"usr/bin/local-path-provisioner": "local-path-provisioner/local-path-provisioner"})),
 		config: v1.Config{WorkingDir: "/", Env: []string{searchPath}, Cmd: []string{"local-path-provisioner"}},
 	}
 }
@@ -47,7 +47,7 @@ func (b *Builder) traefik(r components.Release) spec {
 	return spec{
 		host: "docker.io", repository: "library/traefik", tag: components.Traefik, kind: oci,
 		others: linux("arm", "arm64", "ppc64le", "riscv64", "s390x"),
-		layers: append(static(), b.programs(r, map[string]string{"traefik": "traefik/traefik"})),
+		layers: append(static(), b.binaries(r, map[string]string{"traefik": "traefik/traefik"})),
 		config: v1.Config{
 			WorkingDir: "/", Env: []string{searchPath},
 			ExposedPorts: map[string]struct{}{"80/tcp": {}}, Volumes: map[string]struct{}{"/tmp": {}},

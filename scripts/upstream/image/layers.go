@@ -211,16 +211,16 @@ func listApplets(ctx context.Context, busybox []byte) ([]string, error) {
 	return strings.Fields(string(out)), err
 }
 
-// debianPrograms is a layer with programs of Debian packages and their libraries, on top of
-// glibc. "awk:mawk" is the program mawk with the name awk.
-func debianPrograms(key string, packages, programs []string, links map[string]string) layerSpec {
+// debianBinaries is a layer with binaries of Debian packages and their libraries, on top of
+// glibc. "awk:mawk" is the binary mawk with the name awk.
+func debianBinaries(key string, packages, binaries []string, links map[string]string) layerSpec {
 	return layerSpec{key, func(ctx context.Context, t *tree) error {
 		debian, err := t.unpackDebian(ctx, true, packages...)
 		if err != nil {
 			return err
 		}
-		for _, program := range programs {
-			as, name, renamed := strings.Cut(program, ":")
+		for _, binary := range binaries {
+			as, name, renamed := strings.Cut(binary, ":")
 			if !renamed {
 				name = as
 			}
@@ -261,9 +261,9 @@ func fromPackage(pkg string, keep func(string) bool) func(context.Context, *tree
 	}
 }
 
-// programs is a layer with files of built components: path in the image => "component/file". The
+// binaries is a layer with files of built components: path in the image => "component/file". The
 // files in lowPorts may bind ports below 1024 as any user.
-func (b *Builder) programs(r components.Release, files map[string]string, lowPorts ...string) layerSpec {
+func (b *Builder) binaries(r components.Release, files map[string]string, lowPorts ...string) layerSpec {
 	paths := make(map[string]string)
 	key := []string{"programs 1"}
 	for name, source := range files {

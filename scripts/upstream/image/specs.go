@@ -83,7 +83,7 @@ func (b *Builder) server(r components.Release, name string) spec {
 	return spec{
 		host: "registry.k8s.io", repository: name, tag: r.Kubernetes, kind: docker,
 		others: linux("arm64", "ppc64le", "s390x"),
-		layers: append(static(), b.programs(r, map[string]string{path: name + "/" + name}, lowPorts...)),
+		layers: append(static(), b.binaries(r, map[string]string{path: name + "/" + name}, lowPorts...)),
 		config: v1.Config{User: "0", WorkingDir: "/", Env: []string{searchPath, certFile}},
 	}
 }
@@ -92,7 +92,7 @@ func (b *Builder) kubeProxy(r components.Release) spec {
 	return spec{
 		host: "registry.k8s.io", repository: "kube-proxy", tag: r.Kubernetes, kind: docker,
 		others: linux("arm64", "ppc64le", "s390x"),
-		layers: append(static(), glibc(), netfilter(), b.programs(r, map[string]string{"usr/local/bin/kube-proxy": "kube-proxy/kube-proxy"})),
+		layers: append(static(), glibc(), netfilter(), b.binaries(r, map[string]string{"usr/local/bin/kube-proxy": "kube-proxy/kube-proxy"})),
 		config: v1.Config{User: "0", WorkingDir: "/", Env: []string{searchPath, certFile}},
 	}
 }
@@ -104,7 +104,7 @@ func (b *Builder) pause(r components.Release) spec {
 	return spec{
 		host: "registry.k8s.io", repository: "pause", tag: r.Pause, kind: docker,
 		others: others,
-		layers: []layerSpec{b.programs(r, map[string]string{"pause": "pause/pause"})},
+		layers: []layerSpec{b.binaries(r, map[string]string{"pause": "pause/pause"})},
 		config: v1.Config{User: "65535:65535", WorkingDir: "/", Env: []string{searchPath}, Entrypoint: []string{"/pause"}},
 	}
 }
@@ -119,7 +119,7 @@ func (b *Builder) etcd(r components.Release) spec {
 	return spec{
 		host: "registry.k8s.io", repository: "etcd", tag: r.Etcd, kind: docker,
 		others: linux("arm", "arm64", "ppc64le", "s390x"),
-		layers: append(static(), b.programs(r, files)),
+		layers: append(static(), b.binaries(r, files)),
 		config: v1.Config{
 			WorkingDir: "/", Env: []string{searchPath, certFile},
 			ExposedPorts: map[string]struct{}{"2379/tcp": {}, "2380/tcp": {}, "4001/tcp": {}, "7001/tcp": {}},
@@ -132,7 +132,7 @@ func (b *Builder) coreDNS(r components.Release) spec {
 	return spec{
 		host: "registry.k8s.io", repository: "coredns/coredns", tag: r.CoreDNS, kind: docker,
 		others: linux("arm", "arm64", "mips64le", "ppc64le", "riscv64", "s390x"),
-		layers: append(static(), b.programs(r, map[string]string{"coredns": "coredns/coredns"}, "coredns")),
+		layers: append(static(), b.binaries(r, map[string]string{"coredns": "coredns/coredns"}, "coredns")),
 		config: v1.Config{
 			User: "nonroot:nonroot", WorkingDir: "/", Env: []string{searchPath, certFile},
 			ExposedPorts: map[string]struct{}{"53/tcp": {}, "53/udp": {}},
@@ -148,7 +148,7 @@ func (b *Builder) flannel(r components.Release) spec {
 	return spec{
 		host: "ghcr.io", repository: "flannel-io/flannel", tag: components.Flannel, kind: oci,
 		others: linux("arm64", "arm", "ppc64le", "riscv64", "s390x"),
-		layers: append(layers, b.programs(r, map[string]string{
+		layers: append(layers, b.binaries(r, map[string]string{
 			"opt/bin/flanneld":          "flanneld/flanneld",
 			"opt/bin/mk-docker-opts.sh": "flanneld/mk-docker-opts.sh",
 		})),
@@ -159,7 +159,7 @@ func (b *Builder) flannel(r components.Release) spec {
 // agnhost follows test/images/agnhost/Dockerfile in kubernetes, with busybox instead of
 // Alpine: it has wget and nslookup, but not curl and dig.
 func (b *Builder) agnhost(r components.Release) spec {
-	program := b.programs(r, map[string]string{
+	program := b.binaries(r, map[string]string{
 		"agnhost":       "agnhost/agnhost",
 		"localhost.crt": "agnhost/localhost.crt",
 		"localhost.key": "agnhost/localhost.key",

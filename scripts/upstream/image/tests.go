@@ -81,7 +81,7 @@ func (b *Builder) testImage(r components.Release, reference string) *spec {
 	s.host, s.repository, _ = strings.Cut(name, "/")
 	s.tag, s.kind, s.others = tag, docker, linux("arm64", "ppc64le", "s390x")
 	s.config.Env = []string{searchPath}
-	// Two tags have different digests, also if the rig has the same program for both.
+	// Two tags have different digests, also if the rig has the same binary for both.
 	s.config.Labels = map[string]string{"org.opencontainers.image.version": tag}
 	return &s
 }
@@ -109,7 +109,7 @@ func (b *Builder) all(r components.Release) ([]spec, error) {
 func (b *Builder) agnhostWithTools(r components.Release) spec {
 	s := b.agnhost(r)
 	program := s.layers[len(s.layers)-1]
-	tools := debianPrograms("agnhost tools 2",
+	tools := debianBinaries("agnhost tools 2",
 		[]string{"bind9-dnsutils", "bind9-host", "curl", "netcat-openbsd", "iproute2", "iperf", "bash", "util-linux", "socat", "libc-bin"},
 		[]string{"dig", "host", "nslookup", "curl", "nc.openbsd", "ip", "ss", "iperf", "bash", "ipcs", "socat", "getent"},
 		map[string]string{"usr/bin/nc": "nc.openbsd", "usr/local/bin/iperf": "/usr/bin/iperf", "usr/sbin/ip": "/usr/bin/ip"})
@@ -122,7 +122,7 @@ func (b *Builder) agnhostWithTools(r components.Release) spec {
 		return nil
 	}}
 	s.layers = append(static(), glibc(), everyApplet(), tools, rest,
-		b.programs(r, map[string]string{"coredns": "coredns/coredns"}), program)
+		b.binaries(r, map[string]string{"coredns": "coredns/coredns"}), program)
 	return s
 }
 
@@ -137,14 +137,14 @@ func (b *Builder) busybox(components.Release) spec {
 // dnsTools is the image for name resolution with glibc. glibc-dns-testing has Debian 12 as its
 // base, jessie-dnsutils had Debian 8, and both have dnsutils and CoreDNS.
 func (b *Builder) dnsTools(r components.Release) spec {
-	tools := debianPrograms("dns tools 1",
+	tools := debianBinaries("dns tools 1",
 		[]string{"bash", "dash", "bind9-dnsutils", "bind9-host", "coreutils", "grep", "sed", "mawk", "hostname", "libc-bin", "debianutils"},
 		[]string{"bash", "dash", "dig", "host", "nslookup", "awk:mawk", "cat", "cp", "cut", "date", "echo", "env", "false", "head", "id", "ls",
 			"mkdir", "mv", "rm", "seq", "sleep", "sort", "tail", "tee", "test", "timeout", "touch", "tr", "true", "uname", "wc",
 			"grep", "sed", "hostname", "getent"},
 		map[string]string{"usr/bin/sh": "dash"})
 	return spec{
-		layers: append(static(), glibc(), tools, b.programs(r, map[string]string{"coredns": "coredns/coredns"})),
+		layers: append(static(), glibc(), tools, b.binaries(r, map[string]string{"coredns": "coredns/coredns"})),
 		config: v1.Config{WorkingDir: "/", Cmd: []string{"bash"}},
 	}
 }
@@ -153,7 +153,7 @@ func (b *Builder) dnsTools(r components.Release) spec {
 func pet(name string) func(*Builder, components.Release) spec {
 	return func(b *Builder, r components.Release) spec {
 		s := b.agnhostWithTools(r)
-		s.layers = append(s.layers, b.programs(r, map[string]string{
+		s.layers = append(s.layers, b.binaries(r, map[string]string{
 			name + ".jpg": "test-pages/" + name + ".jpg",
 			"data.json":   "test-pages/" + name + ".json",
 		}))
@@ -169,10 +169,10 @@ func (b *Builder) nonRoot(r components.Release) spec {
 	return s
 }
 
-// noNewPrivs follows test/images/nonewprivs: a program that prints its effective user, with the
+// noNewPrivs follows test/images/nonewprivs: a binary that prints its effective user, with the
 // bits setuid and setgid.
 func (b *Builder) noNewPrivs(r components.Release) spec {
-	program := b.programs(r, map[string]string{"usr/local/bin/nnp": "nonewprivs/nnp"})
+	program := b.binaries(r, map[string]string{"usr/local/bin/nnp": "nonewprivs/nnp"})
 	fill := program.fill
 	program.key += "\nsetuid setgid"
 	program.fill = func(ctx context.Context, t *tree) error {
@@ -191,7 +191,7 @@ func (b *Builder) noNewPrivs(r components.Release) spec {
 // sampleAPIServer follows test/images/sample-apiserver.
 func (b *Builder) sampleAPIServer(r components.Release) spec {
 	return spec{
-		layers: append(static(), glibc(), everyApplet(), b.programs(r, map[string]string{"sample-apiserver": "sample-apiserver/sample-apiserver"})),
+		layers: append(static(), glibc(), everyApplet(), b.binaries(r, map[string]string{"sample-apiserver": "sample-apiserver/sample-apiserver"})),
 		config: v1.Config{WorkingDir: "/", Entrypoint: []string{"/sample-apiserver"}},
 	}
 }
