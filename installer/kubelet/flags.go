@@ -18,6 +18,8 @@ import (
 	logsapi "k8s.io/component-base/logs/api/v1"
 	netutils "k8s.io/utils/net"
 	utiljson "sigs.k8s.io/json"
+
+	"airlift/installer/config"
 )
 
 // flagTypes are the types of flags, by their names in facts.txt.
@@ -97,6 +99,35 @@ const dockershim = "; it was removed with dockershim in v1.24; configure the con
 
 // canonical is the kubelet's own spelling of a flag's name.
 func canonical(name string) string { return strings.ReplaceAll(strings.TrimLeft(name, "-"), "_", "-") }
+
+// ParseFlags parses the words of the kubelet's command line. A word that is not a flag has
+// no Name.
+func ParseFlags(words []string) (args []config.Arg) {
+	for ; len(words) > 0; words = words[1:] {
+		word := words[0]
+		if word == "--" {
+			continue
+		}
+		// The flags of one letter are -h, and -v2, -v=2 or -v 2.
+		if level, ok := strings.CutPrefix(word, "-v"); ok {
+			word = strings.TrimSuffix("--v="+strings.TrimPrefix(level, "="), "=")
+		} else if word == "-h" {
+			word = "--help"
+		}
+		name, v, given := strings.Cut(strings.TrimLeft(word, "-"), "=")
+		known := facts()["flag"][canonical(name)]
+		switch {
+		case !strings.HasPrefix(word, "--"):
+			name, v = "", word
+		case !given && len(known) > 0 && (known[0].has("bool") || known[0].has("versionValue")):
+			v = "true"
+		case !given && len(words) > 1:
+			v, words = words[1], words[1:]
+		}
+		args = append(args, config.Arg{Name: name, Value: v})
+	}
+	return args
+}
 
 // readFlags applies the flags on top of the configuration file.
 func (c *check) readFlags() {

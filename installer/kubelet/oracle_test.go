@@ -95,7 +95,7 @@ func (w *realKubelet) input(s testCase, document string) Input {
 		CPUs: runtime.NumCPU(), MemoryBytes: 8 << 30, PIDs: 32768,
 	}
 	for _, f := range s.flags {
-		in.Flags = append(in.Flags, ParseFlags(`"`+strings.ReplaceAll(f, "DIR", w.dir)+`"`)...)
+		in.Flags = append(in.Flags, ParseFlags([]string{strings.ReplaceAll(f, "DIR", w.dir)})...)
 	}
 	return in
 }
