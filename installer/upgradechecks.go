@@ -10,7 +10,6 @@ import (
 	"path"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -151,14 +150,12 @@ func (u *Upgrade) kubeletProblems() ([]kubeletrules.Problem, error) {
 	if err != nil {
 		return nil, err
 	}
-	var flags []config.Arg
-	_, value, _ := strings.Cut(strings.TrimSpace(string(env)), "=")
-	if value, err = strconv.Unquote(value); err == nil {
-		flags = kubeletrules.ParseFlags(value)
-	}
-	flags = slices.DeleteFunc(flags, func(a config.Arg) bool { return a.Name == "pod-infra-container-image" }) // set by kubeadm
+	flags := slices.DeleteFunc(preflight.KubeletFlags("KUBELET_KUBEADM_ARGS", env), func(a config.Arg) bool {
+		return a.Name == "pod-infra-container-image" // set by kubeadm
+	})
+	flags = append(flags, preflight.KubeletFlags("KUBELET_EXTRA_ARGS", own)...)
 	return kubeletrules.Check(kubeletrules.Input{
-		Kubernetes: u.bundle.KubernetesVersion(), Config: files[0].Data, Flags: append(flags, kubeletrules.ParseFlags(string(own))...),
+		Kubernetes: u.bundle.KubernetesVersion(), Config: files[0].Data, Flags: flags,
 		Root: os.DirFS(u.existing.Path("/")), CPUs: u.config.Facts.NumCPU, MemoryBytes: u.config.Facts.MemoryBytes,
 	}), nil
 }

@@ -31,11 +31,7 @@ func (v value) read(option, fix string) []byte {
 		return nil
 	}
 	data, err := fs.ReadFile(v.Root, name[1:])
-	var failed *fs.PathError
-	if errors.As(err, &failed) {
-		err = failed.Err // without the path
-	}
-	v.badIf(err != nil, fix, ": %s: %v", given, err)
+	v.badIf(err != nil, fix, ": %s: %v", given, errors.Unwrap(err)) // without fs.PathError's path
 	return data
 }
 

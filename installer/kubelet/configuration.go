@@ -20,11 +20,12 @@ func (c *check) readConfig() {
 	if len(c.Config) == 0 {
 		return
 	}
-	if _, err := yaml.YAMLToJSONStrict(c.Config); err != nil && strings.Contains(err.Error(), "already set") {
+	text, err := yaml.YAMLToJSONStrict(c.Config)
+	if err != nil && strings.Contains(err.Error(), "already set") {
 		c.warn(Configuration, "write each field once", "the KubeletConfiguration contains a field twice: %v", err)
+		text, err = yaml.YAMLToJSON(c.Config)
 	}
 	var document any
-	text, err := yaml.YAMLToJSON(c.Config)
 	if err == nil {
 		err = utiljson.UnmarshalCaseSensitivePreserveInts(text, &document)
 	}
@@ -89,19 +90,12 @@ func (c *check) decode() {
 		}
 		field, _ := facts()["field"].at(name, c.minor)
 		group, _, _ := strings.Cut(field.is, " ")
-		want := cmp.Or(fieldTypes[field.is], fieldTypes[group], "a number")
+		want := cmp.Or(types[field.is].want, types[group].want, "a number")
 		why := strings.NewReplacer("json: ", "", "Go struct field KubeletConfiguration.", "").Replace(err.Error())
 		c.fail(Configuration, "correct "+name+" in "+c.where(name)+": it must be "+want,
 			"%s has a value of the wrong type: %s", c.named(name), why)
 		delete(c.merged, name)
 	}
-}
-
-// fieldTypes describes the types of fields in facts.txt. All others are numbers.
-var fieldTypes = map[string]string{
-	"bool": "true or false", "string": "a string", "Duration": "a duration such as 30s or 5m",
-	"slice": "a list", "struct": "a mapping of fields", "map": "a mapping of names to values",
-	"map string": "a mapping of names to values, with numbers in quotes",
 }
 
 // value is what an option was set to; nil if it was not.

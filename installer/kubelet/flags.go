@@ -18,10 +18,12 @@ import (
 	logsapi "k8s.io/component-base/logs/api/v1"
 	netutils "k8s.io/utils/net"
 	utiljson "sigs.k8s.io/json"
+
+	"airlift/installer/config"
 )
 
-// flagTypes are the types of flags, by their names in facts.txt.
-var flagTypes = map[string]struct {
+// types are the types of flags and fields, by their names in facts.txt.
+var types = map[string]struct {
 	// joint is between the values of a flag that is repeated. Without one, the last
 	// value applies.
 	joint string
@@ -34,7 +36,7 @@ var flagTypes = map[string]struct {
 	"int":      {"", "a whole number", func(s string) (any, error) { return strconv.ParseInt(s, 0, 64) }},
 	"int32":    {"", "a whole number of at most 32 bits", func(s string) (any, error) { return strconv.ParseInt(s, 0, 32) }},
 	"int64":    {"", "a whole number of at most 64 bits", func(s string) (any, error) { return strconv.ParseInt(s, 0, 64) }},
-	"string":   {"", "", func(s string) (any, error) { return s, nil }},
+	"string":   {"", "a string", func(s string) (any, error) { return s, nil }},
 	"stringSlice": {",", "", func(s string) (any, error) {
 		return strings.FieldsFunc(s, func(r rune) bool { return r == ',' }), nil
 	}},
@@ -56,6 +58,13 @@ var flagTypes = map[string]struct {
 	"QuantityValue":         {"", "a quantity such as 512 or 4Mi", text(resource.ParseQuantity)},
 	"RegisterWithTaintsVar": {"", "", parseTaints},
 	"ReservedMemoryVar":     {";", "", parseReservedMemory},
+
+	// These are only types of fields.
+	"Duration":   {want: "a duration such as 30s, 5m or 1h30m"},
+	"map":        {want: "a mapping of names to values"},
+	"map string": {want: "a mapping of names to values, with numbers in quotes"},
+	"slice":      {want: "a list"},
+	"struct":     {want: "a mapping of fields"},
 }
 
 // text is for a value that is in the configuration file as it is in the flag.
@@ -98,6 +107,35 @@ const dockershim = "; it was removed with dockershim in v1.24; configure the con
 // canonical is the kubelet's own spelling of a flag's name.
 func canonical(name string) string { return strings.ReplaceAll(strings.TrimLeft(name, "-"), "_", "-") }
 
+// ParseFlags parses the words of the kubelet's command line. A word that is not a flag has
+// no Name.
+func ParseFlags(words []string) (args []config.Arg) {
+	for ; len(words) > 0; words = words[1:] {
+		word := words[0]
+		if word == "--" {
+			continue
+		}
+		// The flags of one letter are -h, and -v2, -v=2 or -v 2.
+		if level, ok := strings.CutPrefix(word, "-v"); ok {
+			word = strings.TrimSuffix("--v="+strings.TrimPrefix(level, "="), "=")
+		} else if word == "-h" {
+			word = "--help"
+		}
+		name, v, given := strings.Cut(strings.TrimLeft(word, "-"), "=")
+		known := facts()["flag"][canonical(name)]
+		switch {
+		case !strings.HasPrefix(word, "--"):
+			name, v = "", word
+		case !given && len(known) > 0 && (known[0].has("bool") || known[0].has("versionValue")):
+			v = "true"
+		case !given && len(words) > 1:
+			v, words = words[1], words[1:]
+		}
+		args = append(args, config.Arg{Name: name, Value: v})
+	}
+	return args
+}
+
 // readFlags applies the flags on top of the configuration file.
 func (c *check) readFlags() {
 	values := make(map[string][]string) // by the flag's name
@@ -129,7 +167,7 @@ func (c *check) readFlag(name string, values []string) {
 	if deprecated != "" {
 		c.warn(Flags, "remove "+flag+" before the next upgrade", "%s is %s", flag, deprecated)
 	}
-	kind := flagTypes[is]
+	kind := types[is]
 	text := values[len(values)-1]
 	if kind.joint != "" {
 		text = strings.Join(values, kind.joint)
@@ -150,7 +188,9 @@ func (c *check) readFlag(name string, values []string) {
 	if option != flag {
 		c.from[option] = flag
 	}
-	c.override(flag, option, asInFile(given))
+	var value any // with the type that it has in the file
+	utiljson.UnmarshalCaseSensitivePreserveInts([]byte(show(given)), &value)
+	c.override(flag, option, value)
 }
 
 // override sets an option to a flag's value, and warns if the file has another one.
@@ -170,14 +210,6 @@ func (c *check) override(flag, option string, given any) {
 	unstructured.SetNestedField(c.merged, given, strings.Split(option, ".")...)
 }
 
-// asInFile returns a value with the type that it has in the configuration file.
-func asInFile(given any) (value any) {
-	if utiljson.UnmarshalCaseSensitivePreserveInts([]byte(show(given)), &value) != nil {
-		return given
-	}
-	return value
-}
-
 // equal compares two values, which may be durations in different notations.
 func equal(a, b any) bool {
 	x, y := fmt.Sprint(a), fmt.Sprint(b)
@@ -188,9 +220,6 @@ func equal(a, b any) bool {
 
 // show formats a value as in a YAML file.
 func show(v any) string {
-	text, err := json.Marshal(v)
-	if err != nil {
-		return fmt.Sprint(v)
-	}
+	text, _ := json.Marshal(v)
 	return string(text)
 }

@@ -1,20 +1,15 @@
 package kubelet
 
 import (
-	"fmt"
+	"maps"
 	"slices"
 	"strings"
 )
 
 // beKnownGates checks the feature gates of the flag and the file together.
 func beKnownGates(v value) {
+	v.gates(v.config.FeatureGates, " in the kubelet of")
 	all := facts()["gate"]
-	for _, name := range sortedKeys(v.config.FeatureGates) {
-		if p, bad := gateProblem(name, v.config.FeatureGates[name], v.minor, " in the kubelet of"); bad {
-			p.Name = v.name
-			v.problems = append(v.problems, p)
-		}
-	}
 	for _, name := range sortedKeys(all) {
 		if gate, ok := all.at(name, v.minor); ok && gate.of != "" && v.enabled(name) {
 			off := strings.Join(slices.DeleteFunc(strings.Split(gate.of, ","), v.enabled), ", ")
@@ -35,11 +30,10 @@ func (c *check) enabled(name string) bool {
 		return len(known) == 0 || known[0].since < c.minor
 	}
 	set, isSet := c.config.FeatureGates[name]
-	if !isSet && gate.has("alpha") {
-		set, isSet = c.config.FeatureGates["AllAlpha"]
-	}
-	if !isSet && gate.has("beta") {
-		set, isSet = c.config.FeatureGates["AllBeta"]
+	for stage, all := range map[string]string{"alpha": "AllAlpha", "beta": "AllBeta"} {
+		if !isSet && gate.has(stage) {
+			set, isSet = c.config.FeatureGates[all]
+		}
 	}
 	if isSet && !gate.has("locked") {
 		return set
@@ -47,33 +41,29 @@ func (c *check) enabled(name string) bool {
 	return gate.has("on")
 }
 
-// gateProblem checks one feature gate. in precedes the version in the message.
-func gateProblem(name string, set bool, minor int, in string) (p Problem, bad bool) {
+// gates checks feature gates one by one. in precedes the version in the message.
+func (c *check) gates(gates map[string]bool, in string) {
 	all := facts()["gate"]
-	gate, ok := all.at(name, minor)
-	fix := "remove " + name + " from featureGates and --feature-gates"
-	switch {
-	case !ok:
-		return Problem{FeatureGates, fmt.Sprintf("feature gate %s does not exist%s v1.%d", name, in, minor), fix + all.hint(name, minor), false}, true
-	case gate.has("locked") && set != gate.has("on"):
-		return Problem{FeatureGates, fmt.Sprintf("feature gate %s cannot be %v in v1.%d: it is locked to %v", name, set, minor, gate.has("on")), fix, false}, true
-	case gate.has("deprecated"):
-		return Problem{FeatureGates, fmt.Sprintf("feature gate %s is deprecated in v1.%d", name, minor), "remove " + name + " before the next upgrade", true}, true
+	for _, name := range sortedKeys(gates) {
+		gate, ok := all.at(name, c.minor)
+		fix, on := "remove "+name+" from featureGates and --feature-gates", gate.has("on")
+		switch {
+		case !ok:
+			c.fail(FeatureGates, fix+all.hint(name, c.minor), "feature gate %s does not exist%s v1.%d", name, in, c.minor)
+		case gate.has("locked") && gates[name] != on:
+			c.fail(FeatureGates, fix, "feature gate %s cannot be %v in v1.%d: it is locked to %v", name, !on, c.minor, on)
+		case gate.has("deprecated"):
+			c.warn(FeatureGates, "remove "+name+" before the next upgrade", "feature gate %s is deprecated in v1.%d", name, c.minor)
+		}
 	}
-	return Problem{}, false
 }
 
 // GateProblems checks feature gates of another component of a Kubernetes version: all components
 // register those of Kubernetes' common code. Gates that no kubelet has had are not checked.
-func GateProblems(kubernetes string, gates map[string]bool) (problems []Problem) {
-	minor := minorOf(kubernetes)
-	for _, name := range sortedKeys(gates) {
-		if len(facts()["gate"][name]) == 0 {
-			continue
-		}
-		if p, bad := gateProblem(name, gates[name], minor, " in"); bad {
-			problems = append(problems, p)
-		}
-	}
-	return problems
+func GateProblems(kubernetes string, gates map[string]bool) []Problem {
+	gates = maps.Clone(gates)
+	maps.DeleteFunc(gates, func(name string, _ bool) bool { return len(facts()["gate"][name]) == 0 })
+	c := check{minor: minorOf(kubernetes)}
+	c.gates(gates, " in")
+	return c.problems
 }

@@ -95,7 +95,7 @@ func (w *realKubelet) input(s testCase, document string) Input {
 		CPUs: runtime.NumCPU(), MemoryBytes: 8 << 30, PIDs: 32768,
 	}
 	for _, f := range s.flags {
-		in.Flags = append(in.Flags, ParseFlags(`"`+strings.ReplaceAll(f, "DIR", w.dir)+`"`)...)
+		in.Flags = append(in.Flags, ParseFlags([]string{strings.ReplaceAll(f, "DIR", w.dir)})...)
 	}
 	return in
 }
@@ -306,8 +306,8 @@ func TestHelp(t *testing.T) {
 	}
 	for name, history := range facts()["flag"] {
 		for _, fact := range history {
-			if is, _, _ := strings.Cut(fact.is, " "); is != "removed" && flagTypes[is].parse == nil {
-				t.Errorf("flag --%s is a %q, which flagTypes does not have", name, is)
+			if is, _, _ := strings.Cut(fact.is, " "); is != "removed" && types[is].parse == nil {
+				t.Errorf("flag --%s is a %q, which types does not have", name, is)
 			}
 		}
 	}

@@ -10,7 +10,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	cliflag "k8s.io/component-base/cli/flag"
-	kubeletv1 "k8s.io/kubelet/config/v1beta1"
 	"k8s.io/utils/cpuset"
 )
 
@@ -19,11 +18,9 @@ func beCPUs(v value) {
 	list := v.config.ReservedSystemCPUs
 	cpus, ok := parseCPUs(list)
 	v.badIf(!ok, "write a list of CPUs such as 0-1,4", ": %q is not a list of CPUs", list)
-	all := cpus.List()
-	if i := slices.IndexFunc(all, func(n int) bool { return n >= v.CPUs }); v.CPUs > 0 && i >= 0 {
-		v.bad("name only CPUs that this machine has",
-			": %q names CPU %d; this machine has %d, from 0 to %d", list, all[i], v.CPUs, v.CPUs-1)
-	}
+	beyond := slices.DeleteFunc(cpus.List(), func(n int) bool { return n < v.CPUs })
+	v.badIf(v.CPUs > 0 && len(beyond) > 0, "name only CPUs that this machine has",
+		": %q names CPU %v; this machine has %d, from 0 to %d", list, cpuset.New(beyond...), v.CPUs, v.CPUs-1)
 	v.badIf(list != "" && v.config.SystemReservedCgroup+v.config.KubeReservedCgroup != "",
 		"remove one of them", " cannot be used with systemReservedCgroup or kubeReservedCgroup")
 }
@@ -56,24 +53,23 @@ func beMemoryOfNodes(v value) {
 
 // parseReservedMemory reads --reserved-memory: 0:memory=1Gi,hugepages-2M=2Gi;1:memory=1Gi.
 func parseReservedMemory(s string) (any, error) {
-	var list []kubeletv1.MemoryReservation
+	var list []map[string]any
 	for _, e := range strings.FieldsFunc(s, func(r rune) bool { return r == ';' }) {
 		node, text, ok := strings.Cut(e, ":")
 		n, err := strconv.ParseInt(node, 10, 32)
 		if !ok || err != nil {
 			return nil, fmt.Errorf("%q: want NODE:memory=QUANTITY, with the number of a NUMA node", e)
 		}
-		var given map[string]string
-		if err := cliflag.NewMapStringString(&given).Set(text); err != nil {
+		var limits map[string]string
+		if err := cliflag.NewMapStringString(&limits).Set(text); err != nil {
 			return nil, err
 		}
-		limits := corev1.ResourceList{}
-		for _, name := range sortedKeys(given) {
-			if limits[corev1.ResourceName(name)], err = resource.ParseQuantity(given[name]); err != nil {
-				return nil, fmt.Errorf("%s: %q is not a quantity such as 1Gi", name, given[name])
+		for _, name := range sortedKeys(limits) {
+			if _, err := resource.ParseQuantity(limits[name]); err != nil {
+				return nil, fmt.Errorf("%s: %q is not a quantity such as 1Gi", name, limits[name])
 			}
 		}
-		list = append(list, kubeletv1.MemoryReservation{NumaNode: int32(n), Limits: limits})
+		list = append(list, map[string]any{"numaNode": n, "limits": limits})
 	}
 	return list, nil
 }
@@ -84,27 +80,10 @@ func leaveSomethingForPods(v value) {
 	if slices.ContainsFunc(v.problems, func(p Problem) bool { return p.Name == Reserved && !p.Warning }) {
 		return
 	}
-	total := make(map[string]resource.Quantity)
-	for _, machine := range []struct {
-		name string
-		has  int64
-		unit resource.Format
-	}{
-		{"cpu", int64(v.CPUs), resource.DecimalSI},
-		{"memory", int64(v.MemoryBytes), resource.BinarySI},
-		{"pid", v.PIDs, resource.DecimalSI},
-	} {
-		has := resource.NewQuantity(machine.has, machine.unit)
-		options, sum := v.reservations(machine.name, *has)
-		total[machine.name] = sum
-		reserved, fix := strings.Join(options, " and "), "reserve less: pods get only what is left"
-		if more := sum.Cmp(*has); machine.has > 0 && more > 0 {
-			v.fail(Reserved, fix, "%s of %s is more than this machine has: %v", machine.name, reserved, has)
-		} else if machine.has > 0 && more == 0 {
-			v.warn(Reserved, fix, "%s of %s is all that this machine has: pods get nothing", machine.name, reserved)
-		}
-	}
-	if q := total["cpu"]; v.config.CPUManagerPolicy == "static" && q.IsZero() {
+	cpu := v.reserve("cpu", resource.NewQuantity(int64(v.CPUs), resource.DecimalSI))
+	memory := v.reserve("memory", resource.NewQuantity(int64(v.MemoryBytes), resource.BinarySI))
+	v.reserve("pid", resource.NewQuantity(v.PIDs, resource.DecimalSI))
+	if v.config.CPUManagerPolicy == "static" && cpu.IsZero() {
 		v.fail(Reserved, "set cpu in systemReserved or kubeReserved, or reservedSystemCPUs",
 			"%s static needs a reservation of CPU greater than zero", v.named("cpuManagerPolicy"))
 	}
@@ -112,27 +91,23 @@ func leaveSomethingForPods(v value) {
 	for _, r := range v.config.ReservedMemory {
 		nodes.Add(r.Limits[corev1.ResourceMemory])
 	}
-	if memory := total["memory"]; v.config.MemoryManagerPolicy == "Static" && v.enabled("MemoryManager") && nodes.Cmp(memory) != 0 {
+	if v.config.MemoryManagerPolicy == "Static" && v.enabled("MemoryManager") && nodes.Cmp(memory) != 0 {
 		v.fail(Reserved, "make the memory of all NUMA nodes in reservedMemory add up to "+memory.String(),
 			"%s Static: %s reserves %s of memory, and systemReserved, kubeReserved and evictionHard together reserve %s; "+
 				"both must be equal", v.named("memoryManagerPolicy"), v.named("reservedMemory"), nodes.String(), memory.String())
 	}
 }
 
-// reservations lists the options that reserve a resource, with how much, and adds it up.
-func (c *check) reservations(name string, machine resource.Quantity) (options []string, sum resource.Quantity) {
+// reserve adds up what the options reserve of a resource, and compares it with what the
+// machine has.
+func (c *check) reserve(name string, has *resource.Quantity) (sum resource.Quantity) {
+	var options []string
 	add := func(option, quantity string) {
 		if q, err := resource.ParseQuantity(quantity); err == nil {
 			sum.Add(q)
 			options = append(options, c.named(option)+" "+q.String())
 		}
 	}
-	if cpus, _ := parseCPUs(c.config.ReservedSystemCPUs); name == "cpu" && !cpus.IsEmpty() {
-		add("reservedSystemCPUs", strconv.Itoa(cpus.Size())) // it replaces the numbers of CPUs
-		return options, sum
-	}
-	add("systemReserved", c.config.SystemReserved[name])
-	add("kubeReserved", c.config.KubeReserved[name])
 	// What hard eviction keeps free is reserved too.
 	hard := c.config.EvictionHard
 	if hard == nil {
@@ -140,11 +115,22 @@ func (c *check) reservations(name string, machine resource.Quantity) (options []
 	}
 	threshold := hard[name+".available"]
 	if f, ok := percentage(threshold); ok && f > 0 && f < 100 {
-		part := int64(float64(machine.Value()) * f / 100)
-		threshold = resource.NewQuantity(part, resource.BinarySI).String()
+		threshold = resource.NewQuantity(int64(float64(has.Value())*f/100), resource.BinarySI).String()
+	}
+	if cpus, _ := parseCPUs(c.config.ReservedSystemCPUs); name == "cpu" && !cpus.IsEmpty() {
+		add("reservedSystemCPUs", strconv.Itoa(cpus.Size())) // it replaces the numbers of CPUs
+	} else {
+		add("systemReserved", c.config.SystemReserved[name])
+		add("kubeReserved", c.config.KubeReserved[name])
 	}
 	if c.value("--experimental-allocatable-ignore-eviction") != true {
 		add("evictionHard", threshold)
 	}
-	return options, sum
+	reserved, fix := strings.Join(options, " and "), "reserve less: pods get only what is left"
+	if more := sum.Cmp(*has); !has.IsZero() && more > 0 {
+		c.fail(Reserved, fix, "%s of %s is more than this machine has: %v", name, reserved, has)
+	} else if !has.IsZero() && more == 0 {
+		c.warn(Reserved, fix, "%s of %s is all that this machine has: pods get nothing", name, reserved)
+	}
+	return sum
 }

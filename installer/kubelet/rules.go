@@ -39,18 +39,12 @@ var table = []struct {
 		{"defaultPodSysctls", needGate("DefaultPodSysctls")},
 		{"enableSystemLogQuery", needGate("NodeLogQuery")},
 		{"imageMaximumGCAge", needGate("ImageMaximumGCAge")},
-		{"imagePullCredentialsVerificationPolicy", needGate("KubeletEnsureSecretPulledImages")},
-		{"preloadedImagesVerificationAllowlist", needGate("KubeletEnsureSecretPulledImages")},
+		{"imagePullCredentialsVerificationPolicy preloadedImagesVerificationAllowlist", needGate("KubeletEnsureSecretPulledImages")},
 		{"memorySwap.swapBehavior", needGate("NodeSwap")},
 		{"serverTLSBootstrap", needGate("RotateKubeletServerCertificate")},
-		{"shutdownGracePeriod", needGate("GracefulNodeShutdown", be("0s, or 1s or more", isGracePeriod))},
-		{"shutdownGracePeriodCriticalPods", needGate("GracefulNodeShutdown", be("0s, or 1s or more", isGracePeriod),
-			beIncluded)},
-		{"shutdownGracePeriodByPodPriority", needGate("GracefulNodeShutdownBasedOnPodPriority", func(v value) {
-			others := v.config.ShutdownGracePeriod.Duration + v.config.ShutdownGracePeriodCriticalPods.Duration
-			v.badIf(!isZero(v.is) && others > 0, "remove one of them",
-				" cannot be used with shutdownGracePeriod or shutdownGracePeriodCriticalPods")
-		})},
+		{"shutdownGracePeriod shutdownGracePeriodCriticalPods",
+			needGate("GracefulNodeShutdown", be("0s, or 1s or more", isGracePeriod))},
+		{"shutdownGracePeriodByPodPriority", needGate("GracefulNodeShutdownBasedOnPodPriority")},
 		{"tracing", needGate("KubeletTracing")},
 
 		{"eventBurst eventRecordQPS kubeAPIBurst kubeAPIQPS registryBurst registryPullQPS", beAtLeast(0)},
@@ -59,7 +53,7 @@ var table = []struct {
 		{"nodeStatusMaxImages", beAtLeast(-1)},
 		{"maxParallelImagePulls", beAtLeast(1)},
 		{"containerLogMaxFiles", beAtLeast(2)},
-		{"containerLogMaxWorkers", since(30, beAtLeast(1))},
+		{"containerLogMaxWorkers", beAtLeast(1)},
 		{"port", beDefaultOr(beBetween(1, 65535))},
 		{"healthzPort readOnlyPort", beBetween(0, 65535)},
 		{"imageGCHighThresholdPercent imageGCLowThresholdPercent", beBetween(0, 100)},
@@ -71,22 +65,21 @@ var table = []struct {
 		{"configMapAndSecretChangeDetectionStrategy", beOneOf("Get", "Cache", "Watch")},
 		{"cpuManagerPolicy", beOneOf("none", "static")},
 		{"hairpinMode", beOneOf("promiscuous-bridge", "hairpin-veth", "none")},
-		{"imagePullCredentialsVerificationPolicy", since(33, beOneOf("NeverVerify", "NeverVerifyPreloadedImages",
-			"NeverVerifyAllowlistedImages", "AlwaysVerify"))},
+		{"imagePullCredentialsVerificationPolicy", beOneOf(
+			"NeverVerify", "NeverVerifyPreloadedImages", "NeverVerifyAllowlistedImages", "AlwaysVerify")},
 		{"logging.format", beOneOf("text", "json")},
 		{"memoryManagerPolicy", beOneOf("None", "Static")},
-		{"memoryReservationPolicy", since(36, beOneOf("None", "TieredReservation"))},
+		{"memoryReservationPolicy", beOneOf("None", "TieredReservation")},
 		{"memorySwap.swapBehavior", until(29, beOneOf("LimitedSwap", "UnlimitedSwap"))},
 		{"memorySwap.swapBehavior", since(30, beOneOf("LimitedSwap", "NoSwap"))},
 		{"topologyManagerPolicy", beOneOf("none", "best-effort", "restricted", "single-numa-node")},
 		{"topologyManagerScope", beOneOf("container", "pod")},
 
-		{"containerLogMonitorInterval", since(30, last(3*time.Second, forever))},
+		{"containerLogMonitorInterval", last(3*time.Second, forever)},
 		{"imageMinimumGCAge", since(36, last(0, forever))},
 
 		{"containerLogMaxSize", beDefaultOr(be("a quantity such as 10Mi", isQuantity(-1, 0, 1)))},
-		{"podLogsDir", since(30, beDefaultOr(be(
-			"an absolute path in ASCII such as /var/log/pods, without .., // or a / at its end", isCleanPath)))},
+		{"podLogsDir", beDefaultOr(be("an absolute path in ASCII such as /var/log/pods, without .., // or a / at its end", isCleanPath))},
 		{"qosReserved", have([]string{"memory"}, "a percentage such as 50%", isWholePercentage)},
 		{"evictionHard evictionSoft",
 			have(signals, "a quantity greater than zero such as 200Mi, or a percentage such as 10%", isThreshold)},
@@ -154,12 +147,21 @@ var table = []struct {
 			v.badIf(f <= 0 || f > 1, "", " is %v: it must be greater than 0 and at most 1", f)
 		}},
 		{"runOnce", since(32, func(v value) { v.badIf(v.is == true, "remove it", " was removed in v1.32") })},
+		{"shutdownGracePeriodByPodPriority", func(v value) {
+			others := v.config.ShutdownGracePeriod.Duration + v.config.ShutdownGracePeriodCriticalPods.Duration
+			v.badIf(!isZero(v.is) && others > 0, "remove one of them",
+				" cannot be used with shutdownGracePeriod or shutdownGracePeriodCriticalPods")
+		}},
+		{"shutdownGracePeriodCriticalPods", func(v value) {
+			critical, all := v.config.ShutdownGracePeriodCriticalPods.Duration, v.config.ShutdownGracePeriod.Duration
+			v.badIf(critical > all, "make shutdownGracePeriod longer: it includes shutdownGracePeriodCriticalPods",
+				" is %v, longer than shutdownGracePeriod, %v", critical, all)
+		}},
 		{"systemCgroups", haveAlso("cgroupRoot")},
 	}},
 	{Flags, "cmd/kubelet/app, pkg/kubelet", []rule{
 		{"--help --version", onlyPrints},
-		{"--cloud-provider", until(33, beExternal(value.badIf))},
-		{"--cloud-provider", since(34, beExternal(value.ignoredIf))}, // the kubelet does not check it any more
+		{"--cloud-provider", beExternal},
 		{"--config-dir", until(29, func(v value) {
 			v.badIf(v.is != nil, "set KUBELET_CONFIG_DROPIN_DIR_ALPHA in the kubelet's environment, or use the KubeletConfiguration",
 				" needs the variable KUBELET_CONFIG_DROPIN_DIR_ALPHA in v1.29")

@@ -23,26 +23,29 @@ type value struct {
 	is any
 }
 
-// bad reports what is wrong with a value. The option comes before the message. An
+// badIf reports what is wrong with a value. The option comes before the message. An
 // empty fix tells the user where to correct the value.
-func (v value) bad(fix, format string, args ...any) {
-	fix = cmp.Or(fix, "correct "+v.option+" in "+v.where(v.option))
-	v.fail(v.name, fix, "%s%s", v.named(v.option), fmt.Sprintf(format, args...))
-}
-
 func (v value) badIf(wrong bool, fix, format string, args ...any) {
 	if wrong {
-		v.bad(fix, format, args...)
+		fix = cmp.Or(fix, "correct "+v.option+" in "+v.where(v.option))
+		v.fail(v.name, fix, "%s%s", v.named(v.option), fmt.Sprintf(format, args...))
 	}
 }
 
 // ignoredIf warns of a value with which the kubelet starts.
 func (v value) ignoredIf(wrong bool, fix, format string, args ...any) {
+	v.badIf(wrong, fix, format, args...)
 	if wrong {
-		v.bad(fix, format, args...)
 		v.problems[len(v.problems)-1].Warning = true
 	}
 }
+
+// isZero reports whether a value can mean the same as no value.
+func isZero(is any) bool {
+	return slices.Contains([]string{"null", "false", `""`, "[]", "{}"}, show(is)) || equal(is, "0s")
+}
+
+func isSet(is any) bool { return is != nil && is != "" && is != false }
 
 // when is for a rule that applies only under a condition.
 func when(applies func(value) bool, must func(value)) func(value) {
@@ -97,30 +100,24 @@ func last(least, most time.Duration) func(value) {
 	return be(want, isDuration(least, most))
 }
 
-// isZero reports whether a value can mean the same as no value.
-func isZero(is any) bool {
-	return slices.Contains([]string{"null", "false", `""`, "[]", "{}"}, show(is)) || equal(is, "0s")
-}
-
 // needGate is for a field that can only be set if a feature gate is on, and then follows
 // other rules. An empty tracing is set, and the default of cpuCFSQuotaPeriod is not.
 func needGate(gate string, rules ...func(value)) func(value) {
 	return func(v value) {
-		isDefault := isZero(v.is) || v.option == "cpuCFSQuotaPeriod" && equal(v.is, "100ms")
 		if v.enabled(gate) {
 			for _, must := range rules {
 				must(v)
 			}
-		} else if !isDefault || v.option == "tracing" && v.is != nil {
-			v.bad("remove it, or set featureGates: {"+gate+": true}",
-				" needs the feature gate %s, which is off in v1.%d", gate, v.minor)
+			return
 		}
+		isDefault := isZero(v.is) || v.option == "cpuCFSQuotaPeriod" && equal(v.is, "100ms")
+		v.badIf(!isDefault || v.option == "tracing" && v.is != nil, "remove it, or set featureGates: {"+gate+": true}",
+			" needs the feature gate %s, which is off in v1.%d", gate, v.minor)
 	}
 }
 
 // haveAlso is for an option that needs another one.
 func haveAlso(other string) func(value) {
-	isSet := func(is any) bool { return is != nil && is != "" && is != false }
 	return func(v value) {
 		v.badIf(isSet(v.is) && !isSet(v.value(other)),
 			"set "+other+" too, or remove "+v.option, " is set without %s", other)
@@ -194,43 +191,32 @@ func isCleanPath(s string) bool {
 
 func beEnforceable(v value) {
 	list := v.config.EnforceNodeAllocatable
+	cgroups := map[string]string{"system-reserved": "systemReservedCgroup", "kube-reserved": "kubeReservedCgroup"}
 	known := []string{"pods", "system-reserved", "kube-reserved", "none"}
 	if v.minor >= 32 {
 		known = append(known, "system-reserved-compressible", "kube-reserved-compressible")
 	}
 	for i, name := range list {
 		whole, compressible := strings.CutSuffix(name, "-compressible")
-		switch {
-		case !slices.Contains(known, name):
-			v.bad("", " contains %q: it must be one of %s", name, strings.Join(known, ", "))
-		case name == "none" && len(list) > 1:
-			v.bad("remove the other values", " contains none and other values")
-		case whole == "system-reserved" && v.config.SystemReservedCgroup == "":
-			v.bad("set systemReservedCgroup to a cgroup that exists, such as /system.slice",
-				" contains %s, which needs systemReservedCgroup", name)
-		case whole == "kube-reserved" && v.config.KubeReservedCgroup == "":
-			v.bad("set kubeReservedCgroup to a cgroup that exists", " contains %s, which needs kubeReservedCgroup", name)
-		}
+		isKnown, cgroup := slices.Contains(known, name), cgroups[whole]
+		v.badIf(!isKnown, "", " contains %q: it must be one of %s", name, strings.Join(known, ", "))
+		v.badIf(name == "none" && len(list) > 1, "remove the other values", " contains none and other values")
+		v.badIf(isKnown && cgroup != "" && !isSet(v.value(cgroup)),
+			"set "+cgroup+" to a cgroup that exists, such as /system.slice", " contains %s, which needs %s", name, cgroup)
 		v.badIf(compressible && slices.Contains(list, whole),
 			"remove one of them", " contains both %s and %s", whole, name)
 		v.badIf(v.minor >= 31 && slices.Contains(list[:i], name), "write it once", " contains %s twice", name)
 	}
 }
 
-// beIncluded is for the part of the shutdown that is for critical pods.
-func beIncluded(v value) {
-	critical, all := v.config.ShutdownGracePeriodCriticalPods.Duration, v.config.ShutdownGracePeriod.Duration
-	v.badIf(critical > all, "make shutdownGracePeriod longer: it includes shutdownGracePeriodCriticalPods",
-		" is %v, longer than shutdownGracePeriod, %v", critical, all)
-}
-
 // beExternal is for the cloud provider.
-func beExternal(report func(v value, wrong bool, fix, format string, args ...any)) func(value) {
-	return func(v value) {
-		report(v, v.is != nil && v.is != "" && v.is != "external",
-			`use "external" and install the provider's controller manager`,
-			"=%s: the kubelet has no built-in cloud providers any more", v.is)
+func beExternal(v value) {
+	report := v.badIf
+	if v.minor >= 34 { // the kubelet does not check it any more
+		report = v.ignoredIf
 	}
+	report(isSet(v.is) && v.is != "external", `use "external" and install the provider's controller manager`,
+		"=%s: the kubelet has no built-in cloud providers any more", v.is)
 }
 
 // onlyPrints is for a flag with which the kubelet prints and exits. --version=v1.2.3 only

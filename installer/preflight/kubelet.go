@@ -47,16 +47,12 @@ func (s *subject) kubeletProblems() ([]kubelet.Problem, error) {
 	flags := s.Config.NodeRegistration.KubeletExtraArgs
 	// Without a pause image the file cannot be rendered; ImagePull reports that.
 	if file, err := render.KubeletFlags(s.Config, !s.runsAPIServer()); err == nil {
-		_, value, _ := strings.Cut(strings.TrimSpace(string(file)), "=")
-		if value, err = strconv.Unquote(value); err != nil {
-			return nil, err
-		}
-		flags = slices.DeleteFunc(kubelet.ParseFlags(value), s.setByKubeadm)
+		flags = slices.DeleteFunc(KubeletFlags("KUBELET_KUBEADM_ARGS", file), s.setByKubeadm)
 	}
 	return kubelet.Check(kubelet.Input{
 		Kubernetes: s.Config.KubernetesVersion,
 		Config:     s.Kubelet,
-		Flags:      append(flags[:len(flags):len(flags)], kubelet.ParseFlags(string(own))...),
+		Flags:      append(flags[:len(flags):len(flags)], KubeletFlags("KUBELET_EXTRA_ARGS", own)...),
 		Root:       os.DirFS(s.host.Path("/")),
 		WillExist: []string{
 			path.Join(config.CertificatesDir, "ca.crt"), path.Join(s.Config.CertificatesDir, "ca.crt"),
