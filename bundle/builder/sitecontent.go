@@ -57,6 +57,9 @@ func (s *siteContent) keep(name string, content []byte) {
 func (s *siteContent) addFiles(ctx context.Context, files []File) error {
 	files = slices.Clone(files)
 	s.sources = map[string]string{}
+	if s.open == nil {
+		s.open = map[string]func() (io.ReadCloser, error){}
+	}
 	slices.SortFunc(files, func(x, y File) int { return cmp.Compare(x.Path, y.Path) })
 	for _, f := range files {
 		e, content, err := readFile(ctx, f.Source)
