@@ -13,43 +13,44 @@ import (
 // image is found in its objects, and the check of completeness includes it.
 
 // checkAddOns checks the add-ons that the user chose.
-func (b *builder) checkAddOns() error {
-	cni := b.CNI
-	if b.additional() {
+func (s Selection) checkAddOns(t Target) error {
+	cni := t.CNI
+	if t.additional() {
 		cni = images.Flannel // which network the cluster has is not known
 	}
-	if err := images.CheckAddOns(b.AddOns, cni); err != nil {
+	if err := images.CheckAddOns(s.AddOns, cni); err != nil {
 		return err
 	}
-	if b.additional() && slices.Contains(b.AddOns, images.NetworkPolicy) {
+	if t.additional() && slices.Contains(s.AddOns, images.NetworkPolicy) {
 		return fault.New(fault.Usage, "remove it, or --only: the preflight checks of init and join find out whether a host's kernel can enforce policies",
 			"the add-on %s needs a bundle that installs nodes", images.NetworkPolicy)
 	}
-	for _, m := range b.Site.Manifests {
-		if slices.Contains(b.AddOns, m.Name) {
+	for _, m := range s.Site.Manifests {
+		if slices.Contains(s.AddOns, m.Name) {
 			return fault.New(fault.Usage, "choose another name for the manifest", "%s: the manifest %q has the name of an add-on of this bundle", m.At, m.Name)
 		}
 	}
 	return nil
 }
 
-// addOns returns the manifests of the chosen add-ons, in the order of the catalog.
-func (b *builder) addOns() (list []Manifest, err error) {
-	if len(b.AddOns) == 0 {
+// addOns returns the manifests of the chosen add-ons for a version of Kubernetes, in the order of
+// the catalog.
+func (s Selection) addOns(version string) (list []Manifest, err error) {
+	if len(s.AddOns) == 0 {
 		return nil, nil
 	}
-	known, err := images.AddOns(b.catalog.Version)
+	known, err := images.AddOns(version)
 	if err != nil {
 		return nil, err
 	}
-	for _, name := range b.AddOns {
+	for _, name := range s.AddOns {
 		if !slices.ContainsFunc(known, func(a images.AddOn) bool { return a.Name == name }) {
 			return nil, fault.New(fault.Usage, "remove it, or build a bundle of a newer version of Kubernetes",
-				"the add-on %s needs Kubernetes %s or later, and this bundle has %s", name, images.AddOnSince(name), b.catalog.Version)
+				"the add-on %s needs Kubernetes %s or later, and this bundle has %s", name, images.AddOnSince(name), version)
 		}
 	}
 	for _, a := range known {
-		if slices.Contains(b.AddOns, a.Name) {
+		if slices.Contains(s.AddOns, a.Name) {
 			list = append(list, Manifest{Name: a.Name, AddOn: &a, At: "--addon " + a.Name})
 		}
 	}

@@ -12,19 +12,19 @@ import (
 	"airlift/fault"
 )
 
-// apisOfBase returns the API versions of the CustomResourceDefinitions in the base's manifests,
+// apis returns the API versions of the CustomResourceDefinitions in the base's manifests,
 // which charts of an additional bundle see as those of earlier manifests.
-func (b *builder) apisOfBase(ctx context.Context) (apis []string, err error) {
-	if b.base.manifest == nil || !slices.ContainsFunc(b.base.manifest.Entries, isManifest) {
+func (b base) apis(ctx context.Context) (apis []string, err error) {
+	if b.manifest == nil || !slices.ContainsFunc(b.manifest.Entries, isManifest) {
 		return nil, nil
 	}
-	f, err := bundle.Open(b.Base)
+	f, err := bundle.Open(b.path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	if f.ManifestSHA256() != b.base.sha256 {
-		return nil, fault.New(fault.Failure, "run the command again", "%q changed while the bundle was built", b.Base)
+	if f.ManifestSHA256() != b.sha256 {
+		return nil, fault.New(fault.Failure, "run the command again", "%q changed while the bundle was built", b.path)
 	}
 	s, err := f.Stream(ctx)
 	if err != nil {
@@ -46,7 +46,7 @@ func (b *builder) apisOfBase(ctx context.Context) (apis []string, err error) {
 		}
 		objects, err := manifests.Decode(e.Name, text)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", b.Base, err)
+			return nil, fmt.Errorf("%s: %w", b.path, err)
 		}
 		apis = append(apis, apisOf(objects)...)
 	}

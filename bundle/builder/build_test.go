@@ -30,11 +30,9 @@ func options(t *testing.T, u *fakesites.Upstream) builder.Options {
 	t.Helper()
 	dir := t.TempDir()
 	return builder.Options{
-		Version: version, Arch: "amd64", CNI: "flannel",
-		Output: filepath.Join(dir, "install"), CacheDir: filepath.Join(dir, "cache"),
-		Executables: executables(t, elf.EM_X86_64),
-		Mirrors:     mirrors(t, u),
-		Level:       bundle.Fastest,
+		Target:      builder.Target{Version: version, Arch: "amd64", CNI: "flannel"},
+		Network:     builder.Network{CacheDir: filepath.Join(dir, "cache"), Mirrors: mirrors(t, u)},
+		Destination: builder.Destination{Output: filepath.Join(dir, "install"), Executables: executables(t, elf.EM_X86_64), Level: bundle.Fastest},
 	}
 }
 

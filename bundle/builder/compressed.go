@@ -6,8 +6,8 @@ import (
 
 // addKept adds the compressed layers that no encoder gives, if they are wanted. They are the
 // last entries, because no host reads them. Layers of the base were not downloaded.
-func (b *builder) addKept(m *bundle.Manifest) {
-	if !b.KeepCompressed {
+func (inv *inventory) addKept(m *bundle.Manifest) {
+	if !inv.KeepCompressed {
 		return
 	}
 	added := map[string]bool{}
@@ -20,7 +20,7 @@ func (b *builder) addKept(m *bundle.Manifest) {
 			if c == nil || c.Encoder != "" || added[bundle.BlobName(c.Digest)] {
 				continue
 			}
-			if _, ok := b.base.layers[l.DiffID]; ok {
+			if inv.base.has(l.DiffID) {
 				continue
 			}
 			added[bundle.BlobName(c.Digest)] = true

@@ -5,7 +5,6 @@ import (
 	"bufio"
 	"context"
 	"debug/elf"
-	"encoding/json"
 	"fmt"
 	"io"
 	"path"
@@ -27,76 +26,16 @@ func total(entries []bundle.Entry) int64 {
 	return sum
 }
 
-// A memory is what the cache knows about a published file that was downloaded and
-// verified before.
-type memory struct {
-	SHA256 string       `json:"sha256"`
-	Source fetch.Source `json:"source"`
-}
-
-func memoryKey(bin *binary) string { return "checksum of " + bin.URL + " at " + bin.ChecksumURL }
-
-// recall returns the checksum that an earlier build found for a binary.
-func (b *builder) recall(bin *binary) (m memory, ok bool) {
-	text, ok := b.fetch.Recall(memoryKey(bin))
-	return m, ok && json.Unmarshal([]byte(text), &m) == nil
-}
-
-// entriesKey is the cache's key for the contents of a file with this sha256. It does
-// not depend on the source.
-func entriesKey(bin *binary, sum string) (string, error) {
-	wanted, err := json.Marshal(bin.Contents)
-	return "pieces of sha256:" + sum + " for " + string(wanted), err
-}
-
-// cachedEntries returns the contents of a binary with this sha256, if all of them are
-// in the cache.
-func (b *builder) cachedEntries(ctx context.Context, bin *binary, sum string) (entries []bundle.Entry, err error) {
-	key, err := entriesKey(bin, sum)
-	if err != nil {
-		return nil, err
-	}
-	text, ok := b.cache.Recall(key)
-	if !ok || json.Unmarshal([]byte(text), &entries) != nil {
-		return nil, nil
-	}
-	for _, e := range entries {
-		if _, ok, err := b.cache.Has(ctx, e.SHA256); !ok || err != nil {
-			return nil, err
-		}
-	}
-	return entries, nil
-}
-
-// remember stores the checksum and the contents of a binary that is in the cache.
-func (b *builder) remember(bin *binary) error {
-	key, err := entriesKey(bin, bin.sum)
-	if err != nil {
-		return err
-	}
-	text, err := json.Marshal(bin.entries)
-	if err != nil {
-		return err
-	}
-	if err := b.cache.Remember(key, string(text)); err != nil || bin.pinned || bin.locked {
-		return err
-	}
-	if text, err = json.Marshal(memory{bin.sum, bin.source}); err != nil {
-		return err
-	}
-	return b.fetch.Remember(memoryKey(bin), string(text))
-}
-
 // fetchEntries downloads a published file and unpacks it.
-func (b *builder) fetchEntries(ctx context.Context, d fetch.Download, c images.Contents) ([]bundle.Entry, error) {
+func fetchEntries(ctx context.Context, from *fetch.Client, d fetch.Download, c images.Contents) ([]bundle.Entry, error) {
 	if c.Entry != "" {
-		size, err := b.fetch.Get(ctx, d)
+		size, err := from.Get(ctx, d)
 		return []bundle.Entry{{Name: c.Entry, Size: size, SHA256: d.SHA256}}, err
 	}
 	var entries []bundle.Entry
 	never := func() (bool, error) { return false, nil }
-	err := b.fetch.Unpack(ctx, d, never, func(f fetch.Verified) (err error) {
-		if entries, err = b.untar(ctx, f, d.URL, c); err != nil {
+	err := from.Unpack(ctx, d, never, func(f fetch.Verified) (err error) {
+		if entries, err = untar(ctx, from.Cache, f, d.URL, c); err != nil {
 			return fmt.Errorf("unpacking %s: %w", d.URL, err)
 		}
 		return nil
@@ -108,7 +47,7 @@ func (b *builder) fetchEntries(ctx context.Context, d fetch.Download, c images.C
 const maxMembers = 256
 
 // untar puts the wanted files of a .tar.gz into the cache.
-func (b *builder) untar(ctx context.Context, f fetch.Verified, url string, c images.Contents) ([]bundle.Entry, error) {
+func untar(ctx context.Context, cache *fetch.Cache, f fetch.Verified, url string, c images.Contents) ([]bundle.Entry, error) {
 	z, err := gzip.NewReader(f)
 	if err != nil {
 		return nil, err
@@ -130,7 +69,7 @@ func (b *builder) untar(ctx context.Context, f fetch.Verified, url string, c ima
 		if len(entries) == maxMembers {
 			return nil, fmt.Errorf("the archive has more than %d binaries", maxMembers)
 		}
-		sum, size, err := b.cache.Put(ctx, content, "")
+		sum, size, err := cache.Put(ctx, content, "")
 		if err != nil {
 			return nil, err
 		}

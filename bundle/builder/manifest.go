@@ -33,20 +33,20 @@ var smallOrder = []string{
 	"cni-plugins", "crictl",
 }
 
-// manifest describes the bundle.
-func (b *builder) manifest() (*bundle.Manifest, error) {
+// manifest describes the bundle at a compression level.
+func (inv *inventory) manifest(level bundle.Level) (*bundle.Manifest, error) {
 	m := &bundle.Manifest{
 		FormatVersion:     bundle.FormatVersion,
-		Platform:          "linux/" + b.Arch,
-		KubernetesVersion: b.catalog.Version,
-		NearestKnown:      b.catalog.Nearest,
-		CNI:               b.CNI,
-		Only:              b.Only,
+		Platform:          "linux/" + inv.Arch,
+		KubernetesVersion: inv.release.Version,
+		NearestKnown:      inv.release.Nearest,
+		CNI:               inv.CNI,
+		Only:              inv.Only,
 	}
 	onlyInBase := map[string]bool{} // diffIDs
 	added := map[string]bool{}      // names of entries
 	order := bootOrder
-	if b.Level == bundle.Best {
+	if level == bundle.Best {
 		order = smallOrder
 	}
 	add := func(e bundle.Entry) {
@@ -69,7 +69,7 @@ func (b *builder) manifest() (*bundle.Manifest, error) {
 			add(blob(d.Digest, d.Size))
 		}
 		for _, l := range img.Layers {
-			if _, ok := b.base.layers[l.DiffID]; ok {
+			if inv.base.has(l.DiffID) {
 				onlyInBase[l.DiffID] = true
 			} else {
 				add(blob(l.DiffID, l.Size))
@@ -77,40 +77,40 @@ func (b *builder) manifest() (*bundle.Manifest, error) {
 		}
 		i := *img.Image
 		i.SignedBy = img.signed.by
-		i.EveryNode = !images.Worker(i.Name) && slices.Contains(b.Images, i.Reference)
+		i.EveryNode = !images.Worker(i.Name) && slices.Contains(inv.named, i.Reference)
 		m.Images = append(m.Images, i)
 	}
 	for _, name := range order {
-		for _, bin := range b.binaries {
-			if bin.Name == name && !bin.dropped {
+		for _, bin := range inv.components.binaries {
+			if bin.Name == name {
 				addBinary(bin)
 			}
 			for _, p := range bin.entries {
-				if p.Name == name && !bin.dropped {
+				if p.Name == name {
 					add(p)
 				}
 			}
 		}
-		for _, img := range b.images {
+		for _, img := range inv.images {
 			if img.Name == name {
 				addImage(img)
 			}
 		}
 	}
-	for _, img := range b.images {
+	for _, img := range inv.images {
 		if !slices.Contains(order, img.Name) {
 			addImage(img)
 		}
 	}
-	if b.base.manifest != nil {
-		m.Base = &bundle.Base{ManifestSHA256: b.base.sha256, Layers: slices.Sorted(maps.Keys(onlyInBase))}
+	if inv.base.manifest != nil {
+		m.Base = &bundle.Base{ManifestSHA256: inv.base.sha256, Layers: slices.Sorted(maps.Keys(onlyInBase))}
 	}
 	slices.SortFunc(m.Components, func(x, y bundle.Component) int { return cmp.Compare(x.Name, y.Name) })
-	if err := b.checkBinaries(m.Entries); err != nil {
+	if err := inv.Site.checkBinaries(m.Entries); err != nil {
 		return nil, err
 	}
-	b.content.describe(m, b.Site.Units)
-	b.addKept(m)
+	inv.content.describe(m, inv.Site.Units)
+	inv.addKept(m)
 	return m, m.Validate()
 }
 

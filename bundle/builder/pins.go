@@ -78,34 +78,33 @@ func ReadPins(path string) ([]Pin, error) {
 	return pins, nil
 }
 
-// pin assigns the pins to binaries, and returns the pinned digests of images.
-func (b *builder) pin(wanted []images.Image) (digests map[string]string, err error) {
-	digests = map[string]string{}
+// pin assigns the pins to binaries and images.
+func pin(pins []Pin, binaries []*binary, wanted []*wantedImage) error {
 	matched := map[string]int{} // matches, by list
-	for _, p := range b.Pins {
+	for _, p := range pins {
 		hit := false
-		for _, bin := range b.binaries {
+		for _, bin := range binaries {
 			if !p.ofBinary(bin.Binary) {
 				continue
 			}
 			if bin.pinned && bin.sum != p.SHA256 {
-				return nil, p.conflict(bin.sum)
+				return p.conflict(bin.sum)
 			}
 			hit, bin.pinned, bin.sum = true, true, p.SHA256
 		}
 		for _, i := range wanted {
-			if !p.ofImage(i) {
+			if !p.ofImage(i.Image) {
 				continue
 			}
 			digest := "sha256:" + p.SHA256
-			if old, ok := digests[i.Reference]; ok && old != digest {
-				return nil, p.conflict(strings.TrimPrefix(old, "sha256:"))
+			if i.digest != "" && i.digest != digest {
+				return p.conflict(strings.TrimPrefix(i.digest, "sha256:"))
 			}
-			hit, digests[i.Reference] = true, digest
+			hit, i.digest = true, digest
 		}
 		switch {
 		case p.File == "" && !hit:
-			return nil, b.unknown(p, wanted)
+			return p.unknown(known(binaries, wanted))
 		case hit:
 			matched[p.File]++
 		default:
@@ -114,10 +113,10 @@ func (b *builder) pin(wanted []images.Image) (digests map[string]string, err err
 	}
 	for file, n := range matched {
 		if n == 0 {
-			return nil, fault.New(fault.Usage, "names in this bundle: "+strings.Join(b.known(wanted), ", "), "%s has no checksum for any file or image of this bundle", file)
+			return fault.New(fault.Usage, "names in this bundle: "+strings.Join(known(binaries, wanted), ", "), "%s has no checksum for any file or image of this bundle", file)
 		}
 	}
-	return digests, nil
+	return nil
 }
 
 func (p Pin) ofBinary(bin images.Binary) bool {
@@ -137,9 +136,10 @@ func (p Pin) conflict(other string) error {
 	return fault.New(fault.Usage, "give only one checksum for each name", "%s has two checksums: %s and %s", p.Name, other, p.SHA256)
 }
 
-func (b *builder) known(wanted []images.Image) []string {
+// known lists the names that a pin may have.
+func known(binaries []*binary, wanted []*wantedImage) []string {
 	var names []string
-	for _, bin := range b.binaries {
+	for _, bin := range binaries {
 		names = append(names, bin.Name)
 	}
 	for _, i := range wanted {
@@ -149,8 +149,7 @@ func (b *builder) known(wanted []images.Image) []string {
 	return slices.Compact(names)
 }
 
-func (b *builder) unknown(p Pin, wanted []images.Image) error {
-	known := b.known(wanted)
+func (p Pin) unknown(known []string) error {
 	hint := "names in this bundle: " + strings.Join(known, ", ")
 	if near := fault.Nearest(p.Name, known); near != "" {
 		hint = "did you mean " + near + "? " + hint
@@ -158,14 +157,14 @@ func (b *builder) unknown(p Pin, wanted []images.Image) error {
 	return fault.New(fault.Usage, hint, "--checksum names %q, which is not in this bundle", p.Name)
 }
 
-// pinnedNames lists the names of what was compared with the user's checksums.
-func (b *builder) pinnedNames() (names []string) {
-	for _, bin := range b.binaries {
+// pinned lists the names of what was compared with the user's checksums.
+func (inv *inventory) pinned() (names []string) {
+	for _, bin := range inv.components.binaries {
 		if bin.pinned {
 			names = append(names, bin.Name)
 		}
 	}
-	for _, i := range b.images {
+	for _, i := range inv.images {
 		if by := vouchedBy(i); by == byPin || by == byReference {
 			names = append(names, i.Name)
 		}

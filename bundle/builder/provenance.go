@@ -123,30 +123,28 @@ func vouchedBy(i *image) string {
 	return byPin
 }
 
-func (b *builder) provenance(m *bundle.Manifest, s bundle.Summary) Provenance {
+// provenance describes the written bundle, whose contents came from these sites.
+func (inv *inventory) provenance(m *bundle.Manifest, s bundle.Summary, from *sites) Provenance {
 	p := Provenance{
 		FormatVersion: 1, BundleSHA256: s.SHA256, BundleSize: s.Size,
 		Platform: m.Platform, KubernetesVersion: m.KubernetesVersion,
-		Only: m.Only, Base: b.base.sha256,
-		NearestKnown: m.NearestKnown, Assumed: b.catalog.Assumed,
+		Only: m.Only, Base: inv.base.sha256,
+		NearestKnown: m.NearestKnown, Assumed: inv.release.Assumed,
 		Mirrors: []ProvenanceMirror{}, Components: []ProvenanceComponent{}, Images: []ProvenanceImage{},
-		LeftOut: append([]LeftOut{}, b.leftOut...), Charts: b.objects.charts,
+		LeftOut: append([]LeftOut{}, inv.components.leftOut...), Charts: inv.objects.charts,
 	}
-	if b.verifies() {
-		p.VerifySignatures, p.TrustedRoot = b.VerifySignatures, b.rootSum
+	if inv.signed != nil {
+		p.VerifySignatures, p.TrustedRoot = inv.signed.mode, inv.signed.root
 	}
-	if b.release.Site != "" {
-		p.Release = &b.release
+	if inv.release.source.Site != "" {
+		p.Release = &inv.release.source
 	}
-	for _, m := range b.Mirrors {
+	for _, m := range from.given {
 		p.Mirrors = append(p.Mirrors, ProvenanceMirror{m.Host, m.URL.String()})
 	}
-	for _, bin := range b.binaries {
-		if bin.dropped {
-			continue
-		}
+	for _, bin := range inv.components.binaries {
 		c := ProvenanceComponent{Name: bin.Name, Version: bin.Version, URL: bin.URL,
-			FetchedFrom: b.site(bin.URL), Checksum: "sha256:" + bin.sum, VouchedBy: byPin,
+			FetchedFrom: from.of(bin.URL), Checksum: "sha256:" + bin.sum, VouchedBy: byPin,
 			SignedBy: bin.signed.by, Signature: bin.signed.where}
 		if bin.locked {
 			c.VouchedBy = byLock
@@ -155,7 +153,7 @@ func (b *builder) provenance(m *bundle.Manifest, s bundle.Summary) Provenance {
 		}
 		p.Components = append(p.Components, c)
 	}
-	for _, img := range b.images {
+	for _, img := range inv.images {
 		i := ProvenanceImage{Name: img.Name, Reference: img.Reference, FetchedFrom: img.site(),
 			Digest: img.Target.Digest, VouchedBy: vouchedBy(img),
 			SignedBy: img.signed.by, Signature: img.signed.where}

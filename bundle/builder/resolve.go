@@ -3,144 +3,125 @@ package builder
 import (
 	"context"
 	"fmt"
-	"net/url"
+	"path/filepath"
 	"slices"
 
 	"golang.org/x/sync/errgroup"
 
-	"airlift/bundle"
-	"airlift/bundle/fetch"
-	"airlift/images"
+	"airlift/bundle/lock"
+	"airlift/images/local"
 	"airlift/images/registry"
 )
 
-// parallel is the number of requests and downloads at a time: enough to use the
-// connection, and few enough for the sites.
-const parallel = 4
-
-// A binary is a published file with binaries for the bundle.
-type binary struct {
-	images.Binary
-	sum     string         // the sha256 of the file
-	pinned  bool           // sum is from --checksum or --checksums
-	locked  bool           // sum is from the lock
-	source  fetch.Source   // of the sum, if it is neither pinned nor locked
-	entries []bundle.Entry // its entries in the bundle; nil until they are in the cache
-	dropped bool           // optional and left out
-	signed  signed
-}
-
 // resolve reads the site's sources, and finds the checksums of all binaries and the digests of all images.
-func (b *builder) resolve(ctx context.Context) error {
-	if err := b.chooseRelease(ctx); err != nil {
+func (b *build) resolve(ctx context.Context) (err error) {
+	found := &b.found
+	finder := releaseFinder{Target: b.Target, trust: b.Trust, fetch: b.sites.fetch, progress: b.Progress}
+	if found.release, err = finder.find(ctx); err != nil {
 		return err
 	}
+	reader := localReader{local.Reader{Cache: b.sites.cache, Arch: b.Arch, Namespace: b.Namespace, Keep: b.KeepCompressed}, b.report}
 	// A manifest may name an image of a local source.
-	local, err := b.readLocal(ctx)
-	if err != nil {
+	var own map[string]*local.Image
+	if own, found.named, err = reader.readAll(ctx, b.sources, found.named); err != nil {
 		return err
 	}
 	if err := b.readSite(ctx); err != nil {
 		return err
 	}
-	b.chooseBinaries()
-	wanted := b.wanted()
-	if err := b.checkComplete(wanted); err != nil {
+	found.components = b.choice().of(found.release.Catalog)
+	wanted := found.wanted(own)
+	if err := found.objects.checkComplete(b.Target, found.base, wanted); err != nil {
 		return err
 	}
-	if err := b.describeContent(wanted); err != nil {
-		return err
-	}
-	digests, err := b.pin(wanted)
+	line, err := found.describe(len(wanted))
 	if err != nil {
 		return err
 	}
-	inLock, err := b.applyLock(wanted, local, digests)
-	if err != nil {
+	b.Progress.Printf("%s\n", line)
+	if err := pin(b.Pins, found.components.binaries, wanted); err != nil {
 		return err
 	}
+	if err := found.applyLock(b.Trust, wanted); err != nil {
+		return err
+	}
+	return b.request(ctx, wanted)
+}
 
+// readSite reads the manifests of the add-ons, and the site's manifests and files, and adds the images
+// of the workloads to the named ones.
+func (b *build) readSite(ctx context.Context) error {
+	found := &b.found
+	apis, err := found.base.apis(ctx)
+	if err != nil {
+		return fmt.Errorf("reading the manifests of the base: %w", err)
+	}
+	r := siteReader{Target: b.Target, from: objectReader{charts: b.sites.charts, version: found.release.Version, apis: apis}}
+	named, err := r.read(ctx, b.Selection)
+	for _, reference := range named {
+		if !slices.Contains(found.named, reference) {
+			found.named = append(found.named, reference)
+		}
+	}
+	found.objects, found.content = r.objects, r.content
+	return err
+}
+
+// request requests the checksums and digests that are not known yet.
+func (b *build) request(ctx context.Context, wanted []*wantedImage) error {
 	var missing shortage
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(parallel)
-	for _, bin := range b.binaries {
-		g.Go(func() error { return missing.note(bin, b.resolveBinary(ctx, bin)) })
+	binaries := b.binaries()
+	for _, bin := range b.found.components.binaries {
+		g.Go(func() error { return missing.note(bin, binaries.resolve(ctx, bin)) })
 	}
-	b.images = make([]*image, len(wanted))
-	for n, i := range wanted {
+	resolved := make([]*image, len(wanted))
+	for n, w := range wanted {
 		g.Go(func() (err error) {
-			if l := local[i.Reference]; l != nil {
-				b.images[n], err = takeLocal(l, i, digests[i.Reference])
-				return err
-			}
-			img, err := b.registry.Resolve(ctx, registry.Wanted{
-				Name: i.Name, Reference: i.Reference, Digest: digests[i.Reference], Fixed: n < len(b.catalog.Images)})
-			if err == nil {
-				b.images[n] = &image{Image: &img.Image, registry: img, locked: inLock[i.Reference]}
-			}
-			return missing.note(i, err)
+			resolved[n], err = resolveImage(ctx, b.sites.registry, w)
+			return missing.note(w.Image, err)
 		})
 	}
+	b.found.images = resolved
 	if err := g.Wait(); err != nil {
 		return err
 	}
-	return b.report(&missing)
+	return b.settle(&missing)
 }
 
-// chooseBinaries takes the binaries of the catalog that the user did not exclude.
-func (b *builder) chooseBinaries() {
-	for _, c := range b.catalog.Binaries {
-		if slices.Contains(b.Without, c.Name) {
-			b.leaveOut(c, "--without "+c.Name)
-		} else if b.Lock != nil && b.Lock.Absent(c.URL) && !slices.Contains(b.Require, c.Name) {
-			b.leaveOut(c, "as in "+b.LockPath)
-		} else {
-			b.binaries = append(b.binaries, &binary{Binary: c})
-		}
+// resolveImage finds the digest of an image: it is that of a local source, or its registry confirms
+// it.
+func resolveImage(ctx context.Context, r *registry.Client, w *wantedImage) (*image, error) {
+	if w.local != nil {
+		return takeLocal(w)
 	}
-}
-
-// resolveBinary finds a binary's checksum: from the user or the lock, from the cache if all of its
-// contents are there (releases do not change), or else from its site.
-func (b *builder) resolveBinary(ctx context.Context, bin *binary) (err error) {
-	if bin.pinned || bin.locked {
-		bin.entries, err = b.cachedEntries(ctx, bin, bin.sum)
-		return err
-	}
-	if known, ok := b.recall(bin); ok && !b.Refresh {
-		bin.sum, bin.source = known.SHA256, known.Source
-		if bin.entries, err = b.cachedEntries(ctx, bin, bin.sum); err != nil || bin.entries != nil {
-			return err
-		}
-	}
-	if bin.sum, bin.source, err = b.fetch.Checksum(ctx, bin.ChecksumURL, bin.URL); err != nil {
-		return fmt.Errorf("finding the checksum of %s: %w", label(bin), err)
-	}
-	if bin.entries, err = b.cachedEntries(ctx, bin, bin.sum); err != nil || bin.entries == nil {
-		return err
-	}
-	return b.remember(bin) // also for this source
-}
-
-// site returns the site or mirror that serves address.
-func (b *builder) site(address string) string {
-	u, err := url.Parse(address)
+	img, err := r.Resolve(ctx, registry.Wanted{Name: w.Name, Reference: w.Reference, Digest: w.digest, Fixed: w.fixed})
 	if err != nil {
-		return address
+		return nil, err
 	}
-	return b.mirrors.Site(u)
+	return &image{Image: &img.Image, registry: img, locked: w.locked}, nil
 }
 
-// wanted lists the catalog's images, followed by the user's images.
-func (b *builder) wanted() []images.Image {
-	list := slices.Clone(b.catalog.Images)
-	for _, ref := range b.Images {
-		if !slices.ContainsFunc(list, func(i images.Image) bool { return i.Reference == ref }) {
-			list = append(list, images.Image{Name: ref, Reference: ref})
-		}
-	}
-	return list
+// settle leaves out the missing components that are optional, and returns an error with all others.
+func (b *build) settle(missing *shortage) error {
+	b.choice().dropMissing(&b.found.components, missing)
+	return missing.err(b.found.release, b.Lock != nil, b.sites.mirrored())
 }
 
-// label is the name of a binary in messages.
-func label(bin *binary) string { return bin.Name + " " + bin.Version }
+// verifySignatures verifies upstream's signatures, and compares the result with the lock.
+func (b *build) verifySignatures(ctx context.Context) (err error) {
+	if !b.verifies() {
+		return nil
+	}
+	found := &b.found
+	v := verification{mode: b.VerifySignatures, root: b.root, rootDir: filepath.Join(b.CacheDir, "trusted-root"), refresh: b.Refresh, sites: b.sites, progress: b.Progress}
+	if found.signed, err = v.run(ctx, found.components.binaries, found.images); err != nil || b.Lock == nil {
+		return err
+	}
+	now, err := found.lock()
+	if err != nil {
+		return err
+	}
+	return b.drift(lock.Differences(b.Lock, now))
+}

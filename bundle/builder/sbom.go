@@ -33,9 +33,9 @@ func checkSBOMs(output string, formats []sbom.Format) error {
 
 // removeSBOMs removes the lists of the bundle that is about to be replaced, so that a list
 // never belongs to another bundle than the one next to it.
-func (b *builder) removeSBOMs() error {
+func (o *output) removeSBOMs() error {
 	for _, name := range sbom.Formats() {
-		if err := os.Remove(sbom.Format(name).Path(b.Output)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := os.Remove(sbom.Format(name).Path(o.Output)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("removing the earlier SBOM: %w", err)
 		}
 	}
@@ -44,20 +44,20 @@ func (b *builder) removeSBOMs() error {
 
 // addSBOMs lists the software in the bundle that the manifest describes, and adds the lists as
 // its last entries: a host that imports images has then read all that it needs.
-func (b *builder) addSBOMs(ctx context.Context, m *bundle.Manifest) error {
-	b.Events.Phase(events.List)
+func (o *output) addSBOMs(ctx context.Context, m *bundle.Manifest) error {
+	o.report.Events.Phase(events.List)
 	created, err := sbom.Created()
 	if err != nil {
 		return err
 	}
-	item := b.Progress.Item("listing the software", m.UnpackedSize())
-	c, err := b.list(ctx, m, item.Add)
+	item := o.report.Progress.Item("listing the software", m.UnpackedSize())
+	c, err := o.list(ctx, m, item.Add)
 	if err != nil {
 		item.Failed()
 		return fmt.Errorf("listing the software: %w", err)
 	}
 	for _, w := range c.Warnings {
-		b.printWarning(w)
+		o.report.warn(w)
 	}
 	for _, name := range slices.Sorted(slices.Values(sbom.Formats())) {
 		format := sbom.Format(name)
@@ -66,7 +66,7 @@ func (b *builder) addSBOMs(ctx context.Context, m *bundle.Manifest) error {
 			item.Failed()
 			return fmt.Errorf("listing the software as %s: %w", format, err)
 		}
-		b.content.keep(format.Entry(), content)
+		o.kept.keep(format.Entry(), content)
 		m.SBOMs = append(m.SBOMs, bundle.SBOM{Format: name, Entry: format.Entry()})
 		m.Entries = append(m.Entries, bundle.Entry{Name: format.Entry(), Size: int64(len(content)), SHA256: hexSum(content)})
 	}
@@ -75,13 +75,13 @@ func (b *builder) addSBOMs(ctx context.Context, m *bundle.Manifest) error {
 }
 
 // list reads the contents of the bundle from where they are before it is written.
-func (b *builder) list(ctx context.Context, m *bundle.Manifest, processed func(int64)) (*sbom.Contents, error) {
+func (o *output) list(ctx context.Context, m *bundle.Manifest, processed func(int64)) (*sbom.Contents, error) {
 	rest := m.Entries
 	var open io.Closer = io.NopCloser(nil)
 	defer func() { open.Close() }()
-	installer := b.Executables.Installer
+	installer := o.Executables.Installer
 	return sbom.List(sbom.Source{
-		Manifest: m, Launcher: bytes.NewReader(b.Executables.Launcher),
+		Manifest: m, Launcher: bytes.NewReader(o.Executables.Launcher),
 		Installer:     bundle.Entry{Name: bundle.InstallerName, Size: int64(len(installer)), SHA256: hexSum(installer)},
 		CopyInstaller: func(w io.Writer) error { _, err := w.Write(installer); return err },
 		Next: func() (bundle.Entry, io.Reader, error) {
@@ -91,7 +91,7 @@ func (b *builder) list(ctx context.Context, m *bundle.Manifest, processed func(i
 			}
 			e := rest[0]
 			rest = rest[1:]
-			r, err := b.open(e)
+			r, err := o.open(e)
 			if err != nil {
 				return e, nil, err
 			}
@@ -102,18 +102,18 @@ func (b *builder) list(ctx context.Context, m *bundle.Manifest, processed func(i
 }
 
 // writeSBOMs writes the bundle's lists next to it.
-func (b *builder) writeSBOMs() error {
-	for _, format := range b.SBOM {
-		r, err := b.content.open[format.Entry()]()
+func (o *output) writeSBOMs() error {
+	for _, format := range o.SBOM {
+		r, err := o.kept[format.Entry()]()
 		if err != nil {
 			return err
 		}
 		content, err := io.ReadAll(r)
 		if err == nil {
-			err = sbom.WriteFile(b.Output, format, content)
+			err = sbom.WriteFile(o.Output, format, content)
 		}
 		if err != nil {
-			return space.Explain(filepath.Dir(b.Output), fmt.Errorf("writing %s: %w", format.Path(b.Output), err))
+			return space.Explain(filepath.Dir(o.Output), fmt.Errorf("writing %s: %w", format.Path(o.Output), err))
 		}
 	}
 	return nil

@@ -15,8 +15,8 @@ import (
 
 // removeSignature removes the signature of the bundle that is about to be replaced, so
 // that a signature never belongs to another bundle than the one next to it.
-func (b *builder) removeSignature() error {
-	path := signature.Path(b.Output)
+func (o *output) removeSignature() error {
+	path := signature.Path(o.Output)
 	err := os.Remove(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -24,24 +24,24 @@ func (b *builder) removeSignature() error {
 	if err != nil {
 		return fmt.Errorf("removing the earlier signature: %w", err)
 	}
-	if b.Key == nil {
-		b.Progress.Printf("%s was removed: it signed the earlier file. To sign the new one: bundle sign %s --key KEY\n", path, b.Output)
+	if o.Key == nil {
+		o.report.Progress.Printf("%s was removed: it signed the earlier file. To sign the new one: bundle sign %s --key KEY\n", path, o.Output)
 	}
 	return nil
 }
 
 // sign signs the written bundle, if there is a key.
-func (b *builder) sign(ctx context.Context, f *bundle.File) error {
-	if b.Key == nil {
+func (o *output) sign(ctx context.Context, f *bundle.File) error {
+	if o.Key == nil {
 		return nil
 	}
-	b.Events.Phase(events.Sign)
-	item := b.Progress.Item("signing "+b.Output, f.Size())
-	if _, err := signature.Sign(ctx, f, *b.Key, signature.Path(b.Output), item.Add); err != nil {
+	o.report.Events.Phase(events.Sign)
+	item := o.report.Progress.Item("signing "+o.Output, f.Size())
+	if _, err := signature.Sign(ctx, f, *o.Key, signature.Path(o.Output), item.Add); err != nil {
 		item.Failed()
 		return fmt.Errorf("signing the bundle: %w", err)
 	}
-	item.Done("signed, key " + b.Key.ID())
+	item.Done("signed, key " + o.Key.ID())
 	return nil
 }
 

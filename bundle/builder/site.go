@@ -70,17 +70,17 @@ type File struct {
 const cniConfigDir = "/etc/cni/net.d"
 
 // checkFiles refuses files that would replace the bundle's pod network.
-func (b *builder) checkFiles() error {
-	for _, f := range b.Site.Files {
-		if path.Dir(f.Path) == cniConfigDir && b.CNI != images.NoCNI {
-			return fault.New(fault.Usage, "remove the file, or use --cni none", "%s: %q would replace the configuration of the pod network %s", f.At, f.Path, b.CNI)
+func (s Site) checkFiles(cni string) error {
+	for _, f := range s.Files {
+		if path.Dir(f.Path) == cniConfigDir && cni != images.NoCNI {
+			return fault.New(fault.Usage, "remove the file, or use --cni none", "%s: %q would replace the configuration of the pod network %s", f.At, f.Path, cni)
 		}
 	}
 	return nil
 }
 
 // checkBinaries refuses files that would replace binaries of the bundle.
-func (b *builder) checkBinaries(entries []bundle.Entry) error {
+func (s Site) checkBinaries(entries []bundle.Entry) error {
 	for _, e := range entries {
 		var dirs []string
 		switch dir, _ := path.Split(e.Name); dir {
@@ -89,7 +89,7 @@ func (b *builder) checkBinaries(entries []bundle.Entry) error {
 		case bundle.CNIDir:
 			dirs = []string{"/opt/cni/bin"}
 		}
-		for _, f := range b.Site.Files {
+		for _, f := range s.Files {
 			dir, name := path.Split(f.Path)
 			for _, d := range dirs {
 				if strings.TrimSuffix(dir, "/") == d && name == path.Base(e.Name) {

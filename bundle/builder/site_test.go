@@ -334,3 +334,13 @@ func TestSiteFileChanges(t *testing.T) {
 		}
 	}
 }
+
+// A site's software can be one large file and nothing else.
+func TestOneLargeFile(t *testing.T) {
+	t.Parallel()
+	o := options(t, siteUpstream(t))
+	o.Site.Files = site(t).Files[:1]
+	if r := run(t, o); len(r.Manifest.Files) != 1 || len(r.Manifest.Manifests) != 0 {
+		t.Errorf("%+v", r.Manifest.Files)
+	}
+}

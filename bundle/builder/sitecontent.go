@@ -29,8 +29,7 @@ type siteContent struct {
 	files     []bundle.SiteFile // sorted by path
 	// early and late are the entries before and after the images.
 	early, late []bundle.Entry
-	// open opens the content of an entry by its name.
-	open map[string]func() (io.ReadCloser, error)
+	open        openers // of the entries
 	// sources has the sha256 of each source of a file, in hex, by its path.
 	sources map[string]string
 }
@@ -42,15 +41,8 @@ func (s *siteContent) addManifest(m bundle.SiteManifest, content []byte) error {
 	}
 	s.manifests = append(s.manifests, m)
 	s.early = append(s.early, bundle.Entry{Name: m.Entry(), Size: int64(len(content)), SHA256: hexSum(content)})
-	s.keep(m.Entry(), content)
+	s.open.keep(m.Entry(), content)
 	return nil
-}
-
-func (s *siteContent) keep(name string, content []byte) {
-	if s.open == nil {
-		s.open = map[string]func() (io.ReadCloser, error){}
-	}
-	s.open[name] = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(content)), nil }
 }
 
 // addFiles reads the files once. They must not change until the bundle is written.
@@ -71,11 +63,11 @@ func (s *siteContent) addFiles(ctx context.Context, files []File) error {
 		}
 		if e.Size > smallFile {
 			s.late = append(s.late, e)
-			s.open[e.Name] = func() (io.ReadCloser, error) { return openUnchanged(f.Source, e) }
+			s.open.set(e.Name, func() (io.ReadCloser, error) { return openUnchanged(f.Source, e) })
 			continue
 		}
 		s.early = append(s.early, e)
-		s.keep(e.Name, content)
+		s.open.keep(e.Name, content)
 	}
 	return nil
 }

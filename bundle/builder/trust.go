@@ -23,18 +23,18 @@ const (
 // confirms a checksum or digest.
 type unconfirmed struct{ files, tags, versions int }
 
-// allWarnings returns the warnings about what was resolved.
-func (b *builder) allWarnings() []string {
-	return slices.Concat(b.catalog.Assumptions(), b.otherVersion(), b.warnings(), b.signed.warnings(), b.objects.warnings)
+// warnings returns the warnings about what was resolved.
+func (inv *inventory) warnings(m *fetch.Mirrors) []string {
+	return slices.Concat(inv.release.Assumptions(), inv.base.otherVersion(inv.release.Version), inv.unconfirmed(m), inv.signed.warnings(), inv.objects.warnings)
 }
 
-// warnings returns a warning for each mirror, and for each site over plain http, that
+// unconfirmed returns a warning for each mirror, and for each site over plain http, that
 // supplied checksums.
-func (b *builder) warnings() []string {
+func (inv *inventory) unconfirmed(m *fetch.Mirrors) []string {
 	sites := map[string]*unconfirmed{}
 	vouched := func(s fetch.Source, count func(*unconfirmed)) {
 		for _, site := range s.Sites() {
-			if len(b.mirrors.MirrorOf(site)) == 0 && !strings.HasPrefix(site, "http://") {
+			if len(m.MirrorOf(site)) == 0 && !strings.HasPrefix(site, "http://") {
 				continue
 			}
 			if sites[site] == nil {
@@ -44,22 +44,22 @@ func (b *builder) warnings() []string {
 			return // the first site also chose the redirects
 		}
 	}
-	if b.release.Site != "" {
-		vouched(b.release, func(u *unconfirmed) { u.versions++ })
+	if inv.release.source.Site != "" {
+		vouched(inv.release.source, func(u *unconfirmed) { u.versions++ })
 	}
-	for _, bin := range b.binaries {
-		if !bin.pinned && !bin.locked && !bin.dropped && bin.signed.by == "" {
+	for _, bin := range inv.components.binaries {
+		if !bin.pinned && !bin.locked && bin.signed.by == "" {
 			vouched(bin.source, func(u *unconfirmed) { u.files++ })
 		}
 	}
-	for _, i := range b.images {
+	for _, i := range inv.images {
 		if vouchedBy(i) == byRegistry && i.signed.by == "" {
 			vouched(i.registry.Source, func(u *unconfirmed) { u.tags++ })
 		}
 	}
 	var list []string
 	for _, site := range slices.Sorted(maps.Keys(sites)) {
-		list = append(list, sites[site].warning(site, b.mirrors.MirrorOf(site)))
+		list = append(list, sites[site].warning(site, m.MirrorOf(site)))
 	}
 	return list
 }

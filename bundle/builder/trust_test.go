@@ -297,7 +297,7 @@ func TestWithoutAsksForNothing(t *testing.T) {
 	if p, _ := provenanceOf(t, r); len(p.LeftOut) != 1 || p.LeftOut[0].Why != "--without crictl" {
 		t.Errorf("left out: %+v", p.LeftOut)
 	}
-	for _, o := range []builder.Options{{Without: []string{"kubelet"}}, {Require: []string{"crictI"}}, {Without: []string{"crictl"}, Require: []string{"crictl"}}} {
+	for _, o := range []builder.Selection{{Without: []string{"kubelet"}}, {Require: []string{"crictI"}}, {Without: []string{"crictl"}, Require: []string{"crictl"}}} {
 		full := options(t, u)
 		full.Without, full.Require = o.Without, o.Require
 		if _, err := builder.Run(context.Background(), full); fault.ExitCode(err) != fault.Usage || !strings.Contains(err.Error(), "--") {

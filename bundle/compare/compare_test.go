@@ -54,8 +54,13 @@ func build(t *testing.T, u *fakesites.Upstream, file string) *bundle.File {
 	if err := os.WriteFile(motd, []byte(file), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	o := builder.Options{Version: version, Arch: "amd64", CNI: "none", Output: filepath.Join(dir, "install"), CacheDir: filepath.Join(dir, "cache"),
-		Executables: bundle.Executables{Launcher: fakesites.Executable(t, elf.EM_X86_64), Installer: fakesites.Executable(t, elf.EM_X86_64)}, Level: bundle.Fastest, Images: []string{"docker.io/team/app:v1"}}
+	o := builder.Options{
+		Target:    builder.Target{Version: version, Arch: "amd64", CNI: "none"},
+		Selection: builder.Selection{Images: []string{"docker.io/team/app:v1"}},
+		Network:   builder.Network{CacheDir: filepath.Join(dir, "cache")},
+		Destination: builder.Destination{Output: filepath.Join(dir, "install"), Level: bundle.Fastest,
+			Executables: bundle.Executables{Launcher: fakesites.Executable(t, elf.EM_X86_64), Installer: fakesites.Executable(t, elf.EM_X86_64)}},
+	}
 	o.Site.Files = []builder.File{{SiteFile: bundle.SiteFile{Path: "/etc/motd", Mode: "0644"}, Source: motd}}
 	for _, s := range u.Mirrors() {
 		m, err := fetch.ParseMirror(s)

@@ -39,9 +39,13 @@ func archive(t *testing.T) (path string, images []bundle.Image) {
 		mirrors = append(mirrors, m)
 	}
 	dir := t.TempDir()
-	o := builder.Options{Version: "v1.29.15", Arch: "amd64", Only: []string{bundle.OnlyImages}, Images: []string{"docker.io/team/app:v1", "docker.io/team/tool:v2"},
-		Output: filepath.Join(dir, "more"), CacheDir: filepath.Join(dir, "cache"), Mirrors: mirrors, Level: bundle.Fastest,
-		Executables: bundle.Executables{Launcher: fakesites.Executable(t, elf.EM_X86_64), Installer: fakesites.Executable(t, elf.EM_X86_64)}}
+	o := builder.Options{
+		Target:    builder.Target{Version: "v1.29.15", Arch: "amd64", Only: []string{bundle.OnlyImages}},
+		Selection: builder.Selection{Images: []string{"docker.io/team/app:v1", "docker.io/team/tool:v2"}},
+		Network:   builder.Network{CacheDir: filepath.Join(dir, "cache"), Mirrors: mirrors},
+		Destination: builder.Destination{Output: filepath.Join(dir, "more"), Level: bundle.Fastest,
+			Executables: bundle.Executables{Launcher: fakesites.Executable(t, elf.EM_X86_64), Installer: fakesites.Executable(t, elf.EM_X86_64)}},
+	}
 	if _, err := builder.Run(t.Context(), o); err != nil {
 		t.Fatalf("%v\nhint: %s", err, fault.Hint(err))
 	}

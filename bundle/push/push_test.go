@@ -62,9 +62,13 @@ func build(t *testing.T, tool v1.Image, keep bool) *bundle.File {
 		mirrors = append(mirrors, m)
 	}
 	dir := t.TempDir()
-	o := builder.Options{Version: "v1.29.15", Arch: "amd64", Only: []string{bundle.OnlyImages}, Images: []string{app, "docker.io/team/tool:v2"},
-		Output: filepath.Join(dir, "more"), CacheDir: filepath.Join(dir, "cache"), Mirrors: mirrors, Level: bundle.Fastest, KeepCompressed: keep,
-		Executables: bundle.Executables{Launcher: fakesites.Executable(t, elf.EM_X86_64), Installer: fakesites.Executable(t, elf.EM_X86_64)}}
+	o := builder.Options{
+		Target:    builder.Target{Version: "v1.29.15", Arch: "amd64", Only: []string{bundle.OnlyImages}},
+		Selection: builder.Selection{Images: []string{app, "docker.io/team/tool:v2"}, KeepCompressed: keep},
+		Network:   builder.Network{CacheDir: filepath.Join(dir, "cache"), Mirrors: mirrors},
+		Destination: builder.Destination{Output: filepath.Join(dir, "more"), Level: bundle.Fastest,
+			Executables: bundle.Executables{Launcher: fakesites.Executable(t, elf.EM_X86_64), Installer: fakesites.Executable(t, elf.EM_X86_64)}},
+	}
 	if _, err := builder.Run(t.Context(), o); err != nil {
 		t.Fatalf("%v\nhint: %s", err, fault.Hint(err))
 	}

@@ -1,0 +1,57 @@
+package builder
+
+import (
+	"fmt"
+	"strings"
+
+	"airlift/bundle"
+	"airlift/bundle/manifests"
+	"airlift/fault"
+)
+
+// checkComplete checks that no pod of the manifests will need an image that is neither among those
+// of the bundle nor, for an additional bundle, on every node that the base installs.
+func (o *objects) checkComplete(t Target, from base, wanted []*wantedImage) error {
+	if len(o.of) == 0 {
+		return nil
+	}
+	var set []string
+	place := "the bundle"
+	for _, i := range from.onEveryNode() {
+		set = append(set, i.Reference)
+	}
+	for _, i := range wanted {
+		set = append(set, i.Reference)
+	}
+	if !t.carries(bundle.OnlyImages) && from.path != "" {
+		place = "the base"
+	}
+	var lines []string
+	for _, p := range manifests.Check(o.applied, set) {
+		if p.Missing && !t.carries(bundle.OnlyImages) {
+			p.Hint = from.addImages()
+		}
+		if p.Maybe {
+			o.warn(p)
+		} else {
+			lines = append(lines, fmt.Sprintf("\n  %s\n    (%s)", p, p.Hint))
+		}
+	}
+	// What is not in the bundle is for the user to correct at any time.
+	for _, p := range manifests.Check(o.others, set) {
+		o.warn(p)
+	}
+	if len(lines) > 0 {
+		return fault.New(fault.Usage, "correct the manifests; imagePullPolicy: IfNotPresent of a manifest in the file of --file replaces Always in its workloads",
+			"the manifests need a registry at the site:%s", strings.Join(lines, ""))
+	}
+	o.complete = fmt.Sprintf("every image that the workloads in %s name is in %s", strings.Join(o.of, ", "), place)
+	switch {
+	case len(o.applied) == 0:
+	case len(o.others) == 0:
+		o.complete += ", and they contact no registry"
+	default:
+		o.complete += ", and those of the bundle's manifests contact no registry"
+	}
+	return nil
+}

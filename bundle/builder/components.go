@@ -1,0 +1,96 @@
+package builder
+
+import (
+	"slices"
+	"strings"
+
+	"airlift/bundle"
+	"airlift/bundle/fetch"
+	"airlift/bundle/lock"
+	"airlift/fault"
+	"airlift/images"
+	"airlift/progress"
+)
+
+// A binary is a published file with binaries for the bundle.
+type binary struct {
+	images.Binary
+	sum     string         // the sha256 of the file
+	pinned  bool           // sum is from --checksum or --checksums
+	locked  bool           // sum is from the lock
+	source  fetch.Source   // of the sum, if it is neither pinned nor locked
+	entries []bundle.Entry // its entries in the bundle; nil until they are in the cache
+	signed  signed
+}
+
+// label is the name of a binary in messages.
+func label(bin *binary) string { return bin.Name + " " + bin.Version }
+
+// components are the published files that the bundle has, and the optional ones that it does not have.
+type components struct {
+	binaries []*binary
+	leftOut  []LeftOut
+}
+
+// A choice decides which optional components the bundle has.
+type choice struct {
+	require, without []string
+	lock             *lock.Lock
+	lockPath         string
+	progress         *progress.Display
+}
+
+// check checks --require and --without.
+func (c choice) check() error {
+	known := images.Optional()
+	for flag, names := range map[string][]string{"--require": c.require, "--without": c.without} {
+		for _, name := range names {
+			if !slices.Contains(known, name) {
+				return fault.New(fault.Usage, "optional components: "+strings.Join(known, ", "), "%s %q: no such optional component", flag, name)
+			}
+		}
+	}
+	for _, name := range c.require {
+		if slices.Contains(c.without, name) {
+			return fault.New(fault.Usage, "use only one of the two flags", "--require and --without both name %q", name)
+		}
+	}
+	return nil
+}
+
+// of takes the binaries of the catalog that the user and the lock did not exclude.
+func (c choice) of(catalog *images.Catalog) (chosen components) {
+	for _, b := range catalog.Binaries {
+		if slices.Contains(c.without, b.Name) {
+			c.leaveOut(&chosen, b, "--without "+b.Name)
+		} else if c.lock != nil && c.lock.Absent(b.URL) && !slices.Contains(c.require, b.Name) {
+			c.leaveOut(&chosen, b, "as in "+c.lockPath)
+		} else {
+			chosen.binaries = append(chosen.binaries, &binary{Binary: b})
+		}
+	}
+	return chosen
+}
+
+// mayLeaveOut reports whether a binary is optional and the user did not require it.
+func (c choice) mayLeaveOut(bin *binary) bool {
+	return bin.Optional && !bin.pinned && c.lock == nil && !slices.Contains(c.require, bin.Name)
+}
+
+func (c choice) leaveOut(from *components, b images.Binary, why string) {
+	from.leftOut = append(from.leftOut, LeftOut{b.Name, b.Version, b.URL, why})
+	c.progress.Printf("  %s %s: left out; it is optional (%s)\n", b.Name, b.Version, why)
+}
+
+// dropMissing leaves out the missing components that are optional, and removes them from the shortage.
+func (c choice) dropMissing(from *components, s *shortage) {
+	s.items = slices.DeleteFunc(s.items, func(l lack) bool {
+		bin, ok := l.of.(*binary)
+		if !ok || !c.mayLeaveOut(bin) || !fetch.NotThere(l.why) {
+			return false
+		}
+		from.binaries = slices.DeleteFunc(from.binaries, func(b *binary) bool { return b == bin })
+		c.leaveOut(from, bin.Binary, l.why.Error())
+		return true
+	})
+}

@@ -1,0 +1,78 @@
+package builder
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"airlift/fault"
+	"airlift/images"
+	"airlift/images/local"
+)
+
+// An inventory is what a bundle will have: what the options select, and what that resolved to so
+// far. It requests nothing and writes nothing: the manifest, the lock, the provenance and the
+// warnings are computed from it.
+type inventory struct {
+	Target
+	Selection
+	base       base
+	release    release
+	components components
+	named      []string // references of the images that the user, local sources and manifests name
+	images     []*image
+	objects    objects
+	content    siteContent
+	signed     *Signatures // nil if no signature is to be verified
+}
+
+// wanted lists the catalog's images, followed by the user's images.
+func (inv *inventory) wanted(found map[string]*local.Image) (list []*wantedImage) {
+	known := map[string]bool{}
+	add := func(i images.Image, fixed bool) {
+		known[i.Reference] = true
+		list = append(list, &wantedImage{Image: i, fixed: fixed, local: found[i.Reference]})
+	}
+	for _, i := range inv.release.Images {
+		add(i, true)
+	}
+	for _, ref := range inv.named {
+		if !known[ref] {
+			add(images.Image{Name: ref, Reference: ref}, false)
+		}
+	}
+	return list
+}
+
+// hosts lists the sites of the catalog, or those of an additional bundle.
+func (inv *inventory) hosts() []string {
+	if inv.additional() {
+		hosts := []string{"dl.k8s.io"} // for the newest version
+		for _, reference := range inv.named {
+			host, _, _ := strings.Cut(reference, "/")
+			if !slices.Contains(hosts, host) {
+				hosts = append(hosts, host)
+			}
+		}
+		return hosts
+	}
+	hosts := []string{"dl.k8s.io", "github.com", "registry.k8s.io"}
+	if inv.CNI == images.Flannel {
+		hosts = append(hosts, "ghcr.io")
+	}
+	return hosts
+}
+
+// describe returns a line about what the bundle will have, with this number of images.
+func (inv *inventory) describe(wanted int) (string, error) {
+	version := inv.release.Version
+	if !inv.additional() {
+		return fmt.Sprintf("Kubernetes %s for linux/%s, pod network %s: %d components, %d images",
+			version, inv.Arch, inv.CNI, len(inv.components.binaries), wanted), nil
+	}
+	if wanted+len(inv.content.manifests) == 0 {
+		return "", fault.New(fault.Usage, "add images with --image or --images-from, or list manifests in the file of --file", "the bundle would be empty: there is nothing of --only %s", strings.Join(inv.Only, ","))
+	}
+	return fmt.Sprintf("additional bundle for Kubernetes %s on linux/%s: %s, %s",
+		version, inv.Arch, plural(wanted, "image"), plural(len(inv.content.manifests), "manifest")), nil
+}

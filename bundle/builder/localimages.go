@@ -1,0 +1,69 @@
+package builder
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"airlift/bundle"
+	"airlift/bundle/events"
+	"airlift/fault"
+	"airlift/images/local"
+)
+
+// A localReader puts the images of local sources into the cache.
+type localReader struct {
+	local.Reader
+	report *reporter
+}
+
+// readAll returns the images of the sources by reference, and named with their references added.
+func (r localReader) readAll(ctx context.Context, sources []local.Spec, named []string) (map[string]*local.Image, []string, error) {
+	found := map[string]*local.Image{}
+	for _, spec := range sources {
+		item := r.report.Progress.Item(spec.String(), 0)
+		list, err := r.Read(ctx, spec)
+		if err != nil {
+			item.Failed()
+			return nil, named, err
+		}
+		var names []string
+		for _, img := range list {
+			names = append(names, img.Reference)
+			if old := found[img.Reference]; old != nil && old.Target == img.Target {
+				continue
+			}
+			if found[img.Reference] != nil || slices.Contains(named, img.Reference) {
+				item.Failed()
+				return nil, named, fault.New(fault.Usage, "name each image once; =NAME gives an image another name: --image "+spec.String()+"=registry.example/app:1",
+					"%s: the image %s is also in another --image", spec, img.Reference)
+			}
+			found[img.Reference] = img
+			named = append(named, img.Reference)
+		}
+		item.Done(fmt.Sprintf("%s: read, digests verified", strings.Join(names, ", ")))
+		for _, img := range list {
+			r.report.Events.DownloadFinished(events.DownloadFinished{Kind: events.Image, Name: img.Reference, Source: img.Kind,
+				From: events.Local, Size: layersSize(img.Layers), Digest: img.Target.Digest})
+		}
+	}
+	return found, named, nil
+}
+
+func layersSize(layers []bundle.Layer) (n int64) {
+	for _, l := range layers {
+		n += l.Size
+	}
+	return n
+}
+
+// takeLocal returns the image of a local source.
+func takeLocal(w *wantedImage) (*image, error) {
+	l := w.local
+	if w.digest != "" && w.digest != l.Target.Digest {
+		return nil, fault.New(fault.Failure, "use the image with the pinned digest, or remove the --checksum", "the %s image %s has digest %s, but --checksum requires %s", l.Kind, w.Reference, l.Target.Digest, w.digest)
+	}
+	l.Name = w.Name
+	return &image{Image: &l.Image, local: l, pinned: w.digest != ""}, nil
+}

@@ -1,0 +1,145 @@
+package builder
+
+import (
+	"airlift/bundle"
+	"airlift/bundle/events"
+	"airlift/bundle/fetch"
+	"airlift/bundle/lock"
+	"airlift/bundle/sbom"
+	"airlift/bundle/signature"
+	"airlift/images"
+	"airlift/progress"
+)
+
+// Options are the options of a build, grouped by the steps that need them.
+type Options struct {
+	Target
+	Selection
+	Network
+	Trust
+	Destination
+	Report
+	// Resolved, if set, gets what was resolved, before a bundle is written.
+	Resolved func(*lock.Lock) error
+}
+
+// A Target is what clusters and hosts a bundle is for.
+type Target struct {
+	// Version is a full version ("v1.29.15"), a minor version ("v1.29") or
+	// "stable". A minor version and "stable" mean the newest release.
+	Version string
+	// Versions are the versions of components of a release that is newer than the
+	// known ones.
+	Versions images.Versions
+	Arch     string // "amd64" or "arm64"
+	CNI      string // "flannel" or "none"
+	// Only lists the kinds of content of an additional bundle, which has no Kubernetes:
+	// bundle.OnlyImages, bundle.OnlyManifests or both. It is empty for a bundle that
+	// installs nodes.
+	Only []string
+	// Base is the path of the bundle whose layers an additional bundle leaves out, if all
+	// nodes have them.
+	Base string
+}
+
+// A Selection is what the user adds to the catalog and leaves out of it.
+type Selection struct {
+	// Images are the user's own images, as typed: in a registry, or in a source of
+	// package local. Every bundle also has the images of the catalog.
+	Images []string
+	// Namespace is containerd's namespace, for images of a local containerd.
+	Namespace string
+	// AddOns are names of optional add-ons of the catalog.
+	AddOns []string
+	// Site is the site's own software.
+	Site Site
+	// Require lists optional components without which the build fails.
+	// Without lists optional components that are left out.
+	Require, Without []string
+	// KeepCompressed also puts the compressed layers into the bundle that no encoder gives.
+	KeepCompressed bool
+}
+
+// A Network is how sites and registries are reached, and where downloads are kept.
+type Network struct {
+	CacheDir string
+	Mirrors  []fetch.Mirror
+	// CAs are the values of --registry-ca: FILE, HOST=FILE, or a directory as docker's
+	// certs.d. They hold for all sites.
+	CAs []string
+	// AuthFile has the credentials for registries. If it is empty, they are in the files
+	// of docker and podman.
+	AuthFile string
+	// Refresh requests facts again instead of using the cached ones.
+	Refresh bool
+}
+
+// A Trust is what checksums, digests and signatures are compared with.
+type Trust struct {
+	// Pins are checksums that the user knows from another source.
+	Pins []Pin
+	// VerifySignatures is VerifyOff, VerifyIfPresent or VerifyRequire; empty is VerifyOff.
+	VerifySignatures string
+	// TrustedRoot is the path of sigstore's trusted root. If it is empty, the public one is
+	// downloaded.
+	TrustedRoot string
+	// Lock pins what an earlier build resolved; nil pins nothing. LockPath is its path, for
+	// messages.
+	Lock     *lock.Lock
+	LockPath string
+}
+
+// A Destination is what is written.
+type Destination struct {
+	// Output is the file to write.
+	Output string
+	// Executables are the launcher and the installer for the architecture of the Target.
+	Executables bundle.Executables
+	// Level is the compression level; the zero value is the default.
+	Level bundle.Level
+	// SBOM lists the formats in which the list of the software is also written next to the
+	// bundle, which contains all formats.
+	SBOM []sbom.Format
+	// Key signs the bundle; nil leaves it unsigned.
+	Key *signature.SecretKey
+}
+
+// A Report is where progress and warnings go.
+type Report struct {
+	// Progress shows the progress; nil shows nothing.
+	Progress *progress.Display
+	// Events gets the progress for other software; nil for none.
+	Events *events.Stream
+}
+
+// A Result describes the bundle that was written.
+type Result struct {
+	bundle.Summary
+	Path     string
+	Manifest *bundle.Manifest
+	// Base is the path of the base, if the bundle has one.
+	Base string
+	// Provenance is the path of the provenance file.
+	Provenance string
+	// Signature is the path of the signature, if the bundle is signed.
+	Signature string
+	// SBOMs are the paths of the lists of the software.
+	SBOMs   []string
+	LeftOut []LeftOut
+	Pinned  []string // names of what was compared with the user's checksums
+	// Signatures reports which signatures of upstream were verified, and what was only compared
+	// with a checksum. It is nil if none were to be verified.
+	Signatures *Signatures
+	// Complete is the result of the check that no pod of the manifests needs an image that
+	// is not in the bundle. It is empty without manifests.
+	Complete string
+	// Warnings report what was assumed, which checksums only a mirror supplied, and which
+	// images the manifests may need as well.
+	Warnings []string
+	// UnusedMirrors are mirrored hosts that received no request, in a build that
+	// had to download something.
+	UnusedMirrors []string
+	// Downloaded is the number of bytes of components and layers that were downloaded,
+	// still compressed.
+	Downloaded int64
+}

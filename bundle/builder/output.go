@@ -1,0 +1,134 @@
+package builder
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"airlift/bundle"
+	"airlift/bundle/events"
+	"airlift/bundle/fetch"
+	"airlift/fault"
+	"airlift/progress"
+)
+
+// openers open the contents of entries, by the names of the entries.
+type openers map[string]func() (io.ReadCloser, error)
+
+// keep keeps content in memory.
+func (o *openers) keep(name string, content []byte) {
+	o.set(name, func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(content)), nil })
+}
+
+func (o *openers) set(name string, open func() (io.ReadCloser, error)) {
+	if *o == nil {
+		*o = openers{}
+	}
+	(*o)[name] = open
+}
+
+// An output writes the bundle and the files next to it.
+type output struct {
+	Destination
+	report *reporter
+	cache  *fetch.Cache
+	kept   openers // contents that are not in the cache
+}
+
+// check checks what is only needed to write a bundle for an architecture.
+func (d Destination) check(arch string) error {
+	if err := checkExecutable("launcher", d.Executables.Launcher, arch); err != nil {
+		return err
+	}
+	if err := checkExecutable("installer", d.Executables.Installer, arch); err != nil {
+		return err
+	}
+	if err := checkOutput(d.Output); err != nil {
+		return err
+	}
+	if err := checkProvenance(d.Output); err != nil {
+		return err
+	}
+	if err := checkSBOMs(d.Output, d.SBOM); err != nil {
+		return err
+	}
+	if err := checkSignature(d.Output); err != nil {
+		return err
+	}
+	return d.Level.Check()
+}
+
+// checkOutput finds an unusable output before the downloads start.
+func checkOutput(path string) error {
+	if i, err := os.Stat(path); err == nil && i.IsDir() {
+		return fault.New(fault.Usage, "name the file to write, for example --output "+filepath.Join(path, "install"), "%q is a directory", path)
+	}
+	dir := filepath.Dir(path)
+	probe, err := os.CreateTemp(dir, ".airlift-*")
+	if err != nil {
+		return fault.New(fault.Usage, "choose an existing, writable directory with --output", "writing to %q: %w", dir, err)
+	}
+	probe.Close()
+	return os.Remove(probe.Name())
+}
+
+// write writes the bundle and its provenance, and verifies the bundle.
+func (o *output) write(ctx context.Context, m *bundle.Manifest, provenance func(bundle.Summary) Provenance) (bundle.Summary, error) {
+	o.report.Events.Phase(events.Write)
+	o.report.Progress.Printf("compression: %s\n", o.Level)
+	item := o.report.Progress.Item("writing "+o.Output, m.UnpackedSize()+int64(len(o.Executables.Installer)))
+	file := provenanceFile{path: ProvenancePath(o.Output)}
+	defer file.discard()
+	complete := func(s bundle.Summary) error {
+		if err := file.prepare(provenance(s)); err != nil {
+			return err
+		}
+		if err := o.removeSBOMs(); err != nil {
+			return err
+		}
+		return o.removeSignature()
+	}
+	sum, err := bundle.WriteFile(ctx, o.Output, o.Executables, m, bundle.Options{Level: o.Level, Complete: complete}, o.open,
+		func(_ bundle.Entry, n int64) { item.Add(n) })
+	if err == nil {
+		err = file.finish()
+	}
+	if err != nil {
+		item.Failed()
+		return sum, err
+	}
+	item.Done(fmt.Sprintf("%s written, compression ratio %.1f", progress.Bytes(sum.Size), float64(sum.UnpackedSize)/float64(sum.Size)))
+
+	return sum, o.verifyAndSign(ctx, m)
+}
+
+// open opens the content of an entry: one that is kept, or content of the cache.
+func (o *output) open(e bundle.Entry) (io.ReadCloser, error) {
+	if open, ok := o.kept[e.Name]; ok {
+		return open()
+	}
+	return o.cache.Open(e.SHA256)
+}
+
+// verifyAndSign reads the written bundle again. Only what was verified is signed.
+func (o *output) verifyAndSign(ctx context.Context, m *bundle.Manifest) error {
+	f, err := bundle.Open(o.Output)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	o.report.Events.Phase(events.Verify)
+	item := o.report.Progress.Item("verifying "+o.Output, m.UnpackedSize())
+	if err := f.Verify(ctx, func(_ bundle.Entry, n int64) { item.Add(n) }); err != nil {
+		item.Failed()
+		return fmt.Errorf("reading the bundle again: %w", err)
+	}
+	item.Done("verified")
+	if err := o.writeSBOMs(); err != nil {
+		return err
+	}
+	return o.sign(ctx, f)
+}

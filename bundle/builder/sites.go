@@ -1,0 +1,84 @@
+package builder
+
+import (
+	"crypto/x509"
+	"errors"
+	"net"
+	"net/url"
+	"strings"
+
+	"airlift/bundle/charts"
+	"airlift/bundle/fetch"
+	"airlift/fault"
+	"airlift/images/registry"
+)
+
+// sites are the clients for download sites and registries, and the cache of their downloads.
+type sites struct {
+	given    []fetch.Mirror // the values of --mirror
+	cache    *fetch.Cache
+	mirrors  *fetch.Mirrors
+	fetch    *fetch.Client
+	registry *registry.Client
+	charts   *charts.Client
+}
+
+// connect opens the cache and creates the clients. Images are those of arch, layers of have are not
+// downloaded, and keep also stores the compressed layers that no encoder gives.
+func connect(n Network, arch string, have base, keep bool, r *reporter) (*sites, error) {
+	s := &sites{given: n.Mirrors}
+	var err error
+	if s.cache, err = fetch.OpenCache(n.CacheDir); err != nil {
+		return nil, fault.Wrap(err, fault.Failure, "choose another directory with --cache-dir")
+	}
+	trust, err := fetch.NewTrust(n.CAs)
+	if err != nil {
+		return nil, err
+	}
+	if s.mirrors, err = fetch.NewMirrors(trust.Transport(), n.Mirrors); err != nil {
+		return nil, err
+	}
+	s.fetch = fetch.New(s.cache, s.mirrors)
+	s.fetch.Refresh = n.Refresh
+	s.fetch.Note = func(s string) { r.Progress.Printf("  %s\n", s) }
+	s.registry = registry.New(s.fetch, s.mirrors, arch)
+	s.registry.AuthFile = n.AuthFile
+	s.registry.Have, s.registry.HaveCompressed = have.layers, have.compressed
+	s.registry.Keep = keep
+	s.charts = charts.New(s.mirrors)
+	r.watchCharts(s.charts)
+	return s, nil
+}
+
+// mirrored reports whether requests go to a mirror.
+func (s *sites) mirrored() bool { return len(s.given) > 0 }
+
+// of returns the site or mirror that serves address.
+func (s *sites) of(address string) string {
+	u, err := url.Parse(address)
+	if err != nil {
+		return address
+	}
+	return s.mirrors.Site(u)
+}
+
+// explain adds a hint to network errors. hosts are the sites that a build needs.
+func explain(err error, hosts []string) error {
+	var dns *net.DNSError
+	var op *net.OpError
+	var u *url.Error
+	var size *fetch.SizeError
+	var redirect *fetch.RedirectError
+	if errors.As(err, &size) || errors.As(err, &redirect) {
+		return err // the site was reached, so the network is not the problem
+	}
+	var unknown x509.UnknownAuthorityError
+	if fault.Hint(err) == "" && errors.As(err, &unknown) {
+		return fault.Wrap(err, fault.Failure, "trust the site's CA with --registry-ca FILE; a proxy that intercepts TLS has a CA of its own")
+	}
+	if fault.Hint(err) != "" || !errors.As(err, &dns) && !errors.As(err, &op) && !errors.As(err, &u) {
+		return err
+	}
+	return fault.Wrap(err, fault.Failure, "allow access to "+strings.Join(hosts, ", ")+
+		" and the hosts that they redirect to; use --mirror HOST=URL for a mirror, or HTTPS_PROXY for a proxy")
+}
