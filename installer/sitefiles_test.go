@@ -195,7 +195,7 @@ func TestSiteFilesTwice(t *testing.T) {
 	}
 
 	write("/etc/site/all.conf", "edited\n")
-	if out := siteRun(t, b, firstControlPlane, root); !strings.Contains(out, "warning: /etc/site/all.conf was edited since") {
+	if out := siteRun(t, b, firstControlPlane, root); !strings.Contains(out, "warning: /etc/site/all.conf was edited after Airlift wrote it") {
 		t.Errorf("after an edit:\n%s", out)
 	}
 	if read("/etc/site/all.conf") != "for all\n" || read("/etc/site/all.conf.airlift-saved") != "edited\n" {
