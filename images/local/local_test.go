@@ -221,7 +221,7 @@ func TestNamesInLayouts(t *testing.T) {
 		"oci:" + tags:         {"has no name that pods can use", "oci:" + tags + ":v"},
 		"oci:" + tags + ":v2": {"has no name that pods can use", "oci:" + tags + ":v2=registry.example/app:1"},
 		"oci:" + tags + ":v3=registry.example/c:1": {`no image "v3"`, "v1, v2"},
-		"oci:" + tags + "=registry.example/c:1":    {"a name for one image, but there are 2", "v1, v2"},
+		"oci:" + tags + "=registry.example/c:1":    {"names one image, but the source has 2", "v1, v2"},
 		"oci:" + one:                               {"has no name that pods can use", "oci:" + one + ":@0=registry.example/app:1"},
 		"oci-archive:" + one:                       {"is a directory", "oci:" + one},
 		"oci:" + r.path("absent"):                  {"index.json is missing", ""},

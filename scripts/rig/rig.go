@@ -7,6 +7,8 @@ package rig
 import (
 	"os"
 	"os/exec"
+	"slices"
+	"strings"
 	"testing"
 
 	"airlift/scripts/upstream/components"
@@ -14,6 +16,11 @@ import (
 
 // Variable names the environment variable.
 const Variable = "AIRLIFT_RIG"
+
+// ComponentsVariable names the environment variable with a version and the components that
+// `make test` builds of it, as in v1.37.1:kubeadm,etcd. A test that uses another component of
+// this version fails even where that component exists: it would fail on a new machine.
+const ComponentsVariable = "AIRLIFT_RIG_COMPONENTS"
 
 // Needs skips the test if AIRLIFT_RIG is not set. what names what the test needs.
 func Needs(t testing.TB, what string) {
@@ -36,11 +43,21 @@ func Root(t testing.TB) {
 func Component(t testing.TB, version, name string) string {
 	t.Helper()
 	Needs(t, name+" "+version)
+	if !listed(os.Getenv(ComponentsVariable), version, name) {
+		t.Fatalf("`make test` does not build %s of %s: add it to NEWEST_COMPONENTS in the Makefile", name, version)
+	}
 	path, err := components.Path(version, name)
 	if err != nil {
 		t.Fatalf("this test runs the real %s: %v", name, err)
 	}
 	return path
+}
+
+// listed reports whether the list, which has the format of ComponentsVariable, names the
+// component or is for another version. The commands of containerd are built with it.
+func listed(list, version, name string) bool {
+	names, ok := strings.CutPrefix(list, version+":")
+	return !ok || name == "ctr" || slices.Contains(strings.Split(names, ","), name)
 }
 
 // Tool returns the path of a command that not every machine has.
