@@ -46,6 +46,9 @@ exists, the build uses the versions and checksums in it. It fails if the lock do
 fit bundle.yaml, and lists the differences; "bundle update" updates the lock. --lock
 FILE uses another file, also without --file. --locked fails if there is no lock.
 
+--output and --lock must not name a file that the build reads, such as bundle.yaml, the
+base or the secret key: the build then fails before it writes anything.
+
 --addon adds an add-on of the catalog, which init applies before the site's own
 manifests. "bundle versions" lists the add-ons and their versions.
 
@@ -196,10 +199,19 @@ With other mirrors, checksums and digests are requested again.`,
 			if err != nil {
 				return err
 			}
-			if err := b.useLock(list, locked); err != nil {
+			if err := b.checkLock(list); err != nil {
 				return err
 			}
 			launchers, installers := builder.PerArch(launcher, b.arches), builder.PerArch(installer, b.arches)
+			for n, o := range list {
+				if err := b.checkOutput(o, input{"the launcher", launchers[n]}, input{"the installer", installers[n]},
+					input{"the secret key", signKey}, input{"the file of --password-file", password.file}); err != nil {
+					return err
+				}
+			}
+			if err := b.useLock(list, locked); err != nil {
+				return err
+			}
 			for n, arch := range b.arches {
 				if list[n].Executables, err = executables(launchers[n], installers[n], arch); err != nil {
 					return err

@@ -48,7 +48,7 @@ with that of NEW. That takes about as long as the compression of NEW.`,
 			display := progress.New(cmd.ErrOrStderr())
 			defer display.Close()
 			path := cmp.Or(output, now.Path()+deltaSuffix)
-			if err := notOneOf(path, old, now); err != nil {
+			if err := keepInputs("the delta", path, "--output", input{"the bundle", old.Path()}, input{"the bundle", now.Path()}); err != nil {
 				return err
 			}
 			h, err := delta.Create(cmd.Context(), old, now, path, delta.Options{Bundle: version, Stage: stages(display)})
@@ -117,8 +117,8 @@ func patch(ctx context.Context, cmd *cobra.Command, oldPath, deltaPath, path str
 		return err
 	}
 	defer old.Close()
-	if sameFile(path, deltaPath) {
-		return fault.New(fault.Usage, "choose another path with --output", "the result would replace the delta %s", deltaPath)
+	if err := keepInputs("the result", path, "--output", input{"the delta", deltaPath}); err != nil {
+		return err
 	}
 	display := progress.New(cmd.ErrOrStderr())
 	defer display.Close()
@@ -142,16 +142,6 @@ func openTwo(oldPath, newPath string) (old, now *bundle.File, err error) {
 		return nil, nil, err
 	}
 	return old, now, nil
-}
-
-// notOneOf refuses to replace a bundle with the delta.
-func notOneOf(path string, bundles ...*bundle.File) error {
-	for _, b := range bundles {
-		if sameFile(path, b.Path()) {
-			return fault.New(fault.Usage, "choose another path with --output", "the delta would replace the bundle %s", b.Path())
-		}
-	}
-	return nil
 }
 
 func sameFile(a, b string) bool {
