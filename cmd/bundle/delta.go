@@ -83,7 +83,11 @@ signature is valid: patch compares the sha256 before it renames the file to its 
 
 patch needs as much time and memory as the compression of the bundle, and free space for
 the bundle and for what it unpacks from OLD. With the default compression it takes minutes.
-OLD does not change, unless --output names it. An interrupted patch leaves no files.`,
+OLD does not change, unless --output names it. An interrupted patch leaves no files.
+
+If the result replaces a bundle, patch removes the signature, the provenance and the SBOM
+next to it that are of the replaced bundle, and prints their names. It keeps those of the
+new bundle.`,
 		Example: `  bundle patch install-v1.37.1 install-v1.37.2.delta
   bundle patch install /media/usb/install.delta --output install.new`,
 		Args: cobra.ExactArgs(2),
@@ -122,6 +126,8 @@ func patch(ctx context.Context, cmd *cobra.Command, oldPath, deltaPath, path str
 	}
 	display := progress.New(cmd.ErrOrStderr())
 	defer display.Close()
+	_, err = os.Stat(path)
+	replaces := err == nil
 	s, err := d.Apply(ctx, old, path, stages(display))
 	if err != nil {
 		return err
@@ -129,7 +135,10 @@ func patch(ctx context.Context, cmd *cobra.Command, oldPath, deltaPath, path str
 	display.Close()
 	fmt.Fprintf(cmd.OutOrStdout(), "%s: Kubernetes %s, %s\nsha256: %s, the same as the original's. To check the signature: bundle verify %s --key KEY\n",
 		path, d.New.KubernetesVersion, progress.Bytes(s.Size), s.SHA256, shellQuote(path))
-	return nil
+	if !replaces {
+		return nil
+	}
+	return removeOfReplaced(cmd.OutOrStdout(), path, s)
 }
 
 // openTwo opens an older and a newer bundle.
