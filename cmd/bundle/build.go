@@ -101,10 +101,10 @@ use --mirror HOST=http://HOST.
 
 Registry credentials are read from the file of --registry-auth or REGISTRY_AUTH_FILE.
 Without one, they are read from the files that docker login and podman login write, with
-their credential helpers. --registry-ca FILE trusts the CA certificates in FILE, in
-addition to the system's; HOST=FILE limits them to one host. --registry-ca DIR reads
-DIR/HOST/*.crt, as in docker's certs.d. /etc/docker/certs.d and /etc/containers/certs.d
-are always read.
+their credential helpers. They are also used for charts. --registry-ca FILE trusts the
+CA certificates in FILE, in addition to the system's; HOST=FILE limits them to one host.
+--registry-ca DIR reads DIR/HOST/*.crt, as in docker's certs.d. /etc/docker/certs.d and
+/etc/containers/certs.d are always read.
 
 A checksum from a mirror detects damage. It does not prove that the file is
 upstream's, because the mirror supplies both; bundle build warns about this.
