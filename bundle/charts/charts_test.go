@@ -552,3 +552,54 @@ func TestRegistry(t *testing.T) {
 		t.Errorf("objects %v", got)
 	}
 }
+
+// Dependencies of one name and several versions, with aliases, are several charts.
+func TestDependencyTwice(t *testing.T) {
+	sub := func(version string) map[string]string {
+		return map[string]string{
+			"Chart.yaml":            "apiVersion: v2\nname: sub\nversion: " + version + "\n",
+			"templates/config.yaml": "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: {{ .Chart.Name }}}\ndata: {version: {{ .Chart.Version }}}\n",
+		}
+	}
+	files, index := map[string][]byte{}, "apiVersion: v1\nentries:\n  sub:\n"
+	for _, version := range []string{"1.0.0", "1.5.0", "2.0.0"} {
+		files["/sub-"+version+".tgz"] = pack(t, "sub", sub(version))
+		index += "  - {version: " + version + ", urls: [sub-" + version + ".tgz]}\n"
+	}
+	files["/index.yaml"] = []byte(index)
+	server, requests := served(t, files)
+	parent := map[string]string{"Chart.yaml": "apiVersion: v2\nname: parent\nversion: 0.1.0\ndependencies:\n" +
+		"- {name: sub, version: ^1, alias: first, repository: '" + server.URL + "'}\n" +
+		"- {name: sub, version: ^2, alias: second, repository: '" + server.URL + "'}\n" +
+		"- {name: sub, version: ^2, alias: third, repository: '" + server.URL + "'}\n"}
+	lock := "dependencies:\n- {name: sub, version: 1.0.0, repository: '" + server.URL + "'}\n- {name: sub, version: 2.0.0, repository: '" + server.URL + "'}\n"
+	vendored := map[string]string{}
+	for name, content := range sub("1.0.0") {
+		vendored["charts/sub/"+name] = content
+	}
+	for name, c := range map[string]struct {
+		files map[string]string
+		first string
+		gets  int // of archives
+	}{
+		"ranges":                     {parent, "1.5.0", 2},
+		"with a lock":                {with(parent, map[string]string{"Chart.lock": lock}), "1.0.0", 2},
+		"one is there":               {with(parent, vendored), "1.0.0", 1},
+		"the other is there, packed": {with(parent, map[string]string{"charts/sub-2.0.0.tgz": string(files["/sub-2.0.0.tgz"])}), "1.5.0", 1},
+	} {
+		*requests = nil
+		r := render(t, client(t), charts.Chart{Name: fakesites.Files(t, c.files)})
+		if got := names(r); len(got) != 3 {
+			t.Errorf("%s: objects %v", name, got)
+			continue
+		}
+		for alias, want := range map[string]string{"first": c.first, "second": "2.0.0", "third": "2.0.0"} {
+			if got := find(t, r, alias)["version"]; got != want {
+				t.Errorf("%s: %s has version %v, want %s", name, alias, got, want)
+			}
+		}
+		if gets := len(slices.DeleteFunc(slices.Clone(*requests), func(r string) bool { return !strings.HasSuffix(r, ".tgz") })); gets != c.gets {
+			t.Errorf("%s: %d archives were downloaded, want %d: %v", name, gets, c.gets, *requests)
+		}
+	}
+}
