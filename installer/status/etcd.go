@@ -69,14 +69,16 @@ func (r *Reader) readEtcd(ctx context.Context) (found result, err error) {
 		}
 	}
 	found.set = func(s *Status) { s.Etcd = e }
-	for _, m := range e.Members {
+	for i, m := range e.Members {
 		switch {
+		case errors.Is(members[i].Err, etcd.ErrNoSpace):
+			found.problem("./install etcd defrag", "etcd's member %s: %s", m.Name, m.Reason)
 		case !m.Healthy:
 			found.problem("start that control plane; see etcd's log below /var/log/pods there", "etcd's member %s is not healthy: %s", m.Name, m.Reason)
 		case m.Learner:
 			found.warn("it becomes a voter when its join ends: run that join again", "etcd's member %s is a learner", m.Name)
 		case m.Bytes > etcdQuota/10*8:
-			found.warn("defragment it", "the database of etcd's member %s has %s, its default limit is %s", m.Name, bytes(m.Bytes), bytes(etcdQuota))
+			found.warn("./install etcd defrag", "the database of etcd's member %s has %s, its default limit is %s", m.Name, bytes(m.Bytes), bytes(etcdQuota))
 		}
 	}
 	return found, nil
