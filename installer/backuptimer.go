@@ -103,7 +103,7 @@ func (b *Backup) SaveInDirectory(ctx context.Context, dir string, keep int) erro
 		return err
 	}
 	fmt.Fprintln(b.console.Out, b.Summary)
-	return b.prune(dir, prefix, keep)
+	return b.prune(dir, prefix, name, keep)
 }
 
 // scheduledPrefix begins the names of this cluster's scheduled backups.
@@ -123,20 +123,21 @@ func (b *Backup) scheduledPrefix() (string, error) {
 	return backupPrefix + strings.TrimPrefix(hash, "sha256:")[:12] + "-", nil
 }
 
-// prune removes the oldest backups of this cluster in a directory. Other files stay.
-func (b *Backup) prune(dir, prefix string, keep int) error {
+// prune removes the oldest backups of this cluster in a directory, and keeps the one that was just
+// written: after the clock was set back, it has the oldest name. Other files stay.
+func (b *Backup) prune(dir, prefix, written string, keep int) error {
 	list, err := os.ReadDir(dir)
 	if err != nil {
 		return err
 	}
 	var backups []string
 	for _, f := range list {
-		if f.Type().IsRegular() && isScheduled(f.Name(), prefix) && isBackup(filepath.Join(dir, f.Name())) {
+		if f.Name() != written && f.Type().IsRegular() && isScheduled(f.Name(), prefix) && isBackup(filepath.Join(dir, f.Name())) {
 			backups = append(backups, filepath.Join(dir, f.Name()))
 		}
 	}
 	slices.Sort(backups) // by time
-	for _, path := range backups[:max(0, len(backups)-keep)] {
+	for _, path := range backups[:max(0, len(backups)-(keep-1))] {
 		if err := host.RemoveOutput(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("removing the old backup %s: %w", path, err)
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -188,18 +189,29 @@ func TestPrune(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := &Backup{machine: &machine{console: &Console{Out: new(bytes.Buffer)}}}
-	if err := b.prune(dir, prefix, 2); err != nil {
-		t.Fatal(err)
-	}
-	list, err := os.ReadDir(dir)
-	if err != nil || len(list) != len(keep) {
-		t.Errorf("%v, %v", list, err)
-	}
-	for _, name := range keep {
-		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
-			t.Error(err)
+	check := func(written string, keep []string) {
+		t.Helper()
+		if err := b.prune(dir, prefix, written, 2); err != nil {
+			t.Fatal(err)
+		}
+		list, err := os.ReadDir(dir)
+		if err != nil || len(list) != len(keep) {
+			t.Errorf("%v, %v", list, err)
+		}
+		for _, name := range keep {
+			if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
+				t.Error(err)
+			}
 		}
 	}
+	check(keep[1], keep)
+
+	// The clock was set back: the backup that was just written has the oldest name.
+	late := prefix + "19700101T000000Z.tar"
+	if err := os.WriteFile(filepath.Join(dir, late), archive.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	check(late, append(slices.Clone(keep[1:]), late))
 }
 
 // TestFilesOfComponents: a backup has the files that the flags of the control plane name, and a
