@@ -217,9 +217,10 @@ func (r *Restore) restoreCerts(context.Context) error {
 // restoreEtcd creates etcd's data directory. Its part "member" appears complete, or not at all.
 func (r *Restore) restoreEtcd(ctx context.Context) error {
 	dir := r.config.Etcd.Local.DataDir
+	work := path.Join(dir, ".airlift-restore")
 	if r.exists(path.Join(dir, "member")) {
 		r.console.Note("an earlier run has restored etcd's data")
-		return nil
+		return r.host.RemoveTree(work) // with the snapshot, if that run was killed before it removed it
 	}
 	if err := r.controlPlane.claimEtcd(); err != nil {
 		return err
@@ -231,7 +232,6 @@ func (r *Restore) restoreEtcd(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	work := path.Join(dir, ".airlift-restore")
 	if err := r.host.RemoveTree(work); err != nil {
 		return err
 	}

@@ -157,6 +157,22 @@ func put(t *testing.T, r *Restore, file, text string) {
 	}
 }
 
+// TestRestoreWasKilledAfterTheData: the next run removes the copy of the snapshot, which has all
+// secrets of the cluster.
+func TestRestoreWasKilledAfterTheData(t *testing.T) {
+	r := restoring(t)
+	r.config.Etcd.Local.DataDir = "/var/lib/etcd"
+	put(t, r, "/var/lib/etcd/member/snap/db", "x")
+	put(t, r, "/var/lib/etcd/.airlift-restore/snapshot.db", "x")
+	if err := r.restoreEtcd(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	list, err := os.ReadDir(r.host.Path("/var/lib/etcd"))
+	if err != nil || len(list) != 1 || list[0].Name() != "member" {
+		t.Errorf("left in etcd's data directory: %v, %v", list, err)
+	}
+}
+
 // TestPrune removes only the oldest backups of this cluster.
 func TestPrune(t *testing.T) {
 	dir := t.TempDir()
