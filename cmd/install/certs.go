@@ -103,10 +103,35 @@ func (f *certsFlags) placeCerts(cfg *config.Config) error {
 	return nil
 }
 
+// kubeconfigFile is the path of the kubeconfig. With another root directory, it is below that.
+func (f *certsFlags) kubeconfigFile() (string, error) {
+	if filepath.Clean(f.rootfs) != "/" {
+		return filepath.Join(f.rootfs, f.kubeconfig), nil
+	}
+	return absolute("--kubeconfig", f.kubeconfig)
+}
+
+// absolute returns the absolute path of a file that a flag names, for code that looks for it below
+// the host's root directory. An empty one stays empty.
+func absolute(flag, file string) (string, error) {
+	if file == "" {
+		return "", nil
+	}
+	path, err := filepath.Abs(file)
+	if err != nil {
+		return "", fmt.Errorf("finding %s %q: %w", flag, file, err)
+	}
+	return path, nil
+}
+
 func (f *certsFlags) fetch(ctx context.Context) (config.Cluster, error) {
 	ctx, cancel := context.WithTimeout(ctx, clusterTimeout)
 	defer cancel()
-	c, err := cluster.Load(filepath.Join(f.rootfs, f.kubeconfig), "")
+	file, err := f.kubeconfigFile()
+	if err != nil {
+		return config.Cluster{}, err
+	}
+	c, err := cluster.Load(file, "")
 	if err != nil {
 		return config.Cluster{}, err
 	}
