@@ -13,6 +13,8 @@ import (
 
 	"airlift/installer/cluster"
 	"airlift/installer/config"
+	"airlift/installer/host"
+	"airlift/installer/status"
 )
 
 // clusterTimeout limits the request for the cluster's configuration. Users must
@@ -67,8 +69,8 @@ func (f *certsFlags) readFile(warn warnFunc) (*config.Config, error) {
 }
 
 // load reads the cluster's configuration from the file, or else from the
-// cluster. If the cluster cannot be reached, it uses the defaults and prints a
-// warning.
+// cluster. If the cluster cannot be reached, it uses what the static pods show
+// and the defaults, and prints a warning.
 func (f *certsFlags) load(ctx context.Context, warn warnFunc) (*config.Config, error) {
 	cfg, err := f.readFile(warn)
 	if err != nil {
@@ -81,13 +83,24 @@ func (f *certsFlags) load(ctx context.Context, warn warnFunc) (*config.Config, e
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
 		default:
-			warn("using kubeadm's defaults, because the cluster's configuration cannot be read: %v", err)
+			cfg.Cluster = f.localCluster()
+			warn("using the flags of this host's static pods and kubeadm's defaults, because the cluster's configuration cannot be read: %v", err)
 		}
 	}
 	if cfg.CertificatesDir == "" {
 		cfg.Cluster.CertificatesDir = config.CertificatesDir
 	}
 	return cfg, f.placeCerts(cfg)
+}
+
+// localCluster returns what this host's static pods show of the cluster. An etcd whose certificates are
+// on this host counts as this host's: its manifest may be moved away.
+func (f *certsFlags) localCluster() config.Cluster {
+	c := status.PKIConfig(host.OpenDamaged(f.rootfs)).Cluster
+	if _, err := os.Stat(filepath.Join(f.rootfs, c.CertificatesDir, "etcd/server.crt")); err == nil {
+		c.Etcd.External = nil
+	}
+	return c
 }
 
 // placeCerts sets the certificates directory to --cert-dir, if given.
