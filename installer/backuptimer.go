@@ -41,19 +41,19 @@ func (b *Backup) Schedule(ctx context.Context, s BackupSchedule) error {
 	if !b.host.Used() {
 		return fault.New(fault.Failure, "run 'install etcd snapshot' from your own timer", "Airlift did not install this host, so reset could not remove the timer")
 	}
-	if strings.ContainsAny(s.Directory, "%\"\\\n") {
-		return fault.New(fault.Usage, "choose another directory", "the path %q has characters that are not allowed in a systemd unit", s.Directory)
+	command, err := s.command(b.Kubeconfig)
+	if err != nil {
+		return err
 	}
 	if err := b.SaveInDirectory(ctx, s.Directory, s.Keep); err != nil {
 		return err
 	}
 	timer := backupTimer
-	timer.Command = fmt.Sprintf(`etcd snapshot "%s" --scheduled --keep %d`, s.Directory, s.Keep)
+	timer.Command = command
 	if s.Recipients != "" {
 		if _, err := b.host.WriteFile(backupRecipients, []byte(s.Recipients), 0o644); err != nil {
 			return err
 		}
-		timer.Command += " --recipients-file " + backupRecipients
 	}
 	seconds := int(s.Every.Seconds())
 	timer.Schedule = fmt.Sprintf("OnActiveSec=%d\nOnUnitActiveSec=%d\nAccuracySec=1min", seconds, seconds)
@@ -62,6 +62,23 @@ func (b *Backup) Schedule(ctx context.Context, s BackupSchedule) error {
 	}
 	fmt.Fprintf(b.console.Out, "%s writes a backup to %s every %s and keeps %d; see: systemctl list-timers %s\n", timer.Unit(), s.Directory, s.Every, s.Keep, timer.Unit())
 	return nil
+}
+
+// command returns the arguments of the installer that the timer runs, as in a unit's ExecStart.
+func (s BackupSchedule) command(kubeconfig string) (string, error) {
+	for _, path := range []string{s.Directory, kubeconfig} {
+		if strings.ContainsAny(path, "%$\"\\\n") { // systemd.service(5) replaces % and $ also in quotes
+			return "", fault.New(fault.Usage, "choose another path", "the path %q has characters that are not allowed in a systemd unit", path)
+		}
+	}
+	text := fmt.Sprintf(`etcd snapshot "%s" --scheduled --keep %d`, s.Directory, s.Keep)
+	if kubeconfig != adminConf {
+		text += fmt.Sprintf(` --kubeconfig "%s"`, kubeconfig)
+	}
+	if s.Recipients != "" {
+		text += " --recipients-file " + backupRecipients
+	}
+	return text, nil
 }
 
 // StopBackups removes the timer. It keeps the backups.

@@ -251,6 +251,29 @@ func TestCheckCurrent(t *testing.T) {
 	}
 }
 
+// TestScheduledCommand: the timer runs with the flags of the command, in systemd's words.
+func TestScheduledCommand(t *testing.T) {
+	for _, c := range []struct {
+		schedule         BackupSchedule
+		kubeconfig, want string
+	}{
+		{BackupSchedule{Directory: "/mnt/a b", Keep: 8}, adminConf, `etcd snapshot "/mnt/a b" --scheduled --keep 8`},
+		{BackupSchedule{Directory: "/mnt", Keep: 1, Recipients: "age1"}, "/root/my.conf", `etcd snapshot "/mnt" --scheduled --keep 1 --kubeconfig "/root/my.conf" --recipients-file ` + backupRecipients},
+	} {
+		if got, err := c.schedule.command(c.kubeconfig); err != nil || got != c.want {
+			t.Errorf("%+v: %q, %v; want %q", c.schedule, got, err, c.want)
+		}
+	}
+	for _, path := range []string{"/mnt/$backups", "/mnt/%h", `/mnt/"`} {
+		if _, err := (BackupSchedule{Directory: path}).command(adminConf); err == nil || fault.ExitCode(err) != fault.Usage {
+			t.Errorf("%s: %v", path, err)
+		}
+		if _, err := (BackupSchedule{Directory: "/mnt"}).command(path); err == nil {
+			t.Errorf("the kubeconfig %s is accepted", path)
+		}
+	}
+}
+
 // TestFilesOfComponents: a backup has the files that the flags of the control plane name, and a
 // restore writes them where no file is.
 func TestFilesOfComponents(t *testing.T) {
