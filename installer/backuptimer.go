@@ -41,19 +41,19 @@ func (b *Backup) Schedule(ctx context.Context, s BackupSchedule) error {
 	if !b.host.Used() {
 		return fault.New(fault.Failure, "run 'install etcd snapshot' from your own timer", "Airlift did not install this host, so reset could not remove the timer")
 	}
-	if strings.ContainsAny(s.Directory, "%\"\\\n") {
-		return fault.New(fault.Usage, "choose another directory", "the path %q has characters that are not allowed in a systemd unit", s.Directory)
+	command, err := s.command(b.Kubeconfig)
+	if err != nil {
+		return err
 	}
 	if err := b.SaveInDirectory(ctx, s.Directory, s.Keep); err != nil {
 		return err
 	}
 	timer := backupTimer
-	timer.Command = fmt.Sprintf(`etcd snapshot "%s" --scheduled --keep %d`, s.Directory, s.Keep)
+	timer.Command = command
 	if s.Recipients != "" {
 		if _, err := b.host.WriteFile(backupRecipients, []byte(s.Recipients), 0o644); err != nil {
 			return err
 		}
-		timer.Command += " --recipients-file " + backupRecipients
 	}
 	seconds := int(s.Every.Seconds())
 	timer.Schedule = fmt.Sprintf("OnActiveSec=%d\nOnUnitActiveSec=%d\nAccuracySec=1min", seconds, seconds)
@@ -62,6 +62,23 @@ func (b *Backup) Schedule(ctx context.Context, s BackupSchedule) error {
 	}
 	fmt.Fprintf(b.console.Out, "%s writes a backup to %s every %s and keeps %d; see: systemctl list-timers %s\n", timer.Unit(), s.Directory, s.Every, s.Keep, timer.Unit())
 	return nil
+}
+
+// command returns the arguments of the installer that the timer runs, as in a unit's ExecStart.
+func (s BackupSchedule) command(kubeconfig string) (string, error) {
+	for _, path := range []string{s.Directory, kubeconfig} {
+		if strings.ContainsAny(path, "%$\"\\\n") { // systemd.service(5) replaces % and $ also in quotes
+			return "", fault.New(fault.Usage, "choose another path", "the path %q has characters that are not allowed in a systemd unit", path)
+		}
+	}
+	text := fmt.Sprintf(`etcd snapshot "%s" --scheduled --keep %d`, s.Directory, s.Keep)
+	if kubeconfig != adminConf {
+		text += fmt.Sprintf(` --kubeconfig "%s"`, kubeconfig)
+	}
+	if s.Recipients != "" {
+		text += " --recipients-file " + backupRecipients
+	}
+	return text, nil
 }
 
 // StopBackups removes the timer. It keeps the backups.
@@ -103,7 +120,7 @@ func (b *Backup) SaveInDirectory(ctx context.Context, dir string, keep int) erro
 		return err
 	}
 	fmt.Fprintln(b.console.Out, b.Summary)
-	return b.prune(dir, prefix, keep)
+	return b.prune(dir, prefix, name, keep)
 }
 
 // scheduledPrefix begins the names of this cluster's scheduled backups.
@@ -123,20 +140,21 @@ func (b *Backup) scheduledPrefix() (string, error) {
 	return backupPrefix + strings.TrimPrefix(hash, "sha256:")[:12] + "-", nil
 }
 
-// prune removes the oldest backups of this cluster in a directory. Other files stay.
-func (b *Backup) prune(dir, prefix string, keep int) error {
+// prune removes the oldest backups of this cluster in a directory, and keeps the one that was just
+// written: after the clock was set back, it has the oldest name. Other files stay.
+func (b *Backup) prune(dir, prefix, written string, keep int) error {
 	list, err := os.ReadDir(dir)
 	if err != nil {
 		return err
 	}
 	var backups []string
 	for _, f := range list {
-		if f.Type().IsRegular() && isScheduled(f.Name(), prefix) && isBackup(filepath.Join(dir, f.Name())) {
+		if f.Name() != written && f.Type().IsRegular() && isScheduled(f.Name(), prefix) && isBackup(filepath.Join(dir, f.Name())) {
 			backups = append(backups, filepath.Join(dir, f.Name()))
 		}
 	}
 	slices.Sort(backups) // by time
-	for _, path := range backups[:max(0, len(backups)-keep)] {
+	for _, path := range backups[:max(0, len(backups)-(keep-1))] {
 		if err := host.RemoveOutput(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("removing the old backup %s: %w", path, err)
 		}

@@ -136,7 +136,7 @@ func ownEtcd(h *host.Host) (*localEtcd, error) {
 // describe returns the manifest and the small files of the archive. It also checks the free
 // space, as far as it is known.
 func (b *Backup) describe(ctx context.Context, c *etcd.Client, e *localEtcd) (m backup.Manifest, files []backup.File, err error) {
-	members, id, err := c.Status(ctx)
+	members, id, err := currentMembers(ctx, c, e.clientURL)
 	if err != nil {
 		return m, nil, err
 	}
@@ -181,6 +181,39 @@ func (b *Backup) describe(ctx context.Context, c *etcd.Client, e *localEtcd) (m 
 		return m, nil, err
 	}
 	return m, append([]backup.File{{Name: backup.ConfigName, Data: document}}, files...), nil
+}
+
+// electionTimeout is how long a backup waits until the member of this host has a leader. An election
+// takes about a second, longer on a slow disk.
+const electionTimeout = 30 * time.Second
+
+// currentMembers returns the state of all members, when that of this host has a leader.
+func currentMembers(ctx context.Context, c *etcd.Client, clientURL string) (members []etcd.Status, id uint64, err error) {
+	for end := time.Now().Add(electionTimeout); ; {
+		if members, id, err = c.Status(ctx); err == nil {
+			err = checkCurrent(members, clientURL)
+		}
+		if err == nil || time.Now().After(end) {
+			return members, id, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, 0, ctx.Err()
+		case <-time.After(time.Second):
+		}
+	}
+}
+
+// checkCurrent refuses a snapshot of a member that may not have the last changes. A member without a
+// leader sends one too, while the API server of another control plane answers.
+func checkCurrent(members []etcd.Status, clientURL string) error {
+	for _, m := range members {
+		if slices.Contains(m.ClientURLs, clientURL) && m.Err != nil && !errors.Is(m.Err, etcd.ErrNoSpace) {
+			return fault.New(fault.Failure, etcdHint+"; meanwhile, save backups on another control plane",
+				"this host's etcd member %s may not have the last changes: %w", m.Member, m.Err)
+		}
+	}
+	return nil
 }
 
 // sharedNames are the files that all control planes share. Those after the first may be

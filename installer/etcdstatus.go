@@ -125,7 +125,7 @@ func orDash(s string) string {
 func megabytes(n int64) string { return fmt.Sprintf("%.1f MB", float64(n)/1e6) }
 
 // DefragEtcd defragments the database of each member, the leader's last, so that at most one
-// election follows. It stops if a member is not healthy.
+// election follows. It stops if a member is not healthy. The alarm NOSPACE is removed at the end.
 func DefragEtcd(ctx context.Context, h *host.Host, console *Console) error {
 	c, _, err := localEtcdClient(ctx, newMachine(h, console))
 	if err != nil {
@@ -145,14 +145,14 @@ func DefragEtcd(ctx context.Context, h *host.Host, console *Console) error {
 		}
 		return -1
 	})
-	if err := c.CheckHealthy(ctx, ""); err != nil {
+	if err := c.CheckDefrag(ctx); err != nil {
 		return err
 	}
 	for _, m := range members {
 		if err := c.Defrag(ctx, m.Member); err != nil {
 			return err
 		}
-		if err := c.WaitHealthy(ctx); err != nil {
+		if err := c.WaitDefragmented(ctx); err != nil {
 			return fmt.Errorf("after the defragmentation of %s: %w", m.Member, err)
 		}
 		after, _, err := c.Status(ctx)
@@ -165,5 +165,9 @@ func DefragEtcd(ctx context.Context, h *host.Host, console *Console) error {
 			}
 		}
 	}
-	return nil
+	disarmed, err := c.DisarmNoSpace(ctx)
+	if disarmed {
+		fmt.Fprintln(console.Out, "the alarm NOSPACE was removed: etcd accepts writes again")
+	}
+	return err
 }

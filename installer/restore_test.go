@@ -5,8 +5,10 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"testing/fstest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -20,6 +22,7 @@ import (
 	"airlift/installer/config"
 	"airlift/installer/etcd"
 	"airlift/installer/host"
+	"airlift/installer/pki"
 	"airlift/installer/render"
 )
 
@@ -156,6 +159,62 @@ func put(t *testing.T, r *Restore, file, text string) {
 	}
 }
 
+// TestRestoreDuringARotation: of two certificates of a rotated CA, the one that signs is restored. A
+// chain of other CAs stays.
+func TestRestoreDuringARotation(t *testing.T) {
+	var cas, others [2][]byte
+	for i := range cas {
+		made, err := pki.Ensure(hostWith(t, nil).config, fstest.MapFS{}, time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range made.Files {
+			switch f.Path {
+			case "/etc/kubernetes/pki/ca.crt":
+				cas[i] = f.Data
+			case "/etc/kubernetes/pki/etcd/ca.crt":
+				others[i] = f.Data
+			}
+		}
+	}
+	r := restoring(t)
+	r.backup.Files = map[string][]byte{
+		"pki/ca.crt":      slices.Concat(cas[0], cas[1]),
+		"pki/ca.key":      []byte("key"),
+		"pki/etcd/ca.crt": slices.Concat(others[0], cas[0]),
+	}
+	for name := range r.backup.Files {
+		r.backup.Manifest.Entries = append(r.backup.Manifest.Entries, backup.Entry{Name: name})
+	}
+	if err := r.restoreCerts(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for file, want := range map[string][]byte{"ca.crt": cas[0], "ca.key": []byte("key"), "etcd/ca.crt": slices.Concat(others[0], cas[0])} {
+		if got, err := os.ReadFile(r.host.Path("/etc/kubernetes/pki/" + file)); err != nil || !bytes.Equal(got, want) {
+			t.Errorf("%s: %v\n%s", file, err, got)
+		}
+	}
+	if out := r.console.Out.(*bytes.Buffer).String(); !strings.Contains(out, "during a rotation of the CAs") {
+		t.Errorf("printed %q", out)
+	}
+}
+
+// TestRestoreWasKilledAfterTheData: the next run removes the copy of the snapshot, which has all
+// secrets of the cluster.
+func TestRestoreWasKilledAfterTheData(t *testing.T) {
+	r := restoring(t)
+	r.config.Etcd.Local.DataDir = "/var/lib/etcd"
+	put(t, r, "/var/lib/etcd/member/snap/db", "x")
+	put(t, r, "/var/lib/etcd/.airlift-restore/snapshot.db", "x")
+	if err := r.restoreEtcd(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	list, err := os.ReadDir(r.host.Path("/var/lib/etcd"))
+	if err != nil || len(list) != 1 || list[0].Name() != "member" {
+		t.Errorf("left in etcd's data directory: %v, %v", list, err)
+	}
+}
+
 // TestPrune removes only the oldest backups of this cluster.
 func TestPrune(t *testing.T) {
 	dir := t.TempDir()
@@ -188,16 +247,71 @@ func TestPrune(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := &Backup{machine: &machine{console: &Console{Out: new(bytes.Buffer)}}}
-	if err := b.prune(dir, prefix, 2); err != nil {
+	check := func(written string, keep []string) {
+		t.Helper()
+		if err := b.prune(dir, prefix, written, 2); err != nil {
+			t.Fatal(err)
+		}
+		list, err := os.ReadDir(dir)
+		if err != nil || len(list) != len(keep) {
+			t.Errorf("%v, %v", list, err)
+		}
+		for _, name := range keep {
+			if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	check(keep[1], keep)
+
+	// The clock was set back: the backup that was just written has the oldest name.
+	late := prefix + "19700101T000000Z.tar"
+	if err := os.WriteFile(filepath.Join(dir, late), archive.Bytes(), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	list, err := os.ReadDir(dir)
-	if err != nil || len(list) != len(keep) {
-		t.Errorf("%v, %v", list, err)
+	check(late, append(slices.Clone(keep[1:]), late))
+}
+
+// TestCheckCurrent: a member without a leader sends a snapshot too, and it may be old.
+func TestCheckCurrent(t *testing.T) {
+	const own, other = "https://10.1.2.3:2379", "https://10.1.2.4:2379"
+	for _, c := range []struct {
+		url     string
+		err     error
+		refused bool
+	}{
+		{own, nil, false},
+		{own, etcd.ErrNoSpace, false},
+		{own, errors.New("it has no leader"), true},
+		{other, errors.New("it has no leader"), false},
+	} {
+		members := []etcd.Status{{Member: etcd.Member{Name: "one", PeerURL: "https://one:2380", ClientURLs: []string{c.url}}, Err: c.err}}
+		err := checkCurrent(members, own)
+		if c.refused != (err != nil) || err != nil && (!strings.Contains(err.Error(), "one (https://one:2380) may not have the last changes: it has no leader") || fault.Hint(err) == "") {
+			t.Errorf("%+v: %v", c, err)
+		}
 	}
-	for _, name := range keep {
-		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
-			t.Error(err)
+}
+
+// TestScheduledCommand: the timer runs with the flags of the command, in systemd's words.
+func TestScheduledCommand(t *testing.T) {
+	for _, c := range []struct {
+		schedule         BackupSchedule
+		kubeconfig, want string
+	}{
+		{BackupSchedule{Directory: "/mnt/a b", Keep: 8}, adminConf, `etcd snapshot "/mnt/a b" --scheduled --keep 8`},
+		{BackupSchedule{Directory: "/mnt", Keep: 1, Recipients: "age1"}, "/root/my.conf", `etcd snapshot "/mnt" --scheduled --keep 1 --kubeconfig "/root/my.conf" --recipients-file ` + backupRecipients},
+	} {
+		if got, err := c.schedule.command(c.kubeconfig); err != nil || got != c.want {
+			t.Errorf("%+v: %q, %v; want %q", c.schedule, got, err, c.want)
+		}
+	}
+	for _, path := range []string{"/mnt/$backups", "/mnt/%h", `/mnt/"`} {
+		if _, err := (BackupSchedule{Directory: path}).command(adminConf); err == nil || fault.ExitCode(err) != fault.Usage {
+			t.Errorf("%s: %v", path, err)
+		}
+		if _, err := (BackupSchedule{Directory: "/mnt"}).command(path); err == nil {
+			t.Errorf("the kubeconfig %s is accepted", path)
 		}
 	}
 }

@@ -1,15 +1,19 @@
 package installer
 
 import (
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"airlift/bundle"
 	"airlift/fault"
 	"airlift/images/store"
 	"airlift/installer/cluster"
+	"airlift/installer/config"
 	"airlift/installer/host"
+	"airlift/installer/render"
 )
 
 func TestKeptFlags(t *testing.T) {
@@ -102,6 +106,67 @@ func TestUndoOfEtcd(t *testing.T) {
 		}
 		if _, err := NewUpgradeUndo(h, &Console{}); err == nil {
 			t.Error("a damaged state is accepted")
+		}
+	}
+}
+
+// TestUpgradeDuringARotation: neither undo nor the phase control-plane writes a controller manager that
+// signs with a ca.crt of two certificates.
+func TestUpgradeDuringARotation(t *testing.T) {
+	h, unlock, err := host.OpenLocked(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unlock()
+	const pod = "spec: {containers: [{command: [kube-apiserver, --client-ca-file=/etc/site/pki/ca.crt]}]}\n"
+	if _, err := h.WriteFile(apiServerManifest, []byte(pod), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := (&upgradeState{From: "v1.37.1", To: "v1.37.2", Finished: true}).write(h); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := NewUpgradeUndo(h, &Console{Out: io.Discard}); err != nil {
+		t.Errorf("without a rotation: %v", err)
+	}
+	if err := os.MkdirAll(h.Path("/etc/site/pki/rotation/former"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	_, undo := NewUpgradeUndo(h, &Console{Out: io.Discard})
+	u := NewUpgrade(&Bundle{manifest: &bundle.Manifest{}}, UpgradeOptions{}, true, h, &Console{Out: io.Discard})
+	u.config = &config.Config{Cluster: config.Cluster{CertificatesDir: "/etc/site/pki"}}
+	u.pods = newStaticPods(u.node)
+	for name, err := range map[string]error{"undo": undo, "the phase control-plane": u.controlPlane(t.Context())} {
+		if err == nil || fault.ExitCode(err) != fault.Preflight || !strings.Contains(err.Error(), "are being rotated: /etc/site/pki/rotation exists") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestUndoRemovesAUnitsFile: a file of the kubelet's unit that was missing before the upgrade is removed,
+// also by a second run.
+func TestUndoRemovesAUnitsFile(t *testing.T) {
+	h, unlock, err := host.OpenLocked(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unlock()
+	const file = render.KubeletDropInPath
+	if err := h.KeepFormer(file); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.WriteFile(file, []byte("[Service]\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		u := &UpgradeUndo{machine: newMachine(h, &Console{Out: io.Discard}), state: &upgradeState{}}
+		if u.paths, err = h.Former(); err != nil || len(u.paths) != 1 {
+			t.Fatal(u.paths, err)
+		}
+		if err := u.node(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if u.exists(file) {
+			t.Errorf("%s is left", file)
 		}
 	}
 }

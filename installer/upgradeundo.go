@@ -13,6 +13,7 @@ import (
 	"airlift/installer/host"
 	"airlift/installer/pki"
 	"airlift/installer/render"
+	"airlift/installer/status"
 )
 
 // An UpgradeUndo restores the files and objects that the last upgrade of this node replaced.
@@ -32,6 +33,10 @@ func NewUpgradeUndo(h *host.Host, c *Console) (*UpgradeUndo, error) {
 	}
 	if u.state == nil {
 		return nil, fault.New(fault.Preflight, "", "there is nothing to undo: this host has no saved files of an upgrade")
+	}
+	// The previous controller manager would not start: it signs with ca.crt, which has two certificates.
+	if err := rotationInProgress(h, status.PKIConfig(h)); err != nil {
+		return nil, err
 	}
 	if u.paths, err = h.Former(); err != nil {
 		return nil, err
@@ -204,7 +209,7 @@ func (u *UpgradeUndo) node(ctx context.Context) error {
 	} {
 		var files []string
 		for _, f := range unit.files {
-			if slices.Contains(u.paths, f) {
+			if slices.Contains(u.paths, f) && u.exists(f) { // one that was missing before the upgrade is removed
 				files = append(files, f)
 			}
 		}

@@ -13,6 +13,8 @@ import (
 
 	"airlift/installer/cluster"
 	"airlift/installer/config"
+	"airlift/installer/host"
+	"airlift/installer/status"
 )
 
 // clusterTimeout limits the request for the cluster's configuration. Users must
@@ -67,8 +69,8 @@ func (f *certsFlags) readFile(warn warnFunc) (*config.Config, error) {
 }
 
 // load reads the cluster's configuration from the file, or else from the
-// cluster. If the cluster cannot be reached, it uses the defaults and prints a
-// warning.
+// cluster. If the cluster cannot be reached, it uses what the static pods show
+// and the defaults, and prints a warning.
 func (f *certsFlags) load(ctx context.Context, warn warnFunc) (*config.Config, error) {
 	cfg, err := f.readFile(warn)
 	if err != nil {
@@ -81,13 +83,24 @@ func (f *certsFlags) load(ctx context.Context, warn warnFunc) (*config.Config, e
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
 		default:
-			warn("using kubeadm's defaults, because the cluster's configuration cannot be read: %v", err)
+			cfg.Cluster = f.localCluster()
+			warn("using the flags of this host's static pods and kubeadm's defaults, because the cluster's configuration cannot be read: %v", err)
 		}
 	}
 	if cfg.CertificatesDir == "" {
 		cfg.Cluster.CertificatesDir = config.CertificatesDir
 	}
 	return cfg, f.placeCerts(cfg)
+}
+
+// localCluster returns what this host's static pods show of the cluster. An etcd whose certificates are
+// on this host counts as this host's: its manifest may be moved away.
+func (f *certsFlags) localCluster() config.Cluster {
+	c := status.PKIConfig(host.OpenDamaged(f.rootfs)).Cluster
+	if _, err := os.Stat(filepath.Join(f.rootfs, c.CertificatesDir, "etcd/server.crt")); err == nil {
+		c.Etcd.External = nil
+	}
+	return c
 }
 
 // placeCerts sets the certificates directory to --cert-dir, if given.
@@ -103,10 +116,35 @@ func (f *certsFlags) placeCerts(cfg *config.Config) error {
 	return nil
 }
 
+// kubeconfigFile is the path of the kubeconfig. With another root directory, it is below that.
+func (f *certsFlags) kubeconfigFile() (string, error) {
+	if filepath.Clean(f.rootfs) != "/" {
+		return filepath.Join(f.rootfs, f.kubeconfig), nil
+	}
+	return absolute("--kubeconfig", f.kubeconfig)
+}
+
+// absolute returns the absolute path of a file that a flag names, for code that looks for it below
+// the host's root directory. An empty one stays empty.
+func absolute(flag, file string) (string, error) {
+	if file == "" {
+		return "", nil
+	}
+	path, err := filepath.Abs(file)
+	if err != nil {
+		return "", fmt.Errorf("finding %s %q: %w", flag, file, err)
+	}
+	return path, nil
+}
+
 func (f *certsFlags) fetch(ctx context.Context) (config.Cluster, error) {
 	ctx, cancel := context.WithTimeout(ctx, clusterTimeout)
 	defer cancel()
-	c, err := cluster.Load(filepath.Join(f.rootfs, f.kubeconfig), "")
+	file, err := f.kubeconfigFile()
+	if err != nil {
+		return config.Cluster{}, err
+	}
+	c, err := cluster.Load(file, "")
 	if err != nil {
 		return config.Cluster{}, err
 	}

@@ -325,6 +325,61 @@ func TestRenewOnADeadCluster(t *testing.T) {
 	}
 }
 
+// While the cluster is down, the static pods show where the certificates are, and that etcd's are
+// elsewhere.
+func TestRenewElsewhereOnADeadCluster(t *testing.T) {
+	const pkiDir = "/etc/site/pki/"
+	root, _ := controlPlane(t, time.Now(), func(c *config.Config) { c.Cluster.CertificatesDir = "/etc/site/pki" })
+	conf := filepath.Join(root, "/etc/kubernetes/admin.conf")
+	manifest := filepath.Join(root, config.ManifestsDir, "kube-apiserver.yaml")
+	for file, data := range map[string][]byte{
+		conf:     bytes.Replace(readFile(t, conf), []byte("https://k8s.example.com:8443"), []byte("https://127.0.0.1:1"), 1),
+		manifest: []byte("spec: {containers: [{command: [kube-apiserver, --client-ca-file=" + pkiDir + "ca.crt, '--etcd-servers=https://etcd.example.com:2379', --etcd-cafile=/etc/etcd/ca.crt]}]}\n"),
+	} {
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, etcd := range []bool{true, false} { // its manifest may be moved away
+		if !etcd {
+			if err := os.RemoveAll(filepath.Join(root, pkiDir, "etcd")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		stdout, stderr, code := install(t, "certs", "renew", "all", "--rootfs", root)
+		if code != 0 || !strings.Contains(stderr, "the flags of this host's static pods") ||
+			!strings.Contains(stdout, "apiserver renewed: "+pkiDir+"apiserver.crt") || strings.Contains(stdout, "apiserver-etcd-client renewed") != etcd {
+			t.Errorf("etcd's certificates %t: exit code %d\n%s%s", etcd, code, stdout, stderr)
+		}
+	}
+	stdout, stderr, code := install(t, "kubeconfig", "user", "--rootfs", root, "--client-name", "jane")
+	if code != 0 || !strings.Contains(stdout, "client-certificate-data") {
+		t.Errorf("a user's kubeconfig: exit code %d\n%s", code, stderr)
+	}
+}
+
+// A relative path of a kubeconfig begins at the current directory, as in kubeadm.
+func TestRelativeKubeconfig(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	for _, c := range []struct{ rootfs, kubeconfig, want string }{
+		{"/", "admin.conf", filepath.Join(dir, "admin.conf")},
+		{"/", "/etc/kubernetes/admin.conf", "/etc/kubernetes/admin.conf"},
+		{"/mnt/root", "/etc/kubernetes/admin.conf", "/mnt/root/etc/kubernetes/admin.conf"},
+	} {
+		f := &certsFlags{rootfs: c.rootfs, kubeconfig: c.kubeconfig}
+		if got, err := f.kubeconfigFile(); err != nil || got != c.want {
+			t.Errorf("%+v: %q, %v", c, got, err)
+		}
+	}
+	if got, err := absolute("--kubeconfig", ""); err != nil || got != "" {
+		t.Errorf("none: %q, %v", got, err)
+	}
+}
+
 func TestGenerateCSR(t *testing.T) {
 	root, d := t.TempDir(), t.TempDir()
 	file := filepath.Join(d, "kubeadm.yaml")

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -73,7 +72,11 @@ func (f *certsFlags) takeTurn(cmd *cobra.Command, expired bool) (release func(),
 func (f *certsFlags) lease(ctx context.Context, use func(context.Context, *cluster.Client) (string, error)) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, clusterTimeout)
 	defer cancel()
-	c, err := cluster.Load(filepath.Join(f.rootfs, f.kubeconfig), "")
+	file, err := f.kubeconfigFile()
+	if err != nil {
+		return "", err
+	}
+	c, err := cluster.Load(file, "")
 	if err != nil {
 		return "", err
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"path/filepath"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -80,10 +79,11 @@ func runRotation(cmd *cobra.Command, options installer.RotationOptions) error {
 		return err
 	}
 	defer unlock()
-	if options.CertificatesDir != "" {
-		if options.CertificatesDir, err = filepath.Abs(options.CertificatesDir); err != nil {
-			return fmt.Errorf("finding --cert-dir: %w", err)
-		}
+	if options.CertificatesDir, err = absolute("--cert-dir", options.CertificatesDir); err != nil {
+		return err
+	}
+	if options.Kubeconfig, err = absolute("--kubeconfig", options.Kubeconfig); err != nil {
+		return err
 	}
 	r, err := installer.NewCARotation(cmd.Context(), options, h, console(cmd))
 	if err != nil {

@@ -59,7 +59,10 @@ func newEtcdDefragCmd() *cobra.Command {
 		Short: "Defragment etcd's databases, one member after the other",
 		Long: `Defragment the database of each member of etcd, which returns free space to the file
 system. A member answers no requests during that time, so the command defragments one
-member after the other, the leader last. It stops if a member is not healthy.`,
+member after the other, the leader last. It stops if a member is not healthy.
+
+If etcd has the alarm NOSPACE, because a database has reached its maximum size, the command
+removes the alarm at the end, and etcd accepts writes again.`,
 		Example: "  ./install etcd defrag",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

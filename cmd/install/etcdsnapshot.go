@@ -90,7 +90,10 @@ func (in *etcdSnapshotFlags) run(cmd *cobra.Command, args []string) error {
 	}
 	defer unlock()
 	b := installer.NewBackup(h, console(cmd))
-	b.Recipients, b.Kubeconfig = recipients, in.kubeconfig
+	b.Recipients = recipients
+	if b.Kubeconfig, err = absolute("--kubeconfig", in.kubeconfig); err != nil {
+		return err
+	}
 	if in.passphrase {
 		recipient, err := passphraseRecipient(cmd)
 		if err != nil {

@@ -95,6 +95,6 @@ func (f *certsFlags) describeCluster(ctx context.Context, warn warnFunc) (*confi
 	cfg := &config.Config{}
 	cfg.ClusterName = now.Cluster
 	cfg.ControlPlaneEndpoint = strings.TrimPrefix(k.Clusters[now.Cluster].Server, "https://")
-	cfg.Cluster.CertificatesDir = config.CertificatesDir
+	cfg.Cluster.CertificatesDir = f.localCluster().CertificatesDir
 	return cfg, nil
 }

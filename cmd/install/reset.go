@@ -92,6 +92,9 @@ func (in *resetFlags) open(cmd *cobra.Command, ask bool) (run *installer.Reset, 
 	if err := readConfig(cmd, in.configFile, &in.reset, config.ReadReset); err != nil {
 		return nil, nil, nil, err
 	}
+	if in.kubeconfig, err = absolute("--kubeconfig", in.kubeconfig); err != nil {
+		return nil, nil, nil, err
+	}
 	in.reset.Complete()
 	if err := in.reset.ValidateReset(); err != nil {
 		return nil, nil, nil, err

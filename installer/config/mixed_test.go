@@ -58,7 +58,7 @@ func TestMixedFlagsAreThoseOfKubeadm(t *testing.T) {
 			})
 		}
 	}
-	if err := config.CheckMixed([]string{"config", "cni", "node-ip", "kube-proxy-server", "rootfs", "v"}); err != nil {
+	if err := config.CheckMixed([]string{"config", "cni", "node-ip", "kube-proxy-server", "rootfs", "v", "require-key", "signature", "without-ledger", "force-conflicts"}); err != nil {
 		t.Error(err)
 	}
 	err := config.CheckMixed([]string{"config", "pod-network-cidr", "token"})

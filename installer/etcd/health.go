@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -19,6 +20,10 @@ import (
 // probeTimeout limits the health check of one member. On a slow host, the TLS
 // handshakes of a check take a second.
 const probeTimeout = 10 * time.Second
+
+// ErrNoSpace is why a member is unhealthy whose only fault is the alarm NOSPACE. etcd raises it for
+// the whole cluster.
+var ErrNoSpace = errors.New("it has the alarm NOSPACE: its database has reached its maximum size, and etcd accepts no writes")
 
 // A State is the health of a member.
 type State struct {
@@ -56,13 +61,22 @@ func (c *Client) probe(ctx context.Context, urls []string) error {
 		}
 		switch {
 		case len(status.Errors) > 0 && status.Leader != 0:
-			return errors.New(strings.Join(status.Errors, "; "))
+			return reported(status.Errors)
 		case status.Leader == 0:
 			return errors.New("it has no leader")
 		}
 		return nil
 	}
 	return failed
+}
+
+// reported returns the error for what a member that has a leader reports: alarms, for example
+// "memberID:42 alarm:NOSPACE".
+func reported(list []string) error {
+	if !slices.ContainsFunc(list, func(one string) bool { return !strings.Contains(one, "alarm:NOSPACE") }) {
+		return ErrNoSpace
+	}
+	return errors.New(strings.Join(list, "; "))
 }
 
 // reach opens a separate connection, because gRPC's errors only report a
@@ -128,19 +142,34 @@ func (c *Client) chooseEndpoints(ctx context.Context, endpoints []string) error 
 // should not be changed. The member with the peer URL except, which is being
 // added, may be unhealthy.
 func (c *Client) CheckHealthy(ctx context.Context, except string) error {
+	return c.checkMembers(ctx, func(s State) bool { return s.PeerURL == except })
+}
+
+// CheckDefrag is CheckHealthy before and after the defragmentation of a member. The alarm NOSPACE is
+// a reason to defragment.
+func (c *Client) CheckDefrag(ctx context.Context) error {
+	return c.checkMembers(ctx, func(s State) bool { return errors.Is(s.Err, ErrNoSpace) })
+}
+
+// checkMembers fails if a member is unhealthy that may not be.
+func (c *Client) checkMembers(ctx context.Context, mayBe func(State) bool) error {
 	members, err := c.Members(ctx)
 	if err != nil {
 		return err
 	}
 	var unhealthy []string
+	hint := "./install etcd defrag"
 	for _, s := range c.Health(ctx, members) {
-		if s.Err != nil && s.PeerURL != except {
-			unhealthy = append(unhealthy, fmt.Sprintf("%s: %v", s.Member, s.Err))
+		if s.Err == nil || mayBe(s) {
+			continue
+		}
+		unhealthy = append(unhealthy, fmt.Sprintf("%s: %v", s.Member, s.Err))
+		if !errors.Is(s.Err, ErrNoSpace) {
+			hint = "start that control plane; if it is lost permanently, remove its member: etcdctl member remove ID"
 		}
 	}
 	if len(unhealthy) > 0 {
-		return fault.New(fault.Failure, "start that control plane; if it is lost permanently, remove its member: etcdctl member remove ID",
-			"etcd is not healthy:\n  - %s", strings.Join(unhealthy, "\n  - "))
+		return fault.New(fault.Failure, hint, "etcd is not healthy:\n  - %s", strings.Join(unhealthy, "\n  - "))
 	}
 	return nil
 }
@@ -165,10 +194,12 @@ func checkQuorum(states []State, gone Member) error {
 		case s.Learner:
 			continue
 		case s.ID == gone.ID:
-			self = s.Err
+			if !errors.Is(s.Err, ErrNoSpace) { // such a member still counts for the quorum
+				self = s.Err
+			}
 		default:
 			others++
-			if s.Err == nil {
+			if s.Err == nil || errors.Is(s.Err, ErrNoSpace) {
 				healthy++
 			} else {
 				unhealthy = append(unhealthy, fmt.Sprintf("%s: %v", s.Member, s.Err))

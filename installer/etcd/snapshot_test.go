@@ -186,7 +186,7 @@ func TestRestore(t *testing.T) {
 			if _, err := c.Promote(t.Context(), third.peer); err != nil {
 				t.Fatal(err)
 			}
-			if err := c.WaitHealthy(t.Context()); err != nil {
+			if err := c.WaitDefragmented(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			for _, m := range mustMembers(t, c) {

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -95,11 +96,33 @@ func (c *Client) Defrag(ctx context.Context, m Member) error {
 	return nil
 }
 
-// WaitHealthy waits until all members are healthy.
-func (c *Client) WaitHealthy(ctx context.Context) error {
+// DisarmNoSpace removes the alarm NOSPACE of all members, so that etcd accepts writes again. It
+// raises the alarm again at the next write if the database is still too large.
+func (c *Client) DisarmNoSpace(ctx context.Context) (disarmed bool, err error) {
+	err = c.try(ctx, "removing etcd's alarm NOSPACE", func(ctx context.Context) error {
+		list, err := c.api.AlarmList(ctx)
+		if err != nil {
+			return err
+		}
+		for _, a := range list.Alarms {
+			if a.GetAlarm() != etcdserverpb.AlarmType_NOSPACE {
+				continue
+			}
+			if _, err := c.api.AlarmDisarm(ctx, (*clientv3.AlarmMember)(a)); err != nil {
+				return err
+			}
+			disarmed = true
+		}
+		return nil
+	})
+	return disarmed, err
+}
+
+// WaitDefragmented waits until all members are as CheckDefrag wants them.
+func (c *Client) WaitDefragmented(ctx context.Context) error {
 	deadline := time.Now().Add(c.Timeout)
 	for {
-		err := c.CheckHealthy(ctx, "")
+		err := c.CheckDefrag(ctx)
 		if err == nil || time.Now().After(deadline) {
 			return err
 		}

@@ -263,6 +263,18 @@ func (e *ensurer) kept(paths ...string) { e.result.Kept = append(e.result.Kept, 
 // loadAuthority reads a CA from the host. Its cert is nil if the host has none,
 // its key is nil if the CA is external.
 func loadAuthority(cfg *config.Config, host fs.FS, c Certificate, now time.Time) (authority, error) {
+	a, err := readAuthority(cfg, host, c)
+	if err != nil || a.cert == nil {
+		return a, err
+	}
+	if err := current(a.cert, now); err != nil {
+		return authority{}, unusable(a.path, err)
+	}
+	return a, nil
+}
+
+// readAuthority is loadAuthority for a CA that may have expired.
+func readAuthority(cfg *config.Config, host fs.FS, c Certificate) (authority, error) {
 	certPath, keyPath := c.certPath(cfg), c.keyPath(cfg)
 	certPEM, err := read(host, certPath)
 	if err != nil {
@@ -286,9 +298,6 @@ func loadAuthority(cfg *config.Config, host fs.FS, c Certificate, now time.Time)
 		return authority{}, unusable(certPath, errors.New("it is not a CA certificate"))
 	case a.cert.KeyUsage != 0 && a.cert.KeyUsage&x509.KeyUsageCertSign == 0:
 		return authority{}, unusable(certPath, errors.New("its key usage does not allow signing certificates"))
-	}
-	if err := current(a.cert, now); err != nil {
-		return authority{}, unusable(certPath, err)
 	}
 	if keyPEM == nil {
 		return a, nil

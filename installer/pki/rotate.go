@@ -24,7 +24,7 @@ type rotated struct {
 // CAs, and signs with the former. NewCAs must have made the pairs.
 func DistributeCAs(cfg *config.Config, host fs.FS, now time.Time) (Result, error) {
 	return rotateTo(cfg, host, now, func(r rotated) (authority, []*x509.Certificate, error) {
-		return r.former, []*x509.Certificate{r.former.cert, r.next.cert}, nil
+		return r.former, []*x509.Certificate{r.former.cert, r.next.cert}, r.signsWithFormer(now)
 	})
 }
 
@@ -69,8 +69,17 @@ func CancelCAs(cfg *config.Config, host fs.FS, now time.Time) (Result, error) {
 			return authority{}, nil, fault.New(fault.Failure, "continue the rotation: ./install certs rotate-ca issue, and then finish",
 				"the rotation cannot be cancelled any more: %s begins with the new CA", r.certPath(cfg))
 		}
-		return r.former, []*x509.Certificate{r.former.cert}, nil
+		return r.former, []*x509.Certificate{r.former.cert}, r.signsWithFormer(now)
 	})
+}
+
+// signsWithFormer is an error if the former CA is not valid. The stages in which the new CA signs
+// also work after it has expired: they replace it.
+func (r rotated) signsWithFormer(now time.Time) error {
+	if err := current(r.former.cert, now); err != nil {
+		return unusable(r.former.path, err)
+	}
+	return nil
 }
 
 // rotateTo returns the CAs' files and the kubeconfigs for a state: which pair signs, and which
@@ -112,14 +121,12 @@ func rotatedCAs(cfg *config.Config, host fs.FS, now time.Time) ([]rotated, error
 	var p problems
 	for _, c := range authorities(cfg) {
 		r := rotated{Certificate: c}
-		for dir, a := range map[string]*authority{FormerCAs: &r.former, NextCAs: &r.next} {
-			at := within(dir, c)
-			var err error
-			if *a, err = loadAuthority(cfg, host, at, now); err == nil && (a.cert == nil || a.key == nil) {
-				err = noRotation(at.certPath(cfg))
-			}
-			p.add(err)
-		}
+		former, next := within(FormerCAs, c), within(NextCAs, c)
+		var err error
+		r.former, err = readAuthority(cfg, host, former)
+		p.add(complete(r.former, err, former.certPath(cfg)))
+		r.next, err = loadAuthority(cfg, host, next, now)
+		p.add(complete(r.next, err, next.certPath(cfg)))
 		data, err := read(host, c.certPath(cfg))
 		if err == nil && data != nil {
 			if r.present, err = parseCerts(data); err != nil {
@@ -130,6 +137,14 @@ func rotatedCAs(cfg *config.Config, host fs.FS, now time.Time) ([]rotated, error
 		cas = append(cas, r)
 	}
 	return cas, p.err()
+}
+
+// complete returns the error of reading a pair at a path, or that a part of it is missing.
+func complete(a authority, err error, path string) error {
+	if err == nil && (a.cert == nil || a.key == nil) {
+		return noRotation(path)
+	}
+	return err
 }
 
 // Reissuable returns the names of RenewableNames, and "kubelet", whose certificates exist on this

@@ -282,6 +282,33 @@ func TestRotationOfOtherNodes(t *testing.T) {
 	}
 }
 
+// TestRotationAfterTheOldCAHasExpired: the last two stages end a rotation that began late. The old
+// CA does not sign any more.
+func TestRotationAfterTheOldCAHasExpired(t *testing.T) {
+	cfg, later := testConfig(), time.Now().Add(72*time.Hour)
+	cfg.CACertificateValidityPeriod = 48 * time.Hour
+	n := newNode(t)
+	n.init(cfg, time.Now())
+	cfg.CACertificateValidityPeriod = 0
+	n.stage(cfg, all, "new", "distribute")
+	for name, run := range map[string]func(*config.Config, fs.FS, time.Time) (pki.Result, error){"distribute": pki.DistributeCAs, "cancel": pki.CancelCAs} {
+		if _, err := run(cfg, n.fs(), later); err == nil || !strings.Contains(err.Error(), formerDir+"ca.crt exists but cannot be used: it expired") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for _, name := range []string{"switch", "reissue", "finish"} {
+		result, err := stages[name](cfg, n.fs(), later)
+		if err != nil || len(result.Files) == 0 {
+			t.Fatalf("%s: %d files, %v", name, len(result.Files), err)
+		}
+		for _, f := range result.Files {
+			n.remove(f.Path)
+			put(t, n.root, f)
+		}
+	}
+	n.trusts(nextDir + "ca.crt")
+}
+
 // newWith returns a node with the files of another one, without those of its rotation.
 func newWith(t *testing.T, other node) node {
 	n := other.twin()

@@ -19,8 +19,11 @@ import (
 
 // A Pod is a static pod's manifest.
 type Pod struct {
-	Name  string // of the file, without .yaml
-	Image string // of its first container
+	Name string // of the file, without .yaml
+	// Namespace, Pod and Container are the names of the pod and of its first container. The kubelet adds
+	// the node's name to the pod's.
+	Namespace, Pod, Container string
+	Image                     string // of its first container
 	// Flags are those of its containers, without the dashes.
 	Flags map[string]string
 	// Volumes are the host's paths by the names of the volumes.
@@ -45,7 +48,7 @@ func parse(name string, manifest []byte) (*Pod, error) {
 	if err := yaml.Unmarshal(manifest, &pod); err != nil {
 		return nil, err
 	}
-	p := &Pod{Name: name, Flags: map[string]string{}, Volumes: map[string]string{}}
+	p := &Pod{Name: name, Namespace: cmp.Or(pod.Namespace, corev1.NamespaceDefault), Pod: pod.Name, Flags: map[string]string{}, Volumes: map[string]string{}}
 	for i, c := range pod.Spec.Containers {
 		for _, arg := range slices.Concat(c.Command, c.Args) {
 			if key, value, ok := strings.Cut(strings.TrimLeft(arg, "-"), "="); ok && strings.HasPrefix(arg, "-") {
@@ -53,7 +56,7 @@ func parse(name string, manifest []byte) (*Pod, error) {
 			}
 		}
 		if i == 0 {
-			p.Image, p.Health = c.Image, health(&c)
+			p.Container, p.Image, p.Health = c.Name, c.Image, health(&c)
 		}
 	}
 	for _, v := range pod.Spec.Volumes {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"airlift/installer/config"
+	"airlift/installer/host"
 	"airlift/installer/pki"
 )
 
@@ -37,7 +38,7 @@ func (r *Reader) readCertificates(context.Context) (found result, err error) {
 	now := time.Now()
 	var list []Certificate
 	if r.node.role == ControlPlane {
-		certs, authorities, failed := pki.Expirations(r.pkiConfig(), os.DirFS(r.Host.Path("/")))
+		certs, authorities, failed := pki.Expirations(r.node.pkiConfig(), os.DirFS(r.Host.Path("/")))
 		err = failed
 		for _, e := range slices.Concat(certs, authorities) {
 			c := Certificate{Name: e.Name, File: e.File, CA: e.CA, External: e.External, Missing: e.Missing}
@@ -50,7 +51,7 @@ func (r *Reader) readCertificates(context.Context) (found result, err error) {
 	list = append(list, r.kubeletCertificates(now)...)
 	slices.SortStableFunc(list, func(a, b Certificate) int { return cmp.Compare(a.Seconds, b.Seconds) })
 	found.set = func(s *Status) { s.Certificates = list }
-	rotation := path.Join(r.pkiConfig().CertificatesDir, pki.RotationDir)
+	rotation := path.Join(r.node.pkiConfig().CertificatesDir, pki.RotationDir)
 	if _, err := os.Stat(r.Host.Path(rotation)); err == nil {
 		found.warn("./install certs rotate-ca status", "the CAs are being rotated: %s exists", rotation)
 	}
@@ -76,17 +77,23 @@ func (r *Reader) readCertificates(context.Context) (found result, err error) {
 	return found, err
 }
 
-// pkiConfig returns where the certificates of this control plane are, by its static pods.
-func (r *Reader) pkiConfig() *config.Config {
+// PKIConfig returns where the certificates of a control plane are, and whether its etcd is external, by
+// the flags of its static pods. It has kubeadm's directory for a host without them.
+func PKIConfig(h *host.Host) *config.Config {
+	n := readNodeFiles(h)
+	return n.pkiConfig()
+}
+
+func (n *nodeFiles) pkiConfig() *config.Config {
 	cfg := &config.Config{Cluster: config.Cluster{CertificatesDir: config.CertificatesDir}}
-	api := r.node.pod("kube-apiserver")
+	api := n.pod("kube-apiserver")
 	if api == nil || api.Err != nil {
 		return cfg
 	}
 	if ca := api.Flags["client-ca-file"]; ca != "" {
 		cfg.Cluster.CertificatesDir = path.Dir(ca)
 	}
-	if r.node.pod("etcd") == nil {
+	if n.pod("etcd") == nil {
 		cfg.Etcd.External = &config.ExternalEtcd{
 			Endpoints: strings.Split(api.Flags["etcd-servers"], ","), CAFile: api.Flags["etcd-cafile"], CertFile: api.Flags["etcd-certfile"], KeyFile: api.Flags["etcd-keyfile"],
 		}

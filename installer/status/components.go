@@ -23,6 +23,7 @@ import (
 	"airlift/installer/config"
 	"airlift/installer/host"
 	"airlift/installer/render"
+	"airlift/installer/staticpod"
 )
 
 // A Component is a process of the node: a unit of systemd, or a container.
@@ -109,15 +110,16 @@ func (r *Reader) service(ctx context.Context, name string) Component {
 
 func (r *Reader) kubelet(ctx context.Context) Component {
 	c := r.service(ctx, "kubelet")
-	if c.Healthy {
-		if err := cluster.Health(ctx, kubeletHealth(r.Host)); err != nil {
+	if url := kubeletHealth(r.Host); c.Healthy && url != "" {
+		if err := cluster.Health(ctx, url); err != nil {
 			c.Healthy, c.Reason = false, oneLine(err)
 		}
 	}
 	return c
 }
 
-// kubeletHealth returns the URL of the kubelet's health check on this host.
+// kubeletHealth returns the URL of the kubelet's health check on this host, or "" if its configuration
+// disables the check.
 func kubeletHealth(h *host.Host) string {
 	written := struct {
 		HealthzPort        *int32 `json:"healthzPort"`
@@ -127,8 +129,11 @@ func kubeletHealth(h *host.Host) string {
 		_ = yaml.Unmarshal(data, &written) // a kubelet with a file that is not YAML does not run
 	}
 	port := int32(config.KubeletHealthzPort)
-	if written.HealthzPort != nil && *written.HealthzPort > 0 {
+	if written.HealthzPort != nil {
 		port = *written.HealthzPort
+	}
+	if port == 0 {
+		return ""
 	}
 	return "http://" + net.JoinHostPort(cmp.Or(written.HealthzBindAddress, "127.0.0.1"), strconv.Itoa(int(port))) + "/healthz"
 }
@@ -193,7 +198,8 @@ func (r *Reader) containers(ctx context.Context) (list []Component, err error) {
 		all, err = runtime.Containers(ctx)
 	}
 	for _, k := range all {
-		if !slices.Contains(systemNamespaces, k.Namespace) {
+		static := slices.ContainsFunc(r.node.pods, func(p *staticpod.Pod) bool { return runs(p, k) })
+		if !static && !slices.Contains(systemNamespaces, k.Namespace) {
 			continue
 		}
 		id := k.Namespace + "/" + k.Pod + "/" + k.Name
@@ -215,7 +221,7 @@ func (r *Reader) containers(ctx context.Context) (list []Component, err error) {
 			unknown(&c)
 		}
 		for id, k := range newest {
-			if k.Name == p.Name && strings.HasPrefix(k.Pod, p.Name+"-") {
+			if runs(p, k) {
 				seen[id] = true
 				r.describe(ctx, runtime, k, &c)
 			}
@@ -245,6 +251,15 @@ func (r *Reader) containers(ctx context.Context) (list []Component, err error) {
 		err = nil // the health checks of the static pods show more, and containerd's row has the reason
 	}
 	return append(list, others...), err
+}
+
+// runs reports whether a container is the first one of a static pod. Names of the user's own static
+// pods need not be those of their files.
+func runs(p *staticpod.Pod, k store.Container) bool {
+	if p.Err != nil { // it cannot be read, and may be one of kubeadm's
+		return slices.Contains(systemNamespaces, k.Namespace) && k.Name == p.Name && strings.HasPrefix(k.Pod, p.Name+"-")
+	}
+	return k.Namespace == p.Namespace && k.Name == p.Container && strings.HasPrefix(k.Pod, p.Pod+"-")
 }
 
 // health starts the health checks of the static pods, which do not need the container runtime.

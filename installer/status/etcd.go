@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"strconv"
 	"strings"
 
 	"airlift/installer/etcd"
@@ -31,6 +32,14 @@ type EtcdMember struct {
 
 // etcdQuota is the default maximum size of etcd's database (its DefaultQuotaBytes).
 const etcdQuota = 2 << 30
+
+// quota returns the maximum size of etcd's database, by the flags of its static pod.
+func quota(flags map[string]string) int64 {
+	if n, err := strconv.ParseInt(flags["quota-backend-bytes"], 10, 64); err == nil && n > 0 {
+		return n
+	}
+	return etcdQuota
+}
 
 func (r *Reader) readEtcd(ctx context.Context) (found result, err error) {
 	switch {
@@ -69,14 +78,17 @@ func (r *Reader) readEtcd(ctx context.Context) (found result, err error) {
 		}
 	}
 	found.set = func(s *Status) { s.Etcd = e }
-	for _, m := range e.Members {
+	limit := quota(p.Flags)
+	for i, m := range e.Members {
 		switch {
+		case errors.Is(members[i].Err, etcd.ErrNoSpace):
+			found.problem("./install etcd defrag", "etcd's member %s: %s", m.Name, m.Reason)
 		case !m.Healthy:
 			found.problem("start that control plane; see etcd's log below /var/log/pods there", "etcd's member %s is not healthy: %s", m.Name, m.Reason)
 		case m.Learner:
 			found.warn("it becomes a voter when its join ends: run that join again", "etcd's member %s is a learner", m.Name)
-		case m.Bytes > etcdQuota/10*8:
-			found.warn("defragment it", "the database of etcd's member %s has %s, its default limit is %s", m.Name, bytes(m.Bytes), bytes(etcdQuota))
+		case m.Bytes > limit/10*8:
+			found.warn("./install etcd defrag", "the database of etcd's member %s has %s, its limit is %s", m.Name, bytes(m.Bytes), bytes(limit))
 		}
 	}
 	return found, nil

@@ -10,8 +10,10 @@ import (
 	"testing"
 	"time"
 
+	"airlift/images/store"
 	"airlift/installer/cluster"
 	"airlift/installer/host"
+	"airlift/installer/staticpod"
 )
 
 func code(n int) *int { return &n }
@@ -216,6 +218,68 @@ func TestBrokenControlPlane(t *testing.T) {
 	}
 	if s.LastRun == nil || s.LastRun.Ended() || len(s.Warnings) != 1 {
 		t.Errorf("last run %+v, warnings %+v", s.LastRun, s.Warnings)
+	}
+}
+
+// TestContainersOfStaticPods: the user's own static pods may have any name and namespace.
+func TestContainersOfStaticPods(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, map[string]string{
+		"lb.yaml":             `{metadata: {name: haproxy}, spec: {containers: [{name: proxy, image: "haproxy:3"}]}}`,
+		"kube-scheduler.yaml": `{metadata: {name: kube-scheduler, namespace: kube-system}, spec: {containers: [{name: kube-scheduler}]}}`,
+		"kube-proxy.yaml":     `spec: [`,
+	})
+	pods, err := staticpod.All(dir)
+	if err != nil || len(pods) != 3 {
+		t.Fatalf("%d, %v", len(pods), err)
+	}
+	for _, c := range []struct {
+		container store.Container
+		want      string // the static pod's file; "" for none
+	}{
+		{store.Container{Namespace: "default", Pod: "haproxy-host1", Name: "proxy"}, "lb"},
+		{store.Container{Namespace: "kube-system", Pod: "haproxy-host1", Name: "proxy"}, ""},
+		{store.Container{Namespace: "default", Pod: "haproxy-host1", Name: "sidecar"}, ""},
+		{store.Container{Namespace: "kube-system", Pod: "kube-scheduler-host1", Name: "kube-scheduler"}, "kube-scheduler"},
+		{store.Container{Namespace: "kube-system", Pod: "kube-proxy-host1", Name: "kube-proxy"}, "kube-proxy"},
+		{store.Container{Namespace: "default", Pod: "kube-proxy-host1", Name: "kube-proxy"}, ""},
+	} {
+		got := ""
+		for _, p := range pods {
+			if runs(p, c.container) {
+				got += p.Name
+			}
+		}
+		if got != c.want {
+			t.Errorf("%+v is of %q, want %q", c.container, got, c.want)
+		}
+	}
+}
+
+func TestEtcdQuota(t *testing.T) {
+	for flag, want := range map[string]int64{"": 2 << 30, "0": 2 << 30, "8589934592": 8 << 30} {
+		if got := quota(map[string]string{"quota-backend-bytes": flag}); got != want {
+			t.Errorf("%q: %d, want %d", flag, got, want)
+		}
+	}
+}
+
+// TestKubeletHealth: port 0 disables the kubelet's health check.
+func TestKubeletHealth(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                 "http://127.0.0.1:10248/healthz",
+		"healthzPort: 0\n": "",
+		"healthzPort: 999\nhealthzBindAddress: '::1'\n": "http://[::1]:999/healthz",
+	} {
+		root := t.TempDir()
+		write(t, root, map[string]string{"var/lib/kubelet/config.yaml": text})
+		h, err := host.Open(root)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := kubeletHealth(h); got != want {
+			t.Errorf("%q: %q, want %q", text, got, want)
+		}
 	}
 }
 

@@ -106,7 +106,7 @@ func TestEachCheck(t *testing.T) {
 		"etcd away":            {func(t *Target) { t.Etcd = &Etcd{Err: errors.New("no member answers")} }, "EtcdHealth", "no member answers", "log", false},
 		"etcd unhealthy":       {func(t *Target) { t.Etcd.Members[0].Err = errors.New("it has no leader") }, "EtcdHealth", "it has no leader", "start that control plane", false},
 		"etcd learner":         {func(t *Target) { t.Etcd.Members[0].Learner = true }, "EtcdHealth", "a learner", "join command", false},
-		"etcd full":            {func(t *Target) { t.Etcd.Members[0].Alarms = []string{"NOSPACE"} }, "EtcdHealth", "NOSPACE", "defragment", false},
+		"etcd full":            {func(t *Target) { t.Etcd.Members[0].Alarms = []string{"NOSPACE"} }, "EtcdHealth", "NOSPACE", "etcd defrag", false},
 		"etcd corrupt":         {func(t *Target) { t.Etcd.Members[0].Alarms = []string{"CORRUPT"} }, "EtcdHealth", "CORRUPT", "restore", false},
 		"expired":              {cert(pki.Expiration{Name: "apiserver", CA: "ca"}, -day), "Certificates", "expired on 2026-04-30", "certs renew apiserver", false},
 		"expired CA":           {cert(pki.Expiration{Name: "ca"}, -day), "Certificates", "the CA", "docs/certificates.md", false},

@@ -17,7 +17,7 @@ func (t *Target) etcdHealth() (found []finding) {
 	for _, m := range t.Etcd.Members {
 		switch {
 		case slices.Contains(m.Alarms, "NOSPACE"):
-			found = append(found, problem("compact and defragment etcd, then: etcdctl alarm disarm", "etcd's member %s has the alarm NOSPACE: its database has reached its maximum size, and etcd accepts no writes", m.Member))
+			found = append(found, problem("./install etcd defrag", "etcd's member %s has the alarm NOSPACE: its database has reached its maximum size, and etcd accepts no writes", m.Member))
 		case len(m.Alarms) > 0:
 			found = append(found, problem("restore that member from another one or from a snapshot", "etcd's member %s has the alarm %s", m.Member, strings.Join(m.Alarms, ", ")))
 		case m.Err != nil:
