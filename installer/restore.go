@@ -200,16 +200,25 @@ func (r *Restore) restoreCerts(context.Context) error {
 		}
 	}
 	var files []pki.File
+	rotating := false
 	for _, e := range r.backup.Manifest.Entries {
 		name, ok := strings.CutPrefix(e.Name, backup.PKIDir)
 		if !ok || !slices.Contains(sharedNames, name) {
 			continue
 		}
 		f := pki.File{Path: path.Join(r.config.CertificatesDir, name), Data: r.backup.Files[e.Name], Mode: 0o644}
-		if strings.HasSuffix(name, ".key") {
+		switch path.Ext(name) {
+		case ".key":
 			f.Mode = 0o600
+		case ".crt":
+			// The controller manager does not start with a file of two certificates.
+			only, rotated := pki.SigningCA(f.Data)
+			f.Data, rotating = only, rotating || rotated
 		}
 		files = append(files, f)
+	}
+	if rotating {
+		r.console.Warn("the backup was saved during a rotation of the CAs: only those that signed on that control plane are restored. If a worker stays NotReady, reset it and join it again")
 	}
 	return r.write(files...)
 }
@@ -292,7 +301,22 @@ func (r *Restore) removeOldNodes(ctx context.Context) error {
 	for _, name := range workers {
 		r.console.Note("kept worker %s; if that host is lost: kubectl delete node %s", name, name)
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	return r.endRotation(ctx)
+}
+
+// endRotation removes the state of a rotation of the CAs that was in progress: the pairs that it needs
+// are not in a backup.
+func (r *Restore) endRotation(ctx context.Context) error {
+	state, err := r.client.Rotation(ctx)
+	if err != nil || state == nil {
+		return err
+	}
+	r.console.Note("ended the rotation of the CAs, which was at the stage %q; to begin another one: ./install certs rotate-ca distribute", state.Stage)
+	r.changed(true)
+	return r.client.RemoveRotation(ctx)
 }
 
 // restartDaemons restarts kube-proxy and flannel on this node. Their DaemonSets are in the

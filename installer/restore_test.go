@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/fstest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -21,6 +22,7 @@ import (
 	"airlift/installer/config"
 	"airlift/installer/etcd"
 	"airlift/installer/host"
+	"airlift/installer/pki"
 	"airlift/installer/render"
 )
 
@@ -154,6 +156,46 @@ func put(t *testing.T, r *Restore, file, text string) {
 	path := r.host.Path(file)
 	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o600)); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestRestoreDuringARotation: of two certificates of a rotated CA, the one that signs is restored. A
+// chain of other CAs stays.
+func TestRestoreDuringARotation(t *testing.T) {
+	var cas, others [2][]byte
+	for i := range cas {
+		made, err := pki.Ensure(hostWith(t, nil).config, fstest.MapFS{}, time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range made.Files {
+			switch f.Path {
+			case "/etc/kubernetes/pki/ca.crt":
+				cas[i] = f.Data
+			case "/etc/kubernetes/pki/etcd/ca.crt":
+				others[i] = f.Data
+			}
+		}
+	}
+	r := restoring(t)
+	r.backup.Files = map[string][]byte{
+		"pki/ca.crt":      slices.Concat(cas[0], cas[1]),
+		"pki/ca.key":      []byte("key"),
+		"pki/etcd/ca.crt": slices.Concat(others[0], cas[0]),
+	}
+	for name := range r.backup.Files {
+		r.backup.Manifest.Entries = append(r.backup.Manifest.Entries, backup.Entry{Name: name})
+	}
+	if err := r.restoreCerts(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for file, want := range map[string][]byte{"ca.crt": cas[0], "ca.key": []byte("key"), "etcd/ca.crt": slices.Concat(others[0], cas[0])} {
+		if got, err := os.ReadFile(r.host.Path("/etc/kubernetes/pki/" + file)); err != nil || !bytes.Equal(got, want) {
+			t.Errorf("%s: %v\n%s", file, err, got)
+		}
+	}
+	if out := r.console.Out.(*bytes.Buffer).String(); !strings.Contains(out, "during a rotation of the CAs") {
+		t.Errorf("printed %q", out)
 	}
 }
 

@@ -103,6 +103,21 @@ func WithoutCerts(bundle []byte, remove ...[]byte) ([]byte, error) {
 	return kept, nil
 }
 
+// SigningCA returns the CA that signs, if a CA's file has that of a rotation after it: another one with
+// the same name. Any other file is returned as it is.
+func SigningCA(caPEM []byte) (signer []byte, rotated bool) {
+	certs, err := parseCerts(caPEM)
+	if err != nil || len(certs) < 2 {
+		return caPEM, false
+	}
+	for _, c := range certs[1:] {
+		if !bytes.Equal(c.RawSubject, certs[0].RawSubject) {
+			return caPEM, false
+		}
+	}
+	return encodePEM(certType, certs[0].Raw), true
+}
+
 // A KubeletRequest is a key with the request for a worker's client certificate.
 type KubeletRequest struct {
 	CSR, key []byte // PEM
