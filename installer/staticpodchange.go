@@ -204,6 +204,35 @@ func (s *StaticPods) restart(ctx context.Context, component string) error {
 
 func running(c store.Container) bool { return !c.Exited }
 
+// Stale returns the components that still use the certificate in a kubeconfig from before it was
+// renewed: the run that renewed it was interrupted before it restarted them.
+func (s *StaticPods) Stale(ctx context.Context) (names []string, err error) {
+	for _, name := range s.Names() {
+		file := pki.ReadAtStart(name)
+		if file == "" || !s.exists(file) {
+			continue
+		}
+		written, err := s.host.Newest([]string{file})
+		if err != nil {
+			return nil, err
+		}
+		list, err := s.containersOf(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		if startedBefore(list, written, time.Now()) {
+			names = append(names, name)
+		}
+	}
+	return names, nil
+}
+
+// startedBefore reports whether one of the containers runs since a time before a file was written. A
+// file from the future does not count: after the clock was set back, no restart would be later.
+func startedBefore(list []store.Container, written, now time.Time) bool {
+	return !written.After(now) && slices.ContainsFunc(list, func(c store.Container) bool { return running(c) && !c.Created.After(written) })
+}
+
 // stop stops those containers that run.
 func (s *StaticPods) stop(ctx context.Context, containers []store.Container, grace time.Duration) error {
 	for _, c := range containers {

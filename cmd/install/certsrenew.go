@@ -90,9 +90,15 @@ func (f *certsFlags) renew(cmd *cobra.Command, names []string) error {
 	if err != nil {
 		return err
 	}
+	var stale []string
 	if f.due {
+		if f.restart {
+			if stale, err = staleComponents(cmd, cfg); err != nil {
+				warn("components whose restart was interrupted are not restarted now: %v", err)
+			}
+		}
 		now, period := time.Now(), pki.ValidityPeriod(cfg)
-		if certs = slices.DeleteFunc(certs, func(c pki.Expiration) bool { return c.Missing || c.External || !c.Due(now, period) }); len(certs) == 0 {
+		if certs = slices.DeleteFunc(certs, func(c pki.Expiration) bool { return c.Missing || c.External || !c.Due(now, period) }); len(certs)+len(stale) == 0 {
 			fmt.Fprintln(cmd.OutOrStdout(), "no certificate is due: more than a third of the validity period is left")
 			return nil
 		}
@@ -116,11 +122,27 @@ func (f *certsFlags) renew(cmd *cobra.Command, names []string) error {
 		}
 		defer unlock()
 	}
-	return recorded(cmd, h, "", func() error { return f.renewOn(cmd, h, cfg, certs, names, warn) })
+	return recorded(cmd, h, "", func() error { return f.renewOn(cmd, h, cfg, certs, names, stale, warn) })
 }
 
-// renewOn renews the named certificates, or with "all" those of certs that can be renewed.
-func (f *certsFlags) renewOn(cmd *cobra.Command, h *host.Host, cfg *config.Config, certs []pki.Expiration, names []string, warn warnFunc) error {
+// staleComponents returns those that an earlier run did not restart after it had renewed their
+// certificates.
+func staleComponents(cmd *cobra.Command, cfg *config.Config) ([]string, error) {
+	h, err := host.Open("/")
+	if err != nil {
+		return nil, err
+	}
+	pods, err := installer.NewStaticPods(cfg, h, console(cmd))
+	if err != nil {
+		return nil, err
+	}
+	defer pods.Close()
+	return pods.Stale(cmd.Context())
+}
+
+// renewOn renews the named certificates, or with "all" those of certs that can be renewed. With
+// --restart, it also restarts the stale components.
+func (f *certsFlags) renewOn(cmd *cobra.Command, h *host.Host, cfg *config.Config, certs []pki.Expiration, names, stale []string, warn warnFunc) error {
 	all := names[0] == "all"
 	var err error
 	if all {
@@ -135,7 +157,7 @@ func (f *certsFlags) renewOn(cmd *cobra.Command, h *host.Host, cfg *config.Confi
 				names = append(names, c.Name)
 			}
 		}
-		if len(names) == 0 {
+		if len(names)+len(stale) == 0 {
 			return fault.New(fault.Failure, "set the correct directory with --cert-dir, or copy the CA's key to it", "no certificate in this directory can be renewed")
 		}
 	}
@@ -161,7 +183,7 @@ func (f *certsFlags) renewOn(cmd *cobra.Command, h *host.Host, cfg *config.Confi
 		}
 	}
 	if f.restart {
-		err = restartAfter(cmd, cfg, h, kubelet, names)
+		err = restartAfter(cmd, cfg, h, kubelet, slices.Concat(pki.Restart(names...), stale))
 	} else {
 		printRestart(cmd, kubelet, names)
 	}
@@ -218,9 +240,9 @@ func (f *certsFlags) warnOfCAs(cfg *config.Config, names []string, warn warnFunc
 	return nil
 }
 
-// restartAfter restarts what uses the renewed certificates. The kubelet comes first, because it
-// starts the others.
-func restartAfter(cmd *cobra.Command, cfg *config.Config, h *host.Host, kubelet bool, names []string) error {
+// restartAfter restarts the components that use renewed certificates. The kubelet comes first, because
+// it starts the others.
+func restartAfter(cmd *cobra.Command, cfg *config.Config, h *host.Host, kubelet bool, use []string) error {
 	pods, err := installer.NewStaticPods(cfg, h, console(cmd))
 	if err != nil {
 		return err
@@ -240,7 +262,6 @@ func restartAfter(cmd *cobra.Command, cfg *config.Config, h *host.Host, kubelet 
 			return err
 		}
 	}
-	use := pki.Restart(names...)
 	for _, name := range pods.Names() {
 		if !slices.Contains(use, name) {
 			continue

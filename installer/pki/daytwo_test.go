@@ -403,6 +403,14 @@ func TestRenewRefuses(t *testing.T) {
 	}
 }
 
+func TestReadAtStart(t *testing.T) {
+	for pod, want := range map[string]string{"kube-controller-manager": "/etc/kubernetes/controller-manager.conf", "kube-scheduler": "/etc/kubernetes/scheduler.conf", "kube-apiserver": "", "etcd": ""} {
+		if got := pki.ReadAtStart(pod); got != want {
+			t.Errorf("%s: %q, want %q", pod, got, want)
+		}
+	}
+}
+
 func TestRestart(t *testing.T) {
 	if got := pki.Restart(pki.RenewableNames()...); !slices.Equal(got, []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"}) {
 		t.Errorf("for all: %v", got)

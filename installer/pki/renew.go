@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net/netip"
+	"path"
 	"slices"
 	"strings"
 	"time"
@@ -191,4 +192,14 @@ func Restart(names ...string) []string {
 	}
 	slices.Sort(pods)
 	return slices.Compact(pods)
+}
+
+// ReadAtStart returns the renewable file that a static pod reads only when it starts, or "": a kubeconfig
+// that contains its certificate. The API server and etcd read renewed certificates while they run.
+func ReadAtStart(pod string) string {
+	switch pod {
+	case "kube-controller-manager", "kube-scheduler":
+		return path.Join(config.KubernetesDir, strings.TrimPrefix(pod, "kube-")+".conf")
+	}
+	return ""
 }
