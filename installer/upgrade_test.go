@@ -13,6 +13,7 @@ import (
 	"airlift/installer/cluster"
 	"airlift/installer/config"
 	"airlift/installer/host"
+	"airlift/installer/render"
 )
 
 func TestKeptFlags(t *testing.T) {
@@ -137,6 +138,35 @@ func TestUpgradeDuringARotation(t *testing.T) {
 	for name, err := range map[string]error{"undo": undo, "the phase control-plane": u.controlPlane(t.Context())} {
 		if err == nil || fault.ExitCode(err) != fault.Preflight || !strings.Contains(err.Error(), "are being rotated: /etc/site/pki/rotation exists") {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestUndoRemovesAUnitsFile: a file of the kubelet's unit that was missing before the upgrade is removed,
+// also by a second run.
+func TestUndoRemovesAUnitsFile(t *testing.T) {
+	h, unlock, err := host.OpenLocked(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unlock()
+	const file = render.KubeletDropInPath
+	if err := h.KeepFormer(file); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.WriteFile(file, []byte("[Service]\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		u := &UpgradeUndo{machine: newMachine(h, &Console{Out: io.Discard}), state: &upgradeState{}}
+		if u.paths, err = h.Former(); err != nil || len(u.paths) != 1 {
+			t.Fatal(u.paths, err)
+		}
+		if err := u.node(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if u.exists(file) {
+			t.Errorf("%s is left", file)
 		}
 	}
 }

@@ -209,7 +209,7 @@ func (u *UpgradeUndo) node(ctx context.Context) error {
 	} {
 		var files []string
 		for _, f := range unit.files {
-			if slices.Contains(u.paths, f) {
+			if slices.Contains(u.paths, f) && u.exists(f) { // one that was missing before the upgrade is removed
 				files = append(files, f)
 			}
 		}
