@@ -145,10 +145,11 @@ func (b *build) collect(ctx context.Context) (err error) {
 	return b.Resolved(l)
 }
 
-// finish writes the bundle and verifies it.
+// finish writes the bundle, verifies it, and only then replaces Output.
 func (b *build) finish(ctx context.Context) (*Result, error) {
 	found, m := &b.found, b.contents
 	out := output{Destination: b.Destination, report: b.report, cache: b.sites.cache, kept: maps.Clone(found.content.open)}
+	defer out.discard()
 	if err := out.addSBOMs(ctx, m); err != nil {
 		return nil, err
 	}
@@ -157,6 +158,12 @@ func (b *build) finish(ctx context.Context) (*Result, error) {
 	}
 	sum, err := out.write(ctx, m, func(s bundle.Summary) Provenance { return found.provenance(m, s, b.sites) })
 	if err != nil {
+		return nil, err
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if err := out.place(); err != nil {
 		return nil, err
 	}
 	r := &Result{Summary: sum, Path: b.Output, Manifest: m, Base: b.Base,

@@ -1,0 +1,176 @@
+package builder_test
+
+import (
+	"bytes"
+	"context"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"airlift/bundle"
+	"airlift/bundle/builder"
+	"airlift/bundle/events"
+	"airlift/bundle/sbom"
+	"airlift/bundle/signature"
+	"airlift/fault"
+	"airlift/scripts/fakesites"
+)
+
+// atPhase returns a stream of events that calls do when a phase of a platform begins.
+func atPhase(platform, phase string, do func()) *events.Stream {
+	return events.New(hook{[]byte(`"platform":"` + platform + `","phase":"` + phase + `"`), do})
+}
+
+type hook struct {
+	event []byte
+	do    func()
+}
+
+func (h hook) Write(p []byte) (int, error) {
+	if bytes.Contains(p, h.event) {
+		h.do()
+	}
+	return len(p), nil
+}
+
+// filesNextTo returns the contents of the files in the directory of a path, by name.
+func filesNextTo(t *testing.T, path string) map[string]string {
+	t.Helper()
+	list, err := os.ReadDir(filepath.Dir(path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]string{}
+	for _, e := range list {
+		if e.IsDir() {
+			continue
+		}
+		content, err := os.ReadFile(filepath.Join(filepath.Dir(path), e.Name()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[e.Name()] = string(content)
+	}
+	return all
+}
+
+// signedOptions are the options of a build that writes all files next to the bundle.
+func signedOptions(t *testing.T, u *fakesites.Upstream) builder.Options {
+	t.Helper()
+	o := options(t, u)
+	dir := t.TempDir()
+	if _, err := signature.WriteKeyPair(filepath.Join(dir, "key"), filepath.Join(dir, "pub"), ""); err != nil {
+		t.Fatal(err)
+	}
+	key, err := signature.ReadSecretKey(filepath.Join(dir, "key"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Key, o.SBOM = &key, []sbom.Format{sbom.SPDX, sbom.CycloneDX}
+	return o
+}
+
+// damageDrafts changes a byte of each file with a temporary name.
+func damageDrafts(t *testing.T, output string) {
+	list, err := filepath.Glob(filepath.Join(filepath.Dir(output), ".*.partial"))
+	if err != nil || len(list) == 0 {
+		t.Errorf("no temporary files, %v", err)
+	}
+	for _, path := range list {
+		b, err := os.ReadFile(path)
+		if err == nil {
+			b[len(b)/2] ^= 1
+			err = os.WriteFile(path, b, 0o600)
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// A build that fails or is interrupted leaves the earlier bundle and all files next to it, also if
+// that happens after the new file is complete.
+func TestFailedBuildKeepsTheEarlierFiles(t *testing.T) {
+	t.Parallel()
+	u := fakesites.New(t, version)
+	o := signedOptions(t, u)
+	run(t, o)
+	before := filesNextTo(t, o.Output)
+	if len(before) != 5 {
+		t.Fatalf("files: %q", slices.Collect(maps.Keys(before)))
+	}
+	o.CNI = "none" // another bundle
+	for name, c := range map[string]struct {
+		phase string
+		do    func(cancel func())
+		code  fault.Code
+		want  string
+	}{
+		"damaged before it is verified":     {events.Verify, func(func()) { damageDrafts(t, o.Output) }, fault.Bundle, "reading the bundle again"},
+		"interrupted before it is verified": {events.Verify, func(cancel func()) { cancel() }, fault.Interrupted, "cancel"},
+		"interrupted before it is signed":   {events.Sign, func(cancel func()) { cancel() }, fault.Interrupted, "signing the bundle"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(context.Background())
+			defer cancel()
+			o := o
+			o.Events = atPhase("linux/amd64", c.phase, func() { c.do(cancel) })
+			_, err := builder.Run(ctx, o)
+			if fault.ExitCode(err) != c.code || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("exit code %d: %v", fault.ExitCode(err), err)
+			}
+			if after := filesNextTo(t, o.Output); !maps.Equal(before, after) {
+				t.Errorf("the files were changed, or others are there: %q", slices.Sorted(maps.Keys(after)))
+			}
+		})
+	}
+
+	run(t, o)
+	after := filesNextTo(t, o.Output)
+	if len(after) != 5 {
+		t.Errorf("files: %q", slices.Sorted(maps.Keys(after)))
+	}
+	for name := range before {
+		if after[name] == "" || after[name] == before[name] {
+			t.Errorf("%s is not new", name)
+		}
+	}
+}
+
+// A bundle never has the files of another next to it, also if its own cannot get their names.
+func TestBundleWithoutItsFiles(t *testing.T) {
+	t.Parallel()
+	u := fakesites.New(t, version)
+	o := signedOptions(t, u)
+	run(t, o)
+	before := filesNextTo(t, o.Output)
+	o.CNI = "none"
+	o.Events = atPhase("linux/amd64", events.Sign, func() {
+		list, err := filepath.Glob(filepath.Join(filepath.Dir(o.Output), ".install.provenance.json.*.partial"))
+		if err != nil || len(list) != 1 {
+			t.Fatalf("%q, %v", list, err)
+		}
+		if err := os.Remove(list[0]); err != nil {
+			t.Fatal(err)
+		}
+	})
+	_, err := builder.Run(context.Background(), o)
+	if err == nil || !strings.Contains(err.Error(), o.Output+" is complete, but without its provenance") || fault.Hint(err) == "" {
+		t.Errorf("%v", err)
+	}
+	after := filesNextTo(t, o.Output)
+	if len(after) != 1 || after["install"] == "" || after["install"] == before["install"] {
+		t.Errorf("files: %q", slices.Sorted(maps.Keys(after)))
+	}
+	f, err := bundle.Open(o.Output)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := f.Verify(t.Context(), nil); err != nil {
+		t.Error(err)
+	}
+}
