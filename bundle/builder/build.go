@@ -29,6 +29,7 @@ type build struct {
 	report   *reporter
 	found    inventory
 	contents *bundle.Manifest // when everything is downloaded
+	out      output
 }
 
 // Run builds a bundle, verifies the written file, and returns its description. On an
@@ -145,25 +146,18 @@ func (b *build) collect(ctx context.Context) (err error) {
 	return b.Resolved(l)
 }
 
-// finish writes the bundle, verifies it, and only then replaces Output.
-func (b *build) finish(ctx context.Context) (*Result, error) {
+// write writes the bundle under a temporary name and verifies it.
+func (b *build) write(ctx context.Context) (*Result, error) {
 	found, m := &b.found, b.contents
-	out := output{Destination: b.Destination, report: b.report, cache: b.sites.cache, kept: maps.Clone(found.content.open)}
-	defer out.discard()
-	if err := out.addSBOMs(ctx, m); err != nil {
+	b.out = output{Destination: b.Destination, report: b.report, cache: b.sites.cache, kept: maps.Clone(found.content.open)}
+	if err := b.out.addSBOMs(ctx, m); err != nil {
 		return nil, err
 	}
 	if err := checkOutputRoom(b.Output, found.estimate()); err != nil {
 		return nil, err
 	}
-	sum, err := out.write(ctx, m, func(s bundle.Summary) Provenance { return found.provenance(m, s, b.sites) })
+	sum, err := b.out.write(ctx, m, func(s bundle.Summary) Provenance { return found.provenance(m, s, b.sites) })
 	if err != nil {
-		return nil, err
-	}
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	if err := out.place(); err != nil {
 		return nil, err
 	}
 	r := &Result{Summary: sum, Path: b.Output, Manifest: m, Base: b.Base,

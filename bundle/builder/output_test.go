@@ -3,6 +3,7 @@ package builder_test
 import (
 	"bytes"
 	"context"
+	"debug/elf"
 	"maps"
 	"os"
 	"path/filepath"
@@ -172,5 +173,60 @@ func TestBundleWithoutItsFiles(t *testing.T) {
 	defer f.Close()
 	if err := f.Verify(t.Context(), nil); err != nil {
 		t.Error(err)
+	}
+}
+
+// bothOptions are the options of a build for both architectures.
+func bothOptions(t *testing.T, u *fakesites.Upstream) (list []builder.Options) {
+	t.Helper()
+	u.PushIndex("registry.k8s.io/etcd:3.5.16-0", indexOf(t, "amd64", "arm64"))
+	o := options(t, u)
+	outputs := builder.PerArch(o.Output, []string{"amd64", "arm64"})
+	o.Output = outputs[0]
+	other := o
+	other.Arch, other.Output, other.Executables = "arm64", outputs[1], executables(t, elf.EM_AARCH64)
+	return []builder.Options{o, other}
+}
+
+// If one of several architectures fails, the files of none are replaced.
+func TestFailedArchitectureKeepsTheFilesOfAll(t *testing.T) {
+	t.Parallel()
+	u := fakesites.New(t, version)
+	list := bothOptions(t, u)
+	if results, err := builder.RunAll(t.Context(), list); err != nil || len(results) != 2 {
+		t.Fatalf("%v, %v", results, err)
+	}
+	before := filesNextTo(t, list[0].Output)
+	for n := range list {
+		list[n].CNI = "none"
+		list[n].Events = atPhase("linux/arm64", events.Verify, func() { damageDrafts(t, list[0].Output) })
+	}
+	results, err := builder.RunAll(t.Context(), list)
+	if err == nil || len(results) > 0 {
+		t.Errorf("%v, %v", results, err)
+	}
+	if after := filesNextTo(t, list[0].Output); len(before) != 4 || !maps.Equal(before, after) {
+		t.Errorf("the files were changed, or others are there: %q", slices.Sorted(maps.Keys(after)))
+	}
+}
+
+// If a file cannot get its name, the error names those that have theirs, and their results are
+// returned.
+func TestResultsOfWrittenArchitectures(t *testing.T) {
+	t.Parallel()
+	list := bothOptions(t, fakesites.New(t, version))
+	list[1].Events = atPhase("linux/arm64", events.Verify, func() {
+		if err := os.MkdirAll(filepath.Join(list[1].Output, "not empty"), 0o755); err != nil {
+			t.Error(err)
+		}
+	})
+	results, err := builder.RunAll(t.Context(), list)
+	if err == nil || !strings.Contains(err.Error(), "writing "+list[1].Output+": ") || !strings.Contains(err.Error(), list[0].Output+" is already written") ||
+		len(results) != 1 || results[0].Path != list[0].Output {
+		t.Fatalf("%v, %v", results, err)
+	}
+	files := filesNextTo(t, list[0].Output)
+	if want := []string{"install-amd64", "install-amd64.provenance.json"}; !slices.Equal(slices.Sorted(maps.Keys(files)), want) {
+		t.Errorf("files: %q", slices.Sorted(maps.Keys(files)))
 	}
 }
