@@ -58,6 +58,14 @@ func RunAll(ctx context.Context, list []Options) (results []*Result, err error) 
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
+	for _, b := range all {
+		if b.Resolved == nil {
+			continue
+		}
+		if err := b.Resolved(b.resolved); err != nil {
+			return nil, err
+		}
+	}
 	for n, b := range all {
 		if err := b.out.place(); err != nil {
 			return results[:n], alsoWritten(err, results[:n])

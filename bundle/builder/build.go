@@ -29,6 +29,7 @@ type build struct {
 	report   *reporter
 	found    inventory
 	contents *bundle.Manifest // when everything is downloaded
+	resolved *lock.Lock       // if the options want it
 	out      output
 }
 
@@ -139,11 +140,8 @@ func (b *build) collect(ctx context.Context) (err error) {
 	if b.contents, err = b.found.manifest(b.Level); err != nil || b.Resolved == nil {
 		return err
 	}
-	l, err := b.found.lock()
-	if err != nil {
-		return err
-	}
-	return b.Resolved(l)
+	b.resolved, err = b.found.lock()
+	return err
 }
 
 // write writes the bundle under a temporary name and verifies it.

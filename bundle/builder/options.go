@@ -19,7 +19,8 @@ type Options struct {
 	Trust
 	Destination
 	Report
-	// Resolved, if set, gets what was resolved, before a bundle is written.
+	// Resolved, if set, gets what was resolved, when the bundles of all architectures are
+	// complete, right before the first replaces its output. After an error, none is replaced.
 	Resolved func(*lock.Lock) error
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"debug/elf"
+	"errors"
 	"maps"
 	"os"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 	"airlift/bundle"
 	"airlift/bundle/builder"
 	"airlift/bundle/events"
+	"airlift/bundle/lock"
 	"airlift/bundle/sbom"
 	"airlift/bundle/signature"
 	"airlift/fault"
@@ -228,5 +230,62 @@ func TestResultsOfWrittenArchitectures(t *testing.T) {
 	files := filesNextTo(t, list[0].Output)
 	if want := []string{"install-amd64", "install-amd64.provenance.json"}; !slices.Equal(slices.Sorted(maps.Keys(files)), want) {
 		t.Errorf("files: %q", slices.Sorted(maps.Keys(files)))
+	}
+}
+
+// Only a build that succeeds writes a lock, and not before all its bundles are complete.
+func TestFailedBuildWritesNoLock(t *testing.T) {
+	t.Parallel()
+	u := fakesites.New(t, version, "v1.29.16")
+	list := bothOptions(t, u)
+	u.Put("dl.k8s.io/release/stable-1.29.txt", []byte(version+"\n"))
+	var locks []*lock.Lock
+	refused := errors.New("refused")
+	var answer error
+	for n := range list {
+		list[n].Version = "v1.29"
+		list[n].Resolved = func(l *lock.Lock) error {
+			if len(locks) == 0 { // the first: no bundle has its name yet
+				if _, err := os.Stat(list[0].Output); err == nil {
+					t.Error("a bundle has its name before the lock is written")
+				}
+			}
+			locks = append(locks, l)
+			return answer
+		}
+	}
+	with := func(s *events.Stream) []builder.Options {
+		changed := slices.Clone(list)
+		for n := range changed {
+			changed[n].Events = s
+		}
+		return changed
+	}
+
+	// The channel moves between two architectures.
+	moved := with(atPhase("linux/arm64", events.Resolve, func() { u.Put("dl.k8s.io/release/stable-1.29.txt", []byte("v1.29.16\n")) }))
+	_, err := builder.RunAll(t.Context(), moved)
+	if err == nil || !strings.Contains(err.Error(), "v1.29 is v1.29.15 for linux/amd64, and v1.29.16 for linux/arm64") || len(locks) > 0 {
+		t.Errorf("%v, %d locks", err, len(locks))
+	}
+	u.Put("dl.k8s.io/release/stable-1.29.txt", []byte(version+"\n"))
+
+	damaged := with(atPhase("linux/arm64", events.Verify, func() { damageDrafts(t, list[0].Output) }))
+	if _, err = builder.RunAll(t.Context(), damaged); err == nil || len(locks) > 0 {
+		t.Errorf("%v, %d locks", err, len(locks))
+	}
+
+	// A lock that cannot be written ends the build.
+	answer = refused
+	if _, err = builder.RunAll(t.Context(), list); !errors.Is(err, refused) || len(locks) != 1 {
+		t.Errorf("%v, %d locks", err, len(locks))
+	}
+	if files := filesNextTo(t, list[0].Output); len(files) > 0 {
+		t.Errorf("files: %q", slices.Sorted(maps.Keys(files)))
+	}
+
+	answer, locks = nil, nil
+	if _, err = builder.RunAll(t.Context(), list); err != nil || len(locks) != 2 || locks[0].Platform != "linux/amd64" || locks[1].Platform != "linux/arm64" {
+		t.Errorf("%v, %+v", err, locks)
 	}
 }
