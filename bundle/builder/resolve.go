@@ -39,7 +39,11 @@ func (b *build) resolve(ctx context.Context) (err error) {
 		return err
 	}
 	b.Progress.Printf("%s\n", line)
-	if err := pin(b.Pins, found.components.binaries, wanted); err != nil {
+	others, err := found.otherBinaries()
+	if err != nil {
+		return err
+	}
+	if err := pin(b.Pins, found.components.binaries, wanted, others); err != nil {
 		return err
 	}
 	if err := found.applyLock(b.Trust, wanted); err != nil {
