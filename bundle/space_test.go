@@ -77,3 +77,44 @@ func TestCompletePrecedesTheRename(t *testing.T) {
 		t.Errorf("%+v, %+v, %v", written, seen, err)
 	}
 }
+
+// A draft has its name only after Replace. Until then it can be read, and Discard removes it.
+func TestDraft(t *testing.T) {
+	s := newSample()
+	dir := t.TempDir()
+	path := filepath.Join(dir, "install")
+	if err := os.WriteFile(path, []byte("was here"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d, err := WriteDraft(t.Context(), path, executables(), s.manifest, Fastest, s.open, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Discard()
+	f, err := d.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Verify(t.Context(), nil); err != nil || f.Path() != path || f.Size() != d.Size {
+		t.Errorf("%v, %s, %d bytes", err, f.Path(), f.Size())
+	}
+	f.Close()
+	if b, _ := os.ReadFile(path); string(b) != "was here" {
+		t.Error("the file has its name already")
+	}
+	if err := d.Replace(); err != nil {
+		t.Fatal(err)
+	}
+	d.Discard()
+	if b, _ := os.ReadFile(path); int64(len(b)) != d.Size {
+		t.Errorf("the file has %d bytes", len(b))
+	}
+	other, err := WriteDraft(t.Context(), path, executables(), s.manifest, Fastest, s.open, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other.Discard()
+	if files, _ := os.ReadDir(dir); len(files) != 1 {
+		t.Errorf("left behind: %v", files)
+	}
+}

@@ -49,56 +49,101 @@ type Executables struct {
 // temporary file next to path, which is synced and renamed when it is complete. On an
 // error, or when ctx is cancelled, path is unchanged and the temporary file is removed.
 func WriteFile(ctx context.Context, path string, executables Executables, m *Manifest, o Options, open func(Entry) (io.ReadCloser, error), p Progress) (Summary, error) {
-	s, err := writeFile(ctx, path, executables, m, o, open, p)
+	d, err := WriteDraft(ctx, path, executables, m, o.Level, open, p)
 	if err != nil {
-		return Summary{}, space.Explain(filepath.Dir(path), fmt.Errorf("writing %s: %w", path, err))
+		return Summary{}, err
 	}
-	return s, nil
+	defer d.Discard()
+	if o.Complete != nil {
+		if err := o.Complete(d.Summary); err != nil {
+			return Summary{}, d.failed(err)
+		}
+	}
+	if err := d.Replace(); err != nil {
+		return Summary{}, err
+	}
+	return d.Summary, nil
 }
 
-func writeFile(ctx context.Context, path string, executables Executables, m *Manifest, o Options, open func(Entry) (io.ReadCloser, error), p Progress) (s Summary, err error) {
+// A Draft is a bundle file that is complete and on the disk, but has a temporary name next to its
+// path.
+type Draft struct {
+	Summary
+	path string
+	file *atomicfile.File
+}
+
+// WriteDraft is WriteFile without the rename. The caller must call Discard.
+func WriteDraft(ctx context.Context, path string, executables Executables, m *Manifest, level Level, open func(Entry) (io.ReadCloser, error), p Progress) (*Draft, error) {
+	d := &Draft{path: path}
+	if err := d.write(ctx, executables, m, Options{Level: level}, open, p); err != nil {
+		d.Discard()
+		return nil, d.failed(err)
+	}
+	return d, nil
+}
+
+func (d *Draft) write(ctx context.Context, executables Executables, m *Manifest, o Options, open func(Entry) (io.ReadCloser, error), p Progress) error {
 	manifest, err := m.Encode()
 	if err != nil {
-		return Summary{}, err
+		return err
 	}
 	// A rename would also replace a device.
-	if i, err := os.Stat(path); err == nil && !i.Mode().IsRegular() {
-		return Summary{}, fault.New(fault.Usage, "choose another path with --output", "%q is not a regular file", path)
+	if i, err := os.Stat(d.path); err == nil && !i.Mode().IsRegular() {
+		return fault.New(fault.Usage, "choose another path with --output", "%q is not a regular file", d.path)
 	}
-	f, err := atomicfile.Create(path)
+	if d.file, err = atomicfile.Create(d.path); err != nil {
+		return err
+	}
+	t, err := writeParts(ctx, d.file.File, executables, m, manifest, o, open, p)
 	if err != nil {
-		return Summary{}, err
+		return err
 	}
-	defer f.Discard()
-
-	t, err := writeParts(ctx, f.File, executables, m, manifest, o, open, p)
-	if err != nil {
-		return Summary{}, err
-	}
-	s = Summary{
+	d.Summary = Summary{
 		PayloadOffset: int64(t.PayloadOffset),
 		PayloadSize:   int64(t.PayloadSize),
 		UnpackedSize:  int64(t.InstallerSize) + m.UnpackedSize(),
 	}
 	// Read the file again instead of hashing while writing: the header was written last.
-	if s.Size, s.SHA256, err = sumFile(ctx, f.File); err != nil {
-		return Summary{}, err
+	if d.Size, d.SHA256, err = sumFile(ctx, d.file.File); err != nil {
+		return err
 	}
-	if err := f.Finish(0o755); err != nil {
-		return Summary{}, err
+	if err := d.file.Finish(0o755); err != nil {
+		return err
 	}
-	if err := ctx.Err(); err != nil {
-		return Summary{}, err
+	return ctx.Err()
+}
+
+// Open opens the file. Errors, and its Path, have the name that it gets.
+func (d *Draft) Open() (*File, error) {
+	file, err := os.Open(d.file.Name())
+	if err != nil {
+		return nil, fault.Wrap(err, fault.Bundle, "")
 	}
-	if o.Complete != nil {
-		if err := o.Complete(s); err != nil {
-			return Summary{}, err
-		}
+	return OpenFile(file, d.path)
+}
+
+// Replace gives the file its name. It replaces a file that has the name.
+func (d *Draft) Replace() error {
+	err := d.file.Replace()
+	if err == nil {
+		err = syncDir(filepath.Dir(d.path))
 	}
-	if err := f.Replace(); err != nil {
-		return Summary{}, err
+	return d.failed(err)
+}
+
+// Discard removes the file, unless it has its name. A deferred call does no harm.
+func (d *Draft) Discard() {
+	if d.file != nil {
+		d.file.Discard()
 	}
-	return s, syncDir(filepath.Dir(path))
+}
+
+func (d *Draft) failed(err error) error {
+	if err == nil {
+		return nil
+	}
+	return space.Explain(filepath.Dir(d.path), fmt.Errorf("writing %s: %w", d.path, err))
 }
 
 // writeParts writes everything to the empty file f.

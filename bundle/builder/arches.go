@@ -2,6 +2,7 @@ package builder
 
 import (
 	"context"
+	"fmt"
 	"slices"
 
 	"airlift/fault"
@@ -21,10 +22,17 @@ func PerArch(path string, arches []string) (list []string) {
 
 // RunAll builds a bundle for each of the options, which differ in Arch and in the names of files.
 // Everything is resolved, checked and downloaded for all of them before the first bundle is
-// written. The results are in the order of the options.
+// written, and all are written and verified before the first gets its name: a build that fails
+// changes no file. The results are in the order of the options. Together with an error, they are
+// those of the bundles that have their names.
 func RunAll(ctx context.Context, list []Options) (results []*Result, err error) {
+	var arches []string
+	for _, o := range list {
+		arches = append(arches, o.Arch)
+	}
 	var all []*build
 	for _, o := range list {
+		o.Arches = arches
 		o.Events = o.Events.On("linux/" + o.Arch)
 		b, err := prepare(o)
 		if err != nil {
@@ -34,6 +42,7 @@ func RunAll(ctx context.Context, list []Options) (results []*Result, err error) 
 			return nil, err
 		}
 		defer o.Progress.Close()
+		defer b.out.discard()
 		all = append(all, b)
 	}
 	for _, b := range all {
@@ -45,13 +54,37 @@ func RunAll(ctx context.Context, list []Options) (results []*Result, err error) 
 		}
 	}
 	for _, b := range all {
-		r, err := b.finish(ctx)
+		r, err := b.write(ctx)
 		if err != nil {
-			return results, err
+			return nil, err
 		}
 		results = append(results, r)
 	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	for _, b := range all {
+		if b.Resolved == nil {
+			continue
+		}
+		if err := b.Resolved(b.resolved); err != nil {
+			return nil, err
+		}
+	}
+	for n, b := range all {
+		if err := b.out.place(); err != nil {
+			return results[:n], alsoWritten(err, results[:n])
+		}
+	}
 	return results, nil
+}
+
+// alsoWritten adds the bundles that already have their names to an error.
+func alsoWritten(err error, results []*Result) error {
+	for _, r := range results {
+		err = fmt.Errorf("%w; %s is already written", err, r.Path)
+	}
+	return err
 }
 
 // sameRelease refuses a channel that was moved between two architectures.

@@ -12,9 +12,9 @@ import (
 	"airlift/fault"
 )
 
-// apis returns the API versions of the CustomResourceDefinitions in the base's manifests,
-// which charts of an additional bundle see as those of earlier manifests.
-func (b base) apis(ctx context.Context) (apis []string, err error) {
+// objects returns the objects in the base's manifests. An additional bundle may need their
+// CustomResourceDefinitions, as those of earlier manifests.
+func (b base) objects(ctx context.Context) (all []*manifests.Object, err error) {
 	if b.manifest == nil || !slices.ContainsFunc(b.manifest.Entries, isManifest) {
 		return nil, nil
 	}
@@ -35,7 +35,7 @@ func (b base) apis(ctx context.Context) (apis []string, err error) {
 	for {
 		e, content, err := s.Next()
 		if err == io.EOF {
-			return apis, nil
+			return all, nil
 		}
 		if err != nil {
 			return nil, err
@@ -48,7 +48,7 @@ func (b base) apis(ctx context.Context) (apis []string, err error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", b.path, err)
 		}
-		apis = append(apis, apisOf(objects)...)
+		all = append(all, objects...)
 	}
 }
 

@@ -29,6 +29,8 @@ type build struct {
 	report   *reporter
 	found    inventory
 	contents *bundle.Manifest // when everything is downloaded
+	resolved *lock.Lock       // if the options want it
+	out      output
 }
 
 // Run builds a bundle, verifies the written file, and returns its description. On an
@@ -138,24 +140,21 @@ func (b *build) collect(ctx context.Context) (err error) {
 	if b.contents, err = b.found.manifest(b.Level); err != nil || b.Resolved == nil {
 		return err
 	}
-	l, err := b.found.lock()
-	if err != nil {
-		return err
-	}
-	return b.Resolved(l)
+	b.resolved, err = b.found.lock()
+	return err
 }
 
-// finish writes the bundle and verifies it.
-func (b *build) finish(ctx context.Context) (*Result, error) {
+// write writes the bundle under a temporary name and verifies it.
+func (b *build) write(ctx context.Context) (*Result, error) {
 	found, m := &b.found, b.contents
-	out := output{Destination: b.Destination, report: b.report, cache: b.sites.cache, kept: maps.Clone(found.content.open)}
-	if err := out.addSBOMs(ctx, m); err != nil {
+	b.out = output{Destination: b.Destination, report: b.report, cache: b.sites.cache, kept: maps.Clone(found.content.open)}
+	if err := b.out.addSBOMs(ctx, m); err != nil {
 		return nil, err
 	}
 	if err := checkOutputRoom(b.Output, found.estimate()); err != nil {
 		return nil, err
 	}
-	sum, err := out.write(ctx, m, func(s bundle.Summary) Provenance { return found.provenance(m, s, b.sites) })
+	sum, err := b.out.write(ctx, m, func(s bundle.Summary) Provenance { return found.provenance(m, s, b.sites) })
 	if err != nil {
 		return nil, err
 	}

@@ -19,7 +19,8 @@ type Options struct {
 	Trust
 	Destination
 	Report
-	// Resolved, if set, gets what was resolved, before a bundle is written.
+	// Resolved, if set, gets what was resolved, when the bundles of all architectures are
+	// complete, right before the first replaces its output. After an error, none is replaced.
 	Resolved func(*lock.Lock) error
 }
 
@@ -32,7 +33,10 @@ type Target struct {
 	// known ones.
 	Versions images.Versions
 	Arch     string // "amd64" or "arm64"
-	CNI      string // "flannel" or "none"
+	// Arches are the architectures of all bundles of one command, if there are several: a pin may
+	// be for another of them. RunAll sets them, Resolve does not.
+	Arches []string
+	CNI    string // "flannel" or "none"
 	// Only lists the kinds of content of an additional bundle, which has no Kubernetes:
 	// bundle.OnlyImages, bundle.OnlyManifests or both. It is empty for a bundle that
 	// installs nodes.

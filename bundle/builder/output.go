@@ -30,12 +30,15 @@ func (o *openers) set(name string, open func() (io.ReadCloser, error)) {
 	(*o)[name] = open
 }
 
-// An output writes the bundle and the files next to it.
+// An output writes the bundle and the files next to it in two steps: write completes all of them
+// under temporary names, and place gives them their names. So a build that fails changes no file.
 type output struct {
 	Destination
 	report *reporter
 	cache  *fetch.Cache
 	kept   openers // contents that are not in the cache
+	draft  *bundle.Draft
+	beside []sideFile // in the order in which they get their names
 }
 
 // check checks what is only needed to write a bundle for an architecture.
@@ -75,34 +78,45 @@ func checkOutput(path string) error {
 	return os.Remove(probe.Name())
 }
 
-// write writes the bundle and its provenance, and verifies the bundle.
+// write writes the bundle and the files next to it, and reads the bundle again. Only what was
+// verified is signed.
 func (o *output) write(ctx context.Context, m *bundle.Manifest, provenance func(bundle.Summary) Provenance) (bundle.Summary, error) {
+	if err := o.writeDraft(ctx, m); err != nil {
+		return bundle.Summary{}, err
+	}
+	sum := o.draft.Summary
+	f, err := o.draft.Open()
+	if err != nil {
+		return sum, err
+	}
+	defer f.Close()
+	if err := o.verify(ctx, f, m); err != nil {
+		return sum, err
+	}
+	content, err := provenance(sum).encode()
+	if err != nil {
+		return sum, err
+	}
+	if err := o.prepare("provenance", ProvenancePath(o.Output), content); err != nil {
+		return sum, err
+	}
+	if err := o.prepareSBOMs(); err != nil {
+		return sum, err
+	}
+	return sum, o.sign(ctx, f)
+}
+
+func (o *output) writeDraft(ctx context.Context, m *bundle.Manifest) (err error) {
 	o.report.Events.Phase(events.Write)
 	o.report.Progress.Printf("compression: %s\n", o.Level)
 	item := o.report.Progress.Item("writing "+o.Output, m.UnpackedSize()+int64(len(o.Executables.Installer)))
-	file := provenanceFile{path: ProvenancePath(o.Output)}
-	defer file.discard()
-	complete := func(s bundle.Summary) error {
-		if err := file.prepare(provenance(s)); err != nil {
-			return err
-		}
-		if err := o.removeSBOMs(); err != nil {
-			return err
-		}
-		return o.removeSignature()
-	}
-	sum, err := bundle.WriteFile(ctx, o.Output, o.Executables, m, bundle.Options{Level: o.Level, Complete: complete}, o.open,
-		func(_ bundle.Entry, n int64) { item.Add(n) })
-	if err == nil {
-		err = file.finish()
-	}
+	o.draft, err = bundle.WriteDraft(ctx, o.Output, o.Executables, m, o.Level, o.open, func(_ bundle.Entry, n int64) { item.Add(n) })
 	if err != nil {
 		item.Failed()
-		return sum, err
+		return err
 	}
-	item.Done(fmt.Sprintf("%s written, compression ratio %.1f", progress.Bytes(sum.Size), float64(sum.UnpackedSize)/float64(sum.Size)))
-
-	return sum, o.verifyAndSign(ctx, m)
+	item.Done(fmt.Sprintf("%s written, compression ratio %.1f", progress.Bytes(o.draft.Size), float64(o.draft.UnpackedSize)/float64(o.draft.Size)))
+	return nil
 }
 
 // open opens the content of an entry: one that is kept, or content of the cache.
@@ -113,13 +127,8 @@ func (o *output) open(e bundle.Entry) (io.ReadCloser, error) {
 	return o.cache.Open(e.SHA256)
 }
 
-// verifyAndSign reads the written bundle again. Only what was verified is signed.
-func (o *output) verifyAndSign(ctx context.Context, m *bundle.Manifest) error {
-	f, err := bundle.Open(o.Output)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
+// verify reads the written bundle again.
+func (o *output) verify(ctx context.Context, f *bundle.File, m *bundle.Manifest) error {
 	o.report.Events.Phase(events.Verify)
 	item := o.report.Progress.Item("verifying "+o.Output, m.UnpackedSize())
 	if err := f.Verify(ctx, func(_ bundle.Entry, n int64) { item.Add(n) }); err != nil {
@@ -127,8 +136,5 @@ func (o *output) verifyAndSign(ctx context.Context, m *bundle.Manifest) error {
 		return fmt.Errorf("reading the bundle again: %w", err)
 	}
 	item.Done("verified")
-	if err := o.writeSBOMs(); err != nil {
-		return err
-	}
-	return o.sign(ctx, f)
+	return nil
 }

@@ -78,8 +78,9 @@ func ReadPins(path string) ([]Pin, error) {
 	return pins, nil
 }
 
-// pin assigns the pins to binaries and images.
-func pin(pins []Pin, binaries []*binary, wanted []*wantedImage) error {
+// pin assigns the pins to binaries and images. others are the binaries of the bundles for other
+// architectures that the same command builds.
+func pin(pins []Pin, binaries []*binary, wanted []*wantedImage, others []images.Binary) error {
 	matched := map[string]int{} // matches, by list
 	for _, p := range pins {
 		hit := false
@@ -87,11 +88,17 @@ func pin(pins []Pin, binaries []*binary, wanted []*wantedImage) error {
 			if !p.ofBinary(bin.Binary) {
 				continue
 			}
+			for _, other := range others {
+				if p.ofBinary(other) && other.Name == bin.Name && other.URL != bin.URL {
+					return p.ambiguous(bin.URL, other.URL)
+				}
+			}
 			if bin.pinned && bin.sum != p.SHA256 {
 				return p.conflict(bin.sum)
 			}
 			hit, bin.pinned, bin.sum = true, true, p.SHA256
 		}
+		hit = hit || slices.ContainsFunc(others, p.ofBinary)
 		for _, i := range wanted {
 			if !p.ofImage(i.Image) {
 				continue
@@ -134,6 +141,49 @@ func (p Pin) ofImage(i images.Image) bool {
 
 func (p Pin) conflict(other string) error {
 	return fault.New(fault.Usage, "give only one checksum for each name", "%s has two checksums: %s and %s", p.Name, other, p.SHA256)
+}
+
+// ambiguous is the error about one checksum for the files of two architectures.
+func (p Pin) ambiguous(url, other string) error {
+	flag := "--checksum"
+	if p.File != "" {
+		flag = p.File
+	}
+	return fault.New(fault.Usage, fmt.Sprintf("give a checksum for each of them, with the names %s and %s, or build one architecture at a time", ownName(url, other), ownName(other, url)),
+		"%s has one checksum for %q, which is another file for each architecture: %s, %s", flag, p.Name, url, other)
+}
+
+// ownName is the shortest end of a URL's path that is not an end of the other URL: "amd64/kubelet".
+func ownName(url, other string) string {
+	parts := strings.Split(url, "/")
+	for n := len(parts) - 1; n > 0; n-- {
+		if name := strings.Join(parts[n:], "/"); !strings.HasSuffix(other, "/"+name) {
+			return name
+		}
+	}
+	return url
+}
+
+// otherBinaries lists the binaries of the bundles for other architectures that the same command
+// builds, of this Kubernetes version.
+func (inv *inventory) otherBinaries() (list []images.Binary, err error) {
+	for _, arch := range inv.Arches {
+		if arch == inv.Arch {
+			continue
+		}
+		of := inv.Target
+		of.Arch = arch
+		catalog, err := of.catalogOf(inv.release.Version)
+		if err != nil {
+			return nil, err
+		}
+		for _, bin := range catalog.Binaries {
+			if !slices.Contains(inv.Without, bin.Name) {
+				list = append(list, bin)
+			}
+		}
+	}
+	return list, nil
 }
 
 // known lists the names that a pin may have.

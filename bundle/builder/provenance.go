@@ -8,14 +8,11 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
 	"airlift/bundle"
-	"airlift/bundle/atomicfile"
 	"airlift/bundle/fetch"
-	"airlift/bundle/space"
 	"airlift/fault"
 )
 
@@ -178,49 +175,12 @@ func (p Provenance) encode() ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// A provenanceFile is written in two steps, so that the file never belongs to another
-// bundle than the one next to it. A build that is killed between the steps leaves a
-// bundle without a provenance.
-type provenanceFile struct {
-	path string
-	file *atomicfile.File // nil before prepare
-}
-
-// prepare writes the file under a temporary name, and removes the provenance of the
-// bundle that is about to be replaced.
-func (f *provenanceFile) prepare(p Provenance) error {
-	content, err := p.encode()
-	if err != nil {
-		return err
-	}
-	if f.file, err = atomicfile.Create(f.path); err != nil {
-		return err
-	}
-	if _, err = f.file.Write(content); err == nil {
-		err = f.file.Finish(0o644)
-	}
-	if err != nil {
-		return space.Explain(filepath.Dir(f.path), fmt.Errorf("writing %s: %w", f.path, err))
-	}
-	if err := os.Remove(f.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+// removeProvenance removes the provenance of the bundle that is about to be replaced.
+func (o *output) removeProvenance() error {
+	if err := os.Remove(ProvenancePath(o.Output)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("removing the earlier provenance: %w", err)
 	}
 	return nil
-}
-
-// finish renames the file to its final name.
-func (f *provenanceFile) finish() error {
-	if err := f.file.Replace(); err != nil {
-		return fmt.Errorf("writing %s: %w", f.path, err)
-	}
-	return nil
-}
-
-// discard removes the temporary file, if it still exists.
-func (f *provenanceFile) discard() {
-	if f.file != nil {
-		f.file.Discard()
-	}
 }
 
 // checkProvenance finds an unusable path before the downloads start.

@@ -39,7 +39,11 @@ func (b *build) resolve(ctx context.Context) (err error) {
 		return err
 	}
 	b.Progress.Printf("%s\n", line)
-	if err := pin(b.Pins, found.components.binaries, wanted); err != nil {
+	others, err := found.otherBinaries()
+	if err != nil {
+		return err
+	}
+	if err := pin(b.Pins, found.components.binaries, wanted, others); err != nil {
 		return err
 	}
 	if err := found.applyLock(b.Trust, wanted); err != nil {
@@ -52,11 +56,12 @@ func (b *build) resolve(ctx context.Context) (err error) {
 // of the workloads to the named ones.
 func (b *build) readSite(ctx context.Context) error {
 	found := &b.found
-	apis, err := found.base.apis(ctx)
+	earlier, err := found.base.objects(ctx)
 	if err != nil {
 		return fmt.Errorf("reading the manifests of the base: %w", err)
 	}
-	r := siteReader{Target: b.Target, from: objectReader{charts: b.sites.charts, version: found.release.Version, apis: apis}}
+	r := siteReader{Target: b.Target, from: objectReader{charts: b.sites.charts, version: found.release.Version, apis: apisOf(earlier)}}
+	r.objects.scopes.Add(earlier)
 	named, err := r.read(ctx, b.Selection)
 	for _, reference := range named {
 		if !slices.Contains(found.named, reference) {

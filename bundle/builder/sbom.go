@@ -8,13 +8,11 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
 
 	"airlift/bundle"
 	"airlift/bundle/events"
 	"airlift/bundle/sbom"
-	"airlift/bundle/space"
 	"airlift/fault"
 	"airlift/interrupt"
 )
@@ -31,8 +29,7 @@ func checkSBOMs(output string, formats []sbom.Format) error {
 	return err
 }
 
-// removeSBOMs removes the lists of the bundle that is about to be replaced, so that a list
-// never belongs to another bundle than the one next to it.
+// removeSBOMs removes the lists of the bundle that is about to be replaced.
 func (o *output) removeSBOMs() error {
 	for _, name := range sbom.Formats() {
 		if err := os.Remove(sbom.Format(name).Path(o.Output)); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -101,19 +98,19 @@ func (o *output) list(ctx context.Context, m *bundle.Manifest, processed func(in
 	}, processed)
 }
 
-// writeSBOMs writes the bundle's lists next to it.
-func (o *output) writeSBOMs() error {
+// prepareSBOMs prepares the bundle's lists next to it.
+func (o *output) prepareSBOMs() error {
 	for _, format := range o.SBOM {
 		r, err := o.kept[format.Entry()]()
 		if err != nil {
 			return err
 		}
 		content, err := io.ReadAll(r)
-		if err == nil {
-			err = sbom.WriteFile(o.Output, format, content)
-		}
 		if err != nil {
-			return space.Explain(filepath.Dir(o.Output), fmt.Errorf("writing %s: %w", format.Path(o.Output), err))
+			return err
+		}
+		if err := o.prepare("SBOM", format.Path(o.Output), content); err != nil {
+			return err
 		}
 	}
 	return nil

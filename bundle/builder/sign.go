@@ -13,8 +13,7 @@ import (
 	"airlift/fault"
 )
 
-// removeSignature removes the signature of the bundle that is about to be replaced, so
-// that a signature never belongs to another bundle than the one next to it.
+// removeSignature removes the signature of the bundle that is about to be replaced.
 func (o *output) removeSignature() error {
 	path := signature.Path(o.Output)
 	err := os.Remove(path)
@@ -30,14 +29,18 @@ func (o *output) removeSignature() error {
 	return nil
 }
 
-// sign signs the written bundle, if there is a key.
+// sign prepares the signature of the written bundle, if there is a key.
 func (o *output) sign(ctx context.Context, f *bundle.File) error {
 	if o.Key == nil {
 		return nil
 	}
 	o.report.Events.Phase(events.Sign)
 	item := o.report.Progress.Item("signing "+o.Output, f.Size())
-	if _, err := signature.Sign(ctx, f, *o.Key, signature.Path(o.Output), item.Add); err != nil {
+	text, _, err := signature.Of(ctx, f, *o.Key, item.Add)
+	if err == nil {
+		err = o.prepare("signature", signature.Path(o.Output), text)
+	}
+	if err != nil {
 		item.Failed()
 		return fmt.Errorf("signing the bundle: %w", err)
 	}

@@ -1,6 +1,7 @@
 package builder
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -104,6 +105,10 @@ func (v *verification) ofImage(ctx context.Context, img *registry.Image) ([]upst
 			continue
 		}
 		m, d, err := upstreamsig.ParseAnnotated(s.Document, s.Annotations)
+		if errors.Is(err, upstreamsig.ErrIdentity) {
+			last = cmp.Or(last, err) // as good as none: see verifyOne
+			continue
+		}
 		if err != nil {
 			last = &invalidError{err}
 			continue

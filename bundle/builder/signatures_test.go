@@ -227,6 +227,39 @@ func TestOtherSignaturesOfImages(t *testing.T) {
 	}
 }
 
+// A signature with a key pair has no account, so the image is treated as not signed, in both forms
+// of cosign.
+func TestSignaturesOfImagesWithKey(t *testing.T) {
+	t.Parallel()
+	for name, push := range map[string]func(*fakesites.Upstream, *fakesigstore.Sigstore){
+		"older form": func(u *fakesites.Upstream, s *fakesigstore.Sigstore) {
+			digest := u.Digest(pause)
+			u.Push("registry.k8s.io/pause:"+fakesigstore.Tag(digest), s.ImageWithKey("registry.k8s.io/pause", digest.String()))
+		},
+		"newer form": func(u *fakesites.Upstream, s *fakesigstore.Sigstore) {
+			digest := u.Digest(pause)
+			u.Push("registry.k8s.io/pause:"+fakesigstore.Tag(digest), s.Image("registry.k8s.io/pause", digest.String())) // no signatures
+			u.Push("registry.k8s.io/pause:key", s.Referrer(u.Descriptor(pause), s.WithKey(s.Bundle(digest.String(), fakesigstore.SignType, fakesigstore.ImageSigner))))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			u, s, o := signedUpstream(t)
+			push(u, s)
+			_, err := builder.Run(context.Background(), o)
+			if err == nil || !strings.Contains(err.Error(), pause+": "+upstreamsig.ErrIdentity.Error()+": the image is signed with a key") ||
+				strings.Contains(fault.Hint(err), "do not use") || !strings.Contains(fault.Hint(err), "if-present") {
+				t.Errorf("require: %v, hint %q", err, fault.Hint(err))
+			}
+			o.VerifySignatures = builder.VerifyIfPresent
+			r := run(t, o)
+			if len(r.Signatures.Missing) != 1 || !strings.Contains(r.Signatures.Missing[0], pause) || imageOf(t, r.Manifest, "pause").SignedBy != "" {
+				t.Errorf("if-present: %+v", r.Signatures)
+			}
+		})
+	}
+}
+
 // Without the trusted root, nothing can be verified.
 func TestNoTrustedRoot(t *testing.T) {
 	t.Parallel()

@@ -223,6 +223,11 @@ func TestSiteRefusals(t *testing.T) {
 			fakesites.WriteFiles(t, dir, map[string]string{"other.yaml": strings.Replace(deployment, "1.27", "1.28", 1)})
 			o.Site.Manifests[1] = builder.Manifest{Name: "config", Namespace: "web", Path: filepath.Join(dir, "other.yaml"), At: "bundle.yaml:5"}
 		}, []string{`bundle.yaml:5: manifest "config": `, "other.yaml:1: Deployment web is also at ", "app.yaml:1, with another spec.template.spec.containers[0].image"}, "remove one"},
+		"one cluster role in manifests of two namespaces": {func(o *builder.Options, dir string) {
+			role := "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata: {name: reader}\nrules:\n- {apiGroups: [\"\"], resources: [pods], verbs: [get]}\n"
+			fakesites.WriteFiles(t, dir, map[string]string{"one.yaml": role, "two.yaml": strings.Replace(role, "get", "list", 1)})
+			o.Site.Manifests[0].Path, o.Site.Manifests[1].Path = filepath.Join(dir, "one.yaml"), filepath.Join(dir, "two.yaml")
+		}, []string{`bundle.yaml:5: manifest "config": `, "two.yaml:1: ClusterRole reader is also at ", "one.yaml:1, with another rules[0].verbs[0]"}, "remove one"},
 		"no such file for images": {func(o *builder.Options, dir string) {
 			o.Site.ImagesFrom = []string{filepath.Join(dir, "none")}
 		}, []string{"--images-from " /* … */, "no such file"}, "manifests"},
@@ -249,6 +254,25 @@ func TestSiteRefusals(t *testing.T) {
 	}
 	if got := u.Requests(); len(got) > 0 {
 		t.Errorf("downloads began: %v", got)
+	}
+}
+
+// A cluster-scoped object is one object for manifests of all namespaces. A chart may write its
+// namespace there, which the API ignores.
+func TestSiteClusterObjectTwice(t *testing.T) {
+	t.Parallel()
+	o := options(t, siteUpstream(t))
+	o.Site = site(t)
+	dir := t.TempDir()
+	crd := "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {name: pools.example.com}\n" +
+		"spec: {group: example.com, scope: Cluster, names: {kind: Pool, plural: pools}, versions: [{name: v1, served: true, storage: true}]}\n"
+	pool := "apiVersion: example.com/v1\nkind: Pool\nmetadata: {name: a, namespace: %s}\nspec: {size: %d}\n"
+	fakesites.WriteFiles(t, dir, map[string]string{"one.yaml": fmt.Sprintf(pool, "web", 1) + "---\n" + crd, "two.yaml": fmt.Sprintf(pool, "other", 1), "three.yaml": fmt.Sprintf(pool, "other", 2)})
+	o.Site.Manifests[0].Path, o.Site.Manifests[1].Path = filepath.Join(dir, "one.yaml"), filepath.Join(dir, "two.yaml")
+	run(t, o)
+	o.Site.Manifests[1].Path = filepath.Join(dir, "three.yaml")
+	if _, err := builder.Run(context.Background(), o); fault.ExitCode(err) != fault.Usage || !strings.Contains(err.Error(), "Pool other/a is also at ") || !strings.Contains(err.Error(), "with another spec.size") {
+		t.Errorf("%v", err)
 	}
 }
 

@@ -15,6 +15,7 @@ type objects struct {
 	// applied are those of the manifests in the bundle, others those whose images alone it has.
 	applied, others []*manifests.Object
 	byName          map[string]*manifests.Object // applied, by group, kind, namespace and name
+	scopes          manifests.Scopes             // of all kinds that are known here
 	// of names the manifests and the paths for messages.
 	of []string
 	// complete is what checkComplete found. warnings are about images that containers of the
@@ -32,14 +33,19 @@ func (o *objects) apply(m Manifest, list []*manifests.Object) error {
 	if o.byName == nil {
 		o.byName = map[string]*manifests.Object{}
 	}
+	o.scopes.Add(list)
 	for _, object := range list {
 		group, _, ok := strings.Cut(object.APIVersion, "/")
 		if !ok {
 			group = ""
 		}
-		key := fmt.Sprintf("%q", []string{group, object.Kind, cmp.Or(object.Namespace, m.Namespace, "default"), object.Name})
+		namespace := cmp.Or(object.Namespace, m.Namespace, "default")
+		if o.scopes.Cluster(object) {
+			namespace = ""
+		}
+		key := fmt.Sprintf("%q", []string{group, object.Kind, namespace, object.Name})
 		if first, ok := o.byName[key]; ok {
-			if field := manifests.Difference(first, object); field != "" {
+			if field := manifests.Conflict(first, object); field != "" {
 				return fault.New(fault.Usage, "remove one of them: the second would replace the first", "%s: %s is also at %s, with another %s",
 					object.Position(), object, first.Position(), field)
 			}

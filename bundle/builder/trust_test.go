@@ -448,6 +448,67 @@ func TestPinsThatNameNothing(t *testing.T) {
 	}
 }
 
+// With several architectures, the name of a component means several files. A pin must name one of
+// them; that of an image is for all.
+func TestPinsOfSeveralArchitectures(t *testing.T) {
+	t.Parallel()
+	u := fakesites.New(t, version)
+	list := bothOptions(t, u)
+	build := func(pins ...builder.Pin) ([]*builder.Result, error) {
+		both := slices.Clone(list)
+		for n := range both {
+			both[n].Pins = pins
+		}
+		return builder.RunAll(t.Context(), both)
+	}
+	sums := filepath.Join(t.TempDir(), "SHA256SUMS")
+	if err := os.WriteFile(sums, fmt.Appendf(nil, "%x  kubelet\n", sha256.Sum256(u.Get(kubelet))), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	fromList, err := builder.ReadPins(sums)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.Forget()
+	for name, c := range map[string]struct {
+		pin        builder.Pin
+		want, hint string
+	}{
+		"component":         {pin(t, "kubelet", u.Get(kubelet)), `--checksum has one checksum for "kubelet", which is another file for each architecture: https://` + kubelet, "the names amd64/kubelet and arm64/kubelet,"},
+		"archive":           {pin(t, "crictl", nil), `"crictl"`, "the names crictl-v1.28.0-linux-amd64.tar.gz and crictl-v1.28.0-linux-arm64.tar.gz,"},
+		"component in list": {fromList[0], sums + ` has one checksum for "kubelet"`, "amd64/kubelet"},
+		"none of both":      {pin(t, "runc.riscv64", nil), "which is not in this bundle", "runc"},
+	} {
+		_, err := build(c.pin)
+		if fault.ExitCode(err) != fault.Usage || !strings.Contains(err.Error(), c.want) || !strings.Contains(fault.Hint(err), c.hint) {
+			t.Errorf("%s: %v, hint %q", name, err, fault.Hint(err))
+		}
+	}
+	if requests := u.Requests(); len(requests) > 0 {
+		t.Errorf("requests: %q", requests)
+	}
+	const runc = "github.com/opencontainers/runc/releases/download/v1.5.2/runc."
+	other := strings.Replace(kubelet, "amd64", "arm64", 1)
+	results, err := build(pin(t, "amd64/kubelet", u.Get(kubelet)), pin(t, "linux/arm64/kubelet", u.Get(other)), pin(t, "runc.arm64", u.Get(runc+"arm64")),
+		builder.Pin{Name: "pause", SHA256: u.Digest("registry.k8s.io/pause:3.9").Hex})
+	if err != nil {
+		t.Fatalf("%v, hint %q", err, fault.Hint(err))
+	}
+	for n, want := range [][]string{{"kubelet", "pause"}, {"kubelet", "pause", "runc"}} {
+		if got := slices.Sorted(slices.Values(results[n].Pinned)); !slices.Equal(got, want) {
+			t.Errorf("pinned for %s: %q", list[n].Arch, got)
+		}
+	}
+	if _, err := build(pin(t, "arm64/kubelet", []byte("something else"))); err == nil || !strings.Contains(err.Error(), "pinned by --checksum") {
+		t.Errorf("a wrong checksum for the second: %v", err)
+	}
+	o := list[0]
+	o.Arches, o.Pins = []string{"amd64", "arm64"}, []builder.Pin{pin(t, "arm64/kubelet", u.Get(other))}
+	if _, _, err := builder.Resolve(t.Context(), o); err != nil {
+		t.Errorf("an update: %v", err)
+	}
+}
+
 func TestImagesNamedByDigestAreHeldToIt(t *testing.T) {
 	t.Parallel()
 	u := fakesites.New(t, version)

@@ -1,6 +1,9 @@
 package manifests
 
-import "reflect"
+import (
+	"maps"
+	"reflect"
+)
 
 // Difference returns the path of the first field in which two objects differ, or "".
 func Difference(a, b *Object) string {
@@ -9,6 +12,21 @@ func Difference(a, b *Object) string {
 		return ""
 	}
 	return p.String()
+}
+
+// Conflict returns the path of the first field in which two definitions of one object differ, or "".
+// The namespace is not compared: one of them may get it from its manifest, and the API ignores that of
+// a cluster-scoped object.
+func Conflict(a, b *Object) string {
+	return Difference(withoutNamespace(a), withoutNamespace(b))
+}
+
+func withoutNamespace(o *Object) *Object {
+	metadata, _ := o.Content["metadata"].(map[string]any)
+	metadata, content := maps.Clone(metadata), maps.Clone(o.Content)
+	delete(metadata, "namespace")
+	content["metadata"] = metadata
+	return &Object{Content: content}
 }
 
 func difference(p path, a, b any) (path, bool) {

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"airlift/bundle"
-	"airlift/bundle/atomicfile"
 	"airlift/fault"
 )
 
@@ -97,9 +96,4 @@ func Created() (time.Time, error) {
 		return time.Time{}, fault.New(fault.Usage, "set it to seconds since 1970, or unset it", "SOURCE_DATE_EPOCH is %q", value)
 	}
 	return time.Unix(seconds, 0).UTC(), nil
-}
-
-// WriteFile writes a list next to the bundle at path.
-func WriteFile(path string, f Format, content []byte) error {
-	return atomicfile.Write(f.Path(path), content, 0o644)
 }

@@ -14,22 +14,28 @@ import (
 	"airlift/bundle/atomicfile"
 )
 
+// Of is Sign, but returns the signature and the trusted comment.
+func Of(ctx context.Context, f *bundle.File, key SecretKey, read func(n int64)) (text []byte, comment string, err error) {
+	m, err := f.Manifest()
+	if err != nil {
+		return nil, "", err
+	}
+	comment = trustedComment(f.Path(), m.KubernetesVersion, f.Size())
+	r := minisign.NewReader(&counted{ctx, f.Reader(), read})
+	if _, err := io.Copy(io.Discard, r); err != nil {
+		return nil, "", fmt.Errorf("reading %s: %w", f.Path(), err)
+	}
+	text = r.SignWithComments(key.key, comment, "signature of an Airlift bundle, key "+key.ID())
+	return text, comment, ctx.Err()
+}
+
 // Sign signs the bundle f and writes the signature to path. read is called with the number
 // of bytes that were read; it may be nil. It returns the trusted comment.
 //
 // The same file and key give the same signature: the comment has no time.
 func Sign(ctx context.Context, f *bundle.File, key SecretKey, path string, read func(n int64)) (comment string, err error) {
-	m, err := f.Manifest()
+	text, comment, err := Of(ctx, f, key, read)
 	if err != nil {
-		return "", err
-	}
-	comment = trustedComment(f.Path(), m.KubernetesVersion, f.Size())
-	r := minisign.NewReader(&counted{ctx, f.Reader(), read})
-	if _, err := io.Copy(io.Discard, r); err != nil {
-		return "", fmt.Errorf("reading %s: %w", f.Path(), err)
-	}
-	text := r.SignWithComments(key.key, comment, "signature of an Airlift bundle, key "+key.ID())
-	if err := ctx.Err(); err != nil {
 		return "", err
 	}
 	return comment, atomicfile.Write(path, text, 0o644)

@@ -28,10 +28,16 @@ var (
 	ErrLog         = errors.New("the transparency log does not confirm the signature")
 )
 
+// errKey reports a signature with a key: no certificate names the account.
+var errKey = fmt.Errorf("%w: the image is signed with a key and not with a certificate", ErrIdentity)
+
 // explain finds the reason of an error of the library. The library alone decides whether a
 // signature is valid; its messages name internals, and it stops at the first problem.
 func (v *Verifier) explain(b *bundle.Bundle, signed []byte, who Identity, cause error) error {
 	content, err := b.VerificationContent()
+	if err == nil && content.PublicKey() != nil {
+		return errKey
+	}
 	if err != nil || content.Certificate() == nil {
 		return fmt.Errorf("%w: it has no certificate", ErrForm)
 	}

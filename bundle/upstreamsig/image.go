@@ -30,7 +30,7 @@ func ParseAnnotated(payload []byte, annotations map[string]string) (*Material, *
 		return nil, nil, fmt.Errorf("%w: a signature of the image is not base64", ErrForm)
 	}
 	if annotations[annotationCertificate] == "" {
-		return nil, nil, fmt.Errorf("%w: the image is signed with a key and not with a certificate", ErrIdentity)
+		return nil, nil, errKey
 	}
 	if err := d.parseCertificate([]byte(annotations[annotationCertificate])); err != nil {
 		return nil, nil, err

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
+	"encoding/json"
 	"encoding/pem"
 	"fmt"
 	"strconv"
@@ -64,6 +65,19 @@ func (s *Sigstore) Bundle(digest, statementType string, a Account) []byte {
 		},
 		"dsseEnvelope": envelope,
 	})
+}
+
+// WithKey returns a bundle as of a signature with a key pair: it has no certificate.
+func (s *Sigstore) WithKey(bundle []byte) []byte {
+	s.t.Helper()
+	var b map[string]any
+	if err := json.Unmarshal(bundle, &b); err != nil {
+		s.t.Fatal(err)
+	}
+	material := b["verificationMaterial"].(map[string]any)
+	delete(material, "certificate")
+	material["publicKey"] = map[string]any{"hint": "a key"}
+	return s.json(b)
 }
 
 // Referrer returns the artifact with a bundle about an image or index.

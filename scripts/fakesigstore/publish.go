@@ -102,5 +102,20 @@ func (s *Sigstore) Image(repository, digest string, accounts ...Account) v1.Imag
 	return img
 }
 
+// ImageWithKey is Image for a signature with a key pair, as of "cosign sign --key": it has no
+// certificate.
+func (s *Sigstore) ImageWithKey(repository, digest string) v1.Image {
+	s.t.Helper()
+	payload := Payload(repository, digest)
+	annotations := s.Annotations(s.Sign(sha256.Sum256(payload), Account{}))
+	delete(annotations, "dev.sigstore.cosign/certificate")
+	img := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
+	img, err := mutate.Append(img, mutate.Addendum{Layer: static.NewLayer(payload, "application/vnd.dev.cosign.simplesigning.v1+json"), Annotations: annotations})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return img
+}
+
 // Tag is the tag of the signatures of an image.
 func Tag(digest v1.Hash) string { return "sha256-" + digest.Hex + ".sig" }
