@@ -269,23 +269,18 @@ var addonNamespaces = []string{"kube-system", "kube-flannel"}
 
 // restartWorkloads restarts the pods that read the CA when they start, once per stage.
 func (r *CARotation) restartWorkloads(ctx context.Context) error {
-	namespaces := addonNamespaces
-	if r.options.RestartWorkloads {
-		namespaces = []string{metav1.NamespaceAll} // the add-ons' too
-	}
-	restarted, err := r.client.RestartWorkloads(ctx, r.options.Stage+" "+r.state.ID, namespaces...)
-	if err != nil {
+	if err := r.restart(ctx, addonNamespaces...); err != nil {
 		return err
-	}
-	r.changes += len(restarted)
-	for _, name := range restarted {
-		r.console.Debug(1, "restarting %s", name)
 	}
 	if err := r.client.WaitForRollouts(ctx, r.waiting(), addonNamespaces...); err != nil {
 		return err
 	}
 	if r.options.RestartWorkloads {
-		if err := r.client.WaitForRollouts(ctx, r.waiting(), namespaces...); err != nil && ctx.Err() == nil {
+		// Only now: a node whose kube-proxy restarts still sends requests to pods that have ended.
+		if err := r.restart(ctx, metav1.NamespaceAll); err != nil {
+			return err
+		}
+		if err := r.client.WaitForRollouts(ctx, r.waiting(), metav1.NamespaceAll); err != nil && ctx.Err() == nil {
 			r.console.Warn("%v", err) // a workload of the site that was not Ready before is not a reason to stop
 		}
 		return ctx.Err()
@@ -302,6 +297,16 @@ func (r *CARotation) restartWorkloads(ctx context.Context) error {
 		r.console.Warn("pods of these workloads have a token, and %s until they are restarted (kubectl rollout restart, or --restart-workloads): %s", effect, strings.Join(others, ", "))
 	}
 	return nil
+}
+
+// restart restarts the workloads of these namespaces that were not restarted in this stage.
+func (r *CARotation) restart(ctx context.Context, namespaces ...string) error {
+	restarted, err := r.client.RestartWorkloads(ctx, r.options.Stage+" "+r.state.ID, namespaces...)
+	r.changes += len(restarted)
+	for _, name := range restarted {
+		r.console.Debug(1, "restarting %s", name)
+	}
+	return err
 }
 
 // workerCerts changes the CAs on this worker. In the stage issue, the cluster signs a new
