@@ -1,6 +1,7 @@
 package components
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -102,14 +103,8 @@ func (r Release) forArch(list []Recipe) []Recipe {
 	return list
 }
 
-// EtcdTools lists the binaries that come with etcd, as far as the module proxy serves them: not
-// etcdutl 3.5.24.
-func (r Release) EtcdTools() []string {
-	if strings.HasPrefix(r.Etcd, "3.5.24-") {
-		return []string{"etcdctl"}
-	}
-	return []string{"etcdctl", "etcdutl"}
-}
+// EtcdTools lists the binaries that come with etcd.
+func (r Release) EtcdTools() []string { return []string{"etcdctl", "etcdutl"} }
 
 // ConformanceRecipes returns the recipes that only `make conformance` needs, next to Recipes.
 func (r Release) ConformanceRecipes() []Recipe {
@@ -224,12 +219,8 @@ func (r Release) Command(name, source string) Recipe {
 func (r Release) etcd(name, dir string) Recipe {
 	version, _, _ := strings.Cut(r.Etcd, "-")
 	module := "go.etcd.io/etcd/" + dir + "/v3"
-	var replace map[string]string
-	if name == "etcdctl" {
-		replace = r.substitutesOf("go.etcd.io/etcd/")
-	}
 	return Recipe{
-		Name: name, Version: "v" + version, Module: module, Replace: replace,
+		Name: name, Version: cmp.Or(r.Substitutes()[module], "v"+version), Module: module,
 		Targets: []Target{{
 			Packages: map[string]string{name: module},
 			LDFlags:  "-s -w -X go.etcd.io/etcd/api/v3/version.GitSHA={commit}",

@@ -80,10 +80,11 @@ var patches = []Release{
 
 // substitutes has, for a release, the modules that the module proxy does not serve, or whose
 // checksum it does not serve, and the nearest version of the same minor version that it serves:
-// modules of the staging directory, and etcdutl, which etcdctl 3.5 contains.
+// modules of the staging directory, and etcd's tools.
 var substitutes = map[string]map[string]string{
 	"v1.30.14": {"k8s.io/sample-apiserver": "v0.30.10"},
 	"v1.31.14": {
+		"go.etcd.io/etcd/etcdctl/v3":         "v3.5.21",
 		"go.etcd.io/etcd/etcdutl/v3":         "v3.5.21",
 		"k8s.io/cluster-bootstrap":           "v0.31.5",
 		"k8s.io/cri-client":                  "v0.31.4",
@@ -98,6 +99,7 @@ var substitutes = map[string]map[string]string{
 		"k8s.io/sample-apiserver":            "v0.31.4",
 	},
 	"v1.32.13": {
+		"go.etcd.io/etcd/etcdctl/v3":     "v3.5.21",
 		"go.etcd.io/etcd/etcdutl/v3":     "v3.5.21",
 		"k8s.io/csi-translation-lib":     "v0.32.11",
 		"k8s.io/endpointslice":           "v0.32.5",
@@ -106,7 +108,10 @@ var substitutes = map[string]map[string]string{
 		"k8s.io/kube-scheduler":          "v0.32.10",
 		"k8s.io/sample-apiserver":        "v0.32.5",
 	},
-	"v1.33.13": {"go.etcd.io/etcd/etcdutl/v3": "v3.5.21"},
+	"v1.33.13": {
+		"go.etcd.io/etcd/etcdctl/v3": "v3.5.21",
+		"go.etcd.io/etcd/etcdutl/v3": "v3.5.21",
+	},
 	"v1.34.4":  {"k8s.io/kube-proxy": "v0.34.2"}, // only types of its configuration
 	"v1.35.6": {
 		"k8s.io/externaljwt":      "v0.35.5",
