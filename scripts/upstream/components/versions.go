@@ -112,7 +112,7 @@ var substitutes = map[string]map[string]string{
 		"go.etcd.io/etcd/etcdctl/v3": "v3.5.21",
 		"go.etcd.io/etcd/etcdutl/v3": "v3.5.21",
 	},
-	"v1.34.4":  {"k8s.io/kube-proxy": "v0.34.2"}, // only types of its configuration
+	"v1.34.4": {"k8s.io/kube-proxy": "v0.34.2"}, // only types of its configuration
 	"v1.35.6": {
 		"k8s.io/externaljwt":      "v0.35.5",
 		"k8s.io/kube-proxy":       "v0.35.5",
