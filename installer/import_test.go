@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -14,11 +15,13 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/klauspost/compress/zstd"
 	"github.com/opencontainers/go-digest"
 	"github.com/opencontainers/image-spec/specs-go"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"airlift/bundle"
+	"airlift/bundle/head"
 	"airlift/fault"
 	"airlift/images/store"
 	"airlift/installer/config"
@@ -479,5 +482,96 @@ func TestImportOfADamagedBase(t *testing.T) {
 	})
 	if _, _, err := runImport(t, root, onTop, ImportOptions{Base: full}); err != nil {
 		t.Errorf("after the error, with a good base: %v", err)
+	}
+}
+
+// forged returns a bundle with the manifest of b and other contents, whose digests all match.
+func forged(t *testing.T, b *Bundle, content map[string][]byte) *Bundle {
+	t.Helper()
+	data, err := os.ReadFile(b.file.Path())
+	if err != nil {
+		t.Fatal(err)
+	}
+	trailer, err := head.ReadAt(bytes.NewReader(data), int64(len(data)), b.file.Path())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var images bytes.Buffer
+	z, err := zstd.NewWriter(&images)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := tar.NewWriter(z)
+	for _, e := range b.manifest.Entries {
+		if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: e.Name, Mode: 0o644, Size: e.Size}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Write(content[e.Name]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(w.Close(), z.Close()); err != nil {
+		t.Fatal(err)
+	}
+	begin := int(trailer.PayloadOffset)
+	payload := slices.Concat(data[begin:begin+int(trailer.HeadSize)], images.Bytes())
+	var digester head.Digester
+	if _, err := digester.Write(payload); err != nil {
+		t.Fatal(err)
+	}
+	digests, sum := digester.Encode()
+	trailer.PayloadSize, trailer.DigestsSHA256 = uint64(len(payload)), sum
+	path := filepath.Join(t.TempDir(), "forged")
+	all := slices.Concat(data[:begin-head.HeaderSize], head.Header{FileSize: trailer.FileSize()}.Encode(), payload, digests, trailer.Encode())
+	if err := os.WriteFile(path, all, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	f, err := bundle.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	if err := f.Check(t.Context(), nil); err != nil {
+		t.Fatal("the digests of the forged file: ", err)
+	}
+	forged, err := OpenBundle(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return forged
+}
+
+// TestImportOfAForgedBase: a file with the manifest of the base and another layer is a valid file,
+// but the layer is not that of the image.
+func TestImportOfAForgedBase(t *testing.T) {
+	root := aNode(t)
+	content := make([]byte, 5<<20) // too large for the importer's memory, so it is unpacked while it is read
+	_, _ = rand.NewChaCha8([32]byte{}).Read(content)
+	lower := layerTar(t, "lower", string(content))
+	content[len(content)/2] ^= 1
+	changed := layerTar(t, "lower", string(content))
+
+	f := newImageBundle()
+	f.add(t, oldApp, oldApp, nil, lower)
+	full := f.write(t, "install")
+	b := newImageBundle(bundle.OnlyImages)
+	b.manifest.Base = &bundle.Base{ManifestSHA256: full.id()}
+	b.add(t, newApp, newApp, full, lower, layerTar(t, "upper", "upper"))
+	more := b.write(t, "more")
+
+	f.content[bundle.BlobName("sha256:"+sum(lower))] = changed
+	base := forged(t, full, f.content)
+	if base.id() != full.id() {
+		t.Fatal("the forged file has another manifest")
+	}
+	_, _, err := runImport(t, root, more, ImportOptions{Base: base})
+	wantFault(t, "a forged base", err, fault.Bundle, base.file.Path(), "sha256:"+sum(lower), "content has digest sha256:"+sum(changed))
+	withImages(t, root, more, nil, func(n *NodeImages) {
+		if list, err := n.List(t.Context()); err != nil || len(list) > 0 {
+			t.Errorf("after the error: %q, %v", namesOf(list), err)
+		}
+	})
+	if _, imported, err := runImport(t, root, more, ImportOptions{Base: full}); err != nil || !slices.Equal(imported, []string{newApp}) {
+		t.Errorf("with the true base: imported %q, %v", imported, err)
 	}
 }

@@ -104,6 +104,10 @@ func (im *lazyImporter) open(ctx context.Context) error {
 
 // readBase reads those layers from the base that the importer needs. Upper layers may precede
 // lower ones, which the bundle has: the importer keeps them until then.
+//
+// The bundle lists only the sha256 of the base's manifest, so a file with this manifest may have
+// other contents, with digests of its own. The importer compares each layer of a plain reader with
+// the digest in the bundle.
 func (im *lazyImporter) readBase(ctx context.Context) error {
 	defer sparingMemory()()
 	s, err := im.base.file.Stream(ctx)
@@ -124,8 +128,9 @@ func (im *lazyImporter) readBase(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if err := im.blob(ctx, e, counted{content, &im.arrivals.moved}); err != nil {
-			return err
+		plain := struct{ io.Reader }{counted{content, &im.arrivals.moved}}
+		if err := im.blob(ctx, e, plain); err != nil {
+			return fmt.Errorf("reading layers of the base %s: %w", im.base.file.Path(), err)
 		}
 	}
 }

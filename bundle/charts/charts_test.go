@@ -19,6 +19,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/registry"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
@@ -402,6 +403,7 @@ func TestRepositoryPassword(t *testing.T) {
 	own := record(map[string][]byte{"/index.yaml": []byte("entries: {app: [{version: 1.2.3, urls: ['" + other.URL + "/app.tgz']}]}\n")})
 	host := strings.TrimPrefix(own.URL, "https://")
 	config := fakesites.Files(t, map[string]string{"config.json": `{"auths": {"` + host + `": {"username": "alice", "password": "secret"}}}`})
+	noCredentials(t)
 	t.Setenv("DOCKER_CONFIG", config)
 	mirrors, err := fetch.NewMirrors(own.Client().Transport, nil)
 	if err != nil {
@@ -413,12 +415,99 @@ func TestRepositoryPassword(t *testing.T) {
 	if diff := cmp.Diff([]string{"/index.yaml alice", "/app.tgz "}, authorized); diff != "" {
 		t.Error(diff)
 	}
+
+	// The file of --registry-auth replaces docker's.
+	authorized = nil
+	c := charts.New(mirrors)
+	c.AuthFile = filepath.Join(fakesites.Files(t, map[string]string{"auth.json": `{"auths": {"` + host + `": {"username": "bob", "password": "secret"}}}`}), "auth.json")
+	if _, err := c.Render(context.Background(), charts.Chart{Name: "app", Repository: own.URL, KubernetesVersion: kubernetes}); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"/index.yaml bob", "/app.tgz "}, authorized); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// noCredentials hides the files of this machine's user.
+func noCredentials(t *testing.T) {
+	empty := t.TempDir()
+	for _, name := range []string{"DOCKER_CONFIG", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME"} {
+		t.Setenv(name, empty)
+	}
+	t.Setenv("REGISTRY_AUTH_FILE", "")
+}
+
+// A name that looks like one of this machine is no request for plain http, as for images.
+func TestRegistryWithoutTLS(t *testing.T) {
+	noCredentials(t)
+	server, requests := served(t, nil)
+	host := strings.TrimPrefix(server.URL, "http://")
+	for _, version := range []string{"1.2.3", "~1.2"} {
+		_, err := client(t).Render(context.Background(), charts.Chart{Name: "oci://" + host + "/charts/app", Version: version, KubernetesVersion: kubernetes})
+		if err == nil || !strings.Contains(fault.Hint(err), "--mirror "+host+"=http://"+host) {
+			t.Errorf("version %q: %v (hint %q)", version, err, fault.Hint(err))
+		}
+	}
+	if len(*requests) > 0 {
+		t.Errorf("the registry got the requests %q", *requests)
+	}
+}
+
+// A registry with a password gets that of the file of --registry-auth.
+func TestRegistryPassword(t *testing.T) {
+	noCredentials(t)
+	handler := registry.New(registry.Logger(log.New(io.Discard, "", 0)))
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if user, password, _ := r.BasicAuth(); user != "alice" || password != "secret" {
+			w.Header().Set("WWW-Authenticate", `Basic realm="charts"`)
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		handler.ServeHTTP(w, r)
+	}))
+	defer server.Close()
+	host := strings.TrimPrefix(server.URL, "https://")
+	archive := pack(t, "app", app)
+	image, err := mutate.Append(mutate.MediaType(empty.Image, types.OCIManifestSchema1), mutate.Addendum{Layer: static.NewLayer(archive, "application/vnd.cncf.helm.chart.content.v1.tar+gzip")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ref, err := name.ParseReference(host + "/charts/app:1.2.3")
+	if err != nil {
+		t.Fatal(err)
+	}
+	transport := server.Client().Transport
+	if err := remote.Write(ref, image, remote.WithTransport(transport), remote.WithAuth(&authn.Basic{Username: "alice", Password: "secret"})); err != nil {
+		t.Fatal(err)
+	}
+	mirrors, err := fetch.NewMirrors(transport, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	chart := charts.Chart{Name: "oci://" + host + "/charts/app", Version: "~1.2", KubernetesVersion: kubernetes}
+	if _, err := charts.New(mirrors).Render(context.Background(), chart); err == nil || !strings.Contains(fault.Hint(err), "docker login "+host) {
+		t.Errorf("without credentials: %v (hint %q)", err, fault.Hint(err))
+	}
+	c := charts.New(mirrors)
+	c.AuthFile = filepath.Join(fakesites.Files(t, map[string]string{"auth.json": `{"auths": {"` + host + `/charts": {"username": "alice", "password": "secret"}}}`}), "auth.json")
+	if r := render(t, c, chart); r.Digest != digestOf(archive) {
+		t.Errorf("digest %s", r.Digest)
+	}
+	c = charts.New(mirrors)
+	c.AuthFile = "/nonexistent.json"
+	if _, err := c.Render(context.Background(), chart); err == nil || !strings.Contains(err.Error(), "/nonexistent.json") {
+		t.Errorf("with a missing file: %v", err)
+	}
 }
 
 func TestRegistry(t *testing.T) {
 	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
 	defer server.Close()
 	host := strings.TrimPrefix(server.URL, "http://")
+	plain, err := fetch.ParseMirror(host + "=" + server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
 	archive := pack(t, "app", app)
 	push := func(tag, mediaType string) {
 		t.Helper()
@@ -439,13 +528,13 @@ func TestRegistry(t *testing.T) {
 	push("1.2.3", chart)
 	push("9.0.0", "application/vnd.oci.image.layer.v1.tar+gzip")
 	for _, version := range []string{"1.2.3", "1.2.3+b1", "~1.2"} {
-		r := render(t, client(t), charts.Chart{Name: "oci://" + host + "/charts/app", Version: version})
+		r := render(t, client(t, plain), charts.Chart{Name: "oci://" + host + "/charts/app", Version: version})
 		if r.Digest != digestOf(archive) || !strings.HasPrefix(r.URL, "oci://"+host+"/charts/app:1.2.3") {
 			t.Errorf("version %q: digest %s, URL %s", version, r.Digest, r.URL)
 		}
 	}
-	for version, want := range map[string]string{"9.0.0": "is not a Helm chart", "8.0.0": "MANIFEST_UNKNOWN", "~3": `there is no version "~3"`} {
-		_, err := client(t).Render(context.Background(), charts.Chart{Name: "oci://" + host + "/charts/app", Version: version, KubernetesVersion: kubernetes})
+	for version, want := range map[string]string{"9.0.0": "is not a Helm chart", "8.0.0": "not found: " + host + "/charts/app:8.0.0", "~3": `there is no version "~3"`} {
+		_, err := client(t, plain).Render(context.Background(), charts.Chart{Name: "oci://" + host + "/charts/app", Version: version, KubernetesVersion: kubernetes})
 		if err == nil || !strings.Contains(err.Error(), want) || fault.Hint(err) == "" {
 			t.Errorf("version %q: %v (hint %q)", version, err, fault.Hint(err))
 		}
@@ -458,8 +547,59 @@ func TestRegistry(t *testing.T) {
 		"near/Chart.yaml":       "apiVersion: v2\nname: near\nversion: 1.0.0\n",
 		"near/templates/a.yaml": "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: near}\n",
 	}
-	r := render(t, client(t), charts.Chart{Name: fakesites.Files(t, parent)})
+	r := render(t, client(t, plain), charts.Chart{Name: fakesites.Files(t, parent)})
 	if got := names(r); !slices.Contains(got, "ConfigMap near") || !slices.Contains(got, "ConfigMap facts") {
 		t.Errorf("objects %v", got)
+	}
+}
+
+// Dependencies of one name and several versions, with aliases, are several charts.
+func TestDependencyTwice(t *testing.T) {
+	sub := func(version string) map[string]string {
+		return map[string]string{
+			"Chart.yaml":            "apiVersion: v2\nname: sub\nversion: " + version + "\n",
+			"templates/config.yaml": "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: {{ .Chart.Name }}}\ndata: {version: {{ .Chart.Version }}}\n",
+		}
+	}
+	files, index := map[string][]byte{}, "apiVersion: v1\nentries:\n  sub:\n"
+	for _, version := range []string{"1.0.0", "1.5.0", "2.0.0"} {
+		files["/sub-"+version+".tgz"] = pack(t, "sub", sub(version))
+		index += "  - {version: " + version + ", urls: [sub-" + version + ".tgz]}\n"
+	}
+	files["/index.yaml"] = []byte(index)
+	server, requests := served(t, files)
+	parent := map[string]string{"Chart.yaml": "apiVersion: v2\nname: parent\nversion: 0.1.0\ndependencies:\n" +
+		"- {name: sub, version: ^1, alias: first, repository: '" + server.URL + "'}\n" +
+		"- {name: sub, version: ^2, alias: second, repository: '" + server.URL + "'}\n" +
+		"- {name: sub, version: ^2, alias: third, repository: '" + server.URL + "'}\n"}
+	lock := "dependencies:\n- {name: sub, version: 1.0.0, repository: '" + server.URL + "'}\n- {name: sub, version: 2.0.0, repository: '" + server.URL + "'}\n"
+	vendored := map[string]string{}
+	for name, content := range sub("1.0.0") {
+		vendored["charts/sub/"+name] = content
+	}
+	for name, c := range map[string]struct {
+		files map[string]string
+		first string
+		gets  int // of archives
+	}{
+		"ranges":                     {parent, "1.5.0", 2},
+		"with a lock":                {with(parent, map[string]string{"Chart.lock": lock}), "1.0.0", 2},
+		"one is there":               {with(parent, vendored), "1.0.0", 1},
+		"the other is there, packed": {with(parent, map[string]string{"charts/sub-2.0.0.tgz": string(files["/sub-2.0.0.tgz"])}), "1.5.0", 1},
+	} {
+		*requests = nil
+		r := render(t, client(t), charts.Chart{Name: fakesites.Files(t, c.files)})
+		if got := names(r); len(got) != 3 {
+			t.Errorf("%s: objects %v", name, got)
+			continue
+		}
+		for alias, want := range map[string]string{"first": c.first, "second": "2.0.0", "third": "2.0.0"} {
+			if got := find(t, r, alias)["version"]; got != want {
+				t.Errorf("%s: %s has version %v, want %s", name, alias, got, want)
+			}
+		}
+		if gets := len(slices.DeleteFunc(slices.Clone(*requests), func(r string) bool { return !strings.HasSuffix(r, ".tgz") })); gets != c.gets {
+			t.Errorf("%s: %d archives were downloaded, want %d: %v", name, gets, c.gets, *requests)
+		}
 	}
 }

@@ -11,15 +11,14 @@ import (
 	"strings"
 
 	"github.com/Masterminds/semver/v3"
-	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 	"sigs.k8s.io/yaml"
 
 	"airlift/bundle/fetch"
 	"airlift/fault"
+	"airlift/images/registry"
 )
 
 const (
@@ -29,10 +28,15 @@ const (
 	maxArchive = 64 << 20
 )
 
-// A Client gets charts from repositories and registries. Credentials are those of docker's
-// configuration, also for repositories.
+// A Client gets charts from repositories and registries, with the credentials and the rule for
+// plain http of images.
 type Client struct {
+	// AuthFile has the credentials, also for repositories, in the format of docker's
+	// config.json. If it is empty, they are in the files of docker and podman.
+	AuthFile string
+
 	mirrors *fetch.Mirrors
+	images  *registry.Client      // nil before its first use
 	indexes map[string]*index     // by URL
 	charts  map[string]archive    // by repository, name and version
 	pins    map[Download]Download // by what is wanted
@@ -180,7 +184,7 @@ func (c *Client) get(ctx context.Context, at, repository *url.URL, limit int64) 
 		return nil, err
 	}
 	if at.Host == repository.Host && at.Scheme == "https" {
-		if err := c.logIn(ctx, req); err != nil {
+		if err := c.logIn(ctx, req, repository); err != nil {
 			return nil, err
 		}
 	}
@@ -206,24 +210,15 @@ func (c *Client) get(ctx context.Context, at, repository *url.URL, limit int64) 
 	return io.ReadAll(resp.Body)
 }
 
-// logIn adds the credentials for the host, or for its mirror.
-func (c *Client) logIn(ctx context.Context, req *http.Request) error {
+// logIn adds the credentials for the repository, or for its mirror.
+func (c *Client) logIn(ctx context.Context, req *http.Request, repository *url.URL) error {
 	if req.URL.User != nil {
 		return nil // net/http sends them
 	}
-	reg, err := name.NewRegistry(c.account(req.URL.Host))
-	if err != nil {
-		return nil // no host name that docker's configuration could have
-	}
-	auth, err := authn.Resolve(ctx, authn.DefaultKeychain, reg)
-	if err != nil {
-		return fmt.Errorf("reading credentials: %w", err)
-	}
-	account, err := authn.Authorization(ctx, auth)
-	if err != nil {
-		return fmt.Errorf("reading credentials: %w", err)
-	}
+	account, err := c.registry().Authorization(ctx, repository.Host, strings.Trim(repository.Path, "/"))
 	switch {
+	case err != nil:
+		return err
 	case account.RegistryToken != "":
 		req.Header.Set("Authorization", "Bearer "+account.RegistryToken)
 	case account.Username != "" || account.Password != "":
@@ -232,13 +227,13 @@ func (c *Client) logIn(ctx context.Context, req *http.Request) error {
 	return nil
 }
 
-// account returns the host to authenticate with. A mirror must not get another site's
-// password.
-func (c *Client) account(host string) string {
-	if to, ok := c.mirrors.Lookup(host); ok {
-		return to.Host
+// registry returns the client for registries.
+func (c *Client) registry() *registry.Client {
+	if c.images == nil {
+		c.images = registry.New(fetch.New(nil, c.mirrors), c.mirrors, "") // it stores nothing
+		c.images.AuthFile = c.AuthFile
 	}
-	return host
+	return c.images
 }
 
 // Media types of a chart's archive in a registry.
@@ -250,13 +245,9 @@ func (c *Client) fromRegistry(ctx context.Context, from, version string) (a arch
 	if err != nil {
 		return a, fault.New(fault.Usage, "write it as oci://registry.example.com/charts/app and give the version separately", "chart %q: %w", from, err)
 	}
-	options, err := c.registryOptions(ctx, repo)
-	if err != nil {
-		return a, err
-	}
 	tag := strings.ReplaceAll(version, "+", "_")
 	if _, err := semver.StrictNewVersion(version); err != nil {
-		tags, err := remote.List(repo, append(options, remote.WithContext(ctx))...)
+		tags, err := c.registry().Tags(ctx, repo)
 		if err != nil {
 			return a, fmt.Errorf("listing the versions of %s: %w", from, err)
 		}
@@ -270,19 +261,15 @@ func (c *Client) fromRegistry(ctx context.Context, from, version string) (a arch
 		tag = strings.ReplaceAll(chosen, "+", "_")
 	}
 	ref := repo.Tag(tag)
-	image, err := remote.Image(ref, append(options, remote.WithContext(ctx))...)
+	manifest, err := c.registry().Artifact(ctx, ref)
 	if err != nil {
 		return a, notThere(fmt.Errorf("pulling chart %s%s: %w", ociScheme, ref, err), "check the name and the version of the chart")
-	}
-	manifest, err := image.Manifest()
-	if err != nil {
-		return a, fmt.Errorf("pulling chart %s%s: %w", ociScheme, ref, err)
 	}
 	layer, err := chartLayer(manifest)
 	if err != nil {
 		return a, fault.New(fault.Usage, "give the name of a chart", "%s%s %w", ociScheme, ref, err)
 	}
-	if a.content, err = c.blob(ctx, repo, layer.Digest.String(), options); err != nil {
+	if a.content, err = c.registry().Blob(ctx, repo, layer.Digest.String(), layer.Size); err != nil {
 		return a, fmt.Errorf("pulling chart %s%s: %w", ociScheme, ref, err)
 	}
 	a.from, a.version = ociScheme+ref.String(), strings.ReplaceAll(tag, "_", "+")
@@ -290,42 +277,12 @@ func (c *Client) fromRegistry(ctx context.Context, from, version string) (a arch
 }
 
 // notThere adds a hint to err if a registry answered that it does not have the content. Other
-// errors, such as an unknown CA, get the hints of the builder.
+// errors, such as an unknown CA, have hints of the registry's client or get those of the builder.
 func notThere(err error, hint string) error {
-	var answer *transport.Error
-	if errors.As(err, &answer) && answer.StatusCode == http.StatusNotFound {
+	if fetch.NotThere(err) {
 		return fault.Wrap(err, fault.Failure, hint)
 	}
 	return err
-}
-
-// registryOptions returns the options for requests to the registry of repo, with its
-// credentials.
-func (c *Client) registryOptions(ctx context.Context, repo name.Repository) ([]remote.Option, error) {
-	reg, err := name.NewRegistry(c.account(repo.RegistryStr()))
-	if err != nil {
-		reg = repo.Registry
-	}
-	auth, err := authn.Resolve(ctx, authn.DefaultKeychain, reg)
-	if err != nil {
-		return nil, fmt.Errorf("reading registry credentials: %w", err)
-	}
-	return []remote.Option{remote.WithTransport(c.mirrors), remote.WithAuth(auth)}, nil
-}
-
-// blob pulls the archive with this digest, of at most maxArchive bytes.
-func (c *Client) blob(ctx context.Context, repo name.Repository, digest string, options []remote.Option) ([]byte, error) {
-	// The limit is also that of the registry's token, which may be larger than a small chart.
-	layer, err := remote.Layer(repo.Digest(digest), append(options, remote.WithContext(fetch.Allow(ctx, maxArchive)))...)
-	if err != nil {
-		return nil, err
-	}
-	compressed, err := layer.Compressed() // compares the digest
-	if err != nil {
-		return nil, err
-	}
-	defer compressed.Close()
-	return io.ReadAll(compressed)
 }
 
 func chartLayer(m *v1.Manifest) (v1.Descriptor, error) {

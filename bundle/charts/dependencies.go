@@ -10,6 +10,7 @@ import (
 
 	helm "helm.sh/helm/v4/pkg/chart/v2"
 	"helm.sh/helm/v4/pkg/chart/v2/loader"
+	chartutil "helm.sh/helm/v4/pkg/chart/v2/util"
 
 	"airlift/fault"
 )
@@ -24,17 +25,10 @@ func (c *Client) complete(ctx context.Context, chart *helm.Chart, dir string, de
 		return fault.New(fault.Usage, "correct the dependencies in Chart.yaml", "chart %q: dependencies are nested more than %d deep", chart.Name(), maxDepth)
 	}
 	for _, d := range chart.Metadata.Dependencies {
-		if slices.ContainsFunc(chart.Dependencies(), func(have *helm.Chart) bool { return have.Name() == d.Name }) {
+		if has(chart, d) {
 			continue
 		}
-		version := d.Version
-		if chart.Lock != nil {
-			for _, l := range chart.Lock.Dependencies {
-				if l.Name == d.Name && l.Repository == d.Repository {
-					version = l.Version
-				}
-			}
-		}
+		version := locked(chart, d)
 		sub, subdir, err := c.dependency(ctx, d, version, dir)
 		if err != nil {
 			return fmt.Errorf("chart %q: dependency %q: %w", chart.Name(), d.Name, err)
@@ -48,6 +42,40 @@ func (c *Client) complete(ctx context.Context, chart *helm.Chart, dir string, de
 		chart.AddDependency(sub)
 	}
 	return nil
+}
+
+// has reports whether the chart has a dependency. Of several dependencies of one name, with aliases,
+// each needs a chart of its own version.
+func has(chart *helm.Chart, d *helm.Dependency) bool {
+	return slices.ContainsFunc(chart.Dependencies(), func(have *helm.Chart) bool {
+		return have.Name() == d.Name && (!severalOf(chart, d.Name) || chartutil.IsCompatibleRange(d.Version, have.Metadata.Version))
+	})
+}
+
+// severalOf reports whether several dependencies have this name. For a single one, Helm also uses a
+// version that is not in its range.
+func severalOf(chart *helm.Chart, name string) bool {
+	n := 0
+	for _, d := range chart.Metadata.Dependencies {
+		if d.Name == name {
+			n++
+		}
+	}
+	return n > 1
+}
+
+// locked returns the version in Chart.lock, or else that in Chart.yaml.
+func locked(chart *helm.Chart, d *helm.Dependency) string {
+	version := d.Version
+	if chart.Lock == nil {
+		return version
+	}
+	for _, l := range chart.Lock.Dependencies {
+		if l.Name == d.Name && l.Repository == d.Repository && (!severalOf(chart, d.Name) || chartutil.IsCompatibleRange(d.Version, l.Version)) {
+			version = l.Version
+		}
+	}
+	return version
 }
 
 func (c *Client) dependency(ctx context.Context, d *helm.Dependency, version, dir string) (*helm.Chart, string, error) {

@@ -73,11 +73,7 @@ func (c *Client) pinned(ctx context.Context, repository string, pin Download) (a
 		if err != nil {
 			return a, fault.Wrap(err, fault.Usage, "resolve everything again with bundle update")
 		}
-		options, err := c.registryOptions(ctx, tag.Repository)
-		if err == nil {
-			a.content, err = c.blob(ctx, tag.Repository, pin.Digest, options)
-		}
-		if err != nil {
+		if a.content, err = c.registry().Blob(ctx, tag.Repository, pin.Digest, maxArchive); err != nil {
 			return a, notThere(fmt.Errorf("pulling chart %s with the pinned digest %s: %w", pin.URL, pin.Digest, err),
 				"the registry no longer has this archive; choose another one with bundle update")
 		}

@@ -37,7 +37,7 @@ type Head struct {
 type Start struct {
 	Head
 	FormatVersion int      `json:"formatVersion"`
-	Platforms     []string `json:"platforms"` // a Result follows for each
+	Platforms     []string `json:"platforms"` // a Result follows for each, unless the build fails
 }
 
 // The values of Phase.Phase, in the order of a build.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"aead.dev/minisign"
@@ -40,7 +41,11 @@ func Sign(ctx context.Context, f *bundle.File, key SecretKey, path string, read 
 	return comment, atomicfile.Write(path, text, 0o644)
 }
 
-const sizeField = "size:"
+// Fields of the trusted comment.
+const (
+	kubernetesField = "kubernetes:"
+	sizeField       = "size:"
+)
 
 // trustedComment is what the signature states about the file, in minisign's form: fields
 // separated by tabs. "hashed" is minisign's own.
@@ -51,7 +56,19 @@ func trustedComment(path, kubernetes string, size int64) string {
 		}
 		return r
 	}, filepath.Base(path))
-	return fmt.Sprintf("file:%s\tkubernetes:%s\t%s%d\thashed", name, kubernetes, sizeField, size)
+	return fmt.Sprintf("file:%s\t%s%s\t%s%d\thashed", name, kubernetesField, kubernetes, sizeField, size)
+}
+
+// Describes reports whether a signature is of a bundle with this Kubernetes version and this size,
+// according to its trusted comment, which is not checked. known is false if the text is no
+// signature, or one of minisign itself: its comments do not describe the bundle.
+func Describes(text []byte, kubernetes string, size int64) (describes, known bool) {
+	var s minisign.Signature
+	if err := s.UnmarshalText(text); err != nil {
+		return false, false
+	}
+	signed, known := signedSize(s.TrustedComment)
+	return signed == size && slices.Contains(strings.Split(s.TrustedComment, "\t"), kubernetesField+kubernetes), known
 }
 
 // A counted reader counts what is read, and ends with the context's error.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -171,6 +172,38 @@ func TestRefusals(t *testing.T) {
 }
 
 // The error about another key names both.
+func TestDescribes(t *testing.T) {
+	dir := t.TempDir()
+	path := writeBundle(t, dir)
+	secret, _ := keyPair(t, dir, "site")
+	sign(t, path, secret)
+	text, err := os.ReadFile(signature.Path(path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	i, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	comment := regexp.MustCompile(`trusted comment: .*`)
+	for name, c := range map[string]struct {
+		text             []byte
+		kubernetes       string
+		size             int64
+		describes, known bool
+	}{
+		"this bundle":     {text, "v1.29.15", i.Size(), true, true},
+		"another version": {text, "v1.29.1", i.Size(), false, true},
+		"another size":    {text, "v1.29.15", i.Size() + 1, false, true},
+		"by minisign":     {comment.ReplaceAll(text, []byte("trusted comment: timestamp:1700000000\tfile:install\thashed")), "v1.29.15", i.Size(), false, false},
+		"no signature":    {[]byte("text"), "v1.29.15", i.Size(), false, false},
+	} {
+		if describes, known := signature.Describes(c.text, c.kubernetes, c.size); describes != c.describes || known != c.known {
+			t.Errorf("%s: %v, known: %v", name, describes, known)
+		}
+	}
+}
+
 func TestWrongKeyNamesBothIDs(t *testing.T) {
 	dir := t.TempDir()
 	path := writeBundle(t, dir)

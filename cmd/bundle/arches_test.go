@@ -1,16 +1,21 @@
 package main
 
 import (
+	"bytes"
 	"debug/elf"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/spf13/cobra"
 
 	"airlift/bundle"
+	"airlift/bundle/builder"
 	"airlift/bundle/events"
 	"airlift/fault"
 	"airlift/scripts/fakesites"
@@ -153,6 +158,40 @@ func TestArchErrors(t *testing.T) {
 	for arch, want := range map[string]string{"amd64,amd64": "--arch names amd64 twice", "": "--arch is empty", "amd64,riscv64": "riscv64"} {
 		if _, errs, code := s.run("build", "--version", "v1.29.15", "--arch", arch, "--launcher", "stub", "--installer", "stub"); code != fault.Usage || !strings.Contains(errs, want) {
 			t.Errorf("--arch %q: exit code %d: %s", arch, code, errs)
+		}
+	}
+}
+
+// The files that are complete are reported, also if a later one fails.
+func TestReportOfAFailedBuild(t *testing.T) {
+	list := []builder.Options{{Target: builder.Target{Arch: "amd64"}}, {Target: builder.Target{Arch: "arm64"}}}
+	m := &bundle.Manifest{FormatVersion: bundle.FormatVersion, Platform: "linux/amd64", KubernetesVersion: "v1.29.15", CNI: "none"}
+	results := []*builder.Result{{Path: "install-amd64", Manifest: m, Warnings: []string{"an assumption"}, UnusedMirrors: []string{"registry.example"}}}
+	failed := errors.New("the disk is full")
+	for _, format := range []string{progressText, progressJSON} {
+		var out, errs bytes.Buffer
+		cmd := &cobra.Command{}
+		cmd.SetOut(&out)
+		cmd.SetErr(&errs)
+		b := &buildFlags{}
+		if err := b.chooseProgress(cmd, format); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.report(cmd, list, results, failed, time.Second); !errors.Is(err, failed) {
+			t.Errorf("%s: %v", format, err)
+		}
+		if format == progressText {
+			has(t, format, out.String()+errs.String(), "\ninstall-amd64\n", "kubernetes  v1.29.15", "warning: an assumption")
+		} else if r := of[events.Result](decodeEvents(t, out.String())); len(r) != 1 || r[0].Path != "install-amd64" || r[0].Platform != "linux/amd64" {
+			t.Errorf("%s: %+v", format, r)
+		}
+		// Whether a mirror is used is only known at the end.
+		if all := out.String() + errs.String(); strings.Contains(all, "registry.example") {
+			t.Errorf("%s: %s", format, all)
+		}
+		out.Reset()
+		if err := b.report(cmd, list, nil, failed, time.Second); !errors.Is(err, failed) || out.Len() > 0 {
+			t.Errorf("%s, without a complete file: %v, %s", format, err, &out)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -46,13 +47,17 @@ exists, the build uses the versions and checksums in it. It fails if the lock do
 fit bundle.yaml, and lists the differences; "bundle update" updates the lock. --lock
 FILE uses another file, also without --file. --locked fails if there is no lock.
 
+--output and --lock must not name a file that the build reads, such as bundle.yaml, the
+base or the secret key: the build then fails before it writes anything.
+
 --addon adds an add-on of the catalog, which init applies before the site's own
 manifests. "bundle versions" lists the add-ons and their versions.
 
 --arch amd64,arm64 builds a bundle for each architecture, from one bundle.yaml and with
 one lock. All of them are resolved, checked and downloaded before the first file is
 written. The build then appends -amd64 and -arm64 to the file names of --output, --base,
---launcher and --installer.
+--launcher and --installer. If a later file cannot be written, the
+results of the complete ones are still printed.
 
 --images-from FILE|DIR|CHART reads Kubernetes manifests, a kustomization or a Helm chart,
 and adds only their images. Use it for objects that you apply yourself.
@@ -98,10 +103,10 @@ use --mirror HOST=http://HOST.
 
 Registry credentials are read from the file of --registry-auth or REGISTRY_AUTH_FILE.
 Without one, they are read from the files that docker login and podman login write, with
-their credential helpers. --registry-ca FILE trusts the CA certificates in FILE, in
-addition to the system's; HOST=FILE limits them to one host. --registry-ca DIR reads
-DIR/HOST/*.crt, as in docker's certs.d. /etc/docker/certs.d and /etc/containers/certs.d
-are always read.
+their credential helpers. They are also used for charts. --registry-ca FILE trusts the
+CA certificates in FILE, in addition to the system's; HOST=FILE limits them to one host.
+--registry-ca DIR reads DIR/HOST/*.crt, as in docker's certs.d. /etc/docker/certs.d and
+/etc/containers/certs.d are always read.
 
 A checksum from a mirror detects damage. It does not prove that the file is
 upstream's, because the mirror supplies both; bundle build warns about this.
@@ -196,10 +201,19 @@ With other mirrors, checksums and digests are requested again.`,
 			if err != nil {
 				return err
 			}
-			if err := b.useLock(list, locked); err != nil {
+			if err := b.checkLock(list); err != nil {
 				return err
 			}
 			launchers, installers := builder.PerArch(launcher, b.arches), builder.PerArch(installer, b.arches)
+			for n, o := range list {
+				if err := b.checkOutput(o, input{"the launcher", launchers[n]}, input{"the installer", installers[n]},
+					input{"the secret key", signKey}, input{"the file of --password-file", password.file}); err != nil {
+					return err
+				}
+			}
+			if err := b.useLock(list, locked); err != nil {
+				return err
+			}
 			for n, arch := range b.arches {
 				if list[n].Executables, err = executables(launchers[n], installers[n], arch); err != nil {
 					return err
@@ -223,12 +237,9 @@ With other mirrors, checksums and digests are requested again.`,
 			b.events.Start(platforms)
 			results, err := builder.RunAll(cmd.Context(), list)
 			if err != nil && cmd.Context().Err() != nil {
-				return fault.Wrap(err, fault.Interrupted, "downloads are kept; run the same command again to continue")
+				err = fault.Wrap(err, fault.Interrupted, "downloads are kept; run the same command again to continue")
 			}
-			if err != nil {
-				return err
-			}
-			return b.report(cmd, list, results, time.Since(start))
+			return b.report(cmd, list, results, err, time.Since(start))
 		},
 	}
 	f := cmd.Flags()
@@ -250,9 +261,13 @@ With other mirrors, checksums and digests are requested again.`,
 	return cmd
 }
 
-// report prints what was built, or ends the stream of events.
-func (b *buildFlags) report(cmd *cobra.Command, list []builder.Options, results []*builder.Result, took time.Duration) error {
-	unused := results[0].UnusedMirrors // by no architecture
+// report prints what was built, or writes it to the stream of events. failed is the error that ended
+// the build; the results are then those of the files that were complete before. It returns failed.
+func (b *buildFlags) report(cmd *cobra.Command, list []builder.Options, results []*builder.Result, failed error, took time.Duration) error {
+	var unused []string // by no architecture
+	if failed == nil {
+		unused = results[0].UnusedMirrors
+	}
 	warned := map[string]bool{}
 	for _, r := range results {
 		unused = slices.DeleteFunc(slices.Clone(unused), func(host string) bool { return !slices.Contains(r.UnusedMirrors, host) })
@@ -270,10 +285,10 @@ func (b *buildFlags) report(cmd *cobra.Command, list []builder.Options, results 
 		if b.events != nil {
 			b.events.On("linux/" + list[n].Arch).Result(resultEvent(r, list[n].LockPath))
 		} else if err := printResult(cmd.OutOrStdout(), r, b.lockLine, took); err != nil {
-			return err
+			return cmp.Or(failed, err)
 		}
 	}
-	return b.events.Err()
+	return cmp.Or(failed, b.events.Err())
 }
 
 // printResult prints a table of the contents, and the summary of the bundle.

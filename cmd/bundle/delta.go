@@ -48,7 +48,7 @@ with that of NEW. That takes about as long as the compression of NEW.`,
 			display := progress.New(cmd.ErrOrStderr())
 			defer display.Close()
 			path := cmp.Or(output, now.Path()+deltaSuffix)
-			if err := notOneOf(path, old, now); err != nil {
+			if err := keepInputs("the delta", path, "--output", input{"the bundle", old.Path()}, input{"the bundle", now.Path()}); err != nil {
 				return err
 			}
 			h, err := delta.Create(cmd.Context(), old, now, path, delta.Options{Bundle: version, Stage: stages(display)})
@@ -83,7 +83,11 @@ signature is valid: patch compares the sha256 before it renames the file to its 
 
 patch needs as much time and memory as the compression of the bundle, and free space for
 the bundle and for what it unpacks from OLD. With the default compression it takes minutes.
-OLD does not change, unless --output names it. An interrupted patch leaves no files.`,
+OLD does not change, unless --output names it. An interrupted patch leaves no files.
+
+If the result replaces a bundle, patch removes the signature, the provenance and the SBOM
+next to it that are of the replaced bundle, and prints their names. It keeps those of the
+new bundle.`,
 		Example: `  bundle patch install-v1.37.1 install-v1.37.2.delta
   bundle patch install /media/usb/install.delta --output install.new`,
 		Args: cobra.ExactArgs(2),
@@ -117,11 +121,13 @@ func patch(ctx context.Context, cmd *cobra.Command, oldPath, deltaPath, path str
 		return err
 	}
 	defer old.Close()
-	if sameFile(path, deltaPath) {
-		return fault.New(fault.Usage, "choose another path with --output", "the result would replace the delta %s", deltaPath)
+	if err := keepInputs("the result", path, "--output", input{"the delta", deltaPath}); err != nil {
+		return err
 	}
 	display := progress.New(cmd.ErrOrStderr())
 	defer display.Close()
+	_, err = os.Stat(path)
+	replaces := err == nil
 	s, err := d.Apply(ctx, old, path, stages(display))
 	if err != nil {
 		return err
@@ -129,7 +135,10 @@ func patch(ctx context.Context, cmd *cobra.Command, oldPath, deltaPath, path str
 	display.Close()
 	fmt.Fprintf(cmd.OutOrStdout(), "%s: Kubernetes %s, %s\nsha256: %s, the same as the original's. To check the signature: bundle verify %s --key KEY\n",
 		path, d.New.KubernetesVersion, progress.Bytes(s.Size), s.SHA256, shellQuote(path))
-	return nil
+	if !replaces {
+		return nil
+	}
+	return removeOfReplaced(cmd.OutOrStdout(), path, s)
 }
 
 // openTwo opens an older and a newer bundle.
@@ -142,16 +151,6 @@ func openTwo(oldPath, newPath string) (old, now *bundle.File, err error) {
 		return nil, nil, err
 	}
 	return old, now, nil
-}
-
-// notOneOf refuses to replace a bundle with the delta.
-func notOneOf(path string, bundles ...*bundle.File) error {
-	for _, b := range bundles {
-		if sameFile(path, b.Path()) {
-			return fault.New(fault.Usage, "choose another path with --output", "the delta would replace the bundle %s", b.Path())
-		}
-	}
-	return nil
 }
 
 func sameFile(a, b string) bool {

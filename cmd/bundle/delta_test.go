@@ -62,3 +62,68 @@ func TestDeltaAndPatch(t *testing.T) {
 		t.Error("a refused patch wrote its result")
 	}
 }
+
+// A patch in place removes the files next to the bundle that are of the older one, and keeps those
+// that were copied there for the new one.
+func TestPatchInPlace(t *testing.T) {
+	u := fakesites.New(t, "v1.29.15", "v1.29.99")
+	s := newShell(t)
+	s.want(0, "", "keygen", "--no-password")
+	for _, b := range []struct{ version, output string }{{"v1.29.15", "old"}, {"v1.29.99", "new"}} {
+		s.want(0, "", buildArgs(u, "--version", b.version, "--output", b.output, "--compression", "fastest", "--sbom", "spdx-json,cyclonedx-json", "--sign-key", "airlift.key")...)
+	}
+	s.want(0, "", "delta", "old", "new")
+	sides := []string{".minisig", ".provenance.json", ".spdx.json", ".cdx.json"}
+	copyFile := func(from, to string) {
+		t.Helper()
+		s.writeAll(map[string]string{to: s.read(from)})
+	}
+
+	// Nothing is replaced, so nothing is removed.
+	for _, side := range sides {
+		copyFile("old"+side, "fresh"+side)
+	}
+	out := s.want(0, "", "patch", "old", "new.delta", "--output", "fresh")
+	if strings.Contains(out, "was removed") || s.read("fresh.minisig") != s.read("old.minisig") {
+		t.Errorf("a file next to the result changed:\n%s", out)
+	}
+
+	// The bundle that is replaced has its files, except for a signature of the new one.
+	for _, side := range append([]string{""}, sides...) {
+		copyFile("old"+side, "install"+side)
+		copyFile("old"+side, "other"+side)
+	}
+	copyFile("new.minisig", "install.minisig")
+	out = s.want(0, "Kubernetes v1.29.99", "patch", "install", "new.delta", "--output", "install")
+	if s.read("install") != s.read("new") || s.read("install.minisig") != s.read("new.minisig") {
+		t.Error("the bundle or its signature is not the new one")
+	}
+	for _, side := range sides[1:] {
+		if _, err := os.Stat(filepath.Join(s.dir, "install"+side)); err == nil || !strings.Contains(out, "install"+side+" was removed: it was of the replaced bundle\n") {
+			t.Errorf("%s of the replaced bundle: %v\n%s", side, err, out)
+		}
+	}
+	s.want(0, "signed by key", "verify", "install", "--key", "airlift.pub")
+
+	// And with the new bundle's provenance and SBOM, but the older signature.
+	for _, side := range sides[1:] {
+		copyFile("new"+side, "other"+side)
+	}
+	out = s.want(0, "other.minisig was removed: it was of the replaced bundle\n", "patch", "other", "new.delta", "--output", "other")
+	for _, side := range sides[1:] {
+		if s.read("other"+side) != s.read("new"+side) {
+			t.Errorf("%s of the new bundle changed", side)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(s.dir, "other.minisig")); err == nil || strings.Count(out, "was removed") != 1 {
+		t.Errorf("the older signature: %v\n%s", err, out)
+	}
+
+	// A signature by minisign does not describe its bundle.
+	copyFile("old", "by-minisign")
+	s.writeAll(map[string]string{"by-minisign.minisig": "not known\n"})
+	s.want(0, "by-minisign.minisig was kept: remove it if it is of the replaced bundle\n", "patch", "by-minisign", "new.delta", "--output", "by-minisign")
+	if s.read("by-minisign.minisig") != "not known\n" {
+		t.Error("the signature changed")
+	}
+}

@@ -40,6 +40,10 @@ minisign -V on a machine without Airlift.
 			if keyFile == "" {
 				return fault.New(fault.Usage, "bundle sign "+shellQuote(args[0])+" --key airlift.key", "--key is required")
 			}
+			path := cmp.Or(output, signature.Path(f.Path()))
+			if err := keepInputs("the signature", path, "--output", input{"the bundle", f.Path()}, input{"the secret key", keyFile}, input{"the file of --password-file", password.file}); err != nil {
+				return err
+			}
 			key, err := signature.ReadSecretKey(keyFile, func() (string, error) { return password.existing(ctx, keyFile) })
 			if err != nil {
 				return err
@@ -50,7 +54,6 @@ minisign -V on a machine without Airlift.
 			display := progress.New(cmd.ErrOrStderr())
 			defer display.Close()
 			item := display.Item("signing "+f.Path(), f.Size())
-			path := cmp.Or(output, signature.Path(f.Path()))
 			comment, err := signature.Sign(ctx, f, key, path, item.Add)
 			if err != nil {
 				item.Failed()

@@ -32,6 +32,14 @@ func TestBuildSignVerify(t *testing.T) {
 	s.want(fault.Usage, "is not a minisign secret key", "sign", "install", "--key", "release.pub")
 	s.want(fault.Bundle, "is not a bundle", "sign", "release.pub", "--key", "release.key")
 
+	// A signature does not replace what it needs.
+	before := s.read("install") + s.read("airlift.key")
+	s.want(fault.Usage, `the signature would replace the bundle "install"`, "sign", "install", "--key", "airlift.key", "--output", "./install")
+	s.want(fault.Usage, `the signature would replace the secret key "airlift.key"`, "sign", "install", "--key", "airlift.key", "--output", "airlift.key")
+	if s.read("install")+s.read("airlift.key") != before {
+		t.Error("a refused signature changed a file")
+	}
+
 	// A build without a key removes the signature of the file that it replaces.
 	s.want(0, "", buildArgs(u)...)
 	s.want(fault.Bundle, "install is not signed", "verify", "install", "--key", "airlift.pub")

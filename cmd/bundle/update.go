@@ -37,6 +37,9 @@ The lock is replaced in one step; on an error it is unchanged.`,
 			if err != nil {
 				return err
 			}
+			if err := b.checkLock(list); err != nil {
+				return err
+			}
 			path := list[0].LockPath
 			before, err := lock.Read(path)
 			if err != nil && !lock.Missing(err) {

@@ -110,8 +110,9 @@ func newImagesListCmd() *cobra.Command {
 		Use:   "list",
 		Short: "List the images of this node",
 		Long: `List the images in the containerd of this node: whether they are pinned, how many
-containers and pods use them, running or not, whether this file contains them, and
-whether Airlift imported them, as images of Kubernetes or of the site.`,
+containers and pods use them, running or not, also as an image volume, whether this
+file contains them, and whether Airlift imported them, as images of Kubernetes or of
+the site.`,
 		Example: "  ./install images list\n  ./install images list -o json",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -137,8 +138,9 @@ func newImagesPruneCmd() *cobra.Command {
 		Use:   "prune",
 		Short: "Remove images that nothing needs",
 		Long: `Remove images from the containerd of this node that Airlift imported and that nothing
-needs: no container on this node uses them, no workload of the cluster names them, and
-this file does not contain them. The command prints them and asks for confirmation.
+needs: no container on this node uses them or mounts them as an image volume, no workload
+of the cluster names them, and this file does not contain them. The command prints them
+and asks for confirmation.
 
 It never removes an image of Kubernetes, the pause image, or an image that was pulled,
 imported or tagged by something other than Airlift.

@@ -39,7 +39,8 @@ again: it finishes what an earlier run left, and changes nothing else.
 The images are those that init and join also import, except the images of Kubernetes.
 They are pinned: the kubelet's garbage collection never removes them, because no node
 could pull them again. With --pin=false, the kubelet removes images that no container
-uses when the disk is almost full.
+uses when the disk is almost full. Images that are pinned already stay pinned, because
+init or another file may need that: "images unpin" unpins them.
 
 If this file was built with a base, it leaves out layers that the base has. They are
 on every node that imported the images of the base. On any other node, use --base FILE:
@@ -61,7 +62,7 @@ import reads the missing layers from the base.` + timelineHelp,
 	f := cmd.Flags()
 	f.SortFlags = false
 	f.StringVar(&in.base, "base", "", "the bundle `FILE` that was the base of this file, for layers that this node does not have")
-	f.BoolVar(&in.pin, "pin", true, "protect the images from the kubelet's garbage collection")
+	f.BoolVar(&in.pin, "pin", true, "protect the images from the kubelet's garbage collection; false does not unpin an image that is pinned already")
 	f.BoolVar(&in.skipFileCheck, "skip-file-check", false, "do not verify the files first; use it only after 'bundle verify' or sha256sum")
 	in.output.bind(f)
 	in.timeline.bind(f)

@@ -8,6 +8,7 @@ import (
 
 	"airlift/bundle"
 	"airlift/bundle/head"
+	"airlift/fault"
 )
 
 // ReadManifest reads an image's manifest and checks that all sizes in it are within the
@@ -42,8 +43,12 @@ func ReadConfig(reference string, d bundle.Descriptor, body []byte, count int, a
 	if err := json.Unmarshal(body, &cfg); err != nil {
 		return nil, fmt.Errorf("reading config %s: %w", d.Digest, err)
 	}
-	// Some tools omit the platform. A wrong platform is an error.
-	if cfg.Architecture != "" && (cfg.Architecture != arch || cfg.OS != "linux") {
+	// Some tools omit the platform, and bundle verify would refuse the finished bundle.
+	if cfg.OS == "" || cfg.Architecture == "" {
+		return nil, fault.New(fault.Failure, "build the image again with a tool that sets both, for example: docker build --platform linux/"+arch,
+			"config %s of %s has no os or no architecture, which OCI requires", d.Digest, reference)
+	}
+	if cfg.Architecture != arch || cfg.OS != "linux" {
 		return nil, otherPlatform(reference, arch, []string{printable(cfg.OS + "/" + cfg.Architecture)})
 	}
 	if len(cfg.RootFS.DiffIDs) != count {

@@ -42,7 +42,11 @@ func (c *Client) scope(repo name.Repository, action string) string {
 // account returns the account to authenticate with. For a mirrored registry this is one at
 // the mirror, which must not get the registry's password.
 func (c *Client) account(repo name.Repository) account {
-	a := account{repo.RegistryStr(), repo.RepositoryStr()}
+	return c.accountAt(repo.RegistryStr(), repo.RepositoryStr())
+}
+
+func (c *Client) accountAt(host, path string) account {
+	a := account{host, path}
 	if to, ok := c.mirrors.Lookup(a.host); ok {
 		a.host = to.Host
 		if prefix, ok := strings.CutPrefix(to.Path, "/v2/"); ok {

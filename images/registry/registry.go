@@ -329,6 +329,11 @@ func (c *Client) download(ctx context.Context, img *Image, d v1.Descriptor, what
 // explain returns a *fetch.MissingError for the registry's "not found" errors, and adds a
 // hint if access is denied.
 func (c *Client) explain(ref name.Reference, err error) error {
+	return c.explainAt(ref.Context(), ref.Name(), err)
+}
+
+// explainAt is explain for what has this name in a repository.
+func (c *Client) explainAt(repo name.Repository, what string, err error) error {
 	code := 0
 	if e := (*transport.Error)(nil); errors.As(err, &e) {
 		code = e.StatusCode
@@ -336,7 +341,7 @@ func (c *Client) explain(ref name.Reference, err error) error {
 	if e := (*fetch.StatusError)(nil); errors.As(err, &e) {
 		code = e.Code
 	}
-	host := c.account(ref.Context()).host
+	host := c.account(repo).host
 	var unknown x509.UnknownAuthorityError
 	var plain *plainError
 	switch {
@@ -345,10 +350,10 @@ func (c *Client) explain(ref name.Reference, err error) error {
 	case errors.As(err, &plain):
 		return fault.Wrap(err, fault.Failure, "check the registry's name and port; if it has no TLS, allow plain http with --mirror "+host+"=http://"+host)
 	case code == http.StatusNotFound, fetch.NotThere(err):
-		return &fetch.MissingError{URL: ref.Name()}
+		return &fetch.MissingError{URL: what}
 	case code == http.StatusUnauthorized, code == http.StatusForbidden:
 		return fault.Wrap(err, fault.Failure,
-			"check the image's name; if it needs a login, run docker login "+host)
+			"check the name; if it needs a login, run docker login "+host)
 	}
 	return err
 }

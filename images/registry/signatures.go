@@ -118,21 +118,26 @@ func (c *Client) layersOf(ctx context.Context, ref name.Reference) (list []Signa
 	return list, nil
 }
 
-// small downloads a small blob.
+// small downloads the blob of a signature.
 func (c *Client) small(ctx context.Context, repo name.Repository, d v1.Descriptor) ([]byte, error) {
 	if d.Size < 1 || d.Size > maxSignature {
 		return nil, fmt.Errorf("%s has %d bytes, not between 1 and %d", d.Digest, d.Size, maxSignature)
 	}
+	return c.blob(ctx, repo, d.Digest.String(), d.Size)
+}
+
+// blob downloads a blob of at most limit bytes to memory.
+func (c *Client) blob(ctx context.Context, repo name.Repository, digest string, limit int64) ([]byte, error) {
 	s, err := c.open(ctx, repo)
 	if err != nil {
 		return nil, err
 	}
-	body, _, err := c.fetch.Ask(ctx, fetch.Question{URL: address(repo, "blobs", d.Digest.String()), Max: d.Size, HTTP: s.http})
+	body, _, err := c.fetch.Ask(ctx, fetch.Question{URL: address(repo, "blobs", digest), Max: limit, HTTP: s.http})
 	if err != nil {
 		return nil, err
 	}
-	if digestOf(body) != d.Digest.String() {
-		return nil, fmt.Errorf("%s has the digest %s", d.Digest, digestOf(body))
+	if digestOf(body) != digest {
+		return nil, fmt.Errorf("%s has the digest %s", digest, digestOf(body))
 	}
 	return body, nil
 }

@@ -25,7 +25,8 @@ type Image struct {
 	// Kind is that of an image whose names were all created by an import: Kubernetes or
 	// Site. It is empty for any other.
 	Kind string
-	// Containers is the number of containers and pods that use it, running or not.
+	// Containers is the number of containers and pods that use it, running or not, also as an
+	// image volume.
 	Containers int
 	// Sandbox is set for the image of pods.
 	Sandbox bool
@@ -62,7 +63,7 @@ func (s *Store) Images(ctx context.Context) ([]Image, error) {
 		img.describe(records)
 		img.Sandbox = sandboxName(info.SandboxImage, img.Names)
 		for _, u := range users {
-			if u.id == img.ID || u.id == "" && slices.Contains(append(img.Names, img.ID), u.name) {
+			if u.uses(img) {
 				img.Containers++
 			}
 		}
@@ -130,7 +131,15 @@ func (s *Store) records(ctx context.Context) (map[string]record, error) {
 }
 
 // A user is a container: of a pod, with the ID of its image, or any other, with a name of it.
-type user struct{ id, name string }
+type user struct {
+	id, name string
+	volumes  []string // IDs or names of the images that it mounts
+}
+
+func (u user) uses(img Image) bool {
+	named := func(name string) bool { return name == img.ID || slices.Contains(img.Names, name) }
+	return u.id == img.ID || u.id == "" && named(u.name) || slices.ContainsFunc(u.volumes, named)
+}
 
 // users lists what uses images. A pod's container is listed by the CRI with the ID of its
 // image, because the image's name may be that of another image by now. Sandboxes and
@@ -143,7 +152,11 @@ func (s *Store) users(ctx context.Context) (users []user, err error) {
 	known := map[string]bool{}
 	for _, c := range list.Containers {
 		known[c.Id] = true
-		users = append(users, user{id: c.ImageRef})
+		volumes, err := s.imageVolumes(ctx, c.Id)
+		if err != nil {
+			return nil, err
+		}
+		users = append(users, user{id: c.ImageRef, volumes: volumes})
 	}
 	others, err := s.containers.List(ctx, &containersapi.ListContainersRequest{})
 	if err != nil {
@@ -155,6 +168,21 @@ func (s *Store) users(ctx context.Context) (users []user, err error) {
 		}
 	}
 	return users, nil
+}
+
+// imageVolumes returns the images that a pod's container mounts, as the kubelet named them: by ID.
+// Only the status of each container has them.
+func (s *Store) imageVolumes(ctx context.Context, container string) (images []string, err error) {
+	reply, err := s.criRuntime.ContainerStatus(ctx, &criapi.ContainerStatusRequest{ContainerId: container})
+	if ignoreNotFound(err) != nil { // it may have been removed since it was listed
+		return nil, fmt.Errorf("getting the status of container %s: %w", container, err)
+	}
+	for _, m := range reply.GetStatus().GetMounts() {
+		if image := m.GetImage().GetImage(); image != "" {
+			images = append(images, image)
+		}
+	}
+	return images, nil
 }
 
 // Remove removes an image with all its names, and waits until content that no other image

@@ -161,6 +161,39 @@ func TestReplacedImageInUse(t *testing.T) {
 	})
 }
 
+// A container uses the images that it mounts. containerd has image volumes since 2.1.
+func TestImageVolumeInUse(t *testing.T) {
+	p := busyImages(t)
+	d := podDaemon(t, ours(t))
+	s := d.connect()
+	importAll(t, s, &p)
+	var more imageSet
+	more.add(t, spareRef, image(t, "/spare", layer(t, text("spare", "spare"))), nil)
+	importAll(t, s, &more)
+	spare := listed(t, s)[spareRef]
+	// The kubelet gives the image's ID.
+	container := runPod(t, d, "mounts", cri.NamespaceMode_NODE, &cri.Mount{ContainerPath: "/volume", Readonly: true, Image: &cri.ImageSpec{Image: spare.ID, UserSpecifiedImage: spareRef}})
+	if all := listed(t, s); all[spareRef].Containers != 1 || all[appRef].Containers != 1 {
+		t.Errorf("the pod mounts %s: %+v", spareRef, all)
+	}
+	if err := s.Remove(t.Context(), spare); err == nil || !strings.Contains(err.Error(), "it is in use now") {
+		t.Errorf("removing an image that is mounted: %v", err)
+	}
+	// A container that has ended is started again with the same volume.
+	if err := s.StopContainer(t.Context(), container, 0); err != nil {
+		t.Fatal(err)
+	}
+	if got := listed(t, s)[spareRef]; got.Containers != 1 {
+		t.Errorf("the stopped container mounts it: %+v", got)
+	}
+	if err := s.RemovePods(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Remove(t.Context(), listed(t, s)[spareRef]); err != nil {
+		t.Error(err)
+	}
+}
+
 // An image that already existed, or that got a name from another tool, is not Airlift's.
 func TestImagesThatOthersNamed(t *testing.T) {
 	d := startDaemon(t, ours(t), "overlayfs")

@@ -47,7 +47,7 @@ func busyImages(t *testing.T) imageSet {
 
 // runPod runs a pod with one container of the application and returns the
 // container's ID.
-func runPod(t *testing.T, d *daemon, name string, network cri.NamespaceMode) string {
+func runPod(t *testing.T, d *daemon, name string, network cri.NamespaceMode, mounts ...*cri.Mount) string {
 	t.Helper()
 	ctx := t.Context()
 	_, runtime := d.cri()
@@ -72,6 +72,7 @@ func runPod(t *testing.T, d *daemon, name string, network cri.NamespaceMode) str
 			Metadata: &cri.ContainerMetadata{Name: "app"},
 			Image:    &cri.ImageSpec{Image: appRef},
 			Command:  []string{"/busy"},
+			Mounts:   mounts,
 			Linux: &cri.LinuxContainerConfig{SecurityContext: &cri.LinuxContainerSecurityContext{
 				NamespaceOptions: &cri.NamespaceOption{Network: network, Pid: cri.NamespaceMode_CONTAINER}}},
 		},

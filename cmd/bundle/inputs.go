@@ -1,0 +1,90 @@
+package main
+
+import (
+	"path/filepath"
+	"strings"
+
+	"airlift/bundle/builder"
+	"airlift/bundle/sbom"
+	"airlift/bundle/signature"
+	"airlift/fault"
+	"airlift/images/local"
+)
+
+// An input is a file that a command reads.
+type input struct{ what, path string }
+
+// keepInputs refuses a path for a result that is one of the inputs. flag is the one that chooses
+// the path.
+func keepInputs(result, path, flag string, inputs ...input) error {
+	for _, i := range inputs {
+		if path == "" || i.path == "" || !sameFile(path, i.path) && filepath.Clean(path) != filepath.Clean(i.path) {
+			continue
+		}
+		return fault.New(fault.Usage, "choose another path with "+flag, "%s would replace %s %q", result, i.what, i.path)
+	}
+	return nil
+}
+
+// inputs lists the files that a build and an update read, except the base: the builder compares it
+// with the output when it knows that there may be a base.
+func (b *buildFlags) inputs(o builder.Options) []input {
+	list := []input{{"the file of --file", b.file}, {"the trusted root", o.TrustedRoot}, {"the file of --registry-auth", o.AuthFile}}
+	for _, p := range o.Pins {
+		list = append(list, input{"the checksums", p.File})
+	}
+	for _, value := range o.CAs {
+		if host, path, ok := strings.Cut(value, "="); ok && !strings.Contains(host, "/") {
+			value = path
+		}
+		list = append(list, input{"the CA certificate", value})
+	}
+	for _, image := range o.Images {
+		if spec, _, err := local.Parse(image); err == nil { // others are an error of the build
+			list = append(list, input{"the image", spec.Path})
+		}
+	}
+	for _, m := range o.Site.Manifests {
+		list = append(list, input{"the manifest", m.Path})
+		if m.Chart == nil {
+			continue
+		}
+		list = append(list, input{"the chart", m.Chart.Source})
+		for _, path := range m.Chart.Values {
+			list = append(list, input{"the values", path})
+		}
+	}
+	for _, path := range o.Site.ImagesFrom {
+		list = append(list, input{"the manifests", path})
+	}
+	for _, f := range o.Site.Files {
+		list = append(list, input{"the file", f.Source})
+	}
+	return list
+}
+
+// checkLock refuses a lock that would replace an input or the bundle.
+func (b *buildFlags) checkLock(list []builder.Options) error {
+	for _, o := range list {
+		if err := keepInputs("the lock", o.LockPath, "--lock", append(b.inputs(o), input{"the base", o.Base}, input{"the bundle", o.Output})...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkOutput refuses an output that would replace an input. A build also replaces or removes the
+// files next to the bundle. more are further inputs.
+func (b *buildFlags) checkOutput(o builder.Options, more ...input) error {
+	results := []input{{"the bundle", o.Output}, {"its signature", signature.Path(o.Output)}, {"its provenance", builder.ProvenancePath(o.Output)}}
+	for _, name := range sbom.Formats() {
+		results = append(results, input{"its SBOM", sbom.Format(name).Path(o.Output)})
+	}
+	inputs := append(b.inputs(o), append(more, input{"the lock", o.LockPath})...)
+	for _, r := range results {
+		if err := keepInputs(r.what, r.path, "--output", inputs...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
