@@ -46,6 +46,7 @@ func connect(n Network, arch string, have base, keep bool, r *reporter) (*sites,
 	s.registry.Have, s.registry.HaveCompressed = have.layers, have.compressed
 	s.registry.Keep = keep
 	s.charts = charts.New(s.mirrors)
+	s.charts.AuthFile = n.AuthFile
 	r.watchCharts(s.charts)
 	return s, nil
 }
