@@ -8,6 +8,7 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -75,6 +76,35 @@ func putChart(t *testing.T, u *fakesites.Upstream) string {
 	u.Put("github.com/site/charts/web-1.2.3.tgz", archive)
 	u.Put("github.com/site/charts/index.yaml", []byte("apiVersion: v1\nentries:\n  web:\n  - {name: web, version: 1.2.3, digest: "+sum+", urls: [web-1.2.3.tgz]}\n"))
 	return "sha256:" + sum
+}
+
+// The file of --registry-auth is also for charts.
+func TestChartCredentials(t *testing.T) {
+	t.Parallel()
+	u := siteUpstream(t)
+	putChart(t, u)
+	u.Answer = func(w http.ResponseWriter, r *http.Request, target string) bool {
+		user, password, _ := r.BasicAuth()
+		if target != "github.com/site/charts/index.yaml" || user == "alice" && password == "secret" {
+			return false
+		}
+		http.Error(w, "log in", http.StatusUnauthorized)
+		return true
+	}
+	o := options(t, u)
+	o.Site.Manifests = []builder.Manifest{{Name: "web", Chart: &builder.Chart{Source: "https://github.com/site/charts", Name: "web", Version: "1.2.3", Release: "web"}}}
+	auth := func(password string) {
+		host := strings.TrimPrefix(u.URL(), "http://")
+		o.AuthFile = filepath.Join(fakesites.Files(t, map[string]string{"auth.json": `{"auths": {"` + host + `": {"username": "alice", "password": "` + password + `"}}}`}), "auth.json")
+	}
+	auth("wrong")
+	if _, _, err := builder.Resolve(t.Context(), o); err == nil || !strings.Contains(err.Error(), "401") {
+		t.Errorf("with another password: %v", err)
+	}
+	auth("secret")
+	if _, _, err := builder.Resolve(t.Context(), o); err != nil {
+		t.Error(err)
+	}
 }
 
 func TestSiteCharts(t *testing.T) {
