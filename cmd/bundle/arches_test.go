@@ -2,8 +2,10 @@ package main
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"debug/elf"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -144,6 +146,16 @@ func TestUpdateSeveralArchitectures(t *testing.T) {
 	}
 	if out, errs, code = s.run(update...); out != "site/bundle.lock is up to date\n" || code != 0 {
 		t.Errorf("%d: %s%s", code, out, errs)
+	}
+	// A checksum names the file of one architecture.
+	arm64 := fmt.Sprintf("arm64/kubelet=sha256:%x", sha256.Sum256(u.Get("dl.k8s.io/release/v1.29.15/bin/linux/arm64/kubelet")))
+	if out, errs, code = s.run(append(update, "--checksum", arm64)...); out != "site/bundle.lock is up to date\n" || code != 0 {
+		t.Errorf("%d: %s%s", code, out, errs)
+	}
+	_, errs, code = s.run(append(update, "--checksum", strings.TrimPrefix(arm64, "arm64/"))...)
+	has(t, "one checksum for both", errs, `"kubelet", which is another file for each architecture`, "amd64/kubelet and arm64/kubelet")
+	if code != fault.Usage {
+		t.Errorf("exit code %d", code)
 	}
 	s.writeAll(map[string]string{"site/motd": "new\n"})
 	out, errs, _ = s.run(update...)

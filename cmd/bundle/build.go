@@ -42,10 +42,11 @@ added to the bundle. The build fails if a pod of these workloads would contact a
 registry at the site. A flag replaces the value of the file; lists are added to it.
 
 A build with --file writes bundle.lock next to bundle.yaml, if it does not exist: the
-Kubernetes version, and the checksum of every component, image, chart and file. If it
-exists, the build uses the versions and checksums in it. It fails if the lock does not
-fit bundle.yaml, and lists the differences; "bundle update" updates the lock. --lock
-FILE uses another file, also without --file. --locked fails if there is no lock.
+Kubernetes version, and the checksum of every component, image, chart and file. A build
+that fails writes none. If the lock exists, the build uses the versions and checksums in
+it. It fails if the lock does not fit bundle.yaml, and lists the differences; "bundle
+update" updates the lock. --lock FILE uses another file, also without --file. --locked
+fails if there is no lock.
 
 --output and --lock must not name a file that the build reads, such as bundle.yaml, the
 base or the secret key: the build then fails before it writes anything.
@@ -56,8 +57,9 @@ manifests. "bundle versions" lists the add-ons and their versions.
 --arch amd64,arm64 builds a bundle for each architecture, from one bundle.yaml and with
 one lock. All of them are resolved, checked and downloaded before the first file is
 written. The build then appends -amd64 and -arm64 to the file names of --output, --base,
---launcher and --installer. If a later file cannot be written, the
-results of the complete ones are still printed.
+--launcher and --installer. The files get their names when all of them are complete: a
+build that fails or is interrupted changes no file. With --checksum, name the file of an
+architecture: amd64/kubelet, runc.arm64.
 
 --images-from FILE|DIR|CHART reads Kubernetes manifests, a kustomization or a Helm chart,
 and adds only their images. Use it for objects that you apply yourself.
@@ -121,7 +123,8 @@ file is not requested. --image NAME@sha256:HEX also pins.
 publishes for kubelet, kubectl and every image on registry.k8s.io, against the accounts
 of its release engineering team. If signatures are missing or wrong, the build fails and
 lists them. if-present skips signatures that cannot be found, and lists them; a wrong one
-is still an error. For other components and images, only the checksum or digest is
+is still an error. An image that is signed only by other accounts, or with a key pair,
+counts as not signed. For other components and images, only the checksum or digest is
 compared; the build lists them. The manifest of the bundle records the signers, so a
 bundle with verified signatures has a different sha256. off, the default, requests no
 signatures.

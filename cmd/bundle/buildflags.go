@@ -152,7 +152,7 @@ func (b *buildFlags) perArch() (list []builder.Options, err error) {
 			return nil, err
 		}
 		o := b.o
-		o.Arch, o.Output, o.Base = arch, outputs[n], bases[n]
+		o.Arch, o.Arches, o.Output, o.Base = arch, b.arches, outputs[n], bases[n]
 		list = append(list, o)
 	}
 	return list, nil
