@@ -17,6 +17,7 @@ var allowedWithConfig = []string{
 	"rootfs", "v", "log-file", "yes",
 	"cni", "node-ip", "kube-proxy-server", "render-dir", "timeline", "help",
 	"registry-mirror", "registry-ca", "registry-auth", "drain", "context-lines", "diff",
+	"require-key", "signature", "force-conflicts", "without-ledger",
 }
 
 // CheckMixed refuses flags that may not be given together with --config. changed
