@@ -67,7 +67,21 @@ func (n *nodeCredentials) bootstrapToken(ctx context.Context) error {
 			n.token = n.config.BootstrapTokens[0].Token
 		}
 	}
+	if n.plan.onePhase && !n.options.SkipTokenPrint && n.token != "" {
+		n.console.Summary("The token, for join --token:\n\n    " + n.token + "\n")
+	}
 	return n.apply(n.bootstrapObjects)(ctx)
+}
+
+// serverURL returns the URL of the API for other nodes. If a phase runs alone,
+// admin.conf has it: the flags or the file of init need not be given again.
+func (n *nodeCredentials) serverURL() string {
+	if n.plan.onePhase {
+		if admin, err := cluster.Load(n.existing.Path(adminConf), ""); err == nil {
+			return admin.Server()
+		}
+	}
+	return n.config.ServerURL()
 }
 
 // bootstrapObjects returns all objects that nodes need to join, except the
@@ -77,7 +91,9 @@ func (n *nodeCredentials) bootstrapObjects(c *config.Config) ([]runtime.Object, 
 	if err != nil {
 		return nil, err
 	}
-	return append(render.BootstrapRBAC(c), render.ClusterInfo(c, ca)...), nil
+	shared := *c
+	shared.ControlPlaneEndpoint = strings.TrimPrefix(n.serverURL(), "https://")
+	return append(render.BootstrapRBAC(c), render.ClusterInfo(&shared, ca)...), nil
 }
 
 // show prints how to use the cluster, and how to add workers and
@@ -110,7 +126,7 @@ func (n *nodeCredentials) show(ctx context.Context) error {
 		key = "<CERTIFICATE KEY>"
 	}
 	if n.token != "" {
-		s.join = cluster.JoinCommand(strings.TrimPrefix(n.config.ServerURL(), "https://"), token, hashes...)
+		s.join = cluster.JoinCommand(strings.TrimPrefix(n.serverURL(), "https://"), token, hashes...)
 	}
 	if n.config.UploadCerts {
 		s.key = key
