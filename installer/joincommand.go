@@ -11,6 +11,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"airlift/images"
 	"airlift/installer/cluster"
 	"airlift/installer/config"
 	"airlift/installer/pki"
@@ -127,12 +128,32 @@ func (n *nodeCredentials) show(ctx context.Context) error {
 	}
 	if n.token != "" {
 		s.join = cluster.JoinCommand(strings.TrimPrefix(n.serverURL(), "https://"), token, hashes...)
+		other, err := n.otherPodNetwork(ctx)
+		if err != nil {
+			return err
+		}
+		if other {
+			s.join += cluster.OtherPodNetwork
+		}
 	}
 	if n.config.UploadCerts {
 		s.key = key
 	}
 	n.console.Summary(s.String())
 	return nil
+}
+
+// otherPodNetwork reports whether the cluster has another pod network than the
+// bundle's. A phase that runs alone need not get init's --cni: it asks the cluster.
+func (n *nodeCredentials) otherPodNetwork(ctx context.Context) (bool, error) {
+	if n.plan.content().CNI != images.Flannel {
+		return false, nil
+	}
+	if !n.plan.onePhase {
+		return n.config.CNI == "none", nil
+	}
+	has, err := n.client.HasFlannel(ctx)
+	return !has, err
 }
 
 // An initSummary is the text that init prints at its end.
