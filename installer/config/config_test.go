@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"airlift/fault"
 	"airlift/installer/config"
@@ -224,6 +225,30 @@ func TestKubeletSkew(t *testing.T) {
 		}
 		if err == nil && c.KubernetesVersion != tt.bundle {
 			t.Errorf("version became %s", c.KubernetesVersion)
+		}
+	}
+}
+
+// Another control plane may take as long to start as the first one, if the cluster's
+// configuration says so, unless the JoinConfiguration has its own timeout.
+func TestJoinUsesTheClustersTimeout(t *testing.T) {
+	for _, tt := range []struct{ cluster, join, want time.Duration }{
+		{0, 0, config.DefaultControlPlaneTimeout},
+		{10 * time.Minute, 0, 10 * time.Minute},
+		{10 * time.Minute, 8 * time.Minute, 8 * time.Minute},
+		{0, 8 * time.Minute, 8 * time.Minute},
+	} {
+		c := &config.Config{ControlPlane: true, Facts: config.Facts{Hostname: "two", NodeIP: "192.0.2.11"}}
+		c.KubernetesVersion, c.Timeouts.ControlPlaneComponentHealthCheck = "v1.29.15", tt.join
+		c.CompleteJoin()
+		cluster := config.Cluster{KubernetesVersion: "v1.29.15"}
+		cluster.APIServer.TimeoutForControlPlane = tt.cluster
+		if err := c.UseCluster(cluster); err != nil {
+			t.Fatal(err)
+		}
+		c.CompleteInit()
+		if a, b := c.Timeouts.ControlPlaneComponentHealthCheck, c.APIServer.TimeoutForControlPlane; a != tt.want || b != tt.want {
+			t.Errorf("%+v: %s and %s", tt, a, b)
 		}
 	}
 }
