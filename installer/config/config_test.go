@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"sigs.k8s.io/yaml"
+
 	"airlift/fault"
 	"airlift/installer/config"
 )
@@ -249,6 +251,36 @@ func TestJoinUsesTheClustersTimeout(t *testing.T) {
 		c.CompleteInit()
 		if a, b := c.Timeouts.ControlPlaneComponentHealthCheck, c.APIServer.TimeoutForControlPlane; a != tt.want || b != tt.want {
 			t.Errorf("%+v: %s and %s", tt, a, b)
+		}
+	}
+}
+
+// An add-on whose phase init skips is disabled in the stored configuration, so that an upgrade
+// does not install it.
+func TestSkippedAddOnsAreDisabled(t *testing.T) {
+	for phase, want := range map[string]string{
+		"addon": "dns proxy", "addon/coredns": "dns", "addon/kube-proxy": "proxy", "addon/flannel": "", "upload-certs": "",
+	} {
+		c := initConfig(func(c *config.Config) { c.SkipPhases = []string{"preflight", phase} })
+		c.DisableSkippedAddOns()
+		c.KubernetesVersion = "v1.37.1"
+		data, err := c.Cluster.Write(true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var stored struct{ DNS, Proxy struct{ Disabled bool } }
+		if err := yaml.Unmarshal(data, &stored); err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		if stored.DNS.Disabled {
+			got = append(got, "dns")
+		}
+		if stored.Proxy.Disabled {
+			got = append(got, "proxy")
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("%s: %q is disabled, want %q", phase, got, want)
 		}
 	}
 }
