@@ -1,11 +1,14 @@
 package installer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
+	"net"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -31,6 +34,7 @@ type Init struct {
 	addons       *addons
 	credentials  *nodeCredentials
 
+	adminReady bool // the user of admin.conf is an administrator
 	// onlyThisNode makes init wait only for the pods of this node: others may be lost.
 	onlyThisNode bool
 
@@ -80,7 +84,7 @@ func (i *Init) Steps() []Step {
 		{Name: "images", Doc: "import the control plane's images", Run: i.images},
 		{Name: "units", Doc: "start the site's own systemd units", Run: i.site.startUnits, Empty: len(i.plan.siteUnits()) == 0},
 		{Name: "kubelet-start", Doc: "start the kubelet", Run: i.startKubelet},
-		{Name: "wait-control-plane", Doc: "wait for a healthy control plane", Run: i.withAPI(i.waitControlPlane)},
+		{Name: "wait-control-plane", Doc: "wait for a healthy control plane", Run: i.withClient(i.waitControlPlane)},
 		{Name: "upload-config", Aliases: []string{"uploadconfig"}, Doc: "store the configuration in the cluster", Steps: []Step{
 			{Name: "kubeadm", Doc: "store the ClusterConfiguration", Run: i.withAPI(i.apply(render.UploadClusterConfig))},
 			{Name: "kubelet", Doc: "store the KubeletConfiguration", Run: i.withAPI(i.uploadKubeletConfig)},
@@ -211,18 +215,32 @@ func (i *Init) startKubelet(ctx context.Context) error {
 	return i.kubelet.waitKubelet(ctx)
 }
 
-// withAPI returns a step that creates the API client first, unless an earlier
+// withAPI is withClient for the steps after wait-control-plane. That step makes
+// the user of admin.conf an administrator; if it is skipped or did not run before
+// a phase that runs alone, that is done here, as in kubeadm.
+func (i *Init) withAPI(run func(context.Context) error) func(context.Context) error {
+	return i.withClient(func(ctx context.Context) error {
+		if i.plan.onePhase || i.plan.skips("wait-control-plane") {
+			if err := i.needAdmin(ctx); err != nil {
+				return err
+			}
+		}
+		return run(ctx)
+	})
+}
+
+// withClient returns a step that creates the API client first, unless an earlier
 // step has. It uses --kubeconfig if given, else admin.conf if it exists, else
 // kubelet.conf.
-func (i *Init) withAPI(run func(context.Context) error) func(context.Context) error {
+func (i *Init) withClient(run func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) (err error) {
 		timeout := i.config.Timeouts.KubernetesAPICall
 		switch {
 		case i.client != nil:
-		case i.options.Kubeconfig != "" && i.options.Kubeconfig != adminConf:
+		case i.otherKubeconfig():
 			i.client, err = cluster.Load(i.options.Kubeconfig, "")
 		case i.exists(adminConf):
-			i.client, err = loadClient(i.host, adminConf, i.config.LocalURL(), timeout)
+			i.client, err = loadClient(i.host, adminConf, i.localURL(), timeout)
 		default:
 			i.client, err = loadClient(i.host, kubeletConf, "", timeout)
 		}
@@ -233,15 +251,56 @@ func (i *Init) withAPI(run func(context.Context) error) func(context.Context) er
 	}
 }
 
+// otherKubeconfig reports whether the user chose another kubeconfig than admin.conf.
+func (i *Init) otherKubeconfig() bool {
+	return i.options.Kubeconfig != "" && i.options.Kubeconfig != adminConf
+}
+
+// localURL returns the URL of the API server of this host. If a phase runs alone,
+// its static pod has it: the flags or the file of init need not be given again.
+func (i *Init) localURL() string {
+	if i.plan.onePhase {
+		flags, _, err := readStaticPod(i.host, "kube-apiserver")
+		if address := flags["advertise-address"]; err == nil && address != "" {
+			return "https://" + net.JoinHostPort(address, cmp.Or(flags["secure-port"], strconv.Itoa(config.DefaultBindPort)))
+		}
+	}
+	return i.config.LocalURL()
+}
+
+// superAdmin returns a client with super-admin.conf, nil if that does not exist.
+func (i *Init) superAdmin() (*cluster.Client, error) {
+	client, err := loadClient(i.host, superAdminConf, i.localURL(), i.config.Timeouts.KubernetesAPICall)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return client, err
+}
+
+// needAdmin makes the user of admin.conf an administrator, once. Without
+// super-admin.conf it does nothing.
+func (i *Init) needAdmin(ctx context.Context) error {
+	if i.adminReady || i.otherKubeconfig() || !i.exists(adminConf) {
+		return nil
+	}
+	superAdmin, err := i.superAdmin()
+	if err != nil || superAdmin == nil {
+		return err
+	}
+	if err := i.applied(cluster.EnsureAdmin(ctx, i.client, superAdmin, render.ClusterAdmins())); err != nil {
+		return err
+	}
+	i.adminReady = true
+	return nil
+}
+
 // waitControlPlane waits for the API and makes the user of admin.conf an
 // administrator. It uses this host's own API address, because a load balancer
 // or virtual IP may not be ready yet.
 func (i *Init) waitControlPlane(ctx context.Context) error {
 	i.podsWritten = time.Now()
-	superAdmin, err := loadClient(i.host, superAdminConf, i.config.LocalURL(), i.config.Timeouts.KubernetesAPICall)
-	if errors.Is(err, fs.ErrNotExist) {
-		superAdmin = nil
-	} else if err != nil {
+	superAdmin, err := i.superAdmin()
+	if err != nil {
 		return err
 	}
 	if err := i.controlPlane.replacePods(ctx, i.client); err != nil {

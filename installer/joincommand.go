@@ -11,6 +11,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"airlift/images"
 	"airlift/installer/cluster"
 	"airlift/installer/config"
 	"airlift/installer/pki"
@@ -67,7 +68,21 @@ func (n *nodeCredentials) bootstrapToken(ctx context.Context) error {
 			n.token = n.config.BootstrapTokens[0].Token
 		}
 	}
+	if n.plan.onePhase && !n.options.SkipTokenPrint && n.token != "" {
+		n.console.Summary("The token, for join --token:\n\n    " + n.token + "\n")
+	}
 	return n.apply(n.bootstrapObjects)(ctx)
+}
+
+// serverURL returns the URL of the API for other nodes. If a phase runs alone,
+// admin.conf has it: the flags or the file of init need not be given again.
+func (n *nodeCredentials) serverURL() string {
+	if n.plan.onePhase {
+		if admin, err := cluster.Load(n.existing.Path(adminConf), ""); err == nil {
+			return admin.Server()
+		}
+	}
+	return n.config.ServerURL()
 }
 
 // bootstrapObjects returns all objects that nodes need to join, except the
@@ -77,7 +92,9 @@ func (n *nodeCredentials) bootstrapObjects(c *config.Config) ([]runtime.Object, 
 	if err != nil {
 		return nil, err
 	}
-	return append(render.BootstrapRBAC(c), render.ClusterInfo(c, ca)...), nil
+	shared := *c
+	shared.ControlPlaneEndpoint = strings.TrimPrefix(n.serverURL(), "https://")
+	return append(render.BootstrapRBAC(c), render.ClusterInfo(&shared, ca)...), nil
 }
 
 // show prints how to use the cluster, and how to add workers and
@@ -110,13 +127,33 @@ func (n *nodeCredentials) show(ctx context.Context) error {
 		key = "<CERTIFICATE KEY>"
 	}
 	if n.token != "" {
-		s.join = cluster.JoinCommand(strings.TrimPrefix(n.config.ServerURL(), "https://"), token, hashes...)
+		s.join = cluster.JoinCommand(strings.TrimPrefix(n.serverURL(), "https://"), token, hashes...)
+		other, err := n.otherPodNetwork(ctx)
+		if err != nil {
+			return err
+		}
+		if other {
+			s.join += cluster.OtherPodNetwork
+		}
 	}
 	if n.config.UploadCerts {
 		s.key = key
 	}
 	n.console.Summary(s.String())
 	return nil
+}
+
+// otherPodNetwork reports whether the cluster has another pod network than the
+// bundle's. A phase that runs alone need not get init's --cni: it asks the cluster.
+func (n *nodeCredentials) otherPodNetwork(ctx context.Context) (bool, error) {
+	if n.plan.content().CNI != images.Flannel {
+		return false, nil
+	}
+	if !n.plan.onePhase {
+		return n.config.CNI == "none", nil
+	}
+	has, err := n.client.HasFlannel(ctx)
+	return !has, err
 }
 
 // An initSummary is the text that init prints at its end.

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"airlift/bundle"
 	"airlift/fault"
 	"airlift/installer/config"
 	"airlift/installer/pki"
@@ -31,6 +32,27 @@ func TestJoinCommandHasTheHashOfEachCA(t *testing.T) {
 		hashes, err := pki.CAHashes(data)
 		if err != nil || !strings.Contains(out.String(), "--discovery-token-ca-cert-hash "+hashes[0]) {
 			t.Errorf("%v (%v) is not in:\n%s", hashes, err, &out)
+		}
+	}
+}
+
+// Nodes join without the bundle's pod network if init did not install it.
+func TestJoinCommandHasTheOtherPodNetwork(t *testing.T) {
+	for _, tt := range []struct {
+		bundles, chosen string
+		want            bool
+	}{{"flannel", "flannel", false}, {"flannel", "none", true}, {"none", "none", false}} {
+		n, _ := joining(t, "v1.29.15")
+		var out bytes.Buffer
+		n.plan.bundle.manifest, n.config.CNI = &bundle.Manifest{CNI: tt.bundles}, tt.chosen
+		i := newInit(n.plan, InitOptions{}, n.machine)
+		i.credentials.token, i.console.Out = "abcdef.0123456789abcdef", &out
+		if err := i.credentials.show(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		i.console.close()
+		if strings.Contains(out.String(), " --cni none") != tt.want {
+			t.Errorf("%+v:\n%s", tt, &out)
 		}
 	}
 }

@@ -41,7 +41,7 @@ func (j *nodeJoin) checkKubelet(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	report, err := preflight.Discovered(ctx, j.target(settings), j.config.NodeRegistration.IgnorePreflightErrors)
+	report, err := preflight.Discovered(ctx, j.target(j.cluster.kubelet, settings), j.config.NodeRegistration.IgnorePreflightErrors)
 	j.warn(report)
 	j.kubeletPassed = err == nil
 	return err

@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 
+	kubeletv1 "k8s.io/kubelet/config/v1beta1"
+	"sigs.k8s.io/yaml"
+
 	"airlift/fault"
 	"airlift/images"
 	"airlift/installer/patches"
@@ -20,7 +23,7 @@ func (n *node) checkHost(ctx context.Context, clusterKubelet []byte) (preflight.
 	if err != nil {
 		return preflight.Report{}, err
 	}
-	target := n.target(kubelet)
+	target := n.target(clusterKubelet, kubelet)
 	if target.Disk, err = n.diskSpace(ctx); err != nil {
 		return preflight.Report{}, err
 	}
@@ -28,13 +31,14 @@ func (n *node) checkHost(ctx context.Context, clusterKubelet []byte) (preflight.
 	return n.addFileCheck(ctx, report, err)
 }
 
-// target returns the input of the preflight checks. kubelet is this node's
-// kubelet configuration, nil if it is not known yet.
-func (n *node) target(kubelet []byte) preflight.Target {
+// target returns the input of the preflight checks. cluster is the cluster's
+// KubeletConfiguration and kubelet this node's, both nil if they are not known
+// yet.
+func (n *node) target(cluster, kubelet []byte) preflight.Target {
 	t := preflight.Target{
 		Config: n.config, Role: n.plan.role.name, Rerun: n.rerun, Root: n.existing.Path("/"),
 		Binaries: n.binaries(), Files: n.hostFiles(), Runtime: n.runtimeErr,
-		MissingImages: n.plan.missingImages(n.config), Images: containerdDir, Kubelet: kubelet,
+		MissingImages: n.plan.missingImages(n.config), Images: containerdDir, Kubelet: kubelet, FailSwapOn: n.failSwapOn(cluster),
 		NetworkPolicy: n.plan.content().HasAddOn(images.NetworkPolicy), Ingress: n.plan.content().HasAddOn(images.Ingress),
 	}
 	if n.runtime != nil {
@@ -55,6 +59,19 @@ func (n *node) kubeletConfig(cluster []byte) ([]byte, error) {
 	}
 	settings, _, err = n.plan.patches.Apply(patches.KubeletConfiguration, settings)
 	return settings, err
+}
+
+// failSwapOn returns the field of this node's KubeletConfiguration as the user set
+// it; nil if the user did not, or if the cluster's is not known yet.
+func (n *node) failSwapOn(cluster []byte) *bool {
+	without := *n.config
+	without.Facts.SwapOn = false // otherwise Airlift sets the field
+	settings, err := (&node{plan: n.plan, config: &without}).kubeletConfig(cluster)
+	var k kubeletv1.KubeletConfiguration
+	if err != nil || yaml.Unmarshal(settings, &k) != nil {
+		return nil // the kubelet's rules report it
+	}
+	return k.FailSwapOn
 }
 
 // addFileCheck adds the result of the bundle file's check to the report and the

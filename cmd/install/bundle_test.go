@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"io"
 	"os"
@@ -24,7 +25,7 @@ func bundleWith(t *testing.T, m bundle.Manifest) string {
 	self, err := os.ReadFile(os.Args[0])
 	must(t, err)
 	path := filepath.Join(t.TempDir(), "install")
-	m.FormatVersion, m.CNI = bundle.FormatVersion, "none"
+	m.FormatVersion, m.CNI = bundle.FormatVersion, cmp.Or(m.CNI, "none")
 	if m.Platform == "" {
 		m.Platform = "linux/" + runtime.GOARCH
 	}

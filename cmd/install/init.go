@@ -116,6 +116,7 @@ func (in *initFlags) open(cmd *cobra.Command) (*opened, error) {
 	if err := read(cmd); err != nil {
 		return nil, err
 	}
+	cfg.DisableSkippedAddOns()
 	in.options.UserToken = in.token != "" || len(cfg.BootstrapTokens) > 0
 	if len(cfg.BootstrapTokens) == 0 {
 		if in.token == "" {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"strings"
 
@@ -9,6 +10,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"airlift/fault"
+	"airlift/images"
 	"airlift/installer/cluster"
 	"airlift/installer/config"
 	"airlift/installer/pki"
@@ -118,6 +120,9 @@ func tokenCreate(in *tokenFlags) *cobra.Command {
 				return err
 			}
 			join := cluster.JoinCommand(strings.TrimPrefix(c.Server(), "https://"), tokens[0].Token, hashes...)
+			if otherPodNetwork(cmd.Context(), c) {
+				join += cluster.OtherPodNetwork
+			}
 			if certificateKey != "" {
 				join += " --control-plane --certificate-key " + certificateKey
 			}
@@ -134,6 +139,17 @@ func tokenCreate(in *tokenFlags) *cobra.Command {
 	f.StringSliceVar(&token.Usages, "usages", token.Usages, "the allowed uses of the token: signing, authentication")
 	f.StringSliceVar(&token.Groups, "groups", token.Groups, "the groups of a user who authenticates with the token")
 	return cmd
+}
+
+// otherPodNetwork reports whether the cluster has another pod network than this
+// file. A user who may only create tokens cannot find out.
+func otherPodNetwork(ctx context.Context, c *cluster.Client) bool {
+	m, err := manifest()
+	if err != nil || m == nil || m.CNI != images.Flannel {
+		return false
+	}
+	has, err := c.HasFlannel(ctx)
+	return err == nil && !has
 }
 
 // tokensOf reads the tokens from a configuration file. The command line cannot

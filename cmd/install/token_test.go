@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/base64"
 	"encoding/json"
+	"encoding/pem"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -14,6 +15,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"airlift/bundle"
+	"airlift/installer/pki"
 	"airlift/scripts/rig"
 )
 
@@ -155,6 +158,40 @@ func TestTokenFindsKubeconfig(t *testing.T) {
 		}
 		if out, errs, code := install(t, args...); out != want || (code == 0) != (want != "") {
 			t.Errorf("%+v: %q, %d %s", tt, out, code, errs)
+		}
+	}
+}
+
+// TestJoinCommandOfOtherPodNetworks: in a cluster without the pod network of this file, the join
+// command has --cni none.
+func TestJoinCommandOfOtherPodNetworks(t *testing.T) {
+	flannel := false
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		switch {
+		case r.Method == http.MethodPost && r.URL.Path == "/api/v1/namespaces/kube-system/secrets":
+			_, _ = w.Write([]byte(`{"kind": "Secret", "apiVersion": "v1", "metadata": {"name": "bootstrap-token"}}`))
+		case r.URL.Path == "/apis/apps/v1/namespaces/kube-flannel/daemonsets/kube-flannel-ds" && flannel:
+			_, _ = w.Write([]byte(`{"kind": "DaemonSet", "apiVersion": "apps/v1", "metadata": {"name": "kube-flannel-ds"}}`))
+		default:
+			w.WriteHeader(http.StatusNotFound)
+			_, _ = w.Write([]byte(`{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404}`))
+		}
+	}))
+	t.Cleanup(server.Close)
+	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	kubeconfig := filepath.Join(t.TempDir(), "admin.conf")
+	must(t, os.WriteFile(kubeconfig, pki.BootstrapKubeconfig(server.URL, ca, "abcdef.0123456789abcdef"), 0o600))
+	for _, tt := range []struct {
+		bundles string
+		flannel bool
+		want    bool
+	}{{"flannel", true, false}, {"flannel", false, true}, {"none", false, false}} {
+		flannel = tt.flannel
+		path := bundleWith(t, bundle.Manifest{KubernetesVersion: "v1.29.15", CNI: tt.bundles})
+		out, code := runBundle(t, path, "token", "create", "--print-join-command", "--kubeconfig", kubeconfig)
+		if code != 0 || !strings.HasPrefix(out, "./install join 127.0.0.1:") || strings.HasSuffix(out, " --cni none\n") != tt.want {
+			t.Errorf("%+v: %d %s", tt, code, out)
 		}
 	}
 }

@@ -49,6 +49,10 @@ func JoinCommand(endpoint, token string, caHashes ...string) string {
 	return b.String()
 }
 
+// OtherPodNetwork is the part of a join command for a cluster that has another pod
+// network than the bundle's: otherwise join installs the bundle's on the node.
+const OtherPodNetwork = " --cni none"
+
 // EnsureTokens creates or updates the tokens and returns those it wrote. An
 // existing token with the same secret, usages, groups and description keeps its
 // expiration until it has expired.

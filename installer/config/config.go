@@ -268,6 +268,9 @@ type Facts struct {
 	SwapOn bool
 	// NodeIP is this node's address, also without a default route.
 	NodeIP string
+	// NodeIPGiven is set if the user chose NodeIP with --node-ip: the kubelet must
+	// use it too.
+	NodeIPGiven bool
 	// OtherIP is this node's address of the other family, "" without one.
 	OtherIP string
 	// Interface has the address NodeIP; MTU is the interface's.

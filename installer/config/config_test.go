@@ -4,6 +4,9 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
+
+	"sigs.k8s.io/yaml"
 
 	"airlift/fault"
 	"airlift/installer/config"
@@ -224,6 +227,60 @@ func TestKubeletSkew(t *testing.T) {
 		}
 		if err == nil && c.KubernetesVersion != tt.bundle {
 			t.Errorf("version became %s", c.KubernetesVersion)
+		}
+	}
+}
+
+// Another control plane may take as long to start as the first one, if the cluster's
+// configuration says so, unless the JoinConfiguration has its own timeout.
+func TestJoinUsesTheClustersTimeout(t *testing.T) {
+	for _, tt := range []struct{ cluster, join, want time.Duration }{
+		{0, 0, config.DefaultControlPlaneTimeout},
+		{10 * time.Minute, 0, 10 * time.Minute},
+		{10 * time.Minute, 8 * time.Minute, 8 * time.Minute},
+		{0, 8 * time.Minute, 8 * time.Minute},
+	} {
+		c := &config.Config{ControlPlane: true, Facts: config.Facts{Hostname: "two", NodeIP: "192.0.2.11"}}
+		c.KubernetesVersion, c.Timeouts.ControlPlaneComponentHealthCheck = "v1.29.15", tt.join
+		c.CompleteJoin()
+		cluster := config.Cluster{KubernetesVersion: "v1.29.15"}
+		cluster.APIServer.TimeoutForControlPlane = tt.cluster
+		if err := c.UseCluster(cluster); err != nil {
+			t.Fatal(err)
+		}
+		c.CompleteInit()
+		if a, b := c.Timeouts.ControlPlaneComponentHealthCheck, c.APIServer.TimeoutForControlPlane; a != tt.want || b != tt.want {
+			t.Errorf("%+v: %s and %s", tt, a, b)
+		}
+	}
+}
+
+// An add-on whose phase init skips is disabled in the stored configuration, so that an upgrade
+// does not install it.
+func TestSkippedAddOnsAreDisabled(t *testing.T) {
+	for phase, want := range map[string]string{
+		"addon": "dns proxy", "addon/coredns": "dns", "addon/kube-proxy": "proxy", "addon/flannel": "", "upload-certs": "",
+	} {
+		c := initConfig(func(c *config.Config) { c.SkipPhases = []string{"preflight", phase} })
+		c.DisableSkippedAddOns()
+		c.KubernetesVersion = "v1.37.1"
+		data, err := c.Cluster.Write(true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var stored struct{ DNS, Proxy struct{ Disabled bool } }
+		if err := yaml.Unmarshal(data, &stored); err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		if stored.DNS.Disabled {
+			got = append(got, "dns")
+		}
+		if stored.Proxy.Disabled {
+			got = append(got, "proxy")
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("%s: %q is disabled, want %q", phase, got, want)
 		}
 	}
 }

@@ -97,6 +97,15 @@ func (c *Config) CompleteInit() {
 	}
 }
 
+// DisableSkippedAddOns disables the add-ons whose phases init skips, as kubeadm does:
+// the stored configuration then tells an upgrade not to install them.
+func (c *Config) DisableSkippedAddOns() {
+	for _, phase := range c.SkipPhases {
+		c.DNS.Disabled = c.DNS.Disabled || phase == "addon" || phase == "addon/coredns"
+		c.Proxy.Disabled = c.Proxy.Disabled || phase == "addon" || phase == "addon/kube-proxy"
+	}
+}
+
 // CompleteJoin sets the defaults for a joining node. The cluster's configuration
 // is added after discovery.
 func (c *Config) CompleteJoin() {

@@ -37,9 +37,9 @@ func (s *subject) kubeletRules() []check {
 	return list
 }
 
-// kubeletProblems applies the kubelet's rules to its configuration and flags:
-// those of kubeadm-flags.env, and after them the administrator's.
-func (s *subject) kubeletProblems() ([]kubelet.Problem, error) {
+// kubeletFlags returns the kubelet's flags: those of kubeadm-flags.env, and after
+// them the administrator's.
+func (s *subject) kubeletFlags() ([]config.Arg, error) {
 	own, err := os.ReadFile(s.host.Path(DefaultKubelet))
 	if err != nil && !os.IsNotExist(err) {
 		return nil, err
@@ -49,10 +49,19 @@ func (s *subject) kubeletProblems() ([]kubelet.Problem, error) {
 	if file, err := render.KubeletFlags(s.Config, !s.runsAPIServer()); err == nil {
 		flags = slices.DeleteFunc(KubeletFlags("KUBELET_KUBEADM_ARGS", file), s.setByKubeadm)
 	}
+	return append(flags[:len(flags):len(flags)], KubeletFlags("KUBELET_EXTRA_ARGS", own)...), nil
+}
+
+// kubeletProblems applies the kubelet's rules to its configuration and flags.
+func (s *subject) kubeletProblems() ([]kubelet.Problem, error) {
+	flags, err := s.kubeletFlags()
+	if err != nil {
+		return nil, err
+	}
 	return kubelet.Check(kubelet.Input{
 		Kubernetes: s.Config.KubernetesVersion,
 		Config:     s.Kubelet,
-		Flags:      append(flags[:len(flags):len(flags)], KubeletFlags("KUBELET_EXTRA_ARGS", own)...),
+		Flags:      flags,
 		Root:       os.DirFS(s.host.Path("/")),
 		WillExist: []string{
 			path.Join(config.CertificatesDir, "ca.crt"), path.Join(s.Config.CertificatesDir, "ca.crt"),
@@ -124,6 +133,6 @@ func (s *subject) pids() int64 {
 // joining node gets it after the other checks.
 func Discovered(ctx context.Context, t Target, ignore []string) (Report, error) {
 	return run(ctx, t, ignore, func(s *subject) []check {
-		return append(s.kubeletRules(), check{"NodeAddress", s.nodeAddress})
+		return append(s.kubeletRules(), check{"Swap", s.swap}, check{"NodeAddress", s.nodeAddress})
 	})
 }

@@ -64,6 +64,9 @@ type Target struct {
 	// Kubelet is the KubeletConfiguration as it will be written, YAML; nil if
 	// it is not known yet. The flags are always checked.
 	Kubelet []byte
+	// FailSwapOn is that field of the KubeletConfiguration, without the value that
+	// Airlift sets on a host with swap; nil if it is not set or not known yet.
+	FailSwapOn *bool
 }
 
 // runsAPIServer reports whether the host will run a control plane.

@@ -246,7 +246,7 @@ func kubeletSetting(line string) func(*testing.T, *subject) {
 // --ignore-preflight-errors applies to them too.
 func TestKubeletAlone(t *testing.T) {
 	s := healthy(t)
-	s.Config.Facts.SwapOn = true // a problem that Discovered does not check
+	s.Config.Facts.NumCPU = 1 // a problem that Discovered does not check
 	kubeletSetting("maxPods: -1")(t, s)
 	report, err := Discovered(context.Background(), s.Target, nil)
 	if fault.ExitCode(err) != fault.Preflight || len(report.Errors) != 1 || report.Errors[0].Name != "KubeletConfiguration" {
@@ -254,6 +254,50 @@ func TestKubeletAlone(t *testing.T) {
 	}
 	if report, err := Discovered(context.Background(), s.Target, []string{"kubeletconfiguration"}); err != nil || len(report.Warnings) != 1 {
 		t.Errorf("ignored: %+v %v", report, err)
+	}
+}
+
+// Swap is accepted if the kubelet's configuration or flags accept it. A joining node may know
+// its configuration only after discovery.
+func TestSwap(t *testing.T) {
+	flag := func(value string) []config.Arg { return []config.Arg{{Name: "fail-swap-on", Value: value}} }
+	for name, c := range map[string]struct {
+		role    Role
+		fails   *bool
+		known   bool
+		flags   []config.Arg
+		own     string // KUBELET_EXTRA_ARGS
+		warning bool
+		says    string
+	}{
+		"init":                         {role: Init, known: true, says: "would not start"},
+		"accepted":                     {role: Init, known: true, fails: new(false), warning: true, says: "is configured to accept that"},
+		"refused":                      {role: Init, known: true, fails: new(true), says: "would not start"},
+		"accepted by a flag":           {role: Init, known: true, flags: flag("false"), warning: true, says: "is configured to accept that"},
+		"refused by a flag":            {role: Init, known: true, fails: new(false), flags: flag("true"), says: "would not start"},
+		"accepted by an administrator": {role: Init, known: true, own: "--fail_swap_on=false", warning: true, says: "is configured to accept that"},
+		"a worker before discovery":    {role: Join, warning: true, says: "join checks that when it has found the cluster"},
+		"a worker":                     {role: Join, known: true, says: "the cluster's KubeletConfiguration does not accept that"},
+		"a worker, accepted":           {role: Join, known: true, fails: new(false), warning: true, says: "is configured to accept that"},
+		"a worker, accepted by a flag": {role: Join, flags: flag("false"), warning: true, says: "is configured to accept that"},
+	} {
+		s := healthy(t)
+		s.Role, s.Config.Facts.SwapOn, s.FailSwapOn, s.Config.NodeRegistration.KubeletExtraArgs = c.role, true, c.fails, c.flags
+		if c.known {
+			s.Kubelet = []byte("kind: KubeletConfiguration\n")
+		}
+		write(t, s.Root, DefaultKubelet, "KUBELET_EXTRA_ARGS="+c.own+"\n")
+		found := s.runOne(t, "Swap")
+		if len(found) != 1 || found[0].warning != c.warning || !strings.Contains(found[0].message, c.says) {
+			t.Errorf("%s: %+v", name, found)
+		}
+	}
+	s := healthy(t)
+	s.Config.Facts.SwapOn, s.Role = true, Join
+	kubeletSetting("maxPods: 10")(t, s)
+	report, err := Discovered(context.Background(), s.Target, nil)
+	if fault.ExitCode(err) != fault.Preflight || len(report.Errors) != 1 || report.Errors[0].Name != "Swap" {
+		t.Errorf("after discovery: %+v %v", report, err)
 	}
 }
 

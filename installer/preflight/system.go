@@ -3,6 +3,8 @@ package preflight
 import (
 	"context"
 	"os"
+	"strconv"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/version"
@@ -45,15 +47,39 @@ func (s *subject) kubernetesVersion(context.Context) []finding {
 }
 
 // swap is an error here and a warning in kubeadm: with swap on, the kubelet
-// starts only if its configuration allows it.
+// starts only if its configuration allows it. Join may not know the cluster's
+// configuration yet: then it is a warning, and Discovered checks it.
 func (s *subject) swap(context.Context) []finding {
-	if !s.Config.Facts.SwapOn {
+	const off = "swapoff -a, and remove swap from /etc/fstab; or set failSwapOn: false in "
+	switch {
+	case !s.Config.Facts.SwapOn:
 		return nil
-	}
-	if k := s.Config.Kubelet; k != nil && k.FailSwapOn != nil && !*k.FailSwapOn {
+	case s.acceptsSwap():
 		return warning("", "swap is on, and the kubelet is configured to accept that")
+	case s.Role == Init:
+		return problem(off+"a KubeletConfiguration", "swap is on: the kubelet would not start")
+	case s.Kubelet == nil:
+		return warning(off+"the cluster's ConfigMap kube-system/kubelet-config",
+			"swap is on: the kubelet starts only if the cluster's KubeletConfiguration has failSwapOn: false; join checks that when it has found the cluster")
 	}
-	return problem("swapoff -a, and remove swap from /etc/fstab; or set failSwapOn: false in a KubeletConfiguration", "swap is on: the kubelet would not start")
+	return problem(off+"the cluster's ConfigMap kube-system/kubelet-config, or in a patch of kubeletconfiguration with --patches",
+		"swap is on, and the cluster's KubeletConfiguration does not accept that: the kubelet would not start")
+}
+
+// acceptsSwap reports whether the kubelet's flags or, without the flag, its
+// configuration accept swap.
+func (s *subject) acceptsSwap() bool {
+	fails := s.FailSwapOn == nil || *s.FailSwapOn
+	flags, err := s.kubeletFlags()
+	if err != nil {
+		return !fails // the kubelet's rules report it
+	}
+	for _, f := range flags {
+		if value, err := strconv.ParseBool(f.Value); err == nil && strings.ReplaceAll(f.Name, "_", "-") == "fail-swap-on" {
+			fails = value
+		}
+	}
+	return !fails
 }
 
 func (s *subject) runtime(context.Context) []finding {

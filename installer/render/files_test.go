@@ -407,6 +407,10 @@ func TestKubeletFlags(t *testing.T) {
 			c.Facts.DefaultRoute = false
 			c.NodeRegistration.KubeletExtraArgs = []config.Arg{{Name: "node-ip", Value: "192.0.2.9"}}
 		}, `KUBELET_KUBEADM_ARGS="--container-runtime-endpoint=unix:///run/containerd/containerd.sock --node-ip=192.0.2.9 --pod-infra-container-image=registry.k8s.io/pause:3.9"`},
+		{"the address of join --node-ip, also with a default route", false, func(c *config.Config) {
+			c.NodeRegistration.Name = c.Facts.Hostname
+			c.Facts.NodeIP, c.Facts.NodeIPGiven, c.Facts.DefaultRoute = "192.0.2.9", true, true
+		}, `KUBELET_KUBEADM_ARGS="--container-runtime-endpoint=unix:///run/containerd/containerd.sock --node-ip=192.0.2.9 --pod-infra-container-image=registry.k8s.io/pause:3.9"`},
 		{"both addresses in a dual-stack cluster", false, func(c *config.Config) {
 			c.NodeRegistration.Name = c.Facts.Hostname
 			c.Facts.OtherIP = "fd77::11"

@@ -125,7 +125,7 @@ func KubeletFlags(cfg *config.Config, worker bool) ([]byte, error) {
 	if node.Name != cfg.Facts.Hostname {
 		args = append(args, config.Arg{Name: "hostname-override", Value: node.Name})
 	}
-	if ips := cfg.NodeIPs(); len(ips) > 1 || len(ips) == 1 && (!cfg.Facts.DefaultRoute || ips[0].Is6()) {
+	if ips := cfg.NodeIPs(); len(ips) > 1 || len(ips) == 1 && (!cfg.Facts.DefaultRoute || cfg.Facts.NodeIPGiven || ips[0].Is6()) {
 		// By default the kubelet uses one address, that of the default route,
 		// and prefers IPv4.
 		args = append(args, config.Arg{Name: "node-ip", Value: joined(ips)})

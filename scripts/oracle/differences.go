@@ -194,11 +194,11 @@ var Differences = []Difference{
 			}
 		},
 	}, {
-		What: "the kubelet gets --node-ip without a default route, with an IPv6 address, and with an address of each family in a dual-stack cluster",
+		What: "the kubelet gets --node-ip from join's flag, without a default route, with an IPv6 address, and with an address of each family in a dual-stack cluster",
 		Why:  "otherwise it uses one address, that of the default route, and prefers IPv4; without a default route it does not register",
 		Apply: func(w *Want, cfg *config.Config) {
 			ips := cfg.NodeIPs()
-			if cfg.Facts.DefaultRoute && len(ips) == 1 && ips[0].Is4() {
+			if cfg.Facts.DefaultRoute && !cfg.Facts.NodeIPGiven && len(ips) == 1 && ips[0].Is4() {
 				return
 			}
 			var list []string
