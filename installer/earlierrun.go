@@ -1,7 +1,9 @@
 package installer
 
 import (
+	"cmp"
 	"context"
+	"path"
 	"strings"
 	"time"
 
@@ -28,6 +30,9 @@ func (n *node) checkRunning(ctx context.Context) error {
 		return fault.New(fault.Preflight, "to finish or repeat the join, run the join command again; to remove everything Airlift installed: ./install reset",
 			"this host joined a cluster as an additional control plane, or started to: init would create another cluster with the same CA")
 	}
+	if err := n.checkEtcdData(); err != nil {
+		return err
+	}
 	client, err := loadClient(n.existing, adminConf, n.config.LocalURL(), n.config.Timeouts.KubernetesAPICall)
 	if err != nil {
 		return nil // the steps certs and kubeconfig report what is wrong with it
@@ -42,10 +47,36 @@ func (n *node) checkRunning(ctx context.Context) error {
 		return nil
 	}
 	if diff := differences(running.Cluster, n.config.Cluster); len(diff) > 0 {
-		return fault.New(fault.Preflight, "use the same flags as for its creation; or, to delete this cluster and create a new one: ./install reset",
-			"this host already runs a control plane with another configuration:\n  - %s", strings.Join(diff, "\n  - "))
+		return otherConfiguration(diff)
 	}
 	return nil
+}
+
+func otherConfiguration(diff []string) error {
+	return fault.New(fault.Preflight, "use the same flags and the same --config as for its creation; or, to delete this cluster and create a new one: ./install reset",
+		"this host already runs a control plane with another configuration:\n  - %s", strings.Join(diff, "\n  - "))
+}
+
+// checkEtcdData refuses to replace an etcd that has data by another one, which
+// would be empty. It looks at this host, because the API server may not answer.
+func (n *node) checkEtcdData() error {
+	e, err := findEtcd(n.existing)
+	if err != nil || e == nil || !fileExists(n.existing, path.Join(e.dataDir, "member")) {
+		return nil // a static pod that cannot be read is written again
+	}
+	is := config.Cluster{Etcd: config.Etcd{Local: config.LocalEtcd{DataDir: e.dataDir}}}
+	if is, want := etcdOf(is), etcdOf(n.config.Cluster); is != want {
+		return otherConfiguration([]string{difference("etcd", is, want)})
+	}
+	return nil
+}
+
+// etcdOf describes where a cluster's data is.
+func etcdOf(c config.Cluster) string {
+	if c.Etcd.External != nil {
+		return "external"
+	}
+	return "local, with its data in " + path.Clean(cmp.Or(c.Etcd.Local.DataDir, config.EtcdDataDir))
 }
 
 // joined reports whether join made this host a control plane, or started to.
@@ -73,12 +104,18 @@ func differences(is, want config.Cluster) (list []string) {
 		{"--pod-network-cidr", is.Networking.PodSubnet.String(), want.Networking.PodSubnet.String()},
 		{"--service-cidr", is.Networking.ServiceSubnet.String(), want.Networking.ServiceSubnet.String()},
 		{"--service-dns-domain", is.Networking.DNSDomain, want.Networking.DNSDomain},
+		{"--cert-dir", path.Clean(cmp.Or(is.CertificatesDir, config.CertificatesDir)), path.Clean(cmp.Or(want.CertificatesDir, config.CertificatesDir))},
+		{"etcd", etcdOf(is), etcdOf(want)},
 	} {
 		if setting.is != setting.want {
-			list = append(list, setting.name+" is "+orNothing(setting.is)+", and the requested value is "+orNothing(setting.want))
+			list = append(list, difference(setting.name, setting.is, setting.want))
 		}
 	}
 	return list
+}
+
+func difference(name, is, want string) string {
+	return name + " is " + orNothing(is) + ", and the requested value is " + orNothing(want)
 }
 
 func orNothing(s string) string {

@@ -143,8 +143,10 @@ func TestDifferencesAreNamed(t *testing.T) {
 	}
 	want := is
 	want.KubernetesVersion, want.Networking.PodSubnet, want.ControlPlaneEndpoint = "v1.30.1", config.ParseCIDRs("10.60.0.0/16"), "vip:6443"
+	want.CertificatesDir, want.Etcd.External = "/data/pki", &config.ExternalEtcd{Endpoints: []string{"https://10.9.9.9:2379"}}
 	got := strings.Join(differences(is, want), "\n")
-	for _, w := range []string{"v1.29.15, and the requested value is v1.30.1", "10.244.0.0/16, and the requested value is 10.60.0.0/16", "--control-plane-endpoint is not set, and the requested value is vip:6443"} {
+	for _, w := range []string{"v1.29.15, and the requested value is v1.30.1", "10.244.0.0/16, and the requested value is 10.60.0.0/16", "--control-plane-endpoint is not set, and the requested value is vip:6443",
+		"--cert-dir is /etc/kubernetes/pki, and the requested value is /data/pki", "etcd is local, with its data in /var/lib/etcd, and the requested value is external"} {
 		if !strings.Contains(got, w) {
 			t.Errorf("%q is not in:\n%s", w, got)
 		}

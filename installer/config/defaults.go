@@ -110,6 +110,9 @@ func (c *Config) DisableSkippedAddOns() {
 // is added after discovery.
 func (c *Config) CompleteJoin() {
 	c.completeNode()
+	c.Discovery.File = filePath(c.Discovery.File)
+	// kubeadm accepts a name in capitals here, unlike for the control-plane endpoint.
+	c.Discovery.APIServerEndpoint = strings.ToLower(c.Discovery.APIServerEndpoint)
 	setDefault(&c.Cluster.CertificatesDir, CertificatesDir)
 	setDefault(&c.CACertPath, CACertPath)
 	setDefault(&c.Discovery.Timeout, c.Timeouts.Discovery)
