@@ -5,9 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	kubeletv1 "k8s.io/kubelet/config/v1beta1"
-	"sigs.k8s.io/yaml"
-
 	"airlift/fault"
 	"airlift/images"
 	"airlift/installer/patches"
@@ -67,11 +64,10 @@ func (n *node) failSwapOn(cluster []byte) *bool {
 	without := *n.config
 	without.Facts.SwapOn = false // otherwise Airlift sets the field
 	settings, err := (&node{plan: n.plan, config: &without}).kubeletConfig(cluster)
-	var k kubeletv1.KubeletConfiguration
-	if err != nil || yaml.Unmarshal(settings, &k) != nil {
+	if err != nil {
 		return nil // the kubelet's rules report it
 	}
-	return k.FailSwapOn
+	return preflight.FailSwapOn(settings)
 }
 
 // addFileCheck adds the result of the bundle file's check to the report and the

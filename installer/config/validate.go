@@ -115,7 +115,7 @@ func (c *Config) Warnings() (lines []string) {
 	}
 	leaf, ca := c.CertificateValidityPeriod, c.CACertificateValidityPeriod
 	if leaf > ca && ca > 0 {
-		warn("certificateValidityPeriod", "%s is longer than the validity of the CA certificates, %s: a certificate never expires after its CA", leaf, ca)
+		warn("certificateValidityPeriod", "%s is longer than the validity of the CA certificates, %s: the certificates do not work after their CA has expired", leaf, ca)
 	}
 	if leaf > CertificateValidity {
 		warn("certificateValidityPeriod", "%s is more than the recommended %s", leaf, CertificateValidity)

@@ -33,6 +33,7 @@ func (d *Doctor) preflight(ctx context.Context, s *status.Status) preflight.Repo
 	if target.Kubelet, err = os.ReadFile(d.Host.Path(config.KubeletConfigFile)); err != nil {
 		target.Kubelet = nil
 	}
+	target.FailSwapOn = preflight.FailSwapOn(target.Kubelet)
 	if s.Node.Role == status.ControlPlane {
 		target.Role = preflight.Init
 		cfg.CompleteInit()

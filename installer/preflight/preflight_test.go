@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -713,6 +714,18 @@ func TestPortsOfIngress(t *testing.T) {
 					t.Errorf("%s, with the add-on: %v: %v", role, addOn, Names(target))
 				}
 			}
+		}
+	}
+}
+
+func TestFailSwapOnOfAFile(t *testing.T) {
+	for text, want := range map[string]string{"": "not set", "failSwapOn: false\n": "false", "failSwapOn: true\n": "true", "maxPods: 10\n": "not set", "a: [": "not set"} {
+		got := "not set"
+		if fails := FailSwapOn([]byte(text)); fails != nil {
+			got = strconv.FormatBool(*fails)
+		}
+		if got != want {
+			t.Errorf("%q: %s, want %s", text, got, want)
 		}
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/version"
+	kubeletv1 "k8s.io/kubelet/config/v1beta1"
+	"sigs.k8s.io/yaml"
 
 	"airlift/fault"
 	"airlift/images"
@@ -64,6 +66,16 @@ func (s *subject) swap(context.Context) []finding {
 	}
 	return problem(off+"the cluster's ConfigMap kube-system/kubelet-config, or in a patch of kubeletconfiguration with --patches",
 		"swap is on, and the cluster's KubeletConfiguration does not accept that: the kubelet would not start")
+}
+
+// FailSwapOn returns that field of a KubeletConfiguration, YAML; nil if it is not set or cannot be
+// read, which the kubelet's rules report.
+func FailSwapOn(configuration []byte) *bool {
+	var k kubeletv1.KubeletConfiguration
+	if yaml.Unmarshal(configuration, &k) != nil {
+		return nil
+	}
+	return k.FailSwapOn
 }
 
 // acceptsSwap reports whether the kubelet's flags or, without the flag, its
