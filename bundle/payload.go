@@ -28,10 +28,10 @@ type Progress func(e Entry, n int64)
 
 // A payloadWriter writes the payload, part by part, as a compressed tar.
 type payloadWriter struct {
-	out     io.Writer
-	dir     string // for the temporary file with the images
-	options Options
-	open    func(Entry) (io.ReadCloser, error)
+	out   io.Writer
+	dir   string // for the temporary file with the images
+	level Level
+	open  func(Entry) (io.ReadCloser, error)
 
 	mu       sync.Mutex // of progress
 	progress Progress
@@ -97,7 +97,7 @@ func (w *payloadWriter) part(ctx context.Context, out io.Writer, name string, en
 	if name == HeadPart {
 		window = min(window, headWindow)
 	}
-	z, err := newEncoder(ctx, out, size, window, w.options.Level)
+	z, err := newEncoder(ctx, out, size, window, w.level)
 	if err != nil {
 		return err
 	}

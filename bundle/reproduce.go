@@ -34,7 +34,7 @@ func (f *File) Level(ctx context.Context) (Level, error) {
 			continue
 		}
 		got := sha256.New()
-		w := payloadWriter{options: Options{Level: l}, open: func(e Entry) (io.ReadCloser, error) {
+		w := payloadWriter{level: l, open: func(e Entry) (io.ReadCloser, error) {
 			if e.Name == ManifestName {
 				return io.NopCloser(bytes.NewReader(manifest)), nil
 			}

@@ -158,7 +158,7 @@ func (s *sample) write(t testing.TB) (path string) {
 func (s *sample) writeLevel(t testing.TB, level Level) (path string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "install")
-	if _, err := WriteFile(t.Context(), path, executables(), s.manifest, Options{Level: level}, s.open, nil); err != nil {
+	if _, err := WriteFile(t.Context(), path, executables(), s.manifest, level, s.open, nil); err != nil {
 		t.Fatal(err)
 	}
 	return path

@@ -1,7 +1,6 @@
 package bundle
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -29,7 +28,7 @@ func TestFullFileSystemIsNamed(t *testing.T) {
 				}
 				s := large()
 				path := filepath.Join(dir, "install")
-				_, err := WriteFile(t.Context(), path, executables(), s.manifest, Options{Level: level}, s.open, nil)
+				_, err := WriteFile(t.Context(), path, executables(), s.manifest, level, s.open, nil)
 				if want == "" {
 					if err != nil {
 						t.Error(err)
@@ -44,37 +43,6 @@ func TestFullFileSystemIsNamed(t *testing.T) {
 				}
 			})
 		}
-	}
-}
-
-// Complete gets the summary before the previous file at the path is replaced, and can prevent
-// that.
-func TestCompletePrecedesTheRename(t *testing.T) {
-	s := newSample()
-	dir := t.TempDir()
-	path := filepath.Join(dir, "install")
-	if err := os.WriteFile(path, []byte("was here"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	var seen Summary
-	refused := errors.New("refused")
-	complete := func(s Summary) error {
-		seen = s
-		if b, _ := os.ReadFile(path); string(b) != "was here" {
-			t.Error("the file is there already")
-		}
-		return refused
-	}
-	_, err := WriteFile(t.Context(), path, executables(), s.manifest, Options{Complete: complete}, s.open, nil)
-	if b, _ := os.ReadFile(path); !errors.Is(err, refused) || string(b) != "was here" {
-		t.Errorf("err = %v, the file has %d bytes", err, len(b))
-	}
-	if files, _ := os.ReadDir(dir); len(files) != 1 {
-		t.Errorf("left behind: %v", files)
-	}
-	written, err := WriteFile(t.Context(), path, executables(), s.manifest, Options{}, s.open, nil)
-	if err != nil || written != seen {
-		t.Errorf("%+v, %+v, %v", written, seen, err)
 	}
 }
 
@@ -114,7 +82,14 @@ func TestDraft(t *testing.T) {
 		t.Fatal(err)
 	}
 	other.Discard()
-	if files, _ := os.ReadDir(dir); len(files) != 1 {
-		t.Errorf("left behind: %v", files)
+	if files, _ := os.ReadDir(dir); len(files) != 1 || other.Summary != d.Summary {
+		t.Errorf("the directory has %v; %+v, %+v", files, other.Summary, d.Summary)
+	}
+	if b, _ := os.ReadFile(path); int64(len(b)) != d.Size {
+		t.Errorf("after Discard, the file has %d bytes", len(b))
+	}
+	written, err := WriteFile(t.Context(), path, executables(), s.manifest, Fastest, s.open, nil)
+	if err != nil || written != d.Summary {
+		t.Errorf("%+v, %+v, %v", written, d.Summary, err)
 	}
 }

@@ -18,14 +18,6 @@ import (
 	"airlift/interrupt"
 )
 
-// Options are the options of WriteFile. The zero value has the defaults.
-type Options struct {
-	Level Level
-	// Complete, if set, is called when the file is complete and on the disk, right
-	// before it replaces the file at its path. An error prevents the replacement.
-	Complete func(Summary) error
-}
-
 // A Summary describes a written bundle file. Sizes are in bytes.
 type Summary struct {
 	Size          int64  // of the file
@@ -45,20 +37,15 @@ type Executables struct {
 // mode 0755. It calls open once for every entry, from several goroutines. The content must
 // have the size and sha256 of the manifest.
 //
-// The bytes depend only on executables, manifest, entries and options. They are written to a
+// The bytes depend only on executables, manifest, entries and level. They are written to a
 // temporary file next to path, which is synced and renamed when it is complete. On an
 // error, or when ctx is cancelled, path is unchanged and the temporary file is removed.
-func WriteFile(ctx context.Context, path string, executables Executables, m *Manifest, o Options, open func(Entry) (io.ReadCloser, error), p Progress) (Summary, error) {
-	d, err := WriteDraft(ctx, path, executables, m, o.Level, open, p)
+func WriteFile(ctx context.Context, path string, executables Executables, m *Manifest, level Level, open func(Entry) (io.ReadCloser, error), p Progress) (Summary, error) {
+	d, err := WriteDraft(ctx, path, executables, m, level, open, p)
 	if err != nil {
 		return Summary{}, err
 	}
 	defer d.Discard()
-	if o.Complete != nil {
-		if err := o.Complete(d.Summary); err != nil {
-			return Summary{}, d.failed(err)
-		}
-	}
 	if err := d.Replace(); err != nil {
 		return Summary{}, err
 	}
@@ -76,14 +63,14 @@ type Draft struct {
 // WriteDraft is WriteFile without the rename. The caller must call Discard.
 func WriteDraft(ctx context.Context, path string, executables Executables, m *Manifest, level Level, open func(Entry) (io.ReadCloser, error), p Progress) (*Draft, error) {
 	d := &Draft{path: path}
-	if err := d.write(ctx, executables, m, Options{Level: level}, open, p); err != nil {
+	if err := d.write(ctx, executables, m, level, open, p); err != nil {
 		d.Discard()
 		return nil, d.failed(err)
 	}
 	return d, nil
 }
 
-func (d *Draft) write(ctx context.Context, executables Executables, m *Manifest, o Options, open func(Entry) (io.ReadCloser, error), p Progress) error {
+func (d *Draft) write(ctx context.Context, executables Executables, m *Manifest, level Level, open func(Entry) (io.ReadCloser, error), p Progress) error {
 	manifest, err := m.Encode()
 	if err != nil {
 		return err
@@ -95,7 +82,7 @@ func (d *Draft) write(ctx context.Context, executables Executables, m *Manifest,
 	if d.file, err = atomicfile.Create(d.path); err != nil {
 		return err
 	}
-	t, err := writeParts(ctx, d.file.File, executables, m, manifest, o, open, p)
+	t, err := writeParts(ctx, d.file.File, executables, m, manifest, level, open, p)
 	if err != nil {
 		return err
 	}
@@ -147,7 +134,7 @@ func (d *Draft) failed(err error) error {
 }
 
 // writeParts writes everything to the empty file f.
-func writeParts(ctx context.Context, f *os.File, executables Executables, m *Manifest, manifest []byte, o Options, open func(Entry) (io.ReadCloser, error), p Progress) (head.Trailer, error) {
+func writeParts(ctx context.Context, f *os.File, executables Executables, m *Manifest, manifest []byte, level Level, open func(Entry) (io.ReadCloser, error), p Progress) (head.Trailer, error) {
 	out := bufio.NewWriterSize(f, 1<<20)
 	if _, err := out.Write(executables.Launcher); err != nil {
 		return head.Trailer{}, err
@@ -174,7 +161,7 @@ func writeParts(ctx context.Context, f *os.File, executables Executables, m *Man
 		InstallerSHA256: sha256.Sum256(executables.Installer),
 	}
 	var digester head.Digester
-	w := payloadWriter{out: io.MultiWriter(out, &digester), dir: filepath.Dir(f.Name()), options: o, progress: p}
+	w := payloadWriter{out: io.MultiWriter(out, &digester), dir: filepath.Dir(f.Name()), level: level, progress: p}
 	w.open = func(e Entry) (io.ReadCloser, error) {
 		switch e.Name {
 		case ManifestName:

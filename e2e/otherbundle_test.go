@@ -51,7 +51,7 @@ func carryOther(t *testing.T, hosts ...*lab.Host) {
 	}
 	path := filepath.Join(t.TempDir(), "other")
 	_, err = bundle.WriteFile(t.Context(), path, bundle.Executables{Launcher: launcher, Installer: installerOf(t, f)}, &m,
-		bundle.Options{Level: bundle.Fastest}, func(bundle.Entry) (io.ReadCloser, error) {
+		bundle.Fastest, func(bundle.Entry) (io.ReadCloser, error) {
 			return io.NopCloser(bytes.NewReader([]byte(runc))), nil
 		}, nil)
 	if err != nil {

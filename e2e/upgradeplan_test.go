@@ -95,7 +95,7 @@ func carryPlan(t *testing.T, h *lab.Host, name string, change func(*bundle.Manif
 	}
 	path := filepath.Join(t.TempDir(), name)
 	_, err = bundle.WriteFile(t.Context(), path, bundle.Executables{Launcher: launcher, Installer: installerOf(t, f)}, &m,
-		bundle.Options{Level: bundle.Fastest}, func(e bundle.Entry) (io.ReadCloser, error) {
+		bundle.Fastest, func(e bundle.Entry) (io.ReadCloser, error) {
 			return io.NopCloser(strings.NewReader(blobs[e.Name])), nil
 		}, nil)
 	if err != nil {

@@ -72,7 +72,7 @@ func writeBundle(t *testing.T, name string, m *bundle.Manifest, content map[stri
 		t.Fatal(err)
 	}
 	path := filepath.Join(t.TempDir(), name)
-	_, err = bundle.WriteFile(t.Context(), path, bundle.Executables{Launcher: self, Installer: []byte("installer")}, m, bundle.Options{Level: bundle.Fastest},
+	_, err = bundle.WriteFile(t.Context(), path, bundle.Executables{Launcher: self, Installer: []byte("installer")}, m, bundle.Fastest,
 		func(e bundle.Entry) (io.ReadCloser, error) {
 			return io.NopCloser(bytes.NewReader(content[e.Name])), nil
 		}, nil)

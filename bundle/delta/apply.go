@@ -22,9 +22,6 @@ func (d *File) Apply(ctx context.Context, old *bundle.File, path string, stage S
 	return d.apply(ctx, old, path, stage, false)
 }
 
-// errProved ends an apply that only proves that the delta works.
-var errProved = errors.New("the new bundle has the expected bytes")
-
 func (d *File) apply(ctx context.Context, old *bundle.File, path string, stage Stage, prove bool) (s bundle.Summary, err error) {
 	defer func() { err = space.Explain(filepath.Dir(path), err) }()
 	if !d.Old.is(old) {
@@ -104,27 +101,28 @@ func (d *File) apply(ctx context.Context, old *bundle.File, path string, stage S
 		return s, err
 	}
 	add := stage("compressing "+path, after.UnpackedSize())
-	options := bundle.Options{Level: level, Complete: func(s bundle.Summary) error {
-		if s.SHA256 != d.New.SHA256 {
-			return fault.New(fault.Bundle, "use the version of bundle that created the delta: "+d.Bundle,
-				"the result has the sha256 %s and not %s: this version of bundle compresses differently", s.SHA256, d.New.SHA256)
-		}
-		if prove {
-			return errProved
-		}
-		return nil
-	}}
-	s, err = bundle.WriteFile(ctx, path, e, after, options, func(e bundle.Entry) (io.ReadCloser, error) {
+	draft, err := bundle.WriteDraft(ctx, path, e, after, level, func(e bundle.Entry) (io.ReadCloser, error) {
 		if name := from[e.Name]; name != "" {
 			r, err := all.open(name)
 			return io.NopCloser(r), err
 		}
 		return d.open(e.Name, all)
 	}, func(_ bundle.Entry, n int64) { add(n) })
-	if prove && errors.Is(err, errProved) {
-		err = nil
+	if err != nil {
+		return s, err
 	}
-	return s, err
+	defer draft.Discard()
+	if draft.SHA256 != d.New.SHA256 {
+		return s, fault.New(fault.Bundle, "use the version of bundle that created the delta: "+d.Bundle,
+			"writing %s: the result has the sha256 %s and not %s: this version of bundle compresses differently", path, draft.SHA256, d.New.SHA256)
+	}
+	if prove {
+		return draft.Summary, nil
+	}
+	if err := draft.Replace(); err != nil {
+		return s, err
+	}
+	return draft.Summary, nil
 }
 
 // maxExecutable is the largest launcher or installer, because they are in memory.

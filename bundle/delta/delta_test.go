@@ -34,7 +34,7 @@ func write(t *testing.T, path, platform string, level bundle.Level, kubelet, run
 	open := func(e bundle.Entry) (io.ReadCloser, error) {
 		return io.NopCloser(bytes.NewReader(contents[e.Name])), nil
 	}
-	if _, err := bundle.WriteFile(t.Context(), path, e, m, bundle.Options{Level: level}, open, nil); err != nil {
+	if _, err := bundle.WriteFile(t.Context(), path, e, m, level, open, nil); err != nil {
 		t.Fatal(err)
 	}
 	f, err := bundle.Open(path)
@@ -157,6 +157,13 @@ func TestRefusals(t *testing.T) {
 	defer d.Close()
 	_, err = d.Apply(t.Context(), other, file("none"), stage)
 	refused("another older bundle", err, fault.Usage, "needs another older bundle")
+	wrong := *d
+	wrong.New.SHA256 = strings.Repeat("0", 64)
+	_, err = wrong.Apply(t.Context(), old, file("none"), stage)
+	refused("a result with other bytes", err, fault.Bundle, "writing "+file("none")+": the result has the sha256 "+d.New.SHA256+" and not 000")
+	if left, _ := filepath.Glob(filepath.Join(dir, "*none*")); len(left) > 0 {
+		t.Errorf("after a result with other bytes: %q", left)
+	}
 
 	whole, err := os.ReadFile(file("delta"))
 	if err != nil {

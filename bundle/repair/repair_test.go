@@ -55,7 +55,7 @@ func newOriginal(t *testing.T, seed uint64) original {
 		return io.NopCloser(bytes.NewReader(contents[e.Name])), nil
 	}
 	executables := bundle.Executables{Launcher: bytes.Repeat([]byte("launcher"), 50_000), Installer: []byte("the installer")}
-	if _, err := bundle.WriteFile(t.Context(), o.path, executables, m, bundle.Options{Level: bundle.Fastest}, open, nil); err != nil {
+	if _, err := bundle.WriteFile(t.Context(), o.path, executables, m, bundle.Fastest, open, nil); err != nil {
 		t.Fatal(err)
 	}
 	var err error

@@ -100,7 +100,7 @@ func bundleWith(t *testing.T, lists map[Format][]byte, kubelet []byte, layers ..
 	open := func(e bundle.Entry) (io.ReadCloser, error) {
 		return io.NopCloser(bytes.NewReader(content[e.Name])), nil
 	}
-	if _, err := bundle.WriteFile(t.Context(), path, bundle.Executables{Launcher: stub, Installer: stub}, m, bundle.Options{Level: bundle.Fastest}, open, nil); err != nil {
+	if _, err := bundle.WriteFile(t.Context(), path, bundle.Executables{Launcher: stub, Installer: stub}, m, bundle.Fastest, open, nil); err != nil {
 		t.Fatal(err)
 	}
 	f, err := bundle.Open(path)

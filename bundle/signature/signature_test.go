@@ -23,7 +23,7 @@ func writeBundle(t *testing.T, dir string) string {
 	m := &bundle.Manifest{FormatVersion: bundle.FormatVersion, Platform: "linux/amd64", KubernetesVersion: "v1.29.15", CNI: "none"}
 	open := func(bundle.Entry) (io.ReadCloser, error) { return nil, errors.New("there are no entries") }
 	executables := bundle.Executables{Launcher: []byte("the launcher"), Installer: []byte("the installer")}
-	if _, err := bundle.WriteFile(t.Context(), path, executables, m, bundle.Options{Level: bundle.Fastest}, open, nil); err != nil {
+	if _, err := bundle.WriteFile(t.Context(), path, executables, m, bundle.Fastest, open, nil); err != nil {
 		t.Fatal(err)
 	}
 	return path

@@ -31,7 +31,7 @@ func bundleWith(t *testing.T, m bundle.Manifest) string {
 	}
 	open := func(bundle.Entry) (io.ReadCloser, error) { return nil, errors.New("there are no entries") }
 	executables := bundle.Executables{Launcher: self, Installer: []byte("not used")}
-	_, err = bundle.WriteFile(t.Context(), path, executables, &m, bundle.Options{Level: bundle.Fastest}, open, nil)
+	_, err = bundle.WriteFile(t.Context(), path, executables, &m, bundle.Fastest, open, nil)
 	must(t, err)
 	return path
 }

@@ -63,7 +63,7 @@ func carrier(t *testing.T) string {
 	path := filepath.Join(t.TempDir(), "install")
 	m := &bundle.Manifest{FormatVersion: bundle.FormatVersion, Platform: "linux/" + runtime.GOARCH, KubernetesVersion: "v1.29.15", CNI: "none"}
 	open := func(bundle.Entry) (io.ReadCloser, error) { return nil, errors.New("there are no entries") }
-	if _, err := bundle.WriteFile(t.Context(), path, programs, m, bundle.Options{Level: bundle.Fastest}, open, nil); err != nil {
+	if _, err := bundle.WriteFile(t.Context(), path, programs, m, bundle.Fastest, open, nil); err != nil {
 		t.Fatal(err)
 	}
 	return path

@@ -29,7 +29,7 @@ func (p *imageSet) write(t *testing.T) string {
 	binary := must(os.ReadFile(os.Args[0]))
 	executables := bundle.Executables{Launcher: binary, Installer: []byte("not a binary")}
 	path := filepath.Join(t.TempDir(), "install")
-	_, err := bundle.WriteFile(t.Context(), path, executables, m, bundle.Options{Level: bundle.Fastest}, func(e bundle.Entry) (io.ReadCloser, error) {
+	_, err := bundle.WriteFile(t.Context(), path, executables, m, bundle.Fastest, func(e bundle.Entry) (io.ReadCloser, error) {
 		return io.NopCloser(bytes.NewReader(p.blobs[e.Name])), nil
 	}, nil)
 	if err != nil {
