@@ -26,13 +26,8 @@ func PerArch(path string, arches []string) (list []string) {
 // changes no file. The results are in the order of the options. Together with an error, they are
 // those of the bundles that have their names.
 func RunAll(ctx context.Context, list []Options) (results []*Result, err error) {
-	var arches []string
-	for _, o := range list {
-		arches = append(arches, o.Arch)
-	}
 	var all []*build
 	for _, o := range list {
-		o.Arches = arches
 		o.Events = o.Events.On("linux/" + o.Arch)
 		b, err := prepare(o)
 		if err != nil {

@@ -33,8 +33,8 @@ type Target struct {
 	// known ones.
 	Versions images.Versions
 	Arch     string // "amd64" or "arm64"
-	// Arches are the architectures of all bundles of one command, if there are several: a pin may
-	// be for another of them. RunAll sets them, Resolve does not.
+	// Arches are the architectures of all bundles of one command: a pin may be for another of
+	// them. It may be empty for a single one.
 	Arches []string
 	CNI    string // "flannel" or "none"
 	// Only lists the kinds of content of an additional bundle, which has no Kubernetes:

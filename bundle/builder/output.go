@@ -38,7 +38,8 @@ type output struct {
 	cache  *fetch.Cache
 	kept   openers // contents that are not in the cache
 	draft  *bundle.Draft
-	beside []sideFile // in the order in which they get their names
+	// sideDrafts are in the order in which they get their names.
+	sideDrafts []sideDraft
 }
 
 // check checks what is only needed to write a bundle for an architecture.

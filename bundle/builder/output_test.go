@@ -161,7 +161,7 @@ func TestBundleWithoutItsFiles(t *testing.T) {
 		}
 	})
 	_, err := builder.Run(context.Background(), o)
-	if err == nil || !strings.Contains(err.Error(), o.Output+" is complete, but without its provenance") || fault.Hint(err) == "" {
+	if err == nil || !strings.Contains(err.Error(), o.Output+" is complete, but has no provenance") || fault.Hint(err) == "" {
 		t.Errorf("%v", err)
 	}
 	after := filesNextTo(t, o.Output)
@@ -183,7 +183,8 @@ func bothOptions(t *testing.T, u *fakesites.Upstream) (list []builder.Options) {
 	t.Helper()
 	u.PushIndex("registry.k8s.io/etcd:3.5.16-0", indexOf(t, "amd64", "arm64"))
 	o := options(t, u)
-	outputs := builder.PerArch(o.Output, []string{"amd64", "arm64"})
+	o.Arches = []string{"amd64", "arm64"}
+	outputs := builder.PerArch(o.Output, o.Arches)
 	o.Output = outputs[0]
 	other := o
 	other.Arch, other.Output, other.Executables = "arm64", outputs[1], executables(t, elf.EM_AARCH64)

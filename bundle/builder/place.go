@@ -1,18 +1,37 @@
 package builder
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"path/filepath"
 
 	"airlift/bundle/atomicfile"
+	"airlift/bundle/sbom"
+	"airlift/bundle/signature"
 	"airlift/bundle/space"
 	"airlift/fault"
 )
 
-// A sideFile is a complete file that gets its name, next to the bundle, after the bundle.
-type sideFile struct {
-	what string // "provenance"
-	path string
+// A SideFile is a file that a build writes next to a bundle.
+type SideFile struct {
+	What string // "provenance", "SBOM" or "signature"
+	Path string
+}
+
+// SideFiles lists all files that a build may write next to the bundle at path.
+func SideFiles(path string) []SideFile {
+	list := []SideFile{{"provenance", ProvenancePath(path)}, {"signature", signature.Path(path)}}
+	for _, name := range sbom.Formats() {
+		list = append(list, SideFile{"SBOM", sbom.Format(name).Path(path)})
+	}
+	return list
+}
+
+// A sideDraft is a complete file that gets its name after the bundle.
+type sideDraft struct {
+	SideFile
 	file *atomicfile.File
 }
 
@@ -20,7 +39,7 @@ type sideFile struct {
 func (o *output) prepare(what, path string, content []byte) error {
 	file, err := atomicfile.Create(path)
 	if err == nil {
-		o.beside = append(o.beside, sideFile{what, path, file})
+		o.sideDrafts = append(o.sideDrafts, sideDraft{SideFile{what, path}, file})
 		_, err = file.Write(content)
 	}
 	if err == nil {
@@ -36,19 +55,33 @@ func (o *output) prepare(what, path string, content []byte) error {
 // removed before it is replaced: a build that is killed in between leaves a bundle without such
 // files, never with those of another.
 func (o *output) place() error {
-	for _, remove := range []func() error{o.removeProvenance, o.removeSBOMs, o.removeSignature} {
-		if err := remove(); err != nil {
+	for _, f := range SideFiles(o.Output) {
+		if err := o.removeEarlier(f); err != nil {
 			return err
 		}
 	}
 	if err := o.draft.Replace(); err != nil {
 		return err
 	}
-	for _, f := range o.beside {
+	for _, f := range o.sideDrafts {
 		if err := f.file.Replace(); err != nil {
 			return fault.New(fault.Failure, "run the same command again; the downloads are in the cache",
-				"writing %s: %w: the bundle %s is complete, but without its %s", f.path, err, o.Output, f.what)
+				"writing %s: %w: the bundle %s is complete, but has no %s", f.Path, err, o.Output, f.What)
 		}
+	}
+	return nil
+}
+
+// removeEarlier removes a file of the bundle that is about to be replaced.
+func (o *output) removeEarlier(f SideFile) error {
+	err := os.Remove(f.Path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return fmt.Errorf("removing the earlier %s: %w", f.What, err)
+	case f.Path == signature.Path(o.Output) && o.Key == nil:
+		o.report.Progress.Printf("%s was removed: it signed the earlier file. To sign the new one: bundle sign %s --key KEY\n", f.Path, o.Output)
 	}
 	return nil
 }
@@ -58,7 +91,7 @@ func (o *output) discard() {
 	if o.draft != nil {
 		o.draft.Discard()
 	}
-	for _, f := range o.beside {
+	for _, f := range o.sideDrafts {
 		f.file.Discard()
 	}
 }

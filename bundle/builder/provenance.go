@@ -4,9 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
-	"errors"
-	"fmt"
-	"io/fs"
 	"os"
 	"slices"
 	"strings"
@@ -173,14 +170,6 @@ func (p Provenance) encode() ([]byte, error) {
 	e.SetIndent("", "  ")
 	err := e.Encode(p)
 	return out.Bytes(), err
-}
-
-// removeProvenance removes the provenance of the bundle that is about to be replaced.
-func (o *output) removeProvenance() error {
-	if err := os.Remove(ProvenancePath(o.Output)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("removing the earlier provenance: %w", err)
-	}
-	return nil
 }
 
 // checkProvenance finds an unusable path before the downloads start.

@@ -3,10 +3,8 @@ package builder
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"slices"
 
@@ -27,16 +25,6 @@ func checkSBOMs(output string, formats []sbom.Format) error {
 	}
 	_, err := sbom.Created()
 	return err
-}
-
-// removeSBOMs removes the lists of the bundle that is about to be replaced.
-func (o *output) removeSBOMs() error {
-	for _, name := range sbom.Formats() {
-		if err := os.Remove(sbom.Format(name).Path(o.Output)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("removing the earlier SBOM: %w", err)
-		}
-	}
-	return nil
 }
 
 // addSBOMs lists the software in the bundle that the manifest describes, and adds the lists as

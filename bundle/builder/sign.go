@@ -2,9 +2,7 @@ package builder
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 
 	"airlift/bundle"
@@ -12,22 +10,6 @@ import (
 	"airlift/bundle/signature"
 	"airlift/fault"
 )
-
-// removeSignature removes the signature of the bundle that is about to be replaced.
-func (o *output) removeSignature() error {
-	path := signature.Path(o.Output)
-	err := os.Remove(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("removing the earlier signature: %w", err)
-	}
-	if o.Key == nil {
-		o.report.Progress.Printf("%s was removed: it signed the earlier file. To sign the new one: bundle sign %s --key KEY\n", path, o.Output)
-	}
-	return nil
-}
 
 // sign prepares the signature of the written bundle, if there is a key.
 func (o *output) sign(ctx context.Context, f *bundle.File) error {

@@ -14,7 +14,10 @@ import (
 	"airlift/bundle/atomicfile"
 )
 
-// Of is Sign, but returns the signature and the trusted comment.
+// Of returns the signature of the bundle f, as the text of a file, and its trusted comment. read is
+// called with the number of bytes that were read; it may be nil.
+//
+// The same file and key give the same signature: the comment has no time.
 func Of(ctx context.Context, f *bundle.File, key SecretKey, read func(n int64)) (text []byte, comment string, err error) {
 	m, err := f.Manifest()
 	if err != nil {
@@ -29,10 +32,7 @@ func Of(ctx context.Context, f *bundle.File, key SecretKey, read func(n int64)) 
 	return text, comment, ctx.Err()
 }
 
-// Sign signs the bundle f and writes the signature to path. read is called with the number
-// of bytes that were read; it may be nil. It returns the trusted comment.
-//
-// The same file and key give the same signature: the comment has no time.
+// Sign is Of, and writes the signature to path.
 func Sign(ctx context.Context, f *bundle.File, key SecretKey, path string, read func(n int64)) (comment string, err error) {
 	text, comment, err := Of(ctx, f, key, read)
 	if err != nil {

@@ -5,8 +5,6 @@ import (
 	"strings"
 
 	"airlift/bundle/builder"
-	"airlift/bundle/sbom"
-	"airlift/bundle/signature"
 	"airlift/fault"
 	"airlift/images/local"
 )
@@ -76,9 +74,9 @@ func (b *buildFlags) checkLock(list []builder.Options) error {
 // checkOutput refuses an output that would replace an input. A build also replaces or removes the
 // files next to the bundle. more are further inputs.
 func (b *buildFlags) checkOutput(o builder.Options, more ...input) error {
-	results := []input{{"the bundle", o.Output}, {"its signature", signature.Path(o.Output)}, {"its provenance", builder.ProvenancePath(o.Output)}}
-	for _, name := range sbom.Formats() {
-		results = append(results, input{"its SBOM", sbom.Format(name).Path(o.Output)})
+	results := []input{{"the bundle", o.Output}}
+	for _, f := range builder.SideFiles(o.Output) {
+		results = append(results, input{"its " + f.What, f.Path})
 	}
 	inputs := append(b.inputs(o), append(more, input{"the lock", o.LockPath})...)
 	for _, r := range results {

@@ -16,7 +16,7 @@ import (
 )
 
 // A sideFile is a file next to a bundle. of reports whether it is of the bundle; known is false if
-// that cannot be told from its content.
+// its content does not show that.
 type sideFile struct {
 	path string
 	of   func(content []byte) (of, known bool)
