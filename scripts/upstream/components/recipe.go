@@ -200,7 +200,7 @@ func (r Release) kubernetes(name, pkg string) Recipe {
 	return Recipe{
 		Name: name, Version: r.Kubernetes, Module: "k8s.io/kubernetes",
 		Staging: "v0." + numbers[1] + "." + numbers[2],
-		Replace: r.substitutesOf("k8s.io/"),
+		Replace: r.stagingSubstitutes(),
 		Targets: []Target{{
 			Packages: map[string]string{name: "k8s.io/kubernetes/" + pkg},
 			LDFlags:  strings.Join(flags, " "),

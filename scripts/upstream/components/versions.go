@@ -134,11 +134,12 @@ func (r Release) SampleAPIServer() string { return sampleAPIServers[r.Kubernetes
 // Substitutes returns the modules of the release that are built from another patch version.
 func (r Release) Substitutes() map[string]string { return substitutes[r.Kubernetes] }
 
-// substitutesOf returns the substitutes whose module path begins with prefix; nil if there are none.
-func (r Release) substitutesOf(prefix string) map[string]string {
+// stagingSubstitutes returns the substitutes for modules of the staging directory; nil if there are
+// none.
+func (r Release) stagingSubstitutes() map[string]string {
 	var of map[string]string
 	for module, version := range r.Substitutes() {
-		if strings.HasPrefix(module, prefix) {
+		if strings.HasPrefix(module, "k8s.io/") {
 			if of == nil {
 				of = make(map[string]string)
 			}
