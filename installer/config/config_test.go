@@ -235,8 +235,8 @@ func TestKubeletSkew(t *testing.T) {
 	}
 }
 
-// Another control plane may take as long to start as the first one, if the cluster's
-// configuration says so, unless the JoinConfiguration has its own timeout.
+// A joining control plane gets the timeout of the cluster's configuration, unless its
+// JoinConfiguration has another.
 func TestJoinUsesTheClustersTimeout(t *testing.T) {
 	for _, tt := range []struct{ cluster, join, want time.Duration }{
 		{0, 0, config.DefaultControlPlaneTimeout},

@@ -98,7 +98,7 @@ func (c *Config) CompleteInit() {
 }
 
 // DisableSkippedAddOns disables the add-ons whose phases init skips, as kubeadm does:
-// the stored configuration then tells an upgrade not to install them.
+// an upgrade with kubeadm then does not install them.
 func (c *Config) DisableSkippedAddOns() {
 	for _, phase := range c.SkipPhases {
 		c.DNS.Disabled = c.DNS.Disabled || phase == "addon" || phase == "addon/coredns"
