@@ -31,16 +31,13 @@ func (s *subject) port(number int, owner string, bind ...config.Arg) check {
 		}
 	}
 	return check{fmt.Sprintf("Port-%d", number), func(ctx context.Context) []finding {
-		var lc net.ListenConfig
-		l, err := lc.Listen(ctx, "tcp", net.JoinHostPort(address, strconv.Itoa(number)))
-		if err == nil {
-			l.Close()
-			return nil
-		}
-		if !errors.Is(err, unix.EADDRINUSE) {
+		name, pid, err := user(ctx, s.host.Path("/proc"), net.JoinHostPort(address, strconv.Itoa(number)), number)
+		if err != nil {
 			return problem("", "listening on port %d: %v", number, err)
 		}
-		name, pid := listener(s.host.Path("/proc"), number)
+		if pid == nobody {
+			return nil
+		}
 		if name == owner && (s.Rerun || s.host.Used()) {
 			return nil
 		}
@@ -53,6 +50,33 @@ func (s *subject) port(number int, owner string, bind ...config.Arg) check {
 		}
 		return problem(fix, "port %d is in use by %s (process %d)", number, name, pid)
 	}}
+}
+
+const nobody = -1
+
+// user finds the process that uses a port. pid is nobody if the port is free, and 0 if the process
+// is not found. It may just have ended, as a container that fails again and again does: so this
+// looks several times.
+func user(ctx context.Context, proc, address string, port int) (name string, pid int, err error) {
+	for range 5 {
+		var lc net.ListenConfig
+		l, err := lc.Listen(ctx, "tcp", address)
+		if err == nil {
+			return "", nobody, l.Close()
+		}
+		if !errors.Is(err, unix.EADDRINUSE) {
+			return "", 0, err
+		}
+		if name, pid = listener(proc, port); name != "" {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			return "", 0, ctx.Err()
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+	return name, pid, nil
 }
 
 // listener finds the process that listens on a TCP port: its socket's inode is

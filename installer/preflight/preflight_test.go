@@ -152,6 +152,37 @@ func TestPortOfAnAddress(t *testing.T) {
 	}
 }
 
+// A process that ends while the check looks for it does not use its port any more. The look-up
+// reads a pipe here, so that the process ends meanwhile.
+func TestPortOfAProcessThatEnds(t *testing.T) {
+	s := healthy(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, s.Root, "/proc/self/net/tcp6", "")
+	table := s.Root + "/proc/self/net/tcp"
+	remove(t, s, "/proc/self/net/tcp")
+	if err := unix.Mkfifo(table, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error)
+	go func() {
+		f, err := os.OpenFile(table, os.O_WRONLY, 0) // waits for the look-up
+		if err == nil {
+			l.Close()
+			err = f.Close()
+		}
+		ended <- err
+	}()
+	if found := s.port(l.Addr().(*net.TCPAddr).Port, "x", config.Arg{Name: "bind-address", Value: "127.0.0.1"}).run(t.Context()); len(found) > 0 {
+		t.Errorf("%v", found)
+	}
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+}
+
 func write(t *testing.T, root, path, text string) {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Dir(root+path), 0o755); err != nil {
