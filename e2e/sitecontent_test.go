@@ -390,7 +390,7 @@ func TestSiteContent(t *testing.T) {
 			before := pid(control)
 			out := install(t, control, 0, "init")
 			contains(t, out, "Deployment.apps web/front: .spec.replicas was changed by \"kubectl\" and is kept: it is 1, and 2 in the manifest",
-				"ConfigMap web/web-config: .data.mode was changed by \"kubectl-patch\" and is kept", "--force-conflicts", "/etc/site/exporter.conf was edited since Airlift wrote it")
+				"ConfigMap web/web-config: .data.mode was changed by \"kubectl-patch\" and is kept", "--force-conflicts", "/etc/site/exporter.conf was edited after Airlift wrote it")
 			contains(t, kubectl(t, s, "get", "-n", "web", "configmap", "web-config", "-o", "jsonpath={.data}"), `"mode":"edited"`, `"more":"yes"`)
 			contains(t, kubectl(t, s, "get", "-n", "web", "deployment", "front", "-o", "jsonpath={.spec.replicas}"), "1")
 			contains(t, run(t, control, "cat", "/etc/site/exporter.conf.airlift-saved"), "edited")
