@@ -135,6 +135,30 @@ END`, joinPlane[1], joinPlane[3], joinPlane[5], joinPlane[len(joinPlane)-1]))
 			})
 			systemIsUp(t, s, 3)
 		}},
+		{"the member of a lost host is removed", func(t *testing.T) {
+			contains(t, install(t, first, 2, "etcd", "member", "remove", "host9"), `"host9"`, first.Name, second.Name, third.Name)
+			contains(t, install(t, first, 2, "etcd", "member", "remove", first.Name), "of this host", "./install reset")
+			contains(t, install(t, first, 1, "etcd", "member", "remove", third.Name), "is healthy", "--force")
+			voters(t, first, 3)
+			if err := third.PowerCut(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			id := regexp.MustCompile(`([0-9a-f]{16}) +` + third.Name + " ").FindStringSubmatch(install(t, first, 0, "etcd", "status"))
+			if id == nil {
+				t.Fatal("status shows no ID of the third member")
+			}
+			contains(t, install(t, first, 0, "etcd", "member", "remove", id[1]), "removed member "+third.Name, "kubectl delete node "+third.Name)
+			contains(t, install(t, first, 2, "etcd", "member", "remove", id[1]), "no member")
+			voters(t, first, 2)
+			kubectl(t, s, "delete", "node", third.Name)
+			if err := third.Boot(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			install(t, third, 0, "reset", "--force")
+			carryCerts(t, first, third)
+			install(t, third, 0, joinPlane[:len(joinPlane)-2]...)
+			voters(t, first, 3)
+		}},
 		{"reset of the third takes its member along", func(t *testing.T) {
 			contains(t, install(t, third, 2, "reset"), "--force")
 			contains(t, answered(t, third, 0, "reset"), "removed member "+third.Name, "kubectl delete node "+third.Name, "left: /etc/kubernetes/pki/ca.key: ")

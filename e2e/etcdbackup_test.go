@@ -81,6 +81,13 @@ func TestEtcdBackup(t *testing.T) {
 			if n := strings.Count(run(t, first, "ls", "/root/backups"), "airlift-backup-"); n != 2 {
 				t.Errorf("%d backups", n)
 			}
+			contains(t, install(t, first, 2, "etcd", "snapshot", "/root/backups", "--every", "7h"), "divide", "6h")
+			// The drive is gone, and its empty directory remains.
+			run(t, first, "sh", "-c", "mkdir /mnt/drive && mount -t tmpfs drive /mnt/drive")
+			install(t, first, 0, "etcd", "snapshot", "/mnt/drive", "--every", "24h")
+			contains(t, run(t, first, "systemctl", "show", "airlift-backup.timer", "--property", "TimersCalendar,Persistent"), "*-*-* 00:00:00 UTC", "Persistent=yes")
+			run(t, first, "sh", "-c", "umount /mnt/drive; ! systemctl start airlift-backup.service; test -z \"$(ls /mnt/drive)\"")
+			contains(t, install(t, first, 0, "etcd", "status"), "no file system is mounted at /mnt/drive")
 			contains(t, install(t, first, 0, "etcd", "snapshot", "--every", "off"), "removed")
 			run(t, first, "sh", "-c", "! test -e /etc/systemd/system/airlift-backup.timer && ! test -e /etc/systemd/system/airlift-backup.service")
 		}},

@@ -17,7 +17,7 @@ import (
 )
 
 // backupTimer writes backups.
-var backupTimer = host.Timer{Name: "airlift-backup", About: "Backup of the Kubernetes cluster"}
+var backupTimer = host.Timer{Name: "airlift-backup", About: "Backup of the Kubernetes cluster", Retry: 900}
 
 const backupRecipients = "/etc/airlift-backup-recipients"
 
@@ -41,11 +41,19 @@ func (b *Backup) Schedule(ctx context.Context, s BackupSchedule) error {
 	if !b.host.Used() {
 		return fault.New(fault.Failure, "run 'install etcd snapshot' from your own timer", "Airlift did not install this host, so reset could not remove the timer")
 	}
-	command, err := s.command(b.Kubeconfig)
+	times, err := calendar(s.Every)
 	if err != nil {
 		return err
 	}
-	if err := b.SaveInDirectory(ctx, s.Directory, s.Keep); err != nil {
+	mountPoint, err := host.MountPoint(s.Directory)
+	if err != nil {
+		return unusable(s.Directory, err)
+	}
+	command, err := s.command(b.Kubeconfig, mountPoint)
+	if err != nil {
+		return err
+	}
+	if err := b.SaveInDirectory(ctx, s.Directory, mountPoint, s.Keep); err != nil {
 		return err
 	}
 	timer := backupTimer
@@ -55,8 +63,9 @@ func (b *Backup) Schedule(ctx context.Context, s BackupSchedule) error {
 			return err
 		}
 	}
-	seconds := int(s.Every.Seconds())
-	timer.Schedule = fmt.Sprintf("OnActiveSec=%d\nOnUnitActiveSec=%d\nAccuracySec=1min", seconds, seconds)
+	// Persistent: a time that passed while the host was off counts at boot. The delay is a random one, so
+	// that control planes do not all save at the same time.
+	timer.Schedule = fmt.Sprintf("OnCalendar=%s\nPersistent=true\nRandomizedDelaySec=%d\nAccuracySec=1s", times, int(min(s.Every/10, 10*time.Minute).Seconds()))
 	if _, err := b.host.EnsureTimer(ctx, timer); err != nil {
 		return err
 	}
@@ -64,14 +73,33 @@ func (b *Backup) Schedule(ctx context.Context, s BackupSchedule) error {
 	return nil
 }
 
+// calendar returns the times of an interval as systemd's OnCalendar has them, in UTC. Only those count
+// while the host is off, so the interval has to divide an hour or a day, or be a week.
+func calendar(every time.Duration) (string, error) {
+	const day = 24 * time.Hour
+	switch {
+	case every == 7*day:
+		return "Mon *-*-* 00:00:00 UTC", nil
+	case every == day:
+		return "*-*-* 00:00:00 UTC", nil
+	case every >= time.Hour && day%every == 0 && every%time.Hour == 0:
+		return fmt.Sprintf("*-*-* 00/%d:00:00 UTC", every/time.Hour), nil
+	case every == time.Minute:
+		return "*-*-* *:*:00 UTC", nil
+	case every > 0 && time.Hour%every == 0 && every%time.Minute == 0:
+		return fmt.Sprintf("*-*-* *:00/%d:00 UTC", every/time.Minute), nil
+	}
+	return "", fault.New(fault.Usage, "for example: 15m, 1h, 6h, 24h or 168h", "--every %s: the interval must divide an hour or a day, or be a week", every)
+}
+
 // command returns the arguments of the installer that the timer runs, as in a unit's ExecStart.
-func (s BackupSchedule) command(kubeconfig string) (string, error) {
-	for _, path := range []string{s.Directory, kubeconfig} {
+func (s BackupSchedule) command(kubeconfig, mountPoint string) (string, error) {
+	for _, path := range []string{s.Directory, kubeconfig, mountPoint} {
 		if strings.ContainsAny(path, "%$\"\\\n") { // systemd.service(5) replaces % and $ also in quotes
 			return "", fault.New(fault.Usage, "choose another path", "the path %q has characters that are not allowed in a systemd unit", path)
 		}
 	}
-	text := fmt.Sprintf(`etcd snapshot "%s" --scheduled --keep %d`, s.Directory, s.Keep)
+	text := fmt.Sprintf(`etcd snapshot "%s" --scheduled --keep %d --mount-point "%s"`, s.Directory, s.Keep, mountPoint)
 	if kubeconfig != adminConf {
 		text += fmt.Sprintf(` --kubeconfig "%s"`, kubeconfig)
 	}
@@ -97,15 +125,35 @@ func StopBackups(ctx context.Context, h *host.Host, c *Console) error {
 	return nil
 }
 
-// SaveInDirectory writes a backup with the time in its name, and then removes the oldest ones
-// of this cluster in the directory.
-func (b *Backup) SaveInDirectory(ctx context.Context, dir string, keep int) error {
+// unusable is the error for a directory to which no backup can be written.
+func unusable(dir string, err error) error {
+	return fault.New(fault.Failure, "create it, or mount its file system", "writing a backup to %s: %w", dir, err)
+}
+
+// checkDirectory refuses a directory whose file system is no longer mounted at mountPoint.
+func checkDirectory(dir, mountPoint string) error {
 	info, err := os.Stat(dir)
 	if err == nil && !info.IsDir() {
 		err = errors.New("it is not a directory")
 	}
 	if err != nil {
-		err = fault.New(fault.Failure, "create it, or mount its file system", "writing a backup to %s: %w", dir, err)
+		return unusable(dir, err)
+	}
+	now, err := host.MountPoint(dir)
+	if err == nil && now != mountPoint {
+		err = fmt.Errorf("no file system is mounted at %s", mountPoint)
+	}
+	if err != nil {
+		return unusable(dir, err)
+	}
+	return nil
+}
+
+// SaveInDirectory writes a backup with the time in its name, and then removes the oldest ones
+// of this cluster in the directory. mountPoint is that of the directory's file system, which may be
+// a drive that is not there.
+func (b *Backup) SaveInDirectory(ctx context.Context, dir, mountPoint string, keep int) error {
+	if err := checkDirectory(dir, mountPoint); err != nil {
 		return errors.Join(err, b.record(BackupRecord{Time: time.Now().UTC().Truncate(time.Second), Path: dir, Error: err.Error()}))
 	}
 	prefix, err := b.scheduledPrefix()

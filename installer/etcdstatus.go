@@ -88,7 +88,7 @@ func localEtcdClient(ctx context.Context, m *machine) (*etcd.Client, *localEtcd,
 // Write prints the status for people.
 func (s *EtcdStatus) Write(out io.Writer) {
 	table := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
-	fmt.Fprintln(table, "MEMBER\tROLE\tVERSION\tDB SIZE\tIN USE\tREVISION\tRAFT INDEX\tALARMS\tHEALTH")
+	fmt.Fprintln(table, "ID\tMEMBER\tROLE\tVERSION\tDB SIZE\tIN USE\tREVISION\tRAFT INDEX\tALARMS\tHEALTH")
 	for _, m := range s.Members {
 		role := "follower"
 		switch {
@@ -101,7 +101,7 @@ func (s *EtcdStatus) Write(out io.Writer) {
 		if m.Error != "" {
 			health = m.Error
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%d\t%d\t%s\t%s\n", orDash(m.Name), role, orDash(m.Version), megabytes(m.DBSize), megabytes(m.DBSizeInUse),
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%d\t%d\t%s\t%s\n", m.ID, orDash(m.Name), role, orDash(m.Version), megabytes(m.DBSize), megabytes(m.DBSizeInUse),
 			m.Revision, m.RaftIndex, orDash(strings.Join(m.Alarms, ", ")), health)
 	}
 	_ = table.Flush() // a lost output cancels the command

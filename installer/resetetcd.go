@@ -67,7 +67,7 @@ func (r *etcdReset) check(ctx context.Context) error {
 	}
 	hint := fault.Hint(err)
 	if hint == "" {
-		hint = "start etcd (systemctl start kubelet); or skip this check with --force, and remove the member on another control plane: etcdctl member remove ID"
+		hint = "start etcd (systemctl start kubelet); or skip this check with --force, and remove the member on another control plane: ./install etcd member remove ID"
 	}
 	return fault.Wrap(fmt.Errorf("checking how the reset of this host affects etcd: %w", err), fault.Preflight, hint)
 }
@@ -117,7 +117,7 @@ func (r *etcdReset) remove(ctx context.Context) error {
 		r.last = true
 		r.console.Note("this is the cluster's last etcd member: reset deletes the cluster")
 	case err != nil && ctx.Err() == nil && r.force:
-		r.console.Warn("this host's member stays in the etcd cluster; remove it on another control plane (etcdctl member remove ID): %s", err)
+		r.console.Warn("this host's member stays in the etcd cluster; remove it on another control plane (./install etcd member remove ID): %s", err)
 		return nil
 	}
 	return err

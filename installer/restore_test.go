@@ -3,6 +3,7 @@ package installer
 import (
 	"bytes"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -299,20 +300,54 @@ func TestScheduledCommand(t *testing.T) {
 		schedule         BackupSchedule
 		kubeconfig, want string
 	}{
-		{BackupSchedule{Directory: "/mnt/a b", Keep: 8}, adminConf, `etcd snapshot "/mnt/a b" --scheduled --keep 8`},
-		{BackupSchedule{Directory: "/mnt", Keep: 1, Recipients: "age1"}, "/root/my.conf", `etcd snapshot "/mnt" --scheduled --keep 1 --kubeconfig "/root/my.conf" --recipients-file ` + backupRecipients},
+		{BackupSchedule{Directory: "/mnt/a b", Keep: 8}, adminConf, `etcd snapshot "/mnt/a b" --scheduled --keep 8 --mount-point "/mnt"`},
+		{BackupSchedule{Directory: "/mnt", Keep: 1, Recipients: "age1"}, "/root/my.conf", `etcd snapshot "/mnt" --scheduled --keep 1 --mount-point "/mnt" --kubeconfig "/root/my.conf" --recipients-file ` + backupRecipients},
 	} {
-		if got, err := c.schedule.command(c.kubeconfig); err != nil || got != c.want {
+		if got, err := c.schedule.command(c.kubeconfig, "/mnt"); err != nil || got != c.want {
 			t.Errorf("%+v: %q, %v; want %q", c.schedule, got, err, c.want)
 		}
 	}
 	for _, path := range []string{"/mnt/$backups", "/mnt/%h", `/mnt/"`} {
-		if _, err := (BackupSchedule{Directory: path}).command(adminConf); err == nil || fault.ExitCode(err) != fault.Usage {
+		if _, err := (BackupSchedule{Directory: path}).command(adminConf, "/"); err == nil || fault.ExitCode(err) != fault.Usage {
 			t.Errorf("%s: %v", path, err)
 		}
-		if _, err := (BackupSchedule{Directory: "/mnt"}).command(path); err == nil {
+		if _, err := (BackupSchedule{Directory: "/mnt"}).command(path, "/"); err == nil {
 			t.Errorf("the kubeconfig %s is accepted", path)
 		}
+	}
+}
+
+// TestCalendar: backups are at times of the day, which systemd makes up for after the host was off.
+func TestCalendar(t *testing.T) {
+	for every, want := range map[time.Duration]string{
+		time.Minute:      "*-*-* *:*:00 UTC",
+		15 * time.Minute: "*-*-* *:00/15:00 UTC",
+		time.Hour:        "*-*-* 00/1:00:00 UTC",
+		6 * time.Hour:    "*-*-* 00/6:00:00 UTC",
+		24 * time.Hour:   "*-*-* 00:00:00 UTC",
+		168 * time.Hour:  "Mon *-*-* 00:00:00 UTC",
+		7 * time.Hour:    "", 90 * time.Minute: "", 48 * time.Hour: "", 90 * time.Second: "", 0: "",
+	} {
+		got, err := calendar(every)
+		if got != want || (err != nil) != (want == "") || err != nil && fault.ExitCode(err) != fault.Usage {
+			t.Errorf("%s: %q, %v; want %q", every, got, err, want)
+		}
+	}
+}
+
+// TestMountPoint: a directory is on the file system that is mounted closest to it, also through links.
+func TestMountPoint(t *testing.T) {
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink("/proc/self", link); err != nil {
+		t.Fatal(err)
+	}
+	for dir, want := range map[string]string{"/": "/", "/proc": "/proc", link: "/proc", "/proc/self/net": "/proc"} {
+		if got, err := host.MountPoint(dir); err != nil || got != want {
+			t.Errorf("%s: %q, %v; want %q", dir, got, err, want)
+		}
+	}
+	if _, err := host.MountPoint("/no/such/directory"); !errors.Is(err, fs.ErrNotExist) {
+		t.Error(err)
 	}
 }
 

@@ -10,11 +10,11 @@ import (
 func newEtcdCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "etcd",
-		Short: "Back up, restore, defragment and show the cluster's etcd",
+		Short: "Back up, restore, repair and show the cluster's etcd",
 		Args:  noArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newEtcdSnapshotCmd(), newEtcdRestoreCmd(), newEtcdDefragCmd(), newEtcdStatusCmd())
+	cmd.AddCommand(newEtcdSnapshotCmd(), newEtcdRestoreCmd(), newEtcdDefragCmd(), newEtcdMemberCmd(), newEtcdStatusCmd())
 	return cmd
 }
 
@@ -23,7 +23,7 @@ func newEtcdStatusCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show etcd's members and the last backup",
-		Long: `Show each member of etcd: its role, version, size of the database and the part of it that
+		Long: `Show each member of etcd: its ID, role, version, size of the database and the part of it that
 is in use, revision, raft index, alarms and health; and the last backup that this host
 wrote. Run it as root on a control plane. It changes nothing. The exit code is 0 even if
 a member is not healthy.`,

@@ -20,6 +20,7 @@ type etcdSnapshotFlags struct {
 	every                       string
 	keep                        int
 	scheduled                   bool // the timer's service runs it
+	mountPoint                  string
 	kubeconfig                  string
 }
 
@@ -38,7 +39,9 @@ secrets of the cluster: keep it safe, or encrypt it with age (--recipient). Its 
 0600. An interrupted run leaves no file.
 
 With --every the argument is a directory: a systemd timer on this host writes a new file
-to it at this interval, and removes the oldest ones. The first one is written at once.
+to it at this interval, and removes the oldest ones. The first one is written at once. A time
+that passed while the host was off counts at boot, and a failed backup is tried again after 15
+minutes. If the directory is on a drive that is not mounted, the backup fails.
 '--every off' removes the timer. Reset also removes it, and keeps the files.`,
 		Example: `  ./install etcd snapshot /mnt/backup/cluster.tar
   ./install etcd snapshot /mnt/backup/cluster.tar.age --recipient age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p
@@ -58,11 +61,14 @@ to it at this interval, and removes the oldest ones. The first one is written at
 	f.StringArrayVar(&in.recipientsFiles, "recipients-file", nil, "encrypt it to the public keys in this `FILE`, one on each line (repeatable)")
 	f.BoolVar(&in.passphrase, "passphrase", false, "encrypt it with a passphrase, which is read from the terminal")
 	f.BoolVar(&in.force, "force", false, "replace an existing file")
-	f.StringVar(&in.every, "every", "", "write a backup at this `INTERVAL`, such as 6h, with a systemd timer; off removes the timer")
+	f.StringVar(&in.every, "every", "", "write a backup at this `INTERVAL` (15m, 6h, 24h, 168h: it divides an hour or a day, or is a week), with a systemd timer; off removes the timer")
 	f.IntVar(&in.keep, "keep", 8, "with --every: how many backups to keep in the directory")
 	f.StringVar(&in.kubeconfig, "kubeconfig", adminConf, "the kubeconfig `FILE` of the cluster")
 	f.BoolVar(&in.scheduled, "scheduled", false, "write to the directory, as the timer does")
-	_ = f.MarkHidden("scheduled") // it fails only if the flag does not exist
+	f.StringVar(&in.mountPoint, "mount-point", "/", "with --scheduled: the `DIRECTORY` where the backups' file system must be mounted")
+	for _, name := range []string{"scheduled", "mount-point"} {
+		_ = f.MarkHidden(name) // it fails only if the flag does not exist
+	}
 	return cmd
 }
 
@@ -121,7 +127,7 @@ func (in *etcdSnapshotFlags) save(cmd *cobra.Command, args []string, h *host.Hos
 		}
 		return b.Schedule(cmd.Context(), installer.BackupSchedule{Directory: path, Every: interval, Keep: in.keep, Recipients: keys})
 	case in.scheduled:
-		return b.SaveInDirectory(cmd.Context(), path, in.keep)
+		return b.SaveInDirectory(cmd.Context(), path, in.mountPoint, in.keep)
 	}
 	if err := b.Save(cmd.Context(), path, in.force); err != nil {
 		return err

@@ -165,7 +165,7 @@ func (c *Client) checkMembers(ctx context.Context, mayBe func(State) bool) error
 		}
 		unhealthy = append(unhealthy, fmt.Sprintf("%s: %v", s.Member, s.Err))
 		if !errors.Is(s.Err, ErrNoSpace) {
-			hint = "start that control plane; if it is lost permanently, remove its member: etcdctl member remove ID"
+			hint = "start that control plane; if it is lost permanently, remove its member: ./install etcd member remove ID"
 		}
 	}
 	if len(unhealthy) > 0 {

@@ -55,6 +55,25 @@ func (h *Host) MakeRootShared(ctx context.Context) (changed bool, err error) {
 	return true, h.Enable(ctx, sharedUnit, true)
 }
 
+// MountPoint returns the mount point of the file system that a directory is on. It follows links.
+func MountPoint(dir string) (string, error) {
+	dir, err := filepath.EvalSymlinks(dir)
+	if err != nil {
+		return "", err
+	}
+	mounts, err := mountinfo.GetMounts(mountinfo.ParentsFilter(dir))
+	if err != nil {
+		return "", fmt.Errorf("listing mounts: %w", err)
+	}
+	point := "/"
+	for _, m := range mounts {
+		if len(m.Mountpoint) > len(point) {
+			point = m.Mountpoint
+		}
+	}
+	return point, nil
+}
+
 // Unmount removes the mounts of pods: volumes below the kubelet's directory and
 // containers' root file systems, if these directories are Airlift's, and the
 // network namespaces of this node's pods. flags are flags of umount2 for the

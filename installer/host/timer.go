@@ -16,6 +16,9 @@ type Timer struct {
 	// Schedule has the options of systemd.timer(5) that start it, one on each line.
 	Schedule string
 	Command  string // arguments of the installer, as in a unit's ExecStart
+	// Retry is the pause in seconds after which the service starts again if it failed; 0 means
+	// that it does not.
+	Retry int
 }
 
 func (t Timer) service() string { return t.Name + ".service" }
@@ -29,6 +32,10 @@ func (t Timer) UnitPath() string { return "/etc/systemd/system/" + t.Unit() }
 func (t Timer) servicePath() string { return "/etc/systemd/system/" + t.service() }
 
 func (t Timer) serviceText() string {
+	retry := ""
+	if t.Retry > 0 {
+		retry = fmt.Sprintf("Restart=on-failure\nRestartSec=%d\n", t.Retry)
+	}
 	return fmt.Sprintf(`[Unit]
 Description=%s
 After=network-online.target containerd.service kubelet.service
@@ -38,7 +45,7 @@ Type=oneshot
 ExecStart=%s %s
 Nice=10
 TimeoutStartSec=1h
-`, t.About, StubPath, t.Command)
+%s`, t.About, StubPath, t.Command, retry)
 }
 
 func (t Timer) timerText() string {

@@ -21,9 +21,9 @@ func (t *Target) etcdHealth() (found []finding) {
 		case len(m.Alarms) > 0:
 			found = append(found, problem("restore that member from another one or from a snapshot", "etcd's member %s has the alarm %s", m.Member, strings.Join(m.Alarms, ", ")))
 		case m.Err != nil:
-			found = append(found, problem("start that control plane; if it is lost permanently, remove its member: etcdctl member remove ID", "etcd's member %s is not healthy: %v", m.Member, m.Err))
+			found = append(found, problem("start that control plane; if it is lost permanently, remove its member: ./install etcd member remove ID", "etcd's member %s is not healthy: %v", m.Member, m.Err))
 		case m.Learner:
-			found = append(found, problem("finish the join of that control plane: run its join command again; or remove the member: etcdctl member remove ID", "etcd's member %s is a learner: it has no vote yet", m.Member))
+			found = append(found, problem("finish the join of that control plane: run its join command again; or remove the member: ./install etcd member remove ID", "etcd's member %s is a learner: it has no vote yet", m.Member))
 		}
 	}
 	return found

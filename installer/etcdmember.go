@@ -1,0 +1,70 @@
+package installer
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"airlift/fault"
+	"airlift/installer/etcd"
+	"airlift/installer/host"
+)
+
+// RemoveEtcdMember removes another host's member from the cluster's etcd. The member has this name
+// or this ID in hexadecimal. force removes a healthy member, too.
+func RemoveEtcdMember(ctx context.Context, h *host.Host, console *Console, nameOrID string, force bool) error {
+	c, own, err := localEtcdClient(ctx, newMachine(h, console))
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	members, err := c.Members(ctx)
+	if err != nil {
+		return err
+	}
+	m, err := selectMember(members, nameOrID)
+	if err != nil {
+		return err
+	}
+	if m.PeerURL == own.peerURL {
+		return fault.New(fault.Usage, "./install reset removes this host from the cluster, and its member from etcd",
+			"%s is the etcd member of this host", m)
+	}
+	if err := c.CheckRemove(ctx, m); err != nil {
+		return fault.Wrap(err, fault.Failure, "start the other members; if they are lost permanently, write a backup (./install etcd snapshot FILE), then remove the cluster from this host (./install reset --force) and restore the backup (./install etcd restore FILE)")
+	}
+	if healthy := c.Health(ctx, []etcd.Member{m})[0].Err == nil; healthy && !force {
+		return fault.New(fault.Failure, "run ./install reset on its host, which also removes the member; or use --force",
+			"etcd's member %s is healthy", m)
+	}
+	if _, err := c.Remove(ctx, m); err != nil {
+		return err
+	}
+	fmt.Fprintf(console.Out, "removed member %s from the etcd cluster\n", m)
+	if m.Name != "" {
+		fmt.Fprintf(console.Out, "Delete its node: kubectl delete node %s. If the host comes back, run ./install reset --force there.\n", m.Name)
+	}
+	return nil
+}
+
+// selectMember returns the member with a name, or with an ID in hexadecimal.
+func selectMember(members []etcd.Member, nameOrID string) (etcd.Member, error) {
+	id, err := strconv.ParseUint(strings.TrimPrefix(nameOrID, "0x"), 16, 64)
+	isID := err == nil
+	var found []etcd.Member
+	var known []string
+	for _, m := range members {
+		known = append(known, fmt.Sprintf("%016x %s", m.ID, m))
+		if m.Name == nameOrID || isID && m.ID == id {
+			found = append(found, m)
+		}
+	}
+	switch len(found) {
+	case 0:
+		return etcd.Member{}, fault.New(fault.Usage, "its members are:\n  "+strings.Join(known, "\n  "), "etcd has no member with the name or ID %q", nameOrID)
+	case 1:
+		return found[0], nil
+	}
+	return etcd.Member{}, fault.New(fault.Usage, "give the member's ID: ./install etcd status shows it", "%d members of etcd have the name %q", len(found), nameOrID)
+}
