@@ -49,6 +49,9 @@ func TestEtcdBackup(t *testing.T) {
 				t.Fatal(err)
 			}
 			install(t, second, 0, join...)
+			files := hostState(t, first)
+			contains(t, install(t, first, 3, "init"), "apiServer.extraArgs: encryption-provider-config", "apiServer.extraVolumes: site", "--config")
+			same(t, files, hostState(t, first))
 			kubectl(t, s, "create", "secret", "generic", "sealed", "--from-literal=word=kept")
 			run(t, first, "sh", "-c", `export KUBECONFIG=/etc/kubernetes/admin.conf; for i in $(seq 50); do
 				printf -- '---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: saved-%s, namespace: default}\ndata: {n: "%s"}\n' $i $i; done | kubectl apply -f - >/dev/null`)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
@@ -22,7 +23,8 @@ const probeTimeout = 30 * time.Second
 // checks, and different address ranges would break running pods. If the control
 // plane does not answer, an earlier init was incomplete, and this one continues
 // it.
-func (n *node) checkRunning(ctx context.Context) error {
+// Without a file (fromFile), it also refuses to remove settings that only a file can have.
+func (n *node) checkRunning(ctx context.Context, fromFile bool) error {
 	if !n.rerun {
 		return nil
 	}
@@ -48,6 +50,10 @@ func (n *node) checkRunning(ctx context.Context) error {
 	}
 	if diff := differences(running.Cluster, n.config.Cluster); len(diff) > 0 {
 		return otherConfiguration(diff)
+	}
+	if lost := missingSettings(running.Cluster, n.config.Cluster); len(lost) > 0 && !fromFile {
+		return fault.New(fault.Preflight, "use the same --config as for its creation; or one without these settings, to remove them. The cluster has its configuration: kubectl -n kube-system get configmap kubeadm-config -o yaml",
+			"the control plane on this host has settings that a run without --config would remove:\n  - %s", strings.Join(lost, "\n  - "))
 	}
 	return nil
 }
@@ -112,6 +118,47 @@ func differences(is, want config.Cluster) (list []string) {
 		}
 	}
 	return list
+}
+
+// missingSettings lists the settings of static pods that only a file can have, and that one cluster
+// configuration has and the other has not. Without encryption-provider-config, for example, the API
+// server cannot read what it has encrypted.
+func missingSettings(is, want config.Cluster) (list []string) {
+	for _, pod := range []struct {
+		name     string
+		is, want config.Component
+	}{
+		{"apiServer", is.APIServer.Component, want.APIServer.Component},
+		{"controllerManager", is.ControllerManager, want.ControllerManager},
+		{"scheduler", is.Scheduler, want.Scheduler},
+		{"etcd.local", etcdComponent(is), etcdComponent(want)},
+	} {
+		wanted := settingNames(pod.want)
+		for _, name := range settingNames(pod.is) {
+			if !slices.Contains(wanted, name) {
+				list = append(list, pod.name+"."+name)
+			}
+		}
+	}
+	return list
+}
+
+func etcdComponent(c config.Cluster) config.Component {
+	return config.Component{ExtraArgs: c.Etcd.Local.ExtraArgs, ExtraEnvs: c.Etcd.Local.ExtraEnvs}
+}
+
+// settingNames returns what missingSettings calls the settings of a static pod.
+func settingNames(c config.Component) (names []string) {
+	for _, a := range c.ExtraArgs {
+		names = append(names, "extraArgs: "+a.Name)
+	}
+	for _, v := range c.ExtraVolumes {
+		names = append(names, "extraVolumes: "+v.Name)
+	}
+	for _, e := range c.ExtraEnvs {
+		names = append(names, "extraEnvs: "+e.Name)
+	}
+	return names
 }
 
 func difference(name, is, want string) string {

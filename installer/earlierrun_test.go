@@ -40,7 +40,7 @@ func TestOtherEtcdIsRefused(t *testing.T) {
 		later.Etcd = config.Etcd{Local: config.LocalEtcd{DataDir: config.EtcdDataDir}}
 		tt.then(&later)
 		i.config, i.rerun = &later, true
-		err := i.checkRunning(t.Context())
+		err := i.checkRunning(t.Context(), false)
 		if (err == nil) != (tt.want == "") || err != nil && (fault.ExitCode(err) != fault.Preflight || !strings.Contains(err.Error(), tt.want)) {
 			t.Errorf("%s: %v, want %q", tt.name, err, tt.want)
 		}

@@ -54,7 +54,7 @@ func newInit(p *Plan, o InitOptions, m *machine) *Init {
 		controlPlane: &controlPlane{node: content.node}, addons: &addons{api: api, options: o},
 		credentials: &nodeCredentials{api: api, options: o, certificateKey: p.config.CertificateKey},
 	}
-	i.checkEarlier = i.checkRunning
+	i.checkEarlier = func(ctx context.Context) error { return i.checkRunning(ctx, o.FromFile) }
 	i.controlPlane.hold = i.holdsStaticPod
 	return i
 }

@@ -3,6 +3,9 @@ package installer
 // InitOptions are the user's options for init that are not part of the
 // configuration.
 type InitOptions struct {
+	// FromFile reports whether a file has the configuration: its settings replace those of a cluster
+	// that exists.
+	FromFile bool
 	// UserToken reports whether the user gave the token. Otherwise init
 	// generated it.
 	UserToken bool

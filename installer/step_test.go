@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"airlift/fault"
 	"airlift/installer/config"
 	"airlift/scripts/rig"
@@ -150,5 +152,21 @@ func TestDifferencesAreNamed(t *testing.T) {
 		if !strings.Contains(got, w) {
 			t.Errorf("%q is not in:\n%s", w, got)
 		}
+	}
+}
+
+func TestMissingSettings(t *testing.T) {
+	is := config.Cluster{Etcd: config.Etcd{Local: config.LocalEtcd{ExtraArgs: []config.Arg{{Name: "quota-backend-bytes", Value: "1"}}}}}
+	is.APIServer.ExtraArgs = []config.Arg{{Name: "encryption-provider-config", Value: "/etc/site/keys.yaml"}, {Name: "v", Value: "2"}}
+	is.APIServer.ExtraVolumes = []config.HostPathMount{{Name: "site"}}
+	is.Scheduler.ExtraEnvs = []corev1.EnvVar{{Name: "TZ"}}
+	want := config.Cluster{}
+	want.APIServer.ExtraArgs = []config.Arg{{Name: "v", Value: "4"}, {Name: "profiling", Value: "false"}}
+	got := strings.Join(missingSettings(is, want), "\n")
+	if list := "apiServer.extraArgs: encryption-provider-config\napiServer.extraVolumes: site\nscheduler.extraEnvs: TZ\netcd.local.extraArgs: quota-backend-bytes"; got != list {
+		t.Errorf("%s", got)
+	}
+	if lost := missingSettings(is, is); lost != nil {
+		t.Errorf("%q", lost)
 	}
 }

@@ -117,6 +117,7 @@ func (in *initFlags) open(cmd *cobra.Command) (*opened, error) {
 		return nil, err
 	}
 	cfg.DisableSkippedAddOns()
+	in.options.FromFile = in.configFile != ""
 	in.options.UserToken = in.token != "" || len(cfg.BootstrapTokens) > 0
 	if len(cfg.BootstrapTokens) == 0 {
 		if in.token == "" {
