@@ -50,7 +50,8 @@ export GOFLAGS := -trimpath -buildvcs=false
 LDFLAGS  = -s -w -X main.version=$(VERSION)
 # Without the tag, gRPC's request tracing links html/template. The linker must then keep
 # every method of every type, which is a third of the installer.
-GOSTATIC = go build -tags grpcnotrace -ldflags '$(LDFLAGS)'
+TAG      = grpcnotrace
+GOSTATIC = go build -tags $(TAG) -ldflags '$(LDFLAGS)'
 EMBEDDED = cmd/bundle/embedded
 
 # The linters have fixed versions, so that the same code always gives the same findings.
@@ -108,10 +109,10 @@ demo: bundle
 # checked, and that is not a failure of the code.
 vet:
 	@files=$$(gofmt -s -l .) && if [ -n "$$files" ]; then echo "run gofmt -s -w on these files:"; echo "$$files"; exit 1; fi
-	go vet -tags e2e,compare,vm,conformance ./...
-	go run $(STATICCHECK) -tags e2e,compare,vm,conformance ./...
+	go vet -tags e2e,compare,vm,conformance,$(TAG) ./...
+	go run $(STATICCHECK) -tags e2e,compare,vm,conformance,$(TAG) ./...
 	@if GOBIN=$(CURDIR)/bin go install $(GOVULNCHECK) && timeout 60 bin/govulncheck -version | grep '^DB updated'; then \
-		bin/govulncheck -tags e2e ./...; else \
+		bin/govulncheck -tags e2e,$(TAG) ./...; else \
 		echo "WARNING: govulncheck or its list cannot be downloaded: known vulnerabilities were NOT checked"; fi
 
 # The tests also download Debian's containerd, so apt needs its package lists.
@@ -119,14 +120,21 @@ packages:
 	@apt-cache show containerd >/dev/null 2>&1 || apt-get update -q
 	@! dpkg-query --show --showformat '$${db:Status-Status}\n' $(PACKAGES) 2>&1 | grep -qvx installed || apt-get install -q --yes --no-install-recommends $(PACKAGES)
 
-# For each package: its result, and the tests that only make test runs.
+# For each package: its result, and the tests that only make test runs. Temporary files are in memory
+# where there is room for them, and the garbage collector runs less often: measured on two cores, this
+# takes 51 s instead of 61 s.
+unit: export GOGC = 800
 unit:
 	@mkdir -p out
-	@go test -vet=off -p 4 -v ./... >out/unit.log 2>&1 || { grep -vE '^ *(=== |--- (PASS|SKIP)|PASS)' out/unit.log; exit 1; }
+	@memory=/dev/shm; room=$$(df --output=avail $$memory 2>/dev/null | tail -1); \
+	if test "$${room:-0}" -gt 4194304 && test -w $$memory && ! findmnt -no OPTIONS -T $$memory | grep -qw noexec; then \
+		TMPDIR=$$(mktemp -d -p $$memory); export TMPDIR; trap 'rm -rf "$$TMPDIR"' EXIT; trap 'exit 130' INT TERM; \
+	fi; \
+	go test -tags $(TAG) -vet=off -p 5 -v ./... >out/unit.log 2>&1 || { grep -vE '^ *(=== |--- (PASS|SKIP)|PASS)' out/unit.log; exit 1; }
 	@awk '/^ *--- SKIP: / { split($$3, name, "/"); if (!seen[name[1]]++) list = list " " name[1] } \
 		/^ok/ { print; if (list) print "    NOT RUN, make test does:" list; list = ""; split("", seen) }' out/unit.log
 
-E2E = go test -tags e2e -count 1 -p 1 -parallel 3 -timeout 40m -run '$(RUN)' -skip '$(SKIP)'
+E2E = go test -tags e2e,$(TAG) -count 1 -p 1 -parallel 3 -timeout 40m -run '$(RUN)' -skip '$(SKIP)'
 
 # Not empty if RUN and SKIP select the test: some need more components, or a second bundle.
 runs = $(if $(findstring $(1),$(SKIP)),,$(or $(filter .,$(RUN)),$(findstring $(1),$(RUN))))
@@ -137,8 +145,8 @@ test e2e: export AIRLIFT_RIG = 1
 # -vet=off: make vet has done more. -p 4: some tests only wait.
 test: export AIRLIFT_RIG_COMPONENTS = $(NEWEST):$(NEWEST_COMPONENTS)
 test: packages oracles vet
-	AIRLIFT_RIG= CGO_ENABLED=1 go test -vet=off -p 4 -race $(RACE)
-	go test -vet=off -p 4 ./...
+	AIRLIFT_RIG= CGO_ENABLED=1 go test -tags $(TAG) -vet=off -p 4 -race $(RACE)
+	go test -tags $(TAG) -vet=off -p 4 ./...
 
 e2e: bundle
 	@rm -f out/hosts-not-run
@@ -164,7 +172,7 @@ versions: build
 QEMU = qemu-system-$(if $(filter arm64,$(ARCH)),arm,x86)
 vm: bundle
 	@dpkg-query --show --showformat '$${db:Status-Status}\n' $(QEMU) 2>&1 | grep -qx installed || apt-get install -q --yes --no-install-recommends $(QEMU)
-	go test -tags vm -count 1 -timeout 3h -v -run '$(RUN)' ./scripts/vm -bundle $(CURDIR)/$(BUNDLE) -arch $(ARCH)
+	go test -tags vm,$(TAG) -count 1 -timeout 3h -v -run '$(RUN)' ./scripts/vm -bundle $(CURDIR)/$(BUNDLE) -arch $(ARCH)
 
 # Kubernetes' own conformance tests on two hosts; the results are in docs/conformance.md. This takes
 # hours. It can be stopped and continued. BY=kubeadm does the same on a cluster by real kubeadm,
@@ -172,7 +180,7 @@ vm: bundle
 conformance: build
 	go build -o bin/upstream ./scripts/upstream
 	bin/upstream build --version $(KUBERNETES) --conformance
-	AIRLIFT_RIG=1 go test -tags conformance ./scripts/upstream/image
+	AIRLIFT_RIG=1 go test -tags conformance,$(TAG) ./scripts/upstream/image
 	go run ./scripts/conformance --version $(KUBERNETES) --by $(BY) --focus '$(FOCUS)' $(if $(AGAIN),--again)
 
 # A bundle of the version to which the tests upgrade: a patch of the newest minor version, or the

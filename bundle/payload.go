@@ -117,8 +117,10 @@ func (w *payloadWriter) part(ctx context.Context, out io.Writer, name string, en
 		return err
 	}
 	err = z.Close()
-	// Free half a gigabyte of tables now, because the next part needs as much.
-	debug.FreeOSMemory()
+	if window == maxWindow {
+		// Free half a gigabyte of tables now, because the next part needs as much.
+		debug.FreeOSMemory()
+	}
 	return err
 }
 

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"airlift/bundle"
 	"airlift/bundle/builder"
@@ -31,7 +32,7 @@ func options(t *testing.T, u *fakesites.Upstream) builder.Options {
 	dir := t.TempDir()
 	return builder.Options{
 		Target:      builder.Target{Version: version, Arch: "amd64", CNI: "flannel"},
-		Network:     builder.Network{CacheDir: filepath.Join(dir, "cache"), Mirrors: mirrors(t, u)},
+		Network:     builder.Network{CacheDir: filepath.Join(dir, "cache"), Mirrors: mirrors(t, u), RetryWait: time.Millisecond},
 		Destination: builder.Destination{Output: filepath.Join(dir, "install"), Executables: executables(t, elf.EM_X86_64), Level: bundle.Fastest},
 	}
 }

@@ -1,6 +1,8 @@
 package builder
 
 import (
+	"time"
+
 	"airlift/bundle"
 	"airlift/bundle/events"
 	"airlift/bundle/fetch"
@@ -76,6 +78,9 @@ type Network struct {
 	AuthFile string
 	// Refresh requests facts again instead of using the cached ones.
 	Refresh bool
+	// RetryWait is the wait after the first failure of a request; 0 means half a second. The next
+	// waits are longer.
+	RetryWait time.Duration
 }
 
 // A Trust is what checksums, digests and signatures are compared with.

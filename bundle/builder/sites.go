@@ -40,6 +40,9 @@ func connect(n Network, arch string, have base, keep bool, r *reporter) (*sites,
 	}
 	s.fetch = fetch.New(s.cache, s.mirrors)
 	s.fetch.Refresh = n.Refresh
+	if n.RetryWait > 0 {
+		s.fetch.RetryWait = n.RetryWait
+	}
 	s.fetch.Note = func(s string) { r.Progress.Printf("  %s\n", s) }
 	s.registry = registry.New(s.fetch, s.mirrors, arch)
 	s.registry.AuthFile = n.AuthFile

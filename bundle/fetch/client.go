@@ -25,12 +25,14 @@ type Client struct {
 	Cache *Cache
 	// Refresh requests facts again instead of using the cached ones.
 	Refresh bool
+	// RetryWait is the wait after the first failure of a request. The next waits are longer.
+	RetryWait time.Duration
 	// Note, if set, is called with the reason why a download waits.
 	Note func(string)
 
 	mirrors *Mirrors
-	// backoff is the wait after the first failure, maxBackoff the longest wait.
-	backoff, maxBackoff time.Duration
+	// maxWait is the longest wait between two attempts, unless the site asks for more.
+	maxWait time.Duration
 	// maxRetryAfter is the longest wait that a site may ask for.
 	maxRetryAfter time.Duration
 }
@@ -39,10 +41,11 @@ type Client struct {
 // mirrors.
 func New(cache *Cache, mirrors *Mirrors) *Client {
 	return &Client{
-		HTTP:    &http.Client{Transport: mirrors},
-		Cache:   cache,
-		mirrors: mirrors,
-		backoff: time.Second / 2, maxBackoff: 15 * time.Second,
+		HTTP:          &http.Client{Transport: mirrors},
+		Cache:         cache,
+		RetryWait:     time.Second / 2,
+		mirrors:       mirrors,
+		maxWait:       15 * time.Second,
 		maxRetryAfter: 5 * time.Minute,
 	}
 }

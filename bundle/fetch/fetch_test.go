@@ -31,7 +31,7 @@ func newClient(t *testing.T) *Client {
 		t.Fatal(err)
 	}
 	c := New(cache, direct(t))
-	c.backoff, c.maxBackoff = time.Millisecond, 5*time.Millisecond
+	c.RetryWait, c.maxWait = time.Millisecond, 5*time.Millisecond
 	return c
 }
 

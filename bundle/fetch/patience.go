@@ -17,7 +17,7 @@ import (
 // wait returns the time before the next attempt: what the site asks for, or a time that
 // grows with the number of failures. It returns an error if the site asks for too long.
 func (c *Client) wait(err error, failed int) (time.Duration, error) {
-	usual := min(retryablehttp.DefaultBackoff(c.backoff, c.maxBackoff, failed-1, nil), c.maxBackoff)
+	usual := min(retryablehttp.DefaultBackoff(c.RetryWait, c.maxWait, failed-1, nil), c.maxWait)
 	var status *StatusError
 	if !errors.As(err, &status) || status.Code != http.StatusTooManyRequests && status.Code != http.StatusServiceUnavailable {
 		return usual, nil

@@ -34,7 +34,7 @@ func TestRetryAfter(t *testing.T) {
 // statuses that have it.
 func TestWait(t *testing.T) {
 	c := New(nil, nil)
-	c.backoff, c.maxBackoff = time.Second, 15*time.Second
+	c.RetryWait, c.maxWait = time.Second, 15*time.Second
 	for _, s := range []struct {
 		code  int
 		after string

@@ -19,7 +19,7 @@ import (
 func moreShell(t *testing.T) (shell, *fakesites.Upstream) {
 	u := siteSites(t)
 	s := siteShell(t, u)
-	if _, errs, code := s.run(buildArgs(u, "--compression", "fastest")...); code != 0 {
+	if _, errs, code := s.run(buildArgs(u)...); code != 0 {
 		t.Fatalf("exit code %d: %s", code, errs)
 	}
 	text, err := os.ReadFile(filepath.Join(s.dir, "site/bundle.yaml"))

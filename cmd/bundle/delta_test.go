@@ -15,7 +15,7 @@ func TestDeltaAndPatch(t *testing.T) {
 	u := fakesites.New(t, "v1.29.15", "v1.29.99")
 	s := newShell(t)
 	for _, b := range []struct{ version, output string }{{"v1.29.15", "old"}, {"v1.29.99", "new"}} {
-		if _, errs, code := s.run(buildArgs(u, "--version", b.version, "--output", b.output, "--compression", "fastest")...); code != 0 {
+		if _, errs, code := s.run(buildArgs(u, "--version", b.version, "--output", b.output)...); code != 0 {
 			t.Fatalf("build: %d, %s", code, errs)
 		}
 	}
@@ -70,7 +70,7 @@ func TestPatchInPlace(t *testing.T) {
 	s := newShell(t)
 	s.want(0, "", "keygen", "--no-password")
 	for _, b := range []struct{ version, output string }{{"v1.29.15", "old"}, {"v1.29.99", "new"}} {
-		s.want(0, "", buildArgs(u, "--version", b.version, "--output", b.output, "--compression", "fastest", "--sbom", "spdx-json,cyclonedx-json", "--sign-key", "airlift.key")...)
+		s.want(0, "", buildArgs(u, "--version", b.version, "--output", b.output, "--sbom", "spdx-json,cyclonedx-json", "--sign-key", "airlift.key")...)
 	}
 	s.want(0, "", "delta", "old", "new")
 	sides := []string{".minisig", ".provenance.json", ".spdx.json", ".cdx.json"}

@@ -132,6 +132,9 @@ func (s shell) bundleInPath(t *testing.T) {
 	arm64 := slices.Clone(amd64)
 	arm64[18] = 183 // e_machine: EM_AARCH64
 	script := fmt.Sprintf(`#!/bin/sh
+case "$1" in
+build) shift; set -- build --compression fastest "$@";;
+esac
 case "$*" in
 build*--arch\ amd64,arm64*) set -- "$@" --launcher stub --installer stub;;
 build*--arch\ arm64*) set -- "$@" --launcher stub-arm64 --installer stub-arm64;;

@@ -144,7 +144,7 @@ func TestImagesFromFlag(t *testing.T) {
 	u := siteSites(t)
 	s := newShell(t)
 	s.writeAll(map[string]string{"web.yaml": pod})
-	out, errs, code := s.run(buildArgs(u, "--images-from", "web.yaml", "--compression", "fastest")...)
+	out, errs, code := s.run(buildArgs(u, "--images-from", "web.yaml")...)
 	if code != 0 {
 		t.Fatalf("exit code %d: %s", code, errs)
 	}

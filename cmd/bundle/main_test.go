@@ -69,7 +69,7 @@ func (s shell) run(args ...string) (stdout, stderr string, code fault.Code) {
 }
 
 func buildArgs(u *fakesites.Upstream, more ...string) []string {
-	args := []string{"build", "--version", "v1.29", "--arch", "amd64", "--launcher", "stub", "--installer", "stub"}
+	args := []string{"build", "--version", "v1.29", "--arch", "amd64", "--launcher", "stub", "--installer", "stub", "--compression", "fastest"}
 	for _, m := range u.Mirrors() {
 		args = append(args, "--mirror", m)
 	}
@@ -131,7 +131,7 @@ func TestBuildWithoutVersion(t *testing.T) {
 	minor := newest[:strings.LastIndex(newest, ".")]
 	u := fakesites.New(t, newest, "v1.29.15")
 	s := newShell(t)
-	args := []string{"build", "--arch", "amd64", "--launcher", "stub", "--installer", "stub"}
+	args := []string{"build", "--arch", "amd64", "--launcher", "stub", "--installer", "stub", "--compression", "fastest"}
 	for _, m := range u.Mirrors() {
 		args = append(args, "--mirror", m)
 	}

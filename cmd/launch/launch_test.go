@@ -213,14 +213,27 @@ func TestDamagedCopies(t *testing.T) {
 		refused(t, name, damaged, want)
 	}
 	// A flipped bit anywhere in what the launcher reads is found.
+	damaged := filepath.Join(t.TempDir(), "install")
+	if err := os.WriteFile(damaged, whole, 0o755); err != nil {
+		t.Fatal(err)
+	}
 	for at := payload; at < payload+int(f.PayloadSize()); at += 9973 {
-		b := bytes.Clone(whole)
-		b[at] ^= 16
-		damaged := filepath.Join(t.TempDir(), "install")
-		if err := os.WriteFile(damaged, b, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		put(t, damaged, at, whole[at]^16)
 		refused(t, fmt.Sprintf("byte %d flipped", at), damaged, " of the file do not match their sha256\nhint: ")
+		put(t, damaged, at, whole[at])
+	}
+}
+
+// put replaces one byte of a file.
+func put(t *testing.T, path string, at int, b byte) {
+	t.Helper()
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close() // it must be closed when the file is executed
+	if _, err := f.WriteAt([]byte{b}, int64(at)); err != nil {
+		t.Fatal(err)
 	}
 }
 

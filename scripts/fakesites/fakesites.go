@@ -190,21 +190,34 @@ func (u *Upstream) serve(w http.ResponseWriter, r *http.Request, reg http.Handle
 	}
 }
 
-// putBinary creates a published file of the catalog and its checksum file.
-func (u *Upstream) putBinary(b images.Binary) {
-	var content []byte
+// madeFiles are the published files that publishedFile has made, by URL. All tests need the same ones.
+var madeFiles sync.Map
+
+// publishedFile returns the content of a published file of the catalog.
+func publishedFile(t testing.TB, b images.Binary) (content []byte) {
+	t.Helper()
+	if made, ok := madeFiles.Load(b.URL); ok {
+		return made.([]byte)
+	}
 	switch c := b.Contents; {
 	case c.Entry != "":
 		content = fakeBinary(b.URL)
 	case c.Dir != "":
-		content = archive(u.t, map[string][]byte{"./bridge": fakeBinary("bridge" + b.URL), "./host-local": fakeBinary("host-local" + b.URL), "./static": fakeBinary("static" + b.URL), "./README.md": []byte("read me")})
+		content = archive(t, map[string][]byte{"./bridge": fakeBinary("bridge" + b.URL), "./host-local": fakeBinary("host-local" + b.URL), "./static": fakeBinary("static" + b.URL), "./README.md": []byte("read me")})
 	default:
 		members := map[string][]byte{"LICENSE": []byte("licence")}
 		for _, m := range c.Members {
 			members[m.Name] = fakeBinary(m.Name + b.URL)
 		}
-		content = archive(u.t, members)
+		content = archive(t, members)
 	}
+	madeFiles.Store(b.URL, content)
+	return content
+}
+
+// putBinary serves a published file of the catalog and its checksum file.
+func (u *Upstream) putBinary(b images.Binary) {
+	content := publishedFile(u.t, b)
 	file := strings.TrimPrefix(b.URL, "https://")
 	sums := strings.TrimPrefix(b.ChecksumURL, "https://")
 	u.Put(file, content)

@@ -122,5 +122,5 @@ func Replace(path string, data []byte) error {
 
 // E2E is the command that runs a test of package e2e, given as for go test -run, with a bundle.
 func E2E(test, bundle string) []string {
-	return []string{"go", "test", "-tags", "e2e", "-count", "1", "-timeout", "40m", "-v", "-run", test, "./e2e", "-bundle", bundle}
+	return []string{"go", "test", "-tags", "e2e,grpcnotrace", "-count", "1", "-timeout", "40m", "-v", "-run", test, "./e2e", "-bundle", bundle}
 }
