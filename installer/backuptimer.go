@@ -130,7 +130,8 @@ func unusable(dir string, err error) error {
 	return fault.New(fault.Failure, "create it, or mount its file system", "writing a backup to %s: %w", dir, err)
 }
 
-// checkDirectory refuses a directory whose file system is no longer mounted at mountPoint.
+// checkDirectory refuses a directory whose file system is no longer mounted at mountPoint, if that is
+// not empty.
 func checkDirectory(dir, mountPoint string) error {
 	info, err := os.Stat(dir)
 	if err == nil && !info.IsDir() {
@@ -140,8 +141,8 @@ func checkDirectory(dir, mountPoint string) error {
 		return unusable(dir, err)
 	}
 	now, err := host.MountPoint(dir)
-	if err == nil && now != mountPoint {
-		err = fmt.Errorf("no file system is mounted at %s", mountPoint)
+	if err == nil && mountPoint != "" && now != mountPoint {
+		err = fmt.Errorf("no file system is mounted at %s: the directory is on that at %s", mountPoint, now)
 	}
 	if err != nil {
 		return unusable(dir, err)

@@ -32,7 +32,7 @@ func RemoveEtcdMember(ctx context.Context, h *host.Host, console *Console, nameO
 			"%s is the etcd member of this host", m)
 	}
 	if err := c.CheckRemove(ctx, m); err != nil {
-		return fault.Wrap(err, fault.Failure, "start the other members; if they are lost permanently, write a backup (./install etcd snapshot FILE), then remove the cluster from this host (./install reset --force) and restore the backup (./install etcd restore FILE)")
+		return fault.Wrap(err, fault.Failure, "start the other members; if they are lost permanently and there is a backup: ./install reset --force on this host, then ./install etcd restore FILE")
 	}
 	if healthy := c.Health(ctx, []etcd.Member{m})[0].Err == nil; healthy && !force {
 		return fault.New(fault.Failure, "run ./install reset on its host, which also removes the member; or use --force",

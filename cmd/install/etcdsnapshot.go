@@ -65,7 +65,7 @@ minutes. If the directory is on a drive that is not mounted, the backup fails.
 	f.IntVar(&in.keep, "keep", 8, "with --every: how many backups to keep in the directory")
 	f.StringVar(&in.kubeconfig, "kubeconfig", adminConf, "the kubeconfig `FILE` of the cluster")
 	f.BoolVar(&in.scheduled, "scheduled", false, "write to the directory, as the timer does")
-	f.StringVar(&in.mountPoint, "mount-point", "/", "with --scheduled: the `DIRECTORY` where the backups' file system must be mounted")
+	f.StringVar(&in.mountPoint, "mount-point", "", "with --scheduled: the `DIRECTORY` where the backups' file system must be mounted")
 	for _, name := range []string{"scheduled", "mount-point"} {
 		_ = f.MarkHidden(name) // it fails only if the flag does not exist
 	}
