@@ -11,6 +11,7 @@ import (
 	"airlift/fault"
 	"airlift/installer/config"
 	"airlift/installer/host"
+	"airlift/installer/render"
 )
 
 // probeTimeout limits requests to a control plane that may not answer. If none
@@ -51,7 +52,7 @@ func (n *node) checkRunning(ctx context.Context, fromFile bool) error {
 	if diff := differences(running.Cluster, n.config.Cluster); len(diff) > 0 {
 		return otherConfiguration(diff)
 	}
-	if lost := missingSettings(running.Cluster, n.config.Cluster); len(lost) > 0 && !fromFile {
+	if lost := missingSettings(running.Cluster, render.StoredCluster(n.config)); len(lost) > 0 && !fromFile {
 		return fault.New(fault.Preflight, "use the same --config as for its creation; or one without these settings, to remove them. The cluster has its configuration: kubectl -n kube-system get configmap kubeadm-config -o yaml",
 			"the control plane on this host has settings that a run without --config would remove:\n  - %s", strings.Join(lost, "\n  - "))
 	}

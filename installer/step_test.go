@@ -14,6 +14,7 @@ import (
 
 	"airlift/fault"
 	"airlift/installer/config"
+	"airlift/installer/render"
 	"airlift/scripts/rig"
 )
 
@@ -168,5 +169,19 @@ func TestMissingSettings(t *testing.T) {
 	}
 	if lost := missingSettings(is, is); lost != nil {
 		t.Errorf("%q", lost)
+	}
+}
+
+// kubeadm v1.29 stores a flag that nobody gave.
+func TestStoredDefaultsAreNotMissing(t *testing.T) {
+	for _, version := range []string{"v1.29.15", "v1.37.1"} {
+		c := new(config.Config)
+		c.KubernetesVersion = version
+		if lost := missingSettings(render.StoredCluster(c), render.StoredCluster(c)); lost != nil {
+			t.Errorf("%s: %q", version, lost)
+		}
+		if stored := render.StoredCluster(c).APIServer.ExtraArgs; (version == "v1.29.15") != (len(stored) == 1) {
+			t.Errorf("%s: %v", version, stored)
+		}
 	}
 }

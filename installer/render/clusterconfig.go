@@ -12,6 +12,13 @@ import (
 // ClusterConfiguration returns the ClusterConfiguration as kubeadm of this
 // Kubernetes version stores it in the ConfigMap kubeadm-config.
 func ClusterConfiguration(cfg *config.Config) ([]byte, error) {
+	stored := StoredCluster(cfg)
+	return stored.Write(minor(cfg) >= httpEndpointsFrom)
+}
+
+// StoredCluster returns the settings that ClusterConfiguration writes: some older versions of kubeadm
+// add defaults.
+func StoredCluster(cfg *config.Config) config.Cluster {
 	c := cfg.Cluster
 	c.EncryptionAlgorithm = cmp.Or(c.EncryptionAlgorithm, pki.DefaultAlgorithm)
 	if c.ControlPlaneEndpoint != "" {
@@ -28,5 +35,5 @@ func ClusterConfiguration(cfg *config.Config) ([]byte, error) {
 			c.APIServer.ExtraArgs = append(slices.Clone(c.APIServer.ExtraArgs), config.Arg{Name: "authorization-mode", Value: defaultAuthorizationMode})
 		}
 	}
-	return c.Write(minor(cfg) >= httpEndpointsFrom)
+	return c
 }
