@@ -52,7 +52,7 @@ func (n *node) checkRunning(ctx context.Context, fromFile bool) error {
 	if diff := differences(running.Cluster, n.config.Cluster); len(diff) > 0 {
 		return otherConfiguration(diff)
 	}
-	if lost := missingSettings(running.Cluster, render.StoredCluster(n.config)); len(lost) > 0 && !fromFile {
+	if lost := missingSettings(running.Cluster, n.config); len(lost) > 0 && !fromFile {
 		return fault.New(fault.Preflight, "use the same --config as for its creation; or one without these settings, to remove them. The cluster has its configuration: kubectl -n kube-system get configmap kubeadm-config -o yaml",
 			"the control plane on this host has settings that a run without --config would remove:\n  - %s", strings.Join(lost, "\n  - "))
 	}
@@ -121,10 +121,11 @@ func differences(is, want config.Cluster) (list []string) {
 	return list
 }
 
-// missingSettings lists the settings of static pods that only a file can have, and that one cluster
-// configuration has and the other has not. Without encryption-provider-config, for example, the API
+// missingSettings lists the settings of static pods that only a file can have, and that a cluster
+// has and a new configuration has not. Without encryption-provider-config, for example, the API
 // server cannot read what it has encrypted.
-func missingSettings(is, want config.Cluster) (list []string) {
+func missingSettings(is config.Cluster, c *config.Config) (list []string) {
+	want := render.StoredCluster(c) // with the defaults that kubeadm stores
 	for _, pod := range []struct {
 		name     string
 		is, want config.Component

@@ -161,13 +161,14 @@ func TestMissingSettings(t *testing.T) {
 	is.APIServer.ExtraArgs = []config.Arg{{Name: "encryption-provider-config", Value: "/etc/site/keys.yaml"}, {Name: "v", Value: "2"}}
 	is.APIServer.ExtraVolumes = []config.HostPathMount{{Name: "site"}}
 	is.Scheduler.ExtraEnvs = []corev1.EnvVar{{Name: "TZ"}}
-	want := config.Cluster{}
+	want := new(config.Config)
+	want.KubernetesVersion = "v1.37.1"
 	want.APIServer.ExtraArgs = []config.Arg{{Name: "v", Value: "4"}, {Name: "profiling", Value: "false"}}
 	got := strings.Join(missingSettings(is, want), "\n")
 	if list := "apiServer.extraArgs: encryption-provider-config\napiServer.extraVolumes: site\nscheduler.extraEnvs: TZ\netcd.local.extraArgs: quota-backend-bytes"; got != list {
 		t.Errorf("%s", got)
 	}
-	if lost := missingSettings(is, is); lost != nil {
+	if lost := missingSettings(is, &config.Config{Cluster: is}); lost != nil {
 		t.Errorf("%q", lost)
 	}
 }
@@ -177,7 +178,7 @@ func TestStoredDefaultsAreNotMissing(t *testing.T) {
 	for _, version := range []string{"v1.29.15", "v1.37.1"} {
 		c := new(config.Config)
 		c.KubernetesVersion = version
-		if lost := missingSettings(render.StoredCluster(c), render.StoredCluster(c)); lost != nil {
+		if lost := missingSettings(render.StoredCluster(c), c); lost != nil {
 			t.Errorf("%s: %q", version, lost)
 		}
 		if stored := render.StoredCluster(c).APIServer.ExtraArgs; (version == "v1.29.15") != (len(stored) == 1) {
