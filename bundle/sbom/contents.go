@@ -16,6 +16,7 @@ type Kind string
 // The kinds of items.
 const (
 	Bundle    Kind = "bundle"
+	Release   Kind = "release"
 	Component Kind = "component"
 	Binary    Kind = "binary"
 	Module    Kind = "module"
@@ -49,9 +50,9 @@ type Item struct {
 // A Property is a fact for which the formats have no field.
 type Property struct{ Name, Value string }
 
-// Contents is the software in one bundle.
+// Contents is the software in one bundle, or in a release of Airlift.
 type Contents struct {
-	Root  *Item   // the bundle
+	Root  *Item   // the bundle or the release
 	Items []*Item // without Root, sorted by kind and ID
 	// Warnings lists what could not be read and is therefore missing.
 	Warnings []string
@@ -80,6 +81,26 @@ func (c *Contents) add(key string, item Item) (*Item, error) {
 	c.byID[item.ID] = &item
 	c.Items = append(c.Items, &item)
 	return &item, nil
+}
+
+// modules adds the modules of a binary, which is nil if Go did not build it.
+func (c *Contents) modules(binary *Item, b *goBinary) error {
+	if b == nil || len(binary.DependsOn) > 0 {
+		return nil
+	}
+	binary.Properties = append(binary.Properties, Property{"goVersion", printable(b.info.GoVersion)}, Property{"goPackage", printable(b.info.Path)})
+	for _, m := range modules(b.info) {
+		key := m.PURL
+		for _, p := range m.Properties {
+			key += " " + p.Name + " " + p.Value
+		}
+		i, err := c.add(key, m)
+		if err != nil {
+			return err
+		}
+		binary.DependsOn = append(binary.DependsOn, i.ID)
+	}
+	return nil
 }
 
 // sort puts everything into an order that does not depend on how it was read.

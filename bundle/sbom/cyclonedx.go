@@ -10,7 +10,7 @@ import (
 )
 
 // componentTypes are CycloneDX's words for the kinds.
-var componentTypes = map[Kind]cdx.ComponentType{Bundle: cdx.ComponentTypeApplication, Component: cdx.ComponentTypeApplication,
+var componentTypes = map[Kind]cdx.ComponentType{Bundle: cdx.ComponentTypeApplication, Release: cdx.ComponentTypeApplication, Component: cdx.ComponentTypeApplication,
 	Binary: cdx.ComponentTypeApplication, Module: cdx.ComponentTypeLibrary, Image: cdx.ComponentTypeContainer, Layer: cdx.ComponentTypeFile,
 	Deb: cdx.ComponentTypeLibrary, Apk: cdx.ComponentTypeLibrary, Chart: cdx.ComponentTypeApplication, Manifest: cdx.ComponentTypeFile, File: cdx.ComponentTypeFile}
 

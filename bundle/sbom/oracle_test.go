@@ -18,10 +18,11 @@ import (
 	"airlift/scripts/rig"
 )
 
-// The modules of a binary are those that go version -m prints.
-func TestModulesAreThoseOfGo(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "launch")
-	if err := os.WriteFile(path, launch(t), 0o755); err != nil {
+// goVersion returns the modules that go version -m prints for a program, sorted.
+func goVersion(t *testing.T, program []byte) []string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "program")
+	if err := os.WriteFile(path, program, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	out, err := exec.Command("go", "version", "-m", path).CombinedOutput()
@@ -31,15 +32,31 @@ func TestModulesAreThoseOfGo(t *testing.T) {
 	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
 	_, version, _ := strings.Cut(lines[0], ": ")
 	version, _, _ = strings.Cut(version, " ")
-	want := []string{"stdlib " + version}
+	modules := []string{"stdlib " + version}
 	for _, line := range lines {
 		if f := strings.Fields(line); f[0] == "mod" || f[0] == "dep" || f[0] == "=>" {
 			if f[0] == "=>" {
-				want = want[:len(want)-1]
+				modules = modules[:len(modules)-1]
 			}
-			want = append(want, f[1]+" "+f[2])
+			modules = append(modules, f[1]+" "+f[2])
 		}
 	}
+	slices.Sort(modules)
+	return modules
+}
+
+// moduleNames returns the modules that the list has for a program, sorted.
+func moduleNames(c *Contents, program *Item) (names []string) {
+	for _, id := range program.DependsOn {
+		names = append(names, c.byID[id].Name+" "+c.byID[id].Version)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// The modules of a binary are those that go version -m prints.
+func TestModulesAreThoseOfGo(t *testing.T) {
+	want := goVersion(t, launch(t))
 	c := read(t, bundleOf(t, launch(t), tarOf(t, tarFile{name: "bin/app", content: string(launch(t))}, tarFile{name: "bin/same", link: "bin/app"})))
 	for _, name := range []string{"kubelet", "/bin/app", "/bin/same"} {
 		n := slices.IndexFunc(c.Items, func(i *Item) bool { return i.Kind == Binary && i.Name == name })
@@ -49,12 +66,7 @@ func TestModulesAreThoseOfGo(t *testing.T) {
 		if c.Items[n].SHA256 != hexSum(launch(t)) {
 			t.Errorf("sha256 of %s: %s", name, c.Items[n].SHA256)
 		}
-		var got []string
-		for _, id := range c.Items[n].DependsOn {
-			got = append(got, c.byID[id].Name+" "+c.byID[id].Version)
-		}
-		slices.Sort(got)
-		slices.Sort(want)
+		got := moduleNames(c, c.Items[n])
 		if !slices.Equal(got, want) || len(got) < 3 {
 			t.Errorf("%s has the modules\n%s\ngo prints\n%s", name, strings.Join(got, "\n"), strings.Join(want, "\n"))
 		}
@@ -113,6 +125,30 @@ func everything(t *testing.T) *Contents {
 		tarFile{name: "lib/apk/db/installed", content: "P:musl\x1b[2J\nV:1.2.5-r0\nA:x86_64\no:musl\n"})))
 }
 
+// testProgram is another program than launch: the test that is running.
+func testProgram(t *testing.T) []byte {
+	t.Helper()
+	path, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// programs is a release of two programs, one inside the other.
+func programs(t *testing.T) *Contents {
+	launcher := Executable{Name: "launcher", Platform: "linux/amd64", Content: launch(t)}
+	c, err := Executables("v0.1.0", []Executable{{Name: "bundle", Platform: "linux/amd64", Content: testProgram(t), Embedded: []Executable{launcher}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
 func TestCycloneDXMatchesItsSchema(t *testing.T) {
 	rig.Tool(t, "go")
 	dir, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/CycloneDX/cyclonedx-go").Output()
@@ -140,37 +176,66 @@ func TestCycloneDXMatchesItsSchema(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := everything(t).Encode(CycloneDX, time.Unix(0, 0).UTC())
-	if err != nil {
-		t.Fatal(err)
-	}
-	document, err := jsonschema.UnmarshalJSON(bytes.NewReader(b))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := schema.Validate(document); err != nil {
-		t.Error(err)
+	for _, c := range []*Contents{everything(t), programs(t)} {
+		b, err := c.Encode(CycloneDX, time.Unix(0, 0).UTC())
+		if err != nil {
+			t.Fatal(err)
+		}
+		document, err := jsonschema.UnmarshalJSON(bytes.NewReader(b))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := schema.Validate(document); err != nil {
+			t.Errorf("%s: %v", c.Root.Kind, err)
+		}
 	}
 }
 
 func TestSPDXIsValid(t *testing.T) {
-	c := everything(t)
-	b, err := c.Encode(SPDX, time.Unix(0, 0).UTC())
-	if err != nil {
-		t.Fatal(err)
+	for _, c := range []*Contents{everything(t), programs(t)} {
+		b, err := c.Encode(SPDX, time.Unix(0, 0).UTC())
+		if err != nil {
+			t.Fatal(err)
+		}
+		doc, err := spdxjson.Read(bytes.NewReader(b))
+		if err == nil {
+			err = spdxlib.ValidateDocument(doc)
+		}
+		if err != nil {
+			t.Fatalf("%s: %v", c.Root.Kind, err)
+		}
+		if len(doc.Packages) != len(c.Items)+1 {
+			t.Errorf("%s: %d packages for %d items", c.Root.Kind, len(doc.Packages), len(c.Items))
+		}
+		if ids, err := spdxlib.GetDescribedPackageIDs(doc); err != nil || len(ids) != 1 || string(ids[0]) != string(c.Root.Kind) {
+			t.Errorf("%s: it describes %v: %v", c.Root.Kind, ids, err)
+		}
 	}
-	doc, err := spdxjson.Read(bytes.NewReader(b))
-	if err == nil {
-		err = spdxlib.ValidateDocument(doc)
+}
+
+// A release lists each program once with the modules that go version -m prints, and those of the
+// program inside it.
+func TestExecutables(t *testing.T) {
+	c := programs(t)
+	if root := c.Root; root.Name != "airlift" || root.Version != "v0.1.0" || len(root.Contains) != 1 {
+		t.Errorf("the release is %+v", root)
 	}
-	if err != nil {
-		t.Fatal(err)
+	bundle := c.byID[c.Root.Contains[0]]
+	if bundle.Name != "bundle linux/amd64" || bundle.SHA256 != hexSum(testProgram(t)) || len(bundle.Contains) != 1 {
+		t.Fatalf("the program is %+v", bundle)
 	}
-	if len(doc.Packages) != len(c.Items)+1 {
-		t.Errorf("%d packages for %d items", len(doc.Packages), len(c.Items))
+	launcher := c.byID[bundle.Contains[0]]
+	if launcher.Name != "launcher linux/amd64" || launcher.SHA256 != hexSum(launch(t)) {
+		t.Fatalf("the program in it is %+v", launcher)
 	}
-	if ids, err := spdxlib.GetDescribedPackageIDs(doc); err != nil || len(ids) != 1 || ids[0] != "bundle" {
-		t.Errorf("it describes %v: %v", ids, err)
+	for item, content := range map[*Item][]byte{bundle: testProgram(t), launcher: launch(t)} {
+		want, got := goVersion(t, content), moduleNames(c, item)
+		if !slices.Equal(got, want) || len(got) < 2 {
+			t.Errorf("%s has the modules\n%s\ngo prints\n%s", item.Name, strings.Join(got, "\n"), strings.Join(want, "\n"))
+		}
+	}
+	if _, err := Executables("v0.1.0", []Executable{{Name: "bundle", Platform: "linux/amd64", Content: []byte("#!/bin/sh\n")}}); err == nil || !strings.Contains(err.Error(), "bundle linux/amd64") {
+		t.Errorf("a program that Go did not build: %v", err)
 	}
 }
 

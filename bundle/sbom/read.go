@@ -217,7 +217,7 @@ func (r *reader) airlift() error {
 		}
 		i, err := r.top(name, item)
 		if err == nil {
-			err = r.modules(i, r.binaries[name])
+			err = r.contents.modules(i, r.binaries[name])
 		}
 		if err != nil {
 			return err
@@ -244,30 +244,10 @@ func (r *reader) components() error {
 				return err
 			}
 			component.Contains = append(component.Contains, binary.ID)
-			if err := r.modules(binary, r.binaries[name]); err != nil {
+			if err := r.contents.modules(binary, r.binaries[name]); err != nil {
 				return err
 			}
 		}
-	}
-	return nil
-}
-
-// modules adds the modules of a binary, which is nil if Go did not build it.
-func (r *reader) modules(binary *Item, b *goBinary) error {
-	if b == nil || len(binary.DependsOn) > 0 {
-		return nil
-	}
-	binary.Properties = append(binary.Properties, Property{"goVersion", printable(b.info.GoVersion)}, Property{"goPackage", printable(b.info.Path)})
-	for _, m := range modules(b.info) {
-		key := m.PURL
-		for _, p := range m.Properties {
-			key += " " + p.Name + " " + p.Value
-		}
-		i, err := r.contents.add(key, m)
-		if err != nil {
-			return err
-		}
-		binary.DependsOn = append(binary.DependsOn, i.ID)
 	}
 	return nil
 }
@@ -311,7 +291,7 @@ func (r *reader) rootfs(image *Item, root *rootfs) error {
 				Version:    strings.TrimSuffix(strings.TrimPrefix(at.binary.info.Main.Version, "(devel)"), "+dirty"),
 				Properties: []Property{{"layer", at.layer}}})
 			if err == nil {
-				err = r.modules(b, at.binary)
+				err = r.contents.modules(b, at.binary)
 			}
 			if err != nil {
 				return err
@@ -366,7 +346,7 @@ func (r *reader) files() error {
 			PURL:       purl("generic", "", path.Base(s.Path), "", map[string]string{"checksum": "sha256:" + e.SHA256}),
 			Properties: []Property{{"mode", s.Mode}, {"nodes", cmp.Or(s.Nodes, "all")}}})
 		if err == nil {
-			err = r.modules(i, r.binaries[s.Entry])
+			err = r.contents.modules(i, r.binaries[s.Entry])
 		}
 		if err != nil {
 			return err

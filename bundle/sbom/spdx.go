@@ -13,7 +13,7 @@ import (
 )
 
 // purposes are SPDX's words for the kinds.
-var purposes = map[Kind]string{Bundle: "INSTALL", Component: "APPLICATION", Binary: "APPLICATION", Module: "LIBRARY", Image: "CONTAINER",
+var purposes = map[Kind]string{Bundle: "INSTALL", Release: "INSTALL", Component: "APPLICATION", Binary: "APPLICATION", Module: "LIBRARY", Image: "CONTAINER",
 	Layer: "ARCHIVE", Deb: "LIBRARY", Apk: "LIBRARY", Chart: "APPLICATION", Manifest: "FILE", File: "FILE"}
 
 // spdx returns the list as SPDX 2.3.

@@ -1,5 +1,5 @@
 // Command release writes the files of a release: the bundle command for each platform as
-// an archive, Debian packages, and their checksums. The same source, version and Go
+// an archive, Debian packages, SBOMs, and checksums. The same source, version and Go
 // release give the same bytes on any machine and in any directory.
 //
 //	make release VERSION=v0.1.0
@@ -19,9 +19,13 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"airlift/bundle/sbom"
 )
 
 type platform struct{ os, arch string }
+
+func (p platform) String() string { return p.os + "/" + p.arch }
 
 var platforms = []platform{
 	{"linux", "amd64"}, {"linux", "arm64"},
@@ -81,13 +85,19 @@ func (r release) write(only string) (err error) {
 	if err != nil {
 		return err
 	}
+	var commands []sbom.Executable
 	for _, p := range platforms {
-		if only != "" && only != p.os+"/"+p.arch {
+		if only != "" && only != p.String() {
 			continue
 		}
-		if err := r.platform(p, work, shared); err != nil {
-			return fmt.Errorf("writing the release of %s/%s: %w", p.os, p.arch, err)
+		command, err := r.platform(p, work, shared)
+		if err != nil {
+			return fmt.Errorf("writing the release of %s: %w", p, err)
 		}
+		commands = append(commands, command)
+	}
+	if err := r.sboms(commands); err != nil {
+		return err
 	}
 	return checksums(r.dir)
 }
@@ -154,16 +164,23 @@ var completions = map[string]string{
 	"bash": "bundle.bash", "fish": "bundle.fish", "powershell": "bundle.ps1", "zsh": "_bundle",
 }
 
-// platform writes the archive of one platform, and the Debian package on Linux.
-func (r release) platform(p platform, work string, shared []file) error {
+// platform writes the archive of one platform, and the Debian package on Linux. It returns the
+// bundle command.
+func (r release) platform(p platform, work string, shared []file) (command sbom.Executable, err error) {
 	path := filepath.Join(work, p.os+"-"+p.arch)
 	if err := build(path, r.version, p); err != nil {
-		return err
+		return command, err
 	}
-	command, err := os.ReadFile(path)
+	content, err := os.ReadFile(path)
 	if err != nil {
-		return err
+		return command, err
 	}
+	command = sbom.Executable{Name: "bundle", Platform: p.String(), Content: content}
+	return command, r.archives(p, content, shared)
+}
+
+// archives writes the archive of one platform, and the Debian package on Linux.
+func (r release) archives(p platform, command []byte, shared []file) error {
 	name, executable := "bundle_"+r.version+"_"+p.os+"_"+p.arch, "bundle"
 	if p.os == "windows" {
 		executable = "bundle.exe"
