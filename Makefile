@@ -30,8 +30,10 @@ SKIP       ?=
 BY         ?= airlift
 FOCUS      ?=
 # make bundle and make vm: the CPU architecture. The components of arm64 are cross-compiled.
+# make bundle ARCH=amd64,arm64 writes out/install-amd64 and out/install-arm64.
 ARCH       ?= amd64
-BUNDLE     = out/install$(if $(filter-out amd64,$(ARCH)),-$(ARCH))
+comma      := ,
+BUNDLE     = out/install$(if $(findstring $(comma),$(ARCH)),,$(if $(filter-out amd64,$(ARCH)),-$(ARCH)))
 # make hosts, versions and conformance also run what passed before.
 AGAIN      ?=
 # The compression level of out/install.

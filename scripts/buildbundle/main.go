@@ -28,7 +28,7 @@ func main() {
 	flag.StringVar(&o.version, "version", "v1.29.15", "Kubernetes version")
 	flag.StringVar(&o.upstream, "upstream", "bin/upstream", "the `binary` that serves the upstream components")
 	flag.StringVar(&o.bundle, "bundle", "bin/bundle", "the bundle `binary` to test")
-	flag.StringVar(&o.arch, "arch", "amd64", "CPU `architecture` of the hosts: amd64 or arm64")
+	flag.StringVar(&o.arch, "arch", "amd64", "CPU `architectures` of the hosts: amd64, arm64 or both")
 	flag.StringVar(&o.output, "output", "out/install", "the file to write")
 	flag.StringVar(&o.compression, "compression", "default", "compression `level`: fastest, default or best")
 	flag.BoolVar(&o.conformance, "conformance", false, "also the images of upstream's own tests")

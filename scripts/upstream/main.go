@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -50,14 +51,14 @@ func command() *cobra.Command {
 
 func buildCommand() *cobra.Command {
 	var versions, only []string
-	var arch string
+	var arches []string
 	var conformance, addOns bool
 	cmd := &cobra.Command{
 		Use:   "build",
 		Short: "Build components into the cache",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			recipes, err := selectRecipes(versions, arch, only, conformance, addOns)
+			recipes, err := selectRecipes(versions, arches, only, conformance, addOns)
 			if err != nil {
 				return err
 			}
@@ -70,7 +71,7 @@ func buildCommand() *cobra.Command {
 		},
 	}
 	versionFlag(cmd, &versions)
-	archFlag(cmd, &arch)
+	archFlag(cmd, &arches)
 	conformanceFlag(cmd, &conformance)
 	addOnsFlag(cmd, &addOns)
 	cmd.Flags().StringSliceVar(&only, "only", nil, "build only these `components` (the name of a binary means its component)")
@@ -80,7 +81,8 @@ func buildCommand() *cobra.Command {
 func serveCommand() *cobra.Command {
 	var versions []string
 	var conformance, addOns bool
-	var arch, listen, mirrorsFile, accessLog, trustedRoot string
+	var arches []string
+	var listen, mirrorsFile, accessLog, trustedRoot string
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Serve the components as the real sites do, until interrupted",
@@ -92,11 +94,11 @@ With --sign FILE, the sites also have the signatures of Kubernetes, made with te
 keys, and the transparency log is served. The trusted root is written to FILE.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return serveReleases(cmd.Context(), cmd.OutOrStdout(), versions, arch, conformance, addOns, listen, mirrorsFile, accessLog, trustedRoot)
+			return serveReleases(cmd.Context(), cmd.OutOrStdout(), versions, arches, conformance, addOns, listen, mirrorsFile, accessLog, trustedRoot)
 		},
 	}
 	versionFlag(cmd, &versions)
-	archFlag(cmd, &arch)
+	archFlag(cmd, &arches)
 	conformanceFlag(cmd, &conformance)
 	addOnsFlag(cmd, &addOns)
 	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:0", "loopback `address` of the first site; the others use the following ports, or free ports if the port is 0")
@@ -106,8 +108,8 @@ keys, and the transparency log is served. The trusted root is written to FILE.`,
 	return cmd
 }
 
-func serveReleases(ctx context.Context, out io.Writer, versions []string, arch string, conformance, addOns bool, listen, mirrorsFile, accessLog, trustedRoot string) error {
-	list, err := releases(versions, arch)
+func serveReleases(ctx context.Context, out io.Writer, versions, arches []string, conformance, addOns bool, listen, mirrorsFile, accessLog, trustedRoot string) error {
+	list, err := releases(versions, arches)
 	if err != nil {
 		return err
 	}
@@ -170,32 +172,34 @@ func (process) TempDir() string   { return os.TempDir() }
 func (process) Fatal(args ...any) { panic(fmt.Sprint(args...)) }
 
 // prepare builds missing components and collects what the sites serve.
-func prepare(ctx context.Context, cache string, list []components.Release, conformance, addOns bool) (serve.Content, error) {
+func prepare(ctx context.Context, cache string, list [][]components.Release, conformance, addOns bool) (serve.Content, error) {
 	images := &image.Builder{Cache: cache, Log: os.Stderr, AddOns: addOns}
 	content := serve.Content{
 		Manifests: make(map[string][]image.Manifest),
 		Files:     make(map[string]map[string]serve.File),
 		Blob:      images.Store().Blob,
 	}
-	for _, r := range list {
-		b := &compile.Builder{Cache: cache, Log: os.Stderr}
-		if err := b.Build(ctx, recipes(r, conformance, addOns)); err != nil {
-			return content, err
-		}
-		if conformance {
-			var err error
-			if images.TestImages, _, err = images.ListTestImages(ctx, r); err != nil {
+	for _, release := range list {
+		for _, r := range release {
+			b := &compile.Builder{Cache: cache, Log: os.Stderr}
+			if err := b.Build(ctx, recipes(r, conformance, addOns)); err != nil {
 				return content, err
 			}
 		}
-		manifests, err := images.Build(ctx, r)
+		if conformance {
+			var err error
+			if images.TestImages, _, err = images.ListTestImages(ctx, release[0]); err != nil {
+				return content, err
+			}
+		}
+		manifests, err := images.Build(ctx, release...)
 		if err != nil {
 			return content, err
 		}
 		for host, list := range manifests {
 			content.Manifests[host] = append(content.Manifests[host], list...)
 		}
-		files, err := serve.Files(cache, r)
+		files, err := serve.Files(cache, release...)
 		if err != nil {
 			return content, err
 		}
@@ -232,7 +236,7 @@ func imagesCommand() *cobra.Command {
 		Short: "Print the images of upstream's own tests that serve --conformance serves",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			list, err := releases(versions, "amd64")
+			list, err := releases(versions, []string{"amd64"})
 			if err != nil {
 				return err
 			}
@@ -240,9 +244,9 @@ func imagesCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			for _, r := range list {
+			for _, release := range list {
 				images := &image.Builder{Cache: cache, Log: os.Stderr}
-				made, _, err := images.ListTestImages(cmd.Context(), r)
+				made, _, err := images.ListTestImages(cmd.Context(), release[0])
 				if err != nil {
 					return err
 				}
@@ -290,22 +294,26 @@ func addOnsFlag(cmd *cobra.Command, addOns *bool) {
 	cmd.Flags().BoolVar(addOns, "add-ons", false, "also the optional add-ons of the catalog, and their images")
 }
 
-func archFlag(cmd *cobra.Command, arch *string) {
-	cmd.Flags().StringVar(arch, "arch", "amd64", "CPU `architecture` of the components: amd64, or arm64, which is cross-compiled")
+func archFlag(cmd *cobra.Command, arches *[]string) {
+	cmd.Flags().StringSliceVar(arches, "arch", []string{"amd64"}, "CPU `architectures` of the components: amd64, arm64, which is cross-compiled, or both")
 }
 
-// releases parses the values of --version and --arch.
-func releases(versions []string, arch string) ([]components.Release, error) {
-	var list []components.Release
+// releases parses the values of --version and --arch. For each version, it returns the release for
+// each architecture.
+func releases(versions, arches []string) (list [][]components.Release, err error) {
 	for _, v := range versions {
-		r, err := components.Find(v)
-		if err == nil {
-			r, err = r.For(arch)
+		var release []components.Release
+		for _, arch := range arches {
+			r, err := components.Find(v)
+			if err == nil {
+				r, err = r.For(arch)
+			}
+			if err != nil {
+				return nil, fault.Wrap(err, fault.Usage, "")
+			}
+			release = append(release, r)
 		}
-		if err != nil {
-			return nil, fault.Wrap(err, fault.Usage, "")
-		}
-		list = append(list, r)
+		list = append(list, release)
 	}
 	return list, nil
 }
@@ -323,13 +331,13 @@ func recipes(r components.Release, conformance, addOns bool) []components.Recipe
 	return list
 }
 
-func selectRecipes(versions []string, arch string, only []string, conformance, addOns bool) ([]components.Recipe, error) {
-	list, err := releases(versions, arch)
+func selectRecipes(versions, arches, only []string, conformance, addOns bool) ([]components.Recipe, error) {
+	list, err := releases(versions, arches)
 	if err != nil {
 		return nil, err
 	}
 	var selected []components.Recipe
-	for _, r := range list {
+	for _, r := range slices.Concat(list...) {
 		if len(only) == 0 {
 			selected = append(selected, recipes(r, conformance, addOns)...)
 			continue

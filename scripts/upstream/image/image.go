@@ -43,27 +43,68 @@ type Manifest struct {
 // Store returns the store of the builder's blobs.
 func (b *Builder) Store() *Store { return &Store{filepath.Join(b.Cache, "images")} }
 
-// Build creates the images of a release that are not in the cache yet, and returns the
-// manifests of each host: per image the index and the manifest of the release's architecture. The components
-// must be built.
-func (b *Builder) Build(ctx context.Context, r components.Release) (map[string][]Manifest, error) {
+// Build creates the images that are not in the cache yet, of one release for one or more
+// architectures. It returns the manifests of each host: per image the index, and the manifest of each
+// architecture. The components must be built.
+func (b *Builder) Build(ctx context.Context, release ...components.Release) (map[string][]Manifest, error) {
 	sites := make(map[string][]Manifest)
-	specs, err := b.all(r)
-	if err != nil {
-		return nil, err
-	}
-	for _, s := range specs {
-		s.setArch(r.Arch())
-		manifests, err := b.one(ctx, s)
+	var images [][]spec // by name, then by architecture
+	for _, r := range release {
+		specs, err := b.all(r)
 		if err != nil {
-			return nil, fmt.Errorf("making image %s: %w", s.reference(), err)
+			return nil, err
 		}
-		sites[s.host] = append(sites[s.host], manifests...)
+		if images == nil {
+			images = make([][]spec, len(specs))
+		}
+		for i, s := range specs {
+			s.arch = r.Arch()
+			images[i] = append(images[i], s)
+		}
+	}
+	for _, image := range images {
+		manifests, err := b.one(ctx, image)
+		if err != nil {
+			return nil, fmt.Errorf("making image %s: %w", image[0].reference(), err)
+		}
+		sites[image[0].host] = append(sites[image[0].host], manifests...)
 	}
 	return sites, nil
 }
 
-func (b *Builder) one(ctx context.Context, s spec) ([]Manifest, error) {
+// one creates an image, and returns its index and the manifests of the architectures.
+func (b *Builder) one(ctx context.Context, image []spec) ([]Manifest, error) {
+	s := image[0]
+	index := v1.IndexManifest{SchemaVersion: 2, MediaType: s.kind.index}
+	var singles []Manifest
+	for _, one := range image {
+		single, err := b.single(ctx, one)
+		if err != nil {
+			return nil, err
+		}
+		singles = append(singles, single)
+		index.Manifests = append(index.Manifests, v1.Descriptor{
+			MediaType: s.kind.manifest, Size: int64(len(single.Data)), Digest: single.Digest,
+			Platform: &v1.Platform{OS: "linux", Architecture: one.arch},
+		})
+	}
+	for _, p := range absentPlatforms(image) {
+		index.Manifests = append(index.Manifests, v1.Descriptor{
+			MediaType: s.kind.manifest, Size: int64(len(singles[0].Data)), Digest: absent(s, p), Platform: &p,
+		})
+	}
+	data, digest, err := b.Store().putJSON(index)
+	if err != nil {
+		return nil, err
+	}
+	return append([]Manifest{{
+		Repository: s.repository, Tags: []string{s.tag}, Digest: digest,
+		MediaType: s.kind.index, Data: data, Children: index.Manifests,
+	}}, singles...), nil
+}
+
+// single creates an image of one architecture, and returns its manifest.
+func (b *Builder) single(ctx context.Context, s spec) (Manifest, error) {
 	start := time.Now()
 	store := b.Store()
 	config := v1.ConfigFile{
@@ -78,7 +119,7 @@ func (b *Builder) one(ctx context.Context, s spec) ([]Manifest, error) {
 	for _, spec := range s.layers {
 		l, err := store.layer(ctx, s.arch, spec.key, spec.fill)
 		if err != nil {
-			return nil, err
+			return Manifest{}, err
 		}
 		manifest.Layers = append(manifest.Layers, v1.Descriptor{MediaType: s.kind.layer, Size: l.Size, Digest: l.Digest})
 		config.RootFS.DiffIDs = append(config.RootFS.DiffIDs, l.DiffID)
@@ -87,32 +128,15 @@ func (b *Builder) one(ctx context.Context, s spec) ([]Manifest, error) {
 	}
 	data, digest, err := store.putJSON(config)
 	if err != nil {
-		return nil, err
+		return Manifest{}, err
 	}
 	manifest.Config = v1.Descriptor{MediaType: s.kind.config, Size: int64(len(data)), Digest: digest}
 	if data, digest, err = store.putJSON(manifest); err != nil {
-		return nil, err
+		return Manifest{}, err
 	}
-	single := Manifest{Repository: s.repository, Digest: digest, MediaType: s.kind.manifest, Data: data}
-
-	index := v1.IndexManifest{SchemaVersion: 2, MediaType: s.kind.index, Manifests: []v1.Descriptor{{
-		MediaType: s.kind.manifest, Size: int64(len(data)), Digest: digest,
-		Platform: &v1.Platform{OS: "linux", Architecture: s.arch},
-	}}}
-	for _, p := range s.others {
-		index.Manifests = append(index.Manifests, v1.Descriptor{
-			MediaType: s.kind.manifest, Size: int64(len(data)), Digest: absent(s, p), Platform: &p,
-		})
-	}
-	if data, digest, err = store.putJSON(index); err != nil {
-		return nil, err
-	}
-	fmt.Fprintf(b.Log, "image %s, %d layers, %.1f MB, %.0fs\n",
-		s.reference(), len(s.layers), float64(size)/1e6, time.Since(start).Seconds())
-	return []Manifest{{
-		Repository: s.repository, Tags: []string{s.tag}, Digest: digest,
-		MediaType: s.kind.index, Data: data, Children: index.Manifests,
-	}, single}, nil
+	fmt.Fprintf(b.Log, "image %s %s, %d layers, %.1f MB, %.0fs\n",
+		s.reference(), s.arch, len(s.layers), float64(size)/1e6, time.Since(start).Seconds())
+	return Manifest{Repository: s.repository, Digest: digest, MediaType: s.kind.manifest, Data: data}, nil
 }
 
 // absent is the digest in an index for a platform that the rig does not build. Real indexes list

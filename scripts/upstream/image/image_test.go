@@ -261,37 +261,53 @@ func getxattr(t *testing.T, file, name string) string {
 	return string(buf[:n])
 }
 
-// An image of arm64 is the only one of its index that the rig has, and shares no layer with amd64.
+// The index lists first the architectures that the rig has, and all others too. They share no layer.
 func TestArchitectures(t *testing.T) {
 	b := &Builder{Cache: t.TempDir(), Log: io.Discard}
-	s := spec{
-		host: "registry.example", repository: "server", tag: "v1", kind: oci, others: linux("arm64", "s390x"),
-		layers: []layerSpec{{"server", func(_ context.Context, t *tree) error {
-			t.file("arch", 0o644, []byte(t.arch))
-			return nil
-		}}},
+	of := func(arch string) spec {
+		return spec{
+			host: "registry.example", repository: "server", tag: "v1", kind: oci, arch: arch, others: linux("arm64", "s390x"),
+			layers: []layerSpec{{"server", func(_ context.Context, t *tree) error {
+				t.file("arch", 0o644, []byte(t.arch))
+				return nil
+			}}},
+		}
 	}
 	layers := make(map[string]string)
-	for arch, want := range map[string][]string{"amd64": {"amd64", "arm64", "s390x"}, "arm64": {"arm64", "amd64", "s390x"}} {
-		s := s
-		s.setArch(arch)
-		manifests, err := b.one(t.Context(), s)
+	for _, c := range []struct {
+		image []spec
+		want  []string
+	}{
+		{[]spec{of("amd64")}, []string{"amd64", "arm64", "s390x"}},
+		{[]spec{of("arm64")}, []string{"arm64", "amd64", "s390x"}},
+		{[]spec{of("amd64"), of("arm64")}, []string{"amd64", "arm64", "s390x"}},
+	} {
+		manifests, err := b.one(t.Context(), c.image)
 		if err != nil {
 			t.Fatal(err)
 		}
+		index, singles := manifests[0], manifests[1:]
 		var platforms []string
-		for _, child := range manifests[0].Children {
+		for _, child := range index.Children {
 			platforms = append(platforms, child.Platform.Architecture)
 		}
-		if !slices.Equal(platforms, want) || manifests[0].Children[0].Digest != manifests[1].Digest {
-			t.Errorf("%s: the index has %q with %s first, want %q with %s", arch, platforms,
-				manifests[0].Children[0].Digest, want, manifests[1].Digest)
+		if !slices.Equal(platforms, c.want) || len(singles) != len(c.image) {
+			t.Errorf("the index has %q and %d manifests, want %q and %d", platforms, len(singles), c.want, len(c.image))
 		}
-		var manifest v1.Manifest
-		if err := json.Unmarshal(manifests[1].Data, &manifest); err != nil {
-			t.Fatal(err)
+		for i, s := range c.image {
+			if index.Children[i].Digest != singles[i].Digest {
+				t.Errorf("%s: the index has the digest %s, the manifest %s", s.arch, index.Children[i].Digest, singles[i].Digest)
+			}
+			var manifest v1.Manifest
+			if err := json.Unmarshal(singles[i].Data, &manifest); err != nil {
+				t.Fatal(err)
+			}
+			digest := manifest.Layers[0].Digest.String()
+			if before := layers[s.arch]; before != "" && before != digest {
+				t.Errorf("%s: the layer is %s, and was %s", s.arch, digest, before)
+			}
+			layers[s.arch] = digest
 		}
-		layers[arch] = manifest.Layers[0].Digest.String()
 	}
 	if layers["amd64"] == layers["arm64"] {
 		t.Error("both architectures have the same layer")

@@ -15,16 +15,15 @@ type spec struct {
 	host, repository, tag string
 	kind                  kind
 	arch                  string
-	others                []v1.Platform // platforms in the index that the rig does not have
+	others                []v1.Platform // platforms in the index, apart from linux/amd64
 	layers                []layerSpec
 	config                v1.Config
 }
 
-// setArch makes an image of one architecture, and puts the others into the index.
-func (s *spec) setArch(arch string) {
-	s.arch = arch
-	s.others = slices.DeleteFunc(append(linux("amd64"), s.others...), func(p v1.Platform) bool {
-		return p.OS == "linux" && p.Architecture == arch
+// absentPlatforms lists the platforms of an image's index that are not created.
+func absentPlatforms(image []spec) []v1.Platform {
+	return slices.DeleteFunc(append(linux("amd64"), image[0].others...), func(p v1.Platform) bool {
+		return p.OS == "linux" && slices.ContainsFunc(image, func(s spec) bool { return s.arch == p.Architecture })
 	})
 }
 

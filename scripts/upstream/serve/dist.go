@@ -5,17 +5,45 @@ import (
 	"compress/gzip"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"sort"
+	"strings"
 	"time"
 
 	"airlift/scripts/upstream/components"
 )
 
-// Files returns the files of the download sites for a release: for each host, path => file.
-// It writes missing archives to dist/ in the cache. The components must be built.
-func Files(cache string, r components.Release) (map[string]map[string]File, error) {
+// Files returns the files of the download sites for one release and one or more architectures: for
+// each host, path => file. It writes missing archives to dist/ in the cache. The components must be
+// built.
+func Files(cache string, release ...components.Release) (map[string]map[string]File, error) {
+	all := map[string]map[string]File{"dl.k8s.io": {}, "github.com": {}}
+	var runcSums strings.Builder // one file for all architectures
+	for _, r := range release {
+		dl, err := kubernetesFiles(cache, r)
+		if err != nil {
+			return nil, err
+		}
+		github, runcSum, err := githubFiles(cache, r)
+		if err != nil {
+			return nil, err
+		}
+		maps.Copy(all["dl.k8s.io"], dl)
+		maps.Copy(all["github.com"], github)
+		runcSums.WriteString(runcSum)
+	}
+	signed, err := clearSign([]byte(runcSums.String()))
+	if err != nil {
+		return nil, err
+	}
+	all["github.com"][runcURL+"runc.sha256sum"] = File{Data: signed}
+	return all, nil
+}
+
+// kubernetesFiles returns the files of dl.k8s.io.
+func kubernetesFiles(cache string, r components.Release) (map[string]File, error) {
 	dl := map[string]File{
 		// Upstream's stable files have no newline at the end.
 		"/release/stable-" + r.Minor()[1:] + ".txt": {Data: []byte(r.Kubernetes)},
@@ -34,42 +62,41 @@ func Files(cache string, r components.Release) (map[string]map[string]File, erro
 		dl[path+".sha256"] = File{Data: []byte(program.sha256)}
 		dl[path+".sha512"] = File{Data: []byte(program.sha512)}
 	}
+	return dl, nil
+}
 
+const runcURL = "/opencontainers/runc/releases/download/" + components.Runc + "/"
+
+// githubFiles returns the files of github.com, and the line of runc's list of checksums.
+func githubFiles(cache string, r components.Release) (files map[string]File, runcSum string, err error) {
 	containerd, err := archive(cache, r, "containerd", "bin/", "containerd-"+components.Containerd[1:]+"-linux-"+r.Arch()+".tar.gz")
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	plugins, err := archive(cache, r, "cni-plugins", "./", "cni-plugins-linux-"+r.Arch()+"-"+components.CNIPlugins+".tgz")
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	recipe, err := r.Recipe("runc")
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	runc, err := fileWithSums(filepath.Join(recipe.Dir(cache), "runc"))
 	if err != nil {
-		return nil, err
-	}
-	runcSums, err := clearSign([]byte(runc.sha256 + "  runc." + r.Arch() + "\n"))
-	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	var (
 		containerdURL = "/containerd/containerd/releases/download/" + components.Containerd + "/" + containerd.name
 		pluginsURL    = "/containernetworking/plugins/releases/download/" + components.CNIPlugins + "/" + plugins.name
-		runcURL       = "/opencontainers/runc/releases/download/" + components.Runc + "/"
 	)
-	github := map[string]File{
+	return map[string]File{
 		containerdURL:                containerd.File,
 		containerdURL + ".sha256sum": {Data: []byte(containerd.sha256 + "  " + containerd.name + "\n")},
 		pluginsURL:                   plugins.File,
 		pluginsURL + ".sha256":       {Data: []byte(plugins.sha256 + "  " + plugins.name + "\n")},
 		pluginsURL + ".sha512":       {Data: []byte(plugins.sha512 + "  " + plugins.name + "\n")},
 		runcURL + "runc." + r.Arch(): runc.File,
-		runcURL + "runc.sha256sum":   {Data: runcSums},
-	}
-	return map[string]map[string]File{"dl.k8s.io": dl, "github.com": github}, nil
+	}, runc.sha256 + "  runc." + r.Arch() + "\n", nil
 }
 
 // archive creates a component's release archive with upstream's layout: the prefix, then

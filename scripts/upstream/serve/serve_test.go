@@ -71,10 +71,35 @@ func start(t *testing.T) (sites map[string]string, access string) {
 	return sites, access
 }
 
+func arm64(t *testing.T) components.Release {
+	t.Helper()
+	r, err := release.For("arm64")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// The files of two architectures are served together, and runc's list of checksums has both.
+func TestTwoArchitectures(t *testing.T) {
+	files, err := Files(fillCache(t, t.TempDir()), release, arm64(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, arch := range []string{"amd64", "arm64"} {
+		if path := "/release/v1.29.15/bin/linux/" + arch + "/kubelet"; files["dl.k8s.io"][path].Path == "" {
+			t.Errorf("no %s", path)
+		}
+		if sums := string(files["github.com"][runcURL+"runc.sha256sum"].Data); strings.Count(sums, "  runc."+arch+"\n") != 1 {
+			t.Errorf("runc's list of checksums does not have %s once:\n%s", arch, sums)
+		}
+	}
+}
+
 // fillCache fills a cache with one small file per binary.
 func fillCache(t *testing.T, cache string) string {
 	t.Helper()
-	for _, r := range release.Recipes() {
+	for _, r := range append(release.Recipes(), arm64(t).Recipes()...) {
 		if err := os.MkdirAll(r.Dir(cache), 0o755); err != nil {
 			t.Fatal(err)
 		}
