@@ -69,6 +69,26 @@ END`, endpoint, store.Addr))
 	contains(t, run(t, other, "cat", "/etc/kubernetes/manifests/kube-apiserver.yaml"), "--etcd-servers=https://"+store.Addr.String()+":2379", "/etc/site-etcd/client.key")
 	run(t, other, "test", "!", "-e", "/etc/kubernetes/manifests/etcd.yaml")
 
+	// The cluster's CAs are replaced. That of the external etcd belongs to the site.
+	etcdFiles := func() (all string) {
+		for _, h := range []*lab.Host{control, other} {
+			all += run(t, h, "sh", "-c", "sha256sum /etc/site-etcd/*; ! ls /etc/kubernetes/pki/etcd")
+		}
+		return all
+	}
+	before, former := etcdFiles(), run(t, control, "cat", "/etc/kubernetes/pki/ca.crt")
+	for _, stage := range []string{"distribute", "issue", "finish"} {
+		for _, h := range []*lab.Host{control, other} {
+			install(t, h, 0, "certs", "rotate-ca", stage)
+		}
+	}
+	if now := run(t, control, "cat", "/etc/kubernetes/pki/ca.crt"); now == former || now != run(t, other, "cat", "/etc/kubernetes/pki/ca.crt") {
+		t.Errorf("the CA is not the same new one on both hosts:\n%s", now)
+	}
+	same(t, before, etcdFiles())
+	systemIsUp(t, s, 2)
+	contains(t, kubectlAt(t, other, "get", "configmap", "here", "-o", "jsonpath={.data}"), `"a":"b"`)
+
 	for _, h := range []*lab.Host{other, control} {
 		answered(t, h, 0, "reset")
 		same(t, bare[h], untouched(t, h))

@@ -21,8 +21,9 @@ import (
 	"airlift/scripts/upstream/components"
 )
 
-// perBatch is the number of tests in one call of ginkgo. Results are stored after each call.
-const perBatch = 48
+// perBatch is the number of tests in one call of ginkgo. Results are stored after each call, and at
+// the end of each the machine waits for the slowest tests, which take minutes.
+const perBatch = 110
 
 type options struct {
 	version, by, focus string
@@ -36,7 +37,7 @@ func main() {
 	flag.StringVar(&o.version, "version", "v1.37.1", "Kubernetes `version`")
 	flag.StringVar(&o.by, "by", "airlift", "what makes the cluster: airlift or kubeadm")
 	flag.StringVar(&o.focus, "focus", "", "only tests whose names match this regular `expression`")
-	flag.IntVar(&o.processes, "processes", 4, "the `number` of tests that run at the same time")
+	flag.IntVar(&o.processes, "processes", 8, "the `number` of tests that run at the same time")
 	flag.BoolVar(&o.keep, "keep", false, "leave the hosts running (labctl down --name conformance-airlift removes them)")
 	flag.BoolVar(&o.again, "again", false, "also run the tests that passed")
 	flag.StringVar(&o.dir, "logs", "out/conformance", "the `directory` for logs")

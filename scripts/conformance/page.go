@@ -52,6 +52,9 @@ var causes = map[string]cause{
 	// v1.29
 	"[sig-api-machinery] Aggregator Should be able to support the 1.17 Sample API Server using the current Aggregator [Conformance]": {
 		"the rig does not build the image sample-apiserver:1.17.7", true},
+	// v1.37
+	"[sig-auth] Projected PodCertificate [FeatureGate:PodCertificateRequest] [FeatureGate:ClusterTrustBundle] [FeatureGate:ClusterTrustBundleProjection] should allow server and client pods to establish an mTLS connection [MinimumKubeletVersion:1.37] [Conformance]": {
+		"its pods have imagePullPolicy Always, and the isolated hosts have no registry", false},
 }
 
 // ways are the columns of the page.
