@@ -84,6 +84,17 @@ var systemRows = []hostRow{
 		fix:     "mount -o remount,rw /usr/local",
 	},
 
+	{name: "immutable-usr", about: "/usr mounted read-only and /usr/local writable, as on image-based distributions; up to v1.35, flex volume plugins are in /srv",
+		prepare: `
+			mkdir -p /lib/modules /srv/local
+			cp -a /usr/local/. /srv/local/
+			mount --bind /usr /usr; mount -o remount,bind,ro /usr; mount --bind /srv/local /usr/local
+			mkdir /srv/flex
+			printf '%s\n' 'apiVersion: kubeadm.k8s.io/v1beta3' 'kind: ClusterConfiguration' 'controllerManager: {extraArgs: {flex-volume-plugin-dir: /srv/flex}}' \
+				--- 'apiVersion: kubelet.config.k8s.io/v1beta1' 'kind: KubeletConfiguration' 'volumePluginDir: /srv/flex' >/root/flex.yaml`,
+		init: []string{"--config", "/root/flex.yaml"},
+	},
+
 	{name: "oneshot-unit", about: "started by a oneshot unit of systemd, as by cloud-init: umask 077, without HOME, LANG, TERM and a terminal", ci: true,
 		prepare: startedBy("exec systemd-run --quiet --wait --pipe --collect --service-type=oneshot -p UMask=0077 -p 'UnsetEnvironment=HOME LANG TERM' /srv/airlift/install \"$@\" </dev/null"),
 		check:   openDirs,

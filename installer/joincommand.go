@@ -117,7 +117,9 @@ func (n *nodeCredentials) show(ctx context.Context) error {
 		version:   n.config.KubernetesVersion,
 		unchanged: n.changes == 0,
 		network:   n.config.CNI,
-		shared:    n.config.ControlPlaneEndpoint != "",
+	}
+	if n.config.ControlPlaneEndpoint != "" {
+		s.certificates = n.config.CertificatesDir
 	}
 	token, key := n.token, n.certificateKey
 	if n.options.SkipTokenPrint {
@@ -159,7 +161,10 @@ func (n *nodeCredentials) otherPodNetwork(ctx context.Context) (bool, error) {
 // An initSummary is the text that init prints at its end.
 type initSummary struct {
 	version, join, key, network string
-	unchanged, shared           bool
+	// certificates is the directory of the certificates that another control plane needs, or empty
+	// if the cluster cannot have one.
+	certificates string
+	unchanged    bool
 }
 
 func (s initSummary) String() string {
@@ -183,8 +188,8 @@ func (s initSummary) String() string {
 		b.WriteString("\nTo add a control plane, copy this file to it and run there as root:\n\n    " + s.join + " --control-plane --certificate-key " + s.key +
 			"\n\nThe certificates that it needs are stored in the cluster for two hours,\nencrypted with this key. Keep the key secret.\n" +
 			"After two hours, upload them again: ./install init phase upload-certs --upload-certs\n")
-	case s.shared:
-		b.WriteString("\nTo add a control plane, copy to it this file and the certificates from /etc/kubernetes/pki\n" +
+	case s.certificates != "":
+		b.WriteString("\nTo add a control plane, copy to it this file and the certificates from " + s.certificates + "\n" +
 			"(ca, sa, front-proxy-ca and etcd/ca, .crt or .pub and .key). Then run there as root:\n\n    " + s.join + " --control-plane\n")
 	}
 	return b.String()

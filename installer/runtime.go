@@ -2,8 +2,10 @@ package installer
 
 import (
 	"context"
-
+	"errors"
 	"net/netip"
+
+	"golang.org/x/sys/unix"
 
 	kubeproxyv1 "k8s.io/kube-proxy/config/v1alpha1"
 
@@ -52,7 +54,7 @@ func (r runtimeStep) prepareDirectories(joins bool) error {
 	if err := r.host.ClaimNetwork(r.config); err != nil {
 		return err
 	}
-	directories := []string{config.CNIConfDir, "/usr/libexec/kubernetes/kubelet-plugins/volume/exec", "/lib/modules"}
+	directories := []string{config.CNIConfDir, "/lib/modules"}
 	if r.runtime == nil {
 		directories = append(directories, "/opt/containerd/bin", "/opt/containerd/lib")
 	}
@@ -60,6 +62,11 @@ func (r runtimeStep) prepareDirectories(joins bool) error {
 		if err := r.host.MkdirAll(f, 0o755); err != nil {
 			return err
 		}
+	}
+	// A kubelet without this directory only has no flex volumes. On a control plane that needs it,
+	// preflight has checked it.
+	if err := r.host.MkdirAll(render.DefaultFlexVolumeDir, 0o755); err != nil && !errors.Is(err, unix.EROFS) {
+		return err
 	}
 	if joins {
 		// The kubelet writes this file after its TLS bootstrap.

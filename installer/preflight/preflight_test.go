@@ -468,6 +468,10 @@ func TestEachCheck(t *testing.T) {
 		{check: "DirWritable", breaks: func(t *testing.T, s *subject) { bind(t, s, "/etc", unix.MS_RDONLY) },
 			says: "the file system at /etc is mounted read-only, and files must be written to /etc/cni/net.d, /etc/kubernetes, "},
 		{check: "DirWritable", breaks: func(t *testing.T, s *subject) {
+			bind(t, s, "/usr", unix.MS_RDONLY)
+			s.Config.ControllerManager.ExtraArgs = nil
+		}, says: "the controller manager mounts /usr/libexec/kubernetes/kubelet-plugins/volume/exec, which does not exist, and the file system there is read-only"},
+		{check: "DirWritable", breaks: func(t *testing.T, s *subject) {
 			bind(t, s, "/opt", unix.MS_NOEXEC)
 			s.Binaries = []host.Binary{{Path: "/opt/cni/bin/bridge"}}
 		}, says: "the file system at /opt is mounted noexec, and binaries in /opt/cni/bin must be executable"},

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"airlift/installer/render"
 )
 
 // dirWritable requires every directory that files are written to to be on a file
@@ -21,9 +23,25 @@ func (s *subject) dirWritable(context.Context) []finding {
 	for _, b := range s.Binaries {
 		binaries = append(binaries, filepath.Dir(b.Path))
 	}
-	return append(
+	found := s.flexVolumeDir()
+	return slices.Concat(found,
 		s.mountedWith(unix.ST_RDONLY, dirs, "mounted read-only, and files must be written to %s", "mount -o remount,rw %[1]s, or mount a writable file system at %[2]s"),
-		s.mountedWith(unix.ST_NOEXEC, binaries, "mounted noexec, and binaries in %s must be executable", "mount -o remount,exec %[1]s, or mount a file system without noexec at %[2]s")...)
+		s.mountedWith(unix.ST_NOEXEC, binaries, "mounted noexec, and binaries in %s must be executable", "mount -o remount,exec %[1]s, or mount a file system without noexec at %[2]s"))
+}
+
+// flexVolumeDir requires that the controller manager's mount of flex volume plugins exists or can be
+// created. On hosts with a read-only /usr it can be elsewhere.
+func (s *subject) flexVolumeDir() []finding {
+	dir := render.FlexVolumeDir(s.Config)
+	if s.Role == Join || dir == "" {
+		return nil
+	}
+	existing := s.existing(dir)
+	if s.hostPath(existing) == filepath.Clean(dir) || !hasFlag(existing, unix.ST_RDONLY) {
+		return nil
+	}
+	return problem("use another directory: in the configuration, set flex-volume-plugin-dir in controllerManager.extraArgs and volumePluginDir in KubeletConfiguration",
+		"the controller manager mounts %s, which does not exist, and the file system there is read-only", dir)
 }
 
 // mountedWith returns a finding for each mount point with a flag that has some of

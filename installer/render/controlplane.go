@@ -123,6 +123,22 @@ func apiServer(cfg *config.Config, host fs.FS) (*corev1.Pod, error) {
 
 const defaultAuthorizationMode = "Node,RBAC"
 
+// DefaultFlexVolumeDir is where the kubelet and the controller manager look for flex volume plugins
+// (pkg/volume/flexvolume). The kubelet creates it if it can.
+const DefaultFlexVolumeDir = "/usr/libexec/kubernetes/kubelet-plugins/volume/exec"
+
+// FlexVolumeDir is the directory of flex volume plugins that the controller manager mounts, and that
+// must therefore exist. It is empty if the version mounts none.
+func FlexVolumeDir(cfg *config.Config) string {
+	if minor(cfg) >= flexVolumeGoneFrom {
+		return ""
+	}
+	if dir, ok := last(cfg.ControllerManager.ExtraArgs, "flex-volume-plugin-dir"); ok {
+		return dir.Value
+	}
+	return DefaultFlexVolumeDir
+}
+
 func controllerManager(cfg *config.Config, host fs.FS) (*corev1.Pod, error) {
 	const name = "kube-controller-manager"
 	img, err := image(cfg, name)
@@ -162,12 +178,8 @@ func controllerManager(cfg *config.Config, host fs.FS) (*corev1.Pod, error) {
 
 	m := controlPlaneMounts(cfg, host)
 	m.add("kubeconfig", kubeconfig, true, corev1.HostPathFileOrCreate)
-	if minor(cfg) < flexVolumeGoneFrom {
+	if plugins := FlexVolumeDir(cfg); plugins != "" {
 		// Writable, because third-party volume plugins create sockets here.
-		plugins := "/usr/libexec/kubernetes/kubelet-plugins/volume/exec"
-		if dir, ok := last(cfg.ControllerManager.ExtraArgs, "flex-volume-plugin-dir"); ok {
-			plugins = dir.Value
-		}
 		m.add("flexvolume-dir", plugins, false, corev1.HostPathDirectoryOrCreate)
 	}
 	m.extra(cfg.ControllerManager.ExtraVolumes)
