@@ -26,13 +26,13 @@ const images = `
 ## Images of the tests
 
 The test rig has no registry to pull from. It builds the images according to their Dockerfiles, from
-Debian 12 and Go modules:
+Debian 12, Go modules and the source of busybox:
 
 | image | different from the image of the Kubernetes project |
 |---|---|
 | all | the base is Debian 12 (glibc), also if upstream's base is Alpine (musl) |
 | agnhost | no registry in ` + "`/var/registry`" + `; all tags have the agnhost of the tested release |
-| busybox | Debian's static busybox 1.35 with all commands, for all tags; its ` + "`wget -T`" + ` crashes |
+| busybox | busybox 1.37 from its source with the default configuration, for all tags |
 | nginx, httpd | Debian's nginx 1.22 and apache2 2.4 with the paths of the real images, for all tags |
 | glibc-dns-testing, jessie-dnsutils | Debian 12's dig and host; jessie-dnsutils is Debian 8 |
 | kitten, nautilus, nonewprivs, nonroot, sample-apiserver | only the base |
@@ -47,14 +47,18 @@ type cause struct {
 	notRun bool
 }
 
+const noRegistry = "the pods have imagePullPolicy Always, and the isolated hosts have no registry"
+
 // causes are by the name of the test.
 var causes = map[string]cause{
 	// v1.29
 	"[sig-api-machinery] Aggregator Should be able to support the 1.17 Sample API Server using the current Aggregator [Conformance]": {
 		"the rig does not build the image sample-apiserver:1.17.7", true},
+	// v1.35
+	"[sig-node] ImageVolume should succeed with pod and pull policy of Always [LinuxOnly] [MinimumKubeletVersion:1.35] [Conformance]": {noRegistry, false},
 	// v1.37
 	"[sig-auth] Projected PodCertificate [FeatureGate:PodCertificateRequest] [FeatureGate:ClusterTrustBundle] [FeatureGate:ClusterTrustBundleProjection] should allow server and client pods to establish an mTLS connection [MinimumKubeletVersion:1.37] [Conformance]": {
-		"its pods have imagePullPolicy Always, and the isolated hosts have no registry", false},
+		noRegistry, false},
 }
 
 // ways are the columns of the page.

@@ -97,12 +97,19 @@ func substitutes(r components.Recipe) string {
 	return ", with " + strings.Join(list, ", ")
 }
 
+// missing returns the recipes that are not in the cache, each once: several releases have the same
+// etcd.
 func (b *Builder) missing(recipes []components.Recipe) ([]components.Recipe, error) {
 	var missing []components.Recipe
+	seen := map[string]bool{}
 	for _, r := range recipes {
-		_, err := os.Stat(r.Dir(b.Cache))
+		dir := r.Dir(b.Cache)
+		_, err := os.Stat(dir)
 		if os.IsNotExist(err) {
-			missing = append(missing, r)
+			if !seen[dir] {
+				missing = append(missing, r)
+			}
+			seen[dir] = true
 		} else if err != nil {
 			return nil, err
 		}
@@ -130,9 +137,12 @@ func (b *Builder) one(ctx context.Context, r components.Recipe) error {
 	if err != nil {
 		return err
 	}
-	if r.Source != "" {
+	switch {
+	case r.Archive != nil:
+		err = b.compileArchive(ctx, r, tools, tmp)
+	case r.Source != "":
 		err = b.compileC(ctx, r, tools, tmp)
-	} else {
+	default:
 		err = b.compileGo(ctx, r, tools, tmp)
 	}
 	if err != nil {

@@ -16,6 +16,8 @@ type Recipe struct {
 	Version string // "v1.29.15"
 	Module  string // the Go module to build, at Version; empty for a C binary
 	Source  string // the C file in the Kubernetes module at Version; empty for a Go binary
+	// Archive is the source of a C program that is not in a Go module.
+	Archive *Archive `json:",omitempty"`
 
 	// Staging is the version that replaces the local replacements
 	// (k8s.io/api => ./staging/src/k8s.io/api) of Module's go.mod. It is empty for
@@ -31,6 +33,15 @@ type Recipe struct {
 	Files   map[string]string `json:",omitempty"` // additional files of the result: name => path in Module
 	Debian  []string          // Debian packages the compiler needs
 	Arch    string            `json:",omitempty"` // the architecture, if it is not amd64
+}
+
+// An Archive is a release archive of a C program's project, unchanged in the source package of a Debian
+// package.
+type Archive struct {
+	Package  string // the Debian package
+	File     string // the archive in the package's directory of the mirror
+	SHA256   string
+	Settings map[string]string // options of the project's default configuration that are different
 }
 
 // A LocalModule is a module with other files: a copy of Version, if it has one, with Files.
@@ -108,7 +119,7 @@ func (r Release) EtcdTools() []string { return []string{"etcdctl", "etcdutl"} }
 
 // ConformanceRecipes returns the recipes that only `make conformance` needs, next to Recipes.
 func (r Release) ConformanceRecipes() []Recipe {
-	list := []Recipe{r.e2eTest(), r.noNewPrivs(), r.testPages()}
+	list := []Recipe{r.e2eTest(), r.noNewPrivs(), r.testPages(), busybox()}
 	if r.SampleAPIServer() != "" {
 		list = append(list, r.sampleAPIServer())
 	}
@@ -136,6 +147,21 @@ func (r Release) noNewPrivs() Recipe {
 	recipe.Targets[0].Packages = map[string]string{"nnp": "k8s.io/kubernetes/test/images/nonewprivs"}
 	recipe.Targets[0].LDFlags = "-s -w"
 	return recipe
+}
+
+// busybox is library/busybox: the default configuration. Debian's own busybox has patches and settings
+// that fail some tests: its shell drops variables such as data-1, and prefers its own nc. tc does not
+// compile with the headers of newer kernels.
+func busybox() Recipe {
+	return Recipe{
+		Name: "busybox", Version: "1.37.0",
+		Archive: &Archive{
+			Package: "busybox", File: "busybox_1.37.0.orig.tar.bz2", SHA256: "3311dff32e746499f4df0d5df04d7eb396382d7e108bb9250e7b519b837043a4",
+			Settings: map[string]string{"CONFIG_STATIC": "y", "CONFIG_TC": "n"},
+		},
+		Targets: []Target{{Packages: map[string]string{"busybox": ""}}},
+		Debian:  []string{"gcc", "libc6-dev", "make", "bzip2"},
+	}
 }
 
 func (r Release) testPages() Recipe {

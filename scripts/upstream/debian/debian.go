@@ -48,6 +48,28 @@ func Download(ctx context.Context, dir, arch string, dependencies bool, packages
 	return filepath.Glob(filepath.Join(dir, "*.deb"))
 }
 
+// DownloadSource downloads a file that is in the same directory of the mirror as a package, such as
+// the archive of its source, and returns its path.
+func DownloadSource(ctx context.Context, dir, pkg, file, sha256 string) (string, error) {
+	flags, err := aptFlags(ctx, runtime.GOARCH, pkg)
+	if err != nil {
+		return "", err
+	}
+	out, err := Run(ctx, dir, "apt-get", append(flags, "download", "--print-uris", "-q", pkg)...)
+	if err != nil {
+		return "", err
+	}
+	uri, _, _ := strings.Cut(strings.TrimPrefix(string(out), "'"), "'") // 'URI' NAME SIZE SUM
+	slash := strings.LastIndexByte(uri, '/')
+	if slash < 0 {
+		return "", fmt.Errorf("apt-get prints no address of the package %s: %q", pkg, out)
+	}
+	path := filepath.Join(dir, file)
+	// apt's own program uses the proxy of apt, if there is one.
+	_, err = Run(ctx, dir, "/usr/lib/apt/apt-helper", "download-file", "-o", "APT::Sandbox::User=root", uri[:slash+1]+file, path, "SHA256:"+sha256)
+	return path, err
+}
+
 // aptFlags returns apt's flags for an architecture, and downloads its package lists if they are
 // missing. Those of another architecture are in the rig's cache: this machine's apt does not
 // change.

@@ -13,7 +13,6 @@ import (
 	"strings"
 
 	"airlift/scripts/upstream/components"
-	"airlift/scripts/upstream/debian"
 )
 
 // A layerSpec is a layer and its key in the store. Change the key when fill changes.
@@ -172,43 +171,26 @@ const applets = `ash awk basename cat chmod chown cp cut date dd df dirname du e
 	printf ps pwd readlink realpath rm rmdir sed seq sh sha256sum sleep sort stat sync tail tar tee test
 	timeout top touch tr traceroute true umount uname uniq vi wc wget which whoami xargs yes`
 
-// everyApplet is busybox with all of its commands: Debian's static build.
-func everyApplet() layerSpec {
-	return layerSpec{"busybox-static 1", func(ctx context.Context, t *tree) error {
-		debian, err := t.unpackDebian(ctx, false, "busybox-static")
+// busyboxLayer is busybox with all of its commands.
+func (b *Builder) busyboxLayer(r components.Release) layerSpec {
+	program := b.binaries(r, map[string]string{"usr/bin/busybox": "busybox/busybox"})
+	return layerSpec{"every applet 1\n" + program.key, func(ctx context.Context, t *tree) error {
+		if err := program.fill(ctx, t); err != nil {
+			return err
+		}
+		recipe, err := r.Recipe("busybox")
 		if err != nil {
 			return err
 		}
-		t.copy(debian, func(name string) bool { return name == "usr/bin/busybox" })
-		if t.entries["usr/bin/busybox"] == nil {
-			return fmt.Errorf("the package busybox-static has no usr/bin/busybox")
-		}
-		names, err := listApplets(ctx, t.entries["usr/bin/busybox"].data)
+		list, err := os.ReadFile(filepath.Join(recipe.Dir(b.Cache), "busybox.links"))
 		if err != nil {
 			return err
 		}
-		for _, name := range names {
-			if name != "busybox" {
-				t.link("usr/bin/"+name, "busybox")
-			}
+		for link := range strings.FieldsSeq(string(list)) { // "/bin/sh"
+			t.link("usr/bin/"+path.Base(link), "busybox")
 		}
 		return nil
 	}}
-}
-
-// listApplets runs busybox to list its commands.
-func listApplets(ctx context.Context, busybox []byte) ([]string, error) {
-	dir, err := os.MkdirTemp("", "upstream-busybox-")
-	if err != nil {
-		return nil, err
-	}
-	defer os.RemoveAll(dir)
-	file := filepath.Join(dir, "busybox")
-	if err := os.WriteFile(file, busybox, 0o700); err != nil {
-		return nil, err
-	}
-	out, err := debian.Run(ctx, dir, file, "--list")
-	return strings.Fields(string(out)), err
 }
 
 // debianBinaries is a layer with binaries of Debian packages and their libraries, on top of

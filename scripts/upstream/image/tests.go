@@ -121,15 +121,15 @@ func (b *Builder) agnhostWithTools(r components.Release) spec {
 		t.file("etc/group", 0o644, []byte(groups+"user-defined-in-image:x:1000:\ngroup-defined-in-image:x:50000:user-defined-in-image\n"))
 		return nil
 	}}
-	s.layers = append(static(), glibc(), everyApplet(), tools, rest,
+	s.layers = append(static(), glibc(), b.busyboxLayer(r), tools, rest,
 		b.binaries(r, map[string]string{"coredns": "coredns/coredns"}), program)
 	return s
 }
 
-// busybox follows library/busybox, with the C library, in Debian's version.
-func (b *Builder) busybox(components.Release) spec {
+// busybox follows library/busybox, with the C library.
+func (b *Builder) busybox(r components.Release) spec {
 	return spec{
-		layers: append(static(), glibc(), everyApplet()),
+		layers: append(static(), glibc(), b.busyboxLayer(r)),
 		config: v1.Config{WorkingDir: "/", Cmd: []string{"sh"}},
 	}
 }
@@ -183,7 +183,7 @@ func (b *Builder) noNewPrivs(r components.Release) spec {
 		return err
 	}
 	return spec{
-		layers: append(static(), glibc(), everyApplet(), program),
+		layers: append(static(), glibc(), b.busyboxLayer(r), program),
 		config: v1.Config{WorkingDir: "/", Cmd: []string{"nnp"}},
 	}
 }
@@ -191,7 +191,7 @@ func (b *Builder) noNewPrivs(r components.Release) spec {
 // sampleAPIServer follows test/images/sample-apiserver.
 func (b *Builder) sampleAPIServer(r components.Release) spec {
 	return spec{
-		layers: append(static(), glibc(), everyApplet(), b.binaries(r, map[string]string{"sample-apiserver": "sample-apiserver/sample-apiserver"})),
+		layers: append(static(), glibc(), b.busyboxLayer(r), b.binaries(r, map[string]string{"sample-apiserver": "sample-apiserver/sample-apiserver"})),
 		config: v1.Config{WorkingDir: "/", Entrypoint: []string{"/sample-apiserver"}},
 	}
 }

@@ -59,7 +59,7 @@ exec apache2 -f /usr/local/apache2/conf/httpd.conf -DFOREGROUND "$@"
 )
 
 // nginx has the paths of library/nginx, with Debian's nginx.
-func (b *Builder) nginx(components.Release) spec {
+func (b *Builder) nginx(r components.Release) spec {
 	server := layerSpec{"nginx 1", func(ctx context.Context, t *tree) error {
 		debian, err := t.unpackDebian(ctx, true, "nginx")
 		if err != nil {
@@ -76,7 +76,7 @@ func (b *Builder) nginx(components.Release) spec {
 		return nil
 	}}
 	return spec{
-		layers: append(static(), glibc(), everyApplet(), server),
+		layers: append(static(), glibc(), b.busyboxLayer(r), server),
 		config: v1.Config{
 			WorkingDir: "/", Cmd: []string{"nginx", "-g", "daemon off;"}, StopSignal: "SIGQUIT",
 			ExposedPorts: map[string]struct{}{"80/tcp": {}},
@@ -85,7 +85,7 @@ func (b *Builder) nginx(components.Release) spec {
 }
 
 // httpd has the paths of library/httpd, with Debian's apache2.
-func (b *Builder) httpd(components.Release) spec {
+func (b *Builder) httpd(r components.Release) spec {
 	server := layerSpec{"httpd 1", func(ctx context.Context, t *tree) error {
 		debian, err := t.unpackDebian(ctx, true, "apache2-bin", "media-types")
 		if err != nil {
@@ -108,7 +108,7 @@ func (b *Builder) httpd(components.Release) spec {
 		return nil
 	}}
 	return spec{
-		layers: append(static(), glibc(), everyApplet(), server),
+		layers: append(static(), glibc(), b.busyboxLayer(r), server),
 		config: v1.Config{
 			WorkingDir: "/usr/local/apache2", Cmd: []string{"httpd-foreground"}, StopSignal: "SIGWINCH",
 			ExposedPorts: map[string]struct{}{"80/tcp": {}},
