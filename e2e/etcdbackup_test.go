@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"fmt"
 	"io"
 	"regexp"
 	"strings"
@@ -248,6 +249,30 @@ func TestEtcdBackupControlPlanes(t *testing.T) {
 			if strings.Contains(kubectlAt(t, first, "get", "configmaps", "-o", "name"), "too-late") {
 				t.Error("an object is there that was created after the backup")
 			}
+		}},
+		{"the quorum is lost, without a backup", func(t *testing.T) {
+			kubectlAt(t, third, "create", "configmap", "last")
+			for _, h := range []*lab.Host{first, second} {
+				if err := h.PowerCut(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			const last = "/root/last.tar"
+			contains(t, install(t, third, 1, "etcd", "snapshot", last), "may not have the last changes", "--without-quorum")
+			run(t, third, "test", "!", "-e", last)
+			contains(t, install(t, third, 2, "etcd", "snapshot", "/root", "--every", "6h", "--without-quorum"), "cannot be combined")
+			contains(t, install(t, third, 0, "etcd", "snapshot", last, "--without-quorum"), "may not have the last changes", "verified")
+			install(t, third, 0, "reset", "--force")
+			contains(t, install(t, third, 0, "etcd", "restore", last), "removed node "+first.Name, "removed node "+second.Name)
+			contains(t, kubectlAt(t, third, "get", "configmaps", "-o", "name"), "configmap/saved", "configmap/last")
+			eventually(t, time.Minute, func() string {
+				out, err := kubectlTry(t.Context(), third, "get", "nodes", "--no-headers")
+				if err != nil || strings.Count(out, "\n") != 1 || !strings.Contains(out, third.Name+" ") || !strings.Contains(out, " Ready ") {
+					return fmt.Sprintf("%s %v", out, err)
+				}
+				return ""
+			})
+			voters(t, third, 1)
 		}},
 	}
 	for _, step := range steps {

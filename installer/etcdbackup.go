@@ -32,7 +32,9 @@ type Backup struct {
 	*machine
 	Recipients []age.Recipient // who can decrypt it; none means that it is not encrypted
 	Kubeconfig string          // of an administrator
-	Summary    string          // of what was saved, for people
+	// WithoutQuorum also saves the data of a member without a leader, whose last changes may be missing.
+	WithoutQuorum bool
+	Summary       string // of what was saved, for people
 }
 
 // NewBackup returns a Backup of a host's cluster.
@@ -91,7 +93,7 @@ func (b *Backup) save(ctx context.Context, file string) (etcd.Snapshot, error) {
 		return none, err
 	}
 	defer c.Close()
-	m, files, err := b.describe(ctx, c, e)
+	m, current, err := b.describe(ctx, c, e)
 	if err != nil {
 		return none, err
 	}
@@ -106,6 +108,19 @@ func (b *Backup) save(ctx context.Context, file string) (etcd.Snapshot, error) {
 	defer snapshot.Discard()
 	if m.Snapshot, err = takeSnapshot(ctx, c, snapshot); err != nil {
 		return none, space.Explain(temporary, err)
+	}
+	var stored storedCluster
+	if current {
+		stored, err = b.fromCluster(ctx)
+	} else {
+		stored, err = b.fromSnapshot(snapshot.Name())
+	}
+	if err != nil {
+		return none, err
+	}
+	files, err := b.collect(&m, stored)
+	if err != nil {
+		return none, err
 	}
 	out, err := host.CreateOutput(file)
 	if err != nil {
@@ -133,12 +148,15 @@ func ownEtcd(h *host.Host) (*localEtcd, error) {
 	return e, err
 }
 
-// describe returns the manifest and the small files of the archive. It also checks the free
-// space, as far as it is known.
-func (b *Backup) describe(ctx context.Context, c *etcd.Client, e *localEtcd) (m backup.Manifest, files []backup.File, err error) {
+// describe returns what the manifest says about etcd. It also checks the free space, as far as it is
+// known. current is false if this host's member may not have the last changes.
+func (b *Backup) describe(ctx context.Context, c *etcd.Client, e *localEtcd) (m backup.Manifest, current bool, err error) {
 	members, id, err := currentMembers(ctx, c, e.clientURL)
 	if err != nil {
-		return m, nil, err
+		if !b.WithoutQuorum || len(members) == 0 {
+			return m, false, err
+		}
+		b.console.Warn("%v", err)
 	}
 	m = backup.Manifest{Created: time.Now(), Node: pki.NodeName(b.files()), EtcdClusterID: fmt.Sprintf("%016x", id), CNI: "none"}
 	for _, s := range members {
@@ -146,41 +164,71 @@ func (b *Backup) describe(ctx context.Context, c *etcd.Client, e *localEtcd) (m 
 		if slices.Contains(s.ClientURLs, e.clientURL) {
 			m.EtcdVersion = s.Version
 			if err := space.Check(b.host.Path(path.Dir(host.StateDir)), "the snapshot of etcd", s.DBSize); err != nil {
-				return m, nil, fault.Wrap(err, fault.Failure, "free some space in "+path.Dir(host.StateDir))
+				return m, false, fault.Wrap(err, fault.Failure, "free some space in "+path.Dir(host.StateDir))
 			}
 		}
 	}
+	return m, err == nil, nil
+}
+
+// A storedCluster is what the cluster has stored about itself.
+type storedCluster struct {
+	*cluster.FetchedConfig
+	flannel bool
+}
+
+// fromCluster asks the API server.
+func (b *Backup) fromCluster(ctx context.Context) (s storedCluster, err error) {
 	client, err := adminClient(ctx, b.host, b.Kubeconfig)
 	if err != nil {
-		return m, nil, err
+		return s, err
 	}
-	fetched, err := client.FetchConfig(ctx)
+	if s.FetchedConfig, err = client.FetchConfig(ctx); err != nil {
+		return s, err
+	}
+	s.flannel, err = client.HasFlannel(ctx)
+	return s, err
+}
+
+// fromSnapshot reads a snapshot, because without a quorum no API server answers.
+func (b *Backup) fromSnapshot(file string) (s storedCluster, err error) {
+	flags, _, err := readStaticPod(b.host, "kube-apiserver")
 	if err != nil {
-		return m, nil, err
+		return s, err
 	}
-	m.KubernetesVersion, m.ClusterName, m.ControlPlaneEndpoint = fetched.Cluster.KubernetesVersion, fetched.Cluster.ClusterName, fetched.Cluster.ControlPlaneEndpoint
-	if flannel, err := client.HasFlannel(ctx); err != nil {
-		return m, nil, err
-	} else if flannel {
+	snapshot := cluster.Snapshot{Prefix: cmp.Or(flags["etcd-prefix"], "/registry")}
+	if snapshot.Values, err = etcd.Values(file, snapshot.Keys()...); err != nil {
+		return s, err
+	}
+	s.FetchedConfig, err = snapshot.Config()
+	s.flannel = snapshot.HasFlannel()
+	return s, err
+}
+
+// collect completes the manifest, and returns the small files of the archive.
+func (b *Backup) collect(m *backup.Manifest, stored storedCluster) ([]backup.File, error) {
+	m.KubernetesVersion, m.ClusterName, m.ControlPlaneEndpoint = stored.Cluster.KubernetesVersion, stored.Cluster.ClusterName, stored.Cluster.ControlPlaneEndpoint
+	if stored.flannel {
 		m.CNI = "flannel"
 	}
-	certificates := cmp.Or(fetched.Cluster.CertificatesDir, config.CertificatesDir)
-	if files, err = b.sharedFiles(certificates); err != nil {
-		return m, nil, err
+	certificates := cmp.Or(stored.Cluster.CertificatesDir, config.CertificatesDir)
+	files, err := b.sharedFiles(certificates)
+	if err != nil {
+		return nil, err
 	}
 	if m.CACertHash, err = caHash(files[0].Data); err != nil {
-		return m, nil, err
+		return nil, err
 	}
-	others, err := b.componentFiles(&fetched.Cluster, files)
+	others, err := b.componentFiles(&stored.Cluster, files)
 	if err != nil {
-		return m, nil, err
+		return nil, err
 	}
 	files = append(files, others...)
-	document, err := b.configuration(fetched, m.Node, files)
+	document, err := b.configuration(stored.FetchedConfig, m.Node, files)
 	if err != nil {
-		return m, nil, err
+		return nil, err
 	}
-	return m, append([]backup.File{{Name: backup.ConfigName, Data: document}}, files...), nil
+	return append([]backup.File{{Name: backup.ConfigName, Data: document}}, files...), nil
 }
 
 // electionTimeout is how long a backup waits until the member of this host has a leader. An election
@@ -209,7 +257,7 @@ func currentMembers(ctx context.Context, c *etcd.Client, clientURL string) (memb
 func checkCurrent(members []etcd.Status, clientURL string) error {
 	for _, m := range members {
 		if slices.Contains(m.ClientURLs, clientURL) && m.Err != nil && !errors.Is(m.Err, etcd.ErrNoSpace) {
-			return fault.New(fault.Failure, etcdHint+"; meanwhile, save backups on another control plane",
+			return fault.New(fault.Failure, etcdHint+"; meanwhile, save backups on another control plane; if the others are lost, save what this one has: --without-quorum",
 				"this host's etcd member %s may not have the last changes: %w", m.Member, m.Err)
 		}
 	}

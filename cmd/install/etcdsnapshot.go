@@ -17,6 +17,7 @@ import (
 type etcdSnapshotFlags struct {
 	recipients, recipientsFiles []string
 	passphrase, force           bool
+	withoutQuorum               bool
 	every                       string
 	keep                        int
 	scheduled                   bool // the timer's service runs it
@@ -37,6 +38,10 @@ control planes share (the CAs, the service account key), the configuration, and 
 that flags of the control plane refer to (--encryption-provider-config). It contains all
 secrets of the cluster: keep it safe, or encrypt it with age (--recipient). Its mode is
 0600. An interrupted run leaves no file.
+
+If this host's etcd member has no leader, its data may be old, and nothing is saved. If most
+control planes are lost, --without-quorum saves what this one has, also while no API server
+answers: restore the cluster from it.
 
 With --every the argument is a directory: a systemd timer on this host writes a new file
 to it at this interval, and removes the oldest ones. The first one is written at once. A time
@@ -61,6 +66,7 @@ minutes. If the directory is on a drive that is not mounted, the backup fails.
 	f.StringArrayVar(&in.recipientsFiles, "recipients-file", nil, "encrypt it to the public keys in this `FILE`, one on each line (repeatable)")
 	f.BoolVar(&in.passphrase, "passphrase", false, "encrypt it with a passphrase, which is read from the terminal")
 	f.BoolVar(&in.force, "force", false, "replace an existing file")
+	f.BoolVar(&in.withoutQuorum, "without-quorum", false, "also save the data of an etcd member that has no leader: its last changes may be missing")
 	f.StringVar(&in.every, "every", "", "write a backup at this `INTERVAL` (15m, 6h, 24h, 168h: it divides an hour or a day, or is a week), with a systemd timer; off removes the timer")
 	f.IntVar(&in.keep, "keep", 8, "with --every: how many backups to keep in the directory")
 	f.StringVar(&in.kubeconfig, "kubeconfig", adminConf, "the kubeconfig `FILE` of the cluster")
@@ -86,6 +92,9 @@ func (in *etcdSnapshotFlags) run(cmd *cobra.Command, args []string) error {
 	if in.passphrase && (in.every != "" || in.scheduled || len(in.recipients)+len(in.recipientsFiles) > 0) {
 		return fault.New(fault.Usage, "use --recipient", "--passphrase cannot be combined with --every or with recipients")
 	}
+	if in.withoutQuorum && (in.every != "" || in.scheduled) {
+		return fault.New(fault.Usage, "save one backup: ./install etcd snapshot FILE --without-quorum", "--without-quorum cannot be combined with --every")
+	}
 	recipients, err := backup.Recipients(in.recipients, in.recipientsFiles)
 	if err != nil {
 		return err
@@ -96,7 +105,7 @@ func (in *etcdSnapshotFlags) run(cmd *cobra.Command, args []string) error {
 	}
 	defer unlock()
 	b := installer.NewBackup(h, console(cmd))
-	b.Recipients = recipients
+	b.Recipients, b.WithoutQuorum = recipients, in.withoutQuorum
 	if b.Kubeconfig, err = absolute("--kubeconfig", in.kubeconfig); err != nil {
 		return err
 	}

@@ -28,7 +28,26 @@ type FetchedConfig struct {
 
 // FetchConfig reads what init uploaded. A bootstrap token's permissions suffice.
 func (c *Client) FetchConfig(ctx context.Context) (*FetchedConfig, error) {
-	data, err := c.systemConfig(ctx, kubeadmConfigMap, kubeadmConfigKey)
+	return configReader{
+		get: func(name string) (configMap *corev1.ConfigMap, err error) {
+			err = persist(ctx, func() error {
+				configMap, err = c.api.CoreV1().ConfigMaps(systemNamespace).Get(ctx, name, metav1.GetOptions{})
+				return err
+			})
+			return configMap, err
+		},
+		hint: "run ./install init again on the control plane: it restores what is missing",
+	}.config()
+}
+
+// A configReader reads ConfigMaps in kube-system. hint is what to do if one is missing.
+type configReader struct {
+	get  func(name string) (*corev1.ConfigMap, error)
+	hint string
+}
+
+func (s configReader) config() (*FetchedConfig, error) {
+	data, err := s.value(kubeadmConfigMap, kubeadmConfigKey)
 	if err != nil {
 		return nil, err
 	}
@@ -36,25 +55,21 @@ func (c *Client) FetchConfig(ctx context.Context) (*FetchedConfig, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading ConfigMap %s/%s: %w", systemNamespace, kubeadmConfigMap, err)
 	}
-	kubelet, err := c.systemConfig(ctx, kubeletConfigMap, kubeletConfigKey)
+	kubelet, err := s.value(kubeletConfigMap, kubeletConfigKey)
 	if err != nil {
 		return nil, err
 	}
 	fetched := &FetchedConfig{Cluster: cluster, Kubelet: []byte(kubelet), Warnings: warnings}
-	if fetched.KubeProxy, err = c.kubeProxyConfig(ctx); err != nil {
+	if fetched.KubeProxy, err = s.kubeProxy(); err != nil {
 		fetched.Warnings = append(fetched.Warnings, fmt.Sprintf("kernel modules for kube-proxy's mode may be missing: %v", err))
 	}
 	return fetched, nil
 }
 
-// kubeProxyConfig reads kube-proxy's configuration, if the cluster has
+// kubeProxy reads kube-proxy's configuration, if the cluster has
 // kube-proxy. kubeadm gives bootstrap tokens permission to read it.
-func (c *Client) kubeProxyConfig(ctx context.Context) (*kubeproxyv1.KubeProxyConfiguration, error) {
-	var configMap *corev1.ConfigMap
-	err := persist(ctx, func() (err error) {
-		configMap, err = c.api.CoreV1().ConfigMaps(systemNamespace).Get(ctx, "kube-proxy", metav1.GetOptions{})
-		return err
-	})
+func (s configReader) kubeProxy() (*kubeproxyv1.KubeProxyConfiguration, error) {
+	configMap, err := s.get(kubeProxyConfigMap)
 	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
 		return nil, nil
 	}
@@ -63,28 +78,23 @@ func (c *Client) kubeProxyConfig(ctx context.Context) (*kubeproxyv1.KubeProxyCon
 		err = yaml.Unmarshal([]byte(configMap.Data["config.conf"]), proxy)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("reading ConfigMap %s/kube-proxy: %w", systemNamespace, err)
+		return nil, fmt.Errorf("reading ConfigMap %s/%s: %w", systemNamespace, kubeProxyConfigMap, err)
 	}
 	return proxy, nil
 }
 
-// systemConfig reads one key of a ConfigMap in kube-system.
-func (c *Client) systemConfig(ctx context.Context, name, key string) (string, error) {
-	const hint = "run ./install init again on the control plane: it restores what is missing"
-	var configMap *corev1.ConfigMap
-	err := persist(ctx, func() (err error) {
-		configMap, err = c.api.CoreV1().ConfigMaps(systemNamespace).Get(ctx, name, metav1.GetOptions{})
-		return err
-	})
+// value reads one key of a ConfigMap.
+func (s configReader) value(name, key string) (string, error) {
+	configMap, err := s.get(name)
 	switch {
 	case apierrors.IsUnauthorized(err):
 		return "", fault.New(fault.Failure, newTokenHint, "reading ConfigMap %s/%s: the cluster rejects the token: %w", systemNamespace, name, err)
 	case apierrors.IsNotFound(err):
-		return "", fault.New(fault.Failure, hint, "the cluster has no ConfigMap %s/%s", systemNamespace, name)
+		return "", fault.New(fault.Failure, s.hint, "the cluster has no ConfigMap %s/%s", systemNamespace, name)
 	case err != nil:
 		return "", fmt.Errorf("reading ConfigMap %s/%s: %w", systemNamespace, name, err)
 	case configMap.Data[key] == "":
-		return "", fault.New(fault.Failure, hint, "ConfigMap %s/%s has no %q", systemNamespace, name, key)
+		return "", fault.New(fault.Failure, s.hint, "ConfigMap %s/%s has no %q", systemNamespace, name, key)
 	}
 	return configMap.Data[key], nil
 }

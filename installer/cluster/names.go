@@ -15,7 +15,9 @@ const (
 	kubeadmConfigMap = "kubeadm-config"
 	kubeadmConfigKey = "ClusterConfiguration"
 	kubeletConfigMap = "kubelet-config"
-	kubeletConfigKey = "kubelet"
+	// kubeProxyConfigMap has the configuration of kube-proxy.
+	kubeProxyConfigMap = "kube-proxy"
+	kubeletConfigKey   = "kubelet"
 
 	certsSecret = "kubeadm-certs"
 	// certsTokenTTL is the lifetime of uploaded certificates (kubeadm's

@@ -33,6 +33,7 @@ type controlPlane struct {
 	dir   string
 	cfg   *config.Config
 	port  int
+	etcd  string // URL
 	admin string // kubeconfigs
 	super string
 	kcm   string
@@ -104,6 +105,7 @@ func startControlPlane() (*controlPlane, error) {
 	pkiFile := func(name string) string { return filepath.Join(p.cfg.CertificatesDir, name) }
 
 	etcdURL := fmt.Sprintf("http://127.0.0.1:%d", ports[1])
+	p.etcd = etcdURL
 	peerURL := fmt.Sprintf("http://127.0.0.1:%d", ports[2])
 	if err := p.start("etcd",
 		"--data-dir="+filepath.Join(dir, "etcd"), "--unsafe-no-fsync",

@@ -45,7 +45,7 @@ func (c *Client) FetchStored(ctx context.Context) (*Stored, error) {
 		return nil, err
 	}
 	s.DefaultKubelet = unchangedDefaults(kubelet)
-	proxy, err := c.configMap(ctx, systemNamespace, "kube-proxy")
+	proxy, err := c.configMap(ctx, systemNamespace, kubeProxyConfigMap)
 	if err != nil {
 		return nil, err
 	}

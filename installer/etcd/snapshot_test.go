@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"testing"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -58,6 +59,11 @@ func TestSnapshot(t *testing.T) {
 			got, err := VerifySnapshot(path)
 			if err != nil {
 				t.Fatal(err)
+			}
+			values, err := Values(path, "/registry/configmaps/003", "/registry/configmaps/007", "/registry/configmaps/020", "/registry/configmaps/099")
+			// 003 is deleted, 007 was written twice, 099 never.
+			if want := (map[string][]byte{"/registry/configmaps/007": []byte("37"), "/registry/configmaps/020": []byte("20")}); err != nil || !reflect.DeepEqual(values, want) {
+				t.Errorf("values %q, %v, want %q", values, err, want)
 			}
 			out, err := exec.Command(etcdutl, "snapshot", "status", path, "-w", "json").Output()
 			if err != nil {

@@ -9,6 +9,7 @@ import (
 	"hash/crc32"
 	"io"
 	"os"
+	"slices"
 
 	"go.etcd.io/bbolt"
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -106,22 +107,75 @@ func (s *Snapshot) read(tx *bbolt.Tx) error {
 			if string(name) != keyBucket {
 				return nil
 			}
-			if len(k) != revisionLength && len(k) != deletionLength {
-				return fmt.Errorf("the revision %x has %d bytes", k, len(k))
+			c, err := readChange(k, v)
+			if err != nil {
+				return err
 			}
-			s.Revision = int64(binary.BigEndian.Uint64(k))
-			var kv mvccpb.KeyValue
-			if err := proto.Unmarshal(v, &kv); err != nil {
-				return fmt.Errorf("reading revision %d: %w", s.Revision, err)
-			}
-			if len(k) == deletionLength {
-				delete(keys, string(kv.GetKey()))
+			s.Revision = c.revision
+			if c.deleted {
+				delete(keys, c.key)
 			} else {
-				keys[string(kv.GetKey())] = true
+				keys[c.key] = true
 			}
 			return nil
 		})
 	})
 	s.Hash, s.Keys = hash.Sum32(), len(keys)
 	return err
+}
+
+// A change is one revision of a key.
+type change struct {
+	revision int64
+	key      string
+	value    []byte
+	deleted  bool
+}
+
+// readChange reads an entry of the bucket with the keys.
+func readChange(k, v []byte) (c change, err error) {
+	if len(k) != revisionLength && len(k) != deletionLength {
+		return c, fmt.Errorf("the revision %x has %d bytes", k, len(k))
+	}
+	c.revision, c.deleted = int64(binary.BigEndian.Uint64(k)), len(k) == deletionLength
+	var kv mvccpb.KeyValue
+	if err := proto.Unmarshal(v, &kv); err != nil {
+		return c, fmt.Errorf("reading revision %d: %w", c.revision, err)
+	}
+	c.key, c.value = string(kv.GetKey()), kv.GetValue()
+	return c, nil
+}
+
+// Values returns the values of keys in a verified snapshot. A key that does not exist is not in the
+// result.
+func Values(snapshot string, keys ...string) (map[string][]byte, error) {
+	db, err := bbolt.Open(snapshot, 0, &bbolt.Options{ReadOnly: true})
+	if err != nil {
+		return nil, fmt.Errorf("reading the snapshot of etcd: %w", err)
+	}
+	defer db.Close()
+	values := map[string][]byte{}
+	err = db.View(func(tx *bbolt.Tx) error {
+		b := tx.Bucket([]byte(keyBucket))
+		if b == nil {
+			return nil
+		}
+		return b.ForEach(func(k, v []byte) error {
+			c, err := readChange(k, v)
+			switch {
+			case err != nil:
+				return err
+			case !slices.Contains(keys, c.key):
+			case c.deleted:
+				delete(values, c.key)
+			default:
+				values[c.key] = c.value
+			}
+			return nil
+		})
+	})
+	if err != nil {
+		return nil, fmt.Errorf("reading the snapshot of etcd: %w: %w", ErrDamaged, err)
+	}
+	return values, nil
 }

@@ -1,0 +1,61 @@
+package cluster
+
+import (
+	"bytes"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/kubernetes/scheme"
+
+	"airlift/fault"
+)
+
+// A Snapshot is what the API server has stored in etcd, for when no API server answers. Its keys have
+// Prefix, the API server's --etcd-prefix.
+type Snapshot struct {
+	Prefix string // "/registry"
+	Values map[string][]byte
+}
+
+func (s Snapshot) configMap(name string) string {
+	return s.Prefix + "/configmaps/" + systemNamespace + "/" + name
+}
+
+func (s Snapshot) flannel() string { return s.Prefix + "/daemonsets/kube-flannel/kube-flannel-ds" }
+
+// Keys lists the keys that Config and HasFlannel read.
+func (s Snapshot) Keys() []string {
+	return []string{s.configMap(kubeadmConfigMap), s.configMap(kubeletConfigMap), s.configMap(kubeProxyConfigMap), s.flannel()}
+}
+
+// HasFlannel reports whether the cluster has a pod network by this project.
+func (s Snapshot) HasFlannel() bool { return s.Values[s.flannel()] != nil }
+
+// Config reads the configuration as FetchConfig does.
+func (s Snapshot) Config() (*FetchedConfig, error) {
+	return configReader{get: s.read, hint: "use an older backup: this one cannot be restored"}.config()
+}
+
+// encrypted is the beginning of a value that the API server encrypts
+// (k8s.io/apiserver/pkg/storage/value/encrypt).
+var encrypted = []byte("k8s:enc:")
+
+func (s Snapshot) read(name string) (*corev1.ConfigMap, error) {
+	value := s.Values[s.configMap(name)]
+	if value == nil {
+		return nil, apierrors.NewNotFound(corev1.Resource("configmaps"), name)
+	}
+	if bytes.HasPrefix(value, encrypted) {
+		return nil, fault.New(fault.Failure, "use an older backup", "the API server encrypts ConfigMaps, so the configuration cannot be read without it")
+	}
+	object, _, err := scheme.Codecs.UniversalDeserializer().Decode(value, nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	configMap, ok := object.(*corev1.ConfigMap)
+	if !ok {
+		return nil, fmt.Errorf("it is a %T", object)
+	}
+	return configMap, nil
+}

@@ -1,0 +1,58 @@
+package cluster
+
+import (
+	"encoding/json"
+	"maps"
+	"os/exec"
+	"reflect"
+	"strings"
+	"testing"
+
+	"airlift/fault"
+	"airlift/scripts/rig"
+)
+
+// What a real API server has written to etcd gives the same configuration as the API.
+func TestRealSnapshot(t *testing.T) {
+	p := realCluster(t)
+	etcdctl := rig.Component(t, realVersion, "etcdctl")
+	c := p.init(t)
+	s := Snapshot{Prefix: "/registry", Values: map[string][]byte{}}
+	for _, key := range s.Keys() {
+		out, err := exec.Command(etcdctl, "--endpoints", p.etcd, "get", key, "--write-out", "json").Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var answer struct{ Kvs []struct{ Value []byte } }
+		if err := json.Unmarshal(out, &answer); err != nil {
+			t.Fatal(err)
+		}
+		if len(answer.Kvs) == 1 {
+			s.Values[key] = answer.Kvs[0].Value
+		}
+	}
+	want := must(c.FetchConfig(within(t)))(t)
+	got := must(s.Config())(t)
+	if !reflect.DeepEqual(got, want) || got.Cluster.KubernetesVersion != realVersion {
+		t.Errorf("from etcd %+v\nfrom the API %+v", got, want)
+	}
+	if flannel := must(c.HasFlannel(within(t)))(t); s.HasFlannel() != flannel {
+		t.Errorf("flannel: from etcd %v, from the API %v", s.HasFlannel(), flannel)
+	}
+
+	bad := func(change func(values map[string][]byte)) Snapshot {
+		values := maps.Clone(s.Values)
+		change(values)
+		return Snapshot{s.Prefix, values}
+	}
+	key := s.configMap(kubeadmConfigMap)
+	for want, s := range map[string]Snapshot{
+		"no ConfigMap kube-system/kubeadm-config":  bad(func(v map[string][]byte) { delete(v, key) }),
+		"the API server encrypts ConfigMaps":       bad(func(v map[string][]byte) { v[key] = []byte("k8s:enc:secretbox:v1:key:x") }),
+		"reading ConfigMap kube-system/kubeadm-co": bad(func(v map[string][]byte) { v[key] = []byte("k8s\x00x") }),
+	} {
+		if _, err := s.Config(); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(fault.Hint(err), "init") {
+			t.Errorf("%s: %v", want, err)
+		}
+	}
+}
