@@ -162,7 +162,7 @@ func TestCertificates(t *testing.T) {
 	if strings.Contains(log, "apiserver renewed") {
 		t.Errorf("a certificate was renewed that was not due:\n%s", log)
 	}
-	if holder := kubectl(t, s, "-n", "kube-system", "get", "lease", "airlift-certs-renew", "-o", "jsonpath={.spec.holderIdentity}"); holder != "" {
+	if holder := kubectl(t, s, "-n", "kube-system", "get", "lease", "airlift-control-plane", "--ignore-not-found", "-o", "name"); holder != "" {
 		t.Errorf("the Lease is still held by %s", holder)
 	}
 	contains(t, install(t, h, 0, "certs", "auto", "--off"), "removed")

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -48,15 +49,21 @@ func carryNewer(t *testing.T, hosts ...*lab.Host) string {
 // newer runs the newer bundle on a host and expects an exit code.
 func newer(t *testing.T, h *lab.Host, wantCode int, args ...string) string {
 	t.Helper()
+	out, code := runNewer(t, h, args...)
+	if code != wantCode {
+		t.Fatalf("%s: %s: exit code %d, want %d\n%s", h.Name, strings.Join(args, " "), code, wantCode, out)
+	}
+	return out
+}
+
+// runNewer runs the newer bundle on a host, and returns its output and its exit code.
+func runNewer(t *testing.T, h *lab.Host, args ...string) (string, int) {
 	var out bytes.Buffer
 	both := io.MultiWriter(&out, t.Output())
 	started := time.Now()
 	err := h.Exec(t.Context(), nil, both, both, append([]string{newerFile}, args...)...)
 	t.Logf("%s: %s took %s", h.Name, strings.Join(args, " "), time.Since(started).Round(10*time.Millisecond))
-	if code := exitCode(err); code != wantCode {
-		t.Fatalf("%s: %s: exit code %d, want %d\n%s", h.Name, strings.Join(args, " "), code, wantCode, out.String())
-	}
-	return out.String()
+	return out.String(), exitCode(err)
 }
 
 // steadyWorkload is a Deployment that can lose a node: three replicas, of which two must stay,
@@ -311,10 +318,29 @@ func TestUpgradeControlPlanes(t *testing.T) {
 		{"the control planes", func(t *testing.T) {
 			contains(t, newer(t, u.control, 0, "upgrade", "apply", "--yes"), "kube-proxy is postponed until these control planes are upgraded: host2, host3", "The last control plane upgrades the add-ons")
 			u.have(t, to, version, version, version, version)
-			contains(t, newer(t, u.Hosts[1], 0, "upgrade", "node"), "kube-proxy is postponed until these control planes are upgraded: host3")
-			out := newer(t, u.Hosts[2], 0, "upgrade", "node")
-			if strings.Contains(out, "postponed") {
-				t.Errorf("the last control plane postpones an add-on:\n%s", out)
+			// Both at once: the second one waits for the first one.
+			var outs [2]string
+			var both sync.WaitGroup
+			for i, h := range u.Hosts[1:3] {
+				both.Go(func() {
+					code := 0
+					if outs[i], code = runNewer(t, h, "upgrade", "node"); code != 0 {
+						t.Errorf("%s: exit code %d", h.Name, code)
+					}
+				})
+			}
+			both.Wait()
+			postponed, waited := 0, 0
+			for i, out := range outs {
+				if strings.Contains(out, "kube-proxy is postponed until these control planes are upgraded: host"+fmt.Sprint(3-i)) {
+					postponed++
+				}
+				if strings.Contains(out, "host"+fmt.Sprint(3-i)+" restarts its control plane") {
+					waited++
+				}
+			}
+			if postponed != 1 || waited != 1 {
+				t.Errorf("%d control planes postponed an add-on, %d waited for the other one:\n%s\n%s", postponed, waited, outs[0], outs[1])
 			}
 			u.have(t, to, to, to, version, version)
 			u.addOnsAreNew(t)

@@ -40,6 +40,7 @@ type Upgrade struct {
 	// addonsLeft is set if an add-on waits until other nodes are upgraded.
 	addonsLeft bool
 	imagesLeft []string // workers that have no image of such an add-on yet
+	endTurn    func()   // nil if this run does not have the turn of the control planes
 }
 
 // NewUpgrade returns an Upgrade to the version of a bundle.
@@ -137,6 +138,10 @@ func (u *Upgrade) explain(err error) error {
 
 // Close stops everything that runs in the background.
 func (u *Upgrade) Close() {
+	if u.endTurn != nil {
+		u.endTurn()
+		u.endTurn = nil
+	}
 	u.content.close()
 	u.node.close()
 }
@@ -153,6 +158,9 @@ func (u *Upgrade) command() string {
 func (u *Upgrade) with(run func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error {
 		if err := u.learn(ctx); err != nil {
+			return err
+		}
+		if err := u.takeTurn(ctx); err != nil {
 			return err
 		}
 		return run(ctx)
@@ -324,6 +332,9 @@ func (u *Upgrade) preflight(ctx context.Context) error {
 		return err
 	}
 	if err := rotationInProgress(u.existing, u.config); err != nil {
+		return err
+	}
+	if err := u.takeTurn(ctx); err != nil {
 		return err
 	}
 	from, to := u.stored.Cluster.KubernetesVersion, u.bundle.KubernetesVersion()

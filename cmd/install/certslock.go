@@ -13,8 +13,6 @@ import (
 )
 
 const (
-	// certsLease is the Lease in kube-system that a control plane has while it restarts.
-	certsLease = "airlift-certs-renew"
 	// certsLeaseDuration is longer than a restart takes on slow hosts, whose waits end after 5
 	// minutes without progress.
 	certsLeaseDuration = 20 * time.Minute
@@ -34,7 +32,7 @@ func (f *certsFlags) takeTurn(cmd *cobra.Command, expired bool) (release func(),
 	printed := ""
 	for started := time.Now(); ; {
 		has, err := f.lease(ctx, func(ctx context.Context, c *cluster.Client) (string, error) {
-			return c.TakeLease(ctx, certsLease, holder, certsLeaseDuration, time.Now())
+			return c.TakeLease(ctx, cluster.TurnLease, holder, certsLeaseDuration, time.Now())
 		})
 		switch {
 		case ctx.Err() != nil:
@@ -48,10 +46,10 @@ func (f *certsFlags) takeTurn(cmd *cobra.Command, expired bool) (release func(),
 			return func() {
 				// The API server was restarted, and its client certificate may be a new one.
 				_, err := f.lease(context.WithoutCancel(ctx), func(ctx context.Context, c *cluster.Client) (string, error) {
-					return "", c.DropLease(ctx, certsLease, holder)
+					return "", c.DropLease(ctx, cluster.TurnLease, holder)
 				})
 				if err != nil {
-					warner(cmd)("the Lease %s in kube-system remains for %s: %v", certsLease, certsLeaseDuration, err)
+					warner(cmd)("the Lease %s in kube-system remains for %s: %v", cluster.TurnLease, certsLeaseDuration, err)
 				}
 			}, nil
 		case time.Since(started) > certsLeaseDuration:

@@ -10,6 +10,10 @@ import (
 	"k8s.io/utils/ptr"
 )
 
+// TurnLease is the Lease that a control plane has while it restarts its components, so that only one
+// does: etcd keeps its quorum, and the other API servers answer.
+const TurnLease = "airlift-control-plane"
+
 // TakeLease takes a Lease in kube-system for holder, and returns who has it afterwards. Another
 // holder keeps it until it is dropped, or until it is older than the duration with which it was
 // taken: then its holder did not finish.
@@ -49,14 +53,41 @@ func expiredLease(spec coordinationv1.LeaseSpec, now time.Time) bool {
 	return now.After(renewed.Add(time.Duration(ptr.Deref(spec.LeaseDurationSeconds, 0)) * time.Second))
 }
 
-// DropLease gives up a Lease that TakeLease took.
+// WaitForLease takes a Lease as TakeLease does, as soon as no one else has it. A client that may not
+// use Leases does not wait.
+func (c *Client) WaitForLease(ctx context.Context, name, holder string, duration, timeout time.Duration, report Report) error {
+	w := wait{
+		what: "the turn of " + holder, timeout: timeout, interval: leasePoll, report: report,
+		hint: "control planes are changed one after the other: run this command again when the other one is ready",
+	}
+	return w.until(ctx, nil, func(ctx context.Context) (bool, string, error) {
+		has, err := c.TakeLease(ctx, name, holder, duration, time.Now())
+		switch {
+		case apierrors.IsForbidden(err):
+			return true, "", nil
+		case err != nil:
+			return false, err.Error(), nil
+		}
+		return has == holder, has + " restarts its control plane, and only one may at a time", nil
+	})
+}
+
+// leasePoll is how often WaitForLease looks.
+const leasePoll = 2 * time.Second
+
+// DropLease gives up a Lease that TakeLease took: it deletes it.
 func (c *Client) DropLease(ctx context.Context, name, holder string) error {
 	leases := c.api.CoordinationV1().Leases(systemNamespace)
 	found, err := leases.Get(ctx, name, metav1.GetOptions{})
-	if err != nil || ptr.Deref(found.Spec.HolderIdentity, "") != holder {
+	if apierrors.IsNotFound(err) || err == nil && ptr.Deref(found.Spec.HolderIdentity, "") != holder {
+		return nil
+	}
+	if err != nil {
 		return err
 	}
-	found.Spec.HolderIdentity = nil
-	_, err = leases.Update(ctx, found, metav1.UpdateOptions{})
+	err = leases.Delete(ctx, name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &found.UID, ResourceVersion: &found.ResourceVersion}})
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil // someone else has it
+	}
 	return err
 }

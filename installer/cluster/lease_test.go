@@ -1,9 +1,11 @@
 package cluster
 
 import (
+	"strings"
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
 )
 
@@ -39,5 +41,36 @@ func TestLease(t *testing.T) {
 				t.Error(err)
 			}
 		}
+	}
+}
+
+// The second holder waits until the first one drops the Lease, which is then gone.
+func TestWaitForLease(t *testing.T) {
+	c := &Client{api: fake.NewClientset()}
+	wait := func(holder string, seen func(string)) error {
+		return c.WaitForLease(t.Context(), "turn", holder, time.Minute, time.Minute, seen)
+	}
+	if err := wait("a", func(string) {}); err != nil {
+		t.Fatal(err)
+	}
+	waiting := make(chan string, 100)
+	done := make(chan error)
+	go func() { done <- wait("b", func(text string) { waiting <- text }) }()
+	if text := <-waiting; !strings.HasPrefix(text, "a restarts its control plane") {
+		t.Errorf("it reports %q", text)
+	}
+	if err := c.DropLease(t.Context(), "turn", "a"); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	for range 2 { // the second time there is none
+		if err := c.DropLease(t.Context(), "turn", "b"); err != nil {
+			t.Error(err)
+		}
+	}
+	if list, err := c.api.CoordinationV1().Leases(systemNamespace).List(t.Context(), metav1.ListOptions{}); err != nil || len(list.Items) > 0 {
+		t.Errorf("left: %v, %v", list.Items, err)
 	}
 }
