@@ -25,7 +25,7 @@ const (
 	// (phases/controlplane).
 	narrowPKIFrom = 31
 	// The user's flags come after kubeadm's, in the user's order; before, all
-	// flags were sorted (util/arguments.go).
+	// flags were sorted, and the values of one flag (util/arguments.go).
 	argsInOrderFrom = 32
 	// The scheduler is probed at /livez and /readyz (phases/controlplane).
 	schedulerLivezFrom = 32
