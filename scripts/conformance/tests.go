@@ -61,6 +61,7 @@ func (c *cluster) run(ctx context.Context, tests []string, processes int, dir st
 	report := reports + "/junit_" + id + "-01.xml"
 	fmt.Printf("running %d tests, the log is %s\n", len(tests), log.Name())
 	ran := c.tester.Exec(ctx, nil, log, log, "ginkgo", "--procs="+strconv.Itoa(processes), "--no-color", "--timeout=24h",
+		"--grace-period=5s", // after an interrupt; the lab kills it after ten
 		"--focus="+focus(tests), "/usr/local/bin/e2e.test", "--",
 		"--kubeconfig="+kubeconfig, "--provider=skeleton", "--num-nodes=2", "--kubectl-path=/usr/local/bin/kubectl",
 		"--report-dir="+reports, "--report-prefix="+id+"-", "--disable-log-dump")
