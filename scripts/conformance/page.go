@@ -68,7 +68,7 @@ var ways = []struct{ by, heading string }{{"airlift", "Airlift"}, {"kubeadm", "k
 func writePage(path, dir string) error {
 	var b, other strings.Builder
 	b.WriteString(head)
-	b.WriteString("| version | cluster by | tests | passed | failed | skipped | not run | time of the tests |\n|---|---|---|---|---|---|---|---|\n")
+	b.WriteString("| version | cluster by | tests | passed | failed | skipped | not run | times of the tests, added |\n|---|---|---|---|---|---|---|---|\n")
 	for _, r := range components.Releases() {
 		records := map[string]*record{}
 		for _, w := range ways {
