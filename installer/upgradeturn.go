@@ -27,7 +27,14 @@ func (u *Upgrade) takeTurn(ctx context.Context) error {
 		return err
 	}
 	c, node := u.client, u.config.NodeRegistration.Name
-	if err := c.WaitForLease(ctx, cluster.TurnLease, node, turnDuration, turnTimeout, u.report); err != nil {
+	printed := ""
+	report := func(state string) {
+		if state != printed {
+			u.console.Note("waiting: %s", state)
+			printed = state
+		}
+	}
+	if err := c.WaitForLease(ctx, cluster.TurnLease, node, turnDuration, turnTimeout, report); err != nil {
 		return err
 	}
 	renewals, stop := context.WithCancel(context.WithoutCancel(ctx))
