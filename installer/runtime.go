@@ -2,10 +2,7 @@ package installer
 
 import (
 	"context"
-	"errors"
 	"net/netip"
-
-	"golang.org/x/sys/unix"
 
 	kubeproxyv1 "k8s.io/kube-proxy/config/v1alpha1"
 
@@ -58,15 +55,15 @@ func (r runtimeStep) prepareDirectories(joins bool) error {
 	if r.runtime == nil {
 		directories = append(directories, "/opt/containerd/bin", "/opt/containerd/lib")
 	}
+	// A kubelet without this directory only has no flex volumes. On a control plane that needs it,
+	// preflight has checked it.
+	if !r.host.ReadOnly(render.DefaultFlexVolumeDir) {
+		directories = append(directories, render.DefaultFlexVolumeDir)
+	}
 	for _, f := range directories {
 		if err := r.host.MkdirAll(f, 0o755); err != nil {
 			return err
 		}
-	}
-	// A kubelet without this directory only has no flex volumes. On a control plane that needs it,
-	// preflight has checked it.
-	if err := r.host.MkdirAll(render.DefaultFlexVolumeDir, 0o755); err != nil && !errors.Is(err, unix.EROFS) {
-		return err
 	}
 	if joins {
 		// The kubelet writes this file after its TLS bootstrap.

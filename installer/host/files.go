@@ -64,6 +64,21 @@ func (h *Host) put(e entry, now string, warn warnFunc, write func(place string) 
 	return h.settled(kindFile, path, e.SHA256)
 }
 
+// ReadOnly reports whether a path is on a file system that is mounted read-only. The path need not
+// exist.
+func (h *Host) ReadOnly(path string) bool {
+	for path = filepath.Clean(path); ; path = filepath.Dir(path) {
+		var st unix.Statfs_t
+		err := unix.Statfs(h.Path(path), &st)
+		if err == nil {
+			return int64(st.Flags)&unix.ST_RDONLY != 0
+		}
+		if !errors.Is(err, fs.ErrNotExist) || path == filepath.Dir(path) {
+			return false
+		}
+	}
+}
+
 // MkdirAll creates a directory and its missing parents. Reset removes the
 // created ones if they are empty.
 func (h *Host) MkdirAll(path string, mode fs.FileMode) error {
