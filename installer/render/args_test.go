@@ -73,10 +73,11 @@ func TestMergeMethod(t *testing.T) {
 	}
 }
 
-// A repeated flag keeps the user's order in every version. kubeadm does that
-// only since v1.32.
+// A repeated flag keeps the user's order, except with v1.31, whose kubeadm sorts
+// the values. Before, kubeadm knew no repeated flags.
 func TestRepeatedFlags(t *testing.T) {
-	for _, version := range []string{"v1.29.15", "v1.31.14", "v1.37.1"} {
+	const a, b = "--service-account-issuer=https://a", "--service-account-issuer=https://b"
+	for version, want := range map[string][]string{"v1.29.15": {b, a}, "v1.31.14": {a, b}, "v1.32.13": {b, a}, "v1.37.1": {b, a}} {
 		cfg := oracle.Plain(oracle.Version)
 		cfg.KubernetesVersion = version
 		cfg.APIServer.ExtraArgs = []config.Arg{{Name: "service-account-issuer", Value: "https://b"}, {Name: "service-account-issuer", Value: "https://a"}}
@@ -86,7 +87,7 @@ func TestRepeatedFlags(t *testing.T) {
 		}
 		got := slices.DeleteFunc(pods["kube-apiserver"].Spec.Containers[0].Command,
 			func(arg string) bool { return !strings.HasPrefix(arg, "--service-account-issuer") })
-		compare(t, version, []string{"--service-account-issuer=https://b", "--service-account-issuer=https://a"}, got)
+		compare(t, version, want, got)
 	}
 }
 

@@ -107,7 +107,7 @@ func (e endpoint) startup(path string, timeout time.Duration) *corev1.Probe {
 // command is a component's command line. The user's value for a flag replaces
 // Airlift's, or is merged with it according to the merge method of the last
 // occurrence. A repeated flag keeps its order, which may matter: the first
-// service-account-issuer signs. Up to v1.31, kubeadm sorts its values, and so does this.
+// service-account-issuer signs. Only kubeadm v1.31 sorts its values, and so does this.
 func command(cfg *config.Config, name string, base []config.Arg, extra []config.Arg) []string {
 	byName := func(a, b config.Arg) int { return strings.Compare(a.Name, b.Name) }
 	slices.SortFunc(base, byName)
@@ -129,7 +129,10 @@ func command(cfg *config.Config, name string, base []config.Arg, extra []config.
 		args = append(args, arg)
 	}
 	args = append(args, own...)
-	if minor(cfg) < argsInOrderFrom {
+	switch {
+	case minor(cfg) < repeatedArgsFrom:
+		slices.SortStableFunc(args, byName)
+	case minor(cfg) < argsInOrderFrom:
 		slices.SortFunc(args, func(a, b config.Arg) int { return cmp.Or(byName(a, b), strings.Compare(a.Value, b.Value)) })
 	}
 	var out []string

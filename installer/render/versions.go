@@ -24,8 +24,11 @@ const (
 	// Only the directories with CA certificates in /etc/pki are mounted
 	// (phases/controlplane).
 	narrowPKIFrom = 31
+	// A flag can be given more than once (apis/kubeadm/v1beta4). Its values are
+	// sorted (util/arguments.go).
+	repeatedArgsFrom = 31
 	// The user's flags come after kubeadm's, in the user's order; before, all
-	// flags were sorted, and the values of one flag (util/arguments.go).
+	// flags were sorted (util/arguments.go).
 	argsInOrderFrom = 32
 	// The scheduler is probed at /livez and /readyz (phases/controlplane).
 	schedulerLivezFrom = 32
