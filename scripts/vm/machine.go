@@ -104,7 +104,8 @@ func (m *Machine) arguments() []string {
 		"-drive", "file="+m.usb+",format=raw,if=none,id=usb,readonly=on",
 		"-device", "virtio-blk-pci,drive=usb,serial=bundle",
 		"-netdev", fmt.Sprintf("socket,id=cable,udp=127.0.0.1:%d,localaddr=127.0.0.1:%d", m.peer, m.port),
-		"-device", "virtio-net-pci,netdev=cable,mac="+m.mac,
+		// Without romfile, QEMU wants the network boot image of another Debian package.
+		"-device", "virtio-net-pci,netdev=cable,romfile=,mac="+m.mac,
 		"-object", "rng-random,id=rng,filename=/dev/urandom", "-device", "virtio-rng-pci,rng=rng",
 		"-chardev", "socket,id=agent,server=on,wait=off,path="+m.file("agent.sock"),
 		"-device", "virtio-serial-pci", "-device", "virtserialport,chardev=agent,name=org.qemu.guest_agent.0",
