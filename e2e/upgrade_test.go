@@ -435,7 +435,17 @@ sleep %s; kill -9 $pid 2>/dev/null; wait $pid; echo "exit $?"`, newerFile, step,
 		}},
 		{"undo", func(t *testing.T) {
 			newer(t, h, 0, "upgrade", "apply", "--yes") // if this step runs alone
-			contains(t, newer(t, h, 0, "upgrade", "undo", "--yes"), version+" again")
+			// Another control plane has the turn for the next ten seconds.
+			const turn = "airlift-control-plane"
+			kubectl(t, s, "delete", "lease", "-n", "kube-system", turn, "--ignore-not-found")
+			run(t, h, "sh", "-c", fmt.Sprintf(`kubectl --kubeconfig /etc/kubernetes/admin.conf create -f - <<EOF
+{apiVersion: coordination.k8s.io/v1, kind: Lease, metadata: {name: %s, namespace: kube-system},
+ spec: {holderIdentity: other, leaseDurationSeconds: 10, renewTime: "$(date -u +%%Y-%%m-%%dT%%H:%%M:%%S.000000Z)"}}
+EOF`, turn))
+			contains(t, newer(t, h, 0, "upgrade", "undo", "--yes"), "waiting: other restarts its control plane", version+" again")
+			if left := kubectl(t, s, "get", "lease", "-n", "kube-system", turn, "--ignore-not-found"); left != "" {
+				t.Errorf("the turn was not given up: %s", left)
+			}
 			same(t, before, images(t))
 			systemIsUp(t, s, 1)
 			if got := kubectl(t, s, "get", "nodes", "-o", "jsonpath={.items[*].status.nodeInfo.kubeletVersion}"); got != version {

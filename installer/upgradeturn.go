@@ -17,8 +17,8 @@ const (
 	turnTimeout = time.Hour
 )
 
-// takeTurn waits until no other control plane is being upgraded or restarts its components, and keeps
-// the turn until the end of the run. It does nothing where no static pod will be replaced.
+// takeTurn takes the turn of the control planes until the end of the run. It does nothing where no
+// static pod will be replaced.
 func (u *Upgrade) takeTurn(ctx context.Context) error {
 	if u.endTurn != nil || u.pods == nil || u.plan.onePhase || u.options.DryRun {
 		return nil
@@ -26,16 +26,23 @@ func (u *Upgrade) takeTurn(ctx context.Context) error {
 	if work, err := u.work(); err != nil || !work {
 		return err
 	}
-	c, node := u.client, u.config.NodeRegistration.Name
+	end, err := u.machine.takeTurn(ctx, u.client, u.config.NodeRegistration.Name)
+	u.endTurn = end
+	return err
+}
+
+// takeTurn waits until no other control plane is being upgraded or restarts its components, and keeps
+// the turn of node until end is called.
+func (m *machine) takeTurn(ctx context.Context, c *cluster.Client, node string) (end func(), err error) {
 	printed := ""
 	report := func(state string) {
 		if state != printed {
-			u.console.Note("waiting: %s", state)
+			m.console.Note("waiting: %s", state)
 			printed = state
 		}
 	}
 	if err := c.WaitForLease(ctx, cluster.TurnLease, node, turnDuration, turnTimeout, report); err != nil {
-		return err
+		return nil, err
 	}
 	renewals, stop := context.WithCancel(context.WithoutCancel(ctx))
 	stopped := make(chan struct{})
@@ -50,16 +57,15 @@ func (u *Upgrade) takeTurn(ctx context.Context) error {
 			}
 		}
 	}()
-	u.endTurn = func() {
+	return func() {
 		stop()
 		<-stopped
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), turnDropTimeout)
 		defer cancel()
 		if err := c.DropLease(ctx, cluster.TurnLease, node); err != nil {
-			u.console.Warn("other control planes wait for this one for up to %s: %v", turnDuration, err)
+			m.console.Warn("other control planes wait for this one for up to %s: %v", turnDuration, err)
 		}
-	}
-	return nil
+	}, nil
 }
 
 // turnDropTimeout is how long the end of a run may take.

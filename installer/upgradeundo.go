@@ -22,6 +22,8 @@ type UpgradeUndo struct {
 	state *upgradeState
 	paths []string // of the files to restore
 	pods  *StaticPods
+	// endTurn is nil if this run does not have the turn of the control planes.
+	endTurn func()
 }
 
 // NewUpgradeUndo returns the UpgradeUndo of this host. It refuses an upgrade that cannot be undone.
@@ -73,8 +75,14 @@ func (u *UpgradeUndo) checkEtcd() error {
 	return fault.New(fault.Preflight, hint, "the upgrade cannot be undone: etcd runs as %s, which may have changed the version of its data, and %s cannot read that", is, u.state.EtcdFrom)
 }
 
-// Close closes the connection to the container runtime.
-func (u *UpgradeUndo) Close() { u.pods.Close() }
+// Close gives up the turn of the control planes, and closes the connection to the container runtime.
+func (u *UpgradeUndo) Close() {
+	if u.endTurn != nil {
+		u.endTurn()
+		u.endTurn = nil
+	}
+	u.pods.Close()
+}
 
 // Describe returns what is undone, for people.
 func (u *UpgradeUndo) Describe() string {
@@ -100,8 +108,8 @@ func (u *UpgradeUndo) Run(ctx context.Context) error {
 	return Run(ctx, u.console, u.Steps(), nil)
 }
 
-// preflight refuses to make the API server older than the kubelet of another node. Without an API
-// server, it cannot know.
+// preflight refuses to make the API server older than the kubelet of another node, and waits for the
+// turn of this control plane. Without an API server, it does neither.
 func (u *UpgradeUndo) preflight(ctx context.Context) error {
 	if !u.isControlPlane() {
 		return nil
@@ -113,8 +121,11 @@ func (u *UpgradeUndo) preflight(ctx context.Context) error {
 	probe, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	if !client.Answers(probe) {
-		u.console.Warn("the API server does not answer, so the versions of the other nodes are not checked")
+		u.console.Warn("the API server does not answer, so the versions of the other nodes are not checked, and other control planes are not waited for")
 		return nil
+	}
+	if u.endTurn, err = u.takeTurn(ctx, client, pki.NodeName(u.files())); err != nil {
+		return err
 	}
 	nodes, err := client.UpgradeNodes(ctx)
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/watch"
 
 	"airlift/fault"
 )
@@ -52,9 +53,7 @@ func (d *Drain) Pods(ctx context.Context) (evict, bare []string, err error) {
 func (d *Drain) list(ctx context.Context) (pods []corev1.Pod, err error) {
 	var list *corev1.PodList
 	err = persist(ctx, func() (err error) {
-		list, err = d.client.api.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{
-			FieldSelector: fields.OneTermEqualSelector("spec.nodeName", d.node).String(),
-		})
+		list, err = d.client.api.CoreV1().Pods(metav1.NamespaceAll).List(ctx, d.onNode())
 		return err
 	})
 	if err != nil {
@@ -66,6 +65,11 @@ func (d *Drain) list(ctx context.Context) (pods []corev1.Pod, err error) {
 		}
 	}
 	return pods, nil
+}
+
+// onNode selects the pods of the node. A kubelet may list and watch only these.
+func (d *Drain) onNode() metav1.ListOptions {
+	return metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("spec.nodeName", d.node).String()}
 }
 
 // drains reports whether a drain evicts a pod.
@@ -83,13 +87,18 @@ func drains(p *corev1.Pod) bool {
 // Run evicts the pods and waits until they are gone. A PodDisruptionBudget may delay an
 // eviction: it is requested again until the budget allows it.
 func (d *Drain) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	wake := watching(ctx, func(ctx context.Context) (watch.Interface, error) {
+		return d.client.api.CoreV1().Pods(metav1.NamespaceAll).Watch(ctx, d.onNode())
+	})
 	reasons := map[string]string{}
 	w := wait{
 		what: fmt.Sprintf("the pods of node %q to move to other nodes", d.node), short: "the drain",
 		timeout: d.Timeout, interval: time.Second, report: d.Report,
 		hint: "make the pods movable (kubectl get pods,poddisruptionbudgets -A), then run this command again; or leave them running: --drain=false",
 	}
-	return w.until(ctx, nil, func(ctx context.Context) (bool, string, error) {
+	return w.until(ctx, wake, func(ctx context.Context) (bool, string, error) {
 		pods, err := d.list(ctx)
 		if err != nil {
 			return false, err.Error(), nil
