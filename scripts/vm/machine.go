@@ -64,10 +64,9 @@ var hardwares = map[string]hardware{
 }
 
 // cheap are kernel parameters that leave out what is expensive to emulate. Mitigations of
-// processor bugs make a system call ten times slower: arm64's isolation of page tables, which a
-// kernel at a random address has despite mitigations=off, makes QEMU forget all translations of
-// addresses twice per call. QEMU translates code again at each new address, so random addresses make
-// the start of a process four times slower.
+// processor bugs make a system call ten times slower, also arm64's isolation of page tables, which a
+// kernel at a random address has despite mitigations=off. QEMU translates code again at each new
+// address, so random addresses make the start of a process four times slower.
 const cheap = "mitigations=off kpti=0 nokaslr norandmaps"
 
 func (m *Machine) file(name string) string { return filepath.Join(m.dir, name) }
