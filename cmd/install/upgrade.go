@@ -220,7 +220,9 @@ certificates stay. After 'upgrade apply', the stored configuration and the add-o
 are restored too.
 
 It fails if a newer minor version of etcd has run: etcd cannot read data of a newer
-version. Then restore the snapshot from before the upgrade.`,
+version. Then restore the snapshot from before the upgrade.
+
+On a control plane it waits while another one is being upgraded.`,
 		Example: "  ./install upgrade undo\n  ./install upgrade undo --yes",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
