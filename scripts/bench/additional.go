@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"airlift/bundle"
@@ -31,10 +32,12 @@ func additional(ctx context.Context, t *table, o options, own *airlift, dir, gau
 		err := onFreshHosts(ctx, lab.Options{Hosts: 2}, own, gauge, func(l *lab.Lab) error {
 			for n, c := range []struct {
 				seconds, memory *row
+				phases          []string // before the import
 				command         []string
 			}{
-				{initImportRow, initImportMemoryRow, []string{site.Installer, "init", "phase", "images"}},
-				{moreImportRow, moreImportMemoryRow, []string{moreFile, "import"}},
+				{initImportRow, initImportMemoryRow, nil, []string{site.Installer, "init", "phase", "images"}},
+				// import accepts only a node, which has the kubelet's kubeconfig.
+				{moreImportRow, moreImportMemoryRow, []string{"certs ca", "kubeconfig kubelet"}, []string{moreFile, "import"}},
 			} {
 				h := l.Hosts[n]
 				if _, err := h.CopyIn(ctx, more, moreFile, 0o755); err != nil {
@@ -42,6 +45,11 @@ func additional(ctx context.Context, t *table, o options, own *airlift, dir, gau
 				}
 				if err := own.runtime(ctx, h); err != nil {
 					return err
+				}
+				for _, phase := range c.phases {
+					if _, err := own.install(ctx, h, append([]string{"init", "phase"}, strings.Fields(phase)...)...); err != nil {
+						return err
+					}
 				}
 				if _, err := h.Output(ctx, "sync", "-f", "/"); err != nil {
 					return err
