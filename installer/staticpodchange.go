@@ -56,8 +56,6 @@ type StaticPods struct {
 	begun   time.Time     // when the current component was changed or stopped
 	// apiServerFollows is set if the API server is replaced right after etcd.
 	apiServerFollows bool
-	// deleteMirror is Client.DeleteMirrorPod for this node, or nil if the API server may not answer.
-	deleteMirror func(ctx context.Context, component string, former func(uid string) bool) (bool, error)
 }
 
 // NewStaticPods returns the StaticPods of a host.
@@ -198,7 +196,7 @@ func (s *StaticPods) restart(ctx context.Context, component string) error {
 	}
 	if err := s.waitContainer(ctx, component, func(c store.Container) bool {
 		return !slices.ContainsFunc(before, func(b store.Container) bool { return b.ID == c.ID })
-	}, nil); err != nil {
+	}); err != nil {
 		return err
 	}
 	return s.waitHealthy(ctx, component)
@@ -285,15 +283,15 @@ func (s *StaticPods) started(ctx context.Context, component string, before []sto
 		return !c.Created.Before(info.ModTime()) ||
 			!slices.ContainsFunc(before, func(b store.Container) bool { return b.PodUID == c.PodUID })
 	}
-	if err := s.waitContainer(ctx, component, isNew, s.startSooner(component, before)); err != nil {
+	if err := s.waitContainer(ctx, component, isNew); err != nil {
 		return err
 	}
 	return s.waitHealthy(ctx, component)
 }
 
 // waitContainer waits until the component has a running container that isNew accepts, and no
-// other one. It calls none, if not nil, while no container runs.
-func (s *StaticPods) waitContainer(ctx context.Context, component string, isNew func(store.Container) bool, none func(context.Context)) error {
+// other one.
+func (s *StaticPods) waitContainer(ctx context.Context, component string, isNew func(store.Container) bool) error {
 	return s.watched(ctx, s.onlyOf(component), func(ctx context.Context) error {
 		return cluster.WaitForContainer(ctx, component, s.timeout, s.report, func(ctx context.Context) (bool, string, error) {
 			list, err := s.containersOf(ctx, component)
@@ -303,9 +301,6 @@ func (s *StaticPods) waitContainer(ctx context.Context, component string, isNew 
 			list = slices.DeleteFunc(list, func(c store.Container) bool { return c.Exited })
 			switch {
 			case len(list) == 0:
-				if none != nil {
-					none(ctx)
-				}
 				return false, "no container runs", nil
 			case slices.ContainsFunc(list, func(c store.Container) bool { return !isNew(c) }):
 				return false, "the previous container still runs", nil

@@ -28,7 +28,7 @@ func (s *StaticPods) WaitSettled(ctx context.Context, client *cluster.Client, no
 	}
 	for _, name := range components {
 		wanted := func(c store.Container) bool { return c.PodUID == uids[name] }
-		if err := s.waitContainer(ctx, name, wanted, nil); err != nil {
+		if err := s.waitContainer(ctx, name, wanted); err != nil {
 			return err
 		}
 		if err := s.waitHealthy(ctx, name); err != nil {

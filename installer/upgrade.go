@@ -208,9 +208,6 @@ func (u *Upgrade) learn(ctx context.Context) error {
 	}
 	if u.isControlPlane() {
 		u.pods = newStaticPods(u.node)
-		u.pods.deleteMirror = func(ctx context.Context, component string, former func(uid string) bool) (bool, error) {
-			return u.client.DeleteMirrorPod(ctx, component, u.config.NodeRegistration.Name, former)
-		}
 		if u.plans, err = u.manifests(); err != nil {
 			return err
 		}
