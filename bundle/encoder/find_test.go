@@ -164,42 +164,6 @@ func TestFindMembers(t *testing.T) {
 	}
 }
 
-// Real pigz, on one processor and on several, and real zlib, which bsdtar uses.
-func TestFindZlib(t *testing.T) {
-	pigz, bsdtar := rig.Tool(t, "pigz"), rig.Tool(t, "bsdtar")
-	path := filepath.Join(t.TempDir(), "layer")
-	for _, size := range append(sizes, 128<<10, 128<<10+1, 256<<10, 3_000_001) {
-		if err := os.WriteFile(path, layer(size), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		for _, level := range []string{"1", "3", "6", "9"} {
-			for encoder, command := range map[string][]string{
-				"pigz-" + level: {pigz, "-c", "-p", "2", "-" + level, path},
-				"pigz alone":    {pigz, "-c", "-p", "1", "-" + level, path},
-				"zlib-" + level: {bsdtar, "-c", "-z", "--options", "gzip:compression-level=" + level, "-f", "-", path},
-			} {
-				blob, err := exec.Command(command[0], command[1:]...).Output()
-				if err != nil {
-					t.Fatal(err)
-				}
-				z, err := gzip.NewReader(bytes.NewReader(blob))
-				if err != nil {
-					t.Fatal(err)
-				}
-				content, err := io.ReadAll(z)
-				if err != nil {
-					t.Fatal(err)
-				}
-				// A short layer has the same bytes with several encoders.
-				r, ok := reproduce(t, blob, content)
-				if !ok || size > 300_000 && encoder != "pigz alone" && r.Encoder != encoder {
-					t.Errorf("%s, level %s, %d bytes: found %q", encoder, level, size, r.Encoder)
-				}
-			}
-		}
-	}
-}
-
 // Stock gzip has an encoder of its own, that of nobody's library.
 func TestFindStockGzip(t *testing.T) {
 	gzip := rig.Tool(t, "gzip")
@@ -233,7 +197,7 @@ func TestFindReportsErrors(t *testing.T) {
 }
 
 func TestNewWriterRefusesUnknownEncoders(t *testing.T) {
-	for _, name := range []string{"", "go-gzip", "go-gzip-10", "go-gzip-06", "klauspost-pgzip-6", "klauspost-pgzip-6-1", "klauspost-zstd-5", "zlib", "zlib-0", "pigz-10"} {
+	for _, name := range []string{"", "go-gzip", "go-gzip-10", "go-gzip-06", "klauspost-pgzip-6", "klauspost-pgzip-6-1", "klauspost-zstd-5", "zlib"} {
 		if w, err := (encoder.Recipe{Encoder: name}).NewWriter(io.Discard); err == nil {
 			t.Errorf("%q: %T", name, w)
 		}
@@ -243,7 +207,7 @@ func TestNewWriterRefusesUnknownEncoders(t *testing.T) {
 // FuzzFind changes blobs and headers.
 func FuzzFind(f *testing.F) {
 	content := layer(20_000)
-	for _, name := range []string{"go-gzip-6", "klauspost-gzip-5", "zlib-6", "pigz-9", "klauspost-zstd-2"} {
+	for _, name := range []string{"go-gzip-6", "klauspost-gzip-5", "klauspost-zstd-2"} {
 		var b bytes.Buffer
 		w, err := encoder.Recipe{Encoder: name, Header: []byte{0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255}}.NewWriter(&b)
 		if err == nil {
