@@ -13,7 +13,7 @@ import (
 )
 
 // Version changes when Find may find more than before. A cache of its results depends on it.
-const Version = "1"
+const Version = "2"
 
 // prefix is how much of the blob is compared with every encoder. It has several blocks of
 // each encoder but pgzip.

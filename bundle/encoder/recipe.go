@@ -31,6 +31,8 @@ const (
 	klauspostGzip = "klauspost-gzip"  // github.com/klauspost/compress/gzip
 	pGzip         = "klauspost-pgzip" // github.com/klauspost/pgzip: podman, buildah, skopeo
 	klauspostZstd = "klauspost-zstd"  // github.com/klauspost/compress/zstd
+	zlibGzip      = "zlib"            // zlib: Python, bsdtar
+	pigzGzip      = "pigz"            // pigz on several processors
 )
 
 // pgzipBlocks are the sizes of blocks in use: that of the library, that of its first versions,
@@ -52,6 +54,9 @@ func Names() (names []string) {
 			names = append(names, fmt.Sprintf("%s-%d-%d", pGzip, level, block))
 		}
 	}
+	for level := 1; level <= 9; level++ {
+		names = append(names, fmt.Sprintf("%s-%d", zlibGzip, level), fmt.Sprintf("%s-%d", pigzGzip, level))
+	}
 	for level := 1; level <= 4; level++ {
 		names = append(names, fmt.Sprintf("%s-%d", klauspostZstd, level))
 	}
@@ -63,7 +68,7 @@ func Known(name string) bool { return slices.Contains(Names(), name) }
 
 // options returns the family and the numbers of an encoder's name.
 func options(name string) (family string, numbers []int) {
-	for _, f := range []string{goGzip, klauspostGzip, pGzip, klauspostZstd} {
+	for _, f := range []string{goGzip, klauspostGzip, pGzip, klauspostZstd, zlibGzip, pigzGzip} {
 		if rest, ok := strings.CutPrefix(name, f+"-"); ok {
 			family = f
 			// A level may be negative: "--2".
@@ -101,6 +106,12 @@ func (r Recipe) NewWriter(w io.Writer) (io.WriteCloser, error) {
 		return &gzipWriter{w: w, body: body}, err
 	case klauspostGzip:
 		body, err := kflate.NewWriter(w, n[0])
+		return &gzipWriter{w: w, body: body}, err
+	case zlibGzip:
+		body, err := newZlibWriter(w, n[0])
+		return &gzipWriter{w: w, body: body}, err
+	case pigzGzip:
+		body, err := newPigzWriter(w, n[0])
 		return &gzipWriter{w: w, body: body}, err
 	}
 	// pgzip writes the header and the trailer itself.
