@@ -79,14 +79,6 @@ func (i *Import) Imported() []string {
 // preflight finds the images that are missing, and refuses what an import could not complete.
 // It changes nothing.
 func (i *Import) preflight(ctx context.Context) error {
-	if err := i.bundle.checked(ctx, i.console); err != nil {
-		return err
-	}
-	if i.options.Base != nil {
-		if err := i.options.Base.checked(ctx, i.console); err != nil {
-			return err
-		}
-	}
 	var err error
 	if i.runtime, err = i.nodeRuntime(ctx); err != nil {
 		return err
@@ -106,6 +98,15 @@ func (i *Import) preflight(ctx context.Context) error {
 	}
 	if i.missing, err = i.runtime.Missing(ctx, wanted); err != nil {
 		return err
+	}
+	// The files are checked in the background, while the node is asked.
+	if err := i.bundle.checked(ctx, i.console); err != nil {
+		return err
+	}
+	if i.options.Base != nil {
+		if err := i.options.Base.checked(ctx, i.console); err != nil {
+			return err
+		}
 	}
 	if err := i.checkLeftOut(ctx); err != nil {
 		return err
