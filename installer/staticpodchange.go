@@ -56,6 +56,8 @@ type StaticPods struct {
 	begun   time.Time     // when the current component was changed or stopped
 	// apiServerFollows is set if the API server is replaced right after etcd.
 	apiServerFollows bool
+	// formerKept is set if the previous manifests are kept, so one may be missing for some seconds.
+	formerKept bool
 }
 
 // NewStaticPods returns the StaticPods of a host.
@@ -104,10 +106,23 @@ func (s *StaticPods) Replace(ctx context.Context, component string, manifest, fo
 	s.begun = time.Now()
 	file := pki.File{Path: manifestPath(component), Data: manifest, Mode: 0o600}
 	count, grace := s.changes, s.graceOf(component)
+	now, err := s.readManifest(component)
+	if err != nil {
+		return false, err
+	}
+	if now != nil && !bytes.Equal(now, manifest) && s.endsFirst(component) {
+		if err := s.endPod(ctx, component, before); err != nil {
+			return false, err
+		}
+	}
+	// Also after an interruption: the manifest may be missing.
 	if err := s.write(file); err != nil {
 		return false, err
 	}
 	changed = s.changes > count
+	if ctx.Err() != nil {
+		return changed, ctx.Err()
+	}
 	if changed && grace < stopGrace {
 		if err := s.stop(ctx, before, grace); err != nil {
 			return changed, err

@@ -57,6 +57,9 @@ func (u *Upgrade) checkTarget(ctx context.Context, command upgradecheck.Command)
 		return nil, err
 	}
 	t.Config, t.Continues = u.config, u.state != nil && !u.state.Finished
+	if t.Kept, err = u.existing.Former(); err != nil {
+		return nil, err
+	}
 	t.MissingImages = u.plan.missingImages(u.config)
 	if a, b, ok := minorsOf(t.From, t.To); ok && b > a && command != upgradecheck.Node {
 		if t.Uses, err = u.client.APIUses(ctx, a, b); err != nil {

@@ -211,7 +211,7 @@ func (u *Upgrade) changesOf(ctx context.Context, context int) (list []PlannedCha
 // certificates: static pods, then the kubelet's and containerd's configuration.
 func (u *Upgrade) plannedFiles() (files []pki.File, err error) {
 	if u.pods != nil {
-		for _, name := range u.pods.Names() {
+		for _, name := range staticPodOrder {
 			if u.plans[name] != nil {
 				files = append(files, pki.File{Path: manifestPath(name), Data: u.plans[name]})
 			}

@@ -136,7 +136,7 @@ func (u *Upgrade) controlPlane(ctx context.Context) error {
 		return err
 	}
 	var done []string
-	for _, name := range u.pods.Names() {
+	for _, name := range staticPodOrder { // one that an interrupted run has removed, too
 		if u.plans[name] == nil {
 			continue
 		}

@@ -46,8 +46,11 @@ func NewUpgradeUndo(h *host.Host, c *Console) (*UpgradeUndo, error) {
 	if err := u.checkEtcd(); err != nil {
 		return nil, err
 	}
-	u.pods, err = NewStaticPods(&config.Config{}, h, c)
-	return u, err
+	if u.pods, err = NewStaticPods(&config.Config{}, h, c); err != nil {
+		return nil, err
+	}
+	u.pods.formerKept = true
+	return u, nil
 }
 
 // checkEtcd refuses to go back to an older minor version of etcd once the newer one runs: it may
@@ -149,7 +152,7 @@ func newerMinors(nodes []cluster.UpgradeNode, self, version string) (newer []str
 }
 
 func (u *UpgradeUndo) controlPlane(ctx context.Context) error {
-	for _, name := range slices.Backward(u.pods.Names()) {
+	for _, name := range slices.Backward(staticPodOrder) {
 		if !slices.Contains(u.paths, manifestPath(name)) {
 			continue
 		}

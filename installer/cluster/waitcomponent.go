@@ -16,6 +16,13 @@ func WaitForContainer(ctx context.Context, name string, timeout time.Duration, r
 	return w.until(ctx, nil, look)
 }
 
+// WaitForEnd waits until the kubelet has removed the pod of a component whose manifest was removed.
+// look returns a description of the pod's state.
+func WaitForEnd(ctx context.Context, name string, timeout time.Duration, report Report, look func(context.Context) (done bool, state string, err error)) error {
+	w := wait{what: "the kubelet to remove the previous pod of " + name, short: name + "'s end", hint: kubeletHint, timeout: timeout, report: report}
+	return w.until(ctx, nil, look)
+}
+
 // WaitForComponent waits until the health check of a component of this host's control plane
 // succeeds. It does not check the certificate: the controller manager and the scheduler sign
 // their own.

@@ -82,24 +82,28 @@ func TestEachCheck(t *testing.T) {
 		fix     string
 		warning bool
 	}{
-		"older":                {versions("v1.37.1", "v1.29.15"), "KubernetesVersion", "older than the cluster's v1.37.1", "a later v1.37, or v1.38", false},
-		"older patch":          {versions("v1.37.2", "v1.37.1"), "KubernetesVersion", "a downgrade is not possible", "higher than v1.37.2", false},
-		"same":                 {versions("v1.37.1", "v1.37.1"), "KubernetesVersion", "nothing to upgrade", "v1.38", false},
-		"skipped minor":        {versions("v1.35.4", "v1.37.1"), "KubernetesVersion", "cannot skip a minor version", "bundle build --version 1.36", false},
-		"release candidate":    {versions("v1.37.1", "v1.37.2-rc.1"), "KubernetesVersion", "release candidate", "--allow-release-candidate-upgrades", false},
-		"alpha":                {versions("v1.37.1", "v1.38.0-alpha.1"), "KubernetesVersion", "not a released version", "--allow-experimental-upgrades", false},
-		"node before apply":    {func(t *Target) { t.Command = Node }, "KubernetesVersion", "nodes are upgraded to the cluster's version", "./install upgrade apply", false},
-		"apply of an older":    {func(t *Target) { versions("v1.37.2", "v1.37.1")(t); t.Command = Apply }, "KubernetesVersion", "a downgrade is not possible", "./install upgrade undo", false},
-		"node with an older":   {func(t *Target) { versions("v1.37.2", "v1.37.1")(t); t.Command = Node }, "KubernetesVersion", "nodes are upgraded to the cluster's version", "use the file with v1.37.2", false},
-		"old kubelet":          {func(t *Target) { t.Cluster.Nodes[1].Kubelet = "v1.33.0" }, "VersionSkew", "the kubelet of node worker is v1.33.0", "v1.34 or later", false},
-		"new kubelet":          {func(t *Target) { t.Cluster.Nodes[1].Kubelet = "v1.38.0" }, "VersionSkew", "must not be newer", "later one", false},
-		"old control plane":    {func(t *Target) { t.Cluster.Components[2].Image = "x/kube-apiserver:v1.35.0" }, "VersionSkew", "differ by one minor", "upgrade node", false},
-		"new control plane":    {func(t *Target) { t.Cluster.Components[2].Image = "x/kube-apiserver:v1.38.0" }, "VersionSkew", "newer than v1.37.2", "later one", false},
-		"control plane down":   {func(t *Target) { t.Cluster.Nodes[0].Ready = false }, "ControlPlaneNodesReady", "control plane cp is not Ready", "kubectl describe node cp", false},
-		"worker down":          {func(t *Target) { t.Cluster.Nodes[1].Ready = false }, "NodesReady", "node worker is not Ready", "kubectl", true},
-		"cordoned":             {func(t *Target) { t.Cluster.Nodes[0].Unschedulable = true }, "NodesReady", "already cordoned", "kubectl uncordon cp", true},
-		"another node":         {func(t *Target) { t.NodeName = "x" }, "NodesReady", `no node "x"`, "run it on a node", false},
-		"no manifest":          {func(t *Target) { delete(t.Files.(fstest.MapFS), "etc/kubernetes/manifests/etcd.yaml") }, "StaticPodManifest", "etcd.yaml", "restore it", false},
+		"older":              {versions("v1.37.1", "v1.29.15"), "KubernetesVersion", "older than the cluster's v1.37.1", "a later v1.37, or v1.38", false},
+		"older patch":        {versions("v1.37.2", "v1.37.1"), "KubernetesVersion", "a downgrade is not possible", "higher than v1.37.2", false},
+		"same":               {versions("v1.37.1", "v1.37.1"), "KubernetesVersion", "nothing to upgrade", "v1.38", false},
+		"skipped minor":      {versions("v1.35.4", "v1.37.1"), "KubernetesVersion", "cannot skip a minor version", "bundle build --version 1.36", false},
+		"release candidate":  {versions("v1.37.1", "v1.37.2-rc.1"), "KubernetesVersion", "release candidate", "--allow-release-candidate-upgrades", false},
+		"alpha":              {versions("v1.37.1", "v1.38.0-alpha.1"), "KubernetesVersion", "not a released version", "--allow-experimental-upgrades", false},
+		"node before apply":  {func(t *Target) { t.Command = Node }, "KubernetesVersion", "nodes are upgraded to the cluster's version", "./install upgrade apply", false},
+		"apply of an older":  {func(t *Target) { versions("v1.37.2", "v1.37.1")(t); t.Command = Apply }, "KubernetesVersion", "a downgrade is not possible", "./install upgrade undo", false},
+		"node with an older": {func(t *Target) { versions("v1.37.2", "v1.37.1")(t); t.Command = Node }, "KubernetesVersion", "nodes are upgraded to the cluster's version", "use the file with v1.37.2", false},
+		"old kubelet":        {func(t *Target) { t.Cluster.Nodes[1].Kubelet = "v1.33.0" }, "VersionSkew", "the kubelet of node worker is v1.33.0", "v1.34 or later", false},
+		"new kubelet":        {func(t *Target) { t.Cluster.Nodes[1].Kubelet = "v1.38.0" }, "VersionSkew", "must not be newer", "later one", false},
+		"old control plane":  {func(t *Target) { t.Cluster.Components[2].Image = "x/kube-apiserver:v1.35.0" }, "VersionSkew", "differ by one minor", "upgrade node", false},
+		"new control plane":  {func(t *Target) { t.Cluster.Components[2].Image = "x/kube-apiserver:v1.38.0" }, "VersionSkew", "newer than v1.37.2", "later one", false},
+		"control plane down": {func(t *Target) { t.Cluster.Nodes[0].Ready = false }, "ControlPlaneNodesReady", "control plane cp is not Ready", "kubectl describe node cp", false},
+		"worker down":        {func(t *Target) { t.Cluster.Nodes[1].Ready = false }, "NodesReady", "node worker is not Ready", "kubectl", true},
+		"cordoned":           {func(t *Target) { t.Cluster.Nodes[0].Unschedulable = true }, "NodesReady", "already cordoned", "kubectl uncordon cp", true},
+		"another node":       {func(t *Target) { t.NodeName = "x" }, "NodesReady", `no node "x"`, "run it on a node", false},
+		"no manifest":        {func(t *Target) { delete(t.Files.(fstest.MapFS), "etc/kubernetes/manifests/etcd.yaml") }, "StaticPodManifest", "etcd.yaml", "restore it", false},
+		"no manifest, no copy": {func(t *Target) {
+			t.Continues = true
+			delete(t.Files.(fstest.MapFS), "etc/kubernetes/manifests/kube-scheduler.yaml")
+		}, "StaticPodManifest", "kube-scheduler.yaml", "restore it", false},
 		"no image":             {func(t *Target) { t.MissingImages = []string{"flannel"} }, "ImagePull", "an image of flannel", "--cni flannel", false},
 		"another tag":          {func(t *Target) { t.ImageNames = errors.New("the configuration requires etcd 3.5.0") }, "ImagePull", "etcd 3.5.0", "imageTag", false},
 		"architecture":         {func(t *Target) { t.Platform = "linux/arm64" }, "Architecture", "this file is for linux/arm64", "--arch amd64", false},
@@ -181,6 +185,10 @@ func TestNothingIsFound(t *testing.T) {
 		"unfinished":       func(t *Target) { t.From = "v1.37.2" },
 		"apply again":      func(t *Target) { versions("v1.37.2", "v1.37.2")(t); t.Command = Apply },
 		"node after apply": func(t *Target) { t.Command, t.From = Node, "v1.37.2" },
+		"a manifest that an interrupted upgrade has removed": func(t *Target) {
+			t.Continues, t.Kept = true, []string{"/etc/kubernetes/manifests/kube-scheduler.yaml"}
+			delete(t.Files.(fstest.MapFS), "etc/kubernetes/manifests/kube-scheduler.yaml")
+		},
 		"other node": func(t *Target) {
 			t.Command = Apply
 			t.Cluster.Pods = []cluster.PodFacts{{Name: "default/bare", Node: "worker", Bare: true}}

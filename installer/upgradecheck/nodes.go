@@ -3,6 +3,7 @@ package upgradecheck
 import (
 	"io/fs"
 	"path"
+	"slices"
 	"strings"
 
 	"airlift/installer/config"
@@ -51,6 +52,9 @@ func (t *Target) staticPods() (found []finding) {
 	}
 	for _, name := range names {
 		file := path.Join(config.ManifestsDir, name+".yaml")
+		if t.Continues && slices.Contains(t.Kept, file) { // the interrupted run may have removed it
+			continue
+		}
 		if _, err := fs.Stat(t.Files, strings.TrimPrefix(file, "/")); err != nil {
 			found = append(found, problem("restore it with the file that installed this control plane: ./install init, or the join command",
 				"the static pod manifest %s cannot be read: %v", file, err))

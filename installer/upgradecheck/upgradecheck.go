@@ -41,6 +41,8 @@ type Target struct {
 	// Continues is set if an earlier run of this upgrade was interrupted. What it may have left is
 	// a warning.
 	Continues bool
+	// Kept are the paths of the previous files that such a run has kept.
+	Kept []string
 	// Root is the host's root file system, for the free space; Files are its files.
 	Root  string
 	Files fs.FS
