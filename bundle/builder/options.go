@@ -148,7 +148,7 @@ type Result struct {
 	// UnusedMirrors are mirrored hosts that received no request, in a build that
 	// had to download something.
 	UnusedMirrors []string
-	// Downloaded is the number of bytes of components and layers that were downloaded,
-	// still compressed.
+	// Downloaded is the number of bytes of components and layers that this build downloaded, still
+	// compressed. What an interrupted build left in the cache does not count.
 	Downloaded int64
 }

@@ -10,7 +10,7 @@ import (
 // A reporter reports what a build does, and counts what it downloads.
 type reporter struct {
 	Report
-	fetched atomic.Int64 // bytes downloaded, still compressed
+	fetched atomic.Int64 // bytes downloaded in this build, still compressed
 }
 
 // present reports content that does not have to be downloaded.

@@ -43,12 +43,14 @@ func (t *transfer) SetTotal(n int64) {
 	})
 }
 
-// Add counts bytes.
+// Add counts bytes of the content, also those that an interrupted build downloaded.
 func (t *transfer) Add(n int64) {
-	t.sum.Add(n)
 	t.got.Add(n)
 	t.item.Add(n)
 }
+
+// Received counts bytes that were sent in this build.
+func (t *transfer) Received(n int64) { t.sum.Add(n) }
 
 // Done ends a download that was verified.
 func (t *transfer) Done(digest, note string) {

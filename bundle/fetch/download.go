@@ -28,17 +28,20 @@ type Download struct {
 	Meter Meter
 }
 
-// A Meter counts the bytes of a download. Add gets a negative number when counted bytes
-// have to be downloaded again.
+// A Meter counts the bytes of a download. Add counts the progress, with the bytes that an
+// interrupted download left: it gets a negative number when counted bytes have to be downloaded
+// again. Received counts what the site sends.
 type Meter interface {
 	SetTotal(bytes int64)
 	Add(bytes int64)
+	Received(bytes int64)
 }
 
 type noMeter struct{}
 
 func (noMeter) SetTotal(int64) {}
 func (noMeter) Add(int64)      {}
+func (noMeter) Received(int64) {}
 
 // Get downloads a file to the cache, unless it is there, and returns its size. It
 // continues an interrupted download, also of another process.
@@ -286,6 +289,7 @@ func appendTo(f *os.File, content io.Reader, d Download, have, total int64) erro
 				return &localError{err}
 			}
 			d.Meter.Add(int64(n))
+			d.Meter.Received(int64(n))
 		}
 		switch {
 		case err == io.EOF && total > 0 && have < total:

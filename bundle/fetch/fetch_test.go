@@ -46,10 +46,11 @@ func direct(t *testing.T) *Mirrors {
 }
 
 // gauge is a meter that must end at the size of the file.
-type gauge struct{ total, done atomic.Int64 }
+type gauge struct{ total, done, received atomic.Int64 }
 
 func (g *gauge) SetTotal(n int64) { g.total.Store(n) }
 func (g *gauge) Add(n int64)      { g.done.Add(n) }
+func (g *gauge) Received(n int64) { g.received.Add(n) }
 
 type site struct {
 	*httptest.Server
@@ -152,6 +153,9 @@ func TestSiteWithoutRangesStartsOver(t *testing.T) {
 	}
 	g.SetTotal(int64(len(content))) // a chunked answer has no length
 	wantWhole(t, c, g)
+	if n := g.received.Load(); n != int64(len(content))+300_000 {
+		t.Errorf("received %d bytes", n)
+	}
 }
 
 // A download from a site that always breaks off at the same place fails.
@@ -203,6 +207,9 @@ func TestAnInterruptedDownloadGoesOnInTheNextRun(t *testing.T) {
 	wantWhole(t, again, g)
 	if s.asked()[1] != "bytes=400000-" {
 		t.Errorf("the second run asked for %q", s.asked()[1])
+	}
+	if n := g.received.Load(); n != int64(len(content))-400_000 {
+		t.Errorf("the second run received %d of %d bytes", n, len(content))
 	}
 	if _, err := os.Stat(partial); err == nil {
 		t.Error("the partial file is still there")
