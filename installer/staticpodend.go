@@ -3,7 +3,6 @@ package installer
 import (
 	"context"
 	"path"
-	"slices"
 	"time"
 
 	"airlift/images/store"
@@ -32,11 +31,24 @@ func (s *StaticPods) endPod(ctx context.Context, component string, containers []
 		return err
 	}
 	err := cluster.WaitForEnd(ctx, component, endTimeout, s.report, func(context.Context) (bool, string, error) {
-		left := func(c store.Container) bool { return s.exists(path.Join(config.KubeletDir, "pods", c.PodUID)) }
-		return !slices.ContainsFunc(containers, left), "the kubelet still has its pod", nil
+		for _, c := range containers {
+			if left := s.leftOf(c.PodUID); left != "" {
+				return false, "the kubelet has not removed " + left, nil
+			}
+		}
+		return true, "", nil
 	})
 	if err != nil && ctx.Err() == nil {
 		s.console.Debug(1, "%v", err)
 	}
 	return nil
+}
+
+// leftOf returns what the kubelet has not removed yet of a static pod that ended, or "". It removes the
+// pod's directory before its cgroup, and accepts a new pod of the same name right after both.
+func (s *StaticPods) leftOf(uid string) string {
+	if dir := path.Join(config.KubeletDir, "pods", uid); s.exists(dir) {
+		return dir
+	}
+	return s.host.PodCgroup(uid)
 }

@@ -429,6 +429,15 @@ func (u *Upgrade) waitControllers(ctx context.Context) error {
 	return ctx.Err()
 }
 
+// waitProxies waits for the kube-proxy of all nodes, which this upgrade may have just replaced. It ends
+// with an error only if ctx ends.
+func (u *Upgrade) waitProxies(ctx context.Context) error {
+	if err := u.client.WaitForProxies(ctx, cluster.Waiting{Timeout: controllersTimeout, Report: u.report}); err != nil && ctx.Err() == nil {
+		u.console.Warn("%v", err)
+	}
+	return ctx.Err()
+}
+
 // drain moves the pods of this node to other nodes, if its kubelet or its runtime is to be
 // replaced.
 func (u *Upgrade) drain(ctx context.Context) error {
@@ -457,6 +466,9 @@ func (u *Upgrade) drain(ctx context.Context) error {
 		return err
 	}
 	if err := u.waitControllers(ctx); err != nil {
+		return err
+	}
+	if err := u.waitProxies(ctx); err != nil {
 		return err
 	}
 	if !self.Unschedulable {

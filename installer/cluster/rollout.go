@@ -8,6 +8,7 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -64,6 +65,24 @@ func (c *Client) WaitForRollouts(ctx context.Context, with Waiting, namespaces .
 			}
 		}
 		return len(left) == 0, strings.Join(left, ", "), nil
+	})
+}
+
+// WaitForProxies waits until all pods of kube-proxy have its current template and are Ready: a node
+// whose kube-proxy restarts still sends requests to pods that have ended. A client that may not read
+// DaemonSets does not wait.
+func (c *Client) WaitForProxies(ctx context.Context, with Waiting) error {
+	w := wait{what: "the new pods of kube-proxy to be Ready", short: "kube-proxy's pods", timeout: with.Timeout, report: with.Report, interval: time.Second}
+	return w.until(ctx, nil, func(ctx context.Context) (bool, string, error) {
+		d, err := c.api.AppsV1().DaemonSets(systemNamespace).Get(ctx, "kube-proxy", metav1.GetOptions{})
+		switch {
+		case apierrors.IsNotFound(err) || apierrors.IsForbidden(err):
+			return true, "", nil
+		case err != nil:
+			return false, err.Error(), nil
+		}
+		s := d.Status
+		return c.daemonSet(d).current, fmt.Sprintf("of %d nodes, %d have the new pod, and %d a Ready one", s.DesiredNumberScheduled, s.UpdatedNumberScheduled, s.NumberReady), nil
 	})
 }
 
