@@ -3,6 +3,7 @@ package installer
 import (
 	"context"
 	"path"
+	"slices"
 	"time"
 
 	"airlift/images/store"
@@ -24,6 +25,10 @@ func (s *StaticPods) endsFirst(component string) bool {
 	return s.formerKept && (component == controllerManager || component == "kube-scheduler")
 }
 
+// workerEnd is how long the kubelet may go on with a pod whose directory it has removed: its sync loop
+// takes up a pod that has ended once a second (k8s.io/kubernetes/pkg/kubelet), and a slow host needs time.
+const workerEnd = 2 * time.Second
+
 // endPod removes the manifest of a component, and waits until the kubelet has ended and removed its pod.
 // A kubelet that needs too long waits by itself after the new manifest is written, so that is no error.
 func (s *StaticPods) endPod(ctx context.Context, component string, containers []store.Container) error {
@@ -31,24 +36,15 @@ func (s *StaticPods) endPod(ctx context.Context, component string, containers []
 		return err
 	}
 	err := cluster.WaitForEnd(ctx, component, endTimeout, s.report, func(context.Context) (bool, string, error) {
-		for _, c := range containers {
-			if left := s.leftOf(c.PodUID); left != "" {
-				return false, "the kubelet has not removed " + left, nil
-			}
-		}
-		return true, "", nil
+		left := func(c store.Container) bool { return s.exists(path.Join(config.KubeletDir, "pods", c.PodUID)) }
+		return !slices.ContainsFunc(containers, left), "the kubelet has not removed its pod", nil
 	})
 	if err != nil && ctx.Err() == nil {
 		s.console.Debug(1, "%v", err)
 	}
-	return nil
-}
-
-// leftOf returns what the kubelet has not removed yet of a static pod that ended, or "". It removes the
-// pod's directory before its cgroup, and accepts a new pod of the same name right after both.
-func (s *StaticPods) leftOf(uid string) string {
-	if dir := path.Join(config.KubeletDir, "pods", uid); s.exists(dir) {
-		return dir
+	select {
+	case <-ctx.Done():
+	case <-time.After(workerEnd):
 	}
-	return s.host.PodCgroup(uid)
+	return nil
 }

@@ -81,23 +81,6 @@ func (h *Host) podCgroups() ([]string, error) {
 	return found, nil
 }
 
-// PodCgroup returns a cgroup of a static pod, or "" if there is none. The kubelet has removed that of a
-// pod which has ended. Pods of the QoS class Guaranteed are at the top, the others in one of their class.
-func (h *Host) PodCgroup(uid string) string {
-	tops, err := h.podCgroups()
-	if err != nil {
-		return ""
-	}
-	for _, top := range tops {
-		for _, class := range []string{"", "*"} {
-			if found, _ := filepath.Glob(filepath.Join(top, class, "*pod"+uid+"*")); len(found) > 0 {
-				return found[0]
-			}
-		}
-	}
-	return ""
-}
-
 func (h *Host) cgroupProcesses() ([]int, error) {
 	tops, err := h.podCgroups()
 	if err != nil {
