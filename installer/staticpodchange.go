@@ -58,6 +58,8 @@ type StaticPods struct {
 	apiServerFollows bool
 	// formerKept is set if the previous manifests are kept, so one may be missing for some seconds.
 	formerKept bool
+	// ended, if set, is called when the pod of a component has ended whose new manifest follows.
+	ended func(ctx context.Context, component string)
 }
 
 // NewStaticPods returns the StaticPods of a host.

@@ -42,6 +42,9 @@ func (s *StaticPods) endPod(ctx context.Context, component string, containers []
 	if err != nil && ctx.Err() == nil {
 		s.console.Debug(1, "%v", err)
 	}
+	if err == nil && s.ended != nil {
+		s.ended(ctx, component)
+	}
 	select {
 	case <-ctx.Done():
 	case <-time.After(workerEnd):

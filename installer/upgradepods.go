@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -227,6 +228,20 @@ func (u *Upgrade) replace(ctx context.Context, name string) (replaced bool, err 
 	u.console.Note("%s: %s", name, image)
 	_, err = u.pods.Replace(ctx, name, u.plans[name], former)
 	return err == nil, err
+}
+
+// releaseLeadership gives back the Lease of this host's controller manager, which keeps it when it ends.
+func (u *Upgrade) releaseLeadership(ctx context.Context, component string) {
+	if component != controllerManager {
+		return
+	}
+	name, err := os.Hostname()
+	if err == nil {
+		_, err = u.client.ReleaseLeadership(ctx, component, name)
+	}
+	if err != nil {
+		u.console.Debug(1, "releasing the Lease of %s: %v", component, err)
+	}
 }
 
 // waitAPI waits for this node's API server: etcd's restart interrupts it, too.

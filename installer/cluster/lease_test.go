@@ -5,8 +5,10 @@ import (
 	"testing"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/utils/ptr"
 )
 
 // A Lease has one holder until it is dropped or its duration has passed.
@@ -72,5 +74,32 @@ func TestWaitForLease(t *testing.T) {
 	}
 	if list, err := c.api.CoordinationV1().Leases(systemNamespace).List(t.Context(), metav1.ListOptions{}); err != nil || len(list.Items) > 0 {
 		t.Errorf("left: %v, %v", list.Items, err)
+	}
+}
+
+// Only a Lease that a process of this host had is given back.
+func TestReleaseLeadership(t *testing.T) {
+	const uuid = "_6a2f41a3-c54c-fce8-32d2-0324e1c32e22"
+	for holder, released := range map[string]bool{
+		"host1" + uuid: true, "host10" + uuid: false, "host1_b" + uuid: false, "host1": false, "": false,
+	} {
+		c := &Client{api: fake.NewClientset(&coordinationv1.Lease{
+			ObjectMeta: metav1.ObjectMeta{Name: "kube-controller-manager", Namespace: "kube-system"},
+			Spec:       coordinationv1.LeaseSpec{HolderIdentity: ptr.To(holder), LeaseDurationSeconds: ptr.To(int32(15))},
+		})}
+		if got, err := c.ReleaseLeadership(t.Context(), "kube-controller-manager", "host1"); got != released || err != nil {
+			t.Errorf("%q: %v, %v", holder, got, err)
+		}
+		lease, err := c.api.CoordinationV1().Leases("kube-system").Get(t.Context(), "kube-controller-manager", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := holder
+		if released {
+			want = ""
+		}
+		if got := *lease.Spec.HolderIdentity; got != want {
+			t.Errorf("%q: the holder is %q", holder, got)
+		}
 	}
 }
