@@ -117,7 +117,7 @@ func (s *StaticPods) Replace(ctx context.Context, component string, manifest, fo
 			return false, err
 		}
 	}
-	// Also after an interruption: the manifest may be missing.
+	// Also when ctx has ended: the manifest must not stay missing.
 	if err := s.write(file); err != nil {
 		return false, err
 	}

@@ -17,16 +17,16 @@ const endTimeout = stopGrace + 15*time.Second
 // endsFirst reports whether the pod of a component ends before its new manifest is written.
 //
 // The kubelet starts the pod of a changed manifest only after the previous one has ended, and looks
-// again after 10 to 15 seconds (backOffPeriod of its package). It starts one that is written after that
-// at once. If the host loses power in between, it runs without the component until the same command, or
-// undo, writes the manifest. An upgrade that continues needs etcd and the API server, so they do not end
-// first.
+// again after 10 to 15 seconds (backOffPeriod of k8s.io/kubernetes/pkg/kubelet). It starts at once one
+// that is written after that. If the host loses power in between, it runs without the component until the
+// same command, or undo, writes the manifest. An upgrade that continues needs etcd and the API server, so
+// they do not end first.
 func (s *StaticPods) endsFirst(component string) bool {
 	return s.formerKept && (component == controllerManager || component == "kube-scheduler")
 }
 
 // workerEnd is how long the kubelet may go on with a pod whose directory it has removed: its sync loop
-// takes up a pod that has ended once a second (k8s.io/kubernetes/pkg/kubelet), and a slow host needs time.
+// takes up a pod that has ended once a second (syncLoop of that package), and a slow host needs time.
 const workerEnd = 2 * time.Second
 
 // endPod removes the manifest of a component, and waits until the kubelet has ended and removed its pod.
