@@ -217,7 +217,8 @@ reproducible:
 	done && \
 	$(MAKE) -C "$$work/a" release VERSION=$(VERSION) && \
 	GOCACHE=$$work/cache $(MAKE) -C "$$work/another" release VERSION=$(VERSION) && \
-	diff "$$work/a/out/release/SHA256SUMS" "$$work/another/out/release/SHA256SUMS" && \
+	{ diff "$$work/a/out/release/SHA256SUMS" "$$work/another/out/release/SHA256SUMS" || \
+		{ trap - EXIT; echo "The builds differ. Both are kept: $$work"; exit 1; }; } && \
 	echo "Both builds have the same bytes."
 
 clean:
