@@ -26,8 +26,10 @@ func (s *StaticPods) endsFirst(component string) bool {
 }
 
 // workerEnd is how long the kubelet may go on with a pod whose directory it has removed: its sync loop
-// takes up a pod that has ended once a second (syncLoop of that package), and a slow host needs time.
-const workerEnd = 2 * time.Second
+// takes up a pod that has ended once a second (syncLoop of that package), and a slow host needs time. In
+// this time a leader also renews its Lease: by default it does so every two seconds (RetryPeriod of
+// k8s.io/component-base/config).
+const workerEnd = 2500 * time.Millisecond
 
 // endPod removes the manifest of a component, and waits until the kubelet has ended and removed its pod.
 // A kubelet that needs too long waits by itself after the new manifest is written, so that is no error.
@@ -42,12 +44,13 @@ func (s *StaticPods) endPod(ctx context.Context, component string, containers []
 	if err != nil && ctx.Err() == nil {
 		s.console.Debug(1, "%v", err)
 	}
+	workerEnded := time.After(workerEnd)
 	if err == nil && s.ended != nil {
 		s.ended(ctx, component)
 	}
 	select {
 	case <-ctx.Done():
-	case <-time.After(workerEnd):
+	case <-workerEnded:
 	}
 	return nil
 }

@@ -231,13 +231,14 @@ func (u *Upgrade) replace(ctx context.Context, name string) (replaced bool, err 
 }
 
 // releaseLeadership gives back the Lease of this host's controller manager, which keeps it when it ends.
+// That takes workerEnd.
 func (u *Upgrade) releaseLeadership(ctx context.Context, component string) {
 	if component != controllerManager {
 		return
 	}
 	name, err := os.Hostname()
 	if err == nil {
-		_, err = u.client.ReleaseLeadership(ctx, component, name)
+		_, err = u.client.ReleaseLeadership(ctx, component, name, workerEnd)
 	}
 	if err != nil {
 		u.console.Debug(1, "releasing the Lease of %s: %v", component, err)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
@@ -95,15 +96,28 @@ func (c *Client) DropLease(ctx context.Context, name, holder string) error {
 
 // ReleaseLeadership gives back the Lease of a component that has ended on a host without doing so, as
 // client-go's leader election does. Otherwise the next leader waits until it expires, 15 seconds by
-// default. The holder's identity is the host's name and a UUID.
-func (c *Client) ReleaseLeadership(ctx context.Context, component, hostname string) (released bool, err error) {
+// default. The holder's identity is the host's name and a UUID. A Lease that is renewed within idle stays:
+// another host with that name has it.
+func (c *Client) ReleaseLeadership(ctx context.Context, component, hostname string, idle time.Duration) (released bool, err error) {
 	leases := c.api.CoordinationV1().Leases(systemNamespace)
+	before, err := leases.Get(ctx, component, metav1.GetOptions{})
+	if err != nil {
+		return false, err
+	}
+	uuid, its := strings.CutPrefix(ptr.Deref(before.Spec.HolderIdentity, ""), hostname+"_")
+	if !its || len(uuid) != 36 || strings.Count(uuid, "-") != 4 {
+		return false, nil
+	}
+	select {
+	case <-ctx.Done():
+		return false, ctx.Err()
+	case <-time.After(idle):
+	}
 	lease, err := leases.Get(ctx, component, metav1.GetOptions{})
 	if err != nil {
 		return false, err
 	}
-	uuid, its := strings.CutPrefix(ptr.Deref(lease.Spec.HolderIdentity, ""), hostname+"_")
-	if !its || len(uuid) != 36 || strings.Count(uuid, "-") != 4 {
+	if !equality.Semantic.DeepEqual(lease.Spec, before.Spec) {
 		return false, nil
 	}
 	now := metav1.NowMicro()

@@ -7,7 +7,9 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/ptr"
 )
 
@@ -77,29 +79,50 @@ func TestWaitForLease(t *testing.T) {
 	}
 }
 
-// Only a Lease that a process of this host had is given back.
+// Only a Lease that a process of this host had, and that no one renews, is given back.
 func TestReleaseLeadership(t *testing.T) {
 	const uuid = "_6a2f41a3-c54c-fce8-32d2-0324e1c32e22"
-	for holder, released := range map[string]bool{
-		"host1" + uuid: true, "host10" + uuid: false, "host1_b" + uuid: false, "host1": false, "": false,
+	for _, test := range []struct {
+		holder             string
+		renewed, givenBack bool
+	}{
+		{holder: "host1" + uuid, givenBack: true},
+		{holder: "host1" + uuid, renewed: true}, // by another host with this name
+		{holder: "host10" + uuid},
+		{holder: "host1_b" + uuid},
+		{holder: "host1"},
+		{holder: ""},
 	} {
-		c := &Client{api: fake.NewClientset(&coordinationv1.Lease{
+		first := &coordinationv1.Lease{
 			ObjectMeta: metav1.ObjectMeta{Name: "kube-controller-manager", Namespace: "kube-system"},
-			Spec:       coordinationv1.LeaseSpec{HolderIdentity: ptr.To(holder), LeaseDurationSeconds: ptr.To(int32(15))},
-		})}
-		if got, err := c.ReleaseLeadership(t.Context(), "kube-controller-manager", "host1"); got != released || err != nil {
-			t.Errorf("%q: %v, %v", holder, got, err)
+			Spec:       coordinationv1.LeaseSpec{HolderIdentity: ptr.To(test.holder), LeaseDurationSeconds: ptr.To(int32(15))},
 		}
-		lease, err := c.api.CoordinationV1().Leases("kube-system").Get(t.Context(), "kube-controller-manager", metav1.GetOptions{})
+		api := fake.NewClientset(first)
+		reads := 0
+		api.PrependReactor("get", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
+			if reads++; reads == 2 && test.renewed {
+				renewed := first.DeepCopy()
+				renewed.Spec.RenewTime = ptr.To(metav1.NowMicro())
+				if err := api.Tracker().Update(coordinationv1.SchemeGroupVersion.WithResource("leases"), renewed, "kube-system"); err != nil {
+					t.Error(err)
+				}
+			}
+			return false, nil, nil
+		})
+		c := &Client{api: api}
+		if got, err := c.ReleaseLeadership(t.Context(), "kube-controller-manager", "host1", time.Millisecond); got != test.givenBack || err != nil {
+			t.Errorf("%+v: %v, %v", test, got, err)
+		}
+		lease, err := api.CoordinationV1().Leases("kube-system").Get(t.Context(), "kube-controller-manager", metav1.GetOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		want := holder
-		if released {
+		want := test.holder
+		if test.givenBack {
 			want = ""
 		}
 		if got := *lease.Spec.HolderIdentity; got != want {
-			t.Errorf("%q: the holder is %q", holder, got)
+			t.Errorf("%+v: the holder is %q", test, got)
 		}
 	}
 }
