@@ -156,7 +156,8 @@ var notCompared = []*regexp.Regexp{
 	regexp.MustCompile(`^metadata\.(uid|resourceVersion|creationTimestamp|generation|managedFields|name|selfLink)\b`),
 	regexp.MustCompile(`^metadata\.annotations\.kubectl\.kubernetes\.io/last-applied-configuration\b`), // set by kubectl
 	regexp.MustCompile(`^metadata\.ownerReferences\[\d+\]\.uid$`),
-	regexp.MustCompile(`^metadata\.annotations\.kubernetes\.io/config\.(hash|mirror|seen)$`), // hashes and times of a static pod
+	regexp.MustCompile(`^metadata\.annotations\.kubernetes\.io/config\.(hash|mirror|seen)$`),          // hashes and times of a static pod
+	regexp.MustCompile(`^metadata\.annotations\.endpoints\.kubernetes\.io/last-change-trigger-time$`), // only if the last update followed a change of a pod or the Service
 	regexp.MustCompile(`^status\b`),
 	regexp.MustCompile(`^data\.kubeconfig\.preferences$`), // empty in cluster-info, and left out by kubeadm since v1.35
 }
