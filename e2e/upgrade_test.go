@@ -461,13 +461,18 @@ sleep %s; kill -9 $pid 2>/dev/null; wait $pid; echo "exit $?"`, newerFile, step,
 		}},
 		{"undo", func(t *testing.T) {
 			newer(t, h, 0, "upgrade", "apply", "--yes") // if this step runs alone
-			// Another control plane has the turn for the next ten seconds.
+			// Another control plane has the turn for the next ten seconds. Its clock is wrong.
 			const turn = "airlift-control-plane"
 			kubectl(t, s, "delete", "lease", "-n", "kube-system", turn, "--ignore-not-found")
 			run(t, h, "sh", "-c", fmt.Sprintf(`kubectl --kubeconfig /etc/kubernetes/admin.conf create -f - <<EOF
 {apiVersion: coordination.k8s.io/v1, kind: Lease, metadata: {name: %s, namespace: kube-system},
- spec: {holderIdentity: other, leaseDurationSeconds: 10, renewTime: "$(date -u +%%Y-%%m-%%dT%%H:%%M:%%S.000000Z)"}}
+ spec: {holderIdentity: other, leaseDurationSeconds: 10, renewTime: "2024-01-01T00:00:00.000000Z"}}
 EOF`, turn))
+			upgraded := images(t)
+			contains(t, run(t, h, "sh", "-c", fmt.Sprintf(`env --default-signal=INT %s upgrade undo --yes >/root/waiting.log 2>&1 & pid=$!
+until grep -q 'waiting: other' /root/waiting.log; do kill -0 $pid || break; sleep 0.1; done
+kill -INT $pid; wait $pid; echo "exit $?"`, newerFile)), "exit 130")
+			same(t, upgraded, images(t))
 			contains(t, newer(t, h, 0, "upgrade", "undo", "--yes"), "waiting: other restarts its control plane", version+" again")
 			if left := kubectl(t, s, "get", "lease", "-n", "kube-system", turn, "--ignore-not-found"); left != "" {
 				t.Errorf("the turn was not given up: %s", left)

@@ -127,7 +127,7 @@ func (u *UpgradeUndo) preflight(ctx context.Context) error {
 		u.console.Warn("the API server does not answer, so the versions of the other nodes are not checked, and other control planes are not waited for")
 		return nil
 	}
-	if u.endTurn, err = u.takeTurn(ctx, client, pki.NodeName(u.files())); err != nil {
+	if u.endTurn, err = TakeTurn(ctx, u.console, pki.NodeName(u.files()), u.client); err != nil {
 		return err
 	}
 	nodes, err := client.UpgradeNodes(ctx)

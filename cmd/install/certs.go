@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"airlift/installer/cluster"
 	"airlift/installer/config"
 	"airlift/installer/host"
 	"airlift/installer/status"
@@ -140,11 +139,7 @@ func absolute(flag, file string) (string, error) {
 func (f *certsFlags) fetch(ctx context.Context) (config.Cluster, error) {
 	ctx, cancel := context.WithTimeout(ctx, clusterTimeout)
 	defer cancel()
-	file, err := f.kubeconfigFile()
-	if err != nil {
-		return config.Cluster{}, err
-	}
-	c, err := cluster.Load(file, "")
+	c, err := f.client()
 	if err != nil {
 		return config.Cluster{}, err
 	}

@@ -16,78 +16,93 @@ import (
 // does: etcd keeps its quorum, and the other API servers answer.
 const TurnLease = "airlift-control-plane"
 
-// TakeLease takes a Lease in kube-system for holder, and returns who has it afterwards. Another
-// holder keeps it until it is dropped, or until it is older than the duration with which it was
-// taken: then its holder did not finish.
-func (c *Client) TakeLease(ctx context.Context, name, holder string, duration time.Duration, now time.Time) (has string, err error) {
+// A Lease is a Lease in kube-system, as one process sees it that takes it or waits for it.
+type Lease struct {
+	Name     string
+	Holder   string        // who takes it here
+	Duration time.Duration // after how long without renewal someone else may take it
+
+	seen    coordinationv1.LeaseSpec
+	changed time.Time // when this process first saw it so
+}
+
+// Take takes the Lease, or renews it, and returns who has it afterwards. Another holder keeps it until
+// it drops it, or until this process has seen for the duration of that holder that nobody renews it: then
+// that holder did not finish. The times in the Lease are not used, because they are by the clock of
+// another host.
+func (l *Lease) Take(ctx context.Context, c *Client) (has string, err error) {
 	leases := c.api.CoordinationV1().Leases(systemNamespace)
+	now := metav1.NowMicro()
 	spec := coordinationv1.LeaseSpec{
-		HolderIdentity:       ptr.To(holder),
-		LeaseDurationSeconds: ptr.To(int32(duration / time.Second)),
-		AcquireTime:          ptr.To(metav1.NewMicroTime(now)),
-		RenewTime:            ptr.To(metav1.NewMicroTime(now)),
+		HolderIdentity:       ptr.To(l.Holder),
+		LeaseDurationSeconds: ptr.To(int32(l.Duration / time.Second)),
+		AcquireTime:          &now,
+		RenewTime:            &now,
 	}
-	found, err := leases.Get(ctx, name, metav1.GetOptions{})
+	found, err := leases.Get(ctx, l.Name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		_, err = leases.Create(ctx, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}, metav1.CreateOptions{})
+		_, err = leases.Create(ctx, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: l.Name}, Spec: spec}, metav1.CreateOptions{})
 	case err != nil:
 		return "", err
 	default:
-		if other := ptr.Deref(found.Spec.HolderIdentity, ""); other != "" && other != holder && !expiredLease(found.Spec, now) {
+		if other := ptr.Deref(found.Spec.HolderIdentity, ""); other != "" && other != l.Holder && !l.expired(found.Spec) {
 			return other, nil
 		}
 		found.Spec = spec
 		_, err = leases.Update(ctx, found, metav1.UpdateOptions{})
 	}
 	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
-		found, err := leases.Get(ctx, name, metav1.GetOptions{})
+		found, err := leases.Get(ctx, l.Name, metav1.GetOptions{})
 		if err != nil {
 			return "", err
 		}
 		return ptr.Deref(found.Spec.HolderIdentity, ""), nil
 	}
-	return holder, err
+	return l.Holder, err
 }
 
-func expiredLease(spec coordinationv1.LeaseSpec, now time.Time) bool {
-	renewed := ptr.Deref(spec.RenewTime, metav1.MicroTime{})
-	return now.After(renewed.Add(time.Duration(ptr.Deref(spec.LeaseDurationSeconds, 0)) * time.Second))
+// expired reports whether this process has seen no change for the Lease's duration.
+func (l *Lease) expired(spec coordinationv1.LeaseSpec) bool {
+	if l.changed.IsZero() || !equality.Semantic.DeepEqual(spec, l.seen) {
+		l.seen, l.changed = spec, time.Now()
+	}
+	return time.Since(l.changed) > time.Duration(ptr.Deref(spec.LeaseDurationSeconds, 0))*time.Second
 }
 
-// WaitForLease takes a Lease as TakeLease does, as soon as no one else has it. A client that may not
-// use Leases does not wait.
-func (c *Client) WaitForLease(ctx context.Context, name, holder string, duration, timeout time.Duration, report Report) error {
+// Wait takes the Lease as Take does, as soon as no one else has it. A client that may not use Leases does
+// not wait.
+func (l *Lease) Wait(ctx context.Context, c *Client, timeout time.Duration, report Report) error {
 	w := wait{
-		what: "the turn of " + holder, timeout: timeout, interval: leasePoll, report: report,
+		what: "the turn of " + l.Holder, timeout: timeout, interval: leasePoll, report: report,
 		hint: "control planes are changed one after the other: run this command again when the other one is ready",
 	}
 	return w.until(ctx, nil, func(ctx context.Context) (bool, string, error) {
-		has, err := c.TakeLease(ctx, name, holder, duration, time.Now())
+		has, err := l.Take(ctx, c)
 		switch {
 		case apierrors.IsForbidden(err):
 			return true, "", nil
 		case err != nil:
 			return false, err.Error(), nil
 		}
-		return has == holder, has + " restarts its control plane, and only one may at a time", nil
+		return has == l.Holder, has + " restarts its control plane, and only one may at a time", nil
 	})
 }
 
-// leasePoll is how often WaitForLease looks.
+// leasePoll is how often Wait looks.
 const leasePoll = 2 * time.Second
 
-// DropLease gives up a Lease that TakeLease took: it deletes it.
-func (c *Client) DropLease(ctx context.Context, name, holder string) error {
+// Drop gives up a Lease that Take took: it deletes it.
+func (l *Lease) Drop(ctx context.Context, c *Client) error {
 	leases := c.api.CoordinationV1().Leases(systemNamespace)
-	found, err := leases.Get(ctx, name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) || err == nil && ptr.Deref(found.Spec.HolderIdentity, "") != holder {
+	found, err := leases.Get(ctx, l.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) || err == nil && ptr.Deref(found.Spec.HolderIdentity, "") != l.Holder {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	err = leases.Delete(ctx, name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &found.UID, ResourceVersion: &found.ResourceVersion}})
+	err = leases.Delete(ctx, l.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &found.UID, ResourceVersion: &found.ResourceVersion}})
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return nil // someone else has it
 	}

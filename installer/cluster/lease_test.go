@@ -1,8 +1,11 @@
 package cluster
 
 import (
+	"context"
+	"errors"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -13,69 +16,108 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// A Lease has one holder until it is dropped or its duration has passed.
+// A Lease has one holder until it is dropped, or until another process has seen no renewal for its
+// duration. What the holder's clock shows makes no difference.
 func TestLease(t *testing.T) {
-	c := &Client{api: fake.NewClientset()}
-	now := time.Now()
-	take := func(holder string, at time.Time) string {
-		has, err := c.TakeLease(t.Context(), "turn", holder, time.Minute, at)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return has
-	}
-	for i, step := range []struct {
-		holder string
-		after  time.Duration
-		want   string
-		drop   string
-	}{
-		{holder: "a", want: "a"},
-		{holder: "b", want: "a"},
-		{holder: "a", after: time.Second, want: "a"}, // the same command again
-		{holder: "b", after: time.Minute, want: "a", drop: "b"},
-		{holder: "b", after: 62 * time.Second, want: "b", drop: "b"},
-		{holder: "a", after: 63 * time.Second, want: "a"},
-	} {
-		if has := take(step.holder, now.Add(step.after)); has != step.want {
-			t.Errorf("step %d: %s has the Lease, not %s", i, has, step.want)
-		}
-		if step.drop != "" {
-			if err := c.DropLease(t.Context(), "turn", step.drop); err != nil {
-				t.Error(err)
+	for _, wrong := range []time.Duration{0, -time.Hour, time.Hour} {
+		synctest.Test(t, func(t *testing.T) {
+			c := &Client{api: fake.NewClientset()}
+			leases := map[string]*Lease{}
+			for _, holder := range []string{"a", "b"} {
+				leases[holder] = &Lease{Name: "turn", Holder: holder, Duration: time.Minute}
 			}
-		}
+			for i, step := range []struct {
+				pause  time.Duration
+				holder string
+				want   string
+				drop   string
+			}{
+				{holder: "a", want: "a"},
+				{pause: time.Hour, holder: "b", want: "a"}, // b has not waited yet
+				{pause: 59 * time.Second, holder: "b", want: "a"},
+				{holder: "a", want: "a"}, // a renews it
+				{pause: 59 * time.Second, holder: "b", want: "a", drop: "b"},
+				{pause: 59 * time.Second, holder: "b", want: "a"},
+				{pause: 2 * time.Second, holder: "b", want: "b", drop: "b"},
+				{holder: "a", want: "a"},
+			} {
+				time.Sleep(step.pause)
+				has, err := leases[step.holder].Take(t.Context(), c)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if has != step.want {
+					t.Errorf("clock wrong by %s, step %d: %s has the Lease, not %s", wrong, i, has, step.want)
+				}
+				if has == "a" && step.holder == "a" {
+					recordTimes(t, c, time.Now().Add(wrong))
+				}
+				if step.drop != "" {
+					if err := leases[step.drop].Drop(t.Context(), c); err != nil {
+						t.Error(err)
+					}
+				}
+			}
+		})
+	}
+}
+
+// recordTimes writes the times of another clock into the Lease.
+func recordTimes(t *testing.T, c *Client, at time.Time) {
+	t.Helper()
+	leases := c.api.CoordinationV1().Leases(systemNamespace)
+	lease, err := leases.Get(t.Context(), "turn", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lease.Spec.AcquireTime, lease.Spec.RenewTime = ptr.To(metav1.NewMicroTime(at)), ptr.To(metav1.NewMicroTime(at))
+	if _, err := leases.Update(t.Context(), lease, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
 	}
 }
 
 // The second holder waits until the first one drops the Lease, which is then gone.
 func TestWaitForLease(t *testing.T) {
 	c := &Client{api: fake.NewClientset()}
-	wait := func(holder string, seen func(string)) error {
-		return c.WaitForLease(t.Context(), "turn", holder, time.Minute, time.Minute, seen)
-	}
-	if err := wait("a", func(string) {}); err != nil {
+	a, b := &Lease{Name: "turn", Holder: "a", Duration: time.Minute}, &Lease{Name: "turn", Holder: "b", Duration: time.Minute}
+	if err := a.Wait(t.Context(), c, time.Minute, nil); err != nil {
 		t.Fatal(err)
 	}
 	waiting := make(chan string, 100)
 	done := make(chan error)
-	go func() { done <- wait("b", func(text string) { waiting <- text }) }()
+	go func() { done <- b.Wait(t.Context(), c, time.Minute, func(text string) { waiting <- text }) }()
 	if text := <-waiting; !strings.HasPrefix(text, "a restarts its control plane") {
 		t.Errorf("it reports %q", text)
 	}
-	if err := c.DropLease(t.Context(), "turn", "a"); err != nil {
+	if err := a.Drop(t.Context(), c); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
 	for range 2 { // the second time there is none
-		if err := c.DropLease(t.Context(), "turn", "b"); err != nil {
+		if err := b.Drop(t.Context(), c); err != nil {
 			t.Error(err)
 		}
 	}
 	if list, err := c.api.CoordinationV1().Leases(systemNamespace).List(t.Context(), metav1.ListOptions{}); err != nil || len(list.Items) > 0 {
 		t.Errorf("left: %v, %v", list.Items, err)
+	}
+}
+
+// Someone who gives up waiting leaves the Lease to its holder.
+func TestWaitForLeaseInterrupted(t *testing.T) {
+	c := &Client{api: fake.NewClientset()}
+	a, b := &Lease{Name: "turn", Holder: "a", Duration: time.Minute}, &Lease{Name: "turn", Holder: "b", Duration: time.Minute}
+	if _, err := a.Take(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	if err := b.Wait(ctx, c, time.Minute, func(string) { cancel() }); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+	if has, err := a.Take(t.Context(), c); has != "a" || err != nil {
+		t.Errorf("%q has it, %v", has, err)
 	}
 }
 

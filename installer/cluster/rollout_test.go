@@ -3,6 +3,7 @@ package cluster
 import (
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -28,13 +29,15 @@ func TestWaitForProxies(t *testing.T) {
 		"all have it":                    {status(2, 3, 3), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			client := &Client{api: fake.NewClientset(&appsv1.DaemonSet{
-				ObjectMeta: metav1.ObjectMeta{Name: "kube-proxy", Namespace: "kube-system", Generation: 2}, Status: c.status,
-			})}
-			err := client.WaitForProxies(t.Context(), Waiting{Timeout: 10 * time.Millisecond})
-			if (err == nil) != (c.missed == "") || err != nil && !strings.Contains(err.Error(), c.missed) {
-				t.Errorf("error %v, want %q", err, c.missed)
-			}
+			synctest.Test(t, func(t *testing.T) {
+				client := &Client{api: fake.NewClientset(&appsv1.DaemonSet{
+					ObjectMeta: metav1.ObjectMeta{Name: "kube-proxy", Namespace: "kube-system", Generation: 2}, Status: c.status,
+				})}
+				err := client.WaitForProxies(t.Context(), Waiting{Timeout: time.Minute})
+				if (err == nil) != (c.missed == "") || err != nil && !strings.Contains(err.Error(), c.missed) {
+					t.Errorf("error %v, want %q", err, c.missed)
+				}
+			})
 		})
 	}
 	t.Run("no kube-proxy", func(t *testing.T) {

@@ -29,7 +29,7 @@ func TestWaitForComponent(t *testing.T) {
 		t.Errorf("asked %d times, reported %q", asked.Load(), states)
 	}
 	healthy.Store(1 << 30)
-	err := WaitForComponent(context.Background(), "kube-scheduler", server.URL+"/healthz", 300*time.Millisecond, nil)
+	err := WaitForComponent(context.Background(), "kube-scheduler", server.URL+"/healthz", 2*time.Second, nil)
 	if err == nil || !strings.Contains(err.Error(), "kube-scheduler at https://127.0.0.1") || !strings.Contains(err.Error(), "leader election is lost") {
 		t.Errorf("never healthy: %v", err)
 	}
