@@ -49,7 +49,9 @@ export AIRLIFT_CACHE := $(CACHE)
 export CGO_ENABLED := 0
 export GOFLAGS := -trimpath -buildvcs=false
 
-LDFLAGS  = -s -w -X main.version=$(VERSION)
+# -buildid=: the compiler's build ID depends on the object files, and these can differ from build to
+# build, when the executables have the same code.
+LDFLAGS  = -s -w -buildid= -X main.version=$(VERSION)
 # Without the tag, gRPC's request tracing links html/template. The linker must then keep
 # every method of every type, which is a third of the installer.
 TAG      = grpcnotrace

@@ -215,7 +215,7 @@ func (r release) archives(p platform, command []byte, shared []file) error {
 // this machine.
 func build(path, version string, p platform) error {
 	c := exec.Command("go", "build", "-buildvcs=false", "-tags", "grpcnotrace", "-trimpath",
-		"-ldflags", "-s -w -X main.version="+version, "-o", path, "./cmd/bundle")
+		"-ldflags", "-s -w -buildid= -X main.version="+version, "-o", path, "./cmd/bundle")
 	c.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=", "GOEXPERIMENT=", "GOAMD64=v1", "GOARM64=v8.0")
 	if p.os != "" {
 		c.Env = append(c.Env, "GOOS="+p.os, "GOARCH="+p.arch)
