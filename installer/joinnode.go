@@ -111,14 +111,17 @@ func (j *nodeJoin) writeBootstrap() error {
 
 // waitBootstrap waits until the kubelet has its client certificate.
 func (j *nodeJoin) waitBootstrap(ctx context.Context) error {
-	server := cmp.Or(j.role.bootstrapServer(), j.cluster.found.Server)
+	bootstrap := cluster.Bootstrap{
+		Node: j.config.NodeRegistration.Name, Kubeconfig: j.host.Path(kubeletConf), Token: j.host.Path(bootstrapConf),
+		Server: cmp.Or(j.role.bootstrapServer(), j.cluster.found.Server),
+	}
 	var own *cluster.Client
 	var needs dependency
 	if j.role.bootstrapServer() != "" { // of this host
 		needs = j.localAPI()
 	}
 	err := j.watched(ctx, needs, func(ctx context.Context) (err error) {
-		own, err = cluster.WaitForKubeconfig(ctx, j.host.Path(kubeletConf), server, cmp.Or(j.config.Timeouts.TLSBootstrap, nodeTimeout), j.report)
+		own, err = bootstrap.Wait(ctx, cluster.Waiting{Timeout: cmp.Or(j.config.Timeouts.TLSBootstrap, nodeTimeout), Report: j.report})
 		return err
 	})
 	if err != nil {

@@ -260,7 +260,7 @@ func TestRealKubeletIdentityIsEnoughForAJoin(t *testing.T) {
 		os.Symlink(conf, late)
 	}()
 	var states []string
-	kubelet := must(WaitForKubeconfig(ctx, late, "localhost:"+strings.TrimPrefix(p.endpoint(), "127.0.0.1:"), 10*time.Second, func(s string) { states = append(states, s) }))(t)
+	kubelet := must(Bootstrap{Kubeconfig: late, Server: "localhost:" + strings.TrimPrefix(p.endpoint(), "127.0.0.1:")}.Wait(ctx, Waiting{10 * time.Second, func(s string) { states = append(states, s) }}))(t)
 	if !slices.Equal(states, []string{"the file does not exist yet"}) {
 		t.Errorf("states: %q", states)
 	}
@@ -304,8 +304,8 @@ func TestRealWaitsTellWhatTheySaw(t *testing.T) {
 			return super.WaitForPods(ctx, Pods{Namespaces: []string{"default"}, Names: []string{"default/ghost"}}, d, nil)
 		}), []string{"default/ghost: does not exist"}},
 		"kubeconfig": {lastSeen(func(d time.Duration) error {
-			return second(WaitForKubeconfig(ctx, filepath.Join(t.TempDir(), "none"), "", d, nil))
-		}), []string{"the file does not exist yet", "kubelet"}},
+			return second(Bootstrap{Node: "waits", Kubeconfig: filepath.Join(t.TempDir(), "none"), Token: p.super}.Wait(ctx, Waiting{Timeout: d}))
+		}), []string{"the file does not exist yet", "kubelet", "the kubelet has not requested a certificate"}},
 	} {
 		for _, want := range c.want {
 			if c.err == nil || !strings.Contains(c.err.Error(), want) {

@@ -4,15 +4,12 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"net/http"
 	"strings"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/version"
 )
 
@@ -113,40 +110,4 @@ func failedChecks(body []byte) string {
 		return "not ready"
 	}
 	return "not ready: " + strings.Join(failed, ", ")
-}
-
-// WaitForKubeconfig waits for the end of the kubelet's TLS bootstrap: a
-// kubeconfig at path with a certificate that the API server accepts. server
-// overrides the file's server, as in Load.
-func WaitForKubeconfig(ctx context.Context, path, server string, timeout time.Duration, report Report) (*Client, error) {
-	var client *Client
-	w := wait{
-		what:    "the kubelet to get its certificate (" + path + ")",
-		short:   "the kubelet's certificate",
-		timeout: timeout, report: report, hint: kubeletHint,
-		epilogue: func(ctx context.Context) string {
-			_, state := kubeletHealth(ctx, kubeletHealthURL)
-			return state
-		},
-	}
-	err := w.until(ctx, nil, func(ctx context.Context) (bool, string, error) {
-		c, err := Load(path, server)
-		if errors.Is(err, fs.ErrNotExist) {
-			return false, "the file does not exist yet", nil
-		}
-		if err != nil {
-			return false, err.Error(), nil
-		}
-		// Every authenticated identity may read the version.
-		err = c.api.Discovery().RESTClient().Get().AbsPath("/version").Do(ctx).Error()
-		if apierrors.IsUnauthorized(err) {
-			return false, "the API server rejects the certificate", nil
-		}
-		if err != nil {
-			return false, err.Error(), nil
-		}
-		client = c
-		return true, "", nil
-	})
-	return client, err
 }

@@ -43,7 +43,12 @@ func machines(t *testing.T, change ...func(*vm.Options)) (a, b *vm.Machine) {
 	}
 	for _, m := range pair {
 		m.Append, m.Flags = *cmdline, strings.Fields(*qemuFlags)
-		t.Cleanup(func() { m.PowerCut() })
+		t.Cleanup(func() {
+			if t.Failed() {
+				diagnose(t, m)
+			}
+			m.PowerCut()
+		})
 	}
 	return pair[0], pair[1]
 }
@@ -144,9 +149,6 @@ func install(t *testing.T, m *vm.Machine, args ...string) (out string) {
 	t.Helper()
 	timed(t, m.Name+": install "+args[0], func() (err error) {
 		out, err = site.Install(t.Context(), m, t.Output(), args...)
-		if err != nil {
-			diagnose(t, m)
-		}
 		return err
 	})
 	return out
@@ -295,7 +297,9 @@ func same(t *testing.T, before, after string) {
 func diagnose(t *testing.T, m *vm.Machine) {
 	for _, script := range []string{
 		"kubectl --kubeconfig /etc/kubernetes/admin.conf get nodes,pods -A -o wide",
+		"kubectl --kubeconfig /etc/kubernetes/admin.conf get csr",
 		"journalctl -u kubelet --no-pager -n 30 -o cat | cut -c1-300",
+		"tail -n 20 /var/log/pods/kube-system_kube-controller-manager*/*/*.log | cut -c1-300",
 		"journalctl -u containerd --no-pager -n 15 -o cat | cut -c1-300",
 	} {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
