@@ -192,7 +192,6 @@ func systemIsUp(t *testing.T, m *vm.Machine, nodes int) {
 		}
 		time.Sleep(3 * time.Second)
 	}
-	diagnose(t, m)
 	t.Fatalf("%s: %s", m.Name, state)
 }
 
