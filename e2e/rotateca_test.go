@@ -175,7 +175,7 @@ func TestRotateCA(t *testing.T) {
 			for _, h := range planes {
 				log := run(t, h, "journalctl", "--unit", "airlift-certs-renew.service", "--no-pager", "--output", "cat")
 				contains(t, log, "scheduler.conf renewed", "kube-scheduler restarted")
-				if strings.Contains(log, "waiting for host") {
+				if strings.Contains(log, "waiting: host") {
 					waited++
 				}
 			}
