@@ -34,7 +34,7 @@ func (b Bootstrap) Wait(ctx context.Context, with Waiting) (*Client, error) {
 		timeout: with.Timeout, report: with.Report, hint: kubeletHint + "; on a control plane: kubectl get csr",
 		epilogue: func(ctx context.Context) string {
 			_, state := kubeletHealth(ctx, kubeletHealthURL)
-			return state + "; " + b.request(ctx)
+			return state
 		},
 	}
 	began := time.Now()

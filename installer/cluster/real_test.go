@@ -304,14 +304,17 @@ func TestRealWaitsTellWhatTheySaw(t *testing.T) {
 			return super.WaitForPods(ctx, Pods{Namespaces: []string{"default"}, Names: []string{"default/ghost"}}, d, nil)
 		}), []string{"default/ghost: does not exist"}},
 		"kubeconfig": {lastSeen(func(d time.Duration) error {
-			return second(Bootstrap{Node: "waits", Kubeconfig: filepath.Join(t.TempDir(), "none"), Token: p.super}.Wait(ctx, Waiting{Timeout: d}))
-		}), []string{"the file does not exist yet", "kubelet", "the kubelet has not requested a certificate"}},
+			return second(Bootstrap{Kubeconfig: filepath.Join(t.TempDir(), "none")}.Wait(ctx, Waiting{Timeout: d}))
+		}), []string{"the file does not exist yet", "kubelet"}},
 	} {
 		for _, want := range c.want {
 			if c.err == nil || !strings.Contains(c.err.Error(), want) {
 				t.Errorf("%s: %v, lacks %q", name, c.err, want)
 			}
 		}
+	}
+	if state, want := (Bootstrap{Node: "waits", Token: p.super}).request(ctx), "the kubelet has not requested a certificate"; state != want {
+		t.Errorf("%q, want %q", state, want)
 	}
 	cancelled, cancel := context.WithCancel(ctx)
 	time.AfterFunc(300*time.Millisecond, cancel)
