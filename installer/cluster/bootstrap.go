@@ -25,6 +25,9 @@ type Bootstrap struct {
 // requestAfter is after how long the wait also looks at the kubelet's request: most take a second.
 const requestAfter = 5 * time.Second
 
+// whereToLook is how to find out why the controller manager does nothing.
+const whereToLook = " (its log is on a control plane, below /var/log/pods)"
+
 // Wait waits for a kubeconfig with a certificate that the API server accepts.
 func (b Bootstrap) Wait(ctx context.Context, with Waiting) (*Client, error) {
 	var client *Client
@@ -86,11 +89,11 @@ func (b Bootstrap) state(requests []certificatesv1.CertificateSigningRequest) st
 	if last == nil {
 		return "the kubelet has not requested a certificate"
 	}
-	state := "the controller manager has not approved the request " + last.Name
+	state := "the controller manager has not approved the request " + last.Name + whereToLook
 	for _, c := range last.Status.Conditions {
 		switch c.Type {
 		case certificatesv1.CertificateApproved:
-			state = "the controller manager has not signed the request " + last.Name
+			state = "the controller manager has not signed the request " + last.Name + whereToLook
 		case certificatesv1.CertificateDenied, certificatesv1.CertificateFailed:
 			return "the request " + last.Name + " was not signed: " + c.Reason + ": " + c.Message
 		}

@@ -47,11 +47,11 @@ func TestBootstrapState(t *testing.T) {
 	damaged := request("csr-damaged", "node1", 0, status(""))
 	damaged.Spec.Request = []byte("no PEM")
 	for want, requests := range map[string][]certificatesv1.CertificateSigningRequest{
-		"the kubelet has not requested a certificate":                                    {request("csr-a", "node2", 0, status("")), serving, damaged},
-		"the controller manager has not approved the request csr-b":                      {request("csr-b", "node1", 0, status("")), request("csr-a", "node1", time.Minute, status("PEM", approved))},
-		"the controller manager has not signed the request csr-a":                        {request("csr-a", "node1", 0, status("", approved))},
-		"the request csr-a was not signed: Why: because":                                 {request("csr-a", "node1", 0, status("", approved, certificatesv1.CertificateFailed))},
-		"the request csr-a is signed, but the kubelet has not written /etc/kubelet.conf": {request("csr-a", "node1", 0, status("PEM", approved))},
+		"the kubelet has not requested a certificate":                                                                    {request("csr-a", "node2", 0, status("")), serving, damaged},
+		"the controller manager has not approved the request csr-b (its log is on a control plane, below /var/log/pods)": {request("csr-b", "node1", 0, status("")), request("csr-a", "node1", time.Minute, status("PEM", approved))},
+		"the controller manager has not signed the request csr-a (its log is on a control plane, below /var/log/pods)":   {request("csr-a", "node1", 0, status("", approved))},
+		"the request csr-a was not signed: Why: because":                                                                 {request("csr-a", "node1", 0, status("", approved, certificatesv1.CertificateFailed))},
+		"the request csr-a is signed, but the kubelet has not written /etc/kubelet.conf":                                 {request("csr-a", "node1", 0, status("PEM", approved))},
 	} {
 		if got := (Bootstrap{Node: "node1", Kubeconfig: "/etc/kubelet.conf"}).state(requests); got != want {
 			t.Errorf("%q, want %q", got, want)
