@@ -14,6 +14,22 @@ import (
 	"airlift/scripts/vm"
 )
 
+// longLeases writes the configuration that init advises on hosts that are too slow for the leases of
+// the controller manager and the scheduler. An emulated control plane can be: its controller manager
+// exited again and again, and did not sign the certificate of the second node.
+const longLeases = `cat >/root/leases.yaml <<EOF
+apiVersion: kubeadm.k8s.io/v1beta4
+kind: ClusterConfiguration
+controllerManager:
+  extraArgs:
+  - {name: leader-elect-lease-duration, value: 60s}
+  - {name: leader-elect-renew-deadline, value: 45s}
+scheduler:
+  extraArgs:
+  - {name: leader-elect-lease-duration, value: 60s}
+  - {name: leader-elect-renew-deadline, value: 45s}
+EOF`
+
 // TestNetworkPolicy installs a bundle with the add-on network-policy on two machines. Their kernel
 // is Debian's, which can send packets to a process (NFT_QUEUE); the lab's may not. A NetworkPolicy
 // denies and allows traffic between pods of both machines, and reset leaves nothing of it.
@@ -32,7 +48,8 @@ func TestNetworkPolicy(t *testing.T) {
 	a, b := machines(t, func(o *vm.Options) { o.Bundle = path })
 	timed(t, "power on", func() error { return vm.PowerOnAll(t.Context(), a, b) })
 	before := map[*vm.Machine]string{a: files(t, a), b: files(t, b)}
-	install(t, b, joinArgs(t, install(t, a, "init"))...)
+	run(t, a, "sh", "-ec", longLeases)
+	install(t, b, joinArgs(t, install(t, a, "init", "--config", "/root/leases.yaml"))...)
 	systemIsUp(t, a, 2)
 	c := site.Cluster{Control: a, Nodes: 2, Slow: slow}
 	pods, err := c.Deploy(t.Context(), version)

@@ -297,8 +297,10 @@ func diagnose(t *testing.T, m *vm.Machine) {
 	for _, script := range []string{
 		"kubectl --kubeconfig /etc/kubernetes/admin.conf get nodes,pods -A -o wide",
 		"kubectl --kubeconfig /etc/kubernetes/admin.conf get csr",
+		"uptime; free -m; ps -eo times,rss,args --sort=-times | head -n 12 | cut -c1-100",
 		"journalctl -u kubelet --no-pager -n 30 -o cat | cut -c1-300",
 		"tail -n 20 /var/log/pods/kube-system_kube-controller-manager*/*/*.log | cut -c1-300",
+		"tail -n 20 /var/log/pods/kube-system_kube-apiserver*/*/*.log | cut -c1-300; journalctl -u kubelet --no-pager -o cat --grep 'liveness|startup' | tail -n 5 | cut -c1-300",
 		"journalctl -u containerd --no-pager -n 15 -o cat | cut -c1-300",
 	} {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
