@@ -154,7 +154,7 @@ test: packages oracles vet
 
 e2e: bundle
 	@rm -f out/hosts-not-run
-	$(if $(call runs,TestAddOns),bin/upstream build --version $(KUBERNETES) --add-ons)
+	$(if $(call runs,TestAddOns)$(call runs,TestPodNetwork),bin/upstream build --version $(KUBERNETES) --add-ons)
 	$(if $(call runs,TestUpgrade),$(MAKE) newer)
 	$(E2E) ./e2e
 	@if test -e out/hosts-not-run; then cat out/hosts-not-run; fi

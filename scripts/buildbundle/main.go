@@ -33,6 +33,7 @@ func main() {
 	flag.StringVar(&o.compression, "compression", "default", "compression `level`: fastest, default or best")
 	flag.BoolVar(&o.conformance, "conformance", false, "also the images of upstream's own tests")
 	flag.StringVar(&o.addOns, "addon", "", "optional add-ons, as the flag of bundle build")
+	flag.BoolVar(&o.addOnImages, "addon-images", false, "serve the images of the add-ons, and of kube-router, without --addon")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -44,7 +45,7 @@ func main() {
 
 type options struct {
 	version, arch, upstream, bundle, output, compression, addOns string
-	conformance                                                  bool
+	conformance, addOnImages                                     bool
 }
 
 func buildBundle(ctx context.Context, o options, more ...string) error {
@@ -69,7 +70,7 @@ func buildBundle(ctx context.Context, o options, more ...string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	mirrors := filepath.Join(dir, "mirrors")
-	rig := command(ctx, o.upstream, "serve", "--version", o.version, "--arch", o.arch, "--mirrors-file", mirrors, "--conformance="+strconv.FormatBool(o.conformance), "--add-ons="+strconv.FormatBool(o.addOns != ""))
+	rig := command(ctx, o.upstream, "serve", "--version", o.version, "--arch", o.arch, "--mirrors-file", mirrors, "--conformance="+strconv.FormatBool(o.conformance), "--add-ons="+strconv.FormatBool(o.addOnImages || o.addOns != ""))
 	rig.Stdout = nil // the flags, which are also in the file
 	if err := rig.Start(); err != nil {
 		return err

@@ -291,7 +291,7 @@ func conformanceFlag(cmd *cobra.Command, conformance *bool) {
 }
 
 func addOnsFlag(cmd *cobra.Command, addOns *bool) {
-	cmd.Flags().BoolVar(addOns, "add-ons", false, "also the optional add-ons of the catalog, and their images")
+	cmd.Flags().BoolVar(addOns, "add-ons", false, "also the optional add-ons of the catalog and kube-router, and their images")
 }
 
 func archFlag(cmd *cobra.Command, arches *[]string) {
@@ -319,7 +319,7 @@ func releases(versions, arches []string) (list [][]components.Release, err error
 }
 
 // recipes lists the components of a release, with those of upstream's tests if conformance is set,
-// and with the optional add-ons if addOns is set.
+// and with AddOnRecipes if addOns is set.
 func recipes(r components.Release, conformance, addOns bool) []components.Recipe {
 	list := r.Recipes()
 	if addOns {

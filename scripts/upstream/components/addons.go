@@ -2,10 +2,10 @@ package components
 
 import "strings"
 
-// AddOnRecipes returns the recipes for the optional add-ons of the catalog, next to Recipes. They
-// are the same for every release.
+// AddOnRecipes returns the recipes for the optional add-ons of the catalog, and for a pod network that a
+// site can carry instead of flannel, next to Recipes. They are the same for every release.
 func (r Release) AddOnRecipes() []Recipe {
-	return r.forArch([]Recipe{networkPolicies(), metricsServer(), localPathProvisioner(), traefik()})
+	return r.forArch([]Recipe{networkPolicies(), metricsServer(), localPathProvisioner(), traefik(), kubeRouter()})
 }
 
 // networkPolicies follows the target build-standard in the Makefile of kube-network-policies.
@@ -86,3 +86,15 @@ func NewDNSChallengeProviderByName(name string) (challenge.Provider, error) {
 	return nil, fmt.Errorf("this binary has no DNS provider %q", name)
 }
 `
+
+// kubeRouter follows the target kube-router in kube-router's Makefile.
+func kubeRouter() Recipe {
+	const module = "github.com/cloudnativelabs/kube-router/v2"
+	return Recipe{
+		Name: "kube-router", Version: KubeRouter, Module: module,
+		Targets: []Target{{
+			Packages: map[string]string{"kube-router": module + "/cmd/kube-router"},
+			LDFlags:  "-s -w -X " + module + "/pkg/version.Version=" + KubeRouter,
+		}},
+	}
+}

@@ -53,6 +53,9 @@ const (
 	LocalPathProvisioner = "v0.0.30"
 	Traefik              = "v3.7.13"
 
+	// KubeRouter is a pod network that a site can carry. It is the last v2 that the Go module proxy serves.
+	KubeRouter = "v2.1.0"
+
 	// Distribution is a registry for tests.
 	Distribution = "v3.1.2"
 )

@@ -1,15 +1,17 @@
 package image
 
 import (
+	"context"
+
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"airlift/scripts/upstream/components"
 )
 
-// addOns lists the images of the catalog's optional add-ons. Each follows the Dockerfile of its
-// project, at the version that is built.
+// addOns lists the images of the catalog's optional add-ons and of kube-router. Each follows the
+// Dockerfile of its project, at the version that is built.
 func (b *Builder) addOns(r components.Release) []spec {
-	return []spec{b.networkPolicies(r), b.metricsServer(r), b.localPathProvisioner(r), b.traefik(r)}
+	return []spec{b.networkPolicies(r), b.metricsServer(r), b.localPathProvisioner(r), b.traefik(r), b.kubeRouter(r)}
 }
 
 func (b *Builder) networkPolicies(r components.Release) spec {
@@ -54,4 +56,26 @@ func (b *Builder) traefik(r components.Release) spec {
 			Entrypoint: []string{"/traefik"},
 		},
 	}
+}
+
+// kubeRouter has Debian's commands instead of Alpine's, and none of those for people.
+func (b *Builder) kubeRouter(r components.Release) spec {
+	layers := append(static(), glibc(), netfilter(), smallBusybox(), routes())
+	return spec{
+		host: "docker.io", repository: "cloudnativelabs/kube-router", tag: components.KubeRouter, kind: oci,
+		others: linux("arm", "arm64", "ppc64le", "riscv64", "s390x"),
+		layers: append(layers, b.binaries(r, map[string]string{"usr/local/bin/kube-router": "kube-router/kube-router"})),
+		config: v1.Config{WorkingDir: "/root", Env: []string{searchPath}, Entrypoint: []string{"/usr/local/bin/kube-router"}},
+	}
+}
+
+// routes is the command ip, and the file with the names of routing tables, to which kube-router adds its own.
+func routes() layerSpec {
+	ip := debianBinaries("routes 1", []string{"iproute2"}, []string{"ip"}, nil)
+	fill := ip.fill
+	ip.fill = func(ctx context.Context, t *tree) error {
+		t.file("etc/iproute2/rt_tables", 0o644, []byte("255\tlocal\n254\tmain\n253\tdefault\n0\tunspec\n"))
+		return fill(ctx, t)
+	}
+	return ip
 }

@@ -26,7 +26,7 @@ type Builder struct {
 	// TestImages are references of images of upstream's own tests, which are created next to
 	// those of the release. ListTestImages has them.
 	TestImages []string
-	// AddOns creates the images of the catalog's optional add-ons, too.
+	// AddOns creates the images of AddOnRecipes, too.
 	AddOns bool
 }
 
