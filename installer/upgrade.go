@@ -362,6 +362,7 @@ func (u *Upgrade) preflight(ctx context.Context) error {
 // finished ends the upgrade of this node. What undo needs stays until the next upgrade.
 func (u *Upgrade) finished(ctx context.Context) error {
 	if u.state != nil && !u.state.Finished {
+		u.client.RemoveProbes(ctx) // of a run that was killed
 		u.state.Finished = true
 		if err := u.state.write(u.host); err != nil {
 			return err

@@ -417,25 +417,30 @@ func (u *Upgrade) settled(ctx context.Context) error {
 	if err := u.waitAPI(ctx); err != nil {
 		return err
 	}
-	return u.waitControllers(ctx)
+	return u.waitServices(ctx)
 }
 
-// waitControllers waits for a controller manager that acts. Without one, an evicted pod stays in
-// the Services and is not created on another node. It ends with an error only if ctx ends.
-func (u *Upgrade) waitControllers(ctx context.Context) error {
-	if err := u.client.WaitForControllerManager(ctx, controllersTimeout, u.report); err != nil && ctx.Err() == nil {
-		u.console.Warn("%v", err)
+// waitServices waits until Services follow their pods on all nodes: a controller manager acts, the new
+// kube-proxies are Ready, and each has rules that are up to date. Otherwise requests go to pods that a
+// drain has ended. It ends with an error only if ctx ends.
+func (u *Upgrade) waitServices(ctx context.Context) error {
+	for _, wait := range []func() error{
+		func() error { return u.client.WaitForControllerManager(ctx, controllersTimeout, u.report) },
+		func() error {
+			return u.client.WaitForProxies(ctx, cluster.Waiting{Timeout: controllersTimeout, Report: u.report})
+		},
+		func() error {
+			return u.client.WaitForProxyRules(ctx, cluster.Waiting{Timeout: proxyRulesTimeout, Report: u.report})
+		},
+	} {
+		if err := wait(); err != nil && ctx.Err() == nil {
+			u.console.Warn("%v", err)
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
 	}
-	return ctx.Err()
-}
-
-// waitProxies waits for the kube-proxy of all nodes, which this upgrade may have just replaced. It ends
-// with an error only if ctx ends.
-func (u *Upgrade) waitProxies(ctx context.Context) error {
-	if err := u.client.WaitForProxies(ctx, cluster.Waiting{Timeout: controllersTimeout, Report: u.report}); err != nil && ctx.Err() == nil {
-		u.console.Warn("%v", err)
-	}
-	return ctx.Err()
+	return nil
 }
 
 // drain moves the pods of this node to other nodes, if its kubelet or its runtime is to be
@@ -465,10 +470,7 @@ func (u *Upgrade) drain(ctx context.Context) error {
 	if err := u.begin(); err != nil {
 		return err
 	}
-	if err := u.waitControllers(ctx); err != nil {
-		return err
-	}
-	if err := u.waitProxies(ctx); err != nil {
+	if err := u.waitServices(ctx); err != nil {
 		return err
 	}
 	if !self.Unschedulable {
@@ -501,6 +503,9 @@ func (u *Upgrade) drain(ctx context.Context) error {
 // controllersTimeout is longer than a lease lasts, 15 s, and a slow host needs to start the
 // controllers.
 const controllersTimeout = 90 * time.Second
+
+// proxyRulesTimeout is a little longer than a kube-proxy waits before it tries again, 60 s.
+const proxyRulesTimeout = 75 * time.Second
 
 // drainTimeout limits a drain without progress. Pods may need their whole grace period.
 const drainTimeout = 10 * time.Minute

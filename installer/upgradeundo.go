@@ -265,12 +265,15 @@ func (u *UpgradeUndo) settled(ctx context.Context) error {
 }
 
 func (u *UpgradeUndo) uncordon(ctx context.Context) error {
-	if !u.state.Cordoned {
-		return nil
-	}
 	client, err := u.client()
 	if err != nil {
 		return err
+	}
+	if u.isControlPlane() {
+		client.RemoveProbes(ctx) // of an upgrade that was killed
+	}
+	if !u.state.Cordoned {
+		return nil
 	}
 	return client.SetUnschedulable(ctx, pki.NodeName(u.files()), false)
 }

@@ -11,7 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// probeLabel marks the Services that WaitForControllerManager creates.
+// probeLabel marks the Services and EndpointSlices that WaitForControllerManager and
+// WaitForProxyRules create.
 const probeLabel = "airlift.dev/controller-probe"
 
 // WaitForControllerManager waits until a controller manager acts, and above all keeps the
@@ -38,7 +39,7 @@ func (c *Client) WaitForControllerManager(ctx context.Context, timeout time.Dura
 	if err != nil {
 		return fmt.Errorf("creating a Service without pods, to check that a controller manager is active: %w", err)
 	}
-	defer c.removeProbes(context.WithoutCancel(ctx))
+	defer c.RemoveProbes(context.WithoutCancel(ctx))
 	w := wait{what: "an active controller manager", timeout: timeout, report: report}
 	return w.until(ctx, nil, func(ctx context.Context) (bool, string, error) {
 		slices, err := c.api.DiscoveryV1().EndpointSlices(systemNamespace).List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + probe.Name})
@@ -49,16 +50,21 @@ func (c *Client) WaitForControllerManager(ctx context.Context, timeout time.Dura
 	})
 }
 
-// removeProbes removes the Services of this and of interrupted runs.
-func (c *Client) removeProbes(ctx context.Context) {
+// RemoveProbes removes the Services and EndpointSlices of this and of interrupted runs. If it cannot, the
+// next run does.
+func (c *Client) RemoveProbes(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	services := c.api.CoreV1().Services(systemNamespace)
-	list, err := services.List(ctx, metav1.ListOptions{LabelSelector: probeLabel})
-	if err != nil {
-		return // the next run removes them
+	services, slices := c.api.CoreV1().Services(systemNamespace), c.api.DiscoveryV1().EndpointSlices(systemNamespace)
+	probes := metav1.ListOptions{LabelSelector: probeLabel}
+	if list, err := services.List(ctx, probes); err == nil {
+		for _, s := range list.Items {
+			_ = services.Delete(ctx, s.Name, metav1.DeleteOptions{})
+		}
 	}
-	for _, s := range list.Items {
-		_ = services.Delete(ctx, s.Name, metav1.DeleteOptions{})
+	if list, err := slices.List(ctx, probes); err == nil {
+		for _, s := range list.Items {
+			_ = slices.Delete(ctx, s.Name, metav1.DeleteOptions{})
+		}
 	}
 }
