@@ -417,31 +417,44 @@ func (u *Upgrade) settled(ctx context.Context) error {
 	if err := u.waitAPI(ctx); err != nil {
 		return err
 	}
-	return u.waitServices(ctx)
+	return u.waitServices(ctx, u.otherControlPlaneIsNext(ctx))
 }
 
-// waitServices waits until Services follow their pods on all nodes: a controller manager acts, the new
-// kube-proxies are Ready, and each has rules that are up to date. Otherwise requests go to pods that a
-// drain has ended. It ends with an error only if ctx ends.
-func (u *Upgrade) waitServices(ctx context.Context) error {
-	for _, wait := range []func() error{
-		func() error { return u.client.WaitForControllerManager(ctx, controllersTimeout, u.report) },
-		func() error {
-			return u.client.WaitForProxies(ctx, cluster.Waiting{Timeout: controllersTimeout, Report: u.report})
-		},
-		func() error {
-			return u.client.WaitForProxyRules(ctx, cluster.Waiting{Timeout: proxyRulesTimeout, Report: u.report})
-		},
-	} {
-		if err := wait(); err != nil && ctx.Err() == nil {
+// otherControlPlaneIsNext reports whether another control plane has not been upgraded. It waits for the
+// kube-proxies itself, before its drain.
+func (u *Upgrade) otherControlPlaneIsNext(ctx context.Context) bool {
+	nodes, err := u.client.UpgradeNodes(ctx)
+	return err == nil && slices.ContainsFunc(nodes, func(n cluster.UpgradeNode) bool {
+		return n.ControlPlane && n.Name != u.config.NodeRegistration.Name && n.KubeletVersion != u.bundle.KubernetesVersion()
+	})
+}
+
+// waitServices waits until Services follow their pods: a controller manager acts, and, unless only that
+// is needed, the new kube-proxies are Ready and each has rules that are up to date. Otherwise requests go
+// to pods that a drain has ended. It ends with an error only if ctx ends.
+func (u *Upgrade) waitServices(ctx context.Context, onlyControllers bool) error {
+	tell := func(err error) error {
+		if err != nil && ctx.Err() == nil {
 			u.console.Warn("%v", err)
 		}
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
+		return ctx.Err()
 	}
-	return nil
+	err := tell(u.client.WaitForControllerManager(ctx, controllersTimeout, u.report))
+	if err != nil || onlyControllers {
+		return err
+	}
+	if err := tell(u.client.WaitForProxies(ctx, cluster.Waiting{Timeout: controllersTimeout, Report: u.report})); err != nil {
+		return err
+	}
+	long := time.AfterFunc(longWait, func() {
+		u.console.Note("waiting for the kube-proxy of all nodes: after an API server was away, each tries again after up to a minute")
+	})
+	defer long.Stop()
+	return tell(u.client.WaitForProxyRules(ctx, cluster.Waiting{Timeout: proxyRulesTimeout, Report: u.report}))
 }
+
+// longWait is the time after which a wait is worth a line.
+const longWait = 5 * time.Second
 
 // drain moves the pods of this node to other nodes, if its kubelet or its runtime is to be
 // replaced.
@@ -470,7 +483,7 @@ func (u *Upgrade) drain(ctx context.Context) error {
 	if err := u.begin(); err != nil {
 		return err
 	}
-	if err := u.waitServices(ctx); err != nil {
+	if err := u.waitServices(ctx, false); err != nil {
 		return err
 	}
 	if !self.Unschedulable {
