@@ -447,7 +447,7 @@ func (u *Upgrade) waitServices(ctx context.Context, onlyControllers bool) error 
 		return err
 	}
 	long := time.AfterFunc(longWait, func() {
-		u.console.Note("waiting for the kube-proxy of all nodes: after an API server was away, each tries again after up to a minute")
+		u.console.Note("waiting for the kube-proxy of all nodes, which need up to two minutes after an API server was away")
 	})
 	defer long.Stop()
 	return tell(u.client.WaitForProxyRules(ctx, cluster.Waiting{Timeout: proxyRulesTimeout, Report: u.report}))
@@ -517,8 +517,9 @@ func (u *Upgrade) drain(ctx context.Context) error {
 // controllers.
 const controllersTimeout = 90 * time.Second
 
-// proxyRulesTimeout is a little longer than a kube-proxy waits before it tries again, 60 s.
-const proxyRulesTimeout = 75 * time.Second
+// proxyRulesTimeout is a little longer than the two pauses of a kube-proxy after an API server was away,
+// of up to 60 s each.
+const proxyRulesTimeout = 130 * time.Second
 
 // drainTimeout limits a drain without progress. Pods may need their whole grace period.
 const drainTimeout = 10 * time.Minute

@@ -31,8 +31,9 @@ const (
 )
 
 // WaitForProxyRules waits until the kube-proxy of each node has written rules that are up to date.
-// After the API server was away, each kube-proxy tries again after a pause that grows up to 60 s (30 s
-// and a random part; client-go's reflector), and until then sends requests to pods that have ended.
+// After an API server was away, each kube-proxy tries again after a pause that grows up to 60 s (30 s and
+// a random part; client-go's reflector). If the new API server does not have its last version, it pauses
+// once more. Until then it sends requests to pods that have ended.
 //
 // It creates a Service of type LoadBalancer with an endpoint on each node, and deletes it. The class of
 // the Service is of no load balancer, so it gets no address. A kube-proxy serves a health check of such
