@@ -358,8 +358,17 @@ func TestUpgradeControlPlanes(t *testing.T) {
 			contains(t, newer(t, u.control, 0, "upgrade", "apply", "--yes"), "Nothing was changed")
 			contains(t, newer(t, u.Hosts[2], 0, "upgrade", "node"), "Nothing was changed")
 			contains(t, newer(t, u.worker, 0, "upgrade", "node"), "Nothing was changed")
+			noProbes(t, u.Site)
 		}},
 	})
+}
+
+// noProbes checks that the objects with which an upgrade checks the cluster are gone.
+func noProbes(t *testing.T, s *lab.Site) {
+	t.Helper()
+	if left := kubectl(t, s, "get", "services,endpointslices", "-A", "-l", "airlift.dev/controller-probe", "-o", "name"); left != "" {
+		t.Errorf("an upgrade left %s", left)
+	}
 }
 
 // kubeadmAccepts runs commands of real kubeadm, which must agree with the upgraded cluster.
@@ -458,6 +467,7 @@ sleep %s; kill -9 $pid 2>/dev/null; wait $pid; echo "exit $?"`, newerFile, step,
 			}
 			systemIsUp(t, s, 1)
 			contains(t, newer(t, h, 0, "upgrade", "apply", "--yes"), "Nothing was changed")
+			noProbes(t, s)
 		}},
 		{"undo", func(t *testing.T) {
 			newer(t, h, 0, "upgrade", "apply", "--yes") // if this step runs alone

@@ -178,6 +178,28 @@ func TestNewerMinors(t *testing.T) {
 	}
 }
 
+// Only the last control plane waits at its end for the kube-proxies of the others.
+func TestWorkersAreNext(t *testing.T) {
+	node := func(name, version string, controlPlane bool) cluster.UpgradeNode {
+		return cluster.UpgradeNode{Name: name, KubeletVersion: version, ControlPlane: controlPlane}
+	}
+	const before, now = "v1.29.15", "v1.30.4"
+	self := node("self", before, true) // its kubelet has not reported the new version yet
+	for name, tc := range map[string]struct {
+		others []cluster.UpgradeNode
+		want   bool
+	}{
+		"alone":                        {nil, false},
+		"a worker is next":             {[]cluster.UpgradeNode{node("cp", now, true), node("worker", before, false)}, true},
+		"a control plane is next":      {[]cluster.UpgradeNode{node("worker", before, false), node("cp", before, true)}, false},
+		"the workers have the version": {[]cluster.UpgradeNode{node("worker", now, false)}, false},
+	} {
+		if got := workersAreNext(append(tc.others, self), "self", now); got != tc.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
 // TestUpgradeKeepsImageNames: undo gets the names that had another image, once each.
 func TestUpgradeKeepsImageNames(t *testing.T) {
 	h, unlock, err := host.OpenLocked(t.TempDir())

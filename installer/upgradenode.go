@@ -417,22 +417,31 @@ func (u *Upgrade) settled(ctx context.Context) error {
 	if err := u.waitAPI(ctx); err != nil {
 		return err
 	}
-	return u.waitServices(ctx, u.otherControlPlaneIsNext(ctx))
-}
-
-// otherControlPlaneIsNext reports whether another control plane has not been upgraded. It waits for the
-// kube-proxies itself, before its drain.
-func (u *Upgrade) otherControlPlaneIsNext(ctx context.Context) bool {
 	nodes, err := u.client.UpgradeNodes(ctx)
-	return err == nil && slices.ContainsFunc(nodes, func(n cluster.UpgradeNode) bool {
-		return n.ControlPlane && n.Name != u.config.NodeRegistration.Name && n.KubeletVersion != u.bundle.KubernetesVersion()
-	})
+	drains := err != nil || workersAreNext(nodes, u.config.NodeRegistration.Name, u.bundle.KubernetesVersion())
+	return u.waitServices(ctx, drains)
 }
 
-// waitServices waits until Services follow their pods: a controller manager acts, and, unless only that
-// is needed, the new kube-proxies are Ready and each has rules that are up to date. Otherwise requests go
-// to pods that a drain has ended. It ends with an error only if ctx ends.
-func (u *Upgrade) waitServices(ctx context.Context, onlyControllers bool) error {
+// workersAreNext reports whether all control planes have a version, and a worker does not. A worker may
+// not check the kube-proxies before its drain. A control plane does.
+func workersAreNext(nodes []cluster.UpgradeNode, self, version string) bool {
+	workers := false
+	for _, n := range nodes {
+		if n.Name == self || n.KubeletVersion == version {
+			continue
+		}
+		if n.ControlPlane {
+			return false
+		}
+		workers = true
+	}
+	return workers
+}
+
+// waitServices waits until Services follow their pods: a controller manager acts, and before a drain the
+// new kube-proxies are Ready, and each has rules that are up to date. Otherwise requests go to pods that
+// the drain has ended. It ends with an error only if ctx ends.
+func (u *Upgrade) waitServices(ctx context.Context, drainIsNext bool) error {
 	tell := func(err error) error {
 		if err != nil && ctx.Err() == nil {
 			u.console.Warn("%v", err)
@@ -440,7 +449,7 @@ func (u *Upgrade) waitServices(ctx context.Context, onlyControllers bool) error 
 		return ctx.Err()
 	}
 	err := tell(u.client.WaitForControllerManager(ctx, controllersTimeout, u.report))
-	if err != nil || onlyControllers {
+	if err != nil || !drainIsNext {
 		return err
 	}
 	if err := tell(u.client.WaitForProxies(ctx, cluster.Waiting{Timeout: controllersTimeout, Report: u.report})); err != nil {
@@ -483,7 +492,7 @@ func (u *Upgrade) drain(ctx context.Context) error {
 	if err := u.begin(); err != nil {
 		return err
 	}
-	if err := u.waitServices(ctx, false); err != nil {
+	if err := u.waitServices(ctx, true); err != nil {
 		return err
 	}
 	if !self.Unschedulable {
