@@ -445,6 +445,9 @@ func (u *Upgrade) waitServices(ctx context.Context, drainIsNext bool) error {
 	tell := func(err error) error {
 		if err != nil && ctx.Err() == nil {
 			u.console.Warn("%v", err)
+			if hint := fault.Hint(err); hint != "" {
+				u.console.Note("%s", hint)
+			}
 		}
 		return ctx.Err()
 	}
