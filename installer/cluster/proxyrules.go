@@ -59,7 +59,7 @@ func (c *Client) WaitForProxyRules(ctx context.Context, with Waiting) error {
 	w := wait{
 		what: "kube-proxy to be up to date on all nodes", short: "kube-proxy's rules",
 		hint:    "if a firewall closes the node ports between nodes, this cannot be seen, and the time was enough; otherwise see kube-proxy's log on these nodes",
-		timeout: with.Timeout, report: with.Report, interval: time.Second,
+		timeout: with.Timeout, report: with.Report,
 	}
 	return w.until(ctx, nil, func(ctx context.Context) (bool, string, error) {
 		probe.ask(ctx)
