@@ -86,12 +86,13 @@ func (u *Upgrade) Steps() []Step {
 		steps = append(steps, Step{Name: "bootstrap-token", Doc: "update the permissions of joining nodes", Run: u.with(u.bootstrapToken)})
 	}
 	return append(steps,
+		// Before the add-ons: a node whose kube-proxy restarts still sends requests to pods that have ended.
+		Step{Name: "drain", Doc: "move this node's pods to other nodes", Run: u.with(u.drain)},
 		Step{Name: "addon", Doc: "upgrade CoreDNS, kube-proxy and the pod network", Steps: []Step{
 			{Name: "coredns", Doc: "upgrade CoreDNS", Run: u.with(u.coreDNS)},
 			{Name: "kube-proxy", Doc: "upgrade kube-proxy", Run: u.with(u.kubeProxy)},
 			{Name: "flannel", Doc: "upgrade flannel, if it is the pod network", Run: u.with(u.flannel)},
 		}},
-		Step{Name: "drain", Doc: "move this node's pods to other nodes", Run: u.with(u.drain)},
 		Step{Name: "runtime", Doc: "upgrade containerd, runc and the CNI plugins", Run: u.with(u.upgradeRuntime)},
 		Step{Name: "kubelet", Doc: "upgrade the kubelet", Run: u.with(u.upgradeKubelet)},
 		Step{Name: "uncordon", Doc: "allow pods on this node again", Run: u.with(u.uncordon)},
