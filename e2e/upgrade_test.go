@@ -364,7 +364,7 @@ func TestUpgradeControlPlanes(t *testing.T) {
 }
 
 // noProbes checks that the objects with which an upgrade checks the cluster are gone.
-func noProbes(t *testing.T, s *lab.Site) {
+func noProbes(t *testing.T, s *site.Site) {
 	t.Helper()
 	if left := kubectl(t, s, "get", "services,endpointslices", "-A", "-l", "airlift.dev/controller-probe", "-o", "name"); left != "" {
 		t.Errorf("an upgrade left %s", left)
