@@ -11,28 +11,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// probeLabel marks the Services and EndpointSlices that WaitForControllerManager and
-// WaitForProxyRules create.
-const probeLabel = "airlift.dev/controller-probe"
-
 // WaitForControllerManager waits until a controller manager acts, and above all keeps the
 // endpoints of Services up to date. The one that was the leader may have ended without giving its
 // lease back, and a new leader needs seconds to start its controllers. Meanwhile a pod that ends
 // stays in its Services. So it creates a Service without pods in kube-system, waits for its
 // EndpointSlice, and deletes it. A client that may not create Services does not wait.
 func (c *Client) WaitForControllerManager(ctx context.Context, timeout time.Duration, report Report) error {
-	services := c.api.CoreV1().Services(systemNamespace)
-	var probe *corev1.Service
-	err := persist(ctx, func() (err error) {
-		probe, err = services.Create(ctx, &corev1.Service{
-			ObjectMeta: metav1.ObjectMeta{GenerateName: "airlift-probe-", Labels: map[string]string{probeLabel: ""}},
-			Spec: corev1.ServiceSpec{
-				ClusterIP: corev1.ClusterIPNone, Selector: map[string]string{probeLabel: "none"},
-				Ports: []corev1.ServicePort{{Port: 1}},
-			},
-		}, metav1.CreateOptions{})
-		return err
-	})
+	probe, err := c.createProbe(ctx, corev1.ServiceSpec{ClusterIP: corev1.ClusterIPNone, Selector: map[string]string{probeLabel: "none"}})
 	if apierrors.IsForbidden(err) {
 		return nil
 	}
@@ -48,23 +33,4 @@ func (c *Client) WaitForControllerManager(ctx context.Context, timeout time.Dura
 		}
 		return len(slices.Items) > 0, "the new Service " + probe.Name + " has no EndpointSlice yet", nil
 	})
-}
-
-// RemoveProbes removes the Services and EndpointSlices of this and of interrupted runs. If it cannot, the
-// next run does.
-func (c *Client) RemoveProbes(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	services, slices := c.api.CoreV1().Services(systemNamespace), c.api.DiscoveryV1().EndpointSlices(systemNamespace)
-	probes := metav1.ListOptions{LabelSelector: probeLabel}
-	if list, err := services.List(ctx, probes); err == nil {
-		for _, s := range list.Items {
-			_ = services.Delete(ctx, s.Name, metav1.DeleteOptions{})
-		}
-	}
-	if list, err := slices.List(ctx, probes); err == nil {
-		for _, s := range list.Items {
-			_ = slices.Delete(ctx, s.Name, metav1.DeleteOptions{})
-		}
-	}
 }

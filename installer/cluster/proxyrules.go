@@ -35,11 +35,12 @@ const (
 // a random part; client-go's reflector). If the new API server does not have its last version, it pauses
 // once more. Until then it sends requests to pods that have ended.
 //
-// It creates a Service of type LoadBalancer with an endpoint on each node, and deletes it. The class of
-// the Service is of no load balancer, so it gets no address. A kube-proxy serves a health check of such
+// It creates a Service of type LoadBalancer with an endpoint on each node, and deletes it. No load
+// balancer has the class of the Service, so it gets no address. A kube-proxy serves a health check of such
 // a Service, with the number of endpoints on its node, after it has written the rules (its
-// healthcheck/service_health.go), and lets requests to that port pass the firewall. Only nodes whose
-// kube-proxy is Ready are checked. A client that may not create Services does not wait.
+// healthcheck/service_health.go). Its iptables rules accept that port. Only nodes are checked whose
+// kube-proxy is Ready, and whose address has the IP family of the Service. A client that may not create
+// Services does not wait.
 func (c *Client) WaitForProxyRules(ctx context.Context, with Waiting) error {
 	proxies, err := c.readyProxies(ctx)
 	if apierrors.IsForbidden(err) || err == nil && len(proxies) == 0 {
@@ -90,19 +91,10 @@ func (c *Client) readyProxies(ctx context.Context) (map[string]netip.Addr, error
 // createProxyProbe creates the Service and its EndpointSlices. The addresses of the endpoints are those
 // of the nodes; nothing connects to them.
 func (c *Client) createProxyProbe(ctx context.Context, nodes map[string]netip.Addr) (*proxyProbe, error) {
-	labels := map[string]string{probeLabel: ""}
 	class, without := "airlift.dev/none", false
-	var service *corev1.Service
-	err := persist(ctx, func() (err error) {
-		service, err = c.api.CoreV1().Services(systemNamespace).Create(ctx, &corev1.Service{
-			ObjectMeta: metav1.ObjectMeta{GenerateName: "airlift-probe-", Labels: labels},
-			Spec: corev1.ServiceSpec{
-				Type: corev1.ServiceTypeLoadBalancer, LoadBalancerClass: &class, AllocateLoadBalancerNodePorts: &without,
-				ExternalTrafficPolicy: corev1.ServiceExternalTrafficPolicyLocal,
-				Ports:                 []corev1.ServicePort{{Port: 1}},
-			},
-		}, metav1.CreateOptions{})
-		return err
+	service, err := c.createProbe(ctx, corev1.ServiceSpec{
+		Type: corev1.ServiceTypeLoadBalancer, LoadBalancerClass: &class, AllocateLoadBalancerNodePorts: &without,
+		ExternalTrafficPolicy: corev1.ServiceExternalTrafficPolicyLocal,
 	})
 	if err != nil {
 		return nil, err
@@ -178,9 +170,6 @@ func (p *proxyProbe) ask(ctx context.Context) {
 	}
 }
 
-// errBehind is the answer of a kube-proxy that knows the Service, but not yet its endpoints.
-var errBehind = errors.New("it has the Service, but not its endpoints")
-
 // check returns nil if the kube-proxy of a node has the Service and its endpoint on the node.
 func (p *proxyProbe) check(ctx context.Context, node netip.Addr) error {
 	ctx, cancel := context.WithTimeout(ctx, proxyAnswer)
@@ -203,7 +192,7 @@ func (p *proxyProbe) check(ctx context.Context, node netip.Addr) error {
 		return fmt.Errorf("%s is not served by kube-proxy", url)
 	}
 	if answer.LocalEndpoints == 0 {
-		return errBehind
+		return errors.New("it has the Service, but not its endpoints")
 	}
 	return nil
 }
