@@ -421,29 +421,30 @@ func TestUpgradeFails(t *testing.T) {
 			systemIsUp(t, s, 1)
 		}},
 		{"interrupted between two manifests", func(t *testing.T) {
-			// interrupt sends a signal while the manifest is missing, and reports whether it still is.
-			interrupt := func(component, signal string) (missing bool) {
+			// interrupt sends a signal while the previous pod ends, and reports whether its manifest is left.
+			interrupt := func(component, signal string) (left bool) {
 				script := fmt.Sprintf(`env --default-signal=INT %s upgrade apply --yes >/root/interrupted.log 2>&1 & pid=$!
-while test -e %[2]s && kill -0 $pid; do sleep 0.02; done
-kill -%[3]s $pid; wait $pid; echo "exit $?"; test -e %[2]s || echo missing`, newerFile, path.Join(config.ManifestsDir, component+".yaml"), signal)
+until grep -q airlift.dev/replaced %[2]s || ! kill -0 $pid; do sleep 0.02; done
+kill -%[3]s $pid; wait $pid; echo "exit $?"; ! grep -q airlift.dev/replaced %[2]s || echo left`, newerFile, path.Join(config.ManifestsDir, component+".yaml"), signal)
 				out := run(t, h, "sh", "-c", script)
 				if want := map[string]string{"INT": "exit 130", "KILL": "exit 137"}[signal]; !strings.Contains(out, want) {
 					t.Fatalf("%s at %s: %s\n%s", signal, component, out, run(t, h, "cat", "/root/interrupted.log"))
 				}
-				return strings.Contains(out, "missing")
+				return strings.Contains(out, "left")
 			}
+			if !interrupt("kube-apiserver", "KILL") {
+				t.Fatal("the API server does not have its previous manifest")
+			}
+			systemIsUp(t, s, 1) // the kubelet starts the previous version
+			contains(t, newer(t, h, 0, "upgrade", "plan"), "kube-apiserver")
 			if interrupt("kube-controller-manager", "INT") {
-				t.Error("after Ctrl-C, the controller manager has no manifest")
+				t.Error("after Ctrl-C, the controller manager has no new manifest")
 			}
-			if !interrupt("kube-scheduler", "KILL") {
-				t.Fatal("the scheduler's manifest is not missing")
-			}
-			contains(t, newer(t, h, 0, "upgrade", "plan"), "kube-scheduler")
 			newer(t, h, 0, "upgrade", "undo", "--yes")
 			same(t, before, images(t))
 			systemIsUp(t, s, 1)
 			if !interrupt("kube-controller-manager", "KILL") { // the next stage continues
-				t.Fatal("the controller manager's manifest is not missing")
+				t.Fatal("the controller manager does not have its previous manifest")
 			}
 		}},
 		{"killed at every step, the same command finishes", func(t *testing.T) {

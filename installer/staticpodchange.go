@@ -29,8 +29,9 @@ const stopGrace = 30 * time.Second
 // apiServerGrace is stopGrace of an API server, from the moment at which it accepts no more
 // connections. It ends by itself only when all clients have closed their watches, or after a
 // minute (ShutdownTimeout of k8s.io/apiserver), so the kubelet always waits for the whole of its
-// 30 seconds. The requests of others are answered long before.
-const apiServerGrace = 5 * time.Second
+// 30 seconds. It has done all else within 0.1 seconds, on two cores; the rest of this time is for
+// requests that it has not answered yet.
+const apiServerGrace = 2 * time.Second
 
 // graceOf returns how long this host's component may take to end.
 func (s *StaticPods) graceOf(component string) time.Duration {
@@ -56,8 +57,9 @@ type StaticPods struct {
 	begun   time.Time     // when the current component was changed or stopped
 	// apiServerFollows is set if the API server is replaced right after etcd.
 	apiServerFollows bool
-	// formerKept is set if the previous manifests are kept, so one may be missing for some seconds.
-	formerKept bool
+	// annotates is set if an annotation in a previous manifest is of no consequence: the next run writes
+	// the manifest as a whole.
+	annotates bool
 	// ended, if set, is called when the pod of a component has ended whose new manifest follows.
 	ended func(ctx context.Context, component string)
 }
@@ -112,12 +114,11 @@ func (s *StaticPods) Replace(ctx context.Context, component string, manifest, fo
 	if err != nil {
 		return false, err
 	}
-	if now != nil && !bytes.Equal(now, manifest) && s.endsFirst(component) {
-		if err := s.endPod(ctx, component, before); err != nil {
-			return false, err
-		}
+	if s.annotates && now != nil && !bytes.Equal(now, manifest) {
+		s.endPod(ctx, component, now, before, grace)
 	}
-	// Also when ctx has ended: the manifest must not stay missing.
+	late, _ := s.containersOf(ctx, component) // the kubelet ends them later
+	// Also when ctx has ended: an annotated manifest must not stay.
 	if err := s.write(file); err != nil {
 		return false, err
 	}
@@ -125,13 +126,8 @@ func (s *StaticPods) Replace(ctx context.Context, component string, manifest, fo
 	if ctx.Err() != nil {
 		return changed, ctx.Err()
 	}
-	if changed && grace < stopGrace {
-		if err := s.stop(ctx, before, grace); err != nil {
-			return changed, err
-		}
-	}
-	if changed && component == etcdPod && s.apiServerFollows {
-		if err := s.stopAPIServer(ctx, before); err != nil {
+	if changed && grace < stopGrace { // one that needs longer to end, or that the kubelet has started meanwhile
+		if err := s.stop(ctx, late, grace); err != nil {
 			return changed, err
 		}
 	}
@@ -265,17 +261,15 @@ func (s *StaticPods) stop(ctx context.Context, containers []store.Container, gra
 
 // stopAPIServer stops this host's API server when its etcd has ended. Before the kubelet starts the
 // new etcd, it asks for the Pod object of the previous one. An API server without etcd answers
-// that after half a minute; one that waits for etcd at its start refuses it at once.
+// that after half a minute; one that waits for etcd at its start refuses it at once. It has a second to
+// end, because without etcd it completes no request.
 func (s *StaticPods) stopAPIServer(ctx context.Context, etcd []store.Container) error {
 	ended := func(ctx context.Context) (bool, string, error) {
-		list, err := s.containersOf(ctx, etcdPod)
+		runs, err := s.anyRuns(ctx, etcdPod, etcd)
 		if err != nil {
 			return false, err.Error(), nil
 		}
-		runs := func(c store.Container) bool {
-			return running(c) && slices.ContainsFunc(etcd, func(former store.Container) bool { return former.ID == c.ID })
-		}
-		return !slices.ContainsFunc(list, runs), "the previous container still runs", nil
+		return !runs, "the previous container still runs", nil
 	}
 	if err := cluster.WaitForContainer(ctx, etcdPod, s.timeout, s.report, ended); err != nil {
 		return err
@@ -284,7 +278,7 @@ func (s *StaticPods) stopAPIServer(ctx context.Context, etcd []store.Container) 
 	if err != nil {
 		return err
 	}
-	return s.stop(ctx, list, apiServerGrace)
+	return s.stop(ctx, list, time.Second)
 }
 
 // started waits until a container of the component's current manifest runs, and is healthy.

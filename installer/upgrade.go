@@ -209,7 +209,7 @@ func (u *Upgrade) learn(ctx context.Context) error {
 	}
 	if u.isControlPlane() {
 		u.pods = newStaticPods(u.node)
-		u.pods.formerKept, u.pods.ended = true, u.releaseLeadership
+		u.pods.annotates, u.pods.ended = true, u.releaseLeadership
 		if u.plans, err = u.manifests(); err != nil {
 			return err
 		}

@@ -137,7 +137,7 @@ func (u *Upgrade) controlPlane(ctx context.Context) error {
 		return err
 	}
 	var done []string
-	for _, name := range staticPodOrder { // one that an interrupted run has removed, too
+	for _, name := range staticPodOrder {
 		if u.plans[name] == nil {
 			continue
 		}

@@ -49,7 +49,7 @@ func NewUpgradeUndo(h *host.Host, c *Console) (*UpgradeUndo, error) {
 	if u.pods, err = NewStaticPods(&config.Config{}, h, c); err != nil {
 		return nil, err
 	}
-	u.pods.formerKept = true
+	u.pods.annotates = true
 	return u, nil
 }
 

@@ -44,13 +44,18 @@ func kubeletHealth(ctx context.Context, url string) (ok bool, state string) {
 	return true, "the kubelet is healthy"
 }
 
+// answerTimeout limits the first request for a health check. An API server that starts may leave one
+// request without an answer, and answer the next one at once. A slow host gets more time: until
+// doubles the limit each time.
+const answerTimeout = time.Second
+
 // WaitForAPI waits until the API server's /readyz succeeds, which includes its
 // start-up hooks, such as the creation of RBAC's built-in roles.
 func (c *Client) WaitForAPI(ctx context.Context, timeout time.Duration, report Report) error {
 	w := wait{
 		what:    "the API server at " + c.server + " to be ready",
 		short:   "the API server",
-		timeout: timeout, attempt: 5 * time.Second, report: report,
+		timeout: timeout, attempt: answerTimeout, report: report,
 		hint: kubeletHint + "; the logs of the containers are below /var/log/pods",
 		epilogue: func(ctx context.Context) string {
 			_, state := kubeletHealth(ctx, kubeletHealthURL)

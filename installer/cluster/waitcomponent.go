@@ -28,7 +28,7 @@ func WaitForEnd(ctx context.Context, name string, timeout time.Duration, report 
 // their own.
 func WaitForComponent(ctx context.Context, name, url string, timeout time.Duration, report Report) error {
 	w := wait{
-		what: "the health check of " + name + " at " + url, short: name, timeout: timeout, attempt: 5 * time.Second, report: report,
+		what: "the health check of " + name + " at " + url, short: name, timeout: timeout, attempt: answerTimeout, report: report,
 		hint: kubeletHint + "; the component's log: /var/log/pods",
 	}
 	transport := &http.Transport{DisableKeepAlives: true, TLSClientConfig: anyServer()}
