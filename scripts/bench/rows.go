@@ -80,6 +80,10 @@ By hand: ctr import, kubeadm upgrade apply, drain, kubelet and kubectl, uncordon
 		`The same for the second node: "kubeadm upgrade node" or "upgrade node".`)
 	upgradeNodeReturnRow = define("s", true, "– worker, returned",
 		`Until the last command returns.`)
+	upgradeBothRow = define("s", true, "upgrade, both nodes",
+		`The sum of both.`)
+	upgradeBothReturnRow = define("s", true, "– both, returned",
+		`Until the last command returns.`)
 
 	newerRow = define("MB", false, "newer bundle",
 		`The file given by --newer.`)

@@ -109,29 +109,40 @@ func upgrading(ctx context.Context, t *table, w upgradeWay, l *lab.Lab, version 
 	if err := w.images(control, true); err != nil {
 		return err
 	}
-	if err := w.upgradeOne(ctx, t, control, l, version, started, upgradeReturnRow, upgradeRow); err != nil {
-		return err
-	}
-	return w.upgradeOne(ctx, t, worker, l, version, time.Now().Add(-imported), upgradeNodeReturnRow, upgradeNodeRow)
-}
-
-// upgradeOne upgrades a node and measures the time since a start.
-func (w upgradeWay) upgradeOne(ctx context.Context, t *table, h *lab.Host, l *lab.Lab, version string, started time.Time, returned, ready *row) error {
-	if err := w.upgrade(h, l.Hosts[0]); err != nil {
-		return err
-	}
-	t.seconds(returned, w.way, time.Since(started))
-	end, err := judge(ctx, l.Hosts[0], l.Hosts...)()
+	returned, ready, err := w.upgradeOne(ctx, control, l, version, started)
 	if err != nil {
 		return err
+	}
+	t.seconds(upgradeReturnRow, w.way, returned)
+	t.seconds(upgradeRow, w.way, ready)
+	workerReturned, workerReady, err := w.upgradeOne(ctx, worker, l, version, time.Now().Add(-imported))
+	if err != nil {
+		return err
+	}
+	t.seconds(upgradeNodeReturnRow, w.way, workerReturned)
+	t.seconds(upgradeNodeRow, w.way, workerReady)
+	t.seconds(upgradeBothReturnRow, w.way, returned+workerReturned)
+	t.seconds(upgradeBothRow, w.way, ready+workerReady)
+	return nil
+}
+
+// upgradeOne upgrades a node, and returns the times from a start until the last command returned and
+// until the node was Ready.
+func (w upgradeWay) upgradeOne(ctx context.Context, h *lab.Host, l *lab.Lab, version string, started time.Time) (returned, ready time.Duration, err error) {
+	if err := w.upgrade(h, l.Hosts[0]); err != nil {
+		return 0, 0, err
+	}
+	returned = time.Since(started)
+	end, err := judge(ctx, l.Hosts[0], l.Hosts...)()
+	if err != nil {
+		return 0, 0, err
 	}
 	out, err := l.Hosts[0].Output(ctx, "kubectl", "--kubeconfig", "/etc/kubernetes/admin.conf", "get", "node", h.Name, "-o", "jsonpath={.status.nodeInfo.kubeletVersion}")
 	if err != nil {
-		return err
+		return 0, 0, err
 	}
 	if out != version {
-		return fmt.Errorf("the kubelet of %s has version %s after the upgrade, not %s", h.Name, out, version)
+		return 0, 0, fmt.Errorf("the kubelet of %s has version %s after the upgrade, not %s", h.Name, out, version)
 	}
-	t.seconds(ready, w.way, end.Pods.Sub(started))
-	return nil
+	return returned, end.Pods.Sub(started), nil
 }
