@@ -259,28 +259,6 @@ func (s *StaticPods) stop(ctx context.Context, containers []store.Container, gra
 	return nil
 }
 
-// stopAPIServer stops this host's API server when its etcd has ended. Before the kubelet starts the
-// new etcd, it asks for the Pod object of the previous one. An API server without etcd answers
-// that after half a minute; one that waits for etcd at its start refuses it at once. It has a second to
-// end, because without etcd it completes no request.
-func (s *StaticPods) stopAPIServer(ctx context.Context, etcd []store.Container) error {
-	ended := func(ctx context.Context) (bool, string, error) {
-		runs, err := s.anyRuns(ctx, etcdPod, etcd)
-		if err != nil {
-			return false, err.Error(), nil
-		}
-		return !runs, "the previous container still runs", nil
-	}
-	if err := cluster.WaitForContainer(ctx, etcdPod, s.timeout, s.report, ended); err != nil {
-		return err
-	}
-	list, err := s.containersOf(ctx, "kube-apiserver")
-	if err != nil {
-		return err
-	}
-	return s.stop(ctx, list, time.Second)
-}
-
 // started waits until a container of the component's current manifest runs, and is healthy.
 // before are the containers before the manifest was written.
 func (s *StaticPods) started(ctx context.Context, component string, before []store.Container) error {

@@ -47,6 +47,12 @@ func (s *StaticPods) endPod(ctx context.Context, component string, manifest []by
 		}
 		return err
 	}
+	withoutAPI := component == etcdPod && s.apiServerFollows
+	if withoutAPI {
+		// Otherwise etcd waits for the watches of its API server: up to seven seconds (ReqTimeout of
+		// go.etcd.io/etcd/server/v3/config).
+		s.stopAPIServer(ctx, s.graceOf("kube-apiserver"))
+	}
 	if err := annotate(); err != nil {
 		s.console.Debug(1, "annotating %s: %v", manifestPath(component), err)
 		return
@@ -61,7 +67,7 @@ func (s *StaticPods) endPod(ctx context.Context, component string, manifest []by
 			case <-done:
 				return
 			case <-tick.C:
-				if runs, err := s.anyRuns(ctx, component, containers); err == nil && runs {
+				if s.anyRuns(ctx, component, containers) {
 					_ = annotate() // the new manifest would fail too, and say it
 				}
 			}
@@ -70,14 +76,30 @@ func (s *StaticPods) endPod(ctx context.Context, component string, manifest []by
 	s.waitEnd(ctx, component, containers, grace)
 	close(done)
 	<-finished // only then is the new manifest the last one
+	if withoutAPI {
+		// Before the kubelet starts the new etcd, it deletes the Pod object of the previous one. An API
+		// server that waits for etcd accepts that connection and does not answer. It completes no request.
+		s.stopAPIServer(ctx, time.Second)
+	}
 }
 
 // anyRuns reports whether one of the containers of a component runs.
-func (s *StaticPods) anyRuns(ctx context.Context, component string, containers []store.Container) (bool, error) {
+func (s *StaticPods) anyRuns(ctx context.Context, component string, containers []store.Container) bool {
 	list, err := s.containersOf(ctx, component)
-	return slices.ContainsFunc(list, func(c store.Container) bool {
+	return err == nil && slices.ContainsFunc(list, func(c store.Container) bool {
 		return running(c) && slices.ContainsFunc(containers, func(former store.Container) bool { return former.ID == c.ID })
-	}), err
+	})
+}
+
+// stopAPIServer stops this host's API server. The kubelet starts it again.
+func (s *StaticPods) stopAPIServer(ctx context.Context, grace time.Duration) {
+	list, err := s.containersOf(ctx, "kube-apiserver")
+	if err == nil {
+		err = s.stop(ctx, list, grace)
+	}
+	if err != nil && ctx.Err() == nil {
+		s.console.Debug(1, "%v", err)
+	}
 }
 
 // waitEnd waits until the kubelet has ended and removed the pod of containers.
@@ -85,9 +107,6 @@ func (s *StaticPods) waitEnd(ctx context.Context, component string, containers [
 	var err error
 	if grace < stopGrace {
 		err = s.stop(ctx, containers, grace)
-	}
-	if err == nil && component == etcdPod && s.apiServerFollows {
-		err = s.stopAPIServer(ctx, containers)
 	}
 	if err == nil {
 		err = cluster.WaitForEnd(ctx, component, endTimeout, s.report, func(context.Context) (bool, string, error) {
