@@ -188,13 +188,14 @@ conformance: build
 	go run ./scripts/conformance --version $(KUBERNETES) --by $(BY) --focus '$(FOCUS)' $(if $(AGAIN),--again)
 
 # A bundle of the version to which the tests upgrade: a patch of the newest minor version, or the
-# minor version after the oldest. If the file exists, "make bench" also measures the delta to it.
+# minor version after the oldest.
 newer:
 	$(MAKE) bundle KUBERNETES=$(if $(filter $(OLDEST),$(KUBERNETES)),v1.30.4,v1.37.2) BUNDLE=out/newer
 
-# Airlift and kubeadm by hand, alternating, on the same kind of hosts.
-bench: bundle
-	go run ./scripts/bench --bundle out/install $(addprefix --best ,$(wildcard out/best)) $(addprefix --newer ,$(wildcard out/newer))
+# Airlift and kubeadm by hand, alternating, on the same kind of hosts. The newer bundle is for the upgrade
+# and the delta. RUNS counts the repetitions.
+bench: bundle newer
+	go run ./scripts/bench --bundle out/install --newer out/newer $(addprefix --best ,$(wildcard out/best)) $(addprefix --runs ,$(RUNS))
 
 # How the cost grows with the bundle, with the images on the host, and with the hosts.
 scale: bundle
