@@ -476,8 +476,8 @@ sleep %s; kill -9 $pid 2>/dev/null; wait $pid; echo "exit $?"`, newerFile, step,
 			const turn = "airlift-control-plane"
 			kubectl(t, s, "delete", "lease", "-n", "kube-system", turn, "--ignore-not-found")
 			run(t, h, "sh", "-c", fmt.Sprintf(`kubectl --kubeconfig /etc/kubernetes/admin.conf create -f - <<EOF
-{apiVersion: coordination.k8s.io/v1, kind: Lease, metadata: {name: %s, namespace: kube-system},
- spec: {holderIdentity: other, leaseDurationSeconds: 10, renewTime: "2024-01-01T00:00:00.000000Z"}}
+{"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "%s", "namespace": "kube-system"},
+ "spec": {"holderIdentity": "other", "leaseDurationSeconds": 10, "renewTime": "2024-01-01T00:00:00.000000Z"}}
 EOF`, turn))
 			upgraded := images(t)
 			contains(t, run(t, h, "sh", "-c", fmt.Sprintf(`env --default-signal=INT %s upgrade undo --yes >/root/waiting.log 2>&1 & pid=$!
