@@ -83,7 +83,7 @@ func (s *StaticPods) endPod(ctx context.Context, component string, manifest []by
 	}
 }
 
-// anyRuns reports whether one of the containers of a component runs.
+// anyRuns reports whether one of these containers of a component still runs.
 func (s *StaticPods) anyRuns(ctx context.Context, component string, containers []store.Container) bool {
 	list, err := s.containersOf(ctx, component)
 	return err == nil && slices.ContainsFunc(list, func(c store.Container) bool {

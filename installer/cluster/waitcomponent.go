@@ -16,7 +16,7 @@ func WaitForContainer(ctx context.Context, name string, timeout time.Duration, r
 	return w.until(ctx, nil, look)
 }
 
-// WaitForEnd waits until the kubelet has removed the pod of a component whose manifest was removed.
+// WaitForEnd waits until the kubelet has removed the previous pod of a component.
 // look returns a description of the pod's state.
 func WaitForEnd(ctx context.Context, name string, timeout time.Duration, report Report, look func(context.Context) (done bool, state string, err error)) error {
 	w := wait{what: "the kubelet to remove the previous pod of " + name, short: name + "'s end", hint: kubeletHint, timeout: timeout, report: report}
