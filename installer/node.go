@@ -23,8 +23,12 @@ type node struct {
 
 	inspected  bool             // inspect has completed
 	rerun      bool             // an earlier run wrote at least a kubeconfig file
-	runtime    *existingRuntime // nil if Airlift uses the bundle's containerd
+	runtime    *existingRuntime // init and join: nil if Airlift uses the bundle's containerd
 	runtimeErr error            // why the existing container runtime cannot be used
+	// keepsRuntime is set if the container runtime of this host existed before Airlift. Its binaries,
+	// configuration and directories are not changed. init and join find it, and the ledger has it for
+	// everything that follows.
+	keepsRuntime bool
 	containerd *store.Store     // connected once containerd runs
 	crashes    *crashes         // how processes of this node ended
 	// checkEarlier returns an error if this run cannot continue an earlier one.
@@ -58,6 +62,7 @@ func (n *node) inspect(ctx context.Context) error {
 	if n.runtime, n.runtimeErr = n.findRuntime(ctx, n.config); n.runtime != nil {
 		n.useRuntime(n.runtime)
 	}
+	n.keepsRuntime = n.runtime != nil || n.runtimeErr != nil
 	n.inspected = true
 	return nil
 }
@@ -114,7 +119,7 @@ func (n *node) binaries() []host.Binary {
 	return list
 }
 
-func (n *node) wantsBinary(entry string) bool { return n.plan.wantsBinary(entry, n.runtime != nil) }
+func (n *node) wantsBinary(entry string) bool { return n.plan.wantsBinary(entry, n.keepsRuntime) }
 
 // claim records in the ledger the directories that Kubernetes and containerd
 // will fill. It refuses a directory that is not empty, unless the user ignores
@@ -135,7 +140,7 @@ func (n *node) claim(claims ...host.Claim) error {
 // claims returns all directories that Kubernetes and containerd fill on this
 // node.
 func (n *node) claims() []host.Claim {
-	return host.Claims(n.config, n.plan.hasEtcd(n.config), n.runtime == nil)
+	return host.Claims(n.config, n.plan.hasEtcd(n.config), !n.keepsRuntime)
 }
 
 // claimEtcd claims etcd's data directory. It is for a phase that runs alone.

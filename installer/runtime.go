@@ -52,7 +52,7 @@ func (r runtimeStep) prepareDirectories(joins bool) error {
 		return err
 	}
 	directories := []string{config.CNIConfDir, "/lib/modules"}
-	if r.runtime == nil {
+	if !r.keepsRuntime {
 		directories = append(directories, "/opt/containerd/bin", "/opt/containerd/lib")
 	}
 	// A kubelet without this directory only has no flex volumes. On a control plane that needs it,
@@ -168,7 +168,7 @@ func (r runtimeStep) writeFiles() error {
 }
 
 func (r runtimeStep) startContainerd(ctx context.Context) error {
-	if r.runtime != nil {
+	if r.keepsRuntime {
 		return nil
 	}
 	// containerd reads these files at each pull: it need not be restarted.

@@ -22,7 +22,7 @@ type content struct {
 // that they need. The caller has called ready.
 func (c *content) unpack(ctx context.Context) error {
 	needed := []string{"bin/runc", "bin/containerd", "bin/containerd-shim-runc-v2"}
-	if c.runtime != nil {
+	if c.keepsRuntime {
 		needed = nil
 	} else if err := c.host.SetOwnsRuntime(); err != nil {
 		return err

@@ -207,6 +207,7 @@ func (u *Upgrade) learn(ctx context.Context) error {
 	if err := u.useCluster(ctx, c, stored); err != nil {
 		return err
 	}
+	u.keepsRuntime = !u.existing.OwnsRuntime()
 	if u.isControlPlane() {
 		u.pods = newStaticPods(u.node)
 		u.pods.annotates, u.pods.ended = true, u.releaseLeadership

@@ -1,6 +1,7 @@
 package installer
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"encoding/pem"
@@ -188,13 +189,23 @@ func (u *Upgrade) upgradeSpace(ctx context.Context, e *upgradecheck.Etcd) ([]pre
 			}
 		}
 	}
+	images, err := u.missingImageSpace(ctx)
+	return append(list, state, images), err
+}
+
+// missingImageSpace returns the space for the images that the container runtime of this node does not
+// have. Without an answer of the runtime, it has none of them.
+func (u *Upgrade) missingImageSpace(ctx context.Context) (preflight.Space, error) {
 	images := u.plan.images()
-	if containerd, err := store.Connect(ctx, strings.TrimPrefix(u.config.NodeRegistration.CRISocket, "unix://")); err == nil {
-		images, err = containerd.Missing(ctx, images)
-		_ = containerd.Close()
-		if err != nil {
-			return nil, err
-		}
+	containerd, err := store.Connect(ctx, strings.TrimPrefix(u.config.NodeRegistration.CRISocket, "unix://"))
+	if err != nil {
+		return layerSpace(containerdDir, images), nil
 	}
-	return append(list, state, layerSpace(containerdDir, images)), nil
+	defer containerd.Close()
+	info, err := containerd.Info(ctx)
+	if err != nil {
+		return preflight.Space{}, err
+	}
+	images, err = containerd.Missing(ctx, images)
+	return layerSpace(cmp.Or(info.ImageDir, containerdDir), images), err
 }

@@ -16,14 +16,14 @@ func (u *Upgrade) keepNames(ctx context.Context) error {
 	if u.state == nil || u.state.Finished {
 		return nil
 	}
-	if len(u.state.ImageNames) == 0 && u.existing.OwnsRuntime() {
+	if len(u.state.ImageNames) == 0 && !u.keepsRuntime {
 		// Nothing but an earlier upgrade has kept images, and that one can no longer be undone.
 		if err := u.containerd.DropKept(ctx); err != nil {
 			return err
 		}
 	}
 	record := func(context.Context, []store.NameChange) error { return nil }
-	if !u.existing.OwnsRuntime() {
+	if u.keepsRuntime {
 		record = u.recordNames(strings.TrimPrefix(u.config.NodeRegistration.CRISocket, "unix://"))
 	}
 	u.containerd.BeforeNaming(func(ctx context.Context, changes []store.NameChange) error {

@@ -84,6 +84,11 @@ func (u *Upgrade) connectRuntime(ctx context.Context) (err error) {
 	if u.containerd == nil {
 		u.containerd, err = store.Connect(ctx, strings.TrimPrefix(u.config.NodeRegistration.CRISocket, "unix://"))
 	}
+	if err != nil || !u.keepsRuntime {
+		return err
+	}
+	info, err := u.containerd.Info(ctx)
+	u.runtime = &existingRuntime{info: info, store: u.containerd}
 	return err
 }
 
@@ -306,7 +311,7 @@ func (u *Upgrade) upgradeRuntime(ctx context.Context) error {
 	if err := u.installs(ctx, ofRuntime); err != nil {
 		return err
 	}
-	if u.runtime != nil {
+	if u.keepsRuntime {
 		u.console.Note("this host's existing containerd is not changed")
 		return nil
 	}
@@ -333,7 +338,7 @@ func (u *Upgrade) upgradeRuntime(ctx context.Context) error {
 
 // runtimeFiles returns containerd's configuration and unit, none if the host has its own.
 func (u *Upgrade) runtimeFiles() ([]pki.File, error) {
-	if !u.existing.OwnsRuntime() {
+	if u.keepsRuntime {
 		return nil, nil
 	}
 	settings, err := render.ContainerdConfig(u.config)

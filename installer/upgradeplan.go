@@ -6,8 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"path"
-	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -222,19 +220,9 @@ func (u *Upgrade) plannedFiles() (files []pki.File, err error) {
 		return nil, err
 	}
 	files = append(files, kubelet...)
-	files = append(files,
-		pki.File{Path: render.KubeletUnitPath, Data: []byte(render.KubeletUnit)},
-		pki.File{Path: render.KubeletDropInPath, Data: []byte(render.KubeletDropIn)},
-	)
-	if !fileExists(u.existing, render.ContainerdConfigPath) || !slices.ContainsFunc(u.binaries(), func(b host.Binary) bool { return path.Base(b.Path) == "containerd" && fileExists(u.existing, b.Path) }) {
-		return files, nil // this host's existing containerd is not changed
-	}
-	settings, err := render.ContainerdConfig(u.config)
-	return append(files,
-		pki.File{Path: render.ContainerdConfigPath, Data: settings},
-		pki.File{Path: render.ContainerdUnitPath, Data: []byte(render.ContainerdUnit)},
-		pki.File{Path: render.CrictlConfigPath, Data: render.CrictlConfig(u.config)},
-	), err
+	files = append(files, kubeletUnits()...)
+	runtime, err := u.runtimeFiles()
+	return append(files, runtime...), err
 }
 
 // storedText returns one key of a ConfigMap in kube-system.
