@@ -7,6 +7,7 @@ import (
 	"path"
 	"strings"
 	"testing"
+	"time"
 
 	"airlift/scripts/kubeadm"
 	"airlift/scripts/lab"
@@ -75,6 +76,7 @@ func TestUpgradeExistingContainerd(t *testing.T) {
 			}
 			run(t, h, "sh", "-c", "mkdir -p /etc/containerd && cat >/etc/containerd/config.toml <<'END'\n"+layout.config+"END\nsystemctl daemon-reload; systemctl enable --now containerd; systemctl restart containerd")
 			importTiny(t, h, "docker.io/library/unrelated:1")
+			secondNames(t, h)
 			images, before := containerdHas(t, h), run(t, h, "sh", "-c", ownContainerd)
 			untouched := func(t *testing.T) {
 				t.Helper()
@@ -117,6 +119,33 @@ func TestUpgradeExistingContainerd(t *testing.T) {
 	}
 }
 
+// secondNames imports images of the bundle under other names: the pause image, and one whose layers
+// are there before init imports the same content under its own name.
+func secondNames(t *testing.T, h *lab.Host) {
+	t.Helper()
+	kit, err := kubeadm.Gather(t.Context(), version, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range kit.Archives {
+		for _, name := range []string{"pause", "coredns"} {
+			if !strings.Contains(a.Reference, "/"+name+":") {
+				continue
+			}
+			if _, err := h.CopyIn(t.Context(), a.Path, "/root/image.tar", 0o644); err != nil {
+				t.Fatal(err)
+			}
+			run(t, h, "sh", "-c", "ctr -n k8s.io images import /root/image.tar && ctr -n k8s.io images tag "+a.Reference+" site.example/"+name+":copy && ctr -n k8s.io images rm --sync "+a.Reference+"; rm /root/image.tar")
+		}
+	}
+	eventually(t, time.Minute, func() string {
+		if names := run(t, h, "ctr", "-n", "k8s.io", "images", "ls", "-q"); strings.Contains(names, "registry.k8s.io") || strings.Count(names, "site.example/") != 2 {
+			return names
+		}
+		return ""
+	})
+}
+
 // placeContainerd installs a containerd and a runc in directories of the host.
 func placeContainerd(t *testing.T, h *lab.Host, bin, runc, unit string) {
 	t.Helper()
@@ -141,4 +170,3 @@ func placeContainerd(t *testing.T, h *lab.Host, bin, runc, unit string) {
 	}
 	run(t, h, "sh", "-c", "cat >"+unit+" <<'END'\n"+strings.ReplaceAll(ownContainerdUnit, "BIN", bin)+"END")
 }
-

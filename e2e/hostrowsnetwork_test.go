@@ -69,6 +69,13 @@ var routeRows = []hostRow{
 		check: nodesAre("host1 10.78.0.11", "host2 10.78.0.12"),
 	},
 	{
+		name: "second-endpoint", about: "two networks; in /etc/hosts, the name of `--control-plane-endpoint` has the address on the second one, and the API server advertises the first",
+		options: lab.Options{Interfaces: 2},
+		prepare: "echo 10.78.0.11 api.site.example >>/etc/hosts",
+		init:    []string{"--apiserver-advertise-address", "10.77.0.11", "--control-plane-endpoint", "api.site.example"},
+		check:   nodesAre("host1 10.77.0.11", "host2 10.78.0.12"),
+	},
+	{
 		name: "default-route", about: "a default route to a gateway that does not answer",
 		prepare: "ip route add default via 10.77.0.1",
 		check:   nodesAre("host1 10.77.0.11", "host2 10.77.0.12"),

@@ -29,8 +29,8 @@ type node struct {
 	// configuration and directories are not changed. init and join find it, and the ledger has it for
 	// everything that follows.
 	keepsRuntime bool
-	containerd *store.Store     // connected once containerd runs
-	crashes    *crashes         // how processes of this node ended
+	containerd   *store.Store // connected once containerd runs
+	crashes      *crashes     // how processes of this node ended
 	// checkEarlier returns an error if this run cannot continue an earlier one.
 	checkEarlier func(context.Context) error
 }

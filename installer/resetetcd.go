@@ -4,12 +4,15 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"net/url"
 	"path"
 	"slices"
 	"time"
 
 	"airlift/fault"
+	"airlift/installer/config"
 	"airlift/installer/etcd"
+	"airlift/installer/render"
 )
 
 // resetEtcdTimeout limits reset's calls to etcd. Reset must end even if the
@@ -42,20 +45,31 @@ func (r *etcdReset) reachEtcd(ctx context.Context, e *localEtcd) (*etcd.Client, 
 	return c, err
 }
 
-// otherEtcds asks the API server for the other members. Another host may still
-// serve the API.
+// otherEtcds returns the client URLs of the other members: from the API server, because another host
+// may still serve the API, and without one from this host's static pod, which has those that were
+// there when this host joined.
 func (r *etcdReset) otherEtcds(ctx context.Context, e *localEtcd) []string {
+	urls, err := r.servedEtcds(ctx)
+	if err != nil {
+		for _, m := range writtenMembers(r.host) {
+			if peer, err := url.Parse(m.PeerURL); err == nil {
+				other := config.Config{LocalAPIEndpoint: config.APIEndpoint{AdvertiseAddress: peer.Hostname()}}
+				urls = append(urls, render.EtcdClientURL(&other))
+			}
+		}
+	}
+	return slices.DeleteFunc(urls, func(u string) bool { return u == e.clientURL })
+}
+
+// servedEtcds asks the API server for the client URLs of etcd's members.
+func (r *etcdReset) servedEtcds(ctx context.Context) ([]string, error) {
 	api, err := loadClient(r.host, cmp.Or(r.kubeconfig, adminConf), "", r.timeout)
 	if err != nil {
-		return nil
+		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	urls, err := api.EtcdEndpoints(ctx, r.report)
-	if err != nil {
-		return nil
-	}
-	return slices.DeleteFunc(urls, func(u string) bool { return u == e.clientURL })
+	return api.EtcdEndpoints(ctx, r.report)
 }
 
 // check refuses a reset that would leave the remaining etcd members without
