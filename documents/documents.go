@@ -1,0 +1,79 @@
+// Package documents reads streams of YAML and JSON as kubectl does, and loses nothing of them:
+// every byte is in a document, in a comment, or in an error with its line.
+//
+// kubectl's decoder (YAMLOrJSONDecoder in k8s.io/apimachinery) ignores what follows the first
+// value between two separators, and all but the last of repeated keys. Here both are errors.
+package documents
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// A Document is one value of a stream.
+type Document struct {
+	// Text is the document as it is written, without separators. Its lines end with \n.
+	Text []byte
+	// JSON is the value, as kubectl and kubeadm convert it. It is null if the document has only
+	// comments.
+	JSON []byte
+	// Line is the line of the value in the stream, from 1.
+	Line int
+	// Node is the value with its lines in the stream, for messages. It is nil if the document
+	// has only comments, or is JSON that no YAML parser can read.
+	Node *yaml.Node
+}
+
+// Empty reports whether the document has only comments.
+func (d Document) Empty() bool { return string(d.JSON) == "null" }
+
+// An Error is the reason why a part of a stream cannot be read.
+type Error struct {
+	Line int
+	// Begin is the first line of the document.
+	Begin int
+	Text  string
+}
+
+func (e Error) Error() string { return fmt.Sprintf("line %d: %s", e.Line, e.Text) }
+
+// Read returns the documents of a stream and everything that is wrong with it. Documents
+// without a value and without comments are left out.
+func Read(stream []byte) ([]Document, []Error) {
+	if err := CheckEncoding(stream); err != nil {
+		return nil, []Error{*err}
+	}
+	r := &reader{stream: stream, line: 1, begin: 1, names: map[string]string{}}
+	r.readJSON()
+	r.readYAML()
+	return r.documents, r.errors
+}
+
+// ReadOne returns the value of a stream of exactly one document as JSON.
+func ReadOne(stream []byte) ([]byte, error) {
+	documents, errs := Read(stream)
+	if len(errs) > 0 {
+		return nil, errs[0]
+	}
+	documents = slices.DeleteFunc(documents, Document.Empty)
+	switch len(documents) {
+	case 0:
+		return nil, errors.New("there is no document")
+	case 1:
+		return documents[0].JSON, nil
+	}
+	return nil, Error{Line: documents[1].Line, Text: "there is a second document, but only one is read"}
+}
+
+// Unmarshal decodes a stream of exactly one document.
+func Unmarshal(stream []byte, into any) error {
+	value, err := ReadOne(stream)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(value, into)
+}

@@ -1,0 +1,249 @@
+package documents
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"strconv"
+	"strings"
+	"unicode"
+
+	"go.yaml.in/yaml/v3"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	sigsyaml "sigs.k8s.io/yaml"
+)
+
+// A reader has the rest of a stream.
+type reader struct {
+	stream []byte
+	line   int // of the rest
+	begin  int // first line of the current document
+
+	documents []Document
+	errors    []Error
+	names     map[string]string // by key: see name
+	// notJSON is the reason why the rest of a stream that began as JSON is read as YAML.
+	notJSON *Error
+}
+
+func (r *reader) addf(line int, format string, args ...any) {
+	r.errors = append(r.errors, Error{line, r.begin, fmt.Sprintf(format, args...)})
+}
+
+// skip removes bytes from the beginning of the rest.
+func (r *reader) skip(n int) {
+	r.line += bytes.Count(r.stream[:n], []byte("\n"))
+	r.stream = r.stream[n:]
+}
+
+// guess is the number of bytes in which kubectl looks for the beginning of JSON.
+const guess = 4096
+
+// readJSON reads the JSON values at the beginning of a stream. As in kubectl, the rest may be
+// YAML.
+func (r *reader) readJSON() {
+	if !utilyaml.IsJSONBuffer(r.stream[:min(len(r.stream), guess)]) {
+		return
+	}
+	whole := r.stream
+	decoder := json.NewDecoder(bytes.NewReader(whole))
+	for {
+		var value json.RawMessage
+		err := decoder.Decode(&value)
+		if errors.Is(err, io.EOF) {
+			r.skip(len(r.stream))
+			return
+		}
+		if err != nil {
+			r.notJSON = &Error{1 + bytes.Count(whole[:offsetOf(err, whole)], []byte("\n")), r.line, "not JSON: " + err.Error()}
+			r.skipSpace()
+			return
+		}
+		end := len(whole) - int(decoder.InputOffset())
+		r.skip(len(r.stream) - end - len(value))
+		r.addJSON(value)
+		r.skip(len(value))
+	}
+}
+
+// offsetOf returns the offset of the last byte before a JSON error.
+func offsetOf(err error, stream []byte) int {
+	if at := (*json.SyntaxError)(nil); errors.As(err, &at) {
+		return max(min(int(at.Offset), len(stream))-1, 0)
+	}
+	return len(bytes.TrimSpace(stream))
+}
+
+// skipSpace skips white space, up to the end of the line.
+func (r *reader) skipSpace() {
+	end := bytes.IndexFunc(r.stream, func(c rune) bool { return c == '\n' || !unicode.IsSpace(c) })
+	if end < 0 {
+		end = len(r.stream)
+	} else if r.stream[end] == '\n' {
+		end++
+	}
+	r.skip(end)
+}
+
+func (r *reader) addJSON(value json.RawMessage) {
+	r.begin = r.line
+	d := Document{Text: append(bytes.Clone(value), '\n'), JSON: value, Line: r.line}
+	// YAML has no halves of surrogate pairs.
+	if root, err := parse(d.Text, r.line); err == nil {
+		d.Node = root
+		r.check(root, kindOf(root))
+	} else {
+		r.checkJSON(value)
+	}
+	r.documents = append(r.documents, d)
+}
+
+// readYAML reads the documents between separators, as kubectl finds them.
+func (r *reader) readYAML() {
+	reader := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(r.stream)))
+	for {
+		r.begin = r.line
+		text, err := reader.Read()
+		if errors.Is(err, io.EOF) {
+			return
+		}
+		if err != nil {
+			r.badSeparator()
+			return
+		}
+		if err := r.addYAML(text); err != nil {
+			r.errors = append(r.errors, *err)
+		}
+		r.notJSON = nil
+		r.skipLines(bytes.Count(text, []byte("\n")))
+		r.checkSeparator()
+		r.skipLines(1)
+	}
+}
+
+// otherBreaks are line breaks of YAML at which kubectl ends no line.
+const otherBreaks = "\r\u0085\u2028\u2029"
+
+// checkSeparator adds an error if YAML has a line that kubectl treats as a comment of the
+// separator.
+func (r *reader) checkSeparator() {
+	line, _, _ := bytes.Cut(r.stream, []byte("\n"))
+	if bytes.ContainsAny(bytes.TrimRight(line, "\r"), otherBreaks) {
+		r.addf(r.line, "%q is not read: end lines with a line feed", line)
+	}
+}
+
+func (r *reader) skipLines(n int) {
+	for ; n > 0; n-- {
+		end := bytes.IndexByte(r.stream, '\n') + 1
+		if end == 0 {
+			end = len(r.stream)
+		}
+		r.skip(end)
+	}
+}
+
+// badSeparator adds an error for the next separator with more than a comment after it.
+func (r *reader) badSeparator() {
+	line := r.line
+	for text := range bytes.Lines(r.stream) {
+		after, ok := strings.CutPrefix(string(text), "---")
+		if after = strings.TrimSpace(after); ok && after != "" && after[0] != '#' {
+			r.addf(line, "%q after --- is not read: start the document on the next line", after)
+			return
+		}
+		line++
+	}
+}
+
+// separator matches a separator for kubectl and for YAML.
+var separator = regexp.MustCompile(`^---([ \t]+#[^\r\x{85}\x{2028}\x{2029}\n]*|[ \t]*)\n`)
+
+// addYAML adds the document of a text, which may begin with the separator before it.
+func (r *reader) addYAML(text []byte) *Error {
+	d := Document{Text: text, Line: r.line}
+	if separator.Match(text) {
+		d.Text = text[bytes.IndexByte(text, '\n')+1:]
+	}
+	if len(bytes.TrimSpace(d.Text)) == 0 {
+		return nil
+	}
+	if before, _, marked := bytes.Cut(text, []byte("\n\ufeff")); marked {
+		r.addf(r.line+bytes.Count(before, []byte("\n"))+1, "a byte order mark is in the document: put a line with --- before it, or remove the mark")
+	}
+	var err error
+	if d.JSON, err = sigsyaml.YAMLToJSON(text); err != nil {
+		return cmp.Or(r.notJSON, r.syntax(err, text))
+	}
+	if d.Node, err = parse(text, r.line); err != nil {
+		return r.syntax(err, text)
+	}
+	if d.Node != nil {
+		d.Line = d.Node.Line
+		r.check(d.Node, kindOf(d.Node))
+	}
+	r.documents = append(r.documents, d)
+	return nil
+}
+
+// parse returns the only value of a text that begins at this line of the stream, or nil if the
+// text has only comments.
+func parse(text []byte, line int) (*yaml.Node, error) {
+	decoder := yaml.NewDecoder(bytes.NewReader(text))
+	var root, next yaml.Node
+	if err := decoder.Decode(&root); errors.Is(err, io.EOF) {
+		return nil, nil
+	} else if err != nil {
+		return nil, err
+	}
+	if err := decoder.Decode(&next); err == nil {
+		return nil, &second{next.Content[0].Line}
+	} else if m := noSeparator.FindStringSubmatch(err.Error()); m != nil {
+		n, _ := strconv.Atoi(m[1]) // the parser counts from 0
+		return nil, &second{n + 1}
+	} else if !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	shift(&root, line-1)
+	return root.Content[0], nil
+}
+
+var noSeparator = regexp.MustCompile(`^yaml: (?:line (\d+): )?did not find expected <document start>`)
+
+// A second value follows the first one of a document, which kubectl ignores.
+type second struct{ line int }
+
+func (s *second) Error() string {
+	return fmt.Sprintf("yaml: line %d: a second document begins here: put a line with --- before it", s.line)
+}
+
+// shift adds to the lines of a node. What an alias points to is in the tree once.
+func shift(n *yaml.Node, lines int) {
+	n.Line += lines
+	for _, child := range n.Content {
+		shift(child, lines)
+	}
+}
+
+var errorLine = regexp.MustCompile(`^(?:error converting YAML to JSON: )?(?:yaml: )?(?:(?:unmarshal|construct) errors:\s*)?(?:line (\d+): )?`)
+
+// syntax returns a parser's error. Its line counts from the document's beginning, and is missing
+// for the first line. A line after the end means the last one.
+func (r *reader) syntax(err error, text []byte) *Error {
+	m := errorLine.FindStringSubmatch(err.Error())
+	n, _ := strconv.Atoi(m[1])
+	n = max(1, min(n, bytes.Count(text, []byte("\n"))))
+	why := strings.TrimPrefix(err.Error(), m[0])
+	if strings.Contains(why, "expected <document start>") {
+		why = "a directive such as %YAML is not supported: remove the line"
+	}
+	if bytes.ContainsAny(text, otherBreaks) {
+		why += "; end lines with a line feed"
+	}
+	return &Error{r.line + n - 1, r.begin, why}
+}
