@@ -103,8 +103,27 @@ func (r *reader) addJSON(value json.RawMessage) {
 	r.documents = append(r.documents, d)
 }
 
-// readYAML reads the documents between separators, as kubectl finds them.
+// inline matches the beginning of a document on the line of its separator.
+var inline = regexp.MustCompile(`(?m)^---[ \t]+[^#\s\v\pZ\x{85}]`)
+
+// readYAML reads the documents between separators, as kubectl finds them. kubectl refuses inline
+// documents.
 func (r *reader) readYAML() {
+	whole, begin := r.stream, 0
+	for _, next := range inline.FindAllIndex(whole, -1) {
+		r.readSeparated(whole[begin:next[0]])
+		begin = next[0]
+	}
+	r.readSeparated(whole[begin:])
+}
+
+// readSeparated reads the documents of a part of the stream, the first of which may be inline.
+func (r *reader) readSeparated(part []byte) {
+	r.stream = part
+	if inline.Match(part) {
+		r.stream = append([]byte("   "), part[3:]...) // keeps the columns
+	}
+	defer func() { r.skip(len(r.stream)) }()
 	reader := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(r.stream)))
 	for {
 		r.begin = r.line
@@ -113,7 +132,7 @@ func (r *reader) readYAML() {
 			return
 		}
 		if err != nil {
-			r.badSeparator()
+			r.errors = append(r.errors, afterSeparators(r.stream, r.line)[0])
 			return
 		}
 		if err := r.addYAML(text); err != nil {
@@ -148,17 +167,18 @@ func (r *reader) skipLines(n int) {
 	}
 }
 
-// badSeparator adds an error for the next separator with more than a comment after it.
-func (r *reader) badSeparator() {
-	line := r.line
-	for text := range bytes.Lines(r.stream) {
+// Inline returns an error for each text after a separator, for formats that do not allow it.
+func Inline(stream []byte) []Error { return afterSeparators(stream, 1) }
+
+func afterSeparators(stream []byte, line int) (errs []Error) {
+	for text := range bytes.Lines(stream) {
 		after, ok := strings.CutPrefix(string(text), "---")
 		if after = strings.TrimSpace(after); ok && after != "" && after[0] != '#' {
-			r.addf(line, "%q after --- is not read: start the document on the next line", after)
-			return
+			errs = append(errs, Error{line, line, fmt.Sprintf("%q after --- is not read: start the document on the next line", after)})
 		}
 		line++
 	}
+	return errs
 }
 
 // separator matches a separator for kubectl and for YAML.
@@ -219,7 +239,7 @@ var noSeparator = regexp.MustCompile(`^yaml: (?:line (\d+): )?did not find expec
 type second struct{ line int }
 
 func (s *second) Error() string {
-	return fmt.Sprintf("yaml: line %d: a second document begins here: put a line with --- before it", s.line)
+	return "a second document begins here: put a line with --- before it"
 }
 
 // shift adds to the lines of a node. What an alias points to is in the tree once.
@@ -233,17 +253,20 @@ func shift(n *yaml.Node, lines int) {
 var errorLine = regexp.MustCompile(`^(?:error converting YAML to JSON: )?(?:yaml: )?(?:(?:unmarshal|construct) errors:\s*)?(?:line (\d+): )?`)
 
 // syntax returns a parser's error. Its line counts from the document's beginning, and is missing
-// for the first line. A line after the end means the last one.
+// for the first line.
 func (r *reader) syntax(err error, text []byte) *Error {
 	m := errorLine.FindStringSubmatch(err.Error())
-	n, _ := strconv.Atoi(m[1])
-	n = max(1, min(n, bytes.Count(text, []byte("\n"))))
-	why := strings.TrimPrefix(err.Error(), m[0])
+	line, _ := strconv.Atoi(m[1])
+	why := "not YAML: " + strings.TrimPrefix(err.Error(), m[0])
+	if next := (*second)(nil); errors.As(err, &next) {
+		line, why = next.line, err.Error()
+	}
 	if strings.Contains(why, "expected <document start>") {
 		why = "a directive such as %YAML is not supported: remove the line"
 	}
 	if bytes.ContainsAny(text, otherBreaks) {
 		why += "; end lines with a line feed"
 	}
-	return &Error{r.line + n - 1, r.begin, why}
+	last := bytes.Count(text, []byte("\n")) // an error at the end is in the line after it
+	return &Error{r.line + max(1, min(line, last)) - 1, r.begin, why}
 }

@@ -1,6 +1,8 @@
 package manifests
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -13,8 +15,9 @@ import (
 	"sigs.k8s.io/kustomize/api/konfig"
 	"sigs.k8s.io/kustomize/api/krusty"
 	"sigs.k8s.io/kustomize/kyaml/filesys"
-	"sigs.k8s.io/yaml"
+	"sigs.k8s.io/kustomize/kyaml/kio"
 
+	"airlift/documents"
 	"airlift/fault"
 )
 
@@ -79,6 +82,9 @@ var referring = []string{
 	"path", "resources", "targetFilePath", "transformers", "validators", "valuesFile", "additionalValuesFiles",
 }
 
+// data are those fields whose files kustomize copies as they are.
+var data = []string{"env", "envs", "files", "valuesFile", "additionalValuesFiles"}
+
 // localOnly looks for references to other machines in a kustomization and everything that
 // it refers to.
 type localOnly struct{ seen map[string]bool }
@@ -93,32 +99,69 @@ func (l *localOnly) directory(dir string) error {
 	if err != nil {
 		return err
 	}
-	return l.configuration(name, content)
+	list, err := readAsKustomize(name, content)
+	if err == nil && len(list) > 1 {
+		err = fault.New(fault.Usage, "move it to another directory", "%s: kustomize reads only the first document of this file", position(name, list[1].Line))
+	}
+	if err != nil {
+		return err
+	}
+	return l.look(name, list)
 }
 
-// configuration looks at documents that are a kustomization or configure a generator or a
-// transformer.
-func (l *localOnly) configuration(name string, content []byte) (err error) {
-	for _, d := range split(content) {
-		var value map[string]any
-		if yaml.Unmarshal(d.text, &value) != nil {
-			continue // kustomize reports it better
-		}
-		if value["helmCharts"] != nil || value["helmChartInflationGenerator"] != nil {
-			return fault.New(fault.Usage, "list the chart as a chart", "%q renders a Helm chart, which would be downloaded", name)
-		}
-		walk(nil, value, func(p path, v any) bool {
-			s, ok := v.(string)
-			if ok && err == nil && refers(p) {
-				err = l.reference(name, p, s)
-			}
-			return err == nil
-		})
-		if err != nil {
+// configuration looks at the documents of a configuration of a generator or a transformer.
+func (l *localOnly) configuration(name string, content []byte) error {
+	list, err := readAsKustomize(name, content)
+	if err != nil {
+		return err
+	}
+	return l.look(name, list)
+}
+
+func (l *localOnly) look(name string, list []documents.Document) error {
+	for _, d := range list {
+		if err := l.lookAt(name, d); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func (l *localOnly) lookAt(name string, d documents.Document) (err error) {
+	var value map[string]any
+	if json.Unmarshal(d.JSON, &value) != nil {
+		return nil // kustomize reports it better
+	}
+	if value["helmCharts"] != nil || value["helmChartInflationGenerator"] != nil {
+		return fault.New(fault.Usage, "list the chart as a chart", "%q renders a Helm chart, which would be downloaded", name)
+	}
+	walk(nil, value, func(p path, v any) bool {
+		s, ok := v.(string)
+		switch {
+		case err != nil || !ok:
+		case refers(p):
+			err = l.reference(name, p, s)
+		case p.key() == "patch": // of objects, in the kustomization itself
+			_, err = readAsKustomize(name+": "+p.String(), []byte(s))
+		}
+		return err == nil
+	})
+	return err
+}
+
+// readAsKustomize returns the documents of a file. kustomize has its own reader: what it would
+// ignore is an error.
+func readAsKustomize(name string, content []byte) ([]documents.Document, error) {
+	list, errs := documents.Read(content)
+	if len(errs) > 0 {
+		return nil, unreadable(name, content, errs[0])
+	}
+	list = slices.DeleteFunc(list, documents.Document.Empty)
+	nodes, err := (&kio.ByteReader{Reader: bytes.NewReader(content), OmitReaderAnnotations: true, DisableUnwrapping: true}).Read()
+	if err == nil && len(nodes) < len(list) {
+		return nil, fault.New(fault.Usage, "put a line with --- before each object", "%s: kustomize does not read this document", position(name, list[len(nodes)].Line))
+	}
+	return list, nil
 }
 
 // refers reports whether the value at the path is a reference to a file or a directory.
@@ -140,7 +183,7 @@ func (l *localOnly) reference(name string, p path, s string) error {
 		return err
 	case info.IsDir():
 		return l.directory(local)
-	case l.seen[local] || !slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(local)):
+	case l.seen[local] || slices.Contains(data, p.key()) || p.key() != "resources" && !hasManifestExtension(local):
 		return nil
 	}
 	l.seen[local] = true
@@ -154,12 +197,16 @@ func (l *localOnly) reference(name string, p path, s string) error {
 // configurationsIn looks at those documents of a file with objects that configure a built-in
 // generator or transformer of kustomize.
 func (l *localOnly) configurationsIn(name string, content []byte) error {
-	for _, d := range split(content) {
+	list, err := readAsKustomize(name, content)
+	if err != nil {
+		return err
+	}
+	for _, d := range list {
 		var header struct {
 			APIVersion string `json:"apiVersion"`
 		}
-		if yaml.Unmarshal(d.text, &header) == nil && header.APIVersion == "builtin" {
-			if err := l.configuration(name, d.text); err != nil {
+		if json.Unmarshal(d.JSON, &header) == nil && header.APIVersion == "builtin" {
+			if err := l.lookAt(name, d); err != nil {
 				return err
 			}
 		}

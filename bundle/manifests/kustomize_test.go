@@ -62,3 +62,32 @@ func TestBrokenKustomization(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// kustomize has its own reader, which ignores other things than kubectl does.
+func TestKustomizationIgnoresNothing(t *testing.T) {
+	const resources = "resources: [a.yaml]\n"
+	for name, c := range map[string]struct {
+		files map[string]string
+		want  string
+	}{
+		"no separator":      {map[string]string{"kustomization.yaml": resources, "a.yaml": configMap("a") + configMap("b")}, "a.yaml:4: ConfigMap.apiVersion is written twice"},
+		"document end":      {map[string]string{"kustomization.yaml": resources, "a.yaml": configMap("a") + "...\n" + configMap("b")}, "a.yaml:5: a second document begins here"},
+		"JSON":              {map[string]string{"kustomization.yaml": resources, "a.yaml": jsonMap("a") + "\n" + jsonMap("b")}, "a.yaml:2: kustomize does not read this document"},
+		"another extension": {map[string]string{"kustomization.yaml": "resources: [a.txt]\n", "a.txt": jsonMap("a") + "\n" + jsonMap("b")}, "a.txt:2: kustomize does not read this document"},
+		"UTF-16":            {map[string]string{"kustomization.yaml": resources, "a.yaml": "\xff\xfea\x00"}, "a.yaml:1: the text is UTF-16"},
+		"two of them":       {map[string]string{"kustomization.yaml": resources + "---\nresources: [b.yaml]\n", "a.yaml": configMap("a")}, "kustomization.yaml:3: kustomize reads only the first"},
+		"resources twice":   {map[string]string{"kustomization.yaml": resources + "resources: [b.yaml]\n", "a.yaml": configMap("a")}, "kustomization.yaml:2: resources is written twice"},
+		"component":         {map[string]string{"kustomization.yaml": "components: [c]\n" + resources, "a.yaml": configMap("a"), "c/kustomization.yaml": "kind: Component\napiVersion: kustomize.config.k8s.io/v1alpha1\npatches: [{path: p.yaml}]\n", "c/p.yaml": configMap("a") + "...\n" + configMap("b")}, "c/p.yaml:5: a second document"},
+		"inline patch":      {map[string]string{"kustomization.yaml": resources + "patches:\n- patch: |\n    " + jsonMap("a") + "\n    " + jsonMap("b") + "\n", "a.yaml": configMap("a")}, "patches[0].patch:2: kustomize does not read"},
+	} {
+		_, err := manifests.Read(fakesites.Files(t, c.files))
+		if err == nil || !strings.Contains(err.Error(), c.want) || fault.Hint(err) == "" {
+			t.Errorf("%s: %v, want %s", name, err, c.want)
+		}
+	}
+	// Data is copied as it is.
+	dir := fakesites.Files(t, map[string]string{"kustomization.yaml": "configMapGenerator: [{name: c, files: [d.yaml]}]\n", "d.yaml": "a: 1\na: 2\n...\n{{"})
+	if objects, err := manifests.Read(dir); err != nil || len(objects) != 1 {
+		t.Error(objects, err)
+	}
+}

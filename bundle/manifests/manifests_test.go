@@ -41,6 +41,9 @@ func TestDecode(t *testing.T) {
 		{"json", "{\"apiVersion\":\"v1\",\n\t\"kind\":\"ConfigMap\",\"metadata\":{\"name\":\"a\"}}\n{\"apiVersion\":\"v1\",\"kind\":\"ConfigMap\",\"metadata\":{\"name\":\"b\"}}",
 			[]string{"app.yaml:1 v1 ConfigMap a", "app.yaml:3 v1 ConfigMap b"}},
 		{"object on the line of the dashes", "--- {apiVersion: v1, kind: ConfigMap, metadata: {name: a}}\n", []string{"app.yaml:1 v1 ConfigMap a"}},
+		{"json and yaml", jsonMap("a") + "\n" + jsonMap("b") + "\n---\n" + jsonMap("c") + "\n---\n" + configMap("d"),
+			[]string{"app.yaml:1 v1 ConfigMap a", "app.yaml:2 v1 ConfigMap b", "app.yaml:4 v1 ConfigMap c", "app.yaml:6 v1 ConfigMap d"}},
+		{"marks between files", "\ufeff" + configMap("a") + "---\n\ufeff" + configMap("b"), []string{"app.yaml:1 v1 ConfigMap a", "app.yaml:5 v1 ConfigMap b"}},
 		{"windows", "\ufeffapiVersion: v1\r\nkind: ConfigMap\r\nmetadata:\r\n  name: a\r\n---\r\napiVersion: v1\r\nkind: ConfigMap\r\nmetadata:\r\n  name: b\r\n",
 			[]string{"app.yaml:1 v1 ConfigMap a", "app.yaml:6 v1 ConfigMap b"}},
 		{"dashes in a text", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata:\n  x: |\n    ---\n    y\n", []string{"app.yaml:1 v1 ConfigMap a"}},
@@ -75,6 +78,46 @@ func TestRefusedDocuments(t *testing.T) {
 		_, err := manifests.Decode("app.yaml", []byte(c.text))
 		if err == nil || !strings.HasPrefix(err.Error(), c.want) || !strings.Contains(fault.Hint(err), c.hint) || fault.Hint(err) == "" {
 			t.Errorf("%q: %v (hint %q), want %q (hint %q)", c.text, err, fault.Hint(err), c.want, c.hint)
+		}
+	}
+}
+
+func jsonMap(name string) string {
+	return `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"` + name + `"}}`
+}
+
+// No object vanishes: kubectl would apply only a part of these.
+func TestNothingIsIgnored(t *testing.T) {
+	utf16 := "\xff\xfe" + strings.Join(strings.Split(configMap("a")+"---\n"+configMap("b"), ""), "\x00") + "\x00"
+	for _, c := range []struct{ text, want string }{
+		{utf16, "app.yaml:1: the text is UTF-16, not UTF-8"},
+		{utf16[2:], "app.yaml:1: there is a zero byte, as in UTF-16LE"},
+		{configMap("a") + configMap("b"), "app.yaml:4: ConfigMap.apiVersion is written twice, first at line 1"},
+		{configMap("a") + "...\n" + configMap("b"), "app.yaml:5: a second document begins here"},
+		{strings.ReplaceAll(configMap("a")+"---\n"+configMap("b"), "\n", "\r"), "app.yaml:1: a second document begins here"},
+		{jsonMap("a") + ",\n" + jsonMap("b"), "app.yaml:1: not JSON: invalid character ','"},
+		{"# comment\n" + jsonMap("a") + "\n# comment\n" + jsonMap("b"), "app.yaml:4: a second document begins here"},
+		{"---\n" + jsonMap("a") + "\n" + jsonMap("b"), "app.yaml:3: a second document begins here"},
+		{jsonMap("a") + "\ngarbage: [", "app.yaml:2: not JSON"},
+		{"[" + jsonMap("a") + "]\n", "app.yaml:1: the document is not a Kubernetes object"},
+		{strings.Replace(jsonMap("a"), "{", `{"kind":"Pod",`, 1), "app.yaml:1: Pod.kind is written twice"},
+		{configMap("a") + "\ufeff" + configMap("b"), "app.yaml:4: "},
+	} {
+		objects, err := manifests.Decode("app.yaml", []byte(c.text))
+		if err == nil || !strings.HasPrefix(err.Error(), c.want) || fault.Hint(err) == "" || fault.ExitCode(err) != fault.Usage {
+			t.Errorf("%q: %v, %v, want %q", c.text, describe(objects), err, c.want)
+		}
+	}
+}
+
+// Advice has the text of the file, not the value that YAML reads from it.
+func TestAdviceKeepsTheText(t *testing.T) {
+	for _, text := range []string{"1.30", "0123", "no", "0x1F", "1e3", "1_000", "on", "123456789012345678901234567890"} {
+		for _, field := range []string{"name: ", "name: a, namespace: "} {
+			_, err := manifests.Decode("app.yaml", []byte(configMap("x")+"---\napiVersion: v1\nkind: ConfigMap\nmetadata: {"+field+text+"}\n"))
+			if want := `in quotes: "` + text + `"`; err == nil || !strings.HasSuffix(fault.Hint(err), want) {
+				t.Errorf("%s%s: %v (hint %q), want %s", field, text, err, fault.Hint(err), want)
+			}
 		}
 	}
 }

@@ -4,6 +4,9 @@ import (
 	"fmt"
 	"strings"
 
+	"go.yaml.in/yaml/v3"
+
+	"airlift/documents"
 	"airlift/fault"
 )
 
@@ -79,8 +82,8 @@ func Unique(objects []*Object) error {
 	return nil
 }
 
-// newObject checks content and names its object.
-func newObject(file string, line int, content map[string]any) (*Object, error) {
+// newObject checks content and names its object. node is the content with its lines, or nil.
+func newObject(file string, line int, node *yaml.Node, content map[string]any) (*Object, error) {
 	o := &Object{File: file, Line: line, Content: content}
 	at := o.Position()
 	o.APIVersion, _ = content["apiVersion"].(string)
@@ -88,6 +91,7 @@ func newObject(file string, line int, content map[string]any) (*Object, error) {
 	metadata, _ := content["metadata"].(map[string]any)
 	o.Name, _ = metadata["name"].(string)
 	o.Namespace, _ = metadata["namespace"].(string)
+	written := func(field string) *yaml.Node { return documents.Value(node, "metadata", field) }
 	switch {
 	case o.Kind == "":
 		return nil, fault.New(fault.Usage, noKindHint(file, content), "%s: the document has no kind", at)
@@ -98,12 +102,12 @@ func newObject(file string, line int, content map[string]any) (*Object, error) {
 		return nil, fault.New(fault.Usage, "give the directory of the kustomization itself", "%s: a %s cannot be applied", at, o.Kind)
 	case o.Name == "" && metadata["generateName"] != nil:
 		return nil, fault.New(fault.Usage, "write name instead of generateName: with generateName, each apply creates another object",
-			"%s: the %s has generateName %q and no name", at, o.Kind, metadata["generateName"])
+			"%s: the %s has generateName %q and no name", at, o.Kind, documents.Written(written("generateName"), metadata["generateName"]))
 	case o.Name == "":
-		return nil, fault.New(fault.Usage, "write metadata.name as a string", "%s: the %s has no name", at, o.Kind)
+		return nil, fault.New(fault.Usage, "write metadata.name as a string"+inQuotes(written("name")), "%s: the %s has no name", at, o.Kind)
 	case o.Namespace == "" && metadata["namespace"] != nil && metadata["namespace"] != "":
-		return nil, fault.New(fault.Usage, fmt.Sprintf("write the namespace in quotes: in YAML, %v is not a string", metadata["namespace"]),
-			"%s: the namespace of the %s is %v", at, o, metadata["namespace"])
+		return nil, fault.New(fault.Usage, "write the namespace as a string"+inQuotes(written("namespace")),
+			"%s: the namespace of the %s is %v in YAML, not a string", at, o, metadata["namespace"])
 	}
 	for field, value := range map[string]string{"apiVersion": o.APIVersion, "kind": o.Kind, "metadata.name": o.Name, "metadata.namespace": o.Namespace} {
 		if strings.Contains(value, "{{") {
@@ -111,4 +115,12 @@ func newObject(file string, line int, content map[string]any) (*Object, error) {
 		}
 	}
 	return o, unrendered(o)
+}
+
+// inQuotes continues a hint with a scalar as the file has it.
+func inQuotes(n *yaml.Node) string {
+	if text := documents.Written(n, ""); text != "" {
+		return fmt.Sprintf(", in quotes: %q", text)
+	}
+	return ""
 }

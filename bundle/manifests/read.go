@@ -1,7 +1,6 @@
 package manifests
 
 import (
-	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -61,7 +60,7 @@ func readDirectory(dir string) ([]*Object, error) {
 		case name != dir && strings.HasPrefix(entry.Name(), ".") && entry.IsDir():
 			return filepath.SkipDir
 		case entry.IsDir() || strings.HasPrefix(entry.Name(), "."):
-		case slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(name)):
+		case hasManifestExtension(name):
 			names = append(names, name)
 		}
 		return nil
@@ -85,6 +84,10 @@ func readDirectory(dir string) ([]*Object, error) {
 	return objects, nil
 }
 
+func hasManifestExtension(name string) bool {
+	return slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(name))
+}
+
 // noKindHint explains a document that is not an object.
 func noKindHint(file string, content map[string]any) string {
 	switch base := filepath.Base(file); {
@@ -95,6 +98,3 @@ func noKindHint(file string, content map[string]any) string {
 	}
 	return "write apiVersion, kind and metadata.name, or move the file to another directory"
 }
-
-// errNoObject marks a document that is empty.
-var errNoObject = errors.New("no object")

@@ -1,0 +1,71 @@
+package documents
+
+import (
+	"fmt"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Field returns the name and the value of a field in a mapping, or in what is merged into it.
+// Both are nil if there is none.
+func Field(n *yaml.Node, name string) (key, value *yaml.Node) {
+	n = resolved(n)
+	if n == nil || n.Kind != yaml.MappingNode {
+		return nil, nil
+	}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if n.Content[i].Value == name {
+			return n.Content[i], n.Content[i+1]
+		}
+	}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if n.Content[i].Tag != "!!merge" {
+			continue
+		}
+		merged := resolved(n.Content[i+1])
+		list := []*yaml.Node{merged}
+		if merged.Kind == yaml.SequenceNode {
+			list = merged.Content
+		}
+		for _, m := range list {
+			if key, value = Field(m, name); key != nil {
+				return key, value
+			}
+		}
+	}
+	return nil, nil
+}
+
+// Value returns the value at a path of fields, or nil.
+func Value(n *yaml.Node, path ...string) *yaml.Node {
+	for _, name := range path {
+		_, n = Field(n, name)
+	}
+	return n
+}
+
+// Item returns an item of a list, or nil.
+func Item(n *yaml.Node, i int) *yaml.Node {
+	n = resolved(n)
+	if n == nil || n.Kind != yaml.SequenceNode || i >= len(n.Content) {
+		return nil
+	}
+	return n.Content[i]
+}
+
+// Written returns the text of a scalar as it is in the stream, without quotes, or otherwise what
+// fmt prints of its decoded value: 1.30 of a number that is decoded to 1.3.
+func Written(n *yaml.Node, decoded any) string {
+	if n = resolved(n); n != nil && n.Kind == yaml.ScalarNode {
+		return n.Value
+	}
+	return fmt.Sprint(decoded)
+}
+
+// resolved follows an alias to its node.
+func resolved(n *yaml.Node) *yaml.Node {
+	for n != nil && n.Kind == yaml.AliasNode {
+		n = n.Alias
+	}
+	return n
+}
