@@ -18,10 +18,12 @@ import (
 type Document struct {
 	// Text is the document as it is written, without separators. Its lines end with \n.
 	Text []byte
+	// Begin is the first line of Text in the stream, from 1.
+	Begin int
 	// JSON is the value, as kubectl and kubeadm convert it. It is null if the document has only
 	// comments.
 	JSON []byte
-	// Line is the line of the value in the stream, from 1.
+	// Line is the line of the value in the stream.
 	Line int
 	// Node is the value with its lines in the stream, for messages. It is nil if the document
 	// has only comments, or is JSON that no YAML parser can read.

@@ -92,7 +92,7 @@ func (r *reader) skipSpace() {
 
 func (r *reader) addJSON(value json.RawMessage) {
 	r.begin = r.line
-	d := Document{Text: append(bytes.Clone(value), '\n'), JSON: value, Line: r.line}
+	d := Document{Text: append(bytes.Clone(value), '\n'), Begin: r.line, JSON: value, Line: r.line}
 	// YAML has no halves of surrogate pairs.
 	if root, err := parse(d.Text, r.line); err == nil {
 		d.Node = root
@@ -186,9 +186,9 @@ var separator = regexp.MustCompile(`^---([ \t]+#[^\r\x{85}\x{2028}\x{2029}\n]*|[
 
 // addYAML adds the document of a text, which may begin with the separator before it.
 func (r *reader) addYAML(text []byte) *Error {
-	d := Document{Text: text, Line: r.line}
+	d := Document{Text: text, Begin: r.line, Line: r.line}
 	if separator.Match(text) {
-		d.Text = text[bytes.IndexByte(text, '\n')+1:]
+		d.Text, d.Begin = text[bytes.IndexByte(text, '\n')+1:], r.line+1
 	}
 	if len(bytes.TrimSpace(d.Text)) == 0 {
 		return nil

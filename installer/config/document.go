@@ -1,7 +1,6 @@
 package config
 
 import (
-	"bufio"
 	"bytes"
 	"cmp"
 	"encoding/json"
@@ -18,6 +17,7 @@ import (
 	yamlnode "go.yaml.in/yaml/v3"
 	"sigs.k8s.io/yaml"
 
+	"airlift/documents"
 	"airlift/fault"
 )
 
@@ -41,14 +41,11 @@ type syntaxError struct {
 	text string
 }
 
-// document is one YAML document. Lines count from the file's start, from 1.
+// document is one document of the file.
 type document struct {
-	line           int // its first line with content
-	offset         int // lines of the file before it
-	data           []byte
+	documents.Document
 	group, version string
 	kind           string
-	node           *yamlnode.Node // nil when it is empty
 	value          map[string]any
 	of             reflect.Type // what it is decoded into, after it is checked
 	bad            bool         // it has an error
@@ -78,100 +75,61 @@ func readSource(path string) (*source, error) {
 	return parse(name, data), nil
 }
 
-// parse splits a file into documents as kubeadm does: at lines that begin with
-// "---". kubeadm's library converts the values, so that yes, 0777 and anchors mean
-// the same; a second library provides the line numbers.
+// parse reads the documents of a file. Their values are as kubeadm's library converts them, so
+// that yes, 0777 and anchors mean the same.
 func parse(name string, data []byte) *source {
 	s := &source{name: name, lines: map[string]int{}}
+	list, errs := documents.Read(data)
+	if inline := documents.Inline(data); len(inline) > 0 { // kubeadm refuses them
+		list, errs = nil, inline
+	}
+	for _, e := range errs {
+		s.addf(e.Line, "%s", e.Text)
+	}
 	kinds := map[string]int{}
-	for _, d := range s.split(data) {
-		if !s.load(d) {
+	for _, one := range list {
+		d := &document{Document: one}
+		if !s.load(d) || len(errs) == 0 && !s.unmerged(d) {
 			continue
 		}
 		if first, twice := kinds[d.kind]; twice {
-			s.addf(d.line, "%s occurs twice, first at line %d: a file may have only one", d.kind, first)
+			s.addf(d.Line, "%s occurs twice, first at line %d: a file may have only one", d.kind, first)
 			continue
 		}
-		kinds[d.kind] = d.line
+		kinds[d.kind] = d.Line
 		s.docs = append(s.docs, d)
 	}
 	return s
 }
 
-// split works as YAMLReader in k8s.io/apimachinery/pkg/util/yaml, which kubeadm
-// uses.
-func (s *source) split(data []byte) (docs []*document) {
-	d := &document{}
-	flush := func(next int) {
-		if len(d.data) > 0 {
-			docs = append(docs, d)
-		}
-		d = &document{offset: next}
-	}
-	lines := bufio.NewScanner(bytes.NewReader(data))
-	lines.Buffer(nil, len(data)+1)
-	n := 0
-	for lines.Scan() { // this also drops the CR of a CRLF
-		n++
-		line := lines.Bytes()
-		rest, separator := bytes.CutPrefix(line, []byte("---"))
-		if !separator {
-			d.data = append(append(d.data, line...), '\n')
-			continue
-		}
-		if rest = bytes.TrimSpace(rest); len(rest) > 0 && rest[0] != '#' {
-			s.addf(n, "%q after --- is not read: start the document on the next line", rest)
-		}
-		flush(n)
-	}
-	flush(n)
-	return docs
-}
-
-// load parses one document; false means that it has an error.
+// load decodes one document; false means that it has an error.
 func (s *source) load(d *document) bool {
 	// kubeadm parses a document that begins with { as JSON only.
-	if text := bytes.TrimLeft(d.data, " \t\n"); bytes.HasPrefix(text, []byte("{")) {
-		text = bytes.TrimRight(text, "\n")
+	if text := bytes.TrimLeft(d.Text, " \t\n"); bytes.HasPrefix(text, []byte("{")) {
 		var whole json.RawMessage
 		if err := json.Unmarshal(text, &whole); err != nil {
-			line := d.offset + 1 + bytes.Count(d.data[:bytes.IndexByte(d.data, '{')], []byte("\n"))
+			line := d.Line
 			if at := (*json.SyntaxError)(nil); errors.As(err, &at) {
-				line += bytes.Count(text[:min(int(at.Offset), len(text))], []byte("\n"))
+				line += bytes.Count(text[:min(int(at.Offset), len(text)-1)], []byte("\n"))
 			}
 			s.addf(line, "a document that begins with { is read as JSON: %v", err)
 			return false
 		}
 	}
-	converted, err := yaml.YAMLToJSON(d.data)
-	if err != nil {
-		s.addSyntax(d, err)
-		return false
-	}
-	var root yamlnode.Node
-	if err := yamlnode.Unmarshal(d.data, &root); err != nil {
-		s.addSyntax(d, err)
-		return false
-	}
-	d.line = d.offset + 1
-	if len(root.Content) > 0 {
-		d.node = root.Content[0]
-		d.line = d.offset + d.node.Line
-	}
 	var value any
-	numbers := json.NewDecoder(bytes.NewReader(converted))
+	numbers := json.NewDecoder(bytes.NewReader(d.JSON))
 	numbers.UseNumber()
 	if err := numbers.Decode(&value); err != nil {
-		s.addSyntax(d, err)
+		s.addf(d.Line, "%v", err)
 		return false
 	}
 	if value == nil {
-		s.addf(d.line, "this document is empty: remove the --- before or after it")
+		s.addf(d.Line, "this document is empty: remove the --- before or after it")
 		return false
 	}
 	var isMap bool
 	if d.value, isMap = value.(map[string]any); !isMap {
-		s.addf(d.line, "this document is %s; it must begin with apiVersion: and kind:", described(value))
+		s.addf(d.Line, "this document is %s; it must begin with apiVersion: and kind:", described(d.Node, value))
 		return false
 	}
 	apiVersion, _ := d.value["apiVersion"].(string)
@@ -179,69 +137,25 @@ func (s *source) load(d *document) bool {
 	var found bool
 	d.group, d.version, found = strings.Cut(apiVersion, "/")
 	if d.kind == "" || !found || d.group == "" || d.version == "" {
-		s.addf(d.line, "this document must have an apiVersion and a kind, such as apiVersion: kubeadm.k8s.io/v1beta4 and kind: ClusterConfiguration; it has apiVersion: %q and kind: %q", apiVersion, d.kind)
+		s.addf(d.Line, "this document must have an apiVersion and a kind, such as apiVersion: kubeadm.k8s.io/v1beta4 and kind: ClusterConfiguration; it has apiVersion: %q and kind: %q", apiVersion, d.kind)
 		return false
-	}
-	known := len(s.problems)
-	s.duplicates(d, d.node, d.kind, map[*yamlnode.Node]bool{})
-	// The converter's strict mode finds the rest, such as a merged key that is
-	// also written.
-	if len(s.problems) == known {
-		if _, err := yaml.YAMLToJSONStrict(d.data); err != nil {
-			s.addSyntax(d, err)
-			return false
-		}
 	}
 	return true
 }
 
-var yamlLine = regexp.MustCompile(`line (\d+): `)
+var alreadySet = regexp.MustCompile(`line (\d+): (key .* already set in map)`)
 
-// addSyntax records a parser's error. Its line counts from the document's start,
-// and is missing for the first line.
-func (s *source) addSyntax(d *document, err error) {
-	text := err.Error()
-	for _, prefix := range []string{"error converting YAML to JSON: ", "yaml: ", "unmarshal errors:\n", "construct errors:\n"} {
-		text = strings.TrimPrefix(strings.TrimSpace(text), prefix)
+// unmerged reports whether no key is both merged and written. kubeadm refuses it.
+func (s *source) unmerged(d *document) bool {
+	_, err := yaml.YAMLToJSONStrict(d.Text)
+	if err == nil {
+		return true
 	}
-	for _, text := range strings.Split(text, "\n") {
-		line := 1
-		text = strings.TrimSpace(text)
-		if at := yamlLine.FindStringSubmatchIndex(text); at != nil {
-			line, _ = strconv.Atoi(text[at[2]:at[3]])
-			text = text[:at[0]] + text[at[1]:]
-		}
-		// A line after the document's end means its last line.
-		line = min(line, max(1, bytes.Count(d.data, []byte("\n"))))
-		s.addf(d.offset+line, "%s", text)
+	for _, m := range alreadySet.FindAllStringSubmatch(err.Error(), -1) {
+		line, _ := strconv.Atoi(m[1])
+		s.addf(d.Begin+line-1, "%s", m[2])
 	}
-}
-
-// duplicates records keys that are written twice in one mapping, of which YAML
-// libraries silently keep one.
-func (s *source) duplicates(d *document, node *yamlnode.Node, path string, seen map[*yamlnode.Node]bool) {
-	if node == nil || seen[node] {
-		return
-	}
-	seen[node] = true
-	switch node.Kind {
-	case yamlnode.MappingNode:
-		first := map[string]int{}
-		for i := 0; i+1 < len(node.Content); i += 2 {
-			key := node.Content[i]
-			child := path + "." + key.Value
-			if line, twice := first[key.Value]; twice && key.Kind == yamlnode.ScalarNode {
-				s.addf(d.offset+key.Line, "%s is written twice, first at line %d", child, line)
-			} else {
-				first[key.Value] = d.offset + key.Line
-			}
-			s.duplicates(d, node.Content[i+1], child, seen)
-		}
-	case yamlnode.SequenceNode:
-		for i, item := range node.Content {
-			s.duplicates(d, item, fmt.Sprintf("%s[%d]", path, i), seen)
-		}
-	}
+	return false
 }
 
 func (s *source) addf(line int, format string, args ...any) {
@@ -278,8 +192,9 @@ func (s *source) find(kind string) *document {
 	return nil
 }
 
-// described describes a decoded JSON value for messages.
-func described(value any) string {
+// described describes a decoded JSON value for messages. node is where it was written, or nil:
+// YAML reads 1.30 as 1.3.
+func described(node *yamlnode.Node, value any) string {
 	switch v := value.(type) {
 	case nil:
 		return "empty"
@@ -290,8 +205,8 @@ func described(value any) string {
 	case string:
 		return fmt.Sprintf("the string %q", v)
 	case bool:
-		return fmt.Sprintf("the boolean %t", v)
+		return "the boolean " + documents.Written(node, v)
 	default:
-		return fmt.Sprintf("the number %v", v)
+		return "the number " + documents.Written(node, v)
 	}
 }

@@ -7,6 +7,8 @@ import (
 
 	kubeproxyv1 "k8s.io/kube-proxy/config/v1alpha1"
 	kubeletv1 "k8s.io/kubelet/config/v1beta1"
+
+	"airlift/documents"
 )
 
 // kubeadmKinds are the documents of kubeadm's own API group.
@@ -86,10 +88,10 @@ func (s *source) typeOf(d *document) reflect.Type {
 
 // lineOf is the line of a top-level key.
 func (s *source) lineOf(d *document, key string) int {
-	if k, _ := child(d.node, key); k != nil {
-		return d.offset + k.Line
+	if k, _ := documents.Field(d.Node, key); k != nil {
+		return k.Line
 	}
-	return d.line
+	return d.Line
 }
 
 // kubeletFieldSince is the first minor version whose kubelet has a field, for

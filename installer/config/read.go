@@ -99,7 +99,7 @@ func Read(path string) (*File, []string, error) {
 		case d.group == kubeadmGroup:
 			f.API = apiVersions[max(slices.Index(apiVersions, f.API), slices.Index(apiVersions, d.version))]
 		case d.of != nil:
-			f.Components = append(f.Components, d.data)
+			f.Components = append(f.Components, d.Text)
 		}
 	}
 	if s.has("InitConfiguration", "ClusterConfiguration") {
@@ -128,7 +128,7 @@ func (s *source) has(kinds ...string) bool {
 func (s *source) need(kinds []string, others ...string) {
 	for _, d := range s.docs {
 		if d.of != nil && !slices.Contains(kinds, d.kind) && !slices.Contains(others, d.kind) {
-			s.warnf(d.line, "%s does not apply to this command and is ignored", d.kind)
+			s.warnf(d.Line, "%s does not apply to this command and is ignored", d.kind)
 		}
 	}
 	if len(s.problems) == 0 && !s.has(kinds...) {
@@ -211,7 +211,7 @@ func (s *source) join() *Config {
 	switch line := s.lines[discovery]; {
 	case join.Discovery.BootstrapToken == nil && join.Discovery.File == nil:
 		if line == 0 {
-			line = s.find("JoinConfiguration").line
+			line = s.find("JoinConfiguration").Line
 		}
 		s.addf(line, "%s must have bootstrapToken or file", discovery)
 	case join.Discovery.BootstrapToken != nil && join.Discovery.File != nil:

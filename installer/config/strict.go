@@ -7,9 +7,11 @@ import (
 	"reflect"
 	"strings"
 
-	yamlnode "go.yaml.in/yaml/v3"
+	"go.yaml.in/yaml/v3"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kjson "sigs.k8s.io/json"
+
+	"airlift/documents"
 )
 
 // check records everything that would be lost when the documents are decoded into
@@ -25,14 +27,14 @@ func (s *source) check(unknownIsError bool) {
 			if d.group == kubeadmGroup {
 				w.version = d.version
 			}
-			w.walk(t, d.value, place{d.kind, d.node, d.line})
+			w.walk(t, d.value, place{d.kind, d.Node, d.Line})
 			d.bad = len(s.problems) > known
 		case len(s.problems) > known:
 			d.bad = true
 		case unknownIsError:
 			s.addf(s.lineOf(d, "kind"), "%s of %s/%s is not a kind that kubeadm knows", d.kind, d.group, d.version)
 		default:
-			s.warnf(d.line, "%s of %s/%s does not apply to this command and is ignored", d.kind, d.group, d.version)
+			s.warnf(d.Line, "%s of %s/%s does not apply to this command and is ignored", d.kind, d.group, d.version)
 		}
 	}
 }
@@ -46,7 +48,7 @@ func (s *source) decode(kind string, into any) bool {
 	}
 	data, err := json.Marshal(d.value)
 	if err != nil {
-		s.addf(d.line, "%s: %v", d.kind, err)
+		s.addf(d.Line, "%s: %v", d.kind, err)
 		return false
 	}
 	strict, err := kjson.UnmarshalStrict(data, into)
@@ -54,7 +56,7 @@ func (s *source) decode(kind string, into any) bool {
 		strict = append(strict, err)
 	}
 	for _, e := range strict {
-		s.addf(d.line, "%s: %v", d.kind, e)
+		s.addf(d.Line, "%s: %v", d.kind, e)
 	}
 	return len(strict) == 0
 }
@@ -69,7 +71,7 @@ type walker struct {
 // place is where a value was written.
 type place struct {
 	path string
-	node *yamlnode.Node // nil when it is not known
+	node *yaml.Node // nil when it is not known
 	line int
 }
 
@@ -99,7 +101,7 @@ func (w *walker) walk(t reflect.Type, value any, at place) {
 	case reflect.Struct:
 		m, ok := value.(map[string]any)
 		if !ok {
-			w.addf(at.line, "%s is %s and must be a mapping with the fields %s", at.path, described(value), strings.Join(w.names(t), ", "))
+			w.addf(at.line, "%s is %s and must be a mapping with the fields %s", at.path, described(at.node, value), strings.Join(w.names(t), ", "))
 			return
 		}
 		fields := fieldsOf(t)
@@ -118,7 +120,7 @@ func (w *walker) walk(t reflect.Type, value any, at place) {
 	case reflect.Map:
 		m, ok := value.(map[string]any)
 		if !ok {
-			w.addf(at.line, "%s is %s and must be a mapping of names to values", at.path, described(value))
+			w.addf(at.line, "%s is %s and must be a mapping of names to values", at.path, described(at.node, value))
 			return
 		}
 		for _, name := range keys(m) {
@@ -127,7 +129,7 @@ func (w *walker) walk(t reflect.Type, value any, at place) {
 	case reflect.Slice:
 		list, ok := value.([]any)
 		if !ok {
-			w.addf(at.line, "%s is %s and must be a list: write [%s] or one item a line after dashes", at.path, described(value), example(t.Elem()))
+			w.addf(at.line, "%s is %s and must be a list: write [%s] or one item a line after dashes", at.path, described(at.node, value), example(t.Elem()))
 			return
 		}
 		for i, item := range list {
@@ -146,14 +148,14 @@ func (w *walker) leaf(t reflect.Type, value any, at place) {
 	if err == nil {
 		return
 	}
-	what := described(value)
+	what := described(at.node, value)
 	switch {
 	case t == reflect.TypeFor[metav1.Duration]():
 		w.addf(at.line, `%s is %s and must be a duration such as 4m0s, 90s or 8760h`, at.path, what)
 	case t == reflect.TypeFor[metav1.Time]():
 		w.addf(at.line, `%s is %s and must be a time such as "2030-01-02T15:04:05Z"`, at.path, what)
 	case t.Kind() == reflect.String && isScalar(value):
-		w.addf(at.line, "%s is %s and must be a string: put it in quotes, %q", at.path, what, fmt.Sprint(value))
+		w.addf(at.line, "%s is %s and must be a string: put it in quotes, %q", at.path, what, documents.Written(at.node, value))
 	case t.Kind() == reflect.String:
 		w.addf(at.line, "%s is %s and must be a string", at.path, what)
 	case t.Kind() == reflect.Bool:
@@ -206,53 +208,16 @@ func fieldsIn(t reflect.Type) func(func(reflect.StructField) bool) {
 // library for line numbers does not find the key.
 func (w *walker) child(at place, name string) place {
 	to := place{at.path + "." + name, nil, at.line}
-	if key, value := child(at.node, name); key != nil {
-		to.node, to.line = value, w.doc.offset+key.Line
+	if key, value := documents.Field(at.node, name); key != nil {
+		to.node, to.line = value, key.Line
 	}
 	return to
 }
 
 func (w *walker) item(at place, i int) place {
-	to := place{fmt.Sprintf("%s[%d]", at.path, i), nil, at.line}
-	if node := resolved(at.node); node != nil && node.Kind == yamlnode.SequenceNode && i < len(node.Content) {
-		to.node, to.line = node.Content[i], w.doc.offset+node.Content[i].Line
+	to := place{fmt.Sprintf("%s[%d]", at.path, i), documents.Item(at.node, i), at.line}
+	if to.node != nil {
+		to.line = to.node.Line
 	}
 	return to
-}
-
-// child finds a key and its value in a mapping, or in what is merged into it.
-func child(node *yamlnode.Node, name string) (key, value *yamlnode.Node) {
-	node = resolved(node)
-	if node == nil || node.Kind != yamlnode.MappingNode {
-		return nil, nil
-	}
-	for i := 0; i+1 < len(node.Content); i += 2 {
-		if node.Content[i].Value == name {
-			return node.Content[i], node.Content[i+1]
-		}
-	}
-	for i := 0; i+1 < len(node.Content); i += 2 {
-		if node.Content[i].Tag != "!!merge" {
-			continue
-		}
-		merged := resolved(node.Content[i+1])
-		list := []*yamlnode.Node{merged}
-		if merged != nil && merged.Kind == yamlnode.SequenceNode {
-			list = merged.Content
-		}
-		for _, m := range list {
-			if key, value = child(m, name); key != nil {
-				return key, value
-			}
-		}
-	}
-	return nil, nil
-}
-
-// resolved follows an alias to its node.
-func resolved(node *yamlnode.Node) *yamlnode.Node {
-	for node != nil && node.Kind == yamlnode.AliasNode {
-		node = node.Alias
-	}
-	return node
 }
