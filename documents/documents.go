@@ -36,9 +36,9 @@ func (d Document) Empty() bool { return string(d.JSON) == "null" }
 // An Error is the reason why a part of a stream cannot be read.
 type Error struct {
 	Line int
-	// Begin is the first line of the document.
-	Begin int
-	Text  string
+	// Document is the number of the document, from 1, and Begin its first line.
+	Document, Begin int
+	Text            string
 }
 
 func (e Error) Error() string { return fmt.Sprintf("line %d: %s", e.Line, e.Text) }
@@ -49,7 +49,7 @@ func Read(stream []byte) ([]Document, []Error) {
 	if err := CheckEncoding(stream); err != nil {
 		return nil, []Error{*err}
 	}
-	r := &reader{stream: stream, line: 1, begin: 1, names: map[string]string{}}
+	r := &reader{stream: stream, line: 1, names: map[string]string{}}
 	r.readJSON()
 	r.readYAML()
 	return r.documents, r.errors

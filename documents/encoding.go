@@ -15,18 +15,18 @@ var marks = []struct{ mark, name string }{
 func CheckEncoding(stream []byte) *Error {
 	for _, m := range marks {
 		if bytes.HasPrefix(stream, []byte(m.mark)) {
-			return &Error{1, 1, fmt.Sprintf("the text is %s, not UTF-8: convert it, for example with iconv -f %[1]s -t UTF-8", m.name)}
+			return &Error{1, 1, 1, fmt.Sprintf("the text is %s, not UTF-8: convert it, for example with iconv -f %[1]s -t UTF-8", m.name)}
 		}
 	}
 	line := func(at int) int { return 1 + bytes.Count(stream[:at], []byte("\n")) }
 	if at := bytes.IndexByte(stream, 0); at >= 0 {
 		like := []string{"UTF-16BE", "UTF-16LE"}[at%2]
-		return &Error{line(at), 1, fmt.Sprintf("there is a zero byte, as in %s: convert the text, for example with iconv -f %[1]s -t UTF-8", like)}
+		return &Error{line(at), 1, 1, fmt.Sprintf("there is a zero byte, as in %s: convert the text, for example with iconv -f %[1]s -t UTF-8", like)}
 	}
 	for at := 0; at < len(stream); {
 		c, size := utf8.DecodeRune(stream[at:])
 		if c == utf8.RuneError && size == 1 {
-			return &Error{line(at), 1, fmt.Sprintf("byte 0x%02x is not UTF-8: convert the text, for example with iconv -f ISO-8859-1 -t UTF-8", stream[at])}
+			return &Error{line(at), 1, 1, fmt.Sprintf("byte 0x%02x is not UTF-8: convert the text, for example with iconv -f ISO-8859-1 -t UTF-8", stream[at])}
 		}
 		at += size
 	}

@@ -22,7 +22,8 @@ import (
 type reader struct {
 	stream []byte
 	line   int // of the rest
-	begin  int // first line of the current document
+	number int // of the current document
+	begin  int // its first line
 
 	documents []Document
 	errors    []Error
@@ -32,7 +33,17 @@ type reader struct {
 }
 
 func (r *reader) addf(line int, format string, args ...any) {
-	r.errors = append(r.errors, Error{line, r.begin, fmt.Sprintf(format, args...)})
+	r.errors = append(r.errors, *r.errorf(line, format, args...))
+}
+
+func (r *reader) errorf(line int, format string, args ...any) *Error {
+	return &Error{line, max(1, r.number), max(1, r.begin), fmt.Sprintf(format, args...)}
+}
+
+// next begins a document.
+func (r *reader) next() {
+	r.number++
+	r.begin = r.line
 }
 
 // skip removes bytes from the beginning of the rest.
@@ -60,7 +71,8 @@ func (r *reader) readJSON() {
 			return
 		}
 		if err != nil {
-			r.notJSON = &Error{1 + bytes.Count(whole[:offsetOf(err, whole)], []byte("\n")), r.line, "not JSON: " + err.Error()}
+			line := 1 + bytes.Count(whole[:offsetOf(err, whole)], []byte("\n"))
+			r.notJSON = &Error{line, r.number + 1, r.line, "not JSON: " + err.Error()}
 			r.skipSpace()
 			return
 		}
@@ -91,7 +103,7 @@ func (r *reader) skipSpace() {
 }
 
 func (r *reader) addJSON(value json.RawMessage) {
-	r.begin = r.line
+	r.next()
 	d := Document{Text: append(bytes.Clone(value), '\n'), Begin: r.line, JSON: value, Line: r.line}
 	// YAML has no halves of surrogate pairs.
 	if root, err := parse(d.Text, r.line); err == nil {
@@ -126,13 +138,14 @@ func (r *reader) readSeparated(part []byte) {
 	defer func() { r.skip(len(r.stream)) }()
 	reader := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(r.stream)))
 	for {
-		r.begin = r.line
 		text, err := reader.Read()
 		if errors.Is(err, io.EOF) {
 			return
 		}
 		if err != nil {
-			r.errors = append(r.errors, afterSeparators(r.stream, r.line)[0])
+			bad := afterSeparators(r.stream, r.line)[0]
+			r.next()
+			r.addf(bad.Line, "%s", bad.Text)
 			return
 		}
 		if err := r.addYAML(text); err != nil {
@@ -174,7 +187,7 @@ func afterSeparators(stream []byte, line int) (errs []Error) {
 	for text := range bytes.Lines(stream) {
 		after, ok := strings.CutPrefix(string(text), "---")
 		if after = strings.TrimSpace(after); ok && after != "" && after[0] != '#' {
-			errs = append(errs, Error{line, line, fmt.Sprintf("%q after --- is not read: start the document on the next line", after)})
+			errs = append(errs, Error{line, 1, line, fmt.Sprintf("%q after --- is not read: start the document on the next line", after)})
 		}
 		line++
 	}
@@ -193,6 +206,7 @@ func (r *reader) addYAML(text []byte) *Error {
 	if len(bytes.TrimSpace(d.Text)) == 0 {
 		return nil
 	}
+	r.next()
 	if before, _, marked := bytes.Cut(text, []byte("\n\ufeff")); marked {
 		r.addf(r.line+bytes.Count(before, []byte("\n"))+1, "a byte order mark is in the document: put a line with --- before it, or remove the mark")
 	}
@@ -268,5 +282,5 @@ func (r *reader) syntax(err error, text []byte) *Error {
 		why += "; end lines with a line feed"
 	}
 	last := bytes.Count(text, []byte("\n")) // an error at the end is in the line after it
-	return &Error{r.line + max(1, min(line, last)) - 1, r.begin, why}
+	return r.errorf(r.line+max(1, min(line, last))-1, "%s", why)
 }

@@ -1,11 +1,7 @@
 package patches
 
 import (
-	"bufio"
-	"bytes"
-	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -13,9 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
-	"sigs.k8s.io/yaml"
-
+	"airlift/documents"
 	"airlift/fault"
 )
 
@@ -55,15 +49,16 @@ func Load(dir string) (set *Set, warnings []string, err error) {
 			problems = append(problems, err.Error())
 			return nil
 		}
-		documents, err := split(data)
-		if err != nil {
-			problems = append(problems, fmt.Sprintf("%s: %v", file, err))
+		list, errs := documents.Read(data)
+		for _, e := range errs {
+			problems = append(problems, fmt.Sprintf("%s: document %d: %v", file, e.Document, e))
 		}
-		if err == nil && len(documents) == 0 {
+		list = slices.DeleteFunc(list, documents.Document.Empty)
+		if len(errs)+len(list) == 0 {
 			warnings = append(warnings, fmt.Sprintf("the patch file %q is not used: it is empty", file))
 		}
-		for i, document := range documents {
-			p := patch{file: file, document: i + 1, target: target, kind: kind, data: document}
+		for i, d := range list {
+			p := patch{file: file, document: i + 1, target: target, kind: kind, data: d.JSON}
 			if err := p.check(); err != nil {
 				problems = append(problems, fmt.Sprintf("%s: document %d: %v", file, p.document, err))
 				continue
@@ -106,28 +101,4 @@ func parseName(name string) (target, kind, ignored string, err error) {
 		return "", "", "", fmt.Errorf("unknown patch type %q: use strategic, merge or json", kind)
 	}
 	return target, kind, "", nil
-}
-
-// split returns the non-empty documents of a file as JSON.
-func split(data []byte) (documents [][]byte, err error) {
-	reader := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
-	for n := 1; ; n++ {
-		document, err := reader.Read()
-		if errors.Is(err, io.EOF) {
-			return documents, nil
-		}
-		if err != nil {
-			return nil, err
-		}
-		if document = bytes.TrimSpace(document); len(document) == 0 {
-			continue
-		}
-		asJSON, err := yaml.YAMLToJSONStrict(document) // no key twice
-		if err != nil {
-			return nil, fmt.Errorf("document %d: %w", n, err)
-		}
-		if string(asJSON) != "null" { // nothing but comments
-			documents = append(documents, asJSON)
-		}
-	}
 }

@@ -129,6 +129,30 @@ func TestProblemsTogether(t *testing.T) {
 	}
 }
 
+// No patch vanishes.
+func TestNothingIsIgnored(t *testing.T) {
+	const one, two = `{"maxPods": 1}`, `{"podsPerCore": 1}`
+	for text, want := range map[string]string{
+		one + "\n...\n" + two + "\n":                  "document 2: line 2: not JSON",
+		"maxPods: 1\n...\npodsPerCore: 1\n":           "line 3: a second document begins here",
+		"# two\n" + one + "\n" + two:                  "line 3: a second document begins here",
+		"maxPods: 1\r---\rpodsPerCore: 1\r":           "line 1: a second document begins here",
+		"\xff\xfem\x00":                               "line 1: the text is UTF-16",
+		`{"maxPods": 1, "maxPods": 2}`:                "line 1: maxPods is written twice",
+		"maxPods: 1\n---\npodsPerCore: 1\nmaxPods: [": "document 2: line 4: not YAML",
+	} {
+		_, _, err := patches.Load(directory(t, map[string]string{"kubeletconfiguration.yaml": text}))
+		if err == nil || !strings.Contains(err.Error(), want) || fault.ExitCode(err) != fault.Usage {
+			t.Errorf("%q: %v, want %s", text, err, want)
+		}
+	}
+	set := load(t, map[string]string{"kubeletconfiguration.yaml": one + "\n" + two})
+	got, _, err := set.Apply("kubeletconfiguration", []byte("a: 1\n"))
+	if err != nil || string(got) != "a: 1\nmaxPods: 1\npodsPerCore: 1\n" {
+		t.Errorf("two JSON patches: %s, %v", got, err)
+	}
+}
+
 // If a patch does not fit the document, the error names the patch file.
 func TestDoesNotFit(t *testing.T) {
 	for name, text := range map[string]string{
