@@ -99,6 +99,16 @@ func TestRead(t *testing.T) {
 	}
 }
 
+// kubectl's reader drops a last line of 4096 bytes without a line feed.
+func TestLastLine(t *testing.T) {
+	for size := 4090; size < 4100; size++ {
+		docs, errs := documents.Read([]byte("a: 1\nb: " + strings.Repeat("x", size)))
+		if len(errs) > 0 || len(docs) != 1 || len(docs[0].JSON) != len(`{"a":1,"b":""}`)+size {
+			t.Errorf("%d bytes: %v", size, errs)
+		}
+	}
+}
+
 func line(n int) string { return string(rune('0' + n)) }
 
 func TestUnmarshal(t *testing.T) {

@@ -135,6 +135,9 @@ func (r *reader) readSeparated(part []byte) {
 	if inline.Match(part) {
 		r.stream = append([]byte("   "), part[3:]...) // keeps the columns
 	}
+	if len(part) > 0 && part[len(part)-1] != '\n' { // YAMLReader may drop the line
+		r.stream = append(bytes.Clone(r.stream), '\n')
+	}
 	defer func() { r.skip(len(r.stream)) }()
 	reader := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(r.stream)))
 	for {

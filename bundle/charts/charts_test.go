@@ -310,6 +310,44 @@ func TestRefusedCharts(t *testing.T) {
 	}
 }
 
+// Nothing in a chart's files is ignored in silence.
+func TestNothingIsIgnored(t *testing.T) {
+	one, two := "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: one}\n", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: two}\n"
+	json := `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"json"}}`
+	for file, c := range map[string]struct{ content, want string }{
+		"templates/a.yaml":       {one + two, "app/templates/a.yaml:4: ConfigMap.apiVersion is written twice"},
+		"templates/b.yaml":       {one + "...\n" + two, "app/templates/b.yaml:5: a second document begins here"},
+		"templates/c.yaml":       {strings.ReplaceAll(one+"---\n"+two, "\n", "\r"), "a second document begins here"},
+		"templates/d.yaml":       {"# two\n" + json + "\n" + json, "app/templates/d.yaml:3: a second document begins here"},
+		"crds/a.yaml":            {one + "...\n" + two, "crds/a.yaml:5: a second document begins here"},
+		"crds/b.json":            {json + ",\n" + json, "crds/b.json:1: not JSON"},
+		"Chart.yaml":             {app["Chart.yaml"] + "keywords: [a]\nkeywords: [b]\n", "Chart.yaml of chart app"},
+		"values.yaml":            {app["values.yaml"] + "...\nimage: other\n", "values.yaml of chart app"},
+		"charts/sub/values.yaml": {"text: inner\ntext: other\n", "values.yaml of chart sub"},
+		"charts/sub/Chart.yaml":  {app["charts/sub/Chart.yaml"] + "---\nname: other\n", "Helm does not read a second document"},
+		"Chart.lock":             {"dependencies: []\ndependencies: []\n", "Chart.lock of chart app"},
+	} {
+		dir := fakesites.Files(t, with(app, map[string]string{file: c.content}))
+		_, err := client(t).Render(context.Background(), charts.Chart{Name: dir, KubernetesVersion: kubernetes})
+		if err == nil || !strings.Contains(err.Error(), c.want) || fault.Hint(err) == "" {
+			t.Errorf("%s: %v (hint %q), want %s", file, err, fault.Hint(err), c.want)
+		}
+	}
+	for content, want := range map[string]string{
+		"image: a\n...\nimage: b\n":           "line 3: a second document begins here",
+		"image: a\nimage: b\n":                "line 2: image is written twice",
+		"\xff\xfei\x00":                       "line 1: the text is UTF-16",
+		"image: a\n---\n- b\n":                "line 3: json: cannot unmarshal array",
+		"{\"image\": \"a\"},\n{\"image\": 1}": "line 1: not JSON",
+	} {
+		values := fakesites.Files(t, map[string]string{"values.yaml": content}) + "/values.yaml"
+		_, err := client(t).Render(context.Background(), charts.Chart{Name: fakesites.Files(t, app), KubernetesVersion: kubernetes, ValueFiles: []string{values}})
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %s", content, err, want)
+		}
+	}
+}
+
 // Helm would download the other document, past the mirrors.
 func TestRemoteSchema(t *testing.T) {
 	chart := with(app, map[string]string{"values.schema.json": `{"properties": {"image": {"$ref": "https://example.com/image.json"}}}`})

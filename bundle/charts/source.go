@@ -11,5 +11,8 @@ func (c *Client) source(ctx context.Context, want Chart) (source, error) {
 	if err := installable(s.chart); err != nil {
 		return s, err
 	}
-	return s, c.complete(ctx, s.chart, s.dir, 0)
+	if err := c.complete(ctx, s.chart, s.dir, 0); err != nil {
+		return s, err
+	}
+	return s, checkFiles(s.chart)
 }

@@ -1,12 +1,14 @@
 package charts
 
 import (
-	"bytes"
+	"encoding/json"
+	"fmt"
 	"os"
 
 	"helm.sh/helm/v4/pkg/chart/v2/loader"
 	"helm.sh/helm/v4/pkg/strvals"
 
+	"airlift/documents"
 	"airlift/fault"
 )
 
@@ -18,9 +20,9 @@ func (want Chart) values() (map[string]any, error) {
 		if err != nil {
 			return nil, fault.Wrap(err, fault.Usage, "check the path of the file with values")
 		}
-		values, err := loader.LoadValues(bytes.NewReader(content))
+		values, err := decodeValues(content)
 		if err != nil {
-			return nil, fault.New(fault.Usage, "correct the file: it must be YAML", "values %q: %w", name, err)
+			return nil, fault.New(fault.Usage, "correct the file: it must be YAML, with each key once", "values %q: %w", name, err)
 		}
 		merged = loader.MergeMaps(merged, values)
 	}
@@ -29,6 +31,23 @@ func (want Chart) values() (map[string]any, error) {
 		if err := strvals.ParseInto(s, merged); err != nil {
 			return nil, fault.New(fault.Usage, "write key=value, or key.key=value", "value %q: %w", s, err)
 		}
+	}
+	return merged, nil
+}
+
+// decodeValues merges the documents of a file as Helm does. What Helm would ignore is an error.
+func decodeValues(content []byte) (map[string]any, error) {
+	list, errs := documents.Read(content)
+	if len(errs) > 0 {
+		return nil, errs[0]
+	}
+	merged := map[string]any{}
+	for _, d := range list {
+		var values map[string]any
+		if err := json.Unmarshal(d.JSON, &values); err != nil {
+			return nil, fmt.Errorf("line %d: %w", d.Line, err)
+		}
+		merged = loader.MergeMaps(merged, values)
 	}
 	return merged, nil
 }
