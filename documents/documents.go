@@ -7,7 +7,6 @@ package documents
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -55,7 +54,7 @@ func Read(stream []byte) ([]Document, []Error) {
 	return r.documents, r.errors
 }
 
-// ReadOne returns the value of a stream of exactly one document as JSON.
+// ReadOne returns the value of a stream of at most one document as JSON: null if it has none.
 func ReadOne(stream []byte) ([]byte, error) {
 	documents, errs := Read(stream)
 	if len(errs) > 0 {
@@ -64,14 +63,14 @@ func ReadOne(stream []byte) ([]byte, error) {
 	documents = slices.DeleteFunc(documents, Document.Empty)
 	switch len(documents) {
 	case 0:
-		return nil, errors.New("there is no document")
+		return []byte("null"), nil
 	case 1:
 		return documents[0].JSON, nil
 	}
 	return nil, Error{Line: documents[1].Line, Text: "there is a second document, but only one is read"}
 }
 
-// Unmarshal decodes a stream of exactly one document.
+// Unmarshal decodes a stream of at most one document.
 func Unmarshal(stream []byte, into any) error {
 	value, err := ReadOne(stream)
 	if err != nil {

@@ -116,9 +116,10 @@ func TestUnmarshal(t *testing.T) {
 	if err := documents.Unmarshal([]byte("# c\na: 1\n"), &into); err != nil || into.A != 1 {
 		t.Error(into, err)
 	}
+	if err := documents.Unmarshal([]byte("# c\n"), &into); err != nil || into.A != 1 {
+		t.Error(into, err)
+	}
 	for stream, want := range map[string]string{
-		"":                "there is no document",
-		"# c\n":           "there is no document",
 		"a: 1\n---\nb: 1": "line 3: there is a second document",
 		"{\"a\":1} x":     "line 1: ",
 		"a: 1\na: 2":      "line 2: a is written twice",

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"airlift/bundle/space"
+	"airlift/documents"
 	"airlift/fault"
 	"airlift/installer/backup"
 	"airlift/installer/cluster"
@@ -314,9 +315,9 @@ func (b *Backup) configuration(fetched *cluster.FetchedConfig, node string, file
 	if err != nil {
 		return nil, err
 	}
-	documents := []string{string(text)}
+	texts := []string{string(text)}
 	kubelet := map[string]any{}
-	if err := yaml.Unmarshal(fetched.Kubelet, &kubelet); err != nil {
+	if err := documents.Unmarshal(fetched.Kubelet, &kubelet); err != nil {
 		return nil, fmt.Errorf("reading the cluster's KubeletConfiguration: %w", err)
 	}
 	for _, name := range nodeFields {
@@ -328,8 +329,8 @@ func (b *Backup) configuration(fetched *cluster.FetchedConfig, node string, file
 			return nil, err
 		}
 		if string(text) != "null\n" {
-			documents = append(documents, string(text))
+			texts = append(texts, string(text))
 		}
 	}
-	return []byte(strings.Join(documents, "---\n")), nil
+	return []byte(strings.Join(texts, "---\n")), nil
 }

@@ -15,6 +15,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
+	"airlift/documents"
 	"airlift/fault"
 	"airlift/images/store"
 	"airlift/installer/cluster"
@@ -244,10 +245,10 @@ func overlay(settings, instance []byte) ([]byte, error) {
 		return settings, nil
 	}
 	var doc, over map[string]any
-	if err := yaml.Unmarshal(settings, &doc); err != nil {
+	if err := documents.Unmarshal(settings, &doc); err != nil {
 		return nil, err
 	}
-	if err := yaml.Unmarshal(instance, &over); err != nil {
+	if err := documents.Unmarshal(instance, &over); err != nil {
 		return nil, err
 	}
 	for key, value := range over {

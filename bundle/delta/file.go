@@ -13,6 +13,8 @@ import (
 	"os"
 	"regexp"
 
+	kjson "sigs.k8s.io/json"
+
 	"airlift/bundle"
 	"airlift/fault"
 	"airlift/interrupt"
@@ -127,10 +129,8 @@ func (d *File) read(ctx context.Context) error {
 	if _, err := d.file.ReadAt(header, int64(preludeSize)); err != nil {
 		return fault.Wrap(err, fault.Bundle, "")
 	}
-	decoder := json.NewDecoder(bytes.NewReader(header))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&d.Header); err != nil {
-		return d.damaged("its header: %w", err)
+	if strict, err := kjson.UnmarshalStrict(header, &d.Header); err != nil || len(strict) > 0 {
+		return d.damaged("its header: %w", errors.Join(append(strict, err)...))
 	}
 	if err := d.validate(body, i.Size()-sha256.Size); err != nil {
 		return d.damaged("its header: %w", err)

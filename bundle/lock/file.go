@@ -12,7 +12,10 @@ import (
 	"regexp"
 	"strings"
 
+	kjson "sigs.k8s.io/json"
+
 	"airlift/bundle/atomicfile"
+	"airlift/documents"
 	"airlift/fault"
 )
 
@@ -54,6 +57,9 @@ func decode(content []byte) (Platforms, error) {
 	if err := json.Unmarshal(content, &version); err != nil {
 		return nil, err
 	}
+	if _, err := documents.ReadOne(content); err != nil { // for keys that are repeated
+		return nil, err
+	}
 	switch version.FormatVersion {
 	case FormatVersion:
 		var l Lock
@@ -71,10 +77,10 @@ func decode(content []byte) (Platforms, error) {
 	return nil, fmt.Errorf("formatVersion %d is not supported, only %d and %d", version.FormatVersion, FormatVersion, SeveralFormatVersion)
 }
 
+// strictly allows no unknown fields, and no names in another case.
 func strictly(content []byte, to any) error {
-	d := json.NewDecoder(bytes.NewReader(content))
-	d.DisallowUnknownFields()
-	return d.Decode(to)
+	strict, err := kjson.UnmarshalStrict(content, to)
+	return errors.Join(append(strict, err)...)
 }
 
 // locks returns the checked locks.

@@ -95,9 +95,26 @@ func TestDamagedFiles(t *testing.T) {
 	for _, change := range [][2]string{
 		{`"formatVersion": 1`, `"formatVersion": 2`}, {`"formatVersion": 1`, `"formatVersion": 3`}, {`"cni"`, `"cnj"`}, {sum, "a"}, {"sha256:" + sum, sum},
 		{`"base": "`, `"base": "sha256:`}, {`"docker.io/b:1"`, `"docker.io/a:1"`}, {"{", "<<<<<<< HEAD\n{"},
+		{`"images": [`, `"images": [], "images": [`}, {`"images": [`, `"Images": [], "images": [`}, {`"docker.io/b:1"`, "\"docker.io/b\xff:1\""},
 	} {
 		if _, err := decode([]byte(strings.Replace(string(content), change[0], change[1], 1))); err == nil {
 			t.Errorf("%q instead of %q is accepted", change[1], change[0])
+		}
+	}
+}
+
+// A merge may repeat a list, or append a second lock.
+func TestNothingIsIgnored(t *testing.T) {
+	content, err := Platforms{sample()}.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for text, want := range map[string]string{
+		strings.Replace(string(content), `"images": [`, "\"images\": [],\n\"images\": [", 1): "images is written twice, first at line ",
+		string(content) + string(content): "after top-level value",
+	} {
+		if _, err := decode([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
 		}
 	}
 }

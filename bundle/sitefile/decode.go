@@ -13,6 +13,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"airlift/documents"
 	"airlift/fault"
 )
 
@@ -28,6 +29,10 @@ func init() {
 
 // decode reads a document: one, without unknown fields, duplicate keys or empty list items.
 func (r *reader) decode(data []byte) (doc document) {
+	if err := documents.CheckEncoding(data); err != nil {
+		r.problem(err.Line, "write the file as UTF-8", "%s", err.Text)
+		return doc
+	}
 	d := yaml.NewDecoder(bytes.NewReader(data))
 	d.KnownFields(true)
 	err := d.Decode(&doc)
@@ -43,7 +48,11 @@ func (r *reader) decode(data []byte) (doc document) {
 	default:
 		var next yaml.Node
 		if err := d.Decode(&next); !errors.Is(err, io.EOF) {
-			r.problem(max(next.Line, 1), "write each bundle in its own file", "the file has a second document after ---")
+			line := next.Line
+			if _, errs := documents.Read(data); len(errs) > 0 { // next is not YAML
+				line = errs[0].Line
+			}
+			r.problem(line, "write each bundle in its own file", "the file has a second document")
 		}
 	}
 	if err == nil || errors.As(err, new(*yaml.TypeError)) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	bootstrapapi "k8s.io/cluster-bootstrap/token/api"
 	"k8s.io/cluster-bootstrap/token/jws"
 
+	"airlift/documents"
 	"airlift/installer/config"
 	"airlift/installer/pki"
 )
@@ -249,6 +251,33 @@ func hasCredentials(a *clientcmdapi.AuthInfo) bool {
 		a.Username != "" || a.Exec != nil || a.AuthProvider != nil)
 }
 
+// loadKubeconfig decodes a kubeconfig. What kubectl would ignore is an error.
+func loadKubeconfig(data []byte) (*clientcmdapi.Config, error) {
+	if _, err := documents.ReadOne(data); err != nil {
+		return nil, err
+	}
+	return clientcmd.Load(data)
+}
+
+// loadKubeconfigFile reads a kubeconfig and embeds the files that it refers to.
+func loadKubeconfigFile(path string) (*clientcmdapi.Config, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	cfg, err := loadKubeconfig(data)
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range cfg.Clusters {
+		c.LocationOfOrigin = path
+	}
+	for _, a := range cfg.AuthInfos {
+		a.LocationOfOrigin = path
+	}
+	return cfg, clientcmdapi.FlattenConfig(cfg)
+}
+
 // loadDiscoveryFile reads the kubeconfig and embeds the files that it refers to.
 func loadDiscoveryFile(ctx context.Context, d config.Discovery) (*clientcmdapi.Config, error) {
 	const hint = "a discovery file is a kubeconfig, such as the one in cluster-info: kubectl get configmap -n kube-public cluster-info -o jsonpath='{.data.kubeconfig}'"
@@ -257,12 +286,10 @@ func loadDiscoveryFile(ctx context.Context, d config.Discovery) (*clientcmdapi.C
 	if strings.HasPrefix(d.File, "https://") {
 		var data []byte
 		if data, err = download(ctx, d.File, d.Timeout); err == nil {
-			cfg, err = clientcmd.Load(data)
+			cfg, err = loadKubeconfig(data)
 		}
 	} else {
-		if cfg, err = clientcmd.LoadFromFile(strings.TrimPrefix(d.File, "file://")); err == nil {
-			err = clientcmdapi.FlattenConfig(cfg)
-		}
+		cfg, err = loadKubeconfigFile(strings.TrimPrefix(d.File, "file://"))
 	}
 	if refused := (*DiscoveryError)(nil); errors.As(err, &refused) {
 		return nil, err

@@ -179,6 +179,10 @@ func TestRealDiscovery(t *testing.T) {
 
 func TestMalformedDiscoveryIsRefusedAtOnce(t *testing.T) {
 	pin := "sha256:" + strings.Repeat("a", 64)
+	twice := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := os.WriteFile(twice, []byte("apiVersion: v1\nkind: Config\nclusters: []\nclusters: []\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for name, d := range map[string]config.Discovery{
 		"token":        {Token: "short", APIServerEndpoint: "192.0.2.1:6443", CACertHashes: []string{pin}},
 		"upper case":   {Token: "SECRET.9999888877776666", APIServerEndpoint: "192.0.2.1:6443", CACertHashes: []string{pin}},
@@ -188,6 +192,7 @@ func TestMalformedDiscoveryIsRefusedAtOnce(t *testing.T) {
 		"short hash":   {Token: "secret.9999888877776666", APIServerEndpoint: "192.0.2.1:6443", CACertHashes: []string{"sha256:abcd"}},
 		"other hash":   {Token: "secret.9999888877776666", APIServerEndpoint: "192.0.2.1:6443", CACertHashes: []string{"md5:" + strings.Repeat("a", 64)}},
 		"no hex":       {Token: "secret.9999888877776666", APIServerEndpoint: "192.0.2.1:6443", CACertHashes: []string{"sha256:" + strings.Repeat("x", 64)}},
+		"a key twice":  {File: twice, TLSBootstrapToken: "secret.9999888877776666"},
 		"no algorithm": {Token: "secret.9999888877776666", APIServerEndpoint: "192.0.2.1:6443", CACertHashes: []string{strings.Repeat("a", 64)}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -8,8 +8,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kubeproxyv1 "k8s.io/kube-proxy/config/v1alpha1"
-	"sigs.k8s.io/yaml"
 
+	"airlift/documents"
 	"airlift/fault"
 	"airlift/installer/config"
 )
@@ -75,7 +75,7 @@ func (s configReader) kubeProxy() (*kubeproxyv1.KubeProxyConfiguration, error) {
 	}
 	proxy := &kubeproxyv1.KubeProxyConfiguration{}
 	if err == nil {
-		err = yaml.Unmarshal([]byte(configMap.Data["config.conf"]), proxy)
+		err = documents.Unmarshal([]byte(configMap.Data["config.conf"]), proxy)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("reading ConfigMap %s/%s: %w", systemNamespace, kubeProxyConfigMap, err)

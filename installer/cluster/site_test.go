@@ -14,12 +14,13 @@ import (
 func TestBadManifests(t *testing.T) {
 	for text, want := range map[string]string{
 		"a: [":                                "document 1",
-		"---\n---\napiVersion: v1\nkind: Pod": "document 2: a Pod has no metadata.name",
+		"---\n---\napiVersion: v1\nkind: Pod": "document 1: a Pod has no metadata.name",
 		"kind: Pod\nmetadata: {name: a}":      "document 1: Pod a has no apiVersion",
 		"apiVersion: v1\nmetadata: {name: a}": "document 1",
-		"apiVersion: v1\nkind: Pod\nkind: Pod\nmetadata: {name: a}":                                "already set",
-		"apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n---\n[1, 2]":                              "document 2",
-		"apiVersion: v1\nkind: List\nitems: [{apiVersion: v1, kind: Pod, metadata: {name: \"\"}}]": "item 1: a Pod has no metadata.name",
+		"apiVersion: v1\nkind: Pod\nkind: Pod\nmetadata: {name: a}":                                           "line 3: Pod.kind is written twice",
+		"apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n...\napiVersion: v1\nkind: Pod\nmetadata: {name: b}": "line 5: a second document",
+		"apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n---\n[1, 2]":                                         "document 2",
+		"apiVersion: v1\nkind: List\nitems: [{apiVersion: v1, kind: Pod, metadata: {name: \"\"}}]":            "item 1: a Pod has no metadata.name",
 	} {
 		_, err := ParseSiteManifest(SiteManifest{Name: "bad"}, []byte(text))
 		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), `manifest "bad"`) || fault.Hint(err) == "" {

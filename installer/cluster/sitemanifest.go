@@ -1,17 +1,12 @@
 package cluster
 
 import (
-	"bufio"
-	"bytes"
-	"errors"
 	"fmt"
-	"io"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/util/yaml"
-	sigsyaml "sigs.k8s.io/yaml"
 
+	"airlift/documents"
 	"airlift/fault"
 )
 
@@ -30,17 +25,13 @@ const fixManifest = "correct the manifest and build the bundle again"
 // ParseSiteManifest decodes a manifest: YAML documents with one object or a list each.
 // Objects that others depend on come first: Namespaces, then CustomResourceDefinitions.
 func ParseSiteManifest(m SiteManifest, data []byte) (*SiteManifest, error) {
-	documents := yaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
-	for n := 1; ; n++ {
-		document, err := documents.Read()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err == nil {
-			err = m.add(document)
-		}
-		if err != nil {
-			return nil, fault.New(fault.Bundle, fixManifest, "reading manifest %q: document %d: %w", m.Name, n, err)
+	list, errs := documents.Read(data)
+	if len(errs) > 0 {
+		return nil, fault.New(fault.Bundle, fixManifest, "reading manifest %q: document %d: %w", m.Name, errs[0].Document, errs[0])
+	}
+	for i, d := range list {
+		if err := m.add(d.JSON); err != nil {
+			return nil, fault.New(fault.Bundle, fixManifest, "reading manifest %q: document %d: %w", m.Name, i+1, err)
 		}
 	}
 	slices.SortStableFunc(m.objects, func(a, b *unstructured.Unstructured) int { return rank(a) - rank(b) })
@@ -49,19 +40,10 @@ func ParseSiteManifest(m SiteManifest, data []byte) (*SiteManifest, error) {
 
 // add adds the object, or the objects of the list, in a document. A document may be empty.
 func (m *SiteManifest) add(document []byte) error {
-	content := map[string]any{}
-	if err := sigsyaml.UnmarshalStrict(document, &content); err != nil {
-		return err
-	}
-	if len(content) == 0 {
+	if slices.Contains([]string{"null", "{}"}, string(document)) {
 		return nil
 	}
-	// Numbers must be int64 or float64, as unstructured requires.
-	data, err := sigsyaml.YAMLToJSON(document)
-	if err != nil {
-		return err
-	}
-	object, _, err := unstructured.UnstructuredJSONScheme.Decode(data, nil, nil)
+	object, _, err := unstructured.UnstructuredJSONScheme.Decode(document, nil, nil)
 	if err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"airlift/documents"
 	"airlift/fault"
 )
 
@@ -49,6 +50,9 @@ func readRegistryAuth(file string, hostName func(string) (string, error)) (heade
 	}
 	var c dockerConfig
 	if err := json.Unmarshal(data, &c); err != nil {
+		return bad("%w", err)
+	}
+	if _, err := documents.ReadOne(data); err != nil { // for hosts that are repeated
 		return bad("%w", err)
 	}
 	headers = map[string]string{}

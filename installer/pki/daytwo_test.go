@@ -388,6 +388,12 @@ func TestRenewRefuses(t *testing.T) {
 		{"what is not there", "scheduler.conf", "/etc/kubernetes/scheduler.conf does not exist", func(n node) { n.remove("/etc/kubernetes/scheduler.conf") }, start},
 		{"without a CA", "etcd-peer", "its CA, " + dir + "etcd/ca.crt, does not exist", func(n node) { n.remove(dir + "etcd/ca.crt") }, start},
 		{"below an expired CA", "apiserver", dir + "ca.crt exists but cannot be used: it expired", func(node) {}, start.Add(2 * config.CACertificateValidity)},
+		{"a kubeconfig with a second document", "admin.conf", "there is a second document", func(n node) {
+			n.write("/etc/kubernetes/admin.conf", append(n.read("/etc/kubernetes/admin.conf"), "---\nkind: Config\n"...))
+		}, start},
+		{"a kubeconfig with users twice", "admin.conf", "Config.users is written twice", func(n node) {
+			n.write("/etc/kubernetes/admin.conf", append(n.read("/etc/kubernetes/admin.conf"), "users: []\n"...))
+		}, start},
 		{"a CA", "ca", `unknown name "ca"`, func(node) {}, start},
 		{"garbage", "apiserver", dir + "apiserver.crt exists but cannot be used", func(n node) { n.write(dir+"apiserver.crt", []byte("x")) }, start},
 	} {

@@ -12,6 +12,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
+	"airlift/documents"
 	"airlift/installer/config"
 )
 
@@ -335,7 +336,7 @@ func issuePEM(cfg *config.Config, ca authority, c Certificate, now time.Time) (c
 // parseKubeconfig returns the cluster and the user of a file's current context.
 func parseKubeconfig(file string, data []byte) (cluster, user, error) {
 	var k kubeconfig
-	if err := yaml.Unmarshal(data, &k); err != nil {
+	if err := documents.Unmarshal(data, &k); err != nil {
 		return cluster{}, user{}, unusable(file, err)
 	}
 	cl, u, err := k.current()

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 	"sigs.k8s.io/yaml"
 
+	"airlift/documents"
 	"airlift/fault"
 	"airlift/installer/config"
 )
@@ -129,7 +130,7 @@ func renewed(cfg *config.Config, name string, old *x509.Certificate) Certificate
 // of a valid kubeconfig, and keeps everything else.
 func withClient(data, caPEM, certPEM, keyPEM []byte) ([]byte, error) {
 	var doc map[string]any
-	if err := yaml.Unmarshal(data, &doc); err != nil {
+	if err := documents.Unmarshal(data, &doc); err != nil {
 		return nil, err
 	}
 	ctx, err := named(doc, "contexts", "context", doc["current-context"])

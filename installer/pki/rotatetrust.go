@@ -8,6 +8,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
+	"airlift/documents"
 	"airlift/fault"
 	"airlift/installer/config"
 )
@@ -71,7 +72,7 @@ func trustInKubeconfigs(host fs.FS, bundle []byte, result *Result) error {
 // withTrust sets the CA in the current context of a valid kubeconfig, and keeps everything else.
 func withTrust(data, caPEM []byte) ([]byte, error) {
 	var doc map[string]any
-	if err := yaml.Unmarshal(data, &doc); err != nil {
+	if err := documents.Unmarshal(data, &doc); err != nil {
 		return nil, err
 	}
 	ctx, err := named(doc, "contexts", "context", doc["current-context"])

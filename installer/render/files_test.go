@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/yaml"
 
+	"airlift/fault"
 	"airlift/installer/config"
 	"airlift/installer/render"
 	"airlift/scripts/oracle"
@@ -387,6 +388,20 @@ func TestNodeKubeletConfig(t *testing.T) {
 			}
 			compare(t, "KubeletConfiguration", want, got)
 		})
+	}
+}
+
+// A second document or a repeated field in the ConfigMap would be lost.
+func TestNodeKubeletConfigIgnoresNothing(t *testing.T) {
+	for text, want := range map[string]string{
+		"maxPods: 17\nmaxPods: 18\n":         "line 2: maxPods is written twice",
+		"maxPods: 17\n---\nmaxPods: 18\n":    "line 3: there is a second document",
+		"maxPods: 17\n...\npodsPerCore: 1\n": "line 3: a second document",
+	} {
+		_, err := render.NodeKubeletConfig(&config.Config{}, []byte(text))
+		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(fault.Hint(err), "kubelet-config") {
+			t.Errorf("%q: %v (%s), want %s", text, err, fault.Hint(err), want)
+		}
 	}
 }
 

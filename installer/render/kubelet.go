@@ -10,6 +10,8 @@ import (
 	kubeletv1 "k8s.io/kubelet/config/v1beta1"
 	"sigs.k8s.io/yaml"
 
+	"airlift/documents"
+	"airlift/fault"
 	"airlift/installer/config"
 )
 
@@ -51,8 +53,9 @@ func KubeletConfig(cfg *config.Config) ([]byte, error) {
 // content of the ConfigMap; unknown fields are kept.
 func NodeKubeletConfig(cfg *config.Config, cluster []byte) ([]byte, error) {
 	var doc map[string]any
-	if err := yaml.Unmarshal(cluster, &doc); err != nil {
-		return nil, fmt.Errorf("reading the cluster's KubeletConfiguration: %w", err)
+	if err := documents.Unmarshal(cluster, &doc); err != nil {
+		return nil, fault.Wrap(fmt.Errorf("reading the cluster's KubeletConfiguration: %w", err), fault.Failure,
+			"correct it: kubectl edit configmap -n kube-system kubelet-config")
 	}
 	doc["cgroupDriver"] = cgroupDriver(cfg)
 	if cfg.NodeLocalCRISocket() {
