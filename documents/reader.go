@@ -206,10 +206,11 @@ func (r *reader) addYAML(text []byte) *Error {
 	if separator.Match(text) {
 		d.Text, d.Begin = text[bytes.IndexByte(text, '\n')+1:], r.line+1
 	}
-	if len(bytes.TrimSpace(d.Text)) == 0 {
+	if len(bytes.Trim(d.Text, " \t\r\n")) == 0 {
 		return nil
 	}
 	r.next()
+	d.Text = bytes.TrimPrefix(d.Text, []byte("\ufeff"))
 	if before, _, marked := bytes.Cut(text, []byte("\n\ufeff")); marked {
 		r.addf(r.line+bytes.Count(before, []byte("\n"))+1, "a byte order mark is in the document: put a line with --- before it, or remove the mark")
 	}
