@@ -23,7 +23,7 @@ func checkFiles(chart *helm.Chart) error {
 		case "values.yaml":
 			var values map[string]any
 			if values, err = decodeValues(f.Data); err == nil && !reflect.DeepEqual(values, chart.Values) {
-				err = errors.New("Helm does not read all of it")
+				err = errors.New("its documents are not read one by one: put a line with --- between them")
 			}
 		}
 		if err != nil {
