@@ -9,8 +9,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-
-	"go.yaml.in/yaml/v3"
 )
 
 // A Document is one value of a stream.
@@ -26,7 +24,7 @@ type Document struct {
 	Line int
 	// Node is the value with its lines in the stream, for messages. It is nil if the document
 	// has only comments, or is JSON that no YAML parser can read.
-	Node *yaml.Node
+	Node *Node
 }
 
 // Empty reports whether the document has only comments.

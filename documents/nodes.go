@@ -6,9 +6,12 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
+// A Node is a value with its line.
+type Node = yaml.Node
+
 // Field returns the name and the value of a field in a mapping, or in what is merged into it.
 // Both are nil if there is none.
-func Field(n *yaml.Node, name string) (key, value *yaml.Node) {
+func Field(n *Node, name string) (key, value *Node) {
 	n = resolved(n)
 	if n == nil || n.Kind != yaml.MappingNode {
 		return nil, nil
@@ -23,7 +26,7 @@ func Field(n *yaml.Node, name string) (key, value *yaml.Node) {
 			continue
 		}
 		merged := resolved(n.Content[i+1])
-		list := []*yaml.Node{merged}
+		list := []*Node{merged}
 		if merged.Kind == yaml.SequenceNode {
 			list = merged.Content
 		}
@@ -37,7 +40,7 @@ func Field(n *yaml.Node, name string) (key, value *yaml.Node) {
 }
 
 // Value returns the value at a path of fields, or nil.
-func Value(n *yaml.Node, path ...string) *yaml.Node {
+func Value(n *Node, path ...string) *Node {
 	for _, name := range path {
 		_, n = Field(n, name)
 	}
@@ -45,7 +48,7 @@ func Value(n *yaml.Node, path ...string) *yaml.Node {
 }
 
 // Item returns an item of a list, or nil.
-func Item(n *yaml.Node, i int) *yaml.Node {
+func Item(n *Node, i int) *Node {
 	n = resolved(n)
 	if n == nil || n.Kind != yaml.SequenceNode || i >= len(n.Content) {
 		return nil
@@ -55,7 +58,7 @@ func Item(n *yaml.Node, i int) *yaml.Node {
 
 // Written returns the text of a scalar as it is in the stream, without quotes, or otherwise what
 // fmt prints of its decoded value: 1.30 of a number that is decoded to 1.3.
-func Written(n *yaml.Node, decoded any) string {
+func Written(n *Node, decoded any) string {
 	if n = resolved(n); n != nil && n.Kind == yaml.ScalarNode {
 		return n.Value
 	}
@@ -63,7 +66,7 @@ func Written(n *yaml.Node, decoded any) string {
 }
 
 // resolved follows an alias to its node.
-func resolved(n *yaml.Node) *yaml.Node {
+func resolved(n *Node) *Node {
 	for n != nil && n.Kind == yaml.AliasNode {
 		n = n.Alias
 	}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 
-	"go.yaml.in/yaml/v3"
 	kjson "sigs.k8s.io/json"
 
 	"airlift/documents"
@@ -55,7 +54,7 @@ func unreadable(file string, content []byte, e documents.Error) error {
 
 // flatten returns the object, or the items of a list. As in the API, a list of a known kind
 // (RoleList) gives its items their kind.
-func flatten(file string, line int, node *yaml.Node, content map[string]any) ([]*Object, error) {
+func flatten(file string, line int, node *documents.Node, content map[string]any) ([]*Object, error) {
 	kind, _ := content["kind"].(string)
 	items, ok := content["items"].([]any)
 	if content["items"] == nil && kind == "List" {

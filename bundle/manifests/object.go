@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"strings"
 
-	"go.yaml.in/yaml/v3"
-
 	"airlift/documents"
 	"airlift/fault"
 )
@@ -83,7 +81,7 @@ func Unique(objects []*Object) error {
 }
 
 // newObject checks content and names its object. node is the content with its lines, or nil.
-func newObject(file string, line int, node *yaml.Node, content map[string]any) (*Object, error) {
+func newObject(file string, line int, node *documents.Node, content map[string]any) (*Object, error) {
 	o := &Object{File: file, Line: line, Content: content}
 	at := o.Position()
 	o.APIVersion, _ = content["apiVersion"].(string)
@@ -91,7 +89,7 @@ func newObject(file string, line int, node *yaml.Node, content map[string]any) (
 	metadata, _ := content["metadata"].(map[string]any)
 	o.Name, _ = metadata["name"].(string)
 	o.Namespace, _ = metadata["namespace"].(string)
-	written := func(field string) *yaml.Node { return documents.Value(node, "metadata", field) }
+	written := func(field string) *documents.Node { return documents.Value(node, "metadata", field) }
 	switch {
 	case o.Kind == "":
 		return nil, fault.New(fault.Usage, noKindHint(file, content), "%s: the document has no kind", at)
@@ -118,7 +116,7 @@ func newObject(file string, line int, node *yaml.Node, content map[string]any) (
 }
 
 // inQuotes continues a hint with a scalar as the file has it.
-func inQuotes(n *yaml.Node) string {
+func inQuotes(n *documents.Node) string {
 	if text := documents.Written(n, ""); text != "" {
 		return fmt.Sprintf(", in quotes: %q", text)
 	}

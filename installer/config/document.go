@@ -14,7 +14,6 @@ import (
 	"strconv"
 	"strings"
 
-	yamlnode "go.yaml.in/yaml/v3"
 	"sigs.k8s.io/yaml"
 
 	"airlift/documents"
@@ -194,7 +193,7 @@ func (s *source) find(kind string) *document {
 
 // described describes a decoded JSON value for messages. node is where it was written, or nil:
 // YAML reads 1.30 as 1.3.
-func described(node *yamlnode.Node, value any) string {
+func described(node *documents.Node, value any) string {
 	switch v := value.(type) {
 	case nil:
 		return "empty"

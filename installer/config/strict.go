@@ -7,7 +7,6 @@ import (
 	"reflect"
 	"strings"
 
-	"go.yaml.in/yaml/v3"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kjson "sigs.k8s.io/json"
 
@@ -71,7 +70,7 @@ type walker struct {
 // place is where a value was written.
 type place struct {
 	path string
-	node *yaml.Node // nil when it is not known
+	node *documents.Node // nil when it is not known
 	line int
 }
 
