@@ -1,8 +1,11 @@
 package manifests_test
 
 import (
+	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -89,5 +92,52 @@ func TestKustomizationIgnoresNothing(t *testing.T) {
 	dir := fakesites.Files(t, map[string]string{"kustomization.yaml": "configMapGenerator: [{name: c, files: [d.yaml]}]\n", "d.yaml": "a: 1\na: 2\n...\n{{"})
 	if objects, err := manifests.Read(dir); err != nil || len(objects) != 1 {
 		t.Error(objects, err)
+	}
+}
+
+// kustomize finds the objects that are found without it, or there is an error.
+func TestKustomizeFindsTheSameObjects(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	joints := []string{"---\n", "---\n", "---\r\n", "--- # comment\n", "---\n---\n", "", "\n", "...\n", ",\n", "# comment\n", "--- ", "---",
+		"\r---\r", "\u2028---\u2028", "\ufeff", "---\n\ufeff", "\ufeff---\n", "\n--- \t\n", " ---\n", "---\nnull\n", "---\n[]\n"}
+	accepted := 0
+	for range 400 {
+		var text strings.Builder
+		for n := range 1 + random.IntN(3) {
+			if n > 0 || random.IntN(3) == 0 {
+				text.WriteString(joints[random.IntN(len(joints))])
+			}
+			name := string(rune('a' + n))
+			text.WriteString([]string{configMap(name), jsonMap(name), jsonMap(name) + "\n",
+				"apiVersion: v1\nkind: List\nitems:\n- " + jsonMap(name) + "\n- " + jsonMap(name+"x") + "\n",
+				strings.ReplaceAll(configMap(name), "\n", "\r\n")}[random.IntN(5)])
+		}
+		dir := fakesites.Files(t, map[string]string{"kustomization.yaml": "resources: [a.yaml]\n", "a.yaml": text.String()})
+		direct, err := manifests.Read(dir + "/a.yaml")
+		if err != nil {
+			direct = nil
+		}
+		objects, err := manifests.Read(dir)
+		if err != nil {
+			continue
+		}
+		accepted++
+		var got, want []string
+		for _, o := range objects {
+			got = append(got, o.String())
+		}
+		for _, o := range direct {
+			want = append(want, o.String())
+		}
+		slices.Sort(got)
+		slices.Sort(want)
+		if !slices.Equal(got, want) {
+			t.Errorf("%q: kustomize finds %v of %v", text.String(), got, want)
+		}
+	}
+	if accepted < 50 {
+		t.Errorf("only %d of 400 are accepted", accepted)
 	}
 }
