@@ -180,6 +180,11 @@ func TestRefusals(t *testing.T) {
 		}
 		refused(fmt.Sprintf("the first %d bytes", n), err, code, file("damaged"))
 	}
+	if err := resealed(file("damaged"), bytes.Replace(whole, []byte(`"steps":`), []byte(`"added":`), 1)); err != nil {
+		t.Fatal(err)
+	}
+	_, err = delta.Open(t.Context(), file("damaged"))
+	refused("a repeated field", err, fault.Bundle, `duplicate field "contents[0].added"`)
 	for at := 0; at < len(whole); at += 1 + len(whole)/400 {
 		b := bytes.Clone(whole)
 		b[at] ^= 0x40
