@@ -24,7 +24,7 @@ var layers = [][]string{
 	{"documents", "fault", "progress", "bundle/atomicfile", "bundle/events", "bundle/hostpath", "bundle/zstdenc", "installer/staticpod", "installer/timeline"},
 	{"interrupt", "bundle/head", "bundle/lock", "bundle/space", "images", "installer/config", "installer/corefile", "installer/etcd", "installer/patches"},
 	{"bundle/encoder", "installer/backup"},
-	{"bundle", "bundle/addons", "bundle/fetch", "installer/kubelet", "installer/pki"},
+	{"bundle", "bundle/addons", "bundle/fetch", "installer/kubelet", "installer/pki", "installer/redact"},
 	{"images/oci"},
 	{"bundle/blobs", "bundle/compare", "bundle/delta", "bundle/manifests", "bundle/parts", "bundle/repair", "bundle/sbom", "bundle/signature", "bundle/upstreamsig", "images/local", "images/registry", "images/store", "installer/cluster", "installer/render"},
 	{"bundle/charts", "bundle/ociarchive", "bundle/push", "installer/host"},

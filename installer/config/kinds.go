@@ -106,3 +106,14 @@ var kubeletFieldSince = map[string]int{
 	"memoryReservationPolicy": 36, "tlsCurvePreferences": 36,
 	"defaultPodSysctls": 37,
 }
+
+// TypeOfKind returns the Go type of a document that kubeadm reads, or nil.
+func TypeOfKind(group, kind string) reflect.Type {
+	if group == kubeadmGroup {
+		return kubeadmKinds[kind].of
+	}
+	if k := componentKinds[kind]; k.group == group {
+		return k.of
+	}
+	return nil
+}

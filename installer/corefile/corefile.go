@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/coredns/corefile-migration/migration"
+	parser "github.com/coredns/corefile-migration/migration/corefile"
 )
 
 // A Migration is what an upgrade of CoreDNS does with a Corefile.
@@ -58,4 +59,26 @@ func Migrate(from, to, corefile string) (Migration, error) {
 		return Migration{Corefile: corefile}, fmt.Errorf("migrating the Corefile from CoreDNS %s to %s: %w", from, to, err)
 	}
 	return m, nil
+}
+
+// Mask replaces the arguments of plugins and of their options, except those that keep accepts,
+// whose option is empty for a plugin. Comments are taken out.
+func Mask(corefile, mask string, keep func(plugin, option string) bool) (string, error) {
+	parsed, err := parser.New(corefile)
+	if err != nil {
+		return "", err
+	}
+	for _, s := range parsed.Servers {
+		for _, p := range s.Plugins {
+			if !keep(p.Name, "") && len(p.Args) > 0 {
+				p.Args = []string{mask}
+			}
+			for _, o := range p.Options {
+				if !keep(p.Name, o.Name) && len(o.Args) > 0 {
+					o.Args = []string{mask}
+				}
+			}
+		}
+	}
+	return parsed.ToString(), nil
 }

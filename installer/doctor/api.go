@@ -6,6 +6,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"airlift/installer/cluster"
+	"airlift/installer/redact"
 	"airlift/installer/status"
 )
 
@@ -53,7 +54,7 @@ func (d *Doctor) apiObjects(s *status.Status, e examined) (list []source) {
 		if l.Namespace != "" {
 			name = "api/" + l.Namespace + "/" + l.Resource + ".yaml"
 		}
-		list = append(list, source{name, func(ctx context.Context) ([]byte, error) {
+		list = append(list, source{name, redact.Documents, func(ctx context.Context) ([]byte, error) {
 			objects, err := client.List(ctx, l)
 			if err != nil {
 				return nil, err

@@ -13,16 +13,18 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"airlift/installer/redact"
 )
 
-// commands returns a source with what stock commands print, each after its command line. A
-// command that this host does not have is named.
+// commands returns a source with what stock commands print, each after its command line, and
+// redacted in its own form. A command that this host does not have is named.
 func commands(name string, list ...string) source {
-	return source{name, func(ctx context.Context) ([]byte, error) {
+	return source{name, redacted, func(ctx context.Context) ([]byte, error) {
 		var out bytes.Buffer
 		for _, line := range list {
 			fmt.Fprintf(&out, "$ %s\n", line)
-			out.Write(output(ctx, strings.Fields(line)))
+			out.Write(output(ctx, line))
 			out.WriteByte('\n')
 			if err := ctx.Err(); err != nil {
 				return out.Bytes(), err
@@ -32,21 +34,26 @@ func commands(name string, list ...string) source {
 	}}
 }
 
-// output returns what a command prints, or why it could not run.
-func output(ctx context.Context, args []string) []byte {
+// redacted is the form of what is redacted already.
+func redacted(text []byte) []byte { return text }
+
+// output returns what a command prints, redacted, or why it could not run.
+func output(ctx context.Context, line string) []byte {
+	args := strings.Fields(line)
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	cmd.WaitDelay = time.Second
 	cmd.Env = append(os.Environ(), "LC_ALL=C", "PAGER=cat", "SYSTEMD_COLORS=0")
 	var out tail
 	cmd.Stdout, cmd.Stderr = &out, &out
 	err := cmd.Run()
-	switch {
-	case errors.Is(err, exec.ErrNotFound):
+	if errors.Is(err, exec.ErrNotFound) {
 		return fmt.Appendf(nil, "(this host has no command %s)\n", args[0])
-	case err != nil:
-		return fmt.Appendf(out.kept, "(%v)\n", err)
 	}
-	return out.kept
+	text := redact.Command(line)(out.kept)
+	if err != nil {
+		return fmt.Appendf(text, "(%v)\n", err)
+	}
+	return text
 }
 
 // A tail keeps the end of what is written to it.
@@ -61,8 +68,8 @@ func (t *tail) Write(p []byte) (int, error) {
 }
 
 // file returns a source with a file of the host, which need not exist.
-func (d *Doctor) file(name, path string) source {
-	return source{name, func(context.Context) ([]byte, error) { return d.readEnd(path) }}
+func (d *Doctor) file(name, path string, form redact.Form) source {
+	return source{name, form, func(context.Context) ([]byte, error) { return d.readEnd(path) }}
 }
 
 // files returns a source for each file that a pattern matches, below a directory in the
@@ -73,7 +80,7 @@ func (d *Doctor) files(directory string, patterns ...string) (list []source) {
 		slices.Sort(found)
 		for _, file := range found {
 			path := strings.TrimPrefix(file, strings.TrimSuffix(d.Host.Path("/"), "/"))
-			list = append(list, d.file(directory+path, path))
+			list = append(list, d.file(directory+path, path, redact.File(path)))
 		}
 	}
 	return list

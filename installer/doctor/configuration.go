@@ -1,13 +1,17 @@
 package doctor
 
-import "airlift/installer/host"
+import (
+	"airlift/installer/host"
+	"airlift/installer/redact"
+	"airlift/installer/status"
+)
 
 // configuration is what the node's components are configured with, and the ledger.
 func (d *Doctor) configuration() []source {
 	return append([]source{
-		d.file("airlift/ledger.json", host.LedgerPath),
-		d.file("airlift/runs.json", host.StateDir+"/runs.json"),
-		d.file("airlift/backup.json", host.StateDir+"/backup.json"),
+		d.file("airlift/ledger.json", host.LedgerPath, redact.As[host.Ledger]()),
+		d.file("airlift/runs.json", host.StateDir+"/runs.json", redact.As[[]host.RunRecord]()),
+		d.file("airlift/backup.json", host.StateDir+"/backup.json", redact.As[status.Backup]()),
 	}, d.files("files",
 		"/etc/kubernetes/manifests/*.yaml",
 		"/etc/kubernetes/*.conf", // the keys in them are redacted

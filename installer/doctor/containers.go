@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"airlift/images/store"
+	"airlift/installer/redact"
 	"airlift/installer/status"
 )
 
@@ -28,8 +29,8 @@ var componentNamespaces = []string{"kube-system", "kube-flannel"}
 // containers describes the containers and images of this node.
 func (d *Doctor) containers(examined) []source {
 	return []source{
-		{"containers/list.txt", d.listContainers},
-		{"containers/images.txt", d.listImages},
+		{"containers/list.txt", redact.Records, d.listContainers},
+		{"containers/images.txt", redact.Records, d.listImages},
 		commands("containers/ctr.txt", "ctr version", "ctr plugins ls", "ctr -n k8s.io tasks ls", "crictl info"),
 	}
 }
@@ -105,7 +106,7 @@ func (d *Doctor) containerLogs() (list []source) {
 		slices.Sort(files)
 		for _, file := range files {
 			path := strings.TrimPrefix(file, strings.TrimSuffix(d.Host.Path("/"), "/"))
-			list = append(list, source{"logs" + strings.TrimPrefix(path, logsDir), func(context.Context) ([]byte, error) {
+			list = append(list, source{"logs" + strings.TrimPrefix(path, logsDir), redact.Log, func(context.Context) ([]byte, error) {
 				text, err := d.readEnd(path)
 				return after(text, d.began.Add(-d.Options.Since)), err
 			}})

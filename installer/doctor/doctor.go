@@ -2,7 +2,8 @@
 // with this host, and lists what is suspicious. It changes nothing on the host. Each kind of
 // fact has its own file.
 //
-// Nothing leaves this package that was not redacted: see redact.go.
+// Nothing leaves this package that was not redacted: each source has the form of its text, and
+// package redact does it.
 package doctor
 
 import (
@@ -16,6 +17,7 @@ import (
 
 	"airlift/installer/host"
 	"airlift/installer/preflight"
+	"airlift/installer/redact"
 	"airlift/installer/status"
 )
 
@@ -59,9 +61,10 @@ type Report struct {
 	LeftOut []string
 }
 
-// A source is one file of the archive.
+// A source is one file of the archive. What it reads is redacted in its form.
 type source struct {
 	name string
+	form redact.Form
 	read func(context.Context) ([]byte, error)
 }
 
@@ -83,6 +86,9 @@ func (d *Doctor) Gather(ctx context.Context) (*Report, error) {
 		return nil, err
 	}
 	report.Suspicions = suspect(examined)
+	for i, one := range report.Suspicions {
+		report.Suspicions[i] = one.redacted()
+	}
 
 	var text strings.Builder
 	s.Write(&text, 0)
@@ -99,22 +105,16 @@ func (d *Doctor) Gather(ctx context.Context) (*Report, error) {
 		return nil, err
 	}
 	fixed := []Entry{
-		{"status.json", statusJSON}, {"status.txt", []byte(text.String())},
-		{"suspicions.json", suspicions}, {"preflight.json", checks},
-		{"clock.txt", []byte(examined.clock.text())},
+		{"status.json", redact.As[status.Status]()(statusJSON)}, {"status.txt", redact.Records([]byte(text.String()))},
+		{"suspicions.json", suspicions}, {"preflight.json", redact.As[preflight.Report]()(checks)},
+		{"clock.txt", redact.Records([]byte(examined.clock.text()))},
 	}
 	gathered := append(fixed, d.readAll(ctx, d.sources(s, examined))...)
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	for i := range gathered {
-		gathered[i].Content = Redact(gathered[i].Content)
-	}
-	for i, one := range report.Suspicions {
-		report.Suspicions[i] = one.redacted()
-	}
 	report.Entries, report.LeftOut = fit(gathered, d.Options.MaxSize)
-	report.Entries = append([]Entry{{"summary.txt", Redact([]byte(report.Summary()))}}, report.Entries...)
+	report.Entries = append([]Entry{{"summary.txt", []byte(report.Summary())}}, report.Entries...)
 	slices.SortFunc(report.Entries[1:], func(a, b Entry) int { return strings.Compare(a.Name, b.Name) })
 	return report, nil
 }
@@ -149,7 +149,7 @@ func (d *Doctor) readAll(ctx context.Context, sources []source) []Entry {
 	return entries
 }
 
-// readOne reads a source within its time limit. One that does not react to the end of its
+// readOne reads a source within its time limit, and redacts it. One that does not react to the end of its
 // context, such as a read from a file system that hangs, is left behind.
 func readOne(ctx context.Context, s source) []byte {
 	ctx, cancel := context.WithTimeout(ctx, sourceTimeout)
@@ -173,10 +173,11 @@ func readOne(ctx context.Context, s source) []byte {
 			a.err = fmt.Errorf("no answer within %s", sourceTimeout)
 		}
 	}
+	text := s.form(a.data)
 	if a.err != nil {
-		a.data = append(a.data, fmt.Sprintf("(not complete: %v)\n", a.err)...)
+		text = fmt.Appendf(text, "(not complete: %s)\n", redact.Line(a.err.Error()))
 	}
-	return a.data
+	return text
 }
 
 // fit limits each entry and all together. Of an entry that is too large, the end is kept.

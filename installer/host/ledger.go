@@ -36,6 +36,9 @@ const (
 // ledgerVersion increases when older installers cannot read the file.
 const ledgerVersion = 2
 
+// A Ledger is the document at LedgerPath.
+type Ledger = ledger
+
 type ledger struct {
 	Version int     `json:"version"`
 	Entries []entry `json:"entries"`

@@ -1,4 +1,4 @@
-package doctor
+package redact
 
 import (
 	"encoding/base64"
@@ -68,7 +68,7 @@ func planted(t *testing.T) (texts, secrets []string) {
 func TestRedact(t *testing.T) {
 	texts, secrets := planted(t)
 	for _, text := range append(texts, strings.Join(texts, "\n")) {
-		got := string(Redact([]byte(text)))
+		got := string(Text([]byte(text)))
 		for _, secret := range secrets {
 			if strings.Contains(got, secret) {
 				t.Errorf("%q is still in\n%s", secret, got)
@@ -77,7 +77,7 @@ func TestRedact(t *testing.T) {
 		if !strings.Contains(got, "redacted") {
 			t.Errorf("nothing was redacted in\n%s", text)
 		}
-		if twice := string(Redact([]byte(got))); twice != got {
+		if twice := string(Text([]byte(got))); twice != got {
 			t.Errorf("redacted again:\n%s\nbefore:\n%s", twice, got)
 		}
 	}
@@ -98,7 +98,7 @@ func TestRedactKeeps(t *testing.T) {
 		"  - name: kube-api-access-x2x4z\n    projected:\n      sources:\n      - serviceAccountToken:\n          expirationSeconds: 3607\n          path: token\n",
 		"default via 10.0.0.1 dev eth0 proto static\n", "-A KUBE-SERVICES -d 10.96.0.1/32 -p tcp --dport 443 -j KUBE-SVC-NPX46M4PTMTKRN6Y\n",
 	} {
-		if got := string(Redact([]byte(text))); got != text {
+		if got := string(Text([]byte(text))); got != text {
 			t.Errorf("%q became\n%q", text, got)
 		}
 	}
@@ -111,7 +111,7 @@ func FuzzRedact(f *testing.F) {
 			return
 		}
 		line := "\npassword: " + plantedPassword + "\n"
-		if got := string(Redact([]byte(text[:at] + line + text[at:]))); strings.Contains(got, plantedPassword) {
+		if got := string(Text([]byte(text[:at] + line + text[at:]))); strings.Contains(got, plantedPassword) {
 			t.Errorf("%q", got)
 		}
 	})

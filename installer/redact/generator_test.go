@@ -1,0 +1,401 @@
+package redact
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"sigs.k8s.io/yaml"
+)
+
+// A probe is a text of some form with a secret in it.
+type probe struct {
+	name string // where the secret is
+	form Form
+	text func(secret string) string
+	// oneLine is set if a secret with line ends cannot be there.
+	oneLine bool
+}
+
+// object is a decoded object.
+type object = map[string]any
+
+func toYAML(v any) string {
+	data, err := yaml.Marshal(v)
+	if err != nil {
+		panic(err)
+	}
+	return string(data)
+}
+
+func toJSON(v any) string {
+	data, err := json.Marshal(v)
+	if err != nil {
+		panic(err)
+	}
+	return string(data)
+}
+
+// A generator makes secrets and names that look secret.
+type generator struct{ *rand.Rand }
+
+func pick[T any](g generator, from ...T) T { return from[g.IntN(len(from))] }
+
+func (g generator) word(letters string, n int) string {
+	var b strings.Builder
+	for range n {
+		b.WriteByte(letters[g.IntN(len(letters))])
+	}
+	return b.String()
+}
+
+const (
+	lower = "abcdefghijklmnopqrstuvwxyz"
+	alnum = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+)
+
+// secret returns a random secret: with and without characters that have a meaning somewhere.
+func (g generator) secret() string {
+	w := func(n int) string { return g.word(alnum, n) }
+	return pick(g,
+		w(8+g.IntN(30)), w(6), g.word(lower, 6+g.IntN(6)), g.word("0123456789", 8),
+		w(5)+" "+w(7)+" "+w(6), w(6)+","+w(7), w(6)+"@"+w(8), w(7)+"/"+w(8), "/"+w(9), w(6)+"="+w(7)+"==", w(6)+"'"+w(6), w(6)+`"`+w(6), w(6)+`\`+w(6),
+		w(6)+"\n"+w(9), w(8)+": "+w(8), w(7)+"#"+w(7), w(6)+"$"+w(6)+"&"+w(6)+"!", w(6)+"äöü"+w(6)+"€", "-"+w(8), "--"+g.word(lower, 8), "{"+w(6)+"}", "["+w(7)+"]", w(6)+";"+w(6), w(6)+"%"+w(6), w(7)+":"+w(7),
+		g.word(lower, 7)+" "+g.word(lower, 8)+" "+g.word(lower, 6),
+	)
+}
+
+// style writes words in one of the ways in which names are written.
+func (g generator) style(words ...string) string {
+	switch g.IntN(4) {
+	case 0:
+		return strings.ToUpper(strings.Join(words, "_"))
+	case 1:
+		return strings.Join(words, "-")
+	case 2:
+		return strings.Join(words, "_")
+	}
+	name := words[0]
+	for _, w := range words[1:] {
+		name += strings.ToUpper(w[:1]) + w[1:]
+	}
+	return name
+}
+
+// anyName returns a name that does not tell what it is: structures do not need one that does.
+func (g generator) anyName() string {
+	return g.style(g.word(lower, 4), pick(g, "pass", "value", "code", "thing", "token", "str", "x"))
+}
+
+// upperName returns the name of a variable of the environment.
+func (g generator) upperName() string {
+	return strings.ToUpper(g.word(lower, 3) + "_" + pick(g, "pass", "code", "word", "pw", "x", "key_base"))
+}
+
+// secretName returns a name that tells that its value is a secret.
+func (g generator) secretName() string {
+	what := pick(g, []string{"password"}, []string{"pass"}, []string{"passwd"}, []string{"secret"}, []string{"token"}, []string{"api", "key"}, []string{"secret", "key", "base"}, []string{"access", "key"},
+		[]string{"private", "key"}, []string{"credentials"}, []string{"auth"}, []string{"passphrase"}, []string{"client", "secret"}, []string{"signing", "key"}, []string{"pwd"}, []string{"cookie"})
+	if g.IntN(2) == 0 {
+		what = append([]string{g.word(lower, 3)}, what...)
+	}
+	return g.style(what...)
+}
+
+func indent(text, by string) string { return by + strings.ReplaceAll(text, "\n", "\n"+by) }
+
+// pod returns a pod whose container has a field.
+func pod(field string, v any) object {
+	return object{"apiVersion": "v1", "kind": "Pod", "metadata": object{"name": "app"}, "spec": object{"containers": []any{object{"name": "app", "image": "registry.example/app:1", field: v}}}}
+}
+
+func configMap(name, text string) object {
+	return object{"apiVersion": "v1", "kind": "ConfigMap", "metadata": object{"name": "app"}, "data": object{name: text, "mode": "true"}}
+}
+
+// objects returns objects with the secret in them.
+func (g generator) objects(s string) map[string]any {
+	env := func(s string) object {
+		return pod("env", []any{object{"name": g.anyName(), "value": s}, object{"name": "GOGC", "value": "50"}})
+	}
+	flag := "--" + g.style(g.word(lower, 4), pick(g, "password", "thing", "token"))
+	kubeconfig := func(user, cluster object) object {
+		return object{"apiVersion": "v1", "kind": "Config", "clusters": []any{object{"name": "c", "cluster": cluster}}, "users": []any{object{"name": "u", "user": user}}}
+	}
+	b64 := base64.StdEncoding.EncodeToString([]byte(s))
+	escaped := url.UserPassword("robot", s).String()
+	name := g.anyName()
+	return map[string]any{
+		"env": env(s), "args =": pod("args", []any{"serve", flag + "=" + s, "--v=2"}), "args list": pod("args", []any{flag, s, "--v=2"}), "a flag and its value in one": pod("args", []any{flag + " " + s}),
+		"shell": pod("command", []any{"sh", "-c", "export X=" + s + "; exec app"}), "command": pod("command", []any{"/bin/app", strings.TrimLeft(s, "-")}),
+		"probe": pod("livenessProbe", object{"exec": object{"command": []any{"curl", "-u", "x:" + s}}}), "header": pod("livenessProbe", object{"httpGet": object{"path": "/", "port": 80, "httpHeaders": []any{object{"name": "X-Y", "value": s}}}}),
+		"hook": pod("lifecycle", object{"preStop": object{"exec": object{"command": []any{"app", flag, s}}}}), "a field that pods do not have": pod(name, s),
+		"annotation":                object{"apiVersion": "v1", "kind": "Pod", "metadata": object{"name": "app", "annotations": object{"example.com/" + name: s}}},
+		"last-applied":              object{"apiVersion": "v1", "kind": "Pod", "metadata": object{"annotations": object{"kubectl.kubernetes.io/last-applied-configuration": toJSON(env(s))}}},
+		"change-cause":              object{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": object{"annotations": object{"kubernetes.io/change-cause": "kubectl set env X=" + s}}},
+		"template":                  object{"apiVersion": "apps/v1", "kind": "DaemonSet", "spec": object{"template": object{"spec": env(s)["spec"]}}},
+		"flex volume":               object{"apiVersion": "v1", "kind": "Pod", "spec": object{"volumes": []any{object{"name": "v", "flexVolume": object{"driver": "d", "options": object{name: s}}}}}},
+		"CSI":                       object{"apiVersion": "v1", "kind": "PersistentVolume", "spec": object{"csi": object{"driver": "d", "volumeHandle": "h", "volumeAttributes": object{name: s}}}},
+		"mount options":             object{"apiVersion": "v1", "kind": "PersistentVolume", "spec": object{"mountOptions": []any{"ro", "password=" + s}}},
+		"parameters":                object{"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "parameters": object{name: s}},
+		"Secret":                    object{"apiVersion": "v1", "kind": "Secret", "stringData": object{name: s}, "data": object{name: b64}},
+		"list":                      object{"apiVersion": "v1", "kind": "List", "items": []any{env(s)}},
+		"text in a ConfigMap":       configMap("app.conf", s),
+		"properties in a ConfigMap": configMap("app.properties", "mode=plain\n"+name+"="+s+"\n"),
+		"TOML in a ConfigMap":       configMap("app.toml", "[a]\n"+name+" = "+strconv.Quote(s)+"\n"),
+		"YAML in a ConfigMap":       configMap("app.yaml", toYAML(object{"a": object{name: s}, "list": []any{s}})),
+		"JSON in a ConfigMap":       configMap("app.json", toJSON(object{"a": object{name: s}})),
+		"JSON in YAML in one":       configMap("app.yaml", toYAML(object{"inner": toJSON(env(s))})),
+		"pod in a ConfigMap":        configMap("pod.yaml", toYAML(env(s))),
+		"kubeconfig in a ConfigMap": configMap("kubeconfig", toYAML(kubeconfig(object{"token": s}, object{"server": "https://10.0.0.1:6443"}))),
+		"docker in a ConfigMap":     configMap(".dockerconfigjson", toJSON(object{"auths": object{"r": object{"auth": base64.StdEncoding.EncodeToString([]byte("u:" + s))}}})),
+		"Corefile":                  configMap("Corefile", ".:53 {\n    errors\n    route53 example.org:Z1 {\n        aws_access_key X "+strconv.Quote(s)+"\n    }\n}\n"),
+		"PEM in a ConfigMap":        configMap("tls.key", "-----BEGIN PRIVATE KEY-----\n"+b64+"\n-----END PRIVATE KEY-----\n"),
+		"PGP in a ConfigMap":        configMap("key.asc", "-----BEGIN PGP PRIVATE KEY BLOCK-----\n\n"+b64+"\n-----END PGP PRIVATE KEY BLOCK-----\n"),
+		"binary":                    object{"apiVersion": "v1", "kind": "ConfigMap", "binaryData": object{"x": b64}},
+		"user's token":              kubeconfig(object{"token": s}, object{}), "user's password": kubeconfig(object{"username": "u", "password": s}, object{}), "user's key": kubeconfig(object{"client-key-data": b64}, object{}),
+		"user's exec": kubeconfig(object{"exec": object{"command": "aws", "args": []any{"--x", s}, "env": []any{object{"name": "A", "value": s}}}}, object{}), "auth provider": kubeconfig(object{"auth-provider": object{"name": "oidc", "config": object{name: s}}}, object{}),
+		"extension": kubeconfig(object{"extensions": []any{object{"name": "e", "extension": object{name: s}}}}, object{}),
+		"server":    kubeconfig(object{}, object{"server": "https://" + escaped + "@10.0.0.1:6443"}), "proxy": kubeconfig(object{}, object{"proxy-url": "http://u:" + s + "@proxy:3128"}), "token in a URL": kubeconfig(object{}, object{"server": "https://" + s + "@host"}),
+		"kubelet's header": object{"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration", "staticPodURLHeader": object{"X": []any{s}}},
+		"kubelet's URL":    object{"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration", "staticPodURL": "https://u:" + s + "@h/pods"},
+		"kubeadm's token":  object{"apiVersion": "kubeadm.k8s.io/v1beta4", "kind": "InitConfiguration", "bootstrapTokens": []any{object{"token": s}}, "certificateKey": s},
+		"join":             object{"apiVersion": "kubeadm.k8s.io/v1beta4", "kind": "JoinConfiguration", "discovery": object{"tlsBootstrapToken": s, "bootstrapToken": object{"token": s}}},
+		"extraArgs":        object{"apiVersion": "kubeadm.k8s.io/v1beta4", "kind": "ClusterConfiguration", "apiServer": object{"extraArgs": []any{object{"name": name, "value": s}}, "extraEnvs": []any{object{"name": name, "value": s}}}},
+		"extraArgs map":    object{"apiVersion": "kubeadm.k8s.io/v1beta3", "kind": "ClusterConfiguration", "apiServer": object{"extraArgs": object{name: s}}},
+		"encryption":       object{"apiVersion": "apiserver.config.k8s.io/v1", "kind": "EncryptionConfiguration", "resources": []any{object{"providers": []any{object{"aescbc": object{"keys": []any{object{"name": "k", "secret": s}}}}}}}},
+		"CNI":              object{"cniVersion": "1.0.0", "name": "n", "plugins": []any{object{"type": "calico", "policy": object{"type": "k8s", "k8s_auth_token": s}, name: s, "args": object{"type": s}}}},
+		"unknown kind":     object{"apiVersion": "example.com/v1", "kind": "Thing", "spec": object{name: s, "list": []any{s}, "env": []any{object{"name": "X", "value": s}}}},
+		"no kind":          object{name: s, "image": s},
+		"webhook":          object{"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration", "webhooks": []any{object{"name": "w", "clientConfig": object{"url": "https://h/hook?x=" + url.QueryEscape(s)}}}},
+		"event":            object{"apiVersion": "v1", "kind": "Event", "message": "it failed: " + g.secretName() + "=" + s},
+		"terminated":       object{"apiVersion": "v1", "kind": "Pod", "status": object{"containerStatuses": []any{object{"state": object{"terminated": object{"exitCode": 1, "message": `bad config {"` + g.secretName() + `": ` + toJSON(s) + `}`}}}}}},
+	}
+}
+
+// probes returns one probe of each kind. The names in them are random.
+func (g generator) probes(seed uint64) (list []probe) {
+	add := func(name string, form Form, oneLine bool, text func(s string) string) {
+		list = append(list, probe{name, form, text, oneLine})
+	}
+	at := func(s string) map[string]any { // the same names for each secret
+		return generator{rand.New(rand.NewPCG(seed, 1))}.objects(s)
+	}
+	for name := range at("x") {
+		add(name, Documents, false, func(s string) string { return toYAML(at(s)[name]) })
+		add(name+", JSON", Documents, false, func(s string) string { return toJSON(at(s)[name]) })
+		add(name+", any text", Text, false, func(s string) string { return toJSON(at(s)[name]) })
+	}
+	envName, name, any := g.upperName(), g.secretName(), g.anyName()
+	add("literal block", Documents, false, func(s string) string {
+		return "apiVersion: v1\nkind: Pod\nspec:\n  containers:\n  - env:\n    - name: X\n      value: |\n" + indent(s, "        ") + "\n"
+	})
+	add("folded block", Documents, false, func(s string) string {
+		return "apiVersion: v1\nkind: Pod\nspec:\n  containers:\n  - env:\n    - value: >-\n" + indent(s, "        ") + "\n      name: X\n"
+	})
+	add("not YAML", Documents, false, func(s string) string { return "a: [\n" + any + ": " + s + "\n" })
+	add("comment", Documents, true, func(s string) string { return "# old: " + s + "\na: true\n" })
+
+	quoted := map[string]func(string) string{"basic": strconv.Quote, "'''": func(s string) string { return "'''" + s + "'''" }, `"""`: func(s string) string { return `"""` + s + `"""` }, "array": func(s string) string { return "[" + strconv.Quote(s) + ", 'x']" }, "lines": func(s string) string { return "[\n  " + strconv.Quote(s) + ",\n]" }}
+	for kind, q := range quoted {
+		add("registry, "+kind, TOML, false, func(s string) string {
+			return "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\".registry.configs.\"r\".auth]\n" + any + " = " + q(s) + "\n"
+		})
+		add("header, "+kind, TOML, false, func(s string) string {
+			return "server = 'https://r'\n[host.'https://m'.header]\nserver = " + q(s) + "\n"
+		})
+		add("any text, "+kind, Log, false, func(s string) string { return "[a]\n" + name + " = " + q(s) + "\n" })
+	}
+	add("comment in TOML", TOML, true, func(s string) string { return "# password = " + s + "\nversion = 2\n" })
+	add("mirror", TOML, true, func(s string) string {
+		return "[host.\"https://u:" + url.PathEscape(s) + "@m\"]\ncapabilities = ['pull']\n"
+	})
+
+	for kind, line := range map[string]string{"double": `%s=%q`, "export": `export %s=%q`} {
+		add("environment, "+kind, Environment, false, func(s string) string { return fmt.Sprintf(line, envName, s) + "\nNEXT=1\n" })
+	}
+	add("environment, quoted lines", Environment, false, func(s string) string { return envName + "='" + strings.ReplaceAll(s, "'", `'\''`) + "'\n" })
+	add("environment, plain", Environment, true, func(s string) string { return envName + "=" + s + "\n" })
+	add("environment, comment", Environment, true, func(s string) string { return "#" + envName + "=" + s + "\nA=1\n" })
+	add("kubelet's flags", Environment, true, func(s string) string {
+		return "KUBELET_KUBEADM_ARGS=\"--v=2 --" + any + "=" + s + " --" + any + " " + s + "\"\n"
+	})
+	add("environment, proxy", Environment, true, func(s string) string { return "HTTPS_PROXY=http://u:" + s + "@proxy:3128\n" })
+	add("unit", Unit, true, func(s string) string {
+		return "[Service]\nEnvironment=" + strconv.Quote(any+"="+s) + " A=b\nRestart=always\n"
+	})
+	add("unit, plain", Unit, true, func(s string) string { return "[Service]\nEnvironment=" + any + "=" + s + "\n" })
+	add("unit, proxy", Unit, true, func(s string) string { return "[Service]\nEnvironment=\"HTTPS_PROXY=http://u:" + s + "@proxy:3128\"\n" })
+	add("unit, exec", Unit, true, func(s string) string {
+		return "[Service]\nExecStart=/usr/bin/app --v=2 \\\n  --" + any + "=" + strconv.Quote(s) + " \\\n  --" + any + " " + s + "\n"
+	})
+	add("unit, credential", Unit, true, func(s string) string { return "[Service]\nSetCredential=" + any + ":" + s + "\nX-Any=" + s + "\n" })
+	add("show", properties, true, func(s string) string {
+		return "Environment=" + strconv.Quote(any+"="+s) + "\nExecStart={ path=/usr/bin/a ; argv[]=/usr/bin/a --" + any + " " + s + " ; pid=1 }\nActiveState=active\n"
+	})
+	add("status", tree, true, func(s string) string {
+		return "     Active: active (running)\n    Process: 12 ExecStartPre=/bin/a --" + any + "=" + s + " (code=exited, status=0/SUCCESS)\n     CGroup: /system.slice/a.service\n             └─1234 /usr/bin/a --" + any + "=" + s + " --v=2\n"
+	})
+	add("kernel", kernelArguments, true, func(s string) string {
+		return "BOOT_IMAGE=/vmlinuz root=UUID=1 ro quiet " + any + "=" + s + " systemd.setenv=" + s + "\n"
+	})
+	add("fstab", mounts, true, func(s string) string {
+		return "//nas/share\t/mnt\tcifs\tro,username=u,password=" + s + "\t0\t0\n# old " + s + "\n"
+	})
+	add("hosts", File("/etc/hosts"), true, func(s string) string {
+		return "127.0.0.1 localhost\n# " + s + "\nupstream https://robot:" + s + "@r.example\n"
+	})
+	add("sysctl file", File("/etc/sysctl.d/x.conf"), true, func(s string) string { return "vm.swappiness = 1\nnet.ipv4.tcp_fastopen_key = " + s + "\n" })
+
+	record := "I1126 12:00:00.000000       1 server.go:1] \"next\" pod=\"kube-system/coredns\"\n"
+	for kind, line := range g.logLines(name, envName) {
+		add("log, "+kind, Log, false, func(s string) string { return record + line(s) + "\n" + record })
+		add("container's log, "+kind, Log, false, func(s string) string {
+			const prefix = "2026-11-26T12:00:00.5Z stderr F "
+			return prefix + record + prefix + strings.ReplaceAll(line(s), "\n", "\n"+prefix) + "\n" + prefix + record
+		})
+		add("journal, "+kind, Log, false, func(s string) string {
+			const prefix = "2026-11-26T12:00:00.000001+00:00 host1 kubelet[123]: "
+			return prefix + record + prefix + strings.ReplaceAll(line(s), "\n", "\n"+prefix) + "\n" + prefix + record
+		})
+		add("message, "+kind, func(b []byte) []byte { return []byte(Line(string(b))) }, false, line)
+		add("table, "+kind, Records, true, func(s string) string { return line(s) + "\n" })
+	}
+	return list
+}
+
+// logLines returns lines of logs with a secret.
+func (g generator) logLines(name, envName string) map[string]func(string) string {
+	b64 := func(s string) string { return base64.StdEncoding.EncodeToString([]byte("user:" + s + "padding")) }
+	return map[string]func(string) string{
+		"name=value":     func(s string) string { return "login failed " + name + "=" + s + " user=jane" },
+		"name: value":    func(s string) string { return "config " + name + ": " + s },
+		"quoted":         func(s string) string { return fmt.Sprintf("msg=%q %s=%q", "x", name, s) },
+		"variable":       func(s string) string { return "environment A=b " + envName + "=" + s },
+		"flag =":         func(s string) string { return "running app --" + name + "=" + s + " --v=2" },
+		"unknown flag =": func(s string) string { return "running app --" + g.word(lower, 5) + "x=" + s },
+		"flag":           func(s string) string { return "running app --" + name + " '" + s + "'" },
+		"flags in JSON":  func(s string) string { return `{"level":"info","args":["app","--` + name + `",` + toJSON(s) + `]}` },
+		"JSON":           func(s string) string { return `x {"a":1,"` + name + `":` + toJSON(s) + `}` },
+		"escaped JSON":   func(s string) string { return `x ` + strconv.Quote(`{"`+name+`":`+toJSON(s)+`}`) },
+		"env in JSON":    func(s string) string { return `{"name":"X","value":` + toJSON(s) + `}` },
+		"env turned":     func(s string) string { return `[{"value":` + toJSON(s) + `,"name":"X"}]` },
+		"Go's struct": func(s string) string {
+			return "container &Container{Name:a,Env:[]EnvVar{EnvVar{Name:X,Value:" + s + ",ValueFrom:nil,},}}"
+		},
+		"Go's map": func(s string) string { return "config map[" + name + ":" + s + " mode:x]" },
+		"user in a URL": func(s string) string {
+			return "pulling https://robot:" + strings.ReplaceAll(s, "\n", "") + "@registry.example/v2/ failed"
+		},
+		"token in a URL": func(s string) string {
+			return "GET https://" + strings.ReplaceAll(s, "\n", "") + "@registry.example/v2/ failed"
+		},
+		"query":       func(s string) string { return "GET https://h.example/login?" + name + "=" + url.QueryEscape(s) },
+		"path":        func(s string) string { return "POST https://hooks.example/services/T0/" + url.PathEscape(s) },
+		"bearer":      func(s string) string { return "Authorization: Bearer " + s },
+		"basic":       func(s string) string { return "> Basic " + b64(s) },
+		"header list": func(s string) string { return `"Authorization":["Bearer ` + s + `"]` },
+		"base64": func(s string) string {
+			return "payload " + base64.StdEncoding.EncodeToString([]byte(strings.Repeat(s+" Aa1 ", 4)))
+		},
+		"next line": func(s string) string {
+			return name + ":\n    " + strings.ReplaceAll(strings.ReplaceAll(s, ": ", "-"), "\n", "\n    ")
+		},
+		"block":        func(s string) string { return name + ": |\n" + indent(s, "  ") },
+		"folded block": func(s string) string { return "- name: X\n  value: >-\n" + indent(s, "    ") },
+		"PEM": func(s string) string {
+			return "-----BEGIN EC PRIVATE KEY-----\n" + b64(s) + "\n-----END EC PRIVATE KEY-----"
+		},
+		"PGP": func(s string) string {
+			return "-----BEGIN PGP MESSAGE-----\n\n" + b64(s) + "\n-----END PGP MESSAGE-----"
+		},
+		"docker": func(s string) string { return `.dockerconfigjson: ` + b64(s) },
+		"SQL": func(s string) string {
+			return "dial postgres://app:" + strings.ReplaceAll(s, "\n", "") + "@db:5432/x: refused"
+		},
+		"password in text": func(s string) string { return "wrong password " + s + " for jane" },
+		"XML":              func(s string) string { return "<" + name + ">" + s + "</x>" },
+	}
+}
+
+// windows are the pieces of a secret that must not be left: its words, and all pieces of 6 letters.
+func windows(s string) (list []string) {
+	runes := []rune(s)
+	if len(runes) < 6 {
+		return []string{s}
+	}
+	for i := range len(runes) - 5 {
+		if piece := string(runes[i : i+6]); strings.TrimSpace(piece) == piece && !strings.Contains(piece, "\n") {
+			list = append(list, piece)
+		}
+	}
+	return list
+}
+
+// spellings returns a text as it is, and as readers of it would decode it.
+func spellings(text string) string {
+	unfolded := strings.Join(strings.Fields(text), " ")
+	decoded, _ := url.QueryUnescape(text)
+	all := text + "\n" + unfolded + "\n" + decoded + "\n" + strings.NewReplacer(`\\`, `\`, `\"`, `"`, `\n`, "\n", `\/`, "/", `\u003c`, "<", `\u0026`, "&").Replace(text)
+	for _, word := range strings.FieldsFunc(text, func(r rune) bool { return !strings.ContainsRune(alnum+"+/=", r) }) {
+		for _, candidate := range []string{word, strings.Trim(word, "=")} {
+			if data, err := base64.StdEncoding.DecodeString(candidate); err == nil && len(data) > 5 {
+				all += "\n" + string(data)
+			}
+			if data, err := base64.RawStdEncoding.DecodeString(candidate); err == nil && len(data) > 5 {
+				all += "\n" + string(data)
+			}
+		}
+	}
+	return all
+}
+
+// leak returns a piece of the secret that a text has, and the same text with another secret has
+// not; or "".
+func leak(text, other, secret string) string {
+	text, other = spellings(text), spellings(other)
+	for _, piece := range windows(secret) {
+		if strings.Contains(text, piece) && !strings.Contains(other, piece) {
+			return piece
+		}
+	}
+	return ""
+}
+
+// TestNoSecretIsLeft puts random secrets into every kind of place. AIRLIFT_SEED repeats a run.
+func TestNoSecretIsLeft(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	if s, err := strconv.ParseUint(os.Getenv("AIRLIFT_SEED"), 10, 64); err == nil {
+		seed = s
+	}
+	g := generator{rand.New(rand.NewPCG(seed, 0))}
+	count := 0
+	failed := map[string]int{}
+	for range 20 {
+		for _, p := range g.probes(g.Uint64()) {
+			secret, other := g.secret(), g.word(alnum, 12)
+			if p.oneLine {
+				secret = strings.ReplaceAll(secret, "\n", " ")
+			}
+			count++
+			in := p.text(secret)
+			got := string(p.form([]byte(in)))
+			if piece := leak(got, string(p.form([]byte(p.text(other)))), secret); piece != "" {
+				if failed[p.name]++; failed[p.name] == 1 {
+					t.Errorf("%s: %q of %q is left in\n%s\nfrom\n%s", p.name, piece, secret, got, in)
+				}
+			}
+			if !strings.Contains(got, Marker) && strings.TrimSpace(got) != "" && !strings.HasPrefix(p.name, "comment") && !strings.HasSuffix(p.name, "comment") {
+				t.Errorf("%s: nothing shows that something was taken out of\n%s\nin\n%s", p.name, in, got)
+			}
+		}
+	}
+	t.Logf("%d secrets, AIRLIFT_SEED=%d", count, seed)
+}

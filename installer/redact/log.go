@@ -1,0 +1,376 @@
+package redact
+
+import (
+	"bytes"
+	"encoding/base64"
+	"regexp"
+	"slices"
+	"strings"
+	"unicode"
+)
+
+// Line redacts a text without a structure, such as a message: from what looks like a secret to
+// the end of the text, also if it has more lines.
+func Line(text string) string {
+	if i := suspicion(text); i >= 0 {
+		return text[:i] + Marker
+	}
+	return text
+}
+
+// Log redacts lines of a log: from what looks like a secret to the end of the line, and the
+// lines that follow, up to the next one that begins as a record of a log does.
+func Log(text []byte) []byte { return lines(text, isRecord) }
+
+// Records redacts a text of which each line is a record of its own, such as a table. Lines that
+// follow an open quote, a name without a value or the beginning of a key are redacted, too.
+func Records(text []byte) []byte { return lines(text, nil) }
+
+// logPrefix is what the CRI's log format or journalctl puts before each line; the name of the
+// process is in it.
+var logPrefix = regexp.MustCompile(`^(?:\S+ (?:stdout|stderr) [FP] |[0-9-]+T[0-9:.,+-]+Z? \S+ ([^\s\[:]+)(?:\[[0-9]+\])?: )`)
+
+// record matches the beginning of a record in the logs of Kubernetes' components, etcd,
+// containerd, CoreDNS and flannel.
+var record = regexp.MustCompile(`^\s*(?:[IWEF][0-9]{4} [0-9]{2}:[0-9]{2}:[0-9]{2}\.|time="?[0-9]{4}-|level=[a-z]+ |\{"(?:level|ts|time)":|\[(?:INFO|WARNING|ERROR|DEBUG|FATAL)\] |[0-9]{4}[-/][0-9]{2}[-/][0-9]{2}[ T][0-9]{2}:)`)
+
+// isRecord reports whether a line without its prefix begins a record. Each line of the kernel
+// and of systemd does.
+func isRecord(process, line string) bool {
+	return process == "kernel" || process == "systemd" || record.MatchString(line)
+}
+
+// lines redacts line by line. begins reports whether a line begins a record, which ends what
+// follows a secret; nil means that each line does, unless something is open before it.
+func lines(text []byte, begins func(process, line string) bool) []byte {
+	r := reader{begins: begins}
+	return eachLine(cutKey(text), func(line string) string {
+		prefix := logPrefix.FindStringSubmatch(line)
+		if prefix == nil {
+			return r.next("", line)
+		}
+		return prefix[0] + r.next(prefix[1], line[len(prefix[0]):])
+	})
+}
+
+// A reader redacts the lines of a text in their order.
+type reader struct {
+	begins    func(process, line string) bool
+	inside    bool // after a secret that may continue
+	announced int  // if the last line ended with a name: its indentation + 1
+	public    bool // in a certificate, whose lines look like secrets
+}
+
+// next redacts the next line.
+func (r *reader) next(process, line string) string {
+	switch {
+	case r.public:
+		r.public = !strings.Contains(line, "-----END ")
+		return line
+	case r.inside && r.continues(process, line):
+		r.announced = 0
+		return keepEmpty(line)
+	}
+	r.inside, r.announced = false, 0
+	at := suspicion(line)
+	switch {
+	case at < 0:
+		r.public = publicBegin.MatchString(line)
+		return line
+	case strings.TrimSpace(line[at:]) == "":
+		r.inside, r.announced = true, 1+indentation(line)
+		return line
+	}
+	r.inside = r.begins != nil || isOpen(line, at)
+	return line[:at] + Marker
+}
+
+// continues reports whether a line belongs to the secret in the lines before it.
+func (r *reader) continues(process, line string) bool {
+	if r.announced > 0 && isMapping.MatchString(line) && indentation(line) >= r.announced {
+		return false // names with values of their own, which are redacted for themselves
+	}
+	if r.begins != nil {
+		return !r.begins(process, line)
+	}
+	return !strings.HasPrefix(line, "$ ")
+}
+
+func keepEmpty(line string) string {
+	if strings.TrimSpace(line) == "" {
+		return line
+	}
+	return Marker
+}
+
+func indentation(line string) int { return len(line) - len(strings.TrimLeft(line, " \t")) }
+
+var (
+	publicBegin = regexp.MustCompile(`^\s*-----BEGIN (?:CERTIFICATE|PUBLIC KEY)-----$`)
+	isMapping   = regexp.MustCompile(`^\s*(?:- )?[A-Za-z][\w.-]*:(?:\s|$)`)
+	keyEnd      = regexp.MustCompile(`-----END [A-Z ]*(?:PRIVATE KEY|MESSAGE|PRIVATE KEY BLOCK)[A-Z ]*-----`)
+	beginBlock  = []byte("-----BEGIN ")
+)
+
+// cutKey takes out the end of a key whose beginning was cut off.
+func cutKey(text []byte) []byte {
+	at := keyEnd.FindIndex(text)
+	if at == nil || bytes.Contains(text[:at[0]], beginBlock) {
+		return text
+	}
+	return append([]byte(Marker), text[at[1]:]...)
+}
+
+// isOpen reports whether a secret that begins at an index continues on the next line.
+func isOpen(line string, at int) bool {
+	value := strings.TrimSpace(line[at:])
+	return value == "" || strings.HasPrefix(value, "-----BEGIN") || strings.HasSuffix(value, `\`) || openBlock.MatchString(value) ||
+		strings.Count(value, `"`)%2 == 1 || strings.Count(value, "'")%2 == 1 || strings.Count(value, "[") > strings.Count(value, "]") || strings.Count(value, "{") > strings.Count(value, "}")
+}
+
+var openBlock = regexp.MustCompile(`^[|>][-+0-9]*$`)
+
+// A clue is what shows a secret; the secret begins with the last group of the pattern, or with
+// the match. A text without any of needs, in lower case, does not match. If accept is there, it
+// decides about a match.
+type clue struct {
+	needs   []string
+	pattern *regexp.Regexp
+	accept  func(groups []string) bool
+}
+
+var clues = []clue{
+	{[]string{"age-"}, regexp.MustCompile(`(?i)AGE-(?:SECRET-KEY|PLUGIN)-[A-Z0-9-]+`), nil},
+	{[]string{"."}, regexp.MustCompile(`\b[a-z0-9]{6}\.([a-z0-9]{16})\b`), nil}, // a bootstrap token: its first part is public
+	{[]string{"eyj"}, regexp.MustCompile(`\beyJ[A-Za-z0-9_-]{8,}`), nil},
+	{vendorPrefixes, regexp.MustCompile(`(?i)\b(?:` + strings.ReplaceAll(strings.Join(vendorPrefixes, "|"), ".", `\.`) + `)[A-Za-z0-9_-]{8,}`), nil},
+	{[]string{"bearer", "basic", "digest", "negotiate", "apikey"}, regexp.MustCompile(`(?i)\b(?:bearer|basic|digest|negotiate|apikey)(?:[ :=]|\\")+([^\s:"'=,;]+)`), notOrdinary},
+	{[]string{"pass"}, regexp.MustCompile(`(?i)\b(?:password|passwd|passphrase|passwort)s?(?: (?:is|was|of|for))?[ \t]+([^\s:=]\S*)`), notOrdinary},
+	{[]string{"token", "key"}, regexp.MustCompile(`(?i)\b(?:token|secret key|api key|access key)(?: is| was)?[ \t]+["'\x60]([^\s"'\x60]+)`), nil},
+	{[]string{"//", `\/\/`}, regexp.MustCompile(`(?is)[a-z][a-z0-9+.-]*:(?:/|\\/){2}(.+)`), hasUser},
+	{[]string{"http"}, regexp.MustCompile(`(?i)\bhttps?://[^\s"'?]*\?([^\s"']+)`), hasSecretQuery},
+	{[]string{"http"}, regexp.MustCompile(`(?i)\bhttps?://[^/\s"']+/([^\s"'?]+)`), hasSecretPath},
+	{[]string{"-"}, regexp.MustCompile(`(?s)(?:^|[\s"'\[(,])-{1,2}([A-Za-z][A-Za-z0-9._-]*)(=|\\*["']?,?\s+\\*["']?|\\*["'],\\*["'])(\S.*)`), func(g []string) bool {
+		return !harmlessFlags[g[1]] && !harmlessValue(g[1], g[3]) && (g[2] == "=" || suspiciousName(g[1]))
+	}},
+}
+
+// vendorPrefixes begin the keys and tokens of cloud providers and other services.
+var vendorPrefixes = strings.Fields("akia asia aiza ya29. ghp_ gho_ ghu_ ghs_ ghr_ github_pat_ glpat- xoxa- xoxb- xoxp- xoxr- xoxs- hvs. hvb. dckr_pat_ npm_ sk- sk_live_ rk_live_ sg.")
+
+func notOrdinary(g []string) bool { return !ordinaryWord.MatchString(g[1]) }
+
+// ordinaryWord matches words that follow "bearer" or "password" in messages.
+var ordinaryWord = regexp.MustCompile(`(?i)^(?:tokens?|auth|authentication|authenticator|authorization|requests?|file|files|is|was|for|of|has|and|or|not|the|a|to|in|must|cannot|hash|hashes|prompt)[,.;)"']*$`)
+
+// suspicion returns where a secret begins in a text, or -1.
+func suspicion(text string) int {
+	first := -1
+	see := func(at int) {
+		if at >= 0 && (first < 0 || at < first) {
+			first = at
+		}
+	}
+	see(keyBlock(text))
+	see(encodedWord(text))
+	see(assignedSecret(text))
+	folded := strings.ToLower(text)
+	for _, c := range clues {
+		if slices.ContainsFunc(c.needs, func(part string) bool { return strings.Contains(folded, part) }) {
+			see(c.find(text))
+		}
+	}
+	return first
+}
+
+// keyBlock returns where a PEM block begins that is not public, or -1.
+func keyBlock(text string) int {
+	const begin = "-----BEGIN "
+	for from := 0; ; {
+		i := strings.Index(text[from:], begin)
+		if i < 0 {
+			return -1
+		}
+		kind, _, _ := strings.Cut(text[from+i+len(begin):], "-----")
+		if !slices.Contains(publicBlocks, kind) {
+			return from + i
+		}
+		from += i + len(begin)
+	}
+}
+
+// encodedWord returns where a long word begins that is a secret in base64, or -1.
+func encodedWord(text string) int {
+	start := 0
+	for i := 0; i <= len(text); i++ {
+		if i < len(text) && (text[i] >= 'a' && text[i] <= 'z' || text[i] >= 'A' && text[i] <= 'Z' || text[i] >= '/' && text[i] <= '9' || text[i] == '+' || text[i] == '_' || text[i] == '-') {
+			continue
+		}
+		if i-start >= 40 && looksEncoded(text[start:i]) {
+			return start
+		}
+		start = i + 1
+	}
+	return -1
+}
+
+// assignedSecret returns where the value of a name begins that looks like that of a secret, or -1.
+func assignedSecret(text string) int {
+	for i := 0; i < len(text); i++ {
+		if text[i] != ':' && text[i] != '=' && text[i] != '>' {
+			continue
+		}
+		before := strings.TrimRight(text[:i], " \t")
+		bare := strings.TrimRight(before, "\"'`\\]")
+		start := strings.LastIndexFunc(bare, func(r rune) bool {
+			return !unicode.IsLetter(r) && !unicode.IsDigit(r) && r != '_' && r != '.' && r != '-'
+		})
+		name := strings.TrimLeft(bare[start+1:], "0123456789.-")
+		last := byte(0)
+		if start >= 0 {
+			last = bare[start]
+		}
+		switch {
+		case name == "", text[i] == '>' && last != '<', last == '/' && bare != before: // a path in quotes
+			continue
+		}
+		value := strings.TrimLeft(text[i+1:], "=>")
+		value = strings.TrimLeft(value, " \t\n")
+		if !harmlessFlags[name] && !harmlessValue(name, value) && secretAssignment(name, text[i], value) {
+			return len(text) - len(value)
+		}
+	}
+	return -1
+}
+
+// find returns where the first accepted match begins, or -1.
+func (c clue) find(text string) int {
+	for from := 0; from < len(text); {
+		m := c.pattern.FindStringSubmatchIndex(text[from:])
+		if m == nil {
+			return -1
+		}
+		last := len(m) - 2
+		groups := make([]string, len(m)/2)
+		for i := range groups {
+			if m[2*i] >= 0 {
+				groups[i] = text[from+m[2*i] : from+m[2*i+1]]
+			}
+		}
+		if c.accept == nil || c.accept(groups) {
+			return from + m[last]
+		}
+		// Go on after the name: its value may have another one.
+		next := m[1]
+		if last > 0 && m[last] > m[0] {
+			next = m[last]
+		}
+		from += max(next, 1)
+	}
+	return -1
+}
+
+// harmlessValue reports whether a value is no secret for any name: yes or no, nothing; or a
+// path if the name asks for one.
+func harmlessValue(name, value string) bool {
+	value = strings.TrimLeft(value, `\"'`)
+	word := value
+	if i := strings.IndexFunc(value, func(r rune) bool { return unicode.IsSpace(r) || strings.ContainsRune(`,;"'\)}]`, r) }); i >= 0 {
+		word = value[:i]
+	}
+	switch strings.ToLower(word) {
+	case "true", "false", "null", "nil", "<nil>", "none":
+		return true
+	}
+	return hostPath.MatchString(word) && pathName.MatchString(name)
+}
+
+var (
+	pathName = regexp.MustCompile(`(?i)(file|path|dir|directory|socket|cert|certificate|ca|key)s?$`)
+	hostPath = regexp.MustCompile(`^/(?:etc|var|run|usr|opt|home|root|tmp|proc|sys|dev|mnt|srv)/[\w./@-]*$`)
+)
+
+// secretAssignment reports whether a name that has a value is that of a secret: by its words;
+// or as a variable of the environment, unless it is known to be harmless.
+func secretAssignment(name string, separator byte, value string) bool {
+	base := name[strings.LastIndexByte(name, '.')+1:]
+	switch {
+	case strings.HasPrefix(value, "//"), goType.MatchString(name): // a URL; *v1.Secret
+		return false
+	case strings.EqualFold(base, "value") || base == "Values":
+		return strings.TrimSpace(value) != ""
+	case strings.EqualFold(base, "key"):
+		return value != "" && !objectKey.MatchString(value)
+	case strings.HasSuffix(base, "dockerconfigjson"), strings.HasSuffix(base, "dockercfg"):
+		return true
+	case suspiciousName(base):
+		return strings.Trim(strings.TrimSpace(value), `"'\`) != "" && !strings.HasPrefix(value, `"",`) || value == "" && separator != '>'
+	}
+	return separator == '=' && envName.MatchString(base) && !harmlessVariables[base] && !argumentVariables[base] && value != "" && value[0] != '='
+}
+
+var (
+	envName = regexp.MustCompile(`^[A-Z][A-Z0-9]*(_[A-Z0-9]+)+$`)
+	goType  = regexp.MustCompile(`^v[0-9][a-z0-9]*\.[A-Z]`)
+	// objectKey matches the key of an object in a log of Kubernetes: "kube-system/coredns".
+	objectKey = regexp.MustCompile(`^\\?"?(?:[a-z0-9.-]+/[a-z0-9.:-]+|/registry/[a-z0-9./:-]*|node-role\.[a-z0-9./-]+|\(null\)|\{.*|&.*)\\?"?(?:[\s,}\])]|$)`)
+)
+
+// hasUser reports whether a URL has a user, a token or a password.
+func hasUser(g []string) bool {
+	rest := strings.ReplaceAll(g[1], `\/`, "/")
+	authority := rest
+	if i := strings.IndexAny(rest, "/?# \t\"'"); i >= 0 {
+		authority = rest[:i]
+	}
+	if at := strings.Index(rest, "@"); at >= 0 && !digestOrName.MatchString(rest[at:]) {
+		return true
+	}
+	host := authority[strings.LastIndexByte(authority, ']')+1:]
+	_, port, ok := strings.Cut(host, ":")
+	return ok && !portWord.MatchString(port) && !strings.HasSuffix(authority, "]")
+}
+
+var (
+	digestOrName = regexp.MustCompile(`^@(?:sha256:|sha512:|v?[0-9.]+[/ ]|\.service|-)`)
+	portWord     = regexp.MustCompile(`^[0-9]{0,5}[\]),.;:\\]*$|^[0-9]{1,5}:|^\$|^%`)
+)
+
+// Queries and paths of URLs that are harmless.
+var (
+	queryNames = set(`limit resourceVersion resourceVersionMatch timeout timeoutSeconds watch allowWatchBookmarks sendInitialEvents fieldSelector labelSelector fieldManager fieldValidation force
+		propagationPolicy verbose exclude container follow tailLines pretty dryRun ns n`)
+	pathStart = regexp.MustCompile(`^(?:apis?(?:/|$)|healthz|livez|readyz|version|metrics|openapi|v2(?:/|$)|dashboard|stats|pods|configz|debug|docs/|health$|logs?$|[\w.-]+/?[\\),.:;\]}]*$)`)
+	pathHosts = regexp.MustCompile(`(?i)^https?://(?:[a-z0-9-]+\.)*(?:kubernetes\.io|k8s\.io|github\.com|etcd\.io|containerd\.io|coredns\.io|cncf\.io|debian\.org|ubuntu\.com|redhat\.com|rockylinux\.org|systemd\.io|freedesktop\.org|golang\.org|go\.dev)/`)
+)
+
+func hasSecretQuery(g []string) bool {
+	for _, field := range strings.FieldsFunc(g[1], func(r rune) bool { return r == '&' || r == ';' }) {
+		if name, _, _ := strings.Cut(field, "="); !queryNames[name] {
+			return true
+		}
+	}
+	return false
+}
+
+func hasSecretPath(g []string) bool {
+	return !pathStart.MatchString(g[1]) && !pathHosts.MatchString(g[0])
+}
+
+var camelCase = regexp.MustCompile(`^[a-z]*(?:[A-Z]+[a-z]{2,})*$`)
+
+// ordinaryPath matches paths whose names are words.
+var ordinaryPath = regexp.MustCompile(`^/?(?:(?:[a-z0-9_-]+|[A-Z]?[a-z]+(?:[A-Z][a-z]+)*)/)+(?:[a-z0-9_-]+|[A-Z]?[a-z]+(?:[A-Z][a-z]+)*)?$`)
+
+// looksEncoded reports whether a long word is a secret in base64: not a digest, a path, a name
+// or a certificate.
+func looksEncoded(word string) bool {
+	if strings.Trim(word, "0123456789abcdef") == "" || camelCase.MatchString(word) || strings.ToLower(word) == word || strings.ToUpper(word) == word {
+		return false
+	}
+	if strings.Count(word, "-") > len(word)/8 || ordinaryPath.MatchString(word) {
+		return false
+	}
+	data, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(word, "="))
+	return err != nil || !isPublic(data)
+}

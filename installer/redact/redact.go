@@ -1,0 +1,154 @@
+// Package redact takes secrets out of what is shown or sent to others. What has a structure is
+// decoded, redacted and written again: values stay only where a list or a type of Kubernetes
+// shows that they are harmless. Lines of logs are redacted from what looks like a secret to
+// their end. Marker is in the place of everything that was taken out.
+package redact
+
+import (
+	"fmt"
+	"path"
+	"reflect"
+	"regexp"
+	"strings"
+)
+
+// Marker replaces what was taken out.
+const Marker = "[redacted]"
+
+// A Form redacts a text of one form, such as YAML or a log.
+type Form func(text []byte) []byte
+
+// files are the forms of files, by patterns of their paths. The first match counts.
+var files = []struct {
+	pattern string
+	form    Form
+}{
+	{"/etc/kubernetes/manifests/*", Documents},
+	{"/etc/kubernetes/*.conf", Documents},
+	{"/var/lib/kubelet/*.yaml", Documents},
+	{"/etc/cni/net.d/*", Documents},
+	{"/etc/containerd/*", TOML},
+	{"/etc/containerd/*/*", TOML},
+	{"/etc/containerd/*/*/*", TOML},
+	{"/etc/default/*", Environment},
+	{"/etc/sysconfig/*", Environment},
+	{"/etc/os-release", Environment},
+	{"/*/*/*.env", Environment},
+	{"/*/*/*/*.env", Environment},
+	{"/*/systemd/system/*", Unit},
+	{"/*/systemd/system/*/*", Unit},
+	{"/*/*/systemd/system/*", Unit},
+	{"/*/*/systemd/system/*/*", Unit},
+	{"/etc/fstab", mounts},
+	{"/etc/hosts", words(hostsLine)},
+	{"/etc/resolv.conf", words(resolverLine)},
+	{"/etc/nsswitch.conf", words(switchLine)},
+	{"/etc/modules-load.d/*", words(moduleLine)},
+	{"/etc/sysctl.d/*", words(sysctlLine)},
+}
+
+// File returns the form of a file of a host. Of a file with an unknown form, nothing is kept.
+func File(name string) Form {
+	for _, f := range files {
+		if ok, _ := path.Match(f.pattern, name); ok { // the patterns are valid
+			return f.form
+		}
+	}
+	return func(text []byte) []byte { return opaque(text, "a file of an unknown form") }
+}
+
+// commands are the forms of what commands print, by the beginning of the command line.
+var commands = []struct {
+	begin string
+	form  Form
+}{
+	{"journalctl", Log},
+	{"systemctl status", tree},
+	{"systemd-cgls", tree},
+	{"systemctl show", properties},
+	{"systemctl cat", Unit},
+	{"crictl info", Documents},
+	{"cat /proc/cmdline", kernelArguments},
+}
+
+// Command returns the form of what a command prints.
+func Command(line string) Form {
+	for _, c := range commands {
+		if strings.HasPrefix(line, c.begin) {
+			return c.form
+		}
+	}
+	return Records
+}
+
+// As returns the form of JSON that has the fields of a type. Other fields are taken out.
+func As[T any]() Form {
+	return func(text []byte) []byte {
+		return rewrite(text, func(v any) any { return typed(v, reflect.TypeFor[T]()) })
+	}
+}
+
+// opaque replaces a text that cannot be decoded: what cannot be read cannot be judged.
+func opaque(text []byte, why string) []byte {
+	if len(strings.TrimSpace(string(text))) == 0 || string(text) == Marker+"\n" {
+		return text
+	}
+	return fmt.Appendf(nil, "%s: %s, %d bytes\n", Marker, why, len(text))
+}
+
+// Lines of files that have only harmless words.
+var (
+	hostsLine    = regexp.MustCompile(`^[0-9A-Fa-f.:]*[.:][0-9A-Fa-f.:]*(%[\w.-]+)?([ \t]+[A-Za-z0-9._-]+)+[ \t]*$`)
+	resolverLine = regexp.MustCompile(`^(nameserver|search|domain|options|sortlist)([ \t]+[A-Za-z0-9.:_/%-]+)+[ \t]*$`)
+	switchLine   = regexp.MustCompile(`^[a-z]+:([ \t]+(files|dns|systemd|compat|db|myhostname|mymachines|resolve|nis|sss|ldap|winbind|mdns4?(_minimal)?|\[[!A-Z]+=[a-z]+\]))*[ \t]*$`)
+	moduleLine   = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]*[ \t]*$`)
+	sysctlLine   = regexp.MustCompile(`^-?[a-z0-9_]+([./][a-zA-Z0-9_*-]+)+[ \t]*=[ \t]*(-?[0-9]+([ \t]+-?[0-9]+)*|[a-z]{1,12})[ \t]*$`)
+)
+
+// words returns the form of a file whose lines are kept if they match. Comments are taken out:
+// they may be lines that somebody switched off.
+func words(line *regexp.Regexp) Form {
+	return func(text []byte) []byte {
+		return eachLine(text, func(s string) string {
+			if strings.TrimSpace(s) == "" || line.MatchString(s) && !suspiciousName(firstName(s)) {
+				return s
+			}
+			return Marker
+		})
+	}
+}
+
+func firstName(line string) string { return nameStart.FindString(line) }
+
+var nameStart = regexp.MustCompile(`^[\w./-]+`)
+
+// eachLine changes each line of a text, which has no line end.
+func eachLine(text []byte, change func(string) string) []byte {
+	var out strings.Builder
+	for line := range strings.Lines(string(text)) {
+		body := strings.TrimRight(line, "\r\n")
+		out.WriteString(change(body))
+		if body != line {
+			out.WriteByte('\n')
+		}
+	}
+	return []byte(out.String())
+}
+
+// Text redacts a text of an unknown form: JSON and objects of Kubernetes as structures,
+// everything else as a log.
+func Text(text []byte) []byte {
+	docs, isJSON, err := decode(text)
+	for _, doc := range docs {
+		m, _ := doc.(map[string]any)
+		_, list := doc.([]any)
+		isJSON = isJSON && (m != nil || list)
+		if !isJSON && m["apiVersion"] == nil {
+			return Log(text)
+		}
+	}
+	if err != nil || len(docs) == 0 {
+		return Log(text)
+	}
+	return Documents(text)
+}

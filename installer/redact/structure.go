@@ -1,0 +1,407 @@
+package redact
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"io"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/pelletier/go-toml/v2"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/kubernetes/scheme"
+	clientcmd "k8s.io/client-go/tools/clientcmd/api/v1"
+	"sigs.k8s.io/yaml"
+
+	"airlift/installer/config"
+	"airlift/installer/corefile"
+)
+
+// Documents redacts YAML documents or JSON.
+func Documents(text []byte) []byte { return rewrite(text, Object) }
+
+// TOML redacts a file of containerd's configuration. Comments are taken out.
+func TOML(text []byte) []byte {
+	var v map[string]any
+	if err := toml.Unmarshal(text, &v); err != nil {
+		return opaque(text, "not valid TOML")
+	}
+	out, err := toml.Marshal(named(v, containerdNames))
+	if err != nil {
+		return opaque(text, "not valid TOML")
+	}
+	return out
+}
+
+// rewrite decodes YAML documents or JSON, redacts each, and encodes it in the same way.
+// Comments are taken out.
+func rewrite(text []byte, redact func(any) any) []byte {
+	docs, isJSON, err := decode(text)
+	if err != nil {
+		return opaque(text, "not valid YAML or JSON")
+	}
+	for i := range docs {
+		docs[i] = redact(docs[i])
+	}
+	out, err := encode(docs, isJSON)
+	if err != nil {
+		return opaque(text, "not valid YAML or JSON")
+	}
+	return out
+}
+
+// decode returns the documents of a text, with numbers as they are written.
+func decode(text []byte) (docs []any, isJSON bool, err error) {
+	if v, err := decodeJSON(text); err == nil {
+		return []any{v}, true, nil
+	}
+	for r := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(text))); ; {
+		doc, err := r.Read()
+		if errors.Is(err, io.EOF) {
+			return docs, false, nil
+		}
+		if err != nil {
+			return nil, false, err
+		}
+		data, err := yaml.YAMLToJSONStrict(doc)
+		if err != nil {
+			return nil, false, err
+		}
+		v, err := decodeJSON(data)
+		if err != nil {
+			return nil, false, err
+		}
+		if v != nil {
+			docs = append(docs, v)
+		}
+	}
+}
+
+func decodeJSON(text []byte) (v any, err error) {
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()
+	if err := d.Decode(&v); err != nil {
+		return nil, err
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return nil, errors.New("more than one value")
+	}
+	return v, nil
+}
+
+func encode(docs []any, isJSON bool) ([]byte, error) {
+	var out bytes.Buffer
+	if isJSON {
+		e := json.NewEncoder(&out)
+		e.SetEscapeHTML(false)
+		e.SetIndent("", "  ")
+		err := e.Encode(docs[0])
+		return out.Bytes(), err
+	}
+	for i, doc := range docs {
+		data, err := yaml.Marshal(doc)
+		if err != nil {
+			return nil, err
+		}
+		if i > 0 {
+			out.WriteString("---\n")
+		}
+		out.Write(data)
+	}
+	return out.Bytes(), nil
+}
+
+// Object redacts a decoded object by the type of its kind. Of an object of an unknown kind,
+// only the names of fields are kept.
+func Object(v any) any {
+	switch v := v.(type) {
+	case []any:
+		return each(v, Object)
+	case map[string]any:
+		if t := kindOf(v); t != nil {
+			return typed(v, t)
+		}
+		if names := namesOf(v); names != nil {
+			return named(v, names)
+		}
+	}
+	return unknown(v)
+}
+
+// kindOf returns the Go type of an object of Kubernetes, or nil.
+func kindOf(v map[string]any) reflect.Type {
+	apiVersion, _ := v["apiVersion"].(string)
+	kind, _ := v["kind"].(string)
+	gv, err := schema.ParseGroupVersion(apiVersion)
+	if err != nil {
+		return nil
+	}
+	if t := config.TypeOfKind(gv.Group, kind); t != nil {
+		return t
+	}
+	if gv.Group == "" && kind == "Config" {
+		return reflect.TypeFor[clientcmd.Config]()
+	}
+	object, err := scheme.Scheme.New(gv.WithKind(kind))
+	if err != nil {
+		return nil
+	}
+	return reflect.TypeOf(object)
+}
+
+// typed redacts a value of a type. A value or a field that the type does not have is unknown.
+func typed(v any, t reflect.Type) any {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if rule := typeRules[t.Name()]; rule != nil {
+		return rule(v)
+	}
+	switch v := v.(type) {
+	case nil, bool:
+		return v
+	case string:
+		if isText(t) {
+			return Line(v)
+		}
+	case json.Number:
+		if isNumber(t) {
+			return v
+		}
+	case []any:
+		if t.Kind() == reflect.Slice {
+			return each(v, func(item any) any { return typed(item, t.Elem()) })
+		}
+	case map[string]any:
+		switch {
+		case t == reflect.TypeFor[runtime.RawExtension]():
+			return Object(v)
+		case t.Kind() == reflect.Map && !isText(t.Elem()) && t.Elem().Kind() != reflect.Slice:
+			return eachField(v, func(_ string, item any) any { return typed(item, t.Elem()) })
+		case t.Kind() == reflect.Struct:
+			return eachField(v, func(name string, item any) any { return fieldOf(t, name, item) })
+		}
+	}
+	return unknown(v)
+}
+
+// fieldOf redacts a field of a struct.
+func fieldOf(t reflect.Type, name string, v any) any {
+	if rule := fieldRules[name]; rule != nil {
+		return rule(v)
+	}
+	f, ok := structField(t, name)
+	_, isString := v.(string)
+	switch {
+	case !ok, isString && (f.Tag.Get("datapolicy") != "" || suspiciousName(name)):
+		return unknown(v)
+	case f.Type == reflect.TypeFor[[]byte]():
+		return public(v)
+	}
+	return typed(v, f.Type)
+}
+
+// structField returns the field with a name in JSON, also of embedded structs.
+func structField(t reflect.Type, name string) (reflect.StructField, bool) {
+	for _, f := range reflect.VisibleFields(t) {
+		tag, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if tag == name && !strings.Contains(options, "inline") {
+			return f, true
+		}
+	}
+	return reflect.StructField{}, false
+}
+
+// isText reports whether a value of a type is a string in JSON.
+func isText(t reflect.Type) bool {
+	return t.Kind() == reflect.String || reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]())
+}
+
+func isNumber(t reflect.Type) bool {
+	return t.Kind() >= reflect.Int && t.Kind() <= reflect.Float64 || isText(t) && t.Kind() != reflect.String
+}
+
+// named redacts a value without a type by a list of harmless names. A name counts in all
+// depths, but not below a name that is not in the list and has no fields in it.
+func named(v any, names map[string]bool) any {
+	m, ok := v.(map[string]any)
+	if !ok {
+		return unknown(v)
+	}
+	return eachField(m, func(name string, v any) any {
+		switch {
+		case names[name]:
+			return namedValue(v, names)
+		case suspiciousName(name), neverBelow[name]:
+			return unknown(v)
+		}
+		return branches(v, names)
+	})
+}
+
+// namedValue redacts the value of a harmless name.
+func namedValue(v any, names map[string]bool) any {
+	switch v := v.(type) {
+	case map[string]any:
+		return named(v, names)
+	case []any:
+		return each(v, func(item any) any { return namedValue(item, names) })
+	case string:
+		return Line(v)
+	}
+	return v
+}
+
+// branches redacts the value of a name that is not in the list: only what is deeper and in the
+// list is kept.
+func branches(v any, names map[string]bool) any {
+	switch v := v.(type) {
+	case map[string]any:
+		return named(v, names)
+	case []any:
+		return each(v, func(item any) any { return branches(item, names) })
+	}
+	return unknown(v)
+}
+
+// unknown redacts a value of which nothing is known: names of fields and booleans are kept.
+func unknown(v any) any {
+	switch v := v.(type) {
+	case nil, bool:
+		return v
+	case map[string]any:
+		return eachField(v, func(_ string, item any) any { return unknown(item) })
+	case []any:
+		return each(v, unknown)
+	case string:
+		if v == "" || v == "true" || v == "false" || v == Marker {
+			return v
+		}
+		if text, ok := nested(v); ok {
+			return text
+		}
+	}
+	return Marker
+}
+
+// nested redacts a string that is a structure itself: JSON, or an object of Kubernetes. Other
+// YAML may be a secret with a colon.
+func nested(text string) (string, bool) {
+	docs, isJSON, err := decode([]byte(text))
+	if err != nil || len(docs) == 0 {
+		return "", false
+	}
+	for i, doc := range docs {
+		m, isObject := doc.(map[string]any)
+		_, isList := doc.([]any)
+		if m["apiVersion"] == nil && namesOf(m) == nil && !(isJSON && (isObject || isList)) {
+			return "", false
+		}
+		docs[i] = Object(doc)
+	}
+	out, err := encode(docs, isJSON)
+	return string(out), err == nil
+}
+
+// public keeps certificates, and requests for them, in base64.
+func public(v any) any {
+	s, _ := v.(string)
+	data, err := base64.StdEncoding.DecodeString(s)
+	if err != nil || !isPublic(data) {
+		return unknown(v)
+	}
+	return s
+}
+
+// isPublic reports whether a text is PEM with certificates, public keys and nothing else.
+func isPublic(text []byte) bool {
+	rest := bytes.TrimSpace(text)
+	for found := false; ; found = true {
+		if len(rest) == 0 {
+			return found
+		}
+		var block *pem.Block
+		if !bytes.HasPrefix(rest, []byte("-----BEGIN ")) {
+			return false
+		}
+		if block, rest = pem.Decode(rest); block == nil || len(block.Headers) > 0 || !slices.Contains(publicBlocks, block.Type) {
+			return false
+		}
+		rest = bytes.TrimSpace(rest)
+	}
+}
+
+// data redacts the values of a ConfigMap.
+func data(v any) any {
+	m, ok := v.(map[string]any)
+	if !ok {
+		return unknown(v)
+	}
+	return eachField(m, func(name string, v any) any {
+		text, _ := v.(string)
+		switch {
+		case name == "Corefile":
+			if out, err := corefile.Mask(text, Marker, keepInCorefile); err == nil {
+				return out
+			}
+			return Marker
+		case isPublic([]byte(text)):
+			return text
+		}
+		return unknown(v)
+	})
+}
+
+// keepInCorefile reports whether the arguments of a plugin or an option may be shown.
+func keepInCorefile(plugin, option string) bool {
+	return corefileNames[plugin] && (option == "" || corefileNames[option])
+}
+
+// annotations redacts annotations: those of Kubernetes' own components are kept.
+func annotations(v any) any {
+	m, ok := v.(map[string]any)
+	if !ok {
+		return unknown(v)
+	}
+	return eachField(m, func(name string, v any) any {
+		if text, ok := v.(string); ok && (harmlessAnnotations[name] || strings.HasPrefix(name, "kubeadm.kubernetes.io/") || strings.HasPrefix(name, "flannel.alpha.coreos.com/")) {
+			return Line(text)
+		}
+		return unknown(v)
+	})
+}
+
+func each(list []any, redact func(any) any) []any {
+	out := make([]any, len(list))
+	for i, v := range list {
+		out[i] = redact(v)
+	}
+	return out
+}
+
+// eachField redacts the values of an object. Also a name may be a secret, such as a URL.
+func eachField(m map[string]any, redact func(name string, v any) any) map[string]any {
+	out := make(map[string]any, len(m))
+	for name, v := range m {
+		out[Line(name)] = redact(name, v)
+	}
+	return out
+}
+
+// namesOf returns the list of harmless names for configurations without a kind, or nil.
+func namesOf(v map[string]any) map[string]bool {
+	_, cni := v["cniVersion"]
+	_, network := v["Network"]
+	_, backend := v["Backend"]
+	if cni || network && backend {
+		return cniNames
+	}
+	return nil
+}
