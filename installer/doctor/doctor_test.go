@@ -14,6 +14,7 @@ import (
 	"airlift/installer/host"
 	"airlift/installer/preflight"
 	"airlift/installer/status"
+	"airlift/scripts/secrets"
 )
 
 func write(t *testing.T, root, name, text string) {
@@ -42,27 +43,93 @@ func gather(t *testing.T, root string) *Report {
 	return report
 }
 
-// TestArchive: stock tar lists and extracts the archive, its entries are owned by no one, and
-// no planted secret is in it.
+// plantIn writes a probe to its place on a host: a file, a log, or a command that prints it.
+func plantIn(t *testing.T, root, bin string, p secrets.Probe, text string) {
+	t.Helper()
+	switch {
+	case strings.HasPrefix(p.Source, "/"):
+		write(t, root, p.Source, text)
+	case strings.HasPrefix(p.Name, "log, ") || p.Source == secrets.Any:
+		const prefix = "2999-11-26T12:00:00.5Z stderr F "
+		write(t, root, "var/log/pods/kube-system_app_1/app/0.log", prefix+strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n"+prefix)+"\n")
+		write(t, root, "var/lib/airlift/runs.json", text)
+		write(t, root, "etc/cni/net.d/10-x.conflist", text)
+	default:
+		name, _, _ := strings.Cut(p.Source, " ")
+		for _, name := range []string{name, "journalctl"} {
+			if name == "log" || name == "message" || name == "table" {
+				continue
+			}
+			write(t, bin, name+".txt", text)
+			write(t, bin, name, "#!/bin/sh\nwhile read -r line; do printf '%s\\n' \"$line\"; done < "+bin+"/"+name+".txt\n")
+			if err := os.Chmod(filepath.Join(bin, name), 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// TestNoSecretIsInTheArchive plants random secrets in all places of a host, and reads the archive.
+// AIRLIFT_SEED repeats a run.
+func TestNoSecretIsInTheArchive(t *testing.T) {
+	seed := secrets.Seed()
+	t.Logf("AIRLIFT_SEED=%d", seed)
+	g := secrets.New(seed)
+	probes := g.Probes()
+	bin := t.TempDir()
+	t.Setenv("PATH", bin)
+	for range 30 {
+		root := t.TempDir()
+		type planted struct {
+			secrets.Probe
+			secret string
+		}
+		var list []planted
+		for _, at := range g.Perm(len(probes))[:12] {
+			p := planted{probes[at], strings.ReplaceAll(g.Secret(), "\n", " ")}
+			list = append(list, p)
+			plantIn(t, root, bin, p.Probe, p.Text(p.secret))
+		}
+		report := gather(t, root)
+		for _, e := range report.Entries {
+			for _, p := range list {
+				if piece := secrets.Leak(string(e.Content), p.Text(""), p.secret); piece != "" {
+					t.Errorf("%s has %q of %q:\n%s\nfrom %s, %s:\n%s", e.Name, piece, p.secret, e.Content, p.Source, p.Name, p.Text(p.secret))
+				}
+			}
+		}
+	}
+}
+
+// TestArchive: stock tar lists and extracts the archive, its entries are owned by no one, no
+// secret is in it, and what helps is.
 func TestArchive(t *testing.T) {
-	texts, secrets := planted(t)
-	all := strings.Join(texts, "\n")
+	const secret = "hunter2hunter2"
 	root := t.TempDir()
 	now := time.Now().UTC().Format(time.RFC3339Nano)
-	for _, name := range []string{
-		"etc/kubernetes/admin.conf", "etc/kubernetes/bootstrap-kubelet.conf", "etc/kubernetes/manifests/app.yaml", "var/lib/kubelet/kubeadm-flags.env",
-		"etc/containerd/config.toml", "etc/containerd/certs.d/registry.example/hosts.toml", "etc/systemd/system/kubelet.service.d/10-env.conf",
-		"etc/cni/net.d/10-x.conflist", "var/lib/airlift/runs.json", "etc/hosts", "etc/kubernetes/pki/apiserver.crt", "etc/kubernetes/pki/ca.key", "var/lib/kubelet/pki/kubelet-client-current.pem",
+	for name, text := range map[string]string{
+		"etc/kubernetes/admin.conf":                            "apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {server: 'https://10.0.0.1:6443'}}]\nusers: [{name: u, user: {token: " + secret + "}}]\n",
+		"etc/kubernetes/manifests/app.yaml":                    "apiVersion: v1\nkind: Pod\nmetadata: {name: app}\nspec: {containers: [{name: app, image: 'r.example/app:1', args: [--v=2, --password, " + secret + "]}]}\n",
+		"var/lib/kubelet/kubeadm-flags.env":                    "KUBELET_KUBEADM_ARGS=\"--node-ip=10.0.0.1 --x=" + secret + "\"\n",
+		"etc/containerd/config.toml":                           "version = 3\n[plugins.'io.containerd.cri.v1.images'.registry.configs.'r.example'.auth]\npassword = '" + secret + "'\n",
+		"etc/containerd/certs.d/registry.example/hosts.toml":   "server = 'https://registry.example'\n[host.'https://m.example'.header]\nAuthorization = ['Basic " + secret + "']\n",
+		"etc/systemd/system/kubelet.service.d/10-env.conf":     "[Service]\nEnvironment=A=" + secret + "\nRestart=always\n",
+		"etc/cni/net.d/10-x.conflist":                          `{"cniVersion": "1.0.0", "name": "cbr0", "plugins": [{"type": "flannel", "x": "` + secret + `"}]}`,
+		"var/lib/airlift/runs.json":                            `[{"command": "init", "version": "v1.37.1", "error": "password: ` + secret + `", "x": "` + secret + `"}]`,
+		"etc/hosts":                                            "127.0.0.1 localhost\n# " + secret + "\n",
+		"etc/kubernetes/pki/ca.key":                            secret,
+		"var/lib/kubelet/pki/kubelet-client-current.pem":       secret,
+		"var/log/pods/kube-system_app_1/app/0.log":             now + " stderr F Error: unknown flag: --no-such-flag\n" + now + " stderr F password=" + secret + "\n" + now + " stderr F next\n" + now + " stderr F I1126 12:00:00.000000       1 server.go:1] kept\n",
+		"var/log/pods/site_app_1/app/0.log":                    now + " stderr F a log of the site's own\n",
+		"usr/lib/systemd/system/kubelet.service.d/10-site.txt": secret,
 	} {
-		write(t, root, name, all)
+		write(t, root, name, text)
 	}
 	certificate, err := exec.Command("sh", "-c", "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout /dev/null -subj /CN=kube-apiserver -days 1 2>/dev/null").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
 	write(t, root, "etc/kubernetes/pki/apiserver.crt", string(certificate))
-	write(t, root, "var/log/pods/kube-system_app_1/app/0.log", now+" stderr F "+strings.ReplaceAll(all, "\n", "\n"+now+" stderr F "))
-	write(t, root, "var/log/pods/site_app_1/app/0.log", now+" stderr F a log of the site's own\n")
 	report := gather(t, root)
 	if len(report.Suspicions) == 0 {
 		t.Error("a host with manifests and without a kubelet is not suspicious")
@@ -95,12 +162,20 @@ func TestArchive(t *testing.T) {
 		if strings.Contains(string(list), "site_app") || strings.Contains(string(list), "ca.key") {
 			t.Errorf("%s has files that it should not have:\n%s", name, list)
 		}
-		if out, err := exec.Command("tar", "-C", dir, "--no-same-owner", "-xf", file).CombinedOutput(); err != nil {
+		if out, err := exec.Command("tar", "-C", dir, "--no-same-owner", "--strip-components=1", "-xf", file).CombinedOutput(); err != nil {
 			t.Fatalf("tar: %v\n%s", err, out)
 		}
-		for _, secret := range secrets {
-			if out, err := exec.Command("grep", "-rlF", "--exclude="+name, "--", secret, dir).Output(); err == nil {
-				t.Errorf("%q is in %s", secret, out)
+		if out, err := exec.Command("grep", "-rlF", "--exclude="+name, "--", secret, dir).Output(); err == nil {
+			t.Errorf("the secret is in %s", out)
+		}
+		for file, want := range map[string]string{
+			"files/etc/kubernetes/admin.conf": "server: https://10.0.0.1:6443", "files/etc/kubernetes/manifests/app.yaml": "- --v=2\n    - --password\n    - '[redacted]'",
+			"files/var/lib/kubelet/kubeadm-flags.env": "--node-ip=10.0.0.1 --x=[redacted]", "files/etc/containerd/config.toml": "password = '[redacted]'", "files/etc/containerd/certs.d/registry.example/hosts.toml": "Authorization = ['[redacted]']",
+			"files/etc/systemd/system/kubelet.service.d/10-env.conf": "Environment=A=[redacted]\nRestart=always\n", "files/etc/cni/net.d/10-x.conflist": `"type": "flannel"`, "airlift/runs.json": `"error": "password: [redacted]"`, "files/etc/hosts": "127.0.0.1 localhost\n[redacted]\n",
+			"logs/kube-system_app_1/app/0.log": "Error: unknown flag: --no-such-flag\n",
+		} {
+			if text, err := os.ReadFile(filepath.Join(dir, file)); err != nil || !strings.Contains(string(text), want) {
+				t.Errorf("%s: %v, %q is not in\n%s", file, err, want, text)
 			}
 		}
 	}
@@ -140,10 +215,10 @@ func TestReadOne(t *testing.T) {
 	defer cancel()
 	never := make(chan struct{})
 	defer close(never)
-	if got := string(readOne(ctx, source{"x", func(context.Context) ([]byte, error) { <-never; return nil, nil }})); !strings.Contains(got, "no answer within") {
+	if got := string(readOne(ctx, source{"x", redacted, func(context.Context) ([]byte, error) { <-never; return nil, nil }})); !strings.Contains(got, "no answer within") {
 		t.Errorf("a source that hangs: %q", got)
 	}
-	if got := string(readOne(t.Context(), source{"x", func(context.Context) ([]byte, error) { return []byte("part\n"), errors.New("broken") }})); got != "part\n(not complete: broken)\n" {
+	if got := string(readOne(t.Context(), source{"x", redacted, func(context.Context) ([]byte, error) { return []byte("part\n"), errors.New("broken") }})); got != "part\n(not complete: broken)\n" {
 		t.Errorf("a source that fails: %q", got)
 	}
 	if got := string(readOne(t.Context(), commands("x", "no-such-command-here --flag"))); !strings.Contains(got, "this host has no command no-such-command-here") {

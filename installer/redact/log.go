@@ -3,6 +3,7 @@ package redact
 import (
 	"bytes"
 	"encoding/base64"
+	"encoding/json"
 	"regexp"
 	"slices"
 	"strings"
@@ -72,6 +73,7 @@ func (r *reader) next(process, line string) string {
 		return keepEmpty(line)
 	}
 	r.inside, r.announced = false, 0
+	line = objectsIn(line)
 	at := suspicion(line)
 	switch {
 	case at < 0:
@@ -83,6 +85,32 @@ func (r *reader) next(process, line string) string {
 	}
 	r.inside = r.begins != nil || isOpen(line, at)
 	return line[:at] + Marker
+}
+
+// objectsIn redacts JSON objects in a line as structures. The records of a log are JSON, too, and
+// stay.
+func objectsIn(line string) string {
+	var out strings.Builder
+	for !record.MatchString(line) {
+		start := strings.Index(line, `{"`)
+		if start < 0 {
+			break
+		}
+		d := json.NewDecoder(strings.NewReader(line[start:]))
+		d.UseNumber()
+		var object map[string]any
+		if d.Decode(&object) != nil {
+			break
+		}
+		redacted, err := json.Marshal(Object(object))
+		if err != nil {
+			break
+		}
+		out.WriteString(line[:start])
+		out.Write(redacted)
+		line = line[start+int(d.InputOffset()):]
+	}
+	return out.String() + line
 }
 
 // continues reports whether a line belongs to the secret in the lines before it.

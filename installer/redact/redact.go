@@ -5,7 +5,7 @@
 package redact
 
 import (
-	"fmt"
+	"bytes"
 	"path"
 	"reflect"
 	"regexp"
@@ -54,7 +54,7 @@ func File(name string) Form {
 			return f.form
 		}
 	}
-	return func(text []byte) []byte { return opaque(text, "a file of an unknown form") }
+	return func(text []byte) []byte { return opaque(text, "a file of an unknown form", nil) }
 }
 
 // commands are the forms of what commands print, by the beginning of the command line.
@@ -88,13 +88,22 @@ func As[T any]() Form {
 	}
 }
 
-// opaque replaces a text that cannot be decoded: what cannot be read cannot be judged.
-func opaque(text []byte, why string) []byte {
-	if len(strings.TrimSpace(string(text))) == 0 || string(text) == Marker+"\n" {
+// opaque replaces a text that cannot be decoded: what cannot be read cannot be judged. Of err,
+// only the line is shown: messages of decoders quote the text.
+func opaque(text []byte, why string, err error) []byte {
+	if len(bytes.TrimSpace(text)) == 0 || bytes.HasPrefix(text, []byte(Marker)) {
 		return text
 	}
-	return fmt.Appendf(nil, "%s: %s, %d bytes\n", Marker, why, len(text))
+	why = Marker + ": " + why
+	if err != nil {
+		if line := errorLine.FindString(err.Error()); line != "" {
+			why += ", " + line
+		}
+	}
+	return []byte(why + "\n")
 }
+
+var errorLine = regexp.MustCompile(`\bline [0-9]+`)
 
 // Lines of files that have only harmless words.
 var (

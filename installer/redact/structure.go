@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"io"
 	"reflect"
 	"slices"
@@ -30,12 +31,17 @@ func Documents(text []byte) []byte { return rewrite(text, Object) }
 // TOML redacts a file of containerd's configuration. Comments are taken out.
 func TOML(text []byte) []byte {
 	var v map[string]any
-	if err := toml.Unmarshal(text, &v); err != nil {
-		return opaque(text, "not valid TOML")
+	err := toml.Unmarshal(text, &v)
+	if broken := (*toml.DecodeError)(nil); errors.As(err, &broken) {
+		row, _ := broken.Position()
+		err = fmt.Errorf("line %d", row)
+	}
+	if err != nil {
+		return opaque(text, "not valid TOML", err)
 	}
 	out, err := toml.Marshal(named(v, containerdNames))
 	if err != nil {
-		return opaque(text, "not valid TOML")
+		return opaque(text, "not valid TOML", err)
 	}
 	return out
 }
@@ -45,14 +51,14 @@ func TOML(text []byte) []byte {
 func rewrite(text []byte, redact func(any) any) []byte {
 	docs, isJSON, err := decode(text)
 	if err != nil {
-		return opaque(text, "not valid YAML or JSON")
+		return opaque(text, "not valid YAML or JSON", err)
 	}
 	for i := range docs {
 		docs[i] = redact(docs[i])
 	}
 	out, err := encode(docs, isJSON)
 	if err != nil {
-		return opaque(text, "not valid YAML or JSON")
+		return opaque(text, "not valid YAML or JSON", err)
 	}
 	return out
 }

@@ -1,27 +1,40 @@
-package redact
+// Package secrets makes texts with random secrets, for tests that nothing of a secret is left.
+package secrets
 
 import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/url"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
-	"testing"
 	"time"
 
 	"sigs.k8s.io/yaml"
 )
 
-// A probe is a text of some form with a secret in it.
-type probe struct {
-	name string // where the secret is
-	form Form
-	text func(secret string) string
-	// oneLine is set if a secret with line ends cannot be there.
-	oneLine bool
+// Kinds of texts that are neither a file nor what a command prints.
+const (
+	Log     = "log"     // lines of a log
+	Message = "message" // one message
+	Table   = "table"   // each line is a record
+	Any     = "any"     // a text of an unknown form
+)
+
+// A Probe is a text with a secret in it.
+type Probe struct {
+	Name string // what is around the secret
+	// Source is the path of a file of a host, or a command line, or one of the kinds above.
+	Source string
+	Text   func(secret string) string
+	// OneLine is set if a secret with line ends cannot be there.
+	OneLine bool
+	// Dropped is set if all of the text may be dropped without a mark: a comment.
+	Dropped bool
 }
 
 // object is a decoded object.
@@ -43,12 +56,23 @@ func toJSON(v any) string {
 	return string(data)
 }
 
-// A generator makes secrets and names that look secret.
-type generator struct{ *rand.Rand }
+// A Generator makes secrets and texts with them.
+type Generator struct{ *rand.Rand }
 
-func pick[T any](g generator, from ...T) T { return from[g.IntN(len(from))] }
+// New returns a generator. The same seed gives the same texts.
+func New(seed uint64) Generator { return Generator{rand.New(rand.NewPCG(seed, 0))} }
 
-func (g generator) word(letters string, n int) string {
+// Seed returns $AIRLIFT_SEED, to repeat a test, or another seed each time.
+func Seed() uint64 {
+	if seed, err := strconv.ParseUint(os.Getenv("AIRLIFT_SEED"), 10, 64); err == nil {
+		return seed
+	}
+	return uint64(time.Now().UnixNano())
+}
+
+func pick[T any](g Generator, from ...T) T { return from[g.IntN(len(from))] }
+
+func (g Generator) word(letters string, n int) string {
 	var b strings.Builder
 	for range n {
 		b.WriteByte(letters[g.IntN(len(letters))])
@@ -61,8 +85,8 @@ const (
 	alnum = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 )
 
-// secret returns a random secret: with and without characters that have a meaning somewhere.
-func (g generator) secret() string {
+// Secret returns a random secret: with and without characters that have a meaning somewhere.
+func (g Generator) Secret() string {
 	w := func(n int) string { return g.word(alnum, n) }
 	return pick(g,
 		w(8+g.IntN(30)), w(6), g.word(lower, 6+g.IntN(6)), g.word("0123456789", 8),
@@ -73,7 +97,7 @@ func (g generator) secret() string {
 }
 
 // style writes words in one of the ways in which names are written.
-func (g generator) style(words ...string) string {
+func (g Generator) style(words ...string) string {
 	switch g.IntN(4) {
 	case 0:
 		return strings.ToUpper(strings.Join(words, "_"))
@@ -90,17 +114,17 @@ func (g generator) style(words ...string) string {
 }
 
 // anyName returns a name that does not tell what it is: structures do not need one that does.
-func (g generator) anyName() string {
+func (g Generator) anyName() string {
 	return g.style(g.word(lower, 4), pick(g, "pass", "value", "code", "thing", "token", "str", "x"))
 }
 
 // upperName returns the name of a variable of the environment.
-func (g generator) upperName() string {
+func (g Generator) upperName() string {
 	return strings.ToUpper(g.word(lower, 3) + "_" + pick(g, "pass", "code", "word", "pw", "x", "key_base"))
 }
 
 // secretName returns a name that tells that its value is a secret.
-func (g generator) secretName() string {
+func (g Generator) secretName() string {
 	what := pick(g, []string{"password"}, []string{"pass"}, []string{"passwd"}, []string{"secret"}, []string{"token"}, []string{"api", "key"}, []string{"secret", "key", "base"}, []string{"access", "key"},
 		[]string{"private", "key"}, []string{"credentials"}, []string{"auth"}, []string{"passphrase"}, []string{"client", "secret"}, []string{"signing", "key"}, []string{"pwd"}, []string{"cookie"})
 	if g.IntN(2) == 0 {
@@ -121,7 +145,7 @@ func configMap(name, text string) object {
 }
 
 // objects returns objects with the secret in them.
-func (g generator) objects(s string) map[string]any {
+func (g Generator) objects(s string) map[string]any {
 	env := func(s string) object {
 		return pod("env", []any{object{"name": g.anyName(), "value": s}, object{"name": "GOGC", "value": "50"}})
 	}
@@ -180,82 +204,94 @@ func (g generator) objects(s string) map[string]any {
 	}
 }
 
-// probes returns one probe of each kind. The names in them are random.
-func (g generator) probes(seed uint64) (list []probe) {
-	add := func(name string, form Form, oneLine bool, text func(s string) string) {
-		list = append(list, probe{name, form, text, oneLine})
+// Files that are read in a form.
+const (
+	documents   = "/etc/kubernetes/manifests/app.yaml"
+	tomlFile    = "/etc/containerd/config.toml"
+	environment = "/etc/default/kubelet"
+	unit        = "/etc/systemd/system/kubelet.service.d/10-app.conf"
+)
+
+// Probes returns one probe of each kind. The names in them are random.
+func (g Generator) Probes() (list []Probe) {
+	seed := g.Uint64()
+	add := func(name, source string, oneLine bool, text func(s string) string) {
+		list = append(list, Probe{Name: name, Source: source, Text: text, OneLine: oneLine, Dropped: strings.Contains(name, "comment")})
 	}
 	at := func(s string) map[string]any { // the same names for each secret
-		return generator{rand.New(rand.NewPCG(seed, 1))}.objects(s)
+		return Generator{rand.New(rand.NewPCG(seed, 1))}.objects(s)
 	}
-	for name := range at("x") {
-		add(name, Documents, false, func(s string) string { return toYAML(at(s)[name]) })
-		add(name+", JSON", Documents, false, func(s string) string { return toJSON(at(s)[name]) })
-		add(name+", any text", Text, false, func(s string) string { return toJSON(at(s)[name]) })
+	for _, name := range slices.Sorted(maps.Keys(at("x"))) {
+		add(name, documents, false, func(s string) string { return toYAML(at(s)[name]) })
+		add(name+", JSON", documents, false, func(s string) string { return toJSON(at(s)[name]) })
+		add(name+", any text", Any, false, func(s string) string { return toJSON(at(s)[name]) })
 	}
 	envName, name, any := g.upperName(), g.secretName(), g.anyName()
-	add("literal block", Documents, false, func(s string) string {
+	add("literal block", documents, false, func(s string) string {
 		return "apiVersion: v1\nkind: Pod\nspec:\n  containers:\n  - env:\n    - name: X\n      value: |\n" + indent(s, "        ") + "\n"
 	})
-	add("folded block", Documents, false, func(s string) string {
+	add("folded block", documents, false, func(s string) string {
 		return "apiVersion: v1\nkind: Pod\nspec:\n  containers:\n  - env:\n    - value: >-\n" + indent(s, "        ") + "\n      name: X\n"
 	})
-	add("not YAML", Documents, false, func(s string) string { return "a: [\n" + any + ": " + s + "\n" })
-	add("comment", Documents, true, func(s string) string { return "# old: " + s + "\na: true\n" })
+	add("not YAML", documents, false, func(s string) string { return "a: [\n" + any + ": " + s + "\n" })
+	add("comment", documents, true, func(s string) string { return "# old: " + s + "\na: true\n" })
 
 	quoted := map[string]func(string) string{"basic": strconv.Quote, "'''": func(s string) string { return "'''" + s + "'''" }, `"""`: func(s string) string { return `"""` + s + `"""` }, "array": func(s string) string { return "[" + strconv.Quote(s) + ", 'x']" }, "lines": func(s string) string { return "[\n  " + strconv.Quote(s) + ",\n]" }}
-	for kind, q := range quoted {
-		add("registry, "+kind, TOML, false, func(s string) string {
+	for _, kind := range slices.Sorted(maps.Keys(quoted)) {
+		q := quoted[kind]
+		add("registry, "+kind, tomlFile, false, func(s string) string {
 			return "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\".registry.configs.\"r\".auth]\n" + any + " = " + q(s) + "\n"
 		})
-		add("header, "+kind, TOML, false, func(s string) string {
+		add("header, "+kind, tomlFile, false, func(s string) string {
 			return "server = 'https://r'\n[host.'https://m'.header]\nserver = " + q(s) + "\n"
 		})
 		add("any text, "+kind, Log, false, func(s string) string { return "[a]\n" + name + " = " + q(s) + "\n" })
 	}
-	add("comment in TOML", TOML, true, func(s string) string { return "# password = " + s + "\nversion = 2\n" })
-	add("mirror", TOML, true, func(s string) string {
+	add("comment in TOML", tomlFile, true, func(s string) string { return "# password = " + s + "\nversion = 2\n" })
+	add("mirror", tomlFile, true, func(s string) string {
 		return "[host.\"https://u:" + url.PathEscape(s) + "@m\"]\ncapabilities = ['pull']\n"
 	})
 
-	for kind, line := range map[string]string{"double": `%s=%q`, "export": `export %s=%q`} {
-		add("environment, "+kind, Environment, false, func(s string) string { return fmt.Sprintf(line, envName, s) + "\nNEXT=1\n" })
+	for kind, line := range []string{`%s=%q`, `export %s=%q`} {
+		add(fmt.Sprint("environment, ", kind), environment, false, func(s string) string { return fmt.Sprintf(line, envName, s) + "\nNEXT=1\n" })
 	}
-	add("environment, quoted lines", Environment, false, func(s string) string { return envName + "='" + strings.ReplaceAll(s, "'", `'\''`) + "'\n" })
-	add("environment, plain", Environment, true, func(s string) string { return envName + "=" + s + "\n" })
-	add("environment, comment", Environment, true, func(s string) string { return "#" + envName + "=" + s + "\nA=1\n" })
-	add("kubelet's flags", Environment, true, func(s string) string {
+	add("environment, quoted lines", environment, false, func(s string) string { return envName + "='" + strings.ReplaceAll(s, "'", `'\''`) + "'\n" })
+	add("environment, plain", environment, true, func(s string) string { return envName + "=" + s + "\n" })
+	add("environment, comment", environment, true, func(s string) string { return "#" + envName + "=" + s + "\nA=1\n" })
+	add("kubelet's flags", environment, true, func(s string) string {
 		return "KUBELET_KUBEADM_ARGS=\"--v=2 --" + any + "=" + s + " --" + any + " " + s + "\"\n"
 	})
-	add("environment, proxy", Environment, true, func(s string) string { return "HTTPS_PROXY=http://u:" + s + "@proxy:3128\n" })
-	add("unit", Unit, true, func(s string) string {
+	add("environment, proxy", environment, true, func(s string) string { return "HTTPS_PROXY=http://u:" + s + "@proxy:3128\n" })
+	add("unit", unit, true, func(s string) string {
 		return "[Service]\nEnvironment=" + strconv.Quote(any+"="+s) + " A=b\nRestart=always\n"
 	})
-	add("unit, plain", Unit, true, func(s string) string { return "[Service]\nEnvironment=" + any + "=" + s + "\n" })
-	add("unit, proxy", Unit, true, func(s string) string { return "[Service]\nEnvironment=\"HTTPS_PROXY=http://u:" + s + "@proxy:3128\"\n" })
-	add("unit, exec", Unit, true, func(s string) string {
+	add("unit, plain", unit, true, func(s string) string { return "[Service]\nEnvironment=" + any + "=" + s + "\n" })
+	add("unit, proxy", unit, true, func(s string) string { return "[Service]\nEnvironment=\"HTTPS_PROXY=http://u:" + s + "@proxy:3128\"\n" })
+	add("unit, exec", unit, true, func(s string) string {
 		return "[Service]\nExecStart=/usr/bin/app --v=2 \\\n  --" + any + "=" + strconv.Quote(s) + " \\\n  --" + any + " " + s + "\n"
 	})
-	add("unit, credential", Unit, true, func(s string) string { return "[Service]\nSetCredential=" + any + ":" + s + "\nX-Any=" + s + "\n" })
-	add("show", properties, true, func(s string) string {
+	add("unit, credential", unit, true, func(s string) string { return "[Service]\nSetCredential=" + any + ":" + s + "\nX-Any=" + s + "\n" })
+	add("show", "systemctl show kubelet.service", true, func(s string) string {
 		return "Environment=" + strconv.Quote(any+"="+s) + "\nExecStart={ path=/usr/bin/a ; argv[]=/usr/bin/a --" + any + " " + s + " ; pid=1 }\nActiveState=active\n"
 	})
-	add("status", tree, true, func(s string) string {
+	add("status", "systemctl status kubelet.service", true, func(s string) string {
 		return "     Active: active (running)\n    Process: 12 ExecStartPre=/bin/a --" + any + "=" + s + " (code=exited, status=0/SUCCESS)\n     CGroup: /system.slice/a.service\n             └─1234 /usr/bin/a --" + any + "=" + s + " --v=2\n"
 	})
-	add("kernel", kernelArguments, true, func(s string) string {
+	add("kernel", "cat /proc/cmdline", true, func(s string) string {
 		return "BOOT_IMAGE=/vmlinuz root=UUID=1 ro quiet " + any + "=" + s + " systemd.setenv=" + s + "\n"
 	})
-	add("fstab", mounts, true, func(s string) string {
+	add("fstab", "/etc/fstab", true, func(s string) string {
 		return "//nas/share\t/mnt\tcifs\tro,username=u,password=" + s + "\t0\t0\n# old " + s + "\n"
 	})
-	add("hosts", File("/etc/hosts"), true, func(s string) string {
+	add("hosts", "/etc/hosts", true, func(s string) string {
 		return "127.0.0.1 localhost\n# " + s + "\nupstream https://robot:" + s + "@r.example\n"
 	})
-	add("sysctl file", File("/etc/sysctl.d/x.conf"), true, func(s string) string { return "vm.swappiness = 1\nnet.ipv4.tcp_fastopen_key = " + s + "\n" })
+	add("sysctl file", "/etc/sysctl.d/x.conf", true, func(s string) string { return "vm.swappiness = 1\nnet.ipv4.tcp_fastopen_key = " + s + "\n" })
 
 	record := "I1126 12:00:00.000000       1 server.go:1] \"next\" pod=\"kube-system/coredns\"\n"
-	for kind, line := range g.logLines(name, envName) {
+	lines := g.logLines(name, envName)
+	for _, kind := range slices.Sorted(maps.Keys(lines)) {
+		line := lines[kind]
 		add("log, "+kind, Log, false, func(s string) string { return record + line(s) + "\n" + record })
 		add("container's log, "+kind, Log, false, func(s string) string {
 			const prefix = "2026-11-26T12:00:00.5Z stderr F "
@@ -265,14 +301,15 @@ func (g generator) probes(seed uint64) (list []probe) {
 			const prefix = "2026-11-26T12:00:00.000001+00:00 host1 kubelet[123]: "
 			return prefix + record + prefix + strings.ReplaceAll(line(s), "\n", "\n"+prefix) + "\n" + prefix + record
 		})
-		add("message, "+kind, func(b []byte) []byte { return []byte(Line(string(b))) }, false, line)
-		add("table, "+kind, Records, true, func(s string) string { return line(s) + "\n" })
+		add("message, "+kind, Message, false, line)
+		add("table, "+kind, Table, true, func(s string) string { return line(s) + "\n" })
 	}
 	return list
 }
 
 // logLines returns lines of logs with a secret.
-func (g generator) logLines(name, envName string) map[string]func(string) string {
+func (g Generator) logLines(name, envName string) map[string]func(string) string {
+	unknownFlag := g.word(lower, 5) + "x"
 	b64 := func(s string) string { return base64.StdEncoding.EncodeToString([]byte("user:" + s + "padding")) }
 	return map[string]func(string) string{
 		"name=value":     func(s string) string { return "login failed " + name + "=" + s + " user=jane" },
@@ -280,7 +317,7 @@ func (g generator) logLines(name, envName string) map[string]func(string) string
 		"quoted":         func(s string) string { return fmt.Sprintf("msg=%q %s=%q", "x", name, s) },
 		"variable":       func(s string) string { return "environment A=b " + envName + "=" + s },
 		"flag =":         func(s string) string { return "running app --" + name + "=" + s + " --v=2" },
-		"unknown flag =": func(s string) string { return "running app --" + g.word(lower, 5) + "x=" + s },
+		"unknown flag =": func(s string) string { return "running app --" + unknownFlag + "=" + s },
 		"flag":           func(s string) string { return "running app --" + name + " '" + s + "'" },
 		"flags in JSON":  func(s string) string { return `{"level":"info","args":["app","--` + name + `",` + toJSON(s) + `]}` },
 		"JSON":           func(s string) string { return `x {"a":1,"` + name + `":` + toJSON(s) + `}` },
@@ -323,79 +360,4 @@ func (g generator) logLines(name, envName string) map[string]func(string) string
 		"password in text": func(s string) string { return "wrong password " + s + " for jane" },
 		"XML":              func(s string) string { return "<" + name + ">" + s + "</x>" },
 	}
-}
-
-// windows are the pieces of a secret that must not be left: its words, and all pieces of 6 letters.
-func windows(s string) (list []string) {
-	runes := []rune(s)
-	if len(runes) < 6 {
-		return []string{s}
-	}
-	for i := range len(runes) - 5 {
-		if piece := string(runes[i : i+6]); strings.TrimSpace(piece) == piece && !strings.Contains(piece, "\n") {
-			list = append(list, piece)
-		}
-	}
-	return list
-}
-
-// spellings returns a text as it is, and as readers of it would decode it.
-func spellings(text string) string {
-	unfolded := strings.Join(strings.Fields(text), " ")
-	decoded, _ := url.QueryUnescape(text)
-	all := text + "\n" + unfolded + "\n" + decoded + "\n" + strings.NewReplacer(`\\`, `\`, `\"`, `"`, `\n`, "\n", `\/`, "/", `\u003c`, "<", `\u0026`, "&").Replace(text)
-	for _, word := range strings.FieldsFunc(text, func(r rune) bool { return !strings.ContainsRune(alnum+"+/=", r) }) {
-		for _, candidate := range []string{word, strings.Trim(word, "=")} {
-			if data, err := base64.StdEncoding.DecodeString(candidate); err == nil && len(data) > 5 {
-				all += "\n" + string(data)
-			}
-			if data, err := base64.RawStdEncoding.DecodeString(candidate); err == nil && len(data) > 5 {
-				all += "\n" + string(data)
-			}
-		}
-	}
-	return all
-}
-
-// leak returns a piece of the secret that a text has, and the same text with another secret has
-// not; or "".
-func leak(text, other, secret string) string {
-	text, other = spellings(text), spellings(other)
-	for _, piece := range windows(secret) {
-		if strings.Contains(text, piece) && !strings.Contains(other, piece) {
-			return piece
-		}
-	}
-	return ""
-}
-
-// TestNoSecretIsLeft puts random secrets into every kind of place. AIRLIFT_SEED repeats a run.
-func TestNoSecretIsLeft(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	if s, err := strconv.ParseUint(os.Getenv("AIRLIFT_SEED"), 10, 64); err == nil {
-		seed = s
-	}
-	g := generator{rand.New(rand.NewPCG(seed, 0))}
-	count := 0
-	failed := map[string]int{}
-	for range 20 {
-		for _, p := range g.probes(g.Uint64()) {
-			secret, other := g.secret(), g.word(alnum, 12)
-			if p.oneLine {
-				secret = strings.ReplaceAll(secret, "\n", " ")
-			}
-			count++
-			in := p.text(secret)
-			got := string(p.form([]byte(in)))
-			if piece := leak(got, string(p.form([]byte(p.text(other)))), secret); piece != "" {
-				if failed[p.name]++; failed[p.name] == 1 {
-					t.Errorf("%s: %q of %q is left in\n%s\nfrom\n%s", p.name, piece, secret, got, in)
-				}
-			}
-			if !strings.Contains(got, Marker) && strings.TrimSpace(got) != "" && !strings.HasPrefix(p.name, "comment") && !strings.HasSuffix(p.name, "comment") {
-				t.Errorf("%s: nothing shows that something was taken out of\n%s\nin\n%s", p.name, in, got)
-			}
-		}
-	}
-	t.Logf("%d secrets, AIRLIFT_SEED=%d", count, seed)
 }

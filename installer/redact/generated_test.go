@@ -1,0 +1,55 @@
+package redact
+
+import (
+	"strings"
+	"testing"
+
+	"airlift/scripts/secrets"
+)
+
+// formOf returns the form in which the source of a probe is redacted.
+func formOf(source string) Form {
+	switch {
+	case source == secrets.Log:
+		return Log
+	case source == secrets.Table:
+		return Records
+	case source == secrets.Any:
+		return Text
+	case source == secrets.Message:
+		return func(text []byte) []byte { return []byte(Line(string(text))) }
+	case strings.HasPrefix(source, "/"):
+		return File(source)
+	}
+	return Command(source)
+}
+
+// TestNoSecretIsLeft puts random secrets into every kind of place. AIRLIFT_SEED repeats a run.
+func TestNoSecretIsLeft(t *testing.T) {
+	seed := secrets.Seed()
+	g := secrets.New(seed)
+	count := 0
+	failed := map[string]bool{}
+	for range 10 {
+		for _, p := range g.Probes() {
+			secret := g.Secret()
+			if p.OneLine {
+				secret = strings.ReplaceAll(secret, "\n", " ")
+			}
+			count++
+			form := formOf(p.Source)
+			got, other := string(form([]byte(p.Text(secret)))), string(form([]byte(p.Text("Zq9xW1kLp0"))))
+			if piece := secrets.Leak(got, other, secret); piece != "" && !failed[p.Name] {
+				failed[p.Name] = true
+				t.Errorf("%s, %s: %q of %q is left in\n%s\nfrom\n%s", p.Source, p.Name, piece, secret, got, p.Text(secret))
+			}
+			if !strings.Contains(got, Marker) && !p.Dropped {
+				t.Errorf("%s, %s: nothing shows that something was taken out of\n%s\nin\n%s", p.Source, p.Name, p.Text(secret), got)
+			}
+			if again := string(form([]byte(got))); again != got {
+				t.Errorf("%s, %s: redacted again:\n%s\nbefore:\n%s", p.Source, p.Name, again, got)
+			}
+		}
+	}
+	t.Logf("%d secrets, AIRLIFT_SEED=%d", count, seed)
+}
