@@ -67,7 +67,10 @@ func (d *Doctor) listContainers(ctx context.Context) ([]byte, error) {
 		if c.Exited {
 			state = "exited"
 			if exit, err := runtime.Exit(ctx, c.ID); err == nil {
-				code, reason, ended = fmt.Sprint(exit.Code), exit.Reason+" "+exit.Message, exit.Finished.UTC().Format(time.RFC3339)
+				code, reason, ended = fmt.Sprint(exit.Code), exit.Reason, exit.Finished.UTC().Format(time.RFC3339)
+				if slices.Contains(componentNamespaces, c.Namespace) { // other messages are the site's own
+					reason += " " + redact.Line(exit.Message)
+				}
 			}
 		}
 		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s\t%s\t%.13s\n", c.Created.UTC().Format(time.RFC3339), c.Namespace, c.Pod, c.Name, c.Attempt, state, code,

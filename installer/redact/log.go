@@ -175,6 +175,8 @@ var clues = []clue{
 	{[]string{"bearer", "basic", "digest", "negotiate", "apikey"}, regexp.MustCompile(`(?i)\b(?:bearer|basic|digest|negotiate|apikey)(?:[ :=]|\\")+([^\s:"'=,;]+)`), notOrdinary},
 	{[]string{"pass"}, regexp.MustCompile(`(?i)\b(?:password|passwd|passphrase|passwort)s?(?: (?:is|was|of|for))?[ \t]+([^\s:=]\S*)`), notOrdinary},
 	{[]string{"token", "key"}, regexp.MustCompile(`(?i)\b(?:token|secret key|api key|access key)(?: is| was)?[ \t]+["'\x60]([^\s"'\x60]+)`), nil},
+	{[]string{"token"}, regexp.MustCompile(`(?i)\btoken\s+([a-z0-9._~+/-]*[a-z][0-9][a-z0-9._~+/-]*|[a-z0-9._~+/-]*[0-9][a-z][a-z0-9._~+/-]*)`), nil},
+	{[]string{"-u", "--user", "sshpass"}, regexp.MustCompile(`(?:(?:^|[\s"',\[])(?:-u|--user)["',= ]+["']?([^\s:"']+:\S+)|sshpass\s+-p\s*(\S.*))`), nil},
 	{[]string{"//", `\/\/`}, regexp.MustCompile(`(?is)[a-z][a-z0-9+.-]*:(?:/|\\/){2}(.+)`), hasUser},
 	{[]string{"http"}, regexp.MustCompile(`(?i)\bhttps?://[^\s"'?]*\?([^\s"']+)`), hasSecretQuery},
 	{[]string{"http"}, regexp.MustCompile(`(?i)\bhttps?://[^/\s"']+/([^\s"'?]+)`), hasSecretPath},
@@ -279,6 +281,9 @@ func (c clue) find(text string) int {
 			return -1
 		}
 		last := len(m) - 2
+		for m[last] < 0 {
+			last -= 2
+		}
 		groups := make([]string, len(m)/2)
 		for i := range groups {
 			if m[2*i] >= 0 {
@@ -334,11 +339,11 @@ func secretAssignment(name string, separator byte, value string) bool {
 	case suspiciousName(base):
 		return strings.Trim(strings.TrimSpace(value), `"'\`) != "" && !strings.HasPrefix(value, `"",`) || value == "" && separator != '>'
 	}
-	return separator == '=' && envName.MatchString(base) && !harmlessVariables[base] && !argumentVariables[base] && value != "" && value[0] != '='
+	return separator == '=' && envName.MatchString(base) && !harmlessVariables[base] && !argumentVariables[base] && !packetNames[base] && value != "" && value[0] != '='
 }
 
 var (
-	envName = regexp.MustCompile(`^[A-Z][A-Z0-9]*(_[A-Z0-9]+)+$`)
+	envName = regexp.MustCompile(`^[A-Z][A-Z0-9_]{2,}$`)
 	goType  = regexp.MustCompile(`^v[0-9][a-z0-9]*\.[A-Z]`)
 	// objectKey matches the key of an object in a log of Kubernetes: "kube-system/coredns".
 	objectKey = regexp.MustCompile(`^\\?"?(?:[a-z0-9.-]+/[a-z0-9.:-]+|/registry/[a-z0-9./:-]*|node-role\.[a-z0-9./-]+|\(null\)|\{.*|&.*)\\?"?(?:[\s,}\])]|$)`)

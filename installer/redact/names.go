@@ -47,6 +47,15 @@ var kernelNames = set(`BOOT_IMAGE root ro rw rootfstype rootflags rootwait rootd
 	net.ifnames biosdevname ipv6.disable apparmor security selinux enforcing lsm audit fips crashkernel hugepages hugepagesz default_hugepagesz transparent_hugepage
 	isolcpus nohz_full rcu_nocbs intel_iommu amd_iommu iommu numa_balancing loglevel printk.time vga nosmt maxcpus mem`)
 
+// packetNames are those in the kernel's messages about packets and processes, which look like
+// variables.
+var packetNames = set("MAC SRC DST LEN TOS PREC TTL PROTO SPT DPT SEQ ACK WINDOW RES SYN URGP MARK PHYSIN PHYSOUT UID GID PID TYPE CODE MTU FLOWLBL HOPLIMIT AVC SHA256 SHA512 FLAGS CPU")
+
+// runtimeNames are names in the CRI's description of containerd whose values are not secrets.
+var runtimeNames = set(`status conditions type reason message config runtimeHandlers features name golang lastCNILoadStatus cniconfig PluginDirs PluginConfDir PluginMaxConfNum Prefix Networks Config Name CNIVersion IFName
+	sandboxImage pinnedImages sandbox snapshotter defaultRuntimeName runtimeType runtimes SystemdCgroup BinaryName binDir binDirs confDir maxConfNum systemdCgroup cgroupDriver enableSelinux disableApparmor enableCDI
+	containerdRootDir containerdEndpoint rootDir stateDir configPath netnsMountsUnderStateDir enableUnprivilegedPorts enableUnprivilegedICMP recursive_read_only_mounts user_namespaces`)
+
 // unitNames are directives of systemd whose values are not secrets.
 var unitNames = set(`Description Documentation After Before Wants Requires Requisite BindsTo PartOf Conflicts OnFailure OnSuccess WantedBy RequiredBy Also Alias DefaultDependencies
 	RequiresMountsFor ConditionPathExists ConditionPathIsDirectory ConditionFileIsExecutable AssertPathExists StartLimitInterval StartLimitIntervalSec StartLimitBurst

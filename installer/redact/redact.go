@@ -67,7 +67,7 @@ var commands = []struct {
 	{"systemd-cgls", tree},
 	{"systemctl show", properties},
 	{"systemctl cat", Unit},
-	{"crictl info", Documents},
+	{"crictl info", runtimeInfo},
 	{"cat /proc/cmdline", kernelArguments},
 }
 
@@ -79,6 +79,11 @@ func Command(line string) Form {
 		}
 	}
 	return Records
+}
+
+// runtimeInfo redacts the CRI's description of containerd, which has its configuration.
+func runtimeInfo(text []byte) []byte {
+	return rewrite(text, func(v any) any { return named(v, runtimeNames) })
 }
 
 // As returns the form of JSON that has the fields of a type. Other fields are taken out.
@@ -160,4 +165,12 @@ func Text(text []byte) []byte {
 		return Log(text)
 	}
 	return Documents(text)
+}
+
+// Lines redacts the last lines of a log.
+func Lines(lines []string) []string {
+	if len(lines) == 0 {
+		return nil
+	}
+	return strings.Split(string(Log([]byte(strings.Join(lines, "\n")))), "\n")
 }

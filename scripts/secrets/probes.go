@@ -226,21 +226,21 @@ func (g Generator) Probes() (list []Probe) {
 		add(name+", JSON", documents, false, func(s string) string { return toJSON(at(s)[name]) })
 		add(name+", any text", Any, false, func(s string) string { return toJSON(at(s)[name]) })
 	}
-	envName, name, any := g.upperName(), g.secretName(), g.anyName()
+	envName, name, other := g.upperName(), g.secretName(), g.anyName()
 	add("literal block", documents, false, func(s string) string {
 		return "apiVersion: v1\nkind: Pod\nspec:\n  containers:\n  - env:\n    - name: X\n      value: |\n" + indent(s, "        ") + "\n"
 	})
 	add("folded block", documents, false, func(s string) string {
 		return "apiVersion: v1\nkind: Pod\nspec:\n  containers:\n  - env:\n    - value: >-\n" + indent(s, "        ") + "\n      name: X\n"
 	})
-	add("not YAML", documents, false, func(s string) string { return "a: [\n" + any + ": " + s + "\n" })
+	add("not YAML", documents, false, func(s string) string { return "a: [\n" + other + ": " + s + "\n" })
 	add("comment", documents, true, func(s string) string { return "# old: " + s + "\na: true\n" })
 
 	quoted := map[string]func(string) string{"basic": strconv.Quote, "'''": func(s string) string { return "'''" + s + "'''" }, `"""`: func(s string) string { return `"""` + s + `"""` }, "array": func(s string) string { return "[" + strconv.Quote(s) + ", 'x']" }, "lines": func(s string) string { return "[\n  " + strconv.Quote(s) + ",\n]" }}
 	for _, kind := range slices.Sorted(maps.Keys(quoted)) {
 		q := quoted[kind]
 		add("registry, "+kind, tomlFile, false, func(s string) string {
-			return "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\".registry.configs.\"r\".auth]\n" + any + " = " + q(s) + "\n"
+			return "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\".registry.configs.\"r\".auth]\n" + other + " = " + q(s) + "\n"
 		})
 		add("header, "+kind, tomlFile, false, func(s string) string {
 			return "server = 'https://r'\n[host.'https://m'.header]\nserver = " + q(s) + "\n"
@@ -259,26 +259,29 @@ func (g Generator) Probes() (list []Probe) {
 	add("environment, plain", environment, true, func(s string) string { return envName + "=" + s + "\n" })
 	add("environment, comment", environment, true, func(s string) string { return "#" + envName + "=" + s + "\nA=1\n" })
 	add("kubelet's flags", environment, true, func(s string) string {
-		return "KUBELET_KUBEADM_ARGS=\"--v=2 --" + any + "=" + s + " --" + any + " " + s + "\"\n"
+		return "KUBELET_KUBEADM_ARGS=\"--v=2 --" + other + "=" + s + " --" + other + " " + s + "\"\n"
 	})
 	add("environment, proxy", environment, true, func(s string) string { return "HTTPS_PROXY=http://u:" + s + "@proxy:3128\n" })
 	add("unit", unit, true, func(s string) string {
-		return "[Service]\nEnvironment=" + strconv.Quote(any+"="+s) + " A=b\nRestart=always\n"
+		return "[Service]\nEnvironment=" + strconv.Quote(other+"="+s) + " A=b\nRestart=always\n"
 	})
-	add("unit, plain", unit, true, func(s string) string { return "[Service]\nEnvironment=" + any + "=" + s + "\n" })
+	add("unit, plain", unit, true, func(s string) string { return "[Service]\nEnvironment=" + other + "=" + s + "\n" })
 	add("unit, proxy", unit, true, func(s string) string { return "[Service]\nEnvironment=\"HTTPS_PROXY=http://u:" + s + "@proxy:3128\"\n" })
 	add("unit, exec", unit, true, func(s string) string {
-		return "[Service]\nExecStart=/usr/bin/app --v=2 \\\n  --" + any + "=" + strconv.Quote(s) + " \\\n  --" + any + " " + s + "\n"
+		return "[Service]\nExecStart=/usr/bin/app --v=2 \\\n  --" + other + "=" + strconv.Quote(s) + " \\\n  --" + other + " " + s + "\n"
 	})
-	add("unit, credential", unit, true, func(s string) string { return "[Service]\nSetCredential=" + any + ":" + s + "\nX-Any=" + s + "\n" })
+	add("unit, credential", unit, true, func(s string) string { return "[Service]\nSetCredential=" + other + ":" + s + "\nX-Any=" + s + "\n" })
 	add("show", "systemctl show kubelet.service", true, func(s string) string {
-		return "Environment=" + strconv.Quote(any+"="+s) + "\nExecStart={ path=/usr/bin/a ; argv[]=/usr/bin/a --" + any + " " + s + " ; pid=1 }\nActiveState=active\n"
+		return "Environment=" + strconv.Quote(other+"="+s) + "\nExecStart={ path=/usr/bin/a ; argv[]=/usr/bin/a --" + other + " " + s + " ; pid=1 }\nActiveState=active\n"
 	})
 	add("status", "systemctl status kubelet.service", true, func(s string) string {
-		return "     Active: active (running)\n    Process: 12 ExecStartPre=/bin/a --" + any + "=" + s + " (code=exited, status=0/SUCCESS)\n     CGroup: /system.slice/a.service\n             └─1234 /usr/bin/a --" + any + "=" + s + " --v=2\n"
+		return "     Active: active (running)\n    Process: 12 ExecStartPre=/bin/a --" + other + "=" + s + " (code=exited, status=0/SUCCESS)\n     CGroup: /system.slice/a.service\n             └─1234 /usr/bin/a --" + other + "=" + s + " --v=2\n"
+	})
+	add("runtime", "crictl info", false, func(s string) string {
+		return toJSON(object{"status": object{"conditions": []any{object{"type": "RuntimeReady"}}}, "config": object{"registry": object{"configs": object{"r": object{"auth": object{"password": s, other: s}}}, "headers": object{other: []any{s}}}}})
 	})
 	add("kernel", "cat /proc/cmdline", true, func(s string) string {
-		return "BOOT_IMAGE=/vmlinuz root=UUID=1 ro quiet " + any + "=" + s + " systemd.setenv=" + s + "\n"
+		return "BOOT_IMAGE=/vmlinuz root=UUID=1 ro quiet " + other + "=" + s + " systemd.setenv=" + s + "\n"
 	})
 	add("fstab", "/etc/fstab", true, func(s string) string {
 		return "//nas/share\t/mnt\tcifs\tro,username=u,password=" + s + "\t0\t0\n# old " + s + "\n"
@@ -309,6 +312,7 @@ func (g Generator) Probes() (list []Probe) {
 
 // logLines returns lines of logs with a secret.
 func (g Generator) logLines(name, envName string) map[string]func(string) string {
+	shortName := strings.ToUpper(g.word(lower, 5))
 	unknownFlag := g.word(lower, 5) + "x"
 	b64 := func(s string) string { return base64.StdEncoding.EncodeToString([]byte("user:" + s + "padding")) }
 	return map[string]func(string) string{
@@ -357,7 +361,10 @@ func (g Generator) logLines(name, envName string) map[string]func(string) string
 		"SQL": func(s string) string {
 			return "dial postgres://app:" + strings.ReplaceAll(s, "\n", "") + "@db:5432/x: refused"
 		},
-		"password in text": func(s string) string { return "wrong password " + s + " for jane" },
-		"XML":              func(s string) string { return "<" + name + ">" + s + "</x>" },
+		"password in text":  func(s string) string { return "wrong password " + s + " for jane" },
+		"user and password": func(s string) string { return "curl -u admin:" + strings.ReplaceAll(s, "\n", "") + " https://h" },
+		"token in text":     func(s string) string { return "invalid token 4x" + strings.ReplaceAll(s, "\n", "") },
+		"short variable":    func(s string) string { return "env " + shortName + "=" + s },
+		"XML":               func(s string) string { return "<" + name + ">" + s + "</x>" },
 	}
 }
