@@ -114,8 +114,8 @@ func TestDoctor(t *testing.T) {
 				t.Errorf("%q is in %s", secret, found)
 			}
 		}
-		contains(t, sh("cat /root/doctor/api/kube-system/configmaps.yaml"), "name: planted", "mode: plain", "[redacted private key]")
-		contains(t, sh("cat /root/doctor/files/etc/kubernetes/admin.conf"), "certificate-authority-data: LS0t", "client-key-data: [redacted")
+		contains(t, sh("cat /root/doctor/api/kube-system/configmaps.yaml"), "name: planted", "[redacted]", "clusterName: kubernetes", "kubernetes cluster.local in-addr.arpa")
+		contains(t, sh("cat /root/doctor/files/etc/kubernetes/admin.conf"), "certificate-authority-data: LS0t", "client-key-data: '[redacted]'")
 		list := sh("tar -tvzf /root/doctor/x.tar.gz")
 		t.Log(list)
 		contains(t, list, "/summary.txt", "/status.json", "/certificates.txt", "/network/iptables.txt", "/journal/kubelet.txt", "/api/events.yaml", "/logs/kube-system_etcd-"+h.Name, "/containers/list.txt")

@@ -11,6 +11,7 @@ import (
 	"airlift/fault"
 	"airlift/images/store"
 	"airlift/installer/host"
+	"airlift/installer/redact"
 )
 
 // A process that ends hopelessEnds times with the same error, over at least
@@ -148,7 +149,7 @@ func (c *crashes) seeContainers(ctx context.Context, runtime containers, now tim
 			continue
 		}
 		news = append(news, c.add(end{
-			process: processOf(k), component: k.Name, how: howItExited(exit), lines: store.LogTail(exit.LogPath, crashLines), log: "cat " + exit.LogPath,
+			process: processOf(k), component: k.Name, how: howItExited(exit), lines: redact.Lines(store.LogTail(exit.LogPath, crashLines)), log: "cat " + exit.LogPath,
 			started: exit.Started, finished: exit.Finished,
 		}))
 	}
@@ -165,7 +166,7 @@ func howItExited(exit store.Exit) string {
 		how += " (" + exit.Reason + ")"
 	}
 	if exit.Message != "" {
-		how += ": " + exit.Message
+		how += ": " + redact.Line(exit.Message)
 	}
 	return how
 }

@@ -10,6 +10,7 @@ import (
 
 	"airlift/fault"
 	"airlift/images/store"
+	"airlift/installer/redact"
 )
 
 // lookInterval is the pause between two looks at the processes of this node. On a slow host it is
@@ -100,7 +101,9 @@ func (n *node) look(ctx context.Context, needs dependency) {
 	defer cancel()
 	var news []end
 	if state, err := n.host.Unit(ctx, "kubelet.service"); err == nil {
-		news = n.crashes.seeKubelet(state, func() []string { return n.host.LogTail(ctx, "kubelet.service", state.Invocation, crashLines) })
+		news = n.crashes.seeKubelet(state, func() []string {
+			return redact.Lines(n.host.LogTail(ctx, "kubelet.service", state.Invocation, crashLines))
+		})
 	}
 	ended, err := n.lookAtContainers(ctx)
 	if err != nil {
@@ -149,7 +152,7 @@ func (n *node) withMissing(ctx context.Context, err error, needs dependency) err
 	}
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
-	lines := n.host.LogTail(ctx, "kubelet.service", "", crashLines)
+	lines := redact.Lines(n.host.LogTail(ctx, "kubelet.service", "", crashLines))
 	if len(lines) == 0 {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"io"
 	"log"
 	"net/http"
@@ -463,6 +464,34 @@ func TestRepositoryPassword(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{"/index.yaml bob", "/app.tgz "}, authorized); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// A token in the URL of a repository is in no error, nor is the query of a chart's URL.
+func TestNoTokenInErrors(t *testing.T) {
+	const token = "s3cr3t-token"
+	for name, answer := range map[string]http.HandlerFunc{
+		"status":   func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) },
+		"no index": func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "a: [") },
+		"no chart": func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "entries: {}") },
+		"no archive": func(w http.ResponseWriter, _ *http.Request) {
+			fmt.Fprint(w, "entries: {app: [{version: 1.2.3, urls: ['http://127.0.0.1:1/app.tgz?sig="+token+"']}]}")
+		},
+		"redirect": func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "http://"+token+"@127.0.0.1:1/", http.StatusFound)
+		},
+	} {
+		s := httptest.NewTLSServer(answer)
+		t.Cleanup(s.Close)
+		mirrors, err := fetch.NewMirrors(s.Client().Transport, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		repository := strings.Replace(s.URL, "://", "://"+token+"@", 1)
+		_, err = charts.New(mirrors).Render(t.Context(), charts.Chart{Name: "app", Repository: repository, KubernetesVersion: kubernetes})
+		if err == nil || strings.Contains(err.Error()+fault.Hint(err), token) {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 

@@ -122,7 +122,7 @@ func (c *Client) fromRepository(ctx context.Context, repository, chart, version 
 		} else if len(names) > 20 {
 			hint = fmt.Sprintf("the repository has %d charts, for example %s", len(names), strings.Join(names[:20], ", "))
 		}
-		return a, fault.New(fault.Usage, hint, "repository %s has no chart %q", base.Redacted(), chart)
+		return a, fault.New(fault.Usage, hint, "repository %s has no chart %q", fetch.Shown(base), chart)
 	}
 	var versions []string
 	for _, e := range entries {
@@ -130,11 +130,11 @@ func (c *Client) fromRepository(ctx context.Context, repository, chart, version 
 	}
 	chosen, err := choose(versions, version)
 	if err != nil {
-		return a, fmt.Errorf("chart %q of %s: %w", chart, base.Redacted(), err)
+		return a, fmt.Errorf("chart %q of %s: %w", chart, fetch.Shown(base), err)
 	}
 	e := entries[slices.Index(versions, chosen)]
 	if len(e.URLs) == 0 {
-		return a, fmt.Errorf("chart %q %s of %s has no URL in index.yaml", chart, chosen, base.Redacted())
+		return a, fmt.Errorf("chart %q %s of %s has no URL in index.yaml", chart, chosen, fetch.Shown(base))
 	}
 	if strings.HasPrefix(e.URLs[0], ociScheme) {
 		ref, tag := e.URLs[0], ""
@@ -145,7 +145,7 @@ func (c *Client) fromRepository(ctx context.Context, repository, chart, version 
 	}
 	at, err := base.Parse(e.URLs[0])
 	if err != nil {
-		return a, fmt.Errorf("chart %q %s of %s: %w", chart, chosen, base.Redacted(), err)
+		return a, fmt.Errorf("chart %q %s of %s: %w", chart, chosen, fetch.Shown(base), err)
 	}
 	a.content, err = c.get(ctx, at, base, maxArchive)
 	if err != nil {
@@ -153,9 +153,9 @@ func (c *Client) fromRepository(ctx context.Context, repository, chart, version 
 	}
 	if got := digestOf(a.content); e.Digest != "" && strings.TrimPrefix(e.Digest, "sha256:") != strings.TrimPrefix(got, "sha256:") {
 		return a, fault.New(fault.Failure, "try again; if it fails again, ask the operator of the repository",
-			"chart %q %s from %s has digest %s, but index.yaml lists %s", chart, chosen, at.Redacted(), got, e.Digest)
+			"chart %q %s from %s has digest %s, but index.yaml lists %s", chart, chosen, fetch.Shown(at), got, e.Digest)
 	}
-	a.from, a.version = at.Redacted(), chosen
+	a.from, a.version = withoutUser(at.String()), chosen
 	return a, nil
 }
 
@@ -171,7 +171,7 @@ func (c *Client) index(ctx context.Context, base *url.URL) (*index, error) {
 	}
 	var idx index
 	if err := yaml.Unmarshal(content, &idx); err != nil {
-		return nil, fmt.Errorf("reading %s: %w", at.Redacted(), err)
+		return nil, fmt.Errorf("reading %s: %w", fetch.Shown(at), err)
 	}
 	c.indexes[at.String()] = &idx
 	return &idx, nil
@@ -195,17 +195,20 @@ func (c *Client) get(ctx context.Context, at, repository *url.URL, limit int64) 
 			return errors.New("stopped after 10 redirects")
 		}
 		if via[0].URL.Scheme == "https" && to.URL.Scheme != "https" {
-			return &fetch.RedirectError{From: via[0].URL.Redacted(), To: to.URL.Redacted()}
+			return &fetch.RedirectError{From: fetch.Shown(via[0].URL), To: fetch.Shown(to.URL)}
 		}
 		return nil
 	}}
 	resp, err := client.Do(req)
+	if failed := (*url.Error)(nil); errors.As(err, &failed) {
+		failed.URL = fetch.Shown(at)
+	}
 	if err != nil {
 		return nil, err
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return nil, &fetch.StatusError{URL: at.Redacted(), Status: resp.Status}
+		return nil, &fetch.StatusError{URL: fetch.Shown(at), Status: resp.Status}
 	}
 	return io.ReadAll(resp.Body)
 }

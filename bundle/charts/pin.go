@@ -90,7 +90,7 @@ func (c *Client) pinned(ctx context.Context, repository string, pin Download) (a
 	if at.Host == base.Host {
 		at.User = base.User
 	}
-	a.from = at.Redacted()
+	a.from = withoutUser(at.String())
 	if a.content, err = c.get(ctx, at, base, maxArchive); err != nil {
 		return a, fmt.Errorf("downloading chart %q %s: %w", pin.Name, pin.Version, err)
 	}

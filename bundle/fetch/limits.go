@@ -84,7 +84,7 @@ func roundTrip(base http.RoundTripper, req *http.Request, patience time.Duration
 		limit = maxAnswer
 	}
 	ctx, cancel := context.WithCancelCause(req.Context())
-	w := &watch{ctx: ctx, cancel: cancel, after: patience, url: req.URL.Redacted()}
+	w := &watch{ctx: ctx, cancel: cancel, after: patience, url: Shown(req.URL)}
 	w.timer = time.AfterFunc(patience, func() { cancel(errStalled) })
 	sent := req.WithContext(ctx)
 	if req.Body != nil && req.Body != http.NoBody {

@@ -55,6 +55,14 @@ func ParseMirror(s string) (Mirror, error) {
 	return Mirror{strings.ToLower(host), u}, nil
 }
 
+// Shown returns a URL as it may be printed and recorded: without its user, who may be a token, and
+// without its query.
+func Shown(u *url.URL) string {
+	shown := *u
+	shown.User, shown.RawQuery = nil, ""
+	return shown.String()
+}
+
 // Mirrors is a transport that rewrites requests to mirrored hosts, also those that
 // follow a redirect.
 //

@@ -66,7 +66,7 @@ func (f *redirects) check(req *http.Request, via []*http.Request) error {
 	// The answer has the request as it was sent, possibly to a mirror.
 	from, to := req.Response.Request.URL, f.mirrors.Real(req.URL)
 	if from.Scheme == "https" && to.Scheme != "https" {
-		return &RedirectError{from.Redacted(), to.Redacted()}
+		return &RedirectError{Shown(from), Shown(to)}
 	}
 	last := f.mirrors.Site(via[len(via)-1].URL)
 	if site := f.mirrors.Site(req.URL); site != last {

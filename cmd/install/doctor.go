@@ -34,10 +34,11 @@ it matters, and what to type.
 
 The archive has units, logs, container states, events, objects of kube-system, dates and
 names of certificates, addresses, routes, iptables and nftables rules, sysctls, disks,
-clocks, the ledger, the results of the preflight checks, and the status. It has no private
-keys, tokens, passwords, Secrets or logs of the site's own pods: values that look like a
-secret are replaced with "[redacted]". docs/status.md lists the contents. Look at it before
-you send it.
+clocks, the ledger, the results of the preflight checks, and the status. It has no Secrets
+and no logs of the site's own pods. Of files and objects, it keeps only values that are
+known to be harmless; lines of logs are cut at what looks like a secret. "[redacted]" is in
+the place of everything that was taken out. docs/status.md lists what is kept. Look at the
+archive before you send it.
 
 FILE ends with .tar.gz, .tgz or .tar.zst; the default is doctor-HOST-TIME.tar.gz in
 the current directory. - is standard output, as .tar.gz. The command changes nothing else.

@@ -8,6 +8,7 @@ import (
 
 	"airlift/fault"
 	"airlift/installer/host"
+	"airlift/installer/redact"
 )
 
 // recorded runs a command that changes this host, and records for 'install status' when it
@@ -20,6 +21,7 @@ func recorded(cmd *cobra.Command, h *host.Host, kubernetes string, run func() er
 	code, message := fault.ExitCode(err), ""
 	if err != nil {
 		message, _, _ = strings.Cut(err.Error(), "\n")
+		message = redact.Line(message)
 		if cmd.Context().Err() != nil {
 			code = fault.Interrupted
 		}

@@ -165,7 +165,7 @@ func proxyFor(target *url.URL) string {
 	if err != nil || proxy == nil {
 		return ""
 	}
-	return proxy.Redacted()
+	return (&url.URL{Scheme: proxy.Scheme, Host: proxy.Host}).String() // without a user
 }
 
 // lookupTimeout limits the lookup of the node's own name: on an isolated host

@@ -391,6 +391,8 @@ func TestEachCheck(t *testing.T) {
 			breaks: func(t *testing.T, s *subject) { write(t, s.Root, "/var/lib/etcd/member/wal", "") }, says: "not empty"},
 		{check: "HTTPProxy", warning: true,
 			breaks: func(t *testing.T, s *subject) { t.Setenv("HTTPS_PROXY", "http://proxy:3128") }, says: "proxy:3128"},
+		{check: "HTTPProxy", warning: true,
+			breaks: func(t *testing.T, s *subject) { t.Setenv("HTTPS_PROXY", "http://s3cr3t@proxy:3128") }, says: "through the proxy http://proxy:3128"},
 		{check: "HTTPProxyCIDR", warning: true,
 			breaks: func(t *testing.T, s *subject) { t.Setenv("HTTPS_PROXY", "http://proxy:3128") }, says: "10.96.0.0/12"},
 		{check: "ControlPlaneEndpoint", breaks: func(_ *testing.T, s *subject) { s.Config.ControlPlaneEndpoint = "k8s.site.example:6443" },
