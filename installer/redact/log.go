@@ -179,7 +179,7 @@ var clues = []clue{
 	{[]string{"-u", "--user", "sshpass"}, regexp.MustCompile(`(?:(?:^|[\s"',\[])(?:-u|--user)["',= ]+["']?([^\s:"']+:\S+)|sshpass\s+-p\s*(\S.*))`), nil},
 	{[]string{"//", `\/\/`}, regexp.MustCompile(`(?is)[a-z][a-z0-9+.-]*:(?:/|\\/){2}(.+)`), hasUser},
 	{[]string{"http"}, regexp.MustCompile(`(?i)\bhttps?://[^\s"'?]*\?([^\s"']+)`), hasSecretQuery},
-	{[]string{"http"}, regexp.MustCompile(`(?i)\bhttps?://[^/\s"']+/([^\s"'?]+)`), hasSecretPath},
+	{[]string{"http"}, regexp.MustCompile(`(?i)\bhttps?://[^/\s"',]+/([^\s"'?]+)`), hasSecretPath},
 	{[]string{"-"}, regexp.MustCompile(`(?s)(?:^|[\s"'\[(,])-{1,2}([A-Za-z][A-Za-z0-9._-]*)(=|\\*["']?,?\s+\\*["']?|\\*["'],\\*["'])(\S.*)`), func(g []string) bool {
 		return !harmlessFlags[g[1]] && !harmlessValue(g[1], g[3]) && (g[2] == "=" || suspiciousName(g[1]))
 	}},
@@ -353,7 +353,7 @@ var (
 func hasUser(g []string) bool {
 	rest := strings.ReplaceAll(g[1], `\/`, "/")
 	authority := rest
-	if i := strings.IndexAny(rest, "/?# \t\"'"); i >= 0 {
+	if i := strings.IndexAny(rest, ",/?# \t\"'"); i >= 0 {
 		authority = rest[:i]
 	}
 	if at := strings.Index(rest, "@"); at >= 0 && !digestOrName.MatchString(rest[at:]) {

@@ -95,7 +95,7 @@ var corefileNames = set(`errors health ready kubernetes prometheus forward cache
 	servfail disable no_reverse jitter round_robin rewrite template acl file root autopath header whoami answer rcode match stop upstream view local minimal import nsid loop`)
 
 // harmlessAnnotations are those that Kubernetes' own components set.
-var harmlessAnnotations = set(`kubernetes.io/config.hash kubernetes.io/config.mirror kubernetes.io/config.seen kubernetes.io/config.source node.alpha.kubernetes.io/ttl
+var harmlessAnnotations = set(`prometheus.io/port prometheus.io/scrape kubernetes.io/config.hash kubernetes.io/config.mirror kubernetes.io/config.seen kubernetes.io/config.source node.alpha.kubernetes.io/ttl
 	volumes.kubernetes.io/controller-managed-attach-detach deployment.kubernetes.io/revision deployment.kubernetes.io/desired-replicas deployment.kubernetes.io/max-replicas
 	deprecated.daemonset.template.generation control-plane.alpha.kubernetes.io/leader endpoints.kubernetes.io/last-change-trigger-time kubectl.kubernetes.io/restartedAt
 	storageclass.kubernetes.io/is-default-class pv.kubernetes.io/provisioned-by pv.kubernetes.io/bound-by-controller scheduler.alpha.kubernetes.io/critical-pod

@@ -189,7 +189,7 @@ func typed(v any, t reflect.Type) any {
 		switch {
 		case t == reflect.TypeFor[runtime.RawExtension]():
 			return Object(v)
-		case t.Kind() == reflect.Map && !isText(t.Elem()) && t.Elem().Kind() != reflect.Slice:
+		case t.Kind() == reflect.Map && t.Elem().Kind() != reflect.String && t.Elem().Kind() != reflect.Slice:
 			return eachField(v, func(_ string, item any) any { return typed(item, t.Elem()) })
 		case t.Kind() == reflect.Struct:
 			return eachField(v, func(name string, item any) any { return fieldOf(t, name, item) })
