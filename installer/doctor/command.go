@@ -43,13 +43,13 @@ func output(ctx context.Context, line string) []byte {
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	cmd.WaitDelay = time.Second
 	cmd.Env = append(os.Environ(), "LC_ALL=C", "PAGER=cat", "SYSTEMD_COLORS=0")
-	var out tail
-	cmd.Stdout, cmd.Stderr = &out, &out
+	var out, messages tail
+	cmd.Stdout, cmd.Stderr = &out, &messages
 	err := cmd.Run()
 	if errors.Is(err, exec.ErrNotFound) {
 		return fmt.Appendf(nil, "(this host has no command %s)\n", args[0])
 	}
-	text := redact.Command(line)(out.kept)
+	text := append(redact.Command(line)(out.kept), redact.Records(messages.kept)...)
 	if err != nil {
 		return fmt.Appendf(text, "(%v)\n", err)
 	}

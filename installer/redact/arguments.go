@@ -197,7 +197,7 @@ var optionName = regexp.MustCompile(`^[a-z][a-z0-9._-]{0,24}$`)
 
 // mounts redacts a file like /etc/fstab: options with values that are not known are taken out.
 func mounts(text []byte) []byte {
-	return eachLine(text, func(line string) string {
+	return oneMarker(eachLine(text, func(line string) string {
 		fields := strings.Fields(line)
 		if len(fields) == 0 {
 			return line
@@ -217,7 +217,7 @@ func mounts(text []byte) []byte {
 			fields[4+i] = Line(fields[4+i])
 		}
 		return strings.Join(fields, "\t")
-	})
+	}))
 }
 
 var (

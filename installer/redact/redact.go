@@ -9,6 +9,7 @@ import (
 	"path"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -44,7 +45,7 @@ var files = []struct {
 	{"/etc/resolv.conf", words(resolverLine)},
 	{"/etc/nsswitch.conf", words(switchLine)},
 	{"/etc/modules-load.d/*", words(moduleLine)},
-	{"/etc/sysctl.d/*", words(sysctlLine)},
+	{"/etc/sysctl.d/*", parameters},
 }
 
 // File returns the form of a file of a host. Of a file with an unknown form, nothing is kept.
@@ -67,6 +68,7 @@ var commands = []struct {
 	{"systemd-cgls", tree},
 	{"systemctl show", properties},
 	{"systemctl cat", Unit},
+	{"sysctl -a", parameters},
 	{"crictl info", runtimeInfo},
 	{"cat /proc/cmdline", kernelArguments},
 }
@@ -116,25 +118,47 @@ var (
 	resolverLine = regexp.MustCompile(`^(nameserver|search|domain|options|sortlist)([ \t]+[A-Za-z0-9.:_/%-]+)+[ \t]*$`)
 	switchLine   = regexp.MustCompile(`^[a-z]+:([ \t]+(files|dns|systemd|compat|db|myhostname|mymachines|resolve|nis|sss|ldap|winbind|mdns4?(_minimal)?|\[[!A-Z]+=[a-z]+\]))*[ \t]*$`)
 	moduleLine   = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]*[ \t]*$`)
-	sysctlLine   = regexp.MustCompile(`^-?[a-z0-9_]+([./][a-zA-Z0-9_*-]+)+[ \t]*=[ \t]*(-?[0-9]+([ \t]+-?[0-9]+)*|[a-z]{1,12})[ \t]*$`)
+	sysctlName   = regexp.MustCompile(`^-?[a-z0-9_]+([./][a-zA-Z0-9_*-]+)+[ \t]*$`)
+	sysctlValue  = regexp.MustCompile(`^[ \t]*(-?[0-9]{1,20}([ \t]+-?[0-9]{1,20})*|[a-z_]{1,16}([ \t]+[a-z_]{1,16})*|\|?/[\w./ %-]+|Linux|[a-z0-9]+(-[a-z0-9]+)*\.[\w.+~-]+|\(none\)|)[ \t]*$`)
 )
 
 // words returns the form of a file whose lines are kept if they match. Comments are taken out:
 // they may be lines that somebody switched off.
 func words(line *regexp.Regexp) Form {
 	return func(text []byte) []byte {
-		return eachLine(text, func(s string) string {
-			if strings.TrimSpace(s) == "" || line.MatchString(s) && !suspiciousName(firstName(s)) {
+		return oneMarker(eachLine(text, func(s string) string {
+			if strings.TrimSpace(s) == "" || line.MatchString(s) {
 				return s
 			}
 			return Marker
-		})
+		}))
 	}
 }
 
-func firstName(line string) string { return nameStart.FindString(line) }
+// parameters redacts the kernel's parameters: numbers and words are kept, unless the name is
+// that of a key.
+func parameters(text []byte) []byte {
+	return oneMarker(eachLine(text, func(s string) string {
+		name, value, _ := strings.Cut(s, "=")
+		words := wordsOf(name)
+		switch {
+		case strings.TrimSpace(s) == "":
+			return s
+		case !sysctlName.MatchString(name):
+			return Marker
+		case slices.Contains([]string{"key", "secret", "seed"}, words[len(words)-1]), !sysctlValue.MatchString(value):
+			return name + "= " + Marker
+		}
+		return s
+	}))
+}
 
-var nameStart = regexp.MustCompile(`^[\w./-]+`)
+// oneMarker makes one marker of several lines of them.
+func oneMarker(text []byte) []byte {
+	return markers.ReplaceAll(text, []byte(Marker+"\n"))
+}
+
+var markers = regexp.MustCompile(`(?m)(?:^` + regexp.QuoteMeta(Marker) + `\n){2,}`)
 
 // eachLine changes each line of a text, which has no line end.
 func eachLine(text []byte, change func(string) string) []byte {
