@@ -76,6 +76,10 @@ type gcLabel struct {
 	key, value string
 }
 
+// snapshotLabel and the name of a snapshotter are the key of the label on an image's config that
+// names the highest snapshot of an image.
+const snapshotLabel = "containerd.io/gc.ref.snapshot."
+
 // gcLabels returns the labels from an image's target down to its snapshots. They are the
 // labels of a pull, except those for the compressed layers, which do not exist (compare
 // containerd's images.ChildGCLabelsFilterLayers).
@@ -87,7 +91,7 @@ func (s *Store) gcLabels(img bundle.Image) []gcLabel {
 	}
 	if chain := chainIDs(img); len(chain) > 0 {
 		top := chain[len(chain)-1]
-		labels = append(labels, gcLabel{config, "containerd.io/gc.ref.snapshot." + s.snapshotter, top.String()})
+		labels = append(labels, gcLabel{config, snapshotLabel + s.snapshotter, top.String()})
 	}
 	return labels
 }

@@ -207,8 +207,9 @@ func (s *suspicions) runtime(e examined) {
 }
 
 func (s *suspicions) images(e examined) {
-	if i := e.status.Images; i != nil && len(i.Missing) > 0 && hasProblem(e.status, "images") {
-		s.add(anImage, "images-missing", "the kubelet cannot pull them without a network, so pods stay in ErrImagePull", "./install import", "these images are not complete in containerd: %s", strings.Join(i.Missing, ", "))
+	problem := slices.IndexFunc(e.status.Problems, func(p status.Problem) bool { return p.Part == "images" })
+	if i := e.status.Images; i != nil && len(i.Missing) > 0 && problem >= 0 {
+		s.add(anImage, "images-missing", "the kubelet cannot pull them without a network, so pods stay in ErrImagePull", e.status.Problems[problem].Fix, "these images are not complete in containerd: %s", strings.Join(i.Missing, ", "))
 	}
 }
 
@@ -278,10 +279,6 @@ func (s *suspicions) run(e examined) {
 			s.add(aRun, "last-run", "its changes may be incomplete; the same command continues where it stopped", p.Fix, "%s", p.Message)
 		}
 	}
-}
-
-func hasProblem(s *status.Status, part string) bool {
-	return slices.ContainsFunc(s.Problems, func(p status.Problem) bool { return p.Part == part })
 }
 
 func sortedKeys[V any](m map[string]V) (keys []string) {

@@ -1,6 +1,11 @@
 package status
 
-import "context"
+import (
+	"context"
+
+	"airlift/bundle"
+	"airlift/images/store"
+)
 
 // Images are the images in the containerd of this node.
 type Images struct {
@@ -9,8 +14,9 @@ type Images struct {
 	Imported int   `json:"imported"`
 	Bytes    int64 `json:"bytes"`
 	Other    int   `json:"other"` // all others
-	// Missing are those of this file that a node of this role needs, and that are not
-	// complete in containerd.
+	// Missing are those of this file that a node of this role needs, and that the kubelet
+	// cannot use. On a node that Airlift did not install, images that are not there at all
+	// are not needed.
 	Missing []string `json:"missing"`
 }
 
@@ -23,7 +29,6 @@ func (r *Reader) readImages(ctx context.Context) (found result, err error) {
 		return found, err
 	}
 	defer runtime.Close()
-	runtime.LeaveUnpinned() // an image that the user has unpinned is not missing
 	list, err := runtime.Images(ctx)
 	if err != nil {
 		return found, err
@@ -38,20 +43,35 @@ func (r *Reader) readImages(ctx context.Context) (found result, err error) {
 		i.Bytes += img.Size
 	}
 	if r.Contents.Images != nil {
-		missing, err := runtime.Missing(ctx, r.Contents.Images(r.node.role))
-		if err != nil {
+		if i.Missing, err = r.missing(ctx, runtime, r.Contents.Images(r.node.role)); err != nil {
 			return found, err
-		}
-		for _, img := range missing {
-			i.Missing = append(i.Missing, img.Reference)
 		}
 	}
 	found.set = func(s *Status) { s.Images = i }
-	same := r.Contents.Kubernetes == "" || r.Contents.Kubernetes == r.binaryVersion(ctx, "kubelet")
+	if r.Contents.Kubernetes != "" && r.Contents.Kubernetes != r.binaryVersion(ctx, "kubelet") {
+		return found, nil
+	}
 	for _, name := range i.Missing {
-		if same {
-			found.problem("./install import", "image %s is not complete in containerd", name)
+		fix := "./install import"
+		if !r.Host.Used() { // import writes to the ledger
+			fix = "./install images export - " + name + " | ctr --namespace k8s.io images import -"
 		}
+		found.problem(fix, "image %s is not complete in containerd", name)
 	}
 	return found, nil
+}
+
+// missing returns the names of images that the kubelet cannot use.
+func (r *Reader) missing(ctx context.Context, runtime *store.Store, images []bundle.Image) ([]string, error) {
+	names := []string{}
+	for _, img := range images {
+		state, err := runtime.StateOf(ctx, img)
+		if err != nil {
+			return nil, err
+		}
+		if state == store.Incomplete || state == store.Absent && r.Host.Used() {
+			names = append(names, img.Reference)
+		}
+	}
+	return names, nil
 }
