@@ -149,7 +149,7 @@ func (c *crashes) seeContainers(ctx context.Context, runtime containers, now tim
 			continue
 		}
 		news = append(news, c.add(end{
-			process: processOf(k), component: k.Name, how: howItExited(exit), lines: redact.Lines(store.LogTail(exit.LogPath, crashLines)), log: "cat " + exit.LogPath,
+			process: processOf(k), component: k.Name, how: howItExited(exit), lines: store.LogTail(exit.LogPath, crashLines), log: "cat " + exit.LogPath,
 			started: exit.Started, finished: exit.Finished,
 		}))
 	}

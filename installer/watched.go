@@ -10,7 +10,6 @@ import (
 
 	"airlift/fault"
 	"airlift/images/store"
-	"airlift/installer/redact"
 )
 
 // lookInterval is the pause between two looks at the processes of this node. On a slow host it is
@@ -102,7 +101,7 @@ func (n *node) look(ctx context.Context, needs dependency) {
 	var news []end
 	if state, err := n.host.Unit(ctx, "kubelet.service"); err == nil {
 		news = n.crashes.seeKubelet(state, func() []string {
-			return redact.Lines(n.host.LogTail(ctx, "kubelet.service", state.Invocation, crashLines))
+			return n.host.LogTail(ctx, "kubelet.service", state.Invocation, crashLines)
 		})
 	}
 	ended, err := n.lookAtContainers(ctx)
@@ -152,7 +151,7 @@ func (n *node) withMissing(ctx context.Context, err error, needs dependency) err
 	}
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
-	lines := redact.Lines(n.host.LogTail(ctx, "kubelet.service", "", crashLines))
+	lines := n.host.LogTail(ctx, "kubelet.service", "", crashLines)
 	if len(lines) == 0 {
 		return err
 	}

@@ -6,6 +6,8 @@ import (
 	"os"
 	"slices"
 	"strings"
+
+	"airlift/installer/redact"
 )
 
 // tailSize is how many bytes at the end of a log are read. A Go process that panics writes
@@ -13,7 +15,7 @@ import (
 const tailSize = 256 << 10
 
 // LogTail returns the last lines of a container's log file, without the stacks and the usage
-// text that may follow the error. It returns none if the file cannot be read.
+// text that may follow the error, redacted. It returns none if the file cannot be read.
 func LogTail(file string, lines int) []string {
 	f, err := os.Open(file)
 	if err != nil {
@@ -27,7 +29,7 @@ func LogTail(file string, lines int) []string {
 	if err != nil {
 		return nil
 	}
-	all := messages(data)
+	all := redact.Lines(messages(data)) // before they are cut: a secret may begin in an earlier line
 	if i := slices.IndexFunc(all, isAppendix); i > 0 {
 		all = all[:i]
 	}

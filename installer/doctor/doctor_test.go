@@ -54,18 +54,21 @@ func plantIn(t *testing.T, root, bin string, p secrets.Probe, text string) {
 		write(t, root, "var/log/pods/kube-system_app_1/app/0.log", prefix+strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n"+prefix)+"\n")
 		write(t, root, "var/lib/airlift/runs.json", text)
 		write(t, root, "etc/cni/net.d/10-x.conflist", text)
-	default:
-		name, _, _ := strings.Cut(p.Source, " ")
-		for _, name := range []string{name, "journalctl"} {
-			if name == "log" || name == "message" || name == "table" {
-				continue
-			}
-			write(t, bin, name+".txt", text)
-			write(t, bin, name, "#!/bin/sh\nwhile read -r line; do printf '%s\\n' \"$line\"; done < "+bin+"/"+name+".txt\n")
-			if err := os.Chmod(filepath.Join(bin, name), 0o755); err != nil {
-				t.Fatal(err)
-			}
-		}
+	case strings.HasPrefix(p.Name, "journal, "):
+		fake(t, bin, "journalctl", "", text)
+	case strings.Contains(p.Source, " "):
+		fields := strings.Fields(p.Source)
+		fake(t, bin, fields[0], fields[1], text)
+	}
+}
+
+// fake writes a command that prints a text if its first argument begins with a word.
+func fake(t *testing.T, bin, name, word, text string) {
+	t.Helper()
+	write(t, bin, name+".txt", text)
+	write(t, bin, name, "#!/bin/sh\ncase \"$1\" in\n"+word+"*) while read -r line; do printf '%s\\n' \"$line\"; done < "+bin+"/"+name+".txt ;;\nesac\n")
+	if err := os.Chmod(filepath.Join(bin, name), 0o755); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/coreos/go-systemd/v22/dbus"
 
 	"airlift/fault"
+	"airlift/installer/redact"
 	"airlift/installer/timeline"
 )
 
@@ -294,11 +295,11 @@ func property[T any](properties map[string]any, name string) T {
 	return value
 }
 
-// Logs returns the last lines of a unit's log, for a message. It never fails:
+// Logs returns the last lines of a unit's log, redacted, for a message. It never fails:
 // instead of lines it may return why there are none.
 func (h *Host) Logs(ctx context.Context, unit string, lines int) string {
 	out, err := exec.CommandContext(ctx, "journalctl", "--no-pager", "--quiet", "--output=short-iso",
-		fmt.Sprintf("--lines=%d", lines), "--unit="+unit).Output()
+		fmt.Sprintf("--lines=%d", lines+linesBefore), "--unit="+unit).Output()
 	switch {
 	case errors.Is(err, exec.ErrNotFound):
 		return "(this host has no journalctl)"
@@ -307,14 +308,14 @@ func (h *Host) Logs(ctx context.Context, unit string, lines int) string {
 	case len(out) == 0:
 		return "(none in the journal)"
 	}
-	return strings.TrimRight(string(out), "\n")
+	return strings.Join(lastLines(out, lines), "\n")
 }
 
 // LogTail returns the last lines that a unit's processes wrote to the journal in
 // one run, or in any run if invocation is empty, without systemd's lines about
-// the unit and without times. It returns none if the journal cannot be read.
+// the unit and without times, redacted. It returns none if the journal cannot be read.
 func (h *Host) LogTail(ctx context.Context, unit, invocation string, lines int) []string {
-	args := []string{"--no-pager", "--quiet", "--output=cat", fmt.Sprintf("--lines=%d", lines), "_SYSTEMD_UNIT=" + unit}
+	args := []string{"--no-pager", "--quiet", "--output=cat", fmt.Sprintf("--lines=%d", lines+linesBefore), "_SYSTEMD_UNIT=" + unit}
 	if invocation != "" {
 		args = append(args, "_SYSTEMD_INVOCATION_ID="+invocation)
 	}
@@ -322,8 +323,17 @@ func (h *Host) LogTail(ctx context.Context, unit, invocation string, lines int) 
 	if err != nil || len(out) == 0 {
 		return nil
 	}
-	return strings.Split(strings.TrimRight(string(out), "\n"), "\n")
+	return lastLines(out, lines)
 }
+
+// lastLines returns the last lines of a log, redacted.
+func lastLines(log []byte, lines int) []string {
+	all := strings.Split(strings.TrimRight(string(redact.Log(log)), "\n"), "\n")
+	return all[max(0, len(all)-lines):]
+}
+
+// linesBefore is how many lines are read before those that are wanted: a secret may begin there.
+const linesBefore = 200
 
 // booted reports whether this host was booted with systemd (sd_booted(3)).
 func (h *Host) booted() bool {

@@ -29,7 +29,7 @@ func Records(text []byte) []byte { return lines(text, nil) }
 
 // logPrefix is what the CRI's log format or journalctl puts before each line; the name of the
 // process is in it.
-var logPrefix = regexp.MustCompile(`^(?:\S+ (?:stdout|stderr) [FP] |[0-9-]+T[0-9:.,+-]+Z? \S+ ([^\s\[:]+)(?:\[[0-9]+\])?: )`)
+var logPrefix = regexp.MustCompile(`^(?:\S+ (?:stdout|stderr) [FP]|[0-9-]+T[0-9:.,+-]+Z? \S+ ([^\s\[:]+)(?:\[[0-9]+\])?:)(?: |$)`)
 
 // record matches the beginning of a record in the logs of Kubernetes' components, etcd,
 // containerd, CoreDNS and flannel.

@@ -22,7 +22,6 @@ import (
 	"airlift/installer/cluster"
 	"airlift/installer/config"
 	"airlift/installer/host"
-	"airlift/installer/redact"
 	"airlift/installer/render"
 	"airlift/installer/staticpod"
 )
@@ -300,7 +299,7 @@ func (r *Reader) describe(ctx context.Context, runtime *store.Store, k store.Con
 		c.Reason += " (" + exit.Reason + ")"
 	}
 	if lines := store.LogTail(r.Host.Path(exit.LogPath), 1); len(lines) > 0 {
-		c.Reason += "; the last line of its log: " + redact.Line(lines[0])
+		c.Reason += "; the last line of its log: " + lines[0]
 	}
 	return exit.Code == 0
 }
