@@ -137,7 +137,7 @@ END`, joinPlane[1], joinPlane[3], joinPlane[5], joinPlane[len(joinPlane)-1]))
 		}},
 		{"the member of a lost host is removed", func(t *testing.T) {
 			contains(t, install(t, first, 2, "etcd", "member", "remove", "host9"), `"host9"`, first.Name, second.Name, third.Name)
-			contains(t, install(t, first, 2, "etcd", "member", "remove", first.Name), "of this host", "./install reset")
+			contains(t, install(t, first, 2, "etcd", "member", "remove", first.Name), "of this host", "/root/install reset")
 			contains(t, install(t, first, 1, "etcd", "member", "remove", third.Name), "is healthy", "--force")
 			voters(t, first, 3)
 			if err := third.PowerCut(t.Context()); err != nil {

@@ -72,7 +72,7 @@ func TestEtcdBackup(t *testing.T) {
 			kubectl(t, s, "create", "configmap", "too-late")
 			objects = kubectl(t, s, "get", "configmaps,deployments,services,serviceaccounts,secrets", "-A", "--no-headers", "-o", "custom-columns=KIND:.kind,NS:.metadata.namespace,NAME:.metadata.name,UID:.metadata.uid")
 			backup = run(t, first, "cat", file)
-			contains(t, install(t, first, 3, "etcd", "restore", file), "part of a cluster", "./install reset")
+			contains(t, install(t, first, 3, "etcd", "restore", file), "part of a cluster", "/root/install reset")
 		}},
 		{"a timer", func(t *testing.T) {
 			run(t, first, "mkdir", "/root/backups")

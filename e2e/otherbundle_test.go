@@ -101,6 +101,6 @@ func refusesOther(t *testing.T, h *lab.Host, args ...string) {
 	if code := exitCode(err); code != 3 {
 		t.Errorf("%s: exit code %d, want 3\n%s", args, code, out.String())
 	}
-	contains(t, out.String(), "another bundle", "/usr/local/sbin/runc", "this bundle has v9.9.9", "hint: ", "./install reset")
+	contains(t, out.String(), "another bundle", "/usr/local/sbin/runc", "this bundle has v9.9.9", "hint: ", " reset")
 	same(t, before, hostState(t, h))
 }

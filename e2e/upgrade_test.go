@@ -274,7 +274,7 @@ func TestUpgrade(t *testing.T) {
 			same(t, before, hostState(t, control)+hostState(t, worker))
 		}},
 		{"upgrade apply", func(t *testing.T) {
-			contains(t, newer(t, control, 0, "upgrade", "apply", "--yes"), "is postponed until these nodes have its image: host2", "./install upgrade apply")
+			contains(t, newer(t, control, 0, "upgrade", "apply", "--yes"), "is postponed until these nodes have its image: host2", " upgrade apply")
 			u.have(t, to, version)
 		}},
 		{"upgrade node", func(t *testing.T) {

@@ -153,7 +153,7 @@ func TestUpgradePlan(t *testing.T) {
 		}
 		text := run(t, control, newerFile, "upgrade", "plan", to)
 		t.Log("\n" + text)
-		contains(t, text, "The cluster has Kubernetes "+version, control.Name, "control plane", "./install upgrade apply")
+		contains(t, text, "The cluster has Kubernetes "+version, control.Name, "control plane", " upgrade apply")
 		diff := run(t, control, newerFile, "upgrade", "diff")
 		t.Log("\n" + diff)
 		contains(t, diff, "--- /etc/kubernetes/manifests/kube-apiserver.yaml", "-    image: registry.k8s.io/kube-apiserver:"+version, "+    image: registry.k8s.io/kube-apiserver:"+to, "+kubernetesVersion: "+to)

@@ -39,7 +39,7 @@ type BackupSchedule struct {
 // Schedule writes a backup now, and installs the timer that writes more.
 func (b *Backup) Schedule(ctx context.Context, s BackupSchedule) error {
 	if !b.host.Used() {
-		return fault.New(fault.Failure, "run 'install etcd snapshot' from your own timer", "Airlift did not install this host, so reset could not remove the timer")
+		return fault.New(fault.Failure, "run './install etcd snapshot' from your own timer", "Airlift did not install this host, so reset could not remove the timer")
 	}
 	times, err := calendar(s.Every)
 	if err != nil {

@@ -354,7 +354,7 @@ var rotationEnds = map[string]string{
 	RotationFinish: `The CAs are rotated: all nodes trust only the new CAs.
 
 Kubeconfigs with certificates of the old CA no longer work: copies of admin.conf, and
-those of 'install kubeconfig user'. Create them again.
+those of './install kubeconfig user'. Create them again.
 `,
 	RotationCancel: "The rotation is cancelled: all nodes trust only the old CAs.\n",
 }

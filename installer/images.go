@@ -47,7 +47,7 @@ func (c *content) importImages(ctx context.Context) error {
 	if c.containerd == nil {
 		var err error
 		if c.containerd, err = store.Connect(ctx, config.ContainerdSocket); err != nil {
-			return fault.Wrap(err, fault.Failure, "run 'install init phase runtime' first")
+			return fault.Wrap(err, fault.Failure, "run './install init phase runtime' first")
 		}
 	}
 	c.start(ctx, func(string) bool { return false }, c.plan.images(), siteRequest{})

@@ -403,7 +403,7 @@ func TestImportRefusesAHostThatIsNoNode(t *testing.T) {
 	full, _, _ := importBundles(t)
 	root := t.TempDir()
 	_, _, err := runImport(t, root, full, ImportOptions{})
-	wantFault(t, "no node", err, fault.Preflight, "not a node", "./install join")
+	wantFault(t, "no node", err, fault.Preflight, "not a node", "./FILE join")
 }
 
 func TestKubeletSocket(t *testing.T) {

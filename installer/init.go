@@ -343,7 +343,7 @@ func (i *Init) kubeletFinalize(context.Context) error {
 		return err
 	}
 	if !strings.Contains(string(data), pki.KubeletCertFile(i.config)) {
-		i.console.Warn("%s already contains a certificate, which the kubelet does not renew: see 'install certs check-expiration'", kubeletConf)
+		i.console.Warn("%s already contains a certificate, which the kubelet does not renew: see './install certs check-expiration'", kubeletConf)
 	}
 	return nil
 }

@@ -22,7 +22,7 @@ func (m *machine) isNode() bool { return m.exists(kubeletConf) }
 // before Airlift, names of images are recorded in the ledger before they change.
 func (m *machine) nodeRuntime(ctx context.Context) (*store.Store, error) {
 	if !m.isNode() {
-		return nil, fault.New(fault.Preflight, "run it on a node of the cluster; to make this host a node, use the file that installed the cluster: ./install join",
+		return nil, fault.New(fault.Preflight, "run it on a node of the cluster; to make this host a node, use the file that installed the cluster: ./FILE join",
 			"this host is not a node of a cluster: %s does not exist", kubeletConf)
 	}
 	if os.Geteuid() != 0 {

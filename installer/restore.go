@@ -45,7 +45,7 @@ func (discard) Write(p []byte) (int, error) { return len(p), nil }
 func (f *BackupFile) read(ctx context.Context, w cancelled) (*backup.Backup, error) {
 	in, err := os.Open(f.Path)
 	if err != nil {
-		return nil, fault.New(fault.Usage, "name a file that 'install etcd snapshot' wrote", "reading the backup: %w", err)
+		return nil, fault.New(fault.Usage, "name a file that './install etcd snapshot' wrote", "reading the backup: %w", err)
 	}
 	defer in.Close()
 	b, err := backup.Read(in, w, f.identities...)
@@ -64,7 +64,7 @@ func backupFault(path string, err error) error {
 	case errors.Is(err, backup.ErrOtherKey):
 		code, hint = fault.Usage, "give the key of one of its recipients with --identity FILE, or the correct passphrase"
 	case errors.Is(err, backup.ErrNotBackup):
-		code, hint = fault.Usage, "name a file that 'install etcd snapshot' wrote"
+		code, hint = fault.Usage, "name a file that './install etcd snapshot' wrote"
 	}
 	return fault.New(code, hint, "reading the backup %s: %w", path, err)
 }

@@ -63,7 +63,7 @@ func (c *content) waitBinaries(ctx context.Context, entries ...string) error {
 	}
 	for _, e := range entries {
 		if dest := binaryPath(e); !c.exists(dest) {
-			return fault.New(fault.Preflight, "run 'install init phase unpack' first", "%s is not installed", dest)
+			return fault.New(fault.Preflight, "run './install init phase unpack' first", "%s is not installed", dest)
 		}
 	}
 	return nil

@@ -40,7 +40,7 @@ To see when it runs and what it did:
     systemctl list-timers ` + certsTimer.Name + `.timer
     journalctl -u ` + certsTimer.Name + `.service
 
-'install reset' removes the timer too.`,
+'./install reset' removes the timer too.`,
 		Example: "  ./install certs auto\n  ./install certs auto --off",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -60,7 +60,7 @@ To see when it runs and what it did:
 				return fault.New(fault.Failure, "run it on each control plane; kubelets renew their own certificates", "this host is not a control plane: %s/kube-apiserver.yaml does not exist", config.ManifestsDir)
 			}
 			if !h.Used() {
-				return fault.New(fault.Failure, "run 'install certs renew all --due --restart' from your own timer", "Airlift did not install this control plane, so reset could not remove the timer")
+				return fault.New(fault.Failure, "run './install certs renew all --due --restart' from your own timer", "Airlift did not install this control plane, so reset could not remove the timer")
 			}
 			changed, err := h.EnsureTimer(cmd.Context(), certsTimer)
 			if err != nil {

@@ -34,7 +34,7 @@ names and usages. The rest of a kubeconfig does not change. CAs are not renewed:
 
 The kubelet renews its own client certificate. If it was offline until the certificate
 expired, 'all' renews it on a control plane. A worker does not have the CA's key: remove
-its kubelet.conf and join it again, with a new token ('install token create').
+its kubelet.conf and join it again, with a new token ('./install token create').
 
 Names of certificates:` + list.String() + `
 

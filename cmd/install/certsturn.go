@@ -27,7 +27,7 @@ func (f *certsFlags) takeTurn(cmd *cobra.Command, expired bool) (end func(), err
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
 	case f.due && !expired:
-		return nil, fault.New(fault.Failure, "see 'install status'; no certificate has expired yet", "nothing was renewed, because the API does not answer: %v", err)
+		return nil, fault.New(fault.Failure, "see './install status'; no certificate has expired yet", "nothing was renewed, because the API does not answer: %v", err)
 	default:
 		warner(cmd)("not waiting for other control planes, because the API does not answer: %v", err)
 		return func() {}, nil

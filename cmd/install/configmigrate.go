@@ -33,7 +33,7 @@ kube-proxy are copied unchanged.`,
 				return err
 			}
 			if newPath == "" {
-				_, err = cmd.OutOrStdout().Write(data)
+				_, err = verbatim(cmd).Write(data)
 				return err
 			}
 			// The file may contain tokens.

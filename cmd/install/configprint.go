@@ -57,7 +57,7 @@ func newConfigPrintCmd() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				_, err = cmd.OutOrStdout().Write(append(data, more...))
+				_, err = verbatim(cmd).Write(append(data, more...))
 				return err
 			},
 		}

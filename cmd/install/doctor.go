@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -76,6 +77,11 @@ be written.`,
 			if err != nil {
 				return err
 			}
+			for i, e := range report.Entries {
+				if !strings.Contains(e.Name, "/") { // a text of Airlift
+					report.Entries[i].Content = []byte(own.in(string(e.Content)))
+				}
+			}
 			return writeReport(cmd, report, name)
 		},
 	}
@@ -111,7 +117,7 @@ func checkArchive(cmd *cobra.Command, name string) error {
 func writeReport(cmd *cobra.Command, report *doctor.Report, name string) error {
 	if name == "-" {
 		fmt.Fprint(cmd.ErrOrStderr(), report.Summary())
-		return report.WriteArchive(cmd.OutOrStdout(), ".tar.gz")
+		return report.WriteArchive(verbatim(cmd), ".tar.gz")
 	}
 	if name == "" {
 		name = report.FileName()

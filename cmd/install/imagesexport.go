@@ -99,7 +99,7 @@ func exportImages(ctx context.Context, cmd *cobra.Command, b *blobs.Bundle, imag
 		return err
 	}
 	if path == "-" {
-		out := cmd.OutOrStdout()
+		out := verbatim(cmd)
 		if f, ok := out.(interface{ Fd() uintptr }); ok && term.IsTerminal(int(f.Fd())) {
 			return fault.New(fault.Usage, "write to a file, or to a pipe: ./install images export - | ctr -n k8s.io images import -", "the archive cannot be written to a terminal")
 		}

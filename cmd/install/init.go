@@ -45,7 +45,7 @@ else. If this file has the site's own files, systemd units and manifests, init a
 installs them.
 
 --config accepts kubeadm's documents: InitConfiguration, ClusterConfiguration,
-KubeletConfiguration and KubeProxyConfiguration. 'install init phase' runs one phase.` + timelineHelp,
+KubeletConfiguration and KubeProxyConfiguration. './install init phase' runs one phase.` + timelineHelp,
 		Example: initExample,
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -35,14 +35,14 @@ func newJoinCmd() *cobra.Command {
 		Use:   "join [HOST:PORT]",
 		Short: "Join this host to an existing cluster",
 		Long: `Join this host to an existing cluster, as a worker or, with --control-plane, as
-another control plane. 'install init' prints the command. It is safe to run it
+another control plane. './install init' prints the command. It is safe to run it
 again: it finishes what an earlier run left, and changes nothing else. If this file
 has the site's own files and systemd units for such a node, join also installs them.
 
 A control plane needs the cluster's certificates: --certificate-key downloads and
 decrypts them, or copy them to /etc/kubernetes/pki first.
 
---config accepts kubeadm's JoinConfiguration. 'install join phase' runs one phase.` + timelineHelp,
+--config accepts kubeadm's JoinConfiguration. './install join phase' runs one phase.` + timelineHelp,
 		Example: joinExample,
 		Args:    oneAddress,
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -62,7 +62,7 @@ expires: prefer short validity periods.`,
 			if err != nil {
 				return err
 			}
-			_, err = fmt.Fprintln(cmd.OutOrStdout(), string(data))
+			_, err = fmt.Fprintln(verbatim(cmd), string(data))
 			return err
 		},
 	}

@@ -18,7 +18,7 @@ func TestCommandsThatNeedKubernetes(t *testing.T) {
 		{"preflight", "init"}, {"preflight", "join"}, {"config", "images", "list"}, {"config", "images", "pull"},
 	} {
 		out, code := runBundle(t, images, args...)
-		if want := "error: this file has only images and no Kubernetes: 'install " + args[0]; code != 2 || !strings.Contains(out, want) || strings.Contains(out, "'apply'") {
+		if want := "error: this file has only images and no Kubernetes: '" + images + " " + args[0]; code != 2 || !strings.Contains(out, want) || strings.Contains(out, "'apply'") {
 			t.Errorf("%q: exit code %d\n%s", args, code, out)
 		}
 	}

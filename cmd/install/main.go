@@ -6,6 +6,8 @@ import (
 	"context"
 	"os"
 
+	"github.com/spf13/cobra"
+
 	"airlift/fault"
 	"airlift/interrupt"
 )
@@ -13,14 +15,16 @@ import (
 func main() {
 	ctx, cancel := interrupt.Context(context.Background())
 	cmd := newRootCmd()
-	cmd.SetOut(interrupt.Output{File: os.Stdout, Lost: cancel})
-	cmd.SetErr(interrupt.Output{File: os.Stderr, Lost: cancel})
+	own = nameOf(os.Args[0], ownPath)
+	cmd.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: written}
+	cmd.SetOut(textOutput{interrupt.Output{File: os.Stdout, Lost: cancel}})
+	cmd.SetErr(textOutput{interrupt.Output{File: os.Stderr, Lost: cancel}})
 	err := cmd.ExecuteContext(ctx)
 	if err != nil && ctx.Err() != nil {
 		err = fault.New(fault.Interrupted, "no file is half-written; run the same command again to continue", "%w", context.Cause(ctx))
 	}
 	if err != nil {
-		fault.Print(os.Stderr, err)
+		fault.Print(textOutput{interrupt.Output{File: os.Stderr, Lost: cancel}}, err)
 	}
 	os.Exit(int(fault.ExitCode(err)))
 }

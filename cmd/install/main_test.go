@@ -44,7 +44,7 @@ func TestCommandLine(t *testing.T) {
 		{"help", nil, 0, "Exit codes:", nil},
 		{"init help names kubeadm's flags", []string{"init", "--help"}, 0, "--apiserver-cert-extra-sans", nil},
 		{"unknown command", []string{"frobnicate"}, 2, "", []string{`"frobnicate"`, "hint: "}},
-		{"unknown flag", []string{"init", "--frobnicate"}, 2, "", []string{"--frobnicate", "hint: see 'install init --help'"}},
+		{"unknown flag", []string{"init", "--frobnicate"}, 2, "", []string{"--frobnicate", "hint: see '", " init --help'"}},
 		{"bad flag value", []string{"init", "--token-ttl", "soon"}, 2, "", []string{"soon", "hint: "}},
 		{"argument to init", []string{"init", "now"}, 2, "", []string{`"now"`}},
 		{"two addresses to join", []string{"join", "a:1", "b:1"}, 2, "", []string{"one address"}},

@@ -126,8 +126,11 @@ func printJSON(out io.Writer, document any) error {
 func printYAML() printFunc {
 	separator := ""
 	return func(out io.Writer, document any) error {
-		data, err := yaml.Marshal(document)
+		data, err := own.inDocument(document) // not in YAML, where a name in quotes ends at the second one
 		if err != nil {
+			return err
+		}
+		if data, err = yaml.JSONToYAML(data); err != nil {
 			return err
 		}
 		_, err = fmt.Fprintf(out, "%s%s", separator, data)

@@ -11,12 +11,16 @@ import (
 	"airlift/installer/redact"
 )
 
+// commandName returns the name of a subcommand without that of the file: "init phase certs".
+func commandName(cmd *cobra.Command) string {
+	return strings.TrimPrefix(cmd.CommandPath(), cmd.Root().CommandPath()+" ")
+}
+
 // recorded runs a command that changes this host, and records for 'install status' when it
 // began, how long it took and how it ended. The host must be locked. Flags and arguments are
 // not recorded, because they may be secrets.
 func recorded(cmd *cobra.Command, h *host.Host, kubernetes string, run func() error) error {
-	_, name, _ := strings.Cut(cmd.CommandPath(), " ")
-	h.BeginRun(host.RunRecord{Command: name, Version: kubernetes, Began: time.Now().UTC().Truncate(time.Millisecond)})
+	h.BeginRun(host.RunRecord{Command: commandName(cmd), Version: kubernetes, Began: time.Now().UTC().Truncate(time.Millisecond)})
 	err := run()
 	code, message := fault.ExitCode(err), ""
 	if err != nil {

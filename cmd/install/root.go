@@ -20,7 +20,7 @@ const rootLong = `install makes this host a Kubernetes node. It needs this file 
 The file contains the binaries and the images, and runs the phases of kubeadm. You need
 root. The host needs systemd, and a kernel with overlayfs, cgroups and namespaces.
 
-Ctrl-C, SIGTERM, a lost session and a closed output ('install init | head')
+Ctrl-C, SIGTERM, a lost session and a closed output ('./install init | head')
 interrupt the command between two changes. Run the same command again to
 continue. A second Ctrl-C ends it at once, and it can still be continued. To keep
 it running after the session ends, start it with nohup or systemd-run.
@@ -82,7 +82,7 @@ func logRequests(cmd *cobra.Command, verbosity int) {
 
 // console returns a Console that prints on the command's output.
 func console(cmd *cobra.Command) *installer.Console {
-	c := &installer.Console{Out: cmd.OutOrStdout(), Results: cmd.OutOrStdout()}
+	c := &installer.Console{Out: cmd.OutOrStdout(), Results: verbatim(cmd)}
 	c.Verbosity, _ = cmd.Flags().GetInt("v")
 	if f, ok := c.Out.(interface{ Fd() uintptr }); ok {
 		c.TTY = term.IsTerminal(int(f.Fd()))

@@ -89,7 +89,7 @@ func (t *timelineFlag) check() error {
 // on. It includes the names of all given flags, but only those values that
 // cannot contain secrets or names.
 func commandLine(cmd *cobra.Command) string {
-	words := []string{cmd.CommandPath()}
+	words := []string{"install " + commandName(cmd)}
 	cmd.Flags().Visit(func(f *pflag.Flag) {
 		value := "…"
 		switch f.Value.Type() {

@@ -71,7 +71,7 @@ func tokenCreate(in *tokenFlags) *cobra.Command {
 		Example: "  ./install token create --print-join-command\n  ./install token create --print-join-command --certificate-key KEY\n\nKEY is the key that './install init phase upload-certs --upload-certs' prints.",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 1 {
-				return fault.New(fault.Usage, "see 'install token create --help'", "token create accepts one token, and got %d", len(args))
+				return fault.New(fault.Usage, "see './install token create --help'", "token create accepts one token, and got %d", len(args))
 			}
 			return nil
 		},
@@ -183,7 +183,7 @@ func tokenDelete(in *tokenFlags) *cobra.Command {
 		Short: "Delete tokens, given in full or by their ID (the first six characters)",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return fault.New(fault.Usage, "'install token list' prints the tokens", "token delete requires a token")
+				return fault.New(fault.Usage, "'./install token list' prints the tokens", "token delete requires a token")
 			}
 			return nil
 		},

@@ -135,7 +135,7 @@ the configuration stored in the cluster. It changes nothing.`,
 			if len(plan.Changes) == 0 && err != nil {
 				return err
 			}
-			plan.WriteDiffs(cmd.OutOrStdout())
+			plan.WriteDiffs(verbatim(cmd))
 			return nil
 		},
 	}

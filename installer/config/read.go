@@ -132,7 +132,7 @@ func (s *source) need(kinds []string, others ...string) {
 		}
 	}
 	if len(s.problems) == 0 && !s.has(kinds...) {
-		s.addf(1, `this file has no %s, which this command requires: "install config print %s-defaults" prints one`,
+		s.addf(1, `this file has no %s, which this command requires: ./install config print %s-defaults prints one`,
 			strings.Join(kinds, " or "), strings.ToLower(strings.TrimSuffix(kinds[0], "Configuration")))
 	}
 }

@@ -42,7 +42,7 @@ func (c Claim) Check() string { return "DirAvailable-" + strings.ReplaceAll(c.Pa
 // whether the node has a stacked etcd, ownRuntime whether it uses the
 // bundle's containerd.
 func Claims(cfg *config.Config, ownEtcd, ownRuntime bool) []Claim {
-	const moveAway = "check which software uses the data; if this host was a node before, run `install reset` (or `kubeadm reset`); otherwise move the data away: "
+	const moveAway = "check which software uses the data; if this host was a node before, run `./install reset` (or `kubeadm reset`); otherwise move the data away: "
 	away := func(path string) string { return moveAway + "mv " + path + " " + path + ".before" }
 	var list []Claim
 	if ownEtcd {

@@ -384,7 +384,7 @@ func halfPair(have, missing string) error {
 }
 
 func missing(file string, ca authority) error {
-	return fault.New(fault.Failure, "have that CA sign it and put it there ('install certs generate-csr' creates the requests), or provide the CA's key",
+	return fault.New(fault.Failure, "have that CA sign it and put it there ('./install certs generate-csr' creates the requests), or provide the CA's key",
 		"%s does not exist and cannot be created: the key of the CA %s is not on this host", file, ca.path)
 }
 

@@ -46,7 +46,7 @@ func Renew(cfg *config.Config, host fs.FS, now time.Time, name string) (Result, 
 		return Result{}, err
 	}
 	if data == nil {
-		return Result{}, fault.New(fault.Failure, "create missing files with 'install init phase' or 'install join phase'",
+		return Result{}, fault.New(fault.Failure, "create missing files with './install init phase' or './install join phase'",
 			"%s does not exist", h.File)
 	}
 	old, err := h.parse(data)
@@ -60,7 +60,7 @@ func Renew(cfg *config.Config, host fs.FS, now time.Time, name string) (Result, 
 	case ca.cert == nil:
 		return Result{}, fault.New(fault.Failure, "set the correct directory with --cert-dir", "%s cannot be renewed: its CA, %s, does not exist", h.File, row(h.CA).certPath(cfg))
 	case ca.external():
-		return Result{}, fault.New(fault.Failure, "have that CA sign a new one ('install certs generate-csr' creates the requests), or provide the CA's key",
+		return Result{}, fault.New(fault.Failure, "have that CA sign a new one ('./install certs generate-csr' creates the requests), or provide the CA's key",
 			"%s cannot be renewed here: the key of the CA %s is not on this host, it is managed externally", h.File, ca.path)
 	}
 

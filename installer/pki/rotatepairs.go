@@ -225,5 +225,5 @@ func within(dir string, c Certificate) Certificate {
 }
 
 func noRotation(file string) error {
-	return fault.New(fault.Failure, "start with 'install certs rotate-ca distribute' on this control plane", "%s does not exist: no rotation of the CAs has begun on this host", file)
+	return fault.New(fault.Failure, "start with './install certs rotate-ca distribute' on this control plane", "%s does not exist: no rotation of the CAs has begun on this host", file)
 }

@@ -9,7 +9,7 @@ import (
 	"airlift/installer/host"
 )
 
-const resetFix = "if this host was a node before, run `install reset` (or `kubeadm reset`)"
+const resetFix = "if this host was a node before, run `./install reset` (or `kubeadm reset`)"
 
 // fileAvailable requires that a file does not exist, or that Airlift wrote it.
 func (s *subject) fileAvailable(path string) check {

@@ -56,7 +56,7 @@ func (t *Target) staticPods() (found []finding) {
 			continue
 		}
 		if _, err := fs.Stat(t.Files, strings.TrimPrefix(file, "/")); err != nil {
-			found = append(found, problem("restore it with the file that installed this control plane: ./install init, or the join command",
+			found = append(found, problem("restore it with the file that installed this control plane: ./FILE init, or the join command",
 				"the static pod manifest %s cannot be read: %v", file, err))
 		}
 	}

@@ -116,7 +116,7 @@ func (t *Target) skew() (found []finding) {
 		case to.LessThan(v) && v.Minor() > to.Minor():
 			found = append(found, problem("use a file with that version or a later one", "the kubelet of node %s is %s, newer than %s: a kubelet must not be newer than the API server", n.Name, n.Kubelet, t.To))
 		case int(to.Minor())-int(v.Minor()) > maxKubeletSkew:
-			found = append(found, problem(fmt.Sprintf("upgrade that node first, to v1.%d or later: ./install upgrade node with that file", int(to.Minor())-maxKubeletSkew),
+			found = append(found, problem(fmt.Sprintf("upgrade that node first, to v1.%d or later, with a file of that version: ./FILE upgrade node", int(to.Minor())-maxKubeletSkew),
 				"the kubelet of node %s is %s, and %s allows kubelets that are up to %d minor versions older", n.Name, n.Kubelet, t.To, maxKubeletSkew))
 		}
 	}
@@ -127,7 +127,7 @@ func (t *Target) skew() (found []finding) {
 		}
 		switch d := int(to.Minor()) - int(v.Minor()); {
 		case d > 1:
-			found = append(found, problem("upgrade that control plane first: ./install upgrade node with the file of the cluster's version",
+			found = append(found, problem("upgrade that control plane first, with the file of the cluster's version: ./FILE upgrade node",
 				"%s of node %s is %s, and control planes may differ by one minor version: %s is more", c.Name, c.Node, Tag(c.Image), t.To))
 		case d < 0:
 			found = append(found, problem("use a file with that version or a later one", "%s of node %s is %s, newer than %s", c.Name, c.Node, Tag(c.Image), t.To))
