@@ -202,7 +202,7 @@ func mounts(text []byte) []byte {
 		if len(fields) == 0 {
 			return line
 		}
-		if len(fields) < 4 || len(fields) > 6 || !mountPoint.MatchString(fields[1]) {
+		if len(fields) < 4 || len(fields) > 6 || !mountPoint.MatchString(fields[1]) || !fileSystem.MatchString(fields[2]) {
 			return Marker
 		}
 		options := strings.Split(fields[3], ",")
@@ -222,6 +222,7 @@ func mounts(text []byte) []byte {
 
 var (
 	mountPoint = regexp.MustCompile(`^(/[\w./-]*|none|swap)$`)
+	fileSystem = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,31}$`)
 	device     = regexp.MustCompile(`^(/[\w./-]*|(UUID|LABEL|PARTUUID|PARTLABEL)=[\w.-]+|[\w.-]+(:/[\w./-]*)?|//[\w.-]+/[\w./-]*)$`)
 )
 

@@ -53,3 +53,31 @@ func TestNoSecretIsLeft(t *testing.T) {
 	}
 	t.Logf("%d secrets, AIRLIFT_SEED=%d", count, seed)
 }
+
+// TestAnyTextInAnyFile: a file may have something else than its name promises.
+func TestAnyTextInAnyFile(t *testing.T) {
+	seed := secrets.Seed()
+	t.Logf("AIRLIFT_SEED=%d", seed)
+	g := secrets.New(seed)
+	failed := map[string]bool{}
+	for _, path := range []string{
+		"/etc/kubernetes/manifests/x.yaml", "/etc/kubernetes/admin.conf", "/var/lib/kubelet/config.yaml", "/etc/cni/net.d/10-x.conflist", "/etc/cni/net.d/calico-kubeconfig",
+		"/etc/containerd/config.toml", "/etc/containerd/conf.d/x.toml", "/etc/containerd/certs.d/r/hosts.toml", "/etc/default/kubelet", "/etc/sysconfig/kubelet", "/etc/os-release",
+		"/var/lib/kubelet/kubeadm-flags.env", "/run/flannel/subnet.env", "/etc/systemd/system/kubelet.service", "/etc/systemd/system/kubelet.service.d/10.conf",
+		"/usr/lib/systemd/system/kubelet.service", "/usr/lib/systemd/system/kubelet.service.d/10.conf", "/etc/fstab", "/etc/hosts", "/etc/resolv.conf", "/etc/nsswitch.conf",
+		"/etc/modules-load.d/x.conf", "/etc/sysctl.d/x.conf", "/somewhere/else",
+	} {
+		for _, p := range g.Probes() {
+			secret := g.Secret()
+			if p.OneLine {
+				secret = strings.ReplaceAll(secret, "\n", " ")
+			}
+			form := File(path)
+			got, other := string(form([]byte(p.Text(secret)))), string(form([]byte(p.Text("Zq9xW1kLp0"))))
+			if piece := secrets.Leak(got, other, secret); piece != "" && !failed[path+p.Name] {
+				failed[path+p.Name] = true
+				t.Errorf("%s, %s: %q of %q is left in\n%s\nfrom\n%s", path, p.Name, piece, secret, got, p.Text(secret))
+			}
+		}
+	}
+}

@@ -9,8 +9,8 @@ import (
 var (
 	assignment   = regexp.MustCompile(`^(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)=((?s:.*))$`)
 	upperName    = regexp.MustCompile(`^[A-Z_][A-Z0-9_]*$`)
-	unitSection  = regexp.MustCompile(`^\[[A-Z][A-Za-z]*\]$`)
-	unitFile     = regexp.MustCompile(`^# /[\w./@-]+$`) // systemctl cat's heading
+	unitSection  = regexp.MustCompile(`^\[(Unit|Service|Install|Timer|Socket|Mount|Automount|Swap|Path|Slice|Scope)\]$`)
+	unitFile     = regexp.MustCompile(`^# /(etc|usr|run|lib)/[\w./@\\-]+\.(service|timer|socket|mount|slice|conf)$`) // systemctl cat's heading
 	unitLine     = regexp.MustCompile(`^([A-Za-z]+)\s*=\s*(.*)$`)
 	environments = set("Environment DefaultEnvironment ManagerEnvironment")
 )

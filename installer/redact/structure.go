@@ -283,7 +283,7 @@ func unknown(v any) any {
 	case nil, bool:
 		return v
 	case map[string]any:
-		return eachField(v, func(_ string, item any) any { return unknown(item) })
+		return unknownFields(v)
 	case []any:
 		return each(v, unknown)
 	case string:
@@ -295,6 +295,23 @@ func unknown(v any) any {
 		}
 	}
 	return Marker
+}
+
+// unknownFields keeps the names of fields. A name without a value may be a secret in braces.
+func unknownFields(m map[string]any) map[string]any {
+	out := make(map[string]any, len(m))
+	for name, v := range eachField(m, func(name string, v any) any {
+		if _, isBool := v.(bool); suspiciousName(name) && !isBool && v != nil {
+			return Marker
+		}
+		return unknown(v)
+	}) {
+		if v == nil {
+			name = Marker
+		}
+		out[name] = v
+	}
+	return out
 }
 
 // nested redacts a string that is a structure itself: JSON, or an object of Kubernetes. Other
@@ -392,11 +409,16 @@ func each(list []any, redact func(any) any) []any {
 	return out
 }
 
-// eachField redacts the values of an object. Also a name may be a secret, such as a URL.
+// eachField redacts the values of an object. Also a name may have a secret: a URL, or a text that
+// was no YAML. Names of fields and of ConfigMaps' keys have no blanks.
 func eachField(m map[string]any, redact func(name string, v any) any) map[string]any {
 	out := make(map[string]any, len(m))
 	for name, v := range m {
-		out[Line(name)] = redact(name, v)
+		shown := Line(name)
+		if strings.ContainsAny(name, " \t\r\n") {
+			shown = Marker
+		}
+		out[shown] = redact(name, v)
 	}
 	return out
 }
