@@ -154,6 +154,9 @@ func checkDirectory(dir, mountPoint string) error {
 // of this cluster in the directory. mountPoint is that of the directory's file system, which may be
 // a drive that is not there.
 func (b *Backup) SaveInDirectory(ctx context.Context, dir, mountPoint string, keep int) error {
+	if err := UnfinishedRestore(b.host); err != nil { // it would push good backups out of the directory
+		return err
+	}
 	if err := checkDirectory(dir, mountPoint); err != nil {
 		return errors.Join(err, b.record(BackupRecord{Time: time.Now().UTC().Truncate(time.Second), Path: dir, Error: err.Error()}))
 	}

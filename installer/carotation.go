@@ -82,6 +82,9 @@ func NewCARotation(ctx context.Context, o RotationOptions, h *host.Host, console
 
 // checkNode refuses a host whose CAs cannot be rotated now.
 func (r *CARotation) checkNode() error {
+	if err := UnfinishedRestore(r.existing); err != nil {
+		return err
+	}
 	r.node = pki.NodeName(r.files())
 	switch {
 	case r.node == "":

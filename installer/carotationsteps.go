@@ -409,3 +409,12 @@ func rotationInProgress(h *host.Host, c *config.Config) error {
 	}
 	return fault.New(fault.Preflight, "see what to run next: ./install certs rotate-ca status", "the CAs of this control plane are being rotated: %s exists", dir)
 }
+
+// otherWork refuses a command that would change the control plane while a restore or a rotation of the
+// CAs is unfinished.
+func otherWork(h *host.Host, c *config.Config) error {
+	if err := UnfinishedRestore(h); err != nil {
+		return err
+	}
+	return rotationInProgress(h, c)
+}

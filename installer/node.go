@@ -21,6 +21,7 @@ type node struct {
 	// replaces it and never modifies it.
 	config *config.Config
 
+	restores   bool             // this run is a restore, which may continue an earlier one
 	inspected  bool             // inspect has completed
 	rerun      bool             // an earlier run wrote at least a kubeconfig file
 	runtime    *existingRuntime // init and join: nil if Airlift uses the bundle's containerd
@@ -79,6 +80,11 @@ func (n *node) useRuntime(r *existingRuntime) {
 // completely or in part. It refuses to turn a worker into a control plane or a
 // control plane into a worker.
 func (n *node) findEarlierRun() error {
+	if !n.restores {
+		if err := UnfinishedRestore(n.existing); err != nil {
+			return err
+		}
+	}
 	is := ""
 	switch {
 	case !n.existing.Used():

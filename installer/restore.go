@@ -1,8 +1,8 @@
 package installer
 
 import (
+	"cmp"
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"os"
@@ -15,11 +15,11 @@ import (
 	"airlift/bundle/space"
 	"airlift/fault"
 	"airlift/installer/backup"
+	"airlift/installer/cluster"
 	"airlift/installer/config"
 	"airlift/installer/etcd"
 	"airlift/installer/host"
 	"airlift/installer/pki"
-	"airlift/installer/render"
 )
 
 // A BackupFile is a backup that was read to its end and found complete.
@@ -104,7 +104,7 @@ type Restore struct {
 // NewRestore returns a Restore that runs the plan on a host.
 func NewRestore(p *Plan, o InitOptions, f *BackupFile, h *host.Host, c *Console) *Restore {
 	r := &Restore{Init: NewInit(p, o, h, c), backup: f}
-	r.checkEarlier, r.onlyThisNode = r.checkFresh, true
+	r.checkEarlier, r.restores, r.onlyThisNode = r.checkFresh, true, true
 	return r
 }
 
@@ -118,6 +118,7 @@ func (r *Restore) Steps() []Step {
 	insert("runtime", Step{Name: "restore-etcd", Doc: "restore etcd's data from the backup", Run: r.restoreEtcd, Needed: true})
 	insert("runtime", Step{Name: "restore-files", Doc: "restore the files that the control plane's flags refer to", Run: r.restoreFiles, Needed: true})
 	insert("runtime", Step{Name: "restore-certs", Doc: "restore the cluster's CAs and keys from the backup", Run: r.restoreCerts, Needed: true})
+	insert("wait-control-plane", Step{Name: "compare-cluster", Doc: "compare the running cluster with the backup", Run: r.withClient(r.compareCluster), Needed: true})
 	insert("kubelet-finalize", Step{Name: "remove-old-nodes", Doc: "remove the control planes of the lost cluster", Run: r.withAPI(r.removeOldNodes)})
 	insert("addon", Step{Name: "restart-daemons", Doc: "restart this node's system pods with the new addresses", Run: r.withAPI(r.restartDaemons)})
 	return append(steps, Step{Name: "finish", Doc: "complete the restore", Run: r.finish, Needed: true})
@@ -128,59 +129,24 @@ func (r *Restore) Run(ctx context.Context) error {
 	return Run(ctx, r.console, r.Steps(), r.plan.config.SkipPhases)
 }
 
-// restoreMark is written before the first change and removed after the last step. So a run
-// that was interrupted can be continued, and a complete one is not run again.
-type restoreMark struct {
-	// Backup is the checksum of the backup's snapshot.
-	Backup string `json:"backup"`
-	Node   string `json:"node"`
-	Peer   string `json:"peerURL"`
-	// Token is part of the IDs of the new etcd cluster.
-	Token string `json:"token"`
-}
-
-const restoreMarkPath = host.StateDir + "/restore.json"
-
-// mark returns the mark of this run.
-func (r *Restore) mark() restoreMark {
-	m := restoreMark{Node: r.config.NodeRegistration.Name, Peer: render.EtcdPeerURL(r.config)}
-	for _, e := range r.backup.Manifest.Entries {
-		if e.Name == backup.SnapshotName {
-			m.Backup = e.SHA256
-		}
-	}
-	return m
-}
-
-// earlierMark returns the mark of an earlier run, nil if there is none.
-func (r *Restore) earlierMark() (*restoreMark, error) {
-	return readRecord[restoreMark](r.existing, restoreMarkPath)
-}
-
 // checkFresh refuses a host that has a node already, unless this restore was interrupted.
 func (r *Restore) checkFresh(context.Context) error {
-	earlier, err := r.earlierMark()
+	earlier, err := readRestoreMark(r.existing)
 	if err != nil {
 		return err
 	}
-	const reset = "remove what is on this host first: ./install reset"
 	if earlier != nil {
-		is := r.mark()
-		is.Token = earlier.Token
-		if is != *earlier {
-			return fault.New(fault.Preflight, "run the same command again; or "+reset, "another restore was interrupted on this host: from a different backup, or with a different node name or address")
-		}
-		return nil
+		return r.checkMark(earlier)
 	}
 	ca := path.Join(r.config.CertificatesDir, "ca.crt")
 	if data, err := os.ReadFile(r.existing.Path(ca)); err == nil {
 		if hash, err := caHash(data); err != nil || hash != r.backup.Manifest.CACertHash {
-			return fault.New(fault.Preflight, reset, "the backup is of another cluster: %s on this host is not its CA (%s)", ca, r.backup.Manifest.CACertHash)
+			return fault.New(fault.Preflight, resetFirst, "the backup is of another cluster: %s on this host is not its CA (%s)", ca, r.backup.Manifest.CACertHash)
 		}
 	}
 	for _, file := range []string{adminConf, kubeletConf, bootstrapConf, etcdManifest, apiServerManifest, path.Join(r.config.Etcd.Local.DataDir, "member")} {
 		if fileExists(r.existing, file) {
-			return fault.New(fault.Preflight, reset, "this host is part of a cluster: %s exists. A restore needs a host that is not part of a cluster", file)
+			return fault.New(fault.Preflight, resetFirst, "this host is part of a cluster: %s exists. A restore needs a host that is not part of a cluster", file)
 		}
 	}
 	return nil
@@ -188,16 +154,8 @@ func (r *Restore) checkFresh(context.Context) error {
 
 // restoreCerts writes the shared keys and certificates.
 func (r *Restore) restoreCerts(context.Context) error {
-	earlier, err := r.earlierMark()
-	if err != nil {
+	if err := r.ensureMark(); err != nil {
 		return err
-	}
-	if earlier == nil {
-		m := r.mark()
-		m.Token = rand.Text()
-		if err := writeRecord(r.host, restoreMarkPath, m); err != nil {
-			return err
-		}
 	}
 	var files []pki.File
 	rotating := false
@@ -237,7 +195,7 @@ func (r *Restore) restoreEtcd(ctx context.Context) error {
 	if err := r.host.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	earlier, err := r.earlierMark()
+	mark, err := readRestoreMark(r.existing)
 	if err != nil {
 		return err
 	}
@@ -247,10 +205,13 @@ func (r *Restore) restoreEtcd(ctx context.Context) error {
 	if err := host.OutputDir(r.host.Path(path.Dir(etcd.DatabasePath(work))), 0o700); err != nil {
 		return err
 	}
-	if err := r.writeSnapshot(ctx, work); err != nil {
+	if mark.ClusterUID, err = r.writeSnapshot(ctx, work); err != nil {
 		return space.Explain(dir, err)
 	}
-	if err := etcd.Restore(r.host.Path(work), earlier.Node, earlier.Peer, earlier.Token); err != nil {
+	if err := writeRecord(r.host, restoreMarkPath, mark); err != nil {
+		return err
+	}
+	if err := etcd.Restore(r.host.Path(work), mark.Node, mark.Peer, mark.Token); err != nil {
 		return err
 	}
 	if err := r.host.Rename(path.Join(work, "member"), path.Join(dir, "member")); err != nil {
@@ -262,32 +223,38 @@ func (r *Restore) restoreEtcd(ctx context.Context) error {
 	return r.host.RemoveTree(work)
 }
 
-// writeSnapshot writes the snapshot in the backup, verifies it, and writes its database.
-func (r *Restore) writeSnapshot(ctx context.Context, work string) error {
+// writeSnapshot writes the snapshot in the backup, verifies it, and writes its database. uid is the UID
+// of the cluster in it.
+func (r *Restore) writeSnapshot(ctx context.Context, work string) (uid string, err error) {
 	snapshot, err := host.CreateOutput(r.host.Path(path.Join(work, "snapshot.db")))
 	if err != nil {
-		return err
+		return "", err
 	}
 	defer snapshot.Discard()
 	if _, err := r.backup.read(ctx, cancelled{ctx, snapshot}); err != nil {
-		return err
+		return "", err
 	}
 	is, err := etcd.VerifySnapshot(snapshot.Name())
 	if err != nil {
-		return err
+		return "", err
 	}
 	if want := r.backup.Manifest.Snapshot; is != want {
-		return fault.New(fault.Bundle, "use another backup", "the snapshot in the backup is %+v, want %+v", is, want)
+		return "", fault.New(fault.Bundle, "use another backup", "the snapshot in the backup is %+v, want %+v", is, want)
+	}
+	prefix, _ := config.LastArg(r.config.APIServer.ExtraArgs, "etcd-prefix")
+	stored := cluster.Snapshot{Prefix: cmp.Or(prefix, "/registry")}
+	if stored.Values, err = etcd.Values(snapshot.Name(), stored.UIDKey()); err != nil {
+		return "", err
 	}
 	db, err := host.CreateOutput(r.host.Path(etcd.DatabasePath(work)))
 	if err != nil {
-		return err
+		return "", err
 	}
 	defer db.Discard()
 	if err := etcd.WriteDatabase(db, snapshot.Name()); err != nil {
-		return err
+		return "", err
 	}
-	return db.Commit()
+	return stored.UID(), db.Commit()
 }
 
 // removeOldNodes removes the Nodes of the control planes that the backup knows. Workers may

@@ -334,7 +334,7 @@ func (u *Upgrade) preflight(ctx context.Context) error {
 	if err := u.learn(ctx); err != nil {
 		return err
 	}
-	if err := rotationInProgress(u.existing, u.config); err != nil {
+	if err := otherWork(u.existing, u.config); err != nil {
 		return err
 	}
 	if err := u.takeTurn(ctx); err != nil {

@@ -2,10 +2,12 @@ package cluster
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/scheme"
 
 	"airlift/fault"
@@ -35,6 +37,33 @@ func (s Snapshot) HasFlannel() bool { return s.Values[s.flannel()] != nil }
 // Config reads the configuration as FetchConfig does.
 func (s Snapshot) Config() (*FetchedConfig, error) {
 	return configReader{get: s.read, hint: "use an older backup: this one cannot be restored"}.config()
+}
+
+// UIDKey is the key that UID reads.
+func (s Snapshot) UIDKey() string { return s.Prefix + "/namespaces/" + systemNamespace }
+
+// UID returns what ClusterUID returns, or "" if it cannot be read, as when it is encrypted.
+func (s Snapshot) UID() string {
+	object, _, err := scheme.Codecs.UniversalDeserializer().Decode(s.Values[s.UIDKey()], nil, nil)
+	namespace, ok := object.(*corev1.Namespace)
+	if err != nil || !ok {
+		return ""
+	}
+	return string(namespace.UID)
+}
+
+// ClusterUID returns the UID of the namespace kube-system, which identifies a cluster: it stays the same
+// when CAs are rotated or a backup is restored.
+func (c *Client) ClusterUID(ctx context.Context) (string, error) {
+	var namespace *corev1.Namespace
+	err := persist(ctx, func() (err error) {
+		namespace, err = c.api.CoreV1().Namespaces().Get(ctx, systemNamespace, metav1.GetOptions{})
+		return err
+	})
+	if err != nil {
+		return "", fmt.Errorf("reading the namespace %s: %w", systemNamespace, err)
+	}
+	return string(namespace.UID), nil
 }
 
 // encrypted is the beginning of a value that the API server encrypts

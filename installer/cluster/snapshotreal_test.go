@@ -18,7 +18,7 @@ func TestRealSnapshot(t *testing.T) {
 	etcdctl := rig.Component(t, realVersion, "etcdctl")
 	c := p.init(t)
 	s := Snapshot{Prefix: "/registry", Values: map[string][]byte{}}
-	for _, key := range s.Keys() {
+	for _, key := range append(s.Keys(), s.UIDKey()) {
 		out, err := exec.Command(etcdctl, "--endpoints", p.etcd, "get", key, "--write-out", "json").Output()
 		if err != nil {
 			t.Fatal(err)
@@ -38,6 +38,10 @@ func TestRealSnapshot(t *testing.T) {
 	}
 	if flannel := must(c.HasFlannel(within(t)))(t); s.HasFlannel() != flannel {
 		t.Errorf("flannel: from etcd %v, from the API %v", s.HasFlannel(), flannel)
+	}
+
+	if uid := must(c.ClusterUID(within(t)))(t); uid == "" || s.UID() != uid {
+		t.Errorf("UID: from etcd %q, from the API %q", s.UID(), uid)
 	}
 
 	bad := func(change func(values map[string][]byte)) Snapshot {

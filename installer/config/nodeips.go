@@ -10,7 +10,7 @@ import (
 // added. The family of the first Service range comes first, because pods on the
 // host's network get the addresses in this order.
 func (c *Config) NodeIPs() (ips []netip.Addr) {
-	if users, ok := lastArg(c.NodeRegistration.KubeletExtraArgs, "node-ip"); ok {
+	if users, ok := LastArg(c.NodeRegistration.KubeletExtraArgs, "node-ip"); ok {
 		return parseIPs(strings.Split(users, ",")...)
 	}
 	ips = parseIPs(c.Facts.NodeIP)

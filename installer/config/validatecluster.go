@@ -88,7 +88,7 @@ func (v *validator) networking(c *Cluster, cni string) {
 		}
 	}
 	pods := v.prefixes(podAt, c.Networking.PodSubnet)
-	allocate, _ := lastArg(c.ControllerManager.ExtraArgs, "allocate-node-cidrs")
+	allocate, _ := LastArg(c.ControllerManager.ExtraArgs, "allocate-node-cidrs")
 	for _, s := range pods {
 		if bits := s.Addr().BitLen() - s.Bits(); bits < 62 && 1<<bits < minPodAddrs {
 			v.addf("%s %s is too small: a cluster needs at least %d pod addresses", podAt, s, minPodAddrs)
@@ -120,7 +120,7 @@ func (v *validator) nodeMask(at string, pods netip.Prefix, args []Arg) {
 	if pods.Addr().Is6() {
 		mask, name = nodeMaskIPv6, "node-cidr-mask-size-ipv6"
 	}
-	if set, ok := lastArg(args, name); ok && set != "" {
+	if set, ok := LastArg(args, name); ok && set != "" {
 		var err error
 		if mask, err = strconv.Atoi(set); err != nil {
 			v.addf("%s: %s %q is not a number", v.at("ClusterConfiguration.controllerManager.extraArgs", "controllerManager.extraArgs"), name, set)
@@ -135,8 +135,8 @@ func (v *validator) nodeMask(at string, pods netip.Prefix, args []Arg) {
 	}
 }
 
-// lastArg is the value of a flag's last occurrence, which wins.
-func lastArg(args []Arg, name string) (value string, ok bool) {
+// LastArg is the value of a flag's last occurrence, which wins.
+func LastArg(args []Arg, name string) (value string, ok bool) {
 	for _, a := range args {
 		if a.Name == name {
 			value, ok = a.Value, true

@@ -19,6 +19,7 @@ import (
 	"go.etcd.io/etcd/server/v3/storage/wal/walpb"
 	"go.etcd.io/raft/v3/raftpb"
 	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -55,13 +56,16 @@ func Restore(dataDir, name, peerURL, token string) error {
 	return nil
 }
 
-func restore(dataDir, name, peerURL, token string) error {
-	urls, err := types.NewURLsMap(name + "=" + peerURL)
-	if err != nil {
-		return err
-	}
-	log := zap.NewNop()
-	cluster, err := membership.NewClusterFromURLsMap(log, token, urls)
+// log makes etcd's code panic where it would end the process without a message.
+var log = zap.NewNop().WithOptions(zap.WithFatalHook(zapcore.WriteThenPanic))
+
+func restore(dataDir, name, peerURL, token string) (err error) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			err = fmt.Errorf("%w: %v", ErrDamaged, cause)
+		}
+	}()
+	cluster, err := newCluster(name, peerURL, token)
 	if err != nil {
 		return err
 	}
@@ -76,12 +80,21 @@ func restore(dataDir, name, peerURL, token string) error {
 	return writeLog(cluster, name, filepath.Join(dataDir, "member", "wal"), filepath.Join(dataDir, "member", "snap"))
 }
 
+// newCluster returns a cluster with one member.
+func newCluster(name, peerURL, token string) (*membership.RaftCluster, error) {
+	urls, err := types.NewURLsMap(name + "=" + peerURL)
+	if err != nil {
+		return nil, err
+	}
+	return membership.NewClusterFromURLsMap(log, token, urls)
+}
+
 // Entries and terms of the new cluster's log: one entry adds the member.
 const firstIndex, firstTerm = 1, 1
 
 // writeMember replaces the members in the database, and increases the revision.
 func writeMember(b backend.Backend, cluster *membership.RaftCluster) error {
-	members := schema.NewMembershipBackend(zap.NewNop(), b)
+	members := schema.NewMembershipBackend(log, b)
 	if err := members.TrimMembershipFromBackend(); err != nil {
 		return err
 	}
@@ -111,7 +124,6 @@ func writeMember(b backend.Backend, cluster *membership.RaftCluster) error {
 // writeLog writes the write-ahead log with the entry that adds the member, and the snapshot
 // of the members that etcd before v3.6 reads.
 func writeLog(cluster *membership.RaftCluster, name, walDir, snapDir string) error {
-	log := zap.NewNop()
 	m := cluster.MemberByName(name)
 	id := uint64(m.ID)
 	metadata, err := proto.Marshal(&etcdserverpb.Metadata{NodeID: proto.Uint64(id), ClusterID: proto.Uint64(uint64(cluster.ID()))})

@@ -153,8 +153,24 @@ func TestRestore(t *testing.T) {
 			if FirstStartInterrupted(m.dir) {
 				t.Error("the restored data look like those of an interrupted first start")
 			}
+			identity, err := RestoredIdentity("two", m.peer, "token")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if is, err := ReadIdentity(m.dir); err != nil || is != identity {
+				t.Errorf("before etcd starts: %s, %v; want %s", is, err, identity)
+			}
 			s.start(m)
 			c = s.connect(m)
+			if is, err := ReadIdentity(m.dir); err != nil || is != identity {
+				t.Errorf("while etcd runs: %s, %v; want %s", is, err, identity)
+			}
+			if is, err := c.Identity(t.Context()); err != nil || is != identity {
+				t.Errorf("etcd reports %s, %v; want %s", is, err, identity)
+			}
+			if is, err := ReadIdentity(old.dir); err != nil || is == identity || is.Cluster != oldID {
+				t.Errorf("the old cluster: %s, %v; want cluster %016x", is, err, oldID)
+			}
 			got, err := c.api.Get(t.Context(), "", clientv3.WithPrefix())
 			if err != nil {
 				t.Fatal(err)
@@ -215,4 +231,15 @@ func mustMembers(t *testing.T, c *Client) []Member {
 		t.Fatal(err)
 	}
 	return members
+}
+
+// TestRestoreOfOtherDatabase: what is not etcd's database is an error, and not the end of the process.
+func TestRestoreOfOtherDatabase(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.MkdirAll(filepath.Dir(DatabasePath(dir)), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := Restore(dir, "one", "https://10.1.2.3:2380", "token"); !errors.Is(err, ErrDamaged) {
+		t.Error(err)
+	}
 }
