@@ -68,7 +68,7 @@ RACE = ./bundle ./bundle/fetch ./images/store \
 	./installer ./installer/cluster ./installer/etcd ./installer/host ./installer/timeline ./progress
 
 # Debian packages that the tests need.
-PACKAGES = gcc iptables iproute2 libarchive-tools libc6-dev libcap2-bin minisign nftables openssl pigz skopeo zstd
+PACKAGES = exfat-fuse exfatprogs gcc iptables iproute2 libarchive-tools libc6-dev libcap2-bin minisign nftables openssl pigz skopeo zstd
 
 .PHONY: packages all build executables upstream oracles bundle best newer demo unit test vet e2e hosts vm versions conformance bench scale release reproducible clean
 

@@ -112,11 +112,7 @@ func (d *Draft) Open() (*File, error) {
 
 // Replace gives the file its name. It replaces a file that has the name.
 func (d *Draft) Replace() error {
-	err := d.file.Replace()
-	if err == nil {
-		err = syncDir(filepath.Dir(d.path))
-	}
-	return d.failed(err)
+	return d.failed(d.file.Replace())
 }
 
 // Discard removes the file, unless it has its name. A deferred call does no harm.

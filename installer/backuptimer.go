@@ -1,13 +1,16 @@
 package installer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -21,8 +24,9 @@ var backupTimer = host.Timer{Name: "airlift-backup", About: "Backup of the Kuber
 
 const backupRecipients = "/etc/airlift-backup-recipients"
 
-// backupPrefix begins the names of scheduled backups. The start of the hash of the cluster's
-// CA follows, and the time: so the name of an encrypted one also identifies its cluster.
+// backupPrefix begins the names of scheduled backups. The start of the hash of the cluster's CA follows,
+// the time, the node, the ID of the etcd cluster and its revision: so an encrypted one can also be
+// identified, and no two nodes write the same name.
 const (
 	backupPrefix = "airlift-backup-"
 	backupTime   = "20060102T150405Z"
@@ -164,15 +168,22 @@ func (b *Backup) SaveInDirectory(ctx context.Context, dir, mountPoint string, ke
 	if err != nil {
 		return err
 	}
-	name := prefix + time.Now().UTC().Format(backupTime) + ".tar"
-	if len(b.Recipients) > 0 {
-		name += ".age"
-	}
-	if err := b.Save(ctx, filepath.Join(dir, name), false); err != nil {
+	r, err := b.saveAs(ctx, dir, func(m backup.Manifest) string {
+		return filepath.Join(dir, scheduledName(prefix, m, len(b.Recipients) > 0))
+	}, false)
+	if err != nil {
 		return err
 	}
 	fmt.Fprintln(b.console.Out, b.Summary)
-	return b.prune(dir, prefix, name, keep)
+	return b.prune(dir, prefix, filepath.Base(r.Path), keep)
+}
+
+func scheduledName(prefix string, m backup.Manifest, encrypted bool) string {
+	name := fmt.Sprintf("%s%s-%s-%s-%d.tar", prefix, m.Created.UTC().Format(backupTime), cmp.Or(m.Node, "unknown"), m.EtcdClusterID, m.Snapshot.Revision)
+	if encrypted {
+		name += ".age"
+	}
+	return name
 }
 
 // scheduledPrefix begins the names of this cluster's scheduled backups.
@@ -192,21 +203,31 @@ func (b *Backup) scheduledPrefix() (string, error) {
 	return backupPrefix + strings.TrimPrefix(hash, "sha256:")[:12] + "-", nil
 }
 
-// prune removes the oldest backups of this cluster in a directory, and keeps the one that was just
-// written: after the clock was set back, it has the oldest name. Other files stay.
+// prune removes the oldest backups in a directory that are of the same etcd cluster as the one that was
+// just written, which stays. Clocks may have been wrong, so their order is that of etcd's revisions.
 func (b *Backup) prune(dir, prefix, written string, keep int) error {
 	list, err := os.ReadDir(dir)
 	if err != nil {
 		return err
 	}
-	var backups []string
+	var backups []scheduled
 	for _, f := range list {
-		if f.Name() != written && f.Type().IsRegular() && isScheduled(f.Name(), prefix) && isBackup(filepath.Join(dir, f.Name())) {
-			backups = append(backups, filepath.Join(dir, f.Name()))
+		if s, ok := readScheduled(dir, f, prefix); ok {
+			backups = append(backups, s)
 		}
 	}
-	slices.Sort(backups) // by time
-	for _, path := range backups[:max(0, len(backups)-(keep-1))] {
+	i := slices.IndexFunc(backups, func(s scheduled) bool { return s.name == written })
+	if i < 0 {
+		return nil // another process has moved it
+	}
+	cluster := backups[i].cluster
+	backups = slices.DeleteFunc(backups, func(s scheduled) bool { return s.cluster != cluster })
+	slices.SortFunc(backups, scheduled.compare)
+	for _, s := range backups[:max(0, len(backups)-keep)] {
+		if s.name == written {
+			continue
+		}
+		path := filepath.Join(dir, s.name)
 		if err := host.RemoveOutput(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("removing the old backup %s: %w", path, err)
 		}
@@ -215,21 +236,39 @@ func (b *Backup) prune(dir, prefix, written string, keep int) error {
 	return nil
 }
 
-// isScheduled reports whether a name is that of a scheduled backup with a prefix.
-func isScheduled(name, prefix string) bool {
-	rest, ok := strings.CutPrefix(name, prefix)
-	moment, tar := strings.CutSuffix(strings.TrimSuffix(rest, ".age"), ".tar")
-	_, err := time.Parse(backupTime, moment)
-	return ok && tar && err == nil
+// A scheduled is a file that is a scheduled backup.
+type scheduled struct {
+	name, time string
+	cluster    string // etcd's ID
+	revision   int64
 }
 
-// isBackup reports whether a file begins as a backup does. An encrypted one cannot be read here.
-func isBackup(path string) bool {
-	f, err := os.Open(path)
+// compare orders backups of one cluster, the oldest first.
+func (s scheduled) compare(o scheduled) int {
+	return cmp.Or(cmp.Compare(s.revision, o.revision), strings.Compare(s.time, o.time), strings.Compare(s.name, o.name))
+}
+
+// scheduledRest matches the name of a scheduled backup after its prefix: the time, the node, etcd's ID
+// and revision. Older installers wrote only the time.
+var scheduledRest = regexp.MustCompile(`^([0-9]{8}T[0-9]{6}Z)(?:-.+-([0-9a-f]{16})-([0-9]+))?\.tar(?:\.age)?$`)
+
+// readScheduled reads a directory entry. ok is false if it is not a scheduled backup with this prefix.
+func readScheduled(dir string, entry fs.DirEntry, prefix string) (s scheduled, ok bool) {
+	rest, ours := strings.CutPrefix(entry.Name(), prefix)
+	m := scheduledRest.FindStringSubmatch(rest)
+	if !ours || m == nil || !entry.Type().IsRegular() {
+		return s, false
+	}
+	s = scheduled{name: entry.Name(), time: m[1], cluster: m[2]}
+	s.revision, _ = strconv.ParseInt(m[3], 10, 64) // 0 in a name without it
+	f, err := os.Open(filepath.Join(dir, s.name))
 	if err != nil {
-		return false
+		return s, false
 	}
 	defer f.Close()
-	_, err = backup.ReadManifest(f)
-	return err == nil || errors.Is(err, backup.ErrEncrypted)
+	manifest, err := backup.ReadManifest(f)
+	if err == nil {
+		s.cluster, s.revision = manifest.EtcdClusterID, manifest.Snapshot.Revision
+	}
+	return s, err == nil || errors.Is(err, backup.ErrEncrypted)
 }

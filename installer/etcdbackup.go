@@ -49,7 +49,9 @@ type BackupRecord struct {
 	Path     string         `json:"path"`
 	Size     int64          `json:"size,omitempty"`
 	Snapshot *etcd.Snapshot `json:"snapshot,omitempty"`
-	Error    string         `json:"error,omitempty"`
+	// CACertHash identifies the cluster, for --ca-cert-hash.
+	CACertHash string `json:"caCertHash,omitempty"`
+	Error      string `json:"error,omitempty"`
 }
 
 // backupRecordPath has the BackupRecord.
@@ -59,19 +61,40 @@ const backupRecordPath = host.StateDir + "/backup.json"
 // only with force.
 func (b *Backup) Save(ctx context.Context, file string, force bool) error {
 	if _, err := os.Lstat(file); err == nil && !force {
-		return fault.New(fault.Usage, "choose another name, or replace it with --force", "%s exists", file)
+		return backupExists(file)
 	}
-	r := BackupRecord{Time: time.Now().UTC().Truncate(time.Second), Path: file}
-	s, err := b.save(ctx, file)
+	_, err := b.saveAs(ctx, file, func(backup.Manifest) string { return file }, force)
+	return err
+}
+
+func backupExists(file string) error {
+	return fault.New(fault.Usage, "choose another name, or replace it with --force", "%s exists", file)
+}
+
+// saveAs writes a backup to a path, or to a file in it that name chooses, and records the result.
+func (b *Backup) saveAs(ctx context.Context, path string, name func(backup.Manifest) string, replace bool) (BackupRecord, error) {
+	r := BackupRecord{Time: time.Now().UTC().Truncate(time.Second), Path: path}
+	err := b.checkPlace(path)
+	if err == nil {
+		err = b.save(ctx, name, replace, &r)
+	}
 	if err != nil {
 		r.Error = err.Error()
-	} else {
-		r.Snapshot = &s
-		if info, err := os.Stat(file); err == nil {
-			r.Size = info.Size()
-		}
 	}
-	return errors.Join(err, b.record(r))
+	return r, errors.Join(err, b.record(r))
+}
+
+// checkPlace refuses a path at which reset would remove the backup.
+func (b *Backup) checkPlace(path string) error {
+	e, err := ownEtcd(b.host)
+	if err != nil {
+		return err
+	}
+	dir, err := b.host.RemovedByReset(path, e.dataDir)
+	if err == nil && dir != "" {
+		err = fault.New(fault.Usage, "choose another directory, such as /root/backups, or better one on another drive", "a backup at %s would be lost: reset removes what is in %s", path, dir)
+	}
+	return err
 }
 
 // record stores the result, except on a host that Airlift did not install.
@@ -87,28 +110,25 @@ func lastBackup(h *host.Host) (*BackupRecord, error) {
 	return readRecord[BackupRecord](h, backupRecordPath)
 }
 
-func (b *Backup) save(ctx context.Context, file string) (etcd.Snapshot, error) {
-	var none etcd.Snapshot
+// save writes a backup, and completes its record.
+func (b *Backup) save(ctx context.Context, name func(backup.Manifest) string, replace bool, r *BackupRecord) error {
 	c, e, err := localEtcdClient(ctx, b.machine)
 	if err != nil {
-		return none, err
+		return err
 	}
 	defer c.Close()
 	m, current, err := b.describe(ctx, c, e)
 	if err != nil {
-		return none, err
+		return err
 	}
-	temporary := host.StateDir
-	if !b.exists(temporary) {
-		temporary = filepath.Dir(file)
-	}
-	snapshot, err := host.CreateOutput(b.host.Path(temporary + "/etcd-snapshot.db"))
+	// Not next to the backup: the snapshot is not encrypted.
+	snapshot, err := b.host.CreateScratch()
 	if err != nil {
-		return none, fmt.Errorf("writing to %s: %w", temporary, err)
+		return fmt.Errorf("writing to %s: %w", host.StateDir, err)
 	}
-	defer snapshot.Discard()
+	defer snapshot.Close()
 	if m.Snapshot, err = takeSnapshot(ctx, c, snapshot); err != nil {
-		return none, space.Explain(temporary, err)
+		return space.Explain(host.StateDir, err)
 	}
 	var stored storedCluster
 	if current {
@@ -117,25 +137,54 @@ func (b *Backup) save(ctx context.Context, file string) (etcd.Snapshot, error) {
 		stored, err = b.fromSnapshot(snapshot.Name())
 	}
 	if err != nil {
-		return none, err
+		return err
 	}
 	files, err := b.collect(&m, stored)
 	if err != nil {
-		return none, err
+		return err
+	}
+	r.Path = name(m)
+	if r.Size, err = b.write(ctx, r.Path, replace, m, snapshot.Name(), files); err != nil {
+		return err
+	}
+	r.Snapshot, r.CACertHash = &m.Snapshot, m.CACertHash
+	b.Summary = fmt.Sprintf("%s: %d keys at revision %d, %d files, hash %08x, verified\nto restore only a backup of this cluster: --ca-cert-hash %s",
+		r.Path, m.Snapshot.Keys, m.Snapshot.Revision, len(files), m.Snapshot.Hash, m.CACertHash)
+	return nil
+}
+
+// write writes the archive, and returns its size.
+func (b *Backup) write(ctx context.Context, file string, replace bool, m backup.Manifest, snapshot string, files []backup.File) (size int64, err error) {
+	failed := func(err error) error {
+		return fmt.Errorf("writing %s: %w", file, space.Explain(filepath.Dir(file), err))
 	}
 	out, err := host.CreateOutput(file)
 	if err != nil {
-		return none, fmt.Errorf("writing %s: %w", file, err)
+		return 0, failed(err)
 	}
 	defer out.Discard()
-	if err := backup.Write(cancelled{ctx, out}, m, snapshot.Name(), files, b.Recipients...); err != nil {
-		return none, fmt.Errorf("writing %s: %w", file, space.Explain(filepath.Dir(file), err))
+	if exposed, err := out.Exposed(); err != nil {
+		return 0, failed(err)
+	} else if exposed && len(b.Recipients) == 0 {
+		b.console.Warn("other users of this host can read %s, which has all secrets of the cluster: its file system has no modes. Encrypt the backup (--recipient), or mount the file system with umask=077", file)
 	}
-	if err := out.Commit(); err != nil {
-		return none, fmt.Errorf("writing %s: %w", file, err)
+	if err := backup.Write(cancelled{ctx, out}, m, snapshot, files, b.Recipients...); err != nil {
+		return 0, failed(err)
 	}
-	b.Summary = fmt.Sprintf("%s: %d keys at revision %d, %d files, hash %08x, verified", file, m.Snapshot.Keys, m.Snapshot.Revision, len(files), m.Snapshot.Hash)
-	return m.Snapshot, nil
+	if size, err = out.Size(); err != nil {
+		return 0, failed(err)
+	}
+	commit := out.CommitNew
+	if replace {
+		commit = out.Commit
+	}
+	switch err := commit(); {
+	case errors.Is(err, fs.ErrExist):
+		return 0, backupExists(file)
+	case err != nil:
+		return 0, failed(err)
+	}
+	return size, nil
 }
 
 const etcdHint = "see the kubelet's log: journalctl -u kubelet -e; and that of etcd below /var/log/pods"

@@ -3,6 +3,7 @@ package installer
 import (
 	"context"
 	"fmt"
+	"io"
 
 	"airlift/installer/etcd"
 	"airlift/installer/host"
@@ -31,8 +32,11 @@ func saveSnapshot(ctx context.Context, m *machine, path string) (etcd.Snapshot, 
 	return s, nil
 }
 
-// takeSnapshot writes a verified snapshot to a file that has a temporary name.
-func takeSnapshot(ctx context.Context, c *etcd.Client, out *host.Output) (etcd.Snapshot, error) {
+// takeSnapshot writes a verified snapshot to a file that can be opened by its Name.
+func takeSnapshot(ctx context.Context, c *etcd.Client, out interface {
+	io.Writer
+	Name() string
+}) (etcd.Snapshot, error) {
 	if err := c.Snapshot(ctx, out); err != nil {
 		return etcd.Snapshot{}, err
 	}

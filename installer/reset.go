@@ -75,6 +75,9 @@ func PlanReset(c config.Reset, kubeconfig string, h *host.Host, console *Console
 		traces.EtcdDataDir = volumes["etcd-data"]
 		h.AdoptTraces(traces)
 	}
+	if err := keepBackup(h); err != nil {
+		return nil, err
+	}
 	if c.CleanupTmpDir {
 		h.Adopt(config.KubernetesDir + "/tmp")
 	}
@@ -88,6 +91,19 @@ func PlanReset(c config.Reset, kubeconfig string, h *host.Host, console *Console
 			"this host is a node, but has no Airlift ledger: another tool created it, or the ledger is lost; reset would remove:\n%s", listed(r.plan.Of(host.Remove, host.Empty)))
 	}
 	return r, nil
+}
+
+// keepBackup refuses to remove the last backup that this host wrote: older installers wrote one anywhere.
+func keepBackup(h *host.Host) error {
+	last, err := lastBackup(h)
+	if err != nil || last == nil || !fileExists(h, last.Path) {
+		return nil // a damaged record is removed
+	}
+	dir, err := h.RemovedByReset(h.Path(last.Path))
+	if err == nil && dir != "" {
+		err = fault.New(fault.Preflight, fmt.Sprintf("move it, and other backups there: mv %s /root/", last.Path), "reset would remove the backup %s, because it is in %s", last.Path, dir)
+	}
+	return err
 }
 
 // Empty reports whether nothing was installed on this host.

@@ -131,6 +131,13 @@ func (r *Restore) Run(ctx context.Context) error {
 
 // checkFresh refuses a host that has a node already, unless this restore was interrupted.
 func (r *Restore) checkFresh(context.Context) error {
+	lost, err := r.existing.RemovedByReset(r.backup.Path, r.config.Etcd.Local.DataDir)
+	if err != nil {
+		return err
+	}
+	if lost != "" {
+		return fault.New(fault.Preflight, fmt.Sprintf("mv %s /root/", r.backup.Path), "the backup %s is in %s, where reset would remove it", r.backup.Path, lost)
+	}
 	earlier, err := readRestoreMark(r.existing)
 	if err != nil {
 		return err

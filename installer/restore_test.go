@@ -216,63 +216,6 @@ func TestRestoreWasKilledAfterTheData(t *testing.T) {
 	}
 }
 
-// TestPrune removes only the oldest backups of this cluster.
-func TestPrune(t *testing.T) {
-	dir := t.TempDir()
-	snapshot := filepath.Join(t.TempDir(), "snapshot.db")
-	if err := os.WriteFile(snapshot, []byte("data"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	var archive bytes.Buffer
-	if err := backup.Write(&archive, backup.Manifest{Created: time.Now(), Snapshot: etcd.Snapshot{}}, snapshot, nil); err != nil {
-		t.Fatal(err)
-	}
-	const prefix = backupPrefix + "aaaaaaaaaaaa-"
-	keep := []string{
-		prefix + "20260103T000000Z.tar", prefix + "20260104T000000Z.tar.age", // the newest two
-		backupPrefix + "bbbbbbbbbbbb-20250101T000000Z.tar", // another cluster
-		"20250101T000000Z.tar", prefix + "copy.tar", prefix + "20250101T000000Z.txt",
-	}
-	for _, name := range append(keep, prefix+"20260101T000000Z.tar", prefix+"20260102T000000Z.tar") {
-		data := archive.Bytes()
-		if strings.HasSuffix(name, ".age") {
-			data = []byte("age-encryption.org/v1\n")
-		}
-		if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	// The name alone is not enough.
-	keep = append(keep, prefix+"20240101T000000Z.tar")
-	if err := os.WriteFile(filepath.Join(dir, prefix+"20240101T000000Z.tar"), []byte("text"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	b := &Backup{machine: &machine{console: &Console{Out: new(bytes.Buffer)}}}
-	check := func(written string, keep []string) {
-		t.Helper()
-		if err := b.prune(dir, prefix, written, 2); err != nil {
-			t.Fatal(err)
-		}
-		list, err := os.ReadDir(dir)
-		if err != nil || len(list) != len(keep) {
-			t.Errorf("%v, %v", list, err)
-		}
-		for _, name := range keep {
-			if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
-				t.Error(err)
-			}
-		}
-	}
-	check(keep[1], keep)
-
-	// The clock was set back: the backup that was just written has the oldest name.
-	late := prefix + "19700101T000000Z.tar"
-	if err := os.WriteFile(filepath.Join(dir, late), archive.Bytes(), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	check(late, append(slices.Clone(keep[1:]), late))
-}
-
 // TestCheckCurrent: a member without a leader sends a snapshot too, and it may be old.
 func TestCheckCurrent(t *testing.T) {
 	const own, other = "https://10.1.2.3:2379", "https://10.1.2.4:2379"

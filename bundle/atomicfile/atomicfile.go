@@ -33,28 +33,36 @@ func (f *File) Finish(mode fs.FileMode) error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-// Replace gives the finished file its name. It replaces a file that has the name.
-func (f *File) Replace() error {
-	if err := os.Rename(f.Name(), f.path); err != nil {
+// Replace gives the finished file its name, also after a power failure. It replaces a file that has
+// the name.
+func (f *File) Replace() error { return f.place(os.Rename) }
+
+// PlaceNew is Replace for a name that no file has. If one has it, the error is fs.ErrExist.
+func (f *File) PlaceNew() error { return f.place(RenameNew) }
+
+func (f *File) place(rename func(from, to string) error) error {
+	if err := rename(f.Name(), f.path); err != nil {
 		return err
 	}
 	f.renamed = true
-	return nil
+	return SyncDir(filepath.Dir(f.path))
 }
 
-// PlaceNew gives the finished file its name. An existing file is not replaced; the error is
-// then fs.ErrExist.
-func (f *File) PlaceNew() error {
+// RenameNew renames a file. An existing file is not replaced; the error is then fs.ErrExist.
+func RenameNew(from, to string) error {
 	// Unlike a rename, a link never replaces a file.
-	err := os.Link(f.Name(), f.path)
-	if err == nil || errors.Is(err, fs.ErrExist) {
+	err := os.Link(from, to)
+	if err == nil {
+		return os.Remove(from)
+	}
+	if errors.Is(err, fs.ErrExist) {
 		return err
 	}
 	// FAT has no links.
-	if _, err := os.Lstat(f.path); err == nil {
-		return &fs.PathError{Op: "create", Path: f.path, Err: fs.ErrExist}
+	if _, err := os.Lstat(to); err == nil {
+		return &fs.PathError{Op: "create", Path: to, Err: fs.ErrExist}
 	}
-	return f.Replace()
+	return os.Rename(from, to)
 }
 
 // Discard closes the file and removes it, unless it has its name. A deferred call does no harm.

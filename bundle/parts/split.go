@@ -145,10 +145,6 @@ func (s *splitter) name(base string) error {
 			return err
 		}
 	}
-	if dir, err := os.Open(filepath.Dir(base)); err == nil {
-		_ = dir.Sync() // not every file system supports it
-		dir.Close()
-	}
 	return nil
 }
 

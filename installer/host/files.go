@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"airlift/bundle"
+	"airlift/bundle/atomicfile"
 	"airlift/fault"
 	"airlift/interrupt"
 )
@@ -228,6 +229,7 @@ func tempFile(path string) string {
 type stagedFile struct {
 	*os.File
 	path string
+	info fs.FileInfo
 }
 
 // stageFile writes r to a temporary file next to path and compares it with the
@@ -241,12 +243,15 @@ func stageFile(ctx context.Context, path string, r io.Reader, mode fs.FileMode, 
 	if err != nil {
 		return nil, err
 	}
-	f := &stagedFile{file, path}
+	f := &stagedFile{File: file, path: path}
 	defer func() {
 		if err != nil {
 			f.discard()
 		}
 	}()
+	if f.info, err = f.Stat(); err != nil {
+		return nil, err
+	}
 	sum := sha256.New()
 	v, verified := r.(bundle.Content)
 	verified = want == "" || verified && v.Verifies() == want
@@ -259,16 +264,31 @@ func stageFile(ctx context.Context, path string, r io.Reader, mode fs.FileMode, 
 	if got := hex.EncodeToString(sum.Sum(nil)); !verified && got != want {
 		return nil, fault.New(fault.Bundle, "copy the bundle file again", "its sha256 is %s, want %s", got, want)
 	}
-	return f, f.Chmod(mode)
+	// Not every file system has modes.
+	if err = f.Chmod(mode); errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.ENOTSUP) {
+		err = nil
+	}
+	return f, err
 }
 
 func (f *stagedFile) discard() {
 	f.Close()
-	os.Remove(f.Name())
+	if f.named() {
+		os.Remove(f.Name())
+	}
 }
 
-// settle syncs the file and renames it.
-func (f *stagedFile) settle() (err error) {
+// named reports whether the temporary name is still that of this file: another host may write to the
+// same directory.
+func (f *stagedFile) named() bool {
+	is, err := os.Lstat(f.Name())
+	return err == nil && os.SameFile(is, f.info)
+}
+
+// settle syncs the file, renames it, and syncs the directory.
+func (f *stagedFile) settle() error { return f.settleWith(os.Rename) }
+
+func (f *stagedFile) settleWith(rename func(from, to string) error) (err error) {
 	defer func() {
 		if err != nil {
 			f.discard()
@@ -277,10 +297,16 @@ func (f *stagedFile) settle() (err error) {
 	if err = f.Sync(); err != nil {
 		return err
 	}
+	if !f.named() {
+		return fmt.Errorf("another process replaced %s", f.Name())
+	}
 	if err = f.Close(); err != nil {
 		return err
 	}
-	return os.Rename(f.Name(), f.path)
+	if err = rename(f.Name(), f.path); err != nil {
+		return err
+	}
+	return atomicfile.SyncDir(filepath.Dir(f.path))
 }
 
 // errNotRegular reports a directory, a pipe or a device in place of a file.
@@ -310,15 +336,6 @@ func look(path string) (sum string, info fs.FileInfo, err error) {
 		sum, err = sumAt(path)
 	}
 	return sum, info, err
-}
-
-func syncDir(path string) error {
-	d, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	return d.Sync()
 }
 
 func digest(data []byte) string {

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"airlift/bundle/atomicfile"
 	"airlift/fault"
 )
 
@@ -188,8 +189,9 @@ func (h *Host) settled(kind, name, sum string) error {
 		return nil
 	}
 	if len(h.ledger.Entries[i].Earlier) > 0 {
-		// Earlier content must not reappear after a power failure.
-		if err := syncDir(filepath.Dir(h.Path(name))); err != nil {
+		// Earlier content must not reappear after a power failure: a run that was killed may have written
+		// the file.
+		if err := atomicfile.SyncDir(filepath.Dir(h.Path(name))); err != nil {
 			return fmt.Errorf("writing %s: %w", name, err)
 		}
 	}
@@ -234,10 +236,6 @@ func (h *Host) writeLedger(entries []entry) error {
 		return fmt.Errorf("writing the ledger: %w", err)
 	}
 	if err := replaceFile(h.Path(LedgerPath), append(data, '\n'), 0o600); err != nil {
-		return fmt.Errorf("writing the ledger: %w", err)
-	}
-	// The next write may be on another file system, and must not reach the disk before this.
-	if err := syncDir(h.Path(StateDir)); err != nil {
 		return fmt.Errorf("writing the ledger: %w", err)
 	}
 	first := len(h.ledger.Entries) == 0

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"airlift/bundle/atomicfile"
 	"airlift/installer/config"
 )
 
@@ -30,9 +31,6 @@ func (h *Host) keepOriginal(path string) (string, error) {
 	}
 	if err == nil {
 		err = copyFile(h.Path(path), dst)
-	}
-	if err == nil {
-		err = syncDir(filepath.Dir(dst))
 	}
 	if err != nil {
 		return "", fmt.Errorf("saving the original %s: %w", path, err)
@@ -83,9 +81,6 @@ func (h *Host) saveEdited(path, now string, warn warnFunc) error {
 		}
 		if err == nil {
 			err = copyFile(h.Path(path), place)
-		}
-		if err == nil {
-			err = syncDir(filepath.Dir(place))
 		}
 		if err != nil {
 			return fmt.Errorf("saving the edited %s: %w", path, err)
@@ -214,13 +209,13 @@ func saveAside(path string) (string, error) {
 // moveFile renames a file, or copies it to another file system.
 func moveFile(from, to string) error {
 	err := os.Rename(from, to)
+	if err == nil {
+		return atomicfile.SyncDir(filepath.Dir(to))
+	}
 	if !errors.Is(err, unix.EXDEV) {
 		return err
 	}
 	if err := copyFile(from, to); err != nil {
-		return err
-	}
-	if err := syncDir(filepath.Dir(to)); err != nil {
 		return err
 	}
 	return os.Remove(from)

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"airlift/bundle/atomicfile"
 	"airlift/fault"
 )
 
@@ -45,11 +46,30 @@ func CreateOutput(path string) (*Output, error) {
 // Name returns the temporary name, for reading what was written.
 func (o *Output) Name() string { return o.file.Name() }
 
+// Size returns the number of bytes that were written.
+func (o *Output) Size() (int64, error) {
+	info, err := o.file.Stat()
+	if err != nil {
+		return 0, err
+	}
+	return info.Size(), nil
+}
+
 func (o *Output) Write(p []byte) (int, error) { return o.file.Write(p) }
 
 // Commit writes the content to the disk and gives the file its name. It replaces a file that
 // has the name.
 func (o *Output) Commit() error { return o.file.settle() }
+
+// CommitNew is Commit for a name that no file has. If one has it, the error is fs.ErrExist.
+func (o *Output) CommitNew() error { return o.file.settleWith(atomicfile.RenameNew) }
+
+// Exposed reports whether other users of this machine can read the file: file systems such as FAT
+// have no modes.
+func (o *Output) Exposed() (bool, error) {
+	info, err := o.file.Stat()
+	return err == nil && info.Mode().Perm()&0o077 != 0, err
+}
 
 // Discard removes the file, unless it has its name.
 func (o *Output) Discard() { o.file.discard() }

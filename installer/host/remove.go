@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
+
+	"airlift/bundle/atomicfile"
 )
 
 // Remove removes a file that WriteFile wrote; it may be missing. Reset still
@@ -20,18 +23,16 @@ func (h *Host) Remove(path string) error {
 }
 
 // RemoveTree removes a directory with everything in it, which a component of Kubernetes wrote.
-func (h *Host) RemoveTree(path string) error {
-	if err := os.RemoveAll(h.Path(path)); err != nil {
-		return fmt.Errorf("removing %s: %w", path, err)
-	}
-	return nil
-}
+func (h *Host) RemoveTree(path string) error { return h.removeTree(path) }
 
 // Rename gives a file or directory that a run prepared its final name.
 func (h *Host) Rename(from, to string) error {
 	place, err := h.place(to)
 	if err == nil {
 		err = os.Rename(h.Path(from), place)
+	}
+	if err == nil {
+		err = atomicfile.SyncDir(filepath.Dir(place))
 	}
 	if err != nil {
 		return fmt.Errorf("creating %s: %w", to, err)

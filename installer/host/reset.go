@@ -249,8 +249,8 @@ func (h *Host) removeLedger() error {
 			return nil
 		}
 	}
-	if err := os.RemoveAll(h.Path(StateDir)); err != nil {
-		return fmt.Errorf("removing the ledger: %w", err)
+	if err := h.removeTree(StateDir); err != nil {
+		return err
 	}
 	h.ledger, h.unsaved = ledger{Version: ledgerVersion}, false
 	return nil

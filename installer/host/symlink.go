@@ -5,7 +5,10 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
+
+	"airlift/bundle/atomicfile"
 )
 
 // WriteSymlink atomically makes path a symbolic link to target, and reports
@@ -32,7 +35,10 @@ func replaceLink(path, target string) error {
 	if err := os.Symlink(target, next); err != nil {
 		return err
 	}
-	return os.Rename(next, path)
+	if err := os.Rename(next, path); err != nil {
+		return err
+	}
+	return atomicfile.SyncDir(filepath.Dir(path))
 }
 
 // isLink reports whether a sum is that of a symbolic link.

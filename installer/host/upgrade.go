@@ -95,9 +95,6 @@ func (h *Host) KeepFormer(path string) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		err = replaceFile(kept+absentSuffix, nil, 0o600)
 	}
-	if err == nil {
-		err = syncDir(filepath.Dir(kept))
-	}
 	if err != nil {
 		return fmt.Errorf("keeping the former %s: %w", path, err)
 	}
@@ -176,9 +173,6 @@ func (h *Host) WriteUpgrade(data []byte) error {
 	err := h.PrepareUpgrade()
 	if err == nil {
 		err = replaceFile(h.Path(upgradeState), data, 0o600)
-	}
-	if err == nil {
-		err = syncDir(h.Path(UpgradeDir))
 	}
 	if err != nil {
 		return fmt.Errorf("writing %s: %w", upgradeState, err)

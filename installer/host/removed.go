@@ -1,0 +1,79 @@
+package host
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/moby/sys/mountinfo"
+
+	"airlift/installer/config"
+)
+
+// A location is a path without links, and its place on its file system. With bind mounts, two paths have
+// the same place.
+type location struct{ path, device, place string }
+
+// locate follows the links in a path, which may be missing.
+func locate(path string, mounts []*mountinfo.Info) (location, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return location{}, err
+	}
+	real, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		real, _, err = walk(path)
+	}
+	if err != nil {
+		return location{}, err
+	}
+	l := location{path: real}
+	longest := 0
+	for _, m := range mounts { // the last one is on top of the others
+		if inner, ok := within(real, m.Mountpoint); ok && len(m.Mountpoint) >= longest {
+			longest, l.device, l.place = len(m.Mountpoint), fmt.Sprintf("%d:%d", m.Major, m.Minor), filepath.Join(m.Root, inner)
+		}
+	}
+	return l, nil
+}
+
+// within returns the part of a path below a directory, and whether it is the directory or below it.
+func within(path, dir string) (inner string, ok bool) {
+	if path == dir {
+		return "", true
+	}
+	return strings.CutPrefix(path, strings.TrimSuffix(dir, "/")+"/")
+}
+
+// in reports whether removing dir removes l.
+func (l location) in(dir location) bool {
+	_, path := within(l.path, dir.path)
+	_, place := within(l.place, dir.place)
+	return path || place && l.device == dir.device
+}
+
+// RemovedByReset returns the file or directory with which reset, or a component, removes a file of the
+// user at a path, also through links and bind mounts; "" if it stays. more are directories of components
+// that the ledger may not have.
+func (h *Host) RemovedByReset(path string, more ...string) (string, error) {
+	mounts, err := mountinfo.GetMounts(nil)
+	if err != nil {
+		return "", fmt.Errorf("listing mounts: %w", err)
+	}
+	at, err := locate(path, mounts)
+	if err != nil {
+		return "", outputFault(err)
+	}
+	dirs := append([]string{StateDir, config.KubernetesDir, config.KubeletDir, cniNetworks}, more...)
+	for _, kind := range []string{kindOwned, kindContents, kindFile, kindBinary} {
+		for _, e := range h.entries(kind) {
+			dirs = append(dirs, e.Name)
+		}
+	}
+	for _, dir := range dirs {
+		if d, err := locate(h.Path(dir), mounts); err == nil && at.in(d) {
+			return dir, nil
+		}
+	}
+	return "", nil
+}
