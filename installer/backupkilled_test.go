@@ -12,12 +12,12 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"filippo.io/age"
 
 	"airlift/fault"
 	"airlift/installer/backup"
+	"airlift/installer/etcd"
 	"airlift/installer/host"
 	"airlift/scripts/crash"
 	"airlift/scripts/rig"
@@ -57,12 +57,13 @@ func saveEncrypted(recipient, root string) error {
 		return err
 	}
 	defer snapshot.Close()
-	if _, err := io.WriteString(snapshot, strings.Repeat(plainSecret, 10_000)); err != nil {
+	plain := strings.Repeat(plainSecret, 10_000)
+	if _, err := io.WriteString(snapshot, plain); err != nil {
 		return err
 	}
 	b := NewBackup(h, &Console{Out: io.Discard})
 	b.Recipients = []age.Recipient{to}
-	_, err = b.write(context.Background(), filepath.Join(root, "drive", "cluster.tar.age"), false, backup.Manifest{Created: time.Now()}, snapshot.Name(), nil)
+	_, err = b.write(context.Background(), filepath.Join(root, "drive", "cluster.tar.age"), false, backup.Manifest{Snapshot: etcd.Snapshot{Size: int64(len(plain))}}, snapshot.Name(), neededFiles)
 	return err
 }
 
@@ -143,7 +144,7 @@ func TestBackupOnADriveWithoutModes(t *testing.T) {
 		out := new(bytes.Buffer)
 		b := &Backup{machine: &machine{console: &Console{Out: out}}, Recipients: to}
 		write := func() error {
-			_, err := b.write(t.Context(), filepath.Join(drive, name), false, backup.Manifest{}, snapshot, nil)
+			_, err := b.write(t.Context(), filepath.Join(drive, name), false, backup.Manifest{Snapshot: etcd.Snapshot{Size: 1}}, snapshot, neededFiles)
 			return err
 		}
 		if err := write(); err != nil {

@@ -17,6 +17,9 @@ import (
 
 const testPrefix = backupPrefix + "aaaaaaaaaaaa-"
 
+// neededFiles are the files that each backup has.
+var neededFiles = []backup.File{{Name: backup.ConfigName}, {Name: backup.PKIDir + "ca.crt"}}
+
 // A backupDir is a directory of scheduled backups.
 type backupDir struct {
 	t   *testing.T
@@ -44,7 +47,8 @@ func (d backupDir) archive(m backup.Manifest) []byte {
 		d.t.Fatal(err)
 	}
 	var archive bytes.Buffer
-	if err := backup.Write(&archive, m, snapshot, nil); err != nil {
+	m.Snapshot.Size = int64(len("data"))
+	if err := backup.Write(&archive, m, snapshot, neededFiles); err != nil {
 		d.t.Fatal(err)
 	}
 	return archive.Bytes()

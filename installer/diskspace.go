@@ -48,6 +48,8 @@ func (n *node) diskSpace(ctx context.Context) ([]preflight.Space, error) {
 		space := preflight.Space{Path: dir, Bytes: etcdBytes, Grows: etcdMaxBytes, Files: 10}
 		if fileExists(n.existing, path.Join(dir, "member")) {
 			space = preflight.Space{Path: dir}
+		} else if n.restored != nil { // the snapshot, and the database from it
+			space.Bytes += 2 * uint64(n.restored.Size)
 		}
 		list = append(list, space)
 	}

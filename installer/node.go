@@ -8,6 +8,7 @@ import (
 	"airlift/fault"
 	"airlift/images/store"
 	"airlift/installer/config"
+	"airlift/installer/etcd"
 	"airlift/installer/host"
 	"airlift/installer/preflight"
 )
@@ -21,7 +22,7 @@ type node struct {
 	// replaces it and never modifies it.
 	config *config.Config
 
-	restores   bool             // this run is a restore, which may continue an earlier one
+	restored   *etcd.Snapshot   // what this run restores; nil unless it is a restore, which may continue an earlier one
 	inspected  bool             // inspect has completed
 	rerun      bool             // an earlier run wrote at least a kubeconfig file
 	runtime    *existingRuntime // init and join: nil if Airlift uses the bundle's containerd
@@ -80,7 +81,7 @@ func (n *node) useRuntime(r *existingRuntime) {
 // completely or in part. It refuses to turn a worker into a control plane or a
 // control plane into a worker.
 func (n *node) findEarlierRun() error {
-	if !n.restores {
+	if n.restored == nil {
 		if err := UnfinishedRestore(n.existing); err != nil {
 			return err
 		}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -104,7 +105,7 @@ type Restore struct {
 // NewRestore returns a Restore that runs the plan on a host.
 func NewRestore(p *Plan, o InitOptions, f *BackupFile, h *host.Host, c *Console) *Restore {
 	r := &Restore{Init: NewInit(p, o, h, c), backup: f}
-	r.checkEarlier, r.restores, r.onlyThisNode = r.checkFresh, true, true
+	r.checkEarlier, r.restored, r.onlyThisNode = r.checkFresh, &f.Manifest.Snapshot, true
 	return r
 }
 
@@ -238,8 +239,12 @@ func (r *Restore) writeSnapshot(ctx context.Context, work string) (uid string, e
 		return "", err
 	}
 	defer snapshot.Discard()
-	if _, err := r.backup.read(ctx, cancelled{ctx, snapshot}); err != nil {
+	again, err := r.backup.read(ctx, cancelled{ctx, snapshot})
+	if err != nil {
 		return "", err
+	}
+	if !reflect.DeepEqual(again.Manifest, r.backup.Manifest) {
+		return "", fault.New(fault.Bundle, "copy it to this host, and run the same command again", "the backup %s was replaced after it had been checked", r.backup.Path)
 	}
 	is, err := etcd.VerifySnapshot(snapshot.Name())
 	if err != nil {

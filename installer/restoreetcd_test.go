@@ -82,7 +82,7 @@ func TestRestoreOfEtcd(t *testing.T) {
 		t.Fatalf("%+v %v", s, err)
 	}
 	var archive bytes.Buffer
-	files := []backup.File{{Name: backup.PKIDir + "ca.crt", Data: []byte("ca")}, {Name: backup.PKIDir + "ca.key", Data: []byte("key")}}
+	files := []backup.File{{Name: backup.ConfigName}, {Name: backup.PKIDir + "ca.crt", Data: []byte("ca")}, {Name: backup.PKIDir + "ca.key", Data: []byte("key")}}
 	if err := backup.Write(&archive, backup.Manifest{Created: time.Now(), Snapshot: s}, snapshot, files); err != nil {
 		t.Fatal(err)
 	}

@@ -9,9 +9,12 @@ import (
 
 	"go.etcd.io/bbolt"
 
+	"airlift/bundle"
 	"airlift/fault"
+	"airlift/installer/backup"
 	"airlift/installer/config"
 	"airlift/installer/etcd"
+	"airlift/installer/host"
 	"airlift/installer/render"
 )
 
@@ -114,5 +117,50 @@ func TestRestoreComparesEtcdsData(t *testing.T) {
 	put(t, r, config.EtcdDataDir+"/member/x", "x")
 	if err := r.checkFresh(t.Context()); err == nil || !strings.Contains(fault.Hint(err), "./install reset") {
 		t.Errorf("data that cannot be read: %v", err)
+	}
+}
+
+// TestBackupIsReplacedAfterItsCheck: the drive with the backup may be somebody else's. What was checked is
+// what is restored.
+func TestBackupIsReplacedAfterItsCheck(t *testing.T) {
+	d := newBackupDir(t)
+	file := filepath.Join(d.dir, "cluster.tar")
+	d.put("cluster.tar", d.archive(backup.Manifest{Node: "one"}))
+	f, err := OpenBackup(t.Context(), file, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.put("cluster.tar", d.archive(backup.Manifest{Node: "two"}))
+	r := restoring(t)
+	r.backup = f
+	if err := host.OutputDir(r.host.Path("/work"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.writeSnapshot(t.Context(), "/work"); err == nil || fault.ExitCode(err) != fault.Bundle || !strings.Contains(err.Error(), "was replaced after it had been checked") {
+		t.Error(err)
+	}
+}
+
+// TestSpaceForRestore: a snapshot that does not fit is refused before anything is written.
+func TestSpaceForRestore(t *testing.T) {
+	r := restoring(t)
+	r.plan.bundle.manifest = &bundle.Manifest{}
+	r.config.Facts.DefaultRoute = true
+	bytesFor := func(size int64) uint64 {
+		r.restored.Size = size
+		list, err := r.diskSpace(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range list {
+			if s.Path == r.config.Etcd.Local.DataDir {
+				return s.Bytes
+			}
+		}
+		t.Fatalf("etcd is not in %+v", list)
+		return 0
+	}
+	if more := bytesFor(1<<40) - bytesFor(0); more != 2<<40 {
+		t.Errorf("a snapshot of 1 TiB needs %d bytes more", more)
 	}
 }

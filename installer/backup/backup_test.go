@@ -29,9 +29,9 @@ func archive(t *testing.T, recipients ...age.Recipient) (file, snapshot []byte) 
 	if err := os.WriteFile(path, snapshot, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	m := Manifest{Created: time.Date(2026, 11, 23, 10, 0, 0, 5, time.UTC), KubernetesVersion: "v1.37.1", Snapshot: etcd.Snapshot{Keys: 7}}
+	m := Manifest{Created: time.Date(2026, 11, 23, 10, 0, 0, 5, time.UTC), KubernetesVersion: "v1.37.1", Snapshot: etcd.Snapshot{Keys: 7, Size: int64(len(snapshot))}}
 	var out bytes.Buffer
-	files := []File{{ConfigName, []byte("kind: ClusterConfiguration\n")}, {PKIDir + "ca.key", []byte("secret")}}
+	files := []File{{ConfigName, []byte("kind: ClusterConfiguration\n")}, {PKIDir + "ca.crt", []byte("ca")}, {PKIDir + "ca.key", []byte("secret")}}
 	if err := Write(&out, m, path, files, recipients...); err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +53,7 @@ func TestWriteAndRead(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		if !bytes.Equal(got.Bytes(), snapshot) || string(b.Files[PKIDir+"ca.key"]) != "secret" || b.Manifest.Snapshot.Keys != 7 || b.Encrypted != (c.to != nil) || len(b.Manifest.Entries) != 3 {
+		if !bytes.Equal(got.Bytes(), snapshot) || string(b.Files[PKIDir+"ca.key"]) != "secret" || b.Manifest.Snapshot.Keys != 7 || b.Encrypted != (c.to != nil) || len(b.Manifest.Entries) != 4 {
 			t.Errorf("%s: %+v", name, b)
 		}
 		m, err := ReadManifest(bytes.NewReader(file), c.with...)

@@ -21,6 +21,8 @@ const (
 	ageHeader = "age-encryption.org/v1\n"
 	// MaxFile limits the manifest, and each file but the snapshot.
 	MaxFile = 4 << 20
+	// maxFiles limits the sum of the files, which Read keeps in memory.
+	maxFiles = 64 << 20
 )
 
 // A Backup is the content of an archive, without the snapshot.
@@ -46,10 +48,20 @@ func Read(r io.Reader, w io.Writer, identities ...age.Identity) (*Backup, error)
 		return nil, err
 	}
 	// tar stops before the last bytes. age authenticates the end of the file.
-	if _, err := io.Copy(io.Discard, plain); err != nil {
+	if _, err := io.Copy(zeros{}, plain); err != nil {
 		return nil, readError(err)
 	}
 	return b, nil
+}
+
+// zeros accepts only the zeros with which tar fills its last block.
+type zeros struct{}
+
+func (zeros) Write(p []byte) (int, error) {
+	if len(bytes.Trim(p, "\x00")) > 0 {
+		return 0, fmt.Errorf("%w: it has bytes after its end", ErrDamaged)
+	}
+	return len(p), nil
 }
 
 // ReadManifest reads only the manifest.
@@ -142,10 +154,10 @@ func (b *Backup) read(archive *tar.Reader, w io.Writer) error {
 		return err
 	}
 	b.Manifest = *m
+	if err := m.check(); err != nil {
+		return fmt.Errorf("%w: %w", ErrDamaged, err)
+	}
 	for _, e := range m.Entries {
-		if path.Clean("/"+e.Name) != "/"+e.Name || e.Name != SnapshotName && e.Size > MaxFile {
-			return fmt.Errorf("%w: the entry %q is not allowed", ErrDamaged, e.Name)
-		}
 		header, err := archive.Next()
 		if errors.Is(err, io.EOF) {
 			return ErrTruncated
@@ -153,7 +165,7 @@ func (b *Backup) read(archive *tar.Reader, w io.Writer) error {
 		if err != nil {
 			return readError(err)
 		}
-		if header.Name != e.Name || header.Size != e.Size {
+		if header.Name != e.Name || header.Size != e.Size || !stored(header) {
 			return fmt.Errorf("%w: it has %q with %d bytes, want %q with %d", ErrDamaged, header.Name, header.Size, e.Name, e.Size)
 		}
 		sum, small := sha256.New(), &bytes.Buffer{}
@@ -178,4 +190,40 @@ func (b *Backup) read(archive *tar.Reader, w io.Writer) error {
 		return readError(err)
 	}
 	return nil
+}
+
+// check refuses entries that Write does not write.
+func (m *Manifest) check() error {
+	sizes, sum := map[string]int64{}, int64(0)
+	for _, e := range m.Entries {
+		if _, twice := sizes[e.Name]; twice || path.Clean("/"+e.Name) != "/"+e.Name || e.Name != SnapshotName && (e.Size < 0 || e.Size > MaxFile) {
+			return fmt.Errorf("the entry %q is not allowed", e.Name)
+		}
+		sizes[e.Name] = e.Size
+		if e.Name != SnapshotName {
+			sum += e.Size
+		}
+	}
+	for _, name := range []string{ConfigName, PKIDir + "ca.crt", SnapshotName} {
+		if _, ok := sizes[name]; !ok {
+			return fmt.Errorf("it has no %s", name)
+		}
+	}
+	if sum > maxFiles {
+		return fmt.Errorf("its files have %d bytes, and at most %d are allowed", sum, maxFiles)
+	}
+	if sizes[SnapshotName] != m.Snapshot.Size {
+		return fmt.Errorf("%s has %d bytes, want %d", SnapshotName, sizes[SnapshotName], m.Snapshot.Size)
+	}
+	return nil
+}
+
+// stored reports whether all bytes of a file are in the archive. A sparse file can be larger than the archive.
+func stored(h *tar.Header) bool {
+	for key := range h.PAXRecords {
+		if strings.HasPrefix(key, "GNU.sparse.") {
+			return false
+		}
+	}
+	return h.Typeflag == tar.TypeReg
 }

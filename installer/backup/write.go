@@ -54,6 +54,9 @@ func write(w io.Writer, m Manifest, snapshot string, files []File) error {
 		m.Entries = append(m.Entries, Entry{f.Name, int64(len(f.Data)), hex.EncodeToString(s[:])})
 	}
 	m.Entries = append(m.Entries, Entry{SnapshotName, size, hex.EncodeToString(sum.Sum(nil))})
+	if err := m.check(); err != nil { // Read would refuse it
+		return err
+	}
 	manifest, err := json.MarshalIndent(m, "", "  ")
 	if err != nil {
 		return err
