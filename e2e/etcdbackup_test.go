@@ -37,7 +37,7 @@ END
 func TestEtcdBackup(t *testing.T) {
 	s := up(t, lab.Options{Name: "e2e-backup", Hosts: 3})
 	first, second, third := s.Hosts[0], s.Hosts[1], s.Hosts[2]
-	var backup, objects string
+	var backup, objects, hash string
 	const file = "/root/cluster.tar"
 	steps := []struct {
 		name string
@@ -65,9 +65,17 @@ func TestEtcdBackup(t *testing.T) {
 			contains(t, install(t, first, 0, "etcd", "status"), first.Name, "leader", "healthy", "Last backup on this host: none")
 			contains(t, install(t, first, 0, "etcd", "defrag"), first.Name)
 			install(t, second, 1, "etcd", "snapshot", file)
-			contains(t, install(t, first, 0, "etcd", "snapshot", file), "keys at revision", "verified")
+			saved := install(t, first, 0, "etcd", "snapshot", file)
+			contains(t, saved, "keys at revision", "verified")
+			_, hash, _ = strings.Cut(strings.TrimSpace(saved), "--ca-cert-hash ")
 			contains(t, install(t, first, 2, "etcd", "snapshot", file), "exists", "--force")
-			contains(t, install(t, first, 0, "etcd", "status"), file)
+			contains(t, install(t, first, 0, "etcd", "status"), file, hash)
+			run(t, first, "sh", "-c", "ln -s /var/lib/airlift /root/state && mkdir /mnt/state && mount --bind /var/lib/airlift /mnt/state")
+			for _, dir := range []string{"/var/lib/airlift", "/root/state", "/mnt/state", "/var/lib/etcd", "/etc/kubernetes", "/var/lib/kubelet"} {
+				contains(t, install(t, first, 2, "etcd", "snapshot", dir+"/cluster.tar"), "would be lost")
+				contains(t, install(t, first, 2, "etcd", "snapshot", dir, "--every", "6h"), "would be lost")
+			}
+			run(t, first, "sh", "-c", "umount /mnt/state; rm -r /mnt/state /root/state; ! test -e /var/lib/airlift/cluster.tar")
 			contains(t, run(t, first, "sh", "-c", "stat -c %a "+file+"; tar -tf "+file), "600\n", "manifest.json\n", "pki/ca.key\n", "config/kubeadm.yaml\n", "files/etc/site/keys.yaml\n", "etcd/snapshot.db\n")
 			kubectl(t, s, "create", "configmap", "too-late")
 			objects = kubectl(t, s, "get", "configmaps,deployments,services,serviceaccounts,secrets", "-A", "--no-headers", "-o", "custom-columns=KIND:.kind,NS:.metadata.namespace,NAME:.metadata.name,UID:.metadata.uid")
@@ -112,6 +120,7 @@ func TestEtcdBackup(t *testing.T) {
 			contains(t, install(t, third, 2, "etcd", "restore", "/root/text"), "not an Airlift backup")
 			contains(t, install(t, third, 4, "etcd", "restore", "/root/bit"), "damaged")
 			contains(t, install(t, third, 2, "etcd", "restore", "/root/missing"), "no such file")
+			contains(t, install(t, third, 3, "etcd", "restore", file, "--ca-cert-hash", "sha256:"+strings.Repeat("0", 64)), "another cluster")
 			same(t, before, untouched(t, third))
 			run(t, third, "sh", "-c", "mkdir -p /etc/kubernetes/pki && openssl req -x509 -newkey rsa:2048 -nodes -keyout /dev/null -subj /CN=other -out /etc/kubernetes/pki/ca.crt")
 			contains(t, install(t, third, 3, "etcd", "restore", file), "another cluster")
@@ -119,7 +128,10 @@ func TestEtcdBackup(t *testing.T) {
 			same(t, before, untouched(t, third))
 		}},
 		{"restore on a host with another name and address", func(t *testing.T) {
-			out := install(t, third, 0, "etcd", "restore", file)
+			// A run that was killed before it had etcd's data.
+			run(t, third, "sh", "-c", "/root/install etcd restore "+file+" >/dev/null 2>&1 & pid=$!; mark=/var/lib/airlift/restore.json; while kill -0 $pid && ! test -e $mark; do sleep 0.01; done; kill -KILL $pid; wait; test -e $mark")
+			contains(t, install(t, third, 3, "init"), "a restore on this host is not finished", "./install etcd restore "+file, "./install reset")
+			out := install(t, third, 0, "etcd", "restore", file, "--ca-cert-hash", hash)
 			contains(t, out, "removed node "+first.Name, "kept worker "+second.Name, "keys at revision")
 			got := kubectlAt(t, third, "get", "configmaps,deployments,services,serviceaccounts,secrets", "-A", "--no-headers", "-o", "custom-columns=KIND:.kind,NS:.metadata.namespace,NAME:.metadata.name,UID:.metadata.uid")
 			have := map[string]bool{}

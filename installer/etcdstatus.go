@@ -111,7 +111,7 @@ func (s *EtcdStatus) Write(out io.Writer) {
 	case b.Error != "":
 		fmt.Fprintf(out, "\nLast backup on this host: %s failed: %s\n", b.Time.Format(time.RFC3339), b.Error)
 	default:
-		fmt.Fprintf(out, "\nLast backup on this host: %s, %s, %s, %d keys\n", b.Time.Format(time.RFC3339), b.Path, megabytes(b.Size), b.Snapshot.Keys)
+		fmt.Fprintf(out, "\nLast backup on this host: %s, %s, %s, %d keys, CA %s\n", b.Time.Format(time.RFC3339), b.Path, megabytes(b.Size), b.Snapshot.Keys, orDash(b.CACertHash))
 	}
 }
 

@@ -13,8 +13,9 @@ import (
 // etcdRestoreFlags are the flags of etcd restore: a part of init's, and those of the backup.
 type etcdRestoreFlags struct {
 	initFlags
-	identities []string
-	passphrase bool
+	identities   []string
+	passphrase   bool
+	caCertHashes []string
 }
 
 func newEtcdRestoreCmd() *cobra.Command {
@@ -32,10 +33,15 @@ Then join the other control planes and new workers as usual, with the command th
 prints. Existing workers continue if the control-plane endpoint, a name or an address, now
 points to this host. On others, run './install reset' and join them again.
 
+Encryption does not prove who wrote a backup: everyone who has the public key can write one.
+Give the hash that './install etcd snapshot' printed with --ca-cert-hash: then the command
+accepts only a file with the key of that CA.
+
 The file must have the backup's minor version of Kubernetes. Everything in the backup is
 checked before this host changes. An interrupted run is continued by the same command.`,
 		Example: `  ./install etcd restore /mnt/backup/cluster.tar
-  ./install etcd restore /mnt/backup/cluster.tar.age --identity key.txt --control-plane-endpoint k8s.site.example`,
+  ./install etcd restore /mnt/backup/cluster.tar.age --identity key.txt --ca-cert-hash sha256:…
+  ./install etcd restore /mnt/backup/cluster.tar --control-plane-endpoint k8s.site.example`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return fault.New(fault.Usage, "see '"+cmd.CommandPath()+" --help'", "etcd restore requires one file")
@@ -48,6 +54,7 @@ checked before this host changes. An interrupted run is continued by the same co
 	f.SortFlags = false
 	f.StringArrayVar(&in.identities, "identity", nil, "a `FILE` with the age secret key that decrypts the backup (repeatable)")
 	f.BoolVar(&in.passphrase, "passphrase", false, "decrypt it with a passphrase, which is read from the terminal")
+	f.StringSliceVar(&in.caCertHashes, "ca-cert-hash", nil, "restore only a backup that has the CA with this hash, sha256:<hex>, and its key (repeatable)")
 	f.StringVar(&cfg.LocalAPIEndpoint.AdvertiseAddress, "apiserver-advertise-address", "", "the address at which this API server is reachable (default: this host's, if there is only one candidate)")
 	f.StringVar(&cfg.ControlPlaneEndpoint, "control-plane-endpoint", "", "a stable address or DNS name for the whole control plane (default: the backup's)")
 	f.StringSliceVar(&cfg.APIServer.CertSANs, "apiserver-cert-extra-sans", nil, "additional IP addresses and DNS names in the API server's certificate (default: the backup's)")
@@ -79,6 +86,12 @@ func (in *etcdRestoreFlags) run(cmd *cobra.Command, path string) error {
 	file, err := installer.OpenBackup(cmd.Context(), path, identities)
 	if err != nil {
 		return err
+	}
+	if err := file.CheckCA(in.caCertHashes); err != nil {
+		return err
+	}
+	if len(in.caCertHashes) == 0 {
+		warner(cmd)("nothing proves that this is a backup of your cluster: compare the hash of its CA with the one that 'install etcd snapshot' printed, or use --ca-cert-hash: %s", file.CACertHash())
 	}
 	f, err := openBundle()
 	if err != nil {

@@ -37,7 +37,8 @@ The file is a tar archive with a manifest, a verified snapshot of etcd, the keys
 control planes share (the CAs, the service account key), the configuration, and the files
 that flags of the control plane refer to (--encryption-provider-config). It contains all
 secrets of the cluster: keep it safe, or encrypt it with age (--recipient). Its mode is
-0600. An interrupted run leaves no file.
+0600. An interrupted run leaves no file. The command prints the hash of the CA, with which
+'etcd restore --ca-cert-hash' checks that a file is a backup of this cluster.
 
 If this host's etcd member has no leader, its data may be old, and nothing is saved. If most
 control planes are lost, --without-quorum saves what this one has, also while no API server

@@ -12,6 +12,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"math/big"
 	"slices"
 	"strings"
 
@@ -203,4 +204,22 @@ func CAHashes(caPEM []byte) ([]string, error) {
 		}
 	}
 	return hashes, nil
+}
+
+// ProveKey returns an error unless the key in keyPEM signs for the first certificate in caPEM.
+func ProveKey(caPEM, keyPEM []byte) error {
+	certs, err := parseCerts(caPEM)
+	if err != nil {
+		return err
+	}
+	key, err := parseKey(keyPEM)
+	if err != nil {
+		return err
+	}
+	if !matches(certs[0].PublicKey, key) {
+		return errors.New("it is the key of another certificate")
+	}
+	// It verifies the signature: a key that only claims to have this public key fails.
+	_, err = x509.CreateCertificate(rand.Reader, &x509.Certificate{SerialNumber: big.NewInt(1)}, certs[0], key.Public(), key)
+	return err
 }
