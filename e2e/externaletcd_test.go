@@ -77,7 +77,9 @@ END`, endpoint, store.Addr))
 		return all
 	}
 	before, former := etcdFiles(), run(t, control, "cat", "/etc/kubernetes/pki/ca.crt")
-	for _, stage := range []string{"distribute", "issue", "finish"} {
+	key := rotationKey(t, install(t, control, 0, "certs", "rotate-ca", "distribute"))
+	install(t, other, 0, "certs", "rotate-ca", "distribute", "--certificate-key", key)
+	for _, stage := range []string{"issue", "finish"} {
 		for _, h := range []*lab.Host{control, other} {
 			install(t, h, 0, "certs", "rotate-ca", stage)
 		}

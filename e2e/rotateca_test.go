@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -13,6 +14,16 @@ import (
 	"airlift/scripts/lab"
 	"airlift/scripts/site"
 )
+
+// rotationKey returns the key that the stage distribute prints for other control planes.
+func rotationKey(t *testing.T, output string) string {
+	t.Helper()
+	m := regexp.MustCompile(`rotate-ca distribute --certificate-key ([0-9a-f]{64})\n`).FindStringSubmatch(output)
+	if m == nil {
+		t.Fatalf("no key in\n%s", output)
+	}
+	return m[1]
+}
 
 // TestRotateCA replaces the CAs of three control planes and a worker while a workload answers.
 func TestRotateCA(t *testing.T) {
@@ -72,11 +83,16 @@ func TestRotateCA(t *testing.T) {
 		{"distribute", func(t *testing.T) {
 			former = certs(first, pki+"ca.crt")
 			killed(t, first, "distribute")
-			contains(t, rotate(t, first, 0, "distribute"), "has reached this stage already", "host2", "host3", "host4")
+			again := rotate(t, first, 0, "distribute")
+			contains(t, again, "has reached this stage already", "host2", "host3", "host4")
+			key := rotationKey(t, again)
 			contains(t, rotate(t, first, 3, "issue"), `these nodes have not reached the stage "distribute": host2, host3, host4`)
-			for _, h := range s.Hosts[1:] {
-				rotate(t, h, 0, "distribute")
+			contains(t, rotate(t, second, 3, "distribute"), "needs the key", "--certificate-key")
+			contains(t, rotate(t, second, 1, "distribute", "--certificate-key", strings.Repeat("ab", 32)), "decrypting", "--certificate-key")
+			for _, h := range planes[1:] {
+				rotate(t, h, 0, "distribute", "--certificate-key", key)
 			}
+			rotate(t, worker, 0, "distribute")
 			for _, h := range s.Hosts {
 				both := certs(h, pki+"ca.crt")
 				if next = strings.TrimPrefix(both, former); next == both || next == "" {

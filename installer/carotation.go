@@ -37,6 +37,8 @@ type RotationOptions struct {
 	Kubeconfig string
 	// CertificatesDir is the directory of the certificates; "" is that of the cluster's configuration.
 	CertificatesDir string
+	// CertificateKey decrypts the new CAs on each control plane but the first, which creates it.
+	CertificateKey string
 	// RestartWorkloads also restarts the workloads of all namespaces, and not only the add-ons.
 	RestartWorkloads bool
 }
@@ -349,7 +351,11 @@ func (r *CARotation) summary(ctx context.Context) {
 		r.console.Summary(text + "\nTo see what to run next, on a control plane: ./install certs rotate-ca status\n")
 		return
 	}
-	r.console.Summary(text + NextRotationStep(r.options.Stage, nodes))
+	key, err := r.storedKey()
+	if err != nil || key == "" {
+		key = "KEY"
+	}
+	r.console.Summary(text + NextRotationStep(r.options.Stage, key, nodes))
 }
 
 // rotationEnds is what is printed after the last stage of the last node.
@@ -362,14 +368,19 @@ those of './install kubeconfig user'. Create them again.
 	RotationCancel: "The rotation is cancelled: all nodes trust only the old CAs.\n",
 }
 
-// NextRotationStep describes what to run, and where, in a stage of the rotation.
-func NextRotationStep(stage string, nodes []cluster.RotationNode) string {
+// NextRotationStep describes what to run, and where, in a stage of the rotation. Control planes get the new
+// CAs with the key.
+func NextRotationStep(stage, key string, nodes []cluster.RotationNode) string {
 	left := behind(nodes, stage)
 	if stage == RotationCancel && len(left) == 0 || stage == RotationFinish && len(left) == 0 {
 		return "\nTo remove the files and objects of the rotation, run on a control plane:\n\n    ./install certs rotate-ca " + stage + "\n"
 	}
 	if len(left) > 0 {
-		return "\nRun on these nodes, control planes first:\n\n    " + strings.Join(left, "\n    ") + "\n\n    ./install certs rotate-ca " + stage + "\n"
+		text := "\nRun on these nodes, control planes first:\n\n    " + strings.Join(left, "\n    ") + "\n\n    ./install certs rotate-ca " + stage + "\n"
+		if stage == RotationDistribute && slices.ContainsFunc(nodes, func(n cluster.RotationNode) bool { return n.ControlPlane && slices.Contains(left, n.Name) }) {
+			text += "\nOn control planes, add the key that the first one printed:\n\n    ./install certs rotate-ca " + stage + " --certificate-key " + key + "\n"
+		}
+		return text
 	}
 	return "\nAll nodes have reached it. Run on every node, control planes first:\n\n    ./install certs rotate-ca " + rotationOrder[rotationRank(stage)+1] + "\n"
 }

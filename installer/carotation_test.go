@@ -11,6 +11,7 @@ import (
 	"airlift/installer/cluster"
 	"airlift/installer/config"
 	"airlift/installer/host"
+	"airlift/installer/pki"
 )
 
 // rotating returns a CARotation of a host that is a control plane or a worker.
@@ -90,6 +91,14 @@ func TestNextRotationStep(t *testing.T) {
 		}
 		return list
 	}
+	planes := []cluster.RotationNode{{Name: "a", ControlPlane: true, Stage: "distribute"}, {Name: "b", ControlPlane: true}, {Name: "c"}}
+	if got := NextRotationStep("distribute", "KEY", planes); !strings.Contains(got, "rotate-ca distribute --certificate-key KEY\n") {
+		t.Errorf("other control planes: %q", got)
+	}
+	planes[1].Stage = "distribute"
+	if got := NextRotationStep("distribute", "KEY", planes); strings.Contains(got, "KEY") {
+		t.Errorf("a worker: %q", got)
+	}
 	for _, c := range []struct {
 		stage string
 		nodes []cluster.RotationNode
@@ -103,7 +112,7 @@ func TestNextRotationStep(t *testing.T) {
 		{"cancel", nodes("cancel", "distribute", ""), []string{"\n    b\n", "rotate-ca cancel"}},
 		{"cancel", nodes("cancel", ""), []string{"run on a control plane", "rotate-ca cancel"}},
 	} {
-		got := NextRotationStep(c.stage, c.nodes)
+		got := NextRotationStep(c.stage, "KEY", c.nodes)
 		for _, want := range c.want {
 			if !strings.Contains(got, want) {
 				t.Errorf("%s: %q does not contain %q", c.stage, got, want)
@@ -132,5 +141,47 @@ func TestSignerOfARotation(t *testing.T) {
 	const own = "    - --cluster-signing-cert-file=/etc/site/ca.crt\n"
 	if got := sign(RotationDistribute, own); got != own {
 		t.Errorf("a signer of the user's: %s", got)
+	}
+}
+
+// TestKeyOfARotation: the new CAs are encrypted with a key that nobody can derive from the old CAs. The first
+// control plane creates it, and the others need it once.
+func TestKeyOfARotation(t *testing.T) {
+	first, other := rotating(t, RotationDistribute, true), rotating(t, RotationDistribute, true)
+	for _, file := range []string{"ca.crt", "ca.key"} { // all control planes have the same CA
+		for _, r := range []*CARotation{first, other} {
+			if _, err := r.host.WriteFile("/etc/kubernetes/pki/"+file, []byte(file), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	key, err := first.rotationKey()
+	if err != nil || len(key) != 64 {
+		t.Fatalf("%q, %v", key, err)
+	}
+	if again, err := first.rotationKey(); err != nil || again == key {
+		t.Errorf("two rotations have the key %q, %v", again, err)
+	}
+	other.state = &cluster.CARotation{Stage: RotationDistribute}
+	if _, err := other.rotationKey(); err == nil || fault.ExitCode(err) != fault.Preflight || !strings.Contains(fault.Hint(err), "--certificate-key") {
+		t.Errorf("without the key: %v (hint %q)", err, fault.Hint(err))
+	}
+	other.options.CertificateKey = key
+	if got, err := other.rotationKey(); err != nil || got != key {
+		t.Errorf("%q, %v", got, err)
+	}
+	// An interrupted run has stored it.
+	if _, err := other.host.WriteFile(pki.RotationKeyPath(other.config), []byte(key+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	other.options.CertificateKey = ""
+	if got, err := other.rotationKey(); err != nil || got != key {
+		t.Errorf("again: %q, %v", got, err)
+	}
+	if err := other.removePairs(); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := other.storedKey(); err != nil || got != "" {
+		t.Errorf("left after the rotation: %q, %v", got, err)
 	}
 }

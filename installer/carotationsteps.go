@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"path"
@@ -27,7 +28,7 @@ const controllerManager = "kube-controller-manager"
 // nextCAs puts the old and the new CAs on this host. The first control plane creates the
 // new CAs, and stores them for the others.
 func (r *CARotation) nextCAs(ctx context.Context) error {
-	key, err := pki.RotationKey(r.config, r.files(), time.Now())
+	key, err := r.rotationKey()
 	if err != nil {
 		return err
 	}
@@ -42,7 +43,8 @@ func (r *CARotation) nextCAs(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := r.write(made.Files...); err != nil {
+	keyFile := pki.File{Path: pki.RotationKeyPath(r.config), Data: []byte(key + "\n"), Mode: 0o600}
+	if err := r.write(append([]pki.File{keyFile}, made.Files...)...); err != nil {
 		return err
 	}
 	files, err := pki.NextCAFiles(r.config, r.files())
@@ -66,6 +68,33 @@ func (r *CARotation) nextCAs(ctx context.Context) error {
 	}
 	r.state = state
 	return r.applied(r.client.StoreRotation(ctx, state))
+}
+
+// storedKey returns the key that an earlier run on this host has used, "" if there is none.
+func (r *CARotation) storedKey() (string, error) {
+	data, err := fs.ReadFile(r.files(), strings.TrimPrefix(pki.RotationKeyPath(r.config), "/"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	return strings.TrimSpace(string(data)), err
+}
+
+// rotationKey returns the key that encrypts the new CAs in the cluster. It is not derived from the old CAs:
+// whoever has their keys can read Secrets.
+func (r *CARotation) rotationKey() (string, error) {
+	stored, err := r.storedKey()
+	switch {
+	case err != nil:
+		return "", err
+	case r.options.CertificateKey != "":
+		return r.options.CertificateKey, nil
+	case stored == "" && r.state != nil:
+		return "", fault.New(fault.Preflight, "use the command that the first control plane printed: ./install certs rotate-ca distribute --certificate-key KEY; to see the key there: cat "+pki.RotationKeyPath(r.config),
+			"this control plane needs the key with which the new CAs are encrypted")
+	case stored == "":
+		return cluster.NewCertificateKey(), nil
+	}
+	return stored, nil
 }
 
 // signer is the directory below the certificates directory with the pair of the CA with which

@@ -29,7 +29,11 @@ Each stage restarts the kubelet and, one by one, the components of a control pla
 running, but those of the add-ons are restarted, because they read the CA when they start.
 
 The CAs' keys must be on the control planes. The key of service account tokens is not
-replaced. Make a backup first: ./install etcd snapshot.`
+replaced. Make a backup first: ./install etcd snapshot.
+
+A rotation alone does not answer the theft of a key. Until all nodes have reached the stage
+finish, the old CAs are trusted: a thief who reaches an API server is an administrator. See
+"If a key was stolen" in docs/certificates.md.`
 
 func newRotateCACmd() *cobra.Command {
 	cmd := &cobra.Command{
@@ -41,8 +45,8 @@ func newRotateCACmd() *cobra.Command {
 	}
 	cmd.AddCommand(
 		newRotationStageCmd(installer.RotationDistribute, "Let this node trust the old and the new CAs", `Let this node trust the old and the new CAs. On the first control plane it also creates
-the new CAs; the others get them through the cluster, encrypted with a key that is derived
-from the old CA's. A worker gets only certificates.`),
+the new CAs, and prints a key. The other control planes get the CAs through the cluster,
+encrypted with that key: --certificate-key. A worker gets only certificates.`),
 		newRotationStageCmd(installer.RotationIssue, "Let the new CAs sign this node's certificates", `Let the new CAs sign this node's certificates, when all nodes trust them. The first control
 plane restarts the pods of the add-ons first, because they would not trust its API server.
 A worker requests its kubelet's certificate from the cluster.`),
@@ -69,6 +73,9 @@ func newRotationStageCmd(stage, short, long string) *cobra.Command {
 	f := cmd.Flags()
 	f.StringVar(&options.Kubeconfig, "kubeconfig", "", "the kubeconfig `FILE` of the cluster (default: "+adminConf+" on a control plane, else that of the kubelet)")
 	f.StringVar(&options.CertificatesDir, "cert-dir", "", "the `DIRECTORY` of the certificates (default: that of the cluster's configuration)")
+	if stage == installer.RotationDistribute {
+		f.StringVar(&options.CertificateKey, "certificate-key", "", "on a control plane that is not the first: the `KEY` that the first one printed, 64 hexadecimal digits")
+	}
 	f.BoolVar(&options.RestartWorkloads, "restart-workloads", false, "where add-ons are restarted, also restart the Deployments, DaemonSets and StatefulSets of all namespaces")
 	return cmd
 }
@@ -170,6 +177,6 @@ func (s *rotationStatus) write(out io.Writer) error {
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "\nThe cluster is at the stage %q. The new CA: %s\n%s", s.Stage, s.NextCA, installer.NextRotationStep(s.Stage, s.Nodes))
+	fmt.Fprintf(out, "\nThe cluster is at the stage %q. The new CA: %s\n%s", s.Stage, s.NextCA, installer.NextRotationStep(s.Stage, "KEY", s.Nodes))
 	return nil
 }

@@ -110,7 +110,7 @@ func (c *Client) NextCAs(ctx context.Context, key string) (map[string][]byte, er
 	files := map[string][]byte{}
 	for name, sealed := range secret.Data {
 		if files[name], err = unseal(aead, sealed); err != nil {
-			return nil, fault.New(fault.Failure, "all control planes must have the same "+`key of the CA; compare: sha256sum /etc/kubernetes/pki/ca.key`,
+			return nil, fault.New(fault.Failure, "use the --certificate-key that the first control plane printed; if it is lost, and no node has reached a stage: kubectl --namespace "+systemNamespace+" delete secret "+rotationName,
 				"decrypting %q of Secret %s/%s: %w", name, systemNamespace, rotationName, err)
 		}
 	}

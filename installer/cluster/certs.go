@@ -195,7 +195,7 @@ func (c *Client) certsOwner(ctx context.Context) ([]metav1.OwnerReference, error
 func certsCipher(key string) (cipher.AEAD, error) {
 	raw, err := hex.DecodeString(key)
 	if err != nil || len(raw) != 32 {
-		return nil, fault.New(fault.Usage, "copy the key from the output of init --upload-certs", "the certificate key is malformed: it must be 64 hexadecimal digits")
+		return nil, fault.New(fault.Usage, "copy the key from the output of init --upload-certs, or of certs rotate-ca distribute", "the certificate key is malformed: it must be 64 hexadecimal digits")
 	}
 	block, err := aes.NewCipher(raw)
 	if err != nil {

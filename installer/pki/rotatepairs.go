@@ -2,10 +2,6 @@ package pki
 
 import (
 	"crypto"
-	"crypto/hkdf"
-	"crypto/sha256"
-	"crypto/x509"
-	"encoding/hex"
 	"fmt"
 	"io/fs"
 	"path"
@@ -179,22 +175,9 @@ func NextCAFiles(cfg *config.Config, host fs.FS) (map[string][]byte, error) {
 
 func secretKey(name string) string { return strings.ReplaceAll(name, "/", "-") }
 
-// RotationKey returns the key that encrypts the new CAs on the way to other control planes:
-// AES-256 in hexadecimal, derived from the key of the old CA, which only they have.
-func RotationKey(cfg *config.Config, host fs.FS, now time.Time) (string, error) {
-	former, err := loadAuthority(cfg, host, within(FormerCAs, row("ca")), now)
-	if err == nil && former.key == nil {
-		former, err = rotatable(cfg, host, row("ca"), now)
-	}
-	if err != nil {
-		return "", err
-	}
-	der, err := x509.MarshalPKCS8PrivateKey(former.key)
-	if err != nil {
-		return "", fmt.Errorf("encoding the key of %s: %w", former.path, err)
-	}
-	key, err := hkdf.Key(sha256.New, der, nil, "airlift: the next CAs of a rotation", 32)
-	return hex.EncodeToString(key), err
+// RotationKeyPath is the file with the key that encrypts the new CAs on the way to other control planes.
+func RotationKeyPath(cfg *config.Config) string {
+	return path.Join(cfg.CertificatesDir, RotationDir, "key")
 }
 
 // RotationCAs returns the certificates of the old and of the new CA with this name. Both are
@@ -209,6 +192,7 @@ func RotationCAs(cfg *config.Config, host fs.FS, name string) (former, next []by
 
 // RotationFiles returns the paths of all files of a rotation on a control plane.
 func RotationFiles(cfg *config.Config) (files []string) {
+	files = append(files, RotationKeyPath(cfg))
 	for _, dir := range []string{FormerCAs, NextCAs} {
 		for _, c := range authorities(cfg) {
 			at := within(dir, c)
