@@ -163,7 +163,7 @@ func (b *Backup) write(ctx context.Context, file string, replace bool, m backup.
 		return 0, failed(err)
 	}
 	defer out.Discard()
-	if exposed, err := out.Exposed(); err != nil {
+	if exposed, err := host.Exposed(out.Name()); err != nil {
 		return 0, failed(err)
 	} else if exposed && len(b.Recipients) == 0 {
 		b.console.Warn("other users of this host can read %s, which has all secrets of the cluster: its file system has no modes. Encrypt the backup (--recipient), or mount the file system with umask=077", file)

@@ -69,6 +69,11 @@ front-proxy-client, and the cluster's CA signs the others.`,
 				if err := host.WriteOutput(at, file.Data, file.Mode); err != nil {
 					return fmt.Errorf("writing %s: %w", file.Path, err)
 				}
+				if exposed, err := host.Exposed(at); err != nil {
+					return err
+				} else if exposed && file.Mode == 0o600 {
+					warner(cmd)("other users of this host can read %s, because its file system has no modes", file.Path)
+				}
 				fmt.Fprintln(cmd.OutOrStdout(), file.Path)
 			}
 			return nil

@@ -64,15 +64,15 @@ func (o *Output) Commit() error { return o.file.settle() }
 // CommitNew is Commit for a name that no file has. If one has it, the error is fs.ErrExist.
 func (o *Output) CommitNew() error { return o.file.settleWith(atomicfile.RenameNew) }
 
-// Exposed reports whether other users of this machine can read the file: file systems such as FAT
-// have no modes.
-func (o *Output) Exposed() (bool, error) {
-	info, err := o.file.Stat()
-	return err == nil && info.Mode().Perm()&0o077 != 0, err
-}
-
 // Discard removes the file, unless it has its name.
 func (o *Output) Discard() { o.file.discard() }
+
+// Exposed reports whether other users of this machine can read a file that was written for its owner only:
+// file systems such as FAT have no modes.
+func Exposed(path string) (bool, error) {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().Perm()&0o077 != 0, err
+}
 
 // RemoveOutput removes a file that WriteOutput or an Output wrote.
 func RemoveOutput(path string) error {

@@ -68,7 +68,7 @@ func TestOutputOnADriveWithoutModes(t *testing.T) {
 	for dir, want := range map[string]bool{t.TempDir(): false, smallfs.WithoutModes(t): true} {
 		path := filepath.Join(dir, "cluster.tar")
 		o := createOutput(t, path, "first")
-		if exposed, err := o.Exposed(); err != nil || exposed != want {
+		if exposed, err := host.Exposed(o.Name()); err != nil || exposed != want {
 			t.Errorf("%s: exposed %v, %v", dir, exposed, err)
 		}
 		if err := o.CommitNew(); err != nil {
