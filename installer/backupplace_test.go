@@ -59,6 +59,20 @@ func TestResetKeepsTheLastBackup(t *testing.T) {
 	}
 }
 
+// TestResetAfterARefusedBackup: what a failed backup names is not a backup.
+func TestResetAfterARefusedBackup(t *testing.T) {
+	h, err := host.OpenDirectory(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := writeRecord(h, backupRecordPath, BackupRecord{Path: host.StateDir, Error: "it would be lost"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := keepBackup(h); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestRestoreFromAPlaceThatResetRemoves: the hints of restore name reset.
 func TestRestoreFromAPlaceThatResetRemoves(t *testing.T) {
 	r := restoring(t)

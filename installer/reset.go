@@ -96,7 +96,7 @@ func PlanReset(c config.Reset, kubeconfig string, h *host.Host, console *Console
 // keepBackup refuses to remove the last backup that this host wrote: older installers wrote one anywhere.
 func keepBackup(h *host.Host) error {
 	last, err := lastBackup(h)
-	if err != nil || last == nil || !fileExists(h, last.Path) {
+	if err != nil || last == nil || last.Error != "" || !fileExists(h, last.Path) {
 		return nil // a damaged record is removed
 	}
 	dir, err := h.RemovedByReset(h.Path(last.Path))

@@ -1,6 +1,7 @@
 package installer
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"fmt"
@@ -44,7 +45,7 @@ func UnfinishedRestore(h *host.Host) error {
 	if err != nil || m == nil {
 		return err
 	}
-	return fault.New(fault.Preflight, fmt.Sprintf("finish it, with the same flags: ./install etcd restore %s; or remove what is on this host: ./install reset", m.File),
+	return fault.New(fault.Preflight, fmt.Sprintf("finish it, with the same flags: ./install etcd restore %s; or remove what is on this host: ./install reset", cmp.Or(m.File, "FILE")),
 		"a restore on this host is not finished")
 }
 
@@ -62,7 +63,7 @@ func (r *Restore) mark() restoreMark {
 	return m
 }
 
-// ensureMark returns the mark of an earlier run, or writes a new one.
+// ensureMark writes a mark, unless an earlier run has.
 func (r *Restore) ensureMark() error {
 	earlier, err := readRestoreMark(r.existing)
 	if err != nil || earlier != nil {
