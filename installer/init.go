@@ -127,6 +127,9 @@ func (i *Init) RunPhase(ctx context.Context, name string) error {
 	if err := i.plan.bundle.checked(ctx, i.console); err != nil {
 		return err
 	}
+	if err := UnfinishedRestore(i.existing); err != nil {
+		return err
+	}
 	return RunPhase(ctx, i.console, i.Steps(), name)
 }
 

@@ -109,6 +109,9 @@ func (j *Join) RunPhase(ctx context.Context, name string) error {
 	if err := j.plan.bundle.checked(ctx, j.console); err != nil {
 		return err
 	}
+	if err := UnfinishedRestore(j.existing); err != nil {
+		return err
+	}
 	return RunPhase(ctx, j.console, j.steps, name)
 }
 

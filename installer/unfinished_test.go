@@ -38,6 +38,12 @@ func TestUnfinishedRestoreRefusesOtherCommands(t *testing.T) {
 		"init": func() error {
 			return NewInit(r.plan, InitOptions{}, r.host, r.console).inspect(t.Context())
 		},
+		"init phase": func() error {
+			return NewInit(r.plan, InitOptions{}, r.host, r.console).RunPhase(t.Context(), "etcd/local")
+		},
+		"join phase": func() error {
+			return NewJoin(&Plan{role: joiningRole(&join), bundle: new(Bundle), config: &join}, r.host, r.console).RunPhase(t.Context(), "kubelet-start")
+		},
 		"join": func() error {
 			return NewJoin(&Plan{role: joiningRole(&join), bundle: new(Bundle), config: &join}, r.host, r.console).inspect(t.Context())
 		},

@@ -122,6 +122,9 @@ func (u *Upgrade) RunPhase(ctx context.Context, name string) error {
 	if err := u.bundle.checked(ctx, u.console); err != nil {
 		return err
 	}
+	if err := UnfinishedRestore(u.existing); err != nil {
+		return err
+	}
 	return u.explain(RunPhase(ctx, u.console, u.Steps(), name))
 }
 
