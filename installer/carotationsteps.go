@@ -439,9 +439,9 @@ func rotationInProgress(h *host.Host, c *config.Config) error {
 	return fault.New(fault.Preflight, "see what to run next: ./install certs rotate-ca status", "the CAs of this control plane are being rotated: %s exists", dir)
 }
 
-// otherWork refuses a command that would change the control plane while a restore or a rotation of the
+// unfinishedWork refuses a command that would change the control plane while a restore or a rotation of the
 // CAs is unfinished.
-func otherWork(h *host.Host, c *config.Config) error {
+func unfinishedWork(h *host.Host, c *config.Config) error {
 	if err := UnfinishedRestore(h); err != nil {
 		return err
 	}

@@ -96,7 +96,7 @@ func (m *restoreMark) compare(is etcd.Identity) error {
 	if err != nil || is == want {
 		return err
 	}
-	return fault.New(fault.Preflight, "if you need its data, save it: ./install etcd snapshot FILE; then "+resetFirst+"; and restore again",
+	return fault.New(fault.Preflight, "save its data if you need it: ./install etcd snapshot FILE; then run ./install reset, and restore again",
 		"etcd on this host has data that this restore did not write: %s, want %s", is, want)
 }
 
@@ -122,7 +122,7 @@ func (r *Restore) compareCluster(ctx context.Context) error {
 	}
 	uid, err := r.client.ClusterUID(ctx)
 	if err == nil && m.ClusterUID != "" && uid != m.ClusterUID {
-		err = fault.New(fault.Failure, resetFirst+"; and restore again", "the API server on this host has another cluster than the backup: the UID of the namespace kube-system is %s, want %s", uid, m.ClusterUID)
+		err = fault.New(fault.Failure, "run ./install reset, and restore again", "the API server on this host has another cluster than the backup: the UID of the namespace kube-system is %s, want %s", uid, m.ClusterUID)
 	}
 	return err
 }

@@ -53,7 +53,7 @@ func TestUnfinishedRestoreRefusesOtherCommands(t *testing.T) {
 		"certs rotate-ca": func() error {
 			return (&CARotation{machine: r.machine}).checkNode()
 		},
-		"upgrade": func() error { return otherWork(r.host, r.config) },
+		"upgrade": func() error { return unfinishedWork(r.host, r.config) },
 	}
 	for name, run := range refuses {
 		err := run()
@@ -126,8 +126,8 @@ func TestRestoreComparesEtcdsData(t *testing.T) {
 	}
 }
 
-// TestBackupIsReplacedAfterItsCheck: the drive with the backup may be somebody else's. What was checked is
-// what is restored.
+// TestBackupIsReplacedAfterItsCheck: what was checked is what is restored, also from a drive that another
+// person has prepared.
 func TestBackupIsReplacedAfterItsCheck(t *testing.T) {
 	d := newBackupDir(t)
 	file := filepath.Join(d.dir, "cluster.tar")
@@ -168,5 +168,24 @@ func TestSpaceForRestore(t *testing.T) {
 	}
 	if more := bytesFor(1<<40) - bytesFor(0); more != 2<<40 {
 		t.Errorf("a snapshot of 1 TiB needs %d bytes more", more)
+	}
+}
+
+// TestCompareClusterWithAnotherEtcd: the running etcd is not the one that the restore has written.
+func TestCompareClusterWithAnotherEtcd(t *testing.T) {
+	root := t.TempDir()
+	controlPlaneEtcd(t, root)
+	h, err := host.OpenDirectory(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := restoring(t)
+	r.host, r.existing = h, h
+	if err := r.ensureMark(); err != nil {
+		t.Fatal(err)
+	}
+	err = r.compareCluster(t.Context())
+	if err == nil || fault.ExitCode(err) != fault.Preflight || !strings.Contains(err.Error(), "this restore did not write") || !strings.Contains(fault.Hint(err), "./install etcd snapshot FILE") {
+		t.Errorf("%v (hint %q)", err, fault.Hint(err))
 	}
 }

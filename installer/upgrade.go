@@ -337,7 +337,7 @@ func (u *Upgrade) preflight(ctx context.Context) error {
 	if err := u.learn(ctx); err != nil {
 		return err
 	}
-	if err := otherWork(u.existing, u.config); err != nil {
+	if err := unfinishedWork(u.existing, u.config); err != nil {
 		return err
 	}
 	if err := u.takeTurn(ctx); err != nil {

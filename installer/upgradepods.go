@@ -133,7 +133,7 @@ func (u *Upgrade) controlPlane(ctx context.Context) error {
 		u.console.Note("nothing to do: this node is not a control plane")
 		return nil
 	}
-	if err := otherWork(u.existing, u.config); err != nil { // the phase may run alone
+	if err := unfinishedWork(u.existing, u.config); err != nil { // the phase may run alone
 		return err
 	}
 	var done []string

@@ -37,7 +37,7 @@ func NewUpgradeUndo(h *host.Host, c *Console) (*UpgradeUndo, error) {
 		return nil, fault.New(fault.Preflight, "", "there is nothing to undo: this host has no saved files of an upgrade")
 	}
 	// The previous controller manager would not start: it signs with ca.crt, which has two certificates.
-	if err := otherWork(h, status.PKIConfig(h)); err != nil {
+	if err := unfinishedWork(h, status.PKIConfig(h)); err != nil {
 		return nil, err
 	}
 	if u.paths, err = h.Former(); err != nil {

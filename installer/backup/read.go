@@ -165,7 +165,7 @@ func (b *Backup) read(archive *tar.Reader, w io.Writer) error {
 		if err != nil {
 			return readError(err)
 		}
-		if header.Name != e.Name || header.Size != e.Size || !stored(header) {
+		if header.Name != e.Name || header.Size != e.Size || !inFull(header) {
 			return fmt.Errorf("%w: it has %q with %d bytes, want %q with %d", ErrDamaged, header.Name, header.Size, e.Name, e.Size)
 		}
 		sum, small := sha256.New(), &bytes.Buffer{}
@@ -218,8 +218,8 @@ func (m *Manifest) check() error {
 	return nil
 }
 
-// stored reports whether all bytes of a file are in the archive. A sparse file can be larger than the archive.
-func stored(h *tar.Header) bool {
+// inFull reports whether all bytes of a file are in the archive. A sparse file can be larger than the archive.
+func inFull(h *tar.Header) bool {
 	for key := range h.PAXRecords {
 		if strings.HasPrefix(key, "GNU.sparse.") {
 			return false

@@ -273,14 +273,14 @@ func stageFile(ctx context.Context, path string, r io.Reader, mode fs.FileMode, 
 
 func (f *stagedFile) discard() {
 	f.Close()
-	if f.named() {
+	if f.ownsName() {
 		os.Remove(f.Name())
 	}
 }
 
-// named reports whether the temporary name is still that of this file: another host may write to the
+// ownsName reports whether the temporary name is still that of this file: another host may write to the
 // same directory.
-func (f *stagedFile) named() bool {
+func (f *stagedFile) ownsName() bool {
 	is, err := os.Lstat(f.Name())
 	return err == nil && os.SameFile(is, f.info)
 }
@@ -297,7 +297,7 @@ func (f *stagedFile) settleWith(rename func(from, to string) error) (err error) 
 	if err = f.Sync(); err != nil {
 		return err
 	}
-	if !f.named() {
+	if !f.ownsName() {
 		return fmt.Errorf("another process replaced %s", f.Name())
 	}
 	if err = f.Close(); err != nil {

@@ -45,8 +45,8 @@ func within(path, dir string) (inner string, ok bool) {
 	return strings.CutPrefix(path, strings.TrimSuffix(dir, "/")+"/")
 }
 
-// in reports whether removing dir removes l.
-func (l location) in(dir location) bool {
+// isBelow reports whether l is dir or below it, by its path or its place.
+func (l location) isBelow(dir location) bool {
 	_, path := within(l.path, dir.path)
 	_, place := within(l.place, dir.place)
 	return path || place && l.device == dir.device
@@ -71,7 +71,7 @@ func (h *Host) RemovedByReset(path string, more ...string) (string, error) {
 		}
 	}
 	for _, dir := range dirs {
-		if d, err := locate(h.Path(dir), mounts); err == nil && at.in(d) {
+		if d, err := locate(h.Path(dir), mounts); err == nil && at.isBelow(d) {
 			return dir, nil
 		}
 	}
