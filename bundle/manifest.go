@@ -87,6 +87,9 @@ type Base struct {
 	Layers []string `json:"layers"`
 }
 
+// Arch is the architecture of the hosts: "amd64".
+func (m *Manifest) Arch() string { return strings.Split(m.Platform, "/")[1] }
+
 // An Entry is one file of the payload.
 type Entry struct {
 	// Name is the path in the tar: "bin/kubelet", "cni/bridge",
@@ -142,6 +145,9 @@ type Image struct {
 	// Target is the descriptor that the reference resolved to: an index, or a manifest
 	// if upstream has no index.
 	Target Descriptor `json:"target"`
+	// Indexes lead from Target to Manifest, if Target lists it only in other indexes. They are in
+	// this order.
+	Indexes []Descriptor `json:"indexes,omitempty"`
 	// Manifest is the platform's image manifest. It equals Target if upstream has no
 	// index.
 	Manifest Descriptor `json:"manifest"`
@@ -150,6 +156,12 @@ type Image struct {
 	// Layers are the uncompressed layers, the lowest first. Each is stored at
 	// "blobs/sha256/<hex of DiffID>".
 	Layers []Layer `json:"layers"`
+}
+
+// Documents lists the image's documents, from its target to its config. Target and Manifest may be
+// the same.
+func (i Image) Documents() []Descriptor {
+	return append(append([]Descriptor{i.Target}, i.Indexes...), i.Manifest, i.Config)
 }
 
 // A Descriptor names one blob, stored as upstream's exact bytes.

@@ -1,6 +1,7 @@
 package bundle
 
 import (
+	"errors"
 	"fmt"
 	"path"
 	"regexp"
@@ -36,7 +37,7 @@ const (
 var (
 	hex64      = regexp.MustCompile(`^[0-9a-f]{64}$`)
 	fileName   = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._+-]*$`)
-	platform   = regexp.MustCompile(`^linux/[a-z0-9]+(/[a-z0-9]+)?$`)
+	platformOS = regexp.MustCompile(`^linux/[a-z0-9]+(/[a-z0-9]+)?$`)
 	cniName    = regexp.MustCompile(`^[a-z0-9][a-z0-9-]*$`)
 	kubeSemver = regexp.MustCompile(`^v[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?$`)
 )
@@ -52,7 +53,7 @@ func (m *Manifest) Validate() error {
 		name, value string
 		form        *regexp.Regexp
 	}{
-		{"platform", m.Platform, platform},
+		{"platform", m.Platform, platformOS},
 		{"kubernetesVersion", m.KubernetesVersion, kubeSemver},
 		{"cni", m.CNI, cniName},
 	} {
@@ -205,23 +206,11 @@ func (v validator) checkImages(images []Image) error {
 			return fmt.Errorf("image %q: %w", i.Name, err)
 		}
 
-		for _, d := range []struct {
-			what string
-			Descriptor
-		}{{"target", i.Target}, {"manifest", i.Manifest}, {"config", i.Config}} {
-			if err := checkText("media type", d.MediaType); err != nil {
-				return fmt.Errorf("image %q: %s: %w", i.Name, d.what, err)
-			}
-			if d.Size > MaxDocument {
-				return fmt.Errorf("image %q: %s: %d bytes are more than the %d allowed", i.Name, d.what, d.Size, MaxDocument)
-			}
-			documents += d.Size
-			if err := v.useBlob(d.what, d.Digest, d.Size); err != nil {
-				return fmt.Errorf("image %q: %w", i.Name, err)
-			}
+		if err := v.checkDocuments(i); err != nil {
+			return fmt.Errorf("image %q: %w", i.Name, err)
 		}
-		if i.Target.Digest == i.Manifest.Digest && i.Target != i.Manifest {
-			return fmt.Errorf("image %q: target and manifest are one blob with two media types", i.Name)
+		for _, d := range i.Documents() {
+			documents += d.Size
 		}
 		for n, l := range i.Layers {
 			if err := v.useLayer(fmt.Sprintf("layer %d", n+1), l); err != nil {
@@ -234,6 +223,38 @@ func (v validator) checkImages(images []Image) error {
 	}
 	if documents > maxDocuments {
 		return fmt.Errorf("the images' indexes, manifests and configs have %d bytes, more than the %d allowed", documents, maxDocuments)
+	}
+	return nil
+}
+
+// checkDocuments checks the descriptors of an image's indexes, manifest and config.
+func (v validator) checkDocuments(i Image) error {
+	list := i.Documents()
+	for n, d := range list {
+		what := "index"
+		switch n {
+		case 0:
+			what = "target"
+		case len(list) - 2:
+			what = "manifest"
+		case len(list) - 1:
+			what = "config"
+		}
+		if err := checkText("media type", d.MediaType); err != nil {
+			return fmt.Errorf("%s: %w", what, err)
+		}
+		if d.Size > MaxDocument {
+			return fmt.Errorf("%s: %d bytes are more than the %d allowed", what, d.Size, MaxDocument)
+		}
+		if err := v.useBlob(what, d.Digest, d.Size); err != nil {
+			return err
+		}
+	}
+	if i.Target.Digest == i.Manifest.Digest && (i.Target != i.Manifest || len(i.Indexes) > 0) {
+		return errors.New("target and manifest are one blob with two media types, or with indexes between them")
+	}
+	if _, digest, ok := strings.Cut(i.Reference, "@"); ok && digest != i.Target.Digest {
+		return fmt.Errorf("the reference %q has another digest than the target %s", i.Reference, i.Target.Digest)
 	}
 	return nil
 }

@@ -7,10 +7,10 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 
 	"airlift/bundle/head"
 	"airlift/fault"
+	"airlift/images/platform"
 )
 
 // Verify reads the whole file and compares everything in it with its digest: the launcher,
@@ -62,7 +62,7 @@ func (f *File) Verify(ctx context.Context, p Progress) error {
 func imageDocuments(m *Manifest) map[string]*bytes.Buffer {
 	docs := map[string]*bytes.Buffer{}
 	for _, i := range m.Images {
-		for _, d := range []Descriptor{i.Target, i.Manifest, i.Config} {
+		for _, d := range i.Documents() {
 			docs[BlobName(d.Digest)] = new(bytes.Buffer)
 		}
 	}
@@ -73,7 +73,7 @@ func imageDocuments(m *Manifest) map[string]*bytes.Buffer {
 // documents.
 func (f *File) checkImages(m *Manifest, documents map[string]*bytes.Buffer) error {
 	for _, i := range m.Images {
-		err := checkImage(i, m.Platform, func(d Descriptor) []byte { return documents[BlobName(d.Digest)].Bytes() })
+		err := checkImage(i, m.Arch(), func(d Descriptor) []byte { return documents[BlobName(d.Digest)].Bytes() })
 		if err != nil {
 			return fault.New(fault.Bundle, head.HintRebuild, "%s is inconsistent: image %q: %w", f.path, i.Reference, err)
 		}
@@ -81,14 +81,15 @@ func (f *File) checkImages(m *Manifest, documents map[string]*bytes.Buffer) erro
 	return nil
 }
 
-func checkImage(i Image, platform string, content func(Descriptor) []byte) error {
-	if i.Target.Digest != i.Manifest.Digest {
+func checkImage(i Image, arch string, content func(Descriptor) []byte) error {
+	// The last two documents are the manifest and the config.
+	for path := i.Documents(); len(path) > 2 && path[0] != i.Manifest; path = path[1:] {
 		var index struct{ Manifests []Descriptor }
-		if err := json.Unmarshal(content(i.Target), &index); err != nil {
-			return fmt.Errorf("index %s: %w", i.Target.Digest, err)
+		if err := json.Unmarshal(content(path[0]), &index); err != nil {
+			return fmt.Errorf("index %s: %w", path[0].Digest, err)
 		}
-		if !slices.Contains(index.Manifests, i.Manifest) {
-			return fmt.Errorf("index %s does not list manifest %s", i.Target.Digest, i.Manifest.Digest)
+		if !slices.Contains(index.Manifests, path[1]) {
+			return fmt.Errorf("index %s does not list manifest %s", path[0].Digest, path[1].Digest)
 		}
 	}
 	var manifest struct {
@@ -110,8 +111,8 @@ func checkImage(i Image, platform string, content func(Descriptor) []byte) error
 	if err := json.Unmarshal(content(i.Config), &config); err != nil {
 		return fmt.Errorf("config %s: %w", i.Config.Digest, err)
 	}
-	if got := config.OS + "/" + config.Architecture; got != platform && !strings.HasPrefix(platform, got+"/") {
-		return fmt.Errorf("config %s is for %s, not %s", i.Config.Digest, got, platform)
+	if !platform.Same(config.OS, config.Architecture, arch) {
+		return fmt.Errorf("config %s is for %s/%s, not linux/%s", i.Config.Digest, config.OS, config.Architecture, arch)
 	}
 	var diffIDs []string
 	for _, l := range i.Layers {

@@ -38,8 +38,8 @@ func newImageTimeline(images []bundle.Image) *imageTimeline {
 			}
 			t.blobs[entry] = imageBlob{kind, of}
 		}
-		if i.Target.Digest != i.Manifest.Digest {
-			part(i.Target.Digest, "index")
+		for _, d := range i.Documents() {
+			part(d.Digest, "index")
 		}
 		part(i.Manifest.Digest, "manifest")
 		part(i.Config.Digest, "config")

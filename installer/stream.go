@@ -191,7 +191,7 @@ func (p *bundleStream) unwanted(missing map[string]host.Binary) func(bundle.Entr
 		wanted[name] = true
 	}
 	for _, i := range p.images.wanted {
-		for _, d := range []bundle.Descriptor{i.Target, i.Manifest, i.Config} {
+		for _, d := range i.Documents() {
 			wanted[bundle.BlobName(d.Digest)] = true
 		}
 		for _, l := range i.Layers {

@@ -14,7 +14,7 @@ import (
 func Documents(ctx context.Context, f *bundle.File, images []bundle.Image) (map[string][]byte, error) {
 	wanted := map[string]string{} // digest by entry name
 	for _, i := range images {
-		for _, d := range []bundle.Descriptor{i.Target, i.Manifest, i.Config} {
+		for _, d := range i.Documents() {
 			wanted[bundle.BlobName(d.Digest)] = d.Digest
 		}
 	}

@@ -65,7 +65,7 @@ func (inv *inventory) manifest(level bundle.Level) (*bundle.Manifest, error) {
 	}
 	addImage := func(img *image) {
 		// The config precedes the layers, because it lists their diffIDs.
-		for _, d := range []bundle.Descriptor{img.Target, img.Manifest, img.Config} {
+		for _, d := range img.Documents() {
 			add(blob(d.Digest, d.Size))
 		}
 		for _, l := range img.Layers {

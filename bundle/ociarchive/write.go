@@ -76,7 +76,7 @@ func Write(ctx context.Context, w io.Writer, b *blobs.Bundle, images []bundle.Im
 		return err
 	}
 	for _, i := range images {
-		for _, d := range []bundle.Descriptor{i.Target, i.Manifest, i.Config} {
+		for _, d := range i.Documents() {
 			if err := a.blob(d.Digest, d.Size, bytes.NewReader(documents[d.Digest])); err != nil {
 				return err
 			}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 
 	"airlift/bundle"
 	"airlift/bundle/blobs"
@@ -174,7 +175,14 @@ func (p *pusher) pushImage(ctx context.Context, i image) (Pushed, error) {
 	if err := put(i.Manifest, ""); err != nil {
 		return pushed, err
 	}
-	err = put(i.Target, i.tag)
+	for _, index := range slices.Backward(i.Indexes) {
+		if err = put(index, ""); err != nil {
+			break
+		}
+	}
+	if err == nil {
+		err = put(i.Target, i.tag)
+	}
 	if i.Target.Digest != i.Manifest.Digest && registry.IncompleteIndex(err) {
 		pushed.Digest = i.Manifest.Digest
 		pushed.Pushed = name(i.Manifest.Digest)

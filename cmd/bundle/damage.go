@@ -63,7 +63,10 @@ func imageOf(f *bundle.File, e bundle.Entry) string {
 		return ""
 	}
 	for _, i := range m.Images {
-		digests := []string{i.Target.Digest, i.Manifest.Digest, i.Config.Digest}
+		var digests []string
+		for _, d := range i.Documents() {
+			digests = append(digests, d.Digest)
+		}
 		for _, l := range i.Layers {
 			digests = append(digests, l.DiffID)
 		}

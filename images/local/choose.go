@@ -97,17 +97,21 @@ func listNames(entries []entry) string {
 	return strings.Join(list, ", ")
 }
 
-// fullName returns the reference in a layout's annotation if it has a registry and a tag.
-// Other texts, such as a plain tag, are not full names.
+// fullName returns the reference in a layout's annotation if it has a registry, and a tag or a
+// digest. Other texts, such as a plain tag, are not full names.
 func fullName(s string) (string, bool) {
 	ref, err := reference.Parse(s)
 	if err != nil {
 		return "", false
 	}
-	tagged, ok := ref.(reference.NamedTagged)
-	if !ok {
+	named, ok := ref.(reference.Named)
+	if !ok || reference.IsNameOnly(named) {
 		return "", false
 	}
-	host, _, ok := strings.Cut(tagged.Name(), "/")
-	return ref.String(), ok && (host == "localhost" || strings.ContainsAny(host, ".:"))
+	host, _, ok := strings.Cut(named.Name(), "/")
+	if !ok || host != "localhost" && !strings.ContainsAny(host, ".:") {
+		return "", false
+	}
+	full, err := images.Normalize(s)
+	return full, err == nil
 }

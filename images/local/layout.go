@@ -12,11 +12,14 @@ import (
 	"slices"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"airlift/bundle"
 	"airlift/bundle/fetch"
 	"airlift/fault"
 	"airlift/images/oci"
+	"airlift/images/platform"
 	"airlift/interrupt"
 )
 
@@ -34,29 +37,29 @@ func findInLayout(f files, spec Spec) ([]candidate, error) {
 	if err != nil {
 		return nil, err
 	}
-	var index v1.IndexManifest
+	var index ocispec.Index
 	if err := json.Unmarshal(text, &index); err != nil {
 		return nil, fmt.Errorf("reading %s: %w", f.path(indexFile), err)
 	}
 	// Several manifests with one name are the platforms of one image.
 	var entries []entry
-	var targets [][]v1.Descriptor
+	var targets [][]ocispec.Descriptor
 	for _, d := range index.Manifests {
 		if d.Platform != nil && d.Platform.OS == "unknown" { // a build attestation
 			continue
 		}
 		e := namesOf(d.Annotations)
-		same := slices.IndexFunc(targets, func(t []v1.Descriptor) bool { return t[0].Digest == d.Digest })
+		same := slices.IndexFunc(targets, func(t []ocispec.Descriptor) bool { return t[0].Digest == d.Digest })
 		if same < 0 && len(e.names()) > 0 {
 			same = slices.IndexFunc(entries, func(o entry) bool { return slices.Equal(o.names(), e.names()) })
 		}
 		if same < 0 {
-			entries, targets = append(entries, e), append(targets, []v1.Descriptor{d})
+			entries, targets = append(entries, e), append(targets, []ocispec.Descriptor{d})
 			continue
 		}
 		entries[same].full = union(entries[same].full, e.full)
 		entries[same].tags = union(entries[same].tags, e.tags)
-		if !slices.ContainsFunc(targets[same], func(t v1.Descriptor) bool { return t.Digest == d.Digest }) {
+		if !slices.ContainsFunc(targets[same], func(t ocispec.Descriptor) bool { return t.Digest == d.Digest }) {
 			targets[same] = append(targets[same], d)
 		}
 	}
@@ -97,77 +100,84 @@ func union(a, b []string) []string {
 
 // A layoutImage is an image of a layout: an index or a manifest, or several manifests for
 // different platforms.
-type layoutImage struct{ targets []v1.Descriptor }
+type layoutImage struct{ targets []ocispec.Descriptor }
 
 func (l layoutImage) read(ctx context.Context, r *Reader, f files, img *bundle.Image) error {
-	img.Target = oci.Descriptor(l.targets[0])
-	if len(l.targets) > 1 {
-		index, err := json.Marshal(v1.IndexManifest{Manifests: l.targets})
+	missing := &platform.MissingError{Arch: r.Arch}
+	var found []bundle.Image
+	var manifest v1.Manifest
+	for _, t := range l.targets {
+		one := bundle.Image{Reference: img.Reference}
+		m, err := r.resolve(ctx, f, t, &one)
+		if other := (*platform.MissingError)(nil); errors.As(err, &other) {
+			missing.Has = union(missing.Has, other.Has)
+			continue
+		}
 		if err != nil {
 			return err
 		}
-		if img.Target, err = oci.Choose(img.Reference, index, r.Arch); err != nil {
-			return err
-		}
+		found, manifest = append(found, one), m
 	}
-	body, err := r.document(ctx, f, &img.Target)
-	if err != nil {
-		return err
-	}
-	img.Manifest = img.Target
-	if oci.IsIndex(img.Target.MediaType) {
-		if img.Manifest, err = oci.Choose(img.Reference, body, r.Arch); err != nil {
-			return err
-		}
-		chosen := img.Manifest
-		if body, err = r.document(ctx, f, &chosen); err != nil {
-			return r.notExported(f, chosen, err)
-		}
-	}
-	m, err := oci.ReadManifest(img.Manifest.Digest, body)
-	if err != nil {
-		return err
-	}
-	img.Config = oci.Descriptor(m.Config)
-	config, err := r.blob(ctx, f, img.Config)
-	if err != nil {
-		return err
-	}
-	if img.Layers, err = oci.ReadConfig(img.Reference, img.Config, config, len(m.Layers), r.Arch); err != nil {
-		return err
+	switch len(found) {
+	case 0:
+		slices.Sort(missing.Has)
+		return missing
+	case 1:
+		*img = found[0]
+	default:
+		return fault.New(fault.Usage, "give them different names, for example with skopeo copy, or remove one from "+f.path(indexFile),
+			"two images for linux/%s have the name %s: %s and %s", r.Arch, img.Reference, found[0].Target.Digest, found[1].Target.Digest)
 	}
 	for n := range img.Layers {
-		if err := r.layer(ctx, f, m.Layers[n], &img.Layers[n]); err != nil {
+		if err := r.layer(ctx, f, manifest.Layers[n], &img.Layers[n]); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// notExported adds a hint if the manifest that an index lists is missing: docker save and
-// ctr images export leave out platforms, but keep the index.
-func (r *Reader) notExported(f files, d bundle.Descriptor, err error) error {
-	if name, e := blobFile(d.Digest); e != nil || has(f, name) {
-		return err
+// resolve reads the documents of an image up to its config.
+func (r *Reader) resolve(ctx context.Context, f files, target ocispec.Descriptor, img *bundle.Image) (m v1.Manifest, err error) {
+	if target.Platform != nil {
+		if err := platform.Usable(*target.Platform, r.Arch); err != nil {
+			return m, err
+		}
 	}
-	return fault.Wrap(fmt.Errorf("the index lists linux/%s, but its manifest is not there: %w", r.Arch, err), fault.Failure,
-		"export this platform too: docker save, skopeo copy and ctr images export have the option --platform linux/"+r.Arch+" or --all")
+	from := layoutSource{r, f, target.Digest}
+	body, err := from.Document(ctx, target)
+	if err != nil {
+		return m, err
+	}
+	if img.Target, err = oci.Describe(body); err != nil {
+		return m, err
+	}
+	return oci.Resolve(ctx, from, img, r.Arch)
 }
 
-// document puts an index or a manifest into the cache. It sets the media type in d to that
-// of the content.
-func (r *Reader) document(ctx context.Context, f files, d *bundle.Descriptor) ([]byte, error) {
-	body, err := r.blob(ctx, f, *d)
-	if err != nil {
-		return nil, err
+// A layoutSource has the documents and configs of the image with this target in a layout.
+type layoutSource struct {
+	*Reader
+	files
+	target digest.Digest
+}
+
+func (s layoutSource) Config(ctx context.Context, d ocispec.Descriptor) ([]byte, error) {
+	return s.blob(ctx, s.files, d)
+}
+
+// Document adds a hint if a document that an index lists is missing: docker save and ctr images
+// export leave out platforms, but keep the index.
+func (s layoutSource) Document(ctx context.Context, d ocispec.Descriptor) ([]byte, error) {
+	if name, err := blobFile(d.Digest.String()); d.Digest != s.target && err == nil && !has(s.files, name) {
+		return nil, fault.New(fault.Failure, "export this platform too: docker save, skopeo copy and ctr images export have the option --platform linux/"+s.Arch+" or --all",
+			"the index lists linux/%s, but its manifest is not there: %s is missing", s.Arch, s.path(name))
 	}
-	*d, err = oci.Describe(body)
-	return body, err
+	return s.blob(ctx, s.files, d)
 }
 
 // blob puts a small blob into the cache.
-func (r *Reader) blob(ctx context.Context, f files, d bundle.Descriptor) ([]byte, error) {
-	name, err := blobFile(d.Digest)
+func (r *Reader) blob(ctx context.Context, f files, d ocispec.Descriptor) ([]byte, error) {
+	name, err := blobFile(d.Digest.String())
 	if err != nil {
 		return nil, err
 	}
@@ -178,7 +188,7 @@ func (r *Reader) blob(ctx context.Context, f files, d bundle.Descriptor) ([]byte
 	if int64(len(body)) != d.Size {
 		return nil, fmt.Errorf("%s has %d bytes, but its descriptor lists %d", f.path(name), len(body), d.Size)
 	}
-	_, _, err = r.Cache.Put(ctx, bytes.NewReader(body), oci.Hex(d.Digest))
+	_, _, err = r.Cache.Put(ctx, bytes.NewReader(body), oci.Hex(d.Digest.String()))
 	return body, damaged(err, f.path(name))
 }
 

@@ -383,12 +383,12 @@ func TestParse(t *testing.T) {
 		"registry.example:5000/oci:1":      "registry",
 		"oci:":                             "it has no path",
 		"oci:dir:v1=":                      "reading the name after =",
-		"oci:dir=app@sha256:" + strings.Repeat("0", 64):  "has a digest",
-		"docker-daemon:0123456789ab":                     "an image ID is not a name",
-		"docker-daemon:":                                 "invalid reference format",
-		"containerd:a@sha256:" + strings.Repeat("0", 64): "add =NAME",
-		"containers-storage:localhost/app":               "not supported",
-		"dir:/tmp/x":                                     "not supported",
+		"oci:dir=app@sha256:" + strings.Repeat("0", 64):                     "oci dir  docker.io/library/app@sha256:" + strings.Repeat("0", 64),
+		"docker-daemon:0123456789ab":                                        "an image ID is not a name",
+		"docker-daemon:":                                                    "invalid reference format",
+		"containerd:registry.example/a:1@sha256:" + strings.Repeat("0", 64): "containerd  registry.example/a@sha256:" + strings.Repeat("0", 64) + " registry.example/a@sha256:" + strings.Repeat("0", 64),
+		"containers-storage:localhost/app":                                  "not supported",
+		"dir:/tmp/x":                                                        "not supported",
 	} {
 		spec, ok, err := local.Parse(s)
 		got := "registry"

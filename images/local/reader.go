@@ -4,10 +4,15 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
+	"strings"
+
+	"github.com/distribution/reference"
 
 	"airlift/bundle"
 	"airlift/bundle/fetch"
 	"airlift/fault"
+	"airlift/images/oci"
 )
 
 // A Reader puts images of local sources into a cache.
@@ -26,6 +31,50 @@ type Image struct {
 	bundle.Image // Name is empty
 	// Kind is the kind of its source: "oci-archive".
 	Kind string
+}
+
+// As returns the image under a name with a digest of its repository, if the digest is that of
+// the image: of its target, or of a document between the target and the config.
+func (i *Image) As(name string) (*Image, bool) {
+	repository, digest, ok := strings.Cut(name, "@")
+	if !ok || repository != repositoryOf(i.Reference) {
+		return nil, false
+	}
+	documents := i.Documents()
+	documents = documents[:len(documents)-1]
+	n := slices.IndexFunc(documents, func(d bundle.Descriptor) bool { return d.Digest == digest })
+	if n < 0 {
+		return nil, false
+	}
+	as := *i
+	as.Reference, as.Target, as.Indexes = name, documents[n], nil
+	if last := len(documents) - 1; n < last && as.Target != as.Manifest {
+		as.Indexes = documents[n+1 : last]
+	}
+	return &as, true
+}
+
+// checkDigest compares the digest in the image's own name with the image.
+func (i *Image) checkDigest() error {
+	if !strings.Contains(i.Reference, "@") {
+		return nil
+	}
+	as, ok := i.As(i.Reference)
+	if !ok {
+		return fault.New(fault.Failure, "use the image with this digest, from its registry or from an oci-archive: that keeps it, or give the image a name with a tag: =NAME",
+			"the image has the digest %s, which is not the one in its name %q", i.Target.Digest, i.Reference)
+	}
+	*i = *as
+	return nil
+}
+
+// repositoryOf returns a full reference without its tag or digest.
+func repositoryOf(full string) string {
+	ref, err := reference.ParseNormalizedNamed(full)
+	if err != nil {
+		return full
+	}
+	return ref.Name()
 }
 
 // Read puts the images that spec names into the cache, layers included. Every blob is
@@ -56,6 +105,9 @@ func (r *Reader) read(ctx context.Context, spec Spec) ([]*Image, error) {
 		img := &Image{Kind: spec.Kind}
 		img.Reference = c.reference
 		if err := c.read(ctx, r, f, &img.Image); err != nil {
+			return nil, oci.Explain(img.Reference, err)
+		}
+		if err := img.checkDigest(); err != nil {
 			return nil, err
 		}
 		list = append(list, img)

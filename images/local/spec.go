@@ -32,6 +32,8 @@ type Spec struct {
 	Select string
 	// Reference is the name that pods use. If it is empty, the source must have it.
 	Reference string
+	// Named reports that the user wrote =NAME.
+	Named bool
 }
 
 // imageID matches what docker accepts in place of a name.
@@ -53,10 +55,7 @@ func Parse(s string) (spec Spec, local bool, err error) {
 		if spec.Reference, err = images.Normalize(rest[n+1:]); err != nil {
 			return bad(fmt.Errorf("reading the name after =: %w", err))
 		}
-		if strings.Contains(spec.Reference, "@") {
-			return bad(fmt.Errorf("the name after = has a digest; only a tag is possible"))
-		}
-		rest = rest[:n]
+		rest, spec.Named = rest[:n], true
 	}
 	if kind == DockerDaemon || kind == Containerd {
 		spec.Select = rest
@@ -95,11 +94,8 @@ func (s *Spec) nameOfRuntime() error {
 	if s.Kind == Containerd {
 		s.Select = full // containerd knows only full names
 	}
-	if s.Reference == "" {
+	if !s.Named {
 		s.Reference = full
-	}
-	if strings.Contains(s.Reference, "@") {
-		return errors.New("a name with a digest needs a name with a tag; add =NAME")
 	}
 	return nil
 }

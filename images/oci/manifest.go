@@ -1,15 +1,62 @@
 package oci
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"airlift/bundle"
+	"airlift/bundle/fetch"
 	"airlift/bundle/head"
 	"airlift/fault"
+	"airlift/images/platform"
 )
+
+// Resolve completes an image that has a reference and a target: it adds the indexes, the manifest
+// and the config that nodes of linux on arch use, and the layers, still without sizes. It returns
+// the manifest.
+//
+// If the image is not for the platform, the error is a *platform.MissingError.
+func Resolve(ctx context.Context, from platform.Source, img *bundle.Image, arch string) (m v1.Manifest, err error) {
+	target := ocispec.Descriptor{MediaType: img.Target.MediaType, Digest: digest.Digest(img.Target.Digest), Size: img.Target.Size}
+	path, body, err := platform.Find(ctx, from, target, arch)
+	if err != nil {
+		return m, err
+	}
+	img.Manifest = descriptor(path.Manifest())
+	for _, d := range path[1:max(len(path)-1, 1)] {
+		img.Indexes = append(img.Indexes, descriptor(d))
+	}
+	if m, err = ReadManifest(img.Manifest.Digest, body); err != nil {
+		return m, err
+	}
+	img.Config = Descriptor(m.Config)
+	config, err := from.Config(ctx, ocispec.Descriptor{MediaType: img.Config.MediaType, Digest: digest.Digest(img.Config.Digest), Size: img.Config.Size})
+	if err != nil {
+		return m, err
+	}
+	img.Layers, err = readConfig(img.Reference, img.Config, config, len(m.Layers), arch)
+	return m, err
+}
+
+// Explain returns a *fetch.MissingError for a *platform.MissingError, and adds a hint to
+// platform.ErrSchema1.
+func Explain(reference string, err error) error {
+	var missing *platform.MissingError
+	switch {
+	case errors.As(err, &missing):
+		return &fetch.MissingError{URL: reference, Why: missing.Error()}
+	case errors.Is(err, platform.ErrSchema1):
+		return fault.Wrap(err, fault.Failure, "convert it, for example with skopeo copy --format oci docker://NAME oci-archive:app.tar:NAME, and use --image oci-archive:app.tar")
+	}
+	return err
+}
 
 // ReadManifest reads an image's manifest and checks that all sizes in it are within the
 // limits.
@@ -36,8 +83,17 @@ func ReadManifest(digest string, body []byte) (m v1.Manifest, err error) {
 //
 // If the config is for another platform, the error is a *fetch.MissingError.
 func ReadConfig(reference string, d bundle.Descriptor, body []byte, count int, arch string) ([]bundle.Layer, error) {
+	layers, err := readConfig(reference, d, body, count, arch)
+	return layers, Explain(reference, err)
+}
+
+// readConfig is ReadConfig with a *platform.MissingError.
+func readConfig(reference string, d bundle.Descriptor, body []byte, count int, arch string) ([]bundle.Layer, error) {
 	if int64(len(body)) != d.Size {
 		return nil, fmt.Errorf("config %s has %d bytes, but its descriptor lists %d", d.Digest, len(body), d.Size)
+	}
+	if err := checkArtifact(reference, d.MediaType, body); err != nil {
+		return nil, err
 	}
 	var cfg v1.ConfigFile
 	if err := json.Unmarshal(body, &cfg); err != nil {
@@ -48,8 +104,8 @@ func ReadConfig(reference string, d bundle.Descriptor, body []byte, count int, a
 		return nil, fault.New(fault.Failure, "build the image again with a tool that sets both, for example: docker build --platform linux/"+arch,
 			"config %s of %s has no os or no architecture, which OCI requires", d.Digest, reference)
 	}
-	if cfg.Architecture != arch || cfg.OS != "linux" {
-		return nil, otherPlatform(reference, arch, []string{printable(cfg.OS + "/" + cfg.Architecture)})
+	if !platform.Same(cfg.OS, cfg.Architecture, arch) {
+		return nil, &platform.MissingError{Arch: arch, Has: []string{platform.Format(ocispec.Platform{OS: cfg.OS, Architecture: cfg.Architecture})}}
 	}
 	if len(cfg.RootFS.DiffIDs) != count {
 		return nil, fmt.Errorf("config %s lists %d layers, but the manifest lists %d", d.Digest, len(cfg.RootFS.DiffIDs), count)
@@ -59,4 +115,29 @@ func ReadConfig(reference string, d bundle.Descriptor, body []byte, count int, a
 		layers = append(layers, bundle.Layer{DiffID: id.String()})
 	}
 	return layers, nil
+}
+
+// helmConfig is the media type of the config of a Helm chart in a registry.
+const helmConfig = "application/vnd.cncf.helm.config.v1+json"
+
+// checkArtifact refuses what is stored like an image but is none, such as a chart. Some tools give
+// configs of images another media type, so the content counts too.
+func checkArtifact(reference, mediaType string, config []byte) error {
+	var image struct {
+		OS, Architecture string
+		RootFS           json.RawMessage
+	}
+	_ = json.Unmarshal(config, &image) // the config of an artifact need not be JSON
+	if image.OS != "" || image.Architecture != "" || image.RootFS != nil {
+		return nil
+	}
+	switch mediaType {
+	case string(types.DockerConfigJSON), string(types.OCIConfigJSON):
+		return nil
+	case helmConfig:
+		return fault.New(fault.Usage, "list it in bundle.yaml as a chart with its oci:// URL, or download it with helm pull and use --images-from FILE",
+			"%s is a Helm chart, not a container image", reference)
+	}
+	return fault.New(fault.Usage, "name an image of a container; a file can be added with files: in bundle.yaml",
+		"%s is an artifact, not a container image: its config is of type %q", reference, mediaType)
 }

@@ -58,7 +58,7 @@ func (c *Client) Pull(ctx context.Context, img *Image, n int, m fetch.Meter) err
 		return err
 	}
 	what := fmt.Sprintf("layer %s of %s", d.Digest, img.Reference)
-	dl, err := c.download(ctx, img, d, what, m)
+	dl, err := c.download(ctx, img.repo, d, what, m)
 	if err != nil {
 		return fmt.Errorf("downloading %s: %w", what, err)
 	}

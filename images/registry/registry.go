@@ -20,11 +20,13 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"airlift/bundle"
 	"airlift/bundle/fetch"
 	"airlift/fault"
 	"airlift/images/oci"
+	"airlift/images/platform"
 )
 
 // A Client pulls images for one platform.
@@ -118,7 +120,7 @@ type Wanted struct {
 func (c *Client) Resolve(ctx context.Context, w Wanted) (*Image, error) {
 	img, err := c.resolve(ctx, w)
 	if err != nil {
-		return nil, fmt.Errorf("resolving %s: %w", w.Reference, err)
+		return nil, fmt.Errorf("resolving %s: %w", w.Reference, oci.Explain(w.Reference, err))
 	}
 	return img, nil
 }
@@ -137,32 +139,17 @@ func (c *Client) resolve(ctx context.Context, w Wanted) (*Image, error) {
 	img := &Image{repo: ref.Context()}
 	img.Name, img.Reference = w.Name, w.Reference
 	img.Site = c.mirrors.Site(&url.URL{Scheme: "https", Host: img.repo.RegistryStr()})
-	var body []byte
 	known := true
 	if w.Digest != "" {
-		body, img.Target, err = c.byDigest(ctx, img.repo, w.Digest)
+		_, img.Target, err = c.byDigest(ctx, img.repo, w.Digest)
 	} else {
-		body, img.Target, img.Source, known, err = c.byTag(ctx, ref, w.Fixed)
+		img.Target, img.Source, known, err = c.byTag(ctx, ref, w.Fixed)
 	}
 	if err != nil {
 		return nil, err
 	}
-	img.Manifest = img.Target
-	if oci.IsIndex(img.Target.MediaType) {
-		if img.Manifest, err = oci.Choose(w.Reference, body, c.arch); err != nil {
-			return nil, err
-		}
-		if body, err = c.manifest(ctx, img.repo, img.Manifest); err != nil {
-			return nil, err
-		}
-	}
-	m, err := oci.ReadManifest(img.Manifest.Digest, body)
-	if err != nil {
-		return nil, err
-	}
-	img.Config = oci.Descriptor(m.Config)
-	img.blobs = m.Layers
-	if err := c.config(ctx, img); err != nil || known {
+	m, err := oci.Resolve(ctx, source{c, img.repo, img.Reference}, &img.Image, c.arch)
+	if img.blobs = m.Layers; err != nil || known {
 		return img, err
 	}
 	// Only now: a wrong image may be corrected in the registry.
@@ -171,25 +158,22 @@ func (c *Client) resolve(ctx context.Context, w Wanted) (*Image, error) {
 
 // byTag returns the index or manifest that a tag points to, its source, and whether it
 // was in the cache.
-func (c *Client) byTag(ctx context.Context, ref name.Reference, fixed bool) (body []byte, d bundle.Descriptor, source fetch.Source, known bool, err error) {
+func (c *Client) byTag(ctx context.Context, ref name.Reference, fixed bool) (d bundle.Descriptor, source fetch.Source, known bool, err error) {
 	m, known := c.recall(ref)
 	if known && !(fixed && !c.fetch.Refresh) {
 		known, err = c.unmoved(ctx, ref, m.Target)
 	}
-	if known && err == nil {
-		body, err = c.manifest(ctx, ref.Context(), m.Target)
-		return body, m.Target, m.Source, true, err
+	if known || err != nil {
+		return m.Target, m.Source, true, err
 	}
-	if err == nil {
-		body, source, err = c.ask(ctx, ref)
-	}
+	body, source, err := c.ask(ctx, ref)
 	if err != nil {
-		return nil, d, source, false, err
+		return d, source, false, err
 	}
 	if d, err = oci.Describe(body); err != nil {
-		return nil, d, source, false, err
+		return d, source, false, err
 	}
-	return body, d, source, false, c.store(ctx, d, body)
+	return d, source, false, c.store(ctx, d, body)
 }
 
 // unmoved reports whether a tag still points to d.
@@ -232,7 +216,7 @@ func (c *Client) ask(ctx context.Context, ref name.Reference) ([]byte, fetch.Sou
 		return nil, fetch.Source{}, c.explain(ref, err)
 	}
 	u := address(ref.Context(), "manifests", ref.Identifier())
-	body, source, err := c.fetch.Ask(ctx, fetch.Question{URL: u, Accept: strings.Join(oci.ManifestTypes, ", "), Max: bundle.MaxDocument, HTTP: s.http})
+	body, source, err := c.fetch.Ask(ctx, fetch.Question{URL: u, Accept: strings.Join(platform.Accepted(), ", "), Max: bundle.MaxDocument, HTTP: s.http})
 	if err != nil {
 		return nil, source, c.explain(ref, err)
 	}
@@ -287,42 +271,46 @@ func (c *Client) store(ctx context.Context, d bundle.Descriptor, b []byte) error
 	return err
 }
 
-// config downloads an image's config and reads the digests of the layers from it.
-func (c *Client) config(ctx context.Context, img *Image) error {
-	b, ok, err := c.fetch.Cache.Read(ctx, oci.Hex(img.Config.Digest))
-	if !ok && err == nil {
-		b, err = c.fetchConfig(ctx, img)
-	}
-	if err != nil {
-		return err
-	}
-	img.Layers, err = oci.ReadConfig(img.Reference, img.Config, b, len(img.blobs), c.arch)
-	return err
+// A source has the documents and configs of an image in a repository.
+type source struct {
+	*Client
+	repo      name.Repository
+	reference string // in messages
 }
 
-func (c *Client) fetchConfig(ctx context.Context, img *Image) ([]byte, error) {
-	hash, err := v1.NewHash(img.Config.Digest)
+func (s source) Document(ctx context.Context, d ocispec.Descriptor) ([]byte, error) {
+	return s.manifest(ctx, s.repo, bundle.Descriptor{Digest: d.Digest.String(), Size: d.Size})
+}
+
+func (s source) Config(ctx context.Context, d ocispec.Descriptor) ([]byte, error) {
+	hash, err := v1.NewHash(d.Digest.String())
 	if err != nil {
 		return nil, err
 	}
-	d, err := c.download(ctx, img, v1.Descriptor{Digest: hash, Size: img.Config.Size}, "config of "+img.Reference, nil)
+	if d.Size <= 0 || d.Size > bundle.MaxDocument {
+		return nil, fmt.Errorf("the size of config %s is %d, not between 1 and %d", d.Digest, d.Size, bundle.MaxDocument)
+	}
+	if b, ok, err := s.fetch.Cache.Read(ctx, hash.Hex); ok || err != nil {
+		return b, err
+	}
+	dl, err := s.download(ctx, s.repo, v1.Descriptor{Digest: hash, Size: d.Size}, "config of "+s.reference, nil)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := c.fetch.Get(ctx, d); err != nil {
+	if _, err := s.fetch.Get(ctx, dl); err != nil {
 		return nil, err
 	}
-	b, _, err := c.fetch.Cache.Read(ctx, hash.Hex)
+	b, _, err := s.fetch.Cache.Read(ctx, hash.Hex)
 	return b, err
 }
 
 // download describes the download of a blob.
-func (c *Client) download(ctx context.Context, img *Image, d v1.Descriptor, what string, m fetch.Meter) (fetch.Download, error) {
-	s, err := c.open(ctx, img.repo)
+func (c *Client) download(ctx context.Context, repo name.Repository, d v1.Descriptor, what string, m fetch.Meter) (fetch.Download, error) {
+	s, err := c.open(ctx, repo)
 	if err != nil {
 		return fetch.Download{}, err
 	}
-	u := address(img.repo, "blobs", d.Digest.String())
+	u := address(repo, "blobs", d.Digest.String())
 	return fetch.Download{Name: what, URL: u, SHA256: d.Digest.Hex, Size: d.Size, HTTP: s.http, Meter: m}, nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"sync"
 
@@ -473,11 +474,11 @@ func blobDigest(entry string) (digest.Digest, bool) {
 
 // documentsOf returns the blobs of an image except its layers, beginning with its target.
 func documentsOf(img bundle.Image) []ocispec.Descriptor {
-	docs := []ocispec.Descriptor{descriptor(img.Target)}
-	if img.Manifest.Digest != img.Target.Digest {
-		docs = append(docs, descriptor(img.Manifest))
+	var docs []ocispec.Descriptor
+	for _, d := range img.Documents() {
+		docs = append(docs, descriptor(d))
 	}
-	return append(docs, descriptor(img.Config))
+	return slices.CompactFunc(docs, func(a, b ocispec.Descriptor) bool { return a.Digest == b.Digest })
 }
 
 // chainIDs returns the names of the image's snapshots, the lowest first.

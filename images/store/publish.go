@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"runtime"
 	"slices"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 
 	"airlift/bundle"
 	"airlift/fault"
+	"airlift/images/platform"
 )
 
 // criTimeout limits the wait until the CRI lists a new image record. This takes
@@ -86,8 +88,8 @@ const snapshotLabel = "containerd.io/gc.ref.snapshot."
 func (s *Store) gcLabels(img bundle.Image) []gcLabel {
 	config := digest.Digest(img.Config.Digest)
 	labels := []gcLabel{{digest.Digest(img.Manifest.Digest), "containerd.io/gc.ref.content.config", config.String()}}
-	if img.Target.Digest != img.Manifest.Digest {
-		labels = append(labels, gcLabel{digest.Digest(img.Target.Digest), "containerd.io/gc.ref.content.m.0", img.Manifest.Digest})
+	for documents := documentsOf(img); len(documents) > 2; documents = documents[1:] {
+		labels = append(labels, gcLabel{documents[0].Digest, "containerd.io/gc.ref.content.m.0", documents[1].Digest.String()})
 	}
 	if chain := chainIDs(img); len(chain) > 0 {
 		top := chain[len(chain)-1]
@@ -122,16 +124,13 @@ func (s *Store) checkDocuments(ctx context.Context, img bundle.Image) error {
 	damaged := func(format string, args ...any) error {
 		return fault.New(fault.Bundle, "the bundle is inconsistent: build it again with bundle build", format, args...)
 	}
-	if img.Target.Digest != img.Manifest.Digest {
-		var index ocispec.Index
-		if err := s.readJSON(ctx, img.Target, &index); err != nil {
-			return err
-		}
-		if !slices.ContainsFunc(index.Manifests, func(d ocispec.Descriptor) bool {
-			return d.Digest == digest.Digest(img.Manifest.Digest)
-		}) {
-			return damaged("index %s does not contain manifest %s", img.Target.Digest, img.Manifest.Digest)
-		}
+	path, _, err := platform.Find(ctx, platform.Reader(s.blob), descriptor(img.Target), runtime.GOARCH)
+	if err != nil && !errdefs.IsNotFound(err) {
+		return damaged("target %s: %w", img.Target.Digest, err)
+	}
+	// Without its manifest, containerd would not find the image.
+	if err != nil || path.Manifest().Digest.String() != img.Manifest.Digest {
+		return damaged("%s does not contain manifest %s for linux/%s", img.Target.Digest, img.Manifest.Digest, runtime.GOARCH)
 	}
 	var manifest ocispec.Manifest
 	if err := s.readJSON(ctx, img.Manifest, &manifest); err != nil {
@@ -152,10 +151,18 @@ func (s *Store) checkDocuments(ctx context.Context, img bundle.Image) error {
 	return nil
 }
 
-func (s *Store) readJSON(ctx context.Context, d bundle.Descriptor, v any) error {
-	b, err := content.ReadBlob(ctx, s.content, descriptor(d))
+func (s *Store) blob(ctx context.Context, d ocispec.Descriptor) ([]byte, error) {
+	b, err := content.ReadBlob(ctx, s.content, d)
 	if err != nil {
-		return fmt.Errorf("reading %s: %w", d.Digest, err)
+		return nil, fmt.Errorf("reading %s: %w", d.Digest, err)
+	}
+	return b, nil
+}
+
+func (s *Store) readJSON(ctx context.Context, d bundle.Descriptor, v any) error {
+	b, err := s.blob(ctx, descriptor(d))
+	if err != nil {
+		return err
 	}
 	if err := json.Unmarshal(b, v); err != nil {
 		return fmt.Errorf("decoding %s: %w", d.Digest, err)
