@@ -9,8 +9,10 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"strings"
 
 	"airlift/bundle/fetch"
+	"airlift/fault"
 	"airlift/images/oci"
 )
 
@@ -99,8 +101,8 @@ func (a *archive) index(ctx context.Context) error {
 		if err == io.EOF && len(a.members) > 0 {
 			return nil
 		}
-		if err == io.EOF || errors.Is(err, tar.ErrHeader) && len(a.members) == 0 {
-			return errors.New("it is not a tar archive")
+		if err == io.EOF || len(a.members) == 0 && (errors.Is(err, tar.ErrHeader) || errors.Is(err, io.ErrUnexpectedEOF)) {
+			return a.notTar()
 		}
 		if err == nil {
 			err = ctx.Err()
@@ -127,6 +129,26 @@ func (a *archive) index(ctx context.Context) error {
 			a.members[name+"/"] = member{}
 		}
 	}
+}
+
+// notTar returns the error for a file that is no tar.
+func (a *archive) notTar() error {
+	begin := make([]byte, 16)
+	n, _ := a.file.ReadAt(begin, 0)
+	if name, command := oci.Unsupported(begin[:n]); name != "" {
+		return fault.New(fault.Usage, fmt.Sprintf("decompress it first: %s %q > app.tar", command, a.name), "it is compressed with %s; gzip and zstd are supported", name)
+	}
+	return errors.New("it is not a tar archive")
+}
+
+// isChart reports whether it is a packaged Helm chart: a directory with Chart.yaml.
+func (a *archive) isChart() bool {
+	for name := range a.members {
+		if dir, file := path.Split(name); file == "Chart.yaml" && strings.Count(dir, "/") == 1 {
+			return true
+		}
+	}
+	return false
 }
 
 func (a *archive) path(name string) string { return a.name + ": " + name }

@@ -20,6 +20,9 @@ import (
 // dockerFile lists the images of an archive of docker save.
 const dockerFile = "manifest.json"
 
+// oldDockerFile lists the names of images. Docker before version 1.10 wrote no manifest.json.
+const oldDockerFile = "repositories"
+
 // A dockerImage is an image of dockerFile. Config and Layers are names of files.
 type dockerImage struct {
 	Config   string

@@ -332,10 +332,26 @@ func TestWrongDiffID(t *testing.T) {
 func TestNotAnArchive(t *testing.T) {
 	r := newRig(t)
 	write := func(name string, content []byte) string {
+		if err := os.MkdirAll(filepath.Dir(r.path(name)), 0o755); err != nil {
+			t.Fatal(err)
+		}
 		if err := os.WriteFile(r.path(name), content, 0o644); err != nil {
 			t.Fatal(err)
 		}
 		return r.path(name)
+	}
+	members := func(name string, files ...string) string {
+		var out bytes.Buffer
+		w := tar.NewWriter(&out)
+		for _, file := range files {
+			if err := w.WriteHeader(&tar.Header{Name: file, Typeflag: tar.TypeReg}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		return write(name, out.Bytes())
 	}
 	var empty bytes.Buffer
 	if err := tar.NewWriter(&empty).Close(); err != nil {
@@ -347,13 +363,20 @@ func TestNotAnArchive(t *testing.T) {
 		t.Fatal(err)
 	}
 	for source, want := range map[string]string{
-		"oci-archive:" + write("text", bytes.Repeat([]byte("text "), 500)): "is not a tar archive",
-		"docker-archive:" + write("nothing", nil):                          "is not a tar archive",
-		"docker-archive:" + write("empty.tar", empty.Bytes()):              "is not a tar archive",
-		"docker-archive:" + write("cut.tar", whole[:len(whole)/2]):         "unexpected EOF",
-		"docker-archive:" + write("cut.tar.gz", []byte{0x1f, 0x8b, 8}):     "reading",
-		"oci-archive:" + docker:                                            "it is an archive of docker save",
-		"oci:" + docker:                                                    "is not a directory",
+		"oci-archive:" + write("text", bytes.Repeat([]byte("text "), 500)):       "is not a tar archive",
+		"docker-archive:" + write("nothing", nil):                                "is not a tar archive",
+		"docker-archive:" + write("empty.tar", empty.Bytes()):                    "is not a tar archive",
+		"docker-archive:" + write("cut.tar", whole[:len(whole)/2]):               "unexpected EOF",
+		"docker-archive:" + write("cut.tar.gz", []byte{0x1f, 0x8b, 8}):           "reading",
+		"oci-archive:" + docker:                                                  "it is an archive of docker save",
+		"oci:" + docker:                                                          "is not a directory",
+		"docker-archive:" + write("app.tar.xz", []byte("\xfd7zXZ\x00\x00\x04")):  "it is compressed with xz",
+		"oci-archive:" + write("app.tar.bz2", []byte("BZh91AY&SY")):              "it is compressed with bzip2",
+		"oci-archive:" + write("app.tar.lz4", []byte("\x04\x22\x4d\x18\x64")):    "it is compressed with lz4",
+		"oci-archive:" + write("app.zip", []byte("PK\x03\x04\x14")):              "it is compressed with zip",
+		"oci-archive:" + members("chart.tgz", "app/Chart.yaml"):                  "is a Helm chart, not a container image",
+		"oci:" + filepath.Dir(write("chart/Chart.yaml", nil)):                    "is a Helm chart, not a container image",
+		"docker-archive:" + members("old.tar", "repositories", "0123/layer.tar"): "is of docker save before version 1.10",
 	} {
 		_, err := r.read("amd64", source)
 		if err == nil || !strings.Contains(err.Error(), want) {

@@ -160,10 +160,20 @@ func find(f files, spec Spec) ([]candidate, error) {
 		return nil, fault.New(fault.Usage, "use docker-archive:"+spec.Path, "%s has no %s; it is an archive of docker save", spec.Path, indexFile)
 	case docker:
 		return findInDocker(f, spec)
+	case has(f, oldDockerFile):
+		return nil, fault.New(fault.Failure, "write it again: docker load --input "+spec.Path+", and docker save with the image's name",
+			"%s is missing: the archive is of docker save before version 1.10", f.path(dockerFile))
+	case isChart(f):
+		return nil, fault.New(fault.Usage, "list it as a chart in bundle.yaml, or use --images-from "+spec.Path, "%s is a Helm chart, not a container image", spec.Path)
 	case spec.Kind == DockerArchive:
 		return nil, fmt.Errorf("%s is missing, so it is not an archive of docker save", f.path(dockerFile))
 	}
 	return nil, fmt.Errorf("%s is missing, so it is not an OCI image layout", f.path(indexFile))
+}
+
+func isChart(f files) bool {
+	a, ok := f.(*archive)
+	return has(f, "Chart.yaml") || ok && a.isChart()
 }
 
 // A candidate is an image that was found in a source.

@@ -13,13 +13,20 @@ import (
 
 	"airlift/bundle/fetch"
 	"airlift/bundle/head"
+	"airlift/fault"
 )
 
 // StoreLayer decompresses a layer of size compressed bytes to the cache, compares it with
 // its diffID, and returns its uncompressed size. what and from name the layer and its
 // source in messages.
 func StoreLayer(ctx context.Context, cache *fetch.Cache, r io.Reader, diffID string, size int64, what, from string) (int64, error) {
-	tar, err := Decompress(r)
+	buffered := bufio.NewReaderSize(r, 1<<20)
+	begin, err := buffered.Peek(magicSize)
+	if err != nil && err != io.EOF {
+		return 0, fmt.Errorf("reading %s: %w", what, err)
+	}
+	unknown, _ := Unsupported(begin)
+	tar, err := Decompress(buffered)
 	if err != nil {
 		return 0, fmt.Errorf("decompressing %s: %w", what, err)
 	}
@@ -28,6 +35,9 @@ func StoreLayer(ctx context.Context, cache *fetch.Cache, r io.Reader, diffID str
 	_, uncompressed, err := cache.Put(ctx, limited, Hex(diffID))
 	if mismatch := (*fetch.MismatchError)(nil); errors.As(err, &mismatch) {
 		mismatch.Name, mismatch.URL = "uncompressed "+what, from
+		if unknown != "" {
+			return 0, fault.New(fault.Failure, "build the image again with layers that are compressed with gzip or zstd, or not at all", "%s is compressed with %s, which containerd does not support", what, unknown)
+		}
 	}
 	if err != nil {
 		return 0, fmt.Errorf("decompressing %s: %w", what, err)
@@ -39,6 +49,33 @@ var (
 	gzipMagic = []byte{0x1f, 0x8b}
 	zstdMagic = []byte{0x28, 0xb5, 0x2f, 0xfd}
 )
+
+// magicSize is the number of bytes by which every compression can be recognized.
+const magicSize = 6
+
+// unsupported are the compressions that neither containerd nor Decompress supports, each with the
+// command that decompresses a file to its output.
+var unsupported = []struct{ magic, name, command string }{
+	{"\xfd7zXZ\x00", "xz", "xz -dc"},
+	{"BZh", "bzip2", "bzip2 -dc"},
+	{"\x04\x22\x4d\x18", "lz4", "lz4 -dc"},
+	{"\x5d\x00\x00", "lzma", "xz -dc"},
+	{"LZIP", "lzip", "lzip -dc"},
+	{"\x89LZO", "lzop", "lzop -dc"},
+	{"\x1f\x9d", "compress", "gzip -dc"},
+	{"PK\x03\x04", "zip", "unzip -p"},
+}
+
+// Unsupported returns the name of the compression of a file that begins with these bytes, and the
+// command that decompresses it to its output. Both are empty if there is none, or if Decompress supports it.
+func Unsupported(begin []byte) (name, command string) {
+	for _, u := range unsupported {
+		if bytes.HasPrefix(begin, []byte(u.magic)) {
+			return u.name, u.command
+		}
+	}
+	return "", ""
+}
 
 // Compressed reports whether Decompress would decompress r.
 func Compressed(r io.ReaderAt) (bool, error) {

@@ -1,8 +1,10 @@
 package oci_test
 
 import (
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -46,5 +48,24 @@ func TestPlatformOfConfig(t *testing.T) {
 		if missing := (*fetch.MissingError)(nil); errors.As(err, &missing) != c.missing || !c.missing && fault.Hint(err) == "" {
 			t.Errorf("%s/%s: %v (hint %q)", c.os, c.architecture, err, fault.Hint(err))
 		}
+	}
+}
+
+// A layer in a compression that containerd does not support has an error with its name.
+func TestLayerInAnotherCompression(t *testing.T) {
+	cache, err := fetch.OpenCache(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for magic, name := range map[string]string{"\xfd7zXZ\x00": "xz", "BZh9": "bzip2", "\x04\x22\x4d\x18": "lz4"} {
+		_, err := oci.StoreLayer(t.Context(), cache, strings.NewReader(magic+"content"), "sha256:"+strings.Repeat("ab", 32), 100, "layer", "registry")
+		if err == nil || !strings.Contains(err.Error(), "layer is compressed with "+name) || fault.Hint(err) == "" {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	// A tar may begin with any name.
+	sum := sha256.Sum256([]byte("BZh is a name"))
+	if _, err := oci.StoreLayer(t.Context(), cache, strings.NewReader("BZh is a name"), fmt.Sprintf("sha256:%x", sum), 100, "layer", "registry"); err != nil {
+		t.Error(err)
 	}
 }

@@ -58,16 +58,16 @@ func TestNotAnImage(t *testing.T) {
 			return d.AddIndex(ocispec.MediaTypeImageIndex, m)
 		}, "it is an image of schema 1", "skopeo copy --format oci"},
 		"a chart": {func(d fakesites.Documents) ocispec.Descriptor {
-			return artifact(d, "application/vnd.cncf.helm.config.v1+json", `{"name":"app","version":"1.2.3","apiVersion":"v2"}`)
+			return withConfig(d, "application/vnd.cncf.helm.config.v1+json", `{"name":"app","version":"1.2.3","apiVersion":"v2"}`)
 		}, "is a Helm chart, not a container image", "--images-from"},
 		"an artifact": {func(d fakesites.Documents) ocispec.Descriptor {
-			return artifact(d, "application/vnd.example.policy.v1", `not JSON`)
+			return withConfig(d, "application/vnd.example.policy.v1", `not JSON`)
 		}, `is an artifact, not a container image: its config is of type "application/vnd.example.policy.v1"`, "name an image"},
 		"an artifact with an empty config": {func(d fakesites.Documents) ocispec.Descriptor {
-			return artifact(d, ocispec.MediaTypeEmptyJSON, `{}`)
+			return withConfig(d, ocispec.MediaTypeEmptyJSON, `{}`)
 		}, "is an artifact, not a container image", "name an image"},
 		"an image without a platform": {func(d fakesites.Documents) ocispec.Descriptor {
-			return artifact(d, ocispec.MediaTypeImageConfig, `{"rootfs":{"type":"layers","diff_ids":[]}}`)
+			return withConfig(d, ocispec.MediaTypeImageConfig, `{"rootfs":{"type":"layers","diff_ids":[]}}`)
 		}, "has no os or no architecture", "docker build --platform"},
 	} {
 		d := fakesites.Documents{}
@@ -80,6 +80,6 @@ func TestNotAnImage(t *testing.T) {
 	}
 }
 
-func artifact(d fakesites.Documents, configType, config string) ocispec.Descriptor {
+func withConfig(d fakesites.Documents, configType, config string) ocispec.Descriptor {
 	return d.Add(ocispec.MediaTypeImageManifest, ocispec.Manifest{MediaType: ocispec.MediaTypeImageManifest, Config: d.Add(configType, []byte(config)), Layers: []ocispec.Descriptor{}})
 }
