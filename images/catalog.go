@@ -124,22 +124,43 @@ func For(version, arch, cni string, given Versions) (*Catalog, error) {
 	if near, newer := v.nearest(); newer {
 		c.Nearest = near.String()
 	}
-	for _, i := range []Image{
-		{Pause, "registry.k8s.io/pause:" + own.Pause},
-		{Etcd, "registry.k8s.io/etcd:" + own.Etcd},
-		{APIServer, "registry.k8s.io/kube-apiserver:" + full},
-		{ControllerManager, "registry.k8s.io/kube-controller-manager:" + full},
-		{Scheduler, "registry.k8s.io/kube-scheduler:" + full},
-		{Proxy, "registry.k8s.io/kube-proxy:" + full},
-		{Flannel, "ghcr.io/flannel-io/flannel:" + flannelVersion},
-		{CoreDNS, "registry.k8s.io/coredns/coredns:" + own.CoreDNS},
-	} {
+	for _, i := range published(full, own) {
 		if i.Name != Flannel || cni == Flannel {
 			c.Images = append(c.Images, i)
 		}
 	}
 	c.Binaries = binaries(full, own.Crictl, arch)
 	return c, nil
+}
+
+// published lists the images of a version of Kubernetes and its components, in boot order, with the
+// pod network flannel.
+func published(version string, of Versions) []Image {
+	return []Image{
+		{Pause, "registry.k8s.io/pause:" + of.Pause},
+		{Etcd, "registry.k8s.io/etcd:" + of.Etcd},
+		{APIServer, "registry.k8s.io/kube-apiserver:" + version},
+		{ControllerManager, "registry.k8s.io/kube-controller-manager:" + version},
+		{Scheduler, "registry.k8s.io/kube-scheduler:" + version},
+		{Proxy, "registry.k8s.io/kube-proxy:" + version},
+		{Flannel, "ghcr.io/flannel-io/flannel:" + flannelVersion},
+		{CoreDNS, "registry.k8s.io/coredns/coredns:" + of.CoreDNS},
+	}
+}
+
+// Reserved reports whether a full reference is a tag of an image of Kubernetes or its pod network, of
+// any version, or the image of an optional add-on. Nodes may use it for the cluster itself. A
+// reference with a digest is not reserved, because it means the same content everywhere.
+func Reserved(reference string) bool {
+	for _, i := range published("", Versions{}) {
+		repository, _, _ := strings.Cut(i.Reference, ":")
+		if strings.HasPrefix(reference, repository+":") {
+			return true
+		}
+	}
+	return slices.ContainsFunc(addOns, func(a addOn) bool {
+		return slices.ContainsFunc(a.versions, func(v addOnVersion) bool { return reference == a.repository+":"+v.version })
+	})
 }
 
 // Nothing returns the catalog of a bundle without Kubernetes, for clusters of a full version

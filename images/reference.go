@@ -17,3 +17,12 @@ func Normalize(name string) (string, error) {
 	}
 	return ref.String(), nil
 }
+
+// Repository returns a full reference without its tag or digest.
+func Repository(full string) string {
+	ref, err := reference.ParseNormalizedNamed(full)
+	if err != nil {
+		return full
+	}
+	return ref.Name()
+}

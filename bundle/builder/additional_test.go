@@ -363,6 +363,17 @@ func TestOnlyManifests(t *testing.T) {
 	if list := u.Requests(); len(list) > 0 {
 		t.Errorf("requests %q", list)
 	}
+	// An import of the base also records its images by digest.
+	fakesites.WriteFiles(t, filepath.Dir(o.Site.Manifests[0].Path), map[string]string{
+		"app.yaml": strings.Replace(deployment, "registry.k8s.io/etcd:3.5.16-0", "registry.k8s.io/pause:other@"+imageOf(t, full.Manifest, "pause").Target.Digest, 1)})
+	if r := run(t, o); r.Complete == "" {
+		t.Error("a pod that names an image of the base by its digest is refused")
+	}
+	fakesites.WriteFiles(t, filepath.Dir(o.Site.Manifests[0].Path), map[string]string{
+		"app.yaml": strings.Replace(deployment, "registry.k8s.io/etcd:3.5.16-0", "registry.k8s.io/pause:3.9@sha256:"+strings.Repeat("a", 64), 1)})
+	if _, err := builder.Run(context.Background(), o); err == nil || !strings.Contains(err.Error(), "is not in the bundle") {
+		t.Errorf("err = %v", err)
+	}
 	// Manifests without workloads need no base.
 	o.Base, o.Site.Manifests = "", o.Site.Manifests[1:]
 	if m := run(t, o).Manifest; m.Base != nil || len(m.Entries) != 1+2 {

@@ -7,6 +7,7 @@ import (
 	"airlift/bundle"
 	"airlift/bundle/manifests"
 	"airlift/fault"
+	"airlift/images"
 )
 
 // checkComplete checks that no pod of the manifests will need an image that is neither among those
@@ -18,7 +19,7 @@ func (o *objects) checkComplete(t Target, from base, wanted []*wantedImage) erro
 	var set []string
 	place := "the bundle"
 	for _, i := range from.onEveryNode() {
-		set = append(set, i.Reference)
+		set = append(set, i.Reference, images.Repository(i.Reference)+"@"+i.Target.Digest) // an import records both
 	}
 	for _, i := range wanted {
 		set = append(set, i.Reference)

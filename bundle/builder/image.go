@@ -36,6 +36,12 @@ func (i *image) compressed() []registry.Layer {
 	return i.registry.Compressed()
 }
 
+// replaces reports whether the image of a local source has a name of the catalog, and no digest that the
+// user required.
+func (i *image) replaces() bool {
+	return i.local != nil && !i.pinned && images.Reserved(i.Reference)
+}
+
 // site is where the image comes from.
 func (i *image) site() string {
 	if i.registry == nil {

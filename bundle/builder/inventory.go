@@ -2,6 +2,7 @@ package builder
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -31,7 +32,7 @@ func (inv *inventory) wanted(found map[string]*local.Image) (list []*wantedImage
 	known := map[string]bool{}
 	add := func(i images.Image, fixed bool) {
 		known[i.Reference] = true
-		list = append(list, &wantedImage{Image: i, fixed: fixed, local: found[i.Reference]})
+		list = append(list, &wantedImage{Image: i, fixed: fixed, local: localImage(found, i.Reference)})
 	}
 	for _, i := range inv.release.Images {
 		add(i, true)
@@ -42,6 +43,20 @@ func (inv *inventory) wanted(found map[string]*local.Image) (list []*wantedImage
 		}
 	}
 	return list
+}
+
+// localImage returns the image of a local source with this reference. A reference with a digest, such
+// as that of a pod, may mean an image that its source has under a tag.
+func localImage(found map[string]*local.Image, reference string) *local.Image {
+	if img := found[reference]; img != nil {
+		return img
+	}
+	for _, name := range slices.Sorted(maps.Keys(found)) {
+		if img, ok := found[name].As(reference); ok {
+			return img
+		}
+	}
+	return nil
 }
 
 // hosts lists the sites of the catalog, or those of an additional bundle.

@@ -9,6 +9,7 @@ import (
 	"airlift/bundle"
 	"airlift/bundle/events"
 	"airlift/fault"
+	"airlift/images"
 	"airlift/images/local"
 )
 
@@ -21,6 +22,12 @@ type localReader struct {
 // readAll returns the images of the sources by reference, and named with their references added.
 func (r localReader) readAll(ctx context.Context, sources []local.Spec, named []string) (map[string]*local.Image, []string, error) {
 	found := map[string]*local.Image{}
+	var given []string // names that the user wrote as =NAME
+	for _, spec := range sources {
+		if spec.Named {
+			given = append(given, spec.Reference)
+		}
+	}
 	for _, spec := range sources {
 		item := r.report.Progress.Item(spec.String(), 0)
 		list, err := r.Read(ctx, spec)
@@ -31,6 +38,10 @@ func (r localReader) readAll(ctx context.Context, sources []local.Spec, named []
 		var names []string
 		for _, img := range list {
 			names = append(names, img.Reference)
+			if images.Reserved(img.Reference) && !slices.Contains(given, img.Reference) {
+				item.Failed()
+				return nil, named, replaces(spec, img.Reference)
+			}
 			if old := found[img.Reference]; old != nil && old.Target == img.Target {
 				continue
 			}
@@ -49,6 +60,16 @@ func (r localReader) readAll(ctx context.Context, sources []local.Spec, named []
 		}
 	}
 	return found, named, nil
+}
+
+// replaces is the error for an image that a source would replace without being asked to.
+func replaces(spec local.Spec, reference string) error {
+	one := spec
+	if spec.Path != "" {
+		one.Select = reference
+	}
+	return fault.New(fault.Usage, fmt.Sprintf("to replace it, add --image %s=%s; otherwise select the images that you need by their names", one, reference),
+		"%s: the image %s has a name of Kubernetes' own images, and would replace it", spec, reference)
 }
 
 func layersSize(layers []bundle.Layer) (n int64) {

@@ -9,7 +9,6 @@ import (
 
 	"airlift/bundle/fetch"
 	"airlift/bundle/upstreamsig"
-	"airlift/images/registry"
 )
 
 // verifyOne verifies a signature: the one that an earlier build found, or else those of
@@ -88,14 +87,15 @@ func (v *verification) inLog(ctx context.Context, d *upstreamsig.Detached) ([]up
 	return list, nil
 }
 
-// ofImage requests the signatures of an image.
-func (v *verification) ofImage(ctx context.Context, img *registry.Image) ([]upstreamsig.Material, error) {
-	documents, err := v.sites.registry.Signatures(ctx, img.Reference, img.Target.Digest, upstreamsig.BundleType)
+// ofImage requests the signatures of an image from its registry, also if the image itself is from a
+// local source.
+func (v *verification) ofImage(ctx context.Context, reference, digest string) ([]upstreamsig.Material, error) {
+	documents, err := v.sites.registry.Signatures(ctx, reference, digest, upstreamsig.BundleType)
 	if err != nil {
 		return nil, err
 	}
 	if len(documents) == 0 {
-		return nil, fmt.Errorf("the registry has no signature for %s", img.Target.Digest)
+		return nil, fmt.Errorf("the registry has no signature for %s", digest)
 	}
 	var list []upstreamsig.Material
 	var last error

@@ -145,7 +145,11 @@ func (v *verification) subjects(binaries []*binary, all []*image) (list []subjec
 	for _, img := range all {
 		img.signed = signed{}
 		who, ok := upstreamsig.OfImage(img.Reference)
-		if !ok || img.registry == nil {
+		if !ok && img.replaces() {
+			list = append(list, subject{name: img.Reference, digest: img.Target.Digest, image: true, result: &img.signed, find: unsignedReplacement})
+			continue
+		}
+		if !ok {
 			others = append(others, img.Name)
 			continue
 		}
@@ -154,9 +158,16 @@ func (v *verification) subjects(binaries []*binary, all []*image) (list []subjec
 			repository = repository[:n]
 		}
 		list = append(list, subject{name: img.Reference, digest: img.Target.Digest, where: repository, who: who, image: true, result: &img.signed,
-			find: func(ctx context.Context) ([]upstreamsig.Material, error) { return v.ofImage(ctx, img.registry) }})
+			find: func(ctx context.Context) ([]upstreamsig.Material, error) {
+				return v.ofImage(ctx, img.Reference, img.Target.Digest)
+			}})
 	}
 	return list, others
+}
+
+// unsignedReplacement is the find of a subject that replaces an image of the catalog, and that nothing can confirm.
+func unsignedReplacement(context.Context) ([]upstreamsig.Material, error) {
+	return nil, errors.New("it is not from its registry, and upstream does not sign it: compare it with a digest that you know, with --checksum")
 }
 
 // run verifies the signatures of binaries and images, and returns the result.

@@ -45,8 +45,8 @@ func (p Problem) String() string {
 //     with a digest whose content is on the disk (dockerResolver.Resolve in
 //     core/remotes/docker). So Always contacts a registry for tags and digests alike.
 //   - containerd finds an image by the normalised reference only (LocalResolve in
-//     internal/cri/server/images). For name:tag@digest that is name@digest. An image that
-//     was imported as name:tag is not found by name@digest, even with the same digest.
+//     internal/cri/server/images). For name:tag@digest that is name@digest. The set must have
+//     that name, also if an import of name:tag records it.
 //   - Since 1.35 the kubelet may verify again the credentials of an image that it pulled. By
 //     default it does not for images that were imported (the policy
 //     NeverVerifyPreloadedImages).

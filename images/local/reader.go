@@ -7,11 +7,10 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/distribution/reference"
-
 	"airlift/bundle"
 	"airlift/bundle/fetch"
 	"airlift/fault"
+	"airlift/images"
 	"airlift/images/oci"
 )
 
@@ -37,7 +36,7 @@ type Image struct {
 // the image: of its target, or of a document between the target and the config.
 func (i *Image) As(name string) (*Image, bool) {
 	repository, digest, ok := strings.Cut(name, "@")
-	if !ok || repository != repositoryOf(i.Reference) {
+	if !ok || repository != images.Repository(i.Reference) {
 		return nil, false
 	}
 	documents := i.Documents()
@@ -66,15 +65,6 @@ func (i *Image) checkDigest() error {
 	}
 	*i = *as
 	return nil
-}
-
-// repositoryOf returns a full reference without its tag or digest.
-func repositoryOf(full string) string {
-	ref, err := reference.ParseNormalizedNamed(full)
-	if err != nil {
-		return full
-	}
-	return ref.Name()
 }
 
 // Read puts the images that spec names into the cache, layers included. Every blob is
