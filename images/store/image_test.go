@@ -41,9 +41,18 @@ func (p *imageSet) add(t testing.TB, ref string, img v1.Image, idx v1.ImageIndex
 	if idx != nil {
 		target = p.blob(t, must(idx.Digest()), string(must(idx.MediaType())), must(idx.RawManifest()))
 	}
+	var between []bundle.Descriptor
+	for idx != nil { // indexes that have only one index
+		list := must(idx.IndexManifest()).Manifests
+		if !list[0].MediaType.IsIndex() {
+			break
+		}
+		idx = must(idx.ImageIndex(list[0].Digest))
+		between = append(between, p.blob(t, must(idx.Digest()), string(must(idx.MediaType())), must(idx.RawManifest())))
+	}
 	m := must(img.Manifest())
 	b := bundle.Image{
-		Name: ref, Reference: ref, Target: target, Manifest: manifest,
+		Name: ref, Reference: ref, Target: target, Indexes: between, Manifest: manifest,
 		Config: p.blob(t, m.Config.Digest, string(m.Config.MediaType), must(img.RawConfigFile())),
 	}
 	for _, l := range must(img.Layers()) {

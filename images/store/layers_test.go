@@ -18,6 +18,8 @@ import (
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
@@ -235,6 +237,43 @@ func TestContradictingDocuments(t *testing.T) {
 				t.Errorf("records = %v", r)
 			}
 		})
+	}
+}
+
+// An image whose index has another manifest for this node is refused at once: containerd would not
+// find it, and the import would wait for it.
+func TestManifestThatContainerdDoesNotUse(t *testing.T) {
+	d := startDaemon(t, ours(t), "overlayfs")
+	s := d.connect()
+	plain, v3 := image(t, "/plain", layer(t, text("a", "a"))), image(t, "/v3", layer(t, text("b", "b")))
+	on := func(img v1.Image, variant string) mutate.IndexAddendum {
+		return mutate.IndexAddendum{Add: img, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: "amd64", Variant: variant}}}
+	}
+	for name, c := range map[string]struct {
+		img v1.Image
+		idx v1.ImageIndex
+	}{
+		"a variant before":  {v3, mutate.AppendManifests(empty.Index, on(v3, "v3"), on(plain, ""))},
+		"only a variant":    {v3, mutate.AppendManifests(empty.Index, on(v3, "v3"))},
+		"the second of two": {v3, mutate.AppendManifests(empty.Index, on(plain, ""), on(v3, ""))},
+		"not in the index":  {v3, mutate.AppendManifests(empty.Index, on(plain, ""))},
+	} {
+		var p imageSet
+		p.add(t, "registry.example.com/a:1", c.img, c.idx)
+		im, err := s.NewImporter(t.Context(), p.images, store.ImportOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = p.feed(t.Context(), im, p.entries)
+		if err == nil || !strings.Contains(err.Error(), "linux/amd64") || fault.ExitCode(err) != fault.Bundle {
+			t.Errorf("%s: %v", name, err)
+		}
+		if err := im.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	if r := d.records(); len(r) > 0 {
+		t.Errorf("records = %v", r)
 	}
 }
 

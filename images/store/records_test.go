@@ -160,22 +160,29 @@ func TestRecordsEqualPull(t *testing.T) {
 
 		img := richImage(t, "/rich")
 		idx := index(t, img)
+		variants := mutate.AppendManifests(empty.Index, mutate.IndexAddendum{Add: image(t, "/v3"), Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: "amd64", Variant: "v3"}}},
+			mutate.IndexAddendum{Add: img, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: "amd64"}}})
+		nested := mutate.AppendManifests(empty.Index, mutate.IndexAddendum{Add: mutate.AppendManifests(empty.Index, mutate.IndexAddendum{Add: idx})})
+		bare := mutate.AppendManifests(empty.Index, mutate.IndexAddendum{Add: img})
 		for _, test := range []struct {
-			name  string
-			ref   string
-			index bool
+			name string
+			ref  string
+			idx  v1.ImageIndex
 		}{
-			{"index by tag", host + "/k8s/rich:v1", true},
-			{"manifest by tag", host + "/k8s/plain:v1.2.3", false},
-			{"index by digest", host + "/k8s/rich@" + must(idx.Digest()).String(), true},
-			{"tag and digest", host + "/k8s/rich:v1@" + must(idx.Digest()).String(), true},
+			{"index by tag", host + "/k8s/rich:v1", idx},
+			{"manifest by tag", host + "/k8s/plain:v1.2.3", nil},
+			{"index by digest", host + "/k8s/rich@" + must(idx.Digest()).String(), idx},
+			{"tag and digest", host + "/k8s/rich:v1@" + must(idx.Digest()).String(), idx},
+			{"a variant first", host + "/k8s/variants:v1", variants},
+			{"index in indexes", host + "/k8s/nested:v1", nested},
+			{"without a platform", host + "/k8s/bare:v1", bare},
 		} {
 			t.Run(test.name, func(t *testing.T) {
 				var p imageSet
 				push := must(name.ParseReference(test.ref))
-				if test.index {
-					p.add(t, test.ref, img, idx)
-					if err := remote.WriteIndex(push, idx); err != nil {
+				if test.idx != nil {
+					p.add(t, test.ref, img, test.idx)
+					if err := remote.WriteIndex(push, test.idx); err != nil {
 						t.Fatal(err)
 					}
 				} else {
@@ -193,6 +200,7 @@ func TestRecordsEqualPull(t *testing.T) {
 				}
 				imported := startDaemon(t, rel, "overlayfs")
 				importAll(t, imported.connect(), &p)
+				assertMissing(t, imported.connect(), &p) // the end of an import collects garbage
 
 				if diff := cmp.Diff(pulled.records(), imported.records()); diff != "" {
 					t.Errorf("records (-pulled +imported):\n%s", diff)
