@@ -8,11 +8,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"airlift/bundle"
 	"airlift/bundle/blobs"
@@ -84,6 +86,55 @@ func command(t *testing.T, name string, args ...string) string {
 		t.Fatalf("%s %q: %v\n%s", name, args, err, stderr.String())
 	}
 	return string(out)
+}
+
+// An image in nested indexes is the same after it was built from a layout, exported and read again.
+func TestIndexInIndex(t *testing.T) {
+	d := fakesites.Documents{}
+	p := ocispec.Platform{OS: "linux", Architecture: "amd64"}
+	manifest := d.AddManifest(ocispec.MediaTypeImageManifest, "app", p)
+	manifest.Platform = &p
+	target := d.AddIndex(ocispec.MediaTypeImageIndex, d.AddIndex(ocispec.MediaTypeImageIndex, manifest))
+	dir := t.TempDir()
+	d.Layout(t, filepath.Join(dir, "layout"), target)
+	read := func(output, source string) bundle.Image {
+		o := builder.Options{
+			Target:    builder.Target{Version: "v1.29.15", Arch: "amd64", Only: []string{bundle.OnlyImages}},
+			Selection: builder.Selection{Images: []string{source}},
+			Network:   builder.Network{CacheDir: filepath.Join(dir, output+"-cache")},
+			Destination: builder.Destination{Output: filepath.Join(dir, output), Level: bundle.Fastest,
+				Executables: bundle.Executables{Launcher: fakesites.Executable(t, elf.EM_X86_64), Installer: fakesites.Executable(t, elf.EM_X86_64)}},
+		}
+		r, err := builder.Run(t.Context(), o)
+		if err != nil {
+			t.Fatalf("%v\nhint: %s", err, fault.Hint(err))
+		}
+		return r.Manifest.Images[0]
+	}
+	first := read("first", "oci:"+filepath.Join(dir, "layout")+"=registry.example/app:1")
+	if first.Target.Digest != target.Digest.String() || len(first.Indexes) != 1 || first.Manifest.Digest != manifest.Digest.String() {
+		t.Errorf("%+v", first)
+	}
+	f, err := bundle.Open(filepath.Join(dir, "first"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	b, err := blobs.Open(f, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := os.Create(filepath.Join(dir, "images.tar"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	if err := ociarchive.Write(t.Context(), out, b, b.Manifest().Images, nil); err != nil {
+		t.Fatal(err)
+	}
+	if again := read("second", "oci-archive:"+out.Name()); !reflect.DeepEqual(again, first) {
+		t.Errorf("%+v, want %+v", again, first)
+	}
 }
 
 func TestSkopeoReadsTheArchive(t *testing.T) {

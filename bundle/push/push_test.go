@@ -14,6 +14,8 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"airlift/bundle"
 	"airlift/bundle/builder"
@@ -53,6 +55,12 @@ func build(t *testing.T, tool v1.Image, keep bool) *bundle.File {
 	u := fakesites.New(t)
 	u.PushIndex("docker.io/team/app:v1", map[string]v1.Image{"amd64": fakesites.Image(t, "amd64", "app"), "arm64": fakesites.Image(t, "arm64", "app")})
 	u.Push("docker.io/team/tool:v2", tool)
+	return buildOf(t, u, keep, app, "docker.io/team/tool:v2")
+}
+
+// buildOf builds a bundle with images.
+func buildOf(t *testing.T, u *fakesites.Upstream, keep bool, images ...string) *bundle.File {
+	t.Helper()
 	var mirrors []fetch.Mirror
 	for _, s := range u.Mirrors() {
 		m, err := fetch.ParseMirror(s)
@@ -64,7 +72,7 @@ func build(t *testing.T, tool v1.Image, keep bool) *bundle.File {
 	dir := t.TempDir()
 	o := builder.Options{
 		Target:    builder.Target{Version: "v1.29.15", Arch: "amd64", Only: []string{bundle.OnlyImages}},
-		Selection: builder.Selection{Images: []string{app, "docker.io/team/tool:v2"}, KeepCompressed: keep},
+		Selection: builder.Selection{Images: images, KeepCompressed: keep},
 		Network:   builder.Network{CacheDir: filepath.Join(dir, "cache"), Mirrors: mirrors},
 		Destination: builder.Destination{Output: filepath.Join(dir, "more"), Level: bundle.Fastest,
 			Executables: bundle.Executables{Launcher: fakesites.Executable(t, elf.EM_X86_64), Installer: fakesites.Executable(t, elf.EM_X86_64)}},
@@ -178,6 +186,42 @@ func TestPush(t *testing.T) {
 				t.Errorf("again: %+v, %v", again, err)
 			}
 		})
+	}
+}
+
+// The indexes between an image's target and its manifest are pushed too. A registry that refuses one of
+// them gets the manifest.
+func TestPushOfIndexInIndex(t *testing.T) {
+	r := siteregistry.Start(t, siteregistry.Options{})
+	d := fakesites.Documents{}
+	p := ocispec.Platform{OS: "linux", Architecture: "amd64"}
+	amd64 := d.AddManifest(ocispec.MediaTypeImageManifest, "app", p)
+	arm64 := amd64
+	amd64.Platform, arm64.Platform = &p, &ocispec.Platform{OS: "linux", Architecture: "arm64"}
+	arm64.Digest = digest.FromString("not in the bundle")
+	for name, inner := range map[string]ocispec.Descriptor{
+		"whole":      d.AddIndex(ocispec.MediaTypeImageIndex, amd64),
+		"incomplete": d.AddIndex(ocispec.MediaTypeImageIndex, amd64, arm64),
+	} {
+		target := d.AddIndex(ocispec.MediaTypeImageIndex, d.AddIndex(ocispec.MediaTypeImageIndex, inner))
+		dir := filepath.Join(t.TempDir(), name)
+		d.Layout(t, dir, target)
+		f := buildOf(t, fakesites.New(t), false, "oci:"+dir+"=registry.example/"+name+":1")
+		if m, err := f.Manifest(); err != nil || len(m.Images[0].Indexes) != 2 || f.Verify(t.Context(), nil) != nil {
+			t.Fatalf("%+v, %v", m.Images, err)
+		}
+		result, err := push.Run(t.Context(), push.Options{File: f, Target: r.Host + "/team", Registry: client(t, r, "")})
+		if err != nil {
+			t.Fatalf("%v\n%s", err, r.Log())
+		}
+		want := target.Digest
+		if name == "incomplete" {
+			want = amd64.Digest
+		}
+		if got := result.Images[0]; got.Digest != want.String() || got.Upstream != target.Digest.String() {
+			t.Errorf("%s: %+v", name, got)
+		}
+		skopeo(t, r, "copy", "docker://"+result.Images[0].Pushed, "dir:"+t.TempDir())
 	}
 }
 
