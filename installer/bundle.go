@@ -3,6 +3,7 @@ package installer
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os/exec"
 	"path"
 	"regexp"
@@ -54,6 +55,23 @@ func (b *Bundle) Configure(c *config.Config) error {
 			"--cni %q: this bundle's pod network is %q", c.CNI, b.manifest.CNI)
 	}
 	c.Images = b.images
+	return nil
+}
+
+// checkAliases refuses a configured name of a component's image that the bundle has for another
+// image: the name would point to the one that is imported last.
+func (b *Bundle) checkAliases(names map[string]string) error {
+	ids := map[string]string{} // by reference
+	for _, i := range b.manifest.Images {
+		ids[i.Reference] = i.Config.Digest
+	}
+	for _, component := range slices.Sorted(maps.Keys(names)) {
+		own, name := b.images[component], names[component]
+		if other, ok := ids[name]; ok && other != ids[own] {
+			return fault.New(fault.Usage, "remove imageRepository, or build the bundle with that image under the name of Kubernetes: --image SOURCE="+own,
+				"the configuration names the image of %s %s, but the bundle has another image of this name", component, name)
+		}
+	}
 	return nil
 }
 

@@ -56,6 +56,9 @@ func (p *Plan) nameImages(c *config.Config) (*config.Config, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := p.bundle.checkAliases(names); err != nil {
+		return nil, err
+	}
 	named := *c
 	named.Images = maps.Clone(p.bundle.images)
 	maps.Copy(named.Images, names)

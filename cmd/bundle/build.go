@@ -93,7 +93,8 @@ error.
   containerd:NAME             the local containerd; runs ctr
 Archives may be compressed. Without TAG or NAME, all images of the source are added. Add
 =NAME for the name that pods use, if the source does not have it:
-oci:build:v1=registry.example/app:1. docker://NAME is the same as NAME.
+oci:build:v1=registry.example/app:1. docker://NAME is the same as NAME. An image with a
+name of Kubernetes' own images needs =NAME, because it replaces that image.
 
 --mirror HOST=URL sends requests for HOST to URL. Repeat it for each site that you
 mirror: registry.k8s.io, dl.k8s.io, github.com, ghcr.io, the registries of your own
