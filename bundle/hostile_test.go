@@ -404,15 +404,25 @@ func TestForgedManifests(t *testing.T) {
 		"long url":                {func(m *Manifest) { m.Components[0].URL = strings.Repeat("x", 5000) }, "5000 bytes long"},
 		"checksum of other kind":  {func(m *Manifest) { m.Components[0].Checksum = "md5:1234" }, "checksum"},
 
-		"image twice":          {func(m *Manifest) { m.Images[1].Name = m.Images[0].Name }, "is listed twice"},
-		"reference twice":      {func(m *Manifest) { m.Images[1].Reference = m.Images[0].Reference }, "is listed twice"},
-		"image without blob":   {func(m *Manifest) { m.Images[0].Config.Digest = "sha256:" + hex }, "config: entry"},
-		"image with bad blob":  {func(m *Manifest) { m.Images[0].Config.Digest = "sha256:../../x" }, "config:"},
-		"blob of other size":   {func(m *Manifest) { m.Images[0].Manifest.Size++ }, "manifest: size is"},
-		"layer missing":        {func(m *Manifest) { m.Images[1].Layers[1].DiffID = "sha256:" + hex }, "layer 2: entry"},
-		"layer of other size":  {func(m *Manifest) { m.Images[1].Layers[1].Size++ }, "layer 2: size is"},
-		"no media type":        {func(m *Manifest) { m.Images[0].Target.MediaType = "" }, "media type is empty"},
-		"one blob, two types":  {func(m *Manifest) { m.Images[1].Target.MediaType += "x" }, "two media types"},
+		"image twice":           {func(m *Manifest) { m.Images[1].Name = m.Images[0].Name }, "is listed twice"},
+		"reference twice":       {func(m *Manifest) { m.Images[1].Reference = m.Images[0].Reference }, "is listed twice"},
+		"image without blob":    {func(m *Manifest) { m.Images[0].Config.Digest = "sha256:" + hex }, "config: entry"},
+		"image with bad blob":   {func(m *Manifest) { m.Images[0].Config.Digest = "sha256:../../x" }, "config:"},
+		"blob of other size":    {func(m *Manifest) { m.Images[0].Manifest.Size++ }, "manifest: size is"},
+		"layer missing":         {func(m *Manifest) { m.Images[1].Layers[1].DiffID = "sha256:" + hex }, "layer 2: entry"},
+		"layer of other size":   {func(m *Manifest) { m.Images[1].Layers[1].Size++ }, "layer 2: size is"},
+		"no media type":         {func(m *Manifest) { m.Images[0].Target.MediaType = "" }, "media type is empty"},
+		"one blob, two types":   {func(m *Manifest) { m.Images[1].Target.MediaType += "x" }, "two media types"},
+		"indexes of a manifest": {func(m *Manifest) { m.Images[1].Indexes = []Descriptor{m.Images[0].Target} }, "with indexes between them"},
+		"index without blob": {func(m *Manifest) {
+			m.Images[0].Indexes = []Descriptor{{MediaType: "a", Digest: "sha256:" + hex, Size: 1}}
+		}, "index: entry"},
+		"large index": {func(m *Manifest) {
+			m.Images[0].Indexes = []Descriptor{{MediaType: "a", Digest: m.Images[0].Target.Digest, Size: MaxDocument + 1}}
+		}, "index: 4194305 bytes are more than"},
+		"another digest in the reference": {func(m *Manifest) {
+			m.Images[0].Reference = "registry.example/a@sha256:" + hex
+		}, "has another digest than the target"},
 		"a huge config":        {func(m *Manifest) { m.Images[0].Config.Size = 5 << 20 }, "more than the 4194304 allowed"},
 		"control in reference": {func(m *Manifest) { m.Images[0].Reference = "x\r" }, "not printable ASCII"},
 	} {
@@ -488,6 +498,9 @@ func TestInconsistentImages(t *testing.T) {
 	}{
 		"index of another": {func(m *Manifest) {
 			m.Images[0].Manifest, m.Images[0].Config, m.Images[0].Layers = m.Images[1].Manifest, m.Images[1].Config, m.Images[1].Layers
+		}, "does not list manifest"},
+		"index that the target does not list": {func(m *Manifest) {
+			m.Images[0].Indexes = []Descriptor{m.Images[1].Manifest}
 		}, "does not list manifest"},
 		"other config": {func(m *Manifest) { m.Images[1].Config = m.Images[0].Config }, "has config"},
 		"other layers": {func(m *Manifest) { m.Images[1].Layers = m.Images[1].Layers[:1] }, "lists other layers"},
