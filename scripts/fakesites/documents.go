@@ -17,6 +17,7 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/containerd/platforms"
 	"github.com/opencontainers/go-digest"
+	"github.com/opencontainers/image-spec/specs-go"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
@@ -41,12 +42,12 @@ func (d Documents) Add(mediaType string, doc any) ocispec.Descriptor {
 // AddManifest adds an image without layers. name makes it different from others.
 func (d Documents) AddManifest(mediaType, name string, p ocispec.Platform) ocispec.Descriptor {
 	config := d.Add(ocispec.MediaTypeImageConfig, ocispec.Image{Author: name, Platform: p, RootFS: ocispec.RootFS{Type: "layers", DiffIDs: []digest.Digest{}}})
-	return d.Add(mediaType, ocispec.Manifest{MediaType: mediaType, Config: config, Layers: []ocispec.Descriptor{}})
+	return d.Add(mediaType, ocispec.Manifest{Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: mediaType, Config: config, Layers: []ocispec.Descriptor{}})
 }
 
 // AddIndex adds an index.
 func (d Documents) AddIndex(mediaType string, list ...ocispec.Descriptor) ocispec.Descriptor {
-	return d.Add(mediaType, ocispec.Index{MediaType: mediaType, Manifests: list})
+	return d.Add(mediaType, ocispec.Index{Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: mediaType, Manifests: list})
 }
 
 type blob struct{ *bytes.Reader }
@@ -72,7 +73,7 @@ func (d Documents) Chosen(target ocispec.Descriptor, arch string) (digest.Digest
 // Layout writes an OCI image layout with these documents.
 func (d Documents) Layout(t testing.TB, dir string, list ...ocispec.Descriptor) {
 	t.Helper()
-	index, err := json.Marshal(ocispec.Index{MediaType: ocispec.MediaTypeImageIndex, Manifests: list})
+	index, err := json.Marshal(ocispec.Index{Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageIndex, Manifests: list})
 	if err != nil {
 		t.Fatal(err)
 	}
