@@ -1,9 +1,13 @@
 package builder
 
 import (
+	"cmp"
+	"errors"
+	"fmt"
 	"strings"
 
 	"airlift/bundle"
+	"airlift/bundle/fetch"
 	"airlift/images"
 	"airlift/images/local"
 	"airlift/images/registry"
@@ -14,8 +18,22 @@ type wantedImage struct {
 	images.Image
 	fixed  bool         // of the catalog
 	local  *local.Image // nil if it is in a registry
+	others string       // digests of local images of the same repository, if local is nil and the reference has a digest
 	digest string       // that it must have; empty if its registry resolves the reference
 	locked bool         // digest is from the lock
+}
+
+// explain adds to an error of the registry that local sources have other images of the repository. An
+// archive without a manifest does not have the digest of the registry.
+func (w *wantedImage) explain(err error) error {
+	if err == nil || w.others == "" {
+		return err
+	}
+	why := "the local sources have " + w.others
+	if m := (*fetch.MissingError)(nil); errors.As(err, &m) {
+		return &fetch.MissingError{URL: m.URL, Why: cmp.Or(m.Why, "does not exist") + "; " + why}
+	}
+	return fmt.Errorf("%w; %s", err, why)
 }
 
 // An image is a resolved image. Exactly one of registry and local is not nil.

@@ -32,7 +32,11 @@ func (inv *inventory) wanted(found map[string]*local.Image) (list []*wantedImage
 	known := map[string]bool{}
 	add := func(i images.Image, fixed bool) {
 		known[i.Reference] = true
-		list = append(list, &wantedImage{Image: i, fixed: fixed, local: localImage(found, i.Reference)})
+		w := &wantedImage{Image: i, fixed: fixed, local: localImage(found, i.Reference)}
+		if w.local == nil && strings.Contains(i.Reference, "@") {
+			w.others = digestsOf(found, images.Repository(i.Reference))
+		}
+		list = append(list, w)
 	}
 	for _, i := range inv.release.Images {
 		add(i, true)
@@ -57,6 +61,17 @@ func localImage(found map[string]*local.Image, reference string) *local.Image {
 		}
 	}
 	return nil
+}
+
+// digestsOf lists the images of local sources in a repository, with their digests.
+func digestsOf(found map[string]*local.Image, repository string) string {
+	var list []string
+	for _, name := range slices.Sorted(maps.Keys(found)) {
+		if images.Repository(name) == repository {
+			list = append(list, name+" with the digest "+found[name].Target.Digest)
+		}
+	}
+	return strings.Join(list, ", ")
 }
 
 // hosts lists the sites of the catalog, or those of an additional bundle.

@@ -194,7 +194,7 @@ func TestPodPinnedToArchive(t *testing.T) {
 	o := options(t, u)
 	o.Images = []string{"oci:" + dir}
 	o.Site.Manifests = []builder.Manifest{{Name: "app", Path: pod("registry.example/app:1@sha256:" + strings.Repeat("a", 64)), At: "bundle.yaml:1"}}
-	if _, err := builder.Run(t.Context(), o); err == nil || !strings.Contains(err.Error(), "registry.example/app@sha256:aaaa") {
+	if _, err := builder.Run(t.Context(), o); err == nil || !strings.Contains(err.Error(), "registry.example/app@sha256:aaaa") || !strings.Contains(err.Error(), "the local sources have registry.example/app:1 with the digest "+digest) {
 		t.Errorf("err = %v", err)
 	}
 }

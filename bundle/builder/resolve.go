@@ -85,7 +85,7 @@ func (b *build) request(ctx context.Context, wanted []*wantedImage) error {
 	for n, w := range wanted {
 		g.Go(func() (err error) {
 			resolved[n], err = resolveImage(ctx, b.sites.registry, w)
-			return missing.note(w.Image, err)
+			return missing.note(w.Image, w.explain(err))
 		})
 	}
 	b.found.images = resolved
