@@ -8,6 +8,7 @@ import (
 
 	"airlift/bundle"
 	"airlift/fault"
+	"airlift/images"
 	"airlift/images/store"
 	"airlift/installer/host"
 	"airlift/installer/preflight"
@@ -98,6 +99,11 @@ func (i *Import) preflight(ctx context.Context) error {
 	}
 	if i.missing, err = i.runtime.Missing(ctx, wanted); err != nil {
 		return err
+	}
+	for _, img := range i.missing {
+		if images.Reserved(img.Reference) {
+			i.console.Warn("this file has its own image %s: pods of the cluster with this name will run it", img.Reference)
+		}
 	}
 	// The files are checked in the background, while the node is asked.
 	if err := i.bundle.checked(ctx, i.console); err != nil {

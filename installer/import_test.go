@@ -252,6 +252,23 @@ func importBundles(t *testing.T) (full, onTop, moved *Bundle) {
 	return full, later(newApp, lower, upper), later(other, upper, lower)
 }
 
+// A bundle that replaces an image of Kubernetes is imported with a warning.
+func TestImportOfANameOfKubernetes(t *testing.T) {
+	root := aNode(t)
+	b := newImageBundle(bundle.OnlyImages)
+	for _, ref := range []string{"registry.k8s.io/kube-proxy:v1.36.2", newApp} {
+		b.add(t, ref, ref, nil, layerTar(t, "own", "own"))
+	}
+	more := b.write(t, "more")
+	const warning = "this file has its own image registry.k8s.io/kube-proxy:v1.36.2"
+	if out, _, err := runImport(t, root, more, ImportOptions{}); err != nil || strings.Count(out, "this file has its own image") != 1 || !strings.Contains(out, warning) {
+		t.Errorf("%v\n%s", err, out)
+	}
+	if out, _, err := runImport(t, root, more, ImportOptions{}); err != nil || strings.Contains(out, warning) {
+		t.Errorf("again: %v\n%s", err, out)
+	}
+}
+
 func TestImportWithoutLayersOfTheBase(t *testing.T) {
 	root := aNode(t)
 	full, onTop, moved := importBundles(t)
