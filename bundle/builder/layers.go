@@ -28,7 +28,7 @@ func (f layerFetcher) get(ctx context.Context, g *errgroup.Group, img *image) er
 	var size, cached int64
 	from, state := events.Base, "all layers are in the base"
 	if len(img.Layers) == 0 {
-		from, state = events.Cache, "it has no layers"
+		from, state = events.Cache, "the image has no layers"
 	}
 	for n, layer := range img.compressed() {
 		if f.base.has(layer.DiffID) {

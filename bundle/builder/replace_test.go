@@ -1,6 +1,7 @@
 package builder_test
 
 import (
+	"bytes"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -18,6 +19,7 @@ import (
 	"airlift/bundle"
 	"airlift/bundle/builder"
 	"airlift/fault"
+	"airlift/progress"
 	"airlift/scripts/fakesigstore"
 	"airlift/scripts/fakesites"
 )
@@ -95,6 +97,20 @@ func TestSourcesDoNotReplaceTheCatalog(t *testing.T) {
 		if _, err := builder.Run(t.Context(), o); want != (err != nil && strings.Contains(err.Error(), "would replace it")) {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// An image without layers has no layers in a base.
+func TestImageWithoutLayers(t *testing.T) {
+	t.Parallel()
+	u := fakesites.New(t, version)
+	u.Push("docker.io/team/empty:1", fakesites.ImageOf(t, "amd64"))
+	o := options(t, u)
+	var out bytes.Buffer
+	o.Images, o.Only, o.Progress = []string{"team/empty:1"}, []string{bundle.OnlyImages}, progress.New(&out)
+	r := run(t, o)
+	if i := r.Manifest.Images[0]; len(i.Layers) > 0 || !strings.Contains(out.String(), "the image has no layers") || strings.Contains(out.String(), "in the base") {
+		t.Errorf("%+v\n%s", i, out.String())
 	}
 }
 

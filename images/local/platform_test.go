@@ -205,6 +205,45 @@ func TestNamesWithDigestOfDocker(t *testing.T) {
 	}
 }
 
+// Docker and containerd have images by digest too.
+func TestNamesWithDigestOfRuntimes(t *testing.T) {
+	rig := newRig(t)
+	d := fakesites.Documents{}
+	target := d.AddIndex(indexType, on(d, "amd64", ""))
+	d.Layout(t, rig.path("layout"), target)
+	file := rig.tarOf(rig.path("layout"), "app.tar", compressors["app.tar"])
+	const repository = "registry.example/app"
+	right, wrong := repository+"@"+target.Digest.String(), repository+"@sha256:"+strings.Repeat("a", 64)
+	t.Setenv("DOCKER_HOST", rig.serveDocker(map[string]string{right: file, wrong: file}))
+	bin := t.TempDir()
+	if err := os.WriteFile(filepath.Join(bin, "ctr"), fmt.Appendf(nil, "#!/bin/sh\nexec cat %q\n", file), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
+	for _, kind := range []string{"docker-daemon:", "containerd:"} {
+		if got := rig.one("amd64", kind+right); got.Reference != right || got.Target.Digest != target.Digest.String() {
+			t.Errorf("%s: %+v", kind, got)
+		}
+		if _, err := rig.read("amd64", kind+wrong); err == nil || !strings.Contains(err.Error(), "which is not the one in its name") {
+			t.Errorf("%s: %v", kind, err)
+		}
+		if got := rig.one("amd64", kind+right+"="+app); got.Reference != app {
+			t.Errorf("%s: %+v", kind, got)
+		}
+	}
+}
+
+// An image of schema 1 is named as such, also in a layout.
+func TestSchema1InLayout(t *testing.T) {
+	rig := newRig(t)
+	d := fakesites.Documents{}
+	d.Layout(t, rig.path("layout"), named(d.Add("application/vnd.docker.distribution.manifest.v1+json", []byte(`{"schemaVersion":1,"fsLayers":[]}`)), app))
+	_, err := rig.read("amd64", "oci:"+rig.path("layout"))
+	if err == nil || !strings.Contains(err.Error(), "it is an image of schema 1") || !strings.Contains(fault.Hint(err), "skopeo copy") {
+		t.Errorf("%v (%s)", err, fault.Hint(err))
+	}
+}
+
 // A pod may name an image by its repository and digest.
 func TestAs(t *testing.T) {
 	rig := newRig(t)
