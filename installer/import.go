@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"airlift/bundle"
@@ -100,10 +101,8 @@ func (i *Import) preflight(ctx context.Context) error {
 	if i.missing, err = i.runtime.Missing(ctx, wanted); err != nil {
 		return err
 	}
-	for _, img := range i.missing {
-		if images.Reserved(img.Reference) {
-			i.console.Warn("this file has its own image %s: pods of the cluster with this name will run it", img.Reference)
-		}
+	if err := i.warnOfReplaced(ctx); err != nil {
+		return err
 	}
 	// The files are checked in the background, while the node is asked.
 	if err := i.bundle.checked(ctx, i.console); err != nil {
@@ -118,6 +117,17 @@ func (i *Import) preflight(ctx context.Context) error {
 		return err
 	}
 	return i.checkSpace(ctx)
+}
+
+// warnOfReplaced warns of images with a name that pods of the cluster itself use.
+func (i *Import) warnOfReplaced(ctx context.Context) error {
+	replaced, err := i.runtime.Replaced(ctx, i.missing)
+	for _, img := range i.missing {
+		if slices.Contains(replaced, img.Reference) || images.Reserved(img.Reference) {
+			i.console.Warn("this file has its own image %s: pods of the cluster that use this name will run it", img.Reference)
+		}
+	}
+	return err
 }
 
 // checkLeftOut refuses to import an image without one of its layers.

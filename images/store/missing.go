@@ -29,6 +29,28 @@ func (s *Store) Missing(ctx context.Context, images []bundle.Image) ([]bundle.Im
 	return missing, nil
 }
 
+// Replaced returns the references of images whose name is that of another image of Kubernetes, which an
+// import recorded.
+func (s *Store) Replaced(ctx context.Context, images []bundle.Image) (references []string, err error) {
+	for _, img := range images {
+		named, err := parse(img.Reference)
+		if err != nil {
+			return nil, err
+		}
+		rec, err := s.record(ctx, named.String())
+		if errdefs.IsNotFound(err) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("looking for image record %s: %w", named, err)
+		}
+		if rec.labels[importedLabel] == Kubernetes && rec.target.Digest.String() != img.Target.Digest {
+			references = append(references, img.Reference)
+		}
+	}
+	return references, nil
+}
+
 // targetsOf returns the targets of the images with this config. They have the same ID, so only
 // one of them has the record with the ID as its name.
 func targetsOf(images []bundle.Image, config string) (targets []digest.Digest) {

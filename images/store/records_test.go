@@ -237,6 +237,29 @@ func TestRecordsEqualPull(t *testing.T) {
 	})
 }
 
+// A name of an image of Kubernetes, also one that it got later, is known before another image gets it.
+func TestReplaced(t *testing.T) {
+	s := startDaemon(t, ours(t), "overlayfs").connect()
+	const proxy, alias, app = "registry.example.com/kube-proxy:v1", "registry.example.com/k8s/kube-proxy:v1", "registry.example.com/app:v1"
+	var p, own imageSet
+	p.add(t, proxy, image(t, "/proxy", layer(t, text("a", "a"))), nil)
+	p.images[0].Name = "kube-proxy"
+	p.add(t, app, image(t, "/app", layer(t, text("b", "b"))), nil)
+	importAll(t, s, &p)
+	if err := s.Tag(t.Context(), proxy, alias); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := s.Replaced(t.Context(), p.images); err != nil || len(got) > 0 {
+		t.Errorf("the same images: %q, %v", got, err)
+	}
+	for _, name := range []string{proxy, alias, app, "registry.example.com/new:v1"} {
+		own.add(t, name, image(t, "/own", layer(t, text("c", "c"))), nil)
+	}
+	if got, err := s.Replaced(t.Context(), own.images); err != nil || !slices.Equal(got, []string{proxy, alias}) {
+		t.Errorf("%q, %v", got, err)
+	}
+}
+
 func TestTagAndRemove(t *testing.T) {
 	onEach(t, func(t *testing.T, rel release) {
 		d := startDaemon(t, rel, "overlayfs")
