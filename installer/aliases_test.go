@@ -1,11 +1,14 @@
 package installer
 
 import (
+	"io"
+	"slices"
 	"strings"
 	"testing"
 
 	"airlift/bundle"
 	"airlift/fault"
+	"airlift/images/store"
 	"airlift/installer/config"
 )
 
@@ -24,6 +27,23 @@ func TestConfiguredNameOfAnotherImage(t *testing.T) {
 			if want := refused && other; want != (err != nil) || want && (fault.ExitCode(err) != fault.Usage || !strings.Contains(err.Error(), "the bundle has another image of this name")) {
 				t.Errorf("%s, %q: %v", id, repository, err)
 			}
+		}
+	}
+}
+
+// The pause image does not get the name of another image of the bundle.
+func TestSandboxNameOfAnotherImage(t *testing.T) {
+	pause := bundle.Image{Name: "pause", Reference: "registry.k8s.io/pause:3.9"}
+	own := bundle.Image{Name: "registry.example/pause:1", Reference: "registry.example/pause:1"}
+	b := &Bundle{manifest: &bundle.Manifest{Images: []bundle.Image{pause, own}}}
+	for configured, want := range map[string][]string{
+		"registry.example/pause:1": {}, pause.Reference: {}, "registry.example/other:1": {"registry.example/other:1"},
+		"": slices.DeleteFunc(slices.Clone(defaultSandboxImages), func(s string) bool { return s == pause.Reference }),
+	} {
+		n := newNode(&Plan{config: &config.Config{}, bundle: b, role: worker}, newMachine(hostOn(t, t.TempDir()), &Console{Out: io.Discard}))
+		n.runtime = &existingRuntime{info: store.Info{SandboxImage: configured}}
+		if got := (&content{node: n}).sandboxNames(); !slices.Equal(got, want) {
+			t.Errorf("%q: %q", configured, got)
 		}
 	}
 }

@@ -2,8 +2,10 @@ package installer
 
 import (
 	"context"
+	"slices"
 	"time"
 
+	"airlift/bundle"
 	"airlift/fault"
 	"airlift/images/store"
 	"airlift/installer/config"
@@ -61,14 +63,17 @@ func (c *content) nameSandboxImage(ctx context.Context) error {
 	if c.runtime == nil {
 		return nil
 	}
-	pause := c.config.Images["pause"]
-	for _, name := range c.runtime.sandboxImages() {
-		if name == pause {
-			continue
-		}
-		if err := c.containerd.Tag(ctx, pause, name); err != nil {
+	for _, name := range c.sandboxNames() {
+		if err := c.containerd.Tag(ctx, c.config.Images["pause"], name); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// sandboxNames returns the names of the runtime's pause image that no image of the bundle has.
+func (c *content) sandboxNames() []string {
+	return slices.DeleteFunc(slices.Clone(c.runtime.sandboxImages()), func(name string) bool {
+		return name == c.config.Images["pause"] || slices.ContainsFunc(c.plan.images(), func(i bundle.Image) bool { return i.Reference == name })
+	})
 }
