@@ -8,6 +8,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"strings"
@@ -73,7 +74,11 @@ func etcdVersion(ctx context.Context, client *http.Client, endpoint string) (*ve
 	if resp.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("it returned %s", resp.Status)
 	}
-	if err := json.NewDecoder(http.MaxBytesReader(nil, resp.Body, 1<<16)).Decode(&answer); err != nil {
+	body, err := io.ReadAll(http.MaxBytesReader(nil, resp.Body, 1<<16))
+	if err == nil {
+		err = json.Unmarshal(body, &answer)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("its response is not etcd's: %w", err)
 	}
 	return version.ParseSemantic(answer.Server)
