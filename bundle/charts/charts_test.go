@@ -349,6 +349,17 @@ func TestNothingIsIgnored(t *testing.T) {
 	}
 }
 
+// Helm ignores a hook for an event that it does not know, without a word.
+func TestLeftOut(t *testing.T) {
+	chart := with(app, map[string]string{
+		"templates/hook.yaml": "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: hook, annotations: {helm.sh/hook: pre-instal}}\n",
+	})
+	notes := strings.Join(render(t, client(t), charts.Chart{Name: fakesites.Files(t, chart)}).Notes, "\n")
+	if strings.Count(notes, "is left out") != 1 || !strings.Contains(notes, "templates/hook.yaml: ConfigMap hook is left out") {
+		t.Errorf("notes:\n%s", notes)
+	}
+}
+
 // Helm would download the other document, past the mirrors.
 func TestRemoteSchema(t *testing.T) {
 	chart := with(app, map[string]string{"values.schema.json": `{"properties": {"image": {"$ref": "https://example.com/image.json"}}}`})

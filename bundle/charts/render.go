@@ -75,6 +75,7 @@ func (c *Client) render(ctx context.Context, want Chart, pass int) (*Rendering, 
 	if err != nil {
 		return nil, fault.New(fault.Usage, "see what Helm renders: helm template --debug CHART", "rendering chart %s: %w", described(chart), err)
 	}
+	r.Notes = append(r.Notes, leftOut(files, hooks, generic)...)
 	return r, r.collect(chart, hooks, generic)
 }
 
