@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"airlift/bundle/atomicfile"
 	"airlift/fault"
@@ -72,6 +73,12 @@ func (o *Output) Discard() { o.file.discard() }
 func Exposed(path string) (bool, error) {
 	info, err := os.Stat(path)
 	return err == nil && info.Mode().Perm()&0o077 != 0, err
+}
+
+// UnfinishedOutput returns the name of the file that a killed run would have written, if name is that of
+// its temporary file.
+func UnfinishedOutput(name string) (final string, ok bool) {
+	return strings.CutPrefix(name, tempPrefix)
 }
 
 // RemoveOutput removes a file that WriteOutput or an Output wrote.
