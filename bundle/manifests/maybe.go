@@ -84,7 +84,7 @@ func (f *finder) defaults() {
 			return false
 		case "properties":
 			f.parts(defaultsOf(p, fields))
-		case "default":
+		case "default": // also a field of that name: its schema has no value that is found
 			f.tree(p, value, confidenceOf(p[:len(p)-1].key()))
 			return false
 		}
@@ -141,7 +141,8 @@ func (f *finder) value(p path, s string, c confidence) {
 // entries looks at a ConfigMap or a Secret with encoded entries, and reports whether v is one.
 func (f *finder) entries(p path, v map[string]any) bool {
 	readable := maps.Clone(v)
-	for _, field := range encodedFields[v["kind"]] {
+	kind, _ := v["kind"].(string)
+	for _, field := range encodedFields[kind] {
 		if entries, ok := v[field].(map[string]any); ok {
 			readable[field] = decoded(entries)
 			delete(readable, "kind")
@@ -155,7 +156,7 @@ func (f *finder) entries(p path, v map[string]any) bool {
 }
 
 // encodedFields are the fields with entries in base64, by kind.
-var encodedFields = map[any][]string{"ConfigMap": {"binaryData"}, "Secret": {"data"}}
+var encodedFields = map[string][]string{"ConfigMap": {"binaryData"}, "Secret": {"data"}}
 
 // decoded returns the entries that are texts.
 func decoded(entries map[string]any) map[string]any {

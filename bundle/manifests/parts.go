@@ -129,50 +129,63 @@ func (f *finder) parts(v parted) {
 // join reports the image whose parts have the prefix.
 func (f *finder) join(v parted, prefix string) {
 	repository, key := v.get(prefix, "newname", "repository", "image", "imagerepository", "imagename", "repo", "imagerepo", "baseimage", "name")
-	registry, _ := v.get(prefix, "registry", "imageregistry")
-	if registry.value == "" {
-		registry, _ = v.get("", "registry", "imageregistry")
+	if repository.value == "" || strings.Contains(repository.value, "//") {
+		return
+	}
+	registry := v.registry(prefix)
+	if short := v.short(prefix, key, repository.value); short.value != "" {
+		f.joined[place(repository.at, repository.value)] = true
+		registry, repository, key = repository, short, "image"
 	}
 	tag, tagKey := v.get(prefix, "newtag", "tag", "imagetag", "version", "imageversion")
+	if strings.HasSuffix(tagKey, "version") && !strings.Contains(prefix+key, "image") {
+		tag = part{} // repository and version also describe a chart or a source
+	}
 	digest, _ := v.get(prefix, "digest", "imagedigest", "sha")
 	c := named
-	switch {
-	// A field that is named repository and version also describes a chart or a source.
-	case strings.HasSuffix(tagKey, "version") && !strings.HasSuffix(key, "image") && key != "imagename" && !strings.Contains(prefix+key, "image"):
-		tag = part{}
-	case key == "name" && registry.value == "" && tagKey != "newtag":
-		c = max(confidenceOf(v.parent.key()), confidenceOf(prefix))
-	}
-	short, _ := v.get(prefix, "image")
-	if key == "repository" && isPrefix(repository.value) {
-		short, _ = v.get(prefix, "image", "imagename", "name")
-	}
 	switch complete := tag.value != "" || digest.value != ""; {
-	case repository.value == "" || strings.Contains(repository.value, "//"):
-		return
-	case key == "repository" && short.value != "" && (isPrefix(repository.value) || !strings.ContainsAny(short.value, "/:@")):
-		// NVIDIA's form: a repository of images, the image's name, and its version. The field of a
-		// controller that knows the version itself is reported without one.
-		if tag.value == "" {
-			tag, _ = v.get(prefix, "version")
-		}
-		f.joined[place(repository.at, repository.value)] = true
-		registry, repository = repository, short
-	case strings.ContainsAny(lastElement(repository.value), ":@"):
-		if registry.value == "" || isPrefix(strings.Split(repository.value, "/")[0]) {
+	case isComplete(repository.value):
+		if registry.value == "" || isRegistry(strings.Split(repository.value, "/")[0]) {
 			return // value reports it
 		}
 		tag, digest = part{}, part{}
-	case isPrefix(repository.value):
+	case isRegistry(repository.value):
 		f.joined[place(repository.at, repository.value)] = true
 		return // the controller adds the name
 	case !complete && (registry.value == "" || key == "name"):
 		return
 	case !complete:
 		c = anywhere
+	case key == "name" && registry.value == "" && tagKey != "newtag":
+		c = max(confidenceOf(v.parent.key()), confidenceOf(prefix))
 	}
 	f.addJoined(registry, repository, tag.value, digest.value, c)
 }
+
+func (v parted) registry(prefix string) part {
+	for _, prefix := range []string{prefix, ""} {
+		if found, _ := v.get(prefix, "registry", "imageregistry"); found.value != "" {
+			return found
+		}
+	}
+	return part{}
+}
+
+// short returns the name of an image in NVIDIA's form: a repository of images, the image's name, and
+// its version. The field of a controller that knows the version itself is reported without one.
+func (v parted) short(prefix, key, repository string) part {
+	names := []string{"image"}
+	if isRegistry(repository) {
+		names = []string{"image", "imagename", "name"}
+	}
+	if found, _ := v.get(prefix, names...); key == "repository" && (isRegistry(repository) || !strings.ContainsAny(found.value, "/:@")) {
+		return found
+	}
+	return part{}
+}
+
+// isComplete reports whether a repository has a tag or a digest.
+func isComplete(repository string) bool { return strings.ContainsAny(lastElement(repository), ":@") }
 
 func (f *finder) addJoined(registry, repository part, tag, digest string, c confidence) {
 	written := repository.value
@@ -192,8 +205,8 @@ func (f *finder) addJoined(registry, repository part, tag, digest string, c conf
 	f.joined[place(repository.at, repository.value)] = true
 }
 
-// isPrefix reports whether a repository is only the name of a registry.
-func isPrefix(repository string) bool {
+// isRegistry reports whether a repository is only the name of a registry.
+func isRegistry(repository string) bool {
 	return strings.Contains(repository, ".") && !strings.Contains(strings.TrimSuffix(repository, "/"), "/")
 }
 
