@@ -70,15 +70,24 @@ type index struct {
 	} `json:"entries"`
 }
 
-// download returns a chart of a repository, or of a registry if repository is empty. A chart
-// that is used twice is downloaded once.
-func (c *Client) download(ctx context.Context, repository, chart, version string) (archive, error) {
-	key := repository + "\n" + chart + "\n" + version
-	if a, ok := c.charts[key]; ok {
+// archive returns a chart of a repository, or of a registry if repository is empty. One that was
+// not downloaded is an error of type needed.
+func (c *Client) archive(repository, chart, version string) (archive, error) {
+	if a, ok := c.charts[keyOf(repository, chart, version)]; ok {
 		return a, nil
 	}
-	var a archive
-	var err error
+	return archive{}, &needed{Repository: repository, Chart: chart, Version: version}
+}
+
+func keyOf(repository, chart, version string) string {
+	return repository + "\n" + chart + "\n" + version
+}
+
+// download gets the archive of a chart. A chart that is used twice is downloaded once.
+func (c *Client) download(ctx context.Context, repository, chart, version string) (a archive, err error) {
+	if a, err = c.archive(repository, chart, version); err == nil {
+		return a, nil
+	}
 	want := wanted(repository, chart, version)
 	if c.Started != nil {
 		c.Started(want)
@@ -93,7 +102,7 @@ func (c *Client) download(ctx context.Context, repository, chart, version string
 	if err != nil {
 		return archive{}, err
 	}
-	c.charts[key] = a
+	c.charts[keyOf(repository, chart, version)] = a
 	c.note(want, a)
 	return a, nil
 }
