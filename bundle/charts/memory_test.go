@@ -16,7 +16,6 @@ func TestMemoryOfARendering(t *testing.T) {
 	for name, template := range map[string]string{
 		"one string": `{{ repeat 2000000000 "x" }}`,
 		"loop":       `{{ range until 1000000 }}{{ range until 1000000 }}xxxxxxxxxxxxxxxx{{ end }}{{ end }}`,
-		"tpl":        `{{ tpl "{{ tpl .x . }}" (dict "x" "{{ tpl .x . }}") }}`,
 	} {
 		dir := t.TempDir()
 		write(t, dir, small)
