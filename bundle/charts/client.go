@@ -1,6 +1,7 @@
 package charts
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -175,12 +176,12 @@ func (c *Client) index(ctx context.Context, base *url.URL) (*index, error) {
 	}
 	content, err := c.get(ctx, at, base, maxIndex)
 	if err != nil {
-		return nil, fault.Wrap(fmt.Errorf("reading the chart repository: %w", err), fault.Failure,
-			"check the URL: it is the directory that contains index.yaml")
+		hint := cmp.Or(fault.Hint(err), "check the URL: it is the directory that contains index.yaml")
+		return nil, fault.Wrap(fmt.Errorf("reading the chart repository: %w", err), fault.Failure, hint)
 	}
 	var idx index
 	if err := yaml.Unmarshal(content, &idx); err != nil {
-		return nil, fmt.Errorf("reading %s: %w", fetch.Shown(at), err)
+		return nil, fault.New(fault.Failure, "check the URL: it is the directory that contains index.yaml", "reading %s: %w", fetch.Shown(at), err)
 	}
 	c.indexes[at.String()] = &idx
 	return &idx, nil
@@ -219,7 +220,11 @@ func (c *Client) get(ctx context.Context, at, repository *url.URL, limit int64) 
 	if resp.StatusCode != http.StatusOK {
 		return nil, &fetch.StatusError{URL: fetch.Shown(at), Status: resp.Status}
 	}
-	return io.ReadAll(resp.Body)
+	content, err := io.ReadAll(resp.Body)
+	if err == nil {
+		err = fetch.NotAPage(fetch.Shown(at), content)
+	}
+	return content, err
 }
 
 // logIn adds the credentials for the repository, or for its mirror.

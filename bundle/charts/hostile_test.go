@@ -232,3 +232,19 @@ func TestRenderingEndsWithTheContext(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A proxy or a login page may answer for a repository.
+func TestPageInsteadOfAChart(t *testing.T) {
+	page := []byte("<!DOCTYPE html><html><title>Log in</title></html>")
+	index := []byte("apiVersion: v1\nentries: {app: [{name: app, version: 1.2.3, urls: [app.tgz]}]}\n")
+	for name, files := range map[string]map[string][]byte{
+		"index":   {"/index.yaml": page},
+		"archive": {"/index.yaml": index, "/app.tgz": page},
+	} {
+		server, _ := served(t, files)
+		_, err := client(t).Render(context.Background(), charts.Chart{Name: "app", Repository: server.URL, KubernetesVersion: kubernetes})
+		if err == nil || !strings.Contains(err.Error(), "returned a web page") || !strings.Contains(fault.Hint(err), "HTTPS_PROXY") {
+			t.Errorf("%s: %v (hint %q)", name, err, fault.Hint(err))
+		}
+	}
+}

@@ -4,6 +4,7 @@ package charts_test
 
 import (
 	"context"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -30,8 +31,11 @@ func TestMemoryOfARendering(t *testing.T) {
 func TestMemoryOfValues(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, small)
-	large := filepath.Join(dir, "large.yaml")
-	write(t, dir, map[string]string{"large.yaml": "a: [" + strings.Repeat("{a: 1}, ", 4<<20) + "]\n"})
+	large := filepath.Join(t.TempDir(), "large.yaml")
+	write(t, filepath.Dir(large), map[string]string{"large.yaml": ""})
+	if err := os.Truncate(large, 4<<30); err != nil {
+		t.Fatal(err)
+	}
 	for _, values := range []string{large, "/dev/zero"} {
 		_, err := client(t).Render(context.Background(), charts.Chart{Name: dir, KubernetesVersion: kubernetes, ValueFiles: []string{values}})
 		if err == nil || !strings.Contains(err.Error(), "memory") {
