@@ -21,7 +21,7 @@ import (
 // only packages of lower layers, in files that are not tests. Give a new package the
 // lowest layer that is possible.
 var layers = [][]string{
-	{"bundle/atomicfile", "bundle/events", "bundle/hostpath", "bundle/zstdenc", "documents", "fault", "images/platform", "installer/staticpod", "installer/timeline", "progress"},
+	{"bundle/atomicfile", "bundle/events", "bundle/hostpath", "bundle/pemfile", "bundle/zstdenc", "documents", "fault", "images/platform", "installer/staticpod", "installer/timeline", "progress"},
 	{"interrupt", "bundle/head", "bundle/lock", "bundle/space", "images", "installer/config", "installer/corefile", "installer/etcd", "installer/patches"},
 	{"bundle/encoder", "installer/backup"},
 	{"bundle", "bundle/addons", "bundle/fetch", "installer/kubelet", "installer/pki", "installer/redact"},

@@ -203,7 +203,7 @@ func TestRefusals(t *testing.T) {
 		"mirror twice":           {"mirrors:\n- a=http://b\n- A=http://c\n", "5", `host "a" has two mirrors`, "one mirror"},
 		"checksum":               {"checksums:\n- kubelet\n", "4", `checksum "kubelet"`, "NAME=sha256:HEX"},
 		"no CA":                  {"registryCAs: [registry.example.com=nowhere]\n", "3", "nowhere: no such file", "certs.d"},
-		"no certificate":         {"registryCAs: [nosums]\n", "3", "has no PEM certificate", "certs.d"},
+		"no certificate":         {"registryCAs: [nosums]\n", "3", "contains no PEM certificate", "certs.d"},
 		"no checksum file":       {"checksumFiles: [nowhere]\n", "3", "nowhere: no such file", "relative to the directory of"},
 		"bad checksum file":      {"checksumFiles: [nosums]\n", "3", "no checksum in", "sha256sum"},
 

@@ -150,7 +150,7 @@ func TestBadRegistryFlags(t *testing.T) {
 		"a password":             {config.RegistryFlags{Mirrors: []string{"docker.io=https://reader:hunter2@m.example"}}, "every process on this host could read it"},
 		"no CA file":             {config.RegistryFlags{CAs: []string{"/nonexistent/ca.pem"}}, "/nonexistent/ca.pem"},
 		"a directory as CA":      {config.RegistryFlags{CAs: []string{"/etc"}}, "/etc"},
-		"no PEM":                 {config.RegistryFlags{CAs: []string{der}}, "it has no PEM certificate"},
+		"no PEM":                 {config.RegistryFlags{CAs: []string{der}}, "it contains no PEM certificate"},
 		"a CA for no registry":   {config.RegistryFlags{CAs: []string{"harbor=" + site}}, `harbor/image is an image of docker.io`},
 		"a CA and an empty name": {config.RegistryFlags{CAs: []string{"=" + site}}, `"" is not the name`},
 		"no credentials file":    {config.RegistryFlags{Auth: "/nonexistent/config.json"}, "/nonexistent/config.json"},
