@@ -2,27 +2,21 @@ package manifests
 
 import (
 	"bytes"
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"io"
 	"regexp"
 	"strings"
-	"unicode/utf16"
 
 	yamlv3 "go.yaml.in/yaml/v3"
 	"sigs.k8s.io/yaml"
+
+	"airlift/bundle/textfile"
 )
 
-// textOf returns content as a text, also if it is UTF-16 with a byte order mark, or nothing if it
-// is binary.
+// textOf returns content as a text, or nothing if it is binary.
 func textOf(content []byte) string {
-	for mark, order := range map[string]binary.ByteOrder{"\xff\xfe": binary.LittleEndian, "\xfe\xff": binary.BigEndian} {
-		if units := make([]uint16, len(content)/2); bytes.HasPrefix(content, []byte(mark)) {
-			_, _ = binary.Decode(content, order, units) // its length is right
-			return string(utf16.Decode(units[1:]))
-		}
-	}
+	content = textfile.UTF8(content)
 	if bytes.ContainsRune(content, 0) {
 		return ""
 	}

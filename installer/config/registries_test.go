@@ -154,7 +154,7 @@ func TestBadRegistryFlags(t *testing.T) {
 		"a CA for no registry":   {config.RegistryFlags{CAs: []string{"harbor=" + site}}, `harbor/image is an image of docker.io`},
 		"a CA and an empty name": {config.RegistryFlags{CAs: []string{"=" + site}}, `"" is not the name`},
 		"no credentials file":    {config.RegistryFlags{Auth: "/nonexistent/config.json"}, "/nonexistent/config.json"},
-		"no JSON":                {config.RegistryFlags{Auth: authFile(t, "reader:hunter2")}, "invalid character"},
+		"no JSON":                {config.RegistryFlags{Auth: authFile(t, "reader:hunter2")}, "line 1: it is not JSON"},
 		"no credentials":         {config.RegistryFlags{Auth: authFile(t, "{}")}, "it has no credentials"},
 		"a credential helper":    {config.RegistryFlags{Auth: authFile(t, `{"auths": {"quay.io": {}}, "credsStore": "desktop"}`)}, "credential helper"},
 		"only a helper":          {config.RegistryFlags{Auth: authFile(t, `{"credHelpers": {"quay.io": "desktop"}}`)}, "credential helper"},
