@@ -153,8 +153,8 @@ func (v *validator) repository(at, repository string) {
 
 func (v *validator) sans(path, flag string, sans []string) {
 	for i, san := range sans {
-		if net.ParseIP(san) == nil && len(validation.IsDNS1123Subdomain(san)) > 0 && len(validation.IsWildcardDNS1123Subdomain(san)) > 0 {
-			v.addf("%s %q is neither an IP address nor a DNS name", v.at(fmt.Sprintf("ClusterConfiguration.%s[%d]", path, i), flag), san)
+		if net.ParseIP(san) == nil && !isHostName(san) && len(validation.IsWildcardDNS1123Subdomain(san)) > 0 {
+			v.addf("%s %q %s", v.at(fmt.Sprintf("ClusterConfiguration.%s[%d]", path, i), flag), san, wrongName(san))
 		}
 	}
 }
