@@ -93,7 +93,7 @@ func blocks(content []byte, want Kind) *Error {
 	for block, rest := pem.Decode(content); block != nil; block, rest = pem.Decode(rest) {
 		types = append(types, block.Type)
 		if want == PrivateKey && (block.Type == "ENCRYPTED PRIVATE KEY" || strings.Contains(block.Headers["Proc-Type"], "ENCRYPTED")) {
-			return &Error{"it is an encrypted private key, which Kubernetes cannot decrypt", decrypt}
+			return &Error{"it is an encrypted private key, and must be decrypted first", decrypt}
 		}
 	}
 	if len(types) == 0 {

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	certutil "k8s.io/client-go/util/cert"
 	cliflag "k8s.io/component-base/cli/flag"
 
 	"airlift/bundle/pemfile"
@@ -45,7 +46,10 @@ func isTLSVersion(s string) bool {
 func beCertificates(v value) {
 	fix := "put the certificate authority there, in PEM, or change " + v.option + " in " + v.where(v.option)
 	if data := v.read(v.option, fix); data != nil {
-		err := pemfile.Check(data, pemfile.Certificate)
+		_, err := certutil.ParseCertsPEM(data)
+		if why := pemfile.Check(data, pemfile.Certificate); err != nil && why != nil {
+			err = why
+		}
 		v.badIf(err != nil, pemfile.HintOf(err, fmt.Sprint(v.is), fix), ": %s: %v", v.is, err)
 	}
 }

@@ -101,7 +101,7 @@ func (s *subject) externalEtcdCertificates(context.Context) []finding {
 		if data, err := os.ReadFile(s.host.Path(f.path)); err != nil {
 			found = append(found, problem("put the file there", "etcd.external.%s: %v", f.field, err)...)
 		} else if err := pemfile.Check(data, f.kind); err != nil {
-			found = append(found, problem(pemfile.HintOf(err, f.path, ""), "etcd.external.%s: %s: %v", f.field, f.path, err)...)
+			found = append(found, problem(pemfile.HintOf(err, f.path, "provide a PEM file"), "etcd.external.%s: %s: %v", f.field, f.path, err)...)
 		}
 	}
 	if len(found) > 0 {
