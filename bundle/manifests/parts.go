@@ -7,8 +7,8 @@ import (
 
 // A parted is what may contain an image in parts: names with their values.
 type parted struct {
-	parent path
-	values map[string]part // by name, as simple returns it
+	context confidence      // of the field or the section that has the parts
+	values  map[string]part // by name, as simple returns it
 }
 
 // A part is a value and where it is.
@@ -43,7 +43,7 @@ func (v parted) get(prefix string, names ...string) (part, string) {
 
 // fieldsOf returns the fields of an object.
 func fieldsOf(p path, fields map[string]any) parted {
-	v := parted{p, map[string]part{}}
+	v := parted{confidenceOf(p.key()), map[string]part{}}
 	for name, value := range fields {
 		v.set(name, p.with(name), value)
 	}
@@ -52,7 +52,7 @@ func fieldsOf(p path, fields map[string]any) parted {
 
 // defaultsOf returns the default values of the properties in a schema.
 func defaultsOf(p path, properties map[string]any) parted {
-	v := parted{p[:max(0, len(p)-1)], map[string]part{}}
+	v := parted{confidenceOf(p[:max(0, len(p)-1)].key()), map[string]part{}}
 	for name, property := range properties {
 		if schema, ok := property.(map[string]any); ok {
 			v.set(name, p.with(name, "default"), schema["default"])
@@ -63,7 +63,7 @@ func defaultsOf(p path, properties map[string]any) parted {
 
 // variablesOf returns the values of a list of environment variables or parameters.
 func variablesOf(p path, list []any) parted {
-	v := parted{p, map[string]part{}}
+	v := parted{anywhere, map[string]part{}}
 	for i, m := range objectsIn(list) {
 		if name, ok := m["name"].(string); ok && simple(name) != "version" {
 			v.set(name, p.with(i, "value"), m["value"])
@@ -74,7 +74,7 @@ func variablesOf(p path, list []any) parted {
 
 // flagsOf returns the values of flags: --image-tag=v1, or --image-tag and v1.
 func flagsOf(p path, list []any) parted {
-	v := parted{p, map[string]part{}}
+	v := parted{anywhere, map[string]part{}}
 	for i, argument := range list {
 		flag, _ := argument.(string)
 		name, value, ok := strings.Cut(flag, "=")
@@ -94,13 +94,13 @@ func flagsOf(p path, list []any) parted {
 var pair = regexp.MustCompile(`([A-Za-z_][\w.-]*)["']?[ \t]*[=:][ \t]*["']?([A-Za-z0-9][^\s"',;{}<>)]*)`)
 
 // pairsOf returns the pairs of a text. A name that is repeated begins other pairs.
-func pairsOf(p path, text string) []parted {
-	v := parted{p, map[string]part{}}
+func pairsOf(p path, text string, c confidence) []parted {
+	v := parted{c, map[string]part{}}
 	list := []parted{v}
 	for _, m := range pair.FindAllStringSubmatch(text, -1) {
 		name := simple(m[1])
 		if _, repeated := v.values[name]; repeated {
-			v = parted{p, map[string]part{}}
+			v = parted{c, map[string]part{}}
 			list = append(list, v)
 		}
 		if name != "version" {
@@ -157,7 +157,7 @@ func (f *finder) join(v parted, prefix string) {
 	case !complete:
 		c = anywhere
 	case key == "name" && registry.value == "" && tagKey != "newtag":
-		c = max(confidenceOf(v.parent.key()), confidenceOf(prefix))
+		c = max(v.context, confidenceOf(prefix))
 	}
 	f.addJoined(registry, repository, tag.value, digest.value, c)
 }

@@ -94,7 +94,7 @@ func (f *finder) sections(p path, s string, c confidence) {
 }
 
 func (f *finder) section(p path, s string, c confidence) {
-	for _, v := range pairsOf(p, s) {
+	for _, v := range pairsOf(p, s, c) {
 		f.parts(v)
 	}
 	f.words(p, s, c)
@@ -108,11 +108,13 @@ var (
 	// assigns matches what is between a name and its value.
 	assigns = regexp.MustCompile(`^["'\\\]]*\s*(=>?|:=?|\+=|\?=|>|\()[\s\["'\\(-]*$|^[ \t]+["']$`)
 	// follows matches what is between a flag and its value, or between two values of a list.
-	follows = regexp.MustCompile(`^["'\\]*[\s,=]+["'\\]*$`)
+	follows = regexp.MustCompile(`^["'\\]*[\s,=-]+["'\\]*$`)
 	// blank matches what is between a name and its value in a text with few signs.
 	blank = regexp.MustCompile(`^[ \t]+$`)
 	// tools matches a line with a command that uses images.
-	tools = regexp.MustCompile(`\b(docker|podman|nerdctl|crictl|ctr|skopeo|crane|buildah|kubectl)\b`)
+	tools = regexp.MustCompile(`\b(docker|podman|nerdctl|crictl|ctr|skopeo|crane|buildah|kubectl|FROM|COPY --from)\b`)
+	// general matches names that have the meaning of the word before them: name="image" value="busybox:1.36".
+	general = regexp.MustCompile(`^(value|default)$`)
 	// ends matches what follows a value that has neither tag nor registry.
 	ends = regexp.MustCompile(`^(\\?["'<,;)\]}]|[ \t]*(\n|$))`)
 )
@@ -122,6 +124,7 @@ type word struct {
 	from, to int
 	flag     bool // it follows a dash
 	image    confidence
+	before   confidence // of the word before it, as a name
 }
 
 // words looks at each token of a text, and judges it by the name before it.
@@ -147,6 +150,7 @@ func (f *finder) words(p path, s string, c confidence) {
 		if _, ok := looksLikeImage(value, judged); ok {
 			w.image = judged
 		}
+		w.before = confidenceOf(s[last.from:last.to])
 		last = w
 	}
 }
@@ -155,8 +159,8 @@ func (f *finder) words(p path, s string, c confidence) {
 func judge(s string, last, w word) confidence {
 	name, between := s[last.from:last.to], s[last.to:w.from]
 	c := confidenceOf(name)
-	if name == "FROM" {
-		c = hinted
+	if general.MatchString(name) {
+		c = last.before
 	}
 	bare := !strings.ContainsAny(s[w.from:w.to], ":/@")
 	switch {
@@ -175,9 +179,15 @@ func judge(s string, last, w word) confidence {
 	default:
 		c = anywhere
 	}
-	line := s[max(0, w.from-1000):w.from]
-	if tools.MatchString(line[strings.LastIndexByte(line, '\n')+1:]) {
+	if tools.MatchString(lineAt(s, w)) {
 		c = max(c, hinted)
 	}
 	return c
+}
+
+// lineAt returns the line of a word, as far as it is near.
+func lineAt(s string, w word) string {
+	before, after := s[max(0, w.from-1000):w.from], s[w.to:min(len(s), w.to+1000)]
+	rest, _, _ := strings.Cut(after, "\n")
+	return before[strings.LastIndexByte(before, '\n')+1:] + s[w.from:w.to] + rest
 }
