@@ -54,7 +54,7 @@ var registries = regexp.MustCompile(`^((index\.|registry-1\.)?docker\.io|quay\.i
 
 // looksLikeImage returns the reference of s as containerd normalises it, if s looks like one.
 func looksLikeImage(s string, c confidence) (string, bool) {
-	if s == "" || c == anywhere && !strings.Contains(s, "/") || len(s) > 500 || strings.ContainsAny(s, " \t\n{}$(),;=") || strings.Contains(s, "//") ||
+	if s == "" || c == anywhere && (!strings.Contains(s, "/") || !strings.ContainsAny(s, ".:")) || len(s) > 500 || strings.ContainsAny(s, " \t\n{}$(),;=") || strings.Contains(s, "//") ||
 		strings.ContainsRune("/.-:", rune(s[0])) {
 		return "", false
 	}

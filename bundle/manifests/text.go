@@ -131,10 +131,18 @@ type word struct {
 func (f *finder) words(p path, s string, c confidence) {
 	s = strings.ReplaceAll(s, ":-", "=-") // ${IMAGE:-busybox}
 	var last word
+	lineEnd, usesImages := 0, false
 	for _, t := range token.FindAllStringIndex(s, -1) {
 		w := word{from: t[0], to: t[1], flag: t[0] > 0 && s[t[0]-1] == '-'}
 		value := strings.TrimPrefix(s[w.from:w.to], "docker://")
+		if w.from >= lineEnd {
+			line, _, _ := strings.Cut(s[w.from:], "\n")
+			lineEnd, usesImages = w.from+len(line), tools.MatchString(line)
+		}
 		judged := judge(s, last, w)
+		if usesImages {
+			judged = max(judged, hinted)
+		}
 		switch m := glued.FindStringSubmatch(value); {
 		case m != nil:
 			value, judged = m[2], confidenceOf(m[1])
@@ -179,15 +187,5 @@ func judge(s string, last, w word) confidence {
 	default:
 		c = anywhere
 	}
-	if tools.MatchString(lineAt(s, w)) {
-		c = max(c, hinted)
-	}
 	return c
-}
-
-// lineAt returns the line of a word, as far as it is near.
-func lineAt(s string, w word) string {
-	before, after := s[max(0, w.from-1000):w.from], s[w.to:min(len(s), w.to+1000)]
-	rest, _, _ := strings.Cut(after, "\n")
-	return before[strings.LastIndexByte(before, '\n')+1:] + s[w.from:w.to] + rest
 }
