@@ -53,6 +53,8 @@ func (c *Client) explainAt(repo name.Repository, what string, err error) error {
 			"%s is not a registry: /v2/ was not found", host)
 	case a.code == http.StatusNotFound, fetch.NotThere(err):
 		return &fetch.MissingError{URL: what}
+	case fault.Hint(err) == fetch.PageHint:
+		return err
 	case a.code == http.StatusUnauthorized, a.code == http.StatusForbidden:
 		return fault.Wrap(err, fault.Failure,
 			"check the name; if it needs a login, run docker login "+host)
@@ -96,6 +98,8 @@ func (c *Client) explainPush(repo name.Repository, err error) error {
 		hint = "allow the method HEAD in the proxy or firewall in front of the registry; this must return 200 or 401: curl -I https://" + host + "/v2/"
 	case a.code == http.StatusRequestEntityTooLarge:
 		hint = "raise the limit for uploads of the proxy in front of the registry, for nginx: client_max_body_size 0;"
+	case fault.Hint(withoutPage(err)) == fetch.PageHint:
+		return c.explain(repo.Tag("latest"), err)
 	case a.code == http.StatusUnauthorized, a.code == http.StatusForbidden:
 		hint = "run docker login " + host + " with an account that may push to " + repo.RepositoryStr()
 	case a.code == http.StatusMethodNotAllowed:
