@@ -49,6 +49,13 @@ func TestAnswersThatAreNoRegistrys(t *testing.T) {
 		"page as layer": {func(w http.ResponseWriter, target string) bool {
 			return strings.HasSuffix(target, m.Layers[1].Digest.String()) && sendPage(w)
 		}, "returned a web page", "HTTPS_PROXY"},
+		"page with 403": {func(w http.ResponseWriter, target string) bool {
+			if isPing(target) {
+				w.WriteHeader(http.StatusForbidden)
+				_, _ = io.WriteString(w, page)
+			}
+			return isPing(target)
+		}, "403 Forbidden, and a web page (HTML)", "HTTPS_PROXY"},
 		"page as token": {func(w http.ResponseWriter, target string) bool {
 			return isPing(target) && bearer(w, "https://ghcr.io/token") || strings.HasSuffix(target, "/token") && sendPage(w)
 		}, "not JSON", "HTTPS_PROXY"},
@@ -93,6 +100,7 @@ func TestRefusedPush(t *testing.T) {
 		"HEAD, 501":     {"HEAD", 501, "", "HEAD"},
 		"read-only":     {"POST", 405, `{"errors":[{"code":"UNSUPPORTED","message":"The operation is unsupported."}]}`, "read-only"},
 		"page":          {"POST", 200, page, "HTTPS_PROXY"},
+		"page, 403":     {"POST", 403, page, "HTTPS_PROXY"},
 	} {
 		r := newRig(t)
 		r.Answer = func(w http.ResponseWriter, q *http.Request, target string) bool {
@@ -113,5 +121,17 @@ func TestRefusedPush(t *testing.T) {
 		if err == nil || !strings.Contains(fault.Hint(err), c.hint) || strings.Contains(err.Error(), "<html>") {
 			t.Errorf("%s: %v (hint %q), want %q", name, err, fault.Hint(err), c.hint)
 		}
+	}
+}
+
+func TestPushToNoRegistry(t *testing.T) {
+	r := newRig(t)
+	r.Answer = func(w http.ResponseWriter, _ *http.Request, target string) bool {
+		http.NotFound(w, nil)
+		return true
+	}
+	_, err := r.client("amd64").Repository(t.Context(), "registry.k8s.io/team/app")
+	if err == nil || !strings.Contains(err.Error(), "is not a registry: /v2/ was not found") || !strings.Contains(fault.Hint(err), "curl -I") {
+		t.Errorf("%v (hint %q)", err, fault.Hint(err))
 	}
 }
