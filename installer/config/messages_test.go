@@ -41,3 +41,16 @@ func TestUnknownFieldOfManyIsShort(t *testing.T) {
 		}
 	}
 }
+
+func TestNamesInCapitals(t *testing.T) {
+	for text, want := range map[string]string{
+		"controlPlaneEndpoint: API.Example.COM:6443\n": `"API.Example.COM" has capital letters: write api.example.com`,
+		"networking: {dnsDomain: Cluster.Local}\n":     `"Cluster.Local" has capital letters: write cluster.local`,
+		"networking: {dnsDomain: cluster.local.}\n":    `"cluster.local." ends with a dot: write cluster.local`,
+	} {
+		err := refusal(writeFile(t, inVersion(head+text, "v1beta4", "v1.37.1")))
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", text, err, want)
+		}
+	}
+}
