@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -502,6 +503,56 @@ func TestNoTokenInErrors(t *testing.T) {
 		_, err = charts.New(mirrors).Render(t.Context(), charts.Chart{Name: "app", Repository: repository, KubernetesVersion: kubernetes})
 		if err == nil || strings.Contains(err.Error()+fault.Hint(err), token) {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// A redirect to another scheme, host or port never gets the password of the repository, also if
+// net/http treats the host as the same site.
+func TestRedirectsDoNotGetTheRepositorysPassword(t *testing.T) {
+	archive := pack(t, "app", app)
+	var redirect string
+	authorized := map[string]string{}
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		authorized[r.Host+r.URL.Path] = r.Header.Get("Authorization")
+		switch r.URL.Path {
+		case "/index.yaml":
+			io.WriteString(w, "entries: {app: [{version: 1.2.3, urls: [moved.tgz]}]}\n")
+		case "/moved.tgz":
+			http.Redirect(w, r, redirect+"/app.tgz", http.StatusFound)
+		default:
+			w.Write(archive)
+		}
+	}))
+	defer server.Close()
+	everywhere := server.Client().Transport.(*http.Transport).Clone()
+	everywhere.TLSClientConfig.InsecureSkipVerify = true
+	everywhere.DialContext = func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, network, server.Listener.Addr().String())
+	}
+	noCredentials(t)
+	t.Setenv("DOCKER_CONFIG", fakesites.Files(t, map[string]string{"config.json": `{"auths": {"example.com": {"username": "alice", "password": "secret"}}}`}))
+	for to, allowed := range map[string]bool{
+		"https://example.com": true, "https://example.com:443": true, "": true,
+		"https://example.com:8443": false, "https://cdn.example.com": false, "https://a.b.example.com": false, "https://example.com.attacker": false, "https://attacker": false,
+	} {
+		for _, repository := range []string{"https://example.com", "https://alice:secret@example.com"} {
+			redirect = to
+			clear(authorized)
+			mirrors, err := fetch.NewMirrors(everywhere, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := charts.New(mirrors).Render(t.Context(), charts.Chart{Name: "app", Repository: repository, KubernetesVersion: kubernetes}); err != nil {
+				t.Errorf("redirect to %q: %v", to, err)
+			}
+			host := strings.TrimPrefix(to, "https://")
+			if to == "" {
+				host = "example.com"
+			}
+			if got := authorized[host+"/app.tgz"]; (got != "") && !allowed || authorized["example.com/moved.tgz"] == "" {
+				t.Errorf("%s redirects to %q, which gets %q; all: %q", repository, to, got, authorized)
+			}
 		}
 	}
 }
