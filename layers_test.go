@@ -21,7 +21,7 @@ import (
 // only packages of lower layers, in files that are not tests. Give a new package the
 // lowest layer that is possible.
 var layers = [][]string{
-	{"documents", "fault", "progress", "bundle/atomicfile", "bundle/events", "bundle/hostpath", "bundle/pemfile", "bundle/textfile", "bundle/zstdenc", "images/platform", "installer/staticpod", "installer/timeline"},
+	{"childprocess", "documents", "fault", "progress", "bundle/atomicfile", "bundle/events", "bundle/hostpath", "bundle/pemfile", "bundle/textfile", "bundle/zstdenc", "images/platform", "installer/staticpod", "installer/timeline"},
 	{"bundle/authfile"},
 	{"interrupt", "bundle/head", "bundle/lock", "bundle/space", "images", "installer/config", "installer/corefile", "installer/etcd", "installer/patches"},
 	{"bundle/encoder", "installer/backup"},
