@@ -33,8 +33,8 @@ which should be on a local disk: what was checked there is what you run.
 
 Each part is read once. The parts and the whole are compared with the list, and the
 written file with its own digests. With --key, the written file must also be signed by
-that key; the signature is FILE.minisig next to the parts. Only then does the file get its
-name. An existing file is not replaced.
+that key; the signature is FILE.minisig next to the parts, and is copied next to the
+result. Only then does the file get its name. An existing file is not replaced.
 
 Without --key, join detects damage, but not a forged file: check the signature of the
 result before you run it.`,
@@ -56,18 +56,21 @@ result before you run it.`,
 			defer set.Close()
 			display := progress.New(cmd.ErrOrStderr())
 			defer display.Close()
-			path := cmp.Or(output, filepath.Base(base))
+			path, out := cmp.Or(output, filepath.Base(base)), cmd.OutOrStdout()
+			if key.value != "" {
+				key.path = cmp.Or(key.path, signature.Path(base))
+			}
 			s, err := join(cmd.Context(), display, set, path, &key)
 			if err != nil {
 				return err
 			}
 			display.Close()
-			key.print(cmd.OutOrStdout())
-			fmt.Fprintf(cmd.OutOrStdout(), "%s is complete: %d parts, %s\nsha256: %s\n", path, len(set.Parts), progress.Bytes(s.Size), s.SHA256)
+			key.print(out)
+			fmt.Fprintf(out, "%s is complete: %d parts, %s\nsha256: %s\n", path, len(set.Parts), progress.Bytes(s.Size), s.SHA256)
 			if key.value == "" {
-				fmt.Fprintf(cmd.OutOrStdout(), "Who built it was not checked. Before you run it: bundle verify %s --key KEY --signature %s\n", shellQuote(path), shellQuote(signature.Path(base)))
+				fmt.Fprintf(out, "Who built it was not checked. Before you run it: bundle verify %s --key KEY --signature %s\n", shellQuote(path), shellQuote(signature.Path(base)))
 			}
-			return nil
+			return key.placeSignature(out, path)
 		},
 	}
 	cmd.Flags().StringVarP(&output, "output", "o", "", "the `FILE` to write (default FILE in the current directory)")
@@ -77,8 +80,10 @@ result before you run it.`,
 
 // join writes the parts to path, which gets its name when the written file was verified.
 func join(ctx context.Context, display *progress.Display, set *parts.Set, path string, key *signatureFlags) (bundle.Summary, error) {
-	if _, err := os.Lstat(path); err == nil {
-		return bundle.Summary{}, existsError(path)
+	for _, p := range []string{path, signature.Path(path)} {
+		if _, err := os.Lstat(p); err == nil && (p == path || key.value != "" && !sameFile(p, key.path)) {
+			return bundle.Summary{}, existsError(p)
+		}
 	}
 	if p, ok := set.Missing(); ok {
 		return bundle.Summary{}, set.Check(ctx, p, func(int64) {})

@@ -234,6 +234,18 @@ func TestJoin(t *testing.T) {
 		if err := os.Remove(path); err != nil {
 			t.Fatal(err)
 		}
+		if err := os.Remove(signature.Path(path)); (err == nil) != (len(args) > 1) {
+			t.Errorf("%q: the signature next to the result: %v", args, err)
+		}
+	}
+	if err := os.WriteFile(signature.Path(path), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := command(t, "join", "--output", path, list, "--key", public); fault.ExitCode(err) != fault.Usage {
+		t.Errorf("an existing signature: %v", err)
+	}
+	if err := os.Remove(signature.Path(path)); err != nil {
+		t.Fatal(err)
 	}
 	for want, args := range map[string][]string{
 		"signed with another key":     {list, "--key", otherKey(t)},

@@ -3,14 +3,17 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"airlift/bundle"
+	"airlift/bundle/atomicfile"
 	"airlift/bundle/repair"
 	"airlift/bundle/signature"
 	"airlift/fault"
@@ -164,6 +167,40 @@ func (s *signatureFlags) check(ctx context.Context, display *progress.Display, c
 		return err
 	}
 	item.Done("signed by key " + s.key.ID())
+	return nil
+}
+
+// mayReplace returns an error if the file at path is signed, and there is no key: what replaces it
+// would not be checked.
+func (s *signatureFlags) mayReplace(path string) error {
+	if s.value != "" {
+		return nil
+	}
+	for _, p := range []string{path, signature.Path(path)} {
+		if _, err := os.Lstat(p); errors.Is(err, fs.ErrNotExist) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+	}
+	return fault.New(fault.Usage, "add --key airlift.pub --signature FILE with the signature of the new file, or choose another path with --output",
+		"%q is signed: only a file that is signed too may replace it", path)
+}
+
+// placeSignature copies the signature that was checked to its place next to the file at path.
+func (s *signatureFlags) placeSignature(out io.Writer, path string) error {
+	to := signature.Path(path)
+	if s.path == "" || sameFile(s.path, to) {
+		return nil
+	}
+	text, err := os.ReadFile(s.path)
+	if err == nil {
+		err = atomicfile.Write(to, text, 0o644)
+	}
+	if err != nil {
+		return fmt.Errorf("the new file is complete, but its signature was not copied: %w", err)
+	}
+	fmt.Fprintf(out, "%s was copied from %s\n", to, s.path)
 	return nil
 }
 
