@@ -2,8 +2,12 @@ package builder
 
 import (
 	"context"
+	"strings"
 
 	"golang.org/x/sync/errgroup"
+
+	"airlift/bundle/upstreamsig"
+	"airlift/fault"
 )
 
 // download puts everything that was resolved into the cache.
@@ -39,5 +43,34 @@ func (b *build) download(ctx context.Context) error {
 	if err := b.settle(&missing); err != nil {
 		return err
 	}
+	if err := b.checkSigned(); err != nil {
+		return err
+	}
 	return layers.finish(ctx, found.images)
+}
+
+// checkSigned compares what the signed binaries are with their URLs. Their signatures were verified
+// before the download, and name no version.
+func (b *build) checkSigned() error {
+	var wrong []string
+	for _, bin := range b.found.components.binaries {
+		if bin.signed.by == "" {
+			continue
+		}
+		for _, e := range bin.entries {
+			file, err := b.sites.cache.Open(e.SHA256)
+			if err != nil {
+				return err
+			}
+			err = upstreamsig.CheckBinary(file, e.Size, bin.URL)
+			file.Close()
+			if err != nil {
+				wrong = append(wrong, label(bin)+": "+err.Error())
+			}
+		}
+	}
+	if len(wrong) == 0 {
+		return nil
+	}
+	return fault.New(fault.Failure, hintInvalid, "verifying upstream's signatures:\n  %s", strings.Join(wrong, "\n  "))
 }

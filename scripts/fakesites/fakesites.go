@@ -127,6 +127,12 @@ func (u *Upstream) Put(target string, content []byte) {
 	u.files[target] = content
 }
 
+// PutFile serves a file, and a checksum file with it alone, as on dl.k8s.io.
+func (u *Upstream) PutFile(target string, content []byte) {
+	u.Put(target, content)
+	u.Put(target+".sha256", fmt.Appendf(nil, "%x\n", sha256.Sum256(content)))
+}
+
 // Remove makes a host and path return 404.
 func (u *Upstream) Remove(target string) {
 	u.mu.Lock()
