@@ -137,11 +137,16 @@ type signatureFlags struct {
 	comment string // of the signature that was checked
 }
 
+// bind adds all flags, and bindKey those without the version.
 func (s *signatureFlags) bind(cmd *cobra.Command) {
+	s.bindKey(cmd)
+	cmd.Flags().StringVar(&s.version, "require-version", "", "the file must not have an older Kubernetes version than `VERSION`: an old file stays signed")
+}
+
+func (s *signatureFlags) bindKey(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&s.value, "key", "", "the file must be signed by this public key: a `FILE`, or the key itself")
 	f.StringVar(&s.path, "signature", "", "with --key: the `FILE` with the signature (default FILE.minisig)")
-	f.StringVar(&s.version, "require-version", "", "the file must not have an older Kubernetes version than `VERSION`: an old file stays signed")
 }
 
 func (s *signatureFlags) parse() (err error) {
