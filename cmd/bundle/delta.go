@@ -52,6 +52,9 @@ with that of NEW. That takes about as long as the compression of NEW.`,
 			if err := keepInputs("the delta", path, "--output", input{"the bundle", old.Path()}, input{"the bundle", now.Path()}); err != nil {
 				return err
 			}
+			if err := bundle.KeepBundle(path); err != nil {
+				return err
+			}
 			h, err := delta.Create(cmd.Context(), old, now, path, delta.Options{Bundle: version, Stage: stages(display)})
 			if err != nil {
 				return err

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"os"
@@ -10,8 +11,10 @@ import (
 	"testing"
 
 	"airlift/bundle"
+	"airlift/bundle/blobs"
 	"airlift/bundle/signature"
 	"airlift/fault"
+	"airlift/installer/host"
 )
 
 // A required key stops every command before it does anything else, unless the file is
@@ -129,6 +132,34 @@ func TestFileChangesWhileItIsUsed(t *testing.T) {
 	must(t, file.Truncate(int64(len(after))))
 	if f, err := openBundle(); err == nil || fault.ExitCode(err) != fault.Bundle || !strings.Contains(err.Error(), "was changed while this command was running") {
 		t.Errorf("the changed file is used: %v, %v", f, err)
+	}
+}
+
+// No output of a command replaces the bundle that it runs from.
+func TestOutputsKeepTheBundle(t *testing.T) {
+	path := bundleFile(t, "v1.29.15")
+	before, err := os.ReadFile(path)
+	must(t, err)
+	for _, args := range [][]string{
+		{"init", "--timeline", path},
+		{"config", "migrate", "--old-config", "/dev/null", "--new-config", path},
+	} {
+		out, code := runBundle(t, path, args...)
+		if after, err := os.ReadFile(path); err != nil || code == 0 || !bytes.Equal(before, after) {
+			t.Errorf("%q: exit code %d, %v\n%s", args, code, err, out)
+		}
+	}
+	f, err := bundle.Open(path)
+	must(t, err)
+	defer f.Close()
+	b, err := blobs.Open(f, nil)
+	must(t, err)
+	cmd := newRootCmd()
+	cmd.SetErr(io.Discard)
+	for what, err := range map[string]error{"images export": exportImages(t.Context(), cmd, b, nil, path), "other outputs": host.WriteOutput(path, []byte("text"), 0o600)} {
+		if err == nil || !strings.Contains(err.Error(), "is a bundle: it is not replaced") {
+			t.Errorf("%s: %v", what, err)
+		}
 	}
 }
 

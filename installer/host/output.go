@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"airlift/bundle"
 	"airlift/bundle/atomicfile"
 	"airlift/fault"
 )
@@ -125,7 +126,7 @@ func outputPlace(path string) (string, error) {
 	if owner, trusted := ownerOf(info); !trusted && worldWritable(dir) {
 		return "", outputFault(fmt.Errorf("%s belongs to user %d", place, owner))
 	}
-	return place, nil
+	return place, bundle.KeepBundle(place)
 }
 
 // OutputDir creates a directory that the user named, with its missing parents.
