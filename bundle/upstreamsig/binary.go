@@ -1,11 +1,13 @@
 package upstreamsig
 
 import (
+	"archive/tar"
 	"bytes"
 	"debug/buildinfo"
 	"errors"
 	"fmt"
 	"io"
+	"path"
 	"regexp"
 )
 
@@ -25,7 +27,49 @@ func CheckBinary(file io.ReaderAt, size int64, url string) error {
 	if m == nil {
 		return nil
 	}
-	version, arch, name := m[1], m[2], m[3]
+	return checkCommand(file, size, m[3], m[1], m[2])
+}
+
+// releaseImage matches the images whose only command has the version of the release: its name and
+// the version.
+var releaseImage = regexp.MustCompile(`^registry\.k8s\.io/(kube-(?:apiserver|controller-manager|scheduler|proxy)):(v[^@]+)`)
+
+// NamesVersion reports whether CheckLayer can compare the tag of an image with its content.
+func NamesVersion(reference string) bool { return releaseImage.MatchString(reference) }
+
+// CheckLayer compares the command of an image in a layer, a tar of size bytes, with the name and the
+// tag of the image: a signature of an image has no tag. found is false if another layer has the
+// command.
+func CheckLayer(layer io.ReaderAt, size int64, reference, arch string) (found bool, err error) {
+	m := releaseImage.FindStringSubmatch(reference)
+	if m == nil {
+		return false, nil
+	}
+	section := io.NewSectionReader(layer, 0, size)
+	for files := tar.NewReader(section); ; {
+		h, err := files.Next()
+		if err == io.EOF {
+			return found, nil
+		}
+		if err != nil {
+			return found, err
+		}
+		if h.Typeflag != tar.TypeReg || path.Clean("/"+h.Name) != "/usr/local/bin/"+m[1] {
+			continue
+		}
+		begin, err := section.Seek(0, io.SeekCurrent)
+		if err == nil {
+			err = checkCommand(io.NewSectionReader(layer, begin, h.Size), h.Size, m[1], m[2], arch)
+		}
+		if err != nil {
+			return true, err
+		}
+		found = true
+	}
+}
+
+// checkCommand compares a file with a command of Kubernetes.
+func checkCommand(file io.ReaderAt, size int64, name, version, arch string) error {
 	info, err := buildinfo.Read(file)
 	if err != nil {
 		return fmt.Errorf("%w: reading what the file is: %w", ErrOther, err)

@@ -110,7 +110,7 @@ func TestBinaryOfAnotherRelease(t *testing.T) {
 
 // The real binaries, built with upstream's flags, are those of their own release only.
 func TestRealBinaries(t *testing.T) {
-	for _, name := range []string{"kubelet", "kubectl"} {
+	for _, name := range []string{"kubelet", "kubectl", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy"} {
 		for _, version := range []string{"v1.29.15"} { // the version of which make test builds all components
 			path := rig.Component(t, version, name)
 			f, err := os.Open(path)
@@ -122,7 +122,7 @@ func TestRealBinaries(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, url := range []string{"v1.29.15/bin/linux/amd64/kubelet", "v1.29.15/bin/linux/amd64/kubectl", "v1.37.1/bin/linux/amd64/kubelet", "v1.37.1/bin/linux/amd64/kubectl", "v1.29.1/bin/linux/amd64/kubelet", "v1.37.10/bin/linux/amd64/kubectl"} {
+			for _, url := range []string{"v1.29.15/bin/linux/amd64/kubelet", "v1.29.15/bin/linux/amd64/kubectl", "v1.29.15/bin/linux/amd64/" + name, "v1.37.1/bin/linux/amd64/kubelet", "v1.37.1/bin/linux/amd64/kubectl", "v1.29.1/bin/linux/amd64/kubelet", "v1.37.10/bin/linux/amd64/kubectl"} {
 				want := strings.HasPrefix(url, version+"/") && filepath.Base(url) == name
 				if err := upstreamsig.CheckBinary(f, i.Size(), "https://dl.k8s.io/release/"+url); (err == nil) != want {
 					t.Errorf("%s %s as %s: %v", name, version, url, err)

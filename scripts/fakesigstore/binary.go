@@ -6,6 +6,9 @@ import (
 	"encoding/binary"
 	"fmt"
 	"strings"
+	"testing"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"airlift/scripts/fakesites"
 )
@@ -35,11 +38,28 @@ func Binary(name, version string, machine elf.Machine) []byte {
 	return b.Bytes()
 }
 
+// machines are the supported processors, by Go's names.
+var machines = map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}
+
 // putBinary replaces a file of a release on dl.k8s.io, and its checksum, by a Binary.
 func putBinary(u *fakesites.Upstream, file, version, arch string) {
-	machine := elf.EM_X86_64
-	if arch == "arm64" {
-		machine = elf.EM_AARCH64
+	u.PutFile(file, Binary(file[strings.LastIndex(file, "/")+1:], version, machines[arch]))
+}
+
+// putImage replaces an image of Kubernetes by CommandImages of the version. Others stay.
+func putImage(u *fakesites.Upstream, reference, version string) {
+	name, ok := strings.CutPrefix(strings.TrimSuffix(reference, ":"+version), "registry.k8s.io/kube-")
+	if ok {
+		u.PushIndex(reference, CommandImages(u.T(), "kube-"+name, version))
 	}
-	u.PutFile(file, Binary(file[strings.LastIndex(file, "/")+1:], version, machine))
+}
+
+// CommandImages returns an image with a Binary for each processor.
+func CommandImages(t testing.TB, name, version string) map[string]v1.Image {
+	byArch := map[string]v1.Image{}
+	for arch, machine := range machines {
+		byArch[arch] = fakesites.ImageOf(t, arch, fakesites.FilesLayer(t, map[string][]byte{"etc/passwd": nil}),
+			fakesites.FilesLayer(t, map[string][]byte{"usr/local/bin/" + name: Binary(name, version, machine)}))
+	}
+	return byArch
 }

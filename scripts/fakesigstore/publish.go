@@ -44,8 +44,8 @@ var (
 	ImageSigner  = Account{Name: "krel-trust@k8s-releng-prod.iam.gserviceaccount.com", Issuer: "https://accounts.google.com"}
 )
 
-// SignRelease signs what Kubernetes signs of a release, and replaces the binaries by some that have
-// the version of the release. It returns the mirror of the
+// SignRelease signs what Kubernetes signs of a release, and replaces the binaries and the images of
+// Kubernetes itself by some that have the version of the release. It returns the mirror of the
 // transparency log and the path of the trusted root, for flags.
 func (s *Sigstore) SignRelease(u *fakesites.Upstream, version, arch string) (mirror, trustedRoot string) {
 	s.t.Helper()
@@ -61,6 +61,7 @@ func (s *Sigstore) SignRelease(u *fakesites.Upstream, version, arch string) (mir
 	}
 	for _, i := range c.Images {
 		if strings.HasPrefix(i.Reference, "registry.k8s.io/") {
+			putImage(u, i.Reference, version)
 			s.SignImage(u, i.Reference, ImageSigner)
 		}
 	}

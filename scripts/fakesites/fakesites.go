@@ -117,6 +117,9 @@ func (u *Upstream) Mirrors() []string {
 	return m
 }
 
+// T is the test.
+func (u *Upstream) T() testing.TB { return u.t }
+
 // URL serves all hosts, each in a directory with its name.
 func (u *Upstream) URL() string { return u.server.URL }
 
@@ -294,6 +297,12 @@ func tarOf(t testing.TB, members map[string][]byte) []byte {
 func LayerTar(t testing.TB, seed string) []byte {
 	t.Helper()
 	return tarOf(t, map[string][]byte{"file-" + path.Base(seed): fakeBinary(seed)})
+}
+
+// FilesLayer is a layer with these files.
+func FilesLayer(t testing.TB, files map[string][]byte) v1.Layer {
+	t.Helper()
+	return GzipLayer(t, tarOf(t, files))
 }
 
 // Image returns an image of two layers. All images of an architecture share the lower
