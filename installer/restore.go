@@ -42,7 +42,7 @@ type discard struct{}
 
 func (discard) Write(p []byte) (int, error) { return len(p), nil }
 
-// read reads the file and writes its snapshot to w.
+// read reads the file and writes its snapshot to w. It refuses another backup than the first time.
 func (f *BackupFile) read(ctx context.Context, w cancelled) (*backup.Backup, error) {
 	in, err := os.Open(f.Path)
 	if err != nil {
@@ -52,6 +52,9 @@ func (f *BackupFile) read(ctx context.Context, w cancelled) (*backup.Backup, err
 	b, err := backup.Read(in, w, f.identities...)
 	if err != nil {
 		return nil, backupFault(f.Path, err)
+	}
+	if f.Backup != nil && !reflect.DeepEqual(b.Manifest, f.Manifest) { // with the sha256 of everything else
+		return nil, fault.New(fault.Bundle, "copy it to a disk that only root can write to, and run the command again", "the backup %s was changed while this command was running", f.Path)
 	}
 	return b, nil
 }
