@@ -20,6 +20,7 @@ import (
 	"airlift/bundle/signature"
 	"airlift/fault"
 	"airlift/scripts/fakesites"
+	"airlift/scripts/rig"
 )
 
 // signedParts writes a small signed bundle in parts, and returns the file's bytes and the public
@@ -272,4 +273,38 @@ func otherKey(t *testing.T) string {
 		t.Fatal(err)
 	}
 	return key + ".pub"
+}
+
+// The commands of the documentation, for a site without the bundle command: minisign accepts the
+// joined file, and not one with an added part.
+func TestMinisignChecksTheJoinedFile(t *testing.T) {
+	minisign := rig.Tool(t, "minisign")
+	dir := t.TempDir()
+	_, public := signedParts(t, dir, 1000)
+	for _, added := range []bool{false, true} {
+		if added {
+			if err := os.WriteFile(filepath.Join(dir, "install.000"), []byte("#!/bin/sh\n"), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c := exec.Command("sh", "-c", `cat install.0* > install && "$1" -Vm install -p "$2"`, "sh", minisign, public)
+		c.Dir = dir
+		if out, err := c.CombinedOutput(); (err == nil) == added {
+			t.Errorf("an added part: %t: %v\n%s", added, err, out)
+		}
+		if err := os.Remove(filepath.Join(dir, "install")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// And what join wrote, with the signature that it copied.
+	if err := os.Remove(filepath.Join(dir, "install.000")); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "joined")
+	if _, err := command(t, "join", filepath.Join(dir, "install.sha256"), "--key", public, "--output", path); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command(minisign, "-Vm", path, "-p", public).CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
 }
