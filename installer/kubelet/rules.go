@@ -67,6 +67,14 @@ var table = []struct {
 		{"hairpinMode", beOneOf("promiscuous-bridge", "hairpin-veth", "none")},
 		{"imagePullCredentialsVerificationPolicy", beOneOf(
 			"NeverVerify", "NeverVerifyPreloadedImages", "NeverVerifyAllowlistedImages", "AlwaysVerify")},
+		{"imagePullCredentialsVerificationPolicy", func(v value) {
+			v.ignoredIf(v.is == "AlwaysVerify", "use NeverVerifyPreloadedImages",
+				" is AlwaysVerify: the kubelet then pulls every image that it did not pull itself, so without a registry no pod can use an imported image")
+		}},
+		{"eventRecordQPS", since(37, func(v value) {
+			qps := v.config.EventRecordQPS
+			v.ignoredIf(qps != nil && *qps == 0, "set eventRecordQPS: 50, the default, to keep a limit", " is 0, which means no limit since v1.37; before, it meant 50")
+		})},
 		{"logging.format", beOneOf("text", "json")},
 		{"memoryManagerPolicy", beOneOf("None", "Static")},
 		{"memoryReservationPolicy", beOneOf("None", "TieredReservation")},

@@ -8,6 +8,8 @@ import (
 	"testing/fstest"
 	"time"
 
+	kubeproxyv1 "k8s.io/kube-proxy/config/v1alpha1"
+
 	"airlift/fault"
 	"airlift/installer/cluster"
 	"airlift/installer/config"
@@ -125,6 +127,22 @@ func TestEachCheck(t *testing.T) {
 			t.Uses = []cluster.APIUse{{API: "a/v1beta1", Kind: "K", Object: "x", By: "helm", Removed: "v1.37", Replacement: "a/v1, K"}}
 		}, "RemovedAPIs", `K x was written by "helm" with a/v1beta1`, "use a/v1, K", true},
 		"requests": {func(t *Target) { t.Uses = []cluster.APIUse{{API: "a/v1beta1", Kind: "ks", Removed: "v1.37"}} }, "RemovedAPIs", "a client requests ks of a/v1beta1", "audit log", true},
+		"SELinux": {func(t *Target) {
+			versions("v1.36.3", "v1.37.2")(t)
+			t.Files.(fstest.MapFS)["sys/fs/selinux/enforce"] = &fstest.MapFile{}
+		}, "UpgradeNotes", "SELinuxMount", "seLinuxChangePolicy", true},
+		"alpha API": {func(t *Target) {
+			versions("v1.36.3", "v1.37.2")(t)
+			t.Config.APIServer.ExtraArgs = args("runtime-config", "a/v1=true, scheduling.k8s.io/v1alpha2=true")
+		}, "UpgradeNotes", "v1.37 does not serve scheduling.k8s.io/v1alpha2", "delete the objects", true},
+		"admission plugin gone": {func(t *Target) {
+			versions("v1.29.15", "v1.30.14")(t)
+			t.Config.APIServer.ExtraArgs = args("enable-admission-plugins", "NodeRestriction,SecurityContextDeny")
+		}, "UpgradeNotes", "no admission plugin SecurityContextDeny", "enable-admission-plugins", false},
+		"ipvs": {func(t *Target) { t.Config.KubeProxy = &kubeproxyv1.KubeProxyConfiguration{Mode: "ipvs"} }, "UpgradeNotes", "ipvs is deprecated", "nftables", true},
+		"always pulls": {func(t *Target) {
+			t.Config.APIServer.ExtraArgs = args("enable-admission-plugins", "NodeRestriction,AlwaysPullImages")
+		}, "UpgradeNotes", "AlwaysPullImages", "enable-admission-plugins", true},
 		"kubelet's flag": {func(t *Target) {
 			t.KubeletProblems = []kubelet.Problem{{Name: kubelet.Flags, Message: "--x does not exist", Fix: "remove it"}}
 		}, "KubeletFlags", "--x", "remove it", false},

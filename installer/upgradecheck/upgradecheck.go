@@ -112,6 +112,7 @@ func checks() []check {
 		{"FeatureGates", (*Target).featureGates, false},
 		{"RemovedFlags", (*Target).removedFlags, false},
 		{"RemovedAPIs", (*Target).removedAPIs, false},
+		{"UpgradeNotes", (*Target).upgradeNotes, false},
 	}
 	for _, name := range kubelet.Names() {
 		list = append(list, check{name, func(t *Target) []finding { return t.kubelet(name) }, false})
