@@ -110,7 +110,7 @@ func (j *controlPlaneJoin) announce(ctx context.Context, c *etcd.Client) ([]rend
 		return nil, fault.New(fault.Failure, "remove it with ./install reset --force, then join again",
 			"%s contains the data of a member that is not in the etcd cluster", j.config.Etcd.Local.DataDir)
 	case known && own.Name != "" && !own.Learner:
-		return nil, fault.New(fault.Failure, "remove that member on another control plane, then join again: ./install etcd member remove "+fmt.Sprintf("%x", own.ID),
+		return nil, fault.New(fault.Failure, "remove that member on another control plane, then join again: "+own.RemoveCommand(),
 			"etcd still has the member %s from an earlier installation on this host, and its data no longer exists", own)
 	case known && own.Name != "":
 		// A learner has no vote, so removing it is safe.
@@ -129,7 +129,7 @@ func (j *controlPlaneJoin) podMembers(members []etcd.Member) []render.EtcdMember
 	var all []render.EtcdMember
 	for _, m := range members {
 		name := cmp.Or(m.Name, fmt.Sprintf("%x", m.ID)) // a member that has not started has no name
-		if m.PeerURL == peer {
+		if m.HasPeer(peer) {
 			name = j.config.NodeRegistration.Name
 		}
 		all = append(all, render.EtcdMember{Name: name, PeerURL: m.PeerURL})

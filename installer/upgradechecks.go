@@ -107,6 +107,11 @@ func (u *Upgrade) etcdState(ctx context.Context) *upgradecheck.Etcd {
 	}
 	defer c.Close()
 	state.Members, _, state.Err = c.Status(ctx)
+	for _, m := range state.Members {
+		if m.HasPeer(e.peerURL) {
+			state.Own = m.ID
+		}
+	}
 	return state
 }
 

@@ -73,6 +73,7 @@ type Target struct {
 // Etcd is the state of the stacked etcd.
 type Etcd struct {
 	Members []etcd.Status
+	Own     uint64 // the ID of this host's member
 	// Err is why the members cannot be listed.
 	Err error
 }
