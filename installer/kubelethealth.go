@@ -57,6 +57,9 @@ func kubeletConfiguration(h *host.Host) (*kubeletv1.KubeletConfiguration, error)
 
 // RestartKubelet restarts the kubelet of this host and waits until it is healthy.
 func (s *StaticPods) RestartKubelet(ctx context.Context) error {
+	if err := s.turn.confirm(ctx); err != nil {
+		return err
+	}
 	if err := s.host.Restart(ctx, "kubelet.service"); err != nil {
 		return err
 	}

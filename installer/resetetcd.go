@@ -46,6 +46,9 @@ func (r *etcdReset) reachEtcd(ctx context.Context, e *localEtcd) (*etcd.Client, 
 	return c, err
 }
 
+// adminKubeconfig is the kubeconfig with which reset reaches the cluster.
+func (r *etcdReset) adminKubeconfig() string { return cmp.Or(r.kubeconfig, adminConf) }
+
 // otherEtcds returns the client URLs of the other members: from the API server, because another host
 // may still serve the API, and without one from this host's static pod, which has those that were
 // there when this host joined.
@@ -64,7 +67,7 @@ func (r *etcdReset) otherEtcds(ctx context.Context, e *localEtcd) []string {
 
 // servedEtcds asks the API server for the client URLs of etcd's members.
 func (r *etcdReset) servedEtcds(ctx context.Context) ([]string, error) {
-	api, err := loadClient(r.host, cmp.Or(r.kubeconfig, adminConf), "", r.timeout)
+	api, err := loadClient(r.host, r.adminKubeconfig(), "", r.timeout)
 	if err != nil {
 		return nil, err
 	}

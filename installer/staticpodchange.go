@@ -60,6 +60,9 @@ type StaticPods struct {
 	// annotates is set if an annotation in a previous manifest is of no consequence: the next run writes
 	// the manifest as a whole.
 	annotates bool
+	turn      *turn // of this host's control plane; nil if this run goes on without it
+	// ignoresEtcd is set if the user ignores that etcd may lose its quorum.
+	ignoresEtcd bool
 	// ended, if set, is called when the pod of a component has ended whose new manifest follows.
 	ended func(ctx context.Context, component string)
 }
@@ -80,8 +83,12 @@ func newStaticPods(n *node) *StaticPods {
 	return &StaticPods{node: n, timeout: cmp.Or(n.config.Timeouts.UpgradeManifests, config.DefaultUpgradeManifestsTimeout)}
 }
 
-// Close closes the connection to the container runtime.
-func (s *StaticPods) Close() { s.node.close() }
+// Close gives up the turn of this control plane, and closes the connection to the container runtime.
+func (s *StaticPods) Close() {
+	s.turn.end()
+	s.turn = nil
+	s.node.close()
+}
 
 // Names returns the components that are static pods of this host, in the order in which they
 // are changed and restarted.
@@ -113,6 +120,11 @@ func (s *StaticPods) Replace(ctx context.Context, component string, manifest, fo
 	now, err := s.readManifest(component)
 	if err != nil {
 		return false, err
+	}
+	if !bytes.Equal(now, manifest) {
+		if err := s.mayRestart(ctx, component); err != nil {
+			return false, err
+		}
 	}
 	if s.annotates && now != nil && !bytes.Equal(now, manifest) {
 		s.endPod(ctx, component, now, before, grace)
@@ -189,6 +201,9 @@ func (s *StaticPods) RestartOlder(ctx context.Context, component string, than ti
 }
 
 func (s *StaticPods) restart(ctx context.Context, component string) error {
+	if err := s.mayRestart(ctx, component); err != nil {
+		return err
+	}
 	before, err := s.containersOf(ctx, component)
 	if err != nil {
 		return err

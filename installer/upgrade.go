@@ -5,12 +5,14 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"airlift/fault"
 	"airlift/installer/cluster"
 	"airlift/installer/config"
 	"airlift/installer/host"
 	"airlift/installer/pki"
+	"airlift/installer/preflight"
 	"airlift/installer/upgradecheck"
 )
 
@@ -40,7 +42,6 @@ type Upgrade struct {
 	// addonsLeft is set if an add-on waits until other nodes are upgraded.
 	addonsLeft bool
 	imagesLeft []string // workers that have no image of such an add-on yet
-	endTurn    func()   // nil if this run does not have the turn of the control planes
 }
 
 // NewUpgrade returns an Upgrade to the version of a bundle.
@@ -70,7 +71,7 @@ func (u *Upgrade) Steps() []Step {
 		{Name: "preflight", Doc: "check this file, this node and the cluster", Run: u.preflight},
 		{Name: "unpack", Doc: "import the images, and place the new binaries next to the old ones", Run: u.with(u.unpack), Needed: true},
 		{Name: "snapshot", Doc: "save a snapshot of etcd", Run: u.with(u.snapshot)},
-		{Name: "control-plane", Doc: "replace the static pods, one by one", Run: u.with(u.controlPlane)},
+		{Name: "control-plane", Doc: "replace the static pods, one by one", Run: u.inTurn(u.controlPlane)},
 	}
 	if first {
 		steps = append(steps, Step{Name: "upload-config", Aliases: []string{"uploadconfig"}, Doc: "store the configuration in the cluster", Steps: []Step{
@@ -79,7 +80,7 @@ func (u *Upgrade) Steps() []Step {
 		}})
 	}
 	steps = append(steps,
-		Step{Name: "kubeconfig", Doc: "update the kubelet's kubeconfig", Run: u.with(u.kubeconfig)},
+		Step{Name: "kubeconfig", Doc: "update the kubelet's kubeconfig", Run: u.inTurn(u.kubeconfig)},
 		Step{Name: "kubelet-config", Doc: "write the kubelet's configuration", Run: u.with(u.kubeletConfig)},
 	)
 	if first {
@@ -93,8 +94,8 @@ func (u *Upgrade) Steps() []Step {
 			{Name: "kube-proxy", Doc: "upgrade kube-proxy", Run: u.with(u.kubeProxy)},
 			{Name: "flannel", Doc: "upgrade flannel, if it is the pod network", Run: u.with(u.flannel)},
 		}},
-		Step{Name: "runtime", Doc: "upgrade containerd, runc and the CNI plugins", Run: u.with(u.upgradeRuntime)},
-		Step{Name: "kubelet", Doc: "upgrade the kubelet", Run: u.with(u.upgradeKubelet)},
+		Step{Name: "runtime", Doc: "upgrade containerd, runc and the CNI plugins", Run: u.inTurn(u.upgradeRuntime)},
+		Step{Name: "kubelet", Doc: "upgrade the kubelet", Run: u.inTurn(u.upgradeKubelet)},
 		Step{Name: "uncordon", Doc: "allow pods on this node again", Run: u.with(u.uncordon)},
 		Step{Name: "post-upgrade", Doc: "finish the upgrade of this node", Run: u.with(u.finished)},
 	)
@@ -142,9 +143,9 @@ func (u *Upgrade) explain(err error) error {
 
 // Close stops everything that runs in the background.
 func (u *Upgrade) Close() {
-	if u.endTurn != nil {
-		u.endTurn()
-		u.endTurn = nil
+	if u.pods != nil {
+		u.pods.turn.end()
+		u.pods.turn = nil
 	}
 	u.content.close()
 	u.node.close()
@@ -164,12 +165,53 @@ func (u *Upgrade) with(run func(context.Context) error) func(context.Context) er
 		if err := u.learn(ctx); err != nil {
 			return err
 		}
-		if err := u.takeTurn(ctx); err != nil {
-			return err
+		if !u.plan.onePhase {
+			if err := u.takeTurn(ctx); err != nil {
+				return err
+			}
 		}
 		return run(ctx)
 	}
 }
+
+// inTurn is with for a step that restarts something, also if it runs alone.
+func (u *Upgrade) inTurn(run func(context.Context) error) func(context.Context) error {
+	return u.with(func(ctx context.Context) error {
+		if err := u.takeTurn(ctx); err != nil {
+			return err
+		}
+		if u.pods != nil {
+			if err := u.pods.turn.confirm(ctx); err != nil {
+				return err
+			}
+		}
+		return run(ctx)
+	})
+}
+
+// takeTurn takes the turn of this control plane until the end of the run. It does nothing where no
+// static pod will be replaced.
+func (u *Upgrade) takeTurn(ctx context.Context) error {
+	if u.pods == nil || u.pods.turn != nil || u.options.DryRun {
+		return nil
+	}
+	if work, err := u.work(); err != nil || !work {
+		return err
+	}
+	began := time.Now()
+	if err := u.pods.TakeTurn(ctx, cmp.Or(u.options.Kubeconfig, adminConf)); err != nil || time.Since(began) < relearnAfter {
+		return err
+	}
+	// Meanwhile, another control plane may have changed the cluster.
+	turn := u.pods.turn
+	u.stored = nil
+	err := u.learn(ctx)
+	u.pods.turn = turn
+	return err
+}
+
+// relearnAfter is the time after which what a run knows of the cluster may be old.
+const relearnAfter = time.Second
 
 // isControlPlane reports whether this host runs an API server.
 func (m *machine) isControlPlane() bool { return fileExists(m.existing, apiServerManifest) }
@@ -214,6 +256,7 @@ func (u *Upgrade) learn(ctx context.Context) error {
 	if u.isControlPlane() {
 		u.pods = newStaticPods(u.node)
 		u.pods.annotates, u.pods.ended = true, u.releaseLeadership
+		u.pods.ignoresEtcd = preflight.Ignored(upgradecheck.EtcdHealth, u.options.IgnorePreflightErrors)
 		if u.plans, err = u.manifests(); err != nil {
 			return err
 		}
@@ -340,8 +383,10 @@ func (u *Upgrade) preflight(ctx context.Context) error {
 	if err := unfinishedWork(u.existing, u.config); err != nil {
 		return err
 	}
-	if err := u.takeTurn(ctx); err != nil {
-		return err
+	if !u.plan.onePhase {
+		if err := u.takeTurn(ctx); err != nil {
+			return err
+		}
 	}
 	from, to := u.stored.Cluster.KubernetesVersion, u.bundle.KubernetesVersion()
 	if u.state != nil && !u.state.Finished && u.state.To != to {

@@ -22,8 +22,6 @@ type UpgradeUndo struct {
 	state *upgradeState
 	paths []string // of the files to restore
 	pods  *StaticPods
-	// endTurn is nil if this run does not have the turn of the control planes.
-	endTurn func()
 }
 
 // NewUpgradeUndo returns the UpgradeUndo of this host. It refuses an upgrade that cannot be undone.
@@ -79,13 +77,7 @@ func (u *UpgradeUndo) checkEtcd() error {
 }
 
 // Close gives up the turn of the control planes, and closes the connection to the container runtime.
-func (u *UpgradeUndo) Close() {
-	if u.endTurn != nil {
-		u.endTurn()
-		u.endTurn = nil
-	}
-	u.pods.Close()
-}
+func (u *UpgradeUndo) Close() { u.pods.Close() }
 
 // Describe returns what is undone, for people.
 func (u *UpgradeUndo) Describe() string {
@@ -117,6 +109,10 @@ func (u *UpgradeUndo) preflight(ctx context.Context) error {
 	if !u.isControlPlane() {
 		return nil
 	}
+	var err error
+	if u.pods.turn, err = tryTurn(ctx, u.machine, adminConf); err != nil {
+		return err
+	}
 	client, err := u.client()
 	if err != nil {
 		return err
@@ -124,11 +120,8 @@ func (u *UpgradeUndo) preflight(ctx context.Context) error {
 	probe, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	if !client.Answers(probe) {
-		u.console.Warn("the API server does not answer, so the versions of the other nodes are not checked, and other control planes are not waited for")
+		u.console.Warn("the API server does not answer, so the versions of the other nodes are not checked")
 		return nil
-	}
-	if u.endTurn, err = TakeTurn(ctx, u.console, pki.NodeName(u.files()), u.client); err != nil {
-		return err
 	}
 	nodes, err := client.UpgradeNodes(ctx)
 	if err != nil {
@@ -236,6 +229,9 @@ func (u *UpgradeUndo) node(ctx context.Context) error {
 		}
 		if !stale {
 			continue
+		}
+		if err := u.pods.turn.confirm(ctx); err != nil {
+			return err
 		}
 		if err := u.host.DaemonReload(ctx); err != nil {
 			return err

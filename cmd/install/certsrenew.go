@@ -72,44 +72,14 @@ only when most of its members are.`,
 
 // renew renews the named certificates. With "all", it skips certificates that
 // do not exist or that only an external CA can sign, and prints a warning for
-// each.
+// each. It has the lock of the host before it reads them, and before it waits
+// for the turn of this control plane.
 func (f *certsFlags) renew(cmd *cobra.Command, names []string) error {
 	if f.restart && f.rootfs != "/" {
 		return fault.New(fault.Usage, "remove one of them; renew in the directory, and restart on the host itself", "--restart restarts components of this host, and --rootfs %s is not this host", f.rootfs)
 	}
-	all := names[0] == "all"
-	if f.due && !all {
+	if f.due && names[0] != "all" {
 		return fault.New(fault.Usage, "use 'certs renew all --due', or remove --due", "--due selects the certificates itself, and %s was given", strings.Join(names, ", "))
-	}
-	warn := warner(cmd)
-	cfg, err := f.load(cmd.Context(), warn)
-	if err != nil {
-		return err
-	}
-	certs, _, err := pki.Expirations(cfg, f.root())
-	if err != nil {
-		return err
-	}
-	var stale []string
-	if f.due {
-		if f.restart {
-			if stale, err = staleComponents(cmd, cfg); err != nil {
-				warn("components whose restart was interrupted are not restarted now: %v", err)
-			}
-		}
-		now, period := time.Now(), pki.ValidityPeriod(cfg)
-		if certs = slices.DeleteFunc(certs, func(c pki.Expiration) bool { return c.Missing || c.External || !c.Due(now, period) }); len(certs)+len(stale) == 0 {
-			fmt.Fprintln(cmd.OutOrStdout(), "no certificate is due: more than a third of the validity period is left")
-			return nil
-		}
-	}
-	if f.restart {
-		expired := slices.ContainsFunc(certs, func(c pki.Expiration) bool { return !c.Missing && time.Now().After(c.NotAfter) })
-		release, err := f.takeTurn(cmd, expired)
-		if err != nil {
-			return err
-		}
-		defer release()
 	}
 	h, err := host.Open(f.rootfs)
 	if err != nil {
@@ -122,27 +92,53 @@ func (f *certsFlags) renew(cmd *cobra.Command, names []string) error {
 		}
 		defer unlock()
 	}
-	return recorded(cmd, h, "", func() error { return f.renewOn(cmd, h, cfg, certs, names, stale, warn) })
+	return f.renewLocked(cmd, h, names)
 }
 
-// staleComponents returns those that an earlier run did not restart after it had renewed their
-// certificates.
-func staleComponents(cmd *cobra.Command, cfg *config.Config) ([]string, error) {
-	h, err := host.Open("/")
+// renewLocked is renew with the lock of the host.
+func (f *certsFlags) renewLocked(cmd *cobra.Command, h *host.Host, names []string) error {
+	warn := warner(cmd)
+	cfg, err := f.load(cmd.Context(), warn)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	pods, err := installer.NewStaticPods(cfg, h, console(cmd))
+	certs, _, err := pki.Expirations(cfg, f.root())
 	if err != nil {
-		return nil, err
+		return err
 	}
-	defer pods.Close()
-	return pods.Stale(cmd.Context())
+	var pods *installer.StaticPods
+	if f.restart {
+		if pods, err = installer.NewStaticPods(cfg, h, console(cmd)); err != nil {
+			return err
+		}
+		defer pods.Close()
+	}
+	var stale []string
+	if f.due {
+		if f.restart {
+			if stale, err = pods.Stale(cmd.Context()); err != nil {
+				warn("components whose restart was interrupted are not restarted now: %v", err)
+			}
+		}
+		now, period := time.Now(), pki.ValidityPeriod(cfg)
+		if certs = slices.DeleteFunc(certs, func(c pki.Expiration) bool { return c.Missing || c.External || !c.Due(now, period) }); len(certs)+len(stale) == 0 {
+			fmt.Fprintln(cmd.OutOrStdout(), "no certificate is due: more than a third of the validity period is left")
+			return nil
+		}
+	}
+	return recorded(cmd, h, "", func() error {
+		if f.restart {
+			if err := f.takeTurn(cmd.Context(), pods, certs); err != nil {
+				return fmt.Errorf("nothing was renewed: %w", err)
+			}
+		}
+		return f.renewOn(cmd, h, pods, cfg, certs, names, stale, warn)
+	})
 }
 
 // renewOn renews the named certificates, or with "all" those of certs that can be renewed. With
 // --restart, it also restarts the stale components.
-func (f *certsFlags) renewOn(cmd *cobra.Command, h *host.Host, cfg *config.Config, certs []pki.Expiration, names, stale []string, warn warnFunc) error {
+func (f *certsFlags) renewOn(cmd *cobra.Command, h *host.Host, pods *installer.StaticPods, cfg *config.Config, certs []pki.Expiration, names, stale []string, warn warnFunc) error {
 	all := names[0] == "all"
 	var err error
 	if all {
@@ -183,7 +179,7 @@ func (f *certsFlags) renewOn(cmd *cobra.Command, h *host.Host, cfg *config.Confi
 		}
 	}
 	if f.restart {
-		err = restartAfter(cmd, cfg, h, kubelet, slices.Concat(pki.Restart(names...), stale))
+		err = f.restartAfter(cmd, pods, kubelet, slices.Concat(pki.Restart(names...), stale))
 	} else {
 		printRestart(cmd, kubelet, names)
 	}
@@ -242,12 +238,10 @@ func (f *certsFlags) warnOfCAs(cfg *config.Config, names []string, warn warnFunc
 
 // restartAfter restarts the components that use renewed certificates. The kubelet comes first, because
 // it starts the others.
-func restartAfter(cmd *cobra.Command, cfg *config.Config, h *host.Host, kubelet bool, use []string) error {
-	pods, err := installer.NewStaticPods(cfg, h, console(cmd))
-	if err != nil {
+func (f *certsFlags) restartAfter(cmd *cobra.Command, pods *installer.StaticPods, kubelet bool, use []string) error {
+	if err := f.takeTurnLate(cmd, pods); err != nil {
 		return err
 	}
-	defer pods.Close()
 	restart := func(name string, do func() error) error {
 		started := time.Now()
 		if err := do(); err != nil {

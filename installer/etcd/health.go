@@ -151,6 +151,24 @@ func (c *Client) CheckDefrag(ctx context.Context) error {
 	return c.checkMembers(ctx, func(s State) bool { return errors.Is(s.Err, ErrNoSpace) })
 }
 
+// CheckNoLearner fails if a control plane joins, or has not finished its join.
+func (c *Client) CheckNoLearner(ctx context.Context) error {
+	members, err := c.Members(ctx)
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(members, func(m Member) bool { return m.Learner })
+	if i < 0 {
+		return nil
+	}
+	return fault.New(fault.Preflight, members[i].LearnerHint(), "etcd's member %s is a learner: a control plane joins the cluster", members[i])
+}
+
+// LearnerHint is the hint of an error about a learner.
+func (m Member) LearnerHint() string {
+	return "finish the join of that control plane: run its join command again; or remove the member: " + m.RemoveCommand()
+}
+
 // checkMembers fails if a member is unhealthy that may not be.
 func (c *Client) checkMembers(ctx context.Context, mayBe func(State) bool) error {
 	members, err := c.Members(ctx)

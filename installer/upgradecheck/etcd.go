@@ -24,7 +24,7 @@ func (t *Target) etcdHealth() (found []finding) {
 		case len(m.Alarms) > 0:
 			found = append(found, problem("restore that member from another one or from a snapshot", "etcd's member %s has the alarm %s", m.Member, strings.Join(m.Alarms, ", ")))
 		case m.Learner:
-			found = append(found, problem("finish the join of that control plane: run its join command again; or remove the member: "+m.RemoveCommand(), "etcd's member %s is a learner: it has no vote yet", m.Member))
+			found = append(found, problem(m.LearnerHint(), "etcd's member %s is a learner: it has no vote yet", m.Member))
 		case m.Err != nil && m.ID == t.Etcd.Own:
 			found = append(found, problem("start that control plane, this host: systemctl start kubelet; see the log of etcd below /var/log/pods", "etcd's member %s is not healthy: %v", m.Member, m.Err))
 		case m.Err != nil && spares:

@@ -108,7 +108,7 @@ func checks() []check {
 		{"VersionSkew", (*Target).skew, false},
 		{"ImagePull", (*Target).images, false},
 		{"Architecture", (*Target).architecture, false},
-		{"EtcdHealth", (*Target).etcdHealth, true},
+		{EtcdHealth, (*Target).etcdHealth, true},
 		{"Certificates", (*Target).certificates, false},
 		{"FeatureGates", (*Target).featureGates, false},
 		{"RemovedFlags", (*Target).removedFlags, false},
@@ -123,6 +123,9 @@ func checks() []check {
 		check{"Drain", (*Target).drain, true},
 	)
 }
+
+// EtcdHealth is the name of the check of etcd's members.
+const EtcdHealth = "EtcdHealth"
 
 // diskSpace is the name of preflight's check, which Run calls.
 const diskSpace = "DiskSpace"
