@@ -110,13 +110,6 @@ func manifestPath(component string) string { return path.Join(config.ManifestsDi
 // replaced the pod and the component is healthy. If that fails, it puts the manifest former
 // back and waits for that. It also waits for a manifest that an interrupted run has written.
 func (s *StaticPods) Replace(ctx context.Context, component string, manifest, former []byte) (changed bool, err error) {
-	before, err := s.containersOf(ctx, component)
-	if err != nil {
-		return false, err
-	}
-	s.begun = time.Now()
-	file := pki.File{Path: manifestPath(component), Data: manifest, Mode: 0o600}
-	count, grace := s.changes, s.graceOf(component)
 	now, err := s.readManifest(component)
 	if err != nil {
 		return false, err
@@ -126,6 +119,13 @@ func (s *StaticPods) Replace(ctx context.Context, component string, manifest, fo
 			return false, err
 		}
 	}
+	before, err := s.containersOf(ctx, component)
+	if err != nil {
+		return false, err
+	}
+	s.begun = time.Now()
+	file := pki.File{Path: manifestPath(component), Data: manifest, Mode: 0o600}
+	count, grace := s.changes, s.graceOf(component)
 	if s.annotates && now != nil && !bytes.Equal(now, manifest) {
 		s.endPod(ctx, component, now, before, grace)
 	}

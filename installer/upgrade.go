@@ -3,6 +3,7 @@ package installer
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -135,7 +136,10 @@ func (u *Upgrade) explain(err error) error {
 		return err
 	}
 	how := "to continue, run the same command again; to undo it: ./install upgrade undo"
-	if hint := fault.Hint(err); hint != "" {
+	switch hint := fault.Hint(err); {
+	case errors.Is(err, cluster.ErrNoTurn):
+		how = hint + "; to undo the upgrade: ./install upgrade undo"
+	case hint != "":
 		how = hint + "; then, " + how
 	}
 	return fault.Wrap(err, fault.ExitCode(err), how)

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"airlift/fault"
+	"airlift/installer/cluster"
 	"airlift/installer/pki"
 	"airlift/installer/render"
 )
@@ -148,7 +149,7 @@ func (u *Upgrade) controlPlane(ctx context.Context) error {
 		}
 		if err != nil {
 			err = fmt.Errorf("upgrading %s: %w", name, err)
-			if ctx.Err() != nil {
+			if ctx.Err() != nil || errors.Is(err, cluster.ErrNoTurn) {
 				return err
 			}
 			return u.putBack(ctx, done, err)

@@ -48,6 +48,9 @@ const (
 // ErrTurnRefused is why Take gives up before another control plane has given up its turn.
 var ErrTurnRefused = errors.New("no API server has accepted the Lease")
 
+// ErrNoTurn is why Confirm refuses a restart.
+var ErrNoTurn = errors.New("only one control plane may restart at a time")
+
 // A Turn is the right to restart the components of a control plane: one process of the cluster has it
 // at a time, so etcd keeps its quorum, and the other API servers answer. The process must have the
 // lock of its host before it takes its turn.
@@ -249,14 +252,18 @@ func (t *Turn) Confirm(ctx context.Context) error {
 		what: "an API server to confirm the turn of " + t.Node, timeout: turnPatience, interval: turnPoll,
 		hint: "when an API server answers, run the same command again: it continues",
 	}
-	return w.until(ctx, nil, func(ctx context.Context) (bool, string, error) { return t.confirm(ctx, turnCallTimeout) })
+	err = w.until(ctx, nil, func(ctx context.Context) (bool, string, error) { return t.confirm(ctx, turnCallTimeout) })
+	if err == nil || ctx.Err() != nil || errors.Is(err, ErrNoTurn) {
+		return err
+	}
+	return fault.Wrap(fmt.Errorf("%w: %w", ErrNoTurn, err), fault.Failure, fault.Hint(err))
 }
 
 func (t *Turn) confirm(ctx context.Context, timeout time.Duration) (done bool, state string, err error) {
 	other, err := t.renew(ctx, timeout)
 	if err == nil && other != "" {
 		return false, "", fault.New(fault.Failure, "when the command on "+other+" has finished, run the same command again: it continues",
-			"%s has lost its turn to %s, and only one control plane may restart at a time", t.Node, other)
+			"%s has lost its turn to %s: %w", t.Node, other, ErrNoTurn)
 	}
 	if err == nil {
 		return true, "", nil
