@@ -43,9 +43,10 @@ restarted. --restart restarts them one after the other, and waits until each is 
 the kubelet if its certificate was renewed, then etcd, the API server, the controller
 manager and the scheduler. Without --restart, the command prints which must be restarted.
 
-If the cluster has several control planes, run it on one after the other. If their
-certificates have expired, run it on all of them within a few minutes: etcd is healthy
-only when most of its members are.`,
+If the cluster has several control planes, --restart waits while another one restarts its
+components. It renews nothing if etcd would have no quorum meanwhile, or if no other API
+server is ready. If certificates have expired, run it on all control planes within a few
+minutes: etcd is healthy only when most of its members are.`,
 		Example:   "  ./install certs renew all --restart\n  ./install certs renew apiserver admin.conf",
 		ValidArgs: append([]string{"all"}, pki.RenewableNames()...),
 		Args: func(cmd *cobra.Command, args []string) error {
