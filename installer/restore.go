@@ -286,6 +286,9 @@ func (r *Restore) removeOldNodes(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := r.client.RemoveTurn(ctx); err != nil {
+		return err
+	}
 	return r.endRotation(ctx)
 }
 

@@ -8,6 +8,8 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 
@@ -40,6 +42,10 @@ type turn struct {
 func takeTurn(ctx context.Context, m *machine, node, kubeconfig string, patience time.Duration, servers ...string) (*turn, error) {
 	if !m.host.Locked() {
 		return nil, errors.New("taking the turn of this control plane: this process does not have the lock of the host")
+	}
+	kubeconfig, err := filepath.Abs(kubeconfig)
+	if err != nil {
+		return nil, err
 	}
 	t := &turn{console: m.console, Turn: &cluster.Turn{
 		Node: node, Servers: servers, Patience: patience,
@@ -163,13 +169,16 @@ func (s *StaticPods) TakeTurn(ctx context.Context, kubeconfig string) (err error
 	return err
 }
 
-// CheckOthers fails if the other control planes would not keep the cluster alive while this one
-// restarts: etcd would have no quorum, or no API server would be ready.
-func (s *StaticPods) CheckOthers(ctx context.Context) error {
-	if s.turn != nil {
+// CheckOthers fails if the other control planes would not keep the cluster alive while these components
+// restart: etcd would have no quorum, or no API server would be ready.
+func (s *StaticPods) CheckOthers(ctx context.Context, components []string) error {
+	if s.turn != nil && slices.Contains(components, "kube-apiserver") {
 		if err := s.turn.CheckOthers(ctx); err != nil {
 			return err
 		}
+	}
+	if !slices.Contains(components, etcdPod) {
+		return nil
 	}
 	return s.checkQuorum(ctx)
 }

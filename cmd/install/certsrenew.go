@@ -128,13 +128,26 @@ func (f *certsFlags) renewLocked(cmd *cobra.Command, h *host.Host, names []strin
 		}
 	}
 	return recorded(cmd, h, "", func() error {
-		if f.restart {
-			if err := f.takeTurn(cmd.Context(), pods, certs); err != nil {
+		if f.restart && len(pods.Names()) > 0 {
+			if err := f.takeTurn(cmd.Context(), pods, certs, slices.Concat(pki.Restart(selected(names, certs)...), stale)); err != nil {
 				return fmt.Errorf("nothing was renewed: %w", err)
 			}
 		}
 		return f.renewOn(cmd, h, pods, cfg, certs, names, stale, warn)
 	})
+}
+
+// selected returns the names of the certificates to renew.
+func selected(names []string, certs []pki.Expiration) (list []string) {
+	if names[0] != "all" {
+		return names
+	}
+	for _, c := range certs {
+		if !c.Missing && !c.External {
+			list = append(list, c.Name)
+		}
+	}
+	return list
 }
 
 // renewOn renews the named certificates, or with "all" those of certs that can be renewed. With
@@ -143,17 +156,15 @@ func (f *certsFlags) renewOn(cmd *cobra.Command, h *host.Host, pods *installer.S
 	all := names[0] == "all"
 	var err error
 	if all {
-		names = nil
 		for _, c := range certs {
 			switch {
 			case c.Missing:
 				warn("%s does not exist: not renewed", c.File)
 			case c.External:
 				warn("%s is managed externally, because the key of the CA %q is not on this host: not renewed", c.File, c.CA)
-			default:
-				names = append(names, c.Name)
 			}
 		}
+		names = selected(names, certs)
 		if len(names)+len(stale) == 0 {
 			return fault.New(fault.Failure, "set the correct directory with --cert-dir, or copy the CA's key to it", "no certificate in this directory can be renewed")
 		}
@@ -240,8 +251,10 @@ func (f *certsFlags) warnOfCAs(cfg *config.Config, names []string, warn warnFunc
 // restartAfter restarts the components that use renewed certificates. The kubelet comes first, because
 // it starts the others.
 func (f *certsFlags) restartAfter(cmd *cobra.Command, pods *installer.StaticPods, kubelet bool, use []string) error {
-	if err := f.takeTurnLate(cmd, pods); err != nil {
-		return err
+	if len(pods.Names()) > 0 {
+		if err := f.takeTurnLate(cmd, pods); err != nil {
+			return err
+		}
 	}
 	restart := func(name string, do func() error) error {
 		started := time.Now()

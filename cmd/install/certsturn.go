@@ -15,9 +15,9 @@ import (
 
 // takeTurn waits until no other control plane restarts its components, and fails if the others would not
 // keep the cluster alive meanwhile. If no API server answers, an expired certificate may be the
-// reason: then certificates are renewed first, and the turn is taken with them. Otherwise another
+// reason: then certificates are renewed first, and the turn is taken with them (takeTurnLate). Otherwise another
 // control plane may just restart its API server.
-func (f *certsFlags) takeTurn(ctx context.Context, pods *installer.StaticPods, certs []pki.Expiration) error {
+func (f *certsFlags) takeTurn(ctx context.Context, pods *installer.StaticPods, certs []pki.Expiration, components []string) error {
 	file, err := f.kubeconfigFile()
 	if err != nil {
 		return err
@@ -25,7 +25,7 @@ func (f *certsFlags) takeTurn(ctx context.Context, pods *installer.StaticPods, c
 	err = pods.TakeTurn(ctx, file)
 	switch {
 	case err == nil:
-		err = pods.CheckOthers(ctx)
+		err = pods.CheckOthers(ctx, components)
 	case ctx.Err() == nil && errors.Is(err, installer.ErrNoAPI) && expired(certs):
 		return nil
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"airlift/fault"
@@ -193,6 +194,17 @@ func (t *Turn) each(ctx context.Context, timeout time.Duration, do func(context.
 		failed = append(failed, err.Error())
 	}
 	return errors.New(strings.Join(failed, "; "))
+}
+
+// RemoveTurn removes the Lease of a process of another cluster, after its data was restored.
+func (c *Client) RemoveTurn(ctx context.Context) error {
+	err := persist(ctx, func() error {
+		return c.api.CoordinationV1().Leases(systemNamespace).Delete(ctx, turnLease, metav1.DeleteOptions{})
+	})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("removing the Lease %s/%s: %w", systemNamespace, turnLease, err)
+	}
+	return nil
 }
 
 // learn lists the other control planes.
