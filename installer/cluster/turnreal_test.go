@@ -68,7 +68,7 @@ func TestRealTurn(t *testing.T) {
 	other := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: "kube-apiserver-cp2", Labels: map[string]string{"component": "kube-apiserver", "tier": "control-plane"},
-			Annotations: map[string]string{apiServerAnnotation: p.endpoint()},
+			Annotations: map[string]string{apiServerAnnotation: p.endpoint(), corev1.MirrorPodAnnotationKey: "x"},
 		},
 		Spec: corev1.PodSpec{NodeName: "cp2", Containers: []corev1.Container{{Name: "c", Image: "none"}}},
 	}
