@@ -34,7 +34,7 @@ func RemoveEtcdMember(ctx context.Context, h *host.Host, console *Console, nameO
 			"%s is the etcd member of this host", m)
 	}
 	// Not while a control plane joins, or restarts its member: the others are counted now.
-	turn, err := tryTurn(ctx, machine, adminConf)
+	turn, err := tryTurn(ctx, machine, adminConf, shortPatience)
 	if err != nil {
 		return err
 	}

@@ -133,7 +133,7 @@ func DefragEtcd(ctx context.Context, h *host.Host, console *Console) error {
 		return err
 	}
 	defer c.Close()
-	turn, err := tryTurn(ctx, machine, adminConf)
+	turn, err := tryTurn(ctx, machine, adminConf, shortPatience)
 	if err != nil {
 		return err
 	}

@@ -198,7 +198,7 @@ func (i *Init) etcd(ctx context.Context) error {
 // not be restarted now.
 func (i *Init) mayRestart(ctx context.Context, component string) (err error) {
 	if i.turn == nil {
-		i.turn, err = tryTurn(ctx, i.machine, adminConf)
+		i.turn, err = tryTurn(ctx, i.machine, adminConf, 0)
 	}
 	if err != nil || component != etcdPod {
 		return err

@@ -150,7 +150,7 @@ func (r *Reset) preflight(ctx context.Context) error {
 // removeMember removes this host's member from etcd, in the turn of this control plane.
 func (r *Reset) removeMember(ctx context.Context) (err error) {
 	if r.isControlPlane() {
-		if r.turn, err = tryTurn(ctx, r.machine, r.etcd.adminKubeconfig()); err != nil {
+		if r.turn, err = tryTurn(ctx, r.machine, r.etcd.adminKubeconfig(), shortPatience); err != nil {
 			return err
 		}
 	}

@@ -26,7 +26,7 @@ var ErrNoAPI = errors.New("no API server answers")
 // answerTimeout limits the first request to an API server.
 const answerTimeout = 10 * time.Second
 
-// shortPatience limits the time without an API server for commands that go on without the turn.
+// shortPatience limits the time without an API server for commands that check the quorum themselves.
 const shortPatience = 30 * time.Second
 
 // A turn is the turn of this host's control plane. It is nil in a run that goes on without it.
@@ -75,8 +75,8 @@ func takeTurn(ctx context.Context, m *machine, node, kubeconfig string, patience
 
 // tryTurn is takeTurn for commands that must also work in a broken cluster: without an API server
 // they go on.
-func tryTurn(ctx context.Context, m *machine, kubeconfig string) (*turn, error) {
-	t, err := takeTurn(ctx, m, m.turnName(), kubeconfig, shortPatience)
+func tryTurn(ctx context.Context, m *machine, kubeconfig string, patience time.Duration) (*turn, error) {
+	t, err := takeTurn(ctx, m, m.turnName(), kubeconfig, patience)
 	if err == nil || ctx.Err() != nil || !errors.Is(err, ErrNoAPI) && !errors.Is(err, cluster.ErrTurnRefused) {
 		return t, err
 	}

@@ -211,7 +211,7 @@ func TestTurnWithoutAPI(t *testing.T) {
 		if err := pods.TakeTurn(t.Context(), adminConf); !errors.Is(err, ErrNoAPI) || fault.Hint(err) == "" {
 			t.Errorf("%s: %v", url, err)
 		}
-		if turn, err := tryTurn(t.Context(), pods.machine, adminConf); turn != nil || err != nil || !strings.Contains(out.String(), "not waiting for other control planes") {
+		if turn, err := tryTurn(t.Context(), pods.machine, adminConf, 0); turn != nil || err != nil || !strings.Contains(out.String(), "not waiting for other control planes") {
 			t.Errorf("%s: %v, %v\n%s", url, turn, err, out)
 		}
 	}

@@ -110,7 +110,7 @@ func (u *UpgradeUndo) preflight(ctx context.Context) error {
 		return nil
 	}
 	var err error
-	if u.pods.turn, err = tryTurn(ctx, u.machine, adminConf); err != nil {
+	if u.pods.turn, err = tryTurn(ctx, u.machine, adminConf, 0); err != nil {
 		return err
 	}
 	client, err := u.client()

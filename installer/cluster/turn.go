@@ -46,7 +46,7 @@ const (
 	turnPoll = 2 * time.Second
 )
 
-// ErrTurnRefused is why Take gives up before another control plane has given up its turn.
+// ErrTurnRefused is why Take gives up, if it has seen no other control plane that has its turn.
 var ErrTurnRefused = errors.New("no API server has accepted the Lease")
 
 // ErrNoTurn is why Confirm refuses a restart.
@@ -63,7 +63,8 @@ type Turn struct {
 	// Servers are URLs to try after that of the kubeconfig: this host's own API server, and others
 	// as long as the cluster has not listed them.
 	Servers []string
-	// Patience limits the time in which no API server answers; 0 means turnPatience.
+	// Patience limits the time in which no API server answers, as long as no other control plane has its
+	// turn; 0 means turnPatience.
 	Patience time.Duration
 
 	busy    chan struct{} // has an element while a goroutine uses the fields below
@@ -85,18 +86,19 @@ func (t *Turn) Take(ctx context.Context, report Report) error {
 		what: "the turn of " + t.Node, timeout: turnTimeout, interval: turnPoll, report: report,
 		hint: "control planes are changed one after the other: run this command again when the other one is ready",
 	}
-	heard := time.Now()
+	heard, patience, refused := time.Now(), cmp.Or(t.Patience, turnPatience), ErrTurnRefused
 	err := w.until(ctx, nil, func(ctx context.Context) (bool, string, error) {
 		other, err := t.renew(ctx, turnCallTimeout)
 		switch {
 		case err == nil && other == "":
 			return true, "", nil
 		case err == nil:
-			heard = time.Now()
+			// That one may restart the only API server that answers.
+			heard, patience, refused = time.Now(), max(patience, turnPatience), errors.New(ErrTurnRefused.Error())
 			return false, other + " restarts its control plane, and only one may at a time", nil
-		case time.Since(heard) > cmp.Or(t.Patience, turnPatience):
+		case time.Since(heard) > patience:
 			return false, "", fault.New(fault.Failure, "see 'install status'; when an API server answers, run the same command again",
-				"%w %s/%s for %s: %w", ErrTurnRefused, systemNamespace, turnLease, time.Since(heard).Round(time.Second), err)
+				"%w %s/%s for %s: %w", refused, systemNamespace, turnLease, time.Since(heard).Round(time.Second), err)
 		}
 		return false, err.Error(), nil
 	})

@@ -258,6 +258,46 @@ func TestTurnRefused(t *testing.T) {
 	}
 }
 
+// While another control plane has its turn, a short patience does not end the wait: that one may restart
+// etcd, and all API servers are away.
+func TestTurnPatience(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newTurnCluster(2)
+		a, b := c.turn(0), c.turn(1)
+		b.Patience = 30 * time.Second
+		if err := a.Take(t.Context(), nil); err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan error)
+		go func() { done <- b.Take(t.Context(), nil) }()
+		time.Sleep(time.Minute)
+		down := func(down bool) { c.hosts[0].down, c.hosts[1].down = down, down }
+		down(true)
+		time.Sleep(2 * time.Minute)
+		down(false)
+		if err := errors.Join(a.Confirm(t.Context()), a.End(t.Context()), <-done, b.End(t.Context())); err != nil {
+			t.Error(err)
+		}
+		down(true)
+		go func() { done <- c.turn(0).Take(t.Context(), nil) }()
+		if err := <-done; !errors.Is(err, ErrTurnRefused) {
+			t.Error(err)
+		}
+		down(false)
+		if err := a.Take(t.Context(), nil); err != nil {
+			t.Fatal(err)
+		}
+		b.Patience = 0
+		go func() { done <- b.Take(t.Context(), nil) }()
+		time.Sleep(time.Minute)
+		down(true)
+		if err := <-done; err == nil || errors.Is(err, ErrTurnRefused) {
+			t.Errorf("it would go on while host1 has the turn: %v", err)
+		}
+		a.stop()
+	})
+}
+
 // TestTurnSimulation runs upgrades, renewals and rotations on three control planes in random order,
 // with kills, API servers that are lost, hosts that are cut off or stand still, and clocks that are
 // wrong. A process begins to restart a component only while it has the Lease, and while no other process
