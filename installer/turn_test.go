@@ -217,6 +217,32 @@ func TestTurnWithoutAPI(t *testing.T) {
 	}
 }
 
+// A control plane does not join a cluster whose CAs are being rotated.
+func TestNoJoinDuringRotation(t *testing.T) {
+	for stage, status := range map[string]int{"distribute": 200, "issue": 200, "cancel": 200, "none": 404, "forbidden": 403} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(status)
+			if status == http.StatusOK {
+				_ = json.NewEncoder(w).Encode(corev1.ConfigMap{Data: map[string]string{"stage": stage}})
+				return
+			}
+			reason := map[int]metav1.StatusReason{404: metav1.StatusReasonNotFound, 403: metav1.StatusReasonForbidden}[status]
+			_ = json.NewEncoder(w).Encode(metav1.Status{Status: metav1.StatusFailure, Code: int32(status), Reason: reason})
+		}))
+		pods, _ := turnHost(t, false, server.URL)
+		client, err := loadClient(pods.host, adminConf, "", 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = checkNoRotation(t.Context(), client)
+		if refused := status == http.StatusOK; (err != nil) != refused || refused && (fault.ExitCode(err) != fault.Preflight || !strings.Contains(err.Error(), stage) || !strings.Contains(fault.Hint(err), "rotate-ca status")) {
+			t.Errorf("%s: %v", stage, err)
+		}
+		server.Close()
+	}
+}
+
 // TestSelectMember: an empty name, a part of an ID and a name that may be an ID select no member.
 func TestSelectMember(t *testing.T) {
 	members := []etcd.Member{

@@ -44,9 +44,9 @@ A node that was not installed by Airlift, for example by kubeadm, has no ledger.
 Reset refuses it and lists what it would remove. With --without-ledger, it shows
 that list, asks for confirmation, and removes what is in the list.
 
-On a control plane with stacked etcd, reset first removes this member from the etcd
-cluster. It refuses if the other control planes would lose their quorum, except with
---force.
+On a control plane, reset waits while another one restarts its components. With stacked
+etcd, it first removes this member from the etcd cluster. It refuses if the other control
+planes would lose their quorum, except with --force.
 
 The Node object remains in the cluster. To remove it: kubectl delete node NAME`,
 		Example: "  ./install reset\n  ./install reset --force\n  ./install reset --dry-run",
