@@ -139,11 +139,7 @@ func (d *Draft) Replace() error {
 // PlaceNew gives the file its name. An existing file is not replaced; the error is then
 // fs.ErrExist.
 func (d *Draft) PlaceNew() error {
-	err := d.file.PlaceNew()
-	if err == nil {
-		err = syncDir(filepath.Dir(d.path))
-	}
-	return d.failed(err)
+	return d.failed(d.file.PlaceNew())
 }
 
 // Discard removes the file, unless it has its name. A deferred call does no harm.

@@ -20,8 +20,8 @@ func sendPage(w http.ResponseWriter) bool {
 	return true
 }
 
-// bearer answers the ping with a token service.
-func bearer(w http.ResponseWriter, realm string) bool {
+// askForToken answers the ping with a token service.
+func askForToken(w http.ResponseWriter, realm string) bool {
 	w.Header().Set("WWW-Authenticate", `Bearer realm="`+realm+`"`)
 	w.WriteHeader(http.StatusUnauthorized)
 	return true
@@ -57,7 +57,7 @@ func TestAnswersThatAreNoRegistrys(t *testing.T) {
 			return isPing(target)
 		}, "403 Forbidden, and a web page (HTML)", "HTTPS_PROXY"},
 		"page as token": {func(w http.ResponseWriter, target string) bool {
-			return isPing(target) && bearer(w, "https://ghcr.io/token") || strings.HasSuffix(target, "/token") && sendPage(w)
+			return isPing(target) && askForToken(w, "https://ghcr.io/token") || strings.HasSuffix(target, "/token") && sendPage(w)
 		}, "not JSON", "HTTPS_PROXY"},
 		"only the ping is not found": {func(w http.ResponseWriter, target string) bool {
 			if isPing(target) {
@@ -66,10 +66,10 @@ func TestAnswersThatAreNoRegistrys(t *testing.T) {
 			return isPing(target)
 		}, "is not a registry: /v2/ was not found", "curl -I https://"},
 		"token service at a private address": {func(w http.ResponseWriter, target string) bool {
-			return isPing(target) && bearer(w, "https://10.1.2.3/token")
+			return isPing(target) && askForToken(w, "https://10.1.2.3/token")
 		}, "private", "skopeo copy docker://" + ref},
 		"token service without TLS": {func(w http.ResponseWriter, target string) bool {
-			return isPing(target) && bearer(w, "ftp://auth.example.com/token")
+			return isPing(target) && askForToken(w, "ftp://auth.example.com/token")
 		}, "realm", "skopeo copy docker://" + ref},
 	} {
 		r := newRig(t)
