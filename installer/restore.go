@@ -154,7 +154,7 @@ func (r *Restore) mark() restoreMark {
 
 // earlierMark returns the mark of an earlier run, nil if there is none.
 func (r *Restore) earlierMark() (*restoreMark, error) {
-	return readRecord[restoreMark](r.existing, restoreMarkPath)
+	return readRecord[restoreMark](r.existing, restoreMarkPath, "a restore was interrupted on this host, and cannot be continued; remove what it left: ./install reset --force; then restore again")
 }
 
 // checkFresh refuses a host that has a node already, unless this restore was interrupted.

@@ -69,7 +69,7 @@ func (u *Upgrade) Steps() []Step {
 	steps := []Step{
 		{Name: "preflight", Doc: "check this file, this node and the cluster", Run: u.preflight},
 		{Name: "unpack", Doc: "import the images, and place the new binaries next to the old ones", Run: u.with(u.unpack), Needed: true},
-		{Name: "snapshot", Doc: "save a snapshot of etcd", Run: u.with(u.snapshot)},
+		{Name: "snapshot", Doc: "save a backup of the cluster", Run: u.with(u.backup)},
 		{Name: "control-plane", Doc: "replace the static pods, one by one", Run: u.with(u.controlPlane)},
 	}
 	if first {
@@ -131,6 +131,9 @@ func (u *Upgrade) explain(err error) error {
 		return err
 	}
 	how := "to continue, run the same command again; to undo it: ./install upgrade undo"
+	if _, started, err := newerEtcd(u.existing, u.state); err == nil && started != "" {
+		how = "to continue, run the same command again; to go back instead: " + wayBack(u.existing, u.state)
+	}
 	if hint := fault.Hint(err); hint != "" {
 		how = hint + "; then, " + how
 	}
@@ -209,7 +212,7 @@ func (u *Upgrade) learn(ctx context.Context) error {
 	}
 	if u.isControlPlane() {
 		u.pods = newStaticPods(u.node)
-		u.pods.annotates, u.pods.ended = true, u.releaseLeadership
+		u.pods.annotates, u.pods.ended, u.pods.starts = true, u.releaseLeadership, u.recordEtcd
 		if u.plans, err = u.manifests(); err != nil {
 			return err
 		}
@@ -340,8 +343,8 @@ func (u *Upgrade) preflight(ctx context.Context) error {
 		return err
 	}
 	from, to := u.stored.Cluster.KubernetesVersion, u.bundle.KubernetesVersion()
-	if u.state != nil && !u.state.Finished && u.state.To != to {
-		return fault.New(fault.Preflight, "finish it with that file, or undo it: ./install upgrade undo", "an upgrade of this node to %s was not finished", u.state.To)
+	if err := u.checkUnfinished(); err != nil {
+		return err
 	}
 	command := upgradecheck.Apply
 	if u.options.Node {
@@ -362,6 +365,9 @@ func (u *Upgrade) preflight(ctx context.Context) error {
 
 // finished ends the upgrade of this node. What undo needs stays until the next upgrade.
 func (u *Upgrade) finished(ctx context.Context) error {
+	if err := u.upgradeStub(ctx); err != nil {
+		return err
+	}
 	if u.state != nil && !u.state.Finished {
 		u.client.RemoveProbes(ctx) // of a run that was killed
 		u.state.Finished = true
@@ -425,6 +431,9 @@ func (u *Upgrade) work() (bool, error) {
 	if err != nil || len(pending) > 0 {
 		return true, err
 	}
+	if stale, err := u.staleStub(); err != nil || stale {
+		return true, err
+	}
 	for name := range u.plans {
 		changed, err := u.replaces(name)
 		if err != nil || changed {
@@ -434,25 +443,35 @@ func (u *Upgrade) work() (bool, error) {
 	return false, nil
 }
 
-// begin records the upgrade of this node before its first change.
-func (u *Upgrade) begin() error {
-	if u.state != nil && !u.state.Finished {
+// checkUnfinished refuses to continue the upgrade to another version.
+func (u *Upgrade) checkUnfinished() error {
+	if u.state == nil || u.state.Finished || u.state.To == u.bundle.KubernetesVersion() {
 		return nil
 	}
-	if err := u.host.RemoveUpgrade(); err != nil {
+	return fault.New(fault.Preflight, "finish it with that file, or undo it: ./install upgrade undo", "an upgrade of this node to %s was not finished", u.state.To)
+}
+
+// former returns the files from before the upgrade of this node.
+func (u *Upgrade) former() host.Kept { return u.host.Kept(u.state.formerName()) }
+
+// begin records the upgrade of this node, or another attempt, before its first change. Each effect
+// may be the last one of this run: until the state is written, the previous upgrade can be undone.
+func (u *Upgrade) begin() error {
+	if u.state != nil && !u.state.Finished {
+		return u.checkUnfinished()
+	}
+	if err := u.host.Kept(attemptName).Remove(); err != nil {
 		return err
+	}
+	if u.state != nil && u.state.To == u.bundle.KubernetesVersion() {
+		// Undo still returns to the version before this one, and to its data.
+		u.state.Finished = false
+		return u.state.write(u.host)
 	}
 	s := &upgradeState{From: u.self.KubeletVersion, To: u.bundle.KubernetesVersion(), Bundle: u.bundle.id()}
-	if etcd, err := u.readManifest(etcdPod); err != nil {
+	if err := s.write(u.host); err != nil {
 		return err
-	} else if etcd != nil && u.plans[etcdPod] != nil {
-		if s.EtcdFrom, err = imageOf(etcd); err != nil {
-			return err
-		}
-		if s.EtcdTo, err = imageOf(u.plans[etcdPod]); err != nil {
-			return err
-		}
 	}
 	u.state = s
-	return s.write(u.host)
+	return u.host.RemoveKept(s.formerName())
 }

@@ -78,11 +78,11 @@ func TestUndoOfEtcd(t *testing.T) {
 		if _, err := h.WriteFile(etcdManifest, pod(c.from), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		s := &upgradeState{From: "v1.33.1", To: "v1.34.1", EtcdFrom: "registry.k8s.io/etcd:" + c.from, Snapshot: "/the/snapshot.db"}
+		s := &upgradeState{From: "v1.33.1", To: "v1.34.1", Backup: "/the/backup.tar"}
 		if err := s.write(h); err != nil {
 			t.Fatal(err)
 		}
-		if err := h.KeepFormer(etcdManifest); err != nil {
+		if err := h.Kept(s.formerName()).Keep(etcdManifest); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := NewUpgradeUndo(h, &Console{}); err != nil {
@@ -95,10 +95,10 @@ func TestUndoOfEtcd(t *testing.T) {
 		switch {
 		case !c.refused && err != nil:
 			t.Error(err)
-		case c.refused && (err == nil || fault.ExitCode(err) != fault.Preflight || !strings.Contains(fault.Hint(err), "/the/snapshot.db")):
+		case c.refused && (err == nil || fault.ExitCode(err) != fault.Preflight || !strings.Contains(fault.Hint(err), "/the/backup.tar")):
 			t.Errorf("%v, hint %q", err, fault.Hint(err))
 		}
-		if read, err := readUpgradeState(h); err != nil || read.From != s.From || read.EtcdFrom != s.EtcdFrom {
+		if read, err := readUpgradeState(h); err != nil || read.From != s.From || read.Backup != s.Backup {
 			t.Errorf("%+v, %v", read, err)
 		}
 		if err := os.WriteFile(filepath.Join(root, host.UpgradeDir, "state.json"), []byte("{"), 0o600); err != nil {
@@ -151,15 +151,16 @@ func TestUndoRemovesAUnitsFile(t *testing.T) {
 	}
 	defer unlock()
 	const file = render.KubeletDropInPath
-	if err := h.KeepFormer(file); err != nil {
+	former := h.Kept("former-v1.37.2")
+	if err := former.Keep(file); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := h.WriteFile(file, []byte("[Service]\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
-		u := &UpgradeUndo{machine: newMachine(h, &Console{Out: io.Discard}), state: &upgradeState{}}
-		if u.paths, err = h.Former(); err != nil || len(u.paths) != 1 {
+		u := &UpgradeUndo{machine: newMachine(h, &Console{Out: io.Discard}), state: &upgradeState{}, former: former}
+		if u.paths, err = former.Paths(); err != nil || len(u.paths) != 1 {
 			t.Fatal(u.paths, err)
 		}
 		if err := u.node(t.Context()); err != nil {

@@ -122,7 +122,7 @@ func (u *Upgrade) writeKept(files ...pki.File) (changed bool, err error) {
 		if err := u.begin(); err != nil {
 			return changed, err
 		}
-		if err := u.host.KeepFormer(f.Path); err != nil {
+		if err := u.former().Keep(f.Path); err != nil {
 			return changed, err
 		}
 		before := u.changes
@@ -278,7 +278,10 @@ func (u *Upgrade) installs(ctx context.Context, chosen func(path string) bool) e
 		if has {
 			continue
 		}
-		changed, err := u.host.InstallStaged(ctx, b)
+		if err := u.begin(); err != nil {
+			return err
+		}
+		changed, err := u.host.InstallStaged(ctx, b, u.former())
 		if errors.Is(err, fs.ErrNotExist) {
 			return fault.Wrap(err, fault.Preflight, "run the phase unpack first: ./install "+u.command()+" phase unpack")
 		}
