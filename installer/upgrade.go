@@ -370,17 +370,27 @@ func (u *Upgrade) finished(ctx context.Context) error {
 	}
 	if u.state != nil && !u.state.Finished {
 		u.client.RemoveProbes(ctx) // of a run that was killed
+	}
+	if err := u.finish(); err != nil {
+		return err
+	}
+	u.summary(ctx)
+	return nil
+}
+
+// finish records that all steps have run, and removes what only they needed.
+func (u *Upgrade) finish() error {
+	if u.state != nil && !u.state.Finished {
+		if err := u.host.RemoveKept(u.state.formerName()); err != nil {
+			return err
+		}
 		u.state.Finished = true
 		if err := u.state.write(u.host); err != nil {
 			return err
 		}
 		u.changed(true)
 	}
-	if err := u.host.RemoveStaged(); err != nil {
-		return err
-	}
-	u.summary(ctx)
-	return nil
+	return u.host.RemoveStaged()
 }
 
 // summary prints the next steps.
