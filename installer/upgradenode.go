@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path"
@@ -212,7 +211,7 @@ func (u *Upgrade) kubeletFiles() ([]pki.File, error) {
 		return nil, err
 	}
 	if settings, err = overlay(settings, instance); err != nil {
-		return nil, fmt.Errorf("reading %s: %w", render.KubeletInstanceConfigPath, err)
+		return nil, fault.New(fault.Preflight, "to let the upgrade write it again: "+host.SetAside(render.KubeletInstanceConfigPath), "reading %s: the file is damaged: %w", render.KubeletInstanceConfigPath, err)
 	}
 	settings, used, err := u.plan.patches.Apply(patches.KubeletConfiguration, settings)
 	if err != nil {
@@ -227,15 +226,22 @@ func (u *Upgrade) kubeletFiles() ([]pki.File, error) {
 	if err != nil {
 		return nil, err
 	}
+	if flags != nil && (!kubeletVariable.Match(flags) || bytes.IndexByte(flags, 0) >= 0) {
+		return nil, fault.New(fault.Preflight, "to start the kubelet without flags: echo 'KUBELET_KUBEADM_ARGS=\"\"' >"+config.KubeletFlagsFile, "reading %s: the file is damaged: it does not set KUBELET_KUBEADM_ARGS", config.KubeletFlagsFile)
+	}
 	if kept := keptFlags(flags, u.config.Minor()); kept != nil {
 		files = append(files, pki.File{Path: config.KubeletFlagsFile, Data: kept, Mode: 0o644})
 	}
 	return files, nil
 }
 
-// overlay sets the fields of the instance configuration in a kubelet's configuration.
+// kubeletVariable is the line of KubeletFlagsFile.
+var kubeletVariable = regexp.MustCompile(`(?m)^[ \t]*KUBELET_KUBEADM_ARGS=`)
+
+// overlay sets the fields of the instance configuration in a kubelet's configuration. nil means that
+// the node has none.
 func overlay(settings, instance []byte) ([]byte, error) {
-	if len(instance) == 0 {
+	if instance == nil {
 		return settings, nil
 	}
 	var doc, over map[string]any
@@ -244,6 +250,9 @@ func overlay(settings, instance []byte) ([]byte, error) {
 	}
 	if err := yaml.Unmarshal(instance, &over); err != nil {
 		return nil, err
+	}
+	if len(over) == 0 {
+		return nil, errors.New("it is empty")
 	}
 	for key, value := range over {
 		if key != "apiVersion" && key != "kind" {

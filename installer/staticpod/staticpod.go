@@ -3,6 +3,7 @@ package staticpod
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"net"
 	"net/url"
@@ -47,6 +48,9 @@ func parse(name string, manifest []byte) (*Pod, error) {
 	var pod corev1.Pod
 	if err := yaml.Unmarshal(manifest, &pod); err != nil {
 		return nil, err
+	}
+	if len(pod.Spec.Containers) == 0 {
+		return nil, errors.New("the manifest has no container")
 	}
 	p := &Pod{Name: name, Namespace: cmp.Or(pod.Namespace, corev1.NamespaceDefault), Pod: pod.Name, Flags: map[string]string{}, Volumes: map[string]string{}}
 	for i, c := range pod.Spec.Containers {
