@@ -257,7 +257,7 @@ func (u *Upgrade) localConfig() (*config.Config, error) {
 	if !u.isControlPlane() {
 		return c, nil
 	}
-	flags, _, err := readStaticPod(u.existing, "kube-apiserver")
+	flags, err := apiServerFlags(u.existing)
 	if err != nil {
 		return nil, err
 	}
@@ -269,6 +269,15 @@ func (u *Upgrade) localConfig() (*config.Config, error) {
 		}
 	}
 	return c, nil
+}
+
+// apiServerFlags returns the flags of a control plane's API server.
+func apiServerFlags(h *host.Host) (map[string]string, error) {
+	flags, _, err := readStaticPod(h, "kube-apiserver")
+	if err == nil && len(flags) == 0 {
+		err = fault.New(fault.Preflight, "restore it from a copy; after an upgrade, there is one below "+host.UpgradeDir, "reading %s: the file is damaged: it has no container with flags", apiServerManifest)
+	}
+	return flags, err
 }
 
 // flannelState is what the ledger calls the state of Airlift's pod network.

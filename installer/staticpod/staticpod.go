@@ -3,7 +3,6 @@ package staticpod
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"net"
 	"net/url"
@@ -48,9 +47,6 @@ func parse(name string, manifest []byte) (*Pod, error) {
 	var pod corev1.Pod
 	if err := yaml.Unmarshal(manifest, &pod); err != nil {
 		return nil, err
-	}
-	if len(pod.Spec.Containers) == 0 {
-		return nil, errors.New("the manifest has no container")
 	}
 	p := &Pod{Name: name, Namespace: cmp.Or(pod.Namespace, corev1.NamespaceDefault), Pod: pod.Name, Flags: map[string]string{}, Volumes: map[string]string{}}
 	for i, c := range pod.Spec.Containers {
