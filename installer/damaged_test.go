@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	"airlift/installer/cluster"
 	"airlift/installer/config"
 	"airlift/installer/host"
+	"airlift/installer/pki"
 	"airlift/installer/render"
 )
 
@@ -97,6 +99,22 @@ func TestDamagedStateFiles(t *testing.T) {
 	}
 	if err := errors.Join(upgradeFiles(h, "v1", "v2", "again"), undoFiles(h)); err != nil || contents(h) != "- - -" {
 		t.Errorf("%v: %s", err, contents(h))
+	}
+}
+
+// TestDamagedRotation: a damaged certificate of a rotation of the CAs is named.
+func TestDamagedRotation(t *testing.T) {
+	root := t.TempDir()
+	file := path.Join(config.CertificatesDir, pki.NextCAs, "ca.crt")
+	for name, damage := range damages {
+		text := damage("-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n")
+		if err := errors.Join(os.MkdirAll(filepath.Dir(root+file), 0o700), os.WriteFile(root+file, []byte(text), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		_, _, err := pki.RotationCAs(&config.Config{Cluster: config.Cluster{CertificatesDir: config.CertificatesDir}}, os.DirFS(root), "ca")
+		if err == nil || !strings.Contains(err.Error(), "reading "+file+": the file is damaged") || fault.Hint(err) == "" {
+			t.Errorf("%s: %v, hint %q", name, err, fault.Hint(err))
+		}
 	}
 }
 

@@ -52,7 +52,7 @@ func backupPath(h *host.Host, to string, now time.Time) string {
 
 // wayBack returns the commands that return to the version before an upgrade that cannot be undone.
 func wayBack(h *host.Host, s *upgradeState) string {
-	restore := "./install etcd restore FILE, with a backup from before the upgrade"
+	restore := "on one of them: ./install etcd restore FILE, with a backup from before the upgrade"
 	if s.Backup != "" {
 		m, err := readBackupManifest(h.Path(s.Backup))
 		switch {
@@ -61,10 +61,10 @@ func wayBack(h *host.Host, s *upgradeState) string {
 		case !sameMinor(m.KubernetesVersion, s.From): // of a control plane after the first one
 			restore += ": it is in " + host.UpgradeBackups + " of the control plane where 'upgrade apply' ran"
 		default:
-			restore = "./install etcd restore " + s.Backup
+			restore = "here: ./install etcd restore " + s.Backup
 		}
 	}
-	return fmt.Sprintf("with the file of %s, run on each control plane: ./install reset --force; then on one: %s; then join the others again", s.From, restore)
+	return fmt.Sprintf("with the file of %s, run on each control plane: ./install reset --force; then %s; then join the others again", s.From, restore)
 }
 
 // readBackupManifest reads the manifest of a backup that is not encrypted.

@@ -167,7 +167,7 @@ func TestWayBack(t *testing.T) {
 	}{
 		{"no backup", func() {}, "./install etcd restore FILE, with a backup from before the upgrade; then"},
 		{"a missing file", func() { s.Backup = file }, "cannot be used: open"},
-		{"the version before", func() { save("v1.33.1") }, "on each control plane: ./install reset --force; then on one: ./install etcd restore " + file + "; then"},
+		{"the version before", func() { save("v1.33.1") }, "on each control plane: ./install reset --force; then here: ./install etcd restore " + file + "; then"},
 		{"of the second control plane", func() { save("v1.34.1") }, "of the control plane where 'upgrade apply' ran"},
 		{"damaged", func() {
 			if err := os.WriteFile(h.Path(file), make([]byte, 5000), 0o600); err != nil {
