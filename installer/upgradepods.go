@@ -236,15 +236,18 @@ func (u *Upgrade) replace(ctx context.Context, name string) (replaced bool, err 
 // replacePod replaces a static pod. If the new one fails, it gets the manifest previous back, except
 // an etcd of another minor version: that may have changed its data, which the previous one cannot read.
 func (u *Upgrade) replacePod(ctx context.Context, name string, previous []byte) (replaced bool, err error) {
-	if name == etcdPod {
-		if same, err := sameEtcd(previous, u.plans[name]); err != nil {
+	stays := false
+	if name == etcdPod && previous != nil {
+		same, err := sameEtcd(previous, u.plans[name])
+		if err != nil {
 			return false, err
-		} else if !same {
+		}
+		if stays = !same; stays {
 			previous = nil
 		}
 	}
 	_, err = u.pods.Replace(ctx, name, u.plans[name], previous)
-	if err != nil && previous == nil {
+	if err != nil && stays {
 		err = fault.Wrap(fmt.Errorf("%w\nits previous manifest is not restored: the new etcd may have changed the version of its data, which the previous one cannot read", err), fault.ExitCode(err), fault.Hint(err))
 	}
 	return err == nil, err
