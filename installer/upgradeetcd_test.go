@@ -101,8 +101,9 @@ func TestEtcdIsRecordedFirst(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := u.replace(t.Context(), etcdPod); err == nil || !strings.Contains(err.Error(), host.UpgradeState) {
-		t.Errorf("%v", err)
+	_, err = u.replace(t.Context(), etcdPod)
+	if err = u.explain(err); err == nil || !strings.Contains(err.Error(), host.UpgradeState) || strings.Contains(err.Error(), "is not restored") || !strings.Contains(fault.Hint(err), "upgrade undo") {
+		t.Errorf("%v, hint %q", err, fault.Hint(err))
 	}
 	if is, _ := os.ReadFile(h.Path(etcdManifest)); !bytes.Equal(is, etcdManifestOf("3.5.24-0")) {
 		t.Errorf("etcd's manifest: %s", is)

@@ -247,7 +247,7 @@ func (u *Upgrade) replacePod(ctx context.Context, name string, previous []byte) 
 		}
 	}
 	_, err = u.pods.Replace(ctx, name, u.plans[name], previous)
-	if err != nil && stays {
+	if now, _ := u.readManifest(name); err != nil && stays && bytes.Equal(now, u.plans[name]) {
 		err = fault.Wrap(fmt.Errorf("%w\nits previous manifest is not restored: the new etcd may have changed the version of its data, which the previous one cannot read", err), fault.ExitCode(err), fault.Hint(err))
 	}
 	return err == nil, err
@@ -262,8 +262,13 @@ func (u *Upgrade) recordEtcd(component string) error {
 	if err != nil {
 		return err
 	}
-	u.state.EtcdStarted = image
-	return u.state.write(u.host)
+	next := *u.state
+	next.EtcdStarted = image
+	if err := next.write(u.host); err != nil {
+		return err
+	}
+	u.state = &next
+	return nil
 }
 
 // sameEtcd reports whether two manifests of etcd have the same minor version.
