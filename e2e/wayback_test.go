@@ -74,6 +74,7 @@ func TestUpgradeWayBack(t *testing.T) {
 			if got := kubectl(t, s, "get", "nodes", "-o", "jsonpath={.items[*].status.nodeInfo.kubeletVersion}"); got != to {
 				t.Errorf("kubelet: %s", got)
 			}
+			t.Logf("the installer of this host's units: %s before, %s now", stub, run(t, h, "sha256sum", "/usr/local/lib/airlift/install"))
 		}},
 		{"another apply keeps the backup", func(t *testing.T) {
 			before := run(t, h, "sh", "-c", "sha256sum "+backups+"/*")
@@ -112,6 +113,7 @@ func TestUpgradeWayBack(t *testing.T) {
 				return ""
 			})
 			systemIsUp(t, s, 1)
+			same(t, stub, run(t, h, "sha256sum", "/usr/local/lib/airlift/install"))
 			if n := run(t, h, "sh", "-c", "ls "+backups+" | wc -l"); strings.TrimSpace(n) != "2" {
 				t.Errorf("%s backups", n)
 			}
