@@ -26,7 +26,7 @@ func (u *Upgrade) backup(ctx context.Context) error {
 		u.console.Note("etcd is external: save a snapshot where it is managed")
 		return nil
 	}
-	if err := host.OutputDir(u.host.Path(host.UpgradeBackups), 0o700); err != nil {
+	if err := u.host.PrepareBackups(); err != nil {
 		return err
 	}
 	b := &Backup{machine: u.machine, Kubeconfig: cmp.Or(u.options.Kubeconfig, adminConf)}

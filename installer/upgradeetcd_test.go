@@ -153,7 +153,7 @@ func TestWayBack(t *testing.T) {
 		if err := backup.Write(&out, backup.Manifest{KubernetesVersion: version}, snapshot, nil); err != nil {
 			t.Fatal(err)
 		}
-		if err := host.OutputDir(h.Path(host.UpgradeBackups), 0o700); err != nil {
+		if err := h.PrepareBackups(); err != nil {
 			t.Fatal(err)
 		}
 		if err := host.WriteOutput(h.Path(file), out.Bytes(), 0o600); err != nil {
@@ -184,7 +184,11 @@ func TestWayBack(t *testing.T) {
 	if next := backupPath(h, "v1.34.1", time.Date(2026, 11, 26, 10, 0, 0, 0, time.UTC)); next == file {
 		t.Errorf("%s would be replaced", file)
 	}
-	// Reset keeps it, and names it.
+	// Reset keeps it, and names it. It removes what an interrupted run has left.
+	unfinished := host.UpgradeBackups + "/.airlift-before-v1.34.1.tar"
+	if err := os.WriteFile(h.Path(unfinished), []byte("keys"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	if _, err := h.WriteFile("/etc/kubernetes/made", nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -192,7 +196,7 @@ func TestWayBack(t *testing.T) {
 	if err != nil || !slices.ContainsFunc(plan.Of(host.Leave), func(i host.Item) bool { return i.Path == host.UpgradeBackups }) {
 		t.Errorf("%v, %v", plan, err)
 	}
-	if _, err := h.RemoveInstalled(t.Context()); err != nil || !fileExists(h, file) || fileExists(h, host.StateDir) {
+	if _, err := h.RemoveInstalled(t.Context()); err != nil || !fileExists(h, file) || fileExists(h, unfinished) || fileExists(h, host.StateDir) {
 		t.Errorf("after reset: %v", err)
 	}
 }

@@ -93,6 +93,30 @@ func (h *Host) WriteUpgrade(data []byte) error {
 	return nil
 }
 
+// PrepareBackups creates UpgradeBackups, and removes what an interrupted run has left there.
+func (h *Host) PrepareBackups() error {
+	if err := OutputDir(h.Path(UpgradeBackups), 0o700); err != nil {
+		return err
+	}
+	return h.removeUnfinishedBackups()
+}
+
+// removeUnfinishedBackups removes the files of interrupted runs: they have keys, and are no backups.
+func (h *Host) removeUnfinishedBackups() error {
+	list, err := os.ReadDir(h.Path(UpgradeBackups))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("removing unfinished backups: %w", err)
+	}
+	for _, e := range list {
+		if strings.HasPrefix(e.Name(), ".airlift-") {
+			if err := h.RemoveTree(filepath.Join(UpgradeBackups, e.Name())); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 // RemoveKept removes all previous files except those with a name.
 func (h *Host) RemoveKept(except string) error {
 	list, err := os.ReadDir(h.Path(UpgradeDir))
