@@ -123,7 +123,10 @@ func (s *StaticPods) Replace(ctx context.Context, component string, manifest, fo
 	late, _ := s.containersOf(ctx, component) // the kubelet ends them later
 	if s.starts != nil && !bytes.Equal(now, manifest) {
 		if err := s.starts(component); err != nil {
-			return false, errors.Join(err, s.write(pki.File{Path: file.Path, Data: now, Mode: file.Mode}))
+			if now != nil { // without the annotation
+				err = errors.Join(err, s.write(pki.File{Path: file.Path, Data: now, Mode: file.Mode}))
+			}
+			return false, err
 		}
 	}
 	// Also when ctx has ended: an annotated manifest must not stay.
