@@ -21,9 +21,10 @@ minor=${tag#*.}
 minor=${minor%%.*}
 older=${image%:*}:${tag%%.*}.$((minor-1)).99-0
 ctr -n k8s.io images tag $image $older
+former=$(pgrep -x etcd)
 sed "s|$image|$older|" $manifest >/root/etcd.yaml
 cat /root/etcd.yaml >$manifest
-until crictl ps --name etcd -o yaml | grep -q "image: *$older\|userSpecifiedImage: $older"; do sleep 0.5; done
+until now=$(pgrep -x etcd) && test "$now" != "$former"; do sleep 0.5; done
 until kubectl --kubeconfig /etc/kubernetes/admin.conf get --raw /readyz; do sleep 0.5; done
 `
 
