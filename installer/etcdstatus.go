@@ -56,7 +56,7 @@ func ReadEtcdStatus(ctx context.Context, h *host.Host, console *Console) (*EtcdS
 	}
 	s := &EtcdStatus{ClusterID: fmt.Sprintf("%016x", id)}
 	if s.LastBackup, err = lastBackup(h); err != nil {
-		return nil, err
+		console.Warn("%v", err)
 	}
 	for _, m := range members {
 		one := EtcdMemberStatus{

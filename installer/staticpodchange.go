@@ -65,6 +65,9 @@ type StaticPods struct {
 	ignoresEtcd bool
 	// ended, if set, is called when the pod of a component has ended whose new manifest follows.
 	ended func(ctx context.Context, component string)
+	// starts, if set, is called before another manifest of a component is written. An error keeps the
+	// previous one.
+	starts func(component string) error
 }
 
 // NewStaticPods returns the StaticPods of a host.
@@ -130,6 +133,14 @@ func (s *StaticPods) Replace(ctx context.Context, component string, manifest, fo
 		s.endPod(ctx, component, now, before, grace)
 	}
 	late, _ := s.containersOf(ctx, component) // the kubelet ends them later
+	if s.starts != nil && !bytes.Equal(now, manifest) {
+		if err := s.starts(component); err != nil {
+			if now != nil { // without the annotation
+				err = errors.Join(err, s.write(pki.File{Path: file.Path, Data: now, Mode: file.Mode}))
+			}
+			return false, err
+		}
+	}
 	// Also when ctx has ended: an annotated manifest must not stay.
 	if err := s.write(file); err != nil {
 		return false, err

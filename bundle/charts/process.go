@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
+
 	"os/signal"
 	"strings"
 	"syscall"
@@ -16,6 +16,7 @@ import (
 
 	kjson "sigs.k8s.io/json"
 
+	"airlift/childprocess"
 	"airlift/fault"
 )
 
@@ -127,7 +128,7 @@ func ask(parent context.Context, q question) (a answer, err error) {
 	}
 	ctx, cancel := context.WithTimeout(parent, maxTime)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, self)
+	cmd := childprocess.Command(ctx, self)
 	cmd.Args = []string{processName}
 	cmd.Env = []string{"GOTRACEBACK=none", fmt.Sprintf("GOMEMLIMIT=%d", maxMemory/4*3)} // no password is inherited
 	out, problems := &bounded{left: maxObjects}, &bounded{left: 10000}

@@ -323,6 +323,9 @@ func TestOwnedPaths(t *testing.T) {
 		host.StateDir, host.StateDir + "/ledger.json", host.StubPath,
 		"/etc/modules-load.d/airlift.conf", "/etc/sysctl.d/99-airlift.conf",
 		"/etc/systemd/system/airlift-rshared.service", "/etc/systemd/system/airlift-service-route.service",
+		"/etc/systemd/system/airlift-certs-renew.timer", "/etc/systemd/system/airlift-backup.service", "/etc/airlift-backup-recipients",
+		"/etc/systemd/system/timers.target.wants/airlift-backup.timer", "/etc/systemd/system/multi-user.target.wants/kubelet.service",
+		host.UpgradeBackups, host.UpgradeBackups + "/x.tar", "/etc/airlift/x", "/etc/site/.airlift-motd", "/etc/motd.airlift-saved", "/var/log/pods/x",
 		"/var/lib/containerd/x", "/proc/x", "/sys/x", "/dev/x", "/run/x", "/var/run/x", "/var/lib/kubelet", "/etc/kubernetes",
 		"/usr/local/bin/kubelet", "/usr/local/bin/kubectl", "/usr/local/bin/containerd", "/usr/local/bin/crictl", "/usr/local/bin/ctr",
 		"/usr/local/bin/containerd-shim-runc-v2", "/usr/local/sbin/runc",
@@ -345,7 +348,7 @@ func TestOwnedPaths(t *testing.T) {
 			t.Errorf("%s: %v", p, err)
 		}
 	}
-	for _, p := range []string{"/etc/kubernetes-site", "/etc/containerd/conf.d/site.toml", "/etc/systemd/system/kubelet.service.d/20-site.conf", "/usr/local/bin/mine", "/opt/cni/bin/multus", "/etc/runner", "/var/lib/kubelets"} {
+	for _, p := range []string{"/etc/kubernetes-site", "/etc/containerd/conf.d/site.toml", "/etc/systemd/system/kubelet.service.d/20-site.conf", "/usr/local/bin/mine", "/opt/cni/bin/multus", "/etc/runner", "/var/lib/kubelets", "/etc/systemd/system/airlift-backup.timer.d/site.conf", "/etc/systemd/system/multi-user.target.wants/site.service"} {
 		if _, err := read(t, dir, head+"files:\n- {path: "+p+", source: motd}\n"); err != nil {
 			t.Error(err)
 		}

@@ -38,7 +38,8 @@ data, units and binaries.
 
 Airlift keeps a ledger of what it creates. Reset removes what the ledger lists, and
 nothing else. At the end it lists what remains, with the reasons. It does not touch
-a container runtime that existed before.
+a container runtime that existed before, and keeps the backups of the cluster that
+upgrades saved in ` + host.UpgradeBackups + `: a restore follows a reset.
 
 A node that was not installed by Airlift, for example by kubeadm, has no ledger.
 Reset refuses it and lists what it would remove. With --without-ledger, it shows
