@@ -107,7 +107,7 @@ func (t *turn) answers(ctx context.Context) error {
 			first = err
 		}
 	}
-	return fault.Wrap(fmt.Errorf("%w: %w", ErrNoAPI, first), fault.Failure, "see 'install status'; run the same command again when an API server answers")
+	return fault.Wrap(fmt.Errorf("%w: %w", ErrNoAPI, first), fault.Failure, "see './install status'; run the same command again when an API server answers")
 }
 
 // ownAPIServer returns the URL of the API server of this host, "" if it has none.

@@ -97,7 +97,7 @@ func (t *Turn) Take(ctx context.Context, report Report) error {
 			heard, patience, refused = time.Now(), max(patience, turnPatience), errors.New(ErrTurnRefused.Error())
 			return false, other + " restarts its control plane, and only one may at a time", nil
 		case time.Since(heard) > patience:
-			return false, "", fault.New(fault.Failure, "see 'install status'; when an API server answers, run the same command again",
+			return false, "", fault.New(fault.Failure, "see './install status'; when an API server answers, run the same command again",
 				"%w %s/%s for %s: %w", refused, systemNamespace, turnLease, time.Since(heard).Round(time.Second), err)
 		}
 		return false, err.Error(), nil

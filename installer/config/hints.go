@@ -64,7 +64,7 @@ func (w *walker) fieldsLike(name string, t reflect.Type) string {
 		hint = ": similar fields are " + strings.Join(similar, ", ")
 	}
 	if _, ok := componentKinds[w.doc.kind]; ok {
-		hint += "; 'install config print init-defaults --component-configs " + w.doc.kind + "' prints fields with their defaults"
+		hint += "; './install config print init-defaults --component-configs " + w.doc.kind + "' prints fields with their defaults"
 	}
 	return hint
 }
