@@ -16,6 +16,7 @@ import (
 	"airlift/installer/backup"
 	"airlift/installer/cluster"
 	"airlift/installer/config"
+	"airlift/installer/etcd"
 	"airlift/installer/host"
 )
 
@@ -150,7 +151,7 @@ func TestWayBack(t *testing.T) {
 			t.Fatal(err)
 		}
 		var out bytes.Buffer
-		if err := backup.Write(&out, backup.Manifest{KubernetesVersion: version}, snapshot, []backup.File{{Name: backup.ConfigName}, {Name: backup.PKIDir + "ca.crt"}}); err != nil {
+		if err := backup.Write(&out, backup.Manifest{KubernetesVersion: version, Snapshot: etcd.Snapshot{Size: 4}}, snapshot, []backup.File{{Name: backup.ConfigName}, {Name: backup.PKIDir + "ca.crt"}}); err != nil {
 			t.Fatal(err)
 		}
 		if err := h.PrepareBackups(); err != nil {
