@@ -1,3 +1,8 @@
+//go:build !race
+
+// The tests change the state of their cluster from several goroutines of a synctest bubble, mostly while
+// the others are blocked. The race detector does not see that order.
+
 package cluster
 
 import (
