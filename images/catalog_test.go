@@ -114,7 +114,7 @@ func TestChannel(t *testing.T) {
 
 func TestNewestRelease(t *testing.T) {
 	for in, want := range map[string]string{
-		"v1.29": "v1.29.15", "stable-1.36": "v1.36.3", "1.30": "v1.30.14", "stable": "v1.37.1", images.Newest(): "v1.37.1",
+		"v1.29": "v1.29.15", "stable-1.36": "v1.36.3", "1.30": "v1.30.14", "stable": "v1.37.2", images.Newest(): "v1.37.2",
 	} {
 		if got := images.NewestRelease(in); got != want {
 			t.Errorf("NewestRelease(%q) = %s, want %s", in, got, want)

@@ -52,11 +52,11 @@ func TestVersionsNewerThanTheCatalog(t *testing.T) {
 			want:    images.Versions{Etcd: "3.6.9-0", CoreDNS: v136.CoreDNS, Pause: v136.Pause, Crictl: v136.Crictl},
 			nearest: "v1.36.3", says: "components without a given version are assumed to be as in v1.36.3",
 			assumed: []string{"coredns v1.14.2", "pause 3.10.2", "crictl v1.35.0"}},
-		"a newer patch with everything": {version: "v1.37.9", given: withCrictl, want: withCrictl, nearest: "v1.37.1", says: "v1.37.9 is newer than v1.37.1"},
+		"a newer patch with everything": {version: "v1.37.9", given: withCrictl, want: withCrictl, nearest: "v1.37.2", says: "v1.37.9 is newer than v1.37.2"},
 		"a newer minor version": {version: "v1.38.0", given: given,
 			want:    images.Versions{Etcd: given.Etcd, CoreDNS: given.CoreDNS, Pause: given.Pause, Crictl: "v1.36.0"},
-			nearest: "v1.37.1", says: "the rules of v1.37 apply", assumed: []string{"crictl v1.36.0"}},
-		"a much newer minor version": {version: "1.40.12", given: withCrictl, want: withCrictl, nearest: "v1.37.1", says: "the rules of v1.37 apply"},
+			nearest: "v1.37.2", says: "the rules of v1.37 apply", assumed: []string{"crictl v1.36.0"}},
+		"a much newer minor version": {version: "1.40.12", given: withCrictl, want: withCrictl, nearest: "v1.37.2", says: "the rules of v1.37 apply"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := images.For(c.version, "amd64", images.Flannel, c.given)
@@ -90,7 +90,7 @@ func TestGivenVersionsThatCannotBe(t *testing.T) {
 		given     images.Versions
 		err, hint string
 	}{
-		"nothing":          {"v1.38.0", images.Versions{}, "needs --etcd-version, --coredns-version, --pause-version", "those of v1.37.1 would be --etcd-version 3.7.0-0 --coredns-version v1.14.6 --pause-version 3.10.2"},
+		"nothing":          {"v1.38.0", images.Versions{}, "needs --etcd-version, --coredns-version, --pause-version", "those of v1.37.2 would be --etcd-version 3.7.0-0 --coredns-version v1.14.6 --pause-version 3.10.2"},
 		"only one":         {"v1.38.0", images.Versions{Etcd: "3.7.0-0"}, "needs --coredns-version, --pause-version", "--coredns-version v1.14.6 --pause-version 3.10.2."},
 		"etcd without -0":  {"v1.38.0", with(func(v *images.Versions) { v.Etcd = "3.7.0" }), `--etcd-version "3.7.0"`, "--etcd-version 3.7.0-0"},
 		"etcd with v":      {"v1.38.0", with(func(v *images.Versions) { v.Etcd = "v3.7.0-0" }), `--etcd-version "v3.7.0-0"`, "--etcd-version 3.7.0-0"},
@@ -99,7 +99,7 @@ func TestGivenVersionsThatCannotBe(t *testing.T) {
 		"a reference":      {"v1.38.0", with(func(v *images.Versions) { v.Pause = "pause:3.10" }), "--pause-version", "--pause-version 3.10.2"},
 		"an old etcd":      {"v1.38.0", with(func(v *images.Versions) { v.Etcd = "3.6.8-0" }), "too old", "bundle versions"},
 		"another major":    {"v1.38.0", with(func(v *images.Versions) { v.Etcd = "4.0.0-0" }), "another major version", "bundle versions"},
-		"an old crictl":    {"v1.37.2", with(func(v *images.Versions) { v.Crictl = "v1.35.0" }), "--crictl-version v1.35.0 is too old", "bundle versions"},
+		"an old crictl":    {"v1.37.3", with(func(v *images.Versions) { v.Crictl = "v1.35.0" }), "--crictl-version v1.35.0 is too old", "bundle versions"},
 		"a contradiction":  {"v1.36.3", images.Versions{Etcd: "3.6.9-0"}, "kubernetes v1.36.3 uses etcd 3.6.8-0, but --etcd-version is 3.6.9-0", "remove --etcd-version"},
 		"too old, given":   {"v1.28.15", good, "not supported", "v1.29, v1.30"},
 		"too old, nothing": {"v1.28.15", images.Versions{}, "not supported", "v1.29, v1.30"},

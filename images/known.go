@@ -45,7 +45,7 @@ func Ranges() []Range {
 }
 
 // configAPIs was read from cmd/kubeadm/app/apis/kubeadm/scheme and util/config/common.go
-// (experimentalAPIVersions) of v1.29.15 to v1.37.1.
+// (experimentalAPIVersions) of v1.29.15 to v1.37.2.
 func configAPIs(minor int) (read, experimental []string) {
 	switch {
 	case minor <= 30:
