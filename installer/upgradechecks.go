@@ -159,7 +159,7 @@ func (u *Upgrade) kubeletProblems() ([]kubeletrules.Problem, error) {
 	})
 	flags = append(flags, preflight.KubeletFlags("KUBELET_EXTRA_ARGS", own)...)
 	return kubeletrules.Check(kubeletrules.Input{
-		Kubernetes: u.bundle.KubernetesVersion(), Config: files[0].Data, Flags: flags,
+		Kubernetes: u.bundle.KubernetesVersion(), From: u.self.KubeletVersion, Config: files[0].Data, Flags: flags,
 		Root: os.DirFS(u.existing.Path("/")), CPUs: u.config.Facts.NumCPU, MemoryBytes: u.config.Facts.MemoryBytes,
 	}), nil
 }

@@ -67,6 +67,11 @@ var table = []struct {
 		{"hairpinMode", beOneOf("promiscuous-bridge", "hairpin-veth", "none")},
 		{"imagePullCredentialsVerificationPolicy", beOneOf(
 			"NeverVerify", "NeverVerifyPreloadedImages", "NeverVerifyAllowlistedImages", "AlwaysVerify")},
+		{"imagePullCredentialsVerificationPolicy", when(verifiesImages, leaveImagesUsable)},
+		{"eventRecordQPS", changedIn(37, func(v value) {
+			v.ignoredIf(v.is == int64(0), "to keep a limit, set eventRecordQPS: 50, the default, in "+v.where(v.option),
+				" is 0: since v1.37 that means no limit for events, and it was a small limit before")
+		})},
 		{"logging.format", beOneOf("text", "json")},
 		{"memoryManagerPolicy", beOneOf("None", "Static")},
 		{"memoryReservationPolicy", beOneOf("None", "TieredReservation")},
@@ -158,6 +163,8 @@ var table = []struct {
 				" is %v, longer than shutdownGracePeriod, %v", critical, all)
 		}},
 		{"systemCgroups", haveAlso("cgroupRoot")},
+		{"userNamespaces.idsPerPod", be("a multiple of 65536, and less than 4294967296", isBlock)},
+		{"userNamespaces.idsPerPod", beMappable},
 	}},
 	{Flags, "cmd/kubelet/app, pkg/kubelet", []rule{
 		{"--help --version", onlyPrints},

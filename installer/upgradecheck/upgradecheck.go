@@ -57,7 +57,7 @@ type Target struct {
 	ImageNames    error
 	// Cluster is nil if this host's kubeconfig may not read it.
 	Cluster *cluster.UpgradeFacts
-	// Uses are the uses of APIs that To no longer serves.
+	// Uses are the uses of APIs that To no longer serves, and the objects that it cannot read.
 	Uses []cluster.APIUse
 	// Etcd is nil with an external etcd and on a worker.
 	Etcd *Etcd
@@ -112,6 +112,8 @@ func checks() []check {
 		{"FeatureGates", (*Target).featureGates, false},
 		{"RemovedFlags", (*Target).removedFlags, false},
 		{"RemovedAPIs", (*Target).removedAPIs, false},
+		{"UpgradeNotes", (*Target).upgradeNotes, false},
+		{"ContainerRuntimeVersion", (*Target).runtimes, false},
 	}
 	for _, name := range kubelet.Names() {
 		list = append(list, check{name, func(t *Target) []finding { return t.kubelet(name) }, false})

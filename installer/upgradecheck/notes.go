@@ -1,0 +1,196 @@
+package upgradecheck
+
+import (
+	"fmt"
+	"io/fs"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+
+	"airlift/documents"
+	"airlift/installer/cluster"
+	"airlift/installer/config"
+)
+
+// A note is what the release notes of Kubernetes ask the administrator to do, if the cluster uses
+// what has changed. docs/upgrade-notes.md lists all of them, also those that no check can find.
+type note struct {
+	since int // the first minor version with the change; 0 if uses knows it
+	// lasts is set if later upgrades report it too: the cluster works, and must not stay as it is.
+	lasts bool
+	// refuses is set if a component of the new version would not start.
+	refuses bool
+	// uses returns what the change concerns, none if nothing.
+	uses func(*Target) []string
+	// message has one %s for what uses returns.
+	message, fix string
+}
+
+// notes are sorted by version.
+var notes = []note{
+	{lasts: true, refuses: true, uses: func(t *Target) []string { return t.Config.RemovedPlugins() },
+		message: "kube-apiserver of the new version has no admission plugin %s, and does not start with it",
+		fix:     "remove it from enable-admission-plugins and disable-admission-plugins in apiServer.extraArgs" + editConfig},
+	{lasts: true, refuses: true, uses: func(t *Target) []string { return cluster.UnknownAPIs(&t.Config.Cluster) },
+		message: "kube-apiserver of the new version does not know the API %s in runtime-config, and does not start with it",
+		fix:     "remove it from runtime-config in apiServer.extraArgs" + editConfig},
+	{lasts: true, uses: (*Target).alwaysPulls,
+		message: "the admission plugin %s makes each pod pull its images, also imported ones: without a registry no pod starts",
+		fix:     "remove it from enable-admission-plugins in apiServer.extraArgs" + editConfig + ", unless every node can pull its images from a registry"},
+	{since: 31, uses: objects(cluster.VolumeType("cephfs"), cluster.VolumeType("rbd")),
+		message: "%s: volumes of the types cephfs and rbd cannot be mounted since v1.31",
+		fix:     "move the data to a CSI driver, such as ceph-csi, before the upgrade"},
+	{since: 31, uses: objects(cluster.VolumeType("portworxVolume")),
+		message: "%s: since v1.31 volumes of the type portworxVolume need Portworx' CSI driver",
+		fix:     "install the CSI driver pxd.portworx.com before the upgrade; see: kubectl get csidrivers"},
+	{since: 31, uses: gate("RecoverVolumeExpansionFailure"),
+		message: "%s enables RecoverVolumeExpansionFailure: since v1.31 the states ControllerResizeFailed and NodeResizeFailed of a PersistentVolumeClaim have other names",
+		fix:     "after the upgrade, remove such states from status.allocatedResourceStatuses: kubectl edit pvc NAME --subresource=status"},
+	{since: 34, uses: (*Target).staticPodsWithObjects,
+		message: "%s: since v1.34 the kubelet refuses static pods that refer to objects of the API",
+		fix:     "replace Secrets and ConfigMaps with hostPath volumes, and remove serviceAccountName, or run it as a DaemonSet"},
+	{since: 35, uses: gate("DRAPartitionableDevices"),
+		message: "%s enables DRAPartitionableDevices: v1.35 cannot use ResourceSlices with shared counters that a driver wrote for v1.34",
+		fix:     "delete them before the upgrade, and update the driver: kubectl delete resourceslices --all"},
+	{since: 35, uses: objects(cluster.ConnectByGet),
+		message: "%s: since v1.35 exec, attach and port-forward need the verb create, and get is not enough",
+		fix:     "add the verb create to the rule, if its users should connect to pods: kubectl edit"},
+	{since: 35, lasts: true, uses: (*Target).ipvs,
+		message: "%s: kube-proxy's mode ipvs is deprecated since v1.35, and a later version removes it",
+		fix:     "set mode: nftables (Linux 5.13 or newer) or mode: iptables: kubectl -n kube-system edit configmap kube-proxy; then: kubectl -n kube-system rollout restart daemonset kube-proxy"},
+	{since: 36, lasts: true, uses: objects(cluster.ExternalIPs),
+		message: "%s: externalIPs of Services are deprecated since v1.36, and a later version ignores them",
+		fix:     "use a Service of type LoadBalancer or NodePort, or a Gateway, and remove spec.externalIPs"},
+	{since: 36, uses: objects(cluster.VolumeType("gitRepo")),
+		message: "%s: volumes of the type gitRepo cannot be used since v1.36",
+		fix:     "clone the repository in an init container into an emptyDir volume"},
+	{since: 36, uses: (*Target).flexVolumes,
+		message: "%s: since v1.36 the controller manager has no directory of flexVolume plugins",
+		fix:     "use a CSI driver; or set flex-volume-plugin-dir in controllerManager.extraArgs, and mount that directory with controllerManager.extraVolumes" + editConfig},
+	{since: 37, uses: (*Target).seLinuxMounts,
+		message: "%s: since v1.37 volumes are mounted with the SELinux label of their pod (SELinuxMount). On a node with SELinux, pods with different labels cannot share such a volume, and one of them does not start",
+		fix:     "set securityContext.seLinuxChangePolicy: Recursive in pods that share a volume, or seLinuxMount: false in the CSIDriver: kubectl patch csidriver NAME --type merge -p '{\"spec\":{\"seLinuxMount\":false}}'"},
+	{since: 37, uses: objects(cluster.NodeLogs),
+		message: "%s: the kubelet of v1.37 writes its configuration to its log, and this role may read the logs of nodes",
+		fix:     "remove nodes/log from roles of users who should not see it: kubectl edit"},
+}
+
+// upgradeNotes reports what the release notes from the cluster's version to the new one ask for.
+func (t *Target) upgradeNotes() (found []finding) {
+	from, to, ok := t.minors()
+	if !ok || t.Unsuitable() {
+		return nil
+	}
+	for _, n := range notes {
+		if to < n.since || from >= n.since && !n.lasts {
+			continue
+		}
+		if uses := n.uses(t); len(uses) > 0 {
+			found = append(found, finding{message: fmt.Sprintf(n.message, some(uses)), fix: n.fix, warning: !n.refuses})
+		}
+	}
+	return found
+}
+
+// shown is how many names a message lists.
+const shown = 5
+
+func some(names []string) string {
+	if len(names) > shown {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:shown], ", "), len(names)-shown)
+	}
+	return strings.Join(names, ", ")
+}
+
+// objects returns the objects of the cluster that use one of some features.
+func objects(features ...cluster.Feature) func(*Target) []string {
+	return func(t *Target) (names []string) {
+		if t.Cluster == nil {
+			return nil
+		}
+		for _, f := range features {
+			names = append(names, t.Cluster.Features[f]...)
+		}
+		return slices.Compact(slices.Sorted(slices.Values(names)))
+	}
+}
+
+// gate returns the components that enable a feature gate.
+func gate(name string) func(*Target) []string {
+	return func(t *Target) (names []string) {
+		all := components(t.Config)
+		for _, component := range slices.Sorted(maps.Keys(all)) {
+			if gates(all[component])[name] {
+				names = append(names, component)
+			}
+		}
+		return names
+	}
+}
+
+func (t *Target) alwaysPulls() []string {
+	if t.Config.EnablesPlugin(config.AlwaysPullImages) {
+		return []string{config.AlwaysPullImages}
+	}
+	return nil
+}
+
+func (t *Target) ipvs() []string {
+	if t.Config.KubeProxy != nil && t.Config.KubeProxy.Mode == "ipvs" {
+		return []string{"ConfigMap kube-system/kube-proxy"}
+	}
+	return nil
+}
+
+// flexVolumes returns the users of flexVolume plugins, unless the controller manager mounts its own directory.
+func (t *Target) flexVolumes() []string {
+	if len(t.Config.ControllerManager.ExtraVolumes) > 0 {
+		return nil
+	}
+	return objects(cluster.VolumeType("flexVolume"))(t)
+}
+
+// seLinuxMounts returns whose volumes can be mounted with a label, and this host if it uses SELinux.
+func (t *Target) seLinuxMounts() []string {
+	names := objects(cluster.SELinuxMount, cluster.VolumeType("iscsi"), cluster.VolumeType("fc"))(t)
+	if _, err := fs.Stat(t.Files, "sys/fs/selinux/enforce"); err == nil {
+		names = append(names, "this host uses SELinux")
+	}
+	return names
+}
+
+// staticPodsWithObjects returns the static pods of this host that refer to objects of the API.
+func (t *Target) staticPodsWithObjects() (names []string) {
+	files, _ := fs.Glob(t.Files, strings.TrimPrefix(config.ManifestsDir, "/")+"/*") // the pattern is correct
+	for _, file := range files {
+		data, err := fs.ReadFile(t.Files, file)
+		pod := map[string]any{}
+		if err == nil && documents.Unmarshal(data, &pod) == nil && refersToObjects(pod["spec"]) {
+			names = append(names, "/"+path.Clean(file))
+		}
+	}
+	return names
+}
+
+// references are the fields of a pod that name objects: HasAPIObjectReference of Kubernetes'
+// package pkg/api/pod.
+var references = []string{
+	"serviceAccountName", "serviceAccount", "imagePullSecrets", "secretRef", "secretKeyRef", "configMapRef", "configMapKeyRef", "nodePublishSecretRef",
+	"configMap", "secret", "csi", "glusterfs", "persistentVolumeClaim", "ephemeral", "azureFile", "serviceAccountToken", "clusterTrustBundle", "podCertificate",
+	"resourceClaims",
+}
+
+func refersToObjects(node any) bool {
+	switch node := node.(type) {
+	case map[string]any:
+		for field, value := range node {
+			if slices.Contains(references, field) || refersToObjects(value) {
+				return true
+			}
+		}
+	case []any:
+		return slices.ContainsFunc(node, refersToObjects)
+	}
+	return false
+}
