@@ -57,6 +57,7 @@ func (u *Upgrade) checkTarget(ctx context.Context, command upgradecheck.Command)
 	if err != nil {
 		return nil, err
 	}
+	t.Kubelet = u.self.KubeletVersion
 	t.Config, t.Continues = u.config, u.state != nil && !u.state.Finished
 	if t.Kept, err = u.existing.Former(); err != nil {
 		return nil, err

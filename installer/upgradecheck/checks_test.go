@@ -183,6 +183,11 @@ func TestEachCheck(t *testing.T) {
 			versions("v1.36.3", "v1.37.2")(t)
 			t.Files.(fstest.MapFS)["sys/fs/selinux/enforce"] = &fstest.MapFile{}
 		}, "UpgradeNotes", "this host uses SELinux: since v1.37", "seLinuxChangePolicy", true},
+		"SELinux on another node": {func(t *Target) {
+			versions("v1.37.2", "v1.37.2")(t)
+			t.Command, t.Kubelet, t.ControlPlane, t.Etcd, t.Cluster = Node, "v1.36.3", false, nil, nil
+			t.Files.(fstest.MapFS)["sys/fs/selinux/enforce"] = &fstest.MapFile{}
+		}, "UpgradeNotes", "this host uses SELinux", "seLinuxChangePolicy", true},
 		"logs of nodes":                {uses("v1.36.3", "v1.37.2", cluster.NodeLogs, "ClusterRole logs"), "UpgradeNotes", "ClusterRole logs: the kubelet of v1.37", "remove nodes/log", true},
 		"old containerd":               {runtimeOf("v1.36.3", "v1.37.2", 0), "ContainerRuntimeVersion", "containerd 1.7.29 of node cp", "2.0 or newer", true},
 		"too old containerd":           {runtimeOf("v1.37.2", "v1.38.0", 0), "ContainerRuntimeVersion", "containerd 1.7.29 of node cp", "2.0 or newer", false},

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/util/version"
+
 	"airlift/documents"
 	"airlift/installer/cluster"
 	"airlift/installer/config"
@@ -76,11 +78,15 @@ var notes = []note{
 		fix:     "remove nodes/log from roles of users who should not see it: kubectl edit"},
 }
 
-// upgradeNotes reports what the release notes from the cluster's version to the new one ask for.
+// upgradeNotes reports what the release notes ask for, from the version of the cluster or of this
+// node to the new one.
 func (t *Target) upgradeNotes() (found []finding) {
 	from, to, ok := t.minors()
 	if !ok || t.Unsuitable() {
 		return nil
+	}
+	if kubelet, err := version.ParseSemantic(t.Kubelet); err == nil {
+		from = min(from, int(kubelet.Minor()))
 	}
 	for _, n := range notes {
 		if to < n.since || from >= n.since && !n.lasts {

@@ -46,6 +46,8 @@ type Target struct {
 	// Root is the host's root file system, for the free space; Files are its files.
 	Root  string
 	Files fs.FS
+	// Kubelet is the version of this node's kubelet: the cluster may have the version To already.
+	Kubelet string
 	// NodeName is this host's node, and ControlPlane is set if it runs a control plane.
 	NodeName     string
 	ControlPlane bool
