@@ -127,7 +127,7 @@ func TestUserNamespaces(t *testing.T) {
 	host := func(subuid, subgid string) fstest.MapFS {
 		return fstest.MapFS{
 			"etc/passwd": {Data: []byte("root:x:0:0::/:/bin/sh\nkubelet:x:990:990::/:/bin/false\n")}, "usr/bin/getsubids": {},
-			"etc/subuid": {Data: []byte("user:100000:65536\n" + subuid)}, "etc/subgid": {Data: []byte("user:100000:65536\n" + subgid)},
+			"etc/subuid": {Data: []byte("user:100000000:65536\n" + subuid)}, "etc/subgid": {Data: []byte("user:100000000:65536\n" + subgid)},
 		}
 	}
 	without := func(name string, files fstest.MapFS) fstest.MapFS {
@@ -179,6 +179,21 @@ func TestUserNamespaces(t *testing.T) {
 			one(t, input, Configuration, false, c.want)
 		})
 	}
+}
+
+func TestUserNamespacesOfAnotherUser(t *testing.T) {
+	const own = "kubelet:65536:7208960\n"
+	host := func(subuid, subgid string) Input {
+		input := in("v1.37.2", "")
+		input.Root = fstest.MapFS{"etc/passwd": {Data: []byte("kubelet:x:990:990::/:/bin/false\n")}, "usr/bin/getsubids": {}, "etc/subuid": {Data: []byte(subuid)}, "etc/subgid": {Data: []byte(subgid)}}
+		return input
+	}
+	one(t, host(own+"user:100000:65536\n", own), Configuration, true, "(65536:7208960) overlaps that of another user (100000:65536)")
+	one(t, host(own, "user:0:65537\n"+own), Configuration, true, "(0:65537)")
+	none(t, host(own+"before:0:65536\nafter:7274496:65536\n", own))
+	without := host("user:100000:65536\n", "user:100000:65536\n")
+	delete(without.Root.(fstest.MapFS), "etc/passwd")
+	none(t, without)
 }
 
 // Check reports all problems at once, and always in the same way.

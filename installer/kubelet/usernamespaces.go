@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	"k8s.io/utils/ptr"
@@ -35,7 +34,8 @@ func beMappable(v value) {
 	from, r := "all IDs of this host", idRange{perPod, allIDs - perPod}
 	fix := "use a smaller power of two"
 	if v.kubeletHasIDs() {
-		uids, gids := v.subIDs("etc/subuid"), v.subIDs("etc/subgid")
+		uids, others := v.subIDs("etc/subuid")
+		gids, more := v.subIDs("etc/subgid")
 		same := len(uids) == 1 && slices.Equal(uids, gids)
 		fix = fmt.Sprintf("write the same line to both files, kubelet:%d:%d, if no other user has these IDs; or remove the user: userdel kubelet", perPod, perPod*maxPods)
 		v.badIf(!same, fix, ": the ranges of the user kubelet in /etc/subuid (%s) and /etc/subgid (%s) are not one and the same: the kubelet does not start", ranges(uids), ranges(gids))
@@ -43,6 +43,9 @@ func beMappable(v value) {
 			return
 		}
 		from, r = "the range of the user kubelet in /etc/subuid and /etc/subgid", uids[0]
+		shared := slices.DeleteFunc(append(others, more...), func(other idRange) bool { return !other.overlaps(r) })
+		v.ignoredIf(len(shared) > 0, "give the user kubelet a range that no other user has",
+			": %s (%s) overlaps that of another user (%s): pods with a user namespace could have the IDs of that user's containers", from, ranges(uids), ranges(shared))
 	}
 	whole := r.start >= perPod && r.start%perPod == 0 && r.length%perPod == 0
 	v.badIf(!whole, fix, ": %s, %d IDs from %d on, is not made of blocks of %d, the IDs of a pod: the kubelet does not start", from, r.length, r.start, perPod)
@@ -87,20 +90,25 @@ var subidSource = regexp.MustCompile(`(?m)^subid:[ \t]*(.*?)[ \t]*$`)
 
 type idRange struct{ start, length int64 }
 
-// subIDs returns the ranges of the user kubelet in /etc/subuid or /etc/subgid.
-func (v value) subIDs(name string) (list []idRange) {
+func (r idRange) overlaps(other idRange) bool {
+	return r.start < other.start+other.length && other.start < r.start+r.length
+}
+
+// subIDs returns the ranges of the user kubelet and of other users in /etc/subuid or /etc/subgid.
+func (v value) subIDs(name string) (own, others []idRange) {
 	for line := range strings.Lines(string(v.file(name))) {
-		fields := strings.Split(strings.TrimSpace(line), ":")
-		if len(fields) != 3 || fields[0] != "kubelet" && fields[0] != v.userID() {
+		var r idRange
+		user, numbers, _ := strings.Cut(strings.TrimSpace(line), ":")
+		if _, err := fmt.Sscanf(numbers, "%d:%d", &r.start, &r.length); err != nil {
 			continue
 		}
-		start, err := strconv.ParseInt(fields[1], 10, 64)
-		length, other := strconv.ParseInt(fields[2], 10, 64)
-		if err == nil && other == nil {
-			list = append(list, idRange{start, length})
+		if user == "kubelet" || user == v.userID() {
+			own = append(own, r)
+		} else {
+			others = append(others, r)
 		}
 	}
-	return list
+	return own, others
 }
 
 func ranges(list []idRange) string {

@@ -165,6 +165,12 @@ func TestEachCheck(t *testing.T) {
 			versions("v1.30.14", "v1.31.14")(t)
 			t.Config.ControllerManager.ExtraArgs = args("feature-gates", "RecoverVolumeExpansionFailure=true")
 		}, "UpgradeNotes", "kube-controller-manager enables RecoverVolumeExpansionFailure", "--subresource=status", true},
+		"scheduler's plugins": {func(t *Target) {
+			versions("v1.31.14", "v1.32.13")(t)
+			t.Config.Scheduler.ExtraArgs = args("config", "/etc/scheduler/config.yaml")
+			t.Config.Scheduler.ExtraVolumes = []config.HostPathMount{{MountPath: "/etc/sched", HostPath: "/other"}, {MountPath: "/etc/scheduler", HostPath: "/opt/scheduler"}}
+			t.Files.(fstest.MapFS)["opt/scheduler/config.yaml"] = &fstest.MapFile{Data: []byte("profiles: [{plugins: {filter: {enabled: [{name: EBSLimits}, {name: NodeName}], disabled: [{name: CinderLimits}]}}}]")}
+		}, "UpgradeNotes", "kube-scheduler enables EBSLimits, which v1.32 does not have", "NodeVolumeLimits", false},
 		"static pod with a Secret": {func(t *Target) {
 			versions("v1.33.13", "v1.34.9")(t)
 			t.Files.(fstest.MapFS)["etc/kubernetes/manifests/proxy.yaml"] = &fstest.MapFile{Data: []byte("kind: Pod\nspec: {containers: [{name: a, envFrom: [{secretRef: {name: b}}]}]}")}

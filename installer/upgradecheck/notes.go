@@ -2,17 +2,13 @@ package upgradecheck
 
 import (
 	"fmt"
-	"io/fs"
 	"maps"
-	"path"
 	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/version"
 
-	"airlift/documents"
 	"airlift/installer/cluster"
-	"airlift/installer/config"
 )
 
 // A note is what the release notes of Kubernetes ask the administrator to do, if the cluster uses
@@ -49,6 +45,9 @@ var notes = []note{
 	{since: 31, uses: gate("RecoverVolumeExpansionFailure"),
 		message: "%s enables RecoverVolumeExpansionFailure: since v1.31 the states ControllerResizeFailed and NodeResizeFailed of a PersistentVolumeClaim have other names",
 		fix:     "after the upgrade, remove such states from status.allocatedResourceStatuses: kubectl edit pvc NAME --subresource=status"},
+	{since: 32, refuses: true, uses: (*Target).schedulerPlugins,
+		message: "the configuration of kube-scheduler enables %s, which v1.32 does not have: it does not start with them",
+		fix:     "enable NodeVolumeLimits instead, in the file of config in scheduler.extraArgs"},
 	{since: 34, uses: (*Target).staticPodsWithObjects,
 		message: "%s: since v1.34 the kubelet refuses static pods that refer to objects of the API",
 		fix:     "replace Secrets and ConfigMaps with hostPath volumes, and remove serviceAccountName, or run it as a DaemonSet"},
@@ -133,70 +132,4 @@ func gate(name string) func(*Target) []string {
 		}
 		return names
 	}
-}
-
-func (t *Target) alwaysPulls() []string {
-	if t.Config.EnablesPlugin(config.AlwaysPullImages) {
-		return []string{config.AlwaysPullImages}
-	}
-	return nil
-}
-
-func (t *Target) ipvs() []string {
-	if t.Config.KubeProxy != nil && t.Config.KubeProxy.Mode == "ipvs" {
-		return []string{"ConfigMap kube-system/kube-proxy"}
-	}
-	return nil
-}
-
-// flexVolumes returns the users of flexVolume plugins, unless the controller manager mounts its own directory.
-func (t *Target) flexVolumes() []string {
-	if len(t.Config.ControllerManager.ExtraVolumes) > 0 {
-		return nil
-	}
-	return objects(cluster.VolumeType("flexVolume"))(t)
-}
-
-// seLinuxMounts returns whose volumes can be mounted with a label, and this host if it uses SELinux.
-func (t *Target) seLinuxMounts() []string {
-	names := objects(cluster.SELinuxMount, cluster.VolumeType("iscsi"), cluster.VolumeType("fc"))(t)
-	if _, err := fs.Stat(t.Files, "sys/fs/selinux/enforce"); err == nil {
-		names = append(names, "this host uses SELinux")
-	}
-	return names
-}
-
-// staticPodsWithObjects returns the static pods of this host that refer to objects of the API.
-func (t *Target) staticPodsWithObjects() (names []string) {
-	files, _ := fs.Glob(t.Files, strings.TrimPrefix(config.ManifestsDir, "/")+"/*") // the pattern is correct
-	for _, file := range files {
-		data, err := fs.ReadFile(t.Files, file)
-		pod := map[string]any{}
-		if err == nil && documents.Unmarshal(data, &pod) == nil && refersToObjects(pod["spec"]) {
-			names = append(names, "/"+path.Clean(file))
-		}
-	}
-	return names
-}
-
-// references are the fields of a pod that name objects: HasAPIObjectReference of Kubernetes'
-// package pkg/api/pod.
-var references = []string{
-	"serviceAccountName", "serviceAccount", "imagePullSecrets", "secretRef", "secretKeyRef", "configMapRef", "configMapKeyRef", "nodePublishSecretRef",
-	"configMap", "secret", "csi", "glusterfs", "persistentVolumeClaim", "ephemeral", "azureFile", "serviceAccountToken", "clusterTrustBundle", "podCertificate",
-	"resourceClaims",
-}
-
-func refersToObjects(node any) bool {
-	switch node := node.(type) {
-	case map[string]any:
-		for field, value := range node {
-			if slices.Contains(references, field) || refersToObjects(value) {
-				return true
-			}
-		}
-	case []any:
-		return slices.ContainsFunc(node, refersToObjects)
-	}
-	return false
 }
