@@ -284,6 +284,11 @@ func TestNothingIsFound(t *testing.T) {
 			t.Config.APIServer.ExtraArgs = []config.Arg{{Name: "runtime-config", Value: "resource.k8s.io/v1alpha2=true"}}
 			t.Cluster.Nodes[0].ContainerRuntime = "containerd://1.7.29"
 		},
+		"flex volumes with their directory": func(t *Target) {
+			uses("v1.35.6", "v1.36.3", cluster.VolumeType("flexVolume"), "Pod a/b")(t)
+			t.Config.ControllerManager.ExtraArgs = []config.Arg{{Name: "flex-volume-plugin-dir", Value: "/opt/flex/"}}
+			t.Config.ControllerManager.ExtraVolumes = []config.HostPathMount{{MountPath: "/audit"}, {MountPath: "/opt/flex"}}
+		},
 		"other runtimes": func(t *Target) {
 			t.Cluster.Nodes[0].ContainerRuntime, t.Cluster.Nodes[1].ContainerRuntime = "containerd://2.4.2", "cri-o://1.33.1"
 		},

@@ -26,10 +26,14 @@ func (t *Target) ipvs() []string {
 	return nil
 }
 
-// flexVolumes returns the users of flexVolume plugins, unless the controller manager mounts its own directory.
+// flexVolumes returns the users of flexVolume plugins, unless the controller manager mounts their directory
+// with extraVolumes.
 func (t *Target) flexVolumes() []string {
-	if len(t.Config.ControllerManager.ExtraVolumes) > 0 {
-		return nil
+	c := t.Config.ControllerManager
+	for _, a := range c.ExtraArgs {
+		if a.Name == "flex-volume-plugin-dir" && slices.ContainsFunc(c.ExtraVolumes, func(v config.HostPathMount) bool { return path.Clean(v.MountPath) == path.Clean(a.Value) }) {
+			return nil
+		}
 	}
 	return objects(cluster.VolumeType("flexVolume"))(t)
 }
