@@ -26,7 +26,7 @@ func (c *Cluster) EnablesPlugin(name string) bool {
 // version does not have: it does not start with them.
 func (c *Cluster) RemovedPlugins() (names []string) {
 	for _, name := range slices.Concat(c.apiServerList("enable-admission-plugins"), c.apiServerList("disable-admission-plugins")) {
-		if since := removedPlugins[name]; since > 0 && c.Minor() >= since {
+		if since := removedPlugins[name]; since > 0 && c.Minor() >= since && !slices.Contains(names, name) {
 			names = append(names, name)
 		}
 	}

@@ -289,6 +289,18 @@ func TestKubeletAlone(t *testing.T) {
 	}
 }
 
+// A joining host knows the API server's flags and the kubelet's configuration only after discovery.
+func TestImportedImagesAlone(t *testing.T) {
+	s := healthy(t)
+	s.Role, s.Config.KubernetesVersion = Join, "v1.37.2"
+	s.Config.APIServer.ExtraArgs = []config.Arg{{Name: "enable-admission-plugins", Value: ",AlwaysPullImages", MergeMethod: "append"}}
+	kubeletSetting("imagePullCredentialsVerificationPolicy: AlwaysVerify")(t, s)
+	report, err := Discovered(context.Background(), s.Target, nil)
+	if err != nil || len(report.Warnings) != 2 || report.Warnings[0].Name != "KubeletConfiguration" || report.Warnings[1].Name != "APIServerFlags" {
+		t.Errorf("%+v %v", report, err)
+	}
+}
+
 // Swap is accepted if the kubelet's configuration or flags accept it. A joining node may know
 // its configuration only after discovery.
 func TestSwap(t *testing.T) {
