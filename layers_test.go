@@ -21,7 +21,8 @@ import (
 // only packages of lower layers, in files that are not tests. Give a new package the
 // lowest layer that is possible.
 var layers = [][]string{
-	{"bundle/atomicfile", "bundle/events", "bundle/hostpath", "bundle/zstdenc", "documents", "fault", "images/platform", "installer/staticpod", "installer/timeline", "progress"},
+	{"childprocess", "documents", "fault", "progress", "bundle/atomicfile", "bundle/events", "bundle/hostpath", "bundle/pemfile", "bundle/textfile", "bundle/zstdenc", "images/platform", "installer/staticpod", "installer/timeline"},
+	{"bundle/authfile"},
 	{"interrupt", "bundle/head", "bundle/lock", "bundle/space", "images", "installer/config", "installer/corefile", "installer/etcd", "installer/patches"},
 	{"bundle/encoder", "installer/backup"},
 	{"bundle", "bundle/addons", "bundle/fetch", "installer/kubelet", "installer/pki", "installer/redact"},

@@ -16,6 +16,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"airlift/bundle/zstdenc"
+	"airlift/childprocess"
 	"airlift/fault"
 )
 
@@ -64,7 +65,7 @@ type zstdProcess struct {
 // size of the input.
 func startZstd(ctx context.Context, w io.Writer, size int64, window int) (*zstdProcess, error) {
 	args := append(bestArguments(window), "--quiet", "--stdout", "--stream-size="+strconv.FormatInt(size, 10))
-	p := &zstdProcess{command: exec.CommandContext(ctx, zstdCommand, args...)}
+	p := &zstdProcess{command: childprocess.Command(ctx, zstdCommand, args...)}
 	p.command.Stdout, p.command.Stderr = w, &p.messages
 	if _, ok := w.(*os.File); !ok { // a process writes to a file directly
 		p.output.Writer = w

@@ -13,4 +13,27 @@ func (f *File) Launcher() *io.SectionReader {
 }
 
 // Reader reads the whole file, from its first byte. It is valid until the file is closed.
-func (f *File) Reader() *io.SectionReader { return io.NewSectionReader(f.file, 0, f.Size()) }
+//
+// The trailer is the one that Open read, not what the disk has now: its digests are those with
+// which everything else is compared. So a signature of these bytes is one of what is used.
+func (f *File) Reader() *io.SectionReader {
+	return io.NewSectionReader(&withTrailer{f.file, f.trailer.Encode(), f.Size() - head.TrailerSize}, 0, f.Size())
+}
+
+// SameContent reports whether another open file has the same trailer, and so the same content.
+func (f *File) SameContent(other *File) bool { return f.trailer == other.trailer }
+
+// withTrailer reads a file with this trailer.
+type withTrailer struct {
+	io.ReaderAt
+	trailer []byte
+	offset  int64 // of the trailer
+}
+
+func (w *withTrailer) ReadAt(b []byte, at int64) (int, error) {
+	n, err := w.ReaderAt.ReadAt(b, at)
+	if from := max(at, w.offset); from < at+int64(n) {
+		copy(b[from-at:n], w.trailer[from-w.offset:])
+	}
+	return n, err
+}

@@ -41,6 +41,23 @@ func Open(path string) (*File, error) {
 	return OpenFile(file, path)
 }
 
+// KeepBundle returns an error if the file at path is a bundle: a result of another kind must not
+// replace what may be its last copy.
+func KeepBundle(path string) error {
+	if i, err := os.Stat(path); err != nil || !i.Mode().IsRegular() {
+		return nil
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		return nil
+	}
+	defer file.Close()
+	if _, err := head.Read(file, path); err != nil {
+		return nil
+	}
+	return fault.New(fault.Usage, "choose another path", "%q is a bundle: it is not replaced by another kind of file", path)
+}
+
 // OpenFile is Open for a file that is already open; path is used in errors. The File owns
 // file, which is closed if there is an error.
 func OpenFile(file *os.File, path string) (*File, error) {

@@ -101,6 +101,27 @@ func (d *Draft) write(ctx context.Context, executables Executables, m *Manifest,
 	return ctx.Err()
 }
 
+// CopyDraft is WriteDraft for a bundle that exists: write writes its bytes.
+func CopyDraft(ctx context.Context, path string, write func(io.Writer) error) (d *Draft, err error) {
+	d = &Draft{path: path}
+	defer func() {
+		if err != nil {
+			d.Discard()
+			d, err = nil, d.failed(err)
+		}
+	}()
+	if d.file, err = atomicfile.Create(path); err != nil {
+		return d, err
+	}
+	if err := write(d.file); err != nil {
+		return d, err
+	}
+	if d.Size, d.SHA256, err = sumFile(ctx, d.file.File); err != nil {
+		return d, err
+	}
+	return d, d.file.Finish(0o755)
+}
+
 // Open opens the file. Errors, and its Path, have the name that it gets.
 func (d *Draft) Open() (*File, error) {
 	file, err := os.Open(d.file.Name())
@@ -113,6 +134,12 @@ func (d *Draft) Open() (*File, error) {
 // Replace gives the file its name. It replaces a file that has the name.
 func (d *Draft) Replace() error {
 	return d.failed(d.file.Replace())
+}
+
+// PlaceNew gives the file its name. An existing file is not replaced; the error is then
+// fs.ErrExist.
+func (d *Draft) PlaceNew() error {
+	return d.failed(d.file.PlaceNew())
 }
 
 // Discard removes the file, unless it has its name. A deferred call does no harm.

@@ -553,7 +553,7 @@ var varying = []struct {
 	{regexp.MustCompile(`W\d{4} [\d:.]+`), "WARNING"},
 	{regexp.MustCompile(`\b[a-z0-9]{6}\.[a-z0-9]{16}\b`), "TOKEN"},
 	{regexp.MustCompile(`Created by '\S*install init' for joining nodes\.`), "<none>"}, // an intended difference
-	{regexp.MustCompile(` {2,}`), "  "},                                               // column widths depend on the contents
+	{regexp.MustCompile(` {2,}`), "  "},                                                // column widths depend on the contents
 	{regexp.MustCompile(`(kubelet-config-?|dryrun|WARNING +)[\d-]+`), "$1*"},
 }
 

@@ -412,6 +412,8 @@ func TestUpgradeFails(t *testing.T) {
 		return run(t, h, "sh", "-c", "grep -h image: /etc/kubernetes/manifests/*.yaml; /usr/local/bin/kubelet --version")
 	}
 	before := images(t)
+	manifests := func() string { return run(t, h, "sh", "-c", "sha256sum /etc/kubernetes/manifests/*") }
+	beforeAll := manifests()
 	inOrder(t, s, []stage{
 		{"a scheduler that cannot start is restored", func(t *testing.T) {
 			run(t, h, "sh", "-c", `mkdir -p /root/patches && printf '%s' '[{"op":"add","path":"/spec/containers/0/command/-","value":"--no-such-flag"}]' >/root/patches/kube-scheduler+json.json`)
@@ -472,6 +474,10 @@ sleep %s; kill -9 $pid 2>/dev/null; wait $pid; echo "exit $?"`, newerFile, step,
 		}},
 		{"undo", func(t *testing.T) {
 			newer(t, h, 0, "upgrade", "apply", "--yes") // if this step runs alone
+			// Another apply of the same version does not change what undo returns to.
+			run(t, h, "sh", "-c", `mkdir -p /root/verbose && printf '%s' '[{"op":"add","path":"/spec/containers/0/command/-","value":"--v=3"}]' >/root/verbose/kube-scheduler+json.json`)
+			newer(t, h, 0, "upgrade", "apply", "--yes", "--patches", "/root/verbose")
+			contains(t, run(t, h, "cat", "/etc/kubernetes/manifests/kube-scheduler.yaml"), "--v=3")
 			// Another control plane has the turn for the next ten seconds. Its clock is wrong.
 			const turn = "airlift-control-plane"
 			kubectl(t, s, "delete", "lease", "-n", "kube-system", turn, "--ignore-not-found")
@@ -489,6 +495,7 @@ kill -INT $pid; wait $pid; echo "exit $?"`, newerFile)), "exit 130")
 				t.Errorf("the turn was not given up: %s", left)
 			}
 			same(t, before, images(t))
+			same(t, beforeAll, manifests())
 			systemIsUp(t, s, 1)
 			if got := kubectl(t, s, "get", "nodes", "-o", "jsonpath={.items[*].status.nodeInfo.kubeletVersion}"); got != version {
 				t.Errorf("kubelet: %s", got)

@@ -1,6 +1,12 @@
 package fault
 
-import "strings"
+import (
+	"cmp"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+)
 
 // Nearest returns the candidate that the user probably meant, for a hint: one that begins
 // with written, or one with few typing errors. It returns "" if there is none. It ignores
@@ -17,6 +23,35 @@ func Nearest(written string, candidates []string) string {
 	}
 	return best
 }
+
+// Similar returns up to n candidates that have words of written, as maxPods and podsPerCore have
+// pods; those with the most common words come first.
+func Similar(written string, candidates []string, n int) []string {
+	wanted := words(written)
+	common := map[string]int{}
+	for _, c := range candidates {
+		for _, word := range words(c) {
+			if slices.Contains(wanted, word) {
+				common[c]++
+			}
+		}
+	}
+	found := slices.Sorted(maps.Keys(common))
+	slices.SortStableFunc(found, func(a, b string) int {
+		return cmp.Or(common[b]-common[a], len(words(a))-len(words(b)), distance(written, a)-distance(written, b))
+	})
+	return found[:min(n, len(found))]
+}
+
+// words returns the words of a name in camel case, in lower case and without a plural's s.
+func words(name string) (list []string) {
+	for _, word := range word.FindAllString(name, -1) {
+		list = append(list, strings.TrimSuffix(strings.ToLower(word), "s"))
+	}
+	return list
+}
+
+var word = regexp.MustCompile(`[A-Z]+(?:[a-z0-9]+)?|[a-z0-9]+`)
 
 // distance is the Levenshtein distance: the number of letters to add, drop or change.
 func distance(a, b string) int {

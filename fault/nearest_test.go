@@ -1,6 +1,23 @@
 package fault
 
-import "testing"
+import (
+	"slices"
+	"testing"
+)
+
+func TestSimilar(t *testing.T) {
+	candidates := []string{"maxPods", "podsPerCore", "maxOpenFiles", "imageGCHighThresholdPercent", "evictionHard", "podPidsLimit"}
+	for written, want := range map[string][]string{
+		"maxPodsPerNode":  {"maxPods", "podsPerCore"},
+		"pod_limit":       {"podPidsLimit", "maxPods"},
+		"imageGCHigh":     {"imageGCHighThresholdPercent"},
+		"somethingOfElse": nil,
+	} {
+		if got := Similar(written, candidates, 2); !slices.Equal(got, want) {
+			t.Errorf("%q: %q, want %q", written, got, want)
+		}
+	}
+}
 
 func TestNearest(t *testing.T) {
 	candidates := []string{"clusterName", "certSANs", "apiserver", "apiserver-kubelet-client"}

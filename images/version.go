@@ -68,6 +68,23 @@ func Release(version string) (full, url string, err error) {
 		"%q is not a Kubernetes version", version)
 }
 
+// AtLeast returns an error if the file at path, which has this full version, is older than the
+// lowest one that the user requires.
+func AtLeast(path, version, lowest string) error {
+	v, err := parse(version)
+	if err != nil {
+		return err
+	}
+	required, err := parse(lowest)
+	if err != nil {
+		return err
+	}
+	if v.minor < required.minor || v.minor == required.minor && v.patch < required.patch {
+		return fault.New(fault.Bundle, "use a newer file; bundle inspect FILE prints its version", "%s has Kubernetes %s, which is older than the required %s", path, version, required)
+	}
+	return nil
+}
+
 // MinorOf returns the minor version of a full version: "v1.29" for "v1.29.15".
 func MinorOf(full string) string { return full[:strings.LastIndex(full, ".")] }
 

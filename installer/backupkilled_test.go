@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -102,6 +103,36 @@ func TestKilledBackup(t *testing.T) {
 				t.Errorf("after call %d, run %d: no backup", n, again)
 			}
 		}
+	}
+}
+
+// TestBackupIsSynced: a backup and its name are on the disk when the command ends, and before older backups
+// are removed.
+func TestBackupIsSynced(t *testing.T) {
+	rig.Needs(t, "ptrace")
+	key, err := age.GenerateX25519Identity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	root := t.TempDir()
+	drive := filepath.Join(root, "drive")
+	if err := errors.Join(os.Mkdir(filepath.Join(root, "host"), 0o700), os.Mkdir(drive, 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(os.Args[0])
+	cmd.Env, cmd.Stderr = append(os.Environ(), saveVariable+"="+key.Recipient().String()+"\n"+root), os.Stderr
+	var calls []string
+	if _, err := crash.Run(cmd, func(c crash.Call) bool {
+		if strings.HasPrefix(c.Path, drive) && slices.Contains([]string{"fsync", "link", "rename", "unlink"}, c.Name) {
+			calls = append(calls, c.Name+strings.TrimPrefix(c.Path, drive))
+		}
+		return false
+	}); err != nil {
+		t.Fatal(err)
+	}
+	got := strings.Join(calls, " ")
+	if want := "fsync/.airlift-cluster.tar.age link/cluster.tar.age unlink/.airlift-cluster.tar.age fsync"; !strings.Contains(got, want) {
+		t.Errorf("%s\nwant %s", got, want)
 	}
 }
 

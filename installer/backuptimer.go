@@ -17,6 +17,7 @@ import (
 	"airlift/fault"
 	"airlift/installer/backup"
 	"airlift/installer/host"
+	"airlift/installer/pki"
 )
 
 // backupTimer writes backups.
@@ -168,6 +169,9 @@ func (b *Backup) SaveInDirectory(ctx context.Context, dir, mountPoint string, ke
 	if err != nil {
 		return err
 	}
+	if err := removeUnfinished(dir, prefix, pki.NodeName(b.files())); err != nil {
+		return err
+	}
 	r, err := b.saveAs(ctx, dir, func(m backup.Manifest) string {
 		return filepath.Join(dir, scheduledName(prefix, m, len(b.Recipients) > 0))
 	}, false)
@@ -178,8 +182,11 @@ func (b *Backup) SaveInDirectory(ctx context.Context, dir, mountPoint string, ke
 	return b.prune(dir, prefix, filepath.Base(r.Path), keep)
 }
 
+// unknownNode is in the names of backups of a host whose node name cannot be read.
+const unknownNode = "unknown"
+
 func scheduledName(prefix string, m backup.Manifest, encrypted bool) string {
-	name := fmt.Sprintf("%s%s-%s-%s-%d.tar", prefix, m.Created.UTC().Format(backupTime), cmp.Or(m.Node, "unknown"), m.EtcdClusterID, m.Snapshot.Revision)
+	name := fmt.Sprintf("%s%s-%s-%s-%d.tar", prefix, m.Created.UTC().Format(backupTime), cmp.Or(m.Node, unknownNode), m.EtcdClusterID, m.Snapshot.Revision)
 	if encrypted {
 		name += ".age"
 	}
@@ -201,6 +208,26 @@ func (b *Backup) scheduledPrefix() (string, error) {
 		return "", err
 	}
 	return backupPrefix + strings.TrimPrefix(hash, "sha256:")[:12] + "-", nil
+}
+
+// removeUnfinished removes the parts of backups that killed runs of this node have left in a directory.
+// Another node may be writing now.
+func removeUnfinished(dir, prefix, node string) error {
+	list, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, f := range list {
+		name, unfinished := host.UnfinishedOutput(f.Name())
+		rest, ours := strings.CutPrefix(name, prefix)
+		if m := scheduledRest.FindStringSubmatch(rest); !unfinished || !ours || m == nil || m[2] != cmp.Or(node, unknownNode) {
+			continue
+		}
+		if err := host.RemoveOutput(filepath.Join(dir, f.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("removing the part of a backup: %w", err)
+		}
+	}
+	return nil
 }
 
 // prune removes the oldest backups in a directory that are of the same etcd cluster as the one that was
@@ -250,7 +277,7 @@ func (s scheduled) compare(o scheduled) int {
 
 // scheduledRest matches the name of a scheduled backup after its prefix: the time, the node, etcd's ID
 // and revision. Older installers wrote only the time.
-var scheduledRest = regexp.MustCompile(`^([0-9]{8}T[0-9]{6}Z)(?:-.+-([0-9a-f]{16})-([0-9]+))?\.tar(?:\.age)?$`)
+var scheduledRest = regexp.MustCompile(`^([0-9]{8}T[0-9]{6}Z)(?:-(.+)-([0-9a-f]{16})-([0-9]+))?\.tar(?:\.age)?$`)
 
 // readScheduled reads a directory entry. ok is false if it is not a scheduled backup with this prefix.
 func readScheduled(dir string, entry fs.DirEntry, prefix string) (s scheduled, ok bool) {
@@ -259,8 +286,8 @@ func readScheduled(dir string, entry fs.DirEntry, prefix string) (s scheduled, o
 	if !ours || m == nil || !entry.Type().IsRegular() {
 		return s, false
 	}
-	s = scheduled{name: entry.Name(), time: m[1], cluster: m[2]}
-	s.revision, _ = strconv.ParseInt(m[3], 10, 64) // 0 in a name without it
+	s = scheduled{name: entry.Name(), time: m[1], cluster: m[3]}
+	s.revision, _ = strconv.ParseInt(m[4], 10, 64) // 0 in a name without it
 	f, err := os.Open(filepath.Join(dir, s.name))
 	if err != nil {
 		return s, false

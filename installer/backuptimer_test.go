@@ -161,3 +161,25 @@ func TestPruneOnASharedDrive(t *testing.T) {
 		}
 	}
 }
+
+// TestUnfinishedBackupsOfKilledRuns: a killed run leaves a part of a backup, with a name that no later run
+// has. Without its removal, they would fill the drive.
+func TestUnfinishedBackupsOfKilledRuns(t *testing.T) {
+	d := newBackupDir(t)
+	name := func(node string) string {
+		return scheduledName(testPrefix, backup.Manifest{Created: right, Node: node, EtcdClusterID: "0000000000000001"}, true)
+	}
+	keep := []string{".airlift-" + name("two"), ".airlift-" + name("one-two"), ".airlift-cluster.tar", ".airlift-" + backupPrefix + "bbbbbbbbbbbb-x.tar", name("one")}
+	for _, n := range append(keep, ".airlift-"+name("one")) {
+		d.put(n, nil)
+	}
+	for range 2 {
+		if err := removeUnfinished(d.dir, testPrefix, "one"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	slices.Sort(keep)
+	if got := d.names(); !slices.Equal(got, keep) {
+		t.Errorf("left %q\nwant %q", got, keep)
+	}
+}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"os/exec"
 	"path"
 	"regexp"
 	"slices"
@@ -12,6 +11,7 @@ import (
 	"time"
 
 	"airlift/bundle"
+	"airlift/childprocess"
 	"airlift/fault"
 	"airlift/installer/config"
 	"airlift/installer/host"
@@ -165,7 +165,7 @@ func installedVersion(ctx context.Context, h *host.Host, o host.OtherBinary) str
 	}
 	ctx, cancel := context.WithTimeout(ctx, versionTimeout)
 	defer cancel()
-	out, err := exec.CommandContext(ctx, h.Path(o.Path), "--version").Output()
+	out, err := childprocess.Command(ctx, h.Path(o.Path), "--version").Output()
 	version := versionNumber.Find(out)
 	if err != nil || version == nil {
 		return sum

@@ -112,10 +112,7 @@ func (r *CARotation) Kubeconfig() string {
 	return kubeletConf
 }
 
-// ControlPlane reports whether this node is a control plane.
-func (r *CARotation) ControlPlane() bool { return r.isControlPlane() }
-
-// Close closes the connection to the container runtime.
+// Close gives up the turn of this control plane, and closes the connection to the container runtime.
 func (r *CARotation) Close() { r.pods.Close() }
 
 // Run runs the stage. It is safe to run it again: after an interruption it finishes the stage.
@@ -130,6 +127,9 @@ func (r *CARotation) Steps() []Step {
 		steps = append(steps, Step{Name: name, Doc: doc, Run: func(ctx context.Context) error {
 			if r.done {
 				return nil
+			}
+			if err := r.pods.turn.confirm(ctx); err != nil {
+				return err
 			}
 			return run(ctx)
 		}})
@@ -159,6 +159,11 @@ func (r *CARotation) Steps() []Step {
 // preflight refuses a stage if some nodes have not completed the previous one. It changes only
 // the state that is stored in the cluster.
 func (r *CARotation) preflight(ctx context.Context) (err error) {
+	if r.isControlPlane() {
+		if err := r.pods.TakeTurn(ctx, r.Kubeconfig()); err != nil {
+			return err
+		}
+	}
 	if r.state, err = r.client.Rotation(ctx); err != nil {
 		return err
 	}
@@ -183,7 +188,7 @@ func (r *CARotation) preflight(ctx context.Context) (err error) {
 		return nil
 	}
 	if r.isControlPlane() {
-		if err := r.checkEtcd(ctx); err != nil {
+		if err := r.checkOthers(ctx); err != nil {
 			return err
 		}
 	}
@@ -198,7 +203,7 @@ func (r *CARotation) begin(ctx context.Context) error {
 	case !r.isControlPlane():
 		return fault.New(fault.Preflight, "start on a control plane, and then run it here", "no rotation of the CAs is in progress, and this host is a worker")
 	}
-	return r.checkEtcd(ctx)
+	return r.checkOthers(ctx)
 }
 
 // sameRotation refuses to continue with the CAs of another rotation.
@@ -307,8 +312,13 @@ func behind(nodes []cluster.RotationNode, stage string) (names []string) {
 	return names
 }
 
-// checkEtcd refuses to restart this node's etcd while the others would not be a majority.
-func (r *CARotation) checkEtcd(ctx context.Context) error {
+// checkOthers refuses to restart this control plane if not all members of etcd are healthy voters, or no
+// other API server is ready. A learner is a control plane that joins: its certificates are signed by
+// the old CAs.
+func (r *CARotation) checkOthers(ctx context.Context) error {
+	if err := r.pods.turn.CheckOthers(ctx); err != nil {
+		return err
+	}
 	if r.config.Etcd.External != nil {
 		return nil
 	}
@@ -317,6 +327,9 @@ func (r *CARotation) checkEtcd(ctx context.Context) error {
 		return err
 	}
 	defer c.Close()
+	if err := c.CheckNoLearner(ctx); err != nil {
+		return err
+	}
 	return c.CheckHealthy(ctx, "")
 }
 

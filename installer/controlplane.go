@@ -1,6 +1,7 @@
 package installer
 
 import (
+	"bytes"
 	"context"
 	"path"
 	"slices"
@@ -23,6 +24,9 @@ type controlPlane struct {
 	// manifests that wait for that are in held.
 	hold func(pki.File) bool
 	held []pki.File
+	// mayRestart fails if a component must not be restarted now. The kubelet restarts one whose manifest
+	// changes.
+	mayRestart func(ctx context.Context, component string) error
 	// replaced are the static pods to replace: their manifests existed and changed, or etcd
 	// cannot continue with its data.
 	replaced []string
@@ -67,7 +71,7 @@ func (p *controlPlane) kubeconfig(dir string, names ...string) func(context.Cont
 
 // etcd writes the static pod of etcd. When etcd joins an existing cluster,
 // members are all its members, including this one.
-func (p *controlPlane) etcd(members ...render.EtcdMember) error {
+func (p *controlPlane) etcd(ctx context.Context, members ...render.EtcdMember) error {
 	if err := p.claimEtcd(); err != nil {
 		return err
 	}
@@ -82,7 +86,7 @@ func (p *controlPlane) etcd(members ...render.EtcdMember) error {
 	if err != nil {
 		return err
 	}
-	return p.writeStaticPod(pod)
+	return p.changeStaticPod(ctx, pod)
 }
 
 const etcdPod = "etcd"
@@ -103,13 +107,13 @@ func (p *controlPlane) staticPods(names ...string) func(context.Context) error {
 	if len(names) == 0 {
 		names = controlPlaneComponents
 	}
-	return func(context.Context) error {
+	return func(ctx context.Context) error {
 		pods, err := render.ControlPlane(p.config, p.files())
 		if err != nil {
 			return err
 		}
 		for _, name := range names {
-			if err := p.writeStaticPod(pods[name]); err != nil {
+			if err := p.changeStaticPod(ctx, pods[name]); err != nil {
 				return err
 			}
 		}
@@ -117,18 +121,40 @@ func (p *controlPlane) staticPods(names ...string) func(context.Context) error {
 	}
 }
 
+// changeStaticPod writes a static pod. If the host runs it already with another manifest, it asks first.
+func (p *controlPlane) changeStaticPod(ctx context.Context, pod *corev1.Pod) error {
+	file, _, err := p.staticPodFile(pod)
+	if err != nil {
+		return err
+	}
+	now, err := p.readManifest(pod.Name)
+	if err != nil {
+		return err
+	}
+	if now != nil && !bytes.Equal(now, file.Data) && p.host.Locked() {
+		if err := p.mayRestart(ctx, pod.Name); err != nil {
+			return err
+		}
+	}
+	return p.writeStaticPod(pod)
+}
+
+// staticPodFile returns the manifest of a static pod with the user's patches applied, and which.
+func (p *controlPlane) staticPodFile(pod *corev1.Pod) (file pki.File, used []string, err error) {
+	if pod, used, err = p.plan.patches.Pod(pod); err != nil {
+		return file, used, err
+	}
+	data, err := render.YAML(pod)
+	return pki.File{Path: manifestPath(pod.Name), Data: data, Mode: 0o600}, used, err
+}
+
 // writeStaticPod writes a static pod with the user's patches applied.
 func (p *controlPlane) writeStaticPod(pod *corev1.Pod) error {
-	pod, used, err := p.plan.patches.Pod(pod)
+	file, used, err := p.staticPodFile(pod)
 	if err != nil {
 		return err
 	}
 	p.reportPatched(pod.Name, used)
-	data, err := render.YAML(pod)
-	if err != nil {
-		return err
-	}
-	file := pki.File{Path: path.Join(config.ManifestsDir, pod.Name+".yaml"), Data: data, Mode: 0o600}
 	if p.hold(file) {
 		p.held = append(p.held, file)
 		return nil

@@ -31,6 +31,7 @@ type nodeJoin struct {
 
 	cluster       *joinedCluster // nil until it is found
 	kubeletPassed bool           // checkKubelet found no problem
+	turn          *turn          // of the new control plane; nil on a worker
 }
 
 // A joinRole is what workers and control planes do differently, apart from their

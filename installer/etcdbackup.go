@@ -107,7 +107,7 @@ func (b *Backup) record(r BackupRecord) error {
 
 // lastBackup returns the result of the last backup on this host, nil if there is none.
 func lastBackup(h *host.Host) (*BackupRecord, error) {
-	return readRecord[BackupRecord](h, backupRecordPath)
+	return readRecord[BackupRecord](h, backupRecordPath, "the next backup replaces it: ./install etcd snapshot FILE")
 }
 
 // save writes a backup, and completes its record.

@@ -3,6 +3,7 @@ package installer
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -14,7 +15,8 @@ import (
 // RemoveEtcdMember removes another host's member from the cluster's etcd. The member has this name
 // or this ID in hexadecimal. force removes a healthy member, too.
 func RemoveEtcdMember(ctx context.Context, h *host.Host, console *Console, nameOrID string, force bool) error {
-	c, own, err := localEtcdClient(ctx, newMachine(h, console))
+	machine := newMachine(h, console)
+	c, own, err := localEtcdClient(ctx, machine)
 	if err != nil {
 		return err
 	}
@@ -27,10 +29,16 @@ func RemoveEtcdMember(ctx context.Context, h *host.Host, console *Console, nameO
 	if err != nil {
 		return err
 	}
-	if m.PeerURL == own.peerURL {
+	if m.HasPeer(own.peerURL) || slices.Contains(m.ClientURLs, own.clientURL) {
 		return fault.New(fault.Usage, "./install reset removes this host from the cluster, and its member from etcd",
 			"%s is the etcd member of this host", m)
 	}
+	// Not while a control plane joins, or restarts its member: the others are counted now.
+	turn, err := tryTurn(ctx, machine, adminConf, shortPatience)
+	if err != nil {
+		return err
+	}
+	defer turn.end()
 	if err := c.CheckRemove(ctx, m); err != nil {
 		return fault.Wrap(err, fault.Failure, "start the other members; if they are lost permanently and there is a backup: ./install reset --force on this host, then ./install etcd restore FILE")
 	}
@@ -56,7 +64,7 @@ func selectMember(members []etcd.Member, nameOrID string) (etcd.Member, error) {
 	var known []string
 	for _, m := range members {
 		known = append(known, fmt.Sprintf("%016x %s", m.ID, m))
-		if m.Name == nameOrID || isID && m.ID == id {
+		if nameOrID != "" && m.Name == nameOrID || isID && m.ID == id {
 			found = append(found, m)
 		}
 	}
@@ -66,5 +74,9 @@ func selectMember(members []etcd.Member, nameOrID string) (etcd.Member, error) {
 	case 1:
 		return found[0], nil
 	}
-	return etcd.Member{}, fault.New(fault.Usage, "give the member's ID: ./install etcd status shows it", "%d members of etcd have the name %q", len(found), nameOrID)
+	var commands []string
+	for _, m := range found {
+		commands = append(commands, fmt.Sprintf("./install etcd member remove 0x%016x", m.ID))
+	}
+	return etcd.Member{}, fault.New(fault.Usage, "give the ID with 0x before it: "+strings.Join(commands, ", or "), "%d members of etcd have the name or the ID %q", len(found), nameOrID)
 }

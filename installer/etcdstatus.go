@@ -56,7 +56,7 @@ func ReadEtcdStatus(ctx context.Context, h *host.Host, console *Console) (*EtcdS
 	}
 	s := &EtcdStatus{ClusterID: fmt.Sprintf("%016x", id)}
 	if s.LastBackup, err = lastBackup(h); err != nil {
-		return nil, err
+		console.Warn("%v", err)
 	}
 	for _, m := range members {
 		one := EtcdMemberStatus{
@@ -127,11 +127,17 @@ func megabytes(n int64) string { return fmt.Sprintf("%.1f MB", float64(n)/1e6) }
 // DefragEtcd defragments the database of each member, the leader's last, so that at most one
 // election follows. It stops if a member is not healthy. The alarm NOSPACE is removed at the end.
 func DefragEtcd(ctx context.Context, h *host.Host, console *Console) error {
-	c, _, err := localEtcdClient(ctx, newMachine(h, console))
+	machine := newMachine(h, console)
+	c, _, err := localEtcdClient(ctx, machine)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
+	turn, err := tryTurn(ctx, machine, adminConf, shortPatience)
+	if err != nil {
+		return err
+	}
+	defer turn.end()
 	members, _, err := c.Status(ctx)
 	if err != nil {
 		return err
@@ -149,6 +155,9 @@ func DefragEtcd(ctx context.Context, h *host.Host, console *Console) error {
 		return err
 	}
 	for _, m := range members {
+		if err := turn.confirm(ctx); err != nil {
+			return err
+		}
 		if err := c.Defrag(ctx, m.Member); err != nil {
 			return err
 		}

@@ -110,7 +110,7 @@ func (b *imageBundle) write(t *testing.T, name string) *Bundle {
 		slices.Sort(b.manifest.Base.Layers)
 		b.manifest.Base.Layers = slices.Compact(b.manifest.Base.Layers)
 	}
-	return writeBundle(t, name, &b.manifest, b.content)
+	return writeBundle(t, name, []byte("installer"), &b.manifest, b.content)
 }
 
 // aNode returns the root directory of a node that Airlift installed, whose kubelet uses a real

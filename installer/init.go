@@ -5,10 +5,8 @@ import (
 	"context"
 	"errors"
 	"io/fs"
-	"net"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -34,7 +32,8 @@ type Init struct {
 	addons       *addons
 	credentials  *nodeCredentials
 
-	adminReady bool // the user of admin.conf is an administrator
+	turn       *turn // of this control plane; nil until one of its components changes
+	adminReady bool  // the user of admin.conf is an administrator
 	// onlyThisNode makes init wait only for the pods of this node: others may be lost.
 	onlyThisNode bool
 
@@ -55,7 +54,7 @@ func newInit(p *Plan, o InitOptions, m *machine) *Init {
 		credentials: &nodeCredentials{api: api, options: o, certificateKey: p.config.CertificateKey},
 	}
 	i.checkEarlier = func(ctx context.Context) error { return i.checkRunning(ctx, o.FromFile) }
-	i.controlPlane.hold = i.holdsStaticPod
+	i.controlPlane.hold, i.controlPlane.mayRestart = i.holdsStaticPod, i.mayRestart
 	return i
 }
 
@@ -135,6 +134,7 @@ func (i *Init) RunPhase(ctx context.Context, name string) error {
 
 // Close stops everything that runs in the background.
 func (i *Init) Close() {
+	i.turn.end()
 	i.content.close()
 	i.node.close()
 }
@@ -186,12 +186,24 @@ func (i *Init) kubeconfig(names ...string) func(context.Context) error {
 	return i.controlPlane.kubeconfig(dir, names...)
 }
 
-func (i *Init) etcd(context.Context) error {
+func (i *Init) etcd(ctx context.Context) error {
 	if i.config.Etcd.External != nil {
 		i.console.Note("external etcd: nothing to do")
 		return nil
 	}
-	return i.controlPlane.etcd()
+	return i.controlPlane.etcd(ctx)
+}
+
+// mayRestart waits until no other control plane restarts its components, and fails if a component must
+// not be restarted now.
+func (i *Init) mayRestart(ctx context.Context, component string) (err error) {
+	if i.turn == nil {
+		i.turn, err = tryTurn(ctx, i.machine, adminConf, 0)
+	}
+	if err != nil || component != etcdPod {
+		return err
+	}
+	return i.checkQuorum(ctx)
 }
 
 // holdsStaticPod reports whether a static pod's manifest is written only when the
@@ -263,10 +275,7 @@ func (i *Init) otherKubeconfig() bool {
 // its static pod has it: the flags or the file of init need not be given again.
 func (i *Init) localURL() string {
 	if i.plan.onePhase {
-		flags, _, err := readStaticPod(i.host, "kube-apiserver")
-		if address := flags["advertise-address"]; err == nil && address != "" {
-			return "https://" + net.JoinHostPort(address, cmp.Or(flags["secure-port"], strconv.Itoa(config.DefaultBindPort)))
-		}
+		return cmp.Or(ownAPIServer(i.host), i.config.LocalURL())
 	}
 	return i.config.LocalURL()
 }

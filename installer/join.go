@@ -117,6 +117,7 @@ func (j *Join) RunPhase(ctx context.Context, name string) error {
 
 // Close stops everything that runs in the background.
 func (j *Join) Close() {
+	j.turn.end()
 	j.content.close()
 	j.node.close()
 }

@@ -27,7 +27,7 @@ type controlPlaneJoin struct {
 
 func newControlPlaneJoin(p *Plan, m *machine) *controlPlaneJoin {
 	c := &controlPlaneJoin{nodeJoin: newNodeJoin(p, m)}
-	c.role, c.local = c, &controlPlane{node: c.node, hold: c.holdsStaticPod}
+	c.role, c.local = c, &controlPlane{node: c.node, hold: c.holdsStaticPod, mayRestart: c.mayRestart}
 	return c
 }
 
@@ -58,10 +58,61 @@ func (c *controlPlaneJoin) preflight(ctx context.Context) error {
 // already, or else the cluster that the user named.
 func (c *controlPlaneJoin) findCluster(ctx context.Context) (*cluster.Found, *cluster.FetchedConfig, error) {
 	found, fetched, err := c.knownCluster(ctx)
-	if found != nil || err != nil {
-		return found, fetched, err
+	if found == nil && err == nil {
+		found, fetched, err = c.discoverCluster(ctx)
 	}
-	return c.discoverCluster(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	client, err := cluster.New(found.Kubeconfig, "")
+	if err != nil {
+		return nil, nil, err
+	}
+	return found, fetched, checkNoRotation(ctx, client)
+}
+
+// checkNoRotation refuses a cluster whose CAs are being rotated: the new control plane would have the
+// CAs and keys of one stage, and miss the others.
+func checkNoRotation(ctx context.Context, client *cluster.Client) error {
+	rotation, err := client.Rotation(ctx)
+	if err != nil || rotation == nil {
+		return err
+	}
+	return fault.New(fault.Preflight,
+		"finish or cancel the rotation on the other nodes, see there: ./install certs rotate-ca status; then, if this host has certificates of the cluster: ./install reset --force; and join again",
+		"the cluster's CAs are being rotated (stage %q): no control plane can join meanwhile", rotation.Stage)
+}
+
+// mayRestart fails if a component of this control plane, which has joined already, must not be restarted
+// now.
+func (c *controlPlaneJoin) mayRestart(ctx context.Context, component string) error {
+	if err := c.needTurn(ctx); err != nil || component != etcdPod {
+		return err
+	}
+	return c.checkQuorum(ctx)
+}
+
+// needTurn waits, once, until no other control plane is changed: an upgrade, a rotation of the CAs and
+// a restart of etcd do not expect a new control plane. It then looks at what they may have changed.
+// Later it fails if the turn is lost.
+func (c *controlPlaneJoin) needTurn(ctx context.Context) (err error) {
+	if c.turn != nil {
+		return c.turn.confirm(ctx)
+	}
+	if c.client == nil {
+		return fault.New(fault.Failure, "run the phase control-plane-prepare/kubeconfig first", "%s does not exist, and join needs it to connect to the cluster", adminConf)
+	}
+	if c.turn, err = takeTurn(ctx, c.machine, c.config.NodeRegistration.Name, adminConf, 0, c.cluster.found.Server); err != nil {
+		return err
+	}
+	if err := checkNoRotation(ctx, c.client); err != nil {
+		return err
+	}
+	fetched, err := c.client.FetchConfig(ctx)
+	if err != nil {
+		return err
+	}
+	return c.checkVersion(fetched.Cluster.KubernetesVersion)
 }
 
 func (c *controlPlaneJoin) useCluster(found *cluster.Found, fetched config.Cluster) error {

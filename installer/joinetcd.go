@@ -14,10 +14,13 @@ import (
 	"airlift/installer/render"
 )
 
-// checkEtcd refuses to add a member to an unhealthy etcd cluster. Each
+// checkEtcd waits for the turn of this control plane, and refuses to add a member to an unhealthy etcd cluster. Each
 // additional member can increase the number of members that etcd needs for a
 // quorum.
 func (j *controlPlaneJoin) checkEtcd(ctx context.Context) error {
+	if err := j.needTurn(ctx); err != nil {
+		return err
+	}
 	if j.config.Etcd.External != nil {
 		return nil
 	}
@@ -31,9 +34,6 @@ func (j *controlPlaneJoin) checkEtcd(ctx context.Context) error {
 
 // etcdCluster connects to the cluster's etcd.
 func (j *controlPlaneJoin) etcdCluster(ctx context.Context) (*etcd.Client, error) {
-	if j.client == nil {
-		return nil, fault.New(fault.Failure, "run the phase control-plane-prepare/kubeconfig first", "%s does not exist, and join needs it to connect to the cluster", adminConf)
-	}
 	endpoints, err := j.client.EtcdEndpoints(ctx, j.report)
 	if err != nil {
 		return nil, err
@@ -53,6 +53,9 @@ func (j *controlPlaneJoin) joinEtcd(ctx context.Context) error {
 	if j.skipsEtcd() {
 		return nil
 	}
+	if err := j.needTurn(ctx); err != nil {
+		return err
+	}
 	c, err := j.etcdCluster(ctx)
 	if err != nil {
 		return err
@@ -62,7 +65,7 @@ func (j *controlPlaneJoin) joinEtcd(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := j.local.etcd(members...); err != nil {
+	if err := j.local.etcd(ctx, members...); err != nil {
 		return err
 	}
 	if err := j.replacePods(ctx); err != nil {
@@ -110,7 +113,7 @@ func (j *controlPlaneJoin) announce(ctx context.Context, c *etcd.Client) ([]rend
 		return nil, fault.New(fault.Failure, "remove it with ./install reset --force, then join again",
 			"%s contains the data of a member that is not in the etcd cluster", j.config.Etcd.Local.DataDir)
 	case known && own.Name != "" && !own.Learner:
-		return nil, fault.New(fault.Failure, "remove that member on another control plane, then join again: ./install etcd member remove "+fmt.Sprintf("%x", own.ID),
+		return nil, fault.New(fault.Failure, "remove that member on another control plane, then join again: "+own.RemoveCommand(),
 			"etcd still has the member %s from an earlier installation on this host, and its data no longer exists", own)
 	case known && own.Name != "":
 		// A learner has no vote, so removing it is safe.
@@ -129,7 +132,7 @@ func (j *controlPlaneJoin) podMembers(members []etcd.Member) []render.EtcdMember
 	var all []render.EtcdMember
 	for _, m := range members {
 		name := cmp.Or(m.Name, fmt.Sprintf("%x", m.ID)) // a member that has not started has no name
-		if m.PeerURL == peer {
+		if m.HasPeer(peer) {
 			name = j.config.NodeRegistration.Name
 		}
 		all = append(all, render.EtcdMember{Name: name, PeerURL: m.PeerURL})

@@ -3,7 +3,7 @@ package installer
 import (
 	"cmp"
 	"context"
-	"fmt"
+	"errors"
 	"net"
 	"os"
 	"strconv"
@@ -11,6 +11,7 @@ import (
 	kubeletv1 "k8s.io/kubelet/config/v1beta1"
 	"sigs.k8s.io/yaml"
 
+	"airlift/fault"
 	"airlift/installer/cluster"
 	"airlift/installer/config"
 	"airlift/installer/host"
@@ -49,14 +50,22 @@ func kubeletConfiguration(h *host.Host) (*kubeletv1.KubeletConfiguration, error)
 		return nil, err
 	}
 	c := &kubeletv1.KubeletConfiguration{}
-	if err := yaml.Unmarshal(data, c); err != nil {
-		return nil, fmt.Errorf("reading %s: %w", config.KubeletConfigFile, err)
+	err = yaml.Unmarshal(data, c)
+	if err == nil && c.Kind == "" {
+		err = errors.New("it has no KubeletConfiguration")
+	}
+	if err != nil {
+		return nil, fault.New(fault.Failure, "write it again: the cluster's is in 'kubectl get configmap kubelet-config -n kube-system -o yaml', and another node has the same file",
+			"reading %s: the file is damaged: %w", config.KubeletConfigFile, err)
 	}
 	return c, nil
 }
 
 // RestartKubelet restarts the kubelet of this host and waits until it is healthy.
 func (s *StaticPods) RestartKubelet(ctx context.Context) error {
+	if err := s.turn.confirm(ctx); err != nil {
+		return err
+	}
 	if err := s.host.Restart(ctx, "kubelet.service"); err != nil {
 		return err
 	}

@@ -5,11 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 
 	utilversion "k8s.io/apimachinery/pkg/util/version"
 
 	"airlift/bundle"
+	"airlift/childprocess"
 	"airlift/fault"
 	"airlift/images/store"
 	"airlift/installer/status"
@@ -78,7 +78,7 @@ func (m *machine) optional(path string) ([]byte, error) {
 func (m *machine) kubeletVersion(ctx context.Context) string {
 	ctx, cancel := context.WithTimeout(ctx, versionTimeout)
 	defer cancel()
-	out, err := exec.CommandContext(ctx, m.host.Path(binaryPath(bundle.BinDir+"kubelet")), "--version").Output()
+	out, err := childprocess.Command(ctx, m.host.Path(binaryPath(bundle.BinDir+"kubelet")), "--version").Output()
 	if err != nil {
 		return ""
 	}

@@ -2,26 +2,17 @@ package installer
 
 import (
 	"encoding/json"
-	"errors"
-	"fmt"
-	"io/fs"
-	"os"
 
 	"airlift/installer/host"
 )
 
-// readRecord reads a JSON file that writeRecord wrote, and returns nil if it does not exist.
-func readRecord[T any](h *host.Host, path string) (*T, error) {
-	data, err := os.ReadFile(h.Path(path))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
+// readRecord reads a JSON file that writeRecord wrote, and returns nil if it does not exist. hint is
+// for a damaged one.
+func readRecord[T any](h *host.Host, path, hint string) (*T, error) {
 	r := new(T)
-	if err == nil {
-		err = json.Unmarshal(data, r)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("reading %s: %w", path, err)
+	found, err := h.ReadState(path, r, hint)
+	if err != nil || !found {
+		return nil, err
 	}
 	return r, nil
 }

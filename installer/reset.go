@@ -22,6 +22,7 @@ type Reset struct {
 	plan   host.Plan // what reset removes and keeps; nil if nothing was installed
 	etcd   *etcdReset
 	images *imageReset
+	turn   *turn // of this control plane, until its components have ended
 }
 
 func newReset(c config.Reset, kubeconfig string, m *machine) *Reset {
@@ -41,7 +42,7 @@ func ResetPhases() []Step { return newReset(config.Reset{}, "", new(machine)).St
 func (r *Reset) Steps() []Step {
 	return []Step{
 		{Name: "preflight", Aliases: []string{"pre-flight"}, Doc: "check that etcd keeps its quorum", Run: r.preflight},
-		{Name: "remove-etcd-member", Doc: "remove this host's member from the etcd cluster", Run: r.etcd.remove},
+		{Name: "remove-etcd-member", Doc: "remove this host's member from the etcd cluster", Run: r.removeMember},
 		{Name: "stop-kubelet", Doc: "stop the kubelet", Run: r.host.StopKubelet},
 		{Name: "remove-pods", Doc: "stop and remove all pods", Run: r.removePods},
 		{Name: "cleanup-node", Aliases: []string{"cleanupnode"}, Doc: "remove everything Airlift installed", Steps: []Step{
@@ -146,8 +147,25 @@ func (r *Reset) preflight(ctx context.Context) error {
 	return r.etcd.check(ctx)
 }
 
+// removeMember removes this host's member from etcd, in the turn of this control plane.
+func (r *Reset) removeMember(ctx context.Context) (err error) {
+	if r.isControlPlane() {
+		if r.turn, err = tryTurn(ctx, r.machine, r.etcd.adminKubeconfig(), shortPatience); err != nil {
+			return err
+		}
+	}
+	return r.etcd.remove(ctx)
+}
+
+// endTurn gives up the turn of this control plane.
+func (r *Reset) endTurn() {
+	r.turn.end()
+	r.turn = nil
+}
+
 // removePods asks the runtime to stop all pods, then kills the remaining ones.
 func (r *Reset) removePods(ctx context.Context) error {
+	defer r.endTurn() // while the credentials exist
 	if r.host.RanNode() && r.exists(r.images.socket) {
 		if err := r.removePodsThroughCRI(ctx); err != nil {
 			r.console.Warn("%s; killing the remaining processes", err)
@@ -195,6 +213,7 @@ func (r *Reset) Run(ctx context.Context) error {
 		r.console.close()
 		return nil
 	}
+	defer r.endTurn()
 	name := r.nodeName()
 	if err := r.host.Commit(); err != nil {
 		return err
@@ -220,6 +239,7 @@ func (r *Reset) Run(ctx context.Context) error {
 
 // RunPhase runs one step alone.
 func (r *Reset) RunPhase(ctx context.Context, name string) error {
+	defer r.endTurn()
 	return RunPhase(ctx, r.console, r.Steps(), name)
 }
 

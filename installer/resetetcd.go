@@ -12,6 +12,7 @@ import (
 	"airlift/fault"
 	"airlift/installer/config"
 	"airlift/installer/etcd"
+	"airlift/installer/pki"
 	"airlift/installer/render"
 )
 
@@ -45,6 +46,9 @@ func (r *etcdReset) reachEtcd(ctx context.Context, e *localEtcd) (*etcd.Client, 
 	return c, err
 }
 
+// adminKubeconfig is the kubeconfig with which reset reaches the cluster.
+func (r *etcdReset) adminKubeconfig() string { return cmp.Or(r.kubeconfig, adminConf) }
+
 // otherEtcds returns the client URLs of the other members: from the API server, because another host
 // may still serve the API, and without one from this host's static pod, which has those that were
 // there when this host joined.
@@ -63,7 +67,7 @@ func (r *etcdReset) otherEtcds(ctx context.Context, e *localEtcd) []string {
 
 // servedEtcds asks the API server for the client URLs of etcd's members.
 func (r *etcdReset) servedEtcds(ctx context.Context) ([]string, error) {
-	api, err := loadClient(r.host, cmp.Or(r.kubeconfig, adminConf), "", r.timeout)
+	api, err := loadClient(r.host, r.adminKubeconfig(), "", r.timeout)
 	if err != nil {
 		return nil, err
 	}
@@ -81,14 +85,14 @@ func (r *etcdReset) check(ctx context.Context) error {
 	}
 	hint := fault.Hint(err)
 	if hint == "" {
-		hint = "start etcd (systemctl start kubelet); or skip this check with --force, and remove the member on another control plane: ./install etcd member remove ID"
+		hint = "start etcd (systemctl start kubelet); or skip this check with --force, and remove the member on another control plane: " + r.removeCommand()
 	}
 	return fault.Wrap(fmt.Errorf("checking how the reset of this host affects etcd: %w", err), fault.Preflight, hint)
 }
 
 // ownMember finds this host's etcd member and calls do with it, unless it is
-// the last member. found is false if the host has no etcd or if the cluster
-// does not know the member. alone reports whether it is the last member.
+// the last voting member. found is false if the host has no etcd or if the cluster
+// does not know the member. alone reports whether it is the last voting member.
 func (r *etcdReset) ownMember(ctx context.Context, do func(*etcd.Client, etcd.Member) error) (found, alone bool, err error) {
 	e, err := findEtcd(r.host)
 	if err != nil || e == nil {
@@ -107,10 +111,16 @@ func (r *etcdReset) ownMember(ctx context.Context, do func(*etcd.Client, etcd.Me
 		return false, false, err
 	}
 	m, found := etcd.Find(members, e.peerURL)
-	if !found || len(members) == 1 {
+	others := func(o etcd.Member) bool { return o.ID != m.ID && !o.Learner }
+	if !found || !m.Learner && !slices.ContainsFunc(members, others) {
 		return found, found, nil
 	}
 	return true, false, do(c, m)
+}
+
+// removeCommand is the command that removes this host's member on another control plane.
+func (r *etcdReset) removeCommand() string {
+	return "./install etcd member remove " + cmp.Or(pki.NodeName(r.files()), "NAME")
 }
 
 // remove removes this host's member from the etcd cluster, unless it
@@ -131,7 +141,7 @@ func (r *etcdReset) remove(ctx context.Context) error {
 		r.last = true
 		r.console.Note("this is the cluster's last etcd member: reset deletes the cluster")
 	case err != nil && ctx.Err() == nil && r.force:
-		r.console.Warn("this host's member stays in the etcd cluster; remove it on another control plane (./install etcd member remove ID): %s", err)
+		r.console.Warn("this host's member stays in the etcd cluster; remove it on another control plane (%s): %s", r.removeCommand(), err)
 		return nil
 	}
 	return err

@@ -42,7 +42,7 @@ type discard struct{}
 
 func (discard) Write(p []byte) (int, error) { return len(p), nil }
 
-// read reads the file and writes its snapshot to w.
+// read reads the file and writes its snapshot to w. It refuses another backup than the first time.
 func (f *BackupFile) read(ctx context.Context, w cancelled) (*backup.Backup, error) {
 	in, err := os.Open(f.Path)
 	if err != nil {
@@ -52,6 +52,9 @@ func (f *BackupFile) read(ctx context.Context, w cancelled) (*backup.Backup, err
 	b, err := backup.Read(in, w, f.identities...)
 	if err != nil {
 		return nil, backupFault(f.Path, err)
+	}
+	if f.Backup != nil && !reflect.DeepEqual(b.Manifest, f.Manifest) { // with the sha256 of everything else
+		return nil, fault.New(fault.Bundle, "copy it to a disk that only root can write to, and run the command again", "the backup %s was changed while this command was running", f.Path)
 	}
 	return b, nil
 }
@@ -239,12 +242,8 @@ func (r *Restore) writeSnapshot(ctx context.Context, work string) (uid string, e
 		return "", err
 	}
 	defer snapshot.Discard()
-	again, err := r.backup.read(ctx, cancelled{ctx, snapshot})
-	if err != nil {
+	if _, err := r.backup.read(ctx, cancelled{ctx, snapshot}); err != nil {
 		return "", err
-	}
-	if !reflect.DeepEqual(again.Manifest, r.backup.Manifest) {
-		return "", fault.New(fault.Bundle, "copy it to this host, and run the same command again", "the backup %s was replaced after it had been checked", r.backup.Path)
 	}
 	is, err := etcd.VerifySnapshot(snapshot.Name())
 	if err != nil {
@@ -281,6 +280,9 @@ func (r *Restore) removeOldNodes(ctx context.Context) error {
 		r.console.Note("kept worker %s; if that host is lost: kubectl delete node %s", name, name)
 	}
 	if err != nil {
+		return err
+	}
+	if err := r.client.RemoveTurn(ctx); err != nil {
 		return err
 	}
 	return r.endRotation(ctx)

@@ -34,8 +34,7 @@ const restoreMarkPath = host.StateDir + "/restore.json"
 
 // readRestoreMark returns the mark of an unfinished restore, nil if there is none.
 func readRestoreMark(h *host.Host) (*restoreMark, error) {
-	m, err := readRecord[restoreMark](h, restoreMarkPath)
-	return m, fault.Wrap(err, fault.Preflight, "remove what is on this host: ./install reset")
+	return readRecord[restoreMark](h, restoreMarkPath, "a restore was interrupted on this host, and cannot be continued; "+resetFirst+"; then restore again")
 }
 
 // UnfinishedRestore returns an error if a restore on this host was interrupted. Other commands that

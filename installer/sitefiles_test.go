@@ -61,18 +61,18 @@ func siteBundle(t *testing.T, files map[bundle.SiteFile]string, manifests map[st
 	for _, add := range late {
 		add()
 	}
-	return writeBundle(t, "bundle", m, content)
+	return writeBundle(t, "bundle", []byte("installer"), m, content)
 }
 
-// writeBundle writes a bundle file with entries of this content, and opens it.
-func writeBundle(t *testing.T, name string, m *bundle.Manifest, content map[string][]byte) *Bundle {
+// writeBundle writes a bundle file with this installer and entries of this content, and opens it.
+func writeBundle(t *testing.T, name string, installer []byte, m *bundle.Manifest, content map[string][]byte) *Bundle {
 	t.Helper()
 	self, err := os.ReadFile("/proc/self/exe") // any ELF file can be the launcher
 	if err != nil {
 		t.Fatal(err)
 	}
 	path := filepath.Join(t.TempDir(), name)
-	_, err = bundle.WriteFile(t.Context(), path, bundle.Executables{Launcher: self, Installer: []byte("installer")}, m, bundle.Fastest,
+	_, err = bundle.WriteFile(t.Context(), path, bundle.Executables{Launcher: self, Installer: installer}, m, bundle.Fastest,
 		func(e bundle.Entry) (io.ReadCloser, error) {
 			return io.NopCloser(bytes.NewReader(content[e.Name])), nil
 		}, nil)

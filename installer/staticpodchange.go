@@ -60,8 +60,14 @@ type StaticPods struct {
 	// annotates is set if an annotation in a previous manifest is of no consequence: the next run writes
 	// the manifest as a whole.
 	annotates bool
+	turn      *turn // of this host's control plane; nil if this run goes on without it
+	// ignoresEtcd is set if the user ignores that etcd may lose its quorum.
+	ignoresEtcd bool
 	// ended, if set, is called when the pod of a component has ended whose new manifest follows.
 	ended func(ctx context.Context, component string)
+	// starts, if set, is called before another manifest of a component is written. An error keeps the
+	// previous one.
+	starts func(component string) error
 }
 
 // NewStaticPods returns the StaticPods of a host.
@@ -80,8 +86,12 @@ func newStaticPods(n *node) *StaticPods {
 	return &StaticPods{node: n, timeout: cmp.Or(n.config.Timeouts.UpgradeManifests, config.DefaultUpgradeManifestsTimeout)}
 }
 
-// Close closes the connection to the container runtime.
-func (s *StaticPods) Close() { s.node.close() }
+// Close gives up the turn of this control plane, and closes the connection to the container runtime.
+func (s *StaticPods) Close() {
+	s.turn.end()
+	s.turn = nil
+	s.node.close()
+}
 
 // Names returns the components that are static pods of this host, in the order in which they
 // are changed and restarted.
@@ -103,6 +113,15 @@ func manifestPath(component string) string { return path.Join(config.ManifestsDi
 // replaced the pod and the component is healthy. If that fails, it puts the manifest former
 // back and waits for that. It also waits for a manifest that an interrupted run has written.
 func (s *StaticPods) Replace(ctx context.Context, component string, manifest, former []byte) (changed bool, err error) {
+	now, err := s.readManifest(component)
+	if err != nil {
+		return false, err
+	}
+	if !bytes.Equal(now, manifest) {
+		if err := s.mayRestart(ctx, component); err != nil {
+			return false, err
+		}
+	}
 	before, err := s.containersOf(ctx, component)
 	if err != nil {
 		return false, err
@@ -110,14 +129,18 @@ func (s *StaticPods) Replace(ctx context.Context, component string, manifest, fo
 	s.begun = time.Now()
 	file := pki.File{Path: manifestPath(component), Data: manifest, Mode: 0o600}
 	count, grace := s.changes, s.graceOf(component)
-	now, err := s.readManifest(component)
-	if err != nil {
-		return false, err
-	}
 	if s.annotates && now != nil && !bytes.Equal(now, manifest) {
 		s.endPod(ctx, component, now, before, grace)
 	}
 	late, _ := s.containersOf(ctx, component) // the kubelet ends them later
+	if s.starts != nil && !bytes.Equal(now, manifest) {
+		if err := s.starts(component); err != nil {
+			if now != nil { // without the annotation
+				err = errors.Join(err, s.write(pki.File{Path: file.Path, Data: now, Mode: file.Mode}))
+			}
+			return false, err
+		}
+	}
 	// Also when ctx has ended: an annotated manifest must not stay.
 	if err := s.write(file); err != nil {
 		return false, err
@@ -189,6 +212,9 @@ func (s *StaticPods) RestartOlder(ctx context.Context, component string, than ti
 }
 
 func (s *StaticPods) restart(ctx context.Context, component string) error {
+	if err := s.mayRestart(ctx, component); err != nil {
+		return err
+	}
 	before, err := s.containersOf(ctx, component)
 	if err != nil {
 		return err

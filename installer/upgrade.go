@@ -3,14 +3,17 @@ package installer
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"airlift/fault"
 	"airlift/installer/cluster"
 	"airlift/installer/config"
 	"airlift/installer/host"
 	"airlift/installer/pki"
+	"airlift/installer/preflight"
 	"airlift/installer/upgradecheck"
 )
 
@@ -40,7 +43,6 @@ type Upgrade struct {
 	// addonsLeft is set if an add-on waits until other nodes are upgraded.
 	addonsLeft bool
 	imagesLeft []string // workers that have no image of such an add-on yet
-	endTurn    func()   // nil if this run does not have the turn of the control planes
 }
 
 // NewUpgrade returns an Upgrade to the version of a bundle.
@@ -69,8 +71,8 @@ func (u *Upgrade) Steps() []Step {
 	steps := []Step{
 		{Name: "preflight", Doc: "check this file, this node and the cluster", Run: u.preflight},
 		{Name: "unpack", Doc: "import the images, and place the new binaries next to the old ones", Run: u.with(u.unpack), Needed: true},
-		{Name: "snapshot", Doc: "save a snapshot of etcd", Run: u.with(u.snapshot)},
-		{Name: "control-plane", Doc: "replace the static pods, one by one", Run: u.with(u.controlPlane)},
+		{Name: "snapshot", Doc: "save a backup of the cluster", Run: u.with(u.backup)},
+		{Name: "control-plane", Doc: "replace the static pods, one by one", Run: u.inTurn(u.controlPlane)},
 	}
 	if first {
 		steps = append(steps, Step{Name: "upload-config", Aliases: []string{"uploadconfig"}, Doc: "store the configuration in the cluster", Steps: []Step{
@@ -79,7 +81,7 @@ func (u *Upgrade) Steps() []Step {
 		}})
 	}
 	steps = append(steps,
-		Step{Name: "kubeconfig", Doc: "update the kubelet's kubeconfig", Run: u.with(u.kubeconfig)},
+		Step{Name: "kubeconfig", Doc: "update the kubelet's kubeconfig", Run: u.inTurn(u.kubeconfig)},
 		Step{Name: "kubelet-config", Doc: "write the kubelet's configuration", Run: u.with(u.kubeletConfig)},
 	)
 	if first {
@@ -93,8 +95,8 @@ func (u *Upgrade) Steps() []Step {
 			{Name: "kube-proxy", Doc: "upgrade kube-proxy", Run: u.with(u.kubeProxy)},
 			{Name: "flannel", Doc: "upgrade flannel, if it is the pod network", Run: u.with(u.flannel)},
 		}},
-		Step{Name: "runtime", Doc: "upgrade containerd, runc and the CNI plugins", Run: u.with(u.upgradeRuntime)},
-		Step{Name: "kubelet", Doc: "upgrade the kubelet", Run: u.with(u.upgradeKubelet)},
+		Step{Name: "runtime", Doc: "upgrade containerd, runc and the CNI plugins", Run: u.inTurn(u.upgradeRuntime)},
+		Step{Name: "kubelet", Doc: "upgrade the kubelet", Run: u.inTurn(u.upgradeKubelet)},
 		Step{Name: "uncordon", Doc: "allow pods on this node again", Run: u.with(u.uncordon)},
 		Step{Name: "post-upgrade", Doc: "finish the upgrade of this node", Run: u.with(u.finished)},
 	)
@@ -134,7 +136,13 @@ func (u *Upgrade) explain(err error) error {
 		return err
 	}
 	how := "to continue, run the same command again; to undo it: ./install upgrade undo"
-	if hint := fault.Hint(err); hint != "" {
+	if _, started, err := newerEtcd(u.existing, u.state); err == nil && started != "" {
+		how = "to continue, run the same command again; to go back instead: " + wayBack(u.existing, u.state)
+	}
+	switch hint := fault.Hint(err); {
+	case errors.Is(err, cluster.ErrNoTurn):
+		how = hint + strings.TrimPrefix(how, "to continue, run the same command again")
+	case hint != "":
 		how = hint + "; then, " + how
 	}
 	return fault.Wrap(err, fault.ExitCode(err), how)
@@ -142,9 +150,9 @@ func (u *Upgrade) explain(err error) error {
 
 // Close stops everything that runs in the background.
 func (u *Upgrade) Close() {
-	if u.endTurn != nil {
-		u.endTurn()
-		u.endTurn = nil
+	if u.pods != nil {
+		u.pods.turn.end()
+		u.pods.turn = nil
 	}
 	u.content.close()
 	u.node.close()
@@ -164,12 +172,53 @@ func (u *Upgrade) with(run func(context.Context) error) func(context.Context) er
 		if err := u.learn(ctx); err != nil {
 			return err
 		}
-		if err := u.takeTurn(ctx); err != nil {
-			return err
+		if !u.plan.onePhase {
+			if err := u.takeTurn(ctx); err != nil {
+				return err
+			}
 		}
 		return run(ctx)
 	}
 }
+
+// inTurn is with for a step that restarts something, also if it runs alone.
+func (u *Upgrade) inTurn(run func(context.Context) error) func(context.Context) error {
+	return u.with(func(ctx context.Context) error {
+		if err := u.takeTurn(ctx); err != nil {
+			return err
+		}
+		if u.pods != nil {
+			if err := u.pods.turn.confirm(ctx); err != nil {
+				return err
+			}
+		}
+		return run(ctx)
+	})
+}
+
+// takeTurn takes the turn of this control plane until the end of the run. It does nothing where no
+// static pod will be replaced.
+func (u *Upgrade) takeTurn(ctx context.Context) error {
+	if u.pods == nil || u.pods.turn != nil || u.options.DryRun {
+		return nil
+	}
+	if work, err := u.work(); err != nil || !work {
+		return err
+	}
+	began := time.Now()
+	if err := u.pods.TakeTurn(ctx, cmp.Or(u.options.Kubeconfig, adminConf)); err != nil || time.Since(began) < relearnAfter {
+		return err
+	}
+	// Meanwhile, another control plane may have changed the cluster.
+	turn := u.pods.turn
+	u.stored = nil
+	err := u.learn(ctx)
+	u.pods.turn = turn
+	return err
+}
+
+// relearnAfter is the time after which what a run knows of the cluster may be old.
+const relearnAfter = time.Second
 
 // isControlPlane reports whether this host runs an API server.
 func (m *machine) isControlPlane() bool { return fileExists(m.existing, apiServerManifest) }
@@ -213,7 +262,8 @@ func (u *Upgrade) learn(ctx context.Context) error {
 	u.keepsRuntime = !u.existing.OwnsRuntime()
 	if u.isControlPlane() {
 		u.pods = newStaticPods(u.node)
-		u.pods.annotates, u.pods.ended = true, u.releaseLeadership
+		u.pods.annotates, u.pods.ended, u.pods.starts = true, u.releaseLeadership, u.recordEtcd
+		u.pods.ignoresEtcd = preflight.Ignored(upgradecheck.EtcdHealth, u.options.IgnorePreflightErrors)
 		if u.plans, err = u.manifests(); err != nil {
 			return err
 		}
@@ -258,7 +308,7 @@ func (u *Upgrade) localConfig() (*config.Config, error) {
 	if !u.isControlPlane() {
 		return c, nil
 	}
-	flags, _, err := readStaticPod(u.existing, "kube-apiserver")
+	flags, err := apiServerFlags(u.existing)
 	if err != nil {
 		return nil, err
 	}
@@ -270,6 +320,15 @@ func (u *Upgrade) localConfig() (*config.Config, error) {
 		}
 	}
 	return c, nil
+}
+
+// apiServerFlags returns the flags of a control plane's API server.
+func apiServerFlags(h *host.Host) (map[string]string, error) {
+	flags, _, err := readStaticPod(h, "kube-apiserver")
+	if err == nil && len(flags) == 0 {
+		err = fault.New(fault.Preflight, "restore it from a copy; after an upgrade, there is one below "+host.UpgradeDir, "reading %s: the file is damaged: it has no container with flags", apiServerManifest)
+	}
+	return flags, err
 }
 
 // flannelState is what the ledger calls the state of Airlift's pod network.
@@ -340,12 +399,14 @@ func (u *Upgrade) preflight(ctx context.Context) error {
 	if err := unfinishedWork(u.existing, u.config); err != nil {
 		return err
 	}
-	if err := u.takeTurn(ctx); err != nil {
-		return err
+	if !u.plan.onePhase {
+		if err := u.takeTurn(ctx); err != nil {
+			return err
+		}
 	}
 	from, to := u.stored.Cluster.KubernetesVersion, u.bundle.KubernetesVersion()
-	if u.state != nil && !u.state.Finished && u.state.To != to {
-		return fault.New(fault.Preflight, "finish it with that file, or undo it: ./install upgrade undo", "an upgrade of this node to %s was not finished", u.state.To)
+	if err := u.checkUnfinished(); err != nil {
+		return err
 	}
 	command := upgradecheck.Apply
 	if u.options.Node {
@@ -366,19 +427,32 @@ func (u *Upgrade) preflight(ctx context.Context) error {
 
 // finished ends the upgrade of this node. What undo needs stays until the next upgrade.
 func (u *Upgrade) finished(ctx context.Context) error {
+	if err := u.upgradeStub(ctx); err != nil {
+		return err
+	}
 	if u.state != nil && !u.state.Finished {
 		u.client.RemoveProbes(ctx) // of a run that was killed
+	}
+	if err := u.finish(); err != nil {
+		return err
+	}
+	u.summary(ctx)
+	return nil
+}
+
+// finish records that all steps have run, and removes what only they needed.
+func (u *Upgrade) finish() error {
+	if u.state != nil && !u.state.Finished {
+		if err := u.host.RemoveKept(u.state.formerName()); err != nil {
+			return err
+		}
 		u.state.Finished = true
 		if err := u.state.write(u.host); err != nil {
 			return err
 		}
 		u.changed(true)
 	}
-	if err := u.host.RemoveStaged(); err != nil {
-		return err
-	}
-	u.summary(ctx)
-	return nil
+	return u.host.RemoveStaged()
 }
 
 // summary prints the next steps.
@@ -429,6 +503,9 @@ func (u *Upgrade) work() (bool, error) {
 	if err != nil || len(pending) > 0 {
 		return true, err
 	}
+	if stale, err := u.staleStub(); err != nil || stale {
+		return true, err
+	}
 	for name := range u.plans {
 		changed, err := u.replaces(name)
 		if err != nil || changed {
@@ -438,25 +515,35 @@ func (u *Upgrade) work() (bool, error) {
 	return false, nil
 }
 
-// begin records the upgrade of this node before its first change.
-func (u *Upgrade) begin() error {
-	if u.state != nil && !u.state.Finished {
+// checkUnfinished refuses to continue the upgrade to another version.
+func (u *Upgrade) checkUnfinished() error {
+	if u.state == nil || u.state.Finished || u.state.To == u.bundle.KubernetesVersion() {
 		return nil
 	}
-	if err := u.host.RemoveUpgrade(); err != nil {
+	return fault.New(fault.Preflight, "finish it with that file, or undo it: ./install upgrade undo", "an upgrade of this node to %s was not finished", u.state.To)
+}
+
+// former returns the files from before the upgrade of this node.
+func (u *Upgrade) former() host.Kept { return u.host.Kept(u.state.formerName()) }
+
+// begin records the upgrade of this node, or another attempt, before its first change. Each effect
+// may be the last one of this run: until the state is written, the previous upgrade can be undone.
+func (u *Upgrade) begin() error {
+	if u.state != nil && !u.state.Finished {
+		return u.checkUnfinished()
+	}
+	if err := u.host.Kept(attemptName).Remove(); err != nil {
 		return err
+	}
+	if u.state != nil && u.state.To == u.bundle.KubernetesVersion() {
+		// Undo still returns to the version before this one, and to its data.
+		u.state.Finished = false
+		return u.state.write(u.host)
 	}
 	s := &upgradeState{From: u.self.KubeletVersion, To: u.bundle.KubernetesVersion(), Bundle: u.bundle.id()}
-	if etcd, err := u.readManifest(etcdPod); err != nil {
+	if err := s.write(u.host); err != nil {
 		return err
-	} else if etcd != nil && u.plans[etcdPod] != nil {
-		if s.EtcdFrom, err = imageOf(etcd); err != nil {
-			return err
-		}
-		if s.EtcdTo, err = imageOf(u.plans[etcdPod]); err != nil {
-			return err
-		}
 	}
 	u.state = s
-	return s.write(u.host)
+	return u.host.RemoveKept(s.formerName())
 }

@@ -1,6 +1,7 @@
 package installer
 
 import (
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -78,11 +79,11 @@ func TestUndoOfEtcd(t *testing.T) {
 		if _, err := h.WriteFile(etcdManifest, pod(c.from), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		s := &upgradeState{From: "v1.33.1", To: "v1.34.1", EtcdFrom: "registry.k8s.io/etcd:" + c.from, Snapshot: "/the/snapshot.db"}
+		s := &upgradeState{From: "v1.33.1", To: "v1.34.1", Backup: "/the/backup.tar"}
 		if err := s.write(h); err != nil {
 			t.Fatal(err)
 		}
-		if err := h.KeepFormer(etcdManifest); err != nil {
+		if err := h.Kept(s.formerName()).Keep(etcdManifest); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := NewUpgradeUndo(h, &Console{}); err != nil {
@@ -95,10 +96,10 @@ func TestUndoOfEtcd(t *testing.T) {
 		switch {
 		case !c.refused && err != nil:
 			t.Error(err)
-		case c.refused && (err == nil || fault.ExitCode(err) != fault.Preflight || !strings.Contains(fault.Hint(err), "/the/snapshot.db")):
+		case c.refused && (err == nil || fault.ExitCode(err) != fault.Preflight || !strings.Contains(fault.Hint(err), "/the/backup.tar")):
 			t.Errorf("%v, hint %q", err, fault.Hint(err))
 		}
-		if read, err := readUpgradeState(h); err != nil || read.From != s.From || read.EtcdFrom != s.EtcdFrom {
+		if read, err := readUpgradeState(h); err != nil || read.From != s.From || read.Backup != s.Backup {
 			t.Errorf("%+v, %v", read, err)
 		}
 		if err := os.WriteFile(filepath.Join(root, host.UpgradeDir, "state.json"), []byte("{"), 0o600); err != nil {
@@ -151,15 +152,16 @@ func TestUndoRemovesAUnitsFile(t *testing.T) {
 	}
 	defer unlock()
 	const file = render.KubeletDropInPath
-	if err := h.KeepFormer(file); err != nil {
+	former := h.Kept("former-v1.37.2")
+	if err := former.Keep(file); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := h.WriteFile(file, []byte("[Service]\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
-		u := &UpgradeUndo{machine: newMachine(h, &Console{Out: io.Discard}), state: &upgradeState{}}
-		if u.paths, err = h.Former(); err != nil || len(u.paths) != 1 {
+		u := &UpgradeUndo{machine: newMachine(h, &Console{Out: io.Discard}), state: &upgradeState{}, former: former}
+		if u.paths, err = former.Paths(); err != nil || len(u.paths) != 1 {
 			t.Fatal(u.paths, err)
 		}
 		if err := u.node(t.Context()); err != nil {
@@ -226,5 +228,51 @@ func TestUpgradeKeepsImageNames(t *testing.T) {
 	}
 	if n := read.ImageNames; len(n) != 1 || n[0].Name != "app:latest" || n[0].Before.Digest != "sha256:a" {
 		t.Errorf("recorded: %+v", n)
+	}
+}
+
+// TestUpgradeOfTheStub: timers and units run the installer of the new file after an upgrade, and the
+// previous one after undo. A host without such a unit gets no copy of the installer.
+func TestUpgradeOfTheStub(t *testing.T) {
+	self, err := os.ReadFile("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &bundle.Manifest{FormatVersion: bundle.FormatVersion, Platform: "linux/amd64", KubernetesVersion: "v1.37.2", CNI: "none",
+		Entries:    []bundle.Entry{{Name: "bin/runc", Size: 4, SHA256: sum([]byte("runc"))}},
+		Components: []bundle.Component{{Name: "runc", Version: "v1.0.0", URL: "https://example.com/runc", Checksum: "sha256:" + sum(nil), Entries: []string{"bin/runc"}}},
+	}
+	b := writeBundle(t, "bundle", self, m, map[string][]byte{"bin/runc": []byte("runc")})
+	for _, had := range []bool{true, false} {
+		h, unlock, err := host.OpenLocked(t.TempDir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer unlock()
+		before, after := "old", string(self)
+		if had {
+			if _, err := h.InstallBinary(t.Context(), host.Binary{Path: host.StubPath, SHA256: sum([]byte(before))}, strings.NewReader(before)); err != nil {
+				t.Fatal(err)
+			}
+		} else {
+			before, after = "", ""
+		}
+		is := func() string { data, _ := os.ReadFile(h.Path(host.StubPath)); return string(data) }
+		u := NewUpgrade(b, UpgradeOptions{Node: true}, true, h, &Console{Out: io.Discard})
+		u.self = cluster.UpgradeNode{KubeletVersion: "v1.37.1"}
+		for run := range 2 {
+			if stale, err := u.staleStub(); err != nil || stale != (had && run == 0) {
+				t.Errorf("run %d: stale: %t, %v", run, stale, err)
+			}
+			if err := u.upgradeStub(t.Context()); err != nil || is() != after || u.changes > 1 {
+				t.Errorf("run %d: %d bytes, want %d; %d changes: %v", run, len(is()), len(after), u.changes, err)
+			}
+		}
+		if err := u.finish(); err != nil {
+			t.Fatal(err)
+		}
+		if err := undoFiles(h); had == errors.Is(err, errNoUpgrade) || is() != before {
+			t.Errorf("after undo %d bytes, want %q: %v", len(is()), before, err)
+		}
 	}
 }

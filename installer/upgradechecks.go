@@ -59,8 +59,10 @@ func (u *Upgrade) checkTarget(ctx context.Context, command upgradecheck.Command)
 	}
 	t.Kubelet = u.self.KubeletVersion
 	t.Config, t.Continues = u.config, u.state != nil && !u.state.Finished
-	if t.Kept, err = u.existing.Former(); err != nil {
-		return nil, err
+	if u.state != nil {
+		if t.Kept, err = u.existing.Kept(u.state.formerName()).Paths(); err != nil {
+			return nil, err
+		}
 	}
 	t.MissingImages = u.plan.missingImages(u.config)
 	if a, b, ok := minorsOf(t.From, t.To); ok && b > a && command != upgradecheck.Node {
@@ -108,6 +110,11 @@ func (u *Upgrade) etcdState(ctx context.Context) *upgradecheck.Etcd {
 	}
 	defer c.Close()
 	state.Members, _, state.Err = c.Status(ctx)
+	for _, m := range state.Members {
+		if m.HasPeer(e.peerURL) {
+			state.Own = m.ID
+		}
+	}
 	return state
 }
 
@@ -166,7 +173,7 @@ func (u *Upgrade) kubeletProblems() ([]kubeletrules.Problem, error) {
 }
 
 // upgradeSpace returns how much the upgrade of this node writes: the missing images, the new
-// binaries and copies of the previous ones, and a snapshot of etcd.
+// binaries and copies of the previous ones, and a backup with a snapshot of etcd.
 func (u *Upgrade) upgradeSpace(ctx context.Context, e *upgradecheck.Etcd) ([]preflight.Space, error) {
 	state := preflight.Space{Path: host.UpgradeDir, Bytes: smallBytes, Files: 50}
 	pending, err := u.pending()
@@ -183,10 +190,18 @@ func (u *Upgrade) upgradeSpace(ctx context.Context, e *upgradecheck.Etcd) ([]pre
 		state.Files += 2
 		list = append(list, preflight.Space{Path: path.Dir(b.Path), Bytes: uint64(sizes[b.Path]), Files: 1})
 	}
-	if e != nil {
+	if stale, err := u.staleStub(); err != nil {
+		return nil, err
+	} else if stale {
+		size := uint64(u.bundle.file.Installer().Size)
+		state.Bytes += size // the previous one
+		list = append(list, preflight.Space{Path: path.Dir(host.StubPath), Bytes: size, Files: 1})
+	}
+	if e != nil && (u.state == nil || u.state.Backup == "" || u.state.To != u.bundle.KubernetesVersion()) {
 		for _, m := range e.Members {
 			if m.Name == u.config.NodeRegistration.Name {
-				state.Bytes += uint64(m.DBSize)
+				state.Bytes += uint64(m.DBSize) // the snapshot, until it is in the backup
+				list = append(list, preflight.Space{Path: host.UpgradeBackups, Bytes: uint64(m.DBSize) + smallBytes, Files: 1})
 			}
 		}
 	}

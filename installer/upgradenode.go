@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path"
@@ -128,7 +127,7 @@ func (u *Upgrade) writeKept(files ...pki.File) (changed bool, err error) {
 		if err := u.begin(); err != nil {
 			return changed, err
 		}
-		if err := u.host.KeepFormer(f.Path); err != nil {
+		if err := u.former().Keep(f.Path); err != nil {
 			return changed, err
 		}
 		before := u.changes
@@ -218,7 +217,7 @@ func (u *Upgrade) kubeletFiles() ([]pki.File, error) {
 		return nil, err
 	}
 	if settings, err = overlay(settings, instance); err != nil {
-		return nil, fmt.Errorf("reading %s: %w", render.KubeletInstanceConfigPath, err)
+		return nil, fault.New(fault.Preflight, "to let the upgrade write it again: "+host.SetAside(render.KubeletInstanceConfigPath), "reading %s: the file is damaged: %w", render.KubeletInstanceConfigPath, err)
 	}
 	settings, used, err := u.plan.patches.Apply(patches.KubeletConfiguration, settings)
 	if err != nil {
@@ -233,15 +232,22 @@ func (u *Upgrade) kubeletFiles() ([]pki.File, error) {
 	if err != nil {
 		return nil, err
 	}
+	if flags != nil && (!kubeletVariable.Match(flags) || bytes.IndexByte(flags, 0) >= 0) {
+		return nil, fault.New(fault.Preflight, "to start the kubelet without flags: echo 'KUBELET_KUBEADM_ARGS=\"\"' >"+config.KubeletFlagsFile, "reading %s: the file is damaged: it does not set KUBELET_KUBEADM_ARGS", config.KubeletFlagsFile)
+	}
 	if kept := keptFlags(flags, u.config.Minor()); kept != nil {
 		files = append(files, pki.File{Path: config.KubeletFlagsFile, Data: kept, Mode: 0o644})
 	}
 	return files, nil
 }
 
-// overlay sets the fields of the instance configuration in a kubelet's configuration.
+// kubeletVariable is the line of KubeletFlagsFile.
+var kubeletVariable = regexp.MustCompile(`(?m)^[ \t]*KUBELET_KUBEADM_ARGS=`)
+
+// overlay sets the fields of the instance configuration in a kubelet's configuration. nil means that
+// the node has none.
 func overlay(settings, instance []byte) ([]byte, error) {
-	if len(instance) == 0 {
+	if instance == nil {
 		return settings, nil
 	}
 	var doc, over map[string]any
@@ -250,6 +256,9 @@ func overlay(settings, instance []byte) ([]byte, error) {
 	}
 	if err := documents.Unmarshal(instance, &over); err != nil {
 		return nil, err
+	}
+	if len(over) == 0 {
+		return nil, errors.New("it is empty")
 	}
 	for key, value := range over {
 		if key != "apiVersion" && key != "kind" {
@@ -284,7 +293,10 @@ func (u *Upgrade) installs(ctx context.Context, chosen func(path string) bool) e
 		if has {
 			continue
 		}
-		changed, err := u.host.InstallStaged(ctx, b)
+		if err := u.begin(); err != nil {
+			return err
+		}
+		changed, err := u.host.InstallStaged(ctx, b, u.former())
 		if errors.Is(err, fs.ErrNotExist) {
 			return fault.Wrap(err, fault.Preflight, "run the phase unpack first: ./install "+u.command()+" phase unpack")
 		}

@@ -202,7 +202,13 @@ func (u *Upgrade) changesOf(ctx context.Context, context int) (list []PlannedCha
 	for _, b := range pending {
 		list = append(list, PlannedChange{Name: b.Path})
 	}
-	return list, err
+	if err != nil {
+		return nil, err
+	}
+	if stale, err := u.staleStub(); err != nil || !stale {
+		return list, err
+	}
+	return append(list, PlannedChange{Name: host.StubPath}), nil
 }
 
 // plannedFiles are the files that the upgrade of this node writes, except for binaries and

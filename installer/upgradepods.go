@@ -15,6 +15,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"airlift/fault"
+	"airlift/installer/cluster"
+	"airlift/installer/host"
 	"airlift/installer/pki"
 	"airlift/installer/render"
 )
@@ -101,6 +103,7 @@ func imageOf(manifest []byte) (string, error) {
 // imageVersion returns the version in an image's tag, or nil: 3.5.16 for "…/etcd:3.5.16-0". The
 // number after the dash counts builds.
 func imageVersion(image string) *utilversion.Version {
+	image, _, _ = strings.Cut(image, "@") // a digest
 	_, tag, ok := cutLast(image, ":")
 	if !ok {
 		return nil
@@ -148,7 +151,7 @@ func (u *Upgrade) controlPlane(ctx context.Context) error {
 		}
 		if err != nil {
 			err = fmt.Errorf("upgrading %s: %w", name, err)
-			if ctx.Err() != nil {
+			if ctx.Err() != nil || errors.Is(err, cluster.ErrNoTurn) {
 				return err
 			}
 			return u.putBack(ctx, done, err)
@@ -169,7 +172,7 @@ func (u *Upgrade) renewEtcd() error {
 	if u.state == nil || u.state.Finished || u.state.EtcdRenewed || u.config.Etcd.External != nil || !u.options.EtcdUpgrade {
 		return nil
 	}
-	if former, err := u.host.ReadFormer(manifestPath(etcdPod)); err != nil || former != nil {
+	if former, err := u.former().Read(manifestPath(etcdPod)); err != nil || former != nil {
 		return err // it was replaced, after its certificates
 	}
 	if err := u.renew(componentCerts[etcdPod]...); err != nil {
@@ -201,20 +204,22 @@ func (u *Upgrade) replace(ctx context.Context, name string) (replaced bool, err 
 			return false, nil
 		}
 		// An interrupted run may have written it.
-		former, err := u.host.ReadFormer(manifestPath(name))
-		if err != nil || former == nil || bytes.Equal(former, u.plans[name]) {
+		previous, err := u.host.Kept(attemptName).Read(manifestPath(name))
+		if err != nil || previous == nil || bytes.Equal(previous, u.plans[name]) {
 			return false, err
 		}
-		_, err = u.pods.Replace(ctx, name, u.plans[name], former)
-		return err == nil, err
+		return u.replacePod(ctx, name, previous)
 	}
 	if err := u.begin(); err != nil {
 		return false, err
 	}
-	if err := u.host.KeepFormer(manifestPath(name)); err != nil {
-		return false, err
+	attempt := u.host.Kept(attemptName)
+	for _, kept := range []host.Kept{u.former(), attempt} {
+		if err := kept.Keep(manifestPath(name)); err != nil {
+			return false, err
+		}
 	}
-	former, err := u.host.ReadFormer(manifestPath(name))
+	previous, err := attempt.Read(manifestPath(name))
 	if err != nil {
 		return false, err
 	}
@@ -226,8 +231,62 @@ func (u *Upgrade) replace(ctx context.Context, name string) (replaced bool, err 
 		return false, err
 	}
 	u.console.Note("%s: %s", name, image)
-	_, err = u.pods.Replace(ctx, name, u.plans[name], former)
+	return u.replacePod(ctx, name, previous)
+}
+
+// replacePod replaces a static pod. If the new one fails, it gets the manifest previous back, except
+// an etcd of another minor version: that may have changed its data, which the previous one cannot read.
+func (u *Upgrade) replacePod(ctx context.Context, name string, previous []byte) (replaced bool, err error) {
+	stays := false
+	if name == etcdPod && previous != nil {
+		same, err := sameEtcd(previous, u.plans[name])
+		if err != nil {
+			return false, err
+		}
+		if stays = !same; stays {
+			previous = nil
+		}
+	}
+	_, err = u.pods.Replace(ctx, name, u.plans[name], previous)
+	if now, _ := u.readManifest(name); err != nil && stays && bytes.Equal(now, u.plans[name]) {
+		err = fault.Wrap(fmt.Errorf("%w\nits previous manifest is not restored: the new etcd may have changed the version of its data, which the previous one cannot read", err), fault.ExitCode(err), fault.Hint(err))
+	}
 	return err == nil, err
+}
+
+// recordEtcd records the new etcd before the kubelet can start it.
+func (u *Upgrade) recordEtcd(component string) error {
+	if component != etcdPod {
+		return nil
+	}
+	image, err := imageOf(u.plans[component])
+	if err != nil {
+		return err
+	}
+	next := *u.state
+	next.EtcdStarted = image
+	if err := next.write(u.host); err != nil {
+		return err
+	}
+	u.state = &next
+	return nil
+}
+
+// sameEtcd reports whether two manifests of etcd have the same minor version.
+func sameEtcd(a, b []byte) (bool, error) {
+	was, err := imageOf(a)
+	if err != nil {
+		return false, err
+	}
+	is, err := imageOf(b)
+	return sameEtcdMinor(was, is), err
+}
+
+// sameEtcdMinor reports whether two images of etcd have the same minor version: then each can read the
+// data of the other.
+func sameEtcdMinor(a, b string) bool {
+	v, w := imageVersion(a), imageVersion(b)
+	return a == b || v != nil && w != nil && v.Major() == w.Major() && v.Minor() == w.Minor()
 }
 
 // releaseLeadership gives back the Lease of this host's controller manager, which keeps it when it ends.
@@ -258,10 +317,10 @@ func (u *Upgrade) waitAPI(ctx context.Context) error {
 func (u *Upgrade) putBack(ctx context.Context, components []string, why error) error {
 	var back []string
 	for _, name := range slices.Backward(components) {
-		former, err := u.host.ReadFormer(manifestPath(name))
-		if err == nil && former != nil {
+		previous, err := u.host.Kept(attemptName).Read(manifestPath(name))
+		if err == nil && previous != nil {
 			u.crashes = newCrashes(time.Now())
-			_, err = u.pods.Replace(ctx, name, former, nil)
+			_, err = u.pods.Replace(ctx, name, previous, nil)
 		}
 		if err != nil {
 			return fault.Wrap(fmt.Errorf("%w\nrestoring the previous manifest of %s: %w", why, name, err), fault.ExitCode(why), fault.Hint(why))

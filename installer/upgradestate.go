@@ -2,51 +2,70 @@ package installer
 
 import (
 	"encoding/json"
-	"fmt"
 
+	"airlift/fault"
 	"airlift/images/store"
 	"airlift/installer/host"
 )
 
+// upgradeStateVersion increases when older installers cannot read the state.
+const upgradeStateVersion = 1
+
 // An upgradeState is what an upgrade of this host records, for a run that continues it and for
 // undo.
 type upgradeState struct {
+	Version int `json:"version"`
 	// From and To are Kubernetes versions.
 	From string `json:"from"`
 	To   string `json:"to"`
 	// Bundle identifies the file.
 	Bundle string `json:"bundle"`
-	// EtcdFrom and EtcdTo are etcd's images; empty without an etcd on this host.
-	EtcdFrom string `json:"etcdFrom,omitempty"`
-	EtcdTo   string `json:"etcdTo,omitempty"`
+	// EtcdStarted is etcd's image, recorded before the kubelet can start it.
+	EtcdStarted string `json:"etcdStarted,omitempty"`
 	// EtcdRenewed is set when an etcd that is not replaced has new certificates.
 	EtcdRenewed bool `json:"etcdRenewed,omitempty"`
-	// Snapshot is the file with etcd's data from before the upgrade.
-	Snapshot string `json:"snapshot,omitempty"`
+	// Backup is the file with the cluster's backup from before the upgrade of this node.
+	Backup string `json:"backup,omitempty"`
 	// Cordoned is set while this run has made the node unschedulable.
 	Cordoned bool `json:"cordoned,omitempty"`
 	// Objects are the previous objects in the cluster that undo restores, as JSON.
 	Objects []json.RawMessage `json:"objects,omitempty"`
 	// ImageNames are the image names that had another image before.
 	ImageNames []store.NameChange `json:"imageNames,omitempty"`
-	// Finished is set when all steps have run.
+	// Finished is set when all steps have run. Another run of the same version, or undo, clears it.
 	Finished bool `json:"finished,omitempty"`
 }
 
+// attemptName names the copies of the manifests that ran before the current attempt: those that a
+// component gets back if its new manifest fails. After a finished upgrade, they are of its version.
+const attemptName = "attempt"
+
+// formerName names the previous files that undo restores: those from before the first attempt.
+func (s *upgradeState) formerName() string { return "former-" + s.To }
+
+// upgradeStateHint is for a damaged state. The previous files of an upgrade of the same version are
+// used again.
+var upgradeStateHint = "it has what undo needs; to continue without undo: " + host.SetAside(host.UpgradeState) +
+	", and run the same command again; the previous files stay below " + host.UpgradeDir
+
 // readUpgradeState returns nil if the host has no state of an upgrade.
 func readUpgradeState(h *host.Host) (*upgradeState, error) {
-	data, err := h.ReadUpgrade()
-	if err != nil || data == nil {
-		return nil, err
-	}
 	s := &upgradeState{}
-	if err := json.Unmarshal(data, s); err != nil {
-		return nil, fmt.Errorf("reading the state of the last upgrade: %w", err)
+	found, err := h.ReadState(host.UpgradeState, s, upgradeStateHint)
+	switch {
+	case err != nil || !found:
+		return nil, err
+	case s.Version > upgradeStateVersion:
+		return nil, fault.New(fault.Failure, "use the file that upgraded this node, or a newer one",
+			"reading %s: its version is %d, this installer supports up to %d", host.UpgradeState, s.Version, upgradeStateVersion)
+	case s.Version == 0 || s.From == "" || s.To == "":
+		return nil, fault.New(fault.Failure, upgradeStateHint, "reading %s: the file is damaged: it has no version", host.UpgradeState)
 	}
 	return s, nil
 }
 
 func (s *upgradeState) write(h *host.Host) error {
+	s.Version = upgradeStateVersion
 	data, err := json.MarshalIndent(s, "", "  ")
 	if err != nil {
 		return err

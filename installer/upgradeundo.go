@@ -19,11 +19,10 @@ import (
 // An UpgradeUndo restores the files and objects that the last upgrade of this node replaced.
 type UpgradeUndo struct {
 	*machine
-	state *upgradeState
-	paths []string // of the files to restore
-	pods  *StaticPods
-	// endTurn is nil if this run does not have the turn of the control planes.
-	endTurn func()
+	state  *upgradeState
+	former host.Kept
+	paths  []string // of the files to restore
+	pods   *StaticPods
 }
 
 // NewUpgradeUndo returns the UpgradeUndo of this host. It refuses an upgrade that cannot be undone.
@@ -40,7 +39,8 @@ func NewUpgradeUndo(h *host.Host, c *Console) (*UpgradeUndo, error) {
 	if err := unfinishedWork(h, status.PKIConfig(h)); err != nil {
 		return nil, err
 	}
-	if u.paths, err = h.Former(); err != nil {
+	u.former = h.Kept(u.state.formerName())
+	if u.paths, err = u.former.Paths(); err != nil {
 		return nil, err
 	}
 	if err := u.checkEtcd(); err != nil {
@@ -53,39 +53,49 @@ func NewUpgradeUndo(h *host.Host, c *Console) (*UpgradeUndo, error) {
 	return u, nil
 }
 
-// checkEtcd refuses to go back to an older minor version of etcd once the newer one runs: it may
-// have changed the version of the stored data, which the older one then refuses.
+// checkEtcd refuses to go back to an older minor version of etcd once the newer one has started: it
+// may have changed the version of the stored data, which the older one then refuses.
 func (u *UpgradeUndo) checkEtcd() error {
-	if !slices.Contains(u.paths, etcdManifest) || u.state.EtcdFrom == "" {
-		return nil
-	}
-	now, err := u.readManifest(etcdPod)
-	if err != nil || now == nil {
+	from, started, err := newerEtcd(u.host, u.state)
+	if err != nil || started == "" {
 		return err
 	}
-	is, err := imageOf(now)
+	return fault.New(fault.Preflight, wayBack(u.host, u.state),
+		"the upgrade cannot be undone: etcd was started as %s, which may have changed the version of its data, and %s cannot read that", started, from)
+}
+
+// newerEtcd returns the image of etcd from before an upgrade, and that of another minor version which
+// was started since, or was about to be; "" if there is none.
+func newerEtcd(h *host.Host, s *upgradeState) (from, started string, err error) {
+	former, err := h.Kept(s.formerName()).Read(etcdManifest)
+	if err != nil || former == nil {
+		return "", "", err
+	}
+	if from, err = imageOf(former); err != nil {
+		return "", "", fmt.Errorf("reading the previous manifest of etcd: %w", err)
+	}
+	images := []string{s.EtcdStarted}
+	now, err := (&machine{existing: h}).readManifest(etcdPod)
 	if err != nil {
-		return err
+		return "", "", err
 	}
-	a, b := imageVersion(u.state.EtcdFrom), imageVersion(is)
-	if a != nil && b != nil && a.Major() == b.Major() && a.Minor() == b.Minor() {
-		return nil
+	if now != nil {
+		is, err := imageOf(now)
+		if err != nil {
+			return "", "", fmt.Errorf("reading %s: %w", etcdManifest, err)
+		}
+		images = append(images, is)
 	}
-	hint := "restore the snapshot from before the upgrade"
-	if u.state.Snapshot != "" {
-		hint += ": " + u.state.Snapshot
+	for _, image := range images {
+		if image != "" && !sameEtcdMinor(from, image) {
+			return from, image, nil
+		}
 	}
-	return fault.New(fault.Preflight, hint, "the upgrade cannot be undone: etcd runs as %s, which may have changed the version of its data, and %s cannot read that", is, u.state.EtcdFrom)
+	return from, "", nil
 }
 
 // Close gives up the turn of the control planes, and closes the connection to the container runtime.
-func (u *UpgradeUndo) Close() {
-	if u.endTurn != nil {
-		u.endTurn()
-		u.endTurn = nil
-	}
-	u.pods.Close()
-}
+func (u *UpgradeUndo) Close() { u.pods.Close() }
 
 // Describe returns what is undone, for people.
 func (u *UpgradeUndo) Describe() string {
@@ -117,6 +127,10 @@ func (u *UpgradeUndo) preflight(ctx context.Context) error {
 	if !u.isControlPlane() {
 		return nil
 	}
+	var err error
+	if u.pods.turn, err = tryTurn(ctx, u.machine, adminConf, 0); err != nil {
+		return err
+	}
 	client, err := u.client()
 	if err != nil {
 		return err
@@ -124,11 +138,8 @@ func (u *UpgradeUndo) preflight(ctx context.Context) error {
 	probe, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	if !client.Answers(probe) {
-		u.console.Warn("the API server does not answer, so the versions of the other nodes are not checked, and other control planes are not waited for")
+		u.console.Warn("the API server does not answer, so the versions of the other nodes are not checked")
 		return nil
-	}
-	if u.endTurn, err = TakeTurn(ctx, u.console, pki.NodeName(u.files()), u.client); err != nil {
-		return err
 	}
 	nodes, err := client.UpgradeNodes(ctx)
 	if err != nil {
@@ -151,12 +162,25 @@ func newerMinors(nodes []cluster.UpgradeNode, self, version string) (newer []str
 	return newer
 }
 
+// begin records that undo has begun: the state is no longer that of a finished upgrade. An upgrade
+// that continues afterwards saves another backup.
+func (u *UpgradeUndo) begin() error {
+	if !u.state.Finished && u.state.Backup == "" {
+		return nil
+	}
+	u.state.Finished, u.state.Backup = false, ""
+	return u.state.write(u.host)
+}
+
 func (u *UpgradeUndo) controlPlane(ctx context.Context) error {
+	if err := u.begin(); err != nil {
+		return err
+	}
 	for _, name := range slices.Backward(staticPodOrder) {
 		if !slices.Contains(u.paths, manifestPath(name)) {
 			continue
 		}
-		former, err := u.host.ReadFormer(manifestPath(name))
+		former, err := u.former.Read(manifestPath(name))
 		if err != nil {
 			return err
 		}
@@ -204,7 +228,7 @@ func (u *UpgradeUndo) node(ctx context.Context) error {
 		if path.Dir(p) == config.ManifestsDir {
 			continue
 		}
-		changed, err := u.host.RestoreFormer(ctx, p)
+		changed, err := u.former.Restore(ctx, p)
 		if err != nil {
 			return err
 		}
@@ -236,6 +260,9 @@ func (u *UpgradeUndo) node(ctx context.Context) error {
 		}
 		if !stale {
 			continue
+		}
+		if err := u.pods.turn.confirm(ctx); err != nil {
+			return err
 		}
 		if err := u.host.DaemonReload(ctx); err != nil {
 			return err

@@ -2,8 +2,16 @@ package builder
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
 
 	"golang.org/x/sync/errgroup"
+
+	"airlift/bundle/upstreamsig"
+	"airlift/fault"
+	"airlift/images/oci"
 )
 
 // download puts everything that was resolved into the cache.
@@ -39,5 +47,72 @@ func (b *build) download(ctx context.Context) error {
 	if err := b.settle(&missing); err != nil {
 		return err
 	}
+	if err := b.checkSigned(); err != nil {
+		return err
+	}
 	return layers.finish(ctx, found.images)
+}
+
+// checkSigned compares what the signed binaries and images are with their URLs and tags. Their
+// signatures were verified before the download, and name no version.
+func (b *build) checkSigned() error {
+	var wrong []string
+	for _, bin := range b.found.components.binaries {
+		if bin.signed.by == "" {
+			continue
+		}
+		for _, e := range bin.entries {
+			file, err := b.sites.cache.Open(e.SHA256)
+			if err != nil {
+				return err
+			}
+			err = upstreamsig.CheckBinary(file, e.Size, bin.URL)
+			file.Close()
+			if err != nil {
+				wrong = append(wrong, label(bin)+": "+err.Error())
+			}
+		}
+	}
+	for _, img := range b.found.images {
+		if img.signed.by == "" || !upstreamsig.NamesVersion(img.Reference) {
+			continue
+		}
+		if err := b.checkCommand(img); err != nil {
+			wrong = append(wrong, img.Reference+": "+err.Error())
+		}
+	}
+	if len(wrong) == 0 {
+		return nil
+	}
+	return fault.New(fault.Failure, hintInvalid, "verifying upstream's signatures:\n  %s", strings.Join(wrong, "\n  "))
+}
+
+// checkCommand compares the command in an image with the tag of the image. Layers of the base were
+// compared when the base was built.
+func (b *build) checkCommand(img *image) error {
+	found := false
+	for _, l := range img.Layers {
+		file, err := b.sites.cache.Open(oci.Hex(l.DiffID))
+		if errors.Is(err, fs.ErrNotExist) {
+			found = true
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		defer file.Close()
+		i, err := file.Stat()
+		if err != nil {
+			return err
+		}
+		here, err := upstreamsig.CheckLayer(file, i.Size(), img.Reference, b.Arch)
+		if err != nil {
+			return err
+		}
+		found = found || here
+	}
+	if !found {
+		return fmt.Errorf("%w: the image does not have the command of its name", upstreamsig.ErrOther)
+	}
+	return nil
 }

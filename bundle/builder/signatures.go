@@ -243,6 +243,8 @@ func (v *verification) verifyAll(ctx context.Context, list []subject) error {
 	return v.judge(invalid, missing)
 }
 
+const hintInvalid = "do not use these contents: compare checksums and digests with another source"
+
 // judge decides what failed signatures mean in this mode.
 func (v *verification) judge(invalid, missing []string) error {
 	if v.mode == VerifyIfPresent {
@@ -254,7 +256,7 @@ func (v *verification) judge(invalid, missing []string) error {
 	}
 	var hints []string
 	if len(invalid) > 0 {
-		hints = append(hints, "do not use these contents: compare checksums and digests with another source")
+		hints = append(hints, hintInvalid)
 	}
 	if len(missing) > 0 {
 		hints = append(hints, "allow access to the sites, or use --verify-signatures if-present and pin the rest with --checksum")

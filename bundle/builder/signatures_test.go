@@ -3,6 +3,7 @@ package builder_test
 import (
 	"context"
 	"crypto/sha256"
+	"debug/elf"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -150,6 +151,30 @@ func TestRefusedSignatures(t *testing.T) {
 			late.Late = time.Hour
 			s.SignFile(u, dl+"kubelet", late)
 		}, upstreamsig.ErrExpired.Error()},
+		"file of another release, with its signature": {func(_ *testing.T, u *fakesites.Upstream, s *fakesigstore.Sigstore) {
+			u.PutFile(dl+"kubelet", fakesigstore.Binary("kubelet", "v1.26.0", elf.EM_X86_64))
+			s.SignFile(u, dl+"kubelet", fakesigstore.BinarySigner)
+		}, upstreamsig.ErrOther.Error() + ": the file is not version v1.29.15"},
+		"file of another component, with its signature": {func(_ *testing.T, u *fakesites.Upstream, s *fakesigstore.Sigstore) {
+			u.PutFile(dl+"kubelet", fakesigstore.Binary("kubectl", "v1.29.15", elf.EM_X86_64))
+			s.SignFile(u, dl+"kubelet", fakesigstore.BinarySigner)
+		}, upstreamsig.ErrOther.Error()},
+		"another image, with its signature": {func(t *testing.T, u *fakesites.Upstream, s *fakesigstore.Sigstore) {
+			const reference = "registry.k8s.io/kube-apiserver:v1.29.15"
+			u.Push(reference, fakesites.Image(t, "amd64", "etcd"))
+			digest := u.Digest(reference)
+			u.Push("registry.k8s.io/kube-apiserver:"+fakesigstore.Tag(digest), s.Image("registry.k8s.io/etcd", digest.String(), fakesigstore.ImageSigner))
+		}, upstreamsig.ErrOther.Error() + `: it names the image "registry.k8s.io/etcd"`},
+		"image of another release, with its signature": {func(t *testing.T, u *fakesites.Upstream, s *fakesigstore.Sigstore) {
+			const reference = "registry.k8s.io/kube-apiserver:v1.29.15"
+			u.PushIndex(reference, fakesigstore.CommandImages(t, "kube-apiserver", "v1.26.0"))
+			s.SignImage(u, reference, fakesigstore.ImageSigner)
+		}, "kube-apiserver:v1.29.15: " + upstreamsig.ErrOther.Error() + ": the file is not version v1.29.15"},
+		"image without its command, with its signature": {func(t *testing.T, u *fakesites.Upstream, s *fakesigstore.Sigstore) {
+			const reference = "registry.k8s.io/kube-proxy:v1.29.15"
+			u.PushIndex(reference, fakesigstore.CommandImages(t, "kube-scheduler", "v1.29.15"))
+			s.SignImage(u, reference, fakesigstore.ImageSigner)
+		}, "does not have the command of its name"},
 		"image, signed with another CA": {func(t *testing.T, u *fakesites.Upstream, _ *fakesigstore.Sigstore) {
 			fakesigstore.New(t).SignImage(u, pause, fakesigstore.ImageSigner)
 		}, upstreamsig.ErrCertificate.Error()},

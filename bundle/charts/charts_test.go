@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -349,6 +350,17 @@ func TestNothingIsIgnored(t *testing.T) {
 	}
 }
 
+// Helm ignores a hook for an event that it does not know, without a word.
+func TestLeftOut(t *testing.T) {
+	chart := with(app, map[string]string{
+		"templates/hook.yaml": "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: hook, annotations: {helm.sh/hook: pre-instal}}\n",
+	})
+	notes := strings.Join(render(t, client(t), charts.Chart{Name: fakesites.Files(t, chart)}).Notes, "\n")
+	if strings.Count(notes, "is left out") != 1 || !strings.Contains(notes, "templates/hook.yaml: ConfigMap hook is left out") {
+		t.Errorf("notes:\n%s", notes)
+	}
+}
+
 // Helm would download the other document, past the mirrors.
 func TestRemoteSchema(t *testing.T) {
 	chart := with(app, map[string]string{"values.schema.json": `{"properties": {"image": {"$ref": "https://example.com/image.json"}}}`})
@@ -491,6 +503,56 @@ func TestNoTokenInErrors(t *testing.T) {
 		_, err = charts.New(mirrors).Render(t.Context(), charts.Chart{Name: "app", Repository: repository, KubernetesVersion: kubernetes})
 		if err == nil || strings.Contains(err.Error()+fault.Hint(err), token) {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// A redirect to another scheme, host or port never gets the password of the repository, also if
+// net/http treats the host as the same site.
+func TestRedirectsDoNotGetTheRepositorysPassword(t *testing.T) {
+	archive := pack(t, "app", app)
+	var redirect string
+	authorized := map[string]string{}
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		authorized[r.Host+r.URL.Path] = r.Header.Get("Authorization")
+		switch r.URL.Path {
+		case "/index.yaml":
+			io.WriteString(w, "entries: {app: [{version: 1.2.3, urls: [moved.tgz]}]}\n")
+		case "/moved.tgz":
+			http.Redirect(w, r, redirect+"/app.tgz", http.StatusFound)
+		default:
+			w.Write(archive)
+		}
+	}))
+	defer server.Close()
+	everywhere := server.Client().Transport.(*http.Transport).Clone()
+	everywhere.TLSClientConfig.InsecureSkipVerify = true
+	everywhere.DialContext = func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, network, server.Listener.Addr().String())
+	}
+	noCredentials(t)
+	t.Setenv("DOCKER_CONFIG", fakesites.Files(t, map[string]string{"config.json": `{"auths": {"example.com": {"username": "alice", "password": "secret"}}}`}))
+	for to, allowed := range map[string]bool{
+		"https://example.com": true, "https://example.com:443": true, "": true,
+		"https://example.com:8443": false, "https://cdn.example.com": false, "https://a.b.example.com": false, "https://example.com.attacker": false, "https://attacker": false,
+	} {
+		for _, repository := range []string{"https://example.com", "https://alice:secret@example.com"} {
+			redirect = to
+			clear(authorized)
+			mirrors, err := fetch.NewMirrors(everywhere, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := charts.New(mirrors).Render(t.Context(), charts.Chart{Name: "app", Repository: repository, KubernetesVersion: kubernetes}); err != nil {
+				t.Errorf("redirect to %q: %v", to, err)
+			}
+			host := strings.TrimPrefix(to, "https://")
+			if to == "" {
+				host = "example.com"
+			}
+			if got := authorized[host+"/app.tgz"]; (got != "") && !allowed || authorized["example.com/moved.tgz"] == "" {
+				t.Errorf("%s redirects to %q, which gets %q; all: %q", repository, to, got, authorized)
+			}
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package charts
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/Masterminds/semver/v3"
+	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
@@ -70,15 +72,24 @@ type index struct {
 	} `json:"entries"`
 }
 
-// download returns a chart of a repository, or of a registry if repository is empty. A chart
-// that is used twice is downloaded once.
-func (c *Client) download(ctx context.Context, repository, chart, version string) (archive, error) {
-	key := repository + "\n" + chart + "\n" + version
-	if a, ok := c.charts[key]; ok {
+// archive returns a chart of a repository, or of a registry if repository is empty. One that was
+// not downloaded is an error of type needed.
+func (c *Client) archive(repository, chart, version string) (archive, error) {
+	if a, ok := c.charts[keyOf(repository, chart, version)]; ok {
 		return a, nil
 	}
-	var a archive
-	var err error
+	return archive{}, &needed{Repository: repository, Chart: chart, Version: version}
+}
+
+func keyOf(repository, chart, version string) string {
+	return repository + "\n" + chart + "\n" + version
+}
+
+// download gets the archive of a chart. A chart that is used twice is downloaded once.
+func (c *Client) download(ctx context.Context, repository, chart, version string) (a archive, err error) {
+	if a, err = c.archive(repository, chart, version); err == nil {
+		return a, nil
+	}
 	want := wanted(repository, chart, version)
 	if c.Started != nil {
 		c.Started(want)
@@ -93,7 +104,7 @@ func (c *Client) download(ctx context.Context, repository, chart, version string
 	if err != nil {
 		return archive{}, err
 	}
-	c.charts[key] = a
+	c.charts[keyOf(repository, chart, version)] = a
 	c.note(want, a)
 	return a, nil
 }
@@ -166,12 +177,12 @@ func (c *Client) index(ctx context.Context, base *url.URL) (*index, error) {
 	}
 	content, err := c.get(ctx, at, base, maxIndex)
 	if err != nil {
-		return nil, fault.Wrap(fmt.Errorf("reading the chart repository: %w", err), fault.Failure,
-			"check the URL: it is the directory that contains index.yaml")
+		hint := cmp.Or(fault.Hint(err), "check the URL: it is the directory that contains index.yaml")
+		return nil, fault.Wrap(fmt.Errorf("reading the chart repository: %w", err), fault.Failure, hint)
 	}
 	var idx index
 	if err := yaml.Unmarshal(content, &idx); err != nil {
-		return nil, fmt.Errorf("reading %s: %w", fetch.Shown(at), err)
+		return nil, fault.New(fault.Failure, "check the URL: it is the directory that contains index.yaml", "reading %s: %w", fetch.Shown(at), err)
 	}
 	c.indexes[at.String()] = &idx
 	return &idx, nil
@@ -183,22 +194,14 @@ func (c *Client) get(ctx context.Context, at, repository *url.URL, limit int64) 
 	if err != nil {
 		return nil, err
 	}
-	if at.Host == repository.Host && at.Scheme == "https" {
-		if err := c.logIn(ctx, req, repository); err != nil {
+	base := transport.NewRetry(c.mirrors, transport.WithRetryStatusCodes(
+		http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout))
+	if repository.Scheme == "https" && fetch.SameOrigin(at, repository) {
+		if base, err = c.logIn(ctx, base, repository); err != nil {
 			return nil, err
 		}
 	}
-	base := transport.NewRetry(c.mirrors, transport.WithRetryStatusCodes(
-		http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout))
-	client := &http.Client{Transport: base, CheckRedirect: func(to *http.Request, via []*http.Request) error {
-		if len(via) >= 10 {
-			return errors.New("stopped after 10 redirects")
-		}
-		if via[0].URL.Scheme == "https" && to.URL.Scheme != "https" {
-			return &fetch.RedirectError{From: fetch.Shown(via[0].URL), To: fetch.Shown(to.URL)}
-		}
-		return nil
-	}}
+	client := &http.Client{Transport: base}
 	resp, err := client.Do(req)
 	if failed := (*url.Error)(nil); errors.As(err, &failed) {
 		failed.URL = fetch.Shown(at)
@@ -210,24 +213,42 @@ func (c *Client) get(ctx context.Context, at, repository *url.URL, limit int64) 
 	if resp.StatusCode != http.StatusOK {
 		return nil, &fetch.StatusError{URL: fetch.Shown(at), Status: resp.Status}
 	}
-	return io.ReadAll(resp.Body)
+	content, err := io.ReadAll(resp.Body)
+	if err == nil {
+		err = fetch.NotAPage(fetch.Shown(at), content)
+	}
+	return content, err
 }
 
-// logIn adds the credentials for the repository, or for its mirror.
-func (c *Client) logIn(ctx context.Context, req *http.Request, repository *url.URL) error {
-	if req.URL.User != nil {
-		return nil // net/http sends them
-	}
+// logIn returns a transport with the credentials for the repository, or for its mirror.
+func (c *Client) logIn(ctx context.Context, base http.RoundTripper, repository *url.URL) (http.RoundTripper, error) {
 	account, err := c.registry().Authorization(ctx, repository.Host, strings.Trim(repository.Path, "/"))
-	switch {
-	case err != nil:
-		return err
-	case account.RegistryToken != "":
-		req.Header.Set("Authorization", "Bearer "+account.RegistryToken)
-	case account.Username != "" || account.Password != "":
-		req.SetBasicAuth(account.Username, account.Password)
+	if err != nil {
+		return nil, err
 	}
-	return nil
+	return &authorized{base, repository, account}, nil
+}
+
+// An authorized transport sends credentials to the repository's own scheme, host and port. In a
+// header of the request, net/http would also send them to where the repository redirects.
+type authorized struct {
+	base       http.RoundTripper
+	repository *url.URL
+	account    *authn.AuthConfig
+}
+
+func (a *authorized) RoundTrip(req *http.Request) (*http.Response, error) {
+	// net/http sends the user of a URL.
+	if req.URL.User != nil || !fetch.SameOrigin(req.URL, a.repository) {
+		return a.base.RoundTrip(req)
+	}
+	req = req.Clone(req.Context())
+	if token := a.account.RegistryToken; token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	} else if a.account.Username != "" || a.account.Password != "" {
+		req.SetBasicAuth(a.account.Username, a.account.Password)
+	}
+	return a.base.RoundTrip(req)
 }
 
 // registry returns the client for registries.

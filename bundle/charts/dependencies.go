@@ -1,15 +1,12 @@
 package charts
 
 import (
-	"bytes"
-	"context"
 	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	helm "helm.sh/helm/v4/pkg/chart/v2"
-	"helm.sh/helm/v4/pkg/chart/v2/loader"
 	chartutil "helm.sh/helm/v4/pkg/chart/v2/util"
 
 	"airlift/fault"
@@ -18,9 +15,9 @@ import (
 // maxDepth limits charts that depend on charts.
 const maxDepth = 10
 
-// complete downloads the dependencies that are not in the chart's directory charts, and their
+// complete adds the dependencies that are not in the chart's directory charts, and their
 // dependencies. A version in Chart.lock takes precedence over the range in Chart.yaml.
-func (c *Client) complete(ctx context.Context, chart *helm.Chart, dir string, depth int) error {
+func (c *Client) complete(chart *helm.Chart, dir string, depth int) error {
 	if depth > maxDepth {
 		return fault.New(fault.Usage, "correct the dependencies in Chart.yaml", "chart %q: dependencies are nested more than %d deep", chart.Name(), maxDepth)
 	}
@@ -29,14 +26,14 @@ func (c *Client) complete(ctx context.Context, chart *helm.Chart, dir string, de
 			continue
 		}
 		version := locked(chart, d)
-		sub, subdir, err := c.dependency(ctx, d, version, dir)
+		sub, subdir, err := c.dependency(d, version, dir)
 		if err != nil {
 			return fmt.Errorf("chart %q: dependency %q: %w", chart.Name(), d.Name, err)
 		}
 		if sub.Name() != d.Name {
 			return fault.New(fault.Usage, "correct the dependencies in Chart.yaml", "chart %q: dependency %q is the chart %q", chart.Name(), d.Name, sub.Name())
 		}
-		if err := c.complete(ctx, sub, subdir, depth+1); err != nil {
+		if err := c.complete(sub, subdir, depth+1); err != nil {
 			return err
 		}
 		chart.AddDependency(sub)
@@ -78,7 +75,7 @@ func locked(chart *helm.Chart, d *helm.Dependency) string {
 	return version
 }
 
-func (c *Client) dependency(ctx context.Context, d *helm.Dependency, version, dir string) (*helm.Chart, string, error) {
+func (c *Client) dependency(d *helm.Dependency, version, dir string) (*helm.Chart, string, error) {
 	switch {
 	case strings.HasPrefix(d.Repository, "file://"):
 		if dir == "" {
@@ -89,10 +86,10 @@ func (c *Client) dependency(ctx context.Context, d *helm.Dependency, version, di
 		s, err := c.loadDirectory(Chart{Name: at})
 		return s.chart, at, err
 	case strings.HasPrefix(d.Repository, ociScheme):
-		a, err := c.download(ctx, "", strings.TrimSuffix(d.Repository, "/")+"/"+d.Name, version)
+		a, err := c.archive("", strings.TrimSuffix(d.Repository, "/")+"/"+d.Name, version)
 		return loaded(a, err)
 	case strings.HasPrefix(d.Repository, "http://"), strings.HasPrefix(d.Repository, "https://"):
-		a, err := c.download(ctx, d.Repository, d.Name, version)
+		a, err := c.archive(d.Repository, d.Name, version)
 		return loaded(a, err)
 	}
 	return nil, "", fault.New(fault.Usage, "run: helm dependency update CHART", "it is not in the directory charts, and repository %q is not a URL", d.Repository)
@@ -102,6 +99,6 @@ func loaded(a archive, err error) (*helm.Chart, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
-	chart, err := loader.LoadArchive(bytes.NewReader(a.content))
+	chart, err := loadArchive(a.content)
 	return chart, "", err
 }

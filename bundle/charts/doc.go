@@ -19,5 +19,8 @@
 //     is refused. It would be another cluster at each build, and each build would overwrite
 //     the passwords of a running cluster.
 //
+// Each chart is rendered in a process of its own, with limits of memory, time and output: see
+// processName. Symbolic links must stay in the chart's directory.
+//
 // Everything else is Helm's: values, schemas, conditions, subcharts, the order of kinds.
 package charts

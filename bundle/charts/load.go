@@ -2,7 +2,6 @@ package charts
 
 import (
 	"bytes"
-	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -10,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	archivefiles "helm.sh/helm/v4/pkg/chart/loader/archive"
 	helm "helm.sh/helm/v4/pkg/chart/v2"
 	"helm.sh/helm/v4/pkg/chart/v2/loader"
 
@@ -26,8 +26,8 @@ type source struct {
 	dir    string // or empty
 }
 
-// load reads or downloads a chart, without its dependencies.
-func (c *Client) load(ctx context.Context, want Chart) (source, error) {
+// load reads a chart, without its dependencies.
+func (c *Client) load(want Chart) (source, error) {
 	var s source
 	var a archive
 	var err error
@@ -35,9 +35,9 @@ func (c *Client) load(ctx context.Context, want Chart) (source, error) {
 	case want.Name == "":
 		return s, fault.New(fault.Usage, "name a directory, a .tgz file, an oci:// URL, or a chart and its repository", "the chart has no name")
 	case want.Repository != "":
-		a, err = c.download(ctx, want.Repository, want.Name, want.Version)
+		a, err = c.archive(want.Repository, want.Name, want.Version)
 	case strings.HasPrefix(want.Name, ociScheme):
-		a, err = c.download(ctx, "", want.Name, want.Version)
+		a, err = c.archive("", want.Name, want.Version)
 	case strings.Contains(want.Name, "://"):
 		return s, fault.New(fault.Usage, "give the URL of the repository (the directory of its index.yaml), the chart's name and its version", "chart %q is not an oci:// URL", want.Name)
 	case want.Version != "":
@@ -60,8 +60,17 @@ func (c *Client) load(ctx context.Context, want Chart) (source, error) {
 		return s, fault.New(fault.Failure, "if the change is intended, update the lock file; otherwise ask the publisher of the chart",
 			"chart %q has digest %s, but %s is required", want.Name, s.digest, want.Digest)
 	}
-	s.chart, err = loader.LoadArchive(bytes.NewReader(a.content))
+	s.chart, err = loadArchive(a.content)
 	return s, broken(err, want.Name)
+}
+
+// loadArchive loads a chart from its archive.
+func loadArchive(content []byte) (*helm.Chart, error) {
+	left := archivefiles.MaxDecompressedChartSize
+	if err := checkArchive(content, &left, 0); err != nil {
+		return nil, err
+	}
+	return loader.LoadArchive(bytes.NewReader(content))
 }
 
 func (c *Client) loadDirectory(want Chart) (s source, err error) {
@@ -71,14 +80,17 @@ func (c *Client) loadDirectory(want Chart) (s source, err error) {
 	if _, err := os.Stat(filepath.Join(want.Name, "Chart.yaml")); err != nil {
 		return s, fault.New(fault.Usage, "give the directory that contains Chart.yaml", "%q is not a Helm chart: %w", want.Name, err)
 	}
+	if err := checkDirectory(want.Name); err != nil {
+		return s, broken(err, want.Name)
+	}
 	s.dir = want.Name
 	s.chart, err = loader.LoadDir(want.Name)
 	return s, broken(err, want.Name)
 }
 
 func broken(err error, name string) error {
-	if err == nil {
-		return nil
+	if err == nil || fault.Hint(err) != "" {
+		return err
 	}
 	return fault.New(fault.Usage, `see what Helm reports: "helm lint CHART"`, "chart %q: %w", name, err)
 }

@@ -18,14 +18,13 @@ import (
 	"airlift/fault"
 )
 
-// Render loads a chart with its dependencies and returns its objects. The same inputs give
-// the same objects.
-func (c *Client) Render(ctx context.Context, want Chart) (*Rendering, error) {
+// renderAlike renders a chart several times and returns an error if the results differ.
+func (c *Client) renderAlike(want Chart) (*Rendering, error) {
 	var first *Rendering
 	// Twice shows a random string or a time. The third time finds what has few values, such
 	// as one random digit.
 	for pass := range 3 {
-		r, err := c.render(ctx, want, pass)
+		r, err := c.render(want, pass)
 		if err != nil {
 			return nil, err
 		}
@@ -40,8 +39,8 @@ func (c *Client) Render(ctx context.Context, want Chart) (*Rendering, error) {
 	return first, nil
 }
 
-func (c *Client) render(ctx context.Context, want Chart, pass int) (*Rendering, error) {
-	s, err := c.source(ctx, want)
+func (c *Client) render(want Chart, pass int) (*Rendering, error) {
+	s, err := c.source(want)
 	if err != nil {
 		return nil, err
 	}
@@ -62,7 +61,7 @@ func (c *Client) render(ctx context.Context, want Chart, pass int) (*Rendering, 
 		}
 	}
 	e := engine.Engine{CustomTemplateFuncs: functions(pass, looked)}
-	files, err := e.RenderWithContext(ctx, chart, values)
+	files, err := e.RenderWithContext(context.Background(), chart, values)
 	if err != nil {
 		return nil, fault.New(fault.Usage, `set the values that the chart needs: "helm show values CHART" prints them`, "rendering chart %s: %w", described(chart), err)
 	}
@@ -75,6 +74,7 @@ func (c *Client) render(ctx context.Context, want Chart, pass int) (*Rendering, 
 	if err != nil {
 		return nil, fault.New(fault.Usage, "see what Helm renders: helm template --debug CHART", "rendering chart %s: %w", described(chart), err)
 	}
+	r.Notes = append(r.Notes, leftOut(files, hooks, generic)...)
 	return r, r.collect(chart, hooks, generic)
 }
 

@@ -19,10 +19,18 @@ import (
 // Apply writes the new bundle to path. The result has the bytes of the bundle of which the delta
 // was made, or path is unchanged.
 func (d *File) Apply(ctx context.Context, old *bundle.File, path string, stage Stage) (bundle.Summary, error) {
-	return d.apply(ctx, old, path, stage, false)
+	draft, err := d.Draft(ctx, old, path, stage)
+	if err != nil {
+		return bundle.Summary{}, err
+	}
+	defer draft.Discard()
+	return draft.Summary, draft.Replace()
 }
 
-func (d *File) apply(ctx context.Context, old *bundle.File, path string, stage Stage, prove bool) (s bundle.Summary, err error) {
+// Draft is Apply without the last step: the new bundle has a temporary name. Its sha256 is the one
+// in the delta, which proves nothing about a delta that somebody else made. The caller must call
+// Discard.
+func (d *File) Draft(ctx context.Context, old *bundle.File, path string, stage Stage) (s *bundle.Draft, err error) {
 	defer func() { err = space.Explain(filepath.Dir(path), err) }()
 	if !d.Old.is(old) {
 		is, err := side(old)
@@ -111,18 +119,12 @@ func (d *File) apply(ctx context.Context, old *bundle.File, path string, stage S
 	if err != nil {
 		return s, err
 	}
-	defer draft.Discard()
 	if draft.SHA256 != d.New.SHA256 {
+		draft.Discard()
 		return s, fault.New(fault.Bundle, "use the version of bundle that created the delta: "+d.Bundle,
 			"writing %s: the result has the sha256 %s and not %s: this version of bundle compresses differently", path, draft.SHA256, d.New.SHA256)
 	}
-	if prove {
-		return draft.Summary, nil
-	}
-	if err := draft.Replace(); err != nil {
-		return s, err
-	}
-	return draft.Summary, nil
+	return draft, nil
 }
 
 // maxExecutable is the largest launcher or installer, because they are in memory.

@@ -106,9 +106,11 @@ func create(ctx context.Context, old, new *bundle.File, path string, o Options) 
 		return h, err
 	}
 	defer d.Close()
-	if _, err := d.apply(ctx, old, filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".proof"), o.Stage, true); err != nil {
+	proof, err := d.Draft(ctx, old, filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".proof"), o.Stage)
+	if err != nil {
 		return h, fmt.Errorf("applying the delta to check it: %w", err)
 	}
+	proof.Discard()
 	if err := f.Finish(0o644); err != nil {
 		return h, err
 	}

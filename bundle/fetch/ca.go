@@ -1,9 +1,9 @@
 package fetch
 
 import (
+	"cmp"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 
+	"airlift/bundle/pemfile"
 	"airlift/fault"
 )
 
@@ -46,7 +47,7 @@ func NewTrust(values []string) (*Trust, error) {
 		}
 		certificates, err := readCA(file)
 		if err != nil {
-			return nil, fault.Wrap(fmt.Errorf("--registry-ca: %w", err), fault.Usage, caHint)
+			return nil, fault.Wrap(fmt.Errorf("--registry-ca: %w", err), fault.Usage, pemfile.HintOf(err, file, caHint))
 		}
 		if host == "" {
 			t.all = append(t.all, certificates)
@@ -62,13 +63,31 @@ func readCA(file string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !x509.NewCertPool().AppendCertsFromPEM(b) {
-		if block, _ := pem.Decode(b); block == nil {
-			return nil, fmt.Errorf("%q has no PEM certificate; to convert one in DER: openssl x509 -inform der -in %s -out ca.pem", file, file)
-		}
-		return nil, fmt.Errorf("%q has no certificate that can be read", file)
+	if err := pemfile.Check(b, pemfile.Certificate); err != nil {
+		return nil, fmt.Errorf("%q: %w", file, err)
 	}
 	return b, nil
+}
+
+// readPair reads the certificate of a client and its key.
+func readPair(certificate, key string) (tls.Certificate, error) {
+	for _, f := range []struct {
+		name string
+		kind pemfile.Kind
+	}{{certificate, pemfile.Certificate}, {key, pemfile.PrivateKey}} {
+		content, err := os.ReadFile(f.name)
+		if err == nil {
+			err = pemfile.Check(content, f.kind)
+		}
+		if err != nil {
+			return tls.Certificate{}, fault.Wrap(fmt.Errorf("reading %s: %w", f.name, err), fault.Failure, pemfile.HintOf(err, f.name, ""))
+		}
+	}
+	pair, err := tls.LoadX509KeyPair(certificate, key)
+	if err != nil {
+		return pair, fmt.Errorf("reading %s and its key: %w", certificate, err)
+	}
+	return pair, nil
 }
 
 // config returns the TLS configuration for a host, with its port if it has one. It is nil
@@ -80,7 +99,7 @@ func (t *Trust) config(host string) (*tls.Config, error) {
 	for _, dir := range t.hostDirs {
 		more, pairs, err := readHostDir(filepath.Join(dir, host))
 		if err != nil {
-			return nil, fault.Wrap(err, fault.Failure, "each certificate NAME.cert needs its key NAME.key; CA certificates are in files NAME.crt")
+			return nil, fault.Wrap(err, fault.Failure, cmp.Or(fault.Hint(err), "each certificate NAME.cert needs its key NAME.key; CA certificates are in files NAME.crt"))
 		}
 		pems, own = append(pems, more...), append(own, pairs...)
 	}
@@ -117,13 +136,13 @@ func readHostDir(dir string) (cas [][]byte, own []tls.Certificate, err error) {
 		case ".crt":
 			ca, err := readCA(path)
 			if err != nil {
-				return nil, nil, err
+				return nil, nil, fault.Wrap(err, fault.Failure, pemfile.HintOf(err, path, ""))
 			}
 			cas = append(cas, ca)
 		case ".cert":
-			pair, err := tls.LoadX509KeyPair(path, strings.TrimSuffix(path, ".cert")+".key")
+			pair, err := readPair(path, strings.TrimSuffix(path, ".cert")+".key")
 			if err != nil {
-				return nil, nil, fmt.Errorf("reading %s and its key: %w", path, err)
+				return nil, nil, err
 			}
 			own = append(own, pair)
 		}

@@ -150,6 +150,9 @@ func temporary(ctx context.Context, err error) bool {
 }
 
 func temporaryStatus(ctx context.Context, code int) bool {
+	if code == http.StatusInsufficientStorage {
+		return false
+	}
 	again, _ := retryablehttp.DefaultRetryPolicy(ctx, &http.Response{StatusCode: code}, nil)
 	return again || code == http.StatusRequestTimeout
 }
@@ -211,6 +214,9 @@ func (c *Client) askOnce(ctx context.Context, q Question) ([]byte, Source, error
 		return nil, source, err
 	}
 	b, err := io.ReadAll(resp.Body)
+	if err == nil {
+		err = NotAPage(q.URL, b)
+	}
 	return b, source, err
 }
 

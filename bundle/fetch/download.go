@@ -214,6 +214,10 @@ func (c *Client) resume(ctx context.Context, f *os.File, d Download) error {
 	}
 	defer resp.Body.Close()
 
+	content, err := filePage(d.URL, resp)
+	if err != nil && resp.StatusCode == http.StatusOK {
+		return err
+	}
 	total := int64(-1) // size of the file, if the site announces it
 	var from, last int64
 	switch resp.StatusCode {
@@ -248,7 +252,7 @@ func (c *Client) resume(ctx context.Context, f *os.File, d Download) error {
 			return &localError{err}
 		}
 	}
-	return appendTo(f, resp.Body, d, have, total)
+	return appendTo(f, content, d, have, total)
 }
 
 // most is the size limit of the file.

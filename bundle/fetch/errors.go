@@ -65,8 +65,8 @@ type StatusError struct {
 
 func (e *StatusError) Error() string { return fmt.Sprintf("%s returned %s", e.URL, e.Status) }
 
-// A RedirectError is a redirect of a checksum or manifest from https to plain http,
-// where anyone on the network path can answer.
+// A RedirectError is a redirect from https to plain http, where anyone on the network path can
+// read the request and answer it.
 type RedirectError struct{ From, To string }
 
 func (e *RedirectError) Error() string {

@@ -247,11 +247,17 @@ func TestUnpackedSizeIsBounded(t *testing.T) {
 	}
 }
 
-// Checksums must not come over plain http if their site uses https.
+// Nothing comes over plain http if its site uses https: neither a checksum nor a file, whatever
+// kind of redirect the site chooses.
 func TestRedirectFromHTTPSToHTTP(t *testing.T) {
 	plain := serve(t, func(n int, w http.ResponseWriter, r *http.Request) { io.WriteString(w, sum(content)) })
+	var status int
 	secure := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		http.Redirect(w, r, plain.URL+r.URL.Path, http.StatusFound)
+		if r.URL.Path != "/plain" {
+			http.Redirect(w, r, "/plain", http.StatusFound)
+			return
+		}
+		http.Redirect(w, r, plain.URL+r.URL.Path, status)
 	}))
 	defer secure.Close()
 	u := strings.TrimPrefix(secure.URL, "https://")
@@ -263,14 +269,19 @@ func TestRedirectFromHTTPSToHTTP(t *testing.T) {
 		m := mirrorsOf(t, list...)
 		m.base = secure.Client().Transport
 		c := New(cache, m)
-		address := "https://" + u + "/file.sha256"
+		address := "https://" + u + "/file"
 		if list != nil {
-			address = "https://dl.example/file.sha256"
+			address = "https://dl.example/file"
 		}
-		_, _, err := c.Checksum(context.Background(), address, "file")
-		var redirect *RedirectError
-		if !errors.As(err, &redirect) || len(plain.asked()) > 0 {
-			t.Errorf("%s: %d plain requests, err = %v", name, len(plain.asked()), err)
+		for _, status = range []int{301, 302, 303, 307, 308} {
+			_, _, checksum := c.Checksum(t.Context(), address+".sha256", "file")
+			_, file := c.Get(t.Context(), Download{Name: "file", URL: address, SHA256: sum([]byte(sum(content)))})
+			for what, err := range map[string]error{"checksum": checksum, "file": file} {
+				var redirect *RedirectError
+				if !errors.As(err, &redirect) || len(plain.asked()) > 0 {
+					t.Errorf("%s of the %s, %d: %d plain requests, err = %v", what, name, status, len(plain.asked()), err)
+				}
+			}
 		}
 	}
 }

@@ -66,7 +66,8 @@ func Shown(u *url.URL) string {
 // Mirrors is a transport that rewrites requests to mirrored hosts, also those that
 // follow a redirect.
 //
-// It also limits the size of every answer and the time without data.
+// It also limits the size of every answer and the time without data, and refuses redirects
+// from https to http.
 type Mirrors struct {
 	base  http.RoundTripper
 	rules []*rule
@@ -140,7 +141,8 @@ func (t *Mirrors) suffix() string {
 func (t *Mirrors) RoundTrip(req *http.Request) (*http.Response, error) {
 	r := t.find(req.URL.Host)
 	if r == nil {
-		return roundTrip(t.base, req, t.StallAfter)
+		resp, err := roundTrip(t.base, req, t.StallAfter)
+		return t.keepTLS(req.URL, resp, err)
 	}
 	r.used.Store(true)
 	out := req.Clone(req.Context())
@@ -166,7 +168,7 @@ func (t *Mirrors) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	// resp.Request stays the request to the mirror: whether it used TLS decides which
 	// token services a registry may name.
-	return resp, nil
+	return t.keepTLS(out.URL, resp, nil)
 }
 
 // realm matches the URL of a registry's token service.

@@ -1,10 +1,12 @@
 package fetch
 
 import (
+	"cmp"
 	"errors"
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
 )
 
 // A Source is the source of a fact: a checksum, a digest or a version.
@@ -53,7 +55,41 @@ func (t *Mirrors) MirrorOf(site string) (hosts []string) {
 	return hosts
 }
 
-// redirects follows the redirects of one request and records their sites.
+// keepTLS returns the answer to a request that was sent to from, or an error if the answer
+// redirects from https to http.
+func (t *Mirrors) keepTLS(from *url.URL, resp *http.Response, err error) (*http.Response, error) {
+	if err != nil || !isRedirect(resp.StatusCode) || from.Scheme != "https" {
+		return resp, err
+	}
+	to, err := from.Parse(resp.Header.Get("Location"))
+	if err != nil {
+		return resp, nil // net/http reports it
+	}
+	if to = t.Real(to); to.Scheme != "https" {
+		resp.Body.Close()
+		return nil, &RedirectError{Shown(from), Shown(to)}
+	}
+	return resp, nil
+}
+
+func isRedirect(code int) bool {
+	return slices.Contains([]int{http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther, http.StatusTemporaryRedirect, http.StatusPermanentRedirect}, code)
+}
+
+// SameOrigin reports whether two URLs have the same scheme, host and port. Credentials for one
+// must only be sent to the other if they have.
+func SameOrigin(a, b *url.URL) bool {
+	return a.Scheme == b.Scheme && strings.EqualFold(a.Hostname(), b.Hostname()) && port(a) == port(b)
+}
+
+func port(u *url.URL) string {
+	if u.Port() == "" && u.Scheme == "https" {
+		return "443"
+	}
+	return cmp.Or(u.Port(), "80")
+}
+
+// redirects records the sites of the redirects of one request.
 type redirects struct {
 	mirrors *Mirrors
 	sites   []string
@@ -62,11 +98,6 @@ type redirects struct {
 func (f *redirects) check(req *http.Request, via []*http.Request) error {
 	if len(via) >= 10 {
 		return errors.New("stopped after 10 redirects")
-	}
-	// The answer has the request as it was sent, possibly to a mirror.
-	from, to := req.Response.Request.URL, f.mirrors.Real(req.URL)
-	if from.Scheme == "https" && to.Scheme != "https" {
-		return &RedirectError{Shown(from), Shown(to)}
 	}
 	last := f.mirrors.Site(via[len(via)-1].URL)
 	if site := f.mirrors.Site(req.URL); site != last {

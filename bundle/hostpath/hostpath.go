@@ -1,9 +1,10 @@
 // Package hostpath lists the paths on a host that belong to Kubernetes, to Airlift or to the
-// kernel. The site's own files cannot be there. The tests of bundle/sitefile compare the list
-// with the paths that package installer writes.
+// kernel. The site's own files cannot be there. A test compares the list with all paths in the
+// source code of the installer.
 package hostpath
 
 import (
+	"path"
 	"slices"
 	"strings"
 )
@@ -12,11 +13,11 @@ import (
 var dirs = []struct{ path, owner string }{
 	{"/etc/kubernetes", "this directory belongs to Kubernetes"},
 	{"/var/lib/kubelet", "this directory belongs to the kubelet"},
+	{"/var/log/pods", "this directory belongs to the kubelet"},
+	{"/var/log/containers", "this directory belongs to the kubelet"},
 	{"/var/lib/etcd", "this directory belongs to etcd"},
 	{"/var/lib/containerd", "this directory belongs to containerd"},
 	{"/var/lib/cni", "this directory belongs to the pod network"},
-	{"/var/lib/airlift", "this directory belongs to Airlift"},
-	{"/usr/local/lib/airlift", "this directory belongs to Airlift"},
 	{"/proc", "this is a file system of the kernel"},
 	{"/sys", "this is a file system of the kernel"},
 	{"/dev", "this is a file system of the kernel"},
@@ -24,7 +25,7 @@ var dirs = []struct{ path, owner string }{
 	{"/var/run", "files there are gone after a reboot"},
 }
 
-// files are the files that Airlift writes outside of those directories.
+// files are the files that Airlift writes outside of those directories, except those with its name.
 var files = []string{
 	"/etc/containerd/config.toml",
 	"/etc/crictl.yaml",
@@ -34,32 +35,53 @@ var files = []string{
 	"/etc/systemd/system/containerd.service",
 	"/etc/systemd/system/kubelet.service",
 	"/etc/systemd/system/kubelet.service.d/10-kubeadm.conf",
-	"/etc/systemd/system/airlift-rshared.service",
-	"/etc/systemd/system/airlift-service-route.service",
 }
+
+const unitDir = "/etc/systemd/system"
+
+// namedDirs are directories in which every name that begins with Airlift's is reserved: units,
+// configuration, state and the installer.
+var namedDirs = []string{unitDir, "/etc", "/var/lib", "/usr/local/lib"}
 
 // BinaryDirs are the directories of a bundle's binaries on the hosts.
 var BinaryDirs = []string{"/usr/local/bin", "/usr/local/sbin"}
 
 // Owner returns a sentence about who owns a path, or "" if it is free. A path that is a
 // directory on every host is not free.
-func Owner(path string) string {
+func Owner(file string) string {
 	for _, d := range dirs {
-		if path == d.path || strings.HasPrefix(path, d.path+"/") {
+		if isIn(file, d.path) {
 			return d.owner
 		}
 	}
-	for _, f := range files {
-		if path == f || strings.HasPrefix(path, f+"/") {
-			return "this file belongs to Airlift"
-		}
+	if slices.ContainsFunc(files, func(f string) bool { return isIn(file, f) }) || hasName(file) {
+		return "this file belongs to Airlift"
 	}
-	for _, used := range used() {
-		if strings.HasPrefix(used, path+"/") {
-			return "this is a directory on the hosts"
-		}
+	if slices.ContainsFunc(used(), func(used string) bool { return strings.HasPrefix(used, file+"/") }) {
+		return "this is a directory on the hosts"
 	}
 	return ""
+}
+
+// isIn reports whether a path is a directory or file, or below it.
+func isIn(file, dir string) bool { return file == dir || strings.HasPrefix(file, dir+"/") }
+
+// hasName reports whether a path has a name that Airlift gives to its own files: in one of its
+// directories, the link that enables a unit, a file before it is complete, or the copy of an edited file.
+func hasName(file string) bool {
+	base := path.Base(file)
+	if strings.HasPrefix(base, ".airlift-") || strings.Contains(base, ".airlift-saved") {
+		return true
+	}
+	for _, dir := range namedDirs {
+		name, _, _ := strings.Cut(strings.TrimPrefix(file, dir+"/"), "/")
+		dropIn := dir == unitDir && path.Ext(name) == ".d" // with it, a site changes a unit
+		if isIn(file, dir) && strings.HasPrefix(name, "airlift") && !dropIn {
+			return true
+		}
+	}
+	linked := strings.HasPrefix(base, "airlift-") || base == "kubelet.service" || base == "containerd.service"
+	return linked && path.Dir(path.Dir(file)) == unitDir && slices.Contains([]string{".wants", ".requires"}, path.Ext(path.Dir(file)))
 }
 
 // used returns paths of which every host has the parent directories.
@@ -68,7 +90,7 @@ func used() []string {
 	for _, d := range dirs {
 		paths = append(paths, d.path)
 	}
-	for _, dir := range BinaryDirs {
+	for _, dir := range slices.Concat(BinaryDirs, namedDirs) {
 		paths = append(paths, dir+"/x")
 	}
 	return paths

@@ -45,7 +45,7 @@ func Decode(file string, content []byte) ([]*Object, error) {
 func unreadable(file string, content []byte, e documents.Error) error {
 	lines := bytes.SplitAfter(content, []byte("\n"))
 	document, _, _ := bytes.Cut(bytes.Join(lines[e.Begin-1:], nil), []byte("\n---"))
-	if before, _, ok := bytes.Cut(document, []byte("{{")); ok {
+	if before, _, ok := bytes.Cut(document, []byte("{{")); ok && strings.HasPrefix(e.Text, "not ") {
 		return notRendered(position(file, e.Begin+bytes.Count(before, []byte("\n"))), "the document")
 	}
 	return fault.New(fault.Usage, "correct the file: it must be YAML or JSON; YAML is indented with spaces, and each document has --- before it",

@@ -89,7 +89,13 @@ var data = []string{"env", "envs", "files", "valuesFile", "additionalValuesFiles
 // it refers to.
 type localOnly struct{ seen map[string]bool }
 
+// directory looks at the kustomization of a directory. As in kustomize, paths in it begin at the
+// directory that a link leads to.
 func (l *localOnly) directory(dir string) error {
+	dir, err := filepath.EvalSymlinks(dir)
+	if err != nil {
+		return err
+	}
 	name := kustomizationIn(dir)
 	if name == "" || l.seen[name] {
 		return nil

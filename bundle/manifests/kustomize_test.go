@@ -59,6 +59,19 @@ func TestRemoteKustomization(t *testing.T) {
 	}
 }
 
+// Paths in a base begin at the directory that the link leads to, not at the link.
+func TestRemoteKustomizationBehindALink(t *testing.T) {
+	dir := layout(t, map[string]string{
+		"site/kustomization.yaml":      "resources: [base]\n",
+		"x/base/kustomization.yaml":    "resources: [../more]\n",
+		"x/more/kustomization.yaml":    "resources: [\"https://example.com/a.yaml\"]\n",
+		"site/more/kustomization.yaml": "resources: []\n",
+	}, map[string]string{"site/base": "../x/base"})
+	if _, err := manifests.Read(dir + "/site"); err == nil || !strings.Contains(err.Error(), "is not on this machine") {
+		t.Error(err)
+	}
+}
+
 func TestBrokenKustomization(t *testing.T) {
 	_, err := manifests.Read(fakesites.Files(t, map[string]string{"kustomization.yaml": "resources: [missing.yaml]\n"}))
 	if err == nil || !strings.Contains(err.Error(), "missing.yaml") || !strings.Contains(fault.Hint(err), "kubectl kustomize") {

@@ -22,15 +22,20 @@ const (
 )
 
 // noImages are names that contain "image" and have other values.
-var noImages = regexp.MustCompile(`(?i)image[-_]?(pull|registr|repo|tag|version|digest|gc|size|type|format|streams?|polic|secret|class|family|id$|os$|width|height)`)
+var noImages = regexp.MustCompile(`(?i)image[-_.]?(pull|registr|repo|tag|version|digest|gc|size|type|format|streams?|polic|secret|class|family|id$|os$|width|height)`)
 
-// confidenceOf judges the name of a field, flag or variable.
+// isImage are names whose values are images.
+var isImage = regexp.MustCompile(`image([-_.]?(name|ref|reference|uri))?$`)
+
+// confidenceOf judges the name of a field, flag, variable or section.
 func confidenceOf(name string) confidence {
 	lower := strings.ToLower(strings.TrimLeft(name, "-"))
 	switch {
+	case strings.HasSuffix(lower, "services"): // of CI jobs
+		return hinted
 	case noImages.MatchString(lower) || !strings.Contains(lower, "image") || strings.Contains(lower, "imagery"):
 		return anywhere
-	case strings.HasSuffix(lower, "image"):
+	case isImage.MatchString(lower):
 		return named
 	}
 	return hinted
@@ -41,7 +46,7 @@ var (
 	usualTag   = regexp.MustCompile(`[0-9]|^(latest|stable|main|master|nightly|edge)$`)
 	onlyDigits = regexp.MustCompile(`^\d+$`)
 	hash       = regexp.MustCompile(`@sha256:[0-9a-f]{64}$`)
-	fileName   = regexp.MustCompile(`(?i)\.(ya?ml|json|sh|conf|cfg|txt|crt|key|pem|sock|log|toml|ini|html?|js|css|png|svg|jpe?g|gif|tgz|gz|zip|md|go|py|lua|tmpl|tpl|so)$`)
+	fileName   = regexp.MustCompile(`(?i)\.(ya?ml|json|sh|conf|cfg|txt|crt|key|pem|sock|log|toml|ini|html?|js|css|png|svg|jpe?g|gif|ico|bmp|webp|iso|img|qcow2|raw|vmdk|bin|exe|jar|war|tar|tgz|gz|xz|bz2|zst|zip|xml|properties|csv|md|go|py|lua|tmpl|tpl|so)$`)
 )
 
 // registries are hosts that have images only. A name there is an image also without a tag.
@@ -49,7 +54,7 @@ var registries = regexp.MustCompile(`^((index\.|registry-1\.)?docker\.io|quay\.i
 
 // looksLikeImage returns the reference of s as containerd normalises it, if s looks like one.
 func looksLikeImage(s string, c confidence) (string, bool) {
-	if s == "" || c == anywhere && !strings.Contains(s, "/") || len(s) > 500 || strings.ContainsAny(s, " \t\n{}$(),;=") || strings.Contains(s, "//") ||
+	if s == "" || c == anywhere && (!strings.Contains(s, "/") || !strings.ContainsAny(s, ".:")) || len(s) > 500 || strings.ContainsAny(s, " \t\n{}$(),;=") || strings.Contains(s, "//") ||
 		strings.ContainsRune("/.-:", rune(s[0])) {
 		return "", false
 	}

@@ -102,6 +102,7 @@ func TestNothingIsIgnored(t *testing.T) {
 		{"[" + jsonMap("a") + "]\n", "app.yaml:1: the document is not a Kubernetes object"},
 		{strings.Replace(jsonMap("a"), "{", `{"kind":"Pod",`, 1), "app.yaml:1: Pod.kind is written twice"},
 		{configMap("a") + "\ufeff" + configMap("b"), "app.yaml:4: "},
+		{configMap("a") + "data: {a: '{{ .x }}'}\ndata: {}\n", "app.yaml:5: ConfigMap.data is written twice"},
 	} {
 		objects, err := manifests.Decode("app.yaml", []byte(c.text))
 		if err == nil || !strings.HasPrefix(err.Error(), c.want) || fault.Hint(err) == "" || fault.ExitCode(err) != fault.Usage {

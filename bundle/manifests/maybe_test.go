@@ -109,8 +109,8 @@ data:
   scan.tag: "1.0"
   nginx.conf: "proxy_pass http://app.example.com/path:8080;"
 `, []string{
-			`data["helperPod.yaml"].spec.containers[0].image docker.io/library/busybox:latest`,
 			`data["scan.repository"] mirror.gcr.io/team/scan:1.0`,
+			`data["helperPod.yaml"].spec.containers[0].image docker.io/library/busybox:latest`,
 			"data.script quay.io/team/tool:v7",
 			`data["sidecar.json"].image docker.io/team/json:v3`,
 			"data.template docker.io/team/app:v1",

@@ -12,7 +12,8 @@ import (
 
 // Read returns the objects in name. This is a file, a directory, or a directory with a
 // kustomization. The files of a directory are those with the extensions yaml, yml and json,
-// also in its subdirectories, sorted by path. Names that begin with a dot are ignored.
+// also in its subdirectories, sorted by path. Names that begin with a dot are ignored. Links to
+// files are followed; a link to a directory is an error.
 func Read(name string) ([]*Object, error) {
 	info, err := os.Stat(name)
 	if err != nil {
@@ -60,6 +61,9 @@ func readDirectory(dir string) ([]*Object, error) {
 		case name != dir && strings.HasPrefix(entry.Name(), ".") && entry.IsDir():
 			return filepath.SkipDir
 		case entry.IsDir() || strings.HasPrefix(entry.Name(), "."):
+		case entry.Type()&fs.ModeSymlink != 0 && isDirectory(name):
+			return fault.New(fault.Usage, "list the directory that the link leads to, or replace the link by a copy",
+				"%q is a link to a directory, which is not followed", name)
 		case hasManifestExtension(name):
 			names = append(names, name)
 		}
@@ -86,6 +90,11 @@ func readDirectory(dir string) ([]*Object, error) {
 
 func hasManifestExtension(name string) bool {
 	return slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(name))
+}
+
+func isDirectory(name string) bool {
+	info, err := os.Stat(name)
+	return err == nil && info.IsDir()
 }
 
 // noKindHint explains a document that is not an object.

@@ -22,7 +22,7 @@ func appendLine(list, sum []byte, path string) []byte {
 const maxList = 1 << 20
 
 // readList reads the list of the file at base: the sha256 in hex by file name. It returns
-// nil if there is none.
+// nil if there is none. Each line must name the file or one of its parts.
 func readList(base string) (map[string]string, error) {
 	f, err := os.Open(ListPath(base))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -42,6 +42,12 @@ func readList(base string) (map[string]string, error) {
 		sum, name, ok := strings.Cut(line, "  ")
 		if b, err := hex.DecodeString(sum); !ok || err != nil || len(b) != 32 {
 			return nil, fault.New(fault.Bundle, "copy the list again", "%s is damaged: %q is not a line of sha256sum", ListPath(base), line)
+		}
+		if of, n, ok := Parse(name); name != filepath.Base(base) && (!ok || n == 0 || of != filepath.Base(base)) {
+			return nil, fault.New(fault.Bundle, "copy the list again", "%s names %q, which is neither %s nor a part of it", ListPath(base), name, filepath.Base(base))
+		}
+		if sums[name] != "" {
+			return nil, fault.New(fault.Bundle, "copy the list again", "%s names %q twice", ListPath(base), name)
 		}
 		sums[name] = strings.ToLower(sum)
 	}

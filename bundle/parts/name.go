@@ -19,6 +19,18 @@ const listExtension = ".sha256"
 // ListPath returns the path of the list of checksums of the file at base.
 func ListPath(base string) string { return base + listExtension }
 
+// takenByPattern reports whether the shell's pattern NAME.[0-9]*, which joins the parts of the file
+// name, may take a file. Digits depend on the locale, so it does if no ASCII letter follows: the
+// signature and other files next to a bundle have letters there.
+func takenByPattern(name, file string) bool {
+	rest, ok := strings.CutPrefix(file, name+".")
+	if !ok || rest == "" {
+		return false
+	}
+	c := rest[0] | 0x20 // lower case
+	return c < 'a' || c > 'z'
+}
+
 var partName = regexp.MustCompile(`^(.+)\.([0-9]{3})$`)
 
 // Parse returns the file and the number of the part that a path names. The number is 0 for

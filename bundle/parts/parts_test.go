@@ -131,7 +131,7 @@ func change(path string, f func([]byte) []byte) error {
 
 // Nothing is overwritten, also not parts of another split with other numbers.
 func TestNothingIsOverwritten(t *testing.T) {
-	for _, name := range []string{"install.001", "install.009", "install.sha256"} {
+	for _, name := range []string{"install.001", "install.009", "install.sha256", "install.000", "install.0010", "install.1~"} {
 		dir := t.TempDir()
 		if err := os.WriteFile(filepath.Join(dir, name), []byte("existing"), 0o644); err != nil {
 			t.Fatal(err)

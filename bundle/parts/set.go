@@ -17,9 +17,10 @@ import (
 // A Set is the parts of a file, of which some may be missing or damaged. It reads as the
 // whole file.
 type Set struct {
-	Base  string // path of the whole file, which need not exist
-	Parts []Part
-	size  int64 // of each part but the last
+	Base   string // path of the whole file, which need not exist
+	Parts  []Part
+	SHA256 string // of the whole file in the list, in hex; "" without a list
+	size   int64  // of each part but the last
 }
 
 // A Part is one file of a set.
@@ -35,31 +36,31 @@ type Part struct {
 func (p Part) Missing() bool { return p.file == nil }
 
 // Open opens the parts of the file at base that exist. The list has their number;
-// without a list, the last one that exists is treated as the last.
-func Open(base string) (s *Set, err error) {
+// without a list, the last one that exists is treated as the last. Other files that cat would join
+// too, such as NAME.000, are an error.
+func Open(base string) (*Set, error) {
 	sums, err := readList(base)
 	if err != nil {
 		return nil, err
 	}
-	s = &Set{Base: base}
-	defer func() {
-		if err != nil {
-			s.Close()
-		}
-	}()
+	s := &Set{Base: base, SHA256: sums[filepath.Base(base)]}
+	if err := s.open(sums); err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// open opens the parts that exist or that the list names.
+func (s *Set) open(sums map[string]string) error {
 	last := 0 // number of the last part that exists or is listed
 	for n := 1; n <= Max; n++ {
-		p := Part{Path: Path(base, n), Number: n, SHA256: sums[filepath.Base(Path(base, n))]}
-		f, err := os.Open(p.Path)
+		p := Part{Path: Path(s.Base, n), Number: n, SHA256: sums[filepath.Base(Path(s.Base, n))]}
+		err := p.open()
 		if err == nil {
-			i, err := f.Stat()
-			if err != nil {
-				return nil, err
-			}
-			p.file, p.Size = f, i.Size()
 			s.size = max(s.size, p.Size)
 		} else if !errors.Is(err, fs.ErrNotExist) {
-			return nil, fault.Wrap(err, fault.Bundle, "")
+			return fault.Wrap(err, fault.Bundle, "")
 		}
 		if err == nil || p.SHA256 != "" {
 			last = n
@@ -68,9 +69,41 @@ func Open(base string) (s *Set, err error) {
 	}
 	s.Parts = s.Parts[:last]
 	if s.size == 0 {
-		return nil, fault.New(fault.Bundle, "name a part that bundle split wrote, such as "+Path(base, 1), "there are no parts of %s", base)
+		return fault.New(fault.Bundle, "name a part that bundle split wrote, such as "+Path(s.Base, 1), "there are no parts of %s", s.Base)
 	}
-	return s, nil
+	return s.refuseOthers()
+}
+
+// open opens the file of the part.
+func (p *Part) open() error {
+	i, err := os.Stat(p.Path)
+	if err == nil && !i.Mode().IsRegular() {
+		err = fmt.Errorf("%s is not a regular file", p.Path)
+	}
+	if err != nil {
+		return err
+	}
+	p.Size = i.Size()
+	p.file, err = os.Open(p.Path)
+	return err
+}
+
+// refuseOthers returns an error if the directory has a file that is no part, and that the pattern
+// of cat takes.
+func (s *Set) refuseOthers() error {
+	list, err := os.ReadDir(filepath.Dir(s.Base))
+	if err != nil {
+		return fault.Wrap(err, fault.Bundle, "")
+	}
+	for _, e := range list {
+		of, n, ok := Parse(e.Name())
+		part := ok && n > 0 && of == filepath.Base(s.Base)
+		if takenByPattern(filepath.Base(s.Base), e.Name()) && !part {
+			return fault.New(fault.Bundle, "if you know the file, move it to another directory; else do not use these parts",
+				"%q is not a part of %s, but cat would join it too", filepath.Join(filepath.Dir(s.Base), e.Name()), s.Base)
+		}
+	}
+	return nil
 }
 
 // Close closes the files.
@@ -128,6 +161,21 @@ func (s *Set) ReadAt(b []byte, at int64) (n int, err error) {
 // Check compares a part with the list. read is called with the number of bytes that were
 // read. The error carries fault.Bundle.
 func (s *Set) Check(ctx context.Context, p Part, read func(n int64)) error {
+	return s.Copy(ctx, io.Discard, p, read)
+}
+
+// CheckWhole compares the sha256 of all parts together with the list.
+func (s *Set) CheckWhole(sum []byte) error {
+	if hex.EncodeToString(sum) == s.SHA256 {
+		return nil
+	}
+	return fault.New(fault.Bundle, "copy the list and all parts again from where the file was split",
+		"the parts of %s are not those of its list: together they do not match the sha256 of %s in %s", s.Base, filepath.Base(s.Base), ListPath(s.Base))
+}
+
+// Copy writes a part to w, and compares what it read with the list. It reads the part once: after
+// an error, w has bytes that must not be used.
+func (s *Set) Copy(ctx context.Context, w io.Writer, p Part, read func(n int64)) error {
 	if p.Missing() {
 		return fault.New(fault.Bundle, "copy it again from where the file was split", "%s is missing", p.Path)
 	}
@@ -142,6 +190,9 @@ func (s *Set) Check(ctx context.Context, p Part, read func(n int64)) error {
 		}
 		n, err := p.file.ReadAt(buf, at)
 		h.Write(buf[:n])
+		if _, err := w.Write(buf[:n]); err != nil {
+			return err
+		}
 		read(int64(n))
 		at += int64(n)
 		if err == io.EOF {
@@ -153,6 +204,10 @@ func (s *Set) Check(ctx context.Context, p Part, read func(n int64)) error {
 	}
 	if hex.EncodeToString(h.Sum(nil)) != p.SHA256 {
 		return fault.New(fault.Bundle, "copy it again from where the file was split", "%s is damaged: it does not match its sha256 in %s", p.Path, ListPath(s.Base))
+	}
+	if p.Size != s.size && p.Number < len(s.Parts) {
+		return fault.New(fault.Bundle, "copy the list and all parts again from where the file was split",
+			"%s has %d bytes, but other parts have %d: only the last part may be smaller", p.Path, p.Size, s.size)
 	}
 	return nil
 }

@@ -21,7 +21,7 @@ import (
 // their checksums. It returns the paths of the parts. written is called with the number of
 // bytes that were written.
 //
-// It refuses to overwrite files, also parts of another split, which cat would join too. All
+// It refuses to overwrite files, also parts of another split and others that cat would join too. All
 // files get their names when everything is on the disk. On an error, or when ctx is
 // cancelled, it removes what it has written.
 func Split(ctx context.Context, content *io.SectionReader, base string, size int64, written func(n int64)) (paths []string, err error) {
@@ -60,7 +60,7 @@ func Split(ctx context.Context, content *io.SectionReader, base string, size int
 	return paths, s.name(base)
 }
 
-// checkFree returns an error if a part or the list exists.
+// checkFree returns an error if the list exists, or a file that cat would join as a part.
 func checkFree(base string) error {
 	taken := []string{ListPath(base)}
 	list, err := os.ReadDir(filepath.Dir(base))
@@ -69,7 +69,7 @@ func checkFree(base string) error {
 	}
 	for _, e := range list {
 		path := filepath.Join(filepath.Dir(base), e.Name())
-		if b, n, ok := Parse(path); ok && n > 0 && filepath.Clean(b) == filepath.Clean(base) {
+		if takenByPattern(filepath.Base(base), e.Name()) {
 			taken = append(taken, path)
 		}
 	}

@@ -37,7 +37,7 @@ func findReference(target Copy, copies []Copy) (r reference, err error) {
 		same, ok := target.trailerBefore(int64(t.FileSize())) // data was appended
 		own = ok && same == t
 	}
-	r.trailer = t
+	r.trailer, r.own = t, own
 	fromTarget, ok := r.findDigests(target, copies)
 	if !ok {
 		return r, fault.New(fault.Bundle, "use another copy with --from", "the digests of the payload are damaged in %s and in every copy", target.Name)

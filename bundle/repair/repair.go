@@ -2,7 +2,9 @@ package repair
 
 import (
 	"context"
+	"crypto/sha256"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 
@@ -40,6 +42,16 @@ type Stage func(what string, size int64) (compared func(n int64))
 //
 // On an error, the result has what was rewritten before.
 func Repair(ctx context.Context, file *os.File, copies []Copy, stage Stage) (*Result, error) {
+	return RepairChecked(ctx, file, copies, stage, func(*io.SectionReader, bool) error { return nil })
+}
+
+// A Check accepts or refuses the file as it will be after the repair. own reports whether the
+// file's own trailer is intact, which determines all other bytes; if it is not, a copy does, and
+// nothing but a signature proves that it is genuine.
+type Check func(repaired *io.SectionReader, own bool) error
+
+// RepairChecked is Repair, and writes only if check accepts the result.
+func RepairChecked(ctx context.Context, file *os.File, copies []Copy, stage Stage, check Check) (*Result, error) {
 	i, err := file.Stat()
 	if err != nil {
 		return &Result{}, err
@@ -54,7 +66,7 @@ func Repair(ctx context.Context, file *os.File, copies []Copy, stage Stage) (*Re
 			return &Result{}, err
 		}
 	}
-	w := &writer{reference: ref, file: file, copies: copies, result: &Result{}}
+	w := &writer{reference: ref, file: file, copies: copies, check: check, result: &Result{}}
 	if err := w.repair(ctx, target, stage); err != nil {
 		return w.result, fmt.Errorf("repairing %s: %w", file.Name(), err)
 	}
@@ -66,6 +78,7 @@ type writer struct {
 	reference
 	file   *os.File
 	copies []Copy
+	check  Check
 	result *Result
 }
 
@@ -74,8 +87,17 @@ func (w *writer) repair(ctx context.Context, target Copy, stage Stage) error {
 	if err != nil {
 		return err
 	}
+	v := &view{writer: w, target: target, damage: damage}
 	if damage.launcher {
-		if err := w.repairLauncher(ctx); err != nil {
+		if v.launcherFrom, v.launcher, err = w.readLauncher(ctx); err != nil {
+			return err
+		}
+	}
+	if err := w.check(io.NewSectionReader(v, 0, w.size()), w.own); err != nil {
+		return err
+	}
+	if damage.launcher {
+		if err := w.repairLauncher(v.launcherFrom, v.launcher); err != nil {
 			return err
 		}
 	}
@@ -116,34 +138,34 @@ func (w *writer) repair(ctx context.Context, target Copy, stage Stage) error {
 	return w.file.Sync()
 }
 
-// repairLauncher writes the launcher of the first copy in which it is intact. There are no
-// digests for sections of the launcher.
-func (w *writer) repairLauncher(ctx context.Context) error {
-	r := Range{Last: w.launcher() - 1, What: "launcher"}
+// maxLauncher is the largest launcher, because it is in memory.
+const maxLauncher = 512 << 20
+
+// readLauncher reads the launcher of the first copy in which it is intact, once. There are no
+// digests for sections of the launcher. It returns nil if no copy has it.
+func (w *writer) readLauncher(ctx context.Context) (from string, launcher []byte, err error) {
+	if w.reference.launcher() > maxLauncher {
+		return "", nil, fmt.Errorf("the launcher has %d bytes, more than the %d allowed", w.reference.launcher(), maxLauncher)
+	}
 	for _, c := range w.copies {
-		sum, err := w.sumLauncher(ctx, c)
-		if err != nil {
-			return err
+		if err := ctx.Err(); err != nil {
+			return "", nil, err
 		}
-		if sum != w.trailer.LauncherSHA256 {
-			continue
+		b := make([]byte, w.reference.launcher())
+		if _, err := c.ReadAt(b, 0); err == nil && sha256.Sum256(b) == w.trailer.LauncherSHA256 {
+			return c.Name, b, nil
 		}
-		buf := make([]byte, min(head.PieceSize, r.Len()))
-		for at := int64(0); at < r.Len(); at += head.PieceSize {
-			b := buf[:min(head.PieceSize, r.Len()-at)]
-			if _, err := c.ReadAt(b, at); err != nil {
-				return head.ReadError(c.Name, err)
-			}
-			if _, err := w.file.WriteAt(b, at); err != nil {
-				return err
-			}
-		}
-		r.From = c.Name
-		w.result.Rewritten = add(w.result.Rewritten, r)
+	}
+	return "", nil, nil
+}
+
+func (w *writer) repairLauncher(from string, launcher []byte) error {
+	r := Range{Last: w.reference.launcher() - 1, What: "launcher", From: from}
+	if launcher == nil {
+		w.result.Lost = add(w.result.Lost, r)
 		return nil
 	}
-	w.result.Lost = add(w.result.Lost, r)
-	return nil
+	return w.write(r, launcher)
 }
 
 func (w *writer) repairPiece(n int64) error {

@@ -97,9 +97,17 @@ func run(ctx context.Context, t *testing.T, damaged []byte, copies ...repair.Cop
 	}
 	defer f.Close()
 	compared, size := int64(0), int64(0)
-	result, err = repair.Repair(ctx, f, copies, func(_ string, n int64) func(int64) {
+	var seen []byte // by the check of the result
+	var unread error
+	result, err = repair.RepairChecked(ctx, f, copies, func(_ string, n int64) func(int64) {
 		size = n
 		return func(n int64) { compared += n }
+	}, func(repaired *io.SectionReader, _ bool) error {
+		seen, unread = io.ReadAll(repaired)
+		if now, err := os.ReadFile(path); err != nil || !bytes.Equal(now, damaged) {
+			t.Errorf("the file was written before the check: %v", err)
+		}
+		return nil
 	})
 	if err == nil && compared != size {
 		t.Errorf("%d of %d bytes were compared", compared, size)
@@ -110,6 +118,9 @@ func run(ctx context.Context, t *testing.T, damaged []byte, copies ...repair.Cop
 	after, rerr := os.ReadFile(path)
 	if rerr != nil {
 		t.Fatal(rerr)
+	}
+	if err == nil && (unread != nil || !bytes.Equal(seen, after)) {
+		t.Errorf("the check saw other bytes than were written: %v", unread)
 	}
 	return after, result, err
 }

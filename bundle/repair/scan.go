@@ -40,7 +40,7 @@ func Scan(ctx context.Context, c Copy, compared func(n int64)) (*Report, error) 
 	t, ok := c.trailerBefore(c.Size)
 	if ok && int64(t.FileSize()) == c.Size {
 		if frame, ok := c.digests(t); ok {
-			return scan(ctx, c, reference{t, frame}, compared)
+			return scan(ctx, c, reference{trailer: t, frame: frame}, compared)
 		}
 	}
 	if _, err := head.ReadAt(c, c.Size, c.Name); err != nil {

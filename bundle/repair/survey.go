@@ -13,6 +13,7 @@ import (
 type reference struct {
 	trailer head.Trailer
 	frame   []byte // with the digests
+	own     bool   // the trailer is the target's
 }
 
 func (r reference) size() int64     { return int64(r.trailer.FileSize()) }

@@ -74,6 +74,15 @@ func readSignature(path, signaturePath string) (text []byte, s minisign.Signatur
 	return text, s, nil
 }
 
+// SignedBy returns the ID of the key that, according to the file at path, made the signature in it.
+func SignedBy(path string) (id string, ok bool) {
+	text, s, err := []byte(nil), minisign.Signature{}, error(nil)
+	if text, err = readSmall(path); err == nil {
+		err = s.UnmarshalText(text)
+	}
+	return keyID(s.KeyID), err == nil
+}
+
 // commentIsSigned reports whether key signed the trusted comment together with the
 // signature of the file.
 func commentIsSigned(s minisign.Signature, key PublicKey) bool {

@@ -6,6 +6,7 @@ import (
 	"path"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"airlift/bundle"
@@ -66,7 +67,15 @@ func (r *reader) mode(t text) string {
 		return defaultMode
 	}
 	m := octal.FindStringSubmatch(t.Value)
+	decimal := decimalMode(t.Value)
 	switch {
+	case decimal != "" && m == nil:
+		r.problem(t.Line, "write "+decimal, "mode %q is the decimal number of %s, as in Kubernetes' JSON", t.Value, decimal)
+		return defaultMode
+	case decimal != "":
+		r.problem(t.Line, "write "+decimal+", or 0"+t.Value+" for that mode",
+			"mode %q is the decimal number of %s, as in Kubernetes' JSON; as octal digits it is the unusual mode 0%s", t.Value, decimal, t.Value)
+		return defaultMode
 	case m == nil:
 		r.problem(t.Line, "write the permissions as octal digits, for example 0644 or 0755", "mode %q is not a file mode", t.Value)
 		return defaultMode
@@ -74,6 +83,21 @@ func (r *reader) mode(t text) string {
 		r.problem(t.Line, "write 0"+m[2]+": Airlift writes no files with the setuid, setgid or sticky bit", "mode %q has special bits", t.Value)
 	}
 	return "0" + m[2]
+}
+
+// usualModes are the modes that files have in practice.
+var usualModes = []string{"0400", "0440", "0444", "0500", "0540", "0544", "0550", "0555", "0600", "0640", "0644", "0660", "0664", "0666",
+	"0700", "0710", "0711", "0740", "0744", "0750", "0751", "0754", "0755", "0770", "0771", "0775", "0777"}
+
+// decimalMode returns the mode whose decimal number was written, 0644 for 420, or "". A value that
+// is a usual mode in octal digits is not such a number.
+func decimalMode(value string) string {
+	n, err := strconv.ParseUint(value, 10, 16)
+	mode := fmt.Sprintf("%04o", n)
+	if err != nil || strings.HasPrefix(value, "0") || slices.Contains(usualModes, "0"+value) || !slices.Contains(usualModes, mode) {
+		return ""
+	}
+	return mode
 }
 
 // nodes returns the value of the manifest's field.

@@ -203,7 +203,7 @@ func TestRefusals(t *testing.T) {
 		"mirror twice":           {"mirrors:\n- a=http://b\n- A=http://c\n", "5", `host "a" has two mirrors`, "one mirror"},
 		"checksum":               {"checksums:\n- kubelet\n", "4", `checksum "kubelet"`, "NAME=sha256:HEX"},
 		"no CA":                  {"registryCAs: [registry.example.com=nowhere]\n", "3", "nowhere: no such file", "certs.d"},
-		"no certificate":         {"registryCAs: [nosums]\n", "3", "has no PEM certificate", "certs.d"},
+		"no certificate":         {"registryCAs: [nosums]\n", "3", "contains no PEM certificate", "certs.d"},
 		"no checksum file":       {"checksumFiles: [nowhere]\n", "3", "nowhere: no such file", "relative to the directory of"},
 		"bad checksum file":      {"checksumFiles: [nosums]\n", "3", "no checksum in", "sha256sum"},
 
@@ -238,6 +238,10 @@ func TestRefusals(t *testing.T) {
 		"path twice":            {"files:\n- {path: /etc/motd, source: motd, nodes: worker}\n- {path: /etc/motd, source: motd, nodes: control-plane}\n", "5", `path "/etc/motd" is written twice, first at line 4`, "different paths"},
 		"file as a directory":   {"files:\n- {path: /etc/a/b/c, source: motd}\n- {path: /etc/a, source: motd}\n", "4", `"/etc/a/b/c" is below "/etc/a", which is a file at line 5`, "change one"},
 		"setuid":                {"files:\n- {path: /etc/motd, source: motd, mode: 4755}\n", "4", `mode "4755" has special bits`, "write 0755"},
+		"number of 0644":        {"files:\n- {path: /etc/motd, source: motd, mode: 420}\n", "4", `mode "420" is the decimal number of 0644`, "write 0644, or 0420"},
+		"number of 0755":        {"files:\n- {path: /etc/motd, source: motd, mode: 493}\n", "4", `mode "493" is the decimal number of 0755`, "write 0755"},
+		"number of 0600":        {"files:\n- {path: /etc/motd, source: motd, mode: \"384\"}\n", "4", `mode "384" is the decimal number of 0600`, "write 0600"},
+		"number of 0777":        {"files:\n- {path: /etc/motd, source: motd, mode: 511}\n", "4", `mode "511" is the decimal number of 0777`, "write 0777, or 0511"},
 		"symbolic mode":         {"files:\n- {path: /etc/motd, source: motd, mode: u=rw}\n", "4", `mode "u=rw" is not a file mode`, "0644"},
 		"decimal mode":          {"files:\n- {path: /etc/motd, source: motd, mode: 0o644}\n", "4", `mode "0o644"`, "0644"},
 		"some nodes":            {"files:\n- {path: /etc/motd, source: motd, nodes: masters}\n", "4", `nodes "masters"`, "all, control-plane, worker"},
@@ -319,6 +323,9 @@ func TestOwnedPaths(t *testing.T) {
 		host.StateDir, host.StateDir + "/ledger.json", host.StubPath,
 		"/etc/modules-load.d/airlift.conf", "/etc/sysctl.d/99-airlift.conf",
 		"/etc/systemd/system/airlift-rshared.service", "/etc/systemd/system/airlift-service-route.service",
+		"/etc/systemd/system/airlift-certs-renew.timer", "/etc/systemd/system/airlift-backup.service", "/etc/airlift-backup-recipients",
+		"/etc/systemd/system/timers.target.wants/airlift-backup.timer", "/etc/systemd/system/multi-user.target.wants/kubelet.service",
+		host.UpgradeBackups, host.UpgradeBackups + "/x.tar", "/etc/airlift/x", "/etc/site/.airlift-motd", "/etc/motd.airlift-saved", "/var/log/pods/x",
 		"/var/lib/containerd/x", "/proc/x", "/sys/x", "/dev/x", "/run/x", "/var/run/x", "/var/lib/kubelet", "/etc/kubernetes",
 		"/usr/local/bin/kubelet", "/usr/local/bin/kubectl", "/usr/local/bin/containerd", "/usr/local/bin/crictl", "/usr/local/bin/ctr",
 		"/usr/local/bin/containerd-shim-runc-v2", "/usr/local/sbin/runc",
@@ -341,7 +348,7 @@ func TestOwnedPaths(t *testing.T) {
 			t.Errorf("%s: %v", p, err)
 		}
 	}
-	for _, p := range []string{"/etc/kubernetes-site", "/etc/containerd/conf.d/site.toml", "/etc/systemd/system/kubelet.service.d/20-site.conf", "/usr/local/bin/mine", "/opt/cni/bin/multus", "/etc/runner", "/var/lib/kubelets"} {
+	for _, p := range []string{"/etc/kubernetes-site", "/etc/containerd/conf.d/site.toml", "/etc/systemd/system/kubelet.service.d/20-site.conf", "/usr/local/bin/mine", "/opt/cni/bin/multus", "/etc/runner", "/var/lib/kubelets", "/etc/systemd/system/airlift-backup.timer.d/site.conf", "/etc/systemd/system/multi-user.target.wants/site.service"} {
 		if _, err := read(t, dir, head+"files:\n- {path: "+p+", source: motd}\n"); err != nil {
 			t.Error(err)
 		}

@@ -54,6 +54,9 @@ func ParseAnnotated(payload []byte, annotations map[string]string) (*Material, *
 // A statement is the payload of cosign's older form.
 type statement struct {
 	Critical struct {
+		Identity struct {
+			Repository string `json:"docker-reference"`
+		} `json:"identity"`
 		Image struct {
 			Digest string `json:"docker-manifest-digest"`
 		} `json:"image"`
@@ -87,8 +90,8 @@ func checkEnvelope(b *bundle.Bundle) error {
 	return nil
 }
 
-// checkPayload compares the digest in a payload with that of the image.
-func checkPayload(payload []byte, digest string) error {
+// checkPayload compares the digest and the repository in a payload with those of the image.
+func checkPayload(payload []byte, digest string, who Identity) error {
 	var s statement
 	if err := json.Unmarshal(payload, &s); err != nil {
 		return fmt.Errorf("%w: reading the signed statement: %w", ErrForm, err)
@@ -98,6 +101,9 @@ func checkPayload(payload []byte, digest string) error {
 	}
 	if s.Critical.Image.Digest != digest {
 		return fmt.Errorf("%w: it names %.100q", ErrContent, s.Critical.Image.Digest)
+	}
+	if got := s.Critical.Identity.Repository; who.image != "" && normalize(got) != who.image {
+		return fmt.Errorf("%w: it names the image %.200q, expected %q", ErrOther, got, who.image)
 	}
 	return nil
 }

@@ -80,7 +80,7 @@ func (v *Verifier) verify(m Material, digest string, who Identity) error {
 		return v.explain(&b, signed, who, err)
 	}
 	if len(m.Payload) > 0 {
-		return checkPayload(m.Payload, digest)
+		return checkPayload(m.Payload, digest, who)
 	}
 	return nil
 }

@@ -13,6 +13,7 @@ import (
 
 	"airlift/bundle"
 	"airlift/bundle/delta"
+	"airlift/bundle/signature"
 	"airlift/fault"
 	"airlift/progress"
 )
@@ -51,6 +52,9 @@ with that of NEW. That takes about as long as the compression of NEW.`,
 			if err := keepInputs("the delta", path, "--output", input{"the bundle", old.Path()}, input{"the bundle", now.Path()}); err != nil {
 				return err
 			}
+			if err := bundle.KeepBundle(path); err != nil {
+				return err
+			}
 			h, err := delta.Create(cmd.Context(), old, now, path, delta.Options{Bundle: version, Stage: stages(display)})
 			if err != nil {
 				return err
@@ -74,12 +78,18 @@ At a site that has %s:
 
 func newPatchCmd() *cobra.Command {
 	var output string
+	var key signatureFlags
 	cmd := &cobra.Command{
 		Use:   "patch OLD DELTA",
 		Short: "Create the newer bundle from the older one and a delta",
 		Long: `Create the newer bundle from OLD and DELTA, a file of "bundle delta". OLD must be the same
 bundle as for "bundle delta". The result has the same bytes as the original, so its
 signature is valid: patch compares the sha256 before it renames the file to its final name.
+
+That sha256 is in the delta, which is not signed: only --key proves that the result is the
+original, and not what somebody else made. Give the signature of the new bundle with
+--signature, or copy it to NEW.minisig first. patch checks it before the result gets its
+name. To replace a signed file, --key is required.
 
 patch needs as much time and memory as the compression of the bundle, and free space for
 the bundle and for what it unpacks from OLD. With the default compression it takes minutes.
@@ -89,7 +99,8 @@ If the result replaces a bundle, patch removes the signature, the provenance and
 next to it that are of the replaced bundle, and prints their names. It keeps those of the
 new bundle.`,
 		Example: `  bundle patch install-v1.37.1 install-v1.37.2.delta
-  bundle patch install /media/usb/install.delta --output install.new`,
+  bundle patch install /media/usb/install.delta --output install.new
+  bundle patch install new.delta --output install --key airlift.pub --signature new.minisig`,
 		Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			path := output
@@ -103,14 +114,18 @@ new bundle.`,
 			if output == "" && sameFile(path, args[0]) {
 				return fault.New(fault.Usage, "add --output NEW; --output "+shellQuote(path)+" replaces the older bundle", "the result would replace %s", args[0])
 			}
-			return patch(cmd.Context(), cmd, args[0], args[1], path)
+			if err := key.parse(); err != nil {
+				return err
+			}
+			return patch(cmd.Context(), cmd, args[0], args[1], path, &key)
 		},
 	}
 	cmd.Flags().StringVarP(&output, "output", "o", "", "the `FILE` of the new bundle (default DELTA without "+deltaSuffix+", in this directory)")
+	key.bind(cmd)
 	return cmd
 }
 
-func patch(ctx context.Context, cmd *cobra.Command, oldPath, deltaPath, path string) error {
+func patch(ctx context.Context, cmd *cobra.Command, oldPath, deltaPath, path string, key *signatureFlags) error {
 	d, err := delta.Open(ctx, deltaPath)
 	if err != nil {
 		return err
@@ -121,24 +136,41 @@ func patch(ctx context.Context, cmd *cobra.Command, oldPath, deltaPath, path str
 		return err
 	}
 	defer old.Close()
-	if err := keepInputs("the result", path, "--output", input{"the delta", deltaPath}); err != nil {
+	if err := keepInputs("the result", path, "--output", input{"the delta", deltaPath}, input{"the public key", key.value}, input{"the signature", key.path}); err != nil {
+		return err
+	}
+	if err := key.mayReplace(path); err != nil {
 		return err
 	}
 	display := progress.New(cmd.ErrOrStderr())
 	defer display.Close()
 	_, err = os.Stat(path)
 	replaces := err == nil
-	s, err := d.Apply(ctx, old, path, stages(display))
+	draft, err := d.Draft(ctx, old, path, stages(display))
 	if err != nil {
 		return err
 	}
-	display.Close()
-	fmt.Fprintf(cmd.OutOrStdout(), "%s: Kubernetes %s, %s\nsha256: %s, the same as the original's. To check the signature: bundle verify %s --key KEY\n",
-		path, d.New.KubernetesVersion, progress.Bytes(s.Size), s.SHA256, shellQuote(path))
-	if !replaces {
-		return nil
+	defer draft.Discard()
+	if err := key.checkDraft(ctx, display, draft, signature.Path(path)); err != nil {
+		return fault.Wrap(fmt.Errorf("checking the result of the delta: %w", err), fault.ExitCode(err),
+			"nothing was replaced; name the signature of the new bundle with --signature, or get the delta again")
 	}
-	return removeOfReplaced(cmd.OutOrStdout(), path, s)
+	if err := draft.Replace(); err != nil {
+		return err
+	}
+	display.Close()
+	out := cmd.OutOrStdout()
+	key.print(out)
+	fmt.Fprintf(out, "%s: Kubernetes %s, %s\nsha256: %s, the one in the delta\n", path, d.New.KubernetesVersion, progress.Bytes(draft.Size), draft.SHA256)
+	if key.value == "" {
+		fmt.Fprintf(out, "Who built it was not checked: bundle verify %s --key KEY\n", shellQuote(path))
+	}
+	if replaces {
+		if err := removeOfReplaced(out, path, draft.Summary); err != nil {
+			return err
+		}
+	}
+	return key.placeSignature(out, path)
 }
 
 // openTwo opens an older and a newer bundle.

@@ -94,7 +94,7 @@ func TestPatchInPlace(t *testing.T) {
 		copyFile("old"+side, "other"+side)
 	}
 	copyFile("new.minisig", "install.minisig")
-	out = s.want(0, "Kubernetes v1.29.99", "patch", "install", "new.delta", "--output", "install")
+	out = s.want(0, "Kubernetes v1.29.99", "patch", "install", "new.delta", "--output", "install", "--key", "airlift.pub")
 	if s.read("install") != s.read("new") || s.read("install.minisig") != s.read("new.minisig") {
 		t.Error("the bundle or its signature is not the new one")
 	}
@@ -109,21 +109,52 @@ func TestPatchInPlace(t *testing.T) {
 	for _, side := range sides[1:] {
 		copyFile("new"+side, "other"+side)
 	}
-	out = s.want(0, "other.minisig was removed: it was of the replaced bundle\n", "patch", "other", "new.delta", "--output", "other")
-	for _, side := range sides[1:] {
+	out = s.want(0, "other.minisig was removed: it was of the replaced bundle\n", "patch", "other", "new.delta", "--output", "other", "--key", "airlift.pub", "--signature", "new.minisig")
+	for _, side := range sides {
 		if s.read("other"+side) != s.read("new"+side) {
-			t.Errorf("%s of the new bundle changed", side)
+			t.Errorf("%s is not that of the new bundle", side)
 		}
 	}
-	if _, err := os.Stat(filepath.Join(s.dir, "other.minisig")); err == nil || strings.Count(out, "was removed") != 1 {
-		t.Errorf("the older signature: %v\n%s", err, out)
+	if strings.Count(out, "was removed") != 1 || !strings.Contains(out, "other.minisig was copied from new.minisig\n") {
+		t.Errorf("the older signature:\n%s", out)
 	}
 
 	// A signature by minisign does not describe its bundle.
 	copyFile("old", "by-minisign")
 	s.writeAll(map[string]string{"by-minisign.minisig": "not known\n"})
-	s.want(0, "by-minisign.minisig was kept: remove it if it is of the replaced bundle\n", "patch", "by-minisign", "new.delta", "--output", "by-minisign")
-	if s.read("by-minisign.minisig") != "not known\n" {
-		t.Error("the signature changed")
+	s.want(0, "by-minisign.minisig was kept: remove it if it is of the replaced bundle\n", "patch", "by-minisign", "new.delta", "--output", "by-minisign", "--key", "airlift.pub", "--signature", "new.minisig")
+	if s.read("by-minisign.minisig") != s.read("new.minisig") {
+		t.Error("the signature is not that of the new bundle")
+	}
+}
+
+// A delta by somebody else never replaces a signed file, whatever is next to it.
+func TestForgedDelta(t *testing.T) {
+	u := fakesites.New(t, "v1.29.15", "v1.29.99")
+	s := newShell(t)
+	s.want(0, "", "keygen", "--no-password")
+	s.want(0, "", "keygen", "--no-password", "--output", "attacker")
+	s.want(0, "", buildArgs(u, "--version", "v1.29.15", "--output", "old", "--sign-key", "airlift.key")...)
+	s.want(0, "", buildArgs(u, "--version", "v1.29.99", "--output", "evil", "--sign-key", "attacker.key")...)
+	s.want(0, "", "delta", "old", "evil", "--output", "new.delta")
+	old, sig := s.read("old"), s.read("old.minisig")
+	for _, c := range []struct {
+		code fault.Code
+		want string
+		args []string
+	}{
+		{fault.Usage, `"old" is signed: only a file that is signed too may replace it`, nil},
+		{fault.Bundle, "is not the file that was signed", []string{"--key", "airlift.pub"}},
+		{fault.Bundle, "signed with another key", []string{"--key", "airlift.pub", "--signature", "evil.minisig"}},
+		{fault.Bundle, "is not signed", []string{"--key", "airlift.pub", "--signature", "absent"}},
+		{fault.Bundle, "older than the required v1.30.0", []string{"--key", "attacker.pub", "--signature", "evil.minisig", "--require-version", "v1.30.0"}},
+	} {
+		s.want(c.code, c.want, append([]string{"patch", "old", "new.delta", "--output", "old"}, c.args...)...)
+		if s.read("old") != old || s.read("old.minisig") != sig {
+			t.Fatalf("%q: the signed file changed", c.args)
+		}
+	}
+	if list, _ := filepath.Glob(filepath.Join(s.dir, ".*partial*")); len(list) > 0 {
+		t.Errorf("left behind: %q", list)
 	}
 }

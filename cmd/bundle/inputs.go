@@ -4,6 +4,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"airlift/bundle"
 	"airlift/bundle/builder"
 	"airlift/fault"
 	"airlift/images/local"
@@ -65,6 +66,9 @@ func (b *buildFlags) inputs(o builder.Options) []input {
 func (b *buildFlags) checkLock(list []builder.Options) error {
 	for _, o := range list {
 		if err := keepInputs("the lock", o.LockPath, "--lock", append(b.inputs(o), input{"the base", o.Base}, input{"the bundle", o.Output})...); err != nil {
+			return err
+		}
+		if err := bundle.KeepBundle(o.LockPath); err != nil {
 			return err
 		}
 	}

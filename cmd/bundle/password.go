@@ -18,6 +18,16 @@ const passwordVariable = "AIRLIFT_KEY_PASSWORD"
 const passwordHelp = `The password of the secret key is read from the terminal. Without a terminal, set
 ` + passwordVariable + ` or use --password-file; its first line is the password.`
 
+// keyPassword is the value of passwordVariable. It is taken out of the environment when the process
+// starts: zstd, ctr and the credential helpers of registries must not inherit it.
+var keyPassword, keyPasswordGiven = takeVariable(passwordVariable)
+
+func takeVariable(name string) (value string, ok bool) {
+	value, ok = os.LookupEnv(name)
+	_ = os.Unsetenv(name)
+	return value, ok
+}
+
 // A passwordFlag is the source of the password of a secret key.
 type passwordFlag struct{ file string }
 
@@ -35,8 +45,7 @@ func (p *passwordFlag) given() (password string, ok bool, err error) {
 		line, _, _ := bytes.Cut(text, []byte("\n"))
 		return string(bytes.TrimSuffix(line, []byte("\r"))), true, nil
 	}
-	password, ok = os.LookupEnv(passwordVariable)
-	return password, ok, nil
+	return keyPassword, keyPasswordGiven, nil
 }
 
 // existing returns the password of an existing key.

@@ -13,12 +13,14 @@ import (
 	"airlift/bundle"
 	"airlift/bundle/parts"
 	"airlift/bundle/repair"
+	"airlift/bundle/signature"
 	"airlift/fault"
 	"airlift/progress"
 )
 
 func newRepairCmd() *cobra.Command {
 	var from []string
+	var key signatureFlags
 	cmd := &cobra.Command{
 		Use:   "repair FILE --from COPY",
 		Short: "Repair a damaged bundle from other copies",
@@ -32,7 +34,10 @@ both trailers must be equal, or, if the trailer of FILE is damaged, its digests 
 manifest must match the copy's trailer.
 
 repair proves that FILE is what was built. It does not prove who built it: check the
-signature or the sha256 afterwards.
+signature or the sha256 afterwards. With --key, it checks the signature of the whole
+repaired file before it writes anything, and needs all missing sections. If FILE has a
+signature next to it and its own trailer is damaged, --key is required, because then a
+copy decides what FILE becomes.
 
 The exit code is 4 if the file is still damaged.`,
 		Example: `  bundle repair install --from /media/usb/install
@@ -43,14 +48,18 @@ The exit code is 4 if the file is still damaged.`,
 			if len(from) == 0 {
 				return fault.New(fault.Usage, "bundle repair "+shellQuote(args[0])+" --from COPY", "--from is required")
 			}
-			return repairFile(cmd.Context(), cmd.OutOrStdout(), progress.New(cmd.ErrOrStderr()), args[0], from)
+			if err := key.parse(); err != nil {
+				return err
+			}
+			return repairFile(cmd.Context(), cmd.OutOrStdout(), progress.New(cmd.ErrOrStderr()), args[0], from, &key)
 		},
 	}
 	cmd.Flags().StringArrayVar(&from, "from", nil, "another `COPY` of the same bundle (required, repeatable)")
+	key.bindKey(cmd)
 	return cmd
 }
 
-func repairFile(ctx context.Context, out io.Writer, display *progress.Display, path string, from []string) error {
+func repairFile(ctx context.Context, out io.Writer, display *progress.Display, path string, from []string, key *signatureFlags) error {
 	defer display.Close()
 	file, err := openForRepair(path)
 	if err != nil {
@@ -67,7 +76,15 @@ func repairFile(ctx context.Context, out io.Writer, display *progress.Display, p
 		item = display.Item(what, size)
 		return item.Add
 	}
-	result, err := repair.Repair(ctx, file, copies, stage)
+	result, err := repair.RepairChecked(ctx, file, copies, stage, func(repaired *io.SectionReader, own bool) error {
+		if !own {
+			if err := key.mayReplace(path); err != nil {
+				return fault.Wrap(fmt.Errorf("its trailer is damaged, so a copy decides what it becomes: %w", err), fault.Usage,
+					"add --key airlift.pub: then the signature is checked before anything is written")
+			}
+		}
+		return key.check(ctx, display, repaired, path, signature.Path(path))
+	})
 	if item != nil {
 		item.Failed()
 		display.Close()

@@ -2,12 +2,14 @@ package main
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"airlift/bundle"
+	"airlift/bundle/head"
 	"airlift/fault"
 	"airlift/scripts/fakesites"
 )
@@ -166,4 +168,54 @@ func incompressible(size int) []byte {
 		b[i] = byte(x >> 24)
 	}
 	return b
+}
+
+// A forged copy with the same payload and another launcher: the trailer decides which launcher is
+// right, and that of the signed file is damaged.
+func TestForgedCopyDoesNotReplaceASignedFile(t *testing.T) {
+	u := fakesites.New(t, "v1.29.15")
+	s := newShell(t)
+	b := s.built(u)
+	s.want(0, "", "keygen", "--no-password")
+	s.want(0, "", "sign", "install", "--key", "airlift.key")
+
+	end := len(b) - head.TrailerSize
+	trailer, err := head.DecodeTrailer(b[end:])
+	if err != nil {
+		t.Fatal(err)
+	}
+	forged := bytes.Clone(b)
+	forged[60] ^= 1 // in the launcher
+	trailer.LauncherSHA256 = sha256.Sum256(forged[:trailer.PayloadOffset-head.HeaderSize])
+	copy(forged[end:], trailer.Encode())
+	s.write("forged", forged)
+	s.want(0, "", "verify", "forged") // without a key, nothing is wrong with it
+
+	damaged := bytes.Clone(b)
+	damaged[len(b)-1] ^= 1
+	s.write("install", damaged)
+	s.want(fault.Usage, `"install" is signed`, "repair", "install", "--from", "forged")
+	s.same("install", damaged)
+	s.want(fault.Bundle, "is not the file that was signed", "repair", "install", "--from", "forged", "--key", "airlift.pub")
+	s.same("install", damaged)
+	s.want(0, "is complete again", "repair", "install", "--from", "copy", "--key", "airlift.pub")
+	s.same("install", b)
+
+	// Everything else of the file may be damaged too.
+	for n := 0; n < len(damaged); n += 100_000 {
+		damaged[n] ^= 1
+	}
+	s.write("install", damaged)
+	s.want(fault.Bundle, "", "repair", "install", "--from", "forged", "--key", "airlift.pub")
+	s.same("install", damaged)
+	s.want(0, "is complete again", "repair", "install", "--from", "copy", "--key", "airlift.pub")
+	s.same("install", b)
+
+	// With its own trailer, the file decides, and needs no key.
+	damaged = bytes.Clone(b)
+	damaged[60] ^= 2
+	s.write("install", damaged)
+	s.want(fault.Bundle, "are different bundles", "repair", "install", "--from", "forged")
+	s.want(0, "is complete again", "repair", "install", "--from", "copy")
+	s.same("install", b)
 }

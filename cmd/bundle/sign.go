@@ -19,8 +19,8 @@ func newSignCmd() *cobra.Command {
 		Use:   "sign FILE",
 		Short: "Sign a bundle",
 		Long: `Sign a bundle with a minisign secret key. The signature is a separate file,
-FILE.minisig; an existing one is replaced. The bundle does not change. Before it is
-signed, its bytes are compared with its digests.
+FILE.minisig; an existing one by the same key is replaced. The bundle does not change.
+Before it is signed, its bytes are compared with its digests.
 
 The signature covers the whole file and a trusted comment: the file's name, the
 Kubernetes version and the size. "bundle verify --key" checks it, and so does
@@ -44,9 +44,15 @@ minisign -V on a machine without Airlift.
 			if err := keepInputs("the signature", path, "--output", input{"the bundle", f.Path()}, input{"the secret key", keyFile}, input{"the file of --password-file", password.file}); err != nil {
 				return err
 			}
+			if err := bundle.KeepBundle(path); err != nil {
+				return err
+			}
 			key, err := signature.ReadSecretKey(keyFile, func() (string, error) { return password.existing(ctx, keyFile) })
 			if err != nil {
 				return err
+			}
+			if by, ok := signature.SignedBy(path); ok && by != key.ID() {
+				return fault.New(fault.Usage, "choose another path with --output, or remove it", "%q is a signature by key %s: one by key %s does not replace it", path, by, key.ID())
 			}
 			if err := f.Check(ctx, nil); err != nil {
 				return err

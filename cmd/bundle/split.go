@@ -21,8 +21,8 @@ func newSplitCmd() *cobra.Command {
 		Use:   "split FILE --size SIZE",
 		Short: "Split a bundle into parts for small drives",
 		Long: `Split a bundle into parts of at most SIZE bytes: FILE.001, FILE.002 and so on, and the
-list FILE.sha256 with their checksums and that of FILE. At the site, cat joins the parts
-and sha256sum checks them. FILE does not change. It is compared with its digests first.
+list FILE.sha256 with their checksums and that of FILE. At the site, "bundle join" or cat
+joins the parts. FILE does not change. It is compared with its digests first.
 
 SIZE is a number of bytes, or has a unit: K, M, G are powers of 1024, KB, MB, GB powers of
 1000. These names are sizes of media:
@@ -86,7 +86,13 @@ func splitResult(base string, paths []string) string {
 	if len(paths) > 99 {
 		glob = name + ".[0-9]*"
 	}
-	fmt.Fprintf(&b, "\nCopy these files, and %s if there is one. Then, in their directory:\n", filepath.Base(signature.Path(base)))
-	fmt.Fprintf(&b, "  cat %s > %s && chmod +x %s\n  sha256sum --check %s\n", glob, name, name, shellQuote(filepath.Base(parts.ListPath(base))))
+	fmt.Fprintf(&b, `
+Copy these files, and %s if there is one, to a local disk at the site. There:
+  bundle join %s --key airlift.pub
+Without the bundle command, check the joined file before you make it executable:
+  cat %s > %s
+  minisign -Vm %s -p airlift.pub
+  chmod +x %s
+`, filepath.Base(signature.Path(base)), shellQuote(filepath.Base(parts.ListPath(base))), glob, name, name, name)
 	return b.String()
 }

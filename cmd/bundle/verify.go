@@ -3,17 +3,21 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"airlift/bundle"
+	"airlift/bundle/atomicfile"
 	"airlift/bundle/repair"
 	"airlift/bundle/signature"
 	"airlift/fault"
+	"airlift/images"
 	"airlift/progress"
 )
 
@@ -27,11 +31,13 @@ the compressed payload, the installer, the manifest and every entry. The manifes
 and configs of the images must match the bundle's manifest.
 
 With --key, the file's signature is checked first. It must be made with that key. Without
---key, verify detects damage, but not a forged file.
+--key, verify detects damage, but not a forged file. A file that was signed long ago stays
+signed: with --require-version, one with an older Kubernetes version is an error.
 
 The parts of a file ("bundle split") are compared with the list next to them. Name the
 parts, or the list FILE.sha256 for all of them. For a damaged part, verify lists the
-damaged bytes, if the last part is in the same directory.
+damaged bytes, if the last part is in the same directory. To use parts that you do not
+trust, join them to a local disk and check the result: "bundle join".
 
 The exit code is 4 if anything is missing or damaged. Then verify lists all damaged
 sections of the file with their offsets, and the entry at which each part of the payload
@@ -56,20 +62,16 @@ becomes unreadable. "bundle repair" repairs them with another copy.`,
 			if err != nil {
 				return fault.Wrap(err, fault.Bundle, "")
 			}
+			defer file.Close()
 			display := progress.New(cmd.ErrOrStderr())
 			defer display.Close()
-			if err := key.checkFile(cmd.Context(), display, file); err != nil {
-				file.Close()
-				return err
-			}
-			m, f, err := verifyContent(cmd.Context(), display, file, args[0])
+			m, f, err := key.verify(cmd.Context(), display, file)
 			if fault.ExitCode(err) == fault.Bundle && printFileDamage(cmd, display, args[0]) {
 				err = fault.Wrap(err, fault.Bundle, "repair it with another copy (bundle repair "+shellQuote(args[0])+" --from COPY), or copy it again")
 			}
 			if err != nil {
 				return err
 			}
-			defer f.Close()
 			display.Close()
 			key.print(cmd.OutOrStdout())
 			fmt.Fprintf(cmd.OutOrStdout(), "%s is complete: its launcher, installer, manifest, %d entries (%s) and payload (%s) match their sha256, and all %d images are complete. Verified in %.1f s.\n",
@@ -81,26 +83,38 @@ becomes unreadable. "bundle repair" repairs them with another copy.`,
 	return cmd
 }
 
-// verifyContent compares everything in the file with its sha256. It closes the file on an
-// error.
-func verifyContent(ctx context.Context, display *progress.Display, file *os.File, path string) (*bundle.Manifest, *bundle.File, error) {
-	f, err := bundle.OpenFile(file, path)
+// verify checks the signature of the file, and compares everything in it with its sha256.
+func (s *signatureFlags) verify(ctx context.Context, display *progress.Display, file *os.File) (*bundle.Manifest, *bundle.File, error) {
+	path := file.Name()
+	i, err := file.Stat()
 	if err != nil {
+		return nil, nil, fault.Wrap(err, fault.Bundle, "")
+	}
+	if !i.Mode().IsRegular() {
+		return nil, nil, fault.New(fault.Bundle, "", "%s is not a regular file", path)
+	}
+	f, openErr := bundle.OpenAt(file, i.Size(), path)
+	content := io.NewSectionReader(file, 0, i.Size())
+	if openErr == nil {
+		content = f.Reader() // with the trailer of which everything else depends
+	}
+	if err := s.check(ctx, display, content, path, signature.Path(path)); err != nil {
 		return nil, nil, err
+	}
+	if openErr != nil {
+		return nil, nil, openErr
 	}
 	m, err := f.Manifest()
 	if err != nil {
-		f.Close()
 		return nil, nil, err
 	}
 	item := display.Item("verifying "+path, m.UnpackedSize())
 	if err := f.Verify(ctx, func(_ bundle.Entry, n int64) { item.Add(n) }); err != nil {
 		item.Failed()
-		f.Close()
 		return nil, nil, err
 	}
 	item.Done("verified")
-	return m, f, nil
+	return m, f, s.checkVersion(f)
 }
 
 // printFileDamage lists the damage of the file at path. It returns false if there is nothing
@@ -117,13 +131,19 @@ func printFileDamage(cmd *cobra.Command, display *progress.Display, path string)
 
 // signatureFlags require a signature.
 type signatureFlags struct {
-	value, path string
+	value, path, version string
 
 	key     signature.PublicKey
 	comment string // of the signature that was checked
 }
 
+// bind adds all flags, and bindKey those without the version.
 func (s *signatureFlags) bind(cmd *cobra.Command) {
+	s.bindKey(cmd)
+	cmd.Flags().StringVar(&s.version, "require-version", "", "the file must not have an older Kubernetes version than `VERSION`: an old file stays signed")
+}
+
+func (s *signatureFlags) bindKey(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&s.value, "key", "", "the file must be signed by this public key: a `FILE`, or the key itself")
 	f.StringVar(&s.path, "signature", "", "with --key: the `FILE` with the signature (default FILE.minisig)")
@@ -139,31 +159,66 @@ func (s *signatureFlags) parse() (err error) {
 	return err
 }
 
-func (s *signatureFlags) checkFile(ctx context.Context, display *progress.Display, file *os.File) error {
-	i, err := file.Stat()
-	if err != nil {
-		return fault.Wrap(err, fault.Bundle, "")
-	}
-	if !i.Mode().IsRegular() {
-		return fault.New(fault.Bundle, "", "%s is not a regular file", file.Name())
-	}
-	return s.check(ctx, display, file, i.Size(), file.Name())
-}
-
-// check checks the signature of size bytes of r, which have the name path. Without --key it
-// does nothing.
-func (s *signatureFlags) check(ctx context.Context, display *progress.Display, r io.ReaderAt, size int64, path string) (err error) {
+// check checks the signature of content, which has the name path. The file with the signature is
+// that of --signature, or signaturePath. Without --key it does nothing.
+func (s *signatureFlags) check(ctx context.Context, display *progress.Display, content *io.SectionReader, path, signaturePath string) (err error) {
 	if s.value == "" {
 		return nil
 	}
-	item := display.Item("signature of "+path, size)
-	s.comment, err = signature.Verify(ctx, io.NewSectionReader(r, 0, size), path, cmp.Or(s.path, signature.Path(path)), s.key, item.Add)
+	item := display.Item("signature of "+path, content.Size())
+	s.comment, err = signature.Verify(ctx, content, path, cmp.Or(s.path, signaturePath), s.key, item.Add)
 	if err != nil {
 		item.Failed()
 		return err
 	}
 	item.Done("signed by key " + s.key.ID())
 	return nil
+}
+
+// mayReplace returns an error if the file at path is signed, and there is no key: what replaces it
+// would not be checked.
+func (s *signatureFlags) mayReplace(path string) error {
+	if s.value != "" {
+		return nil
+	}
+	for _, p := range []string{path, signature.Path(path)} {
+		if _, err := os.Lstat(p); errors.Is(err, fs.ErrNotExist) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+	}
+	return fault.New(fault.Usage, "add --key airlift.pub --signature FILE with the signature of the new file, or choose another path with --output",
+		"%q is signed: only a file that is signed too may replace it", path)
+}
+
+// placeSignature copies the signature that was checked to its place next to the file at path.
+func (s *signatureFlags) placeSignature(out io.Writer, path string) error {
+	to := signature.Path(path)
+	if s.path == "" || sameFile(s.path, to) {
+		return nil
+	}
+	text, err := os.ReadFile(s.path)
+	if err == nil {
+		err = atomicfile.Write(to, text, 0o644)
+	}
+	if err != nil {
+		return fmt.Errorf("the new file is complete, but its signature was not copied: %w", err)
+	}
+	fmt.Fprintf(out, "%s was copied from %s\n", to, s.path)
+	return nil
+}
+
+// checkVersion compares the version of a bundle with --require-version.
+func (s *signatureFlags) checkVersion(f *bundle.File) error {
+	if s.version == "" {
+		return nil
+	}
+	m, err := f.Manifest()
+	if err != nil {
+		return err
+	}
+	return images.AtLeast(f.Path(), m.KubernetesVersion, s.version)
 }
 
 // print prints who signed the file, if that was checked.

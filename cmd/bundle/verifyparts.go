@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"io"
 	"os"
@@ -13,6 +14,7 @@ import (
 	"airlift/bundle/head"
 	"airlift/bundle/parts"
 	"airlift/bundle/repair"
+	"airlift/bundle/signature"
 	"airlift/fault"
 	"airlift/progress"
 )
@@ -67,20 +69,20 @@ func verifyParts(cmd *cobra.Command, args []string, key *signatureFlags) error {
 	display := progress.New(cmd.ErrOrStderr())
 	defer display.Close()
 	out := cmd.OutOrStdout()
-	if err := checkParts(cmd.Context(), out, display, set, wanted); err != nil {
-		return err
-	}
-	if !whole {
-		return nil
-	}
-	if err := key.check(cmd.Context(), display, set, set.Size(), base); err != nil {
+	if err := checkParts(cmd.Context(), out, display, set, wanted, whole); err != nil || !whole {
 		return err
 	}
 	f, err := bundle.OpenAt(set, set.Size(), base)
 	if err != nil {
 		return fmt.Errorf("reading the parts as one file: %w", err)
 	}
+	if err := key.check(cmd.Context(), display, f.Reader(), base, signature.Path(base)); err != nil {
+		return err
+	}
 	m, err := f.Manifest()
+	if err == nil {
+		err = key.checkVersion(f)
+	}
 	if err != nil {
 		return err
 	}
@@ -94,14 +96,15 @@ func verifyParts(cmd *cobra.Command, args []string, key *signatureFlags) error {
 	return nil
 }
 
-// checkParts compares parts with the list. It prints a line for each, and the damaged bytes
-// if they can be found.
-func checkParts(ctx context.Context, out io.Writer, display *progress.Display, set *parts.Set, wanted []parts.Part) error {
+// checkParts compares parts with the list, and also all of them together if they are the whole file.
+// It prints a line for each, and the damaged bytes if they can be found.
+func checkParts(ctx context.Context, out io.Writer, display *progress.Display, set *parts.Set, wanted []parts.Part, whole bool) error {
 	var failed []parts.Part
+	sum := sha256.New()
 	var failures []error
 	for _, p := range wanted {
 		item := display.Item("verifying "+p.Path, p.Size)
-		err := set.Check(ctx, p, item.Add)
+		err := set.Copy(ctx, sum, p, item.Add)
 		if err == nil {
 			item.Done("verified")
 			continue
@@ -120,10 +123,12 @@ func checkParts(ctx context.Context, out io.Writer, display *progress.Display, s
 		printPartDamage(ctx, out, display, set, failed)
 	}
 	display.Close()
-	switch len(failures) {
-	case 0:
+	switch {
+	case len(failures) == 0 && whole:
+		return set.CheckWhole(sum.Sum(nil))
+	case len(failures) == 0:
 		return nil
-	case 1:
+	case len(failures) == 1:
 		return failures[0]
 	}
 	return fault.New(fault.Bundle, fault.Hint(failures[0]), "%d of %d parts are damaged or missing: %w", len(failures), len(wanted), failures[0])

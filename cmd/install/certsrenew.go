@@ -43,9 +43,10 @@ restarted. --restart restarts them one after the other, and waits until each is 
 the kubelet if its certificate was renewed, then etcd, the API server, the controller
 manager and the scheduler. Without --restart, the command prints which must be restarted.
 
-If the cluster has several control planes, run it on one after the other. If their
-certificates have expired, run it on all of them within a few minutes: etcd is healthy
-only when most of its members are.`,
+If the cluster has several control planes, --restart waits while another one restarts its
+components. It renews nothing if etcd would have no quorum meanwhile, or if no other API
+server is ready. If certificates have expired, run it on all control planes within a few
+minutes: etcd is healthy only when most of its members are.`,
 		Example:   "  ./install certs renew all --restart\n  ./install certs renew apiserver admin.conf",
 		ValidArgs: append([]string{"all"}, pki.RenewableNames()...),
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -72,44 +73,14 @@ only when most of its members are.`,
 
 // renew renews the named certificates. With "all", it skips certificates that
 // do not exist or that only an external CA can sign, and prints a warning for
-// each.
+// each. It has the lock of the host before it reads them, and before it waits
+// for the turn of this control plane.
 func (f *certsFlags) renew(cmd *cobra.Command, names []string) error {
 	if f.restart && f.rootfs != "/" {
 		return fault.New(fault.Usage, "remove one of them; renew in the directory, and restart on the host itself", "--restart restarts components of this host, and --rootfs %s is not this host", f.rootfs)
 	}
-	all := names[0] == "all"
-	if f.due && !all {
+	if f.due && names[0] != "all" {
 		return fault.New(fault.Usage, "use 'certs renew all --due', or remove --due", "--due selects the certificates itself, and %s was given", strings.Join(names, ", "))
-	}
-	warn := warner(cmd)
-	cfg, err := f.load(cmd.Context(), warn)
-	if err != nil {
-		return err
-	}
-	certs, _, err := pki.Expirations(cfg, f.root())
-	if err != nil {
-		return err
-	}
-	var stale []string
-	if f.due {
-		if f.restart {
-			if stale, err = staleComponents(cmd, cfg); err != nil {
-				warn("components whose restart was interrupted are not restarted now: %v", err)
-			}
-		}
-		now, period := time.Now(), pki.ValidityPeriod(cfg)
-		if certs = slices.DeleteFunc(certs, func(c pki.Expiration) bool { return c.Missing || c.External || !c.Due(now, period) }); len(certs)+len(stale) == 0 {
-			fmt.Fprintln(cmd.OutOrStdout(), "no certificate is due: more than a third of the validity period is left")
-			return nil
-		}
-	}
-	if f.restart {
-		expired := slices.ContainsFunc(certs, func(c pki.Expiration) bool { return !c.Missing && time.Now().After(c.NotAfter) })
-		release, err := f.takeTurn(cmd, expired)
-		if err != nil {
-			return err
-		}
-		defer release()
 	}
 	h, err := host.Open(f.rootfs)
 	if err != nil {
@@ -122,41 +93,78 @@ func (f *certsFlags) renew(cmd *cobra.Command, names []string) error {
 		}
 		defer unlock()
 	}
-	return recorded(cmd, h, "", func() error { return f.renewOn(cmd, h, cfg, certs, names, stale, warn) })
+	return f.renewLocked(cmd, h, names)
 }
 
-// staleComponents returns those that an earlier run did not restart after it had renewed their
-// certificates.
-func staleComponents(cmd *cobra.Command, cfg *config.Config) ([]string, error) {
-	h, err := host.Open("/")
+// renewLocked is renew with the lock of the host.
+func (f *certsFlags) renewLocked(cmd *cobra.Command, h *host.Host, names []string) error {
+	warn := warner(cmd)
+	cfg, err := f.load(cmd.Context(), warn)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	pods, err := installer.NewStaticPods(cfg, h, console(cmd))
+	certs, _, err := pki.Expirations(cfg, f.root())
 	if err != nil {
-		return nil, err
+		return err
 	}
-	defer pods.Close()
-	return pods.Stale(cmd.Context())
+	var pods *installer.StaticPods
+	if f.restart {
+		if pods, err = installer.NewStaticPods(cfg, h, console(cmd)); err != nil {
+			return err
+		}
+		defer pods.Close()
+	}
+	var stale []string
+	if f.due {
+		if f.restart {
+			if stale, err = pods.Stale(cmd.Context()); err != nil {
+				warn("components whose restart was interrupted are not restarted now: %v", err)
+			}
+		}
+		now, period := time.Now(), pki.ValidityPeriod(cfg)
+		if certs = slices.DeleteFunc(certs, func(c pki.Expiration) bool { return c.Missing || c.External || !c.Due(now, period) }); len(certs)+len(stale) == 0 {
+			fmt.Fprintln(cmd.OutOrStdout(), "no certificate is due: more than a third of the validity period is left")
+			return nil
+		}
+	}
+	return recorded(cmd, h, "", func() error {
+		if f.restart && len(pods.Names()) > 0 {
+			if err := f.takeTurn(cmd.Context(), pods, certs, slices.Concat(pki.Restart(selected(names, certs)...), stale)); err != nil {
+				return fmt.Errorf("nothing was renewed: %w", err)
+			}
+		}
+		return f.renewOn(cmd, h, pods, cfg, certs, names, stale, warn)
+	})
+}
+
+// selected returns the names of the certificates to renew.
+func selected(names []string, certs []pki.Expiration) (list []string) {
+	if names[0] != "all" {
+		return names
+	}
+	for _, c := range certs {
+		if !c.Missing && !c.External {
+			list = append(list, c.Name)
+		}
+	}
+	return list
 }
 
 // renewOn renews the named certificates, or with "all" those of certs that can be renewed. With
 // --restart, it also restarts the stale components.
-func (f *certsFlags) renewOn(cmd *cobra.Command, h *host.Host, cfg *config.Config, certs []pki.Expiration, names, stale []string, warn warnFunc) error {
+func (f *certsFlags) renewOn(cmd *cobra.Command, h *host.Host, pods *installer.StaticPods, cfg *config.Config, certs []pki.Expiration, names, stale []string, warn warnFunc) error {
 	all := names[0] == "all"
 	var err error
 	if all {
-		names = nil
 		for _, c := range certs {
 			switch {
 			case c.Missing:
 				warn("%s does not exist: not renewed", c.File)
 			case c.External:
 				warn("%s is managed externally, because the key of the CA %q is not on this host: not renewed", c.File, c.CA)
-			default:
-				names = append(names, c.Name)
 			}
 		}
+		names = selected(names, certs)
 		if len(names)+len(stale) == 0 {
 			return fault.New(fault.Failure, "set the correct directory with --cert-dir, or copy the CA's key to it", "no certificate in this directory can be renewed")
 		}
@@ -183,7 +191,7 @@ func (f *certsFlags) renewOn(cmd *cobra.Command, h *host.Host, cfg *config.Confi
 		}
 	}
 	if f.restart {
-		err = restartAfter(cmd, cfg, h, kubelet, slices.Concat(pki.Restart(names...), stale))
+		err = f.restartAfter(cmd, pods, kubelet, slices.Concat(pki.Restart(names...), stale))
 	} else {
 		printRestart(cmd, kubelet, names)
 	}
@@ -242,12 +250,12 @@ func (f *certsFlags) warnOfCAs(cfg *config.Config, names []string, warn warnFunc
 
 // restartAfter restarts the components that use renewed certificates. The kubelet comes first, because
 // it starts the others.
-func restartAfter(cmd *cobra.Command, cfg *config.Config, h *host.Host, kubelet bool, use []string) error {
-	pods, err := installer.NewStaticPods(cfg, h, console(cmd))
-	if err != nil {
-		return err
+func (f *certsFlags) restartAfter(cmd *cobra.Command, pods *installer.StaticPods, kubelet bool, use []string) error {
+	if len(pods.Names()) > 0 {
+		if err := f.takeTurnLate(cmd, pods); err != nil {
+			return err
+		}
 	}
-	defer pods.Close()
 	restart := func(name string, do func() error) error {
 		started := time.Now()
 		if err := do(); err != nil {

@@ -97,14 +97,6 @@ func runRotation(cmd *cobra.Command, options installer.RotationOptions) error {
 		return err
 	}
 	defer r.Close()
-	if r.ControlPlane() {
-		lock := certsFlags{kubeconfig: r.Kubeconfig(), rootfs: "/"}
-		release, err := lock.takeTurn(cmd, false)
-		if err != nil {
-			return err
-		}
-		defer release()
-	}
 	return recorded(cmd, h, "", func() error { return r.Run(cmd.Context()) })
 }
 

@@ -2,7 +2,8 @@ package main
 
 import (
 	"context"
-	"os"
+	"errors"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -12,38 +13,53 @@ import (
 	"airlift/installer/pki"
 )
 
-// takeTurn waits until no other control plane restarts its components. Without an API it does not
-// wait: expired certificates may be why there is none. If none has expired, it is an error with
-// --due, because no one watches that command.
-func (f *certsFlags) takeTurn(cmd *cobra.Command, expired bool) (end func(), err error) {
-	ctx := cmd.Context()
-	node := pki.NodeName(os.DirFS("/"))
-	if node == "" {
-		return func() {}, nil
-	}
-	switch err := f.answers(ctx); {
-	case err == nil:
-		return installer.TakeTurn(ctx, console(cmd), node, f.client)
-	case ctx.Err() != nil:
-		return nil, ctx.Err()
-	case f.due && !expired:
-		return nil, fault.New(fault.Failure, "see './install status'; no certificate has expired yet", "nothing was renewed, because the API does not answer: %v", err)
-	default:
-		warner(cmd)("not waiting for other control planes, because the API does not answer: %v", err)
-		return func() {}, nil
-	}
-}
-
-// answers returns an error if the API server does not answer, or does not accept the credentials.
-func (f *certsFlags) answers(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, clusterTimeout)
-	defer cancel()
-	c, err := f.client()
+// takeTurn waits until no other control plane restarts its components, and fails if the others would not
+// keep the cluster alive meanwhile. If no API server answers, an expired certificate may be the
+// reason: then certificates are renewed first, and the turn is taken with them (takeTurnLate). Otherwise another
+// control plane may just restart its API server.
+func (f *certsFlags) takeTurn(ctx context.Context, pods *installer.StaticPods, certs []pki.Expiration, components []string) error {
+	file, err := f.kubeconfigFile()
 	if err != nil {
 		return err
 	}
-	_, err = c.Version(ctx)
+	err = pods.TakeTurn(ctx, file)
+	switch {
+	case err == nil:
+		err = pods.CheckOthers(ctx, components)
+	case ctx.Err() == nil && errors.Is(err, installer.ErrNoAPI) && expired(certs):
+		return nil
+	}
+	if err == nil {
+		return nil
+	}
+	hint := fault.Hint(err)
+	if hint != "" {
+		hint += "; "
+	}
+	return fault.Wrap(err, fault.ExitCode(err), hint+"or renew without --restart, and restart the components yourself")
+}
+
+// takeTurnLate takes the turn with renewed certificates, if there was no API server before.
+func (f *certsFlags) takeTurnLate(cmd *cobra.Command, pods *installer.StaticPods) error {
+	file, err := f.kubeconfigFile()
+	if err == nil {
+		err = pods.TakeTurn(cmd.Context(), file)
+	}
+	if err != nil && cmd.Context().Err() == nil && errors.Is(err, installer.ErrNoAPI) {
+		warner(cmd)("not waiting for other control planes: %v", err)
+		return nil
+	}
 	return err
+}
+
+// expired reports whether one of the certificates has expired.
+func expired(certs []pki.Expiration) bool {
+	for _, c := range certs {
+		if !c.Missing && time.Now().After(c.NotAfter) {
+			return true
+		}
+	}
+	return false
 }
 
 // client returns a client for the kubeconfig as it is now.

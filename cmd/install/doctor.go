@@ -79,7 +79,7 @@ be written.`,
 			}
 			for i, e := range report.Entries {
 				if !strings.Contains(e.Name, "/") { // a text of Airlift
-					report.Entries[i].Content = []byte(own.in(string(e.Content)))
+					report.Entries[i].Content = []byte(ownCommand.in(string(e.Content)))
 				}
 			}
 			return writeReport(cmd, report, name)

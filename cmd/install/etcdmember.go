@@ -28,6 +28,8 @@ lost permanently. As long as etcd counts a lost member, it tolerates one failure
 the member's name, or its ID as './install etcd status' shows it. Run it as root on a
 control plane.
 
+It waits while a control plane joins or restarts its components.
+
 If the host still runs, run './install reset' there instead, which also removes its
 member. So a healthy member is only removed with --force. A member is not removed if the
 other members would have no quorum.`,

@@ -91,7 +91,7 @@ func (in *etcdRestoreFlags) run(cmd *cobra.Command, path string) error {
 		return err
 	}
 	if len(in.caCertHashes) == 0 {
-		warner(cmd)("nothing proves that this is a backup of your cluster: compare the hash of its CA with the one that 'install etcd snapshot' printed, or use --ca-cert-hash: %s", file.CACertHash())
+		warner(cmd)("nothing proves that this is a backup of your cluster: compare the hash of its CA with the one that './install etcd snapshot' printed, or use --ca-cert-hash: %s", file.CACertHash())
 	}
 	f, err := openBundle()
 	if err != nil {

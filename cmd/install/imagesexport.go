@@ -105,6 +105,9 @@ func exportImages(ctx context.Context, cmd *cobra.Command, b *blobs.Bundle, imag
 		}
 		return interrupted(ociarchive.Write(ctx, out, b, images, nil))
 	}
+	if err := bundle.KeepBundle(path); err != nil {
+		return err
+	}
 	f, err := atomicfile.Create(path)
 	if err != nil {
 		return fault.Wrap(fmt.Errorf("writing %s: %w", path, err), fault.Usage, "choose a file in an existing, writable directory")

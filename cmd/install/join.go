@@ -40,7 +40,8 @@ again: it finishes what an earlier run left, and changes nothing else. If this f
 has the site's own files and systemd units for such a node, join also installs them.
 
 A control plane needs the cluster's certificates: --certificate-key downloads and
-decrypts them, or copy them to /etc/kubernetes/pki first.
+decrypts them, or copy them to /etc/kubernetes/pki first. It waits while another one
+restarts its components or joins, and cannot join while the CAs are being rotated.
 
 --config accepts kubeadm's JoinConfiguration. './install join phase' runs one phase.` + timelineHelp,
 		Example: joinExample,

@@ -15,7 +15,7 @@ import (
 func main() {
 	ctx, cancel := interrupt.Context(context.Background())
 	cmd := newRootCmd()
-	own = nameOf(os.Args[0], ownPath)
+	ownCommand = nameOf(os.Args[0], own.path)
 	cmd.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: written}
 	cmd.SetOut(textOutput{interrupt.Output{File: os.Stdout, Lost: cancel}})
 	cmd.SetErr(textOutput{interrupt.Output{File: os.Stderr, Lost: cancel}})

@@ -126,7 +126,7 @@ func printJSON(out io.Writer, document any) error {
 func printYAML() printFunc {
 	separator := ""
 	return func(out io.Writer, document any) error {
-		data, err := own.inDocument(document) // not in YAML, where a name in quotes ends at the second one
+		data, err := ownCommand.inDocument(document) // not in YAML, where a name in quotes ends at the second one
 		if err != nil {
 			return err
 		}

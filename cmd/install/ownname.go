@@ -25,8 +25,8 @@ type ownName struct {
 	there string // on another host, to which the file was copied
 }
 
-// own is this command's. It is set once, before anything is printed.
-var own = ownName{written, written}
+// ownCommand is this command's. It is set once, before anything is printed.
+var ownCommand = ownName{written, written}
 
 // nameOf returns the name of a command that was started as arg0, from the bundle file at path,
 // if there is one.
@@ -107,7 +107,7 @@ func (n ownName) in(text string) string {
 type textOutput struct{ interrupt.Output }
 
 func (o textOutput) Write(p []byte) (int, error) {
-	if _, err := io.WriteString(o.Output, own.in(string(p))); err != nil {
+	if _, err := io.WriteString(o.Output, ownCommand.in(string(p))); err != nil {
 		return 0, err
 	}
 	return len(p), nil

@@ -84,8 +84,8 @@ var oldName = regexp.MustCompile("(?m)\\./install\\b|['\"`]install [a-z]|^\\s+in
 
 // TestHelpUnderAnotherName prints the help of all commands.
 func TestHelpUnderAnotherName(t *testing.T) {
-	own = ownName{"./airlift-v1.37.1", "./airlift-v1.37.1"}
-	t.Cleanup(func() { own = ownName{written, written} })
+	ownCommand = ownName{"./airlift-v1.37.1", "./airlift-v1.37.1"}
+	t.Cleanup(func() { ownCommand = ownName{written, written} })
 	file := filepath.Join(t.TempDir(), "out")
 	var walk func(path []string, cmd *cobra.Command)
 	walk = func(path []string, cmd *cobra.Command) {

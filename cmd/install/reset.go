@@ -38,15 +38,16 @@ data, units and binaries.
 
 Airlift keeps a ledger of what it creates. Reset removes what the ledger lists, and
 nothing else. At the end it lists what remains, with the reasons. It does not touch
-a container runtime that existed before.
+a container runtime that existed before, and keeps the backups of the cluster that
+upgrades saved in ` + host.UpgradeBackups + `: a restore follows a reset.
 
 A node that was not installed by Airlift, for example by kubeadm, has no ledger.
 Reset refuses it and lists what it would remove. With --without-ledger, it shows
 that list, asks for confirmation, and removes what is in the list.
 
-On a control plane with stacked etcd, reset first removes this member from the etcd
-cluster. It refuses if the other control planes would lose their quorum, except with
---force.
+On a control plane, reset waits while another one restarts its components. With stacked
+etcd, it first removes this member from the etcd cluster. It refuses if the other control
+planes would lose their quorum, except with --force.
 
 The Node object remains in the cluster. To remove it: kubectl delete node NAME`,
 		Example: "  ./install reset\n  ./install reset --force\n  ./install reset --dry-run",

@@ -26,8 +26,8 @@ continue. A second Ctrl-C ends it at once, and it can still be continued. To kee
 it running after the session ends, start it with nohup or systemd-run.
 
 Exit codes: 0 success, 1 failure (of status: something is wrong), 2 usage error, 3 the
-host does not meet the requirements, 4 this file is incomplete or damaged, or not signed
-by the required key, 130 interrupted.`
+host does not meet the requirements, 4 this file is incomplete or damaged, not signed by
+the required key or older than the required version, 130 interrupted.`
 
 func newRootCmd() *cobra.Command {
 	verbosity, rootfs := 0, ""

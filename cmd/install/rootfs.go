@@ -18,15 +18,8 @@ func changeRoot(dir string) error {
 	if dir == "" {
 		return nil
 	}
-	if ownFile == nil {
-		self, err := os.Executable()
-		if err == nil {
-			ownFile, err = os.Open(self)
-		}
-		if err != nil {
-			return err
-		}
-		ownPath = self
+	if err := own.hold(); err != nil {
+		return err
 	}
 	err := syscall.Chroot(dir)
 	if err == nil {

@@ -41,7 +41,7 @@ func (t *timelineFlag) record(cmd *cobra.Command, cfg *config.Config, run func(*
 	} else if err := t.check(); err != nil {
 		return err
 	}
-	ctx, rec := cmd.Context(), timeline.New("launch", launched)
+	ctx, rec := cmd.Context(), timeline.New("launch", own.launched)
 	cmd.SetContext(rec.Context(ctx))
 	failed := run(rec)
 	if t.file == "" || fault.ExitCode(failed) == fault.Usage {

@@ -50,7 +50,7 @@ func newUpgradeApplyCmd() *cobra.Command {
 		Long: `Upgrade the first control plane, the configuration stored in the cluster, and the
 add-ons. Then run 'upgrade node' on every other node.
 
-First, the images are imported and etcd's data is saved. Then the order is kubeadm's:
+First, the images are imported and a backup is saved. Then the order is kubeadm's:
 etcd, API server, controller manager and scheduler, each healthy before the next; the
 stored configuration; CoreDNS, kube-proxy and the pod network; finally containerd and
 the kubelet, after the node's pods have moved to other nodes.
@@ -215,12 +215,13 @@ func newUpgradeUndoCmd() *cobra.Command {
 		Use:   "undo",
 		Short: "Undo the last upgrade of this node",
 		Long: `Restore the manifests, binaries and configuration that the last upgrade of this
-node replaced. They are kept in ` + host.UpgradeDir + ` until the next upgrade. Renewed
-certificates stay. After 'upgrade apply', the stored configuration and the add-ons
-are restored too.
+node replaced. They are kept in ` + host.UpgradeDir + ` until an upgrade to another
+version. Renewed certificates stay. After 'upgrade apply', the stored configuration
+and the add-ons are restored too.
 
-It fails if a newer minor version of etcd has run: etcd cannot read data of a newer
-version. Then restore the snapshot from before the upgrade.
+It fails if another minor version of etcd has started: the previous one cannot read its
+data. Then it prints how to restore the backup from before the upgrade, which is
+in ` + host.UpgradeBackups + `.
 
 On a control plane it waits while another one is being upgraded.`,
 		Example: "  ./install upgrade undo\n  ./install upgrade undo --yes",

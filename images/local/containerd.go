@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"strings"
 
+	"airlift/childprocess"
 	"airlift/fault"
 )
 
@@ -47,7 +48,8 @@ func (r *Reader) runExport(ctx context.Context, ctr, image string, flags ...stri
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	c := exec.CommandContext(ctx, ctr, args...)
+	c := childprocess.Command(ctx, ctr, args...)
+	childprocess.Inherit(c, "CONTAINERD_ADDRESS", "CONTAINERD_NAMESPACE")
 	var message strings.Builder
 	c.Stderr = &message
 	out, err := c.StdoutPipe()

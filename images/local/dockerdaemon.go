@@ -17,6 +17,7 @@ import (
 	"syscall"
 	"time"
 
+	"airlift/bundle/pemfile"
 	"airlift/fault"
 )
 
@@ -110,20 +111,26 @@ func dockerTLS() (*tls.Config, error) {
 		}
 		dir = filepath.Join(home, ".docker")
 	}
-	fail := func(err error) (*tls.Config, error) {
-		return nil, fault.Wrap(fmt.Errorf("reading docker's certificates: %w", err), fault.Usage, "set DOCKER_CERT_PATH to the directory with ca.pem, cert.pem and key.pem")
+	fail := func(file string, err error) (*tls.Config, error) {
+		return nil, fault.Wrap(fmt.Errorf("reading docker's certificates: %w", err), fault.Usage, pemfile.HintOf(err, file, "set DOCKER_CERT_PATH to the directory with ca.pem, cert.pem and key.pem"))
 	}
-	ca, err := os.ReadFile(filepath.Join(dir, "ca.pem"))
-	if err != nil {
-		return fail(err)
+	content := map[string][]byte{}
+	for name, kind := range map[string]pemfile.Kind{"ca.pem": pemfile.Certificate, "cert.pem": pemfile.Certificate, "key.pem": pemfile.PrivateKey} {
+		file := filepath.Join(dir, name)
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return fail(file, err)
+		}
+		if err := pemfile.Check(text, kind); err != nil {
+			return fail(file, fmt.Errorf("%s: %w", file, err))
+		}
+		content[name] = text
 	}
 	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(ca) {
-		return fail(fmt.Errorf("%s has no PEM certificate", filepath.Join(dir, "ca.pem")))
-	}
-	pair, err := tls.LoadX509KeyPair(filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem"))
+	pool.AppendCertsFromPEM(content["ca.pem"])
+	pair, err := tls.X509KeyPair(content["cert.pem"], content["key.pem"])
 	if err != nil {
-		return fail(err)
+		return fail(dir, err)
 	}
 	return &tls.Config{RootCAs: pool, Certificates: []tls.Certificate{pair}}, nil
 }

@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -14,6 +15,7 @@ import (
 	"github.com/docker/cli/cli/config/types"
 	"github.com/google/go-containerregistry/pkg/authn"
 
+	"airlift/bundle/authfile"
 	"airlift/fault"
 )
 
@@ -110,12 +112,14 @@ func credentials(a account, explicit string) (authn.Authenticator, error) {
 }
 
 func readAuthFile(path string) (*configfile.ConfigFile, error) {
-	f, err := os.Open(path)
+	content, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
-	c, err := config.LoadFromReader(f)
+	if content, err = authfile.Check(content); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	c, err := config.LoadFromReader(bytes.NewReader(content))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}

@@ -86,14 +86,36 @@ func (t *loginTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 		req = req.Clone(req.Context())
 		req.URL.Scheme = "https"
 	}
-	// go-containerregistry tries http for hosts that look private.
-	if req.URL.Scheme == "http" && req.URL.Host == t.host && !t.mirrored {
-		return nil, fetch.Final(&plainError{t.host})
+	// go-containerregistry tries http for hosts that look private, and for uploads that the
+	// registry wants there.
+	if req.URL.Scheme == "http" && !t.mirrored {
+		return nil, fetch.Final(&plainError{req.URL.Host})
 	}
 	if u, ok := req.Context().Value(requestKey{}).(*url.URL); ok && u == req.URL {
 		return t.requests.RoundTrip(req)
 	}
-	return t.logins.RoundTrip(req)
+	resp, err := t.logins.RoundTrip(req)
+	if err != nil || req.Method != http.MethodPost || req.Header.Get("Content-Type") != formType {
+		return resp, err
+	}
+	return keepForm(req.URL, resp)
+}
+
+// formType is the type of a request with an identity token. Uploads have another one.
+const formType = "application/x-www-form-urlencoded"
+
+// keepForm returns the answer of a token service, or an error if net/http would send the form
+// with the identity token again to another site.
+func keepForm(from *url.URL, resp *http.Response) (*http.Response, error) {
+	if code := resp.StatusCode; code != http.StatusTemporaryRedirect && code != http.StatusPermanentRedirect {
+		return resp, nil
+	}
+	to, err := from.Parse(resp.Header.Get("Location"))
+	if err == nil && fetch.SameOrigin(from, to) {
+		return resp, nil
+	}
+	resp.Body.Close()
+	return nil, fetch.Final(fmt.Errorf("the token service %s redirects to %q: the identity token is not sent to another site", from.Host, resp.Header.Get("Location")))
 }
 
 // A plainError is a request over plain http that was not sent.

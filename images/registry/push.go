@@ -15,7 +15,6 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
 	"airlift/bundle"
-	"airlift/bundle/fetch"
 	"airlift/fault"
 )
 
@@ -170,25 +169,4 @@ func (r *Repository) failed(doing string, err error) error {
 		return nil
 	}
 	return fmt.Errorf("%s to %s: %w", doing, r.repo.Name(), r.client.explainPush(r.repo, err))
-}
-
-// explainPush adds a hint if the repository refuses the push.
-func (c *Client) explainPush(repo name.Repository, err error) error {
-	code := 0
-	if e := (*transport.Error)(nil); errors.As(err, &e) {
-		code = e.StatusCode
-	}
-	if e := (*fetch.StatusError)(nil); errors.As(err, &e) {
-		code = e.Code
-	}
-	host := c.account(repo).host
-	switch code {
-	case http.StatusUnauthorized, http.StatusForbidden:
-		return fault.Wrap(err, fault.Failure, "run docker login "+host+" with an account that may push to "+repo.RepositoryStr())
-	case http.StatusMethodNotAllowed:
-		return fault.Wrap(err, fault.Failure, "the registry is read-only or a proxy; push to another one")
-	case http.StatusNotFound:
-		return fault.Wrap(err, fault.Failure, "create the project or namespace of "+repo.RepositoryStr()+" in the registry, or choose another prefix")
-	}
-	return c.explain(repo.Tag("latest"), err)
 }

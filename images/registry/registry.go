@@ -6,7 +6,6 @@ package registry
 import (
 	"bytes"
 	"context"
-	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -318,30 +317,4 @@ func (c *Client) download(ctx context.Context, repo name.Repository, d v1.Descri
 // hint if access is denied.
 func (c *Client) explain(ref name.Reference, err error) error {
 	return c.explainAt(ref.Context(), ref.Name(), err)
-}
-
-// explainAt is explain for what has this name in a repository.
-func (c *Client) explainAt(repo name.Repository, what string, err error) error {
-	code := 0
-	if e := (*transport.Error)(nil); errors.As(err, &e) {
-		code = e.StatusCode
-	}
-	if e := (*fetch.StatusError)(nil); errors.As(err, &e) {
-		code = e.Code
-	}
-	host := c.account(repo).host
-	var unknown x509.UnknownAuthorityError
-	var plain *plainError
-	switch {
-	case errors.As(err, &unknown):
-		return fault.Wrap(err, fault.Failure, "trust the registry's CA with --registry-ca "+host+"=FILE")
-	case errors.As(err, &plain):
-		return fault.Wrap(err, fault.Failure, "check the registry's name and port; if it has no TLS, allow plain http with --mirror "+host+"=http://"+host)
-	case code == http.StatusNotFound, fetch.NotThere(err):
-		return &fetch.MissingError{URL: what}
-	case code == http.StatusUnauthorized, code == http.StatusForbidden:
-		return fault.Wrap(err, fault.Failure,
-			"check the name; if it needs a login, run docker login "+host)
-	}
-	return err
 }

@@ -18,8 +18,8 @@ type ImageState int
 
 const (
 	Absent     ImageState = iota // no image has its name
-	Incomplete                  // a part of it is not in containerd
-	Usable                      // however it came: by an import, by ctr or by a pull
+	Incomplete                   // a part of it is not in containerd
+	Usable                       // however it came: by an import, by ctr or by a pull
 )
 
 // StateOf returns the state of a bundle's image. Missing is stricter: an image that was

@@ -1,6 +1,7 @@
 package backup
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"os"
@@ -16,7 +17,8 @@ func Recipients(arguments, files []string) (list []age.Recipient, err error) {
 	for _, text := range arguments {
 		found, err := age.ParseRecipients(strings.NewReader(text))
 		if err != nil || len(found) != 1 {
-			return nil, fault.New(fault.Usage, "give a public key as age-keygen prints it: age1…", "--recipient %q is not an age recipient", text)
+			_, hint := notAge(text, "FILE")
+			return nil, fault.New(fault.Usage, hint, "--recipient is not one recipient of age, age1…")
 		}
 		list = append(list, found...)
 	}
@@ -43,16 +45,33 @@ func Identities(files []string) (list []age.Identity, err error) {
 }
 
 func fromFile[T any](name, flag string, parse func(r io.Reader) ([]T, error)) ([]T, error) {
-	f, err := os.Open(name)
+	content, err := os.ReadFile(name)
 	if err != nil {
-		return nil, fault.New(fault.Usage, "", "%s: %w", flag, err)
+		return nil, fault.New(fault.Usage, "give the path of a file that age-keygen wrote", "%s: %w", flag, err)
 	}
-	defer f.Close()
-	list, err := parse(f)
+	list, err := parse(bytes.NewReader(content))
 	if err != nil {
-		return nil, fault.New(fault.Usage, "", "%s %s: %w", flag, name, fmt.Errorf("it is not a file of age keys: %w", err))
+		why, hint := notAge(string(content), name)
+		return nil, fault.New(fault.Usage, hint, "%s %s: it is not a file of these age keys: %s%w", flag, name, why, err)
 	}
 	return list, nil
+}
+
+// notAge explains a file that was given instead of one with recipients or identities.
+func notAge(content, name string) (why, hint string) {
+	switch {
+	case strings.HasPrefix(content, "\xff\xfe"):
+		return "it is in UTF-16: ", "convert it: iconv -f UTF-16 -t UTF-8 " + name + " > " + name + ".txt"
+	case strings.Contains(content, "AGE-SECRET-KEY-"):
+		return "it has a secret key: ", "--recipient and --recipients-file need public keys: age-keygen -y " + name + " prints them"
+	case strings.HasPrefix(content, "age-encryption.org/"), strings.Contains(content, "BEGIN AGE ENCRYPTED FILE"):
+		return "it is encrypted: ", "decrypt it: age --decrypt --output " + name + ".txt " + name
+	case strings.Contains(content, "ssh-"), strings.Contains(content, "BEGIN OPENSSH"), strings.Contains(content, "-----BEGIN "):
+		return "it is a key of SSH, TLS or another program: ", "only keys of age are used; create a pair: age-keygen -o key.txt"
+	case strings.Contains(content, "age1"):
+		return "", "--identity needs the file with the secret key, AGE-SECRET-KEY-1…, that age-keygen -o wrote; each recipient is in a line of its own"
+	}
+	return "", "create a pair: age-keygen -o key.txt (it prints the public key, age1…)"
 }
 
 // RecipientLines returns the recipients of Recipients as the text of one file, "" for none.

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"airlift/fault"
+	"airlift/installer/config"
 )
 
 // rotationName names the ConfigMap, the Secret, the Role and the RoleBinding in kube-system that
@@ -62,8 +63,12 @@ func (c *Client) StoreRotation(ctx context.Context, r *CARotation) (changed []st
 			Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: []string{rotationName},
 		}}},
 		&rbacv1.RoleBinding{ObjectMeta: meta,
-			RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: rotationName},
-			Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: "system:nodes"}}},
+			RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: rotationName},
+			// A control plane that joins refuses to, before it has changed its host.
+			Subjects: []rbacv1.Subject{
+				{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: "system:nodes"},
+				{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: config.NodeTokenGroup},
+			}},
 		&corev1.ConfigMap{ObjectMeta: meta, Data: map[string]string{
 			"stage": r.Stage, "id": r.ID,
 			"former.crt": string(r.Former), "next.crt": string(r.Next),

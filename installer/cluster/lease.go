@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"crypto/rand"
 	"strings"
 	"time"
 
@@ -12,101 +13,108 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// TurnLease is the Lease that a control plane has while it restarts its components, so that only one
-// does: etcd keeps its quorum, and the other API servers answer.
-const TurnLease = "airlift-control-plane"
+// A lease is a Lease in kube-system, as one process sees it that takes it or waits for it.
+type lease struct {
+	name     string
+	node     string        // of this process; it must have the lock of its host
+	holder   string        // of this process only: NODE_RANDOM
+	duration time.Duration // after how long without renewal someone else may take it
 
-// A Lease is a Lease in kube-system, as one process sees it that takes it or waits for it.
-type Lease struct {
-	Name     string
-	Holder   string        // who takes it here
-	Duration time.Duration // after how long without renewal someone else may take it
-
-	seen    coordinationv1.LeaseSpec
-	changed time.Time // when this process first saw it so
+	held   bool // this process took it
+	seen   coordinationv1.LeaseSpec
+	since  time.Time // since when this process has seen it so
+	looked time.Time
 }
 
-// Take takes the Lease, or renews it, and returns who has it afterwards. Another holder keeps it until
-// it drops it, or until this process has seen for the duration of that holder that nobody renews it: then
-// that holder did not finish. The times in the Lease are not used, because they are by the clock of
-// another host.
-func (l *Lease) Take(ctx context.Context, c *Client) (has string, err error) {
+// newLease returns the lease of a process on a node.
+func newLease(name, node string, duration time.Duration) *lease {
+	return &lease{name: name, node: node, holder: node + "_" + rand.Text(), duration: duration}
+}
+
+// holderNode returns the node in a holder's identity. Earlier versions wrote only that.
+func holderNode(holder string) string {
+	node, _, _ := strings.Cut(holder, "_")
+	return node
+}
+
+// maxLeaseGap is the longest time between two looks at a Lease that count as one observation. While
+// no API server answers, its holder cannot renew it either.
+const maxLeaseGap = time.Minute
+
+// take takes the Lease, or renews it. other is the node of the holder that has it instead. Another
+// holder keeps it until it drops it, or until this process has seen for the duration of that holder
+// that nobody renews it: then that holder did not finish. A holder on the node of this process has
+// ended in any case, because this process has the lock of the host. The times in the Lease are not
+// used, because they are by the clock of another host. A process that once had the Lease does not
+// take it from another holder.
+func (l *lease) take(ctx context.Context, c *Client) (other string, err error) {
+	for range 3 {
+		other, err = l.takeOnce(ctx, c)
+		// Another process was faster, or an earlier request of this one was late.
+		if !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) {
+			break
+		}
+	}
+	l.held = l.held || err == nil && other == ""
+	return other, err
+}
+
+func (l *lease) takeOnce(ctx context.Context, c *Client) (other string, err error) {
 	leases := c.api.CoordinationV1().Leases(systemNamespace)
 	now := metav1.NowMicro()
 	spec := coordinationv1.LeaseSpec{
-		HolderIdentity:       ptr.To(l.Holder),
-		LeaseDurationSeconds: ptr.To(int32(l.Duration / time.Second)),
+		HolderIdentity:       ptr.To(l.holder),
+		LeaseDurationSeconds: ptr.To(int32(l.duration / time.Second)),
 		AcquireTime:          &now,
 		RenewTime:            &now,
 	}
-	found, err := leases.Get(ctx, l.Name, metav1.GetOptions{})
+	found, err := leases.Get(ctx, l.name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		_, err = leases.Create(ctx, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: l.Name}, Spec: spec}, metav1.CreateOptions{})
+		_, err = leases.Create(ctx, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: l.name}, Spec: spec}, metav1.CreateOptions{})
 	case err != nil:
-		return "", err
-	default:
-		if other := ptr.Deref(found.Spec.HolderIdentity, ""); other != "" && other != l.Holder && !l.expired(found.Spec) {
-			return other, nil
-		}
+	case l.mayTake(found.Spec):
 		found.Spec = spec
 		_, err = leases.Update(ctx, found, metav1.UpdateOptions{})
+	default:
+		other = holderNode(*found.Spec.HolderIdentity)
 	}
-	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
-		found, err := leases.Get(ctx, l.Name, metav1.GetOptions{})
-		if err != nil {
-			return "", err
-		}
-		return ptr.Deref(found.Spec.HolderIdentity, ""), nil
-	}
-	return l.Holder, err
+	return other, err
 }
 
-// expired reports whether this process has seen no change for the Lease's duration.
-func (l *Lease) expired(spec coordinationv1.LeaseSpec) bool {
-	if l.changed.IsZero() || !equality.Semantic.DeepEqual(spec, l.seen) {
-		l.seen, l.changed = spec, time.Now()
+// mayTake reports whether this process may take or renew the Lease as it is now.
+func (l *lease) mayTake(spec coordinationv1.LeaseSpec) bool {
+	now := time.Now()
+	if now.Sub(l.looked) > maxLeaseGap || !equality.Semantic.DeepEqual(spec, l.seen) {
+		l.seen, l.since = spec, now
 	}
-	return time.Since(l.changed) > time.Duration(ptr.Deref(spec.LeaseDurationSeconds, 0))*time.Second
+	l.looked = now
+	switch holder := ptr.Deref(spec.HolderIdentity, ""); {
+	case holder == "" || holder == l.holder:
+		return true
+	case l.held:
+		return false
+	default:
+		return holderNode(holder) == l.node || now.Sub(l.since) > time.Duration(ptr.Deref(spec.LeaseDurationSeconds, 0))*time.Second
+	}
 }
 
-// Wait takes the Lease as Take does, as soon as no one else has it. A client that may not use Leases does
-// not wait.
-func (l *Lease) Wait(ctx context.Context, c *Client, timeout time.Duration, report Report) error {
-	w := wait{
-		what: "the turn of " + l.Holder, timeout: timeout, interval: leasePoll, report: report,
-		hint: "control planes are changed one after the other: run this command again when the other one is ready",
-	}
-	return w.until(ctx, nil, func(ctx context.Context) (bool, string, error) {
-		has, err := l.Take(ctx, c)
-		switch {
-		case apierrors.IsForbidden(err):
-			return true, "", nil
-		case err != nil:
-			return false, err.Error(), nil
-		}
-		return has == l.Holder, has + " restarts its control plane, and only one may at a time", nil
-	})
-}
-
-// leasePoll is how often Wait looks.
-const leasePoll = 2 * time.Second
-
-// Drop gives up a Lease that Take took: it deletes it.
-func (l *Lease) Drop(ctx context.Context, c *Client) error {
+// drop deletes the Lease, if this process has it.
+func (l *lease) drop(ctx context.Context, c *Client) error {
 	leases := c.api.CoordinationV1().Leases(systemNamespace)
-	found, err := leases.Get(ctx, l.Name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) || err == nil && ptr.Deref(found.Spec.HolderIdentity, "") != l.Holder {
-		return nil
+	for {
+		found, err := leases.Get(ctx, l.name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) || err == nil && ptr.Deref(found.Spec.HolderIdentity, "") != l.holder {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		err = leases.Delete(ctx, l.name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &found.UID, ResourceVersion: &found.ResourceVersion}})
+		if !apierrors.IsConflict(err) { // or a late request of this process has renewed it
+			return err
+		}
 	}
-	if err != nil {
-		return err
-	}
-	err = leases.Delete(ctx, l.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &found.UID, ResourceVersion: &found.ResourceVersion}})
-	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		return nil // someone else has it
-	}
-	return err
 }
 
 // ReleaseLeadership gives back the Lease of a component that has ended on a host without doing so, as

@@ -1,59 +1,138 @@
 package cluster
 
 import (
-	"context"
+	"cmp"
 	"errors"
-	"strings"
+	"strconv"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/ptr"
 )
+
+// leaseStore has one Lease, and stores it as an API server does: with resource versions, UIDs and
+// preconditions. TestRealLease compares both.
+type leaseStore struct {
+	mu      sync.Mutex
+	lease   *coordinationv1.Lease
+	version int
+	// edit, if set, changes a Lease before it is stored.
+	edit func(*coordinationv1.Lease)
+}
+
+func (s *leaseStore) holder() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.lease == nil {
+		return ""
+	}
+	return *s.lease.Spec.HolderIdentity
+}
+
+// react answers the requests of a fake client.
+func (s *leaseStore) react(action clienttesting.Action) (bool, runtime.Object, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	resource := coordinationv1.Resource("leases")
+	refused := func(why string) error { return apierrors.NewConflict(resource, turnLease, errors.New(why)) }
+	put := func(l *coordinationv1.Lease, uid types.UID) *coordinationv1.Lease {
+		l = l.DeepCopy()
+		s.version++
+		l.ResourceVersion, l.UID = strconv.Itoa(s.version), cmp.Or(uid, types.UID(strconv.Itoa(s.version)))
+		if s.edit != nil {
+			s.edit(l)
+		}
+		s.lease = l
+		return l.DeepCopy()
+	}
+	if create, ok := action.(clienttesting.CreateAction); ok && action.GetVerb() == "create" {
+		if s.lease != nil {
+			return true, nil, apierrors.NewAlreadyExists(resource, turnLease)
+		}
+		return true, put(create.GetObject().(*coordinationv1.Lease), ""), nil
+	}
+	if s.lease == nil {
+		return true, nil, apierrors.NewNotFound(resource, turnLease)
+	}
+	switch a := action.(type) {
+	case clienttesting.UpdateActionImpl:
+		l := a.GetObject().(*coordinationv1.Lease)
+		if l.ResourceVersion != s.lease.ResourceVersion {
+			return true, nil, refused("the object has been modified")
+		}
+		return true, put(l, s.lease.UID), nil
+	case clienttesting.DeleteActionImpl:
+		if p := a.DeleteOptions.Preconditions; p != nil && (*p.UID != s.lease.UID || *p.ResourceVersion != s.lease.ResourceVersion) {
+			return true, nil, refused("precondition failed")
+		}
+		s.lease = nil
+		return true, nil, nil
+	}
+	return true, s.lease.DeepCopy(), nil
+}
+
+// client returns a client that uses the store.
+func (s *leaseStore) client(server string, objects ...runtime.Object) *Client {
+	api := fake.NewClientset(objects...)
+	api.PrependReactor("*", "leases", s.react)
+	return &Client{api: api, server: server}
+}
 
 // A Lease has one holder until it is dropped, or until another process has seen no renewal for its
 // duration. What the holder's clock shows makes no difference.
 func TestLease(t *testing.T) {
 	for _, wrong := range []time.Duration{0, -time.Hour, time.Hour} {
 		synctest.Test(t, func(t *testing.T) {
-			c := &Client{api: fake.NewClientset()}
-			leases := map[string]*Lease{}
-			for _, holder := range []string{"a", "b"} {
-				leases[holder] = &Lease{Name: "turn", Holder: holder, Duration: time.Minute}
+			s := &leaseStore{edit: func(l *coordinationv1.Lease) {
+				if holderNode(*l.Spec.HolderIdentity) == "a" {
+					at := metav1.NewMicroTime(time.Now().Add(wrong))
+					l.Spec.AcquireTime, l.Spec.RenewTime = &at, &at
+				}
+			}}
+			c := s.client("")
+			leases := map[string]*lease{}
+			for _, node := range []string{"a", "b"} {
+				leases[node] = newLease("turn", node, time.Minute)
 			}
 			for i, step := range []struct {
-				pause  time.Duration
-				holder string
-				want   string
-				drop   string
+				pause time.Duration
+				node  string
+				want  string
+				drop  string
 			}{
-				{holder: "a", want: "a"},
-				{pause: time.Hour, holder: "b", want: "a"}, // b has not waited yet
-				{pause: 59 * time.Second, holder: "b", want: "a"},
-				{holder: "a", want: "a"}, // a renews it
-				{pause: 59 * time.Second, holder: "b", want: "a", drop: "b"},
-				{pause: 59 * time.Second, holder: "b", want: "a"},
-				{pause: 2 * time.Second, holder: "b", want: "b", drop: "b"},
-				{holder: "a", want: "a"},
+				{node: "a", want: "a"},
+				{pause: time.Hour, node: "b", want: "a"}, // b has not waited yet
+				{pause: 59 * time.Second, node: "b", want: "a"},
+				{node: "a", want: "a"}, // a renews it
+				{pause: 59 * time.Second, node: "b", want: "a", drop: "b"},
+				{pause: 59 * time.Second, node: "b", want: "a"},
+				{pause: 61 * time.Second, node: "b", want: "a"}, // b has not looked for too long
+				{pause: 59 * time.Second, node: "b", want: "a"},
+				{pause: 2 * time.Second, node: "b", want: "b", drop: "a"},
+				{node: "a", want: "b"}, // a has lost it
+				{pause: 50 * time.Second, node: "a", want: "b"},
+				{pause: 50 * time.Second, node: "a", want: "b", drop: "b"},
+				{node: "b", want: "b"},
 			} {
 				time.Sleep(step.pause)
-				has, err := leases[step.holder].Take(t.Context(), c)
+				has, err := leases[step.node].take(t.Context(), c)
 				if err != nil {
 					t.Fatal(err)
 				}
-				if has != step.want {
+				if has = cmp.Or(has, step.node); has != step.want {
 					t.Errorf("clock wrong by %s, step %d: %s has the Lease, not %s", wrong, i, has, step.want)
 				}
-				if has == "a" && step.holder == "a" {
-					recordTimes(t, c, time.Now().Add(wrong))
-				}
 				if step.drop != "" {
-					if err := leases[step.drop].Drop(t.Context(), c); err != nil {
+					if err := leases[step.drop].drop(t.Context(), c); err != nil {
 						t.Error(err)
 					}
 				}
@@ -62,62 +141,62 @@ func TestLease(t *testing.T) {
 	}
 }
 
-// recordTimes writes the times of another clock into the Lease.
-func recordTimes(t *testing.T, c *Client, at time.Time) {
-	t.Helper()
-	leases := c.api.CoordinationV1().Leases(systemNamespace)
-	lease, err := leases.Get(t.Context(), "turn", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	lease.Spec.AcquireTime, lease.Spec.RenewTime = ptr.To(metav1.NewMicroTime(at)), ptr.To(metav1.NewMicroTime(at))
-	if _, err := leases.Update(t.Context(), lease, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// The second holder waits until the first one drops the Lease, which is then gone.
-func TestWaitForLease(t *testing.T) {
-	c := &Client{api: fake.NewClientset()}
-	a, b := &Lease{Name: "turn", Holder: "a", Duration: time.Minute}, &Lease{Name: "turn", Holder: "b", Duration: time.Minute}
-	if err := a.Wait(t.Context(), c, time.Minute, nil); err != nil {
-		t.Fatal(err)
-	}
-	waiting := make(chan string, 100)
-	done := make(chan error)
-	go func() { done <- b.Wait(t.Context(), c, time.Minute, func(text string) { waiting <- text }) }()
-	if text := <-waiting; !strings.HasPrefix(text, "a restarts its control plane") {
-		t.Errorf("it reports %q", text)
-	}
-	if err := a.Drop(t.Context(), c); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
-	for range 2 { // the second time there is none
-		if err := b.Drop(t.Context(), c); err != nil {
-			t.Error(err)
+// A process does not share the Lease with another one on its host. It has the lock of the host, so the
+// other one was killed: it takes the Lease at once, also from an earlier version of Airlift, which
+// wrote only the node's name. The killed process cannot take it back or drop it.
+func TestLeaseOfOneHost(t *testing.T) {
+	s := &leaseStore{}
+	c := s.client("")
+	take := func(l *lease, want string) {
+		t.Helper()
+		if other, err := l.take(t.Context(), c); err != nil || other != want {
+			t.Errorf("%s: the Lease belongs to %q, want %q; %v", l.holder, other, want, err)
 		}
 	}
-	if list, err := c.api.CoordinationV1().Leases(systemNamespace).List(t.Context(), metav1.ListOptions{}); err != nil || len(list.Items) > 0 {
-		t.Errorf("left: %v, %v", list.Items, err)
+	killed, again, other := newLease("turn", "host1", time.Minute), newLease("turn", "host1", time.Minute), newLease("turn", "host10", time.Minute)
+	if killed.holder == again.holder {
+		t.Fatalf("two processes are %s", killed.holder)
 	}
+	take(killed, "")
+	take(other, "host1")
+	take(again, "")
+	take(killed, "host1")
+	for range 2 {
+		if err := killed.drop(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if s.holder() != again.holder {
+		t.Errorf("the holder is %q after the drop by another process", s.holder())
+	}
+	s.lease.Spec.HolderIdentity = ptr.To("host1")
+	take(other, "host1")
+	take(newLease("turn", "host1", time.Minute), "")
 }
 
-// Someone who gives up waiting leaves the Lease to its holder.
-func TestWaitForLeaseInterrupted(t *testing.T) {
-	c := &Client{api: fake.NewClientset()}
-	a, b := &Lease{Name: "turn", Holder: "a", Duration: time.Minute}, &Lease{Name: "turn", Holder: "b", Duration: time.Minute}
-	if _, err := a.Take(t.Context(), c); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	if err := b.Wait(ctx, c, time.Minute, func(string) { cancel() }); !errors.Is(err, context.Canceled) {
-		t.Errorf("%v", err)
-	}
-	if has, err := a.Take(t.Context(), c); has != "a" || err != nil {
-		t.Errorf("%q has it, %v", has, err)
+// A late answer does not make a process lose the Lease, nor keep it from dropping it.
+func TestLeaseConflict(t *testing.T) {
+	for _, verb := range []string{"update", "delete"} {
+		s := &leaseStore{}
+		c := s.client("")
+		l := newLease("turn", "host1", time.Minute)
+		if other, err := l.take(t.Context(), c); other != "" || err != nil {
+			t.Fatal(other, err)
+		}
+		once := true
+		c.api.(*fake.Clientset).PrependReactor(verb, "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
+			if once {
+				s.lease.ResourceVersion += "1" // its own request from before
+			}
+			once = false
+			return false, nil, nil
+		})
+		if other, err := l.take(t.Context(), c); other != "" || err != nil {
+			t.Errorf("%s: %q has it, %v", verb, other, err)
+		}
+		if err := l.drop(t.Context(), c); err != nil || s.lease != nil {
+			t.Errorf("%s: %v, left: %v", verb, err, s.lease)
+		}
 	}
 }
 

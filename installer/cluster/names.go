@@ -27,6 +27,7 @@ const (
 	criSocketAnnotation = "kubeadm.alpha.kubernetes.io/cri-socket"
 	controlPlaneLabel   = "node-role.kubernetes.io/control-plane"
 	etcdURLsAnnotation  = "kubeadm.kubernetes.io/etcd.advertise-client-urls"
+	apiServerAnnotation = "kubeadm.kubernetes.io/kube-apiserver.advertise-address.endpoint"
 	noExternalLBLabel   = "node.kubernetes.io/exclude-from-external-load-balancers"
 )
 

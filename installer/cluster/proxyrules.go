@@ -188,7 +188,8 @@ func (p *proxyProbe) check(ctx context.Context, node netip.Addr) error {
 		Service        struct{ Name string }
 		LocalEndpoints int
 	}
-	if err := json.NewDecoder(io.LimitReader(resp.Body, 1<<10)).Decode(&answer); err != nil || answer.Service.Name != p.service {
+	body, err := io.ReadAll(io.LimitReader(resp.Body, 1<<10))
+	if err != nil || json.Unmarshal(body, &answer) != nil || answer.Service.Name != p.service {
 		return fmt.Errorf("%s is not served by kube-proxy", url)
 	}
 	if answer.LocalEndpoints == 0 {

@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"airlift/installer/config"
 	"airlift/installer/pki"
 )
 
@@ -37,6 +38,12 @@ func TestRealRotationState(t *testing.T) {
 	if got.Stage != want.Stage || got.ID != want.ID || !bytes.Equal(got.Next, want.Next) || !bytes.Equal(got.FormerFrontProxy, want.FormerFrontProxy) {
 		t.Errorf("%+v", got)
 	}
+	// A control plane that joins with a token reads it, too.
+	token := config.BootstrapToken{Token: "tokenr.0123456789abcdef", TTL: time.Hour, Usages: []string{"authentication"}, Groups: []string{config.NodeTokenGroup}}
+	must(super.EnsureTokens(ctx, []config.BootstrapToken{token}))(t)
+	ca := must(os.ReadFile(filepath.Join(p.cfg.CertificatesDir, "ca.crt")))(t)
+	joining := must(New(pki.BootstrapKubeconfig("https://"+p.endpoint(), ca, token.Token), ""))(t)
+	eventually(t, func() bool { return must(joining.Rotation(ctx))(t) != nil })
 	p.twice(t, func() bool { return must(kubelet.SetRotationStage(ctx, "cp1", "sha256:a", "distribute"))(t) })
 	if _, err := kubelet.SetRotationStage(ctx, "w2", "sha256:a", "distribute"); err == nil {
 		t.Error("a kubelet may record the stage of another node")

@@ -63,18 +63,23 @@ func (c *Client) WaitForAPI(ctx context.Context, timeout time.Duration, report R
 		},
 	}
 	return w.until(ctx, nil, func(ctx context.Context) (bool, string, error) {
-		status := 0
-		result := c.api.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).StatusCode(&status)
-		body, err := result.Raw()
-		switch {
-		case status == http.StatusOK:
-			return true, "", nil
-		case status == 0:
-			return false, "the API server does not answer: " + err.Error(), nil
-		default:
-			return false, fmt.Sprintf("the API server returned %d: %s", status, failedChecks(body)), nil
-		}
+		ready, state := c.ready(ctx)
+		return ready, state, nil
 	})
+}
+
+// ready reports whether /readyz of the API server succeeds, and else why not.
+func (c *Client) ready(ctx context.Context) (ok bool, state string) {
+	status := 0
+	result := c.api.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).StatusCode(&status)
+	body, err := result.Raw()
+	switch status {
+	case http.StatusOK:
+		return true, ""
+	case 0:
+		return false, "the API server does not answer: " + err.Error()
+	}
+	return false, fmt.Sprintf("the API server returned %d: %s", status, failedChecks(body))
 }
 
 // Answers reports whether the API server answers at all, in one attempt.
@@ -82,6 +87,11 @@ func (c *Client) Answers(ctx context.Context) bool {
 	status := 0
 	c.api.Discovery().RESTClient().Get().AbsPath("/version").Do(ctx).StatusCode(&status)
 	return status != 0
+}
+
+// Accepts fails if the API server does not answer, or does not accept the credentials, in one attempt.
+func (c *Client) Accepts(ctx context.Context) error {
+	return c.api.Discovery().RESTClient().Get().AbsPath("/version").Do(ctx).Error()
 }
 
 // Version returns the API server's version: "v1.37.1".

@@ -194,7 +194,7 @@ func TestJoin(t *testing.T) {
 		{"another URL", func(d *config.Discovery) { *d = config.Discovery{File: "http://site.example/cluster-info.yaml"} }, "must be a path or begin with https://"},
 		{"no address", func(d *config.Discovery) { d.APIServerEndpoint = "" }, "address is missing"},
 		{"no port", func(d *config.Discovery) { d.APIServerEndpoint = "192.0.2.10" }, "write 192.0.2.10:6443"},
-		{"URL", func(d *config.Discovery) { d.APIServerEndpoint = "https://192.0.2.10:6443" }, "is not HOST:PORT"},
+		{"URL", func(d *config.Discovery) { d.APIServerEndpoint = "https://192.0.2.10:6443" }, "is a URL: write 192.0.2.10:6443"},
 		{"no token", func(d *config.Discovery) { d.Token = "" }, "--token is missing"},
 		{"no hash", func(d *config.Discovery) { d.CACertHashes = nil }, "--discovery-token-ca-cert-hash is missing"},
 		{"no hash, accepted", func(d *config.Discovery) { d.CACertHashes, d.UnsafeSkipCAVerification = nil, true }, ""},

@@ -44,6 +44,9 @@ func (c *Config) LocalURL() string {
 // SplitEndpoint splits "host", "host:port", "[v6]" or "[v6]:port"; without a
 // port, port is def. The error quotes the endpoint.
 func SplitEndpoint(endpoint string, def int) (host string, port int, err error) {
+	if _, rest, isURL := strings.Cut(endpoint, "://"); isURL {
+		return "", 0, fmt.Errorf("%q is a URL: write %s", endpoint, strings.TrimRight(rest, "/"))
+	}
 	host, port = strings.Trim(endpoint, "[]"), def
 	if net.ParseIP(host) == nil && strings.Contains(endpoint, ":") {
 		h, p, err := net.SplitHostPort(endpoint)
@@ -55,10 +58,33 @@ func SplitEndpoint(endpoint string, def int) (host string, port int, err error) 
 		}
 		host = h
 	}
-	if net.ParseIP(host) == nil && len(validation.IsDNS1123Subdomain(host)) > 0 {
-		return "", 0, fmt.Errorf("%q: %q is neither an IP address nor a DNS name", endpoint, host)
+	if net.ParseIP(host) == nil && !isHostName(host) {
+		return "", 0, fmt.Errorf("%q: %q %s", endpoint, host, wrongName(host))
 	}
 	return host, port, nil
+}
+
+func isHostName(s string) bool { return len(validation.IsDNS1123Subdomain(s)) == 0 }
+
+// wrongName explains why a host is neither an IP address nor a name. The names are those that
+// kubeadm accepts.
+func wrongName(host string) string {
+	const neither = "is neither an IP address nor a DNS name"
+	switch plain := strings.ToLower(strings.TrimSuffix(host, ".")); {
+	case plain != strings.ToLower(host) && isHostName(plain):
+		return "ends with a dot: write " + plain
+	case isHostName(plain):
+		return "has capital letters: write " + plain + ", because kubeadm accepts only lower case"
+	case strings.Contains(host, "%"):
+		return "has a zone: write an address that all nodes reach, without %"
+	case strings.Contains(host, "/"):
+		return neither + ": write it without a path or the length of a prefix"
+	case strings.Contains(host, "_"):
+		return neither + ": a name of a host has no _"
+	case strings.Contains(host, "*"):
+		return neither + ": a wildcard stands for no host"
+	}
+	return neither
 }
 
 // ServerURL is the URL that nodes use for the API: the control-plane endpoint if

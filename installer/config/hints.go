@@ -2,6 +2,7 @@ package config
 
 import (
 	"cmp"
+	"fmt"
 	"reflect"
 	"slices"
 	"strings"
@@ -44,9 +45,28 @@ func (w *walker) unknown(t reflect.Type, name string, at place) {
 		}
 	}
 	if hint == "" {
-		hint = ": the known fields here are " + strings.Join(w.names(t), ", ")
+		hint = w.fieldsLike(name, t)
 	}
 	w.addf(at.line, "%s is not known%s", at.path, hint)
+}
+
+// maxNames is the maximum number of fields in a message.
+const maxNames = 12
+
+// fieldsLike lists the fields that may be meant, or all if there are few.
+func (w *walker) fieldsLike(name string, t reflect.Type) string {
+	names := w.names(t)
+	if len(names) <= maxNames {
+		return ": the known fields here are " + strings.Join(names, ", ")
+	}
+	hint := ""
+	if similar := fault.Similar(name, names, 3); len(similar) > 0 {
+		hint = ": similar fields are " + strings.Join(similar, ", ")
+	}
+	if _, ok := componentKinds[w.doc.kind]; ok {
+		hint += "; './install config print init-defaults --component-configs " + w.doc.kind + "' prints fields with their defaults"
+	}
+	return hint
 }
 
 // names are the fields of a struct in this version, sorted.
@@ -58,6 +78,14 @@ func (w *walker) names(t reflect.Type) (names []string) {
 	}
 	slices.Sort(names)
 	return names
+}
+
+// firstNames shortens a list for a message.
+func firstNames(names []string) []string {
+	if len(names) <= maxNames {
+		return names
+	}
+	return append(slices.Clone(names[:maxNames]), fmt.Sprintf("and %d more", len(names)-maxNames))
 }
 
 // elsewhere returns the other places that have a field of that name.

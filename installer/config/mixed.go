@@ -17,7 +17,7 @@ var allowedWithConfig = []string{
 	"rootfs", "v", "log-file", "yes",
 	"cni", "node-ip", "kube-proxy-server", "render-dir", "timeline", "help",
 	"registry-mirror", "registry-ca", "registry-auth", "drain", "context-lines", "diff",
-	"require-key", "signature", "without-ledger", "force-conflicts",
+	"require-key", "require-version", "signature", "without-ledger", "force-conflicts",
 }
 
 // CheckMixed refuses flags that may not be given together with --config. changed

@@ -66,7 +66,7 @@ func TestMixedFlagsAreThoseOfKubeadm(t *testing.T) {
 
 // Flags for which a file has no field are accepted together with --config.
 func TestOwnFlagsAreMixed(t *testing.T) {
-	err := config.CheckMixed([]string{"config", "cni", "node-ip", "kube-proxy-server", "rootfs", "v", "require-key", "signature", "without-ledger", "force-conflicts"})
+	err := config.CheckMixed([]string{"config", "cni", "node-ip", "kube-proxy-server", "rootfs", "v", "require-key", "require-version", "signature", "without-ledger", "force-conflicts"})
 	if err != nil {
 		t.Error(err)
 	}

@@ -3,7 +3,6 @@ package config
 import (
 	"crypto/x509"
 	"encoding/pem"
-	"errors"
 	"fmt"
 	"maps"
 	"net/url"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/distribution/reference"
 
+	"airlift/bundle/pemfile"
 	"airlift/fault"
 )
 
@@ -212,15 +212,13 @@ func (f RegistryFlags) readCAs(hostName func(string) (string, error)) (map[strin
 		}
 		certificates, err := pemCertificates(data)
 		if err != nil {
-			return nil, fault.New(fault.Usage, "give the CA's certificate in PEM; to convert one in DER: openssl x509 -inform der -in "+file+" -out "+file+".pem",
+			return nil, fault.New(fault.Usage, pemfile.HintOf(err, file, "give the CA's certificate in PEM"),
 				"--registry-ca: reading %q: %w", file, err)
 		}
 		cas[host] = append(cas[host], certificates...)
 	}
 	return cas, nil
 }
-
-var errNoCertificate = errors.New("it has no PEM certificate")
 
 // pemCertificates returns the certificates among PEM blocks, and nothing else: the
 // result is written where all users can read it.
@@ -235,7 +233,7 @@ func pemCertificates(data []byte) (certificates []byte, err error) {
 		certificates = append(certificates, pem.EncodeToMemory(&pem.Block{Type: block.Type, Bytes: block.Bytes})...)
 	}
 	if certificates == nil {
-		return nil, errNoCertificate
+		return nil, pemfile.Explain(data, pemfile.Certificate)
 	}
 	return certificates, nil
 }

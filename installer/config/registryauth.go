@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"airlift/bundle/authfile"
 	"airlift/documents"
 	"airlift/fault"
 )
@@ -46,6 +47,9 @@ func readRegistryAuth(file string, hostName func(string) (string, error)) (heade
 	}
 	data, err := os.ReadFile(file)
 	if err != nil {
+		return bad("%w", err)
+	}
+	if data, err = authfile.Check(data); err != nil {
 		return bad("%w", err)
 	}
 	var c dockerConfig

@@ -100,7 +100,7 @@ func (w *walker) walk(t reflect.Type, value any, at place) {
 	case reflect.Struct:
 		m, ok := value.(map[string]any)
 		if !ok {
-			w.addf(at.line, "%s is %s and must be a mapping with the fields %s", at.path, described(at.node, value), strings.Join(w.names(t), ", "))
+			w.addf(at.line, "%s is %s and must be a mapping with the fields %s", at.path, described(at.node, value), strings.Join(firstNames(w.names(t)), ", "))
 			return
 		}
 		fields := fieldsOf(t)

@@ -109,8 +109,8 @@ func (v *validator) networking(c *Cluster, cni string) {
 	if len(services) > 0 && len(pods) > 0 && !slices.ContainsFunc(pods, func(p netip.Prefix) bool { return FamilyOf(p.Addr()) == c.Networking.Family() }) {
 		v.addf("%s %s has no %s range, and the first Service range %s is %s: Services could not reach pods", podAt, c.Networking.PodSubnet, c.Networking.Family(), services[0], c.Networking.Family())
 	}
-	if msgs := validation.IsDNS1123Subdomain(c.Networking.DNSDomain); len(msgs) > 0 {
-		v.addf("%s %q: %s", at("dnsDomain", "--service-dns-domain"), c.Networking.DNSDomain, msgs[0])
+	if domain := c.Networking.DNSDomain; !isHostName(domain) {
+		v.addf("%s %q %s", at("dnsDomain", "--service-dns-domain"), domain, wrongName(domain))
 	}
 }
 
@@ -153,8 +153,8 @@ func (v *validator) repository(at, repository string) {
 
 func (v *validator) sans(path, flag string, sans []string) {
 	for i, san := range sans {
-		if net.ParseIP(san) == nil && len(validation.IsDNS1123Subdomain(san)) > 0 && len(validation.IsWildcardDNS1123Subdomain(san)) > 0 {
-			v.addf("%s %q is neither an IP address nor a DNS name", v.at(fmt.Sprintf("ClusterConfiguration.%s[%d]", path, i), flag), san)
+		if net.ParseIP(san) == nil && !isHostName(san) && len(validation.IsWildcardDNS1123Subdomain(san)) > 0 {
+			v.addf("%s %q %s", v.at(fmt.Sprintf("ClusterConfiguration.%s[%d]", path, i), flag), san, wrongName(san))
 		}
 	}
 }

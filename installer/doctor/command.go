@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"airlift/childprocess"
 	"airlift/installer/redact"
 )
 
@@ -40,9 +41,9 @@ func redacted(text []byte) []byte { return text }
 // output returns what a command prints, redacted, or why it could not run.
 func output(ctx context.Context, line string) []byte {
 	args := strings.Fields(line)
-	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
+	cmd := childprocess.Command(ctx, args[0], args[1:]...)
 	cmd.WaitDelay = time.Second
-	cmd.Env = append(os.Environ(), "LC_ALL=C", "PAGER=cat", "SYSTEMD_COLORS=0")
+	cmd.Env = append(cmd.Env, "LC_ALL=C", "PAGER=cat", "SYSTEMD_COLORS=0")
 	var out, messages tail
 	cmd.Stdout, cmd.Stderr = &out, &messages
 	err := cmd.Run()

@@ -173,7 +173,7 @@ func TestArchive(t *testing.T) {
 		}
 		for file, want := range map[string]string{
 			"files/etc/kubernetes/admin.conf": "server: https://10.0.0.1:6443", "files/etc/kubernetes/manifests/app.yaml": "- --v=2\n    - --password\n    - '[redacted]'",
-			"files/var/lib/kubelet/kubeadm-flags.env": "--node-ip=10.0.0.1 --x=[redacted]", "files/etc/containerd/config.toml": "password = '[redacted]'", "files/etc/containerd/certs.d/registry.example/hosts.toml": "Authorization = ['[redacted]']",
+			"files/var/lib/kubelet/kubeadm-flags.env": "--node-ip=10.0.0.1 --x=[redacted]", "files/etc/containerd/config.toml": "password = '[redacted]'", "files/etc/containerd/certs.d/registry.example/hosts.toml": "Authorization = '[redacted]'",
 			"files/etc/systemd/system/kubelet.service.d/10-env.conf": "Environment=A=[redacted]\nRestart=always\n", "files/etc/cni/net.d/10-x.conflist": `"type": "flannel"`, "airlift/runs.json": `"error": "password: [redacted]"`, "files/etc/hosts": "127.0.0.1 localhost\n[redacted]\n",
 			"logs/kube-system_app_1/app/0.log": "Error: unknown flag: --no-such-flag\n",
 		} {

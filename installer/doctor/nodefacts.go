@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -12,6 +11,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
+	"airlift/childprocess"
 	"airlift/images/store"
 	"airlift/installer/config"
 	"airlift/installer/status"
@@ -77,7 +77,7 @@ var oomKill = regexp.MustCompile(`(?i)(?:out of memory|oom-kill).*`)
 // lastOOMKill returns the kernel's last message about a process of a unit that it ended. Those of
 // pods with a memory limit are ordinary.
 func (d *Doctor) lastOOMKill(ctx context.Context) string {
-	out, err := exec.CommandContext(ctx, "journalctl", "--no-pager", "--quiet", "--dmesg", "--output=short-iso", "--lines=2000", d.since()).Output()
+	out, err := childprocess.Command(ctx, "journalctl", "--no-pager", "--quiet", "--dmesg", "--output=short-iso", "--lines=2000", d.since()).Output()
 	if err != nil {
 		return ""
 	}

@@ -13,6 +13,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
+	"airlift/bundle/pemfile"
 	"airlift/installer/timeline"
 )
 
@@ -52,7 +53,7 @@ func TLS(caFile, certFile, keyFile string) (*tls.Config, error) {
 	}
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(ca) {
-		return nil, fmt.Errorf("reading etcd's CA: %s contains no certificate", caFile)
+		return nil, fmt.Errorf("reading etcd's CA: %s: %w", caFile, pemfile.Explain(ca, pemfile.Certificate))
 	}
 	cert, err := tls.LoadX509KeyPair(certFile, keyFile)
 	if err != nil {

@@ -209,6 +209,9 @@ func TestMembership(t *testing.T) {
 	if err := c.CheckHealthy(t.Context(), two.peer); err != nil {
 		t.Errorf("a learner that is about to start is no illness: %v", err)
 	}
+	if err := c.CheckNoLearner(t.Context()); err == nil || !strings.Contains(fault.Hint(err), s.member(c, two).RemoveCommand()) {
+		t.Errorf("a rotation may begin while a host joins: %v", err)
+	}
 	// Another learner is refused meanwhile, and the error names the reason.
 	c.Timeout = 2 * time.Second
 	_, _, err = c.AddLearner(t.Context(), "https://127.0.0.1:1")
@@ -258,11 +261,21 @@ func TestMembership(t *testing.T) {
 		t.Errorf("removing the dead one: %v", err)
 	}
 	gone := s.member(c, three)
+	err = c.CheckRestart(t.Context(), one.peer)
+	if err == nil || !strings.Contains(err.Error(), "would have no quorum while its member one (") || !strings.Contains(fault.Hint(err), gone.RemoveCommand()) {
+		t.Errorf("restarting one of two healthy members of three: %v, hint %q", err, fault.Hint(err))
+	}
+	if err := c.CheckRestart(t.Context(), three.peer); err != nil {
+		t.Errorf("restarting the dead one: %v", err)
+	}
 	if changed, err := c.Remove(t.Context(), gone); err != nil || !changed {
 		t.Fatal(changed, err)
 	}
 	if changed, err := c.Remove(t.Context(), gone); err != nil || changed {
 		t.Errorf("removing it again: %v %v", changed, err)
+	}
+	if err := c.CheckRestart(t.Context(), one.peer); err != nil {
+		t.Errorf("restarting one of two: %v", err)
 	}
 
 	// A member that removes itself must tell the other members.

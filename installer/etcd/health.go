@@ -142,7 +142,7 @@ func (c *Client) chooseEndpoints(ctx context.Context, endpoints []string) error 
 // should not be changed. The member with the peer URL except, which is being
 // added, may be unhealthy.
 func (c *Client) CheckHealthy(ctx context.Context, except string) error {
-	return c.checkMembers(ctx, func(s State) bool { return s.PeerURL == except })
+	return c.checkMembers(ctx, func(s State) bool { return s.HasPeer(except) })
 }
 
 // CheckDefrag is CheckHealthy before and after the defragmentation of a member. The alarm NOSPACE is
@@ -151,27 +151,55 @@ func (c *Client) CheckDefrag(ctx context.Context) error {
 	return c.checkMembers(ctx, func(s State) bool { return errors.Is(s.Err, ErrNoSpace) })
 }
 
+// CheckNoLearner fails if a control plane joins, or has not finished its join.
+func (c *Client) CheckNoLearner(ctx context.Context) error {
+	members, err := c.Members(ctx)
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(members, func(m Member) bool { return m.Learner })
+	if i < 0 {
+		return nil
+	}
+	return fault.New(fault.Preflight, members[i].LearnerHint(), "etcd's member %s is a learner: a control plane joins the cluster", members[i])
+}
+
+// LearnerHint is the hint of an error about a learner.
+func (m Member) LearnerHint() string {
+	return "finish the join of that control plane: run its join command again; or remove the member: " + m.RemoveCommand()
+}
+
 // checkMembers fails if a member is unhealthy that may not be.
 func (c *Client) checkMembers(ctx context.Context, mayBe func(State) bool) error {
 	members, err := c.Members(ctx)
 	if err != nil {
 		return err
 	}
-	var unhealthy []string
+	var unhealthy []State
 	hint := "./install etcd defrag"
 	for _, s := range c.Health(ctx, members) {
 		if s.Err == nil || mayBe(s) {
 			continue
 		}
-		unhealthy = append(unhealthy, fmt.Sprintf("%s: %v", s.Member, s.Err))
+		unhealthy = append(unhealthy, s)
 		if !errors.Is(s.Err, ErrNoSpace) {
-			hint = "start that control plane; if it is lost permanently, remove its member: ./install etcd member remove ID"
+			hint = s.RestoreHint()
 		}
 	}
 	if len(unhealthy) > 0 {
-		return fault.New(fault.Failure, hint, "etcd is not healthy:\n  - %s", strings.Join(unhealthy, "\n  - "))
+		return fault.New(fault.Failure, hint, "etcd is not healthy:\n  - %s", listed(unhealthy))
 	}
 	return nil
+}
+
+// RestoreHint is the hint of an error about a member that is not healthy.
+func (m Member) RestoreHint() string {
+	return "start that control plane; if it is lost permanently, remove its member: " + m.RemoveCommand()
+}
+
+// RemoveCommand is the command that removes the member, on another control plane.
+func (m Member) RemoveCommand() string {
+	return fmt.Sprintf("./install etcd member remove %016x", m.ID)
 }
 
 // CheckRemove fails if the cluster would lose its quorum without member m. The
@@ -184,46 +212,102 @@ func (c *Client) CheckRemove(ctx context.Context, m Member) error {
 	return checkQuorum(c.Health(ctx, members), m)
 }
 
-// checkQuorum fails if the members other than gone would have no quorum.
-func checkQuorum(states []State, gone Member) error {
-	voters, others, healthy := 0, 0, 0
-	var unhealthy []string
-	var self error
+// CheckRestart fails if the cluster would lose its quorum while the member with a peer URL restarts,
+// because others are unhealthy. The restart of a healthy member of one or two interrupts etcd in any
+// case. If that member is unhealthy, or etcd has no quorum now, the restart loses nothing.
+func (c *Client) CheckRestart(ctx context.Context, peerURL string) error {
+	members, err := c.Members(ctx)
+	if err != nil {
+		return err
+	}
+	m, found := Find(members, peerURL)
+	if !found || m.Learner {
+		return nil
+	}
+	return checkRestart(c.Health(ctx, members), m)
+}
+
+func checkRestart(states []State, m Member) error {
+	v := countVotes(states, m)
+	if len(v.unhealthy) == 0 || !v.self.votes() || v.healthy+1 < v.quorum() || v.healthy >= v.quorum() {
+		return nil
+	}
+	return fault.New(fault.Failure, v.unhealthy[0].RestoreHint(),
+		"etcd would have no quorum while its member %s restarts: %d of the %d other voting members are healthy, %d are needed:\n  - %s",
+		m, v.healthy, v.others, v.quorum(), listed(v.unhealthy))
+}
+
+// Spares reports whether the cluster has a quorum without the member with an ID, for as long as that
+// member restarts.
+func Spares(states []State, id uint64) bool {
+	i := slices.IndexFunc(states, func(s State) bool { return s.ID == id })
+	if i < 0 {
+		return false
+	}
+	v := countVotes(states, states[i].Member)
+	return v.healthy >= v.quorum()
+}
+
+// votes reports whether a member counts for the quorum: also with the alarm NOSPACE.
+func (s State) votes() bool { return !s.Learner && (s.Err == nil || errors.Is(s.Err, ErrNoSpace)) }
+
+// votes are the voting members, seen from one of them.
+type votes struct {
+	self            State
+	others, healthy int
+	unhealthy       []State // of the others
+}
+
+func countVotes(states []State, m Member) votes {
+	v := votes{self: State{m, errors.New("it is not a member")}}
 	for _, s := range states {
 		switch {
+		case s.ID == m.ID:
+			v.self = s
 		case s.Learner:
-			continue
-		case s.ID == gone.ID:
-			if !errors.Is(s.Err, ErrNoSpace) { // such a member still counts for the quorum
-				self = s.Err
-			}
+		case s.votes():
+			v.others, v.healthy = v.others+1, v.healthy+1
 		default:
-			others++
-			if s.Err == nil || errors.Is(s.Err, ErrNoSpace) {
-				healthy++
-			} else {
-				unhealthy = append(unhealthy, fmt.Sprintf("%s: %v", s.Member, s.Err))
-			}
+			v.others, v.unhealthy = v.others+1, append(v.unhealthy, s)
 		}
-		voters++
 	}
-	if others == 0 || gone.Learner {
+	return v
+}
+
+// quorum is how many members must be healthy as long as this one is a member.
+func (v votes) quorum() int { return (v.others+1)/2 + 1 }
+
+// listed lists members and why they are unhealthy, for messages.
+func listed(states []State) string {
+	var lines []string
+	for _, s := range states {
+		lines = append(lines, fmt.Sprintf("%s: %v", s.Member, s.Err))
+	}
+	return strings.Join(lines, "\n  - ")
+}
+
+// checkQuorum fails if the members other than gone would have no quorum.
+func checkQuorum(states []State, gone Member) error {
+	v := countVotes(states, gone)
+	if v.others == 0 || gone.Learner {
 		return nil
 	}
 	const hint = "restore those members first; or use --force, and repair the cluster afterwards"
-	now, quorum := healthy, voters/2+1
-	if self == nil && voters > others {
+	now, unhealthy := v.healthy, v.unhealthy
+	if v.self.votes() {
 		now++
+	} else {
+		unhealthy = append(unhealthy, v.self)
 	}
-	if now < quorum {
+	if now < v.quorum() {
 		return fault.New(fault.Failure, hint,
 			"etcd has no quorum now: %d of its %d voting members are healthy, %d are needed:\n  - %s",
-			now, voters, quorum, strings.Join(unhealthy, "\n  - "))
+			now, v.others+1, v.quorum(), listed(unhealthy))
 	}
-	if quorum = others/2 + 1; healthy < quorum {
+	if quorum := v.others/2 + 1; v.healthy < quorum {
 		return fault.New(fault.Failure, hint,
 			"without this member, etcd would lose its quorum: %d of the %d other voting members are healthy, %d are needed:\n  - %s",
-			healthy, others, quorum, strings.Join(unhealthy, "\n  - "))
+			v.healthy, v.others, quorum, listed(v.unhealthy))
 	}
 	return nil
 }

@@ -22,6 +22,8 @@ type Member struct {
 	ClientURLs []string
 	// Learner members replicate data and have no vote.
 	Learner bool
+
+	peerURLs []string // etcd sorts them: PeerURL may be another one than the first that the member announces
 }
 
 // String is the name and peer URL, for messages.
@@ -56,7 +58,7 @@ func (c *Client) list(ctx context.Context, opts ...clientv3.OpOption) ([]Member,
 func toMembers(list []*etcdserverpb.Member) []Member {
 	var members []Member
 	for _, m := range list {
-		member := Member{ID: m.ID, Name: m.Name, ClientURLs: m.ClientURLs, Learner: m.IsLearner}
+		member := Member{ID: m.ID, Name: m.Name, ClientURLs: m.ClientURLs, Learner: m.IsLearner, peerURLs: m.PeerURLs}
 		if len(m.PeerURLs) > 0 {
 			member.PeerURL = m.PeerURLs[0]
 		}
@@ -65,9 +67,12 @@ func toMembers(list []*etcdserverpb.Member) []Member {
 	return members
 }
 
+// HasPeer reports whether a peer URL is the member's.
+func (m Member) HasPeer(url string) bool { return m.PeerURL == url || slices.Contains(m.peerURLs, url) }
+
 // Find picks the member with a peer URL out of a list.
 func Find(members []Member, peerURL string) (Member, bool) {
-	i := slices.IndexFunc(members, func(m Member) bool { return m.PeerURL == peerURL })
+	i := slices.IndexFunc(members, func(m Member) bool { return m.HasPeer(peerURL) })
 	if i < 0 {
 		return Member{}, false
 	}

@@ -222,8 +222,10 @@ func stageBytes(path string, data []byte, mode fs.FileMode) (*stagedFile, error)
 // that they watch. The name is fixed, so that the next run after a crash
 // overwrites it, and reset finds it.
 func tempFile(path string) string {
-	return filepath.Join(filepath.Dir(path), ".airlift-"+filepath.Base(path))
+	return filepath.Join(filepath.Dir(path), tempPrefix+filepath.Base(path))
 }
+
+const tempPrefix = ".airlift-"
 
 // A stagedFile is the temporary file that is to replace the one at path.
 type stagedFile struct {

@@ -20,6 +20,7 @@ type Host struct {
 	// outputOnly is set if root is a directory for rendered files, without a
 	// ledger.
 	outputOnly bool
+	locked     bool // by OpenLocked
 	// Warn, if not nil, receives a warning about each file of the user that a
 	// write replaces.
 	Warn func(format string, args ...any)

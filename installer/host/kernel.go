@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"airlift/childprocess"
 	"airlift/fault"
 )
 
@@ -100,7 +101,7 @@ func (h *Host) LoadModules(ctx context.Context, names ...string) (warnings []str
 			return warnings, err
 		}
 		// modprobe succeeds for built-in modules.
-		out, err := exec.CommandContext(ctx, "modprobe", name).CombinedOutput()
+		out, err := childprocess.Command(ctx, "modprobe", name).CombinedOutput()
 		if ctx.Err() != nil {
 			return warnings, ctx.Err()
 		}

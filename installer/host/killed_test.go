@@ -281,6 +281,35 @@ func everyKill(t *testing.T, calls []string, from, what, version string, then fu
 	}
 }
 
+// TestRenamesAreSynced: after a power failure, each file has the name that a run has given it.
+func TestRenamesAreSynced(t *testing.T) {
+	rig.Root(t) // to create files that belong to another user
+	for _, c := range changes {
+		root := t.TempDir()
+		c.prepare(t, root)
+		for version, what := range []string{c.name, c.name, resetting} {
+			var pending []string // directories with a rename that is not synced
+			cmd := exec.Command(os.Args[0])
+			cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s\n%d\n%s", actVariable, what, version, root))
+			if _, err := crash.Run(cmd, func(call crash.Call) bool {
+				switch dir := filepath.Dir(call.Path); {
+				case !strings.HasPrefix(call.Path, root):
+				case call.Name == "rename":
+					pending = append(pending, dir)
+				case call.Name == "fsync":
+					pending = slices.DeleteFunc(pending, func(dir string) bool { return dir == call.Path })
+				}
+				return false
+			}); err != nil {
+				t.Fatal(err)
+			}
+			if len(pending) > 0 {
+				t.Errorf("%s, %s: not synced: %q", c.name, what, pending)
+			}
+		}
+	}
+}
+
 // TestLedgerIsReadUnderTheLock runs another installer after a run has started
 // and before it takes the lock.
 func TestLedgerIsReadUnderTheLock(t *testing.T) {

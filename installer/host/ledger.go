@@ -2,7 +2,6 @@ package host
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -100,18 +99,21 @@ func (e entry) equal(o entry) bool {
 		slices.Equal(e.Earlier, o.Earlier) && e.Site == o.Site && e.Original == o.Original && e.Device == o.Device && e.Contents == o.Contents && e.Mode == o.Mode
 }
 
+// ledgerHint is for a damaged ledger. The cluster runs without it.
+var ledgerHint = "it lists what Airlift installed on this host; ./install status and ./install doctor work without it; to remove the node without it: " +
+	SetAside(LedgerPath) + ", and ./install reset --without-ledger"
+
 func (h *Host) readLedger() error {
-	data, err := os.ReadFile(h.Path(LedgerPath))
-	if errors.Is(err, fs.ErrNotExist) {
+	found, err := h.ReadState(LedgerPath, &h.ledger, ledgerHint)
+	if err != nil {
+		return err
+	}
+	if !found {
 		h.ledger = ledger{Version: ledgerVersion}
 		return nil
 	}
-	if err != nil {
-		return fmt.Errorf("reading the ledger: %w", err)
-	}
-	if err := json.Unmarshal(data, &h.ledger); err != nil {
-		return fault.New(fault.Failure, "it lists what Airlift installed on this host; to continue without it: mv "+LedgerPath+" "+LedgerPath+".before",
-			"reading %s: %w", LedgerPath, err)
+	if h.ledger.Version == 0 {
+		return fault.New(fault.Failure, ledgerHint, "reading %s: the file is damaged: it has no version", LedgerPath)
 	}
 	if h.ledger.Version > ledgerVersion {
 		return fault.New(fault.Failure, "use the installer that wrote it, or a newer one",

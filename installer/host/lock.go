@@ -26,11 +26,15 @@ func OpenLocked(root string) (h *Host, unlock func(), err error) {
 		release()
 		return nil, nil, err
 	}
+	h.locked = true
 	return h, func() {
 		_ = h.save() // if it fails, the ledger lists too much, which is safe
 		release()
 	}, nil
 }
+
+// Locked reports whether this process has the lock of the host: no other installer runs on it.
+func (h *Host) Locked() bool { return h.locked }
 
 func (h *Host) lock() (release func(), err error) {
 	if err := os.MkdirAll(h.Path("/run"), 0o755); err != nil {

@@ -6,7 +6,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
+	"airlift/bundle"
 	"airlift/bundle/atomicfile"
 	"airlift/fault"
 )
@@ -74,6 +76,12 @@ func Exposed(path string) (bool, error) {
 	return err == nil && info.Mode().Perm()&0o077 != 0, err
 }
 
+// UnfinishedOutput returns the name of the file that a killed run would have written, if name is that of
+// its temporary file.
+func UnfinishedOutput(name string) (final string, ok bool) {
+	return strings.CutPrefix(name, tempPrefix)
+}
+
 // RemoveOutput removes a file that WriteOutput or an Output wrote.
 func RemoveOutput(path string) error {
 	place, err := outputPlace(path)
@@ -118,7 +126,7 @@ func outputPlace(path string) (string, error) {
 	if owner, trusted := ownerOf(info); !trusted && worldWritable(dir) {
 		return "", outputFault(fmt.Errorf("%s belongs to user %d", place, owner))
 	}
-	return place, nil
+	return place, bundle.KeepBundle(place)
 }
 
 // OutputDir creates a directory that the user named, with its missing parents.

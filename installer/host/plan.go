@@ -232,6 +232,9 @@ func (h *Host) leftovers() (Plan, error) {
 			return nil, err
 		}
 	}
+	if exists(h.Path(UpgradeBackups)) {
+		plan = append(plan, Item{Act: Leave, What: UpgradeBackups, Path: UpgradeBackups, Reason: "backups of the cluster from before upgrades are kept, with all keys of the cluster; if they are no longer needed: rm -r " + UpgradeBackups})
+	}
 	if !h.RanNode() {
 		return plan, nil
 	}

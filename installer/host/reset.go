@@ -215,6 +215,7 @@ func (h *Host) RemoveInstalled(ctx context.Context) (kept []string, err error) {
 	if len(units) > 0 {
 		fail(h.DaemonReload(ctx))
 	}
+	fail(h.removeUnfinishedBackups())
 	if len(failures) > 0 {
 		return kept, errors.Join(failures...)
 	}

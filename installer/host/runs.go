@@ -2,9 +2,6 @@ package host
 
 import (
 	"encoding/json"
-	"errors"
-	"fmt"
-	"io/fs"
 	"os"
 	"slices"
 	"time"
@@ -101,15 +98,6 @@ func newest(list []RunRecord) []RunRecord {
 
 // Runs lists the last commands that changed this host, oldest first.
 func (h *Host) Runs() (list []RunRecord, err error) {
-	data, err := os.ReadFile(h.Path(runsPath))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err == nil {
-		err = json.Unmarshal(data, &list)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("reading %s: %w", runsPath, err)
-	}
-	return list, nil
+	_, err = h.ReadState(runsPath, &list, "the next command that changes this host replaces it")
+	return list, err
 }

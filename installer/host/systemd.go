@@ -12,6 +12,7 @@ import (
 
 	"github.com/coreos/go-systemd/v22/dbus"
 
+	"airlift/childprocess"
 	"airlift/fault"
 	"airlift/installer/redact"
 	"airlift/installer/timeline"
@@ -298,7 +299,7 @@ func property[T any](properties map[string]any, name string) T {
 // Logs returns the last lines of a unit's log, redacted, for a message. It never fails:
 // instead of lines it may return why there are none.
 func (h *Host) Logs(ctx context.Context, unit string, lines int) string {
-	out, err := exec.CommandContext(ctx, "journalctl", "--no-pager", "--quiet", "--output=short-iso",
+	out, err := childprocess.Command(ctx, "journalctl", "--no-pager", "--quiet", "--output=short-iso",
 		fmt.Sprintf("--lines=%d", lines+linesBefore), "--unit="+unit).Output()
 	switch {
 	case errors.Is(err, exec.ErrNotFound):
@@ -319,7 +320,7 @@ func (h *Host) LogTail(ctx context.Context, unit, invocation string, lines int) 
 	if invocation != "" {
 		args = append(args, "_SYSTEMD_INVOCATION_ID="+invocation)
 	}
-	out, err := exec.CommandContext(ctx, "journalctl", args...).Output()
+	out, err := childprocess.Command(ctx, "journalctl", args...).Output()
 	if err != nil || len(out) == 0 {
 		return nil
 	}

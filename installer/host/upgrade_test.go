@@ -36,12 +36,13 @@ func TestUpgradeKeepsAndRestores(t *testing.T) {
 		}
 	}
 	stage("new")
+	former := h.Kept("former-v1.37.2")
 	for range 2 { // an interrupted run is repeated
-		if _, err := h.InstallStaged(ctx, binary("new")); err != nil {
+		if _, err := h.InstallStaged(ctx, binary("new"), former); err != nil {
 			t.Fatal(err)
 		}
 		for _, f := range []string{conf, added} {
-			if err := h.KeepFormer(f); err != nil {
+			if err := former.Keep(f); err != nil {
 				t.Fatal(err)
 			}
 			if _, err := h.WriteFile(f, []byte("new"), 0o600); err != nil {
@@ -52,7 +53,7 @@ func TestUpgradeKeepsAndRestores(t *testing.T) {
 	if data, _ := os.ReadFile(h.Path(kubelet)); string(data) != "new" {
 		t.Errorf("the kubelet is %q", data)
 	}
-	if data, err := h.ReadFormer(conf); err != nil || string(data) != "old" {
+	if data, err := former.Read(conf); err != nil || string(data) != "old" {
 		t.Errorf("%q, %v", data, err)
 	}
 	if err := h.RemoveStaged(); err != nil {
@@ -61,14 +62,14 @@ func TestUpgradeKeepsAndRestores(t *testing.T) {
 	if exists(h.Path(StagedPath(kubelet))) || h.Wrote(StagedPath(kubelet)) {
 		t.Error("the staged binary is still there")
 	}
-	paths, err := h.Former()
+	paths, err := former.Paths()
 	slices.Sort(paths)
 	if want := []string{conf, kubelet, added}; err != nil || !slices.Equal(paths, want) {
 		t.Errorf("former %q, want %q: %v", paths, want, err)
 	}
 	for i := range 2 {
 		for _, f := range paths {
-			if changed, err := h.RestoreFormer(ctx, f); err != nil || changed != (i == 0) {
+			if changed, err := former.Restore(ctx, f); err != nil || changed != (i == 0) {
 				t.Errorf("%s, time %d: %v, %v", f, i, changed, err)
 			}
 		}

@@ -3,6 +3,7 @@ package kubelet
 import (
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io/fs"
 	"path"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	certutil "k8s.io/client-go/util/cert"
 	cliflag "k8s.io/component-base/cli/flag"
 
+	"airlift/bundle/pemfile"
 	"airlift/installer/config"
 )
 
@@ -45,7 +47,10 @@ func beCertificates(v value) {
 	fix := "put the certificate authority there, in PEM, or change " + v.option + " in " + v.where(v.option)
 	if data := v.read(v.option, fix); data != nil {
 		_, err := certutil.ParseCertsPEM(data)
-		v.badIf(err != nil, fix, ": %s: %v", v.is, err)
+		if why := pemfile.Check(data, pemfile.Certificate); err != nil && why != nil {
+			err = why
+		}
+		v.badIf(err != nil, pemfile.HintOf(err, fmt.Sprint(v.is), fix), ": %s: %v", v.is, err)
 	}
 }
 
@@ -54,6 +59,16 @@ func fitKey(v value) {
 	const fix = "put the certificate and its key there, in PEM, or set neither: the kubelet then creates its own"
 	cert, key := v.read("tlsCertFile", fix), v.read("tlsPrivateKeyFile", fix)
 	if cert != nil && key != nil {
+		for _, f := range []struct {
+			name    string
+			content []byte
+			kind    pemfile.Kind
+		}{{v.config.TLSCertFile, cert, pemfile.Certificate}, {v.config.TLSPrivateKeyFile, key, pemfile.PrivateKey}} {
+			if err := pemfile.Check(f.content, f.kind); err != nil {
+				v.badIf(true, pemfile.HintOf(err, f.name, fix), ": %s: %v", f.name, err)
+				return
+			}
+		}
 		_, err := tls.X509KeyPair(cert, key)
 		v.badIf(err != nil, fix, " %s and %s %s are not a pair: %v",
 			v.config.TLSCertFile, v.named("tlsPrivateKeyFile"), v.config.TLSPrivateKeyFile, err)

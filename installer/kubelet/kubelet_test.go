@@ -247,6 +247,8 @@ func TestFiles(t *testing.T) {
 	with := func(i Input) Input { i.Root = root; return i }
 	ca := "authentication: {x509: {clientCAFile: %s}}"
 	one(t, with(in("v1.29.15", strings.Replace(ca, "%s", "/etc/kubernetes/pki/ca.crt", 1))), ClientCA, false, "/etc/kubernetes/pki/ca.crt: file does not exist")
+	one(t, with(in("v1.29.15", strings.Replace(ca, "%s", "/etc/a.key", 1))), ClientCA, false, "a private key, not a certificate")
+	one(t, with(in("v1.29.15", "tlsCertFile: /etc/a.crt\ntlsPrivateKeyFile: /etc/a.crt")), TLS, false, "/etc/a.crt: it is a certificate, not a private key")
 	later := with(in("v1.29.15", strings.Replace(ca, "%s", "/etc/kubernetes/pki/ca.crt", 1)))
 	later.WillExist = []string{"/etc/kubernetes/pki/ca.crt"}
 	none(t, later)

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"airlift/bundle/pemfile"
 	"airlift/fault"
 	"airlift/installer/config"
 )
@@ -374,7 +375,7 @@ func current(cert *x509.Certificate, now time.Time) error {
 }
 
 func unusable(file string, reason error) error {
-	return fault.New(fault.Failure, "replace "+file+"; or remove it and everything signed with it, so that Airlift creates them again; check the clock if the dates look right",
+	return fault.New(fault.Failure, pemfile.HintOf(reason, file, "replace "+file)+"; or remove it and everything signed with it, so that Airlift creates them again; check the clock if the dates look right",
 		"%s exists but cannot be used: %w", file, reason)
 }
 

@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strings"
 
+	"airlift/bundle/pemfile"
 	"airlift/installer/config"
 )
 
@@ -131,6 +132,9 @@ func parseKey(data []byte) (crypto.Signer, error) {
 	for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
 		var key any
 		var err error
+		if block.Headers["Proc-Type"] != "" {
+			break // encrypted
+		}
 		switch block.Type {
 		case ecKeyType:
 			key, err = x509.ParseECPrivateKey(block.Bytes)
@@ -152,13 +156,13 @@ func parseKey(data []byte) (crypto.Signer, error) {
 		}
 		return nil, fmt.Errorf("it contains a %T, but only RSA and ECDSA keys can be used", key)
 	}
-	return nil, errors.New("it contains no PEM private key")
+	return nil, pemfile.Explain(data, pemfile.PrivateKey)
 }
 
 func parsePublicKey(data []byte) (crypto.PublicKey, error) {
 	block, _ := pem.Decode(data)
 	if block == nil || block.Type != publicKeyType {
-		return nil, errors.New("it contains no PEM public key")
+		return nil, pemfile.Explain(data, pemfile.PublicKey)
 	}
 	return x509.ParsePKIXPublicKey(block.Bytes)
 }
@@ -177,7 +181,7 @@ func parseCerts(data []byte) ([]*x509.Certificate, error) {
 		certs = append(certs, cert)
 	}
 	if len(certs) == 0 {
-		return nil, errors.New("it contains no PEM certificate")
+		return nil, pemfile.Explain(data, pemfile.Certificate)
 	}
 	return certs, nil
 }

@@ -2,6 +2,7 @@ package pki_test
 
 import (
 	"bytes"
+	"encoding/pem"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -185,6 +186,7 @@ func TestBadFilesAreNamed(t *testing.T) {
 		now   time.Time
 		file  string // file that the message must name
 		says  string
+		hint  string // in the hint
 	}{
 		{name: "expired certificate", now: start.Add(year), file: dir + "apiserver.crt", says: "expired at 2027-03-01 12:00:00 UTC"},
 		{name: "clock before the certificates", now: start.Add(-time.Hour), file: dir + "ca.crt", says: "not valid before 2026-03-01 11:55:00 UTC"},
@@ -222,6 +224,25 @@ func TestBadFilesAreNamed(t *testing.T) {
 		}},
 		{name: "garbage key", file: dir + "sa.key", says: "no PEM private key", spoil: func(n node) {
 			n.write(dir+"sa.key", []byte("hello"))
+		}},
+		{name: "encrypted CA key", file: dir + "ca.key", says: "an encrypted private key", hint: "openssl pkey -in " + dir + "ca.key", spoil: func(n node) {
+			n.write(dir+"ca.key", pem.EncodeToMemory(&pem.Block{Type: "ENCRYPTED PRIVATE KEY", Bytes: []byte("secret")}))
+		}},
+		{name: "encrypted key in the old format", file: dir + "ca.key", says: "an encrypted private key", hint: "openssl pkey -in " + dir + "ca.key", spoil: func(n node) {
+			n.write(dir+"ca.key", pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Headers: map[string]string{"Proc-Type": "4,ENCRYPTED", "DEK-Info": "AES-256-CBC,00"}, Bytes: []byte("secret")}))
+		}},
+		{name: "CA in DER", file: dir + "ca.crt", says: "a certificate in DER", hint: "openssl x509 -inform der -in " + dir + "ca.crt", spoil: func(n node) {
+			block, _ := pem.Decode(n.read(dir + "ca.crt"))
+			n.write(dir+"ca.crt", block.Bytes)
+		}},
+		{name: "key in the certificate's place", file: dir + "ca.crt", says: "a private key, not a certificate", hint: "the certificate", spoil: func(n node) {
+			n.write(dir+"ca.crt", n.read(dir+"ca.key"))
+		}},
+		{name: "certificate in the key's place", file: dir + "sa.key", says: "a certificate, not a private key", hint: "the private key", spoil: func(n node) {
+			n.write(dir+"sa.key", n.read(dir+"ca.crt"))
+		}},
+		{name: "private key in the public key's place", file: dir + "sa.pub", says: "a private key, not a public key", hint: "openssl pkey -pubout", spoil: func(n node) {
+			n.write(dir+"sa.pub", n.read(dir+"sa.key"))
 		}},
 		{name: "public key of another pair", file: dir + "sa.pub", says: "does not belong to the key " + dir + "sa.key", spoil: func(n node) {
 			n.write(dir+"sa.pub", other.read(dir+"sa.pub"))
@@ -281,8 +302,8 @@ func TestBadFilesAreNamed(t *testing.T) {
 			if !strings.Contains(err.Error(), test.file) || !strings.Contains(err.Error(), test.says) {
 				t.Errorf("the message is\n%s\nand lacks %q or %q", err, test.file, test.says)
 			}
-			if fault.Hint(err) == "" {
-				t.Errorf("%s: no hint", err)
+			if hint := fault.Hint(err); hint == "" || !strings.Contains(hint, test.hint) {
+				t.Errorf("%s: the hint is %q, and lacks %q", err, hint, test.hint)
 			}
 		})
 	}

@@ -183,11 +183,23 @@ func RotationKeyPath(cfg *config.Config) string {
 // RotationCAs returns the certificates of the old and of the new CA with this name. Both are
 // nil if no rotation has begun on this host.
 func RotationCAs(cfg *config.Config, host fs.FS, name string) (former, next []byte, err error) {
-	if former, err = read(host, within(FormerCAs, row(name)).certPath(cfg)); err != nil {
+	if former, err = rotationCA(host, within(FormerCAs, row(name)).certPath(cfg)); err != nil {
 		return nil, nil, err
 	}
-	next, err = read(host, within(NextCAs, row(name)).certPath(cfg))
+	next, err = rotationCA(host, within(NextCAs, row(name)).certPath(cfg))
 	return former, next, err
+}
+
+// rotationCA reads a certificate of a rotation; nil if it does not exist.
+func rotationCA(host fs.FS, file string) ([]byte, error) {
+	data, err := read(host, file)
+	if err != nil || data == nil {
+		return nil, err
+	}
+	if _, err := parseCerts(data); err != nil {
+		return nil, fault.New(fault.Failure, "copy it from another control plane that is in the same stage of the rotation, or from a backup of this directory", "reading %s: the file is damaged: %w", file, err)
+	}
+	return data, nil
 }
 
 // RotationFiles returns the paths of all files of a rotation on a control plane.

@@ -5,9 +5,9 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
-	"encoding/pem"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"strings"
@@ -15,6 +15,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/version"
 
+	"airlift/bundle/pemfile"
 	"airlift/installer/config"
 )
 
@@ -73,7 +74,11 @@ func etcdVersion(ctx context.Context, client *http.Client, endpoint string) (*ve
 	if resp.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("it returned %s", resp.Status)
 	}
-	if err := json.NewDecoder(http.MaxBytesReader(nil, resp.Body, 1<<16)).Decode(&answer); err != nil {
+	body, err := io.ReadAll(http.MaxBytesReader(nil, resp.Body, 1<<16))
+	if err == nil {
+		err = json.Unmarshal(body, &answer)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("its response is not etcd's: %w", err)
 	}
 	return version.ParseSemantic(answer.Server)
@@ -84,16 +89,19 @@ func etcdVersion(ctx context.Context, client *http.Client, endpoint string) (*ve
 func (s *subject) externalEtcdCertificates(context.Context) []finding {
 	etcd := s.Config.Etcd.External
 	var found []finding
-	for _, f := range []struct{ field, path string }{
-		{"caFile", etcd.CAFile}, {"certFile", etcd.CertFile}, {"keyFile", etcd.KeyFile},
+	for _, f := range []struct {
+		field, path string
+		kind        pemfile.Kind
+	}{
+		{"caFile", etcd.CAFile, pemfile.Certificate}, {"certFile", etcd.CertFile, pemfile.Certificate}, {"keyFile", etcd.KeyFile, pemfile.PrivateKey},
 	} {
 		if f.path == "" {
 			continue
 		}
 		if data, err := os.ReadFile(s.host.Path(f.path)); err != nil {
 			found = append(found, problem("put the file there", "etcd.external.%s: %v", f.field, err)...)
-		} else if block, _ := pem.Decode(data); block == nil {
-			found = append(found, problem("provide a PEM file", "etcd.external.%s: %s is not a certificate or key", f.field, f.path)...)
+		} else if err := pemfile.Check(data, f.kind); err != nil {
+			found = append(found, problem(pemfile.HintOf(err, f.path, "provide a PEM file"), "etcd.external.%s: %s: %v", f.field, f.path, err)...)
 		}
 	}
 	if len(found) > 0 {

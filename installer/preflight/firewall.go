@@ -5,11 +5,11 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"os/exec"
 	"slices"
 	"strings"
 	"time"
 
+	"airlift/childprocess"
 	"airlift/installer/config"
 	"airlift/installer/host"
 )
@@ -200,7 +200,7 @@ func (s *subject) openFirewalld(ctx context.Context, list []need) []string {
 	defer cancel()
 	zone := ""
 	// It fails if the interface is in the default zone without being listed there.
-	if out, err := exec.CommandContext(ctx, "firewall-cmd", "--get-zone-of-interface="+s.Config.Facts.Interface).Output(); err == nil {
+	if out, err := childprocess.Command(ctx, "firewall-cmd", "--get-zone-of-interface="+s.Config.Facts.Interface).Output(); err == nil {
 		zone = " --zone=" + strings.TrimSpace(string(out))
 	}
 	ports, pods := "", false

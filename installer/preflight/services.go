@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/version"
+
+	"airlift/childprocess"
 )
 
 // Where the installer puts the kubelet, and how long a kubelet may take to print
@@ -27,7 +29,7 @@ func (s *subject) kubeletVersion(ctx context.Context) []finding {
 			continue
 		}
 		ctx, cancel := context.WithTimeout(ctx, versionTimeout)
-		out, err := exec.CommandContext(ctx, s.host.Path(path), "--version").Output()
+		out, err := childprocess.Command(ctx, s.host.Path(path), "--version").Output()
 		cancel()
 		_, name, _ := strings.Cut(strings.TrimSpace(string(out)), " ") // "Kubernetes v1.29.15"
 		is, perr := version.ParseSemantic(name)

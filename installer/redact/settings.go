@@ -24,13 +24,18 @@ func Environment(text []byte) []byte {
 		switch m := assignment.FindStringSubmatch(line); {
 		case line == "":
 			continue
-		case m == nil || !upperName.MatchString(m[1]) && !harmlessVariables[m[1]] && !proxyVariables[m[1]]:
+		case m == nil || !isVariable(m[1]):
 			out.WriteString(Marker + "\n")
 		default:
 			out.WriteString(m[1] + "=" + quoteOne(variableValue(m[1], strings.Join(splitWords(m[2]), " "))) + "\n")
 		}
 	}
 	return []byte(out.String())
+}
+
+// isVariable reports whether a text is the name of a variable, and not a line of something else.
+func isVariable(name string) bool {
+	return harmlessVariables[name] || proxyVariables[name] || upperName.MatchString(name) && (strings.Contains(name, "_") || suspiciousName(name))
 }
 
 // Unit redacts systemd's unit files. Comments are taken out.

@@ -2,11 +2,6 @@ package status
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
-	"fmt"
-	"io/fs"
-	"os"
 	"time"
 
 	"airlift/installer/host"
@@ -25,16 +20,10 @@ type Backup struct {
 }
 
 func (r *Reader) readBackup(context.Context) (found result, err error) {
-	data, err := os.ReadFile(r.Host.Path(backupPath))
-	if errors.Is(err, fs.ErrNotExist) {
-		return found, nil
-	}
 	last := &Backup{}
-	if err == nil {
-		err = json.Unmarshal(data, last)
-	}
-	if err != nil {
-		return found, fmt.Errorf("reading %s: %w", backupPath, err)
+	written, err := r.Host.ReadState(backupPath, last, "the next backup replaces it: ./install etcd snapshot FILE")
+	if err != nil || !written {
+		return found, err
 	}
 	found.set = func(s *Status) { s.LastBackup = last }
 	switch {

@@ -18,6 +18,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
+	"airlift/childprocess"
 	"airlift/images/store"
 	"airlift/installer/cluster"
 	"airlift/installer/config"
@@ -329,7 +330,7 @@ func (r *Reader) binaryVersion(ctx context.Context, name string) string {
 		}
 		file = found
 	}
-	out, err := exec.CommandContext(ctx, file, "--version").Output()
+	out, err := childprocess.Command(ctx, file, "--version").Output()
 	if err != nil {
 		return ""
 	}

@@ -2,6 +2,7 @@ package upgradecheck
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -313,5 +314,49 @@ func TestNothingIsFound(t *testing.T) {
 				t.Errorf("%v %+v", err, report)
 			}
 		})
+	}
+}
+
+// TestEtcdQuorum: an unhealthy member blocks an upgrade only if etcd would have no quorum while the member
+// of this host restarts. The fix is a command that can be typed.
+func TestEtcdQuorum(t *testing.T) {
+	for _, c := range []struct {
+		members, down int
+		own           bool // the first member that is down is this host's
+		problems      int
+		warnings      int
+	}{
+		{members: 1},
+		{members: 2},
+		{members: 2, down: 1, problems: 1},
+		{members: 3, down: 1, problems: 1},
+		{members: 4, down: 1, problems: 1},
+		{members: 5, down: 1, warnings: 1},
+		{members: 5, down: 2, problems: 2},
+		{members: 7, down: 2, warnings: 2},
+		{members: 5, down: 1, own: true, problems: 1},
+	} {
+		state := &Etcd{Own: 1}
+		for i := range c.members {
+			m := etcd.Status{Member: etcd.Member{ID: uint64(i + 1), Name: fmt.Sprint("host", i+1)}}
+			if i > 0 && i <= c.down && !c.own || i == 0 && c.own {
+				m.Err = errors.New("connection refused")
+			}
+			state.Members = append(state.Members, m)
+		}
+		problems, warnings := 0, 0
+		for _, f := range (&Target{Etcd: state}).etcdHealth() {
+			if f.warning {
+				warnings++
+			} else {
+				problems++
+			}
+			if !c.own && !strings.Contains(f.fix, "./install etcd member remove 000000000000000") {
+				t.Errorf("%+v: %s", c, f.fix)
+			}
+		}
+		if problems != c.problems || warnings != c.warnings {
+			t.Errorf("%+v: %d problems, %d warnings", c, problems, warnings)
+		}
 	}
 }

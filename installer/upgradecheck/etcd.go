@@ -3,10 +3,12 @@ package upgradecheck
 import (
 	"slices"
 	"strings"
+
+	"airlift/installer/etcd"
 )
 
-// etcdHealth checks that all members of etcd are healthy voters without an alarm. A member that
-// restarts during an upgrade must not cost the quorum.
+// etcdHealth checks that the members of etcd are healthy voters without an alarm. Another member may be
+// unhealthy if etcd keeps its quorum while the one of this host restarts.
 func (t *Target) etcdHealth() (found []finding) {
 	if t.Etcd == nil {
 		return nil
@@ -14,17 +16,31 @@ func (t *Target) etcdHealth() (found []finding) {
 	if t.Etcd.Err != nil {
 		return []finding{problem("see the log of etcd below /var/log/pods", "etcd cannot be checked: %v", t.Etcd.Err)}
 	}
+	spares := t.Etcd.sparesOwn()
 	for _, m := range t.Etcd.Members {
 		switch {
 		case slices.Contains(m.Alarms, "NOSPACE"):
 			found = append(found, problem("./install etcd defrag", "etcd's member %s has the alarm NOSPACE: its database has reached its maximum size, and etcd accepts no writes", m.Member))
 		case len(m.Alarms) > 0:
 			found = append(found, problem("restore that member from another one or from a snapshot", "etcd's member %s has the alarm %s", m.Member, strings.Join(m.Alarms, ", ")))
-		case m.Err != nil:
-			found = append(found, problem("start that control plane; if it is lost permanently, remove its member: ./install etcd member remove ID", "etcd's member %s is not healthy: %v", m.Member, m.Err))
 		case m.Learner:
-			found = append(found, problem("finish the join of that control plane: run its join command again; or remove the member: ./install etcd member remove ID", "etcd's member %s is a learner: it has no vote yet", m.Member))
+			found = append(found, problem(m.LearnerHint(), "etcd's member %s is a learner: it has no vote yet", m.Member))
+		case m.Err != nil && m.ID == t.Etcd.Own:
+			found = append(found, problem("start that control plane, this host: systemctl start kubelet; see the log of etcd below /var/log/pods", "etcd's member %s is not healthy: %v", m.Member, m.Err))
+		case m.Err != nil && spares:
+			found = append(found, warning(m.RestoreHint(), "etcd's member %s is not healthy: %v", m.Member, m.Err))
+		case m.Err != nil:
+			found = append(found, problem(m.RestoreHint(), "etcd's member %s is not healthy, and etcd would have no quorum while the member of this host restarts: %v", m.Member, m.Err))
 		}
 	}
 	return found
+}
+
+// sparesOwn reports whether etcd has a quorum without the member of this host.
+func (e *Etcd) sparesOwn() bool {
+	var states []etcd.State
+	for _, m := range e.Members {
+		states = append(states, etcd.State{Member: m.Member, Err: m.Err})
+	}
+	return etcd.Spares(states, e.Own)
 }

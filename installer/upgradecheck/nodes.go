@@ -1,6 +1,7 @@
 package upgradecheck
 
 import (
+	"fmt"
 	"io/fs"
 	"path"
 	"slices"
@@ -17,7 +18,7 @@ func (t *Target) controlPlanesReady() (found []finding) {
 	}
 	for _, n := range t.Cluster.Nodes {
 		if n.ControlPlane && !n.Ready {
-			found = append(found, problem("start its kubelet and its static pods, or remove the node if it is lost; see: kubectl describe node "+n.Name,
+			found = append(found, problem(fmt.Sprintf("start its kubelet and its static pods, see: kubectl describe node %[1]s; if it is lost permanently: kubectl delete node %[1]s; to upgrade the others first: --ignore-preflight-errors ControlPlaneNodesReady", n.Name),
 				"control plane %s is not Ready: %s", n.Name, n.Reason))
 		}
 	}

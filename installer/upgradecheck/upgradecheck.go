@@ -75,6 +75,7 @@ type Target struct {
 // Etcd is the state of the stacked etcd.
 type Etcd struct {
 	Members []etcd.Status
+	Own     uint64 // the ID of this host's member
 	// Err is why the members cannot be listed.
 	Err error
 }
@@ -109,7 +110,7 @@ func checks() []check {
 		{"VersionSkew", (*Target).skew, false},
 		{"ImagePull", (*Target).images, false},
 		{"Architecture", (*Target).architecture, false},
-		{"EtcdHealth", (*Target).etcdHealth, true},
+		{EtcdHealth, (*Target).etcdHealth, true},
 		{"Certificates", (*Target).certificates, false},
 		{"FeatureGates", (*Target).featureGates, false},
 		{"RemovedFlags", (*Target).removedFlags, false},
@@ -125,6 +126,9 @@ func checks() []check {
 		check{"Drain", (*Target).drain, true},
 	)
 }
+
+// EtcdHealth is the name of the check of etcd's members.
+const EtcdHealth = "EtcdHealth"
 
 // diskSpace is the name of preflight's check, which Run calls.
 const diskSpace = "DiskSpace"

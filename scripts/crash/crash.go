@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Call is a system call that is about to change a file.
+// A Call is a system call that is about to change a file, or to sync a file or directory.
 type Call struct {
 	Name string // as in man 2
 	Path string // of the changed or created file; for a rename the new path
@@ -133,12 +133,12 @@ func entered(thread int) (Call, bool) {
 		return Call{"chmod", text(1)}, true
 	case unix.SYS_UTIMENSAT:
 		return Call{"utimens", text(1)}, true
-	case unix.SYS_WRITE, unix.SYS_FCHMOD, unix.SYS_FCHOWN, unix.SYS_FTRUNCATE, unix.SYS_FLOCK:
+	case unix.SYS_WRITE, unix.SYS_FCHMOD, unix.SYS_FCHOWN, unix.SYS_FTRUNCATE, unix.SYS_FLOCK, unix.SYS_FSYNC:
 		path, err := os.Readlink(fmt.Sprintf("/proc/%d/fd/%d", thread, int32(arg(0))))
 		if err != nil || !filepath.IsAbs(path) {
 			return Call{}, false // a pipe or a socket
 		}
-		name := map[uint64]string{unix.SYS_WRITE: "write", unix.SYS_FCHMOD: "chmod", unix.SYS_FCHOWN: "chown", unix.SYS_FTRUNCATE: "truncate", unix.SYS_FLOCK: "flock"}[number]
+		name := map[uint64]string{unix.SYS_WRITE: "write", unix.SYS_FCHMOD: "chmod", unix.SYS_FCHOWN: "chown", unix.SYS_FTRUNCATE: "truncate", unix.SYS_FLOCK: "flock", unix.SYS_FSYNC: "fsync"}[number]
 		return Call{name, path}, true
 	}
 	return Call{}, false

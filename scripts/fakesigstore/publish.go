@@ -44,7 +44,8 @@ var (
 	ImageSigner  = Account{Name: "krel-trust@k8s-releng-prod.iam.gserviceaccount.com", Issuer: "https://accounts.google.com"}
 )
 
-// SignRelease signs what Kubernetes signs of a release. It returns the mirror of the
+// SignRelease signs what Kubernetes signs of a release, and replaces the binaries and the images of
+// Kubernetes itself by some that have the version of the release. It returns the mirror of the
 // transparency log and the path of the trusted root, for flags.
 func (s *Sigstore) SignRelease(u *fakesites.Upstream, version, arch string) (mirror, trustedRoot string) {
 	s.t.Helper()
@@ -54,11 +55,13 @@ func (s *Sigstore) SignRelease(u *fakesites.Upstream, version, arch string) (mir
 	}
 	for _, b := range c.Binaries {
 		if file, ok := strings.CutPrefix(b.URL, "https://dl.k8s.io/"); ok {
+			putBinary(u, "dl.k8s.io/"+file, version, arch)
 			s.SignFile(u, "dl.k8s.io/"+file, BinarySigner)
 		}
 	}
 	for _, i := range c.Images {
 		if strings.HasPrefix(i.Reference, "registry.k8s.io/") {
+			putImage(u, i.Reference, version)
 			s.SignImage(u, i.Reference, ImageSigner)
 		}
 	}

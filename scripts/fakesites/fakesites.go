@@ -117,6 +117,9 @@ func (u *Upstream) Mirrors() []string {
 	return m
 }
 
+// T is the test.
+func (u *Upstream) T() testing.TB { return u.t }
+
 // URL serves all hosts, each in a directory with its name.
 func (u *Upstream) URL() string { return u.server.URL }
 
@@ -125,6 +128,12 @@ func (u *Upstream) Put(target string, content []byte) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.files[target] = content
+}
+
+// PutFile serves a file, and a checksum file with it alone, as on dl.k8s.io.
+func (u *Upstream) PutFile(target string, content []byte) {
+	u.Put(target, content)
+	u.Put(target+".sha256", fmt.Appendf(nil, "%x\n", sha256.Sum256(content)))
 }
 
 // Remove makes a host and path return 404.
@@ -288,6 +297,12 @@ func tarOf(t testing.TB, members map[string][]byte) []byte {
 func LayerTar(t testing.TB, seed string) []byte {
 	t.Helper()
 	return tarOf(t, map[string][]byte{"file-" + path.Base(seed): fakeBinary(seed)})
+}
+
+// FilesLayer is a layer with these files.
+func FilesLayer(t testing.TB, files map[string][]byte) v1.Layer {
+	t.Helper()
+	return GzipLayer(t, tarOf(t, files))
 }
 
 // Image returns an image of two layers. All images of an architecture share the lower

@@ -312,6 +312,7 @@ func (g Generator) Probes() (list []Probe) {
 
 // logLines returns lines of logs with a secret.
 func (g Generator) logLines(name, envName string) map[string]func(string) string {
+	compound := pick(g, "smtp_pass", "certificateKey", "auth_token", "MYSQL_PWD", "apiKey")
 	shortName := strings.ToUpper(g.word(lower, 5))
 	unknownFlag := g.word(lower, 5) + "x"
 	b64 := func(s string) string { return base64.StdEncoding.EncodeToString([]byte("user:" + s + "padding")) }
@@ -363,6 +364,7 @@ func (g Generator) logLines(name, envName string) map[string]func(string) string
 		},
 		"password in text":  func(s string) string { return "wrong password " + s + " for jane" },
 		"user and password": func(s string) string { return "curl -u admin:" + strings.ReplaceAll(s, "\n", "") + " https://h" },
+		"name and value":    func(s string) string { return "using " + compound + " 4x" + strings.ReplaceAll(s, "\n", "") },
 		"token in text":     func(s string) string { return "invalid token 4x" + strings.ReplaceAll(s, "\n", "") },
 		"short variable":    func(s string) string { return "env " + shortName + "=" + s },
 		"XML":               func(s string) string { return "<" + name + ">" + s + "</x>" },

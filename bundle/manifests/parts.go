@@ -1,0 +1,226 @@
+package manifests
+
+import (
+	"regexp"
+	"strings"
+)
+
+// A parted is what may contain an image in parts: names with their values.
+type parted struct {
+	context confidence      // of the field or the section that has the parts
+	values  map[string]part // by name, as simple returns it
+}
+
+// A part is a value and where it is.
+type part struct {
+	at    path
+	value string
+}
+
+// simple returns a name without case and separators: IMAGE_TAG and image.tag are imageTag.
+func simple(name string) string {
+	return strings.ToLower(strings.NewReplacer("-", "", "_", "", ".", "").Replace(name))
+}
+
+func (v parted) set(name string, at path, value any) {
+	switch n := value.(type) {
+	case string:
+		v.values[simple(name)] = part{at, strings.TrimSpace(n)}
+	case int64, float64:
+		v.values[simple(name)] = part{at, jsonText(n)}
+	}
+}
+
+// get returns the first value that is not empty, and its name without the prefix.
+func (v parted) get(prefix string, names ...string) (part, string) {
+	for _, name := range names {
+		if found := v.values[prefix+name]; found.value != "" {
+			return found, name
+		}
+	}
+	return part{}, ""
+}
+
+// fieldsOf returns the fields of an object.
+func fieldsOf(p path, fields map[string]any) parted {
+	v := parted{confidenceOf(p.key()), map[string]part{}}
+	for name, value := range fields {
+		v.set(name, p.with(name), value)
+	}
+	return v
+}
+
+// defaultsOf returns the default values of the properties in a schema.
+func defaultsOf(p path, properties map[string]any) parted {
+	v := parted{confidenceOf(p[:max(0, len(p)-1)].key()), map[string]part{}}
+	for name, property := range properties {
+		if schema, ok := property.(map[string]any); ok {
+			v.set(name, p.with(name, "default"), schema["default"])
+		}
+	}
+	return v
+}
+
+// variablesOf returns the values of a list of environment variables or parameters.
+func variablesOf(p path, list []any) parted {
+	v := parted{anywhere, map[string]part{}}
+	for i, m := range objectsIn(list) {
+		if name, ok := m["name"].(string); ok && simple(name) != "version" {
+			v.set(name, p.with(i, "value"), m["value"])
+		}
+	}
+	return v
+}
+
+// flagsOf returns the values of flags: --image-tag=v1, or --image-tag and v1.
+func flagsOf(p path, list []any) parted {
+	v := parted{anywhere, map[string]part{}}
+	for i, argument := range list {
+		flag, _ := argument.(string)
+		name, value, ok := strings.Cut(flag, "=")
+		if !strings.HasPrefix(name, "-") {
+			continue
+		}
+		if !ok && i+1 < len(list) {
+			i++
+			value, _ = list[i].(string)
+		}
+		v.set(name, p.with(i), value)
+	}
+	return v
+}
+
+// pair matches a name and its value in a text.
+var pair = regexp.MustCompile(`([A-Za-z_][\w.-]*)["']?[ \t]*[=:][ \t]*["']?([A-Za-z0-9][^\s"',;{}<>)]*)`)
+
+// pairsOf returns the pairs of a text. A name that is repeated begins other pairs.
+func pairsOf(p path, text string, c confidence) []parted {
+	v := parted{c, map[string]part{}}
+	list := []parted{v}
+	for _, m := range pair.FindAllStringSubmatch(text, -1) {
+		name := simple(m[1])
+		if _, repeated := v.values[name]; repeated {
+			v = parted{c, map[string]part{}}
+			list = append(list, v)
+		}
+		if name != "version" {
+			v.set(name, p, m[2])
+		}
+	}
+	return list
+}
+
+// parts looks for images in parts: registry, repository or name, tag, digest. All names may have a
+// prefix: proxyImage and proxyTag.
+func (f *finder) parts(v parted) {
+	prefixes := map[string]any{"": nil}
+	for name := range v.values {
+		for _, suffix := range []string{"repository", "repo", "image", "name"} {
+			if prefix, ok := strings.CutSuffix(name, suffix); ok {
+				prefixes[prefix] = nil
+			}
+		}
+	}
+	for _, prefix := range sortedKeys(prefixes) {
+		f.join(v, prefix)
+	}
+}
+
+// join reports the image whose parts have the prefix.
+func (f *finder) join(v parted, prefix string) {
+	repository, key := v.get(prefix, "newname", "repository", "image", "imagerepository", "imagename", "repo", "imagerepo", "baseimage", "name")
+	if repository.value == "" || strings.Contains(repository.value, "//") {
+		return
+	}
+	registry := v.registry(prefix)
+	if short := v.short(prefix, key, repository.value); short.value != "" {
+		f.joined[place(repository.at, repository.value)] = true
+		registry, repository, key = repository, short, "image"
+	}
+	tag, tagKey := v.get(prefix, "newtag", "tag", "imagetag", "version", "imageversion")
+	if strings.HasSuffix(tagKey, "version") && !strings.Contains(prefix+key, "image") {
+		tag = part{} // repository and version also describe a chart or a source
+	}
+	digest, _ := v.get(prefix, "digest", "imagedigest", "sha")
+	c := named
+	switch complete := tag.value != "" || digest.value != ""; {
+	case isComplete(repository.value):
+		if registry.value == "" || isRegistry(strings.Split(repository.value, "/")[0]) {
+			return // value reports it
+		}
+		tag, digest = part{}, part{}
+	case isRegistry(repository.value):
+		f.joined[place(repository.at, repository.value)] = true
+		return // the controller adds the name
+	case !complete && (registry.value == "" || key == "name"):
+		return
+	case !complete:
+		c = anywhere
+	case key == "name" && registry.value == "" && tagKey != "newtag":
+		c = max(v.context, confidenceOf(prefix))
+	}
+	f.addJoined(registry, repository, tag.value, digest.value, c)
+}
+
+func (v parted) registry(prefix string) part {
+	for _, prefix := range []string{prefix, ""} {
+		if found, _ := v.get(prefix, "registry", "imageregistry"); found.value != "" {
+			return found
+		}
+	}
+	return part{}
+}
+
+// short returns the name of an image in NVIDIA's form: a repository of images, the image's name, and
+// its version. The field of a controller that knows the version itself is reported without one.
+func (v parted) short(prefix, key, repository string) part {
+	names := []string{"image"}
+	if isRegistry(repository) {
+		names = []string{"image", "imagename", "name"}
+	}
+	if found, _ := v.get(prefix, names...); key == "repository" && (isRegistry(repository) || !strings.ContainsAny(found.value, "/:@")) {
+		return found
+	}
+	return part{}
+}
+
+// isComplete reports whether a repository has a tag or a digest.
+func isComplete(repository string) bool { return strings.ContainsAny(lastElement(repository), ":@") }
+
+func (f *finder) addJoined(registry, repository part, tag, digest string, c confidence) {
+	written := repository.value
+	if registry.value != "" {
+		written = strings.TrimSuffix(registry.value, "/") + "/" + written
+	}
+	if strings.HasPrefix(tag, "sha256:") {
+		tag, digest = "", tag
+	}
+	if tag != "" {
+		written += ":" + tag
+	}
+	if digest != "" && !strings.Contains(written, "@") {
+		written += "@sha256:" + strings.TrimPrefix(digest, "sha256:")
+	}
+	f.add(repository.at, written, c)
+	f.joined[place(repository.at, repository.value)] = true
+}
+
+// isRegistry reports whether a repository is only the name of a registry.
+func isRegistry(repository string) bool {
+	return strings.Contains(repository, ".") && !strings.Contains(strings.TrimSuffix(repository, "/"), "/")
+}
+
+// hub looks at Istio's form: a hub and a tag, and below them images without either.
+func (f *finder) hub(p path, v map[string]any) {
+	hub, _ := v["hub"].(string)
+	tag, _ := fieldsOf(p, v).get("", "tag", "imagetag", "version")
+	if hub == "" || tag.value == "" {
+		return
+	}
+	walk(p, v, func(p path, value any) bool {
+		if s, ok := value.(string); ok && p.key() == "image" && !strings.ContainsAny(s, "/:") && s != "" {
+			f.addJoined(part{value: hub}, part{p, s}, tag.value, "", named)
+		}
+		return true
+	})
+}

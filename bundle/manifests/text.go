@@ -1,0 +1,191 @@
+package manifests
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"regexp"
+	"strings"
+
+	yamlv3 "go.yaml.in/yaml/v3"
+	"sigs.k8s.io/yaml"
+
+	"airlift/bundle/textfile"
+)
+
+// textOf returns content as a text, or nothing if it is binary.
+func textOf(content []byte) string {
+	content = textfile.UTF8(content)
+	if bytes.ContainsRune(content, 0) {
+		return ""
+	}
+	return strings.ToValidUTF8(string(content), " ")
+}
+
+// text looks at a text, document by document: structured data, or else everything that may be a
+// file's format or a script. c is the confidence of what has no name in the text.
+func (f *finder) text(p path, s string, c confidence) {
+	s = strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(s)
+	for _, document := range strings.Split("\n"+s, "\n---") {
+		if values, ok := structured(document); ok {
+			for _, v := range values {
+				f.tree(p, v, c)
+			}
+			continue
+		}
+		f.sections(p, comment.ReplaceAllString(document, ""), c)
+	}
+}
+
+// structured returns the values of a text if all of it is one document of YAML or values of JSON,
+// and they are objects or lists.
+func structured(text string) (values []any, ok bool) {
+	decoder := yamlv3.NewDecoder(strings.NewReader(text))
+	var value any
+	err := decoder.Decode(&value)
+	switch {
+	case errors.Is(err, io.EOF):
+		return nil, true
+	case err == nil && errors.Is(decoder.Decode(new(any)), io.EOF) && yaml.Unmarshal([]byte(text), &value) == nil:
+		values = []any{value}
+	default:
+		values = jsonValues(text)
+	}
+	for _, v := range values {
+		switch v.(type) {
+		case map[string]any, []any:
+		default:
+			return nil, false
+		}
+	}
+	return values, len(values) > 0
+}
+
+// jsonValues returns the values of a text, or nothing if anything else is in it.
+func jsonValues(text string) (values []any) {
+	decoder := json.NewDecoder(strings.NewReader(text))
+	for {
+		var value any
+		if err := decoder.Decode(&value); errors.Is(err, io.EOF) {
+			return values
+		} else if err != nil {
+			return nil
+		}
+		values = append(values, value)
+	}
+}
+
+var (
+	// comment matches a line that is a comment in the usual formats.
+	comment = regexp.MustCompile(`(?m)^[ \t]*(#|;|//).*$`)
+	// section matches the header of a section in INI and TOML.
+	section = regexp.MustCompile(`(?m)^[ \t]*\[\[?([\w. -]+)\]\]?[ \t]*$`)
+)
+
+// sections looks at the sections of a text. Their names are names of what is in them.
+func (f *finder) sections(p path, s string, c confidence) {
+	from, here := 0, c
+	for _, header := range section.FindAllStringSubmatchIndex(s, -1) {
+		f.section(p, s[from:header[0]], here)
+		from, here = header[1], max(c, confidenceOf(s[header[2]:header[3]]))
+	}
+	f.section(p, s[from:], here)
+}
+
+func (f *finder) section(p path, s string, c confidence) {
+	for _, v := range pairsOf(p, s, c) {
+		f.parts(v)
+	}
+	f.words(p, s, c)
+}
+
+var (
+	// token matches what may be a name or a reference.
+	token = regexp.MustCompile(`[A-Za-z0-9][A-Za-z0-9._:/@-]*[A-Za-z0-9]`)
+	// glued matches a property without a blank: image:quay.io/team/app:v1.
+	glued = regexp.MustCompile(`^([\w.-]*image):(.+[:/].+)$`)
+	// assigns matches what is between a name and its value.
+	assigns = regexp.MustCompile(`^["'\\\]]*\s*(=>?|:=?|\+=|\?=|>|\()[\s\["'\\(-]*$|^[ \t]+["']$`)
+	// follows matches what is between a flag and its value, or between two values of a list.
+	follows = regexp.MustCompile(`^["'\\]*[\s,=-]+["'\\]*$`)
+	// blank matches what is between a name and its value in a text with few signs.
+	blank = regexp.MustCompile(`^[ \t]+$`)
+	// tools matches a line with a command that uses images.
+	tools = regexp.MustCompile(`\b(docker|podman|nerdctl|crictl|ctr|skopeo|crane|buildah|kubectl|FROM|COPY --from)\b`)
+	// general matches names that have the meaning of the word before them: name="image" value="busybox:1.36".
+	general = regexp.MustCompile(`^(value|default)$`)
+	// ends matches what follows a value that has neither tag nor registry.
+	ends = regexp.MustCompile(`^(\\?["'<,;)\]}]|[ \t]*(\n|$))`)
+)
+
+// A word is a token of a text.
+type word struct {
+	from, to int
+	flag     bool // it follows a dash
+	image    confidence
+	before   confidence // of the word before it, as a name
+}
+
+// words looks at each token of a text, and judges it by the name before it.
+func (f *finder) words(p path, s string, c confidence) {
+	s = strings.ReplaceAll(s, ":-", "=-") // ${IMAGE:-busybox}
+	var last word
+	lineEnd, usesImages := 0, false
+	for _, t := range token.FindAllStringIndex(s, -1) {
+		w := word{from: t[0], to: t[1], flag: t[0] > 0 && s[t[0]-1] == '-'}
+		value := strings.TrimPrefix(s[w.from:w.to], "docker://")
+		if w.from >= lineEnd {
+			line, _, _ := strings.Cut(s[w.from:], "\n")
+			lineEnd, usesImages = w.from+len(line), tools.MatchString(line)
+		}
+		judged := judge(s, last, w)
+		if usesImages {
+			judged = max(judged, hinted)
+		}
+		switch m := glued.FindStringSubmatch(value); {
+		case m != nil:
+			value, judged = m[2], confidenceOf(m[1])
+		case value == strings.TrimSpace(s):
+			judged = max(judged, c)
+		default:
+			judged = max(judged, min(c, hinted))
+		}
+		// The rest of a URL or of a path is none.
+		if w.from == 0 || !strings.ContainsRune("/.@$}", rune(s[w.from-1])) {
+			f.add(p, value, judged)
+		}
+		if _, ok := looksLikeImage(value, judged); ok {
+			w.image = judged
+		}
+		w.before = confidenceOf(s[last.from:last.to])
+		last = w
+	}
+}
+
+// judge returns how likely the word w is an image.
+func judge(s string, last, w word) confidence {
+	name, between := s[last.from:last.to], s[last.to:w.from]
+	c := confidenceOf(name)
+	if general.MatchString(name) {
+		c = last.before
+	}
+	bare := !strings.ContainsAny(s[w.from:w.to], ":/@")
+	switch {
+	case last.image > anywhere && follows.MatchString(between):
+		c = min(last.image, hinted)
+		if strings.Contains(between, ",") && !bare {
+			c = last.image
+		}
+	case last.flag && follows.MatchString(between):
+	case assigns.MatchString(between):
+		if bare && !ends.MatchString(s[w.to:]) && between != "=" {
+			c = min(c, hinted)
+		}
+	case blank.MatchString(between):
+		c = min(c, hinted)
+	default:
+		c = anywhere
+	}
+	return c
+}

@@ -1,0 +1,47 @@
+package backup_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"filippo.io/age"
+
+	"airlift/fault"
+	"airlift/installer/backup"
+)
+
+func TestFilesThatAreNoAgeKeys(t *testing.T) {
+	secret, err := age.GenerateX25519Identity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	public := secret.Recipient().String()
+	for name, c := range map[string]struct{ content, recipients, identities string }{
+		"secret key": {"# created\n" + secret.String() + "\n", "age-keygen -y", ""},
+		"public key": {public + "\n", "", "--identity needs the file with the secret key"},
+		"encrypted":  {"age-encryption.org/v1\n-> scrypt", "age --decrypt", "age --decrypt"},
+		"armored":    {"-----BEGIN AGE ENCRYPTED FILE-----\n", "age --decrypt", "age --decrypt"},
+		"SSH":        {"ssh-ed25519 AAAA me\n", "age-keygen -o", "age-keygen -o"},
+		"PEM":        {"-----BEGIN CERTIFICATE-----\n", "age-keygen -o", "age-keygen -o"},
+		"UTF-16":     {"\xff\xfea\x00g\x00", "iconv", "iconv"},
+		"empty":      {"", "age-keygen -o", "age-keygen -o"},
+	} {
+		path := filepath.Join(t.TempDir(), "key.txt")
+		if err := os.WriteFile(path, []byte(c.content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, asRecipients := backup.Recipients(nil, []string{path})
+		_, asIdentities := backup.Identities([]string{path})
+		for want, err := range map[string]error{c.recipients: asRecipients, c.identities: asIdentities} {
+			if (want == "") != (err == nil) || !strings.Contains(fault.Hint(err), want) || err != nil && strings.Contains(err.Error(), secret.String()) {
+				t.Errorf("%s: %v (hint %q), want %q", name, err, fault.Hint(err), want)
+			}
+		}
+	}
+	// A secret key in place of a public one is not printed.
+	if _, err := backup.Recipients([]string{secret.String()}, nil); err == nil || strings.Contains(err.Error()+fault.Hint(err), secret.String()) || !strings.Contains(fault.Hint(err), "age-keygen -y") {
+		t.Errorf("%v (hint %q)", err, fault.Hint(err))
+	}
+}

@@ -1,0 +1,108 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// Kept has the previous versions of files that an upgrade replaces, at their paths below a
+// directory in UpgradeDir.
+type Kept struct {
+	host *Host
+	dir  string
+}
+
+// Kept returns the previous files with a name. There may be none.
+func (h *Host) Kept(name string) Kept { return Kept{h, filepath.Join(UpgradeDir, name)} }
+
+// absentSuffix marks a path at which no file was before the upgrade.
+const absentSuffix = ".absent"
+
+// Keep copies a file before the upgrade replaces it, unless there is a copy already: after an
+// interruption, the file may be the new one.
+func (k Kept) Keep(path string) error {
+	kept := k.host.Path(filepath.Join(k.dir, path))
+	if exists(kept) || exists(kept+absentSuffix) {
+		return nil
+	}
+	err := k.host.makeState()
+	if err == nil {
+		err = os.MkdirAll(filepath.Dir(kept), 0o700)
+	}
+	if err == nil {
+		err = copyFile(k.host.Path(path), kept)
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		err = replaceFile(kept+absentSuffix, nil, 0o600)
+	}
+	if err != nil {
+		return fmt.Errorf("keeping the previous %s: %w", path, err)
+	}
+	return nil
+}
+
+// Read reads the previous file at a path; nil if none is kept.
+func (k Kept) Read(path string) ([]byte, error) {
+	data, err := os.ReadFile(k.host.Path(filepath.Join(k.dir, path)))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return data, err
+}
+
+// Paths lists the files of which the previous one is kept, or recorded as absent.
+func (k Kept) Paths() (paths []string, err error) {
+	root := k.host.Path(k.dir)
+	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) && path == root {
+			return nil
+		}
+		if err != nil || d.IsDir() {
+			return err
+		}
+		if strings.HasPrefix(d.Name(), ".airlift-") {
+			return nil // of an interrupted copy
+		}
+		paths = append(paths, strings.TrimSuffix(strings.TrimPrefix(path, root), absentSuffix))
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("listing %s: %w", k.dir, err)
+	}
+	return paths, nil
+}
+
+// Restore restores the previous file at a path, or removes the new one if there was none.
+func (k Kept) Restore(ctx context.Context, path string) (changed bool, err error) {
+	h, kept := k.host, filepath.Join(k.dir, path)
+	if exists(h.Path(kept + absentSuffix)) {
+		if !exists(h.Path(path)) {
+			return false, nil
+		}
+		return true, h.Remove(path)
+	}
+	if _, ok := h.recorded(kindBinary, path); ok {
+		sum, err := digestFile(h.Path(kept))
+		if err != nil {
+			return false, fmt.Errorf("restoring %s: %w", path, err)
+		}
+		return h.installFrom(ctx, Binary{path, sum}, kept)
+	}
+	info, err := os.Stat(h.Path(kept))
+	if err != nil {
+		return false, fmt.Errorf("restoring %s: %w", path, err)
+	}
+	data, err := os.ReadFile(h.Path(kept))
+	if err != nil {
+		return false, fmt.Errorf("restoring %s: %w", path, err)
+	}
+	return h.WriteFile(path, data, info.Mode().Perm())
+}
+
+// Remove removes all of these copies.
+func (k Kept) Remove() error { return k.host.RemoveTree(k.dir) }

@@ -1,0 +1,203 @@
+package installer
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"airlift/bundle"
+	"airlift/fault"
+	"airlift/images/store"
+	"airlift/installer/backup"
+	"airlift/installer/cluster"
+	"airlift/installer/config"
+	"airlift/installer/etcd"
+	"airlift/installer/host"
+)
+
+// etcdManifestOf returns a manifest of etcd with a tag.
+func etcdManifestOf(tag string) []byte {
+	return []byte("spec: {containers: [{image: 'registry.k8s.io/etcd:" + tag + "'}]}\n")
+}
+
+// etcdUpgrade returns an upgrade of a host whose etcd never becomes healthy: its runtime has no
+// containers.
+func etcdUpgrade(t *testing.T, h *host.Host, to string) *Upgrade {
+	t.Helper()
+	u := NewUpgrade(&Bundle{file: new(bundle.File), manifest: &bundle.Manifest{KubernetesVersion: "v1.34.1"}}, UpgradeOptions{}, true, h, &Console{Out: io.Discard})
+	u.self, u.config, u.containerd = cluster.UpgradeNode{KubeletVersion: "v1.33.1"}, &config.Config{}, &store.Store{}
+	u.plans = map[string][]byte{etcdPod: etcdManifestOf(to)}
+	u.pods = newStaticPods(u.node)
+	u.pods.timeout, u.pods.starts, u.pods.ignoresEtcd = time.Millisecond, u.recordEtcd, true
+	var err error
+	if u.state, err = readUpgradeState(h); err != nil {
+		t.Fatal(err)
+	}
+	return u
+}
+
+// TestLateEtcd: an etcd of a new minor version that is not healthy in time keeps its manifest, because
+// it may have changed its data. The next run continues with it, and undo is refused, with a way back.
+func TestLateEtcd(t *testing.T) {
+	for _, c := range []struct {
+		from, to string
+		stays    bool
+	}{
+		{"3.5.16-0", "3.5.24-0", false},
+		{"3.5.24-0", "3.6.5-0", true},
+		{"3.6.5-0", "site", true},
+		{"3.6.5-0@sha256:" + strings.Repeat("a", 64), "3.6.8-0", false},
+	} {
+		h, unlock, err := host.OpenLocked(t.TempDir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer unlock()
+		if _, err := h.WriteFile(etcdManifest, etcdManifestOf(c.from), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		for run := range 2 {
+			u := etcdUpgrade(t, h, c.to)
+			_, err := u.replace(t.Context(), etcdPod)
+			err = u.explain(err)
+			is, _ := os.ReadFile(h.Path(etcdManifest))
+			if want := c.from; err == nil || !c.stays && !bytes.Equal(is, etcdManifestOf(want)) || c.stays && !bytes.Equal(is, etcdManifestOf(c.to)) {
+				t.Errorf("%s to %s, run %d: %s\n%v", c.from, c.to, run, is, err)
+			}
+			if stays := strings.Contains(err.Error(), "is not restored: the new etcd may have changed"); stays != c.stays {
+				t.Errorf("%s to %s, run %d: %v", c.from, c.to, run, err)
+			}
+			if !strings.Contains(fault.Hint(err), "run the same command again") || strings.Contains(fault.Hint(err), "upgrade undo") == c.stays || strings.Contains(fault.Hint(err), "./install etcd restore") != c.stays {
+				t.Errorf("%s to %s, run %d: hint %q", c.from, c.to, run, fault.Hint(err))
+			}
+		}
+		if _, err := NewUpgradeUndo(h, &Console{Out: io.Discard}); (err != nil) != c.stays {
+			t.Errorf("undo of %s to %s: %v", c.from, c.to, err)
+		}
+	}
+}
+
+// TestEtcdIsRecordedFirst: without the record on the disk, the new etcd does not start.
+func TestEtcdIsRecordedFirst(t *testing.T) {
+	h, unlock, err := host.OpenLocked(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unlock()
+	if _, err := h.WriteFile(etcdManifest, etcdManifestOf("3.5.24-0"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	u := etcdUpgrade(t, h, "3.6.5-0")
+	if err := u.begin(); err != nil {
+		t.Fatal(err)
+	}
+	state := h.Path(host.UpgradeState)
+	for _, err := range []error{os.Remove(state), os.MkdirAll(filepath.Join(state, "no file"), 0o755)} { // as on a full disk
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err = u.replace(t.Context(), etcdPod)
+	if err = u.explain(err); err == nil || !strings.Contains(err.Error(), host.UpgradeState) || strings.Contains(err.Error(), "is not restored") || !strings.Contains(fault.Hint(err), "upgrade undo") {
+		t.Errorf("%v, hint %q", err, fault.Hint(err))
+	}
+	if is, _ := os.ReadFile(h.Path(etcdManifest)); !bytes.Equal(is, etcdManifestOf("3.5.24-0")) {
+		t.Errorf("etcd's manifest: %s", is)
+	}
+}
+
+// TestUndoAfterAPowerFailure: the manifest of the new etcd was lost, and the new etcd has run.
+func TestUndoAfterAPowerFailure(t *testing.T) {
+	h, unlock, err := host.OpenLocked(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unlock()
+	if _, err := h.WriteFile(etcdManifest, etcdManifestOf("3.5.24-0"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := &upgradeState{From: "v1.33.1", To: "v1.34.1", EtcdStarted: "registry.k8s.io/etcd:3.6.5-0"}
+	if err := h.Kept(s.formerName()).Keep(etcdManifest); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.write(h); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := NewUpgradeUndo(h, &Console{Out: io.Discard}); fault.ExitCode(err) != fault.Preflight || !strings.Contains(err.Error(), "registry.k8s.io/etcd:3.6.5-0") {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestWayBack: the hint names only a backup that exists and has the version from before the upgrade.
+func TestWayBack(t *testing.T) {
+	h, unlock, err := host.OpenLocked(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unlock()
+	file := backupPath(h, "v1.34.1", time.Date(2026, 11, 26, 10, 0, 0, 0, time.UTC))
+	if file != "/var/lib/airlift-backups/before-v1.34.1-20261126T100000Z.tar" {
+		t.Error(file)
+	}
+	save := func(version string) {
+		t.Helper()
+		snapshot := filepath.Join(t.TempDir(), "snapshot.db")
+		if err := os.WriteFile(snapshot, []byte("data"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		var out bytes.Buffer
+		if err := backup.Write(&out, backup.Manifest{KubernetesVersion: version, Snapshot: etcd.Snapshot{Size: 4}}, snapshot, []backup.File{{Name: backup.ConfigName}, {Name: backup.PKIDir + "ca.crt"}}); err != nil {
+			t.Fatal(err)
+		}
+		if err := h.PrepareBackups(); err != nil {
+			t.Fatal(err)
+		}
+		if err := host.WriteOutput(h.Path(file), out.Bytes(), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := &upgradeState{From: "v1.33.1", To: "v1.34.1"}
+	for _, c := range []struct {
+		name   string
+		before func()
+		want   string
+	}{
+		{"no backup", func() {}, "./install etcd restore FILE, with a backup from before the upgrade; then"},
+		{"a missing file", func() { s.Backup = file }, "cannot be used: open"},
+		{"the version before", func() { save("v1.33.1") }, "on each control plane: ./install reset --force; then here: ./install etcd restore " + file + "; then"},
+		{"of the second control plane", func() { save("v1.34.1") }, "of the control plane where 'upgrade apply' ran"},
+		{"damaged", func() {
+			if err := os.WriteFile(h.Path(file), make([]byte, 5000), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}, "cannot be used: it is not an Airlift backup"},
+	} {
+		c.before()
+		if got := wayBack(h, s); !strings.Contains(got, c.want) || !strings.Contains(got, "with the file of v1.33.1") {
+			t.Errorf("%s: %s", c.name, got)
+		}
+	}
+	if next := backupPath(h, "v1.34.1", time.Date(2026, 11, 26, 10, 0, 0, 0, time.UTC)); next == file {
+		t.Errorf("%s would be replaced", file)
+	}
+	// Reset keeps it, and names it. It removes what an interrupted run has left.
+	unfinished := host.UpgradeBackups + "/.airlift-before-v1.34.1.tar"
+	if err := os.WriteFile(h.Path(unfinished), []byte("keys"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.WriteFile("/etc/kubernetes/made", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	plan, err := h.Plan()
+	if err != nil || !slices.ContainsFunc(plan.Of(host.Leave), func(i host.Item) bool { return i.Path == host.UpgradeBackups }) {
+		t.Errorf("%v, %v", plan, err)
+	}
+	if _, err := h.RemoveInstalled(t.Context()); err != nil || !fileExists(h, file) || fileExists(h, unfinished) || fileExists(h, host.StateDir) {
+		t.Errorf("after reset: %v", err)
+	}
+}
