@@ -57,6 +57,7 @@ func (u *Upgrade) checkTarget(ctx context.Context, command upgradecheck.Command)
 	if err != nil {
 		return nil, err
 	}
+	t.Kubelet = u.self.KubeletVersion
 	t.Config, t.Continues = u.config, u.state != nil && !u.state.Finished
 	if u.state != nil {
 		if t.Kept, err = u.existing.Kept(u.state.formerName()).Paths(); err != nil {
@@ -166,7 +167,7 @@ func (u *Upgrade) kubeletProblems() ([]kubeletrules.Problem, error) {
 	})
 	flags = append(flags, preflight.KubeletFlags("KUBELET_EXTRA_ARGS", own)...)
 	return kubeletrules.Check(kubeletrules.Input{
-		Kubernetes: u.bundle.KubernetesVersion(), Config: files[0].Data, Flags: flags,
+		Kubernetes: u.bundle.KubernetesVersion(), From: u.self.KubeletVersion, Config: files[0].Data, Flags: flags,
 		Root: os.DirFS(u.existing.Path("/")), CPUs: u.config.Facts.NumCPU, MemoryBytes: u.config.Facts.MemoryBytes,
 	}), nil
 }

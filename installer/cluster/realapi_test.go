@@ -122,6 +122,7 @@ func startControlPlane() (*controlPlane, error) {
 		"--etcd-servers="+etcdURL,
 		"--advertise-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", p.port), "--bind-address=127.0.0.1",
 		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction", "--enable-bootstrap-token-auth=true", "--allow-privileged=true",
+		"--runtime-config=resource.k8s.io/v1alpha2=true", // for TestRealFeatures
 		"--client-ca-file="+pkiFile("ca.crt"), "--tls-cert-file="+pkiFile("apiserver.crt"), "--tls-private-key-file="+pkiFile("apiserver.key"),
 		"--service-account-key-file="+pkiFile("sa.pub"), "--service-account-signing-key-file="+pkiFile("sa.key"),
 		"--service-account-issuer=https://kubernetes.default.svc.cluster.local", "--service-cluster-ip-range=10.96.0.0/12",

@@ -17,6 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/scheme"
+
+	"airlift/installer/config"
 )
 
 // A RemovedAPI is a version of a built-in kind that a minor version of Kubernetes no longer
@@ -27,6 +29,19 @@ type RemovedAPI struct {
 	Removed int
 	// Replacement is "GROUP/VERSION, KIND"; empty if there is none.
 	Replacement string
+}
+
+// UnknownAPIs returns the items of kube-apiserver's runtime-config whose API version this version of
+// Kubernetes no longer has: it does not start with them.
+func UnknownAPIs(c *config.Cluster) (names []string) {
+	for _, name := range c.ServedAPIs() {
+		if slices.ContainsFunc(DroppedAPIs, func(a DroppedAPI) bool {
+			return c.Minor() >= a.Removed && a.Resource == "" && (name == a.API || strings.HasPrefix(name, a.API+"/"))
+		}) {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 func (a RemovedAPI) groupVersion() string {
@@ -41,6 +56,35 @@ type APIUse struct {
 	By          string `json:"by,omitempty"`     // the field manager
 	Removed     string `json:"removed"`          // "v1.32"
 	Replacement string `json:"replacement,omitempty"`
+	// Lost is the resource of an object that the new version cannot read: "workloads".
+	Lost string `json:"lost,omitempty"`
+}
+
+// A DroppedAPI is an API version that a minor version removes from its code. Objects that are
+// stored in it can no longer be read, not even to delete them.
+type DroppedAPI struct {
+	// Removed is the first minor version without it: 37.
+	Removed int
+	API     string // "scheduling.k8s.io/v1alpha2"
+	// Resource is set if the version stays, without this resource.
+	Resource    string
+	Replacement string // "GROUP/VERSION"; empty if there is none
+}
+
+// DroppedAPIs are those of v1.30 to v1.37, whose objects have no other version in the release
+// before. The sources are pkg/apis and api/discovery of these versions: versions of alpha APIs, which
+// a cluster serves only if runtime-config enables them.
+var DroppedAPIs = []DroppedAPI{
+	{Removed: 31, API: "resource.k8s.io/v1alpha2", Replacement: "resource.k8s.io/v1alpha3"},
+	{Removed: 32, API: "coordination.k8s.io/v1alpha1", Replacement: "coordination.k8s.io/v1alpha2"},
+	{Removed: 32, API: "resource.k8s.io/v1alpha3", Resource: "podschedulingcontexts"},
+	{Removed: 34, API: "networking.k8s.io/v1alpha1", Replacement: "networking.k8s.io/v1"},
+	{Removed: 35, API: "certificates.k8s.io/v1alpha1", Resource: "podcertificaterequests", Replacement: "certificates.k8s.io/v1beta1"},
+	{Removed: 35, API: "storagemigration.k8s.io/v1alpha1", Replacement: "storagemigration.k8s.io/v1beta1"},
+	{Removed: 36, API: "autoscaling/v2beta1", Replacement: "autoscaling/v2"},
+	{Removed: 36, API: "autoscaling/v2beta2", Replacement: "autoscaling/v2"},
+	{Removed: 36, API: "scheduling.k8s.io/v1alpha1", Replacement: "scheduling.k8s.io/v1alpha2"},
+	{Removed: 37, API: "scheduling.k8s.io/v1alpha2", Replacement: "scheduling.k8s.io/v1beta1"},
 }
 
 // RemovedAPIs lists the versions of built-in kinds that the minor version from serves and the
@@ -88,6 +132,16 @@ func (c *Client) APIUses(ctx context.Context, from, to int) (uses []APIUse, err 
 		}
 		uses = append(uses, found...)
 	}
+	for _, a := range DroppedAPIs {
+		if a.Removed <= from || a.Removed > to {
+			continue
+		}
+		found, err := c.lostObjects(ctx, a)
+		if err != nil {
+			return nil, err
+		}
+		uses = append(uses, found...)
+	}
 	if c.http == nil {
 		return uses, nil
 	}
@@ -113,40 +167,63 @@ func (c *Client) APIUses(ctx context.Context, from, to int) (uses []APIUse, err 
 // objectsOf lists the objects of a kind that were last written with an API version that is
 // removed later.
 func (c *Client) objectsOf(ctx context.Context, a RemovedAPI) (uses []APIUse, err error) {
+	err = c.eachObject(ctx, a.groupVersion(), func(r metav1.APIResource) bool { return r.Kind == a.Kind }, func(r metav1.APIResource, o *unstructured.Unstructured) {
+		if by, ok := writtenWith(o, a.groupVersion()); ok {
+			uses = append(uses, APIUse{API: a.groupVersion(), Kind: a.Kind, Object: nameOf(o), By: by, Removed: minorName(a.Removed), Replacement: a.Replacement})
+		}
+	})
+	return uses, err
+}
+
+// lostObjects lists the objects that a later version cannot read.
+func (c *Client) lostObjects(ctx context.Context, a DroppedAPI) (uses []APIUse, err error) {
+	err = c.eachObject(ctx, a.API, func(r metav1.APIResource) bool { return a.Resource == "" || r.Name == a.Resource }, func(r metav1.APIResource, o *unstructured.Unstructured) {
+		uses = append(uses, APIUse{API: a.API, Kind: r.Kind, Object: nameOf(o), Removed: minorName(a.Removed), Replacement: a.Replacement, Lost: r.Name})
+	})
+	return uses, err
+}
+
+func nameOf(o *unstructured.Unstructured) string {
+	return strings.TrimPrefix(o.GetNamespace()+"/"+o.GetName(), "/")
+}
+
+// eachObject visits the objects of some resources of an API version, if it is served.
+func (c *Client) eachObject(ctx context.Context, groupVersion string, wanted func(metav1.APIResource) bool, visit func(metav1.APIResource, *unstructured.Unstructured)) error {
+	gv, err := schema.ParseGroupVersion(groupVersion)
+	if err != nil {
+		return err
+	}
 	var served *metav1.APIResourceList
 	err = persist(ctx, func() (err error) {
-		served, err = c.api.Discovery().ServerResourcesForGroupVersion(a.groupVersion())
+		served, err = c.api.Discovery().ServerResourcesForGroupVersion(groupVersion)
 		return err
 	})
 	if apierrors.IsNotFound(err) {
-		return nil, nil
+		return nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("listing the resources of %s: %w", a.groupVersion(), err)
+		return fmt.Errorf("listing the resources of %s: %w", groupVersion, err)
 	}
 	for _, r := range served.APIResources {
-		if r.Kind != a.Kind || strings.Contains(r.Name, "/") || !slices.Contains(r.Verbs, "list") {
+		if !wanted(r) || strings.Contains(r.Name, "/") || !slices.Contains(r.Verbs, "list") {
 			continue
 		}
 		var list *unstructured.UnstructuredList
 		err := persist(ctx, func() (err error) {
-			list, err = c.dyn.Resource(schema.GroupVersionResource{Group: a.Group, Version: a.Version, Resource: r.Name}).List(ctx, metav1.ListOptions{})
+			list, err = c.dyn.Resource(gv.WithResource(r.Name)).List(ctx, metav1.ListOptions{})
 			return err
 		})
 		if apierrors.IsForbidden(err) || apierrors.IsNotFound(err) {
 			continue
 		}
 		if err != nil {
-			return nil, fmt.Errorf("listing the %s of %s: %w", r.Name, a.groupVersion(), err)
+			return fmt.Errorf("listing the %s of %s: %w", r.Name, groupVersion, err)
 		}
 		for _, o := range list.Items {
-			if by, ok := writtenWith(&o, a.groupVersion()); ok {
-				name := strings.TrimPrefix(o.GetNamespace()+"/"+o.GetName(), "/")
-				uses = append(uses, APIUse{a.groupVersion(), a.Kind, name, by, minorName(a.Removed), a.Replacement})
-			}
+			visit(r, &o)
 		}
 	}
-	return uses, nil
+	return nil
 }
 
 // ownManagers are field managers of Kubernetes' components, which change with the upgrade.

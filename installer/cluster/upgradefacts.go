@@ -24,6 +24,7 @@ type UpgradeFacts struct {
 	// Pods are those that a drain of their node would evict or leave.
 	Pods       []PodFacts    `json:"-"`
 	Budgets    []BudgetFacts `json:"-"`
+	Features   Features      `json:"-"`
 	Unreadable []string      `json:"unreadable,omitempty"`
 }
 
@@ -73,7 +74,7 @@ type BudgetFacts struct {
 
 // UpgradeFacts reads the facts. It changes nothing.
 func (c *Client) UpgradeFacts(ctx context.Context) (*UpgradeFacts, error) {
-	f := &UpgradeFacts{}
+	f := &UpgradeFacts{Features: Features{}}
 	err := persist(ctx, func() error {
 		v, err := c.api.Discovery().ServerVersion()
 		if err == nil {
@@ -114,6 +115,7 @@ func (c *Client) UpgradeFacts(ctx context.Context) (*UpgradeFacts, error) {
 	if pods != nil {
 		f.Components = componentsOf(pods.Items)
 		for _, p := range pods.Items {
+			f.Features.addPod(&p)
 			if p.Spec.NodeName != "" && drains(&p) {
 				evicted = append(evicted, p)
 				f.Pods = append(f.Pods, podFacts(&p))
@@ -127,7 +129,7 @@ func (c *Client) UpgradeFacts(ctx context.Context) (*UpgradeFacts, error) {
 			}
 		}
 	}
-	return f, nil
+	return f, f.readFeatures(ctx, c)
 }
 
 // read lists something. A list that this client may not read stays empty.

@@ -8,8 +8,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	flowcontrolv1beta3 "k8s.io/api/flowcontrol/v1beta3"
 	policyv1 "k8s.io/api/policy/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	dynamicfake "k8s.io/client-go/dynamic/fake"
@@ -107,7 +110,7 @@ func TestUpgradeFactsWithoutPermission(t *testing.T) {
 		return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: a.GetResource().Resource}, "", nil)
 	})
 	f, err := client.UpgradeFacts(t.Context())
-	if err != nil || strings.Join(f.Unreadable, " ") != "nodes pods poddisruptionbudgets" {
+	if err != nil || strings.Join(f.Unreadable, " ") != "nodes pods poddisruptionbudgets services persistentvolumes storageclasses csidrivers clusterroles roles" {
 		t.Errorf("%v %+v", err, f)
 	}
 }
@@ -156,14 +159,95 @@ func TestAPIUses(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []APIUse{
-		{"flowcontrol.apiserver.k8s.io/v1beta3", "FlowSchema", "applied", "kubectl apply", "v1.32", "flowcontrol.apiserver.k8s.io/v1, FlowSchema"},
-		{"flowcontrol.apiserver.k8s.io/v1beta3", "FlowSchema", "old", "helm", "v1.32", "flowcontrol.apiserver.k8s.io/v1, FlowSchema"},
+		{"flowcontrol.apiserver.k8s.io/v1beta3", "FlowSchema", "applied", "kubectl apply", "v1.32", "flowcontrol.apiserver.k8s.io/v1, FlowSchema", ""},
+		{"flowcontrol.apiserver.k8s.io/v1beta3", "FlowSchema", "old", "helm", "v1.32", "flowcontrol.apiserver.k8s.io/v1, FlowSchema", ""},
 	}
 	if !slices.Equal(uses, want) {
 		t.Errorf("%+v", uses)
 	}
 	if uses, err = client.APIUses(t.Context(), 32, 33); err != nil || len(uses) > 0 {
 		t.Errorf("%v %+v", err, uses)
+	}
+}
+
+// Objects of an API version that the new version does not have are listed, whoever wrote them.
+func TestLostObjects(t *testing.T) {
+	object := func(api, kind, name string) *unstructured.Unstructured {
+		u := &unstructured.Unstructured{}
+		u.SetAPIVersion(api)
+		u.SetKind(kind)
+		u.SetNamespace("default")
+		u.SetName(name)
+		return u
+	}
+	const alpha, resources = "scheduling.k8s.io/v1alpha2", "resource.k8s.io/v1alpha3"
+	client, _ := fakeClient()
+	client.dyn = dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{
+		{Group: "scheduling.k8s.io", Version: "v1alpha2", Resource: "workloads"}:           "WorkloadList",
+		{Group: "scheduling.k8s.io", Version: "v1alpha2", Resource: "podgroups"}:           "PodGroupList",
+		{Group: "resource.k8s.io", Version: "v1alpha3", Resource: "podschedulingcontexts"}: "PodSchedulingContextList",
+		{Group: "resource.k8s.io", Version: "v1alpha3", Resource: "resourceclaims"}:        "ResourceClaimList",
+	}, object(alpha, "Workload", "job"), object(alpha, "PodGroup", "gang"), object(resources, "PodSchedulingContext", "classic"), object(resources, "ResourceClaim", "claim"))
+	list := metav1.Verbs{"list"}
+	client.api.(*fake.Clientset).Resources = []*metav1.APIResourceList{
+		{GroupVersion: alpha, APIResources: []metav1.APIResource{{Name: "workloads", Kind: "Workload", Verbs: list}, {Name: "podgroups", Kind: "PodGroup", Verbs: list}, {Name: "podgroups/status", Kind: "PodGroup", Verbs: list}}},
+		{GroupVersion: resources, APIResources: []metav1.APIResource{{Name: "podschedulingcontexts", Kind: "PodSchedulingContext", Verbs: list}, {Name: "resourceclaims", Kind: "ResourceClaim", Verbs: list}}},
+	}
+	for _, c := range []struct {
+		from, to int
+		want     []APIUse
+	}{
+		{36, 37, []APIUse{
+			{API: alpha, Kind: "Workload", Object: "default/job", Removed: "v1.37", Replacement: "scheduling.k8s.io/v1beta1", Lost: "workloads"},
+			{API: alpha, Kind: "PodGroup", Object: "default/gang", Removed: "v1.37", Replacement: "scheduling.k8s.io/v1beta1", Lost: "podgroups"},
+		}},
+		{31, 32, []APIUse{{API: resources, Kind: "PodSchedulingContext", Object: "default/classic", Removed: "v1.32", Lost: "podschedulingcontexts"}}},
+		{35, 36, nil},
+		{37, 37, nil},
+	} {
+		if uses, err := client.APIUses(t.Context(), c.from, c.to); err != nil || !slices.Equal(uses, c.want) {
+			t.Errorf("v1.%d to v1.%d: %v %+v", c.from, c.to, err, uses)
+		}
+	}
+}
+
+func TestFeatures(t *testing.T) {
+	rule := func(verbs, resources string) rbacv1.PolicyRule {
+		return rbacv1.PolicyRule{APIGroups: []string{""}, Verbs: strings.Split(verbs, ","), Resources: strings.Split(resources, ",")}
+	}
+	role := func(name string, rules ...rbacv1.PolicyRule) *rbacv1.ClusterRole {
+		return &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules}
+	}
+	named := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: "default", Name: name} }
+	yes := true
+	client, writes := fakeClient(
+		&corev1.Service{ObjectMeta: named("web"), Spec: corev1.ServiceSpec{ExternalIPs: []string{"192.0.2.1"}}}, &corev1.Service{ObjectMeta: named("other")},
+		&corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "old"}, Spec: corev1.PersistentVolumeSpec{PersistentVolumeSource: corev1.PersistentVolumeSource{RBD: &corev1.RBDPersistentVolumeSource{}}}},
+		&corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "csi"}, Spec: corev1.PersistentVolumeSpec{PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{}}}},
+		podOn("", "git", func(p *corev1.Pod) {
+			volume := corev1.Volume{Name: "a", VolumeSource: corev1.VolumeSource{GitRepo: &corev1.GitRepoVolumeSource{}}}
+			p.Spec.Volumes = []corev1.Volume{volume, volume}
+		}),
+		&storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "ceph"}, Provisioner: "kubernetes.io/rbd"}, &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "x"}, Provisioner: "x"},
+		&storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: "labels"}, Spec: storagev1.CSIDriverSpec{SELinuxMount: &yes}}, &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: "x"}},
+		role("debug", rule("get,list", "pods/exec")), role("debug-both", rule("get", "pods/attach"), rule("create", "pods/attach")), role("system:debug", rule("get", "pods/exec,nodes/log")),
+		role("admin", rule("*", "pods/exec")), role("logs", rule("get", "nodes/log")),
+		&rbacv1.Role{ObjectMeta: named("forward"), Rules: []rbacv1.PolicyRule{rule("get", "pods/portforward")}},
+	)
+	f, err := client.UpgradeFacts(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for feature, want := range map[Feature]string{
+		ExternalIPs: "Service default/web", VolumeType("rbd"): "PersistentVolume old, StorageClass ceph", VolumeType("gitRepo"): "Pod default/git", SELinuxMount: "CSIDriver labels",
+		ConnectByGet: "ClusterRole debug, Role default/forward", NodeLogs: "ClusterRole logs", VolumeType("cephfs"): "",
+	} {
+		if got := strings.Join(f.Features[feature], ", "); got != want {
+			t.Errorf("%s: %s", feature, got)
+		}
+	}
+	if w := writes(); len(w) > 0 {
+		t.Errorf("written: %v", w)
 	}
 }
 

@@ -54,6 +54,8 @@ type Input struct {
 	// Kubernetes is the kubelet's version, "v1.29.15". Unknown minor versions
 	// get the rules of the nearest known one.
 	Kubernetes string
+	// From is the version of the kubelet that it replaces; empty for a new node.
+	From string
 	// Config is the KubeletConfiguration as it will be written, YAML; nil
 	// means the kubelet's defaults.
 	Config []byte

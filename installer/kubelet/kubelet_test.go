@@ -90,6 +90,11 @@ func TestVersions(t *testing.T) {
 	one(t, in("v1.31.14", "enforceNodeAllocatable: [system-reserved-compressible]\nsystemReservedCgroup: /s"), Configuration, false, "system-reserved-compressible")
 	none(t, in("v1.32.13", "enforceNodeAllocatable: [system-reserved-compressible]\nsystemReservedCgroup: /s"))
 	one(t, in("v1.33.13", "runOnce: true"), Configuration, false, "runOnce")
+	// A policy with which the kubelet does not use imported images.
+	one(t, in("v1.35.6", "imagePullCredentialsVerificationPolicy: AlwaysVerify"), Configuration, true, "pulls each imported image again", "NeverVerifyPreloadedImages")
+	one(t, in("v1.37.2", "imagePullCredentialsVerificationPolicy: NeverVerifyAllowlistedImages\npreloadedImagesVerificationAllowlist: [a.example/b]"), Configuration, true, "preloadedImagesVerificationAllowlist does not name it")
+	none(t, in("v1.37.2", "imagePullCredentialsVerificationPolicy: NeverVerifyPreloadedImages"))
+	one(t, in("v1.34.9", "imagePullCredentialsVerificationPolicy: AlwaysVerify"), Configuration, false, "needs the feature gate")
 	// For an unknown version, the rules of the nearest version apply.
 	none(t, in("v1.99.0", "podLogsDir: /var/log/x"))
 	none(t, in("v1.20.0", ""))
@@ -98,6 +103,97 @@ func TestVersions(t *testing.T) {
 		none(t, in(version, "maxPods: 110\nfailSwapOn: false\ncgroupDriver: systemd\nclusterDNS: [10.96.0.10]\nauthentication: {x509: {clientCAFile: /etc/kubernetes/pki/ca.crt}}\n"+
 			"logging: {flushFrequency: 0, options: {json: {infoBufferSize: \"0\"}}, verbosity: 0}\nmemorySwap: {}\nshutdownGracePeriod: 0s", config.Arg{Name: "node-ip", Value: "10.0.0.1,fd00::1"}))
 	}
+}
+
+// A field can mean something else in a new version.
+func TestChanged(t *testing.T) {
+	upgrade := func(from, to, body string, flags ...config.Arg) Input {
+		input := in(to, body, flags...)
+		input.From = from
+		return input
+	}
+	one(t, upgrade("v1.36.3", "v1.37.2", "eventRecordQPS: 0"), Configuration, true, "eventRecordQPS is 0: since v1.37 that means no limit", "50")
+	one(t, upgrade("v1.34.9", "v1.37.2", "", config.Arg{Name: "event-qps", Value: "0"}), Configuration, true, "--event-qps (eventRecordQPS) is 0", "KUBELET_EXTRA_ARGS")
+	none(t, upgrade("v1.36.3", "v1.37.2", "eventRecordQPS: 50"))
+	none(t, upgrade("v1.36.3", "v1.37.2", ""))
+	none(t, upgrade("v1.37.1", "v1.37.2", "eventRecordQPS: 0"))
+	none(t, upgrade("v1.35.6", "v1.36.3", "eventRecordQPS: 0"))
+	none(t, in("v1.37.2", "eventRecordQPS: 0"))
+}
+
+// The kubelet does not start if its range of IDs for user namespaces is not made of blocks, one for
+// each pod.
+func TestUserNamespaces(t *testing.T) {
+	host := func(subuid, subgid string) fstest.MapFS {
+		return fstest.MapFS{
+			"etc/passwd": {Data: []byte("root:x:0:0::/:/bin/sh\nkubelet:x:990:990::/:/bin/false\n")}, "usr/bin/getsubids": {},
+			"etc/subuid": {Data: []byte("user:100000000:65536\n" + subuid)}, "etc/subgid": {Data: []byte("user:100000000:65536\n" + subgid)},
+		}
+	}
+	without := func(name string, files fstest.MapFS) fstest.MapFS {
+		delete(files, name)
+		return files
+	}
+	with := func(name, text string, files fstest.MapFS) fstest.MapFS {
+		files[name] = &fstest.MapFile{Data: []byte(text)}
+		return files
+	}
+	const good = "kubelet:65536:7208960\n"
+	for name, c := range map[string]struct {
+		version, body string
+		files         fstest.MapFS
+		want          string // none if empty
+	}{
+		"one range":               {"v1.37.2", "", host(good, good), ""},
+		"by the user's ID":        {"v1.37.2", "", host("990:65536:7208960\n", good), ""},
+		"no range":                {"v1.37.2", "", host("", ""), "/etc/subuid (none) and /etc/subgid (none)"},
+		"no group range":          {"v1.37.2", "", host(good, ""), "/etc/subgid (none)"},
+		"another group range":     {"v1.37.2", "", host(good, "kubelet:131072:7208960\n"), "(131072:7208960)"},
+		"two ranges":              {"v1.37.2", "", host(good+"kubelet:10000000:65536\n", good+"kubelet:10000000:65536\n"), "not one and the same"},
+		"a range between blocks":  {"v1.37.2", "", host("kubelet:100000:7208960\n", "kubelet:100000:7208960\n"), "7208960 IDs from 100000 on, is not made of blocks of 65536"},
+		"a range from 0":          {"v1.37.2", "", host("kubelet:0:7208960\n", "kubelet:0:7208960\n"), "from 0 on"},
+		"a short range":           {"v1.37.2", "", host("kubelet:65536:65536\n", "kubelet:65536:65536\n"), "enough for 1 pods of 65536, and maxPods is 110"},
+		"more pods":               {"v1.37.2", "maxPods: 111", host(good, good), "maxPods is 111"},
+		"fewer pods":              {"v1.37.2", "maxPods: 1", host("kubelet:65536:65536\n", "kubelet:65536:65536\n"), ""},
+		"larger blocks":           {"v1.37.2", "userNamespaces: {idsPerPod: 131072}", host(good, good), "kubelet:131072:14417920"},
+		"no user":                 {"v1.37.2", "", without("etc/passwd", host("", "")), ""},
+		"no command":              {"v1.37.2", "", without("usr/bin/getsubids", host("", "")), ""},
+		"another service":         {"v1.37.2", "", with("etc/nsswitch.conf", "subid: sss\n", host("", "")), ""},
+		"files, as a service":     {"v1.37.2", "", with("etc/nsswitch.conf", "subid:\tfiles \n", host("", "")), "(none)"},
+		"gate off":                {"v1.35.6", "featureGates: {UserNamespacesSupport: false, ProcMountType: false}", host("", ""), ""},
+		"off by default":          {"v1.32.13", "", host("", ""), ""},
+		"gate on":                 {"v1.32.13", "featureGates: {UserNamespacesSupport: true}", host("", ""), "(none)"},
+		"no code":                 {"v1.29.15", "featureGates: {UserNamespacesSupport: true}", host("", ""), ""},
+		"an odd number":           {"v1.37.2", "userNamespaces: {idsPerPod: 70000}", fstest.MapFS{}, "userNamespaces.idsPerPod is 70000: it must be a multiple of 65536"},
+		"a small number":          {"v1.37.2", "userNamespaces: {idsPerPod: 0}", fstest.MapFS{}, "it must be a multiple of 65536"},
+		"the host, three each":    {"v1.37.2", "userNamespaces: {idsPerPod: 196608}", fstest.MapFS{}, "all IDs of this host, 4294770688 IDs from 196608 on, is not made of blocks of 196608"},
+		"the host, large numbers": {"v1.37.2", "userNamespaces: {idsPerPod: 67108864}", fstest.MapFS{}, "enough for 63 pods"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			input := in(c.version, c.body)
+			input.Root = c.files
+			if c.want == "" {
+				none(t, input)
+				return
+			}
+			one(t, input, Configuration, false, c.want)
+		})
+	}
+}
+
+func TestUserNamespacesOfAnotherUser(t *testing.T) {
+	const own = "kubelet:65536:7208960\n"
+	host := func(subuid, subgid string) Input {
+		input := in("v1.37.2", "")
+		input.Root = fstest.MapFS{"etc/passwd": {Data: []byte("kubelet:x:990:990::/:/bin/false\n")}, "usr/bin/getsubids": {}, "etc/subuid": {Data: []byte(subuid)}, "etc/subgid": {Data: []byte(subgid)}}
+		return input
+	}
+	one(t, host(own+"user:100000:65536\n", own), Configuration, true, "(65536:7208960) overlaps that of another user (100000:65536)")
+	one(t, host(own, "user:0:65537\n"+own), Configuration, true, "(0:65537)")
+	none(t, host(own+"before:0:65536\nafter:7274496:65536\n", own))
+	without := host("user:100000:65536\n", "user:100000:65536\n")
+	delete(without.Root.(fstest.MapFS), "etc/passwd")
+	none(t, without)
 }
 
 // Check reports all problems at once, and always in the same way.

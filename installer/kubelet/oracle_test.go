@@ -109,7 +109,7 @@ func (w *realKubelet) ask(t *testing.T, s testCase) (input Input, output string)
 	}
 	socket := filepath.Join(dir, "none.sock")
 	if s.runtime {
-		socket = serveRuntime(t, dir)
+		socket = serveRuntime(t, dir, 1)
 	}
 	document := w.document(s, socket)
 	file := filepath.Join(dir, "config.yaml")
@@ -140,34 +140,35 @@ func (w *realKubelet) ask(t *testing.T, s testCase) (input Input, output string)
 	return w.input(s, document), string(out)
 }
 
-// oneRequestRuntime is a container runtime that answers one request for its version.
+// fewRequestsRuntime is a container runtime that answers few requests for its version.
 // The kubelet then checks its other options, and exits before it changes
 // anything on the machine.
-type oneRequestRuntime struct {
+type fewRequestsRuntime struct {
 	cri.UnimplementedRuntimeServiceServer
 	cri.UnimplementedImageServiceServer
-	asked atomic.Int32
+	answers atomic.Int32
 }
 
-func (o *oneRequestRuntime) Version(context.Context, *cri.VersionRequest) (*cri.VersionResponse, error) {
-	if o.asked.Add(1) > 1 {
-		return nil, errors.New("no second answer")
+func (f *fewRequestsRuntime) Version(context.Context, *cri.VersionRequest) (*cri.VersionResponse, error) {
+	if f.answers.Add(-1) < 0 {
+		return nil, errors.New("no further answer")
 	}
 	return &cri.VersionResponse{Version: "0.1.0", RuntimeName: "one", RuntimeVersion: "1.0.0", RuntimeApiVersion: "v1"}, nil
 }
 
-func (o *oneRequestRuntime) ImageFsInfo(context.Context, *cri.ImageFsInfoRequest) (*cri.ImageFsInfoResponse, error) {
+func (f *fewRequestsRuntime) ImageFsInfo(context.Context, *cri.ImageFsInfoRequest) (*cri.ImageFsInfoResponse, error) {
 	return &cri.ImageFsInfoResponse{}, nil
 }
 
-func serveRuntime(t *testing.T, dir string) string {
+func serveRuntime(t *testing.T, dir string, answers int32) string {
 	t.Helper()
 	socket := filepath.Join(dir, "cri.sock")
 	listener, err := net.Listen("unix", socket)
 	if err != nil {
 		t.Fatal(err)
 	}
-	server, answer := grpc.NewServer(), new(oneRequestRuntime)
+	server, answer := grpc.NewServer(), new(fewRequestsRuntime)
+	answer.answers.Store(answers)
 	cri.RegisterRuntimeServiceServer(server, answer)
 	cri.RegisterImageServiceServer(server, answer)
 	go server.Serve(listener)
@@ -213,7 +214,7 @@ func TestRefused(t *testing.T) {
 			t.Parallel()
 			input, output := w.ask(t, s)
 			i := strings.Index(output, "command failed")
-			if i < 0 || !strings.Contains(output[i:], s.output) || strings.Contains(output[i:], "service connection") || strings.Contains(output[i:], "no second answer") {
+			if i < 0 || !strings.Contains(output[i:], s.output) || strings.Contains(output[i:], "service connection") || strings.Contains(output[i:], "no further answer") {
 				t.Fatalf("the real kubelet does not refuse it with %q:\n%s", s.output, tail(output))
 			}
 			found := errorsOf(Check(input))
@@ -238,7 +239,7 @@ func TestAccepted(t *testing.T) {
 			input, output := w.ask(t, s)
 			end := "service connection"
 			if s.runtime {
-				end = "no second answer"
+				end = "no further answer"
 			}
 			if !strings.Contains(output, end) {
 				t.Fatalf("the real kubelet does not accept it:\n%s", tail(output))

@@ -24,9 +24,9 @@ var refused = []testCase{
 	// Client CA.
 	{name: "client CA missing", config: "clientCA: DIR/none.crt", check: ClientCA, output: "none.crt", message: "none.crt"},
 	{name: "client CA missing by the flag", flags: []string{"--client-ca-file=DIR/none.crt"}, check: ClientCA, output: "none.crt", message: "--client-ca-file"},
-	{name: "client CA is text", config: "clientCA: DIR/text.crt", check: ClientCA, output: "text.crt", message: "text.crt: data does not contain any valid"},
-	{name: "client CA is broken", config: "clientCA: DIR/broken.crt", check: ClientCA, output: "broken.crt", message: "broken.crt: x509: malformed certificate"},
-	{name: "client CA is a key", config: "clientCA: DIR/a.key", check: ClientCA, output: "a.key", message: "a.key: data does not contain any valid"},
+	{name: "client CA is text", config: "clientCA: DIR/text.crt", check: ClientCA, output: "text.crt", message: "text.crt: it contains no PEM certificate"},
+	{name: "client CA is broken", config: "clientCA: DIR/broken.crt", check: ClientCA, output: "broken.crt", message: "broken.crt: its PEM certificate cannot be read"},
+	{name: "client CA is a key", config: "clientCA: DIR/a.key", check: ClientCA, output: "a.key", message: "a.key: it is a private key, not a certificate"},
 	{name: "client CA is a directory", config: "clientCA: DIR", check: ClientCA, output: "is a directory", message: "is a directory"},
 	// Flags.
 	{name: "flag unknown", flags: []string{"--max-podz=10"}, check: Flags, output: "unknown flag: --max-podz", message: "--max-podz"},

@@ -67,13 +67,10 @@ var table = []struct {
 		{"hairpinMode", beOneOf("promiscuous-bridge", "hairpin-veth", "none")},
 		{"imagePullCredentialsVerificationPolicy", beOneOf(
 			"NeverVerify", "NeverVerifyPreloadedImages", "NeverVerifyAllowlistedImages", "AlwaysVerify")},
-		{"imagePullCredentialsVerificationPolicy", func(v value) {
-			v.ignoredIf(v.is == "AlwaysVerify", "use NeverVerifyPreloadedImages",
-				" is AlwaysVerify: the kubelet then pulls every image that it did not pull itself, so without a registry no pod can use an imported image")
-		}},
-		{"eventRecordQPS", since(37, func(v value) {
-			qps := v.config.EventRecordQPS
-			v.ignoredIf(qps != nil && *qps == 0, "set eventRecordQPS: 50, the default, to keep a limit", " is 0, which means no limit since v1.37; before, it meant 50")
+		{"imagePullCredentialsVerificationPolicy", when(verifiesImages, leaveImagesUsable)},
+		{"eventRecordQPS", changedIn(37, func(v value) {
+			v.ignoredIf(v.is == int64(0), "to keep a limit, set eventRecordQPS: 50, the default, in "+v.where(v.option),
+				" is 0: since v1.37 that means no limit for events, and it was a small limit before")
 		})},
 		{"logging.format", beOneOf("text", "json")},
 		{"memoryManagerPolicy", beOneOf("None", "Static")},
@@ -166,6 +163,8 @@ var table = []struct {
 				" is %v, longer than shutdownGracePeriod, %v", critical, all)
 		}},
 		{"systemCgroups", haveAlso("cgroupRoot")},
+		{"userNamespaces.idsPerPod", be("a multiple of 65536, and less than 4294967296", isBlock)},
+		{"userNamespaces.idsPerPod", beMappable},
 	}},
 	{Flags, "cmd/kubelet/app, pkg/kubelet", []rule{
 		{"--help --version", onlyPrints},

@@ -60,6 +60,11 @@ func since(minor int, must func(value)) func(value) {
 	return when(func(v value) bool { return v.minor >= minor }, must)
 }
 
+// changedIn is for a value whose meaning changed: for an upgrade from an older version.
+func changedIn(minor int, must func(value)) func(value) {
+	return since(minor, when(func(v value) bool { return v.From != "" && minorOf(v.From) < minor }, must))
+}
+
 func until(minor int, must func(value)) func(value) {
 	return when(func(v value) bool { return v.minor <= minor }, must)
 }
@@ -114,6 +119,19 @@ func needGate(gate string, rules ...func(value)) func(value) {
 		v.badIf(!isDefault || v.option == "tracing" && v.is != nil, "remove it, or set featureGates: {"+gate+": true}",
 			" needs the feature gate %s, which is off in v1.%d", gate, v.minor)
 	}
+}
+
+// verifiesImages reports whether the kubelet checks the credentials for images that it did not pull.
+func verifiesImages(v value) bool { return v.enabled("KubeletEnsureSecretPulledImages") }
+
+// leaveImagesUsable is for the policy of credentials: imported images have none, so that the kubelet
+// pulls them again.
+func leaveImagesUsable(v value) {
+	const fix = "use NeverVerifyPreloadedImages, the default, unless every node can pull its images from a registry"
+	v.ignoredIf(v.is == "AlwaysVerify", fix,
+		" is AlwaysVerify: the kubelet pulls each imported image again before a pod may use it, and without a registry no pod starts")
+	v.ignoredIf(v.is == "NeverVerifyAllowlistedImages", fix+", or name all imported images in preloadedImagesVerificationAllowlist",
+		" is NeverVerifyAllowlistedImages: the kubelet pulls an imported image again if preloadedImagesVerificationAllowlist does not name it, and without a registry its pods do not start")
 }
 
 // haveAlso is for an option that needs another one.

@@ -86,6 +86,7 @@ func (s *subject) controlPlaneChecks() []check {
 		{"HTTPProxy", s.proxyTo(c.LocalAPIEndpoint.AdvertiseAddress)},
 		{"HTTPProxyCIDR", s.proxyToRanges(c.Networking.ServiceSubnet, c.Networking.PodSubnet)},
 		{"ControlPlaneEndpoint", s.controlPlaneEndpoint},
+		{"APIServerFlags", s.apiServerFlags},
 	}
 }
 

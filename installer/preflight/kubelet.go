@@ -133,6 +133,6 @@ func (s *subject) pids() int64 {
 // joining node gets it after the other checks.
 func Discovered(ctx context.Context, t Target, ignore []string) (Report, error) {
 	return run(ctx, t, ignore, func(s *subject) []check {
-		return append(s.kubeletRules(), check{"Swap", s.swap}, check{"NodeAddress", s.nodeAddress})
+		return append(s.kubeletRules(), check{"Swap", s.swap}, check{"NodeAddress", s.nodeAddress}, check{"APIServerFlags", s.apiServerFlags})
 	})
 }

@@ -289,6 +289,18 @@ func TestKubeletAlone(t *testing.T) {
 	}
 }
 
+// A joining host knows the API server's flags and the kubelet's configuration only after discovery.
+func TestImportedImagesAlone(t *testing.T) {
+	s := healthy(t)
+	s.Role, s.Config.KubernetesVersion = Join, "v1.37.2"
+	s.Config.APIServer.ExtraArgs = []config.Arg{{Name: "enable-admission-plugins", Value: ",AlwaysPullImages", MergeMethod: "append"}}
+	kubeletSetting("imagePullCredentialsVerificationPolicy: AlwaysVerify")(t, s)
+	report, err := Discovered(context.Background(), s.Target, nil)
+	if err != nil || len(report.Warnings) != 2 || report.Warnings[0].Name != "KubeletConfiguration" || report.Warnings[1].Name != "APIServerFlags" {
+		t.Errorf("%+v %v", report, err)
+	}
+}
+
 // Swap is accepted if the kubelet's configuration or flags accept it. A joining node may know
 // its configuration only after discovery.
 func TestSwap(t *testing.T) {
@@ -403,6 +415,18 @@ func TestEachCheck(t *testing.T) {
 		{check: "ContainerRuntimeVersion", warning: true, breaks: func(_ *testing.T, s *subject) {
 			s.RuntimeInUse, s.RuntimeVersion, s.Config.KubernetesVersion = true, "1.6.20~ds1", "v1.37.1"
 		}, says: "containerd 1.6.20~ds1"},
+		{check: "ContainerRuntimeVersion", breaks: func(_ *testing.T, s *subject) {
+			s.RuntimeInUse, s.RuntimeVersion, s.Config.KubernetesVersion, s.Config.NearestKnown = true, "1.7.29", "v1.38.0", ""
+		}, says: "containerd 1.7.29 does not report its cgroup driver to the kubelet, which Kubernetes requires since v1.38"},
+		{check: "APIServerFlags", warning: true, breaks: func(_ *testing.T, s *subject) {
+			s.Config.APIServer.ExtraArgs = []config.Arg{{Name: "enable-admission-plugins", Value: "NodeRestriction, AlwaysPullImages"}}
+		}, says: "AlwaysPullImages makes each pod pull its images, also imported ones"},
+		{check: "APIServerFlags", breaks: func(_ *testing.T, s *subject) {
+			s.Config.KubernetesVersion, s.Config.APIServer.ExtraArgs = "v1.30.14", []config.Arg{{Name: "enable-admission-plugins", Value: "SecurityContextDeny"}}
+		}, says: "kube-apiserver v1.30.14 has no admission plugin SecurityContextDeny"},
+		{check: "APIServerFlags", breaks: func(_ *testing.T, s *subject) {
+			s.Config.KubernetesVersion, s.Config.APIServer.ExtraArgs = "v1.37.2", []config.Arg{{Name: "runtime-config", Value: "api/alpha=true,scheduling.k8s.io/v1alpha2=true"}}
+		}, says: "kube-apiserver v1.37.2 does not know the API scheduling.k8s.io/v1alpha2"},
 		{check: "Swap", breaks: func(_ *testing.T, s *subject) { s.Config.Facts.SwapOn = true }, says: "swap is on"},
 		{check: "FileExisting-mount", breaks: func(t *testing.T, s *subject) { remove(t, s, "/bin/mount") }, says: "mount"},
 		{check: "FileExisting-umount", breaks: func(t *testing.T, s *subject) { remove(t, s, "/bin/umount") }, says: "umount"},

@@ -13,6 +13,7 @@ import (
 
 	"airlift/fault"
 	"airlift/images"
+	"airlift/installer/cluster"
 	"airlift/installer/config"
 )
 
@@ -101,19 +102,51 @@ func (s *subject) runtime(context.Context) []finding {
 	return problem(fault.Hint(s.Runtime), "%v", s.Runtime)
 }
 
-// runtimeVersion warns of a runtime that does not report its cgroup driver to the
-// kubelet (the CRI's RuntimeConfig, which containerd has since 2.0), as kubeadm
-// does since 1.37: the kubelet of 1.38 will require it.
+// A kubelet asks its container runtime for the cgroup driver: the CRI's RuntimeConfig, which
+// containerd has since 2.0. kubeadm warns of a runtime without it since 1.37, and the kubelet of 1.38
+// requires it.
+const warnsOfRuntimeFrom, requiresRuntimeFrom = 37, 38
+
+// OldRuntime reports whether a containerd is too old for the kubelet of a minor version, and whether
+// that kubelet still works with it. The version is "1.7.29"; another text is not a version.
+func OldRuntime(containerd string, minor int) (old, works bool) {
+	is, err := version.ParseGeneric(containerd)
+	old = err == nil && is.Major() < 2 && minor >= warnsOfRuntimeFrom
+	return old, minor < requiresRuntimeFrom
+}
+
 func (s *subject) runtimeVersion(context.Context) []finding {
-	if !s.RuntimeInUse || s.Config.Minor() < 37 {
+	if !s.RuntimeInUse {
 		return nil
 	}
-	is, err := version.ParseGeneric(s.RuntimeVersion)
-	if err != nil || is.Major() >= 2 {
+	old, works := OldRuntime(s.RuntimeVersion, s.Config.Minor())
+	if !old {
 		return nil
 	}
-	return warning("upgrade it to 2.0 or newer before Kubernetes 1.38, or remove it to use the bundle's",
-		"this host's containerd %s does not report its cgroup driver to the kubelet", s.RuntimeVersion)
+	const message = "this host's containerd %s does not report its cgroup driver to the kubelet"
+	if works {
+		return warning("upgrade it to 2.0 or newer before Kubernetes 1.38, or remove it to use the bundle's", message, s.RuntimeVersion)
+	}
+	return problem("upgrade it to 2.0 or newer, or remove it to use the bundle's", message+", which Kubernetes requires since v1.38", s.RuntimeVersion)
+}
+
+// apiServerFlags reports admission plugins and APIs with which kube-apiserver does not start, and a
+// plugin with which nodes do not use imported images.
+func (s *subject) apiServerFlags(context.Context) (found []finding) {
+	const in = " in apiServer.extraArgs of ClusterConfiguration"
+	for _, name := range s.Config.RemovedPlugins() {
+		found = append(found, problem("remove it from enable-admission-plugins and disable-admission-plugins"+in,
+			"kube-apiserver %s has no admission plugin %s, and does not start with it", s.Config.KubernetesVersion, name)...)
+	}
+	for _, name := range cluster.UnknownAPIs(&s.Config.Cluster) {
+		found = append(found, problem("remove it from runtime-config"+in,
+			"kube-apiserver %s does not know the API %s, and does not start with it", s.Config.KubernetesVersion, name)...)
+	}
+	if s.Config.EnablesPlugin(config.AlwaysPullImages) {
+		found = append(found, warning("remove it from enable-admission-plugins"+in+", unless every node can pull its images from a registry",
+			"the admission plugin %s makes each pod pull its images, also imported ones: without a registry no pod starts", config.AlwaysPullImages)...)
+	}
+	return found
 }
 
 func (s *subject) systemd(ctx context.Context) []finding {

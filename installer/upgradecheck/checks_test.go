@@ -67,6 +67,22 @@ func versions(from, to string) func(*Target) {
 	}
 }
 
+// uses is for an upgrade of a cluster in which an object uses a feature.
+func uses(from, to string, feature cluster.Feature, object string) func(*Target) {
+	return func(t *Target) {
+		versions(from, to)(t)
+		t.Cluster.Features = cluster.Features{feature: {object}}
+	}
+}
+
+// runtimeOf is for an upgrade of a cluster in which a node has an old containerd.
+func runtimeOf(from, to string, node int) func(*Target) {
+	return func(t *Target) {
+		versions(from, to)(t)
+		t.Cluster.Nodes[node].ContainerRuntime = "containerd://1.7.29"
+	}
+}
+
 // Each case breaks one thing. The report must have the check's name, the message and a fix.
 func TestEachCheck(t *testing.T) {
 	args := func(name, value string) []config.Arg { return []config.Arg{{Name: name, Value: value}} }
@@ -128,22 +144,61 @@ func TestEachCheck(t *testing.T) {
 			t.Uses = []cluster.APIUse{{API: "a/v1beta1", Kind: "K", Object: "x", By: "helm", Removed: "v1.37", Replacement: "a/v1, K"}}
 		}, "RemovedAPIs", `K x was written by "helm" with a/v1beta1`, "use a/v1, K", true},
 		"requests": {func(t *Target) { t.Uses = []cluster.APIUse{{API: "a/v1beta1", Kind: "ks", Removed: "v1.37"}} }, "RemovedAPIs", "a client requests ks of a/v1beta1", "audit log", true},
-		"SELinux": {func(t *Target) {
+		"objects that are lost": {func(t *Target) {
+			for _, name := range []string{"a/1", "a/2", "a/3", "a/4", "a/5", "a/6"} {
+				t.Uses = append(t.Uses, cluster.APIUse{API: "scheduling.k8s.io/v1alpha2", Kind: "Workload", Object: name, Removed: "v1.37", Replacement: "scheduling.k8s.io/v1beta1", Lost: "workloads"})
+			}
+		}, "RemovedAPIs", "Workload a/1, a/2, a/3, a/4, a/5 and 1 more: v1.37 can neither read nor delete", "kubectl delete workloads.v1alpha2.scheduling.k8s.io -A --all; afterwards, create them with scheduling.k8s.io/v1beta1", false},
+		"API in runtime-config": {func(t *Target) {
 			versions("v1.36.3", "v1.37.2")(t)
-			t.Files.(fstest.MapFS)["sys/fs/selinux/enforce"] = &fstest.MapFile{}
-		}, "UpgradeNotes", "SELinuxMount", "seLinuxChangePolicy", true},
-		"alpha API": {func(t *Target) {
-			versions("v1.36.3", "v1.37.2")(t)
-			t.Config.APIServer.ExtraArgs = args("runtime-config", "a/v1=true, scheduling.k8s.io/v1alpha2=true")
-		}, "UpgradeNotes", "v1.37 does not serve scheduling.k8s.io/v1alpha2", "delete the objects", true},
+			t.Config.APIServer.ExtraArgs = args("runtime-config", "api/alpha=true, scheduling.k8s.io/v1alpha2=true,scheduling.k8s.io/v1beta1=true")
+		}, "UpgradeNotes", "does not know the API scheduling.k8s.io/v1alpha2 in", "remove it from runtime-config in apiServer.extraArgs", false},
 		"admission plugin gone": {func(t *Target) {
 			versions("v1.29.15", "v1.30.14")(t)
 			t.Config.APIServer.ExtraArgs = args("enable-admission-plugins", "NodeRestriction,SecurityContextDeny")
 		}, "UpgradeNotes", "no admission plugin SecurityContextDeny", "enable-admission-plugins", false},
-		"ipvs": {func(t *Target) { t.Config.KubeProxy = &kubeproxyv1.KubeProxyConfiguration{Mode: "ipvs"} }, "UpgradeNotes", "ipvs is deprecated", "nftables", true},
-		"always pulls": {func(t *Target) {
+		"admission plugin always pulls": {func(t *Target) {
 			t.Config.APIServer.ExtraArgs = args("enable-admission-plugins", "NodeRestriction,AlwaysPullImages")
-		}, "UpgradeNotes", "AlwaysPullImages", "enable-admission-plugins", true},
+		}, "UpgradeNotes", "AlwaysPullImages makes each pod pull", "enable-admission-plugins", true},
+		"ceph":     {uses("v1.30.14", "v1.31.14", cluster.VolumeType("rbd"), "PersistentVolume old"), "UpgradeNotes", "PersistentVolume old: volumes of the types cephfs and rbd", "ceph-csi", true},
+		"portworx": {uses("v1.30.14", "v1.31.14", cluster.VolumeType("portworxVolume"), "PersistentVolume p"), "UpgradeNotes", "PersistentVolume p: since v1.31", "pxd.portworx.com", true},
+		"resizing": {func(t *Target) {
+			versions("v1.30.14", "v1.31.14")(t)
+			t.Config.ControllerManager.ExtraArgs = args("feature-gates", "RecoverVolumeExpansionFailure=true")
+		}, "UpgradeNotes", "kube-controller-manager enables RecoverVolumeExpansionFailure", "--subresource=status", true},
+		"scheduler's plugins": {func(t *Target) {
+			versions("v1.31.14", "v1.32.13")(t)
+			t.Config.Scheduler.ExtraArgs = args("config", "/etc/scheduler/config.yaml")
+			t.Config.Scheduler.ExtraVolumes = []config.HostPathMount{{MountPath: "/etc/sched", HostPath: "/other"}, {MountPath: "/etc/scheduler", HostPath: "/opt/scheduler"}}
+			t.Files.(fstest.MapFS)["opt/scheduler/config.yaml"] = &fstest.MapFile{Data: []byte("profiles: [{plugins: {filter: {enabled: [{name: EBSLimits}, {name: NodeName}], disabled: [{name: CinderLimits}]}}}]")}
+		}, "UpgradeNotes", "kube-scheduler enables EBSLimits, which v1.32 does not have", "NodeVolumeLimits", false},
+		"static pod with a Secret": {func(t *Target) {
+			versions("v1.33.13", "v1.34.9")(t)
+			t.Files.(fstest.MapFS)["etc/kubernetes/manifests/proxy.yaml"] = &fstest.MapFile{Data: []byte("kind: Pod\nspec: {containers: [{name: a, envFrom: [{secretRef: {name: b}}]}]}")}
+		}, "UpgradeNotes", "/etc/kubernetes/manifests/proxy.yaml: since v1.34", "hostPath", true},
+		"shared counters": {func(t *Target) {
+			versions("v1.34.9", "v1.35.6")(t)
+			t.Config.APIServer.ExtraArgs = args("feature-gates", "DRAPartitionableDevices=true")
+		}, "UpgradeNotes", "kube-apiserver enables DRAPartitionableDevices", "kubectl delete resourceslices --all", true},
+		"exec by get":  {uses("v1.34.9", "v1.35.6", cluster.ConnectByGet, "Role a/debug"), "UpgradeNotes", "Role a/debug: since v1.35", "verb create", true},
+		"ipvs":         {func(t *Target) { t.Config.KubeProxy = &kubeproxyv1.KubeProxyConfiguration{Mode: "ipvs"} }, "UpgradeNotes", "mode ipvs is deprecated since v1.35", "mode: nftables", true},
+		"external IPs": {uses("v1.37.1", "v1.37.2", cluster.ExternalIPs, "Service default/web"), "UpgradeNotes", "Service default/web: externalIPs", "LoadBalancer", true},
+		"git volume":   {uses("v1.35.6", "v1.36.3", cluster.VolumeType("gitRepo"), "Pod default/git"), "UpgradeNotes", "Pod default/git: volumes of the type gitRepo", "init container", true},
+		"flex volume":  {uses("v1.35.6", "v1.36.3", cluster.VolumeType("flexVolume"), "PersistentVolume f"), "UpgradeNotes", "PersistentVolume f: since v1.36", "flex-volume-plugin-dir", true},
+		"SELinux":      {uses("v1.36.3", "v1.37.2", cluster.SELinuxMount, "CSIDriver x"), "UpgradeNotes", "CSIDriver x: since v1.37", "seLinuxChangePolicy: Recursive", true},
+		"SELinux on this host": {func(t *Target) {
+			versions("v1.36.3", "v1.37.2")(t)
+			t.Files.(fstest.MapFS)["sys/fs/selinux/enforce"] = &fstest.MapFile{}
+		}, "UpgradeNotes", "this host uses SELinux: since v1.37", "seLinuxChangePolicy", true},
+		"SELinux on another node": {func(t *Target) {
+			versions("v1.37.2", "v1.37.2")(t)
+			t.Command, t.Kubelet, t.ControlPlane, t.Etcd, t.Cluster = Node, "v1.36.3", false, nil, nil
+			t.Files.(fstest.MapFS)["sys/fs/selinux/enforce"] = &fstest.MapFile{}
+		}, "UpgradeNotes", "this host uses SELinux", "seLinuxChangePolicy", true},
+		"logs of nodes":                {uses("v1.36.3", "v1.37.2", cluster.NodeLogs, "ClusterRole logs"), "UpgradeNotes", "ClusterRole logs: the kubelet of v1.37", "remove nodes/log", true},
+		"old containerd":               {runtimeOf("v1.36.3", "v1.37.2", 0), "ContainerRuntimeVersion", "containerd 1.7.29 of node cp", "2.0 or newer", true},
+		"too old containerd":           {runtimeOf("v1.37.2", "v1.38.0", 0), "ContainerRuntimeVersion", "containerd 1.7.29 of node cp", "2.0 or newer", false},
+		"too old containerd elsewhere": {runtimeOf("v1.37.2", "v1.38.0", 1), "ContainerRuntimeVersion", "containerd 1.7.29 of node worker", "2.0 or newer", true},
 		"kubelet's flag": {func(t *Target) {
 			t.KubeletProblems = []kubelet.Problem{{Name: kubelet.Flags, Message: "--x does not exist", Fix: "remove it"}}
 		}, "KubeletFlags", "--x", "remove it", false},
@@ -216,6 +271,31 @@ func TestNothingIsFound(t *testing.T) {
 		"no other node": func(t *Target) {
 			t.Cluster.Nodes[1].Open = false
 			t.Cluster.Pods = []cluster.PodFacts{{Name: "default/bare", Node: "cp", Bare: true}}
+		},
+		"changes of versions before and after": func(t *Target) {
+			versions("v1.36.3", "v1.37.2")(t)
+			t.Cluster.Features = cluster.Features{cluster.VolumeType("rbd"): {"a"}, cluster.VolumeType("gitRepo"): {"a"}, cluster.VolumeType("csi"): {"a"}, cluster.ConnectByGet: {"a"}}
+			t.Config.APIServer.ExtraArgs = []config.Arg{{Name: "enable-admission-plugins", Value: "NodeRestriction"}, {Name: "runtime-config", Value: "scheduling.k8s.io/v1beta1=true"}}
+			t.Config.KubeProxy = &kubeproxyv1.KubeProxyConfiguration{Mode: "nftables"}
+		},
+		"changes that come later": func(t *Target) {
+			versions("v1.30.4", "v1.30.14")(t)
+			t.Cluster.Features = cluster.Features{cluster.VolumeType("rbd"): {"a"}, cluster.ExternalIPs: {"a"}, cluster.SELinuxMount: {"a"}, cluster.NodeLogs: {"a"}}
+			t.Config.KubeProxy = &kubeproxyv1.KubeProxyConfiguration{Mode: "ipvs"}
+			t.Config.APIServer.ExtraArgs = []config.Arg{{Name: "runtime-config", Value: "resource.k8s.io/v1alpha2=true"}}
+			t.Cluster.Nodes[0].ContainerRuntime = "containerd://1.7.29"
+		},
+		"flex volumes with their directory": func(t *Target) {
+			uses("v1.35.6", "v1.36.3", cluster.VolumeType("flexVolume"), "Pod a/b")(t)
+			t.Config.ControllerManager.ExtraArgs = []config.Arg{{Name: "flex-volume-plugin-dir", Value: "/opt/flex/"}}
+			t.Config.ControllerManager.ExtraVolumes = []config.HostPathMount{{MountPath: "/audit"}, {MountPath: "/opt/flex"}}
+		},
+		"other runtimes": func(t *Target) {
+			t.Cluster.Nodes[0].ContainerRuntime, t.Cluster.Nodes[1].ContainerRuntime = "containerd://2.4.2", "cri-o://1.33.1"
+		},
+		"static pods without objects": func(t *Target) {
+			versions("v1.33.13", "v1.34.9")(t)
+			t.Files.(fstest.MapFS)["etc/kubernetes/manifests/proxy.yaml"] = &fstest.MapFile{Data: []byte("kind: Pod\nspec: {volumes: [{name: a, hostPath: {path: /a}}, {name: b, projected: {sources: [{downwardAPI: {}}]}}]}")}
 		},
 		"no drain": func(t *Target) {
 			t.Drain = false

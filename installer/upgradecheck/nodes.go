@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"airlift/installer/config"
+	"airlift/installer/preflight"
 )
 
 // controlPlanesReady is kubeadm's check: all control planes must be Ready.
@@ -38,6 +39,27 @@ func (t *Target) nodesReady() (found []finding) {
 		found = append(found, problem("run it on a node of the cluster", "the cluster has no node %q, which is this host's name in kubelet.conf", t.NodeName))
 	} else if n.Unschedulable {
 		found = append(found, warning("to undo that after the upgrade: kubectl uncordon "+n.Name, "node %s is already cordoned: it stays cordoned after the upgrade", n.Name))
+	}
+	return found
+}
+
+// runtimes reports container runtimes that are too old for the new kubelet: an error for this node, a
+// warning for others. The bundle's containerd is never too old.
+func (t *Target) runtimes() (found []finding) {
+	_, to, ok := t.minors()
+	if !ok || t.Cluster == nil {
+		return nil
+	}
+	for _, n := range t.Cluster.Nodes {
+		containerd, is := strings.CutPrefix(n.ContainerRuntime, "containerd://")
+		old, works := preflight.OldRuntime(containerd, to)
+		if !is || !old || n.Name != t.NodeName && t.Command != Plan {
+			continue
+		}
+		f := problem("upgrade that containerd to 2.0 or newer before its kubelet is upgraded to v1.38",
+			"containerd %s of node %s does not report its cgroup driver, which the kubelet requires from v1.38 on", containerd, n.Name)
+		f.warning = works || n.Name != t.NodeName
+		found = append(found, f)
 	}
 	return found
 }

@@ -1,77 +1,135 @@
 package upgradecheck
 
 import (
-	"io/fs"
+	"fmt"
+	"maps"
 	"slices"
 	"strings"
+
+	"k8s.io/apimachinery/pkg/util/version"
+
+	"airlift/installer/cluster"
 )
 
-// A note is something that the release notes of a minor version ask the administrator to do.
-// docs/upgrade-plan.md lists them, also those that no check can find.
+// A note is what the release notes of Kubernetes ask the administrator to do, if the cluster uses
+// what has changed. docs/upgrade-notes.md lists all of them, also those that no check can find.
 type note struct {
-	since        int // it concerns an upgrade to this minor version; 0 for every upgrade
-	concerns     func(*Target) bool
+	since int // the first minor version with the change; 0 if uses knows it
+	// lasts is set if later upgrades report it too: the cluster works, and must not stay as it is.
+	lasts bool
+	// refuses is set if a component of the new version would not start.
+	refuses bool
+	// uses returns what the change concerns, none if nothing.
+	uses func(*Target) []string
+	// message has one %s for what uses returns.
 	message, fix string
-	blocks       bool // a component would not start: an error
 }
 
+// notes are sorted by version.
 var notes = []note{
-	{30, func(t *Target) bool {
-		return t.apiServerHas("enable-admission-plugins", func(item string) bool { return item == "SecurityContextDeny" })
-	}, "kube-apiserver has no admission plugin SecurityContextDeny since v1.30, and does not start with it",
-		"remove it from enable-admission-plugins in apiServer.extraArgs" + editConfig + "; pod security admission replaces it", true},
-	{35, func(t *Target) bool { return t.servesAlpha("storagemigration.k8s.io/v1alpha1") }, "v1.35 does not serve storagemigration.k8s.io/v1alpha1, which the API server is configured to serve",
-		"delete the objects of this version before the upgrade: kubectl delete storageversionmigrations.v1alpha1.storagemigration.k8s.io --all; and remove it from runtime-config", false},
-	{37, (*Target).usesSELinux, "since v1.37 volumes are mounted with the SELinux label of a pod (SELinuxMount), and this host uses SELinux: pods with different labels cannot share a volume on one node",
-		"find pods that share a volume, and set seLinuxChangePolicy: Recursive in the securityContext of those that must", false},
-	{37, func(t *Target) bool { return t.servesAlpha("scheduling.k8s.io/v1alpha2") }, "v1.37 does not serve scheduling.k8s.io/v1alpha2, which the API server is configured to serve",
-		"delete the objects of this version before the upgrade: kubectl get --all-namespaces workloads.v1alpha2.scheduling.k8s.io,podgroups.v1alpha2.scheduling.k8s.io; and remove it from runtime-config", false},
-	{0, (*Target).usesIPVS, "kube-proxy's mode ipvs is deprecated since v1.35; v1.40 disables it by default, and v1.43 removes it", "set mode: nftables (kernel 5.13 or later) or iptables in the ConfigMap kube-proxy of kube-system", false},
-	{0, (*Target).alwaysPulls, "the admission plugin AlwaysPullImages makes every pod pull its images, also those that were imported: without a registry no pod starts", "remove AlwaysPullImages from enable-admission-plugins in apiServer.extraArgs" + editConfig, false},
+	{lasts: true, refuses: true, uses: func(t *Target) []string { return t.Config.RemovedPlugins() },
+		message: "kube-apiserver of the new version has no admission plugin %s, and does not start with it",
+		fix:     "remove it from enable-admission-plugins and disable-admission-plugins in apiServer.extraArgs" + editConfig},
+	{lasts: true, refuses: true, uses: func(t *Target) []string { return cluster.UnknownAPIs(&t.Config.Cluster) },
+		message: "kube-apiserver of the new version does not know the API %s in runtime-config, and does not start with it",
+		fix:     "remove it from runtime-config in apiServer.extraArgs" + editConfig},
+	{lasts: true, uses: (*Target).alwaysPulls,
+		message: "the admission plugin %s makes each pod pull its images, also imported ones: without a registry no pod starts",
+		fix:     "remove it from enable-admission-plugins in apiServer.extraArgs" + editConfig + ", unless every node can pull its images from a registry"},
+	{since: 31, uses: objects(cluster.VolumeType("cephfs"), cluster.VolumeType("rbd")),
+		message: "%s: volumes of the types cephfs and rbd cannot be mounted since v1.31",
+		fix:     "move the data to a CSI driver, such as ceph-csi, before the upgrade"},
+	{since: 31, uses: objects(cluster.VolumeType("portworxVolume")),
+		message: "%s: since v1.31 volumes of the type portworxVolume need Portworx' CSI driver",
+		fix:     "install the CSI driver pxd.portworx.com before the upgrade; see: kubectl get csidrivers"},
+	{since: 31, uses: gate("RecoverVolumeExpansionFailure"),
+		message: "%s enables RecoverVolumeExpansionFailure: since v1.31 the states ControllerResizeFailed and NodeResizeFailed of a PersistentVolumeClaim have other names",
+		fix:     "after the upgrade, remove such states from status.allocatedResourceStatuses: kubectl edit pvc NAME --subresource=status"},
+	{since: 32, refuses: true, uses: (*Target).schedulerPlugins,
+		message: "the configuration of kube-scheduler enables %s, which v1.32 does not have: it does not start with them",
+		fix:     "enable NodeVolumeLimits instead, in the file of config in scheduler.extraArgs"},
+	{since: 34, uses: (*Target).staticPodsWithObjects,
+		message: "%s: since v1.34 the kubelet refuses static pods that refer to objects of the API",
+		fix:     "replace Secrets and ConfigMaps with hostPath volumes, and remove serviceAccountName, or run it as a DaemonSet"},
+	{since: 35, uses: gate("DRAPartitionableDevices"),
+		message: "%s enables DRAPartitionableDevices: v1.35 cannot use ResourceSlices with shared counters that a driver wrote for v1.34",
+		fix:     "delete them before the upgrade, and update the driver: kubectl delete resourceslices --all"},
+	{since: 35, uses: objects(cluster.ConnectByGet),
+		message: "%s: since v1.35 exec, attach and port-forward need the verb create, and get is not enough",
+		fix:     "add the verb create to the rule, if its users should connect to pods: kubectl edit"},
+	{since: 35, lasts: true, uses: (*Target).ipvs,
+		message: "%s: kube-proxy's mode ipvs is deprecated since v1.35, and a later version removes it",
+		fix:     "set mode: nftables (Linux 5.13 or newer) or mode: iptables: kubectl -n kube-system edit configmap kube-proxy; then: kubectl -n kube-system rollout restart daemonset kube-proxy"},
+	{since: 36, lasts: true, uses: objects(cluster.ExternalIPs),
+		message: "%s: externalIPs of Services are deprecated since v1.36, and a later version ignores them",
+		fix:     "use a Service of type LoadBalancer or NodePort, or a Gateway, and remove spec.externalIPs"},
+	{since: 36, uses: objects(cluster.VolumeType("gitRepo")),
+		message: "%s: volumes of the type gitRepo cannot be used since v1.36",
+		fix:     "clone the repository in an init container into an emptyDir volume"},
+	{since: 36, uses: (*Target).flexVolumes,
+		message: "%s: since v1.36 the controller manager has no directory of flexVolume plugins",
+		fix:     "use a CSI driver; or set flex-volume-plugin-dir in controllerManager.extraArgs, and mount that directory with controllerManager.extraVolumes" + editConfig},
+	{since: 37, uses: (*Target).seLinuxMounts,
+		message: "%s: since v1.37 volumes are mounted with the SELinux label of their pod (SELinuxMount). On a node with SELinux, pods with different labels cannot share such a volume, and one of them does not start",
+		fix:     "set securityContext.seLinuxChangePolicy: Recursive in pods that share a volume, or seLinuxMount: false in the CSIDriver: kubectl patch csidriver NAME --type merge -p '{\"spec\":{\"seLinuxMount\":false}}'"},
+	{since: 37, uses: objects(cluster.NodeLogs),
+		message: "%s: the kubelet of v1.37 writes its configuration to its log, and this role may read the logs of nodes",
+		fix:     "remove nodes/log from roles of users who should not see it: kubectl edit"},
 }
 
-// upgradeNotes warns of what the release notes of the new version ask for.
+// upgradeNotes reports what the release notes ask for, from the version of the cluster or of this
+// node to the new one.
 func (t *Target) upgradeNotes() (found []finding) {
 	from, to, ok := t.minors()
-	if !ok {
+	if !ok || t.Unsuitable() {
 		return nil
 	}
+	if kubelet, err := version.ParseSemantic(t.Kubelet); err == nil {
+		from = min(from, int(kubelet.Minor()))
+	}
 	for _, n := range notes {
-		if (n.since == 0 || from < n.since && n.since <= to) && n.concerns(t) {
-			found = append(found, finding{message: n.message, fix: n.fix, warning: !n.blocks})
+		if to < n.since || from >= n.since && !n.lasts {
+			continue
+		}
+		if uses := n.uses(t); len(uses) > 0 {
+			found = append(found, finding{message: fmt.Sprintf(n.message, some(uses)), fix: n.fix, warning: !n.refuses})
 		}
 	}
 	return found
 }
 
-func (t *Target) usesSELinux() bool {
-	_, err := fs.Stat(t.Files, "sys/fs/selinux/enforce")
-	return err == nil
-}
+// shown is how many names a message lists.
+const shown = 5
 
-// servesAlpha reports whether the API server is configured to serve an API version that it does
-// not serve by default.
-func (t *Target) servesAlpha(version string) bool {
-	return t.apiServerHas("runtime-config", func(item string) bool {
-		return slices.Contains([]string{version, version + "=true", "api/alpha=true", "api/all=true"}, item)
-	})
-}
-
-func (t *Target) usesIPVS() bool {
-	_, to, _ := t.minors()
-	return to >= 35 && t.Config.KubeProxy != nil && t.Config.KubeProxy.Mode == "ipvs"
-}
-
-func (t *Target) alwaysPulls() bool {
-	return t.apiServerHas("enable-admission-plugins", func(item string) bool { return item == "AlwaysPullImages" })
-}
-
-// apiServerHas reports whether a list in a flag of the API server has an item.
-func (t *Target) apiServerHas(flag string, is func(item string) bool) bool {
-	for _, a := range t.Config.APIServer.ExtraArgs {
-		if a.Name == flag && slices.ContainsFunc(strings.Split(a.Value, ","), func(item string) bool { return is(strings.TrimSpace(item)) }) {
-			return true
-		}
+func some(names []string) string {
+	if len(names) > shown {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:shown], ", "), len(names)-shown)
 	}
-	return false
+	return strings.Join(names, ", ")
+}
+
+// objects returns the objects of the cluster that use one of some features.
+func objects(features ...cluster.Feature) func(*Target) []string {
+	return func(t *Target) (names []string) {
+		if t.Cluster == nil {
+			return nil
+		}
+		for _, f := range features {
+			names = append(names, t.Cluster.Features[f]...)
+		}
+		return slices.Compact(slices.Sorted(slices.Values(names)))
+	}
+}
+
+// gate returns the components that enable a feature gate.
+func gate(name string) func(*Target) []string {
+	return func(t *Target) (names []string) {
+		all := components(t.Config)
+		for _, component := range slices.Sorted(maps.Keys(all)) {
+			if gates(all[component])[name] {
+				names = append(names, component)
+			}
+		}
+		return names
+	}
 }

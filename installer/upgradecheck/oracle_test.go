@@ -2,9 +2,12 @@ package upgradecheck
 
 import (
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
+	"airlift/installer/cluster"
+	"airlift/installer/config"
 	"airlift/scripts/rig"
 )
 
@@ -22,6 +25,39 @@ func TestRemovedFlagsOfRealComponents(t *testing.T) {
 			if unknown != (version == "v1.37.1") {
 				t.Errorf("%s %s: --%s: %.300s", f.component, version, f.name, out)
 			}
+		}
+	}
+}
+
+// TestRemovedItemsOfRealAPIServer gives each removed admission plugin and API version to a real
+// kube-apiserver, which does not start with them.
+func TestRemovedItemsOfRealAPIServer(t *testing.T) {
+	const version = "v1.37.1"
+	dir := t.TempDir()
+	key := filepath.Join(dir, "sa.key")
+	if out, err := exec.Command("openssl", "genrsa", "-out", key, "2048").CombinedOutput(); err != nil {
+		t.Fatalf("openssl: %v\n%s", err, out)
+	}
+	refuses := func(flag, item, why string) {
+		out, err := exec.CommandContext(t.Context(), rig.Component(t, version, "kube-apiserver"), "--etcd-servers=http://127.0.0.1:1", "--cert-dir="+dir, "--service-account-issuer=https://a.example",
+			"--service-account-signing-key-file="+key, "--service-account-key-file="+key, "--authorization-mode=RBAC", "--"+flag+"="+item).CombinedOutput()
+		if err == nil || !strings.Contains(string(out), why) {
+			t.Errorf("--%s=%s: %v %.300s", flag, item, err, out)
+		}
+	}
+	c := config.Cluster{KubernetesVersion: version}
+	c.APIServer.ExtraArgs = []config.Arg{{Name: "enable-admission-plugins", Value: "SecurityContextDeny,PersistentVolumeLabel,JobValidation,PodGroupWorkloadExists"}}
+	removed := c.RemovedPlugins()
+	if len(removed) != 4 {
+		t.Errorf("removed: %q", removed)
+	}
+	for _, name := range removed {
+		refuses("enable-admission-plugins", name, `plugin \"`+name+`\" is unknown`)
+	}
+	for _, a := range cluster.DroppedAPIs {
+		c.APIServer.ExtraArgs = []config.Arg{{Name: "runtime-config", Value: a.API + "=true"}}
+		for _, unknown := range cluster.UnknownAPIs(&c) {
+			refuses("runtime-config", unknown, "group version "+unknown+" that has not been registered")
 		}
 	}
 }

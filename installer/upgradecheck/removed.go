@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"airlift/installer/cluster"
 	"airlift/installer/config"
 	"airlift/installer/kubelet"
 )
@@ -72,24 +73,29 @@ func (t *Target) featureGates() (found []finding) {
 	}
 	all := components(t.Config)
 	for _, component := range slices.Sorted(maps.Keys(all)) {
-		gates := map[string]bool{}
-		for _, a := range all[component] {
-			if a.Name != "feature-gates" {
-				continue
-			}
-			for gate := range strings.SplitSeq(a.Value, ",") {
-				if name, value, ok := strings.Cut(gate, "="); ok {
-					gates[strings.TrimSpace(name)] = strings.EqualFold(strings.TrimSpace(value), "true")
-				}
-			}
-		}
-		for _, p := range kubelet.GateProblems(t.To, gates) {
+		for _, p := range kubelet.GateProblems(t.To, gates(all[component])) {
 			found = append(found, finding{
 				message: fmt.Sprintf("%s: %s", component, p.Message), fix: "change feature-gates of " + fields[component] + editConfig, warning: p.Warning,
 			})
 		}
 	}
 	return found
+}
+
+// gates returns the feature gates in the flags of a component.
+func gates(args []config.Arg) map[string]bool {
+	gates := map[string]bool{}
+	for _, a := range args {
+		if a.Name != "feature-gates" {
+			continue
+		}
+		for gate := range strings.SplitSeq(a.Value, ",") {
+			if name, value, ok := strings.Cut(gate, "="); ok {
+				gates[strings.TrimSpace(name)] = strings.EqualFold(strings.TrimSpace(value), "true")
+			}
+		}
+	}
+	return gates
 }
 
 // kubelet returns the findings of one of the kubelet's checks.
@@ -103,9 +109,14 @@ func (t *Target) kubelet(name string) (found []finding) {
 }
 
 // removedAPIs warns of objects and clients that use an API which the new version does not
-// serve. The objects stay; the clients and manifests that use the API fail.
+// serve. The objects stay; the clients and manifests that use the API fail. Objects that the new
+// version cannot read are an error.
 func (t *Target) removedAPIs() (found []finding) {
+	found = t.lostObjects()
 	for _, u := range t.Uses {
+		if u.Lost != "" {
+			continue
+		}
 		fix := "use another API"
 		if u.Replacement != "" {
 			fix = "use " + u.Replacement
@@ -115,6 +126,29 @@ func (t *Target) removedAPIs() (found []finding) {
 			continue
 		}
 		found = append(found, warning(fix+" in its manifest and apply it again", "%s %s was written by %q with %s, which %s no longer serves", u.Kind, u.Object, u.By, u.API, u.Removed))
+	}
+	return found
+}
+
+// lostObjects reports the objects that the new version cannot read, one finding for each resource.
+func (t *Target) lostObjects() (found []finding) {
+	lost := slices.DeleteFunc(slices.Clone(t.Uses), func(u cluster.APIUse) bool { return u.Lost == "" })
+	for len(lost) > 0 {
+		first, names := lost[0], []string{}
+		lost = slices.DeleteFunc(lost, func(u cluster.APIUse) bool {
+			same := u.API == first.API && u.Lost == first.Lost
+			if same {
+				names = append(names, u.Object)
+			}
+			return same
+		})
+		group, version, _ := strings.Cut(first.API, "/")
+		resource := first.Lost + "." + version + "." + group
+		fix := fmt.Sprintf("save and delete them before the upgrade: kubectl get %s -A -o yaml > %s.yaml && kubectl delete %s -A --all", resource, first.Lost, resource)
+		if first.Replacement != "" {
+			fix += "; afterwards, create them with " + first.Replacement
+		}
+		found = append(found, problem(fix, "%s %s: %s can neither read nor delete objects of %s, which it does not have", first.Kind, some(names), first.Removed, first.API))
 	}
 	return found
 }

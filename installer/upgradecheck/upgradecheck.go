@@ -46,6 +46,8 @@ type Target struct {
 	// Root is the host's root file system, for the free space; Files are its files.
 	Root  string
 	Files fs.FS
+	// Kubelet is the version of this node's kubelet: the cluster may have the version To already.
+	Kubelet string
 	// NodeName is this host's node, and ControlPlane is set if it runs a control plane.
 	NodeName     string
 	ControlPlane bool
@@ -57,7 +59,7 @@ type Target struct {
 	ImageNames    error
 	// Cluster is nil if this host's kubeconfig may not read it.
 	Cluster *cluster.UpgradeFacts
-	// Uses are the uses of APIs that To no longer serves.
+	// Uses are the uses of APIs that To no longer serves, and the objects that it cannot read.
 	Uses []cluster.APIUse
 	// Etcd is nil with an external etcd and on a worker.
 	Etcd *Etcd
@@ -114,6 +116,7 @@ func checks() []check {
 		{"RemovedFlags", (*Target).removedFlags, false},
 		{"RemovedAPIs", (*Target).removedAPIs, false},
 		{"UpgradeNotes", (*Target).upgradeNotes, false},
+		{"ContainerRuntimeVersion", (*Target).runtimes, false},
 	}
 	for _, name := range kubelet.Names() {
 		list = append(list, check{name, func(t *Target) []finding { return t.kubelet(name) }, false})
