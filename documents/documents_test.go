@@ -40,6 +40,8 @@ func TestErrors(t *testing.T) {
 		{"a: 1\r---\rb: 2\r", 1, "end lines with a line feed"},
 		{"a: 1\n--- # c\rb: 2\n", 2, "end lines with a line feed"},
 		{"a: 1\n--- # c\u2028b: 2\n", 2, "end lines with a line feed"},
+		{"{\"a\":1}\n--- # c\rb: 2\r", 2, "end lines with a line feed"},
+		{"--- # c\rb: 2\r", 1, "end lines with a line feed"},
 		{"{a: 1}\n{b: 2}", 2, "a second document begins here"},
 		{"---\n{\"a\":1}\n{\"b\":2}\n", 3, "a second document begins here"},
 		{"[1]\n[2]", 2, "a second document begins here"},

@@ -156,7 +156,9 @@ func (r *reader) readSeparated(part []byte) {
 		}
 		r.notJSON = nil
 		r.skipLines(bytes.Count(text, []byte("\n")))
-		r.checkSeparator()
+		if err := r.separatorError(r.stream); err != nil {
+			r.errors = append(r.errors, *err)
+		}
 		r.skipLines(1)
 	}
 }
@@ -164,13 +166,14 @@ func (r *reader) readSeparated(part []byte) {
 // otherBreaks are line breaks of YAML at which kubectl ends no line.
 const otherBreaks = "\r\u0085\u2028\u2029"
 
-// checkSeparator adds an error if YAML has a line that kubectl treats as a comment of the
-// separator.
-func (r *reader) checkSeparator() {
-	line, _, _ := bytes.Cut(r.stream, []byte("\n"))
-	if bytes.ContainsAny(bytes.TrimRight(line, "\r"), otherBreaks) {
-		r.addf(r.line, "%q is not read: end lines with a line feed", line)
+// separatorError returns an error if YAML has lines in the separator with which a text begins: kubectl
+// treats them as a comment of the separator.
+func (r *reader) separatorError(text []byte) *Error {
+	line, _, _ := bytes.Cut(text, []byte("\n"))
+	if !bytes.HasPrefix(line, []byte("---")) || !bytes.ContainsAny(bytes.TrimRight(line, "\r"), otherBreaks) {
+		return nil
 	}
+	return r.errorf(r.line, "%q is not read: end lines with a line feed", line)
 }
 
 func (r *reader) skipLines(n int) {
@@ -202,6 +205,9 @@ var separator = regexp.MustCompile(`^---([ \t]+#[^\r\x{85}\x{2028}\x{2029}\n]*|[
 
 // addYAML adds the document of a text, which may begin with the separator before it.
 func (r *reader) addYAML(text []byte) *Error {
+	if err := r.separatorError(text); err != nil {
+		return err
+	}
 	d := Document{Text: text, Begin: r.line, Line: r.line}
 	if separator.Match(text) {
 		d.Text, d.Begin = text[bytes.IndexByte(text, '\n')+1:], r.line+1

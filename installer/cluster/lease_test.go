@@ -60,6 +60,9 @@ func (s *leaseStore) react(action clienttesting.Action) (bool, runtime.Object, e
 		}
 		return true, put(create.GetObject().(*coordinationv1.Lease), ""), nil
 	}
+	if s.lease == nil && action.GetVerb() == "update" {
+		return true, nil, refused("precondition failed") // the object in the request has the UID of one that is gone
+	}
 	if s.lease == nil {
 		return true, nil, apierrors.NewNotFound(resource, turnLease)
 	}

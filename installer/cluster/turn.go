@@ -76,7 +76,8 @@ type Turn struct {
 	stop    func()    // ends the renewals
 }
 
-// apiServer is the API server of another control plane.
+// apiServer is the API server of another control plane. Its URL is empty if the cluster does not know
+// its address.
 type apiServer struct{ node, url string }
 
 // Take waits until no other control plane has its turn, and keeps it until End.
@@ -175,7 +176,9 @@ func (t *Turn) renew(ctx context.Context, timeout time.Duration) (other string, 
 func (t *Turn) each(ctx context.Context, timeout time.Duration, do func(context.Context, *Client) error) error {
 	servers := append([]string{""}, t.Servers...)
 	for _, s := range t.others {
-		servers = append(servers, s.url)
+		if s.url != "" {
+			servers = append(servers, s.url)
+		}
 	}
 	tried := map[string]bool{}
 	var failed []string
@@ -242,7 +245,10 @@ func (c *Client) otherAPIServers(ctx context.Context, node string) (list []apiSe
 				address = net.JoinHostPort(a.Address, strconv.Itoa(config.DefaultBindPort))
 			}
 		}
-		list = append(list, apiServer{n.Name, "https://" + address})
+		if address != "" {
+			address = "https://" + address
+		}
+		list = append(list, apiServer{n.Name, address})
 	}
 	return list, nil
 }
@@ -307,6 +313,10 @@ func (t *Turn) CheckOthers(ctx context.Context) error {
 	return w.until(ctx, nil, func(ctx context.Context) (bool, string, error) {
 		var states []string
 		for _, s := range others {
+			if s.url == "" {
+				states = append(states, s.node+": its address is not known")
+				continue
+			}
 			c, err := t.Connect(s.url)
 			if err != nil {
 				return false, "", err

@@ -92,7 +92,7 @@ func TestRealTurn(t *testing.T) {
 	if err := a.Take(ctx, nil); err != nil {
 		t.Fatal(err)
 	}
-	if want := []apiServer{{"cp2", "https://" + p.endpoint()}}; !slices.Equal(a.others, want) || a.alone {
+	if want := (apiServer{"cp2", "https://" + p.endpoint()}); !slices.Contains(a.others, want) || a.alone {
 		t.Errorf("other API servers: %v, alone %t", a.others, a.alone)
 	}
 	if err := a.CheckOthers(ctx); err != nil {

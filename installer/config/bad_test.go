@@ -104,7 +104,7 @@ var badFiles = []struct {
 	{"an unknown field of kube-proxy", "v1beta4", head + "---\napiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nmod: ipvs\n", 7, "did you mean mode?", ""},
 
 	{"SAN", "v1beta3", head + "apiServer:\n  certSANs:\n  - ok.example\n  - a_b\n", 7, "neither an IP address nor a DNS name", ""},
-	{"domain", "v1beta4", head + "networking:\n  dnsDomain: a_b\n", 5, "lowercase RFC 1123", ""},
+	{"domain", "v1beta4", head + "networking:\n  dnsDomain: a_b\n", 5, "a name of a host has no _", ""},
 	{"service subnet", "v1beta4", head + "networking:\n  serviceSubnet: ten\n", 5, "not an address range", ""},
 	{"service subnet too large", "v1beta4", head + "networking:\n  serviceSubnet: 10.0.0.0/8\n", 5, "/12 or longer", ""},
 	{"service subnet too small", "v1beta4", head + "networking:\n  serviceSubnet: 10.96.0.0/30\n", 5, "too small", ""},
