@@ -60,6 +60,10 @@ func flatten(file string, line int, node *documents.Node, content map[string]any
 	if content["items"] == nil && kind == "List" {
 		ok = true
 	}
+	if ok && items != nil && !strings.HasSuffix(kind, "List") {
+		return nil, fault.New(fault.Usage, "write each object of items as its own document, or rename the field",
+			"%s: the %s has a list items, so kubectl and install treat it as a list of objects", position(file, line), kind)
+	}
 	if !ok || !strings.HasSuffix(kind, "List") {
 		o, err := newObject(file, line, node, content)
 		return []*Object{o}, err

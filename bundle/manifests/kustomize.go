@@ -189,7 +189,7 @@ func (l *localOnly) reference(name string, p path, s string) error {
 		return err
 	case info.IsDir():
 		return l.directory(local)
-	case l.seen[local] || slices.Contains(data, p.key()) || p.key() != "resources" && !hasManifestExtension(local):
+	case l.seen[local] || slices.Contains(data, p.key()):
 		return nil
 	}
 	l.seen[local] = true
@@ -197,7 +197,26 @@ func (l *localOnly) reference(name string, p path, s string) error {
 	if err != nil {
 		return err
 	}
+	if err := readsAll(local, p, content); err != nil {
+		return err
+	}
 	return l.configurationsIn(local, content)
+}
+
+// readsAll returns an error for a second document of which kustomize reads only the first: of
+// replacements, configurations and JSON patches.
+func readsAll(name string, p path, content []byte) error {
+	list, err := readAsKustomize(name, content)
+	if err != nil || len(list) < 2 || len(p) == 0 {
+		return err
+	}
+	field, _ := p[0].(string)
+	one := field == "replacements" || field == "configurations" || field == "crds"
+	one = one || strings.HasPrefix(field, "patches") && slices.ContainsFunc(list, func(d documents.Document) bool { return d.JSON[0] == '[' })
+	if !one {
+		return nil
+	}
+	return fault.New(fault.Usage, "move it to another file, or join the documents", "%s: kustomize reads only the first document of this file", position(name, list[1].Line))
 }
 
 // configurationsIn looks at those documents of a file with objects that configure a built-in

@@ -44,6 +44,7 @@ func confidenceOf(name string) confidence {
 var (
 	versionTag = regexp.MustCompile(`^v?\d+(\.\d+)+|^v\d+|^latest$|^(stable|main|master|nightly|edge)$`)
 	usualTag   = regexp.MustCompile(`[0-9]|^(latest|stable|main|master|nightly|edge)$`)
+	port       = regexp.MustCompile(`^\d{4,5}$`)
 	onlyDigits = regexp.MustCompile(`^\d+$`)
 	hash       = regexp.MustCompile(`@sha256:[0-9a-f]{64}$`)
 	fileName   = regexp.MustCompile(`(?i)\.(ya?ml|json|sh|conf|cfg|txt|crt|key|pem|sock|log|toml|ini|html?|js|css|png|svg|jpe?g|gif|ico|bmp|webp|iso|img|qcow2|raw|vmdk|bin|exe|jar|war|tar|tgz|gz|xz|bz2|zst|zip|xml|properties|csv|md|go|py|lua|tmpl|tpl|so)$`)
@@ -86,13 +87,14 @@ func looksLikeImage(s string, c confidence) (string, bool) {
 		// quay.io/team without a name is a place for images.
 		return ref, c > anywhere || strings.Count(s, "/") > 1
 	case host:
-		return ref, c == named && rest != "" && !strings.Contains(first, ":")
+		return ref, c == named && rest != ""
 	case slash && tag != "":
 		return ref, c > anywhere || versionTag.MatchString(tag)
 	case slash:
 		return ref, c == named
 	case tag != "":
-		return ref, c == named || c == hinted && versionTag.MatchString(tag)
+		return ref, c == named || c == hinted && (versionTag.MatchString(tag) ||
+			usualTag.MatchString(tag) && !port.MatchString(tag) && !onlyDigits.MatchString(strings.TrimSuffix(s, ":"+tag)))
 	default:
 		return ref, c == named && !plainWord(s)
 	}

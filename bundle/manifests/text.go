@@ -119,6 +119,9 @@ var (
 	ends = regexp.MustCompile(`^(\\?["'<,;)\]}]|[ \t]*(\n|$))`)
 )
 
+// continues matches what follows a name whose end is computed: quay.io/team/app:${TAG}.
+var continues = regexp.MustCompile(`^[:/@._-]?(\$|\{\{|%[(\w]|<[a-z])`)
+
 // A word is a token of a text.
 type word struct {
 	from, to int
@@ -129,7 +132,7 @@ type word struct {
 
 // words looks at each token of a text, and judges it by the name before it.
 func (f *finder) words(p path, s string, c confidence) {
-	s = strings.ReplaceAll(s, ":-", "=-") // ${IMAGE:-busybox}
+	s = strings.NewReplacer(":-", "=-", `\:`, ":", `\/`, "/").Replace(s) // ${IMAGE:-busybox}, and escaped signs
 	var last word
 	lineEnd, usesImages := 0, false
 	for _, t := range token.FindAllStringIndex(s, -1) {
@@ -152,7 +155,7 @@ func (f *finder) words(p path, s string, c confidence) {
 			judged = max(judged, min(c, hinted))
 		}
 		// The rest of a URL or of a path is none.
-		if w.from == 0 || !strings.ContainsRune("/.@$}", rune(s[w.from-1])) {
+		if (w.from == 0 || !strings.ContainsRune("/.@$}", rune(s[w.from-1]))) && !continues.MatchString(s[w.to:]) {
 			f.add(p, value, judged)
 		}
 		if _, ok := looksLikeImage(value, judged); ok {
