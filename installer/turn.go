@@ -8,9 +8,11 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"airlift/fault"
@@ -198,6 +200,10 @@ func (s *StaticPods) mayRestart(ctx context.Context, component string) error {
 // member does not answer, its restart loses nothing.
 func (m *machine) checkQuorum(ctx context.Context) error {
 	e, err := findEtcd(m.existing)
+	if err != nil && !m.etcdAnswers(ctx) { // its manifest may be what keeps it from starting
+		m.console.Debug(1, "the other members of etcd are not checked: %v", err)
+		return ctx.Err()
+	}
 	if err != nil || e == nil {
 		return err
 	}
@@ -208,4 +214,18 @@ func (m *machine) checkQuorum(ctx context.Context) error {
 	}
 	defer c.Close()
 	return c.CheckRestart(ctx, e.peerURL)
+}
+
+// etcdAnswers reports whether the etcd that this host's API server uses answers.
+func (m *machine) etcdAnswers(ctx context.Context) bool {
+	flags, _, err := readStaticPod(m.existing, "kube-apiserver")
+	if err != nil || flags["etcd-servers"] == "" {
+		return false
+	}
+	c, err := connectEtcd(ctx, m, strings.Split(flags["etcd-servers"], ","), path.Dir(path.Dir(flags["etcd-cafile"])), probeTimeout)
+	if err != nil {
+		return false
+	}
+	c.Close()
+	return true
 }
