@@ -286,6 +286,32 @@ func TestRedirectFromHTTPSToHTTP(t *testing.T) {
 	}
 }
 
+// A site that redirects to https does not choose plain http: the user does, with a mirror.
+func TestRedirectToPlainMirror(t *testing.T) {
+	plain := serve(t, func(n int, w http.ResponseWriter, r *http.Request) { w.Write(content) })
+	to := ""
+	secure := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, to, http.StatusFound)
+	}))
+	defer secure.Close()
+	for _, c := range []struct {
+		to      string
+		refused bool
+	}{{"https://cdn.example/file", false}, {"http://cdn.example/file", true}, {"https://CDN.example/file", false}} {
+		to = c.to
+		cache, err := OpenCache(t.TempDir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := mirrorsOf(t, "cdn.example="+plain.URL)
+		m.base = secure.Client().Transport
+		_, err = New(cache, m).Get(t.Context(), Download{Name: "file", URL: secure.URL + "/file", SHA256: sum(content)})
+		if redirect := (*RedirectError)(nil); errors.As(err, &redirect) != c.refused || !c.refused && err != nil {
+			t.Errorf("%s: %v", to, err)
+		}
+	}
+}
+
 func TestUnknownCertificatesAreRefused(t *testing.T) {
 	secure := httptest.NewUnstartedServer(http.NotFoundHandler())
 	secure.Config.ErrorLog = log.New(io.Discard, "", 0)

@@ -56,7 +56,7 @@ func (t *Mirrors) MirrorOf(site string) (hosts []string) {
 }
 
 // keepTLS returns the answer to a request that was sent to from, or an error if the answer
-// redirects from https to http.
+// redirects from https to http. A redirect to https may be sent to a plain mirror: the user chose it.
 func (t *Mirrors) keepTLS(from *url.URL, resp *http.Response, err error) (*http.Response, error) {
 	if err != nil || !isRedirect(resp.StatusCode) || from.Scheme != "https" {
 		return resp, err
@@ -65,9 +65,9 @@ func (t *Mirrors) keepTLS(from *url.URL, resp *http.Response, err error) (*http.
 	if err != nil {
 		return resp, nil // net/http reports it
 	}
-	if to = t.Real(to); to.Scheme != "https" {
+	if real := t.Real(to); to.Scheme != "https" && real.Scheme != "https" {
 		resp.Body.Close()
-		return nil, &RedirectError{Shown(from), Shown(to)}
+		return nil, &RedirectError{Shown(from), Shown(real)}
 	}
 	return resp, nil
 }
