@@ -65,6 +65,9 @@ func TestErrors(t *testing.T) {
 		{"a: 1\n\ufeffb: 1\n", 2, "a byte order mark is in the document"},
 		{"a: 1\n---\nb: [\n---\nc: 1\n", 3, "did not find"},
 		{"a:\n\tb: 1\n", 2, "cannot start any token"},
+		{"a: 1\nb: 2\nc: .inf\n", 3, `.inf is not a number in JSON: put it in quotes, ".inf"`},
+		{"a: 1\n---\n.inf: 1\nb:\n- [-.Inf]\n", 5, `put it in quotes, "-.Inf"`},
+		{"a: &x .NaN\nb: *x\n", 1, `put it in quotes, ".NaN"`},
 	} {
 		_, errs := documents.Read([]byte(c.stream))
 		if len(errs) == 0 {

@@ -47,6 +47,29 @@ func Value(n *Node, path ...string) *Node {
 	return n
 }
 
+// All returns the values at a path of fields in all items of the lists on it. At the end, a mapping
+// or a list stands for its values.
+func All(n *Node, path ...string) (values []*Node) {
+	n = resolved(n)
+	switch {
+	case n == nil:
+	case n.Kind == yaml.SequenceNode:
+		for _, item := range n.Content {
+			values = append(values, All(item, path...)...)
+		}
+	case len(path) > 0:
+		_, value := Field(n, path[0])
+		return All(value, path[1:]...)
+	case n.Kind == yaml.MappingNode:
+		for i := 1; i < len(n.Content); i += 2 {
+			values = append(values, resolved(n.Content[i]))
+		}
+	default:
+		return []*Node{n}
+	}
+	return values
+}
+
 // Item returns an item of a list, or nil.
 func Item(n *Node, i int) *Node {
 	n = resolved(n)

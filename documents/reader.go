@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"regexp"
 	"strconv"
 	"strings"
@@ -222,7 +223,7 @@ func (r *reader) addYAML(text []byte) *Error {
 	}
 	var err error
 	if d.JSON, err = sigsyaml.YAMLToJSON(text); err != nil {
-		return cmp.Or(r.notJSON, r.syntax(err, text))
+		return cmp.Or(r.notJSON, r.notFinite(err, text), r.syntax(err, text))
 	}
 	if d.Node, err = parse(text, r.line); err != nil {
 		return r.syntax(err, text)
@@ -232,6 +233,38 @@ func (r *reader) addYAML(text []byte) *Error {
 		r.check(d.Node, kindOf(d.Node))
 	}
 	r.documents = append(r.documents, d)
+	return nil
+}
+
+// notFinite returns an error with the number that JSON does not have.
+func (r *reader) notFinite(err error, text []byte) *Error {
+	if !errors.As(err, new(*json.UnsupportedValueError)) {
+		return nil
+	}
+	root, err := parse(text, r.line)
+	if err != nil || root == nil {
+		return nil
+	}
+	if n := notFinite(root); n != nil {
+		return r.errorf(n.Line, "%s is not a number in JSON: put it in quotes, %q, or write a number", n.Value, n.Value)
+	}
+	return nil
+}
+
+// notFinite returns the first value that is infinite or not a number, or nil.
+func notFinite(n *yaml.Node) *yaml.Node {
+	var number float64
+	if n.ShortTag() == "!!float" && n.Decode(&number) == nil && (math.IsInf(number, 0) || math.IsNaN(number)) {
+		return n
+	}
+	for i, child := range n.Content {
+		if n.Kind == yaml.MappingNode && i%2 == 0 {
+			continue // keys are text in JSON
+		}
+		if found := notFinite(child); found != nil {
+			return found
+		}
+	}
 	return nil
 }
 

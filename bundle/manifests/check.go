@@ -7,6 +7,7 @@ import (
 
 	"github.com/distribution/reference"
 
+	"airlift/fault"
 	"airlift/images"
 )
 
@@ -74,8 +75,7 @@ func Check(objects []*Object, set []string) (problems []Problem) {
 func (s slot) check(o *Object, have inventory) (problems []Problem) {
 	image, err := s.imageOf(o)
 	if err != nil {
-		return []Problem{{o, s.field.String(), "the image is missing or cannot be parsed",
-			"write an image as registry.example.com/team/app:v1.2.3", false, false}}
+		return []Problem{{o, s.field.String(), "the image is missing, not a string or cannot be parsed", fault.Hint(err), false, false}}
 	}
 	if why, hint := have.missing(image.Written, image.Reference); why != "" {
 		problems = append(problems, Problem{o, image.Field, why, hint, false, true})

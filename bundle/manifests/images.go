@@ -56,7 +56,11 @@ func Images(objects []*Object) ([]Image, error) {
 func (s slot) imageOf(o *Object) (Image, error) {
 	written, _ := s.holder[s.image].(string)
 	if written == "" {
-		return Image{}, fault.New(fault.Usage, "write an image as registry.example.com/team/app:v1.2.3",
+		hint := "write an image as registry.example.com/team/app:v1.2.3"
+		if notText(s.holder[s.image]) {
+			hint += ", and as a string" + o.written(s.field...)
+		}
+		return Image{}, fault.New(fault.Usage, hint,
 			"%s: %s: %s of %q is missing or not a string", o.Position(), o, s.field, s.name)
 	}
 	ref, err := images.Normalize(written)

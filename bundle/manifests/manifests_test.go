@@ -120,6 +120,18 @@ func TestAdviceKeepsTheText(t *testing.T) {
 				t.Errorf("%s%s: %v (hint %q), want %s", field, text, err, fault.Hint(err), want)
 			}
 		}
+		for _, object := range []string{"apiVersion: %s\nkind: Pod\n", "apiVersion: v1\nkind: %s\n", "apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: %s}\n"} {
+			_, err := manifests.Decode("app.yaml", []byte(strings.Replace(object, "%s", text, 1)+"metadata: {name: a}\n"))
+			if want := `as a string, in quotes: "` + text + `"`; err == nil || !strings.HasSuffix(fault.Hint(err), want) {
+				t.Errorf("%q, %s: %v (hint %q), want %s", object, text, err, fault.Hint(err), want)
+			}
+		}
+		pod := decode(t, "{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{name: b, image: 'c:1'}, {name: c, image: "+text+"}]}}")
+		_, err := manifests.Images(pod)
+		want := `as a string, in quotes: "` + text + `"`
+		if found := manifests.Check(pod, nil); !strings.HasSuffix(fault.Hint(err), want) || !strings.HasSuffix(found[len(found)-1].Hint, want) {
+			t.Errorf("image: %s: %v (hint %q), %v, want %s", text, err, fault.Hint(err), found, want)
+		}
 	}
 }
 

@@ -25,6 +25,31 @@ type Object struct {
 	// Content is the whole object as JSON values: map[string]any, []any, string, bool, nil,
 	// int64 and float64.
 	Content map[string]any
+
+	node *documents.Node // Content as it was written, or nil
+}
+
+// written continues a hint with the scalar at a path, in quotes.
+func (o *Object) written(p ...any) string {
+	n := o.node
+	for _, e := range p {
+		switch e := e.(type) {
+		case int:
+			n = documents.Item(n, e)
+		case string:
+			n = documents.Value(n, e)
+		}
+	}
+	if text := documents.Written(n, ""); text != "" {
+		return fmt.Sprintf(", in quotes: %q", text)
+	}
+	return ""
+}
+
+// notText reports whether there is a value that is no string.
+func notText(value any) bool {
+	_, ok := value.(string)
+	return value != nil && !ok
 }
 
 // String returns the object's kind, namespace and name: "Deployment traefik/traefik".
@@ -82,14 +107,18 @@ func Unique(objects []*Object) error {
 
 // newObject checks content and names its object. node is the content with its lines, or nil.
 func newObject(file string, line int, node *documents.Node, content map[string]any) (*Object, error) {
-	o := &Object{File: file, Line: line, Content: content}
+	o := &Object{File: file, Line: line, Content: content, node: node}
 	at := o.Position()
 	o.APIVersion, _ = content["apiVersion"].(string)
 	o.Kind, _ = content["kind"].(string)
 	metadata, _ := content["metadata"].(map[string]any)
 	o.Name, _ = metadata["name"].(string)
 	o.Namespace, _ = metadata["namespace"].(string)
-	written := func(field string) *documents.Node { return documents.Value(node, "metadata", field) }
+	for _, field := range []string{"kind", "apiVersion"} {
+		if notText(content[field]) {
+			return nil, fault.New(fault.Usage, "write "+field+" as a string"+o.written(field), "%s: %s is %v in YAML, not a string", at, field, content[field])
+		}
+	}
 	switch {
 	case o.Kind == "":
 		return nil, fault.New(fault.Usage, noKindHint(file, content), "%s: the document has no kind", at)
@@ -100,11 +129,11 @@ func newObject(file string, line int, node *documents.Node, content map[string]a
 		return nil, fault.New(fault.Usage, "give the directory of the kustomization itself", "%s: a %s cannot be applied", at, o.Kind)
 	case o.Name == "" && metadata["generateName"] != nil:
 		return nil, fault.New(fault.Usage, "write name instead of generateName: with generateName, each apply creates another object",
-			"%s: the %s has generateName %q and no name", at, o.Kind, documents.Written(written("generateName"), metadata["generateName"]))
+			"%s: the %s has generateName %q and no name", at, o.Kind, documents.Written(documents.Value(node, "metadata", "generateName"), metadata["generateName"]))
 	case o.Name == "":
-		return nil, fault.New(fault.Usage, "write metadata.name as a string"+inQuotes(written("name")), "%s: the %s has no name", at, o.Kind)
+		return nil, fault.New(fault.Usage, "write metadata.name as a string"+o.written("metadata", "name"), "%s: the %s has no name", at, o.Kind)
 	case o.Namespace == "" && metadata["namespace"] != nil && metadata["namespace"] != "":
-		return nil, fault.New(fault.Usage, "write the namespace as a string"+inQuotes(written("namespace")),
+		return nil, fault.New(fault.Usage, "write the namespace as a string"+o.written("metadata", "namespace"),
 			"%s: the namespace of the %s is %v in YAML, not a string", at, o, metadata["namespace"])
 	}
 	for field, value := range map[string]string{"apiVersion": o.APIVersion, "kind": o.Kind, "metadata.name": o.Name, "metadata.namespace": o.Namespace} {
@@ -113,12 +142,4 @@ func newObject(file string, line int, node *documents.Node, content map[string]a
 		}
 	}
 	return o, unrendered(o)
-}
-
-// inQuotes continues a hint with a scalar as the file has it.
-func inQuotes(n *documents.Node) string {
-	if text := documents.Written(n, ""); text != "" {
-		return fmt.Sprintf(", in quotes: %q", text)
-	}
-	return ""
 }

@@ -57,6 +57,8 @@ var badFiles = []struct {
 	{"a map of kubelet arguments after its time", "v1", initHead + "nodeRegistration:\n  kubeletExtraArgs: {v: '2'}\n", 8, "it must be a list", ""},
 
 	{"a number for text", "v1beta4", head + "clusterName: 1\n", 4, `put it in quotes, "1"`, ""},
+	{"an apiVersion that is a number", "v1beta4", "kind: ClusterConfiguration\napiVersion: 1.10\n", 2, `apiVersion is the number 1.10 and must be a string: put it in quotes, "1.10"`, ""},
+	{"a kind that is a truth value", "v1beta4", "apiVersion: VERSION\nkind: no\n", 2, `kind is the boolean no and must be a string: put it in quotes, "no"`, ""},
 	{"a version that is a number", "v1beta3", head + "imageRepository: 1.30\n", 4, `is the number 1.30 and must be a string: put it in quotes, "1.30"`, ""},
 	{"an octal number for text", "v1beta3", head + "clusterName: 0123\n", 4, `the number 0123 and must be a string: put it in quotes, "0123"`, ""},
 	{"a word for text", "v1beta3", head + "networking:\n  dnsDomain: no\n", 5, `the boolean no and must be a string: put it in quotes, "no"`, ""},

@@ -131,6 +131,18 @@ func (s *source) load(d *document) bool {
 		s.addf(d.Line, "this document is %s; it must begin with apiVersion: and kind:", described(d.Node, value))
 		return false
 	}
+	for _, name := range []string{"apiVersion", "kind"} {
+		value := d.value[name]
+		if _, isText := value.(string); !isText && isScalar(value) {
+			key, node := documents.Field(d.Node, name)
+			line := d.Line
+			if key != nil {
+				line = key.Line
+			}
+			s.addf(line, "%s is %s and must be a string: put it in quotes, %q", name, described(node, value), documents.Written(node, value))
+			return false
+		}
+	}
 	apiVersion, _ := d.value["apiVersion"].(string)
 	d.kind, _ = d.value["kind"].(string)
 	var found bool

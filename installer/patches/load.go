@@ -30,6 +30,7 @@ func Load(dir string) (set *Set, warnings []string, err error) {
 	}
 	set = &Set{}
 	var problems []string
+	hint := "correct the file"
 	root := os.DirFS(dir)
 	err = fs.WalkDir(root, ".", func(file string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
@@ -37,6 +38,7 @@ func Load(dir string) (set *Set, warnings []string, err error) {
 		}
 		target, kind, ignored, err := parseName(entry.Name())
 		if err != nil {
+			hint = "name a patch file TARGET[SUFFIX][+strategic|+merge|+json].yaml or .json"
 			problems = append(problems, fmt.Sprintf("%s: %v", file, err))
 			return nil
 		}
@@ -58,7 +60,7 @@ func Load(dir string) (set *Set, warnings []string, err error) {
 			warnings = append(warnings, fmt.Sprintf("the patch file %q is not used: it is empty", file))
 		}
 		for i, d := range list {
-			p := patch{file: file, document: i + 1, target: target, kind: kind, data: d.JSON}
+			p := patch{file: file, document: i + 1, target: target, kind: kind, data: d.JSON, node: d.Node}
 			if err := p.check(); err != nil {
 				problems = append(problems, fmt.Sprintf("%s: document %d: %v", file, p.document, err))
 				continue
@@ -71,8 +73,7 @@ func Load(dir string) (set *Set, warnings []string, err error) {
 		return nil, warnings, fault.New(fault.Usage, "", "reading the patches in %q: %w", dir, err)
 	}
 	if len(problems) > 0 {
-		return nil, warnings, fault.New(fault.Usage, "name a patch file TARGET[SUFFIX][+strategic|+merge|+json].yaml or .json",
-			"the patches in %q are not valid:\n  - %s", dir, strings.Join(problems, "\n  - "))
+		return nil, warnings, fault.New(fault.Usage, hint, "the patches in %q are not valid:\n  - %s", dir, strings.Join(problems, "\n  - "))
 	}
 	return set, warnings, nil
 }

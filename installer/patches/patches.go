@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -19,6 +20,7 @@ import (
 	strictjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 
+	"airlift/documents"
 	"airlift/fault"
 )
 
@@ -53,6 +55,7 @@ type patch struct {
 	target   string
 	kind     string // "strategic", "merge" or "json"
 	data     []byte // JSON
+	node     *documents.Node
 }
 
 // Apply patches a target's JSON or YAML document and returns it as YAML, with
@@ -188,7 +191,7 @@ func (p patch) check() error {
 	}
 	unknown, err := unknownFields(data, newObject())
 	if err != nil {
-		return err
+		return p.explain(data, newObject(), err)
 	}
 	// Applied to an empty object, a strategic merge leaves its directives,
 	// such as $patch, in the result.
@@ -197,6 +200,32 @@ func (p patch) check() error {
 		return errors.New(strings.Join(unknown, ", "))
 	}
 	return nil
+}
+
+// explain returns the error for a value of the wrong type with its line and text, or err if it is
+// not found in the patch.
+func (p patch) explain(data []byte, into any, err error) error {
+	wrong := (*json.UnmarshalTypeError)(nil)
+	if !errors.As(json.Unmarshal(data, into), &wrong) {
+		return err
+	}
+	for _, n := range documents.All(p.node, strings.Split(wrong.Field, ".")...) {
+		switch text := documents.Written(n, ""); {
+		case wrong.Type.Kind() != reflect.String:
+			return fmt.Errorf("line %d: %s is of the wrong type: %w", n.Line, wrong.Field, err)
+		case n.Style == 0 && !isText(text):
+			return fmt.Errorf("line %d: a value of %s is %s and must be a string: put it in quotes, %q", n.Line, wrong.Field, text, text)
+		}
+	}
+	return err
+}
+
+// isText reports whether the conversion to JSON reads a scalar without quotes as text: not yes or 1.30.
+func isText(scalar string) bool {
+	var value any
+	err := yaml.Unmarshal([]byte(scalar), &value)
+	_, ok := value.(string)
+	return err == nil && (ok || value == nil)
 }
 
 func (p patch) String() string {

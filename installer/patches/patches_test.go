@@ -129,6 +129,25 @@ func TestProblemsTogether(t *testing.T) {
 	}
 }
 
+// The advice fits the error: a name, or a value with its line and text.
+func TestAdvice(t *testing.T) {
+	for text, want := range map[string]string{
+		"metadata: {labels: {b: x, a: 1.30}}":                                `line 1: a value of metadata.labels is 1.30 and must be a string: put it in quotes, "1.30"`,
+		"spec:\n  containers:\n  - name: a\n    image: b\n  - name: no\n":    `line 5: a value of spec.containers.name is no and must be a string: put it in quotes, "no"`,
+		"spec:\n  containers:\n  - name: a\n    command: [a,\n      0x1F]\n": `line 5: a value of spec.containers.command is 0x1F and`,
+		"\nspec:\n  hostNetwork: maybe\n":                                    "line 3: spec.hostNetwork is of the wrong type",
+	} {
+		_, _, err := patches.Load(directory(t, map[string]string{"etcd.yaml": text}))
+		if err == nil || !strings.Contains(err.Error(), want) || fault.Hint(err) != "correct the file" {
+			t.Errorf("%q: %v (hint %q), want %s", text, err, fault.Hint(err), want)
+		}
+	}
+	_, _, err := patches.Load(directory(t, map[string]string{"etcd+x.yaml": "a: b"}))
+	if !strings.HasPrefix(fault.Hint(err), "name a patch file") {
+		t.Errorf("hint %q", fault.Hint(err))
+	}
+}
+
 // No patch vanishes.
 func TestNothingIsIgnored(t *testing.T) {
 	const one, two = `{"maxPods": 1}`, `{"podsPerCore": 1}`
