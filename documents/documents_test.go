@@ -52,7 +52,7 @@ func TestErrors(t *testing.T) {
 		{"kind: Pod\nmetadata: {}\nkind: Pod\n", 3, "Pod.kind is written twice, first at line 1"},
 		{"kind: Pod\na:\n - b: 1\n   b: 2", 4, "Pod.a[0].b is written twice, first at line 3"},
 		{"{\"kind\":\"Pod\",\n\"kind\":\"Pod\"}", 2, "Pod.kind is written twice, first at line 1"},
-		{"{\"a\":\"\\ud83d\\ude00\",\"b\":{\"c\":1,\"c\":2}}", 1, `duplicate field "b.c"`},
+		{"{\"a\":\"\\ud83d\\ude00\",\"b\":{\"c\":1,\"c\":2}}", 1, "b.c is written twice"},
 		{"1: a\n\"1\": b\n", 2, "1 is written twice"},
 		{"yes: a\ntrue: b\n", 2, "true is written twice"},
 		{"1: a\n!!str 1: b\n", 2, "1 is written twice"},
@@ -65,6 +65,11 @@ func TestErrors(t *testing.T) {
 		{"a: 1\n\ufeffb: 1\n", 2, "a byte order mark is in the document"},
 		{"a: 1\n---\nb: [\n---\nc: 1\n", 3, "did not find"},
 		{"a:\n\tb: 1\n", 2, "cannot start any token"},
+		{"// c\n{\"a\": 1}\n", 1, "JSON has no comments"},
+		{"\n/* c\n */\n{\"a\": 1}\n", 2, "JSON has no comments"},
+		{"{\n\"a\": 1, // c\n\"b\": 2}\n", 2, "JSON has no comments"},
+		{"{\n// c\n\"a\": 1\n}\n", 2, "JSON has no comments"},
+		{"{\"a\": 1}\n/* c */\n", 2, "JSON has no comments"},
 		{"a: 1\nb: 2\nc: .inf\n", 3, `.inf is not a number in JSON: put it in quotes, ".inf"`},
 		{"a: 1\n---\n.inf: 1\nb:\n- [-.Inf]\n", 5, `put it in quotes, "-.Inf"`},
 		{"a: &x .NaN\nb: *x\n", 1, `put it in quotes, ".NaN"`},
@@ -131,6 +136,20 @@ func TestUnmarshal(t *testing.T) {
 	} {
 		if err := documents.Unmarshal([]byte(stream), &into); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %s", stream, err, want)
+		}
+	}
+}
+
+// A character outside the first plane has the lines of its document.
+func TestSurrogatePairs(t *testing.T) {
+	for text, want := range map[string]string{`\ud83d\ude00`: "\U0001f600", `\\ud83d\\ude00`: `\ud83d\ude00`, `\\\uD83D\uDE00\n`: "\\\U0001f600\n"} {
+		docs, errs := documents.Read([]byte("{\"a\":\n\"" + text + "\"}"))
+		if len(errs) > 0 || docs[0].Node == nil {
+			t.Errorf("%s: %v, %v", text, docs, errs)
+			continue
+		}
+		if n := documents.Value(docs[0].Node, "a"); n.Line != 2 || n.Value != want {
+			t.Errorf("%s: %q at line %d", text, n.Value, n.Line)
 		}
 	}
 }

@@ -72,7 +72,13 @@ func (r *reader) readJSON() {
 			return
 		}
 		if err != nil {
-			line := 1 + bytes.Count(whole[:offsetOf(err, whole)], []byte("\n"))
+			at := offsetOf(err, whole)
+			line := 1 + bytes.Count(whole[:at], []byte("\n"))
+			if comment.Match(whole[at:]) {
+				r.errors = append(r.errors, Error{line, r.number + 1, r.line, noComments})
+				r.skip(len(r.stream))
+				return
+			}
 			r.notJSON = &Error{line, r.number + 1, r.line, "not JSON: " + err.Error()}
 			r.skipSpace()
 			return
@@ -83,6 +89,15 @@ func (r *reader) readJSON() {
 		r.skip(len(value))
 	}
 }
+
+// comment matches a comment as some programs write it in JSON, and commented a document that begins
+// with one.
+var (
+	comment   = regexp.MustCompile(`^(//|/\*)`)
+	commented = regexp.MustCompile(`^\s*(//|/\*)[^{]*\{`)
+)
+
+const noComments = "JSON has no comments: remove // and /* */"
 
 // offsetOf returns the offset of the last byte before a JSON error.
 func offsetOf(err error, stream []byte) int {
@@ -107,13 +122,25 @@ func (r *reader) addJSON(value json.RawMessage) {
 	r.next()
 	d := Document{Text: append(bytes.Clone(value), '\n'), Begin: r.line, JSON: value, Line: r.line}
 	// YAML has no halves of surrogate pairs.
-	if root, err := parse(d.Text, r.line); err == nil {
+	if root, err := parse(pair.ReplaceAllFunc(d.Text, character), r.line); err == nil {
 		d.Node = root
 		r.check(root, kindOf(root))
 	} else {
 		r.checkJSON(value)
 	}
 	r.documents = append(r.documents, d)
+}
+
+// pair matches a surrogate pair of \u escapes, and any other escape.
+var pair = regexp.MustCompile(`\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\.`)
+
+// character returns the character of a pair, which YAML cannot escape like this.
+func character(escape []byte) []byte {
+	var text string
+	if len(escape) == 2 || json.Unmarshal([]byte(`"`+string(escape)+`"`), &text) != nil {
+		return escape
+	}
+	return []byte(text)
 }
 
 // inline matches the beginning of a document on the line of its separator.
@@ -222,7 +249,12 @@ func (r *reader) addYAML(text []byte) *Error {
 		r.addf(r.line+bytes.Count(before, []byte("\n"))+1, "a byte order mark is in the document: put a line with --- before it, or remove the mark")
 	}
 	var err error
-	if d.JSON, err = sigsyaml.YAMLToJSON(text); err != nil {
+	d.JSON, err = sigsyaml.YAMLToJSON(text)
+	if commented.Match(d.Text) && !bytes.HasPrefix(d.JSON, []byte("{")) {
+		begin, _, _ := bytes.Cut(d.Text, []byte("/"))
+		return r.errorf(d.Begin+bytes.Count(begin, []byte("\n")), noComments)
+	}
+	if err != nil {
 		return cmp.Or(r.notJSON, r.notFinite(err, text), r.syntax(err, text))
 	}
 	if d.Node, err = parse(text, r.line); err != nil {

@@ -13,6 +13,7 @@ import (
 	"slices"
 
 	"airlift/bundle/textfile"
+	"airlift/documents"
 )
 
 // Check returns the content as one JSON object in UTF-8. The fields with credentials have the right
@@ -31,6 +32,9 @@ func Check(content []byte) ([]byte, error) {
 		return nil, errors.New(`it is a Secret: extract the file with kubectl get secret NAME -o jsonpath='{.data.\.dockerconfigjson}' | base64 -d`)
 	case top["auths"] == nil && slices.ContainsFunc(slices.Collect(maps.Values(top)), isEntry):
 		return nil, errors.New(`it has the old format of .dockercfg: put its content into {"auths": …}`)
+	}
+	if _, err := documents.ReadOne(content); err != nil { // a name that is written twice
+		return nil, err
 	}
 	return content, checkFields(top)
 }

@@ -131,7 +131,7 @@ func ask(parent context.Context, q question) (a answer, err error) {
 	cmd := childprocess.Command(ctx, self)
 	cmd.Args = []string{processName}
 	cmd.Env = []string{"GOTRACEBACK=none", fmt.Sprintf("GOMEMLIMIT=%d", maxMemory/4*3)} // no password is inherited
-	out, problems := &bounded{left: maxObjects}, &bounded{left: 10000}
+	out, problems := &bounded{left: maxObjects}, &beginning{left: 10000}
 	cmd.Stdout, cmd.Stderr = out, problems
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -176,4 +176,17 @@ func (b *bounded) Write(p []byte) (int, error) {
 		return 0, errors.New("too much output")
 	}
 	return b.Buffer.Write(p)
+}
+
+// beginning keeps the first bytes of what is written, and drops the rest.
+type beginning struct {
+	bytes.Buffer
+	left int
+}
+
+func (b *beginning) Write(p []byte) (int, error) {
+	n := min(len(p), b.left)
+	b.left -= n
+	b.Buffer.Write(p[:n])
+	return len(p), nil
 }

@@ -49,8 +49,10 @@ func (r *reader) decode(data []byte) (doc document) {
 		var next yaml.Node
 		if err := d.Decode(&next); !errors.Is(err, io.EOF) {
 			line := next.Line
-			if _, errs := documents.Read(data); len(errs) > 0 { // next is not YAML
+			if list, errs := documents.Read(data); len(errs) > 0 { // next is not YAML
 				line = errs[0].Line
+			} else if line == 0 && len(list) > 1 { // JSON needs no separator
+				line = list[1].Line
 			}
 			r.problem(line, "write each bundle in its own file", "the file has a second document")
 		}

@@ -165,7 +165,7 @@ func TestRefusals(t *testing.T) {
 		"no kind":                   {"", "1", "the file has no kind", "add the line kind: Bundle"},
 		"empty file":                {"", "1", "the file is empty", "apiVersion: airlift/v1"},
 		"another encoding":          {"cni: \xe4\n", "3", "byte 0xe4 is not UTF-8", "UTF-8"},
-		"UTF-16":                    {"cni: n\x00o\x00n\x00e\x00\n", "3", "as in UTF-16BE", "UTF-8"},
+		"UTF-16":                    {"cni: n\x00o\x00n\x00e\x00\n", "3", "there is a zero byte", "UTF-8"},
 		"text after the end":        {"...\ncni: none\n", "4", "a second document", "its own file"},
 		"second document":           {"---\nkind: Pod\n", "3", "a second document", "its own file"},
 		"tab":                       {"files:\n\t- path: /etc/motd\n", "4", "cannot start any token", "indent with spaces"},
@@ -287,6 +287,18 @@ func TestRefusals(t *testing.T) {
 }
 
 // All problems are reported at once, in the file's order.
+// JSON needs no separator between two documents.
+func TestSecondDocumentOfJSON(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "bundle.json")
+	text := "{\"apiVersion\": \"airlift/v1\",\n\"kind\": \"Bundle\"}\n{\"kind\": \"Bundle\"}\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := sitefile.Read(file, func(string) bool { return false }); err == nil || !strings.Contains(err.Error(), "bundle.json:3: the file has a second document") {
+		t.Errorf("%v", err)
+	}
+}
+
 func TestAllProblemsAtOnce(t *testing.T) {
 	_, err := read(t, directory(t), head+"files:\n- {path: etc/motd, source: motd, mode: 9}\ncni: calico\n")
 	if err == nil || !strings.Contains(err.Error(), "has 3 errors:\n") {

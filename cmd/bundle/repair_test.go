@@ -116,6 +116,7 @@ func TestSplitAndVerifyParts(t *testing.T) {
 
 	s.want(0, "Together they are a bundle with Kubernetes v1.29.15", "verify", "install.sha256")
 	s.want(0, "", "verify", "install.002", "install.001")
+	s.want(0, "", "verify", "./install.001", "install.002")
 	s.want(fault.Usage, "is not a part of", "verify", "install.002", "install")
 	s.want(fault.Bundle, "does not exist", "verify", "install.099")
 	s.want(fault.Usage, "verify accepts one file", "verify", "install", "install.001")

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -41,7 +42,7 @@ func verifyParts(cmd *cobra.Command, args []string, key *signatureFlags) error {
 	base, all, numbers := "", false, map[int]bool{}
 	for _, path := range args {
 		b, n, ok := parts.Parse(path)
-		if !ok || base != "" && b != base {
+		if b = filepath.Clean(b); !ok || base != "" && b != base {
 			return fault.New(fault.Usage, "run it once for each file", "%q is not a part of %s", path, base)
 		}
 		base = b
