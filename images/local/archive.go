@@ -2,6 +2,7 @@ package local
 
 import (
 	"archive/tar"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -20,6 +21,9 @@ const (
 	maxArchiveFiles = 100_000
 	maxArchiveLinks = 10 // from one link to the next
 )
+
+// saveHint is the hint for a file that is no archive of an image.
+const saveHint = "write the archive with docker save -o app.tar IMAGE"
 
 // An archive is a tar with random access.
 type archive struct {
@@ -133,12 +137,18 @@ func (a *archive) index(ctx context.Context) error {
 
 // notTar returns the error for a file that is no tar.
 func (a *archive) notTar() error {
-	begin := make([]byte, 16)
+	begin := make([]byte, 512)
 	n, _ := a.file.ReadAt(begin, 0)
 	if name, command := oci.Unsupported(begin[:n]); name != "" {
 		return fault.New(fault.Usage, fmt.Sprintf("decompress it first: %s %q > app.tar", command, a.name), "it is compressed with %s; gzip and zstd are supported", name)
 	}
-	return errors.New("it is not a tar archive")
+	switch text := strings.ToLower(string(bytes.TrimSpace(begin[:n]))); {
+	case strings.HasPrefix(text, "version https://git-lfs"):
+		return fault.New(fault.Usage, fmt.Sprintf("get the file itself: git lfs pull --include %q", a.name), "it is a pointer of Git LFS, not a tar archive")
+	case strings.HasPrefix(text, "<!doctype html"), strings.HasPrefix(text, "<html"):
+		return fault.New(fault.Usage, "download it again, with its direct URL", "it is a web page (HTML), not a tar archive")
+	}
+	return fault.New(fault.Usage, saveHint, "it is not a tar archive")
 }
 
 // isChart reports whether it is a packaged Helm chart: a directory with Chart.yaml.

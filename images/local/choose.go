@@ -46,6 +46,9 @@ func choose(entries []entry, spec Spec) ([]choice, error) {
 			found = append(found, n)
 		}
 	}
+	if len(entries) == 0 {
+		return nil, fault.New(fault.Usage, "write it again, with the image's name: docker save -o app.tar IMAGE", "it has no images")
+	}
 	if len(found) == 0 {
 		return nil, fault.New(fault.Usage, "images there: "+listNames(entries), "it has no image %q", spec.Select)
 	}

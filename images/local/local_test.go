@@ -353,6 +353,20 @@ func TestNotAnArchive(t *testing.T) {
 		}
 		return write(name, out.Bytes())
 	}
+	listed := func(name, list string) string {
+		var out bytes.Buffer
+		w := tar.NewWriter(&out)
+		if err := w.WriteHeader(&tar.Header{Name: "manifest.json", Typeflag: tar.TypeReg, Size: int64(len(list))}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.WriteString(w, list); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		return write(name, out.Bytes())
+	}
 	var empty bytes.Buffer
 	if err := tar.NewWriter(&empty).Close(); err != nil {
 		t.Fatal(err)
@@ -363,13 +377,19 @@ func TestNotAnArchive(t *testing.T) {
 		t.Fatal(err)
 	}
 	for source, want := range map[string]string{
-		"oci-archive:" + write("text", bytes.Repeat([]byte("text "), 500)):       "is not a tar archive",
-		"docker-archive:" + write("nothing", nil):                                "is not a tar archive",
-		"docker-archive:" + write("empty.tar", empty.Bytes()):                    "is not a tar archive",
-		"docker-archive:" + write("cut.tar", whole[:len(whole)/2]):               "unexpected EOF",
-		"docker-archive:" + write("cut.tar.gz", []byte{0x1f, 0x8b, 8}):           "reading",
-		"oci-archive:" + docker:                                                  "it is an archive of docker save",
-		"oci:" + docker:                                                          "is not a directory",
+		"docker-archive:" + listed("list.tar", "[]"):                                                               "it has no images",
+		"docker-archive:" + listed("null.tar", "null"):                                                             "it has no images",
+		"oci-archive:" + write("text", bytes.Repeat([]byte("text "), 500)):                                         "is not a tar archive",
+		"docker-archive:" + write("nothing", nil):                                                                  "is not a tar archive",
+		"docker-archive:" + write("empty.tar", empty.Bytes()):                                                      "is not a tar archive",
+		"docker-archive:" + write("cut.tar", whole[:len(whole)/2]):                                                 "unexpected EOF",
+		"docker-archive:" + write("cut.tar.gz", []byte{0x1f, 0x8b, 8}):                                             "reading",
+		"docker-archive:" + write("lfs.tar", []byte("version https://git-lfs.github.com/spec/v1\noid sha256:0\n")): "is a pointer of Git LFS",
+		"docker-archive:" + write("page.tar", []byte("\n<!DOCTYPE html>\n<html>")):                                 "it is a web page",
+		"oci-archive:" + write("app.7z", []byte("7z\xbc\xaf\x27\x1c")):                                             "it is compressed with 7z",
+		"docker-archive:" + members("export.tar", "etc/passwd", "bin/sh"):                                          "has the files of a container",
+		"oci-archive:" + docker: "it is an archive of docker save",
+		"oci:" + docker:         "is not a directory",
 		"docker-archive:" + write("app.tar.xz", []byte("\xfd7zXZ\x00\x00\x04")):  "it is compressed with xz",
 		"oci-archive:" + write("app.tar.bz2", []byte("BZh91AY&SY")):              "it is compressed with bzip2",
 		"oci-archive:" + write("app.tar.lz4", []byte("\x04\x22\x4d\x18\x64")):    "it is compressed with lz4",
@@ -381,6 +401,9 @@ func TestNotAnArchive(t *testing.T) {
 		_, err := r.read("amd64", source)
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: err = %v", source, err)
+		}
+		if damaged := want == "unexpected EOF" || want == "reading"; !damaged && fault.Hint(err) == "" {
+			t.Errorf("%s: no hint for %v", source, err)
 		}
 	}
 	left, err := fs.Glob(os.DirFS(r.dir), "cache/partial/*")

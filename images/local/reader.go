@@ -155,8 +155,10 @@ func find(f files, spec Spec) ([]candidate, error) {
 			"%s is missing: the archive is of docker save before version 1.10", f.path(dockerFile))
 	case isChart(f):
 		return nil, fault.New(fault.Usage, "list it as a chart in bundle.yaml, or use --images-from "+spec.Path, "%s is a Helm chart, not a container image", spec.Path)
+	case has(f, "etc/passwd"), has(f, "bin/sh"), has(f, "usr/bin/env"):
+		return nil, fault.New(fault.Usage, saveHint+": docker export writes no image", "%s has the files of a container, not an image", spec.Path)
 	case spec.Kind == DockerArchive:
-		return nil, fmt.Errorf("%s is missing, so it is not an archive of docker save", f.path(dockerFile))
+		return nil, fault.New(fault.Usage, saveHint, "%s is missing, so it is not an archive of docker save", f.path(dockerFile))
 	}
 	return nil, fmt.Errorf("%s is missing, so it is not an OCI image layout", f.path(indexFile))
 }

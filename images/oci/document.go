@@ -35,7 +35,11 @@ func Describe(body []byte) (bundle.Descriptor, error) {
 		Manifests, Config, FSLayers json.RawMessage
 	}
 	if err := json.Unmarshal(body, &doc); err != nil {
-		return d, fmt.Errorf("reading manifest %s: %w", d.Digest, err)
+		what := "not an image or an image index"
+		if !json.Valid(body) {
+			what = "not JSON, or cut off"
+		}
+		return d, fmt.Errorf("reading manifest %s: its %d bytes are %s", d.Digest, len(body), what)
 	}
 	switch {
 	case platform.IsIndex(doc.MediaType), platform.IsManifest(doc.MediaType):

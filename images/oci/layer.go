@@ -64,6 +64,7 @@ var unsupported = []struct{ magic, name, command string }{
 	{"\x89LZO", "lzop", "lzop -dc"},
 	{"\x1f\x9d", "compress", "gzip -dc"},
 	{"PK\x03\x04", "zip", "unzip -p"},
+	{"7z\xbc\xaf\x27\x1c", "7z", "7z x -so"},
 }
 
 // Unsupported returns the name of the compression of a file that begins with these bytes, and the

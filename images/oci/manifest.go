@@ -53,7 +53,7 @@ func Explain(reference string, err error) error {
 	case errors.As(err, &missing):
 		return &fetch.MissingError{URL: reference, Why: missing.Error()}
 	case errors.Is(err, platform.ErrSchema1):
-		return fault.Wrap(err, fault.Failure, "convert it, for example with skopeo copy --format oci docker://NAME oci-archive:app.tar:NAME, and use --image oci-archive:app.tar")
+		return fault.Wrap(err, fault.Failure, fmt.Sprintf("convert it, for example with skopeo copy --format oci docker://%[1]s oci-archive:app.tar:%[1]s, and use --image oci-archive:app.tar", reference))
 	}
 	return err
 }

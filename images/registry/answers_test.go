@@ -28,6 +28,17 @@ func askForToken(w http.ResponseWriter, realm string) bool {
 }
 
 // What else may answer for a registry: login pages, proxies, web servers.
+// manifestIs answers each request for a manifest with this text.
+func manifestIs(text string) func(http.ResponseWriter, string) bool {
+	return func(w http.ResponseWriter, target string) bool {
+		if !strings.Contains(target, "/manifests/") {
+			return false
+		}
+		_, _ = io.WriteString(w, text)
+		return true
+	}
+}
+
 func TestAnswersThatAreNoRegistrys(t *testing.T) {
 	good := fakesites.Image(t, "amd64", "x")
 	m, err := good.Manifest()
@@ -43,6 +54,11 @@ func TestAnswersThatAreNoRegistrys(t *testing.T) {
 		"page as manifest": {func(w http.ResponseWriter, target string) bool {
 			return strings.Contains(target, "/manifests/") && sendPage(w)
 		}, "returned a web page", "HTTPS_PROXY"},
+		"nothing as manifest": {manifestIs(""), "not JSON", "HTTPS_PROXY"},
+		"text as manifest":    {manifestIs("please log in"), "not JSON", "HTTPS_PROXY"},
+		"half a manifest":     {manifestIs(`{"errors"`), "not JSON, or cut off", "HTTPS_PROXY"},
+		"list as manifest":    {manifestIs("[]"), "not an image or an image index", "skopeo inspect --raw docker://"},
+		"empty manifest":      {manifestIs("{}"), "not an image or an image index", "skopeo inspect --raw docker://"},
 		"page as config": {func(w http.ResponseWriter, target string) bool {
 			return strings.HasSuffix(target, m.Config.Digest.String()) && sendPage(w)
 		}, "returned a web page", "HTTPS_PROXY"},

@@ -51,12 +51,12 @@ func TestNotAnImage(t *testing.T) {
 	}{
 		"schema 1": {func(d fakesites.Documents) ocispec.Descriptor {
 			return d.Add("application/vnd.docker.distribution.manifest.v1+prettyjws", []byte(`{"schemaVersion":1,"name":"team/app","tag":"v1","architecture":"amd64","fsLayers":[],"history":[],"signatures":[]}`))
-		}, "it is an image of schema 1", "skopeo copy --format oci"},
+		}, "it is an image of schema 1", "docker://registry.k8s.io/team/app:schema-1"},
 		"schema 1 in an index": {func(d fakesites.Documents) ocispec.Descriptor {
 			m := d.Add(ocispec.MediaTypeImageManifest, []byte(`{"schemaVersion":1,"fsLayers":[]}`))
 			m.Platform = &ocispec.Platform{OS: "linux", Architecture: "amd64"}
 			return d.AddIndex(ocispec.MediaTypeImageIndex, m)
-		}, "it is an image of schema 1", "skopeo copy --format oci"},
+		}, "it is an image of schema 1", "docker://registry.k8s.io/team/app:schema-1"},
 		"a chart": {func(d fakesites.Documents) ocispec.Descriptor {
 			return withConfig(d, "application/vnd.cncf.helm.config.v1+json", `{"name":"app","version":"1.2.3","apiVersion":"v2"}`)
 		}, "is a Helm chart, not a container image", "--images-from"},

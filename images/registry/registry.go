@@ -169,7 +169,7 @@ func (c *Client) byTag(ctx context.Context, ref name.Reference, fixed bool) (d b
 	if err != nil {
 		return d, source, false, err
 	}
-	if d, err = oci.Describe(body); err != nil {
+	if d, err = describe(ref, body); err != nil {
 		return d, source, false, err
 	}
 	return d, source, false, c.store(ctx, d, body)
@@ -204,8 +204,20 @@ func (c *Client) byDigest(ctx context.Context, repo name.Repository, digest stri
 			return nil, d, err
 		}
 	}
-	d, err = oci.Describe(body)
+	d, err = describe(repo.Digest(digest), body)
 	return body, d, err
+}
+
+// describe is oci.Describe with hints for what no registry answers.
+func describe(ref name.Reference, body []byte) (bundle.Descriptor, error) {
+	d, err := oci.Describe(body)
+	switch {
+	case err == nil, errors.Is(err, platform.ErrSchema1): // see oci.Explain
+		return d, err
+	case !json.Valid(body):
+		return d, fault.Wrap(err, fault.Failure, fetch.PageHint)
+	}
+	return d, fault.Wrap(err, fault.Failure, "check the name, and what the registry has there: skopeo inspect --raw docker://"+ref.Name())
 }
 
 // ask requests an index or a manifest from a registry.
