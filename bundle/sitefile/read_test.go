@@ -286,7 +286,6 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// All problems are reported at once, in the file's order.
 // JSON needs no separator between two documents.
 func TestSecondDocumentOfJSON(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "bundle.json")
@@ -299,6 +298,7 @@ func TestSecondDocumentOfJSON(t *testing.T) {
 	}
 }
 
+// All problems are reported at once, in the file's order.
 func TestAllProblemsAtOnce(t *testing.T) {
 	_, err := read(t, directory(t), head+"files:\n- {path: etc/motd, source: motd, mode: 9}\ncni: calico\n")
 	if err == nil || !strings.Contains(err.Error(), "has 3 errors:\n") {
