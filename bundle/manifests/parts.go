@@ -115,7 +115,7 @@ func pairsOf(p path, text string, c confidence) []parted {
 func (f *finder) parts(v parted) {
 	prefixes := map[string]any{"": nil}
 	for name := range v.values {
-		for _, suffix := range []string{"repository", "repo", "image", "name"} {
+		for _, suffix := range []string{"repository", "repo", "image", "name", "path"} {
 			if prefix, ok := strings.CutSuffix(name, suffix); ok {
 				prefixes[prefix] = nil
 			}
@@ -129,30 +129,43 @@ func (f *finder) parts(v parted) {
 // join reports the image whose parts have the prefix.
 func (f *finder) join(v parted, prefix string) {
 	repository, key := v.get(prefix, "newname", "repository", "image", "imagerepository", "imagename", "repo", "imagerepo", "baseimage", "name")
+	registry := v.registry(prefix, key, repository.value)
+	if at, _ := v.get(prefix, "path"); (key == "name" || key == "") && strings.Contains(at.value, "/") && !strings.HasPrefix(at.value, "/") {
+		if found := v.registry(prefix, "path", at.value); found.value != "" {
+			registry, repository, key = found, at, "path"
+		}
+	}
 	if repository.value == "" || strings.Contains(repository.value, "//") {
 		return
 	}
-	registry := v.registry(prefix)
 	if short := v.short(prefix, key, repository.value); short.value != "" {
 		f.joined[place(repository.at, repository.value)] = true
-		registry, repository, key = repository, short, "image"
+		if registry.value == "" || hasHost(repository.value) {
+			registry = repository
+		} else {
+			registry.value = below(registry.value, repository.value)
+		}
+		repository, key = short, "image"
 	}
 	tag, tagKey := v.get(prefix, "newtag", "tag", "imagetag", "version", "imageversion")
 	if strings.HasSuffix(tagKey, "version") && !strings.Contains(prefix+key, "image") {
 		tag = part{} // repository and version also describe a chart or a source
 	}
-	digest, _ := v.get(prefix, "digest", "imagedigest", "sha")
+	digest := v.digest(prefix, max(v.context, confidenceOf(prefix)) > anywhere || key != "name")
 	c := named
 	switch complete := tag.value != "" || digest.value != ""; {
 	case isComplete(repository.value):
-		if registry.value == "" || isRegistry(strings.Split(repository.value, "/")[0]) {
+		if hasHost(repository.value) {
+			registry = part{}
+		}
+		if registry.value == "" && digest.value == "" {
 			return // value reports it
 		}
-		tag, digest = part{}, part{}
+		tag = part{} // a digest counts more than the tag in the name
 	case isRegistry(repository.value):
 		f.joined[place(repository.at, repository.value)] = true
 		return // the controller adds the name
-	case !complete && (registry.value == "" || key == "name"):
+	case !complete && (registry.value == "" || key == "name" || key == "path"):
 		return
 	case !complete:
 		c = anywhere
@@ -162,13 +175,62 @@ func (f *finder) join(v parted, prefix string) {
 	f.addJoined(registry, repository, tag.value, digest.value, c)
 }
 
-func (v parted) registry(prefix string) part {
+// registry returns what is before a repository: a registry, and the namespace of a bare name there.
+func (v parted) registry(prefix, key, repository string) part {
 	for _, prefix := range []string{prefix, ""} {
-		if found, _ := v.get(prefix, "registry", "imageregistry"); found.value != "" {
-			return found
+		found, _ := v.get(prefix, "registry", "imageregistry")
+		if found.value == "" && !hasHost(repository) {
+			found = v.otherRegistry(prefix, key)
 		}
+		if found.value == "" {
+			continue
+		}
+		for _, prefix := range []string{prefix, ""} {
+			team, _ := v.get(prefix, "organization", "namespace", "imageorganization", "imagenamespace")
+			if team.value != "" && isRegistry(found.value) && !strings.Contains(repository, "/") {
+				found.value = below(found.value, team.value)
+				break
+			}
+		}
+		return found
 	}
 	return part{}
+}
+
+// otherRegistry returns a registry whose name is also used for other things: a host may be that of the application.
+func (v parted) otherRegistry(prefix, key string) part {
+	if found, _ := v.get(prefix, "hub", "imageprefix"); found.value != "" {
+		return found
+	}
+	found, _ := v.get(prefix, "host", "domain")
+	if registries.MatchString(found.value) || strings.Contains(key, "repo") && strings.ContainsAny(found.value, ".:") {
+		return found
+	}
+	return part{}
+}
+
+// digest returns the digest of an image. A SHA may also be that of a file or of a commit.
+func (v parted) digest(prefix string, sha bool) part {
+	names := []string{"digest", "imagedigest"}
+	if sha {
+		names = append(names, "sha", "sha256")
+	}
+	found, _ := v.get(prefix, names...)
+	if !hash.MatchString("@sha256:" + strings.TrimPrefix(found.value, "sha256:")) {
+		return part{}
+	}
+	return found
+}
+
+// below returns the name of a repository in a registry.
+func below(registry, repository string) string {
+	return strings.TrimSuffix(registry, "/") + "/" + repository
+}
+
+// hasHost reports whether a repository begins with the host of a registry.
+func hasHost(repository string) bool {
+	host, _, _ := strings.Cut(repository, "/")
+	return isRegistry(host)
 }
 
 // short returns the name of an image in NVIDIA's form: a repository of images, the image's name, and
@@ -190,7 +252,7 @@ func isComplete(repository string) bool { return strings.ContainsAny(lastElement
 func (f *finder) addJoined(registry, repository part, tag, digest string, c confidence) {
 	written := repository.value
 	if registry.value != "" {
-		written = strings.TrimSuffix(registry.value, "/") + "/" + written
+		written = below(registry.value, written)
 	}
 	if strings.HasPrefix(tag, "sha256:") {
 		tag, digest = "", tag
@@ -203,6 +265,7 @@ func (f *finder) addJoined(registry, repository part, tag, digest string, c conf
 	}
 	f.add(repository.at, written, c)
 	f.joined[place(repository.at, repository.value)] = true
+	f.joined[place(registry.at, registry.value)] = true
 }
 
 // isRegistry reports whether a repository is only the name of a registry.
