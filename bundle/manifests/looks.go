@@ -55,7 +55,7 @@ var registries = regexp.MustCompile(`^((index\.|registry-1\.)?docker\.io|quay\.i
 
 // looksLikeImage returns the reference of s as containerd normalises it, if s looks like one.
 func looksLikeImage(s string, c confidence) (string, bool) {
-	if s == "" || c == anywhere && (!strings.Contains(s, "/") || !strings.ContainsAny(s, ".:")) || len(s) > 500 || strings.ContainsAny(s, " \t\n{}$(),;=") || strings.Contains(s, "//") ||
+	if s == "" || c == anywhere && (!strings.Contains(s, "/") || !strings.ContainsAny(s, ".:")) && !isPinned(s) || len(s) > 500 || strings.ContainsAny(s, " \t\n{}$(),;=") || strings.Contains(s, "//") ||
 		strings.ContainsRune("/.-:", rune(s[0])) {
 		return "", false
 	}
@@ -98,6 +98,12 @@ func looksLikeImage(s string, c confidence) (string, bool) {
 	default:
 		return ref, c == named && !plainWord(s)
 	}
+}
+
+// isPinned reports whether s is a name with a digest. A tag with a digest is not.
+func isPinned(s string) bool {
+	name, _, _ := strings.Cut(s, "@")
+	return hash.MatchString(s) && !versionTag.MatchString(name) && !onlyDigits.MatchString(name)
 }
 
 // plainWord reports whether a value in a field named image is not an image: true, auto, none.

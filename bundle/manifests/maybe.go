@@ -54,6 +54,9 @@ type finder struct {
 }
 
 func (f *finder) add(p path, written string, c confidence) {
+	if name, ok := strings.CutPrefix(written, transport); ok {
+		written, c = name, named
+	}
 	ref, ok := looksLikeImage(written, c)
 	if !ok || f.seen[ref] || f.joined[place(p, written)] {
 		return
@@ -61,6 +64,9 @@ func (f *finder) add(p path, written string, c confidence) {
 	f.seen[ref] = true
 	f.found = append(f.found, Image{Object: f.object, Field: p.String(), Written: written, Reference: ref})
 }
+
+// transport is before an image in the notation of skopeo, CDI and others.
+const transport = "docker://"
 
 // place identifies a value. A text has several values at one path.
 func place(p path, value string) string { return p.String() + " " + value }
@@ -103,6 +109,7 @@ func (f *finder) tree(root path, content any, c confidence) {
 			f.parts(fieldsOf(p, v))
 			f.hub(p, v)
 			f.variable(p, v)
+			f.command(p, v)
 			return !f.entries(p, v)
 		case []any:
 			f.parts(variablesOf(p, v))
@@ -118,9 +125,12 @@ func (f *finder) tree(root path, content any, c confidence) {
 var unread = []string{"kubectl.kubernetes.io/last-applied-configuration", "description", "managedFields", "labels", "matchLabels"}
 
 // confidence judges a value by the field that it is in. Fields such as name have the meaning of the
-// field above.
+// field above, and so has every field of images.
 func (p path) confidence(value string) confidence {
 	key := p.key()
+	if p.inImages() && !noImages.MatchString("image"+key) && !versionTag.MatchString(value) {
+		return named
+	}
 	if !slices.Contains([]string{"name", "ref", "reference"}, key) {
 		return confidenceOf(key)
 	}
@@ -130,8 +140,18 @@ func (p path) confidence(value string) confidence {
 	return confidenceOf(path(slices.DeleteFunc(slices.Clone(p), func(e any) bool { return e == key })).key())
 }
 
+// inImages reports whether p is a field of an object with images by name: images, defaultImages.
+func (p path) inImages() bool {
+	if len(p) < 2 {
+		return false
+	}
+	_, field := p[len(p)-1].(string)
+	above, _ := p[len(p)-2].(string)
+	return field && strings.HasSuffix(simple(above), "images")
+}
+
 func (f *finder) value(p path, s string, c confidence) {
-	if strings.ContainsAny(s, " \t\n,;=\"'") {
+	if strings.ContainsAny(s, " \t\n,;|=\"'") {
 		f.text(p, s, c)
 	} else {
 		f.add(p, s, c)
@@ -176,6 +196,28 @@ func (f *finder) variable(p path, v map[string]any) {
 	for _, field := range []string{"value", "default"} {
 		if value, ok := v[field].(string); ok && name != "" {
 			f.text(p.with(field), value, confidenceOf(name))
+		}
+	}
+}
+
+// command looks at the command of a container that runs a tool for images: [crictl, pull, busybox:1.36].
+func (f *finder) command(p path, v map[string]any) {
+	isTool := func(word any) bool {
+		s, _ := word.(string)
+		return tools.FindString(lastElement(s)) == lastElement(s) && s != ""
+	}
+	command, _ := v["command"].([]any)
+	args, _ := v["args"].([]any)
+	if !slices.ContainsFunc(slices.Concat(command, args), isTool) {
+		return
+	}
+	for i, word := range slices.Concat(command, args) {
+		at := p.with("command", i)
+		if i >= len(command) {
+			at = p.with("args", i-len(command))
+		}
+		if s, ok := word.(string); ok {
+			f.value(at, s, hinted)
 		}
 	}
 }

@@ -25,7 +25,7 @@ func simple(name string) string {
 func (v parted) set(name string, at path, value any) {
 	switch n := value.(type) {
 	case string:
-		v.values[simple(name)] = part{at, strings.TrimSpace(n)}
+		v.values[simple(name)] = part{at, strings.TrimPrefix(strings.TrimSpace(n), transport)}
 	case int64, float64:
 		v.values[simple(name)] = part{at, jsonText(n)}
 	}
@@ -172,6 +172,7 @@ func (f *finder) join(v parted, prefix string) {
 	case key == "name" && registry.value == "" && tagKey != "newtag":
 		c = max(v.context, confidenceOf(prefix))
 	}
+	f.joined[place(tag.at, tag.value)] = true // v1@sha256:e3b0 looks like an image
 	f.addJoined(registry, repository, tag.value, digest.value, c)
 }
 
