@@ -96,6 +96,15 @@ func TestImagesInTexts(t *testing.T) {
 		{"spark-submit", "spark-submit --conf spark.kubernetes.container.image=apache/spark:3.5 x.jar\n", "docker.io/apache/spark:3.5"},
 		{"Jenkins XML", "<?xml version='1.1' encoding='UTF-8'?>\n<hudson>\n <clouds><template><image>maven:3.9-eclipse-temurin-17</image><image>jenkins/inbound-agent</image></template></clouds>\n <version>2.462.1</version>\n</hudson>\n",
 			"docker.io/jenkins/inbound-agent:latest docker.io/library/maven:3.9-eclipse-temurin-17"},
+		{"Jenkins variable", "<a>\n<envVar>\n<key>TOOL_IMAGE</key>\n<value>busybox:1.36</value></envVar>\n<key>OTHER</key><value>kafka:9092</value>\n</a>\n", "docker.io/library/busybox:1.36"},
+		{"Jenkins strings", "<a>\n<string>TOOL_IMAGE</string>\n<string>busybox:1.36</string>\n</a>\n", "docker.io/library/busybox:1.36"},
+		{"XML CDATA", "<a><image><![CDATA[busybox:1.36]]></image></a>\n", "docker.io/library/busybox:1.36"},
+		{"list with semicolons", "set -e\nimages=a/b:1;a/c:2\n", "docker.io/a/b:1 docker.io/a/c:2"},
+		{"list with bars", "set -e\nimages=a/b:1|a/c:2|busybox:1.36\n", "docker.io/a/b:1 docker.io/a/c:2 docker.io/library/busybox:1.36"},
+		{"names in a flag", "set -e\ntool --images=sidecar=busybox:1.36,other=alpine:3.20 --port=http:80 --peer=kafka:v1\n", "docker.io/library/alpine:3.20 docker.io/library/busybox:1.36"},
+		{"pinned name", "set -e\nx=busybox@" + aHash + "\n", "docker.io/library/busybox@" + aHash},
+		{"block comments", "/*\n * image = busybox:9\n */\nimage = busybox:1.36; /* image = busybox:8 */\n<!--\nimage=busybox:7 -->\n", "docker.io/library/busybox:1.36"},
+		{"no block comments", "cp /etc/* /tmp\nimage=busybox:1.36\nls /*.conf */x\n/* no end\nother_image=alpine:3.20\n", "docker.io/library/alpine:3.20 docker.io/library/busybox:1.36"},
 		{"XML attribute", "<pod>\n  <container name=\"a\" image=\"busybox\"/>\n</pod>\n", "docker.io/library/busybox:latest"},
 		{"Jenkins as code", "jenkins:\n  clouds:\n  - kubernetes:\n      templates:\n      - containers:\n        - {name: jnlp, image: \"jenkins/inbound-agent:3261\"}\n        yaml: |\n          spec:\n            containers:\n            - image: maven:3.9\n",
 			"docker.io/jenkins/inbound-agent:3261 docker.io/library/maven:3.9"},
@@ -218,6 +227,9 @@ func TestImagesOfContainers(t *testing.T) {
 		{`command: ["/usr/bin/docker", "run", "-p", "8080:80", "alpine:3"]`, "docker.io/library/alpine:3"},
 		{`command: [crictl], args: [pull, "busybox:1.36"]`, "docker.io/library/busybox:1.36"},
 		{`command: [docker-entrypoint.sh, "redis:7"]`, ""},
+		{`args: ["--images=sidecar=busybox:1.36"]`, "docker.io/library/busybox:1.36"},
+		{`env: [{name: IMAGES, value: "a/b:1;a/c:2"}]`, "docker.io/a/b:1 docker.io/a/c:2"},
+		{`env: [{name: IMAGES, value: "a/b:1|a/c:2"}]`, "docker.io/a/b:1 docker.io/a/c:2"},
 		{`env: [{name: IMAGES, value: "busybox:1.36,alpine:3.20"}]`, "docker.io/library/alpine:3.20 docker.io/library/busybox:1.36"},
 		{`env: [{name: IMAGES, value: "[\"busybox:1.36\"]"}]`, "docker.io/library/busybox:1.36"},
 		{`env: [{name: CONFIG, value: "{\"sidecar\": {\"image\": \"busybox\"}}"}]`, "docker.io/library/busybox:latest"},
@@ -319,6 +331,8 @@ h1:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=
 # image = quay.io/team/comment:v1
 ; image = quay.io/team/comment:v1
 // image = quay.io/team/comment:v1
+/* image = busybox:9 */
+<!-- image=busybox:9 -->
 -p 8080:80 -v data:/var/lib/data
 name = app
 tag = v1.2.3

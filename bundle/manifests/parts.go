@@ -130,7 +130,7 @@ func (f *finder) parts(v parted) {
 func (f *finder) join(v parted, prefix string) {
 	repository, key := v.get(prefix, "newname", "repository", "image", "imagerepository", "imagename", "repo", "imagerepo", "baseimage", "name")
 	registry := v.registry(prefix, key, repository.value)
-	if at, _ := v.get(prefix, "path"); (key == "name" || key == "") && strings.Contains(at.value, "/") && !strings.HasPrefix(at.value, "/") {
+	if at, _ := v.get(prefix, "path"); (key == "" || key == "name" && !strings.Contains(repository.value, "/")) && strings.Contains(at.value, "/") && !strings.HasPrefix(at.value, "/") {
 		if found := v.registry(prefix, "path", at.value); found.value != "" {
 			registry, repository, key = found, at, "path"
 		}

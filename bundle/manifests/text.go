@@ -34,7 +34,7 @@ func (f *finder) text(p path, s string, c confidence) {
 			}
 			continue
 		}
-		f.sections(p, comment.ReplaceAllString(document, ""), c)
+		f.sections(p, withoutComments(document), c)
 	}
 }
 
@@ -79,9 +79,40 @@ func jsonValues(text string) (values []any) {
 var (
 	// comment matches a line that is a comment in the usual formats.
 	comment = regexp.MustCompile(`(?m)^[ \t]*(#|;|//).*$`)
+	// block matches the begin of a comment of several lines. A path such as /etc/* is none.
+	block = regexp.MustCompile(`(?m)^[ \t]*/\*|[ \t;]/\*\*?[ \t\n]|<!--`)
 	// section matches the header of a section in INI and TOML.
 	section = regexp.MustCompile(`(?m)^[ \t]*\[\[?([\w. -]+)\]\]?[ \t]*$`)
 )
+
+// withoutComments returns a text without comments. A comment without an end is none.
+func withoutComments(s string) string {
+	s = comment.ReplaceAllString(s, "")
+	var b strings.Builder
+	for endless := map[string]bool{}; ; { // so that the rest is searched only once for each end
+		begin := block.FindStringIndex(s)
+		if begin == nil {
+			return b.String() + s
+		}
+		end := "*/"
+		if strings.HasSuffix(s[:begin[1]], "<!--") {
+			end = "-->"
+		}
+		b.WriteString(s[:begin[0]])
+		rest, length := s[begin[1]:], -1
+		if !endless[end] {
+			length = strings.Index(rest, end)
+		}
+		if length < 0 {
+			endless[end] = true
+			b.WriteString(s[begin[0]:begin[1]])
+			s = rest
+			continue
+		}
+		b.WriteString(" ")
+		s = rest[length+len(end):]
+	}
+}
 
 // sections looks at the sections of a text. Their names are names of what is in them.
 func (f *finder) sections(p path, s string, c confidence) {
@@ -108,13 +139,15 @@ var (
 	// assigns matches what is between a name and its value.
 	assigns = regexp.MustCompile(`^["'\\\]]*\s*(=>?|:=?|\+=|\?=|>|\()[\s\["'\\(-]*$|^[ \t]+["']$`)
 	// follows matches what is between a flag and its value, or between two values of a list.
-	follows = regexp.MustCompile(`^["'\\]*[\s,=-]+["'\\]*$`)
+	follows = regexp.MustCompile(`^["'\\]*([\s,=-]+|[;|])["'\\]*$`)
 	// blank matches what is between a name and its value in a text with few signs.
 	blank = regexp.MustCompile(`^[ \t]+$`)
 	// tools matches a line with a command that uses images.
 	tools = regexp.MustCompile(`\b(docker|podman|nerdctl|crictl|ctr|skopeo|crane|buildah|kubectl|FROM|COPY --from)\b`)
 	// general matches names that have the meaning of the word before them: name="image" value="busybox:1.36".
-	general = regexp.MustCompile(`^(value|default)$`)
+	general = regexp.MustCompile(`^(value|default|string)$`)
+	// closing matches the end of an element in XML.
+	closing = regexp.MustCompile(`</[\w.:-]+>`)
 	// ends matches what follows a value that has neither tag nor registry.
 	ends = regexp.MustCompile(`^(\\?["'<,;)\]}]|[ \t]*(\n|$))`)
 )
@@ -128,11 +161,13 @@ type word struct {
 	flag     bool // it follows a dash
 	image    confidence
 	before   confidence // of the word before it, as a name
+	element  confidence // as an element of a list: a in --images=a=busybox:1.36
 }
 
 // words looks at each token of a text, and judges it by the name before it.
 func (f *finder) words(p path, s string, c confidence) {
-	s = strings.NewReplacer(":-", "=-", `\:`, ":", `\/`, "/").Replace(s) // ${IMAGE:-busybox}, and escaped signs
+	s = strings.NewReplacer(":-", "=-", `\:`, ":", `\/`, "/", "<![CDATA[", "", "]]>", "").Replace(s) // ${IMAGE:-busybox}, and escaped signs
+	s = closing.ReplaceAllString(s, "<>")
 	var last word
 	lineEnd, usesImages := 0, false
 	for _, t := range token.FindAllStringIndex(s, -1) {
@@ -162,6 +197,9 @@ func (f *finder) words(p path, s string, c confidence) {
 			w.image = judged
 		}
 		w.before = confidenceOf(s[last.from:last.to])
+		if w.from > 0 && strings.ContainsRune("=,;|", rune(s[w.from-1])) {
+			w.element = min(judged, hinted)
+		}
 		last = w
 	}
 }
@@ -172,6 +210,9 @@ func judge(s string, last, w word) confidence {
 	c := confidenceOf(name)
 	if general.MatchString(name) {
 		c = last.before
+	}
+	if between == "=" {
+		c = max(c, last.element)
 	}
 	bare := !strings.ContainsAny(s[w.from:w.to], ":/@")
 	switch {
