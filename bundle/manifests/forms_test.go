@@ -98,6 +98,7 @@ func TestImagesInTexts(t *testing.T) {
 			"docker.io/jenkins/inbound-agent:latest docker.io/library/maven:3.9-eclipse-temurin-17"},
 		{"Jenkins variable", "<a>\n<envVar>\n<key>TOOL_IMAGE</key>\n<value>busybox:1.36</value></envVar>\n<key>OTHER</key><value>kafka:9092</value>\n</a>\n", "docker.io/library/busybox:1.36"},
 		{"Jenkins strings", "<a>\n<string>TOOL_IMAGE</string>\n<string>busybox:1.36</string>\n</a>\n", "docker.io/library/busybox:1.36"},
+		{"transport in a text", "set -e\nsource=docker://busybox:1.36\n", "docker.io/library/busybox:1.36"},
 		{"XML CDATA", "<a><image><![CDATA[busybox:1.36]]></image></a>\n", "docker.io/library/busybox:1.36"},
 		{"list with semicolons", "set -e\nimages=a/b:1;a/c:2\n", "docker.io/a/b:1 docker.io/a/c:2"},
 		{"list with bars", "set -e\nimages=a/b:1|a/c:2|busybox:1.36\n", "docker.io/a/b:1 docker.io/a/c:2 docker.io/library/busybox:1.36"},
@@ -333,6 +334,12 @@ h1:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=
 // image = quay.io/team/comment:v1
 /* image = busybox:9 */
 <!-- image=busybox:9 -->
+containerRuntimeVersion = docker://20.10.7
+containerID: docker://e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855
+daemon: docker://localhost:2375
+tag: v1.2@sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855
+<key>PEER</key><value>kafka:9092</value>
+--peers=first=kafka:9092
 -p 8080:80 -v data:/var/lib/data
 name = app
 tag = v1.2.3

@@ -23,8 +23,8 @@ import (
 // a version.
 //
 // A full reference with registry and tag or digest is found everywhere. A shorter one
-// ("busybox:1.36") is found only where a name calls it an image. URLs, paths, host:port, API
-// versions and comments are no images. Each image is reported once for each object.
+// ("busybox:1.36") is found only where a name or the command of a tool calls it an image. URLs,
+// paths, host:port, API versions and comments are no images. Each image is reported once for each object.
 func Maybe(objects []*Object) []Image {
 	var found []Image
 	for _, o := range objects {
@@ -55,7 +55,10 @@ type finder struct {
 
 func (f *finder) add(p path, written string, c confidence) {
 	if name, ok := strings.CutPrefix(written, transport); ok {
-		written, c = name, named
+		written, c = name, max(c, hinted)
+		if _, tag, _ := strings.Cut(name, ":"); !versionTag.MatchString(name) && !port.MatchString(tag) {
+			c = named // neither a version of the runtime nor the address of a daemon
+		}
 	}
 	ref, ok := looksLikeImage(written, c)
 	if !ok || f.seen[ref] || f.joined[place(p, written)] {

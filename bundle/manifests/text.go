@@ -172,7 +172,7 @@ func (f *finder) words(p path, s string, c confidence) {
 	lineEnd, usesImages := 0, false
 	for _, t := range token.FindAllStringIndex(s, -1) {
 		w := word{from: t[0], to: t[1], flag: t[0] > 0 && s[t[0]-1] == '-'}
-		value := strings.TrimPrefix(s[w.from:w.to], "docker://")
+		value := s[w.from:w.to]
 		if w.from >= lineEnd {
 			line, _, _ := strings.Cut(s[w.from:], "\n")
 			lineEnd, usesImages = w.from+len(line), tools.MatchString(line)
@@ -193,7 +193,7 @@ func (f *finder) words(p path, s string, c confidence) {
 		if (w.from == 0 || !strings.ContainsRune("/.@$}", rune(s[w.from-1]))) && !continues.MatchString(s[w.to:]) {
 			f.add(p, value, judged)
 		}
-		if _, ok := looksLikeImage(value, judged); ok {
+		if _, ok := looksLikeImage(strings.TrimPrefix(value, transport), judged); ok {
 			w.image = judged
 		}
 		w.before = confidenceOf(s[last.from:last.to])
