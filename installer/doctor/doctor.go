@@ -149,19 +149,19 @@ func (d *Doctor) readAll(ctx context.Context, sources []source) []Entry {
 	return entries
 }
 
-// readOne reads a source within its time limit, and redacts it. One that does not react to the end of its
-// context, such as a read from a file system that hangs, is left behind.
+// readOne reads and redacts a source within its time limit. One that does not react to the end of
+// its context, such as a read from a file system that hangs, is left behind.
 func readOne(ctx context.Context, s source) []byte {
 	ctx, cancel := context.WithTimeout(ctx, sourceTimeout)
 	defer cancel()
 	type answer struct {
-		data []byte
+		text []byte
 		err  error
 	}
 	answers := make(chan answer, 1)
 	go func() {
 		data, err := s.read(ctx)
-		answers <- answer{data, err}
+		answers <- answer{s.form(data), err}
 	}()
 	var a answer
 	select {
@@ -173,11 +173,10 @@ func readOne(ctx context.Context, s source) []byte {
 			a.err = fmt.Errorf("no answer within %s", sourceTimeout)
 		}
 	}
-	text := s.form(a.data)
 	if a.err != nil {
-		text = fmt.Appendf(text, "(not complete: %s)\n", redact.Line(a.err.Error()))
+		a.text = fmt.Appendf(a.text, "(not complete: %s)\n", redact.Line(a.err.Error()))
 	}
-	return text
+	return a.text
 }
 
 // fit limits each entry and all together. Of an entry that is too large, the end is kept.

@@ -28,7 +28,7 @@ func Arguments(words []string, program bool) []string {
 			out[i] = word
 		case m != nil && m[3] != "" && (!value || harmlessFlags[m[2]]):
 			out[i] = m[1] + m[2] + "=" + flagValue(m[2], m[3][1:])
-		case m != nil && m[3] == "" && (!value || harmlessFlags[m[2]]):
+		case m != nil && m[3] == "" && (!value && (m[1] == "--" || len(m[2]) == 1) || harmlessFlags[m[2]]): // not -pSECRET
 			out[i] = word
 		case value && known:
 			out[i] = Line(word)

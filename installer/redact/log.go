@@ -160,12 +160,17 @@ var openBlock = regexp.MustCompile(`^[|>][-+0-9]*$`)
 
 // A clue is what shows a secret; the secret begins with the last group of the pattern, or with
 // the match. A text without any of needs, in lower case, does not match. If accept is there, it
-// decides about a match.
+// decides about a match, from the groups and the text from the secret on.
 type clue struct {
 	needs   []string
 	pattern *regexp.Regexp
-	accept  func(groups []string) bool
+	accept  func(groups []string, rest string) bool
 }
+
+// window limits how much of a text one decision reads: otherwise a long line takes quadratic time.
+const window = 4 << 10
+
+func head(text string) string { return text[:min(len(text), window)] }
 
 var clues = []clue{
 	{[]string{"age-"}, regexp.MustCompile(`(?i)AGE-(?:SECRET-KEY|PLUGIN)-[A-Z0-9-]+`), nil},
@@ -176,20 +181,20 @@ var clues = []clue{
 	{[]string{"pass"}, regexp.MustCompile(`(?i)\b(?:password|passwd|passphrase|passwort)s?(?: (?:is|was|of|for))?[ \t]+([^\s:=]\S*)`), notOrdinary},
 	{[]string{"token", "key"}, regexp.MustCompile(`(?i)\b(?:token|secret key|api key|access key)(?: is| was)?[ \t]+["'\x60]([^\s"'\x60]+)`), nil},
 	{[]string{"token"}, regexp.MustCompile(`(?i)\btoken\s+([a-z0-9._~+/-]*[a-z][0-9][a-z0-9._~+/-]*|[a-z0-9._~+/-]*[0-9][a-z][a-z0-9._~+/-]*)`), nil},
-	{[]string{"pass", "pwd", "key", "token", "secret", "cred", "auth"}, regexp.MustCompile(`\b([A-Za-z]+(?:_[A-Za-z]+)+|[a-z]+(?:[A-Z][a-z]+)+)[ \t]+["']?([^\s"']*[0-9][^\s"']*)`), func(g []string) bool { return suspiciousName(g[1]) }},
+	{[]string{"pass", "pwd", "key", "token", "secret", "cred", "auth"}, regexp.MustCompile(`\b([A-Za-z]+(?:_[A-Za-z]+)+|[a-z]+(?:[A-Z][a-z]+)+)[ \t]+["']?([^\s"']*[0-9][^\s"']*)`), func(g []string, _ string) bool { return suspiciousName(g[1]) }},
 	{[]string{"-u", "--user", "sshpass"}, regexp.MustCompile(`(?:(?:^|[\s"',\[])(?:-u|--user)["',= ]+["']?([^\s:"']+:\S+)|sshpass\s+-p\s*(\S.*))`), nil},
-	{[]string{"//", `\/\/`}, regexp.MustCompile(`(?is)[a-z][a-z0-9+.-]*:(?:/|\\/){2}(.+)`), hasUser},
+	{[]string{"//", `\/\/`}, regexp.MustCompile(`(?is)[a-z][a-z0-9+.-]*:(?:/|\\/){2}(.)`), hasUser},
 	{[]string{"http"}, regexp.MustCompile(`(?i)\bhttps?://[^\s"'?]*\?([^\s"']+)`), hasSecretQuery},
 	{[]string{"http"}, regexp.MustCompile(`(?i)\bhttps?://[^/\s"',]+/([^\s"'?]+)`), hasSecretPath},
-	{[]string{"-"}, regexp.MustCompile(`(?s)(?:^|[\s"'\[(,])-{1,2}([A-Za-z][A-Za-z0-9._-]*)(=|\\*["']?,?\s+\\*["']?|\\*["'],\\*["'])(\S.*)`), func(g []string) bool {
-		return !harmlessFlags[g[1]] && !harmlessValue(g[1], g[3]) && (g[2] == "=" || suspiciousName(g[1]))
+	{[]string{"-"}, regexp.MustCompile(`(?s)(?:^|[\s"'\[(,])-{1,2}([A-Za-z][A-Za-z0-9._-]*)(=|\\*["']?,?\s+\\*["']?|\\*["'],\\*["'])(\S)`), func(g []string, rest string) bool {
+		return !harmlessFlags[g[1]] && !harmlessValue(g[1], rest) && (g[2] == "=" || suspiciousName(g[1]))
 	}},
 }
 
 // vendorPrefixes begin the keys and tokens of cloud providers and other services.
 var vendorPrefixes = strings.Fields("akia asia aiza ya29. ghp_ gho_ ghu_ ghs_ ghr_ github_pat_ glpat- xoxa- xoxb- xoxp- xoxr- xoxs- hvs. hvb. dckr_pat_ npm_ sk- sk_live_ rk_live_ sg.")
 
-func notOrdinary(g []string) bool { return !ordinaryWord.MatchString(g[1]) }
+func notOrdinary(g []string, _ string) bool { return !ordinaryWord.MatchString(g[1]) }
 
 // ordinaryWord matches words that follow "bearer" or "password" in messages.
 var ordinaryWord = regexp.MustCompile(`(?i)^(?:tokens?|auth|authentication|authenticator|authorization|requests?|file|files|is|was|for|of|has|and|or|not|the|a|to|in|must|cannot|hash|hashes|prompt)[,.;)"']*$`)
@@ -267,7 +272,7 @@ func assignedSecret(text string) int {
 		}
 		value := strings.TrimLeft(text[i+1:], "=>")
 		value = strings.TrimLeft(value, " \t\n")
-		if !harmlessFlags[name] && !harmlessValue(name, value) && secretAssignment(name, text[i], value) {
+		if begin := head(value); !harmlessFlags[name] && !harmlessValue(name, begin) && secretAssignment(name, text[i], begin) {
 			return len(text) - len(value)
 		}
 	}
@@ -291,7 +296,7 @@ func (c clue) find(text string) int {
 				groups[i] = text[from+m[2*i] : from+m[2*i+1]]
 			}
 		}
-		if c.accept == nil || c.accept(groups) {
+		if c.accept == nil || c.accept(groups, head(text[from+m[last]:])) {
 			return from + m[last]
 		}
 		// Go on after the name: its value may have another one.
@@ -351,8 +356,8 @@ var (
 )
 
 // hasUser reports whether a URL has a user, a token or a password.
-func hasUser(g []string) bool {
-	rest := strings.ReplaceAll(g[1], `\/`, "/")
+func hasUser(_ []string, rest string) bool {
+	rest = strings.ReplaceAll(rest, `\/`, "/")
 	authority := rest
 	if i := strings.IndexAny(rest, ",/?# \t\"'"); i >= 0 {
 		authority = rest[:i]
@@ -378,7 +383,7 @@ var (
 	pathHosts = regexp.MustCompile(`(?i)^https?://(?:[a-z0-9-]+\.)*(?:kubernetes\.io|k8s\.io|github\.com|etcd\.io|containerd\.io|coredns\.io|cncf\.io|debian\.org|ubuntu\.com|redhat\.com|rockylinux\.org|systemd\.io|freedesktop\.org|golang\.org|go\.dev)/`)
 )
 
-func hasSecretQuery(g []string) bool {
+func hasSecretQuery(g []string, _ string) bool {
 	for _, field := range strings.FieldsFunc(g[1], func(r rune) bool { return r == '&' || r == ';' }) {
 		if name, _, _ := strings.Cut(field, "="); !queryNames[name] {
 			return true
@@ -387,7 +392,7 @@ func hasSecretQuery(g []string) bool {
 	return false
 }
 
-func hasSecretPath(g []string) bool {
+func hasSecretPath(g []string, _ string) bool {
 	return !pathStart.MatchString(g[1]) && !pathHosts.MatchString(g[0])
 }
 
