@@ -111,7 +111,7 @@ func (d *Doctor) containerLogs() (list []source) {
 			path := strings.TrimPrefix(file, strings.TrimSuffix(d.Host.Path("/"), "/"))
 			list = append(list, source{"logs" + strings.TrimPrefix(path, logsDir), redact.Log, func(context.Context) ([]byte, error) {
 				text, err := d.readEnd(path)
-				return after(text, d.began.Add(-d.Options.Since)), err
+				return after(redact.Log(text), d.began.Add(-d.Options.Since)), err // redacted first: a record may begin before
 			}})
 		}
 	}

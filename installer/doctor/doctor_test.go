@@ -123,6 +123,7 @@ func TestArchive(t *testing.T) {
 		"etc/kubernetes/pki/ca.key":                            secret,
 		"var/lib/kubelet/pki/kubelet-client-current.pem":       secret,
 		"var/log/pods/kube-system_app_1/app/0.log":             now + " stderr F Error: unknown flag: --no-such-flag\n" + now + " stderr F password=" + secret + "\n" + now + " stderr F next\n" + now + " stderr F I1126 12:00:00.000000       1 server.go:1] kept\n",
+		"var/log/pods/kube-system_cut_1/app/0.log":             "2020-01-01T00:00:00Z stderr F password: |\n" + now + " stderr F   " + secret + "\n" + now + " stderr F I1126 12:00:00.000000       1 server.go:1] kept\n",
 		"var/log/pods/site_app_1/app/0.log":                    now + " stderr F a log of the site's own\n",
 		"usr/lib/systemd/system/kubelet.service.d/10-site.txt": secret,
 	} {

@@ -226,14 +226,17 @@ var (
 	device     = regexp.MustCompile(`^(/[\w./-]*|(UUID|LABEL|PARTUUID|PARTLABEL)=[\w.-]+|[\w.-]+(:/[\w./-]*)?|//[\w.-]+/[\w./-]*)$`)
 )
 
+// rootDevice matches the kernel's names of a disk: an address in a network may have a password.
+var rootDevice = regexp.MustCompile(`^(?:/dev/[\w./-]*|(?:UUID|LABEL|PARTUUID|PARTLABEL)=(?:[\w.-]+|` + regexp.QuoteMeta(Marker) + `))$`)
+
 // kernelArguments redacts the kernel's command line.
 func kernelArguments(text []byte) []byte {
 	return eachLine(text, func(line string) string {
 		words := splitWords(line)
 		for i, word := range words {
-			name, _, hasValue := strings.Cut(word, "=")
+			name, value, hasValue := strings.Cut(word, "=")
 			switch {
-			case kernelNames[name]:
+			case kernelNames[name] && (name != "root" || rootDevice.MatchString(value)):
 				words[i] = Line(word)
 			case hasValue && optionName.MatchString(name):
 				words[i] = name + "=" + Marker

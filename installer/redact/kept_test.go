@@ -31,6 +31,12 @@ kernel: overlayfs: missing 'lowerdir'
 Flag --pod-infra-container-image has been deprecated, will be removed in 1.35. Image garbage collector will get sandbox image information from CRI.
 certificate signed by unknown authority (possibly because of "crypto/rsa: verification error" while trying to verify candidate authority certificate "kubernetes")
 panic: freepages: failed to get all reachable pages (page 123: multiple references)
+E1126 12:00:00.000000    1234 kubelet_pods.go:965] "Unable to retrieve pull secret, the image pull may not succeed." pod="default/x" secret="" err="secret \"regcred\" not found"
+E1126 12:00:00.000000    1234 server.go:312] "Unable to authenticate the request due to an error" err="verifying certificate SN=123, SKID=AB:CD:EF, AKID=AB:CD failed: x509: certificate signed by unknown authority"
+E1126 12:00:00.000000       1 run.go:72] "command failed" err="loading certificate and key: open /etc/kubernetes/pki/etcd/server.key: permission denied"
+E1126 12:00:00.000000    1234 projected.go:198] Error preparing data for projected volume kube-api-access-abcde for pod kube-system/x: failed to fetch token: serviceaccounts "default" is forbidden: User "system:node:host1" cannot create resource "serviceaccounts/token" in API group "" in the namespace "kube-system": no relationship found
+E1126 12:00:00.000000       1 cacher.go:1] cacher (secrets): unexpected ListAndWatch error: failed to list *core.Secret: unable to transform key "/registry/secrets/default/x": no matching prefix found; reinitializing...
+{"level":"info","ts":"2026-11-26T12:00:00Z","caller":"embed/etcd.go:310","msg":"starting an etcd server","auth-token":"simple","discovery-token":"","data-dir":"/var/lib/etcd","max-wals":5}
 https://10.96.0.1:443/healthz etcd ok https://kubernetes.io/docs/setup/production-environment/container-runtimes/
 `) {
 		line = strings.TrimSuffix(line, "\n")

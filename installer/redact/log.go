@@ -58,7 +58,7 @@ func lines(text []byte, begins func(process, line string) bool) []byte {
 type reader struct {
 	begins    func(process, line string) bool
 	inside    bool // after a secret that may continue
-	announced int  // if the last line ended with a name: its indentation + 1
+	announced int  // after a name without a value: its indentation + 1, while names below it follow
 	public    bool // in a certificate, whose lines look like secrets
 }
 
@@ -72,20 +72,57 @@ func (r *reader) next(process, line string) string {
 		r.announced = 0
 		return keepEmpty(line)
 	}
-	r.inside, r.announced = false, 0
-	line = objectsIn(line)
+	below := r.isBelow(line)
+	if r.inside = false; !below {
+		r.announced = 0
+	}
+	line = objectsIn(kernelLine(line))
 	at := suspicion(line)
+	if begin := mappedSecret(line); below && begin >= 0 && (at < 0 || begin < at) {
+		at = begin
+	}
 	switch {
 	case at < 0:
 		r.public = publicBegin.MatchString(line)
 		return line
 	case strings.TrimSpace(line[at:]) == "":
-		r.inside, r.announced = true, 1+indentation(line)
+		if r.inside = true; !below {
+			r.announced = 1 + indentation(line)
+		}
 		return line
 	}
-	r.inside = r.begins != nil || isOpen(line, at)
+	r.inside = r.begins != nil && !below || isOpen(line, at)
 	return line[:at] + Marker
 }
+
+// isBelow reports whether a line has a name below one that has no value itself.
+func (r *reader) isBelow(line string) bool {
+	return r.announced > 0 && indentation(line) >= r.announced && isMapping.MatchString(line)
+}
+
+// mappedSecret returns where the value of a name below that of a secret begins, or -1 if it is
+// none for any name or the name, such as secretName, says that it is not.
+func mappedSecret(line string) int {
+	m := isMapping.FindStringSubmatchIndex(line)
+	if m == nil {
+		return -1
+	}
+	words, value := wordsOf(line[m[2]:m[3]]), line[m[1]:]
+	if strings.TrimSpace(value) == "" || harmlessEnds[words[len(words)-1]] || harmlessValue(words[len(words)-1], value) {
+		return -1
+	}
+	return m[1]
+}
+
+// kernelLine redacts the kernel's arguments in its log.
+func kernelLine(line string) string {
+	if m := kernelLog.FindStringSubmatch(line); m != nil {
+		return m[1] + string(kernelArguments([]byte(m[2])))
+	}
+	return line
+}
+
+var kernelLog = regexp.MustCompile(`(?i)^(.*\bkernel command line: |command line: )(.+)$`)
 
 // objectsIn redacts JSON objects in a line as structures. The records of a log are JSON, too, and
 // stay.
@@ -115,8 +152,8 @@ func objectsIn(line string) string {
 
 // continues reports whether a line belongs to the secret in the lines before it.
 func (r *reader) continues(process, line string) bool {
-	if r.announced > 0 && isMapping.MatchString(line) && indentation(line) >= r.announced {
-		return false // names with values of their own, which are redacted for themselves
+	if r.isBelow(line) {
+		return false // names with values of their own
 	}
 	if r.begins != nil {
 		return !r.begins(process, line)
@@ -135,7 +172,7 @@ func indentation(line string) int { return len(line) - len(strings.TrimLeft(line
 
 var (
 	publicBegin = regexp.MustCompile(`^\s*-----BEGIN (?:CERTIFICATE|PUBLIC KEY)-----$`)
-	isMapping   = regexp.MustCompile(`^\s*(?:- )?[A-Za-z][\w.-]*:(?:\s|$)`)
+	isMapping   = regexp.MustCompile(`^\s*(?:- )?([A-Za-z][\w.-]*):(?:\s+|$)`)
 	keyEnd      = regexp.MustCompile(`-----END [A-Z ]*(?:PRIVATE KEY|MESSAGE|PRIVATE KEY BLOCK)[A-Z ]*-----`)
 	beginBlock  = []byte("-----BEGIN ")
 )
@@ -173,6 +210,12 @@ const window = 4 << 10
 func head(text string) string { return text[:min(len(text), window)] }
 
 var clues = []clue{
+	{[]string{"cmd=", "command"}, regexp.MustCompile(`(?:\bcmd=|\bwith command )\[\\*"?[^\s",\]]+[",\\ ]+([^\s",\\\]].*)`), nil}, // the arguments of a probe
+	{[]string{"-p"}, regexp.MustCompile(`(?:^|[\s"',\[])-u[\w.-]+[\s"',]+(?:\S.*[\s"',])?-p([^\s"',])`), nil},                    // mysql -uroot -pSECRET
+	{[]string{"@"}, regexp.MustCompile(`(?:^|[\s"'(\[=/,])[\w.+-]+:([^\s:/@"',]+@[\w.\[-]+)`), func(g []string, _ string) bool {
+		return !strings.HasSuffix(g[1], "@sha256")
+	}}, // robot:SECRET@registry
+	{[]string{"certificate key"}, regexp.MustCompile(`(?i)\bcertificate key[: ]+([0-9a-f]{64})\b`), nil},
 	{[]string{"age-"}, regexp.MustCompile(`(?i)AGE-(?:SECRET-KEY|PLUGIN)-[A-Z0-9-]+`), nil},
 	{[]string{"."}, regexp.MustCompile(`\b[a-z0-9]{6}\.([a-z0-9]{16})\b`), nil}, // a bootstrap token: its first part is public
 	{[]string{"eyj"}, regexp.MustCompile(`\beyJ[A-Za-z0-9_-]{8,}`), nil},
@@ -192,7 +235,7 @@ var clues = []clue{
 }
 
 // vendorPrefixes begin the keys and tokens of cloud providers and other services.
-var vendorPrefixes = strings.Fields("akia asia aiza ya29. ghp_ gho_ ghu_ ghs_ ghr_ github_pat_ glpat- xoxa- xoxb- xoxp- xoxr- xoxs- hvs. hvb. dckr_pat_ npm_ sk- sk_live_ rk_live_ sg.")
+var vendorPrefixes = strings.Fields("akia asia aiza ya29. ghp_ gho_ ghu_ ghs_ ghr_ github_pat_ glpat- xoxa- xoxb- xoxp- xoxr- xoxs- hvs. hvb. dckr_pat_ npm_ sk- sk_live_ rk_live_ sg. pypi- dop_v1_ hf_ glrt- tskey- shpat_ dapi whsec_ glsa_ xapp-")
 
 func notOrdinary(g []string, _ string) bool { return !ordinaryWord.MatchString(g[1]) }
 
@@ -267,7 +310,7 @@ func assignedSecret(text string) int {
 			last = bare[start]
 		}
 		switch {
-		case name == "", text[i] == '>' && last != '<', last == '/' && bare != before: // a path in quotes
+		case name == "", text[i] == '>' && last != '<', last == '/' && (bare != before || strings.HasSuffix(name, ".key")): // a path
 			continue
 		}
 		value := strings.TrimLeft(text[i+1:], "=>")
@@ -318,6 +361,8 @@ func harmlessValue(name, value string) bool {
 		word = value[:i]
 	}
 	switch strings.ToLower(word) {
+	case "simple": // etcd's kind of tokens
+		return name == "auth-token"
 	case "true", "false", "null", "nil", "<nil>", "none":
 		return true
 	}
@@ -338,8 +383,10 @@ func secretAssignment(name string, separator byte, value string) bool {
 		return false
 	case strings.EqualFold(base, "value") || base == "Values":
 		return strings.TrimSpace(value) != ""
+	case emptyValue.MatchString(value), failure.MatchString(value):
+		return false
 	case strings.EqualFold(base, "key"):
-		return value != "" && !objectKey.MatchString(value)
+		return !objectKey.MatchString(value) && (value != "" || separator != '>')
 	case strings.HasSuffix(base, "dockerconfigjson"), strings.HasSuffix(base, "dockercfg"):
 		return true
 	case suspiciousName(base):
@@ -350,7 +397,11 @@ func secretAssignment(name string, separator byte, value string) bool {
 
 var (
 	envName = regexp.MustCompile(`^[A-Z][A-Z0-9_]{2,}$`)
-	goType  = regexp.MustCompile(`^v[0-9][a-z0-9]*\.[A-Z]`)
+	goType  = regexp.MustCompile(`^(?:v[0-9][a-z0-9]*|core)\.[A-Z]`)
+	// emptyValue matches nothing in quotes, as in a structured log: secret="" err=…
+	emptyValue = regexp.MustCompile(`^(?:""|\\+"\\+"|\\*'')(?:[\s,})\]\\]|$)`)
+	// failure matches a reason: failed to fetch token: serviceaccounts "x" is forbidden.
+	failure = regexp.MustCompile(`^(?:[a-z]+ \\*"[a-z0-9.-]+\\*" (?:is forbidden|not found)|open /[\w./-]+: (?:no such file or directory|permission denied))`)
 	// objectKey matches the key of an object in a log of Kubernetes: "kube-system/coredns".
 	objectKey = regexp.MustCompile(`^\\?"?(?:[a-z0-9.-]+/[a-z0-9.:-]+|/registry/[a-z0-9./:-]*|node-role\.[a-z0-9./-]+|\(null\)|\{.*|&.*)\\?"?(?:[\s,}\])]|$)`)
 )
@@ -379,7 +430,7 @@ var (
 var (
 	queryNames = set(`limit resourceVersion resourceVersionMatch timeout timeoutSeconds watch allowWatchBookmarks sendInitialEvents fieldSelector labelSelector fieldManager fieldValidation force
 		propagationPolicy verbose exclude container follow tailLines pretty dryRun ns n`)
-	pathStart = regexp.MustCompile(`^(?:apis?(?:/|$)|healthz|livez|readyz|version|metrics|openapi|v2(?:/|$)|dashboard|stats|pods|configz|debug|docs/|health$|logs?$|[\w.-]+/?[\\),.:;\]}]*$)`)
+	pathStart = regexp.MustCompile(`^(?:api/v1\b|apis/[a-z0-9.-]+/v[0-9][a-z0-9]*\b|healthz|livez|readyz|version|metrics|openapi|v2(?:/|$)|dashboard|stats|pods|configz|debug|docs/|health$|logs?$|[\w.-]+/?[\\),.:;\]}]*$)`)
 	pathHosts = regexp.MustCompile(`(?i)^https?://(?:[a-z0-9-]+\.)*(?:kubernetes\.io|k8s\.io|github\.com|etcd\.io|containerd\.io|coredns\.io|cncf\.io|debian\.org|ubuntu\.com|redhat\.com|rockylinux\.org|systemd\.io|freedesktop\.org|golang\.org|go\.dev)/`)
 )
 

@@ -49,7 +49,7 @@ var kernelNames = set(`BOOT_IMAGE root ro rw rootfstype rootflags rootwait rootd
 
 // packetNames are those in the kernel's messages about packets and processes, which look like
 // variables.
-var packetNames = set("MAC SRC DST LEN TOS PREC TTL PROTO SPT DPT SEQ ACK WINDOW RES SYN URGP MARK PHYSIN PHYSOUT UID GID PID TYPE CODE MTU FLOWLBL HOPLIMIT AVC SHA256 SHA512 FLAGS CPU")
+var packetNames = set("MAC SRC DST LEN TOS PREC TTL PROTO SPT DPT SEQ ACK WINDOW RES SYN URGP MARK PHYSIN PHYSOUT UID GID PID TYPE CODE MTU FLOWLBL HOPLIMIT AVC SHA256 SHA512 FLAGS CPU SKID AKID SN")
 
 // runtimeNames are names in the CRI's description of containerd whose values are not secrets.
 var runtimeNames = set(`status conditions type reason message config runtimeHandlers features name golang lastCNILoadStatus cniconfig PluginDirs PluginConfDir PluginMaxConfNum Prefix Networks Config Name CNIVersion IFName
@@ -122,10 +122,10 @@ func init() { // they refer to functions that refer to them
 // secretWords are the words of a name whose value is a secret.
 var secretWords = set(`pass passw passwd password passwords passphrase passwort passcode pw pwd secret secrets token tokens cred creds credential credentials auth authorization authentication bearer
 	cookie cookies jwt jws apikey privkey privatekey dsn otp totp pin psk sas sig signature hmac salt seed mnemonic license licence login session identitytoken registrytoken htpasswd userinfo
-	kennwort geheim mdp`)
+	kennwort geheim mdp passe contraseña senha wachtwoord пароль clave`)
 
 // keyWords make a key secret.
-var keyWords = set("api access secret private priv signing encryption encrypt license licence session certificate master shared ssh gpg pgp rsa aes hmac service account client server data root crypto cookie auth token base fastopen storage deploy webhook app")
+var keyWords = set("api access subscription secret private priv signing encryption encrypt license licence session certificate master shared ssh gpg pgp rsa aes hmac service account client server data root crypto cookie auth token base fastopen storage deploy webhook app")
 
 // harmlessEnds are last words of names whose values describe a secret, and are none.
 var harmlessEnds = set(`file files path dir directory name names ttl type types mode modes expiration seconds count size length version method methods namespace usage cleaner controller plugin plugins provider
@@ -157,8 +157,15 @@ func suspiciousName(name string) bool {
 
 // isSecretWord also accepts a number at the end, and words such as dbpassword.
 func isSecretWord(word string) bool {
-	return secretWords[strings.TrimRight(word, "0123456789")] || strings.HasSuffix(word, "password") || strings.HasSuffix(word, "passwd") || strings.HasSuffix(word, "secret")
+	word = strings.TrimRight(word, "0123456789")
+	if strings.HasSuffix(word, "bypass") || strings.HasSuffix(word, "compass") {
+		return false
+	}
+	return secretWords[word] || slices.ContainsFunc(secretEnds, func(end string) bool { return strings.HasSuffix(word, end) })
 }
+
+// secretEnds end words such as dbpassword and accesskey.
+var secretEnds = strings.Fields("password passwd pass pwd pw pswd passwort secret token creds apikey accesskey secretkey masterkey encryptionkey signingkey appkey subscriptionkey")
 
 // wordsOf returns the words of a name in lower case: those of apiKey, API_KEY and api-key.
 func wordsOf(name string) (words []string) {

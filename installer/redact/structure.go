@@ -372,7 +372,7 @@ func data(v any) any {
 		switch {
 		case name == "Corefile":
 			if out, err := corefile.Mask(text, Marker, keepInCorefile); err == nil {
-				return out
+				return string(eachLine([]byte(out), Line))
 			}
 			return Marker
 		case isPublic([]byte(text)):
