@@ -149,8 +149,8 @@ func plainMap(v any) any {
 	if !ok {
 		return unknown(v)
 	}
-	return eachField(m, func(_ string, v any) any {
-		if s, ok := v.(string); ok {
+	return eachField(m, func(name string, v any) any {
+		if s, ok := v.(string); ok && !suspiciousName(name) {
 			return Line(s)
 		}
 		return unknown(v)

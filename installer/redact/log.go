@@ -212,6 +212,7 @@ func head(text string) string { return text[:min(len(text), window)] }
 var clues = []clue{
 	{[]string{"cmd=", "command"}, regexp.MustCompile(`(?:\bcmd=|\bwith command )\[\\*"?[^\s",\]]+[",\\ ]+([^\s",\\\]].*)`), nil}, // the arguments of a probe
 	{[]string{"-p"}, regexp.MustCompile(`(?:^|[\s"',\[])-u[\w.-]+[\s"',]+(?:\S.*[\s"',])?-p([^\s"',])`), nil},                    // mysql -uroot -pSECRET
+	{[]string{"-p"}, regexp.MustCompile(`(?:^|[\s"'\[(,])-p([A-Za-z][^\s"',=-]*[0-9][^\s"',]*)`), nil},                           // -pSECRET
 	{[]string{"@"}, regexp.MustCompile(`(?:^|[\s"'(\[=/,])[\w.+-]+:([^\s:/@"',]+@[\w.\[-]+)`), func(g []string, _ string) bool {
 		return !strings.HasSuffix(g[1], "@sha256")
 	}}, // robot:SECRET@registry
