@@ -37,6 +37,7 @@ E1126 12:00:00.000000       1 run.go:72] "command failed" err="loading certifica
 E1126 12:00:00.000000    1234 projected.go:198] Error preparing data for projected volume kube-api-access-abcde for pod kube-system/x: failed to fetch token: serviceaccounts "default" is forbidden: User "system:node:host1" cannot create resource "serviceaccounts/token" in API group "" in the namespace "kube-system": no relationship found
 E1126 12:00:00.000000       1 cacher.go:1] cacher (secrets): unexpected ListAndWatch error: failed to list *core.Secret: unable to transform key "/registry/secrets/default/x": no matching prefix found; reinitializing...
 {"level":"info","ts":"2026-11-26T12:00:00Z","caller":"embed/etcd.go:310","msg":"starting an etcd server","auth-token":"simple","discovery-token":"","data-dir":"/var/lib/etcd","max-wals":5}
+time="2026-11-26T12:00:00Z" level=error msg="pull failed" error="pull access denied, repository does not exist or may require authorization: server message: insufficient_scope: authorization failed"
 https://10.96.0.1:443/healthz etcd ok https://kubernetes.io/docs/setup/production-environment/container-runtimes/
 `) {
 		line = strings.TrimSuffix(line, "\n")

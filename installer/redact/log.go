@@ -316,7 +316,7 @@ func assignedSecret(text string) int {
 		}
 		value := strings.TrimLeft(text[i+1:], "=>")
 		value = strings.TrimLeft(value, " \t\n")
-		if begin := head(value); !harmlessFlags[name] && !harmlessValue(name, begin) && secretAssignment(name, text[i], begin) {
+		if begin := head(value); !harmlessFlags[name] && secretAssignment(name, text[i], begin) && !harmlessValue(name, begin) {
 			return len(text) - len(value)
 		}
 	}
@@ -402,7 +402,7 @@ var (
 	// emptyValue matches nothing in quotes, as in a structured log: secret="" err=…
 	emptyValue = regexp.MustCompile(`^(?:""|\\+"\\+"|\\*'')(?:[\s,})\]\\]|$)`)
 	// failure matches a reason: failed to fetch token: serviceaccounts "x" is forbidden.
-	failure = regexp.MustCompile(`^(?:[a-z]+ \\*"[a-z0-9.-]+\\*" (?:is forbidden|not found)|open /[\w./-]+: (?:no such file or directory|permission denied))`)
+	failure = regexp.MustCompile(`^(?:[a-z]+ \\*"[a-z0-9.-]+\\*" (?:is forbidden|not found)|server message: |Get \\*"https?://|open /[\w./-]+: (?:no such file or directory|permission denied))`)
 	// objectKey matches the key of an object in a log of Kubernetes: "kube-system/coredns".
 	objectKey = regexp.MustCompile(`^\\?"?(?:[a-z0-9.-]+/[a-z0-9.:-]+|/registry/[a-z0-9./:-]*|node-role\.[a-z0-9./-]+|\(null\)|\{.*|&.*)\\?"?(?:[\s,}\])]|$)`)
 )

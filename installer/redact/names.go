@@ -92,7 +92,7 @@ var neverBelow = set("header headers env environment args options login registry
 // corefileNames are plugins and options of CoreDNS whose arguments are not secrets.
 var corefileNames = set(`errors health ready kubernetes prometheus forward cache loop reload loadbalance hosts log debug any bind bufsize cancel chaos class consolidate lameduck pods fallthrough ttl
 	endpoint_pod_names namespaces labels kubeconfig noendpoints ignore max_fails expire policy prefer_udp force_tcp max_concurrent health_check tls_servername except success denial prefetch serve_stale
-	servfail disable no_reverse jitter round_robin rewrite template acl file root autopath header whoami answer rcode match stop upstream view local minimal import nsid loop`)
+	servfail disable no_reverse jitter round_robin rewrite template acl file root autopath header whoami rcode match stop upstream view local minimal import nsid loop`)
 
 // harmlessAnnotations are those that Kubernetes' own components set.
 var harmlessAnnotations = set(`prometheus.io/port prometheus.io/scrape kubernetes.io/config.hash kubernetes.io/config.mirror kubernetes.io/config.seen kubernetes.io/config.source node.alpha.kubernetes.io/ttl
