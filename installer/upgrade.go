@@ -40,6 +40,7 @@ type Upgrade struct {
 	state  *upgradeState       // nil if there is nothing to upgrade
 	pods   *StaticPods         // nil on a worker
 	plans  map[string][]byte   // new manifests of static pods, by component
+	saved  bool                // this run has saved a backup
 	// addonsLeft is set if an add-on waits until other nodes are upgraded.
 	addonsLeft bool
 	imagesLeft []string // workers that have no image of such an add-on yet

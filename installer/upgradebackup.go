@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"path"
+	"slices"
+	"strings"
 	"time"
 
 	"airlift/installer/backup"
@@ -15,8 +17,11 @@ import (
 // backup saves a backup of the cluster before the first static pod is replaced. Reset keeps it, and
 // nothing removes it: it may be the only way back.
 func (u *Upgrade) backup(ctx context.Context) error {
-	if u.pods == nil || u.state == nil || u.state.Finished || u.state.Backup != "" {
+	if u.pods == nil || u.state == nil || u.state.Finished {
 		return nil
+	}
+	if needed, err := u.needsBackup(); err != nil || !needed {
+		return err
 	}
 	e, err := findEtcd(u.existing)
 	if err != nil {
@@ -36,9 +41,19 @@ func (u *Upgrade) backup(ctx context.Context) error {
 		return err
 	}
 	u.console.Note("%s", b.Summary)
-	u.state.Backup = file
+	u.state.Backup, u.saved = file, true
 	u.changed(true)
 	return u.state.write(u.host)
+}
+
+// needsBackup reports whether this run must save a backup. One of an earlier run lacks what the cluster
+// got since. It is kept, and is enough once a new etcd has started: then that run has changed the data.
+func (u *Upgrade) needsBackup() (bool, error) {
+	if u.saved || u.state == nil || u.state.Backup == "" || u.state.To != u.bundle.KubernetesVersion() {
+		return !u.saved, nil
+	}
+	_, started, err := newerEtcd(u.existing, u.state)
+	return started == "", err
 }
 
 // backupPath returns a path that no file has, for the backup before an upgrade.
@@ -54,18 +69,53 @@ func backupPath(h *host.Host, to string, now time.Time) string {
 // wayBack returns the commands that return to the version before an upgrade that cannot be undone.
 func wayBack(h *host.Host, s *upgradeState) string {
 	restore := "on one of them: ./install etcd restore FILE, with a backup from before the upgrade"
-	if s.Backup != "" {
-		m, err := readBackupManifest(h.Path(s.Backup))
-		switch {
-		case err != nil:
+	file, earlier, err := usableBackup(h, s)
+	switch {
+	case file != "":
+		restore = "here: ./install etcd restore " + file
+		if err != nil {
 			restore += fmt.Sprintf(" (%s cannot be used: %v)", s.Backup, err)
-		case !sameMinor(m.KubernetesVersion, s.From): // of a control plane after the first one
-			restore += ": it is in " + host.UpgradeBackups + " of the control plane where 'upgrade apply' ran"
-		default:
-			restore = "here: ./install etcd restore " + s.Backup
 		}
+		if earlier {
+			restore += " (earlier backups are in the same directory)"
+		}
+	case err != nil:
+		restore += fmt.Sprintf(" (%s cannot be used: %v)", s.Backup, err)
+	case s.Backup != "": // of a control plane after the first one
+		restore += ": it is in " + host.UpgradeBackups + " of the control plane where 'upgrade apply' ran"
 	}
 	return fmt.Sprintf("with the file of %s, run on each control plane: ./install reset --force; then %s; then join the others again", s.From, restore)
+}
+
+// usableBackup returns the newest backup of an upgrade that has the version before it, "" if there is
+// none. earlier is set if older files of the upgrade exist. err is that of the last run's backup.
+func usableBackup(h *host.Host, s *upgradeState) (file string, earlier bool, err error) {
+	if s.Backup == "" {
+		return "", false, nil
+	}
+	files := append([]string{s.Backup}, olderBackups(h, s)...)
+	for i, file := range files {
+		m, readErr := readBackupManifest(h.Path(file))
+		if i == 0 {
+			err = readErr
+		}
+		if readErr == nil && sameMinor(m.KubernetesVersion, s.From) {
+			return file, i+1 < len(files), err
+		}
+	}
+	return "", false, err
+}
+
+// olderBackups returns the other backups from before an upgrade to the same version, the newest first.
+func olderBackups(h *host.Host, s *upgradeState) (files []string) {
+	list, _ := os.ReadDir(h.Path(host.UpgradeBackups)) // without it, there is none
+	for _, entry := range slices.Backward(list) {
+		file := path.Join(host.UpgradeBackups, entry.Name())
+		if strings.HasPrefix(entry.Name(), "before-"+s.To+"-") && strings.HasSuffix(file, ".tar") && file != s.Backup {
+			files = append(files, file)
+		}
+	}
+	return files
 }
 
 // readBackupManifest reads the manifest of a backup that is not encrypted.

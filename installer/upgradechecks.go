@@ -197,7 +197,11 @@ func (u *Upgrade) upgradeSpace(ctx context.Context, e *upgradecheck.Etcd) ([]pre
 		state.Bytes += size // the previous one
 		list = append(list, preflight.Space{Path: path.Dir(host.StubPath), Bytes: size, Files: 1})
 	}
-	if e != nil && (u.state == nil || u.state.Backup == "" || u.state.To != u.bundle.KubernetesVersion()) {
+	saves, err := u.needsBackup()
+	if err != nil {
+		return nil, err
+	}
+	if e != nil && saves {
 		for _, m := range e.Members {
 			if m.Name == u.config.NodeRegistration.Name {
 				state.Bytes += uint64(m.DBSize) // the snapshot, until it is in the backup

@@ -171,7 +171,21 @@ func TestWayBack(t *testing.T) {
 		{"a missing file", func() { s.Backup = file }, "cannot be used: open"},
 		{"the version before", func() { save("v1.33.1") }, "on each control plane: ./install reset --force; then here: ./install etcd restore " + file + "; then"},
 		{"of the second control plane", func() { save("v1.34.1") }, "of the control plane where 'upgrade apply' ran"},
+		{"two runs", func() {
+			save("v1.33.1")
+			file = host.UpgradeBackups + "/before-v1.34.1-20261125T100000Z.tar"
+			save("v1.33.1")
+			file = s.Backup
+		}, "then here: ./install etcd restore " + file + " (earlier backups are in the same directory); then"},
+		{"only the earlier run's is usable", func() {
+			if err := os.WriteFile(h.Path(file), make([]byte, 5000), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}, "then here: ./install etcd restore " + host.UpgradeBackups + "/before-v1.34.1-20261125T100000Z.tar (" + file + " cannot be used: it is not an Airlift backup"},
 		{"damaged", func() {
+			if err := os.Remove(h.Path(host.UpgradeBackups + "/before-v1.34.1-20261125T100000Z.tar")); err != nil {
+				t.Fatal(err)
+			}
 			if err := os.WriteFile(h.Path(file), make([]byte, 5000), 0o600); err != nil {
 				t.Fatal(err)
 			}
@@ -199,5 +213,38 @@ func TestWayBack(t *testing.T) {
 	}
 	if _, err := h.RemoveInstalled(t.Context()); err != nil || !fileExists(h, file) || fileExists(h, unfinished) || fileExists(h, host.StateDir) {
 		t.Errorf("after reset: %v", err)
+	}
+}
+
+// TestEachRunSavesABackup: one of an earlier run is old, until the new etcd has changed the data.
+func TestEachRunSavesABackup(t *testing.T) {
+	h, unlock, err := host.OpenLocked(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unlock()
+	if _, err := h.WriteFile(etcdManifest, etcdManifestOf("3.5.24-0"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	u := etcdUpgrade(t, h, "3.6.5-0")
+	u.state = &upgradeState{From: "v1.33.1", To: "v1.34.1"}
+	if err := u.former().Keep(etcdManifest); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name   string
+		before func()
+		want   bool
+	}{
+		{"the first run", func() {}, true},
+		{"the same run", func() { u.state.Backup, u.saved = "/before.tar", true }, false},
+		{"another run", func() { u.saved = false }, true},
+		{"another run after the new etcd started", func() { u.state.EtcdStarted = "registry.k8s.io/etcd:3.6.5-0" }, false},
+		{"without a backup", func() { u.state.Backup = "" }, true},
+	} {
+		c.before()
+		if got, err := u.needsBackup(); err != nil || got != c.want {
+			t.Errorf("%s: %t, %v", c.name, got, err)
+		}
 	}
 }

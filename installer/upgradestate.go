@@ -24,7 +24,7 @@ type upgradeState struct {
 	EtcdStarted string `json:"etcdStarted,omitempty"`
 	// EtcdRenewed is set when an etcd that is not replaced has new certificates.
 	EtcdRenewed bool `json:"etcdRenewed,omitempty"`
-	// Backup is the file with the cluster's backup from before the upgrade of this node.
+	// Backup is the file with the newest backup of the cluster from before the upgrade of this node.
 	Backup string `json:"backup,omitempty"`
 	// Cordoned is set while this run has made the node unschedulable.
 	Cordoned bool `json:"cordoned,omitempty"`
