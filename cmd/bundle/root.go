@@ -28,6 +28,9 @@ or damaged, or not signed by the required key, 130 interrupted.`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          cobra.NoArgs,
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			return refuseEmpty(cmd, "key", "signature", "require-version", "sign-key")
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return cmd.Help()
 		},
@@ -50,4 +53,15 @@ func usageErrors(cmd *cobra.Command) {
 	for _, sub := range cmd.Commands() {
 		usageErrors(sub)
 	}
+}
+
+// refuseEmpty refuses flags that were given with an empty value, such as that of an unset variable: the
+// command would go on without what they ask for.
+func refuseEmpty(cmd *cobra.Command, names ...string) error {
+	for _, name := range names {
+		if f := cmd.Flags().Lookup(name); f != nil && f.Changed && (f.Value.String() == "" || f.Value.String() == "[]") {
+			return fault.New(fault.Usage, "give --"+name+" a value, or remove the flag", "--%s is empty", name)
+		}
+	}
+	return nil
 }

@@ -248,3 +248,16 @@ func TestBuildWithAPrivateCA(t *testing.T) {
 		}
 	}
 }
+
+// TestEmptyChecks: a flag that requires a check, with the value of an unset variable, is not the same
+// as no flag.
+func TestEmptyChecks(t *testing.T) {
+	for _, args := range [][]string{
+		{"verify", "install", "--key", ""}, {"verify", "install", "--require-version="}, {"verify", "install", "--key", "x", "--signature", ""},
+		{"build", "--sign-key", ""}, {"patch", "a", "b", "--key", ""}, {"sign", "install", "--key", ""},
+	} {
+		if _, err := command(t, args...); fault.ExitCode(err) != fault.Usage || fault.Hint(err) == "" || !strings.Contains(err.Error(), " is empty") {
+			t.Errorf("%q: %v", args, err)
+		}
+	}
+}

@@ -47,6 +47,11 @@ func TestRequireKey(t *testing.T) {
 	check(2, "is not a full Kubernetes version", "version", "--require-version", "1.30")
 	check(4, "there is no file", "join", "192.0.2.1:6443", "--require-key", public, "--signature", filepath.Join(dir, "absent"))
 	check(2, "--signature needs --require-key", "version", "--signature", "x")
+	check(2, "--require-key is empty", "version", "--require-key", "")
+	check(2, "--require-version is empty", "upgrade", "plan", "--require-key", public, "--require-version=")
+	check(2, "--signature is empty", "version", "--require-key", public, "--signature", "")
+	check(2, "--ca-cert-hash is empty", "etcd", "restore", filepath.Join(dir, "absent"), "--ca-cert-hash", "")
+	check(2, "--discovery-token-ca-cert-hash is empty", "join", "192.0.2.1:6443", "--discovery-token-ca-cert-hash", "")
 	check(2, "reading the public key", "version", "--require-key", filepath.Join(dir, "absent"))
 	check(2, "is a secret key", "version", "--require-key", filepath.Join(dir, "site.key"))
 

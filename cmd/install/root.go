@@ -47,6 +47,9 @@ func newRootCmd() *cobra.Command {
 	required.bind(cmd.PersistentFlags())
 	cmd.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
 		logRequests(cmd, verbosity)
+		if err := refuseEmpty(cmd, "require-key", "signature", "require-version", "ca-cert-hash", "discovery-token-ca-cert-hash"); err != nil {
+			return err
+		}
 		if err := required.check(cmd); err != nil {
 			return err
 		}
@@ -60,6 +63,17 @@ func newRootCmd() *cobra.Command {
 	completeAll(init, join, apply, bring, images, upgrade)
 	cmd.AddCommand(init, join, upgrade, newPreflightCmd(), bring, apply, images, newStatusCmd(), newDoctorCmd(), newResetCmd(), newTokenCmd(), newCertsCmd(), newEtcdCmd(), newKubeconfigCmd(), newConfigCmd(), newVersionCmd(), newHostRouteCmd())
 	return cmd
+}
+
+// refuseEmpty refuses flags that were given with an empty value, such as that of an unset variable: the
+// command would go on without what they ask for.
+func refuseEmpty(cmd *cobra.Command, names ...string) error {
+	for _, name := range names {
+		if f := cmd.Flags().Lookup(name); f != nil && f.Changed && (f.Value.String() == "" || f.Value.String() == "[]") {
+			return fault.New(fault.Usage, "give --"+name+" a value, or remove the flag", "--%s is empty", name)
+		}
+	}
+	return nil
 }
 
 // noArgs refuses arguments with a usage error.
