@@ -14,7 +14,7 @@ import (
 )
 
 // takeTurn waits until no other control plane restarts its components, and fails if the others would not
-// keep the cluster alive meanwhile. If no API server answers, an expired certificate may be the
+// keep the cluster alive meanwhile. If no API server answers or can write, an expired certificate may be the
 // reason: then certificates are renewed first, and the turn is taken with them (takeTurnLate). Otherwise another
 // control plane may just restart its API server.
 func (f *certsFlags) takeTurn(ctx context.Context, pods *installer.StaticPods, certs []pki.Expiration, components []string) error {
@@ -26,7 +26,7 @@ func (f *certsFlags) takeTurn(ctx context.Context, pods *installer.StaticPods, c
 	switch {
 	case err == nil:
 		err = pods.CheckOthers(ctx, components)
-	case ctx.Err() == nil && errors.Is(err, installer.ErrNoAPI) && expired(certs):
+	case ctx.Err() == nil && noTurn(err) && expired(certs):
 		return nil
 	}
 	if err == nil {
@@ -39,13 +39,18 @@ func (f *certsFlags) takeTurn(ctx context.Context, pods *installer.StaticPods, c
 	return fault.Wrap(err, fault.ExitCode(err), hint+"or renew without --restart, and restart the components yourself")
 }
 
-// takeTurnLate takes the turn with renewed certificates, if there was no API server before.
+// noTurn reports whether no API server can give the turn: none answers, or etcd has no quorum.
+func noTurn(err error) bool {
+	return errors.Is(err, installer.ErrNoAPI) || errors.Is(err, cluster.ErrTurnRefused)
+}
+
+// takeTurnLate takes the turn with renewed certificates, if no API server could give it before.
 func (f *certsFlags) takeTurnLate(cmd *cobra.Command, pods *installer.StaticPods) error {
 	file, err := f.kubeconfigFile()
 	if err == nil {
 		err = pods.TakeTurn(cmd.Context(), file)
 	}
-	if err != nil && cmd.Context().Err() == nil && errors.Is(err, installer.ErrNoAPI) {
+	if err != nil && cmd.Context().Err() == nil && noTurn(err) {
 		warner(cmd)("not waiting for other control planes: %v", err)
 		return nil
 	}
