@@ -31,10 +31,13 @@ func newLease(name, node string, duration time.Duration) *lease {
 	return &lease{name: name, node: node, holder: node + "_" + rand.Text(), duration: duration}
 }
 
-// holderNode returns the node in a holder's identity. Earlier versions wrote only that.
+// holderNode returns the node in a holder's identity. Earlier versions wrote only that. The name may
+// have _ if it is that of a host without a kubelet.conf.
 func holderNode(holder string) string {
-	node, _, _ := strings.Cut(holder, "_")
-	return node
+	if i := strings.LastIndexByte(holder, '_'); i >= 0 {
+		return holder[:i]
+	}
+	return holder
 }
 
 // maxLeaseGap is the longest time between two looks at a Lease that count as one observation. While

@@ -250,3 +250,15 @@ func TestReleaseLeadership(t *testing.T) {
 		}
 	}
 }
+
+// TestHolderNode: the name of a host may have an underscore.
+func TestHolderNode(t *testing.T) {
+	for _, node := range []string{"one", "my_host", "_", "a_b_c"} {
+		if got := holderNode(newLease("turn", node, time.Second).holder); got != node {
+			t.Errorf("%q became %q", node, got)
+		}
+	}
+	if got := holderNode("one"); got != "one" { // of an earlier version
+		t.Error(got)
+	}
+}
