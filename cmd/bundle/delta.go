@@ -112,7 +112,7 @@ new bundle.`,
 				path = filepath.Base(name)
 			}
 			if output == "" && sameFile(path, args[0]) {
-				return fault.New(fault.Usage, "add --output NEW; --output "+shellQuote(path)+" replaces the older bundle", "the result would replace %s", args[0])
+				return fault.New(fault.Usage, "add --output NEW; --output "+fault.Word(path)+" replaces the older bundle", "the result would replace %s", args[0])
 			}
 			if err := key.parse(); err != nil {
 				return err
@@ -163,7 +163,7 @@ func patch(ctx context.Context, cmd *cobra.Command, oldPath, deltaPath, path str
 	key.print(out)
 	fmt.Fprintf(out, "%s: Kubernetes %s, %s\nsha256: %s, the one in the delta\n", path, d.New.KubernetesVersion, progress.Bytes(draft.Size), draft.SHA256)
 	if key.value == "" {
-		fmt.Fprintf(out, "Who built it was not checked: bundle verify %s --key KEY\n", shellQuote(path))
+		fmt.Fprintf(out, "Who built it was not checked: bundle verify %s --key KEY\n", fault.Word(path))
 	}
 	if replaces {
 		if err := removeOfReplaced(out, path, draft.Summary); err != nil {

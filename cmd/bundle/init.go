@@ -33,7 +33,7 @@ default FILE is bundle.yaml. An existing file is not changed.`,
 			if err := writeNew(path, sitefile.Example); err != nil {
 				return err
 			}
-			fmt.Fprintf(cmd.OutOrStdout(), "%s was written. Edit it, then run: bundle build --file %s\n", path, shellQuote(path))
+			fmt.Fprintf(cmd.OutOrStdout(), "%s was written. Edit it, then run: bundle build --file %s\n", path, fault.Word(path))
 			return nil
 		},
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"airlift/bundle"
+	"airlift/fault"
 	"airlift/images"
 	"airlift/progress"
 )
@@ -138,7 +139,7 @@ func inspectText(w io.Writer, f *bundle.File, m *bundle.Manifest, parts []part) 
 	fmt.Fprintf(&b, "file of %s, format version %d, payload at offset %d\n",
 		progress.Bytes(f.Size()), m.FormatVersion, f.PayloadOffset())
 	fmt.Fprintf(&b, "\nTo list the files with tar:\n  tail -c +%d %s | tar --zstd -t\n",
-		f.PayloadOffset()+1, shellQuote(f.Path())) // tail counts bytes from 1
+		f.PayloadOffset()+1, fault.Word(f.Path())) // tail counts bytes from 1
 	_, err := io.WriteString(w, b.String())
 	return err
 }
@@ -151,14 +152,4 @@ func additionalText(b *strings.Builder, m *bundle.Manifest) {
 		fmt.Fprintf(b, "base: the bundle whose manifest has sha256 %s; only there: %s\n",
 			m.Base.ManifestSHA256, layersIn(m.OnlyInBase()))
 	}
-}
-
-func shellQuote(s string) string {
-	plain := func(r rune) bool {
-		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("/._-+=:@%,", r)
-	}
-	if s != "" && strings.IndexFunc(s, func(r rune) bool { return !plain(r) }) < 0 {
-		return s
-	}
-	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }

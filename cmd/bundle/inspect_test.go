@@ -172,12 +172,3 @@ func TestInspectAndVerifyUsage(t *testing.T) {
 		}
 	}
 }
-
-func TestShellQuote(t *testing.T) {
-	for _, s := range []string{"install", "./a b", "it's", "$(x)", "a\nb", "-", "", "*", "ü"} {
-		out, err := exec.Command("sh", "-c", "printf %s "+shellQuote(s)).Output()
-		if err != nil || string(out) != s {
-			t.Errorf("%q becomes %s, which a shell reads as %q, %v", s, shellQuote(s), out, err)
-		}
-	}
-}

@@ -47,7 +47,7 @@ result before you run it.`,
 			}
 			base, _, ok := parts.Parse(args[0])
 			if !ok {
-				return fault.New(fault.Usage, "name a part that bundle split wrote, such as "+shellQuote(parts.Path(args[0], 1)), "%q is not the name of a part", args[0])
+				return fault.New(fault.Usage, "name a part that bundle split wrote, such as "+fault.Word(parts.Path(args[0], 1)), "%q is not the name of a part", args[0])
 			}
 			set, err := parts.Open(base)
 			if err != nil {
@@ -68,7 +68,7 @@ result before you run it.`,
 			key.print(out)
 			fmt.Fprintf(out, "%s is complete: %d parts, %s\nsha256: %s\n", path, len(set.Parts), progress.Bytes(s.Size), s.SHA256)
 			if key.value == "" {
-				fmt.Fprintf(out, "Who built it was not checked. Before you run it: bundle verify %s --key KEY --signature %s\n", shellQuote(path), shellQuote(signature.Path(base)))
+				fmt.Fprintf(out, "Who built it was not checked. Before you run it: bundle verify %s --key KEY --signature %s\n", fault.Word(path), fault.Word(signature.Path(base)))
 			}
 			return key.placeSignature(out, path)
 		},

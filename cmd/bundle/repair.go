@@ -46,7 +46,7 @@ The exit code is 4 if the file is still damaged.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(from) == 0 {
-				return fault.New(fault.Usage, "bundle repair "+shellQuote(args[0])+" --from COPY", "--from is required")
+				return fault.New(fault.Usage, "bundle repair "+fault.Word(args[0])+" --from COPY", "--from is required")
 			}
 			if err := key.parse(); err != nil {
 				return err
@@ -131,7 +131,7 @@ func openForRepair(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, fault.New(fault.Bundle, "to get a complete file, copy it: cp COPY "+shellQuote(path), "%w", err)
+		return nil, fault.New(fault.Bundle, "to get a complete file, copy it: cp COPY "+fault.Word(path), "%w", err)
 	case err != nil:
 		return nil, fault.New(fault.Failure, "repair a copy on a drive that you can write to", "%w", err)
 	}

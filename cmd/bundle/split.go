@@ -37,7 +37,7 @@ Existing files are not overwritten. An interrupted split removes what it has wri
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if size == "" {
-				return fault.New(fault.Usage, "for example: bundle split "+shellQuote(args[0])+" --size fat32", "--size is required")
+				return fault.New(fault.Usage, "for example: bundle split "+fault.Word(args[0])+" --size fat32", "--size is required")
 			}
 			bytes, err := parts.ParseSize(size)
 			if err != nil {
@@ -81,7 +81,7 @@ func splitResult(base string, paths []string) string {
 	for _, p := range append(paths, parts.ListPath(base)) {
 		fmt.Fprintln(&b, p)
 	}
-	name := shellQuote(filepath.Base(base))
+	name := fault.Word(filepath.Base(base))
 	glob := name + ".0*"
 	if len(paths) > 99 {
 		glob = name + ".[0-9]*"
@@ -93,6 +93,6 @@ Without the bundle command, check the joined file before you make it executable:
   cat %s > %s
   minisign -Vm %s -p airlift.pub
   chmod +x %s
-`, filepath.Base(signature.Path(base)), shellQuote(filepath.Base(parts.ListPath(base))), glob, name, name, name)
+`, filepath.Base(signature.Path(base)), fault.Word(filepath.Base(parts.ListPath(base))), glob, name, name, name)
 	return b.String()
 }

@@ -67,7 +67,7 @@ becomes unreadable. "bundle repair" repairs them with another copy.`,
 			defer display.Close()
 			m, f, err := key.verify(cmd.Context(), display, file)
 			if fault.ExitCode(err) == fault.Bundle && printFileDamage(cmd, display, args[0]) {
-				err = fault.Wrap(err, fault.Bundle, "repair it with another copy (bundle repair "+shellQuote(args[0])+" --from COPY), or copy it again")
+				err = fault.Wrap(err, fault.Bundle, "repair it with another copy (bundle repair "+fault.Word(args[0])+" --from COPY), or copy it again")
 			}
 			if err != nil {
 				return err

@@ -65,7 +65,7 @@ func verifyParts(cmd *cobra.Command, args []string, key *signatureFlags) error {
 	}
 	whole := len(wanted) == len(set.Parts)
 	if key.value != "" && !whole {
-		return fault.New(fault.Usage, "bundle verify "+shellQuote(parts.ListPath(base))+" --key "+shellQuote(key.value), "the signature is that of the whole file, so --key needs all parts")
+		return fault.New(fault.Usage, "bundle verify "+fault.Word(parts.ListPath(base))+" --key "+fault.Word(key.value), "the signature is that of the whole file, so --key needs all parts")
 	}
 	display := progress.New(cmd.ErrOrStderr())
 	defer display.Close()

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -63,7 +65,7 @@ func shellWord(path string) string {
 	switch {
 	case plainWord.MatchString(path):
 		return path
-	case strings.ContainsAny(path, "'\"\\") || strings.ContainsFunc(path, func(r rune) bool { return r < ' ' || r == 0x7f }):
+	case strings.ContainsAny(path, "'\"\\") || !utf8.ValidString(path) || strings.ContainsFunc(path, func(r rune) bool { return !unicode.IsPrint(r) }):
 		return ""
 	}
 	return "'" + path + "'"
@@ -76,7 +78,10 @@ var afterName = regexp.MustCompile(`^(?:[A-Za-z0-9_-]|[./][A-Za-z0-9_])`)
 var joinAddress = regexp.MustCompile(`^ join [^\s:]*:`)
 
 // onAnother matches what precedes a command for another host.
-var onAnother = regexp.MustCompile(`\bthere(?: as root)?:?\s+$`)
+var onAnother = regexp.MustCompile(`(?:\bthere(?: as root)?:?|\b[Oo]n (?:the|these) other(?:s| nodes| control planes):|\bon (?:each of them|all control planes first|its host):|\b[Oo]n these nodes(?:, control planes first)?:(?:\s+[a-z0-9.-]+)*|On control planes, add the key that the first one printed:)\s+$`)
+
+// onAnotherAfter matches what follows the name in a command for another host.
+var onAnotherAfter = regexp.MustCompile(`^(?: [a-z-]+)+ (?:there|on (?:the others|the other nodes|the other control planes|these nodes|its host))\b`)
 
 // in replaces the command's name in a text.
 func (n ownName) in(text string) string {
@@ -90,15 +95,19 @@ func (n ownName) in(text string) string {
 			return out.String() + text
 		}
 		before, after := text[:at], text[at+len(written):]
-		out.WriteString(before)
+		name := n.here
 		switch {
 		case afterName.MatchString(after) || before != "" && strings.ContainsAny(before[len(before)-1:], "./_-") || strings.HasSuffix(before, "~"):
-			out.WriteString(written)
-		case joinAddress.MatchString(after), onAnother.MatchString(before):
-			out.WriteString(n.there)
-		default:
-			out.WriteString(n.here)
+			name = written
+		case joinAddress.MatchString(after), onAnother.MatchString(before), onAnotherAfter.MatchString(after):
+			name = n.there
 		}
+		if outside, quoted := strings.CutSuffix(before, "'"); quoted && name[0] == '\'' { // quotes in quotes end them
+			if arguments, rest, found := strings.Cut(after, "'"); found {
+				before, after = outside, arguments+rest
+			}
+		}
+		out.WriteString(before + name)
 		text = after
 	}
 }

@@ -39,6 +39,11 @@ func TestNameOf(t *testing.T) {
 		{"nowhere", "/root/airlift", "/root/airlift", "./airlift"},
 		{"./a b", filepath.Join(bin, "a b"), "'./a b'", "'./a b'"},
 		{"./it's", filepath.Join(bin, "it's"), "./install", "./install"},
+		{"./a\u2028b", "", "./install", "./install"},
+		{"./a\x1b[31m", "", "./install", "./install"},
+		{"./a\u202eb", "", "./install", "./install"},
+		{"./a\xffb", "", "./install", "./install"},
+		{"./größe", "", "'./größe'", "'./größe'"},
 		{host.StubPath, "", "./install", "./install"},
 		{"", "/root/airlift", "/root/airlift", "./airlift"},
 	} {
@@ -61,17 +66,38 @@ func writeProgram(t *testing.T, path string) {
 func TestOwnNameIn(t *testing.T) {
 	n := ownName{"/root/airlift-v1", "./airlift-v1"}
 	for text, want := range map[string]string{
-		"run ./install reset":                       "run /root/airlift-v1 reset",
-		"./install":                                 "/root/airlift-v1",
-		"see './install init --help'.":              "see '/root/airlift-v1 init --help'.",
-		"yes | ./install reset, or ./install init.": "yes | /root/airlift-v1 reset, or /root/airlift-v1 init.",
-		"./install join 10.0.0.1:6443 --token x":    "./airlift-v1 join 10.0.0.1:6443 --token x",
-		"./install join k8s.site.example:6443":      "./airlift-v1 join k8s.site.example:6443",
-		"./install join [fd00::1]:6443":             "./airlift-v1 join [fd00::1]:6443",
-		"./install join --help":                     "/root/airlift-v1 join --help",
-		"and run there: ./install upgrade node\n":   "and run there: ./airlift-v1 upgrade node\n",
-		"./installer ./install.000 ./install-x":     "./installer ./install.000 ./install-x",
-		"../install /usr/./install":                 "../install /usr/./install",
+		"run ./install reset":                                          "run /root/airlift-v1 reset",
+		"./install":                                                    "/root/airlift-v1",
+		"see './install init --help'.":                                 "see '/root/airlift-v1 init --help'.",
+		"yes | ./install reset, or ./install init.":                    "yes | /root/airlift-v1 reset, or /root/airlift-v1 init.",
+		"./install join 10.0.0.1:6443 --token x":                       "./airlift-v1 join 10.0.0.1:6443 --token x",
+		"./install join k8s.site.example:6443":                         "./airlift-v1 join k8s.site.example:6443",
+		"./install join [fd00::1]:6443":                                "./airlift-v1 join [fd00::1]:6443",
+		"./install join --help":                                        "/root/airlift-v1 join --help",
+		"and run there: ./install upgrade node\n":                      "and run there: ./airlift-v1 upgrade node\n",
+		"first run ./install upgrade undo on these nodes":              "first run ./airlift-v1 upgrade undo on these nodes",
+		"on the other control planes: ./install certs rotate-ca issue": "on the other control planes: ./airlift-v1 certs rotate-ca issue",
+		"Run on these nodes, control planes first:\n\n    one\n    two.x\n\n    ./install reset":        "Run on these nodes, control planes first:\n\n    one\n    two.x\n\n    ./airlift-v1 reset",
+		"./install upgrade apply on the first control plane, then ./install upgrade node on the others": "/root/airlift-v1 upgrade apply on the first control plane, then ./airlift-v1 upgrade node on the others",
+		"run ./install reset on its host, or ./install status":                                          "run ./airlift-v1 reset on its host, or /root/airlift-v1 status",
+		"If the host comes back, run ./install reset --force there.\n":                                  "If the host comes back, run ./airlift-v1 reset --force there.\n",
+		"./installer ./install.000 ./install-x":                                                         "./installer ./install.000 ./install-x",
+		"../install /usr/./install":                                                                     "../install /usr/./install",
+	} {
+		if got := n.in(text); got != want {
+			t.Errorf("%q became %q, not %q", text, got, want)
+		}
+	}
+}
+
+// TestQuotedOwnName: a text that quotes a command has no quotes in quotes.
+func TestQuotedOwnName(t *testing.T) {
+	n := ownName{"'./a b'", "'./a b'"}
+	for text, want := range map[string]string{
+		"see './install status'":                       "see './a b' status",
+		"run './install init', or ./install reset.":    "run './a b' init, or './a b' reset.",
+		"see './install status' and './install reset'": "see './a b' status and './a b' reset",
+		"'./install'": "'./a b'",
 	} {
 		if got := n.in(text); got != want {
 			t.Errorf("%q became %q, not %q", text, got, want)
