@@ -31,6 +31,7 @@ func (t Timer) UnitPath() string { return "/etc/systemd/system/" + t.Unit() }
 
 func (t Timer) servicePath() string { return "/etc/systemd/system/" + t.service() }
 
+// serviceText has a time limit that is longer than the wait for the turn of a control plane, an hour.
 func (t Timer) serviceText() string {
 	retry := ""
 	if t.Retry > 0 {
@@ -44,7 +45,7 @@ After=network-online.target containerd.service kubelet.service
 Type=oneshot
 ExecStart=%s %s
 Nice=10
-TimeoutStartSec=1h
+TimeoutStartSec=2h
 %s`, t.About, StubPath, t.Command, retry)
 }
 
