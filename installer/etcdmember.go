@@ -21,17 +21,8 @@ func RemoveEtcdMember(ctx context.Context, h *host.Host, console *Console, nameO
 		return err
 	}
 	defer c.Close()
-	members, err := c.Members(ctx)
-	if err != nil {
+	if _, err := otherMember(ctx, c, own, nameOrID); err != nil {
 		return err
-	}
-	m, err := selectMember(members, nameOrID)
-	if err != nil {
-		return err
-	}
-	if m.HasPeer(own.peerURL) || slices.Contains(m.ClientURLs, own.clientURL) {
-		return fault.New(fault.Usage, "./install reset removes this host from the cluster, and its member from etcd",
-			"%s is the etcd member of this host", m)
 	}
 	// Not while a control plane joins, or restarts its member: the others are counted now.
 	turn, err := tryTurn(ctx, machine, adminConf, shortPatience)
@@ -39,6 +30,10 @@ func RemoveEtcdMember(ctx context.Context, h *host.Host, console *Console, nameO
 		return err
 	}
 	defer turn.end()
+	m, err := otherMember(ctx, c, own, nameOrID) // while this command waited, it may have been replaced
+	if err != nil {
+		return err
+	}
 	if err := c.CheckRemove(ctx, m); err != nil {
 		return fault.Wrap(err, fault.Failure, "start the other members; if they are lost permanently and there is a backup: ./install reset --force on this host, then ./install etcd restore FILE")
 	}
@@ -54,6 +49,20 @@ func RemoveEtcdMember(ctx context.Context, h *host.Host, console *Console, nameO
 		fmt.Fprintf(console.Out, "Delete its node: kubectl delete node %s. If the host comes back, run ./install reset --force there.\n", m.Name)
 	}
 	return nil
+}
+
+// otherMember returns the member of another host with a name or an ID, as etcd has it now.
+func otherMember(ctx context.Context, c *etcd.Client, own *localEtcd, nameOrID string) (etcd.Member, error) {
+	members, err := c.Members(ctx)
+	if err != nil {
+		return etcd.Member{}, err
+	}
+	m, err := selectMember(members, nameOrID)
+	if err == nil && (m.HasPeer(own.peerURL) || slices.Contains(m.ClientURLs, own.clientURL)) {
+		err = fault.New(fault.Usage, "./install reset removes this host from the cluster, and its member from etcd",
+			"%s is the etcd member of this host", m)
+	}
+	return m, err
 }
 
 // selectMember returns the member with a name, or with an ID in hexadecimal.
