@@ -3,6 +3,7 @@ package installer
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -185,8 +186,19 @@ func (b *Backup) SaveInDirectory(ctx context.Context, dir, mountPoint string, ke
 // unknownNode is in the names of backups of a host whose node name cannot be read.
 const unknownNode = "unknown"
 
+// nodeInName is a node in the name of its backups. A longer name ends with its hash: file systems limit
+// the name of a file to 255 bytes.
+func nodeInName(node string) string {
+	const longest = 100
+	if len(node) > longest {
+		hash := fmt.Sprintf("-%.8x", sha256.Sum256([]byte(node)))
+		node = node[:longest-len(hash)] + hash
+	}
+	return cmp.Or(node, unknownNode)
+}
+
 func scheduledName(prefix string, m backup.Manifest, encrypted bool) string {
-	name := fmt.Sprintf("%s%s-%s-%s-%d.tar", prefix, m.Created.UTC().Format(backupTime), cmp.Or(m.Node, unknownNode), m.EtcdClusterID, m.Snapshot.Revision)
+	name := fmt.Sprintf("%s%s-%s-%s-%d.tar", prefix, m.Created.UTC().Format(backupTime), nodeInName(m.Node), m.EtcdClusterID, m.Snapshot.Revision)
 	if encrypted {
 		name += ".age"
 	}
@@ -220,7 +232,7 @@ func removeUnfinished(dir, prefix, node string) error {
 	for _, f := range list {
 		name, unfinished := host.UnfinishedOutput(f.Name())
 		rest, ours := strings.CutPrefix(name, prefix)
-		if m := scheduledRest.FindStringSubmatch(rest); !unfinished || !ours || m == nil || m[2] != cmp.Or(node, unknownNode) {
+		if m := scheduledRest.FindStringSubmatch(rest); !unfinished || !ours || m == nil || m[2] != nodeInName(node) {
 			continue
 		}
 		if err := host.RemoveOutput(filepath.Join(dir, f.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {

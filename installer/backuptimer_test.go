@@ -182,4 +182,17 @@ func TestUnfinishedBackupsOfKilledRuns(t *testing.T) {
 	if got := d.names(); !slices.Equal(got, keep) {
 		t.Errorf("left %q\nwant %q", got, keep)
 	}
+	// A long name is shortened, but not to that of another node.
+	long := strings.Repeat("a", 63) + "." + strings.Repeat("b", 63) + "." + strings.Repeat("c", 63) + "." + strings.Repeat("d", 60)
+	d.put(".airlift-"+name(long), nil)
+	d.put(".airlift-"+name(long+"d"), nil)
+	if err := removeUnfinished(d.dir, testPrefix, long); err != nil {
+		t.Fatal(err)
+	}
+	if other := ".airlift-" + name(long+"d"); !slices.Contains(d.names(), other) {
+		t.Errorf("the part of another node was removed: %s", other)
+	}
+	if slices.Contains(d.names(), ".airlift-"+name(long)) {
+		t.Error("the part of this node was kept")
+	}
 }
