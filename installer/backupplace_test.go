@@ -14,10 +14,10 @@ import (
 
 // TestPlaceOfBackup: reset and the components on this host remove what is in their directories.
 func TestPlaceOfBackup(t *testing.T) {
-	n := hostWith(t, func(c *config.Config) { c.Etcd.Local.DataDir = "/data/etcd" })
+	n := hostWith(t, func(c *config.Config) { c.Etcd.Local.DataDir, c.CertificatesDir = "/data/etcd", "/data/pki" })
 	b := NewBackup(n.host, &Console{Out: new(bytes.Buffer)})
 	for path, lost := range map[string]bool{
-		"/var/lib/airlift/cluster.tar": true, "/var/lib/airlift/backups": true, "/data/etcd/cluster.tar": true, "/data/etcd": true,
+		"/var/lib/airlift/cluster.tar": true, "/var/lib/airlift/backups": true, "/data/etcd/cluster.tar": true, "/data/etcd": true, "/data/pki/cluster.tar": true,
 		"/etc/kubernetes/cluster.tar": true, "/etc/kubernetes/manifests/cluster.tar": true, "/var/lib/kubelet/cluster.tar": true,
 		"/root/cluster.tar": false, "/mnt/usb/cluster.tar": false, "/data/cluster.tar": false,
 	} {
@@ -40,7 +40,7 @@ func TestResetKeepsTheLastBackup(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for path, lost := range map[string]bool{host.StateDir + "/cluster.tar": true, "/root/cluster.tar": false, host.StateDir + "/missing.tar": false} {
+	for path, lost := range map[string]bool{host.StateDir + "/cluster.tar": true, host.StateDir + "/my backup.tar": true, "/root/cluster.tar": false, host.StateDir + "/missing.tar": false} {
 		if !strings.HasSuffix(path, "missing.tar") {
 			if err := os.MkdirAll(h.Path(filepath.Dir(path)), 0o755); err != nil {
 				t.Fatal(err)
@@ -53,7 +53,7 @@ func TestResetKeepsTheLastBackup(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err := PlanReset(config.Reset{Force: true}, "", h, &Console{Out: new(bytes.Buffer)})
-		if lost != (err != nil) || err != nil && (fault.ExitCode(err) != fault.Preflight || !strings.Contains(fault.Hint(err), "mv "+path)) {
+		if lost != (err != nil) || err != nil && (fault.ExitCode(err) != fault.Preflight || !strings.Contains(fault.Hint(err), "mv "+fault.Word(path)+" /root/")) {
 			t.Errorf("%s: %v", path, err)
 		}
 	}

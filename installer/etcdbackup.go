@@ -90,7 +90,7 @@ func (b *Backup) checkPlace(path string) error {
 	if err != nil {
 		return err
 	}
-	dir, err := b.host.RemovedByReset(path, e.dataDir)
+	dir, err := b.host.RemovedByReset(path, e.dataDir, e.certificates)
 	if err == nil && dir != "" {
 		err = fault.New(fault.Usage, "choose another directory, such as /root/backups, or better one on another drive", "a backup at %s would be lost: reset removes what is in %s", path, dir)
 	}

@@ -102,7 +102,7 @@ func keepBackup(h *host.Host) error {
 	}
 	dir, err := h.RemovedByReset(h.Path(last.Path))
 	if err == nil && dir != "" {
-		err = fault.New(fault.Preflight, fmt.Sprintf("move it, and other backups there: mv %s /root/", last.Path), "reset would remove the backup %s, because it is in %s", last.Path, dir)
+		err = fault.New(fault.Preflight, "move it, and other backups there: mv "+fault.Word(last.Path)+" /root/", "reset would remove the backup %s, because it is in %s", last.Path, dir)
 	}
 	return err
 }

@@ -135,12 +135,12 @@ func (r *Restore) Run(ctx context.Context) error {
 
 // checkFresh refuses a host that has a node already, unless this restore was interrupted.
 func (r *Restore) checkFresh(context.Context) error {
-	lost, err := r.existing.RemovedByReset(r.backup.Path, r.config.Etcd.Local.DataDir)
+	lost, err := r.existing.RemovedByReset(r.backup.Path, r.config.Etcd.Local.DataDir, r.config.CertificatesDir)
 	if err != nil {
 		return err
 	}
 	if lost != "" {
-		return fault.New(fault.Preflight, fmt.Sprintf("mv %s /root/", r.backup.Path), "the backup %s is in %s, where reset would remove it", r.backup.Path, lost)
+		return fault.New(fault.Preflight, "mv "+fault.Word(r.backup.Path)+" /root/", "the backup %s is in %s, where reset would remove it", r.backup.Path, lost)
 	}
 	earlier, err := readRestoreMark(r.existing)
 	if err != nil {
@@ -206,7 +206,7 @@ func (r *Restore) restoreEtcd(ctx context.Context) error {
 	if err := r.host.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	mark, err := readRestoreMark(r.existing)
+	mark, err := r.ownMark()
 	if err != nil {
 		return err
 	}

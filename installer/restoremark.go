@@ -44,8 +44,17 @@ func UnfinishedRestore(h *host.Host) error {
 	if err != nil || m == nil {
 		return err
 	}
-	return fault.New(fault.Preflight, fmt.Sprintf("finish it, with the same flags: ./install etcd restore %s; or remove what is on this host: ./install reset", cmp.Or(m.File, "FILE")),
+	return fault.New(fault.Preflight, fmt.Sprintf("finish it, with the same flags: ./install etcd restore %s; or remove what is on this host: ./install reset", fault.Word(cmp.Or(m.File, "FILE"))),
 		"a restore on this host is not finished")
+}
+
+// ownMark returns the mark that this run has written or found. Somebody may have removed it since.
+func (r *Restore) ownMark() (*restoreMark, error) {
+	m, err := readRestoreMark(r.existing)
+	if err == nil && m == nil {
+		err = fault.New(fault.Failure, resetFirst+"; then restore again", "%s was removed while the restore ran, and the restore cannot be continued without it", restoreMarkPath)
+	}
+	return m, err
 }
 
 // mark returns the mark of this run.
@@ -103,7 +112,7 @@ const resetFirst = "remove what is on this host first: ./install reset"
 
 // compareCluster refuses to continue unless etcd and the API server have what the backup has.
 func (r *Restore) compareCluster(ctx context.Context) error {
-	m, err := readRestoreMark(r.existing)
+	m, err := r.ownMark()
 	if err != nil {
 		return err
 	}
