@@ -43,7 +43,9 @@ func (c Claim) Check() string { return "DirAvailable-" + strings.ReplaceAll(c.Pa
 // bundle's containerd.
 func Claims(cfg *config.Config, ownEtcd, ownRuntime bool) []Claim {
 	const moveAway = "check which software uses the data; if this host was a node before, run `./install reset` (or `kubeadm reset`); otherwise move the data away: "
-	away := func(path string) string { return moveAway + "mv " + path + " " + path + ".before" }
+	away := func(path string) string {
+		return moveAway + "mv " + fault.Word(path) + " " + fault.Word(path+".before")
+	}
 	var list []Claim
 	if ownEtcd {
 		dir := cfg.Etcd.Local.DataDir
