@@ -93,7 +93,7 @@ func TestImageKinds(t *testing.T) {
 		}
 	}
 	addIndex("variant", indexOf(on(unusable, "v3"), on(marked(t, agnhost, "plain"), "")))
-	addIndex("nested", indexOf(on(unusable, "v4"), mutate.IndexAddendum{Add: indexOf(on(marked(t, agnhost, "nested"), ""))}))
+	addIndex("nested", indexOf(mutate.IndexAddendum{Add: indexOf(on(unusable, "v4"), on(marked(t, agnhost, "nested"), ""))}))
 	addIndex("no-platform", indexOf(mutate.IndexAddendum{Add: marked(t, agnhost, "no platform")}))
 	many := agnhost
 	for i := range 200 {

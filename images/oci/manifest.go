@@ -46,7 +46,7 @@ func Resolve(ctx context.Context, from platform.Source, img *bundle.Image, arch 
 }
 
 // Explain returns a *fetch.MissingError for a *platform.MissingError, and adds a hint to
-// platform.ErrSchema1.
+// platform.ErrSchema1 and to platform.ErrSize.
 func Explain(reference string, err error) error {
 	var missing *platform.MissingError
 	switch {
@@ -54,6 +54,8 @@ func Explain(reference string, err error) error {
 		return &fetch.MissingError{URL: reference, Why: missing.Error()}
 	case errors.Is(err, platform.ErrSchema1):
 		return fault.Wrap(err, fault.Failure, fmt.Sprintf("convert it, for example with skopeo copy --format oci docker://%[1]s oci-archive:app.tar:%[1]s, and use --image oci-archive:app.tar", reference))
+	case errors.Is(err, platform.ErrSize):
+		return fault.Wrap(fmt.Errorf("%s: %w", reference, err), fault.Failure, fmt.Sprintf("copy the image of one platform, for example with skopeo copy docker://%[1]s oci-archive:app.tar:%[1]s, and use --image oci-archive:app.tar", reference))
 	}
 	return err
 }

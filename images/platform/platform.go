@@ -52,6 +52,9 @@ func (e *MissingError) Error() string {
 // ErrSchema1 is the error for an image in the format that registries used before 2016.
 var ErrSchema1 = errors.New("it is an image of schema 1, which containerd does not support")
 
+// ErrSize is the error for an image that containerd finds and the CRI cannot use, also after a pull.
+var ErrSize = errors.New("the CRI of containerd cannot use such an image: it computes the size of the first one that has a platform")
+
 // Media types of Docker. Those of OCI are in ocispec.
 const (
 	dockerIndex    = "application/vnd.docker.distribution.manifest.list.v2+json"
@@ -127,6 +130,9 @@ func Find(ctx context.Context, from Source, target ocispec.Descriptor, arch stri
 		child, ok := m.best(index.Manifests)
 		if !ok {
 			return nil, nil, missing(arch, has)
+		}
+		if first := m.first(index.Manifests); first.Digest != child.Digest {
+			return nil, nil, fmt.Errorf("index %s lists %s, which has no platform, after %s for %s: %w", d.Digest, child.Digest, first.Digest, Format(*first.Platform), ErrSize)
 		}
 		path = append(path, child)
 	}
@@ -234,6 +240,21 @@ func (m matcher) best(list []ocispec.Descriptor) (best ocispec.Descriptor, ok bo
 		return m.Less(onLinux(*a), onLinux(*b))
 	})
 	return list[0], true
+}
+
+// first returns the manifest or index of which containerd's CRI computes the size. It does not look
+// whether its platform is the node's (LimitManifests in containerd's core/images), and ignores the image
+// if a part of it is missing.
+func (m matcher) first(list []ocispec.Descriptor) ocispec.Descriptor {
+	list = slices.Clone(list)
+	sort.SliceStable(list, func(i, j int) bool {
+		a, b := list[i].Platform, list[j].Platform
+		if a == nil || b == nil {
+			return a != nil
+		}
+		return m.Less(onLinux(*a), onLinux(*b))
+	})
+	return list[0]
 }
 
 // missing returns the error for an image with these platforms.
