@@ -133,7 +133,7 @@ func (s *source) load(d *document) bool {
 	}
 	for _, name := range []string{"apiVersion", "kind"} {
 		value := d.value[name]
-		if _, isText := value.(string); !isText && isScalar(value) {
+		if _, isText := value.(string); !isText && value != nil && isScalar(value) {
 			key, node := documents.Field(d.Node, name)
 			line := d.Line
 			if key != nil {
