@@ -151,7 +151,7 @@ func TestImageKinds(t *testing.T) {
 			install(t, h, 0, "init")
 			systemIsUp(t, s, 1)
 			more(t, h, 0, "import")
-			contains(t, more(t, h, 0, "import"), "Nothing was changed")
+			contains(t, more(t, h, 0, "import"), "Nothing to do: this node has all images")
 		}},
 		{"a pod runs from each", func(t *testing.T) {
 			kubectl(t, s, "taint", "nodes", "--all", "node-role.kubernetes.io/control-plane-")
