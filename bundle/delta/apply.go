@@ -28,7 +28,7 @@ func (d *File) Apply(ctx context.Context, old *bundle.File, path string, stage S
 }
 
 // Draft is Apply without the last step: the new bundle has a temporary name. Its sha256 is the one
-// in the delta, which proves nothing about a delta that somebody else made. The caller must call
+// in the delta, which proves nothing about a delta from another author. The caller must call
 // Discard.
 func (d *File) Draft(ctx context.Context, old *bundle.File, path string, stage Stage) (s *bundle.Draft, err error) {
 	defer func() { err = space.Explain(filepath.Dir(path), err) }()

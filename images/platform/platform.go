@@ -231,22 +231,19 @@ func (m matcher) best(list []ocispec.Descriptor) (best ocispec.Descriptor, ok bo
 	if len(list) == 0 {
 		return best, false
 	}
-	// Not every order of platforms is transitive, so this is also containerd's algorithm.
-	sort.SliceStable(list, func(i, j int) bool {
-		a, b := list[i].Platform, list[j].Platform
-		if a == nil || b == nil {
-			return a != nil
-		}
-		return m.Less(onLinux(*a), onLinux(*b))
-	})
-	return list[0], true
+	return m.sorted(list)[0], true
 }
 
 // first returns the manifest or index of which containerd's CRI computes the size. It does not look
 // whether its platform is the node's (LimitManifests in containerd's core/images), and ignores the image
 // if a part of it is missing.
 func (m matcher) first(list []ocispec.Descriptor) ocispec.Descriptor {
-	list = slices.Clone(list)
+	return m.sorted(slices.Clone(list))[0]
+}
+
+// sorted sorts a list in containerd's order: the best platform first, entries without one last. Not
+// every order of platforms is transitive, so this is also containerd's algorithm.
+func (m matcher) sorted(list []ocispec.Descriptor) []ocispec.Descriptor {
 	sort.SliceStable(list, func(i, j int) bool {
 		a, b := list[i].Platform, list[j].Platform
 		if a == nil || b == nil {
@@ -254,7 +251,7 @@ func (m matcher) first(list []ocispec.Descriptor) ocispec.Descriptor {
 		}
 		return m.Less(onLinux(*a), onLinux(*b))
 	})
-	return list[0]
+	return list
 }
 
 // missing returns the error for an image with these platforms.
