@@ -130,7 +130,7 @@ func TestEtcdBackup(t *testing.T) {
 		{"restore on a host with another name and address", func(t *testing.T) {
 			// A run that was killed before it had etcd's data.
 			run(t, third, "sh", "-c", "/root/install etcd restore "+file+" >/dev/null 2>&1 & pid=$!; mark=/var/lib/airlift/restore.json; while kill -0 $pid && ! test -e $mark; do sleep 0.01; done; kill -KILL $pid; wait; test -e $mark")
-			contains(t, install(t, third, 3, "init"), "a restore on this host is not finished", "./install etcd restore "+file, "./install reset")
+			contains(t, install(t, third, 3, "init"), "a restore on this host is not finished", "/root/install etcd restore "+file, "/root/install reset")
 			out := install(t, third, 0, "etcd", "restore", file, "--ca-cert-hash", hash)
 			contains(t, out, "removed node "+first.Name, "kept worker "+second.Name, "keys at revision")
 			got := kubectlAt(t, third, "get", "configmaps,deployments,services,serviceaccounts,secrets", "-A", "--no-headers", "-o", "custom-columns=KIND:.kind,NS:.metadata.namespace,NAME:.metadata.name,UID:.metadata.uid")

@@ -48,7 +48,7 @@ func TestUpgradeWayBack(t *testing.T) {
 		return run(t, h, "sh", "-c", "cd /etc/kubernetes/pki && sha256sum ca.key etcd/ca.key front-proxy-ca.key sa.key")
 	}
 	var older, cas, stub string
-	backup := regexp.MustCompile(`\./install etcd restore (` + backups + `/\S+\.tar);`)
+	backup := regexp.MustCompile(`\./FILE etcd restore (` + backups + `/\S+\.tar);`)
 	var file string
 	inOrder(t, s, []stage{
 		{"a cluster with an older etcd", func(t *testing.T) {
@@ -62,11 +62,11 @@ func TestUpgradeWayBack(t *testing.T) {
 		{"etcd is healthy too late", func(t *testing.T) {
 			run(t, h, "sh", "-c", slowEtcd)
 			out := newer(t, h, 1, "upgrade", "apply", "--yes", "--config", "/root/slow.yaml")
-			contains(t, out, "upgrading etcd", "its previous manifest is not restored", "run the same command again", "./install reset --force", "./install etcd restore "+backups)
+			contains(t, out, "upgrading etcd", "its previous manifest is not restored", "run the same command again", "./FILE reset --force", "./FILE etcd restore "+backups)
 			if now := manifest(t); now == older {
 				t.Errorf("the older etcd is restored over the new data:\n%s", now)
 			}
-			contains(t, newer(t, h, 3, "upgrade", "undo", "--yes"), "cannot be undone", "./install etcd restore "+backups)
+			contains(t, newer(t, h, 3, "upgrade", "undo", "--yes"), "cannot be undone", "./FILE etcd restore "+backups)
 			contains(t, run(t, h, "sh", "-c", "stat -c '%a %U' "+backups+" "+backups+"/*.tar"), "700 root\n600 root\n")
 		}},
 		{"the same command finishes", func(t *testing.T) {

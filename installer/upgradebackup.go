@@ -66,13 +66,14 @@ func backupPath(h *host.Host, to string, now time.Time) string {
 	return file
 }
 
-// wayBack returns the commands that return to the version before an upgrade that cannot be undone.
+// wayBack returns the commands that return to the version before an upgrade that cannot be undone. They
+// need the file of that version, which is not the one that runs now.
 func wayBack(h *host.Host, s *upgradeState) string {
-	restore := "on one of them: ./install etcd restore FILE, with a backup from before the upgrade"
+	restore := "on one of them: ./FILE etcd restore BACKUP, with a backup from before the upgrade"
 	file, earlier, err := usableBackup(h, s)
 	switch {
 	case file != "":
-		restore = "here: ./install etcd restore " + file
+		restore = "here: ./FILE etcd restore " + file
 		if err != nil {
 			restore += fmt.Sprintf(" (%s cannot be used: %v)", s.Backup, err)
 		}
@@ -84,7 +85,7 @@ func wayBack(h *host.Host, s *upgradeState) string {
 	case s.Backup != "": // of a control plane after the first one
 		restore += ": it is in " + host.UpgradeBackups + " of the control plane where 'upgrade apply' ran"
 	}
-	return fmt.Sprintf("with the file of %s, run on each control plane: ./install reset --force; then %s; then join the others again", s.From, restore)
+	return fmt.Sprintf("with the file of %s, run on each control plane: ./FILE reset --force; then %s; then join the others again", s.From, restore)
 }
 
 // usableBackup returns the newest backup of an upgrade that has the version before it, "" if there is

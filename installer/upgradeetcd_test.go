@@ -72,7 +72,7 @@ func TestLateEtcd(t *testing.T) {
 			if stays := strings.Contains(err.Error(), "is not restored: the new etcd may have changed"); stays != c.stays {
 				t.Errorf("%s to %s, run %d: %v", c.from, c.to, run, err)
 			}
-			if !strings.Contains(fault.Hint(err), "run the same command again") || strings.Contains(fault.Hint(err), "upgrade undo") == c.stays || strings.Contains(fault.Hint(err), "./install etcd restore") != c.stays {
+			if !strings.Contains(fault.Hint(err), "run the same command again") || strings.Contains(fault.Hint(err), "upgrade undo") == c.stays || strings.Contains(fault.Hint(err), "./FILE etcd restore") != c.stays {
 				t.Errorf("%s to %s, run %d: hint %q", c.from, c.to, run, fault.Hint(err))
 			}
 		}
@@ -167,21 +167,21 @@ func TestWayBack(t *testing.T) {
 		before func()
 		want   string
 	}{
-		{"no backup", func() {}, "./install etcd restore FILE, with a backup from before the upgrade; then"},
+		{"no backup", func() {}, "./FILE etcd restore BACKUP, with a backup from before the upgrade; then"},
 		{"a missing file", func() { s.Backup = file }, "cannot be used: open"},
-		{"the version before", func() { save("v1.33.1") }, "on each control plane: ./install reset --force; then here: ./install etcd restore " + file + "; then"},
+		{"the version before", func() { save("v1.33.1") }, "on each control plane: ./FILE reset --force; then here: ./FILE etcd restore " + file + "; then"},
 		{"of the second control plane", func() { save("v1.34.1") }, "of the control plane where 'upgrade apply' ran"},
 		{"two runs", func() {
 			save("v1.33.1")
 			file = host.UpgradeBackups + "/before-v1.34.1-20261125T100000Z.tar"
 			save("v1.33.1")
 			file = s.Backup
-		}, "then here: ./install etcd restore " + file + " (earlier backups are in the same directory); then"},
+		}, "then here: ./FILE etcd restore " + file + " (earlier backups are in the same directory); then"},
 		{"only the earlier run's is usable", func() {
 			if err := os.WriteFile(h.Path(file), make([]byte, 5000), 0o600); err != nil {
 				t.Fatal(err)
 			}
-		}, "then here: ./install etcd restore " + host.UpgradeBackups + "/before-v1.34.1-20261125T100000Z.tar (" + file + " cannot be used: it is not an Airlift backup"},
+		}, "then here: ./FILE etcd restore " + host.UpgradeBackups + "/before-v1.34.1-20261125T100000Z.tar (" + file + " cannot be used: it is not an Airlift backup"},
 		{"damaged", func() {
 			if err := os.Remove(h.Path(host.UpgradeBackups + "/before-v1.34.1-20261125T100000Z.tar")); err != nil {
 				t.Fatal(err)
