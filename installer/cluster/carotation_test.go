@@ -24,6 +24,7 @@ func TestInterruptedRemovalOfARotation(t *testing.T) {
 			&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "b", Annotations: map[string]string{rotationAnnotation: "finish " + id}}},
 		)
 		ctx, interrupt := context.WithCancel(t.Context())
+		defer interrupt()
 		writes := 0
 		for _, verb := range []string{"delete", "patch"} {
 			c.api.(*fake.Clientset).PrependReactor(verb, "*", func(clienttesting.Action) (bool, runtime.Object, error) {
