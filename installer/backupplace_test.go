@@ -33,6 +33,24 @@ func TestPlaceOfBackup(t *testing.T) {
 	}
 }
 
+// TestBackupToADirectory: --force cannot help there.
+func TestBackupToADirectory(t *testing.T) {
+	n := hostWith(t, func(*config.Config) {})
+	dir := t.TempDir()
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(dir, link); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{dir, link} {
+		for _, force := range []bool{false, true} {
+			err := NewBackup(n.host, &Console{Out: new(bytes.Buffer)}).Save(t.Context(), path, force)
+			if err == nil || fault.ExitCode(err) != fault.Usage || !strings.Contains(err.Error(), "is a directory") || !strings.Contains(fault.Hint(err), path+"/cluster.tar; or") {
+				t.Errorf("%s, %t: %v (hint %q)", path, force, err, fault.Hint(err))
+			}
+		}
+	}
+}
+
 // TestResetKeepsTheLastBackup: an older installer has written it below a directory that reset removes.
 func TestResetKeepsTheLastBackup(t *testing.T) {
 	root := t.TempDir()

@@ -197,6 +197,16 @@ func (r *CARotation) preflight(ctx context.Context) (err error) {
 
 // begin starts a rotation. The new CAs, which the step after this one creates, name it.
 func (r *CARotation) begin(ctx context.Context) error {
+	if r.options.Stage == RotationCancel {
+		prepared, err := r.onlyPrepared()
+		if err != nil {
+			return err
+		}
+		if prepared {
+			r.done = true
+			return r.forgetPrepared(ctx)
+		}
+	}
 	switch {
 	case r.options.Stage != RotationDistribute:
 		return fault.New(fault.Preflight, "start on a control plane: ./install certs rotate-ca distribute", "no rotation of the CAs is in progress")
@@ -343,7 +353,7 @@ func (r *CARotation) record(ctx context.Context) error {
 			return err
 		}
 	}
-	if r.isControlPlane() && (r.options.Stage == RotationFinish || r.options.Stage == RotationCancel) {
+	if r.state != nil && r.isControlPlane() && (r.options.Stage == RotationFinish || r.options.Stage == RotationCancel) {
 		if err := r.cleanup(ctx); err != nil {
 			return err
 		}

@@ -1,11 +1,22 @@
 package installer
 
 import (
+	"encoding/json"
+	"errors"
 	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
+	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"testing/fstest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"airlift/fault"
 	"airlift/installer/cluster"
@@ -183,5 +194,85 @@ func TestKeyOfARotation(t *testing.T) {
 	}
 	if got, err := other.storedKey(); err != nil || got != "" {
 		t.Errorf("left after the rotation: %q, %v", got, err)
+	}
+}
+
+// newCAs returns the CAs of a cluster.
+func newCAs(t *testing.T) []pki.File {
+	t.Helper()
+	c := &config.Config{Cluster: config.Cluster{CertificatesDir: "/etc/kubernetes/pki"}}
+	c.LocalAPIEndpoint.AdvertiseAddress, c.Networking.ServiceSubnet = "192.0.2.1", config.ParseCIDRs("10.96.0.0/12")
+	made, err := pki.Ensure(c, fstest.MapFS{}, time.Now(), "ca", "etcd-ca", "front-proxy-ca")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return made.Files
+}
+
+// TestCancelOfAPreparedRotation interrupts the first stage after each file, before the cluster knows of the
+// rotation. cancel then removes what is left, so that an upgrade can begin.
+func TestCancelOfAPreparedRotation(t *testing.T) {
+	var deleted []string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var answer any = corev1.NodeList{}
+		if r.Method == http.MethodDelete {
+			deleted = append(deleted, path.Base(path.Dir(r.URL.Path)))
+			answer = metav1.Status{Status: metav1.StatusSuccess}
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(answer)
+	}))
+	defer server.Close()
+	cas := newCAs(t)
+	for after := 0; ; after++ {
+		r := rotating(t, RotationCancel, true)
+		if err := r.write(cas...); err != nil {
+			t.Fatal(err)
+		}
+		next, err := pki.NewCAs(r.config, r.files(), time.Now(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if after > len(next.Files) {
+			break
+		}
+		if err := r.write(append([]pki.File{{Path: pki.RotationKeyPath(r.config), Data: []byte("key\n"), Mode: 0o600}}, next.Files[:after]...)...); err != nil {
+			t.Fatal(err)
+		}
+		if rotationInProgress(r.host, r.config) == nil {
+			t.Fatal("an upgrade may begin")
+		}
+		if r.client, err = cluster.New([]byte(`{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: c}}], clusters: [{name: c, cluster: {server: "`+server.URL+`"}}]}`), ""); err != nil {
+			t.Fatal(err)
+		}
+		deleted = nil
+		if err := errors.Join(r.begin(t.Context()), r.record(t.Context()), rotationInProgress(r.host, r.config)); err != nil || !slices.Contains(deleted, "secrets") {
+			t.Errorf("after %d files: %v, deleted %q", after, err, deleted)
+		}
+	}
+}
+
+// TestCancelKeepsCAsThatAreTrusted: another control plane has ended the rotation, and this one still needs the
+// new CAs.
+func TestCancelKeepsCAsThatAreTrusted(t *testing.T) {
+	r := rotating(t, RotationCancel, true)
+	err := r.write(newCAs(t)...)
+	for _, change := range []func() (pki.Result, error){
+		func() (pki.Result, error) { return pki.NewCAs(r.config, r.files(), time.Now(), nil) },
+		func() (pki.Result, error) { return pki.DistributeCAs(r.config, r.files(), time.Now()) },
+	} {
+		var made pki.Result
+		if err == nil {
+			made, err = change()
+		}
+		if err == nil {
+			err = r.write(made.Files...)
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.begin(t.Context()); err == nil || !strings.Contains(err.Error(), "no rotation of the CAs is in progress") || rotationInProgress(r.host, r.config) == nil {
+		t.Errorf("%v", err)
 	}
 }

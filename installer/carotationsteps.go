@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path"
 	"regexp"
 	"slices"
@@ -429,6 +430,26 @@ func (r *CARotation) removePairs() error {
 	return r.host.RemoveTree(path.Join(r.config.CertificatesDir, pki.RotationDir))
 }
 
+// onlyPrepared reports whether this control plane has new CAs that it does not trust: a run was interrupted
+// before it stored the rotation in the cluster.
+func (r *CARotation) onlyPrepared() (bool, error) {
+	_, next, err := pki.RotationCAs(r.config, r.files(), "ca")
+	if err != nil || next == nil {
+		return fileExists(r.host, path.Join(r.config.CertificatesDir, pki.RotationDir)), err
+	}
+	present, err := os.ReadFile(r.host.Path(path.Join(r.config.CertificatesDir, "ca.crt")))
+	return err == nil && !bytes.Contains(present, bytes.TrimSpace(next)), err
+}
+
+// forgetPrepared removes the new CAs that no node trusts, first those that are stored for other control planes.
+func (r *CARotation) forgetPrepared(ctx context.Context) error {
+	if err := r.client.RemoveRotation(ctx); err != nil {
+		return err
+	}
+	r.changed(true)
+	return r.removePairs()
+}
+
 // rotationInProgress refuses a command that would write the static pods of a control plane while
 // its CAs are rotated: the controller manager signs with another file until the end.
 func rotationInProgress(h *host.Host, c *config.Config) error {
@@ -436,7 +457,7 @@ func rotationInProgress(h *host.Host, c *config.Config) error {
 	if !fileExists(h, dir) {
 		return nil
 	}
-	return fault.New(fault.Preflight, "see what to run next: ./install certs rotate-ca status", "the CAs of this control plane are being rotated: %s exists", dir)
+	return fault.New(fault.Preflight, "see what to run next: ./install certs rotate-ca status; if no rotation is in progress, an interrupted start of one is left: ./install certs rotate-ca cancel", "the CAs of this control plane are being rotated: %s exists", dir)
 }
 
 // unfinishedWork refuses a command that would change the control plane while a restore or a rotation of the

@@ -163,3 +163,27 @@ func TestDamagedNodeFiles(t *testing.T) {
 		}
 	}
 }
+
+// TestStateFilesOfANewerInstaller: a file is of a newer version also if its fields have other types. It is not
+// damaged, and moving it away would lose it.
+func TestStateFilesOfANewerInstaller(t *testing.T) {
+	for path, texts := range map[string][]string{
+		host.UpgradeState: {`{"version": 99}`, `{"version": 99, "from": {"kubernetes": "v1.40.0"}, "objects": "none"}`, `{"from": 1, "version": 99}`},
+		host.LedgerPath:   {`{"version": 99}`, `{"version": 99, "entries": {"dir": ["/x"]}}`, `{"entries": [{"kind": 1}], "version": 99}`},
+	} {
+		for _, text := range texts {
+			root := t.TempDir()
+			file := filepath.Join(root, path)
+			if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o700), os.WriteFile(file, []byte(text), 0o600)); err != nil {
+				t.Fatal(err)
+			}
+			h, err := host.Open(root)
+			if err == nil {
+				_, err = readUpgradeState(h)
+			}
+			if err == nil || !strings.Contains(err.Error(), "its version is 99") || !strings.Contains(fault.Hint(err), "or a newer one") {
+				t.Errorf("%s: %s: %v (hint %q)", path, text, err, fault.Hint(err))
+			}
+		}
+	}
+}

@@ -60,6 +60,9 @@ const backupRecordPath = host.StateDir + "/backup.json"
 // Save writes a verified backup to a file that the user named. It replaces an existing file
 // only with force.
 func (b *Backup) Save(ctx context.Context, file string, force bool) error {
+	if info, err := os.Stat(file); err == nil && info.IsDir() {
+		return fault.New(fault.Usage, "name a file in it, such as "+fault.Word(path.Join(file, "cluster.tar"))+"; or write backups to it at intervals: --every 6h", "%s is a directory", file)
+	}
 	if _, err := os.Lstat(file); err == nil && !force {
 		return backupExists(file)
 	}

@@ -67,7 +67,7 @@ func otherMember(ctx context.Context, c *etcd.Client, own *localEtcd, nameOrID s
 
 // selectMember returns the member with a name, or with an ID in hexadecimal.
 func selectMember(members []etcd.Member, nameOrID string) (etcd.Member, error) {
-	id, err := strconv.ParseUint(strings.TrimPrefix(nameOrID, "0x"), 16, 64)
+	id, err := strconv.ParseUint(strings.TrimPrefix(strings.ToLower(nameOrID), "0x"), 16, 64)
 	isID := err == nil
 	var found []etcd.Member
 	var known []string

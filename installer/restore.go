@@ -10,6 +10,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"syscall"
 
 	"filippo.io/age"
 
@@ -67,7 +68,7 @@ func backupFault(path string, err error) error {
 		code, hint = fault.Usage, "give the key with --identity FILE, or --passphrase"
 	case errors.Is(err, backup.ErrOtherKey):
 		code, hint = fault.Usage, "give the key of one of its recipients with --identity FILE, or the correct passphrase"
-	case errors.Is(err, backup.ErrNotBackup):
+	case errors.Is(err, backup.ErrNotBackup), errors.Is(err, syscall.EISDIR):
 		code, hint = fault.Usage, "name a file that './install etcd snapshot' wrote"
 	}
 	return fault.New(code, hint, "reading the backup %s: %w", path, err)

@@ -110,3 +110,11 @@ func TestBackupOfAnotherAuthor(t *testing.T) {
 		}
 	}
 }
+
+// TestRestoreOfADirectory: a directory is not a damaged backup.
+func TestRestoreOfADirectory(t *testing.T) {
+	dir := t.TempDir()
+	if _, err := OpenBackup(t.Context(), dir, nil); err == nil || fault.ExitCode(err) != fault.Usage || !strings.Contains(err.Error(), "is a directory") || !strings.Contains(fault.Hint(err), "name a file") {
+		t.Errorf("%v (hint %q)", err, fault.Hint(err))
+	}
+}

@@ -253,7 +253,7 @@ func TestSelectMember(t *testing.T) {
 	}
 	for name, want := range map[string]uint64{
 		"host1": 0x10, "10": 0x10, "0x10": 0x10, "0000000000000010": 0x10, "9f": 0x9f, "9F": 0x9f,
-		"0x8e9e05c52164694d": 0x8e9e05c52164694d, "a2": 0xa2,
+		"0x8e9e05c52164694d": 0x8e9e05c52164694d, "0X8E9E05C52164694D": 0x8e9e05c52164694d, "a2": 0xa2,
 		"": 0, " ": 0, "0x": 0, "0": 0, "8e9e": 0, "host": 0, "HOST1": 0, "8e9e05c52164694d": 0, "twice": 0, "-10": 0, "10 ": 0,
 	} {
 		m, err := selectMember(members, name)

@@ -1,6 +1,7 @@
 package installer
 
 import (
+	"encoding/base64"
 	"errors"
 	"io"
 	"os"
@@ -169,6 +170,43 @@ func TestUndoRemovesAUnitsFile(t *testing.T) {
 		}
 		if u.exists(file) {
 			t.Errorf("%s is left", file)
+		}
+	}
+}
+
+// TestUndoKeepsRotatedCAs: between an upgrade and its undo, the CAs were rotated. kubelet.conf gets its former
+// server, and keeps the new CA.
+func TestUndoKeepsRotatedCAs(t *testing.T) {
+	h, unlock, err := host.OpenLocked(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unlock()
+	write := func(server, ca string) {
+		data, err := cluster.WithServersOf([]byte(`{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: c, user: u}}], clusters: [{name: c, cluster: {server: "`+server+`", certificate-authority-data: `+
+			base64.StdEncoding.EncodeToString([]byte(ca))+`}}], users: [{name: u, user: {client-certificate: /var/lib/kubelet/pki/kubelet-client-current.pem}}]}`), []byte("{}"))
+		if err == nil {
+			_, err = h.WriteFile(kubeletConf, data, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("https://endpoint:6443", "former CA")
+	former := h.Kept("former-v1.33.1")
+	if err := former.Keep(kubeletConf); err != nil {
+		t.Fatal(err)
+	}
+	write("https://192.0.2.1:6443", "new CA")
+	u := &UpgradeUndo{machine: newMachine(h, &Console{Out: io.Discard}), state: &upgradeState{}, former: former}
+	for run := range 2 {
+		changed, err := u.restore(t.Context(), kubeletConf)
+		if err != nil || changed != (run == 0) {
+			t.Errorf("run %d: %t, %v", run, changed, err)
+		}
+		got, err := os.ReadFile(h.Path(kubeletConf))
+		if err != nil || !strings.Contains(string(got), "server: https://endpoint:6443\n") || !strings.Contains(string(got), base64.StdEncoding.EncodeToString([]byte("new CA"))) {
+			t.Errorf("run %d: %s, %v", run, got, err)
 		}
 	}
 }

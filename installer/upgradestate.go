@@ -53,11 +53,11 @@ func readUpgradeState(h *host.Host) (*upgradeState, error) {
 	s := &upgradeState{}
 	found, err := h.ReadState(host.UpgradeState, s, upgradeStateHint)
 	switch {
-	case err != nil || !found:
-		return nil, err
-	case s.Version > upgradeStateVersion:
+	case s.Version > upgradeStateVersion: // also if this installer cannot read the rest
 		return nil, fault.New(fault.Failure, "use the file that upgraded this node, or a newer one",
 			"reading %s: its version is %d, this installer supports up to %d", host.UpgradeState, s.Version, upgradeStateVersion)
+	case err != nil || !found:
+		return nil, err
 	case s.Version == 0 || s.From == "" || s.To == "":
 		return nil, fault.New(fault.Failure, upgradeStateHint, "reading %s: the file is damaged: it has no version", host.UpgradeState)
 	}

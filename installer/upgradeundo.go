@@ -228,7 +228,7 @@ func (u *UpgradeUndo) node(ctx context.Context) error {
 		if path.Dir(p) == config.ManifestsDir {
 			continue
 		}
-		changed, err := u.former.Restore(ctx, p)
+		changed, err := u.restore(ctx, p)
 		if err != nil {
 			return err
 		}
@@ -277,6 +277,27 @@ func (u *UpgradeUndo) node(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// restore restores the previous file at a path. Of kubelet.conf it restores only the API server's URL, which is
+// what the upgrade changed: the CAs may have been rotated since, and the certificate renewed.
+func (u *UpgradeUndo) restore(ctx context.Context, path string) (changed bool, err error) {
+	if path != kubeletConf || !u.exists(path) {
+		return u.former.Restore(ctx, path)
+	}
+	former, err := u.former.Read(path)
+	if err != nil || former == nil {
+		return false, err
+	}
+	now, err := u.optional(path)
+	if err != nil {
+		return false, err
+	}
+	data, err := cluster.WithServersOf(now, former)
+	if err != nil {
+		return false, fmt.Errorf("restoring %s: %w", path, err)
+	}
+	return u.host.WriteFile(path, data, 0o600)
 }
 
 // settled waits for the previous kubelet, and for the static pods of a control plane.

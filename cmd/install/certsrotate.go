@@ -54,7 +54,8 @@ A worker requests its kubelet's certificate from the cluster.`),
 node, it also removes the files and objects of the rotation. If that is a worker, run it on a
 control plane once more. Kubeconfigs with a certificate of the old CA no longer work.`),
 		newRotationStageCmd(installer.RotationCancel, "Let this node trust only the old CAs again", `Let this node trust only the old CAs again. This is possible until the first node starts
-the stage issue.`),
+the stage issue. If the first 'distribute' was interrupted before the cluster knew of the
+rotation, it removes the new CAs.`),
 		newRotationStatusCmd(),
 	)
 	return cmd

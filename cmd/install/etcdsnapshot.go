@@ -96,7 +96,7 @@ func (in *etcdSnapshotFlags) run(cmd *cobra.Command, args []string) error {
 	if in.withoutQuorum && (in.every != "" || in.scheduled) {
 		return fault.New(fault.Usage, "save one backup: ./install etcd snapshot FILE --without-quorum", "--without-quorum cannot be combined with --every")
 	}
-	recipients, err := backup.Recipients(in.recipients, in.recipientsFiles)
+	recipients, lines, err := backup.Recipients(in.recipients, in.recipientsFiles)
 	if err != nil {
 		return err
 	}
@@ -117,11 +117,11 @@ func (in *etcdSnapshotFlags) run(cmd *cobra.Command, args []string) error {
 		}
 		b.Recipients = append(b.Recipients, recipient)
 	}
-	return recorded(cmd, h, "", func() error { return in.save(cmd, args, h, b, interval) })
+	return recorded(cmd, h, "", func() error { return in.save(cmd, args, h, b, interval, lines) })
 }
 
-// save saves a backup, or changes the timer that does.
-func (in *etcdSnapshotFlags) save(cmd *cobra.Command, args []string, h *host.Host, b *installer.Backup, interval time.Duration) error {
+// save saves a backup, or changes the timer that does, with recipients in lines.
+func (in *etcdSnapshotFlags) save(cmd *cobra.Command, args []string, h *host.Host, b *installer.Backup, interval time.Duration, recipients string) error {
 	if in.every == "off" {
 		return installer.StopBackups(cmd.Context(), h, console(cmd))
 	}
@@ -131,11 +131,7 @@ func (in *etcdSnapshotFlags) save(cmd *cobra.Command, args []string, h *host.Hos
 	}
 	switch {
 	case interval > 0:
-		keys, err := backup.RecipientLines(in.recipients, in.recipientsFiles)
-		if err != nil {
-			return err
-		}
-		return b.Schedule(cmd.Context(), installer.BackupSchedule{Directory: path, Every: interval, Keep: in.keep, Recipients: keys})
+		return b.Schedule(cmd.Context(), installer.BackupSchedule{Directory: path, Every: interval, Keep: in.keep, Recipients: recipients})
 	case in.scheduled:
 		return b.SaveInDirectory(cmd.Context(), path, in.mountPoint, in.keep)
 	}

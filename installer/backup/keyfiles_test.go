@@ -1,6 +1,7 @@
 package backup_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -32,7 +33,7 @@ func TestFilesThatAreNoAgeKeys(t *testing.T) {
 		if err := os.WriteFile(path, []byte(c.content), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		_, asRecipients := backup.Recipients(nil, []string{path})
+		_, _, asRecipients := backup.Recipients(nil, []string{path})
 		_, asIdentities := backup.Identities([]string{path})
 		for want, err := range map[string]error{c.recipients: asRecipients, c.identities: asIdentities} {
 			if (want == "") != (err == nil) || !strings.Contains(fault.Hint(err), want) || err != nil && strings.Contains(err.Error(), secret.String()) {
@@ -41,7 +42,29 @@ func TestFilesThatAreNoAgeKeys(t *testing.T) {
 		}
 	}
 	// A secret key in place of a public one is not printed.
-	if _, err := backup.Recipients([]string{secret.String()}, nil); err == nil || strings.Contains(err.Error()+fault.Hint(err), secret.String()) || !strings.Contains(fault.Hint(err), "age-keygen -y") {
+	if _, _, err := backup.Recipients([]string{secret.String()}, nil); err == nil || strings.Contains(err.Error()+fault.Hint(err), secret.String()) || !strings.Contains(fault.Hint(err), "age-keygen -y") {
 		t.Errorf("%v (hint %q)", err, fault.Hint(err))
+	}
+}
+
+// TestRecipientsFromAPipe: the lines of a file that can be read only once are those that were checked.
+func TestRecipientsFromAPipe(t *testing.T) {
+	secret, err := age.GenerateX25519Identity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	public := secret.Recipient().String()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if _, err := w.WriteString("# mine\n" + public); err != nil {
+		t.Fatal(err)
+	}
+	w.Close()
+	list, lines, err := backup.Recipients([]string{public}, []string{fmt.Sprintf("/proc/self/fd/%d", r.Fd())})
+	if err != nil || len(list) != 2 || lines != public+"\n# mine\n"+public+"\n" {
+		t.Errorf("%d recipients, %q, %v", len(list), lines, err)
 	}
 }

@@ -2,7 +2,6 @@ package backup
 
 import (
 	"bytes"
-	"fmt"
 	"io"
 	"os"
 	"strings"
@@ -12,30 +11,31 @@ import (
 	"airlift/fault"
 )
 
-// Recipients reads age recipients from arguments and files. A file has one on each line.
-func Recipients(arguments, files []string) (list []age.Recipient, err error) {
+// Recipients reads age recipients from arguments and files. A file has one on each line, and is read once: it
+// may be a pipe. lines are all of them as the text of one file, "" for none.
+func Recipients(arguments, files []string) (list []age.Recipient, lines string, err error) {
 	for _, text := range arguments {
 		found, err := age.ParseRecipients(strings.NewReader(text))
 		if err != nil || len(found) != 1 {
 			_, hint := notAge(text, "FILE")
-			return nil, fault.New(fault.Usage, hint, "--recipient is not one recipient of age, age1…")
+			return nil, "", fault.New(fault.Usage, hint, "--recipient is not one recipient of age, age1…")
 		}
-		list = append(list, found...)
+		list, lines = append(list, found...), lines+text+"\n"
 	}
 	for _, name := range files {
-		found, err := fromFile(name, "--recipients-file", age.ParseRecipients)
+		found, content, err := fromFile(name, "--recipients-file", age.ParseRecipients)
 		if err != nil {
-			return nil, err
+			return nil, "", err
 		}
-		list = append(list, found...)
+		list, lines = append(list, found...), lines+content+"\n"
 	}
-	return list, nil
+	return list, lines, nil
 }
 
 // Identities reads the identities in files as age-keygen writes them.
 func Identities(files []string) (list []age.Identity, err error) {
 	for _, name := range files {
-		found, err := fromFile(name, "--identity", age.ParseIdentities)
+		found, _, err := fromFile(name, "--identity", age.ParseIdentities)
 		if err != nil {
 			return nil, err
 		}
@@ -44,17 +44,17 @@ func Identities(files []string) (list []age.Identity, err error) {
 	return list, nil
 }
 
-func fromFile[T any](name, flag string, parse func(r io.Reader) ([]T, error)) ([]T, error) {
+func fromFile[T any](name, flag string, parse func(r io.Reader) ([]T, error)) (list []T, text string, err error) {
 	content, err := os.ReadFile(name)
 	if err != nil {
-		return nil, fault.New(fault.Usage, "give the path of a file that age-keygen wrote", "%s: %w", flag, err)
+		return nil, "", fault.New(fault.Usage, "give the path of a file that age-keygen wrote", "%s: %w", flag, err)
 	}
-	list, err := parse(bytes.NewReader(content))
+	list, err = parse(bytes.NewReader(content))
 	if err != nil {
 		why, hint := notAge(string(content), name)
-		return nil, fault.New(fault.Usage, hint, "%s %s: it is not a file of these age keys: %s%w", flag, name, why, err)
+		return nil, "", fault.New(fault.Usage, hint, "%s %s: it is not a file of these age keys: %s%w", flag, name, why, err)
 	}
-	return list, nil
+	return list, string(content), nil
 }
 
 // notAge explains a file that was given instead of one with recipients or identities.
@@ -72,20 +72,4 @@ func notAge(content, name string) (why, hint string) {
 		return "", "--identity needs the file with the secret key, AGE-SECRET-KEY-1…, that age-keygen -o wrote; each recipient is in a line of its own"
 	}
 	return "", "create a pair: age-keygen -o key.txt (it prints the public key, age1…)"
-}
-
-// RecipientLines returns the recipients of Recipients as the text of one file, "" for none.
-func RecipientLines(arguments, files []string) (string, error) {
-	var text strings.Builder
-	for _, a := range arguments {
-		fmt.Fprintln(&text, a)
-	}
-	for _, name := range files {
-		data, err := os.ReadFile(name)
-		if err != nil {
-			return "", fault.New(fault.Usage, "", "--recipients-file: %w", err)
-		}
-		fmt.Fprintln(&text, string(data))
-	}
-	return text.String(), nil
 }

@@ -122,9 +122,21 @@ func (c *Client) NextCAs(ctx context.Context, key string) (map[string][]byte, er
 	return files, nil
 }
 
-// RemoveRotation deletes what the rotation has stored in the cluster, the annotations of the
-// Nodes first. What does not exist is not an error.
+// RemoveRotation deletes what the rotation has stored in the cluster. What does not exist is not an error.
+// As long as the ConfigMap exists, the annotations of the Nodes do too: an interrupted run can be repeated.
+// Without the ConfigMap, what is left has no effect.
 func (c *Client) RemoveRotation(ctx context.Context) error {
+	o := metav1.DeleteOptions{}
+	for _, remove := range []func() error{
+		func() error { return c.api.CoreV1().Secrets(systemNamespace).Delete(ctx, rotationName, o) },
+		func() error { return c.api.CoreV1().ConfigMaps(systemNamespace).Delete(ctx, rotationName, o) },
+		func() error { return c.api.RbacV1().RoleBindings(systemNamespace).Delete(ctx, rotationName, o) },
+		func() error { return c.api.RbacV1().Roles(systemNamespace).Delete(ctx, rotationName, o) },
+	} {
+		if err := persist(ctx, remove); err != nil && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("removing the state of the rotation: %w", err)
+		}
+	}
 	nodes, err := c.RotationNodes(ctx, "")
 	if err != nil {
 		return err
@@ -133,17 +145,6 @@ func (c *Client) RemoveRotation(ctx context.Context) error {
 		patch := []byte(`{"metadata":{"annotations":{"` + rotationAnnotation + `":null}}}`)
 		if err := c.mergePatchNode(ctx, n.Name, patch); err != nil {
 			return err
-		}
-	}
-	o := metav1.DeleteOptions{}
-	for _, remove := range []func() error{
-		func() error { return c.api.CoreV1().Secrets(systemNamespace).Delete(ctx, rotationName, o) },
-		func() error { return c.api.RbacV1().RoleBindings(systemNamespace).Delete(ctx, rotationName, o) },
-		func() error { return c.api.RbacV1().Roles(systemNamespace).Delete(ctx, rotationName, o) },
-		func() error { return c.api.CoreV1().ConfigMaps(systemNamespace).Delete(ctx, rotationName, o) },
-	} {
-		if err := persist(ctx, remove); err != nil && !apierrors.IsNotFound(err) {
-			return fmt.Errorf("removing the state of the rotation: %w", err)
 		}
 	}
 	return nil

@@ -17,3 +17,21 @@ func WithServer(kubeconfig []byte, server string) ([]byte, error) {
 	}
 	return clientcmd.Write(*cfg)
 }
+
+// WithServersOf returns a kubeconfig that reaches its clusters at the URLs that another one has for them.
+func WithServersOf(kubeconfig, other []byte) ([]byte, error) {
+	cfg, err := clientcmd.Load(kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("reading kubeconfig: %w", err)
+	}
+	from, err := clientcmd.Load(other)
+	if err != nil {
+		return nil, fmt.Errorf("reading kubeconfig: %w", err)
+	}
+	for name, c := range cfg.Clusters {
+		if o := from.Clusters[name]; o != nil {
+			c.Server = o.Server
+		}
+	}
+	return clientcmd.Write(*cfg)
+}

@@ -105,19 +105,16 @@ var ledgerHint = "it lists what Airlift installed on this host; ./install status
 
 func (h *Host) readLedger() error {
 	found, err := h.ReadState(LedgerPath, &h.ledger, ledgerHint)
-	if err != nil {
-		return err
-	}
-	if !found {
-		h.ledger = ledger{Version: ledgerVersion}
-		return nil
-	}
-	if h.ledger.Version == 0 {
-		return fault.New(fault.Failure, ledgerHint, "reading %s: the file is damaged: it has no version", LedgerPath)
-	}
-	if h.ledger.Version > ledgerVersion {
+	switch {
+	case h.ledger.Version > ledgerVersion: // also if this installer cannot read the rest
 		return fault.New(fault.Failure, "use the installer that wrote it, or a newer one",
 			"reading %s: its version is %d, this installer supports up to %d", LedgerPath, h.ledger.Version, ledgerVersion)
+	case err != nil:
+		return err
+	case !found:
+		h.ledger = ledger{Version: ledgerVersion}
+	case h.ledger.Version == 0:
+		return fault.New(fault.Failure, ledgerHint, "reading %s: the file is damaged: it has no version", LedgerPath)
 	}
 	return nil
 }

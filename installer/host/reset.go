@@ -165,6 +165,9 @@ func (h *Host) removeTree(path string) error {
 // left, or saved because it was edited. Entries that fail, and those of skipped
 // phases, stay in the ledger for the next reset.
 func (h *Host) RemoveInstalled(ctx context.Context) (kept []string, err error) {
+	if err := h.endUpgrade(); err != nil {
+		return nil, err
+	}
 	var failures []error
 	fail := func(err error) {
 		if err != nil {

@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// UpgradeDir has what an upgrade needs to continue and to be undone. Reset removes it with
-// StateDir.
+// UpgradeDir has what an upgrade needs to continue and to be undone. Reset removes it before the files
+// that undo would restore.
 const UpgradeDir = StateDir + "/upgrade"
 
 // UpgradeBackups has the backups of the cluster that upgrades saved. Reset keeps it: a restore
@@ -144,4 +144,13 @@ func (h *Host) RemoveUpgrade() error {
 		return fmt.Errorf("removing %s: %w", UpgradeState, err)
 	}
 	return nil
+}
+
+// endUpgrade makes undo impossible, before reset removes what undo would change: entries that stay in the
+// ledger keep StateDir, and the next node on this host must not get files of this one.
+func (h *Host) endUpgrade() error {
+	if err := os.Remove(h.Path(UpgradeState)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("removing %s: %w", UpgradeState, err)
+	}
+	return h.removeTree(UpgradeDir)
 }

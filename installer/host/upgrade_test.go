@@ -96,3 +96,43 @@ func TestUpgradeKeepsAndRestores(t *testing.T) {
 		t.Errorf("after reset: %q, %v", names, err)
 	}
 }
+
+// TestResetEndsAnUpgrade: an entry of a skipped phase stays in the ledger, and with it the state directory. The
+// next node on this host must not be "undone" to the files of this one.
+func TestResetEndsAnUpgrade(t *testing.T) {
+	h, unlock, err := OpenLocked(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unlock()
+	const conf = "/etc/kubernetes/a.yaml"
+	if _, err := h.WriteFile(conf, []byte("old"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	former := h.Kept("former-v1.37.2")
+	if err := former.Keep(conf); err != nil {
+		t.Fatal(err)
+	}
+	staged := Binary{StagedPath("/usr/local/bin/kubelet"), digest([]byte("new"))}
+	if err := h.PrepareUpgrade("/usr/local/bin/kubelet"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.InstallBinary(t.Context(), staged, strings.NewReader("new")); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.WriteUpgrade([]byte("{}")); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.RecordImageNames(ImageName{Socket: "/run/c.sock", Name: "a"}); err != nil {
+		t.Fatal(err)
+	}
+	if kept, err := h.RemoveInstalled(t.Context()); err != nil || len(kept) != 0 {
+		t.Fatal(kept, err)
+	}
+	if exists(h.Path(UpgradeDir)) || exists(h.Path(conf)) {
+		t.Error("files of the upgrade are left")
+	}
+	if !exists(h.Path(LedgerPath)) || len(h.entries(kindImage)) != 1 || len(h.entries(kindBinary)) != 0 {
+		t.Errorf("the ledger has %+v", h.ledger.Entries)
+	}
+}

@@ -140,6 +140,14 @@ func TestEachCheck(t *testing.T) {
 		"kubeadm's gate":       {func(t *Target) { t.Config.FeatureGates = map[string]bool{"EtcdLearnerMode": true} }, "FeatureGates", "EtcdLearnerMode", "kubeadm-config", false},
 		"gate gone":            {func(t *Target) { t.Config.APIServer.ExtraArgs = args("feature-gates", "CloudDualStackNodeIPs=true") }, "FeatureGates", "kube-apiserver: feature gate CloudDualStackNodeIPs does not exist in v1.37", "apiServer.extraArgs", false},
 		"flag gone":            {func(t *Target) { t.Config.APIServer.ExtraArgs = args("cloud-provider", "external") }, "RemovedFlags", "no flag --cloud-provider since v1.33", "apiServer.extraArgs", false},
+		"controller gone": {func(t *Target) {
+			versions("v1.36.3", "v1.37.2")(t)
+			t.Config.ControllerManager.ExtraArgs = args("controllers", "*,bootstrapsigner,tokencleaner,-service-lb-controller")
+		}, "RemovedFlags", "kube-controller-manager does not start with -service-lb-controller in --controllers since v1.37", "remove -service-lb-controller from controllers in controllerManager.extraArgs", false},
+		"built-in cloud provider": {func(t *Target) {
+			versions("v1.30.14", "v1.31.14")(t)
+			t.Config.ControllerManager.ExtraArgs = args("cloud-provider", "vsphere")
+		}, "RemovedFlags", "kube-controller-manager does not start with vsphere in --cloud-provider since v1.31", "set cloud-provider: external in controllerManager.extraArgs", false},
 		"object": {func(t *Target) {
 			t.Uses = []cluster.APIUse{{API: "a/v1beta1", Kind: "K", Object: "x", By: "helm", Removed: "v1.37", Replacement: "a/v1, K"}}
 		}, "RemovedAPIs", `K x was written by "helm" with a/v1beta1`, "use a/v1, K", true},

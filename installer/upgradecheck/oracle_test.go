@@ -29,6 +29,30 @@ func TestRemovedFlagsOfRealComponents(t *testing.T) {
 	}
 }
 
+// TestRefusedItemsOfRealComponents gives the controllers of a configuration, and the other refused parts of
+// values, to real components: the older one starts with each, and the newer one only with those that are not
+// reported.
+func TestRefusedItemsOfRealComponents(t *testing.T) {
+	controllers := "*,bootstrapsigner,tokencleaner"
+	for _, version := range []string{"v1.29.15", "v1.37.1"} {
+		for _, arg := range []config.Arg{
+			{Name: "cidr-allocator-type", Value: "CloudAllocator"}, {Name: "cidr-allocator-type", Value: "RangeAllocator"},
+			{Name: "cloud-provider", Value: "vsphere"}, {Name: "cloud-provider", Value: "external"}, {Name: "cloud-provider"},
+			{Name: "controllers", Value: controllers}, {Name: "controllers", Value: controllers + ",-ttl"},
+			{Name: "controllers", Value: controllers + ",-service-lb-controller"}, {Name: "controllers", Value: controllers + ",-service"},
+			{Name: "controllers", Value: controllers + ",node-route-controller"}, {Name: "controllers", Value: controllers + ",-route"},
+			{Name: "controllers", Value: controllers + ",-cloud-node-lifecycle-controller"}, {Name: "controllers", Value: controllers + ",-cloud-node-lifecycle"},
+		} {
+			out, _ := exec.Command(rig.Component(t, version, "kube-controller-manager"), "--"+arg.Name+"="+arg.Value, "--kubeconfig=/no/such/file").CombinedOutput()
+			starts := strings.Contains(string(out), "stat /no/such/file") // after the flags were checked
+			want := version == "v1.29.15" || len(refusedItems(map[string][]config.Arg{"kube-controller-manager": {arg}}, 37)) == 0
+			if starts != want {
+				t.Errorf("%s: --%s=%s: starts: %t, %.300s", version, arg.Name, arg.Value, starts, out)
+			}
+		}
+	}
+}
+
 // TestRemovedItemsOfRealAPIServer gives each removed admission plugin and API version to a real
 // kube-apiserver, which does not start with them.
 func TestRemovedItemsOfRealAPIServer(t *testing.T) {

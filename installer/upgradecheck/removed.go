@@ -33,6 +33,33 @@ var removedIn = []removedFlag{
 	{"kube-controller-manager", "volume-host-cidr-denylist", 31},
 }
 
+// A refusedItem is a part of a flag's value with which a component does not start from a minor version on.
+type refusedItem struct {
+	removedFlag
+	refuses func(item string) bool
+	fix     string // for the item
+}
+
+// refusedIn were found with the same components: the newer one does not start with these parts of values.
+var refusedIn = []refusedItem{
+	{removedFlag{"kube-controller-manager", "cidr-allocator-type", 31}, isNot("RangeAllocator"), "remove cidr-allocator-type=%s from "},
+	{removedFlag{"kube-controller-manager", "cloud-provider", 31}, isNot("external"),
+		"install the cloud controller manager of %s, and set cloud-provider: external in "}, // KEP 2395
+	{removedFlag{"kube-controller-manager", "controllers", 37}, removedController, "remove %s from controllers in "}, // 138002
+}
+
+func isNot(value string) func(string) bool {
+	return func(item string) bool { return item != "" && item != value }
+}
+
+// removedController reports whether an item of --controllers enables or disables a controller of built-in
+// cloud providers, by its name or its former one.
+func removedController(item string) bool {
+	return slices.Contains([]string{
+		"cloud-node-lifecycle-controller", "cloud-node-lifecycle", "node-route-controller", "route", "service-lb-controller", "service",
+	}, strings.TrimPrefix(item, "-"))
+}
+
 // components are the components of a configuration that take flags, by name.
 func components(c *config.Config) map[string][]config.Arg {
 	return map[string][]config.Arg{
@@ -60,6 +87,24 @@ func (t *Target) removedFlags() (found []finding) {
 		if to >= f.since && slices.ContainsFunc(all[f.component], func(a config.Arg) bool { return a.Name == f.name }) {
 			found = append(found, problem("remove "+f.name+" from "+fields[f.component]+editConfig,
 				"%s has no flag --%s since v1.%d, and the cluster's configuration sets it", f.component, f.name, f.since))
+		}
+	}
+	return append(found, refusedItems(all, to)...)
+}
+
+// refusedItems finds parts of the flags' values with which a component of the new version would not start.
+func refusedItems(all map[string][]config.Arg, to int) (found []finding) {
+	for _, f := range refusedIn {
+		for _, a := range all[f.component] {
+			if to < f.since || a.Name != f.name {
+				continue
+			}
+			for item := range strings.SplitSeq(a.Value, ",") {
+				if f.refuses(item) {
+					found = append(found, problem(fmt.Sprintf(f.fix, item)+fields[f.component]+editConfig,
+						"%s does not start with %s in --%s since v1.%d, and the cluster's configuration sets it", f.component, item, f.name, f.since))
+				}
+			}
 		}
 	}
 	return found
