@@ -83,9 +83,6 @@ var onAnother = regexp.MustCompile(`(?:\bthere(?: as root)?:?|\b[Oo]n (?:the|the
 // onAnotherAfter matches what follows the name in a command for another host.
 var onAnotherAfter = regexp.MustCompile(`^(?: [a-z-]+)+ (?:there|on (?:the others|the other nodes|the other control planes|these nodes|its host))\b`)
 
-// ofAnotherFile matches what precedes commands of a file with another version, whose name is not known.
-var ofAnotherFile = regexp.MustCompile(`\bwith the file of [^\n"]*$`)
-
 // in replaces the command's name in a text.
 func (n ownName) in(text string) string {
 	if n.here == written && n.there == written {
@@ -100,7 +97,7 @@ func (n ownName) in(text string) string {
 		before, after := text[:at], text[at+len(written):]
 		name := n.here
 		switch {
-		case afterName.MatchString(after) || before != "" && strings.ContainsAny(before[len(before)-1:], "./_-") || strings.HasSuffix(before, "~"), ofAnotherFile.MatchString(out.String() + before):
+		case afterName.MatchString(after) || before != "" && strings.ContainsAny(before[len(before)-1:], "./_-") || strings.HasSuffix(before, "~"):
 			name = written
 		case joinAddress.MatchString(after), onAnother.MatchString(before), onAnotherAfter.MatchString(after):
 			name = n.there

@@ -82,7 +82,7 @@ func TestOwnNameIn(t *testing.T) {
 		"run ./install reset on its host, or ./install status":                                          "run ./airlift-v1 reset on its host, or /root/airlift-v1 status",
 		"If the host comes back, run ./install reset --force there.\n":                                  "If the host comes back, run ./airlift-v1 reset --force there.\n",
 		"./installer ./install.000 ./install-x":                                                         "./installer ./install.000 ./install-x",
-		"see ./install status; to go back: with the file of v1.36.3, run on each control plane: ./install reset --force; then here: ./install etcd restore /a.tar\n./install status": "see /root/airlift-v1 status; to go back: with the file of v1.36.3, run on each control plane: ./install reset --force; then here: ./install etcd restore /a.tar\n/root/airlift-v1 status",
+		"see ./install status; to go back: with the file of v1.36.3, run on each control plane: ./FILE reset --force": "see /root/airlift-v1 status; to go back: with the file of v1.36.3, run on each control plane: ./FILE reset --force",
 		"../install /usr/./install": "../install /usr/./install",
 	} {
 		if got := n.in(text); got != want {
