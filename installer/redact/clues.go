@@ -1,9 +1,11 @@
 package redact
 
 import (
+	"bytes"
 	"encoding/base64"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode"
 )
@@ -30,11 +32,32 @@ var clues = []clue{
 		return !strings.HasSuffix(g[1], "@sha256")
 	}}, // robot:SECRET@registry
 	{[]string{"certificate key"}, regexp.MustCompile(`(?i)\bcertificate key[: ]+([0-9a-f]{64})\b`), nil},
-	{[]string{"age-"}, regexp.MustCompile(`(?i)AGE-(?:SECRET-KEY|PLUGIN)-[A-Z0-9-]+`), nil},
 	{[]string{"."}, regexp.MustCompile(`\b[a-z0-9]{6}\.([a-z0-9]{16})\b`), nil}, // a bootstrap token: its first part is public
-	{[]string{"eyj"}, regexp.MustCompile(`\beyJ[A-Za-z0-9_-]{8,}`), nil},
-	{vendorPrefixes, regexp.MustCompile(`(?i)\b(?:` + strings.ReplaceAll(strings.Join(vendorPrefixes, "|"), ".", `\.`) + `)[A-Za-z0-9_-]{8,}`), nil},
+	{[]string{"eyj"}, regexp.MustCompile(`(?:^|[^A-Za-z0-9])(eyJ[A-Za-z0-9_-]{6,})`), nil},
+	{folded(vendorPrefixes), vendorPattern, nil},
 	{[]string{"bearer", "basic", "digest", "negotiate", "apikey"}, regexp.MustCompile(`(?i)\b(?:bearer|basic|digest|negotiate|apikey)(?:[ :=]|\\")+([^\s:"'=,;]+)`), notOrdinary},
+	{[]string{"-p", "-w", "-a"}, regexp.MustCompile(`(?i:^|[\s"'\[(,])-(?:p|pw|w|a)[\s"',]+([^\s"',-][^\s"',]*)`), notNumber},                                                   // app -p SECRET
+	{[]string{"identified"}, regexp.MustCompile(`(?i)\bidentified\s+(?:with\s+\S+\s+)?(?:by|as)\s+(?:password\s+)?(\S)`), nil},                                                  // SQL
+	{[]string{"('", "(\"", `(\"`, "(`"}, regexp.MustCompile("([A-Za-z][\\w.-]*)\\(\\\\*[\"'`]([^\"'`\\\\])"), hasSecretName},                                                    // SetPassword("SECRET")
+	{[]string{"pass", "pwd"}, regexp.MustCompile(`(?i)(?:password|passwd|passphrase|passwort|pwd)[\[({<|;]\\*["']?([^\s"'\])}>|;\\])`), nil},                                    // password[SECRET]
+	{[]string{"',", `",`}, regexp.MustCompile(`["']([A-Za-z][\w.-]*)\\*["'],\s*\\*["']([^"'\\])`), hasSecretName},                                                               // ("password", "SECRET")
+	{[]string{"/"}, regexp.MustCompile(`(?:^|[\s"'=(:])[A-Za-z][\w.-]*/([^\s@]+@[\w./\[-]+)`), notModule},                                                                       // scott/SECRET@database
+	{[]string{":"}, regexp.MustCompile(`(?:^|[\s"'])([\w.*-]+):(?:[0-9]{2,5}|\*):[^:\s]+:[^:\s]+:(\S)`), func(g []string, _ string) bool { return !hexWord.MatchString(g[1]) }}, // .pgpass
+	{[]string{"$", "{s"}, regexp.MustCompile(`\$(?:1|2[abxy]?|5|6|7|y|gy|md5|apr1|argon2id?|argon2i|scrypt|pbkdf2[\w-]*|sha1)\$\S|\{(?:S?SHA[0-9]*|CRYPT|S?MD5)\}\S`), nil},     // a password's hash
+	{structureNames, structure, nil}, // Env:[name=SECRET]
+	{[]string{"auth", "pass", "login"}, regexp.MustCompile(`(?:^|[\s"'>])(?:AUTH|PASS|(?:LOGIN\s+\S+))["']?[ \t]+["']?([^\s"':=][^\s"']*)`), notOrdinary}, // Redis, SMTP, FTP, IMAP
+	{[]string{"cred"}, regexp.MustCompile(`(?i)\bcred(?:ential)?s?[: ]+([^\s:/]+[:/]\S)`), nil},
+	{[]string{"_"}, regexp.MustCompile(`\b([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)["']?[ \t]+["']?([^\s"':=][^\s"']*)`), func(g []string, _ string) bool {
+		return suspiciousName(g[1]) && !ordinaryWord.MatchString(g[2])
+	}}, // DB_PASSWORD SECRET
+	{strings.Fields("pass pw auth key secret token cred community"), regexp.MustCompile(`(?i:^|\n|\bset |\bsnmp )\s*["']?([A-Za-z][\w.-]*)["']?[ \t]+["']?([^\s"':=][^\s"']*)`), func(g []string, rest string) bool {
+		return suspiciousName(g[1]) && !ordinaryWord.MatchString(g[2]) && (len(wordsOf(g[1])) > 1 || !secretWords[strings.ToLower(g[1])] || !strings.ContainsAny(strings.TrimSpace(rest), " \t"))
+	}}, // requirepass SECRET
+	{[]string{"\x00", `\0`, `\x00`, `\u0000`, "^@"}, regexp.MustCompile(`(?s)(?:^|\s)([^\s]*?(?:\x00|\\0|\\x00|\\u0000|\^@).)`), nil}, // /proc/1/environ
+	{[]string{"setenv"}, regexp.MustCompile(`\bsetenv\s+\w+\s+(\S)`), nil},
+	{[]string{"putty-"}, regexp.MustCompile(`PuTTY-User-Key-File`), nil},
+	{[]string{"?"}, regexp.MustCompile(`(?m)^\s*\? ["']?([\w.-]+)["']?(\s*)$`), hasSecretName},           // YAML: the value is on the next line
+	{[]string{">"}, regexp.MustCompile(`(?m)^\s*<(?:\w+:)?([\w.-]+)(?:\s[^>]*)?>(\s*)$`), hasSecretName}, // XML: the same
 	{[]string{"pass"}, regexp.MustCompile(`(?i)\b(?:password|passwd|passphrase|passwort)s?(?: (?:is|was|of|for))?[ \t]+([^\s:=]\S*)`), notOrdinary},
 	{[]string{"token", "key"}, regexp.MustCompile(`(?i)\b(?:token|secret key|api key|access key)(?: is| was)?[ \t]+["'\x60]([^\s"'\x60]+)`), nil},
 	{[]string{"token"}, regexp.MustCompile(`(?i)\btoken\s+([a-z0-9._~+/-]*[a-z][0-9][a-z0-9._~+/-]*|[a-z0-9._~+/-]*[0-9][a-z][a-z0-9._~+/-]*)`), nil},
@@ -49,12 +72,50 @@ var clues = []clue{
 }
 
 // vendorPrefixes begin the keys and tokens of cloud providers and other services.
-var vendorPrefixes = strings.Fields("akia asia aiza ya29. ghp_ gho_ ghu_ ghs_ ghr_ github_pat_ glpat- xoxa- xoxb- xoxp- xoxr- xoxs- hvs. hvb. dckr_pat_ npm_ sk- sk_live_ rk_live_ sg. pypi- dop_v1_ hf_ glrt- tskey- shpat_ dapi whsec_ glsa_ xapp-")
+var vendorPrefixes = strings.Fields(`AKIA ASIA ABIA ACCA AIza ya29. GOCSPX- ghp_ gho_ ghu_ ghs_ ghr_ github_pat_ glpat- glrt- gldt- glptt- glcbt- glsoat- glft- glagent- glimt- xox xapp- xwfp- hvs. hvb. hvr. dckr_pat_ dckr_oat_
+	npm_ sk- sk_live_ sk_test_ pk_live_ pk_test_ rk_live_ rk_test_ whsec_ SG. pypi- dop_v1_ doo_v1_ dor_v1_ hf_ api_org_ tskey- shpat_ shpss_ shpca_ shppa_ dapi glsa_ glc_ NRAK- NRAL- NRII- NRIQ- NRJS- ATATT ATCTT ATBB ATOA
+	ATSTT sntrys_ sntryu_ sbp_ lin_api_ figd_ rubygems_ pul- PMAK- CFPAT- nvapi- gsk_ xai- r8_ pplx- sq0atp- sq0csp- EAAA dp.pt. dp.st. dt0c01. ops_eyJ pscale_ rnd_ vercel_ cio_ AGE-SECRET-KEY- AGE-PLUGIN- age-secret-key- secret-token:`)
+
+// vendorPattern matches such a key. Its beginning is not a part of a longer word.
+var vendorPattern = regexp.MustCompile(`(?:^|[^A-Za-z0-9])((?:` + strings.ReplaceAll(strings.Join(vendorPrefixes, "|"), ".", `\.`) + `)[A-Za-z0-9_.~+/=-]{6,})`)
+
+func folded(list []string) (out []string) {
+	for _, s := range list {
+		out = append(out, strings.ToLower(s))
+	}
+	return out
+}
+
+// structureNames are the words of names whose value is a list or a map with any names and values.
+var structureNames = strings.Fields("env header arg cmd command entrypoint cookie data secret param attribute context option variable vars")
+
+// structure matches the beginning of such a list or map as Go, Python, JSON and CRI print it. A
+// command's first word is its program.
+var structure = regexp.MustCompile(`(?i)(?:^|[^a-z])(?:(?:args?|argv|arguments|cmd|cmdline|command|entrypoint)\\*["']?\s*(?:[:=]|=>)\s*` + open + `(?:\\*["']?/?[\w./-]+\\*["']?[\s,]+\\*["']?)?|` +
+	`(?:[a-z]+_)?(?:envs?|environ|environment|env_?vars?|variables|vars|headers?|cookies|(?:string|binary)?data|secrets|params|parameters|(?:volume_?)?attributes|(?:volume|publish)_?context|options)\\*["']?\s*(?:[:=]|=>)\s*` + open + `)([^\s\]})>"'\\])`)
+
+// open begins a list or a map.
+const open = `\\*["']?&?(?:(?:\[\]|\*)*[\w.*{}]*map\[[\w.]+\][\w.\[\]]*|map|(?:\[\])+[\w.*]+)?[\[{(<][\[{(<\s]*\\*["']?`
+
+func hasSecretName(g []string, _ string) bool { return suspiciousName(g[1]) }
+
+var (
+	hexWord      = regexp.MustCompile(`^[0-9a-fA-F]{0,4}$`)
+	harmlessWord = regexp.MustCompile(`^(?:[0-9]{1,5}|tcp|udp|udplite|icmp|icmpv6|ipv6-icmp|sctp|all|esp|ah|gre|vrrp|igmp|ospf|vxlan)$`)
+	moduleOrName = regexp.MustCompile(`@(?:sha256|sha512|v[0-9]+\.[0-9])`)
+)
+
+// notNumber reports whether the value of -p is not a port, a protocol or a path.
+func notNumber(g []string, _ string) bool {
+	return !harmlessWord.MatchString(g[1]) && !hostPath.MatchString(g[1])
+}
+
+func notModule(g []string, _ string) bool { return !moduleOrName.MatchString(g[1]) }
 
 func notOrdinary(g []string, _ string) bool { return !ordinaryWord.MatchString(g[1]) }
 
 // ordinaryWord matches words that follow "bearer" or "password" in messages.
-var ordinaryWord = regexp.MustCompile(`(?i)^(?:tokens?|auth|authentication|authenticator|authorization|requests?|file|files|is|was|for|of|has|and|or|not|the|a|to|in|must|cannot|hash|hashes|prompt)[,.;)"']*$`)
+var ordinaryWord = regexp.MustCompile(`(?i)^(?:tokens?|auth|authentication|authenticator|authorization|requests?|file|files|is|was|for|of|has|and|or|not|the|a|an|to|in|on|at|by|with|from|via|must|cannot|could|should|will|were|are|does|did|can|may|if|when|that|this|hash|hashes|prompt|failed|fails|failure|expired|expires|required|error|errors|err|denied|invalid|missing|mismatch|succeeded|success|disabled|enabled|set|unset|empty|found|provider|providers|plugin|plugins|manager|controller|change|changed|method|methods|type|rejected|ok|handshake|store|server|client|data|value|values|key|keys)[,.;)"']*$`)
 
 // suspicion returns where a secret begins in a text, or -1.
 func suspicion(text string) int {
@@ -67,6 +128,8 @@ func suspicion(text string) int {
 	see(keyBlock(text))
 	see(encodedWord(text))
 	see(assignedSecret(text))
+	see(commandSecret(text))
+	see(percentEncoded(text))
 	folded := strings.ToLower(text)
 	for _, c := range clues {
 		if slices.ContainsFunc(c.needs, func(part string) bool { return strings.Contains(folded, part) }) {
@@ -99,13 +162,55 @@ func encodedWord(text string) int {
 		if i < len(text) && (text[i] >= 'a' && text[i] <= 'z' || text[i] >= 'A' && text[i] <= 'Z' || text[i] >= '/' && text[i] <= '9' || text[i] == '+' || text[i] == '_' || text[i] == '-') {
 			continue
 		}
-		if i-start >= 40 && looksEncoded(text[start:i]) {
+		if word := text[start:i]; len(word) >= 40 && looksEncoded(word) || len(word) >= 8 && decodesToPair(word, strings.HasPrefix(text[i:], "=")) {
 			return start
 		}
 		start = i + 1
 	}
 	return -1
 }
+
+// decodesToPair reports whether a word is user:password in base64, or any text if padding follows.
+func decodesToPair(word string, padded bool) bool {
+	if strings.ToLower(word) == word || len(word) > window {
+		return false
+	}
+	data, err := base64.RawStdEncoding.DecodeString(word)
+	if err != nil {
+		data, err = base64.RawURLEncoding.DecodeString(word)
+	}
+	isText := err == nil && !slices.ContainsFunc(data, func(b byte) bool { return b < ' ' || b > '~' })
+	return isText && (padded && len(word)%4 > 1 || bytes.IndexByte(data, ':') > 0)
+}
+
+// percentEncoded returns where a secret begins in a word with %3A and the like, or -1.
+func percentEncoded(text string) int {
+	for _, at := range encodedWords.FindAllStringIndex(text, -1) {
+		word := text[at[0]:at[1]]
+		decoded := percentCode.ReplaceAllStringFunc(word, func(code string) string {
+			b, _ := strconv.ParseUint(code[1:], 16, 8) // the pattern has two digits
+			return string([]byte{byte(b)})
+		})
+		begin := suspicion(decoded)
+		if begin < 0 {
+			continue
+		}
+		i := 0
+		for ; begin > 0; begin-- {
+			if percentCode.MatchString(word[i:min(i+3, len(word))]) {
+				i += 2
+			}
+			i++
+		}
+		return at[0] + i
+	}
+	return -1
+}
+
+var (
+	encodedWords = regexp.MustCompile(`[^\s"']*%[0-9A-Fa-f]{2}[^\s"']*`)
+	percentCode  = regexp.MustCompile(`%[0-9A-Fa-f]{2}`)
+)
 
 // assignedSecret returns where the value of a name begins that looks like that of a secret, or -1.
 func assignedSecret(text string) int {
@@ -124,16 +229,22 @@ func assignedSecret(text string) int {
 			last = bare[start]
 		}
 		switch {
-		case name == "", text[i] == '>' && last != '<', last == '/' && (bare != before || strings.HasSuffix(name, ".key")): // a path
+		case name == "", text[i] == '>' && last != '<' && last != '"' && last != '\'', last == '/' && (bare != before || strings.HasSuffix(name, ".key")): // a path
 			continue
 		}
 		value := strings.TrimLeft(text[i+1:], "=>")
 		value = strings.TrimLeft(value, " \t\n")
-		if begin := head(value); !harmlessFlags[name] && secretAssignment(name, text[i], begin) && !harmlessValue(name, begin) {
+		if isSecretValue(name, text[i], value) {
 			return len(text) - len(value)
 		}
 	}
 	return -1
+}
+
+// isSecretValue reports whether a name with a separator and a value is one of a secret.
+func isSecretValue(name string, separator byte, value string) bool {
+	value = head(value)
+	return !harmlessFlags[name] && secretAssignment(name, separator, value) && !harmlessValue(name, value)
 }
 
 // find returns where the first accepted match begins, or -1.
@@ -236,7 +347,7 @@ func hasUser(_ []string, rest string) bool {
 }
 
 var (
-	digestOrName = regexp.MustCompile(`^@(?:sha256:|sha512:|v?[0-9.]+[/ ]|\.service|-)`)
+	digestOrName = regexp.MustCompile(`^@(?:sha256:|sha512:|v[0-9.]+[/ ]|\.service|-)`)
 	portWord     = regexp.MustCompile(`^[0-9]{0,5}[\]),.;:\\]*$|^[0-9]{1,5}:|^\$|^%`)
 )
 

@@ -3,7 +3,10 @@ package redact
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
+	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -18,19 +21,27 @@ func Line(text string) string {
 
 // Log redacts lines of a log: from what looks like a secret to the end of the line, and the
 // lines that follow, up to the next one that begins as a record of a log does.
-func Log(text []byte) []byte { return lines(text, isRecord) }
+func Log(text []byte) []byte { return lines(text, isRecord, 0) }
+
+// CutLines is how many lines a secret may have whose beginning is missing.
+const CutLines = 200
+
+// End redacts the end of a log whose beginning is missing: its first lines may belong to a secret.
+// They are taken out up to the first line that begins a record, but no more than CutLines of each
+// stream or process.
+func End(text []byte) []byte { return lines(text, isRecord, CutLines) }
 
 // Records redacts a text of which each line is a record of its own, such as a table. Lines that
 // follow an open quote, a name without a value or the beginning of a key are redacted, too.
-func Records(text []byte) []byte { return lines(text, nil) }
+func Records(text []byte) []byte { return lines(text, nil, 0) }
 
-// logPrefix is what the CRI's log format or journalctl puts before each line; the name of the
-// process is in it.
-var logPrefix = regexp.MustCompile(`^(?:\S+ (?:stdout|stderr) [FP]|[0-9-]+T[0-9:.,+-]+Z? \S+ ([^\s\[:]+)(?:\[[0-9]+\])?:)(?: |$)`)
+// logPrefix is what the CRI's log format or journalctl puts before each line: the stream is in
+// it, or the process with its number and without it.
+var logPrefix = regexp.MustCompile(`^(?:\S+ (stdout|stderr) [FP](?::\S*)?|[0-9-]+T[0-9:.,+-]+Z? \S+ (([^\s\[:]+)(?:\[[0-9]+\])?):)(?: |$)`)
 
 // record matches the beginning of a record in the logs of Kubernetes' components, etcd,
 // containerd, CoreDNS and flannel.
-var record = regexp.MustCompile(`^\s*(?:[IWEF][0-9]{4} [0-9]{2}:[0-9]{2}:[0-9]{2}\.|time="?[0-9]{4}-|level=[a-z]+ |\{"(?:level|ts|time)":|\[(?:INFO|WARNING|ERROR|DEBUG|FATAL)\] |[0-9]{4}[-/][0-9]{2}[-/][0-9]{2}[ T][0-9]{2}:)`)
+var record = regexp.MustCompile(`^\s*(?:[IWEF][0-9]{4} [0-9]{2}:[0-9]{2}:[0-9]{2}\.|time="?[0-9]{4}-|level=[a-z]+ |\{(?:".*,)?"(?:level|severity|ts|time|timestamp|@timestamp|msg|message)": ?["0-9]|\[(?:INFO|WARNING|ERROR|DEBUG|FATAL)\] |[0-9]{4}[-/][0-9]{2}[-/][0-9]{2}[ T][0-9]{2}:)`)
 
 // isRecord reports whether a line without its prefix begins a record. Each line of the kernel
 // and of systemd does.
@@ -38,23 +49,71 @@ func isRecord(process, line string) bool {
 	return process == "kernel" || process == "systemd" || record.MatchString(line)
 }
 
-// lines redacts line by line. begins reports whether a line begins a record, which ends what
-// follows a secret; nil means that each line does, unless something is open before it.
-func lines(text []byte, begins func(process, line string) bool) []byte {
-	r := reader{begins: begins}
-	return eachLine(cutKey(text), func(line string) string {
-		prefix := logPrefix.FindStringSubmatch(line)
-		if prefix == nil {
+// lines redacts line by line, each stream and each process by itself. begins reports whether a line
+// begins a record, which ends what follows a secret; nil means that each line does, unless something
+// is open before it. Up to cut lines may belong to a secret that began before the text, except those
+// of a process that systemd starts in the text.
+func lines(text []byte, begins func(process, line string) bool, cut int) []byte {
+	readers := map[string]*reader{}
+	of := func(source string) *reader {
+		if readers[source] == nil {
+			readers[source] = &reader{begins: begins, inside: cut > 0, cut: cut}
+		}
+		return readers[source]
+	}
+	r := of("") // a line without a prefix continues the one before it
+	return eachLine(cutKey(joinParts(text)), func(line string) string {
+		m := logPrefix.FindStringSubmatch(line)
+		if m == nil {
 			return r.next("", line)
 		}
-		return prefix[0] + r.next(prefix[1], line[len(prefix[0]):])
+		r = of(m[1] + m[2])
+		rest := line[len(m[0]):]
+		if m[3] == "systemd" && strings.HasPrefix(rest, "Start") {
+			cut = 0
+		}
+		return m[0] + r.next(m[3], rest)
 	})
 }
 
-// A reader redacts the lines of a text in their order.
+var part = regexp.MustCompile(`^(\S+ (stdout|stderr) )([PF])((?::\S*)?(?: |$))`)
+
+// joinParts joins the records that the runtime wrote in parts, each stream by itself: a secret may
+// begin in one part and end in another.
+func joinParts(text []byte) []byte {
+	if !bytes.Contains(text, []byte(" P")) {
+		return text
+	}
+	var out strings.Builder
+	begun := map[string]*strings.Builder{} // the unfinished record of each stream
+	for line := range strings.Lines(string(text)) {
+		m := part.FindStringSubmatch(line)
+		switch {
+		case m == nil:
+			out.WriteString(line)
+			continue
+		case begun[m[2]] == nil:
+			begun[m[2]] = &strings.Builder{}
+			begun[m[2]].WriteString(m[1] + "F" + m[4])
+		}
+		record := begun[m[2]]
+		record.WriteString(strings.TrimRight(line[len(m[0]):], "\r\n"))
+		if m[3] == "F" {
+			out.WriteString(record.String() + "\n")
+			delete(begun, m[2])
+		}
+	}
+	for _, stream := range slices.Sorted(maps.Keys(begun)) {
+		out.WriteString(begun[stream].String() + "\n")
+	}
+	return []byte(out.String())
+}
+
+// A reader redacts the lines of a stream in their order.
 type reader struct {
 	begins    func(process, line string) bool
 	inside    bool // after a secret that may continue
+	cut       int  // how many more lines may belong to a secret that began before the text
 	announced int  // after a name without a value: its indentation + 1, while names below it follow
 	public    bool // in a certificate, whose lines look like secrets
 }
@@ -67,11 +126,16 @@ func (r *reader) next(process, line string) string {
 		return line
 	case r.inside && r.continues(process, line):
 		r.announced = 0
+		r.cut--
+		r.inside = r.cut != 0
 		return keepEmpty(line)
 	}
 	below := r.isBelow(line)
-	if r.inside = false; !below {
+	if r.inside, r.cut = false, 0; !below {
 		r.announced = 0
+	}
+	if redacted, ok := recordInJSON(line); ok {
+		return redacted
 	}
 	line = objectsIn(kernelLine(line))
 	at := suspicion(line)
@@ -121,11 +185,10 @@ func kernelLine(line string) string {
 
 var kernelLog = regexp.MustCompile(`(?i)^(.*\bkernel command line: |command line: )(.+)$`)
 
-// objectsIn redacts JSON objects in a line as structures. The records of a log are JSON, too, and
-// stay.
+// objectsIn redacts JSON objects in a line as structures.
 func objectsIn(line string) string {
 	var out strings.Builder
-	for !record.MatchString(line) {
+	for {
 		start := strings.Index(line, `{"`)
 		if start < 0 {
 			break
@@ -136,15 +199,88 @@ func objectsIn(line string) string {
 		if d.Decode(&object) != nil {
 			break
 		}
-		redacted, err := json.Marshal(Object(object))
+		redacted, err := marshal(Object(object))
 		if err != nil {
 			break
 		}
-		out.WriteString(line[:start])
-		out.Write(redacted)
+		out.WriteString(line[:start] + redacted)
 		line = line[start+int(d.InputOffset()):]
 	}
 	return out.String() + line
+}
+
+// recordInJSON redacts a record of a log that is a JSON object: texts as messages, lists and objects
+// as structures. The fields keep their order.
+func recordInJSON(line string) (string, bool) {
+	if !strings.HasPrefix(line, "{") || !record.MatchString(line) {
+		return "", false
+	}
+	d := json.NewDecoder(strings.NewReader(line))
+	if _, err := d.Token(); err != nil {
+		return "", false
+	}
+	var out strings.Builder
+	done := 0
+	for d.More() {
+		name, err := d.Token()
+		var value json.RawMessage
+		if err != nil || d.Decode(&value) != nil {
+			return "", false
+		}
+		end := int(d.InputOffset())
+		redacted, err := recordField(name.(string), value)
+		if err != nil || Line(name.(string)) != name {
+			return "", false
+		}
+		out.WriteString(line[done:end-len(value)] + redacted)
+		done = end
+	}
+	_, err := d.Token()
+	return out.String() + line[done:], err == nil && strings.TrimSpace(line[d.InputOffset():]) == ""
+}
+
+// recordField redacts a field of a record. What needs no redaction is returned as it is written.
+func recordField(name string, text json.RawMessage) (string, error) {
+	v, err := decodeJSON(text)
+	if err != nil {
+		return "", err
+	}
+	redacted := recordValue(name, string(text), v)
+	if reflect.DeepEqual(v, redacted) {
+		return string(text), nil
+	}
+	return marshal(redacted)
+}
+
+func recordValue(name, text string, v any) any {
+	if isSecretValue(name, ':', text) {
+		return Marker
+	}
+	switch v := v.(type) {
+	case string:
+		return Line(v)
+	case []any:
+		if argumentNames[name] {
+			return argumentList(true)(v)
+		}
+		return each(v, func(item any) any {
+			if s, ok := item.(string); ok && (harmlessFlags[name] || recordLists[name]) {
+				return Line(s)
+			}
+			return branches(item, recordNames)
+		})
+	case map[string]any:
+		return branches(v, recordNames)
+	}
+	return v
+}
+
+func marshal(v any) (string, error) {
+	var out strings.Builder
+	e := json.NewEncoder(&out)
+	e.SetEscapeHTML(false)
+	err := e.Encode(v)
+	return strings.TrimSuffix(out.String(), "\n"), err
 }
 
 // continues reports whether a line belongs to the secret in the lines before it.
@@ -190,4 +326,4 @@ func isOpen(line string, at int) bool {
 		strings.Count(value, `"`)%2 == 1 || strings.Count(value, "'")%2 == 1 || strings.Count(value, "[") > strings.Count(value, "]") || strings.Count(value, "{") > strings.Count(value, "}")
 }
 
-var openBlock = regexp.MustCompile(`^[|>][-+0-9]*$`)
+var openBlock = regexp.MustCompile(`^(?:[|>][-+0-9]*|<<[-~]?['"]?\w+['"]?)$`)

@@ -87,7 +87,16 @@ var cniNames = set(`cniVersion cniVersions name type plugins disableCheck disabl
 	Network IPv6Network EnableIPv4 EnableIPv6 EnableNFTables SubnetLen SubnetMin SubnetMax IPv6SubnetLen Backend Type VNI Port GBP DirectRouting MTU MacPrefix VtepMAC VtepMac PublicIP`)
 
 // neverBelow are names of settings below which any name may have a secret.
-var neverBelow = set("header headers env environment args options login registry_auth")
+var neverBelow = set("header headers env envs environ environment vars variables args options login registry_auth cookies data")
+
+// argumentNames are fields of a log's records that have a command line.
+var argumentNames = set("args argv arguments cmd command cmdline")
+
+// recordLists are fields of a log's records with lists of harmless texts, besides etcd's flags.
+var recordLists = set("errors remote-peer-urls remote-peer-urls-from-cluster added-peer-peer-urls client-urls peer-urls endpoints addresses enable-gateway initial-advertise-peer-urls reasons conditions nodes pods images")
+
+// recordNames are names below a field of a log's records whose values are not secrets.
+var recordNames = set("name namespace kind uid apiVersion apiGroup group version resource subresource verb code reason status phase node container image ip port")
 
 // corefileNames are plugins and options of CoreDNS whose arguments are not secrets.
 var corefileNames = set(`errors health ready kubernetes prometheus forward cache loop reload loadbalance hosts log debug any bind bufsize cancel chaos class consolidate lameduck pods fallthrough ttl
@@ -121,7 +130,7 @@ func init() { // they refer to functions that refer to them
 
 // secretWords are the words of a name whose value is a secret.
 var secretWords = set(`pass passw passwd password passwords passphrase passwort passcode pw pwd secret secrets token tokens cred creds credential credentials auth authorization authentication bearer
-	cookie cookies jwt jws apikey privkey privatekey dsn otp totp pin psk sas sig signature hmac salt seed mnemonic license licence login session identitytoken registrytoken htpasswd userinfo
+	cookie cookies jwt jws apikey privkey privatekey dsn otp totp pin psk sas sig signature hmac salt seed mnemonic license licence login session identitytoken registrytoken htpasswd userinfo masterauth community
 	kennwort geheim mdp passe contraseña senha wachtwoord пароль clave`)
 
 // keyWords make a key secret.

@@ -63,7 +63,7 @@ var commands = []struct {
 	begin string
 	form  Form
 }{
-	{"journalctl", Log},
+	{"journalctl", End},
 	{"systemctl status", tree},
 	{"systemd-cgls", tree},
 	{"systemctl show", properties},
@@ -189,12 +189,4 @@ func Text(text []byte) []byte {
 		return Log(text)
 	}
 	return Documents(text)
-}
-
-// Lines redacts the last lines of a log.
-func Lines(lines []string) []string {
-	if len(lines) == 0 {
-		return nil
-	}
-	return strings.Split(string(Log([]byte(strings.Join(lines, "\n")))), "\n")
 }
