@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"unicode"
+	"unicode/utf8"
 )
 
 // A clue is what shows a secret; the secret begins with the last group of the pattern, or with
@@ -36,18 +37,18 @@ var clues = []clue{
 	{[]string{"eyj"}, regexp.MustCompile(`(?:^|[^A-Za-z0-9])(eyJ[A-Za-z0-9_-]{6,})`), nil},
 	{folded(vendorPrefixes), vendorPattern, nil},
 	{[]string{"bearer", "basic", "digest", "negotiate", "apikey"}, regexp.MustCompile(`(?i)\b(?:bearer|basic|digest|negotiate|apikey)(?:[ :=]|\\")+([^\s:"'=,;]+)`), notOrdinary},
-	{[]string{"-p", "-w", "-a"}, regexp.MustCompile(`(?i:^|[\s"'\[(,])-(?:p|pw|w|a)[\s"',]+([^\s"',-][^\s"',]*)`), notNumber},                                                   // app -p SECRET
-	{[]string{"identified"}, regexp.MustCompile(`(?i)\bidentified\s+(?:with\s+\S+\s+)?(?:by|as)\s+(?:password\s+)?(\S)`), nil},                                                  // SQL
-	{[]string{"('", "(\"", `(\"`, "(`"}, regexp.MustCompile("([A-Za-z][\\w.-]*)\\(\\\\*[\"'`]([^\"'`\\\\])"), hasSecretName},                                                    // SetPassword("SECRET")
-	{[]string{"pass", "pwd"}, regexp.MustCompile(`(?i)(?:password|passwd|passphrase|passwort|pwd)[\[({<|;]\\*["']?([^\s"'\])}>|;\\])`), nil},                                    // password[SECRET]
-	{[]string{"',", `",`}, regexp.MustCompile(`["']([A-Za-z][\w.-]*)\\*["'],\s*\\*["']([^"'\\])`), hasSecretName},                                                               // ("password", "SECRET")
-	{[]string{"/"}, regexp.MustCompile(`(?:^|[\s"'=(:])[A-Za-z][\w.-]*/([^\s@]+@[\w./\[-]+)`), notModule},                                                                       // scott/SECRET@database
-	{[]string{":"}, regexp.MustCompile(`(?:^|[\s"'])([\w.*-]+):(?:[0-9]{2,5}|\*):[^:\s]+:[^:\s]+:(\S)`), func(g []string, _ string) bool { return !hexWord.MatchString(g[1]) }}, // .pgpass
-	{[]string{"$", "{s"}, regexp.MustCompile(`\$(?:1|2[abxy]?|5|6|7|y|gy|md5|apr1|argon2id?|argon2i|scrypt|pbkdf2[\w-]*|sha1)\$\S|\{(?:S?SHA[0-9]*|CRYPT|S?MD5)\}\S`), nil},     // a password's hash
-	{structureNames, structure, nil}, // Env:[name=SECRET]
+	{shortOptions, regexp.MustCompile(`(?i:^|[\s"'\[(,])-(?:p|pw|w|a)[\s"',]+([^\s"',-][^\s"',]*)`), notNumber},                                                             // app -p SECRET
+	{[]string{"identified"}, regexp.MustCompile(`(?i)\bidentified\s+(?:with\s+\S+\s+)?(?:by|as)\s+(?:password\s+)?(\S)`), nil},                                              // SQL
+	{[]string{"('", "(\"", `(\"`, "(`"}, regexp.MustCompile("([A-Za-z][\\w.-]*)\\(\\\\*[\"'`]([^\"'`\\\\])"), hasSecretName},                                                // SetPassword("SECRET")
+	{[]string{"pass", "pwd"}, regexp.MustCompile(`(?i)(?:password|passwd|passphrase|passwort|pwd)[\[({<|;]\\*["']?([^\s"'\])}>|;\\])`), nil},                                // password[SECRET]
+	{[]string{"',", `",`}, regexp.MustCompile(`["']([A-Za-z][\w.-]*)\\*["'],\s*\\*["']([^"'\\])`), hasSecretName},                                                           // ("password", "SECRET")
+	{[]string{"@"}, regexp.MustCompile(`(?:^|[\s"'=(:])[A-Za-z][\w.-]*/([^\s@]+@[\w./\[-]+)`), notModule},                                                                   // scott/SECRET@database
+	{[]string{":"}, regexp.MustCompile(`^["'\s]*([\w.*-]+):(?:[0-9]{2,5}|\*):[^:\s]+:[^:\s]+:(\S)`), func(g []string, _ string) bool { return !hexWord.MatchString(g[1]) }}, // .pgpass
+	{[]string{"$", "{s"}, regexp.MustCompile(`\$(?:1|2[abxy]?|5|6|7|y|gy|md5|apr1|argon2id?|argon2i|scrypt|pbkdf2[\w-]*|sha1)\$\S|\{(?:S?SHA[0-9]*|CRYPT|S?MD5)\}\S`), nil}, // a password's hash
+	{opened, structure, nil}, // Env:[name=SECRET]
 	{[]string{"auth", "pass", "login"}, regexp.MustCompile(`(?:^|[\s"'>])(?:AUTH|PASS|(?:LOGIN\s+\S+))["']?[ \t]+["']?([^\s"':=][^\s"']*)`), notOrdinary}, // Redis, SMTP, FTP, IMAP
 	{[]string{"cred"}, regexp.MustCompile(`(?i)\bcred(?:ential)?s?[: ]+([^\s:/]+[:/]\S)`), nil},
-	{[]string{"_"}, regexp.MustCompile(`\b([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)["']?[ \t]+["']?([^\s"':=][^\s"']*)`), func(g []string, _ string) bool {
+	{strings.Fields("pass pw key token secret cred auth"), regexp.MustCompile(`\b([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)["']?[ \t]+["']?([^\s"':=][^\s"']*)`), func(g []string, _ string) bool {
 		return suspiciousName(g[1]) && !ordinaryWord.MatchString(g[2])
 	}}, // DB_PASSWORD SECRET
 	{strings.Fields("pass pw auth key secret token cred community"), regexp.MustCompile(`(?i:^|\n|\bset |\bsnmp )\s*["']?([A-Za-z][\w.-]*)["']?[ \t]+["']?([^\s"':=][^\s"']*)`), func(g []string, rest string) bool {
@@ -86,8 +87,11 @@ func folded(list []string) (out []string) {
 	return out
 }
 
-// structureNames are the words of names whose value is a list or a map with any names and values.
-var structureNames = strings.Fields("env header arg cmd command entrypoint cookie data secret param attribute context option variable vars")
+// shortOptions are what text has that has one of the options -p, -w and -a.
+var shortOptions = strings.Split(` -p| -w| -a|"-p|"-w|"-a|'-p|'-w|'-a|[-p|(-p|,-p|,-a|,-w|[-a|[-w`, "|")
+
+// opened is what a text has in which a list or a map begins.
+var opened = strings.Split("=[|:[|={|:{|: [|: {|= [|= {|map[|map{|:<|=<|:(|=(|: (|\"[|\"{|'[|'{|[]|>[|> [|>{|> {|:&|=&", "|")
 
 // structure matches the beginning of such a list or map as Go, Python, JSON and CRI print it. A
 // command's first word is its program.
@@ -121,6 +125,9 @@ var ordinaryWord = regexp.MustCompile(`(?i)^(?:tokens?|auth|authentication|authe
 func suspicion(text string) int {
 	first := -1
 	see := func(at int) {
+		if at > 0 && strings.HasPrefix(text[at-1:], Marker) {
+			at-- // redacted before
+		}
 		if at >= 0 && (first < 0 || at < first) {
 			first = at
 		}
@@ -179,12 +186,15 @@ func decodesToPair(word string, padded bool) bool {
 	if err != nil {
 		data, err = base64.RawURLEncoding.DecodeString(word)
 	}
-	isText := err == nil && !slices.ContainsFunc(data, func(b byte) bool { return b < ' ' || b > '~' })
+	isText := err == nil && utf8.Valid(data) && !strings.ContainsFunc(string(data), func(r rune) bool { return !unicode.IsPrint(r) && !unicode.IsSpace(r) })
 	return isText && (padded && len(word)%4 > 1 || bytes.IndexByte(data, ':') > 0)
 }
 
 // percentEncoded returns where a secret begins in a word with %3A and the like, or -1.
 func percentEncoded(text string) int {
+	if !strings.Contains(text, "%") {
+		return -1
+	}
 	for _, at := range encodedWords.FindAllStringIndex(text, -1) {
 		word := text[at[0]:at[1]]
 		decoded := percentCode.ReplaceAllStringFunc(word, func(code string) string {
@@ -355,7 +365,7 @@ var (
 var (
 	queryNames = set(`limit resourceVersion resourceVersionMatch timeout timeoutSeconds watch allowWatchBookmarks sendInitialEvents fieldSelector labelSelector fieldManager fieldValidation force
 		propagationPolicy verbose exclude container follow tailLines pretty dryRun ns n`)
-	pathStart = regexp.MustCompile(`^(?:api/v1\b|apis/[a-z0-9.-]+/v[0-9][a-z0-9]*\b|healthz|livez|readyz|version|metrics|openapi|v2(?:/|$)|dashboard|stats|pods|configz|debug|docs/|health$|logs?$|[\w.-]+/?[\\),.:;\]}]*$)`)
+	pathStart = regexp.MustCompile(`^(?:api/v1\b|apis/[a-z0-9.-]+/v[0-9][a-z0-9]*\b|healthz|livez|readyz|version|metrics|openapi|v2(?:/|$)|dashboard|stats|pods|configz|debug|docs/|logs?$)`)
 	pathHosts = regexp.MustCompile(`(?i)^https?://(?:[a-z0-9-]+\.)*(?:kubernetes\.io|k8s\.io|github\.com|etcd\.io|containerd\.io|coredns\.io|cncf\.io|debian\.org|ubuntu\.com|redhat\.com|rockylinux\.org|systemd\.io|freedesktop\.org|golang\.org|go\.dev)/`)
 )
 
@@ -369,7 +379,7 @@ func hasSecretQuery(g []string, _ string) bool {
 }
 
 func hasSecretPath(g []string, _ string) bool {
-	return !pathStart.MatchString(g[1]) && !pathHosts.MatchString(g[0])
+	return !pathStart.MatchString(g[1]) && !pathHosts.MatchString(g[0]) && !isEndpoint(strings.TrimRight(g[1], `/\),.:;]}`))
 }
 
 var camelCase = regexp.MustCompile(`^[a-z]*(?:[A-Z]+[a-z]{2,})*$`)

@@ -66,7 +66,7 @@ func TestLeaks(t *testing.T) {
 		{"", "xapp-§", ""},
 		{"", "Liveness probe failed: mysqladmin: -p§7", "mysqladmin"},
 		{manifest, "apiVersion: v1\nkind: Pod\nmetadata: {name: a, labels: {app: a, password: §}}\n", "app: a"},
-		{manifest, "apiVersion: v1\nkind: ConfigMap\ndata:\n  Corefile: |\n    .:53 {\n      template IN TXT x {\n        answer \"x 60 IN TXT §\"\n      }\n    }\n", "template IN TXT x"},
+		{manifest, "apiVersion: v1\nkind: ConfigMap\ndata:\n  Corefile: |\n    .:53 {\n      template IN TXT x {\n        answer \"x 60 IN TXT §\"\n      }\n    }\n", "template IN TXT"},
 		{"cat /proc/cmdline", "root=iscsi:user:§@10.0.0.1::::iqn.x ro\n", "ro"},
 		{"cat /proc/cmdline", "root=live:https://h/api/§ rw\n", "rw"},
 		{"/etc/kubernetes/manifests/a.yaml", "apiVersion: v1\nkind: ConfigMap\ndata:\n  Corefile: |\n    .:53 {\n      forward . https://u:§@1.1.1.1\n      errors\n      log . \"{remote} token=§\"\n    }\n", "errors"},

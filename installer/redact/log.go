@@ -147,7 +147,7 @@ func (r *reader) next(process, line string) string {
 		r.public = publicBegin.MatchString(line)
 		return line
 	case strings.TrimSpace(line[at:]) == "":
-		if r.inside = true; !below {
+		if r.inside = true; !below && strings.HasSuffix(strings.TrimSpace(line), ":") {
 			r.announced = 1 + indentation(line)
 		}
 		return line
@@ -177,6 +177,9 @@ func mappedSecret(line string) int {
 
 // kernelLine redacts the kernel's arguments in its log.
 func kernelLine(line string) string {
+	if !strings.Contains(line, "ommand line: ") {
+		return line
+	}
 	if m := kernelLog.FindStringSubmatch(line); m != nil {
 		return m[1] + string(kernelArguments([]byte(m[2])))
 	}

@@ -57,7 +57,7 @@ var runtimeNames = set(`status conditions type reason message config runtimeHand
 	containerdRootDir containerdEndpoint rootDir stateDir configPath netnsMountsUnderStateDir enableUnprivilegedPorts enableUnprivilegedICMP recursive_read_only_mounts user_namespaces`)
 
 // unitNames are directives of systemd whose values are not secrets.
-var unitNames = set(`Description Documentation After Before Wants Requires Requisite BindsTo PartOf Conflicts OnFailure OnSuccess WantedBy RequiredBy Also Alias DefaultDependencies
+var unitNames = set(`Documentation After Before Wants Requires Requisite BindsTo PartOf Conflicts OnFailure OnSuccess WantedBy RequiredBy Also Alias DefaultDependencies
 	RequiresMountsFor ConditionPathExists ConditionPathIsDirectory ConditionFileIsExecutable AssertPathExists StartLimitInterval StartLimitIntervalSec StartLimitBurst
 	Type Restart RestartSec RestartSteps RestartMaxDelaySec RemainAfterExit KillMode KillSignal SendSIGKILL TimeoutSec TimeoutStartSec TimeoutStopSec WatchdogSec NotifyAccess PIDFile SuccessExitStatus
 	Delegate Slice CPUAccounting MemoryAccounting IOAccounting TasksAccounting TasksMax CPUWeight MemoryMax MemoryHigh MemoryMin MemoryLow OOMScoreAdjust OOMPolicy Nice
@@ -101,7 +101,15 @@ var recordNames = set("name namespace kind uid apiVersion apiGroup group version
 // corefileNames are plugins and options of CoreDNS whose arguments are not secrets.
 var corefileNames = set(`errors health ready kubernetes prometheus forward cache loop reload loadbalance hosts log debug any bind bufsize cancel chaos class consolidate lameduck pods fallthrough ttl
 	endpoint_pod_names namespaces labels kubeconfig noendpoints ignore max_fails expire policy prefer_udp force_tcp max_concurrent health_check tls_servername except success denial prefetch serve_stale
-	servfail disable no_reverse jitter round_robin rewrite template acl file root autopath header whoami rcode match stop upstream view local minimal import nsid loop`)
+	servfail disable no_reverse jitter round_robin rewrite template acl file root autopath header whoami rcode stop upstream view local minimal nsid exact prefix suffix auto`)
+
+// corefileWords are arguments in the Corefile that are not secrets.
+var corefileWords = set(`insecure verified disabled error denial all success force random first sequential round_robin weighted_round_robin least_loaded internal IN CH HS ANY A AAAA CNAME MX NS PTR SOA SRV TXT
+	name type class ttl exact prefix suffix substring regex continue stop answer auto noerror nxdomain servfail serve_stale NOERROR NXDOMAIN SERVFAIL allow block filter drop net`)
+
+// endpointWords are the words in paths that probes ask for.
+var endpointWords = set(`health healthz healthy healthcheck check checks live livez alive liveness ready readyz readiness startup startupz started status ping pong metrics version api apis up ok probe probes actuator info
+	index html json php default system state server stats root path test hello apiz v1 v2 v3 configz token`)
 
 // harmlessAnnotations are those that Kubernetes' own components set.
 var harmlessAnnotations = set(`prometheus.io/port prometheus.io/scrape kubernetes.io/config.hash kubernetes.io/config.mirror kubernetes.io/config.seen kubernetes.io/config.source node.alpha.kubernetes.io/ttl
@@ -120,7 +128,7 @@ var typeRules map[string]func(any) any
 var fieldRules map[string]func(any) any
 
 func init() { // they refer to functions that refer to them
-	typeRules = map[string]func(any) any{"EnvVar": variable, "ExecEnvVar": variable, "HTTPHeader": pair(nil), "wireArgs": flagList}
+	typeRules = map[string]func(any) any{"EnvVar": variable, "ExecEnvVar": variable, "HTTPHeader": pair(nil), "HTTPGetAction": httpGet, "wireArgs": flagList}
 	fieldRules = map[string]func(any) any{
 		"command": argumentList(true), "args": argumentList(false), "annotations": annotations, "data": data, "binaryData": unknown, "stringData": unknown, "managedFields": unknown,
 		"mountOptions": mountOptions, "labels": plainMap, "matchLabels": plainMap, "nodeSelector": plainMap, "selector": selector, "unknown": plainMap,
