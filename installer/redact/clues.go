@@ -187,7 +187,7 @@ func decodesToPair(word string, padded bool) bool {
 		data, err = base64.RawURLEncoding.DecodeString(word)
 	}
 	isText := err == nil && utf8.Valid(data) && !strings.ContainsFunc(string(data), func(r rune) bool { return !unicode.IsPrint(r) && !unicode.IsSpace(r) })
-	return isText && (padded && len(word)%4 > 1 || bytes.IndexByte(data, ':') > 0)
+	return isText && !isPublic(data) && (padded && len(word)%4 > 1 || bytes.IndexByte(data, ':') > 0)
 }
 
 // percentEncoded returns where a secret begins in a word with %3A and the like, or -1.
@@ -364,7 +364,7 @@ var (
 // Queries and paths of URLs that are harmless.
 var (
 	queryNames = set(`limit resourceVersion resourceVersionMatch timeout timeoutSeconds watch allowWatchBookmarks sendInitialEvents fieldSelector labelSelector fieldManager fieldValidation force
-		propagationPolicy verbose exclude container follow tailLines pretty dryRun ns n`)
+		propagationPolicy serializable verbose exclude container follow tailLines pretty dryRun ns n`)
 	pathStart = regexp.MustCompile(`^(?:api/v1\b|apis/[a-z0-9.-]+/v[0-9][a-z0-9]*\b|healthz|livez|readyz|version|metrics|openapi|v2(?:/|$)|dashboard|stats|pods|configz|debug|docs/|logs?$)`)
 	pathHosts = regexp.MustCompile(`(?i)^https?://(?:[a-z0-9-]+\.)*(?:kubernetes\.io|k8s\.io|github\.com|etcd\.io|containerd\.io|coredns\.io|cncf\.io|debian\.org|ubuntu\.com|redhat\.com|rockylinux\.org|systemd\.io|freedesktop\.org|golang\.org|go\.dev)/`)
 )

@@ -114,7 +114,7 @@ var errorLine = regexp.MustCompile(`\bline [0-9]+`)
 
 // Lines of files that have only harmless words.
 var (
-	hostsLine    = regexp.MustCompile(`^[0-9A-Fa-f.:]*[.:][0-9A-Fa-f.:]*(%[\w.-]+)?([ \t]+[A-Za-z0-9._-]+)+[ \t]*$`)
+	hostsLine    = regexp.MustCompile(`^(?:[0-9]+\.[0-9.]+|[0-9A-Fa-f]*:[0-9A-Fa-f:]*:[0-9A-Fa-f.]*)(%[\w.-]+)?([ \t]+[A-Za-z0-9._-]+)+[ \t]*$`)
 	resolverLine = regexp.MustCompile(`^(nameserver|search|domain|options|sortlist)([ \t]+[A-Za-z0-9.:_/%-]+)+[ \t]*$`)
 	switchLine   = regexp.MustCompile(`^[a-z]+:([ \t]+(files|dns|systemd|compat|db|myhostname|mymachines|resolve|nis|sss|ldap|winbind|mdns4?(_minimal)?|\[[!A-Z]+=[a-z]+\]))*[ \t]*$`)
 	moduleLine   = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]*[ \t]*$`)
