@@ -29,7 +29,7 @@ var clues = []clue{
 	{[]string{"cmd=", "command"}, regexp.MustCompile(`(?:\bcmd=|\bwith command )\[\\*"?[^\s",\]]+[",\\ ]+([^\s",\\\]].*)`), nil}, // the arguments of a probe
 	{[]string{"-p"}, regexp.MustCompile(`(?:^|[\s"',\[])-u[\w.-]+[\s"',]+(?:\S.*[\s"',])?-p([^\s"',])`), nil},                    // mysql -uroot -pSECRET
 	{[]string{"-p"}, regexp.MustCompile(`(?:^|[\s"'\[(,])-p([A-Za-z][^\s"',=-]*[0-9][^\s"',]*)`), nil},                           // -pSECRET
-	{[]string{"@"}, regexp.MustCompile(`(?:^|[\s"'(\[=/,])[\w.+-]+:([^\s:/@"',]+@[\w.\[-]+)`), func(g []string, _ string) bool {
+	{[]string{"@"}, regexp.MustCompile(`(?:^|[\s"'(\[=/,])[\w.+-]+:([^\s:/@"',]+@[\w.\[/-]+)`), func(g []string, _ string) bool {
 		return !strings.HasSuffix(g[1], "@sha256")
 	}}, // robot:SECRET@registry
 	{[]string{"certificate key"}, regexp.MustCompile(`(?i)\bcertificate key[: ]+([0-9a-f]{64})\b`), nil},
@@ -51,7 +51,7 @@ var clues = []clue{
 	{strings.Fields("pass pw key token secret cred auth"), regexp.MustCompile(`\b([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)["']?[ \t]+["']?([^\s"':=][^\s"']*)`), func(g []string, _ string) bool {
 		return suspiciousName(g[1]) && !ordinaryWord.MatchString(g[2])
 	}}, // DB_PASSWORD SECRET
-	{strings.Fields("pass pw auth key secret token cred community"), regexp.MustCompile(`(?i:^|\n|\bset |\bsnmp )\s*["']?([A-Za-z][\w.-]*)["']?[ \t]+["']?([^\s"':=][^\s"']*)`), func(g []string, rest string) bool {
+	{strings.Fields("pass pw psk auth key secret token cred community"), regexp.MustCompile(`(?i:^|\n|\bset |\bsnmp )\s*["']?([A-Za-z][\w.-]*)["']?[ \t]+["']?([^\s"':=][^\s"']*)`), func(g []string, rest string) bool {
 		return suspiciousName(g[1]) && !ordinaryWord.MatchString(g[2]) && (len(wordsOf(g[1])) > 1 || !secretWords[strings.ToLower(g[1])] || !strings.ContainsAny(strings.TrimSpace(rest), " \t"))
 	}}, // requirepass SECRET
 	{[]string{"\x00", `\0`, `\x00`, `\u0000`, "^@"}, regexp.MustCompile(`(?s)(?:^|\s)([^\s]*?(?:\x00|\\0|\\x00|\\u0000|\^@).)`), nil}, // /proc/1/environ
@@ -60,12 +60,16 @@ var clues = []clue{
 	{[]string{"?"}, regexp.MustCompile(`(?m)^\s*\? ["']?([\w.-]+)["']?(\s*)$`), hasSecretName},           // YAML: the value is on the next line
 	{[]string{">"}, regexp.MustCompile(`(?m)^\s*<(?:\w+:)?([\w.-]+)(?:\s[^>]*)?>(\s*)$`), hasSecretName}, // XML: the same
 	{[]string{"pass"}, regexp.MustCompile(`(?i)\b(?:password|passwd|passphrase|passwort)s?(?: (?:is|was|of|for))?[ \t]+([^\s:=]\S*)`), notOrdinary},
+	{[]string{"key"}, regexp.MustCompile(`(?i)\b(?:unseal|recovery|preshared|pre-shared|shared|signing|encryption|master|private|license|secret|access|api)[ -]key(?: [0-9]+)?[ \t]*[:=]?[ \t]+["']?([^\s:="']\S*)`), func(g []string, _ string) bool {
+		return !ordinaryWord.MatchString(g[1]) && !strings.HasPrefix(g[1], "/")
+	}}, // Unseal Key 1: SECRET
+	{[]string{"echo ", "printf ", "<<<"}, regexp.MustCompile(`(?:(?:^|[\s"'(;])(?:echo|printf)[ \t]+(?:-[neE]+[ \t]+)?([^\s|][^|]*\|)|<<<\s*(\S))`), nil}, // echo SECRET | app
 	{[]string{"token", "key"}, regexp.MustCompile(`(?i)\b(?:token|secret key|api key|access key)(?: is| was)?[ \t]+["'\x60]([^\s"'\x60]+)`), nil},
 	{[]string{"token"}, regexp.MustCompile(`(?i)\btoken\s+([a-z0-9._~+/-]*[a-z][0-9][a-z0-9._~+/-]*|[a-z0-9._~+/-]*[0-9][a-z][a-z0-9._~+/-]*)`), nil},
 	{[]string{"pass", "pwd", "key", "token", "secret", "cred", "auth"}, regexp.MustCompile(`\b([A-Za-z]+(?:_[A-Za-z]+)+|[a-z]+(?:[A-Z][a-z]+)+)[ \t]+["']?([^\s"']*[0-9][^\s"']*)`), func(g []string, _ string) bool { return suspiciousName(g[1]) }},
 	{[]string{"-u", "--user", "sshpass"}, regexp.MustCompile(`(?:(?:^|[\s"',\[])(?:-u|--user)["',= ]+["']?([^\s:"']+:\S+)|sshpass\s+-p\s*(\S.*))`), nil},
 	{[]string{"//", `\/\/`}, regexp.MustCompile(`(?is)[a-z][a-z0-9+.-]*:(?:/|\\/){2}(.)`), hasUser},
-	{[]string{"http"}, regexp.MustCompile(`(?i)\bhttps?://[^\s"'?]*\?([^\s"']+)`), hasSecretQuery},
+	{[]string{"?"}, regexp.MustCompile(`/[^\s"'?]*\?([^\s"']+)`), hasSecretQuery},
 	{[]string{"http"}, regexp.MustCompile(`(?i)\bhttps?://[^/\s"',]+/([^\s"'?]+)`), hasSecretPath},
 	{[]string{"-"}, regexp.MustCompile(`(?s)(?:^|[\s"'\[(,])-{1,2}([A-Za-z][A-Za-z0-9._-]*)(=|\\*["']?,?\s+\\*["']?|\\*["'],\\*["'])(\S)`), func(g []string, rest string) bool {
 		return !harmlessFlags[g[1]] && !harmlessValue(g[1], rest) && (g[2] == "=" || suspiciousName(g[1]))
@@ -105,7 +109,7 @@ func hasSecretName(g []string, _ string) bool { return suspiciousName(g[1]) }
 
 var (
 	hexWord      = regexp.MustCompile(`^[0-9a-fA-F]{0,4}$`)
-	harmlessWord = regexp.MustCompile(`^(?:[0-9]{1,5}|tcp|udp|udplite|icmp|icmpv6|ipv6-icmp|sctp|all|esp|ah|gre|vrrp|igmp|ospf|vxlan)$`)
+	harmlessWord = regexp.MustCompile(`^(?:[0-9]{1,5}|tcp|udp|udplite|icmp|icmpv6|ipv6-icmp|sctp|all|esp|ah|gre|vrrp|igmp|ospf|vxlan|strings?|ints?|uint|value|duration|float|file|path|name|port)$`)
 	moduleOrName = regexp.MustCompile(`@(?:sha256|sha512|v[0-9]+\.[0-9])`)
 )
 
@@ -122,7 +126,10 @@ func notOrdinary(g []string, _ string) bool { return !ordinaryWord.MatchString(g
 var ordinaryWord = regexp.MustCompile(`(?i)^(?:tokens?|auth|authentication|authenticator|authorization|requests?|file|files|is|was|for|of|has|and|or|not|the|a|an|to|in|on|at|by|with|from|via|must|cannot|could|should|will|were|are|does|did|can|may|if|when|that|this|hash|hashes|prompt|failed|fails|failure|expired|expires|required|error|errors|err|denied|invalid|missing|mismatch|succeeded|success|disabled|enabled|set|unset|empty|found|provider|providers|plugin|plugins|manager|controller|change|changed|method|methods|type|rejected|ok|handshake|store|server|client|data|value|values|key|keys)[,.;)"']*$`)
 
 // suspicion returns where a secret begins in a text, or -1.
-func suspicion(text string) int {
+func suspicion(text string) int { return suspicionIn(text, 3) }
+
+// suspicionIn also looks for a secret in a text that is encoded depth times.
+func suspicionIn(text string, depth int) int {
 	first := -1
 	see := func(at int) {
 		if at > 0 && strings.HasPrefix(text[at-1:], Marker) {
@@ -136,7 +143,7 @@ func suspicion(text string) int {
 	see(encodedWord(text))
 	see(assignedSecret(text))
 	see(commandSecret(text))
-	see(percentEncoded(text))
+	see(encodedSecret(text, depth))
 	folded := strings.ToLower(text)
 	for _, c := range clues {
 		if slices.ContainsFunc(c.needs, func(part string) bool { return strings.Contains(folded, part) }) {
@@ -190,37 +197,35 @@ func decodesToPair(word string, padded bool) bool {
 	return isText && !isPublic(data) && (padded && len(word)%4 > 1 || bytes.IndexByte(data, ':') > 0)
 }
 
-// percentEncoded returns where a secret begins in a word with %3A and the like, or -1.
-func percentEncoded(text string) int {
-	if !strings.Contains(text, "%") {
+// encodedSecret returns where a secret begins in a text with %3A, \u003d and the like, or -1.
+func encodedSecret(text string, depth int) int {
+	if depth == 0 || !strings.ContainsAny(text, `%\\`) {
 		return -1
 	}
-	for _, at := range encodedWords.FindAllStringIndex(text, -1) {
-		word := text[at[0]:at[1]]
-		decoded := percentCode.ReplaceAllStringFunc(word, func(code string) string {
-			b, _ := strconv.ParseUint(code[1:], 16, 8) // the pattern has two digits
-			return string([]byte{byte(b)})
-		})
-		begin := suspicion(decoded)
-		if begin < 0 {
-			continue
+	var decoded strings.Builder
+	var places []int // where each byte of the decoded text is
+	for i := 0; i < len(text); i++ {
+		places = append(places, i)
+		if m := encodedByte.FindStringSubmatch(text[i:min(i+6, len(text))]); m != nil {
+			b, _ := strconv.ParseUint(m[1], 16, 8) // the pattern has two digits
+			decoded.WriteByte(byte(b))
+			i += len(m[0]) - 1
+		} else {
+			decoded.WriteByte(text[i])
 		}
-		i := 0
-		for ; begin > 0; begin-- {
-			if percentCode.MatchString(word[i:min(i+3, len(word))]) {
-				i += 2
-			}
-			i++
-		}
-		return at[0] + i
 	}
-	return -1
+	if decoded.Len() == len(text) { // no codes
+		return -1
+	}
+	at := suspicionIn(decoded.String(), depth-1)
+	if at >= 0 {
+		at = append(places, len(text))[at]
+	}
+	return at
 }
 
-var (
-	encodedWords = regexp.MustCompile(`[^\s"']*%[0-9A-Fa-f]{2}[^\s"']*`)
-	percentCode  = regexp.MustCompile(`%[0-9A-Fa-f]{2}`)
-)
+// encodedByte matches a text that begins with a byte in the codes of URLs, JSON and Go.
+var encodedByte = regexp.MustCompile(`^(?:%|\\u00|\\x)([0-9A-Fa-f]{2})`)
 
 // assignedSecret returns where the value of a name begins that looks like that of a secret, or -1.
 func assignedSecret(text string) int {
@@ -239,7 +244,7 @@ func assignedSecret(text string) int {
 			last = bare[start]
 		}
 		switch {
-		case name == "", text[i] == '>' && last != '<' && last != '"' && last != '\'', last == '/' && (bare != before || strings.HasSuffix(name, ".key")): // a path
+		case name == "", text[i] == '>' && (last == 0 || !strings.ContainsRune("<\"':", rune(last))), last == '/' && (bare != before || strings.HasSuffix(name, ".key")): // a path
 			continue
 		}
 		value := strings.TrimLeft(text[i+1:], "=>")
@@ -324,17 +329,25 @@ func secretAssignment(name string, separator byte, value string) bool {
 		return !objectKey.MatchString(value) && (value != "" || separator != '>')
 	case strings.HasSuffix(base, "dockerconfigjson"), strings.HasSuffix(base, "dockercfg"):
 		return true
+	case belowAny(name, value == "" && separator == ':'):
+		return !emptyList.MatchString(value)
 	case suspiciousName(base):
 		return strings.Trim(strings.TrimSpace(value), `"'\`) != "" && !strings.HasPrefix(value, `"",`) || value == "" && separator != '>'
 	}
 	return separator == '=' && envName.MatchString(base) && !harmlessVariables[base] && !argumentVariables[base] && !packetNames[base] && value != "" && value[0] != '='
 }
 
+// belowAny reports whether a name, or one before a dot in it, has values of any kind.
+func belowAny(name string, opens bool) bool {
+	return slices.ContainsFunc(strings.Split(strings.ToLower(name), "."), func(part string) bool { return anyBelow[part] && (opens || !plainBelow[part]) })
+}
+
 var (
-	envName = regexp.MustCompile(`^[A-Z][A-Z0-9_]{2,}$`)
+	envName = regexp.MustCompile(`^(?:[A-Z][A-Z0-9_]{2,}|[A-Z][A-Z0-9]*_[A-Za-z0-9_]+)$`)
 	goType  = regexp.MustCompile(`^(?:v[0-9][a-z0-9]*|core)\.[A-Z]`)
 	// emptyValue matches nothing in quotes, as in a structured log: secret="" err=…
 	emptyValue = regexp.MustCompile(`^(?:""|\\+"\\+"|\\*'')(?:[\s,})\]\\]|$)`)
+	emptyList  = regexp.MustCompile(`^["'\\]*(?:\[\]|\{\}|map\[\]|<nil>|null)`)
 	// failure matches a reason: failed to fetch token: serviceaccounts "x" is forbidden.
 	failure = regexp.MustCompile(`^(?:[a-z]+ \\*"[a-z0-9.-]+\\*" (?:is forbidden|not found)|server message: |Get \\*"https?://|open /[\w./-]+: (?:no such file or directory|permission denied))`)
 	// objectKey matches the key of an object in a log of Kubernetes: "kube-system/coredns".

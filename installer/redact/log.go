@@ -13,6 +13,10 @@ import (
 // Line redacts a text without a structure, such as a message: from what looks like a secret to
 // the end of the text, also if it has more lines.
 func Line(text string) string {
+	if redacted, ok := recordInJSON(text); ok {
+		return redacted
+	}
+	text = objectsIn(text)
 	if i := suspicion(text); i >= 0 {
 		return text[:i] + Marker
 	}
@@ -329,4 +333,4 @@ func isOpen(line string, at int) bool {
 		strings.Count(value, `"`)%2 == 1 || strings.Count(value, "'")%2 == 1 || strings.Count(value, "[") > strings.Count(value, "]") || strings.Count(value, "{") > strings.Count(value, "}")
 }
 
-var openBlock = regexp.MustCompile(`^(?:[|>][-+0-9]*|<<[-~]?['"]?\w+['"]?)$`)
+var openBlock = regexp.MustCompile(`^(?:#.*|(?:.*\s)?[|>][-+0-9]*|<<[-~]?['"]?\w+['"]?)$`)

@@ -28,7 +28,7 @@ var harmlessFlags = set(flagsText)
 var separateValues = set("conf config kubeconfig namespace id address")
 
 // harmlessVariables are the environment variables whose values are not secrets.
-var harmlessVariables = set(`PATH LANG LC_ALL TZ HOME USER SHELL TERM GOGC GOMAXPROCS GODEBUG GOMEMLIMIT GOTRACEBACK
+var harmlessVariables = set(`KUBECONFIG PATH LANG LC_ALL TZ HOME USER SHELL TERM GOGC GOMAXPROCS GODEBUG GOMEMLIMIT GOTRACEBACK
 	KUBERNETES_SERVICE_HOST KUBERNETES_SERVICE_PORT KUBERNETES_SERVICE_PORT_HTTPS KUBERNETES_PORT POD_NAME POD_NAMESPACE POD_IP POD_IPS NODE_NAME NODE_IP HOST_IP
 	EVENT_QUEUE_DEPTH CONT_WHEN_CACHE_NOT_READY FLANNEL_NETWORK FLANNEL_IPV6_NETWORK FLANNEL_SUBNET FLANNEL_IPV6_SUBNET FLANNEL_MTU FLANNEL_IPMASQ
 	NAME VERSION ID ID_LIKE PRETTY_NAME VERSION_ID VERSION_CODENAME DEBIAN_VERSION_FULL UBUNTU_CODENAME VARIANT VARIANT_ID PLATFORM_ID CPE_NAME ANSI_COLOR LOGO
@@ -49,7 +49,7 @@ var kernelNames = set(`BOOT_IMAGE root ro rw rootfstype rootflags rootwait rootd
 
 // packetNames are those in the kernel's messages about packets and processes, which look like
 // variables.
-var packetNames = set("MAC SRC DST LEN TOS PREC TTL PROTO SPT DPT SEQ ACK WINDOW RES SYN URGP MARK PHYSIN PHYSOUT UID GID PID TYPE CODE MTU FLOWLBL HOPLIMIT AVC SHA256 SHA512 FLAGS CPU SKID AKID SN")
+var packetNames = set("CIDR MAC SRC DST LEN TOS PREC TTL PROTO SPT DPT SEQ ACK WINDOW RES SYN URGP MARK PHYSIN PHYSOUT UID GID PID TYPE CODE MTU FLOWLBL HOPLIMIT AVC SHA256 SHA512 FLAGS CPU SKID AKID SN")
 
 // runtimeNames are names in the CRI's description of containerd whose values are not secrets.
 var runtimeNames = set(`status conditions type reason message config runtimeHandlers features name golang lastCNILoadStatus cniconfig PluginDirs PluginConfDir PluginMaxConfNum Prefix Networks Config Name CNIVersion IFName
@@ -98,6 +98,13 @@ var recordLists = set("errors remote-peer-urls remote-peer-urls-from-cluster add
 // recordNames are names below a field of a log's records whose values are not secrets.
 var recordNames = set("name namespace kind uid apiVersion apiGroup group version resource subresource verb code reason status phase node container image ip port")
 
+// anyBelow are names in texts whose value has names and values of any kind; plainBelow are those that may also
+// have a harmless text.
+var (
+	anyBelow   = set("env envs environ environment header headers stringdata data args command parameters annotations")
+	plainBelow = set("data args command parameters annotations")
+)
+
 // corefileNames are plugins and options of CoreDNS whose arguments are not secrets.
 var corefileNames = set(`errors health ready kubernetes prometheus forward cache loop reload loadbalance hosts log debug any bind bufsize cancel chaos class consolidate lameduck pods fallthrough ttl
 	endpoint_pod_names namespaces labels kubeconfig noendpoints ignore max_fails expire policy prefer_udp force_tcp max_concurrent health_check tls_servername except success denial prefetch serve_stale
@@ -138,11 +145,11 @@ func init() { // they refer to functions that refer to them
 
 // secretWords are the words of a name whose value is a secret.
 var secretWords = set(`pass passw passwd password passwords passphrase passwort passcode pw pwd secret secrets token tokens cred creds credential credentials auth authorization authentication bearer
-	cookie cookies jwt jws apikey privkey privatekey dsn otp totp pin psk sas sig signature hmac salt seed mnemonic license licence login session identitytoken registrytoken htpasswd userinfo masterauth community
+	cookie cookies jwt jws apikey privkey privatekey dsn otp totp pin psk sas sig signature hmac salt seed mnemonic license licence login session identitytoken registrytoken htpasswd userinfo masterauth community rocommunity rwcommunity sessionid sid jsessionid phpsessid kek dek unsealkey presharedkey phrase
 	kennwort geheim mdp passe contraseña senha wachtwoord пароль clave`)
 
 // keyWords make a key secret.
-var keyWords = set("api access subscription secret private priv signing encryption encrypt license licence session certificate master shared ssh gpg pgp rsa aes hmac service account client server data root crypto cookie auth token base fastopen storage deploy webhook app")
+var keyWords = set("api access subscription secret private priv signing encryption encrypt license licence session certificate master shared ssh gpg pgp rsa aes hmac service account client server data root crypto cookie auth token base fastopen storage deploy webhook app unseal recovery preshared kek")
 
 // harmlessEnds are last words of names whose values describe a secret, and are none.
 var harmlessEnds = set(`file files path dir directory name names ttl type types mode modes expiration seconds count size length version method methods namespace usage cleaner controller plugin plugins provider
