@@ -27,7 +27,7 @@ func Arguments(words []string, program bool) []string {
 		switch {
 		case i == 0 && program && programWord.MatchString(word), expansion.MatchString(word):
 			out[i] = word
-		case m != nil && m[3] != "" && (!value || harmlessFlags[m[2]]):
+		case m != nil && m[3] != "" && (!value && (m[1] == "--" || len(m[2]) == 1) || harmlessFlags[m[2]]): // not -pSEC=RET
 			out[i] = m[1] + m[2] + "=" + flagValue(m[2], m[3][1:])
 		case m != nil && m[3] == "" && (!value && (m[1] == "--" || len(m[2]) == 1) || harmlessFlags[m[2]]): // not -pSECRET
 			out[i] = word

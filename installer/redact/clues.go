@@ -60,6 +60,7 @@ var clues = []clue{
 	{[]string{"?"}, regexp.MustCompile(`(?m)^\s*\? ["']?([\w.-]+)["']?(\s*)$`), hasSecretName},           // YAML: the value is on the next line
 	{[]string{">"}, regexp.MustCompile(`(?m)^\s*<(?:\w+:)?([\w.-]+)(?:\s[^>]*)?>(\s*)$`), hasSecretName}, // XML: the same
 	{[]string{"pass"}, regexp.MustCompile(`(?i)\b(?:password|passwd|passphrase|passwort)s?(?: (?:is|was|of|for))?[ \t]+([^\s:=]\S*)`), notOrdinary},
+	{[]string{"：", "＝"}, regexp.MustCompile(`([\pL\pN_.-]+)[\s"']*[：＝]\s*(\S)`), hasSecretName},
 	{[]string{"key"}, regexp.MustCompile(`(?i)\b(?:unseal|recovery|preshared|pre-shared|shared|signing|encryption|master|private|license|secret|access|api)[ -]key(?: [0-9]+)?[ \t]*[:=]?[ \t]+["']?([^\s:="']\S*)`), func(g []string, _ string) bool {
 		return !ordinaryWord.MatchString(g[1]) && !strings.HasPrefix(g[1], "/")
 	}}, // Unseal Key 1: SECRET
@@ -233,7 +234,7 @@ func assignedSecret(text string) int {
 		if text[i] != ':' && text[i] != '=' && text[i] != '>' {
 			continue
 		}
-		before := strings.TrimRight(text[:i], " \t")
+		before := strings.TrimRightFunc(text[:i], unicode.IsSpace)
 		bare := strings.TrimRight(before, "\"'`\\]")
 		start := strings.LastIndexFunc(bare, func(r rune) bool {
 			return !unicode.IsLetter(r) && !unicode.IsDigit(r) && r != '_' && r != '.' && r != '-'
@@ -248,8 +249,9 @@ func assignedSecret(text string) int {
 			continue
 		}
 		value := strings.TrimLeft(text[i+1:], "=>")
+		opens := strings.HasPrefix(strings.TrimLeft(value, " \t"), "\n")
 		value = strings.TrimLeft(value, " \t\n")
-		if isSecretValue(name, text[i], value) {
+		if isSecretValue(name, text[i], value) || opens && belowAny(name, true) {
 			return len(text) - len(value)
 		}
 	}

@@ -130,7 +130,7 @@ func TestEnd(t *testing.T) {
 // TestRecordInJSON: the fields of a record keep their order, and those without a secret their values.
 func TestRecordInJSON(t *testing.T) {
 	for line, want := range map[string]string{
-		`{"level":"info","msg":"a <b>","env":["x=y"],"took":1.50,"z":{"name":"n","x":"y"}}`: `{"level":"info","msg":"a <b>","env":["[redacted]"],"took":1.50,"z":{"name":"n","x":"[redacted]"}}`,
+		`{"level":"info","msg":"a <b>","env":["x=y"],"took":1.50,"z":{"name":"n","x":"y"}}`: `{"level":"info","msg":"a <b>","env":"[redacted]","took":1.50,"z":{"name":"n","x":"[redacted]"}}`,
 		`{"ts":"x", "msg":"it failed: password=x y", "error": "kept"}`:                      `{"ts":"x", "msg":"it failed: password=[redacted]", "error": "kept"}`,
 		`{"level":"info","args":["etcd","--name=a","-p","x"],"token":"x"}`:                  `{"level":"info","args":["etcd","--name=a","-p","[redacted]"],"token":"[redacted]"}`,
 	} {

@@ -13,6 +13,9 @@ import (
 // Line redacts a text without a structure, such as a message: from what looks like a secret to
 // the end of the text, also if it has more lines.
 func Line(text string) string {
+	if strings.Contains(text, "\x1b") {
+		text = colors.ReplaceAllString(text, "")
+	}
 	if redacted, ok := recordInJSON(text); ok {
 		return redacted
 	}
@@ -45,13 +48,16 @@ var logPrefix = regexp.MustCompile(`^(?:\S+ (stdout|stderr) [FP](?::\S*)?|[0-9-]
 
 // record matches the beginning of a record in the logs of Kubernetes' components, etcd,
 // containerd, CoreDNS and flannel.
-var record = regexp.MustCompile(`^\s*(?:[IWEF][0-9]{4} [0-9]{2}:[0-9]{2}:[0-9]{2}\.|time="?[0-9]{4}-|level=[a-z]+ |\{(?:".*,)?"(?:level|severity|ts|time|timestamp|@timestamp|msg|message)": ?["0-9]|\[(?:INFO|WARNING|ERROR|DEBUG|FATAL)\] |[0-9]{4}[-/][0-9]{2}[-/][0-9]{2}[ T][0-9]{2}:)`)
+var record = regexp.MustCompile(`^\s*(?:[IWEF][0-9]{4} [0-9]{2}:[0-9]{2}:[0-9]{2}\.|time="?[0-9]{4}-|level=[a-z]+ |\{\s*(?:".*,\s*)?"(?:level|severity|ts|time|timestamp|@timestamp|msg|message)"\s*:\s*["0-9]|\[(?:INFO|WARNING|ERROR|DEBUG|FATAL)\] |[0-9]{4}[-/][0-9]{2}[-/][0-9]{2}[ T][0-9]{2}:)`)
 
 // isRecord reports whether a line without its prefix begins a record. Each line of the kernel
 // and of systemd does.
 func isRecord(process, line string) bool {
 	return process == "kernel" || process == "systemd" || record.MatchString(line)
 }
+
+// colors matches what terminals do not show: it may be between a name and its value.
+var colors = regexp.MustCompile(`\x1b\[[0-9;?]*[A-Za-z]`)
 
 // lines redacts line by line, each stream and each process by itself. begins reports whether a line
 // begins a record, which ends what follows a secret; nil means that each line does, unless something
@@ -66,7 +72,7 @@ func lines(text []byte, begins func(process, line string) bool, cut int) []byte 
 		return readers[source]
 	}
 	r := of("") // a line without a prefix continues the one before it
-	return eachLine(cutKey(joinParts(text)), func(line string) string {
+	return eachLine(cutKey(joinParts(colors.ReplaceAll(text, nil))), func(line string) string {
 		m := logPrefix.FindStringSubmatch(line)
 		if m == nil {
 			return r.next("", line)
@@ -196,11 +202,11 @@ var kernelLog = regexp.MustCompile(`(?i)^(.*\bkernel command line: |command line
 func objectsIn(line string) string {
 	var out strings.Builder
 	for {
-		start := strings.Index(line, `{"`)
-		if start < 0 {
+		start := objectBegin.FindStringIndex(line)
+		if start == nil {
 			break
 		}
-		d := json.NewDecoder(strings.NewReader(line[start:]))
+		d := json.NewDecoder(strings.NewReader(line[start[0]:]))
 		d.UseNumber()
 		var object map[string]any
 		if d.Decode(&object) != nil {
@@ -210,11 +216,13 @@ func objectsIn(line string) string {
 		if err != nil {
 			break
 		}
-		out.WriteString(line[:start] + redacted)
-		line = line[start+int(d.InputOffset()):]
+		out.WriteString(line[:start[0]] + redacted)
+		line = line[start[0]+int(d.InputOffset()):]
 	}
 	return out.String() + line
 }
+
+var objectBegin = regexp.MustCompile(`\{\s*"`)
 
 // recordInJSON redacts a record of a log that is a JSON object: texts as messages, lists and objects
 // as structures. The fields keep their order.

@@ -146,7 +146,7 @@ func init() { // they refer to functions that refer to them
 // secretWords are the words of a name whose value is a secret.
 var secretWords = set(`pass passw passwd password passwords passphrase passwort passcode pw pwd secret secrets token tokens cred creds credential credentials auth authorization authentication bearer
 	cookie cookies jwt jws apikey privkey privatekey dsn otp totp pin psk sas sig signature hmac salt seed mnemonic license licence login session identitytoken registrytoken htpasswd userinfo masterauth community rocommunity rwcommunity sessionid sid jsessionid phpsessid kek dek unsealkey presharedkey phrase
-	kennwort geheim mdp passe contraseña senha wachtwoord пароль clave`)
+	kennwort geheim mdp passe contraseña senha wachtwoord пароль clave hasło heslo parola salasana lösenord adgangskode jelszó şifre`)
 
 // keyWords make a key secret.
 var keyWords = set("api access subscription secret private priv signing encryption encrypt license licence session certificate master shared ssh gpg pgp rsa aes hmac service account client server data root crypto cookie auth token base fastopen storage deploy webhook app unseal recovery preshared kek")
@@ -189,7 +189,7 @@ func isSecretWord(word string) bool {
 }
 
 // secretEnds end words such as dbpassword and accesskey.
-var secretEnds = strings.Fields("password passwd pass pwd pw pswd passwort secret token creds apikey accesskey secretkey masterkey encryptionkey signingkey appkey subscriptionkey")
+var secretEnds = strings.Fields("密码 密碼 口令 パスワード 비밀번호 password passwd pass pwd pw pswd passwort secret token creds apikey accesskey secretkey masterkey encryptionkey signingkey appkey subscriptionkey")
 
 // wordsOf returns the words of a name in lower case: those of apiKey, API_KEY and api-key.
 func wordsOf(name string) (words []string) {
