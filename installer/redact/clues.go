@@ -37,14 +37,14 @@ var clues = []clue{
 	{[]string{"eyj"}, regexp.MustCompile(`(?:^|[^A-Za-z0-9])(eyJ[A-Za-z0-9_-]{6,})`), nil},
 	{folded(vendorPrefixes), vendorPattern, nil},
 	{[]string{"bearer", "basic", "digest", "negotiate", "apikey"}, regexp.MustCompile(`(?i)\b(?:bearer|basic|digest|negotiate|apikey)(?:[ :=]|\\")+([^\s:"'=,;]+)`), notOrdinary},
-	{shortOptions, regexp.MustCompile(`(?i:^|[\s"'\[(,])-(?:p|pw|w|a)[\s"',]+([^\s"',-][^\s"',]*)`), notNumber},                                                             // app -p SECRET
-	{[]string{"identified"}, regexp.MustCompile(`(?i)\bidentified\s+(?:with\s+\S+\s+)?(?:by|as)\s+(?:password\s+)?(\S)`), nil},                                              // SQL
-	{[]string{"('", "(\"", `(\"`, "(`"}, regexp.MustCompile("([A-Za-z][\\w.-]*)\\(\\\\*[\"'`]([^\"'`\\\\])"), hasSecretName},                                                // SetPassword("SECRET")
-	{[]string{"pass", "pwd"}, regexp.MustCompile(`(?i)(?:password|passwd|passphrase|passwort|pwd)[\[({<|;]\\*["']?([^\s"'\])}>|;\\])`), nil},                                // password[SECRET]
-	{[]string{"',", `",`}, regexp.MustCompile(`["']([A-Za-z][\w.-]*)\\*["'],\s*\\*["']([^"'\\])`), hasSecretName},                                                           // ("password", "SECRET")
-	{[]string{"@"}, regexp.MustCompile(`(?:^|[\s"'=(:])[A-Za-z][\w.-]*/([^\s@]+@[\w./\[-]+)`), notModule},                                                                   // scott/SECRET@database
-	{[]string{":"}, regexp.MustCompile(`^["'\s]*([\w.*-]+):(?:[0-9]{2,5}|\*):[^:\s]+:[^:\s]+:(\S)`), func(g []string, _ string) bool { return !hexWord.MatchString(g[1]) }}, // .pgpass
-	{[]string{"$", "{s"}, regexp.MustCompile(`\$(?:1|2[abxy]?|5|6|7|y|gy|md5|apr1|argon2id?|argon2i|scrypt|pbkdf2[\w-]*|sha1)\$\S|\{(?:S?SHA[0-9]*|CRYPT|S?MD5)\}\S`), nil}, // a password's hash
+	{shortOptions, regexp.MustCompile(`(?i:^|[\s"'\[(,])-(?:p|pw|w|a)[\s"',]+([^\s"',-][^\s"',]*)`), notNumber},                                                                         // app -p SECRET
+	{[]string{"identified"}, regexp.MustCompile(`(?i)\bidentified\s+(?:with\s+\S+\s+)?(?:by|as)\s+(?:password\s+)?(\S)`), nil},                                                          // SQL
+	{[]string{"('", "(\"", `(\"`, "(`"}, regexp.MustCompile("([A-Za-z][\\w.-]*)\\(\\\\*[\"'`]([^\"'`\\\\])"), hasSecretName},                                                            // SetPassword("SECRET")
+	{[]string{"pass", "pwd"}, regexp.MustCompile(`(?i)(?:password|passwd|passphrase|passwort|pwd)[\[({<|;]\\*["']?([^\s"'\])}>|;\\])`), nil},                                            // password[SECRET]
+	{[]string{"',", `",`, `, "`, `,"`, ",<<", ", '", ", u'", ", b'"}, regexp.MustCompile(`(?:["']|[{(\[]\s*)([A-Za-z][\w.-]*)\\*["']?,\s*\\*(?:<<|[ub])?["']([^"'\\])`), hasSecretName}, // ("password", "SECRET")
+	{[]string{"@"}, regexp.MustCompile(`(?:^|[\s"'=(:])[A-Za-z][\w.-]*/([^\s@]+@[\w./\[-]+)`), notModule},                                                                               // scott/SECRET@database
+	{[]string{":"}, regexp.MustCompile(`^["'\s]*([\w.*-]+):(?:[0-9]{2,5}|\*):[^:\s]+:[^:\s]+:(\S)`), func(g []string, _ string) bool { return !hexWord.MatchString(g[1]) }},             // .pgpass
+	{[]string{"$", "{s"}, regexp.MustCompile(`\$(?:1|2[abxy]?|5|6|7|y|gy|md5|apr1|argon2id?|argon2i|scrypt|pbkdf2[\w-]*|sha1)\$\S|\{(?:S?SHA[0-9]*|CRYPT|S?MD5)\}\S`), nil},             // a password's hash
 	{opened, structure, nil}, // Env:[name=SECRET]
 	{[]string{"auth", "pass", "login"}, regexp.MustCompile(`(?:^|[\s"'>])(?:AUTH|PASS|(?:LOGIN\s+\S+))["']?[ \t]+["']?([^\s"':=][^\s"']*)`), notOrdinary}, // Redis, SMTP, FTP, IMAP
 	{[]string{"cred"}, regexp.MustCompile(`(?i)\bcred(?:ential)?s?[: ]+([^\s:/]+[:/]\S)`), nil},
@@ -59,7 +59,7 @@ var clues = []clue{
 	{[]string{"putty-"}, regexp.MustCompile(`PuTTY-User-Key-File`), nil},
 	{[]string{"?"}, regexp.MustCompile(`(?m)^\s*\? ["']?([\w.-]+)["']?(\s*)$`), hasSecretName},           // YAML: the value is on the next line
 	{[]string{">"}, regexp.MustCompile(`(?m)^\s*<(?:\w+:)?([\w.-]+)(?:\s[^>]*)?>(\s*)$`), hasSecretName}, // XML: the same
-	{[]string{"pass"}, regexp.MustCompile(`(?i)\b(?:password|passwd|passphrase|passwort)s?(?: (?:is|was|of|for))?[ \t]+([^\s:=]\S*)`), notOrdinary},
+	{[]string{"pass"}, regexp.MustCompile(`(?i)\b(?:password|passwd|passphrase|passwort)s?(?: (?:is|was|of|for|set|now|to|from)){0,4}[ \t]+([^\s:=]\S*)`), notOrdinary},
 	{[]string{"：", "＝"}, regexp.MustCompile(`([\pL\pN_.-]+)[\s"']*[：＝]\s*(\S)`), hasSecretName},
 	{[]string{"key"}, regexp.MustCompile(`(?i)\b(?:unseal|recovery|preshared|pre-shared|shared|signing|encryption|master|private|license|secret|access|api)[ -]key(?: [0-9]+)?[ \t]*[:=]?[ \t]+["']?([^\s:="']\S*)`), func(g []string, _ string) bool {
 		return !ordinaryWord.MatchString(g[1]) && !strings.HasPrefix(g[1], "/")
@@ -334,7 +334,7 @@ func secretAssignment(name string, separator byte, value string) bool {
 	case belowAny(name, value == "" && separator == ':'):
 		return !emptyList.MatchString(value)
 	case suspiciousName(base):
-		return strings.Trim(strings.TrimSpace(value), `"'\`) != "" && !strings.HasPrefix(value, `"",`) || value == "" && separator != '>'
+		return strings.Trim(strings.TrimSpace(value), `"'\`) != "" && !strings.HasPrefix(value, `"",`) || value == "" && separator != '>' || openQuote.MatchString(value)
 	}
 	return separator == '=' && envName.MatchString(base) && !harmlessVariables[base] && !argumentVariables[base] && !packetNames[base] && value != "" && value[0] != '='
 }
@@ -349,7 +349,9 @@ var (
 	goType  = regexp.MustCompile(`^(?:v[0-9][a-z0-9]*|core)\.[A-Z]`)
 	// emptyValue matches nothing in quotes, as in a structured log: secret="" err=…
 	emptyValue = regexp.MustCompile(`^(?:""|\\+"\\+"|\\*'')(?:[\s,})\]\\]|$)`)
-	emptyList  = regexp.MustCompile(`^["'\\]*(?:\[\]|\{\}|map\[\]|<nil>|null)`)
+	// openQuote matches a value that begins on this line and is on the next one.
+	openQuote = regexp.MustCompile(`^\s*(?:"""|\x27\x27\x27|["\x27\\])\s*$`)
+	emptyList = regexp.MustCompile(`^["'\\]*(?:\[\]|\{\}|map\[\]|<nil>|null)`)
 	// failure matches a reason: failed to fetch token: serviceaccounts "x" is forbidden.
 	failure = regexp.MustCompile(`^(?:[a-z]+ \\*"[a-z0-9.-]+\\*" (?:is forbidden|not found)|server message: |Get \\*"https?://|open /[\w./-]+: (?:no such file or directory|permission denied))`)
 	// objectKey matches the key of an object in a log of Kubernetes: "kube-system/coredns".

@@ -11,7 +11,7 @@ import (
 var clients = set(`curl wget xh http https docker podman nerdctl buildah skopeo oras helm crane regctl mysql mysqladmin mysqldump mysqlimport mysqlsh mariadb mariadb-admin mariadb-dump psql pg_dump pg_restore pg_basebackup
 	ldapsearch ldapadd ldapmodify ldapdelete ldappasswd ldapwhoami sshpass redis-cli valkey-cli mongo mongosh mongodump mongorestore mongoexport mongoimport cqlsh influx sqlplus sqlcmd bcp isql clickhouse-client
 	rabbitmqadmin rabbitmqctl nats mosquitto_pub mosquitto_sub smbclient rpcclient htpasswd keytool openssl kinit kadmin vault consul aws az gcloud rclone restic borg s3cmd ipmitool snmpget snmpwalk snmpset
-	wpa_cli wpa_passphrase iscsiadm useradd usermod chpasswd svn git zip unzip 7z 7za cryptsetup xfreerdp plink lftp ftp swaks msmtp net terraform tofu ssh-keygen ansible ansible-playbook gpg`)
+	wpa_cli wpa_passphrase iscsiadm useradd usermod chpasswd svn git zip unzip 7z 7za cryptsetup xfreerdp plink lftp ftp swaks msmtp net terraform tofu ssh-keygen ansible ansible-playbook gpg grpcurl age sops argocd`)
 
 // harmlessPrograms have options that nobody uses for secrets.
 var harmlessPrograms = set(`iptables ip6tables iptables-save ip6tables-save iptables-restore ip6tables-restore xtables-nft-multi xtables-legacy-multi nft ip ipset conntrack tc modprobe mount umount systemd-run systemctl journalctl

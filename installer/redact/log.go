@@ -337,8 +337,8 @@ func cutKey(text []byte) []byte {
 // isOpen reports whether a secret that begins at an index continues on the next line.
 func isOpen(line string, at int) bool {
 	value := strings.TrimSpace(line[at:])
-	return value == "" || strings.HasPrefix(value, "-----BEGIN") || strings.HasSuffix(value, `\`) || openBlock.MatchString(value) ||
-		strings.Count(value, `"`)%2 == 1 || strings.Count(value, "'")%2 == 1 || strings.Count(value, "[") > strings.Count(value, "]") || strings.Count(value, "{") > strings.Count(value, "}")
+	return value == "" || strings.Contains(line, "-----BEGIN") || strings.Contains(line, "PRIVATE KEY") || strings.HasSuffix(value, `\`) || openBlock.MatchString(value) ||
+		strings.Count(value, `"`)%2 == 1 || strings.Count(value, "'")%2 == 1 || strings.Count(value, "[") > strings.Count(value, "]") || strings.Count(value, "{") > strings.Count(value, "}") || strings.Count(value, "(") > strings.Count(value, ")")
 }
 
 var openBlock = regexp.MustCompile(`^(?:#.*|(?:.*\s)?[|>][-+0-9]*|<<[-~]?['"]?\w+['"]?)$`)

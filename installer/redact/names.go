@@ -145,7 +145,7 @@ func init() { // they refer to functions that refer to them
 
 // secretWords are the words of a name whose value is a secret.
 var secretWords = set(`pass passw passwd password passwords passphrase passwort passcode pw pwd secret secrets token tokens cred creds credential credentials auth authorization authentication bearer
-	cookie cookies jwt jws apikey privkey privatekey dsn otp totp pin psk sas sig signature hmac salt seed mnemonic license licence login session identitytoken registrytoken htpasswd userinfo masterauth community rocommunity rwcommunity sessionid sid jsessionid phpsessid kek dek unsealkey presharedkey phrase
+	cookie cookies jwt jws apikey privkey privatekey dsn otp totp pin psk sas sig signature hmac salt seed mnemonic license licence login session identitytoken registrytoken htpasswd userinfo masterauth community rocommunity rwcommunity sessionid sid jsessionid phpsessid kek dek unsealkey presharedkey phrase oauth csrf setcookie
 	kennwort geheim mdp passe contraseña senha wachtwoord пароль clave hasło heslo parola salasana lösenord adgangskode jelszó şifre`)
 
 // keyWords make a key secret.

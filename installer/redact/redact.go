@@ -44,7 +44,7 @@ var files = []struct {
 	{"/etc/hosts", words(hostsLine)},
 	{"/etc/resolv.conf", words(resolverLine)},
 	{"/etc/nsswitch.conf", words(switchLine)},
-	{"/etc/modules-load.d/*", words(moduleLine)},
+	{"/etc/modules-load.d/*", modules},
 	{"/etc/sysctl.d/*", parameters},
 }
 
@@ -133,6 +133,17 @@ func words(line *regexp.Regexp) Form {
 			return Marker
 		}))
 	}
+}
+
+// modules redacts a list of modules. Each word may be one: if another line is none, the text is something else.
+func modules(text []byte) []byte {
+	for line := range strings.Lines(string(text)) {
+		line = strings.TrimSpace(line)
+		if line != "" && line != Marker && !strings.ContainsAny(line[:1], "#;") && !moduleLine.MatchString(line) {
+			return opaque(text, "not a list of modules", nil)
+		}
+	}
+	return words(moduleLine)(text)
 }
 
 // parameters redacts the kernel's parameters: numbers and words are kept, unless the name is
