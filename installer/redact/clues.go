@@ -37,7 +37,7 @@ var clues = []clue{
 	{[]string{"eyj"}, regexp.MustCompile(`(?:^|[^A-Za-z0-9])(eyJ[A-Za-z0-9_-]{6,})`), nil},
 	{folded(vendorPrefixes), vendorPattern, nil},
 	{[]string{"bearer", "basic", "digest", "negotiate", "apikey"}, regexp.MustCompile(`(?i)\b(?:bearer|basic|digest|negotiate|apikey)(?:[ :=]|\\")+([^\s:"'=,;]+)`), notOrdinary},
-	{shortOptions, regexp.MustCompile(`(?i:^|[\s"'\[(,])-(?:p|pw|w|a)[\s"',]+([^\s"',-][^\s"',]*)`), notNumber},                                                                         // app -p SECRET
+	{shortOptions, regexp.MustCompile(`(?:^|[\s"'\[(,])-(?:p|pw|w|a)[\s"',]+([^\s"',-][^\s"',]*)`), notNumber},                                                                          // app -p SECRET
 	{[]string{"identified"}, regexp.MustCompile(`(?i)\bidentified\s+(?:with\s+\S+\s+)?(?:by|as)\s+(?:password\s+)?(\S)`), nil},                                                          // SQL
 	{[]string{"('", "(\"", `(\"`, "(`"}, regexp.MustCompile("([A-Za-z][\\w.-]*)\\(\\\\*[\"'`]([^\"'`\\\\])"), hasSecretName},                                                            // SetPassword("SECRET")
 	{[]string{"pass", "pwd"}, regexp.MustCompile(`(?i)(?:password|passwd|passphrase|passwort|pwd)[\[({<|;]\\*["']?([^\s"'\])}>|;\\])`), nil},                                            // password[SECRET]
@@ -68,7 +68,7 @@ var clues = []clue{
 	{[]string{"token", "key"}, regexp.MustCompile(`(?i)\b(?:token|secret key|api key|access key)(?: is| was)?[ \t]+["'\x60]([^\s"'\x60]+)`), nil},
 	{[]string{"token"}, regexp.MustCompile(`(?i)\btoken\s+([a-z0-9._~+/-]*[a-z][0-9][a-z0-9._~+/-]*|[a-z0-9._~+/-]*[0-9][a-z][a-z0-9._~+/-]*)`), nil},
 	{[]string{"pass", "pwd", "key", "token", "secret", "cred", "auth"}, regexp.MustCompile(`\b([A-Za-z]+(?:_[A-Za-z]+)+|[a-z]+(?:[A-Z][a-z]+)+)[ \t]+["']?([^\s"']*[0-9][^\s"']*)`), func(g []string, _ string) bool { return suspiciousName(g[1]) }},
-	{[]string{"-u", "--user", "sshpass"}, regexp.MustCompile(`(?:(?:^|[\s"',\[])(?:-u|--user)["',= ]+["']?([^\s:"']+:\S+)|sshpass\s+-p\s*(\S.*))`), nil},
+	{[]string{"-u", "--user"}, regexp.MustCompile(`(?:^|[\s"',\[])(?:-u|--user)["',= ]*["']?([^\s:"'=]+:\S+)`), nil},
 	{[]string{"//", `\/\/`}, regexp.MustCompile(`(?is)[a-z][a-z0-9+.-]*:(?:/|\\/){2}(.)`), hasUser},
 	{[]string{"?"}, regexp.MustCompile(`/[^\s"'?]*\?([^\s"']+)`), hasSecretQuery},
 	{[]string{"http"}, regexp.MustCompile(`(?i)\bhttps?://[^/\s"',]+/([^\s"'?]+)`), hasSecretPath},

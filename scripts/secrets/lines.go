@@ -11,7 +11,7 @@ import (
 // noBreaks makes one word of a secret: some places have no way to quote.
 func noBreaks(s string) string { return strings.NewReplacer(" ", "_", "\n", "_").Replace(s) }
 
-// option makes the argument of an option of a secret, which does not begin with a dash.
+// argument makes an argument of a secret: what begins with a dash is an option.
 func argument(s string) string { return strings.TrimLeft(s, "-") }
 
 // commandLines returns lines of logs with a command that has the secret in its arguments.
