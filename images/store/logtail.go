@@ -1,9 +1,9 @@
 package store
 
 import (
-	"bytes"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -29,31 +29,35 @@ func LogTail(file string, lines int) []string {
 	if err != nil {
 		return nil
 	}
-	all := redact.Lines(messages(data)) // before they are cut: a secret may begin in an earlier line
+	form := redact.Log
+	if len(data) == tailSize || Rotated(file) {
+		form = redact.End
+	}
+	all := messages(form(data)) // redacted before it is cut: a secret may begin in an earlier line
 	if i := slices.IndexFunc(all, isAppendix); i > 0 {
 		all = all[:i]
 	}
 	return all[max(0, len(all)-lines):]
 }
 
-// messages returns the messages in the CRI's log format: each line is a time, a stream, P for
-// a part of a message or F for its end, and the text. It omits empty messages, and a first
+// Rotated reports whether a container's log has an earlier part: the kubelet rotates at any line.
+func Rotated(file string) bool {
+	earlier, _ := filepath.Glob(file + ".*") // the pattern is valid
+	return len(earlier) > 0
+}
+
+// messages returns the messages in the CRI's log format, of which package redact has joined the
+// parts: each line is a time, a stream, a tag and the text. It omits empty messages, and a first
 // line that is cut off.
 func messages(log []byte) (all []string) {
-	var message strings.Builder
-	for line := range bytes.Lines(log) {
-		fields := bytes.SplitN(bytes.TrimRight(line, "\n"), []byte(" "), 4)
-		if len(fields) < 4 || string(fields[1]) != "stdout" && string(fields[1]) != "stderr" {
+	for line := range strings.Lines(string(log)) {
+		fields := strings.SplitN(strings.TrimRight(line, "\n"), " ", 4)
+		if len(fields) < 4 || fields[1] != "stdout" && fields[1] != "stderr" {
 			continue
 		}
-		message.Write(fields[3])
-		if string(fields[2]) == "P" {
-			continue
-		}
-		if text := strings.TrimRight(message.String(), " \t\r"); text != "" {
+		if text := strings.TrimRight(fields[3], " \t\r"); text != "" {
 			all = append(all, text)
 		}
-		message.Reset()
 	}
 	return all
 }

@@ -4,6 +4,8 @@ package corefile
 
 import (
 	"fmt"
+	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/coredns/corefile-migration/migration"
@@ -61,24 +63,34 @@ func Migrate(from, to, corefile string) (Migration, error) {
 	return m, nil
 }
 
-// Mask replaces the arguments of plugins and of their options, except those that keep accepts,
-// whose option is empty for a plugin. Comments are taken out.
-func Mask(corefile, mask string, keep func(plugin, option string) bool) (string, error) {
+// Mask replaces each argument of a plugin or of its option, whose name is empty for a plugin, that keep
+// does not accept. Options that are no names are arguments, too. Comments are taken out.
+func Mask(corefile, mask string, keep func(plugin, option, argument string) bool) (string, error) {
 	parsed, err := parser.New(corefile)
 	if err != nil {
 		return "", err
 	}
+	masked := func(plugin, option string, arguments []string) (out []string) {
+		for _, a := range arguments {
+			if !keep(plugin, option, a) {
+				a = mask
+			}
+			out = append(out, a)
+		}
+		return slices.Compact(out)
+	}
 	for _, s := range parsed.Servers {
 		for _, p := range s.Plugins {
-			if !keep(p.Name, "") && len(p.Args) > 0 {
-				p.Args = []string{mask}
-			}
+			p.Args = masked(p.Name, "", p.Args)
 			for _, o := range p.Options {
-				if !keep(p.Name, o.Name) && len(o.Args) > 0 {
-					o.Args = []string{mask}
+				o.Args = masked(p.Name, o.Name, o.Args)
+				if !optionName.MatchString(o.Name) && !keep(p.Name, "", o.Name) {
+					o.Name = mask
 				}
 			}
 		}
 	}
 	return parsed.ToString(), nil
 }
+
+var optionName = regexp.MustCompile(`^[a-z][a-z_]*$`)

@@ -68,9 +68,16 @@ func (t *tail) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// file returns a source with a file of the host, which need not exist.
+// file returns a source with a file of the host, which need not exist. A file is read as a whole:
+// the end of a configuration may look like something else.
 func (d *Doctor) file(name, path string, form redact.Form) source {
-	return source{name, form, func(context.Context) ([]byte, error) { return d.readEnd(path) }}
+	return source{name, form, func(context.Context) ([]byte, error) {
+		text, cut, err := d.readEnd(path)
+		if cut {
+			return nil, fmt.Errorf("the file has more than %d bytes", entryLimit)
+		}
+		return text, err
+	}}
 }
 
 // files returns a source for each file that a pattern matches, below a directory in the
@@ -87,26 +94,28 @@ func (d *Doctor) files(directory string, patterns ...string) (list []source) {
 	return list
 }
 
-// readEnd reads the end of a file of the host. A file that does not exist is empty.
-func (d *Doctor) readEnd(path string) ([]byte, error) {
+// readEnd reads the end of a file of the host, and reports whether its beginning was left out. A
+// file that does not exist is empty.
+func (d *Doctor) readEnd(path string) (text []byte, cut bool, err error) {
 	f, err := os.Open(d.Host.Path(path))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
+		return nil, false, nil
 	}
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	defer f.Close()
 	info, err := f.Stat()
 	if err != nil || !info.Mode().IsRegular() {
-		return nil, err
+		return nil, false, err
 	}
 	if size := info.Size(); size > entryLimit {
+		cut = true
 		if _, err := f.Seek(size-entryLimit, 0); err != nil {
-			return nil, err
+			return nil, cut, err
 		}
 	}
 	var out tail
 	_, err = io.Copy(&out, f)
-	return out.kept, err
+	return out.kept, cut, err
 }

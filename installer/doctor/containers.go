@@ -109,9 +109,13 @@ func (d *Doctor) containerLogs() (list []source) {
 		slices.Sort(files)
 		for _, file := range files {
 			path := strings.TrimPrefix(file, strings.TrimSuffix(d.Host.Path("/"), "/"))
-			list = append(list, source{"logs" + strings.TrimPrefix(path, logsDir), redact.Log, func(context.Context) ([]byte, error) {
-				text, err := d.readEnd(path)
-				return after(redact.Log(text), d.began.Add(-d.Options.Since)), err // redacted first: a record may begin before
+			list = append(list, source{"logs" + strings.TrimPrefix(path, logsDir), redacted, func(context.Context) ([]byte, error) {
+				text, cut, err := d.readEnd(path)
+				form := redact.Log
+				if cut || store.Rotated(file) {
+					form = redact.End
+				}
+				return after(form(text), d.began.Add(-d.Options.Since)), err // redacted first: a record may begin before
 			}})
 		}
 	}

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"bytes"
 	"context"
 	"encoding/hex"
 	"errors"
@@ -327,14 +328,19 @@ func (h *Host) LogTail(ctx context.Context, unit, invocation string, lines int) 
 	return lastLines(out, lines)
 }
 
-// lastLines returns the last lines of a log, redacted.
+// lastLines returns the last lines of a log, redacted. A log with all lines that were asked for may
+// have more, which are missing.
 func lastLines(log []byte, lines int) []string {
-	all := strings.Split(strings.TrimRight(string(redact.Log(log)), "\n"), "\n")
+	form := redact.Log
+	if bytes.Count(log, []byte("\n")) >= lines+linesBefore {
+		form = redact.End
+	}
+	all := strings.Split(strings.TrimRight(string(form(log)), "\n"), "\n")
 	return all[max(0, len(all)-lines):]
 }
 
 // linesBefore is how many lines are read before those that are wanted: a secret may begin there.
-const linesBefore = 200
+const linesBefore = redact.CutLines
 
 // booted reports whether this host was booted with systemd (sd_booted(3)).
 func (h *Host) booted() bool {

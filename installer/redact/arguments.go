@@ -4,6 +4,7 @@ import (
 	"net/url"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -26,7 +27,7 @@ func Arguments(words []string, program bool) []string {
 		switch {
 		case i == 0 && program && programWord.MatchString(word), expansion.MatchString(word):
 			out[i] = word
-		case m != nil && m[3] != "" && (!value || harmlessFlags[m[2]]):
+		case m != nil && m[3] != "" && (!value && (m[1] == "--" || len(m[2]) == 1) || harmlessFlags[m[2]]): // not -pSEC=RET
 			out[i] = m[1] + m[2] + "=" + flagValue(m[2], m[3][1:])
 		case m != nil && m[3] == "" && (!value && (m[1] == "--" || len(m[2]) == 1) || harmlessFlags[m[2]]): // not -pSECRET
 			out[i] = word
@@ -102,6 +103,36 @@ func pair(rule func(name, value string) string) func(any) any {
 			return unknown(v)
 		})
 	}
+}
+
+// httpGet redacts what a probe asks for: of its path, the words of usual endpoints are kept.
+func httpGet(v any) any {
+	m, ok := v.(map[string]any)
+	if !ok {
+		return unknown(v)
+	}
+	return eachField(m, func(name string, v any) any {
+		if text, ok := v.(string); ok && name == "path" {
+			return endpoint(text)
+		}
+		return fieldOf(reflect.TypeFor[corev1.HTTPGetAction](), name, v)
+	})
+}
+
+func endpoint(text string) string {
+	begin, query, hasQuery := strings.Cut(text, "?")
+	switch {
+	case !isEndpoint(begin):
+		return "/" + Marker
+	case hasQuery && hasSecretQuery([]string{"", query}, ""):
+		return begin + "?" + Marker
+	}
+	return text
+}
+
+// isEndpoint reports whether a path has only words of usual endpoints.
+func isEndpoint(text string) bool {
+	return !slices.ContainsFunc(strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune("/-_.", r) }), func(word string) bool { return !endpointWords[word] })
 }
 
 // flagList redacts kubeadm's extraArgs: a list of names and values, or a map.

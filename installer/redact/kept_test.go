@@ -38,6 +38,13 @@ E1126 12:00:00.000000    1234 projected.go:198] Error preparing data for project
 E1126 12:00:00.000000       1 cacher.go:1] cacher (secrets): unexpected ListAndWatch error: failed to list *core.Secret: unable to transform key "/registry/secrets/default/x": no matching prefix found; reinitializing...
 {"level":"info","ts":"2026-11-26T12:00:00Z","caller":"embed/etcd.go:310","msg":"starting an etcd server","auth-token":"simple","discovery-token":"","data-dir":"/var/lib/etcd","max-wals":5}
 time="2026-11-26T12:00:00Z" level=error msg="pull failed" error="pull access denied, repository does not exist or may require authorization: server message: insufficient_scope: authorization failed"
++ export KUBECONFIG=/etc/kubernetes/admin.conf
+iptables -w 5 -W 100000 -t nat -A KUBE-SERVICES -d 10.96.0.1/32 -p tcp -m tcp --dport 443 -j KUBE-SVC-X
+/go/pkg/mod/k8s.io/client-go@v0.31.0/tools/cache/reflector.go:243 +0x1f
+  -p, --port int   port of the metrics
+I1126 12:00:00.000000    1234 prober.go:120] "Probe failed" probeType="Liveness" err="Get \"http://10.244.0.2:8080/health\": dial tcp 10.244.0.2:8080: connect: connection refused"
+{"level":"info","ts":"2026-11-26T12:00:00Z","logger":"x","msg":"reconciled","pod":{"name":"coredns","namespace":"kube-system"},"took":1.5}
+time="2026-11-26T12:00:00Z" level=info msg="shim disconnected" id=abc namespace=k8s.io error="exec: \"/usr/bin/runc\": no such file or directory"
 https://10.96.0.1:443/healthz etcd ok https://kubernetes.io/docs/setup/production-environment/container-runtimes/
 `) {
 		line = strings.TrimSuffix(line, "\n")

@@ -2,17 +2,24 @@ package redact
 
 import (
 	"bytes"
-	"encoding/base64"
 	"encoding/json"
+	"maps"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
-	"unicode"
 )
 
 // Line redacts a text without a structure, such as a message: from what looks like a secret to
 // the end of the text, also if it has more lines.
 func Line(text string) string {
+	if strings.Contains(text, "\x1b") {
+		text = colors.ReplaceAllString(text, "")
+	}
+	if redacted, ok := recordInJSON(text); ok {
+		return redacted
+	}
+	text = objectsIn(text)
 	if i := suspicion(text); i >= 0 {
 		return text[:i] + Marker
 	}
@@ -21,19 +28,27 @@ func Line(text string) string {
 
 // Log redacts lines of a log: from what looks like a secret to the end of the line, and the
 // lines that follow, up to the next one that begins as a record of a log does.
-func Log(text []byte) []byte { return lines(text, isRecord) }
+func Log(text []byte) []byte { return lines(text, isRecord, 0) }
+
+// CutLines is how many lines a secret may have whose beginning is missing.
+const CutLines = 200
+
+// End redacts the end of a log whose beginning is missing: its first lines may belong to a secret.
+// They are taken out up to the first line that begins a record, but no more than CutLines of each
+// stream or process.
+func End(text []byte) []byte { return lines(text, isRecord, CutLines) }
 
 // Records redacts a text of which each line is a record of its own, such as a table. Lines that
 // follow an open quote, a name without a value or the beginning of a key are redacted, too.
-func Records(text []byte) []byte { return lines(text, nil) }
+func Records(text []byte) []byte { return lines(text, nil, 0) }
 
-// logPrefix is what the CRI's log format or journalctl puts before each line; the name of the
-// process is in it.
-var logPrefix = regexp.MustCompile(`^(?:\S+ (?:stdout|stderr) [FP]|[0-9-]+T[0-9:.,+-]+Z? \S+ ([^\s\[:]+)(?:\[[0-9]+\])?:)(?: |$)`)
+// logPrefix is what the CRI's log format or journalctl puts before each line: the stream is in
+// it, or the process with its number and without it.
+var logPrefix = regexp.MustCompile(`^(?:\S+ (stdout|stderr) [FP](?::\S*)?|[0-9-]+T[0-9:.,+-]+Z? \S+ (([^\s\[:]+)(?:\[[0-9]+\])?):)(?: |$)`)
 
 // record matches the beginning of a record in the logs of Kubernetes' components, etcd,
 // containerd, CoreDNS and flannel.
-var record = regexp.MustCompile(`^\s*(?:[IWEF][0-9]{4} [0-9]{2}:[0-9]{2}:[0-9]{2}\.|time="?[0-9]{4}-|level=[a-z]+ |\{"(?:level|ts|time)":|\[(?:INFO|WARNING|ERROR|DEBUG|FATAL)\] |[0-9]{4}[-/][0-9]{2}[-/][0-9]{2}[ T][0-9]{2}:)`)
+var record = regexp.MustCompile(`^\s*(?:[IWEF][0-9]{4} [0-9]{2}:[0-9]{2}:[0-9]{2}\.|time="?[0-9]{4}-|level=[a-z]+ |\{\s*(?:".*,\s*)?"(?:level|severity|ts|time|timestamp|@timestamp|msg|message)"\s*:\s*["0-9]|\[(?:INFO|WARNING|ERROR|DEBUG|FATAL)\] |[0-9]{4}[-/][0-9]{2}[-/][0-9]{2}[ T][0-9]{2}:)`)
 
 // isRecord reports whether a line without its prefix begins a record. Each line of the kernel
 // and of systemd does.
@@ -41,23 +56,74 @@ func isRecord(process, line string) bool {
 	return process == "kernel" || process == "systemd" || record.MatchString(line)
 }
 
-// lines redacts line by line. begins reports whether a line begins a record, which ends what
-// follows a secret; nil means that each line does, unless something is open before it.
-func lines(text []byte, begins func(process, line string) bool) []byte {
-	r := reader{begins: begins}
-	return eachLine(cutKey(text), func(line string) string {
-		prefix := logPrefix.FindStringSubmatch(line)
-		if prefix == nil {
+// colors matches what terminals do not show: it may be between a name and its value.
+var colors = regexp.MustCompile(`\x1b\[[0-9;?]*[A-Za-z]`)
+
+// lines redacts line by line, each stream and each process by itself. begins reports whether a line
+// begins a record, which ends what follows a secret; nil means that each line does, unless something
+// is open before it. Up to cut lines may belong to a secret that began before the text, except those
+// of a process that systemd starts in the text.
+func lines(text []byte, begins func(process, line string) bool, cut int) []byte {
+	readers := map[string]*reader{}
+	of := func(source string) *reader {
+		if readers[source] == nil {
+			readers[source] = &reader{begins: begins, inside: cut > 0, cut: cut}
+		}
+		return readers[source]
+	}
+	r := of("") // a line without a prefix continues the one before it
+	return eachLine(cutKey(joinParts(colors.ReplaceAll(text, nil))), func(line string) string {
+		m := logPrefix.FindStringSubmatch(line)
+		if m == nil {
 			return r.next("", line)
 		}
-		return prefix[0] + r.next(prefix[1], line[len(prefix[0]):])
+		r = of(m[1] + m[2])
+		rest := line[len(m[0]):]
+		if m[3] == "systemd" && strings.HasPrefix(rest, "Start") {
+			cut = 0
+		}
+		return m[0] + r.next(m[3], rest)
 	})
 }
 
-// A reader redacts the lines of a text in their order.
+var part = regexp.MustCompile(`^(\S+ (stdout|stderr) )([PF])((?::\S*)?(?: |$))`)
+
+// joinParts joins the records that the runtime wrote in parts, each stream by itself: a secret may
+// begin in one part and end in another.
+func joinParts(text []byte) []byte {
+	if !bytes.Contains(text, []byte(" P")) {
+		return text
+	}
+	var out strings.Builder
+	begun := map[string]*strings.Builder{} // the unfinished record of each stream
+	for line := range strings.Lines(string(text)) {
+		m := part.FindStringSubmatch(line)
+		switch {
+		case m == nil:
+			out.WriteString(line)
+			continue
+		case begun[m[2]] == nil:
+			begun[m[2]] = &strings.Builder{}
+			begun[m[2]].WriteString(m[1] + "F" + m[4])
+		}
+		record := begun[m[2]]
+		record.WriteString(strings.TrimRight(line[len(m[0]):], "\r\n"))
+		if m[3] == "F" {
+			out.WriteString(record.String() + "\n")
+			delete(begun, m[2])
+		}
+	}
+	for _, stream := range slices.Sorted(maps.Keys(begun)) {
+		out.WriteString(begun[stream].String() + "\n")
+	}
+	return []byte(out.String())
+}
+
+// A reader redacts the lines of a stream in their order.
 type reader struct {
 	begins    func(process, line string) bool
 	inside    bool // after a secret that may continue
+	cut       int  // how many more lines may belong to a secret that began before the text
 	announced int  // after a name without a value: its indentation + 1, while names below it follow
 	public    bool // in a certificate, whose lines look like secrets
 }
@@ -70,11 +136,16 @@ func (r *reader) next(process, line string) string {
 		return line
 	case r.inside && r.continues(process, line):
 		r.announced = 0
+		r.cut--
+		r.inside = r.cut != 0
 		return keepEmpty(line)
 	}
 	below := r.isBelow(line)
-	if r.inside = false; !below {
+	if r.inside, r.cut = false, 0; !below {
 		r.announced = 0
+	}
+	if redacted, ok := recordInJSON(line); ok {
+		return redacted
 	}
 	line = objectsIn(kernelLine(line))
 	at := suspicion(line)
@@ -86,7 +157,7 @@ func (r *reader) next(process, line string) string {
 		r.public = publicBegin.MatchString(line)
 		return line
 	case strings.TrimSpace(line[at:]) == "":
-		if r.inside = true; !below {
+		if r.inside = true; !below && strings.HasSuffix(strings.TrimSpace(line), ":") {
 			r.announced = 1 + indentation(line)
 		}
 		return line
@@ -116,6 +187,9 @@ func mappedSecret(line string) int {
 
 // kernelLine redacts the kernel's arguments in its log.
 func kernelLine(line string) string {
+	if !strings.Contains(line, "ommand line: ") {
+		return line
+	}
 	if m := kernelLog.FindStringSubmatch(line); m != nil {
 		return m[1] + string(kernelArguments([]byte(m[2])))
 	}
@@ -124,30 +198,104 @@ func kernelLine(line string) string {
 
 var kernelLog = regexp.MustCompile(`(?i)^(.*\bkernel command line: |command line: )(.+)$`)
 
-// objectsIn redacts JSON objects in a line as structures. The records of a log are JSON, too, and
-// stay.
+// objectsIn redacts JSON objects in a line as structures.
 func objectsIn(line string) string {
 	var out strings.Builder
-	for !record.MatchString(line) {
-		start := strings.Index(line, `{"`)
-		if start < 0 {
+	for {
+		start := objectBegin.FindStringIndex(line)
+		if start == nil {
 			break
 		}
-		d := json.NewDecoder(strings.NewReader(line[start:]))
+		d := json.NewDecoder(strings.NewReader(line[start[0]:]))
 		d.UseNumber()
 		var object map[string]any
 		if d.Decode(&object) != nil {
 			break
 		}
-		redacted, err := json.Marshal(Object(object))
+		redacted, err := marshal(Object(object))
 		if err != nil {
 			break
 		}
-		out.WriteString(line[:start])
-		out.Write(redacted)
-		line = line[start+int(d.InputOffset()):]
+		out.WriteString(line[:start[0]] + redacted)
+		line = line[start[0]+int(d.InputOffset()):]
 	}
 	return out.String() + line
+}
+
+var objectBegin = regexp.MustCompile(`\{\s*"`)
+
+// recordInJSON redacts a record of a log that is a JSON object: texts as messages, lists and objects
+// as structures. The fields keep their order.
+func recordInJSON(line string) (string, bool) {
+	if !strings.HasPrefix(line, "{") || !record.MatchString(line) {
+		return "", false
+	}
+	d := json.NewDecoder(strings.NewReader(line))
+	if _, err := d.Token(); err != nil {
+		return "", false
+	}
+	var out strings.Builder
+	done := 0
+	for d.More() {
+		name, err := d.Token()
+		var value json.RawMessage
+		if err != nil || d.Decode(&value) != nil {
+			return "", false
+		}
+		end := int(d.InputOffset())
+		redacted, err := recordField(name.(string), value)
+		if err != nil || Line(name.(string)) != name {
+			return "", false
+		}
+		out.WriteString(line[done:end-len(value)] + redacted)
+		done = end
+	}
+	_, err := d.Token()
+	return out.String() + line[done:], err == nil && strings.TrimSpace(line[d.InputOffset():]) == ""
+}
+
+// recordField redacts a field of a record. What needs no redaction is returned as it is written.
+func recordField(name string, text json.RawMessage) (string, error) {
+	v, err := decodeJSON(text)
+	if err != nil {
+		return "", err
+	}
+	redacted := recordValue(name, string(text), v)
+	if reflect.DeepEqual(v, redacted) {
+		return string(text), nil
+	}
+	return marshal(redacted)
+}
+
+func recordValue(name, text string, v any) any {
+	if isSecretValue(name, ':', text) {
+		return Marker
+	}
+	switch v := v.(type) {
+	case string:
+		return Line(v)
+	case []any:
+		if argumentNames[name] {
+			return argumentList(true)(v)
+		}
+		return each(v, func(item any) any {
+			if s, ok := item.(string); ok && (harmlessFlags[name] || recordLists[name]) {
+				return Line(s)
+			}
+			return branches(item, recordNames)
+		})
+	case map[string]any:
+		return branches(v, recordNames)
+	}
+	return v
+}
+
+func marshal(v any) (string, error) {
+	var out strings.Builder
+	e := json.NewEncoder(&out)
+	e.SetEscapeHTML(false)
+	err := e.Encode(v)
+	return strings.TrimSuffix(out.String(), "\n"), err
 }
 
 // continues reports whether a line belongs to the secret in the lines before it.
@@ -189,279 +337,8 @@ func cutKey(text []byte) []byte {
 // isOpen reports whether a secret that begins at an index continues on the next line.
 func isOpen(line string, at int) bool {
 	value := strings.TrimSpace(line[at:])
-	return value == "" || strings.HasPrefix(value, "-----BEGIN") || strings.HasSuffix(value, `\`) || openBlock.MatchString(value) ||
-		strings.Count(value, `"`)%2 == 1 || strings.Count(value, "'")%2 == 1 || strings.Count(value, "[") > strings.Count(value, "]") || strings.Count(value, "{") > strings.Count(value, "}")
+	return value == "" || strings.Contains(line, "-----BEGIN") || strings.Contains(line, "PRIVATE KEY") || strings.HasSuffix(value, `\`) || openBlock.MatchString(value) ||
+		strings.Count(value, `"`)%2 == 1 || strings.Count(value, "'")%2 == 1 || strings.Count(value, "[") > strings.Count(value, "]") || strings.Count(value, "{") > strings.Count(value, "}") || strings.Count(value, "(") > strings.Count(value, ")")
 }
 
-var openBlock = regexp.MustCompile(`^[|>][-+0-9]*$`)
-
-// A clue is what shows a secret; the secret begins with the last group of the pattern, or with
-// the match. A text without any of needs, in lower case, does not match. If accept is there, it
-// decides about a match, from the groups and the text from the secret on.
-type clue struct {
-	needs   []string
-	pattern *regexp.Regexp
-	accept  func(groups []string, rest string) bool
-}
-
-// window limits how much of a text one decision reads: otherwise a long line takes quadratic time.
-const window = 4 << 10
-
-func head(text string) string { return text[:min(len(text), window)] }
-
-var clues = []clue{
-	{[]string{"cmd=", "command"}, regexp.MustCompile(`(?:\bcmd=|\bwith command )\[\\*"?[^\s",\]]+[",\\ ]+([^\s",\\\]].*)`), nil}, // the arguments of a probe
-	{[]string{"-p"}, regexp.MustCompile(`(?:^|[\s"',\[])-u[\w.-]+[\s"',]+(?:\S.*[\s"',])?-p([^\s"',])`), nil},                    // mysql -uroot -pSECRET
-	{[]string{"-p"}, regexp.MustCompile(`(?:^|[\s"'\[(,])-p([A-Za-z][^\s"',=-]*[0-9][^\s"',]*)`), nil},                           // -pSECRET
-	{[]string{"@"}, regexp.MustCompile(`(?:^|[\s"'(\[=/,])[\w.+-]+:([^\s:/@"',]+@[\w.\[-]+)`), func(g []string, _ string) bool {
-		return !strings.HasSuffix(g[1], "@sha256")
-	}}, // robot:SECRET@registry
-	{[]string{"certificate key"}, regexp.MustCompile(`(?i)\bcertificate key[: ]+([0-9a-f]{64})\b`), nil},
-	{[]string{"age-"}, regexp.MustCompile(`(?i)AGE-(?:SECRET-KEY|PLUGIN)-[A-Z0-9-]+`), nil},
-	{[]string{"."}, regexp.MustCompile(`\b[a-z0-9]{6}\.([a-z0-9]{16})\b`), nil}, // a bootstrap token: its first part is public
-	{[]string{"eyj"}, regexp.MustCompile(`\beyJ[A-Za-z0-9_-]{8,}`), nil},
-	{vendorPrefixes, regexp.MustCompile(`(?i)\b(?:` + strings.ReplaceAll(strings.Join(vendorPrefixes, "|"), ".", `\.`) + `)[A-Za-z0-9_-]{8,}`), nil},
-	{[]string{"bearer", "basic", "digest", "negotiate", "apikey"}, regexp.MustCompile(`(?i)\b(?:bearer|basic|digest|negotiate|apikey)(?:[ :=]|\\")+([^\s:"'=,;]+)`), notOrdinary},
-	{[]string{"pass"}, regexp.MustCompile(`(?i)\b(?:password|passwd|passphrase|passwort)s?(?: (?:is|was|of|for))?[ \t]+([^\s:=]\S*)`), notOrdinary},
-	{[]string{"token", "key"}, regexp.MustCompile(`(?i)\b(?:token|secret key|api key|access key)(?: is| was)?[ \t]+["'\x60]([^\s"'\x60]+)`), nil},
-	{[]string{"token"}, regexp.MustCompile(`(?i)\btoken\s+([a-z0-9._~+/-]*[a-z][0-9][a-z0-9._~+/-]*|[a-z0-9._~+/-]*[0-9][a-z][a-z0-9._~+/-]*)`), nil},
-	{[]string{"pass", "pwd", "key", "token", "secret", "cred", "auth"}, regexp.MustCompile(`\b([A-Za-z]+(?:_[A-Za-z]+)+|[a-z]+(?:[A-Z][a-z]+)+)[ \t]+["']?([^\s"']*[0-9][^\s"']*)`), func(g []string, _ string) bool { return suspiciousName(g[1]) }},
-	{[]string{"-u", "--user", "sshpass"}, regexp.MustCompile(`(?:(?:^|[\s"',\[])(?:-u|--user)["',= ]+["']?([^\s:"']+:\S+)|sshpass\s+-p\s*(\S.*))`), nil},
-	{[]string{"//", `\/\/`}, regexp.MustCompile(`(?is)[a-z][a-z0-9+.-]*:(?:/|\\/){2}(.)`), hasUser},
-	{[]string{"http"}, regexp.MustCompile(`(?i)\bhttps?://[^\s"'?]*\?([^\s"']+)`), hasSecretQuery},
-	{[]string{"http"}, regexp.MustCompile(`(?i)\bhttps?://[^/\s"',]+/([^\s"'?]+)`), hasSecretPath},
-	{[]string{"-"}, regexp.MustCompile(`(?s)(?:^|[\s"'\[(,])-{1,2}([A-Za-z][A-Za-z0-9._-]*)(=|\\*["']?,?\s+\\*["']?|\\*["'],\\*["'])(\S)`), func(g []string, rest string) bool {
-		return !harmlessFlags[g[1]] && !harmlessValue(g[1], rest) && (g[2] == "=" || suspiciousName(g[1]))
-	}},
-}
-
-// vendorPrefixes begin the keys and tokens of cloud providers and other services.
-var vendorPrefixes = strings.Fields("akia asia aiza ya29. ghp_ gho_ ghu_ ghs_ ghr_ github_pat_ glpat- xoxa- xoxb- xoxp- xoxr- xoxs- hvs. hvb. dckr_pat_ npm_ sk- sk_live_ rk_live_ sg. pypi- dop_v1_ hf_ glrt- tskey- shpat_ dapi whsec_ glsa_ xapp-")
-
-func notOrdinary(g []string, _ string) bool { return !ordinaryWord.MatchString(g[1]) }
-
-// ordinaryWord matches words that follow "bearer" or "password" in messages.
-var ordinaryWord = regexp.MustCompile(`(?i)^(?:tokens?|auth|authentication|authenticator|authorization|requests?|file|files|is|was|for|of|has|and|or|not|the|a|to|in|must|cannot|hash|hashes|prompt)[,.;)"']*$`)
-
-// suspicion returns where a secret begins in a text, or -1.
-func suspicion(text string) int {
-	first := -1
-	see := func(at int) {
-		if at >= 0 && (first < 0 || at < first) {
-			first = at
-		}
-	}
-	see(keyBlock(text))
-	see(encodedWord(text))
-	see(assignedSecret(text))
-	folded := strings.ToLower(text)
-	for _, c := range clues {
-		if slices.ContainsFunc(c.needs, func(part string) bool { return strings.Contains(folded, part) }) {
-			see(c.find(text))
-		}
-	}
-	return first
-}
-
-// keyBlock returns where a PEM block begins that is not public, or -1.
-func keyBlock(text string) int {
-	const begin = "-----BEGIN "
-	for from := 0; ; {
-		i := strings.Index(text[from:], begin)
-		if i < 0 {
-			return -1
-		}
-		kind, _, _ := strings.Cut(text[from+i+len(begin):], "-----")
-		if !slices.Contains(publicBlocks, kind) {
-			return from + i
-		}
-		from += i + len(begin)
-	}
-}
-
-// encodedWord returns where a long word begins that is a secret in base64, or -1.
-func encodedWord(text string) int {
-	start := 0
-	for i := 0; i <= len(text); i++ {
-		if i < len(text) && (text[i] >= 'a' && text[i] <= 'z' || text[i] >= 'A' && text[i] <= 'Z' || text[i] >= '/' && text[i] <= '9' || text[i] == '+' || text[i] == '_' || text[i] == '-') {
-			continue
-		}
-		if i-start >= 40 && looksEncoded(text[start:i]) {
-			return start
-		}
-		start = i + 1
-	}
-	return -1
-}
-
-// assignedSecret returns where the value of a name begins that looks like that of a secret, or -1.
-func assignedSecret(text string) int {
-	for i := 0; i < len(text); i++ {
-		if text[i] != ':' && text[i] != '=' && text[i] != '>' {
-			continue
-		}
-		before := strings.TrimRight(text[:i], " \t")
-		bare := strings.TrimRight(before, "\"'`\\]")
-		start := strings.LastIndexFunc(bare, func(r rune) bool {
-			return !unicode.IsLetter(r) && !unicode.IsDigit(r) && r != '_' && r != '.' && r != '-'
-		})
-		name := strings.TrimLeft(bare[start+1:], "0123456789.-")
-		last := byte(0)
-		if start >= 0 {
-			last = bare[start]
-		}
-		switch {
-		case name == "", text[i] == '>' && last != '<', last == '/' && (bare != before || strings.HasSuffix(name, ".key")): // a path
-			continue
-		}
-		value := strings.TrimLeft(text[i+1:], "=>")
-		value = strings.TrimLeft(value, " \t\n")
-		if begin := head(value); !harmlessFlags[name] && secretAssignment(name, text[i], begin) && !harmlessValue(name, begin) {
-			return len(text) - len(value)
-		}
-	}
-	return -1
-}
-
-// find returns where the first accepted match begins, or -1.
-func (c clue) find(text string) int {
-	for from := 0; from < len(text); {
-		m := c.pattern.FindStringSubmatchIndex(text[from:])
-		if m == nil {
-			return -1
-		}
-		last := len(m) - 2
-		for m[last] < 0 {
-			last -= 2
-		}
-		groups := make([]string, len(m)/2)
-		for i := range groups {
-			if m[2*i] >= 0 {
-				groups[i] = text[from+m[2*i] : from+m[2*i+1]]
-			}
-		}
-		if c.accept == nil || c.accept(groups, head(text[from+m[last]:])) {
-			return from + m[last]
-		}
-		// Go on after the name: its value may have another one.
-		next := m[1]
-		if last > 0 && m[last] > m[0] {
-			next = m[last]
-		}
-		from += max(next, 1)
-	}
-	return -1
-}
-
-// harmlessValue reports whether a value is no secret for any name: yes or no, nothing; or a
-// path if the name asks for one.
-func harmlessValue(name, value string) bool {
-	value = strings.TrimLeft(value, `\"'`)
-	word := value
-	if i := strings.IndexFunc(value, func(r rune) bool { return unicode.IsSpace(r) || strings.ContainsRune(`,;"'\)}]`, r) }); i >= 0 {
-		word = value[:i]
-	}
-	switch strings.ToLower(word) {
-	case "simple": // etcd's kind of tokens
-		return name == "auth-token"
-	case "true", "false", "null", "nil", "<nil>", "none":
-		return true
-	}
-	return hostPath.MatchString(word) && pathName.MatchString(name)
-}
-
-var (
-	pathName = regexp.MustCompile(`(?i)(file|path|dir|directory|socket|cert|certificate|ca|key)s?$`)
-	hostPath = regexp.MustCompile(`^/(?:etc|var|run|usr|opt|home|root|tmp|proc|sys|dev|mnt|srv)/[\w./@-]*$`)
-)
-
-// secretAssignment reports whether a name that has a value is that of a secret: by its words;
-// or as a variable of the environment, unless it is known to be harmless.
-func secretAssignment(name string, separator byte, value string) bool {
-	base := name[strings.LastIndexByte(name, '.')+1:]
-	switch {
-	case strings.HasPrefix(value, "//"), goType.MatchString(name): // a URL; *v1.Secret
-		return false
-	case strings.EqualFold(base, "value") || base == "Values":
-		return strings.TrimSpace(value) != ""
-	case emptyValue.MatchString(value), failure.MatchString(value):
-		return false
-	case strings.EqualFold(base, "key"):
-		return !objectKey.MatchString(value) && (value != "" || separator != '>')
-	case strings.HasSuffix(base, "dockerconfigjson"), strings.HasSuffix(base, "dockercfg"):
-		return true
-	case suspiciousName(base):
-		return strings.Trim(strings.TrimSpace(value), `"'\`) != "" && !strings.HasPrefix(value, `"",`) || value == "" && separator != '>'
-	}
-	return separator == '=' && envName.MatchString(base) && !harmlessVariables[base] && !argumentVariables[base] && !packetNames[base] && value != "" && value[0] != '='
-}
-
-var (
-	envName = regexp.MustCompile(`^[A-Z][A-Z0-9_]{2,}$`)
-	goType  = regexp.MustCompile(`^(?:v[0-9][a-z0-9]*|core)\.[A-Z]`)
-	// emptyValue matches nothing in quotes, as in a structured log: secret="" err=…
-	emptyValue = regexp.MustCompile(`^(?:""|\\+"\\+"|\\*'')(?:[\s,})\]\\]|$)`)
-	// failure matches a reason: failed to fetch token: serviceaccounts "x" is forbidden.
-	failure = regexp.MustCompile(`^(?:[a-z]+ \\*"[a-z0-9.-]+\\*" (?:is forbidden|not found)|server message: |Get \\*"https?://|open /[\w./-]+: (?:no such file or directory|permission denied))`)
-	// objectKey matches the key of an object in a log of Kubernetes: "kube-system/coredns".
-	objectKey = regexp.MustCompile(`^\\?"?(?:[a-z0-9.-]+/[a-z0-9.:-]+|/registry/[a-z0-9./:-]*|node-role\.[a-z0-9./-]+|\(null\)|\{.*|&.*)\\?"?(?:[\s,}\])]|$)`)
-)
-
-// hasUser reports whether a URL has a user, a token or a password.
-func hasUser(_ []string, rest string) bool {
-	rest = strings.ReplaceAll(rest, `\/`, "/")
-	authority := rest
-	if i := strings.IndexAny(rest, ",/?# \t\"'"); i >= 0 {
-		authority = rest[:i]
-	}
-	if at := strings.Index(rest, "@"); at >= 0 && !digestOrName.MatchString(rest[at:]) {
-		return true
-	}
-	host := authority[strings.LastIndexByte(authority, ']')+1:]
-	_, port, ok := strings.Cut(host, ":")
-	return ok && !portWord.MatchString(port) && !strings.HasSuffix(authority, "]")
-}
-
-var (
-	digestOrName = regexp.MustCompile(`^@(?:sha256:|sha512:|v?[0-9.]+[/ ]|\.service|-)`)
-	portWord     = regexp.MustCompile(`^[0-9]{0,5}[\]),.;:\\]*$|^[0-9]{1,5}:|^\$|^%`)
-)
-
-// Queries and paths of URLs that are harmless.
-var (
-	queryNames = set(`limit resourceVersion resourceVersionMatch timeout timeoutSeconds watch allowWatchBookmarks sendInitialEvents fieldSelector labelSelector fieldManager fieldValidation force
-		propagationPolicy verbose exclude container follow tailLines pretty dryRun ns n`)
-	pathStart = regexp.MustCompile(`^(?:api/v1\b|apis/[a-z0-9.-]+/v[0-9][a-z0-9]*\b|healthz|livez|readyz|version|metrics|openapi|v2(?:/|$)|dashboard|stats|pods|configz|debug|docs/|health$|logs?$|[\w.-]+/?[\\),.:;\]}]*$)`)
-	pathHosts = regexp.MustCompile(`(?i)^https?://(?:[a-z0-9-]+\.)*(?:kubernetes\.io|k8s\.io|github\.com|etcd\.io|containerd\.io|coredns\.io|cncf\.io|debian\.org|ubuntu\.com|redhat\.com|rockylinux\.org|systemd\.io|freedesktop\.org|golang\.org|go\.dev)/`)
-)
-
-func hasSecretQuery(g []string, _ string) bool {
-	for _, field := range strings.FieldsFunc(g[1], func(r rune) bool { return r == '&' || r == ';' }) {
-		if name, _, _ := strings.Cut(field, "="); !queryNames[name] {
-			return true
-		}
-	}
-	return false
-}
-
-func hasSecretPath(g []string, _ string) bool {
-	return !pathStart.MatchString(g[1]) && !pathHosts.MatchString(g[0])
-}
-
-var camelCase = regexp.MustCompile(`^[a-z]*(?:[A-Z]+[a-z]{2,})*$`)
-
-// ordinaryPath matches paths whose names are words.
-var ordinaryPath = regexp.MustCompile(`^/?(?:(?:[a-z0-9_-]+|[A-Z]?[a-z]+(?:[A-Z][a-z]+)*)/)+(?:[a-z0-9_-]+|[A-Z]?[a-z]+(?:[A-Z][a-z]+)*)?$`)
-
-// looksEncoded reports whether a long word is a secret in base64: not a digest, a path, a name
-// or a certificate.
-func looksEncoded(word string) bool {
-	if strings.Trim(word, "0123456789abcdef") == "" || camelCase.MatchString(word) || strings.ToLower(word) == word || strings.ToUpper(word) == word {
-		return false
-	}
-	if strings.Count(word, "-") > len(word)/8 || ordinaryPath.MatchString(word) {
-		return false
-	}
-	data, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(word, "="))
-	return err != nil || !isPublic(data)
-}
+var openBlock = regexp.MustCompile(`^(?:#.*|(?:.*\s)?[|>][-+0-9]*|<<[-~]?['"]?\w+['"]?)$`)

@@ -28,7 +28,7 @@ var harmlessFlags = set(flagsText)
 var separateValues = set("conf config kubeconfig namespace id address")
 
 // harmlessVariables are the environment variables whose values are not secrets.
-var harmlessVariables = set(`PATH LANG LC_ALL TZ HOME USER SHELL TERM GOGC GOMAXPROCS GODEBUG GOMEMLIMIT GOTRACEBACK
+var harmlessVariables = set(`KUBECONFIG PATH LANG LC_ALL TZ HOME USER SHELL TERM GOGC GOMAXPROCS GODEBUG GOMEMLIMIT GOTRACEBACK
 	KUBERNETES_SERVICE_HOST KUBERNETES_SERVICE_PORT KUBERNETES_SERVICE_PORT_HTTPS KUBERNETES_PORT POD_NAME POD_NAMESPACE POD_IP POD_IPS NODE_NAME NODE_IP HOST_IP
 	EVENT_QUEUE_DEPTH CONT_WHEN_CACHE_NOT_READY FLANNEL_NETWORK FLANNEL_IPV6_NETWORK FLANNEL_SUBNET FLANNEL_IPV6_SUBNET FLANNEL_MTU FLANNEL_IPMASQ
 	NAME VERSION ID ID_LIKE PRETTY_NAME VERSION_ID VERSION_CODENAME DEBIAN_VERSION_FULL UBUNTU_CODENAME VARIANT VARIANT_ID PLATFORM_ID CPE_NAME ANSI_COLOR LOGO
@@ -49,7 +49,7 @@ var kernelNames = set(`BOOT_IMAGE root ro rw rootfstype rootflags rootwait rootd
 
 // packetNames are those in the kernel's messages about packets and processes, which look like
 // variables.
-var packetNames = set("MAC SRC DST LEN TOS PREC TTL PROTO SPT DPT SEQ ACK WINDOW RES SYN URGP MARK PHYSIN PHYSOUT UID GID PID TYPE CODE MTU FLOWLBL HOPLIMIT AVC SHA256 SHA512 FLAGS CPU SKID AKID SN")
+var packetNames = set("CIDR MAC SRC DST LEN TOS PREC TTL PROTO SPT DPT SEQ ACK WINDOW RES SYN URGP MARK PHYSIN PHYSOUT UID GID PID TYPE CODE MTU FLOWLBL HOPLIMIT AVC SHA256 SHA512 FLAGS CPU SKID AKID SN")
 
 // runtimeNames are names in the CRI's description of containerd whose values are not secrets.
 var runtimeNames = set(`status conditions type reason message config runtimeHandlers features name golang lastCNILoadStatus cniconfig PluginDirs PluginConfDir PluginMaxConfNum Prefix Networks Config Name CNIVersion IFName
@@ -57,7 +57,7 @@ var runtimeNames = set(`status conditions type reason message config runtimeHand
 	containerdRootDir containerdEndpoint rootDir stateDir configPath netnsMountsUnderStateDir enableUnprivilegedPorts enableUnprivilegedICMP recursive_read_only_mounts user_namespaces`)
 
 // unitNames are directives of systemd whose values are not secrets.
-var unitNames = set(`Description Documentation After Before Wants Requires Requisite BindsTo PartOf Conflicts OnFailure OnSuccess WantedBy RequiredBy Also Alias DefaultDependencies
+var unitNames = set(`Documentation After Before Wants Requires Requisite BindsTo PartOf Conflicts OnFailure OnSuccess WantedBy RequiredBy Also Alias DefaultDependencies
 	RequiresMountsFor ConditionPathExists ConditionPathIsDirectory ConditionFileIsExecutable AssertPathExists StartLimitInterval StartLimitIntervalSec StartLimitBurst
 	Type Restart RestartSec RestartSteps RestartMaxDelaySec RemainAfterExit KillMode KillSignal SendSIGKILL TimeoutSec TimeoutStartSec TimeoutStopSec WatchdogSec NotifyAccess PIDFile SuccessExitStatus
 	Delegate Slice CPUAccounting MemoryAccounting IOAccounting TasksAccounting TasksMax CPUWeight MemoryMax MemoryHigh MemoryMin MemoryLow OOMScoreAdjust OOMPolicy Nice
@@ -87,12 +87,36 @@ var cniNames = set(`cniVersion cniVersions name type plugins disableCheck disabl
 	Network IPv6Network EnableIPv4 EnableIPv6 EnableNFTables SubnetLen SubnetMin SubnetMax IPv6SubnetLen Backend Type VNI Port GBP DirectRouting MTU MacPrefix VtepMAC VtepMac PublicIP`)
 
 // neverBelow are names of settings below which any name may have a secret.
-var neverBelow = set("header headers env environment args options login registry_auth")
+var neverBelow = set("header headers env envs environ environment vars variables args options login registry_auth cookies data")
+
+// argumentNames are fields of a log's records that have a command line.
+var argumentNames = set("args argv arguments cmd command cmdline")
+
+// recordLists are fields of a log's records with lists of harmless texts, besides etcd's flags.
+var recordLists = set("errors remote-peer-urls remote-peer-urls-from-cluster added-peer-peer-urls client-urls peer-urls endpoints addresses enable-gateway initial-advertise-peer-urls reasons conditions nodes pods images")
+
+// recordNames are names below a field of a log's records whose values are not secrets.
+var recordNames = set("name namespace kind uid apiVersion apiGroup group version resource subresource verb code reason status phase node container image ip port")
+
+// anyBelow are names in texts whose value has names and values of any kind; plainBelow are those that may also
+// have a harmless text.
+var (
+	anyBelow   = set("env envs environ environment header headers stringdata data args command parameters annotations")
+	plainBelow = set("data args command parameters annotations")
+)
 
 // corefileNames are plugins and options of CoreDNS whose arguments are not secrets.
 var corefileNames = set(`errors health ready kubernetes prometheus forward cache loop reload loadbalance hosts log debug any bind bufsize cancel chaos class consolidate lameduck pods fallthrough ttl
 	endpoint_pod_names namespaces labels kubeconfig noendpoints ignore max_fails expire policy prefer_udp force_tcp max_concurrent health_check tls_servername except success denial prefetch serve_stale
-	servfail disable no_reverse jitter round_robin rewrite template acl file root autopath header whoami rcode match stop upstream view local minimal import nsid loop`)
+	servfail disable no_reverse jitter round_robin rewrite template acl file root autopath header whoami rcode stop upstream view local minimal nsid exact prefix suffix auto`)
+
+// corefileWords are arguments in the Corefile that are not secrets.
+var corefileWords = set(`insecure verified disabled error denial all success force random first sequential round_robin weighted_round_robin least_loaded internal IN CH HS ANY A AAAA CNAME MX NS PTR SOA SRV TXT
+	name type class ttl exact prefix suffix substring regex continue stop answer auto noerror nxdomain servfail serve_stale NOERROR NXDOMAIN SERVFAIL allow block filter drop net`)
+
+// endpointWords are the words in paths that probes ask for.
+var endpointWords = set(`health healthz healthy healthcheck check checks live livez alive liveness ready readyz readiness startup startupz started status ping pong metrics version api apis up ok probe probes actuator info
+	index html json php default system state server stats root path test hello apiz v1 v2 v3 configz token`)
 
 // harmlessAnnotations are those that Kubernetes' own components set.
 var harmlessAnnotations = set(`prometheus.io/port prometheus.io/scrape kubernetes.io/config.hash kubernetes.io/config.mirror kubernetes.io/config.seen kubernetes.io/config.source node.alpha.kubernetes.io/ttl
@@ -111,7 +135,7 @@ var typeRules map[string]func(any) any
 var fieldRules map[string]func(any) any
 
 func init() { // they refer to functions that refer to them
-	typeRules = map[string]func(any) any{"EnvVar": variable, "ExecEnvVar": variable, "HTTPHeader": pair(nil), "wireArgs": flagList}
+	typeRules = map[string]func(any) any{"EnvVar": variable, "ExecEnvVar": variable, "HTTPHeader": pair(nil), "HTTPGetAction": httpGet, "wireArgs": flagList}
 	fieldRules = map[string]func(any) any{
 		"command": argumentList(true), "args": argumentList(false), "annotations": annotations, "data": data, "binaryData": unknown, "stringData": unknown, "managedFields": unknown,
 		"mountOptions": mountOptions, "labels": plainMap, "matchLabels": plainMap, "nodeSelector": plainMap, "selector": selector, "unknown": plainMap,
@@ -121,11 +145,11 @@ func init() { // they refer to functions that refer to them
 
 // secretWords are the words of a name whose value is a secret.
 var secretWords = set(`pass passw passwd password passwords passphrase passwort passcode pw pwd secret secrets token tokens cred creds credential credentials auth authorization authentication bearer
-	cookie cookies jwt jws apikey privkey privatekey dsn otp totp pin psk sas sig signature hmac salt seed mnemonic license licence login session identitytoken registrytoken htpasswd userinfo
-	kennwort geheim mdp passe contraseña senha wachtwoord пароль clave`)
+	cookie cookies jwt jws apikey privkey privatekey dsn otp totp pin psk sas sig signature hmac salt seed mnemonic license licence login session identitytoken registrytoken htpasswd userinfo masterauth community rocommunity rwcommunity sessionid sid jsessionid phpsessid kek dek unsealkey presharedkey phrase oauth csrf setcookie
+	kennwort geheim mdp passe contraseña senha wachtwoord пароль clave hasło heslo parola salasana lösenord adgangskode jelszó şifre`)
 
 // keyWords make a key secret.
-var keyWords = set("api access subscription secret private priv signing encryption encrypt license licence session certificate master shared ssh gpg pgp rsa aes hmac service account client server data root crypto cookie auth token base fastopen storage deploy webhook app")
+var keyWords = set("api access subscription secret private priv signing encryption encrypt license licence session certificate master shared ssh gpg pgp rsa aes hmac service account client server data root crypto cookie auth token base fastopen storage deploy webhook app unseal recovery preshared kek")
 
 // harmlessEnds are last words of names whose values describe a secret, and are none.
 var harmlessEnds = set(`file files path dir directory name names ttl type types mode modes expiration seconds count size length version method methods namespace usage cleaner controller plugin plugins provider
@@ -165,7 +189,7 @@ func isSecretWord(word string) bool {
 }
 
 // secretEnds end words such as dbpassword and accesskey.
-var secretEnds = strings.Fields("password passwd pass pwd pw pswd passwort secret token creds apikey accesskey secretkey masterkey encryptionkey signingkey appkey subscriptionkey")
+var secretEnds = strings.Fields("密码 密碼 口令 パスワード 비밀번호 password passwd pass pwd pw pswd passwort secret token creds apikey accesskey secretkey masterkey encryptionkey signingkey appkey subscriptionkey")
 
 // wordsOf returns the words of a name in lower case: those of apiKey, API_KEY and api-key.
 func wordsOf(name string) (words []string) {

@@ -44,7 +44,7 @@ var files = []struct {
 	{"/etc/hosts", words(hostsLine)},
 	{"/etc/resolv.conf", words(resolverLine)},
 	{"/etc/nsswitch.conf", words(switchLine)},
-	{"/etc/modules-load.d/*", words(moduleLine)},
+	{"/etc/modules-load.d/*", modules},
 	{"/etc/sysctl.d/*", parameters},
 }
 
@@ -63,7 +63,7 @@ var commands = []struct {
 	begin string
 	form  Form
 }{
-	{"journalctl", Log},
+	{"journalctl", End},
 	{"systemctl status", tree},
 	{"systemd-cgls", tree},
 	{"systemctl show", properties},
@@ -114,7 +114,7 @@ var errorLine = regexp.MustCompile(`\bline [0-9]+`)
 
 // Lines of files that have only harmless words.
 var (
-	hostsLine    = regexp.MustCompile(`^[0-9A-Fa-f.:]*[.:][0-9A-Fa-f.:]*(%[\w.-]+)?([ \t]+[A-Za-z0-9._-]+)+[ \t]*$`)
+	hostsLine    = regexp.MustCompile(`^(?:[0-9]+\.[0-9.]+|[0-9A-Fa-f]*:[0-9A-Fa-f:]*:[0-9A-Fa-f.]*)(%[\w.-]+)?([ \t]+[A-Za-z0-9._-]+)+[ \t]*$`)
 	resolverLine = regexp.MustCompile(`^(nameserver|search|domain|options|sortlist)([ \t]+[A-Za-z0-9.:_/%-]+)+[ \t]*$`)
 	switchLine   = regexp.MustCompile(`^[a-z]+:([ \t]+(files|dns|systemd|compat|db|myhostname|mymachines|resolve|nis|sss|ldap|winbind|mdns4?(_minimal)?|\[[!A-Z]+=[a-z]+\]))*[ \t]*$`)
 	moduleLine   = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]*[ \t]*$`)
@@ -133,6 +133,17 @@ func words(line *regexp.Regexp) Form {
 			return Marker
 		}))
 	}
+}
+
+// modules redacts a list of modules. Each word may be one: if another line is none, the text is something else.
+func modules(text []byte) []byte {
+	for line := range strings.Lines(string(text)) {
+		line = strings.TrimSpace(line)
+		if line != "" && line != Marker && !strings.ContainsAny(line[:1], "#;") && !moduleLine.MatchString(line) {
+			return opaque(text, "not a list of modules", nil)
+		}
+	}
+	return words(moduleLine)(text)
 }
 
 // parameters redacts the kernel's parameters: numbers and words are kept, unless the name is
@@ -189,12 +200,4 @@ func Text(text []byte) []byte {
 		return Log(text)
 	}
 	return Documents(text)
-}
-
-// Lines redacts the last lines of a log.
-func Lines(lines []string) []string {
-	if len(lines) == 0 {
-		return nil
-	}
-	return strings.Split(string(Log([]byte(strings.Join(lines, "\n")))), "\n")
 }

@@ -65,7 +65,7 @@ func directive(name, value string) string {
 		return name + "=" + quote(Arguments(splitWords(value), true))
 	case unitNames[name]:
 		return name + "=" + Line(value)
-	case strings.HasPrefix(name, "SetCredential"):
+	case freeText[name]:
 		return name + "=" + Marker
 	}
 	return Marker
@@ -87,7 +87,7 @@ func assignments(words []string) []string {
 var (
 	property     = regexp.MustCompile(`^([A-Z][A-Za-z0-9]*)=(.*)$`)
 	execProperty = regexp.MustCompile(`^\{ path=[\w./-]+ ;`)
-	freeText     = set("StatusText SetCredential SetCredentialEncrypted StandardInputText StandardInputData PassEnvironment UnsetEnvironment LogExtraFields RootHash RootHashSignature")
+	freeText     = set("Description StatusText SetCredential SetCredentialEncrypted StandardInputText StandardInputData PassEnvironment UnsetEnvironment LogExtraFields RootHash RootHashSignature")
 )
 
 // properties redacts what systemctl show prints.
@@ -113,6 +113,7 @@ func properties(text []byte) []byte {
 var (
 	process     = regexp.MustCompile(`^(.*?[├└]─\s*[0-9]+ |\s*[0-9]+ )(.*)$`)
 	commandLine = regexp.MustCompile(`^(\s*Process: [0-9]+ Exec\w+=)(.*?)( \((?:code|status)=[\w/, =]+\))?$`)
+	described   = regexp.MustCompile(`^(\S+ [\w@.\\:-]+\.(?:service|timer|socket|mount|slice|scope|target) - ).+$`)
 	statusText  = regexp.MustCompile(`^(\s*Status: )".*"$`)
 )
 
@@ -126,6 +127,9 @@ func tree(text []byte) []byte {
 			return m[1] + strings.Join(Arguments(strings.Fields(m[2]), true), " ") + m[3]
 		}
 		if m := statusText.FindStringSubmatch(line); m != nil {
+			return m[1] + Marker
+		}
+		if m := described.FindStringSubmatch(line); m != nil {
 			return m[1] + Marker
 		}
 		return Line(line)

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -382,9 +383,12 @@ func data(v any) any {
 	})
 }
 
-// keepInCorefile reports whether the arguments of a plugin or an option may be shown.
-func keepInCorefile(plugin, option string) bool {
-	return corefileNames[plugin] && (option == "" || corefileNames[option])
+// corefileArgument matches numbers, durations, addresses, names of zones and files.
+var corefileArgument = regexp.MustCompile(`^(?:\.|:?[0-9]{1,5}(?:ms|s|m|h|%)?|(?:(?:tls|dns)://)?[0-9A-Fa-f:.\[\]]*[:.][0-9A-Fa-f:.\[\]]*(?:/[0-9]{1,3}|%\w+)?|(?:[a-z0-9_-]+\.)+[a-z0-9-]*|/(?:etc|run|var)/[\w./-]+)$`)
+
+// keepInCorefile reports whether an argument of a plugin, or of its option, may be shown.
+func keepInCorefile(plugin, option, argument string) bool {
+	return corefileNames[plugin] && (option == "" || corefileNames[option]) && (corefileWords[argument] || corefileArgument.MatchString(argument))
 }
 
 // annotations redacts annotations: those of Kubernetes' own components are kept.

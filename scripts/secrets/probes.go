@@ -140,6 +140,20 @@ func pod(field string, v any) object {
 	return object{"apiVersion": "v1", "kind": "Pod", "metadata": object{"name": "app"}, "spec": object{"containers": []any{object{"name": "app", "image": "registry.example/app:1", field: v}}}}
 }
 
+func probe(path string) object {
+	return pod("readinessProbe", object{"httpGet": object{"path": path, "port": 80}})
+}
+
+// oneWord makes one word of a secret that needs no quotes.
+func oneWord(s string) string {
+	return strings.Map(func(r rune) rune {
+		if strings.ContainsRune(alnum, r) {
+			return r
+		}
+		return 'x'
+	}, s)
+}
+
 func configMap(name, text string) object {
 	return object{"apiVersion": "v1", "kind": "ConfigMap", "metadata": object{"name": "app"}, "data": object{name: text, "mode": "true"}}
 }
@@ -159,7 +173,10 @@ func (g Generator) objects(s string) map[string]any {
 	return map[string]any{
 		"env": env(s), "args =": pod("args", []any{"serve", flag + "=" + s, "--v=2"}), "args list": pod("args", []any{flag, s, "--v=2"}), "a flag and its value in one": pod("args", []any{flag + " " + s}),
 		"shell": pod("command", []any{"sh", "-c", "export X=" + s + "; exec app"}), "command": pod("command", []any{"/bin/app", strings.TrimLeft(s, "-")}),
-		"probe": pod("livenessProbe", object{"exec": object{"command": []any{"curl", "-u", "x:" + s}}}), "header": pod("livenessProbe", object{"httpGet": object{"path": "/", "port": 80, "httpHeaders": []any{object{"name": "X-Y", "value": s}}}}),
+		"probe's query": probe("/healthz?" + name + "=" + url.QueryEscape(s)), "probe's path": probe("/" + url.PathEscape(s) + "/healthz"), "answer": configMap("Corefile", ".:53 {\n    template IN TXT example.org {\n        answer \"{{ .Name }} 60 IN TXT "+oneWord(s)+"\"\n    }\n}\n"),
+		"rewrite": configMap("Corefile", ".:53 {\n    rewrite name exact a.example "+oneWord(s)+"\n    errors\n}\n"), "inline hosts": configMap("Corefile", ".:53 {\n    hosts {\n        10.0.0.1 "+oneWord(s)+"\n        fallthrough\n    }\n}\n"),
+		"plugin's argument": configMap("Corefile", ".:53 {\n    "+pick(g, "any", "errors", "cache", "forward", "kubernetes", "log", "header", "acl", "file", "whoami", "loop")+" "+oneWord(s)+"\n}\n"),
+		"probe":             pod("livenessProbe", object{"exec": object{"command": []any{"curl", "-u", "x:" + s}}}), "header": pod("livenessProbe", object{"httpGet": object{"path": "/", "port": 80, "httpHeaders": []any{object{"name": "X-Y", "value": s}}}}),
 		"hook": pod("lifecycle", object{"preStop": object{"exec": object{"command": []any{"app", flag, s}}}}), "a field that pods do not have": pod(name, s),
 		"annotation":                object{"apiVersion": "v1", "kind": "Pod", "metadata": object{"name": "app", "annotations": object{"example.com/" + name: s}}},
 		"last-applied":              object{"apiVersion": "v1", "kind": "Pod", "metadata": object{"annotations": object{"kubectl.kubernetes.io/last-applied-configuration": toJSON(env(s))}}},
@@ -270,6 +287,13 @@ func (g Generator) Probes() (list []Probe) {
 	add("unit, exec", unit, true, func(s string) string {
 		return "[Service]\nExecStart=/usr/bin/app --v=2 \\\n  --" + other + "=" + strconv.Quote(s) + " \\\n  --" + other + " " + s + "\n"
 	})
+	add("unit, description", unit, true, func(s string) string { return "[Unit]\nDescription=" + s + "\n" })
+	add("unit, short option", unit, true, func(s string) string {
+		return "[Service]\nExecStart=/usr/bin/app -p " + s + "\nExecStop=/usr/bin/app -p" + s + "\n"
+	})
+	add("show, description", "systemctl show kubelet.service", true, func(s string) string { return "Id=kubelet.service\nDescription=" + s + "\n" })
+	add("status, description", "systemctl status kubelet.service", true, func(s string) string { return "● kubelet.service - " + s + "\n     Loaded: loaded\n" })
+	g.cutLogs(add)
 	add("unit, credential", unit, true, func(s string) string { return "[Service]\nSetCredential=" + other + ":" + s + "\nX-Any=" + s + "\n" })
 	add("show", "systemctl show kubelet.service", true, func(s string) string {
 		return "Environment=" + strconv.Quote(other+"="+s) + "\nExecStart={ path=/usr/bin/a ; argv[]=/usr/bin/a --" + other + " " + s + " ; pid=1 }\nActiveState=active\n"
@@ -293,6 +317,9 @@ func (g Generator) Probes() (list []Probe) {
 
 	record := "I1126 12:00:00.000000       1 server.go:1] \"next\" pod=\"kube-system/coredns\"\n"
 	lines := g.logLines(name, envName)
+	maps.Copy(lines, g.commandLines())
+	maps.Copy(lines, g.printedStructures(name))
+	maps.Copy(lines, g.configurationLines(name, envName))
 	for _, kind := range slices.Sorted(maps.Keys(lines)) {
 		line := lines[kind]
 		add("log, "+kind, Log, false, func(s string) string { return record + line(s) + "\n" + record })
