@@ -11,7 +11,6 @@ import (
 	"airlift/fault"
 	"airlift/images/store"
 	"airlift/installer/host"
-	"airlift/installer/redact"
 )
 
 // A process that ends hopelessEnds times with the same error, over at least
@@ -166,7 +165,7 @@ func howItExited(exit store.Exit) string {
 		how += " (" + exit.Reason + ")"
 	}
 	if exit.Message != "" {
-		how += ": " + redact.Line(exit.Message)
+		how += ": " + exit.Message
 	}
 	return how
 }

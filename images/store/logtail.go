@@ -15,25 +15,36 @@ import (
 const tailSize = 256 << 10
 
 // LogTail returns the last lines of a container's log file, without the stacks and the usage
-// text that may follow the error, redacted. It returns none if the file cannot be read.
+// text that may follow the error, for the user of this host. It returns none if the file cannot be read.
 func LogTail(file string, lines int) []string {
+	return logTail(file, lines, redact.JoinParts, redact.JoinParts)
+}
+
+// RedactedLogTail is LogTail for what leaves this host.
+func RedactedLogTail(file string, lines int) []string {
+	return logTail(file, lines, redact.Log, redact.End)
+}
+
+// logTail passes a whole log through the form whole, and one whose beginning is missing through end. It
+// does so before it cuts: a secret may begin in an earlier line.
+func logTail(file string, lines int, whole, end redact.Form) []string {
 	f, err := os.Open(file)
 	if err != nil {
 		return nil
 	}
 	defer f.Close()
-	if end, err := f.Seek(0, io.SeekEnd); err == nil {
-		_, _ = f.Seek(max(0, end-tailSize), io.SeekStart)
+	if size, err := f.Seek(0, io.SeekEnd); err == nil {
+		_, _ = f.Seek(max(0, size-tailSize), io.SeekStart)
 	}
 	data, err := io.ReadAll(io.LimitReader(f, tailSize))
 	if err != nil {
 		return nil
 	}
-	form := redact.Log
+	form := whole
 	if len(data) == tailSize || Rotated(file) {
-		form = redact.End
+		form = end
 	}
-	all := messages(form(data)) // redacted before it is cut: a secret may begin in an earlier line
+	all := messages(form(data))
 	if i := slices.IndexFunc(all, isAppendix); i > 0 {
 		all = all[:i]
 	}

@@ -39,6 +39,18 @@ func TestLogTail(t *testing.T) {
 			}
 		})
 	}
+	// The user of this host sees why a component ends; what leaves the host has no values.
+	file := filepath.Join(t.TempDir(), "0.log")
+	line := `"command failed" err="failed validate: NodePortAddresses[0]: Invalid value: \"no-range\": must be an IP range" password=hunter2`
+	if err := os.WriteFile(file, []byte(at+"F "+line+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := LogTail(file, 1); !slices.Equal(got, []string{line}) {
+		t.Errorf("%q", got)
+	}
+	if got := RedactedLogTail(file, 1); len(got) != 1 || strings.Contains(got[0], "hunter2") {
+		t.Errorf("%q", got)
+	}
 	if got := LogTail(filepath.Join(t.TempDir(), "none.log"), 2); got != nil {
 		t.Errorf("a file that does not exist: %q", got)
 	}

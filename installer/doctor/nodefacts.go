@@ -14,6 +14,7 @@ import (
 	"airlift/childprocess"
 	"airlift/images/store"
 	"airlift/installer/config"
+	"airlift/installer/redact"
 	"airlift/installer/status"
 )
 
@@ -101,7 +102,7 @@ func (d *Doctor) readLogs(ctx context.Context, s *status.Status) map[string][]st
 		case c.Kind == "unit":
 			logs[c.Name] = d.unitLog(ctx, c.Name)
 		default:
-			logs[c.Name] = store.LogTail(d.newestLog(c.Name), shownLines)
+			logs[c.Name] = store.RedactedLogTail(d.newestLog(c.Name), shownLines)
 		}
 	}
 	return logs
@@ -112,7 +113,15 @@ var chatter = regexp.MustCompile(`^(?:I[0-9]{4} |Flag --)|level=(?:info|debug|wa
 
 // unitLog returns the last lines of a unit's log that look like errors, or else the last ones.
 func (d *Doctor) unitLog(ctx context.Context, name string) (lines []string) {
-	all := d.Host.LogTail(ctx, name+".service", "", 200)
+	const examined = 200
+	// A secret may begin before the lines that are wanted.
+	all := d.Host.LogTail(ctx, name+".service", "", examined+redact.CutLines)
+	form := redact.Log
+	if len(all) == examined+redact.CutLines {
+		form = redact.End
+	}
+	all = strings.Split(string(form([]byte(strings.Join(all, "\n")))), "\n")
+	all = all[max(0, len(all)-examined):]
 	for _, line := range all {
 		if !chatter.MatchString(line) {
 			lines = append(lines, strings.TrimSpace(line))

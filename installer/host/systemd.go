@@ -1,7 +1,6 @@
 package host
 
 import (
-	"bytes"
 	"context"
 	"encoding/hex"
 	"errors"
@@ -15,7 +14,6 @@ import (
 
 	"airlift/childprocess"
 	"airlift/fault"
-	"airlift/installer/redact"
 	"airlift/installer/timeline"
 )
 
@@ -297,11 +295,11 @@ func property[T any](properties map[string]any, name string) T {
 	return value
 }
 
-// Logs returns the last lines of a unit's log, redacted, for a message. It never fails:
+// Logs returns the last lines of a unit's log, for a message. It never fails:
 // instead of lines it may return why there are none.
 func (h *Host) Logs(ctx context.Context, unit string, lines int) string {
 	out, err := childprocess.Command(ctx, "journalctl", "--no-pager", "--quiet", "--output=short-iso",
-		fmt.Sprintf("--lines=%d", lines+linesBefore), "--unit="+unit).Output()
+		fmt.Sprintf("--lines=%d", lines), "--unit="+unit).Output()
 	switch {
 	case errors.Is(err, exec.ErrNotFound):
 		return "(this host has no journalctl)"
@@ -310,14 +308,14 @@ func (h *Host) Logs(ctx context.Context, unit string, lines int) string {
 	case len(out) == 0:
 		return "(none in the journal)"
 	}
-	return strings.Join(lastLines(out, lines), "\n")
+	return strings.TrimRight(string(out), "\n")
 }
 
 // LogTail returns the last lines that a unit's processes wrote to the journal in
 // one run, or in any run if invocation is empty, without systemd's lines about
-// the unit and without times, redacted. It returns none if the journal cannot be read.
+// the unit and without times, for the user of this host. It returns none if the journal cannot be read.
 func (h *Host) LogTail(ctx context.Context, unit, invocation string, lines int) []string {
-	args := []string{"--no-pager", "--quiet", "--output=cat", fmt.Sprintf("--lines=%d", lines+linesBefore), "_SYSTEMD_UNIT=" + unit}
+	args := []string{"--no-pager", "--quiet", "--output=cat", fmt.Sprintf("--lines=%d", lines), "_SYSTEMD_UNIT=" + unit}
 	if invocation != "" {
 		args = append(args, "_SYSTEMD_INVOCATION_ID="+invocation)
 	}
@@ -325,22 +323,8 @@ func (h *Host) LogTail(ctx context.Context, unit, invocation string, lines int) 
 	if err != nil || len(out) == 0 {
 		return nil
 	}
-	return lastLines(out, lines)
+	return strings.Split(strings.TrimRight(string(out), "\n"), "\n")
 }
-
-// lastLines returns the last lines of a log, redacted. A log with all lines that were asked for may
-// have more, which are missing.
-func lastLines(log []byte, lines int) []string {
-	form := redact.Log
-	if bytes.Count(log, []byte("\n")) >= lines+linesBefore {
-		form = redact.End
-	}
-	all := strings.Split(strings.TrimRight(string(form(log)), "\n"), "\n")
-	return all[max(0, len(all)-lines):]
-}
-
-// linesBefore is how many lines are read before those that are wanted: a secret may begin there.
-const linesBefore = redact.CutLines
 
 // booted reports whether this host was booted with systemd (sd_booted(3)).
 func (h *Host) booted() bool {

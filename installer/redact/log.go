@@ -72,7 +72,7 @@ func lines(text []byte, begins func(process, line string) bool, cut int) []byte 
 		return readers[source]
 	}
 	r := of("") // a line without a prefix continues the one before it
-	return eachLine(cutKey(joinParts(colors.ReplaceAll(text, nil))), func(line string) string {
+	return eachLine(cutKey(JoinParts(colors.ReplaceAll(text, nil))), func(line string) string {
 		m := logPrefix.FindStringSubmatch(line)
 		if m == nil {
 			return r.next("", line)
@@ -88,9 +88,9 @@ func lines(text []byte, begins func(process, line string) bool, cut int) []byte 
 
 var part = regexp.MustCompile(`^(\S+ (stdout|stderr) )([PF])((?::\S*)?(?: |$))`)
 
-// joinParts joins the records that the runtime wrote in parts, each stream by itself: a secret may
+// JoinParts joins the records that the runtime wrote in parts, each stream by itself: a secret may
 // begin in one part and end in another.
-func joinParts(text []byte) []byte {
+func JoinParts(text []byte) []byte {
 	if !bytes.Contains(text, []byte(" P")) {
 		return text
 	}
