@@ -35,9 +35,9 @@ With --key, the file's signature is checked first. It must be made with that key
 signed: with --require-version, one with an older Kubernetes version is an error.
 
 The parts of a file ("bundle split") are compared with the list next to them. Name the
-parts, or the list FILE.sha256 for all of them. For a damaged part, verify lists the
-damaged bytes, if the last part is in the same directory. To use parts that you do not
-trust, join them to a local disk and check the result: "bundle join".
+parts, or the list FILE.sha256 for all of them. Each is read once. For a damaged part,
+verify lists the damaged bytes, if the last part is in the same directory. To use parts
+that you do not trust, join them to a local disk and check the result: "bundle join".
 
 The exit code is 4 if anything is missing or damaged. Then verify lists all damaged
 sections of the file with their offsets, and the entry at which each part of the payload
