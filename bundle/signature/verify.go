@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"os"
 	"strconv"
 	"strings"
 	"unicode"
@@ -128,6 +129,26 @@ func SignedBy(path string) (id string, ok bool) {
 		err = s.UnmarshalText(text)
 	}
 	return keyID(s.KeyID), err == nil
+}
+
+// IsSigned reports whether a file exists at path, with a signature next to it.
+func IsSigned(path string) (bool, error) {
+	for _, p := range []string{path, Path(path)} {
+		if _, err := os.Lstat(p); errors.Is(err, fs.ErrNotExist) {
+			return false, nil
+		} else if err != nil {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// MayReplace returns an error if the file at path is a signature by another key.
+func (k SecretKey) MayReplace(path string) error {
+	if by, ok := SignedBy(path); ok && by != k.ID() {
+		return fault.New(fault.Usage, "choose another path with --output, or remove it", "%q is a signature by key %s: one by key %s does not replace it", path, by, k.ID())
+	}
+	return nil
 }
 
 // commentIsSigned reports whether key signed the trusted comment together with the

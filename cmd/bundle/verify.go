@@ -3,10 +3,8 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"time"
 
@@ -181,12 +179,8 @@ func (s *signatureFlags) mayReplace(path string) error {
 	if s.value != "" {
 		return nil
 	}
-	for _, p := range []string{path, signature.Path(path)} {
-		if _, err := os.Lstat(p); errors.Is(err, fs.ErrNotExist) {
-			return nil
-		} else if err != nil {
-			return err
-		}
+	if signed, err := signature.IsSigned(path); err != nil || !signed {
+		return err
 	}
 	return fault.New(fault.Usage, "add --key airlift.pub --signature FILE with the signature of the new file, or choose another path with --output",
 		"%q is signed: only a file that is signed too may replace it", path)
