@@ -67,7 +67,7 @@ func (b *Bundle) checkAliases(names map[string]string) error {
 	}
 	for _, component := range slices.Sorted(maps.Keys(names)) {
 		own, name := b.images[component], names[component]
-		if other, ok := ids[name]; ok && other != ids[own] {
+		if other, ok := ids[normalized(name)]; ok && other != ids[own] {
 			return fault.New(fault.Usage, "remove imageRepository, or build the bundle with that image under the name of Kubernetes: --image SOURCE="+own,
 				"the configuration names the image of %s %s, but the bundle has another image of this name", component, name)
 		}
