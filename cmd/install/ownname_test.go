@@ -75,14 +75,15 @@ func TestOwnNameIn(t *testing.T) {
 		"./install join [fd00::1]:6443":                                "./airlift-v1 join [fd00::1]:6443",
 		"./install join --help":                                        "/root/airlift-v1 join --help",
 		"and run there: ./install upgrade node\n":                      "and run there: ./airlift-v1 upgrade node\n",
-		"first run ./install upgrade undo on these nodes":              "first run ./airlift-v1 upgrade undo on these nodes",
+		"first run on these nodes: ./install upgrade undo":             "first run on these nodes: ./airlift-v1 upgrade undo",
+		"if none is running, run on the control plane: ./install init": "if none is running, run on the control plane: ./airlift-v1 init",
 		"on the other control planes: ./install certs rotate-ca issue": "on the other control planes: ./airlift-v1 certs rotate-ca issue",
-		"Run on these nodes, control planes first:\n\n    one\n    two.x\n\n    ./install reset":        "Run on these nodes, control planes first:\n\n    one\n    two.x\n\n    ./airlift-v1 reset",
-		"./install upgrade apply on the first control plane, then ./install upgrade node on the others": "/root/airlift-v1 upgrade apply on the first control plane, then ./airlift-v1 upgrade node on the others",
-		"run ./install reset on its host, or ./install status":                                          "run ./airlift-v1 reset on its host, or /root/airlift-v1 status",
-		"If the host comes back, run ./install reset --force there.\n":                                  "If the host comes back, run ./airlift-v1 reset --force there.\n",
-		"./installer ./install.000 ./install-x":                                                         "./installer ./install.000 ./install-x",
-		"../install /usr/./install":                                                                     "../install /usr/./install",
+		"Run on these nodes, control planes first:\n\n    one\n    two.x\n\n    ./install reset":          "Run on these nodes, control planes first:\n\n    one\n    two.x\n\n    ./airlift-v1 reset",
+		"on the first control plane: ./install upgrade apply, then on the others: ./install upgrade node": "on the first control plane: /root/airlift-v1 upgrade apply, then on the others: ./airlift-v1 upgrade node",
+		"on its host: ./install reset, or here: ./install status":                                         "on its host: ./airlift-v1 reset, or here: /root/airlift-v1 status",
+		"If the host comes back, run ./install reset --force there.\n":                                    "If the host comes back, run ./airlift-v1 reset --force there.\n",
+		"./installer ./install.000 ./install-x":                                                           "./installer ./install.000 ./install-x",
+		"../install /usr/./install":                                                                       "../install /usr/./install",
 	} {
 		if got := n.in(text); got != want {
 			t.Errorf("%q became %q, not %q", text, got, want)
