@@ -170,7 +170,7 @@ func (s *Set) CheckWhole(sum []byte) error {
 		return nil
 	}
 	return fault.New(fault.Bundle, "copy the list and all parts again from where the file was split",
-		"the parts of %s are not those of its list: together they do not match the sha256 of %s in %s", s.Base, filepath.Base(s.Base), ListPath(s.Base))
+		"the parts of %s do not match its list: together they do not have the sha256 of %s in %s", s.Base, filepath.Base(s.Base), ListPath(s.Base))
 }
 
 // Copy writes a part to w, and compares what it read with the list. It reads the part once, from content,
