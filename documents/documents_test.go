@@ -70,6 +70,13 @@ func TestErrors(t *testing.T) {
 		{"{\n\"a\": 1, // c\n\"b\": 2}\n", 2, "JSON has no comments"},
 		{"{\n// c\n\"a\": 1\n}\n", 2, "JSON has no comments"},
 		{"{\"a\": 1}\n/* c */\n", 2, "JSON has no comments"},
+		{"{\n\"a\": 1 // c\n}\n", 2, "JSON has no comments"},
+		{"{\"a\": // c\n 1}\n", 1, "JSON has no comments"},
+		{"{\"a\": /* c */ 1}\n", 1, "JSON has no comments"},
+		{"{\"a\": [\n1 /* c */]}\n", 2, "JSON has no comments"},
+		{"{\"a\": //x,\n\"b\": 1 // c\n}\n", 1, "JSON has no comments"},
+		{"{\"a\": 1}\n//c\n", 2, "JSON has no comments"},
+		{"{\"a\": 1, //c\n}\n", 1, "JSON has no comments"},
 		{"a: 1\nb: 2\nc: .inf\n", 3, `.inf is not a number in JSON: put it in quotes, ".inf"`},
 		{"a: 1\n---\n.inf: 1\nb:\n- [-.Inf]\n", 5, `put it in quotes, "-.Inf"`},
 		{"a: &x .NaN\nb: *x\n", 1, `put it in quotes, ".NaN"`},
@@ -96,7 +103,11 @@ func TestRead(t *testing.T) {
 		"{\"a\":1}\n{\"b\":2}\n---\n\n{\"c\":3}\n---\n{\"d\":4}": "1 {\"a\":1};2 {\"b\":2};5 {\"c\":3};7 {\"d\":4}",
 		"\n\n{\"a\":1.30}\n[1]\n":                                "3 {\"a\":1.30};4 [1]",
 		"x: &a {k: 1}\nz:\n  <<: *a\n  k: 2\n":                   "1 {\"x\":{\"k\":1},\"z\":{\"k\":2}}",
-		"no: 010\n":                                              "1 {\"false\":8}",
+		"{\"a\": //x}\n":                                         "1 {\"a\":\"//x\"}",
+		"{\"a\": [//x, //y],\n \"b\": /*}\n---\nc: 1\n":          "1 {\"a\":[\"//x\",\"//y\"],\"b\":\"/*\"};4 {\"c\":1}",
+		"{\"a\": 1}\n{\"b\": //x}\n":                             "1 {\"a\": 1};2 {\"b\":\"//x\"}",
+		"{\"a\": //x, # c // d\n \"b\": \"1 // c\"}\n":           "1 {\"a\":\"//x\",\"b\":\"1 // c\"}",
+		"no: 010\n": "1 {\"false\":8}",
 	} {
 		docs, errs := documents.Read([]byte(stream))
 		var got []string

@@ -62,6 +62,7 @@ var clean = []string{
 	"apiVersion: v1\nkind: Pod\nmetadata: &m\n  name: %[1]s\nspec:\n  <<: *m\n  name: b\n  port: 0x1F\n",
 	"apiVersion: v1\r\nkind: Pod\r\nmetadata:\r\n  name: %[1]s\r\n",
 	"apiVersion: v1\nkind: Secret\ndata:\n  a: !!binary aGVsbG8=\nmetadata: {name: !!str %[1]s, labels: {a: \u00fcber\u3042}}\n",
+	"{\"url\": //host/%[1]s, \"kind\": Pod,\n \"any\": [/*]}\n",
 	"# only a comment\n", "", "\n\n",
 }
 
@@ -71,7 +72,7 @@ var joints = []string{
 	"", "\n", ",\n", ", ", "# comment\n", "...\n", "...\n---\n", "... # comment\n", "--- ", "---", "----\n", "\r", "\r---\r", "\u0085---\u0085",
 	"\u2028---\u2028", "\u2029", "%YAML 1.1\n---\n", "\ufeff", "---\n\ufeff", "\ufeff---\n", "\x00", "\x00---\n", "}\n", "]", "'", "\t", " ", "  ---\n",
 	"null\n", "---\n~\n---\n", "- a\n", "[1, 2]\n", "---\n[{\"a\": 1}]\n---\n", "garbage\n", "\xff\n", "!x ", "&a ", "*a\n", "? ", "| \n", "5\n", "\"text\"\n", "<<: {a: 1}\n",
-	"kind: Pod\n", "metadata: {}\n", "\"kind\": 1\n", "...---\n", "---...\n", "--- |\n", "--- {a: 1}\n", "%%", "@", "`",
+	"kind: Pod\n", "metadata: {}\n", "\"kind\": 1\n", "...---\n", "---...\n", "--- |\n", "--- {a: 1}\n", "%%", "@", "`", "//", " // ", "//x", "/* ", "*/",
 }
 
 const separators = 7

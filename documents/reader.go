@@ -74,12 +74,10 @@ func (r *reader) readJSON() {
 		if err != nil {
 			at := offsetOf(err, whole)
 			line := 1 + bytes.Count(whole[:at], []byte("\n"))
-			if comment.Match(whole[at:]) {
-				r.errors = append(r.errors, Error{line, r.number + 1, r.line, noComments})
-				r.skip(len(r.stream))
-				return
-			}
 			r.notJSON = &Error{line, r.number + 1, r.line, "not JSON: " + err.Error()}
+			if comment.Match(whole[at:]) {
+				r.notJSON.Text = noComments
+			}
 			r.skipSpace()
 			return
 		}
@@ -91,13 +89,30 @@ func (r *reader) readJSON() {
 }
 
 // comment matches a comment as some programs write it in JSON, and commented a document that begins
-// with one.
+// with one. inValue matches a value of YAML that has text and a comment, of which JSON's author wanted
+// one: //x alone is a value.
 var (
 	comment   = regexp.MustCompile(`^(//|/\*)`)
 	commented = regexp.MustCompile(`^\s*(//|/\*)[^{]*\{`)
+	inValue   = regexp.MustCompile(`(?s)^(//|/\*).*\s|\s(//|/\*)`)
 )
 
 const noComments = "JSON has no comments: remove // and /* */"
+
+// hasComment reports whether JSON with comments was read as YAML, in which they are keys or in values.
+func hasComment(n *yaml.Node) bool {
+	const quoted = yaml.SingleQuotedStyle | yaml.DoubleQuotedStyle
+	if n.Kind == yaml.ScalarNode && n.Style&quoted == 0 && inValue.MatchString(n.Value) {
+		return true
+	}
+	for i, child := range n.Content {
+		key := n.Kind == yaml.MappingNode && i%2 == 0
+		if key && child.Style&quoted == 0 && comment.MatchString(child.Value) || hasComment(child) {
+			return true
+		}
+	}
+	return false
+}
 
 // offsetOf returns the offset of the last byte before a JSON error.
 func offsetOf(err error, stream []byte) int {
@@ -259,6 +274,9 @@ func (r *reader) addYAML(text []byte) *Error {
 	}
 	if d.Node, err = parse(text, r.line); err != nil {
 		return r.syntax(err, text)
+	}
+	if why := r.notJSON; why != nil && why.Text == noComments && (d.Node.Kind != yaml.MappingNode || hasComment(d.Node)) {
+		return why
 	}
 	if d.Node != nil {
 		d.Line = d.Node.Line

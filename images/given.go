@@ -64,7 +64,7 @@ func (r release) versions(given Versions) (own Versions, assumed []string, err e
 			return own, nil, fault.New(fault.Usage, "remove "+flagOf(c.name)+": it is only for releases that are newer than the known ones",
 				"kubernetes %s uses %s %s, but %s is %s", r, c.name, *known, flagOf(c.name), value)
 		case older(c.form, value, *known):
-			return own, nil, fault.New(fault.Usage, fmt.Sprintf(`"kubeadm config images list" of %s prints its versions; those of %s are in "bundle versions"`, r, near),
+			return own, nil, fault.New(fault.Usage, fmt.Sprintf(`to print its versions: "kubeadm config images list" of %s; to print the versions of %s: "bundle versions"`, r, near),
 				"%s %s is too old or has another major version: kubernetes %s is newer than %s, which uses %s %s", flagOf(c.name), value, r, near, c.name, *known)
 		default:
 			*known = value

@@ -147,7 +147,7 @@ func adminClient(ctx context.Context, h *host.Host, kubeconfig string) (*cluster
 		return nil, fault.Wrap(err, fault.Failure, "run it on a control plane as root, or set --kubeconfig")
 	}
 	if !client.Answers(ctx) {
-		return nil, fault.New(fault.Failure, "see the kubelet's log: journalctl -u kubelet -e; and those of the containers below /var/log/pods",
+		return nil, fault.New(fault.Failure, "see the kubelet's log: journalctl -u kubelet -e; the containers' logs are in /var/log/pods",
 			"the API server at %s does not answer", client.Server())
 	}
 	return client, nil

@@ -67,7 +67,7 @@ func (b *Bundle) checkAliases(names map[string]string) error {
 	}
 	for _, component := range slices.Sorted(maps.Keys(names)) {
 		own, name := b.images[component], names[component]
-		if other, ok := ids[name]; ok && other != ids[own] {
+		if other, ok := ids[normalized(name)]; ok && other != ids[own] {
 			return fault.New(fault.Usage, "remove imageRepository, or build the bundle with that image under the name of Kubernetes: --image SOURCE="+own,
 				"the configuration names the image of %s %s, but the bundle has another image of this name", component, name)
 		}
@@ -130,7 +130,7 @@ func (b *Bundle) CheckHost(ctx context.Context, h *host.Host) error {
 	}
 	if fileExists(h, adminConf) || fileExists(h, kubeletConf) {
 		return fault.New(fault.Preflight,
-			"run the bundle that installed this host. To upgrade the cluster to this version: ./install upgrade apply on the first control plane, then ./install upgrade node on the others. To install this version instead, remove the node first: ./install reset",
+			"run the bundle that installed this host. To upgrade the cluster to this version, on the first control plane: ./install upgrade apply, then on the others: ./install upgrade node. To install this version instead, remove the node first: ./install reset",
 			"this host was installed from another bundle (this one has Kubernetes %s); these binaries differ:%s", b.manifest.KubernetesVersion, &list)
 	}
 	return fault.New(fault.Preflight,

@@ -53,8 +53,8 @@ func (n *node) checkRunning(ctx context.Context, fromFile bool) error {
 		return otherConfiguration(diff)
 	}
 	if lost := missingSettings(running.Cluster, n.config); len(lost) > 0 && !fromFile {
-		return fault.New(fault.Preflight, "use the same --config as for its creation; or one without these settings, to remove them. The cluster has its configuration: kubectl -n kube-system get configmap kubeadm-config -o yaml",
-			"the control plane on this host has settings that a run without --config would remove:\n  - %s", strings.Join(lost, "\n  - "))
+		return fault.New(fault.Preflight, "use the --config file that created it, or to remove these fields, a file without them. To print the cluster's configuration: kubectl -n kube-system get configmap kubeadm-config -o yaml",
+			"the control plane on this host has configuration that a run without --config would remove:\n  - %s", strings.Join(lost, "\n  - "))
 	}
 	return nil
 }

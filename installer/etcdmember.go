@@ -38,7 +38,7 @@ func RemoveEtcdMember(ctx context.Context, h *host.Host, console *Console, nameO
 		return fault.Wrap(err, fault.Failure, "start the other members; if they are lost permanently and there is a backup: ./install reset --force on this host, then ./install etcd restore FILE")
 	}
 	if healthy := c.Health(ctx, []etcd.Member{m})[0].Err == nil; healthy && !force {
-		return fault.New(fault.Failure, "run ./install reset on its host, which also removes the member; or use --force",
+		return fault.New(fault.Failure, "on its host: ./install reset, which also removes the member; or use --force",
 			"etcd's member %s is healthy", m)
 	}
 	if _, err := c.Remove(ctx, m); err != nil {
@@ -59,7 +59,7 @@ func otherMember(ctx context.Context, c *etcd.Client, own *localEtcd, nameOrID s
 	}
 	m, err := selectMember(members, nameOrID)
 	if err == nil && (m.HasPeer(own.peerURL) || slices.Contains(m.ClientURLs, own.clientURL)) {
-		err = fault.New(fault.Usage, "./install reset removes this host from the cluster, and its member from etcd",
+		err = fault.New(fault.Usage, "to remove this host from the cluster, and its member from etcd: ./install reset",
 			"%s is the etcd member of this host", m)
 	}
 	return m, err

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"time"
 
-	"airlift/bundle"
 	"airlift/fault"
+	"airlift/images"
 	"airlift/images/store"
 	"airlift/installer/config"
 )
@@ -71,9 +71,24 @@ func (c *content) nameSandboxImage(ctx context.Context) error {
 	return nil
 }
 
-// sandboxNames returns the names of the runtime's pause image that no image of the bundle has.
+// sandboxNames returns the names of the runtime's pause image that no image on this node gets from the
+// bundle, also if they are written in another form.
 func (c *content) sandboxNames() []string {
-	return slices.DeleteFunc(slices.Clone(c.runtime.sandboxImages()), func(name string) bool {
-		return name == c.config.Images["pause"] || slices.ContainsFunc(c.plan.images(), func(i bundle.Image) bool { return i.Reference == name })
-	})
+	taken := map[string]bool{}
+	for _, i := range c.plan.images() {
+		taken[i.Reference], taken[images.Repository(i.Reference)+"@"+i.Target.Digest] = true, true
+	}
+	for _, name := range c.config.Images {
+		taken[normalized(name)] = true
+	}
+	return slices.DeleteFunc(slices.Clone(c.runtime.sandboxImages()), func(name string) bool { return taken[normalized(name)] })
+}
+
+// normalized returns the full form of an image's name, or name if it is none.
+func normalized(name string) string {
+	full, err := images.Normalize(name)
+	if err != nil {
+		return name
+	}
+	return full
 }

@@ -188,7 +188,7 @@ func (r *Restore) restoreCerts(context.Context) error {
 		files = append(files, f)
 	}
 	if rotating {
-		r.console.Warn("the backup was saved during a rotation of the CAs: only those that signed on that control plane are restored. If a worker stays NotReady, reset it and join it again")
+		r.console.Warn("the backup was saved during a rotation of the CAs: only the CAs that signed on that control plane are restored. If a worker stays NotReady, reset it and join it again")
 	}
 	return r.write(files...)
 }

@@ -116,7 +116,7 @@ func (s siteFiles) filesOf(unit string) ([]string, error) {
 		}
 		data, err := os.ReadFile(s.host.Path(p))
 		if err != nil {
-			return nil, fault.Wrap(err, fault.Preflight, "write the site's files first: ./install init phase files on the first control plane, ./install join phase files on other nodes")
+			return nil, fault.Wrap(err, fault.Preflight, "write the site's files first, on the first control plane: ./install init phase files; on other nodes: ./install join phase files")
 		}
 		files, text = append(files, p), text+string(data)
 	}

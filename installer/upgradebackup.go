@@ -46,11 +46,20 @@ func (u *Upgrade) backup(ctx context.Context) error {
 	return u.state.write(u.host)
 }
 
-// needsBackup reports whether this run must save a backup. One of an earlier run lacks what the cluster
-// got since. It is kept, and is enough once a new etcd has started: then that run has changed the data.
+// needsBackup reports whether this run must save a backup. The first run of an upgrade saves one. Later it
+// lacks what the cluster got since, so a run that starts an etcd of another minor version saves another:
+// that cannot be undone. Once it has started, the data is not from before the upgrade.
 func (u *Upgrade) needsBackup() (bool, error) {
 	if u.saved || u.state == nil || u.state.Backup == "" || u.state.To != u.bundle.KubernetesVersion() {
 		return !u.saved, nil
+	}
+	now, err := u.readManifest(etcdPod)
+	if err != nil || now == nil || u.plans[etcdPod] == nil {
+		return false, err
+	}
+	same, err := sameEtcd(now, u.plans[etcdPod])
+	if err != nil || same {
+		return false, err
 	}
 	_, started, err := newerEtcd(u.existing, u.state)
 	return started == "", err
@@ -88,8 +97,8 @@ func wayBack(h *host.Host, s *upgradeState) string {
 	return fmt.Sprintf("with the file of %s, run on each control plane: ./FILE reset --force; then %s; then join the others again", s.From, restore)
 }
 
-// usableBackup returns the newest backup of an upgrade that has the version before it, "" if there is
-// none. earlier is set if older files of the upgrade exist. err is that of the last run's backup.
+// usableBackup returns the newest backup from before an upgrade of the cluster, "" if there is none.
+// earlier is set if older files of the upgrade exist. err is that of the last run's backup.
 func usableBackup(h *host.Host, s *upgradeState) (file string, earlier bool, err error) {
 	if s.Backup == "" {
 		return "", false, nil
@@ -100,11 +109,16 @@ func usableBackup(h *host.Host, s *upgradeState) (file string, earlier bool, err
 		if i == 0 {
 			err = readErr
 		}
-		if readErr == nil && sameMinor(m.KubernetesVersion, s.From) {
+		if readErr == nil && s.precedes(m) {
 			return file, i+1 < len(files), err
 		}
 	}
 	return "", false, err
+}
+
+// precedes reports whether a backup is from before an upgrade of the cluster.
+func (s *upgradeState) precedes(m *backup.Manifest) bool {
+	return sameMinor(m.KubernetesVersion, s.From) && (m.KubernetesVersion != s.To || s.From == s.To)
 }
 
 // olderBackups returns the other backups from before an upgrade to the same version, the newest first.

@@ -182,7 +182,17 @@ func TestWayBack(t *testing.T) {
 				t.Fatal(err)
 			}
 		}, "then here: ./FILE etcd restore " + host.UpgradeBackups + "/before-v1.34.1-20261125T100000Z.tar (" + file + " cannot be used: it is not an Airlift backup"},
+		{"a later run, after the cluster had the new version", func() {
+			s.To = "v1.33.2"
+			file = host.UpgradeBackups + "/before-v1.33.2-20261125T100000Z.tar"
+			save("v1.33.1")
+			s.Backup = host.UpgradeBackups + "/before-v1.33.2-20261126T100000Z.tar"
+			file = s.Backup
+			save("v1.33.2")
+		}, "then here: ./FILE etcd restore " + host.UpgradeBackups + "/before-v1.33.2-20261125T100000Z.tar; then"},
 		{"damaged", func() {
+			s.To, s.Backup = "v1.34.1", host.UpgradeBackups+"/before-v1.34.1-20261126T100000Z.tar"
+			file = s.Backup
 			if err := os.Remove(h.Path(host.UpgradeBackups + "/before-v1.34.1-20261125T100000Z.tar")); err != nil {
 				t.Fatal(err)
 			}
@@ -216,8 +226,9 @@ func TestWayBack(t *testing.T) {
 	}
 }
 
-// TestEachRunSavesABackup: one of an earlier run is old, until the new etcd has changed the data.
-func TestEachRunSavesABackup(t *testing.T) {
+// TestRunsSaveBackups: the first run of an upgrade saves a backup, and each later one that is about to
+// start an etcd of another minor version, which cannot be undone. All others would only fill the disk.
+func TestRunsSaveBackups(t *testing.T) {
 	h, unlock, err := host.OpenLocked(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
@@ -239,8 +250,13 @@ func TestEachRunSavesABackup(t *testing.T) {
 		{"the first run", func() {}, true},
 		{"the same run", func() { u.state.Backup, u.saved = "/before.tar", true }, false},
 		{"another run", func() { u.saved = false }, true},
-		{"another run after the new etcd started", func() { u.state.EtcdStarted = "registry.k8s.io/etcd:3.6.5-0" }, false},
+		{"another run with an etcd of the same minor version", func() { u.plans[etcdPod] = etcdManifestOf("3.5.26-0") }, false},
+		{"another run after that etcd started", func() { u.state.EtcdStarted = "registry.k8s.io/etcd:3.5.26-0" }, false},
+		{"another run without etcd", func() { delete(u.plans, etcdPod) }, false},
+		{"then one with a newer etcd", func() { u.plans[etcdPod] = etcdManifestOf("3.6.5-0") }, true},
+		{"another run after the newer etcd started", func() { u.state.EtcdStarted = "registry.k8s.io/etcd:3.6.5-0" }, false},
 		{"without a backup", func() { u.state.Backup = "" }, true},
+		{"of an upgrade to another version", func() { u.state.Backup, u.state.To = "/before.tar", "v1.33.1" }, true},
 	} {
 		c.before()
 		if got, err := u.needsBackup(); err != nil || got != c.want {

@@ -111,7 +111,7 @@ func (u *Upgrade) planTarget(ctx context.Context, o UpgradePlanOptions) (*upgrad
 		return nil, err
 	}
 	if !u.client.Answers(ctx) {
-		return nil, fault.New(fault.Preflight, "see the kubelet's log: journalctl -u kubelet -e; and those of the containers below /var/log/pods",
+		return nil, fault.New(fault.Preflight, "see the kubelet's log: journalctl -u kubelet -e; the containers' logs are in /var/log/pods",
 			"the API server at %s does not answer", u.client.Server())
 	}
 	fetched, err := u.client.FetchConfig(ctx)

@@ -146,7 +146,7 @@ func (u *UpgradeUndo) preflight(ctx context.Context) error {
 		return err
 	}
 	if newer := newerMinors(nodes, pki.NodeName(u.files()), u.state.From); len(newer) > 0 {
-		return fault.New(fault.Preflight, "first run ./install upgrade undo on these nodes", "the kubelets of these nodes would be newer than the API server, %s: %s", u.state.From, strings.Join(newer, ", "))
+		return fault.New(fault.Preflight, "first run on these nodes: ./install upgrade undo", "the kubelets of these nodes would be newer than the API server, %s: %s", u.state.From, strings.Join(newer, ", "))
 	}
 	return nil
 }

@@ -52,7 +52,7 @@ func (o *objects) checkComplete(t Target, from base, wanted []*wantedImage) erro
 	case len(o.others) == 0:
 		o.complete += ", and they contact no registry"
 	default:
-		o.complete += ", and those of the bundle's manifests contact no registry"
+		o.complete += ", and the workloads of the bundle's manifests contact no registry"
 	}
 	return nil
 }

@@ -59,7 +59,7 @@ func (d Destination) check(arch string) error {
 	if err := checkSBOMs(d.Output, d.SBOM); err != nil {
 		return err
 	}
-	if err := checkSignature(d.Output); err != nil {
+	if err := d.checkSignature(); err != nil {
 		return err
 	}
 	return d.Level.Check()

@@ -30,11 +30,19 @@ func (o *output) sign(ctx context.Context, f *bundle.File) error {
 	return nil
 }
 
-// checkSignature finds an unusable path before the downloads start.
-func checkSignature(output string) error {
-	path := signature.Path(output)
+// checkSignature finds a signature that cannot be written before the downloads start, and a signed file
+// that this build would replace by one without a signature, or with that of another key.
+func (d Destination) checkSignature() error {
+	path := signature.Path(d.Output)
 	if i, err := os.Lstat(path); err == nil && !i.Mode().IsRegular() {
 		return fault.New(fault.Usage, "remove it, or choose another --output", "cannot write the signature: %q is not a regular file", path)
 	}
-	return nil
+	if d.Key != nil {
+		return d.Key.MayReplace(path)
+	}
+	if signed, err := signature.IsSigned(d.Output); err != nil || !signed {
+		return err
+	}
+	return fault.New(fault.Usage, "add --sign-key airlift.key, or choose another path with --output; to replace it by a file without a signature, first remove the signature: rm "+fault.Word(path),
+		"%q is signed: only a file that is signed too may replace it", d.Output)
 }

@@ -107,7 +107,7 @@ func (want Chart) renderValues(chart *helm.Chart) (common.Values, error) {
 	}
 	values, err := util.ToRenderValues(chart, user, options, capabilities)
 	if err != nil {
-		return nil, fault.New(fault.Usage, `correct the values: "helm show values CHART" prints those of the chart`, "chart %s: %w", described(chart), err)
+		return nil, fault.New(fault.Usage, `correct the values; to print the chart's default values: helm show values CHART`, "chart %s: %w", described(chart), err)
 	}
 	return values, nil
 }

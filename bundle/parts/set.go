@@ -161,7 +161,7 @@ func (s *Set) ReadAt(b []byte, at int64) (n int, err error) {
 // Check compares a part with the list. read is called with the number of bytes that were
 // read. The error carries fault.Bundle.
 func (s *Set) Check(ctx context.Context, p Part, read func(n int64)) error {
-	return s.Copy(ctx, io.Discard, p, read)
+	return s.Copy(ctx, io.Discard, s, p, read)
 }
 
 // CheckWhole compares the sha256 of all parts together with the list.
@@ -170,12 +170,12 @@ func (s *Set) CheckWhole(sum []byte) error {
 		return nil
 	}
 	return fault.New(fault.Bundle, "copy the list and all parts again from where the file was split",
-		"the parts of %s are not those of its list: together they do not match the sha256 of %s in %s", s.Base, filepath.Base(s.Base), ListPath(s.Base))
+		"the parts of %s do not match its list: together they do not have the sha256 of %s in %s", s.Base, filepath.Base(s.Base), ListPath(s.Base))
 }
 
-// Copy writes a part to w, and compares what it read with the list. It reads the part once: after
-// an error, w has bytes that must not be used.
-func (s *Set) Copy(ctx context.Context, w io.Writer, p Part, read func(n int64)) error {
+// Copy writes a part to w, and compares what it read with the list. It reads the part once, from content,
+// which is the set or another view of the whole file. After an error, w has bytes that must not be used.
+func (s *Set) Copy(ctx context.Context, w io.Writer, content io.ReaderAt, p Part, read func(n int64)) error {
 	if p.Missing() {
 		return fault.New(fault.Bundle, "copy it again from where the file was split", "%s is missing", p.Path)
 	}
@@ -184,17 +184,16 @@ func (s *Set) Copy(ctx context.Context, w io.Writer, p Part, read func(n int64))
 			"%s cannot be checked: it is not in the list %s", p.Path, ListPath(s.Base))
 	}
 	h, buf := sha256.New(), make([]byte, 1<<20)
-	for at := int64(0); ; {
+	for r := io.NewSectionReader(content, s.Offset(p), p.Size); ; {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		n, err := p.file.ReadAt(buf, at)
+		n, err := r.Read(buf)
 		h.Write(buf[:n])
 		if _, err := w.Write(buf[:n]); err != nil {
 			return err
 		}
 		read(int64(n))
-		at += int64(n)
 		if err == io.EOF {
 			break
 		}

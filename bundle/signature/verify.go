@@ -1,6 +1,7 @@
 package signature
 
 import (
+	"bytes"
 	"context"
 	"crypto/ed25519"
 	"encoding/base64"
@@ -8,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"os"
 	"strconv"
 	"strings"
 	"unicode"
@@ -24,54 +26,100 @@ import (
 //
 // The errors carry fault.Bundle. It decodes nothing in the file.
 func Verify(ctx context.Context, content *io.SectionReader, path, signaturePath string, key PublicKey, read func(n int64)) (comment string, err error) {
-	text, s, err := readSignature(path, signaturePath)
+	s, err := check(path, signaturePath, key, content.Size()) // before reading gigabytes
 	if err != nil {
 		return "", err
 	}
-	if s.KeyID != key.key.ID() {
-		return "", fault.New(fault.Bundle, "use the public key of the signer, or have the file signed with the required key",
-			"%s is signed with another key: the signature is by key %s, required is key %s", path, keyID(s.KeyID), key.ID())
-	}
-	if s.Algorithm != minisign.HashEdDSA {
-		return "", fault.New(fault.Bundle, "sign the file again with bundle sign, or with minisign -S without -l",
-			"the signature %s has minisign's legacy format, which is not prehashed", signaturePath)
-	}
-	// The comment's own signature needs only the signature file, so it comes first.
-	if !commentIsSigned(s, key) {
-		return "", fault.New(fault.Bundle, "copy the signature again, or have the file signed again",
-			"the signature %s was changed: it does not match key %s", signaturePath, key.ID())
-	}
-	if size, ok := signedSize(s.TrustedComment); ok && content.Size() != size {
-		return "", fault.New(fault.Bundle, "copy the file again",
-			"%s is not the file that was signed: it has %d bytes, the signed file has %d", path, content.Size(), size)
-	}
-	r := minisign.NewReader(&counted{ctx, io.NewSectionReader(content, 0, content.Size()), read})
-	if _, err := io.Copy(io.Discard, r); err != nil {
+	h := NewHash()
+	if _, err := io.Copy(h, &counted{ctx, io.NewSectionReader(content, 0, content.Size()), read}); err != nil {
 		if ctx.Err() != nil {
 			return "", ctx.Err()
 		}
 		return "", head.ReadError(path, err)
 	}
-	if !r.Verify(key.key, text) {
+	return h.verify(path, s, key)
+}
+
+// A Hash computes what a signature signs from the content that is written to it.
+type Hash struct {
+	next bytes.Reader
+	r    *minisign.Reader
+	size int64
+}
+
+// NewHash returns a Hash of nothing.
+func NewHash() *Hash {
+	h := &Hash{}
+	h.r = minisign.NewReader(&h.next)
+	return h
+}
+
+// Write adds content. It never fails.
+func (h *Hash) Write(b []byte) (int, error) {
+	h.next.Reset(b)
+	n, err := io.Copy(io.Discard, h.r)
+	h.size += n
+	return int(n), err
+}
+
+// Verify is the function Verify for the content that was written.
+func (h *Hash) Verify(path, signaturePath string, key PublicKey) (comment string, err error) {
+	s, err := check(path, signaturePath, key, h.size)
+	if err != nil {
+		return "", err
+	}
+	return h.verify(path, s, key)
+}
+
+func (h *Hash) verify(path string, s minisign.Signature, key PublicKey) (comment string, err error) {
+	text, err := s.MarshalText()
+	if err != nil {
+		return "", err
+	}
+	if !h.r.Verify(key.key, text) {
 		return "", fault.New(fault.Bundle, "do not run it; copy the file again. 'bundle verify FILE' shows accidental damage",
 			"%s is not the file that was signed: it was changed or damaged (key %s)", path, key.ID())
 	}
 	return printable(s.TrustedComment), nil
 }
 
-func readSignature(path, signaturePath string) (text []byte, s minisign.Signature, err error) {
-	text, err = readSmall(signaturePath)
+// check returns the signature of a file of size bytes. It must be by key.
+func check(path, signaturePath string, key PublicKey, size int64) (s minisign.Signature, err error) {
+	if s, err = readSignature(path, signaturePath); err != nil {
+		return s, err
+	}
+	if s.KeyID != key.key.ID() {
+		return s, fault.New(fault.Bundle, "use the public key of the signer, or have the file signed with the required key",
+			"%s is signed with another key: the signature is by key %s, required is key %s", path, keyID(s.KeyID), key.ID())
+	}
+	if s.Algorithm != minisign.HashEdDSA {
+		return s, fault.New(fault.Bundle, "sign the file again with bundle sign, or with minisign -S without -l",
+			"the signature %s has minisign's legacy format, which is not prehashed", signaturePath)
+	}
+	if !commentIsSigned(s, key) {
+		return s, fault.New(fault.Bundle, "copy the signature again, or have the file signed again",
+			"the signature %s was changed: it does not match key %s", signaturePath, key.ID())
+	}
+	if signed, ok := signedSize(s.TrustedComment); ok && size != signed {
+		return s, fault.New(fault.Bundle, "copy the file again",
+			"%s is not the file that was signed: it has %d bytes, the signed file has %d", path, size, signed)
+	}
+	return s, nil
+}
+
+func readSignature(path, signaturePath string) (s minisign.Signature, err error) {
+	text, err := readSmall(signaturePath)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, s, fault.New(fault.Bundle, "copy the signature to "+signaturePath+", or name it with --signature; to sign a file: bundle sign FILE --key KEY",
+		return s, fault.New(fault.Bundle, "copy the signature to "+signaturePath+", or name it with --signature; to sign a file: bundle sign FILE --key KEY",
 			"%s is not signed: there is no file %s", path, signaturePath)
 	}
 	if err != nil {
-		return nil, s, fault.New(fault.Bundle, "", "reading the signature: %w", err)
+		return s, fault.New(fault.Bundle, "", "reading the signature: %w", err)
 	}
 	if err := s.UnmarshalText(text); err != nil {
-		return nil, s, fault.New(fault.Bundle, "copy the signature again, or have the file signed again", "%s is not a complete minisign signature", signaturePath)
+		return s, fault.New(fault.Bundle, "copy the signature again, or have the file signed again", "%s is not a complete minisign signature", signaturePath)
 	}
-	return text, s, nil
+	return s, nil
 }
 
 // SignedBy returns the ID of the key that, according to the file at path, made the signature in it.
@@ -81,6 +129,26 @@ func SignedBy(path string) (id string, ok bool) {
 		err = s.UnmarshalText(text)
 	}
 	return keyID(s.KeyID), err == nil
+}
+
+// IsSigned reports whether a file exists at path, with a signature next to it.
+func IsSigned(path string) (bool, error) {
+	for _, p := range []string{path, Path(path)} {
+		if _, err := os.Lstat(p); errors.Is(err, fs.ErrNotExist) {
+			return false, nil
+		} else if err != nil {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// MayReplace returns an error if the file at path is a signature by another key.
+func (k SecretKey) MayReplace(path string) error {
+	if by, ok := SignedBy(path); ok && by != k.ID() {
+		return fault.New(fault.Usage, "choose another path with --output, or remove it", "%q is a signature by key %s: one by key %s does not replace it", path, by, k.ID())
+	}
+	return nil
 }
 
 // commentIsSigned reports whether key signed the trusted comment together with the

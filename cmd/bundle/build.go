@@ -143,8 +143,9 @@ bundle is built without it. With --require crictl that is an error; --without cr
 always leaves it out. Every other failure is an error.
 
 --sign-key FILE signs the bundle with a minisign secret key ("bundle keygen"): the
-signature is OUTPUT.minisig. The key is opened before anything is downloaded. Without
---sign-key, the signature of an earlier file OUTPUT is removed.
+signature is OUTPUT.minisig. The key is opened before anything is downloaded. A signed
+file OUTPUT is only replaced by a file that the same key signs. To replace it without
+the key, first remove OUTPUT.minisig.
 ` + passwordHelp + `
 
 --progress json is for CI systems: standard output then has one JSON object on each

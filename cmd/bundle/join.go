@@ -95,7 +95,7 @@ func join(ctx context.Context, display *progress.Display, set *parts.Set, path s
 		sum := sha256.New()
 		for _, p := range set.Parts {
 			item := display.Item("joining "+p.Path, p.Size)
-			if err := set.Copy(ctx, io.MultiWriter(w, sum), p, item.Add); err != nil {
+			if err := set.Copy(ctx, io.MultiWriter(w, sum), set, p, item.Add); err != nil {
 				item.Failed()
 				return err
 			}

@@ -26,12 +26,16 @@ import (
 // signedParts writes a small signed bundle in parts, and returns the file's bytes and the public
 // key.
 func signedParts(t *testing.T, dir string, size int64) (whole []byte, public string) {
+	return signedPartsOf(t, dir, bytes.Repeat([]byte("installer"), 300), size)
+}
+
+func signedPartsOf(t *testing.T, dir string, installer []byte, size int64) (whole []byte, public string) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "install")
 	m := &bundle.Manifest{FormatVersion: bundle.FormatVersion, Platform: "linux/amd64", KubernetesVersion: "v1.29.15", CNI: "none"}
 	open := func(bundle.Entry) (io.ReadCloser, error) { return nil, errors.New("there are no entries") }
 	stub := fakesites.Executable(t, elf.EM_X86_64)
-	if _, err := bundle.WriteFile(t.Context(), path, bundle.Executables{Launcher: stub, Installer: bytes.Repeat([]byte("installer"), 300)}, m, bundle.Fastest, open, nil); err != nil {
+	if _, err := bundle.WriteFile(t.Context(), path, bundle.Executables{Launcher: stub, Installer: installer}, m, bundle.Fastest, open, nil); err != nil {
 		t.Fatal(err)
 	}
 	key := filepath.Join(filepath.Dir(path), "airlift")
@@ -209,6 +213,32 @@ func TestRandomParts(t *testing.T) {
 	}
 	if accepted == 0 || joined < accepted {
 		t.Errorf("%d directories were accepted, %d joined", accepted, joined)
+	}
+}
+
+// verify reads each part once: all that it prints is about the same bytes, and a slow drive is read
+// once. Linux counts what a process reads.
+func TestPartsAreReadOnce(t *testing.T) {
+	read := func() (n int64) {
+		text, err := os.ReadFile("/proc/self/io")
+		if err == nil {
+			_, err = fmt.Sscanf(string(text), "rchar: %d", &n)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	dir := t.TempDir()
+	installer := make([]byte, 8<<20)
+	_, _ = rand.NewChaCha8([32]byte{}).Read(installer) // it never fails
+	whole, public := signedPartsOf(t, dir, installer, 1<<20)
+	before := read()
+	if out, err := command(t, "verify", filepath.Join(dir, "install.sha256"), "--key", public); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if n := read() - before; n > int64(len(whole))*3/2 {
+		t.Errorf("verify read %d bytes of a file with %d", n, len(whole))
 	}
 }
 

@@ -51,8 +51,8 @@ minisign -V on a machine without Airlift.
 			if err != nil {
 				return err
 			}
-			if by, ok := signature.SignedBy(path); ok && by != key.ID() {
-				return fault.New(fault.Usage, "choose another path with --output, or remove it", "%q is a signature by key %s: one by key %s does not replace it", path, by, key.ID())
+			if err := key.MayReplace(path); err != nil {
+				return err
 			}
 			if err := f.Check(ctx, nil); err != nil {
 				return err

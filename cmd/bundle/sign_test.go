@@ -40,7 +40,16 @@ func TestBuildSignVerify(t *testing.T) {
 		t.Error("a refused signature changed a file")
 	}
 
-	// A build without a key removes the signature of the file that it replaces.
+	// A build replaces a signed file only with the same key, or after the signature was removed.
+	s.want(fault.Usage, `"install" is signed: only a file that is signed too may replace it`, buildArgs(u)...)
+	s.want(fault.Usage, `"install.minisig" is a signature by key `, buildArgs(u, "--sign-key", "release.key")...)
+	if s.read("install")+s.read("airlift.key") != before {
+		t.Error("a refused build changed a file")
+	}
+	s.want(0, "", buildArgs(u, "--sign-key", "airlift.key")...)
+	if err := os.Remove(filepath.Join(s.dir, "install.minisig")); err != nil {
+		t.Fatal(err)
+	}
 	s.want(0, "", buildArgs(u)...)
 	s.want(fault.Bundle, "install is not signed", "verify", "install", "--key", "airlift.pub")
 

@@ -3,10 +3,8 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"time"
 
@@ -35,9 +33,9 @@ With --key, the file's signature is checked first. It must be made with that key
 signed: with --require-version, one with an older Kubernetes version is an error.
 
 The parts of a file ("bundle split") are compared with the list next to them. Name the
-parts, or the list FILE.sha256 for all of them. For a damaged part, verify lists the
-damaged bytes, if the last part is in the same directory. To use parts that you do not
-trust, join them to a local disk and check the result: "bundle join".
+parts, or the list FILE.sha256 for all of them. Each is read once. For a damaged part,
+verify lists the damaged bytes, if the last part is in the same directory. To use parts
+that you do not trust, join them to a local disk and check the result: "bundle join".
 
 The exit code is 4 if anything is missing or damaged. Then verify lists all damaged
 sections of the file with their offsets, and the entry at which each part of the payload
@@ -181,12 +179,8 @@ func (s *signatureFlags) mayReplace(path string) error {
 	if s.value != "" {
 		return nil
 	}
-	for _, p := range []string{path, signature.Path(path)} {
-		if _, err := os.Lstat(p); errors.Is(err, fs.ErrNotExist) {
-			return nil
-		} else if err != nil {
-			return err
-		}
+	if signed, err := signature.IsSigned(path); err != nil || !signed {
+		return err
 	}
 	return fault.New(fault.Usage, "add --key airlift.pub --signature FILE with the signature of the new file, or choose another path with --output",
 		"%q is signed: only a file that is signed too may replace it", path)

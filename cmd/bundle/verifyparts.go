@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"fmt"
@@ -70,15 +71,21 @@ func verifyParts(cmd *cobra.Command, args []string, key *signatureFlags) error {
 	display := progress.New(cmd.ErrOrStderr())
 	defer display.Close()
 	out := cmd.OutOrStdout()
-	if err := checkParts(cmd.Context(), out, display, set, wanted, whole); err != nil || !whole {
+	content, hash := io.NewSectionReader(set, 0, set.Size()), signature.NewHash()
+	f, openErr := bundle.OpenAt(set, set.Size(), base)
+	if openErr == nil {
+		content = f.Reader()
+	}
+	if err := checkParts(cmd.Context(), out, display, set, wanted, content, hash); err != nil || !whole {
 		return err
 	}
-	f, err := bundle.OpenAt(set, set.Size(), base)
-	if err != nil {
-		return fmt.Errorf("reading the parts as one file: %w", err)
+	if openErr != nil {
+		return fmt.Errorf("reading the parts as one file: %w", openErr)
 	}
-	if err := key.check(cmd.Context(), display, f.Reader(), base, signature.Path(base)); err != nil {
-		return err
+	if key.value != "" {
+		if key.comment, err = hash.Verify(base, cmp.Or(key.path, signature.Path(base)), key.key); err != nil {
+			return err
+		}
 	}
 	m, err := f.Manifest()
 	if err == nil {
@@ -97,15 +104,16 @@ func verifyParts(cmd *cobra.Command, args []string, key *signatureFlags) error {
 	return nil
 }
 
-// checkParts compares parts with the list, and also all of them together if they are the whole file.
-// It prints a line for each, and the damaged bytes if they can be found.
-func checkParts(ctx context.Context, out io.Writer, display *progress.Display, set *parts.Set, wanted []parts.Part, whole bool) error {
+// checkParts compares parts with the list, and also all of them together if they are the whole file. It
+// reads each once, from content, and writes them to hash. It prints a line for each damaged one, and the
+// damaged bytes if they can be found.
+func checkParts(ctx context.Context, out io.Writer, display *progress.Display, set *parts.Set, wanted []parts.Part, content io.ReaderAt, hash io.Writer) error {
 	var failed []parts.Part
 	sum := sha256.New()
 	var failures []error
 	for _, p := range wanted {
 		item := display.Item("verifying "+p.Path, p.Size)
-		err := set.Copy(ctx, sum, p, item.Add)
+		err := set.Copy(ctx, io.MultiWriter(sum, hash), content, p, item.Add)
 		if err == nil {
 			item.Done("verified")
 			continue
@@ -125,7 +133,7 @@ func checkParts(ctx context.Context, out io.Writer, display *progress.Display, s
 	}
 	display.Close()
 	switch {
-	case len(failures) == 0 && whole:
+	case len(failures) == 0 && len(wanted) == len(set.Parts):
 		return set.CheckWhole(sum.Sum(nil))
 	case len(failures) == 0:
 		return nil

@@ -36,7 +36,7 @@ other members would have no quorum.`,
 		Example: "  ./install etcd member remove host2\n  ./install etcd member remove 8e9e05c52164694d",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return fault.New(fault.Usage, "./install etcd status shows the members", "give the name or the ID of one etcd member")
+				return fault.New(fault.Usage, "to list the members: ./install etcd status", "give the name or the ID of one etcd member")
 			}
 			return nil
 		},

@@ -67,7 +67,7 @@ func notAge(content, name string) (why, hint string) {
 	case strings.HasPrefix(content, "age-encryption.org/"), strings.Contains(content, "BEGIN AGE ENCRYPTED FILE"):
 		return "it is encrypted: ", "decrypt it: age --decrypt --output " + name + ".txt " + name
 	case strings.Contains(content, "ssh-"), strings.Contains(content, "BEGIN OPENSSH"), strings.Contains(content, "-----BEGIN "):
-		return "it is a key of SSH, TLS or another program: ", "only keys of age are used; create a pair: age-keygen -o key.txt"
+		return "it is a key of SSH, TLS or other software: ", "only keys of age are used; create a pair: age-keygen -o key.txt"
 	case strings.Contains(content, "age1"):
 		return "", "--identity needs the file with the secret key, AGE-SECRET-KEY-1…, that age-keygen -o wrote; each recipient is in a line of its own"
 	}

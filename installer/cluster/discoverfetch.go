@@ -137,7 +137,7 @@ func (s infoSource) try(ctx context.Context, trust *tls.Config, accept func(*cor
 	}
 	info.kubeconfig = configMap.Data[bootstrapapi.KubeConfigKey]
 	if info.kubeconfig == "" && !s.mayBePrivate {
-		return nil, &mayHeal{freshGrace, refuse(NotReady, "run ./install init again on the control plane: it restores what is missing",
+		return nil, &mayHeal{freshGrace, refuse(NotReady, "to restore what is missing, run on the control plane: ./install init",
 			"cluster-info at %s is empty", s.server)}
 	}
 	if accept != nil {
@@ -183,7 +183,7 @@ func (s infoSource) explainStatus(resp *http.Response, body []byte) error {
 		return refuse(NotReady, "the cluster's API server has anonymous-auth=false; join with --discovery-file and a kubeconfig instead",
 			"%s refuses anonymous access to cluster-info", s.server)
 	case resp.StatusCode == http.StatusForbidden, resp.StatusCode == http.StatusNotFound:
-		return &mayHeal{freshGrace, refuse(NotReady, "wait until its init has finished; if none is running, run ./install init again on the control plane: it restores what is missing",
+		return &mayHeal{freshGrace, refuse(NotReady, "wait until its init has finished; if none is running, run on the control plane: ./install init",
 			"%s does not serve cluster-info: %s", s.server, status.Message)}
 	}
 	return s.notAPIServer("it returned " + resp.Status)

@@ -36,7 +36,7 @@ func (c *Client) FetchConfig(ctx context.Context) (*FetchedConfig, error) {
 			})
 			return configMap, err
 		},
-		hint: "run ./install init again on the control plane: it restores what is missing",
+		hint: "to restore what is missing, run on the control plane: ./install init",
 	}.config()
 }
 

@@ -82,7 +82,7 @@ func wrongName(host string) string {
 	case strings.Contains(host, "_"):
 		return neither + ": a name of a host has no _"
 	case strings.Contains(host, "*"):
-		return neither + ": a wildcard stands for no host"
+		return neither + ": a wildcard is not one host"
 	}
 	return neither
 }

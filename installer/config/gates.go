@@ -81,7 +81,7 @@ func (v *validator) gates(c *Cluster) {
 		g, ok := featureGates[name]
 		switch {
 		case !ok:
-			v.addf("%s: kubeadm has no such feature gate; those known for v1.%d are %s", at, minor, strings.Join(known, ", "))
+			v.addf("%s: kubeadm has no such feature gate; the known feature gates for v1.%d are %s", at, minor, strings.Join(known, ", "))
 		case !slices.Contains(known, name) && minor < g.from:
 			v.addf("%s: kubeadm has this feature gate from v1.%d on, and this is %s", at, g.from, c.KubernetesVersion)
 		case !slices.Contains(known, name):

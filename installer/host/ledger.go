@@ -100,7 +100,7 @@ func (e entry) equal(o entry) bool {
 }
 
 // ledgerHint is for a damaged ledger. The cluster runs without it.
-var ledgerHint = "it lists what Airlift installed on this host; ./install status and ./install doctor work without it; to remove the node without it: " +
+var ledgerHint = "it lists what Airlift installed on this host; these work without it: ./install status, ./install doctor; to remove the node without it: " +
 	SetAside(LedgerPath) + ", and ./install reset --without-ledger"
 
 func (h *Host) readLedger() error {

@@ -204,3 +204,25 @@ func anchors(text string) map[string]bool {
 	}
 	return known
 }
+
+// TestCallsInTexts: the calls that a text of the source names, up to their end.
+func TestCallsInTexts(t *testing.T) {
+	for text, want := range map[string]string{
+		"on its host: ./install reset, or here: ./install status. Then": "install reset;install status",
+		"repair it (bundle repair X --from COPY), or 'bundle verify X'": "bundle repair X --from COPY;bundle verify X",
+		"a bundle file; \"bundle split\" writes parts; /install x":      "bundle split",
+		"run `./install init phase runtime` first":                      "install init phase runtime",
+	} {
+		var got []string
+		for _, c := range callsIn("", text) {
+			got = append(got, strings.Join(append([]string{c.Name}, c.Args...), " "))
+		}
+		if is := strings.Join(got, ";"); is != want {
+			t.Errorf("%q: %s, want %s", text, is, want)
+		}
+	}
+	h := Hint{Text: "add --key K; or kubectl get --all x; see X --help, or (--force=false)"}
+	if got := strings.Join(h.Flags(), " "); got != "key force" {
+		t.Errorf("flags: %s", got)
+	}
+}

@@ -23,9 +23,10 @@ func CheckCall(root *cobra.Command, c Call) error {
 		name, isFlag := strings.CutPrefix(word, "--")
 		name, _, _ = strings.Cut(name, "=")
 		switch {
+		case isFlag && rest[0] == placeholder && HasFlag(cmd, name): // of a subcommand
 		case isFlag && name != "help" && cmd.Flags().Lookup(name) == nil && cmd.InheritedFlags().Lookup(name) == nil:
 			return fmt.Errorf("%s: %q has no flag --%s", c.Page, cmd.CommandPath(), name)
-		case !isFlag && i == 0 && cmd.HasSubCommands() && cmd.Args != nil && strings.ToLower(word) == word && !strings.HasPrefix(word, "-") && word != "…":
+		case !isFlag && i == 0 && cmd.Args != nil && cmd.Args(cmd, nil) == nil && strings.ToLower(word) == word && !strings.HasPrefix(word, "-") && word != "…":
 			if err := cmd.Args(cmd, rest[:1]); err != nil {
 				return fmt.Errorf("%s: %q: %w", c.Page, cmd.CommandPath(), err)
 			}
