@@ -46,6 +46,12 @@ func (r *reader) checkKeys(mapping *yaml.Node, path string) {
 	first := map[string]int{} // lines by name
 	for i := 0; i+1 < len(mapping.Content); i += 2 {
 		key, value := mapping.Content[i], mapping.Content[i+1]
+		name := r.name(key)
+		if line, twice := first[name]; twice {
+			r.addf(key.Line, "%s is written twice, first at line %d", join(path, name), line)
+		} else {
+			first[name] = key.Line
+		}
 		if key.Tag == "!!merge" {
 			for _, name := range slices.Sorted(maps.Keys(r.merged(value))) {
 				if line, written := first[name]; written {
@@ -54,12 +60,6 @@ func (r *reader) checkKeys(mapping *yaml.Node, path string) {
 			}
 			r.check(value, path)
 			continue
-		}
-		name := r.name(key)
-		if line, twice := first[name]; twice {
-			r.addf(key.Line, "%s is written twice, first at line %d", join(path, name), line)
-		} else {
-			first[name] = key.Line
 		}
 		r.check(value, join(path, name))
 	}

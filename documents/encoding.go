@@ -3,6 +3,7 @@ package documents
 import (
 	"bytes"
 	"fmt"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -20,10 +21,14 @@ func CheckEncoding(stream []byte) *Error {
 	}
 	line := func(at int) int { return 1 + bytes.Count(stream[:at], []byte("\n")) }
 	if at := bytes.IndexByte(stream, 0); at >= 0 {
-		if bytes.Count(stream, []byte{0}) < len(stream)/4 {
+		zeros := bytes.Count(stream, []byte{0})
+		if zeros < len(stream)/4 {
 			return &Error{line(at), 1, 1, "there is a zero byte: the file is damaged or not a text; copy it again"}
 		}
 		like := []string{"UTF-16BE", "UTF-16LE"}[at%2]
+		if zeros > len(stream)/2 {
+			like = strings.Replace(like, "16", "32", 1)
+		}
 		return &Error{line(at), 1, 1, fmt.Sprintf("there is a zero byte, as in %s: convert the text, for example with iconv -f %[1]s -t UTF-8", like)}
 	}
 	for at := 0; at < len(stream); {

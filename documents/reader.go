@@ -246,6 +246,13 @@ func afterSeparators(stream []byte, line int) (errs []Error) {
 // separator matches a separator for kubectl and for YAML.
 var separator = regexp.MustCompile(`^---([ \t]+#[^\r\x{85}\x{2028}\x{2029}\n]*|[ \t]*)\n`)
 
+// markInside matches a byte order mark that begins a line, but not the text. The YAML parser skips it and
+// can lose the first character of each line that follows.
+var markInside = regexp.MustCompile(`(^\x{feff}|[\n\r\x{85}\x{2028}\x{2029}])\x{feff}`)
+
+// control matches a character that YAML does not allow. The parser's error has no line.
+var control = regexp.MustCompile(`[^\t\n\r -~\x{85}\x{a0}-\x{d7ff}\x{e000}-\x{fffd}\x{10000}-\x{10ffff}]`)
+
 // addYAML adds the document of a text, which may begin with the separator before it.
 func (r *reader) addYAML(text []byte) *Error {
 	if err := r.separatorError(text); err != nil {
@@ -260,8 +267,8 @@ func (r *reader) addYAML(text []byte) *Error {
 	}
 	r.next()
 	d.Text = bytes.TrimPrefix(d.Text, []byte("\ufeff"))
-	if before, _, marked := bytes.Cut(text, []byte("\n\ufeff")); marked {
-		r.addf(r.line+bytes.Count(before, []byte("\n"))+1, "a byte order mark is in the document: put a line with --- before it, or remove the mark")
+	if at := markInside.FindIndex(text); at != nil {
+		r.addf(r.line+bytes.Count(text[:at[1]], []byte("\n")), "a byte order mark is in the document: put a line with --- before it, or remove the mark")
 	}
 	var err error
 	d.JSON, err = sigsyaml.YAMLToJSON(text)
@@ -368,7 +375,10 @@ func (r *reader) syntax(err error, text []byte) *Error {
 	if next := (*second)(nil); errors.As(err, &next) {
 		line, why = next.line, err.Error()
 	}
-	if strings.Contains(why, "expected <document start>") {
+	if at := control.FindIndex(text); at != nil && strings.Contains(why, "control characters") {
+		line = 1 + bytes.Count(text[:at[0]], []byte("\n"))
+	}
+	if strings.Contains(why, "expected <document start>") || strings.Contains(why, "incompatible YAML document") {
 		why = "a directive such as %YAML is not supported: remove the line"
 	}
 	if bytes.ContainsAny(text, otherBreaks) {

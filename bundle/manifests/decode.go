@@ -3,6 +3,8 @@ package manifests
 import (
 	"bytes"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	kjson "sigs.k8s.io/json"
@@ -57,16 +59,23 @@ func unreadable(file string, content []byte, e documents.Error) error {
 func flatten(file string, line int, node *documents.Node, content map[string]any) ([]*Object, error) {
 	kind, _ := content["kind"].(string)
 	items, ok := content["items"].([]any)
-	if content["items"] == nil && kind == "List" {
-		ok = true
+	if kind == "List" && !ok && content["items"] != nil {
+		return nil, fault.New(fault.Usage, "write the objects as a list: items: [...]", "%s: items of the List is not a list", position(file, line))
 	}
-	if ok && items != nil && !strings.HasSuffix(kind, "List") {
+	ok = ok || kind == "List"
+	if ok && kind != "" && !strings.HasSuffix(kind, "List") {
 		return nil, fault.New(fault.Usage, "write each object of items as its own document, or rename the field",
 			"%s: the %s has a list items, so kubectl and install treat it as a list of objects", position(file, line), kind)
 	}
 	if !ok || !strings.HasSuffix(kind, "List") {
 		o, err := newObject(file, line, node, content)
 		return []*Object{o}, err
+	}
+	for _, name := range slices.Sorted(maps.Keys(content)) {
+		if !slices.Contains([]string{"apiVersion", "kind", "metadata", "items"}, name) {
+			return nil, fault.New(fault.Usage, "write the objects of the list below items, and nothing else",
+				"%s: the %s has a field %s, which kubectl ignores", position(file, fieldLine(node, name, line)), kind, name)
+		}
 	}
 	var objects []*Object
 	for i, item := range items {
@@ -89,4 +98,12 @@ func flatten(file string, line int, node *documents.Node, content map[string]any
 		objects = append(objects, more...)
 	}
 	return objects, nil
+}
+
+// fieldLine returns the line of a field, or other if it is unknown.
+func fieldLine(n *documents.Node, name string, other int) int {
+	if key, _ := documents.Field(n, name); key != nil {
+		return key.Line
+	}
+	return other
 }

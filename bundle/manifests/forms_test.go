@@ -132,6 +132,12 @@ func TestImagesInTexts(t *testing.T) {
 		{"Lua", "local c = {\n  [\"image\"] = \"busybox:1.36\",\n}\n", "docker.io/library/busybox:1.36"},
 		{"GitLab CI", "job:\n  image: {name: \"busybox:1.36\", entrypoint: [\"\"]}\n  services: [\"postgres:16.4\"]\n", "docker.io/library/busybox:1.36 docker.io/library/postgres:16.4"},
 		{"Kustomize images", "images:\n- {name: app, newName: quay.io/team/app, newTag: v3}\n- {name: team/other, newTag: v4}\n", "docker.io/team/other:v4 quay.io/team/app:v3"},
+		{"XML on one line", "<image>busybox:1.36</image>", "docker.io/library/busybox:1.36"},
+		{"property on one line", "app.image:quay.io/team/app:1.2.3", "quay.io/team/app:1.2.3"},
+		{"call on one line", "image(busybox:1.36)", "docker.io/library/busybox:1.36"},
+		{"number of a build as tag", "a = harbor.example.net/team/app:42\nb = harbor.example.net:5000/app:7\n", "harbor.example.net/team/app:42 harbor.example.net:5000/app:7"},
+		{"user data in base64", "userData: " + base64.StdEncoding.EncodeToString([]byte("#cloud-config\nruncmd: [docker run busybox:1.36]\n")) + "\n", "docker.io/library/busybox:1.36"},
+		{"base64 of base64", base64.StdEncoding.EncodeToString([]byte("image: busybox:1.36\n")) + "\n", "docker.io/library/busybox:1.36"},
 		{"Secret in a ConfigMap", "apiVersion: v1\nkind: Secret\nmetadata: {name: a}\ndata: {a: " + base64.StdEncoding.EncodeToString([]byte("[a]\nimage = busybox:1.36\n")) + "}\n", "docker.io/library/busybox:1.36"},
 	} {
 		want := strings.Fields(c.want)
@@ -337,6 +343,11 @@ h1:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=
 containerRuntimeVersion = docker://20.10.7
 containerID: docker://e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855
 daemon: docker://localhost:2375
+--resources=nvidia.com/gpu:1
+panic at github.com/team/app/main.go:123
+toleration: node.kubernetes.io/not-ready/a:8080
+at 2024.01.02/10:30
+aGVsbG8gd29ybGQsIHRoaXMgaXMgdGV4dA==
 tag: v1.2@sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855
 <key>PEER</key><value>kafka:9092</value>
 --peers=first=kafka:9092

@@ -138,12 +138,18 @@ func (l *localOnly) lookAt(name string, d documents.Document) (err error) {
 	if json.Unmarshal(d.JSON, &value) != nil {
 		return nil // kustomize reports it better
 	}
-	if value["helmCharts"] != nil || value["helmChartInflationGenerator"] != nil {
-		return fault.New(fault.Usage, "list the chart as a chart", "%q renders a Helm chart, which would be downloaded", name)
+	for field := range value {
+		if isOneOf([]string{"helmCharts", "helmChartInflationGenerator"}, field) {
+			return fault.New(fault.Usage, "list the chart as a chart", "%q renders a Helm chart, which would be downloaded", name)
+		}
 	}
 	walk(nil, value, func(p path, v any) bool {
 		s, ok := v.(string)
+		fields, _ := v.(map[string]any)
+		one, other := sameField(fields)
 		switch {
+		case err == nil && other != "" && (len(p) == 0 || !isName(p[len(p)-1])): // not in labels
+			err = fault.New(fault.Usage, "remove one of them", "%s: %s and %s are the same field for kustomize, which uses one of them", position(name, fieldLine(d.Node, other, d.Line)), one, other)
 		case err != nil || !ok:
 		case refers(p):
 			err = l.reference(name, p, s)
@@ -170,8 +176,29 @@ func readAsKustomize(name string, content []byte) ([]documents.Document, error) 
 	return list, nil
 }
 
-// refers reports whether the value at the path is a reference to a file or a directory.
-func refers(p path) bool { return slices.Contains(referring, p.key()) }
+// refers reports whether the value at the path is a reference to a file or a directory. kustomize
+// does not compare the case of fields.
+func refers(p path) bool { return isOneOf(referring, p.key()) }
+
+func isOneOf(fields []string, name string) bool {
+	return slices.ContainsFunc(fields, func(field string) bool { return strings.EqualFold(field, name) })
+}
+
+// isName reports whether an element of a path is the name of a field.
+func isName(element any) bool { _, ok := element.(string); return ok }
+
+// sameField returns two names that differ only in their case, or nothing.
+func sameField(fields map[string]any) (one, other string) {
+	seen := map[string]string{}
+	for _, name := range sortedKeys(fields) {
+		folded := strings.ToLower(name)
+		if seen[folded] != "" {
+			return seen[folded], name
+		}
+		seen[folded] = name
+	}
+	return "", ""
+}
 
 func (l *localOnly) reference(name string, p path, s string) error {
 	if strings.Contains(s, "\n") {
@@ -189,7 +216,7 @@ func (l *localOnly) reference(name string, p path, s string) error {
 		return err
 	case info.IsDir():
 		return l.directory(local)
-	case l.seen[local] || slices.Contains(data, p.key()):
+	case l.seen[local] || isOneOf(data, p.key()):
 		return nil
 	}
 	l.seen[local] = true

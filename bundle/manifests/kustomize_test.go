@@ -37,20 +37,22 @@ func TestReadKustomization(t *testing.T) {
 // A kustomization may not make kustomize use the network, on any way that it has.
 func TestRemoteKustomization(t *testing.T) {
 	for name, files := range map[string]map[string]string{
-		"https":       {"kustomization.yaml": "resources: [\"https://github.com/team/app/config?ref=v1\"]\n"},
-		"github":      {"kustomization.yaml": "resources: [github.com/team/app]\n"},
-		"local name":  {"kustomization.yaml": "resources: [github.com/team/app]\n", "github.com/team/app/kustomization.yaml": "resources: []\n"},
-		"ssh":         {"kustomization.yml": "bases: ['git@example.com:team/app.git']\n"},
-		"component":   {"Kustomization": "components: ['ssh://git@example.com/team/app']\n"},
-		"base":        {"kustomization.yaml": "resources: [b]\n", "b/kustomization.yaml": "resources: [http://example.com/a.yaml]\n"},
-		"patch":       {"kustomization.yaml": "patches: [{path: https://example.com/p.yaml}]\n"},
-		"files":       {"kustomization.yaml": "configMapGenerator: [{name: a, files: ['k=https://example.com/f']}]\n"},
-		"crds":        {"kustomization.yaml": "crds: [https://example.com/f]\n"},
-		"openapi":     {"kustomization.yaml": "openapi: {path: https://example.com/f}\n"},
-		"replacement": {"kustomization.yaml": "replacements: [{path: https://example.com/f}]\n"},
-		"generator":   {"kustomization.yaml": "generators: [g.yaml]\n", "g.yaml": "apiVersion: builtin\nkind: ConfigMapGenerator\nmetadata: {name: a}\nfiles: ['https://example.com/f']\n"},
-		"inline":      {"kustomization.yaml": "generators:\n- |\n  apiVersion: builtin\n  kind: ConfigMapGenerator\n  metadata: {name: a}\n  files: ['https://example.com/f']\n"},
-		"chart":       {"kustomization.yaml": "helmCharts: [{name: a, repo: https://example.com}]\n"},
+		"https":         {"kustomization.yaml": "resources: [\"https://github.com/team/app/config?ref=v1\"]\n"},
+		"github":        {"kustomization.yaml": "resources: [github.com/team/app]\n"},
+		"local name":    {"kustomization.yaml": "resources: [github.com/team/app]\n", "github.com/team/app/kustomization.yaml": "resources: []\n"},
+		"ssh":           {"kustomization.yml": "bases: ['git@example.com:team/app.git']\n"},
+		"component":     {"Kustomization": "components: ['ssh://git@example.com/team/app']\n"},
+		"base":          {"kustomization.yaml": "resources: [b]\n", "b/kustomization.yaml": "resources: [http://example.com/a.yaml]\n"},
+		"patch":         {"kustomization.yaml": "patches: [{path: https://example.com/p.yaml}]\n"},
+		"files":         {"kustomization.yaml": "configMapGenerator: [{name: a, files: ['k=https://example.com/f']}]\n"},
+		"crds":          {"kustomization.yaml": "crds: [https://example.com/f]\n"},
+		"openapi":       {"kustomization.yaml": "openapi: {path: https://example.com/f}\n"},
+		"replacement":   {"kustomization.yaml": "replacements: [{path: https://example.com/f}]\n"},
+		"generator":     {"kustomization.yaml": "generators: [g.yaml]\n", "g.yaml": "apiVersion: builtin\nkind: ConfigMapGenerator\nmetadata: {name: a}\nfiles: ['https://example.com/f']\n"},
+		"inline":        {"kustomization.yaml": "generators:\n- |\n  apiVersion: builtin\n  kind: ConfigMapGenerator\n  metadata: {name: a}\n  files: ['https://example.com/f']\n"},
+		"another case":  {"kustomization.yaml": "Resources: [\"https://github.com/team/app/config?ref=v1\"]\n"},
+		"case of chart": {"kustomization.yaml": "HelmCharts: [{name: a, repo: https://example.com}]\n"},
+		"chart":         {"kustomization.yaml": "helmCharts: [{name: a, repo: https://example.com}]\n"},
 	} {
 		_, err := manifests.Read(fakesites.Files(t, files))
 		if err == nil || !strings.Contains(err.Error(), "is not on this machine") && !strings.Contains(err.Error(), "which would be downloaded") || fault.Hint(err) == "" {
@@ -93,6 +95,8 @@ func TestKustomizationIgnoresNothing(t *testing.T) {
 		"UTF-16":            {map[string]string{"kustomization.yaml": resources, "a.yaml": "\xff\xfea\x00"}, "a.yaml:1: the text is UTF-16"},
 		"two of them":       {map[string]string{"kustomization.yaml": resources + "---\nresources: [b.yaml]\n", "a.yaml": configMap("a")}, "kustomization.yaml:3: kustomize reads only the first"},
 		"resources twice":   {map[string]string{"kustomization.yaml": resources + "resources: [b.yaml]\n", "a.yaml": configMap("a")}, "kustomization.yaml:2: resources is written twice"},
+		"another case":      {map[string]string{"kustomization.yaml": resources + "Resources: [b.yaml]\n", "a.yaml": configMap("a"), "b.yaml": configMap("b")}, "Resources and resources are the same field"},
+		"case in a list":    {map[string]string{"kustomization.yaml": resources + "patches: [{path: p.yaml, Path: q.yaml}]\n", "a.yaml": configMap("a")}, "Path and path are the same field"},
 		"component":         {map[string]string{"kustomization.yaml": "components: [c]\n" + resources, "a.yaml": configMap("a"), "c/kustomization.yaml": "kind: Component\napiVersion: kustomize.config.k8s.io/v1alpha1\npatches: [{path: p.yaml}]\n", "c/p.yaml": configMap("a") + "...\n" + configMap("b")}, "c/p.yaml:5: a second document"},
 		"inline patch":      {map[string]string{"kustomization.yaml": resources + "patches:\n- patch: |\n    " + jsonMap("a") + "\n    " + jsonMap("b") + "\n", "a.yaml": configMap("a")}, "patches[0].patch:2: kustomize does not read"},
 	} {

@@ -81,8 +81,9 @@ func looksLikeImage(s string, c confidence) (string, bool) {
 		return "", false
 	case host && tag != "" && rest != "":
 		// host.example.com/path:8080 has a port in an unusual place, and
-		// rbac.authorization.k8s.io/v1:Role no tag.
-		return ref, c > anywhere || registries.MatchString(first) || !onlyDigits.MatchString(tag) && usualTag.MatchString(tag)
+		// rbac.authorization.k8s.io/v1:Role no tag. nvidia.com/gpu:1 is a number of devices.
+		return ref, c > anywhere || registries.MatchString(first) || !onlyDigits.MatchString(tag) && usualTag.MatchString(tag) ||
+			onlyDigits.MatchString(tag) && len(tag) < 4 && (strings.Contains(first, ":") || strings.Contains(rest, "/")) && !fileName.MatchString(repository)
 	case host && registries.MatchString(first) && tag == "":
 		// quay.io/team without a name is a place for images.
 		return ref, c > anywhere || strings.Count(s, "/") > 1

@@ -102,6 +102,11 @@ func TestNothingIsIgnored(t *testing.T) {
 		{"[" + jsonMap("a") + "]\n", "app.yaml:1: the document is not a Kubernetes object"},
 		{strings.Replace(jsonMap("a"), "{", `{"kind":"Pod",`, 1), "app.yaml:1: Pod.kind is written twice"},
 		{configMap("a") + "\ufeff" + configMap("b"), "app.yaml:4: "},
+		{configMap("a") + "---\napiVersion: v1\nkind: List\nItems: [" + jsonMap("b") + "]\n", "app.yaml:7: the List has a field Items"},
+		{"apiVersion: v1\nkind: List\nitems: {a: " + jsonMap("b") + "}\n", "app.yaml:1: items of the List is not a list"},
+		{"apiVersion: v1\nkind: List\nitems: [" + jsonMap("a") + "]\nItems:\n- " + jsonMap("b"), "app.yaml:4: the List has a field Items"},
+		{"apiVersion: v1\nkind: ConfigMapList\nitems: []\nspec: {items: [" + jsonMap("b") + "]}", "app.yaml:4: the ConfigMapList has a field spec"},
+		{"apiVersion: v1\nitems: [" + jsonMap("a") + "]\n", "app.yaml:1: the document has no kind"},
 		{configMap("a") + "data: {a: '{{ .x }}'}\ndata: {}\n", "app.yaml:5: ConfigMap.data is written twice"},
 	} {
 		objects, err := manifests.Decode("app.yaml", []byte(c.text))
@@ -148,13 +153,13 @@ func configMap(name string) string {
 func TestReadDirectory(t *testing.T) {
 	dir := fakesites.Files(t, map[string]string{
 		"b.yml": configMap("b"), "a.yaml": configMap("a"), "sub/c.json": `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c"}}`,
-		"readme.md": "text", ".hidden.yaml": "x", ".git/d.yaml": "x",
+		"D.YAML": configMap("d"), "e.Yml": configMap("e"), "readme.md": "text", ".hidden.yaml": "x", ".git/d.yaml": "x",
 	})
 	objects, err := manifests.Read(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []string{dir + "/a.yaml:1 v1 ConfigMap a", dir + "/b.yml:1 v1 ConfigMap b", dir + "/sub/c.json:1 v1 ConfigMap c"}
+	want := []string{dir + "/D.YAML:1 v1 ConfigMap d", dir + "/a.yaml:1 v1 ConfigMap a", dir + "/b.yml:1 v1 ConfigMap b", dir + "/e.Yml:1 v1 ConfigMap e", dir + "/sub/c.json:1 v1 ConfigMap c"}
 	if diff := cmp.Diff(want, describe(objects)); diff != "" {
 		t.Error(diff)
 	}

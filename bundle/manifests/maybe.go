@@ -16,14 +16,14 @@ import (
 //   - fields of custom resources: image, and an image in parts (registry, repository or name,
 //     tag, digest);
 //   - ConfigMaps and Secrets: YAML or JSON with such fields or whole pods, and every other
-//     text, such as INI, TOML, XML, properties, templates and scripts;
+//     text, such as INI, TOML, XML, properties, templates and scripts, also in base64;
 //   - default values in CustomResourceDefinitions, and annotations.
 //
 // It does not see an image that is compiled into a binary, or that a binary composes from
 // a version.
 //
 // A full reference with registry and tag or digest is found everywhere. A shorter one
-// ("busybox:1.36") is found only where a name or the command of a tool calls it an image. URLs,
+// ("busybox:1.36"), or one with few digits as its tag (nvidia.com/gpu:1), is found only where a name or the command of a tool calls it an image. URLs,
 // paths, host:port, API versions and comments are no images. Each image is reported once for each object.
 func Maybe(objects []*Object) []Image {
 	var found []Image
@@ -154,7 +154,7 @@ func (p path) inImages() bool {
 }
 
 func (f *finder) value(p path, s string, c confidence) {
-	if strings.ContainsAny(s, " \t\n,;|=\"'") {
+	if strings.ContainsAny(s, " \t\n,;|=\"'<>()") || glued.MatchString(s) || encoded.MatchString(s) {
 		f.text(p, s, c)
 	} else {
 		f.add(p, s, c)

@@ -11,9 +11,9 @@ import (
 )
 
 // Read returns the objects in name. This is a file, a directory, or a directory with a
-// kustomization. The files of a directory are those with the extensions yaml, yml and json,
-// also in its subdirectories, sorted by path. Names that begin with a dot are ignored. Links to
-// files are followed; a link to a directory is an error.
+// kustomization. The files of a directory are those with the extensions yaml, yml and json, in
+// small letters or capitals, also in its subdirectories, sorted by path. Names that begin with a
+// dot are ignored. Links to files are followed; a link to a directory is an error.
 func Read(name string) ([]*Object, error) {
 	info, err := os.Stat(name)
 	if err != nil {
@@ -89,7 +89,7 @@ func readDirectory(dir string) ([]*Object, error) {
 }
 
 func hasManifestExtension(name string) bool {
-	return slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(name))
+	return slices.Contains([]string{".yaml", ".yml", ".json"}, strings.ToLower(filepath.Ext(name)))
 }
 
 func isDirectory(name string) bool {

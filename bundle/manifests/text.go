@@ -2,11 +2,13 @@ package manifests
 
 import (
 	"bytes"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"io"
 	"regexp"
 	"strings"
+	"unicode/utf8"
 
 	yamlv3 "go.yaml.in/yaml/v3"
 	"sigs.k8s.io/yaml"
@@ -23,10 +25,18 @@ func textOf(content []byte) string {
 	return strings.ToValidUTF8(string(content), " ")
 }
 
+// encoded matches a text that may be another one in base64, such as user data of a machine.
+var encoded = regexp.MustCompile(`^\s*[A-Za-z0-9+/\s]{16,}={0,2}\s*$`)
+
 // text looks at a text, document by document: structured data, or else everything that may be a
 // file's format or a script. c is the confidence of what has no name in the text.
 func (f *finder) text(p path, s string, c confidence) {
 	s = strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(s)
+	if encoded.MatchString(s) {
+		if content, err := base64.StdEncoding.DecodeString(strings.TrimSpace(s)); err == nil && utf8.Valid(content) {
+			f.text(p, string(content), c)
+		}
+	}
 	for _, document := range strings.Split("\n"+s, "\n---") {
 		if values, ok := structured(document); ok {
 			for _, v := range values {

@@ -1,15 +1,16 @@
 package parts
 
 import (
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 
+	"airlift/bundle/textfile"
 	"airlift/fault"
 )
 
@@ -20,6 +21,9 @@ func appendLine(list, sum []byte, path string) []byte {
 
 // maxList limits the size of a list in bytes.
 const maxList = 1 << 20
+
+// listLine matches a line of sha256sum. With --binary, it writes * before the name.
+var listLine = regexp.MustCompile(`^([0-9a-fA-F]{64}) [ *](.+)$`)
 
 // readList reads the list of the file at base: the sha256 in hex by file name. It returns
 // nil if there is none. Each line must name the file or one of its parts.
@@ -37,12 +41,15 @@ func readList(base string) (map[string]string, error) {
 		return nil, fault.Wrap(err, fault.Bundle, "")
 	}
 	sums := map[string]string{}
-	for line := range strings.Lines(string(text)) {
-		line = strings.TrimRight(line, "\r\n")
-		sum, name, ok := strings.Cut(line, "  ")
-		if b, err := hex.DecodeString(sum); !ok || err != nil || len(b) != 32 {
+	for line := range strings.Lines(string(textfile.UTF8(text))) {
+		if line = strings.TrimRight(line, "\r\n"); line == "" {
+			continue
+		}
+		m := listLine.FindStringSubmatch(line)
+		if m == nil {
 			return nil, fault.New(fault.Bundle, "copy the list again", "%s is damaged: %q is not a line of sha256sum", ListPath(base), line)
 		}
+		sum, name := m[1], m[2]
 		if of, n, ok := Parse(name); name != filepath.Base(base) && (!ok || n == 0 || of != filepath.Base(base)) {
 			return nil, fault.New(fault.Bundle, "copy the list again", "%s names %q, which is neither %s nor a part of it", ListPath(base), name, filepath.Base(base))
 		}

@@ -90,6 +90,36 @@ func TestSetReadsAsOneFile(t *testing.T) {
 	}
 }
 
+// A list that an editor or sha256sum --binary wrote is that of bundle split.
+func TestOtherLists(t *testing.T) {
+	for name, other := range map[string]func(string) string{
+		"binary":     func(s string) string { return strings.ReplaceAll(s, "  ", " *") },
+		"Windows":    func(s string) string { return "\ufeff" + strings.ReplaceAll(s, "\n", "\r\n") },
+		"UTF-16":     func(s string) string { return "\xff\xfe" + strings.Join(strings.SplitAfter(s, ""), "\x00") + "\x00" },
+		"empty line": func(s string) string { return "\n" + s + "\n\n" },
+		"capitals":   func(s string) string { return strings.NewReplacer("a", "A", "e", "E").Replace(s) },
+	} {
+		base := filepath.Join(t.TempDir(), "f")
+		if _, err := split(t.Context(), random(200_000), base, 70_000); err != nil {
+			t.Fatal(err)
+		}
+		if err := change(parts.ListPath(base), func(b []byte) []byte { return []byte(other(string(b))) }); err != nil {
+			t.Fatal(err)
+		}
+		s, err := parts.Open(base)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		for _, p := range s.Parts {
+			if err := s.Check(t.Context(), p, func(int64) {}); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		s.Close()
+	}
+}
+
 // Each damage of a part is refused with its own text.
 func TestDamagedParts(t *testing.T) {
 	for name, c := range map[string]struct {

@@ -8,6 +8,7 @@ import (
 
 	"aead.dev/minisign"
 
+	"airlift/bundle/textfile"
 	"airlift/fault"
 )
 
@@ -59,7 +60,7 @@ func readSmall(path string) ([]byte, error) {
 	if err == nil && len(text) > maxSmall {
 		err = fmt.Errorf("%s has more than %d bytes", path, maxSmall)
 	}
-	return text, err
+	return textfile.UTF8(text), err
 }
 
 // lastLine returns the line with the key, which follows the comment.

@@ -267,6 +267,28 @@ func TestKeyFiles(t *testing.T) {
 	}
 }
 
+// Editors and PowerShell write byte order marks and UTF-16.
+func TestKeysOfOtherEditors(t *testing.T) {
+	dir := t.TempDir()
+	_, public := keyPair(t, dir, "site")
+	text, err := os.ReadFile(public)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, other := range map[string]string{
+		"mark":   "\ufeff" + strings.ReplaceAll(string(text), "\n", "\r\n"),
+		"UTF-16": "\xff\xfe" + strings.Join(strings.SplitAfter(string(text), ""), "\x00") + "\x00",
+	} {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(other), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if key, err := signature.ReadPublicKey(path); err != nil || !strings.Contains(string(text), key.String()) {
+			t.Errorf("%s: %v, %v", name, key, err)
+		}
+	}
+}
+
 func TestNoKeys(t *testing.T) {
 	dir := t.TempDir()
 	secret, public := keyPair(t, dir, "site")

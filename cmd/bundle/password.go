@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
+	"airlift/bundle/textfile"
 	"airlift/fault"
 )
 
@@ -42,7 +43,7 @@ func (p *passwordFlag) given() (password string, ok bool, err error) {
 		if err != nil {
 			return "", false, fault.New(fault.Usage, "name a readable file with --password-file", "reading the password: %w", err)
 		}
-		line, _, _ := bytes.Cut(text, []byte("\n"))
+		line, _, _ := bytes.Cut(textfile.UTF8(text), []byte("\n"))
 		return string(bytes.TrimSuffix(line, []byte("\r"))), true, nil
 	}
 	return keyPassword, keyPasswordGiven, nil

@@ -57,14 +57,21 @@ func openArchive(ctx context.Context, cache *fetch.Cache, name string) (*archive
 func readArchive(ctx context.Context, cache *fetch.Cache, name string, f *os.File) (*archive, error) {
 	f, err := uncompressed(ctx, cache, name, f)
 	if err != nil {
-		return nil, fmt.Errorf("reading %s: %w", name, err)
+		return nil, unread(name, err)
 	}
 	a := &archive{name: name, file: f, members: map[string]member{}}
 	if err := a.index(ctx); err != nil {
 		f.Close()
-		return nil, fmt.Errorf("reading %s: %w", name, err)
+		return nil, unread(name, err)
 	}
 	return a, nil
+}
+
+func unread(name string, err error) error {
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		return fault.New(fault.Failure, "copy or write it again, and compare its size with the original's", "reading %s: it is cut off: %w", name, err)
+	}
+	return fmt.Errorf("reading %s: %w", name, err)
 }
 
 // uncompressed returns f, or a temporary file with its decompressed content.

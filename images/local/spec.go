@@ -42,6 +42,9 @@ var imageID = regexp.MustCompile(`^(sha256:)?[0-9a-f]{12,64}$`)
 // Parse parses KIND:…. If s does not begin with a kind of source, local is false, and s is
 // an image in a registry. Errors are usage errors.
 func Parse(s string) (spec Spec, local bool, err error) {
+	if name, isURL := strings.CutPrefix(s, "oci://"); isURL {
+		return Spec{}, true, fault.New(fault.Usage, "for an image: --image "+name+"; list a chart in bundle.yaml, with this URL", "image %q is the URL of a registry", s)
+	}
 	kind, rest, ok := strings.Cut(s, ":")
 	if !ok || !slices.Contains(kinds, kind) {
 		return Spec{}, false, unsupported(s)

@@ -280,6 +280,9 @@ func Format(p ocispec.Platform) string {
 		return "an empty platform"
 	}
 	s := strings.Join(parts, "/")
+	if len(p.OSFeatures) > 0 { // nodes have none
+		s += " with the features " + strings.Join(p.OSFeatures, ",")
+	}
 	if q := strconv.QuoteToASCII(s); q != `"`+s+`"` {
 		return q
 	}

@@ -96,7 +96,8 @@ func TestMissingPlatforms(t *testing.T) {
 			at(ocispec.Platform{OS: "linux", Architecture: "arm64"}), at(ocispec.Platform{OS: "linux", Architecture: "s390x"})),
 		`only for "linux/\x1b[31m"`: d.AddIndex(index, at(ocispec.Platform{OS: "linux", Architecture: "\x1b[31m"})),
 		// Without a platform in the index, that of the config counts.
-		"only for linux/riscv64": d.AddIndex(index, d.AddManifest(manifest, "app", ocispec.Platform{OS: "linux", Architecture: "riscv64"})),
+		"only for linux/amd64 with the features a,b": d.AddIndex(index, at(ocispec.Platform{OS: "linux", Architecture: "amd64", OSFeatures: []string{"a", "b"}})),
+		"only for linux/riscv64":                     d.AddIndex(index, d.AddManifest(manifest, "app", ocispec.Platform{OS: "linux", Architecture: "riscv64"})),
 		// containerd reads the first index only.
 		"only for linux/ppc64le": d.AddIndex(index, d.AddIndex(index, at(ocispec.Platform{OS: "linux", Architecture: "ppc64le"})), d.AddIndex(index, at(ocispec.Platform{OS: "linux", Architecture: "amd64"}))),
 	} {

@@ -39,6 +39,17 @@ func manifestIs(text string) func(http.ResponseWriter, string) bool {
 	}
 }
 
+// manifestStatus answers each request for a manifest with this status.
+func manifestStatus(code int) func(http.ResponseWriter, string) bool {
+	return func(w http.ResponseWriter, target string) bool {
+		if !strings.Contains(target, "/manifests/") {
+			return false
+		}
+		w.WriteHeader(code)
+		return true
+	}
+}
+
 func TestAnswersThatAreNoRegistrys(t *testing.T) {
 	good := fakesites.Image(t, "amd64", "x")
 	m, err := good.Manifest()
@@ -65,6 +76,8 @@ func TestAnswersThatAreNoRegistrys(t *testing.T) {
 		"page as layer": {func(w http.ResponseWriter, target string) bool {
 			return strings.HasSuffix(target, m.Layers[1].Digest.String()) && sendPage(w)
 		}, "returned a web page", "HTTPS_PROXY"},
+		"too many requests": {manifestStatus(http.StatusTooManyRequests), "429 Too Many Requests", "docker login"},
+		"broken registry":   {manifestStatus(http.StatusBadGateway), "502 Bad Gateway", "try again later"},
 		"page with 403": {func(w http.ResponseWriter, target string) bool {
 			if isPing(target) {
 				w.WriteHeader(http.StatusForbidden)

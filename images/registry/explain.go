@@ -58,6 +58,10 @@ func (c *Client) explainAt(repo name.Repository, what string, err error) error {
 	case a.code == http.StatusUnauthorized, a.code == http.StatusForbidden:
 		return fault.Wrap(err, fault.Failure,
 			"check the name; if it needs a login, run docker login "+host)
+	case a.code == http.StatusTooManyRequests:
+		return fault.Wrap(err, fault.Failure, "the registry limits requests: wait, run docker login "+host+" for a higher limit, or use a mirror: --mirror "+host+"=URL")
+	case a.code >= http.StatusInternalServerError:
+		return fault.Wrap(err, fault.Failure, "the registry or a proxy before it has a fault: try again later, or use a mirror: --mirror "+host+"=URL")
 	case errors.As(err, &syntax):
 		return fault.Wrap(fmt.Errorf("the answer of the registry or its token service is not JSON: %w", err), fault.Failure, fetch.PageHint)
 	case err != nil && strings.Contains(err.Error(), "invalid realm in www-authenticate"):

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/static"
@@ -64,7 +65,9 @@ func (r *rig) clientAndMirrors(arch string) (*registry.Client, *fetch.Mirrors) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	return registry.New(fetch.New(r.cache, mirrors), mirrors, arch), mirrors
+	client := fetch.New(r.cache, mirrors)
+	client.RetryWait = time.Millisecond
+	return registry.New(client, mirrors, arch), mirrors
 }
 
 func (r *rig) pull(c *registry.Client, reference string) (*registry.Image, error) {

@@ -209,15 +209,28 @@ func (p patch) explain(data []byte, into any, err error) error {
 	if !errors.As(json.Unmarshal(data, into), &wrong) {
 		return err
 	}
-	for _, n := range documents.All(p.node, strings.Split(wrong.Field, ".")...) {
+	fields := strings.Split(wrong.Field, ".")
+	for _, n := range documents.All(p.node, fields...) {
 		switch text := documents.Written(n, ""); {
 		case wrong.Type.Kind() != reflect.String:
 			return fmt.Errorf("line %d: %s is of the wrong type: %w", n.Line, wrong.Field, err)
 		case n.Style == 0 && !isText(text):
+			quoted := jsonOf(text)
+			for _, name := range slices.Backward(fields) {
+				quoted = fmt.Sprintf("{%s: %s}", jsonOf(name), quoted)
+			}
+			if err := json.Unmarshal([]byte(quoted), into); err != nil && !errors.As(err, new(*json.UnmarshalTypeError)) {
+				return fmt.Errorf("line %d: a value of %s is %s: %w", n.Line, wrong.Field, text, err) // 10 is no duration
+			}
 			return fmt.Errorf("line %d: a value of %s is %s and must be a string: put it in quotes, %q", n.Line, wrong.Field, text, text)
 		}
 	}
 	return err
+}
+
+func jsonOf(text string) string {
+	b, _ := json.Marshal(text) // text cannot fail
+	return string(b)
 }
 
 // isText reports whether the conversion to JSON reads a scalar without quotes as text: not yes or 1.30.

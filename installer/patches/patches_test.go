@@ -142,7 +142,12 @@ func TestAdvice(t *testing.T) {
 			t.Errorf("%q: %v (hint %q), want %s", text, err, fault.Hint(err), want)
 		}
 	}
-	_, _, err := patches.Load(directory(t, map[string]string{"etcd+x.yaml": "a: b"}))
+	// Quotes make no duration of 10.
+	_, _, err := patches.Load(directory(t, map[string]string{"kubeletconfiguration.yaml": "maxPods: 5\nauthentication: {webhook: {cacheTTL: 10}}\n"}))
+	if want := `line 2: a value of authentication.webhook.cacheTTL is 10: time: missing unit in duration "10"`; err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("%v, want %s", err, want)
+	}
+	_, _, err = patches.Load(directory(t, map[string]string{"etcd+x.yaml": "a: b"}))
 	if !strings.HasPrefix(fault.Hint(err), "name a patch file") {
 		t.Errorf("hint %q", fault.Hint(err))
 	}
