@@ -277,7 +277,7 @@ func TestTokenServiceAsksToWait(t *testing.T) {
 	})
 	s.Tokens.Forget()
 	err := s.pull("public/app:1")
-	if err == nil || !strings.Contains(err.Error(), "asks to wait 2h0m0s") || !strings.Contains(fault.Hint(err), "log in") || len(s.Tokens.Requests()) != 1 {
+	if err == nil || !strings.Contains(err.Error(), "asks to wait 2h0m0s") || !strings.Contains(fault.Hint(err), "docker login") || len(s.Tokens.Requests()) != 1 {
 		t.Errorf("err = %v, hint = %q, %d requests", err, fault.Hint(err), len(s.Tokens.Requests()))
 	}
 }
