@@ -21,7 +21,7 @@ import (
 // only packages of lower layers, in files that are not tests. Give a new package the
 // lowest layer that is possible.
 var layers = [][]string{
-	{"childprocess", "documents", "fault", "progress", "bundle/atomicfile", "bundle/events", "bundle/hostpath", "bundle/pemfile", "bundle/textfile", "bundle/zstdenc", "images/platform", "installer/staticpod", "installer/timeline"},
+	{"airlift", "childprocess", "documents", "fault", "progress", "bundle/atomicfile", "bundle/events", "bundle/hostpath", "bundle/pemfile", "bundle/textfile", "bundle/zstdenc", "images/platform", "installer/staticpod", "installer/timeline"},
 	{"bundle/authfile"},
 	{"interrupt", "bundle/head", "bundle/lock", "bundle/space", "images", "installer/config", "installer/corefile", "installer/etcd", "installer/patches"},
 	{"bundle/encoder", "installer/backup"},
@@ -31,7 +31,7 @@ var layers = [][]string{
 	{"bundle/charts", "bundle/ociarchive", "bundle/push", "installer/host"},
 	{"bundle/builder", "installer/preflight", "installer/status"},
 	{"installer/upgradecheck"},
-	{"bundle/sitefile", "installer", "installer/doctor"},
+	{"bundle/sitefile", "cmd/manual", "installer", "installer/doctor"},
 	{"cmd/bundle", "cmd/install", "cmd/launch"},
 }
 

@@ -304,7 +304,7 @@ func (u *Upgrade) localConfig() (*config.Config, error) {
 		IgnorePreflightErrors: u.options.IgnorePreflightErrors, ImagePullPolicy: u.options.ImagePullPolicy,
 	}
 	if c.NodeRegistration.Name == "" {
-		return nil, fault.New(fault.Preflight, "see docs/certificates.md: a kubelet whose certificate has expired", "%s does not have this node's name", kubeletConf)
+		return nil, fault.New(fault.Preflight, "see ./install docs certificates: a kubelet whose certificate has expired", "%s does not have this node's name", kubeletConf)
 	}
 	if !u.isControlPlane() {
 		return c, nil

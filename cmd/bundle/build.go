@@ -152,7 +152,7 @@ the key, first remove OUTPUT.minisig.
 line, and nothing else. Other commands print JSON with --output json, but --output of
 build is the file to write. The field "event" is start, phase, downloadStarted,
 downloadFinished, note, warning, result or error; the last line is result, or error with
-the hint and the exit code. docs/lock.md lists the fields. The error is also printed on
+the hint and the exit code. bundle docs lock lists the fields. The error is also printed on
 the standard error.
 
 A bundle stores layers uncompressed. The build detects which encoder reproduces upstream's

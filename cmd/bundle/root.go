@@ -38,7 +38,7 @@ or damaged, or not signed by the required key, 130 interrupted.`,
 	cmd.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return fault.Wrap(err, fault.Usage, "see "+c.CommandPath()+" --help")
 	})
-	cmd.AddCommand(newBuildCmd(), newDeltaCmd(), newDiffCmd(), newImagesCmd(), newInitCmd(), newInspectCmd(), newJoinCmd(), newKeygenCmd(), newManCmd(), newPatchCmd(), newPushCmd(), newRepairCmd(), newSBOMCmd(), newSignCmd(), newSplitCmd(), newUpdateCmd(), newVerifyCmd(), newVersionCmd(), newVersionsCmd())
+	cmd.AddCommand(newBuildCmd(), newDeltaCmd(), newDiffCmd(), newDocsCmd(), newImagesCmd(), newInitCmd(), newInspectCmd(), newJoinCmd(), newKeygenCmd(), newManCmd(), newPatchCmd(), newPushCmd(), newRepairCmd(), newSBOMCmd(), newSignCmd(), newSplitCmd(), newUpdateCmd(), newVerifyCmd(), newVersionCmd(), newVersionsCmd())
 	usageErrors(cmd)
 	return cmd
 }

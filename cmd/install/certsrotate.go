@@ -33,7 +33,7 @@ replaced. Make a backup first: ./install etcd snapshot.
 
 A rotation alone does not answer the theft of a key. Until all nodes have reached the stage
 finish, the old CAs are trusted: a thief who reaches an API server is an administrator. See
-"If a key was stolen" in docs/certificates.md.`
+"If a key was stolen" in ./install docs certificates.`
 
 func newRotateCACmd() *cobra.Command {
 	cmd := &cobra.Command{

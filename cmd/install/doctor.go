@@ -38,7 +38,7 @@ names of certificates, addresses, routes, iptables and nftables rules, sysctls, 
 clocks, the ledger, the results of the preflight checks, and the status. It has no Secrets
 and no logs of the site's own pods. Of files and objects, it keeps only values that are
 known to be harmless; lines of logs are cut at what looks like a secret. "[redacted]" is in
-the place of everything that was taken out. docs/status.md lists what is kept. Look at the
+the place of everything that was taken out. ./install docs status lists what is kept. Look at the
 archive before you send it.
 
 FILE ends with .tar.gz, .tgz or .tar.zst; the default is doctor-HOST-TIME.tar.gz in

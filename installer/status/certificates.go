@@ -62,7 +62,7 @@ func (r *Reader) readCertificates(context.Context) (found result, err error) {
 		case c.CA == "":
 			fix = "replace it before that, on all nodes: ./install certs rotate-ca --help"
 		case strings.HasPrefix(c.Name, "kubelet-"):
-			fix = "the kubelet renews it while the API server answers; if it has expired, see docs/certificates.md"
+			fix = "the kubelet renews it while the API server answers; if it has expired, see ./install docs certificates"
 		case c.External:
 			fix = "have it signed again by its CA: ./install certs generate-csr"
 		}

@@ -15,16 +15,16 @@ func (t *Target) certificates() (found []finding) {
 		switch {
 		case c.Missing:
 		case left <= 0 && c.Name == kubeletClient:
-			found = append(found, problem("on a control plane, create new credentials: ./install kubeconfig user; see docs/certificates.md", "%s expired on %s", c.File, c.NotAfter.Format(time.DateOnly)))
+			found = append(found, problem("on a control plane, create new credentials: ./install kubeconfig user; see ./install docs certificates", "%s expired on %s", c.File, c.NotAfter.Format(time.DateOnly)))
 		case left <= 0 && c.CA == "":
-			found = append(found, problem("replace the CA, see docs/certificates.md", "the CA %s expired on %s", c.File, c.NotAfter.Format(time.DateOnly)))
+			found = append(found, problem("replace the CA, see ./install docs certificates", "the CA %s expired on %s", c.File, c.NotAfter.Format(time.DateOnly)))
 		case left <= 0 && c.External:
 			found = append(found, problem("replace it with one from the external CA "+c.CA, "%s expired on %s, and the key of its CA is not on this host", c.File, c.NotAfter.Format(time.DateOnly)))
 		case left <= 0:
 			found = append(found, problem("./install certs renew "+c.Name+", then restart the control plane's static pods", "%s expired on %s", c.File, c.NotAfter.Format(time.DateOnly)))
 		case left > endsSoon:
 		case c.CA == "":
-			found = append(found, warning("replace the CA soon, see docs/certificates.md", "the CA %s ends on %s; the upgrade does not renew it", c.File, c.NotAfter.Format(time.DateOnly)))
+			found = append(found, warning("replace the CA soon, see ./install docs certificates", "the CA %s ends on %s; the upgrade does not renew it", c.File, c.NotAfter.Format(time.DateOnly)))
 		case c.External:
 			found = append(found, warning("replace it with one from the external CA "+c.CA, "%s ends on %s, and the key of its CA is not on this host: the upgrade does not renew it", c.File, c.NotAfter.Format(time.DateOnly)))
 		case c.Name == kubeletClient:

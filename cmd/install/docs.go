@@ -1,0 +1,12 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+
+	"airlift/cmd/manual"
+	"airlift/installer/host"
+)
+
+func newDocsCmd() *cobra.Command {
+	return manual.Command(func(path string, data []byte) error { return host.WriteOutput(path, data, 0o644) })
+}

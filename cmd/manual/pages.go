@@ -1,0 +1,130 @@
+// Package manual prints the manual that both commands carry, as text or as one HTML page.
+package manual
+
+import (
+	"io/fs"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+
+	"airlift"
+	"airlift/fault"
+)
+
+// A Page is a page of the manual.
+type Page struct {
+	Name  string // "backup"
+	Title string // its first heading
+	path  string // "docs/backup.md"
+	text  string // Markdown
+}
+
+// first is the order of the pages that most readers want; the others follow by name.
+var first = []string{"readme", "install", "upgrade", "backup", "certificates", "troubleshooting"}
+
+// Pages returns all pages.
+func Pages() (pages []Page) {
+	_ = fs.WalkDir(airlift.Manual, ".", func(file string, d fs.DirEntry, err error) error { // it is in memory
+		if err != nil || d.IsDir() {
+			return err
+		}
+		data, err := airlift.Manual.ReadFile(file)
+		text := comment.ReplaceAllString(string(data), "")
+		name := strings.ToLower(strings.TrimSuffix(path.Base(file), ".md"))
+		title, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimSpace(text), "# "), "\n")
+		pages = append(pages, Page{name, title, file, text})
+		return err
+	})
+	place := func(p Page) int {
+		if i := slices.Index(first, p.Name); i >= 0 {
+			return i
+		}
+		return len(first)
+	}
+	slices.SortStableFunc(pages, func(a, b Page) int {
+		if d := place(a) - place(b); d != 0 {
+			return d
+		}
+		return strings.Compare(a.Name, b.Name)
+	})
+	return pages
+}
+
+// comment matches what the tests of the documentation read.
+var comment = regexp.MustCompile(`(?m)^<!--[^\n]*-->\n`)
+
+// Find returns a page by its name, or by the name of its file: "docs/backup.md".
+func Find(name string) (Page, error) {
+	wanted := strings.TrimSuffix(path.Base(strings.ToLower(name)), ".md")
+	pages := Pages()
+	i := slices.IndexFunc(pages, func(p Page) bool { return p.Name == wanted })
+	if i < 0 {
+		var names []string
+		for _, p := range pages {
+			names = append(names, p.Name)
+		}
+		return Page{}, fault.New(fault.Usage, "the pages are: "+strings.Join(names, ", "), "there is no page %q", name)
+	}
+	return pages[i], nil
+}
+
+var (
+	link  = regexp.MustCompile(`\[([^\]]+)\]\(([^)\s]+)\)`)
+	fence = regexp.MustCompile("^ *```")
+)
+
+// Text returns the page for a terminal: its Markdown, with the names of pages instead of links.
+func (p Page) Text() string {
+	var out, prose strings.Builder // prose is what precedes the next block of code: a link may have two lines
+	end := func() {
+		out.WriteString(link.ReplaceAllStringFunc(prose.String(), p.reference))
+		prose.Reset()
+	}
+	code := false
+	for line := range strings.Lines(p.text) {
+		switch {
+		case fence.MatchString(line):
+			code = !code
+			end()
+		case code && strings.TrimSpace(line) != "":
+			out.WriteString("    " + line)
+		case code:
+			out.WriteString("\n")
+		default:
+			prose.WriteString(line)
+		}
+	}
+	end()
+	return strings.TrimLeft(out.String(), "\n")
+}
+
+// reference returns the text of a link, and the page that it leads to.
+func (p Page) reference(markdown string) string {
+	m := link.FindStringSubmatch(markdown)
+	text, target := m[1], m[2]
+	switch to, ok := p.follow(target); {
+	case ok && to.path == p.path, strings.EqualFold(text, target), strings.EqualFold(text, path.Base(to.path)) && ok:
+		return text
+	case ok:
+		return text + " (page " + to.Name + ")"
+	case strings.Contains(target, "://"):
+		return text + " (" + target + ")"
+	}
+	return text
+}
+
+// follow returns the page of a link in this page.
+func (p Page) follow(target string) (Page, bool) {
+	file, _, _ := strings.Cut(target, "#")
+	if file == "" {
+		return p, true
+	}
+	at := path.Join(path.Dir(p.path), file)
+	for _, to := range Pages() {
+		if to.path == at {
+			return to, true
+		}
+	}
+	return Page{}, false
+}
