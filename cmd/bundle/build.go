@@ -33,142 +33,32 @@ func newBuildCmd() *cobra.Command {
 		Short: "Build a bundle",
 		Long: `Build a bundle: download the binaries and images of a Kubernetes version from the
 upstream sites, verify every file against its published checksum and every image
-against its digest, and write one file.
+against its digest, and write one file. "bundle docs build" explains every option.
 
---file reads these options from a bundle.yaml; "bundle init" writes an example. The file
-can also list the site's own software: Kubernetes manifests and Helm charts, which init
-applies, and files and systemd units for the hosts. The images of their workloads are
-added to the bundle. The build fails if a pod of these workloads would contact a
-registry at the site. A flag replaces the value of the file; lists are added to it.
+--version takes a full version (v1.29.15), a minor version (v1.29) or stable. Without
+it, build uses the newest minor version that it knows ("bundle versions").
 
-A build with --file writes bundle.lock next to bundle.yaml, if it does not exist: the
-Kubernetes version, and the checksum of every component, image, chart and file. A build
-that fails writes none. If the lock exists, the build uses the versions and checksums in
-it. It fails if the lock does not fit bundle.yaml, and lists the differences; "bundle
-update" updates the lock. --lock FILE uses another file, also without --file. --locked
-fails if there is no lock.
+--file reads these options, and the site's own software, from a bundle.yaml; "bundle
+init" writes an example. A bundle.lock next to it pins every version and checksum.
+--arch amd64,arm64 writes a file for each. --only images,manifests builds an additional
+bundle for nodes that another bundle has installed.
 
---output and --lock must not name a file that the build reads, such as bundle.yaml, the
-base or the secret key: the build then fails before it writes anything.
-
---addon adds an add-on of the catalog, which init applies before the site's own
-manifests. "bundle versions" lists the add-ons and their versions.
-
---arch amd64,arm64 builds a bundle for each architecture, from one bundle.yaml and with
-one lock. All of them are resolved, checked and downloaded before the first file is
-written. The build then appends -amd64 and -arm64 to the file names of --output, --base,
---launcher and --installer. The files get their names when all of them are complete: a
-build that fails or is interrupted changes no file. With --checksum, name the file of an
-architecture: amd64/kubelet, runc.arm64.
-
---images-from FILE|DIR|CHART reads Kubernetes manifests, a kustomization or a Helm chart,
-and adds only their images. Use it for objects that you apply yourself.
-
---only images,manifests builds an additional bundle: images and manifests for nodes that
-another bundle has installed. It contains no Kubernetes, and no component is downloaded.
---version is the version of the clusters, for which charts are rendered. --only images
-leaves out the manifests, but not their images. --only manifests leaves out the images,
-so the bundle of --base must contain the images of the manifests. --base FILE is the
-bundle that the nodes were installed from, or a copy: its layers are already on every
-node, so they are left out and not downloaded. The default of --output is then "more".
-
---version takes a full version (v1.29.15), a minor version (v1.29) or stable. A
-minor version and stable mean the newest release. Without --version, build uses the
-newest minor version that it knows. If dl.k8s.io has no release of that minor
-version, the build fails.
-
-Some versions are newer than the known ones ("bundle versions"). For a newer patch of a
-known minor version, build uses the components of the newest known patch, and prints
-them. A newer minor version needs --etcd-version, --coredns-version and
---pause-version, with the versions that its "kubeadm config images list" prints. The
-hosts then apply the rules of the newest known minor version. The flags are also
-allowed for a newer patch. For a known version, a flag that contradicts it is a usage
-error.
-
---image NAME adds an image from its registry. It also takes images from these sources:
+--image NAME adds an image from its registry, or from one of these sources:
   oci:DIR[:TAG]               an OCI image layout
   oci-archive:FILE[:TAG]      an OCI image layout as a tar archive
   docker-archive:FILE[:NAME]  an archive of docker save
   docker-daemon:NAME          the local Docker, at DOCKER_HOST
   containerd:NAME             the local containerd; runs ctr
-Archives may be compressed. Without TAG or NAME, all images of the source are added. Add
-=NAME for the name that pods use, if the source does not have it:
-oci:build:v1=registry.example/app:1. docker://NAME is the same as NAME. An image with a
-name of Kubernetes' own images needs =NAME, because it replaces that image.
+Add =NAME for the name that pods use, if the source does not have it.
 
---mirror HOST=URL sends requests for HOST to URL. Repeat it for each site that you
-mirror: registry.k8s.io, dl.k8s.io, github.com, ghcr.io, the registries of your own
-images, and the hosts that these redirect to. The URL's path is put before the
-request's path. For a registry, a URL path that begins with /v2 replaces the /v2 of
-the request: for a proxy project of Harbor, use
---mirror registry.k8s.io=https://harbor.example.com/v2/k8s. For a registry without TLS,
-use --mirror HOST=http://HOST.
-
-Registry credentials are read from the file of --registry-auth or REGISTRY_AUTH_FILE.
-Without one, they are read from the files that docker login and podman login write, with
-their credential helpers. They are also used for charts. --registry-ca FILE trusts the
-CA certificates in FILE, in addition to the system's; HOST=FILE limits them to one host.
---registry-ca DIR reads DIR/HOST/*.crt, as in docker's certs.d. /etc/docker/certs.d and
-/etc/containers/certs.d are always read.
-
-A checksum from a mirror detects damage. It does not prove that the file is
-upstream's, because the mirror supplies both; bundle build warns about this.
---checksum NAME=sha256:HEX pins a checksum that you know from another source. NAME
-is a component (kubelet), a file name at the site (runc.amd64, linux/amd64/kubelet),
-or an image (registry.k8s.io/pause:3.9), whose checksum is the digest of its index, or
-of its manifest if it has no index. --checksums FILE reads a list in the format of
-sha256sum; entries for other files are ignored. The published checksum of a pinned
-file is not requested. --image NAME@sha256:HEX also pins.
-
---verify-signatures require verifies the signatures (sigstore, cosign) that Kubernetes
-publishes for kubelet, kubectl and every image on registry.k8s.io, against the accounts
-of its release engineering team. If signatures are missing or wrong, the build fails and
-lists them. if-present skips signatures that cannot be found, and lists them; a wrong one
-is still an error. An image that is signed only by other accounts, or with a key pair,
-counts as not signed. For other components and images, only the checksum or digest is
-compared; the build lists them. The manifest of the bundle records the signers, so a
-bundle with verified signatures has a different sha256. off, the default, requests no
-signatures.
-
-The trusted root contains the keys of sigstore's CA and logs. It is downloaded from
-tuf-repo-cdn.sigstore.dev, and kept in the cache; --trusted-root FILE reads it from a
-trusted_root.json. The signatures of binaries are looked up at rekor.sigstore.dev.
-
-OUTPUT.provenance.json records which site, mirror or flag supplied the checksum of
-each file and image. It is not part of the bundle, so a bundle built through an honest
-mirror has the same sha256 as one built without a mirror.
-
-crictl is optional. If its site answers that the file does not exist (404, 410), the
-bundle is built without it. With --require crictl that is an error; --without crictl
-always leaves it out. Every other failure is an error.
-
---sign-key FILE signs the bundle with a minisign secret key ("bundle keygen"): the
-signature is OUTPUT.minisig. The key is opened before anything is downloaded. A signed
-file OUTPUT is only replaced by a file that the same key signs. To replace it without
-the key, first remove OUTPUT.minisig.
+--mirror HOST=URL sends requests for HOST to URL. --checksum NAME=sha256:HEX pins a
+checksum that you know from another source. --verify-signatures require also verifies
+the signatures that Kubernetes publishes. --sign-key FILE signs the bundle with a
+minisign key ("bundle keygen").
 ` + passwordHelp + `
 
---progress json is for CI systems: standard output then has one JSON object on each
-line, and nothing else. Other commands print JSON with --output json, but --output of
-build is the file to write. The field "event" is start, phase, downloadStarted,
-downloadFinished, note, warning, result or error; the last line is result, or error with
-the hint and the exit code. bundle docs lock lists the fields. The error is also printed on
-the standard error.
-
-A bundle stores layers uncompressed. The build detects which encoder reproduces upstream's
-compressed layer, so that "bundle push" can push it with upstream's digest, and prints for
-how many layers it found one. --keep-compressed-layers also stores the other layers as
-upstream compressed them.
-
---compression sets the compression level. default uses the built-in encoder. best
-runs the zstd command found in PATH at its highest level and places similar files
-next to each other. The file is smaller, but the build takes many times the
-processor time and gigabytes of memory, and "init phase images" must also
-decompress the binaries. fastest is for tests.
-
-Downloads are kept in the cache. An interrupted download continues where it
-stopped. A second build of the same version through the same mirrors needs no network.
-With other mirrors, checksums and digests are requested again.`,
+Downloads are kept in the cache. An interrupted build continues where it stopped, and a
+second build of the same version through the same mirrors needs no network.`,
 		Example: `  bundle build
   bundle build --version v1.29
   bundle build --version v1.29.15 --arch amd64,arm64

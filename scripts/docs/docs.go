@@ -13,7 +13,7 @@ import (
 
 // Pages are the pages whose commands are run, in the order in which e2e takes them.
 var Pages = []string{
-	"README.md", "docs/certificates.md", "docs/preflight.md", "docs/troubleshooting.md", "docs/status.md", "docs/offline-sites.md", "docs/images.md", "docs/drives.md", "docs/sbom.md", "docs/site.md", "docs/lock.md",
+	"README.md", "docs/certificates.md", "docs/preflight.md", "docs/troubleshooting.md", "docs/status.md", "docs/offline-sites.md", "docs/images.md", "docs/build.md", "docs/drives.md", "docs/sbom.md", "docs/site.md", "docs/lock.md",
 	"docs/install.md", "docs/upgrade.md", "docs/upgrade-plan.md", "docs/upgrade-notes.md", "docs/configuration.md", "docs/site-host.md", "docs/high-availability.md", "docs/backup.md",
 	"docs/benchmarks.md", "docs/versions.md", "docs/hosts.md", "docs/real-machines.md", "docs/conformance.md",
 	"docs/images-found.md",
