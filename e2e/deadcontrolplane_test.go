@@ -65,7 +65,7 @@ func TestDeadControlPlane(t *testing.T) {
 			endpointAt(t, third, first)
 			// Without its manifest, reset does not know that the host had an etcd: the member is still there.
 			out := install(t, third, 1, join...)
-			m := regexp.MustCompile(`hint: .*\./install (etcd member remove ([0-9a-f]{16}))\n`).FindStringSubmatch(out)
+			m := regexp.MustCompile(`hint: .*\./install (etcd member remove ([0-9a-f]{16}));`).FindStringSubmatch(out)
 			if m == nil {
 				t.Fatal("no command that removes the member")
 			}

@@ -113,7 +113,7 @@ func (j *controlPlaneJoin) announce(ctx context.Context, c *etcd.Client) ([]rend
 		return nil, fault.New(fault.Failure, "remove it with ./install reset --force, then join again",
 			"%s contains the data of a member that is not in the etcd cluster", j.config.Etcd.Local.DataDir)
 	case known && own.Name != "" && !own.Learner:
-		return nil, fault.New(fault.Failure, "remove that member on another control plane, then join again: "+own.RemoveCommand(),
+		return nil, fault.New(fault.Failure, "run on another control plane: "+own.RemoveCommand()+"; then join again here",
 			"etcd still has the member %s from an earlier installation on this host, and its data no longer exists", own)
 	case known && own.Name != "":
 		// A learner has no vote, so removing it is safe.

@@ -78,7 +78,7 @@ var afterName = regexp.MustCompile(`^(?:[A-Za-z0-9_-]|[./][A-Za-z0-9_])`)
 var joinAddress = regexp.MustCompile(`^ join [^\s:]*:`)
 
 // onAnother matches what precedes a command for another host.
-var onAnother = regexp.MustCompile(`(?:\bthere(?: as root)?:?|\b[Oo]n (?:the|these) other(?:s| nodes| control planes):|\bon (?:each of them|all control planes first|its host|the control plane):|\b[Oo]n these nodes(?:, control planes first)?:(?:\s+[a-z0-9.-]+)*|On control planes, add the key that the first one printed:)\s+$`)
+var onAnother = regexp.MustCompile(`(?:\bthere(?: as root)?:?|\b[Oo]n (?:the|these) other(?:s| nodes| control planes):|\bon (?:each of them|all control planes first|another control plane|its host|the control plane):|\b[Oo]n these nodes(?:, control planes first)?:(?:\s+[a-z0-9.-]+)*|On control planes, add the key that the first one printed:)\s+$`)
 
 // onAnotherAfter matches what follows the name in a command for another host.
 var onAnotherAfter = regexp.MustCompile(`^(?: [a-z-]+)+ (?:there|on (?:the others|the other nodes|the other control planes|these nodes|its host))\b`)

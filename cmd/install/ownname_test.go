@@ -82,6 +82,7 @@ func TestOwnNameIn(t *testing.T) {
 		"on the first control plane: ./install upgrade apply, then on the others: ./install upgrade node": "on the first control plane: /root/airlift-v1 upgrade apply, then on the others: ./airlift-v1 upgrade node",
 		"on its host: ./install reset, or here: ./install status":                                         "on its host: ./airlift-v1 reset, or here: /root/airlift-v1 status",
 		"If the host comes back, run ./install reset --force there.\n":                                    "If the host comes back, run ./airlift-v1 reset --force there.\n",
+		"run on another control plane: ./install etcd member remove a1; then join again here":             "run on another control plane: ./airlift-v1 etcd member remove a1; then join again here",
 		"./installer ./install.000 ./install-x":                                                           "./installer ./install.000 ./install-x",
 		"to go back: with the file of v1.36.3, run on each control plane: ./FILE reset --force":           "to go back: with the file of v1.36.3, run on each control plane: ./FILE reset --force",
 		"../install /usr/./install": "../install /usr/./install",
