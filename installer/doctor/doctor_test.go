@@ -50,8 +50,12 @@ func plantIn(t *testing.T, root, bin string, p secrets.Probe, text string) {
 	case strings.HasPrefix(p.Source, "/"):
 		write(t, root, p.Source, text)
 	case strings.HasPrefix(p.Name, "log, ") || p.Source == secrets.Any:
-		const prefix = "2999-11-26T12:00:00.5Z stderr F "
-		write(t, root, "var/log/pods/kube-system_app_1/app/0.log", prefix+strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n"+prefix)+"\n")
+		const now, prefix = "2999-11-26T12:00:00.5Z", "2999-11-26T12:00:00.5Z stderr F "
+		records := prefix + strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n"+prefix) + "\n"
+		if then := "2026-11-26T12:00:00.5Z"; strings.HasPrefix(text, then+" std") { // it is in the log's format already
+			records = strings.ReplaceAll(text, then, now)
+		}
+		write(t, root, "var/log/pods/kube-system_app_1/app/0.log", records)
 		write(t, root, "var/lib/airlift/runs.json", text)
 		write(t, root, "etc/cni/net.d/10-x.conflist", text)
 	case strings.HasPrefix(p.Name, "journal, "):
