@@ -54,6 +54,14 @@ func TestInterop(t *testing.T) {
 		{"kubeadm makes a cluster", i.kubeadmInit},
 		{"both clusters have the same objects", func(t *testing.T) { compare(t, version, liveDifferences, i.theirs, i.ours) }},
 		{"kubeadm's commands say the same of its own control plane", func(t *testing.T) { i.sameAnswers(t) }},
+		{"status of kubeadm's cluster", func(t *testing.T) {
+			// Its images came by ctr, and no file of Airlift's is on the host.
+			out, _ := site.Install(t.Context(), hand, t.Output(), "status") // the exit code is that of the cluster's health
+			contains(t, out, "kube-apiserver", hand.Name)
+			if strings.Contains(out, "not complete in containerd") {
+				t.Errorf("a false alarm:\n%s", out)
+			}
+		}},
 		{"install joins kubeadm's cluster as a worker", i.installJoinsWorker},
 		{"install joins kubeadm's cluster as a control plane", i.installJoinsControlPlane},
 		{"install resets what it joined", func(t *testing.T) {
